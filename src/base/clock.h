@@ -1,0 +1,10 @@
+/* clock.h -- monotonic time. */
+#ifndef ORTH_BASE_CLOCK_H
+#define ORTH_BASE_CLOCK_H
+
+#include <stdint.h>
+
+int64_t orth_clock_ns(void);
+static inline double orth_clock_s(void) { return 1e-9 * (double)orth_clock_ns(); }
+
+#endif

@@ -1,0 +1,104 @@
+/* ctx.h -- everything a rank knows of its surroundings. One per rank; never shared by two ranks.
+ *
+ * Thread ranks live in one process, so nothing in src/ keeps writable state at file scope: it
+ * hangs from here. A ctx is used by its rank's main thread; the workers of its pool only read it.
+ */
+#ifndef ORTH_BASE_CTX_H
+#define ORTH_BASE_CTX_H
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+#define ORTH_MESSAGE_MAX 1024
+
+typedef struct {
+    orth_status code;             /* ORTH_OK: none recorded */
+    const char *file;             /* source place, static storage */
+    int line;
+    char message[ORTH_MESSAGE_MAX]; /* what, the value, the rule; without "orthant: " */
+} orth_error;
+
+/* What the CPU kernels may use; each level includes those before it on the machines that have it.
+ * Levels above ORTH_ISA_AVX2 exist on x86-64 only; other CPUs run ORTH_ISA_BASE. */
+typedef enum {
+    ORTH_ISA_BASE = 0,    /* portable C */
+    ORTH_ISA_AVX2,        /* AVX2 + FMA + F16C */
+    ORTH_ISA_AVX512,      /* F, BW, DQ, VL */
+    ORTH_ISA_AVX512BF16,  /* + AVX512_BF16 */
+    ORTH_ISA_AMX          /* + AMX tile, bf16 (permission granted by the kernel) */
+} orth_isa;
+
+typedef enum { ORTH_LOG_ERROR, ORTH_LOG_WARN, ORTH_LOG_INFO, ORTH_LOG_DEBUG } orth_log_level;
+
+/* Where log lines go. `write` may be called by several ranks at once. */
+typedef struct {
+    void (*write)(void *user, int rank, orth_log_level level, const char *component, const char *text);
+    void *user;
+    orth_log_level level;         /* lines above it are dropped before they are formatted */
+} orth_log_sink;
+
+/* Injected faults, for tests: counters that fall by one per attempt; the attempt that takes one
+ * from 1 to 0 fails, as do all after it while `sticky`. 0 or less at start: never. */
+typedef struct {
+    _Atomic int64_t alloc;        /* orth_mem_alloc, arenas */
+    _Atomic int64_t write;        /* orth_file_write and friends */
+    bool sticky;
+} orth_faults;
+
+struct orth_pool;
+
+typedef struct orth_ctx {
+    orth_error error;
+    int rank;                     /* global rank, 0 when there is one */
+    orth_isa isa;                 /* highest level the kernels may use */
+    struct orth_pool *pool;       /* this rank's compute threads; never NULL after orth_ctx_init */
+    orth_log_sink log;
+    orth_faults *faults;          /* NULL outside tests */
+    bool frozen;                  /* true while a step runs: orth_mem_alloc fails (nothing allocates) */
+    _Atomic int64_t heap_bytes;   /* live bytes from orth_mem_alloc */
+    _Atomic int64_t heap_peak;
+} orth_ctx;
+
+/* num_threads >= 1 counts the calling thread. ORTH_ERR_ARG, ORTH_ERR_NOMEM. On failure *ctx holds
+ * the error and needs no destroy. Logs go to standard error at INFO until changed. */
+orth_status orth_ctx_init(orth_ctx *ctx, int num_threads);
+void orth_ctx_destroy(orth_ctx *ctx);
+
+/* Forgets the recorded error, so that a caller that handled it can go on. */
+void orth_ctx_clear_error(orth_ctx *ctx);
+
+/* What this CPU and operating system offer. */
+orth_isa orth_isa_detect(void);
+const char *orth_isa_name(orth_isa isa);
+/* ORTH_ERR_ARG for an unknown name; never raises above what orth_isa_detect() returns. */
+orth_status orth_isa_from_name(orth_ctx *ctx, const char *name, orth_isa *out);
+
+void orth_log(orth_ctx *ctx, orth_log_level level, const char *component, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The only door to the heap. Zero-filled, aligned to 64 bytes; NULL with the error recorded
+ * (ORTH_ERR_NOMEM) on failure. n = 0 gives a valid pointer. Free with orth_mem_free. */
+void *orth_mem_alloc(orth_ctx *ctx, size_t num_bytes);
+void *orth_mem_realloc(orth_ctx *ctx, void *p, size_t num_bytes); /* new tail is zero-filled */
+void orth_mem_free(orth_ctx *ctx, void *p);
+char *orth_mem_strdup(orth_ctx *ctx, const char *s);
+/* NULL with the error recorded on failure. */
+char *orth_mem_printf(orth_ctx *ctx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#define ORTH_NEW(ctx, type) ((type *)orth_mem_alloc((ctx), sizeof(type)))
+#define ORTH_NEW_ARRAY(ctx, type, n) ((type *)orth_mem_alloc((ctx), (size_t)(n) * sizeof(type)))
+
+#define ORTH_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define ORTH_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define ORTH_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+static inline int64_t orth_div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t orth_round_up(int64_t a, int64_t b) { return orth_div_up(a, b) * b; }
+
+#endif

@@ -1,0 +1,270 @@
+/* files.c -- see files.h. */
+#include "base/files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct orth_writer {
+    int fd;
+    char *path;      /* heap */
+    char *tmp_path;  /* heap */
+};
+
+static orth_status fail_errno(orth_ctx *ctx, const char *path, const char *what)
+{
+    orth_status code = errno == ENOSPC || errno == EDQUOT ? ORTH_ERR_NOSPACE : ORTH_ERR_IO;
+    return ORTH_FAIL(ctx, code, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+orth_status orth_file_map_open(orth_ctx *ctx, orth_file_map *out, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno(ctx, path, "open");
+    struct stat st;
+    if (fstat(fd, &st) != 0 || S_ISDIR(st.st_mode)) {
+        if (S_ISDIR(st.st_mode))
+            errno = EISDIR;
+        orth_status s = fail_errno(ctx, path, "read");
+        close(fd);
+        return s;
+    }
+    void *data = NULL;
+    if (st.st_size > 0) {
+        data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED) {
+            orth_status s = fail_errno(ctx, path, "map");
+            close(fd);
+            return s;
+        }
+    }
+    close(fd);
+    *out = (orth_file_map){.data = data, .size = (size_t)st.st_size};
+    return ORTH_OK;
+}
+
+void orth_file_map_close(orth_file_map *map)
+{
+    if (map->data)
+        munmap((void *)map->data, map->size);
+    *map = (orth_file_map){0};
+}
+
+orth_status orth_file_read(orth_ctx *ctx, const char *path, char **out_text, size_t *out_bytes)
+{
+    orth_file_map map = {0};
+    ORTH_TRY(orth_file_map_open(ctx, &map, path));
+    char *text = orth_mem_alloc(ctx, map.size + 1);
+    if (text && map.size)
+        memcpy(text, map.data, map.size);
+    *out_bytes = map.size;
+    orth_file_map_close(&map);
+    if (!text)
+        return ORTH_ERR_NOMEM;
+    *out_text = text;
+    return ORTH_OK;
+}
+
+static bool write_fault(orth_ctx *ctx)
+{
+    if (!ctx->faults)
+        return false;
+    int64_t left = atomic_fetch_sub(&ctx->faults->write, 1);
+    return left == 1 || (left < 1 && ctx->faults->sticky);
+}
+
+static orth_status write_all(orth_ctx *ctx, int fd, const char *path, const void *bytes, size_t n)
+{
+    const char *p = bytes;
+    if (write_fault(ctx)) {
+        errno = ENOSPC;
+        return fail_errno(ctx, path, "write");
+    }
+    while (n > 0) {
+        ssize_t k = write(fd, p, n);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return fail_errno(ctx, path, "write");
+        p += k;
+        n -= (size_t)k;
+    }
+    return ORTH_OK;
+}
+
+static void writer_free(orth_ctx *ctx, orth_writer *w)
+{
+    if (w->fd >= 0)
+        close(w->fd);
+    orth_mem_free(ctx, w->path);
+    orth_mem_free(ctx, w->tmp_path);
+    orth_mem_free(ctx, w);
+}
+
+orth_status orth_writer_open(orth_ctx *ctx, orth_writer **out, const char *path)
+{
+    orth_writer *w = ORTH_NEW(ctx, orth_writer);
+    if (!w)
+        return ORTH_ERR_NOMEM;
+    w->fd = -1;
+    w->path = orth_mem_strdup(ctx, path);
+    w->tmp_path = w->path ? orth_mem_printf(ctx, "%s.tmp-%ld", path, (long)getpid()) : NULL;
+    if (!w->tmp_path) {
+        writer_free(ctx, w);
+        return ORTH_ERR_NOMEM;
+    }
+    w->fd = open(w->tmp_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (w->fd < 0) {
+        orth_status s = fail_errno(ctx, path, "create");
+        writer_free(ctx, w);
+        return s;
+    }
+    *out = w;
+    return ORTH_OK;
+}
+
+orth_status orth_writer_put(orth_ctx *ctx, orth_writer *w, const void *bytes, size_t num_bytes)
+{
+    return write_all(ctx, w->fd, w->path, bytes, num_bytes);
+}
+
+/* A rename is durable only once the folder that holds the name is. */
+static orth_status sync_parent(orth_ctx *ctx, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? orth_mem_printf(ctx, "%.*s", (int)(slash == path ? 1 : slash - path), path)
+                      : orth_mem_strdup(ctx, ".");
+    if (!dir)
+        return ORTH_ERR_NOMEM;
+    orth_status s = ORTH_OK;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* Some file systems refuse fsync on a folder; then there is nothing more to ask for. */
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP))
+        s = fail_errno(ctx, dir, "sync");
+    if (fd >= 0)
+        close(fd);
+    orth_mem_free(ctx, dir);
+    return s;
+}
+
+orth_status orth_writer_commit(orth_ctx *ctx, orth_writer *w)
+{
+    orth_status s = ORTH_OK;
+    if (write_fault(ctx)) {
+        errno = EIO;
+        s = fail_errno(ctx, w->path, "sync");
+    } else if (fsync(w->fd) != 0) {
+        s = fail_errno(ctx, w->path, "sync");
+    } else if (rename(w->tmp_path, w->path) != 0) {
+        s = fail_errno(ctx, w->path, "rename into place");
+    }
+    if (s != ORTH_OK) {
+        orth_writer_abort(ctx, w);
+        return s;
+    }
+    s = sync_parent(ctx, w->path);
+    writer_free(ctx, w);
+    return s;
+}
+
+void orth_writer_abort(orth_ctx *ctx, orth_writer *w)
+{
+    if (!w)
+        return;
+    unlink(w->tmp_path);
+    writer_free(ctx, w);
+}
+
+orth_status orth_file_write(orth_ctx *ctx, const char *path, const void *bytes, size_t num_bytes)
+{
+    orth_writer *w = NULL;
+    ORTH_TRY(orth_writer_open(ctx, &w, path));
+    orth_status s = orth_writer_put(ctx, w, bytes, num_bytes);
+    if (s != ORTH_OK) {
+        orth_writer_abort(ctx, w);
+        return s;
+    }
+    return orth_writer_commit(ctx, w);
+}
+
+orth_status orth_file_append(orth_ctx *ctx, FILE *f, const void *bytes, size_t num_bytes)
+{
+    if (write_fault(ctx))
+        errno = ENOSPC;
+    else if (fwrite(bytes, 1, num_bytes, f) == num_bytes && fflush(f) == 0)
+        return ORTH_OK;
+    return fail_errno(ctx, "appended file", "write");
+}
+
+bool orth_path_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+bool orth_path_is_dir(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path)
+{
+    char *copy = orth_mem_strdup(ctx, path);
+    if (!copy)
+        return ORTH_ERR_NOMEM;
+    orth_status s = ORTH_OK;
+    for (char *p = copy + 1; s == ORTH_OK; p++) {
+        if (*p != '/' && *p != '\0')
+            continue;
+        char saved = *p;
+        *p = '\0';
+        if (mkdir(copy, 0755) != 0 && errno != EEXIST)
+            s = fail_errno(ctx, copy, "create folder");
+        *p = saved;
+        if (saved == '\0')
+            break;
+    }
+    if (s == ORTH_OK && !orth_path_is_dir(path))
+        s = ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: is not a folder", path);
+    orth_mem_free(ctx, copy);
+    return s;
+}
+
+static orth_status remove_children(orth_ctx *ctx, const char *path)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return fail_errno(ctx, path, "list");
+    orth_status s = ORTH_OK;
+    for (struct dirent *e = readdir(dir); e && s == ORTH_OK; e = readdir(dir)) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        char *child = orth_path_join(ctx, path, e->d_name);
+        s = child ? orth_path_remove(ctx, child) : ORTH_ERR_NOMEM;
+        orth_mem_free(ctx, child);
+    }
+    closedir(dir);
+    return s;
+}
+
+orth_status orth_path_remove(orth_ctx *ctx, const char *path)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0)
+        return errno == ENOENT ? ORTH_OK : fail_errno(ctx, path, "remove");
+    if (S_ISDIR(st.st_mode))
+        ORTH_TRY(remove_children(ctx, path));
+    return remove(path) == 0 ? ORTH_OK : fail_errno(ctx, path, "remove");
+}
+
+char *orth_path_join(orth_ctx *ctx, const char *dir, const char *name)
+{
+    size_t n = strlen(dir);
+    return orth_mem_printf(ctx, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
+}

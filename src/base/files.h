@@ -1,0 +1,51 @@
+/* files.h -- reading and writing whole files so that a failure loses nothing.
+ *
+ * Writers go to PATH.tmp-PID, are flushed to the device and renamed over PATH at commit: at every
+ * moment PATH is either the old file or the whole new one. Every write passes one door, where tests
+ * inject faults (ctx->faults->write).
+ */
+#ifndef ORTH_BASE_FILES_H
+#define ORTH_BASE_FILES_H
+
+#include "base/ctx.h"
+
+/* A whole file mapped read-only. An empty file maps to data = NULL, size = 0. */
+typedef struct {
+    const unsigned char *data;
+    size_t size;
+} orth_file_map;
+
+/* ORTH_ERR_IO with the path and the system's reason. */
+orth_status orth_file_map_open(orth_ctx *ctx, orth_file_map *out, const char *path);
+void orth_file_map_close(orth_file_map *map);
+
+/* Reads all of `path` into heap memory, with a zero byte after the end. Free with orth_mem_free. */
+orth_status orth_file_read(orth_ctx *ctx, const char *path, char **out_text, size_t *out_bytes);
+
+typedef struct orth_writer orth_writer;
+
+/* Opens PATH.tmp-PID for writing; nothing happens to PATH before orth_writer_commit.
+ * ORTH_ERR_IO; ORTH_ERR_NOSPACE when the disk or a quota is full (all three calls). */
+orth_status orth_writer_open(orth_ctx *ctx, orth_writer **out, const char *path);
+orth_status orth_writer_put(orth_ctx *ctx, orth_writer *w, const void *bytes, size_t num_bytes);
+/* fsync, rename, fsync of the folder. Frees w whatever happens; on failure the temporary is gone. */
+orth_status orth_writer_commit(orth_ctx *ctx, orth_writer *w);
+/* Removes the temporary file. NULL is fine. */
+void orth_writer_abort(orth_ctx *ctx, orth_writer *w);
+
+/* open + put + commit. */
+orth_status orth_file_write(orth_ctx *ctx, const char *path, const void *bytes, size_t num_bytes);
+
+/* Appends to an open stream through the same door (metrics); ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
+orth_status orth_file_append(orth_ctx *ctx, FILE *f, const void *bytes, size_t num_bytes);
+
+bool orth_path_exists(const char *path);
+bool orth_path_is_dir(const char *path);
+/* mkdir -p. */
+orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path);
+/* rm -r; a missing path is fine. */
+orth_status orth_path_remove(orth_ctx *ctx, const char *path);
+/* "dir/name" in heap memory; NULL with the error recorded. */
+char *orth_path_join(orth_ctx *ctx, const char *dir, const char *name);
+
+#endif

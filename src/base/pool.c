@@ -1,0 +1,168 @@
+/* pool.c -- workers that wait for a loop, then draw indices from one shared counter.
+ *
+ *   idle --(generation changes: orth_pool_run)--> drawing --(counter used up)--> reported --> idle
+ *
+ * Workers spin briefly before they sleep: the kernels of a step follow each other within
+ * microseconds, and waking a sleeper costs as much as a small kernel.
+ */
+#include "base/pool.h"
+
+#include <pthread.h>
+
+/* About 20 us on current CPUs; longer would steal the core from another rank's thread. */
+#define SPIN_ROUNDS 2000
+
+typedef struct {
+    orth_pool *pool;
+    int worker;
+    pthread_t thread;
+} pool_worker;
+
+struct orth_pool {
+    int num_threads;
+    int num_started;
+    pool_worker *workers;           /* [num_threads]; entry 0 is the caller and has no thread */
+    pthread_mutex_t mutex;
+    pthread_cond_t wake, finished;
+    /* One loop at a time; written by the owner before `generation` is raised. */
+    orth_task_fn fn;
+    void *arg;
+    int64_t num_tasks;
+    _Atomic int64_t next;
+    _Atomic int busy;               /* workers that have not yet reported this generation */
+    _Atomic uint64_t generation;
+    bool quit;                      /* under mutex, and published by generation */
+};
+
+static inline void spin_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void draw_tasks(orth_pool *pool, int worker)
+{
+    for (;;) {
+        int64_t i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+        if (i >= pool->num_tasks)
+            return;
+        pool->fn(pool->arg, i, worker);
+    }
+}
+
+static uint64_t wait_for_work(orth_pool *pool, uint64_t seen)
+{
+    for (int i = 0; i < SPIN_ROUNDS; i++) {
+        uint64_t g = atomic_load_explicit(&pool->generation, memory_order_acquire);
+        if (g != seen)
+            return g;
+        spin_pause();
+    }
+    pthread_mutex_lock(&pool->mutex);
+    while (atomic_load(&pool->generation) == seen)
+        pthread_cond_wait(&pool->wake, &pool->mutex);
+    pthread_mutex_unlock(&pool->mutex);
+    return atomic_load(&pool->generation);
+}
+
+static void *worker_main(void *p)
+{
+    pool_worker *self = p;
+    orth_pool *pool = self->pool;
+    uint64_t seen = 0;
+    for (;;) {
+        seen = wait_for_work(pool, seen);
+        if (pool->quit)
+            return NULL;
+        draw_tasks(pool, self->worker);
+        if (atomic_fetch_sub(&pool->busy, 1) == 1) {
+            pthread_mutex_lock(&pool->mutex);
+            pthread_cond_signal(&pool->finished);
+            pthread_mutex_unlock(&pool->mutex);
+        }
+    }
+}
+
+static void publish(orth_pool *pool)
+{
+    pthread_mutex_lock(&pool->mutex);
+    atomic_fetch_add(&pool->generation, 1);
+    pthread_cond_broadcast(&pool->wake);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+orth_status orth_pool_create(orth_ctx *ctx, orth_pool **out, int num_threads)
+{
+    if (num_threads < 1 || num_threads > 4096)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "threads=%d is not in [1, 4096]", num_threads);
+    orth_pool *pool = ORTH_NEW(ctx, orth_pool);
+    if (!pool)
+        return ORTH_ERR_NOMEM;
+    pool->num_threads = num_threads;
+    pool->num_started = 1;
+    pthread_mutex_init(&pool->mutex, NULL);
+    pthread_cond_init(&pool->wake, NULL);
+    pthread_cond_init(&pool->finished, NULL);
+    pool->workers = ORTH_NEW_ARRAY(ctx, pool_worker, num_threads);
+    if (!pool->workers) {
+        orth_pool_destroy(ctx, pool);
+        return ORTH_ERR_NOMEM;
+    }
+    for (int i = 1; i < num_threads; i++) {
+        pool->workers[i] = (pool_worker){.pool = pool, .worker = i};
+        if (pthread_create(&pool->workers[i].thread, NULL, worker_main, &pool->workers[i]) != 0) {
+            orth_pool_destroy(ctx, pool);
+            return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the system refused thread %d of %d", i + 1, num_threads);
+        }
+        pool->num_started++;
+    }
+    *out = pool;
+    return ORTH_OK;
+}
+
+void orth_pool_destroy(orth_ctx *ctx, orth_pool *pool)
+{
+    if (!pool)
+        return;
+    pool->quit = true;
+    publish(pool);
+    for (int i = 1; i < pool->num_started; i++)
+        pthread_join(pool->workers[i].thread, NULL);
+    pthread_cond_destroy(&pool->finished);
+    pthread_cond_destroy(&pool->wake);
+    pthread_mutex_destroy(&pool->mutex);
+    orth_mem_free(ctx, pool->workers);
+    orth_mem_free(ctx, pool);
+}
+
+int orth_pool_num_threads(const orth_pool *pool)
+{
+    return pool->num_threads;
+}
+
+void orth_pool_run(orth_pool *pool, int64_t n, orth_task_fn fn, void *arg)
+{
+    if (n <= 0)
+        return;
+    if (pool->num_threads == 1 || n == 1) {
+        for (int64_t i = 0; i < n; i++)
+            fn(arg, i, 0);
+        return;
+    }
+    pool->fn = fn;
+    pool->arg = arg;
+    pool->num_tasks = n;
+    atomic_store(&pool->next, 0);
+    atomic_store(&pool->busy, pool->num_threads - 1);
+    publish(pool);
+    draw_tasks(pool, 0);
+    for (int i = 0; i < SPIN_ROUNDS && atomic_load_explicit(&pool->busy, memory_order_acquire); i++)
+        spin_pause();
+    if (atomic_load(&pool->busy) == 0)
+        return;
+    pthread_mutex_lock(&pool->mutex);
+    while (atomic_load(&pool->busy) != 0)
+        pthread_cond_wait(&pool->finished, &pool->mutex);
+    pthread_mutex_unlock(&pool->mutex);
+}

@@ -1,0 +1,27 @@
+/* cmd.h -- what a verb of the command line is given. One cmd_<verb>.c each; verbs.def lists them. */
+#ifndef ORTH_CLI_CMD_H
+#define ORTH_CLI_CMD_H
+
+#include "base/config.h"
+
+typedef struct {
+    const char *verb;
+    orth_config config;      /* defaults, run file, then key=value; checked one by one */
+    const char *run_file;    /* NULL: none given */
+    int num_words;           /* what is neither a flag, the run file nor key=value: sub-verbs, paths */
+    const char *const *words;
+    const void *flags;       /* see orth_cmd_flag */
+} orth_cmd;
+
+/* Value of --name as given ("" for a flag without value); NULL if it was not. The flags that a verb
+ * takes are rows of flags.def: FLAG(verb, name, metavar or "", help). Unknown ones never get here. */
+const char *orth_cmd_flag(const orth_cmd *cmd, const char *name);
+
+/* A verb: prints its results on standard output, returns errors through ctx; main prints those. */
+typedef orth_status (*orth_cmd_fn)(orth_ctx *ctx, const orth_cmd *cmd);
+
+#define VERB(name, words, summary) orth_status orth_cmd_##name(orth_ctx *ctx, const orth_cmd *cmd);
+#include "cli/verbs.def"
+#undef VERB
+
+#endif

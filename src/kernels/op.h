@@ -1,0 +1,88 @@
+/* op.h -- what a kernel is: a function over views, attributes and a workspace.
+ *
+ * ops.def lists the ops and their meaning. A kernel checks nothing about shapes: the program that
+ * calls it was checked. It allocates nothing, keeps no state, and gives the same bits for any
+ * number of threads in ctx->pool.
+ */
+#ifndef ORTH_KERNELS_OP_H
+#define ORTH_KERNELS_OP_H
+
+#include "base/ctx.h"
+#include "tensor/parts.h"
+#include "tensor/tensor.h"
+
+#define ORTH_OP_MAX_IN 20
+#define ORTH_OP_MAX_OUT 4
+#define ORTH_ATTN_BLOCK 64      /* keys visited at once: part of the numbers, not of a kernel's tuning */
+#define ORTH_NORM_BLOCK 65536   /* elements whose squares are summed together */
+
+typedef enum {
+#define OP(name, in, out) ORTH_OP_##name,
+#include "kernels/ops.def"
+#undef OP
+    ORTH_NUM_OPS
+} orth_op;
+
+typedef enum { ORTH_ACT_NONE = 0, ORTH_ACT_GELU_TANH, ORTH_ACT_GELU_ERF, ORTH_ACT_SILU } orth_act;
+typedef enum { ORTH_NORM_LAYER = 0, ORTH_NORM_RMS } orth_norm_kind;
+
+/* Fixed when the program is built. An op reads the fields that ops.def names. */
+typedef struct {
+    int32_t num_seqs, seq_len;          /* B, T */
+    int32_t token_parts;                /* fold slots per sequence (numerics.parts, or 1) */
+    int32_t heads, kv_heads, head_dim;  /* H, KV, D, local to the rank */
+    int32_t first_head;                 /* global number of the rank's first query head (dropout) */
+    orth_split split;                   /* canonical parts of the contraction */
+    orth_act act;
+    orth_norm_kind norm;
+    float eps, scale, dropout;
+    int32_t site;                       /* which dropout of the model this is */
+    int32_t num_addends;
+    bool inverse, nesterov, decay;
+} orth_attr;
+
+/* Values that change from step to step: operands, not reasons to rebuild a program. One per rank, in
+ * host memory; as an orth_tensor it is U8 [sizeof]. */
+typedef struct {
+    uint64_t seed, step;                /* step counts from 1 */
+    float lr, weight_decay, beta1, beta2, eps, momentum;
+    float clip_norm;                    /* <= 0: no clipping */
+    float loss_scale;                   /* 1 / (weight of all targets of the global batch) */
+    float clip_scale;                   /* written by clip_scale */
+    int32_t skip;                       /* 1: leave parameters and moments alone */
+    int32_t bad;                        /* written by clip_scale */
+    double grad_norm;                   /* written by clip_scale */
+} orth_step_values;
+
+typedef struct {
+    const orth_tensor *in;              /* [num_in] in the order of ops.def, addends last */
+    const orth_tensor *out;             /* [num_out] */
+    int32_t num_in, num_out;
+    const orth_attr *attr;
+    void *workspace;                    /* 64-byte aligned, orth_op_workspace_bytes(...) of it, not zeroed */
+} orth_op_call;
+
+typedef orth_status (*orth_kernel_fn)(orth_ctx *ctx, const orth_op_call *call);
+
+#define OP(name, in, out)                                              \
+    orth_status orth_ref_##name(orth_ctx *ctx, const orth_op_call *call); \
+    orth_status orth_cpu_##name(orth_ctx *ctx, const orth_op_call *call);
+#include "kernels/ops.def"
+#undef OP
+
+const char *orth_op_name(orth_op op);
+
+/* The table of a back end, [ORTH_NUM_OPS]. */
+const orth_kernel_fn *orth_kernels_ref(void);
+const orth_kernel_fn *orth_kernels_cpu(void);
+
+/* Bytes of workspace that the cpu kernel of `op` wants for these shapes (data pointers are not read),
+ * with this many threads, at this isa. The reference kernels need none. */
+size_t orth_op_workspace_bytes(orth_op op, const orth_op_call *call, int num_threads, orth_isa isa);
+
+typedef size_t (*orth_workspace_fn)(const orth_op_call *call, int num_threads, orth_isa isa);
+#define WS(name) size_t orth_workspace_##name(const orth_op_call *call, int num_threads, orth_isa isa);
+#include "kernels/workspace.def"
+#undef WS
+
+#endif

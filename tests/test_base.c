@@ -1,0 +1,112 @@
+/* test_base.c -- ctx, heap, pool, files, canonical parts. */
+#include "test.h"
+
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/files.h"
+#include "tensor/parts.h"
+
+TEST(the_first_error_wins)
+{
+    orth_ctx *ctx = test_ctx(1);
+    ORTH_FAIL(ctx, ORTH_ERR_ARG, "tp=%d does not divide heads=%d", 3, 32);
+    ORTH_FAIL(ctx, ORTH_ERR_IO, "second");
+    assert_int_equal(ctx->error.code, ORTH_ERR_ARG);
+    assert_string_equal(ctx->error.message, "tp=3 does not divide heads=32");
+    test_ctx_free(ctx);
+}
+
+TEST(every_allocation_can_be_made_to_fail)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_faults faults = {.alloc = 2};
+    ctx->faults = &faults;
+    void *p = orth_mem_alloc(ctx, 10);
+    assert_non_null(p);
+    assert_null(orth_mem_alloc(ctx, 10));
+    assert_int_equal(ctx->error.code, ORTH_ERR_NOMEM);
+    orth_mem_free(ctx, p);
+    ctx->faults = NULL;
+    test_ctx_free(ctx);
+}
+
+static void count_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    atomic_fetch_add((_Atomic int *)arg + i, 1);
+}
+
+TEST(the_pool_runs_every_task_once)
+{
+    for (int threads = 1; threads <= 7; threads++) {
+        orth_ctx *ctx = test_ctx(threads);
+        for (int64_t n = 0; n < 200; n += 13) {
+            _Atomic int hits[200] = {0};
+            for (int repeat = 0; repeat < 5; repeat++)
+                orth_pool_run(ctx->pool, n, count_task, hits);
+            for (int64_t i = 0; i < 200; i++)
+                assert_int_equal(hits[i], i < n ? 5 : 0);
+        }
+        test_ctx_free(ctx);
+    }
+}
+
+TEST(a_failed_write_leaves_the_old_file)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char path[] = "/tmp/orth_test_XXXXXX";
+    close(mkstemp(path));
+    CHECK_OK(ctx, orth_file_write(ctx, path, "old", 3));
+    for (int n = 1; n <= 2; n++) { /* the write itself, then the sync */
+        orth_faults faults = {.write = n};
+        ctx->faults = &faults;
+        assert_int_not_equal(orth_file_write(ctx, path, "newer", 5), ORTH_OK);
+        orth_ctx_clear_error(ctx);
+        ctx->faults = NULL;
+        char *text;
+        size_t size;
+        CHECK_OK(ctx, orth_file_read(ctx, path, &text, &size));
+        assert_string_equal(text, "old");
+        orth_mem_free(ctx, text);
+    }
+    CHECK_OK(ctx, orth_path_remove(ctx, path));
+    test_ctx_free(ctx);
+}
+
+TEST(fold_order_is_a_permutation_and_its_own_inverse_pair)
+{
+    for (int parts = 1; parts <= 16; parts *= 2) {
+        for (int64_t T = 1; T < 70; T++) {
+            char seen[70] = {0};
+            for (int64_t row = 0; row < T; row++) {
+                int64_t pos = orth_fold_pos(T, parts, row);
+                assert_in_range(pos, 0, T - 1);
+                assert_int_equal(seen[pos]++, 0);
+                assert_int_equal(orth_fold_row(T, parts, pos), row);
+            }
+        }
+    }
+}
+
+TEST(qkv_parts_cover_the_rows_and_start_with_k_and_v)
+{
+    /* 6 query heads of 4, 2 kv heads: per group k, v, then 3 queries = 5 heads of rows. */
+    orth_split s = {ORTH_SPLIT_QKV, 4, 6, 4, 3};
+    const int64_t want[] = {0, 12, 20, 32, 40}; /* query heads 0 | 1,2 | 3 | 4,5 */
+    for (int i = 0; i <= 4; i++)
+        assert_int_equal(orth_split_bound(&s, i), want[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_error_wins),
+        cmocka_unit_test(every_allocation_can_be_made_to_fail),
+        cmocka_unit_test(the_pool_runs_every_task_once),
+        cmocka_unit_test(a_failed_write_leaves_the_old_file),
+        cmocka_unit_test(fold_order_is_a_permutation_and_its_own_inverse_pair),
+        cmocka_unit_test(qkv_parts_cover_the_rows_and_start_with_k_and_v),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
