@@ -40,9 +40,9 @@ static orth_status check_entry(orth_ctx *ctx, const orth_dataset *d, const orth_
 {
     int64_t tokens = 0, docs = 0;
     uint64_t hash = 0;
-    ORTH_TRY(get_int(ctx, entry, d->path, "tokens", 1, INT64_MAX, &tokens));
-    ORTH_TRY(get_int(ctx, entry, d->path, "documents", 1, INT64_MAX, &docs));
-    ORTH_TRY(get_hex(ctx, entry, d->path, "header_xxh64", &hash));
+    ORTH_TRY(get_int(ctx, entry, s->path, "tokens", 1, INT64_MAX, &tokens));
+    ORTH_TRY(get_int(ctx, entry, s->path, "documents", 1, INT64_MAX, &docs));
+    ORTH_TRY(get_hex(ctx, entry, s->path, "header_xxh64", &hash));
     const orth_shard_info *i = &s->info;
     if (tokens != i->num_tokens || docs != i->num_docs || hash != i->header_hash)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: is not the shard that dataset.json names: %" PRId64 " tokens, %" PRId64
@@ -82,7 +82,8 @@ static orth_status open_split(orth_ctx *ctx, orth_dataset *d, orth_corpus *c, co
     c->name = orth_path_join(ctx, d->path, name);
     c->shards = ORTH_NEW_ARRAY(ctx, orth_shard, n);
     c->first_token = ORTH_NEW_ARRAY(ctx, int64_t, n + 1);
-    if (!c->name || !c->shards || !c->first_token)
+    c->first_doc = ORTH_NEW_ARRAY(ctx, int64_t, n + 1);
+    if (!c->name || !c->shards || !c->first_token || !c->first_doc)
         return ORTH_ERR_NOMEM;
     for (int i = 0; i < n; i++) {
         c->num_shards = i + 1; /* before open: close releases what a failing open_entry left */
@@ -92,6 +93,7 @@ static orth_status open_split(orth_ctx *ctx, orth_dataset *d, orth_corpus *c, co
         c->num_docs += info->num_docs;
         c->text_bytes += info->text_bytes;
         c->first_token[i + 1] = c->num_tokens;
+        c->first_doc[i + 1] = c->num_docs;
     }
     return ORTH_OK;
 }
@@ -162,6 +164,7 @@ static void close_split(orth_ctx *ctx, orth_corpus *c)
         orth_shard_close(ctx, &c->shards[i]);
     orth_mem_free(ctx, c->shards);
     orth_mem_free(ctx, c->first_token);
+    orth_mem_free(ctx, c->first_doc);
     orth_mem_free(ctx, (char *)c->name);
 }
 
@@ -215,12 +218,12 @@ orth_status orth_corpus_read(orth_ctx *ctx, const orth_corpus *c, int32_t *out, 
     return ORTH_OK;
 }
 
-int64_t orth_corpus_doc_start(const orth_corpus *c, int64_t token)
+void orth_corpus_document(const orth_corpus *c, int64_t token, int64_t *start, int64_t *end)
 {
     const int i = find_shard(c, token);
-    const orth_shard *s = &c->shards[i];
-    int64_t d = orth_shard_docs_up_to(s, token - c->first_token[i]) - 1;
-    return c->first_token[i] + orth_shard_doc_start(s, d);
+    const int64_t d = orth_shard_docs_up_to(&c->shards[i], token - c->first_token[i]);
+    *start = c->first_token[i] + orth_shard_doc_start(&c->shards[i], d - 1);
+    *end = c->first_token[i] + orth_shard_doc_start(&c->shards[i], d);
 }
 
 int64_t orth_corpus_docs_up_to(const orth_corpus *c, int64_t token)
@@ -228,16 +231,5 @@ int64_t orth_corpus_docs_up_to(const orth_corpus *c, int64_t token)
     if (token >= c->num_tokens)
         return c->num_docs;
     const int i = find_shard(c, token);
-    int64_t docs = orth_shard_docs_up_to(&c->shards[i], token - c->first_token[i]);
-    for (int j = 0; j < i; j++)
-        docs += c->shards[j].info.num_docs;
-    return docs;
-}
-
-int64_t orth_corpus_nth_doc(const orth_corpus *c, int64_t d)
-{
-    int i = 0;
-    while (d >= c->shards[i].info.num_docs)
-        d -= c->shards[i++].info.num_docs;
-    return c->first_token[i] + orth_shard_doc_start(&c->shards[i], d);
+    return c->first_doc[i] + orth_shard_docs_up_to(&c->shards[i], token - c->first_token[i]);
 }

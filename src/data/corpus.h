@@ -14,6 +14,7 @@ typedef struct {
     int num_shards;
     orth_shard *shards;         /* [num_shards] */
     int64_t *first_token;       /* [num_shards + 1] of the stream; the last is num_tokens */
+    int64_t *first_doc;         /* [num_shards + 1] */
     int64_t num_tokens, num_docs, text_bytes;
 } orth_corpus;
 
@@ -35,11 +36,9 @@ orth_status orth_dataset_verify(orth_ctx *ctx, const orth_dataset *d);
 
 /* Tokens [first, first+n) of the stream. ORTH_ERR_ARG outside of it, ORTH_ERR_DATA. */
 orth_status orth_corpus_read(orth_ctx *ctx, const orth_corpus *c, int32_t *out, int64_t first, int64_t n);
-/* Where the document that holds `token` starts in the stream. */
-int64_t orth_corpus_doc_start(const orth_corpus *c, int64_t token);
-/* Number of documents that start in [0, token]. */
+/* The document that holds `token` (0 <= token < num_tokens) is [*start, *end) of the stream. */
+void orth_corpus_document(const orth_corpus *c, int64_t token, int64_t *start, int64_t *end);
+/* Number of documents that start in [0, token]; all of them from the last token on. */
 int64_t orth_corpus_docs_up_to(const orth_corpus *c, int64_t token);
-/* Where document d (0 <= d < num_docs) starts in the stream. */
-int64_t orth_corpus_nth_doc(const orth_corpus *c, int64_t d);
 
 #endif

@@ -20,7 +20,7 @@
 
 typedef struct {
     const orth_corpus *const *corpora;  /* [num_corpora], outlive the sampler */
-    const double *weights;              /* [num_corpora] > 0, any sum; NULL: all equal */
+    const double *weights;              /* [num_corpora] >= 0, any sum > 0; NULL: by number of windows */
     int num_corpora;
     int64_t seq_len;                    /* T */
     uint64_t seed;
@@ -47,7 +47,7 @@ typedef struct {
 } orth_sample_rows;
 
 /* ORTH_ERR_ARG if a corpus is shorter than seq_len + 1 tokens (natural: than 2), with both numbers;
- * weights not finite or not positive; ORTH_ERR_NOMEM. */
+ * weights not finite or negative, or all 0; ORTH_ERR_NOMEM. */
 orth_status orth_sampler_create(orth_ctx *ctx, orth_sampler **out, const orth_sampler_options *options);
 void orth_sampler_destroy(orth_ctx *ctx, orth_sampler *s); /* NULL is fine */
 
