@@ -25,9 +25,12 @@ orth_status orth_file_read(orth_ctx *ctx, const char *path, char **out_text, siz
 typedef struct orth_writer orth_writer;
 
 /* Opens PATH.tmp-PID for writing; nothing happens to PATH before orth_writer_commit.
- * ORTH_ERR_IO; ORTH_ERR_NOSPACE when the disk or a quota is full (all three calls). */
+ * ORTH_ERR_IO; ORTH_ERR_NOSPACE when the disk or a quota is full (all calls). */
 orth_status orth_writer_open(orth_ctx *ctx, orth_writer **out, const char *path);
 orth_status orth_writer_put(orth_ctx *ctx, orth_writer *w, const void *bytes, size_t num_bytes);
+/* Overwrites bytes that were put already, at `offset` from the start: a header that is known last. */
+orth_status orth_writer_put_at(orth_ctx *ctx, orth_writer *w, const void *bytes, size_t num_bytes,
+                               int64_t offset);
 /* fsync, rename, fsync of the folder. Frees w whatever happens; on failure the temporary is gone. */
 orth_status orth_writer_commit(orth_ctx *ctx, orth_writer *w);
 /* Removes the temporary file. NULL is fine. */

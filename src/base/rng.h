@@ -18,7 +18,8 @@ typedef enum {
     ORTH_STREAM_BLEND = 4,     /* choice of the corpus */
     ORTH_STREAM_SAMPLE = 5,    /* generate */
     ORTH_STREAM_ROUND = 6,     /* stochastic rounding */
-    ORTH_STREAM_TEST = 7
+    ORTH_STREAM_TEST = 7,
+    ORTH_STREAM_SPLIT = 8      /* which documents are held out */
 } orth_stream;
 
 typedef struct {
