@@ -19,7 +19,7 @@ typedef struct {
     bool doc_mask;                /* a doc_starts operand for attention */
     bool attention_full;          /* the materialised reference */
     int64_t cache_rows;           /* decoding: longest sequence */
-    bool external_params;         /* the weights are those of another program */
+    bool external_params;         /* weights and caches are those of another program */
     orth_op optimizer;
     bool nesterov;
 } orth_model_shape;

@@ -35,7 +35,9 @@ static int32_t persistent(orth_builder *b, const char *name, orth_class cls, ort
                           size_t bytes)
 {
     orth_buffer buffer = {.name = name, .bytes = bytes, .cls = cls, .persistent = true, .bind = bind,
-                          .index = index, .external = cls == ORTH_CLASS_PARAMS && b->spec->external_params};
+                          .index = index};
+    bool lent = cls == ORTH_CLASS_PARAMS || bind == ORTH_BIND_CACHE_K || bind == ORTH_BIND_CACHE_V;
+    buffer.external = lent && b->spec->external_params;
     return orth_program_add_buffer(b->p, &buffer);
 }
 

@@ -43,7 +43,7 @@ typedef struct {
     orth_op optimizer;               /* ORTH_OP_adamw, adam or sgd */
     bool nesterov;
     int64_t cache_rows;              /* decoding: S of the caches */
-    bool external_params;            /* the weights are another program's */
+    bool external_params;            /* weights and caches are another program's */
 } orth_compile_spec;
 
 /* Appends the step to an initialised program: persistent buffers, instructions, not yet placed.

@@ -1,6 +1,8 @@
 /* executor.c -- see executor.h. */
 #include "run/executor.h"
 
+#include <math.h>
+
 #include "base/clock.h"
 #include "base/pages.h"
 #include "program/place.h"
@@ -134,6 +136,35 @@ orth_status orth_executor_run(orth_ctx *ctx, orth_executor *e)
     orth_status s = run_all(ctx, e);
     ctx->frozen = false;
     return s;
+}
+
+static bool is_finite(const orth_tensor *t)
+{
+    int64_t n = t->data ? orth_tensor_elems(t) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool bad = t->dtype == ORTH_F32   ? !isfinite(((const float *)t->data)[i])
+                   : t->dtype == ORTH_F64 ? !isfinite(((const double *)t->data)[i])
+                   : t->dtype == ORTH_BF16 && !isfinite(orth_bf16_to_f32(((const orth_bf16 *)t->data)[i]));
+        if (bad)
+            return false;
+    }
+    return true;
+}
+
+orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, size_t where_bytes)
+{
+    for (int32_t i = 0; i < e->p->num_instrs; i++) {
+        const orth_instr *n = &e->p->instrs[i];
+        ORTH_TRY(e->kernels[n->op](ctx, &e->calls[i]));
+        for (int k = 0; k < n->num_out; k++) {
+            if (is_finite(&e->calls[i].out[k]))
+                continue;
+            snprintf(where, where_bytes, "'%s' (op %s, layer %d, micro-batch %d, instruction %d)",
+                     e->p->buffers[n->out[k].buffer].name, orth_op_name(n->op), n->layer, n->micro_batch, i);
+            return ORTH_OK;
+        }
+    }
+    return ORTH_OK;
 }
 
 void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_CLASSES])
