@@ -27,7 +27,7 @@ struct orth_sampler {
 static int64_t ceil_sqrt(int64_t n)
 {
     int64_t a = (int64_t)sqrt((double)n);
-    while (a > 0 && (a - 1) >= n / a + (n % a != 0))
+    while (a > 1 && (a - 1) * (a - 1) >= n)
         a--;
     while (a * a < n)
         a++;
