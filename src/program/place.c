@@ -205,6 +205,8 @@ orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa
         p->class_bytes[c] = at - begin;
     }
     p->lower_bound = at + bound;
+    p->transient_offset = at;
+    p->transient_bytes = height;
     for (int32_t b = 0; b < p->num_buffers; b++)
         if (!p->buffers[b].persistent && p->buffers[b].alias < 0)
             p->buffers[b].offset += at;

@@ -89,6 +89,7 @@ typedef struct orth_program {
     int32_t workspace;              /* the buffer that all instructions of the compute queue share; -1 */
     size_t space_bytes[ORTH_NUM_SPACES];   /* arena sizes; place.c */
     size_t class_bytes[ORTH_NUM_CLASSES];  /* sum over classes = sum over spaces; place.c */
+    size_t transient_offset, transient_bytes; /* the region of transient buffers in the host space; place.c */
     size_t lower_bound;             /* persistent bytes + largest sum of live transient bytes; place.c */
     int64_t num_tokens;             /* tokens of one step on this rank */
     bool failed;                    /* an allocation failed while building */

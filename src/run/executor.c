@@ -12,6 +12,7 @@ struct orth_executor {
     const orth_kernel_fn *kernels;
     const orth_executor *lender;
     char *arena;               /* host space */
+    bool borrowed;             /* it lies in the lender's */
     orth_op_call *calls;       /* [num_instrs] */
     orth_tensor *tensors;      /* of all calls, one after the other */
     int64_t *ns;               /* [num_instrs] */
@@ -64,7 +65,7 @@ static orth_status resolve_all(orth_ctx *ctx, orth_executor *e)
 }
 
 orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_program *p,
-                                 const orth_kernel_fn *kernels, const orth_executor *lender)
+                                 const orth_kernel_fn *kernels, const orth_executor *lender, bool overlay)
 {
     int64_t num_tensors = 0;
     for (int32_t i = 0; i < p->num_instrs; i++)
@@ -79,8 +80,12 @@ orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_
     e->touched = ORTH_NEW_ARRAY(ctx, bool, p->num_buffers);
     orth_status s = e->calls && e->tensors && e->ns && e->touched ? ORTH_OK : ORTH_ERR_NOMEM;
     void *arena = NULL;
-    if (s == ORTH_OK)
+    if (overlay && lender && p->space_bytes[ORTH_SPACE_HOST] <= lender->p->transient_bytes) {
+        arena = lender->arena + lender->p->transient_offset;
+        e->borrowed = true;
+    } else if (s == ORTH_OK) {
         s = orth_pages_map(ctx, &arena, p->space_bytes[ORTH_SPACE_HOST]);
+    }
     e->arena = arena;
     if (s == ORTH_OK)
         s = resolve_all(ctx, e);
@@ -96,7 +101,8 @@ void orth_executor_destroy(orth_ctx *ctx, orth_executor *e)
 {
     if (!e)
         return;
-    orth_pages_unmap(e->arena, e->p->space_bytes[ORTH_SPACE_HOST]);
+    if (!e->borrowed)
+        orth_pages_unmap(e->arena, e->p->space_bytes[ORTH_SPACE_HOST]);
     orth_mem_free(ctx, e->calls);
     orth_mem_free(ctx, e->tensors);
     orth_mem_free(ctx, e->ns);

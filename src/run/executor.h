@@ -12,10 +12,12 @@
 typedef struct orth_executor orth_executor;
 
 /* Maps the arenas and resolves every operand. kernels: orth_kernels_cpu() or _ref(). External buffers
- * are found in `lender`, which outlives *out, as must `p`. ORTH_ERR_NOMEM; ORTH_ERR_INTERNAL if a
+ * are found in `lender` (NULL if there are none), which outlives *out, as must `p`. With `overlay` the
+ * arena lies in the lender's region of transient buffers if it fits there: the two then run by turns,
+ * and nothing but weights survives from one turn to the next. ORTH_ERR_NOMEM; ORTH_ERR_INTERNAL if a
  * lent buffer is missing. */
 orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_program *p,
-                                 const orth_kernel_fn *kernels, const orth_executor *lender);
+                                 const orth_kernel_fn *kernels, const orth_executor *lender, bool overlay);
 void orth_executor_destroy(orth_ctx *ctx, orth_executor *e); /* NULL is fine */
 
 /* The bytes of a bound buffer; NULL if the program has none. */

@@ -8,16 +8,13 @@ orth_status orth_evaluator_create(orth_ctx *ctx, orth_evaluator *out, const orth
     shape.num_micro_batches = 1;
     shape.external_params = lender != NULL;
     *out = (orth_evaluator){.num_seqs = shape.num_seqs, .seq_len = shape.seq_len, .parts = shape.parts,
-                            .doc_mask = shape.doc_mask};
+                            .doc_mask = shape.doc_mask, .model = *model};
     ORTH_TRY(orth_unit_build(ctx, model, &shape, &out->unit));
-    orth_status s = orth_executor_create(ctx, &out->executor, &out->unit.program, orth_setup_kernels(cfg), lender);
+    orth_status s = orth_executor_create(ctx, &out->executor, &out->unit.program, orth_setup_kernels(cfg), lender, true);
     if (s != ORTH_OK) {
         orth_evaluator_destroy(ctx, out);
         return s;
     }
-    float *table = orth_executor_find(out->executor, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
-    if (table)
-        orth_model_rope_table(model, table, shape.seq_len);
     return ORTH_OK;
 }
 
@@ -73,7 +70,10 @@ orth_status orth_evaluator_run(orth_ctx *ctx, orth_evaluator *e, const orth_samp
                                orth_eval_result *out)
 {
     *out = (orth_eval_result){0};
+    /* The arena may be a trainer's: nothing in it is left from the last time. */
     *(orth_step_values *)slot(e, ORTH_DATA_STEP) = (orth_step_values){.loss_scale = 1.0f};
+    if (slot(e, ORTH_DATA_ROPE_TABLE))
+        orth_model_rope_table(&e->model, slot(e, ORTH_DATA_ROPE_TABLE), e->seq_len);
     const double *leaves = orth_executor_find(e->executor, ORTH_BIND_SEQ_LOSS, 0);
     for (int64_t at = first; at < first + n; at += e->num_seqs) {
         ORTH_TRY(fill(ctx, e, sampler, at, first + n));

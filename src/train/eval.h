@@ -9,6 +9,7 @@
 typedef struct {
     orth_unit unit;
     orth_executor *executor;
+    orth_model_config model;
     int32_t num_seqs, seq_len, parts;
     bool doc_mask;
 } orth_evaluator;

@@ -38,7 +38,7 @@ static orth_status create_unit(orth_ctx *ctx, orth_generator *g, const orth_conf
     shape.external_params = i > 0;
     ORTH_TRY(orth_unit_build(ctx, &g->model, &shape, &g->unit[i]));
     orth_status s = orth_executor_create(ctx, &g->executor[i], &g->unit[i].program, g->kernels,
-                                         i > 0 ? g->executor[0] : NULL);
+                                         i > 0 ? g->executor[0] : NULL, false);
     if (s != ORTH_OK) {
         orth_unit_release(&g->unit[i]);
         return s;

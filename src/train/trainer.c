@@ -11,7 +11,7 @@ orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_confi
                                 const orth_model_config *model, const orth_unit *unit)
 {
     *t = (orth_trainer){.cfg = cfg, .model = *model, .unit = *unit};
-    orth_status s = orth_executor_create(ctx, &t->executor, &t->unit.program, orth_setup_kernels(cfg), NULL);
+    orth_status s = orth_executor_create(ctx, &t->executor, &t->unit.program, orth_setup_kernels(cfg), NULL, false);
     if (s != ORTH_OK) {
         orth_trainer_destroy(ctx, t);
         return s;
