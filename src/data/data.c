@@ -71,7 +71,7 @@ static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
     if (o->auto_vocab <= 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: is not prepared: data.tokenizer must name a tokenizer.json",
                          o->paths[0]);
-    uint64_t key;
+    uint64_t key = 0;
     ORTH_TRY(cache_key(ctx, o, o->paths, o->num_paths, NULL, &key));
     char *path = orth_mem_printf(ctx, "%s/tokenizer-%016" PRIx64 ".json", o->cache_dir, key);
     if (!path)
@@ -133,7 +133,7 @@ static orth_status prepare_one(orth_ctx *ctx, const orth_data_options *o, const 
 static orth_status open_file(orth_ctx *ctx, const orth_data_options *o, const orth_data *d, const char *const *path,
                              orth_dataset **out)
 {
-    uint64_t key;
+    uint64_t key = 0;
     ORTH_TRY(cache_key(ctx, o, path, 1, d->tokenizer, &key));
     char *folder = orth_mem_printf(ctx, "%s/%016" PRIx64, o->cache_dir, key);
     if (!folder)

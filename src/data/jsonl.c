@@ -72,7 +72,7 @@ static char *put_utf8(char *to, uint32_t c)
 /* s->p is behind "\u". */
 static orth_status unicode_escape(scanner *s, uint32_t *out)
 {
-    uint32_t high, low;
+    uint32_t high = 0, low = 0;
     ORTH_TRY(hex4(s, &high));
     *out = high;
     if (high < 0xD800 || high > 0xDFFF)
@@ -95,7 +95,7 @@ static orth_status escape(scanner *s, char **to)
 {
     static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
     if (s->p < s->end && *s->p == 'u') {
-        uint32_t c;
+        uint32_t c = 0;
         s->p++;
         ORTH_TRY(unicode_escape(s, &c));
         *to = put_utf8(*to, c);

@@ -138,8 +138,12 @@ static orth_status move_into_place(orth_ctx *ctx, orth_prepare_output *out)
         if (replaces && rename(aside, dir) != 0)
             orth_log(ctx, ORTH_LOG_WARN, "data", "the former %s is now %s", dir, aside);
     }
-    if (status == ORTH_OK && replaces)
-        status = orth_path_remove(ctx, aside);
+    /* The new folder is in place: what is left of the old one is a nuisance, not a failure. */
+    if (status == ORTH_OK && replaces && orth_path_remove(ctx, aside) != ORTH_OK) {
+        orth_log(ctx, ORTH_LOG_WARN, "data", "%s: the former folder could not be removed: %s", aside,
+                 ctx->error.message);
+        orth_ctx_clear_error(ctx);
+    }
     orth_mem_free(ctx, aside);
     return status;
 }

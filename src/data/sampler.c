@@ -19,7 +19,7 @@ struct orth_sampler {
     bool doc_mask, natural;
     const orth_corpus **corpora;   /* [num_corpora] */
     int64_t *windows_before;       /* [num_corpora + 1]: windows of the corpora before this one */
-    int64_t *weight_before;        /* [num_corpora + 1]: the same of weights, in 2^-30 of their sum */
+    int64_t *weight_before;        /* [num_corpora + 1]: the same of weights, as integers */
 };
 
 /* ---- the order of an epoch ---- */
@@ -76,17 +76,20 @@ static orth_status set_windows(orth_ctx *ctx, orth_sampler *s)
 static orth_status set_weights(orth_ctx *ctx, orth_sampler *s, const double *weights)
 {
     double sum = 0;
+    bool whole = true;
     for (int c = 0; c < s->num_corpora; c++) {
         const double w = weights ? weights[c] : 1;
         if (!isfinite(w) || w < 0)
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: weight %g is not a number from 0 up", s->corpora[c]->name, w);
+        whole = whole && w == floor(w);
         sum += weights ? w : (double)(s->windows_before[c + 1] - s->windows_before[c]);
     }
     if (!(sum > 0) || !isfinite(sum))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.weights sum to %g: the sum must be finite and above 0", sum);
+    const double scale = whole && sum <= (double)WEIGHT_ONE ? 1 : (double)WEIGHT_ONE / sum;
     for (int c = 0; c < s->num_corpora; c++) {
         const double w = weights ? weights[c] : (double)(s->windows_before[c + 1] - s->windows_before[c]);
-        int64_t units = llrint(w / sum * (double)WEIGHT_ONE);
+        int64_t units = llrint(w * scale);
         s->weight_before[c + 1] = s->weight_before[c] + (w > 0 ? ORTH_MAX(units, 1) : 0);
     }
     return ORTH_OK;
@@ -150,14 +153,15 @@ int64_t orth_sampler_num_windows(const orth_sampler *s)
 
 /* ---- which window ---- */
 
-/* floor(i*A/B) for 0 <= A <= B <= 2^31, without overflow. */
+/* i*A/B, rounded half up, for 0 <= A <= B < 2^31, without overflow. Not down: shares that are whole but for
+ * the rounding of weights (0.2 of 10) would come out one too low. */
 static int64_t share(int64_t i, int64_t A, int64_t B)
 {
-    return i / B * A + i % B * A / B;
+    return i / B * A + (2 * (i % B) * A + B) / (2 * B);
 }
 
 /* Corpus of sequence i, and how many sequences before i it got. At each node of a binary tree over the
- * corpora the left side has had floor(i * left/both) of the first i, so the counts need no history. */
+ * corpora the left side has had round(i * left/both) of the first i, so the counts need no history. */
 static int blend(const orth_sampler *s, int64_t i, int64_t *out_nth)
 {
     int low = 0, high = s->num_corpora;

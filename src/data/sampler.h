@@ -4,9 +4,9 @@
  * stream, so an epoch scores each target once. An epoch visits all windows in an order of its own, a
  * bijection computed from (seed, corpus, epoch) without memory: a Feistel network over Z_a x Z_b with
  * a*b >= W and cycle walking (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
- * Several corpora are blended by rounding down: of the first i sequences, a corpus got its share of i
- * to within one per level of a binary tree over the corpora, and how many of i each got is known
- * in O(corpora). Weights are kept as integers of 2^-30 of their sum.
+ * Several corpora are blended by rounding: of the first i sequences, a corpus got its share of i to
+ * within 1/2 per level of a binary tree over the corpora, and how many of i each got is known without
+ * counting. Whole weights are kept as they are, others as integers of 2^-30 of their sum.
  * So any rank makes any sequence alone, and resuming from an index is exact: there is no state, and
  * a const sampler may be used by many threads, each with its own ctx.
  *
