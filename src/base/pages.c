@@ -38,16 +38,3 @@ size_t orth_pages_resident_bytes(void)
     fclose(f);
     return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
 }
-
-size_t orth_pages_available_bytes(void)
-{
-    char line[256];
-    unsigned long long kib = 0;
-    FILE *f = fopen("/proc/meminfo", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %llu", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return (size_t)kib << 10;
-}

@@ -11,7 +11,4 @@ void orth_pages_unmap(void *p, size_t num_bytes);
 
 /* Bytes of the calling process that are in memory now; 0 where the system does not tell. */
 size_t orth_pages_resident_bytes(void);
-/* Bytes that a new process could take without swapping; 0 where the system does not tell. */
-size_t orth_pages_available_bytes(void);
-
 #endif
