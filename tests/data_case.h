@@ -49,8 +49,10 @@ static inline orth_dataset *case_dataset(data_case *c, const char *name, const i
     char json[8192];
     case_path(c, &dir, name);
     CHECK_OK(c->ctx, orth_path_make_dirs(c->ctx, dir));
-    int n = snprintf(json, sizeof json, "{\"format\": \"orthant-dataset\", \"version\": 1, \"vocab_size\": %" PRId64
-                     ", \"eot_token\": 0, \"tokenizer_fingerprint\": \"%016x\", \"train\": [", vocab, 77);
+    int n = snprintf(json, sizeof json,
+                     "{\"format\": \"orthant-dataset\", \"version\": 1, \"vocab_size\": %" PRId64
+                     ", \"eot_token\": 0, \"tokenizer_fingerprint\": \"%016x\", \"train\": [",
+                     vocab, 77);
     int64_t at = 0;
     for (int d = 0, shard = 0; d < num_docs; shard++) {
         orth_shard_writer *w = NULL;
@@ -65,9 +67,10 @@ static inline orth_dataset *case_dataset(data_case *c, const char *name, const i
             free(tokens);
         }
         CHECK_OK(c->ctx, orth_shard_writer_commit(c->ctx, w, &info));
-        n += snprintf(json + n, sizeof json - (size_t)n, "%s{\"file\": \"train-%05d.orts\", \"tokens\": %" PRId64
-                      ", \"documents\": %" PRId64 ", \"header_xxh64\": \"%016" PRIx64 "\"}", shard ? ", " : "", shard,
-                      info.num_tokens, info.num_docs, info.header_hash);
+        n += snprintf(json + n, sizeof json - (size_t)n,
+                      "%s{\"file\": \"train-%05d.orts\", \"tokens\": %" PRId64 ", \"documents\": %" PRId64
+                      ", \"header_xxh64\": \"%016" PRIx64 "\"}",
+                      shard ? ", " : "", shard, info.num_tokens, info.num_docs, info.header_hash);
     }
     n += snprintf(json + n, sizeof json - (size_t)n, "], \"valid\": []}");
     snprintf(path, sizeof path, "%s/dataset.json", dir);

@@ -151,7 +151,8 @@ TEST(every_truncation_and_every_flipped_bit_is_found)
             CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "checksum of block 0 (14 bytes)", orth_shard_verify(c.ctx, &s));
         bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
     }
-    /* A token outside the vocabulary is refused when it is read, and by verify where the checksum is right. */
+    /* A token outside the vocabulary is refused when it is read, and by verify where the checksum is right.
+     */
     put_uint(bytes + 128 + 2 * 4, 100, 2);
     int32_t out[7];
     CHECK_OK(c.ctx, orth_shard_parse(c.ctx, &s, bytes, n, "x.orts"));
@@ -174,10 +175,15 @@ TEST(jsonl_lines_give_their_text_or_a_place_and_a_reason)
         const char *line, *text, *message;
     } cases[] = {
         {"{\"text\": \"a b\"}", "a b", NULL},
-        {"  {\"id\":1,\"text\":\"x\\n\\\"\\\\\\/\\t\\u0041\\u00e9\\u20ac\\ud83d\\ude00\"}\r", "x\n\"\\/\tA\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80", NULL},
-        {"{\"text\":\"\\ud800x\\udc00\\ud800\\u0041\"}", "\xEF\xBF\xBDx\xEF\xBF\xBD\xEF\xBF\xBD" "A", NULL},
+        {"  {\"id\":1,\"text\":\"x\\n\\\"\\\\\\/\\t\\u0041\\u00e9\\u20ac\\ud83d\\ude00\"}\r",
+         "x\n\"\\/\tA\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80", NULL},
+        {"{\"text\":\"\\ud800x\\udc00\\ud800\\u0041\"}",
+         "\xEF\xBF\xBDx\xEF\xBF\xBD\xEF\xBF\xBD"
+         "A",
+         NULL},
         {"{\"text\":\"\xFF\xC3\"}", "\xFF\xC3", NULL}, /* not UTF-8: bytes */
-        {"{\"m\":{\"text\":\"no\",\"l\":[1,-2.5e+3,true,false,null,{}]},\"te\\u0078t\":\"yes\"}", "yes", NULL},
+        {"{\"m\":{\"text\":\"no\",\"l\":[1,-2.5e+3,true,false,null,{}]},\"te\\u0078t\":\"yes\"}", "yes",
+         NULL},
         {"{\"text\":\"first\",\"text\":\"\"}", "", NULL},
         {"{\"txt\":\"a\"}", NULL, "f:7:12: the object has no field 'text'"},
         {"{}", NULL, "has no field 'text'"},
@@ -215,7 +221,8 @@ TEST(jsonl_lines_give_their_text_or_a_place_and_a_reason)
     }
     char deep[4000] = "{\"a\":";
     memset(deep + 5, '[', sizeof deep - 6);
-    CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "nested deeper than 64", orth_jsonl_text(c.ctx, &out, deep, strlen(deep), "text", "f", 7));
+    CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "nested deeper than 64",
+                orth_jsonl_text(c.ctx, &out, deep, strlen(deep), "text", "f", 7));
     orth_bytes_free(c.ctx, &out);
     case_end(&c);
 }
@@ -237,7 +244,8 @@ static void prepare_begin(prepare_case *p, data_case *c, const char *name, const
     CHECK_OK(c->ctx, orth_file_write(c->ctx, case_path(c, &p->in, name), text, n));
     p->inputs[0] = p->in;
     case_path(c, &p->dir, "out");
-    p->options = (orth_prepare_options){.inputs = p->inputs, .num_inputs = 1, .out_dir = p->dir, .tokenizer = p->tok};
+    p->options = (orth_prepare_options){
+        .inputs = p->inputs, .num_inputs = 1, .out_dir = p->dir, .tokenizer = p->tok};
 }
 
 static void prepare_end(prepare_case *p)
@@ -377,7 +385,8 @@ TEST(a_failing_write_or_allocation_leaves_no_folder_or_the_old_one)
                 if (status == ORTH_OK)
                     break;
                 assert_true(n < 1000 && c.ctx->error.message[0]);
-                assert_true(kind ? status == ORTH_ERR_NOMEM : status == ORTH_ERR_NOSPACE || status == ORTH_ERR_IO);
+                assert_true(kind ? status == ORTH_ERR_NOMEM
+                                 : status == ORTH_ERR_NOSPACE || status == ORTH_ERR_IO);
                 orth_ctx_clear_error(c.ctx);
                 assert_int_equal(count_entries(c.dir), 1 + overwrite); /* the input, and the old folder */
                 if (overwrite)
@@ -424,7 +433,8 @@ TEST(inputs_that_hold_nothing_are_refused_by_name)
 
 /* ---- data sets ---- */
 
-static void check_dataset_refused(data_case *c, const char *dir, const char *from, const char *to, const char *message)
+static void check_dataset_refused(data_case *c, const char *dir, const char *from, const char *to,
+                                  const char *message)
 {
     char path[600], *text = NULL;
     size_t n = 0;
@@ -452,10 +462,13 @@ TEST(dataset_json_that_lies_is_refused)
     check_dataset_refused(&c, dir, "\"version\": 1", "\"version\": 2", "version=2 is not in [1, 1]");
     check_dataset_refused(&c, dir, "\"vocab_size\": 100", "\"vocab_size\": 0", "vocab_size=0");
     check_dataset_refused(&c, dir, "\"vocab_size\": 100", "\"vocab_size\": 99", "the data set says 99");
-    check_dataset_refused(&c, dir, "\"eot_token\": 0", "\"eot_token\": 100", "eot_token=100 is not in [0, 99]");
-    check_dataset_refused(&c, dir, "000000000000004d", "000000000000004e", "the data set says 000000000000004e");
+    check_dataset_refused(&c, dir, "\"eot_token\": 0", "\"eot_token\": 100",
+                          "eot_token=100 is not in [0, 99]");
+    check_dataset_refused(&c, dir, "000000000000004d", "000000000000004e",
+                          "the data set says 000000000000004e");
     check_dataset_refused(&c, dir, "000000000000004d", "4d", "is not 16 hexadecimal digits");
-    check_dataset_refused(&c, dir, "\"tokens\": 11", "\"tokens\": 12", "is not the shard that dataset.json names");
+    check_dataset_refused(&c, dir, "\"tokens\": 11", "\"tokens\": 12",
+                          "is not the shard that dataset.json names");
     check_dataset_refused(&c, dir, "train-00000", "../train", "is not the name of a file");
     check_dataset_refused(&c, dir, "train-00000", "train-00001", "is not the shard that dataset.json names");
     check_dataset_refused(&c, dir, "\"valid\": []", "\"valid\": 5", "'valid' is not a list");
@@ -472,7 +485,8 @@ TEST(data_path_may_be_text_that_is_prepared_once_or_a_folder)
     const char *paths[2] = {p.in, p.dir};
     prepare_begin(&p, &c, "in.txt", "hello\n\nworld, this is text", 26);
     CHECK_OK(c.ctx, orth_prepare(c.ctx, &p.options, NULL));
-    orth_data_options o = {.paths = paths, .num_paths = 2, .tokenizer = "bytes", .cache_dir = case_path(&c, &cache, "run/data")};
+    orth_data_options o = {
+        .paths = paths, .num_paths = 2, .tokenizer = "bytes", .cache_dir = case_path(&c, &cache, "run/data")};
     for (int i = 0; i < 2; i++) {
         orth_data *d = NULL;
         CHECK_OK(c.ctx, orth_data_open_or_prepare(c.ctx, &d, &o));
@@ -485,12 +499,14 @@ TEST(data_path_may_be_text_that_is_prepared_once_or_a_folder)
     orth_data *d = NULL;
     o.weights = &(double){1};
     o.num_weights = 1;
-    CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "data.weights has 1 numbers, data.path has 2", orth_data_open_or_prepare(c.ctx, &d, &o));
+    CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "data.weights has 1 numbers, data.path has 2",
+                orth_data_open_or_prepare(c.ctx, &d, &o));
     o.num_weights = 0;
     paths[1] = "/nonexistent";
     CHECK_FAILS(c.ctx, ORTH_ERR_IO, "/nonexistent: no such file", orth_data_open_or_prepare(c.ctx, &d, &o));
     paths[1] = c.dir;
-    CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "folder without dataset.json", orth_data_open_or_prepare(c.ctx, &d, &o));
+    CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "folder without dataset.json",
+                orth_data_open_or_prepare(c.ctx, &d, &o));
     o.num_paths = 1;
     o.tokenizer = "auto";
     CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "data.tokenizer must name", orth_data_open_or_prepare(c.ctx, &d, &o));

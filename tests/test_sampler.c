@@ -41,8 +41,8 @@ TEST(neighbours_do_not_stay_neighbours)
     assert_in_range(close, n * 2 / 100 - 300, n * 2 / 100 + 300);
 }
 
-static orth_sampler *make_sampler(orth_ctx *ctx, const orth_corpus *const *corpora, const double *weights, int n,
-                                  int64_t T, uint64_t seed, bool doc_mask, bool natural)
+static orth_sampler *make_sampler(orth_ctx *ctx, const orth_corpus *const *corpora, const double *weights,
+                                  int n, int64_t T, uint64_t seed, bool doc_mask, bool natural)
 {
     orth_sampler *s = NULL;
     const orth_sampler_options o = {corpora, weights, n, T, seed, doc_mask, natural};
@@ -201,7 +201,8 @@ TEST(sampler_refuses_what_it_cannot_serve)
     const orth_sample out = sample_of(&r);
     CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "sequences [5, +1) are not in [0, 5)",
                 orth_sampler_fill(c.ctx, s, &out, 5, &(orth_sample_rows){1, 0, 4}));
-    CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "rows [0, 5)", orth_sampler_fill(c.ctx, s, &out, 0, &(orth_sample_rows){1, 0, 5}));
+    CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "rows [0, 5)",
+                orth_sampler_fill(c.ctx, s, &out, 0, &(orth_sample_rows){1, 0, 5}));
     orth_sampler_destroy(c.ctx, s);
     orth_dataset_close(c.ctx, set);
     case_end(&c);
@@ -223,7 +224,8 @@ TEST(loader_gives_what_the_sampler_gives_without_allocating)
         c.ctx->frozen = true;
         for (int64_t asked = 0, step = 0; step < 200; step++) {
             for (; asked < step + buffers - 1; asked++)
-                CHECK_OK(c.ctx, orth_loader_request(c.ctx, l, (int64_t[]){asked, 1000 - asked, 2 * asked}, asked % 4));
+                CHECK_OK(c.ctx, orth_loader_request(c.ctx, l, (int64_t[]){asked, 1000 - asked, 2 * asked},
+                                                    asked % 4));
             orth_loader_batch b;
             CHECK_OK(c.ctx, orth_loader_get(c.ctx, l, &b));
             assert_int_equal(b.num_sequences, step % 4);
@@ -258,7 +260,8 @@ TEST(loader_passes_an_error_to_the_get_of_its_request_and_goes_on)
     orth_loader_batch b;
     CHECK_OK(c.ctx, orth_loader_create(c.ctx, &l, &(orth_loader_options){s, {1, 0, 8}, 2, 0}));
     CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "get without a request", orth_loader_get(c.ctx, l, &b));
-    CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "max_sequences=2", orth_loader_request(c.ctx, l, (int64_t[]){0, 1, 2}, 3));
+    CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "max_sequences=2",
+                orth_loader_request(c.ctx, l, (int64_t[]){0, 1, 2}, 3));
     CHECK_OK(c.ctx, orth_loader_request(c.ctx, l, (int64_t[]){0, 999}, 2));
     CHECK_OK(c.ctx, orth_loader_request(c.ctx, l, (int64_t[]){1, 2}, 2));
     CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "all 2 buffers", orth_loader_request(c.ctx, l, (int64_t[]){0}, 1));

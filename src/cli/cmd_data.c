@@ -17,7 +17,8 @@ static orth_status flag_int(orth_ctx *ctx, const orth_cmd *cmd, const char *name
     errno = 0;
     const long long v = strtoll(text, &end, 10);
     if (errno || end == text || *end || v < low)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s is not a whole number from %" PRId64 " up", name, text, low);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s is not a whole number from %" PRId64 " up", name, text,
+                         low);
     *io = v;
     return ORTH_OK;
 }
@@ -55,7 +56,8 @@ static orth_status get_tokenizer(orth_ctx *ctx, const orth_cmd *cmd, const orth_
         return orth_prepare_tokenizer(ctx, out, p, train, 0);
     const char *path = given ? given : cmd->config.data_tokenizer;
     if (!path[0] || strcmp(path, "auto") == 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data prepare: which tokenizer? --tokenizer FILE, --tokenizer bytes "
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG,
+                         "data prepare: which tokenizer? --tokenizer FILE, --tokenizer bytes "
                          "or --train-tokenizer N");
     return orth_tokenizer_load(ctx, out, path);
 }

@@ -10,22 +10,23 @@
 #define DATASET_MAX_SHARDS 1000000
 
 /* Member `name` of dataset.json as an integer in [low, high]. */
-static orth_status get_int(orth_ctx *ctx, const json_t *object, const char *path, const char *name, int64_t low,
-                           int64_t high, int64_t *out)
+static orth_status get_int(orth_ctx *ctx, const json_t *object, const char *path, const char *name,
+                           int64_t low, int64_t high, int64_t *out)
 {
     const json_t *value = json_object_get(object, name);
     if (!json_is_integer(value))
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: '%s' is missing or not an integer", path, name);
     int64_t v = json_integer_value(value);
     if (v < low || v > high)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s=%" PRId64 " is not in [%" PRId64 ", %" PRId64 "]", path, name, v,
-                         low, high);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s=%" PRId64 " is not in [%" PRId64 ", %" PRId64 "]", path,
+                         name, v, low, high);
     *out = v;
     return ORTH_OK;
 }
 
 /* 64-bit numbers are strings of 16 hexadecimal digits: JSON readers lose bits of large integers. */
-static orth_status get_hex(orth_ctx *ctx, const json_t *object, const char *path, const char *name, uint64_t *out)
+static orth_status get_hex(orth_ctx *ctx, const json_t *object, const char *path, const char *name,
+                           uint64_t *out)
 {
     const char *text = json_string_value(json_object_get(object, name));
     if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
@@ -45,15 +46,18 @@ static orth_status check_entry(orth_ctx *ctx, const orth_dataset *d, const orth_
     ORTH_TRY(get_hex(ctx, entry, s->path, "header_xxh64", &hash));
     const orth_shard_info *i = &s->info;
     if (tokens != i->num_tokens || docs != i->num_docs || hash != i->header_hash)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: is not the shard that dataset.json names: %" PRId64 " tokens, %" PRId64
-                         " documents, header %016" PRIx64 " there; %" PRId64 ", %" PRId64 ", %016" PRIx64 " here",
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                         "%s: is not the shard that dataset.json names: %" PRId64 " tokens, %" PRId64
+                         " documents, header %016" PRIx64 " there; %" PRId64 ", %" PRId64 ", %016" PRIx64
+                         " here",
                          s->path, tokens, docs, hash, i->num_tokens, i->num_docs, i->header_hash);
     if (i->fingerprint != d->fingerprint)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tokenizer %016" PRIx64 " made it, the data set says %016" PRIx64,
-                         s->path, i->fingerprint, d->fingerprint);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                         "%s: tokenizer %016" PRIx64 " made it, the data set says %016" PRIx64, s->path,
+                         i->fingerprint, d->fingerprint);
     if (i->vocab_size != d->vocab_size)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: vocab_size=%" PRId64 ", the data set says %" PRId64, s->path,
-                         i->vocab_size, d->vocab_size);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: vocab_size=%" PRId64 ", the data set says %" PRId64,
+                         s->path, i->vocab_size, d->vocab_size);
     return ORTH_OK;
 }
 
@@ -61,8 +65,9 @@ static orth_status open_entry(orth_ctx *ctx, const orth_dataset *d, orth_shard *
 {
     const char *name = json_string_value(json_object_get(entry, "file"));
     if (!name || !name[0] || strchr(name, '/'))
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s/dataset.json: file='%.80s' is not the name of a file in the folder",
-                         d->path, name ? name : "");
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                         "%s/dataset.json: file='%.80s' is not the name of a file in the folder", d->path,
+                         name ? name : "");
     char *path = orth_path_join(ctx, d->path, name);
     if (!path)
         return ORTH_ERR_NOMEM;
@@ -72,12 +77,13 @@ static orth_status open_entry(orth_ctx *ctx, const orth_dataset *d, orth_shard *
     return check_entry(ctx, d, out, entry);
 }
 
-static orth_status open_split(orth_ctx *ctx, orth_dataset *d, orth_corpus *c, const json_t *root, const char *name)
+static orth_status open_split(orth_ctx *ctx, orth_dataset *d, orth_corpus *c, const json_t *root,
+                              const char *name)
 {
     const json_t *list = json_object_get(root, name);
     if (!json_is_array(list) || json_array_size(list) > DATASET_MAX_SHARDS)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s/dataset.json: '%s' is not a list of at most %d shards", d->path, name,
-                         DATASET_MAX_SHARDS);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s/dataset.json: '%s' is not a list of at most %d shards",
+                         d->path, name, DATASET_MAX_SHARDS);
     const int n = (int)json_array_size(list);
     c->name = orth_path_join(ctx, d->path, name);
     c->shards = ORTH_NEW_ARRAY(ctx, orth_shard, n);
@@ -113,7 +119,8 @@ static orth_status open_root(orth_ctx *ctx, orth_dataset *d, const json_t *root,
     ORTH_TRY(open_split(ctx, d, &d->train, root, "train"));
     ORTH_TRY(open_split(ctx, d, &d->valid, root, "valid"));
     if (d->train.num_shards == 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: 'train' lists no shard: a data set has at least 1", json_path);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: 'train' lists no shard: a data set has at least 1",
+                         json_path);
     return ORTH_OK;
 }
 
@@ -122,7 +129,8 @@ static orth_status open_json(orth_ctx *ctx, orth_dataset *d, const char *json_pa
     orth_file_map map = {0};
     ORTH_TRY(orth_file_map_open(ctx, &map, json_path));
     json_error_t error;
-    json_t *root = json_loadb(map.size ? (const char *)map.data : "", map.size, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = json_loadb(map.size ? (const char *)map.data : "", map.size, JSON_REJECT_DUPLICATES,
+                              &error);
     orth_file_map_close(&map);
     if (!root)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s:%d:%d: %s", json_path, error.line, error.column, error.text);
@@ -206,8 +214,9 @@ orth_status orth_corpus_read(orth_ctx *ctx, const orth_corpus *c, int32_t *out, 
     if (n <= 0)
         return ORTH_OK;
     if (first < 0 || n > c->num_tokens || first > c->num_tokens - n)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: tokens [%" PRId64 ", +%" PRId64 ") are not in [0, %" PRId64 ")",
-                         c->name, first, n, c->num_tokens);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG,
+                         "%s: tokens [%" PRId64 ", +%" PRId64 ") are not in [0, %" PRId64 ")", c->name, first,
+                         n, c->num_tokens);
     for (int i = find_shard(c, first); n > 0; i++) {
         int64_t take = ORTH_MIN(n, c->first_token[i + 1] - first);
         ORTH_TRY(orth_shard_read(ctx, &c->shards[i], out, first - c->first_token[i], take));

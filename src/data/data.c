@@ -13,8 +13,9 @@ static orth_status check_options(orth_ctx *ctx, const orth_data_options *o)
     if (o->num_paths < 1)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.path is not set: text, JSONL or a prepared folder");
     if (o->num_weights != 0 && o->num_weights != o->num_paths)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.weights has %d numbers, data.path has %d: one weight per path",
-                         o->num_weights, o->num_paths);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG,
+                         "data.weights has %d numbers, data.path has %d: one weight per path", o->num_weights,
+                         o->num_paths);
     for (int i = 0; i < o->num_paths; i++) {
         if (!orth_path_exists(o->paths[i]))
             return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: no such file or folder (data.path)", o->paths[i]);
@@ -41,8 +42,8 @@ static orth_prepare_options prepare_options(const orth_data_options *o)
 }
 
 /* Everything that decides what prepare makes of `path`; tok NULL: what decides the tokenizer. */
-static orth_status cache_key(orth_ctx *ctx, const orth_data_options *o, const char *const *paths, int num_paths,
-                             const orth_tokenizer *tok, uint64_t *out)
+static orth_status cache_key(orth_ctx *ctx, const orth_data_options *o, const char *const *paths,
+                             int num_paths, const orth_tokenizer *tok, uint64_t *out)
 {
     uint64_t h = tok ? orth_tokenizer_fingerprint(tok) : (uint64_t)o->auto_vocab;
     const char *texts[] = {o->separator ? o->separator : "", o->jsonl_field ? o->jsonl_field : ""};
@@ -83,8 +84,8 @@ static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
         orth_prepare_options p = prepare_options(o);
         p.inputs = o->paths;
         p.num_inputs = o->num_paths;
-        orth_log(ctx, ORTH_LOG_INFO, "data", "training a tokenizer of %" PRId64 " tokens on %s%s", o->auto_vocab,
-                 o->paths[0], o->num_paths > 1 ? " and others" : "");
+        orth_log(ctx, ORTH_LOG_INFO, "data", "training a tokenizer of %" PRId64 " tokens on %s%s",
+                 o->auto_vocab, o->paths[0], o->num_paths > 1 ? " and others" : "");
         status = orth_prepare_tokenizer(ctx, out, &p, o->auto_vocab, 0);
         if (status == ORTH_OK)
             status = orth_path_make_dirs(ctx, o->cache_dir);
@@ -107,8 +108,8 @@ static orth_status load_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
 
 /* ---- the sets ---- */
 
-static orth_status prepare_one(orth_ctx *ctx, const orth_data_options *o, const orth_data *d, const char *const *path,
-                               const char *folder)
+static orth_status prepare_one(orth_ctx *ctx, const orth_data_options *o, const orth_data *d,
+                               const char *const *path, const char *folder)
 {
     orth_prepare_options p = prepare_options(o);
     orth_prepare_result r;
@@ -125,13 +126,15 @@ static orth_status prepare_one(orth_ctx *ctx, const orth_data_options *o, const 
         orth_ctx_clear_error(ctx); /* another process was first with the same */
         return ORTH_OK;
     }
-    orth_log(ctx, ORTH_LOG_INFO, "data", "%s: %" PRId64 " training tokens in %" PRId64 " documents, %" PRId64
-             " held-out tokens in %" PRId64, *path, r.train_tokens, r.train_docs, r.valid_tokens, r.valid_docs);
+    orth_log(ctx, ORTH_LOG_INFO, "data",
+             "%s: %" PRId64 " training tokens in %" PRId64 " documents, %" PRId64
+             " held-out tokens in %" PRId64,
+             *path, r.train_tokens, r.train_docs, r.valid_tokens, r.valid_docs);
     return ORTH_OK;
 }
 
-static orth_status open_file(orth_ctx *ctx, const orth_data_options *o, const orth_data *d, const char *const *path,
-                             orth_dataset **out)
+static orth_status open_file(orth_ctx *ctx, const orth_data_options *o, const orth_data *d,
+                             const char *const *path, orth_dataset **out)
 {
     uint64_t key = 0;
     ORTH_TRY(cache_key(ctx, o, path, 1, d->tokenizer, &key));
@@ -147,13 +150,15 @@ static orth_status open_file(orth_ctx *ctx, const orth_data_options *o, const or
     return status;
 }
 
-static orth_status check_match(orth_ctx *ctx, const orth_data_options *o, const orth_data *d, const orth_dataset *set)
+static orth_status check_match(orth_ctx *ctx, const orth_data_options *o, const orth_data *d,
+                               const orth_dataset *set)
 {
     const uint64_t want = orth_tokenizer_fingerprint(d->tokenizer);
     if (set->fingerprint != want)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tokenizer %016" PRIx64 " made its shards, '%s' is %016" PRIx64
-                         ": they must be the same", set->path, set->fingerprint, is_auto(o) ? "auto" : o->tokenizer,
-                         want);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                         "%s: tokenizer %016" PRIx64 " made its shards, '%s' is %016" PRIx64
+                         ": they must be the same",
+                         set->path, set->fingerprint, is_auto(o) ? "auto" : o->tokenizer, want);
     return ORTH_OK;
 }
 

@@ -12,7 +12,8 @@ static bool ends_with(const char *s, const char *suffix)
     return n >= k && strcmp(s + n - k, suffix) == 0;
 }
 
-orth_documents orth_documents_begin(const char *path, const char *separator, const char *text, size_t num_bytes)
+orth_documents orth_documents_begin(const char *path, const char *separator, const char *text,
+                                    size_t num_bytes)
 {
     orth_documents d = {.separator = separator, .p = text, .end = num_bytes ? text + num_bytes : text,
                         .line_number = 1};

@@ -13,7 +13,13 @@
 
 #include "base/ctx.h"
 
-typedef enum { ORTH_DOCS_BLANK_LINE, ORTH_DOCS_LINE, ORTH_DOCS_FILE, ORTH_DOCS_TEXT, ORTH_DOCS_JSONL } orth_docs_kind;
+typedef enum {
+    ORTH_DOCS_BLANK_LINE,
+    ORTH_DOCS_LINE,
+    ORTH_DOCS_FILE,
+    ORTH_DOCS_TEXT,
+    ORTH_DOCS_JSONL
+} orth_docs_kind;
 
 /* A cursor over one file; the bytes outlive it. Make with orth_documents_begin. */
 typedef struct {
@@ -30,7 +36,8 @@ typedef struct {
 } orth_document;
 
 /* JSONL if the name ends in .jsonl or .ndjson; else text, cut at `separator` (NULL or "": blank-line). */
-orth_documents orth_documents_begin(const char *path, const char *separator, const char *text, size_t num_bytes);
+orth_documents orth_documents_begin(const char *path, const char *separator, const char *text,
+                                    size_t num_bytes);
 /* False at the end. */
 bool orth_documents_next(orth_documents *docs, orth_document *out);
 

@@ -42,7 +42,8 @@ static void fill_buffer(orth_loader *l, loader_buffer *b)
     for (int64_t j = 0; j < b->num_sequences && b->status == ORTH_OK; j++) {
         const int64_t row = j * l->rows;
         const orth_sample *s = &b->sample;
-        const orth_sample out = {s->tokens + row, s->targets + row, s->weights + row, s->pos + row, s->doc + row};
+        const orth_sample out = {s->tokens + row, s->targets + row, s->weights + row, s->pos + row,
+                                 s->doc + row};
         b->status = orth_sampler_fill(&l->ctx, l->options.sampler, &out, b->indices[j], &l->options.rows);
     }
     if (b->status != ORTH_OK) {
@@ -120,7 +121,8 @@ orth_status orth_loader_create(orth_ctx *ctx, orth_loader **out, const orth_load
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "loader: num_buffers=%d is not in [2, 1024]", o.num_buffers);
     if (o.max_sequences < 1 || rows < 1 || rows > orth_sampler_seq_len(o.sampler) ||
         o.max_sequences > INT64_MAX / 64 / rows)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "loader: %" PRId64 " sequences of %" PRId64 " rows", o.max_sequences, rows);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "loader: %" PRId64 " sequences of %" PRId64 " rows",
+                         o.max_sequences, rows);
     orth_loader *l = ORTH_NEW(ctx, orth_loader);
     if (!l)
         return ORTH_ERR_NOMEM;
@@ -177,10 +179,11 @@ int64_t orth_loader_bytes(const orth_loader_options *o)
 orth_status orth_loader_request(orth_ctx *ctx, orth_loader *l, const int64_t *indices, int64_t n)
 {
     if (n < 0 || n > l->options.max_sequences)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "loader: %" PRId64 " sequences asked for, max_sequences=%" PRId64, n,
-                         l->options.max_sequences);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "loader: %" PRId64 " sequences asked for, max_sequences=%" PRId64,
+                         n, l->options.max_sequences);
     if (l->requested == l->released + l->options.num_buffers)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "loader: all %d buffers are held or asked for", l->options.num_buffers);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "loader: all %d buffers are held or asked for",
+                         l->options.num_buffers);
     /* Only this thread moves `requested` and `released`; the buffer is the caller's until it is counted. */
     loader_buffer *b = &l->buffers[l->requested % l->options.num_buffers];
     memcpy(b->indices, indices, (size_t)n * sizeof *indices);

@@ -113,7 +113,8 @@ static orth_status finish_batch(orth_ctx *ctx, encoding *e, orth_prepare_output 
         const batch_doc *d = &e->docs[i];
         const encode_worker *w = &e->workers[d->worker];
         if (d->status != ORTH_OK)
-            return orth_fail(ctx, d->status, w->ctx.error.file, w->ctx.error.line, "%s", w->ctx.error.message);
+            return orth_fail(ctx, d->status, w->ctx.error.file, w->ctx.error.line, "%s",
+                             w->ctx.error.message);
         if (d->num > 0)
             ORTH_TRY(orth_prepare_output_document(ctx, out, w->ids.v + d->first, d->num, d->text_bytes));
     }
@@ -123,7 +124,8 @@ static orth_status finish_batch(orth_ctx *ctx, encoding *e, orth_prepare_output 
 
 static orth_status encode_file(orth_ctx *ctx, encoding *e, orth_prepare_output *out, const orth_file_map *map)
 {
-    orth_documents docs = orth_documents_begin(e->path, e->options->separator, (const char *)map->data, map->size);
+    orth_documents docs = orth_documents_begin(e->path, e->options->separator, (const char *)map->data,
+                                               map->size);
     e->jsonl = docs.kind == ORTH_DOCS_JSONL;
     const int64_t before = out->num_docs;
     size_t bytes = 0;
@@ -153,10 +155,12 @@ static orth_status check_options(orth_ctx *ctx, const orth_prepare_options *o)
     if (o->shard_tokens < 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "shard_tokens=%" PRId64 " is below 0", o->shard_tokens);
     if (orth_tokenizer_eos(o->tokenizer) < 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the tokenizer has no end-of-text token, which ends each document");
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG,
+                         "the tokenizer has no end-of-text token, which ends each document");
     for (int i = 0; i < o->num_inputs; i++)
         if (orth_path_is_dir(o->inputs[i]))
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: is a folder, inputs are text or JSONL files", o->inputs[i]);
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: is a folder, inputs are text or JSONL files",
+                             o->inputs[i]);
     if (orth_path_exists(o->out_dir) && !o->overwrite)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: exists already; --overwrite replaces it", o->out_dir);
     return ORTH_OK;

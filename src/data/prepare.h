@@ -29,8 +29,9 @@ typedef struct {
     int64_t train_tokens, valid_tokens, train_docs, valid_docs, text_bytes;
 } orth_prepare_result;
 
-/* out_result may be NULL. ORTH_ERR_ARG (options; out_dir exists); ORTH_ERR_IO; ORTH_ERR_DATA (empty file, a line
- * that is not JSON, with its place); ORTH_ERR_NOSPACE; ORTH_ERR_NOMEM. On failure out_dir is as before. */
+/* out_result may be NULL. ORTH_ERR_ARG (options; out_dir exists); ORTH_ERR_IO; ORTH_ERR_DATA (empty file, a
+ * line that is not JSON, with its place); ORTH_ERR_NOSPACE; ORTH_ERR_NOMEM. On failure out_dir is as before.
+ */
 orth_status orth_prepare(orth_ctx *ctx, const orth_prepare_options *options, orth_prepare_result *out_result);
 
 /* Trains a byte-level BPE tokenizer of at most vocab_size tokens on the documents of the inputs, up to

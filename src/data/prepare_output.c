@@ -11,7 +11,8 @@
 
 #define DEFAULT_SHARD_TOKENS ((int64_t)1 << 27)
 
-orth_status orth_prepare_output_begin(orth_ctx *ctx, orth_prepare_output *out, const orth_prepare_options *options)
+orth_status orth_prepare_output_begin(orth_ctx *ctx, orth_prepare_output *out,
+                                      const orth_prepare_options *options)
 {
     *out = (orth_prepare_output){.options = options,
                                  .vocab_size = orth_tokenizer_vocab_size(options->tokenizer),
@@ -62,8 +63,8 @@ static bool is_held_out(const orth_prepare_options *o, int64_t doc)
     return doc > 0 && (double)u < o->valid_fraction * 0x1p32;
 }
 
-orth_status orth_prepare_output_document(orth_ctx *ctx, orth_prepare_output *out, const int32_t *tokens, int64_t n,
-                                         int64_t text_bytes)
+orth_status orth_prepare_output_document(orth_ctx *ctx, orth_prepare_output *out, const int32_t *tokens,
+                                         int64_t n, int64_t text_bytes)
 {
     const bool held_out = is_held_out(out->options, out->num_docs);
     prepare_split *s = &out->splits[held_out];
@@ -87,9 +88,11 @@ static void print_split(FILE *f, const prepare_split *s)
     fprintf(f, "  \"%s\": [", s->name);
     for (int i = 0; i < s->num_shards; i++) {
         const orth_shard_info *info = &s->shards[i];
-        fprintf(f, "%s\n    {\"file\": \"%s-%05d.orts\", \"tokens\": %" PRId64 ", \"documents\": %" PRId64
-                ", \"text_bytes\": %" PRId64 ", \"header_xxh64\": \"%016" PRIx64 "\"}", i ? "," : "", s->name, i,
-                info->num_tokens, info->num_docs, info->text_bytes, info->header_hash);
+        fprintf(f,
+                "%s\n    {\"file\": \"%s-%05d.orts\", \"tokens\": %" PRId64 ", \"documents\": %" PRId64
+                ", \"text_bytes\": %" PRId64 ", \"header_xxh64\": \"%016" PRIx64 "\"}",
+                i ? "," : "", s->name, i, info->num_tokens, info->num_docs, info->text_bytes,
+                info->header_hash);
     }
     fprintf(f, "%s]", s->num_shards ? "\n  " : "");
 }
@@ -102,11 +105,12 @@ static orth_status write_json(orth_ctx *ctx, const orth_prepare_output *out)
     FILE *f = text && path ? fmemopen(text, room, "w") : NULL;
     orth_status status = ORTH_ERR_NOMEM;
     if (f) {
-        fprintf(f, "{\n  \"format\": \"orthant-dataset\",\n  \"version\": 1,\n  \"vocab_size\": %" PRId64 ",\n"
+        fprintf(f,
+                "{\n  \"format\": \"orthant-dataset\",\n  \"version\": 1,\n  \"vocab_size\": %" PRId64 ",\n"
                 "  \"eot_token\": %d,\n  \"tokenizer_fingerprint\": \"%016" PRIx64 "\",\n"
-                "  \"seed\": %" PRIu64 ",\n  \"valid_fraction\": %.17g,\n", out->vocab_size,
-                (int)orth_tokenizer_eos(out->options->tokenizer), out->fingerprint, out->options->seed,
-                out->options->valid_fraction);
+                "  \"seed\": %" PRIu64 ",\n  \"valid_fraction\": %.17g,\n",
+                out->vocab_size, (int)orth_tokenizer_eos(out->options->tokenizer), out->fingerprint,
+                out->options->seed, out->options->valid_fraction);
         print_split(f, &out->splits[0]);
         fprintf(f, ",\n");
         print_split(f, &out->splits[1]);

@@ -24,10 +24,11 @@ typedef struct {
 } orth_prepare_output;
 
 /* *out is ready for orth_prepare_output_end even on failure. */
-orth_status orth_prepare_output_begin(orth_ctx *ctx, orth_prepare_output *out, const orth_prepare_options *options);
+orth_status orth_prepare_output_begin(orth_ctx *ctx, orth_prepare_output *out,
+                                      const orth_prepare_options *options);
 /* Documents come in the order of their index, which decides the split. */
-orth_status orth_prepare_output_document(orth_ctx *ctx, orth_prepare_output *out, const int32_t *tokens, int64_t n,
-                                         int64_t text_bytes);
+orth_status orth_prepare_output_document(orth_ctx *ctx, orth_prepare_output *out, const int32_t *tokens,
+                                         int64_t n, int64_t text_bytes);
 orth_status orth_prepare_output_commit(orth_ctx *ctx, orth_prepare_output *out);
 /* Releases all; without commit nothing of the folder is left. */
 void orth_prepare_output_end(orth_ctx *ctx, orth_prepare_output *out);

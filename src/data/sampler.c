@@ -64,8 +64,10 @@ static orth_status set_windows(orth_ctx *ctx, orth_sampler *s)
     for (int c = 0; c < s->num_corpora; c++) {
         const int64_t N = s->corpora[c]->num_tokens, need = s->natural ? 2 : s->T + 1;
         if (N < need)
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %" PRId64 " tokens are fewer than the %" PRId64 " of a sequence "
-                             "(data.seq_len=%" PRId64 " and one to predict)", s->corpora[c]->name, N, need, s->T);
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG,
+                             "%s: %" PRId64 " tokens are fewer than the %" PRId64 " of a sequence "
+                             "(data.seq_len=%" PRId64 " and one to predict)",
+                             s->corpora[c]->name, N, need, s->T);
         const int64_t W = s->natural ? orth_div_up(N - 1, s->T) : (N - 1) / s->T;
         s->windows_before[c + 1] = s->windows_before[c] + W;
     }
@@ -80,12 +82,14 @@ static orth_status set_weights(orth_ctx *ctx, orth_sampler *s, const double *wei
     for (int c = 0; c < s->num_corpora; c++) {
         const double w = weights ? weights[c] : 1;
         if (!isfinite(w) || w < 0)
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: weight %g is not a number from 0 up", s->corpora[c]->name, w);
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: weight %g is not a number from 0 up",
+                             s->corpora[c]->name, w);
         whole = whole && w == floor(w);
         sum += weights ? w : (double)(s->windows_before[c + 1] - s->windows_before[c]);
     }
     if (!(sum > 0) || !isfinite(sum))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.weights sum to %g: the sum must be finite and above 0", sum);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.weights sum to %g: the sum must be finite and above 0",
+                         sum);
     const double scale = whole && sum <= (double)WEIGHT_ONE ? 1 : (double)WEIGHT_ONE / sum;
     for (int c = 0; c < s->num_corpora; c++) {
         const double w = weights ? weights[c] : (double)(s->windows_before[c + 1] - s->windows_before[c]);
@@ -203,8 +207,9 @@ static orth_status check_index(orth_ctx *ctx, const orth_sampler *s, int64_t fir
 {
     const int64_t limit = s->natural ? orth_sampler_num_windows(s) : INT64_MAX / s->T;
     if (first < 0 || n < 0 || first > limit - n)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "sequences [%" PRId64 ", +%" PRId64 ") are not in [0, %" PRId64 ")", first,
-                         n, limit);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG,
+                         "sequences [%" PRId64 ", +%" PRId64 ") are not in [0, %" PRId64 ")", first, n,
+                         limit);
     return ORTH_OK;
 }
 
@@ -212,8 +217,8 @@ static orth_status check_index(orth_ctx *ctx, const orth_sampler *s, int64_t fir
 
 /* doc[i] and the weight of position p0 + i, for n positions whose tokens lie at `first` of the stream.
  * The last target of a document would be the first token of the next one, which it cannot foresee. */
-static void mark_documents(const orth_corpus *c, const orth_sample *out, int64_t row, int64_t p0, int64_t first,
-                           int64_t n)
+static void mark_documents(const orth_corpus *c, const orth_sample *out, int64_t row, int64_t p0,
+                           int64_t first, int64_t n)
 {
     const int64_t window = first - p0;
     for (int64_t i = 0; i < n;) {
@@ -229,8 +234,8 @@ static void mark_documents(const orth_corpus *c, const orth_sample *out, int64_t
 }
 
 /* Rows [row, row+n) of the output get positions [p0, p0+n) of the window at `window` of the stream. */
-static orth_status fill_run(orth_ctx *ctx, const orth_sampler *s, const orth_corpus *c, const orth_sample *out,
-                            int64_t row, int64_t window, int64_t p0, int64_t n)
+static orth_status fill_run(orth_ctx *ctx, const orth_sampler *s, const orth_corpus *c,
+                            const orth_sample *out, int64_t row, int64_t window, int64_t p0, int64_t n)
 {
     /* Only the last window of a natural pass reaches past the stream; there have is below n. */
     const int64_t first = window + p0, have = ORTH_MAX(0, ORTH_MIN(n, c->num_tokens - 1 - first));
@@ -259,7 +264,8 @@ orth_status orth_sampler_fill(orth_ctx *ctx, const orth_sampler *s, const orth_s
 {
     if (rows->parts < 1 || rows->parts > ORTH_MAX_PARTS || rows->row_begin < 0 ||
         rows->row_begin > rows->row_end || rows->row_end > s->T)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "rows [%" PRId64 ", %" PRId64 ") in %d parts of a sequence of %" PRId64,
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG,
+                         "rows [%" PRId64 ", %" PRId64 ") in %d parts of a sequence of %" PRId64,
                          rows->row_begin, rows->row_end, rows->parts, s->T);
     ORTH_TRY(check_index(ctx, s, index, 1));
     const orth_sample_origin o = orth_sampler_origin(s, index);

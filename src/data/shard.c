@@ -11,18 +11,21 @@
 static orth_status lie(orth_ctx *ctx, const char *path, int offset, const char *field, uint64_t value,
                        const char *rule)
 {
-    return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: offset %d: %s=%" PRIu64 " %s", path, offset, field, value, rule);
+    return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: offset %d: %s=%" PRIu64 " %s", path, offset, field, value,
+                     rule);
 }
 
 /* What must hold before any other field means anything. */
 static orth_status check_seal(orth_ctx *ctx, const unsigned char *h, size_t num_bytes, const char *path)
 {
     if (num_bytes < ORTH_SHARD_HEADER_BYTES)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: offset 0: %zu bytes are less than the header of %d: truncated, "
-                         "or not a token shard", path, num_bytes, ORTH_SHARD_HEADER_BYTES);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                         "%s: offset 0: %zu bytes are less than the header of %d: truncated, "
+                         "or not a token shard",
+                         path, num_bytes, ORTH_SHARD_HEADER_BYTES);
     if (memcmp(h, ORTH_SHARD_MAGIC, 8) != 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: offset 0: does not start with '%s': not a token shard", path,
-                         ORTH_SHARD_MAGIC);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: offset 0: does not start with '%s': not a token shard",
+                         path, ORTH_SHARD_MAGIC);
     if (get_u32(h + SHARD_VERSION) != ORTH_SHARD_VERSION)
         return lie(ctx, path, SHARD_VERSION, "version", get_u32(h + SHARD_VERSION),
                    "is not 1, the one that this program reads");
@@ -48,7 +51,8 @@ static orth_status check_fields(orth_ctx *ctx, const unsigned char *h, size_t nu
     if (docs < 1 || docs > tokens)
         return lie(ctx, path, SHARD_DOCS, "num_docs", docs, "is not in [1, num_tokens]");
     if (get_u64(h + SHARD_TEXT_BYTES) > (uint64_t)INT64_MAX)
-        return lie(ctx, path, SHARD_TEXT_BYTES, "text_bytes", get_u64(h + SHARD_TEXT_BYTES), "is above 2^63-1");
+        return lie(ctx, path, SHARD_TEXT_BYTES, "text_bytes", get_u64(h + SHARD_TEXT_BYTES),
+                   "is above 2^63-1");
     if (block < 8 || block > (uint64_t)1 << 30 || (block & (block - 1)) != 0)
         return lie(ctx, path, SHARD_BLOCK, "block_bytes", block, "is not a power of two in [8, 2^30]");
 
@@ -64,8 +68,9 @@ static orth_status check_fields(orth_ctx *ctx, const unsigned char *h, size_t nu
         return lie(ctx, path, SHARD_FILE_BYTES, "file_bytes", get_u64(h + SHARD_FILE_BYTES),
                    "is not where the block checksums end");
     if (file_bytes != num_bytes)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: offset %d: the header says %" PRIu64 " bytes, the file has %zu: %s",
-                         path, SHARD_FILE_BYTES, file_bytes, num_bytes,
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                         "%s: offset %d: the header says %" PRIu64 " bytes, the file has %zu: %s", path,
+                         SHARD_FILE_BYTES, file_bytes, num_bytes,
                          num_bytes < file_bytes ? "truncated" : "something was appended");
     for (int i = SHARD_RESERVED; i < SHARD_HEADER_HASH; i++)
         if (h[i] != 0)
@@ -80,8 +85,8 @@ static orth_status check_tables(orth_ctx *ctx, const orth_shard *s, const unsign
     const int64_t docs_at = s->doc_starts - file, end = (int64_t)s->map.size;
     for (int64_t i = tokens_end; i < docs_at; i++)
         if (file[i] != 0)
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: offset %" PRId64 ": padding byte %d is not 0", s->path, i,
-                             file[i]);
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: offset %" PRId64 ": padding byte %d is not 0", s->path,
+                             i, file[i]);
     uint64_t actual = XXH64(s->doc_starts, (size_t)(end - docs_at), 0);
     if (actual != stored_hash)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: offset %" PRId64 ": checksum of the tables is %016" PRIx64
@@ -90,9 +95,10 @@ static orth_status check_tables(orth_ctx *ctx, const orth_shard *s, const unsign
     for (int64_t d = 0; d < s->info.num_docs; d++) {
         uint64_t start = get_u64(s->doc_starts + 8 * d);
         if (d == 0 ? start != 0 : (start <= before || start >= (uint64_t)s->info.num_tokens))
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: offset %" PRId64 ": document %" PRId64 " starts at token %" PRIu64
-                             ": starts rise from 0 and stay below num_tokens=%" PRId64, s->path, docs_at + 8 * d, d,
-                             start, s->info.num_tokens);
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                             "%s: offset %" PRId64 ": document %" PRId64 " starts at token %" PRIu64
+                             ": starts rise from 0 and stay below num_tokens=%" PRId64,
+                             s->path, docs_at + 8 * d, d, start, s->info.num_tokens);
         before = start;
     }
     return ORTH_OK;
@@ -154,8 +160,9 @@ orth_status orth_shard_parse(orth_ctx *ctx, orth_shard *out, const void *bytes, 
 
 static orth_status fail_token(orth_ctx *ctx, const orth_shard *s, int64_t index, uint32_t token)
 {
-    return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: offset %" PRId64 ": token %" PRIu32 " is not below vocab_size=%" PRId64,
-                     s->path, ORTH_SHARD_HEADER_BYTES + index * s->info.token_bytes, token, s->info.vocab_size);
+    return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                     "%s: offset %" PRId64 ": token %" PRIu32 " is not below vocab_size=%" PRId64, s->path,
+                     ORTH_SHARD_HEADER_BYTES + index * s->info.token_bytes, token, s->info.vocab_size);
 }
 
 static uint32_t token_at(const orth_shard *s, int64_t i)
@@ -185,11 +192,13 @@ orth_status orth_shard_verify(orth_ctx *ctx, const orth_shard *s)
     const int64_t bytes = s->info.num_tokens * s->info.token_bytes;
     for (int64_t at = 0, b = 0; at < bytes; at += s->block_bytes, b++) {
         const int64_t n = ORTH_MIN(s->block_bytes, bytes - at);
-        const uint64_t stored = get_u64(s->block_hashes + 8 * b), actual = XXH64(s->tokens + at, (size_t)n, 0);
+        const uint64_t stored = get_u64(s->block_hashes + 8 * b),
+                       actual = XXH64(s->tokens + at, (size_t)n, 0);
         if (stored != actual)
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: offset %" PRId64 ": checksum of block %" PRId64 " (%" PRId64
-                             " bytes) is %016" PRIx64 ", its bytes give %016" PRIx64 ": damaged", s->path,
-                             ORTH_SHARD_HEADER_BYTES + at, b, n, stored, actual);
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                             "%s: offset %" PRId64 ": checksum of block %" PRId64 " (%" PRId64
+                             " bytes) is %016" PRIx64 ", its bytes give %016" PRIx64 ": damaged",
+                             s->path, ORTH_SHARD_HEADER_BYTES + at, b, n, stored, actual);
         const int64_t first = at / s->info.token_bytes, num = n / s->info.token_bytes;
         const int64_t bad = find_foreign(s, first, num);
         if (bad < first + num)
@@ -219,7 +228,8 @@ int64_t orth_shard_doc_start(const orth_shard *s, int64_t d)
 
 int64_t orth_shard_docs_up_to(const orth_shard *s, int64_t token)
 {
-    int64_t low = 0, high = s->info.num_docs; /* documents below low start at or before token; from high on after */
+    int64_t low = 0,
+            high = s->info.num_docs; /* documents below low start at or before token; from high on after */
     while (low < high) {
         int64_t mid = low + (high - low) / 2;
         if (orth_shard_doc_start(s, mid) <= token)

@@ -46,7 +46,8 @@ orth_status orth_shard_writer_open(orth_ctx *ctx, orth_shard_writer **out, const
                                    int64_t vocab_size, uint64_t fingerprint)
 {
     if (vocab_size < 1 || vocab_size > INT32_MAX)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: vocab_size=%" PRId64 " is not in [1, 2^31-1]", path, vocab_size);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: vocab_size=%" PRId64 " is not in [1, 2^31-1]", path,
+                         vocab_size);
     orth_shard_writer *w = ORTH_NEW(ctx, orth_shard_writer);
     if (!w)
         return ORTH_ERR_NOMEM;
@@ -82,12 +83,13 @@ orth_status orth_shard_writer_document(orth_ctx *ctx, orth_shard_writer *w, cons
                                        int64_t text_bytes)
 {
     if (n < 1)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "document of %" PRId64 " tokens: a shard's documents have at least 1", n);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG,
+                         "document of %" PRId64 " tokens: a shard's documents have at least 1", n);
     ORTH_TRY(table_add(ctx, &w->docs, (uint64_t)w->info.num_tokens));
     for (int64_t i = 0; i < n; i++) {
         if (tokens[i] < 0 || tokens[i] >= w->info.vocab_size)
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "token %d is not in [0, vocab_size=%" PRId64 ")", (int)tokens[i],
-                             w->info.vocab_size);
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "token %d is not in [0, vocab_size=%" PRId64 ")",
+                             (int)tokens[i], w->info.vocab_size);
         put_uint(w->block + w->used, (uint32_t)tokens[i], w->info.token_bytes);
         w->used += w->info.token_bytes;
         if (w->used == ORTH_SHARD_BLOCK_BYTES)

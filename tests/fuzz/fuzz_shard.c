@@ -49,9 +49,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         put_uint(copy + SHARD_HEADER_HASH, XXH64(copy, SHARD_HEADER_HASH, 0), 8);
         use(ctx, copy, size);
         /* Sizes that fit each other: num_tokens, num_docs and block_bytes as they are, the rest derived. */
-        const uint64_t width = get_u32(copy + SHARD_TOKEN_BYTES) & 4 ? 4 : 2, room = size - ORTH_SHARD_HEADER_BYTES;
-        const uint64_t n = get_u64(copy + SHARD_TOKENS) % (room / width + 1), docs = get_u64(copy + SHARD_DOCS) % (n + 1);
-        const uint64_t block = (uint64_t)8 << get_u64(copy + SHARD_BLOCK) % 28, docs_at = shard_docs_offset(n, width);
+        const uint64_t width = get_u32(copy + SHARD_TOKEN_BYTES) & 4 ? 4 : 2,
+                       room = size - ORTH_SHARD_HEADER_BYTES;
+        const uint64_t n = get_u64(copy + SHARD_TOKENS) % (room / width + 1),
+                       docs = get_u64(copy + SHARD_DOCS) % (n + 1);
+        const uint64_t block = (uint64_t)8 << get_u64(copy + SHARD_BLOCK) % 28,
+                       docs_at = shard_docs_offset(n, width);
         const uint64_t end = docs_at + 8 * docs + 8 * ((n * width + block - 1) / block);
         if (end <= size) {
             put_uint(copy + SHARD_TOKEN_BYTES, width, 4);
