@@ -522,6 +522,40 @@ TEST(data_path_may_be_text_that_is_prepared_once_or_a_folder)
     case_end(&c);
 }
 
+TEST(every_failing_allocation_and_write_while_opening_is_survived)
+{
+    data_case c = case_begin(1);
+    prepare_case p;
+    char cache[512];
+    const char *path = p.in;
+    orth_data *d = NULL;
+    prepare_begin(&p, &c, "in.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"text\":\"c\"}", 38);
+    const orth_data_options o = {.paths = &path, .num_paths = 1, .tokenizer = "bytes", .valid_fraction = 0.5,
+                                 .seed = 1, .cache_dir = case_path(&c, &cache, "cache")};
+    const int64_t before = c.ctx->heap_bytes;
+    for (int kind = 0; kind < 3; kind++) { /* writes, allocations; allocations with the cache in place */
+        if (kind == 1)
+            CHECK_OK(c.ctx, orth_path_remove(c.ctx, cache));
+        for (int64_t n = 1;; n++) {
+            orth_faults faults = {.alloc = kind ? n : 0, .write = kind ? 0 : n};
+            c.ctx->faults = &faults;
+            orth_status status = orth_data_open_or_prepare(c.ctx, &d, &o);
+            c.ctx->faults = NULL;
+            if (status == ORTH_OK && (kind ? faults.alloc : faults.write) > 0)
+                break; /* there are fewer than n */
+            assert_true(n < 1000 && (status == ORTH_OK || c.ctx->error.message[0]));
+            if (status == ORTH_OK) /* the failure was of something that can be done without */
+                orth_data_close(c.ctx, d);
+            orth_ctx_clear_error(c.ctx);
+            assert_int_equal(c.ctx->heap_bytes, before);
+        }
+        assert_int_equal(d->train[0]->num_docs + d->sets[0]->valid.num_docs, 3);
+        orth_data_close(c.ctx, d);
+    }
+    prepare_end(&p);
+    case_end(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -535,6 +569,7 @@ int main(void)
         cmocka_unit_test(inputs_that_hold_nothing_are_refused_by_name),
         cmocka_unit_test(dataset_json_that_lies_is_refused),
         cmocka_unit_test(data_path_may_be_text_that_is_prepared_once_or_a_folder),
+        cmocka_unit_test(every_failing_allocation_and_write_while_opening_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
