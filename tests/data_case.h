@@ -12,8 +12,8 @@
 #include "data/sampler.h"
 #include "test.h"
 
-/* A new folder in memory where there is such a place (each commit waits for the disk: tests do not need that);
- * removed by case_end. */
+/* A new folder, in memory where there is such a place (on a disk each commit would wait for it); removed by
+ * case_end. */
 typedef struct {
     orth_ctx *ctx;
     char dir[256];
