@@ -134,6 +134,17 @@ orth_status orth_writer_put(orth_ctx *ctx, orth_writer *w, const void *bytes, si
     return write_all(ctx, w->fd, w->path, bytes, num_bytes);
 }
 
+orth_status orth_writer_put_at(orth_ctx *ctx, orth_writer *w, const void *bytes, size_t num_bytes,
+                               int64_t offset)
+{
+    if (lseek(w->fd, offset, SEEK_SET) < 0)
+        return fail_errno(ctx, w->path, "seek");
+    ORTH_TRY(write_all(ctx, w->fd, w->path, bytes, num_bytes));
+    if (lseek(w->fd, 0, SEEK_END) < 0)
+        return fail_errno(ctx, w->path, "seek");
+    return ORTH_OK;
+}
+
 /* A rename is durable only once the folder that holds the name is. */
 static orth_status sync_parent(orth_ctx *ctx, const char *path)
 {
@@ -234,6 +245,17 @@ orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path)
         s = ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: is not a folder", path);
     orth_mem_free(ctx, copy);
     return s;
+}
+
+orth_status orth_path_rename(orth_ctx *ctx, const char *from, const char *to)
+{
+    if (write_fault(ctx)) {
+        errno = EIO;
+        return fail_errno(ctx, to, "rename into place");
+    }
+    if (rename(from, to) != 0)
+        return fail_errno(ctx, to, "rename into place");
+    return sync_parent(ctx, to);
 }
 
 static orth_status remove_children(orth_ctx *ctx, const char *path)

@@ -25,9 +25,12 @@ orth_status orth_file_read(orth_ctx *ctx, const char *path, char **out_text, siz
 typedef struct orth_writer orth_writer;
 
 /* Opens PATH.tmp-PID for writing; nothing happens to PATH before orth_writer_commit.
- * ORTH_ERR_IO; ORTH_ERR_NOSPACE when the disk or a quota is full (all three calls). */
+ * ORTH_ERR_IO; ORTH_ERR_NOSPACE when the disk or a quota is full (all calls). */
 orth_status orth_writer_open(orth_ctx *ctx, orth_writer **out, const char *path);
 orth_status orth_writer_put(orth_ctx *ctx, orth_writer *w, const void *bytes, size_t num_bytes);
+/* Overwrites bytes that were put already, at `offset` from the start: a header that is known last. */
+orth_status orth_writer_put_at(orth_ctx *ctx, orth_writer *w, const void *bytes, size_t num_bytes,
+                               int64_t offset);
 /* fsync, rename, fsync of the folder. Frees w whatever happens; on failure the temporary is gone. */
 orth_status orth_writer_commit(orth_ctx *ctx, orth_writer *w);
 /* Removes the temporary file. NULL is fine. */
@@ -43,6 +46,9 @@ bool orth_path_exists(const char *path);
 bool orth_path_is_dir(const char *path);
 /* mkdir -p. */
 orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path);
+/* rename, then fsync of the folder of `to`; an empty folder or nothing may be there. A write fault
+ * point. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
+orth_status orth_path_rename(orth_ctx *ctx, const char *from, const char *to);
 /* rm -r; a missing path is fine. */
 orth_status orth_path_remove(orth_ctx *ctx, const char *path);
 /* "dir/name" in heap memory; NULL with the error recorded. */

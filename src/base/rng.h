@@ -18,7 +18,8 @@ typedef enum {
     ORTH_STREAM_BLEND = 4,     /* choice of the corpus */
     ORTH_STREAM_SAMPLE = 5,    /* generate */
     ORTH_STREAM_ROUND = 6,     /* stochastic rounding */
-    ORTH_STREAM_TEST = 7
+    ORTH_STREAM_TEST = 7,
+    ORTH_STREAM_SPLIT = 8      /* which documents are held out */
 } orth_stream;
 
 typedef struct {
@@ -49,8 +50,9 @@ static inline float orth_rand_unit(uint32_t word)
     return (float)(word >> 8) * 0x1p-24f;
 }
 
-/* Element `index` of a standard normal sequence (Box-Muller in double, two elements a call).
- * hi tells sequences of one stream apart (for weights: the number of the parameter). */
-float orth_rand_normal(uint64_t seed, uint32_t stream, uint64_t hi, uint64_t index);
+/* out[i] = element `first + i` of a standard normal sequence, i < n; first is a multiple of 4. `hi` tells
+ * sequences of one stream apart (for weights: the number of the parameter). |values| <= 5.5.
+ * Plain fp32 arithmetic without library calls: the same bits everywhere. */
+void orth_rand_normals(float *out, int64_t n, uint64_t seed, uint32_t stream, uint64_t hi, int64_t first);
 
 #endif

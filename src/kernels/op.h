@@ -33,6 +33,7 @@ typedef struct {
     int32_t heads, kv_heads, head_dim;  /* H, KV, D, local to the rank */
     int32_t first_head;                 /* global number of the rank's first query head (dropout) */
     orth_split split;                   /* canonical parts of the contraction */
+    orth_split split_out;               /* of `linear`: parts of its output dim, which linear_dx contracts */
     orth_act act;
     orth_norm_kind norm;
     float eps, scale, dropout;

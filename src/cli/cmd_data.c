@@ -1,0 +1,213 @@
+/* cmd_data.c -- `orthant data prepare|inspect|verify`. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/cmd.h"
+#include "data/data.h"
+
+static orth_status flag_int(orth_ctx *ctx, const orth_cmd *cmd, const char *name, int64_t low, int64_t *io)
+{
+    const char *text = orth_cmd_flag(cmd, name);
+    if (!text)
+        return ORTH_OK;
+    char *end;
+    errno = 0;
+    const long long v = strtoll(text, &end, 10);
+    if (errno || end == text || *end || v < low)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s is not a whole number from %" PRId64 " up", name, text,
+                         low);
+    *io = v;
+    return ORTH_OK;
+}
+
+static orth_status flag_real(orth_ctx *ctx, const orth_cmd *cmd, const char *name, double *io)
+{
+    const char *text = orth_cmd_flag(cmd, name);
+    if (!text)
+        return ORTH_OK;
+    char *end;
+    const double v = strtod(text, &end);
+    if (end == text || *end)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s is not a number", name, text);
+    *io = v;
+    return ORTH_OK;
+}
+
+static const char *flag_or(const orth_cmd *cmd, const char *name, const char *otherwise)
+{
+    const char *text = orth_cmd_flag(cmd, name);
+    return text ? text : otherwise;
+}
+
+/* ---- prepare ---- */
+
+static orth_status get_tokenizer(orth_ctx *ctx, const orth_cmd *cmd, const orth_prepare_options *p,
+                                 orth_tokenizer **out)
+{
+    int64_t train = 0;
+    ORTH_TRY(flag_int(ctx, cmd, "train-tokenizer", 257, &train));
+    const char *given = orth_cmd_flag(cmd, "tokenizer");
+    if (train && given)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--tokenizer and --train-tokenizer exclude each other");
+    if (train)
+        return orth_prepare_tokenizer(ctx, out, p, train, 0);
+    const char *path = given ? given : cmd->config.data_tokenizer;
+    if (!path[0] || strcmp(path, "auto") == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG,
+                         "data prepare: which tokenizer? --tokenizer FILE, --tokenizer bytes "
+                         "or --train-tokenizer N");
+    return orth_tokenizer_load(ctx, out, path);
+}
+
+static orth_status prepare_flags(orth_ctx *ctx, const orth_cmd *cmd, orth_prepare_options *p)
+{
+    int64_t seed = cmd->config.train_seed;
+    *p = (orth_prepare_options){
+        .inputs = cmd->num_words > 1 ? cmd->words + 1 : cmd->config.data_path.v,
+        .num_inputs = cmd->num_words > 1 ? cmd->num_words - 1 : cmd->config.data_path.n,
+        .out_dir = orth_cmd_flag(cmd, "out"),
+        .separator = flag_or(cmd, "document-separator", cmd->config.data_separator),
+        .jsonl_field = flag_or(cmd, "field", cmd->config.data_jsonl_field),
+        .valid_fraction = cmd->config.data_valid_fraction,
+        .overwrite = orth_cmd_flag(cmd, "overwrite") != NULL,
+    };
+    if (!p->out_dir || !p->out_dir[0])
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data prepare: --out DIR is missing");
+    ORTH_TRY(flag_int(ctx, cmd, "seed", 0, &seed));
+    p->seed = (uint64_t)seed;
+    ORTH_TRY(flag_int(ctx, cmd, "shard-tokens", 1, &p->shard_tokens));
+    return flag_real(ctx, cmd, "valid-fraction", &p->valid_fraction);
+}
+
+static orth_status prepare(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    orth_prepare_options p;
+    orth_prepare_result r;
+    orth_tokenizer *tok = NULL;
+    const double start = orth_clock_s();
+    ORTH_TRY(prepare_flags(ctx, cmd, &p));
+    ORTH_TRY(get_tokenizer(ctx, cmd, &p, &tok));
+    p.tokenizer = tok;
+    orth_status status = orth_prepare(ctx, &p, &r);
+    orth_tokenizer_free(ctx, tok);
+    ORTH_TRY(status);
+    const int64_t tokens = r.train_tokens + r.valid_tokens;
+    printf("%s: %" PRId64 " tokens of %" PRId64 " bytes (%.2f bytes a token) in %.1f s\n", p.out_dir, tokens,
+           r.text_bytes, (double)r.text_bytes / (double)tokens, orth_clock_s() - start);
+    printf("  train %12" PRId64 " tokens %10" PRId64 " documents\n", r.train_tokens, r.train_docs);
+    printf("  valid %12" PRId64 " tokens %10" PRId64 " documents\n", r.valid_tokens, r.valid_docs);
+    return ORTH_OK;
+}
+
+/* ---- inspect ---- */
+
+static void print_split(const orth_corpus *c, const char *name)
+{
+    printf("  %s %12" PRId64 " tokens %10" PRId64 " documents %12" PRId64 " bytes of text %4d shards\n", name,
+           c->num_tokens, c->num_docs, c->text_bytes, c->num_shards);
+}
+
+static void print_split_json(const orth_corpus *c, const char *name, const char *after)
+{
+    printf("  \"%s\": {\"tokens\": %" PRId64 ", \"documents\": %" PRId64 ", \"text_bytes\": %" PRId64
+           ", \"shards\": %d}%s\n", name, c->num_tokens, c->num_docs, c->text_bytes, c->num_shards, after);
+}
+
+static void print_summary(const orth_dataset *d, bool json)
+{
+    if (json) {
+        printf("{\n  \"vocab_size\": %" PRId64 ",\n  \"tokenizer_fingerprint\": \"%016" PRIx64 "\",\n"
+               "  \"eot_token\": %d,\n", d->vocab_size, d->fingerprint, (int)d->eot_token);
+        print_split_json(&d->train, "train", ",");
+        print_split_json(&d->valid, "valid", "");
+        printf("}\n");
+        return;
+    }
+    printf("%s: vocabulary %" PRId64 ", tokenizer %016" PRIx64 ", end of text %d\n", d->path, d->vocab_size,
+           d->fingerprint, (int)d->eot_token);
+    print_split(&d->train, "train");
+    print_split(&d->valid, "valid");
+}
+
+static orth_status print_document(orth_ctx *ctx, const orth_dataset *d, int64_t number)
+{
+    if (number >= d->train.num_docs)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--document=%" PRId64 " is not in [0, %" PRId64 ")", number,
+                         d->train.num_docs);
+    int shard = 0;
+    while (d->train.first_doc[shard + 1] <= number)
+        shard++;
+    const orth_shard *s = &d->train.shards[shard];
+    const int64_t first = orth_shard_doc_start(s, number - d->train.first_doc[shard]);
+    const int64_t n = orth_shard_doc_start(s, number - d->train.first_doc[shard] + 1) - first;
+    orth_tokenizer *tok = NULL;
+    orth_bytes text = {0};
+    orth_status status = ORTH_OK;
+    int32_t *ids = ORTH_NEW_ARRAY(ctx, int32_t, n);
+    if (!ids)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY_GOTO(orth_shard_read(ctx, s, ids, first, n));
+    ORTH_TRY_GOTO(orth_tokenizer_load(ctx, &tok, d->path));
+    ORTH_TRY_GOTO(orth_tokenizer_decode(ctx, tok, &text, ids, n, true));
+    fwrite(text.v, 1, text.num, stdout);
+    printf("\n");
+done:
+    orth_bytes_free(ctx, &text);
+    orth_tokenizer_free(ctx, tok);
+    orth_mem_free(ctx, ids);
+    return status;
+}
+
+static orth_status inspect(orth_ctx *ctx, const orth_cmd *cmd, const char *path)
+{
+    int64_t number = -1;
+    orth_dataset *d = NULL;
+    ORTH_TRY(flag_int(ctx, cmd, "document", 0, &number));
+    ORTH_TRY(orth_dataset_open(ctx, &d, path));
+    orth_status status = ORTH_OK;
+    if (number >= 0)
+        status = print_document(ctx, d, number);
+    else
+        print_summary(d, orth_cmd_flag(cmd, "json") != NULL);
+    orth_dataset_close(ctx, d);
+    return status;
+}
+
+/* ---- verify ---- */
+
+static orth_status verify(orth_ctx *ctx, const char *path)
+{
+    orth_dataset *d = NULL;
+    orth_tokenizer *tok = NULL;
+    ORTH_TRY(orth_dataset_open(ctx, &d, path));
+    orth_status status = orth_dataset_verify(ctx, d);
+    if (status == ORTH_OK)
+        status = orth_tokenizer_load(ctx, &tok, path);
+    if (status == ORTH_OK && orth_tokenizer_fingerprint(tok) != d->fingerprint)
+        status = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s/tokenizer.json: is tokenizer %016" PRIx64 ", %016" PRIx64
+                           " made the shards", path, orth_tokenizer_fingerprint(tok), d->fingerprint);
+    if (status == ORTH_OK)
+        printf("%s: %" PRId64 " tokens in %d shards are as they were written\n", path,
+               d->train.num_tokens + d->valid.num_tokens, d->train.num_shards + d->valid.num_shards);
+    orth_tokenizer_free(ctx, tok);
+    orth_dataset_close(ctx, d);
+    return status;
+}
+
+orth_status orth_cmd_data(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    const char *what = cmd->num_words > 0 ? cmd->words[0] : "";
+    if (strcmp(what, "prepare") == 0)
+        return prepare(ctx, cmd);
+    const bool inspects = strcmp(what, "inspect") == 0;
+    if (!inspects && strcmp(what, "verify") != 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data '%s': is not prepare, inspect or verify", what);
+    if (cmd->num_words < 2)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data %s: which folder?", what);
+    for (int i = 1; i < cmd->num_words; i++)
+        ORTH_TRY(inspects ? inspect(ctx, cmd, cmd->words[i]) : verify(ctx, cmd->words[i]));
+    return ORTH_OK;
+}

@@ -1,0 +1,220 @@
+/* data.c -- see data.h. */
+#include "data/data.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <xxhash.h>
+
+static orth_status check_options(orth_ctx *ctx, const orth_data_options *o)
+{
+    if (o->num_paths < 1)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.path is not set: text, JSONL or a prepared folder");
+    if (o->num_weights != 0 && o->num_weights != o->num_paths)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG,
+                         "data.weights has %d numbers, data.path has %d: one weight per path", o->num_weights,
+                         o->num_paths);
+    for (int i = 0; i < o->num_paths; i++) {
+        if (!orth_path_exists(o->paths[i]))
+            return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: no such file or folder (data.path)", o->paths[i]);
+        if (orth_path_is_dir(o->paths[i]) && !orth_dataset_exists(ctx, o->paths[i]))
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: is a folder without dataset.json: not made by "
+                             "'orthant data prepare'", o->paths[i]);
+    }
+    return ORTH_OK;
+}
+
+static bool is_auto(const orth_data_options *o)
+{
+    return !o->tokenizer || !o->tokenizer[0] || strcmp(o->tokenizer, "auto") == 0;
+}
+
+static orth_prepare_options prepare_options(const orth_data_options *o)
+{
+    return (orth_prepare_options){
+        .separator = o->separator && o->separator[0] ? o->separator : NULL,
+        .jsonl_field = o->jsonl_field && o->jsonl_field[0] ? o->jsonl_field : NULL,
+        .valid_fraction = o->valid_fraction,
+        .seed = o->seed,
+    };
+}
+
+/* Everything that decides what prepare makes of `path`; tok NULL: what decides the tokenizer. */
+static orth_status cache_key(orth_ctx *ctx, const orth_data_options *o, const char *const *paths,
+                             int num_paths, const orth_tokenizer *tok, uint64_t *out)
+{
+    uint64_t h = tok ? orth_tokenizer_fingerprint(tok) : (uint64_t)o->auto_vocab;
+    const char *texts[] = {o->separator ? o->separator : "", o->jsonl_field ? o->jsonl_field : ""};
+    const uint64_t numbers[] = {(uint64_t)(o->valid_fraction * 0x1p52), o->seed, ORTH_SHARD_VERSION};
+    for (int i = 0; i < ORTH_COUNT(texts); i++)
+        h = XXH64(texts[i], strlen(texts[i]) + 1, h);
+    if (tok)
+        h = XXH64(numbers, sizeof numbers, h);
+    for (int i = 0; i < num_paths; i++) {
+        struct stat st;
+        if (stat(paths[i], &st) != 0)
+            return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot read: %s", paths[i], strerror(errno));
+        const int64_t facts[] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+        h = XXH64(paths[i], strlen(paths[i]) + 1, h);
+        h = XXH64(facts, sizeof facts, h);
+    }
+    *out = h;
+    return ORTH_OK;
+}
+
+/* ---- the tokenizer ---- */
+
+/* Trains on the files among the paths, once: the result is kept in the cache. */
+static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_tokenizer **out)
+{
+    if (o->auto_vocab <= 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: is not prepared: data.tokenizer must name a tokenizer.json",
+                         o->paths[0]);
+    uint64_t key = 0;
+    ORTH_TRY(cache_key(ctx, o, o->paths, o->num_paths, NULL, &key));
+    char *path = orth_mem_printf(ctx, "%s/tokenizer-%016" PRIx64 ".json", o->cache_dir, key);
+    if (!path)
+        return ORTH_ERR_NOMEM;
+    orth_status status = ORTH_OK;
+    if (orth_path_exists(path)) {
+        status = orth_tokenizer_load(ctx, out, path);
+    } else {
+        orth_prepare_options p = prepare_options(o);
+        p.inputs = o->paths;
+        p.num_inputs = o->num_paths;
+        orth_log(ctx, ORTH_LOG_INFO, "data", "training a tokenizer of %" PRId64 " tokens on %s%s",
+                 o->auto_vocab, o->paths[0], o->num_paths > 1 ? " and others" : "");
+        status = orth_prepare_tokenizer(ctx, out, &p, o->auto_vocab, 0);
+        if (status == ORTH_OK)
+            status = orth_path_make_dirs(ctx, o->cache_dir);
+        if (status == ORTH_OK)
+            status = orth_tokenizer_save(ctx, *out, path);
+    }
+    orth_mem_free(ctx, path);
+    return status;
+}
+
+static orth_status load_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_data *d)
+{
+    if (!is_auto(o))
+        return orth_tokenizer_load(ctx, &d->tokenizer, o->tokenizer);
+    for (int i = 0; i < o->num_paths; i++)
+        if (orth_path_is_dir(o->paths[i]))
+            return orth_tokenizer_load(ctx, &d->tokenizer, o->paths[i]);
+    return auto_tokenizer(ctx, o, &d->tokenizer);
+}
+
+/* ---- the sets ---- */
+
+static orth_status prepare_one(orth_ctx *ctx, const orth_data_options *o, const orth_data *d,
+                               const char *const *path, const char *folder)
+{
+    orth_prepare_options p = prepare_options(o);
+    orth_prepare_result r;
+    p.inputs = path;
+    p.num_inputs = 1;
+    p.out_dir = folder;
+    p.tokenizer = d->tokenizer;
+    orth_log(ctx, ORTH_LOG_INFO, "data", "preparing %s", *path);
+    ORTH_TRY(orth_path_make_dirs(ctx, o->cache_dir));
+    orth_status status = orth_prepare(ctx, &p, &r);
+    if (status != ORTH_OK) {
+        if (!orth_dataset_exists(ctx, folder))
+            return status;
+        orth_ctx_clear_error(ctx); /* another process was first with the same */
+        return ORTH_OK;
+    }
+    orth_log(ctx, ORTH_LOG_INFO, "data",
+             "%s: %" PRId64 " training tokens in %" PRId64 " documents, %" PRId64
+             " held-out tokens in %" PRId64,
+             *path, r.train_tokens, r.train_docs, r.valid_tokens, r.valid_docs);
+    return ORTH_OK;
+}
+
+static orth_status open_file(orth_ctx *ctx, const orth_data_options *o, const orth_data *d,
+                             const char *const *path, orth_dataset **out)
+{
+    uint64_t key = 0;
+    ORTH_TRY(cache_key(ctx, o, path, 1, d->tokenizer, &key));
+    char *folder = orth_mem_printf(ctx, "%s/%016" PRIx64, o->cache_dir, key);
+    if (!folder)
+        return ORTH_ERR_NOMEM;
+    orth_status status = ORTH_OK;
+    if (!orth_dataset_exists(ctx, folder))
+        status = prepare_one(ctx, o, d, path, folder);
+    if (status == ORTH_OK)
+        status = orth_dataset_open(ctx, out, folder);
+    orth_mem_free(ctx, folder);
+    return status;
+}
+
+static orth_status check_match(orth_ctx *ctx, const orth_data_options *o, const orth_data *d,
+                               const orth_dataset *set)
+{
+    const uint64_t want = orth_tokenizer_fingerprint(d->tokenizer);
+    if (set->fingerprint != want)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                         "%s: tokenizer %016" PRIx64 " made its shards, '%s' is %016" PRIx64
+                         ": they must be the same",
+                         set->path, set->fingerprint, is_auto(o) ? "auto" : o->tokenizer, want);
+    return ORTH_OK;
+}
+
+static orth_status open_sets(orth_ctx *ctx, const orth_data_options *o, orth_data *d)
+{
+    const int n = o->num_paths;
+    d->sets = ORTH_NEW_ARRAY(ctx, orth_dataset *, n);
+    d->train = ORTH_NEW_ARRAY(ctx, const orth_corpus *, n);
+    d->valid = ORTH_NEW_ARRAY(ctx, const orth_corpus *, n);
+    double *weights = o->num_weights ? ORTH_NEW_ARRAY(ctx, double, n) : NULL;
+    d->weights = weights;
+    if (!d->sets || !d->train || !d->valid || (o->num_weights && !weights))
+        return ORTH_ERR_NOMEM;
+    for (int i = 0; i < n; i++) {
+        if (orth_path_is_dir(o->paths[i]))
+            ORTH_TRY(orth_dataset_open(ctx, &d->sets[i], o->paths[i]));
+        else
+            ORTH_TRY(open_file(ctx, o, d, &o->paths[i], &d->sets[i]));
+        d->num_sets = i + 1;
+        ORTH_TRY(check_match(ctx, o, d, d->sets[i]));
+        d->train[i] = &d->sets[i]->train;
+        if (d->sets[i]->valid.num_tokens > 1)
+            d->valid[d->num_valid++] = &d->sets[i]->valid;
+        if (weights)
+            weights[i] = o->weights[i];
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_data_open_or_prepare(orth_ctx *ctx, orth_data **out, const orth_data_options *options)
+{
+    ORTH_TRY(check_options(ctx, options));
+    orth_data *d = ORTH_NEW(ctx, orth_data);
+    if (!d)
+        return ORTH_ERR_NOMEM;
+    orth_status status = load_tokenizer(ctx, options, d);
+    if (status == ORTH_OK)
+        status = open_sets(ctx, options, d);
+    if (status != ORTH_OK) {
+        orth_data_close(ctx, d);
+        return status;
+    }
+    *out = d;
+    return ORTH_OK;
+}
+
+void orth_data_close(orth_ctx *ctx, orth_data *d)
+{
+    if (!d)
+        return;
+    for (int i = 0; i < d->num_sets; i++)
+        orth_dataset_close(ctx, d->sets[i]);
+    orth_mem_free(ctx, d->sets);
+    orth_mem_free(ctx, d->train);
+    orth_mem_free(ctx, d->valid);
+    orth_mem_free(ctx, (double *)d->weights);
+    orth_tokenizer_free(ctx, d->tokenizer);
+    orth_mem_free(ctx, d);
+}

@@ -1,0 +1,44 @@
+/* data.h -- what a run trains on: the data sets behind data.path, their weights and one tokenizer.
+ *
+ * A path is a prepared folder, used as it is, or text or JSONL files, prepared on the fly into a cache folder
+ * whose name is a hash of the files (path, size, time of change), of the options and of the tokenizer: a
+ * second start opens it at once, and a changed file is prepared again.
+ */
+#ifndef ORTH_DATA_DATA_H
+#define ORTH_DATA_DATA_H
+
+#include "data/corpus.h"
+#include "data/prepare.h"
+
+typedef struct {
+    const char *const *paths;     /* [num_paths] data.path */
+    int num_paths;
+    const double *weights;        /* [num_weights] data.weights; none: by size */
+    int num_weights;
+    const char *tokenizer;        /* data.tokenizer: a file, "bytes", or "auto": that of the prepared folders,
+                                     or else trained on the text, auto_vocab tokens */
+    int64_t auto_vocab;           /* 0: "auto" without a prepared folder is an error */
+    const char *separator, *jsonl_field; /* as in prepare.h; NULL or "": default */
+    double valid_fraction;
+    uint64_t seed;                /* of the split */
+    const char *cache_dir;        /* such as RUNFOLDER/data; made when needed */
+} orth_data_options;
+
+typedef struct {
+    int num_sets;
+    orth_dataset **sets;          /* [num_sets], one per path */
+    orth_tokenizer *tokenizer;
+    /* For orth_sampler_options; they live as long as this. */
+    const orth_corpus **train;    /* [num_sets] */
+    const double *weights;        /* [num_sets] or NULL: by size */
+    const orth_corpus **valid;    /* [num_valid]: those that are not empty */
+    int num_valid;
+} orth_data;
+
+/* Not collective: of several processes each may call it, the first to finish makes the cache.
+ * ORTH_ERR_ARG (weights and paths differ in number, tokenizer needed), ORTH_ERR_DATA (damaged; tokenizer does
+ * not match the shards, both fingerprints named), and what orth_prepare returns. */
+orth_status orth_data_open_or_prepare(orth_ctx *ctx, orth_data **out, const orth_data_options *options);
+void orth_data_close(orth_ctx *ctx, orth_data *d); /* NULL is fine */
+
+#endif

@@ -1,0 +1,36 @@
+/* prepare_output.h -- the folder that prepare writes: shards of two splits, then dataset.json and
+ * tokenizer.json, all in out_dir.tmp-PID, which is renamed over out_dir at the end. */
+#ifndef ORTH_DATA_PREPARE_OUTPUT_H
+#define ORTH_DATA_PREPARE_OUTPUT_H
+
+#include "data/prepare.h"
+#include "data/shard.h"
+
+typedef struct {
+    const char *name;             /* train, valid */
+    orth_shard_writer *writer;    /* NULL: no shard is open */
+    orth_shard_info *shards;      /* [num_shards] finished ones */
+    int num_shards, cap_shards;
+} prepare_split;
+
+typedef struct {
+    const orth_prepare_options *options;
+    char *tmp_dir;                /* heap; exists until commit */
+    int64_t vocab_size;
+    uint64_t fingerprint;
+    int64_t num_docs;
+    prepare_split splits[2];
+    orth_prepare_result result;
+} orth_prepare_output;
+
+/* *out is ready for orth_prepare_output_end even on failure. */
+orth_status orth_prepare_output_begin(orth_ctx *ctx, orth_prepare_output *out,
+                                      const orth_prepare_options *options);
+/* Documents come in the order of their index, which decides the split. */
+orth_status orth_prepare_output_document(orth_ctx *ctx, orth_prepare_output *out, const int32_t *tokens,
+                                         int64_t n, int64_t text_bytes);
+orth_status orth_prepare_output_commit(orth_ctx *ctx, orth_prepare_output *out);
+/* Releases all; without commit nothing of the folder is left. */
+void orth_prepare_output_end(orth_ctx *ctx, orth_prepare_output *out);
+
+#endif

@@ -1,0 +1,304 @@
+/* tokenizer_impl.h -- what the files of the tokenizer share; nobody else includes it.
+ *
+ *   tokenizer.c          lifetime, building, questions, decoding
+ *   tokenizer_load.c     tokenizer.json -> builder calls
+ *   tokenizer_save.c     back to tokenizer.json
+ *   tokenizer_tables.c   the two hash tables (strings, pairs) and the character classes
+ *   tokenizer_added.c    finding added tokens in text
+ *   tokenizer_nfc.c      Unicode normalization
+ *   tokenizer_scan.c     the well-known patterns, by hand
+ *   tokenizer_split.c    pre-tokenizer stages: from JSON, and any pattern through PCRE2
+ *   tokenizer_bpe.c      one word -> ids
+ *   tokenizer_encode.c   text -> pieces -> words -> ids
+ *   tokenizer_train.c, tokenizer_count.c   learning merges from word counts; counting words
+ */
+#ifndef ORTH_DATA_TOKENIZER_IMPL_H
+#define ORTH_DATA_TOKENIZER_IMPL_H
+
+#include "base/arena.h"
+#include "data/tokenizer.h"
+
+/* ---- character classes (unicode_classes.def) ---- */
+
+enum {
+    ORTH_CHAR_LETTER = 1,
+    ORTH_CHAR_NUMBER = 2,
+    ORTH_CHAR_SPACE = 4,
+    ORTH_CHAR_WORD = 8,
+    ORTH_CHAR_NFC_UNSAFE = 16,
+};
+/* Code points below this have their class in a table; none above has one but variation selectors. */
+#define ORTH_CHAR_TABLE 0x40000
+
+static inline int orth_char_class(const uint8_t *classes, uint32_t c)
+{
+    return c < ORTH_CHAR_TABLE ? classes[c] : c >= 0xE0100 && c <= 0xE01EF ? ORTH_CHAR_WORD : 0;
+}
+
+/* The character at p in well-formed UTF-8; *n is set to its bytes. */
+static inline uint32_t orth_utf8_at(const unsigned char *p, int *n)
+{
+    if (p[0] < 0x80) {
+        *n = 1;
+        return p[0];
+    }
+    if (p[0] < 0xE0) {
+        *n = 2;
+        return (uint32_t)(p[0] & 0x1F) << 6 | (p[1] & 0x3F);
+    }
+    if (p[0] < 0xF0) {
+        *n = 3;
+        return (uint32_t)(p[0] & 0x0F) << 12 | (uint32_t)(p[1] & 0x3F) << 6 | (p[2] & 0x3F);
+    }
+    *n = 4;
+    return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3F) << 12 | (uint32_t)(p[2] & 0x3F) << 6 |
+           (p[3] & 0x3F);
+}
+
+/* Bytes of well-formed UTF-8 from p on; end - p if all of it is. */
+size_t orth_utf8_valid_prefix(const unsigned char *p, const unsigned char *end);
+
+/* ---- hash tables ---- */
+
+/* Strings (not owned) to ids. */
+typedef struct {
+    const char *key;
+    uint32_t key_bytes;
+    int32_t id;
+} orth_strmap_entry;
+typedef struct {
+    orth_strmap_entry *entries; /* key = NULL: free */
+    int64_t num, mask;
+} orth_strmap;
+
+orth_status orth_strmap_init(orth_ctx *ctx, orth_strmap *m, int64_t expected);
+void orth_strmap_free(orth_ctx *ctx, orth_strmap *m);
+int32_t orth_strmap_find(const orth_strmap *m, const char *key, size_t key_bytes); /* -1: absent */
+/* Adds or replaces. The table grows as needed. */
+orth_status orth_strmap_put(orth_ctx *ctx, orth_strmap *m, const char *key, size_t key_bytes, int32_t id);
+
+/* Pairs of ids to (rank, id of the merged token). Filled once, at its final size. */
+typedef struct {
+    uint64_t key;               /* left << 32 | right; UINT64_MAX: free */
+    uint32_t rank;
+    int32_t id;
+} orth_pairmap_entry;
+typedef struct {
+    orth_pairmap_entry *entries;
+    uint64_t mask;
+} orth_pairmap;
+
+#define ORTH_NO_RANK UINT32_MAX
+
+static inline uint64_t orth_pair_key(int32_t left, int32_t right)
+{
+    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+}
+
+static inline uint64_t orth_pair_hash(uint64_t key)
+{
+    key *= 0x9E3779B97F4A7C15u;
+    return key ^ key >> 32;
+}
+
+/* NULL if the pair does not merge. */
+static inline const orth_pairmap_entry *orth_pairmap_find(const orth_pairmap *m, int32_t left, int32_t right)
+{
+    const uint64_t key = orth_pair_key(left, right);
+    for (uint64_t i = orth_pair_hash(key) & m->mask;; i = (i + 1) & m->mask) {
+        if (m->entries[i].key == key)
+            return &m->entries[i];
+        if (m->entries[i].key == UINT64_MAX)
+            return NULL;
+    }
+}
+
+/* ---- the tokenizer ---- */
+
+enum {
+    ORTH_TOKEN_USED = 1,        /* there is a token of this id */
+    ORTH_TOKEN_MODEL = 2,       /* it is in the model's vocabulary */
+    ORTH_TOKEN_ADDED = 4,       /* it is found in text before any splitting */
+    ORTH_TOKEN_SPECIAL = 8,
+    ORTH_TOKEN_LSTRIP = 16,
+    ORTH_TOKEN_RSTRIP = 32,
+    ORTH_TOKEN_SINGLE_WORD = 64,
+    ORTH_TOKEN_NORMALIZED = 128,
+};
+
+typedef struct {
+    const char *content;        /* as tokenizer.json spells it; content_bytes and a zero byte */
+    const char *bytes;          /* what it stands for */
+    uint32_t content_bytes, num_bytes;
+    uint32_t flags;
+} orth_token;
+
+typedef struct {
+    int32_t left, right, id;
+} orth_merge;
+
+/* A set of added tokens as a tree of bytes; node 0 is the root. */
+typedef struct {
+    int32_t child, sibling;     /* node number, 0: none */
+    int32_t id;                 /* token that ends here, -1: none */
+    uint8_t byte;
+} orth_trie_node;
+typedef struct {
+    orth_trie_node *nodes;
+    int32_t num_nodes, cap_nodes;
+    int32_t first[256];         /* child of the root by byte, 0: none */
+    int only_first;             /* the one byte that all tokens start with, -1: several or no token */
+} orth_trie;
+
+typedef enum { ORTH_STAGE_SPLIT, ORTH_STAGE_BYTE_LEVEL, ORTH_STAGE_DIGITS } orth_stage_type;
+typedef enum { /* names: tokenizer_split.c */
+    ORTH_SPLIT_ISOLATED,
+    ORTH_SPLIT_REMOVED,
+    ORTH_SPLIT_CONTIGUOUS,
+    ORTH_SPLIT_MERGED_WITH_PREVIOUS,
+    ORTH_SPLIT_MERGED_WITH_NEXT,
+} orth_split_behavior;
+typedef enum { ORTH_SCAN_NONE, ORTH_SCAN_GPT2, ORTH_SCAN_LLAMA3, ORTH_SCAN_QWEN } orth_scan_kind;
+
+struct pcre2_real_code_8;
+struct pcre2_real_general_context_8;
+
+/* One step of the pre-tokenizer: cuts every piece into smaller ones. */
+typedef struct {
+    orth_stage_type type;
+    orth_split_behavior behavior;
+    bool invert;
+    bool literal;               /* the pattern is a plain string */
+    bool individual_digits;     /* ORTH_STAGE_DIGITS */
+    bool add_prefix_space;      /* ORTH_STAGE_BYTE_LEVEL; done before its pattern */
+    orth_scan_kind scan;        /* not NONE: the pattern is this well-known one, every piece is a match */
+    const char *pattern;        /* NULL: no cutting */
+    size_t pattern_bytes;
+    struct pcre2_real_code_8 *code; /* compiled pattern; NULL if there is none */
+} orth_stage;
+
+struct orth_tokenizer {
+    orth_arena arena;           /* all that is not listed as owned below */
+    char *text;                 /* what is left of the arena's block for strings */
+    size_t text_left;
+    orth_token *tokens;         /* [num_ids] */
+    int64_t num_ids;
+    orth_merge *merges;         /* [num_merges], by rank */
+    int64_t num_merges;
+    int32_t *added;             /* [num_added] ids of added tokens, in the file's order */
+    int64_t num_added;
+    int32_t eos, unk;           /* -1: none */
+    bool fuse_unk, ignore_merges;
+    bool nfc;
+    orth_stage *stages;         /* [num_stages] */
+    int num_stages;
+    /* Sections of tokenizer.json as compact JSON; "null" where there is none. */
+    const char *normalizer_json, *pre_tokenizer_json, *post_processor_json, *decoder_json;
+
+    /* Derived. Owned: maps, tries and compiled patterns. */
+    int32_t byte_id[256];       /* token of a single byte, -1: none */
+    orth_strmap by_content;     /* all tokens */
+    orth_strmap by_bytes;       /* tokens of the model; filled only if ignore_merges */
+    orth_pairmap pairs;
+    orth_trie raw_added, normalized_added; /* searched before, after normalization */
+    uint8_t *classes;           /* [ORTH_CHAR_TABLE] */
+    struct pcre2_real_general_context_8 *pcre;
+    uint64_t fingerprint;
+};
+
+/* --- building (tokenizer.c): new, put all tokens, merges and sections, finish --- */
+
+/* Room for num_ids ids, no token yet. */
+orth_status orth_tokenizer_new(orth_ctx *ctx, orth_tokenizer **out, int64_t num_ids, int64_t num_merges,
+                               int64_t num_added);
+/* Sets token `id`, which is free; the content is copied. */
+orth_status orth_tokenizer_put(orth_ctx *ctx, orth_tokenizer *tok, int64_t id, const char *content,
+                               size_t num_bytes, uint32_t flags);
+/* Parses the sections and derives the rest. `name` is for messages. */
+orth_status orth_tokenizer_finish(orth_ctx *ctx, orth_tokenizer *tok, const char *name);
+
+/* UTF-8 of the character that spells `byte` in the byte-level alphabet; returns its 1 or 2 bytes. */
+int orth_byte_spell(unsigned char byte, char out[2]);
+/* Bytes that a byte-level string stands for, into out[num_bytes]; -1 if a character is not of the alphabet. */
+int64_t orth_byte_unspell(const char *content, size_t num_bytes, char *out);
+/* Bytes in the order of the characters that spell them, which is that of their ids in a trained file. */
+void orth_byte_order(unsigned char out[256]);
+
+/* --- parts --- */
+orth_status orth_char_classes_create(orth_ctx *ctx, orth_arena *arena, uint8_t **out);
+orth_status orth_pairmap_init(orth_ctx *ctx, orth_pairmap *m, const orth_merge *merges, int64_t num_merges);
+
+orth_status orth_trie_init(orth_ctx *ctx, orth_trie *t);
+orth_status orth_trie_add(orth_ctx *ctx, orth_trie *t, const char *key, size_t num_bytes, int32_t id);
+/* Leftmost, then longest match in [p, end); false if there is none. */
+bool orth_trie_find(const orth_trie *t, const char *p, const char *end, const char **out_start,
+                    const char **out_end, int32_t *out_id);
+
+/* Appends the normal form C of well-formed UTF-8 to *out, or, when text is its own normal form, sets
+ * *out_same and appends nothing. ORTH_ERR_NOMEM. */
+orth_status orth_nfc(orth_ctx *ctx, const uint8_t *classes, orth_bytes *out, bool *out_same, const char *text,
+                     size_t num_bytes);
+
+/* Writes where the words of well-formed UTF-8 [p, end) end, at most `max` of them, and returns how many; fewer
+ * than max: the last ends at `end`. kind is not ORTH_SCAN_NONE. */
+int orth_scan_words(orth_scan_kind kind, const uint8_t *classes, const char *p, const char *end,
+                    const char **out_ends, int max);
+/* Which scanner does what this pattern does. */
+orth_scan_kind orth_scan_from_pattern(const char *pattern, size_t num_bytes);
+const char *orth_scan_pattern(orth_scan_kind kind);
+
+/* tok->stages and tok->nfc from the sections' JSON. */
+orth_status orth_stages_parse(orth_ctx *ctx, orth_tokenizer *tok, const char *name);
+void orth_stages_free(orth_tokenizer *tok);
+
+/* A piece of text on its way through the stages. */
+typedef struct {
+    const char *p;
+    size_t num_bytes;
+} orth_piece;
+typedef struct {
+    orth_piece *v;
+    int64_t num, cap;
+} orth_pieces;
+/* What stages need besides the text; one per thread. */
+typedef struct {
+    orth_pieces in, out;        /* the result is in `in` */
+    orth_bytes prefixed;        /* text of pieces that were given a space */
+    void *match;                /* pcre2_match_data */
+    void *match_context, *jit_stack;
+} orth_splitter;
+orth_status orth_splitter_init(orth_ctx *ctx, orth_splitter *s, const orth_tokenizer *tok);
+void orth_splitter_free(orth_ctx *ctx, orth_splitter *s);
+/* Runs all stages over one text; s->in holds the words, valid until the next call. */
+orth_status orth_splitter_run(orth_ctx *ctx, orth_splitter *s, const orth_tokenizer *tok, const char *text,
+                              size_t num_bytes);
+/* The scanner that alone does what all stages do; NONE: there is no such. */
+orth_scan_kind orth_stages_single_scan(const orth_tokenizer *tok);
+
+/* Scratch for merging one word. */
+typedef struct {
+    void *block;                /* symbols and heap */
+    size_t block_bytes;
+} orth_bpe_scratch;
+/* Writes the ids of one word to out[num_bytes]; returns how many, or -1 without memory. */
+int64_t orth_bpe_word(orth_ctx *ctx, const orth_tokenizer *tok, orth_bpe_scratch *scratch, int32_t *out,
+                      const char *word, size_t num_bytes);
+
+/* --- growable outputs: room for `extra` more --- */
+orth_status orth_ids_reserve(orth_ctx *ctx, orth_ids *ids, int64_t extra);
+orth_status orth_bytes_reserve(orth_ctx *ctx, orth_bytes *bytes, size_t extra);
+orth_status orth_bytes_append(orth_ctx *ctx, orth_bytes *bytes, const void *data, size_t num_bytes);
+
+/* --- training: words and how often each occurs --- */
+typedef struct {
+    const char *word;           /* in an arena of the counter */
+    uint32_t num_bytes;
+    uint64_t hash;
+    int64_t count;
+} orth_word_count;
+typedef struct {
+    orth_word_count *entries;   /* [mask + 1], count = 0: free */
+    int64_t num, mask;
+} orth_word_table;
+
+#endif

@@ -1,0 +1,87 @@
+/* attention.h -- the numbers of attention: what the plain and the fast kernels must agree on.
+ *
+ * Letters as in ops.def. A query row at position p sees the keys k of its sequence in [doc, p].
+ *
+ * Forward, per row, from m = -inf, l = 0, o = 0; for each block of ORTH_ATTN_BLOCK key positions that
+ * holds a visible key, ascending:
+ *     s_k = scale * (chain fma(q_d, k_d, .) over d ascending, from 0)
+ *     m'  = max(m, max s_k);   a = exp(m - m');   m = m'
+ *     e_k = exp(s_k - m), 0 where k is not visible
+ *     l   = fma(l, a, sum16(e))
+ *     o_d = chain fma(drop_k * e_k, v_kd, .) over k ascending, from o_d * a
+ * then o_d = o_d / l + 0 (so that a zero has one sign), lse = m + log(l).
+ * sum16(e): lane i of 16 = chain over e_i, e_(i+16), ...; lanes are folded i + (i+8), +4, +2, +1.
+ *
+ * Backward: p = exp(fma(chain, scale, -lse)); dp = drop_k * (chain fma(do_d, v_kd) over d);
+ *     delta = sum16 of the products do_d*o_d (chains of fma); ds = (p * (dp - delta)) * scale;
+ *     dq_d += ds*k_d over k ascending; dk_d += ds*q_d and dv_d += drop*p*do_d as in ops.def.
+ *
+ * A term of a key that is not visible is exactly 0 and may be added or left out: from finite
+ * values both give the same number (the last +0 removes the only trace, the sign of a zero). So
+ * tiles may cover masked corners, and blocks may be skipped.
+ *
+ * With AVX512_BF16 and bf16 operands the products are chains of the processor's pair instruction
+ * over (even, odd) neighbours of the index named above, and e, p, ds are rounded to bf16 before they
+ * enter one; everything else is the same. Pairs of queries are counted from the start of a part.
+ */
+#ifndef ORTH_KERNELS_ATTENTION_H
+#define ORTH_KERNELS_ATTENTION_H
+
+#include "base/rng.h"
+#include "kernels/op.h"
+
+/* Columns of a fused qkv row. */
+static inline int64_t orth_attn_q_col(const orth_attr *a, int h)
+{
+    return (int64_t)a->head_dim * (h + 2 * (h / (a->heads / a->kv_heads) + 1));
+}
+
+static inline int64_t orth_attn_k_col(const orth_attr *a, int g)
+{
+    return (int64_t)a->head_dim * g * (a->heads / a->kv_heads + 2);
+}
+
+static inline int64_t orth_attn_v_col(const orth_attr *a, int g)
+{
+    return orth_attn_k_col(a, g) + a->head_dim;
+}
+
+static inline int64_t orth_attn_qkv_cols(const orth_attr *a)
+{
+    return (int64_t)a->head_dim * (a->heads + 2 * a->kv_heads);
+}
+
+/* Folds 16 lanes in the order of sum16. */
+static inline float orth_fold16(float *lane)
+{
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] = lane[i] + lane[i + half];
+    return lane[0];
+}
+
+/* Which random numbers a row draws for its dropped probabilities. */
+typedef struct {
+    uint64_t seed, hi, lo;
+    float rate, keep_scale;
+} orth_attn_drop;
+
+/* head: of the whole model; seq: in the global batch (< 2^24); positions < 2^20. */
+static inline orth_attn_drop orth_attn_drop_row(const orth_attr *a, const orth_step_values *step, int h,
+                                                int32_t seq, int64_t q_pos)
+{
+    uint32_t place = (uint32_t)a->site + ((uint32_t)(a->first_head + h) << 16);
+    return (orth_attn_drop){step->seed, (uint64_t)place << 32 | (uint32_t)step->step,
+                            (uint64_t)(uint32_t)seq << 40 | (uint64_t)q_pos << 18, a->dropout,
+                            1.0f / (1.0f - a->dropout)};
+}
+
+/* Factors of the 4 keys from k_pos on, which is a multiple of 4: 0 or 1/(1-rate). */
+static inline void orth_attn_drop_keys(const orth_attn_drop *row, int64_t k_pos, float factor[4])
+{
+    orth_rand4 r = orth_philox(row->seed, ORTH_STREAM_DROPOUT, row->hi, row->lo + (uint64_t)k_pos / 4);
+    for (int i = 0; i < 4; i++)
+        factor[i] = orth_rand_unit(r.v[i]) >= row->rate ? row->keep_scale : 0.0f;
+}
+
+#endif

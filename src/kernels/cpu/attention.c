@@ -1,0 +1,297 @@
+/* attention.c -- fast attention forward, on whole sequences and on a cache of keys and values.
+ *
+ * Work is cut by position: query blocks and key blocks are [KB*i, KB*(i+1)), so that only the last
+ * key block of a query block is cut by causality. In waves of a few (sequence, kv head) pairs: first
+ * all key blocks of the wave are packed, then all its (query block, head) tasks run, longest first.
+ * A wave holds enough tasks to share out and no more, which bounds the workspace:
+ *
+ *   row_of_pos [T] | packed k and v of the wave | scratch of each thread
+ */
+#include <math.h>
+
+#include "base/pool.h"
+#include "kernels/cpu/attention_micro.h"
+#include "kernels/mathf.h"
+
+/* The two callers differ in where rows lie. */
+typedef struct {
+    const orth_attr *attr;
+    const orth_attn_micro *micro;
+    orth_dtype type;
+    size_t esize;
+    int64_t B, W;                  /* sequences; pairs in a wave */
+    int64_t first_pair;            /* of the wave being run; pair = b*KV + g */
+    int64_t max_blocks;            /* key blocks of a pair in the workspace */
+    int64_t max_q_blocks;
+    const char *q;                 /* fused rows, R elements each, num_rows per sequence */
+    int64_t R, num_rows;
+    const char *k, *v;             /* key position p of (b, g): element (b*cap + row(p))*stride + g*step */
+    int64_t kv_cap, kv_stride, kv_step;
+    const int32_t *past;           /* [B] position of the first query row; NULL: 0 */
+    const int32_t *row_of_pos;     /* of both queries and keys; NULL: row = position - past, position */
+    const int32_t *doc, *seq;
+    const orth_step_values *step;
+    char *o;
+    float *lse;                    /* NULL: not wanted */
+    char *packs, *scratch;
+    size_t pack_bytes, scratch_bytes;
+} forward;
+
+typedef struct {
+    float *s, *o, *m, *l, *a, *drop;
+    void *p, *q;
+} fwd_scratch;
+
+static int64_t query_begin(const forward *x, int64_t b)
+{
+    return x->past ? x->past[b] : 0;
+}
+
+static int64_t key_end(const forward *x, int64_t b)
+{
+    return query_begin(x, b) + x->num_rows;
+}
+
+/* Storage row of a query within its sequence. */
+static int64_t query_row(const forward *x, int64_t b, int64_t pos)
+{
+    return x->row_of_pos ? x->row_of_pos[pos] : pos - query_begin(x, b);
+}
+
+static size_t block_bytes(int D) /* one packed block, fp32 */
+{
+    return (size_t)(KB * orth_attn_padded(D)) * sizeof(float);
+}
+
+static char *take(char **at, size_t num_bytes)
+{
+    char *p = *at;
+    *at += orth_round_up((int64_t)num_bytes, 64);
+    return p;
+}
+
+static fwd_scratch scratch_of(const forward *x, int worker)
+{
+    char *at = x->scratch + (size_t)worker * x->scratch_bytes;
+    const size_t row = KB * sizeof(float), square = KB * row, wide = block_bytes(x->attr->head_dim);
+    fwd_scratch s;
+    s.s = (float *)take(&at, square);
+    s.p = take(&at, square);
+    s.drop = (float *)take(&at, square);
+    s.o = (float *)take(&at, wide);
+    s.q = take(&at, wide);
+    s.m = (float *)take(&at, row);
+    s.l = (float *)take(&at, row);
+    s.a = (float *)take(&at, row);
+    return s;
+}
+
+static size_t scratch_bytes(int D)
+{
+    return 3 * KB * KB * sizeof(float) + 2 * block_bytes(D) + 3 * KB * sizeof(float);
+}
+
+static char *pack_of(const forward *x, int64_t pair, int64_t block)
+{
+    return x->packs + (size_t)((pair - x->first_pair) * x->max_blocks + block) * 2 * x->pack_bytes;
+}
+
+static void pack_task(void *arg, int64_t index, int worker)
+{
+    const forward *x = arg;
+    (void)worker;
+    int64_t pair = x->first_pair + index / x->max_blocks, block = index % x->max_blocks;
+    int64_t b = pair / x->attr->kv_heads, g = pair % x->attr->kv_heads, k0 = block * KB;
+    int n = (int)ORTH_MIN(key_end(x, b) - k0, KB);
+    if (n <= 0)
+        return;
+    const void *k[KB], *v[KB];
+    for (int i = 0; i < n; i++) {
+        int64_t row = x->row_of_pos ? x->row_of_pos[k0 + i] : k0 + i;
+        int64_t at = (b * x->kv_cap + row) * x->kv_stride + g * x->kv_step;
+        k[i] = x->k + (size_t)at * x->esize;
+        v[i] = x->v + (size_t)at * x->esize;
+    }
+    char *to = pack_of(x, pair, block);
+    x->micro->pack_cols(to, k, n, x->attr->head_dim, x->type);
+    x->micro->pack_inner(to + x->pack_bytes, v, n, x->attr->head_dim, x->type);
+}
+
+/* Queries at positions [q0, q0 + n) of one head. */
+typedef struct {
+    int64_t pair, b, q0;
+    int h, n;
+    int64_t row[KB];        /* storage row, of all sequences */
+    int32_t doc[KB];
+    int32_t first_doc;
+    orth_attn_drop drop[KB];
+} query_block;
+
+static void find_queries(const forward *x, query_block *q)
+{
+    q->first_doc = x->doc ? INT32_MAX : 0;
+    for (int i = 0; i < q->n; i++) {
+        q->row[i] = q->b * x->num_rows + query_row(x, q->b, q->q0 + i);
+        if (x->doc) {
+            q->doc[i] = x->doc[q->row[i]];
+            q->first_doc = ORTH_MIN(q->first_doc, q->doc[i]);
+        }
+        if (x->attr->dropout > 0)
+            q->drop[i] = orth_attn_drop_row(x->attr, x->step, q->h, x->seq ? x->seq[q->b] : (int32_t)q->b, q->q0 + i);
+    }
+}
+
+/* o and the running maximum and sum take in one key block. */
+static void visit_keys(const forward *x, const query_block *q, int64_t block, const fwd_scratch *t)
+{
+    const int D = x->attr->head_dim, u = x->micro->pairs ? 2 : 1;
+    const int64_t Dp = orth_attn_padded(D), k0 = block * KB;
+    const char *pack = pack_of(x, q->pair, block);
+    x->micro->product(&(orth_attn_product){.c = t->s, .c_row = KB, .a = t->q, .a_row = Dp / u, .a_step = 1,
+                                           .b = (const void *)pack, .b_row = KB, .rows = q->n, .cols = KB,
+                                           .depth = D, .limit = ORTH_ATTN_COLS, .offset = q->q0 - k0});
+    if (x->attr->dropout > 0)
+        orth_attn_drop_block(t->drop, q->drop, q->n, k0);
+    orth_attn_scores scores = {q->n, q->q0, k0, x->doc ? q->doc : NULL, x->attr->dropout > 0 ? t->drop : NULL,
+                               x->attr->scale};
+    x->micro->softmax(&scores, t->s, t->p, t->m, t->l, t->a);
+    x->micro->product(&(orth_attn_product){
+        .c = t->o, .c_row = Dp, .a = u == 2 ? t->p : (void *)t->s, .a_row = KB / u, .a_step = 1,
+        .b = (const void *)(pack + x->pack_bytes), .b_row = Dp, .rows = q->n, .cols = (int)Dp, .depth = KB,
+        .limit = ORTH_ATTN_KEYS, .offset = q->q0 - k0, .accumulate = true, .row_scale = t->a});
+}
+
+static void query_task(void *arg, int64_t index, int worker)
+{
+    const forward *x = arg;
+    const orth_attr *a = x->attr;
+    const int D = a->head_dim, H = a->heads, G = H / a->kv_heads;
+    query_block q;
+    q.pair = x->first_pair + index / G % x->W;
+    q.b = q.pair / a->kv_heads;
+    if (q.b >= x->B)
+        return;
+    q.h = (int)(q.pair % a->kv_heads * G + index % G);
+    int64_t begin = query_begin(x, q.b), end = begin + x->num_rows;
+    int64_t block = begin / KB + x->max_q_blocks - 1 - index / (G * x->W); /* longest first */
+    q.q0 = ORTH_MAX(begin, block * KB);
+    q.n = (int)(ORTH_MIN(end, (block + 1) * KB) - q.q0);
+    if (q.n <= 0)
+        return;
+    find_queries(x, &q);
+    fwd_scratch t = scratch_of(x, worker);
+    const void *rows[KB];
+    for (int i = 0; i < q.n; i++) {
+        rows[i] = x->q + (size_t)(q.row[i] * x->R + orth_attn_q_col(a, q.h)) * x->esize;
+        t.m[i] = -INFINITY;
+        t.l[i] = 0.0f;
+    }
+    x->micro->pack_rows(t.q, rows, q.n, D, x->type);
+    memset(t.o, 0, block_bytes(D));
+    for (int64_t j = q.first_doc / KB; j <= block; j++)
+        visit_keys(x, &q, j, &t);
+    for (int i = 0; i < q.n; i++) {
+        char *to = x->o + (size_t)((q.row[i] * H + q.h) * D) * x->esize;
+        x->micro->store_row(to, t.o + i * orth_attn_padded(D), D, t.l[i], x->type);
+        if (x->lse)
+            x->lse[q.row[i] * H + q.h] = t.m[i] + orth_logf(t.l[i]);
+    }
+}
+
+/* Pairs in a wave: some tasks more than threads, even in the shortest sequence. */
+static int64_t wave_pairs(const orth_attr *a, int64_t B, int num_threads)
+{
+    int64_t G = a->heads / a->kv_heads;
+    return ORTH_MIN(orth_div_up(2 * num_threads, G), B * a->kv_heads);
+}
+
+static size_t forward_workspace(const orth_attr *a, int64_t B, int64_t T, int num_threads)
+{
+    return (size_t)orth_round_up(T * 4, 64) +
+           (size_t)(wave_pairs(a, B, num_threads) * orth_div_up(T, KB)) * 2 * block_bytes(a->head_dim) +
+           (size_t)num_threads * scratch_bytes(a->head_dim);
+}
+
+/* Fills in the rest of *x and runs. T: keys of the longest sequence; fold slots `parts`. */
+static void run_forward(orth_ctx *ctx, forward *x, const orth_op_call *call, int64_t T, int parts)
+{
+    const orth_attr *a = call->attr;
+    const int threads = orth_pool_num_threads(ctx->pool);
+    char *at = call->workspace;
+    int32_t *table = (int32_t *)take(&at, (size_t)T * 4);
+    x->attr = a;
+    x->type = call->in[0].dtype;
+    x->esize = orth_dtype_bytes(x->type);
+    x->micro = orth_attn_micro_for(x->type, ctx->isa);
+    x->R = orth_attn_qkv_cols(a);
+    x->q = call->in[0].data;
+    x->o = call->out[0].data;
+    x->W = wave_pairs(a, x->B, threads);
+    x->max_blocks = orth_div_up(T, KB);
+    x->pack_bytes = block_bytes(a->head_dim);
+    x->packs = take(&at, (size_t)(x->W * x->max_blocks) * 2 * x->pack_bytes);
+    x->scratch = at;
+    x->scratch_bytes = scratch_bytes(a->head_dim);
+    if (parts > 1) {
+        for (int64_t row = 0, slot = 0; slot < parts; slot++) {
+            int p = orth_fold_part(parts, (int)slot);
+            for (int64_t pos = orth_part_begin(T, parts, p); pos < orth_part_begin(T, parts, p + 1); pos++)
+                table[pos] = (int32_t)row++;
+        }
+        x->row_of_pos = table;
+    }
+    const int64_t pairs = x->B * a->kv_heads;
+    for (x->first_pair = 0; x->first_pair < pairs; x->first_pair += x->W) {
+        int64_t n = ORTH_MIN(x->W, pairs - x->first_pair);
+        orth_pool_run(ctx->pool, n * x->max_blocks, pack_task, x);
+        orth_pool_run(ctx->pool, x->max_q_blocks * x->W * (a->heads / a->kv_heads), query_task, x);
+    }
+}
+
+orth_status orth_cpu_attention(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_attr *a = call->attr;
+    const int64_t T = a->seq_len, R = orth_attn_qkv_cols(a);
+    const size_t esize = orth_dtype_bytes(call->in[0].dtype);
+    forward x = {.B = a->num_seqs, .num_rows = T, .max_q_blocks = orth_div_up(T, KB),
+                 .k = call->in[0].data, .v = (const char *)call->in[0].data + (size_t)a->head_dim * esize,
+                 .kv_cap = T, .kv_stride = R, .kv_step = R / a->kv_heads, .doc = call->in[1].data,
+                 .seq = call->in[2].data, .step = call->in[3].data, .lse = call->out[1].data};
+    run_forward(ctx, &x, call, T, a->token_parts);
+    return ORTH_OK;
+}
+
+size_t orth_workspace_attention(const orth_op_call *call, int num_threads, orth_isa isa)
+{
+    (void)isa;
+    return forward_workspace(call->attr, call->attr->num_seqs, call->attr->seq_len, num_threads);
+}
+
+orth_status orth_cpu_attention_cached(orth_ctx *ctx, const orth_op_call *call)
+{
+    orth_attr a = *call->attr;
+    const orth_tensor *qkv = &call->in[0], *ck = &call->in[2], *cv = &call->in[3];
+    const int32_t *past = call->in[1].data;
+    const int64_t B = ck->dim[0], S = ck->dim[1], n = qkv->dim[0] / B, R = orth_attn_qkv_cols(&a), D = a.head_dim;
+    const size_t esize = orth_dtype_bytes(qkv->dtype), head = (size_t)D * esize;
+    for (int64_t row = 0; row < B * n; row++)
+        for (int g = 0; g < a.kv_heads; g++) {
+            const char *from = (const char *)qkv->data + (size_t)(row * R + orth_attn_k_col(&a, g)) * esize;
+            size_t to = (size_t)((row / n * S + past[row / n] + row % n) * a.kv_heads + g) * head;
+            memcpy((char *)ck->data + to, from, head);
+            memcpy((char *)cv->data + to, from + head, head);
+        }
+    a.dropout = 0;
+    orth_op_call inner = *call;
+    inner.attr = &a;
+    forward x = {.B = B, .num_rows = n, .max_q_blocks = (n + KB - 2) / KB + 1, .k = ck->data, .v = cv->data,
+                 .kv_cap = S, .kv_stride = a.kv_heads * D, .kv_step = D, .past = past};
+    run_forward(ctx, &x, &inner, S, 1);
+    return ORTH_OK;
+}
+
+size_t orth_workspace_attention_cached(const orth_op_call *call, int num_threads, orth_isa isa)
+{
+    (void)isa;
+    return forward_workspace(call->attr, call->in[2].dim[0], call->in[2].dim[1], num_threads);
+}

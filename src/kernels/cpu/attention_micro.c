@@ -1,0 +1,120 @@
+/* attention_micro.c -- the portable inner loops, and the choice among tables. */
+#include <stdbool.h>
+
+#include "kernels/attention.h"
+#include "kernels/mathf.h"
+
+#define VW 16
+#define TILE_ROWS 1
+#define TILE_VECS 1
+#define PAIRS 0
+
+/* Sixteen floats in plain C: what a compiler makes of it does not matter, only that it is right. */
+typedef struct {
+    float f[16];
+} vf;
+typedef vf vu;
+typedef struct {
+    bool on[16];
+} vm;
+
+#define LANES(result, expr) \
+    do { \
+        for (int i = 0; i < VW; i++) \
+            (result) = (expr); \
+    } while (0)
+#define DEFINE2(name, expr) \
+    static inline vf name(vf a, vf b) \
+    { \
+        LANES(a.f[i], expr); \
+        return a; \
+    }
+DEFINE2(V_ADD, a.f[i] + b.f[i])
+DEFINE2(V_SUB, a.f[i] - b.f[i])
+DEFINE2(V_MUL, a.f[i] * b.f[i])
+DEFINE2(V_MAX, ORTH_MAX(a.f[i], b.f[i]))
+
+static inline vf V_LOAD(const float *p)
+{
+    vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void V_STORE(float *p, vf v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+static inline vf V_SET(float x)
+{
+    vf v;
+    LANES(v.f[i], x);
+    return v;
+}
+
+static inline vf V_FMA(vf a, vf b, vf c)
+{
+    LANES(c.f[i], __builtin_fmaf(a.f[i], b.f[i], c.f[i]));
+    return c;
+}
+
+static inline vf V_EXP(vf v)
+{
+    LANES(v.f[i], orth_expf(v.f[i]));
+    return v;
+}
+
+static inline vm V_RANGE(int first, int lo, int hi)
+{
+    vm m;
+    LANES(m.on[i], first + i >= lo && first + i < hi);
+    return m;
+}
+
+static inline vf V_SEL(vm m, vf yes, vf no)
+{
+    LANES(no.f[i], m.on[i] ? yes.f[i] : no.f[i]);
+    return no;
+}
+
+static inline float V_TOP(vf v)
+{
+    float top = v.f[0];
+    LANES(top, ORTH_MAX(top, v.f[i]));
+    return top;
+}
+
+static inline float V_FOLD16(vf *v)
+{
+    return orth_fold16(v->f);
+}
+
+#define V_UNITS(p) V_LOAD((const float *)(p))
+#define V_BCAST(p) V_SET(*(const float *)(p))
+#define V_STEP(acc, a, b) V_FMA(a, b, acc)
+
+#include "kernels/cpu/attention_tile.h"
+
+const orth_attn_micro orth_attn_micro_base = ORTH_ATTN_MICRO_TABLE;
+
+const orth_attn_micro *orth_attn_micro_for(orth_dtype type, orth_isa isa)
+{
+#if defined(__x86_64__)
+    if (isa >= ORTH_ISA_AVX512BF16 && type == ORTH_BF16)
+        return &orth_attn_micro_avx512bf16;
+    if (isa >= ORTH_ISA_AVX512)
+        return &orth_attn_micro_avx512;
+    if (isa >= ORTH_ISA_AVX2)
+        return &orth_attn_micro_avx2;
+#endif
+    (void)type, (void)isa;
+    return &orth_attn_micro_base;
+}
+
+void orth_attn_drop_block(float *factor, const orth_attn_drop *drop, int rows, int64_t first_key)
+{
+    for (int r = 0; r < rows; r++)
+        for (int k = 0; k < KB; k += 4)
+            orth_attn_drop_keys(&drop[r], first_key + k, factor + r * KB + k);
+}

@@ -1,0 +1,48 @@
+/* attention_micro_avx2.c -- the inner loops of attention on 8 lanes. */
+#include "kernels/mathf_simd.h"
+
+#define VW 8
+#define TILE_ROWS 6
+#define TILE_VECS 2
+#define PAIRS 0
+
+typedef __m256 vf, vu, vm;
+#define V_LOAD(p) _mm256_loadu_ps(p)
+#define V_STORE(p, v) _mm256_storeu_ps((p), (v))
+#define V_SET(x) _mm256_set1_ps(x)
+#define V_ADD(a, b) _mm256_add_ps((a), (b))
+#define V_SUB(a, b) _mm256_sub_ps((a), (b))
+#define V_MUL(a, b) _mm256_mul_ps((a), (b))
+#define V_FMA(a, b, c) _mm256_fmadd_ps((a), (b), (c))
+#define V_MAX(a, b) _mm256_max_ps((a), (b))
+#define V_EXP(v) orth_expf_m256(v)
+#define V_SEL(m, yes, no) _mm256_blendv_ps((no), (yes), (m))
+#define V_UNITS(p) _mm256_loadu_ps((const float *)(p))
+#define V_BCAST(p) _mm256_broadcast_ss((const float *)(p))
+#define V_STEP(acc, a, b) _mm256_fmadd_ps((a), (b), (acc))
+
+static inline __m256 V_RANGE(int first, int lo, int hi)
+{
+    __m256i lane = _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(lo), lane),
+                                                   _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), lane)));
+}
+
+static inline float V_TOP(__m256 v)
+{
+    __m128 x = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+}
+
+static inline float V_FOLD16(const __m256 *v)
+{
+    __m256 y = _mm256_add_ps(v[0], v[1]);
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+
+#include "kernels/cpu/attention_tile.h"
+
+const orth_attn_micro orth_attn_micro_avx2 = ORTH_ATTN_MICRO_TABLE;

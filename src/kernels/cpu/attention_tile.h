@@ -1,0 +1,338 @@
+/* attention_tile.h -- the functions of orth_attn_micro, written once and included per instruction set.
+ *
+ * The includer defines
+ *   VW                      floats in a vector: 8 or 16
+ *   TILE_ROWS, TILE_VECS    accumulators held in registers by a product
+ *   PAIRS                   1: units are pairs of bf16
+ *   vf, vu, vm              vectors of floats and of units, a mask
+ *   V_LOAD V_STORE V_SET V_ADD V_SUB V_MUL V_DIV V_FMA V_MAX V_EXP V_SEL(mask, yes, no)
+ *   V_RANGE(first, lo, hi)  mask: lane i is set iff lo <= first + i < hi
+ *   V_TOP(v)                largest lane
+ *   V_FOLD16(v)             fold of 16 lanes (16/VW vectors) in the order of sum16
+ *   V_UNITS(p) V_BCAST(p) V_STEP(acc, a, b)   one step of a product
+ * and with PAIRS
+ *   STORE_BF16(p, v0, v1)   2*VW floats, rounded, in order
+ *   STORE_TWO(p, v0, v1)    VW units {v0[i], v1[i]}, rounded
+ * Every element of a product is its own chain, so the bits do not depend on VW or the tile.
+ * No include guard: a file includes it once.
+ */
+#include <stdbool.h>
+
+#include "kernels/cpu/attention_micro.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define NV (KB / VW)
+#define UNIT (PAIRS + 1)
+
+/* m rows by nv vectors of c from (r0, c0), terms [k0, k1) in units. m and nv are constants. */
+INLINE void tile(const orth_attn_product *x, int r0, int c0, int64_t k0, int64_t k1, const int m, const int nv)
+{
+    vf acc[TILE_ROWS][TILE_VECS];
+    float *c = x->c + r0 * x->c_row + c0;
+#pragma GCC unroll 8
+    for (int r = 0; r < m; r++) {
+        vf f = V_SET(x->row_scale ? x->row_scale[r0 + r] : 1.0f);
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++)
+            acc[r][v] = x->accumulate ? V_MUL(V_LOAD(c + r * x->c_row + v * VW), f) : V_SET(0.0f);
+    }
+    const uint32_t *a = x->a + r0 * x->a_row + k0 * x->a_step, *b = x->b + k0 * x->b_row + c0;
+    for (int64_t k = k0; k < k1; k++, a += x->a_step, b += x->b_row) {
+        vu bv[TILE_VECS];
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++)
+            bv[v] = V_UNITS(b + v * VW);
+#pragma GCC unroll 8
+        for (int r = 0; r < m; r++) {
+            vu av = V_BCAST(a + r * x->a_row);
+#pragma GCC unroll 4
+            for (int v = 0; v < nv; v++)
+                acc[r][v] = V_STEP(acc[r][v], av, bv[v]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < m; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++)
+            V_STORE(c + r * x->c_row + v * VW, acc[r][v]);
+}
+
+#if TILE_VECS == 4
+#define TILE_CASE(m) \
+    case m: \
+        switch (nv) { \
+        case 4: tile(x, r0, c0, k0, k1, m, 4); break; \
+        case 3: tile(x, r0, c0, k0, k1, m, 3); break; \
+        case 2: tile(x, r0, c0, k0, k1, m, 2); break; \
+        default: tile(x, r0, c0, k0, k1, m, 1); break; \
+        } \
+        break;
+#elif TILE_VECS == 2
+#define TILE_CASE(m) \
+    case m: \
+        if (nv == 2) \
+            tile(x, r0, c0, k0, k1, m, 2); \
+        else \
+            tile(x, r0, c0, k0, k1, m, 1); \
+        break;
+#else
+#define TILE_CASE(m) \
+    case m: tile(x, r0, c0, k0, k1, m, 1); break;
+#endif
+
+static void any_tile(const orth_attn_product *x, int r0, int c0, int64_t k0, int64_t k1, int m, int nv)
+{
+    (void)nv;
+    switch (m) {
+        TILE_CASE(1)
+#if TILE_ROWS >= 6
+        TILE_CASE(2)
+        TILE_CASE(3)
+        TILE_CASE(4)
+        TILE_CASE(5)
+        TILE_CASE(6)
+#endif
+    }
+}
+
+static void product(const orth_attn_product *x)
+{
+    for (int c0 = 0; c0 < x->cols; c0 += TILE_VECS * VW)
+        for (int r0 = 0; r0 < x->rows; r0 += TILE_ROWS) {
+            const int m = ORTH_MIN(TILE_ROWS, x->rows - r0);
+            int64_t cols = x->cols, begin = 0, end = x->depth, seen = x->offset + r0 + m;
+            if (x->limit == ORTH_ATTN_COLS)
+                cols = ORTH_MIN(cols, seen);
+            else if (x->limit == ORTH_ATTN_KEYS)
+                end = ORTH_MAX(ORTH_MIN(end, seen), 0);
+            else
+                begin = ORTH_MIN(ORTH_MAX(r0 - x->offset, 0), end);
+            if (cols <= c0)
+                continue;
+            int nv = (int)ORTH_MIN(orth_div_up(cols - c0, VW), TILE_VECS);
+            any_tile(x, r0, c0, begin / UNIT, orth_div_up(end, UNIT), m, nv);
+        }
+}
+
+/* Visible keys [*lo, *hi) of row r within the block. */
+INLINE void visible(const orth_attn_scores *x, int r, int *lo, int *hi)
+{
+    int64_t first = x->doc ? x->doc[r] - x->first_key : 0, last = x->first_query + r - x->first_key + 1;
+    *lo = (int)ORTH_MAX(first, 0);
+    *hi = (int)ORTH_MAX(ORTH_MIN(last, KB), *lo);
+}
+
+INLINE float sum16(const vf *e)
+{
+    vf lane[16 / VW];
+    for (int i = 0; i < 16 / VW; i++) {
+        lane[i] = e[i];
+        for (int v = i + 16 / VW; v < NV; v += 16 / VW)
+            lane[i] = V_ADD(lane[i], e[v]);
+    }
+    return V_FOLD16(lane);
+}
+
+static void softmax(const orth_attn_scores *x, float *s, void *p, float *m, float *l, float *a)
+{
+    (void)p;
+    for (int r = 0; r < x->rows; r++) {
+        vf e[NV];
+        int lo, hi;
+        visible(x, r, &lo, &hi);
+        a[r] = 1.0f;
+        if (lo >= hi) { /* the row's document starts later: as if the block were skipped */
+            for (int v = 0; v < NV; v++)
+                e[v] = V_SET(0.0f);
+        } else {
+            for (int v = 0; v < NV; v++)
+                e[v] = V_MUL(V_LOAD(s + r * KB + v * VW), V_SET(x->scale));
+            if (lo > 0 || hi < KB)
+                for (int v = 0; v < NV; v++)
+                    e[v] = V_SEL(V_RANGE(v * VW, lo, hi), e[v], V_SET(-__builtin_inff()));
+            vf top = e[0];
+            for (int v = 1; v < NV; v++)
+                top = V_MAX(top, e[v]);
+            float max = ORTH_MAX(m[r], V_TOP(top));
+            a[r] = orth_expf(m[r] - max);
+            m[r] = max;
+            for (int v = 0; v < NV; v++)
+                e[v] = V_EXP(V_SUB(e[v], V_SET(max)));
+            l[r] = __builtin_fmaf(l[r], a[r], sum16(e));
+        }
+        if (x->drop)
+            for (int v = 0; v < NV; v++)
+                e[v] = V_MUL(e[v], V_LOAD(x->drop + r * KB + v * VW));
+#if PAIRS
+        for (int v = 0; v < NV; v += 2)
+            STORE_BF16((orth_bf16 *)p + r * KB + v * VW, e[v], e[v + 1]);
+#else
+        for (int v = 0; v < NV; v++)
+            V_STORE(s + r * KB + v * VW, e[v]);
+#endif
+    }
+}
+
+/* Vector v of row r: *p the dropped probability, *ds the gradient of the score. */
+INLINE void grad_vector(const orth_attn_scores *x, int r, int v, const float *s, const float *dp, float lse,
+                        float delta, vf *p, vf *ds)
+{
+    int lo, hi;
+    visible(x, r, &lo, &hi);
+    vf prob = V_EXP(V_FMA(V_LOAD(s + r * KB + v * VW), V_SET(x->scale), V_SET(-lse)));
+    vf g = V_LOAD(dp + r * KB + v * VW);
+    *p = prob;
+    if (x->drop) {
+        vf drop = V_LOAD(x->drop + r * KB + v * VW);
+        g = V_MUL(g, drop);
+        *p = V_MUL(prob, drop);
+    }
+    *ds = V_MUL(V_MUL(prob, V_SUB(g, V_SET(delta))), V_SET(x->scale));
+    if (lo > v * VW || hi < (v + 1) * VW) { /* what was not computed may hold anything, even NaN */
+        *p = V_SEL(V_RANGE(v * VW, lo, hi), *p, V_SET(0.0f));
+        *ds = V_SEL(V_RANGE(v * VW, lo, hi), *ds, V_SET(0.0f));
+    }
+}
+
+#if PAIRS
+static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta, void *ds,
+                 void *p_inner, void *ds_inner)
+{
+    for (int r = 0; r < x->rows; r += 2)
+        for (int v = 0; v < NV; v += 2) {
+            vf p[2][2], g[2][2];
+            for (int i = 0; i < 2; i++)
+                for (int j = 0; j < 2; j++)
+                    if (r + i < x->rows)
+                        grad_vector(x, r + i, v + j, s, dp, lse[r + i], delta[r + i], &p[i][j], &g[i][j]);
+                    else
+                        p[i][j] = g[i][j] = V_SET(0.0f);
+            for (int j = 0; j < 2; j++) {
+                STORE_TWO((uint32_t *)p_inner + r / 2 * KB + (v + j) * VW, p[0][j], p[1][j]);
+                STORE_TWO((uint32_t *)ds_inner + r / 2 * KB + (v + j) * VW, g[0][j], g[1][j]);
+            }
+            for (int i = 0; i < 2; i++)
+                STORE_BF16((orth_bf16 *)ds + (r + i) * KB + v * VW, g[i][0], g[i][1]);
+        }
+}
+#else
+static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta, void *ds,
+                 void *p_inner, void *ds_inner)
+{
+    (void)ds, (void)p_inner, (void)ds_inner;
+    for (int r = 0; r < x->rows; r++)
+        for (int v = 0; v < NV; v++) {
+            vf p, g;
+            grad_vector(x, r, v, s, dp, lse[r], delta[r], &p, &g);
+            V_STORE(s + r * KB + v * VW, p);
+            V_STORE(dp + r * KB + v * VW, g);
+        }
+}
+#endif
+
+#if PAIRS
+/* Unit i of a row: elements 2i and 2i+1, zero beyond D. */
+INLINE uint32_t row_unit(const orth_bf16 *row, int i, int D)
+{
+    return 2 * i + 1 < D ? row[2 * i] | (uint32_t)row[2 * i + 1] << 16 : 2 * i < D ? row[2 * i] : 0;
+}
+
+static void pack_rows(void *dst, const void *const *row, int num_rows, int D, orth_dtype type)
+{
+    (void)type;
+    const int64_t Dp = orth_attn_padded(D);
+    for (int r = 0; r < num_rows; r++) {
+        memcpy((orth_bf16 *)dst + r * Dp, row[r], (size_t)D * sizeof(orth_bf16));
+        memset((orth_bf16 *)dst + r * Dp + D, 0, (size_t)(Dp - D) * sizeof(orth_bf16));
+    }
+}
+
+static void pack_inner(void *dst, const void *const *row, int num_rows, int D, orth_dtype type)
+{
+    (void)type;
+    const int64_t Dp = orth_attn_padded(D);
+    memset(dst, 0, (size_t)(KB / 2 * Dp) * sizeof(uint32_t));
+    for (int r = 0; r < num_rows; r += 2) {
+        const orth_bf16 *even = row[r], *odd = r + 1 < num_rows ? row[r + 1] : NULL;
+        uint32_t *to = (uint32_t *)dst + r / 2 * Dp;
+        for (int d = 0; d < D && odd; d++)
+            to[d] = even[d] | (uint32_t)odd[d] << 16;
+        for (int d = 0; d < D && !odd; d++)
+            to[d] = even[d];
+    }
+}
+#else
+/* dst[d] for d < D from a row of any type, zero up to Dp. */
+INLINE void load_row(float *dst, const void *src, int D, int64_t Dp, orth_dtype type)
+{
+    if (type == ORTH_BF16)
+        for (int d = 0; d < D; d++)
+            dst[d] = orth_bf16_to_f32(((const orth_bf16 *)src)[d]);
+    else
+        memcpy(dst, src, (size_t)D * sizeof(float));
+    for (int64_t d = D; d < Dp; d++)
+        dst[d] = 0.0f;
+}
+
+static void pack_rows(void *dst, const void *const *row, int num_rows, int D, orth_dtype type)
+{
+    const int64_t Dp = orth_attn_padded(D);
+    for (int r = 0; r < num_rows; r++)
+        load_row((float *)dst + r * Dp, row[r], D, Dp, type);
+}
+
+static void pack_inner(void *dst, const void *const *row, int num_rows, int D, orth_dtype type)
+{
+    const int64_t Dp = orth_attn_padded(D);
+    pack_rows(dst, row, num_rows, D, type);
+    memset((float *)dst + num_rows * Dp, 0, (size_t)((KB - num_rows) * Dp) * sizeof(float));
+}
+#endif
+
+#ifndef PACK_COLS_DONE
+static void pack_cols(void *dst, const void *const *row, int num_rows, int D, orth_dtype type)
+{
+    uint32_t *to = dst;
+    memset(dst, 0, (size_t)(orth_attn_padded(D) / UNIT * KB) * sizeof(uint32_t));
+    (void)type;
+    for (int r = 0; r < num_rows; r++)
+#if PAIRS
+        for (int i = 0; i < (D + 1) / 2; i++)
+            to[i * KB + r] = row_unit(row[r], i, D);
+#else
+        for (int d = 0; d < D; d++) {
+            float f = orth_load_f32(row[r], type, d);
+            memcpy(to + d * KB + r, &f, sizeof f);
+        }
+#endif
+}
+#endif
+
+static void store_row(void *dst, const float *src, int D, float divisor, orth_dtype type)
+{
+    if (type == ORTH_BF16)
+        for (int d = 0; d < D; d++)
+            ((orth_bf16 *)dst)[d] = orth_bf16_from_f32(src[d] / divisor + 0.0f);
+    else
+        for (int d = 0; d < D; d++)
+            ((float *)dst)[d] = src[d] / divisor + 0.0f;
+}
+
+static float dot(const void *a, const void *b, int D, orth_dtype type)
+{
+    float lane[16] = {0};
+    int d0 = 0;
+    for (; type == ORTH_F32 && d0 + 16 <= D; d0 += 16)
+        for (int i = 0; i < 16; i++)
+            lane[i] = __builtin_fmaf(((const float *)a)[d0 + i], ((const float *)b)[d0 + i], lane[i]);
+    for (; type == ORTH_BF16 && d0 + 16 <= D; d0 += 16)
+        for (int i = 0; i < 16; i++)
+            lane[i] = __builtin_fmaf(orth_bf16_to_f32(((const orth_bf16 *)a)[d0 + i]),
+                                     orth_bf16_to_f32(((const orth_bf16 *)b)[d0 + i]), lane[i]);
+    for (int d = d0; d < D; d++)
+        lane[d % 16] = __builtin_fmaf(orth_load_f32(a, type, d), orth_load_f32(b, type, d), lane[d % 16]);
+    return orth_fold16(lane);
+}
+
+#define ORTH_ATTN_MICRO_TABLE \
+    {PAIRS, product, softmax, grad, pack_rows, pack_cols, pack_inner, store_row, dot}

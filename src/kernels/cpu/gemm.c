@@ -1,0 +1,314 @@
+/* gemm.c -- orth_gemm: packs and multiplies, shared out over the pool.
+ *
+ * The tasks of all stages (gemm_plan.c) form one list, drawn in order by one counter:
+ *
+ *   pack 0 | half of compute 0 | pack 1 | other half | half of compute 1 | pack 2 | ...
+ *
+ * A task may have to wait for others (a stage computes when it is packed; a slot is packed anew when
+ * the stage that used it is done), but only for tasks earlier in the list. Those are running or done,
+ * so there is no deadlock for any number of threads, and since they were drawn long ago waiting is
+ * rare: no barriers, and no thread idles while another finishes a stage.
+ */
+#include <sched.h>
+
+#include "base/pool.h"
+#include "kernels/cpu/gemm_plan.h"
+
+typedef struct {
+    orth_gemm_plan plan;
+    char *workspace;
+    _Atomic int32_t *packed;        /* [num_stages] packing tasks that are done */
+    _Atomic int32_t *computed;      /* [num_stages] computing tasks that are done */
+    _Atomic int32_t *progress;      /* [num_tiles] stages that this tile task has behind it */
+} gemm_run;
+
+/* Where a stage lies. */
+typedef struct {
+    int64_t index, k, n, m;         /* number of the stage; of its K stage, N chunk, M chunk */
+    char *a, *b;                    /* packed operands */
+} gemm_stage;
+
+static void wait_until(const _Atomic int32_t *counter, int32_t value)
+{
+    for (int spins = 0; atomic_load_explicit(counter, memory_order_acquire) < value; spins++) {
+        if (spins > 256)
+            sched_yield();          /* more threads than cores: let the other one finish */
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+}
+
+static void count_up(_Atomic int32_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_acq_rel);
+}
+
+static gemm_stage stage_at(const gemm_run *run, int64_t index)
+{
+    const orth_gemm_plan *p = &run->plan;
+    gemm_stage s = {.index = index, .k = index % p->k_stages};
+    s.n = index / p->k_stages % p->n_chunks;
+    s.m = index / p->k_stages / p->n_chunks;
+    const int64_t a_version = p->k_stages > 1 ? index : s.m, b_version = p->b_slots > 1 ? index : 0;
+    s.a = run->workspace + p->a_at + p->a_slot_bytes * (size_t)(a_version % p->a_slots);
+    s.b = run->workspace + p->b_at + p->b_slot_bytes * (size_t)(b_version % p->b_slots);
+    return s;
+}
+
+/* ---- packing ---- */
+
+/* One operand of a stage. */
+typedef struct {
+    orth_gemm_pack_fn pack;
+    const char *src;
+    char *dst;
+    int64_t lane_stride, k_stride, num_lanes;
+    int64_t first_panel, num_panels; /* of the stage */
+    int width;
+} pack_operand;
+
+static pack_operand operand_a(const orth_gemm_plan *p, char *dst, int64_t m)
+{
+    const orth_gemm_desc *g = p->g;
+    return (pack_operand){p->kernels->pack_a, g->a, dst, g->a_row, g->a_col, g->M, m * p->m_chunk,
+                          p->m_chunk, p->kernels->mr};
+}
+
+static pack_operand operand_b(const orth_gemm_plan *p, char *dst, int64_t n)
+{
+    const orth_gemm_desc *g = p->g;
+    return (pack_operand){p->kernels->pack_b, g->b, dst, g->b_col, g->b_row, g->N, n * p->n_chunk,
+                          p->n_chunk, p->kernels->nr};
+}
+
+/* Panels [begin, end) of the operand's stage, blocks [block, block_end). Panels of a block lie side by
+ * side, blocks after each other. */
+static void pack_panels(const orth_gemm_plan *p, const pack_operand *o, int64_t begin, int64_t end,
+                        int64_t block, int64_t block_end)
+{
+    const size_t size = orth_dtype_bytes(p->g->in_type);
+    const size_t panel_bytes = (size_t)(4 * p->block_rows * o->width);
+    for (int64_t i = 0; block + i < block_end; i++) {
+        orth_gemm_segment segs[ORTH_GEMM_MAX_GROUP];
+        const int num_segs = orth_gemm_block_segments(p, block + i, segs);
+        for (int64_t j = begin; j < ORTH_MIN(end, o->num_panels); j++) {
+            const int64_t lane = (o->first_panel + j) * o->width;
+            if (lane >= o->num_lanes)
+                break;
+            char *dst = o->dst + panel_bytes * (size_t)(i * o->num_panels + j);
+            const int lanes = (int)ORTH_MIN(o->width, o->num_lanes - lane);
+            for (int s = 0; s < num_segs; s++)
+                o->pack(dst + 4 * segs[s].row * o->width,
+                        o->src + (size_t)(lane * o->lane_stride + segs[s].k0 * o->k_stride) * size,
+                        o->lane_stride, o->k_stride, lanes, segs[s].len);
+        }
+    }
+}
+
+static void pack_task(gemm_run *run, int64_t stage_index, int64_t i)
+{
+    const orth_gemm_plan *p = &run->plan;
+    const gemm_stage s = stage_at(run, stage_index);
+    const int64_t a_packs = orth_div_up(p->m_chunk, p->a_group);
+    const int64_t block = s.k * p->stage_blocks, block_end = ORTH_MIN(block + p->stage_blocks, p->num_blocks);
+    const bool is_a = i < a_packs;
+    const bool stale = p->k_stages > 1 || s.index == 0 || (is_a ? s.n == 0 : p->n_chunks > 1);
+    if (stale) {
+        /* The slot was last used two stages ago, or earlier. */
+        for (int64_t q = 0; q + 2 <= s.index; q++)
+            wait_until(&run->computed[q], (int32_t)p->num_tiles);
+        const pack_operand o = is_a ? operand_a(p, s.a, s.m) : operand_b(p, s.b, s.n);
+        const int64_t group = is_a ? p->a_group : p->b_group, j = is_a ? i : i - a_packs;
+        pack_panels(p, &o, j * group, (j + 1) * group, block, block_end);
+    }
+    count_up(&run->packed[s.index]);
+}
+
+/* ---- computing ---- */
+
+/* All segments of a block on one tile. */
+static void run_tile(const orth_gemm_plan *p, const orth_gemm_segment *segs, int num_segs, const char *a,
+                     const char *b, float *state, int m, int n)
+{
+    const orth_gemm_kernels *kr = p->kernels;
+    for (int s = 0; s < num_segs; s++)
+        kr->tile(a + 4 * segs[s].row * kr->mr, b + 4 * segs[s].row * kr->nr, segs[s].num_rows, segs[s].resume,
+                 state + segs[s].slot * kr->mr * kr->nr, segs[s].num_merges, m, n);
+}
+
+/* Rows [i0, i1) and columns [j0, j1) of the stage, in panels, for one block. */
+static void compute_block(const orth_gemm_plan *p, const gemm_stage *s, int64_t block, int64_t i0, int64_t i1,
+                          int64_t j0, int64_t j1, char *state)
+{
+    const orth_gemm_kernels *kr = p->kernels;
+    const size_t tile_bytes = p->num_blocks == 1 ? 0 : p->tile_state_bytes;
+    const int64_t local = block - s->k * p->stage_blocks;
+    const char *a = s->a + 4 * (size_t)(local * p->m_chunk * p->block_rows * kr->mr);
+    const char *b = s->b + 4 * (size_t)(local * p->n_chunk * p->block_rows * kr->nr);
+    orth_gemm_segment segs[ORTH_GEMM_MAX_GROUP];
+    const int num_segs = orth_gemm_block_segments(p, block, segs);
+    for (int64_t j = j0; j < j1; j++) {
+        const int64_t n0 = (s->n * p->n_chunk + j) * kr->nr;
+        const int n = (int)ORTH_MIN(kr->nr, p->g->N - n0);
+        for (int64_t i = i0; i < i1 && n > 0; i++, state += tile_bytes) {
+            const int64_t m0 = (s->m * p->m_chunk + i) * kr->mr;
+            const int m = (int)ORTH_MIN(kr->mr, p->g->M - m0);
+            if (m <= 0)
+                continue;
+            run_tile(p, segs, num_segs, a + 4 * i * p->block_rows * kr->mr, b + 4 * j * p->block_rows * kr->nr,
+                     (float *)(void *)state, m, n);
+            if (block == p->num_blocks - 1)
+                kr->finish(p->g, (const float *)(const void *)state, m0, n0, m, n);
+        }
+    }
+}
+
+static void compute_task(gemm_run *run, int64_t stage_index, int64_t t, int worker)
+{
+    const orth_gemm_plan *p = &run->plan;
+    const gemm_stage s = stage_at(run, stage_index);
+    const int64_t i0 = t % p->m_tasks * p->m_task, i1 = ORTH_MIN(i0 + p->m_task, p->m_chunk);
+    const int64_t j0 = t / p->m_tasks * p->n_task, j1 = ORTH_MIN(j0 + p->n_task, p->n_chunk);
+    const int64_t block = s.k * p->stage_blocks, block_end = ORTH_MIN(block + p->stage_blocks, p->num_blocks);
+    char *state = run->workspace + p->state_at +
+                  p->task_state_bytes * (size_t)(p->k_stages > 1 ? t : (int64_t)worker);
+    wait_until(&run->packed[s.index], (int32_t)p->num_packs);
+    if (p->k_stages > 1)
+        wait_until(&run->progress[t], (int32_t)s.index);
+    for (int64_t b = block; b < block_end; b++)
+        compute_block(p, &s, b, i0, i1, j0, j1, state);
+    if (p->k_stages > 1)
+        count_up(&run->progress[t]);
+    count_up(&run->computed[s.index]);
+}
+
+/* Task `index` of the list at the top of the file. */
+static void list_task(void *arg, int64_t index, int worker)
+{
+    gemm_run *run = arg;
+    const orth_gemm_plan *p = &run->plan;
+    if (index < p->num_packs) {
+        pack_task(run, 0, index);
+        return;
+    }
+    const int64_t per_stage = p->num_packs + p->num_tiles, half = p->num_tiles / 2;
+    const int64_t stage = (index - p->num_packs) / per_stage, i = (index - p->num_packs) % per_stage;
+    if (i >= half && i < half + p->num_packs) {
+        if (stage + 1 < p->num_stages)
+            pack_task(run, stage + 1, i - half);
+        return;
+    }
+    if (p->kernels->enter)
+        p->kernels->enter();
+    compute_task(run, stage, i < half ? i : i - p->num_packs, worker);
+    if (p->kernels->leave)
+        p->kernels->leave();
+}
+
+/* ---- few rows ---- */
+
+static void thin_pack_a(void *arg, int64_t index, int worker)
+{
+    gemm_run *run = arg;
+    const orth_gemm_plan *p = &run->plan;
+    (void)worker;
+    pack_operand o = operand_a(p, run->workspace + p->a_at, 0);
+    o.num_panels = p->m_panels;
+    o.dst += 4 * (size_t)(index * p->block_rows * p->m_panels * p->kernels->mr);
+    pack_panels(p, &o, 0, p->m_panels, index, index + 1);
+}
+
+/* One panel of columns, all rows: each block of B is packed into L1 and used at once. */
+static void thin_task(void *arg, int64_t index, int worker)
+{
+    gemm_run *run = arg;
+    const orth_gemm_plan *p = &run->plan;
+    const orth_gemm_kernels *kr = p->kernels;
+    char *packed = run->workspace + p->b_at + p->b_slot_bytes * (size_t)worker;
+    char *state = run->workspace + p->state_at + p->task_state_bytes * (size_t)worker;
+    const int64_t n0 = index * kr->nr;
+    const int n = (int)ORTH_MIN(kr->nr, p->g->N - n0);
+    pack_operand o = operand_b(p, packed, 0);
+    o.first_panel = index;
+    o.num_panels = 1;
+    if (kr->enter)
+        kr->enter();
+    for (int64_t block = 0; block < p->num_blocks; block++) {
+        orth_gemm_segment segs[ORTH_GEMM_MAX_GROUP];
+        const int num_segs = orth_gemm_block_segments(p, block, segs);
+        pack_panels(p, &o, 0, 1, block, block + 1);
+        for (int64_t i = 0; i < p->m_panels; i++) {
+            const char *a = run->workspace + p->a_at +
+                            4 * (size_t)((block * p->m_panels + i) * p->block_rows * kr->mr);
+            const int m = (int)ORTH_MIN(kr->mr, p->g->M - i * kr->mr);
+            float *tile = (float *)(void *)(state + p->tile_state_bytes * (size_t)i);
+            run_tile(p, segs, num_segs, a, packed, tile, m, n);
+            if (block == p->num_blocks - 1)
+                kr->finish(p->g, tile, i * kr->mr, n0, m, n);
+        }
+    }
+    if (kr->leave)
+        kr->leave();
+}
+
+/* ---- entry points ---- */
+
+orth_isa orth_gemm_isa(orth_isa isa, orth_dtype in_type)
+{
+#if defined(__x86_64__)
+    if (in_type != ORTH_BF16)
+        return ORTH_MIN(isa, ORTH_ISA_AVX512);
+    if (isa == ORTH_ISA_AMX && !orth_gemm_amx_selfcheck())
+        return ORTH_ISA_AVX512BF16;
+    return isa;
+#else
+    (void)isa;
+    (void)in_type;
+    return ORTH_ISA_BASE;
+#endif
+}
+
+const orth_gemm_kernels *orth_gemm_kernels_for(orth_isa isa, orth_dtype in_type)
+{
+    const bool bf16 = in_type == ORTH_BF16;
+    switch (orth_gemm_isa(isa, in_type)) {
+#if defined(__x86_64__)
+    case ORTH_ISA_AMX: return &orth_gemm_amx_bf16;
+    case ORTH_ISA_AVX512BF16: return &orth_gemm_avx512bf16_bf16;
+    case ORTH_ISA_AVX512: return bf16 ? &orth_gemm_avx512_bf16 : &orth_gemm_avx512_f32;
+    case ORTH_ISA_AVX2: return bf16 ? &orth_gemm_avx2_bf16 : &orth_gemm_avx2_f32;
+#endif
+    default: return bf16 ? &orth_gemm_base_bf16 : &orth_gemm_base_f32;
+    }
+}
+
+orth_status orth_gemm(orth_ctx *ctx, const orth_gemm_desc *g, void *workspace)
+{
+    gemm_run run = {.workspace = workspace};
+    orth_gemm_plan *p = &run.plan;
+    if (g->M == 0 || g->N == 0)
+        return ORTH_OK;
+    orth_gemm_plan_make(p, g, orth_gemm_kernels_for(ctx->isa, g->in_type), orth_pool_num_threads(ctx->pool));
+    if (p->thin) {
+        orth_pool_run(ctx->pool, p->num_blocks, thin_pack_a, &run);
+        orth_pool_run(ctx->pool, p->n_panels, thin_task, &run);
+        return ORTH_OK;
+    }
+    run.packed = (_Atomic int32_t *)(void *)(run.workspace + p->counters_at);
+    run.computed = run.packed + p->num_stages;
+    run.progress = run.computed + p->num_stages;
+    memset(run.workspace + p->counters_at, 0, p->a_at - p->counters_at);
+    const int64_t per_stage = p->num_packs + p->num_tiles;
+    orth_pool_run(ctx->pool, p->num_packs + p->num_stages * per_stage, list_task, &run);
+    return ORTH_OK;
+}
+
+size_t orth_gemm_workspace_bytes(const orth_gemm_desc *g, int num_threads, orth_isa isa)
+{
+    if (g->M == 0 || g->N == 0)
+        return 0;
+    orth_gemm_plan p;
+    orth_gemm_plan_make(&p, g, orth_gemm_kernels_for(isa, g->in_type), num_threads);
+    return p.total_bytes;
+}

@@ -1,0 +1,171 @@
+/* gemm_amx.c -- bf16 matrix product kernels on AMX tiles: 32 x 32 of C in four tile registers.
+ *
+ * tmm0..3 are C (2 x 2 of 16 x 16), tmm4, 5 two tiles of A, tmm6, 7 two of B. A packed row group is 32 k:
+ *   A: [16-row groups of packed rows][32 lanes][16 dwords]   a tile is 16 lanes of 64 bytes
+ *   B: [packed rows][32 lanes]                               a tile is 16 packed rows, stride 128 bytes
+ * The arithmetic is in gemm_chain.h. Rows and columns that do not exist are computed on zeros.
+ */
+#include "kernels/cpu/gemm_kernels.h"
+#include "kernels/cpu/gemm_pack_avx512.h"
+#include "kernels/gemm_chain.h"
+
+#define MR 32
+#define NR 32
+#define ALIGN 16
+
+PACK_FN(pack_b, PACK_PAIR, NR, ALIGN)
+
+/* 16 packed rows of 16 lanes, lane-major: one tile. `left` k exist. */
+static void load_a_tile(__m512i x[16], const orth_bf16 *src, int64_t lane_stride, int64_t k_stride, int lanes,
+                        int64_t left)
+{
+    if (k_stride == 1) {
+        for (int w = 0; w < 16; w++)
+            x[w] = w < lanes ? pack_load_k(PACK_PAIR, src + w * lane_stride, left) : _mm512_setzero_si512();
+    } else if (lane_stride == 1) {
+        const __mmask16 mask = (__mmask16)pack_mask(lanes, 16);
+        for (int r = 0; r < 16; r++)
+            x[r] = left > 2 * r ? pack_load_lanes(PACK_PAIR, src + 2 * r * k_stride, k_stride, mask, left - 2 * r)
+                                : _mm512_setzero_si512();
+        pack_transpose(x);
+    } else {
+        orth_bf16 plain[16][32] = {{0}};
+        for (int w = 0; w < lanes; w++)
+            for (int k = 0; k < ORTH_MIN(left, 32); k++)
+                plain[w][k] = src[w * lane_stride + k * k_stride];
+        for (int w = 0; w < 16; w++)
+            x[w] = _mm512_loadu_si512(plain[w]);
+    }
+}
+
+static void pack_a(void *dst, const void *src, int64_t lane_stride, int64_t k_stride, int lanes, int64_t len)
+{
+    char *to = dst;
+    for (int64_t k = 0; k < len; k += 32) {
+        for (int w = 0; w < MR; w += 16, to += 1024) {
+            __m512i x[16];
+            const int have = ORTH_MAX(0, ORTH_MIN(16, lanes - w));
+            load_a_tile(x, (const orth_bf16 *)src + (have ? w * lane_stride + k * k_stride : 0), lane_stride,
+                        k_stride, have, have ? len - k : 0);
+            for (int r = 0; r < 16; r++)
+                _mm512_storeu_si512(to + 64 * r, x[r]);
+        }
+    }
+}
+
+/* Palette 1: eight tiles of 16 rows of 64 bytes. */
+typedef struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t bytes_per_row[16];
+    uint8_t rows[16];
+} tile_config;
+
+/* Tile registers belong to the thread, and a thread may come from another pool each time. */
+static void enter(void)
+{
+    tile_config config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.bytes_per_row[i] = 64;
+        config.rows[i] = 16;
+    }
+    _tile_loadconfig(&config);
+}
+
+static void leave(void)
+{
+    _tile_release();
+}
+
+static void merge(float *to, int num_merges)
+{
+    for (int i = 0; i < MR * NR; i += 16) {
+        __m512 acc = _mm512_load_ps(to + num_merges * MR * NR + i);
+        for (int s = num_merges - 1; s >= 0; s--)
+            acc = _mm512_add_ps(_mm512_load_ps(to + s * MR * NR + i), acc);
+        _mm512_store_ps(to + i, acc);
+    }
+}
+
+static void tile(const void *pa, const void *pb, int64_t num_rows, bool resume, float *to, int num_merges, int m,
+                 int n)
+{
+    const char *a = pa, *b = pb;
+    float *leaf = to + num_merges * MR * NR;
+    const size_t stride = 4 * NR;
+    (void)m;
+    (void)n;
+    if (resume) {
+        _tile_loadd(0, leaf, stride);
+        _tile_loadd(1, leaf + 16, stride);
+        _tile_loadd(2, leaf + 16 * NR, stride);
+        _tile_loadd(3, leaf + 16 * NR + 16, stride);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t k = 0; k < num_rows; k += ALIGN, a += 2048, b += 2048) {
+        _tile_loadd(4, a, 64);
+        _tile_loadd(6, b, 128);
+        _tile_loadd(7, b + 64, 128);
+        _tile_loadd(5, a + 1024, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, leaf, stride);
+    _tile_stored(1, leaf + 16, stride);
+    _tile_stored(2, leaf + 16 * NR, stride);
+    _tile_stored(3, leaf + 16 * NR + 16, stride);
+    if (num_merges)
+        merge(to, num_merges);
+}
+
+static void finish(const orth_gemm_desc *g, const float *t, int64_t m0, int64_t n0, int m, int n)
+{
+    orth_gemm_finish_avx512(g, t, NR, m0, n0, m, n);
+}
+
+const orth_gemm_kernels orth_gemm_amx_bf16 = {
+    .mr = MR, .nr = NR, .unit = 2, .align = ALIGN, .kc = 256, .pack_a = pack_a, .pack_b = pack_b,
+    .tile = tile, .finish = finish, .enter = enter, .leave = leave,
+};
+
+/* One row of 32 k times 32 x 16, with signs, sizes and denormals mixed, on top of a started chain. */
+bool orth_gemm_amx_selfcheck(void)
+{
+    orth_bf16 a[16][32] __attribute__((aligned(64))) = {{0}}, b[16][16][2] __attribute__((aligned(64)));
+    float c[16][16] __attribute__((aligned(64))) = {{0}};
+    uint32_t x = 2463534242u;
+    for (int k = 0; k < 32; k++) {
+        for (int n = -1; n < 16; n++) {
+            x = x * 1664525u + 1013904223u;
+            const uint32_t exponent = k % 8 == 7 && n % 5 == 4 ? 0 : 118 + (x >> 20) % 16;
+            const orth_bf16 h = (orth_bf16)((x >> 16 & 0x807f) | exponent << 7);
+            *(n < 0 ? &a[0][k] : &b[k / 2][n][k % 2]) = h;
+        }
+    }
+    for (int n = 0; n < 16; n++)
+        c[0][n] = 0x1p-5f * (float)(n - 8) / 3.0f;
+    enter();
+    _tile_loadd(0, c, 64);
+    _tile_loadd(4, a, 64);
+    _tile_loadd(6, b, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    float got[16][16] __attribute__((aligned(64)));
+    _tile_stored(0, got, 64);
+    leave();
+    bool same = true;
+    for (int n = 0; n < 16; n++) {
+        float even = 0.0f, odd = 0.0f;
+        for (int k = 0; k < 32; k += 2) {
+            even = orth_flushed_fma(orth_bf16_to_f32(a[0][k]), orth_bf16_to_f32(b[k / 2][n][0]), even);
+            odd = orth_flushed_fma(orth_bf16_to_f32(a[0][k + 1]), orth_bf16_to_f32(b[k / 2][n][1]), odd);
+        }
+        float want = orth_flush(c[0][n] + orth_flush(even + odd));
+        same = same && memcmp(&want, &got[0][n], 4) == 0;
+    }
+    return same;
+}

@@ -1,0 +1,62 @@
+/* gemm_kernels.h -- what an instruction set gives to the matrix product: a tile, two packers, an epilogue.
+ *
+ * A *dword* is 4 bytes of a packed operand: one fp32, or two bf16 with neighbouring k. `unit` k make
+ * a dword, so fp32 and bf16 differ in the instruction of the tile only. A *packed row* holds the
+ * dwords of one step along K for all lanes of a panel: mr rows of C (operand A) or nr columns (B).
+ * Every leaf of the contraction starts on a new packed row and is filled up with zeros to `align`
+ * rows, so the chain of an element never depends on where the leaf lies. 0 * 0 added to a chain
+ * that started at +0 leaves its bits alone.
+ *
+ * A tile's sums are kept in a *state*: slots of mr*nr floats, row-major, slot 0 the left-most
+ * finished subtree of the aligned tree (tensor/parts.h), then smaller ones, then the leaf at work.
+ */
+#ifndef ORTH_KERNELS_CPU_GEMM_KERNELS_H
+#define ORTH_KERNELS_CPU_GEMM_KERNELS_H
+
+#include "kernels/gemm.h"
+
+/* Packs k in [0, len) of `lanes` lanes; lane w, index k is src[w*lane_stride + k*k_stride]. Writes
+ * whole rows (ceil(len/unit), rounded up to align) of a panel; lanes and k that do not exist are 0. */
+typedef void (*orth_gemm_pack_fn)(void *dst, const void *src, int64_t lane_stride, int64_t k_stride,
+                                  int lanes, int64_t len);
+
+/* Adds `num_rows` packed rows of panels a, b to the chain of a tile: the chain goes on from slot
+ * `num_merges` of `to` if `resume`, else from 0; then slots num_merges-1 .. 0 of `to` are added on
+ * the left, and the sum is stored at slot 0 of `to`. Only m x n of the tile are needed. */
+typedef void (*orth_gemm_tile_fn)(const void *a, const void *b, int64_t num_rows, bool resume, float *to,
+                                  int num_merges, int m, int n);
+
+/* Epilogue of g for C[m0.., n0..] (m x n) from a finished tile with row stride nr. */
+typedef void (*orth_gemm_finish_fn)(const orth_gemm_desc *g, const float *tile, int64_t m0, int64_t n0, int m,
+                                    int n);
+
+typedef struct {
+    int mr, nr;                     /* tile */
+    int unit;                       /* k in a dword */
+    int align;                      /* packed rows of a leaf are a multiple of it */
+    int kc;                         /* packed rows that are worked through at once: L1 */
+    orth_gemm_pack_fn pack_a, pack_b;
+    orth_gemm_tile_fn tile;
+    orth_gemm_finish_fn finish;
+    void (*enter)(void), (*leave)(void); /* around a run of tiles on one thread; may be NULL */
+} orth_gemm_kernels;
+
+extern const orth_gemm_kernels orth_gemm_base_f32, orth_gemm_base_bf16;
+#if defined(__x86_64__)
+extern const orth_gemm_kernels orth_gemm_avx2_f32, orth_gemm_avx2_bf16;
+extern const orth_gemm_kernels orth_gemm_avx512_f32, orth_gemm_avx512_bf16;
+extern const orth_gemm_kernels orth_gemm_avx512bf16_bf16;
+extern const orth_gemm_kernels orth_gemm_amx_bf16;
+/* A finish function for tiles whose row stride is nr. */
+void orth_gemm_finish_avx512(const orth_gemm_desc *g, const float *tile, int nr, int64_t m0, int64_t n0, int m,
+                             int n);
+/* True if the tile instructions compute what orth_gemm_chain (gemm_chain.h) says they do. Cheap (a
+ * few microseconds), so it is asked anew for each product instead of being remembered somewhere. */
+bool orth_gemm_amx_selfcheck(void);
+#endif
+
+/* The instruction set whose bits orth_gemm and orth_gemm_ref give for this type under `isa`. */
+orth_isa orth_gemm_isa(orth_isa isa, orth_dtype in_type);
+const orth_gemm_kernels *orth_gemm_kernels_for(orth_isa isa, orth_dtype in_type);
+
+#endif

@@ -1,0 +1,177 @@
+/* gemm_plan.c -- cuts a product into pieces that fit the caches.
+ *
+ *   block    as many packed rows (kc) that a panel of B stays in L1 while panels of A stream past.
+ *            Cuts long leaves into equal pieces, or takes a power of two of short ones, so that a block
+ *            leaves one finished subtree of the aligned tree behind.
+ *   stage    (chunk of M) x (chunk of N) x (run of blocks), whose packed operands fit the L3 twice:
+ *            one is computed on while the next is packed. Stages go through K first, then N, then M.
+ *   task     part of a stage's rows and columns, for all its blocks: what a thread draws. Its part of
+ *            A and B fits the L2.
+ *
+ * None of this shows in the result: it decides when a chain is continued, never its order.
+ */
+#include "kernels/cpu/gemm_plan.h"
+
+#define STAGE_ROWS_MAX 3072         /* packed rows that still go in one stage */
+#define STAGE_ROWS 1024             /* otherwise rows per stage */
+#define CHUNK_LANES 1024            /* rows or columns of C in a stage */
+#define CHUNK_BYTES (4 << 20)       /* packed B of a stage */
+#define TASK_M 128
+#define TASK_N 192
+#define TASKS_PER_THREAD 8
+
+static int64_t packed_rows(const orth_gemm_kernels *kr, int64_t len)
+{
+    return orth_round_up(orth_div_up(len, kr->unit), kr->align);
+}
+
+static void plan_k(orth_gemm_plan *p)
+{
+    const orth_gemm_desc *g = p->g;
+    const orth_gemm_kernels *kr = p->kernels;
+    int64_t longest = 0;
+    p->num_leaves = g->K == 0 ? 1 : orth_split_leaves(&g->split);
+    for (int64_t i = 0, begin = 0; i < p->num_leaves && g->K > 0; i++) {
+        int64_t end = orth_split_bound(&g->split, i + 1);
+        longest = ORTH_MAX(longest, end - begin);
+        begin = end;
+    }
+    const int64_t rows = packed_rows(kr, longest);
+    p->pieces = ORTH_MAX(1, orth_div_up(rows, kr->kc));
+    p->piece_len = packed_rows(kr, orth_div_up(longest, p->pieces)) * kr->unit;
+    p->group = 1;
+    while (p->pieces == 1 && p->group < ORTH_GEMM_MAX_GROUP && p->group < p->num_leaves &&
+           2 * p->group * rows <= kr->kc)
+        p->group *= 2;
+    p->num_blocks = p->pieces > 1 ? p->num_leaves * p->pieces : orth_div_up(p->num_leaves, p->group);
+    p->block_rows = p->pieces > 1 ? p->piece_len / kr->unit : p->group * rows;
+    p->num_slots = 1;
+    for (int64_t i = 1; i < p->num_leaves; i = 2 * i + 1)
+        p->num_slots++;
+    const int64_t total = p->num_blocks * p->block_rows;
+    p->k_stages = total <= STAGE_ROWS_MAX ? 1 : orth_div_up(total, STAGE_ROWS);
+    p->stage_blocks = orth_div_up(p->num_blocks, p->k_stages);
+    p->k_stages = orth_div_up(p->num_blocks, p->stage_blocks);
+}
+
+/* Cuts `panels` into equal chunks of at most `most`. */
+static void cut(int64_t panels, int64_t most, int64_t *chunk, int64_t *chunks)
+{
+    *chunks = ORTH_MAX(1, orth_div_up(panels, ORTH_MAX(1, most)));
+    *chunk = ORTH_MAX(1, orth_div_up(panels, *chunks));
+    *chunks = ORTH_MAX(1, orth_div_up(panels, *chunk));
+}
+
+static void plan_tasks(orth_gemm_plan *p, int num_threads)
+{
+    const orth_gemm_kernels *kr = p->kernels;
+    p->m_task = ORTH_MIN(p->m_chunk, ORTH_MAX(1, TASK_M / kr->mr));
+    p->n_task = ORTH_MIN(p->n_chunk, ORTH_MAX(1, TASK_N / kr->nr));
+    for (;;) {
+        p->m_tasks = orth_div_up(p->m_chunk, p->m_task);
+        p->n_tasks = orth_div_up(p->n_chunk, p->n_task);
+        p->num_tiles = p->m_tasks * p->n_tasks;
+        if (p->num_tiles * p->num_stages / p->k_stages >= TASKS_PER_THREAD * num_threads)
+            break;
+        if (p->m_task * kr->mr >= p->n_task * kr->nr && p->m_task > 1)
+            p->m_task = (p->m_task + 1) / 2;
+        else if (p->n_task > 1)
+            p->n_task = (p->n_task + 1) / 2;
+        else if (p->m_task > 1)
+            p->m_task = (p->m_task + 1) / 2;
+        else
+            break;
+    }
+    p->a_group = ORTH_MAX(1, 64 / kr->mr);
+    p->b_group = ORTH_MAX(1, 96 / kr->nr);
+    p->num_packs = orth_div_up(p->m_chunk, p->a_group) + orth_div_up(p->n_chunk, p->b_group);
+}
+
+static void plan_workspace(orth_gemm_plan *p, int num_threads)
+{
+    const orth_gemm_kernels *kr = p->kernels;
+    const int64_t rows = p->stage_blocks * p->block_rows;
+    const int64_t counters = 2 * p->num_stages + p->num_tiles;
+    p->a_slots = p->num_stages == 1 || (p->k_stages == 1 && p->m_chunks == 1) ? 1 : 2;
+    p->b_slots = p->k_stages == 1 && p->n_chunks == 1 ? 1 : 2;
+    p->a_slot_bytes = (size_t)orth_round_up(4 * rows * p->m_chunk * kr->mr, 64);
+    p->b_slot_bytes = (size_t)orth_round_up(4 * rows * p->n_chunk * kr->nr, 64);
+    p->tile_state_bytes = (size_t)orth_round_up(4 * p->num_slots * kr->mr * kr->nr, 64);
+    /* A state that no other block takes up again needs the room of one tile. */
+    p->task_state_bytes = p->tile_state_bytes * (size_t)(p->num_blocks == 1 ? 1 : p->m_task * p->n_task);
+    const int64_t states = p->k_stages == 1 ? num_threads : p->num_tiles;
+    if (p->thin) {
+        /* Each thread packs one block of one panel of B, and keeps the state of one column of tiles. */
+        p->b_slots = num_threads;
+        p->b_slot_bytes = (size_t)orth_round_up(4 * p->block_rows * kr->nr, 64);
+        p->a_slots = 1;
+        p->a_slot_bytes = (size_t)orth_round_up(4 * p->num_blocks * p->block_rows * p->m_panels * kr->mr, 64);
+        p->task_state_bytes = p->tile_state_bytes * (size_t)p->m_panels;
+    }
+    p->counters_at = 0;
+    p->a_at = (size_t)orth_round_up(4 * counters, 64);
+    p->b_at = p->a_at + (size_t)p->a_slots * p->a_slot_bytes;
+    p->state_at = p->b_at + (size_t)p->b_slots * p->b_slot_bytes;
+    p->total_bytes = p->state_at + (size_t)(p->thin ? num_threads : states) * p->task_state_bytes;
+}
+
+void orth_gemm_plan_make(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_gemm_kernels *kr,
+                         int num_threads)
+{
+    *p = (orth_gemm_plan){.g = g, .kernels = kr};
+    plan_k(p);
+    p->m_panels = orth_div_up(g->M, kr->mr);
+    p->n_panels = orth_div_up(g->N, kr->nr);
+    p->thin = p->m_panels <= 2;
+    const int64_t rows = p->stage_blocks * p->block_rows;
+    const int64_t fit = CHUNK_BYTES / (4 * ORTH_MAX(1, rows) * kr->nr);
+    cut(p->m_panels, CHUNK_LANES / kr->mr, &p->m_chunk, &p->m_chunks);
+    cut(p->n_panels, p->k_stages > 1 ? CHUNK_LANES / kr->nr : fit, &p->n_chunk, &p->n_chunks);
+    p->num_stages = p->m_chunks * p->n_chunks * p->k_stages;
+    plan_tasks(p, num_threads);
+    plan_workspace(p, num_threads);
+}
+
+/* Where the sums of leaf i go once it is finished: a binary counter of subtrees; the last leaf takes
+ * all that is left with it (tensor/parts.h). */
+static void place_leaf(const orth_gemm_plan *p, int64_t leaf, orth_gemm_segment *s)
+{
+    const int depth = __builtin_popcountll((unsigned long long)leaf);
+    const bool last = leaf == p->num_leaves - 1;
+    s->num_merges = last ? depth : __builtin_ctzll(~(unsigned long long)leaf);
+    s->slot = depth - s->num_merges;
+}
+
+int orth_gemm_block_segments(const orth_gemm_plan *p, int64_t block, orth_gemm_segment out[ORTH_GEMM_MAX_GROUP])
+{
+    const orth_split *split = &p->g->split;
+    if (p->g->K == 0) {
+        out[0] = (orth_gemm_segment){0};
+        return 1;
+    }
+    if (p->pieces > 1) {
+        const int64_t leaf = block / p->pieces, piece = block % p->pieces;
+        const int64_t begin = orth_split_bound(split, leaf), end = orth_split_bound(split, leaf + 1);
+        const int64_t k0 = ORTH_MIN(end, begin + piece * p->piece_len);
+        const int64_t len = ORTH_MIN(end, k0 + p->piece_len) - k0;
+        out[0] = (orth_gemm_segment){.k0 = k0, .len = len, .num_rows = packed_rows(p->kernels, len),
+                                     .resume = piece > 0};
+        if (piece == p->pieces - 1)
+            place_leaf(p, leaf, out);
+        else
+            out[0].slot = __builtin_popcountll((unsigned long long)leaf);
+        return 1;
+    }
+    int n = 0;
+    int64_t row = 0;
+    const int64_t first = block * p->group, end = ORTH_MIN(first + p->group, p->num_leaves);
+    for (int64_t leaf = first, k0 = orth_split_bound(split, first); leaf < end; leaf++) {
+        const int64_t k1 = orth_split_bound(split, leaf + 1);
+        out[n] = (orth_gemm_segment){.k0 = k0, .len = k1 - k0, .row = row,
+                                     .num_rows = packed_rows(p->kernels, k1 - k0)};
+        place_leaf(p, leaf, &out[n]);
+        row += out[n++].num_rows;
+        k0 = k1;
+    }
+    return n;
+}

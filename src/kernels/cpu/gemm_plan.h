@@ -1,0 +1,48 @@
+/* gemm_plan.h -- how one product is cut up; see gemm_plan.c for the reasons. Pure arithmetic. */
+#ifndef ORTH_KERNELS_CPU_GEMM_PLAN_H
+#define ORTH_KERNELS_CPU_GEMM_PLAN_H
+
+#include "kernels/cpu/gemm_kernels.h"
+
+#define ORTH_GEMM_MAX_GROUP 64      /* leaves in a block */
+
+/* A run of packed rows of one block that belongs to one leaf, and what to do with the tile's sums. */
+typedef struct {
+    int64_t k0, len;                /* along K, in elements */
+    int64_t row, num_rows;          /* packed rows, within the block */
+    int slot, num_merges;           /* as the tile function wants them */
+    bool resume;
+} orth_gemm_segment;
+
+typedef struct {
+    const orth_gemm_desc *g;
+    const orth_gemm_kernels *kernels;
+    /* K: leaves -> blocks -> stages */
+    int64_t num_leaves;
+    int64_t pieces, piece_len;      /* blocks of a long leaf, and their length in k; or pieces = 1 and */
+    int64_t group;                  /* leaves of a block */
+    int64_t num_blocks, block_rows; /* block_rows: room for the packed rows of any block */
+    int64_t stage_blocks, k_stages;
+    int num_slots;                  /* of a tile's state */
+    /* M and N, in panels of mr and nr: chunks -> tasks */
+    int64_t m_panels, n_panels;
+    int64_t m_chunk, n_chunk, m_chunks, n_chunks;
+    int64_t m_task, n_task, m_tasks, n_tasks; /* per stage */
+    int64_t a_group, b_group;       /* panels that one packing task takes */
+    int64_t num_packs, num_tiles;   /* tasks per stage: packing, computing */
+    int64_t num_stages;
+    bool thin;                      /* few rows: B is packed by who needs it, and used once */
+    /* workspace, in bytes from its start */
+    size_t counters_at, a_at, b_at, state_at, total_bytes;
+    size_t a_slot_bytes, b_slot_bytes, tile_state_bytes, task_state_bytes;
+    int a_slots, b_slots;
+} orth_gemm_plan;
+
+void orth_gemm_plan_make(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_gemm_kernels *kernels,
+                         int num_threads);
+
+/* The segments of a block; returns how many. */
+int orth_gemm_block_segments(const orth_gemm_plan *p, int64_t block,
+                             orth_gemm_segment out[ORTH_GEMM_MAX_GROUP]);
+
+#endif

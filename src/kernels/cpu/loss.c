@@ -1,0 +1,33 @@
+/* loss.c -- softmax cross-entropy, a row a task; the leaf sums of the loss are too small to share out. */
+#include "base/pool.h"
+#include "kernels/cpu/rows.h"
+
+typedef struct {
+    const orth_rows *rows;
+    rows_xent_args args;
+} xent_job;
+
+static void xent_task(void *arg, int64_t row, int worker)
+{
+    (void)worker;
+    const xent_job *j = arg;
+    j->rows->softmax_xent(&j->args, row);
+}
+
+orth_status orth_cpu_softmax_xent(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_step_values *step = call->in[3].data;
+    xent_job job = {
+        orth_rows_for(ctx->isa),
+        {.logits = call->in[0].data, .target = call->in[1].data, .weight = call->in[2].data,
+         .nll = call->out[0].data, .loss_scale = step->loss_scale, .dlogits = call->out[1].data,
+         .V = call->in[0].dim[1], .split = call->attr->split, .bf16 = call->out[1].dtype == ORTH_BF16},
+    };
+    orth_pool_run(ctx->pool, call->in[0].dim[0], xent_task, &job);
+    return ORTH_OK;
+}
+
+orth_status orth_cpu_loss_sum(orth_ctx *ctx, const orth_op_call *call)
+{
+    return orth_ref_loss_sum(ctx, call);
+}

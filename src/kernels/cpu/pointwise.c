@@ -1,0 +1,101 @@
+/* pointwise.c -- add, swiglu, dropout, cast: contiguous ranges, shared out dynamically. */
+#include "base/pool.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/dropout.h"
+
+/* Elements of a task: some 10 us of memory traffic, so that the counter that hands them out is no cost
+ * and the last task no wait. */
+#define CHUNK 32768
+
+typedef struct {
+    const orth_rows *rows;
+    const orth_op_call *call;
+    int64_t n, chunk;
+    bool bf16;
+} range_job;
+
+static void *at(const orth_tensor *t, int64_t i)
+{
+    return (char *)t->data + (size_t)i * orth_dtype_bytes(t->dtype);
+}
+
+static orth_status run_ranges(orth_ctx *ctx, const orth_op_call *call, int64_t n, orth_dtype type, orth_task_fn fn)
+{
+    range_job job = {orth_rows_for(ctx->isa), call, n, CHUNK, type == ORTH_BF16};
+    orth_pool_run(ctx->pool, orth_div_up(n, CHUNK), fn, &job);
+    return ORTH_OK;
+}
+
+static void add_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const range_job *j = arg;
+    const int64_t i = t * j->chunk;
+    j->rows->add(at(&j->call->out[0], i), at(&j->call->in[0], i), at(&j->call->in[1], i),
+                 ORTH_MIN(j->chunk, j->n - i), j->bf16);
+}
+
+orth_status orth_cpu_add(orth_ctx *ctx, const orth_op_call *call)
+{
+    return run_ranges(ctx, call, orth_tensor_elems(&call->out[0]), call->out[0].dtype, add_task);
+}
+
+static void swiglu_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const range_job *j = arg;
+    const int64_t i = t * j->chunk;
+    j->rows->swiglu(at(&j->call->out[0], i), at(&j->call->in[0], 2 * i), ORTH_MIN(j->chunk, j->n - i), j->bf16);
+}
+
+orth_status orth_cpu_swiglu(orth_ctx *ctx, const orth_op_call *call)
+{
+    return run_ranges(ctx, call, orth_tensor_elems(&call->out[0]), call->out[0].dtype, swiglu_task);
+}
+
+static void swiglu_bwd_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const range_job *j = arg;
+    const int64_t i = t * j->chunk;
+    j->rows->swiglu_bwd(at(&j->call->out[0], 2 * i), at(&j->call->in[0], i), at(&j->call->in[1], 2 * i),
+                        ORTH_MIN(j->chunk, j->n - i), j->bf16);
+}
+
+orth_status orth_cpu_swiglu_bwd(orth_ctx *ctx, const orth_op_call *call)
+{
+    return run_ranges(ctx, call, orth_tensor_elems(&call->in[0]), call->in[0].dtype, swiglu_bwd_task);
+}
+
+static void cast_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const range_job *j = arg;
+    const int64_t i = t * j->chunk;
+    j->rows->cast(at(&j->call->out[0], i), at(&j->call->in[0], i), ORTH_MIN(j->chunk, j->n - i));
+}
+
+orth_status orth_cpu_cast(orth_ctx *ctx, const orth_op_call *call)
+{
+    return run_ranges(ctx, call, orth_tensor_elems(&call->out[0]), call->out[0].dtype, cast_task);
+}
+
+static void dropout_task(void *arg, int64_t n, int worker)
+{
+    (void)worker;
+    const range_job *j = arg;
+    const orth_op_call *call = j->call;
+    const int32_t *seq = call->in[1].data, *pos = call->in[2].data;
+    const orth_step_values *step = call->in[3].data;
+    const int64_t C = call->out[0].dim[1];
+    j->rows->dropout(at(&call->out[0], n * C), at(&call->in[0], n * C), C, j->bf16, call->attr->dropout, step->seed,
+                     orth_dropout_hi(call->attr->site, step->step),
+                     orth_dropout_lo(seq[n / call->attr->seq_len], pos[n], 0));
+}
+
+orth_status orth_cpu_dropout(orth_ctx *ctx, const orth_op_call *call)
+{
+    range_job job = {orth_rows_for(ctx->isa), call, call->out[0].dim[0], 1, call->out[0].dtype == ORTH_BF16};
+    orth_pool_run(ctx->pool, job.n, dropout_task, &job);
+    return ORTH_OK;
+}

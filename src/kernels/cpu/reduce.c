@@ -1,0 +1,82 @@
+/* reduce.c -- aligned trees over sequences, sums of squares, clipping. */
+#include "base/pool.h"
+#include "kernels/cpu/rows.h"
+
+#define COLUMN_BLOCK 512
+#define TREE_DEPTH 32 /* levels of a tree over 2^31 leaves */
+
+typedef struct {
+    const orth_rows *rows;
+    const orth_op_call *call;
+    int64_t n;
+} reduce_job;
+
+/* node[0] = tree over leaves [first, first + count) at columns [c, c + n): a binary counter. */
+static void block_tree(const reduce_job *j, float (*node)[COLUMN_BLOCK], int64_t first, int64_t count, int64_t c,
+                       int64_t n)
+{
+    const float *leaves = j->call->in[0].data;
+    int depth = 0;
+    for (int64_t l = 0; l < count; l++) {
+        const float *leaf = leaves + (first + l) * j->n + c;
+        int64_t full = l + 1;
+        if (full % 2 == 0) { /* the right child of a pair: straight into its left */
+            j->rows->accumulate(node[depth - 1], leaf, n, false);
+            full /= 2;
+        } else {
+            memcpy(node[depth++], leaf, (size_t)n * sizeof(float));
+            continue;
+        }
+        for (; full % 2 == 0; full /= 2, depth--)
+            j->rows->accumulate(node[depth - 2], node[depth - 1], n, false);
+    }
+    for (; depth > 1; depth--)
+        j->rows->accumulate(node[depth - 2], node[depth - 1], n, false);
+}
+
+static void tree_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const reduce_job *j = arg;
+    float node[TREE_DEPTH][COLUMN_BLOCK];
+    const int64_t c = t * COLUMN_BLOCK, n = ORTH_MIN(COLUMN_BLOCK, j->n - c);
+    block_tree(j, node, 0, j->call->in[0].dim[0], c, n);
+    for (int k = 0; k < j->call->attr->num_addends; k++)
+        j->rows->accumulate(node[0], orth_addend(j->call, k) + c, n, false);
+    memcpy((float *)j->call->out[0].data + c, node[0], (size_t)n * sizeof(float));
+}
+
+orth_status orth_cpu_tree_acc(orth_ctx *ctx, const orth_op_call *call)
+{
+    reduce_job job = {orth_rows_for(ctx->isa), call, orth_tensor_elems(&call->out[0])};
+    orth_pool_run(ctx->pool, orth_div_up(job.n, COLUMN_BLOCK), tree_task, &job);
+    return ORTH_OK;
+}
+
+/* A number per sequence: nothing to share out. */
+orth_status orth_cpu_tree_acc_f64(orth_ctx *ctx, const orth_op_call *call)
+{
+    return orth_ref_tree_acc_f64(ctx, call);
+}
+
+static void square_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const reduce_job *j = arg;
+    const int64_t i = t * ORTH_NORM_BLOCK;
+    ((double *)j->call->out[0].data)[t] =
+        j->rows->sum_squares((const float *)j->call->in[0].data + i, ORTH_MIN(ORTH_NORM_BLOCK, j->n - i));
+}
+
+orth_status orth_cpu_grad_square(orth_ctx *ctx, const orth_op_call *call)
+{
+    reduce_job job = {orth_rows_for(ctx->isa), call, orth_tensor_elems(&call->in[0])};
+    orth_pool_run(ctx->pool, orth_div_up(job.n, ORTH_NORM_BLOCK), square_task, &job);
+    return ORTH_OK;
+}
+
+/* One sum per 65,536 parameters, in order. */
+orth_status orth_cpu_clip_scale(orth_ctx *ctx, const orth_op_call *call)
+{
+    return orth_ref_clip_scale(ctx, call);
+}

@@ -1,0 +1,95 @@
+/* rows.h -- the inner loops of the pointwise kernels, one table per instruction set.
+ *
+ * The op files of this folder cut the work into tasks and call these; rows_<isa>.c compile the same
+ * bodies (rows_*_body.h) for each instruction set. All tables give the same bits. `bf16` says the type
+ * of the activations (else fp32); pointers need no alignment.
+ */
+#ifndef ORTH_KERNELS_CPU_ROWS_H
+#define ORTH_KERNELS_CPU_ROWS_H
+
+#include "kernels/optim.h"
+#include "kernels/sums.h"
+
+typedef struct {
+    const void *x, *res;   /* [N,C]; res may be NULL */
+    const float *gain, *shift; /* [C]; shift may be NULL */
+    void *y, *sum;         /* [N,C]; sum may be NULL when res is */
+    float *stats;          /* [N,2] */
+    int64_t C;
+    float eps;
+    bool bf16, centred;    /* centred: LayerNorm */
+} rows_norm_args;
+
+typedef struct {
+    const void *dy, *sum, *dres; /* [N,C]; dres may be NULL */
+    const float *stats, *gain;
+    void *dx;
+    int64_t C;
+    bool bf16, centred;
+} rows_norm_bwd_args;
+
+typedef struct {
+    const float *logits;   /* [N,V] */
+    const int32_t *target;
+    const float *weight;
+    float *nll, loss_scale;
+    void *dlogits;         /* NULL in evaluation */
+    int64_t V;
+    orth_split split;
+    bool bf16;             /* of dlogits */
+} rows_xent_args;
+
+typedef struct {
+    orth_optim_values o;
+    const float *g;
+    float *p, *m, *v;
+    orth_bf16 *copy;       /* NULL: none */
+} rows_optim_args;
+
+typedef struct {
+    /* dst = a + b, rounded to the type. */
+    void (*add)(void *dst, const void *a, const void *b, int64_t n, bool bf16);
+    /* dst += src, dst fp32. */
+    void (*accumulate)(float *dst, const void *src, int64_t n, bool bf16);
+    /* dst[c] = chain from 0 over rows r of src[r*stride + c]. */
+    void (*column_sums)(float *dst, const void *src, int64_t stride, int64_t rows, int64_t n, bool bf16);
+    void (*cast)(orth_bf16 *dst, const float *src, int64_t n);
+    void (*swiglu)(void *a, const void *h, int64_t n, bool bf16);
+    void (*swiglu_bwd)(void *dh, const void *da, const void *h, int64_t n, bool bf16);
+    /* One row; lo is orth_dropout_lo of its first column. */
+    void (*dropout)(void *y, const void *x, int64_t n, bool bf16, float rate, uint64_t seed, uint64_t hi,
+                    uint64_t lo);
+    /* Rows [begin, end). */
+    void (*norm)(const rows_norm_args *a, int64_t begin, int64_t end);
+    void (*norm_bwd)(const rows_norm_bwd_args *a, int64_t begin, int64_t end);
+    /* The same, adding each row to the chains dgain[C] and dshift[C] (NULL: none) on the way. */
+    void (*norm_bwd_sums)(const rows_norm_bwd_args *a, int64_t begin, int64_t end, float *dgain, float *dshift);
+    /* Only the chains from 0, of columns [first, first + n). */
+    void (*norm_bwd_columns)(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first, int64_t n,
+                             float *dgain, float *dshift);
+    void (*softmax_xent)(const rows_xent_args *a, int64_t row);
+    double (*sum_squares)(const float *g, int64_t n);
+    /* Elements [begin, begin + n). */
+    void (*adamw)(const rows_optim_args *a, int64_t begin, int64_t n);
+    void (*adam)(const rows_optim_args *a, int64_t begin, int64_t n);
+    void (*sgd)(const rows_optim_args *a, int64_t begin, int64_t n);
+} orth_rows;
+
+extern const orth_rows orth_rows_base;
+#if defined(__x86_64__)
+extern const orth_rows orth_rows_avx2, orth_rows_avx512;
+#endif
+
+static inline const orth_rows *orth_rows_for(orth_isa isa)
+{
+#if defined(__x86_64__)
+    if (isa >= ORTH_ISA_AVX512)
+        return &orth_rows_avx512;
+    if (isa >= ORTH_ISA_AVX2)
+        return &orth_rows_avx2;
+#endif
+    (void)isa;
+    return &orth_rows_base;
+}
+
+#endif

@@ -1,0 +1,71 @@
+/* rows_loss_body.h -- softmax cross-entropy of one row; formulas: ref/loss.c. */
+
+static float row_max(const float *row, int64_t n)
+{
+    v16 m = v_set(-__builtin_inff());
+#define STEP(k) m = v_max(v_fill(v_ld_f32(row + i, k), k, -__builtin_inff()), m)
+    LANES_FOR(n, STEP);
+#undef STEP
+    return v_max_all(m);
+}
+
+static float row_exp_sum(const float *row, int64_t n, float max)
+{
+    const v16 top = v_set(max);
+    v16 sum = v_set(0);
+#define STEP(k) sum = v_add(sum, v_keep(v_exp(v_sub(v_ld_f32(row + i, k), top)), k))
+    LANES_FOR(n, STEP);
+#undef STEP
+    return v_sum(sum);
+}
+
+/* The tree over canonical parts, as a binary counter over finished sums. */
+static float row_exp_tree(const float *row, const orth_split *split, float max)
+{
+    float stack[64];
+    int depth = 0;
+    const int64_t leaves = orth_split_leaves(split);
+    for (int64_t p = 0; p < leaves; p++) {
+        const int64_t begin = orth_split_bound(split, p), end = orth_split_bound(split, p + 1);
+        stack[depth++] = row_exp_sum(row + begin, end - begin, max);
+        for (int64_t full = p + 1; full % 2 == 0; full /= 2, depth--)
+            stack[depth - 2] += stack[depth - 1];
+    }
+    for (; depth > 1; depth--)
+        stack[depth - 2] += stack[depth - 1];
+    return stack[0];
+}
+
+LANES_INLINE void row_softmax_grad(void *dst, const float *row, int64_t n, float max, float inv, float scale,
+                                   const bool bf16)
+{
+    const v16 top = v_set(max), by = v_set(inv), times = v_set(scale);
+#define STEP(k) v_st(dst, bf16, i, v_mul(v_mul(v_exp(v_sub(v_ld_f32(row + i, k), top)), by), times), k)
+    LANES_FOR(n, STEP);
+#undef STEP
+}
+
+static void rows_softmax_xent(const rows_xent_args *a, int64_t n)
+{
+    const float *row = a->logits + n * a->V, weight = a->weight[n];
+    const size_t bytes = a->bf16 ? 2 : 4;
+    char *dst = a->dlogits ? (char *)a->dlogits + (size_t)(n * a->V) * bytes : NULL;
+    if (weight == 0) {
+        a->nll[n] = 0;
+        if (dst)
+            memset(dst, 0, (size_t)a->V * bytes);
+        return;
+    }
+    const int32_t target = a->target[n];
+    const float max = row_max(row, a->V), sum = row_exp_tree(row, &a->split, max);
+    a->nll[n] = weight * (max + orth_logf(sum) - row[target]);
+    if (!dst)
+        return;
+    const float inv = 1.0f / sum, scale = weight * a->loss_scale;
+    if (a->bf16)
+        row_softmax_grad(dst, row, a->V, max, inv, scale, true);
+    else
+        row_softmax_grad(dst, row, a->V, max, inv, scale, false);
+    orth_store_f32(dst, a->bf16 ? ORTH_BF16 : ORTH_F32, target,
+                   (orth_expf(row[target] - max) * inv - 1.0f) * scale);
+}

@@ -1,0 +1,72 @@
+/* rows_optim_body.h -- sum of squares; AdamW, Adam, SGD. Formulas: ref/optim.c. */
+
+static double rows_sum_squares(const float *g, int64_t n)
+{
+    d16 sum = d_zero();
+    double lane[ORTH_LANES];
+#define STEP(k) sum = d_add_square(sum, v_ld_f32(g + i, k))
+    LANES_FOR(n, STEP);
+#undef STEP
+    d_store(lane, sum);
+    return orth_lanes_fold_f64(lane);
+}
+
+LANES_INLINE void adam_loop(const rows_optim_args *a, int64_t begin, int64_t n, const bool decoupled)
+{
+    const orth_optim_values *o = &a->o;
+    const v16 g_scale = v_set(o->g_scale), keep = v_set(o->keep), l2 = v_set(o->l2);
+    const v16 beta1 = v_set(o->beta1), new1 = v_set(o->new1), beta2 = v_set(o->beta2), new2 = v_set(o->new2);
+    const v16 step_size = v_set(o->step_size), root_scale = v_set(o->root_scale), eps = v_set(o->eps);
+    const float *grad = a->g + begin;
+    float *p = a->p + begin, *m = a->m + begin, *v = a->v + begin;
+    orth_bf16 *copy = a->copy ? a->copy + begin : NULL;
+#define STEP(k)                                                                     \
+    {                                                                               \
+        v16 g = v_mul(v_ld_f32(grad + i, k), g_scale), w = v_ld_f32(p + i, k);      \
+        if (decoupled)                                                              \
+            w = v_mul(w, keep);                                                     \
+        else                                                                        \
+            g = v_fma(l2, w, g);                                                    \
+        v16 m1 = v_fma(beta1, v_ld_f32(m + i, k), v_mul(new1, g));                  \
+        v16 v1 = v_fma(beta2, v_ld_f32(v + i, k), v_mul(v_mul(new2, g), g));        \
+        w = v_fnma(step_size, v_div(m1, v_fma(v_sqrt(v1), root_scale, eps)), w);    \
+        v_st_f32(m + i, m1, k);                                                     \
+        v_st_f32(v + i, v1, k);                                                     \
+        v_st_f32(p + i, w, k);                                                      \
+        if (copy)                                                                   \
+            v_st_bf16(copy + i, w, k);                                              \
+    }
+    LANES_FOR(n, STEP);
+#undef STEP
+}
+
+static void rows_adamw(const rows_optim_args *a, int64_t begin, int64_t n)
+{
+    adam_loop(a, begin, n, true);
+}
+
+static void rows_adam(const rows_optim_args *a, int64_t begin, int64_t n)
+{
+    adam_loop(a, begin, n, false);
+}
+
+static void rows_sgd(const rows_optim_args *a, int64_t begin, int64_t n)
+{
+    const orth_optim_values *o = &a->o;
+    const v16 g_scale = v_set(o->g_scale), l2 = v_set(o->l2), momentum = v_set(o->momentum), lr = v_set(o->lr);
+    const float *grad = a->g + begin;
+    float *p = a->p + begin, *m = a->m + begin;
+    orth_bf16 *copy = a->copy ? a->copy + begin : NULL;
+#define STEP(k)                                                                     \
+    {                                                                               \
+        v16 w = v_ld_f32(p + i, k), g = v_fma(l2, w, v_mul(v_ld_f32(grad + i, k), g_scale)); \
+        v16 m1 = v_fma(momentum, v_ld_f32(m + i, k), g);                            \
+        w = v_fnma(lr, o->nesterov ? v_fma(momentum, m1, g) : m1, w);               \
+        v_st_f32(m + i, m1, k);                                                     \
+        v_st_f32(p + i, w, k);                                                      \
+        if (copy)                                                                   \
+            v_st_bf16(copy + i, w, k);                                              \
+    }
+    LANES_FOR(n, STEP);
+#undef STEP
+}

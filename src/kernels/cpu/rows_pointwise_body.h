@@ -1,0 +1,188 @@
+/* rows_pointwise_body.h -- add, sums, cast, swiglu, dropout. */
+
+LANES_INLINE void add_loop(void *dst, const void *a, const void *b, int64_t n, const bool bf16)
+{
+#define STEP(k) v_st(dst, bf16, i, v_add(v_ld(a, bf16, i, k), v_ld(b, bf16, i, k)), k)
+    LANES_FOR(n, STEP);
+#undef STEP
+}
+
+static void rows_add(void *dst, const void *a, const void *b, int64_t n, bool bf16)
+{
+    if (bf16)
+        add_loop(dst, a, b, n, true);
+    else
+        add_loop(dst, a, b, n, false);
+}
+
+LANES_INLINE void accumulate_loop(float *dst, const void *src, int64_t n, const bool bf16)
+{
+#define STEP(k) v_st_f32(dst + i, v_add(v_ld_f32(dst + i, k), v_ld(src, bf16, i, k)), k)
+    LANES_FOR(n, STEP);
+#undef STEP
+}
+
+static void rows_accumulate(float *dst, const void *src, int64_t n, bool bf16)
+{
+    if (bf16)
+        accumulate_loop(dst, src, n, true);
+    else
+        accumulate_loop(dst, src, n, false);
+}
+
+/* Sixty-four columns at a time stay in registers. */
+LANES_INLINE void column_sums_loop(float *dst, const void *src, int64_t stride, int64_t rows, int64_t n,
+                                   const bool bf16)
+{
+    int64_t c = 0;
+    for (; c + 64 <= n; c += 64) {
+        v16 s0 = v_set(0), s1 = s0, s2 = s0, s3 = s0;
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t at = r * stride + c;
+            s0 = v_add(s0, v_ld(src, bf16, at, 16));
+            s1 = v_add(s1, v_ld(src, bf16, at + 16, 16));
+            s2 = v_add(s2, v_ld(src, bf16, at + 32, 16));
+            s3 = v_add(s3, v_ld(src, bf16, at + 48, 16));
+        }
+        v_st_f32(dst + c, s0, 16);
+        v_st_f32(dst + c + 16, s1, 16);
+        v_st_f32(dst + c + 32, s2, 16);
+        v_st_f32(dst + c + 48, s3, 16);
+    }
+    for (; c < n; c += 16) {
+        const int k = (int)ORTH_MIN(16, n - c);
+        v16 s = v_set(0);
+        for (int64_t r = 0; r < rows; r++)
+            s = v_add(s, v_ld(src, bf16, r * stride + c, k));
+        v_st_f32(dst + c, s, k);
+    }
+}
+
+static void rows_column_sums(float *dst, const void *src, int64_t stride, int64_t rows, int64_t n, bool bf16)
+{
+    if (bf16)
+        column_sums_loop(dst, src, stride, rows, n, true);
+    else
+        column_sums_loop(dst, src, stride, rows, n, false);
+}
+
+static void rows_cast(orth_bf16 *dst, const float *src, int64_t n)
+{
+#define STEP(k) v_st_bf16(dst + i, v_ld_f32(src + i, k), k)
+    LANES_FOR(n, STEP);
+#undef STEP
+}
+
+/* ---- swiglu: pairs (gate, up); the last few through a padded copy ---- */
+
+LANES_INLINE void swiglu_16(void *a, const void *h, int64_t i, const bool bf16, int k)
+{
+    v16 gate, up;
+    if (bf16)
+        v_ld_pairs_bf16((const orth_bf16 *)h + 2 * i, &gate, &up);
+    else
+        v_ld_pairs_f32((const float *)h + 2 * i, &gate, &up);
+    v_st(a, bf16, i, v_mul(v_silu(gate), up), k);
+}
+
+LANES_INLINE void swiglu_loop(void *a, const void *h, int64_t n, const bool bf16)
+{
+    const size_t bytes = bf16 ? 2 : 4;
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        swiglu_16(a, h, i, bf16, 16);
+    if (i < n) {
+        float last[32] = {0};
+        memcpy(last, (const char *)h + (size_t)i * 2 * bytes, (size_t)(n - i) * 2 * bytes);
+        swiglu_16((char *)a + (size_t)i * bytes, last, 0, bf16, (int)(n - i));
+    }
+}
+
+static void rows_swiglu(void *a, const void *h, int64_t n, bool bf16)
+{
+    if (bf16)
+        swiglu_loop(a, h, n, true);
+    else
+        swiglu_loop(a, h, n, false);
+}
+
+LANES_INLINE void swiglu_bwd_16(void *dh, const void *da, const void *h, const bool bf16, int k)
+{
+    v16 gate, up, d = v_ld(da, bf16, 0, k);
+    if (bf16)
+        v_ld_pairs_bf16(h, &gate, &up);
+    else
+        v_ld_pairs_f32(h, &gate, &up);
+    v16 dgate = v_mul(v_mul(d, up), v_silu_grad(gate)), dup = v_mul(d, v_silu(gate));
+    if (bf16)
+        v_st_pairs_bf16(dh, dgate, dup);
+    else
+        v_st_pairs_f32(dh, dgate, dup);
+}
+
+LANES_INLINE void swiglu_bwd_loop(void *dh, const void *da, const void *h, int64_t n, const bool bf16)
+{
+    const size_t bytes = bf16 ? 2 : 4;
+    const char *from = h, *d = da;
+    char *to = dh;
+    for (; n >= 16; n -= 16, from += 32 * bytes, to += 32 * bytes, d += 16 * bytes)
+        swiglu_bwd_16(to, d, from, bf16, 16);
+    if (n > 0) {
+        float last[32] = {0}, out[32];
+        memcpy(last, from, (size_t)n * 2 * bytes);
+        swiglu_bwd_16(out, d, last, bf16, (int)n);
+        memcpy(to, out, (size_t)n * 2 * bytes);
+    }
+}
+
+static void rows_swiglu_bwd(void *dh, const void *da, const void *h, int64_t n, bool bf16)
+{
+    if (bf16)
+        swiglu_bwd_loop(dh, da, h, n, true);
+    else
+        swiglu_bwd_loop(dh, da, h, n, false);
+}
+
+/* ---- dropout ---- */
+
+/* The words of 64 columns, in their order: sixteen counters lo .. lo + 15 side by side. */
+LANES_INLINE void philox_64(uint32_t *restrict word, uint64_t seed, uint64_t hi, uint64_t lo)
+{
+    uint32_t c0[16], c1[16], c2[16], c3[16];
+    uint32_t k0 = (uint32_t)seed ^ (uint32_t)ORTH_STREAM_DROPOUT * 0x85EBCA6Bu;
+    uint32_t k1 = (uint32_t)(seed >> 32) + (uint32_t)ORTH_STREAM_DROPOUT;
+    for (int l = 0; l < 16; l++) {
+        c0[l] = (uint32_t)(lo + (uint64_t)l);
+        c1[l] = (uint32_t)((lo + (uint64_t)l) >> 32);
+        c2[l] = (uint32_t)hi;
+        c3[l] = (uint32_t)(hi >> 32);
+    }
+    for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+        for (int l = 0; l < 16; l++) {
+            uint64_t p0 = (uint64_t)0xD2511F53u * c0[l], p1 = (uint64_t)0xCD9E8D57u * c2[l];
+            c0[l] = (uint32_t)(p1 >> 32) ^ c1[l] ^ k0;
+            c2[l] = (uint32_t)(p0 >> 32) ^ c3[l] ^ k1;
+            c1[l] = (uint32_t)p1;
+            c3[l] = (uint32_t)p0;
+        }
+    for (int l = 0; l < 16; l++) {
+        word[4 * l] = c0[l];
+        word[4 * l + 1] = c1[l];
+        word[4 * l + 2] = c2[l];
+        word[4 * l + 3] = c3[l];
+    }
+}
+
+static void rows_dropout(void *y, const void *x, int64_t n, bool bf16, float rate, uint64_t seed, uint64_t hi,
+                         uint64_t lo)
+{
+    const v16 scale = v_set(1.0f / (1.0f - rate));
+    for (int64_t c = 0; c < n; c += 64) {
+        uint32_t word[64];
+        philox_64(word, seed, hi, lo + (uint64_t)c / 4);
+        for (int64_t i = c; i < ORTH_MIN(n, c + 64); i += 16) {
+            const int k = (int)ORTH_MIN(16, n - i);
+            v_st(y, bf16, i, v_drop(v_mul(v_ld(x, bf16, i, k), scale), word + (i - c), rate), k);
+        }
+    }
+}

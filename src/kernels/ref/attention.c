@@ -1,0 +1,166 @@
+/* attention.c -- attention, plainly: one query row at a time, as attention.h defines it. */
+#include "kernels/attention.h"
+
+#include <math.h>
+
+#include "kernels/mathf.h"
+
+#define MAX_D 1024 /* the reference keeps rows on the stack */
+#define KB ORTH_ATTN_BLOCK
+
+/* One query row and the keys it sees. */
+typedef struct {
+    const orth_attr *attr;
+    orth_dtype type;
+    const void *q;               /* element q_at + d */
+    int64_t q_at;
+    const void *k, *v;           /* element of key position p: at + row(p)*stride + d */
+    int64_t k_at, v_at, kv_stride;
+    int parts;                   /* fold slots of the key rows; 1: row = position */
+    int64_t len;                 /* keys of the sequence (what folding needs) */
+    int64_t pos, first;          /* position of the row, first visible key */
+    orth_attn_drop drop;         /* rate 0: none */
+} query;
+
+static float score(const query *x, int64_t key)
+{
+    int64_t at = x->k_at + orth_fold_row(x->len, x->parts, key) * x->kv_stride;
+    float s = 0.0f;
+    for (int d = 0; d < x->attr->head_dim; d++)
+        s = fmaf(orth_load_f32(x->q, x->type, x->q_at + d), orth_load_f32(x->k, x->type, at + d), s);
+    return s * x->attr->scale;
+}
+
+static float drop_factor(const query *x, int64_t key)
+{
+    float f[4] = {1, 1, 1, 1};
+    if (x->drop.rate > 0)
+        orth_attn_drop_keys(&x->drop, key / 4 * 4, f);
+    return f[key % 4];
+}
+
+static void add_value(const query *x, float *o, float weight, int64_t key)
+{
+    int64_t at = x->v_at + orth_fold_row(x->len, x->parts, key) * x->kv_stride;
+    for (int d = 0; d < x->attr->head_dim; d++)
+        o[d] = fmaf(weight, orth_load_f32(x->v, x->type, at + d), o[d]);
+}
+
+/* o[0 .. head_dim) of one row by the online softmax; returns its lse. */
+static float attend(const query *x, float *o)
+{
+    const int D = x->attr->head_dim;
+    float m = -INFINITY, l = 0.0f;
+    for (int d = 0; d < D; d++)
+        o[d] = 0.0f;
+    for (int64_t k0 = x->first / KB * KB; k0 <= x->pos; k0 += KB) {
+        int lo = (int)ORTH_MAX(x->first - k0, 0), hi = (int)ORTH_MIN(x->pos - k0 + 1, KB);
+        float e[KB] = {0}, lane[16] = {0}, top = m;
+        for (int k = lo; k < hi; k++) {
+            e[k] = score(x, k0 + k);
+            top = ORTH_MAX(top, e[k]);
+        }
+        float a = orth_expf(m - top);
+        m = top;
+        for (int d = 0; d < D; d++)
+            o[d] *= a;
+        for (int k = lo; k < hi; k++) {
+            e[k] = orth_expf(e[k] - m);
+            add_value(x, o, x->drop.rate > 0 ? e[k] * drop_factor(x, k0 + k) : e[k], k0 + k);
+        }
+        for (int k = 0; k < KB; k++)
+            lane[k % 16] += e[k];
+        l = fmaf(l, a, orth_fold16(lane));
+    }
+    for (int d = 0; d < D; d++)
+        o[d] = o[d] / l + 0.0f;
+    return m + orth_logf(l);
+}
+
+/* The same mathematics with the softmax over the whole row, keys ascending. Scores are made again
+ * instead of kept: the reference owns no memory. */
+static float attend_full(const query *x, float *o)
+{
+    const int D = x->attr->head_dim;
+    float m = -INFINITY, l = 0.0f;
+    for (int64_t k = x->first; k <= x->pos; k++)
+        m = ORTH_MAX(m, score(x, k));
+    for (int64_t k = x->first; k <= x->pos; k++)
+        l += orth_expf(score(x, k) - m);
+    for (int d = 0; d < D; d++)
+        o[d] = 0.0f;
+    for (int64_t k = x->first; k <= x->pos; k++) {
+        float p = orth_expf(score(x, k) - m) / l;
+        add_value(x, o, x->drop.rate > 0 ? p * drop_factor(x, k) : p, k);
+    }
+    return m + orth_logf(l);
+}
+
+static orth_status run(orth_ctx *ctx, const orth_op_call *call, float (*fn)(const query *, float *))
+{
+    const orth_attr *a = call->attr;
+    const int D = a->head_dim, H = a->heads, T = a->seq_len;
+    const orth_tensor *qkv = &call->in[0], *o = &call->out[0];
+    const int32_t *doc = call->in[1].data, *seq = call->in[2].data;
+    const int64_t R = orth_attn_qkv_cols(a);
+    if (D > MAX_D)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "head_dim=%d exceeds %d of the reference", D, MAX_D);
+    for (int64_t n = 0; n < (int64_t)a->num_seqs * T; n++) {
+        int64_t b = n / T, pos = orth_fold_pos(T, a->token_parts, n % T);
+        for (int h = 0; h < H; h++) {
+            const int g = h / (H / a->kv_heads);
+            query x = {.attr = a, .type = qkv->dtype, .q = qkv->data, .q_at = n * R + orth_attn_q_col(a, h),
+                       .k = qkv->data, .v = qkv->data, .k_at = b * T * R + orth_attn_k_col(a, g),
+                       .v_at = b * T * R + orth_attn_v_col(a, g), .kv_stride = R, .parts = a->token_parts,
+                       .len = T, .pos = pos, .first = doc ? doc[n] : 0};
+            if (a->dropout > 0)
+                x.drop = orth_attn_drop_row(a, call->in[3].data, h, seq ? seq[b] : (int32_t)b, pos);
+            float row[MAX_D];
+            ((float *)call->out[1].data)[n * H + h] = fn(&x, row);
+            for (int d = 0; d < D; d++)
+                orth_store_f32(o->data, o->dtype, (n * H + h) * D + d, row[d]);
+        }
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_ref_attention(orth_ctx *ctx, const orth_op_call *call)
+{
+    return run(ctx, call, attend);
+}
+
+orth_status orth_ref_attention_full(orth_ctx *ctx, const orth_op_call *call)
+{
+    return run(ctx, call, attend_full);
+}
+
+orth_status orth_ref_attention_cached(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_attr *a = call->attr;
+    const int D = a->head_dim, H = a->heads, KV = a->kv_heads;
+    const orth_tensor *qkv = &call->in[0], *o = &call->out[0];
+    const int32_t *past = call->in[1].data;
+    const int64_t R = orth_attn_qkv_cols(a), S = call->in[2].dim[1], n = qkv->dim[0] / call->in[2].dim[0];
+    if (D > MAX_D)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "head_dim=%d exceeds %d of the reference", D, MAX_D);
+    for (int64_t row = 0; row < qkv->dim[0]; row++) {
+        const int64_t b = row / n, pos = past[b] + row % n;
+        for (int64_t c = 0; c < (int64_t)KV * D; c++)
+            for (int kv = 0; kv < 2; kv++) {
+                int64_t from = row * R + orth_attn_k_col(a, (int)(c / D)) + kv * D + c % D;
+                orth_store_f32(call->in[2 + kv].data, qkv->dtype, (b * S + pos) * KV * D + c,
+                               orth_load_f32(qkv->data, qkv->dtype, from));
+            }
+        for (int h = 0; h < H; h++) {
+            int64_t at = b * S * KV * D + h / (H / KV) * D;
+            query x = {.attr = a, .type = qkv->dtype, .q = qkv->data, .q_at = row * R + orth_attn_q_col(a, h),
+                       .k = call->in[2].data, .v = call->in[3].data, .k_at = at, .v_at = at,
+                       .kv_stride = (int64_t)KV * D, .parts = 1, .len = S, .pos = pos};
+            float out[MAX_D];
+            attend(&x, out);
+            for (int d = 0; d < D; d++)
+                orth_store_f32(o->data, o->dtype, (row * H + h) * D + d, out[d]);
+        }
+    }
+    return ORTH_OK;
+}

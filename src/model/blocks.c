@@ -1,0 +1,224 @@
+/* blocks.c -- embedding, final norm and head, and the spec for orth_compile. */
+#include "model/blocks.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "model/layer.h"
+
+/* A chunk of the head has about this many rows: enough for the products to run at full speed, few
+ * enough that its logits stay a fraction of what they would be for a micro-batch. */
+#define HEAD_CHUNK_ROWS 512
+
+static void build_embed(orth_layer_builder *b)
+{
+    orth_graph *g = b->g;
+    orth_attr attr = orth_layer_attr(b);
+    bool learned = b->c->family == ORTH_FAMILY_GPT2;
+    orth_value in[] = {
+        orth_graph_data(g, ORTH_DATA_TOKENS, ORTH_I32, b->N, 0, 0),
+        orth_graph_data(g, ORTH_DATA_POSITIONS, ORTH_I32, b->N, 0, 0),
+        orth_graph_param(g, "embed.weight", b->s->compute, b->c->vocab, b->c->hidden),
+        learned ? orth_graph_param(g, "pos.weight", b->s->compute, b->c->max_seq, b->c->hidden) : ORTH_NO_VALUE,
+    };
+    orth_value x = orth_graph_temp(g, "embedded", b->s->compute, b->N, b->c->hidden);
+    orth_graph_add(g, ORTH_OP_embed, &attr, 4, in, 1, &x);
+    g->output = orth_layer_dropout(b, x, 0);
+}
+
+static void build_layer(orth_layer_builder *b)
+{
+    const int64_t dim[] = {b->N, b->c->hidden};
+    b->g->input = orth_graph_add_value(b->g, ORTH_VALUE_INPUT, 0, b->s->compute, "layer_in", 2, dim);
+    if (b->c->family == ORTH_FAMILY_GPT2)
+        orth_gpt2_layer(b);
+    else
+        orth_llama_layer(b);
+}
+
+static void build_final(orth_layer_builder *b)
+{
+    const int64_t dim[] = {b->N, b->c->hidden};
+    b->g->input = orth_graph_add_value(b->g, ORTH_VALUE_INPUT, 0, b->s->compute, "final_in", 2, dim);
+    b->g->output = orth_layer_norm(b, "final_norm", b->g->input, ORTH_NO_VALUE).y;
+}
+
+static void build_head(orth_layer_builder *b, int64_t rows)
+{
+    orth_graph *g = b->g;
+    const int64_t V = b->c->vocab, C = b->c->hidden, dim[] = {rows, C};
+    orth_attr attr = orth_layer_attr(b);
+    attr.split = ORTH_SPLIT_WHOLE(C);
+    attr.split_out = orth_layer_split(b, V, 1);
+    g->input = orth_graph_add_value(g, ORTH_VALUE_INPUT, 0, b->s->compute, "head_in", 2, dim);
+    orth_value w = orth_graph_param(g, b->c->tied ? "embed.weight" : "head.weight", b->s->compute, V, C);
+    orth_value logits = orth_graph_temp(g, "logits", ORTH_F32, rows, V);
+    const orth_value in[] = {g->input, w, ORTH_NO_VALUE}, out[] = {logits, ORTH_NO_VALUE};
+    orth_graph_add(g, ORTH_OP_linear, &attr, 3, in, 2, out);
+    if (b->s->mode == ORTH_MODE_DECODE) {
+        g->output = logits;
+        return;
+    }
+    orth_attr loss = attr;
+    loss.split = attr.split_out;
+    g->output = orth_graph_temp(g, "nll", ORTH_F32, rows, 0);
+    orth_value dlogits = b->s->mode == ORTH_MODE_TRAIN ? orth_graph_temp(g, "d.logits", b->s->compute, rows, V)
+                                                       : ORTH_NO_VALUE;
+    const orth_value loss_in[] = {logits, orth_graph_data(g, ORTH_DATA_TARGETS, ORTH_I32, rows, 0, 0),
+                                  orth_graph_data(g, ORTH_DATA_WEIGHTS, ORTH_F32, rows, 0, 0),
+                                  orth_graph_data(g, ORTH_DATA_STEP, ORTH_U8, sizeof(orth_step_values), 0, 0)};
+    const orth_value loss_out[] = {g->output, dlogits};
+    orth_graph_add(g, ORTH_OP_softmax_xent, &loss, 4, loss_in, 2, loss_out);
+}
+
+/* Registry numbers of a graph's parameters: their names, with the layer's prefix. */
+static orth_status map_params(orth_model_blocks *m, const orth_model_config *c, const orth_graph *g, int layer,
+                              orth_block *out)
+{
+    int64_t *index = ORTH_ARENA_ARRAY(m->ctx, &m->arena, int64_t, g->num_params + 1);
+    if (!index)
+        return ORTH_ERR_NOMEM;
+    for (orth_value v = 0; v < g->num_values; v++) {
+        const orth_value_info *info = &g->values[v];
+        if (info->kind != ORTH_VALUE_PARAM)
+            continue;
+        char name[96];
+        if (layer >= 0)
+            snprintf(name, sizeof name, "layers.%d.%s", layer, info->name);
+        else
+            snprintf(name, sizeof name, "%s", info->name);
+        index[info->slot] = orth_model_param_find(c, name);
+        if (index[info->slot] < 0)
+            return ORTH_FAIL(m->ctx, ORTH_ERR_INTERNAL, "block parameter '%s' is not in the registry", name);
+    }
+    *out = (orth_block){(orth_graph *)g, index};
+    return ORTH_OK;
+}
+
+static orth_status list_params(orth_model_blocks *m, const orth_model_config *c)
+{
+    int64_t n = orth_model_num_params(c);
+    orth_param_desc *d = ORTH_ARENA_ARRAY(m->ctx, &m->arena, orth_param_desc, n);
+    if (!d)
+        return ORTH_ERR_NOMEM;
+    for (int64_t i = 0; i < n; i++) {
+        orth_param p;
+        ORTH_TRY(orth_model_param(m->ctx, c, i, &p));
+        char *name = orth_arena_printf(m->ctx, &m->arena, "%s", p.name);
+        if (!name)
+            return ORTH_ERR_NOMEM;
+        d[i] = (orth_param_desc){.name = name, .num_dims = p.num_dims, .dim = {p.dim[0], p.dim[1]},
+                                 .decay = p.decay, .matrix = p.matrix};
+    }
+    m->spec.params = d;
+    m->spec.num_params = n;
+    return ORTH_OK;
+}
+
+/* Canonical leaves of a sequence in the head's weight gradient, and chunks that it is computed in.
+ * The leaves depend on the problem only; the chunks are how many of them are computed at once. */
+static void choose_head_chunks(orth_compile_spec *spec, int32_t parts)
+{
+    int32_t T = spec->seq_len, leaves = T % parts == 0 ? parts : 1;
+    while (leaves < 4 && T % (2 * leaves) == 0)
+        leaves *= 2;
+    spec->head_leaves = leaves;
+    spec->head_chunks = 1;
+    while (spec->head_chunks < leaves && T / spec->head_chunks > HEAD_CHUNK_ROWS)
+        spec->head_chunks *= 2;
+    if (spec->head_chunks == 1 && spec->num_seqs == 1 && leaves > 1)
+        spec->head_chunks = 2;
+}
+
+static orth_status build_all(orth_model_blocks *m, const orth_model_config *c, const orth_model_shape *shape)
+{
+    orth_layer_builder b = {.c = c, .s = shape, .N = (int64_t)shape->num_seqs * shape->seq_len};
+    orth_compile_spec *spec = &m->spec;
+    b.g = &m->embed;
+    build_embed(&b);
+    b.g = &m->layer;
+    build_layer(&b);
+    b.g = &m->final;
+    build_final(&b);
+    b.g = &m->head;
+    build_head(&b, shape->mode == ORTH_MODE_DECODE ? b.N : shape->seq_len / spec->head_chunks);
+    orth_graph *graphs[] = {&m->embed, &m->layer, &m->final, &m->head};
+    for (int i = 0; i < ORTH_COUNT(graphs); i++) {
+        ORTH_TRY(orth_graph_done(graphs[i]));
+        graphs[i]->num_forward = graphs[i]->num_nodes;
+        if (shape->mode == ORTH_MODE_TRAIN)
+            ORTH_TRY(orth_graph_differentiate(graphs[i], graphs[i] != &m->embed));
+    }
+    orth_block *layers = ORTH_ARENA_ARRAY(m->ctx, &m->arena, orth_block, c->layers);
+    if (!layers)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(map_params(m, c, &m->embed, -1, &spec->embed));
+    for (int l = 0; l < (int)c->layers; l++)
+        ORTH_TRY(map_params(m, c, &m->layer, l, &layers[l]));
+    ORTH_TRY(map_params(m, c, &m->final, -1, &spec->final));
+    ORTH_TRY(map_params(m, c, &m->head, -1, &spec->head));
+    spec->layers = layers;
+    return list_params(m, c);
+}
+
+orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, const orth_model_shape *shape,
+                                    orth_model_blocks *out)
+{
+    int64_t longest = shape->mode == ORTH_MODE_DECODE ? shape->cache_rows : shape->seq_len;
+    if (longest > c->max_seq && c->family == ORTH_FAMILY_GPT2)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "sequences of %" PRId64 " tokens exceed model.max_seq=%" PRId64,
+                         longest, c->max_seq);
+    *out = (orth_model_blocks){.ctx = ctx};
+    out->spec = (orth_compile_spec){
+        .mode = shape->mode, .num_layers = (int32_t)c->layers, .compute = shape->compute,
+        .num_micro_batches = shape->num_micro_batches, .num_seqs = shape->num_seqs, .seq_len = shape->seq_len,
+        .token_parts = shape->mode == ORTH_MODE_DECODE ? 1 : shape->parts,
+        .optimizer = shape->optimizer, .nesterov = shape->nesterov, .cache_rows = shape->cache_rows,
+        .external_params = shape->external_params,
+    };
+    choose_head_chunks(&out->spec, shape->parts);
+    orth_graph_init(ctx, &out->embed);
+    orth_graph_init(ctx, &out->layer);
+    orth_graph_init(ctx, &out->final);
+    orth_graph_init(ctx, &out->head);
+    orth_status s = build_all(out, c, shape);
+    if (s != ORTH_OK)
+        orth_model_blocks_release(out);
+    return s;
+}
+
+void orth_model_blocks_release(orth_model_blocks *b)
+{
+    orth_graph_release(&b->embed);
+    orth_graph_release(&b->layer);
+    orth_graph_release(&b->final);
+    orth_graph_release(&b->head);
+    orth_arena_release(b->ctx, &b->arena);
+}
+
+/* Llama-3's piecewise change of wavelengths: long ones are stretched by `factor`, short ones kept,
+ * those between are blended. */
+static double scaled_frequency(const orth_model_config *c, double freq)
+{
+    if (c->rope_factor == 1.0)
+        return freq;
+    double turns = (double)c->rope_original_seq * freq / 6.283185307179586476925;
+    if (turns < c->rope_low_freq)
+        return freq / c->rope_factor;
+    if (turns > c->rope_high_freq)
+        return freq;
+    double blend = (turns - c->rope_low_freq) / (c->rope_high_freq - c->rope_low_freq);
+    return (1 - blend) * freq / c->rope_factor + blend * freq;
+}
+
+void orth_model_rope_table(const orth_model_config *c, float *table, int64_t rows)
+{
+    int64_t D = c->head_dim, half = D / 2;
+    for (int64_t i = 0; i < half; i++) {
+        double freq = scaled_frequency(c, pow(c->rope_theta, -2.0 * (double)i / (double)D));
+        for (int64_t p = 0; p < rows; p++) {
+            table[p * D + i] = (float)cos((double)p * freq);
+            table[p * D + half + i] = (float)sin((double)p * freq);
+        }
+    }
+}

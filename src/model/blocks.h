@@ -1,0 +1,45 @@
+/* blocks.h -- a model as block graphs, on the shapes of one rank and one micro-batch.
+ *
+ * A family is one file with a layer function; embedding, final norm and head are common. The mode
+ * says what the blocks are for: training (backward derived, dropout on), evaluation (forward and
+ * loss), decoding (n new tokens per sequence against a KV cache, logits out).
+ */
+#ifndef ORTH_MODEL_BLOCKS_H
+#define ORTH_MODEL_BLOCKS_H
+
+#include "model/config.h"
+#include "program/compile.h"
+
+typedef struct {
+    orth_mode mode;
+    int32_t num_seqs, seq_len;    /* B, T; decoding: new tokens per sequence */
+    int32_t num_micro_batches;
+    int32_t parts;                /* numerics.parts; 1 in fast mode */
+    orth_dtype compute;
+    bool doc_mask;                /* a doc_starts operand for attention */
+    bool attention_full;          /* the materialised reference */
+    int64_t cache_rows;           /* decoding: longest sequence */
+    bool external_params;         /* weights and caches are those of another program */
+    orth_op optimizer;
+    bool nesterov;
+} orth_model_shape;
+
+/* Graphs, registry and the spec that orth_compile takes; all owned by this. */
+typedef struct {
+    orth_ctx *ctx;
+    orth_arena arena;
+    orth_graph embed, layer, final, head;
+    orth_compile_spec spec;
+} orth_model_blocks;
+
+/* ORTH_ERR_ARG where shape and model do not fit (seq_len > max_seq, ...), ORTH_ERR_NOMEM. On failure
+ * there is nothing to release. */
+orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, const orth_model_shape *shape,
+                                    orth_model_blocks *out);
+void orth_model_blocks_release(orth_model_blocks *b);
+
+/* cos and sin of the rotary angles: table[p*D + i], table[p*D + D/2 + i] for i < D/2, positions
+ * [0, rows). Angles in double, Llama-3 scaling if asked for. */
+void orth_model_rope_table(const orth_model_config *c, float *table, int64_t rows);
+
+#endif

@@ -1,0 +1,20 @@
+/* gpt2.c -- the GPT-2 layer. Source: Radford et al., "Language models are unsupervised multitask
+ * learners", 2019: pre-norm, GELU (tanh form), biases everywhere. */
+#include "model/layer.h"
+
+void orth_gpt2_layer(orth_layer_builder *b)
+{
+    const orth_model_config *c = b->c;
+    orth_value x = b->g->input;
+
+    orth_normed n1 = orth_layer_norm(b, "attn_norm", x, ORTH_NO_VALUE);
+    orth_value a = orth_layer_dropout(b, orth_layer_attention(b, n1.y), 1);
+
+    orth_normed n2 = orth_layer_norm(b, "mlp_norm", a, x);
+    orth_split ffn = orth_layer_split(b, c->ffn, 1);
+    orth_value u = orth_layer_linear(b, "mlp.up", c->mlp_bias, n2.y, c->hidden, c->ffn, ORTH_ACT_GELU_TANH,
+                                     ORTH_SPLIT_WHOLE(c->hidden), ffn);
+    orth_value m = orth_layer_linear(b, "mlp.down", c->mlp_bias, u, c->ffn, c->hidden, ORTH_ACT_NONE, ffn,
+                                     ORTH_SPLIT_WHOLE(c->hidden));
+    b->g->output = orth_layer_add(b, orth_layer_dropout(b, m, 2), n2.sum);
+}

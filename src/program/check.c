@@ -1,0 +1,135 @@
+/* check.c -- see check.h. */
+#include "program/check.h"
+
+#include <stdlib.h>
+
+typedef struct {
+    orth_ctx *ctx;
+    const orth_program *p;
+    int32_t *written;   /* [num_buffers] instruction of the first write, -1 */
+    int32_t *updates;   /* [num_buffers] optimizer instructions that wrote the master */
+} checker;
+
+static bool is_optimizer(orth_op op)
+{
+    return op == ORTH_OP_adamw || op == ORTH_OP_adam || op == ORTH_OP_sgd;
+}
+
+static orth_status refuse(checker *c, int32_t i, const orth_operand *o, const char *rule)
+{
+    const orth_instr *n = &c->p->instrs[i];
+    return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "instruction %d (%s, layer %d, micro-batch %d), buffer '%s': %s",
+                     i, orth_op_name(n->op), n->layer, n->micro_batch, c->p->buffers[o->buffer].name, rule);
+}
+
+static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, bool writes)
+{
+    if (o->buffer == -1)
+        return ORTH_OK;
+    if (o->buffer < 0 || o->buffer >= c->p->num_buffers)
+        return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "instruction %d (%s): buffer %d is not in [0, %d)", i,
+                         orth_op_name(c->p->instrs[i].op), o->buffer, c->p->num_buffers);
+    const orth_buffer *b = &c->p->buffers[o->buffer];
+    if (o->byte_offset + orth_operand_bytes(o) > b->bytes)
+        return refuse(c, i, o, "the operand reaches past the end");
+    bool made_here = !b->persistent || b->cls == ORTH_CLASS_GRADS;
+    if (!writes && made_here && c->written[o->buffer] < 0)
+        return refuse(c, i, o, "read before it is written");
+    if (writes && b->bind == ORTH_BIND_GRAD) {
+        int32_t master = orth_program_find(c->p, ORTH_BIND_MASTER, b->index);
+        if (master >= 0 && c->updates[master] > 0)
+            return refuse(c, i, o, "gradient written after its parameter was updated");
+    }
+    if (writes && c->written[o->buffer] < 0)
+        c->written[o->buffer] = i;
+    return ORTH_OK;
+}
+
+static orth_status check_instrs(checker *c)
+{
+    for (int32_t i = 0; i < c->p->num_instrs; i++) {
+        const orth_instr *n = &c->p->instrs[i];
+        for (int k = 0; k < n->num_in; k++)
+            ORTH_TRY(check_operand(c, i, &n->in[k], false));
+        for (int k = 0; k < n->num_out; k++)
+            ORTH_TRY(check_operand(c, i, &n->out[k], true));
+        if (is_optimizer(n->op) && c->updates[n->out[0].buffer]++ > 0)
+            return refuse(c, i, &n->out[0], "parameter updated twice");
+    }
+    return ORTH_OK;
+}
+
+static orth_status check_updates(checker *c)
+{
+    bool trains = false;
+    for (int32_t i = 0; i < c->p->num_instrs; i++)
+        trains = trains || is_optimizer(c->p->instrs[i].op);
+    for (int32_t b = 0; trains && b < c->p->num_buffers; b++) {
+        const orth_buffer *buf = &c->p->buffers[b];
+        if (buf->bind == ORTH_BIND_MASTER && c->updates[b] == 0)
+            return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "parameter '%s' is never updated", buf->name);
+        if (buf->bind == ORTH_BIND_GRAD && c->written[b] < 0)
+            return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "gradient '%s' is never made", buf->name);
+    }
+    return ORTH_OK;
+}
+
+/* ---- addresses ---- */
+
+typedef struct {
+    size_t begin, end;
+    int32_t first, last, buffer;
+} extent;
+
+static int by_begin(const void *a, const void *b)
+{
+    const extent *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
+{
+    extent *e = ORTH_NEW_ARRAY(ctx, extent, p->num_buffers + 1);
+    if (!e)
+        return ORTH_ERR_NOMEM;
+    int32_t n = 0;
+    for (int32_t b = 0; b < p->num_buffers; b++) {
+        const orth_buffer *buf = &p->buffers[b];
+        if (buf->alias >= 0 || buf->bytes == 0 || buf->external || (!buf->persistent && buf->first < 0))
+            continue;
+        e[n++] = (extent){buf->offset, buf->offset + buf->bytes, buf->persistent ? 0 : buf->first,
+                          buf->persistent ? p->num_instrs : buf->last, b};
+    }
+    qsort(e, (size_t)n, sizeof *e, by_begin);
+    orth_status status = ORTH_OK;
+    for (int32_t i = 0; i < n && status == ORTH_OK; i++) {
+        for (int32_t k = i + 1; k < n && e[k].begin < e[i].end; k++) {
+            if (e[k].first > e[i].last || e[k].last < e[i].first)
+                continue;
+            status = ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffers '%s' and '%s' overlap while both are live",
+                               p->buffers[e[i].buffer].name, p->buffers[e[k].buffer].name);
+            break;
+        }
+    }
+    orth_mem_free(ctx, e);
+    return status;
+}
+
+orth_status orth_check(orth_ctx *ctx, const orth_program *p)
+{
+    checker c = {.ctx = ctx, .p = p};
+    c.written = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
+    c.updates = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
+    orth_status status = c.written && c.updates ? ORTH_OK : ORTH_ERR_NOMEM;
+    for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++)
+        c.written[b] = -1;
+    if (status == ORTH_OK)
+        status = check_instrs(&c);
+    if (status == ORTH_OK)
+        status = check_updates(&c);
+    if (status == ORTH_OK && p->space_bytes[ORTH_SPACE_HOST] > 0)
+        status = check_overlaps(ctx, p);
+    orth_mem_free(ctx, c.written);
+    orth_mem_free(ctx, c.updates);
+    return status;
+}

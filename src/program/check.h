@@ -1,0 +1,15 @@
+/* check.h -- what must hold of a program before a byte moves. */
+#ifndef ORTH_PROGRAM_CHECK_H
+#define ORTH_PROGRAM_CHECK_H
+
+#include "program/program.h"
+
+/* Checks, on a compiled program, placed or not:
+ *   every operand lies inside its buffer; no transient buffer is read before it is written;
+ *   every parameter's gradient is written before it is read, and no gradient changes after the
+ *   update of its parameter began; with a master for training, each parameter is updated once;
+ *   if placed: buffers that live at the same time do not overlap, unless one is the other's alias.
+ * ORTH_ERR_INTERNAL naming the instruction, the buffer and the rule. */
+orth_status orth_check(orth_ctx *ctx, const orth_program *p);
+
+#endif

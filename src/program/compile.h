@@ -1,0 +1,53 @@
+/* compile.h -- blocks and a schedule become one flat program.
+ *
+ * Gradients are accumulated in the aligned tree over the sequences of the global batch
+ * (tensor/parts.h), whatever the micro-batch: each micro-batch is cut into aligned runs of
+ * sequences; the kernel that makes the gradient of a run also adds the finished neighbours to it,
+ * in the tree's order (`addends`). So piling up costs no passes of its own and at most
+ * log2(micro-batches) partial buffers.
+ */
+#ifndef ORTH_PROGRAM_COMPILE_H
+#define ORTH_PROGRAM_COMPILE_H
+
+#include "program/program.h"
+
+typedef enum { ORTH_MODE_TRAIN = 0, ORTH_MODE_EVAL, ORTH_MODE_DECODE } orth_mode;
+
+/* A block graph and which parameters of the registry its slots are. */
+typedef struct {
+    orth_graph *graph;
+    const int64_t *param_index;   /* [graph->num_params] */
+} orth_block;
+
+/* What compile needs to know of a parameter. */
+typedef struct {
+    const char *name;
+    int32_t num_dims;
+    int64_t dim[2];
+    bool decay, matrix;
+} orth_param_desc;
+
+typedef struct {
+    orth_mode mode;
+    orth_block embed, final, head;   /* head: a chunk of head_rows rows */
+    const orth_block *layers;        /* [num_layers]; may share one graph */
+    int32_t num_layers;
+    const orth_param_desc *params;   /* [num_params], the registry */
+    int64_t num_params;
+    orth_dtype compute;              /* type of activations and of matrix copies */
+    int32_t num_micro_batches;
+    int32_t num_seqs, seq_len;       /* B, T of a micro-batch */
+    int32_t token_parts;
+    int32_t head_chunks;             /* chunks of a sequence: a power of two that divides the leaves */
+    int32_t head_leaves;             /* canonical token parts of the head's weight gradient, per sequence */
+    orth_op optimizer;               /* ORTH_OP_adamw, adam or sgd */
+    bool nesterov;
+    int64_t cache_rows;              /* decoding: S of the caches */
+    bool external_params;            /* weights and caches are another program's */
+} orth_compile_spec;
+
+/* Appends the step to an initialised program: persistent buffers, instructions, not yet placed.
+ * ORTH_ERR_NOMEM, ORTH_ERR_INTERNAL. */
+orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_program *out);
+
+#endif

@@ -1,0 +1,68 @@
+/* cost.c -- see cost.h. */
+#include "program/cost.h"
+
+static double product_flops(const orth_operand *x, const orth_operand *w)
+{
+    return 2.0 * (double)x->dim[0] * (double)w->dim[0] * (double)w->dim[1];
+}
+
+/* Query-key pairs that the causal mask leaves, times head dim, over all heads and sequences; 2 FLOPs each
+ * for one product. */
+static double attention_product(const orth_attr *a)
+{
+    double T = a->seq_len;
+    return 2.0 * a->num_seqs * a->heads * a->head_dim * T * T / 2.0;
+}
+
+static void add_flops(const orth_instr *i, orth_cost *c)
+{
+    switch (i->op) {
+    case ORTH_OP_linear:
+    case ORTH_OP_linear_dx:
+        c->hardware_flops = c->model_flops = product_flops(&i->in[0], &i->in[1]);
+        return;
+    case ORTH_OP_linear_dw:
+        c->hardware_flops = c->model_flops = product_flops(&i->in[0], &i->out[0]);
+        return;
+    case ORTH_OP_attention:
+    case ORTH_OP_attention_full:
+        c->hardware_flops = c->model_flops = 2 * attention_product(&i->attr);
+        return;
+    case ORTH_OP_attention_bwd:
+        c->model_flops = 4 * attention_product(&i->attr);
+        c->hardware_flops = 5 * attention_product(&i->attr);
+        return;
+    case ORTH_OP_attention_cached:
+        /* Upper bound: every new token sees the whole cache. */
+        c->hardware_flops = c->model_flops = 4.0 * (double)i->out[0].dim[0] * i->attr.heads * i->attr.head_dim *
+                                             (double)i->in[2].dim[1];
+        return;
+    default:
+        return;
+    }
+}
+
+orth_cost orth_instr_cost(const orth_instr *i)
+{
+    orth_cost c = {0};
+    add_flops(i, &c);
+    if (i->recomputed)
+        c.model_flops = 0;
+    for (int k = 0; k < i->num_in; k++)
+        c.bytes += (double)orth_operand_bytes(&i->in[k]);
+    for (int k = 0; k < i->num_out; k++)
+        c.bytes += (double)orth_operand_bytes(&i->out[k]);
+    return c;
+}
+
+orth_cost orth_program_cost(const orth_program *p)
+{
+    orth_cost sum = {0};
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        orth_cost c = orth_instr_cost(&p->instrs[i]);
+        sum.model_flops += c.model_flops;
+        sum.hardware_flops += c.hardware_flops;
+        sum.bytes += c.bytes;
+    }
+    return sum;
+}

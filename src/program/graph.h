@@ -1,0 +1,90 @@
+/* graph.h -- a block of a model as ops over values, and the backward pass derived from it.
+ *
+ * A model family describes a block (embedding, layer, final norm, a chunk of the head) once, on the
+ * shapes local to its rank. Values are written once (SSA). orth_graph_differentiate appends the
+ * backward nodes to the same graph: a forward value that a backward node reads is what the block
+ * saves between its two actions; nobody lists them by hand.
+ */
+#ifndef ORTH_PROGRAM_GRAPH_H
+#define ORTH_PROGRAM_GRAPH_H
+
+#include "base/arena.h"
+#include "kernels/op.h"
+
+typedef int32_t orth_value; /* index into a graph's values; ORTH_NO_VALUE: absent operand */
+#define ORTH_NO_VALUE (-1)
+
+typedef enum {
+    ORTH_VALUE_INPUT,   /* the activation that enters the block, of ORTH_SLOT_BLOCK_INPUT */
+    ORTH_VALUE_DATA,    /* what the loader or the driver provides: slot is an orth_data_slot */
+    ORTH_VALUE_PARAM,   /* slot is the number of a parameter within the block */
+    ORTH_VALUE_TEMP     /* made by a node */
+} orth_value_kind;
+
+/* Data that enters a step from outside, per micro-batch unless said. */
+typedef enum {
+    ORTH_DATA_TOKENS, ORTH_DATA_POSITIONS, ORTH_DATA_DOC_STARTS, ORTH_DATA_TARGETS, ORTH_DATA_WEIGHTS,
+    ORTH_DATA_SEQ,        /* [B] global sequence index, low 31 bits */
+    ORTH_DATA_STEP,       /* orth_step_values, one per rank */
+    ORTH_DATA_ROPE_TABLE, /* [max_seq, D], one per rank */
+    ORTH_DATA_PAST,       /* [B] tokens already in the cache (decoding) */
+    ORTH_DATA_CACHE_K, ORTH_DATA_CACHE_V, /* [B,S,KV*D] of the layer (decoding) */
+    ORTH_NUM_DATA
+} orth_data_slot;
+
+typedef struct {
+    orth_value_kind kind;
+    int32_t slot;
+    orth_dtype dtype;
+    int32_t num_dims;
+    int64_t dim[ORTH_MAX_DIMS];
+    const char *name;   /* static or in the graph's arena; for people */
+    int32_t producer;   /* node, -1 */
+} orth_value_info;
+
+typedef struct {
+    orth_op op;
+    orth_attr attr;
+    int32_t num_in, num_out;
+    orth_value in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+    int32_t param;      /* backward node whose out[param_out] is the gradient of this parameter slot; -1 */
+    int32_t param_out;
+    bool leaves;        /* that output is [B, n], one leaf per sequence, to be merged by tree_acc */
+} orth_node;
+
+typedef struct {
+    orth_arena arena;
+    orth_value_info *values;
+    orth_node *nodes;
+    int32_t num_values, num_nodes, cap_values, cap_nodes;
+    int32_t num_forward;       /* nodes [0, num_forward) are forward, the rest backward */
+    int32_t num_params;
+    orth_value input, output;  /* activations that enter and leave; input ORTH_NO_VALUE: tokens enter */
+    orth_value input_grad, output_grad; /* after differentiation; output_grad is a VALUE_INPUT */
+    bool failed;               /* an allocation failed while building; orth_graph_done reports it */
+    orth_ctx *ctx;
+} orth_graph;
+
+void orth_graph_init(orth_ctx *ctx, orth_graph *g);
+void orth_graph_release(orth_graph *g);
+
+/* Builders record a failed allocation in the graph and go on; orth_graph_done returns it. */
+orth_value orth_graph_add_value(orth_graph *g, orth_value_kind kind, int32_t slot, orth_dtype dtype,
+                                const char *name, int32_t num_dims, const int64_t *dim);
+orth_value orth_graph_data(orth_graph *g, orth_data_slot slot, orth_dtype dtype, int64_t d0, int64_t d1,
+                           int64_t d2);
+/* Parameters are numbered in the order of these calls: the order of the registry within a block. */
+orth_value orth_graph_param(orth_graph *g, const char *name, orth_dtype dtype, int64_t d0, int64_t d1);
+orth_value orth_graph_temp(orth_graph *g, const char *name, orth_dtype dtype, int64_t d0, int64_t d1);
+orth_node *orth_graph_add(orth_graph *g, orth_op op, const orth_attr *attr, int num_in, const orth_value *in,
+                          int num_out, const orth_value *out);
+orth_status orth_graph_done(orth_graph *g);
+
+/* Appends the backward pass of [0, num_nodes). needs_input_grad: false for the first block.
+ * ORTH_ERR_INTERNAL if an op has no vector-Jacobian product. */
+orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad);
+
+/* Name of a data slot. */
+const char *orth_data_slot_name(orth_data_slot slot);
+
+#endif

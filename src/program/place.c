@@ -1,0 +1,219 @@
+/* place.c -- see place.h. */
+#include "program/place.h"
+
+#include <stdlib.h>
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ORTH_PLACE_ALIGN - 1) / ORTH_PLACE_ALIGN * ORTH_PLACE_ALIGN;
+}
+
+static int32_t root_of(const orth_program *p, int32_t buffer)
+{
+    while (p->buffers[buffer].alias >= 0)
+        buffer = p->buffers[buffer].alias;
+    return buffer;
+}
+
+/* ---- lives ---- */
+
+static void touch(orth_program *p, const orth_operand *o, int32_t at)
+{
+    if (o->buffer < 0)
+        return;
+    orth_buffer *b = &p->buffers[o->buffer];
+    if (b->first < 0)
+        b->first = at;
+    b->last = at;
+}
+
+static void find_lives(orth_program *p)
+{
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        p->buffers[b].first = p->buffers[b].last = -1;
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *in = &p->instrs[i];
+        for (int k = 0; k < in->num_in; k++)
+            touch(p, &in->in[k], i);
+        for (int k = 0; k < in->num_out; k++)
+            touch(p, &in->out[k], i);
+    }
+}
+
+static bool covers(const orth_program *p, const orth_operand *o)
+{
+    return o->buffer >= 0 && !p->buffers[o->buffer].persistent && o->byte_offset == 0 &&
+           orth_operand_bytes(o) == p->buffers[o->buffer].bytes;
+}
+
+/* Out takes over the bytes of in[0] where the op allows it and nobody reads in[0] afterwards. */
+static void find_aliases(orth_program *p)
+{
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        if (n->op != ORTH_OP_rope && n->op != ORTH_OP_add && n->op != ORTH_OP_dropout)
+            continue;
+        if (!covers(p, &n->in[0]) || !covers(p, &n->out[0]))
+            continue;
+        int32_t in = root_of(p, n->in[0].buffer), out = n->out[0].buffer;
+        if (p->buffers[in].last != i || p->buffers[out].first != i ||
+            p->buffers[in].bytes != p->buffers[out].bytes)
+            continue;
+        p->buffers[out].alias = in;
+        p->buffers[in].last = p->buffers[out].last;
+    }
+}
+
+/* ---- packing ---- */
+
+typedef struct {
+    int32_t buffer, first, last;
+    size_t bytes, offset;
+    double weight;   /* placed in descending order of this */
+} item;
+
+static int by_weight(const void *a, const void *b)
+{
+    const item *x = a, *y = b;
+    if (x->weight != y->weight)
+        return x->weight < y->weight ? 1 : -1;
+    return (x->buffer > y->buffer) - (x->buffer < y->buffer);
+}
+
+/* Places items in their order, each at the lowest gap that is free during its life. `placed` holds
+ * pointers to the placed ones in ascending offset. Returns the height. */
+static size_t pack(item *items, int32_t n, item **placed)
+{
+    size_t height = 0;
+    for (int32_t i = 0; i < n; i++) {
+        size_t at = 0;
+        for (int32_t k = 0; k < i; k++) {
+            const item *o = placed[k];
+            if (o->last < items[i].first || o->first > items[i].last)
+                continue;
+            if (o->offset >= at + items[i].bytes)
+                break; /* the rest lies higher still */
+            at = ORTH_MAX(at, o->offset + o->bytes);
+        }
+        items[i].offset = at;
+        height = ORTH_MAX(height, at + items[i].bytes);
+        int32_t k = i;
+        while (k > 0 && placed[k - 1]->offset > at) {
+            placed[k] = placed[k - 1];
+            k--;
+        }
+        placed[k] = &items[i];
+    }
+    return height;
+}
+
+static double weight_of(const item *it, int order)
+{
+    double size = (double)it->bytes, life = it->last - it->first + 1;
+    switch (order) {
+    case 0: return size;
+    case 1: return size * life;
+    case 2: return life;
+    default: return -it->first;
+    }
+}
+
+static size_t live_peak(const item *items, int32_t n, int32_t num_instrs, int64_t *delta)
+{
+    for (int32_t i = 0; i <= num_instrs; i++)
+        delta[i] = 0;
+    for (int32_t i = 0; i < n; i++) {
+        delta[items[i].first] += (int64_t)items[i].bytes;
+        delta[items[i].last + 1] -= (int64_t)items[i].bytes;
+    }
+    int64_t live = 0, peak = 0;
+    for (int32_t i = 0; i <= num_instrs; i++) {
+        live += delta[i];
+        peak = ORTH_MAX(peak, live);
+    }
+    return (size_t)peak;
+}
+
+/* Offsets of the transient buffers from the start of their region; returns its height. */
+static orth_status pack_transients(orth_ctx *ctx, orth_program *p, size_t *out_height, size_t *out_bound)
+{
+    item *items = ORTH_NEW_ARRAY(ctx, item, p->num_buffers + 1);
+    item **placed = ORTH_NEW_ARRAY(ctx, item *, p->num_buffers + 1);
+    int64_t *delta = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs + 2);
+    orth_status status = items && placed && delta ? ORTH_OK : ORTH_ERR_NOMEM;
+    int32_t n = 0;
+    for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++) {
+        const orth_buffer *buf = &p->buffers[b];
+        if (!buf->persistent && buf->alias < 0 && buf->first >= 0)
+            items[n++] = (item){.buffer = b, .first = buf->first, .last = buf->last, .bytes = aligned(buf->bytes)};
+    }
+    size_t best = SIZE_MAX;
+    if (status == ORTH_OK)
+        *out_bound = live_peak(items, n, p->num_instrs, delta);
+    for (int order = 0; status == ORTH_OK && order < 4 && best > *out_bound; order++) {
+        for (int32_t i = 0; i < n; i++)
+            items[i].weight = weight_of(&items[i], order);
+        qsort(items, (size_t)n, sizeof *items, by_weight);
+        size_t height = pack(items, n, placed);
+        if (height >= best)
+            continue;
+        best = height;
+        for (int32_t i = 0; i < n; i++)
+            p->buffers[items[i].buffer].offset = items[i].offset;
+    }
+    *out_height = best;
+    orth_mem_free(ctx, items);
+    orth_mem_free(ctx, placed);
+    orth_mem_free(ctx, delta);
+    return status;
+}
+
+static void add_workspace(orth_program *p, int num_threads, orth_isa isa)
+{
+    size_t most = 0;
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        orth_tensor in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+        for (int k = 0; k < n->num_in; k++)
+            in[k] = orth_operand_tensor(&n->in[k]);
+        for (int k = 0; k < n->num_out; k++)
+            out[k] = orth_operand_tensor(&n->out[k]);
+        orth_op_call call = {.in = in, .out = out, .num_in = n->num_in, .num_out = n->num_out, .attr = &n->attr};
+        most = ORTH_MAX(most, orth_op_workspace_bytes(n->op, &call, num_threads, isa));
+    }
+    orth_buffer b = {.name = "workspace", .bytes = most, .cls = ORTH_CLASS_WORKSPACE, .persistent = true};
+    p->workspace = orth_program_add_buffer(p, &b);
+}
+
+orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa)
+{
+    add_workspace(p, num_threads, isa);
+    ORTH_TRY(orth_program_done(p));
+    find_lives(p);
+    find_aliases(p);
+    size_t height, bound, at = 0;
+    ORTH_TRY(pack_transients(ctx, p, &height, &bound));
+    for (int c = 0; c < ORTH_NUM_CLASSES; c++) {
+        size_t begin = at;
+        for (int32_t b = 0; b < p->num_buffers; b++) {
+            orth_buffer *buf = &p->buffers[b];
+            if (!buf->persistent || buf->external || (int)buf->cls != c)
+                continue;
+            buf->offset = at;
+            at += aligned(buf->bytes);
+        }
+        p->class_bytes[c] = at - begin;
+    }
+    p->lower_bound = at + bound;
+    p->transient_offset = at;
+    p->transient_bytes = height;
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        if (!p->buffers[b].persistent && p->buffers[b].alias < 0)
+            p->buffers[b].offset += at;
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        if (p->buffers[b].alias >= 0)
+            p->buffers[b].offset = p->buffers[root_of(p, b)].offset;
+    p->class_bytes[ORTH_CLASS_ACTIVATIONS] += height;
+    p->space_bytes[ORTH_SPACE_HOST] = at + height;
+    return ORTH_OK;
+}

@@ -1,0 +1,20 @@
+/* place.h -- exact addresses for every buffer of a program, before anything is allocated.
+ *
+ * Persistent buffers come first, class by class; then one region into which transient buffers are
+ * packed by their lives (offline dynamic storage allocation: several greedy orders are tried and the
+ * smallest kept); then the workspace that all instructions of the compute queue share.
+ * Ops that may work in place (rope, add, dropout) take over the bytes of an operand that dies there.
+ */
+#ifndef ORTH_PROGRAM_PLACE_H
+#define ORTH_PROGRAM_PLACE_H
+
+#include "program/program.h"
+
+#define ORTH_PLACE_ALIGN 64
+
+/* Fills lives, aliases, offsets, space_bytes, class_bytes, lower_bound and the workspace buffer, which
+ * depends on the threads and instruction set that the kernels will use. Once per program.
+ * ORTH_ERR_NOMEM. */
+orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa);
+
+#endif

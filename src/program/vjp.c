@@ -1,0 +1,250 @@
+/* vjp.c -- the vector-Jacobian product of each op, in terms of other ops.
+ *
+ * The walk goes over the forward nodes from last to first; grad[v] is the value that holds the
+ * gradient of v so far. A value with several consumers gets its sum where possible inside a kernel
+ * (norm_bwd's dres), otherwise by an `add`; the order is the reverse order of the consumers, fixed
+ * by the graph.
+ */
+#include "program/graph.h"
+
+typedef struct {
+    orth_graph *g;
+    orth_value *grad;       /* [cap] per forward value, ORTH_NO_VALUE: none yet */
+    int32_t num_forward_values;
+    bool needs_input_grad;
+} walk;
+
+static orth_value like(walk *w, orth_value v, const char *suffix)
+{
+    orth_graph *g = w->g;
+    if (g->failed)
+        return 0;
+    orth_value_info info = g->values[v];
+    const char *name = orth_arena_printf(g->ctx, &g->arena, "%s%s", suffix, info.name);
+    if (!name)
+        g->failed = true;
+    return orth_graph_add_value(g, ORTH_VALUE_TEMP, -1, info.dtype, name, info.num_dims, info.dim);
+}
+
+static bool wants_grad(const walk *w, orth_value v)
+{
+    orth_value_kind k = w->g->values[v].kind;
+    return k == ORTH_VALUE_TEMP || (k == ORTH_VALUE_INPUT && w->needs_input_grad);
+}
+
+/* grad[v] += d. */
+static void accumulate(walk *w, orth_value v, orth_value d)
+{
+    if (w->grad[v] == ORTH_NO_VALUE) {
+        w->grad[v] = d;
+        return;
+    }
+    orth_value sum = like(w, v, "d.");
+    const orth_value in[] = {w->grad[v], d}, out[] = {sum};
+    orth_graph_add(w->g, ORTH_OP_add, &(orth_attr){0}, 2, in, 1, out);
+    w->grad[v] = sum;
+}
+
+static orth_node *emit(walk *w, orth_op op, const orth_attr *attr, int num_in, const orth_value *in,
+                       int num_out, const orth_value *out)
+{
+    return orth_graph_add(w->g, op, attr, num_in, in, num_out, out);
+}
+
+/* A gradient of parameter value p, fp32; leaves: [B, n] per sequence. */
+static orth_value param_grad(walk *w, orth_value p, bool leaves, int64_t B)
+{
+    orth_graph *g = w->g;
+    if (g->failed)
+        return 0;
+    orth_value_info info = g->values[p];
+    const char *name = orth_arena_printf(g->ctx, &g->arena, "d.%s", info.name);
+    if (!name)
+        g->failed = true;
+    const int64_t leaf_dim[] = {B, info.dim[0]};
+    return leaves ? orth_graph_add_value(g, ORTH_VALUE_TEMP, -1, ORTH_F32, name, 2, leaf_dim)
+                  : orth_graph_add_value(g, ORTH_VALUE_TEMP, -1, ORTH_F32, name, info.num_dims, info.dim);
+}
+
+/* Marks out[out_index] of node n as the gradient of parameter value p. */
+static void mark(walk *w, orth_node *n, orth_value p, int out_index, bool leaves)
+{
+    if (!n)
+        return;
+    n->param = w->g->values[p].slot;
+    n->param_out = out_index;
+    n->leaves = leaves;
+}
+
+/* dst = tree over the sequences of leaves[B, n]: the node that the program turns into gradient
+ * accumulation. */
+static void merge_leaves(walk *w, orth_value p, orth_value leaves, const orth_attr *attr)
+{
+    if (w->g->failed)
+        return;
+    orth_value sum = param_grad(w, p, false, 0);
+    const orth_value in[] = {leaves}, out[] = {sum};
+    mark(w, emit(w, ORTH_OP_tree_acc, attr, 1, in, 1, out), p, 0, true);
+}
+
+static void vjp_embed(walk *w, const orth_node *n)
+{
+    orth_value dx = w->grad[n->out[0]], wte = n->in[2], wpe = n->in[3];
+    const orth_value in[] = {n->in[0], dx}, out[] = {param_grad(w, wte, false, 0)};
+    orth_attr attr = n->attr;
+    mark(w, emit(w, ORTH_OP_embed_bwd, &attr, 2, in, 1, out), wte, 0, false);
+    if (wpe == ORTH_NO_VALUE)
+        return;
+    const orth_value pin[] = {n->in[1], dx}, pout[] = {param_grad(w, wpe, false, 0)};
+    mark(w, emit(w, ORTH_OP_pos_embed_bwd, &attr, 2, pin, 1, pout), wpe, 0, false);
+}
+
+static void vjp_norm(walk *w, const orth_node *n)
+{
+    orth_value x = n->in[0], res = n->in[1], gain = n->in[2], shift = n->in[3];
+    orth_value sum = n->out[1] == ORTH_NO_VALUE ? x : n->out[1];
+    orth_attr attr = n->attr;
+    int64_t B = attr.num_seqs;
+    /* What reaches the normalised value by the residual path goes through the same kernel. */
+    orth_value dres = w->grad[sum], dx = like(w, sum, "d.");
+    orth_value dgain = param_grad(w, gain, true, B);
+    orth_value dshift = shift == ORTH_NO_VALUE ? ORTH_NO_VALUE : param_grad(w, shift, true, B);
+    const orth_value in[] = {w->grad[n->out[0]], sum, n->out[2], gain, dres}, out[] = {dx, dgain, dshift};
+    emit(w, ORTH_OP_norm_bwd, &attr, 5, in, 3, out);
+    merge_leaves(w, gain, dgain, &attr);
+    if (shift != ORTH_NO_VALUE)
+        merge_leaves(w, shift, dshift, &attr);
+    if (res == ORTH_NO_VALUE) {
+        w->grad[x] = dx;
+        return;
+    }
+    accumulate(w, x, dx);
+    accumulate(w, res, dx);
+}
+
+/* The gradient of x = act(pre) is folded into the product that makes it: the result is then the
+ * gradient of `pre`, which is what the producer's own products want. */
+static orth_value activation_input(const walk *w, orth_value x, orth_act *act)
+{
+    int32_t p = w->g->values[x].producer;
+    if (p < 0 || w->g->nodes[p].op != ORTH_OP_linear || w->g->nodes[p].attr.act == ORTH_ACT_NONE)
+        return ORTH_NO_VALUE;
+    *act = w->g->nodes[p].attr.act;
+    return w->g->nodes[p].out[1];
+}
+
+static void vjp_linear(walk *w, const orth_node *n)
+{
+    orth_value x = n->in[0], weight = n->in[1], bias = n->in[2];
+    orth_value dy = w->grad[n->attr.act == ORTH_ACT_NONE ? n->out[0] : n->out[1]];
+    orth_attr attr = n->attr;
+    if (wants_grad(w, x)) {
+        orth_attr dx_attr = attr;
+        dx_attr.act = ORTH_ACT_NONE;
+        dx_attr.split = attr.split_out;
+        orth_value pre = activation_input(w, x, &dx_attr.act);
+        orth_value dx = like(w, pre == ORTH_NO_VALUE ? x : pre, "d.");
+        const orth_value in[] = {dy, weight, pre}, out[] = {dx};
+        emit(w, ORTH_OP_linear_dx, &dx_attr, 3, in, 1, out);
+        accumulate(w, pre == ORTH_NO_VALUE ? x : pre, dx);
+    }
+    orth_attr dw_attr = attr;
+    dw_attr.act = ORTH_ACT_NONE;
+    dw_attr.split = (orth_split){ORTH_SPLIT_TOKENS, attr.token_parts, attr.seq_len, 1, attr.num_seqs};
+    const orth_value in[] = {dy, x}, out[] = {param_grad(w, weight, false, 0)};
+    mark(w, emit(w, ORTH_OP_linear_dw, &dw_attr, 2, in, 1, out), weight, 0, false);
+    if (bias != ORTH_NO_VALUE) {
+        const orth_value bin[] = {dy}, bout[] = {param_grad(w, bias, true, attr.num_seqs)};
+        emit(w, ORTH_OP_bias_bwd, &attr, 1, bin, 1, bout);
+        merge_leaves(w, bias, bout[0], &attr);
+    }
+}
+
+static void vjp_attention(walk *w, const orth_node *n)
+{
+    orth_value dqkv = like(w, n->in[0], "d.");
+    const orth_value in[] = {w->grad[n->out[0]], n->in[0], n->out[0], n->out[1], n->in[1], n->in[2], n->in[3]};
+    const orth_value out[] = {dqkv};
+    emit(w, ORTH_OP_attention_bwd, &n->attr, 7, in, 1, out);
+    accumulate(w, n->in[0], dqkv);
+}
+
+static void vjp_head_norm(walk *w, const orth_node *n)
+{
+    orth_attr attr = n->attr;
+    orth_value dqkv = like(w, n->in[0], "d.");
+    orth_value dq = param_grad(w, n->in[1], true, attr.num_seqs), dk = param_grad(w, n->in[2], true, attr.num_seqs);
+    const orth_value in[] = {w->grad[n->out[0]], n->in[0], n->out[1], n->in[1], n->in[2]};
+    const orth_value out[] = {dqkv, dq, dk};
+    emit(w, ORTH_OP_head_norm_bwd, &attr, 5, in, 3, out);
+    accumulate(w, n->in[0], dqkv);
+    merge_leaves(w, n->in[1], dq, &attr);
+    merge_leaves(w, n->in[2], dk, &attr);
+}
+
+/* Ops of one activation in (in[0]) and one out whose product is `op` on (dy, the listed operands). */
+static void vjp_unary(walk *w, const orth_node *n, orth_op op, bool inverse, bool pass_input)
+{
+    orth_attr attr = n->attr;
+    attr.inverse = inverse;
+    orth_value dx = like(w, n->in[0], "d.");
+    orth_value in[ORTH_OP_MAX_IN] = {w->grad[n->out[0]]};
+    int num_in = 1;
+    for (int i = pass_input ? 0 : 1; i < n->num_in; i++)
+        in[num_in++] = n->in[i];
+    const orth_value out[] = {dx};
+    emit(w, op, &attr, num_in, in, 1, out);
+    accumulate(w, n->in[0], dx);
+}
+
+static orth_status vjp(walk *w, const orth_node *n)
+{
+    switch (n->op) {
+    case ORTH_OP_embed: vjp_embed(w, n); return ORTH_OK;
+    case ORTH_OP_norm: vjp_norm(w, n); return ORTH_OK;
+    case ORTH_OP_linear: vjp_linear(w, n); return ORTH_OK;
+    case ORTH_OP_attention:
+    case ORTH_OP_attention_full: vjp_attention(w, n); return ORTH_OK;
+    case ORTH_OP_head_norm: vjp_head_norm(w, n); return ORTH_OK;
+    case ORTH_OP_swiglu: vjp_unary(w, n, ORTH_OP_swiglu_bwd, false, true); return ORTH_OK;
+    case ORTH_OP_rope: vjp_unary(w, n, ORTH_OP_rope, true, false); return ORTH_OK;
+    case ORTH_OP_dropout: vjp_unary(w, n, ORTH_OP_dropout, false, false); return ORTH_OK;
+    case ORTH_OP_add:
+        accumulate(w, n->in[0], w->grad[n->out[0]]);
+        accumulate(w, n->in[1], w->grad[n->out[0]]);
+        return ORTH_OK;
+    case ORTH_OP_softmax_xent: /* its second output is the gradient of the logits */
+        w->grad[n->in[0]] = n->out[1];
+        return ORTH_OK;
+    default:
+        return ORTH_FAIL(w->g->ctx, ORTH_ERR_INTERNAL, "op %s has no vector-Jacobian product",
+                         orth_op_name(n->op));
+    }
+}
+
+orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad)
+{
+    ORTH_TRY(orth_graph_done(g));
+    walk w = {.g = g, .num_forward_values = g->num_values, .needs_input_grad = needs_input_grad};
+    g->num_forward = g->num_nodes;
+    w.grad = ORTH_ARENA_ARRAY(g->ctx, &g->arena, orth_value, g->num_values);
+    if (!w.grad)
+        return ORTH_ERR_NOMEM;
+    for (orth_value v = 0; v < g->num_values; v++)
+        w.grad[v] = ORTH_NO_VALUE;
+    if (g->values[g->output].producer >= 0 &&
+        g->nodes[g->values[g->output].producer].op != ORTH_OP_softmax_xent) {
+        orth_value_info info = g->values[g->output];
+        g->output_grad = orth_graph_add_value(g, ORTH_VALUE_INPUT, 1, info.dtype, "d.out", info.num_dims,
+                                              info.dim);
+        w.grad[g->output] = g->output_grad;
+    }
+    for (int32_t i = g->num_forward - 1; i >= 0; i--) {
+        orth_node n = g->nodes[i]; /* a copy: emitting may move the array */
+        ORTH_TRY(vjp(&w, &n));
+        ORTH_TRY(orth_graph_done(g));
+    }
+    if (needs_input_grad)
+        g->input_grad = w.grad[g->input];
+    return ORTH_OK;
+}

@@ -1,0 +1,201 @@
+/* executor.c -- see executor.h. */
+#include "run/executor.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/pages.h"
+#include "program/place.h"
+
+struct orth_executor {
+    const orth_program *p;
+    const orth_kernel_fn *kernels;
+    const orth_executor *lender;
+    char *arena;               /* host space */
+    bool borrowed;             /* it lies in the lender's */
+    orth_op_call *calls;       /* [num_instrs] */
+    orth_tensor *tensors;      /* of all calls, one after the other */
+    int64_t *ns;               /* [num_instrs] */
+    bool *touched;             /* [num_buffers] */
+    bool counted;              /* `touched` is complete: a step has run */
+};
+
+static char *address(const orth_executor *e, int32_t buffer)
+{
+    const orth_buffer *b = &e->p->buffers[buffer];
+    if (b->external)
+        return orth_executor_find(e->lender, b->bind, b->index);
+    return e->arena + b->offset;
+}
+
+void *orth_executor_find(const orth_executor *e, orth_bind bind, int64_t index)
+{
+    if (!e)
+        return NULL;
+    int32_t b = orth_program_find(e->p, bind, index);
+    return b < 0 ? NULL : address(e, b);
+}
+
+static orth_status resolve(orth_ctx *ctx, orth_executor *e, orth_tensor *t, const orth_operand *o)
+{
+    *t = orth_operand_tensor(o);
+    if (o->buffer < 0)
+        return ORTH_OK;
+    char *base = address(e, o->buffer);
+    if (!base)
+        return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' is not lent", e->p->buffers[o->buffer].name);
+    t->data = base + o->byte_offset;
+    return ORTH_OK;
+}
+
+static orth_status resolve_all(orth_ctx *ctx, orth_executor *e)
+{
+    orth_tensor *t = e->tensors;
+    for (int32_t i = 0; i < e->p->num_instrs; i++) {
+        const orth_instr *n = &e->p->instrs[i];
+        orth_op_call *c = &e->calls[i];
+        *c = (orth_op_call){.in = t, .out = t + n->num_in, .num_in = n->num_in, .num_out = n->num_out,
+                            .attr = &n->attr, .workspace = address(e, e->p->workspace)};
+        for (int k = 0; k < n->num_in; k++)
+            ORTH_TRY(resolve(ctx, e, t++, &n->in[k]));
+        for (int k = 0; k < n->num_out; k++)
+            ORTH_TRY(resolve(ctx, e, t++, &n->out[k]));
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_program *p,
+                                 const orth_kernel_fn *kernels, const orth_executor *lender, bool overlay)
+{
+    int64_t num_tensors = 0;
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        num_tensors += p->instrs[i].num_in + p->instrs[i].num_out;
+    orth_executor *e = ORTH_NEW(ctx, orth_executor);
+    if (!e)
+        return ORTH_ERR_NOMEM;
+    *e = (orth_executor){.p = p, .kernels = kernels, .lender = lender};
+    e->calls = ORTH_NEW_ARRAY(ctx, orth_op_call, p->num_instrs);
+    e->tensors = ORTH_NEW_ARRAY(ctx, orth_tensor, num_tensors);
+    e->ns = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs);
+    e->touched = ORTH_NEW_ARRAY(ctx, bool, p->num_buffers);
+    orth_status s = e->calls && e->tensors && e->ns && e->touched ? ORTH_OK : ORTH_ERR_NOMEM;
+    void *arena = NULL;
+    if (overlay && lender && p->space_bytes[ORTH_SPACE_HOST] <= lender->p->transient_bytes) {
+        arena = lender->arena + lender->p->transient_offset;
+        e->borrowed = true;
+    } else if (s == ORTH_OK) {
+        s = orth_pages_map(ctx, &arena, p->space_bytes[ORTH_SPACE_HOST]);
+    }
+    e->arena = arena;
+    if (s == ORTH_OK)
+        s = resolve_all(ctx, e);
+    if (s != ORTH_OK) {
+        orth_executor_destroy(ctx, e);
+        return s;
+    }
+    *out = e;
+    return ORTH_OK;
+}
+
+void orth_executor_destroy(orth_ctx *ctx, orth_executor *e)
+{
+    if (!e)
+        return;
+    if (!e->borrowed)
+        orth_pages_unmap(e->arena, e->p->space_bytes[ORTH_SPACE_HOST]);
+    orth_mem_free(ctx, e->calls);
+    orth_mem_free(ctx, e->tensors);
+    orth_mem_free(ctx, e->ns);
+    orth_mem_free(ctx, e->touched);
+    orth_mem_free(ctx, e);
+}
+
+static void count(orth_executor *e, const orth_instr *n)
+{
+    for (int k = 0; k < n->num_in; k++)
+        if (n->in[k].buffer >= 0)
+            e->touched[n->in[k].buffer] = true;
+    for (int k = 0; k < n->num_out; k++)
+        if (n->out[k].buffer >= 0)
+            e->touched[n->out[k].buffer] = true;
+}
+
+static orth_status run_all(orth_ctx *ctx, orth_executor *e)
+{
+    int64_t before = orth_clock_ns();
+    for (int32_t i = 0; i < e->p->num_instrs; i++) {
+        const orth_instr *n = &e->p->instrs[i];
+        if (!e->counted)
+            count(e, n);
+        ORTH_TRY(e->kernels[n->op](ctx, &e->calls[i]));
+        int64_t now = orth_clock_ns();
+        e->ns[i] = now - before;
+        before = now;
+    }
+    e->counted = true;
+    return ORTH_OK;
+}
+
+orth_status orth_executor_run(orth_ctx *ctx, orth_executor *e)
+{
+    ctx->frozen = true;
+    orth_status s = run_all(ctx, e);
+    ctx->frozen = false;
+    return s;
+}
+
+static bool is_finite(const orth_tensor *t)
+{
+    int64_t n = t->data ? orth_tensor_elems(t) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool bad = t->dtype == ORTH_F32   ? !isfinite(((const float *)t->data)[i])
+                   : t->dtype == ORTH_F64 ? !isfinite(((const double *)t->data)[i])
+                   : t->dtype == ORTH_BF16 && !isfinite(orth_bf16_to_f32(((const orth_bf16 *)t->data)[i]));
+        if (bad)
+            return false;
+    }
+    return true;
+}
+
+orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, size_t where_bytes)
+{
+    for (int32_t i = 0; i < e->p->num_instrs; i++) {
+        const orth_instr *n = &e->p->instrs[i];
+        ORTH_TRY(e->kernels[n->op](ctx, &e->calls[i]));
+        for (int k = 0; k < n->num_out; k++) {
+            if (is_finite(&e->calls[i].out[k]))
+                continue;
+            snprintf(where, where_bytes, "'%s' (op %s, layer %d, micro-batch %d, instruction %d)",
+                     e->p->buffers[n->out[k].buffer].name, orth_op_name(n->op), n->layer, n->micro_batch, i);
+            return ORTH_OK;
+        }
+    }
+    return ORTH_OK;
+}
+
+void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_CLASSES])
+{
+    size_t low = SIZE_MAX, high = 0; /* of the region of transient buffers */
+    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+        class_bytes[c] = 0;
+    for (int32_t i = 0; i < e->p->num_buffers; i++) {
+        const orth_buffer *b = &e->p->buffers[i];
+        bool used = e->touched[i] || (i == e->p->workspace && e->counted);
+        size_t bytes = (b->bytes + ORTH_PLACE_ALIGN - 1) / ORTH_PLACE_ALIGN * ORTH_PLACE_ALIGN;
+        if (!used || b->external)
+            continue;
+        if (b->persistent) {
+            class_bytes[b->cls] += bytes;
+        } else {
+            low = ORTH_MIN(low, b->offset);
+            high = ORTH_MAX(high, b->offset + bytes);
+        }
+    }
+    if (high > 0)
+        class_bytes[ORTH_CLASS_ACTIVATIONS] += high - low;
+}
+
+const int64_t *orth_executor_times(const orth_executor *e)
+{
+    return e->ns;
+}

@@ -1,0 +1,39 @@
+/* executor.h -- runs a placed program on the CPU: a loop without policy.
+ *
+ * All addresses are known before the first step; a step allocates nothing (ctx->frozen is set while
+ * it runs, so that any attempt is an error). The executor also counts what the run touches, so that
+ * planned and used bytes can be compared.
+ */
+#ifndef ORTH_RUN_EXECUTOR_H
+#define ORTH_RUN_EXECUTOR_H
+
+#include "program/program.h"
+
+typedef struct orth_executor orth_executor;
+
+/* Maps the arenas and resolves every operand. kernels: orth_kernels_cpu() or _ref(). External buffers
+ * are found in `lender` (NULL if there are none), which outlives *out, as must `p`. With `overlay` the
+ * arena lies in the lender's region of transient buffers if it fits there: the two then run by turns,
+ * and nothing but weights survives from one turn to the next. ORTH_ERR_NOMEM; ORTH_ERR_INTERNAL if a
+ * lent buffer is missing. */
+orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_program *p,
+                                 const orth_kernel_fn *kernels, const orth_executor *lender, bool overlay);
+void orth_executor_destroy(orth_ctx *ctx, orth_executor *e); /* NULL is fine */
+
+/* The bytes of a bound buffer; NULL if the program has none. */
+void *orth_executor_find(const orth_executor *e, orth_bind bind, int64_t index);
+
+/* One step. The first error of a kernel ends it. */
+orth_status orth_executor_run(orth_ctx *ctx, orth_executor *e);
+
+/* Runs the step again, looks at every fp32, fp64 and bf16 result, and describes the first that holds an
+ * infinity or NaN in `where` (left alone if there is none): tensor, op, layer, micro-batch. */
+orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, size_t where_bytes);
+
+/* Arena bytes that the steps so far have touched, per class as in program.h. */
+void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_CLASSES]);
+
+/* Time spent in each instruction by the last step: ns[num_instrs], valid until the next step. */
+const int64_t *orth_executor_times(const orth_executor *e);
+
+#endif

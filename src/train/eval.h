@@ -1,0 +1,37 @@
+/* eval.h -- loss of a model on given sequences, without gradients. */
+#ifndef ORTH_TRAIN_EVAL_H
+#define ORTH_TRAIN_EVAL_H
+
+#include "data/sampler.h"
+#include "run/executor.h"
+#include "train/setup.h"
+
+typedef struct {
+    orth_unit unit;
+    orth_executor *executor;
+    orth_model_config model;
+    int32_t num_seqs, seq_len, parts;
+    bool doc_mask;
+} orth_evaluator;
+
+typedef struct {
+    double nll;             /* sum over targets, natural logarithm */
+    double weight;          /* number of targets */
+    double target_bytes;    /* bytes of text that the targets stand for; 0 without a byte table */
+} orth_eval_result;
+
+/* lender: executor whose weights are used (outlives this); NULL: this has weights of its own, to be
+ * filled by the caller. ORTH_ERR_NOMEM, ORTH_ERR_ARG. */
+orth_status orth_evaluator_create(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
+                                  const orth_model_config *model, const orth_executor *lender);
+void orth_evaluator_destroy(orth_ctx *ctx, orth_evaluator *e);
+
+/* Scores sequences [first, first+n) of `sampler`. token_bytes [vocab]: bytes of each token, may be NULL.
+ * `each`, if not NULL, is called for every target in order of position with its token, its weight and
+ * log-probability. */
+typedef void (*orth_eval_each)(void *user, int64_t sequence, int64_t pos, int32_t target, float weight, float logprob);
+orth_status orth_evaluator_run(orth_ctx *ctx, orth_evaluator *e, const orth_sampler *sampler, int64_t first,
+                               int64_t n, const int32_t *token_bytes, orth_eval_each each, void *user,
+                               orth_eval_result *out);
+
+#endif

@@ -1,0 +1,111 @@
+/* metrics.c -- see metrics.h. */
+#include "train/metrics.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/files.h"
+
+/* Keeps the lines of metrics.jsonl up to and including `step`. Every line starts with {"step": N. */
+static orth_status trim(orth_ctx *ctx, const char *path, int64_t step)
+{
+    char *text;
+    size_t size, keep = 0;
+    if (!orth_path_exists(path))
+        return ORTH_OK;
+    ORTH_TRY(orth_file_read(ctx, path, &text, &size));
+    for (char *line = text; line < text + size;) {
+        char *end = memchr(line, '\n', (size_t)(text + size - line));
+        int64_t n;
+        if (!end || sscanf(line, "{\"step\": %" SCNd64, &n) != 1 || n > step)
+            break;
+        line = end + 1;
+        keep = (size_t)(line - text);
+    }
+    orth_status s = orth_file_write(ctx, path, text, keep);
+    orth_mem_free(ctx, text);
+    return s;
+}
+
+orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step)
+{
+    if (resume_step >= 0)
+        ORTH_TRY(trim(ctx, path, resume_step));
+    m->path = path;
+    m->file = fopen(path, resume_step >= 0 ? "a" : "w");
+    if (!m->file)
+        return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    m->live = !m->quiet && isatty(STDOUT_FILENO);
+    return ORTH_OK;
+}
+
+void orth_metrics_close(orth_metrics *m)
+{
+    if (m->file)
+        fclose(m->file);
+    m->file = NULL;
+    if (m->live)
+        printf("\n");
+}
+
+static void number(char *out, size_t n, double x)
+{
+    /* JSON has no infinities and no NaN. */
+    if (x - x == 0)
+        snprintf(out, n, "%.9g", x);
+    else
+        snprintf(out, n, "null");
+}
+
+static void print_line(orth_metrics *m, const orth_step_result *r, double tokens_per_s, double mfu)
+{
+    int64_t left = (int64_t)((double)(m->steps - r->step) * m->smooth_s + 0.5);
+    char mfu_text[32] = "     -";
+    if (mfu > 0)
+        snprintf(mfu_text, sizeof mfu_text, "%5.1f%%", 100 * mfu);
+    printf("%sstep %6" PRId64 "/%" PRId64 "  loss %8.4f  norm %8.3f  lr %.2e  %8.0f tok/s  mfu %s  mem %.2f GiB  "
+           "left %" PRId64 ":%02" PRId64 ":%02" PRId64 "%s%s",
+           m->live ? "\r\033[K" : "", r->step, m->steps, r->loss, r->grad_norm, r->lr, tokens_per_s, mfu_text,
+           (double)m->peak_bytes / (double)(1 << 30), left / 3600, left / 60 % 60, left % 60,
+           r->skipped ? "  skipped" : "", m->live ? "" : "\n");
+    fflush(stdout);
+}
+
+orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
+                              int64_t first, int64_t end)
+{
+    double rate = (double)m->plan.tokens / seconds;
+    double mfu = m->peak_flops > 0 ? m->plan.cost.model_flops / seconds / m->peak_flops : 0;
+    double hfu = m->peak_flops > 0 ? m->plan.cost.hardware_flops / seconds / m->peak_flops : 0;
+    m->smooth_s = m->smooth_s > 0 ? 0.9 * m->smooth_s + 0.1 * seconds : seconds;
+    char loss[40], norm[40];
+    number(loss, sizeof loss, r->loss);
+    number(norm, sizeof norm, r->grad_norm);
+    char line[1024];
+    int n = snprintf(line, sizeof line,
+                     "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_hex\": \"%a\", \"grad_norm\": %s, \"lr\": %.9g, "
+                     "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
+                     "\"hfu\": %.4f, \"peak_bytes\": %zu, \"comm_bytes\": {}, \"skipped\": %s, "
+                     "\"samples\": [%" PRId64 ", %" PRId64 "]}\n",
+                     r->step, loss, r->loss, norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes,
+                     r->skipped ? "true" : "false", first, end);
+    ORTH_TRY(orth_file_append(ctx, m->file, line, (size_t)n));
+    if (!m->quiet && (r->step % m->log_every == 0 || r->step == m->steps))
+        print_line(m, r, rate, mfu);
+    return ORTH_OK;
+}
+
+orth_status orth_metrics_event(orth_ctx *ctx, orth_metrics *m, const char *text, const char *json)
+{
+    if (!m->quiet) {
+        printf("%s%s\n", m->live ? "\n" : "", text);
+        fflush(stdout);
+    }
+    if (!json)
+        return ORTH_OK;
+    char line[512];
+    int n = snprintf(line, sizeof line, "%s\n", json);
+    return orth_file_append(ctx, m->file, line, (size_t)n);
+}

@@ -1,0 +1,32 @@
+/* metrics.h -- what is said of each step: one line for people, one JSON line for programs. */
+#ifndef ORTH_TRAIN_METRICS_H
+#define ORTH_TRAIN_METRICS_H
+
+#include "plan/plan.h"
+#include "train/trainer.h"
+
+typedef struct {
+    FILE *file;              /* metrics.jsonl; NULL: none */
+    const char *path;
+    orth_plan plan;
+    double peak_flops;       /* measured; 0: not known */
+    size_t peak_bytes;       /* of the arenas */
+    int64_t steps;           /* of the whole run */
+    int64_t log_every;
+    bool live;               /* a terminal: one line, rewritten */
+    bool quiet;
+    double smooth_s;         /* smoothed step time */
+} orth_metrics;
+
+/* Opens `path` for appending; lines of steps after `resume_step` (left by a run that went further than
+ * its checkpoint) are dropped first. resume_step < 0: a new file. */
+orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step);
+void orth_metrics_close(orth_metrics *m);
+
+/* One optimizer step on sequences [first, end) that took `seconds`. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
+orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
+                              int64_t first, int64_t end);
+/* An event line in both forms: evaluation, checkpoint. `json` is the inside of an object. */
+orth_status orth_metrics_event(orth_ctx *ctx, orth_metrics *m, const char *text, const char *json);
+
+#endif

@@ -1,0 +1,131 @@
+/* setup.c -- see setup.h. */
+#include "train/setup.h"
+
+#include "base/pool.h"
+#include "program/check.h"
+#include "program/place.h"
+
+#define TAKE(field) \
+    if (ORTH_CONFIG_IS_SET(cfg, model, field)) c.field = cfg->model_##field
+
+/* Without a preset: what the family's name stands for, at a size that the run file must give. */
+static orth_model_config family_defaults(const orth_config *cfg)
+{
+    bool gpt2 = cfg->model_family != ORTH_model_family_llama;
+    return (orth_model_config){
+        .family = gpt2 ? ORTH_FAMILY_GPT2 : ORTH_FAMILY_LLAMA, .norm_eps = 1e-5, .rope_theta = 1e4,
+        .rope_factor = 1, .rope_low_freq = 1, .rope_high_freq = 4, .rope_original_seq = 8192,
+        .tied = gpt2, .qkv_bias = gpt2, .out_bias = gpt2, .mlp_bias = gpt2, .init_std = 0.02,
+    };
+}
+
+static orth_status require_sizes(orth_ctx *ctx, const orth_model_config *c)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {{"layers", c->layers}, {"hidden", c->hidden}, {"heads", c->heads}, {"vocab", c->vocab}};
+    for (int i = 0; i < ORTH_COUNT(sizes); i++)
+        if (sizes[i].value == 0)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "model.%s is not set: give it, or a model.preset", sizes[i].key);
+    return ORTH_OK;
+}
+
+orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t tokenizer_vocab,
+                             orth_model_config *out)
+{
+    orth_model_config c = family_defaults(cfg);
+    bool preset = cfg->model_preset[0] != '\0';
+    if (preset) {
+        ORTH_TRY(orth_model_preset(ctx, cfg->model_preset, &c));
+        if (cfg->model_family != ORTH_model_family_auto && (cfg->model_family == ORTH_model_family_llama) != (c.family == ORTH_FAMILY_LLAMA))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "model.family=%s is not the family of model.preset=%s",
+                             orth_option_choice(ORTH_OPT_model_family, (int)cfg->model_family), cfg->model_preset);
+    }
+    TAKE(layers);
+    TAKE(hidden);
+    TAKE(heads);
+    c.kv_heads = ORTH_CONFIG_IS_SET(cfg, model, kv_heads) ? cfg->model_kv_heads
+                 : preset && !ORTH_CONFIG_IS_SET(cfg, model, heads) ? c.kv_heads : c.heads;
+    if (ORTH_CONFIG_IS_SET(cfg, model, head_dim))
+        c.head_dim = cfg->model_head_dim;
+    else if (c.heads > 0 && (!preset || ORTH_CONFIG_IS_SET(cfg, model, hidden) || ORTH_CONFIG_IS_SET(cfg, model, heads)))
+        c.head_dim = c.hidden / c.heads;
+    if (ORTH_CONFIG_IS_SET(cfg, model, ffn))
+        c.ffn = cfg->model_ffn;
+    else if (!preset || ORTH_CONFIG_IS_SET(cfg, model, hidden))
+        c.ffn = c.family == ORTH_FAMILY_GPT2 ? 4 * c.hidden : orth_round_up(8 * c.hidden / 3, 64);
+    if (ORTH_CONFIG_IS_SET(cfg, model, vocab))
+        c.vocab = cfg->model_vocab;
+    else if (!preset)
+        c.vocab = tokenizer_vocab;
+    if (ORTH_CONFIG_IS_SET(cfg, model, max_seq))
+        c.max_seq = cfg->model_max_seq;
+    else if (!preset)
+        c.max_seq = cfg->data_seq_len;
+    TAKE(norm_eps);
+    TAKE(rope_theta);
+    TAKE(rope_factor);
+    TAKE(rope_low_freq);
+    TAKE(rope_high_freq);
+    TAKE(rope_original_seq);
+    TAKE(tied);
+    TAKE(qkv_bias);
+    TAKE(out_bias);
+    TAKE(mlp_bias);
+    TAKE(qk_norm);
+    TAKE(init_std);
+    TAKE(dropout);
+    ORTH_TRY(require_sizes(ctx, &c));
+    ORTH_TRY(orth_model_config_check(ctx, &c));
+    *out = c;
+    return ORTH_OK;
+}
+
+orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
+{
+    static const orth_op optimizers[] = {
+        [ORTH_optimizer_name_adamw] = ORTH_OP_adamw,
+        [ORTH_optimizer_name_adam] = ORTH_OP_adam,
+        [ORTH_optimizer_name_sgd] = ORTH_OP_sgd,
+    };
+    bool fast = cfg->numerics_mode == ORTH_numerics_mode_fast;
+    return (orth_model_shape){
+        .mode = mode,
+        .num_seqs = (int32_t)cfg->train_micro_batch,
+        .seq_len = (int32_t)cfg->data_seq_len,
+        .num_micro_batches = (int32_t)(cfg->train_global_batch / cfg->train_micro_batch),
+        .parts = fast ? 1 : (int32_t)cfg->numerics_parts,
+        .compute = cfg->precision_compute == ORTH_precision_compute_bf16 ? ORTH_BF16 : ORTH_F32,
+        .doc_mask = cfg->data_doc_mask,
+        .attention_full = cfg->model_attention == ORTH_model_attention_full,
+        .optimizer = optimizers[cfg->optimizer_name],
+        .nesterov = cfg->optimizer_nesterov,
+    };
+}
+
+orth_status orth_unit_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
+                            orth_unit *out)
+{
+    ORTH_TRY(orth_model_blocks_build(ctx, model, shape, &out->blocks));
+    orth_program_init(ctx, &out->program);
+    orth_status s = orth_compile(ctx, &out->blocks.spec, &out->program);
+    if (s == ORTH_OK)
+        s = orth_place(ctx, &out->program, orth_pool_num_threads(ctx->pool), ctx->isa);
+    if (s == ORTH_OK)
+        s = orth_check(ctx, &out->program);
+    if (s != ORTH_OK)
+        orth_unit_release(out);
+    return s;
+}
+
+void orth_unit_release(orth_unit *u)
+{
+    orth_program_release(&u->program);
+    orth_model_blocks_release(&u->blocks);
+}
+
+const orth_kernel_fn *orth_setup_kernels(const orth_config *cfg)
+{
+    return cfg->run_backend == ORTH_run_backend_ref ? orth_kernels_ref() : orth_kernels_cpu();
+}

@@ -1,0 +1,30 @@
+/* setup.h -- from a run file to a model and its programs. Used by train, plan, explain, eval, generate. */
+#ifndef ORTH_TRAIN_SETUP_H
+#define ORTH_TRAIN_SETUP_H
+
+#include "base/config.h"
+#include "model/blocks.h"
+
+/* Dimensions: the preset, replaced key by key by what the run file sets. tokenizer_vocab: size for
+ * model.vocab=auto without a preset; 0: not known yet. ORTH_ERR_ARG in words. */
+orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t tokenizer_vocab,
+                             orth_model_config *out);
+
+/* What the run file says of one optimizer step on one rank. */
+orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode);
+
+/* A compiled, checked and placed program with the graphs that its names live in. */
+typedef struct {
+    orth_model_blocks blocks;
+    orth_program program;
+} orth_unit;
+
+/* ORTH_ERR_ARG, ORTH_ERR_NOMEM. On failure there is nothing to release. */
+orth_status orth_unit_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
+                            orth_unit *out);
+void orth_unit_release(orth_unit *u);
+
+/* Kernel table of run.backend. */
+const orth_kernel_fn *orth_setup_kernels(const orth_config *cfg);
+
+#endif

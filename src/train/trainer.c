@@ -1,0 +1,81 @@
+/* trainer.c -- see trainer.h. */
+#include "train/trainer.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "program/cost.h"
+#include "train/lr.h"
+
+orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_config *cfg,
+                                const orth_model_config *model, const orth_unit *unit)
+{
+    *t = (orth_trainer){.cfg = cfg, .model = *model, .unit = *unit};
+    orth_status s = orth_executor_create(ctx, &t->executor, &t->unit.program, orth_setup_kernels(cfg), NULL, false);
+    if (s != ORTH_OK) {
+        orth_trainer_destroy(ctx, t);
+        return s;
+    }
+    t->step = orth_executor_find(t->executor, ORTH_BIND_DATA, ORTH_DATA_STEP);
+    float *table = orth_executor_find(t->executor, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
+    if (table)
+        orth_model_rope_table(model, table, cfg->data_seq_len);
+    return ORTH_OK;
+}
+
+void orth_trainer_destroy(orth_ctx *ctx, orth_trainer *t)
+{
+    orth_executor_destroy(ctx, t->executor);
+    orth_unit_release(&t->unit);
+    t->executor = NULL;
+}
+
+static void put(orth_trainer *t, orth_data_slot slot, const void *src, size_t elem, int64_t n)
+{
+    void *dst = orth_executor_find(t->executor, ORTH_BIND_DATA, slot);
+    if (dst && src)
+        memcpy(dst, src, elem * (size_t)n);
+}
+
+void orth_trainer_load(orth_trainer *t, const orth_loader_batch *batch, double total_weight)
+{
+    int64_t rows = batch->num_sequences * t->cfg->data_seq_len;
+    put(t, ORTH_DATA_TOKENS, batch->tokens, 4, rows);
+    put(t, ORTH_DATA_TARGETS, batch->targets, 4, rows);
+    put(t, ORTH_DATA_POSITIONS, batch->pos, 4, rows);
+    put(t, ORTH_DATA_DOC_STARTS, batch->doc, 4, rows);
+    put(t, ORTH_DATA_WEIGHTS, batch->weights, 4, rows);
+    int32_t *seq = orth_executor_find(t->executor, ORTH_BIND_DATA, ORTH_DATA_SEQ);
+    for (int64_t i = 0; seq && i < batch->num_sequences; i++)
+        seq[i] = (int32_t)(batch->indices[i] & 0x7fffffff);
+    t->step->loss_scale = total_weight > 0 ? (float)(1.0 / total_weight) : 0.0f;
+}
+
+static void set_step_values(orth_trainer *t, int64_t step)
+{
+    const orth_config *c = t->cfg;
+    float scale = t->step->loss_scale;
+    *t->step = (orth_step_values){
+        .seed = (uint64_t)c->train_seed, .step = (uint64_t)step, .lr = (float)orth_lr_at(c, step),
+        .weight_decay = (float)c->optimizer_weight_decay, .beta1 = (float)c->optimizer_betas.v[0],
+        .beta2 = (float)c->optimizer_betas.v[1], .eps = (float)c->optimizer_eps,
+        .momentum = (float)c->optimizer_momentum, .clip_norm = (float)c->train_clip_norm, .loss_scale = scale,
+    };
+}
+
+orth_status orth_trainer_step(orth_ctx *ctx, orth_trainer *t, int64_t step, orth_step_result *out)
+{
+    set_step_values(t, step);
+    ORTH_TRY(orth_executor_run(ctx, t->executor));
+    double sum = *(double *)orth_executor_find(t->executor, ORTH_BIND_LOSS, 0);
+    *out = (orth_step_result){.step = step, .loss = sum * (double)t->step->loss_scale, .lr = t->step->lr,
+                              .grad_norm = t->step->grad_norm, .skipped = t->step->bad != 0};
+    if (!t->step->bad || t->cfg->train_on_nonfinite == ORTH_train_on_nonfinite_skip)
+        return ORTH_OK;
+    /* Nothing was updated, so the same step can be run again, looking at every result. */
+    char where[256] = "the gradient norm";
+    ORTH_TRY(orth_executor_find_nonfinite(ctx, t->executor, where, sizeof where));
+    return ORTH_FAIL(ctx, ORTH_ERR_NUMERIC,
+                     "step %" PRId64 ": loss %g, gradient norm %g; the first tensor that is not finite is %s "
+                     "(train.on_nonfinite=stop)", step, out->loss, out->grad_norm, where);
+}

@@ -1,0 +1,37 @@
+/* trainer.h -- one optimizer step after the other on given sequences. Knows neither files nor people. */
+#ifndef ORTH_TRAIN_TRAINER_H
+#define ORTH_TRAIN_TRAINER_H
+
+#include "data/loader.h"
+#include "run/executor.h"
+#include "train/setup.h"
+
+typedef struct {
+    const orth_config *cfg;       /* outlives this */
+    orth_model_config model;
+    orth_unit unit;
+    orth_executor *executor;
+    orth_step_values *step;       /* in the arena */
+} orth_trainer;
+
+typedef struct {
+    int64_t step;                 /* from 1 */
+    double loss;                  /* mean over the weight of all targets of the global batch */
+    double grad_norm, lr;
+    bool skipped;                 /* not finite: the update was left out */
+} orth_step_result;
+
+/* Takes a unit of ORTH_MODE_TRAIN (built by the caller, who has looked at its memory plan; owned by the
+ * trainer from here on) and maps its arena. Weights are not filled. */
+orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_config *cfg,
+                                const orth_model_config *model, const orth_unit *unit);
+void orth_trainer_destroy(orth_ctx *ctx, orth_trainer *t);
+
+/* Copies the step's data in: what the loader made, and the sum of the target weights of the global batch. */
+void orth_trainer_load(orth_trainer *t, const orth_loader_batch *batch, double total_weight);
+
+/* Runs optimizer step `step` (from 1) on the loaded data. ORTH_ERR_NUMERIC under on_nonfinite=stop, naming
+ * the first tensor that is not finite; weights and moments are then as before the step. */
+orth_status orth_trainer_step(orth_ctx *ctx, orth_trainer *t, int64_t step, orth_step_result *out);
+
+#endif

@@ -1,0 +1,334 @@
+/* test_gemm.c -- the fast product equals its plain definition bit for bit, however it is cut up. */
+#include "test.h"
+
+#include "kernels/cpu/gemm_kernels.h"
+#include "kernels/gemm.h"
+
+#define GUARD 64                    /* elements on each side of an output */
+
+/* A product with its memory. Operands are larger than needed and strided. */
+typedef struct {
+    orth_gemm_desc g;
+    void *a, *b;
+    float *bias, *addend[3];
+    char *act_grad_of;
+    int64_t c_elems;
+} gemm_case;
+
+static void *random_operand(orth_dtype type, int64_t n, uint64_t seed)
+{
+    char *p = malloc((size_t)n * orth_dtype_bytes(type) + 1);
+    for (int64_t i = 0; i < n; i++)
+        orth_store_f32(p, type, i, test_rand(seed, (uint64_t)i));
+    return p;
+}
+
+/* layout bit 0: A has K contiguous, else M; bit 1: B has N contiguous, else K; bit 2: A has no unit stride. */
+static gemm_case case_make(orth_dtype in, orth_dtype out, int64_t M, int64_t N, orth_split split, int layout,
+                           int epilogue, uint64_t seed)
+{
+    gemm_case c = {0};
+    orth_gemm_desc *g = &c.g;
+    const int64_t K = orth_split_bound(&split, orth_split_leaves(&split));
+    const int64_t pad = test_rand_int(seed, 1, 0, 3), by = layout & 4 ? 2 : 1;
+    *g = (orth_gemm_desc){.M = M, .N = N, .K = K, .in_type = in, .c_type = out, .split = split};
+    g->a_row = layout & 1 ? (K + pad) * by : by;
+    g->a_col = layout & 1 ? by : (M + pad) * by;
+    g->b_row = layout & 2 ? N + pad : 1;
+    g->b_col = layout & 2 ? 1 : K + pad;
+    g->c_row = N + pad;
+    c.a = random_operand(in, (M + pad) * (K + pad) * by + 1, seed + 1);
+    c.b = random_operand(in, (N + pad) * (K + pad) + 1, seed + 2);
+    g->a = c.a;
+    g->b = c.b;
+    c.c_elems = M * g->c_row;
+    c.bias = random_operand(ORTH_F32, N + 1, seed + 3);
+    c.act_grad_of = random_operand(out, c.c_elems + 1, seed + 4);
+    g->bias = epilogue & 1 ? c.bias : NULL;
+    g->act = (orth_act)(epilogue >> 1 & 3);
+    g->act_grad_of = epilogue & 8 && g->act ? c.act_grad_of : NULL;
+    for (int i = 0; i < 3; i++)
+        c.addend[i] = random_operand(ORTH_F32, c.c_elems + 1, seed + 5 + (uint64_t)i);
+    g->num_addends = epilogue & 16 ? 3 : 0;
+    for (int i = 0; i < g->num_addends; i++)
+        g->addend[i] = c.addend[i];
+    return c;
+}
+
+static void case_free(gemm_case *c)
+{
+    free(c->a);
+    free(c->b);
+    free(c->bias);
+    free(c->act_grad_of);
+    for (int i = 0; i < 3; i++)
+        free(c->addend[i]);
+}
+
+/* An output between guards, filled with a pattern that a kernel must keep where it has no business. */
+static char *output_make(const gemm_case *c)
+{
+    size_t bytes = (size_t)(c->c_elems + 2 * GUARD) * orth_dtype_bytes(c->g.c_type);
+    char *p = malloc(bytes);
+    memset(p, 0xa5, bytes);
+    return p;
+}
+
+static char *output_body(const gemm_case *c, char *p)
+{
+    return p + GUARD * orth_dtype_bytes(c->g.c_type);
+}
+
+static void run_fast(orth_ctx *ctx, const orth_gemm_desc *g)
+{
+    size_t bytes = orth_gemm_workspace_bytes(g, orth_pool_num_threads(ctx->pool), ctx->isa);
+    char *ws = orth_mem_alloc(ctx, bytes + 64);
+    memset(ws, 0xff, bytes + 64); /* NaN, should anything read what it did not write */
+    CHECK_OK(ctx, orth_gemm(ctx, g, ws));
+    for (int i = 0; i < 64; i++)
+        assert_int_equal((unsigned char)ws[bytes + (size_t)i], 0xff);
+    orth_mem_free(ctx, ws);
+}
+
+/* Fast against plain, guards, gaps between rows and all. */
+static void check_case(orth_ctx *ctx, gemm_case *c, bool with_pre, const char *what)
+{
+    size_t bytes = (size_t)(c->c_elems + 2 * GUARD) * orth_dtype_bytes(c->g.c_type);
+    char *out[4];
+    for (int i = 0; i < 4; i++)
+        out[i] = output_make(c);
+    orth_gemm_desc g = c->g;
+    g.c = output_body(c, out[0]);
+    g.pre = with_pre ? output_body(c, out[1]) : NULL;
+    CHECK_OK(ctx, orth_gemm_ref(ctx, &g));
+    g.c = output_body(c, out[2]);
+    g.pre = with_pre ? output_body(c, out[3]) : NULL;
+    run_fast(ctx, &g);
+    if (memcmp(out[0], out[2], bytes) != 0 || memcmp(out[1], out[3], bytes) != 0)
+        fail_msg("%s, isa %s, %s->%s, M=%d N=%d K=%d, %d threads", what, orth_isa_name(ctx->isa),
+                 orth_dtype_name(g.in_type), orth_dtype_name(g.c_type), (int)g.M, (int)g.N, (int)g.K,
+                 orth_pool_num_threads(ctx->pool));
+    for (int i = 0; i < 4; i++)
+        free(out[i]);
+}
+
+/* A split of some kind: 0 whole, 1 even, 2 qkv, 3 tokens whose parts differ in length. */
+static orth_split random_split(int kind, uint64_t seed)
+{
+    const int parts = 1 << test_rand_int(seed, 10, 0, 4);
+    switch (kind) {
+    case 1: return (orth_split){ORTH_SPLIT_EVEN, parts, test_rand_int(seed, 11, 1, 90), test_rand_int(seed, 12, 1, 5), 1};
+    case 2: {
+        const int64_t kv = 1 << test_rand_int(seed, 13, 0, 2), group = test_rand_int(seed, 14, 1, 4);
+        return (orth_split){ORTH_SPLIT_QKV, (int32_t)kv, kv * group, test_rand_int(seed, 15, 1, 24), group};
+    }
+    case 3: return (orth_split){ORTH_SPLIT_TOKENS, parts, test_rand_int(seed, 16, 1, 130), 1, test_rand_int(seed, 17, 1, 5)};
+    default: return ORTH_SPLIT_WHOLE(test_rand_int(seed, 18, 0, 700));
+    }
+}
+
+static const int thread_counts[] = {1, 2, 3, 7};
+
+TEST(fast_equals_plain_at_every_isa)
+{
+    const orth_isa best = orth_isa_detect();
+    for (int t = 0; t < ORTH_COUNT(thread_counts); t++) {
+        orth_ctx *ctx = test_ctx(thread_counts[t]);
+        for (uint64_t i = 0; i < 200; i++) {
+            const uint64_t seed = 1000 * (uint64_t)(t + 1) + 20 * i;
+            ctx->isa = (orth_isa)(i % ((uint64_t)best + 1));
+            const orth_dtype in = i / 5 % 2 ? ORTH_BF16 : ORTH_F32, out = i / 10 % 2 ? ORTH_BF16 : ORTH_F32;
+            gemm_case c = case_make(in, out, test_rand_int(seed, 2, 1, i % 4 ? 40 : 200),
+                                    test_rand_int(seed, 3, 1, i % 3 ? 70 : 150), random_split((int)(i / 3 % 4), seed),
+                                    (int)test_rand_int(seed, 4, 0, 7), (int)test_rand_int(seed, 5, 0, 31), seed);
+            check_case(ctx, &c, i % 2, "random");
+            case_free(&c);
+        }
+        test_ctx_free(ctx);
+    }
+}
+
+/* Long K goes through several stages and chunks: chains are continued, never restarted. */
+TEST(long_sums_and_many_columns_equal_plain)
+{
+    orth_ctx *ctx = test_ctx(3);
+    const orth_isa best = orth_isa_detect();
+    for (int isa = ORTH_ISA_AVX2; isa <= (int)best; isa++) {
+        ctx->isa = (orth_isa)isa;
+        for (int i = 0; i < 4; i++) {
+            const orth_split split = {ORTH_SPLIT_EVEN, i % 2 ? 8 : 1, 9001, 1, 1};
+            gemm_case c = case_make(i / 2 ? ORTH_BF16 : ORTH_F32, ORTH_F32, 19 + 32 * (isa == ORTH_ISA_AMX), 50, split, i,
+                                    1, 77);
+            check_case(ctx, &c, false, "long");
+            case_free(&c);
+        }
+        gemm_case wide = case_make(ORTH_F32, ORTH_BF16, 67, 2500, ORTH_SPLIT_WHOLE(31), 1, 0, 78);
+        check_case(ctx, &wide, false, "wide");
+        case_free(&wide);
+        gemm_case tall = case_make(ORTH_BF16, ORTH_F32, 2500, 67, ORTH_SPLIT_WHOLE(31), 2, 0, 79);
+        check_case(ctx, &tall, false, "tall");
+        case_free(&tall);
+    }
+    test_ctx_free(ctx);
+}
+
+/* What a rank with part of the rows or columns computes is that part of the whole. */
+TEST(block_of_a_product_is_the_product_of_a_block)
+{
+    orth_ctx *ctx = test_ctx(2);
+    const orth_isa best = orth_isa_detect();
+    for (int isa = 0; isa <= (int)best; isa++) {
+        for (int type = 0; type < 2; type++) {
+            ctx->isa = (orth_isa)isa;
+            const orth_split split = {ORTH_SPLIT_EVEN, 4, 333, 1, 1};
+            gemm_case c = case_make(type ? ORTH_BF16 : ORTH_F32, ORTH_F32, 61, 131, split, 1, 3, 5);
+            float *whole = (float *)(void *)output_make(&c), *part = (float *)(void *)output_make(&c);
+            c.g.c = whole;
+            run_fast(ctx, &c.g);
+            for (uint64_t i = 0; i < 12; i++) {
+                const int64_t m0 = test_rand_int(i, 1, 0, 60), n0 = test_rand_int(i, 2, 0, 130);
+                orth_gemm_desc g = c.g;
+                g.M = i % 3 ? test_rand_int(i, 3, 1, 61 - m0) : 1;
+                g.N = test_rand_int(i, 4, 1, 131 - n0);
+                g.a = (const char *)g.a + (size_t)(m0 * g.a_row) * orth_dtype_bytes(g.in_type);
+                g.b = (const char *)g.b + (size_t)(n0 * g.b_col) * orth_dtype_bytes(g.in_type);
+                g.bias += n0;
+                g.c = part;
+                run_fast(ctx, &g);
+                for (int64_t m = 0; m < g.M; m++)
+                    assert_memory_equal(part + m * g.c_row, whole + (m0 + m) * g.c_row + n0, (size_t)g.N * 4);
+            }
+            free(whole);
+            free(part);
+            case_free(&c);
+        }
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(fp32_bits_do_not_depend_on_the_isa)
+{
+    orth_ctx *ctx = test_ctx(2);
+    const orth_isa best = orth_isa_detect();
+    const orth_split split = {ORTH_SPLIT_TOKENS, 8, 101, 1, 3};
+    gemm_case c = case_make(ORTH_F32, ORTH_BF16, 45, 99, split, 0, 7, 3);
+    char *first = output_make(&c), *other = output_make(&c);
+    for (int isa = 0; isa <= (int)best; isa++) {
+        ctx->isa = (orth_isa)isa;
+        c.g.c = isa ? other : first;
+        run_fast(ctx, &c.g);
+        if (isa)
+            assert_memory_equal(first, other, (size_t)c.c_elems * 2);
+    }
+    free(first);
+    free(other);
+    case_free(&c);
+    test_ctx_free(ctx);
+}
+
+/* Gradients pile up in place: c may be one of the addends. */
+TEST(output_may_be_an_addend)
+{
+    orth_ctx *ctx = test_ctx(2);
+    gemm_case c = case_make(ORTH_F32, ORTH_F32, 33, 70, ORTH_SPLIT_WHOLE(40), 0, 16, 9);
+    float *want = random_operand(ORTH_F32, c.c_elems, 1), *got = random_operand(ORTH_F32, c.c_elems, 1);
+    c.g.c = want;
+    c.g.addend[1] = want;
+    CHECK_OK(ctx, orth_gemm_ref(ctx, &c.g));
+    c.g.c = got;
+    c.g.addend[1] = got;
+    run_fast(ctx, &c.g);
+    assert_memory_equal(want, got, (size_t)c.c_elems * 4);
+    free(want);
+    free(got);
+    case_free(&c);
+    test_ctx_free(ctx);
+}
+
+TEST(empty_products_are_epilogues_of_zero)
+{
+    orth_ctx *ctx = test_ctx(2);
+    gemm_case c = case_make(ORTH_F32, ORTH_F32, 9, 50, ORTH_SPLIT_WHOLE(0), 1, 1, 2);
+    check_case(ctx, &c, true, "K=0");
+    case_free(&c);
+    orth_gemm_desc none = {.M = 0, .N = 5, .K = 3, .split = ORTH_SPLIT_WHOLE(3)};
+    assert_int_equal(orth_gemm_workspace_bytes(&none, 2, ctx->isa), 0);
+    CHECK_OK(ctx, orth_gemm(ctx, &none, NULL));
+    test_ctx_free(ctx);
+}
+
+/* Denormals, infinities and NaN take the same way through the fast kernels and the plain one. */
+TEST(special_values_follow_the_plain_chain)
+{
+    orth_ctx *ctx = test_ctx(2);
+    const orth_isa best = orth_isa_detect();
+    for (int isa = 0; isa <= (int)best; isa++) {
+        for (int type = 0; type < 2; type++) {
+            ctx->isa = (orth_isa)isa;
+            const orth_dtype t = type ? ORTH_BF16 : ORTH_F32;
+            gemm_case c = case_make(t, ORTH_F32, 20, 60, ORTH_SPLIT_WHOLE(37), 3, 0, 4);
+            for (int64_t i = 0; i < 20 * 37; i++)
+                orth_store_f32(c.a, t, i, i % 3 ? 0x1p-70f * test_rand(8, (uint64_t)i) : 0x1p-130f);
+            for (int64_t i = 0; i < 60 * 37; i++)
+                orth_store_f32(c.b, t, i, i % 97 == 0 ? 0x1p127f : 0x1p-60f * test_rand(9, (uint64_t)i));
+            check_case(ctx, &c, false, "denormals");
+            case_free(&c);
+        }
+    }
+    test_ctx_free(ctx);
+}
+
+/* Rows of ops.def: y = act(x w^T + b), dx = (dy w) act', dw = dy^T x + acc. */
+TEST(linear_ops_equal_their_plain_twins)
+{
+    orth_ctx *ctx = test_ctx(3);
+    enum { N = 40, K = 24, O = 54 };
+    float *data[8];
+    for (int i = 0; i < 8; i++)
+        data[i] = random_operand(ORTH_F32, 64 * 64, (uint64_t)i);
+#define T2(p, r, c) {.data = (p), .dtype = ORTH_F32, .num_dims = 2, .dim = {(r), (c), 1, 1}}
+    float out[4][64 * 64];
+    orth_attr attr = {.split = {ORTH_SPLIT_EVEN, 8, K, 1, 1}, .act = ORTH_ACT_GELU_TANH};
+    orth_attr dx_attr = {.split = {ORTH_SPLIT_EVEN, 2, O, 1, 1}, .act = ORTH_ACT_GELU_TANH};
+    orth_attr dw_attr = {.split = {ORTH_SPLIT_TOKENS, 4, 20, 1, 2}, .num_addends = 2};
+    const orth_tensor x = T2(data[0], N, K), w = T2(data[1], O, K), dy = T2(data[2], N, O);
+    const orth_tensor bias = T2(data[3], O, 1), pre = T2(data[4], N, K);
+    const orth_tensor acc0 = T2(data[5], O, K), acc1 = T2(data[6], O, K);
+    const orth_tensor in[3][4] = {{x, w, bias}, {dy, w, pre}, {dy, x, acc0, acc1}};
+    const orth_attr *attrs[3] = {&attr, &dx_attr, &dw_attr};
+    static const orth_kernel_fn ref[3] = {orth_ref_linear, orth_ref_linear_dx, orth_ref_linear_dw};
+    static const orth_kernel_fn cpu[3] = {orth_cpu_linear, orth_cpu_linear_dx, orth_cpu_linear_dw};
+    static const orth_workspace_fn ws[3] = {orth_workspace_linear, orth_workspace_linear_dx, orth_workspace_linear_dw};
+    const int64_t rows[3] = {N, N, O}, cols[3] = {O, K, K};
+    for (int op = 0; op < 3; op++) {
+        memset(out, 0, sizeof out);
+        for (int fast = 0; fast < 2; fast++) {
+            const orth_tensor o[2] = {T2(out[2 * fast], rows[op], cols[op]), T2(out[2 * fast + 1], rows[op], cols[op])};
+            orth_op_call call = {.in = in[op], .out = o, .num_in = op == 2 ? 4 : 3, .num_out = op == 0 ? 2 : 1,
+                                 .attr = attrs[op]};
+            call.workspace = orth_mem_alloc(ctx, ws[op](&call, 3, ctx->isa));
+            CHECK_OK(ctx, (fast ? cpu : ref)[op](ctx, &call));
+            orth_mem_free(ctx, call.workspace);
+        }
+        assert_memory_equal(out[0], out[2], sizeof out[0]);
+        assert_memory_equal(out[1], out[3], sizeof out[1]);
+    }
+    for (int i = 0; i < 8; i++)
+        free(data[i]);
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fast_equals_plain_at_every_isa),
+        cmocka_unit_test(long_sums_and_many_columns_equal_plain),
+        cmocka_unit_test(block_of_a_product_is_the_product_of_a_block),
+        cmocka_unit_test(fp32_bits_do_not_depend_on_the_isa),
+        cmocka_unit_test(output_may_be_an_addend),
+        cmocka_unit_test(empty_products_are_epilogues_of_zero),
+        cmocka_unit_test(special_values_follow_the_plain_chain),
+        cmocka_unit_test(linear_ops_equal_their_plain_twins),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Prints src/data/unicode_classes.def: what Hugging Face `tokenizers` takes every character for.
+
+The sets are read off the library itself (Oniguruma's tables for L, N and white space, those of Rust's
+regex for word characters, its own older ones for NFC), because equal ids need equal sets, and the tables
+of PCRE2 or libunistring on a given machine may be of another version of Unicode.
+
+    pip install tokenizers
+    python3 tools/golden/make_unicode_classes.py > src/data/unicode_classes.def
+"""
+import unicodedata
+
+import tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+ALL = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+
+
+def matching(pattern):
+    """Characters that one-character `pattern` matches."""
+    split = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+    found = set()
+    for at in range(0, len(ALL), 4096):
+        for piece, _ in split.pre_tokenize_str("".join(map(chr, ALL[at:at + 4096]))):
+            found.update(map(ord, piece))
+    return found
+
+
+def word_characters():
+    """Characters next to which a single_word token does not match."""
+    tok = Tokenizer(models.BPE(vocab={"a": 0}, merges=[]))
+    tok.add_tokens([AddedToken("QQ", single_word=True, normalized=False)])
+    qq = tok.token_to_id("QQ")
+    encoded = tok.encode_batch([chr(c) + "QQ" for c in ALL])
+    return {c for c, e in zip(ALL, encoded) if qq not in e.ids}
+
+
+def nfc_unsafe():
+    """Characters that NFC may change, move or join with what stands before them. All others are places
+    where a text can be cut without changing its normal form."""
+    nfc = normalizers.NFC().normalize_str
+    unsafe = set()
+    for c in ALL:
+        s = chr(c)
+        if nfc(s) != s:
+            unsafe.add(c)
+        # A mark that can be reordered moves before or behind one of another class. Marks that the tables
+        # of `tokenizers` do not know yet do neither there.
+        if unicodedata.combining(s):
+            low, high = "\u0334", "\u0345"
+            if nfc("a" + s + low) != "a" + s + low or nfc("a" + high + s) != "a" + high + s:
+                unsafe.add(c)
+        d = unicodedata.decomposition(s)
+        if d and not d.startswith("<") and " " in d:
+            first, second = (chr(int(x, 16)) for x in d.split())
+            if nfc(first + second) == s:
+                unsafe.add(ord(second))
+    unsafe.update(range(0x1161, 0x1176))   # Hangul vowels and finals join by rule, not by table
+    unsafe.update(range(0x11A8, 0x11C3))
+    return unsafe
+
+
+def main():
+    sets = [("L", matching(r"\p{L}")), ("N", matching(r"\p{N}")), ("S", matching(r"\s")),
+            ("W", word_characters()), ("U", nfc_unsafe())]
+    print("/* unicode_classes.def -- made by tools/golden/make_unicode_classes.py from tokenizers %s.\n"
+          " * R(first, last, classes): L letter, N number, S white space, W word character, U: NFC may change,\n"
+          " * move or join it with what stands before. Characters in no row have no class. */"
+          % tokenizers.__version__)
+    rows, start, last, now = [], None, None, ""
+    for c in ALL + [0x110000]:
+        classes = "|".join(n for n, members in sets if c in members)
+        if classes != now or last is None or c != last + 1:
+            if now:
+                rows.append("R(0x%X,0x%X,%s)" % (start, last, now))
+            start, now = c, classes
+        last = c
+    line = ""
+    for row in rows:
+        if len(line) + len(row) + 1 > 108:
+            print(line)
+            line = ""
+        line += (" " if line else "") + row
+    print(line)
+
+
+main()
