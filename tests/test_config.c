@@ -113,6 +113,9 @@ TEST(messages_name_the_place_the_value_and_the_rule)
         {"# nothing\n", "is empty"},
         {"train: {steps: 1}\n---\ntrain: {steps: 2}\n", "holds more than one document"},
         {"data: {separator: \"a\\0b\"}", "zero byte"},
+        {"train: {steps: 1}\n%YAML 1.2\n", "run.yaml:2:1: directives are not accepted"},
+        {"train: \x01", "run.yaml:1:8: byte 0x01 is not accepted"},
+        {"train: \xff", "is not UTF-8"},
         {"? {a: 1}\n: 2", "a key must be a word"},
     };
     orth_ctx *ctx = test_ctx(1);

@@ -11,6 +11,7 @@
 
 #include "base/config_value.h"
 #include "base/files.h"
+#include "base/text.h"
 
 #define MAX_BYTES ((size_t)1 << 20)
 #define MAX_DEPTH 4
@@ -28,6 +29,7 @@ typedef struct {
     struct fy_event *event;        /* the present one */
     orth_arena scratch;            /* keys and texts of this file */
     char place[MAX_PLACE];         /* of the present event */
+    char complaint[256];           /* first line that libfyaml had to say */
 } reader;
 
 /* A key of the mapping being read. */
@@ -57,15 +59,26 @@ refuse(reader *r, const char *file, int line, const char *fmt, ...)
     return orth_fail(r->ctx, ORTH_ERR_ARG, file, line, "%s: %s", r->place, text);
 }
 
-/* What libfyaml had to say when it stopped. Its columns count from 1 as ours do. */
+/* libfyaml says "NAME:LINE:COL: error: what", lines and columns from 1. (Its list of collected errors
+ * would spare the parsing, but leaks in 0.7.12.) */
 static orth_status fail_syntax(reader *r)
 {
-    void *iter = NULL;
-    struct fy_diag_error *e = fy_diag_errors_iterate(r->diag, &iter);
-    if (!e || !e->msg)
+    int line, column;
+    char *kind = strstr(r->complaint, ": error: "), *at = kind;
+    for (int colons = 0; at && at > r->complaint && colons < 2; colons += *at == ':')
+        at--;
+    if (!kind || sscanf(at, ":%d:%d", &line, &column) != 2)
         return REFUSE(r, "is not YAML");
-    set_place(r, e->line, e->column);
-    return REFUSE(r, "is not YAML: %.*s", (int)strcspn(e->msg, "\n"), e->msg);
+    set_place(r, line, column);
+    return REFUSE(r, "is not YAML: %s", kind + strlen(": error: "));
+}
+
+static void keep_complaint(struct fy_diag *diag, void *user, const char *text, size_t n)
+{
+    (void)diag;
+    reader *r = user;
+    if (r->complaint[0] == '\0')
+        snprintf(r->complaint, sizeof r->complaint, "%.*s", (int)strcspn(text, "\n"), n ? text : "");
 }
 
 static orth_status next_event(reader *r)
@@ -224,22 +237,17 @@ static orth_status leave_document(reader *r)
     return ORTH_OK;
 }
 
-static void drop_output(struct fy_diag *diag, void *user, const char *text, size_t n)
-{
-    (void)diag, (void)user, (void)text, (void)n; /* errors are collected, not printed */
-}
-
 static orth_status reader_open(reader *r, const char *text, size_t num_bytes)
 {
     struct fy_diag_cfg diag_cfg;
     fy_diag_cfg_default(&diag_cfg);
     diag_cfg.fp = NULL;
-    diag_cfg.output_fn = drop_output;
+    diag_cfg.output_fn = keep_complaint;
+    diag_cfg.user = r;
     diag_cfg.colorize = false;
     r->diag = fy_diag_create(&diag_cfg);
     if (!r->diag)
         return ORTH_FAIL(r->ctx, ORTH_ERR_NOMEM, "no memory to read %s", r->name);
-    fy_diag_set_collect_errors(r->diag, true);
     struct fy_parse_cfg cfg = {.flags = FYPCF_DEFAULT_VERSION_1_2 | FYPCF_JSON_NONE, .diag = r->diag};
     r->parser = fy_parser_create(&cfg);
     if (!r->parser || fy_parser_set_string(r->parser, text, num_bytes) != 0)
@@ -258,8 +266,35 @@ static void reader_close(reader *r)
     orth_arena_release(r->ctx, &r->scratch);
 }
 
+/* What libfyaml 0.7.12 is better not given: it can hang on directives ("%..."), which a run file has no
+ * use for, and on odd bytes. */
+static orth_status check_bytes(reader *r, const char *text, size_t num_bytes)
+{
+    int line = 1, column = 1;
+    for (size_t i = 0; i < num_bytes; i++, column++) {
+        unsigned char c = (unsigned char)text[i];
+        bool directive = c == '%' && column == 1;
+        bool odd = (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
+        if (directive || odd) {
+            set_place(r, line, column);
+            return directive ? REFUSE(r, "directives are not accepted")
+                             : REFUSE(r, "byte 0x%02x is not accepted", c);
+        }
+        if (c == '\n' || c == '\r') {
+            line += c == '\n';
+            column = 0;
+        }
+    }
+    set_place(r, 1, 1);
+    char *copy = orth_arena_printf(r->ctx, &r->scratch, "%.*s", (int)num_bytes, text);
+    if (!copy)
+        return ORTH_ERR_NOMEM;
+    return orth_utf8_valid(copy) ? ORTH_OK : REFUSE(r, "is not UTF-8");
+}
+
 static orth_status read_file(reader *r, const char *text, size_t num_bytes)
 {
+    ORTH_TRY(check_bytes(r, text, num_bytes));
     ORTH_TRY(reader_open(r, text, num_bytes));
     ORTH_TRY(enter_document(r));
     if (is_empty_scalar(r))

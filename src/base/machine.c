@@ -120,7 +120,7 @@ static int count_cpu_list(const char *s)
 static void query_caches(orth_machine *m)
 {
     for (int i = 0; i < ORTH_COUNT(m->cache); i++) {
-        char path[96], level[16], type[16], size[32], cpus[256];
+        char path[96], level[16] = "", type[16] = "", size[32] = "", cpus[256] = "";
         const char *const names[] = {"level", "type", "size", "shared_cpu_list"};
         char *const texts[] = {level, type, size, cpus};
         const size_t sizes[] = {sizeof level, sizeof type, sizeof size, sizeof cpus};

@@ -1,0 +1,63 @@
+# The front of the build: CMake does the work. `make help` lists the targets.
+BUILD  ?= build
+PREFIX ?= /usr/local
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+CMAKE  = cmake -S . -B
+CTEST  = ctest --output-on-failure -j$(JOBS) --test-dir
+
+all:            ## the program, at build/orthant
+	@command -v cmake >/dev/null && pkg-config --exists libfyaml jansson libpcre2-8 libxxhash || \
+	  { echo "something to build with is missing: run 'make deps' first" >&2; exit 1; }
+	@$(CMAKE) $(BUILD) >$(BUILD).log || { cat $(BUILD).log; exit 1; }; rm -f $(BUILD).log
+	@cmake --build $(BUILD) -j$(JOBS)
+
+deps:           ## installs what building, testing and the demo need (Debian, Ubuntu)
+	@tools/deps.sh build test demo
+
+test: deps      ## sets up, builds, runs all tests
+	@$(MAKE) --no-print-directory all
+	$(CTEST) $(BUILD)
+
+demo: deps      ## trains a small GPT on real text; TEXT=file for your own
+	@$(MAKE) --no-print-directory all
+	@ORTHANT=$(BUILD)/orthant tools/demo.sh "$(TEXT)"
+
+asan:           ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(CMAKE) $(BUILD)-asan -DORTH_SANITIZE=address,undefined
+	cmake --build $(BUILD)-asan -j$(JOBS)
+	$(CTEST) $(BUILD)-asan
+
+tsan:           ## the tests under ThreadSanitizer
+	$(CMAKE) $(BUILD)-tsan -DORTH_SANITIZE=thread
+	cmake --build $(BUILD)-tsan -j$(JOBS)
+	$(CTEST) $(BUILD)-tsan
+
+globals: all    ## fails if the library keeps writable state at file scope
+	@tools/globals.sh $(BUILD)/liborthant_lib.a
+
+fuzz:           ## each fuzz target for SECONDS (default 60)
+	@tools/deps.sh build dev
+	@tools/fuzz.sh $(BUILD)-fuzz $(or $(SECONDS),60)
+
+lint:           ## static checks
+	@tools/deps.sh build dev
+	@tools/lint.sh
+
+bench: all      ## measures this machine; tables in bench/results/
+	@tools/deps.sh bench
+	@bench/run.sh $(BUILD)
+
+bench-peers: all ## the same beside PyTorch, tokenizers and llm.c, set up outside of this tree
+	@tools/deps.sh bench
+	@bench/peers.sh $(BUILD)
+
+install: all    ## program, manual page and completion under PREFIX (and DESTDIR)
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:          ## removes all build folders
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz
+
+help:           ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
+
+.PHONY: all deps test demo asan tsan globals fuzz lint bench bench-peers install clean help

@@ -1,0 +1,44 @@
+#!/bin/bash
+# deps.sh GROUP... -- installs from the distribution's archive what is missing, and only that.
+# Groups: build, test, demo, bench, dev (fuzzing and lint). Debian 12, Ubuntu 22.04 and later.
+set -euo pipefail
+
+declare -A packages=(
+  [build]="gcc libc6-dev make cmake pkg-config libfyaml-dev libjansson-dev libpcre2-dev libxxhash-dev libunistring-dev"
+  [test]="libcmocka-dev"
+  [demo]="dict-gcide"
+  [bench]="libdnnl-dev"
+  [dev]="clang clang-14 libclang-rt-14-dev cppcheck binutils"
+)
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "deps: not a Debian system; needed here: ${packages[build]} ${packages[test]}" >&2
+  exit 0
+fi
+
+missing=()
+for group in "$@"; do
+  for package in ${packages[$group]}; do
+    status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+    [[ $status == installed ]] || missing+=("$package")
+  done
+done
+if [[ ${#missing[@]} -eq 0 ]]; then
+  echo "deps: nothing is missing"
+  exit 0
+fi
+
+as_root=()
+if [[ $(id -u) -ne 0 ]]; then
+  command -v sudo >/dev/null || { echo "deps: as root, run: apt-get install ${missing[*]}" >&2; exit 1; }
+  as_root=(sudo)
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300)
+echo "deps: installing ${missing[*]}"
+# The package lists may be absent or old: fetch them only when the first try fails.
+"${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null 2>&1 || {
+  echo "deps: fetching the package lists"
+  "${apt[@]}" update
+  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null
+}

@@ -1,0 +1,20 @@
+#!/bin/bash
+# lint.sh -- static checks that find mistakes rather than matters of taste.
+set -euo pipefail
+echo "lint: cppcheck"
+cppcheck --enable=warning,portability --std=c11 --error-exitcode=1 --inline-suppr --quiet -j "$(nproc)" \
+  --suppress=unknownMacro --suppress=preprocessorErrorDirective -Isrc src
+echo "lint: comment marks, tabs and trailing space"
+if grep -rnP "\t| +$|TODO|FIXME|XXX" --include='*.c' --include='*.h' --include='*.def' src; then
+  echo "lint: the lines above hold a tab, trailing space, or an unfinished note" >&2
+  exit 1
+fi
+echo "lint: malloc, getenv and exit stay behind their doors"
+if grep -rnE "\b(malloc|calloc|realloc)\(" --include='*.c' src | grep -vE "^src/base/ctx\.c:"; then
+  echo "lint: use orth_mem_alloc or an arena" >&2
+  exit 1
+fi
+if grep -rnE "\b(getenv|exit|abort)\(" --include='*.c' src | grep -v "^src/cli/"; then
+  echo "lint: the environment is read, and the program left, in src/cli only" >&2
+  exit 1
+fi
