@@ -236,6 +236,17 @@ orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path)
     return s;
 }
 
+orth_status orth_path_rename(orth_ctx *ctx, const char *from, const char *to)
+{
+    if (write_fault(ctx)) {
+        errno = EIO;
+        return fail_errno(ctx, to, "rename into place");
+    }
+    if (rename(from, to) != 0)
+        return fail_errno(ctx, to, "rename into place");
+    return sync_parent(ctx, to);
+}
+
 static orth_status remove_children(orth_ctx *ctx, const char *path)
 {
     DIR *dir = opendir(path);

@@ -43,6 +43,9 @@ bool orth_path_exists(const char *path);
 bool orth_path_is_dir(const char *path);
 /* mkdir -p. */
 orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path);
+/* rename, then fsync of the folder of `to`; an empty folder or nothing may be there. A write fault
+ * point. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
+orth_status orth_path_rename(orth_ctx *ctx, const char *from, const char *to);
 /* rm -r; a missing path is fine. */
 orth_status orth_path_remove(orth_ctx *ctx, const char *path);
 /* "dir/name" in heap memory; NULL with the error recorded. */

@@ -24,8 +24,21 @@ typedef struct {
     double dropout;                 /* embeddings, residuals and attention */
 } orth_model_config;
 
+/* "gpt2", "llama". ORTH_ERR_ARG for another name. */
+const char *orth_family_name(orth_family family);
+orth_status orth_family_from_name(orth_ctx *ctx, const char *name, orth_family *out);
+
+/* What a family fixes (biases, norm epsilon, tying, RoPE) with sizes of zero: the start for a model
+ * given by its dimensions. kv_heads, head_dim and ffn that are still 0 after the caller filled the
+ * others in come from orth_model_config_complete: heads, hidden/heads, and 4*hidden (GPT2) or
+ * 8/3*hidden rounded up to a multiple of 256 (LLAMA). */
+void orth_model_config_defaults(orth_family family, orth_model_config *out);
+void orth_model_config_complete(orth_model_config *c);
+
 /* ORTH_ERR_ARG naming the nearest preset when `name` is unknown. Table: presets.def. */
 orth_status orth_model_preset(orth_ctx *ctx, const char *name, orth_model_config *out);
+/* Names of the presets in the order of presets.def; NULL past the last. */
+const char *orth_model_preset_name(int index);
 
 /* Checks all rules between dimensions; ORTH_ERR_ARG with the first that is broken, in words. */
 orth_status orth_model_config_check(orth_ctx *ctx, const orth_model_config *c);
@@ -55,7 +68,11 @@ typedef struct {
 } orth_param;
 
 int64_t orth_model_num_params(const orth_model_config *c);            /* tensors */
+/* ORTH_ERR_ARG for an index out of [0, num_params). `c` has passed orth_model_config_check. */
 orth_status orth_model_param(orth_ctx *ctx, const orth_model_config *c, int64_t index, orth_param *out);
+/* Index of the parameter of that name, -1 if the model has none. */
+int64_t orth_model_param_find(const orth_model_config *c, const char *name);
+int64_t orth_param_elems(const orth_param *p);
 int64_t orth_model_num_elems(const orth_model_config *c);             /* parameters counted once */
 
 #endif

@@ -1,0 +1,126 @@
+/* rules.c -- the rules between options, in one list. What holds for a single value is in its row. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "base/text.h"
+
+/* "run.yaml:3:9: " for the first of the two options that was given, "" when both are defaults. */
+static const char *place_of(const orth_config *c, orth_option_id a, orth_option_id b)
+{
+    return c->place[a] ? c->place[a] : c->place[b] ? c->place[b] : "defaults";
+}
+
+#define BREAKS(ctx, c, a, b, ...) breaks((ctx), place_of((c), ORTH_OPT_##a, ORTH_OPT_##b), __LINE__, __VA_ARGS__)
+
+static orth_status __attribute__((format(printf, 4, 5)))
+breaks(orth_ctx *ctx, const char *place, int line, const char *fmt, ...)
+{
+    char text[ORTH_MESSAGE_MAX];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return orth_fail(ctx, ORTH_ERR_ARG, __FILE__, line, "%s: %s", place, text);
+}
+
+/* Names that stay in run files, but whose other values come with later versions. */
+static orth_status later_versions(orth_ctx *ctx, const orth_config *c)
+{
+    static const orth_option_id ids[] = {
+        ORTH_OPT_parallel_dp, ORTH_OPT_parallel_tp, ORTH_OPT_parallel_pp, ORTH_OPT_parallel_cp,
+        ORTH_OPT_parallel_ep, ORTH_OPT_parallel_zero, ORTH_OPT_parallel_shard_group,
+        ORTH_OPT_parallel_sequence_parallel, ORTH_OPT_parallel_virtual_stages,
+        ORTH_OPT_comm_bucket_mb, ORTH_OPT_comm_overlap};
+    for (int i = 0; i < ORTH_COUNT(ids); i++) {
+        const orth_option *o = orth_option_get(ids[i]);
+        char *value = orth_option_text(ctx, c, ids[i]);
+        if (!value)
+            return ORTH_ERR_NOMEM;
+        orth_status s = ORTH_OK;
+        if (strcmp(value, o->default_text) != 0)
+            s = breaks(ctx, place_of(c, ids[i], ids[i]), __LINE__,
+                       "%s=%s: only %s is supported by this version", o->path, value, o->default_text);
+        orth_mem_free(ctx, value);
+        ORTH_TRY(s);
+    }
+    return ORTH_OK;
+}
+
+static orth_status micro_batch_divides(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->train_global_batch % c->train_micro_batch == 0)
+        return ORTH_OK;
+    return BREAKS(ctx, c, train_micro_batch, train_global_batch,
+                  "train.micro_batch=%" PRId64 " does not divide train.global_batch=%" PRId64,
+                  c->train_micro_batch, c->train_global_batch);
+}
+
+static orth_status parts_are_a_power_of_two(orth_ctx *ctx, const orth_config *c)
+{
+    if ((c->numerics_parts & (c->numerics_parts - 1)) == 0)
+        return ORTH_OK;
+    return BREAKS(ctx, c, numerics_parts, numerics_parts, "numerics.parts=%" PRId64 " is not a power of two",
+                  c->numerics_parts);
+}
+
+static orth_status sequence_holds_its_parts(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->data_seq_len >= c->numerics_parts)
+        return ORTH_OK;
+    return BREAKS(ctx, c, data_seq_len, numerics_parts,
+                  "data.seq_len=%" PRId64 " is less than numerics.parts=%" PRId64, c->data_seq_len,
+                  c->numerics_parts);
+}
+
+static orth_status sequence_fits_the_model(orth_ctx *ctx, const orth_config *c)
+{
+    if (!ORTH_CONFIG_IS_SET(c, model, max_seq) || c->data_seq_len <= c->model_max_seq)
+        return ORTH_OK;
+    return BREAKS(ctx, c, data_seq_len, model_max_seq,
+                  "data.seq_len=%" PRId64 " exceeds model.max_seq=%" PRId64, c->data_seq_len,
+                  c->model_max_seq);
+}
+
+static orth_status two_betas(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->optimizer_betas.n == 2)
+        return ORTH_OK;
+    return BREAKS(ctx, c, optimizer_betas, optimizer_betas, "optimizer.betas holds %d numbers, not 2",
+                  c->optimizer_betas.n);
+}
+
+static orth_status nesterov_is_for_sgd(orth_ctx *ctx, const orth_config *c)
+{
+    if (!c->optimizer_nesterov || c->optimizer_name == ORTH_optimizer_name_sgd)
+        return ORTH_OK;
+    return BREAKS(ctx, c, optimizer_nesterov, optimizer_name,
+                  "optimizer.nesterov=true needs optimizer.name=sgd, not %s",
+                  orth_option_choice(ORTH_OPT_optimizer_name, (int)c->optimizer_name));
+}
+
+static orth_status a_weight_for_each_path(orth_ctx *ctx, const orth_config *c)
+{
+    double sum = 0;
+    if (c->data_weights.n == 0)
+        return ORTH_OK;
+    if (c->data_weights.n != c->data_path.n)
+        return BREAKS(ctx, c, data_weights, data_path, "data.weights holds %d numbers for %d data.path",
+                      c->data_weights.n, c->data_path.n);
+    for (int i = 0; i < c->data_weights.n; i++)
+        sum += c->data_weights.v[i];
+    if (sum > 0)
+        return ORTH_OK;
+    return BREAKS(ctx, c, data_weights, data_path, "data.weights are all 0: one must be more");
+}
+
+orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
+{
+    static orth_status (*const rules[])(orth_ctx *, const orth_config *) = {
+        later_versions,          micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
+        sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
+    };
+    for (int i = 0; i < ORTH_COUNT(rules); i++)
+        ORTH_TRY(rules[i](ctx, cfg));
+    return ORTH_OK;
+}

@@ -1,0 +1,122 @@
+/* text.c -- see text.h. */
+#include "base/text.h"
+
+#include <string.h>
+
+static bool reserve(orth_ctx *ctx, orth_text *t, size_t more)
+{
+    if (t->failed)
+        return false;
+    size_t need = t->num_bytes + more + 1;
+    if (need <= t->capacity)
+        return true;
+    size_t capacity = ORTH_MAX(need, 2 * t->capacity + 256);
+    char *s = orth_mem_realloc(ctx, t->s, capacity);
+    if (!s) {
+        orth_mem_free(ctx, t->s);
+        *t = (orth_text){.failed = true};
+        return false;
+    }
+    t->s = s;
+    t->capacity = capacity;
+    return true;
+}
+
+static void add_bytes(orth_ctx *ctx, orth_text *t, const char *s, size_t n)
+{
+    if (!reserve(ctx, t, n))
+        return;
+    memcpy(t->s + t->num_bytes, s, n);
+    t->num_bytes += n;
+    t->s[t->num_bytes] = '\0';
+}
+
+void orth_text_add(orth_ctx *ctx, orth_text *t, const char *s)
+{
+    add_bytes(ctx, t, s, strlen(s));
+}
+
+void orth_text_addf(orth_ctx *ctx, orth_text *t, const char *fmt, ...)
+{
+    va_list args, again;
+    va_start(args, fmt);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, fmt, args);
+    if (n >= 0 && reserve(ctx, t, (size_t)n)) {
+        vsnprintf(t->s + t->num_bytes, (size_t)n + 1, fmt, again);
+        t->num_bytes += (size_t)n;
+    }
+    va_end(again);
+    va_end(args);
+}
+
+void orth_text_wrap(orth_ctx *ctx, orth_text *t, const char *s, int column, int indent, int width)
+{
+    while (*s == ' ')
+        s++;
+    bool fresh = true; /* no word yet on this line */
+    while (*s) {
+        int n = (int)strcspn(s, " ");
+        if (!fresh && column + 1 + n > width) {
+            orth_text_addf(ctx, t, "\n%*s", indent, "");
+            column = indent;
+            fresh = true;
+        }
+        orth_text_addf(ctx, t, "%s%.*s", fresh ? "" : " ", n, s);
+        column += n + !fresh;
+        fresh = false;
+        s += n;
+        while (*s == ' ')
+            s++;
+    }
+    orth_text_add(ctx, t, "\n");
+}
+
+void orth_text_quote(orth_ctx *ctx, orth_text *t, const char *s)
+{
+    orth_text_add(ctx, t, "\"");
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            orth_text_addf(ctx, t, "\\%c", c);
+        else if (c == '\n')
+            orth_text_add(ctx, t, "\\n");
+        else if (c == '\t')
+            orth_text_add(ctx, t, "\\t");
+        else if (c < 0x20 || c == 0x7f)
+            orth_text_addf(ctx, t, "\\u%04x", c);
+        else
+            add_bytes(ctx, t, s, 1);
+    }
+    orth_text_add(ctx, t, "\"");
+}
+
+char *orth_text_take(orth_ctx *ctx, orth_text *t)
+{
+    reserve(ctx, t, 0); /* an empty text is "", not NULL */
+    char *s = t->s;
+    *t = (orth_text){0};
+    return s;
+}
+
+bool orth_utf8_valid(const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    while (*s) {
+        int more = *s < 0x80 ? 0 : *s >= 0xc2 && *s < 0xe0 ? 1 : *s >= 0xe0 && *s < 0xf0 ? 2
+                   : *s >= 0xf0 && *s < 0xf5 ? 3 : -1;
+        if (more < 0)
+            return false;
+        unsigned first = *s++;
+        for (int i = 0; i < more; i++, s++) {
+            unsigned lo = 0x80, hi = 0xbf; /* of the second byte: no overlong forms, no surrogates */
+            if (i == 0) {
+                lo = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : lo;
+                hi = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : hi;
+            }
+            if (*s < lo || *s > hi)
+                return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,29 @@
+/* text.h -- text that grows: for dumps, help and reports. */
+#ifndef ORTH_BASE_TEXT_H
+#define ORTH_BASE_TEXT_H
+
+#include "base/ctx.h"
+
+/* Zero-initialised: empty and ready. After a failed allocation `failed` is set, the error is in ctx
+ * and further additions do nothing: check once, at the end. */
+typedef struct {
+    char *s;            /* heap; zero-terminated; NULL while empty */
+    size_t num_bytes, capacity;
+    bool failed;
+} orth_text;
+
+void orth_text_add(orth_ctx *ctx, orth_text *t, const char *s);
+void orth_text_addf(orth_ctx *ctx, orth_text *t, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Words of `s` in lines of at most `width` columns, each line after `indent` spaces; the first one
+ * goes on from column `column` of the present line. Ends with a newline. */
+void orth_text_wrap(orth_ctx *ctx, orth_text *t, const char *s, int column, int indent, int width);
+/* `s` between double quotes, escaped so that both YAML and JSON read it back. */
+void orth_text_quote(orth_ctx *ctx, orth_text *t, const char *s);
+
+/* The text, owned by the caller from now on (orth_mem_free); NULL when an addition failed. */
+char *orth_text_take(orth_ctx *ctx, orth_text *t);
+
+/* Whether `s` is well-formed UTF-8. */
+bool orth_utf8_valid(const char *s);
+
+#endif

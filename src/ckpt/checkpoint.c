@@ -1,0 +1,318 @@
+/* checkpoint.c -- see checkpoint.h. */
+#include "ckpt/checkpoint.h"
+
+#include <inttypes.h>
+#include <xxhash.h>
+
+static const char optimizer_name[] = "optimizer.safetensors";
+static const char weights_name[] = "model.safetensors";
+
+/* ---- writing ---- */
+
+typedef struct {
+    orth_ctx *ctx;
+    const char *dir;
+    const orth_checkpoint_view *view;
+    const orth_checkpoint_array **by_index;   /* [num_params], in the order of the registry */
+    int64_t num_params;
+    orth_checkpoint_manifest manifest;
+    orth_arena arena;
+} saver;
+
+static orth_status sort_arrays(saver *s)
+{
+    const orth_checkpoint_view *v = s->view;
+    s->num_params = orth_model_num_params(&v->config);
+    s->by_index = ORTH_ARENA_ARRAY(s->ctx, &s->arena, const orth_checkpoint_array *, s->num_params);
+    if (!s->by_index)
+        return ORTH_ERR_NOMEM;
+    for (int64_t i = 0; i < v->num_arrays; i++) {
+        const orth_checkpoint_array *a = &v->arrays[i];
+        if (a->index < 0 || a->index >= s->num_params || s->by_index[a->index] || !a->master)
+            return ORTH_FAIL(s->ctx, ORTH_ERR_ARG, "checkpoint: array %" PRId64 " is parameter %" PRId64
+                             ", which is unknown, given twice or empty", i, a->index);
+        s->by_index[a->index] = a;
+    }
+    if (v->num_arrays != s->num_params)
+        return ORTH_FAIL(s->ctx, ORTH_ERR_ARG, "checkpoint: %" PRId64 " arrays given, the model has %" PRId64
+                         " parameters", v->num_arrays, s->num_params);
+    return ORTH_OK;
+}
+
+static void list_file(saver *s, const char *name, uint64_t num_bytes, uint64_t hash)
+{
+    orth_checkpoint_file *f = &s->manifest.files[s->manifest.num_files++];
+    snprintf(f->name, sizeof f->name, "%s", name);
+    f->num_bytes = num_bytes;
+    f->hash = hash;
+}
+
+static orth_status write_weights(saver *s)
+{
+    uint64_t hash, bytes;
+    const float **params = ORTH_ARENA_ARRAY(s->ctx, &s->arena, const float *, s->num_params);
+    char *path = orth_arena_printf(s->ctx, &s->arena, "%s/%s", s->dir, weights_name);
+    if (!params || !path)
+        return ORTH_ERR_NOMEM;
+    for (int64_t i = 0; i < s->num_params; i++)
+        params[i] = s->by_index[i]->master;
+    ORTH_TRY(orth_hf_write_weights(s->ctx, path, &s->view->config, params, s->view->weight_dtype, &hash, &bytes));
+    list_file(s, weights_name, bytes, hash);
+    return ORTH_OK;
+}
+
+/* Tensors of optimizer.safetensors: kind 0 master, 1 m, 2 v. */
+static const char *const kinds[] = {"master", "m", "v"};
+
+static const float *array_of(const saver *s, int64_t index, int kind)
+{
+    const orth_checkpoint_array *a = s->by_index[index];
+    if (kind == 0)
+        return s->view->weight_dtype == ORTH_F32 ? NULL : a->master;
+    return kind == 1 ? a->m : a->v;
+}
+
+static orth_status list_optimizer(saver *s, orth_st_spec *specs, const float **data, int64_t *out_num)
+{
+    int64_t n = 0;
+    for (int kind = 0; kind < ORTH_COUNT(kinds); kind++) {
+        for (int64_t i = 0; i < s->num_params; i++) {
+            orth_param p;
+            if (!array_of(s, i, kind))
+                continue;
+            ORTH_TRY(orth_model_param(s->ctx, &s->view->config, i, &p));
+            specs[n] = (orth_st_spec){.dtype = ORTH_F32, .num_dims = p.num_dims, .dim = {p.dim[0], p.dim[1]}};
+            specs[n].name = orth_arena_printf(s->ctx, &s->arena, "%s.%s", kinds[kind], p.name);
+            if (!specs[n].name)
+                return ORTH_ERR_NOMEM;
+            data[n++] = array_of(s, i, kind);
+        }
+    }
+    *out_num = n;
+    return ORTH_OK;
+}
+
+static orth_status write_optimizer(saver *s)
+{
+    int64_t n = 0;
+    const int64_t max = ORTH_COUNT(kinds) * s->num_params;
+    orth_st_spec *specs = ORTH_ARENA_ARRAY(s->ctx, &s->arena, orth_st_spec, max);
+    const float **data = ORTH_ARENA_ARRAY(s->ctx, &s->arena, const float *, max);
+    char *path = orth_arena_printf(s->ctx, &s->arena, "%s/%s", s->dir, optimizer_name);
+    orth_st_writer *w = NULL;
+    uint64_t hash, bytes;
+    if (!specs || !data || !path)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(list_optimizer(s, specs, data, &n));
+    ORTH_TRY(orth_st_writer_open(s->ctx, &w, path, specs, n, NULL));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t elems = specs[i].num_dims == 2 ? specs[i].dim[0] * specs[i].dim[1] : specs[i].dim[0];
+        orth_status status = orth_st_writer_put_f32(s->ctx, w, ORTH_F32, data[i], elems);
+        if (status != ORTH_OK) {
+            orth_st_writer_abort(s->ctx, w);
+            return status;
+        }
+    }
+    ORTH_TRY(orth_st_writer_commit(s->ctx, w, &hash, &bytes));
+    list_file(s, optimizer_name, bytes, hash);
+    return ORTH_OK;
+}
+
+static orth_status write_text(saver *s, const char *name, const char *text, size_t num_bytes)
+{
+    char *path = text ? orth_arena_printf(s->ctx, &s->arena, "%s/%s", s->dir, name) : NULL;
+    if (!path)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(orth_file_write(s->ctx, path, text, num_bytes));
+    list_file(s, name, num_bytes, XXH64(text, num_bytes, 0));
+    return ORTH_OK;
+}
+
+static orth_status write_config(saver *s)
+{
+    const orth_checkpoint_view *v = s->view;
+    char *text = orth_hf_config_text(s->ctx, &v->config, v->weight_dtype, v->state.eos_token);
+    orth_status status = write_text(s, "config.json", text, text ? strlen(text) : 0);
+    orth_mem_free(s->ctx, text);
+    return status;
+}
+
+/* Last: with it the folder becomes a checkpoint. */
+static orth_status write_state(saver *s)
+{
+    s->manifest.state = s->view->state;
+    s->manifest.run_config = (char *)s->view->run_config;
+    char *path = orth_arena_printf(s->ctx, &s->arena, "%s/state.json", s->dir);
+    char *text = path ? orth_checkpoint_manifest_text(s->ctx, &s->manifest) : NULL;
+    if (!text)
+        return s->ctx->error.code;
+    orth_status status = orth_file_write(s->ctx, path, text, strlen(text));
+    orth_mem_free(s->ctx, text);
+    return status;
+}
+
+static orth_status write_all(saver *s)
+{
+    ORTH_TRY(orth_model_config_check(s->ctx, &s->view->config));
+    ORTH_TRY(sort_arrays(s));
+    ORTH_TRY(write_weights(s));
+    ORTH_TRY(write_optimizer(s));
+    ORTH_TRY(write_config(s));
+    if (s->view->tokenizer)
+        ORTH_TRY(write_text(s, "tokenizer.json", s->view->tokenizer, s->view->tokenizer_bytes));
+    return write_state(s);
+}
+
+orth_status orth_checkpoint_write(orth_ctx *ctx, const char *path, const orth_checkpoint_view *view)
+{
+    saver s = {.ctx = ctx, .dir = path, .view = view};
+    orth_status status = write_all(&s);
+    orth_arena_release(ctx, &s.arena);
+    return status;
+}
+
+/* ---- reading ---- */
+
+struct orth_checkpoint {
+    orth_checkpoint_manifest manifest;
+    orth_hf_source *weights;
+    orth_safetensors optimizer;
+};
+
+static orth_status verify_file(orth_ctx *ctx, const char *dir, const orth_checkpoint_file *f)
+{
+    orth_file_map map = {0};
+    char *path = orth_path_join(ctx, dir, f->name);
+    orth_status s = path ? orth_file_map_open(ctx, &map, path) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK && map.size != f->num_bytes)
+        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: has %zu bytes; state.json says %" PRIu64, path, map.size, f->num_bytes);
+    if (s == ORTH_OK && XXH64(map.data, map.size, 0) != f->hash)
+        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its content does not match the checksum in state.json", path);
+    orth_file_map_close(&map);
+    orth_mem_free(ctx, path);
+    return s;
+}
+
+static orth_status read_manifest(orth_ctx *ctx, orth_checkpoint_manifest *m, const char *dir)
+{
+    char *path = orth_path_join(ctx, dir, "state.json");
+    orth_status s = path ? orth_checkpoint_manifest_read(ctx, m, path) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, path);
+    if (s != ORTH_OK)
+        return s;
+    static const char *const needed[] = {weights_name, optimizer_name, "config.json"};
+    for (int i = 0; i < ORTH_COUNT(needed) && s == ORTH_OK; i++)
+        if (!orth_checkpoint_manifest_find(m, needed[i]))
+            s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s/state.json: files does not list %s", dir, needed[i]);
+    for (int i = 0; i < m->num_files && s == ORTH_OK; i++)
+        s = verify_file(ctx, dir, &m->files[i]);
+    if (s != ORTH_OK)
+        orth_checkpoint_manifest_release(ctx, m);
+    return s;
+}
+
+orth_status orth_checkpoint_verify(orth_ctx *ctx, const char *path)
+{
+    orth_checkpoint *ck = NULL;
+    ORTH_TRY(orth_checkpoint_open(ctx, &ck, path));
+    orth_checkpoint_close(ctx, ck);
+    return ORTH_OK;
+}
+
+orth_status orth_checkpoint_open(orth_ctx *ctx, orth_checkpoint **out, const char *path)
+{
+    orth_checkpoint *ck = ORTH_NEW(ctx, orth_checkpoint);
+    if (!ck)
+        return ORTH_ERR_NOMEM;
+    orth_status s = read_manifest(ctx, &ck->manifest, path);
+    char *optimizer = s == ORTH_OK ? orth_path_join(ctx, path, optimizer_name) : NULL;
+    if (s == ORTH_OK)
+        s = optimizer ? orth_safetensors_open(ctx, &ck->optimizer, optimizer) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        s = orth_hf_open(ctx, &ck->weights, path);
+    orth_mem_free(ctx, optimizer);
+    if (s == ORTH_OK)
+        *out = ck;
+    else
+        orth_checkpoint_close(ctx, ck);
+    return s;
+}
+
+void orth_checkpoint_close(orth_ctx *ctx, orth_checkpoint *ck)
+{
+    if (!ck)
+        return;
+    orth_hf_close(ctx, ck->weights);
+    orth_safetensors_close(ctx, &ck->optimizer);
+    orth_checkpoint_manifest_release(ctx, &ck->manifest);
+    orth_mem_free(ctx, ck);
+}
+
+const orth_model_config *orth_checkpoint_config(const orth_checkpoint *ck)
+{
+    return orth_hf_source_config(ck->weights);
+}
+
+const orth_checkpoint_state *orth_checkpoint_get_state(const orth_checkpoint *ck)
+{
+    return &ck->manifest.state;
+}
+
+const char *orth_checkpoint_run_config(const orth_checkpoint *ck)
+{
+    return ck->manifest.run_config;
+}
+
+const orth_checkpoint_manifest *orth_checkpoint_files(const orth_checkpoint *ck)
+{
+    return &ck->manifest;
+}
+
+/* *out_found stays false if there is no such tensor. */
+static orth_status load_tensor(orth_ctx *ctx, const orth_checkpoint *ck, const char *kind, const orth_param *p,
+                               float *out, bool *out_found)
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", kind, p->name);
+    const orth_st_tensor *t = orth_safetensors_find(&ck->optimizer, name);
+    if (!t)
+        return ORTH_OK;
+    if (t->dtype != ORTH_F32 || t->elems != orth_param_elems(p))
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' is %" PRId64 " elements of %s, not %" PRId64 " of F32",
+                         ck->optimizer.path, name, t->elems, t->dtype_name, orth_param_elems(p));
+    orth_st_load_f32(out, t, 0, t->elems);
+    *out_found = true;
+    return ORTH_OK;
+}
+
+static orth_status load_moment(orth_ctx *ctx, const orth_checkpoint *ck, const char *kind, const orth_param *p,
+                               float *out)
+{
+    bool found = false;
+    if (!out)
+        return ORTH_OK;
+    ORTH_TRY(load_tensor(ctx, ck, kind, p, out, &found));
+    if (!found)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s.%s' is missing; was it saved by another optimizer?",
+                         ck->optimizer.path, kind, p->name);
+    return ORTH_OK;
+}
+
+orth_status orth_checkpoint_load(orth_ctx *ctx, const orth_checkpoint *ck, const orth_checkpoint_array *arrays,
+                                 int64_t num_arrays)
+{
+    const orth_model_config *c = orth_checkpoint_config(ck);
+    for (int64_t i = 0; i < num_arrays; i++) {
+        const orth_checkpoint_array *a = &arrays[i];
+        orth_param p;
+        bool found = false;
+        ORTH_TRY(orth_model_param(ctx, c, a->index, &p));
+        if (a->master)
+            ORTH_TRY(load_tensor(ctx, ck, "master", &p, a->master, &found));
+        if (a->master && !found)
+            ORTH_TRY(orth_hf_read_param(ctx, ck->weights, a->index, a->master));
+        ORTH_TRY(load_moment(ctx, ck, "m", &p, a->m));
+        ORTH_TRY(load_moment(ctx, ck, "v", &p, a->v));
+    }
+    return ORTH_OK;
+}

@@ -1,0 +1,61 @@
+/* checkpoint.h -- the content of one checkpoint folder. docs/formats/checkpoint.md. Which folder it
+ * is, how it appears whole and which old ones go: folder.h.
+ *
+ *   model.safetensors      weights in the form of Hugging Face      (hf.h: Transformers loads the
+ *   config.json            dimensions                                folder as it is)
+ *   tokenizer.json         a copy, if the run has one
+ *   optimizer.safetensors  m.NAME, v.NAME in our order, fp32; master.NAME if the weights are not fp32
+ *   state.json             counters, the run's options, size and hash of every other file
+ *
+ * Invariant: what was saved comes back bit for bit, whatever the type of the exported weights.
+ */
+#ifndef ORTH_CKPT_CHECKPOINT_H
+#define ORTH_CKPT_CHECKPOINT_H
+
+#include "ckpt/hf.h"
+#include "ckpt/state.h"
+
+/* One parameter of the registry in the caller's memory; elements as orth_param_elems. m, v: NULL
+ * where the optimizer keeps none. */
+typedef struct {
+    int64_t index;
+    float *master, *m, *v;
+} orth_checkpoint_array;
+
+/* What is to be saved; every parameter of the model exactly once, in any order. */
+typedef struct {
+    orth_model_config config;
+    orth_checkpoint_state state;
+    const orth_checkpoint_array *arrays;
+    int64_t num_arrays;
+    orth_dtype weight_dtype;          /* of model.safetensors: F32, BF16, F16 */
+    const char *run_config;           /* resolved run file; NULL: "" */
+    const char *tokenizer;            /* text of tokenizer.json; NULL: none */
+    size_t tokenizer_bytes;
+} orth_checkpoint_view;
+
+/* Writes all files into the folder `path`, which exists; state.json last. The folder is a checkpoint
+ * only once this succeeded. ORTH_ERR_ARG if the arrays are not the model's; ORTH_ERR_IO,
+ * ORTH_ERR_NOSPACE, ORTH_ERR_NOMEM. */
+orth_status orth_checkpoint_write(orth_ctx *ctx, const char *path, const orth_checkpoint_view *view);
+
+/* Reads every byte and compares sizes and hashes with state.json. ORTH_ERR_DATA names the file. */
+orth_status orth_checkpoint_verify(orth_ctx *ctx, const char *path);
+
+typedef struct orth_checkpoint orth_checkpoint;
+
+/* Verifies and opens. ORTH_ERR_DATA, ORTH_ERR_IO, ORTH_ERR_NOMEM. */
+orth_status orth_checkpoint_open(orth_ctx *ctx, orth_checkpoint **out, const char *path);
+void orth_checkpoint_close(orth_ctx *ctx, orth_checkpoint *ck); /* NULL is fine */
+/* All three live as long as ck. */
+const orth_model_config *orth_checkpoint_config(const orth_checkpoint *ck);
+const orth_checkpoint_state *orth_checkpoint_get_state(const orth_checkpoint *ck);
+const char *orth_checkpoint_run_config(const orth_checkpoint *ck);
+const orth_checkpoint_manifest *orth_checkpoint_files(const orth_checkpoint *ck);
+
+/* Fills the buffers of the arrays; those that are NULL are left out. ORTH_ERR_DATA if a moment is
+ * asked for that was not saved. */
+orth_status orth_checkpoint_load(orth_ctx *ctx, const orth_checkpoint *ck, const orth_checkpoint_array *arrays,
+                                 int64_t num_arrays);
+
+#endif

@@ -1,0 +1,93 @@
+/* hf.h -- folders in the form of Hugging Face: config.json beside model.safetensors, both ways.
+ *
+ * Read: GPT-2, Llama 2 and 3, Mistral, Qwen2, Qwen3; one file or shards with an index; F32, BF16, F16;
+ * tied or not; tensor names with and without the prefix ("transformer.", "model."). Written: the same
+ * names in one file, so that Transformers loads what Orthant saves.
+ *
+ * The weights are the same numbers in another order (hf_map.c): nothing is computed, so fp32 survives
+ * the way there and back bit for bit. docs/formats/checkpoint.md has the tables.
+ */
+#ifndef ORTH_CKPT_HF_H
+#define ORTH_CKPT_HF_H
+
+#include "ckpt/safetensors.h"
+#include "model/config.h"
+
+/* ---- config.json (hf_config.c) ---- */
+
+/* ORTH_ERR_DATA with `place`, key, value and rule: unknown model type, an activation, a RoPE scaling
+ * or another setting that Orthant does not compute, sizes that do not fit together. A sliding window
+ * shorter than the positions becomes max_seq, where it makes no difference (a warning says so). */
+orth_status orth_hf_config_parse(orth_ctx *ctx, orth_model_config *out, const char *place, const char *text,
+                                 size_t num_bytes);
+/* dtype: of the weights beside it. eos_token: -1 for none. Heap memory, NULL with the error recorded.
+ * Settings that no Hugging Face class has (say, qk_norm with mlp_bias) are written as model_type
+ * "orthant", which Orthant alone reads. */
+char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype dtype, int64_t eos_token);
+
+/* ---- the map between tensors (hf_map.c) ---- */
+
+/* Which rows of our fused parameter one of their tensors holds. */
+typedef enum {
+    ORTH_HF_ALL, ORTH_HF_Q, ORTH_HF_K, ORTH_HF_V,
+    ORTH_HF_QKV,                  /* all queries, all keys, all values: GPT-2's c_attn */
+    ORTH_HF_GATE, ORTH_HF_UP
+} orth_hf_rows;
+
+#define ORTH_HF_MAX_PARTS 3
+
+typedef struct {
+    char name[96];                /* with prefix, as written */
+    int32_t prefix_chars;         /* name + prefix_chars: the same without it */
+    int32_t num_dims;
+    int64_t dim[2];               /* as stored by them */
+    orth_hf_rows rows;
+    bool transposed;              /* stored [in, out] (GPT-2's Conv1D) */
+    int64_t heads_per_group, head_dim, heads, kv_heads;
+    int64_t our_cols;
+} orth_hf_tensor;
+
+/* Their tensors (1 to ORTH_HF_MAX_PARTS) that make up parameter `index` of the registry. */
+orth_status orth_hf_map_param(orth_ctx *ctx, const orth_model_config *c, int64_t index,
+                              orth_hf_tensor out[ORTH_HF_MAX_PARTS], int *out_num);
+/* n stored rows of theirs from `first` on (row = first dim as stored; a vector has rows of 1), taken
+ * from, and put into, the whole of our parameter. One is the inverse of the other. */
+void orth_hf_gather_rows(float *rows, const orth_hf_tensor *t, const float *ours, int64_t first, int64_t n);
+void orth_hf_scatter_rows(float *ours, const orth_hf_tensor *t, const float *rows, int64_t first, int64_t n);
+/* Elements of a stored row, and how many rows are worth handling at a time. */
+int64_t orth_hf_row_elems(const orth_hf_tensor *t);
+int64_t orth_hf_block_rows(const orth_hf_tensor *t);
+
+/* ---- a folder, read (hf_read.c) ---- */
+
+typedef struct orth_hf_source orth_hf_source;
+
+/* Opens DIR/config.json and its safetensors, and checks that they hold exactly the model that the
+ * config describes: every tensor there, of the right shape and a readable type, none left over
+ * (masks and tables that can be computed, and a head that is tied, aside). ORTH_ERR_DATA, ORTH_ERR_IO. */
+orth_status orth_hf_open(orth_ctx *ctx, orth_hf_source **out, const char *dir);
+/* As orth_hf_open for a config known already and one file. */
+orth_status orth_hf_open_file(orth_ctx *ctx, orth_hf_source **out, const orth_model_config *c, const char *path);
+void orth_hf_close(orth_ctx *ctx, orth_hf_source *src); /* NULL is fine */
+
+const orth_model_config *orth_hf_source_config(const orth_hf_source *src);
+int64_t orth_hf_source_num_files(const orth_hf_source *src);
+/* Type of the tensors that make up a parameter (of the first, if they differ). */
+orth_dtype orth_hf_source_dtype(const orth_hf_source *src, int64_t index);
+/* Parameter `index` of the registry as fp32, in our order. */
+orth_status orth_hf_read_param(orth_ctx *ctx, const orth_hf_source *src, int64_t index, float *out);
+
+/* ---- written (hf_write.c) ---- */
+
+/* params[i]: the elements of parameter i of the registry, fp32. dtype F32, BF16 or F16 of the file.
+ * Hash and size as orth_st_writer_commit. */
+orth_status orth_hf_write_weights(orth_ctx *ctx, const char *path, const orth_model_config *c,
+                                  const float *const *params, orth_dtype dtype, uint64_t *out_hash,
+                                  uint64_t *out_bytes);
+/* A whole folder that Transformers loads: model.safetensors, config.json and, if tokenizer is not
+ * NULL, tokenizer.json with these bytes. */
+orth_status orth_hf_write_folder(orth_ctx *ctx, const char *dir, const orth_model_config *c,
+                                 const float *const *params, orth_dtype dtype, int64_t eos_token,
+                                 const char *tokenizer, size_t tokenizer_bytes);
+
+#endif

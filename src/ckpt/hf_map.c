@@ -1,0 +1,192 @@
+/* hf_map.c -- which of Hugging Face's tensors make up which of our parameters, and in what order.
+ *
+ * Our rows: kernels/ops.def. For kv head g: k_g, v_g, then the G = H/KV query heads of its group, D
+ * rows each; gate and up rows alternate. Theirs: q, k, v one after the other by head; gate and up
+ * apart. A row of the table below is one tensor of theirs.
+ */
+#include <inttypes.h>
+
+#include "ckpt/hf.h"
+
+typedef struct {
+    const char *ours, *theirs;    /* inside a layer, or outside of all */
+    orth_hf_rows rows;
+    bool transposed;
+    bool no_prefix;
+} map_row;
+
+static const map_row gpt2_layer[] = {
+    {"attn_norm.gain", "ln_1.weight", ORTH_HF_ALL, false, false},
+    {"attn_norm.shift", "ln_1.bias", ORTH_HF_ALL, false, false},
+    {"attn.qkv.weight", "attn.c_attn.weight", ORTH_HF_QKV, true, false},
+    {"attn.qkv.bias", "attn.c_attn.bias", ORTH_HF_QKV, false, false},
+    {"attn.out.weight", "attn.c_proj.weight", ORTH_HF_ALL, true, false},
+    {"attn.out.bias", "attn.c_proj.bias", ORTH_HF_ALL, false, false},
+    {"mlp_norm.gain", "ln_2.weight", ORTH_HF_ALL, false, false},
+    {"mlp_norm.shift", "ln_2.bias", ORTH_HF_ALL, false, false},
+    {"mlp.up.weight", "mlp.c_fc.weight", ORTH_HF_ALL, true, false},
+    {"mlp.up.bias", "mlp.c_fc.bias", ORTH_HF_ALL, false, false},
+    {"mlp.down.weight", "mlp.c_proj.weight", ORTH_HF_ALL, true, false},
+    {"mlp.down.bias", "mlp.c_proj.bias", ORTH_HF_ALL, false, false},
+};
+
+static const map_row gpt2_outside[] = {
+    {"embed.weight", "wte.weight", ORTH_HF_ALL, false, false},
+    {"pos.weight", "wpe.weight", ORTH_HF_ALL, false, false},
+    {"final_norm.gain", "ln_f.weight", ORTH_HF_ALL, false, false},
+    {"final_norm.shift", "ln_f.bias", ORTH_HF_ALL, false, false},
+    {"head.weight", "lm_head.weight", ORTH_HF_ALL, false, true},
+};
+
+static const map_row llama_layer[] = {
+    {"attn_norm.gain", "input_layernorm.weight", ORTH_HF_ALL, false, false},
+    {"attn.qkv.weight", "self_attn.q_proj.weight", ORTH_HF_Q, false, false},
+    {"attn.qkv.weight", "self_attn.k_proj.weight", ORTH_HF_K, false, false},
+    {"attn.qkv.weight", "self_attn.v_proj.weight", ORTH_HF_V, false, false},
+    {"attn.qkv.bias", "self_attn.q_proj.bias", ORTH_HF_Q, false, false},
+    {"attn.qkv.bias", "self_attn.k_proj.bias", ORTH_HF_K, false, false},
+    {"attn.qkv.bias", "self_attn.v_proj.bias", ORTH_HF_V, false, false},
+    {"attn.q_norm.gain", "self_attn.q_norm.weight", ORTH_HF_ALL, false, false},
+    {"attn.k_norm.gain", "self_attn.k_norm.weight", ORTH_HF_ALL, false, false},
+    {"attn.out.weight", "self_attn.o_proj.weight", ORTH_HF_ALL, false, false},
+    {"attn.out.bias", "self_attn.o_proj.bias", ORTH_HF_ALL, false, false},
+    {"mlp_norm.gain", "post_attention_layernorm.weight", ORTH_HF_ALL, false, false},
+    {"mlp.gate_up.weight", "mlp.gate_proj.weight", ORTH_HF_GATE, false, false},
+    {"mlp.gate_up.weight", "mlp.up_proj.weight", ORTH_HF_UP, false, false},
+    {"mlp.gate_up.bias", "mlp.gate_proj.bias", ORTH_HF_GATE, false, false},
+    {"mlp.gate_up.bias", "mlp.up_proj.bias", ORTH_HF_UP, false, false},
+    {"mlp.down.weight", "mlp.down_proj.weight", ORTH_HF_ALL, false, false},
+    {"mlp.down.bias", "mlp.down_proj.bias", ORTH_HF_ALL, false, false},
+};
+
+static const map_row llama_outside[] = {
+    {"embed.weight", "embed_tokens.weight", ORTH_HF_ALL, false, false},
+    {"final_norm.gain", "norm.weight", ORTH_HF_ALL, false, false},
+    {"head.weight", "lm_head.weight", ORTH_HF_ALL, false, true},
+};
+
+static int64_t stored_rows(const orth_model_config *c, const orth_param *p, orth_hf_rows rows)
+{
+    switch (rows) {
+    case ORTH_HF_Q:
+        return c->heads * c->head_dim;
+    case ORTH_HF_K:
+    case ORTH_HF_V:
+        return c->kv_heads * c->head_dim;
+    case ORTH_HF_GATE:
+    case ORTH_HF_UP:
+        return c->ffn;
+    case ORTH_HF_ALL:
+    case ORTH_HF_QKV:
+        break;
+    }
+    return p->dim[0];
+}
+
+static void fill(orth_hf_tensor *t, const orth_model_config *c, const orth_param *p, const map_row *m)
+{
+    const bool gpt2 = c->family == ORTH_FAMILY_GPT2;
+    const char *prefix = m->no_prefix ? "" : gpt2 ? "transformer." : "model.";
+    *t = (orth_hf_tensor){.rows = m->rows, .transposed = m->transposed, .num_dims = p->num_dims,
+                          .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim,
+                          .heads_per_group = c->heads / c->kv_heads, .our_cols = p->dim[1]};
+    if (p->layer < 0)
+        snprintf(t->name, sizeof t->name, "%s%s", prefix, m->theirs);
+    else
+        snprintf(t->name, sizeof t->name, "%s%s.%d.%s", prefix, gpt2 ? "h" : "layers", (int)p->layer, m->theirs);
+    t->prefix_chars = (int32_t)strlen(prefix);
+    const int64_t rows = stored_rows(c, p, m->rows);
+    t->dim[0] = t->transposed ? p->dim[1] : rows;
+    t->dim[1] = t->transposed ? rows : p->dim[1];
+}
+
+orth_status orth_hf_map_param(orth_ctx *ctx, const orth_model_config *c, int64_t index,
+                              orth_hf_tensor out[ORTH_HF_MAX_PARTS], int *out_num)
+{
+    orth_param p;
+    ORTH_TRY(orth_model_param(ctx, c, index, &p));
+    const bool gpt2 = c->family == ORTH_FAMILY_GPT2;
+    const map_row *table = gpt2 ? gpt2_outside : llama_outside;
+    int rows = gpt2 ? ORTH_COUNT(gpt2_outside) : ORTH_COUNT(llama_outside);
+    const char *name = p.name;
+    if (p.layer >= 0) {
+        table = gpt2 ? gpt2_layer : llama_layer;
+        rows = gpt2 ? ORTH_COUNT(gpt2_layer) : ORTH_COUNT(llama_layer);
+        name = strchr(name + strlen("layers."), '.') + 1;
+    }
+    int n = 0;
+    for (int i = 0; i < rows; i++)
+        if (strcmp(table[i].ours, name) == 0)
+            fill(&out[n++], c, &p, &table[i]);
+    if (n == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "parameter %s has no name in Hugging Face's form", p.name);
+    *out_num = n;
+    return ORTH_OK;
+}
+
+/* Row of our parameter that is their row i, counted along the output dim. */
+static int64_t our_row(const orth_hf_tensor *t, int64_t i)
+{
+    const int64_t D = t->head_dim, G = t->heads_per_group, H = t->heads, KV = t->kv_heads;
+    const int64_t head = i / D, d = i % D;
+    switch (t->rows) {
+    case ORTH_HF_Q:
+        return D * (head + 2 * (head / G + 1)) + d;
+    case ORTH_HF_K:
+        return D * head * (G + 2) + d;
+    case ORTH_HF_V:
+        return D * (head * (G + 2) + 1) + d;
+    case ORTH_HF_QKV:
+        if (head < H)
+            return D * (head + 2 * (head / G + 1)) + d;
+        return head < H + KV ? D * (head - H) * (G + 2) + d : D * ((head - H - KV) * (G + 2) + 1) + d;
+    case ORTH_HF_GATE:
+        return 2 * i;
+    case ORTH_HF_UP:
+        return 2 * i + 1;
+    case ORTH_HF_ALL:
+        break;
+    }
+    return i;
+}
+
+int64_t orth_hf_row_elems(const orth_hf_tensor *t)
+{
+    return t->dim[1];
+}
+
+/* About 256 KB, and for a transposed tensor enough rows that each cache line of ours is used whole. */
+int64_t orth_hf_block_rows(const orth_hf_tensor *t)
+{
+    return ORTH_MIN(t->dim[0], ORTH_MAX((int64_t)(1 << 16) / orth_hf_row_elems(t), 16));
+}
+
+void orth_hf_gather_rows(float *rows, const orth_hf_tensor *t, const float *ours, int64_t first, int64_t n)
+{
+    const int64_t W = orth_hf_row_elems(t), C = t->our_cols;
+    if (!t->transposed) {
+        for (int64_t i = 0; i < n; i++)
+            memcpy(rows + i * W, ours + our_row(t, first + i) * C, (size_t)W * sizeof(float));
+        return;
+    }
+    for (int64_t o = 0; o < W; o++) {
+        const float *src = ours + our_row(t, o) * C + first;
+        for (int64_t i = 0; i < n; i++)
+            rows[i * W + o] = src[i];
+    }
+}
+
+void orth_hf_scatter_rows(float *ours, const orth_hf_tensor *t, const float *rows, int64_t first, int64_t n)
+{
+    const int64_t W = orth_hf_row_elems(t), C = t->our_cols;
+    if (!t->transposed) {
+        for (int64_t i = 0; i < n; i++)
+            memcpy(ours + our_row(t, first + i) * C, rows + i * W, (size_t)W * sizeof(float));
+        return;
+    }
+    for (int64_t o = 0; o < W; o++) {
+        float *dst = ours + our_row(t, o) * C + first;
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = rows[i * W + o];
+    }
+}

@@ -1,0 +1,124 @@
+/* json.c -- see json.h. */
+#include "ckpt/json.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/files.h"
+
+orth_status orth_json_parse(orth_ctx *ctx, json_t **out, const char *place, const char *text, size_t num_bytes)
+{
+    json_error_t error;
+    json_t *root = json_loadb(text, num_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!root) {
+        if (json_error_code(&error) == json_error_out_of_memory)
+            return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "%s: no memory to read its JSON", place);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s:%d:%d: not valid JSON: %s", place, error.line, error.column,
+                         error.text);
+    }
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its JSON is not an object", place);
+    }
+    *out = root;
+    return ORTH_OK;
+}
+
+orth_status orth_json_read(orth_ctx *ctx, json_t **out, const char *path, size_t max_bytes)
+{
+    orth_file_map map = {0};
+    ORTH_TRY(orth_file_map_open(ctx, &map, path));
+    orth_status s;
+    if (map.size == 0)
+        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: is empty", path);
+    else if (map.size > max_bytes)
+        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its %zu bytes are more than the %zu that such a file may have",
+                      path, map.size, max_bytes);
+    else
+        s = orth_json_parse(ctx, out, path, (const char *)map.data, map.size);
+    orth_file_map_close(&map);
+    return s;
+}
+
+/* NULL: absent or null. */
+static const json_t *get(const json_t *object, const char *key)
+{
+    const json_t *v = json_object_get(object, key);
+    return json_is_null(v) ? NULL : v;
+}
+
+static orth_status wrong_type(orth_ctx *ctx, const char *place, const char *key, const json_t *v, const char *want)
+{
+    char shown[80];
+    size_t n = json_dumpb(v, shown, sizeof shown - 1, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (n < sizeof shown)
+        shown[n] = '\0';
+    else
+        snprintf(shown, sizeof shown, "(a long value)");
+    return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s=%s is not %s", place, key, shown, want);
+}
+
+orth_status orth_json_get_int(orth_ctx *ctx, const json_t *object, const char *place, const char *key,
+                              int64_t *out)
+{
+    const json_t *v = get(object, key);
+    if (!v)
+        return ORTH_OK;
+    if (!json_is_integer(v))
+        return wrong_type(ctx, place, key, v, "an integer");
+    *out = json_integer_value(v);
+    return ORTH_OK;
+}
+
+orth_status orth_json_get_real(orth_ctx *ctx, const json_t *object, const char *place, const char *key,
+                               double *out)
+{
+    const json_t *v = get(object, key);
+    if (!v)
+        return ORTH_OK;
+    if (!json_is_number(v))
+        return wrong_type(ctx, place, key, v, "a number");
+    *out = json_number_value(v);
+    return ORTH_OK;
+}
+
+orth_status orth_json_get_bool(orth_ctx *ctx, const json_t *object, const char *place, const char *key, bool *out)
+{
+    const json_t *v = get(object, key);
+    if (!v)
+        return ORTH_OK;
+    if (!json_is_boolean(v))
+        return wrong_type(ctx, place, key, v, "true or false");
+    *out = json_is_true(v);
+    return ORTH_OK;
+}
+
+orth_status orth_json_get_string(orth_ctx *ctx, const json_t *object, const char *place, const char *key,
+                                 const char **out)
+{
+    const json_t *v = get(object, key);
+    if (!v)
+        return ORTH_OK;
+    if (!json_is_string(v))
+        return wrong_type(ctx, place, key, v, "a string");
+    *out = json_string_value(v);
+    return ORTH_OK;
+}
+
+orth_status orth_json_require(orth_ctx *ctx, const json_t *object, const char *place, const char *key)
+{
+    if (!get(object, key))
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s is missing", place, key);
+    return ORTH_OK;
+}
+
+char *orth_json_text(orth_ctx *ctx, const json_t *value, size_t flags)
+{
+    size_t n = json_dumpb(value, NULL, 0, flags);
+    char *text = value && n ? orth_mem_alloc(ctx, n + 1) : NULL;
+    if (text)
+        json_dumpb(value, text, n, flags);
+    else
+        ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "no memory to write JSON");
+    return text;
+}

@@ -1,0 +1,167 @@
+/* args.c -- the command line: `orthant <verb> [RUN.yaml] [key=value ...] [--flag[=value]] [words]`. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/files.h"
+#include "cli/verbs.h"
+
+const char *orth_cmd_flag(const orth_cmd *cmd, const char *name)
+{
+    const orth_args *args = cmd->flags;
+    for (int i = args->num_flags - 1; i >= 0; i--) /* the last one counts */
+        if (strcmp(args->flag[i].name, name) == 0)
+            return args->flag[i].value;
+    return NULL;
+}
+
+static orth_status fail_verb(orth_ctx *ctx, const char *word)
+{
+    const char *names[64];
+    int n = ORTH_MIN(orth_verb_count(), ORTH_COUNT(names));
+    for (int i = 0; i < n; i++)
+        names[i] = orth_verb_get(i)->name;
+    const char *near = orth_nearest(word, names, n);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "unknown verb '%s'; %s%s%s", word, near ? "did you mean '" : "",
+                     near ? near : "`orthant help` lists the verbs", near ? "'?" : "");
+}
+
+static orth_status fail_flag(orth_ctx *ctx, const char *verb, const char *name)
+{
+    const char *names[64] = {"help"};
+    int n = 1;
+    for (int i = 0; i < orth_flag_count() && n < ORTH_COUNT(names); i++)
+        if (strcmp(orth_flag_get(i)->verb, verb) == 0)
+            names[n++] = orth_flag_get(i)->name;
+    const char *near = orth_nearest(name, names, n);
+    if (near)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown flag '--%s'; did you mean '--%s'?", verb, name, near);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown flag '--%s'; `orthant %s --help` lists its flags", verb,
+                     name, verb);
+}
+
+/* --name, --name=value, --name value. Sets *used to the number of further words it took. */
+static orth_status take_flag(orth_ctx *ctx, orth_args *args, const char *word, const char *next, int *used)
+{
+    char name[64];
+    const char *verb = args->verb->name, *equals = strchr(word, '=');
+    snprintf(name, sizeof name, "%.*s", (int)(equals ? equals - word : (long)strlen(word)) - 2, word + 2);
+    *used = 0;
+    const orth_flag *f = orth_flag_find(verb, name);
+    if (!f)
+        return fail_flag(ctx, verb, name);
+    if (args->num_flags == ORTH_FLAGS_MAX)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: more than %d flags", verb, ORTH_FLAGS_MAX);
+    const char *value = equals ? equals + 1 : "";
+    if (!*f->metavar && equals)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: --%s takes no value", verb, name);
+    if (*f->metavar && !equals) {
+        if (!next)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: --%s needs a value: --%s=%s", verb, name, name, f->metavar);
+        value = next;
+        *used = 1;
+    }
+    args->flag[args->num_flags].name = f->name;
+    args->flag[args->num_flags++].value = value;
+    return ORTH_OK;
+}
+
+/* Length of the key of a key=value word; 0 for another word (a path with a slash, text). */
+static size_t key_length(const char *word)
+{
+    size_t n = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
+    return word[n] == '=' ? n : 0;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+/* The first word of a verb on runs is its run file; so is a word ending in .yaml for the others. */
+static bool is_run_file(const orth_args *args, const char *word)
+{
+    if (args->cmd.run_file)
+        return false;
+    return strcmp(args->verb->words, "RUN.yaml") == 0 || ends_with(word, ".yaml") || ends_with(word, ".yml");
+}
+
+static orth_status take_word(orth_ctx *ctx, orth_args *args, const char *word)
+{
+    orth_cmd *cmd = &args->cmd;
+    if (is_run_file(args, word)) {
+        cmd->run_file = word;
+        return ORTH_OK;
+    }
+    if (!*args->verb->words || strcmp(args->verb->words, "RUN.yaml") == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unexpected word '%s'; options are given as key=value", cmd->verb,
+                         word);
+    if (cmd->num_words == ORTH_WORDS_MAX)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: more than %d words", cmd->verb, ORTH_WORDS_MAX);
+    args->words[cmd->num_words++] = word;
+    return ORTH_OK;
+}
+
+static orth_status set_from_word(orth_ctx *ctx, orth_config *cfg, const char *word)
+{
+    char key[128];
+    size_t n = key_length(word);
+    snprintf(key, sizeof key, "%.*s", (int)n, word);
+    return orth_config_set(ctx, cfg, "command line", key, word + n + 1);
+}
+
+/* The environment is read here and nowhere else. */
+static orth_status set_from_environment(orth_ctx *ctx, orth_config *cfg)
+{
+    static const struct { const char *name, *path; } variables[] = {
+        {"ORTHANT_THREADS", "run.threads"}, {"ORTHANT_ISA", "run.isa"}};
+    for (int i = 0; i < ORTH_COUNT(variables); i++) {
+        const char *value = getenv(variables[i].name);
+        char place[64];
+        snprintf(place, sizeof place, "environment: %s", variables[i].name);
+        if (value && *value)
+            ORTH_TRY(orth_config_set(ctx, cfg, place, variables[i].path, value));
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **argv)
+{
+    orth_cmd *cmd = &args->cmd;
+    memset(args, 0, sizeof *args);
+    ORTH_TRY(orth_config_init(ctx, &cmd->config));
+    if (argc < 2)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "no verb given; `orthant help` lists them");
+    args->verb = orth_verb_find(argv[1]);
+    if (!args->verb)
+        return fail_verb(ctx, argv[1]);
+    cmd->verb = args->verb->name;
+    cmd->words = args->words;
+    cmd->flags = args;
+
+    bool flags_end = false;
+    for (int i = 2, used; i < argc; i += 1 + used) {
+        const char *word = argv[i];
+        used = 0;
+        if (!flags_end && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
+            args->help = true;
+            return ORTH_OK;
+        }
+        if (!flags_end && strcmp(word, "--") == 0)
+            flags_end = true;
+        else if (!flags_end && strncmp(word, "--", 2) == 0)
+            ORTH_TRY(take_flag(ctx, args, word, i + 1 < argc ? argv[i + 1] : NULL, &used));
+        else if (flags_end || key_length(word) == 0)
+            ORTH_TRY(take_word(ctx, args, word));
+    }
+
+    if (cmd->run_file && !orth_path_exists(cmd->run_file))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: there is no such run file", cmd->run_file);
+    if (cmd->run_file)
+        ORTH_TRY(orth_config_load(ctx, &cmd->config, cmd->run_file));
+    ORTH_TRY(set_from_environment(ctx, &cmd->config));
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (argv[i][0] != '-' && key_length(argv[i]) > 0)
+            ORTH_TRY(set_from_word(ctx, &cmd->config, argv[i]));
+    return orth_config_check(ctx, &cmd->config);
+}

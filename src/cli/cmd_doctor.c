@@ -1,0 +1,144 @@
+/* cmd_doctor.c -- `orthant doctor`: what this machine has, and what Orthant makes of it. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <libfyaml.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/machine.h"
+#include "base/pool.h"
+#include "base/text.h"
+#include "cli/verbs.h"
+#include "plan/probe.h"
+
+#define PROBE_SECONDS 0.25
+#define GIB 1073741824.0
+
+/* Rates of each probe on one thread and on all. */
+typedef struct {
+    bool measured;
+    int num_threads;
+    double one[ORTH_NUM_PROBES], all[ORTH_NUM_PROBES];
+} peaks;
+
+typedef struct {
+    const char *name;
+    bool on;
+    const char *why;
+} backend;
+
+static const backend backends[] = {
+    {"cpu", true, "fast kernels for this CPU (run.backend=cpu, the default)"},
+    {"ref", true, "plain reference kernels (run.backend=ref)"},
+    {"cuda", false, "not part of this version"},
+    {"thread ranks", false, "one rank only in this version"},
+    {"mpi", false, "one rank only in this version"},
+    {"nccl", false, "one rank only in this version"},
+};
+
+static orth_status measure(orth_ctx *ctx, peaks *p)
+{
+    p->measured = true;
+    for (int k = 0; k < ORTH_NUM_PROBES; k++) {
+        ORTH_TRY(orth_probe_measure(ctx, &p->one[k], (orth_probe)k, 1, PROBE_SECONDS));
+        ORTH_TRY(orth_probe_measure(ctx, &p->all[k], (orth_probe)k, p->num_threads, PROBE_SECONDS));
+    }
+    return ORTH_OK;
+}
+
+static void library_versions(char *out, size_t size)
+{
+    char pcre[32] = "?";
+    pcre2_config(PCRE2_CONFIG_VERSION, pcre);
+    pcre[strcspn(pcre, " ")] = '\0';
+    snprintf(out, size, "libfyaml %s, jansson %s, PCRE2 %s, xxHash %u.%u.%u", fy_library_version(),
+             jansson_version_str(), pcre, XXH_versionNumber() / 10000, XXH_versionNumber() / 100 % 100,
+             XXH_versionNumber() % 100);
+}
+
+static void print_text(const orth_ctx *ctx, const orth_machine *m, const peaks *p, const char *libraries)
+{
+    printf("orthant      %s, %s\n", ORTH_VERSION, m->system);
+    printf("cpu          %s\n", *m->cpu ? m->cpu : "unknown");
+    printf("cores        %d usable of %d online, %d NUMA node%s; %d thread%s in use (run.threads)\n", m->cores,
+           m->online_cpus, m->numa_nodes, m->numa_nodes == 1 ? "" : "s", p->num_threads,
+           p->num_threads == 1 ? "" : "s");
+    printf("isa          ");
+    for (int i = 0; i <= (int)orth_isa_detect(); i++)
+        printf("%s%s", i ? ", " : "", orth_isa_name((orth_isa)i));
+    printf("; using %s (run.isa)\n", orth_isa_name(ctx->isa));
+    for (int i = 0; i < m->num_caches; i++) {
+        const orth_cache *c = &m->cache[i];
+        printf("%-12s L%d %-11s %8.0f KiB, shared by %d\n", i ? "" : "caches", c->level, c->type,
+               (double)c->size_bytes / 1024, c->num_cpus);
+    }
+    printf("memory       %.1f GiB, %.1f GiB available", (double)m->memory_total / GIB,
+           (double)m->memory_available / GIB);
+    if (m->memory_limit)
+        printf(", container limit %.1f GiB", (double)m->memory_limit / GIB);
+    printf("\nlibraries    %s\n", libraries);
+    for (int i = 0; i < ORTH_COUNT(backends); i++)
+        printf("%-12s %-13s %-4s %s\n", i ? "" : "back ends", backends[i].name, backends[i].on ? "on" : "off",
+               backends[i].why);
+    for (int k = 0; p->measured && k < ORTH_NUM_PROBES; k++) {
+        const char *head = k ? "" : "peaks";
+        if (p->all[k] == 0)
+            printf("%-12s %-17s not on this CPU\n", head, orth_probe_name((orth_probe)k));
+        else
+            printf("%-12s %-17s %8.1f %s on 1 thread, %8.1f on %d\n", head, orth_probe_name((orth_probe)k),
+                   p->one[k] / 1e9, k == ORTH_PROBE_COPY ? "GB/s   " : "GFLOP/s", p->all[k] / 1e9,
+                   p->num_threads);
+    }
+}
+
+static orth_status print_json(orth_ctx *ctx, const orth_machine *m, const peaks *p, const char *libraries)
+{
+    static const char *const keys[] = {"fp32_flops", "bf16_dot_flops", "amx_flops", "copy_bytes"};
+    orth_text t = {0};
+    orth_text_addf(ctx, &t, "{\n  \"version\": \"%s\",\n  \"cpu\": ", ORTH_VERSION);
+    orth_text_quote(ctx, &t, m->cpu);
+    orth_text_add(ctx, &t, ",\n  \"system\": ");
+    orth_text_quote(ctx, &t, m->system);
+    orth_text_addf(ctx, &t, ",\n  \"cores\": %d,\n  \"threads\": %d,\n  \"isa\": \"%s\",\n  \"isa_best\": \"%s\"",
+                   m->cores, p->num_threads, orth_isa_name(ctx->isa), orth_isa_name(orth_isa_detect()));
+    orth_text_addf(ctx, &t, ",\n  \"memory_total\": %" PRId64 ",\n  \"memory_available\": %" PRId64
+                            ",\n  \"memory_limit\": %" PRId64 ",\n  \"caches\": [", m->memory_total,
+                   m->memory_available, m->memory_limit);
+    for (int i = 0; i < m->num_caches; i++)
+        orth_text_addf(ctx, &t, "%s{\"level\": %d, \"type\": \"%s\", \"bytes\": %" PRId64 ", \"shared_by\": %d}",
+                       i ? ", " : "", m->cache[i].level, m->cache[i].type, m->cache[i].size_bytes,
+                       m->cache[i].num_cpus);
+    orth_text_add(ctx, &t, "],\n  \"libraries\": ");
+    orth_text_quote(ctx, &t, libraries);
+    orth_text_add(ctx, &t, ",\n  \"backends\": {");
+    for (int i = 0; i < ORTH_COUNT(backends); i++)
+        orth_text_addf(ctx, &t, "%s\"%s\": %s", i ? ", " : "", backends[i].name, backends[i].on ? "true" : "false");
+    orth_text_add(ctx, &t, "}");
+    for (int k = 0; p->measured && k < ORTH_NUM_PROBES; k++)
+        orth_text_addf(ctx, &t, "%s\"%s\": [%.4g, %.4g]", k ? ", " : ",\n  \"peaks_per_s\": {", keys[k], p->one[k],
+                       p->all[k]);
+    orth_text_add(ctx, &t, p->measured ? "}\n}\n" : "\n}\n");
+    char *text = orth_text_take(ctx, &t);
+    if (!text)
+        return ORTH_ERR_NOMEM;
+    fputs(text, stdout);
+    orth_mem_free(ctx, text);
+    return ORTH_OK;
+}
+
+orth_status orth_cmd_doctor(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    orth_machine m;
+    char libraries[256];
+    peaks p = {.num_threads = orth_pool_num_threads(ctx->pool)};
+    orth_machine_query(&m);
+    library_versions(libraries, sizeof libraries);
+    if (!orth_cmd_flag(cmd, "no-peaks"))
+        ORTH_TRY(measure(ctx, &p));
+    if (orth_cmd_flag(cmd, "json"))
+        return print_json(ctx, &m, &p, libraries);
+    print_text(ctx, &m, &p, libraries);
+    return ORTH_OK;
+}

@@ -1,0 +1,123 @@
+/* help_files.c -- the manual page and the shell completion, from the same tables as --help. */
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/verbs.h"
+
+/* Roff takes a leading dot or quote as a request, a hyphen as a soft one and a backslash as an escape. */
+static void add_roff(orth_ctx *ctx, orth_text *t, const char *s)
+{
+    for (bool start = true; *s; start = *s == '\n', s++) {
+        if (start && (*s == '.' || *s == '\''))
+            orth_text_add(ctx, t, "\\&");
+        if (*s == '\\' || *s == '-')
+            orth_text_addf(ctx, t, *s == '-' ? "\\-" : "\\e");
+        else
+            orth_text_addf(ctx, t, "%c", *s);
+    }
+}
+
+static void add_roff_block(orth_ctx *ctx, orth_text *t, char *text)
+{
+    orth_text_add(ctx, t, ".nf\n");
+    if (text)
+        add_roff(ctx, t, text);
+    else
+        t->failed = true; /* the error is in ctx */
+    orth_text_add(ctx, t, ".fi\n");
+    orth_mem_free(ctx, text);
+}
+
+static void add_roff_verb(orth_ctx *ctx, orth_text *t, const orth_verb *v)
+{
+    const orth_about *about = orth_about_find(v->name);
+    orth_text_addf(ctx, t, ".SS orthant %s %s\n", v->name, v->words);
+    add_roff(ctx, t, about ? about->text : v->summary);
+    orth_text_add(ctx, t, "\n");
+    for (int i = 0; i < orth_flag_count(); i++) {
+        const orth_flag *f = orth_flag_get(i);
+        if (strcmp(f->verb, v->name) != 0)
+            continue;
+        orth_text_add(ctx, t, ".TP\n.B ");
+        add_roff(ctx, t, "--");
+        add_roff(ctx, t, f->name);
+        orth_text_addf(ctx, t, "%s%s\n", *f->metavar ? "=" : "", f->metavar);
+        add_roff(ctx, t, f->help);
+        orth_text_add(ctx, t, "\n");
+    }
+    if (about) {
+        orth_text_add(ctx, t, ".P\n.RS\n.nf\n");
+        add_roff(ctx, t, about->examples);
+        orth_text_add(ctx, t, ".fi\n.RE\n");
+    }
+}
+
+char *orth_help_man(orth_ctx *ctx)
+{
+    orth_text t = {0};
+    orth_text_addf(ctx, &t, ".TH ORTHANT 1 \"\" \"orthant %s\"\n.SH NAME\northant \\- train language models from a "
+                            "compiled program\n.SH SYNOPSIS\n.B orthant\n.I verb\n[RUN.yaml] [key=value ...] "
+                            "[\\-\\-flag[=value]] [words]\n.SH OVERVIEW\n", ORTH_VERSION);
+    add_roff_block(ctx, &t, orth_help_usage(ctx));
+    orth_text_add(ctx, &t, ".SH VERBS\n");
+    for (int i = 0; i < orth_verb_count(); i++)
+        add_roff_verb(ctx, &t, orth_verb_get(i));
+    orth_text_add(ctx, &t, ".SH OPTIONS\n");
+    add_roff_block(ctx, &t, orth_help_options(ctx, NULL));
+    return orth_text_take(ctx, &t);
+}
+
+static void add_verb_case(orth_ctx *ctx, orth_text *t, const orth_verb *v)
+{
+    orth_text_addf(ctx, t, "    %s) flags=\"--help", v->name);
+    for (int i = 0; i < orth_flag_count(); i++) {
+        const orth_flag *f = orth_flag_get(i);
+        if (strcmp(f->verb, v->name) == 0)
+            orth_text_addf(ctx, t, " --%s%s", f->name, *f->metavar ? "=" : "");
+    }
+    orth_text_add(ctx, t, "\" words=\"");
+    /* "prepare|inspect ..." are sub-verbs; words in capitals are the user's. */
+    const char *w = v->words;
+    size_t n = strcspn(w, " ");
+    for (size_t i = 0; i < n && w[0] >= 'a' && w[0] <= 'z'; i++)
+        orth_text_addf(ctx, t, "%c", w[i] == '|' ? ' ' : w[i]);
+    orth_text_add(ctx, t, "\" ;;\n");
+}
+
+char *orth_help_completion(orth_ctx *ctx)
+{
+    orth_text t = {0};
+    orth_text_add(ctx, &t, "# bash completion for orthant; made by `orthant help --completion=bash`\n"
+                           "_orthant()\n{\n  local cur=$2 line verb flags= words= verbs=\"");
+    for (int i = 0; i < orth_verb_count(); i++)
+        orth_text_addf(ctx, &t, "%s%s", i ? " " : "", orth_verb_get(i)->name);
+    orth_text_add(ctx, &t, "\"\n  local keys=\"");
+    for (int i = 0; i < ORTH_NUM_OPTIONS; i++)
+        orth_text_addf(ctx, &t, "%s%s=", i ? " " : "", orth_option_get((orth_option_id)i)->path);
+    /* Readline splits words at '=': the value of a key is then the word after it. */
+    orth_text_add(ctx, &t, "\"\n  verb=${COMP_WORDS[1]}\n"
+                           "  if [[ $COMP_CWORD -eq 1 ]]; then\n"
+                           "    COMPREPLY=($(compgen -W \"$verbs --help --version\" -- \"$cur\")); return\n  fi\n"
+                           "  line=${COMP_LINE:0:$COMP_POINT}; line=${line##* }\n"
+                           "  cur=${cur#=}\n  case $line in\n");
+    for (int i = 0; i < ORTH_NUM_OPTIONS; i++) {
+        const orth_option *o = orth_option_get((orth_option_id)i);
+        if (o->type != ORTH_TYPE_ENUM && o->type != ORTH_TYPE_BOOL)
+            continue;
+        orth_text_addf(ctx, &t, "    %s=*) COMPREPLY=($(compgen -W \"", o->path);
+        for (int k = 0; o->choices && o->choices[k]; k++)
+            orth_text_addf(ctx, &t, "%s%s", k ? " " : "", o->choices[k]);
+        orth_text_addf(ctx, &t, "%s\" -- \"$cur\")); return ;;\n", o->choices ? "" : "true false");
+    }
+    orth_text_add(ctx, &t, "    *=*) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n  esac\n  case $verb in\n");
+    for (int i = 0; i < orth_verb_count(); i++)
+        add_verb_case(ctx, &t, orth_verb_get(i));
+    orth_text_add(ctx, &t, "  esac\n"
+                           "  [[ $COMP_CWORD -eq 2 ]] || words=\n"
+                           "  case $verb in help) words=\"$verbs options\" ;; esac\n"
+                           "  if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
+                           "  else COMPREPLY=($(compgen -W \"$words $keys\" -- \"$cur\") $(compgen -f -- \"$cur\"))\n"
+                           "  fi\n  case ${COMPREPLY[0]} in *=) compopt -o nospace ;; esac\n}\n"
+                           "complete -F _orthant orthant\n");
+    return orth_text_take(ctx, &t);
+}

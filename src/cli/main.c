@@ -1,0 +1,70 @@
+/* main.c -- the program: reads the command line, sets up the rank, runs the verb, prints its error. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/machine.h"
+#include "base/pool.h"
+#include "cli/verbs.h"
+
+static orth_status print_owned(orth_ctx *ctx, char *text)
+{
+    if (!text)
+        return ORTH_ERR_NOMEM;
+    fputs(text, stdout);
+    orth_mem_free(ctx, text);
+    return ORTH_OK;
+}
+
+/* Threads and instruction set as asked for; the context starts with one thread and all the CPU has. */
+static orth_status set_up_machine(orth_ctx *ctx, const orth_config *c)
+{
+    int threads = c->run_threads ? (int)c->run_threads : orth_machine_cores();
+    if (c->run_isa != ORTH_run_isa_auto)
+        ORTH_TRY(orth_isa_from_name(ctx, orth_option_choice(ORTH_OPT_run_isa, (int)c->run_isa), &ctx->isa));
+    if (threads == 1)
+        return ORTH_OK;
+    struct orth_pool *pool = NULL;
+    ORTH_TRY(orth_pool_create(ctx, &pool, threads));
+    orth_pool_destroy(ctx, ctx->pool);
+    ctx->pool = pool;
+    return ORTH_OK;
+}
+
+static orth_status run(orth_ctx *ctx, orth_args *args, int argc, char **argv)
+{
+    const char *first = argc > 1 ? argv[1] : "";
+    if (strcmp(first, "--version") == 0) {
+        printf("orthant %s\n", ORTH_VERSION);
+        return ORTH_OK;
+    }
+    if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0)
+        return print_owned(ctx, orth_help_usage(ctx));
+    ORTH_TRY(orth_args_parse(ctx, args, argc, argv));
+    if (args->help)
+        return print_owned(ctx, orth_help_verb(ctx, args->verb));
+    ORTH_TRY(set_up_machine(ctx, &args->cmd.config));
+    return args->verb->run(ctx, &args->cmd);
+}
+
+int main(int argc, char **argv)
+{
+    orth_ctx ctx;
+    orth_args args = {.verb = NULL};
+    orth_status s = orth_ctx_init(&ctx, 1);
+    if (s == ORTH_OK) {
+        s = run(&ctx, &args, argc, argv);
+        if (s == ORTH_OK && (fflush(stdout) != 0 || ferror(stdout)))
+            s = ORTH_FAIL(&ctx, ORTH_ERR_IO, "standard output: cannot write");
+    }
+    fflush(stdout);
+    if (s != ORTH_OK)
+        fprintf(stderr, "orthant: %s\n", ctx.error.message[0] ? ctx.error.message : orth_status_name(s));
+    int code = orth_status_exit_code(s);
+    /* The verb that was stopped by a signal names it in its message. */
+    if (s == ORTH_ERR_SIGNAL && strstr(ctx.error.message, "SIGTERM"))
+        code = 143;
+    orth_config_release(&ctx, &args.cmd.config);
+    if (ctx.pool)
+        orth_ctx_destroy(&ctx);
+    return code;
+}

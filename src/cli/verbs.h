@@ -1,0 +1,59 @@
+/* verbs.h -- the tables of the command line: verbs.def, flags.def and about.def as data. */
+#ifndef ORTH_CLI_VERBS_H
+#define ORTH_CLI_VERBS_H
+
+#include "cli/cmd.h"
+
+#ifndef ORTH_VERSION
+#define ORTH_VERSION "unknown"
+#endif
+
+typedef struct {
+    const char *name, *words, *summary;
+    orth_cmd_fn run;
+} orth_verb;
+
+typedef struct {
+    const char *verb;
+    const char *sections;   /* of options that it reads, separated by spaces */
+    const char *text, *examples;
+} orth_about;
+
+typedef struct {
+    const char *verb, *name, *metavar, *help;
+} orth_flag;
+
+int orth_verb_count(void);
+const orth_verb *orth_verb_get(int i);
+const orth_verb *orth_verb_find(const char *name);      /* NULL: none */
+const orth_about *orth_about_find(const char *verb);    /* NULL: none */
+int orth_flag_count(void);
+const orth_flag *orth_flag_get(int i);
+const orth_flag *orth_flag_find(const char *verb, const char *name);
+
+/* A parsed command line. `cmd` points into the other members and into argv. */
+#define ORTH_WORDS_MAX 256
+#define ORTH_FLAGS_MAX 32
+typedef struct {
+    orth_cmd cmd;
+    const orth_verb *verb;
+    bool help;              /* --help was given: nothing else was looked at */
+    int num_flags;
+    struct { const char *name, *value; } flag[ORTH_FLAGS_MAX];
+    const char *words[ORTH_WORDS_MAX];
+} orth_args;
+
+/* Sorts argv into verb, run file, key=value, flags and words, and loads the configuration in the
+ * order defaults, run file, environment (ORTHANT_THREADS, ORTHANT_ISA), key=value. ORTH_ERR_ARG,
+ * ORTH_ERR_IO. The configuration is to be released whatever happens. */
+orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **argv);
+
+/* Help as text in heap memory; NULL with the error recorded. */
+char *orth_help_usage(orth_ctx *ctx);
+char *orth_help_verb(orth_ctx *ctx, const orth_verb *verb);
+/* `section` NULL: all. */
+char *orth_help_options(orth_ctx *ctx, const char *section);
+char *orth_help_man(orth_ctx *ctx);
+char *orth_help_completion(orth_ctx *ctx);
+
+#endif

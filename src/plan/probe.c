@@ -1,0 +1,218 @@
+/* probe.c -- see probe.h. ROUNDS of CHAINS independent instructions between looks at the clock; the
+ * chains hide the latency of the units (4 to 6 cycles, two units). */
+#include "plan/probe.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/pool.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define CHAINS 16
+#define ROUNDS 2000
+#define COPY_TOTAL_BYTES ((size_t)256 << 20)
+#define COPY_MIN_BYTES ((size_t)16 << 20)
+
+typedef struct {
+    int64_t end_ns;                        /* all tasks stop here */
+    double (*chains)(int64_t end_ns);      /* returns FLOPs; NULL for the copy */
+    char *buffers;                         /* copy: per task, destination then source */
+    size_t copy_bytes;
+    _Atomic int64_t work;                  /* FLOPs or bytes */
+} probe_run;
+
+/* Chains converge to a fixed point; reading them keeps the compiler from dropping the work. */
+static void keep(const void *p)
+{
+    __asm__ volatile("" : : "r"(p) : "memory");
+}
+
+static double chains_base(int64_t end_ns)
+{
+    float a[4 * CHAINS];
+    double flops = 0;
+    for (int i = 0; i < 4 * CHAINS; i++)
+        a[i] = (float)i;
+    do {
+        for (int r = 0; r < ROUNDS; r++)
+            for (int i = 0; i < 4 * CHAINS; i++)
+#ifdef __FP_FAST_FMAF
+                a[i] = __builtin_fmaf(a[i], 0.999f, 0.001f);
+#else
+                a[i] = a[i] * 0.999f + 0.001f;
+#endif
+        keep(a);
+        flops += 2.0 * ROUNDS * 4 * CHAINS;
+    } while (orth_clock_ns() < end_ns);
+    return flops;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) static double chains_avx2(int64_t end_ns)
+{
+    enum { n = 12 }; /* of 16 registers */
+    __m256 a[n], x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(0.001f);
+    double flops = 0;
+    for (int i = 0; i < n; i++)
+        a[i] = _mm256_set1_ps((float)i);
+    do {
+        for (int r = 0; r < ROUNDS; r++)
+            for (int i = 0; i < n; i++)
+                a[i] = _mm256_fmadd_ps(a[i], x, y);
+        flops += 2.0 * ROUNDS * n * 8;
+    } while (orth_clock_ns() < end_ns);
+    keep(a);
+    return flops;
+}
+
+__attribute__((target("avx512f"))) static double chains_avx512(int64_t end_ns)
+{
+    __m512 a[CHAINS], x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(0.001f);
+    double flops = 0;
+    for (int i = 0; i < CHAINS; i++)
+        a[i] = _mm512_set1_ps((float)i);
+    do {
+        for (int r = 0; r < ROUNDS; r++)
+            for (int i = 0; i < CHAINS; i++)
+                a[i] = _mm512_fmadd_ps(a[i], x, y);
+        flops += 2.0 * ROUNDS * CHAINS * 16;
+    } while (orth_clock_ns() < end_ns);
+    keep(a);
+    return flops;
+}
+
+__attribute__((target("avx512f,avx512bf16"))) static double chains_bf16(int64_t end_ns)
+{
+    __m512 a[CHAINS];
+    __m512bh x = (__m512bh)_mm512_set1_epi16(0x3c00); /* 2^-7: sums stay finite */
+    double flops = 0;
+    for (int i = 0; i < CHAINS; i++)
+        a[i] = _mm512_set1_ps((float)i);
+    do {
+        for (int r = 0; r < ROUNDS; r++)
+            for (int i = 0; i < CHAINS; i++)
+                a[i] = _mm512_dpbf16_ps(a[i], x, x);
+        flops += 2.0 * ROUNDS * CHAINS * 32;
+    } while (orth_clock_ns() < end_ns);
+    keep(a);
+    return flops;
+}
+
+/* Layout of palette 1, as LDTILECFG reads it. */
+typedef struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tile_config;
+
+__attribute__((target("amx-tile,amx-bf16"))) static double chains_amx(int64_t end_ns)
+{
+    _Alignas(64) char zeros[1024] = {0};
+    tile_config config = {.palette = 1};
+    double flops = 0;
+    for (int i = 0; i < 8; i++) {
+        config.row_bytes[i] = 64;
+        config.rows[i] = 16;
+    }
+    _tile_loadconfig(&config);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_loadd(4, zeros, 64);
+    _tile_loadd(5, zeros, 64);
+    _tile_loadd(6, zeros, 64);
+    _tile_loadd(7, zeros, 64);
+    do {
+        for (int r = 0; r < ROUNDS; r++) {
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 4, 7);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+        flops += 2.0 * ROUNDS * 4 * 16 * 16 * 32;
+    } while (orth_clock_ns() < end_ns);
+    _tile_release();
+    return flops;
+}
+#endif
+
+static double (*chains_for(orth_probe kind, orth_isa isa))(int64_t)
+{
+#if defined(__x86_64__)
+    if (kind == ORTH_PROBE_AMX)
+        return isa >= ORTH_ISA_AMX ? chains_amx : NULL;
+    if (kind == ORTH_PROBE_BF16)
+        return isa >= ORTH_ISA_AVX512BF16 ? chains_bf16 : NULL;
+    if (kind == ORTH_PROBE_FP32 && isa >= ORTH_ISA_AVX512)
+        return chains_avx512;
+    if (kind == ORTH_PROBE_FP32 && isa >= ORTH_ISA_AVX2)
+        return chains_avx2;
+#endif
+    (void)isa;
+    return kind == ORTH_PROBE_FP32 ? chains_base : NULL;
+}
+
+static void probe_task(void *arg, int64_t index, int worker)
+{
+    probe_run *run = arg;
+    double work = 0;
+    (void)worker;
+    if (run->chains) {
+        work = run->chains(run->end_ns);
+    } else {
+        char *dst = run->buffers + 2 * run->copy_bytes * (size_t)index, *src = dst + run->copy_bytes;
+        do {
+            memcpy(dst, src, run->copy_bytes);
+            keep(dst);
+            work += 2.0 * (double)run->copy_bytes;
+        } while (orth_clock_ns() < run->end_ns);
+    }
+    atomic_fetch_add(&run->work, (int64_t)work);
+}
+
+const char *orth_probe_name(orth_probe kind)
+{
+    static const char *const names[] = {"fp32 FMA", "bf16 dot product", "bf16 AMX", "memory copy"};
+    return names[kind];
+}
+
+orth_status orth_probe_measure(orth_ctx *ctx, double *rate, orth_probe kind, int num_threads, double seconds)
+{
+    probe_run run = {.chains = chains_for(kind, ctx->isa)};
+    if (num_threads < 1 || num_threads > orth_pool_num_threads(ctx->pool))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "a probe on %d threads of a pool of %d", num_threads,
+                         orth_pool_num_threads(ctx->pool));
+    *rate = 0;
+    if (kind == ORTH_PROBE_COPY) {
+        run.copy_bytes = ORTH_MAX(COPY_MIN_BYTES, COPY_TOTAL_BYTES / 2 / (size_t)num_threads);
+        run.buffers = orth_mem_alloc(ctx, 2 * run.copy_bytes * (size_t)num_threads);
+        if (!run.buffers)
+            return ORTH_ERR_NOMEM;
+        /* Untouched pages would all be the one zero page, and stay in cache. */
+        memset(run.buffers, 1, 2 * run.copy_bytes * (size_t)num_threads);
+    } else if (!run.chains) {
+        return ORTH_OK;
+    }
+    int64_t start = orth_clock_ns();
+    run.end_ns = start + (int64_t)(1e9 * seconds);
+    orth_pool_run(ctx->pool, num_threads, probe_task, &run);
+    *rate = (double)atomic_load(&run.work) / (1e-9 * (double)(orth_clock_ns() - start));
+    orth_mem_free(ctx, run.buffers);
+    return ORTH_OK;
+}
+
+orth_status orth_probe_matmul_peak(orth_ctx *ctx, double *rate, bool bf16, double seconds)
+{
+    double best = 0;
+    for (int kind = ORTH_PROBE_FP32; kind <= (bf16 ? ORTH_PROBE_AMX : ORTH_PROBE_FP32); kind++) {
+        double r = 0;
+        ORTH_TRY(orth_probe_measure(ctx, &r, (orth_probe)kind, orth_pool_num_threads(ctx->pool), seconds));
+        best = ORTH_MAX(best, r);
+    }
+    *rate = best;
+    return ORTH_OK;
+}

@@ -1,0 +1,30 @@
+/* probe.h -- measured peaks of this machine: what an MFU is a fraction of.
+ *
+ * A probe runs independent chains of the instruction that a fast kernel would use (or memcpy over
+ * buffers beyond the caches) on all threads until one deadline, and counts. Shared hosts are noisy:
+ * compare figures of one run, and take the larger of several.
+ */
+#ifndef ORTH_PLAN_PROBE_H
+#define ORTH_PLAN_PROBE_H
+
+#include "base/ctx.h"
+
+typedef enum {
+    ORTH_PROBE_FP32 = 0,  /* fused multiply-add in fp32 at ctx->isa; FLOP/s (a multiply-add is 2) */
+    ORTH_PROBE_BF16,      /* AVX512_BF16 dot products into fp32; FLOP/s */
+    ORTH_PROBE_AMX,       /* AMX tiles of bf16 into fp32; FLOP/s */
+    ORTH_PROBE_COPY,      /* memcpy; bytes/s, read plus written */
+    ORTH_NUM_PROBES
+} orth_probe;
+
+const char *orth_probe_name(orth_probe kind);   /* "fp32 FMA", ... */
+
+/* Measures on `num_threads` threads of ctx->pool for about `seconds`. *rate is 0 where ctx->isa has
+ * no such instruction. ORTH_ERR_ARG for more threads than the pool has, ORTH_ERR_NOMEM. */
+orth_status orth_probe_measure(orth_ctx *ctx, double *rate, orth_probe kind, int num_threads,
+                               double seconds);
+
+/* The best rate for matrix products whose operands are bf16 (or fp32), on all threads of the pool. */
+orth_status orth_probe_matmul_peak(orth_ctx *ctx, double *rate, bool bf16, double seconds);
+
+#endif

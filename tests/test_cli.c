@@ -1,0 +1,128 @@
+/* test_cli.c -- the program as its user meets it: output, messages, exit codes. */
+#include "test.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/files.h"
+
+/* Runs `env ORTH_BINARY args` through the shell; both streams into out. Returns the exit code. */
+static int run(const char *env, const char *args, char *out, size_t size)
+{
+    char command[2048], rest[4096];
+    snprintf(command, sizeof command, "%s %s %s 2>&1", env, ORTH_BINARY, args);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    size_t n = fread(out, 1, size - 1, f);
+    out[n] = '\0';
+    while (fread(rest, 1, sizeof rest, f) > 0)
+        ;
+    return WEXITSTATUS(pclose(f));
+}
+
+static void expect_with(const char *env, const char *args, int code, const char *text)
+{
+    static char out[1 << 18];
+    int got = run(env, args, out, sizeof out);
+    if (got != code || !strstr(out, text))
+        fail_msg("orthant %s: exit %d, wanted %d and \"%s\"; it said:\n%.2000s", args, got, code, text, out);
+}
+
+static void expect(const char *args, int code, const char *text)
+{
+    expect_with("", args, code, text);
+}
+
+TEST(mistakes_are_named_with_exit_2)
+{
+    static const struct { const char *args, *message; } cases[] = {
+        {"", "orthant: no verb given; `orthant help` lists them"},
+        {"trian", "orthant: unknown verb 'trian'; did you mean 'train'?"},
+        {"zzzzzz", "orthant: unknown verb 'zzzzzz'; `orthant help` lists the verbs"},
+        {"train --resum", "orthant: train: unknown flag '--resum'; did you mean '--resume'?"},
+        {"doctor --xyzxyz", "orthant: doctor: unknown flag '--xyzxyz'; `orthant doctor --help` lists its flags"},
+        {"doctor --json=1", "orthant: doctor: --json takes no value"},
+        {"train --init", "orthant: train: --init needs a value: --init=DIR"},
+        {"doctor word", "orthant: doctor: unexpected word 'word'; options are given as key=value"},
+        {"train /nonexistent.yaml", "orthant: /nonexistent.yaml: there is no such run file"},
+        {"doctor train.step=5", "orthant: command line: unknown key 'train.step'; did you mean 'train.steps'?"},
+        {"doctor steps=5", "orthant: command line: unknown key 'steps'; did you mean 'train.steps'?"},
+        {"doctor train.steps=x", "orthant: command line: train.steps=x: must be a whole number"},
+        {"doctor train.micro_batch=3 train.global_batch=32",
+         "orthant: command line: train.micro_batch=3 does not divide train.global_batch=32"},
+        {"doctor parallel.tp=2", "orthant: command line: parallel.tp=2: only 1 is supported by this version"},
+        {"help options optimiser", "orthant: help options: unknown section 'optimiser'; did you mean 'optimizer'?"},
+        {"help --completion=zsh", "orthant: help: --completion=zsh: only bash is supported"},
+    };
+    for (int i = 0; i < ORTH_COUNT(cases); i++)
+        expect(cases[i].args, 2, cases[i].message);
+}
+
+TEST(a_run_file_is_quoted_with_line_and_column)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char path[128], args[256], message[256];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld.yaml", (long)getpid());
+    CHECK_OK(ctx, orth_file_write(ctx, path, "train:\n  step: 5\n", 17));
+    snprintf(message, sizeof message, "orthant: %s:2:3: unknown key 'train.step'; did you mean 'train.steps'?", path);
+    snprintf(args, sizeof args, "train %s", path);
+    expect(args, 2, message);
+    CHECK_OK(ctx, orth_path_remove(ctx, path));
+    test_ctx_free(ctx);
+}
+
+TEST(help_comes_from_the_tables)
+{
+    expect("--help", 0, "tokenizer  train and use byte-level BPE tokenizers");
+    expect("help", 0, "`orthant help options` the keys of a run file");
+    expect("--version", 0, "orthant " ORTH_VERSION);
+    expect("help options", 0, "train.steps  (N, at least 0, default 100)");
+    expect("help options", 0, "memory.offload.optimizer  (none, default none)");
+    expect("help options schedule", 0, "schedule.name  (constant|linear|cosine|wsd, default cosine)");
+    expect("help train", 0, "--resume");
+    /* Each verb has a description, an example and a flag list. */
+    static const char *const verbs[] = {"train", "plan", "explain", "data", "tokenizer", "generate",
+                                        "eval", "ckpt", "bench", "doctor", "help"};
+    for (int i = 0; i < ORTH_COUNT(verbs); i++) {
+        char args[64], example[64];
+        snprintf(args, sizeof args, "%s --help", verbs[i]);
+        snprintf(example, sizeof example, "Examples\n  orthant %s", verbs[i]);
+        expect(args, 0, example);
+        expect(args, 0, "Exit codes");
+    }
+}
+
+TEST(the_manual_page_and_the_completion_are_well_formed)
+{
+    expect("help --man", 0, ".TH ORTHANT 1");
+    expect("help --completion=bash", 0, "complete -F _orthant orthant");
+    assert_int_equal(system("bash -n -c \"$(" ORTH_BINARY " help --completion=bash)\""), 0);
+    /* The completion, asked as bash asks it. */
+    assert_int_equal(system("bash -c 'source <(" ORTH_BINARY " help --completion=bash);"
+                            "compopt() { :; }; COMP_WORDS=(orthant train op); COMP_CWORD=2;"
+                            "COMP_LINE=\"orthant train optimizer.l\"; COMP_POINT=25;"
+                            "_orthant orthant optimizer.l train;"
+                            "[[ \"${COMPREPLY[*]}\" == *optimizer.lr=* ]]'"), 0);
+}
+
+TEST(doctor_reports_the_machine)
+{
+    expect("doctor --no-peaks", 0, "back ends    cpu           on");
+    expect("doctor --no-peaks --json", 0, "\"isa_best\"");
+    expect("doctor --no-peaks run.threads=1 run.isa=base", 0, "; using base (run.isa)");
+    expect_with("ORTHANT_THREADS=1 ORTHANT_ISA=base", "doctor --no-peaks", 0, "; 1 thread in use");
+    expect_with("ORTHANT_THREADS=2", "doctor --no-peaks run.threads=1", 0, "; 1 thread in use");
+    expect_with("ORTHANT_ISA=sse9", "doctor", 2, "orthant: environment: ORTHANT_ISA: run.isa=sse9: must be one of");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mistakes_are_named_with_exit_2),
+        cmocka_unit_test(a_run_file_is_quoted_with_line_and_column),
+        cmocka_unit_test(help_comes_from_the_tables),
+        cmocka_unit_test(the_manual_page_and_the_completion_are_well_formed),
+        cmocka_unit_test(doctor_reports_the_machine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

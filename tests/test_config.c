@@ -1,0 +1,248 @@
+/* test_config.c -- run files: values, places, messages, and back to text. */
+#include "test.h"
+
+#include "base/config.h"
+
+static orth_status parse(orth_ctx *ctx, orth_config *cfg, const char *text)
+{
+    CHECK_OK(ctx, orth_config_init(ctx, cfg));
+    return orth_config_parse(ctx, cfg, "run.yaml", text, strlen(text));
+}
+
+TEST(the_run_file_of_the_design_is_read)
+{
+    static const char text[] =
+        "model:    {preset: gpt2-124m}       # or family, layers, hidden\n"
+        "data:     {path: corpus.txt, tokenizer: auto, seq_len: 1024}\n"
+        "train:    {steps: 200, global_batch: 32, micro_batch: 4, seed: 1, clip_norm: 1.0}\n"
+        "optimizer: {name: adamw, lr: 6.0e-4, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1}\n"
+        "schedule: {name: cosine, warmup_steps: 20, min_lr_ratio: 0.1}\n"
+        "parallel: {dp: 1, tp: 1, pp: 1, cp: 1, ep: 1, zero: 0, shard_group: 0, sequence_parallel: false,\n"
+        "           pipeline: 1f1b, virtual_stages: 1}\n"
+        "memory:   {recompute: none, offload: {optimizer: none, params: none, activations: none}, limit: auto}\n"
+        "precision: {compute: bf16, master: fp32, moments: fp32, grad_reduce: fp32, loss_scale: none}\n"
+        "comm:     {backend: thread, bucket_mb: 25, overlap: true, compress: none}\n"
+        "numerics: {mode: reproducible, parts: 8}\n"
+        "checkpoint: {dir: runs/demo, every_steps: 100, keep: 3, async: true}\n"
+        "cluster:  {name: this-machine}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    CHECK_OK(ctx, parse(ctx, &c, text));
+    CHECK_OK(ctx, orth_config_check(ctx, &c));
+    assert_string_equal(c.model_preset, "gpt2-124m");
+    assert_int_equal(c.data_path.n, 1);
+    assert_string_equal(c.data_path.v[0], "corpus.txt");
+    assert_int_equal(c.train_micro_batch, 4);
+    assert_true(c.optimizer_lr == 6.0e-4 && c.optimizer_betas.n == 2 && c.optimizer_betas.v[1] == 0.95);
+    assert_int_equal(c.precision_compute, ORTH_precision_compute_bf16);
+    assert_string_equal(c.place[ORTH_OPT_train_steps], "run.yaml:3:19");
+    assert_true(ORTH_CONFIG_IS_SET(&c, train, seed));
+    assert_false(ORTH_CONFIG_IS_SET(&c, train, log_every) || ORTH_CONFIG_IS_SET(&c, memory, limit));
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
+TEST(a_dump_reads_back_as_the_same_values)
+{
+    static const char text[] =
+        "model: {layers: 3, tied: false, dropout: 0.1}\n"
+        "data:\n  path: [a b.txt, \"tab\\there\", 'true', \"\\u00e9\"]\n  weights: [0.1, 0.2, 3e-7, 1]\n"
+        "  separator: \"# \\\"q\\\" \\\\ :\"\n"
+        "optimizer: {lr: 0.1234567890123456789}\nmemory: {limit: 1.5GiB}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_config a, b;
+    CHECK_OK(ctx, parse(ctx, &a, text));
+    assert_int_equal(a.memory_limit, 3LL << 29);
+    char *first = orth_config_yaml(ctx, &a);
+    CHECK_OK(ctx, parse(ctx, &b, first));
+    char *second = orth_config_yaml(ctx, &b);
+    assert_string_equal(first, second);
+    assert_true(a.optimizer_lr == b.optimizer_lr && a.data_weights.v[2] == b.data_weights.v[2]);
+    for (int i = 0; i < a.data_path.n; i++)
+        assert_string_equal(a.data_path.v[i], b.data_path.v[i]);
+    assert_string_equal(a.data_separator, b.data_separator);
+    assert_false(ORTH_CONFIG_IS_SET(&b, model, hidden)); /* auto stays auto */
+    assert_true(ORTH_CONFIG_IS_SET(&b, model, tied));
+    orth_mem_free(ctx, first);
+    orth_mem_free(ctx, second);
+    char *json = orth_config_json(ctx, &a);
+    orth_config_release(ctx, &b);
+    CHECK_OK(ctx, parse(ctx, &b, json)); /* JSON is YAML, too */
+    assert_true(a.optimizer_lr == b.optimizer_lr && b.model_layers == 3);
+    orth_mem_free(ctx, json);
+    orth_config_release(ctx, &a);
+    orth_config_release(ctx, &b);
+    test_ctx_free(ctx);
+}
+
+/* What is wrong, and where: the message as a user reads it after "orthant: ". */
+TEST(messages_name_the_place_the_value_and_the_rule)
+{
+    static const struct { const char *text, *message; } cases[] = {
+        {"train: {step: 5}", "run.yaml:1:9: unknown key 'train.step'; did you mean 'train.steps'?"},
+        {"train:\n  steps: 5\nlr: 1", "run.yaml:3:1: unknown key 'lr'; did you mean 'optimizer.lr'?"},
+        {"trian: {steps: 5}", "run.yaml:1:1: unknown key 'trian'; did you mean 'train'?"},
+        {"zebra: 1", "run.yaml:1:1: unknown key 'zebra'; `orthant help options` lists all keys"},
+        {"train: {steps: ten}", "run.yaml:1:16: train.steps=ten: must be a whole number"},
+        {"train: {steps: 1.5}", "train.steps=1.5: must be a whole number"},
+        {"train: {steps: 99999999999999999999}", "must be a whole number"},
+        {"train: {steps: [1]}", "run.yaml:1:16: train.steps=[...]: takes one value, not a list"},
+        {"train: {steps: {a: 1}}", "train.steps takes a value, not a mapping"},
+        {"train: {steps: }", "train.steps has no value"},
+        {"train: {global_batch: 0}", "train.global_batch=0: must be between 1 and 1000000000"},
+        {"train: {steps: -1}", "train.steps=-1: must be 0 or more"},
+        {"train:\n  steps: 1\n  steps: 2",
+         "run.yaml:3:3: duplicate key 'train.steps', first given in line 2"},
+        {"train: {}\ntrain: {}", "run.yaml:2:1: duplicate key 'train', first given in line 1"},
+        {"model: {dropout: nan}", "model.dropout=nan: must be a number"},
+        {"model: {dropout: 2}", "model.dropout=2: must be between 0 and 0.99"},
+        {"model: {tied: yes}", "model.tied=yes: must be true or false"},
+        {"optimizer: {name: adamv}", "optimizer.name=adamv: must be one of adamw, adam, sgd; did you mean 'adamw'?"},
+        {"precision: {master: bf16}", "precision.master=bf16: only fp32 is supported by this version"},
+        {"memory: {limit: lots}", "memory.limit=lots: must be auto or a size such as 8GB, 500MiB"},
+        {"train: 5", "run.yaml:1:8: train takes keys"},
+        {"- a", "run.yaml:1:1: a run file is a mapping"},
+        {"data: {path: [a, [b]]}", "a list holds single values only"},
+        {"a: &x 1\nb: *x", "run.yaml:1:1: unknown key 'a'"},
+        {"train: &x {steps: 1}", "anchors and aliases are not accepted"},
+        {"train: {steps: *x}", "anchors and aliases are not accepted"},
+        {"train: {steps: !!int 1}", "tags are not accepted"},
+        {"train: {steps: 1", "run.yaml:2:1: is not YAML: missing comma in flow mapping"},
+        {"train:\n\tsteps: 1", "run.yaml:2"},
+        {"", "run.yaml:1:1: is empty"},
+        {"# nothing\n", "is empty"},
+        {"train: {steps: 1}\n---\ntrain: {steps: 2}\n", "holds more than one document"},
+        {"data: {separator: \"a\\0b\"}", "zero byte"},
+        {"? {a: 1}\n: 2", "a key must be a word"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        CHECK_FAILS(ctx, ORTH_ERR_ARG, cases[i].message, parse(ctx, &c, cases[i].text));
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(rules_between_options_are_told_in_words)
+{
+    static const struct { const char *text, *message; } cases[] = {
+        {"train: {global_batch: 32, micro_batch: 3}",
+         "run.yaml:1:40: train.micro_batch=3 does not divide train.global_batch=32"},
+        {"parallel: {tp: 2}", "run.yaml:1:16: parallel.tp=2: only 1 is supported by this version"},
+        {"parallel: {sequence_parallel: true}", "parallel.sequence_parallel=true: only false is supported"},
+        {"numerics: {parts: 6}", "numerics.parts=6 is not a power of two"},
+        {"optimizer: {betas: [0.9]}", "optimizer.betas holds 1 numbers, not 2"},
+        {"optimizer: {nesterov: true}", "optimizer.nesterov=true needs optimizer.name=sgd, not adamw"},
+        {"data: {path: [a, b], weights: [1]}", "data.weights holds 1 numbers for 2 data.path"},
+        {"data: {path: [a, b], weights: [0, 0]}", "data.weights are all 0"},
+        {"data: {seq_len: 4}", "data.seq_len=4 is less than numerics.parts=8"},
+        {"model: {max_seq: 64}\ndata: {seq_len: 65}", "data.seq_len=65 exceeds model.max_seq=64"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        CHECK_OK(ctx, parse(ctx, &c, cases[i].text));
+        CHECK_FAILS(ctx, ORTH_ERR_ARG, cases[i].message, orth_config_check(ctx, &c));
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(words_of_the_command_line_replace_what_the_file_says)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    CHECK_OK(ctx, parse(ctx, &c, "train: {steps: 5}\nmodel: {layers: 2}"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", "train.steps", "7"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", "data.path", "[a.txt, 'b c.txt']"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", "checkpoint.dir", "odd: [name] # x"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", "model.layers", "auto"));
+    assert_int_equal(c.train_steps, 7);
+    assert_int_equal(c.data_path.n, 2);
+    assert_string_equal(c.data_path.v[1], "b c.txt");
+    assert_string_equal(c.checkpoint_dir, "odd: [name] # x");
+    assert_false(ORTH_CONFIG_IS_SET(&c, model, layers));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "command line: train.steps=x: must be a whole number",
+                orth_config_set(ctx, &c, "command line", "train.steps", "x"));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "command line: unknown key 'train.stepz'; did you mean 'train.steps'?",
+                orth_config_set(ctx, &c, "command line", "train.stepz", "1"));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "command line: is not YAML",
+                orth_config_set(ctx, &c, "command line", "optimizer.betas", "[0.9, 0.95"));
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
+/* Nesting and length are bounded before they cost anything. */
+TEST(hostile_files_are_refused)
+{
+    orth_ctx *ctx = test_ctx(1);
+    size_t n = (1u << 20) + 1;
+    char *text = calloc(1, n + 1);
+    orth_config c;
+    memset(text, '[', 100000);
+    assert_int_equal(parse(ctx, &c, text), ORTH_ERR_ARG);
+    orth_ctx_clear_error(ctx);
+    orth_config_release(ctx, &c);
+    memset(text, '{', 100000);
+    assert_int_equal(parse(ctx, &c, text), ORTH_ERR_ARG);
+    orth_ctx_clear_error(ctx);
+    orth_config_release(ctx, &c);
+    memset(text, '#', n);
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "a run file has at most", parse(ctx, &c, text));
+    orth_config_release(ctx, &c);
+    free(text);
+    test_ctx_free(ctx);
+}
+
+TEST(reading_survives_every_failed_allocation)
+{
+    orth_ctx *ctx = test_ctx(1);
+    static const char text[] = "train: {steps: 5}\ndata: {path: [a, b]}";
+    for (int n = 1, ok = 0; !ok; n++) {
+        orth_faults faults = {.alloc = n};
+        orth_config c;
+        ctx->faults = &faults;
+        orth_status s = orth_config_init(ctx, &c);
+        if (s == ORTH_OK) {
+            s = orth_config_parse(ctx, &c, "run.yaml", text, strlen(text));
+            orth_config_release(ctx, &c);
+        }
+        ctx->faults = NULL;
+        ok = s == ORTH_OK;
+        assert_true(ok || s == ORTH_ERR_NOMEM);
+        orth_ctx_clear_error(ctx);
+        assert_true(n < 1000);
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(every_row_has_a_default_within_its_range_and_a_help_text)
+{
+    for (int i = 0; i < ORTH_NUM_OPTIONS; i++) {
+        const orth_option *o = orth_option_get((orth_option_id)i);
+        assert_int_equal(orth_option_find(o->path), i);
+        assert_true(o->help[0] != '\0');
+    }
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    CHECK_OK(ctx, orth_config_init(ctx, &c)); /* parses each default by its row */
+    CHECK_OK(ctx, orth_config_check(ctx, &c));
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_run_file_of_the_design_is_read),
+        cmocka_unit_test(a_dump_reads_back_as_the_same_values),
+        cmocka_unit_test(messages_name_the_place_the_value_and_the_rule),
+        cmocka_unit_test(rules_between_options_are_told_in_words),
+        cmocka_unit_test(words_of_the_command_line_replace_what_the_file_says),
+        cmocka_unit_test(hostile_files_are_refused),
+        cmocka_unit_test(reading_survives_every_failed_allocation),
+        cmocka_unit_test(every_row_has_a_default_within_its_range_and_a_help_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

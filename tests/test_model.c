@@ -1,0 +1,181 @@
+/* test_model.c -- presets, the rules between dimensions, the parameter registry. */
+#include "test.h"
+
+#include <math.h>
+
+#include "model/config.h"
+
+static orth_model_config preset(orth_ctx *ctx, const char *name)
+{
+    orth_model_config c = {0};
+    CHECK_OK(ctx, orth_model_preset(ctx, name, &c));
+    return c;
+}
+
+/* Totals as published, or as torch counts them in Transformers' own models (each tensor once). */
+TEST(presets_have_the_known_parameter_counts)
+{
+    static const struct {
+        const char *name;
+        int64_t elems;
+    } known[] = {
+        {"gpt2-124m", 124439808},    {"gpt2-350m", 354823168},     {"gpt2-774m", 774030080},
+        {"gpt2-1558m", 1557611200},  {"llama3-1b", 1235814400},    {"llama3-3b", 3212749824},
+        {"llama3-8b", 8030261248},   {"llama3-70b", 70553706496},  {"llama3-405b", 405853388800},
+        {"qwen3-0.6b", 596049920},   {"qwen3-1.7b", 1720574976},   {"qwen3-4b", 4022468096},
+        {"qwen3-8b", 8190735360},    {"qwen3-14b", 14768307200},   {"qwen3-32b", 32762123264},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(known); i++) {
+        orth_model_config c = preset(ctx, known[i].name);
+        if (orth_model_num_elems(&c) != known[i].elems)
+            fail_msg("%s: %lld", known[i].name, (long long)orth_model_num_elems(&c));
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(every_preset_passes_the_check_and_its_registry_adds_up)
+{
+    orth_ctx *ctx = test_ctx(1);
+    int num = 0;
+    for (const char *name; (name = orth_model_preset_name(num)) != NULL; num++) {
+        orth_model_config c = preset(ctx, name);
+        CHECK_OK(ctx, orth_model_config_check(ctx, &c));
+        int64_t elems = 0, n = orth_model_num_params(&c);
+        for (int64_t i = 0; i < n; i++) {
+            orth_param p;
+            CHECK_OK(ctx, orth_model_param(ctx, &c, i, &p));
+            assert_int_equal(orth_model_param_find(&c, p.name), i);
+            assert_int_equal(p.matrix, p.num_dims == 2);
+            elems += orth_param_elems(&p);
+        }
+        assert_int_equal(elems, orth_model_num_elems(&c));
+        orth_param p;
+        CHECK_FAILS(ctx, ORTH_ERR_ARG, "is not one of the model's", orth_model_param(ctx, &c, n, &p));
+    }
+    assert_int_equal(num, 18);
+    test_ctx_free(ctx);
+}
+
+TEST(the_registry_follows_the_order_of_its_header)
+{
+    static const char *const gpt2[] = {
+        "embed.weight", "pos.weight", "layers.0.attn_norm.gain", "layers.0.attn_norm.shift",
+        "layers.0.attn.qkv.weight", "layers.0.attn.qkv.bias", "layers.0.attn.out.weight",
+        "layers.0.attn.out.bias", "layers.0.mlp_norm.gain", "layers.0.mlp_norm.shift",
+        "layers.0.mlp.up.weight", "layers.0.mlp.up.bias", "layers.0.mlp.down.weight",
+        "layers.0.mlp.down.bias", "final_norm.gain", "final_norm.shift"};
+    static const char *const qwen3[] = {
+        "embed.weight", "layers.0.attn_norm.gain", "layers.0.attn.qkv.weight",
+        "layers.0.attn.q_norm.gain", "layers.0.attn.k_norm.gain", "layers.0.attn.out.weight",
+        "layers.0.mlp_norm.gain", "layers.0.mlp.gate_up.weight", "layers.0.mlp.down.weight",
+        "final_norm.gain", "head.weight"};
+    static const struct {
+        const char *preset;
+        const char *const *names;
+        int n;
+    } cases[] = {{"gpt2-tiny", gpt2, ORTH_COUNT(gpt2)}, {"qwen3-tiny", qwen3, ORTH_COUNT(qwen3)}};
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < ORTH_COUNT(cases); k++) {
+        orth_model_config c = preset(ctx, cases[k].preset);
+        c.layers = 1;
+        c.tied = k == 0;
+        assert_int_equal(orth_model_num_params(&c), cases[k].n);
+        for (int i = 0; i < cases[k].n; i++) {
+            orth_param p;
+            CHECK_OK(ctx, orth_model_param(ctx, &c, i, &p));
+            assert_string_equal(p.name, cases[k].names[i]);
+        }
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(names_that_are_almost_right_are_not_found)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_model_config c = preset(ctx, "llama-tiny");
+    static const char *const wrong[] = {"", "layers", "layers.", "layers.0", "layers.00.attn_norm.gain",
+                                        "layers.2.attn_norm.gain", "layers.0.embed.weight", "pos.weight",
+                                        "layers.99999999999999999999.attn_norm.gain", "layers.-1.attn_norm.gain"};
+    for (int i = 0; i < ORTH_COUNT(wrong); i++)
+        assert_int_equal(orth_model_param_find(&c, wrong[i]), -1);
+    test_ctx_free(ctx);
+}
+
+TEST(an_unknown_preset_names_the_nearest)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_model_config c;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "preset 'gpt2-124M' is unknown; the nearest is 'gpt2-124m'",
+                orth_model_preset(ctx, "gpt2-124M", &c));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "nearest is 'qwen3-0.6b'", orth_model_preset(ctx, "qwen-0.6b", &c));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "is unknown",
+                orth_model_preset(ctx, "a-name-that-is-longer-than-any-preset-could-be", &c));
+    test_ctx_free(ctx);
+}
+
+TEST(a_family_and_its_sizes_are_completed_to_a_valid_model)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int f = ORTH_FAMILY_GPT2; f <= ORTH_FAMILY_LLAMA; f++) {
+        orth_family family;
+        CHECK_OK(ctx, orth_family_from_name(ctx, orth_family_name((orth_family)f), &family));
+        orth_model_config c;
+        orth_model_config_defaults(family, &c);
+        CHECK_FAILS(ctx, ORTH_ERR_ARG, "layers=0 is not between", orth_model_config_check(ctx, &c));
+        c.layers = 2, c.hidden = 768, c.heads = 12, c.vocab = 300, c.max_seq = 64;
+        orth_model_config_complete(&c);
+        CHECK_OK(ctx, orth_model_config_check(ctx, &c));
+        assert_int_equal(c.head_dim, 64);
+        assert_int_equal(c.ffn, f == ORTH_FAMILY_GPT2 ? 3072 : 2048);
+    }
+    orth_family family;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "family 'bert' is not one of", orth_family_from_name(ctx, "bert", &family));
+    test_ctx_free(ctx);
+}
+
+#define BROKEN(preset_, text, change)                                             \
+    do {                                                                          \
+        orth_model_config c = preset(ctx, preset_);                               \
+        change;                                                                   \
+        CHECK_FAILS(ctx, ORTH_ERR_ARG, text, orth_model_config_check(ctx, &c));   \
+    } while (0)
+
+TEST(broken_rules_are_named_with_their_values)
+{
+    orth_ctx *ctx = test_ctx(1);
+    BROKEN("llama-tiny", "kv_heads=3 does not divide heads=8", (c.heads = 8, c.kv_heads = 3));
+    BROKEN("llama-tiny", "hidden=0 is not between 1 and 16777216", c.hidden = 0);
+    BROKEN("llama-tiny", "layers=5000 is not between 1 and 4096", c.layers = 5000);
+    BROKEN("llama-tiny", "vocab=-1 is not", c.vocab = -1);
+    BROKEN("llama-tiny", "head_dim=15 is odd", c.head_dim = 15);
+    BROKEN("llama-tiny", "rope_theta=0 is not", c.rope_theta = 0);
+    BROKEN("llama-tiny", "rope_factor=0.5 is not", c.rope_factor = 0.5);
+    BROKEN("llama3-1b", "rope_high_freq=1 is not above rope_low_freq=1", c.rope_high_freq = 1);
+    BROKEN("llama3-1b", "rope_original_seq=0", c.rope_original_seq = 0);
+    BROKEN("llama-tiny", "norm_eps=nan is not", c.norm_eps = (double)NAN);
+    BROKEN("llama-tiny", "dropout=1 is not in [0, 1)", c.dropout = 1);
+    BROKEN("llama-tiny", "init_std=-1", c.init_std = -1);
+    BROKEN("llama-tiny", "heads*head_dim=", (c.heads = 1 << 20, c.kv_heads = 1, c.head_dim = 32));
+    BROKEN("gpt2-tiny", "kv_heads=2 differs from heads=4", c.kv_heads = 2);
+    BROKEN("gpt2-tiny", "heads=5 does not divide hidden=64", (c.heads = 5, c.kv_heads = 5));
+    BROKEN("gpt2-tiny", "head_dim=32 is not hidden/heads=16", c.head_dim = 32);
+    BROKEN("gpt2-tiny", "out_bias=false: family gpt2", c.out_bias = false);
+    BROKEN("gpt2-tiny", "qk_norm=true", c.qk_norm = true);
+    BROKEN("gpt2-tiny", "family=7", c.family = (orth_family)7);
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(presets_have_the_known_parameter_counts),
+        cmocka_unit_test(every_preset_passes_the_check_and_its_registry_adds_up),
+        cmocka_unit_test(the_registry_follows_the_order_of_its_header),
+        cmocka_unit_test(names_that_are_almost_right_are_not_found),
+        cmocka_unit_test(an_unknown_preset_names_the_nearest),
+        cmocka_unit_test(a_family_and_its_sizes_are_completed_to_a_valid_model),
+        cmocka_unit_test(broken_rules_are_named_with_their_values),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
