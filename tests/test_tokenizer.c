@@ -120,11 +120,453 @@ TEST(saved_tokenizer_is_the_same_tokenizer)
     test_ctx_free(ctx);
 }
 
-static orth_tokenizer *parse_text(orth_ctx *ctx, const char *json)
+/* ---- training ---- */
+
+static orth_tokenizer *train_fixture(orth_ctx *ctx, orth_tokenizer_kind kind, const char *text, size_t num_bytes)
 {
+    const orth_text_span span = {.data = text, .num_bytes = num_bytes};
+    const orth_tokenizer_train_options options = {.vocab_size = 701, .kind = kind};
     orth_tokenizer *tok = NULL;
-    CHECK_OK(ctx, orth_tokenizer_parse(ctx, &tok, json, strlen(json), "t.json"));
+    CHECK_OK(ctx, orth_tokenizer_train(ctx, &tok, &span, 1, &options));
     return tok;
+}
+
+TEST(training_learns_the_merges_that_hugging_face_learns)
+{
+    static const char *const names[] = {"train_gpt2", "train_llama3", "train_qwen"};
+    orth_ctx *ctx = test_ctx(2);
+    size_t num_bytes, merges_bytes;
+    char *text = read_fixture(ctx, "train", ".txt", &num_bytes);
+    for (int k = 0; k < ORTH_COUNT(names); k++) {
+        orth_tokenizer *tok = train_fixture(ctx, (orth_tokenizer_kind)k, text, num_bytes);
+        char *lines = read_fixture(ctx, names[k], ".merges", &merges_bytes), *line = lines;
+        assert_int_equal(orth_tokenizer_vocab_size(tok), 701);
+        assert_int_equal(orth_tokenizer_eos(tok), 700);
+        for (int64_t i = 0; i < tok->num_merges; i++) {
+            char got[512];
+            snprintf(got, sizeof got, "%s %s\n", tok->tokens[tok->merges[i].left].content,
+                     tok->tokens[tok->merges[i].right].content);
+            if (strncmp(got, line, strlen(got)) != 0)
+                fail_msg("%s: merge %d is %s", names[k], (int)i, got);
+            line += strlen(got);
+        }
+        assert_int_equal(*line, 0);
+        orth_mem_free(ctx, lines);
+        orth_tokenizer_free(ctx, tok);
+    }
+    orth_mem_free(ctx, text);
+    test_ctx_free(ctx);
+}
+
+TEST(training_does_not_depend_on_threads_or_order)
+{
+    orth_ctx *ctx = test_ctx(1);
+    size_t num_bytes;
+    char *text = read_fixture(ctx, "train", ".txt", &num_bytes);
+    char *many = orth_mem_alloc(ctx, 12 * num_bytes); /* several tasks */
+    for (int i = 0; i < 12; i++)
+        memcpy(many + (size_t)i * num_bytes, text, num_bytes);
+    orth_tokenizer *one = train_fixture(ctx, ORTH_TOKENIZER_LLAMA3, many, 12 * num_bytes);
+    for (int threads = 2; threads <= 7; threads += 5) {
+        orth_ctx *other = test_ctx(threads);
+        orth_tokenizer *tok = train_fixture(other, ORTH_TOKENIZER_LLAMA3, many, 12 * num_bytes);
+        assert_true(orth_tokenizer_fingerprint(tok) == orth_tokenizer_fingerprint(one));
+        orth_tokenizer_free(other, tok);
+        test_ctx_free(other);
+    }
+    orth_tokenizer_free(ctx, one);
+    orth_mem_free(ctx, many);
+    orth_mem_free(ctx, text);
+    test_ctx_free(ctx);
+}
+
+TEST(training_refuses_small_vocabularies_and_survives_odd_texts)
+{
+    orth_ctx *ctx = test_ctx(2);
+    orth_tokenizer *tok = NULL;
+    orth_tokenizer_train_options options = {.vocab_size = 256};
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "vocab_size=256 is not in [257, ", orth_tokenizer_train(ctx, &tok, NULL, 0, &options));
+    static const char odd[] = "\xff\xfe\x80 ab\xc3 ab ab \xf0\x9f\x98 ab aaaaaaa aaaaaaa";
+    const orth_text_span spans[] = {{"", 0}, {odd, sizeof odd - 1}, {"\xff", 1}};
+    options.vocab_size = 1000;
+    CHECK_OK(ctx, orth_tokenizer_train(ctx, &tok, spans, 3, &options));
+    assert_in_range(orth_tokenizer_vocab_size(tok), 259, 300); /* fewer: no more pairs occur twice */
+    orth_tokenizer_free(ctx, tok);
+    test_ctx_free(ctx);
+}
+
+/* ---- scanners against PCRE2 ---- */
+
+/* Where PCRE2 10.42 and the tables of `tokenizers` agree, and a bit of everything else. */
+static size_t random_text(char *out, size_t max, uint64_t seed)
+{
+    static const char *const parts[] = {
+        "a", "b", "Z", "s", "S", "t", "re", "LL", "'", "'s", "'T", "'VE", "'ll", "0", "1", "23", "456", " ", " ", "  ",
+        "\n", "\r\n", "\t", "!", ".", "_", "\"", "\xc3\xa9", "\xc5\xbf", "\xce\xbb", "\xd0\x96", "\xe4\xb8\xad", "\xe6\x97\xa5",
+        "\xf0\x9f\x98\x80", "\xe2\x80\x8d", "\xcc\x81", "\xc2\xa0", "\xe2\x80\x83", "\xe3\x80\x80", "\xc2\x85", "\xd9\xa3",
+        "\xc2\xbd", "\xe2\x85\xa3", "\xe0\xa4\x95", "\xe0\xa5\x8d", "\xf0\xa0\x80\x80", "\xe2\x80\xa8", "\xef\xbb\xbf", "$", "(",
+    };
+    size_t n = 0;
+    for (uint64_t i = 0; n + 4 < max; i++) {
+        const char *p = parts[test_rand_int(seed, i, 0, ORTH_COUNT(parts) - 1)];
+        memcpy(out + n, p, strlen(p));
+        n += strlen(p);
+    }
+    return n;
+}
+
+static void check_scan(orth_scan_kind kind, const uint8_t *classes, pcre2_code *code, pcre2_match_data *match,
+                       const char *text, size_t num_bytes)
+{
+    size_t at = 0;
+    const char *ends[7]; /* odd, so that words fall on either side of a batch */
+    while (at < num_bytes) {
+        const int n = orth_scan_words(kind, classes, text + at, text + num_bytes, ends, ORTH_COUNT(ends));
+        assert_in_range(n, 1, ORTH_COUNT(ends));
+        for (int i = 0; i < n; i++) {
+            assert_true(pcre2_match(code, (PCRE2_SPTR)text, num_bytes, at, PCRE2_NO_UTF_CHECK, match, NULL) > 0);
+            const PCRE2_SIZE *ov = pcre2_get_ovector_pointer(match);
+            assert_int_equal(ov[0], at);
+            if (ov[1] != (size_t)(ends[i] - text))
+                fail_msg("kind %d: \"%.*s\" at byte %d: PCRE2 has %d bytes, the scanner %d", (int)kind,
+                         (int)num_bytes, text, (int)at, (int)(ov[1] - ov[0]), (int)(ends[i] - text - (int64_t)at));
+            at = ov[1];
+        }
+    }
+}
+
+TEST(scanners_cut_where_pcre2_cuts)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_arena arena = {0};
+    uint8_t *classes;
+    CHECK_OK(ctx, orth_char_classes_create(ctx, &arena, &classes));
+    for (orth_scan_kind kind = ORTH_SCAN_GPT2; kind <= ORTH_SCAN_QWEN; kind++) {
+        int error;
+        PCRE2_SIZE offset;
+        pcre2_code *code = pcre2_compile((PCRE2_SPTR)orth_scan_pattern(kind), PCRE2_ZERO_TERMINATED,
+                                         PCRE2_UTF | PCRE2_UCP, &error, &offset, NULL);
+        assert_non_null(code);
+        pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+        pcre2_match_data *match = pcre2_match_data_create(1, NULL);
+        for (uint64_t seed = 0; seed < 4000; seed++) {
+            char text[256];
+            const size_t max = (size_t)test_rand_int(seed, 1u << 20, 5, sizeof text);
+            check_scan(kind, classes, code, match, text, random_text(text, max, seed));
+        }
+        pcre2_match_data_free(match);
+        pcre2_code_free(code);
+    }
+    orth_arena_release(ctx, &arena);
+    test_ctx_free(ctx);
+}
+
+/* ---- bytes ---- */
+
+static void check_round_trip(orth_ctx *ctx, const orth_tokenizer *tok, const char *text, size_t num_bytes)
+{
+    orth_ids ids = {0};
+    orth_bytes back = {0};
+    CHECK_OK(ctx, orth_tokenizer_encode(ctx, tok, &ids, text, num_bytes));
+    CHECK_OK(ctx, orth_tokenizer_decode(ctx, tok, &back, ids.v, ids.num, false));
+    assert_int_equal(back.num, num_bytes);
+    if (num_bytes > 0)
+        assert_memory_equal(back.v, text, num_bytes);
+    orth_ids_free(ctx, &ids);
+    orth_bytes_free(ctx, &back);
+}
+
+TEST(any_bytes_survive_encoding_and_decoding)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_tokenizer *toks[3] = {load_fixture(ctx, "gpt2"), load_fixture(ctx, "o200k"), NULL};
+    CHECK_OK(ctx, orth_tokenizer_bytes(ctx, &toks[2]));
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        unsigned char text[200];
+        const size_t n = (size_t)test_rand_int(seed, 999, 0, sizeof text);
+        for (size_t i = 0; i < n; i++) { /* mostly starts and continuations of characters */
+            const int64_t r = test_rand_int(seed, i, 0, 9);
+            text[i] = (unsigned char)(r < 3   ? test_rand_int(seed, 1000 + i, 0x20, 0x7F)
+                                      : r < 6 ? test_rand_int(seed, 1000 + i, 0x80, 0xBF)
+                                              : test_rand_int(seed, 1000 + i, 0xC0, 0xFF));
+        }
+        for (int k = 0; k < 3; k++)
+            check_round_trip(ctx, toks[k], (char *)text, n);
+    }
+    for (int k = 0; k < 3; k++)
+        orth_tokenizer_free(ctx, toks[k]);
+    test_ctx_free(ctx);
+}
+
+TEST(a_byte_that_is_no_character_is_a_piece_by_itself)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_tokenizer *tok = load_fixture(ctx, "gpt2");
+    orth_ids all = {0}, parts = {0};
+    /* overlong, surrogate, too large, cut off, lone continuation */
+    static const char *const bad[] = {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe4\xb8", "\x80"};
+    for (int i = 0; i < ORTH_COUNT(bad); i++) {
+        char text[64];
+        snprintf(text, sizeof text, "the word %s of the", bad[i]);
+        all.num = parts.num = 0;
+        CHECK_OK(ctx, orth_tokenizer_encode(ctx, tok, &all, text, strlen(text)));
+        CHECK_OK(ctx, orth_tokenizer_encode(ctx, tok, &parts, "the word ", 9));
+        for (const char *p = bad[i]; *p; p++) {
+            CHECK_OK(ctx, orth_ids_reserve(ctx, &parts, 1));
+            parts.v[parts.num++] = tok->byte_id[(uint8_t)*p];
+        }
+        CHECK_OK(ctx, orth_tokenizer_encode(ctx, tok, &parts, " of the", 7));
+        assert_int_equal(all.num, parts.num);
+        assert_memory_equal(all.v, parts.v, (size_t)all.num * sizeof *all.v);
+    }
+    orth_ids_free(ctx, &all);
+    orth_ids_free(ctx, &parts);
+    orth_tokenizer_free(ctx, tok);
+    test_ctx_free(ctx);
+}
+
+TEST(bytes_tokenizer_is_built_in)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_tokenizer *tok = NULL, *again = NULL;
+    CHECK_OK(ctx, orth_tokenizer_load(ctx, &tok, "bytes"));
+    assert_int_equal(orth_tokenizer_vocab_size(tok), 257);
+    assert_int_equal(orth_tokenizer_eos(tok), 256);
+    assert_string_equal(orth_tokenizer_kind_name(tok), "bytes");
+    orth_ids ids = {0};
+    CHECK_OK(ctx, orth_tokenizer_encode(ctx, tok, &ids, "a\n\xff<|endoftext|>\0", 17));
+    const int32_t want[] = {'a', '\n', 0xFF, 256, 0};
+    assert_int_equal(ids.num, 5);
+    assert_memory_equal(ids.v, want, sizeof want);
+    orth_bytes json = {0};
+    CHECK_OK(ctx, orth_tokenizer_write(ctx, tok, &json));
+    CHECK_OK(ctx, orth_tokenizer_parse(ctx, &again, json.v, json.num, "bytes"));
+    assert_true(orth_tokenizer_fingerprint(again) == orth_tokenizer_fingerprint(tok));
+    orth_bytes_free(ctx, &json);
+    orth_ids_free(ctx, &ids);
+    orth_tokenizer_free(ctx, tok);
+    orth_tokenizer_free(ctx, again);
+    test_ctx_free(ctx);
+}
+
+TEST(long_words_are_merged_like_short_ones)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_tokenizer *tok = load_fixture(ctx, "gpt2");
+    enum { N = 300000 };
+    char *text = orth_mem_alloc(ctx, N);
+    for (int i = 0; i < N; i++)
+        text[i] = (char)('a' + test_rand_int(3, (uint64_t)i, 0, 5));
+    check_round_trip(ctx, tok, text, N); /* a quadratic merge would take minutes */
+    /* The heap against the search through all pairs: word lengths on either side of the limit. */
+    orth_bpe_scratch scratch = {0};
+    int32_t whole[128];
+    for (int n = 40; n < 60; n++) {
+        orth_ids ids = {0};
+        CHECK_OK(ctx, orth_tokenizer_encode(ctx, tok, &ids, text, (size_t)n));
+        assert_int_equal(orth_bpe_word(ctx, tok, &scratch, whole, text, (size_t)n), ids.num);
+        assert_memory_equal(whole, ids.v, (size_t)ids.num * sizeof *whole);
+        orth_ids_free(ctx, &ids);
+    }
+    orth_mem_free(ctx, scratch.block);
+    orth_mem_free(ctx, text);
+    orth_tokenizer_free(ctx, tok);
+    test_ctx_free(ctx);
+}
+
+TEST(questions_have_answers)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_tokenizer *tok = load_fixture(ctx, "llama3");
+    size_t n;
+    assert_int_equal(orth_tokenizer_id(tok, "<|endoftext|>"), orth_tokenizer_eos(tok));
+    assert_true(orth_tokenizer_is_special(tok, orth_tokenizer_eos(tok)));
+    assert_int_equal(orth_tokenizer_id(tok, "no such token"), -1);
+    assert_null(orth_tokenizer_token(tok, -1, &n));
+    assert_null(orth_tokenizer_token(tok, 1 << 30, &n));
+    const int32_t the = orth_tokenizer_id(tok, "\xc4\xa0the"); /* spelled as in the file */
+    assert_memory_equal(orth_tokenizer_token(tok, the, &n), " the", 4);
+    assert_string_equal(orth_tokenizer_kind_name(tok), "llama3");
+    orth_bytes out = {0};
+    const int32_t ids[] = {the, orth_tokenizer_eos(tok), the, 99999};
+    CHECK_OK(ctx, orth_tokenizer_decode(ctx, tok, &out, ids, 3, true));
+    assert_int_equal(out.num, 8);
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, "token 3 of 4 has id 99999: not in the vocabulary of",
+                orth_tokenizer_decode(ctx, tok, &out, ids, 4, false));
+    assert_int_equal(out.num, 8);
+    orth_bytes_free(ctx, &out);
+    orth_tokenizer_free(ctx, tok);
+    test_ctx_free(ctx);
+}
+
+/* ---- damage ---- */
+
+#define PRE "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"
+#define MODEL(vocab, merges) "\"model\":{\"type\":\"BPE\",\"vocab\":{" vocab "},\"merges\":[" merges "]}"
+#define ADDED(fields) "\"added_tokens\":[{" fields "}]"
+#define FLAGS "\"special\":true,\"lstrip\":false,\"rstrip\":false,\"single_word\":false,\"normalized\":false"
+
+TEST(damaged_files_are_refused_with_the_place)
+{
+    static const struct {
+        const char *json, *message;
+    } cases[] = {
+        {"", "t.json:1:0: "},
+        {"{\"model\":", "t.json:1:9: "},
+        {"[]", "t.json: not a JSON object"},
+        {"{}", "t.json: model is not an object: this is no tokenizer.json"},
+        {"{\"model\":{\"type\":\"Unigram\"}}", "model.type \"Unigram\" is not supported (BPE)"},
+        {"{\"model\":{\"vocab\":[],\"merges\":[]}}", "model.vocab is not an object"},
+        {"{\"model\":{\"vocab\":{},\"merges\":{}}}", "model.merges is not a list"},
+        {"{" PRE "," MODEL("\"a\":\"0\"", "") "}", "model.vocab: the id of \"a\" is not an integer"},
+        {"{" PRE "," MODEL("\"a\":-1", "") "}", "model.vocab: the id of \"a\" is -1, not in [0, "},
+        {"{" PRE "," MODEL("\"a\":4000000000", "") "}", "the id of \"a\" is 4000000000, not in [0, "},
+        {"{" PRE "," MODEL("\"a\":0,\"b\":0", "") "}", "\"a\" and \"b\" both have id 0"},
+        {"{" PRE "," MODEL("\"a\":0,\"a\":1", "") "}", "duplicate object key"},
+        {"{" PRE "," MODEL("\"a\":0", "\"a b\"") "}", "model.merges[0]: token \"b\" is not in the vocabulary"},
+        {"{" PRE "," MODEL("\"a\":0,\"b\":1", "\"a b\"") "}", "model.merges[0]: token \"ab\" is not in the vocabulary"},
+        {"{" PRE "," MODEL("\"a\":0", "\"a\"") "}", "model.merges[0]: \"a\" is not two tokens with one space"},
+        {"{" PRE "," MODEL("\"a\":0", "[\"a\"]") "}", "model.merges[0] is neither"},
+        {"{" PRE "," MODEL("\"a\":0", "7") "}", "model.merges[0] is neither"},
+        {"{" PRE "," ADDED("\"id\":1") "," MODEL("\"a\":0", "") "}", "added_tokens[0].content is not a string"},
+        {"{" PRE "," ADDED("\"id\":1,\"content\":\"x\"") "," MODEL("\"a\":0", "") "}",
+         "added_tokens[0].special is not true or false"},
+        {"{" PRE "," ADDED("\"id\":1,\"content\":\"a\"," FLAGS) "," MODEL("\"a\":0", "") "}",
+         "added_tokens[0]: \"a\" has id 1, but 0 in model.vocab"},
+        {"{" PRE "," ADDED("\"id\":0,\"content\":\"x\"," FLAGS) "," MODEL("\"a\":0", "") "}",
+         "added_tokens: \"a\" and \"x\" both have id 0"},
+        {"{\"added_tokens\":{}," PRE "," MODEL("\"a\":0", "") "}", "added_tokens is not a list"},
+        {"{" MODEL("\"a\":0", "") "}", "pre_tokenizer of type \"(none)\" is not supported"},
+        {"{\"pre_tokenizer\":{\"type\":\"Whitespace\"}," MODEL("\"a\":0", "") "}",
+         "pre_tokenizer of type \"Whitespace\" is not supported"},
+        {"{\"pre_tokenizer\":{\"type\":\"Digits\"}," MODEL("\"a\":0", "") "}", "does not end in ByteLevel"},
+        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"(a\"}}," MODEL("\"a\":0", "") "}",
+         "pre_tokenizer.pattern \"(a\": at byte 2: missing closing parenthesis"},
+        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Some\",\"pattern\":{\"String\":\"a\"}}," MODEL("\"a\":0", "") "}",
+         "pre_tokenizer.behavior \"Some\" is not one of Isolated"},
+        {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"}]},"
+         MODEL("\"a\":0", "") "}", "pre_tokenizer.pretokenizers[1]: nothing may follow ByteLevel"},
+        {"{\"normalizer\":{\"type\":\"NFKC\"}," PRE "," MODEL("\"a\":0", "") "}",
+         "normalizer of type \"NFKC\" is not supported"},
+        {"{" PRE ",\"model\":{\"byte_fallback\":true,\"vocab\":{},\"merges\":[]}}", "model.byte_fallback is true"},
+        {"{" PRE ",\"model\":{\"dropout\":0.1,\"vocab\":{},\"merges\":[]}}", "model.dropout is set"},
+        {"{" PRE ",\"model\":{\"unk_token\":\"u\",\"vocab\":{},\"merges\":[]}}", "model.unk_token is not a token"},
+        {"{" PRE ",\"model\":{\"end_of_word_suffix\":\"</w>\",\"vocab\":{},\"merges\":[]}}", "model.end_of_word_suffix is set"},
+        {"{" PRE ",\"model\":{\"ignore_merges\":1,\"vocab\":{},\"merges\":[]}}", "model.ignore_merges is not true or false"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    orth_tokenizer *tok = NULL;
+    for (int i = 0; i < ORTH_COUNT(cases); i++)
+        CHECK_FAILS(ctx, ORTH_ERR_DATA, cases[i].message,
+                    orth_tokenizer_parse(ctx, &tok, cases[i].json, strlen(cases[i].json), "t.json"));
+    assert_null(tok);
+    test_ctx_free(ctx);
+}
+
+TEST(deep_nesting_and_missing_files_are_refused)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_tokenizer *tok = NULL;
+    enum { DEEP = 100000 };
+    char *deep = orth_mem_alloc(ctx, DEEP + 1);
+    memset(deep, '[', DEEP);
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, "maximum parsing depth reached", orth_tokenizer_parse(ctx, &tok, deep, DEEP, "t.json"));
+    orth_mem_free(ctx, deep);
+    CHECK_FAILS(ctx, ORTH_ERR_IO, "/no/such/tokenizer.json", orth_tokenizer_load(ctx, &tok, "/no/such/tokenizer.json"));
+    CHECK_FAILS(ctx, ORTH_ERR_IO, FIXTURES, orth_tokenizer_load(ctx, &tok, FIXTURES)); /* a folder without one */
+    assert_null(tok);
+    test_ctx_free(ctx);
+}
+
+TEST(a_pattern_that_explodes_ends_with_a_message)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_tokenizer *tok = NULL;
+    static const char json[] = "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":"
+                               "\"Isolated\",\"pattern\":{\"Regex\":\"(?:a+b?)+c\\\\d(?<=x)\"}},{\"type\":\"ByteLevel\"}]},"
+                               MODEL("\"a\":0", "") "}";
+    CHECK_OK(ctx, orth_tokenizer_parse(ctx, &tok, json, sizeof json - 1, "t.json"));
+    orth_ids ids = {0};
+    char text[64];
+    memset(text, 'a', sizeof text);
+    memcpy(text + 60, "c1", 2);
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, "PCRE2 gave up with error", orth_tokenizer_encode(ctx, tok, &ids, text, sizeof text));
+    assert_int_equal(ids.num, 0);
+    orth_ids_free(ctx, &ids);
+    orth_tokenizer_free(ctx, tok);
+    test_ctx_free(ctx);
+}
+
+/* Everything that allocates, with the n-th allocation refused, for every n until all goes through. */
+static orth_status use_everything(orth_ctx *ctx, const char *json, size_t num_bytes)
+{
+    static const char text[] = "the word <|endoftext|> cafe\xcc\x81 12 don't the the the aaaaaaaaaaaaaaaaaaaaaaaaaaaa\xff"
+                               "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    const orth_text_span span = {.data = text, .num_bytes = sizeof text - 1};
+    const orth_tokenizer_train_options options = {.vocab_size = 270, .kind = ORTH_TOKENIZER_QWEN};
+    orth_tokenizer *tok = NULL, *trained = NULL;
+    orth_ids ids = {0};
+    orth_bytes out = {0};
+    orth_status status = ORTH_OK;
+    ORTH_TRY_GOTO(orth_tokenizer_parse(ctx, &tok, json, num_bytes, "t.json"));
+    ORTH_TRY_GOTO(orth_tokenizer_encode(ctx, tok, &ids, text, sizeof text - 1));
+    ORTH_TRY_GOTO(orth_tokenizer_decode(ctx, tok, &out, ids.v, ids.num, false));
+    ORTH_TRY_GOTO(orth_tokenizer_write(ctx, tok, &out));
+    ORTH_TRY_GOTO(orth_tokenizer_train(ctx, &trained, &span, 1, &options));
+done:
+    orth_ids_free(ctx, &ids);
+    orth_bytes_free(ctx, &out);
+    orth_tokenizer_free(ctx, tok);
+    orth_tokenizer_free(ctx, trained);
+    return status;
+}
+
+TEST(every_failing_allocation_is_reported_and_nothing_leaks)
+{
+    static const char *const names[] = {"qwen", "stages", "prefix"};
+    for (int k = 0; k < ORTH_COUNT(names); k++) {
+        orth_ctx *ctx = test_ctx(1);
+        size_t num_bytes;
+        char *json = read_fixture(ctx, names[k], ".json", &num_bytes);
+        const int64_t before = ctx->heap_bytes;
+        orth_faults faults = {.sticky = false};
+        ctx->faults = &faults;
+        for (int64_t n = 1;; n++) {
+            faults.alloc = n;
+            const orth_status status = use_everything(ctx, json, num_bytes);
+            assert_int_equal(ctx->heap_bytes, before);
+            if (status == ORTH_OK)
+                break;
+            assert_int_equal(status, ORTH_ERR_NOMEM);
+            orth_ctx_clear_error(ctx);
+            assert_in_range(n, 1, 2000);
+        }
+        faults.alloc = 0;
+        orth_mem_free(ctx, json);
+        test_ctx_free(ctx);
+    }
+}
+
+TEST(a_failing_write_leaves_the_old_file)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_tokenizer *tok = load_fixture(ctx, "gpt2"), *back = NULL;
+    char path[] = "/tmp/orth-tokenizer-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    CHECK_OK(ctx, orth_tokenizer_save(ctx, tok, path));
+    orth_faults faults = {.write = 1};
+    ctx->faults = &faults;
+    assert_int_not_equal(orth_tokenizer_save(ctx, tok, path), ORTH_OK);
+    ctx->faults = NULL;
+    orth_ctx_clear_error(ctx);
+    CHECK_OK(ctx, orth_tokenizer_load(ctx, &back, path));
+    assert_true(orth_tokenizer_fingerprint(back) == orth_tokenizer_fingerprint(tok));
+    unlink(path);
+    orth_tokenizer_free(ctx, tok);
+    orth_tokenizer_free(ctx, back);
+    test_ctx_free(ctx);
 }
 
 int main(void)
@@ -132,7 +574,20 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(encoding_equals_hugging_face),
         cmocka_unit_test(saved_tokenizer_is_the_same_tokenizer),
+        cmocka_unit_test(training_learns_the_merges_that_hugging_face_learns),
+        cmocka_unit_test(training_does_not_depend_on_threads_or_order),
+        cmocka_unit_test(training_refuses_small_vocabularies_and_survives_odd_texts),
+        cmocka_unit_test(scanners_cut_where_pcre2_cuts),
+        cmocka_unit_test(any_bytes_survive_encoding_and_decoding),
+        cmocka_unit_test(a_byte_that_is_no_character_is_a_piece_by_itself),
+        cmocka_unit_test(bytes_tokenizer_is_built_in),
+        cmocka_unit_test(long_words_are_merged_like_short_ones),
+        cmocka_unit_test(questions_have_answers),
+        cmocka_unit_test(damaged_files_are_refused_with_the_place),
+        cmocka_unit_test(deep_nesting_and_missing_files_are_refused),
+        cmocka_unit_test(a_pattern_that_explodes_ends_with_a_message),
+        cmocka_unit_test(every_failing_allocation_is_reported_and_nothing_leaks),
+        cmocka_unit_test(a_failing_write_leaves_the_old_file),
     };
-    (void)parse_text;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

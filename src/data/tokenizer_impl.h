@@ -289,16 +289,26 @@ orth_status orth_ids_reserve(orth_ctx *ctx, orth_ids *ids, int64_t extra);
 orth_status orth_bytes_reserve(orth_ctx *ctx, orth_bytes *bytes, size_t extra);
 orth_status orth_bytes_append(orth_ctx *ctx, orth_bytes *bytes, const void *data, size_t num_bytes);
 
-/* --- training: words and how often each occurs --- */
+/* A JSON string with its quotes, appended. */
+orth_status orth_json_put_string(orth_ctx *ctx, orth_bytes *out, const char *s, size_t num_bytes);
+
+/* --- training: the distinct words of all spans and how often each occurs, in no particular order --- */
 typedef struct {
-    const char *word;           /* in an arena of the counter */
-    uint32_t num_bytes;
+    const char *word;           /* NULL: a free entry of the table */
     uint64_t hash;
     int64_t count;
-} orth_word_count;
+    uint32_t num_bytes;
+} orth_word;
 typedef struct {
-    orth_word_count *entries;   /* [mask + 1], count = 0: free */
+    orth_word *entries;         /* [mask + 1] */
     int64_t num, mask;
 } orth_word_table;
+typedef struct orth_word_counter orth_word_counter;
+
+/* Counts on all threads of ctx->pool. Free with orth_word_counter_free. */
+orth_status orth_words_count(orth_ctx *ctx, orth_word_counter **out, const orth_text_span *spans,
+                             int64_t num_spans, orth_scan_kind scan, bool nfc);
+const orth_word_table *orth_words_table(const orth_word_counter *counter);
+void orth_word_counter_free(orth_ctx *ctx, orth_word_counter *counter);
 
 #endif

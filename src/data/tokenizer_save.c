@@ -17,7 +17,7 @@ static orth_status put_number(orth_ctx *ctx, orth_bytes *out, int64_t n)
 }
 
 /* A JSON string; contents are UTF-8, so only quotes, backslashes and controls need an escape. */
-static orth_status put_string(orth_ctx *ctx, orth_bytes *out, const char *s, size_t num_bytes)
+orth_status orth_json_put_string(orth_ctx *ctx, orth_bytes *out, const char *s, size_t num_bytes)
 {
     ORTH_TRY(orth_bytes_reserve(ctx, out, 6 * num_bytes + 2));
     char *p = out->v + out->num;
@@ -39,7 +39,7 @@ static orth_status put_string(orth_ctx *ctx, orth_bytes *out, const char *s, siz
 
 static orth_status put_token(orth_ctx *ctx, orth_bytes *out, const orth_token *t)
 {
-    return put_string(ctx, out, t->content, t->content_bytes);
+    return orth_json_put_string(ctx, out, t->content, t->content_bytes);
 }
 
 static orth_status put_flag(orth_ctx *ctx, orth_bytes *out, const char *key, bool value)

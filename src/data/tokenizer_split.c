@@ -139,16 +139,24 @@ static orth_status split_pattern(orth_ctx *ctx, orth_splitter *s, joiner *j, con
     return ORTH_OK;
 }
 
-static orth_status split_digits(orth_ctx *ctx, joiner *j, const orth_tokenizer *tok, orth_piece piece)
+/* Numbers by themselves, or runs of them; what is between stays together. */
+static orth_status split_digits(orth_ctx *ctx, joiner *j, const orth_tokenizer *tok, const orth_stage *stage,
+                                orth_piece piece)
 {
-    const char *p = piece.p, *end = p + piece.num_bytes;
+    const char *p = piece.p, *end = p + piece.num_bytes, *start = p;
+    bool number = false; /* of the run from start on */
     while (p < end) {
         int n;
-        const int c = orth_char_class(tok->classes, orth_utf8_at((const unsigned char *)p, &n));
-        ORTH_TRY(join_part(ctx, j, p, (size_t)n, (c & ORTH_CHAR_NUMBER) != 0));
+        const uint32_t c = orth_utf8_at((const unsigned char *)p, &n);
+        const bool is = orth_char_class(tok->classes, c) & ORTH_CHAR_NUMBER;
+        if (p > start && (is != number || (is && stage->individual_digits))) {
+            ORTH_TRY(join_part(ctx, j, start, (size_t)(p - start), number));
+            start = p;
+        }
+        number = is;
         p += n;
     }
-    return ORTH_OK;
+    return join_part(ctx, j, start, (size_t)(end - start), number);
 }
 
 /* Gives the piece a leading space if it has none; its text then lives in s->prefixed, which has room. */
@@ -168,7 +176,7 @@ static orth_status split_piece(orth_ctx *ctx, orth_splitter *s, const orth_token
 {
     joiner j = {.out = &s->out, .first = s->out.num, .behavior = stage->behavior, .invert = stage->invert};
     if (stage->type == ORTH_STAGE_DIGITS)
-        return split_digits(ctx, &j, tok, piece);
+        return split_digits(ctx, &j, tok, stage, piece);
     if (stage->scan != ORTH_SCAN_NONE)
         return split_scan(ctx, &j, tok, stage, piece);
     if (stage->code)

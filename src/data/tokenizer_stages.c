@@ -8,7 +8,10 @@
 
 #define MAX_STAGES 16
 #define MAX_PATTERN_BYTES 8192
-#define SPACES "\\t-\\r\\x{85}\\p{Z}" /* White_Space, as the members of a class */
+/* \s and \w as the members of a class. PCRE2's own \s has U+180E, which is no white space any more; its \w
+ * has marks since 10.43 only. */
+#define SPACES "\\t-\\r\\x{85}\\p{Z}"
+#define WORDS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 
 static const char *const behavior_names[] = {
     [ORTH_SPLIT_ISOLATED] = "Isolated",
@@ -63,11 +66,10 @@ static orth_status parse_normalizer(parser *ps, const json_t *j, int depth)
 
 /* ---- patterns ---- */
 
-/* The pattern in PCRE2's dialect: its \s would also match U+180E, which is no white space any more. Inside a
- * class \S stays as it is. NULL: no memory. */
+/* The pattern in PCRE2's dialect. Inside a class \S and \W stay as they are. NULL: no memory. */
 static char *translate_pattern(parser *ps, const char *pattern, size_t num_bytes, size_t *out_bytes)
 {
-    char *out = orth_arena_alloc(ps->ctx, &ps->tok->arena, num_bytes * (sizeof SPACES + 4) + 1);
+    char *out = orth_arena_alloc(ps->ctx, &ps->tok->arena, num_bytes * sizeof WORDS + 8);
     if (!out)
         return NULL;
     size_t n = 0;
@@ -77,8 +79,12 @@ static char *translate_pattern(parser *ps, const char *pattern, size_t num_bytes
         const char *put = NULL;
         if (c == '\\' && next == 's')
             put = in_class ? SPACES : "[" SPACES "]";
+        else if (c == '\\' && next == 'w')
+            put = in_class ? WORDS : "[" WORDS "]";
         else if (c == '\\' && next == 'S' && !in_class)
             put = "[^" SPACES "]";
+        else if (c == '\\' && next == 'W' && !in_class)
+            put = "[^" WORDS "]";
         else if (c == '[')
             in_class = true;
         else if (c == ']')
@@ -220,9 +226,7 @@ static orth_status parse_stage(parser *ps, const json_t *j, const char *place)
     }
     if (strcmp(type, "Digits") == 0) {
         stage->type = ORTH_STAGE_DIGITS;
-        ORTH_TRY(parse_flag(ps, j, place, "individual_digits", &stage->individual_digits));
-        stage->behavior = stage->individual_digits ? ORTH_SPLIT_ISOLATED : ORTH_SPLIT_CONTIGUOUS;
-        return ORTH_OK;
+        return parse_flag(ps, j, place, "individual_digits", &stage->individual_digits);
     }
     return ORTH_FAIL(ps->ctx, ORTH_ERR_DATA, "%s: %s of type \"%.60s\" is not supported (Split, Digits, ByteLevel, "
                      "or a Sequence of them)", ps->name, place, type);
