@@ -27,8 +27,7 @@ static int descending(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-/* The steps below dir, highest first, in heap memory. */
-static orth_status list_steps(orth_ctx *ctx, const char *dir, int64_t **out, int64_t *out_num)
+orth_status orth_checkpoint_list(orth_ctx *ctx, const char *dir, int64_t **out, int64_t *out_num)
 {
     int64_t n = 0, room = 64;
     int64_t *steps = ORTH_NEW_ARRAY(ctx, int64_t, room);
@@ -68,6 +67,11 @@ static char *step_path(orth_ctx *ctx, const char *dir, const char *prefix, int64
     return orth_mem_printf(ctx, "%s/%sstep-%08" PRId64, dir, prefix, step);
 }
 
+char *orth_checkpoint_step_path(orth_ctx *ctx, const char *dir, int64_t step)
+{
+    return step_path(ctx, dir, "", step);
+}
+
 /* What is asked of the run after the commit must not undo the commit: failures become warnings. */
 static void remove_or_warn(orth_ctx *ctx, const char *path)
 {
@@ -98,7 +102,7 @@ static void remove_older(orth_ctx *ctx, const char *dir, int64_t keep, int64_t s
     int64_t *steps = NULL, n = 0;
     if (keep <= 0)
         return;
-    if (list_steps(ctx, dir, &steps, &n) != ORTH_OK) {
+    if (orth_checkpoint_list(ctx, dir, &steps, &n) != ORTH_OK) {
         orth_log(ctx, ORTH_LOG_WARN, "checkpoint", "old checkpoints stay: %s", ctx->error.message);
         orth_ctx_clear_error(ctx);
         return;
@@ -165,7 +169,7 @@ orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_chec
 orth_status orth_checkpoint_newest(orth_ctx *ctx, const char *dir, char **out)
 {
     int64_t *steps = NULL, n = 0;
-    ORTH_TRY(list_steps(ctx, dir, &steps, &n));
+    ORTH_TRY(orth_checkpoint_list(ctx, dir, &steps, &n));
     char *found = NULL;
     orth_status s = ORTH_OK;
     for (int64_t i = 0; i < n && !found && s == ORTH_OK; i++) {

@@ -23,6 +23,11 @@ orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_chec
  * none). Damaged ones that are passed over are reported as warnings. */
 orth_status orth_checkpoint_newest(orth_ctx *ctx, const char *dir, char **out);
 
+/* The steps below dir, valid or not, highest first, in heap memory; a missing DIR has none. */
+orth_status orth_checkpoint_list(orth_ctx *ctx, const char *dir, int64_t **out, int64_t *out_num);
+/* DIR/step-NNNNNNNN in heap memory; NULL with the error recorded. */
+char *orth_checkpoint_step_path(orth_ctx *ctx, const char *dir, int64_t step);
+
 /* What a user means by `path`: itself if it is a checkpoint, else the newest of PATH, of
  * PATH/checkpoints; heap memory. ORTH_ERR_DATA if there is none. */
 orth_status orth_checkpoint_resolve(orth_ctx *ctx, const char *path, char **out);

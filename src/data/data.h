@@ -35,7 +35,8 @@ typedef struct {
     int num_valid;
 } orth_data;
 
-/* Not collective: of several processes each may call it, the first to finish makes the cache.
+/* Not collective: of several processes each may call it, the first to finish makes the cache; of the ranks
+ * of one process only one may (the temporary folder is named after the process).
  * ORTH_ERR_ARG (weights and paths differ in number, tokenizer needed), ORTH_ERR_DATA (damaged; tokenizer does
  * not match the shards, both fingerprints named), and what orth_prepare returns. */
 orth_status orth_data_open_or_prepare(orth_ctx *ctx, orth_data **out, const orth_data_options *options);

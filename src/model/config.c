@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/config.h"
+
 /* Limits that keep every product of sizes within int64_t: 7 * 2^24 * 2^24 elements a layer, 2^12 layers. */
 #define MAX_LAYERS ((int64_t)1 << 12)
 #define MAX_WIDTH ((int64_t)1 << 24)
@@ -73,28 +75,6 @@ void orth_model_config_complete(orth_model_config *c)
                                                : orth_round_up(orth_div_up(8 * c->hidden, 3), 256);
 }
 
-/* Levenshtein distance, for names of at most 31 characters; longer ones are far from everything. */
-static int edit_distance(const char *a, const char *b)
-{
-    enum { MAX = 31 };
-    size_t na = strlen(a), nb = strlen(b);
-    if (na > MAX || nb > MAX)
-        return 1000;
-    int row[MAX + 1];
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = (int)j;
-    for (size_t i = 1; i <= na; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= nb; j++) {
-            int replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = ORTH_MIN(replaced, ORTH_MIN(row[j], row[j - 1]) + 1);
-        }
-    }
-    return row[nb];
-}
-
 const char *orth_model_preset_name(int index)
 {
     return index >= 0 && index < ORTH_COUNT(presets) ? presets[index].name : NULL;
@@ -102,20 +82,17 @@ const char *orth_model_preset_name(int index)
 
 orth_status orth_model_preset(orth_ctx *ctx, const char *name, orth_model_config *out)
 {
-    int best = 0, best_distance = 1 << 20;
+    const char *names[ORTH_COUNT(presets)];
     for (int i = 0; i < ORTH_COUNT(presets); i++) {
-        int d = edit_distance(name, presets[i].name);
-        if (d < best_distance) {
-            best = i;
-            best_distance = d;
+        names[i] = presets[i].name;
+        if (strcmp(name, names[i]) == 0) {
+            *out = presets[i].config;
+            return ORTH_OK;
         }
     }
-    if (best_distance == 0) {
-        *out = presets[best].config;
-        return ORTH_OK;
-    }
-    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "preset '%s' is unknown; the nearest is '%s'", name,
-                     presets[best].name);
+    const char *near = orth_nearest(name, names, ORTH_COUNT(names));
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "preset '%s' is unknown; %s '%s'", name,
+                     near ? "the nearest is" : "one that exists is", near ? near : presets[0].name);
 }
 
 /* ---- rules ---- */

@@ -68,6 +68,8 @@ static int32_t data_buffer(orth_builder *b, const orth_value_info *v)
     if (b->data[v->slot] < 0) {
         bool once = v->slot == ORTH_DATA_STEP || v->slot == ORTH_DATA_ROPE_TABLE;
         size_t bytes = dim_bytes(v->dtype, v->num_dims, v->dim);
+        if (v->slot == ORTH_DATA_TARGETS || v->slot == ORTH_DATA_WEIGHTS) /* named by a chunk of the head */
+            bytes = orth_dtype_bytes(v->dtype) * (size_t)b->spec->num_seqs * (size_t)b->spec->seq_len;
         b->data[v->slot] = persistent(b, orth_data_slot_name((orth_data_slot)v->slot), ORTH_CLASS_ACTIVATIONS,
                                       ORTH_BIND_DATA, v->slot,
                                       once ? bytes : bytes * (size_t)b->spec->num_micro_batches);

@@ -35,7 +35,7 @@ orth_status orth_ref_tree_acc_f64(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
     double *out = call->out[0].data;
-    out[0] += tree_f64(call->in[0].data, call->in[0].dim[0]);
+    out[0] = tree_f64(call->in[0].data, call->in[0].dim[0]);
     return ORTH_OK;
 }
 

@@ -1,0 +1,302 @@
+/* cmd_ckpt.c -- `orthant ckpt`: look into checkpoints, check them, exchange them with Hugging Face. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "ckpt/folder.h"
+#include "cli/cmd.h"
+
+/* ---- parameters in memory, for import and export ---- */
+
+typedef struct {
+    int64_t num;
+    float **values;                       /* [num], in the order of the registry */
+    orth_checkpoint_array *arrays;        /* the same, without moments */
+    orth_arena arena;
+} weights;
+
+static orth_status weights_alloc(orth_ctx *ctx, weights *w, const orth_model_config *c)
+{
+    w->num = orth_model_num_params(c);
+    w->values = ORTH_ARENA_ARRAY(ctx, &w->arena, float *, w->num);
+    w->arrays = ORTH_ARENA_ARRAY(ctx, &w->arena, orth_checkpoint_array, w->num);
+    if (!w->values || !w->arrays)
+        return ORTH_ERR_NOMEM;
+    for (int64_t i = 0; i < w->num; i++) {
+        orth_param p;
+        ORTH_TRY(orth_model_param(ctx, c, i, &p));
+        w->values[i] = ORTH_ARENA_ARRAY(ctx, &w->arena, float, orth_param_elems(&p));
+        if (!w->values[i])
+            return ORTH_ERR_NOMEM;
+        w->arrays[i] = (orth_checkpoint_array){.index = i, .master = w->values[i]};
+    }
+    return ORTH_OK;
+}
+
+/* tokenizer.json of a folder, if it has one: *out stays NULL otherwise. */
+static orth_status read_tokenizer(orth_ctx *ctx, const char *dir, char **out, size_t *out_bytes)
+{
+    char *path = orth_path_join(ctx, dir, "tokenizer.json");
+    if (!path)
+        return ORTH_ERR_NOMEM;
+    orth_status s = orth_path_exists(path) ? orth_file_read(ctx, path, out, out_bytes) : ORTH_OK;
+    orth_mem_free(ctx, path);
+    return s;
+}
+
+/* ---- inspect ---- */
+
+static void print_model(const orth_model_config *c)
+{
+    printf("model        %s, %" PRId64 " parameters\n", orth_family_name(c->family), orth_model_num_elems(c));
+    printf("sizes        layers %" PRId64 ", hidden %" PRId64 ", heads %" PRId64 ", kv_heads %" PRId64 ", head_dim %"
+           PRId64 ", ffn %" PRId64 ", vocab %" PRId64 ", max_seq %" PRId64 "\n",
+           c->layers, c->hidden, c->heads, c->kv_heads, c->head_dim, c->ffn, c->vocab, c->max_seq);
+    printf("settings     %s head%s%s%s%s, norm_eps %g", c->tied ? "tied" : "own", c->qkv_bias ? ", qkv_bias" : "",
+           c->out_bias ? ", out_bias" : "", c->mlp_bias ? ", mlp_bias" : "", c->qk_norm ? ", qk_norm" : "", c->norm_eps);
+    if (c->family == ORTH_FAMILY_LLAMA)
+        printf(", rope_theta %g, rope_factor %g", c->rope_theta, c->rope_factor);
+    printf("\n");
+}
+
+static orth_status print_tensors(orth_ctx *ctx, const orth_model_config *c)
+{
+    for (int64_t i = 0; i < orth_model_num_params(c); i++) {
+        orth_param p;
+        ORTH_TRY(orth_model_param(ctx, c, i, &p));
+        if (p.num_dims == 2)
+            printf("%6" PRId64 "  %-40s [%" PRId64 ", %" PRId64 "]\n", i, p.name, p.dim[0], p.dim[1]);
+        else
+            printf("%6" PRId64 "  %-40s [%" PRId64 "]\n", i, p.name, p.dim[0]);
+    }
+    return ORTH_OK;
+}
+
+static void print_state(const orth_checkpoint *ck)
+{
+    const orth_checkpoint_state *s = orth_checkpoint_get_state(ck);
+    const orth_checkpoint_manifest *m = orth_checkpoint_files(ck);
+    printf("step         %" PRId64 " (%" PRId64 " skipped), next sequence %" PRId64 ", %" PRId64 " tokens, seed %" PRId64
+           "\n", s->step, s->skipped, s->next_sequence, s->tokens, s->seed);
+    if (s->tokenizer_fingerprint)
+        printf("tokenizer    %016" PRIx64 "\n", s->tokenizer_fingerprint);
+    for (int i = 0; i < m->num_files; i++)
+        printf("%s%-24s %14" PRIu64 " bytes  %016" PRIx64 "\n", i ? "             " : "files        ", m->files[i].name,
+               m->files[i].num_bytes, m->files[i].hash);
+}
+
+static orth_status inspect_foreign(orth_ctx *ctx, const char *dir, bool tensors)
+{
+    orth_hf_source *src = NULL;
+    ORTH_TRY(orth_hf_open(ctx, &src, dir));
+    const orth_model_config *c = orth_hf_source_config(src);
+    printf("folder       %s (Hugging Face, %" PRId64 " file%s, %s)\n", dir, orth_hf_source_num_files(src),
+           orth_hf_source_num_files(src) == 1 ? "" : "s", orth_dtype_name(orth_hf_source_dtype(src, 0)));
+    print_model(c);
+    orth_status s = tensors ? print_tensors(ctx, c) : ORTH_OK;
+    orth_hf_close(ctx, src);
+    return s;
+}
+
+static orth_status inspect_own(orth_ctx *ctx, const char *path, bool tensors)
+{
+    orth_checkpoint *ck = NULL;
+    ORTH_TRY(orth_checkpoint_open(ctx, &ck, path));
+    printf("checkpoint   %s (verified)\n", path);
+    print_model(orth_checkpoint_config(ck));
+    print_state(ck);
+    orth_status s = tensors ? print_tensors(ctx, orth_checkpoint_config(ck)) : ORTH_OK;
+    orth_checkpoint_close(ctx, ck);
+    return s;
+}
+
+/* Whether `dir` is a folder of Hugging Face's: a config without our state beside it. */
+static orth_status is_foreign(orth_ctx *ctx, const char *dir, bool *out)
+{
+    char *config = orth_path_join(ctx, dir, "config.json");
+    char *state = config ? orth_path_join(ctx, dir, "state.json") : NULL;
+    if (state)
+        *out = orth_path_exists(config) && !orth_path_exists(state);
+    orth_mem_free(ctx, config);
+    orth_mem_free(ctx, state);
+    return state ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+static orth_status inspect(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    const char *dir = cmd->words[1];
+    const bool tensors = orth_cmd_flag(cmd, "tensors") != NULL;
+    bool foreign = false;
+    char *path = NULL;
+    ORTH_TRY(is_foreign(ctx, dir, &foreign));
+    if (foreign)
+        return inspect_foreign(ctx, dir, tensors);
+    ORTH_TRY(orth_checkpoint_resolve(ctx, dir, &path));
+    orth_status s = inspect_own(ctx, path, tensors);
+    orth_mem_free(ctx, path);
+    return s;
+}
+
+/* ---- verify ---- */
+
+static orth_status verify_one(orth_ctx *ctx, const char *path)
+{
+    bool foreign = false;
+    ORTH_TRY(is_foreign(ctx, path, &foreign));
+    if (foreign) {
+        orth_hf_source *src = NULL;
+        ORTH_TRY(orth_hf_open(ctx, &src, path));
+        orth_hf_close(ctx, src);
+    } else {
+        ORTH_TRY(orth_checkpoint_verify(ctx, path));
+    }
+    printf("%s: valid%s\n", path, foreign ? " (no checksums in this form)" : "");
+    return ORTH_OK;
+}
+
+/* All of them are looked at; the first damage decides the exit code. */
+static orth_status verify_steps(orth_ctx *ctx, const char *dir, int64_t *out_num)
+{
+    int64_t *steps = NULL;
+    ORTH_TRY(orth_checkpoint_list(ctx, dir, &steps, out_num));
+    orth_status first = ORTH_OK;
+    orth_error error = {0};
+    for (int64_t i = 0; i < *out_num; i++) {
+        char *path = orth_checkpoint_step_path(ctx, dir, steps[i]);
+        orth_status s = path ? verify_one(ctx, path) : ORTH_ERR_NOMEM;
+        if (s != ORTH_OK) {
+            printf("%s: DAMAGED: %s\n", path ? path : dir, ctx->error.message);
+            if (first == ORTH_OK) {
+                first = s;
+                error = ctx->error;
+            }
+            orth_ctx_clear_error(ctx);
+        }
+        orth_mem_free(ctx, path);
+    }
+    orth_mem_free(ctx, steps);
+    if (first != ORTH_OK)
+        ctx->error = error;
+    return first;
+}
+
+static orth_status verify(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    const char *dir = cmd->words[1];
+    int64_t n = 0;
+    ORTH_TRY(verify_steps(ctx, dir, &n));
+    if (n > 0)
+        return ORTH_OK;
+    char *below = orth_path_join(ctx, dir, "checkpoints");
+    orth_status s = below ? verify_steps(ctx, below, &n) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, below);
+    return s != ORTH_OK || n > 0 ? s : verify_one(ctx, dir);
+}
+
+/* ---- import and export ---- */
+
+static orth_status import_from(orth_ctx *ctx, const orth_hf_source *src, weights *w, const char *dir, const char *out)
+{
+    const orth_model_config *c = orth_hf_source_config(src);
+    orth_checkpoint_view view = {
+        .config = *c, .state = {.loss_scale = 1.0, .eos_token = -1}, .weight_dtype = ORTH_F32,
+    };
+    char *tokenizer = NULL, *path = NULL;
+    ORTH_TRY(weights_alloc(ctx, w, c));
+    for (int64_t i = 0; i < w->num; i++)
+        ORTH_TRY(orth_hf_read_param(ctx, src, i, w->values[i]));
+    view.arrays = w->arrays;
+    view.num_arrays = w->num;
+    ORTH_TRY(read_tokenizer(ctx, dir, &tokenizer, &view.tokenizer_bytes));
+    view.tokenizer = tokenizer;
+    orth_status s = orth_checkpoint_save(ctx, out, &view, 0, &path);
+    if (s == ORTH_OK)
+        printf("%s: %" PRId64 " parameters of %s%s\n", path, orth_model_num_elems(c), dir,
+               tokenizer ? ", with its tokenizer" : "");
+    orth_mem_free(ctx, tokenizer);
+    orth_mem_free(ctx, path);
+    return s;
+}
+
+static orth_status import(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    orth_hf_source *src = NULL;
+    weights w = {0};
+    ORTH_TRY(orth_hf_open(ctx, &src, cmd->words[1]));
+    orth_status s = import_from(ctx, src, &w, cmd->words[1], cmd->words[2]);
+    orth_arena_release(ctx, &w.arena);
+    orth_hf_close(ctx, src);
+    return s;
+}
+
+static orth_status parse_dtype(orth_ctx *ctx, const orth_cmd *cmd, orth_dtype *out)
+{
+    const char *name = orth_cmd_flag(cmd, "dtype");
+    *out = ORTH_F32;
+    if (!name)
+        return ORTH_OK;
+    for (orth_dtype t = ORTH_F32; t <= ORTH_F16; t++) {
+        if (strcmp(name, orth_dtype_name(t)) == 0) {
+            *out = t;
+            return ORTH_OK;
+        }
+    }
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--dtype=%s is not one of fp32, bf16, fp16", name);
+}
+
+static orth_status export_from(orth_ctx *ctx, const orth_checkpoint *ck, weights *w, const char *path,
+                               const char *out, orth_dtype dtype)
+{
+    const orth_model_config *c = orth_checkpoint_config(ck);
+    char *tokenizer = NULL;
+    size_t tokenizer_bytes = 0;
+    ORTH_TRY(weights_alloc(ctx, w, c));
+    ORTH_TRY(orth_checkpoint_load(ctx, ck, w->arrays, w->num));
+    ORTH_TRY(read_tokenizer(ctx, path, &tokenizer, &tokenizer_bytes));
+    orth_status s = orth_hf_write_folder(ctx, out, c, (const float *const *)w->values, dtype,
+                                         orth_checkpoint_get_state(ck)->eos_token, tokenizer, tokenizer_bytes);
+    orth_mem_free(ctx, tokenizer);
+    if (s == ORTH_OK)
+        printf("%s: %" PRId64 " parameters in %s, of %s\n", out, orth_model_num_elems(c), orth_dtype_name(dtype), path);
+    return s;
+}
+
+static orth_status export(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    orth_dtype dtype;
+    orth_checkpoint *ck = NULL;
+    weights w = {0};
+    char *path = NULL;
+    ORTH_TRY(parse_dtype(ctx, cmd, &dtype));
+    ORTH_TRY(orth_checkpoint_resolve(ctx, cmd->words[1], &path));
+    orth_status s = orth_checkpoint_open(ctx, &ck, path);
+    if (s == ORTH_OK)
+        s = export_from(ctx, ck, &w, path, cmd->words[2], dtype);
+    orth_arena_release(ctx, &w.arena);
+    orth_checkpoint_close(ctx, ck);
+    orth_mem_free(ctx, path);
+    return s;
+}
+
+orth_status orth_cmd_ckpt(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    static const struct {
+        const char *name, *usage;
+        int num_words;
+        orth_cmd_fn run;
+    } verbs[] = {
+        {"inspect", "DIR", 2, inspect},
+        {"verify", "DIR", 2, verify},
+        {"import", "HF_DIR OUT", 3, import},
+        {"export", "CHECKPOINT OUT", 3, export},
+    };
+    const char *word = cmd->num_words > 0 ? cmd->words[0] : "";
+    for (int i = 0; i < ORTH_COUNT(verbs); i++) {
+        if (strcmp(word, verbs[i].name) != 0)
+            continue;
+        if (cmd->num_words != verbs[i].num_words)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "ckpt %s: %d words given; it takes: ckpt %s %s", word,
+                             cmd->num_words - 1, word, verbs[i].usage);
+        return verbs[i].run(ctx, cmd);
+    }
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "ckpt: '%s' is not one of inspect, verify, import, export", word);
+}

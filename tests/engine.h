@@ -1,0 +1,90 @@
+/* engine.h -- a compiled step over a fixture's weights, for tests of the whole engine. */
+#ifndef ORTH_TESTS_ENGINE_H
+#define ORTH_TESTS_ENGINE_H
+
+#include "golden.h"
+#include "run/executor.h"
+#include "train/setup.h"
+#include "train/weights.h"
+
+typedef struct {
+    orth_model_config model;
+    orth_model_shape shape;
+    orth_unit unit;
+    orth_executor *ex;
+} engine;
+
+/* The step that `shape` describes, with the weights of the fixture. */
+static inline void engine_open(orth_ctx *ctx, engine *e, const golden *g, const orth_model_shape *shape,
+                               const orth_kernel_fn *kernels)
+{
+    orth_hf_source *src;
+    CHECK_OK(ctx, orth_hf_open(ctx, &src, g->dir));
+    *e = (engine){.model = *orth_hf_source_config(src), .shape = *shape};
+    e->model.dropout = 0; /* PyTorch computed in evaluation mode */
+    CHECK_OK(ctx, orth_unit_build(ctx, &e->model, shape, &e->unit));
+    CHECK_OK(ctx, orth_executor_create(ctx, &e->ex, &e->unit.program, kernels, NULL, false));
+    for (int64_t i = 0; i < orth_model_num_params(&e->model); i++) {
+        orth_param p;
+        CHECK_OK(ctx, orth_model_param(ctx, &e->model, i, &p));
+        float *w = calloc((size_t)orth_param_elems(&p), sizeof *w);
+        CHECK_OK(ctx, orth_hf_read_param(ctx, src, i, w));
+        float *master = orth_executor_find(e->ex, ORTH_BIND_MASTER, i);
+        orth_bf16 *copy = orth_executor_find(e->ex, ORTH_BIND_COPY, i);
+        for (int64_t k = 0; k < orth_param_elems(&p); k++) {
+            if (master)
+                master[k] = w[k];
+            if (copy)
+                copy[k] = orth_bf16_from_f32(w[k]);
+        }
+        free(w);
+    }
+    orth_hf_close(ctx, src);
+    int64_t rows = shape->mode == ORTH_MODE_DECODE ? shape->cache_rows : shape->seq_len;
+    float *table = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
+    if (table)
+        orth_model_rope_table(&e->model, table, rows);
+}
+
+static inline void engine_close(orth_ctx *ctx, engine *e)
+{
+    orth_executor_destroy(ctx, e->ex);
+    orth_unit_release(&e->unit);
+}
+
+/* Puts sequences [0, n) of natural-order arrays into the step's data, in storage order. */
+static inline void engine_fill(engine *e, int64_t n, const int32_t *tokens, const int32_t *targets,
+                               const float *weights, const int32_t *doc)
+{
+    const int64_t T = e->shape.seq_len;
+    int32_t *t = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_TOKENS);
+    int32_t *y = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_TARGETS);
+    int32_t *p = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_POSITIONS);
+    int32_t *d = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_DOC_STARTS);
+    int32_t *s = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_SEQ);
+    float *w = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_WEIGHTS);
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t row = 0; row < T; row++) {
+            int parts = e->shape.mode == ORTH_MODE_DECODE ? 1 : e->shape.parts;
+            int64_t pos = orth_fold_pos(T, parts, row), from = i * T + pos, to = i * T + row;
+            t[to] = tokens[from];
+            if (y)
+                y[to] = targets[from];
+            if (w)
+                w[to] = weights[from];
+            if (p)
+                p[to] = (int32_t)pos;
+            if (d)
+                d[to] = doc ? doc[from] : 0;
+        }
+        if (s)
+            s[i] = (int32_t)i;
+    }
+}
+
+static inline orth_step_values *engine_step_values(engine *e)
+{
+    return orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_STEP);
+}
+
+#endif

@@ -1,0 +1,180 @@
+/* kernel_case.h -- runs one op by its reference and by its fast kernel and compares the bits.
+ *
+ * Every buffer stands between guard words. The fast kernel runs at each instruction set this machine
+ * has, with 1, 2, 3 and 7 threads; outputs begin with the same content for all (they may be in/out).
+ */
+#ifndef ORTH_TESTS_KERNEL_CASE_H
+#define ORTH_TESTS_KERNEL_CASE_H
+
+#include "test.h"
+
+#include "kernels/op.h"
+
+#define GUARD_BYTES 64
+#define CASE_THREADS 4
+
+typedef struct {
+    orth_ctx *ctx[CASE_THREADS]; /* 1, 2, 3, 7 threads */
+} case_pool;
+
+static inline case_pool case_pool_make(void)
+{
+    static const int threads[CASE_THREADS] = {1, 2, 3, 7};
+    case_pool p;
+    for (int i = 0; i < CASE_THREADS; i++)
+        p.ctx[i] = test_ctx(threads[i]);
+    return p;
+}
+
+static inline void case_pool_free(case_pool *p)
+{
+    for (int i = 0; i < CASE_THREADS; i++)
+        test_ctx_free(p->ctx[i]);
+}
+
+static inline void *guarded_alloc(size_t bytes)
+{
+    unsigned char *p = aligned_alloc(64, (bytes + 2 * GUARD_BYTES + 63) / 64 * 64);
+    memset(p, 0xA5, bytes + 2 * GUARD_BYTES);
+    memset(p + GUARD_BYTES, 0, bytes);
+    return p + GUARD_BYTES;
+}
+
+static inline void guarded_check(const void *data, size_t bytes, const char *what)
+{
+    const unsigned char *p = (const unsigned char *)data - GUARD_BYTES;
+    for (size_t i = 0; i < GUARD_BYTES; i++)
+        if (p[i] != 0xA5 || p[GUARD_BYTES + bytes + i] != 0xA5)
+            fail_msg("%s: wrote outside of a buffer", what);
+}
+
+static inline void guarded_free(void *data)
+{
+    if (data)
+        free((unsigned char *)data - GUARD_BYTES);
+}
+
+/* Zeroed; dim1 = 0: one dimension. */
+static inline orth_tensor case_tensor(orth_dtype type, int64_t dim0, int64_t dim1)
+{
+    orth_tensor t = {.dtype = type, .num_dims = dim1 ? 2 : 1, .dim = {dim0, dim1 ? dim1 : 1, 1, 1}};
+    t.data = guarded_alloc(orth_tensor_bytes(&t));
+    return t;
+}
+
+/* Uniform in [-scale, scale). */
+static inline orth_tensor case_random(orth_dtype type, int64_t dim0, int64_t dim1, uint64_t seed, float scale)
+{
+    orth_tensor t = case_tensor(type, dim0, dim1);
+    for (int64_t i = 0; i < orth_tensor_elems(&t); i++)
+        orth_store_f32(t.data, type, i, scale * test_rand(seed, (uint64_t)i));
+    return t;
+}
+
+/* Integers in [lo, hi]. */
+static inline orth_tensor case_ints(int64_t n, uint64_t seed, int64_t lo, int64_t hi)
+{
+    orth_tensor t = case_tensor(ORTH_I32, n, 0);
+    for (int64_t i = 0; i < n; i++)
+        ((int32_t *)t.data)[i] = (int32_t)test_rand_int(seed, (uint64_t)i, lo, hi);
+    return t;
+}
+
+static inline orth_tensor case_step(const orth_step_values *values)
+{
+    orth_tensor t = case_tensor(ORTH_U8, sizeof *values, 0);
+    memcpy(t.data, values, sizeof *values);
+    return t;
+}
+
+static inline orth_tensor case_copy(const orth_tensor *from)
+{
+    orth_tensor t = *from;
+    if (from->data) {
+        t.data = guarded_alloc(orth_tensor_bytes(from));
+        memcpy(t.data, from->data, orth_tensor_bytes(from));
+    }
+    return t;
+}
+
+typedef struct {
+    const char *name;
+    orth_kernel_fn ref, cpu;
+    orth_workspace_fn workspace; /* NULL: none */
+    orth_tensor in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+    int num_in, num_out;
+    orth_attr attr;
+    int alias;                   /* input whose memory output 0 shares; 0 or less: none (1 + index) */
+} kernel_case;
+
+static inline void case_run_cpu(kernel_case *k, orth_ctx *ctx, orth_isa isa, const orth_tensor *want)
+{
+    orth_tensor in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+    memcpy(in, k->in, sizeof in);
+    for (int i = 0; i < k->num_out; i++)
+        out[i] = case_copy(&k->out[i]);
+    if (k->alias > 0) {
+        memcpy(out[0].data, in[k->alias - 1].data, orth_tensor_bytes(&out[0]));
+        in[k->alias - 1].data = out[0].data;
+    }
+    ctx->isa = isa;
+    orth_op_call call = {in, out, k->num_in, k->num_out, &k->attr, NULL};
+    size_t bytes = k->workspace ? k->workspace(&call, orth_pool_num_threads(ctx->pool), isa) : 0;
+    call.workspace = guarded_alloc(bytes);
+    memset(call.workspace, 0xEE, bytes);
+    CHECK_OK(ctx, k->cpu(ctx, &call));
+    guarded_check(call.workspace, bytes, k->name);
+    guarded_free(call.workspace);
+    for (int i = 0; i < k->num_out; i++) {
+        if (!out[i].data)
+            continue;
+        size_t n = orth_tensor_bytes(&out[i]), size = orth_dtype_bytes(out[i].dtype), at = 0;
+        guarded_check(out[i].data, n, k->name);
+        while (at < n && ((char *)out[i].data)[at] == ((char *)want[i].data)[at])
+            at++;
+        if (at < n)
+            fail_msg("%s on %s, %d threads: output %d differs from the reference at element %zu of %zu: %a, not %a",
+                     k->name, orth_isa_name(isa), orth_pool_num_threads(ctx->pool), i, at / size, n / size,
+                     size == 8 ? ((double *)out[i].data)[at / 8] : (double)orth_load_f32(out[i].data, out[i].dtype, (int64_t)(at / size)),
+                     size == 8 ? ((double *)want[i].data)[at / 8] : (double)orth_load_f32(want[i].data, out[i].dtype, (int64_t)(at / size)));
+        guarded_free(out[i].data);
+    }
+}
+
+/* Runs the reference into fresh outputs (in `want`, to be freed by case_free_outputs). */
+static inline void case_run_ref(kernel_case *k, orth_ctx *ctx, orth_tensor *want)
+{
+    for (int i = 0; i < k->num_out; i++)
+        want[i] = case_copy(&k->out[i]);
+    orth_op_call call = {k->in, want, k->num_in, k->num_out, &k->attr, NULL};
+    CHECK_OK(ctx, k->ref(ctx, &call));
+    for (int i = 0; i < k->num_out; i++)
+        if (want[i].data)
+            guarded_check(want[i].data, orth_tensor_bytes(&want[i]), k->name);
+}
+
+static inline void case_free(orth_tensor *t, int n)
+{
+    for (int i = 0; i < n; i++)
+        guarded_free(t[i].data);
+}
+
+/* Reference against fast kernel everywhere; then frees the case's tensors. */
+static inline void case_check(kernel_case *k, case_pool *pool)
+{
+    orth_tensor want[ORTH_OP_MAX_OUT];
+    orth_isa top = orth_isa_detect();
+    case_run_ref(k, pool->ctx[0], want);
+    for (orth_isa isa = ORTH_ISA_BASE; isa <= top; isa++)
+        for (int t = 0; t < CASE_THREADS; t++)
+            case_run_cpu(k, pool->ctx[t], isa, want);
+    for (int t = 0; t < CASE_THREADS; t++)
+        pool->ctx[t]->isa = top;
+    case_free(want, k->num_out);
+    case_free(k->in, k->num_in);
+    case_free(k->out, k->num_out);
+}
+
+#define KERNEL_CASE(op) .name = #op, .ref = orth_ref_##op, .cpu = orth_cpu_##op
+
+#endif

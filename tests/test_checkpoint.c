@@ -1,0 +1,297 @@
+/* test_checkpoint.c -- a checkpoint comes back bit for bit, or the one before it does. */
+#include "ckpt_case.h"
+
+static const char tokenizer_text[] = "{\"model\": {}}\n";
+
+static orth_checkpoint_view view_of(const model_case *m, int64_t step, orth_dtype dtype)
+{
+    return (orth_checkpoint_view){
+        .config = m->config,
+        .state = {.step = step, .next_sequence = 12 * step, .tokens = (int64_t)1 << 40, .skipped = 3, .seed = -5,
+                  .loss_scale = 0.1, .loss_scale_streak = 7, .tokenizer_fingerprint = 0xfedcba9876543210u,
+                  .eos_token = 2},
+        .arrays = m->arrays,
+        .num_arrays = m->num_params,
+        .weight_dtype = dtype,
+        .run_config = "train:\n  name: \"caf\xc3\xa9\"\n",
+        .tokenizer = tokenizer_text,
+        .tokenizer_bytes = sizeof tokenizer_text - 1,
+    };
+}
+
+static void load_equal(orth_ctx *ctx, const char *path, const model_case *want, int64_t step)
+{
+    orth_checkpoint *ck;
+    CHECK_OK(ctx, orth_checkpoint_open(ctx, &ck, path));
+    model_case back = case_make(ctx, orth_checkpoint_config(ck), 0);
+    CHECK_OK(ctx, orth_checkpoint_load(ctx, ck, back.arrays, back.num_params));
+    case_check_equal(ctx, want, &back, true);
+    orth_checkpoint_view v = view_of(want, step, ORTH_F32);
+    const orth_checkpoint_state *s = orth_checkpoint_get_state(ck);
+    assert_memory_equal(s, &v.state, sizeof *s);
+    assert_string_equal(orth_checkpoint_run_config(ck), v.run_config);
+    orth_checkpoint_close(ctx, ck);
+    case_free(&back);
+}
+
+TEST(every_array_and_counter_comes_back_bit_for_bit)
+{
+    static const char *const presets[] = {"gpt2-tiny", "llama-tiny", "qwen3-tiny"};
+    static const orth_dtype types[] = {ORTH_F32, ORTH_BF16, ORTH_F16};
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(presets); i++) {
+        for (int t = 0; t < ORTH_COUNT(types); t++) {
+            char *dir = scratch_dir(), *path = NULL;
+            orth_model_config c = case_config(ctx, presets[i]);
+            model_case m = case_make(ctx, &c, 11);
+            orth_checkpoint_view v = view_of(&m, 5, types[t]);
+            CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 3, &path));
+            load_equal(ctx, path, &m, 5);
+            orth_mem_free(ctx, path);
+            case_free(&m);
+            scratch_free(ctx, dir);
+        }
+    }
+    test_ctx_free(ctx);
+}
+
+static bool has_step(const char *dir, int64_t step)
+{
+    char path[256];
+    return orth_path_exists(AT(path, "%s/step-%08d", dir, (int)step));
+}
+
+TEST(the_newest_are_kept_and_leftovers_go)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char *dir = scratch_dir(), path[256], *newest = NULL;
+    orth_model_config c = case_config(ctx, "llama-tiny");
+    model_case m = case_make(ctx, &c, 3);
+    CHECK_OK(ctx, orth_path_make_dirs(ctx, AT(path, "%s/.tmp-step-00000001/x", dir)));
+    CHECK_OK(ctx, orth_path_make_dirs(ctx, AT(path, "%s/step-1-notes", dir)));
+    for (int64_t step = 10; step <= 50; step += 10) {
+        orth_checkpoint_view v = view_of(&m, step, ORTH_F32);
+        CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 2, NULL));
+    }
+    assert_true(!has_step(dir, 10) && !has_step(dir, 30) && has_step(dir, 40) && has_step(dir, 50));
+    assert_false(orth_path_exists(AT(path, "%s/.tmp-step-00000001", dir)));
+    assert_true(orth_path_exists(AT(path, "%s/step-1-notes", dir)));
+    /* Saved again, the same step is replaced; an older one that was just saved is not removed. */
+    orth_checkpoint_view again = view_of(&m, 50, ORTH_F32);
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &again, 2, NULL));
+    orth_checkpoint_view older = view_of(&m, 20, ORTH_F32);
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &older, 2, NULL));
+    assert_true(has_step(dir, 20) && has_step(dir, 40) && has_step(dir, 50));
+    CHECK_OK(ctx, orth_checkpoint_newest(ctx, dir, &newest));
+    assert_non_null(strstr(newest, "step-00000050"));
+    orth_mem_free(ctx, newest);
+    case_free(&m);
+    scratch_free(ctx, dir);
+    test_ctx_free(ctx);
+}
+
+/* Step 1 is whole; the save of step 2 (and of step 1 again) fails at its n-th allocation or write, for
+ * every n. Each time a valid checkpoint with the old content is there, no memory is lost, and no
+ * temporary stays. */
+static void fail_at_every(bool writes, int64_t second_step)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char *dir = scratch_dir(), path[256], *newest = NULL;
+    ctx->log.write = quiet;
+    orth_model_config c = case_config(ctx, "qwen3-tiny");
+    c.layers = 1;
+    model_case m = case_make(ctx, &c, 21);
+    orth_checkpoint_view first = view_of(&m, 1, ORTH_F32), second = view_of(&m, second_step, ORTH_BF16);
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &first, 0, NULL));
+    orth_status s = ORTH_ERR_IO;
+    int64_t n = 0, before = ctx->heap_bytes;
+    while (s != ORTH_OK) {
+        orth_faults faults = {.sticky = n % 2};
+        atomic_store(writes ? &faults.write : &faults.alloc, ++n);
+        ctx->faults = &faults;
+        s = orth_checkpoint_save(ctx, dir, &second, 0, NULL);
+        ctx->faults = NULL;
+        orth_ctx_clear_error(ctx);
+        assert_int_equal(ctx->heap_bytes, before);
+        assert_false(orth_path_exists(AT(path, "%s/.tmp-step-%08d", dir, (int)second_step)));
+        if (s == ORTH_OK)
+            break;
+        assert_true(s == ORTH_ERR_NOMEM || s == ORTH_ERR_IO || s == ORTH_ERR_NOSPACE);
+        load_equal(ctx, AT(path, "%s/step-00000001", dir), &m, 1);
+        assert_true(n < 1000);
+    }
+    assert_true(n > 10);
+    CHECK_OK(ctx, orth_checkpoint_newest(ctx, dir, &newest));
+    load_equal(ctx, newest, &m, second_step);
+    orth_mem_free(ctx, newest);
+    case_free(&m);
+    scratch_free(ctx, dir);
+    test_ctx_free(ctx);
+}
+
+TEST(a_write_that_fails_anywhere_leaves_the_older_checkpoint)
+{
+    fail_at_every(true, 2);
+    fail_at_every(true, 1);
+}
+
+TEST(an_allocation_that_fails_anywhere_leaves_the_older_checkpoint)
+{
+    fail_at_every(false, 2);
+}
+
+TEST(an_allocation_that_fails_while_loading_loses_nothing)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char *dir = scratch_dir(), *path = NULL;
+    orth_model_config c = case_config(ctx, "gpt2-tiny");
+    c.layers = 1;
+    model_case m = case_make(ctx, &c, 5);
+    orth_checkpoint_view v = view_of(&m, 1, ORTH_F32);
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 0, &path));
+    int64_t before = ctx->heap_bytes, n = 0;
+    for (orth_status s = ORTH_ERR_NOMEM; s != ORTH_OK;) {
+        orth_faults faults = {.alloc = ++n};
+        ctx->faults = &faults;
+        orth_checkpoint *ck = NULL;
+        s = orth_checkpoint_open(ctx, &ck, path);
+        if (s == ORTH_OK)
+            s = orth_checkpoint_load(ctx, ck, m.arrays, m.num_params);
+        orth_checkpoint_close(ctx, ck);
+        ctx->faults = NULL;
+        orth_ctx_clear_error(ctx);
+        assert_true(s == ORTH_OK || s == ORTH_ERR_NOMEM);
+        assert_int_equal(ctx->heap_bytes, before);
+    }
+    assert_true(n > 10);
+    orth_mem_free(ctx, path);
+    case_free(&m);
+    scratch_free(ctx, dir);
+    test_ctx_free(ctx);
+}
+
+/* As a killed machine or a bad disk leaves it: each file in turn cut short, one bit turned, or gone. */
+static void damage(orth_ctx *ctx, const char *path, int kind)
+{
+    char *text;
+    size_t n;
+    CHECK_OK(ctx, orth_file_read(ctx, path, &text, &n));
+    if (kind == 3)
+        CHECK_OK(ctx, orth_path_remove(ctx, path));
+    else if (kind == 2)
+        text[n / 2] ^= 1;
+    if (kind < 3)
+        CHECK_OK(ctx, orth_file_write(ctx, path, text, kind == 0 ? n - 1 : kind == 1 ? 0 : n));
+    orth_mem_free(ctx, text);
+}
+
+TEST(a_damaged_file_is_named_and_the_older_checkpoint_is_taken)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json", "tokenizer.json",
+                                        "state.json"};
+    orth_ctx *ctx = test_ctx(1);
+    orth_model_config c = case_config(ctx, "llama-tiny");
+    model_case m = case_make(ctx, &c, 9);
+    orth_checkpoint_view one = view_of(&m, 1, ORTH_F32), two = view_of(&m, 2, ORTH_F32);
+    for (int f = 0; f < ORTH_COUNT(files); f++) {
+        for (int kind = 0; kind < 4; kind++) {
+            char *dir = scratch_dir(), *second = NULL, *newest = NULL, path[256], warning[1024] = "";
+            CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &one, 0, NULL));
+            CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &two, 0, &second));
+            damage(ctx, AT(path, "%s/%s", second, files[f]), kind);
+            orth_status s = orth_checkpoint_verify(ctx, second);
+            assert_true(s == (kind == 3 ? ORTH_ERR_IO : ORTH_ERR_DATA));
+            assert_non_null(strstr(ctx->error.message, files[f]));
+            orth_ctx_clear_error(ctx);
+            ctx->log.write = quiet;
+            ctx->log.user = warning;
+            CHECK_OK(ctx, orth_checkpoint_newest(ctx, dir, &newest));
+            assert_non_null(strstr(warning, files[f]));
+            assert_non_null(strstr(newest, "step-00000001"));
+            load_equal(ctx, newest, &m, 1);
+            orth_mem_free(ctx, newest);
+            orth_mem_free(ctx, second);
+            scratch_free(ctx, dir);
+        }
+    }
+    case_free(&m);
+    test_ctx_free(ctx);
+}
+
+/* A kill during the save leaves a temporary folder with some of the files: not a checkpoint. */
+TEST(no_checkpoint_is_said_in_words)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char *dir = scratch_dir(), *found = (char *)1, path[256];
+    CHECK_OK(ctx, orth_path_make_dirs(ctx, AT(path, "%s/.tmp-step-00000007", dir)));
+    CHECK_OK(ctx, orth_checkpoint_newest(ctx, dir, &found));
+    assert_null(found);
+    CHECK_OK(ctx, orth_checkpoint_newest(ctx, AT(path, "%s/nowhere", dir), &found));
+    assert_null(found);
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, "holds no valid checkpoint", orth_checkpoint_resolve(ctx, dir, &found));
+    scratch_free(ctx, dir);
+    test_ctx_free(ctx);
+}
+
+TEST(a_run_folder_resolves_to_its_newest_checkpoint)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char *dir = scratch_dir(), path[256], *a = NULL, *b = NULL;
+    orth_model_config c = case_config(ctx, "llama-tiny");
+    model_case m = case_make(ctx, &c, 9);
+    orth_checkpoint_view v = view_of(&m, 4, ORTH_F32);
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, AT(path, "%s/checkpoints", dir), &v, 1, NULL));
+    CHECK_OK(ctx, orth_checkpoint_resolve(ctx, dir, &a));
+    CHECK_OK(ctx, orth_checkpoint_resolve(ctx, a, &b));
+    assert_string_equal(a, b);
+    orth_mem_free(ctx, a);
+    orth_mem_free(ctx, b);
+    case_free(&m);
+    scratch_free(ctx, dir);
+    test_ctx_free(ctx);
+}
+
+TEST(wrong_arrays_are_refused)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char *dir = scratch_dir(), *path = NULL;
+    orth_model_config c = case_config(ctx, "llama-tiny");
+    model_case m = case_make(ctx, &c, 2);
+    orth_checkpoint_view v = view_of(&m, 1, ORTH_F32);
+    v.num_arrays--;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "arrays given, the model has", orth_checkpoint_save(ctx, dir, &v, 0, NULL));
+    v.num_arrays++;
+    m.arrays[3].index = 2;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "given twice", orth_checkpoint_save(ctx, dir, &v, 0, NULL));
+    m.arrays[3].index = 3;
+    for (int64_t i = 0; i < m.num_params; i++)
+        m.arrays[i].v = NULL; /* as momentum SGD has it */
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 0, &path));
+    orth_checkpoint *ck;
+    CHECK_OK(ctx, orth_checkpoint_open(ctx, &ck, path));
+    CHECK_OK(ctx, orth_checkpoint_load(ctx, ck, m.arrays, m.num_params));
+    m.arrays[0].v = m.p[2 * m.num_params];
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, "tensor 'v.embed.weight' is missing",
+                orth_checkpoint_load(ctx, ck, m.arrays, m.num_params));
+    orth_checkpoint_close(ctx, ck);
+    orth_mem_free(ctx, path);
+    case_free(&m);
+    scratch_free(ctx, dir);
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_array_and_counter_comes_back_bit_for_bit),
+        cmocka_unit_test(the_newest_are_kept_and_leftovers_go),
+        cmocka_unit_test(a_write_that_fails_anywhere_leaves_the_older_checkpoint),
+        cmocka_unit_test(an_allocation_that_fails_anywhere_leaves_the_older_checkpoint),
+        cmocka_unit_test(an_allocation_that_fails_while_loading_loses_nothing),
+        cmocka_unit_test(a_damaged_file_is_named_and_the_older_checkpoint_is_taken),
+        cmocka_unit_test(no_checkpoint_is_said_in_words),
+        cmocka_unit_test(a_run_folder_resolves_to_its_newest_checkpoint),
+        cmocka_unit_test(wrong_arrays_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,323 @@
+/* test_engine.c -- the compiled step against PyTorch, and against itself in other shapes. */
+#include "engine.h"
+
+typedef struct {
+    int32_t *tokens, *targets, *doc;
+    float *weights;
+    int64_t B, T;
+    double total;
+} batch;
+
+static batch batch_open(const golden *g, const char *name)
+{
+    batch b = {0};
+    golden_shape(g, name, &b.B, &b.T);
+    b.tokens = golden_ints(g, name, "input_ids", NULL);
+    b.targets = golden_ints(g, name, "targets", NULL);
+    b.weights = golden_tensor(g, name, "weight", NULL);
+    b.doc = golden_find(g, name, "doc") ? golden_ints(g, name, "doc", NULL) : NULL;
+    for (int64_t i = 0; i < b.B * b.T; i++)
+        b.total += b.weights[i];
+    return b;
+}
+
+static void batch_close(batch *b)
+{
+    free(b->tokens);
+    free(b->targets);
+    free(b->doc);
+    free(b->weights);
+}
+
+static orth_model_shape train_shape(const batch *b, int micro, int parts, orth_dtype compute)
+{
+    return (orth_model_shape){.mode = ORTH_MODE_TRAIN, .num_seqs = (int32_t)(b->B / micro),
+                              .num_micro_batches = micro, .seq_len = (int32_t)b->T, .parts = parts,
+                              .compute = compute, .doc_mask = b->doc != NULL, .optimizer = ORTH_OP_adamw};
+}
+
+/* One step that changes no weight (lr 0). Returns the mean loss. */
+static double run_step(orth_ctx *ctx, engine *e, const batch *b)
+{
+    engine_fill(e, b->B, b->tokens, b->targets, b->weights, b->doc);
+    *engine_step_values(e) = (orth_step_values){.step = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                                                .loss_scale = (float)(1 / b->total)};
+    CHECK_OK(ctx, orth_executor_run(ctx, e->ex));
+    return *(double *)orth_executor_find(e->ex, ORTH_BIND_LOSS, 0) / b->total;
+}
+
+static void check_case(orth_ctx *ctx, const char *name, const char *which, int micro, int parts, orth_dtype compute,
+                       const orth_kernel_fn *kernels)
+{
+    golden g;
+    engine e;
+    golden_open(ctx, &g, name);
+    batch b = batch_open(&g, which);
+    orth_model_shape shape = train_shape(&b, micro, parts, compute);
+    engine_open(ctx, &e, &g, &shape, kernels);
+    double loss = run_step(ctx, &e, &b), want = golden_number(&g, which, "loss");
+    double norm = engine_step_values(&e)->grad_norm, want_norm = golden_number(&g, which, "grad_norm");
+    double limit = compute == ORTH_F32 ? 2e-5 : 0.02;
+    if (!(fabs(loss - want) <= limit * want) || !(fabs(norm - want_norm) <= 2 * limit * want_norm))
+        fail_msg("%s, %s: loss %.9g, PyTorch %.9g; norm %.9g, PyTorch %.9g", name, which, loss, want, norm, want_norm);
+    bool grads = strcmp(which, "main") == 0 || 
+                 (b.doc && (strcmp(name, "gpt2_hub") == 0 || strcmp(name, "llama_tied") == 0));
+    for (int64_t i = 0; grads && i < orth_model_num_params(&e.model); i++)
+        golden_check_grad(ctx, &g, &e.model, which, i, orth_executor_find(e.ex, ORTH_BIND_GRAD, i),
+                          compute == ORTH_F32 ? 2e-5 : 0, 1.5);
+    engine_close(ctx, &e);
+    batch_close(&b);
+    golden_close(ctx, &g);
+}
+
+TEST(reference_kernels_give_the_gradients_of_pytorch)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
+        check_case(ctx, golden_cases[c], "main", 1, 1, ORTH_F32, orth_kernels_ref());
+        check_case(ctx, golden_cases[c], "packed", 2, 8, ORTH_F32, orth_kernels_ref());
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(fast_kernels_give_the_gradients_of_pytorch)
+{
+    orth_ctx *ctx = test_ctx(2);
+    for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
+        check_case(ctx, golden_cases[c], "main", 2, 1, ORTH_F32, orth_kernels_cpu());
+        check_case(ctx, golden_cases[c], "main", 1, 8, ORTH_F32, orth_kernels_cpu());
+        check_case(ctx, golden_cases[c], "long", 1, 4, ORTH_F32, orth_kernels_cpu());
+        check_case(ctx, golden_cases[c], "packed", 1, 4, ORTH_F32, orth_kernels_cpu());
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(bf16_is_as_near_to_fp32_as_pytorchs_own_bf16)
+{
+    orth_ctx *ctx = test_ctx(2);
+    for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
+        check_case(ctx, golden_cases[c], "main", 1, 8, ORTH_BF16, orth_kernels_cpu());
+        check_case(ctx, golden_cases[c], "packed", 2, 1, ORTH_BF16, orth_kernels_cpu());
+    }
+    test_ctx_free(ctx);
+}
+
+/* Logits of a whole sequence through the decoding program, natural order. */
+static void check_logits(orth_ctx *ctx, const char *name, orth_dtype compute)
+{
+    golden g;
+    engine e;
+    int64_t n;
+    golden_open(ctx, &g, name);
+    batch b = batch_open(&g, "main");
+    orth_model_shape shape = {.mode = ORTH_MODE_DECODE, .num_seqs = (int32_t)b.B, .num_micro_batches = 1,
+                              .seq_len = (int32_t)b.T, .cache_rows = b.T, .parts = 8, .compute = compute};
+    engine_open(ctx, &e, &g, &shape, orth_kernels_cpu());
+    engine_fill(&e, b.B, b.tokens, b.targets, b.weights, NULL);
+    memset(orth_executor_find(e.ex, ORTH_BIND_DATA, ORTH_DATA_PAST), 0, (size_t)b.B * 4);
+    CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
+    float *want = golden_tensor(&g, "main", "logits", &n);
+    double error = rel_error_norm(orth_executor_find(e.ex, ORTH_BIND_LOGITS, 0), want, n);
+    double limit = compute == ORTH_F32 ? 2e-5 : 1.5 * golden_number(&g, "main", "bf16_error.logits");
+    if (!(error <= limit))
+        fail_msg("%s: logits are off by %.3g in norm, allowed %.3g", name, error, limit);
+    free(want);
+    engine_close(ctx, &e);
+    batch_close(&b);
+    golden_close(ctx, &g);
+}
+
+TEST(logits_are_those_of_transformers)
+{
+    orth_ctx *ctx = test_ctx(2);
+    for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
+        check_logits(ctx, golden_cases[c], ORTH_F32);
+        check_logits(ctx, golden_cases[c], ORTH_BF16);
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(ten_adamw_steps_follow_pytorch)
+{
+    orth_ctx *ctx = test_ctx(2);
+    for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
+        golden g;
+        engine e;
+        golden_open(ctx, &g, golden_cases[c]);
+        batch b = batch_open(&g, "train");
+        b.B = 2; /* of each of the ten steps */
+        orth_model_shape shape = train_shape(&b, 2, 8, ORTH_F32);
+        engine_open(ctx, &e, &g, &shape, orth_kernels_cpu());
+        double *want = golden_doubles(&g, "train", "loss", NULL), *norms = golden_doubles(&g, "train", "grad_norm", NULL);
+        for (int step = 1; step <= 10; step++) {
+            int64_t at = (step - 1) * b.B * b.T;
+            double total = 0;
+            for (int64_t i = 0; i < b.B * b.T; i++)
+                total += b.weights[at + i];
+            engine_fill(&e, b.B, b.tokens + at, b.targets + at, b.weights + at, NULL);
+            *engine_step_values(&e) = (orth_step_values){
+                .step = (uint64_t)step, .lr = (float)golden_number(&g, "train", "lr"),
+                .beta1 = (float)golden_number(&g, "train", "beta1"), .beta2 = (float)golden_number(&g, "train", "beta2"),
+                .eps = (float)golden_number(&g, "train", "eps"),
+                .weight_decay = (float)golden_number(&g, "train", "weight_decay"),
+                .clip_norm = (float)golden_number(&g, "train", "clip_norm"), .loss_scale = (float)(1 / total)};
+            CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
+            double loss = *(double *)orth_executor_find(e.ex, ORTH_BIND_LOSS, 0) / total;
+            if (!(fabs(loss - want[step - 1]) <= 1e-4) ||
+                !(fabs(engine_step_values(&e)->grad_norm - norms[step - 1]) <= 1e-3 * norms[step - 1]))
+                fail_msg("%s, step %d: loss %.9g, PyTorch %.9g; norm %.9g, PyTorch %.9g", golden_cases[c], step, loss,
+                         want[step - 1], engine_step_values(&e)->grad_norm, norms[step - 1]);
+        }
+        free(want);
+        free(norms);
+        engine_close(ctx, &e);
+        batch_close(&b);
+        golden_close(ctx, &g);
+    }
+    test_ctx_free(ctx);
+}
+
+/* A random step: any odd sizes, all bits of its gradients. */
+typedef struct {
+    int64_t num_params, elems;
+    float *grads;   /* all parameters, one after the other */
+    double loss;
+} outcome;
+
+static outcome run_outcome(orth_ctx *ctx, const orth_model_config *model, int32_t sequences, int32_t micro, int32_t T,
+                           int parts, orth_dtype compute, bool doc_mask)
+{
+    orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = micro, .num_micro_batches = sequences / micro,
+                              .seq_len = T, .parts = parts, .compute = compute, .doc_mask = doc_mask,
+                              .optimizer = ORTH_OP_adamw};
+    engine e = {.model = *model, .shape = shape};
+    CHECK_OK(ctx, orth_unit_build(ctx, model, &shape, &e.unit));
+    CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false));
+    CHECK_OK(ctx, orth_weights_init(ctx, model, e.ex, 5));
+    float *table = orth_executor_find(e.ex, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
+    if (table)
+        orth_model_rope_table(model, table, T);
+    int64_t rows = (int64_t)sequences * T;
+    int32_t *tokens = malloc((size_t)rows * 4), *targets = malloc((size_t)rows * 4), *doc = malloc((size_t)rows * 4);
+    float *weights = malloc((size_t)rows * 4);
+    for (int64_t i = 0; i < rows; i++) {
+        tokens[i] = (int32_t)test_rand_int(1, (uint64_t)i, 0, model->vocab - 1);
+        targets[i] = (int32_t)test_rand_int(2, (uint64_t)i, 0, model->vocab - 1);
+        weights[i] = test_rand_int(3, (uint64_t)i, 0, 4) > 0;
+        doc[i] = (int32_t)(i % T / 7 * 7);
+    }
+    engine_fill(&e, sequences, tokens, targets, weights, doc_mask ? doc : NULL);
+    *engine_step_values(&e) = (orth_step_values){.seed = 3, .step = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                                                 .loss_scale = 1.0f / (float)rows};
+    CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
+    outcome o = {.num_params = orth_model_num_params(model), .elems = orth_model_num_elems(model)};
+    o.grads = malloc((size_t)o.elems * 4);
+    o.loss = *(double *)orth_executor_find(e.ex, ORTH_BIND_LOSS, 0);
+    int64_t at = 0;
+    for (int64_t i = 0; i < o.num_params; i++) {
+        orth_param p;
+        CHECK_OK(ctx, orth_model_param(ctx, model, i, &p));
+        memcpy(o.grads + at, orth_executor_find(e.ex, ORTH_BIND_GRAD, i), (size_t)orth_param_elems(&p) * 4);
+        at += orth_param_elems(&p);
+    }
+    free(tokens);
+    free(targets);
+    free(doc);
+    free(weights);
+    engine_close(ctx, &e);
+    return o;
+}
+
+static orth_model_config small_model(orth_ctx *ctx, int kind)
+{
+    static const char *const presets[] = {"gpt2-tiny", "llama-tiny", "qwen3-tiny"};
+    orth_model_config c;
+    CHECK_OK(ctx, orth_model_preset(ctx, presets[kind], &c));
+    c.vocab = 133;
+    c.dropout = kind == 1 ? 0 : 0.1;
+    return c;
+}
+
+TEST(micro_batches_and_threads_do_not_change_a_bit)
+{
+    static const int32_t micros[] = {1, 2, 3, 4, 6, 12}, threads[] = {1, 2, 3, 7};
+    for (int k = 0; k < 6; k++) {
+        orth_dtype compute = k < 3 ? ORTH_F32 : ORTH_BF16;
+        outcome first = {0};
+        int parts = k % 2 ? 8 : 1;
+        for (int j = 0; j < ORTH_COUNT(micros); j++) {
+            orth_ctx *ctx = test_ctx(threads[j % 4]);
+            orth_model_config c = small_model(ctx, k % 3);
+            outcome o = run_outcome(ctx, &c, 12, micros[j], 24, parts, compute, k % 2);
+            if (j == 0) {
+                first = o;
+                assert_true(isfinite(o.loss) && o.loss > 0);
+            } else {
+                if (memcmp(&o.loss, &first.loss, 8) != 0 || memcmp(o.grads, first.grads, (size_t)o.elems * 4) != 0)
+                    fail_msg("model %d, %s, micro-batch %d, %d threads: bits differ from micro-batch 1", k % 3,
+                             orth_dtype_name(compute), micros[j], threads[j % 4]);
+                free(o.grads);
+            }
+            test_ctx_free(ctx);
+        }
+        free(first.grads);
+    }
+}
+
+TEST(batches_that_are_no_power_of_two_do_not_change_a_bit)
+{
+    static const int32_t totals[] = {1, 3, 5, 7, 9};
+    for (int t = 0; t < ORTH_COUNT(totals); t++) {
+        orth_ctx *ctx = test_ctx(2);
+        orth_model_config c = small_model(ctx, t % 3);
+        outcome a = run_outcome(ctx, &c, totals[t], 1, 17, 4, ORTH_F32, false);
+        outcome b = run_outcome(ctx, &c, totals[t], totals[t], 17, 4, ORTH_F32, false);
+        assert_memory_equal(a.grads, b.grads, (size_t)a.elems * 4);
+        assert_memory_equal(&a.loss, &b.loss, 8);
+        free(a.grads);
+        free(b.grads);
+        test_ctx_free(ctx);
+    }
+}
+
+TEST(planned_bytes_are_the_counted_bytes)
+{
+    orth_ctx *ctx = test_ctx(2);
+    for (int k = 0; k < 6; k++) {
+        orth_model_config c = small_model(ctx, k % 3);
+        orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = 1 + k % 2, .num_micro_batches = 3, .seq_len = 40,
+                                  .parts = 4, .compute = k < 3 ? ORTH_F32 : ORTH_BF16, .optimizer = ORTH_OP_adamw};
+        engine e = {.model = c, .shape = shape};
+        CHECK_OK(ctx, orth_unit_build(ctx, &c, &shape, &e.unit));
+        CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false));
+        CHECK_OK(ctx, orth_weights_init(ctx, &c, e.ex, 5));
+        engine_step_values(&e)->step = 1;
+        CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
+        size_t counted[ORTH_NUM_CLASSES], sum = 0;
+        orth_executor_counted(e.ex, counted);
+        for (int i = 0; i < ORTH_NUM_CLASSES; i++) {
+            if (counted[i] != e.unit.program.class_bytes[i])
+                fail_msg("case %d: %s: counted %zu, planned %zu", k, orth_class_name((orth_class)i), counted[i],
+                         e.unit.program.class_bytes[i]);
+            sum += counted[i];
+        }
+        assert_int_equal(sum, e.unit.program.space_bytes[ORTH_SPACE_HOST]);
+        engine_close(ctx, &e);
+    }
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reference_kernels_give_the_gradients_of_pytorch),
+        cmocka_unit_test(fast_kernels_give_the_gradients_of_pytorch),
+        cmocka_unit_test(logits_are_those_of_transformers),
+        cmocka_unit_test(ten_adamw_steps_follow_pytorch),
+        cmocka_unit_test(micro_batches_and_threads_do_not_change_a_bit),
+        cmocka_unit_test(batches_that_are_no_power_of_two_do_not_change_a_bit),
+        cmocka_unit_test(planned_bytes_are_the_counted_bytes),
+        cmocka_unit_test(bf16_is_as_near_to_fp32_as_pytorchs_own_bf16),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

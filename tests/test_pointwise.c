@@ -1,0 +1,494 @@
+/* test_pointwise.c -- embeddings, norms, activations, loss and sums over sequences: fast kernels equal
+ * the plain ones bit for bit, gradients equal finite differences in double, sums ignore micro-batches. */
+#include "kernel_case.h"
+
+#include <math.h>
+
+static const orth_dtype both[] = {ORTH_F32, ORTH_BF16};
+static const int64_t widths[] = {1, 3, 16, 17, 63, 64, 100, 301, 768};
+/* {sequences, tokens, parts} */
+static const int shapes[][3] = {{1, 1, 1}, {1, 7, 4}, {3, 5, 1}, {2, 33, 8}, {5, 16, 2}, {7, 40, 8}, {1, 64, 1}};
+
+static orth_attr attr_of(int s)
+{
+    return (orth_attr){.num_seqs = shapes[s][0], .seq_len = shapes[s][1], .token_parts = shapes[s][2],
+                       .eps = 1e-5f, .norm = ORTH_NORM_LAYER};
+}
+
+TEST(add_swiglu_cast_equal_reference)
+{
+    case_pool pool = case_pool_make();
+    const int64_t sizes[] = {1, 15, 16, 33, 1000, 70001};
+    for (int d = 0; d < 2; d++)
+        for (int s = 0; s < ORTH_COUNT(sizes); s++) {
+            int64_t n = sizes[s];
+            orth_dtype t = both[d];
+            kernel_case add = {KERNEL_CASE(add), .in = {case_random(t, n, 1, 1, 3), case_random(t, n, 1, 2, 3)},
+                               .out = {case_tensor(t, n, 1)}, .num_in = 2, .num_out = 1};
+            case_check(&add, &pool);
+            kernel_case fwd = {KERNEL_CASE(swiglu), .in = {case_random(t, 1, 2 * n, 3, 9)},
+                               .out = {case_tensor(t, 1, n)}, .num_in = 1, .num_out = 1};
+            case_check(&fwd, &pool);
+            kernel_case bwd = {KERNEL_CASE(swiglu_bwd),
+                               .in = {case_random(t, 1, n, 4, 1), case_random(t, 1, 2 * n, 5, 9)},
+                               .out = {case_tensor(t, 1, 2 * n)}, .num_in = 2, .num_out = 1};
+            case_check(&bwd, &pool);
+            kernel_case cast = {KERNEL_CASE(cast), .in = {case_random(ORTH_F32, n, 0, 6, 5)},
+                                .out = {case_tensor(ORTH_BF16, n, 0)}, .num_in = 1, .num_out = 1};
+            case_check(&cast, &pool);
+        }
+    case_pool_free(&pool);
+}
+
+TEST(cast_rounds_specials_as_the_plain_conversion)
+{
+    case_pool pool = case_pool_make();
+    const uint32_t bits[] = {0x7f800000, 0xff800000, 0x7fc00001, 0x7f800001, 0xffffffff, 0x7f7fffff, 0x00000001,
+                             0x007fffff, 0x3f808000, 0x3f818000, 0x3f808001, 0x80000000, 0x00008000, 0x0000ffff,
+                             0x477fe000, 0xff7f8000, 0x7f800100};
+    kernel_case k = {KERNEL_CASE(cast), .in = {case_tensor(ORTH_F32, ORTH_COUNT(bits), 0)},
+                     .out = {case_tensor(ORTH_BF16, ORTH_COUNT(bits), 0)}, .num_in = 1, .num_out = 1};
+    memcpy(k.in[0].data, bits, sizeof bits);
+    case_check(&k, &pool);
+    case_pool_free(&pool);
+}
+
+TEST(norm_equals_reference)
+{
+    case_pool pool = case_pool_make();
+    for (int variant = 0; variant < 16; variant++)
+        for (int w = 0; w < ORTH_COUNT(widths); w++) {
+            const int64_t N = 1 + 19 * (w % 3), C = widths[w];
+            const orth_dtype t = both[variant & 1];
+            kernel_case k = {KERNEL_CASE(norm), .num_in = 4, .num_out = 3};
+            k.attr = (orth_attr){.norm = variant & 2 ? ORTH_NORM_RMS : ORTH_NORM_LAYER, .eps = 1e-5f};
+            k.in[0] = case_random(t, N, C, 1, 2);
+            k.in[2] = case_random(ORTH_F32, C, 0, 3, 1);
+            k.out[0] = case_tensor(t, N, C);
+            k.out[2] = case_tensor(ORTH_F32, N, 2);
+            if (variant & 4) {
+                k.in[1] = case_random(t, N, C, 2, 2);
+                k.out[1] = case_tensor(t, N, C);
+            }
+            if (variant & 8)
+                k.in[3] = case_random(ORTH_F32, C, 0, 4, 1);
+            case_check(&k, &pool);
+        }
+    case_pool_free(&pool);
+}
+
+TEST(norm_bwd_equals_reference)
+{
+    case_pool pool = case_pool_make();
+    for (int variant = 0; variant < 16; variant++)
+        for (int s = 0; s < ORTH_COUNT(shapes); s++) {
+            kernel_case k = {KERNEL_CASE(norm_bwd), .workspace = orth_workspace_norm_bwd, .num_in = 5, .num_out = 3,
+                             .attr = attr_of(s)};
+            const int64_t N = shapes[s][0] * shapes[s][1], C = widths[(s + variant) % ORTH_COUNT(widths)];
+            const orth_dtype t = both[variant & 1];
+            k.attr.norm = variant & 2 ? ORTH_NORM_RMS : ORTH_NORM_LAYER;
+            k.in[0] = case_random(t, N, C, 1, 1);
+            k.in[1] = case_random(t, N, C, 2, 2);
+            k.in[2] = case_random(ORTH_F32, N, 2, 3, 1);
+            k.in[3] = case_random(ORTH_F32, C, 0, 4, 1);
+            if (variant & 4)
+                k.in[4] = case_random(t, N, C, 5, 1);
+            k.out[0] = case_tensor(t, N, C);
+            k.out[1] = case_tensor(ORTH_F32, shapes[s][0], C);
+            if (variant & 8)
+                k.out[2] = case_tensor(ORTH_F32, shapes[s][0], C);
+            case_check(&k, &pool);
+        }
+    case_pool_free(&pool);
+}
+
+TEST(bias_bwd_equals_reference)
+{
+    case_pool pool = case_pool_make();
+    for (int d = 0; d < 2; d++)
+        for (int s = 0; s < ORTH_COUNT(shapes); s++)
+            for (int w = 0; w < ORTH_COUNT(widths); w += 2) {
+                const int64_t N = shapes[s][0] * shapes[s][1], C = widths[w];
+                kernel_case k = {KERNEL_CASE(bias_bwd), .num_in = 1, .num_out = 1, .attr = attr_of(s)};
+                k.in[0] = case_random(both[d], N, C, 1, 1);
+                k.out[0] = case_tensor(ORTH_F32, shapes[s][0], C);
+                case_check(&k, &pool);
+            }
+    case_pool_free(&pool);
+}
+
+TEST(embed_equals_reference)
+{
+    case_pool pool = case_pool_make();
+    for (int variant = 0; variant < 4; variant++)
+        for (int w = 0; w < ORTH_COUNT(widths); w++) {
+            const int64_t N = 40, C = widths[w], V = 23, S = 9;
+            const orth_dtype t = both[variant & 1];
+            kernel_case k = {KERNEL_CASE(embed), .num_in = 4, .num_out = 1};
+            k.in[0] = case_ints(N, 1, 0, V - 1);
+            k.in[1] = case_ints(N, 2, 0, S - 1);
+            k.in[2] = case_random(t, V, C, 3, 1);
+            if (variant & 2)
+                k.in[3] = case_random(t, S, C, 4, 1);
+            k.out[0] = case_tensor(t, N, C);
+            case_check(&k, &pool);
+        }
+    case_pool_free(&pool);
+}
+
+TEST(embed_bwd_equals_reference)
+{
+    case_pool pool = case_pool_make();
+    for (int variant = 0; variant < 6; variant++)
+        for (int s = 0; s < ORTH_COUNT(shapes); s++) {
+            const int64_t N = shapes[s][0] * shapes[s][1], C = (int64_t[]){1, 17, 300}[s % 3], V = s % 2 ? 11 : 40;
+            const int addends = variant / 2;
+            kernel_case k = {KERNEL_CASE(embed_bwd), .workspace = orth_workspace_embed_bwd, .num_in = 2 + addends,
+                             .num_out = 1, .attr = attr_of(s)};
+            k.attr.num_addends = addends;
+            k.in[0] = case_ints(N, 1, 0, s == 5 ? 1 : V - 1); /* few tokens: long chains, full trees */
+            k.in[1] = case_random(both[variant & 1], N, C, 2, 1);
+            for (int a = 0; a < addends; a++)
+                k.in[2 + a] = case_random(ORTH_F32, V, C, 3 + (uint64_t)a, 1);
+            k.alias = addends ? 2 + addends : 0;
+            k.out[0] = case_tensor(ORTH_F32, V, C);
+            case_check(&k, &pool);
+        }
+    case_pool_free(&pool);
+}
+
+TEST(pos_embed_bwd_equals_reference_and_is_the_tree_over_sequences)
+{
+    case_pool pool = case_pool_make();
+    for (int s = 0; s < ORTH_COUNT(shapes); s++) {
+        const int64_t B = shapes[s][0], T = shapes[s][1], C = 20, S = T + 3;
+        kernel_case k = {KERNEL_CASE(pos_embed_bwd), .workspace = orth_workspace_pos_embed_bwd, .num_in = 2,
+                         .num_out = 1, .attr = attr_of(s)};
+        k.in[0] = case_tensor(ORTH_I32, B * T, 0);
+        for (int64_t r = 0; r < B * T; r++)
+            ((int32_t *)k.in[0].data)[r] = (int32_t)orth_fold_pos(T, shapes[s][2], r % T);
+        k.in[1] = case_random(ORTH_F32, B * T, C, 2, 1);
+        k.out[0] = case_tensor(ORTH_F32, S, C);
+        /* Position p of every sequence, gathered, is a tree_acc over B leaves. */
+        orth_tensor leaves = case_tensor(ORTH_F32, B, S * C), tree = case_tensor(ORTH_F32, S * C, 0), want[1];
+        for (int64_t r = 0; r < B * T; r++)
+            memcpy((float *)leaves.data + (r / T * S + ((int32_t *)k.in[0].data)[r]) * C,
+                   (float *)k.in[1].data + r * C, (size_t)C * 4);
+        orth_op_call merge = {&leaves, &tree, 1, 1, &k.attr, NULL};
+        CHECK_OK(pool.ctx[0], orth_cpu_tree_acc(pool.ctx[0], &merge));
+        case_run_ref(&k, pool.ctx[0], want);
+        assert_memory_equal(want[0].data, tree.data, orth_tensor_bytes(&tree));
+        case_free(want, 1);
+        case_free(&leaves, 1);
+        case_free(&tree, 1);
+        case_check(&k, &pool);
+    }
+    case_pool_free(&pool);
+}
+
+TEST(dropout_equals_reference_at_its_rate_and_ignores_the_micro_batch)
+{
+    case_pool pool = case_pool_make();
+    const orth_step_values step = {.seed = 0x123456789abcdefull, .step = 12};
+    for (int d = 0; d < 2; d++)
+        for (int w = 0; w < ORTH_COUNT(widths); w++) {
+            const int64_t B = 3, T = 5, C = widths[w];
+            kernel_case k = {KERNEL_CASE(dropout), .num_in = 4, .num_out = 1};
+            k.attr = (orth_attr){.num_seqs = 3, .seq_len = 5, .dropout = 0.3f, .site = 9};
+            k.in[0] = case_random(both[d], B * T, C, 1, 1);
+            k.in[1] = case_ints(B, 2, 0, 100000);
+            k.in[2] = case_ints(B * T, 3, 0, 4000);
+            k.in[3] = case_step(&step);
+            k.out[0] = case_tensor(both[d], B * T, C);
+            case_check(&k, &pool);
+        }
+    /* 64k ones: the mean is 1 within five standard deviations; sequence 1 alone gives its rows again. */
+    const int64_t C = 1024;
+    orth_attr attr = {.num_seqs = 2, .seq_len = 32, .dropout = 0.25f, .site = 1};
+    orth_tensor in[4] = {case_tensor(ORTH_F32, 64, C), case_ints(2, 5, 0, 50), case_ints(64, 6, 0, 99), case_step(&step)};
+    orth_tensor out = case_tensor(ORTH_F32, 64, C), half = case_tensor(ORTH_F32, 32, C);
+    double sum = 0;
+    for (int64_t i = 0; i < 64 * C; i++)
+        ((float *)in[0].data)[i] = 1;
+    CHECK_OK(pool.ctx[0], orth_cpu_dropout(pool.ctx[0], &(orth_op_call){in, &out, 4, 1, &attr, NULL}));
+    for (int64_t i = 0; i < 64 * C; i++)
+        sum += ((float *)out.data)[i];
+    assert_true(fabs(sum / (64.0 * (double)C) - 1) < 5 * sqrt(0.25 / 0.75 / (64.0 * (double)C)));
+    orth_tensor one[4] = {in[0], in[1], in[2], in[3]};
+    one[1].data = (int32_t *)in[1].data + 1;
+    one[2].data = (int32_t *)in[2].data + 32;
+    attr.num_seqs = 1;
+    CHECK_OK(pool.ctx[1], orth_cpu_dropout(pool.ctx[1], &(orth_op_call){one, &half, 4, 1, &attr, NULL}));
+    assert_memory_equal(half.data, (float *)out.data + 32 * C, orth_tensor_bytes(&half));
+    case_free(in, 4);
+    case_free(&out, 1);
+    case_free(&half, 1);
+    case_pool_free(&pool);
+}
+
+static kernel_case xent_case(orth_dtype t, int64_t N, int64_t V, int parts, bool with_gradient)
+{
+    const orth_step_values step = {.loss_scale = 0.125f};
+    kernel_case k = {KERNEL_CASE(softmax_xent), .num_in = 4, .num_out = 2};
+    k.attr.split = (orth_split){ORTH_SPLIT_EVEN, parts, V, 1, 1};
+    k.in[0] = case_random(ORTH_F32, N, V, 1, 8);
+    k.in[1] = case_ints(N, 2, 0, V - 1);
+    k.in[2] = case_tensor(ORTH_F32, N, 0);
+    for (int64_t n = 0; n < N; n++)
+        ((float *)k.in[2].data)[n] = n % 4 == 3 ? 0.0f : n % 4 == 2 ? 0.5f : 1.0f;
+    if (N > 3)
+        ((int32_t *)k.in[1].data)[3] = -100; /* weight 0: not looked at */
+    k.in[3] = case_step(&step);
+    k.out[0] = case_tensor(ORTH_F32, N, 0);
+    if (with_gradient)
+        k.out[1] = case_random(t, N, V, 9, 1);
+    k.out[1].dtype = t;
+    return k;
+}
+
+TEST(softmax_xent_equals_reference)
+{
+    case_pool pool = case_pool_make();
+    const int64_t sizes[] = {1, 7, 64, 1001, 5000};
+    for (int d = 0; d < 2; d++)
+        for (int s = 0; s < ORTH_COUNT(sizes); s++)
+            for (int parts = 1; parts <= 8; parts *= 8) {
+                kernel_case k = xent_case(both[d], s == 0 ? 1 : 6, sizes[s], parts, parts == 8 || s % 2);
+                case_check(&k, &pool);
+            }
+    case_pool_free(&pool);
+}
+
+TEST(loss_sum_is_canonical_and_near_the_sum)
+{
+    orth_ctx *ctx = test_ctx(2);
+    for (int s = 0; s < ORTH_COUNT(shapes); s++) {
+        const int64_t B = shapes[s][0], T = shapes[s][1];
+        orth_attr attr = attr_of(s);
+        orth_tensor in = case_random(ORTH_F32, B * T, 0, 1, 3), out = case_tensor(ORTH_F64, B, 0);
+        orth_tensor total = case_tensor(ORTH_F64, 1, 0);
+        CHECK_OK(ctx, orth_cpu_loss_sum(ctx, &(orth_op_call){&in, &out, 1, 1, &attr, NULL}));
+        CHECK_OK(ctx, orth_cpu_tree_acc_f64(ctx, &(orth_op_call){&out, &total, 1, 1, &attr, NULL}));
+        double sum = 0;
+        for (int64_t i = 0; i < B * T; i++)
+            sum += ((float *)in.data)[i];
+        assert_true(fabs(*(double *)total.data - sum) < 1e-12 * (double)(B * T));
+        CHECK_OK(ctx, orth_cpu_tree_acc_f64(ctx, &(orth_op_call){&out, &total, 1, 1, &attr, NULL}));
+        assert_true(fabs(*(double *)total.data - 2 * sum) < 1e-11 * (double)(B * T)); /* added to what it holds */
+        case_free(&in, 1);
+        case_free(&out, 1);
+        case_free(&total, 1);
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(tree_acc_equals_reference)
+{
+    case_pool pool = case_pool_make();
+    for (int64_t L = 1; L <= 40; L += L < 10 ? 1 : 7)
+        for (int addends = 0; addends <= 3; addends++) {
+            const int64_t n = L % 2 ? 515 : 1300;
+            kernel_case k = {KERNEL_CASE(tree_acc), .num_in = 1 + addends, .num_out = 1};
+            k.attr.num_addends = addends;
+            k.in[0] = case_random(ORTH_F32, L, n, 1, 1);
+            for (int a = 0; a < addends; a++)
+                k.in[1 + a] = case_random(ORTH_F32, n, 0, 2 + (uint64_t)a, 1);
+            k.alias = addends ? 1 + (int)(L % addends) + 1 : 0;
+            k.out[0] = case_tensor(ORTH_F32, n, 0);
+            case_check(&k, &pool);
+        }
+    case_pool_free(&pool);
+}
+
+/* ---- finite differences ---- */
+
+/* Loss of a norm in double: sum of w*y. */
+static double norm_loss(const double *x, const double *gain, const double *shift, const float *w, int64_t N, int64_t C,
+                        orth_norm_kind kind, double eps)
+{
+    double loss = 0;
+    for (int64_t n = 0; n < N; n++) {
+        double mean = 0, var = 0;
+        for (int64_t c = 0; c < C && kind == ORTH_NORM_LAYER; c++)
+            mean += x[n * C + c] / (double)C;
+        for (int64_t c = 0; c < C; c++)
+            var += (x[n * C + c] - mean) * (x[n * C + c] - mean) / (double)C;
+        for (int64_t c = 0; c < C; c++)
+            loss += w[n * C + c] * ((x[n * C + c] - mean) / sqrt(var + eps) * gain[c] + shift[c]);
+    }
+    return loss;
+}
+
+#define FD_B 2
+#define FD_T 3
+#define FD_C 20
+#define FD_N (FD_B * FD_T)
+
+TEST(norm_gradients_equal_finite_differences)
+{
+    orth_ctx *ctx = test_ctx(2);
+    for (orth_norm_kind kind = ORTH_NORM_LAYER; kind <= ORTH_NORM_RMS; kind++) {
+        orth_attr attr = {.num_seqs = FD_B, .seq_len = FD_T, .token_parts = 2, .eps = 1e-5f, .norm = kind};
+        orth_tensor fin[4] = {case_random(ORTH_F32, FD_N, FD_C, 1, 1), {0}, case_random(ORTH_F32, FD_C, 0, 2, 1),
+                              case_random(ORTH_F32, FD_C, 0, 3, 1)};
+        orth_tensor fout[3] = {case_tensor(ORTH_F32, FD_N, FD_C), {0}, case_tensor(ORTH_F32, FD_N, 2)};
+        orth_tensor bin[5] = {case_random(ORTH_F32, FD_N, FD_C, 4, 1), fin[0], fout[2], fin[2],
+                              case_random(ORTH_F32, FD_N, FD_C, 5, 1)};
+        orth_tensor bout[3] = {case_tensor(ORTH_F32, FD_N, FD_C), case_tensor(ORTH_F32, FD_B, FD_C),
+                               case_tensor(ORTH_F32, FD_B, FD_C)};
+        CHECK_OK(ctx, orth_cpu_norm(ctx, &(orth_op_call){fin, fout, 4, 3, &attr, NULL}));
+        orth_op_call bwd = {bin, bout, 5, 3, &attr, NULL};
+        bwd.workspace = guarded_alloc(orth_workspace_norm_bwd(&bwd, 2, ctx->isa));
+        CHECK_OK(ctx, orth_cpu_norm_bwd(ctx, &bwd));
+        double v[FD_N * FD_C + 2 * FD_C], *gain = v + FD_N * FD_C, *shift = gain + FD_C;
+        for (int i = 0; i < FD_N * FD_C; i++)
+            v[i] = ((float *)fin[0].data)[i];
+        for (int c = 0; c < FD_C; c++) {
+            gain[c] = ((float *)fin[2].data)[c];
+            shift[c] = ((float *)fin[3].data)[c];
+        }
+        for (int i = 0; i < FD_N * FD_C + 2 * FD_C; i++) {
+            const double h = 1e-5, at = v[i];
+            v[i] = at + h;
+            double up = norm_loss(v, gain, shift, bin[0].data, FD_N, FD_C, kind, 1e-5f);
+            v[i] = at - h;
+            double down = norm_loss(v, gain, shift, bin[0].data, FD_N, FD_C, kind, 1e-5f), got;
+            v[i] = at;
+            int c = i - FD_N * FD_C;
+            if (c < 0)
+                got = ((float *)bout[0].data)[i] - ((float *)bin[4].data)[i];
+            else /* leaves of the two sequences */
+                got = ((float *)bout[1 + c / FD_C].data)[c % FD_C] + ((float *)bout[1 + c / FD_C].data)[c % FD_C + FD_C];
+            assert_true(fabs(got - (up - down) / (2 * h)) < 2e-6 * (1 + fabs(got)));
+        }
+        guarded_free(bwd.workspace);
+        case_free(fin, 4);
+        case_free(fout, 3);
+        case_free(bin, 1);
+        case_free(bin + 4, 1);
+        case_free(bout, 3);
+    }
+    test_ctx_free(ctx);
+}
+
+static double swiglu_exact(double gate, double up)
+{
+    return gate / (1 + exp(-gate)) * up;
+}
+
+TEST(swiglu_gradient_equals_finite_differences)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_attr attr = {0};
+    const int64_t n = 77;
+    orth_tensor in[2] = {case_random(ORTH_F32, 1, n, 1, 1), case_random(ORTH_F32, 1, 2 * n, 2, 6)};
+    orth_tensor out = case_tensor(ORTH_F32, 1, 2 * n);
+    CHECK_OK(ctx, orth_cpu_swiglu_bwd(ctx, &(orth_op_call){in, &out, 2, 1, &attr, NULL}));
+    const float *da = in[0].data, *h = in[1].data, *dh = out.data;
+    for (int64_t i = 0; i < n; i++) {
+        const double e = 1e-6, g = h[2 * i], u = h[2 * i + 1];
+        double dg = da[i] * (swiglu_exact(g + e, u) - swiglu_exact(g - e, u)) / (2 * e);
+        double du = da[i] * (swiglu_exact(g, u + e) - swiglu_exact(g, u - e)) / (2 * e);
+        assert_true(fabs(dh[2 * i] - dg) < 1e-6 * (1 + fabs(dg)) && fabs(dh[2 * i + 1] - du) < 1e-6 * (1 + fabs(du)));
+    }
+    case_free(in, 2);
+    case_free(&out, 1);
+    test_ctx_free(ctx);
+}
+
+TEST(softmax_xent_loss_and_gradient_are_right)
+{
+    orth_ctx *ctx = test_ctx(2);
+    const int64_t N = 6, V = 203;
+    kernel_case k = xent_case(ORTH_F32, N, V, 4, true);
+    CHECK_OK(ctx, orth_cpu_softmax_xent(ctx, &(orth_op_call){k.in, k.out, 4, 2, &k.attr, NULL}));
+    const float *logits = k.in[0].data, *weight = k.in[2].data, *nll = k.out[0].data, *d = k.out[1].data;
+    for (int64_t n = 0; n < N; n++) {
+        double sum = 0;
+        for (int64_t v = 0; v < V; v++)
+            sum += exp(logits[n * V + v]);
+        int32_t target = ((int32_t *)k.in[1].data)[n];
+        if (weight[n] == 0) {
+            assert_true(nll[n] == 0);
+            for (int64_t v = 0; v < V; v++)
+                assert_true(d[n * V + v] == 0);
+            continue;
+        }
+        double want = weight[n] * (log(sum) - logits[n * V + target]);
+        assert_true(fabs(nll[n] - want) < 2e-6 * (1 + fabs(want)));
+        for (int64_t v = 0; v < V; v++) {
+            double g = (exp(logits[n * V + v]) / sum - (v == target)) * weight[n] * 0.125;
+            assert_true(fabs(d[n * V + v] - g) < 1e-7 * (0.01 + fabs(g)) * 10);
+        }
+    }
+    case_free(k.in, 4);
+    case_free(k.out, 2);
+    test_ctx_free(ctx);
+}
+
+/* ---- layout-free sums ---- */
+
+/* dgain of 8 sequences, made `micro` at a time; the leaves of all are then one tree. */
+static void gain_gradient(orth_ctx *ctx, float *dgain, int micro, const orth_tensor *all, int64_t T, int64_t C)
+{
+    orth_tensor leaves = case_tensor(ORTH_F32, 8, C), total = case_tensor(ORTH_F32, C, 0);
+    orth_tensor dx = case_tensor(ORTH_F32, micro * T, C);
+    orth_attr attr = {.num_seqs = micro, .seq_len = (int32_t)T, .token_parts = 4};
+    for (int b = 0; b < 8; b += micro) {
+        orth_tensor in[5] = {all[0], all[1], all[2], all[3], {0}}, out[3] = {dx, leaves, {0}};
+        for (int i = 0; i < 3; i++) {
+            in[i].dim[0] = micro * T;
+            in[i].data = (float *)all[i].data + b * T * all[i].dim[1];
+        }
+        out[1].dim[0] = micro;
+        out[1].data = (float *)leaves.data + b * C;
+        orth_op_call call = {in, out, 5, 3, &attr, NULL};
+        call.workspace = guarded_alloc(orth_workspace_norm_bwd(&call, orth_pool_num_threads(ctx->pool), ctx->isa));
+        CHECK_OK(ctx, orth_cpu_norm_bwd(ctx, &call));
+        guarded_free(call.workspace);
+    }
+    CHECK_OK(ctx, orth_cpu_tree_acc(ctx, &(orth_op_call){&leaves, &total, 1, 1, &attr, NULL}));
+    memcpy(dgain, total.data, (size_t)C * sizeof *dgain);
+    case_free(&leaves, 1);
+    case_free(&total, 1);
+    case_free(&dx, 1);
+}
+
+TEST(gain_gradients_ignore_the_split_into_micro_batches)
+{
+    orth_ctx *ctx = test_ctx(2);
+    enum { T = 21, C = 50 };
+    orth_tensor all[4] = {case_random(ORTH_F32, 8 * T, C, 1, 1), case_random(ORTH_F32, 8 * T, C, 2, 1),
+                          case_random(ORTH_F32, 8 * T, 2, 3, 1), case_random(ORTH_F32, C, 0, 4, 1)};
+    float want[C], got[C];
+    gain_gradient(ctx, want, 8, all, T, C);
+    for (int micro = 1; micro < 8; micro *= 2) {
+        gain_gradient(ctx, got, micro, all, T, C);
+        assert_memory_equal(got, want, sizeof want);
+    }
+    case_free(all, 4);
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(add_swiglu_cast_equal_reference),
+        cmocka_unit_test(cast_rounds_specials_as_the_plain_conversion),
+        cmocka_unit_test(norm_equals_reference),
+        cmocka_unit_test(norm_bwd_equals_reference),
+        cmocka_unit_test(bias_bwd_equals_reference),
+        cmocka_unit_test(embed_equals_reference),
+        cmocka_unit_test(embed_bwd_equals_reference),
+        cmocka_unit_test(pos_embed_bwd_equals_reference_and_is_the_tree_over_sequences),
+        cmocka_unit_test(dropout_equals_reference_at_its_rate_and_ignores_the_micro_batch),
+        cmocka_unit_test(softmax_xent_equals_reference),
+        cmocka_unit_test(loss_sum_is_canonical_and_near_the_sum),
+        cmocka_unit_test(tree_acc_equals_reference),
+        cmocka_unit_test(norm_gradients_equal_finite_differences),
+        cmocka_unit_test(swiglu_gradient_equals_finite_differences),
+        cmocka_unit_test(softmax_xent_loss_and_gradient_are_right),
+        cmocka_unit_test(gain_gradients_ignore_the_split_into_micro_batches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
