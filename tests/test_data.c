@@ -288,6 +288,17 @@ TEST(data_path_may_be_text_that_is_prepared_once_or_a_folder)
     o.num_paths = 1;
     o.tokenizer = "auto";
     CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "data.tokenizer must name", orth_data_open_or_prepare(c.ctx, &d, &o));
+    o.auto_vocab = 260;
+    paths[0] = p.in;
+    uint64_t fingerprint = 0;
+    for (int i = 0; i < 2; i++) { /* trained, then found again */
+        CHECK_OK(c.ctx, orth_data_open_or_prepare(c.ctx, &d, &o));
+        assert_in_range(d->sets[0]->vocab_size, 257, 260);
+        assert_true(i == 0 || fingerprint == d->sets[0]->fingerprint);
+        fingerprint = d->sets[0]->fingerprint;
+        orth_data_close(c.ctx, d);
+        assert_int_equal(count_entries(cache), 3); /* a tokenizer and its shards more */
+    }
     /* Shards of another tokenizer. */
     const int64_t length = 9;
     orth_dataset_close(c.ctx, case_dataset(&c, "foreign", &length, 1, 1, 257));

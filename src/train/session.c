@@ -7,6 +7,7 @@
 #include "base/machine.h"
 #include "ckpt/folder.h"
 #include "plan/probe.h"
+#include "train/describe.h"
 #include "train/weights.h"
 
 /* Long enough for a stable peak, short enough not to be felt at the start. */
@@ -23,7 +24,7 @@ static orth_status open_data(orth_ctx *ctx, orth_session *s)
     orth_data_options o = {
         .paths = c->data_path.v, .num_paths = c->data_path.n, .weights = c->data_weights.v,
         .num_weights = c->data_weights.n, .tokenizer = c->data_tokenizer,
-        .auto_vocab = ORTH_CONFIG_IS_SET(c, model, vocab) ? c->model_vocab : 4096, .separator = c->data_separator,
+        .auto_vocab = ORTH_CONFIG_IS_SET(c, model, vocab) ? c->model_vocab : ORTH_AUTO_VOCAB, .separator = c->data_separator,
         .jsonl_field = c->data_jsonl_field, .valid_fraction = c->data_valid_fraction,
         .seed = (uint64_t)c->train_seed, .cache_dir = cache,
     };

@@ -1,0 +1,147 @@
+/* cmd_eval.c -- `orthant eval CHECKPOINT`: loss, perplexity and bits per byte of held-out text. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/files.h"
+#include "cli/numbers.h"
+#include "data/data.h"
+#include "train/eval.h"
+#include "train/model_file.h"
+
+typedef struct {
+    orth_model_file file;
+    orth_dataset *text;       /* --text, prepared in scratch */
+    char scratch[64];
+    orth_data *data;          /* else the data of the run */
+    orth_sampler *sampler;
+    orth_evaluator evaluator;
+    bool has_evaluator;
+    int32_t *token_bytes;
+} scoring;
+
+/* The text becomes a data set in a temporary folder, none of it held out. */
+static orth_status open_text(orth_ctx *ctx, scoring *s, const char *path, const orth_corpus **corpus)
+{
+    if (!s->file.tokenizer)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: no tokenizer.json beside the weights", s->file.folder);
+    snprintf(s->scratch, sizeof s->scratch, "/tmp/orthant-eval-XXXXXX");
+    if (!mkdtemp(s->scratch))
+        return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot create a temporary folder", s->scratch);
+    orth_prepare_options o = {.inputs = &path, .num_inputs = 1, .out_dir = s->scratch, .tokenizer = s->file.tokenizer,
+                              .separator = s->file.run.data_separator, .jsonl_field = s->file.run.data_jsonl_field,
+                              .overwrite = true};
+    ORTH_TRY(orth_prepare(ctx, &o, NULL));
+    ORTH_TRY(orth_dataset_open(ctx, &s->text, s->scratch));
+    *corpus = &s->text->train;
+    return ORTH_OK;
+}
+
+static orth_status open_run_data(orth_ctx *ctx, scoring *s, const orth_cmd *cmd)
+{
+    const orth_config *c = &s->file.run, *given = &cmd->config;
+    const orth_strings *paths = given->data_path.n > 0 ? &given->data_path : &c->data_path;
+    if (paths->n == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: no data.path is recorded here: give --text FILE or data.path=FOLDER",
+                         s->file.folder);
+    char *cache = orth_path_join(ctx, c->checkpoint_dir, "data");
+    if (!cache)
+        return ORTH_ERR_NOMEM;
+    orth_data_options o = {.paths = paths->v, .num_paths = paths->n, .tokenizer = c->data_tokenizer,
+                           .auto_vocab = s->file.model.vocab, .separator = c->data_separator,
+                           .jsonl_field = c->data_jsonl_field, .valid_fraction = c->data_valid_fraction,
+                           .seed = (uint64_t)c->train_seed, .cache_dir = cache};
+    orth_status status = orth_data_open_or_prepare(ctx, &s->data, &o);
+    orth_mem_free(ctx, cache);
+    ORTH_TRY(status);
+    uint64_t data = orth_tokenizer_fingerprint(s->data->tokenizer);
+    uint64_t model = s->file.tokenizer ? orth_tokenizer_fingerprint(s->file.tokenizer) : data;
+    if (data != model)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "the data is for tokenizer %016" PRIx64 ", the checkpoint for %016" PRIx64,
+                         data, model);
+    if (s->data->num_valid == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "nothing is held out in %s: give --text FILE", paths->v[0]);
+    return ORTH_OK;
+}
+
+static orth_status open_all(orth_ctx *ctx, scoring *s, const orth_cmd *cmd)
+{
+    const orth_corpus *text_corpus = NULL;
+    const char *text = orth_cmd_flag(cmd, "text");
+    ORTH_TRY(orth_model_file_open(ctx, &s->file, cmd->words[0]));
+    orth_config *c = &s->file.run;
+    c->run_backend = cmd->config.run_backend;
+    if (ORTH_CONFIG_IS_SET(&cmd->config, data, seq_len))
+        c->data_seq_len = cmd->config.data_seq_len;
+    c->data_seq_len = ORTH_MIN(c->data_seq_len, s->file.model.max_seq);
+    ORTH_TRY(text ? open_text(ctx, s, text, &text_corpus) : open_run_data(ctx, s, cmd));
+    orth_sampler_options o = {.corpora = text ? &text_corpus : s->data->valid,
+                              .num_corpora = text ? 1 : s->data->num_valid, .seq_len = c->data_seq_len,
+                              .doc_mask = c->data_doc_mask, .natural = true};
+    ORTH_TRY(orth_sampler_create(ctx, &s->sampler, &o));
+    ORTH_TRY(orth_evaluator_create(ctx, &s->evaluator, c, &s->file.model, NULL));
+    s->has_evaluator = true;
+    const orth_tokenizer *t = s->file.tokenizer ? s->file.tokenizer : s->data->tokenizer;
+    s->token_bytes = ORTH_NEW_ARRAY(ctx, int32_t, ORTH_MAX(s->file.model.vocab, orth_tokenizer_vocab_size(t)));
+    if (!s->token_bytes)
+        return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < orth_tokenizer_vocab_size(t); i++) {
+        size_t n = 0;
+        if (orth_tokenizer_token(t, i, &n) && !orth_tokenizer_is_special(t, i))
+            s->token_bytes[i] = (int32_t)n;
+    }
+    return orth_model_file_fill(ctx, &s->file, s->evaluator.executor);
+}
+
+static void close_all(orth_ctx *ctx, scoring *s)
+{
+    if (s->has_evaluator)
+        orth_evaluator_destroy(ctx, &s->evaluator);
+    orth_sampler_destroy(ctx, s->sampler);
+    orth_data_close(ctx, s->data);
+    orth_dataset_close(ctx, s->text);
+    if (s->scratch[0] && orth_path_exists(s->scratch))
+        (void)orth_path_remove(ctx, s->scratch);
+    orth_mem_free(ctx, s->token_bytes);
+    orth_model_file_close(ctx, &s->file);
+}
+
+static void print_target(void *user, int64_t sequence, int64_t pos, int32_t target, float weight, float logprob)
+{
+    (void)user;
+    if (weight > 0)
+        printf("%" PRId64 "\t%" PRId64 "\t%d\t%.9g\t%a\n", sequence, pos, target, (double)logprob, (double)logprob);
+}
+
+static orth_status score(orth_ctx *ctx, const orth_cmd *cmd, scoring *s)
+{
+    int64_t n = 0, windows = orth_sampler_num_windows(s->sampler);
+    bool lines = orth_cmd_flag(cmd, "logprobs") != NULL;
+    orth_eval_result r;
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "batches", 0, INT64_MAX, &n));
+    n = n > 0 ? ORTH_MIN(n, windows) : windows;
+    ORTH_TRY(orth_evaluator_run(ctx, &s->evaluator, s->sampler, 0, n, s->token_bytes, lines ? print_target : NULL,
+                                NULL, &r));
+    double loss = r.nll / r.weight, bits = r.target_bytes > 0 ? r.nll / log(2.0) / r.target_bytes : 0;
+    if (orth_cmd_flag(cmd, "json"))
+        printf("{\"loss\": %.9g, \"loss_hex\": \"%a\", \"perplexity\": %.9g, \"bits_per_byte\": %.9g, "
+               "\"targets\": %.0f, \"bytes\": %.0f, \"sequences\": %" PRId64 "}\n", loss, loss, exp(loss), bits,
+               r.weight, r.target_bytes, n);
+    else if (!lines)
+        printf("loss %.6f  perplexity %.4f  bits per byte %.5f  (%.0f targets, %.0f bytes, %" PRId64 " sequences)\n",
+               loss, exp(loss), bits, r.weight, r.target_bytes, n);
+    return ORTH_OK;
+}
+
+orth_status orth_cmd_eval(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    if (cmd->num_words != 1)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "eval takes one CHECKPOINT (a run folder, a checkpoint or a Hugging Face "
+                         "folder), not %d words", cmd->num_words);
+    scoring s = {.text = NULL};
+    orth_status status = open_all(ctx, &s, cmd);
+    if (status == ORTH_OK)
+        status = score(ctx, cmd, &s);
+    close_all(ctx, &s);
+    return status;
+}

@@ -1,0 +1,114 @@
+/* cmd_generate.c -- `orthant generate CHECKPOINT`: sampled text. */
+#include "cli/numbers.h"
+#include "train/generate.h"
+#include "train/model_file.h"
+
+typedef struct {
+    const char *prompt, *stop;
+    int64_t tokens;
+    bool logprobs;
+    orth_sample_options sample;
+} options;
+
+static orth_status read_options(orth_ctx *ctx, const orth_cmd *cmd, options *o)
+{
+    int64_t seed = 1;
+    *o = (options){.prompt = orth_cmd_flag(cmd, "prompt"), .stop = orth_cmd_flag(cmd, "stop"), .tokens = 200,
+                   .logprobs = orth_cmd_flag(cmd, "logprobs") != NULL,
+                   .sample = {.temperature = 0.8, .top_k = 50, .top_p = 1}};
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "tokens", 1, 1 << 24, &o->tokens));
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "top-k", 0, 1 << 24, &o->sample.top_k));
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "seed", 0, INT64_MAX, &seed));
+    ORTH_TRY(orth_cmd_flag_real(ctx, cmd, "temperature", 0, 1000, &o->sample.temperature));
+    ORTH_TRY(orth_cmd_flag_real(ctx, cmd, "top-p", 0, 1, &o->sample.top_p));
+    o->sample.seed = (uint64_t)seed;
+    return ORTH_OK;
+}
+
+/* Prints a token, or a line with its number, log-probability and text. */
+static orth_status print_token(orth_ctx *ctx, const orth_tokenizer *t, int32_t token, float logprob, bool line)
+{
+    orth_bytes text = {0};
+    ORTH_TRY(orth_tokenizer_decode(ctx, t, &text, &token, 1, false));
+    if (line)
+        printf("%d\t%.9g\t%a\t", token, (double)logprob, (double)logprob);
+    fwrite(text.v, 1, text.num, stdout);
+    if (line)
+        printf("\n");
+    fflush(stdout);
+    orth_bytes_free(ctx, &text);
+    return ORTH_OK;
+}
+
+/* Whether the text so far ends with `stop`, which may span tokens. */
+static bool ends_with(const orth_bytes *text, const char *stop)
+{
+    size_t n = stop ? strlen(stop) : 0;
+    return n > 0 && text->num >= n && memcmp(text->v + text->num - n, stop, n) == 0;
+}
+
+static orth_status sample_all(orth_ctx *ctx, orth_generator *g, const orth_model_file *f, const options *o)
+{
+    orth_bytes text = {0};
+    orth_status s = ORTH_OK;
+    int32_t eos = orth_tokenizer_eos(f->tokenizer);
+    for (int64_t i = 0; i < o->tokens && s == ORTH_OK; i++) {
+        int32_t token;
+        float logprob;
+        s = orth_generator_sample(ctx, g, &o->sample, &token, &logprob);
+        if (s != ORTH_OK || token == eos)
+            break;
+        s = print_token(ctx, f->tokenizer, token, logprob, o->logprobs);
+        if (s == ORTH_OK)
+            s = orth_tokenizer_decode(ctx, f->tokenizer, &text, &token, 1, false);
+        if (s != ORTH_OK || ends_with(&text, o->stop) || i + 1 == o->tokens)
+            break;
+        s = orth_generator_feed(ctx, g, &token, 1);
+    }
+    if (!o->logprobs)
+        printf("\n");
+    orth_bytes_free(ctx, &text);
+    return s;
+}
+
+static orth_status run(orth_ctx *ctx, const orth_cmd *cmd, orth_model_file *f, const options *o)
+{
+    if (!f->tokenizer)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: no tokenizer.json beside the weights", f->folder);
+    f->run.run_backend = cmd->config.run_backend;
+    orth_ids ids = {0};
+    orth_generator *g = NULL;
+    int32_t start = orth_tokenizer_eos(f->tokenizer);
+    orth_status s = ORTH_OK;
+    if (o->prompt && o->prompt[0])
+        s = orth_tokenizer_encode(ctx, f->tokenizer, &ids, o->prompt, strlen(o->prompt));
+    const int32_t *prompt = ids.num ? ids.v : &start; /* a document's start follows the end of another */
+    int64_t n = ids.num ? ids.num : 1;
+    if (s == ORTH_OK)
+        s = orth_generator_create(ctx, &g, &f->run, &f->model, n + o->tokens);
+    if (s == ORTH_OK)
+        s = orth_model_file_fill(ctx, f, orth_generator_weights(g));
+    if (s == ORTH_OK)
+        s = orth_generator_feed(ctx, g, prompt, n);
+    if (s == ORTH_OK && !o->logprobs && o->prompt)
+        printf("%s", o->prompt);
+    if (s == ORTH_OK)
+        s = sample_all(ctx, g, f, o);
+    orth_generator_destroy(ctx, g);
+    orth_ids_free(ctx, &ids);
+    return s;
+}
+
+orth_status orth_cmd_generate(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    options o;
+    orth_model_file f;
+    if (cmd->num_words != 1)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "generate takes one CHECKPOINT (a run folder, a checkpoint or a Hugging "
+                         "Face folder), not %d words", cmd->num_words);
+    ORTH_TRY(read_options(ctx, cmd, &o));
+    ORTH_TRY(orth_model_file_open(ctx, &f, cmd->words[0]));
+    orth_status s = run(ctx, cmd, &f, &o);
+    orth_model_file_close(ctx, &f);
+    return s;
+}

@@ -1,0 +1,78 @@
+/* model_file.c -- see model_file.h. */
+#include "train/model_file.h"
+
+#include "base/files.h"
+#include "ckpt/folder.h"
+
+static orth_status open_run_config(orth_ctx *ctx, orth_model_file *f, bool checkpoint)
+{
+    ORTH_TRY(orth_config_init(ctx, &f->run));
+    f->has_run = true;
+    if (!checkpoint)
+        return ORTH_OK;
+    orth_checkpoint *ck;
+    ORTH_TRY(orth_checkpoint_open(ctx, &ck, f->folder));
+    const char *text = orth_checkpoint_run_config(ck);
+    orth_status s = orth_config_parse(ctx, &f->run, "state.json: run options", text, strlen(text));
+    orth_checkpoint_close(ctx, ck);
+    return s;
+}
+
+static orth_status open_all(orth_ctx *ctx, orth_model_file *f, const char *path)
+{
+    bool checkpoint = orth_checkpoint_resolve(ctx, path, &f->folder) == ORTH_OK;
+    if (!checkpoint) { /* not one of ours: a Hugging Face folder, then */
+        orth_ctx_clear_error(ctx);
+        f->folder = orth_mem_strdup(ctx, path);
+    }
+    if (!f->folder)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(orth_hf_open(ctx, &f->source, f->folder));
+    f->model = *orth_hf_source_config(f->source);
+    f->model.dropout = 0;
+    ORTH_TRY(open_run_config(ctx, f, checkpoint));
+    char *tokenizer = orth_path_join(ctx, f->folder, "tokenizer.json");
+    if (!tokenizer)
+        return ORTH_ERR_NOMEM;
+    orth_status s = orth_path_exists(tokenizer) ? orth_tokenizer_load(ctx, &f->tokenizer, tokenizer) : ORTH_OK;
+    orth_mem_free(ctx, tokenizer);
+    return s;
+}
+
+orth_status orth_model_file_open(orth_ctx *ctx, orth_model_file *f, const char *path)
+{
+    *f = (orth_model_file){.folder = NULL};
+    orth_status s = open_all(ctx, f, path);
+    if (s != ORTH_OK)
+        orth_model_file_close(ctx, f);
+    return s;
+}
+
+void orth_model_file_close(orth_ctx *ctx, orth_model_file *f)
+{
+    if (f->has_run)
+        orth_config_release(ctx, &f->run);
+    orth_tokenizer_free(ctx, f->tokenizer);
+    orth_hf_close(ctx, f->source);
+    orth_mem_free(ctx, f->folder);
+    *f = (orth_model_file){.folder = NULL};
+}
+
+orth_status orth_model_file_fill(orth_ctx *ctx, const orth_model_file *f, const orth_executor *e)
+{
+    for (int64_t i = 0; i < orth_model_num_params(&f->model); i++) {
+        orth_param p;
+        ORTH_TRY(orth_model_param(ctx, &f->model, i, &p));
+        int64_t n = orth_param_elems(&p);
+        float *master = orth_executor_find(e, ORTH_BIND_MASTER, i);
+        orth_bf16 *copy = orth_executor_find(e, ORTH_BIND_COPY, i);
+        float *values = master ? master : ORTH_NEW_ARRAY(ctx, float, n);
+        orth_status s = values ? orth_hf_read_param(ctx, f->source, i, values) : ORTH_ERR_NOMEM;
+        for (int64_t k = 0; s == ORTH_OK && copy && k < n; k++)
+            copy[k] = orth_bf16_from_f32(values[k]);
+        if (!master)
+            orth_mem_free(ctx, values);
+        ORTH_TRY(s);
+    }
+    return ORTH_OK;
+}

@@ -1,0 +1,28 @@
+/* model_file.h -- a checkpoint or a Hugging Face folder, opened for use: generate and eval. */
+#ifndef ORTH_TRAIN_MODEL_FILE_H
+#define ORTH_TRAIN_MODEL_FILE_H
+
+#include "base/config.h"
+#include "ckpt/hf.h"
+#include "data/tokenizer.h"
+#include "run/executor.h"
+
+typedef struct {
+    char *folder;                 /* the one that holds model.safetensors */
+    orth_hf_source *source;
+    orth_model_config model;      /* dropout 0 */
+    orth_tokenizer *tokenizer;    /* NULL: none beside the weights */
+    orth_config run;              /* of the run that made it; defaults for a Hugging Face folder */
+    bool has_run;                 /* run is initialised */
+} orth_model_file;
+
+/* `path`: a run folder, its checkpoints, one checkpoint, or a Hugging Face folder. ORTH_ERR_DATA,
+ * ORTH_ERR_IO, ORTH_ERR_NOMEM. On failure there is nothing to close. */
+orth_status orth_model_file_open(orth_ctx *ctx, orth_model_file *f, const char *path);
+void orth_model_file_close(orth_ctx *ctx, orth_model_file *f);
+
+/* Fills masters, and copies in the compute type, of an executor; either may be missing for a
+ * parameter. */
+orth_status orth_model_file_fill(orth_ctx *ctx, const orth_model_file *f, const orth_executor *e);
+
+#endif
