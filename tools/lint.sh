@@ -9,7 +9,7 @@ echo "lint: cppcheck"
 cppcheck --enable=warning,portability --std=c11 --error-exitcode=1 --inline-suppr --quiet -j "$(nproc)" \
   "${off[@]/#/--suppress=}" -Isrc src
 echo "lint: comment marks, tabs and trailing space"
-if grep -rnP "\t| +$|TODO|FIXME|XXX" --include='*.c' --include='*.h' --include='*.def' src; then
+if grep -rnP "\t| +$|\b(TODO|FIXME|XXX)\b" --include='*.c' --include='*.h' --include='*.def' src; then
   echo "lint: the lines above hold a tab, trailing space, or an unfinished note" >&2
   exit 1
 fi

@@ -10,7 +10,8 @@
 static int pending_signal(void *user)
 {
     const struct timespec now = {0, 0};
-    return ORTH_MAX(sigtimedwait(user, NULL, &now), 0);
+    int got = sigtimedwait(user, NULL, &now); /* takes the signal: ask once */
+    return ORTH_MAX(got, 0);
 }
 
 orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)

@@ -105,7 +105,10 @@ static void add_flags(orth_ctx *ctx, orth_text *t, const orth_verb *verb)
         if (strcmp(f->verb, verb->name) != 0)
             continue;
         snprintf(name, sizeof name, "--%s%s%s", f->name, *f->metavar ? "=" : "", f->metavar);
-        orth_text_addf(ctx, t, "  %-24s ", name);
+        if (strlen(name) > 24)
+            orth_text_addf(ctx, t, "  %s\n%27s", name, "");
+        else
+            orth_text_addf(ctx, t, "  %-24s ", name);
         orth_text_wrap(ctx, t, f->help, 27, 27, WIDTH);
     }
     orth_text_addf(ctx, t, "  %-24s this text\n\n", "--help");

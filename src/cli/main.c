@@ -1,4 +1,5 @@
 /* main.c -- the program: reads the command line, sets up the rank, runs the verb, prints its error. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,6 +31,17 @@ static orth_status set_up_machine(orth_ctx *ctx, const orth_config *c)
     return ORTH_OK;
 }
 
+/* `train` asks for these between its steps (cmd_train.c), so that it can save before it ends. Blocked
+ * before the pool exists: its threads inherit the mask. Other verbs just end. */
+static void block_stop_signals(void)
+{
+    sigset_t stops;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGINT);
+    sigaddset(&stops, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &stops, NULL);
+}
+
 static orth_status run(orth_ctx *ctx, orth_args *args, int argc, char **argv)
 {
     const char *first = argc > 1 ? argv[1] : "";
@@ -42,6 +54,8 @@ static orth_status run(orth_ctx *ctx, orth_args *args, int argc, char **argv)
     ORTH_TRY(orth_args_parse(ctx, args, argc, argv));
     if (args->help)
         return print_owned(ctx, orth_help_verb(ctx, args->verb));
+    if (args->verb->run == orth_cmd_train)
+        block_stop_signals();
     ORTH_TRY(set_up_machine(ctx, &args->cmd.config));
     return args->verb->run(ctx, &args->cmd);
 }
