@@ -35,6 +35,16 @@ static json_t *files_json(const orth_checkpoint_manifest *m)
     return files;
 }
 
+char *orth_checkpoint_seal(orth_ctx *ctx, const char *body, size_t num_bytes)
+{
+    char *text = orth_mem_alloc(ctx, num_bytes + SEAL_BYTES + 1);
+    if (!text)
+        return NULL;
+    memcpy(text, body, num_bytes);
+    snprintf(text + num_bytes, SEAL_BYTES + 1, SEAL_FORMAT, (uint64_t)XXH64(body, num_bytes, 0));
+    return text;
+}
+
 char *orth_checkpoint_manifest_text(orth_ctx *ctx, const orth_checkpoint_manifest *m)
 {
     char scale[40];
@@ -58,7 +68,7 @@ char *orth_checkpoint_manifest_text(orth_ctx *ctx, const orth_checkpoint_manifes
     if (!body)
         return NULL;
     body[strlen(body) - 2] = '\0'; /* "\n}" comes after the seal */
-    char *text = orth_mem_printf(ctx, "%s" SEAL_FORMAT, body, (uint64_t)XXH64(body, strlen(body), 0));
+    char *text = orth_checkpoint_seal(ctx, body, strlen(body));
     orth_mem_free(ctx, body);
     return text;
 }
