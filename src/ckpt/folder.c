@@ -87,7 +87,8 @@ static void remove_leftovers(orth_ctx *ctx, const char *dir)
 {
     DIR *d = opendir(dir);
     for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
-        if (strncmp(e->d_name, TMP_PREFIX "step-", 10) != 0 && strncmp(e->d_name, OLD_PREFIX "step-", 10) != 0)
+        if (strncmp(e->d_name, TMP_PREFIX "step-", 10) != 0 &&
+            strncmp(e->d_name, OLD_PREFIX "step-", 10) != 0)
             continue;
         char *path = orth_path_join(ctx, dir, e->d_name);
         remove_or_warn(ctx, path);
@@ -141,8 +142,8 @@ static orth_status save(orth_ctx *ctx, const char *dir, const orth_checkpoint_vi
     return publish(ctx, tmp, path, old);
 }
 
-orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view, int64_t keep,
-                                 char **out_path)
+orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view,
+                                 int64_t keep, char **out_path)
 {
     const int64_t step = view->state.step;
     if (step < 0)

@@ -47,6 +47,7 @@ orth_status orth_checkpoint_manifest_parse(orth_ctx *ctx, orth_checkpoint_manife
                                            const char *text, size_t num_bytes);
 void orth_checkpoint_manifest_release(orth_ctx *ctx, orth_checkpoint_manifest *m);
 /* NULL if it is not listed. */
-const orth_checkpoint_file *orth_checkpoint_manifest_find(const orth_checkpoint_manifest *m, const char *name);
+const orth_checkpoint_file *orth_checkpoint_manifest_find(const orth_checkpoint_manifest *m,
+                                                          const char *name);
 
 #endif
