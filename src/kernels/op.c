@@ -27,11 +27,11 @@ static const orth_workspace_fn workspaces[ORTH_NUM_OPS] = {
 #undef WS
 };
 
-static const char *const axis_names[ORTH_NUM_AXES] = {"tp", "cp", "dp", "pp", "embed", "norm"};
+static const char *const group_names[ORTH_NUM_GROUPS] = {"tp", "cp", "dp", "pp", "pp_back", "embed", "norm"};
 
-const char *orth_axis_name(orth_axis a)
+const char *orth_group_name(orth_group g)
 {
-    return axis_names[a];
+    return group_names[g];
 }
 
 const char *orth_op_name(orth_op op)
