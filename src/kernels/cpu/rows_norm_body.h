@@ -182,23 +182,46 @@ static void rows_norm_bwd_sums(const rows_norm_bwd_args *a, int64_t begin, int64
         norm_bwd_loop(a, begin, end, dgain, dshift, true, false);
 }
 
+/* Adds rows n .. n + R - 1 to the chains of columns [first, first + cols). */
+LANES_INLINE void norm_bwd_columns_some(const rows_norm_bwd_args *a, int64_t n, int64_t first, int64_t cols,
+                                        float *dgain, float *dshift, const bool bf16, const int R)
+{
+    const int64_t at = n * a->C + first;
+    v16 mu[NORM_ROWS], rstd[NORM_ROWS];
+    EACH_ROW {
+        mu[r] = v_set(a->stats[2 * (n + r)]);
+        rstd[r] = v_set(a->stats[2 * (n + r) + 1]);
+    }
+#define STEP(k)                                                             \
+    {                                                                       \
+        v16 gain = v_ld_f32(dgain + i, k), shift = gain;                    \
+        if (dshift)                                                         \
+            shift = v_ld_f32(dshift + i, k);                                \
+        EACH_ROW {                                                          \
+            v16 d = v_ld(a->dy, bf16, at + r * a->C + i, k);                \
+            v16 x = v_mul(v_sub(v_ld(a->sum, bf16, at + r * a->C + i, k), mu[r]), rstd[r]); \
+            gain = v_fma(d, x, gain);                                       \
+            shift = v_add(shift, d);                                        \
+        }                                                                   \
+        v_st_f32(dgain + i, gain, k);                                       \
+        if (dshift)                                                         \
+            v_st_f32(dshift + i, shift, k);                                 \
+    }
+    LANES_FOR(cols, STEP);
+#undef STEP
+}
+
 LANES_INLINE void norm_bwd_columns_loop(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first,
                                         int64_t n, float *dgain, float *dshift, const bool bf16)
 {
-    for (int64_t c = 0; c < n; c += 16) {
-        const int k = (int)ORTH_MIN(16, n - c);
-        v16 gain = v_set(0), shift = v_set(0);
-        for (int64_t r = begin; r < end; r++) {
-            int64_t at = r * a->C + first + c;
-            v16 d = v_ld(a->dy, bf16, at, k);
-            v16 x = v_mul(v_sub(v_ld(a->sum, bf16, at, k), v_set(a->stats[2 * r])), v_set(a->stats[2 * r + 1]));
-            gain = v_fma(d, x, gain);
-            shift = v_add(shift, d);
-        }
-        v_st_f32(dgain + c, gain, k);
-        if (dshift)
-            v_st_f32(dshift + c, shift, k);
-    }
+    int64_t r = begin;
+    memset(dgain, 0, (size_t)n * sizeof *dgain);
+    if (dshift)
+        memset(dshift, 0, (size_t)n * sizeof *dshift);
+    for (; r + NORM_ROWS <= end; r += NORM_ROWS)
+        norm_bwd_columns_some(a, r, first, n, dgain, dshift, bf16, NORM_ROWS);
+    for (; r < end; r++)
+        norm_bwd_columns_some(a, r, first, n, dgain, dshift, bf16, 1);
 }
 
 static void rows_norm_bwd_columns(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first, int64_t n,

@@ -30,32 +30,31 @@ static void rows_accumulate(float *dst, const void *src, int64_t n, bool bf16)
         accumulate_loop(dst, src, n, false);
 }
 
-/* Sixty-four columns at a time stay in registers. */
+/* Adds rows [0, R) to the chains in dst. */
+LANES_INLINE void column_sums_some(float *dst, const void *src, int64_t first, int64_t stride, int64_t n,
+                                   const bool bf16, const int R)
+{
+#define STEP(k)                                                             \
+    {                                                                       \
+        v16 sum = v_ld_f32(dst + i, k);                                     \
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)                 \
+            sum = v_add(sum, v_ld(src, bf16, first + r * stride + i, k));   \
+        v_st_f32(dst + i, sum, k);                                          \
+    }
+    LANES_FOR(n, STEP);
+#undef STEP
+}
+
+/* Whole rows of the block, four at a time: long runs for the prefetcher, and the chains stay in cache. */
 LANES_INLINE void column_sums_loop(float *dst, const void *src, int64_t stride, int64_t rows, int64_t n,
                                    const bool bf16)
 {
-    int64_t c = 0;
-    for (; c + 64 <= n; c += 64) {
-        v16 s0 = v_set(0), s1 = s0, s2 = s0, s3 = s0;
-        for (int64_t r = 0; r < rows; r++) {
-            int64_t at = r * stride + c;
-            s0 = v_add(s0, v_ld(src, bf16, at, 16));
-            s1 = v_add(s1, v_ld(src, bf16, at + 16, 16));
-            s2 = v_add(s2, v_ld(src, bf16, at + 32, 16));
-            s3 = v_add(s3, v_ld(src, bf16, at + 48, 16));
-        }
-        v_st_f32(dst + c, s0, 16);
-        v_st_f32(dst + c + 16, s1, 16);
-        v_st_f32(dst + c + 32, s2, 16);
-        v_st_f32(dst + c + 48, s3, 16);
-    }
-    for (; c < n; c += 16) {
-        const int k = (int)ORTH_MIN(16, n - c);
-        v16 s = v_set(0);
-        for (int64_t r = 0; r < rows; r++)
-            s = v_add(s, v_ld(src, bf16, r * stride + c, k));
-        v_st_f32(dst + c, s, k);
-    }
+    int64_t r = 0;
+    memset(dst, 0, (size_t)n * sizeof *dst);
+    for (; r + 4 <= rows; r += 4)
+        column_sums_some(dst, src, r * stride, stride, n, bf16, 4);
+    for (; r < rows; r++)
+        column_sums_some(dst, src, r * stride, stride, n, bf16, 1);
 }
 
 static void rows_column_sums(float *dst, const void *src, int64_t stride, int64_t rows, int64_t n, bool bf16)
