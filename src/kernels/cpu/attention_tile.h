@@ -9,7 +9,7 @@
  *   V_RANGE(first, lo, hi)  mask: lane i is set iff lo <= first + i < hi
  *   V_TOP(v)                largest lane
  *   V_FOLD16(v)             fold of 16 lanes (16/VW vectors) in the order of sum16
- *   V_FROM_BF16(p)          VW bf16 as floats
+ *   V_FROM_BF16(p)          VW bf16 as floats;  V_TO_BF16(p, v) back, rounded as tensor.h does
  *   TRANSPOSE_UNITS         optional: a fast transpose_units, see attention_vec512.h
  *   V_UNITS(p) V_BCAST(p) V_STEP(acc, a, b)   one step of a product
  * and with PAIRS
@@ -323,26 +323,22 @@ static void pack_cols(void *dst, const void *const *row, int num_rows, int D, or
 
 static void store_row(void *dst, const float *src, int D, float divisor, orth_dtype type)
 {
-    float block[VW];
-    for (int d = 0; d < D; d += VW) { /* src is padded */
+    for (int d = 0; d < D; d += VW) { /* src is padded, dst is not */
+        const int n = ORTH_MIN(VW, D - d);
         vf v = V_LOAD(src + d);
+        float block[VW];
         if (divisor != 1.0f)
             v = V_DIV(v, V_SET(divisor));
         v = V_ADD(v, V_SET(0.0f));
-        const int n = ORTH_MIN(VW, D - d);
-        if (type == ORTH_F32 && n == VW) {
+        if (n == VW && type == ORTH_F32) {
             V_STORE((float *)dst + d, v);
-            continue;
-        }
-        V_STORE(block, v);
-        if (type == ORTH_F32)
-            memcpy((float *)dst + d, block, (size_t)n * sizeof(float));
-        else if (n == VW)
-            for (int i = 0; i < VW; i++)
-                ((orth_bf16 *)dst)[d + i] = orth_bf16_from_f32(block[i]);
-        else
+        } else if (n == VW) {
+            V_TO_BF16((orth_bf16 *)dst + d, v);
+        } else {
+            V_STORE(block, v);
             for (int i = 0; i < n; i++)
-                ((orth_bf16 *)dst)[d + i] = orth_bf16_from_f32(block[i]);
+                orth_store_f32(dst, type, d + i, block[i]);
+        }
     }
 }
 
