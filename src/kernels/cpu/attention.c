@@ -11,7 +11,6 @@
 
 #include "base/pool.h"
 #include "kernels/cpu/attention_micro.h"
-#include "kernels/mathf.h"
 
 /* The two callers differ in where rows lie. */
 typedef struct {
@@ -190,11 +189,12 @@ static void query_task(void *arg, int64_t index, int worker)
     memset(t.o, 0, block_bytes(D));
     for (int64_t j = q.first_doc / KB; j <= block; j++)
         visit_keys(x, &q, j, &t);
+    x->micro->finish(t.m, t.l, q.n);
     for (int i = 0; i < q.n; i++) {
         char *to = x->o + (size_t)((q.row[i] * H + q.h) * D) * x->esize;
         x->micro->store_row(to, t.o + i * orth_attn_padded(D), D, t.l[i], x->type);
         if (x->lse)
-            x->lse[q.row[i] * H + q.h] = t.m[i] + orth_logf(t.l[i]);
+            x->lse[q.row[i] * H + q.h] = t.m[i];
     }
 }
 

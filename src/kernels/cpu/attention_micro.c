@@ -78,6 +78,12 @@ static inline vf V_EXP(vf v)
     return v;
 }
 
+static inline vf V_LOG(vf v)
+{
+    LANES(v.f[i], orth_logf(v.f[i]));
+    return v;
+}
+
 static inline vm V_RANGE(int first, int lo, int hi)
 {
     vm m;

@@ -16,6 +16,7 @@ typedef __m256 vf, vu, vm;
 #define V_FMA(a, b, c) _mm256_fmadd_ps((a), (b), (c))
 #define V_MAX(a, b) _mm256_max_ps((a), (b))
 #define V_EXP(v) orth_expf_m256(v)
+#define V_LOG(v) orth_logf_m256(v)
 #define V_SEL(m, yes, no) _mm256_blendv_ps((no), (yes), (m))
 #define V_UNITS(p) _mm256_loadu_ps((const float *)(p))
 #define V_BCAST(p) _mm256_broadcast_ss((const float *)(p))

@@ -5,7 +5,7 @@
  *   TILE_ROWS, TILE_VECS    accumulators held in registers by a product
  *   PAIRS                   1: units are pairs of bf16
  *   vf, vu, vm              vectors of floats and of units, a mask
- *   V_LOAD V_STORE V_SET V_ADD V_SUB V_MUL V_DIV V_FMA V_MAX V_EXP V_SEL(mask, yes, no)
+ *   V_LOAD V_STORE V_SET V_ADD V_SUB V_MUL V_DIV V_FMA V_MAX V_EXP V_LOG V_SEL(mask, yes, no)
  *   V_RANGE(first, lo, hi)  mask: lane i is set iff lo <= first + i < hi
  *   V_TOP(v)                largest lane
  *   V_FOLD16(v)             fold of 16 lanes (16/VW vectors) in the order of sum16
@@ -135,33 +135,50 @@ INLINE float sum16(const vf *e)
     return V_FOLD16(lane);
 }
 
-static void softmax(const orth_attn_scores *x, float *s, void *p, float *m, float *l, float *a)
+/* Scaled scores of a row, -inf where keys are not visible. */
+INLINE void load_scores(const orth_attn_scores *x, const float *s, int lo, int hi, vf *e)
 {
-    (void)p;
+    for (int v = 0; v < NV; v++)
+        e[v] = V_MUL(V_LOAD(s + v * VW), V_SET(x->scale));
+    if (lo > 0 || hi < KB)
+        for (int v = 0; v < NV; v++)
+            e[v] = V_SEL(V_RANGE(v * VW, lo, hi), e[v], V_SET(-__builtin_inff()));
+}
+
+/* Moves the maxima m of the rows and leaves a = exp(m - m'). A row that sees nothing here (its document
+ * starts later) keeps m, and a = 1: as if the block were skipped. */
+INLINE void move_maxima(const orth_attn_scores *x, const float *s, float *m, float *a)
+{
     for (int r = 0; r < x->rows; r++) {
         vf e[NV];
         int lo, hi;
         visible(x, r, &lo, &hi);
-        a[r] = 1.0f;
-        if (lo >= hi) { /* the row's document starts later: as if the block were skipped */
-            for (int v = 0; v < NV; v++)
-                e[v] = V_SET(0.0f);
-        } else {
-            for (int v = 0; v < NV; v++)
-                e[v] = V_MUL(V_LOAD(s + r * KB + v * VW), V_SET(x->scale));
-            if (lo > 0 || hi < KB)
-                for (int v = 0; v < NV; v++)
-                    e[v] = V_SEL(V_RANGE(v * VW, lo, hi), e[v], V_SET(-__builtin_inff()));
-            vf top = e[0];
-            for (int v = 1; v < NV; v++)
-                top = V_MAX(top, e[v]);
-            float max = ORTH_MAX(m[r], V_TOP(top));
-            a[r] = orth_expf(m[r] - max);
-            m[r] = max;
-            for (int v = 0; v < NV; v++)
-                e[v] = V_EXP(V_SUB(e[v], V_SET(max)));
-            l[r] = __builtin_fmaf(l[r], a[r], sum16(e));
-        }
+        load_scores(x, s + r * KB, lo, hi, e);
+        vf top = e[0];
+        for (int v = 1; v < NV; v++)
+            top = V_MAX(top, e[v]);
+        float max = ORTH_MAX(m[r], V_TOP(top));
+        a[r] = lo < hi ? m[r] - max : 0.0f;
+        m[r] = max;
+    }
+    for (int r = x->rows; r < KB; r++)
+        a[r] = 0.0f;
+    for (int r = 0; r < x->rows; r += VW)
+        V_STORE(a + r, V_EXP(V_LOAD(a + r)));
+}
+
+static void softmax(const orth_attn_scores *x, float *s, void *p, float *m, float *l, float *a)
+{
+    (void)p;
+    move_maxima(x, s, m, a);
+    for (int r = 0; r < x->rows; r++) {
+        vf e[NV];
+        int lo, hi;
+        visible(x, r, &lo, &hi);
+        load_scores(x, s + r * KB, lo, hi, e);
+        for (int v = 0; v < NV; v++)
+            e[v] = lo < hi ? V_EXP(V_SUB(e[v], V_SET(m[r]))) : V_SET(0.0f);
+        l[r] = __builtin_fmaf(l[r], a[r], sum16(e));
         if (x->drop)
             for (int v = 0; v < NV; v++)
                 e[v] = V_MUL(e[v], V_LOAD(x->drop + r * KB + v * VW));
@@ -173,6 +190,12 @@ static void softmax(const orth_attn_scores *x, float *s, void *p, float *m, floa
             V_STORE(s + r * KB + v * VW, e[v]);
 #endif
     }
+}
+
+static void finish(float *m, const float *l, int rows)
+{
+    for (int r = 0; r < rows; r += VW)
+        V_STORE(m + r, V_ADD(V_LOAD(m + r), V_LOG(V_LOAD(l + r))));
 }
 
 /* Vector v of row r, of which keys [lo, hi) are visible: *p the dropped probability, *ds the gradient of the score. */
@@ -367,4 +390,4 @@ static float dot(const void *a, const void *b, int D, orth_dtype type)
 }
 
 #define ORTH_ATTN_MICRO_TABLE \
-    {PAIRS, product, softmax, grad, pack_rows, pack_cols, pack_inner, store_row, dot}
+    {PAIRS, product, softmax, finish, grad, pack_rows, pack_cols, pack_inner, store_row, dot}

@@ -19,6 +19,7 @@ typedef __mmask16 vm;
 #define V_FMA(a, b, c) _mm512_fmadd_ps((a), (b), (c))
 #define V_MAX(a, b) _mm512_max_ps((a), (b))
 #define V_EXP(v) orth_expf_m512(v)
+#define V_LOG(v) orth_logf_m512(v)
 #define V_SEL(m, yes, no) _mm512_mask_blend_ps((m), (no), (yes))
 
 #define V_DIV(a, b) _mm512_div_ps((a), (b))
