@@ -136,7 +136,8 @@ static void find_queries(const forward *x, query_block *q)
             q->first_doc = ORTH_MIN(q->first_doc, q->doc[i]);
         }
         if (x->attr->dropout > 0)
-            q->drop[i] = orth_attn_drop_row(x->attr, x->step, q->h, x->seq ? x->seq[q->b] : (int32_t)q->b, q->q0 + i);
+            q->drop[i] = orth_attn_drop_row(x->attr, x->step, q->h, x->seq ? x->seq[q->b] : (int32_t)q->b,
+                                            q->q0 + i);
     }
 }
 
@@ -272,7 +273,8 @@ orth_status orth_cpu_attention_cached(orth_ctx *ctx, const orth_op_call *call)
     orth_attr a = *call->attr;
     const orth_tensor *qkv = &call->in[0], *ck = &call->in[2], *cv = &call->in[3];
     const int32_t *past = call->in[1].data;
-    const int64_t B = ck->dim[0], S = ck->dim[1], n = qkv->dim[0] / B, R = orth_attn_qkv_cols(&a), D = a.head_dim;
+    const int64_t B = ck->dim[0], S = ck->dim[1], n = qkv->dim[0] / B, R = orth_attn_qkv_cols(&a),
+                  D = a.head_dim;
     const size_t esize = orth_dtype_bytes(qkv->dtype), head = (size_t)D * esize;
     for (int64_t row = 0; row < B * n; row++)
         for (int g = 0; g < a.kv_heads; g++) {

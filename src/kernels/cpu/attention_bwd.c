@@ -159,15 +159,24 @@ static void draw_drops(const backward *x, const bwd_scratch *t, int64_t b, int h
 }
 
 /* Chunk c against the packed key block: dq of the chunk, and dk, dv added to leaf (or begun). */
-static void visit_chunk(const backward *x, const bwd_scratch *t, int64_t b, int h, int c, int64_t k0, int num_keys,
-                        float *leaf, bool begun)
+static void visit_chunk(const backward *x, const bwd_scratch *t, int64_t b, int h, int c, int64_t k0,
+                        int num_keys, float *leaf, bool begun)
 {
     const chunk *q = &x->chunks[c];
     const int D = x->attr->head_dim, Dp = (int)x->Dp, u = x->micro->pairs ? 2 : 1;
     const size_t at = (size_t)c * pack_bytes(x);
-    orth_attn_product score = {.c = t->s, .c_row = KB, .a = (void *)(t->q_rows + at), .a_row = Dp / u, .a_step = 1,
-                               .b = (void *)t->k_cols, .b_row = KB, .rows = q->rows, .cols = KB, .depth = D,
-                               .limit = ORTH_ATTN_COLS, .offset = q->pos - k0};
+    orth_attn_product score = {.c = t->s,
+                               .c_row = KB,
+                               .a = (void *)(t->q_rows + at),
+                               .a_row = Dp / u,
+                               .a_step = 1,
+                               .b = (void *)t->k_cols,
+                               .b_row = KB,
+                               .rows = q->rows,
+                               .cols = KB,
+                               .depth = D,
+                               .limit = ORTH_ATTN_COLS,
+                               .offset = q->pos - k0};
     x->micro->product(&score);
     score.c = t->dp;
     score.a = (void *)(t->do_rows + at);
@@ -176,13 +185,22 @@ static void visit_chunk(const backward *x, const bwd_scratch *t, int64_t b, int 
 
     if (t->drop)
         draw_drops(x, t, b, h, q, k0);
-    orth_attn_scores scores = {q->rows, q->pos, k0, x->doc ? x->doc + b * x->attr->seq_len + q->row : NULL, t->drop,
-                               x->attr->scale};
+    orth_attn_scores scores = {
+        q->rows, q->pos, k0, x->doc ? x->doc + b * x->attr->seq_len + q->row : NULL, t->drop, x->attr->scale};
     x->micro->grad(&scores, t->s, t->dp, t->lse + c * KB, t->delta + c * KB, t->ds, t->p_inner, t->ds_inner);
 
-    orth_attn_product keys = {.c = leaf, .c_row = Dp, .a = u == 2 ? (void *)t->ds_inner : (void *)t->dp, .a_row = 1,
-                              .a_step = KB, .b = (void *)(t->q_inner + at), .b_row = Dp, .rows = num_keys, .cols = Dp,
-                              .depth = q->rows, .limit = ORTH_ATTN_QUERIES, .offset = q->pos - k0,
+    orth_attn_product keys = {.c = leaf,
+                              .c_row = Dp,
+                              .a = u == 2 ? (void *)t->ds_inner : (void *)t->dp,
+                              .a_row = 1,
+                              .a_step = KB,
+                              .b = (void *)(t->q_inner + at),
+                              .b_row = Dp,
+                              .rows = num_keys,
+                              .cols = Dp,
+                              .depth = q->rows,
+                              .limit = ORTH_ATTN_QUERIES,
+                              .offset = q->pos - k0,
                               .accumulate = begun};
     x->micro->product(&keys);
     keys.c = leaf + KB * Dp;
@@ -321,11 +339,20 @@ static int cut_chunks(const orth_attr *a, chunk *chunks, int32_t *row_of_pos)
 orth_status orth_cpu_attention_bwd(orth_ctx *ctx, const orth_op_call *call)
 {
     const orth_attr *a = call->attr;
-    backward x = {.attr = a, .type = call->in[1].dtype, .esize = orth_dtype_bytes(call->in[1].dtype),
-                  .micro = orth_attn_micro_for(call->in[1].dtype, ctx->isa), .R = orth_attn_qkv_cols(a),
-                  .Dp = orth_attn_padded(a->head_dim), .dout = call->in[0].data, .qkv = call->in[1].data,
-                  .o = call->in[2].data, .lse = call->in[3].data, .doc = call->in[4].data, .seq = call->in[5].data,
-                  .step = call->in[6].data, .dqkv = call->out[0].data};
+    backward x = {.attr = a,
+                  .type = call->in[1].dtype,
+                  .esize = orth_dtype_bytes(call->in[1].dtype),
+                  .micro = orth_attn_micro_for(call->in[1].dtype, ctx->isa),
+                  .R = orth_attn_qkv_cols(a),
+                  .Dp = orth_attn_padded(a->head_dim),
+                  .dout = call->in[0].data,
+                  .qkv = call->in[1].data,
+                  .o = call->in[2].data,
+                  .lse = call->in[3].data,
+                  .doc = call->in[4].data,
+                  .seq = call->in[5].data,
+                  .step = call->in[6].data,
+                  .dqkv = call->out[0].data};
     uintptr_t at = (uintptr_t)call->workspace;
     chunk *chunks = take(&at, (size_t)max_chunks(a) * sizeof(chunk));
     int32_t *rows = take(&at, (size_t)a->seq_len * sizeof(int32_t));
@@ -346,5 +373,6 @@ size_t orth_workspace_attention_bwd(const orth_op_call *call, int num_threads, o
     uintptr_t at = 0;
     take(&at, (size_t)max_chunks(a) * sizeof(chunk));
     take(&at, (size_t)a->seq_len * sizeof(int32_t));
-    return at + (size_t)num_threads * lay_out(&unused, 0, a, orth_attn_micro_for(call->in[1].dtype, isa)->pairs);
+    return at +
+           (size_t)num_threads * lay_out(&unused, 0, a, orth_attn_micro_for(call->in[1].dtype, isa)->pairs);
 }

@@ -27,7 +27,8 @@
 #define UNIT (PAIRS + 1)
 
 /* m rows by nv vectors of c from (r0, c0), terms [k0, k1) in units. m and nv are constants. */
-INLINE void tile(const orth_attn_product *x, int r0, int c0, int64_t k0, int64_t k1, const int m, const int nv)
+INLINE void tile(const orth_attn_product *x, int r0, int c0, int64_t k0, int64_t k1, const int m,
+                 const int nv)
 {
     vf acc[TILE_ROWS][TILE_VECS];
     float *c = x->c + r0 * x->c_row + c0;
@@ -198,9 +199,10 @@ static void finish(float *m, const float *l, int rows)
         V_STORE(m + r, V_ADD(V_LOAD(m + r), V_LOG(V_LOAD(l + r))));
 }
 
-/* Vector v of row r, of which keys [lo, hi) are visible: *p the dropped probability, *ds the gradient of the score. */
-INLINE void grad_vector(const orth_attn_scores *x, int r, int v, int lo, int hi, const float *s, const float *dp,
-                        float lse, float delta, vf *p, vf *ds)
+/* Vector v of row r, of which keys [lo, hi) are visible: *p the dropped probability, *ds the gradient of the
+ * score. */
+INLINE void grad_vector(const orth_attn_scores *x, int r, int v, int lo, int hi, const float *s,
+                        const float *dp, float lse, float delta, vf *p, vf *ds)
 {
     vf prob = V_EXP(V_FMA(V_LOAD(s + r * KB + v * VW), V_SET(x->scale), V_SET(-lse)));
     vf g = V_LOAD(dp + r * KB + v * VW);
@@ -218,8 +220,8 @@ INLINE void grad_vector(const orth_attn_scores *x, int r, int v, int lo, int hi,
 }
 
 #if PAIRS
-static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta, void *ds,
-                 void *p_inner, void *ds_inner)
+static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta,
+                 void *ds, void *p_inner, void *ds_inner)
 {
     for (int r = 0; r < x->rows; r += 2) {
         int lo[2], hi[2];
@@ -245,8 +247,8 @@ static void grad(const orth_attn_scores *x, float *s, float *dp, const float *ls
     }
 }
 #else
-static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta, void *ds,
-                 void *p_inner, void *ds_inner)
+static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta,
+                 void *ds, void *p_inner, void *ds_inner)
 {
     (void)ds, (void)p_inner, (void)ds_inner;
     for (int r = 0; r < x->rows; r++) {

@@ -24,7 +24,8 @@ typedef __mmask16 vm;
 
 #define V_DIV(a, b) _mm512_div_ps((a), (b))
 #define V_FROM_BF16(p) \
-    _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
+    _mm512_castsi512_ps( \
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
 
 /* orth_bf16_from_f32 of 16 lanes. */
 static inline void V_TO_BF16(orth_bf16 *p, __m512 v)
@@ -38,8 +39,8 @@ static inline void V_TO_BF16(orth_bf16 *p, __m512 v)
 
 static inline __mmask16 V_RANGE(int first, int lo, int hi)
 {
-    __m512i lane = _mm512_add_epi32(_mm512_set1_epi32(first), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
-                                                                               11, 12, 13, 14, 15));
+    __m512i lane = _mm512_add_epi32(_mm512_set1_epi32(first),
+                                    _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
     return _mm512_mask_cmplt_epi32_mask(_mm512_cmpge_epi32_mask(lane, _mm512_set1_epi32(lo)), lane,
                                         _mm512_set1_epi32(hi));
 }
