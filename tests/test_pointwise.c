@@ -229,7 +229,7 @@ TEST(dropout_equals_reference_at_its_rate_and_ignores_the_micro_batch)
 static kernel_case xent_case(orth_dtype t, int64_t N, int64_t V, int parts, bool with_gradient)
 {
     const orth_step_values step = {.loss_scale = 0.125f};
-    kernel_case k = {KERNEL_CASE(softmax_xent), .num_in = 4, .num_out = 2};
+    kernel_case k = {KERNEL_CASE(softmax_xent), .workspace = orth_workspace_softmax_xent, .num_in = 4, .num_out = 2};
     k.attr.split = (orth_split){ORTH_SPLIT_EVEN, parts, V, 1, 1};
     k.in[0] = case_random(ORTH_F32, N, V, 1, 8);
     k.in[1] = case_ints(N, 2, 0, V - 1);

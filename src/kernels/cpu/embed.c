@@ -11,6 +11,7 @@
 #define COLUMN_BLOCK 256
 #define TREE_DEPTH 32         /* levels of a tree over 2^31 slots */
 #define ROWS_PER_TASK 16
+#define STREAM_ELEMS (4 << 20)  /* a table that no cache holds is zeroed past it */
 
 typedef struct {
     const orth_rows *rows;
@@ -104,10 +105,6 @@ static void gradient_row(const embed_job *j, int64_t v)
     float *out = (float *)j->call->out[0].data + v * j->C;
     const int addends = j->call->attr->num_addends;
     const bool used = j->start[v + 1] > j->start[v];
-    if (!used && addends == 0) {
-        memset(out, 0, (size_t)j->C * sizeof *out);
-        return;
-    }
     for (int64_t c = 0; c < j->C; c += COLUMN_BLOCK) {
         const int64_t n = ORTH_MIN(COLUMN_BLOCK, j->C - c);
         if (used)
@@ -120,12 +117,31 @@ static void gradient_row(const embed_job *j, int64_t v)
     }
 }
 
+/* Zeroes the unused rows from v on, up to end; returns the first row after them. */
+static int64_t zero_unused(const embed_job *j, int64_t v, int64_t end)
+{
+    int64_t first = v;
+    while (v < end && j->start[v + 1] == j->start[v])
+        v++;
+    float *out = (float *)j->call->out[0].data + first * j->C;
+    if (j->V * j->C >= STREAM_ELEMS)
+        j->rows->zero(out, (v - first) * j->C);
+    else
+        memset(out, 0, (size_t)((v - first) * j->C) * sizeof *out);
+    return v;
+}
+
 static void gradient_task(void *arg, int64_t t, int worker)
 {
     (void)worker;
     const embed_job *j = arg;
-    for (int64_t v = t * j->rows_per_task; v < ORTH_MIN(j->V, (t + 1) * j->rows_per_task); v++)
-        gradient_row(j, v);
+    const int64_t end = ORTH_MIN(j->V, (t + 1) * j->rows_per_task);
+    for (int64_t v = t * j->rows_per_task; v < end; v++) {
+        if (j->call->attr->num_addends == 0)
+            v = zero_unused(j, v, end);
+        if (v < end)
+            gradient_row(j, v);
+    }
 }
 
 static orth_status table_gradient(orth_ctx *ctx, const orth_op_call *call)

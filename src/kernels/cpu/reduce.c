@@ -3,6 +3,7 @@
 #include "kernels/cpu/rows.h"
 
 #define COLUMN_BLOCK 512
+#define TASK_COLUMNS (16 * COLUMN_BLOCK) /* runs long enough for the prefetcher */
 #define TREE_DEPTH 32 /* levels of a tree over 2^31 leaves */
 
 typedef struct {
@@ -11,14 +12,13 @@ typedef struct {
     int64_t n;
 } reduce_job;
 
-/* node[0] = tree over leaves [first, first + count) at columns [c, c + n): a binary counter. */
-static void block_tree(const reduce_job *j, float (*node)[COLUMN_BLOCK], int64_t first, int64_t count, int64_t c,
-                       int64_t n)
+/* node[0] = tree over `count` leaves at columns [c, c + n): a binary counter. */
+static void block_tree(const reduce_job *j, float (*node)[COLUMN_BLOCK], int64_t count, int64_t c, int64_t n)
 {
     const float *leaves = j->call->in[0].data;
     int depth = 0;
     for (int64_t l = 0; l < count; l++) {
-        const float *leaf = leaves + (first + l) * j->n + c;
+        const float *leaf = leaves + l * j->n + c;
         int64_t full = l + 1;
         if (full % 2 == 0) { /* the right child of a pair: straight into its left */
             j->rows->accumulate(node[depth - 1], leaf, n, false);
@@ -39,17 +39,20 @@ static void tree_task(void *arg, int64_t t, int worker)
     (void)worker;
     const reduce_job *j = arg;
     float node[TREE_DEPTH][COLUMN_BLOCK];
-    const int64_t c = t * COLUMN_BLOCK, n = ORTH_MIN(COLUMN_BLOCK, j->n - c);
-    block_tree(j, node, 0, j->call->in[0].dim[0], c, n);
-    for (int k = 0; k < j->call->attr->num_addends; k++)
-        j->rows->accumulate(node[0], orth_addend(j->call, k) + c, n, false);
-    memcpy((float *)j->call->out[0].data + c, node[0], (size_t)n * sizeof(float));
+    const int64_t end = ORTH_MIN(j->n, (t + 1) * TASK_COLUMNS);
+    for (int64_t c = t * TASK_COLUMNS; c < end; c += COLUMN_BLOCK) {
+        const int64_t n = ORTH_MIN(COLUMN_BLOCK, end - c);
+        block_tree(j, node, j->call->in[0].dim[0], c, n);
+        for (int k = 0; k < j->call->attr->num_addends; k++)
+            j->rows->accumulate(node[0], orth_addend(j->call, k) + c, n, false);
+        memcpy((float *)j->call->out[0].data + c, node[0], (size_t)n * sizeof(float));
+    }
 }
 
 orth_status orth_cpu_tree_acc(orth_ctx *ctx, const orth_op_call *call)
 {
     reduce_job job = {orth_rows_for(ctx->isa), call, orth_tensor_elems(&call->out[0])};
-    orth_pool_run(ctx->pool, orth_div_up(job.n, COLUMN_BLOCK), tree_task, &job);
+    orth_pool_run(ctx->pool, orth_div_up(job.n, TASK_COLUMNS), tree_task, &job);
     return ORTH_OK;
 }
 

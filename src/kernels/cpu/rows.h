@@ -54,6 +54,8 @@ typedef struct {
     /* dst[c] = chain from 0 over rows r of src[r*stride + c]. */
     void (*column_sums)(float *dst, const void *src, int64_t stride, int64_t rows, int64_t n, bool bf16);
     void (*cast)(orth_bf16 *dst, const float *src, int64_t n);
+    /* Past the caches where that can be done. */
+    void (*zero)(float *dst, int64_t n);
     void (*swiglu)(void *a, const void *h, int64_t n, bool bf16);
     void (*swiglu_bwd)(void *dh, const void *da, const void *h, int64_t n, bool bf16);
     /* One row; lo is orth_dropout_lo of its first column. */
@@ -67,7 +69,8 @@ typedef struct {
     /* Only the chains from 0, of columns [first, first + n). */
     void (*norm_bwd_columns)(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first, int64_t n,
                              float *dgain, float *dshift);
-    void (*softmax_xent)(const rows_xent_args *a, int64_t row);
+    /* scratch [V]: needed if dlogits is bf16. */
+    void (*softmax_xent)(const rows_xent_args *a, int64_t row, float *scratch);
     double (*sum_squares)(const float *g, int64_t n);
     /* Elements [begin, begin + n). */
     void (*adamw)(const rows_optim_args *a, int64_t begin, int64_t n);

@@ -9,25 +9,32 @@ static float row_max(const float *row, int64_t n)
     return v_max_all(m);
 }
 
-static float row_exp_sum(const float *row, int64_t n, float max)
+/* Keeps the exponentials in e, if there is one. */
+LANES_INLINE float row_exp_sum(const float *row, float *e, int64_t n, float max)
 {
     const v16 top = v_set(max);
     v16 sum = v_set(0);
-#define STEP(k) sum = v_add(sum, v_keep(v_exp(v_sub(v_ld_f32(row + i, k), top)), k))
+#define STEP(k)                                                     \
+    {                                                               \
+        v16 x = v_keep(v_exp(v_sub(v_ld_f32(row + i, k), top)), k); \
+        sum = v_add(sum, x);                                        \
+        if (e)                                                      \
+            v_st_f32(e + i, x, k);                                  \
+    }
     LANES_FOR(n, STEP);
 #undef STEP
     return v_sum(sum);
 }
 
 /* The tree over canonical parts, as a binary counter over finished sums. */
-static float row_exp_tree(const float *row, const orth_split *split, float max)
+static float row_exp_tree(const float *row, float *e, const orth_split *split, float max)
 {
     float stack[64];
     int depth = 0;
     const int64_t leaves = orth_split_leaves(split);
     for (int64_t p = 0; p < leaves; p++) {
         const int64_t begin = orth_split_bound(split, p), end = orth_split_bound(split, p + 1);
-        stack[depth++] = row_exp_sum(row + begin, end - begin, max);
+        stack[depth++] = row_exp_sum(row + begin, e ? e + begin : NULL, end - begin, max);
         for (int64_t full = p + 1; full % 2 == 0; full /= 2, depth--)
             stack[depth - 2] += stack[depth - 1];
     }
@@ -36,16 +43,16 @@ static float row_exp_tree(const float *row, const orth_split *split, float max)
     return stack[0];
 }
 
-LANES_INLINE void row_softmax_grad(void *dst, const float *row, int64_t n, float max, float inv, float scale,
-                                   const bool bf16)
+/* dst = e * inv * scale; dst may be e. */
+LANES_INLINE void row_softmax_grad(void *dst, const float *e, int64_t n, float inv, float scale, const bool bf16)
 {
-    const v16 top = v_set(max), by = v_set(inv), times = v_set(scale);
-#define STEP(k) v_st(dst, bf16, i, v_mul(v_mul(v_exp(v_sub(v_ld_f32(row + i, k), top)), by), times), k)
+    const v16 by = v_set(inv), times = v_set(scale);
+#define STEP(k) v_st(dst, bf16, i, v_mul(v_mul(v_ld_f32(e + i, k), by), times), k)
     LANES_FOR(n, STEP);
 #undef STEP
 }
 
-static void rows_softmax_xent(const rows_xent_args *a, int64_t n)
+static void rows_softmax_xent(const rows_xent_args *a, int64_t n, float *scratch)
 {
     const float *row = a->logits + n * a->V, weight = a->weight[n];
     const size_t bytes = a->bf16 ? 2 : 4;
@@ -57,15 +64,16 @@ static void rows_softmax_xent(const rows_xent_args *a, int64_t n)
         return;
     }
     const int32_t target = a->target[n];
-    const float max = row_max(row, a->V), sum = row_exp_tree(row, &a->split, max);
+    /* The gradient needs the exponentials once more: they wait where it will be, or in the scratch. */
+    float *e = !dst ? NULL : a->bf16 ? scratch : (float *)(void *)dst;
+    const float max = row_max(row, a->V), sum = row_exp_tree(row, e, &a->split, max);
     a->nll[n] = weight * (max + orth_logf(sum) - row[target]);
     if (!dst)
         return;
-    const float inv = 1.0f / sum, scale = weight * a->loss_scale;
+    const float inv = 1.0f / sum, scale = weight * a->loss_scale, at_target = (e[target] * inv - 1.0f) * scale;
     if (a->bf16)
-        row_softmax_grad(dst, row, a->V, max, inv, scale, true);
+        row_softmax_grad(dst, e, a->V, inv, scale, true);
     else
-        row_softmax_grad(dst, row, a->V, max, inv, scale, false);
-    orth_store_f32(dst, a->bf16 ? ORTH_BF16 : ORTH_F32, target,
-                   (orth_expf(row[target] - max) * inv - 1.0f) * scale);
+        row_softmax_grad(dst, e, a->V, inv, scale, false);
+    orth_store_f32(dst, a->bf16 ? ORTH_BF16 : ORTH_F32, target, at_target);
 }

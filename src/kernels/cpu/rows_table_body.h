@@ -13,6 +13,7 @@ const orth_rows ROWS_NAME = {
     .accumulate = rows_accumulate,
     .column_sums = rows_column_sums,
     .cast = rows_cast,
+    .zero = rows_zero,
     .swiglu = rows_swiglu,
     .swiglu_bwd = rows_swiglu_bwd,
     .dropout = rows_dropout,
