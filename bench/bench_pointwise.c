@@ -134,7 +134,7 @@ static void bench_optimizer(orth_ctx *ctx, copy_job *copy, int rounds)
     orth_step_values s = {.step = 5, .lr = 1e-4f, .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
                           .momentum = 0.9f, .clip_norm = 1, .clip_scale = 1};
     double loss = 1;
-    orth_attr attr = {.decay = true};
+    orth_attr attr = {.decay = true, .block_rows = ORTH_NORM_BLOCK};
     orth_tensor t[6] = {tensor(ctx, ORTH_F32, n, 1), tensor(ctx, ORTH_F32, n, 1), tensor(ctx, ORTH_F32, n, 1),
                         tensor(ctx, ORTH_F32, n, 1), tensor(ctx, ORTH_BF16, n, 1),
                         tensor(ctx, ORTH_F64, orth_div_up(n, ORTH_NORM_BLOCK), 1)};

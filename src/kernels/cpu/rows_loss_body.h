@@ -1,12 +1,13 @@
 /* rows_loss_body.h -- softmax cross-entropy of one row; formulas: ref/loss.c. */
 
+/* + 0: a zero has one sign, whoever finds it. */
 static float row_max(const float *row, int64_t n)
 {
     v16 m = v_set(-__builtin_inff());
 #define STEP(k) m = v_max(v_fill(v_ld_f32(row + i, k), k, -__builtin_inff()), m)
     LANES_FOR(n, STEP);
 #undef STEP
-    return v_max_all(m);
+    return v_max_all(m) + 0.0f;
 }
 
 /* Keeps the exponentials in e, if there is one. */
@@ -52,15 +53,21 @@ LANES_INLINE void row_softmax_grad(void *dst, const float *e, int64_t n, float i
 #undef STEP
 }
 
+static void row_of_zeros(const rows_xent_args *a, int64_t n)
+{
+    const size_t bytes = (size_t)a->V * (a->bf16 ? 2 : 4);
+    a->nll[n] = 0;
+    if (a->dlogits)
+        memset((char *)a->dlogits + (size_t)n * bytes, 0, bytes);
+}
+
 static void rows_softmax_xent(const rows_xent_args *a, int64_t n, float *scratch)
 {
     const float *row = a->logits + n * a->V, weight = a->weight[n];
     const size_t bytes = a->bf16 ? 2 : 4;
     char *dst = a->dlogits ? (char *)a->dlogits + (size_t)(n * a->V) * bytes : NULL;
     if (weight == 0) {
-        a->nll[n] = 0;
-        if (dst)
-            memset(dst, 0, (size_t)a->V * bytes);
+        row_of_zeros(a, n);
         return;
     }
     const int32_t target = a->target[n];
@@ -76,4 +83,52 @@ static void rows_softmax_xent(const rows_xent_args *a, int64_t n, float *scratch
     else
         row_softmax_grad(dst, e, a->V, inv, scale, false);
     orth_store_f32(dst, a->bf16 ? ORTH_BF16 : ORTH_F32, target, at_target);
+}
+
+/* ---- in three steps, for a slice of the vocabulary ---- */
+
+static void rows_xent_max(const rows_xent_args *a, int64_t n)
+{
+    a->max[n] = row_max(a->logits + n * a->V, a->V);
+}
+
+static void rows_xent_sum(const rows_xent_args *a, int64_t n)
+{
+    const float *row = a->logits + n * a->V;
+    const int64_t v = a->target[n] - a->first_row;
+    a->sums[2 * n] = row_exp_tree(row, NULL, &a->split, a->max[n]);
+    a->sums[2 * n + 1] = v >= 0 && v < a->V ? row[v] : 0.0f;
+}
+
+/* As row_softmax_grad of the exponentials, made again. */
+LANES_INLINE void row_exp_grad(void *dst, const float *row, int64_t n, float max, float inv, float scale,
+                               const bool bf16)
+{
+    const v16 top = v_set(max), by = v_set(inv), times = v_set(scale);
+#define STEP(k) v_st(dst, bf16, i, v_mul(v_mul(v_exp(v_sub(v_ld_f32(row + i, k), top)), by), times), k)
+    LANES_FOR(n, STEP);
+#undef STEP
+}
+
+static void rows_xent_grad(const rows_xent_args *a, int64_t n)
+{
+    const float *row = a->logits + n * a->V, weight = a->weight[n], max = a->max[n], sum = a->sums[2 * n];
+    if (weight == 0) {
+        row_of_zeros(a, n);
+        return;
+    }
+    a->nll[n] = weight * (max + orth_logf(sum) - a->sums[2 * n + 1]);
+    if (!a->dlogits)
+        return;
+    char *dst = (char *)a->dlogits + (size_t)(n * a->V) * (a->bf16 ? 2 : 4);
+    const float inv = 1.0f / sum, scale = weight * a->loss_scale;
+    const int64_t v = a->target[n] - a->first_row;
+    const bool here = v >= 0 && v < a->V;
+    const float at_target = here ? (orth_expf(row[v] - max) * inv - 1.0f) * scale : 0.0f;
+    if (a->bf16)
+        row_exp_grad(dst, row, a->V, max, inv, scale, true);
+    else
+        row_exp_grad(dst, row, a->V, max, inv, scale, false);
+    if (here)
+        orth_store_f32(dst, a->bf16 ? ORTH_BF16 : ORTH_F32, v, at_target);
 }

@@ -1,4 +1,4 @@
-/* rows_pointwise_body.h -- add, sums, cast, swiglu, dropout. */
+/* rows_pointwise_body.h -- add, sums, cast, bias, swiglu, dropout. */
 
 LANES_INLINE void add_loop(void *dst, const void *a, const void *b, int64_t n, const bool bf16)
 {
@@ -70,6 +70,27 @@ static void rows_cast(orth_bf16 *dst, const float *src, int64_t n)
 #define STEP(k) v_st_bf16(dst + i, v_ld_f32(src + i, k), k)
     LANES_FOR(n, STEP);
 #undef STEP
+}
+
+LANES_INLINE void round_bias_loop(void *y, const float *v, const float *bias, int64_t n, const bool bf16)
+{
+#define STEP(k)                                         \
+    {                                                   \
+        v16 x = v_ld_f32(v + i, k);                     \
+        if (bias)                                       \
+            x = v_add(x, v_ld_f32(bias + i, k));        \
+        v_st(y, bf16, i, x, k);                         \
+    }
+    LANES_FOR(n, STEP);
+#undef STEP
+}
+
+static void rows_round_bias(void *y, const float *v, const float *bias, int64_t n, bool bf16)
+{
+    if (bf16)
+        round_bias_loop(y, v, bias, n, true);
+    else
+        round_bias_loop(y, v, bias, n, false);
 }
 
 /* Zeroes n floats that will not be read soon. */
