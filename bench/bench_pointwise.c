@@ -134,7 +134,7 @@ static void bench_optimizer(orth_ctx *ctx, copy_job *copy, int rounds)
     orth_step_values s = {.step = 5, .lr = 1e-4f, .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
                           .momentum = 0.9f, .clip_norm = 1, .clip_scale = 1};
     double loss = 1;
-    orth_attr attr = {.decay = true};
+    orth_attr attr = {.decay = true, .block_rows = ORTH_NORM_BLOCK};
     orth_tensor t[6] = {tensor(ctx, ORTH_F32, n, 1), tensor(ctx, ORTH_F32, n, 1), tensor(ctx, ORTH_F32, n, 1),
                         tensor(ctx, ORTH_F32, n, 1), tensor(ctx, ORTH_BF16, n, 1),
                         tensor(ctx, ORTH_F64, orth_div_up(n, ORTH_NORM_BLOCK), 1)};
@@ -230,7 +230,7 @@ static void bench_vocabulary(orth_ctx *ctx, copy_job *copy, orth_dtype type, int
          .call = {{embed_in, &dwte, 2, 1, &attr, NULL}}, .num_ops = 1, .bytes = (double)(V * C) * 4 + (double)(N * C) * e},
         {.name = "embed_bwd +1", .workspace = orth_workspace_embed_bwd, .fn = {orth_cpu_embed_bwd},
          .call = {{embed_in, &dwte, 3, 1, &add_attr, NULL}}, .num_ops = 1, .bytes = (double)(V * C) * 8 + (double)(N * C) * e},
-        {.name = "softmax_xent", .fn = {orth_cpu_softmax_xent}, .call = {{xent_in, xent_out, 4, 2, &attr, NULL}},
+        {.name = "softmax_xent", .workspace = orth_workspace_softmax_xent, .fn = {orth_cpu_softmax_xent}, .call = {{xent_in, xent_out, 4, 2, &attr, NULL}},
          .num_ops = 1, .bytes = (double)(N * V) * (4 + e)},
     };
     printf("-- vocabulary 50257, 1024 rows, %s\n", orth_dtype_name(type));

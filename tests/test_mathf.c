@@ -55,7 +55,7 @@ static const struct {
     {"gelu_tanh_grad", gelu_tanh_grad, exact_gelu_tanh_grad, 6, 1.0 / 8, 0},
     {"gelu_erf", gelu_erf_apply, exact_gelu_erf, 6, 0, 1.0 / 16},
     {"gelu_erf_grad", gelu_erf_grad, exact_gelu_erf_grad, 6, 1.0 / 8, 0},
-    {"silu", silu_apply, exact_silu, 6, 1e-30, 0},
+    {"silu", silu_apply, exact_silu, 6, 1e-28, 0},
     {"silu_grad", silu_grad, exact_silu_grad, 6, 1.0 / 8, 0},
 };
 

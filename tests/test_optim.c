@@ -146,7 +146,8 @@ TEST(grad_square_equals_reference_and_double)
     const int64_t n_of[] = {1, 17, ORTH_NORM_BLOCK - 1, ORTH_NORM_BLOCK, ORTH_NORM_BLOCK + 1, 5 * ORTH_NORM_BLOCK + 99};
     for (int i = 0; i < ORTH_COUNT(n_of); i++) {
         const int64_t n = n_of[i], m = orth_div_up(n, ORTH_NORM_BLOCK);
-        kernel_case k = {KERNEL_CASE(grad_square), .num_in = 1, .num_out = 1};
+        kernel_case k = {KERNEL_CASE(grad_square), .num_in = 1, .num_out = 1,
+                         .attr = {.block_rows = ORTH_NORM_BLOCK}};
         k.in[0] = case_random(ORTH_F32, n, 0, 1, 1);
         k.out[0] = case_tensor(ORTH_F64, m, 0);
         orth_tensor want[1];

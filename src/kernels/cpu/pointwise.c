@@ -1,4 +1,4 @@
-/* pointwise.c -- add, swiglu, dropout, cast: contiguous ranges, shared out dynamically. */
+/* pointwise.c -- add, swiglu, dropout, cast, bias: contiguous ranges, shared out dynamically. */
 #include "base/pool.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/dropout.h"
@@ -78,6 +78,26 @@ static void cast_task(void *arg, int64_t t, int worker)
 orth_status orth_cpu_cast(orth_ctx *ctx, const orth_op_call *call)
 {
     return run_ranges(ctx, call, orth_tensor_elems(&call->out[0]), call->out[0].dtype, cast_task);
+}
+
+/* Rows [t*chunk, +chunk). */
+static void round_bias_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const range_job *j = arg;
+    const orth_op_call *call = j->call;
+    const int64_t C = call->out[0].dim[1];
+    for (int64_t n = t * j->chunk; n < ORTH_MIN(j->n, (t + 1) * j->chunk); n++)
+        j->rows->round_bias(at(&call->out[0], n * C), at(&call->in[0], n * C), call->in[1].data, C, j->bf16);
+}
+
+orth_status orth_cpu_round_bias(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_tensor *y = &call->out[0];
+    range_job job = {orth_rows_for(ctx->isa), call, y->dim[0], ORTH_MAX(1, CHUNK / ORTH_MAX(1, y->dim[1])),
+                     y->dtype == ORTH_BF16};
+    orth_pool_run(ctx->pool, orth_div_up(job.n, job.chunk), round_bias_task, &job);
+    return ORTH_OK;
 }
 
 static void dropout_task(void *arg, int64_t n, int worker)

@@ -1,4 +1,4 @@
-/* pointwise.c -- swiglu, add, dropout, cast, plainly. Letters: see ops.def. */
+/* pointwise.c -- swiglu, add, bias, dropout, cast, plainly. Letters: see ops.def. */
 #include "base/rng.h"
 #include "kernels/dropout.h"
 #include "kernels/mathf.h"
@@ -32,6 +32,16 @@ orth_status orth_ref_add(orth_ctx *ctx, const orth_op_call *call)
     const int64_t n = orth_tensor_elems(&call->out[0]);
     for (int64_t i = 0; i < n; i++)
         ref_put(&call->out[0], i, ref_get(&call->in[0], i) + ref_get(&call->in[1], i));
+    return ORTH_OK;
+}
+
+orth_status orth_ref_round_bias(orth_ctx *ctx, const orth_op_call *call)
+{
+    (void)ctx;
+    const float *v = call->in[0].data, *bias = call->in[1].data;
+    const int64_t n = orth_tensor_elems(&call->out[0]), C = call->out[0].dim[1];
+    for (int64_t i = 0; i < n; i++)
+        ref_put(&call->out[0], i, bias ? v[i] + bias[i % C] : v[i]);
     return ORTH_OK;
 }
 
