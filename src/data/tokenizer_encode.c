@@ -106,7 +106,7 @@ static orth_status remember_long(orth_ctx *ctx, orth_encoder *enc, long_entry *e
     *e = (long_entry){.hash = hash, .key = (uint32_t)enc->keys.num, .ids = (uint32_t)enc->long_ids.num,
                       .num_ids = (uint32_t)num_ids};
     ORTH_TRY(orth_bytes_append(ctx, &enc->keys, word, num_bytes));
-    ORTH_TRY(orth_ids_reserve(ctx, &enc->long_ids, num_ids));
+    ORTH_TRY(orth_ids_reserve(ctx, &enc->long_ids, num_ids + 1)); /* never NULL, even without ids */
     memcpy(enc->long_ids.v + enc->long_ids.num, ids, (size_t)num_ids * sizeof *ids);
     enc->long_ids.num += num_ids;
     e->key_bytes = (uint32_t)num_bytes; /* last: it makes the entry valid */
