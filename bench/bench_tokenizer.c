@@ -1,8 +1,9 @@
 /* bench_tokenizer.c -- speed of encoding (one thread) and training (all threads) on one text file.
  *
- *   bench_tokenizer TEXT TOKENIZER_JSON [--train VOCAB] [--repeat N]
+ *   bench_tokenizer [TEXT TOKENIZER_JSON [--train VOCAB] [--repeat N]]
  *
- * Prints one line per measurement: what, MB/s (median of N), seconds. With --train, learns VOCAB tokens from
+ * Without arguments: learns 32,000 tokens from Webster's dictionary (package dict-gcide; made-up words where it
+ * is missing) and encodes it.  * Prints one line per measurement: what, MB/s (median of N), seconds. With --train, learns VOCAB tokens from
  * TEXT first and writes them to TOKENIZER_JSON. tools/bench/tokenizer_peer.py runs it beside Hugging Face's.
  */
 #define _GNU_SOURCE /* memmem */
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/pool.h"
+#include "base/rng.h"
 #include "data/tokenizer.h"
 
 static int by_value(const void *a, const void *b)
@@ -28,7 +30,8 @@ static void report(const char *what, double *seconds, int n, size_t num_bytes)
     printf("%s %.2f MB/s %.3f s\n", what, 1e-6 * (double)num_bytes / s, s);
 }
 
-static orth_status bench_encode(orth_ctx *ctx, const orth_tokenizer *tok, const char *text, size_t num_bytes, int n)
+static orth_status bench_encode(orth_ctx *ctx, const orth_tokenizer *tok, const char *text, size_t num_bytes,
+                                int n)
 {
     double cold[64], warm[64], paragraphs[64];
     orth_ids ids = {0};
@@ -65,7 +68,8 @@ static orth_status bench_encode(orth_ctx *ctx, const orth_tokenizer *tok, const 
     return ORTH_OK;
 }
 
-static orth_status bench_train(orth_ctx *ctx, const char *text, size_t num_bytes, int64_t vocab, const char *path)
+static orth_status bench_train(orth_ctx *ctx, const char *text, size_t num_bytes, int64_t vocab,
+                               const char *path)
 {
     const orth_text_span span = {.data = text, .num_bytes = num_bytes};
     const orth_tokenizer_train_options options = {.vocab_size = vocab};
@@ -96,6 +100,45 @@ static orth_status run(orth_ctx *ctx, const char *text_path, const char *tok_pat
     return ORTH_OK;
 }
 
+/* Webster's dictionary, or 40 MB of made-up words whose frequencies fall like those of a language. */
+static orth_status write_default_text(orth_ctx *ctx, const char *path)
+{
+    orth_bytes text = {0};
+    const size_t max = (size_t)40 << 20;
+    text.v = orth_mem_alloc(ctx, max + 64);
+    if (!text.v)
+        return ORTH_ERR_NOMEM;
+    FILE *pipe = popen("zcat -f /usr/share/dictd/gcide.dict.dz 2>/dev/null", "r");
+    text.num = pipe ? fread(text.v, 1, max, pipe) : 0;
+    if (pipe)
+        pclose(pipe);
+    printf("text: %s\n", text.num ? "dict-gcide" : "made-up words");
+    for (uint64_t i = 0, made = text.num; made == 0 && text.num < max; i++) {
+        const orth_rand4 r = orth_philox(1, ORTH_STREAM_TEST, 0, i);
+        const uint64_t word = (uint64_t)(1.0f / (orth_rand_unit(r.v[0]) + 1e-5f));
+        for (uint64_t w = word * 2654435761u + 7; w > 0; w /= 26 * 26)
+            text.v[text.num++] = (char)('a' + w % 26);
+        text.v[text.num++] = r.v[1] % 12 ? ' ' : '\n';
+    }
+    const orth_status status = orth_file_write(ctx, path, text.v, text.num);
+    orth_bytes_free(ctx, &text);
+    return status;
+}
+
+static orth_status run_default(orth_ctx *ctx)
+{
+    char dir[] = "/tmp/orth-bench-XXXXXX", text[64], json[64];
+    if (!mkdtemp(dir))
+        return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot make the folder", dir);
+    snprintf(text, sizeof text, "%s/text.txt", dir);
+    snprintf(json, sizeof json, "%s/tokenizer.json", dir);
+    orth_status status = write_default_text(ctx, text);
+    if (status == ORTH_OK)
+        status = run(ctx, text, json, 32000, 3);
+    orth_path_remove(ctx, dir);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     int64_t vocab = 0;
@@ -106,15 +149,17 @@ int main(int argc, char **argv)
         else
             n = ORTH_MIN(atoi(argv[i + 1]), 64);
     }
-    if (argc < 3) {
-        fprintf(stderr, "usage: bench_tokenizer TEXT TOKENIZER_JSON [--train VOCAB] [--repeat N]\n");
+    if (argc == 2) {
+        fprintf(stderr, "usage: bench_tokenizer [TEXT TOKENIZER_JSON [--train VOCAB] [--repeat N]]\n");
         return 2;
     }
     orth_ctx ctx;
-    const int threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (orth_ctx_init(&ctx, threads) != ORTH_OK || run(&ctx, argv[1], argv[2], vocab, n) != ORTH_OK) {
+    orth_status status = orth_ctx_init(&ctx, (int)sysconf(_SC_NPROCESSORS_ONLN));
+    if (status == ORTH_OK)
+        status = argc > 2 ? run(&ctx, argv[1], argv[2], vocab, n) : run_default(&ctx);
+    if (status != ORTH_OK) {
         fprintf(stderr, "bench_tokenizer: %s\n", ctx.error.message);
-        return orth_status_exit_code(ctx.error.code);
+        return orth_status_exit_code(status);
     }
     orth_ctx_destroy(&ctx);
     return 0;

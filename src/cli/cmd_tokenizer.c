@@ -82,8 +82,10 @@ static orth_status train_on(orth_ctx *ctx, const orth_cmd *cmd, const char *out,
     const double start = orth_clock_s();
     ORTH_TRY(orth_tokenizer_train(ctx, &tok, spans, num_files, &options));
     if (orth_tokenizer_vocab_size(tok) < options.vocab_size)
-        orth_log(ctx, ORTH_LOG_WARN, "tokenizer", "only %" PRId64 " of %" PRId64 " tokens: no other pair occurs "
-                 "often enough in the text", orth_tokenizer_vocab_size(tok), options.vocab_size);
+        orth_log(ctx, ORTH_LOG_WARN, "tokenizer",
+                 "only %" PRId64 " of %" PRId64 " tokens: no other pair occurs "
+                 "often enough in the text",
+                 orth_tokenizer_vocab_size(tok), options.vocab_size);
     const orth_status status = save(ctx, tok, out, text_bytes, orth_clock_s() - start);
     orth_tokenizer_free(ctx, tok);
     return status;
@@ -99,7 +101,8 @@ static orth_status train(orth_ctx *ctx, const orth_cmd *cmd)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "tokenizer train: --out FILE.json or --out DIR is missing");
     orth_file_map *maps = ORTH_NEW_ARRAY(ctx, orth_file_map, num_files);
     orth_text_span *spans = ORTH_NEW_ARRAY(ctx, orth_text_span, num_files);
-    const orth_status status = maps && spans ? train_on(ctx, cmd, out, maps, spans, num_files) : ORTH_ERR_NOMEM;
+    const orth_status status =
+        maps && spans ? train_on(ctx, cmd, out, maps, spans, num_files) : ORTH_ERR_NOMEM;
     for (int i = 0; maps && i < num_files; i++) {
         if (maps[i].data)
             orth_file_map_close(&maps[i]);
@@ -124,8 +127,9 @@ static orth_status read_stdin(orth_ctx *ctx, orth_bytes *out)
         }
         const size_t n = fread(out->v + out->num, 1, out->cap - out->num, stdin);
         if (n == 0)
-            return ferror(stdin) ? ORTH_FAIL(ctx, ORTH_ERR_IO, "standard input: cannot read: %s", strerror(errno))
-                                 : ORTH_OK;
+            return ferror(stdin)
+                       ? ORTH_FAIL(ctx, ORTH_ERR_IO, "standard input: cannot read: %s", strerror(errno))
+                       : ORTH_OK;
         out->num += n;
     }
 }
