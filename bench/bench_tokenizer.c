@@ -2,10 +2,10 @@
  *
  *   bench_tokenizer [TEXT TOKENIZER_JSON [--train VOCAB] [--repeat N]]
  *
- * Without arguments: learns 32,000 tokens from Webster's dictionary (package dict-gcide; made-up words where it
- * is missing) and encodes it.  * Prints one line per measurement: what, MB/s (median of N), seconds. With --train, learns VOCAB tokens from
- * TEXT first and writes them to TOKENIZER_JSON. tools/bench/tokenizer_peer.py runs it beside Hugging Face's.
- */
+ * Without arguments: learns 32,000 tokens from Webster's dictionary (package dict-gcide; made-up words where
+ * that is missing) and encodes it. Prints a line per measurement: what, MB/s (median of N), seconds. With
+ * --train, learns VOCAB tokens from TEXT first and writes them to TOKENIZER_JSON.
+ * tools/bench/tokenizer_peer.py runs it beside Hugging Face's. */
 #define _GNU_SOURCE /* memmem */
 #include <stdlib.h>
 #include <string.h>

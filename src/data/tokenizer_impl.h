@@ -7,7 +7,8 @@
  *   tokenizer_added.c    finding added tokens in text
  *   tokenizer_nfc.c      Unicode normalization
  *   tokenizer_scan.c     the well-known patterns, by hand
- *   tokenizer_split.c    pre-tokenizer stages: from JSON, and any pattern through PCRE2
+ *   tokenizer_stages.c   pre-tokenizer stages from JSON
+ *   tokenizer_split.c    running them, any pattern through PCRE2
  *   tokenizer_bpe.c      one word -> ids
  *   tokenizer_encode.c   text -> pieces -> words -> ids
  *   tokenizer_train.c, tokenizer_count.c   learning merges from word counts; counting words
