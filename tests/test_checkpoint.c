@@ -7,7 +7,8 @@ static orth_checkpoint_view view_of(const model_case *m, int64_t step, orth_dtyp
 {
     return (orth_checkpoint_view){
         .config = m->config,
-        .state = {.step = step, .next_sequence = 12 * step, .tokens = (int64_t)1 << 40, .skipped = 3, .seed = -5,
+        .state = {.step = step, .next_sequence = 12 * step, .tokens = (int64_t)1 << 40, .skipped = 3,
+                  .seed = -5,
                   .loss_scale = 0.1, .loss_scale_streak = 7, .tokenizer_fingerprint = 0xfedcba9876543210u,
                   .eos_token = 2},
         .arrays = m->arrays,
@@ -187,8 +188,8 @@ static void damage(orth_ctx *ctx, const char *path, int kind)
 
 TEST(a_damaged_file_is_named_and_the_older_checkpoint_is_taken)
 {
-    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json", "tokenizer.json",
-                                        "state.json"};
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json",
+                                        "tokenizer.json", "state.json"};
     orth_ctx *ctx = test_ctx(1);
     orth_model_config c = case_config(ctx, "llama-tiny");
     model_case m = case_make(ctx, &c, 9);
@@ -233,6 +234,27 @@ TEST(no_checkpoint_is_said_in_words)
     test_ctx_free(ctx);
 }
 
+TEST(a_kill_while_a_step_is_replaced_leaves_the_former_one)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char *dir = scratch_dir(), path[256], aside[256], *found = NULL;
+    orth_model_config c = case_config(ctx, "llama-tiny");
+    model_case m = case_make(ctx, &c, 9);
+    orth_checkpoint_view v = view_of(&m, 4, ORTH_F32);
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 1, NULL));
+    AT(path, "%s/step-00000004", dir);
+    CHECK_OK(ctx, orth_path_rename(ctx, path, AT(aside, "%s/.old-step-00000004", dir)));
+    CHECK_OK(ctx, orth_checkpoint_newest(ctx, dir, &found));
+    assert_string_equal(found, path);
+    load_equal(ctx, found, &m, 4);
+    CHECK_OK(ctx, orth_path_make_dirs(ctx, AT(aside, "%s/.old-step-00000004/x", dir)));
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 1, NULL)); /* a leftover is not in the way */
+    orth_mem_free(ctx, found);
+    case_free(&m);
+    scratch_free(ctx, dir);
+    test_ctx_free(ctx);
+}
+
 TEST(a_run_folder_resolves_to_its_newest_checkpoint)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -259,7 +281,8 @@ TEST(wrong_arrays_are_refused)
     model_case m = case_make(ctx, &c, 2);
     orth_checkpoint_view v = view_of(&m, 1, ORTH_F32);
     v.num_arrays--;
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "arrays given, the model has", orth_checkpoint_save(ctx, dir, &v, 0, NULL));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "arrays given, the model has", orth_checkpoint_save(ctx, dir, &v, 0,
+                                                                                       NULL));
     v.num_arrays++;
     m.arrays[3].index = 2;
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "given twice", orth_checkpoint_save(ctx, dir, &v, 0, NULL));
@@ -290,6 +313,7 @@ int main(void)
         cmocka_unit_test(an_allocation_that_fails_while_loading_loses_nothing),
         cmocka_unit_test(a_damaged_file_is_named_and_the_older_checkpoint_is_taken),
         cmocka_unit_test(no_checkpoint_is_said_in_words),
+        cmocka_unit_test(a_kill_while_a_step_is_replaced_leaves_the_former_one),
         cmocka_unit_test(a_run_folder_resolves_to_its_newest_checkpoint),
         cmocka_unit_test(wrong_arrays_are_refused),
     };

@@ -27,8 +27,8 @@ static orth_model_config variant(orth_ctx *ctx, int i)
 
 TEST(a_config_comes_back_as_it_was)
 {
-    static const char *const types[NUM_VARIANTS] = {"gpt2", "llama", "llama", "qwen2", "qwen3", "qwen3", "orthant",
-                                                    "gpt2"};
+    static const char *const types[NUM_VARIANTS] = {"gpt2", "llama", "llama", "qwen2", "qwen3", "qwen3",
+                                                    "orthant", "gpt2"};
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < NUM_VARIANTS; i++) {
         orth_model_config c = variant(ctx, i), back;
@@ -175,7 +175,8 @@ static void write_shard(orth_ctx *ctx, const char *dir, const model_case *m, con
     orth_st_spec specs[256];
     float *data[256];
     int n = 0, at = 0;
-    AT(file, f->num_shards ? "model-%05d-of-%05d.safetensors" : "model.safetensors", shard + 1, f->num_shards);
+    AT(file, f->num_shards ? "model-%05d-of-%05d.safetensors" : "model.safetensors", shard + 1,
+       f->num_shards);
     for (int64_t i = 0; i < m->num_params; i++) {
         orth_hf_tensor t[ORTH_HF_MAX_PARTS];
         int parts;
@@ -188,7 +189,8 @@ static void write_shard(orth_ctx *ctx, const char *dir, const model_case *m, con
             data[n] = calloc((size_t)(t[k].dim[0] * t[k].dim[1]), 4);
             orth_hf_gather_rows(data[n], &t[k], m->p[i], 0, t[k].dim[0]);
             if (index)
-                fprintf(index, "%s\"%s\": \"%s\"", at < f->num_shards && shard == 0 ? "" : ",\n", names[n], file);
+                fprintf(index, "%s\"%s\": \"%s\"", at < f->num_shards && shard == 0 ? "" : ",\n", names[n],
+                        file);
             n++;
         }
     }
@@ -324,11 +326,13 @@ TEST(configs_of_others_are_understood)
     orth_ctx *ctx = test_ctx(1);
     orth_model_config c = parse_ok(ctx, "{" LLAMA "}");
     assert_true(c.kv_heads == 4 && c.head_dim == 16 && c.norm_eps == 1e-6 && c.rope_theta == 1e4 && !c.tied);
-    c = parse_ok(ctx, "{" LLAMA ",\"rope_theta\":500000,\"rope_scaling\":{\"type\":\"llama3\",\"rope_type\":\"llama3\","
+    c = parse_ok(ctx,
+                 "{" LLAMA ",\"rope_theta\":500000,\"rope_scaling\":{\"type\":\"llama3\",\"rope_type\":\"llama3\","
                  "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
                  "\"original_max_position_embeddings\":8192},\"head_dim\":null}");
     assert_true(c.rope_theta == 5e5 && c.rope_factor == 8 && c.rope_original_seq == 8192 && c.head_dim == 16);
-    c = parse_ok(ctx, "{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":1e6,\"factor\":32.0,"
+    c = parse_ok(ctx,
+                 "{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":1e6,\"factor\":32.0,"
                  "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":1024}}");
     assert_true(c.rope_theta == 1e6 && c.rope_factor == 32 && c.rope_original_seq == 1024);
     c = parse_ok(ctx, "{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":20000}}");
@@ -357,7 +361,8 @@ TEST(configs_that_orthant_does_not_compute_are_refused)
         {"{}", "c.json: model_type is missing"},
         {"{\"model_type\":3}", "c.json: model_type=3 is not a string"},
         {"{" LLAMA ",\"hidden_act\":\"gelu\"}", "hidden_act=\"gelu\" is not silu"},
-        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\"}}", "rope_type=\"yarn\" is not default or llama3"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\"}}",
+         "rope_type=\"yarn\" is not default or llama3"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\"}}", "c.json: factor is missing"},
         {"{" LLAMA ",\"rope_scaling\":[]}", "rope_scaling is not one set of settings"},
         {"{" LLAMA ",\"rope_parameters\":{\"full_attention\":{}}}", "rope_parameters is not one set"},

@@ -130,7 +130,8 @@ TEST(a_family_and_its_sizes_are_completed_to_a_valid_model)
         assert_int_equal(c.ffn, f == ORTH_FAMILY_GPT2 ? 3072 : 2048);
     }
     orth_family family;
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "family 'bert' is not one of", orth_family_from_name(ctx, "bert", &family));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "family 'bert' is not one of", orth_family_from_name(ctx, "bert",
+                                                                                        &family));
     test_ctx_free(ctx);
 }
 

@@ -11,7 +11,8 @@ TEST(tensors_come_back_with_their_bits_and_metadata)
     char *dir = scratch_dir(), path[256];
     AT(path, "%s/a.safetensors", dir);
     const float x[6] = {1.5f, -0.0f, 3e-45f, INFINITY, -2.25f, 1e30f};
-    const orth_st_spec specs[] = {{"b", ORTH_F32, 2, {2, 3}}, {"a", ORTH_BF16, 1, {6}}, {"empty", ORTH_F32, 1, {0}},
+    const orth_st_spec specs[] = {{"b", ORTH_F32, 2, {2, 3}}, {"a", ORTH_BF16, 1, {6}}, {"empty", ORTH_F32, 1,
+                                                                                         {0}},
                                   {"scalar", ORTH_F32, 0, {0}}};
     const char *const meta[] = {"format", "pt", "who", "\"quoted\"", NULL};
     orth_st_writer *w;
@@ -58,7 +59,8 @@ TEST(halves_survive_and_round_to_nearest_even)
     orth_st_load_f32(x, &t, 0, N);
     assert_true(x[0x3c00] == 1.0f && x[0x0001] == 0x1p-24f && x[0x7bff] == 65504.0f && isinf(x[0xfc00]));
     for (int i = 0; i < N; i++) /* halfway to the next of the same sign; past the largest: 65520 */
-        mid[i] = isfinite(x[i]) ? (i % 0x8000 == 0x7bff ? copysignf(65520.0f, x[i]) : 0.5f * (x[i] + x[i + 1])) : x[i];
+        mid[i] = isfinite(x[i]) ? (i % 0x8000 == 0x7bff ? copysignf(65520.0f,
+                                                                    x[i]) : 0.5f * (x[i] + x[i + 1])) : x[i];
     const orth_st_spec specs[] = {{"x", ORTH_F16, 1, {N}}, {"mid", ORTH_F16, 1, {N}}};
     orth_st_writer *w;
     CHECK_OK(ctx, orth_st_writer_open(ctx, &w, path, specs, 2, NULL));
@@ -110,23 +112,29 @@ TEST(damage_is_refused_with_tensor_value_and_rule)
         size_t data;
         const char *message;
     } cases[] = {
-        {"{" T("a", "F32", "2", "0", "8") "}", 1000, 8, "f.st: its header says it has 1054 bytes, the file only 62"},
+        {"{" T("a", "F32", "2", "0", "8") "}", 1000, 8,
+         "f.st: its header says it has 1054 bytes, the file only 62"},
         {"{}", (int64_t)1 << 40, 0, "at most 100000000 make sense"},
         {"{" T("a", "F32", "2", "0", "8") "}", -3, 11, "not valid JSON"},
-        {"{" T("a", "F32", "2", "0", "8") "}", 0, 7, "tensor 'a': data_offsets=[0, 8] is not within the 7 bytes"},
+        {"{" T("a", "F32", "2", "0", "8") "}", 0, 7,
+         "tensor 'a': data_offsets=[0, 8] is not within the 7 bytes"},
         {"{" T("a", "F32", "2", "0", "8") "}", 0, 9, "its tensors end at byte 8 of 9 bytes of data"},
         {"{" T("a", "F32", "2", "0", "8") "," T("b", "F32", "2", "4", "12") "}", 0, 12,
          "tensor 'b' overlaps 'a': it begins at 4, before 8"},
         {"{" T("a", "F32", "2", "0", "8") "," T("b", "F32", "2", "12", "20") "}", 0, 20,
          "tensor 'b' begins at 12 and leaves a hole after 8"},
-        {"{" T("a", "F32", "2", "0", "8") "," T("a", "F32", "2", "8", "16") "}", 0, 16, "duplicate object key"},
+        {"{" T("a", "F32", "2", "0", "8") "," T("a", "F32", "2", "8", "16") "}", 0, 16,
+         "duplicate object key"},
         {"{" T("a", "F32", "3", "0", "8") "}", 0, 8, "tensor 'a': its 8 bytes are not 3 elements of F32"},
-        {"{" T("a", "F33", "2", "0", "8") "}", 0, 8, "tensor 'a' has dtype 'F33', which the format does not have"},
+        {"{" T("a", "F33", "2", "0", "8") "}", 0, 8,
+         "tensor 'a' has dtype 'F33', which the format does not have"},
         {"{" T("a", "F32", "-2", "0", "8") "}", 0, 8, "dim 0 of its shape is not a size"},
         {"{" T("a", "F32", "2", "8", "0") "}", 0, 8, "data_offsets=[8, 0] is not within"},
         {"{" T("a", "F32", "2", "-8", "0") "}", 0, 8, "data_offsets=[-8, 0] is not within"},
-        {"{" T("a", "F32", "4294967296,4294967296", "0", "0") "}", 0, 0, "the product of its shape overflows"},
-        {"{" T("a", "F32", "4611686018427387904", "0", "0") "}", 0, 0, "are not 4611686018427387904 elements"},
+        {"{" T("a", "F32", "4294967296,4294967296", "0", "0") "}", 0, 0,
+         "the product of its shape overflows"},
+        {"{" T("a", "F32", "4611686018427387904", "0", "0") "}", 0, 0,
+         "are not 4611686018427387904 elements"},
         {"{" T("a", "F32", "1,1,1,1,1,1,1,1,1", "0", "4") "}", 0, 4, "has 9 dims; at most 8"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 0, 8, "data_offsets is not [begin, end]"},
         {"{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 0, 8, "tensor 'a' has no dtype"},
@@ -140,7 +148,8 @@ TEST(damage_is_refused_with_tensor_value_and_rule)
     };
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(cases); i++)
-        CHECK_FAILS(ctx, ORTH_ERR_DATA, cases[i].message, parse(ctx, cases[i].header, cases[i].lie, cases[i].data));
+        CHECK_FAILS(ctx, ORTH_ERR_DATA, cases[i].message, parse(ctx, cases[i].header, cases[i].lie,
+                                                                cases[i].data));
     CHECK_OK(ctx, parse(ctx, "{}", 0, 0));
     CHECK_OK(ctx, parse(ctx, "{" T("m", "BOOL", "2,2", "0", "4") "}", 0, 4));
     test_ctx_free(ctx);

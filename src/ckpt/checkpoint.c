@@ -56,7 +56,8 @@ static orth_status write_weights(saver *s)
         return ORTH_ERR_NOMEM;
     for (int64_t i = 0; i < s->num_params; i++)
         params[i] = s->by_index[i]->master;
-    ORTH_TRY(orth_hf_write_weights(s->ctx, path, &s->view->config, params, s->view->weight_dtype, &hash, &bytes));
+    ORTH_TRY(orth_hf_write_weights(s->ctx, path, &s->view->config, params, s->view->weight_dtype, &hash,
+                                   &bytes));
     list_file(s, weights_name, bytes, hash);
     return ORTH_OK;
 }
@@ -185,7 +186,8 @@ static orth_status verify_file(orth_ctx *ctx, const char *dir, const orth_checkp
     char *path = orth_path_join(ctx, dir, f->name);
     orth_status s = path ? orth_file_map_open(ctx, &map, path) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK && map.size != f->num_bytes)
-        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: has %zu bytes; state.json says %" PRIu64, path, map.size, f->num_bytes);
+        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: has %zu bytes; state.json says %" PRIu64, path, map.size,
+                      f->num_bytes);
     if (s == ORTH_OK && XXH64(map.data, map.size, 0) != f->hash)
         s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its content does not match the checksum in state.json", path);
     orth_file_map_close(&map);
@@ -269,8 +271,8 @@ const orth_checkpoint_manifest *orth_checkpoint_files(const orth_checkpoint *ck)
 }
 
 /* *out_found stays false if there is no such tensor. */
-static orth_status load_tensor(orth_ctx *ctx, const orth_checkpoint *ck, const char *kind, const orth_param *p,
-                               float *out, bool *out_found)
+static orth_status load_tensor(orth_ctx *ctx, const orth_checkpoint *ck, const char *kind,
+                               const orth_param *p, float *out, bool *out_found)
 {
     char name[96];
     snprintf(name, sizeof name, "%s.%s", kind, p->name);
@@ -278,28 +280,30 @@ static orth_status load_tensor(orth_ctx *ctx, const orth_checkpoint *ck, const c
     if (!t)
         return ORTH_OK;
     if (t->dtype != ORTH_F32 || t->elems != orth_param_elems(p))
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' is %" PRId64 " elements of %s, not %" PRId64 " of F32",
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                         "%s: tensor '%s' is %" PRId64 " elements of %s, not %" PRId64 " of F32",
                          ck->optimizer.path, name, t->elems, t->dtype_name, orth_param_elems(p));
     orth_st_load_f32(out, t, 0, t->elems);
     *out_found = true;
     return ORTH_OK;
 }
 
-static orth_status load_moment(orth_ctx *ctx, const orth_checkpoint *ck, const char *kind, const orth_param *p,
-                               float *out)
+static orth_status load_moment(orth_ctx *ctx, const orth_checkpoint *ck, const char *kind,
+                               const orth_param *p, float *out)
 {
     bool found = false;
     if (!out)
         return ORTH_OK;
     ORTH_TRY(load_tensor(ctx, ck, kind, p, out, &found));
     if (!found)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s.%s' is missing; was it saved by another optimizer?",
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                         "%s: tensor '%s.%s' is missing; was it saved by another optimizer?",
                          ck->optimizer.path, kind, p->name);
     return ORTH_OK;
 }
 
-orth_status orth_checkpoint_load(orth_ctx *ctx, const orth_checkpoint *ck, const orth_checkpoint_array *arrays,
-                                 int64_t num_arrays)
+orth_status orth_checkpoint_load(orth_ctx *ctx, const orth_checkpoint *ck,
+                                 const orth_checkpoint_array *arrays, int64_t num_arrays)
 {
     const orth_model_config *c = orth_checkpoint_config(ck);
     for (int64_t i = 0; i < num_arrays; i++) {

@@ -55,7 +55,7 @@ const orth_checkpoint_manifest *orth_checkpoint_files(const orth_checkpoint *ck)
 
 /* Fills the buffers of the arrays; those that are NULL are left out. ORTH_ERR_DATA if a moment is
  * asked for that was not saved. */
-orth_status orth_checkpoint_load(orth_ctx *ctx, const orth_checkpoint *ck, const orth_checkpoint_array *arrays,
-                                 int64_t num_arrays);
+orth_status orth_checkpoint_load(orth_ctx *ctx, const orth_checkpoint *ck,
+                                 const orth_checkpoint_array *arrays, int64_t num_arrays);
 
 #endif

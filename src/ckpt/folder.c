@@ -87,7 +87,8 @@ static void remove_leftovers(orth_ctx *ctx, const char *dir)
 {
     DIR *d = opendir(dir);
     for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
-        if (strncmp(e->d_name, TMP_PREFIX "step-", 10) != 0 && strncmp(e->d_name, OLD_PREFIX "step-", 10) != 0)
+        if (strncmp(e->d_name, TMP_PREFIX "step-", 10) != 0 &&
+            strncmp(e->d_name, OLD_PREFIX "step-", 10) != 0)
             continue;
         char *path = orth_path_join(ctx, dir, e->d_name);
         remove_or_warn(ctx, path);
@@ -118,13 +119,34 @@ static void remove_older(orth_ctx *ctx, const char *dir, int64_t keep, int64_t s
     orth_mem_free(ctx, steps);
 }
 
+/* A kill between the two renames of `publish` leaves a checkpoint that only has its aside name. */
+static void restore_aside(orth_ctx *ctx, const char *dir)
+{
+    DIR *d = opendir(dir);
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        const char *name = e->d_name + strlen(OLD_PREFIX);
+        if (strncmp(e->d_name, OLD_PREFIX, strlen(OLD_PREFIX)) != 0 || parse_step(name) < 0)
+            continue;
+        char *from = orth_path_join(ctx, dir, e->d_name);
+        char *to = from ? orth_path_join(ctx, dir, name) : NULL;
+        if (to && !orth_path_exists(to))
+            rename(from, to);
+        orth_mem_free(ctx, from);
+        orth_mem_free(ctx, to);
+    }
+    if (d)
+        closedir(d);
+}
+
 /* A folder cannot be renamed over one that is not empty, so a checkpoint of the same step steps
  * aside first, and comes back if the new one does not get its name. */
 static orth_status publish(orth_ctx *ctx, const char *tmp, const char *path, const char *old)
 {
     const bool replaces = orth_path_exists(path);
-    if (replaces)
+    if (replaces) {
+        ORTH_TRY(orth_path_remove(ctx, old));
         ORTH_TRY(orth_path_rename(ctx, path, old));
+    }
     orth_status s = orth_path_rename(ctx, tmp, path);
     if (s != ORTH_OK && replaces && !orth_path_exists(path))
         rename(old, path);
@@ -135,14 +157,15 @@ static orth_status save(orth_ctx *ctx, const char *dir, const orth_checkpoint_vi
                         const char *path, const char *old)
 {
     ORTH_TRY(orth_path_make_dirs(ctx, dir));
+    restore_aside(ctx, dir);
     ORTH_TRY(orth_path_remove(ctx, tmp));
     ORTH_TRY(orth_path_make_dirs(ctx, tmp));
     ORTH_TRY(orth_checkpoint_write(ctx, tmp, view));
     return publish(ctx, tmp, path, old);
 }
 
-orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view, int64_t keep,
-                                 char **out_path)
+orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view,
+                                 int64_t keep, char **out_path)
 {
     const int64_t step = view->state.step;
     if (step < 0)
@@ -169,6 +192,7 @@ orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_chec
 orth_status orth_checkpoint_newest(orth_ctx *ctx, const char *dir, char **out)
 {
     int64_t *steps = NULL, n = 0;
+    restore_aside(ctx, dir);
     ORTH_TRY(orth_checkpoint_list(ctx, dir, &steps, &n));
     char *found = NULL;
     orth_status s = ORTH_OK;

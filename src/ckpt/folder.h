@@ -16,8 +16,8 @@
  * highest steps (0: removes none) and what killed runs left. *out_path (heap; NULL is fine) is the
  * new folder. If anything fails, the checkpoints there were are still there; a failure to remove old
  * ones is a warning. Errors as orth_checkpoint_write. */
-orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view, int64_t keep,
-                                 char **out_path);
+orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view,
+                                 int64_t keep, char **out_path);
 
 /* The highest step that verifies, in heap memory; *out = NULL if there is none (a missing DIR is
  * none). Damaged ones that are passed over are reported as warnings. */

@@ -44,12 +44,14 @@ static orth_status must_be(const source *s, const char *key, bool wanted, const 
     return ORTH_OK;
 }
 
-static orth_status one_of(const source *s, const char *key, const char *default_, const char *a, const char *b)
+static orth_status one_of(const source *s, const char *key, const char *default_, const char *a,
+                          const char *b)
 {
     const char *v = default_;
     ORTH_TRY(orth_json_get_string(s->ctx, s->root, s->place, key, &v));
     if (strcmp(v, a) != 0 && strcmp(v, b) != 0)
-        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: %s=\"%.60s\" is not %s or %s, which is what Orthant computes",
+        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA,
+                         "%s: %s=\"%.60s\" is not %s or %s, which is what Orthant computes",
                          s->place, key, v, a, b);
     return ORTH_OK;
 }
@@ -63,10 +65,12 @@ static orth_status read_arch(source *s)
         if (strcmp(archs[s->arch].model_type, type) == 0)
             break;
     if (s->arch == NUM_ARCHS)
-        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: model_type=\"%.60s\" is not one of gpt2, llama, mistral, "
+        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA,
+                         "%s: model_type=\"%.60s\" is not one of gpt2, llama, mistral, "
                          "qwen2, qwen3", s->place, type);
     if (json_is_object(json_object_get(s->root, "quantization_config")))
-        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: quantization_config: quantised weights are not read", s->place);
+        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: quantization_config: quantised weights are not read",
+                         s->place);
     return ORTH_OK;
 }
 
@@ -97,7 +101,8 @@ static orth_status read_scaling(const source *s, const json_t *scaling, orth_mod
     if (strcmp(type, "default") == 0)
         return ORTH_OK;
     if (strcmp(type, "llama3") != 0)
-        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: rope_type=\"%.60s\" is not default or llama3, which is what "
+        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA,
+                         "%s: rope_type=\"%.60s\" is not default or llama3, which is what "
                          "Orthant computes", s->place, type);
     static const char *const keys[] = {"factor", "low_freq_factor", "high_freq_factor"};
     double *const values[] = {&c->rope_factor, &c->rope_low_freq, &c->rope_high_freq};
@@ -106,7 +111,8 @@ static orth_status read_scaling(const source *s, const json_t *scaling, orth_mod
         ORTH_TRY(orth_json_get_real(s->ctx, scaling, s->place, keys[i], values[i]));
     }
     ORTH_TRY(orth_json_require(s->ctx, scaling, s->place, "original_max_position_embeddings"));
-    return orth_json_get_int(s->ctx, scaling, s->place, "original_max_position_embeddings", &c->rope_original_seq);
+    return orth_json_get_int(s->ctx, scaling, s->place, "original_max_position_embeddings",
+                             &c->rope_original_seq);
 }
 
 static orth_status read_rope(const source *s, orth_model_config *c)
@@ -121,13 +127,14 @@ static orth_status read_rope(const source *s, orth_model_config *c)
         if (!v || json_is_null(v))
             continue;
         if (!json_is_object(v) || json_object_get(v, "full_attention"))
-            return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: %s is not one set of settings for all layers", s->place, keys[i]);
+            return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: %s is not one set of settings for all layers",
+                             s->place, keys[i]);
         ORTH_TRY(orth_json_get_real(s->ctx, v, s->place, "partial_rotary_factor", &partial));
         ORTH_TRY(read_scaling(s, v, c));
     }
     if (partial != 1.0)
-        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: partial_rotary_factor=%g: RoPE turns whole heads here", s->place,
-                         partial);
+        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: partial_rotary_factor=%g: RoPE turns whole heads here",
+                         s->place, partial);
     return ORTH_OK;
 }
 
@@ -145,8 +152,10 @@ static orth_status read_window(const source *s, orth_model_config *c)
     if (!v || json_is_null(v) || window >= c->max_seq)
         return ORTH_OK;
     if (window < 1)
-        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: sliding_window=%" PRId64 " is not at least 1", s->place, window);
-    orth_log(s->ctx, ORTH_LOG_WARN, "import", "%s: sliding_window=%" PRId64 " is not computed; max_seq becomes %"
+        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: sliding_window=%" PRId64 " is not at least 1", s->place,
+                         window);
+    orth_log(s->ctx, ORTH_LOG_WARN, "import",
+             "%s: sliding_window=%" PRId64 " is not computed; max_seq becomes %"
              PRId64 " (was %" PRId64 "), where it makes no difference", s->place, window, window, c->max_seq);
     c->max_seq = window;
     return ORTH_OK;
@@ -233,13 +242,39 @@ static int choose_arch(const orth_model_config *c)
     return c->qkv_bias == c->out_bias ? ARCH_LLAMA : ARCH_OWN;
 }
 
+typedef struct {
+    const char *key;
+    int64_t value;
+} int_member;
+
+typedef struct {
+    const char *key;
+    double value;
+} real_member;
+
+static json_t *object_of(const int_member *ints, int num_ints, const real_member *reals, int num_reals)
+{
+    json_t *root = json_object();
+    for (int i = 0; i < num_ints; i++)
+        json_object_set_new(root, ints[i].key, json_integer((json_int_t)ints[i].value));
+    for (int i = 0; i < num_reals; i++)
+        json_object_set_new(root, reals[i].key, json_real(reals[i].value));
+    return root;
+}
+
 static json_t *gpt2_json(const orth_model_config *c)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:f, s:f, s:f}", "n_layer", (json_int_t)c->layers,
-                     "n_embd", (json_int_t)c->hidden, "n_head", (json_int_t)c->heads, "n_inner", (json_int_t)c->ffn,
-                     "vocab_size", (json_int_t)c->vocab, "n_positions", (json_int_t)c->max_seq, "n_ctx",
-                     (json_int_t)c->max_seq, "layer_norm_epsilon", c->norm_eps, "activation_function", "gelu_new",
-                     "embd_pdrop", c->dropout, "attn_pdrop", c->dropout, "resid_pdrop", c->dropout);
+    const int_member ints[] = {
+        {"n_layer", c->layers}, {"n_embd", c->hidden},        {"n_head", c->heads},  {"n_inner", c->ffn},
+        {"vocab_size", c->vocab}, {"n_positions", c->max_seq}, {"n_ctx", c->max_seq},
+    };
+    const real_member reals[] = {
+        {"layer_norm_epsilon", c->norm_eps}, {"embd_pdrop", c->dropout},
+        {"attn_pdrop", c->dropout},          {"resid_pdrop", c->dropout},
+    };
+    json_t *root = object_of(ints, ORTH_COUNT(ints), reals, ORTH_COUNT(reals));
+    json_object_set_new(root, "activation_function", json_string("gelu_new"));
+    return root;
 }
 
 /* The form that every version of Transformers since 4.43 reads. */
@@ -247,20 +282,29 @@ static json_t *scaling_json(const orth_model_config *c)
 {
     if (c->rope_factor == 1.0)
         return json_null();
-    return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", c->rope_factor, "low_freq_factor",
-                     c->rope_low_freq, "high_freq_factor", c->rope_high_freq, "original_max_position_embeddings",
-                     (json_int_t)c->rope_original_seq);
+    const int_member ints[] = {{"original_max_position_embeddings", c->rope_original_seq}};
+    const real_member reals[] = {{"factor", c->rope_factor},
+                                 {"low_freq_factor", c->rope_low_freq},
+                                 {"high_freq_factor", c->rope_high_freq}};
+    json_t *root = object_of(ints, ORTH_COUNT(ints), reals, ORTH_COUNT(reals));
+    json_object_set_new(root, "rope_type", json_string("llama3"));
+    return root;
 }
 
 static json_t *llama_json(const orth_model_config *c, int a)
 {
-    json_t *root = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:f, s:f, s:o}", "num_hidden_layers",
-        (json_int_t)c->layers, "hidden_size", (json_int_t)c->hidden, "num_attention_heads", (json_int_t)c->heads,
-        "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim", (json_int_t)c->head_dim, "intermediate_size",
-        (json_int_t)c->ffn, "vocab_size", (json_int_t)c->vocab, "max_position_embeddings", (json_int_t)c->max_seq,
-        "rms_norm_eps", c->norm_eps, "hidden_act", "silu", "attention_dropout", c->dropout, "rope_theta",
-        c->rope_theta, "rope_scaling", scaling_json(c));
+    const int_member ints[] = {
+        {"num_hidden_layers", c->layers},   {"hidden_size", c->hidden},
+        {"num_attention_heads", c->heads},  {"num_key_value_heads", c->kv_heads},
+        {"head_dim", c->head_dim},          {"intermediate_size", c->ffn},
+        {"vocab_size", c->vocab},           {"max_position_embeddings", c->max_seq},
+    };
+    const real_member reals[] = {
+        {"rms_norm_eps", c->norm_eps}, {"attention_dropout", c->dropout}, {"rope_theta", c->rope_theta},
+    };
+    json_t *root = object_of(ints, ORTH_COUNT(ints), reals, ORTH_COUNT(reals));
+    json_object_set_new(root, "hidden_act", json_string("silu"));
+    json_object_set_new(root, "rope_scaling", scaling_json(c));
     if (a == ARCH_LLAMA || a == ARCH_QWEN3)
         json_object_set_new(root, "attention_bias", json_boolean(c->qkv_bias));
     if (a == ARCH_LLAMA || a == ARCH_OWN)
@@ -279,7 +323,8 @@ char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype 
 {
     const int a = choose_arch(c);
     const char *type = dtype == ORTH_BF16 ? "bfloat16" : dtype == ORTH_F16 ? "float16" : "float32";
-    json_t *root = json_pack("{s:[s], s:s, s:s, s:b, s:f}", "architectures", archs[a].architecture, "model_type",
+    json_t *root = json_pack("{s:[s], s:s, s:s, s:b, s:f}", "architectures", archs[a].architecture,
+                             "model_type",
                              archs[a].model_type, "torch_dtype", type, "tie_word_embeddings", (int)c->tied,
                              "initializer_range", c->init_std);
     json_t *sizes = a == ARCH_GPT2 ? gpt2_json(c) : llama_json(c, a);

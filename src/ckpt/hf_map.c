@@ -93,7 +93,8 @@ static void fill(orth_hf_tensor *t, const orth_model_config *c, const orth_param
     if (p->layer < 0)
         snprintf(t->name, sizeof t->name, "%s%s", prefix, m->theirs);
     else
-        snprintf(t->name, sizeof t->name, "%s%s.%d.%s", prefix, gpt2 ? "h" : "layers", (int)p->layer, m->theirs);
+        snprintf(t->name, sizeof t->name, "%s%s.%d.%s", prefix, gpt2 ? "h" : "layers", (int)p->layer,
+                 m->theirs);
     t->prefix_chars = (int32_t)strlen(prefix);
     const int64_t rows = stored_rows(c, p, m->rows);
     t->dim[0] = t->transposed ? p->dim[1] : rows;

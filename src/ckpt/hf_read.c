@@ -15,7 +15,8 @@ struct orth_hf_source {
 };
 
 /* Found in any file, with the prefix or without. */
-static const orth_st_tensor *find(const orth_hf_source *src, const orth_hf_tensor *t, const orth_safetensors **out_file)
+static const orth_st_tensor *find(const orth_hf_source *src, const orth_hf_tensor *t,
+                                  const orth_safetensors **out_file)
 {
     for (int64_t i = 0; i < src->num_files; i++) {
         const orth_st_tensor *found = orth_safetensors_find(&src->files[i], t->name);
@@ -36,7 +37,8 @@ static orth_status check_tensor(orth_ctx *ctx, const orth_hf_source *src, const 
     if (!t)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' is missing", src->files[0].path, want->name);
     if (t->dtype != ORTH_F32 && t->dtype != ORTH_BF16 && t->dtype != ORTH_F16)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' has dtype %s; weights are read as F32, BF16 or F16",
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                         "%s: tensor '%s' has dtype %s; weights are read as F32, BF16 or F16",
                          file->path, t->name, t->dtype_name);
     bool same = t->num_dims == want->num_dims;
     for (int i = 0; i < want->num_dims && same; i++)
@@ -47,9 +49,11 @@ static orth_status check_tensor(orth_ctx *ctx, const orth_hf_source *src, const 
     for (int i = 0, at = 0; i < t->num_dims && at < 80; i++)
         at += snprintf(shape + at, sizeof shape - (size_t)at, i ? ", %" PRId64 : "%" PRId64, t->dim[i]);
     if (want->num_dims == 1)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' has shape [%s]; config.json makes it [%" PRId64 "]",
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                         "%s: tensor '%s' has shape [%s]; config.json makes it [%" PRId64 "]",
                          file->path, t->name, shape, want->dim[0]);
-    return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' has shape [%s]; config.json makes it [%" PRId64 ", %" PRId64
+    return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                     "%s: tensor '%s' has shape [%s]; config.json makes it [%" PRId64 ", %" PRId64
                      "]", file->path, t->name, shape, want->dim[0], want->dim[1]);
 }
 
@@ -64,7 +68,8 @@ static bool is_harmless(const orth_hf_source *src, const char *name)
 {
     const bool gpt2 = src->config.family == ORTH_FAMILY_GPT2;
     return (gpt2 && (ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias"))) ||
-           ends_with(name, ".rotary_emb.inv_freq") || (src->config.tied && strcmp(name, "lm_head.weight") == 0);
+           ends_with(name, ".rotary_emb.inv_freq") ||
+           (src->config.tied && strcmp(name, "lm_head.weight") == 0);
 }
 
 /* A tensor that no parameter asks for means that the config describes another model. Which one it is
@@ -77,10 +82,12 @@ static orth_status fail_unused(orth_ctx *ctx, const orth_hf_source *src, const o
         int n = 0;
         ORTH_TRY(orth_hf_map_param(ctx, &src->config, i, parts, &n));
         for (int k = 0; k < n; k++)
-            if (strcmp(parts[k].name, t->name) == 0 || strcmp(parts[k].name + parts[k].prefix_chars, t->name) == 0)
+            if (strcmp(parts[k].name, t->name) == 0 ||
+                strcmp(parts[k].name + parts[k].prefix_chars, t->name) == 0)
                 return ORTH_OK;
     }
-    return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' is not part of the model that config.json describes",
+    return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                     "%s: tensor '%s' is not part of the model that config.json describes",
                      file->path, t->name);
 }
 
@@ -113,10 +120,12 @@ static orth_status check_all(orth_ctx *ctx, const orth_hf_source *src)
 /* ---- opening ---- */
 
 /* Shards may not lead out of the folder. */
-static orth_status check_shard_name(orth_ctx *ctx, const char *index_path, const char *tensor, const char *file)
+static orth_status check_shard_name(orth_ctx *ctx, const char *index_path, const char *tensor,
+                                    const char *file)
 {
     if (!file || file[0] == '\0' || file[0] == '.' || strchr(file, '/') || strlen(file) > 200)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: weight_map: the file of '%.100s' is not a name in this folder",
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                         "%s: weight_map: the file of '%.100s' is not a name in this folder",
                          index_path, tensor);
     return ORTH_OK;
 }
@@ -137,7 +146,8 @@ static orth_status list_shards(orth_ctx *ctx, orth_hf_source *src, const char *i
         if (i < n)
             continue;
         if (n == MAX_SHARDS)
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: weight_map names more than %d files", index_path, MAX_SHARDS);
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: weight_map names more than %d files", index_path,
+                             MAX_SHARDS);
         names[n] = orth_arena_printf(ctx, &src->arena, "%s", file);
         if (!names[n++])
             return ORTH_ERR_NOMEM;
@@ -149,8 +159,8 @@ static orth_status list_shards(orth_ctx *ctx, orth_hf_source *src, const char *i
 }
 
 /* Each name of the index must be in the file that the index says. */
-static orth_status check_index(orth_ctx *ctx, const orth_hf_source *src, const char *index_path, const json_t *map,
-                               const char *const *names)
+static orth_status check_index(orth_ctx *ctx, const orth_hf_source *src, const char *index_path,
+                               const json_t *map, const char *const *names)
 {
     const char *tensor;
     json_t *value;
@@ -159,13 +169,15 @@ static orth_status check_index(orth_ctx *ctx, const orth_hf_source *src, const c
         while (i + 1 < src->num_files && strcmp(names[i], json_string_value(value)) != 0)
             i++;
         if (!orth_safetensors_find(&src->files[i], tensor))
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%.200s' is not in %s, where weight_map says it is",
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                             "%s: tensor '%.200s' is not in %s, where weight_map says it is",
                              index_path, tensor, names[i]);
     }
     return ORTH_OK;
 }
 
-static orth_status open_files(orth_ctx *ctx, orth_hf_source *src, const char *dir, const char *const *names, int64_t n)
+static orth_status open_files(orth_ctx *ctx, orth_hf_source *src, const char *dir, const char *const *names,
+                              int64_t n)
 {
     src->files = ORTH_ARENA_ARRAY(ctx, &src->arena, orth_safetensors, n);
     if (!src->files)
@@ -190,7 +202,8 @@ static orth_status open_sharded(orth_ctx *ctx, orth_hf_source *src, const char *
     int64_t n = 0;
     const char **names = ORTH_ARENA_ARRAY(ctx, &src->arena, const char *, MAX_SHARDS);
     orth_status s = !names ? ORTH_ERR_NOMEM
-                    : !json_is_object(map) ? ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: weight_map is missing", index_path)
+                    : !json_is_object(map) ? ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: weight_map is missing",
+                                                       index_path)
                                            : list_shards(ctx, src, index_path, map, names, &n);
     if (s == ORTH_OK)
         s = open_files(ctx, src, dir, names, n);
@@ -211,7 +224,8 @@ static orth_status open_weights(orth_ctx *ctx, orth_hf_source *src, const char *
     else if (index && orth_path_exists(index))
         s = open_sharded(ctx, src, dir, index);
     else if (index)
-        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: holds neither model.safetensors nor model.safetensors.index.json "
+        s = ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                      "%s: holds neither model.safetensors nor model.safetensors.index.json "
                       "(other forms of weights are not read)", dir);
     orth_mem_free(ctx, path);
     orth_mem_free(ctx, index);
@@ -252,7 +266,8 @@ orth_status orth_hf_open(orth_ctx *ctx, orth_hf_source **out, const char *dir)
     return finish_open(ctx, out, src, s);
 }
 
-orth_status orth_hf_open_file(orth_ctx *ctx, orth_hf_source **out, const orth_model_config *c, const char *path)
+orth_status orth_hf_open_file(orth_ctx *ctx, orth_hf_source **out, const orth_model_config *c,
+                              const char *path)
 {
     orth_hf_source *src = ORTH_NEW(ctx, orth_hf_source);
     if (!src)

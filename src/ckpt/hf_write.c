@@ -14,8 +14,8 @@ static int64_t count_tensors(orth_ctx *ctx, const orth_model_config *c, orth_sta
 }
 
 /* All tensors in the order of the registry, and the specs of the file that point into them. */
-static orth_status list_tensors(orth_ctx *ctx, orth_arena *arena, const orth_model_config *c, orth_dtype dtype,
-                                orth_st_spec **out_specs, int64_t *out_num)
+static orth_status list_tensors(orth_ctx *ctx, orth_arena *arena, const orth_model_config *c,
+                                orth_dtype dtype, orth_st_spec **out_specs, int64_t *out_num)
 {
     orth_status s = ORTH_OK;
     const int64_t total = count_tensors(ctx, c, &s);
@@ -30,7 +30,9 @@ static orth_status list_tensors(orth_ctx *ctx, orth_arena *arena, const orth_mod
         int n = 0;
         ORTH_TRY(orth_hf_map_param(ctx, c, i, t, &n));
         for (int k = 0; k < n; k++, at++) {
-            specs[at] = (orth_st_spec){.dtype = dtype, .num_dims = t[k].num_dims, .dim = {t[k].dim[0], t[k].dim[1]}};
+            specs[at] = (orth_st_spec){.dtype = dtype, .num_dims = t[k].num_dims};
+            specs[at].dim[0] = t[k].dim[0];
+            specs[at].dim[1] = t[k].dim[1];
             specs[at].name = orth_arena_printf(ctx, arena, "%s", t[k].name);
             if (!specs[at].name)
                 return ORTH_ERR_NOMEM;
@@ -80,8 +82,8 @@ orth_status orth_hf_write_weights(orth_ctx *ctx, const char *path, const orth_mo
     /* Transformers refuses a file that does not say which framework it is for. */
     static const char *const metadata[] = {"format", "pt", NULL};
     if (dtype != ORTH_F32 && dtype != ORTH_BF16 && dtype != ORTH_F16)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: weights cannot be written as %s; use fp32, bf16 or fp16", path,
-                         orth_dtype_name(dtype));
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: weights cannot be written as %s; use fp32, bf16 or fp16",
+                         path, orth_dtype_name(dtype));
     orth_arena arena = {0};
     orth_st_spec *specs = NULL;
     int64_t num_specs = 0;
@@ -99,7 +101,8 @@ orth_status orth_hf_write_weights(orth_ctx *ctx, const char *path, const orth_mo
     return s;
 }
 
-static orth_status write_in(orth_ctx *ctx, const char *dir, const char *name, const char *text, size_t num_bytes)
+static orth_status write_in(orth_ctx *ctx, const char *dir, const char *name, const char *text,
+                            size_t num_bytes)
 {
     char *path = text ? orth_path_join(ctx, dir, name) : NULL;
     orth_status s = path ? orth_file_write(ctx, path, text, num_bytes) : ORTH_ERR_NOMEM;

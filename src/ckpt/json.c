@@ -6,7 +6,8 @@
 
 #include "base/files.h"
 
-orth_status orth_json_parse(orth_ctx *ctx, json_t **out, const char *place, const char *text, size_t num_bytes)
+orth_status orth_json_parse(orth_ctx *ctx, json_t **out, const char *place, const char *text,
+                            size_t num_bytes)
 {
     json_error_t error;
     json_t *root = json_loadb(text, num_bytes, JSON_REJECT_DUPLICATES, &error);
@@ -47,7 +48,8 @@ static const json_t *get(const json_t *object, const char *key)
     return json_is_null(v) ? NULL : v;
 }
 
-static orth_status wrong_type(orth_ctx *ctx, const char *place, const char *key, const json_t *v, const char *want)
+static orth_status wrong_type(orth_ctx *ctx, const char *place, const char *key, const json_t *v,
+                              const char *want)
 {
     char shown[80];
     size_t n = json_dumpb(v, shown, sizeof shown - 1, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -82,7 +84,8 @@ orth_status orth_json_get_real(orth_ctx *ctx, const json_t *object, const char *
     return ORTH_OK;
 }
 
-orth_status orth_json_get_bool(orth_ctx *ctx, const json_t *object, const char *place, const char *key, bool *out)
+orth_status orth_json_get_bool(orth_ctx *ctx, const json_t *object, const char *place, const char *key,
+                               bool *out)
 {
     const json_t *v = get(object, key);
     if (!v)

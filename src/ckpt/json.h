@@ -11,7 +11,8 @@
 #include "base/ctx.h"
 
 /* ORTH_ERR_DATA with PLACE:LINE:COL. Release with json_decref. */
-orth_status orth_json_parse(orth_ctx *ctx, json_t **out, const char *place, const char *text, size_t num_bytes);
+orth_status orth_json_parse(orth_ctx *ctx, json_t **out, const char *place, const char *text,
+                            size_t num_bytes);
 /* The same for a whole file of at most max_bytes. ORTH_ERR_IO, ORTH_ERR_DATA. */
 orth_status orth_json_read(orth_ctx *ctx, json_t **out, const char *path, size_t max_bytes);
 
@@ -21,7 +22,8 @@ orth_status orth_json_get_int(orth_ctx *ctx, const json_t *object, const char *p
                               int64_t *out);
 orth_status orth_json_get_real(orth_ctx *ctx, const json_t *object, const char *place, const char *key,
                                double *out);
-orth_status orth_json_get_bool(orth_ctx *ctx, const json_t *object, const char *place, const char *key, bool *out);
+orth_status orth_json_get_bool(orth_ctx *ctx, const json_t *object, const char *place, const char *key,
+                               bool *out);
 orth_status orth_json_get_string(orth_ctx *ctx, const json_t *object, const char *place, const char *key,
                                  const char **out);
 /* ORTH_ERR_DATA unless the key is there with a value other than null. */

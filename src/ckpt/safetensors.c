@@ -24,8 +24,8 @@ static const struct {
     {"C64", 8, ORTH_NUM_DTYPES},
 };
 
-static orth_status read_type(orth_ctx *ctx, const orth_safetensors *st, orth_st_tensor *t, const json_t *entry,
-                             int *out_bytes)
+static orth_status read_type(orth_ctx *ctx, const orth_safetensors *st, orth_st_tensor *t,
+                             const json_t *entry, int *out_bytes)
 {
     const char *name = json_string_value(json_object_get(entry, "dtype"));
     if (!name)
@@ -42,38 +42,41 @@ static orth_status read_type(orth_ctx *ctx, const orth_safetensors *st, orth_st_
                      st->path, t->name, name);
 }
 
-static orth_status read_shape(orth_ctx *ctx, const orth_safetensors *st, orth_st_tensor *t, const json_t *entry)
+static orth_status read_shape(orth_ctx *ctx, const orth_safetensors *st, orth_st_tensor *t,
+                              const json_t *entry)
 {
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape))
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' has no shape", st->path, t->name);
     size_t n = json_array_size(shape);
     if (n > ORTH_ST_MAX_DIMS)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' has %zu dims; at most %d are read", st->path, t->name,
-                         n, ORTH_ST_MAX_DIMS);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' has %zu dims; at most %d are read", st->path,
+                         t->name, n, ORTH_ST_MAX_DIMS);
     t->num_dims = (int32_t)n;
     t->elems = 1;
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(shape, i);
         int64_t d = json_integer_value(v);
         if (!json_is_integer(v) || d < 0)
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s': dim %zu of its shape is not a size", st->path,
-                             t->name, i);
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s': dim %zu of its shape is not a size",
+                             st->path, t->name, i);
         t->dim[i] = d;
         if (__builtin_mul_overflow(t->elems, d, &t->elems))
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s': the product of its shape overflows", st->path,
-                             t->name);
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s': the product of its shape overflows",
+                             st->path, t->name);
     }
     return ORTH_OK;
 }
 
-static orth_status read_range(orth_ctx *ctx, const orth_safetensors *st, orth_st_tensor *t, const json_t *entry,
+static orth_status read_range(orth_ctx *ctx, const orth_safetensors *st, orth_st_tensor *t,
+                              const json_t *entry,
                               int elem_bytes, const unsigned char *data, size_t data_bytes)
 {
     const json_t *range = json_object_get(entry, "data_offsets");
     const json_t *b = json_array_get(range, 0), *e = json_array_get(range, 1);
     if (json_array_size(range) != 2 || !json_is_integer(b) || !json_is_integer(e))
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s': data_offsets is not [begin, end]", st->path, t->name);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s': data_offsets is not [begin, end]", st->path,
+                         t->name);
     int64_t begin = json_integer_value(b), end = json_integer_value(e), want;
     if (begin < 0 || end < begin || (uint64_t)end > data_bytes)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s': data_offsets=[%" PRId64 ", %" PRId64
@@ -112,7 +115,8 @@ static orth_status check_tiling(orth_ctx *ctx, orth_safetensors *st, size_t data
             return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' overlaps '%s': it begins at %" PRIu64
                              ", before %" PRIu64, st->path, t->name, st->tensors[i - 1].name, t->begin, end);
         if (t->begin > end)
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' begins at %" PRIu64 " and leaves a hole after %"
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                             "%s: tensor '%s' begins at %" PRIu64 " and leaves a hole after %"
                              PRIu64, st->path, t->name, t->begin, end);
         end = t->begin + t->num_bytes;
     }
@@ -135,7 +139,8 @@ static orth_status read_metadata(orth_ctx *ctx, orth_safetensors *st, const json
     json_t *value;
     json_object_foreach((json_t *)meta, key, value) {
         if (!json_is_string(value))
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: __metadata__ has '%.100s', which is not a string", st->path, key);
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: __metadata__ has '%.100s', which is not a string",
+                             st->path, key);
         char *k = orth_arena_printf(ctx, &st->arena, "%s", key);
         char *v = k ? orth_arena_printf(ctx, &st->arena, "%s", json_string_value(value)) : NULL;
         if (!v)
@@ -147,8 +152,8 @@ static orth_status read_metadata(orth_ctx *ctx, orth_safetensors *st, const json
     return ORTH_OK;
 }
 
-static orth_status read_tensors(orth_ctx *ctx, orth_safetensors *st, json_t *header, const unsigned char *data,
-                                size_t data_bytes)
+static orth_status read_tensors(orth_ctx *ctx, orth_safetensors *st, json_t *header,
+                                const unsigned char *data, size_t data_bytes)
 {
     st->tensors = ORTH_ARENA_ARRAY(ctx, &st->arena, orth_st_tensor, json_object_size(header));
     if (!st->tensors)
@@ -165,7 +170,8 @@ static orth_status read_tensors(orth_ctx *ctx, orth_safetensors *st, json_t *hea
         if (!t->name)
             return ORTH_ERR_NOMEM;
         if (!json_is_object(entry))
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' is not described by an object", st->path, t->name);
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' is not described by an object", st->path,
+                             t->name);
         int elem_bytes = 0;
         ORTH_TRY(read_type(ctx, st, t, entry, &elem_bytes));
         ORTH_TRY(read_shape(ctx, st, t, entry));
@@ -181,7 +187,8 @@ static orth_status parse(orth_ctx *ctx, orth_safetensors *st, const char *path, 
     if (!st->path)
         return ORTH_ERR_NOMEM;
     if (num_bytes < 8)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its %zu bytes are too few for a safetensors file", path, num_bytes);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its %zu bytes are too few for a safetensors file", path,
+                         num_bytes);
     uint64_t n = 0;
     for (int i = 0; i < 8; i++)
         n |= (uint64_t)bytes[i] << 8 * i;
@@ -189,7 +196,8 @@ static orth_status parse(orth_ctx *ctx, orth_safetensors *st, const char *path, 
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its header says it has %" PRIu64 " bytes; at most %" PRIu64
                          " make sense", path, n, ORTH_ST_MAX_HEADER_BYTES);
     if (n > num_bytes - 8)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its header says it has %" PRIu64 " bytes, the file only %zu",
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                         "%s: its header says it has %" PRIu64 " bytes, the file only %zu",
                          path, n, num_bytes - 8);
     json_t *header = NULL;
     ORTH_TRY(orth_json_parse(ctx, &header, path, (const char *)bytes + 8, (size_t)n));

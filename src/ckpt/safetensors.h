@@ -19,7 +19,7 @@
 typedef struct {
     const char *name;
     const char *dtype_name;       /* as in the file: "F32", "BF16", ... */
-    orth_dtype dtype;             /* ORTH_NUM_DTYPES: one that Orthant does not compute with (BOOL, F8, ...) */
+    orth_dtype dtype;             /* ORTH_NUM_DTYPES: one that is not computed with (BOOL, F8, ...) */
     int32_t num_dims;
     int64_t dim[ORTH_ST_MAX_DIMS];
     int64_t elems;
@@ -66,8 +66,8 @@ typedef struct orth_st_writer orth_st_writer;
 
 /* metadata: key, value, ..., NULL; may be NULL. Nothing happens to `path` before the commit.
  * ORTH_ERR_IO, ORTH_ERR_NOSPACE, ORTH_ERR_NOMEM as from orth_writer. */
-orth_status orth_st_writer_open(orth_ctx *ctx, orth_st_writer **out, const char *path, const orth_st_spec *specs,
-                                int64_t num_specs, const char *const *metadata);
+orth_status orth_st_writer_open(orth_ctx *ctx, orth_st_writer **out, const char *path,
+                                const orth_st_spec *specs, int64_t num_specs, const char *const *metadata);
 orth_status orth_st_writer_put(orth_ctx *ctx, orth_st_writer *w, const void *bytes, size_t num_bytes);
 /* As orth_st_writer_put of n values converted to `dtype` (F32, BF16, F16: round to nearest even). */
 orth_status orth_st_writer_put_f32(orth_ctx *ctx, orth_st_writer *w, orth_dtype dtype, const float *values,

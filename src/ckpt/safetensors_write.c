@@ -56,7 +56,8 @@ static json_t *header_json(const orth_st_spec *specs, int64_t num_specs, const c
 
 static orth_status put_header(orth_ctx *ctx, orth_st_writer *w, const json_t *header)
 {
-    static const char spaces[DATA_ALIGN + 1] = "                                                                ";
+    char spaces[DATA_ALIGN];
+    memset(spaces, ' ', sizeof spaces);
     char *text = orth_json_text(ctx, header, JSON_COMPACT);
     if (!text)
         return ORTH_ERR_NOMEM;
@@ -75,8 +76,8 @@ static orth_status put_header(orth_ctx *ctx, orth_st_writer *w, const json_t *he
     return s;
 }
 
-orth_status orth_st_writer_open(orth_ctx *ctx, orth_st_writer **out, const char *path, const orth_st_spec *specs,
-                                int64_t num_specs, const char *const *metadata)
+orth_status orth_st_writer_open(orth_ctx *ctx, orth_st_writer **out, const char *path,
+                                const orth_st_spec *specs, int64_t num_specs, const char *const *metadata)
 {
     uint64_t data_bytes = 0;
     orth_st_writer *w = ORTH_NEW(ctx, orth_st_writer);
@@ -143,7 +144,8 @@ orth_status orth_st_writer_put_f32(orth_ctx *ctx, orth_st_writer *w, orth_dtype 
 orth_status orth_st_writer_commit(orth_ctx *ctx, orth_st_writer *w, uint64_t *out_hash, uint64_t *out_bytes)
 {
     if (w->num_bytes != w->total_bytes) {
-        orth_status s = ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "safetensors: %" PRIu64 " bytes put, %" PRIu64 " declared",
+        orth_status s = ORTH_FAIL(ctx, ORTH_ERR_INTERNAL,
+                                  "safetensors: %" PRIu64 " bytes put, %" PRIu64 " declared",
                                   w->num_bytes, w->total_bytes);
         orth_st_writer_abort(ctx, w);
         return s;

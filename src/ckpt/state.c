@@ -35,11 +35,22 @@ static json_t *files_json(const orth_checkpoint_manifest *m)
     return files;
 }
 
+char *orth_checkpoint_seal(orth_ctx *ctx, const char *body, size_t num_bytes)
+{
+    char *text = orth_mem_alloc(ctx, num_bytes + SEAL_BYTES + 1);
+    if (!text)
+        return NULL;
+    memcpy(text, body, num_bytes);
+    snprintf(text + num_bytes, SEAL_BYTES + 1, SEAL_FORMAT, (uint64_t)XXH64(body, num_bytes, 0));
+    return text;
+}
+
 char *orth_checkpoint_manifest_text(orth_ctx *ctx, const orth_checkpoint_manifest *m)
 {
     char scale[40];
     snprintf(scale, sizeof scale, "%a", m->state.loss_scale);
-    json_t *root = json_pack("{s:s, s:i}", "format", "orthant-checkpoint", "version", ORTH_CHECKPOINT_VERSION);
+    json_t *root = json_pack("{s:s, s:i}", "format", "orthant-checkpoint", "version",
+                             ORTH_CHECKPOINT_VERSION);
 #define INT(name) json_object_set_new(root, #name, json_integer((json_int_t)m->state.name));
     STATE_INTS(INT)
 #undef INT
@@ -58,7 +69,7 @@ char *orth_checkpoint_manifest_text(orth_ctx *ctx, const orth_checkpoint_manifes
     if (!body)
         return NULL;
     body[strlen(body) - 2] = '\0'; /* "\n}" comes after the seal */
-    char *text = orth_mem_printf(ctx, "%s" SEAL_FORMAT, body, (uint64_t)XXH64(body, strlen(body), 0));
+    char *text = orth_checkpoint_seal(ctx, body, strlen(body));
     orth_mem_free(ctx, body);
     return text;
 }
@@ -76,29 +87,34 @@ static orth_status check_seal(orth_ctx *ctx, const char *path, const char *text,
     return ORTH_OK;
 }
 
-static orth_status get_hex64(orth_ctx *ctx, const json_t *object, const char *path, const char *key, uint64_t *out)
+static orth_status get_hex64(orth_ctx *ctx, const json_t *object, const char *path, const char *key,
+                             uint64_t *out)
 {
     const char *text = NULL;
     ORTH_TRY(orth_json_require(ctx, object, path, key));
     ORTH_TRY(orth_json_get_string(ctx, object, path, key, &text));
     if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s=\"%.40s\" is not 16 hexadecimal digits", path, key, text);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s=\"%.40s\" is not 16 hexadecimal digits", path, key,
+                         text);
     *out = strtoull(text, NULL, 16);
     return ORTH_OK;
 }
 
-static orth_status read_files(orth_ctx *ctx, orth_checkpoint_manifest *m, const char *path, const json_t *root)
+static orth_status read_files(orth_ctx *ctx, orth_checkpoint_manifest *m, const char *path,
+                              const json_t *root)
 {
     const json_t *files = json_object_get(root, "files");
     if (!json_is_object(files) || json_object_size(files) > ORTH_CHECKPOINT_MAX_FILES)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: files is not a list of at most %d", path, ORTH_CHECKPOINT_MAX_FILES);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: files is not a list of at most %d", path,
+                         ORTH_CHECKPOINT_MAX_FILES);
     const char *name;
     json_t *entry;
     json_object_foreach((json_t *)files, name, entry) {
         orth_checkpoint_file *f = &m->files[m->num_files];
         int64_t bytes = -1;
         if (strchr(name, '/') || name[0] == '.' || strlen(name) >= sizeof f->name)
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: files has '%.100s', not a name in this folder", path, name);
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: files has '%.100s', not a name in this folder", path,
+                             name);
         snprintf(f->name, sizeof f->name, "%s", name);
         ORTH_TRY(orth_json_get_int(ctx, entry, path, "bytes", &bytes));
         if (bytes < 0)
@@ -110,7 +126,8 @@ static orth_status read_files(orth_ctx *ctx, orth_checkpoint_manifest *m, const 
     return ORTH_OK;
 }
 
-static orth_status read_state(orth_ctx *ctx, orth_checkpoint_manifest *m, const char *path, const json_t *root)
+static orth_status read_state(orth_ctx *ctx, orth_checkpoint_manifest *m, const char *path,
+                              const json_t *root)
 {
     const char *format = "", *scale = "";
     char *end;
@@ -120,8 +137,8 @@ static orth_status read_state(orth_ctx *ctx, orth_checkpoint_manifest *m, const 
     if (strcmp(format, "orthant-checkpoint") != 0)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: format=\"%.60s\" is not orthant-checkpoint", path, format);
     if (version != ORTH_CHECKPOINT_VERSION)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: version=%" PRId64 " is not %d, which this program reads", path,
-                         version, ORTH_CHECKPOINT_VERSION);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: version=%" PRId64 " is not %d, which this program reads",
+                         path, version, ORTH_CHECKPOINT_VERSION);
 #define INT(name)                                                                    \
     ORTH_TRY(orth_json_require(ctx, root, path, #name));                             \
     ORTH_TRY(orth_json_get_int(ctx, root, path, #name, &m->state.name));

@@ -37,6 +37,8 @@ typedef struct {
     orth_checkpoint_file files[ORTH_CHECKPOINT_MAX_FILES];
 } orth_checkpoint_manifest;
 
+/* `body` (JSON without its closing brace) with the checksum member and the brace; heap memory. */
+char *orth_checkpoint_seal(orth_ctx *ctx, const char *body, size_t num_bytes);
 /* The text of state.json in heap memory; NULL with the error recorded. */
 char *orth_checkpoint_manifest_text(orth_ctx *ctx, const orth_checkpoint_manifest *m);
 /* ORTH_ERR_IO; ORTH_ERR_DATA with path, value and rule. Release when done. */
@@ -45,6 +47,7 @@ orth_status orth_checkpoint_manifest_parse(orth_ctx *ctx, orth_checkpoint_manife
                                            const char *text, size_t num_bytes);
 void orth_checkpoint_manifest_release(orth_ctx *ctx, orth_checkpoint_manifest *m);
 /* NULL if it is not listed. */
-const orth_checkpoint_file *orth_checkpoint_manifest_find(const orth_checkpoint_manifest *m, const char *name);
+const orth_checkpoint_file *orth_checkpoint_manifest_find(const orth_checkpoint_manifest *m,
+                                                          const char *name);
 
 #endif

@@ -48,11 +48,14 @@ static orth_status read_tokenizer(orth_ctx *ctx, const char *dir, char **out, si
 static void print_model(const orth_model_config *c)
 {
     printf("model        %s, %" PRId64 " parameters\n", orth_family_name(c->family), orth_model_num_elems(c));
-    printf("sizes        layers %" PRId64 ", hidden %" PRId64 ", heads %" PRId64 ", kv_heads %" PRId64 ", head_dim %"
-           PRId64 ", ffn %" PRId64 ", vocab %" PRId64 ", max_seq %" PRId64 "\n",
+    printf("sizes        layers %" PRId64 ", hidden %" PRId64 ", heads %" PRId64
+           ", kv_heads %" PRId64 ", head_dim %" PRId64 ", ffn %" PRId64 ", vocab %" PRId64
+           ", max_seq %" PRId64 "\n",
            c->layers, c->hidden, c->heads, c->kv_heads, c->head_dim, c->ffn, c->vocab, c->max_seq);
-    printf("settings     %s head%s%s%s%s, norm_eps %g", c->tied ? "tied" : "own", c->qkv_bias ? ", qkv_bias" : "",
-           c->out_bias ? ", out_bias" : "", c->mlp_bias ? ", mlp_bias" : "", c->qk_norm ? ", qk_norm" : "", c->norm_eps);
+    printf("settings     %s head%s%s%s%s, norm_eps %g", c->tied ? "tied" : "own",
+           c->qkv_bias ? ", qkv_bias" : "",
+           c->out_bias ? ", out_bias" : "", c->mlp_bias ? ", mlp_bias" : "", c->qk_norm ? ", qk_norm" : "",
+           c->norm_eps);
     if (c->family == ORTH_FAMILY_LLAMA)
         printf(", rope_theta %g, rope_factor %g", c->rope_theta, c->rope_factor);
     printf("\n");
@@ -75,13 +78,13 @@ static void print_state(const orth_checkpoint *ck)
 {
     const orth_checkpoint_state *s = orth_checkpoint_get_state(ck);
     const orth_checkpoint_manifest *m = orth_checkpoint_files(ck);
-    printf("step         %" PRId64 " (%" PRId64 " skipped), next sequence %" PRId64 ", %" PRId64 " tokens, seed %" PRId64
-           "\n", s->step, s->skipped, s->next_sequence, s->tokens, s->seed);
+    printf("step         %" PRId64 " (%" PRId64 " skipped), next sequence %" PRId64 ", %" PRId64
+           " tokens, seed %" PRId64 "\n", s->step, s->skipped, s->next_sequence, s->tokens, s->seed);
     if (s->tokenizer_fingerprint)
         printf("tokenizer    %016" PRIx64 "\n", s->tokenizer_fingerprint);
     for (int i = 0; i < m->num_files; i++)
-        printf("%s%-24s %14" PRIu64 " bytes  %016" PRIx64 "\n", i ? "             " : "files        ", m->files[i].name,
-               m->files[i].num_bytes, m->files[i].hash);
+        printf("%s%-24s %14" PRIu64 " bytes  %016" PRIx64 "\n", i ? "             " : "files        ",
+               m->files[i].name, m->files[i].num_bytes, m->files[i].hash);
 }
 
 static orth_status inspect_foreign(orth_ctx *ctx, const char *dir, bool tensors)
@@ -194,7 +197,8 @@ static orth_status verify(orth_ctx *ctx, const orth_cmd *cmd)
 
 /* ---- import and export ---- */
 
-static orth_status import_from(orth_ctx *ctx, const orth_hf_source *src, weights *w, const char *dir, const char *out)
+static orth_status import_from(orth_ctx *ctx, const orth_hf_source *src, weights *w, const char *dir,
+                               const char *out)
 {
     const orth_model_config *c = orth_hf_source_config(src);
     orth_checkpoint_view view = {
@@ -253,10 +257,12 @@ static orth_status export_from(orth_ctx *ctx, const orth_checkpoint *ck, weights
     ORTH_TRY(orth_checkpoint_load(ctx, ck, w->arrays, w->num));
     ORTH_TRY(read_tokenizer(ctx, path, &tokenizer, &tokenizer_bytes));
     orth_status s = orth_hf_write_folder(ctx, out, c, (const float *const *)w->values, dtype,
-                                         orth_checkpoint_get_state(ck)->eos_token, tokenizer, tokenizer_bytes);
+                                         orth_checkpoint_get_state(ck)->eos_token, tokenizer,
+                                         tokenizer_bytes);
     orth_mem_free(ctx, tokenizer);
     if (s == ORTH_OK)
-        printf("%s: %" PRId64 " parameters in %s, of %s\n", out, orth_model_num_elems(c), orth_dtype_name(dtype), path);
+        printf("%s: %" PRId64 " parameters in %s, of %s\n", out, orth_model_num_elems(c),
+               orth_dtype_name(dtype), path);
     return s;
 }
 

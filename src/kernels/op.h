@@ -14,14 +14,24 @@
 #define ORTH_OP_MAX_IN 20
 #define ORTH_OP_MAX_OUT 4
 #define ORTH_ATTN_BLOCK 64      /* keys visited at once: part of the numbers, not of a kernel's tuning */
-#define ORTH_NORM_BLOCK 65536   /* elements whose squares are summed together */
+#define ORTH_NORM_BLOCK 65536   /* about as many elements have their squares summed together */
 
 typedef enum {
 #define OP(name, in, out) ORTH_OP_##name,
+#define COMM(name) ORTH_OP_##name,
 #include "kernels/ops.def"
+#undef COMM
 #undef OP
     ORTH_NUM_OPS
 } orth_op;
+#define ORTH_FIRST_COMM_OP ORTH_OP_all_reduce
+
+/* Groups of ranks that communicate: those that differ from each other in this coordinate of the mesh
+ * only. NORM: all that hold different parts of the gradient; EMBED: first and last pipeline stage. */
+typedef enum {
+    ORTH_AXIS_TP = 0, ORTH_AXIS_CP, ORTH_AXIS_DP, ORTH_AXIS_PP, ORTH_AXIS_EMBED, ORTH_AXIS_NORM, ORTH_NUM_AXES
+} orth_axis;
+const char *orth_axis_name(orth_axis a);
 
 typedef enum { ORTH_ACT_NONE = 0, ORTH_ACT_GELU_TANH, ORTH_ACT_GELU_ERF, ORTH_ACT_SILU } orth_act;
 typedef enum { ORTH_NORM_LAYER = 0, ORTH_NORM_RMS } orth_norm_kind;
@@ -40,6 +50,13 @@ typedef struct {
     int32_t site;                       /* which dropout of the model this is */
     int32_t num_addends;
     bool inverse, nesterov, decay;
+    int64_t first_row;                  /* of the vocabulary, on this rank */
+    int32_t block_rows, first_part;     /* grad_square */
+    /* Communication. */
+    orth_axis axis;
+    bool maximum;                       /* all_reduce: largest instead of sum */
+    int32_t peer;                       /* position in the group */
+    int32_t ticket;                     /* 0: complete when the instruction is */
 } orth_attr;
 
 /* Values that change from step to step: operands, not reasons to rebuild a program. One per rank, in

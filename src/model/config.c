@@ -170,8 +170,8 @@ orth_status orth_model_config_check(orth_ctx *ctx, const orth_model_config *c)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "family=%d is not one of gpt2, llama", (int)c->family);
     ORTH_TRY(check_sizes(ctx, c));
     if (c->heads % c->kv_heads != 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "kv_heads=%" PRId64 " does not divide heads=%" PRId64, c->kv_heads,
-                         c->heads);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "kv_heads=%" PRId64 " does not divide heads=%" PRId64,
+                         c->kv_heads, c->heads);
     ORTH_TRY(check_scalars(ctx, c));
     return c->family == ORTH_FAMILY_GPT2 ? check_gpt2(ctx, c) : check_llama(ctx, c);
 }

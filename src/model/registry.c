@@ -107,7 +107,8 @@ orth_status orth_model_param(orth_ctx *ctx, const orth_model_config *c, int64_t 
     const section head = before_layers(c), layer = one_layer(c), tail = after_layers(c);
     const int64_t in_layers = c->layers * layer.n, n = head.n + in_layers + tail.n;
     if (index < 0 || index >= n)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parameter %" PRId64 " is not one of the model's %" PRId64, index, n);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parameter %" PRId64 " is not one of the model's %" PRId64, index,
+                         n);
     const int64_t i = index - head.n;
     if (i < 0)
         *out = param_from(&head.e[index], -1);

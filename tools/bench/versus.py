@@ -95,17 +95,17 @@ def main():
         s = sorted(program.seconds)
         ratios = [b / a for a, b in zip(first, program.seconds)]
         rows.append(dict(name=program.name, command=program.command, median_s=statistics.median(s),
-                         low_s=s[len(s) // 4], high_s=s[-1 - len(s) // 4], ratio=statistics.median(ratios),
+                         min_s=s[0], low_s=s[len(s) // 4], high_s=s[-1 - len(s) // 4], ratio=statistics.median(ratios),
                          ready_s=program.ready_s, seconds=program.seconds, about=program.about))
     if args.title:
         print(f"## {args.title}\n")
-    print("| program | median s | quartiles | ratio | GFLOP/s | tokens/s | peak RSS MB | ready after s |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| program | median s | least | quartiles | ratio | GFLOP/s | tokens/s | peak RSS MB | ready after s |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for r in rows:
         a = r["about"]
         rate = f"{a['flops'] / r['median_s'] / 1e9:.1f}" if "flops" in a else ""
         tokens = f"{a['tokens'] / r['median_s']:.0f}" if "tokens" in a else ""
-        print(f"| {r['name']} | {r['median_s']:.4f} | {r['low_s']:.4f}-{r['high_s']:.4f} | {r['ratio']:.3f} | {rate} | "
+        print(f"| {r['name']} | {r['median_s']:.4f} | {r['min_s']:.4f} | {r['low_s']:.4f}-{r['high_s']:.4f} | {r['ratio']:.3f} | {rate} | "
               f"{tokens} | {a.get('peak_rss_mb', '')} | {r['ready_s']:.1f} |")
     if args.probe:
         print(f"\nprobe before: {before}\nprobe after:  {after}")

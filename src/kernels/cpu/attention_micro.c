@@ -32,6 +32,7 @@ typedef struct {
 DEFINE2(V_ADD, a.f[i] + b.f[i])
 DEFINE2(V_SUB, a.f[i] - b.f[i])
 DEFINE2(V_MUL, a.f[i] * b.f[i])
+DEFINE2(V_DIV, a.f[i] / b.f[i])
 DEFINE2(V_MAX, ORTH_MAX(a.f[i], b.f[i]))
 
 static inline vf V_LOAD(const float *p)
@@ -50,6 +51,13 @@ static inline vf V_SET(float x)
 {
     vf v;
     LANES(v.f[i], x);
+    return v;
+}
+
+static inline vf V_FROM_BF16(const orth_bf16 *p)
+{
+    vf v;
+    LANES(v.f[i], orth_bf16_to_f32(p[i]));
     return v;
 }
 

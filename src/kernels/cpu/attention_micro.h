@@ -61,7 +61,7 @@ typedef struct {
     void (*pack_rows)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type);
     void (*pack_cols)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type);
     void (*pack_inner)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type);
-    /* dst[d] = src[d] * factor(1/l: divides by l if l > 0) + 0, rounded to type. */
+    /* dst[d] = src[d] / divisor + 0, rounded to type; src is readable up to Dp. */
     void (*store_row)(void *dst, const float *src, int D, float divisor, orth_dtype type);
     /* delta of attention.h. */
     float (*dot)(const void *a, const void *b, int D, orth_dtype type);

@@ -21,6 +21,10 @@ typedef __m256 vf, vu, vm;
 #define V_BCAST(p) _mm256_broadcast_ss((const float *)(p))
 #define V_STEP(acc, a, b) _mm256_fmadd_ps((a), (b), (acc))
 
+#define V_DIV(a, b) _mm256_div_ps((a), (b))
+#define V_FROM_BF16(p) \
+    _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
+
 static inline __m256 V_RANGE(int first, int lo, int hi)
 {
     __m256i lane = _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));

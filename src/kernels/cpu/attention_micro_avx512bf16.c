@@ -11,9 +11,9 @@ typedef __m512bh vu;
 
 static inline void STORE_TWO(uint32_t *p, __m512 v0, __m512 v1)
 {
-    __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(v0));
-    __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(v1)), 16);
-    _mm512_storeu_si512(p, _mm512_or_si512(low, high));
+    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                           21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(v1, v0)));
 }
 
 #include "kernels/cpu/attention_tile.h"

@@ -9,6 +9,8 @@
  *   V_RANGE(first, lo, hi)  mask: lane i is set iff lo <= first + i < hi
  *   V_TOP(v)                largest lane
  *   V_FOLD16(v)             fold of 16 lanes (16/VW vectors) in the order of sum16
+ *   V_FROM_BF16(p)          VW bf16 as floats
+ *   TRANSPOSE_UNITS         optional: a fast transpose_units, see attention_vec512.h
  *   V_UNITS(p) V_BCAST(p) V_STEP(acc, a, b)   one step of a product
  * and with PAIRS
  *   STORE_BF16(p, v0, v1)   2*VW floats, rounded, in order
@@ -173,12 +175,10 @@ static void softmax(const orth_attn_scores *x, float *s, void *p, float *m, floa
     }
 }
 
-/* Vector v of row r: *p the dropped probability, *ds the gradient of the score. */
-INLINE void grad_vector(const orth_attn_scores *x, int r, int v, const float *s, const float *dp, float lse,
-                        float delta, vf *p, vf *ds)
+/* Vector v of row r, of which keys [lo, hi) are visible: *p the dropped probability, *ds the gradient of the score. */
+INLINE void grad_vector(const orth_attn_scores *x, int r, int v, int lo, int hi, const float *s, const float *dp,
+                        float lse, float delta, vf *p, vf *ds)
 {
-    int lo, hi;
-    visible(x, r, &lo, &hi);
     vf prob = V_EXP(V_FMA(V_LOAD(s + r * KB + v * VW), V_SET(x->scale), V_SET(-lse)));
     vf g = V_LOAD(dp + r * KB + v * VW);
     *p = prob;
@@ -198,13 +198,18 @@ INLINE void grad_vector(const orth_attn_scores *x, int r, int v, const float *s,
 static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta, void *ds,
                  void *p_inner, void *ds_inner)
 {
-    for (int r = 0; r < x->rows; r += 2)
+    for (int r = 0; r < x->rows; r += 2) {
+        int lo[2], hi[2];
+        visible(x, r, &lo[0], &hi[0]);
+        if (r + 1 < x->rows)
+            visible(x, r + 1, &lo[1], &hi[1]);
         for (int v = 0; v < NV; v += 2) {
             vf p[2][2], g[2][2];
             for (int i = 0; i < 2; i++)
                 for (int j = 0; j < 2; j++)
                     if (r + i < x->rows)
-                        grad_vector(x, r + i, v + j, s, dp, lse[r + i], delta[r + i], &p[i][j], &g[i][j]);
+                        grad_vector(x, r + i, v + j, lo[i], hi[i], s, dp, lse[r + i], delta[r + i], &p[i][j],
+                                    &g[i][j]);
                     else
                         p[i][j] = g[i][j] = V_SET(0.0f);
             for (int j = 0; j < 2; j++) {
@@ -214,19 +219,23 @@ static void grad(const orth_attn_scores *x, float *s, float *dp, const float *ls
             for (int i = 0; i < 2; i++)
                 STORE_BF16((orth_bf16 *)ds + (r + i) * KB + v * VW, g[i][0], g[i][1]);
         }
+    }
 }
 #else
 static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta, void *ds,
                  void *p_inner, void *ds_inner)
 {
     (void)ds, (void)p_inner, (void)ds_inner;
-    for (int r = 0; r < x->rows; r++)
+    for (int r = 0; r < x->rows; r++) {
+        int lo, hi;
+        visible(x, r, &lo, &hi);
         for (int v = 0; v < NV; v++) {
             vf p, g;
-            grad_vector(x, r, v, s, dp, lse[r], delta[r], &p, &g);
+            grad_vector(x, r, v, lo, hi, s, dp, lse[r], delta[r], &p, &g);
             V_STORE(s + r * KB + v * VW, p);
             V_STORE(dp + r * KB + v * VW, g);
         }
+    }
 }
 #endif
 
@@ -289,12 +298,17 @@ static void pack_inner(void *dst, const void *const *row, int num_rows, int D, o
 }
 #endif
 
-#ifndef PACK_COLS_DONE
 static void pack_cols(void *dst, const void *const *row, int num_rows, int D, orth_dtype type)
 {
     uint32_t *to = dst;
-    memset(dst, 0, (size_t)(orth_attn_padded(D) / UNIT * KB) * sizeof(uint32_t));
     (void)type;
+#ifdef TRANSPOSE_UNITS
+    if (D % UNIT == 0 && (type == ORTH_BF16) == PAIRS) {
+        TRANSPOSE_UNITS(to, row, num_rows, D / UNIT);
+        return;
+    }
+#endif
+    memset(dst, 0, (size_t)(orth_attn_padded(D) / UNIT * KB) * sizeof(uint32_t));
     for (int r = 0; r < num_rows; r++)
 #if PAIRS
         for (int i = 0; i < (D + 1) / 2; i++)
@@ -306,30 +320,52 @@ static void pack_cols(void *dst, const void *const *row, int num_rows, int D, or
         }
 #endif
 }
-#endif
 
 static void store_row(void *dst, const float *src, int D, float divisor, orth_dtype type)
 {
-    if (type == ORTH_BF16)
-        for (int d = 0; d < D; d++)
-            ((orth_bf16 *)dst)[d] = orth_bf16_from_f32(src[d] / divisor + 0.0f);
-    else
-        for (int d = 0; d < D; d++)
-            ((float *)dst)[d] = src[d] / divisor + 0.0f;
+    float block[VW];
+    for (int d = 0; d < D; d += VW) { /* src is padded */
+        vf v = V_LOAD(src + d);
+        if (divisor != 1.0f)
+            v = V_DIV(v, V_SET(divisor));
+        v = V_ADD(v, V_SET(0.0f));
+        const int n = ORTH_MIN(VW, D - d);
+        if (type == ORTH_F32 && n == VW) {
+            V_STORE((float *)dst + d, v);
+            continue;
+        }
+        V_STORE(block, v);
+        if (type == ORTH_F32)
+            memcpy((float *)dst + d, block, (size_t)n * sizeof(float));
+        else if (n == VW)
+            for (int i = 0; i < VW; i++)
+                ((orth_bf16 *)dst)[d + i] = orth_bf16_from_f32(block[i]);
+        else
+            for (int i = 0; i < n; i++)
+                ((orth_bf16 *)dst)[d + i] = orth_bf16_from_f32(block[i]);
+    }
+}
+
+INLINE vf load_vector(const void *p, int64_t i, orth_dtype type)
+{
+    return type == ORTH_BF16 ? V_FROM_BF16((const orth_bf16 *)p + i) : V_LOAD((const float *)p + i);
 }
 
 static float dot(const void *a, const void *b, int D, orth_dtype type)
 {
-    float lane[16] = {0};
-    int d0 = 0;
-    for (; type == ORTH_F32 && d0 + 16 <= D; d0 += 16)
-        for (int i = 0; i < 16; i++)
-            lane[i] = __builtin_fmaf(((const float *)a)[d0 + i], ((const float *)b)[d0 + i], lane[i]);
-    for (; type == ORTH_BF16 && d0 + 16 <= D; d0 += 16)
-        for (int i = 0; i < 16; i++)
-            lane[i] = __builtin_fmaf(orth_bf16_to_f32(((const orth_bf16 *)a)[d0 + i]),
-                                     orth_bf16_to_f32(((const orth_bf16 *)b)[d0 + i]), lane[i]);
-    for (int d = d0; d < D; d++)
+    vf acc[16 / VW];
+    float lane[16];
+    int d = 0;
+    for (int v = 0; v < 16 / VW; v++)
+        acc[v] = V_SET(0.0f);
+    for (; d + 16 <= D; d += 16)
+        for (int v = 0; v < 16 / VW; v++)
+            acc[v] = V_FMA(load_vector(a, d + v * VW, type), load_vector(b, d + v * VW, type), acc[v]);
+    if (d == D)
+        return V_FOLD16(acc);
+    for (int v = 0; v < 16 / VW; v++)
+        V_STORE(lane + v * VW, acc[v]);
+    for (; d < D; d++)
         lane[d % 16] = __builtin_fmaf(orth_load_f32(a, type, d), orth_load_f32(b, type, d), lane[d % 16]);
     return orth_fold16(lane);
 }

@@ -21,6 +21,10 @@ typedef __mmask16 vm;
 #define V_EXP(v) orth_expf_m512(v)
 #define V_SEL(m, yes, no) _mm512_mask_blend_ps((m), (no), (yes))
 
+#define V_DIV(a, b) _mm512_div_ps((a), (b))
+#define V_FROM_BF16(p) \
+    _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
+
 static inline __mmask16 V_RANGE(int first, int lo, int hi)
 {
     __m512i lane = _mm512_add_epi32(_mm512_set1_epi32(first), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
@@ -44,5 +48,58 @@ static inline float V_FOLD16(const __m512 *v)
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
 }
+
+/* Four steps of a transpose, each exchanging halves of half the size. */
+static inline void transpose16(__m512i *x)
+{
+    __m512i t[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+        x[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        x[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        x[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        x[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    /* x[4g + c], lane l: columns 4l + c of rows 4g .. 4g+3 */
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        t[c] = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x88);
+        t[4 + c] = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0x88);
+        t[8 + c] = _mm512_shuffle_i32x4(x[c], x[4 + c], 0xdd);
+        t[12 + c] = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        x[c] = _mm512_shuffle_i32x4(t[c], t[4 + c], 0x88);
+        x[4 + c] = _mm512_shuffle_i32x4(t[8 + c], t[12 + c], 0x88);
+        x[8 + c] = _mm512_shuffle_i32x4(t[c], t[4 + c], 0xdd);
+        x[12 + c] = _mm512_shuffle_i32x4(t[8 + c], t[12 + c], 0xdd);
+    }
+}
+
+/* The packed form `cols` from rows of num_units units: dst[i][r] = row[r][i], zero for absent rows. */
+static inline void transpose_units(uint32_t *dst, const void *const *row, int num_rows, int num_units)
+{
+    for (int r0 = 0; r0 < ORTH_ATTN_BLOCK; r0 += 16)
+        for (int i0 = 0; i0 < num_units; i0 += 16) {
+            __m512i x[16];
+            const int n = ORTH_MIN(16, num_units - i0);
+            const __mmask16 some = (__mmask16)((1u << n) - 1);
+#pragma GCC unroll 16
+            for (int r = 0; r < 16; r++)
+                x[r] = r0 + r < num_rows
+                           ? _mm512_maskz_loadu_epi32(some, (const uint32_t *)row[r0 + r] + i0)
+                           : _mm512_setzero_si512();
+            transpose16(x);
+            for (int i = 0; i < n; i++)
+                _mm512_storeu_si512(dst + (int64_t)(i0 + i) * ORTH_ATTN_BLOCK + r0, x[i]);
+        }
+}
+#define TRANSPOSE_UNITS transpose_units
 
 #endif

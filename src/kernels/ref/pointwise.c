@@ -60,3 +60,10 @@ orth_status orth_ref_cast(orth_ctx *ctx, const orth_op_call *call)
         ref_put(&call->out[0], i, ref_get(&call->in[0], i));
     return ORTH_OK;
 }
+
+orth_status orth_ref_zero(orth_ctx *ctx, const orth_op_call *call)
+{
+    (void)ctx;
+    memset(call->out[0].data, 0, orth_tensor_bytes(&call->out[0]));
+    return ORTH_OK;
+}

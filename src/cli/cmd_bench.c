@@ -1,0 +1,251 @@
+/* cmd_bench.c -- `orthant bench peak|gemm|attention|step`: this machine, and what Orthant gets out of it.
+ * Side-by-side comparisons with other programs are bench/ and tools/bench/; `make bench` runs them. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "base/pages.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "cli/numbers.h"
+#include "kernels/gemm.h"
+#include "plan/probe.h"
+#include "train/measure.h"
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
+}
+
+/* ---- peak ---- */
+
+static orth_status bench_peak(orth_ctx *ctx, const orth_cmd *cmd, double seconds)
+{
+    bool json = orth_cmd_flag(cmd, "json") != NULL, first = true;
+    int all = orth_pool_num_threads(ctx->pool);
+    if (json)
+        printf("{");
+    for (int k = 0; k < ORTH_NUM_PROBES; k++) {
+        double one, rate;
+        ORTH_TRY(orth_probe_measure(ctx, &one, (orth_probe)k, 1, seconds));
+        ORTH_TRY(orth_probe_measure(ctx, &rate, (orth_probe)k, all, seconds));
+        if (one <= 0)
+            continue;
+        const char *unit = k == ORTH_PROBE_COPY ? "GB/s" : "GFLOP/s";
+        if (json)
+            printf("%s\"%s\": {\"unit\": \"%s\", \"one_thread\": %.1f, \"all_threads\": %.1f, \"threads\": %d}",
+                   first ? "" : ", ", orth_probe_name((orth_probe)k), unit, one / 1e9, rate / 1e9, all);
+        else
+            printf("%-12s %9.1f %s on 1 thread, %9.1f on %d\n", orth_probe_name((orth_probe)k), one / 1e9, unit,
+                   rate / 1e9, all);
+        first = false;
+    }
+    if (json)
+        printf("}\n");
+    return ORTH_OK;
+}
+
+/* ---- products and attention: one op on random data ---- */
+
+static orth_status time_op(orth_ctx *ctx, orth_op op, const orth_op_call *call, double seconds, double *median_s)
+{
+    enum { MOST = 1001 };
+    double *times = ORTH_NEW_ARRAY(ctx, double, MOST), end = 0;
+    int n = 0;
+    orth_status s = times ? orth_kernels_cpu()[op](ctx, call) : ORTH_ERR_NOMEM;
+    for (end = orth_clock_s() + seconds; s == ORTH_OK && n < MOST && (n < 3 || orth_clock_s() < end); n++) {
+        double begin = orth_clock_s();
+        s = orth_kernels_cpu()[op](ctx, call);
+        times[n] = orth_clock_s() - begin;
+    }
+    if (s == ORTH_OK)
+        *median_s = median(times, n);
+    orth_mem_free(ctx, times);
+    return s;
+}
+
+static void fill_random(void *data, orth_dtype t, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        orth_store_f32(data, t, i, orth_rand_unit((uint32_t)i * 2654435761u) - 0.5f);
+}
+
+/* Allocates the operands of `op`, times it, prints a line. flops: of one call. */
+static orth_status bench_op(orth_ctx *ctx, const char *label, orth_op op, orth_tensor *in, int num_in, orth_tensor *out,
+                            int num_out, const orth_attr *attr, double flops, double seconds, double peak)
+{
+    orth_arena arena = {0};
+    orth_op_call call = {.in = in, .out = out, .num_in = num_in, .num_out = num_out, .attr = attr};
+    double s = 0;
+    bool ok = true;
+    for (int i = 0; i < num_in + num_out; i++) {
+        orth_tensor *t = i < num_in ? &in[i] : &out[i - num_in];
+        if (t->dim[0] == 0)
+            continue;
+        t->data = orth_arena_alloc(ctx, &arena, orth_tensor_bytes(t));
+        ok = ok && t->data;
+        if (t->data && (t->dtype == ORTH_F32 || t->dtype == ORTH_BF16))
+            fill_random(t->data, t->dtype, orth_tensor_elems(t));
+    }
+    size_t ws = orth_op_workspace_bytes(op, &call, orth_pool_num_threads(ctx->pool), ctx->isa);
+    call.workspace = orth_arena_alloc(ctx, &arena, ws);
+    orth_status status = ok && call.workspace ? time_op(ctx, op, &call, seconds, &s) : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK)
+        printf("%-44s %9.3f ms %9.1f GFLOP/s %6.1f %% of peak\n", label, 1e3 * s, flops / s / 1e9, 100 * flops / s / peak);
+    orth_arena_release(ctx, &arena);
+    return status;
+}
+
+static orth_status bench_gemm(orth_ctx *ctx, orth_dtype t, double seconds, double peak)
+{
+    static const struct {
+        const char *what;
+        int64_t K, O;
+    } shapes[] = {{"gpt2-124m qkv", 768, 2304}, {"gpt2-124m up", 768, 3072}, {"gpt2-124m down", 3072, 768},
+                  {"gpt2-1558m up", 1600, 6400}, {"llama3-1b gate_up", 2048, 16384}, {"llama3-1b down", 8192, 2048}};
+    const int64_t N = 1024;
+    for (int i = 0; i < ORTH_COUNT(shapes); i++) {
+        const int64_t K = shapes[i].K, O = shapes[i].O;
+        const orth_tensor absent = {.dim = {0, 1, 1, 1}, .num_dims = 1};
+        orth_tensor x = {NULL, t, 2, {N, K, 1, 1}}, w = {NULL, t, 2, {O, K, 1, 1}}, y = {NULL, t, 2, {N, O, 1, 1}};
+        orth_tensor dw = {NULL, ORTH_F32, 2, {O, K, 1, 1}};
+        orth_attr attr = {.num_seqs = 1, .seq_len = (int32_t)N, .token_parts = 1, .split = ORTH_SPLIT_WHOLE(K)};
+        char label[96];
+        snprintf(label, sizeof label, "%s %s forward [%d,%d]x[%d]", shapes[i].what, orth_dtype_name(t), (int)N, (int)K, (int)O);
+        orth_tensor f_in[] = {x, w, absent}, f_out[] = {y, absent};
+        ORTH_TRY(bench_op(ctx, label, ORTH_OP_linear, f_in, 3, f_out, 2, &attr, 2.0 * (double)(N * K * O), seconds, peak));
+        attr.split = ORTH_SPLIT_WHOLE(O);
+        snprintf(label, sizeof label, "%s %s dX", shapes[i].what, orth_dtype_name(t));
+        orth_tensor x_in[] = {y, w, absent}, x_out[] = {x};
+        ORTH_TRY(bench_op(ctx, label, ORTH_OP_linear_dx, x_in, 3, x_out, 1, &attr, 2.0 * (double)(N * K * O), seconds, peak));
+        attr.split = ORTH_SPLIT_WHOLE(N);
+        snprintf(label, sizeof label, "%s %s dW", shapes[i].what, orth_dtype_name(t));
+        orth_tensor w_in[] = {y, x}, w_out[] = {dw};
+        ORTH_TRY(bench_op(ctx, label, ORTH_OP_linear_dw, w_in, 2, w_out, 1, &attr, 2.0 * (double)(N * K * O), seconds, peak));
+    }
+    return ORTH_OK;
+}
+
+static orth_status bench_attention(orth_ctx *ctx, orth_dtype t, double seconds, double peak)
+{
+    for (int64_t T = 1024; T <= 4096; T *= 2) {
+        for (int64_t D = 64; D <= 128; D *= 2) {
+            const int64_t H = 768 / D, R = 3 * H * D;
+            const orth_tensor absent = {.dim = {0, 1, 1, 1}, .num_dims = 1};
+            orth_tensor qkv = {NULL, t, 2, {T, R, 1, 1}}, o = {NULL, t, 2, {T, H * D, 1, 1}};
+            orth_tensor lse = {NULL, ORTH_F32, 2, {T, H, 1, 1}}, step = {NULL, ORTH_U8, 1, {sizeof(orth_step_values), 1, 1, 1}};
+            orth_attr attr = {.num_seqs = 1, .seq_len = (int32_t)T, .token_parts = 1, .heads = (int32_t)H,
+                              .kv_heads = (int32_t)H, .head_dim = (int32_t)D, .scale = 0.125f};
+            double product = (double)(H * T) * (double)(T * D);
+            char label[96];
+            snprintf(label, sizeof label, "%s T=%d D=%d forward", orth_dtype_name(t), (int)T, (int)D);
+            orth_tensor f_in[] = {qkv, absent, absent, step}, f_out[] = {o, lse};
+            ORTH_TRY(bench_op(ctx, label, ORTH_OP_attention, f_in, 4, f_out, 2, &attr, 2 * product, seconds, peak));
+            snprintf(label, sizeof label, "%s T=%d D=%d backward", orth_dtype_name(t), (int)T, (int)D);
+            orth_tensor b_in[] = {o, qkv, o, lse, absent, absent, step}, b_out[] = {qkv};
+            ORTH_TRY(bench_op(ctx, label, ORTH_OP_attention_bwd, b_in, 7, b_out, 1, &attr, 5 * product, seconds, peak));
+        }
+    }
+    return ORTH_OK;
+}
+
+/* ---- a training step ---- */
+
+static void print_shares(const orth_measure *m, double step_s)
+{
+    static const char *const phases[] = {"forward", "backward", "update"};
+    orth_measure_share shares[ORTH_MEASURE_MAX_SHARES];
+    int n = orth_measure_shares(m, shares);
+    printf("%-14s %-9s %6s %10s %7s %12s %9s\n", "op", "phase", "calls", "ms", "share", "GFLOP/s", "GB/s");
+    for (int i = 0; i < n; i++) {
+        const orth_measure_share *s = &shares[i];
+        printf("%-14s %-9s %6d %10.3f %6.1f%% %12.1f %9.1f\n", orth_op_name(s->op), phases[s->phase], s->calls,
+               1e3 * s->seconds, 100 * s->seconds / step_s, s->flops / s->seconds / 1e9, s->bytes / s->seconds / 1e9);
+    }
+}
+
+static double peak_rss_mb(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_maxrss / 1024;
+}
+
+#define MAX_STEPS 1000
+
+/* The go protocol of tools/bench: "ready", then one step and its seconds for every line "go". */
+static orth_status serve(orth_ctx *ctx, orth_measure *m, double *seconds, int *n)
+{
+    char line[64];
+    printf("ready\n");
+    fflush(stdout);
+    while (*n < MAX_STEPS && fgets(line, sizeof line, stdin)) {
+        if (strncmp(line, "go", 2) != 0)
+            continue;
+        ORTH_TRY(orth_measure_step(ctx, m, &seconds[*n]));
+        printf("%.6f\n", seconds[(*n)++]);
+        fflush(stdout);
+    }
+    return ORTH_OK;
+}
+
+static orth_status bench_step(orth_ctx *ctx, const orth_cmd *cmd, double peak)
+{
+    orth_config cfg = cmd->config;
+    orth_measure m;
+    double seconds[MAX_STEPS], first, begin = orth_clock_s();
+    int64_t steps = 5;
+    int n = 0;
+    if (!cfg.model_preset[0] && !ORTH_CONFIG_IS_SET(&cfg, model, layers))
+        cfg.model_preset = "gpt2-124m";
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "steps", 1, MAX_STEPS, &steps));
+    ORTH_TRY(orth_measure_open(ctx, &m, &cfg));
+    double open_s = orth_clock_s() - begin;
+    orth_status s = orth_measure_step(ctx, &m, &first);
+    if (s == ORTH_OK && orth_cmd_flag(cmd, "serve"))
+        s = serve(ctx, &m, seconds, &n);
+    for (; s == ORTH_OK && !orth_cmd_flag(cmd, "serve") && n < steps; n++)
+        s = orth_measure_step(ctx, &m, &seconds[n]);
+    if (s == ORTH_OK && n > 0) {
+        double mid = median(seconds, n);
+        bool json = orth_cmd_flag(cmd, "json") || orth_cmd_flag(cmd, "serve");
+        if (!json)
+            print_shares(&m, mid);
+        printf(json ? "{\"step_s\": %.5f, \"first_step_s\": %.5f, \"setup_s\": %.5f, \"tokens\": %" PRId64
+                      ", \"tokens_per_s\": %.1f, \"gflops\": %.1f, \"mfu\": %.4f, \"peak_rss_mb\": %.1f, \"arena_mb\": %.1f}\n"
+                    : "step %.4f s (first %.4f, set-up %.4f)  %" PRId64 " tokens, %.1f tok/s, %.1f GFLOP/s, MFU %.3f, "
+                      "resident %.1f MB of %.1f MB planned\n",
+               mid, first, open_s, m.tokens, (double)m.tokens / mid, m.cost.model_flops / mid / 1e9,
+               m.cost.model_flops / mid / peak, peak_rss_mb(),
+               (double)m.trainer.unit.program.space_bytes[ORTH_SPACE_HOST] / (1 << 20));
+    }
+    orth_measure_close(ctx, &m);
+    return s;
+}
+
+orth_status orth_cmd_bench(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    double seconds = 0.5, peak;
+    const char *what = cmd->num_words == 1 ? cmd->words[0] : "";
+    bool bf16 = cmd->config.precision_compute == ORTH_precision_compute_bf16;
+    orth_dtype t = bf16 ? ORTH_BF16 : ORTH_F32;
+    ORTH_TRY(orth_cmd_flag_real(ctx, cmd, "seconds", 0.001, 3600, &seconds));
+    if (strcmp(what, "peak") == 0)
+        return bench_peak(ctx, cmd, seconds);
+    ORTH_TRY(orth_probe_matmul_peak(ctx, &peak, bf16, ORTH_MIN(seconds, 0.5)));
+    if (strcmp(what, "gemm") == 0)
+        return bench_gemm(ctx, t, seconds, peak);
+    if (strcmp(what, "attention") == 0)
+        return bench_attention(ctx, t, seconds, peak);
+    if (strcmp(what, "step") == 0)
+        return bench_step(ctx, cmd, peak);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "bench takes one of peak, gemm, attention, step, not '%s'", what);
+}
