@@ -7,7 +7,8 @@
 static const orth_dtype both[] = {ORTH_F32, ORTH_BF16};
 static const int64_t widths[] = {1, 3, 16, 17, 63, 64, 100, 301, 768};
 /* {sequences, tokens, parts} */
-static const int shapes[][3] = {{1, 1, 1}, {1, 7, 4}, {3, 5, 1}, {2, 33, 8}, {5, 16, 2}, {7, 40, 8}, {1, 64, 1}};
+static const int shapes[][3] = {{1, 1, 1},  {1, 7, 4},  {3, 5, 1}, {2, 33, 8},
+                                {5, 16, 2}, {7, 40, 8}, {1, 64, 1}};
 
 static orth_attr attr_of(int s)
 {
@@ -23,7 +24,8 @@ TEST(add_swiglu_cast_equal_reference)
         for (int s = 0; s < ORTH_COUNT(sizes); s++) {
             int64_t n = sizes[s];
             orth_dtype t = both[d];
-            kernel_case add = {KERNEL_CASE(add), .in = {case_random(t, n, 1, 1, 3), case_random(t, n, 1, 2, 3)},
+            kernel_case add = {KERNEL_CASE(add),
+                               .in = {case_random(t, n, 1, 1, 3), case_random(t, n, 1, 2, 3)},
                                .out = {case_tensor(t, n, 1)}, .num_in = 2, .num_out = 1};
             case_check(&add, &pool);
             kernel_case fwd = {KERNEL_CASE(swiglu), .in = {case_random(t, 1, 2 * n, 3, 9)},
@@ -43,9 +45,9 @@ TEST(add_swiglu_cast_equal_reference)
 TEST(cast_rounds_specials_as_the_plain_conversion)
 {
     case_pool pool = case_pool_make();
-    const uint32_t bits[] = {0x7f800000, 0xff800000, 0x7fc00001, 0x7f800001, 0xffffffff, 0x7f7fffff, 0x00000001,
-                             0x007fffff, 0x3f808000, 0x3f818000, 0x3f808001, 0x80000000, 0x00008000, 0x0000ffff,
-                             0x477fe000, 0xff7f8000, 0x7f800100};
+    const uint32_t bits[] = {0x7f800000, 0xff800000, 0x7fc00001, 0x7f800001, 0xffffffff, 0x7f7fffff,
+                             0x00000001, 0x007fffff, 0x3f808000, 0x3f818000, 0x3f808001, 0x80000000,
+                             0x00008000, 0x0000ffff, 0x477fe000, 0xff7f8000, 0x7f800100};
     kernel_case k = {KERNEL_CASE(cast), .in = {case_tensor(ORTH_F32, ORTH_COUNT(bits), 0)},
                      .out = {case_tensor(ORTH_BF16, ORTH_COUNT(bits), 0)}, .num_in = 1, .num_out = 1};
     memcpy(k.in[0].data, bits, sizeof bits);
@@ -82,8 +84,8 @@ TEST(norm_bwd_equals_reference)
     case_pool pool = case_pool_make();
     for (int variant = 0; variant < 16; variant++)
         for (int s = 0; s < ORTH_COUNT(shapes); s++) {
-            kernel_case k = {KERNEL_CASE(norm_bwd), .workspace = orth_workspace_norm_bwd, .num_in = 5, .num_out = 3,
-                             .attr = attr_of(s)};
+            kernel_case k = {KERNEL_CASE(norm_bwd), .workspace = orth_workspace_norm_bwd, .num_in = 5,
+                             .num_out = 3, .attr = attr_of(s)};
             const int64_t N = shapes[s][0] * shapes[s][1], C = widths[(s + variant) % ORTH_COUNT(widths)];
             const orth_dtype t = both[variant & 1];
             k.attr.norm = variant & 2 ? ORTH_NORM_RMS : ORTH_NORM_LAYER;
@@ -141,10 +143,11 @@ TEST(embed_bwd_equals_reference)
     case_pool pool = case_pool_make();
     for (int variant = 0; variant < 6; variant++)
         for (int s = 0; s < ORTH_COUNT(shapes); s++) {
-            const int64_t N = shapes[s][0] * shapes[s][1], C = (int64_t[]){1, 17, 300}[s % 3], V = s % 2 ? 11 : 40;
+            const int64_t N = shapes[s][0] * shapes[s][1], C = (int64_t[]){1, 17, 300}[s % 3],
+                          V = s % 2 ? 11 : 40;
             const int addends = variant / 2;
-            kernel_case k = {KERNEL_CASE(embed_bwd), .workspace = orth_workspace_embed_bwd, .num_in = 2 + addends,
-                             .num_out = 1, .attr = attr_of(s)};
+            kernel_case k = {KERNEL_CASE(embed_bwd), .workspace = orth_workspace_embed_bwd,
+                             .num_in = 2 + addends, .num_out = 1, .attr = attr_of(s)};
             k.attr.num_addends = addends;
             k.in[0] = case_ints(N, 1, 0, s == 5 ? 1 : V - 1); /* few tokens: long chains, full trees */
             k.in[1] = case_random(both[variant & 1], N, C, 2, 1);
@@ -205,7 +208,8 @@ TEST(dropout_equals_reference_at_its_rate_and_ignores_the_micro_batch)
     /* 64k ones: the mean is 1 within five standard deviations; sequence 1 alone gives its rows again. */
     const int64_t C = 1024;
     orth_attr attr = {.num_seqs = 2, .seq_len = 32, .dropout = 0.25f, .site = 1};
-    orth_tensor in[4] = {case_tensor(ORTH_F32, 64, C), case_ints(2, 5, 0, 50), case_ints(64, 6, 0, 99), case_step(&step)};
+    orth_tensor in[4] = {case_tensor(ORTH_F32, 64, C), case_ints(2, 5, 0, 50), case_ints(64, 6, 0, 99),
+                         case_step(&step)};
     orth_tensor out = case_tensor(ORTH_F32, 64, C), half = case_tensor(ORTH_F32, 32, C);
     double sum = 0;
     for (int64_t i = 0; i < 64 * C; i++)
@@ -229,7 +233,8 @@ TEST(dropout_equals_reference_at_its_rate_and_ignores_the_micro_batch)
 static kernel_case xent_case(orth_dtype t, int64_t N, int64_t V, int parts, bool with_gradient)
 {
     const orth_step_values step = {.loss_scale = 0.125f};
-    kernel_case k = {KERNEL_CASE(softmax_xent), .workspace = orth_workspace_softmax_xent, .num_in = 4, .num_out = 2};
+    kernel_case k = {KERNEL_CASE(softmax_xent), .workspace = orth_workspace_softmax_xent, .num_in = 4,
+                     .num_out = 2};
     k.attr.split = (orth_split){ORTH_SPLIT_EVEN, parts, V, 1, 1};
     k.in[0] = case_random(ORTH_F32, N, V, 1, 8);
     k.in[1] = case_ints(N, 2, 0, V - 1);
@@ -274,7 +279,8 @@ TEST(loss_sum_is_canonical_and_near_the_sum)
             sum += ((float *)in.data)[i];
         assert_true(fabs(*(double *)total.data - sum) < 1e-12 * (double)(B * T));
         CHECK_OK(ctx, orth_cpu_tree_acc_f64(ctx, &(orth_op_call){&out, &total, 1, 1, &attr, NULL}));
-        assert_true(fabs(*(double *)total.data - 2 * sum) < 1e-11 * (double)(B * T)); /* added to what it holds */
+        assert_true(fabs(*(double *)total.data - 2 * sum) <
+                    1e-11 * (double)(B * T)); /* added to what it holds */
         case_free(&in, 1);
         case_free(&out, 1);
         case_free(&total, 1);
@@ -303,8 +309,8 @@ TEST(tree_acc_equals_reference)
 /* ---- finite differences ---- */
 
 /* Loss of a norm in double: sum of w*y. */
-static double norm_loss(const double *x, const double *gain, const double *shift, const float *w, int64_t N, int64_t C,
-                        orth_norm_kind kind, double eps)
+static double norm_loss(const double *x, const double *gain, const double *shift, const float *w, int64_t N,
+                        int64_t C, orth_norm_kind kind, double eps)
 {
     double loss = 0;
     for (int64_t n = 0; n < N; n++) {
@@ -329,7 +335,9 @@ TEST(norm_gradients_equal_finite_differences)
     orth_ctx *ctx = test_ctx(2);
     for (orth_norm_kind kind = ORTH_NORM_LAYER; kind <= ORTH_NORM_RMS; kind++) {
         orth_attr attr = {.num_seqs = FD_B, .seq_len = FD_T, .token_parts = 2, .eps = 1e-5f, .norm = kind};
-        orth_tensor fin[4] = {case_random(ORTH_F32, FD_N, FD_C, 1, 1), {0}, case_random(ORTH_F32, FD_C, 0, 2, 1),
+        orth_tensor fin[4] = {case_random(ORTH_F32, FD_N, FD_C, 1, 1),
+                              {0},
+                              case_random(ORTH_F32, FD_C, 0, 2, 1),
                               case_random(ORTH_F32, FD_C, 0, 3, 1)};
         orth_tensor fout[3] = {case_tensor(ORTH_F32, FD_N, FD_C), {0}, case_tensor(ORTH_F32, FD_N, 2)};
         orth_tensor bin[5] = {case_random(ORTH_F32, FD_N, FD_C, 4, 1), fin[0], fout[2], fin[2],
@@ -358,7 +366,8 @@ TEST(norm_gradients_equal_finite_differences)
             if (c < 0)
                 got = ((float *)bout[0].data)[i] - ((float *)bin[4].data)[i];
             else /* leaves of the two sequences */
-                got = ((float *)bout[1 + c / FD_C].data)[c % FD_C] + ((float *)bout[1 + c / FD_C].data)[c % FD_C + FD_C];
+                got = ((float *)bout[1 + c / FD_C].data)[c % FD_C] +
+                      ((float *)bout[1 + c / FD_C].data)[c % FD_C + FD_C];
             assert_true(fabs(got - (up - down) / (2 * h)) < 2e-6 * (1 + fabs(got)));
         }
         guarded_free(bwd.workspace);
@@ -389,7 +398,8 @@ TEST(swiglu_gradient_equals_finite_differences)
         const double e = 1e-6, g = h[2 * i], u = h[2 * i + 1];
         double dg = da[i] * (swiglu_exact(g + e, u) - swiglu_exact(g - e, u)) / (2 * e);
         double du = da[i] * (swiglu_exact(g, u + e) - swiglu_exact(g, u - e)) / (2 * e);
-        assert_true(fabs(dh[2 * i] - dg) < 1e-6 * (1 + fabs(dg)) && fabs(dh[2 * i + 1] - du) < 1e-6 * (1 + fabs(du)));
+        assert_true(fabs(dh[2 * i] - dg) < 1e-6 * (1 + fabs(dg)) &&
+                    fabs(dh[2 * i + 1] - du) < 1e-6 * (1 + fabs(du)));
     }
     case_free(in, 2);
     case_free(&out, 1);
@@ -429,7 +439,8 @@ TEST(softmax_xent_loss_and_gradient_are_right)
 /* ---- layout-free sums ---- */
 
 /* dgain of 8 sequences, made `micro` at a time; the leaves of all are then one tree. */
-static void gain_gradient(orth_ctx *ctx, float *dgain, int micro, const orth_tensor *all, int64_t T, int64_t C)
+static void gain_gradient(orth_ctx *ctx, float *dgain, int micro, const orth_tensor *all, int64_t T,
+                          int64_t C)
 {
     orth_tensor leaves = case_tensor(ORTH_F32, 8, C), total = case_tensor(ORTH_F32, C, 0);
     orth_tensor dx = case_tensor(ORTH_F32, micro * T, C);
@@ -443,7 +454,8 @@ static void gain_gradient(orth_ctx *ctx, float *dgain, int micro, const orth_ten
         out[1].dim[0] = micro;
         out[1].data = (float *)leaves.data + b * C;
         orth_op_call call = {in, out, 5, 3, &attr, NULL};
-        call.workspace = guarded_alloc(orth_workspace_norm_bwd(&call, orth_pool_num_threads(ctx->pool), ctx->isa));
+        call.workspace =
+            guarded_alloc(orth_workspace_norm_bwd(&call, orth_pool_num_threads(ctx->pool), ctx->isa));
         CHECK_OK(ctx, orth_cpu_norm_bwd(ctx, &call));
         guarded_free(call.workspace);
     }

@@ -35,7 +35,8 @@ static void embed_task(void *arg, int64_t t, int worker)
     const size_t row = (size_t)j->C * (j->bf16 ? 2 : 4);
     for (int64_t n = t * ROWS_PER_TASK; n < ORTH_MIN(j->N, (t + 1) * ROWS_PER_TASK); n++) {
         if (wpe)
-            j->rows->add(x + (size_t)n * row, wte + (size_t)tok[n] * row, wpe + (size_t)pos[n] * row, j->C, j->bf16);
+            j->rows->add(x + (size_t)n * row, wte + (size_t)tok[n] * row, wpe + (size_t)pos[n] * row, j->C,
+                         j->bf16);
         else
             memcpy(x + (size_t)n * row, wte + (size_t)tok[n] * row, row);
     }
@@ -91,8 +92,9 @@ static void gather_tree(const embed_job *j, float *out, int64_t begin, int64_t e
             memset(node[depth], 0, (size_t)n * sizeof(float));
             slot_of[depth++] = slot;
         }
-        j->rows->accumulate(node[depth - 1], (char *)dx->data + (size_t)(r * j->C + first) * orth_dtype_bytes(dx->dtype),
-                            n, j->bf16);
+        j->rows->accumulate(node[depth - 1],
+                            (char *)dx->data + (size_t)(r * j->C + first) * orth_dtype_bytes(dx->dtype), n,
+                            j->bf16);
     }
     for (; depth > 1; depth--)
         j->rows->accumulate(node[depth - 2], node[depth - 1], n, false);

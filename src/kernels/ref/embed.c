@@ -29,7 +29,8 @@ static float gather_leaf(const void *arg, int64_t leaf)
 {
     const gather *g = arg;
     float sum = 0;
-    for (int64_t n = orth_split_bound(&g->split, leaf), end = orth_split_bound(&g->split, leaf + 1); n < end; n++)
+    for (int64_t n = orth_split_bound(&g->split, leaf), end = orth_split_bound(&g->split, leaf + 1); n < end;
+         n++)
         if (g->row_of[n] == g->row)
             sum += ref_get(g->dx, n * g->C + g->col);
     return sum;
