@@ -86,7 +86,8 @@ LANES_INLINE void v_st_bf16(orth_bf16 *p, v16 v, int k)
 {
     orth_bf16 part[16];
     __m256i a = _mm256_srli_epi32(v_bf16_bits(v.a), 16), b = _mm256_srli_epi32(v_bf16_bits(v.b), 16);
-    _mm256_storeu_si256((void *)(k == 16 ? p : part), _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8));
+    _mm256_storeu_si256((void *)(k == 16 ? p : part),
+                        _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8));
     if (k < 16)
         memcpy(p, part, (size_t)k * sizeof *p);
 }
@@ -138,8 +139,10 @@ LANES_INLINE void v_ld_pairs_bf16(const orth_bf16 *p, v16 *even, v16 *odd)
 {
     __m256i a = _mm256_loadu_si256((const void *)p), b = _mm256_loadu_si256((const void *)(p + 16));
     const __m256i high = _mm256_set1_epi32((int)0xffff0000u);
-    *even = V_EACH(_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16)));
-    *odd = V_EACH(_mm256_castsi256_ps(_mm256_and_si256(a, high)), _mm256_castsi256_ps(_mm256_and_si256(b, high)));
+    *even =
+        V_EACH(_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16)));
+    *odd = V_EACH(_mm256_castsi256_ps(_mm256_and_si256(a, high)),
+                  _mm256_castsi256_ps(_mm256_and_si256(b, high)));
 }
 
 LANES_INLINE void v_st_pairs_bf16(orth_bf16 *p, v16 even, v16 odd)
@@ -197,7 +200,8 @@ LANES_INLINE u16 u_count(uint32_t first) /* first, first + 1, ... */
 }
 LANES_INLINE u16 u_xor3(u16 x, u16 y, u16 z)
 {
-    return (u16){_mm256_xor_si256(x.a, _mm256_xor_si256(y.a, z.a)), _mm256_xor_si256(x.b, _mm256_xor_si256(y.b, z.b))};
+    return (u16){_mm256_xor_si256(x.a, _mm256_xor_si256(y.a, z.a)),
+                 _mm256_xor_si256(x.b, _mm256_xor_si256(y.b, z.b))};
 }
 
 LANES_INLINE void u_mul8(__m256i a, __m256i m, __m256i *high, __m256i *low)

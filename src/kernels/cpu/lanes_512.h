@@ -135,7 +135,8 @@ typedef __m512i u16;
 LANES_INLINE u16 u_set(uint32_t x) { return _mm512_set1_epi32((int)x); }
 LANES_INLINE u16 u_count(uint32_t first) /* first, first + 1, ... */
 {
-    return _mm512_add_epi32(u_set(first), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    return _mm512_add_epi32(u_set(first),
+                            _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
 }
 LANES_INLINE u16 u_xor3(u16 a, u16 b, u16 c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }
 

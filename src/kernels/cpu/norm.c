@@ -77,8 +77,8 @@ static void slot_task(void *arg, int64_t leaf, int worker)
     const int64_t C = j->args.C;
     float *dgain = j->leaves + leaf * 2 * C, *dshift = j->dshift ? dgain + C : NULL;
     memset(dgain, 0, (size_t)(2 * C) * sizeof *dgain);
-    j->rows->norm_bwd_sums(&j->args, orth_split_bound(&j->split, leaf), orth_split_bound(&j->split, leaf + 1), dgain,
-                           dshift);
+    j->rows->norm_bwd_sums(&j->args, orth_split_bound(&j->split, leaf), orth_split_bound(&j->split, leaf + 1),
+                           dgain, dshift);
 }
 
 static void fold_task(void *arg, int64_t b, int worker)
@@ -155,7 +155,8 @@ orth_status orth_cpu_norm_bwd(orth_ctx *ctx, const orth_op_call *call)
         orth_pool_run(ctx->pool, call->attr->num_seqs, fold_task, &job);
     } else {
         /* Columns first: dx may overwrite dy or sum. */
-        orth_pool_run(ctx->pool, call->attr->num_seqs * orth_div_up(job.args.C, job.block), column_task, &job);
+        orth_pool_run(ctx->pool, call->attr->num_seqs * orth_div_up(job.args.C, job.block), column_task,
+                      &job);
         orth_pool_run(ctx->pool, orth_div_up(job.N, ROWS_PER_TASK), dx_task, &job);
     }
     return ORTH_OK;
@@ -182,8 +183,9 @@ static void bias_task(void *arg, int64_t t, int worker)
         const int64_t begin = orth_split_bound(&j->split, b * parts + p);
         const int64_t end = orth_split_bound(&j->split, b * parts + p + 1);
         j->rows->column_sums(sum + p * COLUMN_BLOCK,
-                             (char *)j->dy->data + (size_t)(begin * O + first) * orth_dtype_bytes(j->dy->dtype), O,
-                             end - begin, n, j->dy->dtype == ORTH_BF16);
+                             (char *)j->dy->data +
+                                 (size_t)(begin * O + first) * orth_dtype_bytes(j->dy->dtype),
+                             O, end - begin, n, j->dy->dtype == ORTH_BF16);
     }
     fold_slots(j->rows, sum, parts, COLUMN_BLOCK, n);
     memcpy(j->dbias + b * O + first, sum, (size_t)n * sizeof *sum);

@@ -69,10 +69,11 @@ typedef struct {
     void (*norm)(const rows_norm_args *a, int64_t begin, int64_t end);
     void (*norm_bwd)(const rows_norm_bwd_args *a, int64_t begin, int64_t end);
     /* The same, adding each row to the chains dgain[C] and dshift[C] (NULL: none) on the way. */
-    void (*norm_bwd_sums)(const rows_norm_bwd_args *a, int64_t begin, int64_t end, float *dgain, float *dshift);
+    void (*norm_bwd_sums)(const rows_norm_bwd_args *a, int64_t begin, int64_t end, float *dgain,
+                          float *dshift);
     /* Only the chains from 0, of columns [first, first + n). */
-    void (*norm_bwd_columns)(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first, int64_t n,
-                             float *dgain, float *dshift);
+    void (*norm_bwd_columns)(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first,
+                             int64_t n, float *dgain, float *dshift);
     /* scratch [V]: needed if dlogits is bf16. */
     void (*softmax_xent)(const rows_xent_args *a, int64_t row, float *scratch);
     void (*xent_max)(const rows_xent_args *a, int64_t row);

@@ -45,7 +45,8 @@ static float row_exp_tree(const float *row, float *e, const orth_split *split, f
 }
 
 /* dst = e * inv * scale; dst may be e. */
-LANES_INLINE void row_softmax_grad(void *dst, const float *e, int64_t n, float inv, float scale, const bool bf16)
+LANES_INLINE void row_softmax_grad(void *dst, const float *e, int64_t n, float inv, float scale,
+                                   const bool bf16)
 {
     const v16 by = v_set(inv), times = v_set(scale);
 #define STEP(k) v_st(dst, bf16, i, v_mul(v_mul(v_ld_f32(e + i, k), by), times), k)
@@ -77,7 +78,8 @@ static void rows_softmax_xent(const rows_xent_args *a, int64_t n, float *scratch
     a->nll[n] = weight * (max + orth_logf(sum) - row[target]);
     if (!dst)
         return;
-    const float inv = 1.0f / sum, scale = weight * a->loss_scale, at_target = (e[target] * inv - 1.0f) * scale;
+    const float inv = 1.0f / sum, scale = weight * a->loss_scale,
+                at_target = (e[target] * inv - 1.0f) * scale;
     if (a->bf16)
         row_softmax_grad(dst, e, a->V, inv, scale, true);
     else

@@ -22,8 +22,8 @@ LANES_INLINE void norm_means(float *mean, const char *s, int64_t C, const bool b
     EACH_ROW mean[r] = v_sum(sum[r]) / (float)C;
 }
 
-LANES_INLINE void norm_rstds(float *rstd, const float *mean, const char *s, int64_t C, float eps, const bool bf16,
-                             const int R)
+LANES_INLINE void norm_rstds(float *rstd, const float *mean, const char *s, int64_t C, float eps,
+                             const bool bf16, const int R)
 {
     v16 sum[NORM_ROWS], mu[NORM_ROWS];
     EACH_ROW {
@@ -40,7 +40,8 @@ LANES_INLINE void norm_rstds(float *rstd, const float *mean, const char *s, int6
     EACH_ROW rstd[r] = 1.0f / sqrtf(v_sum(sum[r]) / (float)C + eps);
 }
 
-LANES_INLINE void norm_write(char *y, const char *s, const rows_norm_args *a, float mean, float rstd, const bool bf16)
+LANES_INLINE void norm_write(char *y, const char *s, const rows_norm_args *a, float mean, float rstd,
+                             const bool bf16)
 {
     const v16 mu = v_set(mean), scale = v_set(rstd);
 #define XHAT(k) v_mul(v_sub(v_ld(s, bf16, i, k), mu), scale)
@@ -99,13 +100,15 @@ static void rows_norm(const rows_norm_args *a, int64_t begin, int64_t end)
 
 /* ---- backward ---- */
 
-LANES_INLINE void norm_bwd_write(const rows_norm_bwd_args *a, int64_t n, float mean_g, float mean_gx, const bool bf16)
+LANES_INLINE void norm_bwd_write(const rows_norm_bwd_args *a, int64_t n, float mean_g, float mean_gx,
+                                 const bool bf16)
 {
     const int64_t C = a->C;
     const char *dy = norm_row_at(a->dy, n, C, bf16), *s = norm_row_at(a->sum, n, C, bf16);
     const char *dres = a->dres ? norm_row_at(a->dres, n, C, bf16) : NULL;
     char *dx = norm_row_at(a->dx, n, C, bf16);
-    const v16 mu = v_set(a->stats[2 * n]), rstd = v_set(a->stats[2 * n + 1]), mg = v_set(mean_g), mgx = v_set(mean_gx);
+    const v16 mu = v_set(a->stats[2 * n]), rstd = v_set(a->stats[2 * n + 1]), mg = v_set(mean_g),
+              mgx = v_set(mean_gx);
 #define STEP(k)                                                             \
     {                                                                       \
         v16 x = v_mul(v_sub(v_ld(s, bf16, i, k), mu), rstd);                \
@@ -119,8 +122,8 @@ LANES_INLINE void norm_bwd_write(const rows_norm_bwd_args *a, int64_t n, float m
 
 /* Rows n .. n + R - 1. With `sums`, the first pass also adds the rows, in order, to the column chains: it
  * has xhat at hand. */
-LANES_INLINE void norm_bwd_some(const rows_norm_bwd_args *a, int64_t n, float *dgain, float *dshift, const bool sums,
-                                const bool bf16, const int R)
+LANES_INLINE void norm_bwd_some(const rows_norm_bwd_args *a, int64_t n, float *dgain, float *dshift,
+                                const bool sums, const bool bf16, const int R)
 {
     const int64_t C = a->C;
     const char *dy = norm_row_at(a->dy, n, C, bf16), *s = norm_row_at(a->sum, n, C, bf16);
@@ -153,11 +156,12 @@ LANES_INLINE void norm_bwd_some(const rows_norm_bwd_args *a, int64_t n, float *d
     LANES_FOR(C, STEP);
 #undef STEP
     for (int r = 0; r < R; r++)
-        norm_bwd_write(a, n + r, a->centred ? v_sum(sum_g[r]) / (float)C : 0.0f, v_sum(sum_gx[r]) / (float)C, bf16);
+        norm_bwd_write(a, n + r, a->centred ? v_sum(sum_g[r]) / (float)C : 0.0f, v_sum(sum_gx[r]) / (float)C,
+                       bf16);
 }
 
-LANES_INLINE void norm_bwd_loop(const rows_norm_bwd_args *a, int64_t begin, int64_t end, float *dgain, float *dshift,
-                                const bool sums, const bool bf16)
+LANES_INLINE void norm_bwd_loop(const rows_norm_bwd_args *a, int64_t begin, int64_t end, float *dgain,
+                                float *dshift, const bool sums, const bool bf16)
 {
     int64_t n = begin;
     for (; n + NORM_ROWS <= end; n += NORM_ROWS)
@@ -174,7 +178,8 @@ static void rows_norm_bwd(const rows_norm_bwd_args *a, int64_t begin, int64_t en
         norm_bwd_loop(a, begin, end, NULL, NULL, false, false);
 }
 
-static void rows_norm_bwd_sums(const rows_norm_bwd_args *a, int64_t begin, int64_t end, float *dgain, float *dshift)
+static void rows_norm_bwd_sums(const rows_norm_bwd_args *a, int64_t begin, int64_t end, float *dgain,
+                               float *dshift)
 {
     if (a->bf16)
         norm_bwd_loop(a, begin, end, dgain, dshift, true, true);
@@ -211,8 +216,9 @@ LANES_INLINE void norm_bwd_columns_some(const rows_norm_bwd_args *a, int64_t n, 
 #undef STEP
 }
 
-LANES_INLINE void norm_bwd_columns_loop(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first,
-                                        int64_t n, float *dgain, float *dshift, const bool bf16)
+LANES_INLINE void norm_bwd_columns_loop(const rows_norm_bwd_args *a, int64_t begin, int64_t end,
+                                        int64_t first, int64_t n, float *dgain, float *dshift,
+                                        const bool bf16)
 {
     int64_t r = begin;
     memset(dgain, 0, (size_t)n * sizeof *dgain);
@@ -224,8 +230,8 @@ LANES_INLINE void norm_bwd_columns_loop(const rows_norm_bwd_args *a, int64_t beg
         norm_bwd_columns_some(a, r, first, n, dgain, dshift, bf16, 1);
 }
 
-static void rows_norm_bwd_columns(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first, int64_t n,
-                                  float *dgain, float *dshift)
+static void rows_norm_bwd_columns(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first,
+                                  int64_t n, float *dgain, float *dshift)
 {
     if (a->bf16)
         norm_bwd_columns_loop(a, begin, end, first, n, dgain, dshift, true);

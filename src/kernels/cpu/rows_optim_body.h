@@ -86,7 +86,8 @@ static void rows_adam(const rows_optim_args *a, int64_t begin, int64_t n)
 static void rows_sgd(const rows_optim_args *a, int64_t begin, int64_t n)
 {
     const orth_optim_values *o = &a->o;
-    const v16 g_scale = v_set(o->g_scale), l2 = v_set(o->l2), momentum = v_set(o->momentum), lr = v_set(o->lr);
+    const v16 g_scale = v_set(o->g_scale), l2 = v_set(o->l2), momentum = v_set(o->momentum),
+              lr = v_set(o->lr);
     const float *grad = a->g + begin;
     float *p = a->p + begin, *m = a->m + begin;
     orth_bf16 *copy = a->copy ? a->copy + begin : NULL;

@@ -185,7 +185,8 @@ LANES_INLINE void philox_64(uint32_t word[64], uint64_t seed, uint64_t hi, uint6
 {
     uint32_t k0 = (uint32_t)seed ^ (uint32_t)ORTH_STREAM_DROPOUT * 0x85EBCA6Bu;
     uint32_t k1 = (uint32_t)(seed >> 32) + (uint32_t)ORTH_STREAM_DROPOUT;
-    u16 c[4] = {u_count((uint32_t)lo), u_set((uint32_t)(lo >> 32)), u_set((uint32_t)hi), u_set((uint32_t)(hi >> 32))};
+    u16 c[4] = {u_count((uint32_t)lo), u_set((uint32_t)(lo >> 32)), u_set((uint32_t)hi),
+                u_set((uint32_t)(hi >> 32))};
     for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
         u16 high0, low0, high1, low1;
         u_mul(c[0], 0xD2511F53u, &high0, &low0);

@@ -9,7 +9,8 @@ orth_status orth_ref_swiglu(orth_ctx *ctx, const orth_op_call *call)
     (void)ctx;
     const int64_t n = orth_tensor_elems(&call->out[0]);
     for (int64_t i = 0; i < n; i++)
-        ref_put(&call->out[0], i, orth_siluf(ref_get(&call->in[0], 2 * i)) * ref_get(&call->in[0], 2 * i + 1));
+        ref_put(&call->out[0], i,
+                orth_siluf(ref_get(&call->in[0], 2 * i)) * ref_get(&call->in[0], 2 * i + 1));
     return ORTH_OK;
 }
 
