@@ -1,11 +1,15 @@
 /* bench_attention.c -- attention forward and backward against the FMA peak of the same moment.
  *
- * Usage: bench_attention [seconds per case] [threads, 0: both 1 and 2]
+ * Usage: bench_attention [seconds per case] [threads, 0: both 1 and 2] [fp32|bf16 T D]
+ * peer_attention.py runs it case by case, in turn with PyTorch.
  * Work is counted as what causality leaves: forward 4*(T*T/2)*D per head, backward 2.5 times that.
  * The peak is that of a loop of independent fmas (bf16: dot products of pairs where the processor has
  * them), measured before and after each case on as many threads; shares use the mean of the two.
  */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/ctx.h"
@@ -214,6 +218,7 @@ int main(int argc, char **argv)
 {
     const double budget = argc > 1 ? atof(argv[1]) : 0.5;
     const int only = argc > 2 ? atoi(argv[2]) : 0;
+    const char *type_only = argc > 5 ? argv[3] : NULL;
     orth_ctx ctx[2];
     for (int i = 0; i < 2; i++)
         if (orth_ctx_init(&ctx[i], i + 1) != ORTH_OK)
@@ -222,10 +227,13 @@ int main(int argc, char **argv)
         for (int D = 64; D <= 128; D *= 2)
             for (int T = 1024; T <= 4096; T *= 2) {
                 double rate[2] = {0}, top[2] = {0};
+                if (type_only && (strcmp(type_only, orth_dtype_name(type)) != 0 || T != atoi(argv[4]) ||
+                                  D != atoi(argv[5])))
+                    continue;
                 for (int i = 0; i < 2; i++)
                     if (only == 0 || only == i + 1)
                         rate[i] = run_case(&ctx[i], type, T, D, 1, budget, &top[i]);
-                if (only != 1)
+                if (only != 1 && !type_only)
                     run_case(&ctx[1], type, T, D, 8, budget, &top[1]);
                 if (only == 0)
                     printf("     1 -> 2 threads: x %.2f, the peak x %.2f: %.1f %% of it\n", rate[1] / rate[0],

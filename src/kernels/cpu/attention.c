@@ -199,11 +199,11 @@ static void query_task(void *arg, int64_t index, int worker)
     }
 }
 
-/* Pairs in a wave: some tasks more than threads, even in the shortest sequence. */
+/* Pairs in a wave: a few heads for each thread, and equal waves. */
 static int64_t wave_pairs(const orth_attr *a, int64_t B, int num_threads)
 {
-    int64_t G = a->heads / a->kv_heads;
-    return ORTH_MIN(orth_div_up(2 * num_threads, G), B * a->kv_heads);
+    const int64_t pairs = B * a->kv_heads, most = orth_div_up(4 * num_threads, a->heads / a->kv_heads);
+    return orth_div_up(pairs, orth_div_up(pairs, most));
 }
 
 static size_t forward_workspace(const orth_attr *a, int64_t B, int64_t T, int num_threads)
