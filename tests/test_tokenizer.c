@@ -52,7 +52,8 @@ static void check_ids(const char *kind, const char *text, const orth_ids *got, c
         if (end == p)
             break;
         if (n >= got->num || got->v[n] != want)
-            fail_msg("%s: \"%s\": id %d is %d, not %ld", kind, text, (int)n, n < got->num ? (int)got->v[n] : -1, want);
+            fail_msg("%s: \"%s\": id %d is %d, not %ld", kind, text, (int)n,
+                     n < got->num ? (int)got->v[n] : -1, want);
         n++;
         p = end;
     }
@@ -122,7 +123,8 @@ TEST(saved_tokenizer_is_the_same_tokenizer)
 
 /* ---- training ---- */
 
-static orth_tokenizer *train_fixture(orth_ctx *ctx, orth_tokenizer_kind kind, const char *text, size_t num_bytes)
+static orth_tokenizer *train_fixture(orth_ctx *ctx, orth_tokenizer_kind kind, const char *text,
+                                     size_t num_bytes)
 {
     const orth_text_span span = {.data = text, .num_bytes = num_bytes};
     const orth_tokenizer_train_options options = {.vocab_size = 701, .kind = kind};
@@ -185,7 +187,8 @@ TEST(training_refuses_small_vocabularies_and_survives_odd_texts)
     orth_ctx *ctx = test_ctx(2);
     orth_tokenizer *tok = NULL;
     orth_tokenizer_train_options options = {.vocab_size = 256};
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "vocab_size=256 is not in [257, ", orth_tokenizer_train(ctx, &tok, NULL, 0, &options));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "vocab_size=256 is not in [257, ",
+                orth_tokenizer_train(ctx, &tok, NULL, 0, &options));
     static const char odd[] = "\xff\xfe\x80 ab\xc3 ab ab \xf0\x9f\x98 ab aaaaaaa aaaaaaa";
     const orth_text_span spans[] = {{"", 0}, {odd, sizeof odd - 1}, {"\xff", 1}};
     options.vocab_size = 1000;
@@ -201,10 +204,56 @@ TEST(training_refuses_small_vocabularies_and_survives_odd_texts)
 static size_t random_text(char *out, size_t max, uint64_t seed)
 {
     static const char *const parts[] = {
-        "a", "b", "Z", "s", "S", "t", "re", "LL", "'", "'s", "'T", "'VE", "'ll", "0", "1", "23", "456", " ", " ", "  ",
-        "\n", "\r\n", "\t", "!", ".", "_", "\"", "\xc3\xa9", "\xc5\xbf", "\xce\xbb", "\xd0\x96", "\xe4\xb8\xad", "\xe6\x97\xa5",
-        "\xf0\x9f\x98\x80", "\xe2\x80\x8d", "\xcc\x81", "\xc2\xa0", "\xe2\x80\x83", "\xe3\x80\x80", "\xc2\x85", "\xd9\xa3",
-        "\xc2\xbd", "\xe2\x85\xa3", "\xe0\xa4\x95", "\xe0\xa5\x8d", "\xf0\xa0\x80\x80", "\xe2\x80\xa8", "\xef\xbb\xbf", "$", "(",
+        "a",
+        "b",
+        "Z",
+        "s",
+        "S",
+        "t",
+        "re",
+        "LL",
+        "'",
+        "'s",
+        "'T",
+        "'VE",
+        "'ll",
+        "0",
+        "1",
+        "23",
+        "456",
+        " ",
+        " ",
+        "  ",
+        "\n",
+        "\r\n",
+        "\t",
+        "!",
+        ".",
+        "_",
+        "\"",
+        "\xc3\xa9",
+        "\xc5\xbf",
+        "\xce\xbb",
+        "\xd0\x96",
+        "\xe4\xb8\xad",
+        "\xe6\x97\xa5",
+        "\xf0\x9f\x98\x80",
+        "\xe2\x80\x8d",
+        "\xcc\x81",
+        "\xc2\xa0",
+        "\xe2\x80\x83",
+        "\xe3\x80\x80",
+        "\xc2\x85",
+        "\xd9\xa3",
+        "\xc2\xbd",
+        "\xe2\x85\xa3",
+        "\xe0\xa4\x95",
+        "\xe0\xa5\x8d",
+        "\xf0\xa0\x80\x80",
+        "\xe2\x80\xa8",
+        "\xef\xbb\xbf",
+        "$",
+        "(",
     };
     size_t n = 0;
     for (uint64_t i = 0; n + 4 < max; i++) {
@@ -224,12 +273,14 @@ static void check_scan(orth_scan_kind kind, const uint8_t *classes, pcre2_code *
         const int n = orth_scan_words(kind, classes, text + at, text + num_bytes, ends, ORTH_COUNT(ends));
         assert_in_range(n, 1, ORTH_COUNT(ends));
         for (int i = 0; i < n; i++) {
-            assert_true(pcre2_match(code, (PCRE2_SPTR)text, num_bytes, at, PCRE2_NO_UTF_CHECK, match, NULL) > 0);
+            assert_true(pcre2_match(code, (PCRE2_SPTR)text, num_bytes, at, PCRE2_NO_UTF_CHECK, match, NULL) >
+                        0);
             const PCRE2_SIZE *ov = pcre2_get_ovector_pointer(match);
             assert_int_equal(ov[0], at);
             if (ov[1] != (size_t)(ends[i] - text))
                 fail_msg("kind %d: \"%.*s\" at byte %d: PCRE2 has %d bytes, the scanner %d", (int)kind,
-                         (int)num_bytes, text, (int)at, (int)(ov[1] - ov[0]), (int)(ends[i] - text - (int64_t)at));
+                         (int)num_bytes, text, (int)at, (int)(ov[1] - ov[0]),
+                         (int)(ends[i] - text - (int64_t)at));
             at = ov[1];
         }
     }
@@ -423,12 +474,16 @@ TEST(damaged_files_are_refused_with_the_place)
         {"{" PRE "," MODEL("\"a\":4000000000", "") "}", "the id of \"a\" is 4000000000, not in [0, "},
         {"{" PRE "," MODEL("\"a\":0,\"b\":0", "") "}", "\"a\" and \"b\" both have id 0"},
         {"{" PRE "," MODEL("\"a\":0,\"a\":1", "") "}", "duplicate object key"},
-        {"{" PRE "," MODEL("\"a\":0", "\"a b\"") "}", "model.merges[0]: token \"b\" is not in the vocabulary"},
-        {"{" PRE "," MODEL("\"a\":0,\"b\":1", "\"a b\"") "}", "model.merges[0]: token \"ab\" is not in the vocabulary"},
-        {"{" PRE "," MODEL("\"a\":0", "\"a\"") "}", "model.merges[0]: \"a\" is not two tokens with one space"},
+        {"{" PRE "," MODEL("\"a\":0", "\"a b\"") "}",
+         "model.merges[0]: token \"b\" is not in the vocabulary"},
+        {"{" PRE "," MODEL("\"a\":0,\"b\":1", "\"a b\"") "}",
+         "model.merges[0]: token \"ab\" is not in the vocabulary"},
+        {"{" PRE "," MODEL("\"a\":0", "\"a\"") "}",
+         "model.merges[0]: \"a\" is not two tokens with one space"},
         {"{" PRE "," MODEL("\"a\":0", "[\"a\"]") "}", "model.merges[0] is neither"},
         {"{" PRE "," MODEL("\"a\":0", "7") "}", "model.merges[0] is neither"},
-        {"{" PRE "," ADDED("\"id\":1") "," MODEL("\"a\":0", "") "}", "added_tokens[0].content is not a string"},
+        {"{" PRE "," ADDED("\"id\":1") "," MODEL("\"a\":0", "") "}",
+         "added_tokens[0].content is not a string"},
         {"{" PRE "," ADDED("\"id\":1,\"content\":\"x\"") "," MODEL("\"a\":0", "") "}",
          "added_tokens[0].special is not true or false"},
         {"{" PRE "," ADDED("\"id\":1,\"content\":\"a\"," FLAGS) "," MODEL("\"a\":0", "") "}",
@@ -440,19 +495,26 @@ TEST(damaged_files_are_refused_with_the_place)
         {"{\"pre_tokenizer\":{\"type\":\"Whitespace\"}," MODEL("\"a\":0", "") "}",
          "pre_tokenizer of type \"Whitespace\" is not supported"},
         {"{\"pre_tokenizer\":{\"type\":\"Digits\"}," MODEL("\"a\":0", "") "}", "does not end in ByteLevel"},
-        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"(a\"}}," MODEL("\"a\":0", "") "}",
+        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"(a\"}}"
+         "," MODEL("\"a\":0", "") "}",
          "pre_tokenizer.pattern \"(a\": at byte 2: missing closing parenthesis"},
-        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Some\",\"pattern\":{\"String\":\"a\"}}," MODEL("\"a\":0", "") "}",
+        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Some\",\"pattern\":{\"String\":\"a\"}}"
+         "," MODEL("\"a\":0", "") "}",
          "pre_tokenizer.behavior \"Some\" is not one of Isolated"},
-        {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"}]},"
-         MODEL("\"a\":0", "") "}", "pre_tokenizer.pretokenizers[1]: nothing may follow ByteLevel"},
+        {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":"
+         "\"Digits\"}]}," MODEL("\"a\":0", "") "}",
+         "pre_tokenizer.pretokenizers[1]: nothing may follow ByteLevel"},
         {"{\"normalizer\":{\"type\":\"NFKC\"}," PRE "," MODEL("\"a\":0", "") "}",
          "normalizer of type \"NFKC\" is not supported"},
-        {"{" PRE ",\"model\":{\"byte_fallback\":true,\"vocab\":{},\"merges\":[]}}", "model.byte_fallback is true"},
+        {"{" PRE ",\"model\":{\"byte_fallback\":true,\"vocab\":{},\"merges\":[]}}",
+         "model.byte_fallback is true"},
         {"{" PRE ",\"model\":{\"dropout\":0.1,\"vocab\":{},\"merges\":[]}}", "model.dropout is set"},
-        {"{" PRE ",\"model\":{\"unk_token\":\"u\",\"vocab\":{},\"merges\":[]}}", "model.unk_token is not a token"},
-        {"{" PRE ",\"model\":{\"end_of_word_suffix\":\"</w>\",\"vocab\":{},\"merges\":[]}}", "model.end_of_word_suffix is set"},
-        {"{" PRE ",\"model\":{\"ignore_merges\":1,\"vocab\":{},\"merges\":[]}}", "model.ignore_merges is not true or false"},
+        {"{" PRE ",\"model\":{\"unk_token\":\"u\",\"vocab\":{},\"merges\":[]}}",
+         "model.unk_token is not a token"},
+        {"{" PRE ",\"model\":{\"end_of_word_suffix\":\"</w>\",\"vocab\":{},\"merges\":[]}}",
+         "model.end_of_word_suffix is set"},
+        {"{" PRE ",\"model\":{\"ignore_merges\":1,\"vocab\":{},\"merges\":[]}}",
+         "model.ignore_merges is not true or false"},
     };
     orth_ctx *ctx = test_ctx(1);
     orth_tokenizer *tok = NULL;
@@ -470,10 +532,13 @@ TEST(deep_nesting_and_missing_files_are_refused)
     enum { DEEP = 100000 };
     char *deep = orth_mem_alloc(ctx, DEEP + 1);
     memset(deep, '[', DEEP);
-    CHECK_FAILS(ctx, ORTH_ERR_DATA, "maximum parsing depth reached", orth_tokenizer_parse(ctx, &tok, deep, DEEP, "t.json"));
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, "maximum parsing depth reached",
+                orth_tokenizer_parse(ctx, &tok, deep, DEEP, "t.json"));
     orth_mem_free(ctx, deep);
-    CHECK_FAILS(ctx, ORTH_ERR_IO, "/no/such/tokenizer.json", orth_tokenizer_load(ctx, &tok, "/no/such/tokenizer.json"));
-    CHECK_FAILS(ctx, ORTH_ERR_IO, FIXTURES, orth_tokenizer_load(ctx, &tok, FIXTURES)); /* a folder without one */
+    CHECK_FAILS(ctx, ORTH_ERR_IO, "/no/such/tokenizer.json",
+                orth_tokenizer_load(ctx, &tok, "/no/such/tokenizer.json"));
+    CHECK_FAILS(ctx, ORTH_ERR_IO, FIXTURES,
+                orth_tokenizer_load(ctx, &tok, FIXTURES)); /* a folder without one */
     assert_null(tok);
     test_ctx_free(ctx);
 }
@@ -482,15 +547,17 @@ TEST(a_pattern_that_explodes_ends_with_a_message)
 {
     orth_ctx *ctx = test_ctx(1);
     orth_tokenizer *tok = NULL;
-    static const char json[] = "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":"
-                               "\"Isolated\",\"pattern\":{\"Regex\":\"(?:a+b?)+c\\\\d(?<=x)\"}},{\"type\":\"ByteLevel\"}]},"
-                               MODEL("\"a\":0", "") "}";
+    static const char json[] =
+        "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":"
+        "\"Isolated\",\"pattern\":{\"Regex\":\"(?:a+b?)+c\\\\d(?<=x)\"}},{\"type\":\"ByteLevel\"}]}," MODEL(
+            "\"a\":0", "") "}";
     CHECK_OK(ctx, orth_tokenizer_parse(ctx, &tok, json, sizeof json - 1, "t.json"));
     orth_ids ids = {0};
     char text[64];
     memset(text, 'a', sizeof text);
     memcpy(text + 60, "c1", 2);
-    CHECK_FAILS(ctx, ORTH_ERR_DATA, "PCRE2 gave up with error", orth_tokenizer_encode(ctx, tok, &ids, text, sizeof text));
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, "PCRE2 gave up with error",
+                orth_tokenizer_encode(ctx, tok, &ids, text, sizeof text));
     assert_int_equal(ids.num, 0);
     orth_ids_free(ctx, &ids);
     orth_tokenizer_free(ctx, tok);
@@ -500,8 +567,9 @@ TEST(a_pattern_that_explodes_ends_with_a_message)
 /* Everything that allocates, with the n-th allocation refused, for every n until all goes through. */
 static orth_status use_everything(orth_ctx *ctx, const char *json, size_t num_bytes)
 {
-    static const char text[] = "the word <|endoftext|> cafe\xcc\x81 12 don't the the the aaaaaaaaaaaaaaaaaaaaaaaaaaaa\xff"
-                               "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    static const char text[] =
+        "the word <|endoftext|> cafe\xcc\x81 12 don't the the the aaaaaaaaaaaaaaaaaaaaaaaaaaaa\xff"
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     const orth_text_span span = {.data = text, .num_bytes = sizeof text - 1};
     const orth_tokenizer_train_options options = {.vocab_size = 270, .kind = ORTH_TOKENIZER_QWEN};
     orth_tokenizer *tok = NULL, *trained = NULL;

@@ -176,7 +176,8 @@ orth_status orth_tokenizer_put(orth_ctx *ctx, orth_tokenizer *tok, int64_t id, c
         return ORTH_ERR_NOMEM;
     memcpy(copy, content, num_bytes);
     orth_token *t = &tok->tokens[id];
-    *t = (orth_token){.content = copy, .content_bytes = (uint32_t)num_bytes, .flags = flags | ORTH_TOKEN_USED};
+    *t =
+        (orth_token){.content = copy, .content_bytes = (uint32_t)num_bytes, .flags = flags | ORTH_TOKEN_USED};
     int64_t n = -1;
     if (flags & ORTH_TOKEN_MODEL)
         n = orth_byte_unspell(content, num_bytes, copy + num_bytes + 1);
@@ -378,8 +379,9 @@ orth_status orth_tokenizer_decode(orth_ctx *ctx, const orth_tokenizer *tok, orth
     for (int64_t i = 0; i < num_ids; i++) {
         if (!is_used(tok, ids[i])) {
             out->num = before;
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "token %lld of %lld has id %d: not in the vocabulary of %lld",
-                             (long long)i, (long long)num_ids, (int)ids[i], (long long)tok->num_ids);
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                             "token %lld of %lld has id %d: not in the vocabulary of %lld", (long long)i,
+                             (long long)num_ids, (int)ids[i], (long long)tok->num_ids);
         }
         const orth_token *t = &tok->tokens[ids[i]];
         if (skip_special && (t->flags & ORTH_TOKEN_SPECIAL))

@@ -1,4 +1,4 @@
-/* tokenizer_bpe.c -- one word to ids: merge the pair of lowest rank, the leftmost of equals, until none is left.
+/* tokenizer_bpe.c -- one word to ids: merge the pair of lowest rank, the leftmost of equals, again and again.
  *
  * Short words look through all their pairs for the next merge; long ones keep a heap of the pairs, so that
  * a word of a megabyte (a line of one letter, a base64 blob) is not quadratic.

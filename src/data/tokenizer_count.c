@@ -150,8 +150,8 @@ static orth_status count_words(const orth_word_counter *c, worker *w, const char
         for (int i = 0; i < n; p = ends[i++]) {
             const size_t bytes = (size_t)(ends[i] - p);
             if (bytes > INT32_MAX)
-                return ORTH_FAIL(&w->ctx, ORTH_ERR_DATA, "tokenizer: a word of %zu bytes; the limit is %d", bytes,
-                                 INT32_MAX);
+                return ORTH_FAIL(&w->ctx, ORTH_ERR_DATA, "tokenizer: a word of %zu bytes; the limit is %d",
+                                 bytes, INT32_MAX);
             ORTH_TRY(table_add(w, p, bytes, XXH3_64bits(p, bytes), 1, false));
         }
     }
@@ -215,7 +215,8 @@ static orth_status sum_tables(orth_word_counter *c)
     return ORTH_OK;
 }
 
-static orth_status count_all(orth_ctx *ctx, orth_word_counter *c, const orth_text_span *spans, int64_t num_spans)
+static orth_status count_all(orth_ctx *ctx, orth_word_counter *c, const orth_text_span *spans,
+                             int64_t num_spans)
 {
     ORTH_TRY(orth_char_classes_create(ctx, &c->arena, &c->classes));
     ORTH_TRY(start_workers(ctx, c));

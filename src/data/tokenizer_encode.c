@@ -45,8 +45,8 @@ struct orth_encoder {
     orth_bpe_scratch scratch;
 };
 
-static orth_status encoder_create(orth_ctx *ctx, orth_encoder **out, const orth_tokenizer *tok, int short_log2,
-                                  int long_log2)
+static orth_status encoder_create(orth_ctx *ctx, orth_encoder **out, const orth_tokenizer *tok,
+                                  int short_log2, int long_log2)
 {
     orth_encoder *enc = ORTH_NEW(ctx, orth_encoder);
     if (!enc)
@@ -106,7 +106,7 @@ static orth_status remember_long(orth_ctx *ctx, orth_encoder *enc, long_entry *e
     *e = (long_entry){.hash = hash, .key = (uint32_t)enc->keys.num, .ids = (uint32_t)enc->long_ids.num,
                       .num_ids = (uint32_t)num_ids};
     ORTH_TRY(orth_bytes_append(ctx, &enc->keys, word, num_bytes));
-    ORTH_TRY(orth_ids_reserve(ctx, &enc->long_ids, num_ids));
+    ORTH_TRY(orth_ids_reserve(ctx, &enc->long_ids, num_ids + 1)); /* never NULL, even without ids */
     memcpy(enc->long_ids.v + enc->long_ids.num, ids, (size_t)num_ids * sizeof *ids);
     enc->long_ids.num += num_ids;
     e->key_bytes = (uint32_t)num_bytes; /* last: it makes the entry valid */
@@ -132,7 +132,8 @@ static orth_status encode_long(orth_ctx *ctx, orth_encoder *enc, orth_ids *out, 
     uint64_t i = hash & enc->long_mask;
     for (; enc->longs[i].key_bytes != 0; i = (i + 1) & enc->long_mask) {
         const long_entry *e = &enc->longs[i];
-        if (e->hash == hash && e->key_bytes == num_bytes && memcmp(enc->keys.v + e->key, word, num_bytes) == 0) {
+        if (e->hash == hash && e->key_bytes == num_bytes &&
+            memcmp(enc->keys.v + e->key, word, num_bytes) == 0) {
             memcpy(out->v + out->num, enc->long_ids.v + e->ids, e->num_ids * sizeof *out->v);
             out->num += e->num_ids;
             return ORTH_OK;
@@ -210,7 +211,8 @@ static orth_status encode_scanned(orth_ctx *ctx, orth_encoder *enc, orth_ids *ou
     return ORTH_OK;
 }
 
-static orth_status encode_plain(orth_ctx *ctx, orth_encoder *enc, orth_ids *out, const char *p, const char *end)
+static orth_status encode_plain(orth_ctx *ctx, orth_encoder *enc, orth_ids *out, const char *p,
+                                const char *end)
 {
     if (enc->scan != ORTH_SCAN_NONE)
         return encode_scanned(ctx, enc, out, p, end);
@@ -241,8 +243,8 @@ static int class_after(const uint8_t *classes, const char *p, int *n)
     return orth_char_class(classes, orth_utf8_at((const unsigned char *)p, n));
 }
 
-/* Whether a token at [from, to) of text [start, end) stands where its flags allow; widens it over the white space
- * it strips, to the left not beyond `done`. */
+/* Whether a token at [from, to) of text [start, end) stands where its flags allow; widens it over the white
+ * space it strips, to the left not beyond `done`. */
 static bool fit_token(const orth_tokenizer *tok, uint32_t flags, const char *start, const char *end,
                       const char *done, const char **from, const char **to)
 {
@@ -266,7 +268,8 @@ static bool fit_token(const orth_tokenizer *tok, uint32_t flags, const char *sta
     return true;
 }
 
-typedef orth_status (*rest_fn)(orth_ctx *ctx, orth_encoder *enc, orth_ids *out, const char *p, const char *end);
+typedef orth_status (*rest_fn)(orth_ctx *ctx, orth_encoder *enc, orth_ids *out, const char *p,
+                               const char *end);
 
 /* Emits the tokens of the trie, and gives what lies between to `rest`. */
 static orth_status encode_around(orth_ctx *ctx, orth_encoder *enc, orth_ids *out, const orth_trie *trie,
@@ -305,7 +308,8 @@ static orth_status encode_normal(orth_ctx *ctx, orth_encoder *enc, orth_ids *out
 
 /* ---- all of a text ---- */
 
-static orth_status encode_text(orth_ctx *ctx, orth_encoder *enc, orth_ids *out, const char *p, const char *end)
+static orth_status encode_text(orth_ctx *ctx, orth_encoder *enc, orth_ids *out, const char *p,
+                               const char *end)
 {
     while (p < end) {
         const size_t n = orth_utf8_valid_prefix((const unsigned char *)p, (const unsigned char *)end);

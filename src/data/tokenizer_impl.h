@@ -7,7 +7,8 @@
  *   tokenizer_added.c    finding added tokens in text
  *   tokenizer_nfc.c      Unicode normalization
  *   tokenizer_scan.c     the well-known patterns, by hand
- *   tokenizer_split.c    pre-tokenizer stages: from JSON, and any pattern through PCRE2
+ *   tokenizer_stages.c   pre-tokenizer stages from JSON
+ *   tokenizer_split.c    running them, any pattern through PCRE2
  *   tokenizer_bpe.c      one word -> ids
  *   tokenizer_encode.c   text -> pieces -> words -> ids
  *   tokenizer_train.c, tokenizer_count.c   learning merges from word counts; counting words
@@ -219,7 +220,8 @@ orth_status orth_tokenizer_finish(orth_ctx *ctx, orth_tokenizer *tok, const char
 
 /* UTF-8 of the character that spells `byte` in the byte-level alphabet; returns its 1 or 2 bytes. */
 int orth_byte_spell(unsigned char byte, char out[2]);
-/* Bytes that a byte-level string stands for, into out[num_bytes]; -1 if a character is not of the alphabet. */
+/* Bytes that a byte-level string stands for, into out[num_bytes]; -1 if some character is not in the
+ * alphabet. */
 int64_t orth_byte_unspell(const char *content, size_t num_bytes, char *out);
 /* Bytes in the order of the characters that spell them, which is that of their ids in a trained file. */
 void orth_byte_order(unsigned char out[256]);
@@ -239,8 +241,8 @@ bool orth_trie_find(const orth_trie *t, const char *p, const char *end, const ch
 orth_status orth_nfc(orth_ctx *ctx, const uint8_t *classes, orth_bytes *out, bool *out_same, const char *text,
                      size_t num_bytes);
 
-/* Writes where the words of well-formed UTF-8 [p, end) end, at most `max` of them, and returns how many; fewer
- * than max: the last ends at `end`. kind is not ORTH_SCAN_NONE. */
+/* Writes where the words of well-formed UTF-8 [p, end) end, at most `max` of them, and returns how many;
+ * fewer than max: the last ends at `end`. kind is not ORTH_SCAN_NONE. */
 int orth_scan_words(orth_scan_kind kind, const uint8_t *classes, const char *p, const char *end,
                     const char **out_ends, int max);
 /* Which scanner does what this pattern does. */

@@ -69,8 +69,8 @@ static orth_status put_token(loader *ld, const char *place, int64_t id, const ch
                    num_bytes, MAX_TOKEN_BYTES);
     const orth_token *there = &ld->tok->tokens[id];
     if (there->flags & ORTH_TOKEN_USED)
-        return BAD(ld, "%s: %s: \"%.80s\" and \"%.80s\" both have id %lld", ld->name, place, there->content, content,
-                   (long long)id);
+        return BAD(ld, "%s: %s: \"%.80s\" and \"%.80s\" both have id %lld", ld->name, place, there->content,
+                   content, (long long)id);
     return orth_tokenizer_put(ld->ctx, ld->tok, id, content, num_bytes, flags);
 }
 
@@ -79,7 +79,8 @@ static orth_status load_vocab(loader *ld)
     const char *content;
     json_t *v;
     json_object_foreach((json_t *)ld->vocab, content, v) {
-        ORTH_TRY(put_token(ld, "model.vocab", json_integer_value(v), content, strlen(content), ORTH_TOKEN_MODEL));
+        ORTH_TRY(
+            put_token(ld, "model.vocab", json_integer_value(v), content, strlen(content), ORTH_TOKEN_MODEL));
     }
     return ORTH_OK;
 }
@@ -117,8 +118,8 @@ static orth_status load_added(loader *ld)
             continue; /* matches nothing; Hugging Face ignores it too */
         const json_t *known = json_object_get(ld->vocab, content);
         if (known && json_integer_value(known) != id)
-            return BAD(ld, "%s: added_tokens[%zu]: \"%.80s\" has id %lld, but %lld in model.vocab", ld->name, i,
-                       content, (long long)id, (long long)json_integer_value(known));
+            return BAD(ld, "%s: added_tokens[%zu]: \"%.80s\" has id %lld, but %lld in model.vocab", ld->name,
+                       i, content, (long long)id, (long long)json_integer_value(known));
         if (known && (tok->tokens[id].flags & ORTH_TOKEN_ADDED))
             return BAD(ld, "%s: added_tokens[%zu]: \"%.80s\" is listed twice", ld->name, i, content);
         if (known)
@@ -132,7 +133,8 @@ static orth_status load_added(loader *ld)
 
 /* ---- merges ---- */
 
-/* The two sides of a merge: ["a","b"], or "a b" as older files have it. They are left side by side in scratch. */
+/* The two sides of a merge: ["a","b"], or "a b" as older files have it. They are left side by side in
+ * scratch. */
 static orth_status merge_sides(loader *ld, size_t i, size_t *out_left, size_t *out_right)
 {
     const json_t *m = json_array_get(ld->merges, i);
@@ -141,8 +143,8 @@ static orth_status merge_sides(loader *ld, size_t i, size_t *out_left, size_t *o
     if (json_is_string(m)) {
         const char *s = json_string_value(m), *space = strchr(s, ' ');
         if (!space || strchr(space + 1, ' '))
-            return BAD(ld, "%s: model.merges[%zu]: \"%.80s\" is not two tokens with one space between", ld->name, i,
-                       s);
+            return BAD(ld, "%s: model.merges[%zu]: \"%.80s\" is not two tokens with one space between",
+                       ld->name, i, s);
         a = s;
         left = (size_t)(space - s);
         b = space + 1;
@@ -301,7 +303,8 @@ orth_status orth_tokenizer_parse(orth_ctx *ctx, orth_tokenizer **out, const char
                                  const char *name)
 {
     if (num_bytes > MAX_FILE_BYTES)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %zu bytes; the limit is %zu", name, num_bytes, MAX_FILE_BYTES);
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %zu bytes; the limit is %zu", name, num_bytes,
+                         MAX_FILE_BYTES);
     json_error_t error;
     json_t *root = json_loadb(json ? json : "", num_bytes, JSON_REJECT_DUPLICATES, &error);
     if (!root)

@@ -24,8 +24,8 @@ static orth_status append_normal(orth_ctx *ctx, orth_bytes *out, const char *p, 
     return status;
 }
 
-/* Marks that Unicode got after the tables of Hugging Face's library were made are plain characters there, and so
- * safe. They must be so here too: what follows them is normalized without them. */
+/* Marks that Unicode got after the tables of Hugging Face's library were made are plain characters there, and
+ * so safe. They must be so here too: what follows them is normalized without them. */
 static const char *after_unknown_mark(const uint8_t *classes, const char *p)
 {
     int n;

@@ -87,7 +87,8 @@ static orth_status put_model(orth_ctx *ctx, orth_bytes *out, const orth_tokenize
     ORTH_TRY(put_text(ctx, out, ",\n    \"continuing_subword_prefix\": null,\n"
                                 "    \"end_of_word_suffix\": null,\n"));
     ORTH_TRY(put_flag(ctx, out, "    \"fuse_unk\": ", tok->fuse_unk));
-    ORTH_TRY(put_flag(ctx, out, ",\n    \"byte_fallback\": false,\n    \"ignore_merges\": ", tok->ignore_merges));
+    ORTH_TRY(
+        put_flag(ctx, out, ",\n    \"byte_fallback\": false,\n    \"ignore_merges\": ", tok->ignore_merges));
     ORTH_TRY(put_text(ctx, out, ",\n    \"vocab\": {"));
     bool first = true;
     for (int64_t id = 0; id < tok->num_ids; id++) {
@@ -113,7 +114,8 @@ static orth_status put_model(orth_ctx *ctx, orth_bytes *out, const orth_tokenize
 
 orth_status orth_tokenizer_write(orth_ctx *ctx, const orth_tokenizer *tok, orth_bytes *out)
 {
-    ORTH_TRY(put_text(ctx, out, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"));
+    ORTH_TRY(
+        put_text(ctx, out, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"));
     ORTH_TRY(put_added(ctx, out, tok));
     ORTH_TRY(put_section(ctx, out, "normalizer", tok->normalizer_json));
     ORTH_TRY(put_section(ctx, out, "pre_tokenizer", tok->pre_tokenizer_json));

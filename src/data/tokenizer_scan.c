@@ -64,8 +64,8 @@ static inline int contraction(text p, text end, bool fold)
     return 0;
 }
 
-/* \s+(?!\S) or else \s+, where the run of white space that starts at p ends at `stop`: all of it at the end of
- * the text, otherwise all but its last character, which goes with what follows; a single one stays. */
+/* \s+(?!\S) or else \s+, where the run of white space that starts at p ends at `stop`: all of it at the end
+ * of the text, otherwise all but its last character, which goes with what follows; a single one stays. */
 static inline text space_word(text p, text stop, text end)
 {
     if (stop == end)
@@ -160,7 +160,8 @@ const char *orth_scan_pattern(orth_scan_kind kind)
 orth_scan_kind orth_scan_from_pattern(const char *pattern, size_t num_bytes)
 {
     for (orth_scan_kind k = ORTH_SCAN_GPT2; k <= ORTH_SCAN_QWEN; k++) {
-        if (strlen(orth_scan_pattern(k)) == num_bytes && memcmp(orth_scan_pattern(k), pattern, num_bytes) == 0)
+        if (strlen(orth_scan_pattern(k)) == num_bytes &&
+            memcmp(orth_scan_pattern(k), pattern, num_bytes) == 0)
             return k;
     }
     return ORTH_SCAN_NONE;

@@ -115,13 +115,15 @@ static orth_status split_pattern(orth_ctx *ctx, orth_splitter *s, joiner *j, con
     const PCRE2_SIZE *ov = pcre2_get_ovector_pointer(s->match);
     size_t done = 0, from = 0;
     while (from < piece.num_bytes) {
-        const int rc = pcre2_match(stage->code, (PCRE2_SPTR)piece.p, piece.num_bytes, from, PCRE2_NO_UTF_CHECK,
-                                   s->match, s->match_context);
+        const int rc = pcre2_match(stage->code, (PCRE2_SPTR)piece.p, piece.num_bytes, from,
+                                   PCRE2_NO_UTF_CHECK, s->match, s->match_context);
         if (rc == PCRE2_ERROR_NOMATCH)
             break;
         if (rc < 0)
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "tokenizer: pattern \"%.200s\": PCRE2 gave up with error %d on "
-                             "a text of %zu bytes", stage->pattern, rc, piece.num_bytes);
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                             "tokenizer: pattern \"%.200s\": PCRE2 gave up with error %d on "
+                             "a text of %zu bytes",
+                             stage->pattern, rc, piece.num_bytes);
         const size_t start = ORTH_MAX(ov[0], done), stop = ORTH_MAX(ov[1], start);
         if (stop == start) { /* an empty match cuts nothing: look again behind the next character */
             int n;

@@ -129,8 +129,8 @@ static orth_status compile_pattern(parser *ps, const char *place, orth_stage *st
             return ORTH_FAIL(ps->ctx, ORTH_ERR_NOMEM, "tokenizer: no memory for a pattern");
         PCRE2_UCHAR why[160];
         pcre2_get_error_message(error, why, sizeof why);
-        return ORTH_FAIL(ps->ctx, ORTH_ERR_DATA, "%s: %s.pattern \"%.200s\": at byte %zu: %s", ps->name, place,
-                         stage->pattern, (size_t)offset, (const char *)why);
+        return ORTH_FAIL(ps->ctx, ORTH_ERR_DATA, "%s: %s.pattern \"%.200s\": at byte %zu: %s", ps->name,
+                         place, stage->pattern, (size_t)offset, (const char *)why);
     }
     /* Where there is no JIT, or none for this pattern, the interpreter matches the same. */
     pcre2_jit_compile(stage->code, PCRE2_JIT_COMPLETE);
@@ -141,8 +141,8 @@ static orth_status set_pattern(parser *ps, const char *place, orth_stage *stage,
                                size_t num_bytes)
 {
     if (num_bytes > MAX_PATTERN_BYTES)
-        return ORTH_FAIL(ps->ctx, ORTH_ERR_DATA, "%s: %s.pattern has %zu bytes, the limit is %d", ps->name, place,
-                         num_bytes, MAX_PATTERN_BYTES);
+        return ORTH_FAIL(ps->ctx, ORTH_ERR_DATA, "%s: %s.pattern has %zu bytes, the limit is %d", ps->name,
+                         place, num_bytes, MAX_PATTERN_BYTES);
     char *copy = orth_arena_alloc(ps->ctx, &ps->tok->arena, num_bytes + 1);
     if (!copy)
         return ORTH_ERR_NOMEM;
@@ -228,8 +228,10 @@ static orth_status parse_stage(parser *ps, const json_t *j, const char *place)
         stage->type = ORTH_STAGE_DIGITS;
         return parse_flag(ps, j, place, "individual_digits", &stage->individual_digits);
     }
-    return ORTH_FAIL(ps->ctx, ORTH_ERR_DATA, "%s: %s of type \"%.60s\" is not supported (Split, Digits, ByteLevel, "
-                     "or a Sequence of them)", ps->name, place, type);
+    return ORTH_FAIL(ps->ctx, ORTH_ERR_DATA,
+                     "%s: %s of type \"%.60s\" is not supported (Split, Digits, ByteLevel, "
+                     "or a Sequence of them)",
+                     ps->name, place, type);
 }
 
 /* PCRE2 allocates through the ctx, so that its memory is counted and can be refused like any other. */
@@ -248,12 +250,15 @@ static orth_status parse_sections(parser *ps, const json_t *normalizer, const js
 {
     orth_tokenizer *tok = ps->tok;
     if (!normalizer || !pre_tokenizer)
-        return ORTH_FAIL(ps->ctx, ORTH_ERR_NOMEM, "tokenizer: no memory to read the sections of %s", ps->name);
+        return ORTH_FAIL(ps->ctx, ORTH_ERR_NOMEM, "tokenizer: no memory to read the sections of %s",
+                         ps->name);
     ORTH_TRY(parse_normalizer(ps, normalizer, 0));
     ORTH_TRY(parse_stage(ps, pre_tokenizer, "pre_tokenizer"));
     if (tok->num_stages == 0 || tok->stages[tok->num_stages - 1].type != ORTH_STAGE_BYTE_LEVEL)
-        return ORTH_FAIL(ps->ctx, ORTH_ERR_DATA, "%s: pre_tokenizer does not end in ByteLevel: only byte-level "
-                         "tokenizers are supported", ps->name);
+        return ORTH_FAIL(ps->ctx, ORTH_ERR_DATA,
+                         "%s: pre_tokenizer does not end in ByteLevel: only byte-level "
+                         "tokenizers are supported",
+                         ps->name);
     return ORTH_OK;
 }
 

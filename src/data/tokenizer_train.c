@@ -382,7 +382,8 @@ static void trainer_free(orth_ctx *ctx, trainer *t)
 static const char byte_level_section[] =
     "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}";
 
-static orth_status write_sections(orth_ctx *ctx, orth_tokenizer *tok, orth_tokenizer_kind kind, orth_scan_kind scan)
+static orth_status write_sections(orth_ctx *ctx, orth_tokenizer *tok, orth_tokenizer_kind kind,
+                                  orth_scan_kind scan)
 {
     tok->decoder_json = tok->pre_tokenizer_json = byte_level_section;
     if (kind == ORTH_TOKENIZER_GPT2)
@@ -423,7 +424,8 @@ static orth_status fill(orth_ctx *ctx, orth_tokenizer *tok, const trainer *t, co
     memcpy(tok->merges, t->merges, (size_t)t->num_merges * sizeof *t->merges);
     tok->num_merges = t->num_merges;
     tok->added[tok->num_added++] = (int32_t)t->num_tokens;
-    return orth_tokenizer_put(ctx, tok, t->num_tokens, eos, strlen(eos), ORTH_TOKEN_ADDED | ORTH_TOKEN_SPECIAL);
+    return orth_tokenizer_put(ctx, tok, t->num_tokens, eos, strlen(eos),
+                              ORTH_TOKEN_ADDED | ORTH_TOKEN_SPECIAL);
 }
 
 static orth_status build(orth_ctx *ctx, orth_tokenizer **out, const trainer *t, const char *eos,
