@@ -18,7 +18,8 @@ struct orth_writer {
 
 static orth_status fail_errno(orth_ctx *ctx, const char *path, const char *what)
 {
-    orth_status code = errno == ENOSPC || errno == EDQUOT ? ORTH_ERR_NOSPACE : ORTH_ERR_IO;
+    bool full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG; /* EFBIG: `ulimit -f` */
+    orth_status code = full ? ORTH_ERR_NOSPACE : ORTH_ERR_IO;
     return ORTH_FAIL(ctx, code, "%s: cannot %s: %s", path, what, strerror(errno));
 }
 

@@ -40,11 +40,14 @@ static orth_status print_token(orth_ctx *ctx, const orth_tokenizer *t, int32_t t
     return ORTH_OK;
 }
 
-/* Whether the text so far ends with `stop`, which may span tokens. */
-static bool ends_with(const orth_bytes *text, const char *stop)
+/* Whether `stop`, which may span tokens and end within one, lies in the text and ends after `before`. */
+static bool reached(const orth_bytes *text, size_t before, const char *stop)
 {
     size_t n = stop ? strlen(stop) : 0;
-    return n > 0 && text->num >= n && memcmp(text->v + text->num - n, stop, n) == 0;
+    for (size_t end = ORTH_MAX(before + 1, n); n > 0 && end <= text->num; end++)
+        if (memcmp(text->v + end - n, stop, n) == 0)
+            return true;
+    return false;
 }
 
 static orth_status sample_all(orth_ctx *ctx, orth_generator *g, const orth_model_file *f, const options *o)
@@ -59,9 +62,10 @@ static orth_status sample_all(orth_ctx *ctx, orth_generator *g, const orth_model
         if (s != ORTH_OK || token == eos)
             break;
         s = print_token(ctx, f->tokenizer, token, logprob, o->logprobs);
+        size_t before = text.num;
         if (s == ORTH_OK)
             s = orth_tokenizer_decode(ctx, f->tokenizer, &text, &token, 1, false);
-        if (s != ORTH_OK || ends_with(&text, o->stop) || i + 1 == o->tokens)
+        if (s != ORTH_OK || reached(&text, before, o->stop) || i + 1 == o->tokens)
             break;
         s = orth_generator_feed(ctx, g, &token, 1);
     }

@@ -64,6 +64,7 @@ int main(int argc, char **argv)
 {
     orth_ctx ctx;
     orth_args args = {.verb = NULL};
+    signal(SIGXFSZ, SIG_IGN); /* a file over its limit is a failed write, with its message and exit code */
     orth_status s = orth_ctx_init(&ctx, 1);
     if (s == ORTH_OK) {
         s = run(&ctx, &args, argc, argv);

@@ -30,11 +30,22 @@ static double gib(size_t bytes)
     return (double)bytes / (double)(1 << 30);
 }
 
+/* The unit in which both sides of a comparison show digits. */
+static double unit_of(const orth_plan *p, const char **name)
+{
+    bool small = p->total_bytes < (size_t)10 << 30 || p->limit_bytes < (size_t)1 << 30;
+    *name = small ? "MiB" : "GiB";
+    return small ? 0x1p20 : 0x1p30;
+}
+
 static void reasons(const orth_plan *p, char *out, size_t n)
 {
+    const char *unit;
+    double u = unit_of(p, &unit);
     out[0] = '\0';
     if (!p->fits)
-        snprintf(out, n, "%.2f GiB planned exceed the limit of %.2f GiB", gib(p->total_bytes), gib(p->limit_bytes));
+        snprintf(out, n, "%.2f %s planned exceed the limit of %.2f %s", (double)p->total_bytes / u, unit,
+                 (double)p->limit_bytes / u, unit);
 }
 
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *p)
@@ -72,11 +83,14 @@ orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *p)
 {
     if (p->fits)
         return ORTH_OK;
+    const char *unit;
+    double u = unit_of(p, &unit), c[ORTH_NUM_CLASSES];
+    for (int i = 0; i < ORTH_NUM_CLASSES; i++)
+        c[i] = (double)p->class_bytes[i] / u;
     return ORTH_FAIL(ctx, ORTH_ERR_NOMEM,
-                     "the run does not fit: %.2f GiB planned (params %.2f, grads %.2f, optimizer %.2f, activations "
-                     "%.2f, workspace %.2f), limit %.2f GiB (memory.limit); nothing was allocated",
-                     gib(p->total_bytes), gib(p->class_bytes[ORTH_CLASS_PARAMS]),
-                     gib(p->class_bytes[ORTH_CLASS_GRADS]), gib(p->class_bytes[ORTH_CLASS_OPTIMIZER]),
-                     gib(p->class_bytes[ORTH_CLASS_ACTIVATIONS]), gib(p->class_bytes[ORTH_CLASS_WORKSPACE]),
-                     gib(p->limit_bytes));
+                     "the run does not fit: %.2f %s planned (params %.2f, grads %.2f, optimizer %.2f, activations "
+                     "%.2f, workspace %.2f), limit %.2f %s (memory.limit); nothing was allocated",
+                     (double)p->total_bytes / u, unit, c[ORTH_CLASS_PARAMS], c[ORTH_CLASS_GRADS],
+                     c[ORTH_CLASS_OPTIMIZER], c[ORTH_CLASS_ACTIVATIONS], c[ORTH_CLASS_WORKSPACE],
+                     (double)p->limit_bytes / u, unit);
 }

@@ -8,7 +8,16 @@ typedef struct {
     const orth_program *p;
     int32_t *written;   /* [num_buffers] instruction of the first write, -1 */
     int32_t *updates;   /* [num_buffers] optimizer instructions that wrote the master */
+    int32_t *owner;     /* [num_buffers] of the buffers that share bytes with this one: who wrote last */
+    bool *measured;     /* [num_buffers] gradients whose squares were summed */
 } checker;
+
+static int32_t root_of(const orth_program *p, int32_t buffer)
+{
+    while (p->buffers[buffer].alias >= 0)
+        buffer = p->buffers[buffer].alias;
+    return buffer;
+}
 
 static bool is_optimizer(orth_op op)
 {
@@ -35,6 +44,10 @@ static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, b
     bool made_here = !b->persistent || b->cls == ORTH_CLASS_GRADS;
     if (!writes && made_here && c->written[o->buffer] < 0)
         return refuse(c, i, o, "read before it is written");
+    if (!writes && made_here && c->owner[root_of(c->p, o->buffer)] != o->buffer)
+        return refuse(c, i, o, "its bytes were taken over by a result in place");
+    if (writes && c->measured[o->buffer])
+        return refuse(c, i, o, "gradient written after its norm was taken");
     if (writes && b->bind == ORTH_BIND_GRAD) {
         int32_t master = orth_program_find(c->p, ORTH_BIND_MASTER, b->index);
         if (master >= 0 && c->updates[master] > 0)
@@ -42,6 +55,8 @@ static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, b
     }
     if (writes && c->written[o->buffer] < 0)
         c->written[o->buffer] = i;
+    if (writes)
+        c->owner[root_of(c->p, o->buffer)] = o->buffer;
     return ORTH_OK;
 }
 
@@ -53,6 +68,8 @@ static orth_status check_instrs(checker *c)
             ORTH_TRY(check_operand(c, i, &n->in[k], false));
         for (int k = 0; k < n->num_out; k++)
             ORTH_TRY(check_operand(c, i, &n->out[k], true));
+        if (n->op == ORTH_OP_grad_square)
+            c->measured[n->in[0].buffer] = true;
         if (is_optimizer(n->op) && c->updates[n->out[0].buffer]++ > 0)
             return refuse(c, i, &n->out[0], "parameter updated twice");
     }
@@ -103,6 +120,9 @@ static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
     qsort(e, (size_t)n, sizeof *e, by_begin);
     orth_status status = ORTH_OK;
     for (int32_t i = 0; i < n && status == ORTH_OK; i++) {
+        if (e[i].end > p->space_bytes[ORTH_SPACE_HOST])
+            status = ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' reaches past the end of the arena",
+                               p->buffers[e[i].buffer].name);
         for (int32_t k = i + 1; k < n && e[k].begin < e[i].end; k++) {
             if (e[k].first > e[i].last || e[k].last < e[i].first)
                 continue;
@@ -120,7 +140,9 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     checker c = {.ctx = ctx, .p = p};
     c.written = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
     c.updates = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
-    orth_status status = c.written && c.updates ? ORTH_OK : ORTH_ERR_NOMEM;
+    c.owner = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
+    c.measured = ORTH_NEW_ARRAY(ctx, bool, p->num_buffers + 1);
+    orth_status status = c.written && c.updates && c.owner && c.measured ? ORTH_OK : ORTH_ERR_NOMEM;
     for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++)
         c.written[b] = -1;
     if (status == ORTH_OK)
@@ -131,5 +153,7 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
         status = check_overlaps(ctx, p);
     orth_mem_free(ctx, c.written);
     orth_mem_free(ctx, c.updates);
+    orth_mem_free(ctx, c.owner);
+    orth_mem_free(ctx, c.measured);
     return status;
 }

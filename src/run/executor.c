@@ -213,18 +213,32 @@ static bool is_finite(const orth_tensor *t)
     return true;
 }
 
+/* A parameter that was bad before the step; its gradient and update come later in the program. */
+static bool is_bad_parameter(const orth_executor *e, const orth_operand *o, const orth_tensor *t)
+{
+    if (o->buffer < 0)
+        return false;
+    orth_bind bind = e->p->buffers[o->buffer].bind;
+    return (bind == ORTH_BIND_MASTER || bind == ORTH_BIND_COPY) && !is_finite(t);
+}
+
 orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, size_t where_bytes)
 {
     for (int32_t i = 0; i < e->p->num_instrs; i++) {
         const orth_instr *n = &e->p->instrs[i];
-        ORTH_TRY(run_one(ctx, e, i));
-        for (int k = 0; k < n->num_out; k++) {
-            if (is_finite(&e->calls[i].out[k]))
-                continue;
-            snprintf(where, where_bytes, "'%s' (op %s, layer %d, micro-batch %d, instruction %d)",
-                     e->p->buffers[n->out[k].buffer].name, orth_op_name(n->op), n->layer, n->micro_batch, i);
-            return ORTH_OK;
-        }
+        const orth_operand *bad = NULL;
+        for (int k = 0; k < n->num_in && !bad; k++)
+            bad = is_bad_parameter(e, &n->in[k], &e->calls[i].in[k]) ? &n->in[k] : NULL;
+        const char *what = bad ? "the parameter " : "";
+        if (!bad)
+            ORTH_TRY(run_one(ctx, e, i));
+        for (int k = 0; k < n->num_out && !bad; k++)
+            bad = is_finite(&e->calls[i].out[k]) ? NULL : &n->out[k];
+        if (!bad)
+            continue;
+        snprintf(where, where_bytes, "%s'%s' (op %s, layer %d, micro-batch %d, instruction %d)", what,
+                 e->p->buffers[bad->buffer].name, orth_op_name(n->op), n->layer, n->micro_batch, i);
+        return ORTH_OK;
     }
     return ORTH_OK;
 }

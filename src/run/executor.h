@@ -30,8 +30,8 @@ void *orth_executor_find(const orth_executor *e, orth_bind bind, int64_t index);
 /* One step. The first error of a kernel ends it. */
 orth_status orth_executor_run(orth_ctx *ctx, orth_executor *e);
 
-/* Runs the step again, looks at every fp32, fp64 and bf16 result, and describes the first that holds an
- * infinity or NaN in `where` (left alone if there is none): tensor, op, layer, micro-batch. */
+/* Runs the step again, looks at every parameter that is read and every fp32, fp64 and bf16 result, and
+ * describes the first that holds an infinity or NaN in `where` (left alone if there is none): tensor, op, layer, micro-batch. */
 orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, size_t where_bytes);
 
 /* Arena bytes that the steps so far have touched, per class as in program.h. */

@@ -20,12 +20,15 @@ static orth_status evaluate(orth_ctx *ctx, orth_session *s, int64_t max_batches)
 {
     orth_eval_result r;
     ORTH_TRY(orth_session_evaluate(ctx, s, max_batches, &r));
-    double loss = r.nll / r.weight, bits = r.target_bytes > 0 ? r.nll / log(2.0) / r.target_bytes : 0;
-    char text[256], json[256];
+    double loss = isnan(r.nll) ? (double)NAN : r.nll / r.weight, bits = r.target_bytes > 0 ? r.nll / log(2.0) / r.target_bytes : 0;
+    char text[256], json[256], loss_text[40], bits_text[40];
+    orth_metrics_number(loss_text, sizeof loss_text, loss);
+    orth_metrics_number(bits_text, sizeof bits_text, bits);
     snprintf(text, sizeof text, "eval %6" PRId64 "  loss %8.4f  perplexity %.3f  bits per byte %.4f  (%.0f targets)",
              s->steps_done, loss, exp(loss), bits, r.weight);
-    snprintf(json, sizeof json, "{\"step\": %" PRId64 ", \"eval_loss\": %.9g, \"eval_loss_hex\": \"%a\", "
-             "\"eval_bits_per_byte\": %.9g, \"eval_targets\": %.0f}", s->steps_done, loss, loss, bits, r.weight);
+    snprintf(json, sizeof json, "{\"step\": %" PRId64 ", \"eval_loss\": %s, \"eval_loss_hex\": \"%a\", "
+             "\"eval_bits_per_byte\": %s, \"eval_targets\": %.0f}", s->steps_done, loss_text, loss, bits_text,
+             r.weight);
     return orth_metrics_event(ctx, &s->metrics, text, json);
 }
 

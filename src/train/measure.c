@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "base/rng.h"
+#include "plan/plan.h"
 #include "train/describe.h"
 #include "train/weights.h"
 
@@ -33,7 +35,14 @@ orth_status orth_measure_open(orth_ctx *ctx, orth_measure *m, const orth_config 
     orth_unit unit;
     *m = (orth_measure){.step = 0};
     ORTH_TRY(orth_describe_step(ctx, cfg, &m->model, &unit));
-    m->cost = orth_program_cost(&unit.program);
+    size_t limit = cfg->memory_limit > 0 ? (size_t)cfg->memory_limit : (size_t)orth_machine_available_bytes();
+    orth_plan plan = orth_plan_of(&unit.program, orth_model_num_elems(&m->model), limit);
+    orth_status fits = orth_plan_require_fit(ctx, &plan);
+    if (fits != ORTH_OK) {
+        orth_unit_release(&unit);
+        return fits;
+    }
+    m->cost = plan.cost;
     m->tokens = unit.program.num_tokens;
     ORTH_TRY(orth_trainer_create(ctx, &m->trainer, cfg, &m->model, &unit));
     fill_data(m, cfg);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -50,9 +51,8 @@ void orth_metrics_close(orth_metrics *m)
         printf("\n");
 }
 
-static void number(char *out, size_t n, double x)
+void orth_metrics_number(char *out, size_t n, double x)
 {
-    /* JSON has no infinities and no NaN. */
     if (x - x == 0)
         snprintf(out, n, "%.9g", x);
     else
@@ -65,10 +65,10 @@ static void print_line(orth_metrics *m, const orth_step_result *r, double tokens
     char mfu_text[32] = "     -";
     if (mfu > 0)
         snprintf(mfu_text, sizeof mfu_text, "%5.1f%%", 100 * mfu);
-    printf("%sstep %6" PRId64 "/%" PRId64 "  loss %8.4f  norm %8.3f  lr %.2e  %8.0f tok/s  mfu %s  mem %.2f GiB  "
+    printf("%sstep %6" PRId64 "/%" PRId64 "  loss %8.4f  norm %8.3f  lr %.2e  %8.0f tok/s  mfu %s  mem %.0f MiB  "
            "left %" PRId64 ":%02" PRId64 ":%02" PRId64 "%s%s",
            m->live ? "\r\033[K" : "", r->step, m->steps, r->loss, r->grad_norm, r->lr, tokens_per_s, mfu_text,
-           (double)m->peak_bytes / (double)(1 << 30), left / 3600, left / 60 % 60, left % 60,
+           ceil((double)m->peak_bytes / (double)(1 << 20)), left / 3600, left / 60 % 60, left % 60,
            r->skipped ? "  skipped" : "", m->live ? "" : "\n");
     fflush(stdout);
 }
@@ -81,15 +81,15 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
     double hfu = m->peak_flops > 0 ? m->plan.cost.hardware_flops / seconds / m->peak_flops : 0;
     m->smooth_s = m->smooth_s > 0 ? 0.9 * m->smooth_s + 0.1 * seconds : seconds;
     char loss[40], norm[40];
-    number(loss, sizeof loss, r->loss);
-    number(norm, sizeof norm, r->grad_norm);
+    orth_metrics_number(loss, sizeof loss, r->loss);
+    orth_metrics_number(norm, sizeof norm, r->grad_norm);
     char line[1024];
     int n = snprintf(line, sizeof line,
                      "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_hex\": \"%a\", \"grad_norm\": %s, \"lr\": %.9g, "
                      "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
                      "\"hfu\": %.4f, \"peak_bytes\": %zu, \"comm_bytes\": {}, \"skipped\": %s, "
                      "\"samples\": [%" PRId64 ", %" PRId64 "]}\n",
-                     r->step, loss, r->loss, norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes,
+                     r->step, loss, isnan(r->loss) ? (double)NAN : r->loss, norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes,
                      r->skipped ? "true" : "false", first, end);
     ORTH_TRY(orth_file_append(ctx, m->file, line, (size_t)n));
     if (!m->quiet && (r->step % m->log_every == 0 || r->step == m->steps))

@@ -26,6 +26,8 @@ void orth_metrics_close(orth_metrics *m);
 /* One optimizer step on sequences [first, end) that took `seconds`. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
 orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
                               int64_t first, int64_t end);
+/* x as JSON, which has no infinities and no NaN: those become null. */
+void orth_metrics_number(char *out, size_t n, double x);
 /* An event line in both forms: evaluation, checkpoint. `json` is the inside of an object. */
 orth_status orth_metrics_event(orth_ctx *ctx, orth_metrics *m, const char *text, const char *json);
 

@@ -75,7 +75,8 @@ orth_status orth_trainer_step(orth_ctx *ctx, orth_trainer *t, int64_t step, orth
     /* Nothing was updated, so the same step can be run again, looking at every result. */
     char where[256] = "the gradient norm";
     ORTH_TRY(orth_executor_find_nonfinite(ctx, t->executor, where, sizeof where));
+    /* fabs: no sign on a NaN. */
     return ORTH_FAIL(ctx, ORTH_ERR_NUMERIC,
                      "step %" PRId64 ": loss %g, gradient norm %g; the first tensor that is not finite is %s "
-                     "(train.on_nonfinite=stop)", step, out->loss, out->grad_norm, where);
+                     "(train.on_nonfinite=stop)", step, fabs(out->loss), fabs(out->grad_norm), where);
 }

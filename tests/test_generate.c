@@ -1,0 +1,228 @@
+/* test_generate.c -- sampling: its log-probabilities are those of eval bit for bit, and what is chosen. */
+#include <math.h>
+
+#include "data/data.h"
+#include "run_case.h"
+#include "train/eval.h"
+#include "train/generate.h"
+#include "train/model_file.h"
+
+#define T 100         /* longer than what a generator takes at once */
+#define SEQUENCES 3
+
+/* What eval says of the held-out text, and the text itself. */
+typedef struct {
+    int64_t n;
+    int32_t tokens[SEQUENCES][T], targets[SEQUENCES][T];
+    float weights[SEQUENCES][T], logprobs[SEQUENCES][T];
+} scored;
+
+static void note(void *user, int64_t sequence, int64_t pos, int32_t target, float weight, float logprob)
+{
+    scored *s = user;
+    assert_int_equal(target, s->targets[sequence][pos]);
+    s->weights[sequence][pos] = weight;
+    s->logprobs[sequence][pos] = logprob;
+    s->n++;
+}
+
+static scored *score_text(run_case *r, const orth_model_file *f, const char *shards)
+{
+    orth_dataset *d;
+    orth_sampler *sampler;
+    orth_evaluator e;
+    orth_eval_result result;
+    CHECK_OK(r->ctx, orth_dataset_open(r->ctx, &d, shards));
+    const orth_corpus *corpus = &d->valid;
+    orth_sampler_options o = {.corpora = &corpus, .num_corpora = 1, .seq_len = T, .natural = true};
+    CHECK_OK(r->ctx, orth_sampler_create(r->ctx, &sampler, &o));
+    scored *s = calloc(1, sizeof *s);
+    for (int i = 0; i < SEQUENCES; i++) {
+        const orth_sample sample = {.tokens = s->tokens[i], .targets = s->targets[i]};
+        const orth_sample_rows rows = {.parts = 1, .row_begin = 0, .row_end = T};
+        CHECK_OK(r->ctx, orth_sampler_fill(r->ctx, sampler, &sample, i, &rows));
+    }
+    CHECK_OK(r->ctx, orth_evaluator_create(r->ctx, &e, &f->run, &f->model, NULL));
+    CHECK_OK(r->ctx, orth_model_file_fill(r->ctx, f, e.executor));
+    CHECK_OK(r->ctx, orth_evaluator_run(r->ctx, &e, sampler, 0, SEQUENCES, NULL, note, s, &result));
+    assert_int_equal(s->n, SEQUENCES * T);
+    orth_evaluator_destroy(r->ctx, &e);
+    orth_sampler_destroy(r->ctx, sampler);
+    orth_dataset_close(r->ctx, d);
+    return s;
+}
+
+static orth_generator *generator(run_case *r, const orth_model_file *f, int64_t max_tokens)
+{
+    orth_generator *g;
+    CHECK_OK(r->ctx, orth_generator_create(r->ctx, &g, &f->run, &f->model, max_tokens));
+    CHECK_OK(r->ctx, orth_model_file_fill(r->ctx, f, orth_generator_weights(g)));
+    return g;
+}
+
+/* Feeds a sequence in pieces of `piece` tokens; after each, the next target must score as in eval. */
+static void check_pieces(run_case *r, const orth_model_file *f, const scored *s, int sequence, int64_t piece,
+                         const char *what)
+{
+    orth_generator *g = generator(r, f, T);
+    for (int64_t at = 0; at < T; at += piece) {
+        int64_t n = ORTH_MIN(piece, T - at), last = at + n - 1;
+        float logprob;
+        CHECK_OK(r->ctx, orth_generator_feed(r->ctx, g, s->tokens[sequence] + at, n));
+        CHECK_OK(r->ctx, orth_generator_score(r->ctx, g, s->targets[sequence][last], &logprob));
+        float want = s->logprobs[sequence][last];
+        if (s->weights[sequence][last] > 0 && memcmp(&logprob, &want, 4) != 0)
+            fail_msg("%s, pieces of %d, position %d: %a, eval has %a", what, (int)piece, (int)last, (double)logprob,
+                     (double)want);
+    }
+    orth_generator_destroy(r->ctx, g);
+}
+
+static const char *const flavours[] = {
+    "", "precision.compute=bf16", "numerics.parts=1", "precision.compute=bf16 numerics.parts=1",
+    "run.backend=ref",
+};
+
+TEST(log_probabilities_are_those_of_eval)
+{
+    static const char *const presets[] = {"gpt2-tiny", "llama-tiny", "qwen3-tiny"};
+    static const int64_t pieces[] = {1, 3, 64, 65, T};
+    run_case *r = run_begin();
+    char shards[256], run[256];
+    snprintf(shards, sizeof shards, "%s/shards", r->dir);
+    for (int p = 0; p < 3; p++) {
+        for (int k = 0; k < ORTH_COUNT(flavours); k++) {
+            orth_model_file f;
+            RUN(r, 0, "saved", "train run.yaml model.preset=%s data.seq_len=%d train.steps=2 checkpoint.dir=m%d-%d %s",
+                presets[p], T, p, k, flavours[k]);
+            snprintf(run, sizeof run, "%s/m%d-%d", r->dir, p, k);
+            CHECK_OK(r->ctx, orth_model_file_open(r->ctx, &f, run));
+            scored *s = score_text(r, &f, shards);
+            for (int i = 0; i < ORTH_COUNT(pieces); i++)
+                check_pieces(r, &f, s, i % SEQUENCES, pieces[i], r->out);
+            free(s);
+            orth_model_file_close(r->ctx, &f);
+        }
+    }
+    run_end(r);
+}
+
+/* ---- choosing ---- */
+
+#define VOCAB RUN_VOCAB
+
+static void all_scores(run_case *r, orth_generator *g, double p[VOCAB])
+{
+    for (int32_t t = 0; t < VOCAB; t++) {
+        float logprob;
+        CHECK_OK(r->ctx, orth_generator_score(r->ctx, g, t, &logprob));
+        p[t] = exp((double)logprob);
+    }
+}
+
+static int rank_of(const double p[VOCAB], int32_t token)
+{
+    int rank = 0;
+    for (int32_t t = 0; t < VOCAB; t++)
+        rank += p[t] > p[token];
+    return rank;
+}
+
+TEST(choices_obey_temperature_top_k_top_p_and_seed)
+{
+    run_case *r = run_begin();
+    orth_model_file f;
+    char run[256];
+    int32_t token, again;
+    float logprob;
+    double p[VOCAB], sum = 0;
+    RUN(r, 0, "saved", "train run.yaml train.steps=60 optimizer.lr=5e-3");
+    snprintf(run, sizeof run, "%s/a", r->dir);
+    CHECK_OK(r->ctx, orth_model_file_open(r->ctx, &f, run));
+    orth_generator *g = generator(r, &f, 20);
+    orth_sample_options o = {.temperature = 1, .top_p = 1, .seed = 1};
+    CHECK_FAILS(r->ctx, ORTH_ERR_ARG, "an empty prompt", orth_generator_sample(r->ctx, g, &o, &token, &logprob));
+    CHECK_OK(r->ctx, orth_generator_feed(r->ctx, g, (const int32_t[]){70, 75, 80}, 3));
+    CHECK_FAILS(r->ctx, ORTH_ERR_ARG, "not in the model's vocabulary",
+                orth_generator_feed(r->ctx, g, (const int32_t[]){VOCAB}, 1));
+    CHECK_FAILS(r->ctx, ORTH_ERR_ARG, "room for 20", orth_generator_feed(r->ctx, g, (const int32_t[18]){1}, 18));
+    all_scores(r, g, p);
+    for (int i = 0; i < VOCAB; i++)
+        sum += p[i];
+    assert_true(fabs(sum - 1) < 1e-5);
+
+    o.temperature = 0;
+    CHECK_OK(r->ctx, orth_generator_sample(r->ctx, g, &o, &token, &logprob));
+    assert_int_equal(rank_of(p, token), 0);
+    assert_true(exp((double)logprob) == p[token]);
+    o = (orth_sample_options){.temperature = 1, .top_k = 1, .top_p = 1, .seed = 7};
+    CHECK_OK(r->ctx, orth_generator_sample(r->ctx, g, &o, &again, &logprob));
+    assert_int_equal(again, token);
+    o = (orth_sample_options){.temperature = 1, .top_p = 1e-6, .seed = 7};
+    CHECK_OK(r->ctx, orth_generator_sample(r->ctx, g, &o, &again, &logprob));
+    assert_int_equal(again, token);
+
+    /* Many seeds: never outside of the k likeliest, nor of the nucleus; frequencies as the model has them. */
+    int hits[VOCAB] = {0}, draws = 4000;
+    double left_out = 0;
+    for (int t = 0; t < VOCAB; t++)
+        if (rank_of(p, t) >= 5)
+            left_out += p[t];
+    for (int i = 0; i < draws; i++) {
+        o = (orth_sample_options){.temperature = 1, .top_k = 5, .top_p = 1, .seed = (uint64_t)i};
+        CHECK_OK(r->ctx, orth_generator_sample(r->ctx, g, &o, &token, &logprob));
+        assert_true(rank_of(p, token) < 5);
+        hits[token]++;
+        CHECK_OK(r->ctx, orth_generator_sample(r->ctx, g, &o, &again, &logprob));
+        assert_int_equal(again, token);
+    }
+    for (int t = 0; t < VOCAB; t++) {
+        double want = rank_of(p, t) < 5 ? p[t] / (1 - left_out) : 0;
+        if (fabs((double)hits[t] / draws - want) > 5 * sqrt(want * (1 - want) / draws) + 1e-9)
+            fail_msg("token %d: drawn %d of %d times, probability %.4f", t, hits[t], draws, want);
+    }
+    for (int i = 0; i < 500; i++) {
+        double before = 0;
+        o = (orth_sample_options){.temperature = 1, .top_p = 0.5, .seed = (uint64_t)i};
+        CHECK_OK(r->ctx, orth_generator_sample(r->ctx, g, &o, &token, &logprob));
+        for (int t = 0; t < VOCAB; t++)
+            before += rank_of(p, t) < rank_of(p, token) ? p[t] : 0;
+        assert_true(before < 0.5 + 1e-6);
+    }
+    orth_generator_destroy(r->ctx, g);
+    orth_model_file_close(r->ctx, &f);
+    run_end(r);
+}
+
+TEST(the_program_prints_the_same_text_for_the_same_seed_and_stops_where_told)
+{
+    run_case *r = run_begin();
+    char first[4096];
+    RUN(r, 0, "saved", "train run.yaml train.steps=60 optimizer.lr=5e-3");
+    RUN(r, 0, "the ", "generate a --prompt='the ' --tokens=60 --seed=5");
+    snprintf(first, sizeof first, "%.4000s", r->out);
+    RUN(r, 0, first, "generate a --prompt='the ' --tokens=60 --seed=5 run.threads=1");
+    RUN(r, 0, "the ", "generate a --prompt='the ' --tokens=60 --seed=6");
+    assert_string_not_equal(r->out, first);
+    /* The stop text is part of what was sampled; its last token is printed whole. */
+    for (int from = 4; from < 12; from++) {
+        RUN(r, 0, "the ", "generate a --prompt='the ' --tokens=60 --seed=5 --stop='%.5s'", first + from);
+        size_t n = strlen(r->out) - 1;
+        if (n < (size_t)from + 5 || n > (size_t)from + 15 || memcmp(r->out, first, n) != 0)
+            fail_msg("stop='%.5s': %s", first + from, r->out);
+    }
+    RUN(r, 2, "exceed the model's longest sequence of 256", "generate a --tokens=300");
+    RUN(r, 0, "", "generate a --tokens=3 --logprobs --temperature=0");
+    assert_non_null(strstr(r->out, "0x1."));
+    run_end(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(log_probabilities_are_those_of_eval),
+        cmocka_unit_test(choices_obey_temperature_top_k_top_p_and_seed),
+        cmocka_unit_test(the_program_prints_the_same_text_for_the_same_seed_and_stops_where_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,143 @@
+/* test_input.c -- bad input and bad luck, as the user of the program meets them: message and exit code. */
+#include "run_case.h"
+
+TEST(a_model_that_does_not_fit_is_refused_with_figures_before_anything_is_allocated)
+{
+    run_case *r = run_begin();
+    RUN(r, 3, "limit 3.00 MiB (memory.limit)", "train run.yaml memory.limit=3MiB model.layers=3");
+    assert_non_null(strstr(r->out, "nothing was allocated"));
+    assert_non_null(strstr(r->out, "optimizer"));
+    assert_false(run_has(r, "a/metrics.jsonl"));
+    static const char *const big[] = {"plan", "train", "bench step"};
+    for (int i = 0; i < 3; i++)
+        RUN(r, 3, "limit 64.00 MiB (memory.limit); nothing was allocated",
+            "%s run.yaml memory.limit=64MiB model.preset=gpt2-124m model.vocab=auto", big[i]);
+    RUN(r, 3, "the run does not fit", "plan run.yaml model.preset=llama3-405b model.vocab=auto data.seq_len=8192");
+    assert_non_null(strstr(r->out, "parameters       405"));
+    RUN(r, 3, "the run does not fit", "train run.yaml model.preset=llama3-405b model.vocab=auto");
+    run_end(r);
+}
+
+TEST(what_is_wrong_with_the_data_is_named)
+{
+    run_case *r = run_begin();
+    run_write(r, "empty.txt", "", 0);
+    run_write(r, "short.txt", "too short", 9);
+    RUN(r, 5, "orthant: nowhere.txt: no such file or folder (data.path)", "train run.yaml data.path=nowhere.txt");
+    RUN(r, 5, "empty.txt: ", "train run.yaml data.path=empty.txt");
+    RUN(r, 2, "10 tokens are fewer than the 33 of a sequence (data.seq_len=32 and one to predict)",
+        "train run.yaml data.path=short.txt data.tokenizer=bytes");
+    RUN(r, 2, "data.path is not set", "train model.preset=gpt2-tiny");
+    RUN(r, 2, "the tokenizer has 300 tokens, the model's vocabulary only 256", "train run.yaml model.vocab=256");
+    RUN(r, 2, "data.seq_len=4 is less than numerics.parts=8", "train run.yaml data.seq_len=4");
+    RUN(r, 2, "257", "train run.yaml data.seq_len=257");
+    RUN(r, 2, "train.micro_batch=4 does not divide train.global_batch=6", "train run.yaml train.micro_batch=4");
+    run_end(r);
+}
+
+TEST(text_that_is_not_utf8_is_trained_on_as_bytes)
+{
+    run_case *r = run_begin();
+    unsigned char noise[6000];
+    for (int i = 0; i < (int)sizeof noise; i++)
+        noise[i] = (unsigned char)test_rand_int(5, (uint64_t)i, 0, 255);
+    run_write(r, "noise.txt", noise, sizeof noise);
+    RUN(r, 0, "saved", "train run.yaml data.path=noise.txt train.steps=2");
+    RUN(r, 0, "loss", "eval a --text=noise.txt");
+    RUN(r, 0, "", "generate a --tokens=4 --prompt=\"$(printf '\\377\\376')\"");
+    run_end(r);
+}
+
+/* Puts `byte` into a file at `at`; at < 0: counted from the end. */
+static void damage(run_case *r, const char *name, long at, int byte)
+{
+    size_t n;
+    char *bytes = run_read(r, name, &n);
+    bytes[at < 0 ? (long)n + at : at] ^= (char)byte;
+    run_write(r, name, bytes, n);
+    free(bytes);
+}
+
+static void truncate_by(run_case *r, const char *name, size_t less)
+{
+    size_t n;
+    char *bytes = run_read(r, name, &n);
+    run_write(r, name, bytes, n - less);
+    free(bytes);
+}
+
+TEST(a_tokenizer_that_does_not_match_is_refused)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "", "data prepare --train-tokenizer=280 --out=other text.txt");
+    RUN(r, 5, "tokenizer", "train run.yaml data.tokenizer=other/tokenizer.json");
+    RUN(r, 5, "tokenizer", "train run.yaml 'data.path=[shards, other]'");
+    RUN(r, 0, "saved", "train run.yaml train.steps=1");
+    RUN(r, 5, "was trained with tokenizer", "train run.yaml data.path=other --resume train.steps=2");
+    RUN(r, 5, "the data is for tokenizer", "eval a data.path=other");
+    run_end(r);
+}
+
+TEST(damaged_files_are_named_with_exit_5)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.every_steps=1");
+    RUN(r, 0, "parameters", "ckpt export a hf");
+    damage(r, "a/checkpoints/step-00000002/model.safetensors", -5, 1);
+    RUN(r, 5, "model.safetensors", "ckpt verify a");
+    /* The older one is taken, and that is said. */
+    RUN(r, 0, "step-00000002", "train run.yaml train.steps=2 checkpoint.every_steps=1 --resume");
+    assert_non_null(strstr(r->out, "step      2/2"));
+    RUN(r, 0, "valid", "ckpt verify a");
+    truncate_by(r, "a/checkpoints/step-00000002/optimizer.safetensors", 100);
+    truncate_by(r, "a/checkpoints/step-00000001/state.json", 30);
+    RUN(r, 5, "no valid checkpoint to resume from", "train run.yaml --resume");
+    truncate_by(r, "hf/model.safetensors", 10);
+    RUN(r, 5, "hf/model.safetensors", "train run.yaml checkpoint.dir=b --init=hf");
+    run_write(r, "hf/config.json", "{\"a\": [[[[", 10);
+    RUN(r, 5, "hf/config.json", "train run.yaml checkpoint.dir=b --init=hf");
+    RUN(r, 5, "config.json", "generate hf");
+    damage(r, "shards/train-00000.orts", -3, 4);
+    RUN(r, 5, "train-00000.orts", "data verify shards");
+    truncate_by(r, "shards/train-00000.orts", 2);
+    RUN(r, 5, "train-00000.orts", "train run.yaml checkpoint.dir=c");
+    run_write(r, "shards/dataset.json", "{}", 2);
+    RUN(r, 5, "dataset.json", "train run.yaml checkpoint.dir=c");
+    run_end(r);
+}
+
+/* A file may hold this much: enough for the data and the metrics, not for a checkpoint. */
+TEST(a_write_that_fails_leaves_the_older_checkpoint)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml train.steps=2");
+    static char command[1024];
+    snprintf(command, sizeof command,
+             "cd %s && (ulimit -f 400; exec %s train run.yaml train.steps=4 --resume) > log.txt 2>&1", r->dir, ORTH_BINARY);
+    int status = system(command);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 3);
+    char *log = run_read(r, "log.txt", NULL);
+    if (!strstr(log, ".tmp-step-00000004/model.safetensors: cannot write: File too large"))
+        fail_msg("it said: %s", log);
+    free(log);
+    assert_false(run_has(r, "a/checkpoints/.tmp-step-00000004"));
+    RUN(r, 0, "step-00000002: valid", "ckpt verify a");
+    RUN(r, 0, "step      4/4", "train run.yaml train.steps=4 --resume");
+    RUN(r, 0, "saved", "train run.yaml train.steps=4 checkpoint.dir=whole");
+    run_same(r, "a", "whole", 4);
+    run_end(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_that_does_not_fit_is_refused_with_figures_before_anything_is_allocated),
+        cmocka_unit_test(what_is_wrong_with_the_data_is_named),
+        cmocka_unit_test(text_that_is_not_utf8_is_trained_on_as_bytes),
+        cmocka_unit_test(a_tokenizer_that_does_not_match_is_refused),
+        cmocka_unit_test(damaged_files_are_named_with_exit_5),
+        cmocka_unit_test(a_write_that_fails_leaves_the_older_checkpoint),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,246 @@
+/* test_program.c -- the gradient tree against its definition, and programs that are damaged by hand:
+ * check.c must refuse each by name. */
+#include "model/blocks.h"
+#include "program/check.h"
+#include "program/gradtree.h"
+#include "program/place.h"
+#include "test.h"
+
+/* ---- the tree ---- */
+
+/* An addition that notices order and grouping. */
+static uint64_t join(uint64_t left, uint64_t right)
+{
+    return (left * UINT64_C(0x9E3779B97F4A7C15) ^ (right >> 7 | right << 57)) * UINT64_C(0xD6E8FEB86659FD93) + 1;
+}
+
+static uint64_t leaf(int64_t i)
+{
+    return join((uint64_t)i + 1, 77);
+}
+
+/* The definition (tensor/parts.h): a node covers [k*2^l, (k+1)*2^l) as far as there are leaves; a node
+ * whose right half has none is its left half. */
+static uint64_t tree(int64_t begin, int64_t size, int64_t n)
+{
+    if (size == 1)
+        return leaf(begin);
+    uint64_t left = tree(begin, size / 2, n);
+    return begin + size / 2 < n ? join(left, tree(begin + size / 2, size / 2, n)) : left;
+}
+
+static int64_t power_above(int64_t n)
+{
+    int64_t p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+/* What the program does with a step of n leaves that come in micro-batches of the given sizes. */
+static uint64_t accumulate(int64_t n, const int64_t *sizes, int *slots)
+{
+    orth_gradtree t = {0};
+    uint64_t slot[ORTH_GRADTREE_MAX_DEPTH] = {0}, result = 0;
+    for (int64_t begin = 0, m = 0; begin < n; m++) {
+        for (int64_t end = begin + sizes[m]; begin < end;) {
+            int64_t size = orth_gradtree_run(begin, end);
+            assert_true(size >= 1 && (size & (size - 1)) == 0 && begin % size == 0 && begin + size <= end);
+            int32_t addends[ORTH_GRADTREE_MAX_DEPTH], num;
+            int32_t out = orth_gradtree_push(&t, size, begin + size == n, addends, &num);
+            uint64_t value = tree(begin, size, begin + size);
+            for (int i = 0; i < num; i++)
+                value = join(slot[addends[i]], value);
+            if (num > 0)
+                assert_int_equal(out, addends[num - 1]);
+            slot[out] = result = value;
+            *slots = ORTH_MAX(*slots, out + 1);
+            begin += size;
+        }
+    }
+    assert_int_equal(t.depth, 1);
+    return result;
+}
+
+TEST(gradients_pile_up_in_the_aligned_tree_however_they_are_split)
+{
+    for (int64_t n = 1; n <= 70; n++) {
+        uint64_t want = tree(0, power_above(n), n), k = 0;
+        for (int round = 0; round < 40; round++) {
+            int64_t sizes[70], count = 0;
+            int slots = 0;
+            for (int64_t left = n; left > 0; left -= sizes[count++])
+                sizes[count] = round == 0   ? 1
+                               : round == 1 ? left
+                                            : test_rand_int((uint64_t)n, k++, 1, ORTH_MIN(left, round < 20 ? 4 : 40));
+            if (accumulate(n, sizes, &slots) != want)
+                fail_msg("%d leaves, split %d: another tree", (int)n, round);
+            int64_t depth = 1;
+            while ((1 << depth) <= n)
+                depth++;
+            assert_true(slots <= depth);
+        }
+    }
+}
+
+/* ---- check.c ---- */
+
+typedef struct {
+    orth_ctx *ctx;
+    orth_model_blocks blocks;
+    orth_program p;
+} step;
+
+static step *step_open(bool placed, bool dropout)
+{
+    step *s = calloc(1, sizeof *s);
+    orth_model_config c;
+    s->ctx = test_ctx(1);
+    CHECK_OK(s->ctx, orth_model_preset(s->ctx, "llama-tiny", &c));
+    c.dropout = dropout ? 0.1 : 0;
+    orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = 2, .seq_len = 16, .num_micro_batches = 2, .parts = 2,
+                              .compute = ORTH_BF16, .optimizer = ORTH_OP_adamw};
+    CHECK_OK(s->ctx, orth_model_blocks_build(s->ctx, &c, &shape, &s->blocks));
+    orth_program_init(s->ctx, &s->p);
+    CHECK_OK(s->ctx, orth_compile(s->ctx, &s->blocks.spec, &s->p));
+    if (placed)
+        CHECK_OK(s->ctx, orth_place(s->ctx, &s->p, 2, ORTH_ISA_BASE));
+    CHECK_OK(s->ctx, orth_check(s->ctx, &s->p));
+    return s;
+}
+
+static void step_close(step *s)
+{
+    orth_program_release(&s->p);
+    orth_model_blocks_release(&s->blocks);
+    test_ctx_free(s->ctx);
+    free(s);
+}
+
+/* Number `nth` of the instructions of `op`; fails the test if there are fewer. */
+static int32_t find_op(const step *s, orth_op op, int nth)
+{
+    for (int32_t i = 0; i < s->p.num_instrs; i++)
+        if (s->p.instrs[i].op == op && nth-- == 0)
+            return i;
+    fail_msg("no instruction %s", orth_op_name(op));
+    return -1;
+}
+
+static void swap(step *s, int32_t i, int32_t k)
+{
+    orth_instr t = s->p.instrs[i];
+    s->p.instrs[i] = s->p.instrs[k];
+    s->p.instrs[k] = t;
+}
+
+/* Takes instruction i out and puts it in again at `to` of what is left; to < 0: nowhere. */
+static void move(step *s, int32_t i, int32_t to)
+{
+    orth_instr moved = s->p.instrs[i];
+    memmove(&s->p.instrs[i], &s->p.instrs[i + 1], sizeof moved * (size_t)(s->p.num_instrs - i - 1));
+    s->p.num_instrs--;
+    if (to < 0)
+        return;
+    memmove(&s->p.instrs[to + 1], &s->p.instrs[to], sizeof moved * (size_t)(s->p.num_instrs - to));
+    s->p.instrs[to] = moved;
+    s->p.num_instrs++;
+}
+
+#define REFUSED(s, text)                                                                \
+    do {                                                                                \
+        CHECK_FAILS((s)->ctx, ORTH_ERR_INTERNAL, (text), orth_check((s)->ctx, &(s)->p)); \
+        step_close(s);                                                                  \
+    } while (0)
+
+TEST(what_is_read_was_written_before)
+{
+    step *s = step_open(false, false);
+    swap(s, find_op(s, ORTH_OP_linear, 0), find_op(s, ORTH_OP_norm, 0));
+    REFUSED(s, "read before it is written");
+    s = step_open(false, false); /* a gradient that nobody makes */
+    for (int32_t i = s->p.num_instrs - 1; i >= 0; i--)
+        if (s->p.instrs[i].op == ORTH_OP_embed_bwd)
+            move(s, i, -1);
+    REFUSED(s, "'grad.embed.weight': read before it is written");
+    s = step_open(false, false); /* no attention in layer 0: the message says who misses it */
+    move(s, find_op(s, ORTH_OP_attention, 0), -1);
+    REFUSED(s, "(linear, layer 0, micro-batch 0), buffer 'attention'");
+}
+
+TEST(operands_lie_inside_their_buffers)
+{
+    step *s = step_open(false, false);
+    s->p.instrs[find_op(s, ORTH_OP_linear, 3)].in[0].byte_offset += 2;
+    REFUSED(s, "the operand reaches past the end");
+    s = step_open(false, false);
+    s->p.instrs[find_op(s, ORTH_OP_norm, 1)].out[0].dim[0]++;
+    REFUSED(s, "the operand reaches past the end");
+    s = step_open(false, false);
+    s->p.instrs[5].in[0].buffer = s->p.num_buffers;
+    REFUSED(s, "is not in [0, ");
+}
+
+TEST(every_parameter_is_updated_once_after_its_gradient_is_whole)
+{
+    step *s = step_open(false, false);
+    move(s, find_op(s, ORTH_OP_adamw, 4), -1);
+    REFUSED(s, "is never updated");
+    s = step_open(false, false);
+    s->p.instrs[find_op(s, ORTH_OP_adamw, 4)] = s->p.instrs[find_op(s, ORTH_OP_adamw, 3)];
+    REFUSED(s, "parameter updated twice");
+    s = step_open(false, false); /* the last gradient of the embedding comes after the update */
+    int32_t last = -1;
+    for (int32_t i = 0; i < s->p.num_instrs; i++)
+        if (s->p.instrs[i].op == ORTH_OP_embed_bwd)
+            last = i;
+    move(s, last, s->p.num_instrs - 1);
+    REFUSED(s, "gradient written after");
+    s = step_open(false, false); /* or between the norm of the gradient and the update */
+    for (int32_t i = 0; i < s->p.num_instrs; i++)
+        if (s->p.instrs[i].op == ORTH_OP_embed_bwd)
+            last = i;
+    move(s, last, find_op(s, ORTH_OP_clip_scale, 0));
+    REFUSED(s, "gradient written after");
+}
+
+TEST(buffers_that_live_together_do_not_overlap)
+{
+    step *s = step_open(true, false);
+    int32_t linear = find_op(s, ORTH_OP_linear, 2);
+    orth_buffer *in = &s->p.buffers[s->p.instrs[linear].in[0].buffer];
+    s->p.buffers[s->p.instrs[linear].out[0].buffer].offset = in->offset;
+    REFUSED(s, "overlap while both are live");
+    s = step_open(true, false); /* a transient buffer over a parameter */
+    s->p.buffers[s->p.instrs[linear].out[0].buffer].offset = 0;
+    REFUSED(s, "overlap while both are live");
+    s = step_open(true, false); /* persistent buffers among themselves */
+    s->p.buffers[1].offset = s->p.buffers[0].offset + 64;
+    REFUSED(s, "overlap while both are live");
+    s = step_open(true, false); /* past the arena */
+    s->p.buffers[s->p.instrs[linear].out[0].buffer].offset = s->p.space_bytes[ORTH_SPACE_HOST];
+    REFUSED(s, "past the end of the arena");
+}
+
+/* Work in place is seen through: what an alias took over must not be read any more. */
+TEST(bytes_that_were_taken_over_are_not_read)
+{
+    step *s = step_open(true, true);
+    int32_t rope = find_op(s, ORTH_OP_rope, 0), in = s->p.instrs[rope].in[0].buffer;
+    assert_int_equal(s->p.buffers[s->p.instrs[rope].out[0].buffer].alias, in);
+    s->p.instrs[find_op(s, ORTH_OP_attention, 0)].in[0].buffer = in;
+    REFUSED(s, "its bytes were taken over");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_pile_up_in_the_aligned_tree_however_they_are_split),
+        cmocka_unit_test(what_is_read_was_written_before),
+        cmocka_unit_test(operands_lie_inside_their_buffers),
+        cmocka_unit_test(every_parameter_is_updated_once_after_its_gradient_is_whole),
+        cmocka_unit_test(buffers_that_live_together_do_not_overlap),
+        cmocka_unit_test(bytes_that_were_taken_over_are_not_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

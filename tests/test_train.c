@@ -1,0 +1,240 @@
+/* test_train.c -- whole runs of `orthant train`: what must not change a bit, and what ends a run. */
+#include "run_case.h"
+
+#include <math.h>
+#include <signal.h>
+#include <time.h>
+
+/* What a run is made of; resuming must not show in any of them. */
+static const char *const flavours[] = {
+    "",
+    "precision.compute=bf16 model.preset=llama-tiny",
+    "model.dropout=0.1 data.doc_mask=true schedule.name=linear",
+    "model.preset=qwen3-tiny model.vocab=300 optimizer.name=sgd optimizer.nesterov=true precision.compute=bf16",
+    "optimizer.name=adam schedule.name=wsd train.micro_batch=3 numerics.parts=1 data.seq_len=29",
+};
+
+/* The first run is cut off after its last step's checkpoint was lost: what metrics.jsonl says of the
+ * steps after the older one must not stay. */
+TEST(a_resumed_run_equals_one_that_never_stopped)
+{
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(flavours); i++) {
+        RUN(r, 0, "saved", "train run.yaml checkpoint.dir=whole%d %s", i, flavours[i]);
+        RUN(r, 0, "saved", "train run.yaml checkpoint.dir=parts%d checkpoint.every_steps=4 %s", i, flavours[i]);
+        char last[64], whole[64], parts[64];
+        snprintf(last, sizeof last, "parts%d/checkpoints/step-00000008", i);
+        snprintf(whole, sizeof whole, "whole%d", i);
+        snprintf(parts, sizeof parts, "parts%d", i);
+        run_remove(r, last);
+        RUN(r, 0, "step      5/8", "train run.yaml checkpoint.dir=parts%d --resume %s", i, flavours[i]);
+        run_same(r, whole, parts, 8);
+    }
+    run_end(r);
+}
+
+TEST(a_longer_run_resumes_where_a_shorter_one_ended)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml schedule.decay_steps=9 train.steps=12 checkpoint.dir=whole");
+    RUN(r, 0, "saved", "train run.yaml schedule.decay_steps=9 train.steps=5 checkpoint.dir=parts");
+    RUN(r, 0, "saved", "train run.yaml schedule.decay_steps=9 train.steps=12 checkpoint.dir=parts --resume run.threads=1");
+    run_same(r, "whole", "parts", 12);
+    RUN(r, 2, "holds a run already", "train run.yaml checkpoint.dir=parts");
+    RUN(r, 2, "12 steps of train.global_batch=7 end at 84",
+        "train run.yaml train.global_batch=7 train.micro_batch=1 checkpoint.dir=parts --resume");
+    run_end(r);
+}
+
+TEST(threads_and_micro_batches_do_not_change_a_bit)
+{
+    static const char *const changes[] = {
+        "run.threads=1", "run.threads=3", "run.threads=7", "train.micro_batch=1", "train.micro_batch=3",
+        "train.micro_batch=6", "run.threads=3 train.micro_batch=1",
+    };
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(flavours) - 1; i++) {
+        char a[16];
+        snprintf(a, sizeof a, "a%d", i);
+        RUN(r, 0, "saved", "train run.yaml train.steps=3 checkpoint.dir=%s %s", a, flavours[i]);
+        for (int k = 0; k < ORTH_COUNT(changes); k++) {
+            char b[16];
+            snprintf(b, sizeof b, "b%d-%d", i, k);
+            RUN(r, 0, "saved", "train run.yaml train.steps=3 checkpoint.dir=%s %s %s", b, flavours[i], changes[k]);
+            run_same(r, a, b, 3);
+        }
+    }
+    run_end(r);
+}
+
+/* The plain kernels and the fast ones, of any instruction set, are one in fp32. */
+TEST(every_back_end_and_instruction_set_has_the_same_bits_in_fp32)
+{
+    static const char *const models[] = {"", "model.preset=llama-tiny data.doc_mask=true",
+                                         "model.preset=qwen3-tiny model.dropout=0.1"};
+    static const char *const changes[] = {"run.backend=ref", "run.isa=base", "run.isa=avx2", "run.isa=avx512"};
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(models); i++) {
+        char a[16];
+        snprintf(a, sizeof a, "a%d", i);
+        RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.dir=%s %s model.vocab=300", a, models[i]);
+        for (int k = 0; k < ORTH_COUNT(changes); k++) {
+            char b[16];
+            snprintf(b, sizeof b, "b%d-%d", i, k);
+            RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.dir=%s %s model.vocab=300 %s", b, models[i],
+                changes[k]);
+            run_same(r, a, b, 2);
+        }
+    }
+    run_end(r);
+}
+
+TEST(loss_falls_in_both_modes_and_types)
+{
+    static const char *const modes[] = {"", "numerics.mode=fast", "precision.compute=bf16",
+                                        "numerics.mode=fast precision.compute=bf16 model.attention=full"};
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(modes); i++) {
+        RUN(r, 0, "eval     40", "train run.yaml train.steps=40 optimizer.lr=5e-3 checkpoint.dir=a%d %s", i, modes[i]);
+        char *first = strstr(r->out, "step      1/40  loss"), *last = strstr(r->out, "step     40/40  loss");
+        assert_non_null(first);
+        assert_non_null(last);
+        double from = atof(first + 21), to = atof(last + 21);
+        if (!(from > 5.0 && from < 6.0 && to < from - 2.0))
+            fail_msg("%s: loss %.4f after step 1, %.4f after step 40", modes[i], from, to);
+    }
+    run_end(r);
+}
+
+/* ---- signals ---- */
+
+/* Starts a run that would take for ever, and sends it `sig` once it has made three steps. */
+static int stopped_by(run_case *r, const char *dir, int sig)
+{
+    char dir_arg[64], path[256];
+    snprintf(dir_arg, sizeof dir_arg, "checkpoint.dir=%s", dir);
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", r->dir, dir);
+    pid_t child = fork();
+    if (child == 0) {
+        if (chdir(r->dir) != 0 || !freopen("child.log", "w", stdout) || !freopen("child.log", "a", stderr))
+            _exit(99);
+        execl(ORTH_BINARY, ORTH_BINARY, "train", "run.yaml", "train.steps=1000000", "schedule.name=constant", dir_arg,
+              (char *)NULL);
+        _exit(98);
+    }
+    int lines = 0;
+    for (int tries = 0; tries < 3000 && lines < 3; tries++) {
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+        FILE *f = fopen(path, "r");
+        lines = 0;
+        for (int c; f && (c = fgetc(f)) != EOF;)
+            lines += c == '\n';
+        if (f)
+            fclose(f);
+    }
+    kill(child, sig);
+    int status;
+    waitpid(child, &status, 0);
+    assert_true(lines >= 3);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly)
+{
+    run_case *r = run_begin();
+    static const struct { int sig, code; const char *text; } cases[] = {{SIGINT, 130, "SIGINT"}, {SIGTERM, 143, "SIGTERM"}};
+    for (int i = 0; i < 2; i++) {
+        char dir[16], whole[16];
+        snprintf(dir, sizeof dir, "cut%d", i);
+        snprintf(whole, sizeof whole, "whole%d", i);
+        assert_int_equal(stopped_by(r, dir, cases[i].sig), cases[i].code);
+        char *log = run_read(r, "child.log", NULL), *said = strstr(log, "stopped by");
+        int step = 0;
+        char name[16];
+        assert_non_null(said);
+        assert_int_equal(sscanf(said, "stopped by %15s after step %d;", name, &step), 2);
+        assert_string_equal(name, cases[i].text);
+        free(log);
+        RUN(r, 0, "valid", "ckpt verify %s", dir);
+        RUN(r, 0, "saved", "train run.yaml train.steps=%d schedule.name=constant checkpoint.dir=%s --resume", step + 3, dir);
+        RUN(r, 0, "saved", "train run.yaml train.steps=%d schedule.name=constant checkpoint.dir=%s", step + 3, whole);
+        run_same(r, whole, dir, step + 3);
+    }
+    run_end(r);
+}
+
+/* ---- numerics ---- */
+
+/* Sets fp32 element `index` of the weights of checkpoint step 4 of run `dir`, and its hash. */
+static void poison(run_case *r, const char *hf, const char *tensor)
+{
+    char name[128];
+    size_t n;
+    snprintf(name, sizeof name, "%s/model.safetensors", hf);
+    char *bytes = run_read(r, name, &n), *at = NULL;
+    uint64_t header;
+    memcpy(&header, bytes, 8);
+    char quoted[128];
+    snprintf(quoted, sizeof quoted, "\"%s\"", tensor);
+    for (char *p = bytes + 8; p + strlen(quoted) < bytes + 8 + header && !at; p++)
+        if (memcmp(p, quoted, strlen(quoted)) == 0)
+            at = p;
+    assert_non_null(at);
+    at = strstr(at, "data_offsets");
+    long begin = strtol(strchr(at, '[') + 1, NULL, 10);
+    const float nan = NAN;
+    memcpy(bytes + 8 + header + begin, &nan, 4);
+    run_write(r, name, bytes, n);
+    free(bytes);
+}
+
+TEST(a_loss_that_is_not_finite_stops_or_is_skipped)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml train.steps=2 model.preset=llama-tiny");
+    RUN(r, 0, "parameters", "ckpt export a hf");
+    poison(r, "hf", "model.layers.1.mlp.up_proj.weight");
+    RUN(r, 6, "step 1: loss nan", "train run.yaml checkpoint.dir=b --init=hf");
+    if (!strstr(r->out, "layers.1.mlp.gate_up.weight") || !strstr(r->out, "layer 1"))
+        fail_msg("the first bad tensor is not named: %s", r->out);
+    RUN(r, 0, "skipped", "train run.yaml checkpoint.dir=c --init=hf train.on_nonfinite=skip train.steps=2");
+    char *metrics = run_read(r, "c/metrics.jsonl", NULL);
+    assert_non_null(strstr(metrics, "\"loss\": null"));
+    assert_non_null(strstr(metrics, "\"eval_loss\": null"));
+    assert_non_null(strstr(metrics, "\"skipped\": true"));
+    free(metrics);
+    RUN(r, 0, "(2 skipped)", "ckpt inspect c");
+    /* A run that blows up by itself; what was saved before stays. */
+    RUN(r, 6, "train.on_nonfinite=stop", "train run.yaml checkpoint.dir=d optimizer.lr=1000 optimizer.eps=0 "
+        "schedule.warmup_steps=0 train.steps=60 checkpoint.every_steps=1 train.clip_norm=0");
+    RUN(r, 0, "valid", "ckpt verify d");
+    run_end(r);
+}
+
+/* A step that is skipped leaves weights and moments alone: after it, all goes on. */
+TEST(skipping_changes_no_weight)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml train.steps=2 model.preset=llama-tiny");
+    RUN(r, 0, "parameters", "ckpt export a hf");
+    poison(r, "hf", "model.layers.0.mlp.up_proj.weight");
+    RUN(r, 0, "skipped", "train run.yaml checkpoint.dir=c --init=hf train.on_nonfinite=skip train.steps=3");
+    RUN(r, 0, "parameters", "ckpt export c out");
+    run_same_file(r, "hf/model.safetensors", "out/model.safetensors");
+    run_end(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_resumed_run_equals_one_that_never_stopped),
+        cmocka_unit_test(a_longer_run_resumes_where_a_shorter_one_ended),
+        cmocka_unit_test(threads_and_micro_batches_do_not_change_a_bit),
+        cmocka_unit_test(every_back_end_and_instruction_set_has_the_same_bits_in_fp32),
+        cmocka_unit_test(loss_falls_in_both_modes_and_types),
+        cmocka_unit_test(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly),
+        cmocka_unit_test(a_loss_that_is_not_finite_stops_or_is_skipped),
+        cmocka_unit_test(skipping_changes_no_weight),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
