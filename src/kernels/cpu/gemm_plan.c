@@ -14,10 +14,11 @@
  */
 #include "kernels/cpu/gemm_plan.h"
 
-#define STAGE_ROWS_MAX 3072         /* packed rows that still go in one stage */
+#define STAGE_ROWS_MAX 1600         /* packed rows that still go in one stage */
 #define STAGE_ROWS 1024             /* otherwise rows per stage */
-#define CHUNK_LANES 1024            /* rows or columns of C in a stage */
-#define CHUNK_BYTES (4 << 20)       /* packed B of a stage */
+#define CHUNK_ROWS 1024            /* rows of C in a stage */
+#define CHUNK_COLUMNS 2048          /* columns, where K takes several stages */
+#define CHUNK_BYTES (6 << 20)       /* packed B of a stage */
 #define TASK_M 64
 #define TASK_M_MIN 32
 #define TASKS_PER_THREAD 8
@@ -127,8 +128,8 @@ void orth_gemm_plan_make(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_
     p->thin = p->m_panels <= 2;
     const int64_t rows = p->stage_blocks * p->block_rows;
     const int64_t fit = CHUNK_BYTES / (4 * ORTH_MAX(1, rows) * kr->nr);
-    cut(p->m_panels, CHUNK_LANES / kr->mr, &p->m_chunk, &p->m_chunks);
-    cut(p->n_panels, p->k_stages > 1 ? CHUNK_LANES / kr->nr : fit, &p->n_chunk, &p->n_chunks);
+    cut(p->m_panels, CHUNK_ROWS / kr->mr, &p->m_chunk, &p->m_chunks);
+    cut(p->n_panels, p->k_stages > 1 ? CHUNK_COLUMNS / kr->nr : fit, &p->n_chunk, &p->n_chunks);
     p->num_stages = p->m_chunks * p->n_chunks * p->k_stages;
     plan_tasks(p, num_threads);
     plan_workspace(p, num_threads);
