@@ -133,10 +133,13 @@ static inline void case_run_cpu(kernel_case *k, orth_ctx *ctx, orth_isa isa, con
         while (at < n && ((char *)out[i].data)[at] == ((char *)want[i].data)[at])
             at++;
         if (at < n)
-            fail_msg("%s on %s, %d threads: output %d differs from the reference at element %zu of %zu: %a, not %a",
+            fail_msg("%s on %s, %d threads: output %d differs from the reference at element %zu of %zu: %a, "
+                     "not %a",
                      k->name, orth_isa_name(isa), orth_pool_num_threads(ctx->pool), i, at / size, n / size,
-                     size == 8 ? ((double *)out[i].data)[at / 8] : (double)orth_load_f32(out[i].data, out[i].dtype, (int64_t)(at / size)),
-                     size == 8 ? ((double *)want[i].data)[at / 8] : (double)orth_load_f32(want[i].data, out[i].dtype, (int64_t)(at / size)));
+                     size == 8 ? ((double *)out[i].data)[at / 8]
+                               : (double)orth_load_f32(out[i].data, out[i].dtype, (int64_t)(at / size)),
+                     size == 8 ? ((double *)want[i].data)[at / 8]
+                               : (double)orth_load_f32(want[i].data, out[i].dtype, (int64_t)(at / size)));
         guarded_free(out[i].data);
     }
 }

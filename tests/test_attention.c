@@ -113,21 +113,21 @@ static void call(orth_ctx *ctx, orth_kernel_fn fn, orth_workspace_fn ws, orth_op
 static void forward(orth_ctx *ctx, problem *p, orth_kernel_fn fn, orth_workspace_fn ws)
 {
     orth_tensor in[4] = {view(p->qkv, p->s.type, p->N, p->R, 1),
-                         view(p->s.doc ? p->doc : NULL, ORTH_I32, p->N, 1, 1), view(p->seq, ORTH_I32, p->s.B, 1, 1),
-                         view(&p->step, ORTH_U8, sizeof p->step, 1, 1)};
-    orth_tensor out[2] = {view(p->o, p->s.type, p->N, p->s.H * p->s.D, 1), view(p->lse, ORTH_F32, p->N, p->s.H, 1)};
+                         view(p->s.doc ? p->doc : NULL, ORTH_I32, p->N, 1, 1),
+                         view(p->seq, ORTH_I32, p->s.B, 1, 1), view(&p->step, ORTH_U8, sizeof p->step, 1, 1)};
+    orth_tensor out[2] = {view(p->o, p->s.type, p->N, p->s.H * p->s.D, 1),
+                          view(p->lse, ORTH_F32, p->N, p->s.H, 1)};
     orth_op_call c = {in, out, 4, 2, &p->attr, NULL};
     call(ctx, fn, ws, &c);
 }
 
 static void backward(orth_ctx *ctx, problem *p, orth_kernel_fn fn, orth_workspace_fn ws)
 {
-    orth_tensor in[7] = {view(p->dout, p->s.type, p->N, p->s.H * p->s.D, 1),
-                         view(p->qkv, p->s.type, p->N, p->R, 1),
-                         view(p->o, p->s.type, p->N, p->s.H * p->s.D, 1),
-                         view(p->lse, ORTH_F32, p->N, p->s.H, 1),
-                         view(p->s.doc ? p->doc : NULL, ORTH_I32, p->N, 1, 1), view(p->seq, ORTH_I32, p->s.B, 1, 1),
-                         view(&p->step, ORTH_U8, sizeof p->step, 1, 1)};
+    orth_tensor in[7] = {
+        view(p->dout, p->s.type, p->N, p->s.H * p->s.D, 1),   view(p->qkv, p->s.type, p->N, p->R, 1),
+        view(p->o, p->s.type, p->N, p->s.H * p->s.D, 1),      view(p->lse, ORTH_F32, p->N, p->s.H, 1),
+        view(p->s.doc ? p->doc : NULL, ORTH_I32, p->N, 1, 1), view(p->seq, ORTH_I32, p->s.B, 1, 1),
+        view(&p->step, ORTH_U8, sizeof p->step, 1, 1)};
     orth_tensor out = view(p->dqkv, p->s.type, p->N, p->R, 1);
     orth_op_call c = {in, &out, 7, 1, &p->attr, NULL};
     call(ctx, fn, ws, &c);
@@ -164,10 +164,11 @@ static void expect_same(const problem *a, const problem *b, bool bitwise, const 
     if (bitwise) {
         if (memcmp(a->o, b->o, (size_t)no * e) || memcmp(a->lse, b->lse, (size_t)(a->N * a->s.H) * 4) ||
             memcmp(a->dqkv, b->dqkv, (size_t)nq * e))
-            fail_msg("%s: bits differ: type %d B %d T %d H %d KV %d D %d P %d doc %d drop %g: o %g lse %g dqkv %g", what,
-                     a->s.type, a->s.B, a->s.T, a->s.H, a->s.KV, a->s.D, a->s.P, a->s.doc, a->s.dropout,
-                     distance(a->o, b->o, a->s.type, no), distance(a->lse, b->lse, ORTH_F32, a->N * a->s.H),
-                     distance(a->dqkv, b->dqkv, a->s.type, nq));
+            fail_msg(
+                "%s: bits differ: type %d B %d T %d H %d KV %d D %d P %d doc %d drop %g: o %g lse %g dqkv %g",
+                what, a->s.type, a->s.B, a->s.T, a->s.H, a->s.KV, a->s.D, a->s.P, a->s.doc, a->s.dropout,
+                distance(a->o, b->o, a->s.type, no), distance(a->lse, b->lse, ORTH_F32, a->N * a->s.H),
+                distance(a->dqkv, b->dqkv, a->s.type, nq));
     } else {
         double o = distance(a->o, b->o, a->s.type, no), q = distance(a->dqkv, b->dqkv, a->s.type, nq);
         double l = distance(a->lse, b->lse, ORTH_F32, a->N * a->s.H);
@@ -240,7 +241,8 @@ TEST(a_row_does_not_depend_on_length_or_parts)
                 const size_t row = (size_t)(s.H * s.D) * orth_dtype_bytes(s.type);
                 for (int pos = 0; pos < T; pos++) {
                     int64_t n = orth_fold_row(T, P, pos);
-                    assert_memory_equal((char *)got.o + (size_t)n * row, (char *)want.o + (size_t)pos * row, row);
+                    assert_memory_equal((char *)got.o + (size_t)n * row, (char *)want.o + (size_t)pos * row,
+                                        row);
                     assert_memory_equal(got.lse + n * s.H, want.lse + pos * s.H, (size_t)s.H * 4);
                 }
                 problem_free(&got);
@@ -302,7 +304,8 @@ static void run_cached(orth_ctx *ctx, problem *p, int cap, const int *steps, boo
         char *rows = malloc((size_t)(p->s.B * n * p->R) * e), *o = guarded((size_t)(p->s.B * n * HD) * e);
         for (int b = 0; b < p->s.B; b++)
             memcpy(rows + (size_t)(b * n * p->R) * e,
-                   (char *)p->qkv + (size_t)(((int64_t)b * p->s.T + past[b]) * p->R) * e, (size_t)(n * p->R) * e);
+                   (char *)p->qkv + (size_t)(((int64_t)b * p->s.T + past[b]) * p->R) * e,
+                   (size_t)(n * p->R) * e);
         orth_tensor in[4] = {view(rows, p->s.type, p->s.B * n, p->R, 1), view(past, ORTH_I32, p->s.B, 1, 1),
                              view(ck, p->s.type, p->s.B, cap, kvd), view(cv, p->s.type, p->s.B, cap, kvd)};
         orth_tensor out = view(o, p->s.type, p->s.B * n, HD, 1);
@@ -311,8 +314,8 @@ static void run_cached(orth_ctx *ctx, problem *p, int cap, const int *steps, boo
              ref ? NULL : orth_workspace_attention_cached, &c);
         check_guard(o, (size_t)(p->s.B * n * HD) * e);
         for (int b = 0; b < p->s.B; b++) {
-            memcpy((char *)p->o + (size_t)(((int64_t)b * p->s.T + past[b]) * HD) * e, o + (size_t)(b * n * HD) * e,
-                   (size_t)(n * HD) * e);
+            memcpy((char *)p->o + (size_t)(((int64_t)b * p->s.T + past[b]) * HD) * e,
+                   o + (size_t)(b * n * HD) * e, (size_t)(n * HD) * e);
             past[b] += n;
         }
         free(rows);
@@ -331,7 +334,8 @@ TEST(cached_attention_gives_the_bits_of_the_whole)
     for (int bf16 = 0; bf16 < 2; bf16++)
         for (orth_isa isa = ORTH_ISA_BASE; isa <= orth_isa_detect(); isa++) {
             ctx->isa = isa;
-            shape s = {bf16 ? ORTH_BF16 : ORTH_F32, 2, 150, 4, 2, isa == ORTH_ISA_AVX2 ? 20 : 64, 1, false, 0};
+            shape s = {bf16 ? ORTH_BF16 : ORTH_F32,    2, 150,   4, 2,
+                       isa == ORTH_ISA_AVX2 ? 20 : 64, 1, false, 0};
             problem want = problem_new(s), got = problem_new(s);
             const size_t n = (size_t)(want.N * s.H * s.D) * orth_dtype_bytes(s.type);
             forward(ctx, &want, orth_cpu_attention, orth_workspace_attention);
@@ -358,11 +362,13 @@ static double loss_in_double(const problem *p, int64_t at, double by)
 #define X(i) ((double)((float *)p->qkv)[i] + ((i) == at ? by : 0.0))
     for (int64_t n = 0; n < p->N; n++)
         for (int h = 0; h < p->s.H; h++) {
-            int64_t b = n / T, pos = orth_fold_pos(T, p->s.P, n % T), q = n * p->R + orth_attn_q_col(&p->attr, h);
+            int64_t b = n / T, pos = orth_fold_pos(T, p->s.P, n % T),
+                    q = n * p->R + orth_attn_q_col(&p->attr, h);
             double sum = 0, out = 0;
             orth_attn_drop drop = orth_attn_drop_row(&p->attr, &p->step, h, p->seq[b], pos);
             for (int64_t k = p->s.doc ? p->doc[n] : 0; k <= pos; k++) {
-                int64_t row = (b * T + orth_fold_row(T, p->s.P, k)) * p->R, kc = row + orth_attn_k_col(&p->attr, h / G);
+                int64_t row = (b * T + orth_fold_row(T, p->s.P, k)) * p->R,
+                        kc = row + orth_attn_k_col(&p->attr, h / G);
                 float f[4] = {1, 1, 1, 1};
                 if (p->s.dropout > 0)
                     orth_attn_drop_keys(&drop, k / 4 * 4, f);

@@ -104,7 +104,8 @@ TEST(every_isa_and_thread_count_gives_the_bits_of_the_reference)
             shape s = shapes[k / 2];
             s.type = k % 2 ? ORTH_BF16 : ORTH_F32;
             problem a = problem_new(s), b = problem_new(s);
-            const size_t n = (size_t)(a.N * a.R) * orth_dtype_bytes(s.type), g = (size_t)(s.B * s.D) * sizeof(float);
+            const size_t n = (size_t)(a.N * a.R) * orth_dtype_bytes(s.type),
+                         g = (size_t)(s.B * s.D) * sizeof(float);
             for (orth_isa isa = ORTH_ISA_BASE; isa <= orth_isa_detect(); isa++) {
                 ctx->isa = isa;
                 rope(ctx, &a, a.qkv, a.out, isa % 2, orth_ref_rope);
@@ -152,7 +153,8 @@ static double norm_loss(const problem *p, int kind, int64_t at, double by)
             double sum = 0, dot = 0;
             for (int d = 0; d < D; d++) {
                 double v = (double)x[c + d] + (kind == 0 && c + d == at ? by : 0.0);
-                double gain = (double)(q ? p->qgain : p->kgain)[d] + (kind == (q ? 1 : 2) && d == at ? by : 0.0);
+                double gain = (double)(q ? p->qgain : p->kgain)[d] +
+                              (kind == (q ? 1 : 2) && d == at ? by : 0.0);
                 sum += v * v;
                 dot += v * gain * (double)dy[c + d];
             }

@@ -10,8 +10,14 @@ static const int64_t sizes[] = {1, 15, 16, 31, 1000, 16384, 50001};
 
 static orth_step_values step_values(uint64_t t)
 {
-    return (orth_step_values){.step = t, .lr = 0.01f, .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                              .momentum = 0.9f, .clip_scale = 0.5f};
+    return (orth_step_values){.step = t,
+                              .lr = 0.01f,
+                              .weight_decay = 0.1f,
+                              .beta1 = 0.9f,
+                              .beta2 = 0.95f,
+                              .eps = 1e-8f,
+                              .momentum = 0.9f,
+                              .clip_scale = 0.5f};
 }
 
 /* op 0 adamw, 1 adam, 2 sgd; with or without the bf16 copy. */
@@ -20,7 +26,8 @@ static kernel_case optim_case(int op, int64_t n, bool copy, const orth_step_valu
     static const char *const names[] = {"adamw", "adam", "sgd"};
     static const orth_kernel_fn ref[] = {orth_ref_adamw, orth_ref_adam, orth_ref_sgd};
     static const orth_kernel_fn cpu[] = {orth_cpu_adamw, orth_cpu_adam, orth_cpu_sgd};
-    kernel_case k = {.name = names[op], .ref = ref[op], .cpu = cpu[op], .num_in = 2, .num_out = op == 2 ? 3 : 4};
+    kernel_case k = {
+        .name = names[op], .ref = ref[op], .cpu = cpu[op], .num_in = 2, .num_out = op == 2 ? 3 : 4};
     k.attr.decay = true;
     k.attr.nesterov = n % 2;
     k.in[0] = case_random(ORTH_F32, n, 0, 1, 1);
@@ -143,10 +150,12 @@ TEST(bias_corrections_need_no_libm)
 TEST(grad_square_equals_reference_and_double)
 {
     case_pool pool = case_pool_make();
-    const int64_t n_of[] = {1, 17, ORTH_NORM_BLOCK - 1, ORTH_NORM_BLOCK, ORTH_NORM_BLOCK + 1, 5 * ORTH_NORM_BLOCK + 99};
+    const int64_t n_of[] = {
+        1, 17, ORTH_NORM_BLOCK - 1, ORTH_NORM_BLOCK, ORTH_NORM_BLOCK + 1, 5 * ORTH_NORM_BLOCK + 99};
     for (int i = 0; i < ORTH_COUNT(n_of); i++) {
         const int64_t n = n_of[i], m = orth_div_up(n, ORTH_NORM_BLOCK);
-        kernel_case k = {KERNEL_CASE(grad_square), .num_in = 1, .num_out = 1};
+        kernel_case k = {KERNEL_CASE(grad_square), .num_in = 1, .num_out = 1,
+                         .attr = {.block_rows = ORTH_NORM_BLOCK}};
         k.in[0] = case_random(ORTH_F32, n, 0, 1, 1);
         k.out[0] = case_tensor(ORTH_F64, m, 0);
         orth_tensor want[1];

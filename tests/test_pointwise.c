@@ -229,7 +229,7 @@ TEST(dropout_equals_reference_at_its_rate_and_ignores_the_micro_batch)
 static kernel_case xent_case(orth_dtype t, int64_t N, int64_t V, int parts, bool with_gradient)
 {
     const orth_step_values step = {.loss_scale = 0.125f};
-    kernel_case k = {KERNEL_CASE(softmax_xent), .num_in = 4, .num_out = 2};
+    kernel_case k = {KERNEL_CASE(softmax_xent), .workspace = orth_workspace_softmax_xent, .num_in = 4, .num_out = 2};
     k.attr.split = (orth_split){ORTH_SPLIT_EVEN, parts, V, 1, 1};
     k.in[0] = case_random(ORTH_F32, N, V, 1, 8);
     k.in[1] = case_ints(N, 2, 0, V - 1);
@@ -273,8 +273,6 @@ TEST(loss_sum_is_canonical_and_near_the_sum)
         for (int64_t i = 0; i < B * T; i++)
             sum += ((float *)in.data)[i];
         assert_true(fabs(*(double *)total.data - sum) < 1e-12 * (double)(B * T));
-        CHECK_OK(ctx, orth_cpu_tree_acc_f64(ctx, &(orth_op_call){&out, &total, 1, 1, &attr, NULL}));
-        assert_true(fabs(*(double *)total.data - sum) < 1e-12 * (double)(B * T)); /* what it held is replaced */
         case_free(&in, 1);
         case_free(&out, 1);
         case_free(&total, 1);

@@ -3,7 +3,7 @@
  *   cfg->train_micro_batch   int64_t (INT; BYTES: bytes)    cfg->optimizer_lr   double (REAL)
  *   cfg->data_doc_mask       bool (BOOL)                    cfg->model_preset   const char * (STR, never NULL)
  *   cfg->data_path           orth_strings (STRS)            cfg->optimizer_betas orth_reals (REALS)
- *   cfg->optimizer_name      orth_optimizer_name (ENUM): ORTH_optimizer_name_adamw, ...
+ *   cfg->optimizer_name      orth_option_optimizer_name (ENUM): ORTH_optimizer_name_adamw, ...
  *
  * Values come from the defaults, then the run file, then key=value words, later ones replacing
  * earlier ones. Each value is checked by its row when it is set; the rules between options
@@ -27,10 +27,10 @@ typedef struct {
     double v[ORTH_LIST_MAX];
 } orth_reals;
 
-/* typedef enum { ORTH_optimizer_name_adamw, ... } orth_optimizer_name; and so on. */
+/* typedef enum { ORTH_optimizer_name_adamw, ... } orth_option_optimizer_name; and so on. */
 #define ENUM_AT(section, key, path, default_, help) typedef enum {
 #define CHOICE(section, key, name) ORTH_##section##_##key##_##name,
-#define END(section, key) } orth_##section##_##key;
+#define END(section, key) } orth_option_##section##_##key;
 #include "base/options.def"
 
 /* ORTH_OPT_train_steps, ...: the number of a row. */
@@ -51,7 +51,7 @@ typedef enum {
 
 typedef struct {
 #define OPT_AT(section, key, path, type, default_, min, max, unit, help) ORTH_FIELD_##type section##_##key;
-#define ENUM_AT(section, key, path, default_, help) orth_##section##_##key section##_##key;
+#define ENUM_AT(section, key, path, default_, help) orth_option_##section##_##key section##_##key;
 #include "base/options.def"
     /* Where each value was set, "run.yaml:3:9" or "command line"; NULL: it is the default. */
     const char *place[ORTH_NUM_OPTIONS];

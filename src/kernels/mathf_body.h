@@ -177,15 +177,28 @@ static inline M_V MF(orth_gelu_erf_gradf)(M_V x)
     return M_FMA(x, density, MF(orth_phif_)(x));
 }
 
+/* silu(x) and its derivative, from one exponential: sigmoid(x) is made from e^-|x|, see above. */
+static inline M_V MF(orth_silu_pairf)(M_V x, M_V *grad)
+{
+    M_V e = MF(orth_expf)(M_FLOAT(M_IOR(M_BITS(x), M_ISET(INT32_MIN))));
+    M_V s = M_DIV(M_SET(1.0f), M_ADD(M_SET(1.0f), e)); /* sigmoid(|x|) */
+    M_V es = M_MUL(e, s);
+    M_V sigmoid = M_SEL(M_LT(x, M_SET(0.0f)), es, s);
+    *grad = M_FMA(MF(orth_clamp_)(x, 128.0f), M_MUL(es, s), sigmoid);
+    return M_MUL(x, sigmoid);
+}
+
 static inline M_V MF(orth_siluf)(M_V x)
 {
-    return M_MUL(x, MF(orth_sigmoidf)(x));
+    M_V grad;
+    return MF(orth_silu_pairf)(x, &grad);
 }
 
 static inline M_V MF(orth_silu_gradf)(M_V x)
 {
-    x = MF(orth_clamp_)(x, 128.0f);
-    return MF(orth_sigmoid_slope_)(x, x);
+    M_V grad;
+    MF(orth_silu_pairf)(x, &grad);
+    return grad;
 }
 
 static inline M_V MF(orth_act_apply)(orth_act act, M_V x)

@@ -3,7 +3,9 @@
 
 static const char *const names[ORTH_NUM_OPS] = {
 #define OP(name, in, out) [ORTH_OP_##name] = #name,
+#define COMM(name) [ORTH_OP_##name] = #name,
 #include "kernels/ops.def"
+#undef COMM
 #undef OP
 };
 
@@ -24,6 +26,13 @@ static const orth_workspace_fn workspaces[ORTH_NUM_OPS] = {
 #include "kernels/workspace.def"
 #undef WS
 };
+
+static const char *const group_names[ORTH_NUM_GROUPS] = {"tp", "cp", "dp", "pp", "pp_back", "embed", "norm"};
+
+const char *orth_group_name(orth_group g)
+{
+    return group_names[g];
+}
 
 const char *orth_op_name(orth_op op)
 {

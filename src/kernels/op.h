@@ -14,14 +14,26 @@
 #define ORTH_OP_MAX_IN 20
 #define ORTH_OP_MAX_OUT 4
 #define ORTH_ATTN_BLOCK 64      /* keys visited at once: part of the numbers, not of a kernel's tuning */
-#define ORTH_NORM_BLOCK 65536   /* elements whose squares are summed together */
+#define ORTH_NORM_BLOCK 65536   /* about as many elements have their squares summed together */
 
 typedef enum {
 #define OP(name, in, out) ORTH_OP_##name,
+#define COMM(name) ORTH_OP_##name,
 #include "kernels/ops.def"
+#undef COMM
 #undef OP
     ORTH_NUM_OPS
 } orth_op;
+#define ORTH_FIRST_COMM_OP ORTH_OP_all_reduce
+
+/* Groups of ranks that communicate. TP, CP, DP: those that differ in this coordinate of the mesh only. PP and
+ * PP_BACK: the stages of a pipeline, one channel for activations and one for gradients, which may overtake
+ * each other. EMBED: first and last stage. NORM: all that hold different parts of the gradient. */
+typedef enum {
+    ORTH_GROUP_TP = 0, ORTH_GROUP_CP, ORTH_GROUP_DP, ORTH_GROUP_PP, ORTH_GROUP_PP_BACK, ORTH_GROUP_EMBED,
+    ORTH_GROUP_NORM, ORTH_NUM_GROUPS
+} orth_group;
+const char *orth_group_name(orth_group g);
 
 typedef enum { ORTH_ACT_NONE = 0, ORTH_ACT_GELU_TANH, ORTH_ACT_GELU_ERF, ORTH_ACT_SILU } orth_act;
 typedef enum { ORTH_NORM_LAYER = 0, ORTH_NORM_RMS } orth_norm_kind;
@@ -40,6 +52,15 @@ typedef struct {
     int32_t site;                       /* which dropout of the model this is */
     int32_t num_addends;
     bool inverse, nesterov, decay;
+    int64_t first_row;                  /* of the vocabulary, on this rank */
+    int32_t block_rows, first_part;     /* grad_square */
+    /* Communication. */
+    orth_group group;                   /* who takes part */
+    bool maximum;                       /* all_reduce: largest instead of sum */
+    int32_t peer;                       /* position in the group */
+    int32_t ticket;                     /* 0: complete when the instruction is */
+    bool partial;                       /* linear: its dx is one rank's part of a sum, kept in fp32 */
+    bool sum_leaves;                    /* parameter gradients per sequence are to be summed over TP */
 } orth_attr;
 
 /* Values that change from step to step: operands, not reasons to rebuild a program. One per rank, in

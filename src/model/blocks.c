@@ -13,22 +13,29 @@
 static void build_embed(orth_layer_builder *b)
 {
     orth_graph *g = b->g;
-    orth_attr attr = orth_layer_attr(b);
+    orth_attr attr = orth_layer_attr_inside(b);
+    orth_split vocab = orth_layer_split(b, b->c->vocab, 1);
     bool learned = b->c->family == ORTH_FAMILY_GPT2;
+    attr.first_row = orth_layer_first(b, vocab);
     orth_value in[] = {
         orth_graph_data(g, ORTH_DATA_TOKENS, ORTH_I32, b->N, 0, 0),
         orth_graph_data(g, ORTH_DATA_POSITIONS, ORTH_I32, b->N, 0, 0),
-        orth_graph_param(g, "embed.weight", b->s->compute, b->c->vocab, b->c->hidden),
+        orth_graph_param(g, "embed.weight", b->s->compute, orth_layer_length(b, vocab), b->c->hidden),
         learned ? orth_graph_param(g, "pos.weight", b->s->compute, b->c->max_seq, b->c->hidden) : ORTH_NO_VALUE,
     };
     orth_value x = orth_graph_temp(g, "embedded", b->s->compute, b->N, b->c->hidden);
     orth_graph_add(g, ORTH_OP_embed, &attr, 4, in, 1, &x);
+    if (b->tp > 1) { /* each row is whole on the rank that has its token, and 0 on the others */
+        orth_value sum = orth_graph_temp(g, "embedded.sum", b->s->compute, b->outside, b->c->hidden);
+        orth_graph_add(g, ORTH_OP_leave, &attr, 1, &x, 1, &sum);
+        x = sum;
+    }
     g->output = orth_layer_dropout(b, x, 0);
 }
 
 static void build_layer(orth_layer_builder *b)
 {
-    const int64_t dim[] = {b->N, b->c->hidden};
+    const int64_t dim[] = {b->outside, b->c->hidden};
     b->g->input = orth_graph_add_value(b->g, ORTH_VALUE_INPUT, 0, b->s->compute, "layer_in", 2, dim);
     if (b->c->family == ORTH_FAMILY_GPT2)
         orth_gpt2_layer(b);
@@ -38,18 +45,44 @@ static void build_layer(orth_layer_builder *b)
 
 static void build_final(orth_layer_builder *b)
 {
-    const int64_t dim[] = {b->N, b->c->hidden};
+    const int64_t dim[] = {b->outside, b->c->hidden};
     b->g->input = orth_graph_add_value(b->g, ORTH_VALUE_INPUT, 0, b->s->compute, "final_in", 2, dim);
-    b->g->output = orth_layer_norm(b, "final_norm", b->g->input, ORTH_NO_VALUE).y;
+    b->g->output = orth_layer_enter(b, orth_layer_norm(b, "final_norm", b->g->input, ORTH_NO_VALUE).y);
+}
+
+/* Cross-entropy of this rank's columns of the vocabulary: the parts of softmax_xent, with what the
+ * ranks must tell each other in between. */
+static orth_value split_loss(orth_layer_builder *b, const orth_attr *loss, orth_value logits, orth_value target,
+                             orth_value weight, orth_value step, int64_t rows, orth_value dlogits)
+{
+    orth_graph *g = b->g;
+    const orth_attr max_attr = {.group = ORTH_GROUP_TP, .maximum = true}, sum_attr = {.group = ORTH_GROUP_TP};
+    orth_value local_max = orth_graph_temp(g, "max.part", ORTH_F32, rows, 0);
+    orth_value max = orth_graph_temp(g, "max", ORTH_F32, rows, 0);
+    orth_value local_sums = orth_graph_temp(g, "sums.part", ORTH_F32, rows, 2);
+    orth_value sums = orth_graph_temp(g, "sums", ORTH_F32, rows, 2);
+    orth_value nll = orth_graph_temp(g, "nll", ORTH_F32, rows, 0);
+    orth_graph_add(g, ORTH_OP_xent_max, loss, 1, &logits, 1, &local_max);
+    orth_graph_add(g, ORTH_OP_all_reduce, &max_attr, 1, &local_max, 1, &max);
+    const orth_value sum_in[] = {logits, target, max};
+    orth_graph_add(g, ORTH_OP_xent_sum, loss, 3, sum_in, 1, &local_sums);
+    orth_graph_add(g, ORTH_OP_all_reduce, &sum_attr, 1, &local_sums, 1, &sums);
+    const orth_value grad_in[] = {logits, target, weight, max, sums, step}, out[] = {nll, dlogits};
+    orth_graph_add(g, ORTH_OP_xent_grad, loss, 6, grad_in, 2, out);
+    return nll;
 }
 
 static void build_head(orth_layer_builder *b, int64_t rows)
 {
     orth_graph *g = b->g;
-    const int64_t V = b->c->vocab, C = b->c->hidden, dim[] = {rows, C};
-    orth_attr attr = orth_layer_attr(b);
+    const int64_t C = b->c->hidden, dim[] = {rows, C};
+    orth_split vocab = orth_layer_split(b, b->c->vocab, 1);
+    const int64_t V = orth_layer_length(b, vocab);
+    orth_attr attr = orth_layer_attr_inside(b);
     attr.split = ORTH_SPLIT_WHOLE(C);
-    attr.split_out = orth_layer_split(b, V, 1);
+    attr.split_out = orth_layer_local(b, vocab);
+    attr.first_row = orth_layer_first(b, vocab);
+    attr.partial = b->tp > 1;
     g->input = orth_graph_add_value(g, ORTH_VALUE_INPUT, 0, b->s->compute, "head_in", 2, dim);
     orth_value w = orth_graph_param(g, b->c->tied ? "embed.weight" : "head.weight", b->s->compute, V, C);
     orth_value logits = orth_graph_temp(g, "logits", ORTH_F32, rows, V);
@@ -61,13 +94,17 @@ static void build_head(orth_layer_builder *b, int64_t rows)
     }
     orth_attr loss = attr;
     loss.split = attr.split_out;
-    g->output = orth_graph_temp(g, "nll", ORTH_F32, rows, 0);
+    orth_value target = orth_graph_data(g, ORTH_DATA_TARGETS, ORTH_I32, rows, 0, 0);
+    orth_value weight = orth_graph_data(g, ORTH_DATA_WEIGHTS, ORTH_F32, rows, 0, 0);
+    orth_value step = orth_graph_data(g, ORTH_DATA_STEP, ORTH_U8, sizeof(orth_step_values), 0, 0);
     orth_value dlogits = b->s->mode == ORTH_MODE_TRAIN ? orth_graph_temp(g, "d.logits", b->s->compute, rows, V)
                                                        : ORTH_NO_VALUE;
-    const orth_value loss_in[] = {logits, orth_graph_data(g, ORTH_DATA_TARGETS, ORTH_I32, rows, 0, 0),
-                                  orth_graph_data(g, ORTH_DATA_WEIGHTS, ORTH_F32, rows, 0, 0),
-                                  orth_graph_data(g, ORTH_DATA_STEP, ORTH_U8, sizeof(orth_step_values), 0, 0)};
-    const orth_value loss_out[] = {g->output, dlogits};
+    if (b->tp > 1) {
+        g->output = split_loss(b, &loss, logits, target, weight, step, rows, dlogits);
+        return;
+    }
+    g->output = orth_graph_temp(g, "nll", ORTH_F32, rows, 0);
+    const orth_value loss_in[] = {logits, target, weight, step}, loss_out[] = {g->output, dlogits};
     orth_graph_add(g, ORTH_OP_softmax_xent, &loss, 4, loss_in, 2, loss_out);
 }
 
@@ -95,7 +132,52 @@ static orth_status map_params(orth_model_blocks *m, const orth_model_config *c, 
     return ORTH_OK;
 }
 
-static orth_status list_params(orth_model_blocks *m, const orth_model_config *c)
+/* Whether `name` ends with `end`. */
+static bool ends(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+    return n >= k && strcmp(name + n - k, end) == 0;
+}
+
+/* The dim of a parameter that tensor parallelism splits, and how it is cut: the out dim of products
+ * whose input is whole, the in dim of those whose input is split, the vocabulary. */
+static void find_split(const orth_model_config *c, int32_t parts, orth_param_desc *d)
+{
+    const orth_split heads = {ORTH_SPLIT_EVEN, parts, c->heads, c->head_dim, 1};
+    const orth_split qkv = {ORTH_SPLIT_QKV, parts, c->heads, c->head_dim, c->heads / c->kv_heads};
+    const orth_split ffn = {ORTH_SPLIT_EVEN, parts, c->ffn, 1, 1}, ffn2 = {ORTH_SPLIT_EVEN, parts, c->ffn, 2, 1};
+    const orth_split vocab = {ORTH_SPLIT_EVEN, parts, c->vocab, 1, 1};
+    const struct {
+        const char *end;
+        int32_t dim;
+        const orth_split *split;
+    } table[] = {{"attn.qkv.weight", 0, &qkv}, {"attn.qkv.bias", 0, &qkv}, {"attn.out.weight", 1, &heads},
+                 {"mlp.up.weight", 0, &ffn}, {"mlp.up.bias", 0, &ffn}, {"mlp.gate_up.weight", 0, &ffn2},
+                 {"mlp.gate_up.bias", 0, &ffn2}, {"mlp.down.weight", 1, &ffn}, {"embed.weight", 0, &vocab},
+                 {"head.weight", 0, &vocab}};
+    d->split_dim = -1;
+    for (int i = 0; i < ORTH_COUNT(table); i++) {
+        if (!ends(d->name, table[i].end))
+            continue;
+        d->split_dim = table[i].dim;
+        d->split = *table[i].split;
+    }
+}
+
+/* What of the parameter is on this rank. */
+static void localize(const orth_place_in_mesh *mesh, orth_param_desc *d)
+{
+    int32_t tp = ORTH_MAX(mesh->size[ORTH_GROUP_TP], 1);
+    d->whole_cols = d->num_dims > 1 ? d->dim[1] : 1;
+    if (d->split_dim < 0)
+        return;
+    d->num_parts = d->split.parts / tp;
+    d->first_part = d->num_parts * mesh->pos[ORTH_GROUP_TP];
+    d->dim[d->split_dim] = orth_split_bound(&d->split, d->first_part + d->num_parts) -
+                           orth_split_bound(&d->split, d->first_part);
+}
+
+static orth_status list_params(orth_model_blocks *m, const orth_model_config *c, const orth_model_shape *shape)
 {
     int64_t n = orth_model_num_params(c);
     orth_param_desc *d = ORTH_ARENA_ARRAY(m->ctx, &m->arena, orth_param_desc, n);
@@ -109,6 +191,8 @@ static orth_status list_params(orth_model_blocks *m, const orth_model_config *c)
             return ORTH_ERR_NOMEM;
         d[i] = (orth_param_desc){.name = name, .num_dims = p.num_dims, .dim = {p.dim[0], p.dim[1]},
                                  .decay = p.decay, .matrix = p.matrix};
+        find_split(c, shape->parts, &d[i]);
+        localize(&shape->mesh, &d[i]);
     }
     m->spec.params = d;
     m->spec.num_params = n;
@@ -132,7 +216,7 @@ static void choose_head_chunks(orth_compile_spec *spec, int32_t parts)
 
 static orth_status build_all(orth_model_blocks *m, const orth_model_config *c, const orth_model_shape *shape)
 {
-    orth_layer_builder b = {.c = c, .s = shape, .N = (int64_t)shape->num_seqs * shape->seq_len};
+    orth_layer_builder b = orth_layer_begin(c, shape);
     orth_compile_spec *spec = &m->spec;
     b.g = &m->embed;
     build_embed(&b);
@@ -158,7 +242,7 @@ static orth_status build_all(orth_model_blocks *m, const orth_model_config *c, c
     ORTH_TRY(map_params(m, c, &m->final, -1, &spec->final));
     ORTH_TRY(map_params(m, c, &m->head, -1, &spec->head));
     spec->layers = layers;
-    return list_params(m, c);
+    return list_params(m, c, shape);
 }
 
 orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, const orth_model_shape *shape,
@@ -174,7 +258,9 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
         .num_micro_batches = shape->num_micro_batches, .num_seqs = shape->num_seqs, .seq_len = shape->seq_len,
         .token_parts = shape->mode == ORTH_MODE_DECODE ? 1 : shape->parts,
         .optimizer = shape->optimizer, .nesterov = shape->nesterov, .cache_rows = shape->cache_rows,
-        .external_params = shape->external_params,
+        .external_params = shape->external_params, .mesh = shape->mesh,
+        .chunks = shape->chunks, .num_chunks = shape->num_chunks, .actions = shape->actions,
+        .num_actions = shape->num_actions,
     };
     choose_head_chunks(&out->spec, shape->parts);
     orth_graph_init(ctx, &out->embed);

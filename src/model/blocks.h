@@ -22,6 +22,11 @@ typedef struct {
     bool external_params;         /* weights and caches are those of another program */
     orth_op optimizer;
     bool nesterov;
+    orth_place_in_mesh mesh;      /* this rank's place; all zero: alone */
+    const orth_chunk *chunks;     /* as in orth_compile_spec; outlive the blocks */
+    int32_t num_chunks;
+    const orth_action *actions;
+    int32_t num_actions;
 } orth_model_shape;
 
 /* Graphs, registry and the spec that orth_compile takes; all owned by this. */

@@ -12,9 +12,7 @@ void orth_gpt2_layer(orth_layer_builder *b)
 
     orth_normed n2 = orth_layer_norm(b, "mlp_norm", a, x);
     orth_split ffn = orth_layer_split(b, c->ffn, 1);
-    orth_value u = orth_layer_linear(b, "mlp.up", c->mlp_bias, n2.y, c->hidden, c->ffn, ORTH_ACT_GELU_TANH,
-                                     ORTH_SPLIT_WHOLE(c->hidden), ffn);
-    orth_value m = orth_layer_linear(b, "mlp.down", c->mlp_bias, u, c->ffn, c->hidden, ORTH_ACT_NONE, ffn,
-                                     ORTH_SPLIT_WHOLE(c->hidden));
+    orth_value u = orth_layer_column(b, "mlp.up", c->mlp_bias, orth_layer_enter(b, n2.y), ORTH_ACT_GELU_TANH, ffn);
+    orth_value m = orth_layer_row(b, "mlp.down", c->mlp_bias, u, ffn);
     b->g->output = orth_layer_add(b, orth_layer_dropout(b, m, 2), n2.sum);
 }

@@ -12,12 +12,12 @@ void orth_llama_layer(orth_layer_builder *b)
     orth_value a = orth_layer_dropout(b, orth_layer_attention(b, n1.y), 1);
 
     orth_normed n2 = orth_layer_norm(b, "mlp_norm", a, x);
-    orth_value h = orth_layer_linear(b, "mlp.gate_up", c->mlp_bias, n2.y, c->hidden, 2 * c->ffn, ORTH_ACT_NONE,
-                                     ORTH_SPLIT_WHOLE(c->hidden), orth_layer_split(b, c->ffn, 2));
-    orth_value u = orth_graph_temp(b->g, "swiglu", b->s->compute, b->N, c->ffn);
-    orth_attr attr = orth_layer_attr(b);
+    orth_split ffn = orth_layer_split(b, c->ffn, 1);
+    orth_value h = orth_layer_column(b, "mlp.gate_up", c->mlp_bias, orth_layer_enter(b, n2.y), ORTH_ACT_NONE,
+                                     orth_layer_split(b, c->ffn, 2));
+    orth_value u = orth_graph_temp(b->g, "swiglu", b->s->compute, b->N, orth_layer_length(b, ffn));
+    orth_attr attr = orth_layer_attr_inside(b);
     orth_graph_add(b->g, ORTH_OP_swiglu, &attr, 1, &h, 1, &u);
-    orth_value m = orth_layer_linear(b, "mlp.down", c->mlp_bias, u, c->ffn, c->hidden, ORTH_ACT_NONE,
-                                     orth_layer_split(b, c->ffn, 1), ORTH_SPLIT_WHOLE(c->hidden));
+    orth_value m = orth_layer_row(b, "mlp.down", c->mlp_bias, u, ffn);
     b->g->output = orth_layer_add(b, orth_layer_dropout(b, m, 2), n2.sum);
 }

@@ -1,5 +1,14 @@
-/* accumulate.c -- gradient-making nodes become instructions that add as they store. */
+/* accumulate.c -- gradient-making nodes become instructions that add as they store.
+ *
+ * ZeRO 2 and 3: only shards pile up over the step. The gradient of a micro-batch is made in transient
+ * buffers, reduced over DP at once, and this rank's shard joins the tree of micro-batches.
+ */
 #include "program/build.h"
+
+static bool reduces_at_once(const orth_builder *b)
+{
+    return b->spec->mesh.zero >= 2 && b->shards;
+}
 
 /* Both uses of a tied parameter keep their own tree; which use this is. */
 static orth_grad_use *use_of(orth_builder *b, int64_t index, bool second_use)
@@ -7,62 +16,128 @@ static orth_grad_use *use_of(orth_builder *b, int64_t index, bool second_use)
     return &b->uses[2 * index + second_use];
 }
 
-static int32_t slot_buffer(orth_builder *b, int64_t index, bool second_use, int32_t slot)
+/* Slot of the sum over the step: persistent, a shard under ZeRO 2 and 3. */
+static orth_operand step_slot(orth_builder *b, int64_t index, bool second_use, int32_t slot)
 {
-    orth_grad_use *use = use_of(b, index, second_use);
+    orth_grad_sum *sum = &use_of(b, index, second_use)->step;
     const orth_param_desc *param = &b->spec->params[index];
-    while (use->num_slots <= slot && !b->p->failed) {
-        bool whole = use->num_slots == 0 && !second_use;
-        size_t elems = (size_t)(param->dim[0] * (param->num_dims > 1 ? param->dim[1] : 1));
+    bool shard = reduces_at_once(b);
+    int64_t elems = shard ? b->shards[index].count : orth_build_elems(b, index);
+    while (sum->num_slots <= slot && !b->p->failed) {
+        bool whole = sum->num_slots == 0 && (!second_use || use_of(b, index, false)->step.num_slots == 0);
         orth_buffer buffer = {
-            .name = orth_arena_printf(b->ctx, &b->p->arena, "grad.%s%s%s", param->name,
-                                      second_use ? ".head" : "", whole || second_use ? "" : ".partial"),
-            .bytes = elems * sizeof(float), .cls = ORTH_CLASS_GRADS, .persistent = true,
+            .name = orth_arena_printf(b->ctx, &b->p->arena, "grad.%s%s%s", param->name, second_use ? ".head" : "",
+                                      sum->num_slots == 0 ? "" : ".partial"),
+            .bytes = (size_t)elems * sizeof(float), .cls = ORTH_CLASS_GRADS, .persistent = true,
             .bind = whole ? ORTH_BIND_GRAD : ORTH_BIND_NONE, .index = index,
+            .first_elem = shard ? b->shards[index].first : 0,
         };
-        use->slot[use->num_slots++] = orth_program_add_buffer(b->p, &buffer);
+        sum->slot[sum->num_slots++] = orth_program_add_buffer(b->p, &buffer);
     }
-    return use->slot[slot];
+    return shard ? orth_build_vector(sum->slot[slot], ORTH_F32, 0, elems)
+                 : orth_operand_of(sum->slot[slot], ORTH_F32, param->num_dims, param->dim);
 }
 
-static orth_operand slot_operand(orth_builder *b, int64_t index, bool second_use, int32_t slot)
+/* Slot of the sum within a micro-batch: transient. */
+static orth_operand micro_slot(orth_builder *b, int64_t index, bool second_use, int32_t slot)
 {
+    orth_grad_sum *sum = &use_of(b, index, second_use)->micro;
     const orth_param_desc *param = &b->spec->params[index];
-    return orth_operand_of(slot_buffer(b, index, second_use, slot), ORTH_F32, param->num_dims, param->dim);
+    orth_operand whole = orth_operand_of(-1, ORTH_F32, param->num_dims, param->dim);
+    while (sum->num_slots <= slot && !b->p->failed)
+        sum->slot[sum->num_slots++] = orth_build_temp(b, "grad.micro", whole).buffer;
+    whole.buffer = sum->slot[slot];
+    return whole;
+}
+
+/* Pushes `size` leaves on the sum over the step: appends what they are added to; returns the result. */
+static orth_operand push_step(orth_builder *b, int64_t index, bool second_use, int64_t size, bool last,
+                              orth_operand *in, int *num_in, int32_t *num_addends)
+{
+    orth_grad_sum *sum = &use_of(b, index, second_use)->step;
+    const orth_grad_sum *second = &use_of(b, index, true)->step;
+    int32_t addends[ORTH_GRADTREE_MAX_DEPTH], n;
+    int32_t slot = orth_gradtree_push(&sum->tree, size, last, addends, &n);
+    for (int i = 0; i < n; i++)
+        in[(*num_in)++] = step_slot(b, index, second_use, addends[i]);
+    if (last && !second_use && second->num_slots > 0) { /* tied: what the head summed comes last */
+        in[(*num_in)++] = step_slot(b, index, true, 0);
+        n++;
+    }
+    *num_addends = n;
+    return step_slot(b, index, second_use, slot);
+}
+
+static orth_operand push_micro(orth_builder *b, int64_t index, bool second_use, int64_t size, bool last,
+                               orth_operand *in, int *num_in, int32_t *num_addends)
+{
+    orth_grad_sum *sum = &use_of(b, index, second_use)->micro;
+    int32_t addends[ORTH_GRADTREE_MAX_DEPTH];
+    int32_t slot = orth_gradtree_push(&sum->tree, size, last, addends, num_addends);
+    for (int i = 0; i < *num_addends; i++)
+        in[(*num_in)++] = micro_slot(b, index, second_use, addends[i]);
+    return micro_slot(b, index, second_use, slot);
+}
+
+/* The finished gradient of a micro-batch, reduced over DP; the shard joins the tree over the step, whose
+ * leaves are micro-batches: those of all ranks together are neighbours there. */
+static void reduce_micro(orth_builder *b, int64_t index, const orth_leaf_range *leaves, orth_operand whole)
+{
+    const orth_shard *shard = &b->shards[index];
+    orth_operand flat = orth_build_vector(whole.buffer, ORTH_F32, 0, orth_build_elems(b, index));
+    orth_operand mine = orth_build_vector(whole.buffer, ORTH_F32, shard->first, shard->count);
+    orth_instr *i = orth_build_emit(b, ORTH_OP_reduce_scatter, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &flat, 1, &mine);
+    if (i)
+        i->counts = shard->counts;
+    orth_operand in[ORTH_OP_MAX_IN] = {mine};
+    in[0].num_dims = 2;
+    in[0].dim[0] = 1;
+    in[0].dim[1] = shard->count;
+    int num_in = 1;
+    orth_attr acc = {.num_addends = 0};
+    orth_operand out = push_step(b, index, leaves->second_use, 1, leaves->micro_end == leaves->total, in, &num_in,
+                                 &acc.num_addends);
+    orth_build_emit(b, ORTH_OP_tree_acc, &acc, num_in, in, 1, &out);
+    use_of(b, index, leaves->second_use)->micro = (orth_grad_sum){.num_slots = 0};
+}
+
+static orth_attr run_attr(const orth_node *node, const orth_leaf_range *leaves, int64_t size, int64_t rows)
+{
+    orth_attr attr = node->attr;
+    if (leaves->chunk)
+        attr.split = (orth_split){ORTH_SPLIT_EVEN, (int32_t)size, size * rows, 1, 1};
+    else
+        attr.num_seqs = (int32_t)size;
+    if (attr.split.kind == ORTH_SPLIT_TOKENS)
+        attr.split.group = size;
+    return attr;
 }
 
 void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, const orth_operand *in,
                          const orth_leaf_range *leaves)
 {
-    orth_grad_use *use = use_of(b, index, leaves->second_use);
-    const orth_grad_use *second = use_of(b, index, true);
     int64_t rows = node->leaves ? 1 : leaves->rows;
+    bool at_once = reduces_at_once(b);
     for (int64_t begin = leaves->begin; begin < leaves->end && !b->p->failed;) {
-        int64_t size = orth_gradtree_run(begin, leaves->end), at = (begin - leaves->begin) * rows;
-        bool last = begin + size == leaves->total;
-        int32_t addends[ORTH_GRADTREE_MAX_DEPTH], num_addends;
-        int32_t slot = orth_gradtree_push(&use->tree, size, last, addends, &num_addends);
-
+        int64_t base = at_once ? leaves->micro_begin : 0; /* a micro-batch is a node by itself then */
+        int64_t size = orth_gradtree_run(begin - base, leaves->end - base), at = (begin - leaves->begin) * rows;
+        bool last = begin + size == (at_once ? leaves->micro_end : leaves->total);
         orth_operand operand[ORTH_OP_MAX_IN];
         int num_in = 0;
         for (int i = 0; i < node->num_in; i++)
             operand[num_in++] = orth_operand_rows(in[i], at, at + size * rows);
-        for (int i = 0; i < num_addends; i++)
-            operand[num_in++] = slot_operand(b, index, leaves->second_use, addends[i]);
-        bool join = last && !leaves->second_use && second->num_slots > 0;
-        if (join) /* tied: what the head summed comes last, whatever the schedule did before */
-            operand[num_in++] = slot_operand(b, index, true, 0);
-
-        orth_attr attr = node->attr;
-        attr.num_addends = num_addends + join;
-        if (leaves->chunk)
-            attr.split = (orth_split){ORTH_SPLIT_EVEN, (int32_t)size, size * rows, 1, 1};
-        else
-            attr.num_seqs = (int32_t)size;
-        if (attr.split.kind == ORTH_SPLIT_TOKENS)
-            attr.split.group = size;
-        orth_operand out = slot_operand(b, index, leaves->second_use, slot);
+        orth_attr attr = run_attr(node, leaves, size, rows);
+        orth_operand out = (at_once ? push_micro : push_step)(b, index, leaves->second_use, size, last, operand,
+                                                              &num_in, &attr.num_addends);
         orth_build_emit(b, node->op, &attr, num_in, operand, 1, &out);
+        if (at_once && last)
+            reduce_micro(b, index, leaves, out);
         begin += size;
     }
+}
+
+int32_t orth_build_grad_buffer(const orth_builder *b, int64_t index)
+{
+    const orth_grad_sum *first = &b->uses[2 * index].step, *second = &b->uses[2 * index + 1].step;
+    return first->num_slots > 0 ? first->slot[0] : second->slot[0];
 }

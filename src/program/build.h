@@ -4,39 +4,68 @@
 
 #include "program/compile.h"
 #include "program/gradtree.h"
+#include "program/shard.h"
 
 /* One sum of gradients: a parameter that is used in two blocks (tied embeddings) has two of them,
  * whose results are added at the end, so that no schedule changes the order. */
 typedef struct {
     orth_gradtree tree;
-    int32_t slot[ORTH_GRADTREE_MAX_DEPTH]; /* buffers; slot 0 of use 0 is the gradient itself; 0: none yet */
+    int32_t slot[ORTH_GRADTREE_MAX_DEPTH]; /* buffers; slot 0 of use 0 is the gradient itself */
     int32_t num_slots;
+} orth_grad_sum;
+
+typedef struct {
+    orth_grad_sum step;    /* over the micro-batches */
+    orth_grad_sum micro;   /* ZeRO 2 and 3: within one micro-batch, in transient buffers */
 } orth_grad_use;
+
+/* Sends under way at once. Their buffers live until they are waited for, so few; but a rank that waits
+ * too soon for its peer could keep another from ever receiving: check.h looks at all ranks together. */
+#define ORTH_MAX_PENDING_SENDS 4
 
 typedef struct {
     orth_ctx *ctx;
     const orth_compile_spec *spec;
     orth_program *p;
-    int32_t *master, *copy;      /* [num_params] buffers; copy == master where there is none */
+    bool *held;                  /* [num_params] parameters of this rank's chunks */
+    int32_t *master, *copy;      /* [num_params] buffers; copy == master where there is none; -1: not held */
+    orth_shard *shards;          /* [num_params] over DP; NULL: nothing is sharded */
     int32_t data[ORTH_NUM_DATA]; /* buffers of the whole step; -1 */
     orth_grad_use *uses;         /* [2*num_params]: 2*index for the first use, +1 for the head's if tied */
     bool tied;
     int32_t logits_or_nll;
     int32_t seq_loss, loss;
+    int32_t tickets;             /* given out to started sends */
+    struct {
+        orth_operand x;
+        orth_group channel;
+        int32_t ticket;
+    } pending[ORTH_MAX_PENDING_SENDS]; /* started, not yet waited for, oldest first */
+    int32_t num_pending;
     /* Tags of what is being emitted. */
     orth_phase phase;
     int32_t layer, micro_batch;
 } orth_builder;
 
-orth_operand orth_build_param(const orth_builder *b, int64_t index, bool master);
+static inline int32_t orth_build_size(const orth_builder *b, orth_group a)
+{
+    return ORTH_MAX(b->spec->mesh.size[a], 1);
+}
+
+int64_t orth_build_elems(const orth_builder *b, int64_t index);
+/* Elements [first, first+n) of a buffer of fp32 or compute-type elements, as a vector. */
+orth_operand orth_build_vector(int32_t buffer, orth_dtype dtype, int64_t first, int64_t n);
 
 /* Instruction with the builder's tags. */
 orth_instr *orth_build_emit(orth_builder *b, orth_op op, const orth_attr *attr, int num_in,
                             const orth_operand *in, int num_out, const orth_operand *out);
+/* A transient buffer of the shape of `like`. */
+orth_operand orth_build_temp(orth_builder *b, const char *name, orth_operand like);
 
 /* Where the rows of a block's gradients lie among the leaves of the step. */
 typedef struct {
     int64_t begin, end, total; /* leaves */
+    int64_t micro_begin, micro_end; /* leaves of the micro-batch */
     int64_t rows;              /* rows of activations per leaf */
     bool chunk;                /* a chunk of the head: leaves are equal parts of a sequence */
     bool second_use;           /* of a tied parameter */
@@ -47,7 +76,10 @@ typedef struct {
 void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, const orth_operand *in,
                          const orth_leaf_range *leaves);
 
-/* Gradient norm, clipping and the optimizer's instructions. */
+/* The finished gradient's buffer: of the first use, or of the head's where the embedding is elsewhere. */
+int32_t orth_build_grad_buffer(const orth_builder *b, int64_t index);
+
+/* Reduction of gradients over ranks, gradient norm, clipping and the optimizer's instructions. */
 void orth_build_update(orth_builder *b);
 
 #endif

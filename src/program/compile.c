@@ -21,10 +21,33 @@ orth_instr *orth_build_emit(orth_builder *b, orth_op op, const orth_attr *attr, 
     return i;
 }
 
-orth_operand orth_build_param(const orth_builder *b, int64_t index, bool master)
+int64_t orth_build_elems(const orth_builder *b, int64_t index)
+{
+    const orth_param_desc *p = &b->spec->params[index];
+    return orth_param_rows(p) * orth_param_cols(p);
+}
+
+orth_operand orth_build_vector(int32_t buffer, orth_dtype dtype, int64_t first, int64_t n)
+{
+    orth_operand o = orth_operand_of(buffer, dtype, 1, &n);
+    o.byte_offset = (size_t)first * orth_dtype_bytes(dtype);
+    return o;
+}
+
+orth_operand orth_build_temp(orth_builder *b, const char *name, orth_operand like)
+{
+    orth_buffer buffer = {.name = name, .bytes = dim_bytes(like.dtype, like.num_dims, like.dim),
+                          .cls = ORTH_CLASS_ACTIVATIONS};
+    like.buffer = orth_program_add_buffer(b->p, &buffer);
+    like.byte_offset = 0;
+    return like;
+}
+
+/* Parameter `index` as the kernels read it: whole, fp32 or in the compute type. */
+static orth_operand param_operand(const orth_builder *b, int64_t index)
 {
     const orth_param_desc *param = &b->spec->params[index];
-    int32_t buffer = master ? b->master[index] : b->copy[index];
+    int32_t buffer = b->copy[index];
     orth_dtype dtype = buffer == b->master[index] ? ORTH_F32 : b->spec->compute;
     return orth_operand_of(buffer, dtype, param->num_dims, param->dim);
 }
@@ -42,23 +65,36 @@ static int32_t persistent(orth_builder *b, const char *name, orth_class cls, ort
 }
 
 /* In fp32 a parameter is one buffer; else matrices have a copy in the compute type that the kernels
- * read, and the master counts as optimizer state. A program that does not train has no masters. */
+ * read, and the master counts as optimizer state: a shard of it under ZeRO. Under ZeRO 3 what the kernels
+ * read is a shard, too, gathered block by block when it is needed. A program that does not train has no
+ * masters beside copies. */
 static void add_params(orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
     for (int64_t i = 0; i < s->num_params; i++) {
         const orth_param_desc *param = &s->params[i];
-        bool copied = s->compute != ORTH_F32 && param->matrix;
-        if (!copied || s->mode == ORTH_MODE_TRAIN)
-            b->master[i] = persistent(b, copied ? orth_arena_printf(b->ctx, &b->p->arena, "master.%s", param->name)
-                                                : param->name,
-                                      copied ? ORTH_CLASS_OPTIMIZER : ORTH_CLASS_PARAMS, ORTH_BIND_MASTER, i,
-                                      dim_bytes(ORTH_F32, param->num_dims, param->dim));
-        else
-            b->master[i] = -1;
-        b->copy[i] = copied ? persistent(b, param->name, ORTH_CLASS_PARAMS, ORTH_BIND_COPY, i,
-                                         dim_bytes(s->compute, param->num_dims, param->dim))
-                            : b->master[i];
+        b->master[i] = b->copy[i] = -1;
+        if (!b->held[i])
+            continue;
+        bool copied = s->compute != ORTH_F32 && param->matrix, sharded = s->mesh.zero == 3 && b->shards;
+        orth_shard all = {0, orth_build_elems(b, i), NULL};
+        orth_shard mine = b->shards ? b->shards[i] : all, read = sharded ? mine : all;
+        if (!copied || s->mode == ORTH_MODE_TRAIN) {
+            orth_shard kept = copied ? mine : read;
+            const char *name = copied ? orth_arena_printf(b->ctx, &b->p->arena, "master.%s", param->name)
+                                      : param->name;
+            b->master[i] = persistent(b, name, copied ? ORTH_CLASS_OPTIMIZER : ORTH_CLASS_PARAMS, ORTH_BIND_MASTER,
+                                      i, dim_bytes(ORTH_F32, 1, &kept.count));
+            if (!b->p->failed)
+                b->p->buffers[b->master[i]].first_elem = kept.first;
+        }
+        b->copy[i] = b->master[i];
+        if (copied) {
+            b->copy[i] = persistent(b, param->name, ORTH_CLASS_PARAMS, ORTH_BIND_COPY, i,
+                                    dim_bytes(s->compute, 1, &read.count));
+            if (!b->p->failed)
+                b->p->buffers[b->copy[i]].first_elem = read.first;
+        }
     }
 }
 
@@ -95,6 +131,10 @@ static orth_operand data_operand(orth_builder *b, const orth_value_info *v)
 
 /* ---- nodes ---- */
 
+#define ORTH_OP_MAX_PARAMS 20 /* of one block */
+#define SITES_PER_LAYER 8     /* dropouts in a block, at most */
+#define MAX_SEQUENCES 1024    /* of a micro-batch that is cut by rows */
+
 /* Operands of one block's values, for one micro-batch. */
 typedef struct {
     orth_operand *of;   /* [num_values]; buffer -2: not made yet */
@@ -119,8 +159,7 @@ static orth_operand read_value(orth_builder *b, const orth_block *block, block_e
         return orth_operand_absent;
     const orth_value_info *info = &block->graph->values[v];
     if (env->of[v].buffer == -2 && info->kind == ORTH_VALUE_PARAM) {
-        int64_t index = block->param_index[info->slot];
-        env->of[v] = orth_build_param(b, index, info->dtype == ORTH_F32);
+        env->of[v] = param_operand(b, block->param_index[info->slot]);
     } else if (env->of[v].buffer == -2 && info->kind == ORTH_VALUE_DATA) {
         env->of[v] = data_operand(b, info);
         if (row0 >= 0) { /* a chunk of the head: its rows of the micro-batch's data */
@@ -149,12 +188,45 @@ static orth_operand make_value(orth_builder *b, const orth_block *block, block_e
     return env->of[v];
 }
 
+/* Rows of sequence b of the micro-batch. */
+static orth_operand sequence_rows(const orth_builder *b, orth_operand x, int64_t sequence)
+{
+    int64_t T = x.dim[0] / b->spec->num_seqs;
+    return orth_operand_rows(x, sequence * T, (sequence + 1) * T);
+}
+
+/* A communication node of a graph: in place where it changes values only, sequence by sequence where it
+ * changes which rows a rank has. */
+static void expand_comm(orth_builder *b, const orth_block *block, block_env *env, const orth_node *n)
+{
+    orth_operand in[MAX_SEQUENCES], out[MAX_SEQUENCES], x = read_value(b, block, env, n->in[0], -1);
+    orth_attr attr = {.group = n->op == ORTH_OP_all_reduce ? n->attr.group : ORTH_GROUP_TP, .maximum = n->attr.maximum};
+    bool rows = b->spec->mesh.sequence_parallel && n->op != ORTH_OP_all_reduce;
+    if (!rows) {
+        env->of[n->out[0]] = x;
+        if (n->op != ORTH_OP_enter)
+            orth_build_emit(b, ORTH_OP_all_reduce, &attr, 1, &x, 1, &x);
+        return;
+    }
+    orth_operand y = make_value(b, block, env, n->out[0]);
+    int32_t B = b->spec->num_seqs;
+    for (int32_t i = 0; i < B; i++) {
+        in[i] = sequence_rows(b, x, i);
+        out[i] = sequence_rows(b, y, i);
+    }
+    orth_build_emit(b, n->op == ORTH_OP_enter ? ORTH_OP_all_gather : ORTH_OP_reduce_scatter, &attr, B, in, B, out);
+}
+
 static void expand(orth_builder *b, const orth_block *block, block_env *env, int32_t first, int32_t end,
                    const orth_leaf_range *leaves)
 {
     for (int32_t i = first; i < end && !b->p->failed; i++) {
         const orth_node *n = &block->graph->nodes[i];
         orth_operand in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+        if (n->op >= ORTH_FIRST_COMM_OP) {
+            expand_comm(b, block, env, n);
+            continue;
+        }
         for (int k = 0; k < n->num_in; k++)
             in[k] = read_value(b, block, env, n->in[k], leaves->row0);
         if (n->param >= 0) {
@@ -163,24 +235,51 @@ static void expand(orth_builder *b, const orth_block *block, block_env *env, int
         }
         for (int k = 0; k < n->num_out; k++)
             out[k] = make_value(b, block, env, n->out[k]);
-        orth_build_emit(b, n->op, &n->attr, n->num_in, in, n->num_out, out);
+        orth_attr attr = n->attr;
+        attr.site += SITES_PER_LAYER * (b->layer + 1); /* layers share a graph, not their dropouts */
+        orth_build_emit(b, n->op, &attr, n->num_in, in, n->num_out, out);
     }
 }
 
-/* ---- actions ---- */
+/* ---- blocks ---- */
 
-typedef struct {
-    block_env embed, final;
-    block_env *layers;
-    orth_operand x;      /* output of the last layer; in backward: gradient that travels down */
-    orth_operand normed; /* output of the final norm */
-} micro_state;
+/* ZeRO 3: the block's parameters are gathered into transient buffers, in one collective. */
+static void gather_block(orth_builder *b, const orth_block *block, block_env *env)
+{
+    orth_operand in[ORTH_OP_MAX_PARAMS], out[ORTH_OP_MAX_PARAMS];
+    int64_t *counts = NULL;
+    int n = 0, ranks = orth_build_size(b, ORTH_GROUP_DP);
+    if (b->spec->mesh.zero != 3 || !b->shards)
+        return;
+    counts = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int64_t, (int64_t)ORTH_OP_MAX_PARAMS * ranks);
+    for (orth_value v = 0; counts && v < block->graph->num_values; v++) {
+        const orth_value_info *info = &block->graph->values[v];
+        if (info->kind != ORTH_VALUE_PARAM)
+            continue;
+        int64_t index = block->param_index[info->slot];
+        orth_operand whole = param_operand(b, index);
+        env->of[v] = orth_build_temp(b, "gathered", whole);
+        in[n] = orth_build_vector(whole.buffer, whole.dtype, 0, b->shards[index].count);
+        out[n] = orth_build_vector(env->of[v].buffer, whole.dtype, 0, orth_build_elems(b, index));
+        memcpy(counts + n * ranks, b->shards[index].counts, (size_t)ranks * sizeof *counts);
+        n++;
+    }
+    if (!counts) {
+        b->p->failed = true;
+        return;
+    }
+    orth_instr *i = orth_build_emit(b, ORTH_OP_all_gather, &(orth_attr){.group = ORTH_GROUP_DP}, n, in, n, out);
+    if (i)
+        i->counts = counts;
+}
 
+/* Leaves of the micro-batch at hand: its sequences. */
 static orth_leaf_range sequences_of(const orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
     int64_t begin = (int64_t)b->micro_batch * s->num_seqs;
-    return (orth_leaf_range){.begin = begin, .end = begin + s->num_seqs, .rows = s->seq_len, .row0 = -1,
+    return (orth_leaf_range){.begin = begin, .end = begin + s->num_seqs, .micro_begin = begin,
+                             .micro_end = begin + s->num_seqs, .rows = s->seq_len, .row0 = -1,
                              .total = (int64_t)s->num_micro_batches * s->num_seqs};
 }
 
@@ -191,75 +290,11 @@ static orth_operand run_forward(orth_builder *b, const orth_block *block, block_
         return x;
     if (block->graph->input != ORTH_NO_VALUE)
         env->of[block->graph->input] = x;
+    gather_block(b, block, env);
     orth_leaf_range leaves = sequences_of(b);
     int32_t end = b->spec->mode == ORTH_MODE_TRAIN ? block->graph->num_forward : block->graph->num_nodes;
     expand(b, block, env, 0, end, &leaves);
     return env->of[block->graph->output];
-}
-
-static void forward(orth_builder *b, micro_state *m)
-{
-    b->phase = ORTH_PHASE_FORWARD;
-    b->layer = -1;
-    orth_operand x = run_forward(b, &b->spec->embed, &m->embed, orth_operand_absent);
-    m->layers = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, block_env, b->spec->num_layers);
-    if (!m->layers) {
-        b->p->failed = true;
-        return;
-    }
-    for (int32_t l = 0; l < b->spec->num_layers && !b->p->failed; l++) {
-        b->layer = l;
-        x = run_forward(b, &b->spec->layers[l], &m->layers[l], x);
-    }
-    b->layer = b->spec->num_layers;
-    m->normed = run_forward(b, &b->spec->final, &m->final, x);
-}
-
-/* Logits, loss and, when training, their gradients, chunk by chunk: a chunk's logits die before the
- * next one's are made. Returns the gradient of the final norm's output. */
-static orth_operand head(orth_builder *b, micro_state *m)
-{
-    const orth_compile_spec *s = b->spec;
-    const orth_block *block = &s->head;
-    const orth_graph *g = block->graph;
-    const orth_value_info *x = &g->values[g->input];
-    int64_t rows = x->dim[0], chunks = (int64_t)s->num_seqs * s->seq_len / rows;
-    int64_t per_chunk = s->head_leaves / s->head_chunks;
-    int64_t first_leaf = (int64_t)b->micro_batch * s->num_seqs * s->head_leaves;
-    int64_t total = (int64_t)s->num_micro_batches * s->num_seqs * s->head_leaves;
-
-    orth_operand grad = m->normed;
-    if (s->mode == ORTH_MODE_TRAIN) {
-        orth_buffer buffer = {.name = "d.normed", .bytes = orth_operand_bytes(&m->normed),
-                              .cls = ORTH_CLASS_ACTIVATIONS};
-        grad.buffer = orth_program_add_buffer(b->p, &buffer);
-    }
-    for (int64_t c = 0; c < chunks && !b->p->failed; c++) {
-        block_env env = env_new(b, g);
-        if (b->p->failed)
-            break;
-        env.of[g->input] = orth_operand_rows(m->normed, c * rows, (c + 1) * rows);
-        orth_operand nll = orth_operand_of(b->logits_or_nll, ORTH_F32, 1,
-                                           (int64_t[]){(int64_t)s->num_micro_batches * s->num_seqs * s->seq_len});
-        int64_t row = (int64_t)b->micro_batch * s->num_seqs * s->seq_len + c * rows;
-        env.of[g->output] = orth_operand_rows(nll, row, row + rows);
-        if (g->input_grad != ORTH_NO_VALUE)
-            env.of[g->input_grad] = orth_operand_rows(grad, c * rows, (c + 1) * rows);
-        orth_leaf_range leaves = {.begin = first_leaf + c * per_chunk, .end = first_leaf + (c + 1) * per_chunk,
-                                  .total = total, .rows = rows / per_chunk, .chunk = true,
-                                  .second_use = b->tied, .row0 = c * rows};
-        expand(b, block, &env, 0, g->num_nodes, &leaves);
-    }
-    int64_t N = (int64_t)s->num_seqs * s->seq_len, row = (int64_t)b->micro_batch * N;
-    orth_operand all = orth_operand_of(b->logits_or_nll, ORTH_F32, 1, (int64_t[]){N * s->num_micro_batches});
-    orth_operand nll = orth_operand_rows(all, row, row + N);
-    orth_operand leaves = orth_operand_of(b->seq_loss, ORTH_F64, 1,
-                                          (int64_t[]){(int64_t)s->num_micro_batches * s->num_seqs});
-    leaves = orth_operand_rows(leaves, (int64_t)b->micro_batch * s->num_seqs,
-                               (int64_t)(b->micro_batch + 1) * s->num_seqs);
-    orth_attr attr = {.num_seqs = s->num_seqs, .seq_len = s->seq_len, .token_parts = s->token_parts};
-    orth_build_emit(b, ORTH_OP_loss_sum, &attr, 1, &nll, 1, &leaves);
-    return grad;
 }
 
 static orth_operand run_backward(orth_builder *b, const orth_block *block, block_env *env, orth_operand dy)
@@ -268,37 +303,239 @@ static orth_operand run_backward(orth_builder *b, const orth_block *block, block
     if (b->p->failed)
         return dy;
     env->of[g->output_grad] = dy;
+    gather_block(b, block, env);
     orth_leaf_range leaves = sequences_of(b);
     expand(b, block, env, g->num_forward, g->num_nodes, &leaves);
     return g->input_grad == ORTH_NO_VALUE ? orth_operand_absent : env->of[g->input_grad];
 }
 
-static void backward(orth_builder *b, micro_state *m)
+/* ---- the head ---- */
+
+static orth_leaf_range head_leaves(const orth_builder *b, int64_t c, int64_t rows)
 {
-    b->phase = ORTH_PHASE_BACKWARD;
-    b->layer = b->spec->num_layers;
-    orth_operand dy = head(b, m);
-    dy = run_backward(b, &b->spec->final, &m->final, dy);
-    for (int32_t l = b->spec->num_layers - 1; l >= 0 && !b->p->failed; l--) {
-        b->layer = l;
-        dy = run_backward(b, &b->spec->layers[l], &m->layers[l], dy);
+    const orth_compile_spec *s = b->spec;
+    int64_t per_chunk = s->head_leaves / s->head_chunks, per_micro = (int64_t)s->num_seqs * s->head_leaves;
+    int64_t first = b->micro_batch * per_micro;
+    return (orth_leaf_range){.begin = first + c * per_chunk, .end = first + (c + 1) * per_chunk,
+                             .micro_begin = first, .micro_end = first + per_micro,
+                             .total = s->num_micro_batches * per_micro, .rows = rows / per_chunk, .chunk = true,
+                             .second_use = b->tied, .row0 = c * rows};
+}
+
+/* Loss of the micro-batch's sequences, from its rows of nll. */
+static void sum_micro_loss(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    int64_t B = s->num_seqs, N = B * s->seq_len;
+    orth_operand nll = orth_build_vector(b->logits_or_nll, ORTH_F32, b->micro_batch * N, N);
+    orth_operand leaves = orth_build_vector(b->seq_loss, ORTH_F64, b->micro_batch * B, B);
+    orth_attr attr = {.num_seqs = s->num_seqs, .seq_len = s->seq_len, .token_parts = s->token_parts};
+    orth_build_emit(b, ORTH_OP_loss_sum, &attr, 1, &nll, 1, &leaves);
+}
+
+/* Logits, loss and, when training, their gradients, chunk by chunk: a chunk's logits die before the
+ * next one's are made. Returns the gradient of the final norm's output. */
+static orth_operand head(orth_builder *b, orth_operand normed)
+{
+    const orth_compile_spec *s = b->spec;
+    const orth_block *block = &s->head;
+    const orth_graph *g = block->graph;
+    int64_t rows = g->values[g->input].dim[0], N = (int64_t)s->num_seqs * s->seq_len;
+    bool train = s->mode == ORTH_MODE_TRAIN;
+    orth_operand grad = orth_operand_absent;
+    if (train) {
+        grad = normed;
+        grad.dtype = g->values[g->input_grad].dtype;
+        grad = orth_build_temp(b, "d.normed", grad);
     }
-    b->layer = -1;
-    run_backward(b, &b->spec->embed, &m->embed, dy);
+    block_env gathered = env_new(b, g);
+    if (b->p->failed)
+        return grad;
+    gather_block(b, block, &gathered);
+    for (int64_t c = 0; c < N / rows && !b->p->failed; c++) {
+        block_env env = env_new(b, g);
+        if (b->p->failed)
+            break;
+        memcpy(env.of, gathered.of, (size_t)g->num_values * sizeof *env.of);
+        env.of[g->input] = orth_operand_rows(normed, c * rows, (c + 1) * rows);
+        env.of[g->output] = orth_build_vector(b->logits_or_nll, ORTH_F32, b->micro_batch * N + c * rows, rows);
+        if (train)
+            env.of[g->input_grad] = orth_operand_rows(grad, c * rows, (c + 1) * rows);
+        orth_leaf_range leaves = head_leaves(b, c, rows);
+        expand(b, block, &env, 0, g->num_nodes, &leaves);
+    }
+    sum_micro_loss(b);
+    return grad;
 }
 
 /* Decoding: logits of the rows of one micro-batch, no loss. */
-static void decode_head(orth_builder *b, micro_state *m)
+static void decode_head(orth_builder *b, orth_operand normed)
 {
     const orth_graph *g = b->spec->head.graph;
     block_env env = env_new(b, g);
     if (b->p->failed)
         return;
-    env.of[g->input] = m->normed;
+    env.of[g->input] = normed;
     const orth_value_info *out = &g->values[g->output];
     env.of[g->output] = orth_operand_of(b->logits_or_nll, ORTH_F32, out->num_dims, out->dim);
     orth_leaf_range leaves = {.row0 = 0};
     expand(b, &b->spec->head, &env, 0, g->num_nodes, &leaves);
+}
+
+/* ---- actions ---- */
+
+/* What one micro-batch leaves behind in a chunk between its forward and its backward. */
+typedef struct {
+    block_env embed, final;
+    block_env *layers;     /* [num_layers of the chunk] */
+    orth_operand normed;   /* output of the final norm */
+    orth_operand handed, handed_back; /* to a chunk on the same rank: activation up, gradient down */
+} chunk_state;
+
+typedef struct {
+    orth_builder *b;
+    const orth_chunk *chunks;
+    int32_t num_chunks;
+    chunk_state *states;   /* [num_chunks][num_micro_batches] */
+} stage;
+
+static chunk_state *state_of(const stage *st, int32_t local, int32_t micro)
+{
+    return &st->states[(int64_t)local * st->b->spec->num_micro_batches + micro];
+}
+
+static orth_operand activation_shape(const orth_builder *b)
+{
+    const orth_graph *g = b->spec->layers[0].graph;
+    const orth_value_info *x = &g->values[g->input];
+    return orth_operand_of(-1, x->dtype, x->num_dims, x->dim);
+}
+
+static bool same_rank(const orth_builder *b, int32_t peer)
+{
+    return peer == b->spec->mesh.pos[ORTH_GROUP_PP];
+}
+
+/* Activations travel on PP, gradients on PP_BACK. */
+static orth_operand receive(orth_builder *b, orth_group channel, int32_t peer, const char *name)
+{
+    orth_operand x = orth_build_temp(b, name, activation_shape(b));
+    orth_build_emit(b, ORTH_OP_recv, &(orth_attr){.group = channel, .peer = peer}, 0, NULL, 1, &x);
+    return x;
+}
+
+static void wait_oldest(orth_builder *b)
+{
+    orth_attr attr = {.group = b->pending[0].channel, .ticket = b->pending[0].ticket};
+    orth_build_emit(b, ORTH_OP_wait, &attr, 1, &b->pending[0].x, 0, NULL);
+    b->num_pending--;
+    memmove(b->pending, b->pending + 1, (size_t)b->num_pending * sizeof *b->pending);
+}
+
+/* Started here; complete when it is waited for. */
+static void send(orth_builder *b, orth_group channel, int32_t peer, orth_operand x)
+{
+    if (b->num_pending == ORTH_MAX_PENDING_SENDS)
+        wait_oldest(b);
+    orth_attr attr = {.group = channel, .peer = peer, .ticket = ++b->tickets};
+    orth_build_emit(b, ORTH_OP_send, &attr, 1, &x, 0, NULL);
+    b->pending[b->num_pending].x = x;
+    b->pending[b->num_pending].channel = channel;
+    b->pending[b->num_pending++].ticket = attr.ticket;
+}
+
+static void forward(stage *st, int32_t local, int32_t micro)
+{
+    orth_builder *b = st->b;
+    const orth_chunk *c = &st->chunks[local];
+    chunk_state *m = state_of(st, local, micro);
+    b->phase = ORTH_PHASE_FORWARD;
+    b->micro_batch = micro;
+    b->layer = -1;
+    orth_operand x;
+    if (c->embed)
+        x = run_forward(b, &b->spec->embed, &m->embed, orth_operand_absent);
+    else if (same_rank(b, c->prev))
+        x = state_of(st, local - 1, micro)->handed;
+    else
+        x = receive(b, ORTH_GROUP_PP, c->prev, "received");
+    m->layers = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, block_env, ORTH_MAX(c->num_layers, 1));
+    b->p->failed = b->p->failed || !m->layers;
+    for (int32_t l = 0; l < c->num_layers && !b->p->failed; l++) {
+        b->layer = c->first_layer + l;
+        x = run_forward(b, &b->spec->layers[b->layer], &m->layers[l], x);
+    }
+    b->layer = b->spec->num_layers;
+    if (b->p->failed)
+        return;
+    if (c->head)
+        m->normed = run_forward(b, &b->spec->final, &m->final, x);
+    else if (same_rank(b, c->next))
+        m->handed = x;
+    else
+        send(b, ORTH_GROUP_PP, c->next, x);
+}
+
+static void backward(stage *st, int32_t local, int32_t micro)
+{
+    orth_builder *b = st->b;
+    const orth_chunk *c = &st->chunks[local];
+    chunk_state *m = state_of(st, local, micro);
+    b->phase = ORTH_PHASE_BACKWARD;
+    b->micro_batch = micro;
+    b->layer = b->spec->num_layers;
+    orth_operand dy;
+    if (c->head)
+        dy = run_backward(b, &b->spec->final, &m->final, head(b, m->normed));
+    else if (same_rank(b, c->next))
+        dy = state_of(st, local + 1, micro)->handed_back;
+    else
+        dy = receive(b, ORTH_GROUP_PP_BACK, c->next, "d.received");
+    for (int32_t l = c->num_layers - 1; l >= 0 && !b->p->failed; l--) {
+        b->layer = c->first_layer + l;
+        dy = run_backward(b, &b->spec->layers[b->layer], &m->layers[l], dy);
+    }
+    b->layer = -1;
+    if (b->p->failed)
+        return;
+    if (c->embed)
+        run_backward(b, &b->spec->embed, &m->embed, dy);
+    else if (same_rank(b, c->prev))
+        m->handed_back = dy;
+    else
+        send(b, ORTH_GROUP_PP_BACK, c->prev, dy);
+}
+
+static int32_t local_chunk(const stage *st, int32_t chunk)
+{
+    int32_t k = 0;
+    while (k < st->num_chunks && st->chunks[k].chunk != chunk)
+        k++;
+    return k;
+}
+
+static void run_actions(stage *st)
+{
+    const orth_compile_spec *s = st->b->spec;
+    for (int32_t i = 0; i < s->num_actions && !st->b->p->failed; i++) {
+        const orth_action *a = &s->actions[i];
+        int32_t local = local_chunk(st, a->chunk);
+        if (a->kind == ORTH_ACTION_F)
+            forward(st, local, a->micro_batch);
+        else
+            backward(st, local, a->micro_batch);
+    }
+    for (int32_t j = 0; !s->actions && j < s->num_micro_batches && !st->b->p->failed; j++) {
+        forward(st, 0, j);
+        if (st->b->p->failed)
+            return;
+        if (s->mode == ORTH_MODE_TRAIN)
+            backward(st, 0, j);
+        else if (s->mode == ORTH_MODE_EVAL)
+            head(st->b, state_of(st, 0, j)->normed);
+        else
+            decode_head(st->b, state_of(st, 0, j)->normed);
+    }
 }
 
 static void add_results(orth_builder *b)
@@ -311,31 +548,57 @@ static void add_results(orth_builder *b)
                                       dim_bytes(ORTH_F32, out->num_dims, out->dim));
         return;
     }
-    b->logits_or_nll = persistent(b, "nll", ORTH_CLASS_ACTIVATIONS, ORTH_BIND_NLL, 0,
-                                  (size_t)(seqs * s->seq_len) * sizeof(float));
-    b->seq_loss = persistent(b, "seq_loss", ORTH_CLASS_ACTIVATIONS, ORTH_BIND_SEQ_LOSS, 0,
-                             (size_t)seqs * sizeof(double));
+    bool has_head = false;
+    for (int32_t c = 0; c < s->num_chunks; c++)
+        has_head = has_head || s->chunks[c].head;
+    if (has_head) {
+        b->logits_or_nll = persistent(b, "nll", ORTH_CLASS_ACTIVATIONS, ORTH_BIND_NLL, 0,
+                                      (size_t)(seqs * s->seq_len) * sizeof(float));
+        b->seq_loss = persistent(b, "seq_loss", ORTH_CLASS_ACTIVATIONS, ORTH_BIND_SEQ_LOSS, 0,
+                                 (size_t)seqs * sizeof(double));
+    }
     b->loss = persistent(b, "loss", ORTH_CLASS_ACTIVATIONS, ORTH_BIND_LOSS, 0, sizeof(double));
+}
+
+static void hold(orth_builder *b, const orth_block *block)
+{
+    for (int32_t i = 0; i < block->graph->num_params; i++)
+        b->held[block->param_index[i]] = true;
 }
 
 static void compile_step(orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
+    for (int32_t c = 0; c < s->num_chunks; c++) {
+        const orth_chunk *k = &s->chunks[c];
+        if (k->embed)
+            hold(b, &s->embed);
+        for (int32_t l = 0; l < k->num_layers; l++)
+            hold(b, &s->layers[k->first_layer + l]);
+        if (k->head) {
+            hold(b, &s->final);
+            hold(b, &s->head);
+        }
+    }
+    if (s->mesh.zero > 0 && orth_build_size(b, ORTH_GROUP_DP) > 1 &&
+        orth_shards_make(b->ctx, &b->p->arena, s->params, b->held, s->num_params, orth_build_size(b, ORTH_GROUP_DP),
+                         s->mesh.pos[ORTH_GROUP_DP], &b->shards) != ORTH_OK) {
+        b->p->failed = true;
+        return;
+    }
+    const int64_t step_bytes = sizeof(orth_step_values);
+    const orth_value_info step = {.slot = ORTH_DATA_STEP, .dtype = ORTH_U8, .num_dims = 1, .dim = {step_bytes, 1, 1, 1}};
     add_params(b);
     add_results(b);
-    for (int32_t j = 0; j < s->num_micro_batches && !b->p->failed; j++) {
-        micro_state m = {0};
-        b->micro_batch = j;
-        forward(b, &m);
-        if (b->p->failed)
-            return;
-        if (s->mode == ORTH_MODE_TRAIN)
-            backward(b, &m);
-        else if (s->mode == ORTH_MODE_EVAL)
-            head(b, &m);
-        else
-            decode_head(b, &m);
-    }
+    data_buffer(b, &step); /* also on ranks whose blocks do not read it: the optimizer does */
+    stage st = {.b = b, .chunks = s->chunks, .num_chunks = s->num_chunks};
+    st.states = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, chunk_state, (int64_t)s->num_chunks * s->num_micro_batches);
+    b->p->failed = b->p->failed || !st.states;
+    if (b->p->failed)
+        return;
+    run_actions(&st);
+    while (b->num_pending > 0)
+        wait_oldest(b);
     if (s->mode != ORTH_MODE_DECODE && !b->p->failed)
         orth_build_update(b);
     b->p->num_tokens = (int64_t)s->num_micro_batches * s->num_seqs * s->seq_len;
@@ -343,14 +606,21 @@ static void compile_step(orth_builder *b)
 
 orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_program *out)
 {
-    orth_builder b = {.ctx = ctx, .spec = spec, .p = out, .layer = -1, .micro_batch = -1};
+    const orth_chunk whole = {.num_layers = spec->num_layers, .embed = true, .head = true};
+    orth_compile_spec full = *spec;
+    if (!full.chunks) {
+        full.chunks = &whole;
+        full.num_chunks = 1;
+    }
+    orth_builder b = {.ctx = ctx, .spec = &full, .p = out, .layer = -1, .micro_batch = -1};
     for (int i = 0; i < ORTH_NUM_DATA; i++)
         b.data[i] = -1;
     b.tied = spec->head.param_index[0] == spec->embed.param_index[0];
+    b.held = ORTH_ARENA_ARRAY(ctx, &out->arena, bool, spec->num_params);
     b.master = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, spec->num_params);
     b.copy = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, spec->num_params);
     b.uses = ORTH_NEW_ARRAY(ctx, orth_grad_use, 2 * spec->num_params);
-    if (!b.master || !b.copy || !b.uses)
+    if (!b.held || !b.master || !b.copy || !b.uses)
         out->failed = true;
     else
         compile_step(&b);

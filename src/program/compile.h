@@ -9,6 +9,7 @@
 #ifndef ORTH_PROGRAM_COMPILE_H
 #define ORTH_PROGRAM_COMPILE_H
 
+#include "program/action.h"
 #include "program/program.h"
 
 typedef enum { ORTH_MODE_TRAIN = 0, ORTH_MODE_EVAL, ORTH_MODE_DECODE } orth_mode;
@@ -23,15 +24,41 @@ typedef struct {
 typedef struct {
     const char *name;
     int32_t num_dims;
-    int64_t dim[2];
+    int64_t dim[2];              /* on this rank */
     bool decay, matrix;
+    /* The dim that tensor parallelism may split, and its canonical parts: of all ranks together, and the
+     * first of them that is on this one. */
+    int32_t split_dim;           /* -1: none */
+    orth_split split;
+    int32_t first_part, num_parts; /* on this rank; split.parts: all */
+    int64_t whole_cols;          /* dim 1 of the whole parameter (1 for vectors) */
 } orth_param_desc;
+
+/* A run of layers that this rank holds: one chunk of the pipeline. */
+typedef struct {
+    int32_t chunk;               /* number in model order */
+    int32_t first_layer, num_layers;
+    bool embed, head;            /* it begins with the embedding; it ends with final norm and loss */
+    int32_t prev, next;          /* positions on the pipeline axis of the ranks before and after it */
+} orth_chunk;
+
+/* Where the rank stands on each axis. All zero: a rank alone. */
+typedef struct {
+    int32_t size[ORTH_NUM_GROUPS], pos[ORTH_NUM_GROUPS];  /* size 0 counts as 1 */
+    int32_t zero;                                     /* ZeRO stage over DP: 0..3 */
+    bool sequence_parallel;                           /* norms, residuals and dropout split over TP */
+} orth_place_in_mesh;
 
 typedef struct {
     orth_mode mode;
     orth_block embed, final, head;   /* head: a chunk of head_rows rows */
     const orth_block *layers;        /* [num_layers]; may share one graph */
     int32_t num_layers;
+    orth_place_in_mesh mesh;
+    const orth_chunk *chunks;        /* [num_chunks]; NULL: the whole model */
+    int32_t num_chunks;
+    const orth_action *actions;      /* [num_actions] of this rank; NULL: F and B of each micro-batch in turn */
+    int32_t num_actions;
     const orth_param_desc *params;   /* [num_params], the registry */
     int64_t num_params;
     orth_dtype compute;              /* type of activations and of matrix copies */

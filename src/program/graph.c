@@ -48,7 +48,7 @@ orth_value orth_graph_add_value(orth_graph *g, orth_value_kind kind, int32_t slo
 }
 
 static const char *const data_names[ORTH_NUM_DATA] = {
-    "tokens", "positions", "doc_starts", "targets", "weights", "seq", "step", "rope_table", "past",
+    "tokens", "positions", "positions_sp", "doc_starts", "targets", "weights", "seq", "step", "rope_table", "past",
     "cache_k", "cache_v",
 };
 

@@ -23,7 +23,9 @@ typedef enum {
 
 /* Data that enters a step from outside, per micro-batch unless said. */
 typedef enum {
-    ORTH_DATA_TOKENS, ORTH_DATA_POSITIONS, ORTH_DATA_DOC_STARTS, ORTH_DATA_TARGETS, ORTH_DATA_WEIGHTS,
+    ORTH_DATA_TOKENS, ORTH_DATA_POSITIONS,
+    ORTH_DATA_POSITIONS_SP, /* of the rows that sequence parallelism leaves on this rank */
+    ORTH_DATA_DOC_STARTS, ORTH_DATA_TARGETS, ORTH_DATA_WEIGHTS,
     ORTH_DATA_SEQ,        /* [B] global sequence index, low 31 bits */
     ORTH_DATA_STEP,       /* orth_step_values, one per rank */
     ORTH_DATA_ROPE_TABLE, /* [max_seq, D], one per rank */

@@ -174,6 +174,8 @@ static void add_workspace(orth_program *p, int num_threads, orth_isa isa)
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         orth_tensor in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+        if (n->op >= ORTH_FIRST_COMM_OP)
+            continue;
         for (int k = 0; k < n->num_in; k++)
             in[k] = orth_operand_tensor(&n->in[k]);
         for (int k = 0; k < n->num_out; k++)

@@ -48,6 +48,7 @@ typedef struct {
     bool external;           /* lives in another program's arena (weights of an evaluation) */
     orth_bind bind;
     int64_t index;
+    int64_t first_elem;      /* of the parameter's elements on this rank: a shard's begin (ZeRO) */
     int32_t first, last;     /* instructions of the first write and the last use; place.c fills these */
     int32_t alias;           /* buffer whose bytes this one takes over in place; -1 */
     size_t offset;           /* in the arena of its space; place.c */
@@ -77,6 +78,7 @@ typedef struct {
     orth_phase phase;
     int32_t layer;           /* -1: embedding or step-wide; num_layers: final norm and head */
     int32_t micro_batch;     /* -1: step-wide */
+    const int64_t *counts;   /* collectives: [num operands][group size] elements; NULL: equal blocks */
     bool recomputed;         /* repeats forward work: hardware FLOPs, not model FLOPs */
 } orth_instr;
 

@@ -1,70 +1,211 @@
-/* update.c -- the end of a step: loss, gradient norm, clipping, optimizer. */
+/* update.c -- the end of a step: gradients reduced over ranks, loss, gradient norm, clipping, optimizer,
+ * and (ZeRO) the updated shards given back to all. */
 #include "program/build.h"
 
-static orth_operand vector_of(int32_t buffer, orth_dtype dtype, int64_t n)
-{
-    return orth_operand_of(buffer, dtype, 1, &n);
-}
-
-static int32_t state_buffer(orth_builder *b, const char *what, orth_bind bind, int64_t index, int64_t n)
+static int32_t state_buffer(orth_builder *b, const char *what, orth_bind bind, int64_t index, int64_t first,
+                            int64_t n)
 {
     orth_buffer buffer = {
         .name = orth_arena_printf(b->ctx, &b->p->arena, "%s.%s", what, b->spec->params[index].name),
         .bytes = (size_t)n * sizeof(float), .cls = ORTH_CLASS_OPTIMIZER, .persistent = true,
-        .bind = bind, .index = index,
+        .bind = bind, .index = index, .first_elem = first,
     };
     return orth_program_add_buffer(b->p, &buffer);
 }
 
+/* Elements of parameter `index` that this rank updates. */
+static orth_shard own(const orth_builder *b, int64_t index)
+{
+    return b->shards ? b->shards[index] : (orth_shard){0, orth_build_elems(b, index), NULL};
+}
+
+/* This rank's elements of a buffer that holds the whole parameter, or just them. */
+static orth_operand piece(const orth_builder *b, int32_t buffer, orth_dtype dtype, orth_shard s)
+{
+    return orth_build_vector(buffer, dtype, s.first - b->p->buffers[buffer].first_elem, s.count);
+}
+
+/* ---- reduction ---- */
+
+static void reduce_gradients(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    for (int64_t i = 0; i < s->num_params && !b->p->failed; i++) {
+        if (!b->held[i])
+            continue;
+        int64_t n = orth_build_elems(b, i);
+        orth_operand whole = orth_build_vector(orth_build_grad_buffer(b, i), ORTH_F32, 0, n);
+        if (b->shards && s->mesh.zero == 1) {
+            orth_operand mine = piece(b, whole.buffer, ORTH_F32, own(b, i));
+            orth_instr *in = orth_build_emit(b, ORTH_OP_reduce_scatter, &(orth_attr){.group = ORTH_GROUP_DP}, 1,
+                                             &whole, 1, &mine);
+            if (in)
+                in->counts = b->shards[i].counts;
+        } else if (!b->shards && orth_build_size(b, ORTH_GROUP_DP) > 1) {
+            orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &whole, 1, &whole);
+        }
+    }
+}
+
+/* Tied embeddings on two pipeline stages: each has the sum of one use; both end with the total, and update
+ * their copies alike. */
+static void join_tied(orth_builder *b)
+{
+    int64_t index = b->spec->embed.param_index[0];
+    const orth_grad_sum *first = &b->uses[2 * index].step, *second = &b->uses[2 * index + 1].step;
+    if (!b->tied || orth_build_size(b, ORTH_GROUP_EMBED) < 2 || (first->num_slots > 0) == (second->num_slots > 0))
+        return;
+    int32_t buffer = orth_build_grad_buffer(b, index);
+    orth_operand g = piece(b, buffer, ORTH_F32, own(b, index));
+    orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_EMBED}, 1, &g, 1, &g);
+}
+
+static void sum_loss(orth_builder *b, bool computes)
+{
+    const orth_compile_spec *s = b->spec;
+    orth_operand loss = orth_build_vector(b->loss, ORTH_F64, 0, 1);
+    orth_attr none = {0};
+    if (!computes) {
+        orth_build_emit(b, ORTH_OP_zero, &none, 0, NULL, 1, &loss);
+        return;
+    }
+    orth_operand leaves = orth_build_vector(b->seq_loss, ORTH_F64, 0, (int64_t)s->num_micro_batches * s->num_seqs);
+    orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &leaves, 1, &loss);
+    if (orth_build_size(b, ORTH_GROUP_DP) > 1)
+        orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &loss, 1, &loss);
+}
+
+/* ---- norm ---- */
+
+/* Whether this rank is the one that counts parameter `index`, if several hold the same of it: replicas
+ * over tensor parallelism, and tied embeddings on two pipeline stages. */
+static bool counts_norm(const orth_builder *b, int64_t index)
+{
+    bool second_only = b->uses[2 * index].step.num_slots == 0;
+    bool replica = b->spec->params[index].split_dim < 0 && b->spec->mesh.pos[ORTH_GROUP_TP] > 0;
+    return b->held[index] && !replica && !(second_only && b->tied && index == b->spec->embed.param_index[0]);
+}
+
+/* Squares of this rank's elements of parameter `index`; its sums begin at `base` of the sums of all. */
+static void square_param(orth_builder *b, int64_t index, orth_operand sums, int64_t base)
+{
+    const orth_param_desc *p = &b->spec->params[index];
+    orth_shard mine = own(b, index);
+    int64_t cols = orth_param_cols(p), step = orth_param_block_rows(p);
+    int32_t col_parts = orth_param_col_parts(p), g = orth_build_grad_buffer(b, index);
+    orth_attr attr = {.block_rows = (int32_t)step, .split = ORTH_SPLIT_WHOLE(cols)};
+    if (p->split_dim == 1) {
+        attr.split = p->split;
+        attr.split.of = p->split.parts;
+        attr.split.first = attr.first_part = p->first_part;
+        attr.split.parts = p->num_parts;
+    }
+    for (int32_t q = 0; q < orth_param_row_parts(p); q++) {
+        int64_t begin, end;
+        orth_param_row_part(p, q, &begin, &end);
+        int64_t from = ORTH_MAX(begin, mine.first / cols), to = ORTH_MIN(end, (mine.first + mine.count) / cols);
+        if (from >= to)
+            continue;
+        orth_operand in = piece(b, g, ORTH_F32, (orth_shard){from * cols, (to - from) * cols, NULL});
+        in.num_dims = 2;
+        in.dim[0] = to - from;
+        in.dim[1] = cols;
+        int64_t first = base + (orth_param_blocks_before(p, q) + (from - begin) / step) * col_parts;
+        int64_t blocks = orth_div_up(to - from, step);
+        orth_operand out = orth_operand_rows(sums, first, first + blocks * col_parts);
+        out.num_dims = 2;
+        out.dim[0] = blocks;
+        out.dim[1] = col_parts;
+        orth_build_emit(b, ORTH_OP_grad_square, &attr, 1, &in, 1, &out);
+    }
+}
+
+static void clip(orth_builder *b, orth_operand step)
+{
+    const orth_compile_spec *s = b->spec;
+    orth_attr none = {0};
+    int64_t num_sums = 0, at = 0;
+    for (int64_t i = 0; i < s->num_params; i++)
+        num_sums += orth_param_num_blocks(&s->params[i]) * orth_param_col_parts(&s->params[i]);
+    orth_buffer buffer = {.name = "grad_squares", .bytes = (size_t)num_sums * sizeof(double),
+                          .cls = ORTH_CLASS_GRADS, .persistent = true};
+    orth_operand sums = orth_build_vector(orth_program_add_buffer(b->p, &buffer), ORTH_F64, 0, num_sums);
+    orth_operand loss = orth_build_vector(b->loss, ORTH_F64, 0, 1);
+    bool shared = orth_build_size(b, ORTH_GROUP_NORM) > 1;
+    if (shared)
+        orth_build_emit(b, ORTH_OP_zero, &none, 0, NULL, 1, &sums);
+    for (int64_t i = 0; i < s->num_params && !b->p->failed; i++) {
+        if (counts_norm(b, i))
+            square_param(b, i, sums, at);
+        at += orth_param_num_blocks(&s->params[i]) * orth_param_col_parts(&s->params[i]);
+    }
+    if (shared) {
+        /* Each sum, and the loss, comes from one rank and is 0 on the others: adding them is exact, and a
+         * NaN stays one. */
+        if (s->mesh.pos[ORTH_GROUP_TP] > 0 || (b->shards && s->mesh.pos[ORTH_GROUP_DP] > 0))
+            orth_build_emit(b, ORTH_OP_zero, &none, 0, NULL, 1, &loss);
+        const orth_operand both[] = {sums, loss};
+        orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_NORM}, 2, both, 2, both);
+    }
+    const orth_operand in[] = {sums, loss};
+    orth_build_emit(b, ORTH_OP_clip_scale, &none, 2, in, 1, &step);
+}
+
+/* ---- update ---- */
+
 static void update_param(orth_builder *b, int64_t index, orth_operand step)
 {
     const orth_param_desc *param = &b->spec->params[index];
-    int64_t n = param->dim[0] * (param->num_dims > 1 ? param->dim[1] : 1);
+    orth_shard mine = own(b, index);
     bool has_copy = b->copy[index] != b->master[index];
-    orth_operand in[] = {vector_of(b->uses[2 * index].slot[0], ORTH_F32, n), step};
-    orth_operand copy = has_copy ? vector_of(b->copy[index], b->spec->compute, n) : orth_operand_absent;
-    orth_operand out[4] = {vector_of(b->master[index], ORTH_F32, n)};
+    orth_operand in[] = {piece(b, orth_build_grad_buffer(b, index), ORTH_F32, mine), step};
+    orth_operand out[4] = {piece(b, b->master[index], ORTH_F32, mine)};
     int num_out = 1;
-    out[num_out++] = vector_of(state_buffer(b, "m", ORTH_BIND_M, index, n), ORTH_F32, n);
-    if (b->spec->optimizer != ORTH_OP_sgd)
-        out[num_out++] = vector_of(state_buffer(b, "v", ORTH_BIND_V, index, n), ORTH_F32, n);
-    out[num_out++] = copy;
+    int32_t m = state_buffer(b, "m", ORTH_BIND_M, index, mine.first, mine.count);
+    out[num_out++] = orth_build_vector(m, ORTH_F32, 0, mine.count);
+    if (b->spec->optimizer != ORTH_OP_sgd) {
+        int32_t v = state_buffer(b, "v", ORTH_BIND_V, index, mine.first, mine.count);
+        out[num_out++] = orth_build_vector(v, ORTH_F32, 0, mine.count);
+    }
+    out[num_out++] = has_copy ? piece(b, b->copy[index], b->spec->compute, mine) : orth_operand_absent;
     orth_attr attr = {.decay = param->decay, .nesterov = b->spec->nesterov};
     orth_build_emit(b, b->spec->optimizer, &attr, 2, in, num_out, out);
+}
+
+/* ZeRO 1 and 2: everybody gets everybody's updated shards, in the type that the kernels read. */
+static void gather_params(orth_builder *b)
+{
+    for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
+        if (!b->held[i])
+            continue;
+        orth_dtype dtype = b->copy[i] != b->master[i] ? b->spec->compute : ORTH_F32;
+        orth_operand mine = piece(b, b->copy[i], dtype, own(b, i));
+        orth_operand whole = orth_build_vector(b->copy[i], dtype, 0, orth_build_elems(b, i));
+        orth_instr *in = orth_build_emit(b, ORTH_OP_all_gather, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &mine, 1,
+                                         &whole);
+        if (in)
+            in->counts = b->shards[i].counts;
+    }
 }
 
 void orth_build_update(orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
+    bool has_loss = false;
+    for (int32_t c = 0; c < s->num_chunks; c++)
+        has_loss = has_loss || s->chunks[c].head;
     b->phase = ORTH_PHASE_UPDATE;
     b->layer = b->micro_batch = -1;
-    orth_attr none = {0};
-    orth_operand loss = vector_of(b->loss, ORTH_F64, 1);
-    orth_operand leaves = vector_of(b->seq_loss, ORTH_F64, (int64_t)s->num_micro_batches * s->num_seqs);
-    orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &leaves, 1, &loss);
+    sum_loss(b, has_loss);
     if (s->mode != ORTH_MODE_TRAIN)
         return;
-
-    int64_t num_sums = 0;
-    for (int64_t i = 0; i < s->num_params; i++) {
-        int64_t n = s->params[i].dim[0] * (s->params[i].num_dims > 1 ? s->params[i].dim[1] : 1);
-        num_sums += orth_div_up(n, ORTH_NORM_BLOCK);
-    }
-    orth_buffer buffer = {.name = "grad_squares", .bytes = (size_t)num_sums * sizeof(double),
-                          .cls = ORTH_CLASS_GRADS, .persistent = true};
-    orth_operand sums = vector_of(orth_program_add_buffer(b->p, &buffer), ORTH_F64, num_sums);
-    int64_t begin = 0;
-    for (int64_t i = 0; i < s->num_params; i++) {
-        int64_t n = s->params[i].dim[0] * (s->params[i].num_dims > 1 ? s->params[i].dim[1] : 1);
-        int64_t count = orth_div_up(n, ORTH_NORM_BLOCK);
-        orth_operand in = vector_of(b->uses[2 * i].slot[0], ORTH_F32, n);
-        orth_operand out = orth_operand_rows(sums, begin, begin + count);
-        orth_build_emit(b, ORTH_OP_grad_square, &none, 1, &in, 1, &out);
-        begin += count;
-    }
-    orth_operand step = vector_of(b->data[ORTH_DATA_STEP], ORTH_U8, sizeof(orth_step_values));
-    const orth_operand clip_in[] = {sums, loss};
-    orth_build_emit(b, ORTH_OP_clip_scale, &none, 2, clip_in, 1, &step);
-    for (int64_t i = 0; i < s->num_params; i++)
-        update_param(b, i, step);
+    reduce_gradients(b);
+    join_tied(b);
+    orth_operand step = orth_build_vector(b->data[ORTH_DATA_STEP], ORTH_U8, 0, sizeof(orth_step_values));
+    clip(b, step);
+    for (int64_t i = 0; i < s->num_params && !b->p->failed; i++)
+        if (b->held[i])
+            update_param(b, i, step);
+    if (b->shards && s->mesh.zero <= 2)
+        gather_params(b);
 }

@@ -14,16 +14,21 @@ typedef struct {
     bool needs_input_grad;
 } walk;
 
-static orth_value like(walk *w, orth_value v, const char *suffix)
+static orth_value like_as(walk *w, orth_value v, const char *prefix, orth_dtype dtype)
 {
     orth_graph *g = w->g;
     if (g->failed)
         return 0;
     orth_value_info info = g->values[v];
-    const char *name = orth_arena_printf(g->ctx, &g->arena, "%s%s", suffix, info.name);
+    const char *name = orth_arena_printf(g->ctx, &g->arena, "%s%s", prefix, info.name);
     if (!name)
         g->failed = true;
-    return orth_graph_add_value(g, ORTH_VALUE_TEMP, -1, info.dtype, name, info.num_dims, info.dim);
+    return orth_graph_add_value(g, ORTH_VALUE_TEMP, -1, dtype, name, info.num_dims, info.dim);
+}
+
+static orth_value like(walk *w, orth_value v, const char *prefix)
+{
+    return w->g->failed ? 0 : like_as(w, v, prefix, w->g->values[v].dtype);
 }
 
 static bool wants_grad(const walk *w, orth_value v)
@@ -82,6 +87,11 @@ static void merge_leaves(walk *w, orth_value p, orth_value leaves, const orth_at
 {
     if (w->g->failed)
         return;
+    if (attr->sum_leaves) { /* each rank has the tokens of its rows */
+        orth_value whole = like(w, leaves, "sum.");
+        emit(w, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_TP}, 1, &leaves, 1, &whole);
+        leaves = whole;
+    }
     orth_value sum = param_grad(w, p, false, 0);
     const orth_value in[] = {leaves}, out[] = {sum};
     mark(w, emit(w, ORTH_OP_tree_acc, attr, 1, in, 1, out), p, 0, true);
@@ -143,7 +153,7 @@ static void vjp_linear(walk *w, const orth_node *n)
         dx_attr.act = ORTH_ACT_NONE;
         dx_attr.split = attr.split_out;
         orth_value pre = activation_input(w, x, &dx_attr.act);
-        orth_value dx = like(w, pre == ORTH_NO_VALUE ? x : pre, "d.");
+        orth_value dx = attr.partial ? like_as(w, x, "d.", ORTH_F32) : like(w, pre == ORTH_NO_VALUE ? x : pre, "d.");
         const orth_value in[] = {dy, weight, pre}, out[] = {dx};
         emit(w, ORTH_OP_linear_dx, &dx_attr, 3, in, 1, out);
         accumulate(w, pre == ORTH_NO_VALUE ? x : pre, dx);
@@ -182,6 +192,43 @@ static void vjp_head_norm(walk *w, const orth_node *n)
     merge_leaves(w, n->in[2], dk, &attr);
 }
 
+/* Whole rows entered: what comes back are this rank's parts of a sum, in fp32. */
+static void vjp_enter(walk *w, const orth_node *n)
+{
+    orth_graph *g = w->g;
+    orth_value x = n->in[0], dy = w->grad[n->out[0]];
+    orth_value sum = like_as(w, x, "d.", ORTH_F32), dx = sum;
+    emit(w, ORTH_OP_leave, &n->attr, 1, &dy, 1, &sum);
+    if (!g->failed && g->values[x].dtype != ORTH_F32) {
+        dx = like(w, x, "d.");
+        const orth_value in[] = {sum, ORTH_NO_VALUE};
+        emit(w, ORTH_OP_round_bias, &n->attr, 2, in, 1, &dx);
+    }
+    accumulate(w, x, dx);
+}
+
+static void vjp_leave(walk *w, const orth_node *n)
+{
+    if (w->g->failed)
+        return;
+    orth_value ds = w->grad[n->out[0]];
+    orth_value dv = like_as(w, n->in[0], "d.", w->g->values[ds].dtype);
+    emit(w, ORTH_OP_enter, &n->attr, 1, &ds, 1, &dv);
+    accumulate(w, n->in[0], dv);
+}
+
+static void vjp_round_bias(walk *w, const orth_node *n)
+{
+    orth_attr attr = n->attr;
+    orth_value dy = w->grad[n->out[0]], bias = n->in[1];
+    accumulate(w, n->in[0], dy);
+    if (bias == ORTH_NO_VALUE)
+        return;
+    orth_value leaves = param_grad(w, bias, true, attr.num_seqs);
+    emit(w, ORTH_OP_bias_bwd, &attr, 1, &dy, 1, &leaves);
+    merge_leaves(w, bias, leaves, &attr);
+}
+
 /* Ops of one activation in (in[0]) and one out whose product is `op` on (dy, the listed operands). */
 static void vjp_unary(walk *w, const orth_node *n, orth_op op, bool inverse, bool pass_input)
 {
@@ -213,6 +260,14 @@ static orth_status vjp(walk *w, const orth_node *n)
         accumulate(w, n->in[0], w->grad[n->out[0]]);
         accumulate(w, n->in[1], w->grad[n->out[0]]);
         return ORTH_OK;
+    case ORTH_OP_enter: vjp_enter(w, n); return ORTH_OK;
+    case ORTH_OP_leave: vjp_leave(w, n); return ORTH_OK;
+    case ORTH_OP_round_bias: vjp_round_bias(w, n); return ORTH_OK;
+    case ORTH_OP_xent_max:
+    case ORTH_OP_xent_sum:
+    case ORTH_OP_all_reduce: /* between the parts of a split cross-entropy: nothing flows back */
+        return ORTH_OK;
+    case ORTH_OP_xent_grad:
     case ORTH_OP_softmax_xent: /* its second output is the gradient of the logits */
         w->grad[n->in[0]] = n->out[1];
         return ORTH_OK;
@@ -232,11 +287,11 @@ orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad)
         return ORTH_ERR_NOMEM;
     for (orth_value v = 0; v < g->num_values; v++)
         w.grad[v] = ORTH_NO_VALUE;
-    if (g->values[g->output].producer >= 0 &&
-        g->nodes[g->values[g->output].producer].op != ORTH_OP_softmax_xent) {
+    orth_op last = g->nodes[g->values[g->output].producer].op;
+    if (last != ORTH_OP_softmax_xent && last != ORTH_OP_xent_grad) {
         orth_value_info info = g->values[g->output];
-        g->output_grad = orth_graph_add_value(g, ORTH_VALUE_INPUT, 1, info.dtype, "d.out", info.num_dims,
-                                              info.dim);
+        orth_dtype dtype = last == ORTH_OP_enter ? ORTH_F32 : info.dtype; /* parts of a sum come back */
+        g->output_grad = orth_graph_add_value(g, ORTH_VALUE_INPUT, 1, dtype, "d.out", info.num_dims, info.dim);
         w.grad[g->output] = g->output_grad;
     }
     for (int32_t i = g->num_forward - 1; i >= 0; i--) {

@@ -7,6 +7,9 @@
 #include "base/pages.h"
 #include "program/place.h"
 
+/* Started calls are few at any time, and their numbers ascend: a ring holds them. */
+#define MAX_TICKETS 64
+
 struct orth_executor {
     const orth_program *p;
     const orth_kernel_fn *kernels;
@@ -16,6 +19,8 @@ struct orth_executor {
     orth_op_call *calls;       /* [num_instrs] */
     orth_tensor *tensors;      /* of all calls, one after the other */
     int64_t *ns;               /* [num_instrs] */
+    orth_comm *comms[ORTH_NUM_GROUPS];
+    orth_ticket tickets[MAX_TICKETS]; /* of started calls, by attr.ticket */
     bool *touched;             /* [num_buffers] */
     bool counted;              /* `touched` is complete: a step has run */
 };
@@ -120,6 +125,57 @@ static void count(orth_executor *e, const orth_instr *n)
             e->touched[n->out[k].buffer] = true;
 }
 
+void orth_executor_set_comms(orth_executor *e, orth_comm *const comms[ORTH_NUM_GROUPS])
+{
+    memcpy(e->comms, comms, sizeof e->comms);
+}
+
+static orth_comm_call comm_call(const orth_instr *n, int32_t index, int32_t k, const orth_tensor *in,
+                                const orth_tensor *out, int group)
+{
+    static const orth_comm_kind kinds[] = {
+        [ORTH_OP_all_reduce - ORTH_FIRST_COMM_OP] = ORTH_COMM_ALL_REDUCE,
+        [ORTH_OP_reduce_scatter - ORTH_FIRST_COMM_OP] = ORTH_COMM_REDUCE_SCATTER,
+        [ORTH_OP_all_gather - ORTH_FIRST_COMM_OP] = ORTH_COMM_ALL_GATHER,
+        [ORTH_OP_send - ORTH_FIRST_COMM_OP] = ORTH_COMM_SEND,
+        [ORTH_OP_recv - ORTH_FIRST_COMM_OP] = ORTH_COMM_RECV,
+    };
+    const orth_tensor *block = n->op == ORTH_OP_reduce_scatter || n->op == ORTH_OP_recv ? out : in;
+    return (orth_comm_call){
+        .kind = kinds[n->op - ORTH_FIRST_COMM_OP], .dtype = block->dtype,
+        .op = n->attr.maximum ? ORTH_MAX_OF : ORTH_SUM, .send = in ? in->data : NULL, .recv = out ? out->data : NULL,
+        .count = orth_tensor_elems(block), .counts = n->counts ? n->counts + (int64_t)k * group : NULL,
+        .peer = n->attr.peer, .instr = index,
+    };
+}
+
+static orth_status run_comm(orth_ctx *ctx, orth_executor *e, int32_t index)
+{
+    const orth_instr *n = &e->p->instrs[index];
+    const orth_op_call *c = &e->calls[index];
+    orth_comm *comm = e->comms[n->attr.group];
+    if (!comm)
+        return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "instruction %d (%s): no communicator for axis %s", index,
+                         orth_op_name(n->op), orth_group_name(n->attr.group));
+    if (n->op == ORTH_OP_wait)
+        return orth_comm_wait(ctx, comm, e->tickets[n->attr.ticket % MAX_TICKETS]);
+    for (int32_t k = 0; k < ORTH_MAX(n->num_in, n->num_out); k++) {
+        orth_comm_call call = comm_call(n, index, k, k < n->num_in ? &c->in[k] : NULL,
+                                        k < n->num_out ? &c->out[k] : NULL, orth_comm_size(comm));
+        if (n->attr.ticket > 0)
+            ORTH_TRY(orth_comm_start(ctx, comm, &call, &e->tickets[n->attr.ticket % MAX_TICKETS]));
+        else
+            ORTH_TRY(orth_comm_run(ctx, comm, &call));
+    }
+    return ORTH_OK;
+}
+
+static orth_status run_one(orth_ctx *ctx, orth_executor *e, int32_t i)
+{
+    orth_op op = e->p->instrs[i].op;
+    return op >= ORTH_FIRST_COMM_OP ? run_comm(ctx, e, i) : e->kernels[op](ctx, &e->calls[i]);
+}
+
 static orth_status run_all(orth_ctx *ctx, orth_executor *e)
 {
     int64_t before = orth_clock_ns();
@@ -127,7 +183,7 @@ static orth_status run_all(orth_ctx *ctx, orth_executor *e)
         const orth_instr *n = &e->p->instrs[i];
         if (!e->counted)
             count(e, n);
-        ORTH_TRY(e->kernels[n->op](ctx, &e->calls[i]));
+        ORTH_TRY(run_one(ctx, e, i));
         int64_t now = orth_clock_ns();
         e->ns[i] = now - before;
         before = now;
@@ -175,7 +231,7 @@ orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *
             bad = is_bad_parameter(e, &n->in[k], &e->calls[i].in[k]) ? &n->in[k] : NULL;
         const char *what = bad ? "the parameter " : "";
         if (!bad)
-            ORTH_TRY(e->kernels[n->op](ctx, &e->calls[i]));
+            ORTH_TRY(run_one(ctx, e, i));
         for (int k = 0; k < n->num_out && !bad; k++)
             bad = is_finite(&e->calls[i].out[k]) ? NULL : &n->out[k];
         if (!bad)

@@ -7,6 +7,7 @@
 #ifndef ORTH_RUN_EXECUTOR_H
 #define ORTH_RUN_EXECUTOR_H
 
+#include "comm/comm.h"
 #include "program/program.h"
 
 typedef struct orth_executor orth_executor;
@@ -19,6 +20,9 @@ typedef struct orth_executor orth_executor;
 orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_program *p,
                                  const orth_kernel_fn *kernels, const orth_executor *lender, bool overlay);
 void orth_executor_destroy(orth_ctx *ctx, orth_executor *e); /* NULL is fine */
+
+/* The groups that the program's communication goes to, by axis; NULL where it has none. They outlive e. */
+void orth_executor_set_comms(orth_executor *e, orth_comm *const comms[ORTH_NUM_GROUPS]);
 
 /* The bytes of a bound buffer; NULL if the program has none. */
 void *orth_executor_find(const orth_executor *e, orth_bind bind, int64_t index);

@@ -34,12 +34,19 @@ int64_t orth_fold_pos(int64_t T, int parts, int64_t row)
     return T;
 }
 
+/* Bound of part i of all. */
+static int64_t whole_bound(const orth_split *s, int32_t of, int64_t i)
+{
+    int64_t u = orth_part_begin(s->units, of, (int)i);
+    if (s->kind == ORTH_SPLIT_QKV)
+        return s->unit * (u + 2 * ((u + s->group - 1) / s->group));
+    return s->unit * u;
+}
+
 int64_t orth_split_bound(const orth_split *s, int64_t i)
 {
     if (s->kind == ORTH_SPLIT_TOKENS)
         return i / s->parts * s->units + orth_fold_begin(s->units, s->parts, (int)(i % s->parts));
-    int64_t u = orth_part_begin(s->units, s->parts, (int)i);
-    if (s->kind == ORTH_SPLIT_QKV)
-        return s->unit * (u + 2 * ((u + s->group - 1) / s->group));
-    return s->unit * u;
+    int32_t of = s->of ? s->of : s->parts;
+    return whole_bound(s, of, s->first + i) - (s->first ? whole_bound(s, of, s->first) : 0);
 }

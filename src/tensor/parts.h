@@ -56,9 +56,11 @@ typedef struct {
     int32_t parts;
     int64_t units, unit;
     int64_t group;
+    int32_t first, of;   /* EVEN, QKV: these are parts [first, first+parts) of `of`, and `units` those of all
+                            of them; bounds count from the first. of = 0: all */
 } orth_split;
 
-#define ORTH_SPLIT_WHOLE(K) ((orth_split){ORTH_SPLIT_EVEN, 1, (K), 1, 1})
+#define ORTH_SPLIT_WHOLE(K) ((orth_split){ORTH_SPLIT_EVEN, 1, (K), 1, 1, 0, 0})
 
 /* Number of leaves: parts, or seqs*parts for tokens. */
 static inline int64_t orth_split_leaves(const orth_split *s)

@@ -105,8 +105,8 @@ def main():
         a = r["about"]
         rate = f"{a['flops'] / r['median_s'] / 1e9:.1f}" if "flops" in a else ""
         tokens = f"{a['tokens'] / r['median_s']:.0f}" if "tokens" in a else ""
-        print(f"| {r['name']} | {r['median_s']:.4f} | {r['min_s']:.4f} | {r['low_s']:.4f}-{r['high_s']:.4f} | {r['ratio']:.3f} | {rate} | "
-              f"{tokens} | {a.get('peak_rss_mb', '')} | {r['ready_s']:.1f} |")
+        print(f"| {r['name']} | {r['median_s']:.4f} | {r['min_s']:.4f} | {r['low_s']:.4f}-{r['high_s']:.4f} | "
+              f"{r['ratio']:.3f} | {rate} | {tokens} | {a.get('peak_rss_mb', '')} | {r['ready_s']:.1f} |")
     if args.probe:
         print(f"\nprobe before: {before}\nprobe after:  {after}")
     if args.json:

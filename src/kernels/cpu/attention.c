@@ -11,7 +11,6 @@
 
 #include "base/pool.h"
 #include "kernels/cpu/attention_micro.h"
-#include "kernels/mathf.h"
 
 /* The two callers differ in where rows lie. */
 typedef struct {
@@ -137,7 +136,8 @@ static void find_queries(const forward *x, query_block *q)
             q->first_doc = ORTH_MIN(q->first_doc, q->doc[i]);
         }
         if (x->attr->dropout > 0)
-            q->drop[i] = orth_attn_drop_row(x->attr, x->step, q->h, x->seq ? x->seq[q->b] : (int32_t)q->b, q->q0 + i);
+            q->drop[i] = orth_attn_drop_row(x->attr, x->step, q->h, x->seq ? x->seq[q->b] : (int32_t)q->b,
+                                            q->q0 + i);
     }
 }
 
@@ -190,19 +190,20 @@ static void query_task(void *arg, int64_t index, int worker)
     memset(t.o, 0, block_bytes(D));
     for (int64_t j = q.first_doc / KB; j <= block; j++)
         visit_keys(x, &q, j, &t);
+    x->micro->finish(t.m, t.l, q.n);
     for (int i = 0; i < q.n; i++) {
         char *to = x->o + (size_t)((q.row[i] * H + q.h) * D) * x->esize;
         x->micro->store_row(to, t.o + i * orth_attn_padded(D), D, t.l[i], x->type);
         if (x->lse)
-            x->lse[q.row[i] * H + q.h] = t.m[i] + orth_logf(t.l[i]);
+            x->lse[q.row[i] * H + q.h] = t.m[i];
     }
 }
 
-/* Pairs in a wave: some tasks more than threads, even in the shortest sequence. */
+/* Pairs in a wave: a few heads for each thread, and equal waves. */
 static int64_t wave_pairs(const orth_attr *a, int64_t B, int num_threads)
 {
-    int64_t G = a->heads / a->kv_heads;
-    return ORTH_MIN(orth_div_up(2 * num_threads, G), B * a->kv_heads);
+    const int64_t pairs = B * a->kv_heads, most = orth_div_up(4 * num_threads, a->heads / a->kv_heads);
+    return orth_div_up(pairs, orth_div_up(pairs, most));
 }
 
 static size_t forward_workspace(const orth_attr *a, int64_t B, int64_t T, int num_threads)
@@ -272,7 +273,8 @@ orth_status orth_cpu_attention_cached(orth_ctx *ctx, const orth_op_call *call)
     orth_attr a = *call->attr;
     const orth_tensor *qkv = &call->in[0], *ck = &call->in[2], *cv = &call->in[3];
     const int32_t *past = call->in[1].data;
-    const int64_t B = ck->dim[0], S = ck->dim[1], n = qkv->dim[0] / B, R = orth_attn_qkv_cols(&a), D = a.head_dim;
+    const int64_t B = ck->dim[0], S = ck->dim[1], n = qkv->dim[0] / B, R = orth_attn_qkv_cols(&a),
+                  D = a.head_dim;
     const size_t esize = orth_dtype_bytes(qkv->dtype), head = (size_t)D * esize;
     for (int64_t row = 0; row < B * n; row++)
         for (int g = 0; g < a.kv_heads; g++) {

@@ -26,7 +26,8 @@ static void full_task(void *arg, int64_t n, int worker)
             int64_t at = (b * T + orth_fold_row(T, a->token_parts, k)) * R + orth_attn_k_col(a, g);
             float s = 0.0f;
             for (int d = 0; d < D; d++)
-                s = fmaf(orth_load_f32(qkv->data, qkv->dtype, q + d), orth_load_f32(qkv->data, qkv->dtype, at + d), s);
+                s = fmaf(orth_load_f32(qkv->data, qkv->dtype, q + d),
+                         orth_load_f32(qkv->data, qkv->dtype, at + d), s);
             p[k] = s * a->scale;
             m = ORTH_MAX(m, p[k]);
         }
@@ -37,7 +38,8 @@ static void full_task(void *arg, int64_t n, int worker)
             int64_t at = (b * T + orth_fold_row(T, a->token_parts, k)) * R + orth_attn_v_col(a, g);
             float weight = p[k] / l, factor[4];
             if (a->dropout > 0) {
-                orth_attn_drop drop = orth_attn_drop_row(a, call->in[3].data, h, seq ? seq[b] : (int32_t)b, pos);
+                orth_attn_drop drop = orth_attn_drop_row(a, call->in[3].data, h, seq ? seq[b] : (int32_t)b,
+                                                         pos);
                 orth_attn_drop_keys(&drop, k / 4 * 4, factor);
                 weight *= factor[k % 4];
             }

@@ -61,6 +61,11 @@ static inline vf V_FROM_BF16(const orth_bf16 *p)
     return v;
 }
 
+static inline void V_TO_BF16(orth_bf16 *p, vf v)
+{
+    LANES(p[i], orth_bf16_from_f32(v.f[i]));
+}
+
 static inline vf V_FMA(vf a, vf b, vf c)
 {
     LANES(c.f[i], __builtin_fmaf(a.f[i], b.f[i], c.f[i]));
@@ -70,6 +75,12 @@ static inline vf V_FMA(vf a, vf b, vf c)
 static inline vf V_EXP(vf v)
 {
     LANES(v.f[i], orth_expf(v.f[i]));
+    return v;
+}
+
+static inline vf V_LOG(vf v)
+{
+    LANES(v.f[i], orth_logf(v.f[i]));
     return v;
 }
 

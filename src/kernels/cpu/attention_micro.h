@@ -53,10 +53,12 @@ typedef struct {
     /* s [KB][KB]: raw products in. p: exponentials for the product with v, [row][KB] elements (p is s
      * itself unless pairs). m, l: running maximum and sum of each row; a: factor for what they held. */
     void (*softmax)(const orth_attn_scores *x, float *s, void *p, float *m, float *l, float *a);
+    /* m [KB] becomes the lse of each row. */
+    void (*finish)(float *m, const float *l, int rows);
     /* s, dp [KB][KB]: raw products in. Without pairs s becomes p and dp becomes ds, [row][KB]. With them
      * ds: [row][KB] bf16; p_inner, ds_inner: [row/2][KB] pairs of rows. */
-    void (*grad)(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta, void *ds,
-                 void *p_inner, void *ds_inner);
+    void (*grad)(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta,
+                 void *ds, void *p_inner, void *ds_inner);
     /* row[i]: D elements of type `type`. Rows beyond num_rows are zero up to KB in cols and inner. */
     void (*pack_rows)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type);
     void (*pack_cols)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type);

@@ -16,6 +16,7 @@ typedef __m256 vf, vu, vm;
 #define V_FMA(a, b, c) _mm256_fmadd_ps((a), (b), (c))
 #define V_MAX(a, b) _mm256_max_ps((a), (b))
 #define V_EXP(v) orth_expf_m256(v)
+#define V_LOG(v) orth_logf_m256(v)
 #define V_SEL(m, yes, no) _mm256_blendv_ps((no), (yes), (m))
 #define V_UNITS(p) _mm256_loadu_ps((const float *)(p))
 #define V_BCAST(p) _mm256_broadcast_ss((const float *)(p))
@@ -24,6 +25,18 @@ typedef __m256 vf, vu, vm;
 #define V_DIV(a, b) _mm256_div_ps((a), (b))
 #define V_FROM_BF16(p) \
     _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
+
+/* orth_bf16_from_f32 of 8 lanes. */
+static inline void V_TO_BF16(orth_bf16 *p, __m256 v)
+{
+    __m256i u = _mm256_castps_si256(v), high = _mm256_srli_epi32(u, 16);
+    __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    __m256i r = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
+    __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+    r = _mm256_blendv_epi8(r, quiet, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+    _mm_storeu_si128((__m128i *)p,
+                     _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1)));
+}
 
 static inline __m256 V_RANGE(int first, int lo, int hi)
 {

@@ -5,11 +5,11 @@
  *   TILE_ROWS, TILE_VECS    accumulators held in registers by a product
  *   PAIRS                   1: units are pairs of bf16
  *   vf, vu, vm              vectors of floats and of units, a mask
- *   V_LOAD V_STORE V_SET V_ADD V_SUB V_MUL V_DIV V_FMA V_MAX V_EXP V_SEL(mask, yes, no)
+ *   V_LOAD V_STORE V_SET V_ADD V_SUB V_MUL V_DIV V_FMA V_MAX V_EXP V_LOG V_SEL(mask, yes, no)
  *   V_RANGE(first, lo, hi)  mask: lane i is set iff lo <= first + i < hi
  *   V_TOP(v)                largest lane
  *   V_FOLD16(v)             fold of 16 lanes (16/VW vectors) in the order of sum16
- *   V_FROM_BF16(p)          VW bf16 as floats
+ *   V_FROM_BF16(p)          VW bf16 as floats;  V_TO_BF16(p, v) back, rounded as tensor.h does
  *   TRANSPOSE_UNITS         optional: a fast transpose_units, see attention_vec512.h
  *   V_UNITS(p) V_BCAST(p) V_STEP(acc, a, b)   one step of a product
  * and with PAIRS
@@ -27,7 +27,8 @@
 #define UNIT (PAIRS + 1)
 
 /* m rows by nv vectors of c from (r0, c0), terms [k0, k1) in units. m and nv are constants. */
-INLINE void tile(const orth_attn_product *x, int r0, int c0, int64_t k0, int64_t k1, const int m, const int nv)
+INLINE void tile(const orth_attn_product *x, int r0, int c0, int64_t k0, int64_t k1, const int m,
+                 const int nv)
 {
     vf acc[TILE_ROWS][TILE_VECS];
     float *c = x->c + r0 * x->c_row + c0;
@@ -135,33 +136,50 @@ INLINE float sum16(const vf *e)
     return V_FOLD16(lane);
 }
 
-static void softmax(const orth_attn_scores *x, float *s, void *p, float *m, float *l, float *a)
+/* Scaled scores of a row, -inf where keys are not visible. */
+INLINE void load_scores(const orth_attn_scores *x, const float *s, int lo, int hi, vf *e)
 {
-    (void)p;
+    for (int v = 0; v < NV; v++)
+        e[v] = V_MUL(V_LOAD(s + v * VW), V_SET(x->scale));
+    if (lo > 0 || hi < KB)
+        for (int v = 0; v < NV; v++)
+            e[v] = V_SEL(V_RANGE(v * VW, lo, hi), e[v], V_SET(-__builtin_inff()));
+}
+
+/* Moves the maxima m of the rows and leaves a = exp(m - m'). A row that sees nothing here (its document
+ * starts later) keeps m, and a = 1: as if the block were skipped. */
+INLINE void move_maxima(const orth_attn_scores *x, const float *s, float *m, float *a)
+{
     for (int r = 0; r < x->rows; r++) {
         vf e[NV];
         int lo, hi;
         visible(x, r, &lo, &hi);
-        a[r] = 1.0f;
-        if (lo >= hi) { /* the row's document starts later: as if the block were skipped */
-            for (int v = 0; v < NV; v++)
-                e[v] = V_SET(0.0f);
-        } else {
-            for (int v = 0; v < NV; v++)
-                e[v] = V_MUL(V_LOAD(s + r * KB + v * VW), V_SET(x->scale));
-            if (lo > 0 || hi < KB)
-                for (int v = 0; v < NV; v++)
-                    e[v] = V_SEL(V_RANGE(v * VW, lo, hi), e[v], V_SET(-__builtin_inff()));
-            vf top = e[0];
-            for (int v = 1; v < NV; v++)
-                top = V_MAX(top, e[v]);
-            float max = ORTH_MAX(m[r], V_TOP(top));
-            a[r] = orth_expf(m[r] - max);
-            m[r] = max;
-            for (int v = 0; v < NV; v++)
-                e[v] = V_EXP(V_SUB(e[v], V_SET(max)));
-            l[r] = __builtin_fmaf(l[r], a[r], sum16(e));
-        }
+        load_scores(x, s + r * KB, lo, hi, e);
+        vf top = e[0];
+        for (int v = 1; v < NV; v++)
+            top = V_MAX(top, e[v]);
+        float max = ORTH_MAX(m[r], V_TOP(top));
+        a[r] = lo < hi ? m[r] - max : 0.0f;
+        m[r] = max;
+    }
+    for (int r = x->rows; r < KB; r++)
+        a[r] = 0.0f;
+    for (int r = 0; r < x->rows; r += VW)
+        V_STORE(a + r, V_EXP(V_LOAD(a + r)));
+}
+
+static void softmax(const orth_attn_scores *x, float *s, void *p, float *m, float *l, float *a)
+{
+    (void)p;
+    move_maxima(x, s, m, a);
+    for (int r = 0; r < x->rows; r++) {
+        vf e[NV];
+        int lo, hi;
+        visible(x, r, &lo, &hi);
+        load_scores(x, s + r * KB, lo, hi, e);
+        for (int v = 0; v < NV; v++)
+            e[v] = lo < hi ? V_EXP(V_SUB(e[v], V_SET(m[r]))) : V_SET(0.0f);
+        l[r] = __builtin_fmaf(l[r], a[r], sum16(e));
         if (x->drop)
             for (int v = 0; v < NV; v++)
                 e[v] = V_MUL(e[v], V_LOAD(x->drop + r * KB + v * VW));
@@ -175,9 +193,16 @@ static void softmax(const orth_attn_scores *x, float *s, void *p, float *m, floa
     }
 }
 
-/* Vector v of row r, of which keys [lo, hi) are visible: *p the dropped probability, *ds the gradient of the score. */
-INLINE void grad_vector(const orth_attn_scores *x, int r, int v, int lo, int hi, const float *s, const float *dp,
-                        float lse, float delta, vf *p, vf *ds)
+static void finish(float *m, const float *l, int rows)
+{
+    for (int r = 0; r < rows; r += VW)
+        V_STORE(m + r, V_ADD(V_LOAD(m + r), V_LOG(V_LOAD(l + r))));
+}
+
+/* Vector v of row r, of which keys [lo, hi) are visible: *p the dropped probability, *ds the gradient of the
+ * score. */
+INLINE void grad_vector(const orth_attn_scores *x, int r, int v, int lo, int hi, const float *s,
+                        const float *dp, float lse, float delta, vf *p, vf *ds)
 {
     vf prob = V_EXP(V_FMA(V_LOAD(s + r * KB + v * VW), V_SET(x->scale), V_SET(-lse)));
     vf g = V_LOAD(dp + r * KB + v * VW);
@@ -195,8 +220,8 @@ INLINE void grad_vector(const orth_attn_scores *x, int r, int v, int lo, int hi,
 }
 
 #if PAIRS
-static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta, void *ds,
-                 void *p_inner, void *ds_inner)
+static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta,
+                 void *ds, void *p_inner, void *ds_inner)
 {
     for (int r = 0; r < x->rows; r += 2) {
         int lo[2], hi[2];
@@ -222,8 +247,8 @@ static void grad(const orth_attn_scores *x, float *s, float *dp, const float *ls
     }
 }
 #else
-static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta, void *ds,
-                 void *p_inner, void *ds_inner)
+static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta,
+                 void *ds, void *p_inner, void *ds_inner)
 {
     (void)ds, (void)p_inner, (void)ds_inner;
     for (int r = 0; r < x->rows; r++) {
@@ -323,26 +348,22 @@ static void pack_cols(void *dst, const void *const *row, int num_rows, int D, or
 
 static void store_row(void *dst, const float *src, int D, float divisor, orth_dtype type)
 {
-    float block[VW];
-    for (int d = 0; d < D; d += VW) { /* src is padded */
+    for (int d = 0; d < D; d += VW) { /* src is padded, dst is not */
+        const int n = ORTH_MIN(VW, D - d);
         vf v = V_LOAD(src + d);
+        float block[VW];
         if (divisor != 1.0f)
             v = V_DIV(v, V_SET(divisor));
         v = V_ADD(v, V_SET(0.0f));
-        const int n = ORTH_MIN(VW, D - d);
-        if (type == ORTH_F32 && n == VW) {
+        if (n == VW && type == ORTH_F32) {
             V_STORE((float *)dst + d, v);
-            continue;
-        }
-        V_STORE(block, v);
-        if (type == ORTH_F32)
-            memcpy((float *)dst + d, block, (size_t)n * sizeof(float));
-        else if (n == VW)
-            for (int i = 0; i < VW; i++)
-                ((orth_bf16 *)dst)[d + i] = orth_bf16_from_f32(block[i]);
-        else
+        } else if (n == VW) {
+            V_TO_BF16((orth_bf16 *)dst + d, v);
+        } else {
+            V_STORE(block, v);
             for (int i = 0; i < n; i++)
-                ((orth_bf16 *)dst)[d + i] = orth_bf16_from_f32(block[i]);
+                orth_store_f32(dst, type, d + i, block[i]);
+        }
     }
 }
 
@@ -371,4 +392,4 @@ static float dot(const void *a, const void *b, int D, orth_dtype type)
 }
 
 #define ORTH_ATTN_MICRO_TABLE \
-    {PAIRS, product, softmax, grad, pack_rows, pack_cols, pack_inner, store_row, dot}
+    {PAIRS, product, softmax, finish, grad, pack_rows, pack_cols, pack_inner, store_row, dot}

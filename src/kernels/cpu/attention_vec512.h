@@ -19,16 +19,28 @@ typedef __mmask16 vm;
 #define V_FMA(a, b, c) _mm512_fmadd_ps((a), (b), (c))
 #define V_MAX(a, b) _mm512_max_ps((a), (b))
 #define V_EXP(v) orth_expf_m512(v)
+#define V_LOG(v) orth_logf_m512(v)
 #define V_SEL(m, yes, no) _mm512_mask_blend_ps((m), (no), (yes))
 
 #define V_DIV(a, b) _mm512_div_ps((a), (b))
 #define V_FROM_BF16(p) \
-    _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
+    _mm512_castsi512_ps( \
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
+
+/* orth_bf16_from_f32 of 16 lanes. */
+static inline void V_TO_BF16(orth_bf16 *p, __m512 v)
+{
+    __m512i u = _mm512_castps_si512(v), high = _mm512_srli_epi32(u, 16);
+    __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    __m512i r = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd), 16);
+    r = _mm512_mask_or_epi32(r, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), high, _mm512_set1_epi32(0x40));
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(r));
+}
 
 static inline __mmask16 V_RANGE(int first, int lo, int hi)
 {
-    __m512i lane = _mm512_add_epi32(_mm512_set1_epi32(first), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
-                                                                               11, 12, 13, 14, 15));
+    __m512i lane = _mm512_add_epi32(_mm512_set1_epi32(first),
+                                    _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
     return _mm512_mask_cmplt_epi32_mask(_mm512_cmpge_epi32_mask(lane, _mm512_set1_epi32(lo)), lane,
                                         _mm512_set1_epi32(hi));
 }

@@ -11,12 +11,14 @@
 #define COLUMN_BLOCK 256
 #define TREE_DEPTH 32         /* levels of a tree over 2^31 slots */
 #define ROWS_PER_TASK 16
+#define STREAM_ELEMS (4 << 20)  /* a table that no cache holds is zeroed past it */
 
 typedef struct {
     const orth_rows *rows;
     const orth_op_call *call;
     orth_split split;
     int64_t V, C, N, rows_per_task;
+    int64_t first_row;        /* the token of row 0 of the table */
     bool bf16;
     const int32_t *start;     /* [V+1] where the rows of a table row begin in `order` */
     const int32_t *order;     /* [N] rows of dx */
@@ -33,34 +35,41 @@ static void embed_task(void *arg, int64_t t, int worker)
     char *x = j->call->out[0].data;
     const size_t row = (size_t)j->C * (j->bf16 ? 2 : 4);
     for (int64_t n = t * ROWS_PER_TASK; n < ORTH_MIN(j->N, (t + 1) * ROWS_PER_TASK); n++) {
-        if (wpe)
-            j->rows->add(x + (size_t)n * row, wte + (size_t)tok[n] * row, wpe + (size_t)pos[n] * row, j->C, j->bf16);
+        const int64_t v = tok[n] - j->first_row;
+        char *to = x + (size_t)n * row;
+        if (v < 0 || v >= j->V)
+            memset(to, 0, row); /* another rank has it */
+        else if (wpe)
+            j->rows->add(to, wte + (size_t)v * row, wpe + (size_t)pos[n] * row, j->C, j->bf16);
         else
-            memcpy(x + (size_t)n * row, wte + (size_t)tok[n] * row, row);
+            memcpy(to, wte + (size_t)v * row, row);
     }
 }
 
 orth_status orth_cpu_embed(orth_ctx *ctx, const orth_op_call *call)
 {
     const orth_tensor *x = &call->out[0];
-    embed_job job = {.rows = orth_rows_for(ctx->isa), .call = call, .N = x->dim[0], .C = x->dim[1],
-                     .bf16 = x->dtype == ORTH_BF16};
+    embed_job job = {.rows = orth_rows_for(ctx->isa), .call = call, .V = call->in[2].dim[0],
+                     .N = x->dim[0], .C = x->dim[1], .first_row = call->attr->first_row, .bf16 = x->dtype == ORTH_BF16};
     orth_pool_run(ctx->pool, orth_div_up(job.N, ROWS_PER_TASK), embed_task, &job);
     return ORTH_OK;
 }
 
 /* ---- backward ---- */
 
-static void sort_rows(int32_t *start, int32_t *order, const int32_t *row_of, int64_t N, int64_t V)
+/* Only of those whose row is in the table: [first, first + V). */
+static void sort_rows(int32_t *start, int32_t *order, const int32_t *row_of, int64_t first, int64_t N, int64_t V)
 {
     /* start[v+2] counts; after the sums start[v+1] is the next place for v, and in the end v's end. */
     memset(start, 0, (size_t)(V + 2) * sizeof *start);
     for (int64_t n = 0; n < N; n++)
-        start[row_of[n] + 2]++;
+        if (row_of[n] >= first && row_of[n] < first + V)
+            start[row_of[n] - first + 2]++;
     for (int64_t v = 0; v < V; v++)
         start[v + 2] += start[v + 1];
     for (int64_t n = 0; n < N; n++)
-        order[start[row_of[n] + 1]++] = (int32_t)n;
+        if (row_of[n] >= first && row_of[n] < first + V)
+            order[start[row_of[n] - first + 1]++] = (int32_t)n;
 }
 
 static int highest_difference(int64_t a, int64_t b)
@@ -104,10 +113,6 @@ static void gradient_row(const embed_job *j, int64_t v)
     float *out = (float *)j->call->out[0].data + v * j->C;
     const int addends = j->call->attr->num_addends;
     const bool used = j->start[v + 1] > j->start[v];
-    if (!used && addends == 0) {
-        memset(out, 0, (size_t)j->C * sizeof *out);
-        return;
-    }
     for (int64_t c = 0; c < j->C; c += COLUMN_BLOCK) {
         const int64_t n = ORTH_MIN(COLUMN_BLOCK, j->C - c);
         if (used)
@@ -120,19 +125,38 @@ static void gradient_row(const embed_job *j, int64_t v)
     }
 }
 
+/* Zeroes the unused rows from v on, up to end; returns the first row after them. */
+static int64_t zero_unused(const embed_job *j, int64_t v, int64_t end)
+{
+    int64_t first = v;
+    while (v < end && j->start[v + 1] == j->start[v])
+        v++;
+    float *out = (float *)j->call->out[0].data + first * j->C;
+    if (j->V * j->C >= STREAM_ELEMS)
+        j->rows->zero(out, (v - first) * j->C);
+    else
+        memset(out, 0, (size_t)((v - first) * j->C) * sizeof *out);
+    return v;
+}
+
 static void gradient_task(void *arg, int64_t t, int worker)
 {
     (void)worker;
     const embed_job *j = arg;
-    for (int64_t v = t * j->rows_per_task; v < ORTH_MIN(j->V, (t + 1) * j->rows_per_task); v++)
-        gradient_row(j, v);
+    const int64_t end = ORTH_MIN(j->V, (t + 1) * j->rows_per_task);
+    for (int64_t v = t * j->rows_per_task; v < end; v++) {
+        if (j->call->attr->num_addends == 0)
+            v = zero_unused(j, v, end);
+        if (v < end)
+            gradient_row(j, v);
+    }
 }
 
-static orth_status table_gradient(orth_ctx *ctx, const orth_op_call *call)
+static orth_status table_gradient(orth_ctx *ctx, const orth_op_call *call, int64_t first_row)
 {
     const orth_tensor *dx = &call->in[1], *out = &call->out[0];
     int32_t *start = call->workspace, *order = start + out->dim[0] + 2;
-    sort_rows(start, order, call->in[0].data, dx->dim[0], out->dim[0]);
+    sort_rows(start, order, call->in[0].data, first_row, dx->dim[0], out->dim[0]);
     embed_job job = {.rows = orth_rows_for(ctx->isa), .call = call, .split = orth_token_split(call->attr),
                      .V = out->dim[0], .C = out->dim[1], .N = dx->dim[0], .bf16 = dx->dtype == ORTH_BF16,
                      .start = start, .order = order};
@@ -163,10 +187,10 @@ size_t orth_workspace_pos_embed_bwd(const orth_op_call *call, int num_threads, o
 
 orth_status orth_cpu_embed_bwd(orth_ctx *ctx, const orth_op_call *call)
 {
-    return table_gradient(ctx, call);
+    return table_gradient(ctx, call, call->attr->first_row);
 }
 
 orth_status orth_cpu_pos_embed_bwd(orth_ctx *ctx, const orth_op_call *call)
 {
-    return table_gradient(ctx, call);
+    return table_gradient(ctx, call, 0);
 }

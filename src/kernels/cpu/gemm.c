@@ -89,20 +89,16 @@ static void pack_panels(const orth_gemm_plan *p, const pack_operand *o, int64_t 
 {
     const size_t size = orth_dtype_bytes(p->g->in_type);
     const size_t panel_bytes = (size_t)(4 * p->block_rows * o->width);
-    for (int64_t i = 0; block + i < block_end; i++) {
+    const int64_t lane = (o->first_panel + begin) * o->width;
+    const int64_t lanes = ORTH_MIN(o->num_lanes, (o->first_panel + ORTH_MIN(end, o->num_panels)) * o->width) - lane;
+    for (int64_t i = 0; block + i < block_end && lanes > 0; i++) {
         orth_gemm_segment segs[ORTH_GEMM_MAX_GROUP];
         const int num_segs = orth_gemm_block_segments(p, block + i, segs);
-        for (int64_t j = begin; j < ORTH_MIN(end, o->num_panels); j++) {
-            const int64_t lane = (o->first_panel + j) * o->width;
-            if (lane >= o->num_lanes)
-                break;
-            char *dst = o->dst + panel_bytes * (size_t)(i * o->num_panels + j);
-            const int lanes = (int)ORTH_MIN(o->width, o->num_lanes - lane);
-            for (int s = 0; s < num_segs; s++)
-                o->pack(dst + 4 * segs[s].row * o->width,
-                        o->src + (size_t)(lane * o->lane_stride + segs[s].k0 * o->k_stride) * size,
-                        o->lane_stride, o->k_stride, lanes, segs[s].len);
-        }
+        char *dst = o->dst + panel_bytes * (size_t)(i * o->num_panels + begin);
+        for (int s = 0; s < num_segs; s++)
+            o->pack(dst + 4 * segs[s].row * o->width, panel_bytes,
+                    o->src + (size_t)(lane * o->lane_stride + segs[s].k0 * o->k_stride) * size, o->lane_stride,
+                    o->k_stride, lanes, segs[s].len);
     }
 }
 
@@ -144,6 +140,7 @@ static void compute_block(const orth_gemm_plan *p, const gemm_stage *s, int64_t 
     const orth_gemm_kernels *kr = p->kernels;
     const size_t tile_bytes = p->num_blocks == 1 ? 0 : p->tile_state_bytes;
     const int64_t local = block - s->k * p->stage_blocks;
+    const bool last = block == p->num_blocks - 1;
     const char *a = s->a + 4 * (size_t)(local * p->m_chunk * p->block_rows * kr->mr);
     const char *b = s->b + 4 * (size_t)(local * p->n_chunk * p->block_rows * kr->nr);
     orth_gemm_segment segs[ORTH_GEMM_MAX_GROUP];
@@ -158,7 +155,7 @@ static void compute_block(const orth_gemm_plan *p, const gemm_stage *s, int64_t 
                 continue;
             run_tile(p, segs, num_segs, a + 4 * i * p->block_rows * kr->mr, b + 4 * j * p->block_rows * kr->nr,
                      (float *)(void *)state, m, n);
-            if (block == p->num_blocks - 1)
+            if (last)
                 kr->finish(p->g, (const float *)(const void *)state, m0, n0, m, n);
         }
     }

@@ -5,6 +5,7 @@
  *   B: [packed rows][32 lanes]                               a tile is 16 packed rows, stride 128 bytes
  * The arithmetic is in gemm_chain.h. Rows and columns that do not exist are computed on zeros.
  */
+#include "kernels/cpu/gemm_finish_avx512.h"
 #include "kernels/cpu/gemm_kernels.h"
 #include "kernels/cpu/gemm_pack_avx512.h"
 #include "kernels/gemm_chain.h"
@@ -38,13 +39,14 @@ static void load_a_tile(__m512i x[16], const orth_bf16 *src, int64_t lane_stride
     }
 }
 
-static void pack_a(void *dst, const void *src, int64_t lane_stride, int64_t k_stride, int lanes, int64_t len)
+static void pack_a(void *dst, size_t panel_bytes, const void *src, int64_t lane_stride, int64_t k_stride,
+                   int64_t lanes, int64_t len)
 {
-    char *to = dst;
-    for (int64_t k = 0; k < len; k += 32) {
-        for (int w = 0; w < MR; w += 16, to += 1024) {
+    for (int64_t w = 0; w < orth_round_up(lanes, MR); w += 16) {
+        char *to = (char *)dst + panel_bytes * (size_t)(w / MR) + 1024 * (w % MR / 16);
+        const int have = (int)ORTH_MAX(0, ORTH_MIN(16, lanes - w));
+        for (int64_t k = 0; k < len; k += 32, to += 2048) {
             __m512i x[16];
-            const int have = ORTH_MAX(0, ORTH_MIN(16, lanes - w));
             load_a_tile(x, (const orth_bf16 *)src + (have ? w * lane_stride + k * k_stride : 0), lane_stride,
                         k_stride, have, have ? len - k : 0);
             for (int r = 0; r < 16; r++)
@@ -123,10 +125,7 @@ static void tile(const void *pa, const void *pb, int64_t num_rows, bool resume, 
         merge(to, num_merges);
 }
 
-static void finish(const orth_gemm_desc *g, const float *t, int64_t m0, int64_t n0, int m, int n)
-{
-    orth_gemm_finish_avx512(g, t, NR, m0, n0, m, n);
-}
+FINISH_FN(finish, NR)
 
 const orth_gemm_kernels orth_gemm_amx_bf16 = {
     .mr = MR, .nr = NR, .unit = 2, .align = ALIGN, .kc = 256, .pack_a = pack_a, .pack_b = pack_b,

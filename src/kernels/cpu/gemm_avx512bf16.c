@@ -1,4 +1,5 @@
 /* gemm_avx512bf16.c -- matrix product kernels on vdpbf16ps; its arithmetic is in gemm_chain.h. */
+#include "kernels/cpu/gemm_finish_avx512.h"
 #include "kernels/cpu/gemm_kernels.h"
 #include "kernels/cpu/gemm_pack_avx512.h"
 
@@ -9,10 +10,7 @@
 PACK_FN(pack_a, PACK_PAIR, MR, 1)
 PACK_FN(pack_b, PACK_PAIR, NR, 1)
 
-static void finish(const orth_gemm_desc *g, const float *tile, int64_t m0, int64_t n0, int m, int n)
-{
-    orth_gemm_finish_avx512(g, tile, NR, m0, n0, m, n);
-}
+FINISH_FN(finish, NR)
 
 const orth_gemm_kernels orth_gemm_avx512bf16_bf16 = {
     .mr = MR, .nr = NR, .unit = 2, .align = 1, .kc = 192, .pack_a = pack_a, .pack_b = pack_b,

@@ -35,11 +35,14 @@ static inline void pack(int W, orth_dtype type, float *dst, const void *src, int
             dst[k * W + w] = w < lanes ? orth_load_f32(src, type, w * lane_stride + k * k_stride) : 0.0f;
 }
 
-#define PACK_FN(name, W, type)                                                                        \
-    static void name(void *dst, const void *src, int64_t lane_stride, int64_t k_stride, int lanes,    \
-                     int64_t len)                                                                     \
-    {                                                                                                 \
-        pack(W, type, dst, src, lane_stride, k_stride, lanes, len);                                   \
+#define PACK_FN(name, W, type)                                                                              \
+    static void name(void *dst, size_t panel_bytes, const void *src, int64_t lane_stride, int64_t k_stride, \
+                     int64_t lanes, int64_t len)                                                            \
+    {                                                                                                       \
+        for (int64_t w = 0; w < lanes; w += W)                                                              \
+            pack(W, type, (float *)(void *)((char *)dst + panel_bytes * (size_t)(w / W)),                   \
+                 (const char *)src + (size_t)(w * lane_stride) * orth_dtype_bytes(type), lane_stride, k_stride, \
+                 (int)ORTH_MIN(W, lanes - w), len);                                                         \
     }
 PACK_FN(pack_a_f32, MR, ORTH_F32)
 PACK_FN(pack_b_f32, NR, ORTH_F32)

@@ -15,10 +15,11 @@
 
 #include "kernels/gemm.h"
 
-/* Packs k in [0, len) of `lanes` lanes; lane w, index k is src[w*lane_stride + k*k_stride]. Writes
- * whole rows (ceil(len/unit), rounded up to align) of a panel; lanes and k that do not exist are 0. */
-typedef void (*orth_gemm_pack_fn)(void *dst, const void *src, int64_t lane_stride, int64_t k_stride,
-                                  int lanes, int64_t len);
+/* Packs k in [0, len) of `lanes` lanes into neighbouring panels, panel_bytes apart; lane w, index k is
+ * src[w*lane_stride + k*k_stride]. Writes whole rows (ceil(len/unit), rounded up to align) of whole
+ * panels; lanes and k that do not exist are 0. */
+typedef void (*orth_gemm_pack_fn)(void *dst, size_t panel_bytes, const void *src, int64_t lane_stride,
+                                  int64_t k_stride, int64_t lanes, int64_t len);
 
 /* Adds `num_rows` packed rows of panels a, b to the chain of a tile: the chain goes on from slot
  * `num_merges` of `to` if `resume`, else from 0; then slots num_merges-1 .. 0 of `to` are added on
@@ -47,9 +48,6 @@ extern const orth_gemm_kernels orth_gemm_avx2_f32, orth_gemm_avx2_bf16;
 extern const orth_gemm_kernels orth_gemm_avx512_f32, orth_gemm_avx512_bf16;
 extern const orth_gemm_kernels orth_gemm_avx512bf16_bf16;
 extern const orth_gemm_kernels orth_gemm_amx_bf16;
-/* A finish function for tiles whose row stride is nr. */
-void orth_gemm_finish_avx512(const orth_gemm_desc *g, const float *tile, int nr, int64_t m0, int64_t n0, int m,
-                             int n);
 /* True if the tile instructions compute what orth_gemm_chain (gemm_chain.h) says they do. Cheap (a
  * few microseconds), so it is asked anew for each product instead of being remembered somewhere. */
 bool orth_gemm_amx_selfcheck(void);

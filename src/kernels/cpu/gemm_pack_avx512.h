@@ -88,82 +88,113 @@ PACK_INLINE size_t pack_size(pack_kind kind)
     return kind == PACK_F32 ? 4 : 2;
 }
 
-/* K contiguous: transposes 16 lanes at a time. */
-PACK_INLINE void pack_along_k(pack_kind kind, const int W, uint32_t *dst, const char *src, int64_t lane_stride,
-                              int lanes, int64_t len)
+/* Stores 16 lanes of one packed row: part of a panel of W, or two panels of 8. */
+PACK_INLINE void pack_store(const int W, char *panel, size_t panel_bytes, int64_t row, int w, bool two, __m512i x)
 {
-    const int step = kind == PACK_PAIR ? 32 : 16;
-    const size_t size = pack_size(kind);
-    for (int w = 0; w < W; w += 16) {
-        const __mmask16 width = (__mmask16)pack_mask(W - w, 16);
-        for (int64_t k = 0; k < len; k += step) {
-            __m512i x[16];
-#pragma GCC unroll 16
-            for (int r = 0; r < 16; r++)
-                x[r] = w + r < ORTH_MIN(lanes, W)
-                           ? pack_load_k(kind, src + (size_t)((w + r) * lane_stride + k) * size, len - k)
-                           : _mm512_setzero_si512();
-            pack_transpose(x);
-            const int64_t rows = orth_div_up(ORTH_MIN(len - k, step), step / 16);
-            uint32_t *to = dst + k / (step / 16) * W + w;
-            for (int r = 0; r < rows; r++)
-                _mm512_mask_storeu_epi32(to + r * W, width, x[r]);
-        }
+    char *to = panel + 4 * (row * W + w);
+    if (W != 8) {
+        _mm512_storeu_si512(to, x);
+        return;
     }
+    _mm256_storeu_si256((__m256i *)to, _mm512_castsi512_si256(x));
+    if (two)
+        _mm256_storeu_si256((__m256i *)(to + panel_bytes), _mm512_extracti64x4_epi64(x, 1));
 }
 
-/* Lanes contiguous: copies. */
-PACK_INLINE void pack_along_lanes(pack_kind kind, const int W, uint32_t *dst, const char *src, int64_t k_stride,
-                                  int lanes, int64_t len)
+/* K contiguous: transposes 16 lanes at a time. */
+PACK_INLINE void pack_along_k(pack_kind kind, const int W, char *dst, size_t panel_bytes, const char *src,
+                              int64_t lane_stride, int64_t lanes, int64_t len)
 {
     const int unit = kind == PACK_PAIR ? 2 : 1;
-    const size_t size = pack_size(kind);
-    for (int64_t k = 0; k < len; k += unit, dst += W) {
-#pragma GCC unroll 4
-        for (int w = 0; w < W; w += 16) {
-            const __mmask16 mask = (__mmask16)pack_mask(ORTH_MIN(lanes, W) - w, 16);
-            __m512i x = pack_load_lanes(kind, src + (size_t)(k * k_stride + w) * size, k_stride, mask, len - k);
-            _mm512_mask_storeu_epi32(dst + w, (__mmask16)pack_mask(W - w, 16), x);
+    const int64_t all = orth_round_up(lanes, W);
+    for (int64_t w = 0; w < all; w += 16) {
+        char *panel = dst + panel_bytes * (size_t)(w / W);
+        for (int64_t k = 0; k < len; k += 16 * unit) {
+            __m512i x[16];
+            const char *from = src + (size_t)(w * lane_stride + k) * pack_size(kind);
+            const size_t step = (size_t)lane_stride * pack_size(kind);
+            if (w + 16 <= lanes) {
+#pragma GCC unroll 16
+                for (int r = 0; r < 16; r++)
+                    x[r] = pack_load_k(kind, from + (size_t)r * step, len - k);
+            } else {
+                for (int r = 0; r < 16; r++)
+                    x[r] = w + r < lanes ? pack_load_k(kind, from + (size_t)r * step, len - k)
+                                         : _mm512_setzero_si512();
+            }
+            pack_transpose(x);
+            const int64_t row = k / unit, rows = ORTH_MIN(16, orth_div_up(len - k, unit));
+            if (rows == 16) {
+#pragma GCC unroll 16
+                for (int r = 0; r < 16; r++)
+                    pack_store(W, panel, panel_bytes, row + r, (int)(w % W), w + 8 < all, x[r]);
+            } else {
+                for (int r = 0; r < rows; r++)
+                    pack_store(W, panel, panel_bytes, row + r, (int)(w % W), w + 8 < all, x[r]);
+            }
         }
     }
 }
 
-PACK_INLINE void pack_any(pack_kind kind, const int W, uint32_t *dst, const void *src, int64_t lane_stride,
-                          int64_t k_stride, int lanes, int64_t len)
+/* Lanes contiguous: copies. The rows of the source are far apart, so what comes next is asked for early:
+ * processors do not guess such strides. */
+PACK_INLINE void pack_along_lanes(pack_kind kind, const int W, char *dst, size_t panel_bytes, const char *src,
+                                  int64_t k_stride, int64_t lanes, int64_t len)
+{
+    const int unit = kind == PACK_PAIR ? 2 : 1;
+    const size_t size = pack_size(kind), step = (size_t)k_stride * size;
+    const int64_t all = orth_round_up(lanes, W);
+    for (int64_t k = 0; k < len; k += unit) {
+        const char *from = src + (size_t)k * step;
+        if (k + 16 * unit < len)
+            for (int64_t at = 0; at < lanes * (int64_t)size; at += 64)
+                for (int u = 0; u < unit; u++)
+                    _mm_prefetch(from + (size_t)(16 * unit + u) * step + at, _MM_HINT_T0);
+        for (int64_t w = 0; w < all; w += 16) {
+            const __mmask16 mask = (__mmask16)pack_mask(lanes - w, 16);
+            __m512i x = pack_load_lanes(kind, from + (size_t)w * size, k_stride, mask, len - k);
+            pack_store(W, dst + panel_bytes * (size_t)(w / W), panel_bytes, k / unit, (int)(w % W), w + 8 < all, x);
+        }
+    }
+}
+
+PACK_INLINE void pack_any(pack_kind kind, const int W, char *dst, size_t panel_bytes, const void *src,
+                          int64_t lane_stride, int64_t k_stride, int64_t lanes, int64_t len)
 {
     const int unit = kind == PACK_PAIR ? 2 : 1;
     for (int64_t k = 0; k < len; k++) {
-        for (int w = 0; w < W; w++) {
+        for (int64_t w = 0; w < orth_round_up(lanes, W); w++) {
             const int64_t at = w * lane_stride + k * k_stride;
-            uint32_t x = w >= lanes            ? 0
-                         : kind == PACK_F32    ? ((const uint32_t *)src)[at]
-                         : kind == PACK_WIDE   ? (uint32_t)((const uint16_t *)src)[at] << 16
-                                               : (uint32_t)((const uint16_t *)src)[at] << 16 * (k % 2);
-            uint32_t *to = dst + k / unit * W + w;
+            uint32_t x = w >= lanes          ? 0
+                         : kind == PACK_F32  ? ((const uint32_t *)src)[at]
+                         : kind == PACK_WIDE ? (uint32_t)((const uint16_t *)src)[at] << 16
+                                             : (uint32_t)((const uint16_t *)src)[at] << 16 * (k % 2);
+            uint32_t *to = (uint32_t *)(void *)(dst + panel_bytes * (size_t)(w / W)) + k / unit * W + w % W;
             *to = k % unit ? *to | x : x;
         }
     }
 }
 
-PACK_INLINE void pack_panel(pack_kind kind, const int W, const int align, void *dst, const void *src,
-                            int64_t lane_stride, int64_t k_stride, int lanes, int64_t len)
+/* W: 8 or a multiple of 16. */
+PACK_INLINE void pack_panels(pack_kind kind, const int W, const int align, char *dst, size_t panel_bytes,
+                             const void *src, int64_t lane_stride, int64_t k_stride, int64_t lanes, int64_t len)
 {
     if (k_stride == 1)
-        pack_along_k(kind, W, dst, src, lane_stride, lanes, len);
+        pack_along_k(kind, W, dst, panel_bytes, src, lane_stride, lanes, len);
     else if (lane_stride == 1)
-        pack_along_lanes(kind, W, dst, src, k_stride, lanes, len);
+        pack_along_lanes(kind, W, dst, panel_bytes, src, k_stride, lanes, len);
     else
-        pack_any(kind, W, dst, src, lane_stride, k_stride, lanes, len);
+        pack_any(kind, W, dst, panel_bytes, src, lane_stride, k_stride, lanes, len);
     const int64_t rows = orth_div_up(len, kind == PACK_PAIR ? 2 : 1), full = orth_round_up(rows, align);
-    if (full > rows)
-        memset((uint32_t *)dst + rows * W, 0, (size_t)((full - rows) * W) * 4);
+    for (int64_t w = 0; w < lanes && full > rows; w += W)
+        memset(dst + panel_bytes * (size_t)(w / W) + 4 * rows * W, 0, (size_t)(4 * (full - rows) * W));
 }
 
-#define PACK_FN(name, kind, W, align)                                                                      \
-    static void name(void *dst, const void *src, int64_t lane_stride, int64_t k_stride, int lanes,          \
-                     int64_t len)                                                                           \
-    {                                                                                                       \
-        pack_panel(kind, W, align, dst, src, lane_stride, k_stride, lanes, len);                            \
+#define PACK_FN(name, kind, W, align)                                                                         \
+    static void name(void *dst, size_t panel_bytes, const void *src, int64_t lane_stride, int64_t k_stride,   \
+                     int64_t lanes, int64_t len)                                                              \
+    {                                                                                                         \
+        pack_panels(kind, W, align, dst, panel_bytes, src, lane_stride, k_stride, lanes, len);                \
     }
 
 #endif

@@ -44,7 +44,8 @@ static void norm_task(void *arg, int64_t index, int worker)
         for (int j = 0; j < J; j++) {
             const int64_t at = row_at + orth_head_col(a, j);
             stats[n * J + j] = x->rows->norm((char *)element(out, at), element(in, at),
-                                             x->call->in[j < a->heads ? 1 : 2].data, a->head_dim, a->eps, in->dtype);
+                                             x->call->in[j < a->heads ? 1 : 2].data, a->head_dim, a->eps,
+                                             in->dtype);
         }
     }
 }
@@ -63,7 +64,8 @@ static void gain_task(const head_norm *x, int64_t index)
     const orth_tensor *dout = &x->call->in[0], *in = &x->call->in[1];
     const int P = a->token_parts, T = a->seq_len, J = a->heads + a->kv_heads;
     const int64_t col = index % x->col_blocks * COLS, leaf = index / x->col_blocks, slot = leaf / 2 % P;
-    const int64_t b = leaf / 2 / P, begin = orth_fold_begin(T, P, (int)slot), end = orth_fold_begin(T, P, (int)slot + 1);
+    const int64_t b = leaf / 2 / P, begin = orth_fold_begin(T, P, (int)slot),
+                  end = orth_fold_begin(T, P, (int)slot + 1);
     const int first = leaf % 2 ? a->heads : 0, last = leaf % 2 ? J : a->heads;
     const float *stats = x->call->in[2].data;
     float acc[COLS] = {0};
@@ -96,7 +98,8 @@ static void bwd_task(void *arg, int64_t index, int worker)
         for (int j = 0; j < J; j++) {
             const int64_t at = row_at + orth_head_col(a, j);
             x->rows->norm_bwd((char *)element(dx, at), element(dout, at), element(in, at),
-                              x->call->in[j < a->heads ? 3 : 4].data, stats[n * J + j], a->head_dim, in->dtype);
+                              x->call->in[j < a->heads ? 3 : 4].data, stats[n * J + j], a->head_dim,
+                              in->dtype);
         }
     }
 }

@@ -6,10 +6,12 @@
 
 typedef struct {
     /* out may be x. `sign` of the angle: 1 or -1. */
-    void (*rotate)(void *out, const void *x, const float *cos, const float *sin, int half, float sign, orth_dtype type);
+    void (*rotate)(void *out, const void *x, const float *cos, const float *sin, int half, float sign,
+                   orth_dtype type);
     /* Returns 1/rms. out may be x. */
     float (*norm)(void *out, const void *x, const float *gain, int D, float eps, orth_dtype type);
-    void (*norm_bwd)(void *dx, const void *dy, const void *x, const float *gain, float rstd, int D, orth_dtype type);
+    void (*norm_bwd)(void *dx, const void *dy, const void *x, const float *gain, float rstd, int D,
+                     orth_dtype type);
     /* acc[i] = fma(dy[i], x[i]*rstd, acc[i]) for n <= 16 columns. */
     void (*gain_bwd)(float *acc, const void *dy, const void *x, float rstd, int n, orth_dtype type);
 } orth_head_rows;

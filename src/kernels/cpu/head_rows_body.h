@@ -56,7 +56,8 @@ INLINE void rotate_block(void *out, const void *in, const float *cos, const floa
     put(out, q, half + at, n, type);
 }
 
-static void rotate(void *out, const void *x, const float *cos, const float *sin, int half, float sign, orth_dtype type)
+static void rotate(void *out, const void *x, const float *cos, const float *sin, int half, float sign,
+                   orth_dtype type)
 {
     if (type == ORTH_BF16)
         BLOCKS(half, rotate_block, out, x, cos, sin, half, sign, ORTH_BF16);
@@ -72,7 +73,8 @@ INLINE void square_block(float *lane, const void *in, orth_dtype type, int at, i
         lane[i] = __builtin_fmaf(x[i], x[i], lane[i]);
 }
 
-INLINE void scale_block(void *out, const void *in, const float *gain, float rstd, orth_dtype type, int at, int n)
+INLINE void scale_block(void *out, const void *in, const float *gain, float rstd, orth_dtype type, int at,
+                        int n)
 {
     float x[BLOCK];
     get(x, in, at, n, type);
@@ -92,11 +94,12 @@ INLINE float norm_as(void *out, const void *x, const float *gain, int D, float e
 
 static float norm(void *out, const void *x, const float *gain, int D, float eps, orth_dtype type)
 {
-    return type == ORTH_BF16 ? norm_as(out, x, gain, D, eps, ORTH_BF16) : norm_as(out, x, gain, D, eps, ORTH_F32);
+    return type == ORTH_BF16 ? norm_as(out, x, gain, D, eps, ORTH_BF16)
+                             : norm_as(out, x, gain, D, eps, ORTH_F32);
 }
 
-INLINE void project_block(float *lane, const void *dy, const void *in, const float *gain, float rstd, orth_dtype type,
-                          int at, int n)
+INLINE void project_block(float *lane, const void *dy, const void *in, const float *gain, float rstd,
+                          orth_dtype type, int at, int n)
 {
     float x[BLOCK], g[BLOCK];
     get(x, in, at, n, type);
@@ -116,7 +119,8 @@ INLINE void grad_block(void *dx, const void *dy, const void *in, const float *ga
     put(dx, g, at, n, type);
 }
 
-INLINE void norm_bwd_as(void *dx, const void *dy, const void *x, const float *gain, float rstd, int D, orth_dtype type)
+INLINE void norm_bwd_as(void *dx, const void *dy, const void *x, const float *gain, float rstd, int D,
+                        orth_dtype type)
 {
     float lane[BLOCK] = {0};
     BLOCKS(D, project_block, lane, dy, x, gain, rstd, type);
@@ -124,7 +128,8 @@ INLINE void norm_bwd_as(void *dx, const void *dy, const void *x, const float *ga
     BLOCKS(D, grad_block, dx, dy, x, gain, rstd, c, type);
 }
 
-static void norm_bwd(void *dx, const void *dy, const void *x, const float *gain, float rstd, int D, orth_dtype type)
+static void norm_bwd(void *dx, const void *dy, const void *x, const float *gain, float rstd, int D,
+                     orth_dtype type)
 {
     if (type == ORTH_BF16)
         norm_bwd_as(dx, dy, x, gain, rstd, D, ORTH_BF16);

@@ -24,7 +24,10 @@ LANES_INLINE v16 v_sqrt(v16 x) { return V_EACH(_mm256_sqrt_ps(x.a), _mm256_sqrt_
 LANES_INLINE v16 v_max(v16 x, v16 y) { return V_EACH(_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)); }
 LANES_INLINE v16 v_exp(v16 x) { return V_EACH(orth_expf_m256(x.a), orth_expf_m256(x.b)); }
 LANES_INLINE v16 v_silu(v16 x) { return V_EACH(orth_siluf_m256(x.a), orth_siluf_m256(x.b)); }
-LANES_INLINE v16 v_silu_grad(v16 x) { return V_EACH(orth_silu_gradf_m256(x.a), orth_silu_gradf_m256(x.b)); }
+LANES_INLINE v16 v_silu_pair(v16 x, v16 *grad)
+{
+    return V_EACH(orth_silu_pairf_m256(x.a, &grad->a), orth_silu_pairf_m256(x.b, &grad->b));
+}
 
 /* Lanes from k on become fill. */
 LANES_INLINE v16 v_fill(v16 v, int k, float fill)
@@ -83,7 +86,8 @@ LANES_INLINE void v_st_bf16(orth_bf16 *p, v16 v, int k)
 {
     orth_bf16 part[16];
     __m256i a = _mm256_srli_epi32(v_bf16_bits(v.a), 16), b = _mm256_srli_epi32(v_bf16_bits(v.b), 16);
-    _mm256_storeu_si256((void *)(k == 16 ? p : part), _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8));
+    _mm256_storeu_si256((void *)(k == 16 ? p : part),
+                        _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8));
     if (k < 16)
         memcpy(p, part, (size_t)k * sizeof *p);
 }
@@ -135,8 +139,10 @@ LANES_INLINE void v_ld_pairs_bf16(const orth_bf16 *p, v16 *even, v16 *odd)
 {
     __m256i a = _mm256_loadu_si256((const void *)p), b = _mm256_loadu_si256((const void *)(p + 16));
     const __m256i high = _mm256_set1_epi32((int)0xffff0000u);
-    *even = V_EACH(_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16)));
-    *odd = V_EACH(_mm256_castsi256_ps(_mm256_and_si256(a, high)), _mm256_castsi256_ps(_mm256_and_si256(b, high)));
+    *even =
+        V_EACH(_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16)));
+    *odd = V_EACH(_mm256_castsi256_ps(_mm256_and_si256(a, high)),
+                  _mm256_castsi256_ps(_mm256_and_si256(b, high)));
 }
 
 LANES_INLINE void v_st_pairs_bf16(orth_bf16 *p, v16 even, v16 odd)
@@ -181,3 +187,60 @@ LANES_INLINE void d_store(double lane[ORTH_LANES], d16 v)
     for (int i = 0; i < 4; i++)
         _mm256_storeu_pd(lane + 4 * i, v.q[i]);
 }
+
+/* Sixteen uint32. */
+typedef struct {
+    __m256i a, b;
+} u16;
+LANES_INLINE u16 u_set(uint32_t x) { return (u16){_mm256_set1_epi32((int)x), _mm256_set1_epi32((int)x)}; }
+LANES_INLINE u16 u_count(uint32_t first) /* first, first + 1, ... */
+{
+    __m256i n = _mm256_add_epi32(_mm256_set1_epi32((int)first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return (u16){n, _mm256_add_epi32(n, _mm256_set1_epi32(8))};
+}
+LANES_INLINE u16 u_xor3(u16 x, u16 y, u16 z)
+{
+    return (u16){_mm256_xor_si256(x.a, _mm256_xor_si256(y.a, z.a)),
+                 _mm256_xor_si256(x.b, _mm256_xor_si256(y.b, z.b))};
+}
+
+LANES_INLINE void u_mul8(__m256i a, __m256i m, __m256i *high, __m256i *low)
+{
+    __m256i even = _mm256_mul_epu32(a, m), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), m);
+    *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+
+/* The halves of the 64-bit products x*m. */
+LANES_INLINE void u_mul(u16 x, uint32_t m, u16 *high, u16 *low)
+{
+    u_mul8(x.a, _mm256_set1_epi32((int)m), &high->a, &low->a);
+    u_mul8(x.b, _mm256_set1_epi32((int)m), &high->b, &low->b);
+}
+
+LANES_INLINE void u_store_8(uint32_t word[32], __m256i c0, __m256i c1, __m256i c2, __m256i c3)
+{
+    __m256i a = _mm256_unpacklo_epi32(c0, c1), b = _mm256_unpackhi_epi32(c0, c1);
+    __m256i d = _mm256_unpacklo_epi32(c2, c3), e = _mm256_unpackhi_epi32(c2, c3);
+    __m256i r0 = _mm256_unpacklo_epi64(a, d), r1 = _mm256_unpackhi_epi64(a, d); /* counters 4q, 4q + 1 */
+    __m256i r2 = _mm256_unpacklo_epi64(b, e), r3 = _mm256_unpackhi_epi64(b, e); /* in half q */
+    _mm256_storeu_si256((void *)word, _mm256_permute2x128_si256(r0, r1, 0x20));
+    _mm256_storeu_si256((void *)(word + 8), _mm256_permute2x128_si256(r2, r3, 0x20));
+    _mm256_storeu_si256((void *)(word + 16), _mm256_permute2x128_si256(r0, r1, 0x31));
+    _mm256_storeu_si256((void *)(word + 24), _mm256_permute2x128_si256(r2, r3, 0x31));
+}
+
+/* word[4*l + i] = lane l of c[i]. */
+LANES_INLINE void u_store_4(uint32_t word[64], const u16 c[4])
+{
+    u_store_8(word, c[0].a, c[1].a, c[2].a, c[3].a);
+    u_store_8(word + 32, c[0].b, c[1].b, c[2].b, c[3].b);
+}
+
+/* Zeroes 64-byte aligned memory past the caches; fenced by v_stream_end. */
+LANES_INLINE void v_stream_zero(float *p)
+{
+    _mm256_stream_ps(p, _mm256_setzero_ps());
+    _mm256_stream_ps(p + 8, _mm256_setzero_ps());
+}
+LANES_INLINE void v_stream_end(void) { _mm_sfence(); }

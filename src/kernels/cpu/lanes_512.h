@@ -17,7 +17,7 @@ LANES_INLINE v16 v_sqrt(v16 a) { return _mm512_sqrt_ps(a); }
 LANES_INLINE v16 v_max(v16 a, v16 b) { return _mm512_max_ps(a, b); } /* a > b ? a : b */
 LANES_INLINE v16 v_exp(v16 a) { return orth_expf_m512(a); }
 LANES_INLINE v16 v_silu(v16 a) { return orth_siluf_m512(a); }
-LANES_INLINE v16 v_silu_grad(v16 a) { return orth_silu_gradf_m512(a); }
+LANES_INLINE v16 v_silu_pair(v16 a, v16 *grad) { return orth_silu_pairf_m512(a, grad); }
 LANES_INLINE v16 v_keep(v16 v, int k) { return k == 16 ? v : _mm512_maskz_mov_ps(v_mask(k), v); }
 /* Lanes from k on become fill. */
 LANES_INLINE v16 v_fill(v16 v, int k, float fill)
@@ -129,3 +129,40 @@ LANES_INLINE void d_store(double lane[ORTH_LANES], d16 v)
     _mm512_storeu_pd(lane, v.a);
     _mm512_storeu_pd(lane + 8, v.b);
 }
+
+/* Sixteen uint32. */
+typedef __m512i u16;
+LANES_INLINE u16 u_set(uint32_t x) { return _mm512_set1_epi32((int)x); }
+LANES_INLINE u16 u_count(uint32_t first) /* first, first + 1, ... */
+{
+    return _mm512_add_epi32(u_set(first),
+                            _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+}
+LANES_INLINE u16 u_xor3(u16 a, u16 b, u16 c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }
+
+/* The halves of the 64-bit products a*m. */
+LANES_INLINE void u_mul(u16 a, uint32_t m, u16 *high, u16 *low)
+{
+    __m512i even = _mm512_mul_epu32(a, u_set(m)), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), u_set(m));
+    *high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xaaaa, odd);
+    *low = _mm512_mask_mov_epi32(even, 0xaaaa, _mm512_slli_epi64(odd, 32));
+}
+
+/* word[4*l + i] = lane l of c[i]. */
+LANES_INLINE void u_store_4(uint32_t word[64], const u16 c[4])
+{
+    __m512i a = _mm512_unpacklo_epi32(c[0], c[1]), b = _mm512_unpackhi_epi32(c[0], c[1]);
+    __m512i d = _mm512_unpacklo_epi32(c[2], c[3]), e = _mm512_unpackhi_epi32(c[2], c[3]);
+    __m512i r0 = _mm512_unpacklo_epi64(a, d), r1 = _mm512_unpackhi_epi64(a, d); /* counters 4q, 4q + 1 */
+    __m512i r2 = _mm512_unpacklo_epi64(b, e), r3 = _mm512_unpackhi_epi64(b, e); /* in quarter q */
+    __m512i s0 = _mm512_shuffle_i32x4(r0, r1, 0x44), s1 = _mm512_shuffle_i32x4(r2, r3, 0x44);
+    __m512i s2 = _mm512_shuffle_i32x4(r0, r1, 0xee), s3 = _mm512_shuffle_i32x4(r2, r3, 0xee);
+    _mm512_storeu_si512(word, _mm512_shuffle_i32x4(s0, s1, 0x88));
+    _mm512_storeu_si512(word + 16, _mm512_shuffle_i32x4(s0, s1, 0xdd));
+    _mm512_storeu_si512(word + 32, _mm512_shuffle_i32x4(s2, s3, 0x88));
+    _mm512_storeu_si512(word + 48, _mm512_shuffle_i32x4(s2, s3, 0xdd));
+}
+
+/* Zeroes 64-byte aligned memory past the caches; fenced by v_stream_end. */
+LANES_INLINE void v_stream_zero(float *p) { _mm512_stream_ps(p, _mm512_setzero_ps()); }
+LANES_INLINE void v_stream_end(void) { _mm_sfence(); }

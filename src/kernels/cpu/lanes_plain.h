@@ -23,7 +23,7 @@ LANES_INLINE v16 v_sqrt(v16 a) { V_MAP(__builtin_sqrtf(a.f[l])); }
 LANES_INLINE v16 v_max(v16 a, v16 b) { V_MAP(a.f[l] > b.f[l] ? a.f[l] : b.f[l]); }
 LANES_INLINE v16 v_exp(v16 a) { V_MAP(orth_expf(a.f[l])); }
 LANES_INLINE v16 v_silu(v16 a) { V_MAP(orth_siluf(a.f[l])); }
-LANES_INLINE v16 v_silu_grad(v16 a) { V_MAP(orth_silu_gradf(a.f[l])); }
+LANES_INLINE v16 v_silu_pair(v16 a, v16 *grad) { V_MAP(orth_silu_pairf(a.f[l], &grad->f[l])); }
 LANES_INLINE v16 v_fill(v16 a, int k, float fill) { V_MAP(l < k ? a.f[l] : fill); }
 LANES_INLINE v16 v_keep(v16 a, int k) { return v_fill(a, k, 0.0f); }
 LANES_INLINE v16 v_round_bf16(v16 a) { V_MAP(orth_bf16_to_f32(orth_bf16_from_f32(a.f[l]))); }
@@ -104,3 +104,38 @@ LANES_INLINE void d_store(double lane[ORTH_LANES], d16 v)
 {
     memcpy(lane, v.f, sizeof v.f);
 }
+
+/* Sixteen uint32. */
+typedef struct {
+    uint32_t u[16];
+} u16;
+
+#define U_MAP(expr)                     \
+    u16 r;                              \
+    for (uint32_t l = 0; l < 16; l++)   \
+        r.u[l] = (expr);                \
+    return r
+
+LANES_INLINE u16 u_set(uint32_t x) { U_MAP(x); }
+LANES_INLINE u16 u_count(uint32_t first) { U_MAP(first + l); }
+LANES_INLINE u16 u_xor3(u16 a, u16 b, u16 c) { U_MAP(a.u[l] ^ b.u[l] ^ c.u[l]); }
+
+/* The halves of the 64-bit products a*m. */
+LANES_INLINE void u_mul(u16 a, uint32_t m, u16 *high, u16 *low)
+{
+    for (int l = 0; l < 16; l++) {
+        uint64_t p = (uint64_t)a.u[l] * m;
+        high->u[l] = (uint32_t)(p >> 32);
+        low->u[l] = (uint32_t)p;
+    }
+}
+
+/* word[4*l + i] = lane l of c[i]. */
+LANES_INLINE void u_store_4(uint32_t word[64], const u16 c[4])
+{
+    for (int l = 0; l < 64; l++)
+        word[l] = c[l % 4].u[l / 4];
+}
+
+LANES_INLINE void v_stream_zero(float *p) { memset(p, 0, 16 * sizeof *p); }
+LANES_INLINE void v_stream_end(void) {}

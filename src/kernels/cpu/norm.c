@@ -9,7 +9,7 @@
 #include "kernels/cpu/rows.h"
 
 #define ROWS_PER_TASK 16
-#define COLUMN_BLOCK 128
+#define COLUMN_BLOCK 256 /* at most */
 
 /* Folds slots 0..parts-1 of [parts][n] into the first, as an aligned tree (parts is a power of two or
  * not; a node without a right half is its left half). */
@@ -18,6 +18,15 @@ static void fold_slots(const orth_rows *rows, float *slot, int64_t parts, int64_
     for (int64_t w = 1; w < parts; w *= 2)
         for (int64_t i = 0; i + w < parts; i += 2 * w)
             rows->accumulate(slot + i * stride, slot + (i + w) * stride, n, false);
+}
+
+/* Columns of a block: wide, but so that all threads have blocks. Bits do not depend on it. */
+static int64_t column_block(orth_ctx *ctx, int64_t num_seqs, int64_t columns)
+{
+    int64_t n = COLUMN_BLOCK;
+    while (n > 64 && num_seqs * orth_div_up(columns, n) < 4 * orth_pool_num_threads(ctx->pool))
+        n /= 2;
+    return n;
 }
 
 /* ---- forward ---- */
@@ -56,7 +65,7 @@ typedef struct {
     const orth_rows *rows;
     rows_norm_bwd_args args;
     orth_split split;
-    int64_t N;
+    int64_t N, block;
     float *dgain, *dshift;  /* [B,C]; dshift may be NULL */
     float *leaves;          /* [B*parts][dgain C, dshift C] */
 } norm_bwd_job;
@@ -68,8 +77,8 @@ static void slot_task(void *arg, int64_t leaf, int worker)
     const int64_t C = j->args.C;
     float *dgain = j->leaves + leaf * 2 * C, *dshift = j->dshift ? dgain + C : NULL;
     memset(dgain, 0, (size_t)(2 * C) * sizeof *dgain);
-    j->rows->norm_bwd_sums(&j->args, orth_split_bound(&j->split, leaf), orth_split_bound(&j->split, leaf + 1), dgain,
-                           dshift);
+    j->rows->norm_bwd_sums(&j->args, orth_split_bound(&j->split, leaf), orth_split_bound(&j->split, leaf + 1),
+                           dgain, dshift);
 }
 
 static void fold_task(void *arg, int64_t b, int worker)
@@ -95,8 +104,8 @@ static void column_task(void *arg, int64_t t, int worker)
 {
     (void)worker;
     const norm_bwd_job *j = arg;
-    const int64_t C = j->args.C, blocks = orth_div_up(C, COLUMN_BLOCK), parts = j->split.parts;
-    const int64_t b = t / blocks, first = t % blocks * COLUMN_BLOCK, n = ORTH_MIN(COLUMN_BLOCK, C - first);
+    const int64_t C = j->args.C, blocks = orth_div_up(C, j->block), parts = j->split.parts;
+    const int64_t b = t / blocks, first = t % blocks * j->block, n = ORTH_MIN(j->block, C - first);
     float dgain[ORTH_MAX_PARTS * COLUMN_BLOCK], dshift[ORTH_MAX_PARTS * COLUMN_BLOCK];
     for (int64_t p = 0; p < parts; p++)
         j->rows->norm_bwd_columns(&j->args, orth_split_bound(&j->split, b * parts + p),
@@ -139,13 +148,15 @@ orth_status orth_cpu_norm_bwd(orth_ctx *ctx, const orth_op_call *call)
         .dgain = call->out[1].data,
         .dshift = call->out[2].data,
         .leaves = call->workspace,
+        .block = column_block(ctx, call->attr->num_seqs, dy->dim[1]),
     };
     if (by_slots(call->attr, orth_pool_num_threads(ctx->pool))) {
         orth_pool_run(ctx->pool, orth_split_leaves(&job.split), slot_task, &job);
         orth_pool_run(ctx->pool, call->attr->num_seqs, fold_task, &job);
     } else {
         /* Columns first: dx may overwrite dy or sum. */
-        orth_pool_run(ctx->pool, call->attr->num_seqs * orth_div_up(job.args.C, COLUMN_BLOCK), column_task, &job);
+        orth_pool_run(ctx->pool, call->attr->num_seqs * orth_div_up(job.args.C, job.block), column_task,
+                      &job);
         orth_pool_run(ctx->pool, orth_div_up(job.N, ROWS_PER_TASK), dx_task, &job);
     }
     return ORTH_OK;
@@ -158,21 +169,23 @@ typedef struct {
     const orth_tensor *dy;
     float *dbias;
     orth_split split;
+    int64_t block;
 } bias_job;
 
 static void bias_task(void *arg, int64_t t, int worker)
 {
     (void)worker;
     const bias_job *j = arg;
-    const int64_t O = j->dy->dim[1], blocks = orth_div_up(O, COLUMN_BLOCK), parts = j->split.parts;
-    const int64_t b = t / blocks, first = t % blocks * COLUMN_BLOCK, n = ORTH_MIN(COLUMN_BLOCK, O - first);
+    const int64_t O = j->dy->dim[1], blocks = orth_div_up(O, j->block), parts = j->split.parts;
+    const int64_t b = t / blocks, first = t % blocks * j->block, n = ORTH_MIN(j->block, O - first);
     float sum[ORTH_MAX_PARTS * COLUMN_BLOCK];
     for (int64_t p = 0; p < parts; p++) {
         const int64_t begin = orth_split_bound(&j->split, b * parts + p);
         const int64_t end = orth_split_bound(&j->split, b * parts + p + 1);
         j->rows->column_sums(sum + p * COLUMN_BLOCK,
-                             (char *)j->dy->data + (size_t)(begin * O + first) * orth_dtype_bytes(j->dy->dtype), O,
-                             end - begin, n, j->dy->dtype == ORTH_BF16);
+                             (char *)j->dy->data +
+                                 (size_t)(begin * O + first) * orth_dtype_bytes(j->dy->dtype),
+                             O, end - begin, n, j->dy->dtype == ORTH_BF16);
     }
     fold_slots(j->rows, sum, parts, COLUMN_BLOCK, n);
     memcpy(j->dbias + b * O + first, sum, (size_t)n * sizeof *sum);
@@ -180,7 +193,9 @@ static void bias_task(void *arg, int64_t t, int worker)
 
 orth_status orth_cpu_bias_bwd(orth_ctx *ctx, const orth_op_call *call)
 {
-    bias_job job = {orth_rows_for(ctx->isa), &call->in[0], call->out[0].data, orth_token_split(call->attr)};
-    orth_pool_run(ctx->pool, call->attr->num_seqs * orth_div_up(call->in[0].dim[1], COLUMN_BLOCK), bias_task, &job);
+    const int64_t B = call->attr->num_seqs, O = call->in[0].dim[1];
+    bias_job job = {orth_rows_for(ctx->isa), &call->in[0], call->out[0].data, orth_token_split(call->attr),
+                    column_block(ctx, B, O)};
+    orth_pool_run(ctx->pool, B * orth_div_up(O, job.block), bias_task, &job);
     return ORTH_OK;
 }

@@ -1,4 +1,4 @@
-/* pointwise.c -- add, swiglu, dropout, cast: contiguous ranges, shared out dynamically. */
+/* pointwise.c -- add, swiglu, dropout, cast, bias: contiguous ranges, shared out dynamically. */
 #include "base/pool.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/dropout.h"
@@ -19,7 +19,8 @@ static void *at(const orth_tensor *t, int64_t i)
     return (char *)t->data + (size_t)i * orth_dtype_bytes(t->dtype);
 }
 
-static orth_status run_ranges(orth_ctx *ctx, const orth_op_call *call, int64_t n, orth_dtype type, orth_task_fn fn)
+static orth_status run_ranges(orth_ctx *ctx, const orth_op_call *call, int64_t n, orth_dtype type,
+                              orth_task_fn fn)
 {
     range_job job = {orth_rows_for(ctx->isa), call, n, CHUNK, type == ORTH_BF16};
     orth_pool_run(ctx->pool, orth_div_up(n, CHUNK), fn, &job);
@@ -45,7 +46,8 @@ static void swiglu_task(void *arg, int64_t t, int worker)
     (void)worker;
     const range_job *j = arg;
     const int64_t i = t * j->chunk;
-    j->rows->swiglu(at(&j->call->out[0], i), at(&j->call->in[0], 2 * i), ORTH_MIN(j->chunk, j->n - i), j->bf16);
+    j->rows->swiglu(at(&j->call->out[0], i), at(&j->call->in[0], 2 * i), ORTH_MIN(j->chunk, j->n - i),
+                    j->bf16);
 }
 
 orth_status orth_cpu_swiglu(orth_ctx *ctx, const orth_op_call *call)
@@ -80,6 +82,26 @@ orth_status orth_cpu_cast(orth_ctx *ctx, const orth_op_call *call)
     return run_ranges(ctx, call, orth_tensor_elems(&call->out[0]), call->out[0].dtype, cast_task);
 }
 
+/* Rows [t*chunk, +chunk). */
+static void round_bias_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const range_job *j = arg;
+    const orth_op_call *call = j->call;
+    const int64_t C = call->out[0].dim[1];
+    for (int64_t n = t * j->chunk; n < ORTH_MIN(j->n, (t + 1) * j->chunk); n++)
+        j->rows->round_bias(at(&call->out[0], n * C), at(&call->in[0], n * C), call->in[1].data, C, j->bf16);
+}
+
+orth_status orth_cpu_round_bias(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_tensor *y = &call->out[0];
+    range_job job = {orth_rows_for(ctx->isa), call, y->dim[0], ORTH_MAX(1, CHUNK / ORTH_MAX(1, y->dim[1])),
+                     y->dtype == ORTH_BF16};
+    orth_pool_run(ctx->pool, orth_div_up(job.n, job.chunk), round_bias_task, &job);
+    return ORTH_OK;
+}
+
 static void dropout_task(void *arg, int64_t n, int worker)
 {
     (void)worker;
@@ -88,8 +110,8 @@ static void dropout_task(void *arg, int64_t n, int worker)
     const int32_t *seq = call->in[1].data, *pos = call->in[2].data;
     const orth_step_values *step = call->in[3].data;
     const int64_t C = call->out[0].dim[1];
-    j->rows->dropout(at(&call->out[0], n * C), at(&call->in[0], n * C), C, j->bf16, call->attr->dropout, step->seed,
-                     orth_dropout_hi(call->attr->site, step->step),
+    j->rows->dropout(at(&call->out[0], n * C), at(&call->in[0], n * C), C, j->bf16, call->attr->dropout,
+                     step->seed, orth_dropout_hi(call->attr->site, step->step),
                      orth_dropout_lo(seq[n / call->attr->seq_len], pos[n], 0));
 }
 
@@ -98,4 +120,10 @@ orth_status orth_cpu_dropout(orth_ctx *ctx, const orth_op_call *call)
     range_job job = {orth_rows_for(ctx->isa), call, call->out[0].dim[0], 1, call->out[0].dtype == ORTH_BF16};
     orth_pool_run(ctx->pool, job.n, dropout_task, &job);
     return ORTH_OK;
+}
+
+/* Small: the norms of the gradient's blocks, a loss. */
+orth_status orth_cpu_zero(orth_ctx *ctx, const orth_op_call *call)
+{
+    return orth_ref_zero(ctx, call);
 }

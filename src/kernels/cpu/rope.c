@@ -25,7 +25,8 @@ static void rope_task(void *arg, int64_t index, int worker)
         const float *row = (const float *)x->call->in[2].data + pos[n] * (int64_t)D;
         for (int j = 0; j < a->heads + a->kv_heads; j++) {
             const size_t at = (size_t)orth_head_col(a, j) * esize;
-            x->rows->rotate(to + at, from + at, row, row + D / 2, D / 2, a->inverse ? -1.0f : 1.0f, in->dtype);
+            x->rows->rotate(to + at, from + at, row, row + D / 2, D / 2, a->inverse ? -1.0f : 1.0f,
+                            in->dtype);
         }
         for (int g = 0; g < a->kv_heads && to != from; g++) {
             const size_t at = (size_t)orth_attn_v_col(a, g) * esize;

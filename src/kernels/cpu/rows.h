@@ -37,6 +37,8 @@ typedef struct {
     int64_t V;
     orth_split split;
     bool bf16;             /* of dlogits */
+    int64_t first_row;     /* of the slice of the vocabulary; 0 in softmax_xent */
+    float *max, *sums;     /* [N], [N,2]: what the steps on a slice hand on */
 } rows_xent_args;
 
 typedef struct {
@@ -54,6 +56,10 @@ typedef struct {
     /* dst[c] = chain from 0 over rows r of src[r*stride + c]. */
     void (*column_sums)(float *dst, const void *src, int64_t stride, int64_t rows, int64_t n, bool bf16);
     void (*cast)(orth_bf16 *dst, const float *src, int64_t n);
+    /* y = v + bias, rounded to the type; bias may be NULL, y may be v. */
+    void (*round_bias)(void *y, const float *v, const float *bias, int64_t n, bool bf16);
+    /* Past the caches where that can be done. */
+    void (*zero)(float *dst, int64_t n);
     void (*swiglu)(void *a, const void *h, int64_t n, bool bf16);
     void (*swiglu_bwd)(void *dh, const void *da, const void *h, int64_t n, bool bf16);
     /* One row; lo is orth_dropout_lo of its first column. */
@@ -63,12 +69,18 @@ typedef struct {
     void (*norm)(const rows_norm_args *a, int64_t begin, int64_t end);
     void (*norm_bwd)(const rows_norm_bwd_args *a, int64_t begin, int64_t end);
     /* The same, adding each row to the chains dgain[C] and dshift[C] (NULL: none) on the way. */
-    void (*norm_bwd_sums)(const rows_norm_bwd_args *a, int64_t begin, int64_t end, float *dgain, float *dshift);
+    void (*norm_bwd_sums)(const rows_norm_bwd_args *a, int64_t begin, int64_t end, float *dgain,
+                          float *dshift);
     /* Only the chains from 0, of columns [first, first + n). */
-    void (*norm_bwd_columns)(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first, int64_t n,
-                             float *dgain, float *dshift);
-    void (*softmax_xent)(const rows_xent_args *a, int64_t row);
-    double (*sum_squares)(const float *g, int64_t n);
+    void (*norm_bwd_columns)(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first,
+                             int64_t n, float *dgain, float *dshift);
+    /* scratch [V]: needed if dlogits is bf16. */
+    void (*softmax_xent)(const rows_xent_args *a, int64_t row, float *scratch);
+    void (*xent_max)(const rows_xent_args *a, int64_t row);
+    void (*xent_sum)(const rows_xent_args *a, int64_t row);
+    void (*xent_grad)(const rows_xent_args *a, int64_t row);
+    /* Of rows of n elements, stride apart, one after the other: the bits are those of the same contiguous. */
+    double (*sum_squares)(const float *g, int64_t stride, int64_t rows, int64_t n);
     /* Elements [begin, begin + n). */
     void (*adamw)(const rows_optim_args *a, int64_t begin, int64_t n);
     void (*adam)(const rows_optim_args *a, int64_t begin, int64_t n);

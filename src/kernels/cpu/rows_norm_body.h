@@ -1,144 +1,237 @@
-/* rows_norm_body.h -- LayerNorm and RMSNorm. Formulas: ref/norm.c. A row stays in cache between its
- * passes, so each costs one read of memory. */
+/* rows_norm_body.h -- LayerNorm and RMSNorm. Formulas: ref/norm.c.
+ *
+ * A row stays in cache between its passes, so each costs one read of memory. Four rows go side by side:
+ * the sum of one row is a chain of dependent additions, four keep the adders busy. */
 
-LANES_INLINE float norm_mean(const void *s, int64_t C, const bool bf16)
+#define NORM_ROWS 4
+#define EACH_ROW _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+
+/* Start of row n of an activation [N,C]. */
+LANES_INLINE char *norm_row_at(const void *p, int64_t n, int64_t C, const bool bf16)
 {
-    v16 sum = v_set(0);
-#define STEP(k) sum = v_add(sum, v_ld(s, bf16, i, k))
-    LANES_FOR(C, STEP);
-#undef STEP
-    return v_sum(sum) / (float)C;
+    return (char *)(uintptr_t)p + (size_t)(n * C) * (bf16 ? 2 : 4);
 }
 
-LANES_INLINE float norm_rstd(const void *s, float mean, int64_t C, float eps, const bool bf16)
+LANES_INLINE void norm_means(float *mean, const char *s, int64_t C, const bool bf16, const int R)
 {
-    const v16 mu = v_set(mean);
-    v16 sum = v_set(0), d;
-#define STEP(k) (d = v_keep(v_sub(v_ld(s, bf16, i, k), mu), k), sum = v_fma(d, d, sum))
+    v16 sum[NORM_ROWS];
+    EACH_ROW sum[r] = v_set(0);
+#define STEP(k) EACH_ROW sum[r] = v_add(sum[r], v_ld(s, bf16, r * C + i, k))
     LANES_FOR(C, STEP);
 #undef STEP
-    return 1.0f / sqrtf(v_sum(sum) / (float)C + eps);
+    EACH_ROW mean[r] = v_sum(sum[r]) / (float)C;
 }
 
-LANES_INLINE void norm_row(const rows_norm_args *a, int64_t n, const bool bf16)
+LANES_INLINE void norm_rstds(float *rstd, const float *mean, const char *s, int64_t C, float eps,
+                             const bool bf16, const int R)
 {
-    const int64_t C = a->C;
-    const size_t row = (size_t)(n * C) * (bf16 ? 2 : 4);
-    const char *s = (const char *)a->x + row;
-    char *y = (char *)a->y + row;
-    if (a->sum) {
-        char *sum = (char *)a->sum + row;
-        if (a->res)
-            add_loop(sum, s, (const char *)a->res + row, C, bf16);
-        else
-            memcpy(sum, s, (size_t)C * (bf16 ? 2 : 4));
-        s = sum;
+    v16 sum[NORM_ROWS], mu[NORM_ROWS];
+    EACH_ROW {
+        sum[r] = v_set(0);
+        mu[r] = v_set(mean[r]);
     }
-    const float mean = a->centred ? norm_mean(s, C, bf16) : 0.0f;
-    const float rstd = norm_rstd(s, mean, C, a->eps, bf16);
-    const v16 mu = v_set(mean), r = v_set(rstd);
+#define STEP(k)                                                         \
+    EACH_ROW {                                                          \
+        v16 d = v_keep(v_sub(v_ld(s, bf16, r * C + i, k), mu[r]), k);   \
+        sum[r] = v_fma(d, d, sum[r]);                                   \
+    }
+    LANES_FOR(C, STEP);
+#undef STEP
+    EACH_ROW rstd[r] = 1.0f / sqrtf(v_sum(sum[r]) / (float)C + eps);
+}
+
+LANES_INLINE void norm_write(char *y, const char *s, const rows_norm_args *a, float mean, float rstd,
+                             const bool bf16)
+{
+    const v16 mu = v_set(mean), scale = v_set(rstd);
+#define XHAT(k) v_mul(v_sub(v_ld(s, bf16, i, k), mu), scale)
     if (a->shift) {
-#define STEP(k)                                                                     \
-    v_st(y, bf16, i, v_fma(v_mul(v_sub(v_ld(s, bf16, i, k), mu), r), v_ld_f32(a->gain + i, k), \
-                           v_ld_f32(a->shift + i, k)), k)
-        LANES_FOR(C, STEP);
+#define STEP(k) v_st(y, bf16, i, v_fma(XHAT(k), v_ld_f32(a->gain + i, k), v_ld_f32(a->shift + i, k)), k)
+        LANES_FOR(a->C, STEP);
 #undef STEP
     } else {
-#define STEP(k) v_st(y, bf16, i, v_mul(v_mul(v_sub(v_ld(s, bf16, i, k), mu), r), v_ld_f32(a->gain + i, k)), k)
-        LANES_FOR(C, STEP);
+#define STEP(k) v_st(y, bf16, i, v_mul(XHAT(k), v_ld_f32(a->gain + i, k)), k)
+        LANES_FOR(a->C, STEP);
 #undef STEP
     }
-    a->stats[2 * n] = mean;
-    a->stats[2 * n + 1] = rstd;
+#undef XHAT
+}
+
+/* Rows n .. n + R - 1. */
+LANES_INLINE void norm_some(const rows_norm_args *a, int64_t n, const bool bf16, const int R)
+{
+    const int64_t C = a->C;
+    const char *s = norm_row_at(a->x, n, C, bf16);
+    float mean[NORM_ROWS] = {0}, rstd[NORM_ROWS];
+    if (a->sum) {
+        char *sum = norm_row_at(a->sum, n, C, bf16);
+        if (a->res)
+            add_loop(sum, s, norm_row_at(a->res, n, C, bf16), R * C, bf16);
+        else
+            memcpy(sum, s, (size_t)(R * C) * (bf16 ? 2 : 4));
+        s = sum;
+    }
+    if (a->centred)
+        norm_means(mean, s, C, bf16, R);
+    norm_rstds(rstd, mean, s, C, a->eps, bf16, R);
+    for (int r = 0; r < R; r++) {
+        norm_write(norm_row_at(a->y, n + r, C, bf16), norm_row_at(s, r, C, bf16), a, mean[r], rstd[r], bf16);
+        a->stats[2 * (n + r)] = mean[r];
+        a->stats[2 * (n + r) + 1] = rstd[r];
+    }
+}
+
+LANES_INLINE void norm_loop(const rows_norm_args *a, int64_t begin, int64_t end, const bool bf16)
+{
+    int64_t n = begin;
+    for (; n + NORM_ROWS <= end; n += NORM_ROWS)
+        norm_some(a, n, bf16, NORM_ROWS);
+    for (; n < end; n++)
+        norm_some(a, n, bf16, 1);
 }
 
 static void rows_norm(const rows_norm_args *a, int64_t begin, int64_t end)
 {
-    for (int64_t n = begin; n < end; n++) {
-        if (a->bf16)
-            norm_row(a, n, true);
-        else
-            norm_row(a, n, false);
-    }
+    if (a->bf16)
+        norm_loop(a, begin, end, true);
+    else
+        norm_loop(a, begin, end, false);
 }
 
-/* With `sums`, the first pass also adds the row to the column chains: it has xhat at hand. */
-LANES_INLINE void norm_bwd_row(const rows_norm_bwd_args *a, int64_t n, float *dgain, float *dshift, const bool sums,
-                               const bool bf16)
+/* ---- backward ---- */
+
+LANES_INLINE void norm_bwd_write(const rows_norm_bwd_args *a, int64_t n, float mean_g, float mean_gx,
+                                 const bool bf16)
 {
     const int64_t C = a->C;
-    const size_t row = (size_t)(n * C) * (bf16 ? 2 : 4);
-    const char *dy = (const char *)a->dy + row, *s = (const char *)a->sum + row;
-    const v16 mu = v_set(a->stats[2 * n]), rstd = v_set(a->stats[2 * n + 1]);
-    v16 sum_g = v_set(0), sum_gx = v_set(0);
-#define STEP(k)                                                             \
-    {                                                                       \
-        v16 d = v_ld(dy, bf16, i, k), x = v_mul(v_sub(v_ld(s, bf16, i, k), mu), rstd); \
-        v16 g = v_mul(d, v_ld_f32(a->gain + i, k));                         \
-        sum_g = v_add(sum_g, g);                                            \
-        sum_gx = v_fma(g, x, sum_gx);                                       \
-        if (sums)                                                           \
-            v_st_f32(dgain + i, v_fma(d, x, v_ld_f32(dgain + i, k)), k);    \
-        if (sums && dshift)                                                 \
-            v_st_f32(dshift + i, v_add(v_ld_f32(dshift + i, k), d), k);     \
-    }
-    LANES_FOR(C, STEP);
-#undef STEP
-    const v16 mean_g = v_set(a->centred ? v_sum(sum_g) / (float)C : 0.0f), mean_gx = v_set(v_sum(sum_gx) / (float)C);
-    char *dx = (char *)a->dx + row;
-    const char *dres = a->dres ? (const char *)a->dres + row : NULL;
+    const char *dy = norm_row_at(a->dy, n, C, bf16), *s = norm_row_at(a->sum, n, C, bf16);
+    const char *dres = a->dres ? norm_row_at(a->dres, n, C, bf16) : NULL;
+    char *dx = norm_row_at(a->dx, n, C, bf16);
+    const v16 mu = v_set(a->stats[2 * n]), rstd = v_set(a->stats[2 * n + 1]), mg = v_set(mean_g),
+              mgx = v_set(mean_gx);
 #define STEP(k)                                                             \
     {                                                                       \
         v16 x = v_mul(v_sub(v_ld(s, bf16, i, k), mu), rstd);                \
         v16 g = v_mul(v_ld(dy, bf16, i, k), v_ld_f32(a->gain + i, k));      \
-        v16 t = v_fnma(x, mean_gx, v_sub(g, mean_g));                       \
+        v16 t = v_fnma(x, mgx, v_sub(g, mg));                               \
         v_st(dx, bf16, i, dres ? v_fma(rstd, t, v_ld(dres, bf16, i, k)) : v_mul(rstd, t), k); \
     }
     LANES_FOR(C, STEP);
 #undef STEP
 }
 
+/* Rows n .. n + R - 1. With `sums`, the first pass also adds the rows, in order, to the column chains: it
+ * has xhat at hand. */
+LANES_INLINE void norm_bwd_some(const rows_norm_bwd_args *a, int64_t n, float *dgain, float *dshift,
+                                const bool sums, const bool bf16, const int R)
+{
+    const int64_t C = a->C;
+    const char *dy = norm_row_at(a->dy, n, C, bf16), *s = norm_row_at(a->sum, n, C, bf16);
+    v16 mu[NORM_ROWS], rstd[NORM_ROWS], sum_g[NORM_ROWS], sum_gx[NORM_ROWS];
+    EACH_ROW {
+        mu[r] = v_set(a->stats[2 * (n + r)]);
+        rstd[r] = v_set(a->stats[2 * (n + r) + 1]);
+        sum_g[r] = sum_gx[r] = v_set(0);
+    }
+#define STEP(k)                                                             \
+    {                                                                       \
+        v16 gain = v_ld_f32(a->gain + i, k), chain_g = gain, chain_s = gain; \
+        if (sums)                                                           \
+            chain_g = v_ld_f32(dgain + i, k);                               \
+        if (sums && dshift)                                                 \
+            chain_s = v_ld_f32(dshift + i, k);                              \
+        EACH_ROW {                                                          \
+            v16 d = v_ld(dy, bf16, r * C + i, k), g = v_mul(d, gain);       \
+            v16 x = v_mul(v_sub(v_ld(s, bf16, r * C + i, k), mu[r]), rstd[r]); \
+            sum_g[r] = v_add(sum_g[r], g);                                  \
+            sum_gx[r] = v_fma(g, x, sum_gx[r]);                             \
+            chain_g = v_fma(d, x, chain_g);                                 \
+            chain_s = v_add(chain_s, d);                                    \
+        }                                                                   \
+        if (sums)                                                           \
+            v_st_f32(dgain + i, chain_g, k);                                \
+        if (sums && dshift)                                                 \
+            v_st_f32(dshift + i, chain_s, k);                               \
+    }
+    LANES_FOR(C, STEP);
+#undef STEP
+    for (int r = 0; r < R; r++)
+        norm_bwd_write(a, n + r, a->centred ? v_sum(sum_g[r]) / (float)C : 0.0f, v_sum(sum_gx[r]) / (float)C,
+                       bf16);
+}
+
+LANES_INLINE void norm_bwd_loop(const rows_norm_bwd_args *a, int64_t begin, int64_t end, float *dgain,
+                                float *dshift, const bool sums, const bool bf16)
+{
+    int64_t n = begin;
+    for (; n + NORM_ROWS <= end; n += NORM_ROWS)
+        norm_bwd_some(a, n, dgain, dshift, sums, bf16, NORM_ROWS);
+    for (; n < end; n++)
+        norm_bwd_some(a, n, dgain, dshift, sums, bf16, 1);
+}
+
 static void rows_norm_bwd(const rows_norm_bwd_args *a, int64_t begin, int64_t end)
 {
-    for (int64_t n = begin; n < end; n++) {
-        if (a->bf16)
-            norm_bwd_row(a, n, NULL, NULL, false, true);
-        else
-            norm_bwd_row(a, n, NULL, NULL, false, false);
-    }
+    if (a->bf16)
+        norm_bwd_loop(a, begin, end, NULL, NULL, false, true);
+    else
+        norm_bwd_loop(a, begin, end, NULL, NULL, false, false);
 }
 
-static void rows_norm_bwd_sums(const rows_norm_bwd_args *a, int64_t begin, int64_t end, float *dgain, float *dshift)
+static void rows_norm_bwd_sums(const rows_norm_bwd_args *a, int64_t begin, int64_t end, float *dgain,
+                               float *dshift)
 {
-    for (int64_t n = begin; n < end; n++) {
-        if (a->bf16)
-            norm_bwd_row(a, n, dgain, dshift, true, true);
-        else
-            norm_bwd_row(a, n, dgain, dshift, true, false);
-    }
+    if (a->bf16)
+        norm_bwd_loop(a, begin, end, dgain, dshift, true, true);
+    else
+        norm_bwd_loop(a, begin, end, dgain, dshift, true, false);
 }
 
-LANES_INLINE void norm_bwd_columns_loop(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first,
-                                        int64_t n, float *dgain, float *dshift, const bool bf16)
+/* Adds rows n .. n + R - 1 to the chains of columns [first, first + cols). */
+LANES_INLINE void norm_bwd_columns_some(const rows_norm_bwd_args *a, int64_t n, int64_t first, int64_t cols,
+                                        float *dgain, float *dshift, const bool bf16, const int R)
 {
-    for (int64_t c = 0; c < n; c += 16) {
-        const int k = (int)ORTH_MIN(16, n - c);
-        v16 gain = v_set(0), shift = v_set(0);
-        for (int64_t r = begin; r < end; r++) {
-            int64_t at = r * a->C + first + c;
-            v16 d = v_ld(a->dy, bf16, at, k);
-            v16 x = v_mul(v_sub(v_ld(a->sum, bf16, at, k), v_set(a->stats[2 * r])), v_set(a->stats[2 * r + 1]));
-            gain = v_fma(d, x, gain);
-            shift = v_add(shift, d);
-        }
-        v_st_f32(dgain + c, gain, k);
-        if (dshift)
-            v_st_f32(dshift + c, shift, k);
+    const int64_t at = n * a->C + first;
+    v16 mu[NORM_ROWS], rstd[NORM_ROWS];
+    EACH_ROW {
+        mu[r] = v_set(a->stats[2 * (n + r)]);
+        rstd[r] = v_set(a->stats[2 * (n + r) + 1]);
     }
+#define STEP(k)                                                             \
+    {                                                                       \
+        v16 gain = v_ld_f32(dgain + i, k), shift = gain;                    \
+        if (dshift)                                                         \
+            shift = v_ld_f32(dshift + i, k);                                \
+        EACH_ROW {                                                          \
+            v16 d = v_ld(a->dy, bf16, at + r * a->C + i, k);                \
+            v16 x = v_mul(v_sub(v_ld(a->sum, bf16, at + r * a->C + i, k), mu[r]), rstd[r]); \
+            gain = v_fma(d, x, gain);                                       \
+            shift = v_add(shift, d);                                        \
+        }                                                                   \
+        v_st_f32(dgain + i, gain, k);                                       \
+        if (dshift)                                                         \
+            v_st_f32(dshift + i, shift, k);                                 \
+    }
+    LANES_FOR(cols, STEP);
+#undef STEP
 }
 
-static void rows_norm_bwd_columns(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first, int64_t n,
-                                  float *dgain, float *dshift)
+LANES_INLINE void norm_bwd_columns_loop(const rows_norm_bwd_args *a, int64_t begin, int64_t end,
+                                        int64_t first, int64_t n, float *dgain, float *dshift,
+                                        const bool bf16)
+{
+    int64_t r = begin;
+    memset(dgain, 0, (size_t)n * sizeof *dgain);
+    if (dshift)
+        memset(dshift, 0, (size_t)n * sizeof *dshift);
+    for (; r + NORM_ROWS <= end; r += NORM_ROWS)
+        norm_bwd_columns_some(a, r, first, n, dgain, dshift, bf16, NORM_ROWS);
+    for (; r < end; r++)
+        norm_bwd_columns_some(a, r, first, n, dgain, dshift, bf16, 1);
+}
+
+static void rows_norm_bwd_columns(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first,
+                                  int64_t n, float *dgain, float *dshift)
 {
     if (a->bf16)
         norm_bwd_columns_loop(a, begin, end, first, n, dgain, dshift, true);

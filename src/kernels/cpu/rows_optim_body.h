@@ -1,12 +1,45 @@
 /* rows_optim_body.h -- sum of squares; AdamW, Adam, SGD. Formulas: ref/optim.c. */
 
-static double rows_sum_squares(const float *g, int64_t n)
+#define SQUARES_RUN 1024 /* elements gathered at once; a multiple of the lanes */
+
+LANES_INLINE d16 add_squares(d16 sum, const float *g, int64_t n)
 {
-    d16 sum = d_zero();
-    double lane[ORTH_LANES];
 #define STEP(k) sum = d_add_square(sum, v_ld_f32(g + i, k))
     LANES_FOR(n, STEP);
 #undef STEP
+    return sum;
+}
+
+/* Rows whose length is no multiple of the lanes are gathered first: an element's lane is its place in the
+ * block, so that a block has one sum whether it is cut out of a wider matrix or lies alone. */
+LANES_INLINE d16 add_squares_gathered(d16 sum, const float *g, int64_t stride, int64_t rows, int64_t n)
+{
+    float run[SQUARES_RUN];
+    int64_t held = 0;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0, k; c < n; c += k) {
+            k = ORTH_MIN(n - c, SQUARES_RUN - held);
+            memcpy(run + held, g + r * stride + c, (size_t)k * sizeof *run);
+            held += k;
+            if (held == SQUARES_RUN) {
+                sum = add_squares(sum, run, held);
+                held = 0;
+            }
+        }
+    return add_squares(sum, run, held);
+}
+
+static double rows_sum_squares(const float *g, int64_t stride, int64_t rows, int64_t n)
+{
+    d16 sum = d_zero();
+    double lane[ORTH_LANES];
+    if (stride == n || rows == 1)
+        sum = add_squares(sum, g, rows * n);
+    else if (n % ORTH_LANES == 0)
+        for (int64_t r = 0; r < rows; r++)
+            sum = add_squares(sum, g + r * stride, n);
+    else
+        sum = add_squares_gathered(sum, g, stride, rows, n);
     d_store(lane, sum);
     return orth_lanes_fold_f64(lane);
 }
@@ -53,7 +86,8 @@ static void rows_adam(const rows_optim_args *a, int64_t begin, int64_t n)
 static void rows_sgd(const rows_optim_args *a, int64_t begin, int64_t n)
 {
     const orth_optim_values *o = &a->o;
-    const v16 g_scale = v_set(o->g_scale), l2 = v_set(o->l2), momentum = v_set(o->momentum), lr = v_set(o->lr);
+    const v16 g_scale = v_set(o->g_scale), l2 = v_set(o->l2), momentum = v_set(o->momentum),
+              lr = v_set(o->lr);
     const float *grad = a->g + begin;
     float *p = a->p + begin, *m = a->m + begin;
     orth_bf16 *copy = a->copy ? a->copy + begin : NULL;

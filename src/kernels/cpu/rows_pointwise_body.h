@@ -1,4 +1,4 @@
-/* rows_pointwise_body.h -- add, sums, cast, swiglu, dropout. */
+/* rows_pointwise_body.h -- add, sums, cast, bias, swiglu, dropout. */
 
 LANES_INLINE void add_loop(void *dst, const void *a, const void *b, int64_t n, const bool bf16)
 {
@@ -30,32 +30,31 @@ static void rows_accumulate(float *dst, const void *src, int64_t n, bool bf16)
         accumulate_loop(dst, src, n, false);
 }
 
-/* Sixty-four columns at a time stay in registers. */
+/* Adds rows [0, R) to the chains in dst. */
+LANES_INLINE void column_sums_some(float *dst, const void *src, int64_t first, int64_t stride, int64_t n,
+                                   const bool bf16, const int R)
+{
+#define STEP(k)                                                             \
+    {                                                                       \
+        v16 sum = v_ld_f32(dst + i, k);                                     \
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)                 \
+            sum = v_add(sum, v_ld(src, bf16, first + r * stride + i, k));   \
+        v_st_f32(dst + i, sum, k);                                          \
+    }
+    LANES_FOR(n, STEP);
+#undef STEP
+}
+
+/* Whole rows of the block, four at a time: long runs for the prefetcher, and the chains stay in cache. */
 LANES_INLINE void column_sums_loop(float *dst, const void *src, int64_t stride, int64_t rows, int64_t n,
                                    const bool bf16)
 {
-    int64_t c = 0;
-    for (; c + 64 <= n; c += 64) {
-        v16 s0 = v_set(0), s1 = s0, s2 = s0, s3 = s0;
-        for (int64_t r = 0; r < rows; r++) {
-            int64_t at = r * stride + c;
-            s0 = v_add(s0, v_ld(src, bf16, at, 16));
-            s1 = v_add(s1, v_ld(src, bf16, at + 16, 16));
-            s2 = v_add(s2, v_ld(src, bf16, at + 32, 16));
-            s3 = v_add(s3, v_ld(src, bf16, at + 48, 16));
-        }
-        v_st_f32(dst + c, s0, 16);
-        v_st_f32(dst + c + 16, s1, 16);
-        v_st_f32(dst + c + 32, s2, 16);
-        v_st_f32(dst + c + 48, s3, 16);
-    }
-    for (; c < n; c += 16) {
-        const int k = (int)ORTH_MIN(16, n - c);
-        v16 s = v_set(0);
-        for (int64_t r = 0; r < rows; r++)
-            s = v_add(s, v_ld(src, bf16, r * stride + c, k));
-        v_st_f32(dst + c, s, k);
-    }
+    int64_t r = 0;
+    memset(dst, 0, (size_t)n * sizeof *dst);
+    for (; r + 4 <= rows; r += 4)
+        column_sums_some(dst, src, r * stride, stride, n, bf16, 4);
+    for (; r < rows; r++)
+        column_sums_some(dst, src, r * stride, stride, n, bf16, 1);
 }
 
 static void rows_column_sums(float *dst, const void *src, int64_t stride, int64_t rows, int64_t n, bool bf16)
@@ -71,6 +70,40 @@ static void rows_cast(orth_bf16 *dst, const float *src, int64_t n)
 #define STEP(k) v_st_bf16(dst + i, v_ld_f32(src + i, k), k)
     LANES_FOR(n, STEP);
 #undef STEP
+}
+
+LANES_INLINE void round_bias_loop(void *y, const float *v, const float *bias, int64_t n, const bool bf16)
+{
+#define STEP(k)                                         \
+    {                                                   \
+        v16 x = v_ld_f32(v + i, k);                     \
+        if (bias)                                       \
+            x = v_add(x, v_ld_f32(bias + i, k));        \
+        v_st(y, bf16, i, x, k);                         \
+    }
+    LANES_FOR(n, STEP);
+#undef STEP
+}
+
+static void rows_round_bias(void *y, const float *v, const float *bias, int64_t n, bool bf16)
+{
+    if (bf16)
+        round_bias_loop(y, v, bias, n, true);
+    else
+        round_bias_loop(y, v, bias, n, false);
+}
+
+/* Zeroes n floats that will not be read soon. */
+static void rows_zero(float *dst, int64_t n)
+{
+    int64_t i = 0;
+    for (; i < n && (uintptr_t)(dst + i) % 64; i++)
+        dst[i] = 0;
+    for (; i + 16 <= n; i += 16)
+        v_stream_zero(dst + i);
+    v_stream_end();
+    for (; i < n; i++)
+        dst[i] = 0;
 }
 
 /* ---- swiglu: pairs (gate, up); the last few through a padded copy ---- */
@@ -113,7 +146,8 @@ LANES_INLINE void swiglu_bwd_16(void *dh, const void *da, const void *h, const b
         v_ld_pairs_bf16(h, &gate, &up);
     else
         v_ld_pairs_f32(h, &gate, &up);
-    v16 dgate = v_mul(v_mul(d, up), v_silu_grad(gate)), dup = v_mul(d, v_silu(gate));
+    v16 slope, value = v_silu_pair(gate, &slope);
+    v16 dgate = v_mul(v_mul(d, up), slope), dup = v_mul(d, value);
     if (bf16)
         v_st_pairs_bf16(dh, dgate, dup);
     else
@@ -145,32 +179,24 @@ static void rows_swiglu_bwd(void *dh, const void *da, const void *h, int64_t n, 
 
 /* ---- dropout ---- */
 
-/* The words of 64 columns, in their order: sixteen counters lo .. lo + 15 side by side. */
-LANES_INLINE void philox_64(uint32_t *restrict word, uint64_t seed, uint64_t hi, uint64_t lo)
+/* The words of 64 columns, in their order: orth_philox of the sixteen counters lo .. lo + 15, side by
+ * side. lo is a multiple of 16, so none of them carries into the upper half. */
+LANES_INLINE void philox_64(uint32_t word[64], uint64_t seed, uint64_t hi, uint64_t lo)
 {
-    uint32_t c0[16], c1[16], c2[16], c3[16];
     uint32_t k0 = (uint32_t)seed ^ (uint32_t)ORTH_STREAM_DROPOUT * 0x85EBCA6Bu;
     uint32_t k1 = (uint32_t)(seed >> 32) + (uint32_t)ORTH_STREAM_DROPOUT;
-    for (int l = 0; l < 16; l++) {
-        c0[l] = (uint32_t)(lo + (uint64_t)l);
-        c1[l] = (uint32_t)((lo + (uint64_t)l) >> 32);
-        c2[l] = (uint32_t)hi;
-        c3[l] = (uint32_t)(hi >> 32);
+    u16 c[4] = {u_count((uint32_t)lo), u_set((uint32_t)(lo >> 32)), u_set((uint32_t)hi),
+                u_set((uint32_t)(hi >> 32))};
+    for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+        u16 high0, low0, high1, low1;
+        u_mul(c[0], 0xD2511F53u, &high0, &low0);
+        u_mul(c[2], 0xCD9E8D57u, &high1, &low1);
+        c[0] = u_xor3(high1, c[1], u_set(k0));
+        c[2] = u_xor3(high0, c[3], u_set(k1));
+        c[1] = low1;
+        c[3] = low0;
     }
-    for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-        for (int l = 0; l < 16; l++) {
-            uint64_t p0 = (uint64_t)0xD2511F53u * c0[l], p1 = (uint64_t)0xCD9E8D57u * c2[l];
-            c0[l] = (uint32_t)(p1 >> 32) ^ c1[l] ^ k0;
-            c2[l] = (uint32_t)(p0 >> 32) ^ c3[l] ^ k1;
-            c1[l] = (uint32_t)p1;
-            c3[l] = (uint32_t)p0;
-        }
-    for (int l = 0; l < 16; l++) {
-        word[4 * l] = c0[l];
-        word[4 * l + 1] = c1[l];
-        word[4 * l + 2] = c2[l];
-        word[4 * l + 3] = c3[l];
-    }
+    u_store_4(word, c);
 }
 
 static void rows_dropout(void *y, const void *x, int64_t n, bool bf16, float rate, uint64_t seed, uint64_t hi,

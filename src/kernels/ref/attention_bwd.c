@@ -27,7 +27,8 @@ static float delta_of(const problem *x, int64_t n, int h)
     float lane[16] = {0};
     int64_t at = (n * x->a->heads + h) * D;
     for (int d = 0; d < D; d++)
-        lane[d % 16] = fmaf(orth_load_f32(x->dout, x->type, at + d), orth_load_f32(x->o, x->type, at + d), lane[d % 16]);
+        lane[d % 16] = fmaf(orth_load_f32(x->dout, x->type, at + d), orth_load_f32(x->o, x->type, at + d),
+                            lane[d % 16]);
     return orth_fold16(lane);
 }
 
@@ -83,7 +84,8 @@ static void key_leaf(const problem *x, int64_t b, int h, int64_t key_pos, int sl
 {
     const orth_attr *a = x->a;
     const int D = a->head_dim, T = a->seq_len;
-    int64_t begin = orth_fold_begin(T, a->token_parts, slot), end = orth_fold_begin(T, a->token_parts, slot + 1);
+    int64_t begin = orth_fold_begin(T, a->token_parts, slot),
+            end = orth_fold_begin(T, a->token_parts, slot + 1);
     for (int d = 0; d < D; d++)
         dk[d] = dv[d] = 0.0f;
     for (int64_t r = begin; r < end; r++) {
@@ -133,8 +135,17 @@ static void key_grad(const problem *x, int64_t b, int g, int64_t key_pos)
 orth_status orth_ref_attention_bwd(orth_ctx *ctx, const orth_op_call *call)
 {
     const orth_attr *a = call->attr;
-    problem x = {a, call->in[1].dtype, call->in[0].data, call->in[1].data, call->in[2].data, call->in[3].data,
-                 call->in[4].data, call->in[5].data, call->in[6].data, call->out[0].data, orth_attn_qkv_cols(a)};
+    problem x = {a,
+                 call->in[1].dtype,
+                 call->in[0].data,
+                 call->in[1].data,
+                 call->in[2].data,
+                 call->in[3].data,
+                 call->in[4].data,
+                 call->in[5].data,
+                 call->in[6].data,
+                 call->out[0].data,
+                 orth_attn_qkv_cols(a)};
     if (a->head_dim > MAX_D)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "head_dim=%d exceeds %d of the reference", a->head_dim, MAX_D);
     for (int64_t b = 0; b < a->num_seqs; b++)

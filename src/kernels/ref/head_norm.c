@@ -57,7 +57,8 @@ static void input_grad(const orth_op_call *call, int64_t n, int j)
     const orth_attr *a = call->attr;
     const orth_tensor *dout = &call->in[0], *in = &call->in[1], *dx = &call->out[0];
     const int D = a->head_dim, J = a->heads + a->kv_heads;
-    const float *gain = call->in[j < a->heads ? 3 : 4].data, rstd = ((const float *)call->in[2].data)[n * J + j];
+    const float *gain = call->in[j < a->heads ? 3 : 4].data,
+                rstd = ((const float *)call->in[2].data)[n * J + j];
     const int64_t at = n * orth_attn_qkv_cols(a) + head_col(a, j);
     float lane[16] = {0};
     for (int d = 0; d < D; d++)

@@ -19,7 +19,8 @@ orth_status orth_ref_norm(orth_ctx *ctx, const orth_op_call *call)
         const orth_tensor *s = sum->data ? sum : x;
         float lane[ORTH_LANES] = {0}, mean = 0;
         for (int64_t c = 0; c < C && sum->data; c++)
-            ref_put(sum, n * C + c, res->data ? ref_get(x, n * C + c) + ref_get(res, n * C + c) : ref_get(x, n * C + c));
+            ref_put(sum, n * C + c,
+                    res->data ? ref_get(x, n * C + c) + ref_get(res, n * C + c) : ref_get(x, n * C + c));
         if (call->attr->norm == ORTH_NORM_LAYER) {
             for (int64_t c = 0; c < C; c++)
                 lane[c % ORTH_LANES] += ref_get(s, n * C + c);
@@ -74,7 +75,8 @@ static float column_leaf(const void *arg, int64_t leaf)
 {
     const column *k = arg;
     float acc = 0;
-    for (int64_t n = orth_split_bound(&k->split, leaf), end = orth_split_bound(&k->split, leaf + 1); n < end; n++) {
+    for (int64_t n = orth_split_bound(&k->split, leaf), end = orth_split_bound(&k->split, leaf + 1); n < end;
+         n++) {
         float dy = ref_get(k->dy, n * k->C + k->col);
         if (k->sum)
             acc = fmaf(dy, (ref_get(k->sum, n * k->C + k->col) - k->stats[2 * n]) * k->stats[2 * n + 1], acc);

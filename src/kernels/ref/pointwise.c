@@ -1,4 +1,4 @@
-/* pointwise.c -- swiglu, add, dropout, cast, plainly. Letters: see ops.def. */
+/* pointwise.c -- swiglu, add, bias, dropout, cast, plainly. Letters: see ops.def. */
 #include "base/rng.h"
 #include "kernels/dropout.h"
 #include "kernels/mathf.h"
@@ -9,7 +9,8 @@ orth_status orth_ref_swiglu(orth_ctx *ctx, const orth_op_call *call)
     (void)ctx;
     const int64_t n = orth_tensor_elems(&call->out[0]);
     for (int64_t i = 0; i < n; i++)
-        ref_put(&call->out[0], i, orth_siluf(ref_get(&call->in[0], 2 * i)) * ref_get(&call->in[0], 2 * i + 1));
+        ref_put(&call->out[0], i,
+                orth_siluf(ref_get(&call->in[0], 2 * i)) * ref_get(&call->in[0], 2 * i + 1));
     return ORTH_OK;
 }
 
@@ -32,6 +33,16 @@ orth_status orth_ref_add(orth_ctx *ctx, const orth_op_call *call)
     const int64_t n = orth_tensor_elems(&call->out[0]);
     for (int64_t i = 0; i < n; i++)
         ref_put(&call->out[0], i, ref_get(&call->in[0], i) + ref_get(&call->in[1], i));
+    return ORTH_OK;
+}
+
+orth_status orth_ref_round_bias(orth_ctx *ctx, const orth_op_call *call)
+{
+    (void)ctx;
+    const float *v = call->in[0].data, *bias = call->in[1].data;
+    const int64_t n = orth_tensor_elems(&call->out[0]), C = call->out[0].dim[1];
+    for (int64_t i = 0; i < n; i++)
+        ref_put(&call->out[0], i, bias ? v[i] + bias[i % C] : v[i]);
     return ORTH_OK;
 }
 
@@ -58,5 +69,12 @@ orth_status orth_ref_cast(orth_ctx *ctx, const orth_op_call *call)
     const int64_t n = orth_tensor_elems(&call->out[0]);
     for (int64_t i = 0; i < n; i++)
         ref_put(&call->out[0], i, ref_get(&call->in[0], i));
+    return ORTH_OK;
+}
+
+orth_status orth_ref_zero(orth_ctx *ctx, const orth_op_call *call)
+{
+    (void)ctx;
+    memset(call->out[0].data, 0, orth_tensor_bytes(&call->out[0]));
     return ORTH_OK;
 }

@@ -42,16 +42,23 @@ orth_status orth_ref_tree_acc_f64(orth_ctx *ctx, const orth_op_call *call)
 orth_status orth_ref_grad_square(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
+    const orth_attr *a = call->attr;
     const float *g = call->in[0].data;
-    const int64_t n = orth_tensor_elems(&call->in[0]);
+    const int64_t R = call->in[0].dim[0], K = call->in[0].dim[1], P = call->out[0].dim[1]; /* unused dims are 1 */
+    const int parts = ORTH_MAX(1, a->split.parts);
     double *sums = call->out[0].data;
-    for (int64_t j = 0; j * ORTH_NORM_BLOCK < n; j++) {
-        double lane[ORTH_LANES] = {0};
-        const int64_t begin = j * ORTH_NORM_BLOCK, end = ORTH_MIN(n, begin + ORTH_NORM_BLOCK);
-        for (int64_t i = begin; i < end; i++) /* the product of two floats is exact in a double */
-            lane[(i - begin) % ORTH_LANES] += (double)g[i] * (double)g[i];
-        sums[j] = orth_lanes_fold_f64(lane);
-    }
+    for (int64_t j = 0; j * a->block_rows < R; j++)
+        for (int q = 0; q < parts; q++) {
+            double lane[ORTH_LANES] = {0};
+            const int64_t first = parts > 1 ? orth_split_bound(&a->split, q) : 0;
+            const int64_t end = parts > 1 ? orth_split_bound(&a->split, q + 1) : K;
+            for (int64_t r = j * a->block_rows, i = 0; r < ORTH_MIN(R, (j + 1) * a->block_rows); r++)
+                for (int64_t c = first; c < end; c++, i++) { /* the product of two floats is exact in a double */
+                    const double v = g[r * K + c];
+                    lane[i % ORTH_LANES] += v * v;
+                }
+            sums[j * P + a->first_part + q] = orth_lanes_fold_f64(lane);
+        }
     return ORTH_OK;
 }
 

@@ -1,0 +1,216 @@
+/* comm.h -- ranks, groups of ranks, and what the members of a group do together.
+ *
+ *   orth_run_ranks --starts--> R ranks, each running fn(ctx, world, arg)
+ *   orth_comm_create(world, name, ranks) --> this rank's communicator for one group (one mesh axis)
+ *   orth_comm_run(comm, call)            blocking
+ *   orth_comm_start(comm, call) --> ticket ... orth_comm_wait(comm, ticket)    beside the caller
+ *
+ * Back ends: `thread` (ranks are threads that read each other's buffers; the reference), `mpi` (one rank
+ * per process), `null` (counts only). All give the same bits.
+ *
+ * Order of sums. ORTH_ORDER_CANONICAL: for every element, the aligned binary tree of tensor/parts.h over
+ * the members in group order (position i is leaf i), whatever the algorithm, count or chunking.
+ * ORTH_ORDER_FREE: any order. Sums of bf16 run in fp32 and are rounded once, at the end, in both. max and
+ * min take `a > b ? a : b` (`a < b`) along the same tree. u8 and fp16 can be moved, not reduced.
+ *
+ * Order of calls. Each member makes the same collectives in the same order on a communicator; calls on
+ * different communicators are independent, also while one of them waits. send and recv are matched per
+ * (sender, receiver) in order, and wait for nothing else.
+ * Memory: a call's buffers and counts arrays belong to the communicator from start until wait returns.
+ * Nothing is allocated by calls (they run inside a frozen step).
+ *
+ * Errors. Every failure here aborts the world: all ranks return ORTH_ERR_COMM with the one cause, which
+ * names ranks and instructions; the outputs are then unspecified and communicators of that world are
+ * only good for orth_comm_destroy.
+ */
+#ifndef ORTH_COMM_COMM_H
+#define ORTH_COMM_COMM_H
+
+#include "base/ctx.h"
+#include "tensor/tensor.h"
+
+#define ORTH_MAX_RANKS 1024       /* of a world that runs; plans know no limit */
+#define ORTH_COMM_NAME_MAX 16     /* with the zero at the end */
+
+typedef struct orth_world orth_world;   /* opaque; one rank's handle of its world */
+typedef struct orth_comm orth_comm;     /* opaque; one rank's membership of one group */
+
+typedef enum {
+#define KIND(NAME, text, ring, tree) ORTH_COMM_##NAME,
+#include "comm/kinds.def"
+#undef KIND
+    ORTH_NUM_COMM_KINDS
+} orth_comm_kind;
+const char *orth_comm_kind_name(orth_comm_kind kind); /* "all_reduce", ... as in metrics and plans */
+
+typedef enum { ORTH_SUM = 0, ORTH_MAX_OF, ORTH_MIN_OF, ORTH_NUM_REDUCES } orth_reduce;
+typedef enum { ORTH_ORDER_CANONICAL = 0, ORTH_ORDER_FREE } orth_comm_order;
+typedef enum {
+    ORTH_ALGO_AUTO = 0, ORTH_ALGO_RING, ORTH_ALGO_TREE, ORTH_ALGO_DIRECT, ORTH_NUM_ALGOS
+} orth_comm_algo;
+typedef enum {
+    ORTH_BACKEND_THREAD = 0, ORTH_BACKEND_NULL, ORTH_BACKEND_MPI, ORTH_NUM_BACKENDS
+} orth_comm_backend;
+const char *orth_comm_backend_name(orth_comm_backend b);
+bool orth_comm_backend_built(orth_comm_backend b);
+
+/* ---- worlds ---- */
+
+/* Faults for tests: what rank `rank` does wrong at its `at`-th call (from 1, all communicators). */
+typedef enum {
+    ORTH_COMM_FAULT_NONE = 0,
+    ORTH_COMM_FAULT_STOP,         /* never makes the call, until the world is aborted */
+    ORTH_COMM_FAULT_SKIP,         /* goes on as if the call were made */
+    ORTH_COMM_FAULT_SWAP,         /* makes the next call first */
+    ORTH_COMM_FAULT_COUNT,        /* one element more than asked */
+    ORTH_COMM_FAULT_LEAVE         /* the call fails, as if the rank had an error of its own */
+} orth_comm_fault_kind;
+
+typedef struct {
+    orth_comm_fault_kind kind;
+    int rank;
+    int64_t at;
+} orth_comm_fault;
+
+/* All zero: the defaults. */
+typedef struct {
+    orth_comm_backend backend;
+    int threads_per_rank;         /* compute threads; 0: 1. mpi: the given ctx keeps its pool */
+    bool pin;                     /* thread: bind ranks to cores by hwloc when there are enough cores */
+    orth_comm_order order;        /* of the communicators made; orth_comm_set changes one */
+    orth_comm_algo algo;
+    bool unchecked;               /* mpi: no comparison of headers (thread ranks always compare) */
+    double timeout_s;             /* watchdog, see orth_world_step; 0: 5 s; negative: no watchdog */
+    double startup_s;             /* the same until the second step begins; 0: 60 s, or timeout_s if more */
+    orth_comm_fault fault;
+} orth_world_options;
+
+typedef orth_status (*orth_rank_fn)(orth_ctx *ctx, orth_world *world, void *arg);
+
+/* Runs fn as each of `num_ranks` ranks and returns when all are done.
+ *   thread: one thread per rank, each with its own ctx (rank, own pool; log, isa and faults as in `ctx`);
+ *   null: the ranks run one after the other on this thread, in `ctx`; received data is whatever was there;
+ *   mpi: runs this process's rank in `ctx`; num_ranks 0 takes what mpirun started, else it must agree.
+ * When fn fails on a rank the world is aborted. Returns the error that came first in cause, of the lowest
+ * rank if there are several; its message starts with "rank N: ". Communicators that fn leaves behind are
+ * destroyed. If a stalled rank does not come back within the timeout after an abort, its thread and
+ * world are left behind: the caller should end the process.
+ * ORTH_ERR_ARG, ORTH_ERR_NOMEM, ORTH_ERR_COMM, or what fn returned. */
+orth_status orth_run_ranks(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, void *arg,
+                           const orth_world_options *options);
+
+int orth_world_rank(const orth_world *w);
+int orth_world_size(const orth_world *w);
+
+/* Marks the beginning of training step `step` on this rank. The watchdog allows a wait of
+ * max(timeout_s, 3 * median duration of the last steps). */
+void orth_world_step(orth_world *w, int64_t step);
+
+/* This rank will be busy with something long that is not a fault ("saving a checkpoint"): the watchdog
+ * holds still until `what` is NULL again. Static text. */
+void orth_world_busy(orth_world *w, const char *what);
+
+/* Ends all waits of all ranks with ORTH_ERR_COMM and this cause (the first one stays). For ranks that
+ * fail outside of a communicator; orth_run_ranks does it when fn returns an error. */
+void orth_world_abort(orth_world *w, const char *cause);
+
+/* ---- communicators ---- */
+
+/* Collective over the listed global ranks, of which this rank is one: creations that share members come in
+ * one order. Position in `ranks` is position in the group, and so leaf of the canonical tree. `name` is
+ * the axis ("dp", "tp", ...), for messages and counters. n = 1 is fine.
+ * ORTH_ERR_ARG, ORTH_ERR_NOMEM, ORTH_ERR_COMM; *out only on success. */
+orth_status orth_comm_create(orth_ctx *ctx, orth_world *w, orth_comm **out, const char *name, int n,
+                             const int *ranks);
+
+/* Waits for started calls, then releases. Local; NULL is fine. */
+void orth_comm_destroy(orth_ctx *ctx, orth_comm *c);
+
+/* Changes how this communicator works; the same call on all members, between collectives, outside of a
+ * step (allocates). ORTH_ERR_ARG for ring in canonical order: its sums start at a different
+ * rank for each slice. Where an algorithm cannot do a kind (kinds.def), direct does it. */
+orth_status orth_comm_set(orth_ctx *ctx, orth_comm *c, orth_comm_algo algo, orth_comm_order order);
+
+int orth_comm_size(const orth_comm *c);
+int orth_comm_pos(const orth_comm *c);             /* this rank's position in the group */
+int orth_comm_global(const orth_comm *c, int pos); /* global rank of a member */
+const char *orth_comm_name(const orth_comm *c);
+
+/* One call. n = size, me = position; counts in elements of dtype; blocks lie in group order without gaps.
+ *
+ *   kind            send                  recv                  counts
+ *   all_reduce      [count]               [count]               in place: send == recv
+ *   reduce_scatter  [sum of counts]       [counts[me]]          in place: recv == my block of send
+ *   all_gather      [counts[me]]          [sum of counts]       in place: send == my block of recv
+ *   broadcast       -                     [count] in/out        from position `peer`
+ *   all_to_all      [sum of send_counts]  [sum of counts]       counts[i]: from i; send_counts[i]: to i
+ *   barrier         -                     -
+ *   send            [count]               -                     to position `peer` != me
+ *   recv            -                     [count]               from position `peer` != me
+ *
+ * counts (and send_counts) NULL: `count` for each member. Elsewhere they are NULL. Counts may be 0;
+ * buffers of 0 elements may be NULL. Except in place, buffers do not overlap.
+ * `instr` is the caller's instruction id, for messages. `tag` is compared, like kind, type, op, counts,
+ * root and algorithm: members of a group may run different programs, so that ids need not agree;
+ * give a tag what they agree on (layer and micro-batch, bucket). */
+typedef struct {
+    orth_comm_kind kind;
+    orth_dtype dtype;
+    orth_reduce op;
+    const void *send;
+    void *recv;
+    int64_t count;
+    const int64_t *counts, *send_counts;
+    int32_t peer;
+    int32_t instr;
+    int64_t tag;
+} orth_comm_call;
+
+orth_status orth_comm_run(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call);
+
+/* The call proceeds beside the caller, whatever the peers' callers do meanwhile. *call is copied, its
+ * buffers and arrays are not. At most ORTH_COMM_PENDING calls may be under way; one more waits for
+ * the oldest. */
+#define ORTH_COMM_PENDING 256
+typedef int64_t orth_ticket;                       /* 0: nothing to wait for */
+orth_status orth_comm_start(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call, orth_ticket *out);
+/* Returns when the call is complete: outputs are there and all peers are done with the inputs. A ticket
+ * may be waited for again. */
+orth_status orth_comm_wait(orth_ctx *ctx, orth_comm *c, orth_ticket t);
+/* True when wait would return at once. */
+bool orth_comm_done(orth_comm *c, orth_ticket t);
+
+/* Blocking calls in words; counts NULL where all are `count`. */
+orth_status orth_all_reduce(orth_ctx *ctx, orth_comm *c, void *recv, const void *send, int64_t count,
+                            orth_dtype dtype, orth_reduce op);
+orth_status orth_reduce_scatter(orth_ctx *ctx, orth_comm *c, void *recv, const void *send, int64_t count,
+                                const int64_t *counts, orth_dtype dtype, orth_reduce op);
+orth_status orth_all_gather(orth_ctx *ctx, orth_comm *c, void *recv, const void *send, int64_t count,
+                            const int64_t *counts, orth_dtype dtype);
+orth_status orth_broadcast(orth_ctx *ctx, orth_comm *c, void *buf, int64_t count, orth_dtype dtype, int root);
+orth_status orth_all_to_all(orth_ctx *ctx, orth_comm *c, void *recv, const void *send, int64_t count,
+                            const int64_t *counts, const int64_t *send_counts, orth_dtype dtype);
+orth_status orth_barrier(orth_ctx *ctx, orth_comm *c);
+orth_status orth_send(orth_ctx *ctx, orth_comm *c, const void *send, int64_t count, orth_dtype dtype, int to);
+orth_status orth_recv(orth_ctx *ctx, orth_comm *c, void *recv, int64_t count, orth_dtype dtype, int from);
+
+/* ---- counting ---- */
+
+/* Bytes that the member at `pos` of n sends in `call`: the one definition, for plans and counters alike,
+ * whatever the algorithm in use. Slices s_i = [count*i/n, count*(i+1)/n); everything is 0 for n = 1.
+ *   all_reduce      2*count - s_pos - s_(pos+1)   a ring: 2(n-1)/n of the buffer
+ *   reduce_scatter  sum of counts - counts[pos]
+ *   all_gather      sum of counts - counts[pos+1]
+ *   broadcast       count, and 0 for the member before the root (a chain)
+ *   all_to_all      sum of send_counts - send_counts[pos]
+ *   send            count; recv and barrier 0 */
+int64_t orth_comm_bytes(int n, int pos, const orth_comm_call *call);
+
+typedef struct {
+    int64_t calls[ORTH_NUM_COMM_KINDS];
+    int64_t bytes[ORTH_NUM_COMM_KINDS];            /* sent, by orth_comm_bytes */
+} orth_comm_counts;
+/* Since creation, counted when a call is made. Read by the thread that makes the calls. */
+const orth_comm_counts *orth_comm_counted(const orth_comm *c);
+
+#endif

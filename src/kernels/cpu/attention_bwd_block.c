@@ -1,0 +1,207 @@
+/* attention_bwd_block.c -- gradients of attention, a chunk of queries by a block of keys at a time. */
+#include <sched.h>
+
+#include "kernels/cpu/attention_bwd.h"
+
+static size_t pack_bytes(const orth_attn_bwd *x)
+{
+    return (size_t)(KB * x->Dp) * (x->micro->pairs ? 2 : 4);
+}
+
+void orth_attn_pack_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int h, int c)
+{
+    const orth_attr *a = x->attr;
+    const int D = a->head_dim, H = a->heads, rows = x->chunks[c].rows;
+    const size_t pack = pack_bytes(x);
+    const int64_t n = b * a->seq_len + x->chunks[c].row;
+    const void *q[KB], *dout[KB];
+    t->first_doc[c] = x->doc ? INT32_MAX : 0;
+    for (int r = 0; r < rows; r++) {
+        const size_t at = (size_t)(((n + r) * H + h) * D) * x->esize;
+        q[r] = x->qkv + (size_t)((n + r) * x->R + orth_attn_q_col(a, h)) * x->esize;
+        dout[r] = x->dout + at;
+        t->lse[c * KB + r] = x->lse[(n + r) * H + h];
+        t->delta[c * KB + r] = x->micro->dot(dout[r], x->o + at, D, x->type);
+        if (x->doc)
+            t->first_doc[c] = ORTH_MIN(t->first_doc[c], x->doc[n + r]);
+    }
+    x->micro->pack_rows(t->q_rows + (size_t)c * pack, q, rows, D, x->type);
+    x->micro->pack_rows(t->do_rows + (size_t)c * pack, dout, rows, D, x->type);
+    if (x->micro->pairs) {
+        x->micro->pack_inner(t->q_inner + (size_t)c * pack, q, rows, D, x->type);
+        x->micro->pack_inner(t->do_inner + (size_t)c * pack, dout, rows, D, x->type);
+    }
+    memset(t->dq + c * KB * x->Dp, 0, (size_t)(KB * x->Dp) * sizeof(float));
+}
+
+static void pack_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t k0,
+                      int n)
+{
+    const orth_attr *a = x->attr;
+    const void *k[KB], *v[KB];
+    for (int i = 0; i < n; i++) {
+        const int64_t row = (b * a->seq_len + x->row_of_pos[k0 + i]) * x->R;
+        k[i] = x->qkv + (size_t)(row + orth_attn_k_col(a, g)) * x->esize;
+        v[i] = x->qkv + (size_t)(row + orth_attn_v_col(a, g)) * x->esize;
+    }
+    x->micro->pack_cols(t->k_cols, k, n, a->head_dim, x->type);
+    x->micro->pack_cols(t->v_cols, v, n, a->head_dim, x->type);
+    x->micro->pack_inner(t->k_inner, k, n, a->head_dim, x->type);
+}
+
+static void draw_drops(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int h,
+                       const orth_attn_chunk *c, int64_t k0)
+{
+    orth_attn_drop drop[KB];
+    for (int r = 0; r < c->rows; r++)
+        drop[r] = orth_attn_drop_row(x->attr, x->step, h, x->seq ? x->seq[b] : (int32_t)b, c->pos + r);
+    orth_attn_drop_block(t->drop, drop, c->rows, k0);
+}
+
+/* Chunk c against the packed key block: dq of the chunk, and dk, dv added to leaf (or begun). */
+static void visit_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int h, int c,
+                        int64_t k0, int num_keys, float *leaf, bool begun)
+{
+    const orth_attn_chunk *q = &x->chunks[c];
+    const int D = x->attr->head_dim, Dp = (int)x->Dp, u = x->micro->pairs ? 2 : 1;
+    const size_t at = (size_t)c * pack_bytes(x);
+    orth_attn_product score = {
+        .c = t->s, .c_row = KB, .a = (void *)(t->q_rows + at), .a_row = Dp / u, .a_step = 1,
+        .b = (void *)t->k_cols, .b_row = KB, .rows = q->rows, .cols = KB, .depth = D,
+        .limit = ORTH_ATTN_COLS, .offset = q->pos - k0};
+    x->micro->product(&score);
+    score.c = t->dp;
+    score.a = (void *)(t->do_rows + at);
+    score.b = (void *)t->v_cols;
+    x->micro->product(&score);
+
+    if (t->drop)
+        draw_drops(x, t, b, h, q, k0);
+    orth_attn_scores scores = {
+        q->rows, q->pos, k0, x->doc ? x->doc + b * x->attr->seq_len + q->row : NULL, t->drop, x->attr->scale};
+    x->micro->grad(&scores, t->s, t->dp, t->lse + c * KB, t->delta + c * KB, t->ds, t->p_inner, t->ds_inner);
+
+    orth_attn_product keys = {
+        .c = leaf, .c_row = Dp, .a = u == 2 ? (void *)t->ds_inner : (void *)t->dp, .a_row = 1, .a_step = KB,
+        .b = (void *)(t->q_inner + at), .b_row = Dp, .rows = num_keys, .cols = Dp, .depth = q->rows,
+        .limit = ORTH_ATTN_QUERIES, .offset = q->pos - k0, .accumulate = begun};
+    x->micro->product(&keys);
+    keys.c = leaf + KB * Dp;
+    keys.a = u == 2 ? (void *)t->p_inner : (void *)t->s;
+    keys.b = (void *)(t->do_inner + at);
+    x->micro->product(&keys);
+
+    x->micro->product(&(orth_attn_product){
+        .c = t->dq + c * KB * Dp, .c_row = Dp, .a = u == 2 ? (void *)t->ds : (void *)t->dp, .a_row = KB / u,
+        .a_step = 1, .b = (void *)t->k_inner, .b_row = Dp, .rows = q->rows, .cols = Dp, .depth = num_keys,
+        .limit = ORTH_ATTN_KEYS, .offset = q->pos - k0, .accumulate = true});
+}
+
+static void add_to(float *a, const float *b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        a[i] = a[i] + b[i];
+}
+
+static void await_turn(orth_attn_team *team, int c, int32_t block)
+{
+    if (!team)
+        return;
+    /* The other thread may have lost its core: do not burn this one for long. */
+    for (int i = 0; atomic_load_explicit(&team->done[c], memory_order_acquire) != block; i++)
+        if (i > 20000)
+            sched_yield();
+}
+
+/* Leaves as a binary counter. A leaf without terms is zero: `empty` says so instead of the memory. */
+typedef struct {
+    float *entry[MAX_LEVELS];
+    bool empty[MAX_LEVELS];
+    int top, pushed;
+} leaf_stack;
+
+static void merge_top(leaf_stack *s, int64_t n)
+{
+    int i = s->top - 2, j = s->top - 1;
+    if (s->empty[i] && !s->empty[j]) {
+        float *swap = s->entry[i];
+        s->entry[i] = s->entry[j];
+        s->entry[j] = swap;
+        s->empty[i] = false;
+    } else if (!s->empty[j]) {
+        add_to(s->entry[i], s->entry[j], n);
+    }
+    s->top--;
+}
+
+/* dk, dv of one head and key block: {dk, dv} in the returned buffer; adds to dq on the way. */
+static float *visit_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int h, int64_t k0,
+                         int num_keys)
+{
+    leaf_stack s = {.top = 0};
+    const int64_t n = 2 * KB * x->Dp;
+    memcpy(s.entry, t->leaf, sizeof s.entry);
+    for (int slot = 0, c = 0; slot < x->attr->token_parts; slot++) {
+        bool begun = false;
+        for (; c < x->num_chunks && x->chunks[c].slot == slot; c++) {
+            if (x->chunks[c].pos + x->chunks[c].rows <= k0)
+                continue; /* nor does any later key block touch the chunk */
+            await_turn(t->team, c, (int32_t)(k0 / KB));
+            if (t->first_doc[c] < k0 + num_keys) {
+                visit_chunk(x, t, b, h, c, k0, num_keys, s.entry[s.top], begun);
+                begun = true;
+            }
+            if (t->team)
+                atomic_store_explicit(&t->team->done[c], (int32_t)(k0 / KB) + 1, memory_order_release);
+        }
+        s.empty[s.top++] = !begun;
+        for (int done = slot + 1; done % 2 == 0; done /= 2)
+            merge_top(&s, n);
+    }
+    while (s.top > 1)
+        merge_top(&s, n);
+    if (s.empty[0])
+        memset(s.entry[0], 0, (size_t)n * sizeof(float));
+    return s.entry[0];
+}
+
+static void store_keys(const orth_attn_bwd *x, const float *sum, int64_t b, int g, int64_t k0, int num_keys)
+{
+    const orth_attr *a = x->attr;
+    for (int i = 0; i < num_keys; i++) {
+        const int64_t row = (b * a->seq_len + x->row_of_pos[k0 + i]) * x->R;
+        char *to = x->dqkv + (size_t)(row + orth_attn_k_col(a, g)) * x->esize;
+        x->micro->store_row(to, sum + i * x->Dp, a->head_dim, 1.0f, x->type);
+        to += (size_t)a->head_dim * x->esize;
+        x->micro->store_row(to, sum + (KB + i) * x->Dp, a->head_dim, 1.0f, x->type);
+    }
+}
+
+void orth_attn_store_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int h, int c)
+{
+    for (int r = 0; r < x->chunks[c].rows; r++) {
+        const int64_t row = (b * x->attr->seq_len + x->chunks[c].row + r) * x->R;
+        char *to = x->dqkv + (size_t)(row + orth_attn_q_col(x->attr, h)) * x->esize;
+        x->micro->store_row(to, t->dq + (c * KB + r) * x->Dp, x->attr->head_dim, 1.0f, x->type);
+    }
+}
+
+void orth_attn_visit_block(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int i,
+                           int64_t block)
+{
+    const orth_attr *a = x->attr;
+    const int G = a->heads / a->kv_heads, num_keys = (int)ORTH_MIN(KB, a->seq_len - block * KB);
+    const int64_t n = 2 * KB * x->Dp;
+    pack_keys(x, t, b, g, block * KB, num_keys);
+    float *sum = visit_keys(x, t, b, g * G + i, block * KB, num_keys);
+    if (G > 1) {
+        float *total = t->total + block * n;
+        if (i > 0)
+            add_to(total, sum, n);
+        else
+            memcpy(total, sum, (size_t)n * sizeof(float));
+        sum = total;
+    }
+    if (i == G - 1)
+        store_keys(x, sum, b, g, block * KB, num_keys);
+}

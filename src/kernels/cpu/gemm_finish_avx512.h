@@ -1,0 +1,112 @@
+/* gemm_finish_avx512.h -- the epilogue of a tile on 512-bit registers.
+ *
+ * Whole vectors go without masks: masked stores of 16-bit elements are slow on some processors.
+ */
+#ifndef ORTH_KERNELS_CPU_GEMM_FINISH_AVX512_H
+#define ORTH_KERNELS_CPU_GEMM_FINISH_AVX512_H
+
+#include <immintrin.h>
+
+#include "kernels/gemm.h"
+#include "kernels/mathf_simd.h"
+
+#define FINISH_INLINE static inline __attribute__((always_inline))
+
+FINISH_INLINE __m512 finish_load_f32(bool whole, const float *p, __mmask16 mask)
+{
+    return whole ? _mm512_loadu_ps(p) : _mm512_maskz_loadu_ps(mask, p);
+}
+
+FINISH_INLINE __m512 finish_load(bool whole, const void *c, orth_dtype type, int64_t at, __mmask16 mask)
+{
+    if (type == ORTH_F32)
+        return finish_load_f32(whole, (const float *)c + at, mask);
+    const orth_bf16 *p = (const orth_bf16 *)c + at;
+    __m256i h = whole ? _mm256_loadu_si256((const __m256i *)p) : _mm256_maskz_loadu_epi16(mask, p);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+/* As orth_bf16_from_f32. */
+FINISH_INLINE __m256i finish_round(__m512 v)
+{
+#if defined(__AVX512BF16__)
+    /* The instruction rounds likewise, but turns denormals into zero. */
+    if (__builtin_expect(_mm512_fpclass_ps_mask(v, 0x20) == 0, 1))
+        return (__m256i)_mm512_cvtneps_pbh(v);
+#endif
+    __m512i u = _mm512_castps_si512(v), high = _mm512_srli_epi32(u, 16);
+    __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+    __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+    return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, _mm512_srli_epi32(rounded, 16), quiet));
+}
+
+FINISH_INLINE void finish_store(bool whole, void *c, orth_dtype type, int64_t at, __mmask16 mask, __m512 v)
+{
+    if (type == ORTH_F32) {
+        if (whole)
+            _mm512_storeu_ps((float *)c + at, v);
+        else
+            _mm512_mask_storeu_ps((float *)c + at, mask, v);
+    } else {
+        if (whole)
+            _mm256_storeu_si256((__m256i *)(void *)((orth_bf16 *)c + at), finish_round(v));
+        else
+            _mm256_mask_storeu_epi16((orth_bf16 *)c + at, mask, finish_round(v));
+    }
+}
+
+/* 16 elements from element `at` of C, column n; those in mask, or all if whole. */
+FINISH_INLINE void finish_vector(const orth_gemm_desc *g, bool whole, const float *tile, int64_t at, int64_t n,
+                                 __mmask16 mask)
+{
+    __m512 v = finish_load_f32(whole, tile, mask);
+    if (g->bias)
+        v = _mm512_add_ps(v, finish_load_f32(whole, g->bias + n, mask));
+    if (g->pre)
+        finish_store(whole, g->pre, g->c_type, at, mask, v);
+    if (g->act_grad_of)
+        v = _mm512_mul_ps(v, orth_act_grad_m512(g->act, finish_load(whole, g->act_grad_of, g->c_type, at, mask)));
+    else if (g->act != ORTH_ACT_NONE)
+        v = orth_act_apply_m512(g->act, v);
+    for (int i = 0; i < g->num_addends; i++)
+        v = _mm512_add_ps(finish_load_f32(whole, g->addend[i] + at, mask), v);
+    finish_store(whole, g->c, g->c_type, at, mask, v);
+}
+
+/* Whole vectors that are only stored. */
+FINISH_INLINE void finish_plain(const orth_gemm_desc *g, const float *tile, int nr, int64_t at, int m, int n)
+{
+    for (int r = 0; r < m; r++, tile += nr, at += g->c_row)
+        for (int j = 0; j < n; j += 16)
+            finish_store(true, g->c, g->c_type, at + j, 0, _mm512_loadu_ps(tile + j));
+}
+
+FINISH_INLINE void finish_tile(const orth_gemm_desc *g, const float *tile, int nr, int64_t m0, int64_t n0, int m,
+                               int n)
+{
+    const int whole = n & ~15;
+    const bool plain = !g->bias && !g->pre && g->act == ORTH_ACT_NONE && !g->num_addends;
+    int done = 0;
+    if (plain) {
+        finish_plain(g, tile, nr, m0 * g->c_row + n0, m, whole);
+        done = whole;
+    }
+    for (int r = 0; r < m && done < n; r++) {
+        const int64_t at = (m0 + r) * g->c_row + n0;
+        int j = done;
+        for (; j < whole; j += 16)
+            finish_vector(g, true, tile + r * nr + j, at + j, n0 + j, 0);
+        if (j < n)
+            finish_vector(g, false, tile + r * nr + j, at + j, n0 + j, (__mmask16)((1u << (n - j)) - 1));
+    }
+}
+
+#define FINISH_FN(name, nr)                                                                                    \
+    static void name(const orth_gemm_desc *g, const float *tile, int64_t m0, int64_t n0, int m, int n)         \
+    {                                                                                                          \
+        finish_tile(g, tile, nr, m0, n0, m, n);                                                                \
+    }
+
+#endif
