@@ -273,6 +273,8 @@ TEST(loss_sum_is_canonical_and_near_the_sum)
         for (int64_t i = 0; i < B * T; i++)
             sum += ((float *)in.data)[i];
         assert_true(fabs(*(double *)total.data - sum) < 1e-12 * (double)(B * T));
+        CHECK_OK(ctx, orth_cpu_tree_acc_f64(ctx, &(orth_op_call){&out, &total, 1, 1, &attr, NULL}));
+        assert_true(fabs(*(double *)total.data - sum) < 1e-12 * (double)(B * T)); /* what it held is replaced */
         case_free(&in, 1);
         case_free(&out, 1);
         case_free(&total, 1);

@@ -1,0 +1,154 @@
+/* agree.c -- do the members mean the same call? And if not, who is wrong.
+ *
+ * Blame: the member whose call differs from what most say; if no more than half agree, the one that is
+ * furthest on in its program (it left a call out, or made one too early); if they are at the same
+ * instruction, the one whose count is not what it was there in the step before. All members
+ * judge the same headers, so all come to the same verdict.
+ */
+#include <string.h>
+
+#include "comm/comm_impl.h"
+
+uint64_t comm_extent(const orth_comm *c, const orth_comm_call *call)
+{
+    if (call->kind == ORTH_COMM_BARRIER || call->kind == ORTH_COMM_ALL_TO_ALL)
+        return 0; /* all-to-all: compared pair by pair */
+    if (call->kind != ORTH_COMM_REDUCE_SCATTER && call->kind != ORTH_COMM_ALL_GATHER)
+        return (uint64_t)call->count;
+    uint64_t h = 14695981039346656037u;
+    for (int i = 0; i < c->n; i++)
+        h = (h ^ (uint64_t)comm_count_of(call->counts, call->count, i)) * 1099511628211u;
+    return h;
+}
+
+/* Programs repeat: the same instruction with another count than last time is suspicious. */
+static bool is_unusual(orth_comm *c, int32_t instr, uint64_t extent)
+{
+    const int place = (int)((uint32_t)instr % ORTH_COUNT(c->history));
+    const bool known = c->history[place].seen && c->history[place].instr == instr;
+    const bool unusual = known && c->history[place].extent != extent;
+    c->history[place].seen = true;
+    c->history[place].instr = instr;
+    c->history[place].extent = extent;
+    return unusual;
+}
+
+void comm_header_fill(comm_header *h, orth_comm *c, const orth_comm_call *call, uint32_t seq)
+{
+    const comm_rank *r = c->world->s->ranks ? &c->world->s->ranks[c->world->rank] : NULL;
+    memset(h, 0, sizeof *h);
+    h->call = *call;
+    h->extent = comm_extent(c, call);
+    h->algo = comm_pick_algo(c, call);
+    h->step = r ? atomic_load_explicit(&r->step, memory_order_relaxed) : 0;
+    h->seq = seq;
+    h->unusual = is_unusual(c, call->instr, h->extent);
+}
+
+bool comm_header_same(const comm_header *a, const comm_header *b)
+{
+    const orth_comm_call *x = &a->call, *y = &b->call;
+    return x->kind == y->kind && x->dtype == y->dtype && x->op == y->op && x->tag == y->tag &&
+           a->extent == b->extent && a->algo == b->algo && a->seq == b->seq &&
+           (x->kind != ORTH_COMM_BROADCAST || x->peer == y->peer);
+}
+
+void comm_describe(char *text, size_t bytes, const orth_comm_call *call, int n)
+{
+    static const char *const ops[] = {"sum ", "max ", "min "};
+    const bool reduces = call->kind == ORTH_COMM_ALL_REDUCE || call->kind == ORTH_COMM_REDUCE_SCATTER;
+    int at = snprintf(text, bytes, "%s", orth_comm_kind_name(call->kind));
+    if (call->kind != ORTH_COMM_BARRIER)
+        at += snprintf(text + at, bytes - (size_t)at, " %s%s x %lld", reduces ? ops[call->op] : "",
+                       orth_dtype_name(call->dtype),
+                       (long long)(call->counts ? comm_offset_of(call->counts, 0, n) : call->count));
+    snprintf(text + at, bytes - (size_t)at, " (instruction %d, tag %lld)", call->instr, (long long)call->tag);
+}
+
+static bool is_ahead(const comm_header *a, const comm_header *b)
+{
+    if (a->step != b->step)
+        return a->step > b->step;
+    return a->call.instr != b->call.instr ? a->call.instr > b->call.instr : a->unusual && !b->unusual;
+}
+
+/* The member to blame, and one to compare it with. False when all agree. */
+static bool find_odd(const comm_header *const *h, int n, int *odd, int *other)
+{
+    int best = -1, best_votes = 0;
+    for (int i = 0; i < n; i++) {
+        int votes = 0;
+        for (int k = 0; k < n; k++)
+            votes += comm_header_same(h[i], h[k]);
+        if (votes == n)
+            return false;
+        if (votes > best_votes)
+            best = i, best_votes = votes;
+    }
+    if (2 * best_votes > n) {
+        *other = best;
+        for (int i = 0; i < n; i++)
+            if (!comm_header_same(h[i], h[best])) {
+                *odd = i;
+                return true;
+            }
+    }
+    *odd = 0;
+    for (int i = 1; i < n; i++)
+        if (is_ahead(h[i], h[*odd]))
+            *odd = i;
+    for (*other = 0; comm_header_same(h[*other], h[*odd]);)
+        ++*other;
+    return true;
+}
+
+static bool check_pairs(orth_comm *c, const comm_header *const *h)
+{
+    const orth_comm_call *mine = &h[c->pos]->call;
+    for (int i = 0; i < c->n && mine->kind == ORTH_COMM_ALL_TO_ALL; i++) {
+        const orth_comm_call *theirs = &h[i]->call;
+        const int64_t sent = comm_count_of(theirs->send_counts, theirs->count, c->pos);
+        const int64_t wanted = comm_count_of(mine->counts, mine->count, i);
+        if (sent == wanted)
+            continue;
+        comm_abort(c->world->s, c->ranks[i], ORTH_ERR_COMM,
+                   "'%s' call %u, all_to_all: it sends %lld elements (instruction %d) where rank %d expects "
+                   "%lld (instruction %d)", c->name, h[i]->seq, (long long)sent, theirs->instr, c->ranks[c->pos],
+                   (long long)wanted, mine->instr);
+        return false;
+    }
+    return true;
+}
+
+bool comm_headers_check(orth_comm *c, const comm_header *const *h)
+{
+    bool same = true;
+    for (int i = 0; i < c->n; i++)
+        same = same && comm_header_same(h[i], h[c->pos]);
+    int odd, other;
+    if (same || !find_odd(h, c->n, &odd, &other))
+        return check_pairs(c, h);
+    char a[160], b[160];
+    comm_describe(a, sizeof a, &h[odd]->call, c->n);
+    comm_describe(b, sizeof b, &h[other]->call, c->n);
+    comm_abort(c->world->s, c->ranks[odd], ORTH_ERR_COMM,
+               "'%s' call %u: rank %d called %s in step %lld where rank %d called %s in step %lld", c->name,
+               h[odd]->seq, c->ranks[odd], a, (long long)h[odd]->step, c->ranks[other], b,
+               (long long)h[other]->step);
+    return false;
+}
+
+bool comm_message_check(orth_comm *c, const orth_comm_call *sent, const orth_comm_call *wanted, int from)
+{
+    if (sent->dtype == wanted->dtype && sent->count == wanted->count && sent->tag == wanted->tag)
+        return true;
+    char a[160], b[160];
+    comm_describe(a, sizeof a, sent, c->n);
+    comm_describe(b, sizeof b, wanted, c->n);
+    /* A tag behind what is wanted means that this rank left a message out; else the sender did. */
+    const bool mine = sent->tag < wanted->tag;
+    comm_abort(c->world->s, mine ? c->ranks[c->pos] : c->ranks[from], ORTH_ERR_COMM,
+               "'%s': rank %d called %s where rank %d called %s", c->name, c->ranks[from], a,
+               c->ranks[c->pos], b);
+    return false;
+}

@@ -1,0 +1,91 @@
+/* combine.c -- the tree over n buffers, block by block, so that partial sums stay in the first cache. */
+#include "comm/combine.h"
+
+#include <string.h>
+
+#include "kernels/sums.h"
+
+#define BLOCK_BYTES 4096          /* of partial sums; a node of each level has one */
+#define MAX_LEVELS 11             /* 2^10 leaves = ORTH_MAX_RANKS, and the root */
+
+static const comm_combine_table *table_of(orth_isa isa)
+{
+#if defined(__x86_64__)
+    if (isa >= ORTH_ISA_AVX512)
+        return &comm_combine_avx512;
+    if (isa >= ORTH_ISA_AVX2)
+        return &comm_combine_avx2;
+#endif
+    (void)isa;
+    return &comm_combine_base;
+}
+
+const comm_combine_fns *comm_combine_of(orth_isa isa, orth_dtype dtype, orth_reduce op)
+{
+    return &table_of(isa)->fns[dtype][op];
+}
+
+void comm_copy(orth_isa isa, void *dst, const void *src, size_t bytes, bool stream)
+{
+    if (bytes == 0 || dst == src)
+        return;
+    if (stream)
+        table_of(isa)->stream(dst, src, bytes);
+    else
+        memcpy(dst, src, bytes);
+}
+
+/* Sum of leaves [0, n) of src into block[0]; blocks above it are free for partial sums. */
+static void tree(const comm_combine_fns *f, char (*block)[BLOCK_BYTES], const void *const *src, int n,
+                 int64_t begin, int64_t count)
+{
+    if (n == 1 || n == 2 || n == 4) {
+        f->leaves(block[0], src, n, begin, count);
+        return;
+    }
+    const int left = (int)orth_tree_left(n);
+    tree(f, block, src, left, begin, count);
+    tree(f, block + 1, src + left, n - left, begin, count);
+    f->merge(block[0], block[0], block[1], count);
+}
+
+/* ORTH_ORDER_FREE: four at a time onto one sum; needs one partial block where the tree needs log2(n). */
+static void chain(const comm_combine_fns *f, char (*block)[BLOCK_BYTES], const void *const *src, int n,
+                  int64_t begin, int64_t count)
+{
+    for (int i = 0; i < n;) {
+        const int take = n - i >= 4 ? 4 : n - i >= 2 ? 2 : 1;
+        f->leaves(block[i > 0], src + i, take, begin, count);
+        if (i > 0)
+            f->merge(block[0], block[0], block[1], count);
+        i += take;
+    }
+}
+
+void comm_combine(const comm_combine_how *how, void *const *dst, int num_dst, const void *const *src, int n,
+                  int64_t begin, int64_t count)
+{
+    const comm_combine_fns *f = comm_combine_of(how->isa, how->dtype, how->op);
+    const size_t elem = orth_dtype_bytes(how->dtype);
+    const int64_t block_elems = BLOCK_BYTES / (int64_t)orth_dtype_bytes(comm_acc_type(how->dtype));
+    _Alignas(64) char block[MAX_LEVELS][BLOCK_BYTES];
+    _Alignas(64) char rounded[BLOCK_BYTES];
+    if (n == 2 && num_dst <= 2 && !how->stream) {
+        const size_t at = (size_t)begin * elem;
+        f->pair((char *)dst[0] + at, (char *)dst[num_dst - 1] + at, (const char *)src[0] + at,
+                (const char *)src[1] + at, count);
+        return;
+    }
+    for (int64_t done = 0; done < count; done += block_elems) {
+        const int64_t m = ORTH_MIN(block_elems, count - done);
+        const void *result = block[0];
+        (how->order == ORTH_ORDER_FREE ? chain : tree)(f, block, src, n, begin + done, m);
+        if (how->dtype == ORTH_BF16) {
+            f->store(rounded, block[0], m);
+            result = rounded;
+        }
+        for (int k = 0; k < num_dst; k++)
+            comm_copy(how->isa, (char *)dst[k] + (size_t)(begin + done) * elem, result, (size_t)m * elem,
+                      how->stream);
+    }
+}

@@ -1,0 +1,124 @@
+/* combine_body.h -- the loops of combine.h; included once per instruction set with COMBINE_NAME set.
+ * Plain loops: each compiles to the vectors of the including file's flags. */
+#include "comm/combine.h"
+
+#include <string.h>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+static inline __attribute__((always_inline)) float bf16_load(uint16_t h)
+{
+    return orth_bf16_to_f32(h);
+}
+
+static inline __attribute__((always_inline)) uint16_t bf16_store(float f)
+{
+    return orth_bf16_from_f32(f);
+}
+
+#define SAME(x) (x)
+#define OP_SUM(a, b) ((a) + (b))
+#define OP_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define OP_MIN(a, b) ((a) < (b) ? (a) : (b))
+
+/* Integers add modulo 2^bits (UT unsigned), without undefined overflow. */
+#define OP_WRAP32(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
+#define OP_WRAP64(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
+
+#define COMBINE(ID, T, ACC, LOAD, STORE, OP)                                                             \
+    static void leaves_##ID(void *d_, const void *const *s, int num, int64_t begin, int64_t n)           \
+    {                                                                                                    \
+        ACC *d = d_;                                                                                     \
+        const T *a = (const T *)s[0] + begin;                                                            \
+        if (num == 1) {                                                                                  \
+            for (int64_t i = 0; i < n; i++)                                                              \
+                d[i] = LOAD(a[i]);                                                                       \
+            return;                                                                                      \
+        }                                                                                                \
+        const T *b = (const T *)s[1] + begin;                                                            \
+        if (num == 2) {                                                                                  \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                         \
+                d[i] = OP(LOAD(a[i]), LOAD(b[i]));                                                       \
+            return;                                                                                      \
+        }                                                                                                \
+        const T *e = (const T *)s[2] + begin, *f = (const T *)s[3] + begin;                              \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                             \
+        {                                                                                                \
+            ACC lo = OP(LOAD(a[i]), LOAD(b[i])), hi = OP(LOAD(e[i]), LOAD(f[i]));                        \
+            d[i] = OP(lo, hi);                                                                           \
+        }                                                                                                \
+    }                                                                                                    \
+    static void merge_##ID(void *d_, const void *x_, const void *y_, int64_t n)                          \
+    {                                                                                                    \
+        ACC *d = d_;                                                                                     \
+        const ACC *x = x_, *y = y_;                                                                      \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                             \
+            d[i] = OP(x[i], y[i]);                                                                       \
+    }                                                                                                    \
+    static void pair_##ID(void *d0_, void *d1_, const void *a_, const void *b_, int64_t n)               \
+    {                                                                                                    \
+        T *d0 = d0_, *d1 = d1_;                                                                          \
+        const T *a = a_, *b = b_;                                                                        \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                             \
+        {                                                                                                \
+            ACC x = OP(LOAD(a[i]), LOAD(b[i]));                                                          \
+            T v = STORE(x);                                                                              \
+            d0[i] = v;                                                                                   \
+            d1[i] = v;                                                                                   \
+        }                                                                                                \
+    }                                                                                                    \
+    static void store_##ID(void *d_, const void *x_, int64_t n)                                          \
+    {                                                                                                    \
+        T *d = d_;                                                                                       \
+        const ACC *x = x_;                                                                               \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                             \
+            d[i] = STORE(x[i]);                                                                          \
+    }
+
+COMBINE(f32_sum, float, float, SAME, SAME, OP_SUM)
+COMBINE(f32_max, float, float, SAME, SAME, OP_MAX)
+COMBINE(f32_min, float, float, SAME, SAME, OP_MIN)
+COMBINE(bf16_sum, uint16_t, float, bf16_load, bf16_store, OP_SUM)
+COMBINE(bf16_max, uint16_t, float, bf16_load, bf16_store, OP_MAX)
+COMBINE(bf16_min, uint16_t, float, bf16_load, bf16_store, OP_MIN)
+COMBINE(f64_sum, double, double, SAME, SAME, OP_SUM)
+COMBINE(f64_max, double, double, SAME, SAME, OP_MAX)
+COMBINE(f64_min, double, double, SAME, SAME, OP_MIN)
+COMBINE(i32_sum, int32_t, int32_t, SAME, SAME, OP_WRAP32)
+COMBINE(i32_max, int32_t, int32_t, SAME, SAME, OP_MAX)
+COMBINE(i32_min, int32_t, int32_t, SAME, SAME, OP_MIN)
+COMBINE(i64_sum, int64_t, int64_t, SAME, SAME, OP_WRAP64)
+COMBINE(i64_max, int64_t, int64_t, SAME, SAME, OP_MAX)
+COMBINE(i64_min, int64_t, int64_t, SAME, SAME, OP_MIN)
+
+static void stream(void *d_, const void *s_, size_t bytes)
+{
+    char *d = d_;
+    const char *s = s_;
+#if defined(__AVX2__)
+    size_t head = (64 - (uintptr_t)d % 64) % 64;
+    if (bytes >= 256) {
+        memcpy(d, s, head);
+        d += head, s += head, bytes -= head;
+#if defined(__AVX512F__)
+        for (; bytes >= 64; d += 64, s += 64, bytes -= 64)
+            _mm512_stream_si512((void *)d, _mm512_loadu_si512(s));
+#else
+        for (; bytes >= 32; d += 32, s += 32, bytes -= 32)
+            _mm256_stream_si256((void *)d, _mm256_loadu_si256((const void *)s));
+#endif
+        _mm_sfence(); /* streamed stores are not ordered by the release that publishes them */
+    }
+#endif
+    memcpy(d, s, bytes);
+}
+
+#define FNS(ID) {leaves_##ID, merge_##ID, pair_##ID, store_##ID}
+#define ROW(T) {[ORTH_SUM] = FNS(T##_sum), [ORTH_MAX_OF] = FNS(T##_max), [ORTH_MIN_OF] = FNS(T##_min)}
+
+const comm_combine_table COMBINE_NAME = {
+    .fns = {[ORTH_F32] = ROW(f32), [ORTH_BF16] = ROW(bf16), [ORTH_F64] = ROW(f64), [ORTH_I32] = ROW(i32),
+            [ORTH_I64] = ROW(i64)},
+    .stream = stream,
+};

@@ -1,0 +1,175 @@
+/* comm.c -- communicators: made, changed, released. */
+#include "comm/comm.h"
+
+#include <string.h>
+
+#include "comm/comm_impl.h"
+
+#define WORK_BYTES ((size_t)1 << 20)
+
+/* ORTH_OK and *pos, this rank's place in the list. */
+static orth_status check_members(orth_ctx *ctx, const orth_world *w, const char *name, int n, const int *ranks,
+                                 int *pos)
+{
+    if (n < 1 || n > w->s->num_ranks || strlen(name) >= ORTH_COMM_NAME_MAX)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "communicator '%s': %d members of %d ranks", name, n,
+                         w->s->num_ranks);
+    for (int i = 0; i < n; i++) {
+        bool twice = false;
+        for (int k = 0; k < i; k++)
+            twice = twice || ranks[k] == ranks[i];
+        if (twice || ranks[i] < 0 || ranks[i] >= w->s->num_ranks)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "communicator '%s': rank %d is %s", name, ranks[i],
+                             twice ? "listed twice" : "not in the world");
+        if (ranks[i] == w->rank)
+            *pos = i;
+    }
+    if (*pos < 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "communicator '%s': rank %d is not listed", name, w->rank);
+    return ORTH_OK;
+}
+
+static void release(orth_ctx *ctx, orth_comm *c)
+{
+    pthread_mutex_destroy(&c->mutex);
+    orth_mem_free(ctx, c->requests);
+    orth_mem_free(ctx, c->ranks);
+    orth_mem_free(ctx, c->work);
+    orth_mem_free(ctx, c);
+}
+
+static orth_status need_work(orth_ctx *ctx, orth_comm *c, size_t bytes)
+{
+    if (c->n == 1 || c->work_bytes >= bytes)
+        return ORTH_OK;
+    char *work = orth_mem_alloc(ctx, bytes);
+    if (!work)
+        return ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, c->work);
+    c->work = work;
+    c->work_bytes = bytes;
+    return ORTH_OK;
+}
+
+static orth_status fill(orth_ctx *ctx, orth_comm *c, const int *ranks)
+{
+    c->ranks = ORTH_NEW_ARRAY(ctx, int, c->n);
+    c->requests = ORTH_NEW_ARRAY(ctx, comm_request, c->n > 1 ? ORTH_COMM_PENDING : 1);
+    if (!c->ranks || !c->requests)
+        return ORTH_ERR_NOMEM;
+    memcpy(c->ranks, ranks, (size_t)c->n * sizeof *ranks);
+    ORTH_TRY(need_work(ctx, c, c->ops->work_bytes));
+    ORTH_TRY(orth_comm_set(ctx, c, c->algo, c->order));
+    return c->n > 1 ? c->ops->create(ctx, c) : ORTH_OK;
+}
+
+orth_status orth_comm_create(orth_ctx *ctx, orth_world *w, orth_comm **out, const char *name, int n,
+                             const int *ranks)
+{
+    int pos = -1;
+    ORTH_TRY(check_members(ctx, w, name, n, ranks, &pos));
+    orth_comm *c = ORTH_NEW(ctx, orth_comm);
+    if (!c)
+        return ORTH_ERR_NOMEM;
+    c->world = w;
+    c->ops = w->s->ops;
+    c->n = n;
+    c->pos = pos;
+    c->algo = w->s->options.algo;
+    c->order = w->s->options.order;
+    snprintf(c->name, sizeof c->name, "%s", name);
+    pthread_mutex_init(&c->mutex, NULL);
+    orth_status status = fill(ctx, c, ranks);
+    if (status != ORTH_OK) {
+        release(ctx, c);
+        return status;
+    }
+    c->next = w->comms;
+    w->comms = c;
+    status = orth_barrier(ctx, c); /* nobody goes on before all members are there */
+    c->counts = (orth_comm_counts){0};
+    if (status != ORTH_OK) {
+        orth_comm_destroy(ctx, c);
+        return status;
+    }
+    *out = c;
+    return ORTH_OK;
+}
+
+void orth_comm_destroy(orth_ctx *ctx, orth_comm *c)
+{
+    if (!c)
+        return;
+    for (orth_ticket t = ORTH_MAX(c->last_ticket - ORTH_COMM_PENDING, 0) + 1; t <= c->last_ticket; t++)
+        orth_comm_wait(ctx, c, t);
+    comm_queue_stop(c);
+    if (c->state) {
+        c->ops->quiesce(c);
+        c->ops->destroy(ctx, c);
+    }
+    for (orth_comm **at = &c->world->comms; *at; at = &(*at)->next) {
+        if (*at == c) {
+            *at = c->next;
+            break;
+        }
+    }
+    release(ctx, c);
+}
+
+orth_status orth_comm_set(orth_ctx *ctx, orth_comm *c, orth_comm_algo algo, orth_comm_order order)
+{
+    if (algo < 0 || algo >= ORTH_NUM_ALGOS)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "communicator '%s': algorithm %d is unknown", c->name, (int)algo);
+    if (algo == ORTH_ALGO_RING && order == ORTH_ORDER_CANONICAL)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "communicator '%s': algorithm ring cannot sum in canonical order",
+                         c->name);
+    if (c->ops->exchange && (algo == ORTH_ALGO_RING || algo == ORTH_ALGO_TREE))
+        ORTH_TRY(need_work(ctx, c, WORK_BYTES));
+    c->algo = algo;
+    c->order = order;
+    return ORTH_OK;
+}
+
+/* Where members share memory direct wins at every size: it needs two meetings, a tree 2*log2(n), a ring
+ * 4(n-1). Where they send messages a tree has the fewest for small sums, direct the fewest bytes. */
+orth_comm_algo comm_pick_algo(const orth_comm *c, const orth_comm_call *call)
+{
+    static const bool can[ORTH_NUM_COMM_KINDS][ORTH_NUM_ALGOS] = {
+#define KIND(NAME, text, ring, tree) \
+    [ORTH_COMM_##NAME] = {[ORTH_ALGO_RING] = ring, [ORTH_ALGO_TREE] = tree, [ORTH_ALGO_DIRECT] = true},
+#include "comm/kinds.def"
+#undef KIND
+    };
+    const int64_t small_bytes = 4096;
+    if (c->algo != ORTH_ALGO_AUTO)
+        return can[call->kind][c->algo] ? c->algo : ORTH_ALGO_DIRECT;
+    const bool messages = c->ops->work_bytes > 0;
+    const int64_t bytes = call->count * (int64_t)orth_dtype_bytes(call->dtype);
+    const bool few = bytes <= small_bytes || call->kind == ORTH_COMM_BROADCAST;
+    return messages && few && can[call->kind][ORTH_ALGO_TREE] ? ORTH_ALGO_TREE : ORTH_ALGO_DIRECT;
+}
+
+int orth_comm_size(const orth_comm *c)
+{
+    return c->n;
+}
+
+int orth_comm_pos(const orth_comm *c)
+{
+    return c->pos;
+}
+
+int orth_comm_global(const orth_comm *c, int pos)
+{
+    return c->ranks[pos];
+}
+
+const char *orth_comm_name(const orth_comm *c)
+{
+    return c->name;
+}
+
+const orth_comm_counts *orth_comm_counted(const orth_comm *c)
+{
+    return &c->counts;
+}

@@ -1,0 +1,203 @@
+/* comm_impl.h -- what the files of comm/ know of each other; not for the rest of the program.
+ *
+ *   call.c     checks, counts and numbers a call; runs it or hands it to
+ *   queue.c    the thread that makes a communicator's started collectives, one after the other
+ *   world.c    the world: abort and its cause, steps, what a rank waits for
+ *   algo.c     ring, tree and direct over `exchange`, for back ends that move blocks
+ *   combine.h  sums of several buffers in tree order
+ *   thread/ null/ mpi/   the back ends: one comm_ops each
+ */
+#ifndef ORTH_COMM_IMPL_H
+#define ORTH_COMM_IMPL_H
+
+#include <pthread.h>
+
+#include "comm/comm.h"
+#include "comm/combine.h"
+#include "comm/word.h"
+
+typedef struct comm_shared comm_shared;
+
+/* A started call. The owner's requests are a ring of ORTH_COMM_PENDING, indexed by ticket. */
+typedef struct comm_request {
+    orth_comm_call call;
+    orth_comm *owner;
+    orth_ticket ticket;
+    uint32_t seq;                 /* of collectives */
+    _Atomic bool done;            /* last write of whoever completes it, before bumping owner->events */
+    struct comm_request *next;    /* in a queue or inbox */
+    void *backend[2];             /* mpi: the request */
+} comm_request;
+
+/* One block of an exchange: to `peer` from `send`, or from `peer` into `recv`. */
+typedef struct {
+    int peer;
+    bool incoming;
+    const void *send;
+    void *recv;
+    size_t bytes;
+} comm_block;
+
+/* A back end. Functions that return false have aborted the world with a cause, or found it aborted. */
+typedef struct {
+    /* Sets c->state; collective. */
+    orth_status (*create)(orth_ctx *ctx, orth_comm *c);
+    void (*destroy)(orth_ctx *ctx, orth_comm *c);
+    /* A whole collective, n >= 2, on any thread, one at a time per communicator. */
+    bool (*collective)(orth_comm *c, const orth_comm_call *call, uint32_t seq);
+    /* Makes a send or recv known; completes it now or later (comm_request_complete). */
+    bool (*post)(orth_comm *c, comm_request *r);
+    /* After an abort: returns when no peer reads this rank's memory any more. */
+    void (*quiesce)(orth_comm *c);
+    /* Moves blocks between members, all of whom call it the same number of times; NULL: not used. */
+    bool (*exchange)(orth_comm *c, const comm_block *blocks, int num);
+    size_t work_bytes;            /* scratch that each communicator gets; 0: only on demand */
+} comm_ops;
+
+extern const comm_ops comm_ops_thread, comm_ops_null;
+#if ORTH_HAVE_MPI
+extern const comm_ops comm_ops_mpi;
+#endif
+/* *left_behind: a stalled rank did not come back, so that *s must stay. */
+orth_status comm_run_thread_ranks(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, void *arg, comm_shared *s,
+                                  bool *left_behind);
+orth_status comm_run_mpi_rank(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, void *arg, comm_shared *s);
+
+struct orth_comm {
+    orth_world *world;
+    orth_comm *next;              /* of the world handle's list */
+    const comm_ops *ops;
+    void *state;                  /* back end's */
+    const void *group;            /* what the members share, for the watchdog */
+    char name[ORTH_COMM_NAME_MAX];
+    int n, pos;
+    int *ranks;                   /* [n] */
+    orth_comm_algo algo;
+    orth_comm_order order;
+    uint32_t seq;                 /* collectives made so far */
+    orth_comm_counts counts;
+    struct {
+        bool seen;
+        int32_t instr;
+        uint64_t extent;
+    } history[64];                /* of the last collective of each instruction; agree.c */
+    char *work;                   /* scratch of algo.c; NULL: direct only */
+    size_t work_bytes;
+
+    /* Started calls. `events` is bumped at each completion. */
+    orth_ticket last_ticket;
+    comm_request *requests;       /* [ORTH_COMM_PENDING] */
+    comm_word events;
+    pthread_mutex_t mutex;        /* of the two queues below */
+    struct comm_queue {
+        comm_request *head, *tail;
+        comm_word posted;         /* bumped when something was added, or at the end */
+        pthread_t thread;
+        bool running;
+    } collectives, receives;
+    _Atomic int32_t num_collectives, num_receives; /* not yet complete */
+    _Atomic bool quit;
+};
+
+/* What the watchdog sees of a rank: written by the rank, read by the monitor. */
+typedef struct {
+    _Alignas(64) _Atomic int64_t calls;
+    _Atomic int64_t since_ns;     /* start of the present wait; 0: not waiting */
+    _Atomic(const void *) group;  /* waited in: the back end's, only compared */
+    _Atomic int32_t kind, instr, peer;
+    _Atomic int32_t last_kind, last_instr; /* of the last call begun */
+    _Atomic int64_t step;
+    _Atomic(const char *) busy;
+    _Atomic bool ended;
+} comm_rank;
+
+/* What all ranks of a world share (in this process). */
+struct comm_shared {
+    orth_ctx heap;                /* groups are allocated here, under `mutex`; has no pool */
+    orth_world_options options;
+    const comm_ops *ops;
+    int num_ranks, num_cores;
+    int spins;                    /* rounds before a rank sleeps; 0 when ranks share cores */
+    comm_rank *ranks;             /* [num_ranks] */
+    pthread_mutex_t mutex;
+    struct comm_group *groups;    /* thread back end */
+    _Atomic int64_t limit_ns;     /* longest wait; 0: no watchdog */
+    _Atomic bool aborted;
+    int cause_rank;               /* these three under mutex, fixed once aborted */
+    orth_status cause_code;
+    char cause[ORTH_MESSAGE_MAX];
+};
+
+struct orth_world {
+    comm_shared *s;
+    int rank;
+    orth_comm *comms;             /* those not destroyed yet */
+    bool derived;                 /* this rank's error is the world's cause */
+    int64_t calls;                /* counts towards the injected fault */
+    bool holding;                 /* ORTH_COMM_FAULT_SWAP: `held` waits for the next call */
+    orth_comm_call held;
+    orth_comm *held_comm;
+    int64_t step_start_ns, step_ns[15];
+    int num_steps;
+};
+
+/* world.c. The first cause stays; the message is prefixed with "rank N: ". */
+void comm_abort(comm_shared *s, int rank, orth_status code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static inline bool comm_aborted(comm_shared *s)
+{
+    return atomic_load(&s->aborted);
+}
+/* Records the world's cause as this rank's error; ORTH_ERR_COMM. */
+orth_status comm_fail(orth_ctx *ctx, orth_world *w);
+/* Around everything that may wait on behalf of the rank's caller. */
+void comm_wait_begin(orth_comm *c, const orth_comm_call *call);
+void comm_wait_end(orth_comm *c);
+/* What remains when fn has returned: destroys communicators, aborts if s is an error. */
+void comm_world_end(orth_ctx *ctx, orth_world *w, orth_status status);
+
+/* queue.c */
+orth_status comm_queue_push(orth_ctx *ctx, orth_comm *c, comm_request *r);
+void comm_queue_stop(orth_comm *c);
+void comm_request_complete(comm_request *r);
+/* Sleeps until the request is done, or the world aborted and nobody touches the request any more. */
+bool comm_request_wait(orth_comm *c, comm_request *r);
+
+/* call.c */
+uint64_t comm_extent(const orth_comm *c, const orth_comm_call *call); /* of counts, for comparison */
+void comm_describe(char *text, size_t bytes, const orth_comm_call *call, int n);
+orth_comm_algo comm_pick_algo(const orth_comm *c, const orth_comm_call *call);
+static inline int64_t comm_count_of(const int64_t *counts, int64_t count, int i)
+{
+    return counts ? counts[i] : count;
+}
+static inline int64_t comm_offset_of(const int64_t *counts, int64_t count, int i)
+{
+    if (!counts)
+        return count * i;
+    int64_t sum = 0;
+    for (int k = 0; k < i; k++)
+        sum += counts[k];
+    return sum;
+}
+
+/* Where the calls of two members differ: culprit by majority, else the one that is further on. */
+typedef struct {
+    orth_comm_call call;
+    uint64_t extent;
+    orth_comm_algo algo;
+    int64_t step;
+    uint32_t seq;
+    bool unusual;                 /* not the count that this instruction had last time */
+} comm_header;
+void comm_header_fill(comm_header *h, orth_comm *c, const orth_comm_call *call, uint32_t seq);
+bool comm_header_same(const comm_header *a, const comm_header *b);
+/* headers[i] of member i. True when all agree; else the world is aborted. */
+bool comm_headers_check(orth_comm *c, const comm_header *const *headers);
+/* Aborts over a message: `sent` by member `from`, `wanted` by this member. */
+bool comm_message_check(orth_comm *c, const orth_comm_call *sent, const orth_comm_call *wanted, int from);
+
+/* algo.c: a collective over ops->exchange. */
+bool comm_algo_run(orth_comm *c, const orth_comm_call *call, orth_comm_algo algo);
+
+#endif

@@ -1,0 +1,131 @@
+/* direct.c -- collectives by reading the peers' buffers where they are.
+ *
+ * Reductions go in chunks: whoever comes next reads one chunk of all members' inputs, adds them in tree
+ * order and writes the sum to all members' outputs. Every byte is read once and written once, which is
+ * the least there can be, and no second phase gathers the slices. Large buffers are shared out by a
+ * counter, because on a shared host a fixed half waits for whichever core was slowed; small ones in
+ * fixed slices, which stay in the same cache from call to call.
+ */
+#include "comm/thread/group.h"
+
+#include <string.h>
+
+#define FIXED_BYTES ((int64_t)512 << 10)    /* up to here: fixed slices */
+#define CHUNK_BYTES ((int64_t)128 << 10)
+#define STREAM_BYTES ((int64_t)4 << 20)     /* outputs from here on would push everything out of the caches */
+
+static comm_combine_how how_of(const orth_comm *c, const orth_comm_call *call)
+{
+    const orth_isa isa = c->world->s->heap.isa;
+    return (comm_combine_how){.isa = isa, .dtype = call->dtype, .op = call->op, .order = c->order};
+}
+
+static const orth_comm_call *call_of(orth_comm *c, int i, int parity)
+{
+    return &group_of(c)->slots[i].header[parity].call;
+}
+
+static void all_reduce(orth_comm *c, const orth_comm_call *call, int parity)
+{
+    const int n = c->n;
+    const int64_t elem = (int64_t)orth_dtype_bytes(call->dtype), bytes = call->count * elem, line = 64 / elem;
+    const void *src[ORTH_MAX_RANKS];
+    void *dst[ORTH_MAX_RANKS];
+    bool in_place = false;
+    for (int i = 0; i < n; i++) {
+        src[i] = call_of(c, i, parity)->send;
+        dst[i] = call_of(c, i, parity)->recv;
+        in_place = in_place || src[i] == dst[i];
+    }
+    comm_combine_how how = how_of(c, call);
+    how.stream = bytes >= STREAM_BYTES && !in_place;
+    if (bytes <= FIXED_BYTES) {
+        const int64_t slice = orth_round_up(orth_div_up(call->count, n), line);
+        const int64_t begin = ORTH_MIN(c->pos * slice, call->count);
+        const int64_t end = ORTH_MIN(begin + slice, call->count);
+        comm_combine(&how, dst, n, src, n, begin, end - begin);
+        return;
+    }
+    const int64_t chunk = ORTH_MAX(orth_round_up(ORTH_MIN(CHUNK_BYTES, bytes / (4 * n)) / elem, line), line);
+    _Atomic int64_t *next = &group_of(c)->next_chunk;
+    for (;;) {
+        const int64_t begin = atomic_fetch_add_explicit(next, 1, memory_order_relaxed) * chunk;
+        if (begin >= call->count)
+            return;
+        comm_combine(&how, dst, n, src, n, begin, ORTH_MIN(chunk, call->count - begin));
+    }
+}
+
+static void reduce_scatter(orth_comm *c, const orth_comm_call *call, int parity)
+{
+    const size_t elem = orth_dtype_bytes(call->dtype);
+    const int64_t count = comm_count_of(call->counts, call->count, c->pos);
+    const size_t at = (size_t)comm_offset_of(call->counts, call->count, c->pos) * elem;
+    const void *src[ORTH_MAX_RANKS];
+    if (count == 0)
+        return;
+    for (int i = 0; i < c->n; i++)
+        src[i] = (const char *)call_of(c, i, parity)->send + at;
+    comm_combine_how how = how_of(c, call);
+    how.stream = count * (int64_t)elem >= STREAM_BYTES && call->recv != src[c->pos];
+    comm_combine(&how, (void *[]){call->recv}, 1, src, c->n, 0, count);
+}
+
+static void copy(const orth_comm *c, void *dst, const void *src, size_t bytes)
+{
+    comm_copy(c->world->s->heap.isa, dst, src, bytes, bytes >= (size_t)STREAM_BYTES);
+}
+
+/* Members start at different blocks, so that they do not all read the same one. */
+static void all_gather(orth_comm *c, const orth_comm_call *call, int parity)
+{
+    const size_t elem = orth_dtype_bytes(call->dtype);
+    for (int k = 0; k < c->n; k++) {
+        const int i = (c->pos + k) % c->n;
+        const size_t bytes = (size_t)comm_count_of(call->counts, call->count, i) * elem;
+        const size_t at = (size_t)comm_offset_of(call->counts, call->count, i) * elem;
+        if (bytes > 0)
+            copy(c, (char *)call->recv + at, call_of(c, i, parity)->send, bytes);
+    }
+}
+
+static void all_to_all(orth_comm *c, const orth_comm_call *call, int parity)
+{
+    const size_t elem = orth_dtype_bytes(call->dtype);
+    for (int k = 0; k < c->n; k++) {
+        const int i = (c->pos + k) % c->n;
+        const orth_comm_call *theirs = call_of(c, i, parity);
+        const size_t bytes = (size_t)comm_count_of(call->counts, call->count, i) * elem;
+        const size_t to = (size_t)comm_offset_of(call->counts, call->count, i) * elem;
+        const size_t from = (size_t)comm_offset_of(theirs->send_counts, theirs->count, c->pos) * elem;
+        if (bytes > 0)
+            copy(c, (char *)call->recv + to, (const char *)theirs->send + from, bytes);
+    }
+}
+
+bool comm_direct(orth_comm *c, const orth_comm_call *call, int parity)
+{
+    if (!comm_reader_enter(c))
+        return false;
+    switch (call->kind) {
+    case ORTH_COMM_ALL_REDUCE:
+        all_reduce(c, call, parity);
+        break;
+    case ORTH_COMM_REDUCE_SCATTER:
+        reduce_scatter(c, call, parity);
+        break;
+    case ORTH_COMM_ALL_GATHER:
+        all_gather(c, call, parity);
+        break;
+    case ORTH_COMM_BROADCAST:
+        if (c->pos != call->peer && call->count > 0)
+            copy(c, call->recv, call_of(c, call->peer, parity)->recv,
+                 (size_t)call->count * orth_dtype_bytes(call->dtype));
+        break;
+    default:
+        all_to_all(c, call, parity);
+        break;
+    }
+    comm_reader_leave(c);
+    return true;
+}

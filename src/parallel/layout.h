@@ -1,0 +1,55 @@
+/* layout.h -- which layouts are valid, and why the others are not: one list of rules for train, plan and
+ * search. Plain structs, filled by the callers from options, presets or a search.
+ */
+#ifndef ORTH_PARALLEL_LAYOUT_H
+#define ORTH_PARALLEL_LAYOUT_H
+
+#include "base/ctx.h"
+
+typedef enum {
+    ORTH_CP_RING = 0,      /* keys and values go round; zigzag split */
+    ORTH_CP_ALL_GATHER,    /* keys and values gathered; zigzag split */
+    ORTH_CP_ALL_TO_ALL     /* heads against tokens (Ulysses) */
+} orth_cp_kind;
+
+typedef struct {
+    int64_t dp, tp, pp, cp, ep;      /* ranks along each axis */
+    int64_t num_ranks;               /* ranks there are; 0: as many as the layout needs */
+    int64_t zero;                    /* stage, 0 .. 3 */
+    int64_t shard_group;             /* 0: all of dp */
+    bool sequence_parallel;
+    orth_cp_kind cp_kind;
+    const char *pipeline;            /* name of a schedule, or file:PATH */
+    int64_t virtual_stages;
+    const int64_t *stage_layers;     /* layers per chunk by hand; NULL: balanced */
+    int64_t num_stage_layers;
+    int64_t global_batch, micro_batch, seq_len;
+    const int64_t *dp_share;         /* [dp] sequences of each dp rank, in dp order; NULL: equal shares */
+    bool reproducible;               /* numerics.mode */
+    int64_t parts;                   /* numerics.parts; a power of two */
+    bool clips;                      /* clip_norm > 0 */
+} orth_layout;
+
+/* dp = tp = pp = cp = ep = 1, "1f1b", one sequence of 1 token, parts = 8, reproducible. */
+extern const orth_layout orth_layout_defaults;
+
+typedef struct {
+    int64_t layers, hidden, heads, kv_heads, ffn, vocab;
+    bool tied;
+} orth_model_dims;
+
+/* dp * tp * pp * cp * ep. */
+int64_t orth_layout_ranks(const orth_layout *l);
+/* Micro-batches of a dp rank (with equal shares: of each). The layout is valid. */
+int64_t orth_layout_micro_batches(const orth_layout *l, int64_t dp_rank);
+
+/* The number of the first broken rule that is >= from, with the reason in why[size]; -1: none. Calling with
+ * 0, then the last result + 1, and so on, gives all reasons. Later rules may rest on earlier ones (a size of
+ * 0, say): rules that cannot be judged because of an earlier one hold. */
+int orth_layout_next_broken(const orth_layout *l, const orth_model_dims *d, int from, char *why, size_t size);
+int orth_layout_num_rules(void);
+
+/* The first broken rule as an error: ORTH_ERR_ARG, e.g. "tp=3 does not divide heads=32: ...". */
+orth_status orth_layout_check(orth_ctx *ctx, const orth_layout *l, const orth_model_dims *d);
+
+#endif
