@@ -24,7 +24,7 @@ static orth_operand step_slot(orth_builder *b, int64_t index, bool second_use, i
     bool shard = reduces_at_once(b);
     int64_t elems = shard ? b->shards[index].count : orth_build_elems(b, index);
     while (sum->num_slots <= slot && !b->p->failed) {
-        bool whole = sum->num_slots == 0 && (!second_use || use_of(b, index, false)->step.num_slots == 0);
+        bool whole = sum->num_slots == 0 && !second_use; /* else: name_gradients of update.c */
         orth_buffer buffer = {
             .name = orth_arena_printf(b->ctx, &b->p->arena, "grad.%s%s%s", param->name, second_use ? ".head" : "",
                                       sum->num_slots == 0 ? "" : ".partial"),

@@ -201,6 +201,15 @@ static void gather_params(orth_builder *b)
     }
 }
 
+/* Where the embedding is on another rank, the gradient of a tied parameter is the sum of its use by the
+ * head. Only now is it known which uses there are: the head's backward comes first. */
+static void name_gradients(orth_builder *b)
+{
+    for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++)
+        if (b->held[i])
+            b->p->buffers[orth_build_grad_buffer(b, i)].bind = ORTH_BIND_GRAD;
+}
+
 void orth_build_update(orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
@@ -212,6 +221,7 @@ void orth_build_update(orth_builder *b)
     sum_loss(b, has_loss);
     if (s->mode != ORTH_MODE_TRAIN)
         return;
+    name_gradients(b);
     reduce_gradients(b);
     join_tied(b);
     orth_operand step = orth_build_vector(b->data[ORTH_DATA_STEP], ORTH_U8, 0, sizeof(orth_step_values));
