@@ -22,7 +22,7 @@
  *
  * With AVX512_BF16 and bf16 operands the products are chains of the processor's pair instruction
  * over (even, odd) neighbours of the index named above, and e, p, ds are rounded to bf16 before they
- * enter one; everything else is the same. Pairs of queries are counted from the start of a part.
+ * enter one; everything else is the same. Pairs of queries are counted from the start of a part and head.
  */
 #ifndef ORTH_KERNELS_ATTENTION_H
 #define ORTH_KERNELS_ATTENTION_H

@@ -79,15 +79,13 @@ static void query_grad(const problem *x, int64_t n, int h)
     store_row(x, n * x->R + orth_attn_q_col(a, h), dq);
 }
 
-/* Adds the queries of one part of sequence b, head h: a chain in ascending position. */
-static void key_leaf(const problem *x, int64_t b, int h, int64_t key_pos, int slot, float *dk, float *dv)
+/* Continues the chain with the queries of one part of sequence b, head h, in ascending position. */
+static void key_chain(const problem *x, int64_t b, int h, int64_t key_pos, int slot, float *dk, float *dv)
 {
     const orth_attr *a = x->a;
     const int D = a->head_dim, T = a->seq_len;
     int64_t begin = orth_fold_begin(T, a->token_parts, slot),
             end = orth_fold_begin(T, a->token_parts, slot + 1);
-    for (int d = 0; d < D; d++)
-        dk[d] = dv[d] = 0.0f;
     for (int64_t r = begin; r < end; r++) {
         int64_t n = b * T + r;
         if (orth_fold_pos(T, a->token_parts, r) < key_pos || (x->doc && x->doc[n] > key_pos))
@@ -106,30 +104,28 @@ static void add_to(float *a, const float *b, int n)
         a[i] = a[i] + b[i];
 }
 
-/* The aligned tree over parts as a binary counter (tensor/parts.h); then heads in ascending order. */
+/* The aligned tree over parts as a binary counter (tensor/parts.h); a leaf takes all heads of the group. */
 static void key_grad(const problem *x, int64_t b, int g, int64_t key_pos)
 {
     const orth_attr *a = x->a;
     const int D = a->head_dim, G = a->heads / a->kv_heads;
-    float stack[MAX_LEVELS][2][MAX_D], sum[2][MAX_D] = {{0}};
-    for (int h = g * G; h < (g + 1) * G; h++) {
-        int top = 0;
-        for (int slot = 0; slot < a->token_parts; slot++) {
-            key_leaf(x, b, h, key_pos, slot, stack[top][0], stack[top][1]);
-            top++;
-            for (int done = slot + 1; done % 2 == 0; done /= 2, top--)
-                for (int i = 0; i < 2; i++)
-                    add_to(stack[top - 2][i], stack[top - 1][i], D);
-        }
-        for (; top > 1; top--)
+    float stack[MAX_LEVELS][2][MAX_D];
+    int top = 0;
+    for (int slot = 0; slot < a->token_parts; slot++) {
+        memset(stack[top], 0, sizeof stack[top]);
+        for (int h = g * G; h < (g + 1) * G; h++)
+            key_chain(x, b, h, key_pos, slot, stack[top][0], stack[top][1]);
+        top++;
+        for (int done = slot + 1; done % 2 == 0; done /= 2, top--)
             for (int i = 0; i < 2; i++)
                 add_to(stack[top - 2][i], stack[top - 1][i], D);
-        for (int i = 0; i < 2; i++)
-            add_to(sum[i], stack[0][i], D);
     }
+    for (; top > 1; top--)
+        for (int i = 0; i < 2; i++)
+            add_to(stack[top - 2][i], stack[top - 1][i], D);
     int64_t row = (b * a->seq_len + orth_fold_row(a->seq_len, a->token_parts, key_pos)) * x->R;
-    store_row(x, row + orth_attn_k_col(a, g), sum[0]);
-    store_row(x, row + orth_attn_v_col(a, g), sum[1]);
+    store_row(x, row + orth_attn_k_col(a, g), stack[0][0]);
+    store_row(x, row + orth_attn_v_col(a, g), stack[0][1]);
 }
 
 orth_status orth_ref_attention_bwd(orth_ctx *ctx, const orth_op_call *call)
