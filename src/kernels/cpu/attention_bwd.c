@@ -24,7 +24,7 @@ static void *take(uintptr_t *at, size_t num_bytes)
 
 static int max_chunks(const orth_attr *a)
 {
-    return ((int)orth_div_up(a->seq_len, KB) + a->token_parts) * (a->heads / a->kv_heads);
+    return ((int)orth_div_up(a->seq_len, KB) + a->token_parts) * (a->heads / a->kv_heads); /* seq_len: of queries */
 }
 
 static int tree_levels(int parts)
@@ -79,7 +79,7 @@ static void group_task(void *arg, int64_t pair, int worker)
     orth_attn_bwd_scratch t = scratch_of(x, worker);
     for (int c = 0; c < x->num_chunks; c++)
         orth_attn_pack_chunk(x, &t, b, g, c);
-    for (int64_t block = 0; block * KB < x->attr->seq_len; block++)
+    for (int64_t block = 0; block * KB < x->l.len; block++)
         orth_attn_visit_block(x, &t, b, g, block);
     for (int c = 0; c < x->num_chunks; c++)
         orth_attn_store_chunk(x, &t, b, g, c);
@@ -133,7 +133,7 @@ static void blocks_task(void *arg, int64_t index, int worker)
     const shared_head *s = arg;
     (void)index;
     orth_attn_bwd_scratch t = shared_scratch(s, worker);
-    for (int64_t block; (block = atomic_fetch_add(&s->team->next, 1)) * KB < s->x->attr->seq_len;)
+    for (int64_t block; (block = atomic_fetch_add(&s->team->next, 1)) * KB < s->x->l.len;)
         orth_attn_visit_block(s->x, &t, s->b, s->g, block);
 }
 
@@ -146,69 +146,84 @@ static void run_together(orth_ctx *ctx, const orth_attn_bwd *x, orth_attn_team *
     orth_pool_run(ctx->pool, x->num_chunks, store_task, &s);
 }
 
-/* Storage row of each position. */
-static void find_rows(const orth_attr *a, int32_t *row_of_pos)
+static int cut_chunks(const orth_attr *a, const orth_attn_place *l, orth_attn_chunk *chunks)
 {
-    int row = 0;
-    for (int slot = 0; slot < a->token_parts; slot++) {
-        const int p = orth_fold_part(a->token_parts, slot);
-        const int64_t end = orth_part_begin(a->seq_len, a->token_parts, p + 1);
-        for (int64_t pos = orth_part_begin(a->seq_len, a->token_parts, p); pos < end; pos++)
-            row_of_pos[pos] = row++;
-    }
-}
-
-static int cut_chunks(const orth_attr *a, orth_attn_chunk *chunks)
-{
-    const int64_t T = a->seq_len;
     int n = 0;
-    for (int slot = 0; slot < a->token_parts; slot++)
+    for (int slot = l->slot_begin; slot < l->slot_end; slot++)
         for (int head = 0; head < a->heads / a->kv_heads; head++) {
-            const int p = orth_fold_part(a->token_parts, slot), first = (int)orth_part_begin(T, a->token_parts, p);
-            const int end = (int)orth_part_begin(T, a->token_parts, p + 1);
-            const int row = (int)orth_fold_begin(T, a->token_parts, slot);
+            const int p = orth_fold_part(l->parts, slot), first = (int)orth_part_begin(l->len, l->parts, p);
+            const int end = (int)orth_part_begin(l->len, l->parts, p + 1);
+            const int row = (int)(orth_fold_begin(l->len, l->parts, slot) - l->first_row);
             for (int pos = first; pos < end; pos += KB)
                 chunks[n++] = (orth_attn_chunk){slot, row + pos - first, (int32_t)ORTH_MIN(KB, end - pos), pos, head};
         }
     return n;
 }
 
-orth_status orth_cpu_attention_bwd(orth_ctx *ctx, const orth_op_call *call)
+/* Fills in the rest of *x and runs. */
+static orth_status run_backward(orth_ctx *ctx, const orth_op_call *call, orth_attn_bwd *x)
 {
     const orth_attr *a = call->attr;
-    orth_attn_bwd x = {
-        .attr = a, .type = call->in[1].dtype, .esize = orth_dtype_bytes(call->in[1].dtype),
-        .micro = orth_attn_micro_for(call->in[1].dtype, ctx->isa), .R = orth_attn_qkv_cols(a),
-        .Dp = orth_attn_padded(a->head_dim), .dout = call->in[0].data, .qkv = call->in[1].data,
-        .o = call->in[2].data, .lse = call->in[3].data, .doc = call->in[4].data, .seq = call->in[5].data,
-        .step = call->in[6].data, .dqkv = call->out[0].data};
     uintptr_t at = (uintptr_t)call->workspace;
     orth_attn_chunk *chunks = take(&at, (size_t)max_chunks(a) * sizeof(orth_attn_chunk));
-    int32_t *rows = take(&at, (size_t)a->seq_len * sizeof(int32_t));
+    int32_t *rows = take(&at, (size_t)x->l.len * sizeof(int32_t));
     orth_attn_team team = {.done = take(&at, (size_t)max_chunks(a) * sizeof(int32_t))};
     orth_attn_bwd_scratch unused;
-    x.num_chunks = cut_chunks(a, chunks);
-    find_rows(a, rows);
-    x.chunks = chunks;
-    x.row_of_pos = rows;
-    x.scratch = at;
-    x.scratch_bytes = lay_out(&unused, 0, a, x.micro->pairs);
+    orth_attn_find_rows(&x->l, rows);
+    x->attr = a;
+    x->esize = orth_dtype_bytes(x->type);
+    x->micro = orth_attn_micro_for(x->type, ctx->isa);
+    x->R = orth_attn_qkv_cols(a);
+    x->Dp = orth_attn_padded(a->head_dim);
+    x->num_chunks = cut_chunks(a, &x->l, chunks);
+    x->chunks = chunks;
+    x->row_of_pos = rows;
+    x->scratch = at;
+    x->scratch_bytes = lay_out(&unused, 0, a, x->micro->pairs);
     const int64_t pairs = (int64_t)a->num_seqs * a->kv_heads;
     const int64_t alone = pairs - pairs % orth_pool_num_threads(ctx->pool);
-    orth_pool_run(ctx->pool, alone, group_task, &x);
+    orth_pool_run(ctx->pool, alone, group_task, x);
     for (int64_t pair = alone; pair < pairs; pair++)
-        run_together(ctx, &x, &team, pair);
+        run_together(ctx, x, &team, pair);
     return ORTH_OK;
 }
 
-size_t orth_workspace_attention_bwd(const orth_op_call *call, int num_threads, orth_isa isa)
+orth_status orth_cpu_attention_bwd(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_tensor *in = call->in, *dqkv = &call->out[0];
+    orth_attn_bwd x = {.type = in[1].dtype, .l = orth_attn_whole(call->attr), .dout = in[0].data, .qkv = in[1].data,
+                       .kv = in[1].data, .o = in[2].data, .lse = in[3].data, .doc = in[4].data, .seq = in[5].data,
+                       .step = in[6].data, .dqkv = dqkv->data, .dkv = dqkv->data, .kv_type = dqkv->dtype};
+    return run_backward(ctx, call, &x);
+}
+
+orth_status orth_cpu_attention_part_bwd(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_tensor *in = call->in;
+    orth_attn_bwd x = {.type = in[1].dtype, .l = orth_attn_part(call->attr), .dout = in[0].data, .qkv = in[1].data,
+                       .kv = in[2].data, .o = in[3].data, .lse = in[4].data, .doc = in[5].data, .seq = in[6].data,
+                       .step = in[7].data, .dqkv = call->out[0].data, .dkv = call->out[1].data, .kv_type = ORTH_F32};
+    return run_backward(ctx, call, &x);
+}
+
+static size_t backward_workspace(const orth_op_call *call, int64_t len, int num_threads, orth_isa isa)
 {
     const orth_attr *a = call->attr;
     orth_attn_bwd_scratch unused;
     uintptr_t at = 0;
     take(&at, (size_t)max_chunks(a) * sizeof(orth_attn_chunk));
-    take(&at, (size_t)a->seq_len * sizeof(int32_t));
+    take(&at, (size_t)len * sizeof(int32_t));
     take(&at, (size_t)max_chunks(a) * sizeof(int32_t));
     return at +
            (size_t)num_threads * lay_out(&unused, 0, a, orth_attn_micro_for(call->in[1].dtype, isa)->pairs);
+}
+
+size_t orth_workspace_attention_bwd(const orth_op_call *call, int num_threads, orth_isa isa)
+{
+    return backward_workspace(call, call->attr->seq_len, num_threads, isa);
+}
+
+size_t orth_workspace_attention_part_bwd(const orth_op_call *call, int num_threads, orth_isa isa)
+{
+    return backward_workspace(call, call->attr->full_len, num_threads, isa);
 }

@@ -15,7 +15,7 @@
 #define MAX_LEVELS 8 /* of the tree over at most ORTH_MAX_PARTS slots */
 
 typedef struct {
-    int32_t slot, row, rows;  /* rows [row, row + rows) of the sequence */
+    int32_t slot, row, rows;  /* rows [row, row + rows) of queries of the sequence */
     int32_t pos;              /* position of the first */
     int32_t head;             /* of the group */
 } orth_attn_chunk;
@@ -25,12 +25,14 @@ typedef struct {
     const orth_attn_micro *micro;
     orth_dtype type;
     size_t esize;
+    orth_attn_place l;
     int64_t R, Dp;
-    const char *dout, *qkv, *o;
+    const char *dout, *qkv, *kv, *o;
     const float *lse;
     const int32_t *doc, *seq;
     const orth_step_values *step;
-    char *dqkv;
+    char *dqkv, *dkv;            /* dkv: of type kv_type, placed as kv */
+    orth_dtype kv_type;
     const orth_attn_chunk *chunks;
     int num_chunks;
     const int32_t *row_of_pos;
