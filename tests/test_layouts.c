@@ -282,12 +282,65 @@ TEST(tensor_parallel)
     }
 }
 
+static int pick(uint64_t seed, int *k, const int *choices, int n)
+{
+    return choices[test_rand_int(seed, 1000 + (uint64_t)(*k)++, 0, n - 1)];
+}
+
+#define PICK(...) pick(seed, &k, (const int[]){__VA_ARGS__}, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)))
+
+/* A layout that keeps the rules, drawn from the seed. */
+static layout_case random_case(uint64_t seed)
+{
+    static const char *const schedules[] = {"naive", "gpipe", "1f1b", "interleaved"};
+    int k = 0;
+    for (;;) {
+        layout_case c = base_case(seed, PICK(0, 1));
+        orth_layout *l = &c.layout;
+        l->dp = PICK(1, 2, 2, 4);
+        l->tp = PICK(1, 2, 2, 4);
+        l->pp = PICK(1, 1, 2, 4);
+        l->zero = PICK(0, 1, 2, 3);
+        l->sequence_parallel = PICK(0, 1);
+        int schedule = PICK(0, 1, 2, 3);
+        l->pipeline = schedules[schedule];
+        l->virtual_stages = schedule == 3 ? 2 : 1;
+        l->micro_batch = PICK(1, 2, 4);
+        l->global_batch = PICK(4, 8, 8, 16);
+        l->seq_len = PICK(8, 16, 24, 32);
+        l->parts = PICK(4, 8);
+        c.compute = PICK(0, 1) ? ORTH_BF16 : ORTH_F32;
+        c.doc_mask = PICK(0, 0, 1);
+        c.model.tied = PICK(0, 1);
+        c.model.dropout = PICK(0, 0, 1) ? 0.1 : 0;
+        c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? PICK(2, 4) : 4;
+        c.model.vocab = PICK(67, 131, 96);
+        orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
+                             .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
+        char why[256];
+        if (orth_layout_ranks(l) > 1 && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
+            return c;
+    }
+}
+
+TEST(random_layouts)
+{
+    const char *count = getenv("ORTH_LAYOUTS"), *first = getenv("ORTH_LAYOUT_SEED");
+    int n = count ? atoi(count) : 200;
+    uint64_t seed = first ? strtoull(first, NULL, 10) : 1;
+    for (int i = 0; i < n; i++) {
+        layout_case c = random_case(seed + (uint64_t)i);
+        check_layout(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_parallel),
         cmocka_unit_test(pipeline_parallel),
         cmocka_unit_test(tensor_parallel),
+        cmocka_unit_test(random_layouts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
