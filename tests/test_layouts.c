@@ -318,7 +318,7 @@ static layout_case random_case(uint64_t seed)
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
         char why[256];
-        if (orth_layout_ranks(l) > 1 && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
+        if (orth_layout_ranks(l) > 1 && l->tp <= c.model.kv_heads && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
             return c;
     }
 }

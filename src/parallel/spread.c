@@ -27,11 +27,33 @@ static orth_status cut_layers(orth_ctx *ctx, orth_spread *s, const orth_model_co
     return orth_balance_layers(ctx, cost, (int)c->layers, 0, c->hidden * c->vocab, chunks, s->first_layer);
 }
 
+/* Valid layouts that this version does not compile. */
+static orth_status supported(orth_ctx *ctx, const orth_layout *l, const orth_model_config *c)
+{
+    if (l->tp > c->kv_heads)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.tp=%d exceeds kv_heads=%d: this version does not replicate "
+                         "key and value heads", (int)l->tp, (int)c->kv_heads);
+    if (l->tp > 1 && c->qk_norm)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.tp=%d: this version has no tensor parallelism for models with "
+                         "qk_norm", (int)l->tp);
+    if (l->cp > 1)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.cp=%d: only 1 is supported by this version", (int)l->cp);
+    if (l->ep > 1)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.ep=%d: only 1 is supported by this version", (int)l->ep);
+    if (l->shard_group > 0 && l->shard_group != l->dp)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.shard_group=%d: only 0 (all of dp) is supported by this version",
+                         (int)l->shard_group);
+    if (l->dp_share)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "shares of the batch per rank are not supported by this version");
+    return ORTH_OK;
+}
+
 static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *c)
 {
     const orth_layout *l = &s->layout;
     orth_model_dims dims = dims_of(c);
     ORTH_TRY(orth_layout_check(ctx, l, &dims));
+    ORTH_TRY(supported(ctx, l, c));
     orth_mesh_options mesh = {.dp = l->dp, .tp = l->tp, .pp = l->pp, .cp = l->cp, .ep = l->ep,
                               .shard_group = l->shard_group};
     ORTH_TRY(orth_mesh_init(ctx, &s->mesh, &mesh));
@@ -39,6 +61,9 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
     ORTH_TRY(orth_schedule_make(ctx, &s->arena, &s->schedule, l->pipeline, (int)l->pp, (int)l->virtual_stages,
                                 s->num_micro_batches));
     ORTH_TRY(orth_schedule_check_in_order(ctx, &s->schedule));
+    if (s->schedule.split || s->schedule.async)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: schedules with split or asynchronous backwards are "
+                         "not run by this version", l->pipeline);
     return cut_layers(ctx, s, c);
 }
 
