@@ -71,7 +71,7 @@ static orth_status check_place(checker *k, int rank, int at)
         return BREAKS(k, "%s: micro-batches are 0 to %d", w, (int)s->num_micro_batches - 1);
     if (s->chunk_rank[a->chunk] != rank)
         return BREAKS(k, "%s: that chunk is on rank %d", w, (int)s->chunk_rank[a->chunk]);
-    if (s->split == (a->kind == ORTH_ACTION_B))
+    if (a->kind != ORTH_ACTION_F && s->split == (a->kind == ORTH_ACTION_B))
         return BREAKS(k, "%s: a schedule has either backwards, or input and weight gradients", w);
     int32_t *slot = &k->at[a->kind][index_of(s, a)];
     if (*slot != NOWHERE)
