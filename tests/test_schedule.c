@@ -179,7 +179,7 @@ TEST(zb_h1_bubble_equals_its_formula)
 }
 
 /* With unit times and m >= p, nothing is idle on the last rank but the time until its first input comes:
- * no schedule over this many ranks is shorter. */
+ * no schedule of this placement is shorter. */
 TEST(zb_v_bubble_is_the_least_possible)
 {
     pipe_case k = begin();
