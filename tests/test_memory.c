@@ -1,4 +1,4 @@
-/* test_memory.c -- what plans say of memory, against what runs take: nothing more, and nothing during a step. */
+/* test_memory.c -- plans of memory against what runs take: nothing more, and nothing during a step. */
 #include <malloc.h>
 #include <time.h>
 
@@ -94,9 +94,11 @@ static char *memory_of(run_case *r, const char *name)
 TEST(planned_bytes_of_a_run_are_the_counted_ones)
 {
     static const char *const flavours[] = {
-        "", "precision.compute=bf16 model.preset=llama-tiny", "model.preset=qwen3-tiny model.vocab=300 data.doc_mask=true",
+        "", "precision.compute=bf16 model.preset=llama-tiny",
+        "model.preset=qwen3-tiny model.vocab=300 data.doc_mask=true",
         "model.dropout=0.1 optimizer.name=sgd train.micro_batch=6", "train.micro_batch=1 numerics.mode=fast",
-        "model.layers=1 data.seq_len=8", "model.attention=full precision.compute=bf16 data.valid_fraction=0.2",
+        "model.layers=1 data.seq_len=8",
+        "model.attention=full precision.compute=bf16 data.valid_fraction=0.2",
     };
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(flavours); i++) {
@@ -119,7 +121,8 @@ TEST(memory_that_is_resident_is_what_was_planned)
     run_case *r = run_begin();
     double rss = 0, arena = 0;
     if (!SANITIZED) {
-        RUN(r, 0, "peak_rss_mb", "bench step model.preset=gpt2-124m data.seq_len=256 train.global_batch=1 --steps=1 "
+        RUN(r, 0, "peak_rss_mb",
+            "bench step model.preset=gpt2-124m data.seq_len=256 train.global_batch=1 --steps=1 "
             "--seconds=0.01 --json");
         char *at = strstr(r->out, "\"peak_rss_mb\": "), *of = strstr(r->out, "\"arena_mb\": ");
         assert_non_null(of);
@@ -148,7 +151,8 @@ TEST(placement_of_gpt2_124m_is_within_2_percent_of_the_lower_bound)
         size_t total = p->space_bytes[ORTH_SPACE_HOST], sum = 0;
         if ((double)total > 1.02 * (double)p->lower_bound || total < p->lower_bound)
             fail_msg("micro-batch %d, %d of them, %s, %d parts: %zu bytes, lower bound %zu", shape.num_seqs,
-                     shape.num_micro_batches, orth_dtype_name(shape.compute), shape.parts, total, p->lower_bound);
+                     shape.num_micro_batches, orth_dtype_name(shape.compute), shape.parts, total,
+                     p->lower_bound);
         /* Of the transient region alone, where packing happens. */
         size_t persistent = total - p->transient_bytes;
         assert_true((double)p->transient_bytes <= 1.02 * (double)(p->lower_bound - persistent));
@@ -172,9 +176,11 @@ static double now(void)
 TEST(every_preset_can_be_planned_and_explained_at_once)
 {
     static const struct { const char *name; int64_t elems; } known[] = {
-        {"gpt2-124m", 124439808}, {"gpt2-1558m", 1557611200}, {"llama3-1b", 1235814400}, {"llama3-3b", 3212749824},
+        {"gpt2-124m", 124439808}, {"gpt2-1558m", 1557611200}, {"llama3-1b", 1235814400},
+        {"llama3-3b", 3212749824},
         {"llama3-8b", 8030261248}, {"llama3-70b", 70553706496}, {"llama3-405b", 405853388800},
-        {"qwen3-0.6b", 596049920}, {"qwen3-4b", 4022468096}, {"qwen3-8b", 8190735360}, {"qwen3-32b", 32762123264}};
+        {"qwen3-0.6b", 596049920}, {"qwen3-4b", 4022468096}, {"qwen3-8b", 8190735360},
+        {"qwen3-32b", 32762123264}};
     run_case *r = run_begin();
     for (int i = 0; orth_model_preset_name(i); i++) {
         double begin = now();
@@ -187,10 +193,12 @@ TEST(every_preset_can_be_planned_and_explained_at_once)
             char line[64];
             snprintf(line, sizeof line, "parameters     %14lld\n", (long long)known[k].elems);
             if (strcmp(known[k].name, orth_model_preset_name(i)) == 0 && !strstr(r->out, line))
-                fail_msg("%s has %lld parameters, not\n%.80s", known[k].name, (long long)known[k].elems, r->out);
+                fail_msg("%s has %lld parameters, not\n%.80s", known[k].name, (long long)known[k].elems,
+                         r->out);
         }
     }
-    RUN(r, 0, "attention", "explain model.preset=llama3-405b data.seq_len=1024 train.global_batch=1 --layer=100");
+    RUN(r, 0, "attention",
+        "explain model.preset=llama3-405b data.seq_len=1024 train.global_batch=1 --layer=100");
     run_end(r);
 }
 
@@ -198,8 +206,10 @@ TEST(every_preset_can_be_planned_and_explained_at_once)
 TEST(explain_shows_the_way_through_a_layer)
 {
     static const char *const way[] = {
-        " F mb1   L0 ", "norm(", "= linear(attn_norm", "layers.0.attn.qkv.weight[192,64]", "= attention(attn.qkv",
-        "= linear(attention", "= norm(attn.out", "= linear(mlp_norm", "gelu_tanh", "= linear(mlp.up", "= add(", " B mb1   L0 ",
+        " F mb1   L0 ", "norm(", "= linear(attn_norm", "layers.0.attn.qkv.weight[192,64]",
+        "= attention(attn.qkv",
+        "= linear(attention", "= norm(attn.out", "= linear(mlp_norm", "gelu_tanh", "= linear(mlp.up", "= add(",
+        " B mb1   L0 ",
         "= linear_dx(", "grad.layers.0.mlp.down.weight", "= attention_bwd(", "grad.layers.0.attn_norm.shift"};
     run_case *r = run_begin();
     RUN(r, 0, way[0], "explain run.yaml --layer=0 --micro-batch=1");
