@@ -52,6 +52,16 @@ static inline void engine_close(orth_ctx *ctx, engine *e)
     orth_unit_release(&e->unit);
 }
 
+/* Positions of the rows that sequence parallelism leaves on this rank. */
+static inline void engine_fill_positions_sp(engine *e, int64_t n)
+{
+    int32_t *p = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_POSITIONS_SP);
+    int64_t tp = e->shape.mesh.size[ORTH_GROUP_TP], rows = p ? e->shape.seq_len / tp : 0;
+    for (int64_t i = 0; i < n * rows; i++)
+        p[i] = (int32_t)orth_fold_pos(e->shape.seq_len, e->shape.parts,
+                                      i % rows + rows * e->shape.mesh.pos[ORTH_GROUP_TP]);
+}
+
 /* Puts sequences [0, n) of natural-order arrays into the step's data, in storage order. */
 static inline void engine_fill(engine *e, int64_t n, const int32_t *tokens, const int32_t *targets,
                                const float *weights, const int32_t *doc)
@@ -67,7 +77,8 @@ static inline void engine_fill(engine *e, int64_t n, const int32_t *tokens, cons
         for (int64_t row = 0; row < T; row++) {
             int parts = e->shape.mode == ORTH_MODE_DECODE ? 1 : e->shape.parts;
             int64_t pos = orth_fold_pos(T, parts, row), from = i * T + pos, to = i * T + row;
-            t[to] = tokens[from];
+            if (t)
+                t[to] = tokens[from];
             if (y)
                 y[to] = targets[from];
             if (w)
@@ -80,6 +91,7 @@ static inline void engine_fill(engine *e, int64_t n, const int32_t *tokens, cons
         if (s)
             s[i] = (int32_t)i;
     }
+    engine_fill_positions_sp(e, n);
 }
 
 static inline orth_step_values *engine_step_values(engine *e)

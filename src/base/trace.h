@@ -14,18 +14,19 @@ typedef struct {
     int64_t num_events;
 } orth_trace;
 
-/* Names row `row` of group `group` (a process of the viewer: a rank; its rows: queues). Groups and rows are
- * shown in ascending order. */
+/* Names row `row` of group `group` (a process of the viewer: a rank; its rows: queues). Groups and rows
+ * are shown in ascending order. */
 void orth_trace_group(orth_ctx *ctx, orth_trace *t, int group, const char *name);
 void orth_trace_row(orth_ctx *ctx, orth_trace *t, int group, int row, const char *name);
 
-/* What row did from start to end. `category` colours and filters ("compute", "dp"); detail is extra text shown
- * when the span is clicked, NULL for none. */
+/* What a row did from start to end. `category` colours and filters ("compute", "dp"); detail is text that
+ * is shown when the span is clicked, NULL for none. */
 void orth_trace_span(orth_ctx *ctx, orth_trace *t, int group, int row, const char *name, const char *category,
                      int64_t start_ns, int64_t end_ns, const char *detail);
 
 /* A counter drawn as a graph above the rows of its group ("in flight", "bytes"). */
-void orth_trace_counter(orth_ctx *ctx, orth_trace *t, int group, const char *name, int64_t time_ns, double value);
+void orth_trace_counter(orth_ctx *ctx, orth_trace *t, int group, const char *name, int64_t time_ns,
+                        double value);
 
 /* The whole file as text, heap memory; NULL with the error recorded. *t is empty afterwards. */
 char *orth_trace_take(orth_ctx *ctx, orth_trace *t);

@@ -22,14 +22,17 @@ uint64_t comm_extent(const orth_comm *c, const orth_comm_call *call)
 }
 
 /* Programs repeat: the same instruction with another count than last time is suspicious. */
-static bool is_unusual(orth_comm *c, int32_t instr, uint64_t extent)
+bool comm_call_unusual(orth_comm *c, const orth_comm_call *call)
 {
-    const int place = (int)((uint32_t)instr % ORTH_COUNT(c->history));
-    const bool known = c->history[place].seen && c->history[place].instr == instr;
-    const bool unusual = known && c->history[place].extent != extent;
-    c->history[place].seen = true;
-    c->history[place].instr = instr;
-    c->history[place].extent = extent;
+    const uint64_t extent = comm_extent(c, call);
+    const bool message = call->kind == ORTH_COMM_SEND || call->kind == ORTH_COMM_RECV;
+    /* Collectives come from the queue's thread, messages from the caller's: each has its own half. */
+    const int place = (int)((uint32_t)call->instr % ORTH_COUNT(c->history[0]));
+    const bool known = c->history[message][place].seen && c->history[message][place].instr == call->instr;
+    const bool unusual = known && c->history[message][place].extent != extent;
+    c->history[message][place].seen = true;
+    c->history[message][place].instr = call->instr;
+    c->history[message][place].extent = extent;
     return unusual;
 }
 
@@ -42,7 +45,7 @@ void comm_header_fill(comm_header *h, orth_comm *c, const orth_comm_call *call, 
     h->algo = comm_pick_algo(c, call);
     h->step = r ? atomic_load_explicit(&r->step, memory_order_relaxed) : 0;
     h->seq = seq;
-    h->unusual = is_unusual(c, call->instr, h->extent);
+    h->unusual = comm_call_unusual(c, call);
 }
 
 bool comm_header_same(const comm_header *a, const comm_header *b)
@@ -113,8 +116,8 @@ static bool check_pairs(orth_comm *c, const comm_header *const *h)
             continue;
         comm_abort(c->world->s, c->ranks[i], ORTH_ERR_COMM,
                    "'%s' call %u, all_to_all: it sends %lld elements (instruction %d) where rank %d expects "
-                   "%lld (instruction %d)", c->name, h[i]->seq, (long long)sent, theirs->instr, c->ranks[c->pos],
-                   (long long)wanted, mine->instr);
+                   "%lld (instruction %d)", c->name, h[i]->seq, (long long)sent, theirs->instr,
+                   c->ranks[c->pos], (long long)wanted, mine->instr);
         return false;
     }
     return true;
@@ -138,17 +141,18 @@ bool comm_headers_check(orth_comm *c, const comm_header *const *h)
     return false;
 }
 
-bool comm_message_check(orth_comm *c, const orth_comm_call *sent, const orth_comm_call *wanted, int from)
+bool comm_message_check(orth_comm *c, const comm_request *sent, const comm_request *wanted)
 {
-    if (sent->dtype == wanted->dtype && sent->count == wanted->count && sent->tag == wanted->tag)
+    const orth_comm_call *s = &sent->call, *w = &wanted->call;
+    if (s->dtype == w->dtype && s->count == w->count && s->tag == w->tag)
         return true;
     char a[160], b[160];
-    comm_describe(a, sizeof a, sent, c->n);
-    comm_describe(b, sizeof b, wanted, c->n);
+    comm_describe(a, sizeof a, s, c->n);
+    comm_describe(b, sizeof b, w, c->n);
     /* A tag behind what is wanted means that this rank left a message out; else the sender did. */
-    const bool mine = sent->tag < wanted->tag;
-    comm_abort(c->world->s, mine ? c->ranks[c->pos] : c->ranks[from], ORTH_ERR_COMM,
-               "'%s': rank %d called %s where rank %d called %s", c->name, c->ranks[from], a,
-               c->ranks[c->pos], b);
+    const bool mine = s->tag < w->tag || (s->tag == w->tag && wanted->unusual && !sent->unusual);
+    const int me = c->ranks[c->pos], sender = c->ranks[w->peer];
+    comm_abort(c->world->s, mine ? me : sender, ORTH_ERR_COMM, "'%s': rank %d called %s where rank %d called %s",
+               c->name, sender, a, me, b);
     return false;
 }

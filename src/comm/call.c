@@ -53,20 +53,22 @@ static orth_status check_call(orth_ctx *ctx, const orth_comm *c, const orth_comm
 {
     const char *kind = orth_comm_kind_name(call->kind);
     if ((unsigned)call->kind >= ORTH_NUM_COMM_KINDS || (unsigned)call->dtype >= ORTH_NUM_DTYPES)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "kind %d or type %d is unknown", (int)call->kind, (int)call->dtype);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "kind %d or type %d is unknown", (int)call->kind,
+                         (int)call->dtype);
     if (reduces(call->kind) && (!comm_can_reduce(call->dtype) || (unsigned)call->op >= ORTH_NUM_REDUCES))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s on '%s': %s cannot be reduced", kind, c->name,
                          orth_dtype_name(call->dtype));
     bool negative = call->count < 0;
     for (int i = 0; i < c->n && has_counts(call->kind); i++)
         negative = negative || comm_count_of(call->counts, call->count, i) < 0 ||
-                   (call->kind == ORTH_COMM_ALL_TO_ALL && comm_count_of(call->send_counts, call->count, i) < 0);
+                   comm_count_of(call->send_counts, call->count, i) < 0;
     if (negative)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s on '%s': a count is negative", kind, c->name);
     const bool rooted = is_message(call->kind) || call->kind == ORTH_COMM_BROADCAST;
     const bool self = is_message(call->kind) && call->peer == c->pos;
     if (rooted && (call->peer < 0 || call->peer >= c->n || self))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s on '%s': peer %d of %d members", kind, c->name, call->peer, c->n);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s on '%s': peer %d of %d members", kind, c->name, call->peer,
+                         c->n);
     return c->world->s->options.backend == ORTH_BACKEND_NULL ? ORTH_OK : check_buffers(ctx, c, call);
 }
 
@@ -106,6 +108,7 @@ static orth_status start(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call
     r->ticket = ++c->last_ticket;
     atomic_store_explicit(&r->done, false, memory_order_relaxed);
     if (is_message(call->kind)) {
+        r->unusual = comm_call_unusual(c, call);
         if (!c->ops->post(c, r))
             return comm_fail(ctx, c->world);
     } else {

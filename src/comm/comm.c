@@ -8,8 +8,8 @@
 #define WORK_BYTES ((size_t)1 << 20)
 
 /* ORTH_OK and *pos, this rank's place in the list. */
-static orth_status check_members(orth_ctx *ctx, const orth_world *w, const char *name, int n, const int *ranks,
-                                 int *pos)
+static orth_status check_members(orth_ctx *ctx, const orth_world *w, const char *name, int n,
+                                 const int *ranks, int *pos)
 {
     if (n < 1 || n > w->s->num_ranks || strlen(name) >= ORTH_COMM_NAME_MAX)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "communicator '%s': %d members of %d ranks", name, n,

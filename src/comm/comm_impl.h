@@ -24,6 +24,7 @@ typedef struct comm_request {
     orth_comm *owner;
     orth_ticket ticket;
     uint32_t seq;                 /* of collectives */
+    bool unusual;                 /* as in comm_header, of messages */
     _Atomic bool done;            /* last write of whoever completes it, before bumping owner->events */
     struct comm_request *next;    /* in a queue or inbox */
     void *backend[2];             /* mpi: the request */
@@ -80,7 +81,7 @@ struct orth_comm {
         bool seen;
         int32_t instr;
         uint64_t extent;
-    } history[64];                /* of the last collective of each instruction; agree.c */
+    } history[2][64];             /* last call of each instruction: collectives, messages; agree.c */
     char *work;                   /* scratch of algo.c; NULL: direct only */
     size_t work_bytes;
 
@@ -194,8 +195,9 @@ void comm_header_fill(comm_header *h, orth_comm *c, const orth_comm_call *call, 
 bool comm_header_same(const comm_header *a, const comm_header *b);
 /* headers[i] of member i. True when all agree; else the world is aborted. */
 bool comm_headers_check(orth_comm *c, const comm_header *const *headers);
-/* Aborts over a message: `sent` by member `from`, `wanted` by this member. */
-bool comm_message_check(orth_comm *c, const orth_comm_call *sent, const orth_comm_call *wanted, int from);
+bool comm_call_unusual(orth_comm *c, const orth_comm_call *call);
+/* Do a send to this member and its recv agree? Else the world is aborted. */
+bool comm_message_check(orth_comm *c, const comm_request *sent, const comm_request *wanted);
 
 /* algo.c: a collective over ops->exchange. */
 bool comm_algo_run(orth_comm *c, const orth_comm_call *call, orth_comm_algo algo);

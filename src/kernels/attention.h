@@ -22,7 +22,7 @@
  *
  * With AVX512_BF16 and bf16 operands the products are chains of the processor's pair instruction
  * over (even, odd) neighbours of the index named above, and e, p, ds are rounded to bf16 before they
- * enter one; everything else is the same. Pairs of queries are counted from the start of a part.
+ * enter one; everything else is the same. Pairs of queries are counted from the start of a part and head.
  */
 #ifndef ORTH_KERNELS_ATTENTION_H
 #define ORTH_KERNELS_ATTENTION_H
@@ -49,6 +49,45 @@ static inline int64_t orth_attn_v_col(const orth_attr *a, int g)
 static inline int64_t orth_attn_qkv_cols(const orth_attr *a)
 {
     return (int64_t)a->head_dim * (a->heads + 2 * a->kv_heads);
+}
+
+/* Where the rows of a call lie: whole sequences, or queries of some token slots beside all keys. */
+typedef struct {
+    int64_t rows, len;           /* of a sequence: rows of queries here, tokens in all */
+    int64_t first_row;           /* storage row of the first query in the whole sequence */
+    int slot_begin, slot_end, parts;
+    int64_t kv_stride, kv_step;  /* elements from token to token, from kv head to kv head; v_g is k_g + D */
+} orth_attn_place;
+
+static inline orth_attn_place orth_attn_whole(const orth_attr *a)
+{
+    const int64_t R = orth_attn_qkv_cols(a);
+    return (orth_attn_place){a->seq_len, a->seq_len, 0, 0, a->token_parts, a->token_parts, R, R / a->kv_heads};
+}
+
+static inline orth_attn_place orth_attn_part(const orth_attr *a)
+{
+    return (orth_attn_place){a->seq_len, a->full_len, orth_fold_begin(a->full_len, a->token_parts, a->slot_begin),
+                             a->slot_begin, a->slot_begin + a->slot_count, a->token_parts,
+                             (int64_t)2 * a->kv_heads * a->head_dim, (int64_t)2 * a->head_dim};
+}
+
+/* Position of query row r of a sequence. */
+static inline int64_t orth_attn_pos(const orth_attn_place *l, int64_t r)
+{
+    return orth_fold_pos(l->len, l->parts, l->first_row + r);
+}
+
+/* Storage row of each position of a whole sequence, into row[len]. */
+static inline void orth_attn_find_rows(const orth_attn_place *l, int32_t *row)
+{
+    int32_t next = 0;
+    for (int slot = 0; slot < l->parts; slot++) {
+        const int p = orth_fold_part(l->parts, slot);
+        const int64_t end = orth_part_begin(l->len, l->parts, p + 1);
+        for (int64_t pos = orth_part_begin(l->len, l->parts, p); pos < end; pos++)
+            row[pos] = next++;
+    }
 }
 
 /* Folds 16 lanes in the order of sum16. */

@@ -52,6 +52,8 @@ typedef struct {
     int32_t site;                       /* which dropout of the model this is */
     int32_t num_addends;
     bool inverse, nesterov, decay;
+    int32_t full_len, slot_begin, slot_count; /* attention_part: whole sequences have full_len tokens in
+                                           token_parts slots; the rank's queries are those of slot_count */
     int64_t first_row;                  /* of the vocabulary, on this rank */
     int32_t block_rows, first_part;     /* grad_square */
     /* Communication. */

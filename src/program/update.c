@@ -27,37 +27,50 @@ static orth_operand piece(const orth_builder *b, int32_t buffer, orth_dtype dtyp
 
 /* ---- reduction ---- */
 
+static void reduce_sum(orth_builder *b, int64_t index, const orth_grad_sum *sum)
+{
+    if (sum->num_slots == 0 || orth_build_size(b, ORTH_GROUP_DP) == 1 || b->spec->mesh.zero >= 2)
+        return;
+    orth_operand whole = orth_build_vector(sum->slot[0], ORTH_F32, 0, orth_build_elems(b, index));
+    const orth_attr attr = {.group = ORTH_GROUP_DP};
+    if (!b->shards) {
+        orth_build_emit(b, ORTH_OP_all_reduce, &attr, 1, &whole, 1, &whole);
+        return;
+    }
+    orth_operand mine = piece(b, sum->slot[0], ORTH_F32, own(b, index));
+    orth_instr *in = orth_build_emit(b, ORTH_OP_reduce_scatter, &attr, 1, &whole, 1, &mine);
+    if (in)
+        in->counts = b->shards[index].counts;
+}
+
 static void reduce_gradients(orth_builder *b)
 {
-    const orth_compile_spec *s = b->spec;
-    for (int64_t i = 0; i < s->num_params && !b->p->failed; i++) {
-        if (!b->held[i])
-            continue;
-        int64_t n = orth_build_elems(b, i);
-        orth_operand whole = orth_build_vector(orth_build_grad_buffer(b, i), ORTH_F32, 0, n);
-        if (b->shards && s->mesh.zero == 1) {
-            orth_operand mine = piece(b, whole.buffer, ORTH_F32, own(b, i));
-            orth_instr *in = orth_build_emit(b, ORTH_OP_reduce_scatter, &(orth_attr){.group = ORTH_GROUP_DP}, 1,
-                                             &whole, 1, &mine);
-            if (in)
-                in->counts = b->shards[i].counts;
-        } else if (!b->shards && orth_build_size(b, ORTH_GROUP_DP) > 1) {
-            orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &whole, 1, &whole);
-        }
+    for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
+        reduce_sum(b, i, &b->uses[2 * i].step);
+        reduce_sum(b, i, &b->uses[2 * i + 1].step);
     }
 }
 
-/* Tied embeddings on two pipeline stages: each has the sum of one use; both end with the total, and update
- * their copies alike. */
+/* Tied embeddings: the sums of the two uses become one. On two pipeline stages each has one of them, and
+ * both end with the total, and update their copies alike. */
 static void join_tied(orth_builder *b)
 {
     int64_t index = b->spec->embed.param_index[0];
     const orth_grad_sum *first = &b->uses[2 * index].step, *second = &b->uses[2 * index + 1].step;
-    if (!b->tied || orth_build_size(b, ORTH_GROUP_EMBED) < 2 || (first->num_slots > 0) == (second->num_slots > 0))
+    if (!b->tied || (first->num_slots == 0 && second->num_slots == 0))
         return;
-    int32_t buffer = orth_build_grad_buffer(b, index);
-    orth_operand g = piece(b, buffer, ORTH_F32, own(b, index));
-    orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_EMBED}, 1, &g, 1, &g);
+    orth_operand g = piece(b, orth_build_grad_buffer(b, index), ORTH_F32, own(b, index));
+    if (first->num_slots == 0 || second->num_slots == 0) {
+        if (orth_build_size(b, ORTH_GROUP_EMBED) > 1)
+            orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_EMBED}, 1, &g, 1, &g);
+    } else if (orth_build_size(b, ORTH_GROUP_DP) > 1) {
+        orth_operand leaf = g;
+        leaf.num_dims = 2;
+        leaf.dim[0] = 1;
+        leaf.dim[1] = g.dim[0];
+        const orth_operand in[] = {leaf, piece(b, second->slot[0], ORTH_F32, own(b, index))};
+        orth_build_emit(b, ORTH_OP_tree_acc, &(orth_attr){.num_addends = 1}, 2, in, 1, &g);
+    }
 }
 
 static void sum_loss(orth_builder *b, bool computes)

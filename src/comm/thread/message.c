@@ -53,7 +53,7 @@ static bool match(orth_comm *c)
             r = next;
             continue;
         }
-        ok = comm_message_check(c, &sent->call, &r->call, r->call.peer);
+        ok = comm_message_check(c, sent, r);
         if (ok)
             comm_copy(c->world->s->heap.isa, r->call.recv, sent->call.send,
                       (size_t)r->call.count * orth_dtype_bytes(r->call.dtype), false);

@@ -132,15 +132,18 @@ static void stop_watchdog(thread_world *tw)
 static orth_status verdict(orth_ctx *ctx, thread_world *tw)
 {
     comm_shared *s = tw->s;
-    for (int i = 0; i < tw->num_started; i++) {
+    orth_status status = ORTH_OK;
+    pthread_mutex_lock(&tw->mutex); /* a rank that was given up may come back just now */
+    for (int i = 0; i < tw->num_started && status == ORTH_OK; i++) {
         const thread_rank *r = &tw->ranks[i];
         if (r->done && r->primary)
-            return ORTH_FAIL(ctx, r->status, "rank %d: %s", i,
-                             r->ctx.error.code ? r->ctx.error.message : orth_status_name(r->status));
+            status = ORTH_FAIL(ctx, r->status, "rank %d: %s", i,
+                               r->ctx.error.code ? r->ctx.error.message : orth_status_name(r->status));
     }
-    if (comm_aborted(s))
-        return ORTH_FAIL(ctx, s->cause_code, "%s", s->cause);
-    return ORTH_OK;
+    pthread_mutex_unlock(&tw->mutex);
+    if (status == ORTH_OK && comm_aborted(s))
+        status = ORTH_FAIL(ctx, s->cause_code, "%s", s->cause);
+    return status;
 }
 
 static void release(orth_ctx *ctx, thread_world *tw)

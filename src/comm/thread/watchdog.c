@@ -33,7 +33,8 @@ typedef struct {
 static void describe_wait(char *text, size_t bytes, const comm_rank *r, const char *group)
 {
     const orth_comm_kind kind = (orth_comm_kind)atomic_load(&r->kind);
-    snprintf(text, bytes, "%s ('%s', instruction %d)", orth_comm_kind_name(kind), group, atomic_load(&r->instr));
+    snprintf(text, bytes, "%s ('%s', instruction %d)", orth_comm_kind_name(kind), group,
+             atomic_load(&r->instr));
 }
 
 /* Rank m is missed by rank a, in a call with this instruction id. */

@@ -1,18 +1,23 @@
-/* attention.c -- fast attention forward, on whole sequences and on a cache of keys and values.
+/* attention.c -- fast attention forward: whole sequences, queries of some slots, a cache of keys and values.
  *
- * Work is cut by position: query blocks and key blocks are [KB*i, KB*(i+1)), so that only the last
- * key block of a query block is cut by causality. In waves of a few (sequence, kv head) pairs: first
+ * Work is cut by position: query blocks and key blocks are [KB*i, KB*(i+1)) (of query blocks, what the call
+ * has), so that only the last key block of a query block is cut by causality. In waves of a few (sequence, kv head) pairs: first
  * all key blocks of the wave are packed, then all its (query block, head) tasks run, longest first.
  * A wave holds enough tasks to share out and no more, which bounds the workspace:
  *
- *   row_of_pos [T] | packed k and v of the wave | scratch of each thread
+ *   row_of_pos [T] | spans of queries | packed k and v of the wave | scratch of each thread
  */
 #include <math.h>
 
 #include "base/pool.h"
 #include "kernels/cpu/attention_micro.h"
 
-/* The two callers differ in where rows lie. */
+/* Queries at consecutive positions within one block. */
+typedef struct {
+    int32_t pos, rows;
+} query_span;
+
+/* The callers differ in where rows lie. */
 typedef struct {
     const orth_attr *attr;
     const orth_attn_micro *micro;
@@ -28,6 +33,8 @@ typedef struct {
     int64_t kv_cap, kv_stride, kv_step;
     const int32_t *past;           /* [B] position of the first query row; NULL: 0 */
     const int32_t *row_of_pos;     /* of both queries and keys; NULL: row = position - past, position */
+    const query_span *spans;       /* [max_q_blocks] ascending; NULL: all positions from past on */
+    int64_t first_row;             /* what row_of_pos calls the first query row */
     const int32_t *doc, *seq;
     const orth_step_values *step;
     char *o;
@@ -48,13 +55,14 @@ static int64_t query_begin(const forward *x, int64_t b)
 
 static int64_t key_end(const forward *x, int64_t b)
 {
-    return query_begin(x, b) + x->num_rows;
+    const query_span *last = x->spans + x->max_q_blocks - 1;
+    return x->spans ? last->pos + last->rows : query_begin(x, b) + x->num_rows;
 }
 
 /* Storage row of a query within its sequence. */
 static int64_t query_row(const forward *x, int64_t b, int64_t pos)
 {
-    return x->row_of_pos ? x->row_of_pos[pos] : pos - query_begin(x, b);
+    return x->row_of_pos ? x->row_of_pos[pos] - x->first_row : pos - query_begin(x, b);
 }
 
 static size_t block_bytes(int D) /* one packed block, fp32 */
@@ -161,6 +169,21 @@ static void visit_keys(const forward *x, const query_block *q, int64_t block, co
         .limit = ORTH_ATTN_KEYS, .offset = q->q0 - k0, .accumulate = true, .row_scale = t->a});
 }
 
+/* Sets q0 and n to a block of queries, counted from the last; returns their key block. */
+static int64_t find_block(const forward *x, query_block *q, int64_t back)
+{
+    if (x->spans) {
+        const query_span *s = &x->spans[x->max_q_blocks - 1 - back];
+        q->q0 = s->pos;
+        q->n = s->rows;
+        return q->q0 / KB;
+    }
+    const int64_t begin = query_begin(x, q->b), block = begin / KB + x->max_q_blocks - 1 - back;
+    q->q0 = ORTH_MAX(begin, block * KB);
+    q->n = (int)(ORTH_MIN(begin + x->num_rows, (block + 1) * KB) - q->q0);
+    return block;
+}
+
 static void query_task(void *arg, int64_t index, int worker)
 {
     const forward *x = arg;
@@ -172,10 +195,7 @@ static void query_task(void *arg, int64_t index, int worker)
     if (q.b >= x->B)
         return;
     q.h = (int)(q.pair % a->kv_heads * G + index % G);
-    int64_t begin = query_begin(x, q.b), end = begin + x->num_rows;
-    int64_t block = begin / KB + x->max_q_blocks - 1 - index / (G * x->W); /* longest first */
-    q.q0 = ORTH_MAX(begin, block * KB);
-    q.n = (int)(ORTH_MIN(end, (block + 1) * KB) - q.q0);
+    const int64_t block = find_block(x, &q, index / (G * x->W)); /* longest first */
     if (q.n <= 0)
         return;
     find_queries(x, &q);
@@ -206,20 +226,53 @@ static int64_t wave_pairs(const orth_attr *a, int64_t B, int num_threads)
     return orth_div_up(pairs, orth_div_up(pairs, most));
 }
 
+/* Spans of a sequence: blocks cut by the ends of parts. */
+static int64_t max_spans(int64_t T, int parts)
+{
+    return orth_div_up(T, KB) + parts;
+}
+
 static size_t forward_workspace(const orth_attr *a, int64_t B, int64_t T, int num_threads)
 {
     return (size_t)orth_round_up(T * 4, 64) +
+           (size_t)orth_round_up(max_spans(T, a->token_parts) * (int64_t)sizeof(query_span), 64) +
            (size_t)(wave_pairs(a, B, num_threads) * orth_div_up(T, KB)) * 2 * block_bytes(a->head_dim) +
            (size_t)num_threads * scratch_bytes(a->head_dim);
 }
 
-/* Fills in the rest of *x and runs. T: keys of the longest sequence; fold slots `parts`. */
-static void run_forward(orth_ctx *ctx, forward *x, const orth_op_call *call, int64_t T, int parts)
+static bool in_slots(const orth_attn_place *l, int part)
+{
+    const int slot = part < (l->parts + 1) / 2 ? 2 * part : 2 * (l->parts - part) - 1; /* orth_fold_part's inverse */
+    return slot >= l->slot_begin && slot < l->slot_end;
+}
+
+/* The positions of the slots in ascending order; neighbours within a block are one span. */
+static int64_t find_spans(const orth_attn_place *l, query_span *span)
+{
+    int64_t n = 0;
+    for (int p = 0; p < l->parts; p++) {
+        int64_t pos = orth_part_begin(l->len, l->parts, p), end = orth_part_begin(l->len, l->parts, p + 1);
+        if (!in_slots(l, p))
+            continue;
+        for (int64_t rows; pos < end; pos += rows) {
+            rows = ORTH_MIN(end, (pos / KB + 1) * KB) - pos;
+            if (n > 0 && pos % KB && span[n - 1].pos + span[n - 1].rows == pos)
+                span[n - 1].rows += (int32_t)rows;
+            else
+                span[n++] = (query_span){(int32_t)pos, (int32_t)rows};
+        }
+    }
+    return n;
+}
+
+/* Fills in the rest of *x and runs. T: keys of the longest sequence; place: NULL for a cache. */
+static void run_forward(orth_ctx *ctx, forward *x, const orth_op_call *call, int64_t T, const orth_attn_place *place)
 {
     const orth_attr *a = call->attr;
     const int threads = orth_pool_num_threads(ctx->pool);
     char *at = call->workspace;
     int32_t *table = (int32_t *)take(&at, (size_t)T * 4);
+    query_span *spans = (query_span *)take(&at, (size_t)max_spans(T, a->token_parts) * sizeof(query_span));
     x->attr = a;
     x->type = call->in[0].dtype;
     x->esize = orth_dtype_bytes(x->type);
@@ -233,13 +286,12 @@ static void run_forward(orth_ctx *ctx, forward *x, const orth_op_call *call, int
     x->packs = take(&at, (size_t)(x->W * x->max_blocks) * 2 * x->pack_bytes);
     x->scratch = at;
     x->scratch_bytes = scratch_bytes(a->head_dim);
-    if (parts > 1) {
-        for (int64_t row = 0, slot = 0; slot < parts; slot++) {
-            int p = orth_fold_part(parts, (int)slot);
-            for (int64_t pos = orth_part_begin(T, parts, p); pos < orth_part_begin(T, parts, p + 1); pos++)
-                table[pos] = (int32_t)row++;
-        }
+    if (place) {
+        orth_attn_find_rows(place, table);
         x->row_of_pos = table;
+        x->first_row = place->first_row;
+        x->max_q_blocks = find_spans(place, spans);
+        x->spans = spans;
     }
     const int64_t pairs = x->B * a->kv_heads;
     for (x->first_pair = 0; x->first_pair < pairs; x->first_pair += x->W) {
@@ -249,17 +301,37 @@ static void run_forward(orth_ctx *ctx, forward *x, const orth_op_call *call, int
     }
 }
 
-orth_status orth_cpu_attention(orth_ctx *ctx, const orth_op_call *call)
+/* kv: what keys and values lie in; rest: doc, seq, step. */
+static orth_status run_placed(orth_ctx *ctx, const orth_op_call *call, const orth_attn_place *l, const orth_tensor *kv,
+                              const orth_tensor *rest)
 {
     const orth_attr *a = call->attr;
-    const int64_t T = a->seq_len, R = orth_attn_qkv_cols(a);
-    const size_t esize = orth_dtype_bytes(call->in[0].dtype);
-    forward x = {.B = a->num_seqs, .num_rows = T, .max_q_blocks = orth_div_up(T, KB),
-                 .k = call->in[0].data, .v = (const char *)call->in[0].data + (size_t)a->head_dim * esize,
-                 .kv_cap = T, .kv_stride = R, .kv_step = R / a->kv_heads, .doc = call->in[1].data,
-                 .seq = call->in[2].data, .step = call->in[3].data, .lse = call->out[1].data};
-    run_forward(ctx, &x, call, T, a->token_parts);
+    const size_t esize = orth_dtype_bytes(kv->dtype);
+    forward x = {.B = a->num_seqs, .num_rows = l->rows, .k = kv->data,
+                 .v = (const char *)kv->data + (size_t)a->head_dim * esize, .kv_cap = l->len,
+                 .kv_stride = l->kv_stride, .kv_step = l->kv_step, .doc = rest[0].data, .seq = rest[1].data,
+                 .step = rest[2].data, .lse = call->out[1].data};
+    if (l->rows > 0)
+        run_forward(ctx, &x, call, l->len, l);
     return ORTH_OK;
+}
+
+orth_status orth_cpu_attention(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_attn_place l = orth_attn_whole(call->attr);
+    return run_placed(ctx, call, &l, &call->in[0], call->in + 1);
+}
+
+orth_status orth_cpu_attention_part(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_attn_place l = orth_attn_part(call->attr);
+    return run_placed(ctx, call, &l, &call->in[1], call->in + 2);
+}
+
+size_t orth_workspace_attention_part(const orth_op_call *call, int num_threads, orth_isa isa)
+{
+    (void)isa;
+    return forward_workspace(call->attr, call->attr->num_seqs, call->attr->full_len, num_threads);
 }
 
 size_t orth_workspace_attention(const orth_op_call *call, int num_threads, orth_isa isa)
@@ -288,7 +360,7 @@ orth_status orth_cpu_attention_cached(orth_ctx *ctx, const orth_op_call *call)
     inner.attr = &a;
     forward x = {.B = B, .num_rows = n, .max_q_blocks = (n + KB - 2) / KB + 1, .k = ck->data, .v = cv->data,
                  .kv_cap = S, .kv_stride = a.kv_heads * D, .kv_step = D, .past = past};
-    run_forward(ctx, &x, &inner, S, 1);
+    run_forward(ctx, &x, &inner, S, NULL);
     return ORTH_OK;
 }
 

@@ -1,11 +1,11 @@
 /* attention_bwd.c -- fast gradients of attention: five products per block, memory linear in T.
  *
- * One task per (sequence, kv head); its query heads one after the other:
+ * One task per (sequence, kv head), with all query heads of the group:
  *
- *   pack_chunk                   q, do, delta of the head
+ *   pack_chunk                   q, do, delta
  *   visit_block                  for key blocks ascending: dq is one chain over keys, kept in memory
  *     for fold slots ascending   dk, dv: a leaf each, merged as the aligned tree of tensor/parts.h
- *       visit_chunk              s, dp -> p, ds -> dv, dk, dq
+ *       visit_chunk              for heads ascending: s, dp -> p, ds -> dv, dk, dq
  *   store_chunk                  dq
  *
  * As many tasks as fill whole rounds of the threads run alone. The threads share each of the rest
@@ -24,7 +24,7 @@ static void *take(uintptr_t *at, size_t num_bytes)
 
 static int max_chunks(const orth_attr *a)
 {
-    return (int)orth_div_up(a->seq_len, KB) + a->token_parts;
+    return ((int)orth_div_up(a->seq_len, KB) + a->token_parts) * (a->heads / a->kv_heads); /* seq_len: of queries */
 }
 
 static int tree_levels(int parts)
@@ -39,7 +39,7 @@ static int tree_levels(int parts)
 static size_t lay_out(orth_attn_bwd_scratch *t, uintptr_t base, const orth_attr *a, bool pairs)
 {
     uintptr_t at = base;
-    const int64_t Dp = orth_attn_padded(a->head_dim), blocks = orth_div_up(a->seq_len, KB);
+    const int64_t Dp = orth_attn_padded(a->head_dim);
     const size_t n = (size_t)max_chunks(a), square = KB * KB * sizeof(float);
     const size_t wide = (size_t)(KB * Dp) * sizeof(float), pack = pairs ? wide / 2 : wide;
     t->q_rows = take(&at, n * pack);
@@ -50,7 +50,6 @@ static size_t lay_out(orth_attn_bwd_scratch *t, uintptr_t base, const orth_attr 
     t->lse = take(&at, n * KB * sizeof(float));
     t->delta = take(&at, n * KB * sizeof(float));
     t->first_doc = take(&at, n * sizeof(int32_t));
-    t->total = a->heads > a->kv_heads ? take(&at, (size_t)blocks * 2 * wide) : NULL;
     t->k_cols = take(&at, pack);
     t->k_inner = take(&at, pack);
     t->v_cols = take(&at, pack);
@@ -75,26 +74,23 @@ static orth_attn_bwd_scratch scratch_of(const orth_attn_bwd *x, int worker)
 static void group_task(void *arg, int64_t pair, int worker)
 {
     const orth_attn_bwd *x = arg;
-    const orth_attr *a = x->attr;
-    const int g = (int)(pair % a->kv_heads), G = a->heads / a->kv_heads;
-    const int64_t b = pair / a->kv_heads;
+    const int g = (int)(pair % x->attr->kv_heads);
+    const int64_t b = pair / x->attr->kv_heads;
     orth_attn_bwd_scratch t = scratch_of(x, worker);
-    for (int i = 0; i < G; i++) {
-        for (int c = 0; c < x->num_chunks; c++)
-            orth_attn_pack_chunk(x, &t, b, g * G + i, c);
-        for (int64_t block = 0; block * KB < a->seq_len; block++)
-            orth_attn_visit_block(x, &t, b, g, i, block);
-        for (int c = 0; c < x->num_chunks; c++)
-            orth_attn_store_chunk(x, &t, b, g * G + i, c);
-    }
+    for (int c = 0; c < x->num_chunks; c++)
+        orth_attn_pack_chunk(x, &t, b, g, c);
+    for (int64_t block = 0; block * KB < x->l.len; block++)
+        orth_attn_visit_block(x, &t, b, g, block);
+    for (int c = 0; c < x->num_chunks; c++)
+        orth_attn_store_chunk(x, &t, b, g, c);
 }
 
-/* One query head that all threads work on. What belongs to the head lies in the first one's scratch. */
+/* A kv head that all threads work on. What belongs to it lies in the first one's scratch. */
 typedef struct {
     const orth_attn_bwd *x;
     orth_attn_team *team;
     int64_t b;
-    int g, i;
+    int g;
 } shared_head;
 
 static orth_attn_bwd_scratch shared_scratch(const shared_head *s, int worker)
@@ -114,17 +110,12 @@ static orth_attn_bwd_scratch shared_scratch(const shared_head *s, int worker)
     return t;
 }
 
-static int head_of(const shared_head *s)
-{
-    return s->g * (s->x->attr->heads / s->x->attr->kv_heads) + s->i;
-}
-
 static void pack_task(void *arg, int64_t c, int worker)
 {
     const shared_head *s = arg;
     (void)worker;
     orth_attn_bwd_scratch t = shared_scratch(s, 0);
-    orth_attn_pack_chunk(s->x, &t, s->b, head_of(s), (int)c);
+    orth_attn_pack_chunk(s->x, &t, s->b, s->g, (int)c);
     atomic_store(&s->team->done[c], 0);
 }
 
@@ -133,7 +124,7 @@ static void store_task(void *arg, int64_t c, int worker)
     const shared_head *s = arg;
     (void)worker;
     orth_attn_bwd_scratch t = shared_scratch(s, 0);
-    orth_attn_store_chunk(s->x, &t, s->b, head_of(s), (int)c);
+    orth_attn_store_chunk(s->x, &t, s->b, s->g, (int)c);
 }
 
 /* Draws key blocks itself: they must be taken in ascending order, which the pool does not promise. */
@@ -142,75 +133,97 @@ static void blocks_task(void *arg, int64_t index, int worker)
     const shared_head *s = arg;
     (void)index;
     orth_attn_bwd_scratch t = shared_scratch(s, worker);
-    for (int64_t block; (block = atomic_fetch_add(&s->team->next, 1)) * KB < s->x->attr->seq_len;)
-        orth_attn_visit_block(s->x, &t, s->b, s->g, s->i, block);
+    for (int64_t block; (block = atomic_fetch_add(&s->team->next, 1)) * KB < s->x->l.len;)
+        orth_attn_visit_block(s->x, &t, s->b, s->g, block);
 }
 
 static void run_together(orth_ctx *ctx, const orth_attn_bwd *x, orth_attn_team *team, int64_t pair)
 {
-    const orth_attr *a = x->attr;
-    for (int i = 0; i < a->heads / a->kv_heads; i++) {
-        shared_head s = {x, team, pair / a->kv_heads, (int)(pair % a->kv_heads), i};
-        atomic_store(&team->next, 0);
-        orth_pool_run(ctx->pool, x->num_chunks, pack_task, &s);
-        orth_pool_run(ctx->pool, orth_pool_num_threads(ctx->pool), blocks_task, &s);
-        orth_pool_run(ctx->pool, x->num_chunks, store_task, &s);
-    }
+    shared_head s = {x, team, pair / x->attr->kv_heads, (int)(pair % x->attr->kv_heads)};
+    atomic_store(&team->next, 0);
+    orth_pool_run(ctx->pool, x->num_chunks, pack_task, &s);
+    orth_pool_run(ctx->pool, orth_pool_num_threads(ctx->pool), blocks_task, &s);
+    orth_pool_run(ctx->pool, x->num_chunks, store_task, &s);
 }
 
-/* Chunks of a sequence in storage order, and the storage row of each position. */
-static int cut_chunks(const orth_attr *a, orth_attn_chunk *chunks, int32_t *row_of_pos)
+static int cut_chunks(const orth_attr *a, const orth_attn_place *l, orth_attn_chunk *chunks)
 {
-    const int64_t T = a->seq_len;
-    int n = 0, row = 0;
-    for (int slot = 0; slot < a->token_parts; slot++) {
-        const int p = orth_fold_part(a->token_parts, slot);
-        const int end = (int)orth_part_begin(T, a->token_parts, p + 1);
-        for (int pos = (int)orth_part_begin(T, a->token_parts, p); pos < end; pos += KB) {
-            chunks[n] = (orth_attn_chunk){slot, row, (int32_t)ORTH_MIN(KB, end - pos), pos};
-            for (int i = 0; i < chunks[n].rows; i++)
-                row_of_pos[pos + i] = row++;
-            n++;
+    int n = 0;
+    for (int slot = l->slot_begin; slot < l->slot_end; slot++)
+        for (int head = 0; head < a->heads / a->kv_heads; head++) {
+            const int p = orth_fold_part(l->parts, slot), first = (int)orth_part_begin(l->len, l->parts, p);
+            const int end = (int)orth_part_begin(l->len, l->parts, p + 1);
+            const int row = (int)(orth_fold_begin(l->len, l->parts, slot) - l->first_row);
+            for (int pos = first; pos < end; pos += KB)
+                chunks[n++] = (orth_attn_chunk){slot, row + pos - first, (int32_t)ORTH_MIN(KB, end - pos), pos, head};
         }
-    }
     return n;
+}
+
+/* Fills in the rest of *x and runs. */
+static orth_status run_backward(orth_ctx *ctx, const orth_op_call *call, orth_attn_bwd *x)
+{
+    const orth_attr *a = call->attr;
+    uintptr_t at = (uintptr_t)call->workspace;
+    orth_attn_chunk *chunks = take(&at, (size_t)max_chunks(a) * sizeof(orth_attn_chunk));
+    int32_t *rows = take(&at, (size_t)x->l.len * sizeof(int32_t));
+    orth_attn_team team = {.done = take(&at, (size_t)max_chunks(a) * sizeof(int32_t))};
+    orth_attn_bwd_scratch unused;
+    orth_attn_find_rows(&x->l, rows);
+    x->attr = a;
+    x->esize = orth_dtype_bytes(x->type);
+    x->micro = orth_attn_micro_for(x->type, ctx->isa);
+    x->R = orth_attn_qkv_cols(a);
+    x->Dp = orth_attn_padded(a->head_dim);
+    x->num_chunks = cut_chunks(a, &x->l, chunks);
+    x->chunks = chunks;
+    x->row_of_pos = rows;
+    x->scratch = at;
+    x->scratch_bytes = lay_out(&unused, 0, a, x->micro->pairs);
+    const int64_t pairs = (int64_t)a->num_seqs * a->kv_heads;
+    const int64_t alone = pairs - pairs % orth_pool_num_threads(ctx->pool);
+    orth_pool_run(ctx->pool, alone, group_task, x);
+    for (int64_t pair = alone; pair < pairs; pair++)
+        run_together(ctx, x, &team, pair);
+    return ORTH_OK;
 }
 
 orth_status orth_cpu_attention_bwd(orth_ctx *ctx, const orth_op_call *call)
 {
-    const orth_attr *a = call->attr;
-    orth_attn_bwd x = {
-        .attr = a, .type = call->in[1].dtype, .esize = orth_dtype_bytes(call->in[1].dtype),
-        .micro = orth_attn_micro_for(call->in[1].dtype, ctx->isa), .R = orth_attn_qkv_cols(a),
-        .Dp = orth_attn_padded(a->head_dim), .dout = call->in[0].data, .qkv = call->in[1].data,
-        .o = call->in[2].data, .lse = call->in[3].data, .doc = call->in[4].data, .seq = call->in[5].data,
-        .step = call->in[6].data, .dqkv = call->out[0].data};
-    uintptr_t at = (uintptr_t)call->workspace;
-    orth_attn_chunk *chunks = take(&at, (size_t)max_chunks(a) * sizeof(orth_attn_chunk));
-    int32_t *rows = take(&at, (size_t)a->seq_len * sizeof(int32_t));
-    orth_attn_team team = {.done = take(&at, (size_t)max_chunks(a) * sizeof(int32_t))};
-    orth_attn_bwd_scratch unused;
-    x.num_chunks = cut_chunks(a, chunks, rows);
-    x.chunks = chunks;
-    x.row_of_pos = rows;
-    x.scratch = at;
-    x.scratch_bytes = lay_out(&unused, 0, a, x.micro->pairs);
-    const int64_t pairs = (int64_t)a->num_seqs * a->kv_heads;
-    const int64_t alone = pairs - pairs % orth_pool_num_threads(ctx->pool);
-    orth_pool_run(ctx->pool, alone, group_task, &x);
-    for (int64_t pair = alone; pair < pairs; pair++)
-        run_together(ctx, &x, &team, pair);
-    return ORTH_OK;
+    const orth_tensor *in = call->in, *dqkv = &call->out[0];
+    orth_attn_bwd x = {.type = in[1].dtype, .l = orth_attn_whole(call->attr), .dout = in[0].data, .qkv = in[1].data,
+                       .kv = in[1].data, .o = in[2].data, .lse = in[3].data, .doc = in[4].data, .seq = in[5].data,
+                       .step = in[6].data, .dqkv = dqkv->data, .dkv = dqkv->data, .kv_type = dqkv->dtype};
+    return run_backward(ctx, call, &x);
 }
 
-size_t orth_workspace_attention_bwd(const orth_op_call *call, int num_threads, orth_isa isa)
+orth_status orth_cpu_attention_part_bwd(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_tensor *in = call->in;
+    orth_attn_bwd x = {.type = in[1].dtype, .l = orth_attn_part(call->attr), .dout = in[0].data, .qkv = in[1].data,
+                       .kv = in[2].data, .o = in[3].data, .lse = in[4].data, .doc = in[5].data, .seq = in[6].data,
+                       .step = in[7].data, .dqkv = call->out[0].data, .dkv = call->out[1].data, .kv_type = ORTH_F32};
+    return run_backward(ctx, call, &x);
+}
+
+static size_t backward_workspace(const orth_op_call *call, int64_t len, int num_threads, orth_isa isa)
 {
     const orth_attr *a = call->attr;
     orth_attn_bwd_scratch unused;
     uintptr_t at = 0;
     take(&at, (size_t)max_chunks(a) * sizeof(orth_attn_chunk));
-    take(&at, (size_t)a->seq_len * sizeof(int32_t));
+    take(&at, (size_t)len * sizeof(int32_t));
     take(&at, (size_t)max_chunks(a) * sizeof(int32_t));
     return at +
            (size_t)num_threads * lay_out(&unused, 0, a, orth_attn_micro_for(call->in[1].dtype, isa)->pairs);
+}
+
+size_t orth_workspace_attention_bwd(const orth_op_call *call, int num_threads, orth_isa isa)
+{
+    return backward_workspace(call, call->attr->seq_len, num_threads, isa);
+}
+
+size_t orth_workspace_attention_part_bwd(const orth_op_call *call, int num_threads, orth_isa isa)
+{
+    return backward_workspace(call, call->attr->full_len, num_threads, isa);
 }

@@ -1,8 +1,9 @@
 /* attention_bwd.h -- gradients of attention: what one head and one key block are made of.
  *
  * attention_bwd.c shares the work out; attention_bwd_block.c does it.
- * A chunk is up to KB queries of one fold slot, so both its storage rows and its positions are
- * consecutive. Query and key blocks need not be aligned to each other here.
+ * A chunk is up to KB queries of one fold slot and head, so both its storage rows and its positions are
+ * consecutive. Chunks lie in the order of the sum that makes dk and dv: slots, heads of the group, positions.
+ * Query and key blocks need not be aligned to each other here.
  */
 #ifndef ORTH_KERNELS_CPU_ATTENTION_BWD_H
 #define ORTH_KERNELS_CPU_ATTENTION_BWD_H
@@ -14,8 +15,9 @@
 #define MAX_LEVELS 8 /* of the tree over at most ORTH_MAX_PARTS slots */
 
 typedef struct {
-    int32_t slot, row, rows;  /* rows [row, row + rows) of the sequence */
+    int32_t slot, row, rows;  /* rows [row, row + rows) of queries of the sequence */
     int32_t pos;              /* position of the first */
+    int32_t head;             /* of the group */
 } orth_attn_chunk;
 
 typedef struct {
@@ -23,12 +25,14 @@ typedef struct {
     const orth_attn_micro *micro;
     orth_dtype type;
     size_t esize;
+    orth_attn_place l;
     int64_t R, Dp;
-    const char *dout, *qkv, *o;
+    const char *dout, *qkv, *kv, *o;
     const float *lse;
     const int32_t *doc, *seq;
     const orth_step_values *step;
-    char *dqkv;
+    char *dqkv, *dkv;            /* dkv: of type kv_type, placed as kv */
+    orth_dtype kv_type;
     const orth_attn_chunk *chunks;
     int num_chunks;
     const int32_t *row_of_pos;
@@ -36,35 +40,33 @@ typedef struct {
     size_t scratch_bytes;
 } orth_attn_bwd;
 
-/* Threads that share a head: each takes key blocks in ascending order, and key block j may add to dq of
+/* Threads that share a kv head: each takes key blocks in ascending order, and key block j may add to dq of
  * chunk c when done[c] == j. Only earlier key blocks are waited for, and those were taken earlier. */
 typedef struct {
     _Atomic int32_t next;
     _Atomic int32_t *done;    /* [chunks] */
 } orth_attn_team;
 
-/* What a thread works in. Packed forms: attention_micro.h. The first part belongs to a head. */
+/* What a thread works in. Packed forms: attention_micro.h. The first part belongs to a kv head. */
 typedef struct {
     char *q_rows, *q_inner, *do_rows, *do_inner; /* per chunk, pack_bytes apart; inner = rows unless pairs */
     float *dq, *lse, *delta;                     /* per chunk: [KB][Dp], [KB], [KB] */
     int32_t *first_doc;                          /* per chunk */
-    float *total;                                /* dk then dv of the kv head, [key blocks][2][KB][Dp] */
     char *k_cols, *k_inner, *v_cols;             /* of the key block */
     float *s, *dp, *drop;                        /* [KB][KB] */
     char *ds, *p_inner, *ds_inner;
     float *leaf[MAX_LEVELS];                     /* dk then dv, [2][KB][Dp] */
-    orth_attn_team *team;                        /* NULL: the thread has the head for itself */
+    orth_attn_team *team;                        /* NULL: the thread has the kv head for itself */
 } orth_attn_bwd_scratch;
 
-/* Packs chunk c of head h, with its delta; its dq starts at zero. */
-void orth_attn_pack_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int h, int c);
+/* Packs chunk c of kv head g, with its delta; its dq starts at zero. */
+void orth_attn_pack_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int c);
 
-/* Everything that key block `block` of head g*G + i has to do with: adds to dq of the chunks that see it;
- * dk, dv join those of the group's earlier heads, and are stored by the last. */
-void orth_attn_visit_block(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int i,
-                           int64_t block);
+/* Everything that key block `block` of kv head g has to do with: adds to dq of the chunks that see it;
+ * stores dk, dv. */
+void orth_attn_visit_block(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t block);
 
 /* Stores dq of chunk c. */
-void orth_attn_store_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int h, int c);
+void orth_attn_store_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int c);
 
 #endif

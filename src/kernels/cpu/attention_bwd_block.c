@@ -8,12 +8,18 @@ static size_t pack_bytes(const orth_attn_bwd *x)
     return (size_t)(KB * x->Dp) * (x->micro->pairs ? 2 : 4);
 }
 
-void orth_attn_pack_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int h, int c)
+/* Query head of chunk c of kv head g. */
+static int head_of(const orth_attn_bwd *x, int g, int c)
+{
+    return g * (x->attr->heads / x->attr->kv_heads) + x->chunks[c].head;
+}
+
+void orth_attn_pack_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int c)
 {
     const orth_attr *a = x->attr;
-    const int D = a->head_dim, H = a->heads, rows = x->chunks[c].rows;
+    const int D = a->head_dim, H = a->heads, h = head_of(x, g, c), rows = x->chunks[c].rows;
     const size_t pack = pack_bytes(x);
-    const int64_t n = b * a->seq_len + x->chunks[c].row;
+    const int64_t n = b * x->l.rows + x->chunks[c].row;
     const void *q[KB], *dout[KB];
     t->first_doc[c] = x->doc ? INT32_MAX : 0;
     for (int r = 0; r < rows; r++) {
@@ -34,15 +40,20 @@ void orth_attn_pack_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t
     memset(t->dq + c * KB * x->Dp, 0, (size_t)(KB * x->Dp) * sizeof(float));
 }
 
+/* Element of k_g of the token at a position; v_g follows. */
+static int64_t key_at(const orth_attn_bwd *x, int64_t b, int g, int64_t pos)
+{
+    return (b * x->l.len + x->row_of_pos[pos]) * x->l.kv_stride + g * x->l.kv_step;
+}
+
 static void pack_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t k0,
                       int n)
 {
     const orth_attr *a = x->attr;
     const void *k[KB], *v[KB];
     for (int i = 0; i < n; i++) {
-        const int64_t row = (b * a->seq_len + x->row_of_pos[k0 + i]) * x->R;
-        k[i] = x->qkv + (size_t)(row + orth_attn_k_col(a, g)) * x->esize;
-        v[i] = x->qkv + (size_t)(row + orth_attn_v_col(a, g)) * x->esize;
+        k[i] = x->kv + (size_t)key_at(x, b, g, k0 + i) * x->esize;
+        v[i] = (const char *)k[i] + (size_t)a->head_dim * x->esize;
     }
     x->micro->pack_cols(t->k_cols, k, n, a->head_dim, x->type);
     x->micro->pack_cols(t->v_cols, v, n, a->head_dim, x->type);
@@ -59,7 +70,7 @@ static void draw_drops(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, i
 }
 
 /* Chunk c against the packed key block: dq of the chunk, and dk, dv added to leaf (or begun). */
-static void visit_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int h, int c,
+static void visit_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int c,
                         int64_t k0, int num_keys, float *leaf, bool begun)
 {
     const orth_attn_chunk *q = &x->chunks[c];
@@ -76,9 +87,9 @@ static void visit_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, 
     x->micro->product(&score);
 
     if (t->drop)
-        draw_drops(x, t, b, h, q, k0);
+        draw_drops(x, t, b, head_of(x, g, c), q, k0);
     orth_attn_scores scores = {
-        q->rows, q->pos, k0, x->doc ? x->doc + b * x->attr->seq_len + q->row : NULL, t->drop, x->attr->scale};
+        q->rows, q->pos, k0, x->doc ? x->doc + b * x->l.rows + q->row : NULL, t->drop, x->attr->scale};
     x->micro->grad(&scores, t->s, t->dp, t->lse + c * KB, t->delta + c * KB, t->ds, t->p_inner, t->ds_inner);
 
     orth_attn_product keys = {
@@ -134,28 +145,28 @@ static void merge_top(leaf_stack *s, int64_t n)
     s->top--;
 }
 
-/* dk, dv of one head and key block: {dk, dv} in the returned buffer; adds to dq on the way. */
-static float *visit_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int h, int64_t k0,
+/* dk, dv of one kv head and key block: {dk, dv} in the returned buffer; adds to dq on the way. */
+static float *visit_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t k0,
                          int num_keys)
 {
     leaf_stack s = {.top = 0};
     const int64_t n = 2 * KB * x->Dp;
     memcpy(s.entry, t->leaf, sizeof s.entry);
-    for (int slot = 0, c = 0; slot < x->attr->token_parts; slot++) {
+    for (int slot = x->l.slot_begin, c = 0; slot < x->l.slot_end; slot++) {
         bool begun = false;
         for (; c < x->num_chunks && x->chunks[c].slot == slot; c++) {
             if (x->chunks[c].pos + x->chunks[c].rows <= k0)
                 continue; /* nor does any later key block touch the chunk */
             await_turn(t->team, c, (int32_t)(k0 / KB));
             if (t->first_doc[c] < k0 + num_keys) {
-                visit_chunk(x, t, b, h, c, k0, num_keys, s.entry[s.top], begun);
+                visit_chunk(x, t, b, g, c, k0, num_keys, s.entry[s.top], begun);
                 begun = true;
             }
             if (t->team)
                 atomic_store_explicit(&t->team->done[c], (int32_t)(k0 / KB) + 1, memory_order_release);
         }
         s.empty[s.top++] = !begun;
-        for (int done = slot + 1; done % 2 == 0; done /= 2)
+        for (int done = slot - x->l.slot_begin + 1; done % 2 == 0; done /= 2)
             merge_top(&s, n);
     }
     while (s.top > 1)
@@ -167,41 +178,27 @@ static float *visit_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t,
 
 static void store_keys(const orth_attn_bwd *x, const float *sum, int64_t b, int g, int64_t k0, int num_keys)
 {
-    const orth_attr *a = x->attr;
+    const int D = x->attr->head_dim;
+    const size_t esize = orth_dtype_bytes(x->kv_type);
     for (int i = 0; i < num_keys; i++) {
-        const int64_t row = (b * a->seq_len + x->row_of_pos[k0 + i]) * x->R;
-        char *to = x->dqkv + (size_t)(row + orth_attn_k_col(a, g)) * x->esize;
-        x->micro->store_row(to, sum + i * x->Dp, a->head_dim, 1.0f, x->type);
-        to += (size_t)a->head_dim * x->esize;
-        x->micro->store_row(to, sum + (KB + i) * x->Dp, a->head_dim, 1.0f, x->type);
+        char *to = x->dkv + (size_t)key_at(x, b, g, k0 + i) * esize;
+        x->micro->store_row(to, sum + i * x->Dp, D, 1.0f, x->kv_type);
+        x->micro->store_row(to + (size_t)D * esize, sum + (KB + i) * x->Dp, D, 1.0f, x->kv_type);
     }
 }
 
-void orth_attn_store_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int h, int c)
+void orth_attn_store_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int c)
 {
     for (int r = 0; r < x->chunks[c].rows; r++) {
-        const int64_t row = (b * x->attr->seq_len + x->chunks[c].row + r) * x->R;
-        char *to = x->dqkv + (size_t)(row + orth_attn_q_col(x->attr, h)) * x->esize;
+        const int64_t row = (b * x->l.rows + x->chunks[c].row + r) * x->R;
+        char *to = x->dqkv + (size_t)(row + orth_attn_q_col(x->attr, head_of(x, g, c))) * x->esize;
         x->micro->store_row(to, t->dq + (c * KB + r) * x->Dp, x->attr->head_dim, 1.0f, x->type);
     }
 }
 
-void orth_attn_visit_block(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int i,
-                           int64_t block)
+void orth_attn_visit_block(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t block)
 {
-    const orth_attr *a = x->attr;
-    const int G = a->heads / a->kv_heads, num_keys = (int)ORTH_MIN(KB, a->seq_len - block * KB);
-    const int64_t n = 2 * KB * x->Dp;
+    const int num_keys = (int)ORTH_MIN(KB, x->l.len - block * KB);
     pack_keys(x, t, b, g, block * KB, num_keys);
-    float *sum = visit_keys(x, t, b, g * G + i, block * KB, num_keys);
-    if (G > 1) {
-        float *total = t->total + block * n;
-        if (i > 0)
-            add_to(total, sum, n);
-        else
-            memcpy(total, sum, (size_t)n * sizeof(float));
-        sum = total;
-    }
-    if (i == G - 1)
-        store_keys(x, sum, b, g, block * KB, num_keys);
+    store_keys(x, visit_keys(x, t, b, g, block * KB, num_keys), b, g, block * KB, num_keys);
 }

@@ -25,7 +25,7 @@ typedef struct {
 /* Where a stage lies. */
 typedef struct {
     int64_t index, k, n, m;         /* number of the stage; of its K stage, N chunk, M chunk */
-    char *a, *b;                    /* packed operands */
+    char *b;                        /* packed */
 } gemm_stage;
 
 static void wait_until(const _Atomic int32_t *counter, int32_t value)
@@ -50,39 +50,37 @@ static gemm_stage stage_at(const gemm_run *run, int64_t index)
     gemm_stage s = {.index = index, .k = index % p->k_stages};
     s.n = index / p->k_stages % p->n_chunks;
     s.m = index / p->k_stages / p->n_chunks;
-    const int64_t a_version = p->k_stages > 1 ? index : s.m, b_version = p->b_slots > 1 ? index : 0;
-    s.a = run->workspace + p->a_at + p->a_slot_bytes * (size_t)(a_version % p->a_slots);
-    s.b = run->workspace + p->b_at + p->b_slot_bytes * (size_t)(b_version % p->b_slots);
+    s.b = run->workspace + p->b_at + p->b_slot_bytes * (size_t)(index % p->b_slots);
     return s;
 }
 
 /* ---- packing ---- */
 
-/* One operand of a stage. */
+/* Neighbouring panels of one operand. */
 typedef struct {
     orth_gemm_pack_fn pack;
     const char *src;
     char *dst;
     int64_t lane_stride, k_stride, num_lanes;
-    int64_t first_panel, num_panels; /* of the stage */
+    int64_t first_panel, num_panels;
     int width;
 } pack_operand;
 
-static pack_operand operand_a(const orth_gemm_plan *p, char *dst, int64_t m)
+static pack_operand operand_a(const orth_gemm_plan *p, char *dst, int64_t first_panel, int64_t num_panels)
 {
     const orth_gemm_desc *g = p->g;
-    return (pack_operand){p->kernels->pack_a, g->a, dst, g->a_row, g->a_col, g->M, m * p->m_chunk,
-                          p->m_chunk, p->kernels->mr};
+    return (pack_operand){p->kernels->pack_a, g->a, dst, g->a_row, g->a_col, g->M, first_panel, num_panels,
+                          p->kernels->mr};
 }
 
-static pack_operand operand_b(const orth_gemm_plan *p, char *dst, int64_t n)
+static pack_operand operand_b(const orth_gemm_plan *p, char *dst, int64_t first_panel, int64_t num_panels)
 {
     const orth_gemm_desc *g = p->g;
-    return (pack_operand){p->kernels->pack_b, g->b, dst, g->b_col, g->b_row, g->N, n * p->n_chunk,
-                          p->n_chunk, p->kernels->nr};
+    return (pack_operand){p->kernels->pack_b, g->b, dst, g->b_col, g->b_row, g->N, first_panel, num_panels,
+                          p->kernels->nr};
 }
 
-/* Panels [begin, end) of the operand's stage, blocks [block, block_end). Panels of a block lie side by
+/* Panels [begin, end) of the operand, blocks [block, block_end). Panels of a block lie side by
  * side, blocks after each other. */
 static void pack_panels(const orth_gemm_plan *p, const pack_operand *o, int64_t begin, int64_t end,
                         int64_t block, int64_t block_end)
@@ -106,17 +104,13 @@ static void pack_task(gemm_run *run, int64_t stage_index, int64_t i)
 {
     const orth_gemm_plan *p = &run->plan;
     const gemm_stage s = stage_at(run, stage_index);
-    const int64_t a_packs = orth_div_up(p->m_chunk, p->a_group);
     const int64_t block = s.k * p->stage_blocks, block_end = ORTH_MIN(block + p->stage_blocks, p->num_blocks);
-    const bool is_a = i < a_packs;
-    const bool stale = p->k_stages > 1 || s.index == 0 || (is_a ? s.n == 0 : p->n_chunks > 1);
-    if (stale) {
-        /* The slot was last used two stages ago, or earlier. */
+    if (p->b_slots > 1 || s.index == 0) {
+        /* The slot was last used two stages ago. */
         for (int64_t q = 0; q + 2 <= s.index; q++)
             wait_until(&run->computed[q], (int32_t)p->num_tiles);
-        const pack_operand o = is_a ? operand_a(p, s.a, s.m) : operand_b(p, s.b, s.n);
-        const int64_t group = is_a ? p->a_group : p->b_group, j = is_a ? i : i - a_packs;
-        pack_panels(p, &o, j * group, (j + 1) * group, block, block_end);
+        const pack_operand o = operand_b(p, s.b, s.n * p->n_chunk, p->n_chunk);
+        pack_panels(p, &o, i * p->b_group, (i + 1) * p->b_group, block, block_end);
     }
     count_up(&run->packed[s.index]);
 }
@@ -133,51 +127,61 @@ static void run_tile(const orth_gemm_plan *p, const orth_gemm_segment *segs, int
                  state + segs[s].slot * kr->mr * kr->nr, segs[s].num_merges, m, n);
 }
 
-/* Rows [i0, i1) and columns [j0, j1) of the stage, in panels, for one block. */
-static void compute_block(const orth_gemm_plan *p, const gemm_stage *s, int64_t block, int64_t i0, int64_t i1,
-                          int64_t j0, int64_t j1, char *state)
+/* What one computing task works on: panels [i, i + num_i) x [j, j + num_j) of the stage. */
+typedef struct {
+    gemm_stage stage;
+    int64_t i, num_i, j, num_j;
+    char *a;                        /* one block of its rows, packed */
+    char *state;
+} gemm_part;
+
+static void compute_block(const orth_gemm_plan *p, const gemm_part *t, int64_t block)
 {
+    const gemm_stage *s = &t->stage;
     const orth_gemm_kernels *kr = p->kernels;
     const size_t tile_bytes = p->num_blocks == 1 ? 0 : p->tile_state_bytes;
-    const int64_t local = block - s->k * p->stage_blocks;
-    const bool last = block == p->num_blocks - 1;
-    const char *a = s->a + 4 * (size_t)(local * p->m_chunk * p->block_rows * kr->mr);
-    const char *b = s->b + 4 * (size_t)(local * p->n_chunk * p->block_rows * kr->nr);
+    const int64_t local = block - s->k * p->stage_blocks, first = s->m * p->m_chunk + t->i;
+    const pack_operand o = operand_a(p, t->a, first, t->num_i);
     orth_gemm_segment segs[ORTH_GEMM_MAX_GROUP];
     const int num_segs = orth_gemm_block_segments(p, block, segs);
-    for (int64_t j = j0; j < j1; j++) {
+    char *state = t->state;
+    pack_panels(p, &o, 0, t->num_i, block, block + 1);
+    for (int64_t j = t->j; j < t->j + t->num_j; j++) {
+        const char *b = s->b + 4 * (size_t)((local * p->n_chunk + j) * p->block_rows * kr->nr);
         const int64_t n0 = (s->n * p->n_chunk + j) * kr->nr;
         const int n = (int)ORTH_MIN(kr->nr, p->g->N - n0);
-        for (int64_t i = i0; i < i1 && n > 0; i++, state += tile_bytes) {
-            const int64_t m0 = (s->m * p->m_chunk + i) * kr->mr;
+        for (int64_t i = 0; i < t->num_i && n > 0; i++, state += tile_bytes) {
+            const int64_t m0 = (first + i) * kr->mr;
             const int m = (int)ORTH_MIN(kr->mr, p->g->M - m0);
             if (m <= 0)
-                continue;
-            run_tile(p, segs, num_segs, a + 4 * i * p->block_rows * kr->mr, b + 4 * j * p->block_rows * kr->nr,
-                     (float *)(void *)state, m, n);
-            if (last)
+                break;
+            run_tile(p, segs, num_segs, t->a + 4 * i * p->block_rows * kr->mr, b, (float *)(void *)state, m, n);
+            if (block == p->num_blocks - 1)
                 kr->finish(p->g, (const float *)(const void *)state, m0, n0, m, n);
         }
     }
 }
 
-static void compute_task(gemm_run *run, int64_t stage_index, int64_t t, int worker)
+static void compute_task(gemm_run *run, int64_t stage_index, int64_t index, int worker)
 {
     const orth_gemm_plan *p = &run->plan;
-    const gemm_stage s = stage_at(run, stage_index);
-    const int64_t i0 = t % p->m_tasks * p->m_task, i1 = ORTH_MIN(i0 + p->m_task, p->m_chunk);
-    const int64_t j0 = t / p->m_tasks * p->n_task, j1 = ORTH_MIN(j0 + p->n_task, p->n_chunk);
-    const int64_t block = s.k * p->stage_blocks, block_end = ORTH_MIN(block + p->stage_blocks, p->num_blocks);
-    char *state = run->workspace + p->state_at +
-                  p->task_state_bytes * (size_t)(p->k_stages > 1 ? t : (int64_t)worker);
-    wait_until(&run->packed[s.index], (int32_t)p->num_packs);
+    gemm_part t = {.stage = stage_at(run, stage_index)};
+    t.i = index % p->m_tasks * p->m_task;
+    t.j = index / p->m_tasks * p->n_task;
+    t.num_i = ORTH_MIN(p->m_task, p->m_chunk - t.i);
+    t.num_j = ORTH_MIN(p->n_task, p->n_chunk - t.j);
+    t.a = run->workspace + p->a_at + p->a_slot_bytes * (size_t)worker;
+    t.state = run->workspace + p->state_at +
+              p->task_state_bytes * (size_t)(p->k_stages > 1 ? index : (int64_t)worker);
+    const int64_t block = t.stage.k * p->stage_blocks;
+    wait_until(&run->packed[stage_index], (int32_t)p->num_packs);
     if (p->k_stages > 1)
-        wait_until(&run->progress[t], (int32_t)s.index);
-    for (int64_t b = block; b < block_end; b++)
-        compute_block(p, &s, b, i0, i1, j0, j1, state);
+        wait_until(&run->progress[index], (int32_t)stage_index);
+    for (int64_t b = block; b < ORTH_MIN(block + p->stage_blocks, p->num_blocks); b++)
+        compute_block(p, &t, b);
     if (p->k_stages > 1)
-        count_up(&run->progress[t]);
-    count_up(&run->computed[s.index]);
+        count_up(&run->progress[index]);
+    count_up(&run->computed[stage_index]);
 }
 
 /* Task `index` of the list at the top of the file. */
@@ -210,9 +214,8 @@ static void thin_pack_a(void *arg, int64_t index, int worker)
     gemm_run *run = arg;
     const orth_gemm_plan *p = &run->plan;
     (void)worker;
-    pack_operand o = operand_a(p, run->workspace + p->a_at, 0);
-    o.num_panels = p->m_panels;
-    o.dst += 4 * (size_t)(index * p->block_rows * p->m_panels * p->kernels->mr);
+    char *dst = run->workspace + p->a_at + 4 * (size_t)(index * p->block_rows * p->m_panels * p->kernels->mr);
+    const pack_operand o = operand_a(p, dst, 0, p->m_panels);
     pack_panels(p, &o, 0, p->m_panels, index, index + 1);
 }
 
@@ -226,9 +229,7 @@ static void thin_task(void *arg, int64_t index, int worker)
     char *state = run->workspace + p->state_at + p->task_state_bytes * (size_t)worker;
     const int64_t n0 = index * kr->nr;
     const int n = (int)ORTH_MIN(kr->nr, p->g->N - n0);
-    pack_operand o = operand_b(p, packed, 0);
-    o.first_panel = index;
-    o.num_panels = 1;
+    const pack_operand o = operand_b(p, packed, index, 1);
     if (kr->enter)
         kr->enter();
     for (int64_t block = 0; block < p->num_blocks; block++) {

@@ -3,21 +3,24 @@
  *   block    as many packed rows (kc) that a panel of B stays in L1 while panels of A stream past.
  *            Cuts long leaves into equal pieces, or takes a power of two of short ones, so that a block
  *            leaves one finished subtree of the aligned tree behind.
- *   stage    (chunk of M) x (chunk of N) x (run of blocks), whose packed operands fit the L3 twice:
- *            one is computed on while the next is packed. Stages go through K first, then N, then M.
- *   task     part of a stage's rows and columns, for all its blocks: what a thread draws. Its part of
- *            A and B fits the L2.
+ *   stage    (chunk of M) x (chunk of N) x (run of blocks). Its part of B is packed for all threads and
+ *            fits the L3 twice: one is computed on while the next is packed. Stages go through K first,
+ *            then N, then M.
+ *   task     part of a stage's rows, all its columns if there are rows enough for all threads: what a
+ *            thread draws. It packs its rows of A by itself, block by block, into a buffer that never
+ *            leaves its L2: A is used by few columns, so a way through the L3 would cost more.
  *
  * None of this shows in the result: it decides when a chain is continued, never its order.
  */
 #include "kernels/cpu/gemm_plan.h"
 
-#define STAGE_ROWS_MAX 3072         /* packed rows that still go in one stage */
+#define STAGE_ROWS_MAX 1600         /* packed rows that still go in one stage */
 #define STAGE_ROWS 1024             /* otherwise rows per stage */
-#define CHUNK_LANES 1024            /* rows or columns of C in a stage */
-#define CHUNK_BYTES (4 << 20)       /* packed B of a stage */
-#define TASK_M 128
-#define TASK_N 192
+#define CHUNK_ROWS 1024            /* rows of C in a stage */
+#define CHUNK_COLUMNS 2048          /* columns, where K takes several stages */
+#define CHUNK_BYTES (6 << 20)       /* packed B of a stage */
+#define TASK_M 64
+#define TASK_M_MIN 32
 #define TASKS_PER_THREAD 8
 
 static int64_t packed_rows(const orth_gemm_kernels *kr, int64_t len)
@@ -65,15 +68,16 @@ static void cut(int64_t panels, int64_t most, int64_t *chunk, int64_t *chunks)
 static void plan_tasks(orth_gemm_plan *p, int num_threads)
 {
     const orth_gemm_kernels *kr = p->kernels;
+    const int64_t m_min = ORTH_MAX(1, TASK_M_MIN / kr->mr);
     p->m_task = ORTH_MIN(p->m_chunk, ORTH_MAX(1, TASK_M / kr->mr));
-    p->n_task = ORTH_MIN(p->n_chunk, ORTH_MAX(1, TASK_N / kr->nr));
+    p->n_task = p->n_chunk;
     for (;;) {
         p->m_tasks = orth_div_up(p->m_chunk, p->m_task);
         p->n_tasks = orth_div_up(p->n_chunk, p->n_task);
         p->num_tiles = p->m_tasks * p->n_tasks;
         if (p->num_tiles * p->num_stages / p->k_stages >= TASKS_PER_THREAD * num_threads)
             break;
-        if (p->m_task * kr->mr >= p->n_task * kr->nr && p->m_task > 1)
+        if (p->m_task > m_min)
             p->m_task = (p->m_task + 1) / 2;
         else if (p->n_task > 1)
             p->n_task = (p->n_task + 1) / 2;
@@ -82,9 +86,8 @@ static void plan_tasks(orth_gemm_plan *p, int num_threads)
         else
             break;
     }
-    p->a_group = ORTH_MAX(1, 64 / kr->mr);
     p->b_group = ORTH_MAX(1, 96 / kr->nr);
-    p->num_packs = orth_div_up(p->m_chunk, p->a_group) + orth_div_up(p->n_chunk, p->b_group);
+    p->num_packs = orth_div_up(p->n_chunk, p->b_group);
 }
 
 static void plan_workspace(orth_gemm_plan *p, int num_threads)
@@ -92,9 +95,9 @@ static void plan_workspace(orth_gemm_plan *p, int num_threads)
     const orth_gemm_kernels *kr = p->kernels;
     const int64_t rows = p->stage_blocks * p->block_rows;
     const int64_t counters = 2 * p->num_stages + p->num_tiles;
-    p->a_slots = p->num_stages == 1 || (p->k_stages == 1 && p->m_chunks == 1) ? 1 : 2;
     p->b_slots = p->k_stages == 1 && p->n_chunks == 1 ? 1 : 2;
-    p->a_slot_bytes = (size_t)orth_round_up(4 * rows * p->m_chunk * kr->mr, 64);
+    p->a_slots = num_threads;
+    p->a_slot_bytes = (size_t)orth_round_up(4 * p->block_rows * p->m_task * kr->mr, 64);
     p->b_slot_bytes = (size_t)orth_round_up(4 * rows * p->n_chunk * kr->nr, 64);
     p->tile_state_bytes = (size_t)orth_round_up(4 * p->num_slots * kr->mr * kr->nr, 64);
     /* A state that no other block takes up again needs the room of one tile. */
@@ -125,8 +128,8 @@ void orth_gemm_plan_make(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_
     p->thin = p->m_panels <= 2;
     const int64_t rows = p->stage_blocks * p->block_rows;
     const int64_t fit = CHUNK_BYTES / (4 * ORTH_MAX(1, rows) * kr->nr);
-    cut(p->m_panels, CHUNK_LANES / kr->mr, &p->m_chunk, &p->m_chunks);
-    cut(p->n_panels, p->k_stages > 1 ? CHUNK_LANES / kr->nr : fit, &p->n_chunk, &p->n_chunks);
+    cut(p->m_panels, CHUNK_ROWS / kr->mr, &p->m_chunk, &p->m_chunks);
+    cut(p->n_panels, p->k_stages > 1 ? CHUNK_COLUMNS / kr->nr : fit, &p->n_chunk, &p->n_chunks);
     p->num_stages = p->m_chunks * p->n_chunks * p->k_stages;
     plan_tasks(p, num_threads);
     plan_workspace(p, num_threads);

@@ -28,7 +28,7 @@ typedef struct {
     int64_t m_panels, n_panels;
     int64_t m_chunk, n_chunk, m_chunks, n_chunks;
     int64_t m_task, n_task, m_tasks, n_tasks; /* per stage */
-    int64_t a_group, b_group;       /* panels that one packing task takes */
+    int64_t b_group;                /* panels that one packing task takes */
     int64_t num_packs, num_tiles;   /* tasks per stage: packing, computing */
     int64_t num_stages;
     bool thin;                      /* few rows: B is packed by who needs it, and used once */

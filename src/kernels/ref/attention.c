@@ -96,25 +96,26 @@ static float attend_full(const query *x, float *o)
     return m + orth_logf(l);
 }
 
-static orth_status run(orth_ctx *ctx, const orth_op_call *call, float (*fn)(const query *, float *))
+/* kv: what keys and values lie in; rest: doc, seq, step. */
+static orth_status run(orth_ctx *ctx, const orth_op_call *call, const orth_attn_place *l, const orth_tensor *kv,
+                       const orth_tensor *rest, float (*fn)(const query *, float *))
 {
     const orth_attr *a = call->attr;
-    const int D = a->head_dim, H = a->heads, T = a->seq_len;
+    const int D = a->head_dim, H = a->heads;
     const orth_tensor *qkv = &call->in[0], *o = &call->out[0];
-    const int32_t *doc = call->in[1].data, *seq = call->in[2].data;
+    const int32_t *doc = rest[0].data, *seq = rest[1].data;
     const int64_t R = orth_attn_qkv_cols(a);
     if (D > MAX_D)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "head_dim=%d exceeds %d of the reference", D, MAX_D);
-    for (int64_t n = 0; n < (int64_t)a->num_seqs * T; n++) {
-        int64_t b = n / T, pos = orth_fold_pos(T, a->token_parts, n % T);
+    for (int64_t n = 0; n < a->num_seqs * l->rows; n++) {
+        int64_t b = n / l->rows, pos = orth_attn_pos(l, n % l->rows);
         for (int h = 0; h < H; h++) {
-            const int g = h / (H / a->kv_heads);
+            const int64_t at = b * l->len * l->kv_stride + h / (H / a->kv_heads) * l->kv_step;
             query x = {.attr = a, .type = qkv->dtype, .q = qkv->data, .q_at = n * R + orth_attn_q_col(a, h),
-                       .k = qkv->data, .v = qkv->data, .k_at = b * T * R + orth_attn_k_col(a, g),
-                       .v_at = b * T * R + orth_attn_v_col(a, g), .kv_stride = R, .parts = a->token_parts,
-                       .len = T, .pos = pos, .first = doc ? doc[n] : 0};
+                       .k = kv->data, .v = kv->data, .k_at = at, .v_at = at + D, .kv_stride = l->kv_stride,
+                       .parts = l->parts, .len = l->len, .pos = pos, .first = doc ? doc[n] : 0};
             if (a->dropout > 0)
-                x.drop = orth_attn_drop_row(a, call->in[3].data, h, seq ? seq[b] : (int32_t)b, pos);
+                x.drop = orth_attn_drop_row(a, rest[2].data, h, seq ? seq[b] : (int32_t)b, pos);
             float row[MAX_D];
             ((float *)call->out[1].data)[n * H + h] = fn(&x, row);
             for (int d = 0; d < D; d++)
@@ -126,12 +127,20 @@ static orth_status run(orth_ctx *ctx, const orth_op_call *call, float (*fn)(cons
 
 orth_status orth_ref_attention(orth_ctx *ctx, const orth_op_call *call)
 {
-    return run(ctx, call, attend);
+    const orth_attn_place l = orth_attn_whole(call->attr);
+    return run(ctx, call, &l, &call->in[0], call->in + 1, attend);
+}
+
+orth_status orth_ref_attention_part(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_attn_place l = orth_attn_part(call->attr);
+    return run(ctx, call, &l, &call->in[1], call->in + 2, attend);
 }
 
 orth_status orth_ref_attention_full(orth_ctx *ctx, const orth_op_call *call)
 {
-    return run(ctx, call, attend_full);
+    const orth_attn_place l = orth_attn_whole(call->attr);
+    return run(ctx, call, &l, &call->in[0], call->in + 1, attend_full);
 }
 
 orth_status orth_ref_attention_cached(orth_ctx *ctx, const orth_op_call *call)

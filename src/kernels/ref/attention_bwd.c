@@ -13,13 +13,21 @@
 typedef struct {
     const orth_attr *a;
     orth_dtype type;
-    const void *dout, *qkv, *o;
+    orth_attn_place l;
+    const void *dout, *qkv, *kv, *o;
     const float *lse;
     const int32_t *doc, *seq;
     const orth_step_values *step;
-    void *dqkv;
+    void *dqkv, *dkv;            /* dkv: of type kv_type, placed as kv */
+    orth_dtype kv_type;
     int64_t R;
 } problem;
+
+/* Element of k_g of the token at a position; v_g follows. */
+static int64_t key_at(const problem *x, int64_t b, int g, int64_t pos)
+{
+    return (b * x->l.len + orth_fold_row(x->l.len, x->l.parts, pos)) * x->l.kv_stride + g * x->l.kv_step;
+}
 
 static float delta_of(const problem *x, int64_t n, int h)
 {
@@ -36,20 +44,20 @@ static float delta_of(const problem *x, int64_t n, int h)
 static float score_grad(const problem *x, int64_t n, int h, int64_t key_pos, float delta, float *p)
 {
     const orth_attr *a = x->a;
-    const int D = a->head_dim, T = a->seq_len, g = h / (a->heads / a->kv_heads);
-    int64_t b = n / T, key = (b * T + orth_fold_row(T, a->token_parts, key_pos)) * x->R;
+    const int D = a->head_dim, g = h / (a->heads / a->kv_heads);
+    int64_t b = n / x->l.rows, key = key_at(x, b, g, key_pos);
     float s = 0.0f, dp = 0.0f;
     for (int d = 0; d < D; d++) {
         s = fmaf(orth_load_f32(x->qkv, x->type, n * x->R + orth_attn_q_col(a, h) + d),
-                 orth_load_f32(x->qkv, x->type, key + orth_attn_k_col(a, g) + d), s);
+                 orth_load_f32(x->kv, x->type, key + d), s);
         dp = fmaf(orth_load_f32(x->dout, x->type, (n * a->heads + h) * D + d),
-                  orth_load_f32(x->qkv, x->type, key + orth_attn_v_col(a, g) + d), dp);
+                  orth_load_f32(x->kv, x->type, key + D + d), dp);
     }
     float prob = orth_expf(fmaf(s, a->scale, -x->lse[n * a->heads + h]));
     float factor[4] = {1, 1, 1, 1};
     if (a->dropout > 0) {
         orth_attn_drop drop = orth_attn_drop_row(a, x->step, h, x->seq ? x->seq[b] : (int32_t)b,
-                                                 orth_fold_pos(T, a->token_parts, n % T));
+                                                 orth_attn_pos(&x->l, n % x->l.rows));
         orth_attn_drop_keys(&drop, key_pos / 4 * 4, factor);
         dp *= factor[key_pos % 4];
     }
@@ -57,40 +65,37 @@ static float score_grad(const problem *x, int64_t n, int h, int64_t key_pos, flo
     return (prob * (dp - delta)) * a->scale;
 }
 
-static void store_row(const problem *x, int64_t at, const float *v)
+static void store_row(const problem *x, void *to, orth_dtype type, int64_t at, const float *v)
 {
     for (int d = 0; d < x->a->head_dim; d++)
-        orth_store_f32(x->dqkv, x->type, at + d, v[d] + 0.0f);
+        orth_store_f32(to, type, at + d, v[d] + 0.0f);
 }
 
 static void query_grad(const problem *x, int64_t n, int h)
 {
     const orth_attr *a = x->a;
-    const int D = a->head_dim, T = a->seq_len;
-    int64_t b = n / T, pos = orth_fold_pos(T, a->token_parts, n % T);
+    const int D = a->head_dim;
+    int64_t b = n / x->l.rows, pos = orth_attn_pos(&x->l, n % x->l.rows);
     float dq[MAX_D] = {0}, delta = delta_of(x, n, h), p;
     for (int64_t k = x->doc ? x->doc[n] : 0; k <= pos; k++) {
         float ds = score_grad(x, n, h, k, delta, &p);
-        int64_t at = (b * T + orth_fold_row(T, a->token_parts, k)) * x->R +
-                     orth_attn_k_col(a, h / (a->heads / a->kv_heads));
+        int64_t at = key_at(x, b, h / (a->heads / a->kv_heads), k);
         for (int d = 0; d < D; d++)
-            dq[d] = fmaf(ds, orth_load_f32(x->qkv, x->type, at + d), dq[d]);
+            dq[d] = fmaf(ds, orth_load_f32(x->kv, x->type, at + d), dq[d]);
     }
-    store_row(x, n * x->R + orth_attn_q_col(a, h), dq);
+    store_row(x, x->dqkv, x->type, n * x->R + orth_attn_q_col(a, h), dq);
 }
 
-/* Adds the queries of one part of sequence b, head h: a chain in ascending position. */
-static void key_leaf(const problem *x, int64_t b, int h, int64_t key_pos, int slot, float *dk, float *dv)
+/* Continues the chain with the queries of one part of sequence b, head h, in ascending position. */
+static void key_chain(const problem *x, int64_t b, int h, int64_t key_pos, int slot, float *dk, float *dv)
 {
     const orth_attr *a = x->a;
-    const int D = a->head_dim, T = a->seq_len;
-    int64_t begin = orth_fold_begin(T, a->token_parts, slot),
-            end = orth_fold_begin(T, a->token_parts, slot + 1);
-    for (int d = 0; d < D; d++)
-        dk[d] = dv[d] = 0.0f;
+    const int D = a->head_dim;
+    const int64_t begin = orth_fold_begin(x->l.len, x->l.parts, slot) - x->l.first_row;
+    const int64_t end = orth_fold_begin(x->l.len, x->l.parts, slot + 1) - x->l.first_row;
     for (int64_t r = begin; r < end; r++) {
-        int64_t n = b * T + r;
-        if (orth_fold_pos(T, a->token_parts, r) < key_pos || (x->doc && x->doc[n] > key_pos))
+        int64_t n = b * x->l.rows + r;
+        if (orth_attn_pos(&x->l, r) < key_pos || (x->doc && x->doc[n] > key_pos))
             continue;
         float p, ds = score_grad(x, n, h, key_pos, delta_of(x, n, h), &p);
         for (int d = 0; d < D; d++) {
@@ -106,54 +111,60 @@ static void add_to(float *a, const float *b, int n)
         a[i] = a[i] + b[i];
 }
 
-/* The aligned tree over parts as a binary counter (tensor/parts.h); then heads in ascending order. */
+/* The aligned tree over parts as a binary counter (tensor/parts.h); a leaf takes all heads of the group. */
 static void key_grad(const problem *x, int64_t b, int g, int64_t key_pos)
 {
     const orth_attr *a = x->a;
     const int D = a->head_dim, G = a->heads / a->kv_heads;
-    float stack[MAX_LEVELS][2][MAX_D], sum[2][MAX_D] = {{0}};
-    for (int h = g * G; h < (g + 1) * G; h++) {
-        int top = 0;
-        for (int slot = 0; slot < a->token_parts; slot++) {
-            key_leaf(x, b, h, key_pos, slot, stack[top][0], stack[top][1]);
-            top++;
-            for (int done = slot + 1; done % 2 == 0; done /= 2, top--)
-                for (int i = 0; i < 2; i++)
-                    add_to(stack[top - 2][i], stack[top - 1][i], D);
-        }
-        for (; top > 1; top--)
+    float stack[MAX_LEVELS][2][MAX_D];
+    int top = 0;
+    for (int slot = x->l.slot_begin; slot < x->l.slot_end; slot++) {
+        memset(stack[top], 0, sizeof stack[top]);
+        for (int h = g * G; h < (g + 1) * G; h++)
+            key_chain(x, b, h, key_pos, slot, stack[top][0], stack[top][1]);
+        top++;
+        for (int done = slot - x->l.slot_begin + 1; done % 2 == 0; done /= 2, top--)
             for (int i = 0; i < 2; i++)
                 add_to(stack[top - 2][i], stack[top - 1][i], D);
-        for (int i = 0; i < 2; i++)
-            add_to(sum[i], stack[0][i], D);
     }
-    int64_t row = (b * a->seq_len + orth_fold_row(a->seq_len, a->token_parts, key_pos)) * x->R;
-    store_row(x, row + orth_attn_k_col(a, g), sum[0]);
-    store_row(x, row + orth_attn_v_col(a, g), sum[1]);
+    for (; top > 1; top--)
+        for (int i = 0; i < 2; i++)
+            add_to(stack[top - 2][i], stack[top - 1][i], D);
+    store_row(x, x->dkv, x->kv_type, key_at(x, b, g, key_pos), stack[0][0]);
+    store_row(x, x->dkv, x->kv_type, key_at(x, b, g, key_pos) + D, stack[0][1]);
+}
+
+static orth_status run(orth_ctx *ctx, const problem *x)
+{
+    const orth_attr *a = x->a;
+    if (a->head_dim > MAX_D)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "head_dim=%d exceeds %d of the reference", a->head_dim, MAX_D);
+    for (int64_t n = 0; n < a->num_seqs * x->l.rows; n++)
+        for (int h = 0; h < a->heads; h++)
+            query_grad(x, n, h);
+    for (int64_t b = 0; b < a->num_seqs; b++)
+        for (int64_t pos = 0; pos < x->l.len; pos++)
+            for (int g = 0; g < a->kv_heads; g++)
+                key_grad(x, b, g, pos);
+    return ORTH_OK;
 }
 
 orth_status orth_ref_attention_bwd(orth_ctx *ctx, const orth_op_call *call)
 {
-    const orth_attr *a = call->attr;
-    problem x = {a,
-                 call->in[1].dtype,
-                 call->in[0].data,
-                 call->in[1].data,
-                 call->in[2].data,
-                 call->in[3].data,
-                 call->in[4].data,
-                 call->in[5].data,
-                 call->in[6].data,
-                 call->out[0].data,
-                 orth_attn_qkv_cols(a)};
-    if (a->head_dim > MAX_D)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "head_dim=%d exceeds %d of the reference", a->head_dim, MAX_D);
-    for (int64_t b = 0; b < a->num_seqs; b++)
-        for (int64_t pos = 0; pos < a->seq_len; pos++) {
-            for (int h = 0; h < a->heads; h++)
-                query_grad(&x, b * a->seq_len + pos, h);
-            for (int g = 0; g < a->kv_heads; g++)
-                key_grad(&x, b, g, pos);
-        }
-    return ORTH_OK;
+    const orth_tensor *in = call->in, *dqkv = &call->out[0];
+    problem x = {.a = call->attr, .type = in[1].dtype, .l = orth_attn_whole(call->attr), .dout = in[0].data,
+                 .qkv = in[1].data, .kv = in[1].data, .o = in[2].data, .lse = in[3].data, .doc = in[4].data,
+                 .seq = in[5].data, .step = in[6].data, .dqkv = dqkv->data, .dkv = dqkv->data,
+                 .kv_type = dqkv->dtype, .R = orth_attn_qkv_cols(call->attr)};
+    return run(ctx, &x);
+}
+
+orth_status orth_ref_attention_part_bwd(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_tensor *in = call->in;
+    problem x = {.a = call->attr, .type = in[1].dtype, .l = orth_attn_part(call->attr), .dout = in[0].data,
+                 .qkv = in[1].data, .kv = in[2].data, .o = in[3].data, .lse = in[4].data, .doc = in[5].data,
+                 .seq = in[6].data, .step = in[7].data, .dqkv = call->out[0].data, .dkv = call->out[1].data,
+                 .kv_type = ORTH_F32, .R = orth_attn_qkv_cols(call->attr)};
+    return run(ctx, &x);
 }

@@ -14,28 +14,12 @@
 #define ORTH_PARALLEL_PIPELINE_ACTION_H
 
 #include "base/arena.h"
-
-typedef enum {
-    ORTH_ACTION_F = 0,   /* forward */
-    ORTH_ACTION_B,       /* gradients of input and weights together */
-    ORTH_ACTION_BI,      /* gradient of the input only: what the stage before waits for */
-    ORTH_ACTION_W,       /* gradient of the weights, any time after BI */
-    ORTH_NUM_ACTION_KINDS
-} orth_action_kind;
+#include "program/action.h"
 
 /* 'F', 'B', 'I', 'W': in files and drawings. */
 char orth_action_letter(orth_action_kind kind);
 /* "forward", "backward", "input gradient", "weight gradient": in messages. */
 const char *orth_action_name(orth_action_kind kind);
-
-typedef struct {
-    orth_action_kind kind;
-    int32_t chunk;        /* 0 .. num_chunks-1, model order */
-    int32_t micro_batch;  /* 0 .. num_micro_batches-1 */
-    /* Which weights of the chunk it computes with: the number of updates made to them since the schedule
-     * began. 0 in every synchronous schedule; see orth_schedule.async. */
-    int32_t version;
-} orth_action;
 
 typedef struct {
     const orth_action *actions;

@@ -16,11 +16,13 @@
  * ranks hold the most activations). Exact, by dynamic programming: O(num_chunks * num_layers^2).
  *   cost [num_layers] >= 0, embed, head >= 0; their sum below 2^62
  * ORTH_ERR_ARG if num_chunks > num_layers or a cost is negative, ORTH_ERR_NOMEM. */
-orth_status orth_balance_layers(orth_ctx *ctx, const int64_t *cost, int num_layers, int64_t embed, int64_t head,
-                                int num_chunks, int32_t *begin);
+orth_status orth_balance_layers(orth_ctx *ctx, const int64_t *cost, int num_layers, int64_t embed,
+                                int64_t head, int num_chunks, int32_t *begin);
 
-/* By hand: layers_of_chunk [num_given]. ORTH_ERR_ARG unless it has a number >= 1 for each chunk and they
- * add up to num_layers. */
+/* By hand: layers_of_chunk [num_given] must have a number >= 1 for each chunk, adding up to num_layers. If
+ * not, false and the reason in why[size]; as an error, ORTH_ERR_ARG. */
+bool orth_balance_hand_fits(const int64_t *layers_of_chunk, int64_t num_given, int64_t num_layers,
+                            int64_t num_chunks, char *why, size_t size);
 orth_status orth_balance_by_hand(orth_ctx *ctx, const int64_t *layers_of_chunk, int num_given, int num_layers,
                                  int num_chunks, int32_t *begin);
 

@@ -11,16 +11,18 @@
  *   rank 0 |F0 F1 F2 F3 .  .  B0 B0 ...
  *
  * F, B, I (input gradient), W and the micro-batch; a rank with several chunks says which in a letter after
- * the number: a for its first chunk in model order, b for its second. "." is idle; an action longer than a
- * column is repeated. At most max_columns columns (0: 200), then "..." */
-void orth_schedule_draw(orth_ctx *ctx, orth_text *out, const orth_schedule *s, const orth_sim *sim, double unit,
-                        int max_columns);
+ * the number: a for its first chunk in model order, b for its second, and so on. "." is idle; an action
+ * longer than a column is repeated. A column shows what runs in its middle. At most max_columns columns
+ * (0: 200), then "..." */
+void orth_schedule_draw(orth_ctx *ctx, orth_text *out, const orth_schedule *s, const orth_sim *sim,
+                        double unit, int max_columns);
 
 /* One line per rank: busy, idle, in flight, versions; then makespan and bubble. */
 void orth_schedule_report(orth_ctx *ctx, orth_text *out, const orth_schedule *s, const orth_sim *sim);
 
-/* Adds a row per rank with the actions as spans; times are multiplied by `ns_per_unit`. */
-orth_status orth_schedule_trace(orth_ctx *ctx, orth_trace *trace, const orth_schedule *s, const orth_sim *sim,
-                                double ns_per_unit);
+/* Adds a group per rank with its actions as spans and its count in flight; times are multiplied by
+ * `ns_per_unit`. Failures are noted in the trace. */
+void orth_schedule_trace(orth_ctx *ctx, orth_trace *trace, const orth_schedule *s, const orth_sim *sim,
+                         double ns_per_unit);
 
 #endif

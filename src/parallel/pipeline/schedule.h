@@ -26,12 +26,12 @@ const orth_schedule_kind *orth_schedule_kind_find(const char *name);
 /* Whether `name` is defined for these sizes. If not, the reason in words ("pipeline=interleaved: 6
  * micro-batches are not a multiple of pp=4") is put into why[size] and false returned. Of a file only the
  * name is looked at. */
-bool orth_schedule_fits(const char *name, int64_t num_ranks, int64_t virtual_stages, int64_t num_micro_batches,
-                        char *why, size_t size);
+bool orth_schedule_fits(const char *name, int64_t num_ranks, int64_t virtual_stages,
+                        int64_t num_micro_batches, char *why, size_t size);
 
-/* Makes the schedule `name` for p ranks of v chunks each and m micro-batches (with one rank and v = 1 any
- * schedule is valid: F B F B ...). Checked. ORTH_ERR_ARG: unknown name (with the nearest one) or sizes that
- * do not fit; for files also ORTH_ERR_IO, and ORTH_ERR_DATA with PATH:LINE:COL. ORTH_ERR_NOMEM. */
+/* Makes the schedule `name` for p ranks of v chunks each and m micro-batches. With one rank and v = 1, a
+ * name that is not for v = 1 gives 1f1b. Checked. ORTH_ERR_ARG: what orth_schedule_fits says; for files
+ * also ORTH_ERR_IO, and ORTH_ERR_DATA with PATH:LINE:COL. ORTH_ERR_NOMEM. */
 orth_status orth_schedule_make(orth_ctx *ctx, orth_arena *arena, orth_schedule *out, const char *name,
                                int num_ranks, int virtual_stages, int num_micro_batches);
 
@@ -45,16 +45,16 @@ char *orth_schedule_text(orth_ctx *ctx, orth_arena *arena, const orth_schedule *
 
 /* The rules, ORTH_ERR_ARG naming rank and action:
  *   1. actions name existing chunks and micro-batches, and stand in the list of their chunk's rank;
- *   2. each (chunk, micro-batch) has exactly one F, and one B or one BI and one W (one of the two throughout);
+ *   2. each (chunk, micro-batch) has exactly one F, and one B throughout, or one BI and one W throughout;
  *   3. in a rank's list: F before B or BI, BI before W, and neighbouring chunks of one rank in order;
  *   4. executed in order, with receives that block and sends that do not, the lists reach their ends;
  *   5. versions are those that the updates before an action leave (0 throughout unless async). */
 orth_status orth_schedule_check(orth_ctx *ctx, const orth_schedule *s);
 
-/* Whether each rank consumes the messages from each other rank in the order in which they are sent, forward
- * and backward messages apart. Then receives posted in list order match sends in list order on one channel
- * per (sender, receiver, direction), and a message need not wait in a buffer behind a later one. If not, the
- * first pair that crosses, in words, is put into why[size]. True for every row of schedules.def. */
-bool orth_schedule_in_order(const orth_schedule *s, char *why, size_t size);
+/* Whether each rank consumes the messages of every other rank in the order in which they are sent, forward
+ * and backward messages apart: then receives posted in list order match sends in list order on one channel
+ * per (sender, receiver, direction). ORTH_ERR_ARG with the first pair that crosses, in words. Holds for every
+ * row of schedules.def; a file may break it. The schedule has passed its check. */
+orth_status orth_schedule_check_in_order(orth_ctx *ctx, const orth_schedule *s);
 
 #endif

@@ -52,6 +52,7 @@ typedef struct {
     double time;
     int32_t count;
 } orth_in_flight_step;
-int orth_sim_in_flight(const orth_schedule *s, const orth_sim *sim, int rank, orth_in_flight_step *steps, int max);
+int orth_sim_in_flight(const orth_schedule *s, const orth_sim *sim, int rank, orth_in_flight_step *steps,
+                       int max);
 
 #endif

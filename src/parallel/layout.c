@@ -1,0 +1,435 @@
+/* layout.c -- the rules, in one list. A rule returns true where it holds; else it has said why not: what,
+ * the value, the rule, the reason. Rules further down rest on those above.
+ *
+ * To add a rule: a function, a row in `rules`, a case in tests/test_mesh.c (which fails until every row has
+ * one).
+ */
+#include "parallel/layout.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "parallel/pipeline/balance.h"
+#include "parallel/pipeline/schedule.h"
+
+typedef struct {
+    const orth_layout *l;
+    const orth_model_dims *d;
+    char *why;
+    size_t size;
+} judge;
+
+/* Writes `text` to j->why, with the values in place of {}, and the name of the schedule in place of {@}. */
+static bool say(const judge *j, const char *text, const int64_t *values)
+{
+    size_t used = 0;
+    while (*text && used < j->size) {
+        const size_t plain = strcspn(text, "{");
+        used += (size_t)snprintf(j->why + used, j->size - used, "%.*s", (int)plain, text);
+        text += plain;
+        if (*text == '\0' || used >= j->size)
+            break;
+        if (text[1] == '@')
+            used += (size_t)snprintf(j->why + used, j->size - used, "%s", j->l->pipeline);
+        else
+            used += (size_t)snprintf(j->why + used, j->size - used, "%" PRId64, *values++);
+        text += text[1] == '@' ? 3 : 2;
+    }
+    return false;
+}
+
+/* The condition, or its text; whole numbers follow for the {} of the text. */
+#define NEED(j, condition, ...) ((condition) || SAY((j), __VA_ARGS__, 0))
+#define SAY(j, text, ...) say((j), (text), (const int64_t[]){__VA_ARGS__})
+
+const orth_layout orth_layout_defaults = {
+    .dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .pipeline = "1f1b", .virtual_stages = 1, .global_batch = 1,
+    .micro_batch = 1, .seq_len = 1, .parts = 8, .reproducible = true,
+};
+
+static bool power_of_two(int64_t n)
+{
+    return n > 0 && (n & (n - 1)) == 0;
+}
+
+static bool one_divides_the_other(int64_t a, int64_t b)
+{
+    return a % b == 0 || b % a == 0;
+}
+
+int64_t orth_layout_ranks(const orth_layout *l)
+{
+    return l->dp * l->tp * l->pp * l->cp * l->ep;
+}
+
+static int64_t share_of(const orth_layout *l, int64_t dp_rank)
+{
+    return l->dp_share ? l->dp_share[dp_rank] : l->global_batch / l->dp;
+}
+
+/* dp ranks whose shares may differ. */
+static int64_t num_shares(const orth_layout *l)
+{
+    return l->dp_share ? l->dp : 1;
+}
+
+int64_t orth_layout_micro_batches(const orth_layout *l, int64_t dp_rank)
+{
+    return share_of(l, dp_rank) / l->micro_batch;
+}
+
+static int64_t shard_size(const orth_layout *l)
+{
+    return l->shard_group ? l->shard_group : l->dp;
+}
+
+/* ---- the mesh ---- */
+
+static bool sizes_are_positive(const judge *j)
+{
+    const orth_layout *l = j->l;
+    const orth_model_dims *d = j->d;
+    const struct {
+        const char *text;
+        int64_t value;
+    } sizes[] = {
+#define SIZE(name, value) {name "={}: must be at least 1", value}
+        SIZE("dp", l->dp), SIZE("tp", l->tp), SIZE("pp", l->pp), SIZE("cp", l->cp), SIZE("ep", l->ep),
+        SIZE("virtual_stages", l->virtual_stages), SIZE("global_batch", l->global_batch),
+        SIZE("micro_batch", l->micro_batch), SIZE("seq_len", l->seq_len), SIZE("numerics.parts", l->parts),
+        SIZE("layers", d->layers), SIZE("hidden", d->hidden), SIZE("heads", d->heads),
+        SIZE("kv_heads", d->kv_heads), SIZE("ffn", d->ffn), SIZE("vocab", d->vocab),
+#undef SIZE
+    };
+    for (int i = 0; i < ORTH_COUNT(sizes); i++)
+        if (sizes[i].value < 1)
+            return SAY(j, sizes[i].text, sizes[i].value);
+    return true;
+}
+
+static bool mesh_is_countable(const judge *j)
+{
+    const int64_t sizes[] = {j->l->dp, j->l->tp, j->l->pp, j->l->cp, j->l->ep, j->l->virtual_stages};
+    int64_t left = INT32_MAX;
+    for (int i = 0; i < ORTH_COUNT(sizes); i++)
+        left /= sizes[i];
+    return NEED(j, left >= 1,
+                "dp={} x tp={} x pp={} x cp={} x ep={} (x virtual_stages={}) is more than {} ranks",
+                sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], INT32_MAX);
+}
+
+static bool mesh_uses_all_ranks(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return NEED(j, l->num_ranks == 0 || l->num_ranks == orth_layout_ranks(l),
+                "dp={} x tp={} x pp={} x cp={} x ep={} is {} ranks, but there are {}",
+                l->dp, l->tp, l->pp, l->cp, l->ep, orth_layout_ranks(l), l->num_ranks);
+}
+
+static bool experts_need_a_mixture(const judge *j)
+{
+    return NEED(j, j->l->ep == 1, "ep={}: expert parallelism needs a model with experts", j->l->ep);
+}
+
+/* ---- tensor and sequence parallel ---- */
+
+static bool tp_divides_heads(const judge *j)
+{
+    const int64_t tp = j->l->tp, heads = j->d->heads;
+    return NEED(j, heads % tp == 0,
+                "tp={} does not divide heads={}: each rank computes whole heads", tp, heads);
+}
+
+static bool tp_fits_kv_heads(const judge *j)
+{
+    const int64_t tp = j->l->tp, kv = j->d->kv_heads;
+    return NEED(j, one_divides_the_other(tp, kv),
+                "tp={} and kv_heads={}: one must divide the other, so that each rank has whole key and "
+                "value heads, or shares one with its neighbours", tp, kv);
+}
+
+static bool tp_divides_ffn(const judge *j)
+{
+    const int64_t tp = j->l->tp, ffn = j->d->ffn;
+    return NEED(j, ffn % tp == 0,
+                "tp={} does not divide ffn={}: the feed-forward layer is cut into equal slices", tp, ffn);
+}
+
+static bool tp_fits_vocab(const judge *j)
+{
+    const int64_t tp = j->l->tp, vocab = j->d->vocab;
+    return NEED(j, vocab >= tp, "tp={} exceeds vocab={}: each rank needs rows of the embedding", tp, vocab);
+}
+
+static bool tp_divides_parts(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return NEED(j, !l->reproducible || l->parts % l->tp == 0,
+                "tp={} does not divide numerics.parts={}: in reproducible mode a sum is made of that many "
+                "parts, and a rank needs whole ones (numerics.mode=fast does without)", l->tp, l->parts);
+}
+
+static bool sequence_parallel_needs_tp(const judge *j)
+{
+    return NEED(j, !j->l->sequence_parallel || j->l->tp > 1,
+                "sequence_parallel=true needs tp > 1: it splits tokens over the ranks of a tp group");
+}
+
+static bool sequence_parallel_fits_tokens(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return NEED(j, !l->sequence_parallel || l->seq_len % (l->tp * l->cp) == 0,
+                "sequence_parallel=true: tp={} x cp={} does not divide seq_len={}: each rank keeps as many "
+                "tokens", l->tp, l->cp, l->seq_len);
+}
+
+static bool sequence_parallel_fits_parts(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return NEED(j, !l->sequence_parallel || !l->reproducible || l->parts % (l->tp * l->cp) == 0,
+                "sequence_parallel=true: tp={} x cp={} does not divide numerics.parts={}: in reproducible "
+                "mode a rank needs whole parts of the tokens", l->tp, l->cp, l->parts);
+}
+
+/* ---- context parallel ---- */
+
+static bool cp_fits_tokens(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return NEED(j, l->cp == 1 || l->seq_len % (2 * l->cp) == 0,
+                "cp={}: 2*cp does not divide seq_len={}: each rank holds a piece from the front and one "
+                "from the back of a sequence, all of one size", l->cp, l->seq_len);
+}
+
+static bool cp_fits_parts(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return NEED(j, l->cp == 1 || !l->reproducible || l->parts % (2 * l->cp) == 0,
+                "cp={}: 2*cp does not divide numerics.parts={}: in reproducible mode a rank needs whole "
+                "parts of the tokens, from the front and from the back of a sequence", l->cp, l->parts);
+}
+
+static bool all_to_all_fits_heads(const judge *j)
+{
+    const orth_layout *l = j->l;
+    const bool asked = l->cp > 1 && l->cp_kind == ORTH_CP_ALL_TO_ALL;
+    return NEED(j, !asked || j->d->heads % (l->tp * l->cp) == 0,
+                "tp={} x cp={} does not divide heads={}: context parallelism by all-to-all gives each rank "
+                "whole heads", l->tp, l->cp, j->d->heads);
+}
+
+static bool all_to_all_fits_kv_heads(const judge *j)
+{
+    const orth_layout *l = j->l;
+    const bool asked = l->cp > 1 && l->cp_kind == ORTH_CP_ALL_TO_ALL;
+    return NEED(j, !asked || one_divides_the_other(l->tp * l->cp, j->d->kv_heads),
+                "tp={} x cp={} and kv_heads={}: one must divide the other, since context parallelism by "
+                "all-to-all gives each rank whole heads", l->tp, l->cp, j->d->kv_heads);
+}
+
+/* ---- batch and data parallel ---- */
+
+static bool dp_divides_batch(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return NEED(j, l->dp_share || l->global_batch % l->dp == 0,
+                "dp={} does not divide global_batch={}: without shares given, each rank gets as many "
+                "sequences", l->dp, l->global_batch);
+}
+
+static bool shares_add_up(const judge *j)
+{
+    const orth_layout *l = j->l;
+    int64_t sum = 0;
+    for (int64_t r = 0; l->dp_share && r < l->dp; r++) {
+        if (l->dp_share[r] < 1 || l->dp_share[r] > l->global_batch)
+            return SAY(j,
+                       "dp rank {} has a share of {} sequences: it must be 1 to global_batch={}",
+                       r, l->dp_share[r], l->global_batch);
+        sum += l->dp_share[r];
+    }
+    return NEED(j, !l->dp_share || sum == l->global_batch,
+                "the shares of dp add up to {}, not to global_batch={}", sum, l->global_batch);
+}
+
+static bool micro_batch_divides_share(const judge *j)
+{
+    const orth_layout *l = j->l;
+    for (int64_t r = 0; r < num_shares(l); r++)
+        if (share_of(l, r) % l->micro_batch != 0)
+            return SAY(j,
+                       "micro_batch={} does not divide the {} sequences of a dp rank (global_batch={}, "
+                       "dp={})", l->micro_batch, share_of(l, r), l->global_batch, l->dp);
+    return true;
+}
+
+/* Gradients pile up over the sequences of a rank and are then reduced over dp, in the aligned tree of
+ * tensor/parts.h: what a rank piles up must be a whole node of it. */
+static bool share_is_a_subtree(const judge *j)
+{
+    const orth_layout *l = j->l;
+    int64_t begin = 0;
+    if (!l->reproducible || l->dp == 1)
+        return true;
+    if (!l->dp_share && l->global_batch % l->dp == 0)
+        return NEED(j, power_of_two(share_of(l, 0)),
+                    "global_batch={} / dp={} is {} sequences for each rank, not a power of two: in "
+                    "reproducible mode a rank must hold a whole branch of the tree in which gradients are "
+                    "summed (numerics.mode=fast does without)", l->global_batch, l->dp, share_of(l, 0));
+    for (int64_t r = 0; l->dp_share && r < l->dp; begin += l->dp_share[r++])
+        if (!power_of_two(l->dp_share[r]) || begin % l->dp_share[r] != 0)
+            return SAY(j,
+                       "dp rank {} has the {} sequences from {} on: in reproducible mode a share must be a "
+                       "power of two and begin at a multiple of itself (a whole branch of the tree in which "
+                       "gradients are summed)", r, l->dp_share[r], begin);
+    return true;
+}
+
+/* ---- ZeRO ---- */
+
+static bool zero_stage_exists(const judge *j)
+{
+    return NEED(j, j->l->zero >= 0 && j->l->zero <= 3,
+                "zero={}: stages are 0 (nothing is sharded) to 3", j->l->zero);
+}
+
+static bool shard_group_divides_dp(const judge *j)
+{
+    const int64_t group = j->l->shard_group;
+    return NEED(j, group == 0 || (group > 0 && j->l->dp % group == 0),
+                "shard_group={} does not divide dp={}", group, j->l->dp);
+}
+
+static bool shard_group_needs_zero(const judge *j)
+{
+    return NEED(j, j->l->shard_group == 0 || j->l->zero > 0,
+                "shard_group={} needs zero >= 1: with zero=0 nothing is sharded", j->l->shard_group);
+}
+
+static bool zero_needs_equal_shares(const judge *j)
+{
+    const orth_layout *l = j->l;
+    for (int64_t r = 1; l->zero >= 2 && l->dp_share && r < l->dp; r++)
+        if (l->dp_share[r] != l->dp_share[0])
+            return SAY(j,
+                       "zero={} needs equal shares: its ranks communicate in every micro-batch, but dp rank "
+                       "0 has {} sequences and dp rank {} has {}",
+                       l->zero, l->dp_share[0], r, l->dp_share[r]);
+    return true;
+}
+
+/* ZeRO-2 and 3 reduce each micro-batch at once over the shard group, so that its sequences on all ranks of
+ * the group must be a node of the tree. (With one micro-batch they are the whole shares.) */
+static bool reduced_at_once_is_a_subtree(const judge *j)
+{
+    const orth_layout *l = j->l;
+    if (!l->reproducible || l->zero < 2 || orth_layout_micro_batches(l, 0) == 1)
+        return true;
+    return NEED(j, power_of_two(shard_size(l)),
+                "zero={} over {} ranks with {} micro-batches: in reproducible mode the number of ranks that "
+                "share shards must be a power of two, since each micro-batch is reduced at once and must "
+                "be a whole branch of the tree in which gradients are summed",
+                l->zero, shard_size(l), orth_layout_micro_batches(l, 0));
+}
+
+/* ---- pipeline ---- */
+
+static bool virtual_stages_need_pp(const judge *j)
+{
+    return NEED(j, j->l->virtual_stages == 1 || j->l->pp > 1,
+                "virtual_stages={} needs pp > 1: there is nothing to interleave", j->l->virtual_stages);
+}
+
+static bool chunks_have_layers(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return NEED(j, l->pp * l->virtual_stages <= j->d->layers,
+                "pp={} x virtual_stages={} exceeds layers={}: each chunk needs at least one layer",
+                l->pp, l->virtual_stages, j->d->layers);
+}
+
+static bool layers_by_hand_add_up(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return !l->stage_layers || orth_balance_hand_fits(l->stage_layers, l->num_stage_layers, j->d->layers,
+                                                      l->pp * l->virtual_stages, j->why, j->size);
+}
+
+static bool schedule_fits(const judge *j)
+{
+    const orth_layout *l = j->l;
+    for (int64_t r = 0; r < num_shares(l); r++) {
+        const int64_t m = ORTH_MAX(orth_layout_micro_batches(l, r), 1); /* 0: an earlier rule is broken */
+        if (!orth_schedule_fits(l->pipeline, l->pp, l->virtual_stages, m, j->why, j->size))
+            return false;
+    }
+    return true;
+}
+
+static bool is_async(const orth_layout *l)
+{
+    const orth_schedule_kind *k = orth_schedule_kind_find(l->pipeline);
+    return k && k->async;
+}
+
+static bool async_keeps_whole_weights(const judge *j)
+{
+    return NEED(j, !is_async(j->l) || j->l->zero < 2,
+                "pipeline={@} with zero={}: it stashes whole weights, and makes whole gradients of every "
+                "micro-batch, so that zero must be 0 or 1", j->l->zero);
+}
+
+static bool async_has_untied_weights(const judge *j)
+{
+    const bool async = is_async(j->l) && j->l->pp > 1;
+    return NEED(j, !async || !j->d->tied,
+                "pipeline={@} with tied=true: the first and the last stage would update one matrix at "
+                "different times");
+}
+
+static bool async_does_not_clip(const judge *j)
+{
+    const bool async = is_async(j->l) && j->l->pp > 1;
+    return NEED(j, !async || !j->l->clips,
+                "pipeline={@} with clip_norm > 0: its stages update at different times, so that there is no "
+                "norm of all gradients");
+}
+
+/* ---- the list ---- */
+
+static bool (*const rules[])(const judge *) = {
+    sizes_are_positive, mesh_is_countable, mesh_uses_all_ranks, experts_need_a_mixture, tp_divides_heads,
+    tp_fits_kv_heads, tp_divides_ffn, tp_fits_vocab, tp_divides_parts, sequence_parallel_needs_tp,
+    sequence_parallel_fits_tokens, sequence_parallel_fits_parts, cp_fits_tokens, cp_fits_parts,
+    all_to_all_fits_heads, all_to_all_fits_kv_heads, dp_divides_batch, shares_add_up,
+    micro_batch_divides_share, share_is_a_subtree, zero_stage_exists, shard_group_divides_dp,
+    shard_group_needs_zero, zero_needs_equal_shares, reduced_at_once_is_a_subtree, virtual_stages_need_pp,
+    chunks_have_layers, layers_by_hand_add_up, schedule_fits, async_keeps_whole_weights,
+    async_has_untied_weights, async_does_not_clip,
+};
+#define NUM_BASIC_RULES 2 /* they make the arithmetic of all others safe */
+
+int orth_layout_num_rules(void)
+{
+    return ORTH_COUNT(rules);
+}
+
+int orth_layout_next_broken(const orth_layout *l, const orth_model_dims *d, int from, char *why, size_t size)
+{
+    const judge j = {l, d, why, size};
+    for (int i = 0; i < ORTH_MIN(from, NUM_BASIC_RULES); i++)
+        if (!rules[i](&j))
+            return -1;
+    for (int i = from; i < ORTH_COUNT(rules); i++)
+        if (!rules[i](&j))
+            return i;
+    return -1;
+}
+
+orth_status orth_layout_check(orth_ctx *ctx, const orth_layout *l, const orth_model_dims *d)
+{
+    char why[ORTH_MESSAGE_MAX];
+    if (orth_layout_next_broken(l, d, 0, why, sizeof why) < 0)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s", why);
+}

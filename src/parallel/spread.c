@@ -1,0 +1,186 @@
+/* spread.c -- see spread.h. */
+#include "parallel/spread.h"
+
+#include "parallel/pipeline/balance.h"
+
+static orth_model_dims dims_of(const orth_model_config *c)
+{
+    return (orth_model_dims){.layers = c->layers, .hidden = c->hidden, .heads = c->heads, .kv_heads = c->kv_heads,
+                             .ffn = c->ffn, .vocab = c->vocab, .tied = c->tied};
+}
+
+/* Products of one token through a layer, and through the head; the attention of half a sequence. */
+static orth_status cut_layers(orth_ctx *ctx, orth_spread *s, const orth_model_config *c)
+{
+    int chunks = s->schedule.num_chunks;
+    s->first_layer = ORTH_ARENA_ARRAY(ctx, &s->arena, int32_t, chunks + 1);
+    int64_t *cost = ORTH_ARENA_ARRAY(ctx, &s->arena, int64_t, c->layers);
+    if (!s->first_layer || !cost)
+        return ORTH_ERR_NOMEM;
+    if (s->layout.stage_layers)
+        return orth_balance_by_hand(ctx, s->layout.stage_layers, (int)s->layout.num_stage_layers, (int)c->layers,
+                                    chunks, s->first_layer);
+    int64_t rows = (c->heads + 2 * c->kv_heads) * c->head_dim, mats = c->family == ORTH_FAMILY_GPT2 ? 2 : 3;
+    int64_t layer = c->hidden * (rows + c->heads * c->head_dim + mats * c->ffn) + c->heads * c->head_dim * s->layout.seq_len;
+    for (int64_t l = 0; l < c->layers; l++)
+        cost[l] = layer;
+    return orth_balance_layers(ctx, cost, (int)c->layers, 0, c->hidden * c->vocab, chunks, s->first_layer);
+}
+
+/* Gradients are summed in the order in which they are made: that of the micro-batches, in each chunk. */
+static orth_status backwards_ascend(orth_ctx *ctx, orth_arena *arena, const orth_schedule *s)
+{
+    int32_t *next = ORTH_ARENA_ARRAY(ctx, arena, int32_t, s->num_chunks);
+    if (!next)
+        return ORTH_ERR_NOMEM;
+    for (int r = 0; r < s->num_ranks; r++) {
+        for (int32_t i = 0; i < s->lists[r].num_actions; i++) {
+            const orth_action *a = &s->lists[r].actions[i];
+            if (a->kind != ORTH_ACTION_B && a->kind != ORTH_ACTION_W)
+                continue;
+            if (a->micro_batch != next[a->chunk])
+                return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: rank %d makes the weight gradient of "
+                                 "micro-batch %d on chunk %d where %d is next: they must ascend", s->name, r,
+                                 a->micro_batch, a->chunk, next[a->chunk]);
+            next[a->chunk]++;
+        }
+    }
+    return ORTH_OK;
+}
+
+/* Valid layouts that this version does not compile. */
+static orth_status supported(orth_ctx *ctx, const orth_layout *l, const orth_model_config *c)
+{
+    if (l->tp > c->kv_heads)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.tp=%d exceeds kv_heads=%d: this version does not replicate "
+                         "key and value heads", (int)l->tp, (int)c->kv_heads);
+    if (l->tp > 1 && c->qk_norm)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.tp=%d: this version has no tensor parallelism for models with "
+                         "qk_norm", (int)l->tp);
+    if (l->cp > 1)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.cp=%d: only 1 is supported by this version", (int)l->cp);
+    if (l->ep > 1)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.ep=%d: only 1 is supported by this version", (int)l->ep);
+    if (l->shard_group > 0 && l->shard_group != l->dp)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.shard_group=%d: only 0 (all of dp) is supported by this version",
+                         (int)l->shard_group);
+    if (l->dp_share)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "shares of the batch per rank are not supported by this version");
+    return ORTH_OK;
+}
+
+static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *c)
+{
+    const orth_layout *l = &s->layout;
+    orth_model_dims dims = dims_of(c);
+    ORTH_TRY(orth_layout_check(ctx, l, &dims));
+    ORTH_TRY(supported(ctx, l, c));
+    orth_mesh_options mesh = {.dp = l->dp, .tp = l->tp, .pp = l->pp, .cp = l->cp, .ep = l->ep,
+                              .shard_group = l->shard_group};
+    ORTH_TRY(orth_mesh_init(ctx, &s->mesh, &mesh));
+    s->num_micro_batches = (int32_t)orth_layout_micro_batches(l, 0);
+    ORTH_TRY(orth_schedule_make(ctx, &s->arena, &s->schedule, l->pipeline, (int)l->pp, (int)l->virtual_stages,
+                                s->num_micro_batches));
+    ORTH_TRY(orth_schedule_check_in_order(ctx, &s->schedule));
+    ORTH_TRY(backwards_ascend(ctx, &s->arena, &s->schedule));
+    if (s->schedule.split || s->schedule.async)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: schedules with split or asynchronous backwards are "
+                         "not run by this version", l->pipeline);
+    return cut_layers(ctx, s, c);
+}
+
+orth_status orth_spread_make(orth_ctx *ctx, orth_spread *out, const orth_layout *layout, const orth_model_config *c)
+{
+    *out = (orth_spread){.layout = *layout, .tied = c->tied};
+    orth_status s = make(ctx, out, c);
+    if (s != ORTH_OK)
+        orth_spread_release(ctx, out);
+    return s;
+}
+
+void orth_spread_release(orth_ctx *ctx, orth_spread *s)
+{
+    orth_arena_release(ctx, &s->arena);
+}
+
+static int dp_pos(const orth_spread *s, int rank)
+{
+    return orth_mesh_group_pos(&s->mesh, rank, ORTH_AXES_DP);
+}
+
+/* Ranks that hold different parts of the gradient: other stages, other shards of tensors, and, where
+ * ZeRO shards it, other data-parallel ranks. */
+static orth_axes norm_axes(const orth_spread *s)
+{
+    return ORTH_AXES_PP | ORTH_AXES_TP | (s->layout.zero > 0 ? ORTH_AXES_SHARD : 0);
+}
+
+int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ranks)
+{
+    static const orth_axes axes[ORTH_NUM_GROUPS] = {
+        [ORTH_GROUP_TP] = ORTH_AXES_TP, [ORTH_GROUP_CP] = ORTH_AXES_CP, [ORTH_GROUP_DP] = ORTH_AXES_DP,
+        [ORTH_GROUP_PP] = ORTH_AXES_PP, [ORTH_GROUP_PP_BACK] = ORTH_AXES_PP,
+    };
+    const orth_mesh *m = &s->mesh;
+    if (group == ORTH_GROUP_EMBED) {
+        int first = s->schedule.chunk_rank[0], last = s->schedule.chunk_rank[s->schedule.num_chunks - 1];
+        int mine = orth_mesh_coord(m, rank, ORTH_AXIS_PP);
+        if (!s->tied || first == last || (mine != first && mine != last))
+            return 0;
+        ranks[0] = orth_mesh_moved(m, rank, ORTH_AXIS_PP, first);
+        ranks[1] = orth_mesh_moved(m, rank, ORTH_AXIS_PP, last);
+        return 2;
+    }
+    orth_axes of = group == ORTH_GROUP_NORM ? norm_axes(s) : axes[group];
+    orth_mesh_group(m, rank, of, ranks);
+    return orth_mesh_group_size(m, of);
+}
+
+static void place(const orth_spread *s, int rank, orth_place_in_mesh *p)
+{
+    const orth_mesh *m = &s->mesh;
+    static const struct {
+        orth_group group;
+        orth_axes axes;
+    } simple[] = {{ORTH_GROUP_TP, ORTH_AXES_TP}, {ORTH_GROUP_CP, ORTH_AXES_CP}, {ORTH_GROUP_DP, ORTH_AXES_DP},
+                  {ORTH_GROUP_PP, ORTH_AXES_PP}};
+    *p = (orth_place_in_mesh){.zero = (int32_t)s->layout.zero, .sequence_parallel = s->layout.sequence_parallel};
+    for (int i = 0; i < ORTH_COUNT(simple); i++) {
+        p->size[simple[i].group] = orth_mesh_group_size(m, simple[i].axes);
+        p->pos[simple[i].group] = orth_mesh_group_pos(m, rank, simple[i].axes);
+    }
+    p->size[ORTH_GROUP_NORM] = orth_mesh_group_size(m, norm_axes(s));
+    int first = s->schedule.chunk_rank[0], last = s->schedule.chunk_rank[s->schedule.num_chunks - 1];
+    int mine = p->pos[ORTH_GROUP_PP];
+    p->size[ORTH_GROUP_EMBED] = s->tied && first != last && (mine == first || mine == last) ? 2 : 1;
+}
+
+void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, orth_chunk *chunks)
+{
+    const orth_schedule *sch = &s->schedule;
+    place(s, rank, &shape->mesh);
+    int stage = shape->mesh.pos[ORTH_GROUP_PP], n = 0;
+    for (int32_t c = 0; c < sch->num_chunks; c++) {
+        if (sch->chunk_rank[c] != stage)
+            continue;
+        bool first = c == 0, last = c == sch->num_chunks - 1;
+        chunks[n++] = (orth_chunk){.chunk = c, .first_layer = s->first_layer[c],
+                                   .num_layers = s->first_layer[c + 1] - s->first_layer[c], .embed = first,
+                                   .head = last, .prev = first ? -1 : sch->chunk_rank[c - 1],
+                                   .next = last ? -1 : sch->chunk_rank[c + 1]};
+    }
+    shape->chunks = chunks;
+    shape->num_chunks = n;
+    shape->actions = sch->lists[stage].actions;
+    shape->num_actions = sch->lists[stage].num_actions;
+    shape->num_seqs = (int32_t)s->layout.micro_batch;
+    shape->num_micro_batches = s->num_micro_batches;
+}
+
+int64_t orth_spread_sequence(const orth_spread *s, int rank, int64_t first, int64_t i)
+{
+    int64_t B = s->layout.micro_batch, share = s->num_micro_batches * B, dp = s->layout.dp, me = dp_pos(s, rank);
+    if (s->layout.zero >= 2)
+        return first + (i / B * dp + me) * B + i % B;
+    return first + me * share + i;
+}

@@ -1,0 +1,41 @@
+/* spread.h -- a layout applied to a model: for each rank its place, its part of the pipeline, its
+ * sequences and the groups that it communicates with. The compiler and the run both start from here.
+ */
+#ifndef ORTH_PARALLEL_SPREAD_H
+#define ORTH_PARALLEL_SPREAD_H
+
+#include "model/blocks.h"
+#include "parallel/layout.h"
+#include "parallel/mesh.h"
+#include "parallel/pipeline/schedule.h"
+
+/* Of a whole run. */
+typedef struct {
+    orth_layout layout;
+    orth_mesh mesh;
+    orth_schedule schedule;
+    int32_t *first_layer;       /* [num_chunks + 1] */
+    int32_t num_micro_batches;  /* of a data-parallel rank */
+    bool tied;
+    orth_arena arena;
+} orth_spread;
+
+/* Checks the layout (ORTH_ERR_ARG in words) and cuts the model. Layers cost their FLOPs; embedding
+ * and head count. */
+orth_status orth_spread_make(orth_ctx *ctx, orth_spread *out, const orth_layout *layout, const orth_model_config *c);
+void orth_spread_release(orth_ctx *ctx, orth_spread *s);
+
+/* Fills the fields of `shape` that depend on the rank: mesh, chunks, actions, micro-batches, rows.
+ * chunks [num_chunks of the schedule] is the caller's memory. */
+void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, orth_chunk *chunks);
+
+/* Global ranks of a group of `rank`, in canonical order, into ranks [num_ranks of the mesh]; returns how
+ * many. 0 or 1: the rank does not communicate there. */
+int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ranks);
+
+/* Global index of local sequence i (0 .. num_micro_batches*micro_batch - 1) of the step that starts at
+ * sequence `first` of the run: contiguous runs where gradients pile up locally, strided ones where each
+ * micro-batch is reduced at once (ZeRO 2 and 3). */
+int64_t orth_spread_sequence(const orth_spread *s, int rank, int64_t first, int64_t i);
+
+#endif

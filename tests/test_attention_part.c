@@ -1,0 +1,264 @@
+/* test_attention_part.c -- context parallelism: ranks that hold some token slots of the queries each compute,
+ * put together, the bits of attention and attention_bwd on whole sequences. */
+#include <math.h>
+
+#include "kernel_case.h"
+#include "kernels/attention.h"
+
+typedef struct {
+    orth_dtype type;
+    int B, T, H, KV, D, P;
+    bool doc;
+    float dropout;
+} shape;
+
+/* Operands of the whole, and what attention makes of them. */
+typedef struct {
+    shape s;
+    orth_attr attr;
+    int64_t N, R, HD, KV2;      /* KV2: elements of a row of kv */
+    orth_tensor qkv, dout, doc, seq, step, kv, o, lse, dqkv;
+} whole;
+
+typedef struct {
+    orth_kernel_fn fwd, bwd, part, part_bwd, pack, unpack;
+    bool ref;
+} kernels;
+
+static const kernels plain = {orth_ref_attention, orth_ref_attention_bwd, orth_ref_attention_part,
+                              orth_ref_attention_part_bwd, orth_ref_kv_pack, orth_ref_kv_unpack_grad, true};
+static const kernels fast = {orth_cpu_attention, orth_cpu_attention_bwd, orth_cpu_attention_part,
+                             orth_cpu_attention_part_bwd, orth_cpu_kv_pack, orth_cpu_kv_unpack_grad, false};
+
+/* Workspaces start as NaN; everything written is checked for what was written beside it. */
+static void run(orth_ctx *ctx, orth_kernel_fn fn, orth_workspace_fn workspace, const orth_tensor *in, int num_in,
+                const orth_tensor *out, int num_out, const orth_attr *attr)
+{
+    orth_op_call call = {in, out, num_in, num_out, attr, NULL};
+    const size_t bytes = workspace ? workspace(&call, orth_pool_num_threads(ctx->pool), ctx->isa) : 0;
+    call.workspace = guarded_alloc(bytes);
+    memset(call.workspace, 0xFF, bytes);
+    CHECK_OK(ctx, fn(ctx, &call));
+    guarded_check(call.workspace, bytes, "workspace");
+    guarded_free(call.workspace);
+    for (int i = 0; i < num_out; i++)
+        guarded_check(out[i].data, orth_tensor_bytes(&out[i]), "output");
+}
+
+static whole whole_new(shape s)
+{
+    whole w = {.s = s, .N = (int64_t)s.B * s.T, .HD = (int64_t)s.H * s.D, .KV2 = (int64_t)2 * s.KV * s.D};
+    w.attr = (orth_attr){.num_seqs = s.B, .seq_len = s.T, .token_parts = s.P, .heads = s.H, .kv_heads = s.KV,
+                         .head_dim = s.D, .scale = 1.0f / sqrtf((float)s.D), .dropout = s.dropout, .site = 3,
+                         .first_head = 2};
+    w.R = orth_attn_qkv_cols(&w.attr);
+    w.qkv = case_random(s.type, w.N, w.R, 1, 2);
+    w.dout = case_random(s.type, w.N, w.HD, 2, 2);
+    w.doc = case_tensor(ORTH_I32, w.N, 0);
+    w.seq = case_ints(s.B, 3, 0, 1000);
+    w.step = case_step(&(orth_step_values){.seed = 11, .step = 5});
+    w.kv = case_tensor(s.type, w.N, w.KV2);
+    w.o = case_tensor(s.type, w.N, w.HD);
+    w.lse = case_tensor(ORTH_F32, w.N, s.H);
+    w.dqkv = case_tensor(s.type, w.N, w.R);
+    for (int b = 0; b < s.B; b++)
+        for (int pos = 0, start = 0; pos < s.T; pos++) {
+            if (test_rand((uint64_t)(7 + b), (uint64_t)pos) > 0.95f)
+                start = pos;
+            ((int32_t *)w.doc.data)[b * s.T + orth_fold_row(s.T, s.P, pos)] = start;
+        }
+    if (!s.doc) {
+        guarded_free(w.doc.data);
+        w.doc.data = NULL;
+    }
+    return w;
+}
+
+static void whole_free(whole *w)
+{
+    case_free((orth_tensor[]){w->qkv, w->dout, w->doc, w->seq, w->step, w->kv, w->o, w->lse, w->dqkv}, 9);
+}
+
+static void whole_run(orth_ctx *ctx, whole *w, const kernels *k)
+{
+    run(ctx, k->fwd, k->ref ? NULL : orth_workspace_attention, (orth_tensor[]){w->qkv, w->doc, w->seq, w->step}, 4,
+        (orth_tensor[]){w->o, w->lse}, 2, &w->attr);
+    run(ctx, k->bwd, k->ref ? NULL : orth_workspace_attention_bwd,
+        (orth_tensor[]){w->dout, w->qkv, w->o, w->lse, w->doc, w->seq, w->step}, 7, &w->dqkv, 1, &w->attr);
+    run(ctx, k->pack, NULL, &w->qkv, 1, &w->kv, 1, &w->attr);
+}
+
+/* Which rows rank r of cp holds. */
+static orth_attr rank_attr(const whole *w, int cp, int r)
+{
+    orth_attr a = w->attr;
+    a.full_len = w->s.T;
+    a.slot_count = w->s.P / cp;
+    a.slot_begin = r * a.slot_count;
+    a.seq_len = (int32_t)(orth_fold_begin(w->s.T, w->s.P, a.slot_begin + a.slot_count) -
+                          orth_fold_begin(w->s.T, w->s.P, a.slot_begin));
+    return a;
+}
+
+/* The rank's rows of a tensor of the whole. */
+static orth_tensor mine(const orth_tensor *t, const orth_attr *a)
+{
+    orth_tensor out = *t;
+    const size_t row = (size_t)t->dim[1] * orth_dtype_bytes(t->dtype), n = (size_t)a->seq_len * row;
+    const int64_t first = orth_fold_begin(a->full_len, a->token_parts, a->slot_begin);
+    out.dim[0] = (int64_t)a->num_seqs * a->seq_len;
+    if (!t->data)
+        return out;
+    out.data = guarded_alloc(orth_tensor_bytes(&out));
+    for (int b = 0; b < a->num_seqs; b++)
+        memcpy((char *)out.data + (size_t)b * n, (char *)t->data + (size_t)((int64_t)b * a->full_len + first) * row, n);
+    return out;
+}
+
+static void expect_equal(const orth_tensor *got, const orth_tensor *want, const whole *w, int cp, const char *what)
+{
+    const shape s = w->s;
+    if (memcmp(got->data, want->data, orth_tensor_bytes(want)))
+        fail_msg("%s: bits differ: type %d B %d T %d H %d KV %d D %d P %d doc %d cp %d", what, s.type, s.B, s.T, s.H,
+                 s.KV, s.D, s.P, s.doc, cp);
+}
+
+/* The rank's forward and backward: dqkv with its query columns, and its part of dkv. */
+static void rank_run(orth_ctx *ctx, const whole *w, const kernels *k, int cp, int r, orth_tensor *dq, orth_tensor *dkv)
+{
+    const orth_attr a = rank_attr(w, cp, r);
+    const int64_t n = (int64_t)a.num_seqs * a.seq_len;
+    orth_tensor qkv = mine(&w->qkv, &a), dout = mine(&w->dout, &a), doc = mine(&w->doc, &a);
+    orth_tensor want_o = mine(&w->o, &a), want_lse = mine(&w->lse, &a);
+    orth_tensor o = case_random(w->s.type, n, w->HD, 5, 1), lse = case_random(ORTH_F32, n, w->s.H, 6, 1);
+    *dq = case_random(w->s.type, n, w->R, 7, 1);
+    *dkv = case_random(ORTH_F32, w->N, w->KV2, 8, 1);
+    run(ctx, k->part, k->ref ? NULL : orth_workspace_attention_part,
+        (orth_tensor[]){qkv, w->kv, doc, w->seq, w->step}, 5, (orth_tensor[]){o, lse}, 2, &a);
+    expect_equal(&o, &want_o, w, cp, "o");
+    expect_equal(&lse, &want_lse, w, cp, "lse");
+    run(ctx, k->part_bwd, k->ref ? NULL : orth_workspace_attention_part_bwd,
+        (orth_tensor[]){dout, qkv, w->kv, o, lse, doc, w->seq, w->step}, 8, (orth_tensor[]){*dq, *dkv}, 2, &a);
+    case_free((orth_tensor[]){qkv, dout, doc, want_o, want_lse, o, lse}, 7);
+}
+
+static void ranks_equal_whole(orth_ctx *ctx, const whole *w, const kernels *k, int cp)
+{
+    orth_tensor dq[8], dkv[8];
+    for (int r = 0; r < cp; r++)
+        rank_run(ctx, w, k, cp, r, &dq[r], &dkv[r]);
+    for (int width = 1; width < cp; width *= 2) /* the aligned tree over ranks */
+        for (int r = 0; r + width < cp; r += 2 * width)
+            for (int64_t i = 0; i < w->N * w->KV2; i++)
+                ((float *)dkv[r].data)[i] += ((float *)dkv[r + width].data)[i];
+    for (int r = 0; r < cp; r++) {
+        const orth_attr a = rank_attr(w, cp, r);
+        orth_tensor part = mine(&dkv[0], &a), want = mine(&w->dqkv, &a);
+        run(ctx, k->unpack, NULL, (orth_tensor[]){dq[r], part}, 2, &dq[r], 1, &a); /* in place */
+        expect_equal(&dq[r], &want, w, cp, "dqkv");
+        case_free((orth_tensor[]){part, want}, 2);
+    }
+    case_free(dq, cp);
+    case_free(dkv, cp);
+}
+
+static const shape shapes[] = {
+    {ORTH_F32, 1, 8, 1, 1, 16, 8, false, 0},    {ORTH_F32, 2, 131, 4, 2, 24, 8, true, 0},
+    {ORTH_F32, 1, 301, 4, 1, 64, 8, false, 0},  {ORTH_F32, 1, 5, 2, 1, 20, 8, false, 0},
+    {ORTH_F32, 2, 256, 2, 2, 33, 8, true, 0},   {ORTH_F32, 1, 640, 8, 2, 32, 8, true, 0},
+    {ORTH_F32, 2, 77, 6, 2, 16, 8, true, 0.2f},
+};
+
+TEST(ranks_compute_what_one_computes)
+{
+    static const int threads[] = {1, 2, 3, 7};
+    for (int t = 0; t < ORTH_COUNT(threads); t++) {
+        orth_ctx *ctx = test_ctx(threads[t]);
+        for (int i = 0; i < ORTH_COUNT(shapes); i++)
+            for (int bf16 = 0; bf16 < 2; bf16++)
+                for (orth_isa isa = t ? orth_isa_detect() : ORTH_ISA_BASE; isa <= orth_isa_detect(); isa++) {
+                    ctx->isa = isa;
+                    shape s = shapes[i];
+                    s.type = bf16 ? ORTH_BF16 : ORTH_F32;
+                    whole w = whole_new(s);
+                    whole_run(ctx, &w, &fast);
+                    for (int cp = 1; cp <= 8; cp *= 2)
+                        ranks_equal_whole(ctx, &w, &fast, cp);
+                    whole_free(&w);
+                }
+        test_ctx_free(ctx);
+    }
+}
+
+TEST(plain_ranks_compute_what_one_computes)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(shapes); i++) {
+        shape s = shapes[i];
+        s.type = i % 2 ? ORTH_BF16 : ORTH_F32;
+        s.T = ORTH_MIN(s.T, 141);
+        whole w = whole_new(s);
+        whole_run(ctx, &w, &plain);
+        for (int cp = 2; cp <= 4; cp *= 2)
+            ranks_equal_whole(ctx, &w, &plain, cp);
+        whole_free(&w);
+    }
+    test_ctx_free(ctx);
+}
+
+/* Also of each rank alone; bf16 on AVX512_BF16 has other products and is compared with the whole above. */
+TEST(every_isa_gives_the_bits_of_the_reference)
+{
+    case_pool pool = case_pool_make();
+    for (int i = 0; i < 4; i++) {
+        shape s = shapes[(int[]){1, 3, 4, 6}[i]];
+        s.T = ORTH_MIN(s.T, 131);
+        whole w = whole_new(s);
+        whole_run(pool.ctx[1], &w, &fast);
+        const orth_attr a = rank_attr(&w, 4, i);
+        const int64_t n = (int64_t)a.num_seqs * a.seq_len;
+        kernel_case fwd = {KERNEL_CASE(attention_part), .workspace = orth_workspace_attention_part, .num_in = 5,
+                           .num_out = 2, .attr = a,
+                           .in = {mine(&w.qkv, &a), case_copy(&w.kv), mine(&w.doc, &a), case_copy(&w.seq),
+                                  case_copy(&w.step)},
+                           .out = {case_tensor(s.type, n, w.HD), case_tensor(ORTH_F32, n, s.H)}};
+        case_check(&fwd, &pool);
+        kernel_case bwd = {KERNEL_CASE(attention_part_bwd), .workspace = orth_workspace_attention_part_bwd,
+                           .num_in = 8, .num_out = 2, .attr = a,
+                           .in = {mine(&w.dout, &a), mine(&w.qkv, &a), case_copy(&w.kv), mine(&w.o, &a),
+                                  mine(&w.lse, &a), mine(&w.doc, &a), case_copy(&w.seq), case_copy(&w.step)},
+                           .out = {case_random(s.type, n, w.R, 1, 1), case_tensor(ORTH_F32, w.N, w.KV2)}};
+        case_check(&bwd, &pool);
+        whole_free(&w);
+    }
+    case_pool_free(&pool);
+}
+
+TEST(kv_rows_equal_reference)
+{
+    case_pool pool = case_pool_make();
+    for (int variant = 0; variant < 8; variant++) {
+        const orth_dtype t = variant & 1 ? ORTH_BF16 : ORTH_F32;
+        const orth_attr a = {.heads = variant & 2 ? 6 : 2, .kv_heads = 2, .head_dim = variant & 4 ? 5 : 32};
+        const int64_t N = 53, R = orth_attn_qkv_cols(&a), KV2 = 4 * a.head_dim;
+        kernel_case pack = {KERNEL_CASE(kv_pack), .num_in = 1, .num_out = 1, .attr = a,
+                            .in = {case_random(t, N, R, 1, 1)}, .out = {case_tensor(t, N, KV2)}};
+        case_check(&pack, &pool);
+        kernel_case unpack = {KERNEL_CASE(kv_unpack_grad), .num_in = 2, .num_out = 1, .attr = a,
+                              .alias = variant / 4, .in = {case_random(t, N, R, 1, 1), case_random(ORTH_F32, N, KV2, 2, 1)},
+                              .out = {case_tensor(t, N, R)}};
+        case_check(&unpack, &pool);
+    }
+    case_pool_free(&pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_compute_what_one_computes),
+        cmocka_unit_test(plain_ranks_compute_what_one_computes),
+        cmocka_unit_test(every_isa_gives_the_bits_of_the_reference),
+        cmocka_unit_test(kv_rows_equal_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

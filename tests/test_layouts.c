@@ -1,0 +1,346 @@
+/* test_layouts.c -- random layouts: any mesh computes what one rank computes, bit for bit. */
+#include "engine.h"
+
+#include "comm/comm.h"
+#include "parallel/spread.h"
+
+/* One case: a model, a batch, a layout. Everything follows from the seed. */
+typedef struct {
+    uint64_t seed;
+    orth_model_config model;
+    orth_layout layout;
+    orth_dtype compute;
+    bool doc_mask;
+    int32_t steps;
+    /* Results: what one rank computed; filled by the first run, compared by the second. */
+    double *loss, *norm;      /* [steps] */
+    float *params;            /* all masters after the last step */
+    bool compare;
+    char difference[256];     /* "" while equal; written by one rank at a time */
+} layout_case;
+
+static const int64_t max_elems = 1 << 20;
+
+static int64_t param_offset(orth_ctx *ctx, const orth_model_config *c, int64_t index)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < index; i++) {
+        orth_param p;
+        CHECK_OK(ctx, orth_model_param(ctx, c, i, &p));
+        at += orth_param_elems(&p);
+    }
+    return at;
+}
+
+/* Global element (of the whole parameter, row-major) that this rank's element `e` is. */
+static int64_t global_elem(const orth_param_desc *d, int64_t e)
+{
+    if (d->split_dim < 0)
+        return e;
+    int64_t first = orth_split_bound(&d->split, d->first_part), cols = d->num_dims > 1 ? d->dim[1] : 1;
+    int64_t row = e / cols, col = e % cols;
+    return d->split_dim == 0 ? (row + first) * cols + col : row * d->whole_cols + col + first;
+}
+
+static float initial(const layout_case *c, int64_t index, int64_t elem)
+{
+    orth_param p;
+    orth_ctx ctx = {.rank = 0};
+    orth_model_param(&ctx, &c->model, index, &p);
+    float r = test_rand(c->seed * 131 + (uint64_t)index, (uint64_t)elem);
+    return p.init == ORTH_INIT_ONE ? 1 + 0.2f * r : 0.2f * r;
+}
+
+static void fill_step(const layout_case *c, const orth_spread *s, const orth_model_shape *shape, engine *e, int rank,
+                      int step)
+{
+    const int64_t T = c->layout.seq_len;
+    int64_t n = (int64_t)shape->num_micro_batches * shape->num_seqs;
+    int32_t *tokens = calloc((size_t)(n * T), 4), *targets = calloc((size_t)(n * T), 4), *doc = calloc((size_t)(n * T), 4);
+    float *weights = calloc((size_t)(n * T), 4);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t q = s ? orth_spread_sequence(s, rank, step * c->layout.global_batch, i)
+                      : step * c->layout.global_batch + i;
+        for (int64_t t = 0; t < T; t++) {
+            uint64_t id = (uint64_t)(q * T + t);
+            tokens[i * T + t] = (int32_t)test_rand_int(c->seed + 1, id, 0, c->model.vocab - 1);
+            targets[i * T + t] = (int32_t)test_rand_int(c->seed + 2, id, 0, c->model.vocab - 1);
+            weights[i * T + t] = test_rand_int(c->seed + 3, id, 0, 5) > 0;
+            doc[i * T + t] = (int32_t)(t / 5 * 5);
+        }
+    }
+    engine_fill(e, n, tokens, targets, weights, c->doc_mask ? doc : NULL);
+    int32_t *seq = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_SEQ);
+    for (int64_t i = 0; seq && i < n; i++)
+        seq[i] = (int32_t)(s ? orth_spread_sequence(s, rank, step * c->layout.global_batch, i)
+                             : step * c->layout.global_batch + i);
+    free(tokens);
+    free(targets);
+    free(doc);
+    free(weights);
+    *engine_step_values(e) = (orth_step_values){
+        .seed = c->seed, .step = (uint64_t)step + 1, .lr = 0.01f, .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f,
+        .eps = 1e-8f, .clip_norm = 0.05f, .loss_scale = 1.0f / (float)(c->layout.global_batch * T)};
+}
+
+static void set_weights(const layout_case *c, engine *e)
+{
+    for (int64_t i = 0; i < e->unit.blocks.spec.num_params; i++) {
+        const orth_param_desc *d = &e->unit.blocks.spec.params[i];
+        orth_bind binds[] = {ORTH_BIND_MASTER, ORTH_BIND_COPY};
+        for (int k = 0; k < 2; k++) {
+            int32_t b = orth_program_find(&e->unit.program, binds[k], i);
+            if (b < 0)
+                continue;
+            const orth_buffer *buf = &e->unit.program.buffers[b];
+            void *data = orth_executor_find(e->ex, binds[k], i);
+            orth_dtype t = k == 0 ? ORTH_F32 : ORTH_BF16;
+            for (int64_t j = 0; j < (int64_t)(buf->bytes / orth_dtype_bytes(t)); j++)
+                orth_store_f32(data, t, j, initial(c, i, global_elem(d, buf->first_elem + j)));
+        }
+    }
+}
+
+static void check_result(orth_ctx *ctx, layout_case *c, engine *e, int rank, int step, double loss, double norm)
+{
+    if (!c->compare) {
+        c->loss[step] = loss;
+        c->norm[step] = norm;
+    } else if (memcmp(&loss, &c->loss[step], 8) != 0 || memcmp(&norm, &c->norm[step], 8) != 0) {
+        if (!c->difference[0])
+            snprintf(c->difference, sizeof c->difference, "rank %d, step %d: loss %a, wanted %a; norm %a, wanted %a",
+                     rank, step + 1, loss, c->loss[step], norm, c->norm[step]);
+    }
+    if (step + 1 < c->steps)
+        return;
+    for (int64_t i = 0; i < e->unit.blocks.spec.num_params; i++) {
+        const orth_param_desc *d = &e->unit.blocks.spec.params[i];
+        int32_t b = orth_program_find(&e->unit.program, ORTH_BIND_MASTER, i);
+        if (b < 0)
+            continue;
+        const orth_buffer *buf = &e->unit.program.buffers[b];
+        const float *data = orth_executor_find(e->ex, ORTH_BIND_MASTER, i);
+        float *want = c->params + param_offset(ctx, &c->model, i);
+        for (int64_t j = 0; j < (int64_t)(buf->bytes / 4); j++) {
+            int64_t at = global_elem(d, buf->first_elem + j);
+            if (!c->compare)
+                want[at] = data[j];
+            else if (memcmp(&want[at], &data[j], 4) != 0 && !c->difference[0])
+                snprintf(c->difference, sizeof c->difference, "rank %d: %s[%lld] is %a, wanted %a", rank, d->name,
+                         (long long)at, (double)data[j], (double)want[at]);
+        }
+    }
+}
+
+static void run_steps(orth_ctx *ctx, layout_case *c, const orth_spread *s, const orth_model_shape *shape, engine *e,
+                      int rank, orth_status *status)
+{
+    set_weights(c, e);
+    float *table = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
+    if (table)
+        orth_model_rope_table(&c->model, table, c->layout.seq_len);
+    for (int step = 0; step < c->steps && *status == ORTH_OK; step++) {
+        fill_step(c, s, shape, e, rank, step);
+        *status = orth_executor_run(ctx, e->ex);
+        if (*status == ORTH_OK)
+            check_result(ctx, c, e, rank, step, *(double *)orth_executor_find(e->ex, ORTH_BIND_LOSS, 0),
+                         engine_step_values(e)->grad_norm);
+    }
+}
+
+static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
+{
+    layout_case *c = arg;
+    int rank = orth_world_rank(world);
+    orth_spread spread;
+    orth_chunk chunks[64];
+    orth_comm *comms[ORTH_NUM_GROUPS] = {0};
+    int ranks[64];
+    ORTH_TRY(orth_spread_make(ctx, &spread, &c->layout, &c->model));
+    engine e = {.model = c->model};
+    e.shape = (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
+                                 .parts = (int32_t)c->layout.parts, .compute = c->compute, .doc_mask = c->doc_mask,
+                                 .optimizer = ORTH_OP_adamw};
+    orth_spread_shape(&spread, rank, &e.shape, chunks);
+    orth_status status = orth_unit_build(ctx, &c->model, &e.shape, &e.unit);
+    if (status == ORTH_OK)
+        status = orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false);
+    for (int g = 0; g < ORTH_NUM_GROUPS && status == ORTH_OK; g++) {
+        int n = orth_spread_group(&spread, rank, (orth_group)g, ranks);
+        if (n > 1)
+            status = orth_comm_create(ctx, world, &comms[g], orth_group_name((orth_group)g), n, ranks);
+    }
+    if (status == ORTH_OK) {
+        orth_executor_set_comms(e.ex, comms);
+        run_steps(ctx, c, &spread, &e.shape, &e, rank, &status);
+    }
+    if (e.ex)
+        engine_close(ctx, &e);
+    orth_spread_release(ctx, &spread);
+    return status;
+}
+
+static void run_alone(orth_ctx *ctx, layout_case *c)
+{
+    engine e = {.model = c->model};
+    orth_status status = ORTH_OK;
+    e.shape = (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len, .num_seqs = 1,
+                                 .num_micro_batches = (int32_t)c->layout.global_batch, .parts = (int32_t)c->layout.parts,
+                                 .compute = c->compute, .doc_mask = c->doc_mask, .optimizer = ORTH_OP_adamw};
+    CHECK_OK(ctx, orth_unit_build(ctx, &c->model, &e.shape, &e.unit));
+    CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false));
+    run_steps(ctx, c, NULL, &e.shape, &e, 0, &status);
+    CHECK_OK(ctx, status);
+    engine_close(ctx, &e);
+}
+
+static void describe(const layout_case *c, char *out, size_t n)
+{
+    const orth_layout *l = &c->layout;
+    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s",
+             (unsigned long long)c->seed, (int)l->dp, (int)l->tp, (int)l->pp, (int)l->cp, (int)l->zero,
+             l->sequence_parallel, l->pipeline, (int)l->virtual_stages, (int)l->global_batch, (int)l->micro_batch,
+             (int)l->seq_len, (int)l->parts, c->model.family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama",
+             c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "");
+}
+
+static void check_layout(layout_case *c)
+{
+    char what[256];
+    describe(c, what, sizeof what);
+    orth_ctx *ctx = test_ctx(1);
+    c->loss = calloc((size_t)c->steps, 8);
+    c->norm = calloc((size_t)c->steps, 8);
+    c->params = calloc((size_t)max_elems, 4);
+    run_alone(ctx, c);
+    c->compare = true;
+    int ranks = (int)orth_layout_ranks(&c->layout);
+    orth_world_options options = {.timeout_s = 8, .startup_s = 8};
+    orth_status s = orth_run_ranks(ctx, ranks, rank_main, c, &options);
+    if (s != ORTH_OK || c->difference[0])
+        fail_msg("%s: %s", what, s != ORTH_OK ? ctx->error.message : c->difference);
+    free(c->loss);
+    free(c->norm);
+    free(c->params);
+    test_ctx_free(ctx);
+}
+
+static layout_case base_case(uint64_t seed, int kind)
+{
+    static const char *const presets[] = {"gpt2-tiny", "llama-tiny"};
+    layout_case c = {.seed = seed, .layout = orth_layout_defaults, .compute = ORTH_F32, .steps = 3};
+    orth_ctx ctx = {.rank = 0};
+    orth_model_preset(&ctx, presets[kind % 2], &c.model);
+    c.model.vocab = 131;
+    c.model.hidden = 32;
+    c.model.heads = 4;
+    c.model.kv_heads = kind % 2 ? 2 : 4;
+    c.model.head_dim = 8;
+    c.model.ffn = 48;
+    c.model.layers = 4;
+    c.model.max_seq = 64;
+    c.layout.global_batch = 8;
+    c.layout.seq_len = 16;
+    return c;
+}
+
+TEST(data_parallel)
+{
+    for (int zero = 0; zero <= 3; zero++) {
+        for (int k = 0; k < 2; k++) {
+            layout_case c = base_case(7, k);
+            c.layout.dp = 2 + 2 * k;
+            c.layout.zero = zero;
+            c.compute = k ? ORTH_BF16 : ORTH_F32;
+            check_layout(&c);
+        }
+    }
+}
+
+TEST(pipeline_parallel)
+{
+    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved"};
+    for (int k = 0; k < 6; k++) {
+        layout_case c = base_case(8, k);
+        c.layout.pp = 2;
+        c.layout.pipeline = schedules[k / 2];
+        c.layout.virtual_stages = k / 2 == 2 ? 2 : 1;
+        check_layout(&c);
+    }
+}
+
+TEST(tensor_parallel)
+{
+    for (int k = 0; k < 8; k++) {
+        layout_case c = base_case(9, k);
+        c.layout.tp = 2;
+        c.layout.sequence_parallel = k / 2 % 2;
+        c.layout.micro_batch = k < 4 ? 1 : 2;
+        c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
+        c.model.dropout = k > 5 ? 0.1 : 0;
+        check_layout(&c);
+    }
+}
+
+static int pick(uint64_t seed, int *k, const int *choices, int n)
+{
+    return choices[test_rand_int(seed, 1000 + (uint64_t)(*k)++, 0, n - 1)];
+}
+
+#define PICK(...) pick(seed, &k, (const int[]){__VA_ARGS__}, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)))
+
+/* A layout that keeps the rules, drawn from the seed. */
+static layout_case random_case(uint64_t seed)
+{
+    static const char *const schedules[] = {"naive", "gpipe", "1f1b", "interleaved"};
+    int k = 0;
+    for (;;) {
+        layout_case c = base_case(seed, PICK(0, 1));
+        orth_layout *l = &c.layout;
+        l->dp = PICK(1, 2, 2, 4);
+        l->tp = PICK(1, 2, 2, 4);
+        l->pp = PICK(1, 1, 2, 4);
+        l->zero = PICK(0, 1, 2, 3);
+        l->sequence_parallel = PICK(0, 1);
+        int schedule = PICK(0, 1, 2, 3);
+        l->pipeline = schedules[schedule];
+        l->virtual_stages = schedule == 3 ? 2 : 1;
+        l->micro_batch = PICK(1, 2, 4);
+        l->global_batch = PICK(4, 8, 8, 16);
+        l->seq_len = PICK(8, 16, 24, 32);
+        l->parts = PICK(4, 8);
+        c.compute = PICK(0, 1) ? ORTH_BF16 : ORTH_F32;
+        c.doc_mask = PICK(0, 0, 1);
+        c.model.tied = PICK(0, 1);
+        c.model.dropout = PICK(0, 0, 1) ? 0.1 : 0;
+        c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? PICK(2, 4) : 4;
+        c.model.vocab = PICK(67, 131, 96);
+        orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
+                             .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
+        char why[256];
+        if (orth_layout_ranks(l) > 1 && l->tp <= c.model.kv_heads && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
+            return c;
+    }
+}
+
+TEST(random_layouts)
+{
+    const char *count = getenv("ORTH_LAYOUTS"), *first = getenv("ORTH_LAYOUT_SEED");
+    int n = count ? atoi(count) : 200;
+    uint64_t seed = first ? strtoull(first, NULL, 10) : 1;
+    for (int i = 0; i < n; i++) {
+        layout_case c = random_case(seed + (uint64_t)i);
+        check_layout(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(data_parallel),
+        cmocka_unit_test(pipeline_parallel),
+        cmocka_unit_test(tensor_parallel),
+        cmocka_unit_test(random_layouts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
