@@ -282,6 +282,34 @@ TEST(tensor_parallel)
     }
 }
 
+/* Keys and values gathered; each rank has some token slots of every sequence. */
+TEST(context_parallel)
+{
+    for (int k = 0; k < 16; k++) {
+        layout_case c = base_case(10, k);
+        c.layout.cp = k / 2 % 2 ? 4 : 2;
+        c.layout.micro_batch = k % 3 ? 1 : 2;
+        c.layout.seq_len = k % 5 ? 16 : 40;
+        c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
+        c.doc_mask = k % 3 == 1;
+        c.model.tied = k % 3 == 2;
+        c.model.qk_norm = k % 2 && k > 4;
+        c.model.dropout = k >= 6 ? 0.1 : 0;
+        c.layout.dp = k >= 8 ? 2 : 1;
+        c.layout.zero = k >= 8 ? k % 4 : 0;
+        check_layout(&c);
+    }
+    for (int k = 0; k < 4; k++) { /* with every other axis */
+        layout_case c = base_case(11, k);
+        c.layout.cp = c.layout.dp = c.layout.tp = c.layout.pp = 2;
+        c.layout.sequence_parallel = k / 2;
+        c.layout.zero = 2 * (k % 2) + 1;
+        c.model.dropout = 0.1;
+        c.model.tied = k % 2;
+        check_layout(&c);
+    }
+}
+
 static int pick(uint64_t seed, int *k, const int *choices, int n)
 {
     return choices[test_rand_int(seed, 1000 + (uint64_t)(*k)++, 0, n - 1)];
@@ -300,6 +328,7 @@ static layout_case random_case(uint64_t seed)
         l->dp = PICK(1, 2, 2, 4);
         l->tp = PICK(1, 2, 2, 4);
         l->pp = PICK(1, 1, 2, 4);
+        l->cp = PICK(1, 1, 2, 4);
         l->zero = PICK(0, 1, 2, 3);
         l->sequence_parallel = PICK(0, 1);
         int schedule = PICK(0, 1, 2, 3);
@@ -318,7 +347,7 @@ static layout_case random_case(uint64_t seed)
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
         char why[256];
-        if (orth_layout_ranks(l) > 1 && l->tp <= c.model.kv_heads && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
+        if (orth_layout_ranks(l) > 1 && orth_layout_ranks(l) <= 64 && l->tp <= c.model.kv_heads && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
             return c;
     }
 }
@@ -340,6 +369,7 @@ int main(void)
         cmocka_unit_test(data_parallel),
         cmocka_unit_test(pipeline_parallel),
         cmocka_unit_test(tensor_parallel),
+        cmocka_unit_test(context_parallel),
         cmocka_unit_test(random_layouts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
