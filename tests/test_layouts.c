@@ -17,6 +17,7 @@ typedef struct {
     float *params;            /* all masters after the last step */
     bool compare;
     char difference[256];     /* "" while equal; written by one rank at a time */
+    orth_comm_counts over_cp; /* of rank 0, all steps */
 } layout_case;
 
 static const int64_t max_elems = 1 << 20;
@@ -173,6 +174,8 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
     if (status == ORTH_OK) {
         orth_executor_set_comms(e.ex, comms);
         run_steps(ctx, c, &spread, &e.shape, &e, rank, &status);
+        if (rank == 0 && comms[ORTH_GROUP_CP])
+            c->over_cp = *orth_comm_counted(comms[ORTH_GROUP_CP]);
     }
     if (e.ex)
         engine_close(ctx, &e);
@@ -310,6 +313,64 @@ TEST(context_parallel)
     }
 }
 
+/* The formulas of docs/context.md. */
+TEST(context_parallel_sends_what_its_formulas_say)
+{
+    for (int k = 0; k < 4; k++) {
+        layout_case c = base_case(12, k);
+        const orth_model_config *m = &c.model;
+        c.layout.cp = 2;
+        c.compute = k / 2 ? ORTH_BF16 : ORTH_F32;
+        c.model.tied = true;
+        check_layout(&c);
+        int64_t S = c.layout.global_batch * c.steps, elems = m->vocab * m->hidden; /* the head's use of the embedding */
+        int64_t kv = S * m->layers * c.layout.seq_len * 2 * m->kv_heads * m->head_dim, e = k / 2 ? 2 : 4;
+        for (int64_t i = 0; i < orth_model_num_params(m); i++) {
+            orth_param p;
+            orth_ctx ctx = {.rank = 0};
+            orth_model_param(&ctx, m, i, &p);
+            elems += orth_param_elems(&p);
+        }
+        assert_int_equal(c.over_cp.bytes[ORTH_COMM_ALL_GATHER], 2 * kv * e / 2);
+        assert_int_equal(c.over_cp.bytes[ORTH_COMM_REDUCE_SCATTER], kv * 4 / 2);
+        assert_int_equal(c.over_cp.bytes[ORTH_COMM_ALL_REDUCE], S * (4 * elems + 8));
+    }
+}
+
+static size_t activation_bytes(orth_ctx *ctx, const layout_case *c)
+{
+    orth_spread spread;
+    orth_chunk chunks[8];
+    orth_unit unit;
+    orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
+                              .parts = (int32_t)c->layout.parts, .compute = c->compute, .optimizer = ORTH_OP_adamw};
+    CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c->layout, &c->model));
+    orth_spread_shape(&spread, 0, &shape, chunks);
+    CHECK_OK(ctx, orth_unit_build(ctx, &c->model, &shape, &unit));
+    size_t bytes = unit.program.class_bytes[ORTH_CLASS_ACTIVATIONS];
+    orth_unit_release(&unit);
+    orth_spread_release(ctx, &spread);
+    return bytes;
+}
+
+TEST(memory_of_a_rank_falls_with_cp)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < 4; k++) {
+        layout_case c = base_case(13, k);
+        c.compute = k / 2 ? ORTH_BF16 : ORTH_F32;
+        c.layout.seq_len = c.model.max_seq = 1024;
+        size_t alone = activation_bytes(ctx, &c);
+        for (c.layout.cp = 2; c.layout.cp <= 4; c.layout.cp *= 2) {
+            size_t bytes = activation_bytes(ctx, &c);
+            print_message("activations of a rank, %d tokens, cp=%d: %zu of %zu bytes (%.2f)\n", (int)c.layout.seq_len,
+                          (int)c.layout.cp, bytes, alone, (double)bytes / (double)alone);
+            assert_true((double)bytes < (c.layout.cp == 2 ? 0.7 : 0.45) * (double)alone);
+        }
+    }
+    test_ctx_free(ctx);
+}
+
 static int pick(uint64_t seed, int *k, const int *choices, int n)
 {
     return choices[test_rand_int(seed, 1000 + (uint64_t)(*k)++, 0, n - 1)];
@@ -370,6 +431,8 @@ int main(void)
         cmocka_unit_test(pipeline_parallel),
         cmocka_unit_test(tensor_parallel),
         cmocka_unit_test(context_parallel),
+        cmocka_unit_test(context_parallel_sends_what_its_formulas_say),
+        cmocka_unit_test(memory_of_a_rank_falls_with_cp),
         cmocka_unit_test(random_layouts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
