@@ -285,6 +285,20 @@ TEST(tensor_parallel)
     }
 }
 
+/* Both stages that hold a tied embedding cut it alike (found as random layout 1058). */
+TEST(tied_embeddings_sharded_on_two_stages)
+{
+    for (int k = 0; k < 4; k++) {
+        layout_case c = base_case(14, k);
+        c.layout.dp = c.layout.pp = 4;
+        c.layout.tp = 2;
+        c.layout.zero = 1 + k % 3;
+        c.model.vocab = k / 2 ? 67 : 131;
+        c.model.tied = true;
+        check_layout(&c);
+    }
+}
+
 /* Keys and values gathered; each rank has some token slots of every sequence. */
 TEST(context_parallel)
 {
@@ -430,6 +444,7 @@ int main(void)
         cmocka_unit_test(data_parallel),
         cmocka_unit_test(pipeline_parallel),
         cmocka_unit_test(tensor_parallel),
+        cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
         cmocka_unit_test(context_parallel),
         cmocka_unit_test(context_parallel_sends_what_its_formulas_say),
         cmocka_unit_test(memory_of_a_rank_falls_with_cp),
