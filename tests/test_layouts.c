@@ -316,6 +316,14 @@ TEST(context_parallel)
         c.layout.zero = k >= 8 ? k % 4 : 0;
         check_layout(&c);
     }
+    for (int k = 0; k < 2; k++) { /* long enough for several chunks of the head */
+        layout_case c = base_case(16, k);
+        c.model.layers = 1;
+        c.model.max_seq = c.layout.seq_len = 2048;
+        c.layout.global_batch = c.layout.cp = 2;
+        c.steps = 1;
+        check_layout(&c);
+    }
     for (int k = 0; k < 4; k++) { /* with every other axis */
         layout_case c = base_case(11, k);
         c.layout.cp = c.layout.dp = c.layout.tp = c.layout.pp = 2;
@@ -349,6 +357,23 @@ TEST(context_parallel_sends_what_its_formulas_say)
         assert_int_equal(c.over_cp.bytes[ORTH_COMM_REDUCE_SCATTER], kv * 4 / 2);
         assert_int_equal(c.over_cp.bytes[ORTH_COMM_ALL_REDUCE], S * (4 * elems + 8));
     }
+}
+
+TEST(context_parallel_is_refused_where_it_is_not_supported)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_spread s;
+    layout_case c = base_case(15, 0);
+    c.layout.cp = 2;
+    c.layout.cp_kind = ORTH_CP_RING;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "parallel.cp=2 with cp_kind=ring: this version gathers keys and values",
+                orth_spread_make(ctx, &s, &c.layout, &c.model));
+    c.layout.cp_kind = ORTH_CP_ALL_TO_ALL;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "parallel.cp=2 with cp_kind=all_to_all", orth_spread_make(ctx, &s, &c.layout, &c.model));
+    c.layout.cp_kind = ORTH_CP_ALL_GATHER;
+    c.layout.reproducible = false;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "parallel.cp=2 with numerics.mode=fast", orth_spread_make(ctx, &s, &c.layout, &c.model));
+    test_ctx_free(ctx);
 }
 
 static size_t activation_bytes(orth_ctx *ctx, const layout_case *c)
@@ -447,6 +472,7 @@ int main(void)
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
         cmocka_unit_test(context_parallel),
         cmocka_unit_test(context_parallel_sends_what_its_formulas_say),
+        cmocka_unit_test(context_parallel_is_refused_where_it_is_not_supported),
         cmocka_unit_test(memory_of_a_rank_falls_with_cp),
         cmocka_unit_test(random_layouts),
     };
