@@ -34,7 +34,8 @@ static orth_status check_buffers(orth_ctx *ctx, const orth_comm *c, const orth_c
     const orth_comm_kind k = call->kind;
     const int64_t mine = comm_count_of(call->counts, call->count, c->pos);
     const int64_t all = has_counts(k) ? total(call->counts, call->count, c->n) : call->count;
-    int64_t in = call->count, out = call->count;
+    int64_t in = call->count;
+    int64_t out = in;
     if (k == ORTH_COMM_REDUCE_SCATTER)
         in = all, out = mine;
     else if (k == ORTH_COMM_ALL_GATHER)
