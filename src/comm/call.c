@@ -127,7 +127,7 @@ static orth_status run(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call)
         ORTH_TRY(start(ctx, c, call, &t));
         return orth_comm_wait(ctx, c, t);
     }
-    comm_wait_begin(c, call);
+    comm_wait_begin(c, call, 0);
     const bool ok = c->ops->collective(c, call, ++c->seq);
     if (!ok)
         c->ops->quiesce(c);
@@ -213,7 +213,7 @@ orth_status orth_comm_wait(orth_ctx *ctx, orth_comm *c, orth_ticket t)
     comm_request *r = t ? request_of(c, t) : NULL;
     if (!r || (atomic_load_explicit(&r->done, memory_order_acquire) && !comm_aborted(c->world->s)))
         return ORTH_OK;
-    comm_wait_begin(c, &r->call);
+    comm_wait_begin(c, &r->call, t);
     const bool ok = comm_request_wait(c, r);
     comm_wait_end(c);
     return ok ? ORTH_OK : comm_fail(ctx, c->world);

@@ -87,7 +87,7 @@ static bool give_up(orth_comm *c, const comm_block *blocks, const int *owner, co
         snprintf(who + at, sizeof who - at, "%s%d", at ? ", " : "", c->ranks[b->peer]);
     }
     comm_abort(c->world->s, culprit < 0 ? c->world->rank : culprit, ORTH_ERR_COMM,
-               "rank %d has waited %.1f s in '%s' call %u for rank %s", c->world->rank, waited_s, c->name, c->seq,
+               "rank %d has waited %.1f s in '%s' for rank %s", c->world->rank, waited_s, c->name,
                culprit < 0 ? "(all have sent)" : who);
     return false;
 }
@@ -106,8 +106,7 @@ static bool mpi_exchange(orth_comm *c, const comm_block *blocks, int num)
     const int64_t start = orth_clock_ns();
     for (int done = 0; !done; polls++) {
         if (MPI_Testall(posted, q, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
-            comm_abort(c->world->s, c->world->rank, ORTH_ERR_COMM, "'%s' call %u: MPI reports an error",
-                       c->name, c->seq);
+            comm_abort(c->world->s, c->world->rank, ORTH_ERR_COMM, "'%s': MPI reports an error", c->name);
             return false;
         }
         if (done)
