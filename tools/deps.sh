@@ -4,8 +4,8 @@
 set -euo pipefail
 
 declare -A packages=(
-  [build]="gcc libc6-dev make cmake pkg-config libfyaml-dev libjansson-dev libpcre2-dev libxxhash-dev libunistring-dev"
-  [test]="libcmocka-dev"
+  [build]="gcc libc6-dev make cmake pkg-config libfyaml-dev libjansson-dev libpcre2-dev libxxhash-dev libunistring-dev libhwloc-dev"
+  [test]="libcmocka-dev libopenmpi-dev openmpi-bin"
   [demo]="dict-gcide"
   [bench]="libdnnl-dev"
   [dev]="clang clang-14 libclang-rt-14-dev cppcheck binutils"
