@@ -8,7 +8,8 @@ CTEST  = ctest --output-on-failure -j$(JOBS) --test-dir
 all:            ## the program, at build/orthant
 	@command -v cmake >/dev/null && pkg-config --exists libfyaml jansson libpcre2-8 libxxhash || \
 	  { echo "something to build with is missing: run 'make deps' first" >&2; exit 1; }
-	@$(CMAKE) $(BUILD) >$(BUILD).log || { cat $(BUILD).log; exit 1; }; rm -f $(BUILD).log
+	@$(CMAKE) $(BUILD) >$(BUILD).log || { cat $(BUILD).log; exit 1; }
+	@sed -n 's/^-- \(comm back ends\|pinning\)/\1/p' $(BUILD).log; rm -f $(BUILD).log
 	@cmake --build $(BUILD) -j$(JOBS)
 
 deps:           ## installs what building, testing and the demo need (Debian, Ubuntu)
