@@ -24,8 +24,8 @@ typedef struct {
 static inline void run_write_text(orth_ctx *ctx, const char *path, int documents, uint64_t seed)
 {
     static const char *const words[] = {
-        "the", "of", "and", "water", "to", "in", "is", "that", "river", "was", "for", "on", "are", "with", "his",
-        "they", "stone", "be", "this", "from", "have", "by", "not", "what", "all", "were", "when", "mountain",
+        "the", "of", "and", "water", "to", "in", "is", "that", "river", "was", "for", "on", "are", "with",
+        "his", "they", "stone", "be", "this", "from", "have", "by", "not", "what", "all", "were", "when", "mountain",
         "there", "can", "which", "their", "said", "each", "about", "how", "then", "them", "these", "long"};
     char *text = calloc(1, (size_t)documents * 512);
     size_t at = 0;
@@ -34,7 +34,8 @@ static inline void run_write_text(orth_ctx *ctx, const char *path, int documents
         int64_t n = test_rand_int(seed, k++, 12, 50);
         for (int64_t i = 0; i < n; i++) {
             float u = 0.5f + 0.5f * test_rand(seed, k++);
-            at += (size_t)sprintf(text + at, "%s%s", i ? " " : "", words[(int)(u * u * (float)ORTH_COUNT(words))]);
+            at += (size_t)sprintf(text + at, "%s%s", i ? " " : "",
+                                  words[(int)(u * u * (float)ORTH_COUNT(words))]);
         }
         at += (size_t)sprintf(text + at, ".\n\n");
     }
@@ -66,8 +67,8 @@ static inline int __attribute__((format(printf, 2, 3))) orthant(run_case *r, con
     do {                                                                                         \
         int got_ = orthant((r), __VA_ARGS__);                                                    \
         if (got_ != (code) || !strstr((r)->out, (text)))                                         \
-            fail_msg("%s:%d: exit %d, wanted %d and \"%s\"; it said:\n%.2000s", __FILE__, __LINE__, got_, (code), \
-                     (text), (r)->out);                                                          \
+            fail_msg("%s:%d: exit %d, wanted %d and \"%s\"; it said:\n%.2000s", __FILE__, __LINE__, got_, \
+                     (code), (text), (r)->out);                                                  \
     } while (0)
 
 /* Text of a file of the folder; free(). */
@@ -163,7 +164,8 @@ static inline run_case *run_begin(void)
         "run: {threads: 2}\n";
     run_case *r = calloc(1, sizeof *r);
     r->ctx = test_ctx(1);
-    snprintf(r->dir, sizeof r->dir, "%s/orthant-run-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; /* in memory: fsync is free */
+    snprintf(r->dir, sizeof r->dir, "%s/orthant-run-XXXXXX", base);
     assert_non_null(mkdtemp(r->dir));
     char path[256];
     snprintf(path, sizeof path, "%s/text.txt", r->dir);

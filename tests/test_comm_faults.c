@@ -8,7 +8,7 @@
 #include "comm/comm.h"
 
 #if defined(__SANITIZE_THREAD__)
-#define LIMIT_S 2.0
+#define LIMIT_S 1.0
 #else
 #define LIMIT_S 0.5
 #endif

@@ -23,7 +23,7 @@ static void *random_operand(orth_dtype type, int64_t n, uint64_t seed)
     return p;
 }
 
-/* layout bit 0: A has K contiguous, else M; bit 1: B has N contiguous, else K; bit 2: A has no unit stride. */
+/* layout bit 0: A has K contiguous, else M; bit 1: B has N contiguous, else K; bit 2: no unit stride in A. */
 static gemm_case case_make(orth_dtype in, orth_dtype out, int64_t M, int64_t N, orth_split split, int layout,
                            int epilogue, uint64_t seed)
 {
@@ -117,12 +117,16 @@ static orth_split random_split(int kind, uint64_t seed)
 {
     const int parts = 1 << test_rand_int(seed, 10, 0, 4);
     switch (kind) {
-    case 1: return (orth_split){ORTH_SPLIT_EVEN, parts, test_rand_int(seed, 11, 1, 90), test_rand_int(seed, 12, 1, 5), 1};
+    case 1:
+        return (orth_split){ORTH_SPLIT_EVEN, parts, test_rand_int(seed, 11, 1, 90),
+                            test_rand_int(seed, 12, 1, 5), 1};
     case 2: {
         const int64_t kv = 1 << test_rand_int(seed, 13, 0, 2), group = test_rand_int(seed, 14, 1, 4);
         return (orth_split){ORTH_SPLIT_QKV, (int32_t)kv, kv * group, test_rand_int(seed, 15, 1, 24), group};
     }
-    case 3: return (orth_split){ORTH_SPLIT_TOKENS, parts, test_rand_int(seed, 16, 1, 130), 1, test_rand_int(seed, 17, 1, 5)};
+    case 3:
+        return (orth_split){ORTH_SPLIT_TOKENS, parts, test_rand_int(seed, 16, 1, 130), 1,
+                            test_rand_int(seed, 17, 1, 5)};
     default: return ORTH_SPLIT_WHOLE(test_rand_int(seed, 18, 0, 700));
     }
 }
@@ -138,9 +142,10 @@ TEST(fast_equals_plain_at_every_isa)
             const uint64_t seed = 1000 * (uint64_t)(t + 1) + 20 * i;
             ctx->isa = (orth_isa)(i % ((uint64_t)best + 1));
             const orth_dtype in = i / 5 % 2 ? ORTH_BF16 : ORTH_F32, out = i / 10 % 2 ? ORTH_BF16 : ORTH_F32;
-            gemm_case c = case_make(in, out, test_rand_int(seed, 2, 1, i % 4 ? 40 : 200),
-                                    test_rand_int(seed, 3, 1, i % 3 ? 70 : 150), random_split((int)(i / 3 % 4), seed),
-                                    (int)test_rand_int(seed, 4, 0, 7), (int)test_rand_int(seed, 5, 0, 31), seed);
+            gemm_case c =
+                case_make(in, out, test_rand_int(seed, 2, 1, i % 4 ? 40 : 200),
+                          test_rand_int(seed, 3, 1, i % 3 ? 70 : 150), random_split((int)(i / 3 % 4), seed),
+                          (int)test_rand_int(seed, 4, 0, 7), (int)test_rand_int(seed, 5, 0, 31), seed);
             check_case(ctx, &c, i % 2, "random");
             case_free(&c);
         }
@@ -157,8 +162,8 @@ TEST(long_sums_and_many_columns_equal_plain)
         ctx->isa = (orth_isa)isa;
         for (int i = 0; i < 4; i++) {
             const orth_split split = {ORTH_SPLIT_EVEN, i % 2 ? 8 : 1, 9001, 1, 1};
-            gemm_case c = case_make(i / 2 ? ORTH_BF16 : ORTH_F32, ORTH_F32, 19 + 32 * (isa == ORTH_ISA_AMX), 50, split, i,
-                                    1, 77);
+            gemm_case c = case_make(i / 2 ? ORTH_BF16 : ORTH_F32, ORTH_F32, 19 + 32 * (isa == ORTH_ISA_AMX),
+                                    50, split, i, 1, 77);
             check_case(ctx, &c, false, "long");
             case_free(&c);
         }
@@ -298,13 +303,18 @@ TEST(linear_ops_equal_their_plain_twins)
     const orth_attr *attrs[3] = {&attr, &dx_attr, &dw_attr};
     static const orth_kernel_fn ref[3] = {orth_ref_linear, orth_ref_linear_dx, orth_ref_linear_dw};
     static const orth_kernel_fn cpu[3] = {orth_cpu_linear, orth_cpu_linear_dx, orth_cpu_linear_dw};
-    static const orth_workspace_fn ws[3] = {orth_workspace_linear, orth_workspace_linear_dx, orth_workspace_linear_dw};
+    static const orth_workspace_fn ws[3] = {orth_workspace_linear, orth_workspace_linear_dx,
+                                            orth_workspace_linear_dw};
     const int64_t rows[3] = {N, N, O}, cols[3] = {O, K, K};
     for (int op = 0; op < 3; op++) {
         memset(out, 0, sizeof out);
         for (int fast = 0; fast < 2; fast++) {
-            const orth_tensor o[2] = {T2(out[2 * fast], rows[op], cols[op]), T2(out[2 * fast + 1], rows[op], cols[op])};
-            orth_op_call call = {.in = in[op], .out = o, .num_in = op == 2 ? 4 : 3, .num_out = op == 0 ? 2 : 1,
+            const orth_tensor o[2] = {T2(out[2 * fast], rows[op], cols[op]),
+                                      T2(out[2 * fast + 1], rows[op], cols[op])};
+            orth_op_call call = {.in = in[op],
+                                 .out = o,
+                                 .num_in = op == 2 ? 4 : 3,
+                                 .num_out = op == 0 ? 2 : 1,
                                  .attr = attrs[op]};
             call.workspace = orth_mem_alloc(ctx, ws[op](&call, 3, ctx->isa));
             CHECK_OK(ctx, (fast ? cpu : ref)[op](ctx, &call));

@@ -72,8 +72,8 @@ static void check_pieces(run_case *r, const orth_model_file *f, const scored *s,
         CHECK_OK(r->ctx, orth_generator_score(r->ctx, g, s->targets[sequence][last], &logprob));
         float want = s->logprobs[sequence][last];
         if (s->weights[sequence][last] > 0 && memcmp(&logprob, &want, 4) != 0)
-            fail_msg("%s, pieces of %d, position %d: %a, eval has %a", what, (int)piece, (int)last, (double)logprob,
-                     (double)want);
+            fail_msg("%s, pieces of %d, position %d: %a, eval has %a", what, (int)piece, (int)last,
+                     (double)logprob, (double)want);
     }
     orth_generator_destroy(r->ctx, g);
 }
@@ -93,7 +93,8 @@ TEST(log_probabilities_are_those_of_eval)
     for (int p = 0; p < 3; p++) {
         for (int k = 0; k < ORTH_COUNT(flavours); k++) {
             orth_model_file f;
-            RUN(r, 0, "saved", "train run.yaml model.preset=%s data.seq_len=%d train.steps=2 checkpoint.dir=m%d-%d %s",
+            RUN(r, 0, "saved",
+                "train run.yaml model.preset=%s data.seq_len=%d train.steps=2 checkpoint.dir=m%d-%d %s",
                 presets[p], T, p, k, flavours[k]);
             snprintf(run, sizeof run, "%s/m%d-%d", r->dir, p, k);
             CHECK_OK(r->ctx, orth_model_file_open(r->ctx, &f, run));
@@ -141,11 +142,13 @@ TEST(choices_obey_temperature_top_k_top_p_and_seed)
     CHECK_OK(r->ctx, orth_model_file_open(r->ctx, &f, run));
     orth_generator *g = generator(r, &f, 20);
     orth_sample_options o = {.temperature = 1, .top_p = 1, .seed = 1};
-    CHECK_FAILS(r->ctx, ORTH_ERR_ARG, "an empty prompt", orth_generator_sample(r->ctx, g, &o, &token, &logprob));
+    CHECK_FAILS(r->ctx, ORTH_ERR_ARG, "an empty prompt",
+                orth_generator_sample(r->ctx, g, &o, &token, &logprob));
     CHECK_OK(r->ctx, orth_generator_feed(r->ctx, g, (const int32_t[]){70, 75, 80}, 3));
     CHECK_FAILS(r->ctx, ORTH_ERR_ARG, "not in the model's vocabulary",
                 orth_generator_feed(r->ctx, g, (const int32_t[]){VOCAB}, 1));
-    CHECK_FAILS(r->ctx, ORTH_ERR_ARG, "room for 20", orth_generator_feed(r->ctx, g, (const int32_t[18]){1}, 18));
+    CHECK_FAILS(r->ctx, ORTH_ERR_ARG, "room for 20",
+                orth_generator_feed(r->ctx, g, (const int32_t[18]){1}, 18));
     all_scores(r, g, p);
     for (int i = 0; i < VOCAB; i++)
         sum += p[i];

@@ -12,7 +12,8 @@ TEST(a_model_that_does_not_fit_is_refused_with_figures_before_anything_is_alloca
     for (int i = 0; i < 3; i++)
         RUN(r, 3, "limit 64.00 MiB (memory.limit); nothing was allocated",
             "%s run.yaml memory.limit=64MiB model.preset=gpt2-124m model.vocab=auto", big[i]);
-    RUN(r, 3, "the run does not fit", "plan run.yaml model.preset=llama3-405b model.vocab=auto data.seq_len=8192");
+    RUN(r, 3, "the run does not fit",
+        "plan run.yaml model.preset=llama3-405b model.vocab=auto data.seq_len=8192");
     assert_non_null(strstr(r->out, "parameters       405"));
     RUN(r, 3, "the run does not fit", "train run.yaml model.preset=llama3-405b model.vocab=auto");
     run_end(r);
@@ -23,15 +24,18 @@ TEST(what_is_wrong_with_the_data_is_named)
     run_case *r = run_begin();
     run_write(r, "empty.txt", "", 0);
     run_write(r, "short.txt", "too short", 9);
-    RUN(r, 5, "orthant: nowhere.txt: no such file or folder (data.path)", "train run.yaml data.path=nowhere.txt");
+    RUN(r, 5, "orthant: nowhere.txt: no such file or folder (data.path)",
+        "train run.yaml data.path=nowhere.txt");
     RUN(r, 5, "empty.txt: ", "train run.yaml data.path=empty.txt");
     RUN(r, 2, "10 tokens are fewer than the 33 of a sequence (data.seq_len=32 and one to predict)",
         "train run.yaml data.path=short.txt data.tokenizer=bytes");
     RUN(r, 2, "data.path is not set", "train model.preset=gpt2-tiny");
-    RUN(r, 2, "the tokenizer has 300 tokens, the model's vocabulary only 256", "train run.yaml model.vocab=256");
+    RUN(r, 2, "the tokenizer has 300 tokens, the model's vocabulary only 256",
+        "train run.yaml model.vocab=256");
     RUN(r, 2, "data.seq_len=4 is less than numerics.parts=8", "train run.yaml data.seq_len=4");
     RUN(r, 2, "257", "train run.yaml data.seq_len=257");
-    RUN(r, 2, "train.micro_batch=4 does not divide train.global_batch=6", "train run.yaml train.micro_batch=4");
+    RUN(r, 2, "train.micro_batch=4 does not divide train.global_batch=6",
+        "train run.yaml train.micro_batch=4");
     run_end(r);
 }
 
@@ -113,7 +117,8 @@ TEST(a_write_that_fails_leaves_the_older_checkpoint)
     RUN(r, 0, "saved", "train run.yaml train.steps=2");
     static char command[1024];
     snprintf(command, sizeof command,
-             "cd %s && (ulimit -f 400; exec %s train run.yaml train.steps=4 --resume) > log.txt 2>&1", r->dir, ORTH_BINARY);
+             "cd %s && (ulimit -f 400; exec %s train run.yaml train.steps=4 --resume) > log.txt 2>&1", r->dir,
+             ORTH_BINARY);
     int status = system(command);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 3);

@@ -11,7 +11,8 @@
 /* An addition that notices order and grouping. */
 static uint64_t join(uint64_t left, uint64_t right)
 {
-    return (left * UINT64_C(0x9E3779B97F4A7C15) ^ (right >> 7 | right << 57)) * UINT64_C(0xD6E8FEB86659FD93) + 1;
+    uint64_t mixed = left * UINT64_C(0x9E3779B97F4A7C15) ^ (right >> 7 | right << 57);
+    return mixed * UINT64_C(0xD6E8FEB86659FD93) + 1;
 }
 
 static uint64_t leaf(int64_t i)
@@ -69,10 +70,10 @@ TEST(gradients_pile_up_in_the_aligned_tree_however_they_are_split)
         for (int round = 0; round < 40; round++) {
             int64_t sizes[70], count = 0;
             int slots = 0;
-            for (int64_t left = n; left > 0; left -= sizes[count++])
-                sizes[count] = round == 0   ? 1
-                               : round == 1 ? left
-                                            : test_rand_int((uint64_t)n, k++, 1, ORTH_MIN(left, round < 20 ? 4 : 40));
+            for (int64_t left = n; left > 0; left -= sizes[count++]) {
+                int64_t most = round < 20 ? 4 : 40, any = test_rand_int((uint64_t)n, k++, 1, ORTH_MIN(left, most));
+                sizes[count] = round == 0 ? 1 : round == 1 ? left : any;
+            }
             if (accumulate(n, sizes, &slots) != want)
                 fail_msg("%d leaves, split %d: another tree", (int)n, round);
             int64_t depth = 1;
@@ -98,8 +99,8 @@ static step *step_open(bool placed, bool dropout)
     s->ctx = test_ctx(1);
     CHECK_OK(s->ctx, orth_model_preset(s->ctx, "llama-tiny", &c));
     c.dropout = dropout ? 0.1 : 0;
-    orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = 2, .seq_len = 16, .num_micro_batches = 2, .parts = 2,
-                              .compute = ORTH_BF16, .optimizer = ORTH_OP_adamw};
+    orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = 2, .seq_len = 16, .num_micro_batches = 2,
+                              .parts = 2, .compute = ORTH_BF16, .optimizer = ORTH_OP_adamw};
     CHECK_OK(s->ctx, orth_model_blocks_build(s->ctx, &c, &shape, &s->blocks));
     orth_program_init(s->ctx, &s->p);
     CHECK_OK(s->ctx, orth_compile(s->ctx, &s->blocks.spec, &s->p));

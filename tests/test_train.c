@@ -10,7 +10,8 @@ static const char *const flavours[] = {
     "",
     "precision.compute=bf16 model.preset=llama-tiny",
     "model.dropout=0.1 data.doc_mask=true schedule.name=linear",
-    "model.preset=qwen3-tiny model.vocab=300 optimizer.name=sgd optimizer.nesterov=true precision.compute=bf16",
+    "model.preset=qwen3-tiny model.vocab=300 optimizer.name=sgd optimizer.nesterov=true "
+    "precision.compute=bf16",
     "optimizer.name=adam schedule.name=wsd train.micro_batch=3 numerics.parts=1 data.seq_len=29",
 };
 
@@ -21,7 +22,8 @@ TEST(a_resumed_run_equals_one_that_never_stopped)
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(flavours); i++) {
         RUN(r, 0, "saved", "train run.yaml checkpoint.dir=whole%d %s", i, flavours[i]);
-        RUN(r, 0, "saved", "train run.yaml checkpoint.dir=parts%d checkpoint.every_steps=4 %s", i, flavours[i]);
+        RUN(r, 0, "saved", "train run.yaml checkpoint.dir=parts%d checkpoint.every_steps=4 %s", i,
+            flavours[i]);
         char last[64], whole[64], parts[64];
         snprintf(last, sizeof last, "parts%d/checkpoints/step-00000008", i);
         snprintf(whole, sizeof whole, "whole%d", i);
@@ -38,7 +40,8 @@ TEST(a_longer_run_resumes_where_a_shorter_one_ended)
     run_case *r = run_begin();
     RUN(r, 0, "saved", "train run.yaml schedule.decay_steps=9 train.steps=12 checkpoint.dir=whole");
     RUN(r, 0, "saved", "train run.yaml schedule.decay_steps=9 train.steps=5 checkpoint.dir=parts");
-    RUN(r, 0, "saved", "train run.yaml schedule.decay_steps=9 train.steps=12 checkpoint.dir=parts --resume run.threads=1");
+    RUN(r, 0, "saved",
+        "train run.yaml schedule.decay_steps=9 train.steps=12 checkpoint.dir=parts --resume run.threads=1");
     run_same(r, "whole", "parts", 12);
     RUN(r, 2, "holds a run already", "train run.yaml checkpoint.dir=parts");
     RUN(r, 2, "12 steps of train.global_batch=7 end at 84",
@@ -54,13 +57,14 @@ TEST(threads_and_micro_batches_do_not_change_a_bit)
     };
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(flavours) - 1; i++) {
-        char a[16];
+        char a[32];
         snprintf(a, sizeof a, "a%d", i);
         RUN(r, 0, "saved", "train run.yaml train.steps=3 checkpoint.dir=%s %s", a, flavours[i]);
         for (int k = 0; k < ORTH_COUNT(changes); k++) {
-            char b[16];
+            char b[32];
             snprintf(b, sizeof b, "b%d-%d", i, k);
-            RUN(r, 0, "saved", "train run.yaml train.steps=3 checkpoint.dir=%s %s %s", b, flavours[i], changes[k]);
+            RUN(r, 0, "saved", "train run.yaml train.steps=3 checkpoint.dir=%s %s %s", b, flavours[i],
+                changes[k]);
             run_same(r, a, b, 3);
         }
     }
@@ -72,17 +76,18 @@ TEST(every_back_end_and_instruction_set_has_the_same_bits_in_fp32)
 {
     static const char *const models[] = {"", "model.preset=llama-tiny data.doc_mask=true",
                                          "model.preset=qwen3-tiny model.dropout=0.1"};
-    static const char *const changes[] = {"run.backend=ref", "run.isa=base", "run.isa=avx2", "run.isa=avx512"};
+    static const char *const changes[] = {"run.backend=ref", "run.isa=base", "run.isa=avx2",
+                                          "run.isa=avx512"};
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(models); i++) {
-        char a[16];
+        char a[32];
         snprintf(a, sizeof a, "a%d", i);
         RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.dir=%s %s model.vocab=300", a, models[i]);
         for (int k = 0; k < ORTH_COUNT(changes); k++) {
-            char b[16];
+            char b[32];
             snprintf(b, sizeof b, "b%d-%d", i, k);
-            RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.dir=%s %s model.vocab=300 %s", b, models[i],
-                changes[k]);
+            RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.dir=%s %s model.vocab=300 %s", b,
+                models[i], changes[k]);
             run_same(r, a, b, 2);
         }
     }
@@ -95,7 +100,8 @@ TEST(loss_falls_in_both_modes_and_types)
                                         "numerics.mode=fast precision.compute=bf16 model.attention=full"};
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(modes); i++) {
-        RUN(r, 0, "eval     40", "train run.yaml train.steps=40 optimizer.lr=5e-3 checkpoint.dir=a%d %s", i, modes[i]);
+        RUN(r, 0, "eval     40", "train run.yaml train.steps=40 optimizer.lr=5e-3 checkpoint.dir=a%d %s", i,
+            modes[i]);
         char *first = strstr(r->out, "step      1/40  loss"), *last = strstr(r->out, "step     40/40  loss");
         assert_non_null(first);
         assert_non_null(last);
@@ -118,8 +124,8 @@ static int stopped_by(run_case *r, const char *dir, int sig)
     if (child == 0) {
         if (chdir(r->dir) != 0 || !freopen("child.log", "w", stdout) || !freopen("child.log", "a", stderr))
             _exit(99);
-        execl(ORTH_BINARY, ORTH_BINARY, "train", "run.yaml", "train.steps=1000000", "schedule.name=constant", dir_arg,
-              (char *)NULL);
+        execl(ORTH_BINARY, ORTH_BINARY, "train", "run.yaml", "train.steps=1000000", "schedule.name=constant",
+              dir_arg, (char *)NULL);
         _exit(98);
     }
     int lines = 0;
@@ -142,9 +148,10 @@ static int stopped_by(run_case *r, const char *dir, int sig)
 TEST(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly)
 {
     run_case *r = run_begin();
-    static const struct { int sig, code; const char *text; } cases[] = {{SIGINT, 130, "SIGINT"}, {SIGTERM, 143, "SIGTERM"}};
+    static const struct { int sig, code; const char *text; } cases[] = {
+        {SIGINT, 130, "SIGINT"}, {SIGTERM, 143, "SIGTERM"}};
     for (int i = 0; i < 2; i++) {
-        char dir[16], whole[16];
+        char dir[32], whole[32];
         snprintf(dir, sizeof dir, "cut%d", i);
         snprintf(whole, sizeof whole, "whole%d", i);
         assert_int_equal(stopped_by(r, dir, cases[i].sig), cases[i].code);
@@ -156,8 +163,10 @@ TEST(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly)
         assert_string_equal(name, cases[i].text);
         free(log);
         RUN(r, 0, "valid", "ckpt verify %s", dir);
-        RUN(r, 0, "saved", "train run.yaml train.steps=%d schedule.name=constant checkpoint.dir=%s --resume", step + 3, dir);
-        RUN(r, 0, "saved", "train run.yaml train.steps=%d schedule.name=constant checkpoint.dir=%s", step + 3, whole);
+        RUN(r, 0, "saved", "train run.yaml train.steps=%d schedule.name=constant checkpoint.dir=%s --resume",
+            step + 3, dir);
+        RUN(r, 0, "saved", "train run.yaml train.steps=%d schedule.name=constant checkpoint.dir=%s",
+            step + 3, whole);
         run_same(r, whole, dir, step + 3);
     }
     run_end(r);

@@ -147,8 +147,8 @@ static void check_gradient(bench *b, orth_value v, const float *grad)
         double far = loss_at(b, t, from, d, 2 * h) - loss_at(b, t, from, d, -2 * h);
         double got = (8 * near - far) / (12 * h);
         if (!(fabs(got - want) <= 2e-3 * norm + 1e-3))
-            fail_msg("%s: %s along direction %d: derived %.6g, by differences %.6g (norm of the gradient %.4g)", b->name,
-                     b->g->values[v].name, k, want, got, norm);
+            fail_msg("%s: %s along direction %d: derived %.6g, by differences %.6g (norm of the gradient %.4g)",
+                     b->name, b->g->values[v].name, k, want, got, norm);
     }
     free(from);
     free(d);
@@ -195,8 +195,8 @@ static void check_model(const char *preset, int parts, double dropout, bool doc_
         b.model.qkv_bias = b.model.out_bias = b.model.mlp_bias = true;
     CHECK_OK(b.ctx, orth_model_config_check(b.ctx, &b.model));
     b.shape = (orth_model_shape){.mode = ORTH_MODE_TRAIN, .num_seqs = B, .seq_len = T, .num_micro_batches = 1,
-                                 .parts = parts, .compute = ORTH_F32, .doc_mask = doc_mask, .attention_full = full,
-                                 .optimizer = ORTH_OP_adamw};
+                                 .parts = parts, .compute = ORTH_F32, .doc_mask = doc_mask,
+                                 .attention_full = full,                                 .optimizer = ORTH_OP_adamw};
     CHECK_OK(b.ctx, orth_model_blocks_build(b.ctx, &b.model, &b.shape, &b.blocks));
     check_graph(&b, &b.blocks.embed, "embed");
     check_graph(&b, &b.blocks.layer, preset);
@@ -235,7 +235,8 @@ TEST(an_op_without_a_product_is_refused)
     g.input = orth_graph_add_value(&g, ORTH_VALUE_INPUT, 0, ORTH_F32, "x", 2, dim);
     g.output = orth_graph_temp(&g, "y", ORTH_F32, 4, 8);
     orth_graph_add(&g, ORTH_OP_cast, &(orth_attr){0}, 1, &g.input, 1, &g.output);
-    CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "op cast has no vector-Jacobian product", orth_graph_differentiate(&g, true));
+    CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "op cast has no vector-Jacobian product",
+                orth_graph_differentiate(&g, true));
     orth_graph_release(&g);
     test_ctx_free(ctx);
 }

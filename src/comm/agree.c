@@ -110,7 +110,7 @@ static bool check_pairs(orth_comm *c, const comm_header *const *h)
     const orth_comm_call *mine = &h[c->pos]->call;
     for (int i = 0; i < c->n && mine->kind == ORTH_COMM_ALL_TO_ALL; i++) {
         const orth_comm_call *theirs = &h[i]->call;
-        const int64_t sent = comm_count_of(theirs->send_counts, theirs->count, c->pos);
+        const int64_t sent = h[i]->has_pair ? h[i]->pair : comm_count_of(theirs->send_counts, theirs->count, c->pos);
         const int64_t wanted = comm_count_of(mine->counts, mine->count, i);
         if (sent == wanted)
             continue;

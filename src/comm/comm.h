@@ -80,7 +80,7 @@ typedef struct {
     orth_comm_order order;        /* of the communicators made; orth_comm_set changes one */
     orth_comm_algo algo;
     bool unchecked;               /* mpi: no comparison of headers (thread ranks always compare) */
-    double timeout_s;             /* watchdog, see orth_world_step; 0: 5 s; negative: no watchdog */
+    double timeout_s;             /* watchdog, see orth_world_step; 0: 5 s, mpi 60 s; negative: none */
     double startup_s;             /* the same until the second step begins; 0: 60 s, or timeout_s if more */
     orth_comm_fault fault;
 } orth_world_options;
@@ -98,6 +98,10 @@ typedef orth_status (*orth_rank_fn)(orth_ctx *ctx, orth_world *world, void *arg)
  * ORTH_ERR_ARG, ORTH_ERR_NOMEM, ORTH_ERR_COMM, or what fn returned. */
 orth_status orth_run_ranks(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, void *arg,
                            const orth_world_options *options);
+
+/* mpi: takes leave of the launcher. Call once, before the process ends well; after a failure end it with
+ * a non-zero status instead. Does nothing where MPI was not used. */
+void orth_comm_shutdown(void);
 
 int orth_world_rank(const orth_world *w);
 int orth_world_size(const orth_world *w);

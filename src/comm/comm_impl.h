@@ -27,7 +27,6 @@ typedef struct comm_request {
     bool unusual;                 /* as in comm_header, of messages */
     _Atomic bool done;            /* last write of whoever completes it, before bumping owner->events */
     struct comm_request *next;    /* in a queue or inbox */
-    void *backend[2];             /* mpi: the request */
 } comm_request;
 
 /* One block of an exchange: to `peer` from `send`, or from `peer` into `recv`. */
@@ -63,6 +62,7 @@ extern const comm_ops comm_ops_mpi;
 orth_status comm_run_thread_ranks(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, void *arg, comm_shared *s,
                                   bool *left_behind);
 orth_status comm_run_mpi_rank(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, void *arg, comm_shared *s);
+void comm_mpi_shutdown(void);
 
 struct orth_comm {
     orth_world *world;
@@ -190,6 +190,8 @@ typedef struct {
     int64_t step;
     uint32_t seq;
     bool unusual;                 /* not the count that this instruction had last time */
+    bool has_pair;                /* mpi, all-to-all: the sender's count for the reader, as its */
+    int64_t pair;                 /* arrays are out of reach */
 } comm_header;
 void comm_header_fill(comm_header *h, orth_comm *c, const orth_comm_call *call, uint32_t seq);
 bool comm_header_same(const comm_header *a, const comm_header *b);

@@ -11,6 +11,7 @@
 #include "comm/comm_impl.h"
 
 #define TIMEOUT_S 5.0
+#define MPI_TIMEOUT_S 60.0        /* other processes do not hear of orth_world_busy */
 #define STARTUP_S 60.0
 #define SPIN_ROUNDS 4000          /* about 50 us: longer than a small collective, shorter than a time slice */
 
@@ -51,9 +52,10 @@ bool orth_comm_backend_built(orth_comm_backend b)
 
 static void set_limit(comm_shared *s)
 {
+    const double usual_s = s->options.backend == ORTH_BACKEND_MPI ? MPI_TIMEOUT_S : TIMEOUT_S;
     orth_world_options *o = &s->options;
     if (o->timeout_s == 0)
-        o->timeout_s = TIMEOUT_S;
+        o->timeout_s = usual_s;
     if (o->startup_s == 0)
         o->startup_s = ORTH_MAX(STARTUP_S, o->timeout_s);
     atomic_store(&s->limit_ns, o->timeout_s < 0 ? 0 : (int64_t)(o->startup_s * 1e9));
@@ -115,6 +117,13 @@ orth_status orth_run_ranks(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, void *
     pthread_mutex_destroy(&s->mutex);
     orth_mem_free(ctx, s);
     return status;
+}
+
+void orth_comm_shutdown(void)
+{
+#if ORTH_HAVE_MPI
+    comm_mpi_shutdown();
+#endif
 }
 
 void comm_world_end(orth_ctx *ctx, orth_world *w, orth_status status)

@@ -27,6 +27,27 @@ static orth_status cut_layers(orth_ctx *ctx, orth_spread *s, const orth_model_co
     return orth_balance_layers(ctx, cost, (int)c->layers, 0, c->hidden * c->vocab, chunks, s->first_layer);
 }
 
+/* Gradients are summed in the order in which they are made: that of the micro-batches, in each chunk. */
+static orth_status backwards_ascend(orth_ctx *ctx, orth_arena *arena, const orth_schedule *s)
+{
+    int32_t *next = ORTH_ARENA_ARRAY(ctx, arena, int32_t, s->num_chunks);
+    if (!next)
+        return ORTH_ERR_NOMEM;
+    for (int r = 0; r < s->num_ranks; r++) {
+        for (int32_t i = 0; i < s->lists[r].num_actions; i++) {
+            const orth_action *a = &s->lists[r].actions[i];
+            if (a->kind != ORTH_ACTION_B && a->kind != ORTH_ACTION_W)
+                continue;
+            if (a->micro_batch != next[a->chunk])
+                return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: rank %d makes the weight gradient of "
+                                 "micro-batch %d on chunk %d where %d is next: they must ascend", s->name, r,
+                                 a->micro_batch, a->chunk, next[a->chunk]);
+            next[a->chunk]++;
+        }
+    }
+    return ORTH_OK;
+}
+
 /* Valid layouts that this version does not compile. */
 static orth_status supported(orth_ctx *ctx, const orth_layout *l, const orth_model_config *c)
 {
@@ -61,6 +82,7 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
     ORTH_TRY(orth_schedule_make(ctx, &s->arena, &s->schedule, l->pipeline, (int)l->pp, (int)l->virtual_stages,
                                 s->num_micro_batches));
     ORTH_TRY(orth_schedule_check_in_order(ctx, &s->schedule));
+    ORTH_TRY(backwards_ascend(ctx, &s->arena, &s->schedule));
     if (s->schedule.split || s->schedule.async)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: schedules with split or asynchronous backwards are "
                          "not run by this version", l->pipeline);

@@ -20,7 +20,8 @@ static orth_status evaluate(orth_ctx *ctx, orth_session *s, int64_t max_batches)
 {
     orth_eval_result r;
     ORTH_TRY(orth_session_evaluate(ctx, s, max_batches, &r));
-    double loss = isnan(r.nll) ? (double)NAN : r.nll / r.weight, bits = r.target_bytes > 0 ? r.nll / log(2.0) / r.target_bytes : 0;
+    double loss = isnan(r.nll) ? (double)NAN : r.nll / r.weight;
+    double bits = r.target_bytes > 0 ? r.nll / log(2.0) / r.target_bytes : 0;
     char text[256], json[256], loss_text[40], bits_text[40];
     orth_metrics_number(loss_text, sizeof loss_text, loss);
     orth_metrics_number(bits_text, sizeof bits_text, bits);

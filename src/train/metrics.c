@@ -83,13 +83,14 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
     char loss[40], norm[40];
     orth_metrics_number(loss, sizeof loss, r->loss);
     orth_metrics_number(norm, sizeof norm, r->grad_norm);
+    double said = isnan(r->loss) ? (double)NAN : r->loss; /* without a sign */
     char line[1024];
     int n = snprintf(line, sizeof line,
                      "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_hex\": \"%a\", \"grad_norm\": %s, \"lr\": %.9g, "
                      "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
                      "\"hfu\": %.4f, \"peak_bytes\": %zu, \"comm_bytes\": {}, \"skipped\": %s, "
                      "\"samples\": [%" PRId64 ", %" PRId64 "]}\n",
-                     r->step, loss, isnan(r->loss) ? (double)NAN : r->loss, norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes,
+                     r->step, loss, said, norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes,
                      r->skipped ? "true" : "false", first, end);
     ORTH_TRY(orth_file_append(ctx, m->file, line, (size_t)n));
     if (!m->quiet && (r->step % m->log_every == 0 || r->step == m->steps))

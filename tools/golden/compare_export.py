@@ -3,10 +3,13 @@
 
     python tools/golden/compare_export.py FOLDER LOGITS.safetensors [--batch main] [--limit 2e-5]
     python tools/golden/compare_export.py FOLDER --same-weights FOLDER2
+    python tools/golden/compare_export.py FOLDER --scores SCORES [--limit 2e-5]
 
 LOGITS holds input_ids [B,T] (I32 or I64), logits [B,T,V] (F32) and perhaps doc [B,T] under the prefix
 `BATCH.`, as tests/fixtures/models/*/expected.safetensors does, or without one; more than max_seq
-positions are refused. --same-weights compares tensor by tensor, bit for bit. Exit: 0 equal, 1 not.
+positions are refused. --same-weights compares tensor by tensor, bit for bit. SCORES is what
+`orthant eval CHECKPOINT --logprobs` printed: its log-probabilities against Transformers', as norms.
+Exit: 0 equal, 1 not.
 """
 import argparse
 import sys
@@ -50,21 +53,47 @@ def same_logits(folder, path, batch, limit):
     return error <= limit
 
 
+def same_scores(folder, path, limit):
+    """Windows follow each other: the first input of one is the last target of the one before."""
+    rows = [line.split("\t") for line in open(path) if line.strip()]
+    windows = {}
+    for seq, _, target, _, logprob in rows:
+        windows.setdefault(int(seq), []).append((int(target), float.fromhex(logprob.strip())))
+    T = len(windows[0])
+    ours, theirs = [], []
+    model = load(folder)
+    for w in (w for w in windows if w > 0 and len(windows[w]) == T):
+        target = torch.tensor([t for t, _ in windows[w]])
+        ids = torch.cat([torch.tensor([windows[w - 1][-1][0]]), target[:-1]])
+        with torch.no_grad():
+            all_ = torch.log_softmax(model(ids[None]).logits[0].double(), -1)
+        theirs.append(all_.gather(1, target[:, None])[:, 0])
+        ours.append(torch.tensor([p for _, p in windows[w]], dtype=torch.float64))
+    ours, theirs = torch.cat(ours), torch.cat(theirs)
+    error = ((ours - theirs).norm() / theirs.norm()).item()
+    print(f"{len(ours)} log-probabilities: relative error {error:.3g}, allowed {limit:g}; "
+          f"largest difference {(ours - theirs).abs().max().item():.3g}")
+    return error <= limit
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("folder")
     p.add_argument("logits", nargs="?")
     p.add_argument("--same-weights", metavar="FOLDER2")
+    p.add_argument("--scores")
     p.add_argument("--batch", default="main")
     p.add_argument("--limit", type=float, default=2e-5)
     args = p.parse_args()
-    if not args.logits and not args.same_weights:
+    if not (args.logits or args.same_weights or args.scores):
         p.error("nothing to compare with")
     good = True
     if args.same_weights:
         good &= same_weights(args.folder, args.same_weights)
     if args.logits:
         good &= same_logits(args.folder, args.logits, args.batch, args.limit)
+    if args.scores:
+        good &= same_scores(args.folder, args.scores, args.limit)
     sys.exit(0 if good else 1)
 
 

@@ -88,15 +88,16 @@ static void pack_panels(const orth_gemm_plan *p, const pack_operand *o, int64_t 
     const size_t size = orth_dtype_bytes(p->g->in_type);
     const size_t panel_bytes = (size_t)(4 * p->block_rows * o->width);
     const int64_t lane = (o->first_panel + begin) * o->width;
-    const int64_t lanes = ORTH_MIN(o->num_lanes, (o->first_panel + ORTH_MIN(end, o->num_panels)) * o->width) - lane;
+    const int64_t lanes =
+        ORTH_MIN(o->num_lanes, (o->first_panel + ORTH_MIN(end, o->num_panels)) * o->width) - lane;
     for (int64_t i = 0; block + i < block_end && lanes > 0; i++) {
         orth_gemm_segment segs[ORTH_GEMM_MAX_GROUP];
         const int num_segs = orth_gemm_block_segments(p, block + i, segs);
         char *dst = o->dst + panel_bytes * (size_t)(i * o->num_panels + begin);
         for (int s = 0; s < num_segs; s++)
             o->pack(dst + 4 * segs[s].row * o->width, panel_bytes,
-                    o->src + (size_t)(lane * o->lane_stride + segs[s].k0 * o->k_stride) * size, o->lane_stride,
-                    o->k_stride, lanes, segs[s].len);
+                    o->src + (size_t)(lane * o->lane_stride + segs[s].k0 * o->k_stride) * size,
+                    o->lane_stride, o->k_stride, lanes, segs[s].len);
     }
 }
 
@@ -155,7 +156,8 @@ static void compute_block(const orth_gemm_plan *p, const gemm_part *t, int64_t b
             const int m = (int)ORTH_MIN(kr->mr, p->g->M - m0);
             if (m <= 0)
                 break;
-            run_tile(p, segs, num_segs, t->a + 4 * i * p->block_rows * kr->mr, b, (float *)(void *)state, m, n);
+            run_tile(p, segs, num_segs, t->a + 4 * i * p->block_rows * kr->mr, b, (float *)(void *)state, m,
+                     n);
             if (block == p->num_blocks - 1)
                 kr->finish(p->g, (const float *)(const void *)state, m0, n0, m, n);
         }

@@ -26,8 +26,9 @@ static void load_a_tile(__m512i x[16], const orth_bf16 *src, int64_t lane_stride
     } else if (lane_stride == 1) {
         const __mmask16 mask = (__mmask16)pack_mask(lanes, 16);
         for (int r = 0; r < 16; r++)
-            x[r] = left > 2 * r ? pack_load_lanes(PACK_PAIR, src + 2 * r * k_stride, k_stride, mask, left - 2 * r)
-                                : _mm512_setzero_si512();
+            x[r] = left > 2 * r
+                       ? pack_load_lanes(PACK_PAIR, src + 2 * r * k_stride, k_stride, mask, left - 2 * r)
+                       : _mm512_setzero_si512();
         pack_transpose(x);
     } else {
         orth_bf16 plain[16][32] = {{0}};
@@ -88,8 +89,8 @@ static void merge(float *to, int num_merges)
     }
 }
 
-static void tile(const void *pa, const void *pb, int64_t num_rows, bool resume, float *to, int num_merges, int m,
-                 int n)
+static void tile(const void *pa, const void *pb, int64_t num_rows, bool resume, float *to, int num_merges,
+                 int m, int n)
 {
     const char *a = pa, *b = pb;
     float *leaf = to + num_merges * MR * NR;

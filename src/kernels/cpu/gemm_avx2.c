@@ -60,8 +60,8 @@ static inline __attribute__((always_inline)) void tile_shape(const int R, const 
 #define SHAPES(R) SHAPE(R, 1) SHAPE(R, 2)
 SHAPES(1) SHAPES(2) SHAPES(3) SHAPES(4) SHAPES(5) SHAPES(6)
 
-static void tile(const void *a, const void *b, int64_t num_rows, bool resume, float *to, int num_merges, int m,
-                 int n)
+static void tile(const void *a, const void *b, int64_t num_rows, bool resume, float *to, int num_merges,
+                 int m, int n)
 {
 #define ROW(R) {tile_##R##_1, tile_##R##_2}
     static const tile_shape_fn shapes[MR][2] = {ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6)};
@@ -105,16 +105,18 @@ PACK_INLINE void transpose8(__m256 x[8])
 }
 
 /* Lanes [w0, w0 + 8) of a panel of W, whole vectors along K; returns how many k are done. */
-PACK_INLINE int64_t pack_along_k(const int W, orth_dtype type, float *dst, const void *src, int64_t lane_stride,
-                                 int w0, int lanes, int64_t len)
+PACK_INLINE int64_t pack_along_k(const int W, orth_dtype type, float *dst, const void *src,
+                                 int64_t lane_stride, int w0, int lanes, int64_t len)
 {
-    const __m256i keep = _mm256_cmpgt_epi32(_mm256_set1_epi32(W - w0), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    const __m256i keep =
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(W - w0), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     int64_t k = 0;
     for (; k + 8 <= len; k += 8) {
         __m256 x[8];
 #pragma GCC unroll 8
         for (int r = 0; r < 8; r++)
-            x[r] = w0 + r < ORTH_MIN(lanes, W) ? load8(type, src, (w0 + r) * lane_stride + k) : _mm256_setzero_ps();
+            x[r] = w0 + r < ORTH_MIN(lanes, W) ? load8(type, src, (w0 + r) * lane_stride + k)
+                                               : _mm256_setzero_ps();
         transpose8(x);
 #pragma GCC unroll 8
         for (int r = 0; r < 8; r++)
@@ -146,8 +148,8 @@ PACK_INLINE void pack(const int W, orth_dtype type, float *dst, const void *src,
     {                                                                                                       \
         for (int64_t w = 0; w < lanes; w += W)                                                              \
             pack(W, type, (float *)(void *)((char *)dst + panel_bytes * (size_t)(w / W)),                   \
-                 (const char *)src + (size_t)(w * lane_stride) * orth_dtype_bytes(type), lane_stride, k_stride, \
-                 (int)ORTH_MIN(W, lanes - w), len);                                                         \
+                 (const char *)src + (size_t)(w * lane_stride) * orth_dtype_bytes(type), lane_stride,       \
+                 k_stride, (int)ORTH_MIN(W, lanes - w), len);                                               \
     }
 PACK_FN(pack_a_f32, MR, ORTH_F32)
 PACK_FN(pack_b_f32, NR, ORTH_F32)

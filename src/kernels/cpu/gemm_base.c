@@ -41,8 +41,8 @@ static inline void pack(int W, orth_dtype type, float *dst, const void *src, int
     {                                                                                                       \
         for (int64_t w = 0; w < lanes; w += W)                                                              \
             pack(W, type, (float *)(void *)((char *)dst + panel_bytes * (size_t)(w / W)),                   \
-                 (const char *)src + (size_t)(w * lane_stride) * orth_dtype_bytes(type), lane_stride, k_stride, \
-                 (int)ORTH_MIN(W, lanes - w), len);                                                         \
+                 (const char *)src + (size_t)(w * lane_stride) * orth_dtype_bytes(type), lane_stride,       \
+                 k_stride, (int)ORTH_MIN(W, lanes - w), len);                                               \
     }
 PACK_FN(pack_a_f32, MR, ORTH_F32)
 PACK_FN(pack_b_f32, NR, ORTH_F32)

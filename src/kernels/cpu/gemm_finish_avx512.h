@@ -58,8 +58,8 @@ FINISH_INLINE void finish_store(bool whole, void *c, orth_dtype type, int64_t at
 }
 
 /* 16 elements from element `at` of C, column n; those in mask, or all if whole. */
-FINISH_INLINE void finish_vector(const orth_gemm_desc *g, bool whole, const float *tile, int64_t at, int64_t n,
-                                 __mmask16 mask)
+FINISH_INLINE void finish_vector(const orth_gemm_desc *g, bool whole, const float *tile, int64_t at,
+                                 int64_t n, __mmask16 mask)
 {
     __m512 v = finish_load_f32(whole, tile, mask);
     if (g->bias)
@@ -67,7 +67,8 @@ FINISH_INLINE void finish_vector(const orth_gemm_desc *g, bool whole, const floa
     if (g->pre)
         finish_store(whole, g->pre, g->c_type, at, mask, v);
     if (g->act_grad_of)
-        v = _mm512_mul_ps(v, orth_act_grad_m512(g->act, finish_load(whole, g->act_grad_of, g->c_type, at, mask)));
+        v = _mm512_mul_ps(
+            v, orth_act_grad_m512(g->act, finish_load(whole, g->act_grad_of, g->c_type, at, mask)));
     else if (g->act != ORTH_ACT_NONE)
         v = orth_act_apply_m512(g->act, v);
     for (int i = 0; i < g->num_addends; i++)
@@ -83,8 +84,8 @@ FINISH_INLINE void finish_plain(const orth_gemm_desc *g, const float *tile, int 
             finish_store(true, g->c, g->c_type, at + j, 0, _mm512_loadu_ps(tile + j));
 }
 
-FINISH_INLINE void finish_tile(const orth_gemm_desc *g, const float *tile, int nr, int64_t m0, int64_t n0, int m,
-                               int n)
+FINISH_INLINE void finish_tile(const orth_gemm_desc *g, const float *tile, int nr, int64_t m0, int64_t n0,
+                               int m, int n)
 {
     const int whole = n & ~15;
     const bool plain = !g->bias && !g->pre && g->act == ORTH_ACT_NONE && !g->num_addends;
@@ -103,10 +104,10 @@ FINISH_INLINE void finish_tile(const orth_gemm_desc *g, const float *tile, int n
     }
 }
 
-#define FINISH_FN(name, nr)                                                                                    \
-    static void name(const orth_gemm_desc *g, const float *tile, int64_t m0, int64_t n0, int m, int n)         \
-    {                                                                                                          \
-        finish_tile(g, tile, nr, m0, n0, m, n);                                                                \
+#define FINISH_FN(name, nr)                                                                            \
+    static void name(const orth_gemm_desc *g, const float *tile, int64_t m0, int64_t n0, int m, int n) \
+    {                                                                                                  \
+        finish_tile(g, tile, nr, m0, n0, m, n);                                                        \
     }
 
 #endif

@@ -89,7 +89,8 @@ PACK_INLINE size_t pack_size(pack_kind kind)
 }
 
 /* Stores 16 lanes of one packed row: part of a panel of W, or two panels of 8. */
-PACK_INLINE void pack_store(const int W, char *panel, size_t panel_bytes, int64_t row, int w, bool two, __m512i x)
+PACK_INLINE void pack_store(const int W, char *panel, size_t panel_bytes, int64_t row, int w, bool two,
+                            __m512i x)
 {
     char *to = panel + 4 * (row * W + w);
     if (W != 8) {
@@ -153,7 +154,8 @@ PACK_INLINE void pack_along_lanes(pack_kind kind, const int W, char *dst, size_t
         for (int64_t w = 0; w < all; w += 16) {
             const __mmask16 mask = (__mmask16)pack_mask(lanes - w, 16);
             __m512i x = pack_load_lanes(kind, from + (size_t)w * size, k_stride, mask, len - k);
-            pack_store(W, dst + panel_bytes * (size_t)(w / W), panel_bytes, k / unit, (int)(w % W), w + 8 < all, x);
+            pack_store(W, dst + panel_bytes * (size_t)(w / W), panel_bytes, k / unit, (int)(w % W),
+                       w + 8 < all, x);
         }
     }
 }
@@ -177,7 +179,8 @@ PACK_INLINE void pack_any(pack_kind kind, const int W, char *dst, size_t panel_b
 
 /* W: 8 or a multiple of 16. */
 PACK_INLINE void pack_panels(pack_kind kind, const int W, const int align, char *dst, size_t panel_bytes,
-                             const void *src, int64_t lane_stride, int64_t k_stride, int64_t lanes, int64_t len)
+                             const void *src, int64_t lane_stride, int64_t k_stride, int64_t lanes,
+                             int64_t len)
 {
     if (k_stride == 1)
         pack_along_k(kind, W, dst, panel_bytes, src, lane_stride, lanes, len);
@@ -190,11 +193,11 @@ PACK_INLINE void pack_panels(pack_kind kind, const int W, const int align, char 
         memset(dst + panel_bytes * (size_t)(w / W) + 4 * rows * W, 0, (size_t)(4 * (full - rows) * W));
 }
 
-#define PACK_FN(name, kind, W, align)                                                                         \
-    static void name(void *dst, size_t panel_bytes, const void *src, int64_t lane_stride, int64_t k_stride,   \
-                     int64_t lanes, int64_t len)                                                              \
-    {                                                                                                         \
-        pack_panels(kind, W, align, dst, panel_bytes, src, lane_stride, k_stride, lanes, len);                \
+#define PACK_FN(name, kind, W, align)                                                                       \
+    static void name(void *dst, size_t panel_bytes, const void *src, int64_t lane_stride, int64_t k_stride, \
+                     int64_t lanes, int64_t len)                                                            \
+    {                                                                                                       \
+        pack_panels(kind, W, align, dst, panel_bytes, src, lane_stride, k_stride, lanes, len);              \
     }
 
 #endif

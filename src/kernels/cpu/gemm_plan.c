@@ -145,7 +145,8 @@ static void place_leaf(const orth_gemm_plan *p, int64_t leaf, orth_gemm_segment 
     s->slot = depth - s->num_merges;
 }
 
-int orth_gemm_block_segments(const orth_gemm_plan *p, int64_t block, orth_gemm_segment out[ORTH_GEMM_MAX_GROUP])
+int orth_gemm_block_segments(const orth_gemm_plan *p, int64_t block,
+                             orth_gemm_segment out[ORTH_GEMM_MAX_GROUP])
 {
     const orth_split *split = &p->g->split;
     if (p->g->K == 0) {

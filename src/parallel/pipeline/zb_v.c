@@ -17,8 +17,8 @@
  * 2. W goes where the rank would otherwise wait, or when 2*p chunks are in flight: found by running the
  *    order of step 1 in unit time.
  *
- * Bubble: (p-1)*t_F of a chunk (half a stage), for m >= p and t_F = t_BI = t_W: the least that is possible,
- * since the last rank has nothing to do before. In flight: min(2*m, 2*p) chunks.
+ * Bubble: (p-1)*t_F of a chunk (half a stage), for m >= p and t_F = t_BI = t_W: the least that this placement
+ * allows, since the last rank has nothing to do before. In flight: at most min(2*m, 2*p) chunks.
  */
 #include "parallel/pipeline/emit.h"
 

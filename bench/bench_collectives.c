@@ -1,0 +1,186 @@
+/* bench_collectives.c -- collectives of thread ranks against the machine's own copy bandwidth.
+ *
+ *   bench_collectives [ranks] [rounds] [max_mb] [backend: thread or mpi]
+ *
+ * Bandwidths as nccl-tests defines them: algorithm bandwidth = size / time, where size is the buffer that
+ * one rank holds whole (all_gather, reduce_scatter: of all blocks together); bus bandwidth = that times
+ * 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter, all_to_all, 1 for broadcast.
+ * Byte optimum: what must be read and written at least, at the rate at which all ranks together copy
+ * (the better of memcpy and streaming stores) in buffers of the same size. Each round times everything
+ * once, interleaved; shown are medians, and medians of the rounds' ratios.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/combine.h"
+#include "comm/comm.h"
+
+#define MAX_ROUNDS 101
+#define MIN_BYTES ((int64_t)64 << 10)
+#define ALIGN ((size_t)4096)
+
+typedef enum {
+    COPY, STREAM, AR_CANONICAL, AR_FREE, AR_OUT, AR_TREE, AR_RING, AR_BF16, REDUCE_SCATTER, ALL_GATHER, BROADCAST,
+    ALL_TO_ALL, NUM_MEASURES
+} measure;
+
+static const char *const names[NUM_MEASURES] = {
+    "copy", "stream", "all_reduce", "all_reduce free", "all_reduce apart", "all_reduce tree", "all_reduce ring",
+    "all_reduce bf16", "reduce_scatter", "all_gather", "broadcast", "all_to_all",
+};
+
+typedef struct {
+    int ranks, rounds;
+    int64_t max_bytes;
+    bool all;
+} setup;
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *x, int n)
+{
+    double sorted[MAX_ROUNDS];
+    memcpy(sorted, x, (size_t)n * sizeof *x);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare);
+    return sorted[n / 2];
+}
+
+/* Bytes that all ranks together must read and write, for `bytes` per rank. */
+static double traffic(measure m, int n, double bytes)
+{
+    switch (m) {
+    case REDUCE_SCATTER:
+        return n * bytes + bytes;
+    case ALL_GATHER:
+        return bytes + n * bytes;
+    case BROADCAST:
+        return bytes + (n - 1) * bytes;
+    case COPY:
+    case STREAM: /* half a buffer into the other half */
+        return n * bytes;
+    default:
+        return 2 * n * bytes;
+    }
+}
+
+static double bus_factor(measure m, int n)
+{
+    if (m == BROADCAST || m == COPY || m == STREAM)
+        return 1;
+    return (m == REDUCE_SCATTER || m == ALL_GATHER || m == ALL_TO_ALL ? 1.0 : 2.0) * (n - 1) / n;
+}
+
+static orth_status once(orth_ctx *ctx, orth_comm *c, measure m, char *x, char *y, int64_t bytes)
+{
+    const int64_t count = bytes / 4, block = count / orth_comm_size(c);
+    char *mine = x + (size_t)(block * orth_comm_pos(c) * 4);
+    switch (m) {
+    case COPY:
+    case STREAM:
+        comm_copy(ctx->isa, x + bytes / 2, x, (size_t)bytes / 2, m == STREAM);
+        return orth_barrier(ctx, c);
+    case AR_OUT:
+        return orth_all_reduce(ctx, c, y, x, count, ORTH_F32, ORTH_SUM);
+    case AR_BF16:
+        return orth_all_reduce(ctx, c, x, x, 2 * count, ORTH_BF16, ORTH_SUM);
+    case REDUCE_SCATTER:
+        return orth_reduce_scatter(ctx, c, mine, x, block, NULL, ORTH_F32, ORTH_SUM);
+    case ALL_GATHER:
+        return orth_all_gather(ctx, c, x, mine, block, NULL, ORTH_F32);
+    case BROADCAST:
+        return orth_broadcast(ctx, c, x, count, ORTH_F32, 0);
+    case ALL_TO_ALL:
+        return orth_all_to_all(ctx, c, y, x, block, NULL, NULL, ORTH_F32);
+    default:
+        return orth_all_reduce(ctx, c, x, x, count, ORTH_F32, ORTH_SUM);
+    }
+}
+
+static orth_status timed(orth_ctx *ctx, orth_comm *c, measure m, char *x, char *y, int64_t bytes, double *out)
+{
+    const int repeats = (int)ORTH_MAX(1, ORTH_MIN(400, ((int64_t)64 << 20) / bytes));
+    const orth_comm_algo algo = m == AR_RING ? ORTH_ALGO_RING : m == AR_TREE ? ORTH_ALGO_TREE : ORTH_ALGO_AUTO;
+    ORTH_TRY(orth_comm_set(ctx, c, algo, m == AR_FREE || m == AR_RING ? ORTH_ORDER_FREE : ORTH_ORDER_CANONICAL));
+    memset(x, 0, (size_t)bytes); /* sums of zeros neither overflow nor slow down */
+    ORTH_TRY(once(ctx, c, m, x, y, bytes));
+    ORTH_TRY(orth_barrier(ctx, c));
+    const double start = orth_clock_s();
+    for (int i = 0; i < repeats; i++)
+        ORTH_TRY(once(ctx, c, m, x, y, bytes));
+    ORTH_TRY(orth_barrier(ctx, c));
+    *out = (orth_clock_s() - start) / repeats;
+    return ORTH_OK;
+}
+
+static void show(const setup *s, int64_t bytes, double seconds[NUM_MEASURES][MAX_ROUNDS])
+{
+    for (int m = 0; m < NUM_MEASURES; m++) {
+        double share[MAX_ROUNDS];
+        for (int r = 0; r < s->rounds; r++) {
+            const double copy = ORTH_MIN(seconds[COPY][r], seconds[STREAM][r]);
+            const double rate = traffic(COPY, s->ranks, (double)bytes) / copy;
+            share[r] = traffic((measure)m, s->ranks, (double)bytes) / rate / seconds[m][r];
+        }
+        const double t = median(seconds[m], s->rounds), algo = (double)bytes / t * 1e-9;
+        if (t > 0)
+            printf("%-18s %10lld %12.1f %8.2f %8.2f %8.1f %%\n", names[m], (long long)bytes, t * 1e6, algo,
+                   algo * bus_factor((measure)m, s->ranks), 100 * median(share, s->rounds));
+    }
+    double over[MAX_ROUNDS];
+    for (int r = 0; r < s->rounds; r++)
+        over[r] = seconds[AR_CANONICAL][r] / seconds[AR_FREE][r];
+    printf("canonical / free order: %.3f\n", median(over, s->rounds));
+}
+
+static orth_status bench(orth_ctx *ctx, orth_world *w, void *arg)
+{
+    const setup *s = arg;
+    const int n = orth_world_size(w);
+    int ranks[64];
+    for (int i = 0; i < n; i++)
+        ranks[i] = i;
+    orth_comm *c;
+    ORTH_TRY(orth_comm_create(ctx, w, &c, "bench", n, ranks));
+    char *block = orth_mem_alloc(ctx, 2 * (size_t)s->max_bytes + 2 * ALIGN);
+    if (!block)
+        return ORTH_ERR_NOMEM;
+    memset(block, 0, 2 * (size_t)s->max_bytes + 2 * ALIGN);
+    char *x = (char *)(((uintptr_t)block + ALIGN - 1) / ALIGN * ALIGN), *y = x + s->max_bytes;
+    if (orth_world_rank(w) == 0)
+        printf("%-18s %10s %12s %8s %8s %10s\n", "what", "bytes", "us", "algo", "bus GB/s", "of optimum");
+    for (int64_t bytes = MIN_BYTES; bytes <= s->max_bytes; bytes *= 4) {
+        double seconds[NUM_MEASURES][MAX_ROUNDS] = {0};
+        for (int r = 0; r < s->rounds; r++)
+            for (int m = 0; m < NUM_MEASURES; m++)
+                ORTH_TRY(timed(ctx, c, (measure)m, x, y, bytes, &seconds[m][r]));
+        if (orth_world_rank(w) == 0)
+            show(s, bytes, seconds);
+        fflush(stdout);
+    }
+    orth_mem_free(ctx, block);
+    return ORTH_OK;
+}
+
+int main(int argc, char **argv)
+{
+    setup s = {.ranks = argc > 1 ? atoi(argv[1]) : 2, .rounds = argc > 2 ? atoi(argv[2]) : 7};
+    s.max_bytes = (argc > 3 ? atoll(argv[3]) : 256) << 20;
+    s.rounds = ORTH_MIN(ORTH_MAX(s.rounds, 1), MAX_ROUNDS);
+    s.ranks = ORTH_MIN(ORTH_MAX(s.ranks, 1), 64);
+    orth_world_options o = {.pin = true, .timeout_s = -1};
+    if (argc > 4 && strcmp(argv[4], "mpi") == 0)
+        o.backend = ORTH_BACKEND_MPI;
+    orth_ctx ctx;
+    if (orth_ctx_init(&ctx, 1) != ORTH_OK || orth_run_ranks(&ctx, s.ranks, bench, &s, &o) != ORTH_OK) {
+        fprintf(stderr, "bench_collectives: %s\n", ctx.error.message);
+        return 70;
+    }
+    orth_ctx_destroy(&ctx);
+    return 0;
+}

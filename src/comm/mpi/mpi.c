@@ -1,0 +1,381 @@
+/* mpi.c -- ranks are processes under mpirun or srun; MPI moves bytes, everything else is ours.
+ *
+ * Sums are made by algo.c in the same order as between threads, so the bits are the same. MPI's own
+ * collectives are not used: their order of sums is theirs. Every wait polls, so that it can notice the
+ * watchdog's limit; the rank then names the peers whose messages have not come. A rank that fails returns
+ * without MPI_Finalize: the process must end with a non-zero status, upon which the launcher ends the
+ * others. orth_world_busy is not seen by other processes, hence the longer default limit.
+ */
+#include <mpi.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "comm/comm_impl.h"
+
+#define PART_BYTES ((size_t)1 << 20) /* counts are int: large blocks go as so many of these and a rest */
+#define POLLS_BEFORE_SLEEP 200
+#define POLL_NS 50000
+
+enum { TAG_BLOCK = 1, TAG_HEADER = 2 };
+
+/* A send or recv under way. */
+typedef struct {
+    comm_request *r;              /* NULL: free */
+    MPI_Request request[3];       /* header, large part, rest */
+    comm_header header;
+} mpi_message;
+
+typedef struct {
+    MPI_Comm blocks, messages;
+    MPI_Datatype part;            /* PART_BYTES bytes */
+    mpi_message pending[ORTH_COMM_PENDING]; /* under c->mutex */
+} mpi_state;
+
+static mpi_state *state_of(orth_comm *c)
+{
+    return c->state;
+}
+
+/* ---- moving bytes ---- */
+
+/* Posts one block as up to two requests; returns how many. */
+static int post_block(mpi_state *s, MPI_Comm comm, const comm_block *b, MPI_Request *out)
+{
+    const int parts = (int)(b->bytes / PART_BYTES), rest = (int)(b->bytes % PART_BYTES);
+    const size_t at = (size_t)parts * PART_BYTES;
+    int num = 0;
+    if (b->incoming) {
+        if (parts)
+            MPI_Irecv(b->recv, parts, s->part, b->peer, TAG_BLOCK, comm, &out[num++]);
+        if (rest)
+            MPI_Irecv((char *)b->recv + at, rest, MPI_BYTE, b->peer, TAG_BLOCK, comm, &out[num++]);
+    } else {
+        if (parts)
+            MPI_Isend(b->send, parts, s->part, b->peer, TAG_BLOCK, comm, &out[num++]);
+        if (rest)
+            MPI_Isend((const char *)b->send + at, rest, MPI_BYTE, b->peer, TAG_BLOCK, comm, &out[num++]);
+    }
+    return num;
+}
+
+/* Lets others run; sleeps once it has been in vain for long. */
+static void pause_poll(const orth_comm *c, int polls)
+{
+    if (polls < POLLS_BEFORE_SLEEP && c->world->s->num_ranks <= c->world->s->num_cores)
+        return;
+    if (polls < 10 * POLLS_BEFORE_SLEEP) {
+        sched_yield();
+        return;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+}
+
+/* Too long: who has not sent? */
+static bool give_up(orth_comm *c, const comm_block *blocks, const int *owner, const MPI_Request *q, int num,
+                    double waited_s)
+{
+    char who[128] = "";
+    int culprit = -1;
+    for (int i = 0; i < num; i++) {
+        const comm_block *b = &blocks[owner[i]];
+        const size_t at = strlen(who);
+        if (q[i] == MPI_REQUEST_NULL || !b->incoming)
+            continue;
+        culprit = culprit < 0 ? c->ranks[b->peer] : culprit;
+        snprintf(who + at, sizeof who - at, "%s%d", at ? ", " : "", c->ranks[b->peer]);
+    }
+    comm_abort(c->world->s, culprit < 0 ? c->world->rank : culprit, ORTH_ERR_COMM,
+               "rank %d has waited %.1f s in '%s' call %u for rank %s", c->world->rank, waited_s, c->name, c->seq,
+               culprit < 0 ? "(all have sent)" : who);
+    return false;
+}
+
+static bool mpi_exchange(orth_comm *c, const comm_block *blocks, int num)
+{
+    mpi_state *s = state_of(c);
+    MPI_Request q[4 * ORTH_MAX_RANKS];
+    int owner[4 * ORTH_MAX_RANKS], posted = 0, polls = 0;
+    /* Receives first: what arrives then needs no detour through MPI's own buffers. */
+    for (int incoming = 1; incoming >= 0; incoming--)
+        for (int i = 0; i < num; i++)
+            if (blocks[i].incoming == (incoming == 1))
+                for (int k = post_block(s, s->blocks, &blocks[i], q + posted); k > 0; k--)
+                    owner[posted++] = i;
+    const int64_t start = orth_clock_ns();
+    for (int done = 0; !done; polls++) {
+        if (MPI_Testall(posted, q, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
+            comm_abort(c->world->s, c->world->rank, ORTH_ERR_COMM, "'%s' call %u: MPI reports an error", c->name,
+                       c->seq);
+            return false;
+        }
+        if (done)
+            break;
+        if (comm_aborted(c->world->s))
+            return false;
+        const int64_t limit = atomic_load(&c->world->s->limit_ns), waited = orth_clock_ns() - start;
+        if (limit > 0 && waited > limit)
+            return give_up(c, blocks, owner, q, posted, 1e-9 * (double)waited);
+        pause_poll(c, polls);
+    }
+    return true;
+}
+
+/* ---- collectives ---- */
+
+/* Pointers mean nothing to others: counts travel as their sum, and what all-to-all sends to each as `pair`. */
+static void header_for(comm_header *h, const orth_comm *c, int to)
+{
+    const orth_comm_call *call = &h->call;
+    h->has_pair = true;
+    h->pair = comm_count_of(call->send_counts, call->count, to);
+    if (call->counts)
+        h->call.count = comm_offset_of(call->counts, 0, c->n);
+    h->call.counts = h->call.send_counts = NULL;
+    h->call.send = h->call.recv = NULL;
+}
+
+/* Everyone tells everyone what it is about to do; a barrier as well. */
+static bool exchange_headers(orth_comm *c, const orth_comm_call *call, uint32_t seq)
+{
+    const int n = c->n;
+    comm_header mine;
+    comm_header_fill(&mine, c, call, seq);
+    comm_header *out = (comm_header *)(void *)c->work, *in = out + n;
+    const comm_header *all[ORTH_MAX_RANKS];
+    comm_block blocks[2 * ORTH_MAX_RANKS];
+    int num = 0;
+    for (int i = 0; i < n; i++) {
+        all[i] = i == c->pos ? &mine : &in[i];
+        if (i == c->pos)
+            continue;
+        out[i] = mine;
+        header_for(&out[i], c, i);
+        blocks[num++] = (comm_block){.peer = i, .send = &out[i], .bytes = sizeof mine};
+        blocks[num++] = (comm_block){.peer = i, .incoming = true, .recv = &in[i], .bytes = sizeof mine};
+    }
+    return mpi_exchange(c, blocks, num) && comm_headers_check(c, all);
+}
+
+static bool mpi_collective(orth_comm *c, const orth_comm_call *call, uint32_t seq)
+{
+    const bool check = !c->world->s->options.unchecked || call->kind == ORTH_COMM_BARRIER;
+    if (check && !exchange_headers(c, call, seq))
+        return false;
+    return call->kind == ORTH_COMM_BARRIER || comm_algo_run(c, call, comm_pick_algo(c, call));
+}
+
+/* ---- messages ---- */
+
+static bool message_done(orth_comm *c, mpi_message *m, bool *ok)
+{
+    comm_request *r = m->r;
+    int done = 0;
+    const int error = MPI_Testall(3, m->request, &done, MPI_STATUSES_IGNORE);
+    const bool incoming = r->call.kind == ORTH_COMM_RECV;
+    if (error == MPI_SUCCESS && !done)
+        return false;
+    /* A message of another length is an error to MPI; the header, which came first, says it better. */
+    if (incoming && m->request[0] == MPI_REQUEST_NULL && m->header.seq == 1) {
+        comm_request sent = {.call = m->header.call, .unusual = m->header.unusual};
+        *ok = comm_message_check(c, &sent, r);
+    }
+    if (error != MPI_SUCCESS) {
+        comm_abort(c->world->s, c->world->rank, ORTH_ERR_COMM, "'%s': MPI reports an error in a message", c->name);
+        *ok = false;
+    }
+    return true;
+}
+
+/* Completes what can be; false when there is nothing left. */
+static bool poll_messages(orth_comm *c)
+{
+    mpi_state *s = state_of(c);
+    bool left = false;
+    pthread_mutex_lock(&c->mutex);
+    for (int i = 0; i < ORTH_COMM_PENDING; i++) {
+        mpi_message *m = &s->pending[i];
+        bool ok = true;
+        if (!m->r)
+            continue;
+        if (!comm_aborted(c->world->s) && !message_done(c, m, &ok)) {
+            left = true;
+            continue;
+        }
+        comm_request *r = m->r;
+        m->r = NULL;
+        atomic_fetch_sub(&c->num_receives, 1);
+        comm_request_complete(r);
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return left;
+}
+
+static void *messages_main(void *p)
+{
+    orth_comm *c = p;
+    int polls = 0;
+    int64_t since = 0;
+    for (;;) {
+        const uint32_t idle = comm_word_get(&c->receives.posted);
+        const int before = atomic_load(&c->num_receives);
+        if (poll_messages(c)) {
+            const int64_t now = orth_clock_ns(), limit = atomic_load(&c->world->s->limit_ns);
+            if (atomic_load(&c->num_receives) != before || since == 0)
+                since = now, polls = 0;
+            if (limit > 0 && now - since > limit)
+                comm_abort(c->world->s, c->world->rank, ORTH_ERR_COMM, "'%s': no message has come for %.1f s",
+                           c->name, 1e-9 * (double)(now - since));
+            pause_poll(c, polls++);
+        } else if (atomic_load(&c->quit)) {
+            return NULL;
+        } else {
+            since = 0;
+            comm_word_wait(&c->receives.posted, idle, 0, 1000000000);
+        }
+    }
+}
+
+static bool mpi_post(orth_comm *c, comm_request *r)
+{
+    mpi_state *s = state_of(c);
+    mpi_message *m = &s->pending[r->ticket % ORTH_COMM_PENDING];
+    const bool incoming = r->call.kind == ORTH_COMM_RECV;
+    const size_t bytes = (size_t)r->call.count * orth_dtype_bytes(r->call.dtype);
+    const comm_block b = {.peer = r->call.peer, .incoming = incoming, .send = r->call.send, .recv = r->call.recv,
+                          .bytes = bytes};
+    if (!c->receives.running) {
+        if (pthread_create(&c->receives.thread, NULL, messages_main, c) != 0) {
+            comm_abort(c->world->s, c->world->rank, ORTH_ERR_NOMEM, "the system refused a communication thread");
+            return false;
+        }
+        c->receives.running = true;
+    }
+    pthread_mutex_lock(&c->mutex);
+    memset(&m->header, 0, sizeof m->header);
+    for (int i = 0; i < 3; i++)
+        m->request[i] = MPI_REQUEST_NULL;
+    if (incoming) {
+        MPI_Irecv(&m->header, (int)sizeof m->header, MPI_BYTE, b.peer, TAG_HEADER, s->messages, &m->request[0]);
+    } else {
+        m->header.call = r->call;
+        m->header.call.send = NULL;
+        m->header.unusual = r->unusual;
+        m->header.seq = 1; /* the header has come */
+        MPI_Isend(&m->header, (int)sizeof m->header, MPI_BYTE, b.peer, TAG_HEADER, s->messages, &m->request[0]);
+    }
+    post_block(s, s->messages, &b, &m->request[1]);
+    m->r = r;
+    atomic_fetch_add(&c->num_receives, 1);
+    pthread_mutex_unlock(&c->mutex);
+    comm_word_bump(&c->receives.posted);
+    return true;
+}
+
+/* ---- making ---- */
+
+static orth_status mpi_create(orth_ctx *ctx, orth_comm *c)
+{
+    mpi_state *s = ORTH_NEW(ctx, mpi_state);
+    if (!s)
+        return ORTH_ERR_NOMEM;
+    MPI_Group all, some;
+    int tag = 17;
+    for (int i = 0; i < c->n; i++)
+        tag = (tag * 31 + c->ranks[i] + c->name[0]) & 0x7fff;
+    MPI_Comm_group(MPI_COMM_WORLD, &all);
+    MPI_Group_incl(all, c->n, c->ranks, &some);
+    int error = MPI_Comm_create_group(MPI_COMM_WORLD, some, tag, &s->blocks);
+    if (error == MPI_SUCCESS)
+        error = MPI_Comm_dup(s->blocks, &s->messages);
+    MPI_Group_free(&some);
+    MPI_Group_free(&all);
+    if (error != MPI_SUCCESS) {
+        orth_mem_free(ctx, s);
+        return ORTH_FAIL(ctx, ORTH_ERR_COMM, "MPI refused a communicator for '%s'", c->name);
+    }
+    MPI_Comm_set_errhandler(s->blocks, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(s->messages, MPI_ERRORS_RETURN);
+    MPI_Type_contiguous((int)PART_BYTES, MPI_BYTE, &s->part);
+    MPI_Type_commit(&s->part);
+    c->state = s;
+    return ORTH_OK;
+}
+
+/* Freeing an MPI communicator is collective: after an abort it is left to the end of the process. */
+static void mpi_destroy(orth_ctx *ctx, orth_comm *c)
+{
+    mpi_state *s = state_of(c);
+    if (!comm_aborted(c->world->s)) {
+        MPI_Type_free(&s->part);
+        MPI_Comm_free(&s->messages);
+        MPI_Comm_free(&s->blocks);
+    }
+    orth_mem_free(ctx, s);
+    c->state = NULL;
+}
+
+static void mpi_quiesce(orth_comm *c)
+{
+    (void)c; /* no process reads another's memory */
+}
+
+const comm_ops comm_ops_mpi = {
+    .create = mpi_create,
+    .destroy = mpi_destroy,
+    .collective = mpi_collective,
+    .post = mpi_post,
+    .quiesce = mpi_quiesce,
+    .exchange = mpi_exchange,
+    .work_bytes = (size_t)4 << 20,
+};
+
+/* ---- the world ---- */
+
+static orth_status start_mpi(orth_ctx *ctx)
+{
+    int ready = 0, level = MPI_THREAD_SINGLE;
+    MPI_Initialized(&ready);
+    if (ready)
+        MPI_Query_thread(&level);
+    else if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
+        return ORTH_FAIL(ctx, ORTH_ERR_COMM, "MPI does not start");
+    if (level < MPI_THREAD_MULTIPLE)
+        return ORTH_FAIL(ctx, ORTH_ERR_COMM, "MPI gives thread level %d; communication beside computing needs %d",
+                         level, MPI_THREAD_MULTIPLE);
+    return ORTH_OK;
+}
+
+orth_status comm_run_mpi_rank(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, void *arg, comm_shared *s)
+{
+    ORTH_TRY(start_mpi(ctx));
+    int size, rank;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (num_ranks != 0 && num_ranks != size)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %d ranks, but %d processes were started", num_ranks, size);
+    if (size > ORTH_MAX_RANKS)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "ranks=%d is not in [1, %d]", size, ORTH_MAX_RANKS);
+    s->num_ranks = size;
+    ctx->rank = rank;
+    orth_world w = {.s = s, .rank = rank};
+    orth_status status = fn(ctx, &w, arg);
+    comm_world_end(ctx, &w, status);
+    if (status != ORTH_OK && !w.derived) {
+        char own[ORTH_MESSAGE_MAX - 32];
+        snprintf(own, sizeof own, "%.990s", ctx->error.code ? ctx->error.message : orth_status_name(status));
+        orth_ctx_clear_error(ctx);
+        ORTH_FAIL(ctx, status, "rank %d: %s", rank, own);
+    }
+    return status;
+}
+
+void comm_mpi_shutdown(void)
+{
+    int ready = 0, over = 0;
+    MPI_Initialized(&ready);
+    MPI_Finalized(&over);
+    if (ready && !over)
+        MPI_Finalize();
+}

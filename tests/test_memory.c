@@ -1,0 +1,243 @@
+/* test_memory.c -- plans of memory against what runs take: nothing more, and nothing during a step. */
+#include <malloc.h>
+#include <time.h>
+
+#include "plan/plan.h"
+#include "run_case.h"
+#include "train/describe.h"
+#include "train/loop.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
+
+/* ---- a step allocates nothing ---- */
+
+typedef struct {
+    orth_ctx *ctx;
+    orth_faults faults;
+    int steps;
+    int64_t heap;
+    size_t libc_bytes;
+} guard;
+
+static size_t libc_bytes(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+/* Asked after each step. From the first step to the sixth, an allocation fails. */
+static int watch(void *user)
+{
+    guard *g = user;
+    if (++g->steps == 1) {
+        g->faults = (orth_faults){.alloc = 1};
+        g->ctx->faults = &g->faults;
+        g->heap = g->ctx->heap_bytes;
+        g->libc_bytes = libc_bytes();
+    }
+    if (g->steps > 1 && g->steps <= 6) {
+        assert_int_equal(g->ctx->heap_bytes, g->heap);
+        assert_int_equal(libc_bytes(), g->libc_bytes);
+    }
+    if (g->steps == 6) {
+        assert_int_equal(g->faults.alloc, 1); /* nobody asked */
+        g->ctx->faults = NULL;
+    }
+    return 0;
+}
+
+TEST(an_allocator_that_fails_after_step_1_is_not_noticed)
+{
+    static const char *const types[] = {"fp32", "bf16"};
+    run_case *r = run_begin();
+    for (int i = 0; i < 2; i++) {
+        orth_ctx *ctx = test_ctx(2);
+        orth_config cfg;
+        orth_session session;
+        char path[256];
+        CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+        snprintf(path, sizeof path, "%s/run.yaml", r->dir);
+        CHECK_OK(ctx, orth_config_load(ctx, &cfg, path));
+        CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "precision.compute", types[i]));
+        snprintf(path, sizeof path, "%s/shards", r->dir);
+        CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "data.path", path));
+        snprintf(path, sizeof path, "%s/run%d", r->dir, i);
+        CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "checkpoint.dir", path));
+        orth_session_options options = {.cfg = &cfg, .quiet = true};
+        CHECK_OK(ctx, orth_session_open(ctx, &session, &options));
+        guard g = {.ctx = ctx};
+        CHECK_OK(ctx, orth_loop_run(ctx, &session, watch, &g));
+        assert_int_equal(g.steps, 8);
+        orth_session_close(ctx, &session);
+        orth_config_release(ctx, &cfg);
+        test_ctx_free(ctx);
+    }
+    run_end(r);
+}
+
+/* ---- planned and counted ---- */
+
+/* {"params": ..., "total": ...} of a file of the run folder. */
+static char *memory_of(run_case *r, const char *name)
+{
+    char *text = run_read(r, name, NULL), *at = strstr(text, "\"memory\": {");
+    assert_non_null(at);
+    char *copy = strndup(at, (size_t)(strchr(at, '}') - at));
+    free(text);
+    return copy;
+}
+
+TEST(planned_bytes_of_a_run_are_the_counted_ones)
+{
+    static const char *const flavours[] = {
+        "", "precision.compute=bf16 model.preset=llama-tiny",
+        "model.preset=qwen3-tiny model.vocab=300 data.doc_mask=true",
+        "model.dropout=0.1 optimizer.name=sgd train.micro_batch=6", "train.micro_batch=1 numerics.mode=fast",
+        "model.layers=1 data.seq_len=8",
+        "model.attention=full precision.compute=bf16 data.valid_fraction=0.2",
+    };
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(flavours); i++) {
+        char name[64];
+        RUN(r, 0, "saved", "train run.yaml train.steps=1 checkpoint.dir=m%d %s", i, flavours[i]);
+        snprintf(name, sizeof name, "m%d/plan.json", i);
+        char *plan = memory_of(r, name);
+        snprintf(name, sizeof name, "m%d/memory.json", i);
+        char *counted = memory_of(r, name);
+        assert_string_equal(plan, counted);
+        RUN(r, 0, plan, "plan run.yaml --json %s", flavours[i]);
+        free(plan);
+        free(counted);
+    }
+    run_end(r);
+}
+
+TEST(memory_that_is_resident_is_what_was_planned)
+{
+    run_case *r = run_begin();
+    double rss = 0, arena = 0;
+    if (!SANITIZED) {
+        RUN(r, 0, "peak_rss_mb",
+            "bench step model.preset=gpt2-124m data.seq_len=256 train.global_batch=1 --steps=1 "
+            "--seconds=0.01 --json");
+        char *at = strstr(r->out, "\"peak_rss_mb\": "), *of = strstr(r->out, "\"arena_mb\": ");
+        assert_non_null(of);
+        rss = atof(at + 15);
+        arena = atof(of + 12);
+        if (!(arena > 1800 && rss <= arena + 64))
+            fail_msg("resident %.1f MiB, planned %.1f MiB", rss, arena);
+    }
+    run_end(r);
+}
+
+/* ---- placement ---- */
+
+TEST(placement_of_gpt2_124m_is_within_2_percent_of_the_lower_bound)
+{
+    orth_ctx *ctx = test_ctx(2);
+    orth_model_config model;
+    CHECK_OK(ctx, orth_model_preset(ctx, "gpt2-124m", &model));
+    for (int k = 0; k < 16; k++) {
+        orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = k & 1 ? 4 : 1, .seq_len = 1024,
+                                  .num_micro_batches = k & 2 ? 8 : 1, .parts = k & 8 ? 1 : 8,
+                                  .compute = k & 4 ? ORTH_BF16 : ORTH_F32, .optimizer = ORTH_OP_adamw};
+        orth_unit unit;
+        CHECK_OK(ctx, orth_unit_build(ctx, &model, &shape, &unit));
+        const orth_program *p = &unit.program;
+        size_t total = p->space_bytes[ORTH_SPACE_HOST], sum = 0;
+        if ((double)total > 1.02 * (double)p->lower_bound || total < p->lower_bound)
+            fail_msg("micro-batch %d, %d of them, %s, %d parts: %zu bytes, lower bound %zu", shape.num_seqs,
+                     shape.num_micro_batches, orth_dtype_name(shape.compute), shape.parts, total,
+                     p->lower_bound);
+        /* Of the transient region alone, where packing happens. */
+        size_t persistent = total - p->transient_bytes;
+        assert_true((double)p->transient_bytes <= 1.02 * (double)(p->lower_bound - persistent));
+        for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+            sum += p->class_bytes[c];
+        assert_int_equal(sum, total);
+        orth_unit_release(&unit);
+    }
+    test_ctx_free(ctx);
+}
+
+/* ---- large presets ---- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+TEST(every_preset_can_be_planned_and_explained_at_once)
+{
+    static const struct { const char *name; int64_t elems; } known[] = {
+        {"gpt2-124m", 124439808}, {"gpt2-1558m", 1557611200}, {"llama3-1b", 1235814400},
+        {"llama3-3b", 3212749824},
+        {"llama3-8b", 8030261248}, {"llama3-70b", 70553706496}, {"llama3-405b", 405853388800},
+        {"qwen3-0.6b", 596049920}, {"qwen3-4b", 4022468096}, {"qwen3-8b", 8190735360},
+        {"qwen3-32b", 32762123264}};
+    run_case *r = run_begin();
+    for (int i = 0; orth_model_preset_name(i); i++) {
+        double begin = now();
+        RUN(r, 0, "fits", "plan model.preset=%s data.seq_len=256 train.global_batch=1 memory.limit=900TB",
+            orth_model_preset_name(i));
+        double seconds = now() - begin;
+        if (seconds > (SANITIZED ? 60 : 5))
+            fail_msg("plan of %s took %.1f s", orth_model_preset_name(i), seconds);
+        for (int k = 0; k < ORTH_COUNT(known); k++) {
+            char line[64];
+            snprintf(line, sizeof line, "parameters     %14lld\n", (long long)known[k].elems);
+            if (strcmp(known[k].name, orth_model_preset_name(i)) == 0 && !strstr(r->out, line))
+                fail_msg("%s has %lld parameters, not\n%.80s", known[k].name, (long long)known[k].elems,
+                         r->out);
+        }
+    }
+    RUN(r, 0, "attention",
+        "explain model.preset=llama3-405b data.seq_len=1024 train.global_batch=1 --layer=100");
+    run_end(r);
+}
+
+/* One micro-batch through one layer, in order; the memory map has the planned sums. */
+TEST(explain_shows_the_way_through_a_layer)
+{
+    static const char *const way[] = {
+        " F mb1   L0 ", "norm(", "= linear(attn_norm", "layers.0.attn.qkv.weight[192,64]",
+        "= attention(attn.qkv",
+        "= linear(attention", "= norm(attn.out", "= linear(mlp_norm", "gelu_tanh", "= linear(mlp.up", "= add(",
+        " B mb1   L0 ",
+        "= linear_dx(", "grad.layers.0.mlp.down.weight", "= attention_bwd(", "grad.layers.0.attn_norm.shift"};
+    run_case *r = run_begin();
+    RUN(r, 0, way[0], "explain run.yaml --layer=0 --micro-batch=1");
+    const char *at = r->out;
+    for (int i = 0; i < ORTH_COUNT(way); i++) {
+        const char *next = strstr(at, way[i]);
+        if (!next)
+            fail_msg("'%s' does not come next in\n%.3000s", way[i], at);
+        at = next;
+    }
+    assert_null(strstr(r->out, "L1"));
+    assert_null(strstr(r->out, "mb0"));
+    RUN(r, 0, "adamw(grad.embed.weight", "explain run.yaml");
+    RUN(r, 0, "host arena: ", "explain run.yaml --memory");
+    assert_non_null(strstr(r->out, "####"));
+    RUN(r, 2, "--layer=3 is not a whole number in [-1, 2]", "explain run.yaml --layer=3");
+    run_end(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_allocator_that_fails_after_step_1_is_not_noticed),
+        cmocka_unit_test(planned_bytes_of_a_run_are_the_counted_ones),
+        cmocka_unit_test(memory_that_is_resident_is_what_was_planned),
+        cmocka_unit_test(placement_of_gpt2_124m_is_within_2_percent_of_the_lower_bound),
+        cmocka_unit_test(every_preset_can_be_planned_and_explained_at_once),
+        cmocka_unit_test(explain_shows_the_way_through_a_layer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

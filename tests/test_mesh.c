@@ -1,0 +1,409 @@
+/* test_mesh.c -- ranks and coordinates, groups in canonical order, hosts; every rule of layouts. */
+#include "test.h"
+
+#include "parallel/layout.h"
+#include "parallel/mesh.h"
+
+static orth_mesh make(orth_ctx *ctx, orth_mesh_options o)
+{
+    orth_mesh m;
+    CHECK_OK(ctx, orth_mesh_init(ctx, &m, &o));
+    return m;
+}
+
+/* ---- mesh ---- */
+
+TEST(by_default_tp_is_innermost_and_pp_outermost)
+{
+    orth_ctx *ctx = test_ctx(1);
+    const orth_mesh m = make(ctx, (orth_mesh_options){.dp = 4, .tp = 2, .pp = 2, .cp = 3, .ep = 1, .shard_group = 2});
+    assert_int_equal(m.num_ranks, 48);
+    assert_int_equal(m.stride[ORTH_AXIS_TP], 1);
+    assert_int_equal(m.stride[ORTH_AXIS_CP], 2);
+    assert_int_equal(m.stride[ORTH_AXIS_SHARD], 6);
+    assert_int_equal(m.stride[ORTH_AXIS_REPLICATE], 12);
+    assert_int_equal(m.stride[ORTH_AXIS_PP], 24);
+    int32_t c[ORTH_NUM_AXES];
+    orth_mesh_coords(&m, 24 + 12 + 2 * 2 + 1, c); /* pp 1, replicate 1, shard 0, cp 2, tp 1 */
+    const int32_t want[ORTH_NUM_AXES] = {1, 2, 0, 0, 1, 1};
+    assert_memory_equal(c, want, sizeof want);
+    test_ctx_free(ctx);
+}
+
+static const char *const orders[] = {NULL, "", "tp,cp,ep,dp,pp", "pp,dp,cp,tp", "dp", "shard, tp, replicate",
+                                     "pp cp replicate shard ep tp"};
+
+static orth_mesh random_mesh(orth_ctx *ctx, uint64_t seed)
+{
+    const int64_t group = test_rand_int(seed, 0, 1, 3), times = test_rand_int(seed, 1, 1, 3);
+    return make(ctx, (orth_mesh_options){.dp = group * times, .shard_group = group,
+                                         .tp = test_rand_int(seed, 2, 1, 3), .cp = test_rand_int(seed, 3, 1, 2),
+                                         .pp = test_rand_int(seed, 4, 1, 3), .ep = 1,
+                                         .order = orders[seed % ORTH_COUNT(orders)]});
+}
+
+TEST(ranks_and_coordinates_are_inverse_under_any_order)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        const orth_mesh m = random_mesh(ctx, seed);
+        for (int r = 0; r < m.num_ranks; r++) {
+            int32_t c[ORTH_NUM_AXES];
+            orth_mesh_coords(&m, r, c);
+            assert_int_equal(orth_mesh_rank(&m, c), r);
+            for (int a = 0; a < ORTH_NUM_AXES; a++) {
+                assert_in_range(c[a], 0, m.size[a] - 1);
+                const int other = orth_mesh_moved(&m, r, (orth_axis)a, m.size[a] - 1);
+                assert_int_equal(orth_mesh_coord(&m, other, (orth_axis)a), m.size[a] - 1);
+                assert_int_equal(orth_mesh_moved(&m, other, (orth_axis)a, c[a]), r);
+            }
+        }
+    }
+    test_ctx_free(ctx);
+}
+
+/* Groups along any set of axes partition the ranks; members differ in these axes only, and stand in the order
+ * of their coordinates, whatever the placement. */
+TEST(groups_partition_the_ranks_in_canonical_order)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        const orth_mesh m = random_mesh(ctx, seed);
+        for (orth_axes axes = 0; axes <= ORTH_AXES_ALL; axes++) {
+            const int n = orth_mesh_group_size(&m, axes);
+            for (int r = 0; r < m.num_ranks; r++) {
+                int group[512], at = orth_mesh_group_pos(&m, r, axes);
+                orth_mesh_group(&m, r, axes, group);
+                assert_int_equal(group[at], r);
+                for (int i = 0; i < n; i++) {
+                    assert_int_equal(orth_mesh_group_id(&m, group[i], axes), orth_mesh_group_id(&m, r, axes));
+                    assert_int_equal(orth_mesh_group_pos(&m, group[i], axes), i);
+                    bool later = i == 0;
+                    for (int a = ORTH_NUM_AXES - 1; a >= 0; a--) { /* the last axis counts most */
+                        const int mine = orth_mesh_coord(&m, group[i], (orth_axis)a);
+                        if (!(axes >> a & 1))
+                            assert_int_equal(mine, orth_mesh_coord(&m, r, (orth_axis)a));
+                        if (i && mine != orth_mesh_coord(&m, group[i - 1], (orth_axis)a) && !later) {
+                            later = mine > orth_mesh_coord(&m, group[i - 1], (orth_axis)a);
+                            assert_true(later);
+                        }
+                    }
+                    assert_true(later);
+                }
+                assert_in_range(orth_mesh_group_id(&m, r, axes), 0, m.num_ranks / n - 1);
+            }
+        }
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(groups_know_their_hosts)
+{
+    orth_ctx *ctx = test_ctx(1);
+    const orth_mesh m = make(ctx, (orth_mesh_options){.dp = 4, .tp = 4, .pp = 2, .cp = 1, .ep = 1});
+    assert_true(orth_mesh_inside_host(&m, ORTH_AXES_TP, 8));
+    assert_true(orth_mesh_inside_host(&m, ORTH_AXES_TP, 0));
+    assert_true(orth_mesh_inside_host(&m, ORTH_AXES_TP | ORTH_AXES_DP, 16));
+    assert_false(orth_mesh_inside_host(&m, ORTH_AXES_TP, 6));
+    assert_false(orth_mesh_inside_host(&m, ORTH_AXES_DP, 8));
+    assert_false(orth_mesh_inside_host(&m, ORTH_AXES_PP, 16));
+    orth_mesh_spread s = orth_mesh_group_spread(&m, 5, ORTH_AXES_DP, 8);
+    assert_true(s.num_hosts == 2 && s.per_host == 2);
+    s = orth_mesh_group_spread(&m, 5, ORTH_AXES_ALL, 8);
+    assert_true(s.num_hosts == 4 && s.per_host == 8);
+    s = orth_mesh_group_spread(&m, 0, ORTH_AXES_TP, 3); /* ranks 0 1 2 | 3 */
+    assert_true(s.num_hosts == 2 && s.per_host == 3);
+    assert_int_equal(orth_mesh_host(17, 8), 2);
+    assert_int_equal(orth_mesh_host(17, 0), 0);
+    test_ctx_free(ctx);
+}
+
+TEST(wrong_meshes_are_refused_in_words)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_mesh m;
+    const orth_mesh_options ok = {.dp = 4, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
+    orth_mesh_options o = ok;
+    o.order = "tp,xp";
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "mesh order \"tp,xp\": \"xp\" is not an axis; there are tp, cp, ep, dp, pp",
+                orth_mesh_init(ctx, &m, &o));
+    o.order = "tp,dp,shard";
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "mesh order \"tp,dp,shard\": shard is there twice", orth_mesh_init(ctx, &m, &o));
+    o = ok;
+    o.shard_group = 3;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "shard_group=3 does not divide dp=4", orth_mesh_init(ctx, &m, &o));
+    o = ok;
+    o.cp = 0;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "cp=0: an axis has 1 to 2147483647 ranks", orth_mesh_init(ctx, &m, &o));
+    o = ok;
+    o.tp = o.pp = 65536;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "the mesh has more than 2147483647 ranks", orth_mesh_init(ctx, &m, &o));
+    test_ctx_free(ctx);
+}
+
+TEST(meshes_and_axes_print)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_text t = {0};
+    char name[40];
+    const orth_mesh m = make(ctx, (orth_mesh_options){.dp = 4, .tp = 2, .pp = 2, .cp = 1, .ep = 1, .shard_group = 2});
+    orth_mesh_print(ctx, &t, &m, 4, 3);
+    assert_string_equal(t.s, "mesh of 16 ranks on 4 hosts of 4, fastest axis first:\n"
+                             "  tp             2 ranks, as in 0 1; inside a host\n"
+                             "  shard          2 ranks, as in 0 2; inside a host\n"
+                             "  replicate      2 ranks, as in 0 4; across hosts\n"
+                             "  pp             2 ranks, as in 0 8; across hosts\n"
+                             "  dp             4 ranks, as in 0 2 ... 6; across hosts\n"
+                             "   rank  host        pp replicate     shard        tp\n"
+                             "      0     0         0         0         0         0\n"
+                             "      1     0         0         0         0         1\n"
+                             "      2     0         0         0         1         0\n"
+                             "   ... 13 more\n");
+    orth_mem_free(ctx, t.s);
+    orth_axes_name(ORTH_AXES_DP | ORTH_AXES_CP, name, sizeof name);
+    assert_string_equal(name, "cp+dp");
+    orth_axes_name(ORTH_AXES_SHARD, name, sizeof name);
+    assert_string_equal(name, "shard");
+    orth_axes_name(ORTH_AXES_ALL, name, sizeof name);
+    assert_string_equal(name, "tp+cp+ep+dp+pp");
+    orth_axes_name(ORTH_AXES_ALL, name, 5);
+    assert_string_equal(name, "tp+c");
+    test_ctx_free(ctx);
+}
+
+/* ---- layouts ---- */
+
+static const orth_model_dims gpt = {.layers = 12, .hidden = 768, .heads = 12, .kv_heads = 12, .ffn = 3072, .vocab = 50257};
+
+/* A valid layout of everything at once; the cases below break one thing each. */
+static orth_layout everything(void)
+{
+    orth_layout l = orth_layout_defaults;
+    l.dp = 4;
+    l.tp = l.cp = l.pp = 2;
+    l.zero = 1;
+    l.shard_group = 2;
+    l.sequence_parallel = true;
+    l.pipeline = "interleaved";
+    l.virtual_stages = 2;
+    l.global_batch = 32;
+    l.micro_batch = 2;
+    l.seq_len = 1024;
+    l.num_ranks = 32;
+    return l;
+}
+
+static const int64_t shares_short[] = {8, 8, 8, 4}, shares_zero[] = {16, 16, 0, 0}, shares_odd[] = {8, 12, 4, 8};
+static const int64_t shares_askew[] = {4, 8, 4, 16}, shares_good[] = {16, 8, 4, 4};
+static const int64_t layers_few[] = {3, 3, 6}, layers_none[] = {6, 0, 3, 3}, layers_more[] = {3, 3, 3, 4};
+static const int64_t layers_good[] = {2, 3, 3, 4};
+
+typedef struct {
+    const char *text;
+    void (*change)(orth_layout *, orth_model_dims *);
+} rule_case;
+
+#define CASE(name, ...) static void name(orth_layout *l, orth_model_dims *d) { (void)l; (void)d; __VA_ARGS__; }
+CASE(tp_0, l->tp = 0)
+CASE(batch_0, l->global_batch = 0)
+CASE(kv_0, d->kv_heads = 0)
+CASE(too_many, l->dp = l->tp = 65536)
+CASE(fewer_ranks, l->num_ranks = 31)
+CASE(ep_2, l->ep = 2; l->num_ranks = 0)
+CASE(tp_3, l->tp = 3; d->heads = 32; l->num_ranks = 0)
+CASE(kv_3, l->tp = 4; d->kv_heads = 6; l->num_ranks = 0)
+CASE(ffn_odd, d->ffn = 3073)
+CASE(vocab_1, d->vocab = 1)
+CASE(parts_1, l->parts = 1)
+CASE(sp_alone, l->tp = 1; l->num_ranks = 0)
+CASE(sp_tokens, l->cp = 1; l->seq_len = 1023; l->num_ranks = 0)
+CASE(sp_parts, l->tp = 4; l->cp = 2; l->parts = 4; l->num_ranks = 0)
+CASE(cp_tokens, l->sequence_parallel = false; l->seq_len = 1026)
+CASE(cp_parts, l->sequence_parallel = false; l->parts = 2)
+CASE(ulysses_heads, l->cp_kind = ORTH_CP_ALL_TO_ALL; d->heads = 10; d->kv_heads = 2)
+CASE(ulysses_kv, l->cp_kind = ORTH_CP_ALL_TO_ALL; d->kv_heads = 6)
+CASE(batch_30, l->global_batch = 30)
+CASE(short_shares, l->dp_share = shares_short)
+CASE(zero_shares, l->dp_share = shares_zero)
+CASE(micro_3, l->micro_batch = 3)
+CASE(batch_48, l->global_batch = 48)
+CASE(odd_shares, l->dp_share = shares_odd)
+CASE(askew_shares, l->dp_share = shares_askew)
+CASE(zero_4, l->zero = 4)
+CASE(group_3, l->shard_group = 3)
+CASE(group_minus, l->shard_group = -1)
+CASE(group_idle, l->zero = 0)
+CASE(zero_2_shares, l->zero = 2; l->dp_share = shares_good)
+CASE(zero_2_three, l->dp = 3; l->shard_group = 0; l->zero = 2; l->global_batch = 24; l->num_ranks = 0)
+CASE(virtual_alone, l->pp = 1; l->num_ranks = 0)
+CASE(many_chunks, l->virtual_stages = 7)
+CASE(few_layers, l->stage_layers = layers_few; l->num_stage_layers = 3)
+CASE(no_layers, l->stage_layers = layers_none; l->num_stage_layers = 4)
+CASE(more_layers, l->stage_layers = layers_more; l->num_stage_layers = 4)
+CASE(rounds, l->pp = 3; l->num_ranks = 0; l->stage_layers = NULL)
+CASE(zb_v_1, l->pipeline = "zb-v"; l->virtual_stages = 1)
+CASE(gpipe_2, l->pipeline = "gpipe")
+CASE(no_such, l->pipeline = "1f2b")
+CASE(async_zero, l->pipeline = "pipedream"; l->virtual_stages = 1; l->zero = 3)
+CASE(async_tied, l->pipeline = "pipedream"; l->virtual_stages = 1; d->tied = true)
+CASE(async_clip, l->pipeline = "pipedream"; l->virtual_stages = 1; l->clips = true)
+
+static const rule_case cases[] = {
+    {"tp=0: must be at least 1", tp_0},
+    {"global_batch=0: must be at least 1", batch_0},
+    {"kv_heads=0: must be at least 1", kv_0},
+    {"dp=65536 x tp=65536 x pp=2 x cp=2 x ep=1 (x virtual_stages=2) is more than 2147483647 ranks", too_many},
+    {"dp=4 x tp=2 x pp=2 x cp=2 x ep=1 is 32 ranks, but there are 31", fewer_ranks},
+    {"ep=2: expert parallelism needs a model with experts", ep_2},
+    {"tp=3 does not divide heads=32: each rank computes whole heads", tp_3},
+    {"tp=4 and kv_heads=6: one must divide the other, so that each rank has whole key and value heads, or shares one "
+     "with its neighbours", kv_3},
+    {"tp=2 does not divide ffn=3073: the feed-forward layer is cut into equal slices", ffn_odd},
+    {"tp=2 exceeds vocab=1: each rank needs rows of the embedding", vocab_1},
+    {"tp=2 does not divide numerics.parts=1: in reproducible mode a sum is made of that many parts, and a rank needs "
+     "whole ones (numerics.mode=fast does without)", parts_1},
+    {"sequence_parallel=true needs tp > 1: it splits tokens over the ranks of a tp group", sp_alone},
+    {"sequence_parallel=true: tp=2 x cp=1 does not divide seq_len=1023: each rank keeps as many tokens", sp_tokens},
+    {"sequence_parallel=true: tp=4 x cp=2 does not divide numerics.parts=4: in reproducible mode a rank needs whole "
+     "parts of the tokens", sp_parts},
+    {"cp=2: 2*cp does not divide seq_len=1026: each rank holds a piece from the front and one from the back of a "
+     "sequence, all of one size", cp_tokens},
+    {"cp=2: 2*cp does not divide numerics.parts=2: in reproducible mode a rank needs whole parts of the tokens, from "
+     "the front and from the back of a sequence", cp_parts},
+    {"tp=2 x cp=2 does not divide heads=10: context parallelism by all-to-all gives each rank whole heads",
+     ulysses_heads},
+    {"tp=2 x cp=2 and kv_heads=6: one must divide the other, since context parallelism by all-to-all gives each rank "
+     "whole heads", ulysses_kv},
+    {"dp=4 does not divide global_batch=30: without shares given, each rank gets as many sequences", batch_30},
+    {"the shares of dp add up to 28, not to global_batch=32", short_shares},
+    {"dp rank 2 has a share of 0 sequences: it must be 1 to global_batch=32", zero_shares},
+    {"micro_batch=3 does not divide the 8 sequences of a dp rank (global_batch=32, dp=4)", micro_3},
+    {"global_batch=48 / dp=4 is 12 sequences for each rank, not a power of two: in reproducible mode a rank must hold "
+     "a whole branch of the tree in which gradients are summed (numerics.mode=fast does without)", batch_48},
+    {"dp rank 1 has the 12 sequences from 8 on: in reproducible mode a share must be a power of two and begin at a "
+     "multiple of itself (a whole branch of the tree in which gradients are summed)", odd_shares},
+    {"dp rank 1 has the 8 sequences from 4 on", askew_shares},
+    {"zero=4: stages are 0 (nothing is sharded) to 3", zero_4},
+    {"shard_group=3 does not divide dp=4", group_3},
+    {"shard_group=-1 does not divide dp=4", group_minus},
+    {"shard_group=2 needs zero >= 1: with zero=0 nothing is sharded", group_idle},
+    {"zero=2 needs equal shares: its ranks communicate in every micro-batch, but dp rank 0 has 16 sequences and dp rank "
+     "1 has 8", zero_2_shares},
+    {"zero=2 over 3 ranks with 4 micro-batches: in reproducible mode the number of ranks that share shards must be a "
+     "power of two, since each micro-batch is reduced at once and must be a whole branch of the tree in which "
+     "gradients are summed", zero_2_three},
+    {"virtual_stages=2 needs pp > 1: there is nothing to interleave", virtual_alone},
+    {"pp=2 x virtual_stages=7 exceeds layers=12: each chunk needs at least one layer", many_chunks},
+    {"layers are given for 3 chunks, but pp x virtual_stages is 4", few_layers},
+    {"chunk 1 is given 0 layers: it must have 1 to layers=12", no_layers},
+    {"the layers given for chunks add up to 13, not to layers=12", more_layers},
+    {"pipeline=interleaved: 4 micro-batches are not a multiple of pp=3, and it runs them in rounds of pp", rounds},
+    {"pipeline=zb-v needs virtual_stages=2, not 1", zb_v_1},
+    {"pipeline=gpipe needs virtual_stages=1, not 2", gpipe_2},
+    {"pipeline=1f2b: unknown; there are naive, gpipe, 1f1b", no_such},
+    {"pipeline=pipedream with zero=3: it stashes whole weights, and makes whole gradients of every micro-batch, so "
+     "that zero must be 0 or 1", async_zero},
+    {"pipeline=pipedream with tied=true: the first and the last stage would update one matrix at different times",
+     async_tied},
+    {"pipeline=pipedream with clip_norm > 0: its stages update at different times, so that there is no norm of all "
+     "gradients", async_clip},
+};
+
+TEST(every_rule_of_layouts_has_a_case_and_says_why)
+{
+    orth_ctx *ctx = test_ctx(1);
+    bool seen[64] = {false};
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_layout l = everything();
+        orth_model_dims d = gpt;
+        char why[ORTH_MESSAGE_MAX];
+        CHECK_OK(ctx, orth_layout_check(ctx, &l, &d));
+        cases[i].change(&l, &d);
+        CHECK_FAILS(ctx, ORTH_ERR_ARG, cases[i].text, orth_layout_check(ctx, &l, &d));
+        const int rule = orth_layout_next_broken(&l, &d, 0, why, sizeof why);
+        assert_in_range(rule, 0, orth_layout_num_rules() - 1);
+        seen[rule] = true;
+        /* All reasons can be asked for, and none of them takes the arithmetic down. */
+        for (int next = rule; next >= 0;)
+            next = orth_layout_next_broken(&l, &d, next + 1, why, sizeof why);
+    }
+    assert_in_range(orth_layout_num_rules(), 20, 64);
+    for (int r = 0; r < orth_layout_num_rules(); r++)
+        if (!seen[r])
+            fail_msg("rule %d of layout.c has no case here", r);
+    test_ctx_free(ctx);
+}
+
+TEST(several_reasons_are_all_told)
+{
+    orth_layout l = orth_layout_defaults;
+    orth_model_dims d = gpt;
+    char why[ORTH_MESSAGE_MAX];
+    l.tp = 5;
+    l.dp = 3;
+    l.global_batch = 8;
+    l.zero = -1;
+    int n = 0;
+    for (int r = orth_layout_next_broken(&l, &d, 0, why, sizeof why); r >= 0;
+         r = orth_layout_next_broken(&l, &d, r + 1, why, sizeof why))
+        n++;
+    assert_int_equal(n, 6); /* heads, kv heads, ffn, parts; batch; zero */
+    assert_string_equal(why, "zero=-1: stages are 0 (nothing is sharded) to 3");
+    char small[8];
+    orth_layout_next_broken(&l, &d, 0, small, sizeof small);
+    assert_string_equal(small, "tp=5 do");
+}
+
+TEST(good_layouts_are_accepted)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_model_dims d = gpt;
+    orth_layout l = orth_layout_defaults;
+    CHECK_OK(ctx, orth_layout_check(ctx, &l, &d));
+    l.pipeline = "zb-v"; /* means nothing with one rank */
+    CHECK_OK(ctx, orth_layout_check(ctx, &l, &d));
+    l = everything();
+    l.dp_share = shares_good;
+    CHECK_OK(ctx, orth_layout_check(ctx, &l, &d));
+    assert_int_equal(orth_layout_micro_batches(&l, 0), 8);
+    assert_int_equal(orth_layout_micro_batches(&l, 3), 2);
+    l = everything();
+    l.stage_layers = layers_good;
+    l.num_stage_layers = 4;
+    CHECK_OK(ctx, orth_layout_check(ctx, &l, &d));
+    l.reproducible = false; /* then nothing needs parts */
+    l.parts = 1;
+    l.global_batch = 48;
+    CHECK_OK(ctx, orth_layout_check(ctx, &l, &d));
+    l = everything();
+    l.dp = 3; /* any number of ranks with shares that are powers of two */
+    l.shard_group = 0;
+    l.global_batch = 24;
+    l.num_ranks = 24;
+    CHECK_OK(ctx, orth_layout_check(ctx, &l, &d));
+    d.kv_heads = 1; /* fewer than tp: shared */
+    CHECK_OK(ctx, orth_layout_check(ctx, &l, &d));
+    l.pipeline = "file:my.schedule";
+    CHECK_OK(ctx, orth_layout_check(ctx, &l, &d));
+    l = everything();
+    l.pipeline = "pipedream";
+    l.virtual_stages = 1;
+    CHECK_OK(ctx, orth_layout_check(ctx, &l, &d));
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_default_tp_is_innermost_and_pp_outermost),
+        cmocka_unit_test(ranks_and_coordinates_are_inverse_under_any_order),
+        cmocka_unit_test(groups_partition_the_ranks_in_canonical_order),
+        cmocka_unit_test(groups_know_their_hosts),
+        cmocka_unit_test(wrong_meshes_are_refused_in_words),
+        cmocka_unit_test(meshes_and_axes_print),
+        cmocka_unit_test(every_rule_of_layouts_has_a_case_and_says_why),
+        cmocka_unit_test(several_reasons_are_all_told),
+        cmocka_unit_test(good_layouts_are_accepted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
