@@ -1,6 +1,7 @@
 # The front of the build: CMake does the work. `make help` lists the targets.
 BUILD  ?= build
 PREFIX ?= /usr/local
+TARGET ?= all
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE  = cmake -S . -B
 CTEST  = ctest --output-on-failure -j$(JOBS) --test-dir
@@ -8,29 +9,37 @@ CTEST  = ctest --output-on-failure -j$(JOBS) --test-dir
 all:            ## the program, at build/orthant
 	@command -v cmake >/dev/null && pkg-config --exists libfyaml jansson libpcre2-8 libxxhash || \
 	  { echo "something to build with is missing: run 'make deps' first" >&2; exit 1; }
-	@$(CMAKE) $(BUILD) >$(BUILD).log || { cat $(BUILD).log; exit 1; }; rm -f $(BUILD).log
-	@cmake --build $(BUILD) -j$(JOBS)
+	@$(CMAKE) $(BUILD) >$(BUILD).log || { cat $(BUILD).log; exit 1; }
+	@sed -n 's/^-- \(comm back ends\|pinning\)/\1/p' $(BUILD).log; rm -f $(BUILD).log
+	@cmake --build $(BUILD) -j$(JOBS) --target $(TARGET) -- --no-print-directory
 
 deps:           ## installs what building, testing and the demo need (Debian, Ubuntu)
 	@tools/deps.sh build test demo
 
-test: deps      ## sets up, builds, runs all tests
+test:           ## sets up, builds, runs all tests
+	@tools/deps.sh build test
 	@$(MAKE) --no-print-directory all
 	$(CTEST) $(BUILD)
 
-demo: deps      ## trains a small GPT on real text; TEXT=file for your own
-	@$(MAKE) --no-print-directory all
+demo:           ## trains a small GPT on real text; TEXT=file for your own
+	@tools/deps.sh build demo
+	@$(MAKE) --no-print-directory all TARGET=orthant
 	@ORTHANT=$(BUILD)/orthant tools/demo.sh "$(TEXT)"
 
 asan:           ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	$(CMAKE) $(BUILD)-asan -DORTH_SANITIZE=address,undefined
-	cmake --build $(BUILD)-asan -j$(JOBS)
-	$(CTEST) $(BUILD)-asan
+	@tools/deps.sh build test
+	@$(CMAKE) $(BUILD)-asan -DORTH_SANITIZE=address,undefined >/dev/null
+	@cmake --build $(BUILD)-asan -j$(JOBS) -- --no-print-directory
+	$(CTEST) $(BUILD)-asan $(TESTS)
 
-tsan:           ## the tests under ThreadSanitizer
-	$(CMAKE) $(BUILD)-tsan -DORTH_SANITIZE=thread
-	cmake --build $(BUILD)-tsan -j$(JOBS)
-	$(CTEST) $(BUILD)-tsan
+tsan:           ## communicators and layouts under ThreadSanitizer
+	@tools/deps.sh build test
+	@$(CMAKE) $(BUILD)-tsan -DORTH_SANITIZE=thread >/dev/null
+	@cmake --build $(BUILD)-tsan -j$(JOBS) --target orthant test_comm test_layouts -- --no-print-directory
+	$(CTEST) $(BUILD)-tsan -R '^test_(comm|layouts)$$'
+
+soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number); hours
+	ORTH_LAYOUTS=$(or $(LAYOUTS),2000) $(BUILD)/test_layouts
 
 globals: all    ## fails if the library keeps writable state at file scope
 	@tools/globals.sh $(BUILD)/liborthant_lib.a
@@ -60,4 +69,4 @@ clean:          ## removes all build folders
 help:           ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
 
-.PHONY: all deps test demo asan tsan globals fuzz lint bench bench-peers install clean help
+.PHONY: all deps test demo asan tsan soak globals fuzz lint bench bench-peers install clean help

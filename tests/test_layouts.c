@@ -2,23 +2,7 @@
 #include "engine.h"
 
 #include "comm/comm.h"
-#include "parallel/spread.h"
-
-/* One case: a model, a batch, a layout. Everything follows from the seed. */
-typedef struct {
-    uint64_t seed;
-    orth_model_config model;
-    orth_layout layout;
-    orth_dtype compute;
-    bool doc_mask;
-    int32_t steps;
-    /* Results: what one rank computed; filled by the first run, compared by the second. */
-    double *loss, *norm;      /* [steps] */
-    float *params;            /* all masters after the last step */
-    bool compare;
-    char difference[256];     /* "" while equal; written by one rank at a time */
-    orth_comm_counts over_cp; /* of rank 0, all steps */
-} layout_case;
+#include "layouts.h"
 
 static const int64_t max_elems = 1 << 20;
 
@@ -197,20 +181,10 @@ static void run_alone(orth_ctx *ctx, layout_case *c)
     engine_close(ctx, &e);
 }
 
-static void describe(const layout_case *c, char *out, size_t n)
-{
-    const orth_layout *l = &c->layout;
-    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s",
-             (unsigned long long)c->seed, (int)l->dp, (int)l->tp, (int)l->pp, (int)l->cp, (int)l->zero,
-             l->sequence_parallel, l->pipeline, (int)l->virtual_stages, (int)l->global_batch, (int)l->micro_batch,
-             (int)l->seq_len, (int)l->parts, c->model.family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama",
-             c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "");
-}
-
 static void check_layout(layout_case *c)
 {
     char what[256];
-    describe(c, what, sizeof what);
+    layout_describe(c, what, sizeof what);
     orth_ctx *ctx = test_ctx(1);
     c->loss = calloc((size_t)c->steps, 8);
     c->norm = calloc((size_t)c->steps, 8);
@@ -228,30 +202,11 @@ static void check_layout(layout_case *c)
     test_ctx_free(ctx);
 }
 
-static layout_case base_case(uint64_t seed, int kind)
-{
-    static const char *const presets[] = {"gpt2-tiny", "llama-tiny"};
-    layout_case c = {.seed = seed, .layout = orth_layout_defaults, .compute = ORTH_F32, .steps = 3};
-    orth_ctx ctx = {.rank = 0};
-    orth_model_preset(&ctx, presets[kind % 2], &c.model);
-    c.model.vocab = 131;
-    c.model.hidden = 32;
-    c.model.heads = 4;
-    c.model.kv_heads = kind % 2 ? 2 : 4;
-    c.model.head_dim = 8;
-    c.model.ffn = 48;
-    c.model.layers = 4;
-    c.model.max_seq = 64;
-    c.layout.global_batch = 8;
-    c.layout.seq_len = 16;
-    return c;
-}
-
 TEST(data_parallel)
 {
     for (int zero = 0; zero <= 3; zero++) {
         for (int k = 0; k < 2; k++) {
-            layout_case c = base_case(7, k);
+            layout_case c = layout_base_case(7, k);
             c.layout.dp = 2 + 2 * k;
             c.layout.zero = zero;
             c.compute = k ? ORTH_BF16 : ORTH_F32;
@@ -264,7 +219,7 @@ TEST(pipeline_parallel)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved"};
     for (int k = 0; k < 6; k++) {
-        layout_case c = base_case(8, k);
+        layout_case c = layout_base_case(8, k);
         c.layout.pp = 2;
         c.layout.pipeline = schedules[k / 2];
         c.layout.virtual_stages = k / 2 == 2 ? 2 : 1;
@@ -275,7 +230,7 @@ TEST(pipeline_parallel)
 TEST(tensor_parallel)
 {
     for (int k = 0; k < 8; k++) {
-        layout_case c = base_case(9, k);
+        layout_case c = layout_base_case(9, k);
         c.layout.tp = 2;
         c.layout.sequence_parallel = k / 2 % 2;
         c.layout.micro_batch = k < 4 ? 1 : 2;
@@ -289,7 +244,7 @@ TEST(tensor_parallel)
 TEST(tied_embeddings_sharded_on_two_stages)
 {
     for (int k = 0; k < 4; k++) {
-        layout_case c = base_case(14, k);
+        layout_case c = layout_base_case(14, k);
         c.layout.dp = c.layout.pp = 4;
         c.layout.tp = 2;
         c.layout.zero = 1 + k % 3;
@@ -303,7 +258,7 @@ TEST(tied_embeddings_sharded_on_two_stages)
 TEST(context_parallel)
 {
     for (int k = 0; k < 16; k++) {
-        layout_case c = base_case(10, k);
+        layout_case c = layout_base_case(10, k);
         c.layout.cp = k / 2 % 2 ? 4 : 2;
         c.layout.micro_batch = k % 3 ? 1 : 2;
         c.layout.seq_len = k % 5 ? 16 : 40;
@@ -317,7 +272,7 @@ TEST(context_parallel)
         check_layout(&c);
     }
     for (int k = 0; k < 2; k++) { /* long enough for several chunks of the head */
-        layout_case c = base_case(16, k);
+        layout_case c = layout_base_case(16, k);
         c.model.layers = 1;
         c.model.max_seq = c.layout.seq_len = 2048;
         c.layout.global_batch = c.layout.cp = 2;
@@ -325,7 +280,7 @@ TEST(context_parallel)
         check_layout(&c);
     }
     for (int k = 0; k < 4; k++) { /* with every other axis */
-        layout_case c = base_case(11, k);
+        layout_case c = layout_base_case(11, k);
         c.layout.cp = c.layout.dp = c.layout.tp = c.layout.pp = 2;
         c.layout.sequence_parallel = k / 2;
         c.layout.zero = 2 * (k % 2) + 1;
@@ -339,7 +294,7 @@ TEST(context_parallel)
 TEST(context_parallel_sends_what_its_formulas_say)
 {
     for (int k = 0; k < 4; k++) {
-        layout_case c = base_case(12, k);
+        layout_case c = layout_base_case(12, k);
         const orth_model_config *m = &c.model;
         c.layout.cp = 2;
         c.compute = k / 2 ? ORTH_BF16 : ORTH_F32;
@@ -363,7 +318,7 @@ TEST(context_parallel_is_refused_where_it_is_not_supported)
 {
     orth_ctx *ctx = test_ctx(1);
     orth_spread s;
-    layout_case c = base_case(15, 0);
+    layout_case c = layout_base_case(15, 0);
     c.layout.cp = 2;
     c.layout.cp_kind = ORTH_CP_RING;
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "parallel.cp=2 with cp_kind=ring: this version gathers keys and values",
@@ -396,7 +351,7 @@ TEST(memory_of_a_rank_falls_with_cp)
 {
     orth_ctx *ctx = test_ctx(1);
     for (int k = 0; k < 4; k++) {
-        layout_case c = base_case(13, k);
+        layout_case c = layout_base_case(13, k);
         c.compute = k / 2 ? ORTH_BF16 : ORTH_F32;
         c.layout.seq_len = c.model.max_seq = 1024;
         size_t alone = activation_bytes(ctx, &c);
@@ -410,55 +365,13 @@ TEST(memory_of_a_rank_falls_with_cp)
     test_ctx_free(ctx);
 }
 
-static int pick(uint64_t seed, int *k, const int *choices, int n)
-{
-    return choices[test_rand_int(seed, 1000 + (uint64_t)(*k)++, 0, n - 1)];
-}
-
-#define PICK(...) pick(seed, &k, (const int[]){__VA_ARGS__}, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)))
-
-/* A layout that keeps the rules, drawn from the seed. */
-static layout_case random_case(uint64_t seed)
-{
-    static const char *const schedules[] = {"naive", "gpipe", "1f1b", "interleaved"};
-    int k = 0;
-    for (;;) {
-        layout_case c = base_case(seed, PICK(0, 1));
-        orth_layout *l = &c.layout;
-        l->dp = PICK(1, 2, 2, 4);
-        l->tp = PICK(1, 2, 2, 4);
-        l->pp = PICK(1, 1, 2, 4);
-        l->cp = PICK(1, 1, 2, 4);
-        l->zero = PICK(0, 1, 2, 3);
-        l->sequence_parallel = PICK(0, 1);
-        int schedule = PICK(0, 1, 2, 3);
-        l->pipeline = schedules[schedule];
-        l->virtual_stages = schedule == 3 ? 2 : 1;
-        l->micro_batch = PICK(1, 2, 4);
-        l->global_batch = PICK(4, 8, 8, 16);
-        l->seq_len = PICK(8, 16, 24, 32);
-        l->parts = PICK(4, 8);
-        c.compute = PICK(0, 1) ? ORTH_BF16 : ORTH_F32;
-        c.doc_mask = PICK(0, 0, 1);
-        c.model.tied = PICK(0, 1);
-        c.model.dropout = PICK(0, 0, 1) ? 0.1 : 0;
-        c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? PICK(2, 4) : 4;
-        c.model.vocab = PICK(67, 131, 96);
-        orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
-                             .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
-        char why[256];
-        if (orth_layout_ranks(l) > 1 && orth_layout_ranks(l) <= 64 && l->tp <= c.model.kv_heads && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
-            return c;
-    }
-}
-
 TEST(random_layouts)
 {
     const char *count = getenv("ORTH_LAYOUTS"), *first = getenv("ORTH_LAYOUT_SEED");
     int n = count ? atoi(count) : 200;
     uint64_t seed = first ? strtoull(first, NULL, 10) : 1;
     for (int i = 0; i < n; i++) {
-        layout_case c = random_case(seed + (uint64_t)i);
+        layout_case c = layout_random_case(seed + (uint64_t)i);
         check_layout(&c);
     }
 }

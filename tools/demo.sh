@@ -22,7 +22,7 @@ echo "text: $text, $(wc -c <"$text") bytes"
 # shellcheck disable=SC2086
 options=(data.path="$dir/shards" checkpoint.dir="$dir/run" ${DEMO_OPTIONS:-})
 [[ -s $dir/tokenizer.json && $dir/tokenizer.json -nt $text ]] ||
-  step "$orthant" tokenizer train --vocab=4096 --out="$dir/tokenizer.json" "$text"
+  step "$orthant" tokenizer train --vocab-size=4096 --out="$dir/tokenizer.json" "$text"
 [[ -d $dir/shards && $dir/shards -nt $dir/tokenizer.json ]] ||
   step "$orthant" data prepare --tokenizer="$dir/tokenizer.json" --out="$dir/shards" --overwrite "$text"
 step "$orthant" plan configs/runs/demo.yaml "${options[@]}"

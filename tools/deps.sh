@@ -1,12 +1,14 @@
 #!/bin/bash
 # deps.sh GROUP... -- installs from the distribution's archive what is missing, and only that.
-# Groups: build, test, demo, bench, dev (fuzzing and lint). Debian 12, Ubuntu 22.04 and later.
+# Groups: build, test, demo, mpi (ranks as processes), bench, dev (fuzzing and lint).
+# Debian 12, Ubuntu 22.04 and later.
 set -euo pipefail
 
 declare -A packages=(
-  [build]="gcc libc6-dev make cmake pkg-config libfyaml-dev libjansson-dev libpcre2-dev libxxhash-dev libunistring-dev"
+  [build]="gcc libc6-dev make cmake pkg-config libfyaml-dev libjansson-dev libpcre2-dev libxxhash-dev libunistring-dev libhwloc-dev"
   [test]="libcmocka-dev"
   [demo]="dict-gcide"
+  [mpi]="libopenmpi-dev openmpi-bin"
   [bench]="libdnnl-dev"
   [dev]="clang clang-14 libclang-rt-14-dev cppcheck binutils"
 )
