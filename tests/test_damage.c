@@ -81,6 +81,19 @@ static int32_t first_own(const orth_program *p)
     return i;
 }
 
+/* The first of two reductions of micro-batch gradients, three instructions apart, that look alike. */
+static int32_t find_pair(const orth_program *p)
+{
+    for (int32_t i = 0; i + 3 < p->num_instrs; i++) {
+        const orth_instr *a = &p->instrs[i], *b = &p->instrs[i + 3];
+        if (a->op == ORTH_OP_reduce_scatter && b->op == ORTH_OP_reduce_scatter && p->instrs[i + 2].op == ORTH_OP_tree_acc &&
+            memcmp(a->counts, b->counts, 2 * sizeof *a->counts) == 0)
+            return i;
+    }
+    fail_msg("no such pair");
+    return -1;
+}
+
 /* A parameter of which ranks 0 and 1 both update a piece. */
 static int64_t split_param(const patient *x)
 {
@@ -417,6 +430,13 @@ static void micro_batch_not_reduced(patient *x)
         drop(P(r), find_op(P(r), ORTH_OP_reduce_scatter, ORTH_GROUP_DP, 0));
 }
 
+static void equal_micro_gradients_reduced_in_another_order(patient *x)
+{
+    int32_t i = find_pair(P(1));
+    for (int k = 0; k < 3; k++)
+        move(P(1), i - 1, i + 4);
+}
+
 static void norm_not_summed(patient *x)
 {
     for (int r = 0; r < x->num_ranks; r++)
@@ -570,6 +590,9 @@ static const struct {
      {"rank 1, instruction", "'gathered'", "read before it is written"}},
     {"micro batch not reduced", LAYOUT_ZERO2, false, micro_batch_not_reduced,
      {"rank 1, instruction", "tree_acc", "sums are added of which one is still to be reduced over 'dp'"}},
+    {"equal micro gradients reduced in another order", LAYOUT_ZERO2, false,
+     equal_micro_gradients_reduced_in_another_order,
+     {"different things to work on as call", "rank 0, instruction", "rank 1, instruction"}},
     {"norm not summed", LAYOUT_ZERO1, false, norm_not_summed,
      {"rank 0, instruction", "clip_scale", "never reduced over norm"}},
     {"norm summed twice", LAYOUT_ZERO1, false, norm_summed_twice,

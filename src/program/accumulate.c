@@ -44,8 +44,12 @@ static orth_operand micro_slot(orth_builder *b, int64_t index, bool second_use, 
     orth_grad_sum *sum = &use_of(b, index, second_use)->micro;
     const orth_param_desc *param = &b->spec->params[index];
     orth_operand whole = orth_operand_of(-1, ORTH_F32, param->num_dims, param->dim);
-    while (sum->num_slots <= slot && !b->p->failed)
-        sum->slot[sum->num_slots++] = orth_build_temp(b, "grad.micro", whole).buffer;
+    while (sum->num_slots <= slot && !b->p->failed) {
+        int32_t buffer = orth_build_temp(b, "grad.micro", whole).buffer;
+        if (!b->p->failed)
+            b->p->buffers[buffer].index = index; /* what ranks that reduce it must agree on */
+        sum->slot[sum->num_slots++] = buffer;
+    }
     whole.buffer = sum->slot[slot];
     return whole;
 }
