@@ -63,7 +63,7 @@ static inline int layout_pick(uint64_t seed, int *k, const int *choices, int n)
 /* A layout that keeps the rules, drawn from the seed. */
 static inline layout_case layout_random_case(uint64_t seed)
 {
-    static const char *const schedules[] = {"naive", "gpipe", "1f1b", "interleaved"};
+    static const char *const schedules[] = {"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
     int k = 0;
     for (;;) {
         layout_case c = layout_base_case(seed, LAYOUT_PICK(0, 1));
@@ -73,9 +73,9 @@ static inline layout_case layout_random_case(uint64_t seed)
         l->pp = LAYOUT_PICK(1, 1, 2, 4);
         l->zero = LAYOUT_PICK(0, 1, 2, 3);
         l->sequence_parallel = LAYOUT_PICK(0, 1);
-        int schedule = LAYOUT_PICK(0, 1, 2, 3);
+        int schedule = LAYOUT_PICK(0, 1, 2, 3, 4, 5);
         l->pipeline = schedules[schedule];
-        l->virtual_stages = schedule == 3 ? 2 : 1;
+        l->virtual_stages = schedule == 3 || schedule == 5 ? 2 : 1;
         l->micro_batch = LAYOUT_PICK(1, 2, 4);
         l->global_batch = LAYOUT_PICK(4, 8, 8, 16);
         l->seq_len = LAYOUT_PICK(8, 16, 24, 32);

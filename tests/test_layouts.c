@@ -244,14 +244,48 @@ TEST(data_parallel)
 
 TEST(pipeline_parallel)
 {
-    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved"};
-    for (int k = 0; k < 6; k++) {
+    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
+    for (int k = 0; k < 10; k++) {
         layout_case c = layout_base_case(8, k);
         c.layout.pp = 2;
         c.layout.pipeline = schedules[k / 2];
-        c.layout.virtual_stages = k / 2 == 2 ? 2 : 1;
+        c.layout.virtual_stages = k / 2 == 2 || k / 2 == 4 ? 2 : 1;
         check_layout(&c);
     }
+}
+
+/* Bytes of transient buffers that a rank plans. */
+static size_t planned_bytes(orth_ctx *ctx, const layout_case *c, const char *pipeline, int rank)
+{
+    orth_layout layout = c->layout;
+    layout.pipeline = pipeline;
+    orth_spread spread;
+    orth_chunk chunks[64];
+    orth_unit unit;
+    orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)layout.seq_len, .parts = (int32_t)layout.parts,
+                              .compute = c->compute, .optimizer = ORTH_OP_adamw};
+    CHECK_OK(ctx, orth_spread_make(ctx, &spread, &layout, &c->model));
+    orth_spread_shape(&spread, rank, &shape, chunks);
+    CHECK_OK(ctx, orth_unit_build(ctx, &c->model, &shape, &unit));
+    size_t bytes = unit.program.transient_bytes;
+    orth_unit_release(&unit);
+    orth_spread_release(ctx, &spread);
+    return bytes;
+}
+
+/* Later stages put weight gradients off, and keep what they need. */
+TEST(zb_h1_needs_no_more_than_1f1b_on_the_first_stage)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < 2; k++) {
+        layout_case c = layout_base_case(10, k);
+        c.layout.pp = 4;
+        for (int r = 0; r < 4; r++)
+            print_message("%s, stage %d: 1f1b %zu bytes, zb-h1 %zu\n", k ? "llama" : "gpt2", r,
+                          planned_bytes(ctx, &c, "1f1b", r), planned_bytes(ctx, &c, "zb-h1", r));
+        assert_true(planned_bytes(ctx, &c, "zb-h1", 0) <= planned_bytes(ctx, &c, "1f1b", 0));
+    }
+    test_ctx_free(ctx);
 }
 
 TEST(tensor_parallel)
@@ -283,6 +317,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_parallel),
         cmocka_unit_test(pipeline_parallel),
+        cmocka_unit_test(zb_h1_needs_no_more_than_1f1b_on_the_first_stage),
         cmocka_unit_test(tensor_parallel),
         cmocka_unit_test(random_layouts),
     };
