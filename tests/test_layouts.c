@@ -3,6 +3,7 @@
 
 #include "comm/comm.h"
 #include "layouts.h"
+#include "plan/traffic.h"
 
 static const int64_t max_elems = 1 << 20;
 
@@ -133,6 +134,32 @@ static void run_steps(orth_ctx *ctx, layout_case *c, const orth_spread *s, const
     }
 }
 
+/* What was planned of memory and traffic is what was counted, to the byte. */
+static void check_plan(layout_case *c, const engine *e, orth_comm *const comms[ORTH_NUM_GROUPS], int rank)
+{
+    orth_rank_groups groups = {{0}};
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        groups.size[g] = comms[g] ? orth_comm_size(comms[g]) : 1;
+        groups.pos[g] = comms[g] ? orth_comm_pos(comms[g]) : 0;
+    }
+    orth_traffic planned = orth_traffic_planned(&e->unit.program, &groups), counted = orth_traffic_counted(comms);
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
+            planned.calls[g][k] *= c->steps;
+            planned.bytes[g][k] *= c->steps;
+        }
+    }
+    char what[192];
+    if (orth_traffic_differs(&planned, &counted, what, sizeof what) && !c->difference[0])
+        snprintf(c->difference, sizeof c->difference, "rank %d: %s", rank, what);
+    size_t used[ORTH_NUM_CLASSES];
+    orth_executor_counted(e->ex, used);
+    for (int k = 0; k < ORTH_NUM_CLASSES; k++)
+        if (used[k] != e->unit.program.class_bytes[k] && !c->difference[0])
+            snprintf(c->difference, sizeof c->difference, "rank %d: %s: planned %zu bytes, counted %zu", rank,
+                     orth_class_name((orth_class)k), e->unit.program.class_bytes[k], used[k]);
+}
+
 static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
 {
     layout_case *c = arg;
@@ -160,6 +187,8 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
         run_steps(ctx, c, &spread, &e.shape, &e, rank, &status);
         if (rank == 0 && comms[ORTH_GROUP_CP])
             c->over_cp = *orth_comm_counted(comms[ORTH_GROUP_CP]);
+        if (status == ORTH_OK)
+            check_plan(c, &e, comms, rank);
     }
     if (e.ex)
         engine_close(ctx, &e);

@@ -45,8 +45,12 @@ static orth_operand transient_slot(orth_builder *b, int64_t index, orth_grad_sum
 {
     const orth_param_desc *param = &b->spec->params[index];
     orth_operand whole = orth_operand_of(-1, ORTH_F32, param->num_dims, param->dim);
-    while (sum->num_slots <= slot && !b->p->failed)
-        sum->slot[sum->num_slots++] = orth_build_temp(b, "grad.part", whole).buffer;
+    while (sum->num_slots <= slot && !b->p->failed) {
+        int32_t buffer = orth_build_temp(b, "grad.part", whole).buffer;
+        if (!b->p->failed)
+            b->p->buffers[buffer].index = index; /* what ranks that reduce it must agree on */
+        sum->slot[sum->num_slots++] = buffer;
+    }
     whole.buffer = sum->slot[slot];
     return whole;
 }
