@@ -321,7 +321,8 @@ static orth_status evaluate(orth_ctx *ctx, rank_state *s, int64_t max_batches)
     /* One of the ranks that have the head tells the others: adding zeros is exact. */
     const int32_t *pos = s->shape.mesh.pos;
     bool tells = s->chunks[s->shape.num_chunks - 1].head && pos[ORTH_GROUP_TP] == 0 && pos[ORTH_GROUP_DP] == 0;
-    double values[] = {tells ? e.nll : 0, tells ? e.weight : 0, tells ? e.target_bytes : 0};
+    /* The loss of a sequence is summed over its parts already (cp); its targets are counted part by part. */
+    double values[] = {tells && pos[ORTH_GROUP_CP] == 0 ? e.nll : 0, tells ? e.weight : 0, tells ? e.target_bytes : 0};
     if (s->all)
         ORTH_TRY(orth_all_reduce(ctx, s->all, values, values, 3, ORTH_F64, ORTH_SUM));
     if (s->rank != 0)
