@@ -269,6 +269,22 @@ TEST(pipeline_parallel)
     }
 }
 
+TEST(zero_bubble_over_four_stages)
+{
+    for (int k = 0; k < 8; k++) {
+        layout_case c = base_case(11, k);
+        c.model.layers = 8;
+        c.model.tied = k % 2;
+        c.layout.pp = 4;
+        c.layout.pipeline = k < 4 ? "zb-h1" : "zb-v";
+        c.layout.virtual_stages = k < 4 ? 1 : 2;
+        c.layout.dp = 1 + k / 2 % 2;
+        c.layout.zero = k / 2 % 2 * 3;
+        c.layout.global_batch = 16;
+        check_layout(&c);
+    }
+}
+
 /* Bytes of transient buffers that a rank plans. */
 static size_t planned_bytes(orth_ctx *ctx, const layout_case *c, const char *pipeline, int rank)
 {
@@ -347,6 +363,7 @@ static layout_case random_case(uint64_t seed)
         c.compute = PICK(0, 1) ? ORTH_BF16 : ORTH_F32;
         c.doc_mask = PICK(0, 0, 1);
         c.model.tied = PICK(0, 1);
+        c.model.layers = PICK(4, 4, 8);
         c.model.dropout = PICK(0, 0, 1) ? 0.1 : 0;
         c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? PICK(2, 4) : 4;
         c.model.vocab = PICK(67, 131, 96);
@@ -375,6 +392,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_parallel),
         cmocka_unit_test(pipeline_parallel),
+        cmocka_unit_test(zero_bubble_over_four_stages),
         cmocka_unit_test(zb_h1_needs_no_more_than_1f1b_on_the_first_stage),
         cmocka_unit_test(tensor_parallel),
         cmocka_unit_test(random_layouts),

@@ -61,8 +61,8 @@ typedef struct {
     bool maximum;                       /* all_reduce: largest instead of sum */
     int32_t peer;                       /* position in the group */
     int32_t ticket;                     /* 0: complete when the instruction is */
-    bool partial;                       /* linear: its dx is one rank's part of a sum, kept in fp32; head_norm: the
-                                           gradients of its gains are */
+    bool partial;                       /* linear: its dx, head_norm: the gradients of its gains are one rank's
+                                           part of a sum over TP, kept in fp32 */
     bool sum_leaves;                    /* parameter gradients per sequence are to be summed over TP */
 } orth_attr;
 

@@ -1,8 +1,8 @@
 /* head_norm.c -- RMSNorm of every query and key head.
  *
- * Backward runs two kinds of tasks in one loop: rows (dx), and for each (sequence, fold slot, 16 columns of
- * a gain) the chains over the slot's rows, one for each part of the heads, which no split of the rows may cut,
- * and their tree.
+ * Backward runs two kinds of tasks in one loop: rows (dx), and for each (sequence, fold slot, 16 columns
+ * of a gain) the chains over the slot's rows, which no split of the rows may cut, one for each part of the
+ * heads, and their tree.
  */
 #include "base/pool.h"
 #include "kernels/cpu/head_rows.h"
