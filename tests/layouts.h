@@ -29,11 +29,11 @@ typedef struct {
 static inline void layout_describe(const layout_case *c, char *out, size_t n)
 {
     const orth_layout *l = &c->layout;
-    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s",
+    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s%s",
              (unsigned long long)c->seed, (int)l->dp, (int)l->tp, (int)l->pp, (int)l->cp, (int)l->zero,
              l->sequence_parallel, l->pipeline, (int)l->virtual_stages, (int)l->global_batch, (int)l->micro_batch,
              (int)l->seq_len, (int)l->parts, c->model.family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama",
-             c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "");
+             c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "", c->model.qk_norm ? ", qk_norm" : "");
 }
 
 static inline layout_case layout_base_case(uint64_t seed, int kind)
@@ -89,6 +89,7 @@ static inline layout_case layout_random_case(uint64_t seed)
         c.model.dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
         c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(2, 4) : 4;
         c.model.vocab = LAYOUT_PICK(67, 131, 96);
+        c.model.qk_norm = c.model.family == ORTH_FAMILY_LLAMA && LAYOUT_PICK(0, 1);
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
         char why[256];

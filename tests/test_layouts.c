@@ -256,6 +256,22 @@ TEST(pipeline_parallel)
     }
 }
 
+TEST(zero_bubble_over_four_stages)
+{
+    for (int k = 0; k < 8; k++) {
+        layout_case c = layout_base_case(11, k);
+        c.model.layers = 8;
+        c.model.tied = k % 2;
+        c.layout.pp = 4;
+        c.layout.pipeline = k < 4 ? "zb-h1" : "zb-v";
+        c.layout.virtual_stages = k < 4 ? 1 : 2;
+        c.layout.dp = 1 + k / 2 % 2;
+        c.layout.zero = k / 2 % 2 * 3;
+        c.layout.global_batch = 16;
+        check_layout(&c);
+    }
+}
+
 /* Bytes of transient buffers that a rank plans. */
 static size_t planned_bytes(orth_ctx *ctx, const layout_case *c, const char *pipeline, int rank)
 {
@@ -299,6 +315,7 @@ TEST(tensor_parallel)
         c.layout.micro_batch = k < 4 ? 1 : 2;
         c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
         c.model.dropout = k > 5 ? 0.1 : 0;
+        c.model.qk_norm = k % 2 && k < 6;
         check_layout(&c);
     }
 }
@@ -444,6 +461,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_parallel),
         cmocka_unit_test(pipeline_parallel),
+        cmocka_unit_test(zero_bubble_over_four_stages),
         cmocka_unit_test(zb_h1_needs_no_more_than_1f1b_on_the_first_stage),
         cmocka_unit_test(tensor_parallel),
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),

@@ -51,6 +51,16 @@ static inline int64_t orth_attn_qkv_cols(const orth_attr *a)
     return (int64_t)a->head_dim * (a->heads + 2 * a->kv_heads);
 }
 
+/* Heads [*first, *last) of H + KV, query heads first, that belong to part i of the query heads (attr.split);
+ * kv: the key heads of it. A key head belongs with the first query head of its group. */
+static inline void orth_head_part(const orth_attr *a, int i, bool kv, int *first, int *last)
+{
+    const int group = a->heads / a->kv_heads, begin = (int)orth_split_bound(&a->split, i),
+              end = (int)orth_split_bound(&a->split, i + 1);
+    *first = kv ? a->heads + (begin + group - 1) / group : begin;
+    *last = kv ? a->heads + (end + group - 1) / group : end;
+}
+
 /* Where the rows of a call lie: whole sequences, or queries of some token slots beside all keys. */
 typedef struct {
     int64_t rows, len;           /* of a sequence: rows of queries here, tokens in all */

@@ -61,7 +61,8 @@ typedef struct {
     bool maximum;                       /* all_reduce: largest instead of sum */
     int32_t peer;                       /* position in the group */
     int32_t ticket;                     /* 0: complete when the instruction is */
-    bool partial;                       /* linear: its dx is one rank's part of a sum, kept in fp32 */
+    bool partial;                       /* linear: its dx, head_norm: the gradients of its gains are one rank's
+                                           part of a sum over TP, kept in fp32 */
     uint32_t sum_leaves;                /* groups (1u << group) whose ranks each have some of the tokens, or heads, of a
                                            sequence: parameter gradients per sequence are summed over them in turn */
 } orth_attr;

@@ -147,8 +147,8 @@ static orth_value head_norm(orth_layer_builder *b, orth_value qkv, int64_t R)
 {
     orth_attr attr = orth_layer_attr_inside(b);
     int64_t D = b->c->head_dim;
-    if (b->tp > 1)
-        attr.sum_leaves |= 1u << ORTH_GROUP_TP; /* one gain for all heads, and each rank has some of them */
+    attr.split = orth_layer_local(b, orth_layer_split(b, b->c->heads, 1));
+    attr.partial = b->tp > 1; /* one gain for all heads, and each rank has some of them */
     orth_value q = orth_graph_param(b->g, "attn.q_norm.gain", ORTH_F32, D, 0);
     orth_value k = orth_graph_param(b->g, "attn.k_norm.gain", ORTH_F32, D, 0);
     orth_value y = orth_graph_temp(b->g, "qk_norm", b->s->compute, b->N, R);

@@ -57,9 +57,6 @@ static orth_status supported(orth_ctx *ctx, const orth_layout *l, const orth_mod
     if (l->tp > c->kv_heads)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.tp=%d exceeds kv_heads=%d: this version does not replicate "
                          "key and value heads", (int)l->tp, (int)c->kv_heads);
-    if (l->tp > 1 && c->qk_norm)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.tp=%d: this version has no tensor parallelism for models with "
-                         "qk_norm", (int)l->tp);
     if (l->cp > 1 && l->cp_kind != ORTH_CP_ALL_GATHER)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.cp=%d with cp_kind=%s: this version gathers keys and values "
                          "(all_gather) only", (int)l->cp, l->cp_kind == ORTH_CP_RING ? "ring" : "all_to_all");

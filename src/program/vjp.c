@@ -216,17 +216,35 @@ static void vjp_kv_pack(walk *w, const orth_node *n)
     w->grad[n->in[0]] = dqkv;
 }
 
+/* As merge_leaves, for leaves [B*P, n] per sequence and token slot, of this rank's heads if attr->partial. */
+static void merge_slots(walk *w, orth_value p, orth_value slots, const orth_attr *attr)
+{
+    orth_attr rows = *attr;
+    if (w->g->failed)
+        return;
+    if (attr->partial) {
+        orth_value whole = like(w, slots, "sum.");
+        emit(w, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_TP}, 1, &slots, 1, &whole);
+        slots = whole;
+    }
+    rows.seq_len = rows.token_parts; /* a row is a slot */
+    orth_value leaves = param_grad(w, p, true, attr->num_seqs);
+    emit(w, ORTH_OP_bias_bwd, &rows, 1, &slots, 1, &leaves);
+    merge_leaves(w, p, leaves, attr);
+}
+
 static void vjp_head_norm(walk *w, const orth_node *n)
 {
     orth_attr attr = n->attr;
+    int64_t slots = (int64_t)attr.num_seqs * attr.token_parts;
     orth_value dqkv = like(w, n->in[0], "d.");
-    orth_value dq = param_grad(w, n->in[1], true, attr.num_seqs), dk = param_grad(w, n->in[2], true, attr.num_seqs);
+    orth_value dq = param_grad(w, n->in[1], true, slots), dk = param_grad(w, n->in[2], true, slots);
     const orth_value in[] = {w->grad[n->out[0]], n->in[0], n->out[1], n->in[1], n->in[2]};
     const orth_value out[] = {dqkv, dq, dk};
     emit(w, ORTH_OP_head_norm_bwd, &attr, 5, in, 3, out);
     accumulate(w, n->in[0], dqkv);
-    merge_leaves(w, n->in[1], dq, &attr);
-    merge_leaves(w, n->in[2], dk, &attr);
+    merge_slots(w, n->in[1], dq, &attr);
+    merge_slots(w, n->in[2], dk, &attr);
 }
 
 /* Whole rows entered: what comes back are this rank's parts of a sum, in fp32. */

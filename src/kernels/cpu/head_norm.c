@@ -1,8 +1,8 @@
 /* head_norm.c -- RMSNorm of every query and key head.
  *
- * Backward runs two kinds of tasks in one loop: rows (dx), and for each (sequence, fold slot, 16 columns of
- * a gain) a chain over all rows and heads, which no split of the rows may cut. The chains' results, the
- * leaves, are then merged as the aligned tree over slots.
+ * Backward runs two kinds of tasks in one loop: rows (dx), and for each (sequence, fold slot, 16 columns
+ * of a gain) the chains over the slot's rows, which no split of the rows may cut, one for each part of the
+ * heads, and their tree.
  */
 #include "base/pool.h"
 #include "kernels/cpu/head_rows.h"
@@ -57,25 +57,32 @@ orth_status orth_cpu_head_norm(orth_ctx *ctx, const orth_op_call *call)
     return ORTH_OK;
 }
 
-/* Leaves of the gains: [sequence][slot][q, k][D rounded up to COLS]. */
+/* 16 columns of a row of dqgain or dkgain: [sequence][slot][q, k][columns]. */
 static void gain_task(const head_norm *x, int64_t index)
 {
     const orth_attr *a = x->call->attr;
     const orth_tensor *dout = &x->call->in[0], *in = &x->call->in[1];
-    const int P = a->token_parts, T = a->seq_len, J = a->heads + a->kv_heads;
-    const int64_t col = index % x->col_blocks * COLS, leaf = index / x->col_blocks, slot = leaf / 2 % P;
-    const int64_t b = leaf / 2 / P, begin = orth_fold_begin(T, P, (int)slot),
-                  end = orth_fold_begin(T, P, (int)slot + 1);
-    const int first = leaf % 2 ? a->heads : 0, last = leaf % 2 ? J : a->heads;
+    const int P = a->token_parts, T = a->seq_len, J = a->heads + a->kv_heads, parts = a->split.parts;
+    const int64_t col = index % x->col_blocks * COLS, leaf = index / x->col_blocks / 2, slot = leaf % P;
+    const int64_t begin = leaf / P * T + orth_fold_begin(T, P, (int)slot),
+                  end = leaf / P * T + orth_fold_begin(T, P, (int)slot + 1);
+    const int kv = index / x->col_blocks % 2, cols = (int)ORTH_MIN(COLS, a->head_dim - col);
     const float *stats = x->call->in[2].data;
-    float acc[COLS] = {0};
-    for (int64_t n = b * T + begin; n < b * T + end; n++)
-        for (int j = first; j < last; j++) {
-            const int64_t at = n * orth_attn_qkv_cols(a) + orth_head_col(a, j) + col;
-            x->rows->gain_bwd(acc, element(dout, at), element(in, at), stats[n * J + j],
-                              (int)ORTH_MIN(COLS, a->head_dim - col), in->dtype);
-        }
-    memcpy((float *)x->call->workspace + index * COLS, acc, sizeof acc);
+    float acc[ORTH_MAX_PARTS][COLS] = {{0}};
+    for (int i = 0; i < parts; i++) {
+        int first, last;
+        orth_head_part(a, i, kv, &first, &last);
+        for (int64_t n = begin; n < end; n++)
+            for (int j = first; j < last; j++) {
+                const int64_t at = n * orth_attn_qkv_cols(a) + orth_head_col(a, j) + col;
+                x->rows->gain_bwd(acc[i], element(dout, at), element(in, at), stats[n * J + j], cols, in->dtype);
+            }
+    }
+    for (int step = 1; step < parts; step *= 2)
+        for (int i = 0; i + step < parts; i += 2 * step)
+            for (int d = 0; d < COLS; d++)
+                acc[i][d] = acc[i][d] + acc[i + step][d];
+    memcpy((float *)x->call->out[1 + kv].data + leaf * a->head_dim + col, acc[0], (size_t)cols * sizeof(float));
 }
 
 static void bwd_task(void *arg, int64_t index, int worker)
@@ -107,26 +114,9 @@ static void bwd_task(void *arg, int64_t index, int worker)
 orth_status orth_cpu_head_norm_bwd(orth_ctx *ctx, const orth_op_call *call)
 {
     const orth_attr *a = call->attr;
-    const int P = a->token_parts;
-    const int64_t col_blocks = orth_div_up(a->head_dim, COLS), width = 2 * col_blocks * COLS;
-    head_norm x = {call, orth_head_rows_for(ctx->isa), (int64_t)a->num_seqs * P * 2 * col_blocks, col_blocks};
+    const int64_t col_blocks = orth_div_up(a->head_dim, COLS);
+    head_norm x = {call, orth_head_rows_for(ctx->isa), (int64_t)a->num_seqs * a->token_parts * 2 * col_blocks,
+                   col_blocks};
     orth_pool_run(ctx->pool, x.gain_tasks + orth_div_up(call->in[0].dim[0], ROWS), bwd_task, &x);
-    for (int64_t b = 0; b < a->num_seqs; b++) {
-        float *leaf = (float *)call->workspace + b * P * width;
-        for (int step = 1; step < P; step *= 2)
-            for (int i = 0; i + step < P; i += 2 * step)
-                for (int64_t d = 0; d < width; d++)
-                    leaf[i * width + d] = leaf[i * width + d] + leaf[(i + step) * width + d];
-        for (int kind = 0; kind < 2; kind++)
-            memcpy((float *)call->out[1 + kind].data + b * a->head_dim, leaf + kind * width / 2,
-                   (size_t)a->head_dim * sizeof(float));
-    }
     return ORTH_OK;
-}
-
-size_t orth_workspace_head_norm_bwd(const orth_op_call *call, int num_threads, orth_isa isa)
-{
-    (void)num_threads, (void)isa;
-    const orth_attr *a = call->attr;
-    return (size_t)(a->num_seqs * a->token_parts * 2 * orth_div_up(a->head_dim, COLS) * COLS) * sizeof(float);
 }

@@ -70,23 +70,26 @@ static void input_grad(const orth_op_call *call, int64_t n, int j)
     }
 }
 
-/* Element d of dgain of sequence b over heads [first, last): chain per part, tree over parts. */
-static float gain_grad(const orth_op_call *call, int64_t b, int d, int first, int last)
+/* Element d of row `leaf` (sequence and slot) of dqgain or (kv) dkgain: chain per part, tree over parts. */
+static float gain_grad(const orth_op_call *call, int64_t leaf, int d, bool kv)
 {
     const orth_attr *a = call->attr;
-    const int P = a->token_parts, T = a->seq_len, J = a->heads + a->kv_heads;
-    float leaf[ORTH_MAX_PARTS] = {0};
-    for (int slot = 0; slot < P; slot++)
+    const int P = a->token_parts, T = a->seq_len, J = a->heads + a->kv_heads, slot = (int)(leaf % P);
+    float part[ORTH_MAX_PARTS] = {0};
+    for (int i = 0; i < a->split.parts; i++) {
+        int first, last;
+        orth_head_part(a, i, kv, &first, &last);
         for (int64_t s = orth_fold_begin(T, P, slot); s < orth_fold_begin(T, P, slot + 1); s++)
             for (int j = first; j < last; j++) {
-                const int64_t n = b * T + s, at = n * orth_attn_qkv_cols(a) + head_col(a, j) + d;
+                const int64_t n = leaf / P * T + s, at = n * orth_attn_qkv_cols(a) + head_col(a, j) + d;
                 float u = load(&call->in[1], at) * ((const float *)call->in[2].data)[n * J + j];
-                leaf[slot] = fmaf(load(&call->in[0], at), u, leaf[slot]);
+                part[i] = fmaf(load(&call->in[0], at), u, part[i]);
             }
-    for (int step = 1; step < P; step *= 2)
-        for (int i = 0; i + step < P; i += 2 * step)
-            leaf[i] = leaf[i] + leaf[i + step];
-    return leaf[0];
+    }
+    for (int step = 1; step < a->split.parts; step *= 2)
+        for (int i = 0; i + step < a->split.parts; i += 2 * step)
+            part[i] = part[i] + part[i + step];
+    return part[0];
 }
 
 orth_status orth_ref_head_norm_bwd(orth_ctx *ctx, const orth_op_call *call)
@@ -99,10 +102,10 @@ orth_status orth_ref_head_norm_bwd(orth_ctx *ctx, const orth_op_call *call)
         for (int j = 0; j < J; j++)
             input_grad(call, n, j);
     }
-    for (int64_t b = 0; b < a->num_seqs; b++)
+    for (int64_t leaf = 0; leaf < (int64_t)a->num_seqs * a->token_parts; leaf++)
         for (int d = 0; d < D; d++) {
-            ((float *)call->out[1].data)[b * D + d] = gain_grad(call, b, d, 0, a->heads);
-            ((float *)call->out[2].data)[b * D + d] = gain_grad(call, b, d, a->heads, J);
+            ((float *)call->out[1].data)[leaf * D + d] = gain_grad(call, leaf, d, false);
+            ((float *)call->out[2].data)[leaf * D + d] = gain_grad(call, leaf, d, true);
         }
     return ORTH_OK;
 }
