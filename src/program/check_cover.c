@@ -147,6 +147,23 @@ static orth_status check_rank(rank_check *k, int32_t rank)
     return ORTH_OK;
 }
 
+/* Context-parallel ranks have the same sums, and each updates the same elements. */
+static orth_status check_replicas(rank_check *k, int32_t rank)
+{
+    members cp = members_of(k, &rank, ORTH_GROUP_CP);
+    const digest *d = k->digests[rank];
+    for (int32_t i = 0; cp.ranks[0] != rank && i < d->num_holdings; i++) {
+        const holding *h = &d->holdings[i], *first = rank_holding(k, cp.ranks[0], h->index);
+        if (first && (h->first != first->first || h->count != first->count))
+            return refuse(k, rank, h->index,
+                          "instruction %d of rank %d updates elements [%" PRId64 ", %" PRId64
+                          "), instruction %d of rank %d, in one cp group with it, [%" PRId64 ", %" PRId64 ")",
+                          h->update, rank, h->first, h->first + h->count, first->update, cp.ranks[0],
+                          first->first, first->first + first->count);
+    }
+    return ORTH_OK;
+}
+
 /* The members of a group hold the same parameters: none has one that the first has not. */
 static orth_status check_alike(rank_check *k, int32_t rank, orth_group g)
 {
@@ -168,6 +185,8 @@ orth_status rank_check_cover(rank_check *k)
             continue;
         ORTH_TRY(check_alike(k, rank, ORTH_GROUP_DP));
         ORTH_TRY(check_alike(k, rank, ORTH_GROUP_TP));
+        ORTH_TRY(check_alike(k, rank, ORTH_GROUP_CP));
+        ORTH_TRY(check_replicas(k, rank));
         ORTH_TRY(check_rank(k, rank));
         members pp = members_of(k, &rank, ORTH_GROUP_PP);
         for (int32_t i = 0; pp.ranks[0] == rank && i < r.num_params; i++)
