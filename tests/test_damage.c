@@ -5,7 +5,8 @@
 
 typedef enum {
     LAYOUT_PP = 0,   /* two stages, 1F1B, four micro-batches, tied embeddings */
-    LAYOUT_PP4, LAYOUT_DP, LAYOUT_TPDP, LAYOUT_SP, LAYOUT_ZERO1, LAYOUT_ZERO1_4, LAYOUT_ZERO2, LAYOUT_ZERO3
+    LAYOUT_PP4, LAYOUT_DP, LAYOUT_TPDP, LAYOUT_SP, LAYOUT_ZERO1, LAYOUT_ZERO1_4, LAYOUT_ZERO2, LAYOUT_ZERO3,
+    LAYOUT_CP
 } layout_name;
 
 static layout_case case_of(layout_name name)
@@ -19,6 +20,7 @@ static layout_case case_of(layout_name name)
     case LAYOUT_PP4: c.layout.pp = 4; break;
     case LAYOUT_TPDP: c.layout.tp = 2; c.layout.dp = 2; break;
     case LAYOUT_SP: c.layout.tp = 2; c.layout.sequence_parallel = true; break;
+    case LAYOUT_CP: c.layout.cp = 2; c.layout.cp_kind = ORTH_CP_ALL_GATHER; break;
     case LAYOUT_ZERO1_4: c.layout.dp = 4; c.layout.zero = 1; break;
     default:
         c.layout.dp = 2;
@@ -473,6 +475,24 @@ static void parts_of_another_rank(patient *x)
     d->first_part = 0;
 }
 
+static void gradient_of_tokens_not_summed(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        drop(P(r), find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_CP, 0));
+}
+
+static void loss_of_tokens_not_summed(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        drop(P(r), find_last(P(r), ORTH_OP_all_reduce, ORTH_GROUP_CP));
+}
+
+static void keys_not_gathered(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        drop(P(r), find_op(P(r), ORTH_OP_all_gather, ORTH_GROUP_CP, 0));
+}
+
 static const struct {
     const char *name;
     layout_name layout;
@@ -603,6 +623,12 @@ static const struct {
      {"rank 0, instruction", "tree_acc", "still to be reduced over 'tp' and the other over ''"}},
     {"rows not gathered", LAYOUT_SP, false, rows_not_gathered,
      {"rank 0, instruction", "read before it is written"}},
+    {"gradient of tokens not summed", LAYOUT_CP, false, gradient_of_tokens_not_summed,
+     {"rank 0, instruction", "tree_acc", "still to be reduced over 'cp' and the other over ''"}},
+    {"loss of tokens not summed", LAYOUT_CP, false, loss_of_tokens_not_summed,
+     {"rank 0, instruction", "tree_acc_f64", "buffer 'seq_loss': a sum is read here, but is never reduced over cp"}},
+    {"keys not gathered", LAYOUT_CP, false, keys_not_gathered,
+     {"rank 0, instruction", "attention_part", "read before it is written"}},
     {"parts of another rank", LAYOUT_TPDP, false, parts_of_another_rank,
      {"parameter 'embed.weight': rank 1 has parts [0, 4), but those of the tp ranks before end at 4"}},
 };

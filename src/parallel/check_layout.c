@@ -8,8 +8,8 @@ typedef struct {
     const orth_spread *spread;
     const orth_model_config *model;
     const orth_model_shape *shape;
-    orth_chunk *chunks;        /* [num_chunks] */
-    int rank;                  /* whose it is; -1: there is none */
+    orth_chunk *chunks; /* [num_chunks] */
+    int rank;           /* whose it is; -1: there is none */
     orth_model_blocks blocks;
     orth_program program;
 } builder;
@@ -62,8 +62,11 @@ orth_status orth_check_layout(orth_ctx *ctx, const orth_spread *spread, const or
     b.chunks = ORTH_NEW_ARRAY(ctx, orth_chunk, spread->schedule.num_chunks);
     if (!b.chunks)
         return ORTH_ERR_NOMEM;
-    const orth_rank_source source = {.num_ranks = spread->mesh.num_ranks, .user = &b, .same_as = same_as,
-                                     .program = build, .group = group_of};
+    const orth_rank_source source = {.num_ranks = spread->mesh.num_ranks,
+                                     .user = &b,
+                                     .same_as = same_as,
+                                     .program = build,
+                                     .group = group_of};
     orth_status s = orth_check_ranks(ctx, &source);
     forget(&b);
     orth_mem_free(ctx, b.chunks);

@@ -8,9 +8,9 @@
 
 #include "parallel/spread.h"
 
-/* `shape` says what is the same on all ranks (mode, sequence length, types, optimizer); the rest of it is filled
- * in for each rank by orth_spread_shape. Local: one rank does it, or each. ORTH_ERR_INTERNAL with the first
- * broken rule, naming ranks, instructions, ops and buffers; ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
+/* `shape` says what is the same on all ranks (mode, sequence length, types, optimizer); the rest of it is
+ * filled in for each rank by orth_spread_shape. Local: one rank does it, or each. ORTH_ERR_INTERNAL with the
+ * first broken rule, naming ranks, instructions, ops and buffers; ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
 orth_status orth_check_layout(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
                               const orth_model_shape *shape);
 

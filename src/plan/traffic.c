@@ -54,9 +54,10 @@ char *orth_traffic_json(orth_ctx *ctx, const orth_traffic *t)
             if (t->calls[g][k] == 0)
                 continue;
             if (!any)
-                orth_text_addf(ctx, &out, "%s\"%s\": {", any_group ? ", " : "", orth_group_name((orth_group)g));
-            orth_text_addf(ctx, &out, "%s\"%s\": %" PRId64, any ? ", " : "", orth_comm_kind_name((orth_comm_kind)k),
-                           t->bytes[g][k]);
+                orth_text_addf(ctx, &out, "%s\"%s\": {", any_group ? ", " : "",
+                               orth_group_name((orth_group)g));
+            orth_text_addf(ctx, &out, "%s\"%s\": %" PRId64, any ? ", " : "",
+                           orth_comm_kind_name((orth_comm_kind)k), t->bytes[g][k]);
             any = any_group = true;
         }
         if (any)
@@ -72,8 +73,10 @@ bool orth_traffic_differs(const orth_traffic *planned, const orth_traffic *count
         for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
             if (planned->calls[g][k] == counted->calls[g][k] && planned->bytes[g][k] == counted->bytes[g][k])
                 continue;
-            snprintf(out, size, "%s %s: planned %" PRId64 " calls, %" PRId64 " bytes; counted %" PRId64 " calls, %" PRId64
-                     " bytes", orth_group_name((orth_group)g), orth_comm_kind_name((orth_comm_kind)k),
+            snprintf(out, size,
+                     "%s %s: planned %" PRId64 " calls, %" PRId64 " bytes; counted %" PRId64
+                     " calls, %" PRId64 " bytes",
+                     orth_group_name((orth_group)g), orth_comm_kind_name((orth_comm_kind)k),
                      planned->calls[g][k], planned->bytes[g][k], counted->calls[g][k], counted->bytes[g][k]);
             return true;
         }

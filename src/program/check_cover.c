@@ -40,8 +40,10 @@ static orth_status check_shards(rank_check *k, members m, int32_t index)
     for (int i = 0; i < m.n; i++) {
         const holding *h = rank_holding(k, m.ranks[i], index);
         if (!h || h->elems != first->elems)
-            return refuse(k, m.ranks[0], index, "rank %d has %" PRId64 " elements of it, rank %d %" PRId64
-                          ", though both are in one dp group", m.ranks[0], first->elems, m.ranks[i], h ? h->elems : 0);
+            return refuse(k, m.ranks[0], index,
+                          "rank %d has %" PRId64 " elements of it, rank %d %" PRId64
+                          ", though both are in one dp group",
+                          m.ranks[0], first->elems, m.ranks[i], h ? h->elems : 0);
         whole += h->first == 0 && h->count == h->elems;
     }
     for (int i = 0; whole < m.n && i < m.n; i++) {
@@ -49,20 +51,25 @@ static orth_status check_shards(rank_check *k, members m, int32_t index)
         if (h->count == 0)
             continue;
         if (h->first > at)
-            return refuse(k, m.ranks[i], index, "elements [%" PRId64 ", %" PRId64 ") are updated by no rank: instruction "
-                          "%d of rank %d ends there, instruction %d of rank %d begins at %" PRId64, at, h->first,
-                          before ? before->update : -1, at_rank, h->update, m.ranks[i], h->first);
+            return refuse(k, m.ranks[i], index,
+                          "elements [%" PRId64 ", %" PRId64 ") are updated by no rank: instruction "
+                          "%d of rank %d ends there, instruction %d of rank %d begins at %" PRId64,
+                          at, h->first, before ? before->update : -1, at_rank, h->update, m.ranks[i],
+                          h->first);
         if (h->first < at)
-            return refuse(k, m.ranks[i], index, "elements [%" PRId64 ", %" PRId64 ") are updated twice: by instruction %d "
-                          "of rank %d and by instruction %d of rank %d", h->first, at, before ? before->update : -1,
-                          at_rank, h->update, m.ranks[i]);
+            return refuse(k, m.ranks[i], index,
+                          "elements [%" PRId64 ", %" PRId64 ") are updated twice: by instruction %d "
+                          "of rank %d and by instruction %d of rank %d",
+                          h->first, at, before ? before->update : -1, at_rank, h->update, m.ranks[i]);
         at = h->first + h->count;
         at_rank = m.ranks[i];
         before = h;
     }
     if (whole < m.n && at != first->elems)
-        return refuse(k, m.ranks[0], index, "elements [%" PRId64 ", %" PRId64 ") are updated by no rank: the last piece is "
-                      "that of instruction %d of rank %d", at, first->elems, before ? before->update : -1, at_rank);
+        return refuse(k, m.ranks[0], index,
+                      "elements [%" PRId64 ", %" PRId64 ") are updated by no rank: the last piece is "
+                      "that of instruction %d of rank %d",
+                      at, first->elems, before ? before->update : -1, at_rank);
     return ORTH_OK;
 }
 
@@ -74,17 +81,20 @@ static orth_status check_parts(rank_check *k, members m, int32_t index)
     for (int i = 0; i < m.n; i++) {
         const holding *h = rank_holding(k, m.ranks[i], index);
         if (!h)
-            return refuse(k, m.ranks[0], index, "rank %d has it, rank %d of its tp group does not", m.ranks[0], m.ranks[i]);
+            return refuse(k, m.ranks[0], index, "rank %d has it, rank %d of its tp group does not",
+                          m.ranks[0], m.ranks[i]);
         if (h->all_parts == 0)
             continue;
         if (h->first_part != at)
-            return refuse(k, m.ranks[0], index, "rank %d has parts [%d, %d), but those of the tp ranks before end at %d",
+            return refuse(k, m.ranks[0], index,
+                          "rank %d has parts [%d, %d), but those of the tp ranks before end at %d",
                           m.ranks[i], h->first_part, h->first_part + h->num_parts, at);
         at += h->num_parts;
     }
     const holding *h = rank_holding(k, m.ranks[0], index);
     if (h->all_parts > 0 && at != h->all_parts)
-        return refuse(k, m.ranks[0], index, "the tp group of rank %d has %d of its %d parts", m.ranks[0], at, h->all_parts);
+        return refuse(k, m.ranks[0], index, "the tp group of rank %d has %d of its %d parts", m.ranks[0], at,
+                      h->all_parts);
     return ORTH_OK;
 }
 
@@ -101,8 +111,8 @@ static orth_status check_stages(rank_check *k, members m, int32_t index)
         first = first < 0 ? m.ranks[i] : first;
     }
     if (holders == 0)
-        return refuse(k, m.ranks[0], index, "no rank of the pipeline from rank %d to rank %d has it", m.ranks[0],
-                      m.ranks[m.n - 1]);
+        return refuse(k, m.ranks[0], index, "no rank of the pipeline from rank %d to rank %d has it",
+                      m.ranks[0], m.ranks[m.n - 1]);
     members sharing = members_of(k, &first, ORTH_GROUP_EMBED);
     for (int i = 0; i < m.n; i++) {
         const holding *h = rank_holding(k, m.ranks[i], index);
@@ -110,10 +120,13 @@ static orth_status check_stages(rank_check *k, members m, int32_t index)
         if (!h)
             continue;
         if (h->embed_sums != want)
-            return refuse(k, first, index, "its gradient is summed %d times over group embed on rank %d; %d of the ranks of "
-                          "its pipeline have it, the first of them rank %d", h->embed_sums, m.ranks[i], holders, first);
+            return refuse(k, first, index,
+                          "its gradient is summed %d times over group embed on rank %d; %d of the ranks of "
+                          "its pipeline have it, the first of them rank %d",
+                          h->embed_sums, m.ranks[i], holders, first);
         if (want && sharing.n != holders)
-            return refuse(k, first, index, "%d ranks of the pipeline have it, but group embed of rank %d has %d members",
+            return refuse(k, first, index,
+                          "%d ranks of the pipeline have it, but group embed of rank %d has %d members",
                           holders, first, sharing.n);
     }
     return ORTH_OK;
@@ -134,6 +147,23 @@ static orth_status check_rank(rank_check *k, int32_t rank)
     return ORTH_OK;
 }
 
+/* Context-parallel ranks have the same sums, and each updates the same elements. */
+static orth_status check_replicas(rank_check *k, int32_t rank)
+{
+    members cp = members_of(k, &rank, ORTH_GROUP_CP);
+    const digest *d = k->digests[rank];
+    for (int32_t i = 0; cp.ranks[0] != rank && i < d->num_holdings; i++) {
+        const holding *h = &d->holdings[i], *first = rank_holding(k, cp.ranks[0], h->index);
+        if (first && (h->first != first->first || h->count != first->count))
+            return refuse(k, rank, h->index,
+                          "instruction %d of rank %d updates elements [%" PRId64 ", %" PRId64
+                          "), instruction %d of rank %d, in one cp group with it, [%" PRId64 ", %" PRId64 ")",
+                          h->update, rank, h->first, h->first + h->count, first->update, cp.ranks[0],
+                          first->first, first->first + first->count);
+    }
+    return ORTH_OK;
+}
+
 /* The members of a group hold the same parameters: none has one that the first has not. */
 static orth_status check_alike(rank_check *k, int32_t rank, orth_group g)
 {
@@ -141,8 +171,8 @@ static orth_status check_alike(rank_check *k, int32_t rank, orth_group g)
     const digest *d = k->digests[rank];
     for (int32_t i = 0; m.ranks[0] != rank && i < d->num_holdings; i++)
         if (!rank_holding(k, m.ranks[0], d->holdings[i].index))
-            return refuse(k, rank, d->holdings[i].index, "rank %d has it, rank %d of its %s group does not", rank, m.ranks[0],
-                          orth_group_name(g));
+            return refuse(k, rank, d->holdings[i].index, "rank %d has it, rank %d of its %s group does not",
+                          rank, m.ranks[0], orth_group_name(g));
     return ORTH_OK;
 }
 
@@ -155,6 +185,8 @@ orth_status rank_check_cover(rank_check *k)
             continue;
         ORTH_TRY(check_alike(k, rank, ORTH_GROUP_DP));
         ORTH_TRY(check_alike(k, rank, ORTH_GROUP_TP));
+        ORTH_TRY(check_alike(k, rank, ORTH_GROUP_CP));
+        ORTH_TRY(check_replicas(k, rank));
         ORTH_TRY(check_rank(k, rank));
         members pp = members_of(k, &rank, ORTH_GROUP_PP);
         for (int32_t i = 0; pp.ranks[0] == rank && i < r.num_params; i++)

@@ -23,11 +23,13 @@ static uint64_t hash_text(const char *s)
 static uint64_t hash_what(const orth_program *p, const orth_instr *n, int k)
 {
     const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k];
-    uint64_t h = mix(mix(mix(n->phase, (uint64_t)(n->layer + 1)), (uint64_t)(n->micro_batch + 1)), (uint64_t)k);
+    uint64_t h =
+        mix(mix(mix(n->phase, (uint64_t)(n->layer + 1)), (uint64_t)(n->micro_batch + 1)), (uint64_t)k);
     if (o->buffer < 0)
         return h;
     const orth_buffer *b = &p->buffers[o->buffer];
-    return mix(mix(h, (uint64_t)b->index), b->bind == ORTH_BIND_NONE ? hash_text(b->name) : (uint64_t)b->bind);
+    return mix(mix(h, (uint64_t)b->index),
+               b->bind == ORTH_BIND_NONE ? hash_text(b->name) : (uint64_t)b->bind);
 }
 
 static uint64_t hash_counts(const int64_t *counts, int n)
@@ -41,8 +43,13 @@ static uint64_t hash_counts(const int64_t *counts, int n)
 static rank_event event_of(const orth_program *p, int32_t i, int k, int group_size)
 {
     const orth_instr *n = &p->instrs[i];
-    rank_event e = {.instr = i, .peer = n->attr.peer, .ticket = n->attr.ticket, .layer = n->layer,
-                    .micro_batch = n->micro_batch, .operand = (int16_t)k, .op = (uint8_t)n->op,
+    rank_event e = {.instr = i,
+                    .peer = n->attr.peer,
+                    .ticket = n->attr.ticket,
+                    .layer = n->layer,
+                    .micro_batch = n->micro_batch,
+                    .operand = (int16_t)k,
+                    .op = (uint8_t)n->op,
                     .group = (uint8_t)n->attr.group};
     if (n->op == ORTH_OP_wait)
         return e;
@@ -112,7 +119,8 @@ static orth_status list_holdings(rank_check *k, const orth_rank_program *r, dige
         of[i] = (holding){.index = -1, .update = -1};
     for (int32_t b = 0; b < p->num_buffers; b++) {
         const orth_buffer *buf = &p->buffers[b];
-        bool holds = buf->bind == ORTH_BIND_MASTER || buf->bind == ORTH_BIND_COPY || buf->bind == ORTH_BIND_GRAD;
+        bool holds =
+            buf->bind == ORTH_BIND_MASTER || buf->bind == ORTH_BIND_COPY || buf->bind == ORTH_BIND_GRAD;
         if (!holds || of[buf->index].index >= 0)
             continue;
         const orth_param_desc *desc = &r->params[buf->index];
@@ -166,12 +174,16 @@ void rank_describe(rank_check *k, int rank, const rank_event *e, char *out, size
 {
     orth_rank_program r;
     const char *name = "-";
-    if (k->source->program(k->ctx, k->source->user, rank, &r) == ORTH_OK && e->instr < r.program->num_instrs) {
+    if (k->source->program(k->ctx, k->source->user, rank, &r) == ORTH_OK &&
+        e->instr < r.program->num_instrs) {
         const orth_instr *n = &r.program->instrs[e->instr];
-        int32_t b = e->operand < n->num_in ? n->in[e->operand].buffer : n->num_out > 0 ? n->out[e->operand].buffer : -1;
+        int32_t b = e->operand < n->num_in ? n->in[e->operand].buffer
+                    : n->num_out > 0       ? n->out[e->operand].buffer
+                                           : -1;
         name = b >= 0 ? r.program->buffers[b].name : "-";
     }
-    size_t at = (size_t)snprintf(out, size, "rank %d, instruction %d (%s", rank, e->instr, orth_op_name((orth_op)e->op));
+    size_t at = (size_t)snprintf(out, size, "rank %d, instruction %d (%s", rank, e->instr,
+                                 orth_op_name((orth_op)e->op));
     if (at < size && e->op == ORTH_OP_wait)
         at += (size_t)snprintf(out + at, size - at, " for ticket %d", e->ticket);
     else if (at < size)
@@ -179,7 +191,8 @@ void rank_describe(rank_check *k, int rank, const rank_event *e, char *out, size
                                e->reduce == ORTH_MAX_OF ? " of the maximum" : "", e->count,
                                orth_dtype_name((orth_dtype)e->dtype));
     if (at < size && event_is_message(e))
-        at += (size_t)snprintf(out + at, size - at, " %s position %d", e->op == ORTH_OP_send ? "to" : "from", e->peer);
+        at += (size_t)snprintf(out + at, size - at, " %s position %d", e->op == ORTH_OP_send ? "to" : "from",
+                               e->peer);
     if (at < size)
         snprintf(out + at, size - at, " on %s, layer %d, micro-batch %d), buffer '%s'",
                  orth_group_name((orth_group)e->group), e->layer, e->micro_batch, name);

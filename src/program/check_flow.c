@@ -27,7 +27,7 @@ typedef struct {
     const orth_program *p;
     int rank;
     const orth_rank_groups *g;
-    buffer_state *state;       /* [num_buffers] */
+    buffer_state *state; /* [num_buffers] */
     under_way calls[ORTH_MAX_TICKETS];
     int num_calls;
 } flow;
@@ -42,8 +42,9 @@ static orth_status refuse(flow *f, int32_t i, const orth_operand *o, const char 
     va_start(args, fmt);
     vsnprintf(rule, sizeof rule, fmt, args);
     va_end(args);
-    return ORTH_FAIL(f->ctx, ORTH_ERR_INTERNAL, "rank %d, instruction %d (%s, layer %d, micro-batch %d), buffer '%s': %s",
-                     f->rank, i, orth_op_name(n->op), n->layer, n->micro_batch,
+    return ORTH_FAIL(f->ctx, ORTH_ERR_INTERNAL,
+                     "rank %d, instruction %d (%s, layer %d, micro-batch %d), buffer '%s': %s", f->rank, i,
+                     orth_op_name(n->op), n->layer, n->micro_batch,
                      o && o->buffer >= 0 ? f->p->buffers[o->buffer].name : "-", rule);
 }
 
@@ -59,7 +60,8 @@ static const char *names_of(parts_of s, char *out, size_t size)
     out[0] = '\0';
     for (int g = 0; g < ORTH_NUM_GROUPS && at < size; g++)
         if (s & BIT(g))
-            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? "+" : "", orth_group_name((orth_group)g));
+            at +=
+                (size_t)snprintf(out + at, size - at, "%s%s", at ? "+" : "", orth_group_name((orth_group)g));
     return out;
 }
 
@@ -113,7 +115,7 @@ static parts_of begins(const flow *f, const orth_instr *n, int k)
     parts_of tp = has_group(f, ORTH_GROUP_TP) ? BIT(ORTH_GROUP_TP) : 0;
     parts_of norm = has_group(f, ORTH_GROUP_NORM) ? BIT(ORTH_GROUP_NORM) : 0;
     parts_of cp = has_group(f, ORTH_GROUP_CP) ? BIT(ORTH_GROUP_CP) : 0;
-    parts_of leaves = dp | cp | (n->attr.sum_leaves & BIT(ORTH_GROUP_TP) ? tp : 0);
+    parts_of leaves = dp | (n->attr.sum_leaves & (tp | cp));
     switch (n->op) {
     case ORTH_OP_linear_dw:
     case ORTH_OP_embed_bwd:
@@ -161,8 +163,8 @@ static orth_status check_complete(flow *f, int32_t i, const orth_operand *o)
     if (!now)
         return ORTH_OK;
     bool grad = f->p->buffers[o->buffer].cls == ORTH_CLASS_GRADS;
-    return refuse(f, i, o, "%s is read here, but is never reduced over %s before", grad ? "the gradient" : "a sum",
-                  names_of(now, names, sizeof names));
+    return refuse(f, i, o, "%s is read here, but is never reduced over %s before",
+                  grad ? "the gradient" : "a sum", names_of(now, names, sizeof names));
 }
 
 /* ---- the optimizer ---- */
@@ -191,8 +193,10 @@ static orth_status check_update(flow *f, int32_t i)
         int64_t other = first_elem(f->p, o), elems = orth_tensor_elems(&u);
         if (elems != count || (count > 0 && other != first) ||
             f->p->buffers[o->buffer].index != f->p->buffers[param->buffer].index)
-            return refuse(f, i, o, "elements [%" PRId64 ", %" PRId64 ") for an update of [%" PRId64 ", %" PRId64
-                          ") of '%s'", other, other + elems, first, first + count, f->p->buffers[param->buffer].name);
+            return refuse(f, i, o,
+                          "elements [%" PRId64 ", %" PRId64 ") for an update of [%" PRId64 ", %" PRId64
+                          ") of '%s'",
+                          other, other + elems, first, first + count, f->p->buffers[param->buffer].name);
     }
     for (int k = 0; k < n->num_out; k++) {
         const orth_operand *o = &n->out[k];
@@ -227,8 +231,10 @@ static orth_status check_compute(flow *f, int32_t i)
         parts_of want = any ? added : from > 0 ? begins(f, n, 0) : now;
         char a[64], b[64];
         if (now != want && orth_operand_bytes(o) > 0)
-            return refuse(f, i, o, "sums are added of which one is still to be reduced over '%s' and the other over '%s'",
-                          names_of(now, a, sizeof a), names_of(want, b, sizeof b));
+            return refuse(
+                f, i, o,
+                "sums are added of which one is still to be reduced over '%s' and the other over '%s'",
+                names_of(now, a, sizeof a), names_of(want, b, sizeof b));
         added = want;
         any = true;
     }
@@ -262,18 +268,19 @@ static orth_status check_blocks(flow *f, int32_t i, const orth_operand *block, c
             sum += counts[r];
         }
         if (counts[me] != mine)
-            return refuse(f, i, block, "%" PRId64 " elements, but the count of position %d is %" PRId64, mine, me,
-                          counts[me]);
+            return refuse(f, i, block, "%" PRId64 " elements, but the count of position %d is %" PRId64, mine,
+                          me, counts[me]);
     }
     if (elems_of(all) != sum)
-        return refuse(f, i, all, "%" PRId64 " elements, but the blocks of the %d ranks have %" PRId64, elems_of(all),
-                      size, sum);
+        return refuse(f, i, all, "%" PRId64 " elements, but the blocks of the %d ranks have %" PRId64,
+                      elems_of(all), size, sum);
     if (block->dtype != all->dtype)
         return refuse(f, i, block, "its type is %s, that of '%s' is %s", orth_dtype_name(block->dtype),
                       f->p->buffers[all->buffer].name, orth_dtype_name(all->dtype));
     size_t at = all->byte_offset + (size_t)before * orth_dtype_bytes(all->dtype);
     if (mine > 0 && block->buffer == all->buffer && block->byte_offset != at)
-        return refuse(f, i, block, "the block of position %d begins at byte %zu, not %zu", me, at, block->byte_offset);
+        return refuse(f, i, block, "the block of position %d begins at byte %zu, not %zu", me, at,
+                      block->byte_offset);
     return ORTH_OK;
 }
 
@@ -285,7 +292,8 @@ static orth_status reduce(flow *f, int32_t i, const orth_operand *in, const orth
     if (orth_operand_bytes(in) == 0)
         return ORTH_OK;
     if (!(now & BIT(g)))
-        return refuse(f, i, in, "reduced over %s, but it is no part of a sum over it (not yet, or reduced twice)",
+        return refuse(f, i, in,
+                      "reduced over %s, but it is no part of a sum over it (not yet, or reduced twice)",
                       orth_group_name(g));
     write_state(f, out, now & ~BIT(g));
     return ORTH_OK;
@@ -326,11 +334,14 @@ static orth_status check_wait(flow *f, int32_t i)
     while (c < f->num_calls && f->calls[c].ticket != n->attr.ticket)
         c++;
     if (c == f->num_calls)
-        return refuse(f, i, n->num_in ? &n->in[0] : NULL, "waits for ticket %d, which no call under way has: never "
-                      "started, or waited for before", n->attr.ticket);
+        return refuse(f, i, n->num_in ? &n->in[0] : NULL,
+                      "waits for ticket %d, which no call under way has: never "
+                      "started, or waited for before",
+                      n->attr.ticket);
     const orth_instr *call = &f->p->instrs[f->calls[c].instr];
     if (call->attr.group != n->attr.group)
-        return refuse(f, i, n->num_in ? &n->in[0] : NULL, "waits on %s for ticket %d, which instruction %d started on %s",
+        return refuse(f, i, n->num_in ? &n->in[0] : NULL,
+                      "waits on %s for ticket %d, which instruction %d started on %s",
                       orth_group_name(n->attr.group), n->attr.ticket, f->calls[c].instr,
                       orth_group_name(call->attr.group));
     for (int k = 0; k < call->num_in + call->num_out; k++) {
@@ -339,8 +350,10 @@ static orth_status check_wait(flow *f, int32_t i)
         for (int j = 0; j < n->num_in + n->num_out; j++)
             named = named || (j < n->num_in ? n->in[j].buffer : n->out[j - n->num_in].buffer) == o->buffer;
         if (!named)
-            return refuse(f, i, o, "the wait for ticket %d does not name it: it could die before instruction %d is "
-                          "complete", n->attr.ticket, f->calls[c].instr);
+            return refuse(f, i, o,
+                          "the wait for ticket %d does not name it: it could die before instruction %d is "
+                          "complete",
+                          n->attr.ticket, f->calls[c].instr);
     }
     f->num_calls--;
     memmove(f->calls + c, f->calls + c + 1, (size_t)(f->num_calls - c) * sizeof *f->calls);
@@ -359,16 +372,18 @@ static orth_status check_comm(flow *f, int32_t i)
                       (unsigned)g < ORTH_NUM_GROUPS ? orth_group_name(g) : "?");
     bool message = n->op == ORTH_OP_send || n->op == ORTH_OP_recv;
     if (message && (n->attr.peer < 0 || n->attr.peer >= f->g->size[g] || n->attr.peer == f->g->pos[g]))
-        return refuse(f, i, o, "peer %d: the rank is position %d of %d in group %s", n->attr.peer, f->g->pos[g],
-                      f->g->size[g], orth_group_name(g));
+        return refuse(f, i, o, "peer %d: the rank is position %d of %d in group %s", n->attr.peer,
+                      f->g->pos[g], f->g->size[g], orth_group_name(g));
     for (int k = 0; k < orth_instr_num_calls(n); k++)
         ORTH_TRY(check_call(f, i, k));
     if (n->attr.ticket <= 0)
         return ORTH_OK;
     for (int c = 0; c < f->num_calls; c++)
         if ((f->calls[c].ticket - n->attr.ticket) % ORTH_MAX_TICKETS == 0)
-            return refuse(f, i, o, "ticket %d takes the place of ticket %d, which instruction %d started and nobody "
-                          "has waited for", n->attr.ticket, f->calls[c].ticket, f->calls[c].instr);
+            return refuse(f, i, o,
+                          "ticket %d takes the place of ticket %d, which instruction %d started and nobody "
+                          "has waited for",
+                          n->attr.ticket, f->calls[c].ticket, f->calls[c].instr);
     f->calls[f->num_calls++] = (under_way){i, n->attr.ticket};
     return ORTH_OK;
 }
@@ -389,12 +404,12 @@ static orth_status check_touch(flow *f, int32_t i, const orth_operand *o, bool w
         const orth_instr *call = &f->p->instrs[f->calls[c].instr];
         for (int k = 0; k < call->num_in; k++)
             if (writes && overlaps(o, &call->in[k]))
-                return refuse(f, i, o, "written while instruction %d (%s, ticket %d) is under way", f->calls[c].instr,
-                              orth_op_name(call->op), f->calls[c].ticket);
+                return refuse(f, i, o, "written while instruction %d (%s, ticket %d) is under way",
+                              f->calls[c].instr, orth_op_name(call->op), f->calls[c].ticket);
         for (int k = 0; k < call->num_out; k++)
             if (overlaps(o, &call->out[k]))
-                return refuse(f, i, o, "touched while instruction %d (%s, ticket %d) is under way", f->calls[c].instr,
-                              orth_op_name(call->op), f->calls[c].ticket);
+                return refuse(f, i, o, "touched while instruction %d (%s, ticket %d) is under way",
+                              f->calls[c].instr, orth_op_name(call->op), f->calls[c].ticket);
     }
     return ORTH_OK;
 }
@@ -410,7 +425,8 @@ static orth_status check_instrs(flow *f)
     if (f->num_calls > 0) {
         const under_way *c = &f->calls[0];
         const orth_instr *n = &f->p->instrs[c->instr];
-        return refuse(f, c->instr, n->num_in ? &n->in[0] : &n->out[0], "ticket %d is never waited for", c->ticket);
+        return refuse(f, c->instr, n->num_in ? &n->in[0] : &n->out[0], "ticket %d is never waited for",
+                      c->ticket);
     }
     return ORTH_OK;
 }
@@ -420,10 +436,12 @@ static orth_status check_gathered(flow *f)
     for (int32_t b = 0; b < f->p->num_buffers; b++) {
         const buffer_state *s = &f->state[b];
         const orth_buffer *buf = &f->p->buffers[b];
-        if (s->known && buf->bytes > 0 && (buf->bind == ORTH_BIND_MASTER || buf->bind == ORTH_BIND_COPY) && (s->outside & STALE))
-            return ORTH_FAIL(f->ctx, ORTH_ERR_INTERNAL, "rank %d: of parameter '%s' only bytes [%zu, %zu) of %zu are "
-                             "updated, and the others are never gathered", f->rank, buf->name, s->begin, s->end,
-                             buf->bytes);
+        if (s->known && buf->bytes > 0 && (buf->bind == ORTH_BIND_MASTER || buf->bind == ORTH_BIND_COPY) &&
+            (s->outside & STALE))
+            return ORTH_FAIL(f->ctx, ORTH_ERR_INTERNAL,
+                             "rank %d: of parameter '%s' only bytes [%zu, %zu) of %zu are "
+                             "updated, and the others are never gathered",
+                             f->rank, buf->name, s->begin, s->end, buf->bytes);
     }
     return ORTH_OK;
 }

@@ -1,4 +1,5 @@
-/* check_match.c -- every call has its counterparts: the same collectives in one order, a receive for each send. */
+/* check_match.c -- every call has its counterparts: the same collectives in one order, a receive for each
+ * send. */
 #include "program/check_ranks_impl.h"
 
 /* Next event from `at` on that is a collective of the group; num_events if there is none. */
@@ -46,7 +47,8 @@ static orth_status refuse_alone(rank_check *k, int r, const rank_event *e, int q
     const char *what = e->op == ORTH_OP_send ? "receive" : e->op == ORTH_OP_recv ? "send" : "collective";
     rank_describe(k, r, e, x, sizeof x);
     orth_ctx_clear_error(k->ctx);
-    return ORTH_FAIL(k->ctx, ORTH_ERR_INTERNAL, "%s has no %s on rank %d, which makes only %d there", x, what, q, made);
+    return ORTH_FAIL(k->ctx, ORTH_ERR_INTERNAL, "%s has no %s on rank %d, which makes only %d there", x, what,
+                     q, made);
 }
 
 static orth_status match_members(rank_check *k, const instance *in, int r, int q)
@@ -86,7 +88,8 @@ static orth_status match_messages(rank_check *k, const instance *in, int from, i
 {
     int r = in->ranks[from], q = in->ranks[to];
     const digest *a = k->digests[r], *b = k->digests[q];
-    int32_t i = next_message(a, 0, in->group, ORTH_OP_send, to), j = next_message(b, 0, in->group, ORTH_OP_recv, from);
+    int32_t i = next_message(a, 0, in->group, ORTH_OP_send, to),
+            j = next_message(b, 0, in->group, ORTH_OP_recv, from);
     for (int made = 0;; made++) {
         if (i == a->num_events && j == b->num_events)
             return ORTH_OK;

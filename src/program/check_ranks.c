@@ -14,8 +14,9 @@ static orth_status join_group(rank_check *k, int rank, orth_group g, int *list)
     for (int i = 0; same && of >= 0 && i < n; i++)
         same = k->instances[of].ranks[i] == list[i];
     if (me < 0 || !same)
-        return ORTH_FAIL(k->ctx, ORTH_ERR_INTERNAL, "group %s: rank %d does not agree with rank %d who is in it",
-                         orth_group_name(g), rank, of < 0 ? rank : k->instances[of].ranks[0]);
+        return ORTH_FAIL(k->ctx, ORTH_ERR_INTERNAL,
+                         "group %s: rank %d does not agree with rank %d who is in it", orth_group_name(g),
+                         rank, of < 0 ? rank : k->instances[of].ranks[0]);
     k->pos[rank][g] = me;
     if (of >= 0)
         return ORTH_OK;
@@ -24,8 +25,8 @@ static orth_status join_group(rank_check *k, int rank, orth_group g, int *list)
         return ORTH_ERR_NOMEM;
     for (int i = 0; i < n; i++) {
         if (list[i] < 0 || list[i] >= k->num_ranks || k->of[list[i]][g] >= 0)
-            return ORTH_FAIL(k->ctx, ORTH_ERR_INTERNAL, "group %s of rank %d: rank %d is in another one", orth_group_name(g),
-                             rank, list[i]);
+            return ORTH_FAIL(k->ctx, ORTH_ERR_INTERNAL, "group %s of rank %d: rank %d is in another one",
+                             orth_group_name(g), rank, list[i]);
         ranks[i] = list[i];
     }
     for (int i = 0; i < n; i++)

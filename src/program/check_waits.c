@@ -1,5 +1,5 @@
-/* check_waits.c -- runs the calls of all ranks without data: whether all of them end, and if not, who waits for
- * whom in a circle. The calls have been matched: only their order is left to judge.
+/* check_waits.c -- runs the calls of all ranks without data: whether all of them end, and if not, who waits
+ * for whom in a circle. The calls have been matched: only their order is left to judge.
  *
  *   runnable rank --advance--> end, or blocked on a call --a peer posts the counterpart--> runnable
  *
@@ -10,32 +10,32 @@
 
 /* What a call waits for. */
 typedef struct {
-    int32_t instance, seq;     /* number of the collective, or of the message of this pair */
-    int32_t pair;              /* from * n + to; -1: a collective */
+    int32_t instance, seq; /* number of the collective, or of the message of this pair */
+    int32_t pair;          /* from * n + to; -1: a collective */
     bool sends;
 } condition;
 
 /* Of an instance. */
 typedef struct {
-    int32_t *posted;           /* [n] collectives that each member has posted */
-    int32_t *arrived;          /* [collectives] members that have posted it */
-    int32_t *sent, *received;  /* [n*n] posted; NULL: no messages */
+    int32_t *posted;          /* [n] collectives that each member has posted */
+    int32_t *arrived;         /* [collectives] members that have posted it */
+    int32_t *sent, *received; /* [n*n] posted; NULL: no messages */
 } traffic;
 
 typedef struct {
-    int32_t at;                /* event */
-    bool posted;               /* its call is posted, and it waits for `on` */
+    int32_t at;  /* event */
+    bool posted; /* its call is posted, and it waits for `on` */
     bool queued;
     condition on;
-    condition *tickets;        /* [ORTH_MAX_TICKETS] of started calls */
+    condition *tickets; /* [ORTH_MAX_TICKETS] of started calls */
 } rank_state;
 
 typedef struct {
     rank_check *k;
     orth_arena arena;
-    traffic *traffic;          /* [num_instances] */
+    traffic *traffic; /* [num_instances] */
     rank_state *ranks;
-    int32_t *queue;            /* runnable ranks: a ring of num_ranks */
+    int32_t *queue; /* runnable ranks: a ring of num_ranks */
     int32_t head, num_queued;
 } waits;
 
@@ -127,7 +127,8 @@ static orth_status refuse_cycle(waits *w, int rank)
             rank_describe(k, rank, &d->events[w->ranks[rank].at], one, sizeof one);
         else
             snprintf(one, sizeof one, "rank %d (at its end)", rank);
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s waits for rank %d", i ? "; " : "", one, next);
+        at +=
+            (size_t)snprintf(text + at, sizeof text - at, "%s%s waits for rank %d", i ? "; " : "", one, next);
         rank = next;
     }
     orth_ctx_clear_error(k->ctx);
@@ -157,7 +158,8 @@ static orth_status prepare(waits *w)
         int32_t *all = ORTH_ARENA_ARRAY(k->ctx, &w->arena, int32_t, in->n + collectives + 2 * pairs + 1);
         if (!all)
             return ORTH_ERR_NOMEM;
-        w->traffic[c] = (traffic){all, all + in->n, all + in->n + collectives, all + in->n + collectives + pairs};
+        w->traffic[c] =
+            (traffic){all, all + in->n, all + in->n + collectives, all + in->n + collectives + pairs};
     }
     for (int r = 0; r < k->num_ranks; r++) {
         w->ranks[r].tickets = ORTH_ARENA_ARRAY(k->ctx, &w->arena, condition, ORTH_MAX_TICKETS);

@@ -18,8 +18,12 @@ orth_comm_call orth_instr_call(const orth_instr *n, int32_t index, int k, int gr
     const bool by_output = n->op == ORTH_OP_reduce_scatter || n->op == ORTH_OP_recv;
     const orth_tensor block = orth_operand_tensor(by_output ? &n->out[k] : &n->in[k]);
     return (orth_comm_call){
-        .kind = kinds[n->op - ORTH_FIRST_COMM_OP], .dtype = block.dtype, .op = n->attr.maximum ? ORTH_MAX_OF : ORTH_SUM,
-        .count = orth_tensor_elems(&block), .counts = n->counts ? n->counts + (int64_t)k * group_size : NULL,
-        .peer = n->attr.peer, .instr = index,
+        .kind = kinds[n->op - ORTH_FIRST_COMM_OP],
+        .dtype = block.dtype,
+        .op = n->attr.maximum ? ORTH_MAX_OF : ORTH_SUM,
+        .count = orth_tensor_elems(&block),
+        .counts = n->counts ? n->counts + (int64_t)k * group_size : NULL,
+        .peer = n->attr.peer,
+        .instr = index,
     };
 }
