@@ -1,13 +1,16 @@
 /* bench_collectives.c -- collectives of thread ranks against the machine's own copy bandwidth.
  *
- *   bench_collectives [ranks] [rounds] [max_mb] [backend: thread or mpi]
+ *   bench_collectives [ranks] [rounds] [max_mb] [mpi | brief]
+ *
+ * mpi: over MPI, under mpirun. brief: the all-reduce in canonical order only.
  *
  * Bandwidths as nccl-tests defines them: algorithm bandwidth = size / time, where size is the buffer that
  * one rank holds whole (all_gather, reduce_scatter: of all blocks together); bus bandwidth = that times
  * 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter, all_to_all, 1 for broadcast.
  * Byte optimum: what must be read and written at least, at the rate at which all ranks together copy
- * (the better of memcpy and streaming stores) in buffers of the same size. Each round times everything
- * once, interleaved; shown are medians, and medians of the rounds' ratios.
+ * their buffer into another one (the better of memcpy and streaming stores). Each round takes the best of
+ * repeated calls of everything, interleaved (hosts are shared, and a mean would measure the
+ * neighbours); shown are medians over rounds, and medians of the rounds' ratios.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +22,7 @@
 
 #define MAX_ROUNDS 101
 #define MIN_BYTES ((int64_t)64 << 10)
+#define REPEAT_BYTES ((int64_t)256 << 20)
 #define ALIGN ((size_t)4096)
 
 typedef enum {
@@ -34,7 +38,7 @@ static const char *const names[NUM_MEASURES] = {
 typedef struct {
     int ranks, rounds;
     int64_t max_bytes;
-    bool all;
+    bool brief;
 } setup;
 
 static int compare(const void *a, const void *b)
@@ -61,9 +65,6 @@ static double traffic(measure m, int n, double bytes)
         return bytes + n * bytes;
     case BROADCAST:
         return bytes + (n - 1) * bytes;
-    case COPY:
-    case STREAM: /* half a buffer into the other half */
-        return n * bytes;
     default:
         return 2 * n * bytes;
     }
@@ -83,7 +84,7 @@ static orth_status once(orth_ctx *ctx, orth_comm *c, measure m, char *x, char *y
     switch (m) {
     case COPY:
     case STREAM:
-        comm_copy(ctx->isa, x + bytes / 2, x, (size_t)bytes / 2, m == STREAM);
+        comm_copy(ctx->isa, y, x, (size_t)bytes, m == STREAM);
         return orth_barrier(ctx, c);
     case AR_OUT:
         return orth_all_reduce(ctx, c, y, x, count, ORTH_F32, ORTH_SUM);
@@ -104,17 +105,18 @@ static orth_status once(orth_ctx *ctx, orth_comm *c, measure m, char *x, char *y
 
 static orth_status timed(orth_ctx *ctx, orth_comm *c, measure m, char *x, char *y, int64_t bytes, double *out)
 {
-    const int repeats = (int)ORTH_MAX(1, ORTH_MIN(400, ((int64_t)64 << 20) / bytes));
+    const int repeats = (int)ORTH_MAX(3, ORTH_MIN(400, REPEAT_BYTES / bytes));
     const orth_comm_algo algo = m == AR_RING ? ORTH_ALGO_RING : m == AR_TREE ? ORTH_ALGO_TREE : ORTH_ALGO_AUTO;
     ORTH_TRY(orth_comm_set(ctx, c, algo, m == AR_FREE || m == AR_RING ? ORTH_ORDER_FREE : ORTH_ORDER_CANONICAL));
     memset(x, 0, (size_t)bytes); /* sums of zeros neither overflow nor slow down */
     ORTH_TRY(once(ctx, c, m, x, y, bytes));
     ORTH_TRY(orth_barrier(ctx, c));
-    const double start = orth_clock_s();
-    for (int i = 0; i < repeats; i++)
+    *out = 1e9;
+    for (int i = 0; i < repeats; i++) {
+        const double start = orth_clock_s();
         ORTH_TRY(once(ctx, c, m, x, y, bytes));
-    ORTH_TRY(orth_barrier(ctx, c));
-    *out = (orth_clock_s() - start) / repeats;
+        *out = ORTH_MIN(*out, orth_clock_s() - start);
+    }
     return ORTH_OK;
 }
 
@@ -129,9 +131,11 @@ static void show(const setup *s, int64_t bytes, double seconds[NUM_MEASURES][MAX
         }
         const double t = median(seconds[m], s->rounds), algo = (double)bytes / t * 1e-9;
         if (t > 0)
-            printf("%-18s %10lld %12.1f %8.2f %8.2f %8.1f %%\n", names[m], (long long)bytes, t * 1e6, algo,
+            printf("%-16s %12lld %12.1f %8.2f %8.2f %8.1f %%\n", names[m], (long long)bytes, t * 1e6, algo,
                    algo * bus_factor((measure)m, s->ranks), 100 * median(share, s->rounds));
     }
+    if (s->brief)
+        return;
     double over[MAX_ROUNDS];
     for (int r = 0; r < s->rounds; r++)
         over[r] = seconds[AR_CANONICAL][r] / seconds[AR_FREE][r];
@@ -153,11 +157,11 @@ static orth_status bench(orth_ctx *ctx, orth_world *w, void *arg)
     memset(block, 0, 2 * (size_t)s->max_bytes + 2 * ALIGN);
     char *x = (char *)(((uintptr_t)block + ALIGN - 1) / ALIGN * ALIGN), *y = x + s->max_bytes;
     if (orth_world_rank(w) == 0)
-        printf("%-18s %10s %12s %8s %8s %10s\n", "what", "bytes", "us", "algo", "bus GB/s", "of optimum");
+        printf("%-16s %12s %12s %8s %8s %10s\n", "what", "bytes", "us", "algo", "bus GB/s", "of optimum");
     for (int64_t bytes = MIN_BYTES; bytes <= s->max_bytes; bytes *= 4) {
         double seconds[NUM_MEASURES][MAX_ROUNDS] = {0};
         for (int r = 0; r < s->rounds; r++)
-            for (int m = 0; m < NUM_MEASURES; m++)
+            for (int m = s->brief ? AR_CANONICAL : 0; m < (s->brief ? AR_FREE : NUM_MEASURES); m++)
                 ORTH_TRY(timed(ctx, c, (measure)m, x, y, bytes, &seconds[m][r]));
         if (orth_world_rank(w) == 0)
             show(s, bytes, seconds);
@@ -176,6 +180,7 @@ int main(int argc, char **argv)
     orth_world_options o = {.pin = true, .timeout_s = -1};
     if (argc > 4 && strcmp(argv[4], "mpi") == 0)
         o.backend = ORTH_BACKEND_MPI;
+    s.brief = argc > 4 && strcmp(argv[4], "brief") == 0;
     orth_ctx ctx;
     if (orth_ctx_init(&ctx, 1) != ORTH_OK || orth_run_ranks(&ctx, s.ranks, bench, &s, &o) != ORTH_OK) {
         fprintf(stderr, "bench_collectives: %s\n", ctx.error.message);

@@ -25,7 +25,8 @@ static inline void run_write_text(orth_ctx *ctx, const char *path, int documents
 {
     static const char *const words[] = {
         "the", "of", "and", "water", "to", "in", "is", "that", "river", "was", "for", "on", "are", "with",
-        "his", "they", "stone", "be", "this", "from", "have", "by", "not", "what", "all", "were", "when", "mountain",
+        "his", "they", "stone", "be", "this", "from", "have", "by", "not", "what", "all", "were", "when",
+        "mountain",
         "there", "can", "which", "their", "said", "each", "about", "how", "then", "them", "these", "long"};
     char *text = calloc(1, (size_t)documents * 512);
     size_t at = 0;

@@ -193,7 +193,7 @@ static outcome run_outcome(orth_ctx *ctx, const orth_model_config *model, int32_
     engine e = {.model = *model, .shape = shape};
     CHECK_OK(ctx, orth_unit_build(ctx, model, &shape, &e.unit));
     CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false));
-    CHECK_OK(ctx, orth_weights_init(ctx, model, e.ex, 5));
+    CHECK_OK(ctx, orth_weights_init(ctx, model, &e.unit, e.ex, 5));
     float *table = orth_executor_find(e.ex, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
     if (table)
         orth_model_rope_table(model, table, T);
@@ -290,7 +290,7 @@ TEST(planned_bytes_are_the_counted_bytes)
         engine e = {.model = c, .shape = shape};
         CHECK_OK(ctx, orth_unit_build(ctx, &c, &shape, &e.unit));
         CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false));
-        CHECK_OK(ctx, orth_weights_init(ctx, &c, e.ex, 5));
+        CHECK_OK(ctx, orth_weights_init(ctx, &c, &e.unit, e.ex, 5));
         engine_step_values(&e)->step = 1;
         CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
         size_t counted[ORTH_NUM_CLASSES], sum = 0;

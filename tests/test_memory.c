@@ -208,7 +208,8 @@ TEST(explain_shows_the_way_through_a_layer)
     static const char *const way[] = {
         " F mb1   L0 ", "norm(", "= linear(attn_norm", "layers.0.attn.qkv.weight[192,64]",
         "= attention(attn.qkv",
-        "= linear(attention", "= norm(attn.out", "= linear(mlp_norm", "gelu_tanh", "= linear(mlp.up", "= add(",
+        "= linear(attention", "= norm(attn.out", "= linear(mlp_norm", "gelu_tanh", "= linear(mlp.up",
+        "= add(",
         " B mb1   L0 ",
         "= linear_dx(", "grad.layers.0.mlp.down.weight", "= attention_bwd(", "grad.layers.0.attn_norm.shift"};
     run_case *r = run_begin();

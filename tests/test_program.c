@@ -71,7 +71,8 @@ TEST(gradients_pile_up_in_the_aligned_tree_however_they_are_split)
             int64_t sizes[70], count = 0;
             int slots = 0;
             for (int64_t left = n; left > 0; left -= sizes[count++]) {
-                int64_t most = round < 20 ? 4 : 40, any = test_rand_int((uint64_t)n, k++, 1, ORTH_MIN(left, most));
+                int64_t most = round < 20 ? 4 : 40;
+                int64_t any = test_rand_int((uint64_t)n, k++, 1, ORTH_MIN(left, most));
                 sizes[count] = round == 0 ? 1 : round == 1 ? left : any;
             }
             if (accumulate(n, sizes, &slots) != want)

@@ -147,7 +147,7 @@ static void check_gradient(bench *b, orth_value v, const float *grad)
         double far = loss_at(b, t, from, d, 2 * h) - loss_at(b, t, from, d, -2 * h);
         double got = (8 * near - far) / (12 * h);
         if (!(fabs(got - want) <= 2e-3 * norm + 1e-3))
-            fail_msg("%s: %s along direction %d: derived %.6g, by differences %.6g (norm of the gradient %.4g)",
+            fail_msg("%s: %s along direction %d: derived %.6g, by differences %.6g (gradient's norm %.4g)",
                      b->name, b->g->values[v].name, k, want, got, norm);
     }
     free(from);
@@ -196,7 +196,7 @@ static void check_model(const char *preset, int parts, double dropout, bool doc_
     CHECK_OK(b.ctx, orth_model_config_check(b.ctx, &b.model));
     b.shape = (orth_model_shape){.mode = ORTH_MODE_TRAIN, .num_seqs = B, .seq_len = T, .num_micro_batches = 1,
                                  .parts = parts, .compute = ORTH_F32, .doc_mask = doc_mask,
-                                 .attention_full = full,                                 .optimizer = ORTH_OP_adamw};
+                                 .attention_full = full, .optimizer = ORTH_OP_adamw};
     CHECK_OK(b.ctx, orth_model_blocks_build(b.ctx, &b.model, &b.shape, &b.blocks));
     check_graph(&b, &b.blocks.embed, "embed");
     check_graph(&b, &b.blocks.layer, preset);

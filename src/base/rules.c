@@ -28,9 +28,6 @@ breaks(orth_ctx *ctx, const char *place, int line, const char *fmt, ...)
 static orth_status later_versions(orth_ctx *ctx, const orth_config *c)
 {
     static const orth_option_id ids[] = {
-        ORTH_OPT_parallel_dp, ORTH_OPT_parallel_tp, ORTH_OPT_parallel_pp, ORTH_OPT_parallel_cp,
-        ORTH_OPT_parallel_ep, ORTH_OPT_parallel_zero, ORTH_OPT_parallel_shard_group,
-        ORTH_OPT_parallel_sequence_parallel, ORTH_OPT_parallel_virtual_stages,
         ORTH_OPT_comm_bucket_mb, ORTH_OPT_comm_overlap};
     for (int i = 0; i < ORTH_COUNT(ids); i++) {
         const orth_option *o = orth_option_get(ids[i]);

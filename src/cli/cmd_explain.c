@@ -9,9 +9,10 @@ orth_status orth_cmd_explain(orth_ctx *ctx, const orth_cmd *cmd)
 {
     orth_model_config model;
     orth_unit unit;
+    orth_spread spread;
     int64_t rank = 0, layer = ORTH_PRINT_ALL, micro = ORTH_PRINT_ALL;
-    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "rank", 0, 0, &rank));
-    ORTH_TRY(orth_describe_step(ctx, &cmd->config, &model, &unit));
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "rank", 0, INT32_MAX, &rank));
+    ORTH_TRY(orth_describe_step(ctx, &cmd->config, (int)rank, &model, &spread, &unit));
     orth_status s = orth_cmd_flag_int(ctx, cmd, "layer", -1, model.layers, &layer);
     if (s == ORTH_OK)
         s = orth_cmd_flag_int(ctx, cmd, "micro-batch", 0, unit.blocks.spec.num_micro_batches - 1, &micro);
@@ -20,5 +21,6 @@ orth_status orth_cmd_explain(orth_ctx *ctx, const orth_cmd *cmd)
     else if (s == ORTH_OK)
         orth_print_program(stdout, &unit.program, (int32_t)layer, (int32_t)micro);
     orth_unit_release(&unit);
+    orth_spread_release(ctx, &spread);
     return s;
 }

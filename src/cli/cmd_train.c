@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "cli/cmd.h"
-#include "train/loop.h"
+#include "train/run.h"
 
 /* SIGINT and SIGTERM are blocked in all threads of this verb (main.c) and asked for here, between
  * steps: no handler, so no state outside of the run. */
@@ -20,12 +20,12 @@ orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
     sigemptyset(&stops);
     sigaddset(&stops, SIGINT);
     sigaddset(&stops, SIGTERM);
-    orth_session_options options = {.cfg = &cmd->config, .resume = orth_cmd_flag(cmd, "resume") != NULL,
-                                    .quiet = orth_cmd_flag(cmd, "quiet") != NULL,
-                                    .init_dir = orth_cmd_flag(cmd, "init")};
-    orth_session session;
-    ORTH_TRY(orth_session_open(ctx, &session, &options));
-    orth_status s = orth_loop_run(ctx, &session, pending_signal, &stops);
-    orth_session_close(ctx, &session);
+    orth_run_options options = {.cfg = &cmd->config, .resume = orth_cmd_flag(cmd, "resume") != NULL,
+                                .quiet = orth_cmd_flag(cmd, "quiet") != NULL, .init_dir = orth_cmd_flag(cmd, "init"),
+                                .stop = pending_signal, .stop_user = &stops};
+    orth_run run;
+    ORTH_TRY(orth_run_open(ctx, &run, &options));
+    orth_status s = orth_run_train(ctx, &run);
+    orth_run_close(ctx, &run);
     return s;
 }

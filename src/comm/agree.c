@@ -110,7 +110,8 @@ static bool check_pairs(orth_comm *c, const comm_header *const *h)
     const orth_comm_call *mine = &h[c->pos]->call;
     for (int i = 0; i < c->n && mine->kind == ORTH_COMM_ALL_TO_ALL; i++) {
         const orth_comm_call *theirs = &h[i]->call;
-        const int64_t sent = h[i]->has_pair ? h[i]->pair : comm_count_of(theirs->send_counts, theirs->count, c->pos);
+        const int64_t sent = h[i]->has_pair ? h[i]->pair
+                                            : comm_count_of(theirs->send_counts, theirs->count, c->pos);
         const int64_t wanted = comm_count_of(mine->counts, mine->count, i);
         if (sent == wanted)
             continue;
@@ -152,7 +153,7 @@ bool comm_message_check(orth_comm *c, const comm_request *sent, const comm_reque
     /* A tag behind what is wanted means that this rank left a message out; else the sender did. */
     const bool mine = s->tag < w->tag || (s->tag == w->tag && wanted->unusual && !sent->unusual);
     const int me = c->ranks[c->pos], sender = c->ranks[w->peer];
-    comm_abort(c->world->s, mine ? me : sender, ORTH_ERR_COMM, "'%s': rank %d called %s where rank %d called %s",
-               c->name, sender, a, me, b);
+    comm_abort(c->world->s, mine ? me : sender, ORTH_ERR_COMM,
+               "'%s': rank %d called %s where rank %d called %s", c->name, sender, a, me, b);
     return false;
 }

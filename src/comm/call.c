@@ -34,7 +34,8 @@ static orth_status check_buffers(orth_ctx *ctx, const orth_comm *c, const orth_c
     const orth_comm_kind k = call->kind;
     const int64_t mine = comm_count_of(call->counts, call->count, c->pos);
     const int64_t all = has_counts(k) ? total(call->counts, call->count, c->n) : call->count;
-    int64_t in = call->count, out = call->count;
+    int64_t in = call->count;
+    int64_t out = in;
     if (k == ORTH_COMM_REDUCE_SCATTER)
         in = all, out = mine;
     else if (k == ORTH_COMM_ALL_GATHER)
@@ -126,7 +127,7 @@ static orth_status run(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call)
         ORTH_TRY(start(ctx, c, call, &t));
         return orth_comm_wait(ctx, c, t);
     }
-    comm_wait_begin(c, call);
+    comm_wait_begin(c, call, 0);
     const bool ok = c->ops->collective(c, call, ++c->seq);
     if (!ok)
         c->ops->quiesce(c);
@@ -212,7 +213,7 @@ orth_status orth_comm_wait(orth_ctx *ctx, orth_comm *c, orth_ticket t)
     comm_request *r = t ? request_of(c, t) : NULL;
     if (!r || (atomic_load_explicit(&r->done, memory_order_acquire) && !comm_aborted(c->world->s)))
         return ORTH_OK;
-    comm_wait_begin(c, &r->call);
+    comm_wait_begin(c, &r->call, t);
     const bool ok = comm_request_wait(c, r);
     comm_wait_end(c);
     return ok ? ORTH_OK : comm_fail(ctx, c->world);

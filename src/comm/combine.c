@@ -29,10 +29,12 @@ void comm_copy(orth_isa isa, void *dst, const void *src, size_t bytes, bool stre
 {
     if (bytes == 0 || dst == src)
         return;
-    if (stream)
-        table_of(isa)->stream(dst, src, bytes);
-    else
+    if (!stream) {
         memcpy(dst, src, bytes);
+        return;
+    }
+    table_of(isa)->stream(dst, src, bytes);
+    table_of(isa)->fence();
 }
 
 /* Sum of leaves [0, n) of src into block[0]; blocks above it are free for partial sums. */
@@ -62,10 +64,17 @@ static void chain(const comm_combine_fns *f, char (*block)[BLOCK_BYTES], const v
     }
 }
 
+static void plain_copy(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
 void comm_combine(const comm_combine_how *how, void *const *dst, int num_dst, const void *const *src, int n,
                   int64_t begin, int64_t count)
 {
-    const comm_combine_fns *f = comm_combine_of(how->isa, how->dtype, how->op);
+    const comm_combine_table *table = table_of(how->isa);
+    const comm_combine_fns *f = &table->fns[how->dtype][how->op];
+    void (*put)(void *, const void *, size_t) = how->stream ? table->stream : plain_copy;
     const size_t elem = orth_dtype_bytes(how->dtype);
     const int64_t block_elems = BLOCK_BYTES / (int64_t)orth_dtype_bytes(comm_acc_type(how->dtype));
     _Alignas(64) char block[MAX_LEVELS][BLOCK_BYTES];
@@ -85,7 +94,8 @@ void comm_combine(const comm_combine_how *how, void *const *dst, int num_dst, co
             result = rounded;
         }
         for (int k = 0; k < num_dst; k++)
-            comm_copy(how->isa, (char *)dst[k] + (size_t)(begin + done) * elem, result, (size_t)m * elem,
-                      how->stream);
+            put((char *)dst[k] + (size_t)(begin + done) * elem, result, (size_t)m * elem);
     }
+    if (how->stream)
+        table->fence();
 }

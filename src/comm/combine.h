@@ -21,7 +21,8 @@ typedef struct {
 
 typedef struct {
     comm_combine_fns fns[ORTH_NUM_DTYPES][ORTH_NUM_REDUCES]; /* NULL functions: cannot be reduced */
-    void (*stream)(void *d, const void *s, size_t bytes);   /* memcpy past the caches */
+    void (*stream)(void *d, const void *s, size_t bytes);   /* memcpy past the caches; then a fence */
+    void (*fence)(void);
 } comm_combine_table;
 
 extern const comm_combine_table comm_combine_base;

@@ -108,10 +108,17 @@ static void stream(void *d_, const void *s_, size_t bytes)
         for (; bytes >= 32; d += 32, s += 32, bytes -= 32)
             _mm256_stream_si256((void *)d, _mm256_loadu_si256((const void *)s));
 #endif
-        _mm_sfence(); /* streamed stores are not ordered by the release that publishes them */
     }
 #endif
     memcpy(d, s, bytes);
+}
+
+/* Streamed stores are not ordered by the release that publishes them. */
+static void fence(void)
+{
+#if defined(__AVX2__)
+    _mm_sfence();
+#endif
 }
 
 #define FNS(ID) {leaves_##ID, merge_##ID, pair_##ID, store_##ID}
@@ -121,4 +128,5 @@ const comm_combine_table COMBINE_NAME = {
     .fns = {[ORTH_F32] = ROW(f32), [ORTH_BF16] = ROW(bf16), [ORTH_F64] = ROW(f64), [ORTH_I32] = ROW(i32),
             [ORTH_I64] = ROW(i64)},
     .stream = stream,
+    .fence = fence,
 };

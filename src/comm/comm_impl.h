@@ -105,6 +105,7 @@ typedef struct {
     _Alignas(64) _Atomic int64_t calls;
     _Atomic int64_t since_ns;     /* start of the present wait; 0: not waiting */
     _Atomic(const void *) group;  /* waited in: the back end's, only compared */
+    _Atomic int64_t ticket;       /* waited for; 0: a call on the caller's own thread */
     _Atomic int32_t kind, instr, peer;
     _Atomic int32_t last_kind, last_instr; /* of the last call begun */
     _Atomic int64_t step;
@@ -152,8 +153,10 @@ static inline bool comm_aborted(comm_shared *s)
 /* Records the world's cause as this rank's error; ORTH_ERR_COMM. */
 orth_status comm_fail(orth_ctx *ctx, orth_world *w);
 /* Around everything that may wait on behalf of the rank's caller. */
-void comm_wait_begin(orth_comm *c, const orth_comm_call *call);
+void comm_wait_begin(orth_comm *c, const orth_comm_call *call, orth_ticket t);
 void comm_wait_end(orth_comm *c);
+/* The request is done: a rank that still sleeps over it waits for nobody any more. */
+void comm_wait_over(orth_comm *c, orth_ticket t);
 /* What remains when fn has returned: destroys communicators, aborts if s is an error. */
 void comm_world_end(orth_ctx *ctx, orth_world *w, orth_status status);
 

@@ -48,18 +48,51 @@ static void reasons(const orth_plan *p, char *out, size_t n)
                  (double)p->limit_bytes / u, unit);
 }
 
-char *orth_plan_json(orth_ctx *ctx, const orth_plan *p)
+orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens, size_t limit_bytes)
+{
+    orth_plan sum = {.limit_bytes = limit_bytes, .tokens = tokens, .num_elems = plans[0].num_elems};
+    for (int k = 0; k < num_ranks; k++) {
+        for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+            sum.class_bytes[c] += plans[k].class_bytes[c];
+        sum.total_bytes += plans[k].total_bytes;
+        sum.lower_bound_bytes += plans[k].lower_bound_bytes;
+        sum.cost.model_flops += plans[k].cost.model_flops;
+        sum.cost.hardware_flops += plans[k].cost.hardware_flops;
+        sum.cost.bytes += plans[k].cost.bytes;
+    }
+    sum.fits = limit_bytes == 0 || sum.total_bytes <= limit_bytes;
+    return sum;
+}
+
+/* "{...}, {...}": an object per rank, in heap memory. */
+static char *ranks_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks)
+{
+    char *all = orth_mem_strdup(ctx, "");
+    for (int k = 0; all && k < num_ranks; k++) {
+        char *memory = orth_memory_json(ctx, plans[k].class_bytes);
+        char *longer = memory ? orth_mem_printf(ctx, "%s%s{\"rank\": %d, \"coords\": {%s}, \"memory\": %s, "
+                                                "\"flops\": {\"model\": %.0f, \"hardware\": %.0f}}", all,
+                                                k ? ", " : "", k, plans[k].coords, memory, plans[k].cost.model_flops,
+                                                plans[k].cost.hardware_flops)
+                              : NULL;
+        orth_mem_free(ctx, memory);
+        orth_mem_free(ctx, all);
+        all = longer;
+    }
+    return all;
+}
+
+char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *p)
 {
     char why[256];
     reasons(p, why, sizeof why);
-    char *memory = orth_memory_json(ctx, p->class_bytes);
-    char *text = memory ? orth_mem_printf(ctx,
-        "{\"ranks\": [{\"rank\": 0, \"coords\": {}, \"memory\": %s, \"comm\": {}, "
-        "\"flops\": {\"model\": %.0f, \"hardware\": %.0f}}], \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
+    char *ranks = ranks_json(ctx, plans, num_ranks);
+    char *text = ranks ? orth_mem_printf(ctx,
+        "{\"ranks\": [%s], \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
         ", \"memory_lower_bound\": %zu, \"memory_limit\": %zu, \"fits\": %s, \"reasons\": [%s%s%s]}\n",
-        memory, p->cost.model_flops, p->cost.hardware_flops, p->tokens, p->num_elems, p->lower_bound_bytes,
-        p->limit_bytes, p->fits ? "true" : "false", why[0] ? "\"" : "", why, why[0] ? "\"" : "") : NULL;
-    orth_mem_free(ctx, memory);
+        ranks, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
+        why[0] ? "\"" : "", why, why[0] ? "\"" : "") : NULL;
+    orth_mem_free(ctx, ranks);
     return text;
 }
 

@@ -1,6 +1,6 @@
 /* plan.h -- what a run will need, read off its program: no second formula for anything.
  *
- * One rank on the CPU: memory per class and in all, FLOPs per step. The same figures are counted by the
+ * Memory per class and in all, FLOPs per step, for each rank. The same figures are counted by the
  * run (memory.json), so that a plan can be held to its word.
  */
 #ifndef ORTH_PLAN_PLAN_H
@@ -17,13 +17,17 @@ typedef struct {
     int64_t tokens;            /* of a step */
     int64_t num_elems;         /* parameters of the model */
     bool fits;
+    char coords[96];           /* inside of a JSON object: place of the rank in the mesh */
 } orth_plan;
 
 /* Of a placed program. */
 orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, size_t limit_bytes);
 
+/* All ranks on one machine: sums of bytes and FLOPs; tokens: of the whole step. */
+orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens, size_t limit_bytes);
+
 /* "--json" and plan.json: DESIGN section 6. Heap memory; NULL with the error recorded. */
-char *orth_plan_json(orth_ctx *ctx, const orth_plan *plan);
+char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *total);
 /* {"params": ..., ..., "total": ...}: the memory object of plan.json and memory.json. */
 char *orth_memory_json(orth_ctx *ctx, const size_t class_bytes[ORTH_NUM_CLASSES]);
 /* For people, several lines. */

@@ -84,7 +84,7 @@ static orth_operand push_micro(orth_builder *b, int64_t index, bool second_use, 
  * leaves are micro-batches: those of all ranks together are neighbours there. */
 static void reduce_micro(orth_builder *b, int64_t index, const orth_leaf_range *leaves, orth_operand whole)
 {
-    const orth_shard *shard = &b->shards[index];
+    const orth_zero_shard *shard = &b->shards[index];
     orth_operand flat = orth_build_vector(whole.buffer, ORTH_F32, 0, orth_build_elems(b, index));
     orth_operand mine = orth_build_vector(whole.buffer, ORTH_F32, shard->first, shard->count);
     orth_instr *i = orth_build_emit(b, ORTH_OP_reduce_scatter, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &flat, 1, &mine);

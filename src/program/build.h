@@ -29,7 +29,7 @@ typedef struct {
     orth_program *p;
     bool *held;                  /* [num_params] parameters of this rank's chunks */
     int32_t *master, *copy;      /* [num_params] buffers; copy == master where there is none; -1: not held */
-    orth_shard *shards;          /* [num_params] over DP; NULL: nothing is sharded */
+    orth_zero_shard *shards;          /* [num_params] over DP; NULL: nothing is sharded */
     int32_t data[ORTH_NUM_DATA]; /* buffers of the whole step; -1 */
     orth_grad_use *uses;         /* [2*num_params]: 2*index for the first use, +1 for the head's if tied */
     bool tied;

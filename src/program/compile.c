@@ -77,10 +77,10 @@ static void add_params(orth_builder *b)
         if (!b->held[i])
             continue;
         bool copied = s->compute != ORTH_F32 && param->matrix, sharded = s->mesh.zero == 3 && b->shards;
-        orth_shard all = {0, orth_build_elems(b, i), NULL};
-        orth_shard mine = b->shards ? b->shards[i] : all, read = sharded ? mine : all;
+        orth_zero_shard all = {0, orth_build_elems(b, i), NULL};
+        orth_zero_shard mine = b->shards ? b->shards[i] : all, read = sharded ? mine : all;
         if (!copied || s->mode == ORTH_MODE_TRAIN) {
-            orth_shard kept = copied ? mine : read;
+            orth_zero_shard kept = copied ? mine : read;
             const char *name = copied ? orth_arena_printf(b->ctx, &b->p->arena, "master.%s", param->name)
                                       : param->name;
             b->master[i] = persistent(b, name, copied ? ORTH_CLASS_OPTIMIZER : ORTH_CLASS_PARAMS, ORTH_BIND_MASTER,
@@ -514,6 +514,23 @@ static int32_t local_chunk(const stage *st, int32_t chunk)
     return k;
 }
 
+/* Without a schedule: a micro-batch all the way through this rank's chunks. */
+static void run_in_turn(stage *st, int32_t micro)
+{
+    const orth_compile_spec *s = st->b->spec;
+    for (int32_t k = 0; k < st->num_chunks && !st->b->p->failed; k++) {
+        forward(st, k, micro);
+        if (!st->chunks[k].head || st->b->p->failed)
+            continue;
+        if (s->mode == ORTH_MODE_EVAL)
+            head(st->b, state_of(st, k, micro)->normed);
+        else if (s->mode == ORTH_MODE_DECODE)
+            decode_head(st->b, state_of(st, k, micro)->normed);
+    }
+    for (int32_t k = st->num_chunks - 1; s->mode == ORTH_MODE_TRAIN && k >= 0 && !st->b->p->failed; k--)
+        backward(st, k, micro);
+}
+
 static void run_actions(stage *st)
 {
     const orth_compile_spec *s = st->b->spec;
@@ -525,17 +542,8 @@ static void run_actions(stage *st)
         else
             backward(st, local, a->micro_batch);
     }
-    for (int32_t j = 0; !s->actions && j < s->num_micro_batches && !st->b->p->failed; j++) {
-        forward(st, 0, j);
-        if (st->b->p->failed)
-            return;
-        if (s->mode == ORTH_MODE_TRAIN)
-            backward(st, 0, j);
-        else if (s->mode == ORTH_MODE_EVAL)
-            head(st->b, state_of(st, 0, j)->normed);
-        else
-            decode_head(st->b, state_of(st, 0, j)->normed);
-    }
+    for (int32_t j = 0; !s->actions && j < s->num_micro_batches && !st->b->p->failed; j++)
+        run_in_turn(st, j);
 }
 
 static void add_results(orth_builder *b)

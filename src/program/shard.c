@@ -75,9 +75,9 @@ static void deal(const orth_param_desc *p, int64_t *counts, int64_t *at, int64_t
 }
 
 orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_desc *params, const bool *held,
-                             int64_t num_params, int32_t num_ranks, int32_t rank, orth_shard **out)
+                             int64_t num_params, int32_t num_ranks, int32_t rank, orth_zero_shard **out)
 {
-    orth_shard *shards = ORTH_ARENA_ARRAY(ctx, arena, orth_shard, num_params);
+    orth_zero_shard *shards = ORTH_ARENA_ARRAY(ctx, arena, orth_zero_shard, num_params);
     int64_t total = 0, at = 0;
     if (!shards)
         return ORTH_ERR_NOMEM;
@@ -89,7 +89,7 @@ orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_
             return ORTH_ERR_NOMEM;
         if (held[i])
             deal(&params[i], counts, &at, total, num_ranks);
-        shards[i] = (orth_shard){.count = counts[rank], .counts = counts};
+        shards[i] = (orth_zero_shard){.count = counts[rank], .counts = counts};
         for (int32_t r = 0; r < rank; r++)
             shards[i].first += counts[r];
     }

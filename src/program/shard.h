@@ -29,10 +29,10 @@ int64_t orth_param_num_blocks(const orth_param_desc *p);
 typedef struct {
     int64_t first, count;          /* this rank's elements of what the tensor-parallel rank holds */
     const int64_t *counts;         /* [num_ranks] of all ranks, in order */
-} orth_shard;
+} orth_zero_shard;
 
 /* Shards over num_ranks ranks of the parameters with held[i]; arrays from `arena`. ORTH_ERR_NOMEM. */
 orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_desc *params, const bool *held,
-                             int64_t num_params, int32_t num_ranks, int32_t rank, orth_shard **out);
+                             int64_t num_params, int32_t num_ranks, int32_t rank, orth_zero_shard **out);
 
 #endif

@@ -14,13 +14,13 @@ static int32_t state_buffer(orth_builder *b, const char *what, orth_bind bind, i
 }
 
 /* Elements of parameter `index` that this rank updates. */
-static orth_shard own(const orth_builder *b, int64_t index)
+static orth_zero_shard own(const orth_builder *b, int64_t index)
 {
-    return b->shards ? b->shards[index] : (orth_shard){0, orth_build_elems(b, index), NULL};
+    return b->shards ? b->shards[index] : (orth_zero_shard){0, orth_build_elems(b, index), NULL};
 }
 
 /* This rank's elements of a buffer that holds the whole parameter, or just them. */
-static orth_operand piece(const orth_builder *b, int32_t buffer, orth_dtype dtype, orth_shard s)
+static orth_operand piece(const orth_builder *b, int32_t buffer, orth_dtype dtype, orth_zero_shard s)
 {
     return orth_build_vector(buffer, dtype, s.first - b->p->buffers[buffer].first_elem, s.count);
 }
@@ -84,7 +84,7 @@ static void sum_loss(orth_builder *b, bool computes)
     }
     orth_operand leaves = orth_build_vector(b->seq_loss, ORTH_F64, 0, (int64_t)s->num_micro_batches * s->num_seqs);
     orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &leaves, 1, &loss);
-    if (orth_build_size(b, ORTH_GROUP_DP) > 1)
+    if (s->mode == ORTH_MODE_TRAIN && orth_build_size(b, ORTH_GROUP_DP) > 1)
         orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &loss, 1, &loss);
 }
 
@@ -103,7 +103,7 @@ static bool counts_norm(const orth_builder *b, int64_t index)
 static void square_param(orth_builder *b, int64_t index, orth_operand sums, int64_t base)
 {
     const orth_param_desc *p = &b->spec->params[index];
-    orth_shard mine = own(b, index);
+    orth_zero_shard mine = own(b, index);
     int64_t cols = orth_param_cols(p), step = orth_param_block_rows(p);
     int32_t col_parts = orth_param_col_parts(p), g = orth_build_grad_buffer(b, index);
     orth_attr attr = {.block_rows = (int32_t)step, .split = ORTH_SPLIT_WHOLE(cols)};
@@ -119,7 +119,7 @@ static void square_param(orth_builder *b, int64_t index, orth_operand sums, int6
         int64_t from = ORTH_MAX(begin, mine.first / cols), to = ORTH_MIN(end, (mine.first + mine.count) / cols);
         if (from >= to)
             continue;
-        orth_operand in = piece(b, g, ORTH_F32, (orth_shard){from * cols, (to - from) * cols, NULL});
+        orth_operand in = piece(b, g, ORTH_F32, (orth_zero_shard){from * cols, (to - from) * cols, NULL});
         in.num_dims = 2;
         in.dim[0] = to - from;
         in.dim[1] = cols;
@@ -169,7 +169,7 @@ static void clip(orth_builder *b, orth_operand step)
 static void update_param(orth_builder *b, int64_t index, orth_operand step)
 {
     const orth_param_desc *param = &b->spec->params[index];
-    orth_shard mine = own(b, index);
+    orth_zero_shard mine = own(b, index);
     bool has_copy = b->copy[index] != b->master[index];
     orth_operand in[] = {piece(b, orth_build_grad_buffer(b, index), ORTH_F32, mine), step};
     orth_operand out[4] = {piece(b, b->master[index], ORTH_F32, mine)};

@@ -1,6 +1,7 @@
 /* describe.c -- see describe.h. */
 #include "train/describe.h"
 
+#include "base/machine.h"
 #include "data/corpus.h"
 #include "data/tokenizer.h"
 
@@ -29,9 +30,69 @@ orth_status orth_describe_model(orth_ctx *ctx, const orth_config *cfg, orth_mode
     return orth_setup_model(ctx, cfg, vocab, out);
 }
 
-orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, orth_model_config *model, orth_unit *unit)
+/* Builds the unit of a rank; chunks: room for the chunks of the schedule. */
+static orth_status build_rank(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
+                              const orth_spread *spread, int rank, orth_chunk *chunks, orth_unit *unit)
 {
-    ORTH_TRY(orth_describe_model(ctx, cfg, model));
     orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_TRAIN);
+    orth_spread_shape(spread, rank, &shape, chunks);
     return orth_unit_build(ctx, model, &shape, unit);
+}
+
+orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, orth_model_config *model,
+                               orth_spread *spread, orth_unit *unit)
+{
+    orth_layout layout = orth_setup_layout(cfg);
+    ORTH_TRY(orth_describe_model(ctx, cfg, model));
+    ORTH_TRY(orth_spread_make(ctx, spread, &layout, model));
+    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &spread->arena, orth_chunk, spread->schedule.num_chunks);
+    orth_status s = chunks ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK && rank >= spread->mesh.num_ranks)
+        s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "rank %d is not one of the %d of this layout", rank, spread->mesh.num_ranks);
+    if (s == ORTH_OK)
+        s = build_rank(ctx, cfg, model, spread, rank, chunks, unit);
+    if (s != ORTH_OK)
+        orth_spread_release(ctx, spread);
+    return s;
+}
+
+static orth_status plan_rank(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
+                             int rank, orth_chunk *chunks)
+{
+    orth_unit unit;
+    ORTH_TRY(build_rank(ctx, cfg, model, &p->spread, rank, chunks, &unit));
+    orth_plan *plan = &p->ranks[rank];
+    const int32_t *pos = unit.blocks.spec.mesh.pos;
+    *plan = orth_plan_of(&unit.program, orth_model_num_elems(model), 0);
+    snprintf(plan->coords, sizeof plan->coords, "\"dp\": %d, \"tp\": %d, \"pp\": %d, \"cp\": %d",
+             pos[ORTH_GROUP_DP], pos[ORTH_GROUP_TP], pos[ORTH_GROUP_PP], pos[ORTH_GROUP_CP]);
+    orth_unit_release(&unit);
+    return ORTH_OK;
+}
+
+orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model)
+{
+    orth_layout layout = orth_setup_layout(cfg);
+    *p = (orth_run_plan){.ranks = NULL};
+    ORTH_TRY(orth_spread_make(ctx, &p->spread, &layout, model));
+    p->num_ranks = p->spread.mesh.num_ranks;
+    p->ranks = ORTH_NEW_ARRAY(ctx, orth_plan, p->num_ranks);
+    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &p->spread.arena, orth_chunk, p->spread.schedule.num_chunks);
+    orth_status s = p->ranks && chunks ? ORTH_OK : ORTH_ERR_NOMEM;
+    for (int k = 0; s == ORTH_OK && k < p->num_ranks; k++)
+        s = plan_rank(ctx, p, cfg, model, k, chunks);
+    if (s != ORTH_OK) {
+        orth_run_plan_release(ctx, p);
+        return s;
+    }
+    size_t limit = cfg->memory_limit > 0 ? (size_t)cfg->memory_limit : (size_t)orth_machine_available_bytes();
+    p->total = orth_plan_total(p->ranks, p->num_ranks, cfg->train_global_batch * cfg->data_seq_len, limit);
+    return ORTH_OK;
+}
+
+void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p)
+{
+    orth_mem_free(ctx, p->ranks);
+    orth_spread_release(ctx, &p->spread);
+    p->ranks = NULL;
 }

@@ -2,6 +2,7 @@
 #ifndef ORTH_TRAIN_DESCRIBE_H
 #define ORTH_TRAIN_DESCRIBE_H
 
+#include "plan/plan.h"
 #include "train/setup.h"
 
 /* Vocabulary that the model would have: model.vocab or the preset's, else that of the tokenizer or the
@@ -9,7 +10,20 @@
 #define ORTH_AUTO_VOCAB 4096
 orth_status orth_describe_model(orth_ctx *ctx, const orth_config *cfg, orth_model_config *out);
 
-/* Model and unit of one training step. */
-orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, orth_model_config *model, orth_unit *unit);
+/* Model and unit of one training step of `rank`, with the layout that its names live in. */
+orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, orth_model_config *model,
+                               orth_spread *spread, orth_unit *unit);
+
+/* The layout of the run file applied to a model, and every rank's plan. */
+typedef struct {
+    orth_spread spread;
+    int num_ranks;
+    orth_plan *ranks;      /* [num_ranks] */
+    orth_plan total;
+} orth_run_plan;
+
+/* ORTH_ERR_ARG for an invalid layout, in words. Whether it fits is for the caller to ask. */
+orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model);
+void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p);
 
 #endif

@@ -2,15 +2,24 @@
 #include "train/eval.h"
 
 orth_status orth_evaluator_create(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
-                                  const orth_model_config *model, const orth_executor *lender)
+                                  const orth_model_config *model, const orth_executor *lender,
+                                  const orth_model_shape *place)
 {
     orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_EVAL);
     shape.num_micro_batches = 1;
     shape.external_params = lender != NULL;
+    if (place) {
+        shape.mesh = place->mesh;
+        shape.chunks = place->chunks;
+        shape.num_chunks = place->num_chunks;
+    }
     *out = (orth_evaluator){.num_seqs = shape.num_seqs, .seq_len = shape.seq_len, .parts = shape.parts,
-                            .doc_mask = shape.doc_mask, .model = *model};
+                            .doc_mask = shape.doc_mask, .model = *model, .rows = orth_setup_rows(&shape)};
     ORTH_TRY(orth_unit_build(ctx, model, &shape, &out->unit));
-    orth_status s = orth_executor_create(ctx, &out->executor, &out->unit.program, orth_setup_kernels(cfg), lender, true);
+    out->pos = ORTH_NEW_ARRAY(ctx, int32_t, out->rows.row_end - out->rows.row_begin);
+    orth_status s = out->pos ? orth_executor_create(ctx, &out->executor, &out->unit.program, orth_setup_kernels(cfg),
+                                                    lender, true)
+                             : ORTH_ERR_NOMEM;
     if (s != ORTH_OK) {
         orth_evaluator_destroy(ctx, out);
         return s;
@@ -22,6 +31,7 @@ void orth_evaluator_destroy(orth_ctx *ctx, orth_evaluator *e)
 {
     orth_executor_destroy(ctx, e->executor);
     orth_unit_release(&e->unit);
+    orth_mem_free(ctx, e->pos);
     e->executor = NULL;
 }
 
@@ -30,20 +40,27 @@ static void *slot(const orth_evaluator *e, orth_data_slot s)
     return orth_executor_find(e->executor, ORTH_BIND_DATA, s);
 }
 
+/* Element `at` of a data slot, NULL where this rank's program does not read it. */
+static void *row_of(const orth_evaluator *e, orth_data_slot which, int64_t at)
+{
+    char *base = slot(e, which);
+    return base ? base + 4 * at : NULL;
+}
+
 /* Rows of the batch from sequence `first` on; what lies past `end` gets weight 0. */
 static orth_status fill(orth_ctx *ctx, orth_evaluator *e, const orth_sampler *sampler, int64_t first, int64_t end)
 {
-    const orth_sample_rows rows = {.parts = e->parts, .row_begin = 0, .row_end = e->seq_len};
-    float *weights = slot(e, ORTH_DATA_WEIGHTS);
-    int32_t *doc = slot(e, ORTH_DATA_DOC_STARTS), *pos = slot(e, ORTH_DATA_POSITIONS);
+    int64_t R = e->rows.row_end - e->rows.row_begin;
     for (int32_t b = 0; b < e->num_seqs; b++) {
-        int64_t at = (int64_t)b * e->seq_len;
-        orth_sample sample = {.tokens = (int32_t *)slot(e, ORTH_DATA_TOKENS) + at,
-                              .targets = (int32_t *)slot(e, ORTH_DATA_TARGETS) + at, .weights = weights + at,
-                              .pos = pos ? pos + at : NULL, .doc = doc ? doc + at : NULL};
-        ORTH_TRY(orth_sampler_fill(ctx, sampler, &sample, ORTH_MIN(first + b, end - 1), &rows));
-        if (first + b >= end)
-            memset(weights + at, 0, (size_t)e->seq_len * sizeof(float));
+        int64_t at = b * R;
+        float *weights = row_of(e, ORTH_DATA_WEIGHTS, at);
+        orth_sample sample = {.tokens = row_of(e, ORTH_DATA_TOKENS, at), .targets = row_of(e, ORTH_DATA_TARGETS, at),
+                              .weights = weights, .pos = e->pos, .doc = row_of(e, ORTH_DATA_DOC_STARTS, at)};
+        ORTH_TRY(orth_sampler_fill(ctx, sampler, &sample, ORTH_MIN(first + b, end - 1), &e->rows));
+        if (row_of(e, ORTH_DATA_POSITIONS, at))
+            memcpy(row_of(e, ORTH_DATA_POSITIONS, at), e->pos, (size_t)R * sizeof *e->pos);
+        if (first + b >= end && weights)
+            memset(weights, 0, (size_t)R * sizeof(float));
     }
     return ORTH_OK;
 }
@@ -53,9 +70,14 @@ static void report(const orth_evaluator *e, int64_t first, int64_t end, const in
 {
     const float *weights = slot(e, ORTH_DATA_WEIGHTS), *nll = orth_executor_find(e->executor, ORTH_BIND_NLL, 0);
     const int32_t *targets = slot(e, ORTH_DATA_TARGETS);
+    if (!nll)
+        return;
     for (int64_t b = 0; b < e->num_seqs && first + b < end; b++) {
         for (int64_t p = 0; p < e->seq_len; p++) {
-            int64_t row = b * e->seq_len + orth_fold_row(e->seq_len, e->parts, p);
+            int64_t local = orth_fold_row(e->seq_len, e->parts, p) - e->rows.row_begin;
+            int64_t row = b * (e->rows.row_end - e->rows.row_begin) + local;
+            if (local < 0 || local >= e->rows.row_end - e->rows.row_begin)
+                continue;
             out->weight += weights[row];
             if (token_bytes && weights[row] > 0)
                 out->target_bytes += token_bytes[targets[row]];
@@ -78,7 +100,7 @@ orth_status orth_evaluator_run(orth_ctx *ctx, orth_evaluator *e, const orth_samp
     for (int64_t at = first; at < first + n; at += e->num_seqs) {
         ORTH_TRY(fill(ctx, e, sampler, at, first + n));
         ORTH_TRY(orth_executor_run(ctx, e->executor));
-        for (int32_t b = 0; b < e->num_seqs; b++) /* one by one: the micro-batch does not show in the sum */
+        for (int32_t b = 0; leaves && b < e->num_seqs; b++) /* one by one: the micro-batch does not show in the sum */
             out->nll += leaves[b];
         report(e, at, first + n, token_bytes, each, user, out);
     }

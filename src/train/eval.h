@@ -10,8 +10,10 @@ typedef struct {
     orth_unit unit;
     orth_executor *executor;
     orth_model_config model;
-    int32_t num_seqs, seq_len, parts;
+    int32_t num_seqs, seq_len, parts;   /* seq_len: of the whole sequence */
+    orth_sample_rows rows;              /* those on this rank */
     bool doc_mask;
+    int32_t *pos;                       /* [rows] scratch */
 } orth_evaluator;
 
 typedef struct {
@@ -21,12 +23,15 @@ typedef struct {
 } orth_eval_result;
 
 /* lender: executor whose weights are used (outlives this); NULL: this has weights of its own, to be
- * filled by the caller. ORTH_ERR_NOMEM, ORTH_ERR_ARG. */
+ * filled by the caller. place: mesh and chunks of a rank among others (orth_spread_shape), whose executor then
+ * needs communicators; NULL: a rank alone. ORTH_ERR_NOMEM, ORTH_ERR_ARG. */
 orth_status orth_evaluator_create(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
-                                  const orth_model_config *model, const orth_executor *lender);
+                                  const orth_model_config *model, const orth_executor *lender,
+                                  const orth_model_shape *place);
 void orth_evaluator_destroy(orth_ctx *ctx, orth_evaluator *e);
 
-/* Scores sequences [first, first+n) of `sampler`. token_bytes [vocab]: bytes of each token, may be NULL.
+/* Collective over the ranks of a place. Scores sequences [first, first+n) of `sampler`; the result is 0 on
+ * ranks without the head. token_bytes [vocab]: bytes of each token, may be NULL.
  * `each`, if not NULL, is called for every target in order of position with its token, its weight and
  * log-probability. */
 typedef void (*orth_eval_each)(void *user, int64_t sequence, int64_t pos, int32_t target, float weight, float logprob);

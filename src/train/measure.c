@@ -34,7 +34,9 @@ orth_status orth_measure_open(orth_ctx *ctx, orth_measure *m, const orth_config 
 {
     orth_unit unit;
     *m = (orth_measure){.step = 0};
-    ORTH_TRY(orth_describe_step(ctx, cfg, &m->model, &unit));
+    orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_TRAIN);
+    ORTH_TRY(orth_describe_model(ctx, cfg, &m->model));
+    ORTH_TRY(orth_unit_build(ctx, &m->model, &shape, &unit));
     size_t limit = cfg->memory_limit > 0 ? (size_t)cfg->memory_limit : (size_t)orth_machine_available_bytes();
     orth_plan plan = orth_plan_of(&unit.program, orth_model_num_elems(&m->model), limit);
     orth_status fits = orth_plan_require_fit(ctx, &plan);
@@ -46,7 +48,7 @@ orth_status orth_measure_open(orth_ctx *ctx, orth_measure *m, const orth_config 
     m->tokens = unit.program.num_tokens;
     ORTH_TRY(orth_trainer_create(ctx, &m->trainer, cfg, &m->model, &unit));
     fill_data(m, cfg);
-    orth_status s = orth_weights_init(ctx, &m->model, m->trainer.executor, (uint64_t)cfg->train_seed);
+    orth_status s = orth_weights_init(ctx, &m->model, &m->trainer.unit, m->trainer.executor, (uint64_t)cfg->train_seed);
     if (s != ORTH_OK)
         orth_measure_close(ctx, m);
     return s;

@@ -95,13 +95,51 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .num_seqs = (int32_t)cfg->train_micro_batch,
         .seq_len = (int32_t)cfg->data_seq_len,
         .num_micro_batches = (int32_t)(cfg->train_global_batch / cfg->train_micro_batch),
-        .parts = fast ? 1 : (int32_t)cfg->numerics_parts,
+        .parts = fast ? (int32_t)orth_setup_layout(cfg).parts : (int32_t)cfg->numerics_parts,
         .compute = cfg->precision_compute == ORTH_precision_compute_bf16 ? ORTH_BF16 : ORTH_F32,
         .doc_mask = cfg->data_doc_mask,
         .attention_full = cfg->model_attention == ORTH_model_attention_full,
         .optimizer = optimizers[cfg->optimizer_name],
         .nesterov = cfg->optimizer_nesterov,
     };
+}
+
+orth_layout orth_setup_layout(const orth_config *cfg)
+{
+    orth_layout l = orth_layout_defaults;
+    l.dp = cfg->parallel_dp;
+    l.tp = cfg->parallel_tp;
+    l.pp = cfg->parallel_pp;
+    l.cp = cfg->parallel_cp;
+    l.ep = cfg->parallel_ep;
+    l.zero = cfg->parallel_zero;
+    l.shard_group = cfg->parallel_shard_group;
+    l.sequence_parallel = cfg->parallel_sequence_parallel;
+    l.pipeline = cfg->parallel_pipeline;
+    l.virtual_stages = cfg->parallel_virtual_stages;
+    l.global_batch = cfg->train_global_batch;
+    l.micro_batch = cfg->train_micro_batch;
+    l.seq_len = cfg->data_seq_len;
+    l.reproducible = cfg->numerics_mode == ORTH_numerics_mode_reproducible;
+    l.parts = l.reproducible ? cfg->numerics_parts : ORTH_MAX(cfg->parallel_tp, 2 * cfg->parallel_cp);
+    l.clips = cfg->train_clip_norm > 0;
+    return l;
+}
+
+orth_sample_rows orth_setup_rows(const orth_model_shape *shape)
+{
+    int64_t T = shape->seq_len, cp = ORTH_MAX(shape->mesh.size[ORTH_GROUP_CP], 1), pos = shape->mesh.pos[ORTH_GROUP_CP];
+    return (orth_sample_rows){.parts = shape->parts, .row_begin = T * pos / cp, .row_end = T * (pos + 1) / cp};
+}
+
+void orth_setup_positions_sp(const orth_compile_spec *spec, const orth_executor *e, const int32_t *pos,
+                             int64_t num_seqs)
+{
+    int32_t *out = orth_executor_find(e, ORTH_BIND_DATA, ORTH_DATA_POSITIONS_SP);
+    int64_t rows = spec->seq_len / ORTH_MAX(spec->mesh.size[ORTH_GROUP_TP], 1);
+    for (int64_t i = 0; out && i < num_seqs; i++)
+        memcpy(out + i * rows, pos + i * spec->seq_len + rows * spec->mesh.pos[ORTH_GROUP_TP],
+               (size_t)rows * sizeof *pos);
 }
 
 orth_status orth_unit_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,

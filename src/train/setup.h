@@ -3,7 +3,10 @@
 #define ORTH_TRAIN_SETUP_H
 
 #include "base/config.h"
+#include "data/sampler.h"
 #include "model/blocks.h"
+#include "parallel/spread.h"
+#include "run/executor.h"
 
 /* Dimensions: the preset, replaced key by key by what the run file sets. tokenizer_vocab: size for
  * model.vocab=auto without a preset; 0: not known yet. ORTH_ERR_ARG in words. */
@@ -12,6 +15,17 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
 
 /* What the run file says of one optimizer step on one rank. */
 orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode);
+
+/* The layout of the run file. */
+orth_layout orth_setup_layout(const orth_config *cfg);
+
+/* Rows of each sequence that are on a rank. */
+orth_sample_rows orth_setup_rows(const orth_model_shape *shape);
+
+/* Fills the positions of the rows that sequence parallelism leaves on this rank, if the program asks for
+ * them; pos [num_seqs*seq_len]: of all rows. */
+void orth_setup_positions_sp(const orth_compile_spec *spec, const orth_executor *e, const int32_t *pos,
+                             int64_t num_seqs);
 
 /* A compiled, checked and placed program with the graphs that its names live in. */
 typedef struct {

@@ -39,12 +39,14 @@ static void put(orth_trainer *t, orth_data_slot slot, const void *src, size_t el
 
 void orth_trainer_load(orth_trainer *t, const orth_loader_batch *batch, double total_weight)
 {
-    int64_t rows = batch->num_sequences * t->cfg->data_seq_len;
+    const orth_compile_spec *spec = &t->unit.blocks.spec;
+    int64_t rows = batch->num_sequences * spec->seq_len;
     put(t, ORTH_DATA_TOKENS, batch->tokens, 4, rows);
     put(t, ORTH_DATA_TARGETS, batch->targets, 4, rows);
     put(t, ORTH_DATA_POSITIONS, batch->pos, 4, rows);
     put(t, ORTH_DATA_DOC_STARTS, batch->doc, 4, rows);
     put(t, ORTH_DATA_WEIGHTS, batch->weights, 4, rows);
+    orth_setup_positions_sp(spec, t->executor, batch->pos, batch->num_sequences);
     int32_t *seq = orth_executor_find(t->executor, ORTH_BIND_DATA, ORTH_DATA_SEQ);
     for (int64_t i = 0; seq && i < batch->num_sequences; i++)
         seq[i] = (int32_t)(batch->indices[i] & 0x7fffffff);

@@ -4,12 +4,22 @@
 
 #include "model/config.h"
 #include "run/executor.h"
+#include "program/shard.h"
+#include "train/setup.h"
 
-/* Initial weights from (seed, number of the parameter, index of the element): any rank could make any
- * part alone. Fills the masters and the copies in the compute type. */
-orth_status orth_weights_init(orth_ctx *ctx, const orth_model_config *c, const orth_executor *e, uint64_t seed);
+/* Where a buffer's elements lie in the whole parameter (shape as in the registry, row-major): elements
+ * [first_elem, +n) of this tensor-parallel rank's share. to_whole: copies local into whole, else back. */
+void orth_weights_move(const orth_param_desc *d, int64_t first_elem, int64_t n, float *local, float *whole,
+                       bool to_whole);
 
-/* Makes the compute copies from the masters, after somebody filled these. */
-orth_status orth_weights_refresh(orth_ctx *ctx, const orth_model_config *c, const orth_executor *e);
+/* Initial weights from (seed, number of the parameter, index of the element), the same for every layout.
+ * Fills this rank's masters and its copies in the compute type. */
+orth_status orth_weights_init(orth_ctx *ctx, const orth_model_config *c, const orth_unit *u,
+                              const orth_executor *e, uint64_t seed);
+
+/* Fills masters and copies from whole parameters: read(ctx, user, index, out) gives each. */
+typedef orth_status (*orth_weights_read_fn)(orth_ctx *ctx, void *user, int64_t index, float *out);
+orth_status orth_weights_fill(orth_ctx *ctx, const orth_model_config *c, const orth_unit *u,
+                              const orth_executor *e, orth_weights_read_fn read, void *user);
 
 #endif

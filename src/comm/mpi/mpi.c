@@ -87,7 +87,7 @@ static bool give_up(orth_comm *c, const comm_block *blocks, const int *owner, co
         snprintf(who + at, sizeof who - at, "%s%d", at ? ", " : "", c->ranks[b->peer]);
     }
     comm_abort(c->world->s, culprit < 0 ? c->world->rank : culprit, ORTH_ERR_COMM,
-               "rank %d has waited %.1f s in '%s' call %u for rank %s", c->world->rank, waited_s, c->name, c->seq,
+               "rank %d has waited %.1f s in '%s' for rank %s", c->world->rank, waited_s, c->name,
                culprit < 0 ? "(all have sent)" : who);
     return false;
 }
@@ -106,8 +106,7 @@ static bool mpi_exchange(orth_comm *c, const comm_block *blocks, int num)
     const int64_t start = orth_clock_ns();
     for (int done = 0; !done; polls++) {
         if (MPI_Testall(posted, q, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
-            comm_abort(c->world->s, c->world->rank, ORTH_ERR_COMM, "'%s' call %u: MPI reports an error", c->name,
-                       c->seq);
+            comm_abort(c->world->s, c->world->rank, ORTH_ERR_COMM, "'%s': MPI reports an error", c->name);
             return false;
         }
         if (done)
@@ -124,7 +123,7 @@ static bool mpi_exchange(orth_comm *c, const comm_block *blocks, int num)
 
 /* ---- collectives ---- */
 
-/* Pointers mean nothing to others: counts travel as their sum, and what all-to-all sends to each as `pair`. */
+/* Pointers mean nothing to others: counts travel as their sum, all-to-all's for the reader as `pair`. */
 static void header_for(comm_header *h, const orth_comm *c, int to)
 {
     const orth_comm_call *call = &h->call;
@@ -182,7 +181,8 @@ static bool message_done(orth_comm *c, mpi_message *m, bool *ok)
         *ok = comm_message_check(c, &sent, r);
     }
     if (error != MPI_SUCCESS) {
-        comm_abort(c->world->s, c->world->rank, ORTH_ERR_COMM, "'%s': MPI reports an error in a message", c->name);
+        comm_abort(c->world->s, c->world->rank, ORTH_ERR_COMM, "'%s': MPI reports an error in a message",
+                   c->name);
         *ok = false;
     }
     return true;
@@ -247,7 +247,8 @@ static bool mpi_post(orth_comm *c, comm_request *r)
                           .bytes = bytes};
     if (!c->receives.running) {
         if (pthread_create(&c->receives.thread, NULL, messages_main, c) != 0) {
-            comm_abort(c->world->s, c->world->rank, ORTH_ERR_NOMEM, "the system refused a communication thread");
+            comm_abort(c->world->s, c->world->rank, ORTH_ERR_NOMEM,
+                       "the system refused a communication thread");
             return false;
         }
         c->receives.running = true;
@@ -256,14 +257,15 @@ static bool mpi_post(orth_comm *c, comm_request *r)
     memset(&m->header, 0, sizeof m->header);
     for (int i = 0; i < 3; i++)
         m->request[i] = MPI_REQUEST_NULL;
+    const int bytes_of_header = (int)sizeof m->header;
     if (incoming) {
-        MPI_Irecv(&m->header, (int)sizeof m->header, MPI_BYTE, b.peer, TAG_HEADER, s->messages, &m->request[0]);
+        MPI_Irecv(&m->header, bytes_of_header, MPI_BYTE, b.peer, TAG_HEADER, s->messages, &m->request[0]);
     } else {
         m->header.call = r->call;
         m->header.call.send = NULL;
         m->header.unusual = r->unusual;
         m->header.seq = 1; /* the header has come */
-        MPI_Isend(&m->header, (int)sizeof m->header, MPI_BYTE, b.peer, TAG_HEADER, s->messages, &m->request[0]);
+        MPI_Isend(&m->header, bytes_of_header, MPI_BYTE, b.peer, TAG_HEADER, s->messages, &m->request[0]);
     }
     post_block(s, s->messages, &b, &m->request[1]);
     m->r = r;
@@ -342,8 +344,8 @@ static orth_status start_mpi(orth_ctx *ctx)
     else if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
         return ORTH_FAIL(ctx, ORTH_ERR_COMM, "MPI does not start");
     if (level < MPI_THREAD_MULTIPLE)
-        return ORTH_FAIL(ctx, ORTH_ERR_COMM, "MPI gives thread level %d; communication beside computing needs %d",
-                         level, MPI_THREAD_MULTIPLE);
+        return ORTH_FAIL(ctx, ORTH_ERR_COMM, "MPI gives thread level %d, communication beside computing needs "
+                         "%d", level, MPI_THREAD_MULTIPLE);
     return ORTH_OK;
 }
 
@@ -354,7 +356,8 @@ orth_status comm_run_mpi_rank(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, voi
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (num_ranks != 0 && num_ranks != size)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %d ranks, but %d processes were started", num_ranks, size);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %d ranks, but %d processes were started", num_ranks,
+                         size);
     if (size > ORTH_MAX_RANKS)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "ranks=%d is not in [1, %d]", size, ORTH_MAX_RANKS);
     s->num_ranks = size;

@@ -2,17 +2,17 @@
  *
  * Reductions go in chunks: whoever comes next reads one chunk of all members' inputs, adds them in tree
  * order and writes the sum to all members' outputs. Every byte is read once and written once, which is
- * the least there can be, and no second phase gathers the slices. Large buffers are shared out by a
- * counter, because on a shared host a fixed half waits for whichever core was slowed; small ones in
- * fixed slices, which stay in the same cache from call to call.
+ * the least there can be, and no second phase gathers the slices. Each member has a share, which stays
+ * in its cache from call to call; who is done with it takes chunks of the others', because on a shared
+ * host one of them waits for a core. Small buffers are not worth that.
  */
 #include "comm/thread/group.h"
 
 #include <string.h>
 
-#define FIXED_BYTES ((int64_t)512 << 10)    /* up to here: fixed slices */
-#define CHUNK_BYTES ((int64_t)128 << 10)
-#define STREAM_BYTES ((int64_t)4 << 20)     /* outputs from here on would push everything out of the caches */
+#define FIXED_BYTES ((int64_t)256 << 10)    /* up to here nobody takes from another's share */
+#define CHUNK_BYTES ((int64_t)256 << 10)    /* of all inputs together */
+#define STREAM_BYTES ((int64_t)16 << 20)    /* outputs from here on would push everything out of the caches */
 
 static comm_combine_how how_of(const orth_comm *c, const orth_comm_call *call)
 {
@@ -39,20 +39,21 @@ static void all_reduce(orth_comm *c, const orth_comm_call *call, int parity)
     }
     comm_combine_how how = how_of(c, call);
     how.stream = bytes >= STREAM_BYTES && !in_place;
-    if (bytes <= FIXED_BYTES) {
-        const int64_t slice = orth_round_up(orth_div_up(call->count, n), line);
-        const int64_t begin = ORTH_MIN(c->pos * slice, call->count);
-        const int64_t end = ORTH_MIN(begin + slice, call->count);
-        comm_combine(&how, dst, n, src, n, begin, end - begin);
-        return;
-    }
-    const int64_t chunk = ORTH_MAX(orth_round_up(ORTH_MIN(CHUNK_BYTES, bytes / (4 * n)) / elem, line), line);
-    _Atomic int64_t *next = &group_of(c)->next_chunk;
-    for (;;) {
-        const int64_t begin = atomic_fetch_add_explicit(next, 1, memory_order_relaxed) * chunk;
-        if (begin >= call->count)
+    const int64_t share = orth_round_up(orth_div_up(call->count, n), line);
+    const int64_t chunk = ORTH_MAX(CHUNK_BYTES / n / elem / line, 1) * line;
+    for (int k = 0; k < n; k++) {
+        const int owner = (c->pos + k) % n;
+        const int64_t first = ORTH_MIN(owner * share, call->count);
+        const int64_t last = ORTH_MIN(first + share, call->count);
+        _Atomic int64_t *next = &group_of(c)->slots[owner].next_chunk;
+        if (k > 0 && bytes <= FIXED_BYTES)
             return;
-        comm_combine(&how, dst, n, src, n, begin, ORTH_MIN(chunk, call->count - begin));
+        for (;;) {
+            const int64_t begin = first + atomic_fetch_add_explicit(next, 1, memory_order_relaxed) * chunk;
+            if (begin >= last)
+                break;
+            comm_combine(&how, dst, n, src, n, begin, ORTH_MIN(chunk, last - begin));
+        }
     }
 }
 
@@ -71,27 +72,32 @@ static void reduce_scatter(orth_comm *c, const orth_comm_call *call, int parity)
     comm_combine(&how, (void *[]){call->recv}, 1, src, c->n, 0, count);
 }
 
-static void copy(const orth_comm *c, void *dst, const void *src, size_t bytes)
+/* Part of an output of `all` elements. */
+static void copy(const orth_comm *c, const orth_comm_call *call, void *dst, const void *src, size_t bytes,
+                 int64_t all)
 {
-    comm_copy(c->world->s->heap.isa, dst, src, bytes, bytes >= (size_t)STREAM_BYTES);
+    const bool stream = all * (int64_t)orth_dtype_bytes(call->dtype) >= STREAM_BYTES;
+    comm_copy(c->world->s->heap.isa, dst, src, bytes, stream);
 }
 
 /* Members start at different blocks, so that they do not all read the same one. */
 static void all_gather(orth_comm *c, const orth_comm_call *call, int parity)
 {
     const size_t elem = orth_dtype_bytes(call->dtype);
+    const int64_t all = comm_offset_of(call->counts, call->count, c->n);
     for (int k = 0; k < c->n; k++) {
         const int i = (c->pos + k) % c->n;
         const size_t bytes = (size_t)comm_count_of(call->counts, call->count, i) * elem;
         const size_t at = (size_t)comm_offset_of(call->counts, call->count, i) * elem;
         if (bytes > 0)
-            copy(c, (char *)call->recv + at, call_of(c, i, parity)->send, bytes);
+            copy(c, call, (char *)call->recv + at, call_of(c, i, parity)->send, bytes, all);
     }
 }
 
 static void all_to_all(orth_comm *c, const orth_comm_call *call, int parity)
 {
     const size_t elem = orth_dtype_bytes(call->dtype);
+    const int64_t all = comm_offset_of(call->counts, call->count, c->n);
     for (int k = 0; k < c->n; k++) {
         const int i = (c->pos + k) % c->n;
         const orth_comm_call *theirs = call_of(c, i, parity);
@@ -99,7 +105,7 @@ static void all_to_all(orth_comm *c, const orth_comm_call *call, int parity)
         const size_t to = (size_t)comm_offset_of(call->counts, call->count, i) * elem;
         const size_t from = (size_t)comm_offset_of(theirs->send_counts, theirs->count, c->pos) * elem;
         if (bytes > 0)
-            copy(c, (char *)call->recv + to, (const char *)theirs->send + from, bytes);
+            copy(c, call, (char *)call->recv + to, (const char *)theirs->send + from, bytes, all);
     }
 }
 
@@ -119,8 +125,8 @@ bool comm_direct(orth_comm *c, const orth_comm_call *call, int parity)
         break;
     case ORTH_COMM_BROADCAST:
         if (c->pos != call->peer && call->count > 0)
-            copy(c, call->recv, call_of(c, call->peer, parity)->recv,
-                 (size_t)call->count * orth_dtype_bytes(call->dtype));
+            copy(c, call, call->recv, call_of(c, call->peer, parity)->recv,
+                 (size_t)call->count * orth_dtype_bytes(call->dtype), call->count);
         break;
     default:
         all_to_all(c, call, parity);

@@ -100,7 +100,8 @@ bool comm_meet(orth_comm *c)
     const uint32_t now = comm_word_get(&g->meeting); /* cannot change before this member has arrived */
     if (atomic_fetch_add(&g->arrived, 1) == g->n - 1) {
         atomic_store_explicit(&g->arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&g->next_chunk, 0, memory_order_relaxed);
+        for (int i = 0; i < g->n; i++)
+            atomic_store_explicit(&g->slots[i].next_chunk, 0, memory_order_relaxed);
         comm_word_bump(&g->meeting);
         return !comm_aborted(s);
     }

@@ -20,6 +20,8 @@ typedef struct {
     _Alignas(64) comm_header header[2];
     const comm_block *blocks;
     int num_blocks;
+    /* Of this member's share of a reduction: drawn from by all; 0 when all have arrived. */
+    _Alignas(64) _Atomic int64_t next_chunk;
     /* For the monitor. */
     _Alignas(64) _Atomic uint32_t posted;
     _Atomic int32_t kind, instr;
@@ -37,7 +39,6 @@ typedef struct comm_group {
     int *ranks;
     _Alignas(64) comm_word meeting;
     _Alignas(64) _Atomic int32_t arrived;
-    _Alignas(64) _Atomic int64_t next_chunk; /* of the collective under way: 0 when all have arrived */
     _Alignas(64) _Atomic int32_t readers;
     comm_slot *slots;             /* [n] */
 } comm_group;

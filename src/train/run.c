@@ -1,0 +1,156 @@
+/* run.c -- opening and closing a run. */
+#include "train/run.h"
+
+#include <inttypes.h>
+
+#include "base/files.h"
+#include "plan/probe.h"
+#include "train/describe.h"
+
+/* Long enough for a stable peak, short enough not to be felt at the start. */
+#define PROBE_SECONDS 0.15
+
+static orth_status open_data(orth_ctx *ctx, orth_run *r)
+{
+    const orth_config *c = r->cfg;
+    if (c->data_path.n == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.path is not set: a text or JSONL file, or a prepared folder");
+    char *cache = orth_path_join(ctx, r->dir, "data");
+    if (!cache)
+        return ORTH_ERR_NOMEM;
+    orth_data_options o = {
+        .paths = c->data_path.v, .num_paths = c->data_path.n, .weights = c->data_weights.v,
+        .num_weights = c->data_weights.n, .tokenizer = c->data_tokenizer,
+        .auto_vocab = ORTH_CONFIG_IS_SET(c, model, vocab) ? c->model_vocab : ORTH_AUTO_VOCAB, .separator = c->data_separator,
+        .jsonl_field = c->data_jsonl_field, .valid_fraction = c->data_valid_fraction,
+        .seed = (uint64_t)c->train_seed, .cache_dir = cache,
+    };
+    orth_status status = orth_data_open_or_prepare(ctx, &r->data, &o);
+    orth_mem_free(ctx, cache);
+    ORTH_TRY(status);
+    orth_sampler_options train = {.corpora = r->data->train, .weights = r->data->weights,
+                                  .num_corpora = r->data->num_sets, .seq_len = c->data_seq_len,
+                                  .seed = (uint64_t)c->train_seed, .doc_mask = c->data_doc_mask};
+    ORTH_TRY(orth_sampler_create(ctx, &r->train, &train));
+    if (r->data->num_valid == 0)
+        return ORTH_OK;
+    orth_sampler_options valid = {.corpora = r->data->valid, .num_corpora = r->data->num_valid,
+                                  .seq_len = c->data_seq_len, .doc_mask = c->data_doc_mask, .natural = true};
+    return orth_sampler_create(ctx, &r->valid, &valid);
+}
+
+static orth_status read_tokenizer(orth_ctx *ctx, orth_run *r)
+{
+    const orth_tokenizer *t = r->data->tokenizer;
+    ORTH_TRY(orth_tokenizer_write(ctx, t, &r->tokenizer_json));
+    r->token_bytes = ORTH_NEW_ARRAY(ctx, int32_t, ORTH_MAX(orth_tokenizer_vocab_size(t), r->model.vocab));
+    if (!r->token_bytes)
+        return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < orth_tokenizer_vocab_size(t); i++) {
+        size_t n = 0;
+        if (orth_tokenizer_token(t, i, &n) && !orth_tokenizer_is_special(t, i))
+            r->token_bytes[i] = (int32_t)n;
+    }
+    return ORTH_OK;
+}
+
+/* Dimensions from the run file, or from the weights that the run starts from. */
+static orth_status choose_model(orth_ctx *ctx, orth_run *r)
+{
+    int64_t vocab = orth_tokenizer_vocab_size(r->data->tokenizer);
+    if (r->start_from) {
+        orth_hf_source *from = NULL;
+        ORTH_TRY(orth_hf_open(ctx, &from, r->start_from));
+        r->model = *orth_hf_source_config(from);
+        r->model.dropout = ORTH_CONFIG_IS_SET(r->cfg, model, dropout) ? r->cfg->model_dropout : 0;
+        orth_hf_close(ctx, from);
+    } else {
+        ORTH_TRY(orth_setup_model(ctx, r->cfg, vocab, &r->model));
+    }
+    if (vocab > r->model.vocab)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the tokenizer has %" PRId64 " tokens, the model's vocabulary only %" PRId64,
+                         vocab, r->model.vocab);
+    return ORTH_OK;
+}
+
+/* ---- the run folder ---- */
+
+static orth_status write_file(orth_ctx *ctx, const orth_run *r, const char *name, char *text)
+{
+    char *path = orth_path_join(ctx, r->dir, name);
+    orth_status status = path && text ? orth_file_write(ctx, path, text, strlen(text)) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, path);
+    orth_mem_free(ctx, text);
+    return status;
+}
+
+/* Which folder the weights come from, if any. */
+static orth_status find_start(orth_ctx *ctx, orth_run *r)
+{
+    char *newest = NULL;
+    r->checkpoints = orth_path_join(ctx, r->dir, "checkpoints");
+    if (!r->checkpoints)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(orth_checkpoint_newest(ctx, r->checkpoints, &newest));
+    r->start_from = newest;
+    r->resumed = r->options.resume;
+    if (r->options.resume && !newest)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: no valid checkpoint to resume from", r->checkpoints);
+    if (!r->options.resume && newest)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s holds a run already (%s): continue it with --resume, or give another "
+                         "checkpoint.dir", r->dir, newest);
+    if (newest || !r->options.init_dir)
+        return ORTH_OK;
+    if (orth_checkpoint_resolve(ctx, r->options.init_dir, &r->start_from) != ORTH_OK) {
+        orth_ctx_clear_error(ctx); /* not a checkpoint of ours: a Hugging Face folder, then */
+        r->start_from = orth_mem_strdup(ctx, r->options.init_dir);
+    }
+    return r->start_from ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+static orth_status open_all(orth_ctx *ctx, orth_run *r)
+{
+    ORTH_TRY(orth_path_make_dirs(ctx, r->dir));
+    ORTH_TRY(find_start(ctx, r));
+    ORTH_TRY(open_data(ctx, r));
+    ORTH_TRY(choose_model(ctx, r));
+    ORTH_TRY(read_tokenizer(ctx, r));
+    ORTH_TRY(orth_run_plan_make(ctx, &r->plan, r->cfg, &r->model));
+    r->num_ranks = r->plan.num_ranks;
+    r->metrics.plan = r->plan.total;
+    r->metrics.peak_bytes = r->plan.total.total_bytes;
+    ORTH_TRY(orth_plan_require_fit(ctx, &r->plan.total));
+    bool bf16 = r->cfg->precision_compute == ORTH_precision_compute_bf16;
+    ORTH_TRY(orth_probe_matmul_peak(ctx, &r->metrics.peak_flops, bf16, PROBE_SECONDS));
+    r->exchange.counted = orth_mem_alloc(ctx, (size_t)r->num_ranks * sizeof *r->exchange.counted);
+    r->metrics_path = orth_path_join(ctx, r->dir, "metrics.jsonl");
+    if (!r->exchange.counted || !r->metrics_path)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(write_file(ctx, r, "run.yaml", orth_config_yaml(ctx, r->cfg)));
+    return write_file(ctx, r, "plan.json", orth_plan_json(ctx, r->plan.ranks, r->num_ranks, &r->plan.total));
+}
+
+orth_status orth_run_open(orth_ctx *ctx, orth_run *r, const orth_run_options *options)
+{
+    *r = (orth_run){.options = *options, .cfg = options->cfg, .dir = options->cfg->checkpoint_dir};
+    orth_status status = open_all(ctx, r);
+    if (status != ORTH_OK)
+        orth_run_close(ctx, r);
+    return status;
+}
+
+void orth_run_close(orth_ctx *ctx, orth_run *r)
+{
+    orth_metrics_close(&r->metrics);
+    orth_run_plan_release(ctx, &r->plan);
+    orth_sampler_destroy(ctx, r->train);
+    orth_sampler_destroy(ctx, r->valid);
+    orth_data_close(ctx, r->data);
+    orth_bytes_free(ctx, &r->tokenizer_json);
+    orth_mem_free(ctx, r->token_bytes);
+    orth_mem_free(ctx, r->metrics_path);
+    orth_mem_free(ctx, r->checkpoints);
+    orth_mem_free(ctx, r->start_from);
+    orth_mem_free(ctx, r->exchange.counted);
+    *r = (orth_run){.cfg = NULL};
+}
