@@ -2,22 +2,7 @@
 #include "engine.h"
 
 #include "comm/comm.h"
-#include "parallel/spread.h"
-
-/* One case: a model, a batch, a layout. Everything follows from the seed. */
-typedef struct {
-    uint64_t seed;
-    orth_model_config model;
-    orth_layout layout;
-    orth_dtype compute;
-    bool doc_mask;
-    int32_t steps;
-    /* Results: what one rank computed; filled by the first run, compared by the second. */
-    double *loss, *norm;      /* [steps] */
-    float *params;            /* all masters after the last step */
-    bool compare;
-    char difference[256];     /* "" while equal; written by one rank at a time */
-} layout_case;
+#include "layouts.h"
 
 static const int64_t max_elems = 1 << 20;
 
@@ -194,20 +179,10 @@ static void run_alone(orth_ctx *ctx, layout_case *c)
     engine_close(ctx, &e);
 }
 
-static void describe(const layout_case *c, char *out, size_t n)
-{
-    const orth_layout *l = &c->layout;
-    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s",
-             (unsigned long long)c->seed, (int)l->dp, (int)l->tp, (int)l->pp, (int)l->cp, (int)l->zero,
-             l->sequence_parallel, l->pipeline, (int)l->virtual_stages, (int)l->global_batch, (int)l->micro_batch,
-             (int)l->seq_len, (int)l->parts, c->model.family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama",
-             c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "");
-}
-
 static void check_layout(layout_case *c)
 {
     char what[256];
-    describe(c, what, sizeof what);
+    layout_describe(c, what, sizeof what);
     orth_ctx *ctx = test_ctx(1);
     c->loss = calloc((size_t)c->steps, 8);
     c->norm = calloc((size_t)c->steps, 8);
@@ -225,30 +200,11 @@ static void check_layout(layout_case *c)
     test_ctx_free(ctx);
 }
 
-static layout_case base_case(uint64_t seed, int kind)
-{
-    static const char *const presets[] = {"gpt2-tiny", "llama-tiny"};
-    layout_case c = {.seed = seed, .layout = orth_layout_defaults, .compute = ORTH_F32, .steps = 3};
-    orth_ctx ctx = {.rank = 0};
-    orth_model_preset(&ctx, presets[kind % 2], &c.model);
-    c.model.vocab = 131;
-    c.model.hidden = 32;
-    c.model.heads = 4;
-    c.model.kv_heads = kind % 2 ? 2 : 4;
-    c.model.head_dim = 8;
-    c.model.ffn = 48;
-    c.model.layers = 4;
-    c.model.max_seq = 64;
-    c.layout.global_batch = 8;
-    c.layout.seq_len = 16;
-    return c;
-}
-
 TEST(data_parallel)
 {
     for (int zero = 0; zero <= 3; zero++) {
         for (int k = 0; k < 2; k++) {
-            layout_case c = base_case(7, k);
+            layout_case c = layout_base_case(7, k);
             c.layout.dp = 2 + 2 * k;
             c.layout.zero = zero;
             c.compute = k ? ORTH_BF16 : ORTH_F32;
@@ -259,20 +215,54 @@ TEST(data_parallel)
 
 TEST(pipeline_parallel)
 {
-    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved"};
-    for (int k = 0; k < 6; k++) {
-        layout_case c = base_case(8, k);
+    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
+    for (int k = 0; k < 10; k++) {
+        layout_case c = layout_base_case(8, k);
         c.layout.pp = 2;
         c.layout.pipeline = schedules[k / 2];
-        c.layout.virtual_stages = k / 2 == 2 ? 2 : 1;
+        c.layout.virtual_stages = k / 2 == 2 || k / 2 == 4 ? 2 : 1;
         check_layout(&c);
     }
+}
+
+/* Bytes of transient buffers that a rank plans. */
+static size_t planned_bytes(orth_ctx *ctx, const layout_case *c, const char *pipeline, int rank)
+{
+    orth_layout layout = c->layout;
+    layout.pipeline = pipeline;
+    orth_spread spread;
+    orth_chunk chunks[64];
+    orth_unit unit;
+    orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)layout.seq_len, .parts = (int32_t)layout.parts,
+                              .compute = c->compute, .optimizer = ORTH_OP_adamw};
+    CHECK_OK(ctx, orth_spread_make(ctx, &spread, &layout, &c->model));
+    orth_spread_shape(&spread, rank, &shape, chunks);
+    CHECK_OK(ctx, orth_unit_build(ctx, &c->model, &shape, &unit));
+    size_t bytes = unit.program.transient_bytes;
+    orth_unit_release(&unit);
+    orth_spread_release(ctx, &spread);
+    return bytes;
+}
+
+/* Later stages put weight gradients off, and keep what they need. */
+TEST(zb_h1_needs_no_more_than_1f1b_on_the_first_stage)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < 2; k++) {
+        layout_case c = layout_base_case(10, k);
+        c.layout.pp = 4;
+        for (int r = 0; r < 4; r++)
+            print_message("%s, stage %d: 1f1b %zu bytes, zb-h1 %zu\n", k ? "llama" : "gpt2", r,
+                          planned_bytes(ctx, &c, "1f1b", r), planned_bytes(ctx, &c, "zb-h1", r));
+        assert_true(planned_bytes(ctx, &c, "zb-h1", 0) <= planned_bytes(ctx, &c, "1f1b", 0));
+    }
+    test_ctx_free(ctx);
 }
 
 TEST(tensor_parallel)
 {
     for (int k = 0; k < 8; k++) {
-        layout_case c = base_case(9, k);
+        layout_case c = layout_base_case(9, k);
         c.layout.tp = 2;
         c.layout.sequence_parallel = k / 2 % 2;
         c.layout.micro_batch = k < 4 ? 1 : 2;
@@ -282,54 +272,13 @@ TEST(tensor_parallel)
     }
 }
 
-static int pick(uint64_t seed, int *k, const int *choices, int n)
-{
-    return choices[test_rand_int(seed, 1000 + (uint64_t)(*k)++, 0, n - 1)];
-}
-
-#define PICK(...) pick(seed, &k, (const int[]){__VA_ARGS__}, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)))
-
-/* A layout that keeps the rules, drawn from the seed. */
-static layout_case random_case(uint64_t seed)
-{
-    static const char *const schedules[] = {"naive", "gpipe", "1f1b", "interleaved"};
-    int k = 0;
-    for (;;) {
-        layout_case c = base_case(seed, PICK(0, 1));
-        orth_layout *l = &c.layout;
-        l->dp = PICK(1, 2, 2, 4);
-        l->tp = PICK(1, 2, 2, 4);
-        l->pp = PICK(1, 1, 2, 4);
-        l->zero = PICK(0, 1, 2, 3);
-        l->sequence_parallel = PICK(0, 1);
-        int schedule = PICK(0, 1, 2, 3);
-        l->pipeline = schedules[schedule];
-        l->virtual_stages = schedule == 3 ? 2 : 1;
-        l->micro_batch = PICK(1, 2, 4);
-        l->global_batch = PICK(4, 8, 8, 16);
-        l->seq_len = PICK(8, 16, 24, 32);
-        l->parts = PICK(4, 8);
-        c.compute = PICK(0, 1) ? ORTH_BF16 : ORTH_F32;
-        c.doc_mask = PICK(0, 0, 1);
-        c.model.tied = PICK(0, 1);
-        c.model.dropout = PICK(0, 0, 1) ? 0.1 : 0;
-        c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? PICK(2, 4) : 4;
-        c.model.vocab = PICK(67, 131, 96);
-        orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
-                             .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
-        char why[256];
-        if (orth_layout_ranks(l) > 1 && l->tp <= c.model.kv_heads && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
-            return c;
-    }
-}
-
 TEST(random_layouts)
 {
     const char *count = getenv("ORTH_LAYOUTS"), *first = getenv("ORTH_LAYOUT_SEED");
     int n = count ? atoi(count) : 200;
     uint64_t seed = first ? strtoull(first, NULL, 10) : 1;
     for (int i = 0; i < n; i++) {
-        layout_case c = random_case(seed + (uint64_t)i);
+        layout_case c = layout_random_case(seed + (uint64_t)i);
         check_layout(&c);
     }
 }
@@ -339,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_parallel),
         cmocka_unit_test(pipeline_parallel),
+        cmocka_unit_test(zb_h1_needs_no_more_than_1f1b_on_the_first_stage),
         cmocka_unit_test(tensor_parallel),
         cmocka_unit_test(random_layouts),
     };

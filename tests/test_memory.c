@@ -5,7 +5,7 @@
 #include "plan/plan.h"
 #include "run_case.h"
 #include "train/describe.h"
-#include "train/loop.h"
+#include "train/run.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED true
@@ -29,21 +29,21 @@ static size_t libc_bytes(void)
     return m.uordblks + m.hblkhd;
 }
 
-/* Asked after each step. From the first step to the sixth, an allocation fails. */
+/* Asked before each step. From the second step to the sixth, an allocation fails. */
 static int watch(void *user)
 {
     guard *g = user;
-    if (++g->steps == 1) {
+    if (++g->steps == 2) {
         g->faults = (orth_faults){.alloc = 1};
         g->ctx->faults = &g->faults;
         g->heap = g->ctx->heap_bytes;
         g->libc_bytes = libc_bytes();
     }
-    if (g->steps > 1 && g->steps <= 6) {
+    if (g->steps > 2 && g->steps <= 7) {
         assert_int_equal(g->ctx->heap_bytes, g->heap);
         assert_int_equal(libc_bytes(), g->libc_bytes);
     }
-    if (g->steps == 6) {
+    if (g->steps == 7) {
         assert_int_equal(g->faults.alloc, 1); /* nobody asked */
         g->ctx->faults = NULL;
     }
@@ -57,7 +57,7 @@ TEST(an_allocator_that_fails_after_step_1_is_not_noticed)
     for (int i = 0; i < 2; i++) {
         orth_ctx *ctx = test_ctx(2);
         orth_config cfg;
-        orth_session session;
+        orth_run run;
         char path[256];
         CHECK_OK(ctx, orth_config_init(ctx, &cfg));
         snprintf(path, sizeof path, "%s/run.yaml", r->dir);
@@ -67,12 +67,12 @@ TEST(an_allocator_that_fails_after_step_1_is_not_noticed)
         CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "data.path", path));
         snprintf(path, sizeof path, "%s/run%d", r->dir, i);
         CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "checkpoint.dir", path));
-        orth_session_options options = {.cfg = &cfg, .quiet = true};
-        CHECK_OK(ctx, orth_session_open(ctx, &session, &options));
         guard g = {.ctx = ctx};
-        CHECK_OK(ctx, orth_loop_run(ctx, &session, watch, &g));
+        orth_run_options options = {.cfg = &cfg, .quiet = true, .stop = watch, .stop_user = &g};
+        CHECK_OK(ctx, orth_run_open(ctx, &run, &options));
+        CHECK_OK(ctx, orth_run_train(ctx, &run));
         assert_int_equal(g.steps, 8);
-        orth_session_close(ctx, &session);
+        orth_run_close(ctx, &run);
         orth_config_release(ctx, &cfg);
         test_ctx_free(ctx);
     }

@@ -33,9 +33,9 @@ static const backend backends[] = {
     {"cpu", true, "fast kernels for this CPU (run.backend=cpu, the default)"},
     {"ref", true, "plain reference kernels (run.backend=ref)"},
     {"cuda", false, "not part of this version"},
-    {"thread ranks", false, "one rank only in this version"},
-    {"mpi", false, "one rank only in this version"},
-    {"nccl", false, "one rank only in this version"},
+    {"thread ranks", true, ""},
+    {"mpi", false, "training runs on thread ranks in this version"},
+    {"nccl", false, "no GPU back end in this version"},
 };
 
 static orth_status measure(orth_ctx *ctx, peaks *p)

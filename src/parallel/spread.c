@@ -27,22 +27,25 @@ static orth_status cut_layers(orth_ctx *ctx, orth_spread *s, const orth_model_co
     return orth_balance_layers(ctx, cost, (int)c->layers, 0, c->hidden * c->vocab, chunks, s->first_layer);
 }
 
-/* Gradients are summed in the order in which they are made: that of the micro-batches, in each chunk. */
+/* Gradients are summed in the order in which they are made: that of the micro-batches, in each chunk. The
+ * head's are made by BI, all others by B or W. */
 static orth_status backwards_ascend(orth_ctx *ctx, orth_arena *arena, const orth_schedule *s)
 {
-    int32_t *next = ORTH_ARENA_ARRAY(ctx, arena, int32_t, s->num_chunks);
+    int32_t *next = ORTH_ARENA_ARRAY(ctx, arena, int32_t, s->num_chunks + 1); /* last: the head's */
     if (!next)
         return ORTH_ERR_NOMEM;
     for (int r = 0; r < s->num_ranks; r++) {
         for (int32_t i = 0; i < s->lists[r].num_actions; i++) {
             const orth_action *a = &s->lists[r].actions[i];
-            if (a->kind != ORTH_ACTION_B && a->kind != ORTH_ACTION_W)
+            bool head = a->kind == ORTH_ACTION_BI && a->chunk == s->num_chunks - 1;
+            int32_t *expected = &next[head ? s->num_chunks : a->chunk];
+            if (a->kind != ORTH_ACTION_B && a->kind != ORTH_ACTION_W && !head)
                 continue;
-            if (a->micro_batch != next[a->chunk])
+            if (a->micro_batch != *expected)
                 return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: rank %d makes the weight gradient of "
                                  "micro-batch %d on chunk %d where %d is next: they must ascend", s->name, r,
-                                 a->micro_batch, a->chunk, next[a->chunk]);
-            next[a->chunk]++;
+                                 a->micro_batch, a->chunk, *expected);
+            ++*expected;
         }
     }
     return ORTH_OK;
@@ -83,9 +86,9 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
                                 s->num_micro_batches));
     ORTH_TRY(orth_schedule_check_in_order(ctx, &s->schedule));
     ORTH_TRY(backwards_ascend(ctx, &s->arena, &s->schedule));
-    if (s->schedule.split || s->schedule.async)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: schedules with split or asynchronous backwards are "
-                         "not run by this version", l->pipeline);
+    if (s->schedule.async)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: asynchronous schedules are not run by this version",
+                         l->pipeline);
     return cut_layers(ctx, s, c);
 }
 

@@ -217,12 +217,20 @@ static void expand_comm(orth_builder *b, const orth_block *block, block_env *env
     orth_build_emit(b, n->op == ORTH_OP_enter ? ORTH_OP_all_gather : ORTH_OP_reduce_scatter, &attr, B, in, B, out);
 }
 
+/* Whether a node is left to the other half of a split backward. */
+static bool skipped(orth_action_kind kind, const orth_node *n)
+{
+    return (kind == ORTH_ACTION_BI && n->for_weights) || (kind == ORTH_ACTION_W && !n->for_weights);
+}
+
 static void expand(orth_builder *b, const orth_block *block, block_env *env, int32_t first, int32_t end,
-                   const orth_leaf_range *leaves)
+                   orth_action_kind kind, const orth_leaf_range *leaves)
 {
     for (int32_t i = first; i < end && !b->p->failed; i++) {
         const orth_node *n = &block->graph->nodes[i];
         orth_operand in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+        if (skipped(kind, n))
+            continue;
         if (n->op >= ORTH_FIRST_COMM_OP) {
             expand_comm(b, block, env, n);
             continue;
@@ -293,11 +301,13 @@ static orth_operand run_forward(orth_builder *b, const orth_block *block, block_
     gather_block(b, block, env);
     orth_leaf_range leaves = sequences_of(b);
     int32_t end = b->spec->mode == ORTH_MODE_TRAIN ? block->graph->num_forward : block->graph->num_nodes;
-    expand(b, block, env, 0, end, &leaves);
+    expand(b, block, env, 0, end, ORTH_ACTION_F, &leaves);
     return env->of[block->graph->output];
 }
 
-static orth_operand run_backward(orth_builder *b, const orth_block *block, block_env *env, orth_operand dy)
+/* kind: B, or BI, which leaves a part of the nodes to run_weights. */
+static orth_operand run_backward(orth_builder *b, const orth_block *block, block_env *env, orth_action_kind kind,
+                                 orth_operand dy)
 {
     const orth_graph *g = block->graph;
     if (b->p->failed)
@@ -305,8 +315,16 @@ static orth_operand run_backward(orth_builder *b, const orth_block *block, block
     env->of[g->output_grad] = dy;
     gather_block(b, block, env);
     orth_leaf_range leaves = sequences_of(b);
-    expand(b, block, env, g->num_forward, g->num_nodes, &leaves);
+    expand(b, block, env, g->num_forward, g->num_nodes, kind, &leaves);
     return g->input_grad == ORTH_NO_VALUE ? orth_operand_absent : env->of[g->input_grad];
+}
+
+/* What BI left. Reads activations and their gradients, which live on in env, and no parameters: nothing is
+ * gathered under ZeRO 3. */
+static void run_weights(orth_builder *b, const orth_block *block, block_env *env)
+{
+    orth_leaf_range leaves = sequences_of(b);
+    expand(b, block, env, block->graph->num_forward, block->graph->num_nodes, ORTH_ACTION_W, &leaves);
 }
 
 /* ---- the head ---- */
@@ -362,7 +380,7 @@ static orth_operand head(orth_builder *b, orth_operand normed)
         if (train)
             env.of[g->input_grad] = orth_operand_rows(grad, c * rows, (c + 1) * rows);
         orth_leaf_range leaves = head_leaves(b, c, rows);
-        expand(b, block, &env, 0, g->num_nodes, &leaves);
+        expand(b, block, &env, 0, g->num_nodes, ORTH_ACTION_B, &leaves);
     }
     sum_micro_loss(b);
     return grad;
@@ -379,7 +397,7 @@ static void decode_head(orth_builder *b, orth_operand normed)
     const orth_value_info *out = &g->values[g->output];
     env.of[g->output] = orth_operand_of(b->logits_or_nll, ORTH_F32, out->num_dims, out->dim);
     orth_leaf_range leaves = {.row0 = 0};
-    expand(b, &b->spec->head, &env, 0, g->num_nodes, &leaves);
+    expand(b, &b->spec->head, &env, 0, g->num_nodes, ORTH_ACTION_F, &leaves);
 }
 
 /* ---- actions ---- */
@@ -476,7 +494,9 @@ static void forward(stage *st, int32_t local, int32_t micro)
         send(b, ORTH_GROUP_PP, c->next, x);
 }
 
-static void backward(stage *st, int32_t local, int32_t micro)
+/* kind: B or BI. The head is whole in both: its logits die with their chunk, and its weight gradient must be
+ * made while they live. */
+static void backward(stage *st, orth_action_kind kind, int32_t local, int32_t micro)
 {
     orth_builder *b = st->b;
     const orth_chunk *c = &st->chunks[local];
@@ -486,24 +506,52 @@ static void backward(stage *st, int32_t local, int32_t micro)
     b->layer = b->spec->num_layers;
     orth_operand dy;
     if (c->head)
-        dy = run_backward(b, &b->spec->final, &m->final, head(b, m->normed));
+        dy = run_backward(b, &b->spec->final, &m->final, kind, head(b, m->normed));
     else if (same_rank(b, c->next))
         dy = state_of(st, local + 1, micro)->handed_back;
     else
         dy = receive(b, ORTH_GROUP_PP_BACK, c->next, "d.received");
     for (int32_t l = c->num_layers - 1; l >= 0 && !b->p->failed; l--) {
         b->layer = c->first_layer + l;
-        dy = run_backward(b, &b->spec->layers[b->layer], &m->layers[l], dy);
+        dy = run_backward(b, &b->spec->layers[b->layer], &m->layers[l], kind, dy);
     }
     b->layer = -1;
     if (b->p->failed)
         return;
     if (c->embed)
-        run_backward(b, &b->spec->embed, &m->embed, dy);
+        run_backward(b, &b->spec->embed, &m->embed, kind, dy);
     else if (same_rank(b, c->prev))
         m->handed_back = dy;
     else
         send(b, ORTH_GROUP_PP_BACK, c->prev, dy);
+}
+
+/* The weight gradients that BI left, in the order of the whole backward. */
+static void weights(stage *st, int32_t local, int32_t micro)
+{
+    orth_builder *b = st->b;
+    const orth_chunk *c = &st->chunks[local];
+    chunk_state *m = state_of(st, local, micro);
+    b->phase = ORTH_PHASE_BACKWARD;
+    b->micro_batch = micro;
+    b->layer = b->spec->num_layers;
+    if (c->head)
+        run_weights(b, &b->spec->final, &m->final);
+    for (int32_t l = c->num_layers - 1; l >= 0 && !b->p->failed; l--) {
+        b->layer = c->first_layer + l;
+        run_weights(b, &b->spec->layers[b->layer], &m->layers[l]);
+    }
+    b->layer = -1;
+    if (c->embed)
+        run_weights(b, &b->spec->embed, &m->embed);
+}
+
+/* BI and W of the first chunk in one: nobody waits for what BI makes there, and layer by layer the
+ * gradients between them need not be kept. */
+static bool is_whole(const orth_chunk *c, const orth_action *a, const orth_action *next)
+{
+    return c->embed && a->kind == ORTH_ACTION_BI && next->kind == ORTH_ACTION_W && next->chunk == a->chunk &&
+           next->micro_batch == a->micro_batch;
 }
 
 static int32_t local_chunk(const stage *st, int32_t chunk)
@@ -528,7 +576,7 @@ static void run_in_turn(stage *st, int32_t micro)
             decode_head(st->b, state_of(st, k, micro)->normed);
     }
     for (int32_t k = st->num_chunks - 1; s->mode == ORTH_MODE_TRAIN && k >= 0 && !st->b->p->failed; k--)
-        backward(st, k, micro);
+        backward(st, ORTH_ACTION_B, k, micro);
 }
 
 static void run_actions(stage *st)
@@ -539,8 +587,12 @@ static void run_actions(stage *st)
         int32_t local = local_chunk(st, a->chunk);
         if (a->kind == ORTH_ACTION_F)
             forward(st, local, a->micro_batch);
+        else if (a->kind == ORTH_ACTION_W)
+            weights(st, local, a->micro_batch);
+        else if (i + 1 < s->num_actions && is_whole(&st->chunks[local], a, a + 1))
+            backward(st, ORTH_ACTION_B, local, s->actions[i++].micro_batch);
         else
-            backward(st, local, a->micro_batch);
+            backward(st, a->kind, local, a->micro_batch);
     }
     for (int32_t j = 0; !s->actions && j < s->num_micro_batches && !st->b->p->failed; j++)
         run_in_turn(st, j);

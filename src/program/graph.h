@@ -52,6 +52,8 @@ typedef struct {
     int32_t param;      /* backward node whose out[param_out] is the gradient of this parameter slot; -1 */
     int32_t param_out;
     bool leaves;        /* that output is [B, n], one leaf per sequence, to be merged by tree_acc */
+    bool for_weights;   /* backward node that the gradient of the block's input does not need: a split backward
+                           leaves it to the weight gradient */
 } orth_node;
 
 typedef struct {

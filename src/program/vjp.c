@@ -277,6 +277,27 @@ static orth_status vjp(walk *w, const orth_node *n)
     }
 }
 
+/* Sets for_weights of the backward nodes, walking back from the gradient of the input. */
+static orth_status find_weight_nodes(orth_graph *g)
+{
+    bool *needed = ORTH_ARENA_ARRAY(g->ctx, &g->arena, bool, g->num_values);
+    if (!needed)
+        return ORTH_ERR_NOMEM;
+    if (g->input_grad != ORTH_NO_VALUE)
+        needed[g->input_grad] = true;
+    for (int32_t i = g->num_nodes - 1; i >= g->num_forward; i--) {
+        orth_node *n = &g->nodes[i];
+        n->for_weights = true;
+        for (int k = 0; k < n->num_out; k++)
+            if (n->out[k] != ORTH_NO_VALUE && needed[n->out[k]])
+                n->for_weights = false;
+        for (int k = 0; k < n->num_in && !n->for_weights; k++)
+            if (n->in[k] != ORTH_NO_VALUE)
+                needed[n->in[k]] = true;
+    }
+    return ORTH_OK;
+}
+
 orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad)
 {
     ORTH_TRY(orth_graph_done(g));
@@ -301,5 +322,5 @@ orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad)
     }
     if (needs_input_grad)
         g->input_grad = w.grad[g->input];
-    return ORTH_OK;
+    return find_weight_nodes(g);
 }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/pages.h"
+#include "program/comm_call.h"
 #include "program/place.h"
 
 /* Started calls are few at any time, and their numbers ascend: a ring holds them. */
@@ -130,25 +131,6 @@ void orth_executor_set_comms(orth_executor *e, orth_comm *const comms[ORTH_NUM_G
     memcpy(e->comms, comms, sizeof e->comms);
 }
 
-static orth_comm_call comm_call(const orth_instr *n, int32_t index, int32_t k, const orth_tensor *in,
-                                const orth_tensor *out, int group)
-{
-    static const orth_comm_kind kinds[] = {
-        [ORTH_OP_all_reduce - ORTH_FIRST_COMM_OP] = ORTH_COMM_ALL_REDUCE,
-        [ORTH_OP_reduce_scatter - ORTH_FIRST_COMM_OP] = ORTH_COMM_REDUCE_SCATTER,
-        [ORTH_OP_all_gather - ORTH_FIRST_COMM_OP] = ORTH_COMM_ALL_GATHER,
-        [ORTH_OP_send - ORTH_FIRST_COMM_OP] = ORTH_COMM_SEND,
-        [ORTH_OP_recv - ORTH_FIRST_COMM_OP] = ORTH_COMM_RECV,
-    };
-    const orth_tensor *block = n->op == ORTH_OP_reduce_scatter || n->op == ORTH_OP_recv ? out : in;
-    return (orth_comm_call){
-        .kind = kinds[n->op - ORTH_FIRST_COMM_OP], .dtype = block->dtype,
-        .op = n->attr.maximum ? ORTH_MAX_OF : ORTH_SUM, .send = in ? in->data : NULL, .recv = out ? out->data : NULL,
-        .count = orth_tensor_elems(block), .counts = n->counts ? n->counts + (int64_t)k * group : NULL,
-        .peer = n->attr.peer, .instr = index,
-    };
-}
-
 static orth_status run_comm(orth_ctx *ctx, orth_executor *e, int32_t index)
 {
     const orth_instr *n = &e->p->instrs[index];
@@ -159,9 +141,10 @@ static orth_status run_comm(orth_ctx *ctx, orth_executor *e, int32_t index)
                          orth_op_name(n->op), orth_group_name(n->attr.group));
     if (n->op == ORTH_OP_wait)
         return orth_comm_wait(ctx, comm, e->tickets[n->attr.ticket % MAX_TICKETS]);
-    for (int32_t k = 0; k < ORTH_MAX(n->num_in, n->num_out); k++) {
-        orth_comm_call call = comm_call(n, index, k, k < n->num_in ? &c->in[k] : NULL,
-                                        k < n->num_out ? &c->out[k] : NULL, orth_comm_size(comm));
+    for (int k = 0; k < orth_instr_num_calls(n); k++) {
+        orth_comm_call call = orth_instr_call(n, index, k, orth_comm_size(comm));
+        call.send = k < n->num_in ? c->in[k].data : NULL;
+        call.recv = k < n->num_out ? c->out[k].data : NULL;
         if (n->attr.ticket > 0)
             ORTH_TRY(orth_comm_start(ctx, comm, &call, &e->tickets[n->attr.ticket % MAX_TICKETS]));
         else

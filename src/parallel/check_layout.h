@@ -1,0 +1,20 @@
+/* check_layout.h -- a layout of a model, checked before a byte moves.
+ *
+ * The programs of all ranks are compiled, only those that differ and one at a time, and looked at together
+ * (program/check_ranks.h). 1,024 ranks take seconds: see tests/test_check.c.
+ */
+#ifndef ORTH_PARALLEL_CHECK_LAYOUT_H
+#define ORTH_PARALLEL_CHECK_LAYOUT_H
+
+#include "parallel/spread.h"
+
+/* `shape` says what is the same on all ranks (mode, sequence length, types, optimizer); the rest of it is filled
+ * in for each rank by orth_spread_shape. Local: one rank does it, or each. ORTH_ERR_INTERNAL with the first
+ * broken rule, naming ranks, instructions, ops and buffers; ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
+orth_status orth_check_layout(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
+                              const orth_model_shape *shape);
+
+/* Lowest rank whose program is the same: ranks that differ in nothing but their data. */
+int orth_spread_same_program(const orth_spread *s, int rank);
+
+#endif

@@ -1,0 +1,82 @@
+/* traffic.c -- see traffic.h. */
+#include "plan/traffic.h"
+
+#include <inttypes.h>
+
+#include "base/text.h"
+#include "program/comm_call.h"
+
+orth_traffic orth_traffic_planned(const orth_program *p, const orth_rank_groups *groups)
+{
+    orth_traffic t = {.calls = {{0}}};
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        const orth_group g = n->attr.group;
+        for (int k = 0; k < orth_instr_num_calls(n); k++) {
+            const orth_comm_call call = orth_instr_call(n, i, k, groups->size[g]);
+            t.calls[g][call.kind]++;
+            t.bytes[g][call.kind] += orth_comm_bytes(groups->size[g], groups->pos[g], &call);
+        }
+    }
+    return t;
+}
+
+orth_traffic orth_traffic_counted(orth_comm *const comms[ORTH_NUM_GROUPS])
+{
+    orth_traffic t = {.calls = {{0}}};
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        if (!comms[g])
+            continue;
+        const orth_comm_counts *c = orth_comm_counted(comms[g]);
+        memcpy(t.calls[g], c->calls, sizeof c->calls);
+        memcpy(t.bytes[g], c->bytes, sizeof c->bytes);
+    }
+    return t;
+}
+
+int64_t orth_traffic_bytes(const orth_traffic *t)
+{
+    int64_t sum = 0;
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++)
+            sum += t->bytes[g][k];
+    return sum;
+}
+
+char *orth_traffic_json(orth_ctx *ctx, const orth_traffic *t)
+{
+    orth_text out = {0};
+    bool any_group = false;
+    orth_text_add(ctx, &out, "{");
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        bool any = false;
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
+            if (t->calls[g][k] == 0)
+                continue;
+            if (!any)
+                orth_text_addf(ctx, &out, "%s\"%s\": {", any_group ? ", " : "", orth_group_name((orth_group)g));
+            orth_text_addf(ctx, &out, "%s\"%s\": %" PRId64, any ? ", " : "", orth_comm_kind_name((orth_comm_kind)k),
+                           t->bytes[g][k]);
+            any = any_group = true;
+        }
+        if (any)
+            orth_text_add(ctx, &out, "}");
+    }
+    orth_text_add(ctx, &out, "}");
+    return orth_text_take(ctx, &out);
+}
+
+bool orth_traffic_differs(const orth_traffic *planned, const orth_traffic *counted, char *out, size_t size)
+{
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
+            if (planned->calls[g][k] == counted->calls[g][k] && planned->bytes[g][k] == counted->bytes[g][k])
+                continue;
+            snprintf(out, size, "%s %s: planned %" PRId64 " calls, %" PRId64 " bytes; counted %" PRId64 " calls, %" PRId64
+                     " bytes", orth_group_name((orth_group)g), orth_comm_kind_name((orth_comm_kind)k),
+                     planned->calls[g][k], planned->bytes[g][k], counted->calls[g][k], counted->bytes[g][k]);
+            return true;
+        }
+    }
+    return false;
+}

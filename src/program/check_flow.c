@@ -1,0 +1,441 @@
+/* check_flow.c -- see check_flow.h. */
+#include "program/check_flow.h"
+
+#include <inttypes.h>
+
+#include "program/comm_call.h"
+
+/* Sets of groups over which a value is one rank's part of a sum; or old elements beside updated ones. */
+typedef uint32_t parts_of;
+#define STALE (1u << ORTH_NUM_GROUPS)
+#define BIT(group) (1u << (group))
+
+/* What is known of a buffer: [begin, end) is `inside`, the rest `outside`. One range is enough: what is
+ * completed piece by piece is completed in order. */
+typedef struct {
+    bool known;
+    size_t begin, end;
+    parts_of inside, outside;
+} buffer_state;
+
+typedef struct {
+    int32_t instr, ticket;
+} under_way;
+
+typedef struct {
+    orth_ctx *ctx;
+    const orth_program *p;
+    int rank;
+    const orth_rank_groups *g;
+    buffer_state *state;       /* [num_buffers] */
+    under_way calls[ORTH_MAX_TICKETS];
+    int num_calls;
+} flow;
+
+static orth_status refuse(flow *f, int32_t i, const orth_operand *o, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static orth_status refuse(flow *f, int32_t i, const orth_operand *o, const char *fmt, ...)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    char rule[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(rule, sizeof rule, fmt, args);
+    va_end(args);
+    return ORTH_FAIL(f->ctx, ORTH_ERR_INTERNAL, "rank %d, instruction %d (%s, layer %d, micro-batch %d), buffer '%s': %s",
+                     f->rank, i, orth_op_name(n->op), n->layer, n->micro_batch,
+                     o && o->buffer >= 0 ? f->p->buffers[o->buffer].name : "-", rule);
+}
+
+static bool has_group(const flow *f, orth_group g)
+{
+    return f->g->size[g] > 1;
+}
+
+/* "dp", "tp+norm", for messages. */
+static const char *names_of(parts_of s, char *out, size_t size)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (int g = 0; g < ORTH_NUM_GROUPS && at < size; g++)
+        if (s & BIT(g))
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? "+" : "", orth_group_name((orth_group)g));
+    return out;
+}
+
+/* ---- states of buffers ---- */
+
+static parts_of read_state(const flow *f, const orth_operand *o)
+{
+    const buffer_state *s = &f->state[o->buffer];
+    size_t begin = o->byte_offset, end = begin + orth_operand_bytes(o);
+    if (begin == end)
+        return 0;
+    if (begin >= s->begin && end <= s->end)
+        return s->inside;
+    bool apart = end <= s->begin || begin >= s->end;
+    return apart ? s->outside : s->inside | s->outside;
+}
+
+static void write_state(flow *f, const orth_operand *o, parts_of now)
+{
+    buffer_state *s = &f->state[o->buffer];
+    size_t begin = o->byte_offset, end = begin + orth_operand_bytes(o);
+    if (begin == end)
+        return;
+    if (!s->known || (begin == 0 && end == f->p->buffers[o->buffer].bytes)) {
+        *s = (buffer_state){.known = true, .outside = now};
+    } else if (s->begin == s->end || (begin <= s->begin && end >= s->end)) {
+        *s = (buffer_state){true, begin, end, now, s->outside};
+        if (now == s->outside)
+            s->begin = s->end = 0;
+    } else if (now == s->inside && begin <= s->end && end >= s->begin) {
+        s->begin = ORTH_MIN(begin, s->begin);
+        s->end = ORTH_MAX(end, s->end);
+    } else if (now != s->outside || (end > s->begin && begin < s->end)) { /* more than is told apart */
+        s->inside |= now;
+        s->begin = ORTH_MIN(begin, s->begin);
+        s->end = ORTH_MAX(end, s->end);
+    }
+}
+
+/* ---- where sums begin ---- */
+
+static bool of_some_parts(const orth_attr *a)
+{
+    return a->split.kind != ORTH_SPLIT_TOKENS && a->split.of > a->split.parts;
+}
+
+/* Groups on which output k of a computing op is a part of a sum, for complete inputs. */
+static parts_of begins(const flow *f, const orth_instr *n, int k)
+{
+    parts_of dp = has_group(f, ORTH_GROUP_DP) ? BIT(ORTH_GROUP_DP) : 0;
+    parts_of tp = has_group(f, ORTH_GROUP_TP) ? BIT(ORTH_GROUP_TP) : 0;
+    parts_of norm = has_group(f, ORTH_GROUP_NORM) ? BIT(ORTH_GROUP_NORM) : 0;
+    parts_of leaves = dp | (n->attr.sum_leaves ? tp : 0);
+    switch (n->op) {
+    case ORTH_OP_linear_dw:
+    case ORTH_OP_embed_bwd:
+    case ORTH_OP_pos_embed_bwd:
+        return dp;
+    case ORTH_OP_bias_bwd:
+        return leaves;
+    case ORTH_OP_norm_bwd:
+    case ORTH_OP_head_norm_bwd:
+        return k > 0 ? leaves : 0;
+    case ORTH_OP_linear:
+    case ORTH_OP_linear_dx:
+    case ORTH_OP_xent_max:
+    case ORTH_OP_xent_sum:
+        return of_some_parts(&n->attr) ? tp : 0;
+    case ORTH_OP_embed:
+        return tp;
+    case ORTH_OP_attention_part_bwd:
+        return k > 0 && has_group(f, ORTH_GROUP_CP) ? BIT(ORTH_GROUP_CP) : 0;
+    case ORTH_OP_tree_acc_f64:
+        return dp | norm;
+    case ORTH_OP_grad_square:
+        return norm;
+    case ORTH_OP_zero: /* fp64: the turn of another rank to give a sum */
+        return n->out[0].dtype == ORTH_F64 ? norm : 0;
+    default:
+        return 0;
+    }
+}
+
+/* First input that is added to the result as it is. */
+static int first_added(const orth_instr *n)
+{
+    if (n->op == ORTH_OP_tree_acc || n->op == ORTH_OP_add)
+        return 0;
+    return n->num_in - n->attr.num_addends;
+}
+
+static orth_status check_complete(flow *f, int32_t i, const orth_operand *o)
+{
+    parts_of now = read_state(f, o) & ~STALE;
+    char names[64];
+    if (!now)
+        return ORTH_OK;
+    bool grad = f->p->buffers[o->buffer].cls == ORTH_CLASS_GRADS;
+    return refuse(f, i, o, "%s is read here, but is never reduced over %s before", grad ? "the gradient" : "a sum",
+                  names_of(now, names, sizeof names));
+}
+
+/* ---- the optimizer ---- */
+
+static bool is_optimizer(orth_op op)
+{
+    return op == ORTH_OP_adamw || op == ORTH_OP_adam || op == ORTH_OP_sgd;
+}
+
+static int64_t first_elem(const orth_program *p, const orth_operand *o)
+{
+    return p->buffers[o->buffer].first_elem + (int64_t)(o->byte_offset / orth_dtype_bytes(o->dtype));
+}
+
+static orth_status check_update(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    const orth_operand *param = &n->out[0];
+    orth_tensor t = orth_operand_tensor(param);
+    int64_t first = first_elem(f->p, param), count = orth_tensor_elems(&t);
+    for (int k = 0; k < n->num_out; k++) {
+        const orth_operand *o = k == 0 ? &n->in[0] : &n->out[k];
+        if (o->buffer < 0)
+            continue;
+        orth_tensor u = orth_operand_tensor(o);
+        int64_t other = first_elem(f->p, o), elems = orth_tensor_elems(&u);
+        if (elems != count || (count > 0 && other != first) ||
+            f->p->buffers[o->buffer].index != f->p->buffers[param->buffer].index)
+            return refuse(f, i, o, "elements [%" PRId64 ", %" PRId64 ") for an update of [%" PRId64 ", %" PRId64
+                          ") of '%s'", other, other + elems, first, first + count, f->p->buffers[param->buffer].name);
+    }
+    for (int k = 0; k < n->num_out; k++) {
+        const orth_operand *o = &n->out[k];
+        if (o->buffer < 0)
+            continue;
+        orth_bind bind = f->p->buffers[o->buffer].bind;
+        if (bind != ORTH_BIND_MASTER && bind != ORTH_BIND_COPY)
+            continue;
+        f->state[o->buffer] = (buffer_state){.known = true, .outside = STALE};
+        write_state(f, o, 0);
+    }
+    return ORTH_OK;
+}
+
+/* ---- computing instructions ---- */
+
+static orth_status check_compute(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    parts_of added = 0;
+    int from = first_added(n);
+    bool any = false;
+    for (int k = 0; k < n->num_in; k++) {
+        const orth_operand *o = &n->in[k];
+        if (o->buffer < 0)
+            continue;
+        if (k < from) {
+            ORTH_TRY(check_complete(f, i, o));
+            continue;
+        }
+        parts_of now = read_state(f, o);
+        parts_of want = any ? added : from > 0 ? begins(f, n, 0) : now;
+        char a[64], b[64];
+        if (now != want && orth_operand_bytes(o) > 0)
+            return refuse(f, i, o, "sums are added of which one is still to be reduced over '%s' and the other over '%s'",
+                          names_of(now, a, sizeof a), names_of(want, b, sizeof b));
+        added = want;
+        any = true;
+    }
+    if (is_optimizer(n->op))
+        return check_update(f, i);
+    for (int k = 0; k < n->num_out; k++)
+        if (n->out[k].buffer >= 0)
+            write_state(f, &n->out[k], k == 0 && any ? added : begins(f, n, k));
+    return ORTH_OK;
+}
+
+/* ---- communication ---- */
+
+static int64_t elems_of(const orth_operand *o)
+{
+    orth_tensor t = orth_operand_tensor(o);
+    return orth_tensor_elems(&t);
+}
+
+/* The block of this rank, all blocks, and where the one lies in the other. */
+static orth_status check_blocks(flow *f, int32_t i, const orth_operand *block, const orth_operand *all,
+                                const int64_t *counts)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    int32_t size = f->g->size[n->attr.group], me = f->g->pos[n->attr.group];
+    int64_t mine = elems_of(block), before = mine * me, sum = mine * size;
+    if (counts) {
+        sum = before = 0;
+        for (int r = 0; r < size; r++) {
+            before += r < me ? counts[r] : 0;
+            sum += counts[r];
+        }
+        if (counts[me] != mine)
+            return refuse(f, i, block, "%" PRId64 " elements, but the count of position %d is %" PRId64, mine, me,
+                          counts[me]);
+    }
+    if (elems_of(all) != sum)
+        return refuse(f, i, all, "%" PRId64 " elements, but the blocks of the %d ranks have %" PRId64, elems_of(all),
+                      size, sum);
+    if (block->dtype != all->dtype)
+        return refuse(f, i, block, "its type is %s, that of '%s' is %s", orth_dtype_name(block->dtype),
+                      f->p->buffers[all->buffer].name, orth_dtype_name(all->dtype));
+    size_t at = all->byte_offset + (size_t)before * orth_dtype_bytes(all->dtype);
+    if (mine > 0 && block->buffer == all->buffer && block->byte_offset != at)
+        return refuse(f, i, block, "the block of position %d begins at byte %zu, not %zu", me, at, block->byte_offset);
+    return ORTH_OK;
+}
+
+/* in completes its sum over the group in out. */
+static orth_status reduce(flow *f, int32_t i, const orth_operand *in, const orth_operand *out)
+{
+    orth_group g = f->p->instrs[i].attr.group;
+    parts_of now = read_state(f, in);
+    if (orth_operand_bytes(in) == 0)
+        return ORTH_OK;
+    if (!(now & BIT(g)))
+        return refuse(f, i, in, "reduced over %s, but it is no part of a sum over it (not yet, or reduced twice)",
+                      orth_group_name(g));
+    write_state(f, out, now & ~BIT(g));
+    return ORTH_OK;
+}
+
+static orth_status check_call(flow *f, int32_t i, int k)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    const orth_operand *in = k < n->num_in ? &n->in[k] : NULL, *out = k < n->num_out ? &n->out[k] : NULL;
+    orth_group g = n->attr.group;
+    const int64_t *counts = n->counts ? n->counts + (int64_t)k * f->g->size[g] : NULL;
+    switch (n->op) {
+    case ORTH_OP_all_reduce:
+        if (in->buffer != out->buffer || in->byte_offset != out->byte_offset || elems_of(in) != elems_of(out))
+            return refuse(f, i, out, "an all_reduce works in place, but its input is elsewhere");
+        return g == ORTH_GROUP_EMBED ? check_complete(f, i, in) : reduce(f, i, in, out);
+    case ORTH_OP_reduce_scatter:
+        ORTH_TRY(check_blocks(f, i, out, in, counts));
+        return reduce(f, i, in, out);
+    case ORTH_OP_all_gather:
+        ORTH_TRY(check_blocks(f, i, in, out, counts));
+        ORTH_TRY(check_complete(f, i, in));
+        write_state(f, out, 0);
+        return ORTH_OK;
+    case ORTH_OP_send:
+        return check_complete(f, i, in);
+    default:
+        if (out)
+            write_state(f, out, 0);
+        return ORTH_OK;
+    }
+}
+
+static orth_status check_wait(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    int c = 0;
+    while (c < f->num_calls && f->calls[c].ticket != n->attr.ticket)
+        c++;
+    if (c == f->num_calls)
+        return refuse(f, i, n->num_in ? &n->in[0] : NULL, "waits for ticket %d, which no call under way has: never "
+                      "started, or waited for before", n->attr.ticket);
+    const orth_instr *call = &f->p->instrs[f->calls[c].instr];
+    if (call->attr.group != n->attr.group)
+        return refuse(f, i, n->num_in ? &n->in[0] : NULL, "waits on %s for ticket %d, which instruction %d started on %s",
+                      orth_group_name(n->attr.group), n->attr.ticket, f->calls[c].instr,
+                      orth_group_name(call->attr.group));
+    for (int k = 0; k < call->num_in + call->num_out; k++) {
+        const orth_operand *o = k < call->num_in ? &call->in[k] : &call->out[k - call->num_in];
+        bool named = false;
+        for (int j = 0; j < n->num_in + n->num_out; j++)
+            named = named || (j < n->num_in ? n->in[j].buffer : n->out[j - n->num_in].buffer) == o->buffer;
+        if (!named)
+            return refuse(f, i, o, "the wait for ticket %d does not name it: it could die before instruction %d is "
+                          "complete", n->attr.ticket, f->calls[c].instr);
+    }
+    f->num_calls--;
+    memmove(f->calls + c, f->calls + c + 1, (size_t)(f->num_calls - c) * sizeof *f->calls);
+    return ORTH_OK;
+}
+
+static orth_status check_comm(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    orth_group g = n->attr.group;
+    const orth_operand *o = n->num_in ? &n->in[0] : n->num_out ? &n->out[0] : NULL;
+    if (n->op == ORTH_OP_wait)
+        return check_wait(f, i);
+    if ((unsigned)g >= ORTH_NUM_GROUPS || !has_group(f, g))
+        return refuse(f, i, o, "the rank has no peers in group %s",
+                      (unsigned)g < ORTH_NUM_GROUPS ? orth_group_name(g) : "?");
+    bool message = n->op == ORTH_OP_send || n->op == ORTH_OP_recv;
+    if (message && (n->attr.peer < 0 || n->attr.peer >= f->g->size[g] || n->attr.peer == f->g->pos[g]))
+        return refuse(f, i, o, "peer %d: the rank is position %d of %d in group %s", n->attr.peer, f->g->pos[g],
+                      f->g->size[g], orth_group_name(g));
+    for (int k = 0; k < orth_instr_num_calls(n); k++)
+        ORTH_TRY(check_call(f, i, k));
+    if (n->attr.ticket <= 0)
+        return ORTH_OK;
+    for (int c = 0; c < f->num_calls; c++)
+        if ((f->calls[c].ticket - n->attr.ticket) % ORTH_MAX_TICKETS == 0)
+            return refuse(f, i, o, "ticket %d takes the place of ticket %d, which instruction %d started and nobody "
+                          "has waited for", n->attr.ticket, f->calls[c].ticket, f->calls[c].instr);
+    f->calls[f->num_calls++] = (under_way){i, n->attr.ticket};
+    return ORTH_OK;
+}
+
+/* ---- calls under way ---- */
+
+static bool overlaps(const orth_operand *a, const orth_operand *b)
+{
+    size_t n = orth_operand_bytes(a), m = orth_operand_bytes(b);
+    return a->buffer >= 0 && a->buffer == b->buffer && n && m && a->byte_offset < b->byte_offset + m &&
+           b->byte_offset < a->byte_offset + n;
+}
+
+/* Instruction i touches nothing that a call under way still needs. */
+static orth_status check_touch(flow *f, int32_t i, const orth_operand *o, bool writes)
+{
+    for (int c = 0; c < f->num_calls; c++) {
+        const orth_instr *call = &f->p->instrs[f->calls[c].instr];
+        for (int k = 0; k < call->num_in; k++)
+            if (writes && overlaps(o, &call->in[k]))
+                return refuse(f, i, o, "written while instruction %d (%s, ticket %d) is under way", f->calls[c].instr,
+                              orth_op_name(call->op), f->calls[c].ticket);
+        for (int k = 0; k < call->num_out; k++)
+            if (overlaps(o, &call->out[k]))
+                return refuse(f, i, o, "touched while instruction %d (%s, ticket %d) is under way", f->calls[c].instr,
+                              orth_op_name(call->op), f->calls[c].ticket);
+    }
+    return ORTH_OK;
+}
+
+static orth_status check_instrs(flow *f)
+{
+    for (int32_t i = 0; i < f->p->num_instrs; i++) {
+        const orth_instr *n = &f->p->instrs[i];
+        for (int k = 0; n->op != ORTH_OP_wait && k < n->num_in + n->num_out; k++)
+            ORTH_TRY(check_touch(f, i, k < n->num_in ? &n->in[k] : &n->out[k - n->num_in], k >= n->num_in));
+        ORTH_TRY(n->op >= ORTH_FIRST_COMM_OP ? check_comm(f, i) : check_compute(f, i));
+    }
+    if (f->num_calls > 0) {
+        const under_way *c = &f->calls[0];
+        const orth_instr *n = &f->p->instrs[c->instr];
+        return refuse(f, c->instr, n->num_in ? &n->in[0] : &n->out[0], "ticket %d is never waited for", c->ticket);
+    }
+    return ORTH_OK;
+}
+
+static orth_status check_gathered(flow *f)
+{
+    for (int32_t b = 0; b < f->p->num_buffers; b++) {
+        const buffer_state *s = &f->state[b];
+        const orth_buffer *buf = &f->p->buffers[b];
+        if (s->known && buf->bytes > 0 && (buf->bind == ORTH_BIND_MASTER || buf->bind == ORTH_BIND_COPY) && (s->outside & STALE))
+            return ORTH_FAIL(f->ctx, ORTH_ERR_INTERNAL, "rank %d: of parameter '%s' only bytes [%zu, %zu) of %zu are "
+                             "updated, and the others are never gathered", f->rank, buf->name, s->begin, s->end,
+                             buf->bytes);
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_check_flow(orth_ctx *ctx, const orth_program *p, int rank, const orth_rank_groups *groups)
+{
+    flow *f = ORTH_NEW(ctx, flow);
+    if (!f)
+        return ORTH_ERR_NOMEM;
+    *f = (flow){.ctx = ctx, .p = p, .rank = rank, .g = groups};
+    f->state = ORTH_NEW_ARRAY(ctx, buffer_state, p->num_buffers + 1);
+    orth_status s = f->state ? check_instrs(f) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        s = check_gathered(f);
+    orth_mem_free(ctx, f->state);
+    orth_mem_free(ctx, f);
+    return s;
+}

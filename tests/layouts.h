@@ -1,0 +1,105 @@
+/* layouts.h -- layouts drawn from a seed: which model, batch and mesh a case has.
+ *
+ * Used by the test that runs them and by the one that checks their programs; a seed names the same case in both.
+ */
+#ifndef ORTH_TESTS_LAYOUTS_H
+#define ORTH_TESTS_LAYOUTS_H
+
+#include "test.h"
+
+#include "parallel/spread.h"
+
+/* One case: a model, a batch, a layout. Everything follows from the seed. */
+typedef struct {
+    uint64_t seed;
+    orth_model_config model;
+    orth_layout layout;
+    orth_dtype compute;
+    bool doc_mask;
+    int32_t steps;
+    /* Results: what one rank computed; filled by the first run, compared by the second. */
+    double *loss, *norm;      /* [steps] */
+    float *params;            /* all masters after the last step */
+    bool compare;
+    char difference[256];     /* "" while equal; written by one rank at a time */
+} layout_case;
+
+static inline void layout_describe(const layout_case *c, char *out, size_t n)
+{
+    const orth_layout *l = &c->layout;
+    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s",
+             (unsigned long long)c->seed, (int)l->dp, (int)l->tp, (int)l->pp, (int)l->cp, (int)l->zero,
+             l->sequence_parallel, l->pipeline, (int)l->virtual_stages, (int)l->global_batch, (int)l->micro_batch,
+             (int)l->seq_len, (int)l->parts, c->model.family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama",
+             c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "");
+}
+
+static inline layout_case layout_base_case(uint64_t seed, int kind)
+{
+    static const char *const presets[] = {"gpt2-tiny", "llama-tiny"};
+    layout_case c = {.seed = seed, .layout = orth_layout_defaults, .compute = ORTH_F32, .steps = 3};
+    orth_ctx ctx = {.rank = 0};
+    orth_model_preset(&ctx, presets[kind % 2], &c.model);
+    c.model.vocab = 131;
+    c.model.hidden = 32;
+    c.model.heads = 4;
+    c.model.kv_heads = kind % 2 ? 2 : 4;
+    c.model.head_dim = 8;
+    c.model.ffn = 48;
+    c.model.layers = 4;
+    c.model.max_seq = 64;
+    c.layout.global_batch = 8;
+    c.layout.seq_len = 16;
+    return c;
+}
+
+static inline int layout_pick(uint64_t seed, int *k, const int *choices, int n)
+{
+    return choices[test_rand_int(seed, 1000 + (uint64_t)(*k)++, 0, n - 1)];
+}
+
+#define LAYOUT_PICK(...) layout_pick(seed, &k, (const int[]){__VA_ARGS__}, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)))
+
+/* A layout that keeps the rules, drawn from the seed. */
+static inline layout_case layout_random_case(uint64_t seed)
+{
+    static const char *const schedules[] = {"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
+    int k = 0;
+    for (;;) {
+        layout_case c = layout_base_case(seed, LAYOUT_PICK(0, 1));
+        orth_layout *l = &c.layout;
+        l->dp = LAYOUT_PICK(1, 2, 2, 4);
+        l->tp = LAYOUT_PICK(1, 2, 2, 4);
+        l->pp = LAYOUT_PICK(1, 1, 2, 4);
+        l->zero = LAYOUT_PICK(0, 1, 2, 3);
+        l->sequence_parallel = LAYOUT_PICK(0, 1);
+        int schedule = LAYOUT_PICK(0, 1, 2, 3, 4, 5);
+        l->pipeline = schedules[schedule];
+        l->virtual_stages = schedule == 3 || schedule == 5 ? 2 : 1;
+        l->micro_batch = LAYOUT_PICK(1, 2, 4);
+        l->global_batch = LAYOUT_PICK(4, 8, 8, 16);
+        l->seq_len = LAYOUT_PICK(8, 16, 24, 32);
+        l->parts = LAYOUT_PICK(4, 8);
+        c.compute = LAYOUT_PICK(0, 1) ? ORTH_BF16 : ORTH_F32;
+        c.doc_mask = LAYOUT_PICK(0, 0, 1);
+        c.model.tied = LAYOUT_PICK(0, 1);
+        c.model.dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
+        c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(2, 4) : 4;
+        c.model.vocab = LAYOUT_PICK(67, 131, 96);
+        orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
+                             .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
+        char why[256];
+        if (orth_layout_ranks(l) > 1 && l->tp <= c.model.kv_heads && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
+            return c;
+    }
+}
+
+/* What is the same on all ranks of a case. */
+static inline orth_model_shape layout_shape(const layout_case *c)
+{
+    return (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
+                              .parts = (int32_t)c->layout.parts, .compute = c->compute, .doc_mask = c->doc_mask,
+                              .optimizer = ORTH_OP_adamw};
+}
+
+#endif
