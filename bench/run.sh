@@ -1,18 +1,54 @@
 #!/bin/bash
-# run.sh BUILD -- builds the programs under bench/ and runs each, between two looks at the peaks, into
-# bench/results/CPU/. A program takes its own arguments from BENCH_ARGS_<name>.
+# run.sh BUILD -- times this machine and Orthant on it; writes bench/results/DATE-CPU.md, with the bars of
+# the project beside. Peaks before and after say how quiet the machine was.
+# Environment: BENCH_QUICK=1 for a short run that only shows that everything works; BENCH_THREADS.
 set -euo pipefail
 build=$1
-cpu=$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1 | tr -cs 'A-Za-z0-9\n' '-' | sed 's/-*$//')
-out=bench/results/${cpu:-cpu}
-mkdir -p "$out"
-"$build/orthant" doctor | tee "$out/peaks-before.txt"
-for source in bench/bench_*.c; do
-  name=$(basename "$source" .c)
-  cmake --build "$build" --target "$name" >/dev/null 2>&1 || { echo "$name: not built here"; continue; }
-  args=BENCH_ARGS_$name
-  echo "\$ $name ${!args:-}" | tee "$out/$name.txt"
-  # shellcheck disable=SC2086
-  "$build/$name" ${!args:-} | tee -a "$out/$name.txt"
+. bench/report.sh
+quick=${BENCH_QUICK:-}
+report_head "${quick:+quick}" "Orthant on one machine"
+report_peaks before
+
+bench() { # NAME: builds it; false where a library is missing
+  cmake --build "$build" --target "$1" >/dev/null 2>&1 || { echo "$1: not built here"; return 1; }
+}
+
+if bench bench_gemm_dnnl; then
+  report_part "Matrix products against bare oneDNN" \
+    "geometric mean of the ratio at least 1.0 in fast mode and 0.95 in reproducible mode, fp32 and bf16; no shape below 0.85" \
+    "$build/bench_gemm_dnnl" all "$([[ $quick ]] && echo 124m || echo all)" "$([[ $quick ]] && echo 1 || echo 7)" "$threads"
+fi
+if bench bench_attention; then
+  report_part "Attention, forward and backward" \
+    "at least 60 % of the FMA peak in fp32 at T = 1024 to 4096, head size 64 and 128" \
+    "$build/bench_attention" "$([[ $quick ]] && echo 0.02 || echo 0.5)"
+fi
+if bench bench_pointwise; then
+  report_part "AdamW, clipping, cast, norms against copying" \
+    "AdamW + clip + cast at least 80 % of copy bandwidth" \
+    "$build/bench_pointwise" "$threads" "$([[ $quick ]] && echo 2 || echo 15)"
+fi
+if bench bench_tokenizer; then
+  report_part "Tokenizer" "against Hugging Face: see the table of peers" "$build/bench_tokenizer"
+fi
+if bench bench_collectives; then
+  report_part "Collectives between 2 thread ranks" "at least 85 % of the byte optimum from 4 MB on; canonical order costs at most 15 %" \
+    "$build/bench_collectives" 2 "$([[ $quick ]] && echo 1 || echo 7)" "$([[ $quick ]] && echo 4 || echo 256)"
+  if command -v mpirun >/dev/null && bench bench_collectives_mpi; then
+    report_part "All-reduce against Open MPI" "at least 4 times as fast from 64 KB to 256 MB" \
+      bench/collectives.sh "$build" 2 "$([[ $quick ]] && echo 1 || echo 5)" "$([[ $quick ]] && echo 4 || echo 256)"
+  fi
+fi
+for parts in 1 8; do
+  for type in fp32 bf16; do
+    for micro in $([[ $quick ]] && echo 1 || echo 1 4); do
+      report_part "GPT-2 124M, step of $micro x 1024 tokens, $type, numerics.parts=$parts" \
+        "$([[ $parts == 1 ]] && echo "the step's products at bare oneDNN's rate are at least 85 % (fp32), 70 % (bf16) of its time" || echo "at most 8 % slower than parts=1")" \
+        "$build/orthant" bench step model.preset=gpt2-124m data.seq_len=1024 train.global_batch="$micro" \
+        train.micro_batch="$micro" precision.compute=$type numerics.parts=$parts run.threads="$threads" \
+        --steps="$([[ $quick ]] && echo 1 || echo 7)"
+    done
+  done
 done
-"$build/orthant" doctor | tee "$out/peaks-after.txt"
+report_peaks after
+echo "written: $out"

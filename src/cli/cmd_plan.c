@@ -9,7 +9,7 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     ORTH_TRY(orth_describe_model(ctx, &cmd->config, &model));
     ORTH_TRY(orth_run_plan_make(ctx, &plan, &cmd->config, &model));
     char *text = orth_cmd_flag(cmd, "json") ? orth_plan_json(ctx, plan.ranks, plan.num_ranks, &plan.total)
-                                            : orth_plan_text(ctx, &plan.total);
+                                            : orth_plan_text(ctx, &plan.total, plan.num_ranks);
     orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
     if (text)
         fputs(text, stdout);

@@ -96,19 +96,21 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
     return text;
 }
 
-char *orth_plan_text(orth_ctx *ctx, const orth_plan *p)
+char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
 {
-    char rows[1024], why[256];
+    char rows[1024], why[256], whose[48] = "rank 0";
     size_t at = 0;
     reasons(p, why, sizeof why);
+    if (num_ranks > 1)
+        snprintf(whose, sizeof whose, "all %d ranks together", num_ranks);
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
         at += (size_t)snprintf(rows + at, sizeof rows - at, "  %-12s %14zu B %9.3f GiB\n",
                                orth_class_name((orth_class)c), p->class_bytes[c], gib(p->class_bytes[c]));
     return orth_mem_printf(ctx,
         "parameters     %14" PRId64 "\ntokens a step  %14" PRId64 "\nFLOPs a step   %14.4e model, %.4e hardware "
-        "(%.4e per token)\nmemory of rank 0\n%s  %-12s %14zu B %9.3f GiB (lower bound %.3f GiB)\n%s%s%s",
+        "(%.4e per token)\nmemory of %s\n%s  %-12s %14zu B %9.3f GiB (lower bound %.3f GiB)\n%s%s%s",
         p->num_elems, p->tokens, p->cost.model_flops, p->cost.hardware_flops,
-        p->cost.model_flops / (double)ORTH_MAX(p->tokens, 1), rows, "total", p->total_bytes, gib(p->total_bytes),
+        p->cost.model_flops / (double)ORTH_MAX(p->tokens, 1), whose, rows, "total", p->total_bytes, gib(p->total_bytes),
         gib(p->lower_bound_bytes), p->fits ? "fits" : "does not fit: ", why, "\n");
 }
 

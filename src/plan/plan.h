@@ -30,8 +30,8 @@ orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens,
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *total);
 /* {"params": ..., ..., "total": ...}: the memory object of plan.json and memory.json. */
 char *orth_memory_json(orth_ctx *ctx, const size_t class_bytes[ORTH_NUM_CLASSES]);
-/* For people, several lines. */
-char *orth_plan_text(orth_ctx *ctx, const orth_plan *plan);
+/* For people, several lines: `plan` is that of the only rank, or the total of num_ranks. */
+char *orth_plan_text(orth_ctx *ctx, const orth_plan *plan, int num_ranks);
 
 /* ORTH_ERR_NOMEM with the figures of the plan if it does not fit. */
 orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *plan);
