@@ -63,7 +63,7 @@ TEST(instruction_sets_give_equal_sums)
                 for (int n = 2; n <= N; n++) {
                     const void *src[N];
                     for (int p = 0; p < n; p++)
-                        src[p] = (const char *)buffers[p] + 4 * (p % 2);
+                        src[p] = (const char *)buffers[p] + orth_dtype_bytes(types[t]) * (size_t)(p % 2);
                     comm_combine_how how = {.dtype = types[t], .op = (orth_reduce)op, .isa = (orth_isa)isa,
                                             .stream = n % 2 == 1};
                     memset(sums, 0, sizeof sums);
