@@ -52,21 +52,32 @@ static inline void engine_close(orth_ctx *ctx, engine *e)
     orth_unit_release(&e->unit);
 }
 
+/* Rows of the fold storage of a sequence that context parallelism gives this rank. */
+static inline int64_t engine_rows(const engine *e)
+{
+    return e->shape.seq_len / ORTH_MAX(e->shape.mesh.size[ORTH_GROUP_CP], 1);
+}
+
+static inline int64_t engine_first_row(const engine *e)
+{
+    return engine_rows(e) * e->shape.mesh.pos[ORTH_GROUP_CP];
+}
+
 /* Positions of the rows that sequence parallelism leaves on this rank. */
 static inline void engine_fill_positions_sp(engine *e, int64_t n)
 {
     int32_t *p = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_POSITIONS_SP);
-    int64_t tp = e->shape.mesh.size[ORTH_GROUP_TP], rows = p ? e->shape.seq_len / tp : 0;
+    int64_t tp = e->shape.mesh.size[ORTH_GROUP_TP], rows = p ? engine_rows(e) / tp : 0;
+    int64_t first = engine_first_row(e) + rows * e->shape.mesh.pos[ORTH_GROUP_TP];
     for (int64_t i = 0; i < n * rows; i++)
-        p[i] = (int32_t)orth_fold_pos(e->shape.seq_len, e->shape.parts,
-                                      i % rows + rows * e->shape.mesh.pos[ORTH_GROUP_TP]);
+        p[i] = (int32_t)orth_fold_pos(e->shape.seq_len, e->shape.parts, first + i % rows);
 }
 
-/* Puts sequences [0, n) of natural-order arrays into the step's data, in storage order. */
+/* Puts this rank's rows of sequences [0, n) of natural-order arrays into the step's data, in storage order. */
 static inline void engine_fill(engine *e, int64_t n, const int32_t *tokens, const int32_t *targets,
                                const float *weights, const int32_t *doc)
 {
-    const int64_t T = e->shape.seq_len;
+    const int64_t T = e->shape.seq_len, rows = engine_rows(e);
     int32_t *t = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_TOKENS);
     int32_t *y = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_TARGETS);
     int32_t *p = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_POSITIONS);
@@ -74,9 +85,9 @@ static inline void engine_fill(engine *e, int64_t n, const int32_t *tokens, cons
     int32_t *s = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_SEQ);
     float *w = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_WEIGHTS);
     for (int64_t i = 0; i < n; i++) {
-        for (int64_t row = 0; row < T; row++) {
+        for (int64_t row = 0; row < rows; row++) {
             int parts = e->shape.mode == ORTH_MODE_DECODE ? 1 : e->shape.parts;
-            int64_t pos = orth_fold_pos(T, parts, row), from = i * T + pos, to = i * T + row;
+            int64_t pos = orth_fold_pos(T, parts, engine_first_row(e) + row), from = i * T + pos, to = i * rows + row;
             if (t)
                 t[to] = tokens[from];
             if (y)

@@ -7,6 +7,7 @@
 
 #include "test.h"
 
+#include "comm/comm.h"
 #include "parallel/spread.h"
 
 /* One case: a model, a batch, a layout. Everything follows from the seed. */
@@ -22,6 +23,7 @@ typedef struct {
     float *params;            /* all masters after the last step */
     bool compare;
     char difference[256];     /* "" while equal; written by one rank at a time */
+    orth_comm_counts over_cp; /* of rank 0, all steps */
 } layout_case;
 
 static inline void layout_describe(const layout_case *c, char *out, size_t n)
@@ -71,6 +73,7 @@ static inline layout_case layout_random_case(uint64_t seed)
         l->dp = LAYOUT_PICK(1, 2, 2, 4);
         l->tp = LAYOUT_PICK(1, 2, 2, 4);
         l->pp = LAYOUT_PICK(1, 1, 2, 4);
+        l->cp = LAYOUT_PICK(1, 1, 2, 4);
         l->zero = LAYOUT_PICK(0, 1, 2, 3);
         l->sequence_parallel = LAYOUT_PICK(0, 1);
         int schedule = LAYOUT_PICK(0, 1, 2, 3, 4, 5);
@@ -89,7 +92,7 @@ static inline layout_case layout_random_case(uint64_t seed)
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
         char why[256];
-        if (orth_layout_ranks(l) > 1 && l->tp <= c.model.kv_heads && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
+        if (orth_layout_ranks(l) > 1 && orth_layout_ranks(l) <= 64 && l->tp <= c.model.kv_heads && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
             return c;
     }
 }

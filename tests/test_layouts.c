@@ -3,6 +3,7 @@
 
 #include "comm/comm.h"
 #include "layouts.h"
+#include "plan/traffic.h"
 
 static const int64_t max_elems = 1 << 20;
 
@@ -133,6 +134,32 @@ static void run_steps(orth_ctx *ctx, layout_case *c, const orth_spread *s, const
     }
 }
 
+/* What was planned of memory and traffic is what was counted, to the byte. */
+static void check_plan(layout_case *c, const engine *e, orth_comm *const comms[ORTH_NUM_GROUPS], int rank)
+{
+    orth_rank_groups groups = {{0}};
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        groups.size[g] = comms[g] ? orth_comm_size(comms[g]) : 1;
+        groups.pos[g] = comms[g] ? orth_comm_pos(comms[g]) : 0;
+    }
+    orth_traffic planned = orth_traffic_planned(&e->unit.program, &groups), counted = orth_traffic_counted(comms);
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
+            planned.calls[g][k] *= c->steps;
+            planned.bytes[g][k] *= c->steps;
+        }
+    }
+    char what[192];
+    if (orth_traffic_differs(&planned, &counted, what, sizeof what) && !c->difference[0])
+        snprintf(c->difference, sizeof c->difference, "rank %d: %s", rank, what);
+    size_t used[ORTH_NUM_CLASSES];
+    orth_executor_counted(e->ex, used);
+    for (int k = 0; k < ORTH_NUM_CLASSES; k++)
+        if (used[k] != e->unit.program.class_bytes[k] && !c->difference[0])
+            snprintf(c->difference, sizeof c->difference, "rank %d: %s: planned %zu bytes, counted %zu", rank,
+                     orth_class_name((orth_class)k), e->unit.program.class_bytes[k], used[k]);
+}
+
 static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
 {
     layout_case *c = arg;
@@ -158,6 +185,10 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
     if (status == ORTH_OK) {
         orth_executor_set_comms(e.ex, comms);
         run_steps(ctx, c, &spread, &e.shape, &e, rank, &status);
+        if (rank == 0 && comms[ORTH_GROUP_CP])
+            c->over_cp = *orth_comm_counted(comms[ORTH_GROUP_CP]);
+        if (status == ORTH_OK)
+            check_plan(c, &e, comms, rank);
     }
     if (e.ex)
         engine_close(ctx, &e);
@@ -272,6 +303,131 @@ TEST(tensor_parallel)
     }
 }
 
+/* Both stages that hold a tied embedding cut it alike (found as random layout 1058). */
+TEST(tied_embeddings_sharded_on_two_stages)
+{
+    for (int k = 0; k < 4; k++) {
+        layout_case c = layout_base_case(14, k);
+        c.layout.dp = c.layout.pp = 4;
+        c.layout.tp = 2;
+        c.layout.zero = 1 + k % 3;
+        c.model.vocab = k / 2 ? 67 : 131;
+        c.model.tied = true;
+        check_layout(&c);
+    }
+}
+
+/* Keys and values gathered; each rank has some token slots of every sequence. */
+TEST(context_parallel)
+{
+    for (int k = 0; k < 16; k++) {
+        layout_case c = layout_base_case(10, k);
+        c.layout.cp = k / 2 % 2 ? 4 : 2;
+        c.layout.micro_batch = k % 3 ? 1 : 2;
+        c.layout.seq_len = k % 5 ? 16 : 40;
+        c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
+        c.doc_mask = k % 3 == 1;
+        c.model.tied = k % 3 == 2;
+        c.model.qk_norm = k % 2 && k > 4;
+        c.model.dropout = k >= 6 ? 0.1 : 0;
+        c.layout.dp = k >= 8 ? 2 : 1;
+        c.layout.zero = k >= 8 ? k % 4 : 0;
+        check_layout(&c);
+    }
+    for (int k = 0; k < 2; k++) { /* long enough for several chunks of the head */
+        layout_case c = layout_base_case(16, k);
+        c.model.layers = 1;
+        c.model.max_seq = c.layout.seq_len = 2048;
+        c.layout.global_batch = c.layout.cp = 2;
+        c.steps = 1;
+        check_layout(&c);
+    }
+    for (int k = 0; k < 4; k++) { /* with every other axis */
+        layout_case c = layout_base_case(11, k);
+        c.layout.cp = c.layout.dp = c.layout.tp = c.layout.pp = 2;
+        c.layout.sequence_parallel = k / 2;
+        c.layout.zero = 2 * (k % 2) + 1;
+        c.model.dropout = 0.1;
+        c.model.tied = k % 2;
+        check_layout(&c);
+    }
+}
+
+/* The formulas of docs/context.md. */
+TEST(context_parallel_sends_what_its_formulas_say)
+{
+    for (int k = 0; k < 4; k++) {
+        layout_case c = layout_base_case(12, k);
+        const orth_model_config *m = &c.model;
+        c.layout.cp = 2;
+        c.compute = k / 2 ? ORTH_BF16 : ORTH_F32;
+        c.model.tied = true;
+        check_layout(&c);
+        int64_t S = c.layout.global_batch * c.steps, elems = m->vocab * m->hidden; /* the head's use of the embedding */
+        int64_t kv = S * m->layers * c.layout.seq_len * 2 * m->kv_heads * m->head_dim, e = k / 2 ? 2 : 4;
+        for (int64_t i = 0; i < orth_model_num_params(m); i++) {
+            orth_param p;
+            orth_ctx ctx = {.rank = 0};
+            orth_model_param(&ctx, m, i, &p);
+            elems += orth_param_elems(&p);
+        }
+        assert_int_equal(c.over_cp.bytes[ORTH_COMM_ALL_GATHER], 2 * kv * e / 2);
+        assert_int_equal(c.over_cp.bytes[ORTH_COMM_REDUCE_SCATTER], kv * 4 / 2);
+        assert_int_equal(c.over_cp.bytes[ORTH_COMM_ALL_REDUCE], S * (4 * elems + 8));
+    }
+}
+
+TEST(context_parallel_is_refused_where_it_is_not_supported)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_spread s;
+    layout_case c = layout_base_case(15, 0);
+    c.layout.cp = 2;
+    c.layout.cp_kind = ORTH_CP_RING;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "parallel.cp=2 with cp_kind=ring: this version gathers keys and values",
+                orth_spread_make(ctx, &s, &c.layout, &c.model));
+    c.layout.cp_kind = ORTH_CP_ALL_TO_ALL;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "parallel.cp=2 with cp_kind=all_to_all", orth_spread_make(ctx, &s, &c.layout, &c.model));
+    c.layout.cp_kind = ORTH_CP_ALL_GATHER;
+    c.layout.reproducible = false;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "parallel.cp=2 with numerics.mode=fast", orth_spread_make(ctx, &s, &c.layout, &c.model));
+    test_ctx_free(ctx);
+}
+
+static size_t activation_bytes(orth_ctx *ctx, const layout_case *c)
+{
+    orth_spread spread;
+    orth_chunk chunks[8];
+    orth_unit unit;
+    orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
+                              .parts = (int32_t)c->layout.parts, .compute = c->compute, .optimizer = ORTH_OP_adamw};
+    CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c->layout, &c->model));
+    orth_spread_shape(&spread, 0, &shape, chunks);
+    CHECK_OK(ctx, orth_unit_build(ctx, &c->model, &shape, &unit));
+    size_t bytes = unit.program.class_bytes[ORTH_CLASS_ACTIVATIONS];
+    orth_unit_release(&unit);
+    orth_spread_release(ctx, &spread);
+    return bytes;
+}
+
+TEST(memory_of_a_rank_falls_with_cp)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < 4; k++) {
+        layout_case c = layout_base_case(13, k);
+        c.compute = k / 2 ? ORTH_BF16 : ORTH_F32;
+        c.layout.seq_len = c.model.max_seq = 1024;
+        size_t alone = activation_bytes(ctx, &c);
+        for (c.layout.cp = 2; c.layout.cp <= 4; c.layout.cp *= 2) {
+            size_t bytes = activation_bytes(ctx, &c);
+            print_message("activations of a rank, %d tokens, cp=%d: %zu of %zu bytes (%.2f)\n", (int)c.layout.seq_len,
+                          (int)c.layout.cp, bytes, alone, (double)bytes / (double)alone);
+            assert_true((double)bytes < (c.layout.cp == 2 ? 0.7 : 0.45) * (double)alone);
+        }
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(random_layouts)
 {
     const char *count = getenv("ORTH_LAYOUTS"), *first = getenv("ORTH_LAYOUT_SEED");
@@ -290,6 +446,11 @@ int main(void)
         cmocka_unit_test(pipeline_parallel),
         cmocka_unit_test(zb_h1_needs_no_more_than_1f1b_on_the_first_stage),
         cmocka_unit_test(tensor_parallel),
+        cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
+        cmocka_unit_test(context_parallel),
+        cmocka_unit_test(context_parallel_sends_what_its_formulas_say),
+        cmocka_unit_test(context_parallel_is_refused_where_it_is_not_supported),
+        cmocka_unit_test(memory_of_a_rank_falls_with_cp),
         cmocka_unit_test(random_layouts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

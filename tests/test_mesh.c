@@ -220,6 +220,7 @@ CASE(sp_tokens, l->cp = 1; l->seq_len = 1023; l->num_ranks = 0)
 CASE(sp_parts, l->tp = 4; l->cp = 2; l->parts = 4; l->num_ranks = 0)
 CASE(cp_tokens, l->sequence_parallel = false; l->seq_len = 1026)
 CASE(cp_parts, l->sequence_parallel = false; l->parts = 2)
+CASE(parts_tokens, l->seq_len = 1024 + 4; l->parts = 8)
 CASE(ulysses_heads, l->cp_kind = ORTH_CP_ALL_TO_ALL; d->heads = 10; d->kv_heads = 2)
 CASE(ulysses_kv, l->cp_kind = ORTH_CP_ALL_TO_ALL; d->kv_heads = 6)
 CASE(batch_30, l->global_batch = 30)
@@ -270,6 +271,8 @@ static const rule_case cases[] = {
      "sequence, all of one size", cp_tokens},
     {"cp=2: 2*cp does not divide numerics.parts=2: in reproducible mode a rank needs whole parts of the tokens, from "
      "the front and from the back of a sequence", cp_parts},
+    {"numerics.parts=8 does not divide seq_len=1028: where cp=2 or sequence parallelism splits the tokens of a "
+     "sequence, the parts of them must be of one size", parts_tokens},
     {"tp=2 x cp=2 does not divide heads=10: context parallelism by all-to-all gives each rank whole heads",
      ulysses_heads},
     {"tp=2 x cp=2 and kv_heads=6: one must divide the other, since context parallelism by all-to-all gives each rank "

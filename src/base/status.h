@@ -15,7 +15,7 @@ typedef enum {
     ORTH_ERR_COMM,     /* a rank or the network failed   exit 4 */
     ORTH_ERR_DATA,     /* damaged or foreign data        exit 5 */
     ORTH_ERR_IO,       /* a file could not be read or written; exit 5 */
-    ORTH_ERR_NUMERIC,  /* non-finite loss under `stop`   exit 6 */
+    ORTH_ERR_NUMERIC,  /* non-finite loss under `stop`, or runs that differ (verify): exit 6 */
     ORTH_ERR_SIGNAL,   /* ended by a signal after a committed checkpoint; exit 130, 143 */
     ORTH_ERR_INTERNAL  /* an invariant of our own does not hold; exit 70 */
 } orth_status;

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/files.h"
+#include "base/machine.h"
+#include "base/pool.h"
 #include "cli/verbs.h"
 
 const char *orth_cmd_flag(const orth_cmd *cmd, const char *name)
@@ -125,11 +127,40 @@ static orth_status set_from_environment(orth_ctx *ctx, orth_config *cfg)
     return ORTH_OK;
 }
 
+orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, const char *run_file)
+{
+    const orth_args *args = cmd->flags;
+    ORTH_TRY(orth_config_init(ctx, cfg));
+    if (run_file && !orth_path_exists(run_file))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: there is no such run file", run_file);
+    if (run_file)
+        ORTH_TRY(orth_config_load(ctx, cfg, run_file));
+    ORTH_TRY(set_from_environment(ctx, cfg));
+    for (int i = 2; i < args->argc && strcmp(args->argv[i], "--") != 0; i++)
+        if (args->argv[i][0] != '-' && key_length(args->argv[i]) > 0)
+            ORTH_TRY(set_from_word(ctx, cfg, args->argv[i]));
+    return orth_config_check(ctx, cfg);
+}
+
+orth_status orth_cmd_use_machine(orth_ctx *ctx, const orth_config *c)
+{
+    int threads = c->run_threads ? (int)c->run_threads : orth_machine_cores();
+    ctx->isa = orth_isa_detect();
+    if (c->run_isa != ORTH_run_isa_auto)
+        ORTH_TRY(orth_isa_from_name(ctx, orth_option_choice(ORTH_OPT_run_isa, (int)c->run_isa), &ctx->isa));
+    if (threads == orth_pool_num_threads(ctx->pool))
+        return ORTH_OK;
+    struct orth_pool *pool = NULL;
+    ORTH_TRY(orth_pool_create(ctx, &pool, threads));
+    orth_pool_destroy(ctx, ctx->pool);
+    ctx->pool = pool;
+    return ORTH_OK;
+}
+
 orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **argv)
 {
     orth_cmd *cmd = &args->cmd;
     memset(args, 0, sizeof *args);
-    ORTH_TRY(orth_config_init(ctx, &cmd->config));
     if (argc < 2)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "no verb given; `orthant help` lists them");
     args->verb = orth_verb_find(argv[1]);
@@ -138,6 +169,8 @@ orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **arg
     cmd->verb = args->verb->name;
     cmd->words = args->words;
     cmd->flags = args;
+    args->argc = argc;
+    args->argv = argv;
 
     bool flags_end = false;
     for (int i = 2, used; i < argc; i += 1 + used) {
@@ -155,13 +188,5 @@ orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **arg
             ORTH_TRY(take_word(ctx, args, word));
     }
 
-    if (cmd->run_file && !orth_path_exists(cmd->run_file))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: there is no such run file", cmd->run_file);
-    if (cmd->run_file)
-        ORTH_TRY(orth_config_load(ctx, &cmd->config, cmd->run_file));
-    ORTH_TRY(set_from_environment(ctx, &cmd->config));
-    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (argv[i][0] != '-' && key_length(argv[i]) > 0)
-            ORTH_TRY(set_from_word(ctx, &cmd->config, argv[i]));
-    return orth_config_check(ctx, &cmd->config);
+    return orth_cmd_load(ctx, cmd, &cmd->config, cmd->run_file);
 }

@@ -17,6 +17,13 @@ typedef struct {
  * takes are rows of flags.def: FLAG(verb, name, metavar or "", help). Unknown ones never get here. */
 const char *orth_cmd_flag(const orth_cmd *cmd, const char *name);
 
+/* Loads a run file (NULL: none) as the verb's own was: defaults, the file, the environment, the key=value
+ * words. ORTH_ERR_ARG, ORTH_ERR_IO; `cfg` is to be released whatever happens. */
+orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, const char *run_file);
+
+/* Gives ctx the threads and the instruction set that cfg asks for. main does it for cmd->config. */
+orth_status orth_cmd_use_machine(orth_ctx *ctx, const orth_config *cfg);
+
 /* A verb: prints its results on standard output, returns errors through ctx; main prints those. */
 typedef orth_status (*orth_cmd_fn)(orth_ctx *ctx, const orth_cmd *cmd);
 

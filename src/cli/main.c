@@ -3,8 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/machine.h"
-#include "base/pool.h"
 #include "cli/verbs.h"
 
 static orth_status print_owned(orth_ctx *ctx, char *text)
@@ -13,21 +11,6 @@ static orth_status print_owned(orth_ctx *ctx, char *text)
         return ORTH_ERR_NOMEM;
     fputs(text, stdout);
     orth_mem_free(ctx, text);
-    return ORTH_OK;
-}
-
-/* Threads and instruction set as asked for; the context starts with one thread and all the CPU has. */
-static orth_status set_up_machine(orth_ctx *ctx, const orth_config *c)
-{
-    int threads = c->run_threads ? (int)c->run_threads : orth_machine_cores();
-    if (c->run_isa != ORTH_run_isa_auto)
-        ORTH_TRY(orth_isa_from_name(ctx, orth_option_choice(ORTH_OPT_run_isa, (int)c->run_isa), &ctx->isa));
-    if (threads == 1)
-        return ORTH_OK;
-    struct orth_pool *pool = NULL;
-    ORTH_TRY(orth_pool_create(ctx, &pool, threads));
-    orth_pool_destroy(ctx, ctx->pool);
-    ctx->pool = pool;
     return ORTH_OK;
 }
 
@@ -56,7 +39,7 @@ static orth_status run(orth_ctx *ctx, orth_args *args, int argc, char **argv)
         return print_owned(ctx, orth_help_verb(ctx, args->verb));
     if (args->verb->run == orth_cmd_train)
         block_stop_signals();
-    ORTH_TRY(set_up_machine(ctx, &args->cmd.config));
+    ORTH_TRY(orth_cmd_use_machine(ctx, &args->cmd.config));
     return args->verb->run(ctx, &args->cmd);
 }
 

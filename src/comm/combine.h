@@ -1,7 +1,7 @@
 /* combine.h -- several buffers into one, element by element, in the order of the aligned tree.
  *
  * acc(type): fp32 for bf16, else the type itself. One table per instruction set, all with the same bits
- * (each element sees the same exactly rounded additions). Buffers need no alignment.
+ * (each element sees the same exactly rounded additions). Buffers are aligned as their type is, no more.
  */
 #ifndef ORTH_COMM_COMBINE_H
 #define ORTH_COMM_COMBINE_H

@@ -62,7 +62,8 @@ typedef struct {
     int32_t peer;                       /* position in the group */
     int32_t ticket;                     /* 0: complete when the instruction is */
     bool partial;                       /* linear: its dx is one rank's part of a sum, kept in fp32 */
-    bool sum_leaves;                    /* parameter gradients per sequence are to be summed over TP */
+    uint32_t sum_leaves;                /* groups (1u << group) whose ranks each have some of the tokens, or heads, of a
+                                           sequence: parameter gradients per sequence are summed over them in turn */
 } orth_attr;
 
 /* Values that change from step to step: operands, not reasons to rebuild a program. One per rank, in

@@ -200,12 +200,16 @@ static orth_status list_params(orth_model_blocks *m, const orth_model_config *c,
 }
 
 /* Canonical leaves of a sequence in the head's weight gradient, and chunks that it is computed in.
- * The leaves depend on the problem only; the chunks are how many of them are computed at once. */
+ * The leaves depend on the problem only, and a rank has those of its tokens; the chunks are how many of them are
+ * computed at once. */
 static void choose_head_chunks(orth_compile_spec *spec, int32_t parts)
 {
-    int32_t T = spec->seq_len, leaves = T % parts == 0 ? parts : 1;
+    int32_t cp = ORTH_MAX(spec->mesh.size[ORTH_GROUP_CP], 1), T = spec->seq_len * cp;
+    int32_t leaves = T % parts == 0 ? parts : 1;
     while (leaves < 4 && T % (2 * leaves) == 0)
         leaves *= 2;
+    T /= cp; /* the rank's tokens, and the leaves that they are */
+    leaves /= cp;
     spec->head_leaves = leaves;
     spec->head_chunks = 1;
     while (spec->head_chunks < leaves && T / spec->head_chunks > HEAD_CHUNK_ROWS)
@@ -225,7 +229,7 @@ static orth_status build_all(orth_model_blocks *m, const orth_model_config *c, c
     b.g = &m->final;
     build_final(&b);
     b.g = &m->head;
-    build_head(&b, shape->mode == ORTH_MODE_DECODE ? b.N : shape->seq_len / spec->head_chunks);
+    build_head(&b, shape->mode == ORTH_MODE_DECODE ? b.N : b.seq_len / spec->head_chunks);
     orth_graph *graphs[] = {&m->embed, &m->layer, &m->final, &m->head};
     for (int i = 0; i < ORTH_COUNT(graphs); i++) {
         ORTH_TRY(orth_graph_done(graphs[i]));
@@ -252,11 +256,12 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
     if (longest > c->max_seq && c->family == ORTH_FAMILY_GPT2)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "sequences of %" PRId64 " tokens exceed model.max_seq=%" PRId64,
                          longest, c->max_seq);
+    const orth_layer_builder local = orth_layer_begin(c, shape);
     *out = (orth_model_blocks){.ctx = ctx};
     out->spec = (orth_compile_spec){
         .mode = shape->mode, .num_layers = (int32_t)c->layers, .compute = shape->compute,
-        .num_micro_batches = shape->num_micro_batches, .num_seqs = shape->num_seqs, .seq_len = shape->seq_len,
-        .token_parts = shape->mode == ORTH_MODE_DECODE ? 1 : shape->parts,
+        .num_micro_batches = shape->num_micro_batches, .num_seqs = shape->num_seqs, .seq_len = local.seq_len,
+        .token_parts = local.token_parts,
         .optimizer = shape->optimizer, .nesterov = shape->nesterov, .cache_rows = shape->cache_rows,
         .external_params = shape->external_params, .mesh = shape->mesh,
         .chunks = shape->chunks, .num_chunks = shape->num_chunks, .actions = shape->actions,

@@ -7,7 +7,10 @@ orth_layer_builder orth_layer_begin(const orth_model_config *c, const orth_model
 {
     orth_layer_builder b = {.c = c, .s = s, .tp = ORTH_MAX(s->mesh.size[ORTH_GROUP_TP], 1)};
     b.sp = s->mesh.sequence_parallel && b.tp > 1;
-    b.N = (int64_t)s->num_seqs * s->seq_len;
+    b.cp = ORTH_MAX(s->mesh.size[ORTH_GROUP_CP], 1);
+    b.seq_len = s->seq_len / b.cp;
+    b.token_parts = s->mode == ORTH_MODE_DECODE ? 1 : s->parts / b.cp;
+    b.N = (int64_t)s->num_seqs * b.seq_len;
     b.outside = b.sp ? b.N / b.tp : b.N;
     return b;
 }
@@ -17,8 +20,8 @@ orth_attr orth_layer_attr_inside(const orth_layer_builder *b)
     const orth_model_config *c = b->c;
     int32_t heads = (int32_t)c->heads / b->tp;
     return (orth_attr){
-        .num_seqs = b->s->num_seqs, .seq_len = b->s->seq_len,
-        .token_parts = b->s->mode == ORTH_MODE_DECODE ? 1 : b->s->parts,
+        .num_seqs = b->s->num_seqs, .seq_len = b->seq_len, .token_parts = b->token_parts,
+        .sum_leaves = b->cp > 1 ? 1u << ORTH_GROUP_CP : 0,
         .heads = heads, .kv_heads = (int32_t)c->kv_heads / b->tp, .head_dim = (int32_t)c->head_dim,
         .first_head = heads * b->s->mesh.pos[ORTH_GROUP_TP],
         .norm = c->family == ORTH_FAMILY_GPT2 ? ORTH_NORM_LAYER : ORTH_NORM_RMS,
@@ -33,7 +36,7 @@ orth_attr orth_layer_attr_outside(const orth_layer_builder *b)
     if (b->sp) {
         attr.seq_len /= b->tp;
         attr.token_parts /= b->tp;
-        attr.sum_leaves = true;
+        attr.sum_leaves |= 1u << ORTH_GROUP_TP;
     }
     return attr;
 }
@@ -144,7 +147,8 @@ static orth_value head_norm(orth_layer_builder *b, orth_value qkv, int64_t R)
 {
     orth_attr attr = orth_layer_attr_inside(b);
     int64_t D = b->c->head_dim;
-    attr.sum_leaves = b->tp > 1; /* one gain for all heads, and each rank has some of them */
+    if (b->tp > 1)
+        attr.sum_leaves |= 1u << ORTH_GROUP_TP; /* one gain for all heads, and each rank has some of them */
     orth_value q = orth_graph_param(b->g, "attn.q_norm.gain", ORTH_F32, D, 0);
     orth_value k = orth_graph_param(b->g, "attn.k_norm.gain", ORTH_F32, D, 0);
     orth_value y = orth_graph_temp(b->g, "qk_norm", b->s->compute, b->N, R);
@@ -178,22 +182,49 @@ static orth_value attend_cached(orth_layer_builder *b, orth_value qkv)
     return o;
 }
 
+/* Keys and values of all tokens of the sequences, from the ranks that hold them. */
+static orth_value gather_keys(orth_layer_builder *b, orth_value qkv)
+{
+    const orth_attr attr = orth_layer_attr_inside(b), over = {.group = ORTH_GROUP_CP};
+    int64_t width = 2 * (int64_t)attr.kv_heads * attr.head_dim;
+    orth_value mine = orth_graph_temp(b->g, "kv.mine", b->s->compute, b->N, width);
+    orth_value kv = orth_graph_temp(b->g, "kv", b->s->compute, b->N * b->cp, width);
+    orth_graph_add(b->g, ORTH_OP_kv_pack, &attr, 1, &qkv, 1, &mine);
+    orth_graph_add(b->g, ORTH_OP_gather_rows, &over, 1, &mine, 1, &kv);
+    return kv;
+}
+
+/* Which slots of the whole sequence the rank's queries are. */
+static void place_queries(const orth_layer_builder *b, orth_attr *attr)
+{
+    attr->full_len = b->s->seq_len;
+    attr->token_parts = b->s->parts;
+    attr->slot_count = b->token_parts;
+    attr->slot_begin = b->token_parts * b->s->mesh.pos[ORTH_GROUP_CP];
+}
+
 static orth_value attend(orth_layer_builder *b, orth_value qkv)
 {
     const orth_model_config *c = b->c;
     orth_attr attr = orth_layer_attr_inside(b);
     attr.site = 3;
     bool drops = attr.dropout > 0;
+    orth_value kv = b->cp > 1 ? gather_keys(b, qkv) : ORTH_NO_VALUE;
     orth_value o = orth_graph_temp(b->g, "attention", b->s->compute, b->N, attr.heads * c->head_dim);
     orth_value lse = orth_graph_temp(b->g, "attention.lse", ORTH_F32, b->N, attr.heads);
     const orth_value in[] = {
-        qkv,
+        qkv, kv,
         b->s->doc_mask ? orth_graph_data(b->g, ORTH_DATA_DOC_STARTS, ORTH_I32, b->N, 0, 0) : ORTH_NO_VALUE,
         drops ? orth_graph_data(b->g, ORTH_DATA_SEQ, ORTH_I32, b->s->num_seqs, 0, 0) : ORTH_NO_VALUE,
         orth_graph_data(b->g, ORTH_DATA_STEP, ORTH_U8, sizeof(orth_step_values), 0, 0),
     };
-    const orth_value out[] = {o, lse};
-    orth_graph_add(b->g, b->s->attention_full ? ORTH_OP_attention_full : ORTH_OP_attention, &attr, 4, in, 2, out);
+    const orth_value whole[] = {qkv, in[2], in[3], in[4]}, out[] = {o, lse};
+    if (b->cp > 1) {
+        place_queries(b, &attr);
+        orth_graph_add(b->g, ORTH_OP_attention_part, &attr, 5, in, 2, out);
+        return o;
+    }
+    orth_graph_add(b->g, b->s->attention_full ? ORTH_OP_attention_full : ORTH_OP_attention, &attr, 4, whole, 2, out);
     return o;
 }
 

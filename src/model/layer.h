@@ -15,6 +15,9 @@ typedef struct {
     const orth_model_shape *s;
     int32_t tp;         /* degree of tensor parallelism */
     bool sp;            /* sequence parallelism */
+    int32_t cp;         /* degree of context parallelism: the rank has 1/cp of the tokens of each sequence, */
+    int32_t seq_len;    /* these, in */
+    int32_t token_parts; /* this many fold slots */
     int64_t N, outside; /* rows inside and outside */
 } orth_layer_builder;
 

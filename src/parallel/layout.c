@@ -201,6 +201,16 @@ static bool cp_fits_tokens(const judge *j)
                 "from the back of a sequence, all of one size", l->cp, l->seq_len);
 }
 
+/* Fold slots of unequal length would leave ranks with unequal rows. */
+static bool parts_fit_tokens(const judge *j)
+{
+    const orth_layout *l = j->l;
+    const bool splits = l->cp > 1 || l->sequence_parallel;
+    return NEED(j, !splits || !l->reproducible || l->seq_len % l->parts == 0,
+                "numerics.parts={} does not divide seq_len={}: where cp={} or sequence parallelism splits the "
+                "tokens of a sequence, the parts of them must be of one size", l->parts, l->seq_len, l->cp);
+}
+
 static bool cp_fits_parts(const judge *j)
 {
     const orth_layout *l = j->l;
@@ -401,7 +411,7 @@ static bool (*const rules[])(const judge *) = {
     sizes_are_positive, mesh_is_countable, mesh_uses_all_ranks, experts_need_a_mixture, tp_divides_heads,
     tp_fits_kv_heads, tp_divides_ffn, tp_fits_vocab, tp_divides_parts, sequence_parallel_needs_tp,
     sequence_parallel_fits_tokens, sequence_parallel_fits_parts, cp_fits_tokens, cp_fits_parts,
-    all_to_all_fits_heads, all_to_all_fits_kv_heads, dp_divides_batch, shares_add_up,
+    parts_fit_tokens, all_to_all_fits_heads, all_to_all_fits_kv_heads, dp_divides_batch, shares_add_up,
     micro_batch_divides_share, share_is_a_subtree, zero_stage_exists, shard_group_divides_dp,
     shard_group_needs_zero, zero_needs_equal_shares, reduced_at_once_is_a_subtree, virtual_stages_need_pp,
     chunks_have_layers, layers_by_hand_add_up, schedule_fits, async_keeps_whole_weights,

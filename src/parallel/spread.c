@@ -60,8 +60,12 @@ static orth_status supported(orth_ctx *ctx, const orth_layout *l, const orth_mod
     if (l->tp > 1 && c->qk_norm)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.tp=%d: this version has no tensor parallelism for models with "
                          "qk_norm", (int)l->tp);
-    if (l->cp > 1)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.cp=%d: only 1 is supported by this version", (int)l->cp);
+    if (l->cp > 1 && l->cp_kind != ORTH_CP_ALL_GATHER)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.cp=%d with cp_kind=%s: this version gathers keys and values "
+                         "(all_gather) only", (int)l->cp, l->cp_kind == ORTH_CP_RING ? "ring" : "all_to_all");
+    if (l->cp > 1 && !l->reproducible)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.cp=%d with numerics.mode=fast: this version splits sequences at "
+                         "canonical parts, which reproducible mode has", (int)l->cp);
     if (l->ep > 1)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.ep=%d: only 1 is supported by this version", (int)l->ep);
     if (l->shard_group > 0 && l->shard_group != l->dp)

@@ -2,6 +2,8 @@
  *
  * ZeRO 2 and 3: only shards pile up over the step. The gradient of a micro-batch is made in transient
  * buffers, reduced over DP at once, and this rank's shard joins the tree of micro-batches.
+ * Context parallelism: ranks have parts of each sequence, the innermost nodes of the tree, so that a gradient is made
+ * sequence by sequence in transient buffers, and reduced over CP before it joins whichever sum comes next.
  */
 #include "program/build.h"
 
@@ -38,14 +40,17 @@ static orth_operand step_slot(orth_builder *b, int64_t index, bool second_use, i
                  : orth_operand_of(sum->slot[slot], ORTH_F32, param->num_dims, param->dim);
 }
 
-/* Slot of the sum within a micro-batch: transient. */
-static orth_operand micro_slot(orth_builder *b, int64_t index, bool second_use, int32_t slot)
+/* Slot of a sum within a micro-batch or a sequence: transient. */
+static orth_operand transient_slot(orth_builder *b, int64_t index, orth_grad_sum *sum, int32_t slot)
 {
-    orth_grad_sum *sum = &use_of(b, index, second_use)->micro;
     const orth_param_desc *param = &b->spec->params[index];
     orth_operand whole = orth_operand_of(-1, ORTH_F32, param->num_dims, param->dim);
-    while (sum->num_slots <= slot && !b->p->failed)
-        sum->slot[sum->num_slots++] = orth_build_temp(b, "grad.micro", whole).buffer;
+    while (sum->num_slots <= slot && !b->p->failed) {
+        int32_t buffer = orth_build_temp(b, "grad.part", whole).buffer;
+        if (!b->p->failed)
+            b->p->buffers[buffer].index = index; /* what ranks that reduce it must agree on */
+        sum->slot[sum->num_slots++] = buffer;
+    }
     whole.buffer = sum->slot[slot];
     return whole;
 }
@@ -69,15 +74,43 @@ static orth_operand push_step(orth_builder *b, int64_t index, bool second_use, i
     return step_slot(b, index, second_use, slot);
 }
 
-static orth_operand push_micro(orth_builder *b, int64_t index, bool second_use, int64_t size, bool last,
-                               orth_operand *in, int *num_in, int32_t *num_addends)
+static orth_operand push_transient(orth_builder *b, int64_t index, orth_grad_sum *sum, int64_t size, bool last,
+                                   orth_operand *in, int *num_in, int32_t *num_addends)
 {
-    orth_grad_sum *sum = &use_of(b, index, second_use)->micro;
     int32_t addends[ORTH_GRADTREE_MAX_DEPTH];
     int32_t slot = orth_gradtree_push(&sum->tree, size, last, addends, num_addends);
     for (int i = 0; i < *num_addends; i++)
-        in[(*num_in)++] = micro_slot(b, index, second_use, addends[i]);
-    return micro_slot(b, index, second_use, slot);
+        in[(*num_in)++] = transient_slot(b, index, sum, addends[i]);
+    return transient_slot(b, index, sum, slot);
+}
+
+static orth_operand push_micro(orth_builder *b, int64_t index, bool second_use, int64_t size, bool last,
+                               orth_operand *in, int *num_in, int32_t *num_addends)
+{
+    return push_transient(b, index, &use_of(b, index, second_use)->micro, size, last, in, num_in, num_addends);
+}
+
+static orth_operand push_sequence(orth_builder *b, int64_t index, bool second_use, int64_t size, bool last,
+                                  orth_operand *in, int *num_in, int32_t *num_addends)
+{
+    return push_transient(b, index, &use_of(b, index, second_use)->sequence, size, last, in, num_in, num_addends);
+}
+
+typedef orth_operand push_fn(orth_builder *b, int64_t index, bool second_use, int64_t size, bool last,
+                             orth_operand *in, int *num_in, int32_t *num_addends);
+
+/* A finished vector joins a sum as one leaf. Returns the result. */
+static orth_operand join(orth_builder *b, int64_t index, push_fn *push, bool second_use, bool last, orth_operand leaf)
+{
+    orth_operand in[ORTH_OP_MAX_IN] = {leaf};
+    in[0].num_dims = 2;
+    in[0].dim[0] = 1;
+    in[0].dim[1] = leaf.dim[0];
+    int num_in = 1;
+    orth_attr acc = {.num_addends = 0};
+    orth_operand out = push(b, index, second_use, 1, last, in, &num_in, &acc.num_addends);
+    orth_build_emit(b, ORTH_OP_tree_acc, &acc, num_in, in, 1, &out);
+    return out;
 }
 
 /* The finished gradient of a micro-batch, reduced over DP; the shard joins the tree over the step, whose
@@ -90,16 +123,22 @@ static void reduce_micro(orth_builder *b, int64_t index, const orth_leaf_range *
     orth_instr *i = orth_build_emit(b, ORTH_OP_reduce_scatter, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &flat, 1, &mine);
     if (i)
         i->counts = shard->counts;
-    orth_operand in[ORTH_OP_MAX_IN] = {mine};
-    in[0].num_dims = 2;
-    in[0].dim[0] = 1;
-    in[0].dim[1] = shard->count;
-    int num_in = 1;
-    orth_attr acc = {.num_addends = 0};
-    orth_operand out = push_step(b, index, leaves->second_use, 1, leaves->micro_end == leaves->total, in, &num_in,
-                                 &acc.num_addends);
-    orth_build_emit(b, ORTH_OP_tree_acc, &acc, num_in, in, 1, &out);
+    join(b, index, push_step, leaves->second_use, leaves->micro_end == leaves->total, mine);
     use_of(b, index, leaves->second_use)->micro = (orth_grad_sum){.num_slots = 0};
+}
+
+/* Context parallelism: the gradient of this rank's tokens of a sequence, whose last leaf is end - 1, becomes that
+ * of the sequence, and joins the tree over sequences. */
+static void reduce_sequence(orth_builder *b, int64_t index, const orth_leaf_range *leaves, int64_t end,
+                            orth_operand part)
+{
+    bool at_once = reduces_at_once(b), last = end == (at_once ? leaves->micro_end : leaves->total);
+    orth_operand flat = orth_build_vector(part.buffer, ORTH_F32, 0, orth_build_elems(b, index));
+    orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_CP}, 1, &flat, 1, &flat);
+    orth_operand out = join(b, index, at_once ? push_micro : push_step, leaves->second_use, last, flat);
+    use_of(b, index, leaves->second_use)->sequence = (orth_grad_sum){.num_slots = 0};
+    if (at_once && last)
+        reduce_micro(b, index, leaves, out);
 }
 
 static orth_attr run_attr(const orth_node *node, const orth_leaf_range *leaves, int64_t size, int64_t rows)
@@ -114,26 +153,40 @@ static orth_attr run_attr(const orth_node *node, const orth_leaf_range *leaves, 
     return attr;
 }
 
+/* Leaves [base, end) of the sum that a run from leaf `begin` on joins first: those of the step; of the micro-batch,
+ * a node by itself where it is reduced at once; of the sequence, where each rank has a part of it. */
+static void sum_around(const orth_leaf_range *leaves, int64_t begin, bool at_once, bool over_cp, int64_t *base,
+                       int64_t *end)
+{
+    *base = over_cp ? begin - begin % leaves->per_sequence : at_once ? leaves->micro_begin : 0;
+    *end = over_cp ? *base + leaves->per_sequence : at_once ? leaves->micro_end : leaves->total;
+}
+
 void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, const orth_operand *in,
                          const orth_leaf_range *leaves)
 {
     int64_t rows = node->leaves ? 1 : leaves->rows;
-    bool at_once = reduces_at_once(b);
+    /* Gradients that come as leaves were summed over CP as such (vjp.c). */
+    bool at_once = reduces_at_once(b), over_cp = !node->leaves && orth_build_size(b, ORTH_GROUP_CP) > 1;
+    push_fn *push = over_cp ? push_sequence : at_once ? push_micro : push_step;
     for (int64_t begin = leaves->begin; begin < leaves->end && !b->p->failed;) {
-        int64_t base = at_once ? leaves->micro_begin : 0; /* a micro-batch is a node by itself then */
-        int64_t size = orth_gradtree_run(begin - base, leaves->end - base), at = (begin - leaves->begin) * rows;
-        bool last = begin + size == (at_once ? leaves->micro_end : leaves->total);
+        int64_t base, end;
+        sum_around(leaves, begin, at_once, over_cp, &base, &end);
+        int64_t size = orth_gradtree_run(begin - base, ORTH_MIN(end, leaves->end) - base);
+        int64_t at = (begin - leaves->begin) * rows;
+        bool last = begin + size == end;
         orth_operand operand[ORTH_OP_MAX_IN];
         int num_in = 0;
         for (int i = 0; i < node->num_in; i++)
             operand[num_in++] = orth_operand_rows(in[i], at, at + size * rows);
         orth_attr attr = run_attr(node, leaves, size, rows);
-        orth_operand out = (at_once ? push_micro : push_step)(b, index, leaves->second_use, size, last, operand,
-                                                              &num_in, &attr.num_addends);
+        orth_operand out = push(b, index, leaves->second_use, size, last, operand, &num_in, &attr.num_addends);
         orth_build_emit(b, node->op, &attr, num_in, operand, 1, &out);
-        if (at_once && last)
-            reduce_micro(b, index, leaves, out);
         begin += size;
+        if (over_cp && last)
+            reduce_sequence(b, index, leaves, begin, out);
+        else if (at_once && last)
+            reduce_micro(b, index, leaves, out);
     }
 }
 

@@ -17,6 +17,7 @@ typedef struct {
 typedef struct {
     orth_grad_sum step;    /* over the micro-batches */
     orth_grad_sum micro;   /* ZeRO 2 and 3: within one micro-batch, in transient buffers */
+    orth_grad_sum sequence; /* context parallelism: of this rank's tokens of one sequence, transient, too */
 } orth_grad_use;
 
 /* Sends under way at once. Their buffers live until they are waited for, so few; but a rank that waits
@@ -66,6 +67,7 @@ orth_operand orth_build_temp(orth_builder *b, const char *name, orth_operand lik
 typedef struct {
     int64_t begin, end, total; /* leaves */
     int64_t micro_begin, micro_end; /* leaves of the micro-batch */
+    int64_t per_sequence;      /* leaves of a sequence on this rank */
     int64_t rows;              /* rows of activations per leaf */
     bool chunk;                /* a chunk of the head: leaves are equal parts of a sequence */
     bool second_use;           /* of a tied parameter */

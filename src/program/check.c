@@ -41,6 +41,9 @@ static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, b
     const orth_buffer *b = &c->p->buffers[o->buffer];
     if (o->byte_offset + orth_operand_bytes(o) > b->bytes)
         return refuse(c, i, o, "the operand reaches past the end");
+    bool placed = c->p->space_bytes[ORTH_SPACE_HOST] > 0;
+    if (placed && !b->persistent && (i < b->first || i > b->last))
+        return refuse(c, i, o, "used outside of its life: its bytes may be another's");
     bool made_here = !b->persistent || b->cls == ORTH_CLASS_GRADS;
     if (!writes && made_here && c->written[o->buffer] < 0)
         return refuse(c, i, o, "read before it is written");

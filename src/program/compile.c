@@ -200,8 +200,10 @@ static orth_operand sequence_rows(const orth_builder *b, orth_operand x, int64_t
 static void expand_comm(orth_builder *b, const orth_block *block, block_env *env, const orth_node *n)
 {
     orth_operand in[MAX_SEQUENCES], out[MAX_SEQUENCES], x = read_value(b, block, env, n->in[0], -1);
-    orth_attr attr = {.group = n->op == ORTH_OP_all_reduce ? n->attr.group : ORTH_GROUP_TP, .maximum = n->attr.maximum};
-    bool rows = b->spec->mesh.sequence_parallel && n->op != ORTH_OP_all_reduce;
+    orth_attr attr = {.group = n->attr.group, .maximum = n->attr.maximum};
+    bool tokens = n->op == ORTH_OP_gather_rows || n->op == ORTH_OP_scatter_rows;
+    bool rows = tokens || (b->spec->mesh.sequence_parallel && n->op != ORTH_OP_all_reduce);
+    bool gathers = n->op == ORTH_OP_enter || n->op == ORTH_OP_gather_rows;
     if (!rows) {
         env->of[n->out[0]] = x;
         if (n->op != ORTH_OP_enter)
@@ -214,7 +216,7 @@ static void expand_comm(orth_builder *b, const orth_block *block, block_env *env
         in[i] = sequence_rows(b, x, i);
         out[i] = sequence_rows(b, y, i);
     }
-    orth_build_emit(b, n->op == ORTH_OP_enter ? ORTH_OP_all_gather : ORTH_OP_reduce_scatter, &attr, B, in, B, out);
+    orth_build_emit(b, gathers ? ORTH_OP_all_gather : ORTH_OP_reduce_scatter, &attr, B, in, B, out);
 }
 
 /* Whether a node is left to the other half of a split backward. */
@@ -288,6 +290,7 @@ static orth_leaf_range sequences_of(const orth_builder *b)
     int64_t begin = (int64_t)b->micro_batch * s->num_seqs;
     return (orth_leaf_range){.begin = begin, .end = begin + s->num_seqs, .micro_begin = begin,
                              .micro_end = begin + s->num_seqs, .rows = s->seq_len, .row0 = -1,
+                             .per_sequence = 1,
                              .total = (int64_t)s->num_micro_batches * s->num_seqs};
 }
 
@@ -337,6 +340,7 @@ static orth_leaf_range head_leaves(const orth_builder *b, int64_t c, int64_t row
     return (orth_leaf_range){.begin = first + c * per_chunk, .end = first + (c + 1) * per_chunk,
                              .micro_begin = first, .micro_end = first + per_micro,
                              .total = s->num_micro_batches * per_micro, .rows = rows / per_chunk, .chunk = true,
+                             .per_sequence = s->head_leaves,
                              .second_use = b->tied, .row0 = c * rows};
 }
 
@@ -640,8 +644,9 @@ static void compile_step(orth_builder *b)
             hold(b, &s->head);
         }
     }
+    int64_t shared = orth_build_size(b, ORTH_GROUP_EMBED) > 1 ? s->embed.param_index[0] : -1;
     if (s->mesh.zero > 0 && orth_build_size(b, ORTH_GROUP_DP) > 1 &&
-        orth_shards_make(b->ctx, &b->p->arena, s->params, b->held, s->num_params, orth_build_size(b, ORTH_GROUP_DP),
+        orth_shards_make(b->ctx, &b->p->arena, s->params, b->held, s->num_params, shared, orth_build_size(b, ORTH_GROUP_DP),
                          s->mesh.pos[ORTH_GROUP_DP], &b->shards) != ORTH_OK) {
         b->p->failed = true;
         return;

@@ -63,10 +63,10 @@ typedef struct {
     int64_t num_params;
     orth_dtype compute;              /* type of activations and of matrix copies */
     int32_t num_micro_batches;
-    int32_t num_seqs, seq_len;       /* B, T of a micro-batch */
-    int32_t token_parts;
+    int32_t num_seqs, seq_len;       /* B, T of a micro-batch; T: the tokens of a sequence that are on this rank, */
+    int32_t token_parts;             /* in this many canonical parts */
     int32_t head_chunks;             /* chunks of a sequence: a power of two that divides the leaves */
-    int32_t head_leaves;             /* canonical token parts of the head's weight gradient, per sequence */
+    int32_t head_leaves;             /* canonical token parts of the head's weight gradient, of a sequence here */
     orth_op optimizer;               /* ORTH_OP_adamw, adam or sgd */
     bool nesterov;
     int64_t cache_rows;              /* decoding: S of the caches */

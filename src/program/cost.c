@@ -7,11 +7,12 @@ static double product_flops(const orth_operand *x, const orth_operand *w)
 }
 
 /* Query-key pairs that the causal mask leaves, times head dim, over all heads and sequences; 2 FLOPs each
- * for one product. */
+ * for one product. A rank that has some of the queries sees half of its share of the square, too: the fold
+ * gives each rank as many from the front as from the back. */
 static double attention_product(const orth_attr *a)
 {
-    double T = a->seq_len;
-    return 2.0 * a->num_seqs * a->heads * a->head_dim * T * T / 2.0;
+    double queries = a->seq_len, keys = a->full_len > 0 ? a->full_len : a->seq_len;
+    return 2.0 * a->num_seqs * a->heads * a->head_dim * queries * keys / 2.0;
 }
 
 static void add_flops(const orth_instr *i, orth_cost *c)
@@ -26,9 +27,11 @@ static void add_flops(const orth_instr *i, orth_cost *c)
         return;
     case ORTH_OP_attention:
     case ORTH_OP_attention_full:
+    case ORTH_OP_attention_part:
         c->hardware_flops = c->model_flops = 2 * attention_product(&i->attr);
         return;
     case ORTH_OP_attention_bwd:
+    case ORTH_OP_attention_part_bwd:
         c->model_flops = 4 * attention_product(&i->attr);
         c->hardware_flops = 5 * attention_product(&i->attr);
         return;

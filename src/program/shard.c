@@ -11,6 +11,11 @@ int64_t orth_param_cols(const orth_param_desc *p)
     return p->num_dims > 1 ? p->dim[1] : 1;
 }
 
+static int64_t elems_of(const orth_param_desc *p)
+{
+    return orth_param_rows(p) * orth_param_cols(p);
+}
+
 int64_t orth_param_block_rows(const orth_param_desc *p)
 {
     return ORTH_MAX(1, ORTH_NORM_BLOCK / p->whole_cols);
@@ -75,20 +80,22 @@ static void deal(const orth_param_desc *p, int64_t *counts, int64_t *at, int64_t
 }
 
 orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_desc *params, const bool *held,
-                             int64_t num_params, int32_t num_ranks, int32_t rank, orth_zero_shard **out)
+                             int64_t num_params, int64_t shared, int32_t num_ranks, int32_t rank,
+                             orth_zero_shard **out)
 {
     orth_zero_shard *shards = ORTH_ARENA_ARRAY(ctx, arena, orth_zero_shard, num_params);
     int64_t total = 0, at = 0;
     if (!shards)
         return ORTH_ERR_NOMEM;
     for (int64_t i = 0; i < num_params; i++)
-        total += held[i] ? orth_param_rows(&params[i]) * orth_param_cols(&params[i]) : 0;
+        total += held[i] && i != shared ? elems_of(&params[i]) : 0;
     for (int64_t i = 0; i < num_params; i++) {
         int64_t *counts = ORTH_ARENA_ARRAY(ctx, arena, int64_t, num_ranks);
         if (!counts)
             return ORTH_ERR_NOMEM;
+        int64_t alone = 0;
         if (held[i])
-            deal(&params[i], counts, &at, total, num_ranks);
+            deal(&params[i], counts, i == shared ? &alone : &at, i == shared ? elems_of(&params[i]) : total, num_ranks);
         shards[i] = (orth_zero_shard){.count = counts[rank], .counts = counts};
         for (int32_t r = 0; r < rank; r++)
             shards[i].first += counts[r];

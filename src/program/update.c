@@ -83,6 +83,8 @@ static void sum_loss(orth_builder *b, bool computes)
         return;
     }
     orth_operand leaves = orth_build_vector(b->seq_loss, ORTH_F64, 0, (int64_t)s->num_micro_batches * s->num_seqs);
+    if (orth_build_size(b, ORTH_GROUP_CP) > 1) /* each rank has the tokens that are its own */
+        orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_CP}, 1, &leaves, 1, &leaves);
     orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &leaves, 1, &loss);
     if (s->mode == ORTH_MODE_TRAIN && orth_build_size(b, ORTH_GROUP_DP) > 1)
         orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &loss, 1, &loss);

@@ -87,9 +87,13 @@ static void merge_leaves(walk *w, orth_value p, orth_value leaves, const orth_at
 {
     if (w->g->failed)
         return;
-    if (attr->sum_leaves) { /* each rank has the tokens of its rows */
+    /* Each rank has the tokens of its rows. TP splits those that CP left, so it comes first. */
+    static const orth_group inner_first[] = {ORTH_GROUP_TP, ORTH_GROUP_CP};
+    for (int i = 0; i < ORTH_COUNT(inner_first) && !w->g->failed; i++) {
+        if (!(attr->sum_leaves >> inner_first[i] & 1))
+            continue;
         orth_value whole = like(w, leaves, "sum.");
-        emit(w, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_TP}, 1, &leaves, 1, &whole);
+        emit(w, ORTH_OP_all_reduce, &(orth_attr){.group = inner_first[i]}, 1, &leaves, 1, &whole);
         leaves = whole;
     }
     orth_value sum = param_grad(w, p, false, 0);
@@ -179,6 +183,39 @@ static void vjp_attention(walk *w, const orth_node *n)
     accumulate(w, n->in[0], dqkv);
 }
 
+/* Keys and values are gathered a second time, so that no layer keeps those of all tokens for its backward. */
+static void vjp_attention_part(walk *w, const orth_node *n)
+{
+    orth_graph *g = w->g;
+    if (g->failed)
+        return;
+    orth_node gather = g->nodes[g->values[n->in[1]].producer], pack = g->nodes[g->values[gather.in[0]].producer];
+    orth_value mine = like(w, gather.in[0], "again."), kv = like(w, n->in[1], "again.");
+    orth_value dq = like(w, n->in[0], "d.q."), dkv = like_as(w, n->in[1], "d.", ORTH_F32);
+    emit(w, pack.op, &pack.attr, 1, &n->in[0], 1, &mine);
+    emit(w, gather.op, &gather.attr, 1, &mine, 1, &kv);
+    const orth_value in[] = {w->grad[n->out[0]], n->in[0], kv, n->out[0], n->out[1], n->in[2], n->in[3], n->in[4]};
+    const orth_value out[] = {dq, dkv};
+    emit(w, ORTH_OP_attention_part_bwd, &n->attr, 8, in, 2, out);
+    accumulate(w, n->in[0], dq); /* its query columns; the others come by kv_pack */
+    accumulate(w, n->in[1], dkv);
+}
+
+static void vjp_gather_rows(walk *w, const orth_node *n)
+{
+    orth_value dx = like_as(w, n->in[0], "d.", ORTH_F32);
+    emit(w, ORTH_OP_scatter_rows, &n->attr, 1, &w->grad[n->out[0]], 1, &dx);
+    accumulate(w, n->in[0], dx);
+}
+
+static void vjp_kv_pack(walk *w, const orth_node *n)
+{
+    orth_value dqkv = like(w, n->in[0], "d.");
+    const orth_value in[] = {w->grad[n->in[0]], w->grad[n->out[0]]};
+    emit(w, ORTH_OP_kv_unpack_grad, &n->attr, 2, in, 1, &dqkv);
+    w->grad[n->in[0]] = dqkv;
+}
+
 static void vjp_head_norm(walk *w, const orth_node *n)
 {
     orth_attr attr = n->attr;
@@ -252,6 +289,9 @@ static orth_status vjp(walk *w, const orth_node *n)
     case ORTH_OP_linear: vjp_linear(w, n); return ORTH_OK;
     case ORTH_OP_attention:
     case ORTH_OP_attention_full: vjp_attention(w, n); return ORTH_OK;
+    case ORTH_OP_attention_part: vjp_attention_part(w, n); return ORTH_OK;
+    case ORTH_OP_gather_rows: vjp_gather_rows(w, n); return ORTH_OK;
+    case ORTH_OP_kv_pack: vjp_kv_pack(w, n); return ORTH_OK;
     case ORTH_OP_head_norm: vjp_head_norm(w, n); return ORTH_OK;
     case ORTH_OP_swiglu: vjp_unary(w, n, ORTH_OP_swiglu_bwd, false, true); return ORTH_OK;
     case ORTH_OP_rope: vjp_unary(w, n, ORTH_OP_rope, true, false); return ORTH_OK;

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/pool.h"
+#include "train/gather.h"
 #include "train/weights.h"
 
 typedef struct {
@@ -27,6 +28,7 @@ typedef struct {
     orth_loader *loader;
     int64_t *indices;                /* [sequences of a step on this rank] */
     int64_t steps_done, tokens_done, skipped;
+    orth_step_result result;         /* of the last step */
 } rank_state;
 
 static orth_status barrier(orth_ctx *ctx, rank_state *s)
@@ -224,32 +226,13 @@ static void free_arrays(orth_ctx *ctx, rank_state *s)
     s->run->exchange.arrays = NULL;
 }
 
-/* Copies this rank's elements into the whole parameters. Replicas leave it to the first of them: two
- * threads never write the same place. */
 static void hand_in(rank_state *s)
 {
-    const orth_compile_spec *spec = &s->trainer.unit.blocks.spec;
-    const int32_t *pos = s->shape.mesh.pos;
-    const orth_chunk *last = &s->chunks[s->shape.num_chunks - 1];
-    if (pos[ORTH_GROUP_CP] > 0 || (spec->mesh.zero == 0 && pos[ORTH_GROUP_DP] > 0))
-        return;
-    for (int64_t i = 0; i < spec->num_params; i++) {
-        const orth_bind binds[] = {ORTH_BIND_MASTER, ORTH_BIND_M, ORTH_BIND_V};
-        float *to[] = {s->run->exchange.arrays[i].master, s->run->exchange.arrays[i].m, s->run->exchange.arrays[i].v};
-        bool tied_copy = i == spec->embed.param_index[0] && !s->chunks[0].embed && last->head;
-        if (tied_copy || (spec->params[i].split_dim < 0 && pos[ORTH_GROUP_TP] > 0))
-            continue;
-        int32_t m = orth_program_find(&s->trainer.unit.program, ORTH_BIND_M, i);
-        for (int k = 0; k < 3 && m >= 0; k++) {
-            int32_t b = orth_program_find(&s->trainer.unit.program, binds[k], i);
-            if (b < 0)
-                continue;
-            /* What this rank updates is what it has the moments of; its fp32 parameter may be all of it. */
-            const orth_buffer *mine = &s->trainer.unit.program.buffers[m], *buffer = &s->trainer.unit.program.buffers[b];
-            float *from = orth_executor_find(s->trainer.executor, binds[k], i);
-            orth_weights_move(&spec->params[i], mine->first_elem, (int64_t)(mine->bytes / sizeof(float)),
-                              from + (mine->first_elem - buffer->first_elem), to[k], true);
-        }
+    const orth_checkpoint_array *to = s->run->exchange.arrays;
+    for (int64_t i = 0; i < s->trainer.unit.blocks.spec.num_params; i++) {
+        orth_gather_param(&s->trainer, ORTH_BIND_MASTER, i, to[i].master);
+        orth_gather_param(&s->trainer, ORTH_BIND_M, i, to[i].m);
+        orth_gather_param(&s->trainer, ORTH_BIND_V, i, to[i].v);
     }
 }
 
@@ -303,6 +286,28 @@ static orth_status save(orth_ctx *ctx, rank_state *s)
     return orth_metrics_event(ctx, &s->run->metrics, text, NULL);
 }
 
+/* ---- watched runs ---- */
+
+/* All ranks hand in what they own of all tensors; rank 0 shows them to the watcher. */
+static orth_status show(orth_ctx *ctx, rank_state *s, orth_bind bind)
+{
+    orth_run *r = s->run;
+    const orth_run_watch *w = r->options.watch;
+    if (s->world)
+        orth_world_busy(s->world, "comparing");
+    if (s->rank == 0)
+        memset(r->exchange.whole, 0xff, (size_t)orth_model_num_elems(&r->model) * sizeof *r->exchange.whole);
+    ORTH_TRY(barrier(ctx, s));
+    ORTH_TRY(orth_gather_all(ctx, &s->trainer, bind, r->exchange.whole));
+    ORTH_TRY(barrier(ctx, s));
+    if (s->rank == 0)
+        ORTH_TRY(w->show(ctx, w->user, &r->model, &s->result, bind, r->exchange.whole));
+    ORTH_TRY(barrier(ctx, s));
+    if (s->world)
+        orth_world_busy(s->world, NULL);
+    return ORTH_OK;
+}
+
 /* ---- evaluation ---- */
 
 static orth_status evaluate(orth_ctx *ctx, rank_state *s, int64_t max_batches)
@@ -313,10 +318,11 @@ static orth_status evaluate(orth_ctx *ctx, rank_state *s, int64_t max_batches)
     if (max_batches > 0)
         n = ORTH_MIN(n, max_batches * r->cfg->train_micro_batch);
     ORTH_TRY(orth_evaluator_run(ctx, &s->evaluator, r->valid, 0, n, r->token_bytes, NULL, NULL, &e));
-    /* One of the ranks that have the head tells the others: adding zeros is exact. */
+    /* One of the ranks that have the head tells the others: adding zeros is exact. The loss is summed over
+     * context parallelism already; targets are counted where their rows are. */
     const int32_t *pos = s->shape.mesh.pos;
     bool tells = s->chunks[s->shape.num_chunks - 1].head && pos[ORTH_GROUP_TP] == 0 && pos[ORTH_GROUP_DP] == 0;
-    double values[] = {tells ? e.nll : 0, tells ? e.weight : 0, tells ? e.target_bytes : 0};
+    double values[] = {tells && pos[ORTH_GROUP_CP] == 0 ? e.nll : 0, tells ? e.weight : 0, tells ? e.target_bytes : 0};
     if (s->all)
         ORTH_TRY(orth_all_reduce(ctx, s->all, values, values, 3, ORTH_F64, ORTH_SUM));
     if (s->rank != 0)
@@ -350,21 +356,20 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     int64_t n = r->cfg->train_global_batch, first = (step - 1) * n, weight;
     double begin = orth_clock_s();
     orth_loader_batch batch;
-    orth_step_result result;
     if (s->world)
         orth_world_step(s->world, step);
     ORTH_TRY(orth_loader_get(ctx, s->loader, &batch));
-    if (step < r->cfg->train_steps)
+    if (step < r->last_step)
         ORTH_TRY(request_step(ctx, s, step + 1));
     ORTH_TRY(orth_sampler_weight(ctx, r->train, &weight, first, n));
     orth_trainer_load(&s->trainer, &batch, (double)weight);
-    ORTH_TRY(orth_trainer_step(ctx, &s->trainer, step, &result));
+    ORTH_TRY(orth_trainer_step(ctx, &s->trainer, step, &s->result));
     s->steps_done = step;
     s->tokens_done += n * r->cfg->data_seq_len;
-    s->skipped += result.skipped;
+    s->skipped += s->result.skipped;
     if (s->rank != 0)
         return ORTH_OK;
-    return orth_metrics_step(ctx, &r->metrics, &result, orth_clock_s() - begin, first, first + n);
+    return orth_metrics_step(ctx, &r->metrics, &s->result, orth_clock_s() - begin, first, first + n);
 }
 
 /* Rank 0 decides before it joins the collectives of a step; the others look after they took part in them,
@@ -387,15 +392,21 @@ static orth_status run_steps(orth_ctx *ctx, rank_state *s)
 {
     orth_run *r = s->run;
     const orth_config *c = r->cfg;
-    if (s->steps_done < c->train_steps)
+    if (s->steps_done < r->last_step)
         ORTH_TRY(request_step(ctx, s, s->steps_done + 1));
     bool stopped = false;
-    for (int64_t step = s->steps_done + 1; step <= c->train_steps && !stopped; step++) {
+    for (int64_t step = s->steps_done + 1; step <= r->last_step && !stopped; step++) {
         if (s->rank == 0)
             look_for_signal(r, step);
         ORTH_TRY(one_step(ctx, s, step));
         stopped = stops_at(r, step);
-        bool last = step == c->train_steps;
+        bool last = step == r->last_step;
+        if (r->options.watch) {
+            ORTH_TRY(show(ctx, s, ORTH_BIND_GRAD));
+            if (last)
+                ORTH_TRY(show(ctx, s, ORTH_BIND_MASTER));
+            continue;
+        }
         if (r->valid && !last && !stopped && c->train_eval_every > 0 && step % c->train_eval_every == 0)
             ORTH_TRY(evaluate(ctx, s, c->train_eval_batches));
         if (last || stopped || (c->checkpoint_every_steps > 0 && step % c->checkpoint_every_steps == 0))
@@ -409,12 +420,12 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
     orth_run *r = s->run;
     ORTH_TRY(open_rank(ctx, s));
     if (s->rank == 0) {
-        r->metrics.steps = r->cfg->train_steps;
+        r->metrics.steps = r->last_step;
         r->metrics.log_every = r->cfg->train_log_every;
         r->metrics.quiet = r->options.quiet;
         ORTH_TRY(orth_metrics_open(ctx, &r->metrics, r->metrics_path, r->resumed ? s->steps_done : -1));
     }
-    bool fresh = s->steps_done < r->cfg->train_steps;
+    bool fresh = s->steps_done < r->last_step;
     ORTH_TRY(run_steps(ctx, s));
     bool stopped = stops_at(r, s->steps_done);
     if (r->valid && !stopped)

@@ -32,7 +32,7 @@ static orth_status open_data(orth_ctx *ctx, orth_run *r)
                                   .num_corpora = r->data->num_sets, .seq_len = c->data_seq_len,
                                   .seed = (uint64_t)c->train_seed, .doc_mask = c->data_doc_mask};
     ORTH_TRY(orth_sampler_create(ctx, &r->train, &train));
-    if (r->data->num_valid == 0)
+    if (r->data->num_valid == 0 || r->options.watch)
         return ORTH_OK;
     orth_sampler_options valid = {.corpora = r->data->valid, .num_corpora = r->data->num_valid,
                                   .seq_len = c->data_seq_len, .doc_mask = c->data_doc_mask, .natural = true};
@@ -121,7 +121,12 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     r->metrics.peak_bytes = r->plan.total.total_bytes;
     ORTH_TRY(orth_plan_require_fit(ctx, &r->plan.total));
     bool bf16 = r->cfg->precision_compute == ORTH_precision_compute_bf16;
-    ORTH_TRY(orth_probe_matmul_peak(ctx, &r->metrics.peak_flops, bf16, PROBE_SECONDS));
+    if (r->options.watch)
+        r->exchange.whole = ORTH_NEW_ARRAY(ctx, float, orth_model_num_elems(&r->model));
+    else
+        ORTH_TRY(orth_probe_matmul_peak(ctx, &r->metrics.peak_flops, bf16, PROBE_SECONDS));
+    if (r->options.watch && !r->exchange.whole)
+        return ORTH_ERR_NOMEM;
     r->exchange.counted = orth_mem_alloc(ctx, (size_t)r->num_ranks * sizeof *r->exchange.counted);
     r->metrics_path = orth_path_join(ctx, r->dir, "metrics.jsonl");
     if (!r->exchange.counted || !r->metrics_path)
@@ -133,6 +138,7 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
 orth_status orth_run_open(orth_ctx *ctx, orth_run *r, const orth_run_options *options)
 {
     *r = (orth_run){.options = *options, .cfg = options->cfg, .dir = options->cfg->checkpoint_dir};
+    r->last_step = options->watch ? options->watch->steps : r->cfg->train_steps;
     orth_status status = open_all(ctx, r);
     if (status != ORTH_OK)
         orth_run_close(ctx, r);
@@ -152,5 +158,6 @@ void orth_run_close(orth_ctx *ctx, orth_run *r)
     orth_mem_free(ctx, r->checkpoints);
     orth_mem_free(ctx, r->start_from);
     orth_mem_free(ctx, r->exchange.counted);
+    orth_mem_free(ctx, r->exchange.whole);
     *r = (orth_run){.cfg = NULL};
 }

@@ -16,8 +16,20 @@
  * ORTH_ERR_SIGNAL), 0 if none. */
 typedef int (*orth_stop_fn)(void *user);
 
+/* A run that is watched: it ends after step `steps`, without evaluations or checkpoints, and rank 0 calls
+ * `show` with whole tensors, one after the other in registry order: after each step the gradients (before
+ * clipping; bind GRAD), after the last one also the weights (bind MASTER). An element that no rank handed in
+ * has all bits set. An error ends the run. */
+typedef struct {
+    int64_t steps;
+    orth_status (*show)(orth_ctx *ctx, void *user, const orth_model_config *model, const orth_step_result *result,
+                        orth_bind bind, const float *values);
+    void *user;
+} orth_run_watch;
+
 typedef struct {
     const orth_config *cfg;
+    const orth_run_watch *watch;    /* NULL: an ordinary run */
     bool resume, quiet;
     const char *init_dir;           /* weights to start from; NULL: at random */
     orth_stop_fn stop;              /* may be NULL */
@@ -36,12 +48,14 @@ typedef struct {
     orth_model_config model;
     orth_run_plan plan;             /* layout, and what each rank needs */
     int num_ranks;
+    int64_t last_step;
     orth_metrics metrics;           /* rank 0 writes */
     char *metrics_path;
     orth_bytes tokenizer_json;
     int32_t *token_bytes;           /* [vocab] */
     struct {
         orth_checkpoint_array *arrays; /* [num params] of whole parameters while a checkpoint is saved */
+        float *whole;                  /* [elements of the model] of a watched run */
         size_t (*counted)[ORTH_NUM_CLASSES]; /* [num_ranks] at the end */
         _Atomic int signal;            /* that rank 0 saw; written before stop_step */
         _Atomic int64_t stop_step;     /* the last step; 0: no signal */
