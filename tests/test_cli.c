@@ -82,7 +82,7 @@ TEST(help_comes_from_the_tables)
     expect("help train", 0, "--resume");
     /* Each verb has a description, an example and a flag list. */
     static const char *const verbs[] = {"train", "plan", "explain", "data", "tokenizer", "generate",
-                                        "eval", "ckpt", "bench", "doctor", "help"};
+                                        "eval", "ckpt", "bench", "doctor", "help", "verify"};
     for (int i = 0; i < ORTH_COUNT(verbs); i++) {
         char args[64], example[64];
         snprintf(args, sizeof args, "%s --help", verbs[i]);

@@ -65,12 +65,13 @@ static orth_status report(orth_ctx *ctx, const two_runs *t)
         return ORTH_ERR_NOMEM;
     orth_status s = ORTH_OK;
     if (v->differ)
-        s = ORTH_FAIL(ctx, ORTH_ERR_NUMERIC, "%s and %s differ first at %s; keys that differ: %s", t->path[0],
-                      t->path[1], v->text, *changes ? changes : "none");
+        s = ORTH_FAIL(ctx, ORTH_ERR_NUMERIC, "%s and %s differ first at %s; keys that differ: %s",
+                      t->path[0], t->path[1], v->text, *changes ? changes : "none");
     else
-        printf("%s and %s are equal: loss, gradient norm and all gradients of %" PRId64 " step%s and all weights "
-               "after them, %" PRId64 " tensors of %" PRId64 " elements; keys that differ: %s\n", t->path[0], t->path[1],
-               t->steps, t->steps == 1 ? "" : "s", v->num_tensors, v->num_elems, *changes ? changes : "none");
+        printf("%s and %s are equal: loss, gradient norm and all gradients of %" PRId64 " step%s and all "
+               "weights after them, %" PRId64 " tensors of %" PRId64 " elements; keys that differ: %s\n",
+               t->path[0], t->path[1], t->steps, t->steps == 1 ? "" : "s", v->num_tensors, v->num_elems,
+               *changes ? changes : "none");
     orth_mem_free(ctx, changes);
     return s;
 }

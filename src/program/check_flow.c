@@ -112,12 +112,13 @@ static parts_of begins(const flow *f, const orth_instr *n, int k)
     parts_of dp = has_group(f, ORTH_GROUP_DP) ? BIT(ORTH_GROUP_DP) : 0;
     parts_of tp = has_group(f, ORTH_GROUP_TP) ? BIT(ORTH_GROUP_TP) : 0;
     parts_of norm = has_group(f, ORTH_GROUP_NORM) ? BIT(ORTH_GROUP_NORM) : 0;
-    parts_of leaves = dp | (n->attr.sum_leaves ? tp : 0);
+    parts_of cp = has_group(f, ORTH_GROUP_CP) ? BIT(ORTH_GROUP_CP) : 0;
+    parts_of leaves = dp | cp | (n->attr.sum_leaves & BIT(ORTH_GROUP_TP) ? tp : 0);
     switch (n->op) {
     case ORTH_OP_linear_dw:
     case ORTH_OP_embed_bwd:
     case ORTH_OP_pos_embed_bwd:
-        return dp;
+        return dp | cp;
     case ORTH_OP_bias_bwd:
         return leaves;
     case ORTH_OP_norm_bwd:
@@ -131,7 +132,9 @@ static parts_of begins(const flow *f, const orth_instr *n, int k)
     case ORTH_OP_embed:
         return tp;
     case ORTH_OP_attention_part_bwd:
-        return k > 0 && has_group(f, ORTH_GROUP_CP) ? BIT(ORTH_GROUP_CP) : 0;
+        return k > 0 ? cp : 0;
+    case ORTH_OP_loss_sum:
+        return cp;
     case ORTH_OP_tree_acc_f64:
         return dp | norm;
     case ORTH_OP_grad_square:

@@ -31,18 +31,21 @@ static bool starts_with(const char *s, const char *start)
 /* Keys that make the problem; the others only say how it is computed, or are worth finding. */
 static bool is_of_problem(const char *path)
 {
-    return (starts_with(path, "model.") && strcmp(path, "model.attention") != 0) || starts_with(path, "data.") ||
-           strcmp(path, "train.global_batch") == 0 || strcmp(path, "train.seed") == 0;
+    if (starts_with(path, "model."))
+        return strcmp(path, "model.attention") != 0;
+    return starts_with(path, "data.") || strcmp(path, "train.global_batch") == 0 ||
+           strcmp(path, "train.seed") == 0;
 }
 
 static bool is_of_this_machine(const char *path)
 {
-    return starts_with(path, "checkpoint.") || starts_with(path, "cluster.") || starts_with(path, "train.log_") ||
-           starts_with(path, "train.eval_");
+    return starts_with(path, "checkpoint.") || starts_with(path, "cluster.") ||
+           starts_with(path, "train.log_") || starts_with(path, "train.eval_");
 }
 
 /* Values of key `id` in both, if they differ; else NULL in *x and *y. Free both. */
-static orth_status read_both(orth_ctx *ctx, const orth_config *a, const orth_config *b, int id, char **x, char **y)
+static orth_status read_both(orth_ctx *ctx, const orth_config *a, const orth_config *b, int id, char **x,
+                             char **y)
 {
     *x = orth_option_text(ctx, a, (orth_option_id)id);
     *y = orth_option_text(ctx, b, (orth_option_id)id);
@@ -63,8 +66,10 @@ orth_status orth_verify_check_same(orth_ctx *ctx, const orth_config *a, const or
         if (!is_of_problem(path))
             continue;
         ORTH_TRY(read_both(ctx, a, b, i, &x, &y));
-        orth_status s = x ? ORTH_FAIL(ctx, ORTH_ERR_ARG, "verify: %s is %s in the first run file and %s in the second: "
-                                      "model, data, global batch and seed must be the same", path, x, y) : ORTH_OK;
+        orth_status s = ORTH_OK;
+        if (x)
+            s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "verify: %s is %s in the first run file and %s in the second: "
+                          "model, data, global batch and seed must be the same", path, x, y);
         orth_mem_free(ctx, x);
         orth_mem_free(ctx, y);
         ORTH_TRY(s);
@@ -127,7 +132,8 @@ static void compare_said(orth_verify *v, const orth_step_result *r)
     }
 }
 
-static void name_element(orth_verify *v, const orth_param *p, orth_bind bind, int64_t at, float before, float now)
+static void name_element(orth_verify *v, const orth_param *p, orth_bind bind, int64_t at, float before,
+                         float now)
 {
     say(v, "%s of %s, element ", bind == ORTH_BIND_GRAD ? "gradient" : "weight", p->name);
     if (p->num_dims > 1)
@@ -137,8 +143,8 @@ static void name_element(orth_verify *v, const orth_param *p, orth_bind bind, in
     say(v, ": %a and %a", (double)before, (double)now);
 }
 
-static orth_status compare_tensors(orth_ctx *ctx, orth_verify *v, const orth_model_config *model, int64_t step,
-                                   orth_bind bind, const float *before, const float *now)
+static orth_status compare_tensors(orth_ctx *ctx, orth_verify *v, const orth_model_config *model,
+                                   int64_t step, orth_bind bind, const float *before, const float *now)
 {
     int64_t bad_tensors = 0, bad_elems = 0;
     for (int64_t i = 0; i < v->num_tensors; i++) {
@@ -160,15 +166,15 @@ static orth_status compare_tensors(orth_ctx *ctx, orth_verify *v, const orth_mod
         now += n;
     }
     if (bad_tensors > 0)
-        say(v, " (%" PRId64 " of %" PRId64 " tensors differ, in %" PRId64 " of %" PRId64 " elements)", bad_tensors,
-            v->num_tensors, bad_elems, v->num_elems);
+        say(v, " (%" PRId64 " of %" PRId64 " tensors differ, in %" PRId64 " of %" PRId64 " elements)",
+            bad_tensors, v->num_tensors, bad_elems, v->num_elems);
     else if (v->differ)
         say(v, "; all %s are equal", bind == ORTH_BIND_GRAD ? "gradients" : "weights");
     return ORTH_OK;
 }
 
-static orth_status compare(orth_ctx *ctx, orth_verify *v, const orth_model_config *model, const orth_step_result *r,
-                           orth_bind bind, const float *values)
+static orth_status compare(orth_ctx *ctx, orth_verify *v, const orth_model_config *model,
+                           const orth_step_result *r, orth_bind bind, const float *values)
 {
     char *path = file_of(ctx, v, bind, r->step);
     orth_file_map before;
@@ -180,18 +186,21 @@ static orth_status compare(orth_ctx *ctx, orth_verify *v, const orth_model_confi
     } else {
         if (bind == ORTH_BIND_GRAD)
             compare_said(v, r);
-        s = compare_tensors(ctx, v, model, r->step, bind, (const float *)(const void *)before.data, values);
+        s = compare_tensors(ctx, v, model, r->step, bind, (const float *)(const void *)before.data,
+                            values);
     }
     orth_file_map_close(&before);
     return s;
 }
 
-static orth_status keep(orth_ctx *ctx, orth_verify *v, const orth_step_result *r, orth_bind bind, const float *values)
+static orth_status keep(orth_ctx *ctx, orth_verify *v, const orth_step_result *r, orth_bind bind,
+                        const float *values)
 {
     char *path = file_of(ctx, v, bind, r->step);
     v->said[2 * (r->step - 1)] = r->loss;
     v->said[2 * (r->step - 1) + 1] = r->grad_norm;
-    orth_status s = path ? orth_file_write(ctx, path, values, (size_t)v->num_elems * sizeof *values) : ORTH_ERR_NOMEM;
+    const size_t bytes = (size_t)v->num_elems * sizeof *values;
+    orth_status s = path ? orth_file_write(ctx, path, values, bytes) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, path);
     return s;
 }
@@ -202,18 +211,19 @@ static orth_status require_whole(orth_ctx *ctx, const orth_verify *v, const floa
     static const unsigned char unset[sizeof(float)] = {0xff, 0xff, 0xff, 0xff};
     for (int64_t i = 0; i < v->num_elems; i++)
         if (memcmp(&values[i], unset, sizeof unset) == 0)
-            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "verify: no rank owns element %" PRId64 " of the model", i);
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "verify: no rank owns element %" PRId64 " of the model",
+                             i);
     return ORTH_OK;
 }
 
-static orth_status show(orth_ctx *ctx, void *user, const orth_model_config *model, const orth_step_result *result,
-                        orth_bind bind, const float *values)
+static orth_status show(orth_ctx *ctx, void *user, const orth_model_config *model,
+                        const orth_step_result *result, orth_bind bind, const float *values)
 {
     orth_verify *v = user;
     int64_t num_elems = orth_model_num_elems(model);
     if (v->compares && num_elems != v->num_elems)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "verify: a model of %" PRId64 " parameters and one of %" PRId64, v->num_elems,
-                         num_elems);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "verify: a model of %" PRId64 " parameters and one of %" PRId64,
+                         v->num_elems, num_elems);
     v->num_tensors = orth_model_num_params(model);
     v->num_elems = num_elems;
     ORTH_TRY(require_whole(ctx, v, values));

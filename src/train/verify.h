@@ -34,7 +34,7 @@ orth_status orth_verify_run(orth_ctx *ctx, orth_verify *v, orth_config *cfg);
  * key that differs, with both values. */
 orth_status orth_verify_check_same(orth_ctx *ctx, const orth_config *a, const orth_config *b);
 
-/* "optimizer.lr, parallel.dp": the other keys that differ and may matter; heap memory, NULL with the error. */
+/* "optimizer.lr, parallel.dp": the other keys that differ and may matter; heap memory, NULL on failure. */
 char *orth_verify_changes(orth_ctx *ctx, const orth_config *a, const orth_config *b);
 
 #endif
