@@ -124,8 +124,9 @@ static parts_of begins(const flow *f, const orth_instr *n, int k)
     case ORTH_OP_bias_bwd:
         return leaves;
     case ORTH_OP_norm_bwd:
-    case ORTH_OP_head_norm_bwd:
         return k > 0 ? leaves : 0;
+    case ORTH_OP_head_norm_bwd: /* one gain for all heads, of which a rank has some */
+        return k > 0 ? leaves | (n->attr.partial ? tp : 0) : 0;
     case ORTH_OP_linear:
     case ORTH_OP_linear_dx:
     case ORTH_OP_xent_max:
@@ -223,8 +224,11 @@ static orth_status check_compute(flow *f, int32_t i)
         const orth_operand *o = &n->in[k];
         if (o->buffer < 0)
             continue;
+        /* Leaves per token slot become leaves per sequence: still parts of the same sums. */
+        bool slots = n->op == ORTH_OP_bias_bwd && (read_state(f, o) & ~STALE) == begins(f, n, 0);
         if (k < from) {
-            ORTH_TRY(check_complete(f, i, o));
+            if (!slots)
+                ORTH_TRY(check_complete(f, i, o));
             continue;
         }
         parts_of now = read_state(f, o);
