@@ -28,7 +28,7 @@ options=(data.path="$dir/shards" checkpoint.dir="$dir/run" ${DEMO_OPTIONS:-})
   step "$orthant" data prepare --tokenizer="$dir/tokenizer.json" --out="$dir/shards" --overwrite "$text"
 if [[ " ${DEMO_OPTIONS:-} " != *" train.steps="* ]]; then
   took=$("$orthant" bench step configs/runs/demo.yaml "${options[@]}" --steps=3 --json | sed 's/.*"step_s": \([0-9.]*\).*/\1/')
-  steps=$(awk -v t="$took" -v s="${DEMO_SECONDS:-90}" 'BEGIN { n = int(s / t / 10) * 10; print n < 150 ? 150 : n > 600 ? 600 : n }')
+  steps=$(awk -v t="$took" -v s="${DEMO_SECONDS:-90}" 'BEGIN { n = int(s / t / 10) * 10; print (n < 150 ? 150 : (n > 600 ? 600 : n)) }')
   echo
   echo "a step takes $took s here: $steps steps"
   options+=(train.steps="$steps")
