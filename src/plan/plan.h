@@ -6,6 +6,7 @@
 #ifndef ORTH_PLAN_PLAN_H
 #define ORTH_PLAN_PLAN_H
 
+#include "plan/traffic.h"
 #include "program/cost.h"
 
 typedef struct {
@@ -17,6 +18,7 @@ typedef struct {
     int64_t tokens;            /* of a step */
     int64_t num_elems;         /* parameters of the model */
     bool fits;
+    orth_traffic traffic;      /* of a step; of one rank, not of totals */
     char coords[96];           /* inside of a JSON object: place of the rank in the mesh */
 } orth_plan;
 

@@ -83,3 +83,15 @@ bool orth_traffic_differs(const orth_traffic *planned, const orth_traffic *count
     }
     return false;
 }
+
+orth_traffic orth_traffic_minus(const orth_traffic *a, const orth_traffic *b)
+{
+    orth_traffic d;
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
+            d.calls[g][k] = a->calls[g][k] - b->calls[g][k];
+            d.bytes[g][k] = a->bytes[g][k] - b->bytes[g][k];
+        }
+    }
+    return d;
+}

@@ -19,6 +19,7 @@ orth_traffic orth_traffic_planned(const orth_program *p, const orth_rank_groups 
  * thread. */
 orth_traffic orth_traffic_counted(orth_comm *const comms[ORTH_NUM_GROUPS]);
 
+orth_traffic orth_traffic_minus(const orth_traffic *a, const orth_traffic *b);
 int64_t orth_traffic_bytes(const orth_traffic *t); /* of all groups and kinds */
 
 /* {"dp": {"all_reduce": 1024}, ...}: groups and kinds with calls only; DESIGN section 6. Heap memory; NULL

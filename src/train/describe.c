@@ -57,13 +57,21 @@ orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, 
 }
 
 static orth_status plan_rank(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
-                             int rank, orth_chunk *chunks)
+                             int rank, orth_chunk *chunks, int *members)
 {
     orth_unit unit;
     ORTH_TRY(build_rank(ctx, cfg, model, &p->spread, rank, chunks, &unit));
     orth_plan *plan = &p->ranks[rank];
     const int32_t *pos = unit.blocks.spec.mesh.pos;
+    orth_rank_groups groups = {.size = {0}};
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        groups.size[g] = orth_spread_group(&p->spread, rank, (orth_group)g, members);
+        for (int k = 0; k < groups.size[g]; k++)
+            if (members[k] == rank)
+                groups.pos[g] = k;
+    }
     *plan = orth_plan_of(&unit.program, orth_model_num_elems(model), 0);
+    plan->traffic = orth_traffic_planned(&unit.program, &groups);
     snprintf(plan->coords, sizeof plan->coords, "\"dp\": %d, \"tp\": %d, \"pp\": %d, \"cp\": %d",
              pos[ORTH_GROUP_DP], pos[ORTH_GROUP_TP], pos[ORTH_GROUP_PP], pos[ORTH_GROUP_CP]);
     orth_unit_release(&unit);
@@ -78,9 +86,10 @@ orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_confi
     p->num_ranks = p->spread.mesh.num_ranks;
     p->ranks = ORTH_NEW_ARRAY(ctx, orth_plan, p->num_ranks);
     orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &p->spread.arena, orth_chunk, p->spread.schedule.num_chunks);
-    orth_status s = p->ranks && chunks ? ORTH_OK : ORTH_ERR_NOMEM;
+    int *members = ORTH_ARENA_ARRAY(ctx, &p->spread.arena, int, p->num_ranks);
+    orth_status s = p->ranks && chunks && members ? ORTH_OK : ORTH_ERR_NOMEM;
     for (int k = 0; s == ORTH_OK && k < p->num_ranks; k++)
-        s = plan_rank(ctx, p, cfg, model, k, chunks);
+        s = plan_rank(ctx, p, cfg, model, k, chunks, members);
     if (s != ORTH_OK) {
         orth_run_plan_release(ctx, p);
         return s;

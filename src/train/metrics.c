@@ -74,7 +74,7 @@ static void print_line(orth_metrics *m, const orth_step_result *r, double tokens
 }
 
 orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
-                              int64_t first, int64_t end)
+                              int64_t first, int64_t end, const orth_traffic *sent)
 {
     double rate = (double)m->plan.tokens / seconds;
     double mfu = m->peak_flops > 0 ? m->plan.cost.model_flops / seconds / m->peak_flops : 0;
@@ -84,14 +84,17 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
     orth_metrics_number(loss, sizeof loss, r->loss);
     orth_metrics_number(norm, sizeof norm, r->grad_norm);
     double said = isnan(r->loss) ? (double)NAN : r->loss; /* without a sign */
-    char line[1024];
+    char line[4096], *comm = orth_traffic_json(ctx, sent);
+    if (!comm)
+        return ORTH_ERR_NOMEM;
     int n = snprintf(line, sizeof line,
                      "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_hex\": \"%a\", \"grad_norm\": %s, \"lr\": %.9g, "
                      "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
-                     "\"hfu\": %.4f, \"peak_bytes\": %zu, \"comm_bytes\": {}, \"skipped\": %s, "
+                     "\"hfu\": %.4f, \"peak_bytes\": %zu, \"comm_bytes\": %s, \"skipped\": %s, "
                      "\"samples\": [%" PRId64 ", %" PRId64 "]}\n",
-                     r->step, loss, said, norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes,
+                     r->step, loss, said, norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes, comm,
                      r->skipped ? "true" : "false", first, end);
+    orth_mem_free(ctx, comm);
     ORTH_TRY(orth_file_append(ctx, m->file, line, (size_t)n));
     if (!m->quiet && (r->step % m->log_every == 0 || r->step == m->steps))
         print_line(m, r, rate, mfu);

@@ -23,9 +23,9 @@ typedef struct {
 orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step);
 void orth_metrics_close(orth_metrics *m);
 
-/* One optimizer step on sequences [first, end) that took `seconds`. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
+/* One optimizer step on sequences [first, end) that took `seconds`; sent: by rank 0 in it. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
 orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
-                              int64_t first, int64_t end);
+                              int64_t first, int64_t end, const orth_traffic *sent);
 /* x as JSON, which has no infinities and no NaN: those become null. */
 void orth_metrics_number(char *out, size_t n, double x);
 /* An event line in both forms: evaluation, checkpoint. `json` is the inside of an object. */

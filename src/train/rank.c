@@ -354,7 +354,7 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
 {
     orth_run *r = s->run;
     int64_t n = r->cfg->train_global_batch, first = (step - 1) * n, weight;
-    double begin = orth_clock_s();
+    double started = orth_clock_s();
     orth_loader_batch batch;
     if (s->world)
         orth_world_step(s->world, step);
@@ -363,13 +363,15 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
         ORTH_TRY(request_step(ctx, s, step + 1));
     ORTH_TRY(orth_sampler_weight(ctx, r->train, &weight, first, n));
     orth_trainer_load(&s->trainer, &batch, (double)weight);
+    orth_traffic before = orth_traffic_counted(s->comms);
     ORTH_TRY(orth_trainer_step(ctx, &s->trainer, step, &s->result));
     s->steps_done = step;
     s->tokens_done += n * r->cfg->data_seq_len;
     s->skipped += s->result.skipped;
     if (s->rank != 0)
         return ORTH_OK;
-    return orth_metrics_step(ctx, &r->metrics, &s->result, orth_clock_s() - begin, first, first + n);
+    orth_traffic after = orth_traffic_counted(s->comms), sent = orth_traffic_minus(&after, &before);
+    return orth_metrics_step(ctx, &r->metrics, &s->result, orth_clock_s() - started, first, first + n, &sent);
 }
 
 /* Rank 0 decides before it joins the collectives of a step; the others look after they took part in them,

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/files.h"
+#include "parallel/check_layout.h"
 #include "plan/probe.h"
 #include "train/describe.h"
 
@@ -120,6 +121,8 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     r->metrics.plan = r->plan.total;
     r->metrics.peak_bytes = r->plan.total.total_bytes;
     ORTH_TRY(orth_plan_require_fit(ctx, &r->plan.total));
+    orth_model_shape shape = orth_setup_shape(r->cfg, ORTH_MODE_TRAIN);
+    ORTH_TRY(orth_check_layout(ctx, &r->plan.spread, &r->model, &shape));
     bool bf16 = r->cfg->precision_compute == ORTH_precision_compute_bf16;
     if (r->options.watch)
         r->exchange.whole = ORTH_NEW_ARRAY(ctx, float, orth_model_num_elems(&r->model));
