@@ -70,13 +70,13 @@ static char *ranks_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks)
     char *all = orth_mem_strdup(ctx, "");
     for (int k = 0; all && k < num_ranks; k++) {
         char *memory = orth_memory_json(ctx, plans[k].class_bytes);
-        char *comm = orth_traffic_json(ctx, &plans[k].traffic);
-        char *longer = memory && comm ? orth_mem_printf(ctx, "%s%s{\"rank\": %d, \"coords\": {%s}, \"memory\": %s, "
+        char comm[ORTH_TRAFFIC_JSON_MAX];
+        orth_traffic_json(&plans[k].traffic, comm);
+        char *longer = memory ? orth_mem_printf(ctx, "%s%s{\"rank\": %d, \"coords\": {%s}, \"memory\": %s, "
                                                 "\"comm\": %s, \"flops\": {\"model\": %.0f, \"hardware\": %.0f}}", all,
                                                 k ? ", " : "", k, plans[k].coords, memory, comm, plans[k].cost.model_flops,
                                                 plans[k].cost.hardware_flops)
                               : NULL;
-        orth_mem_free(ctx, comm);
         orth_mem_free(ctx, memory);
         orth_mem_free(ctx, all);
         all = longer;

@@ -2,8 +2,8 @@
 #include "plan/traffic.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
-#include "base/text.h"
 #include "program/comm_call.h"
 
 orth_traffic orth_traffic_planned(const orth_program *p, const orth_rank_groups *groups)
@@ -43,28 +43,27 @@ int64_t orth_traffic_bytes(const orth_traffic *t)
     return sum;
 }
 
-char *orth_traffic_json(orth_ctx *ctx, const orth_traffic *t)
+void orth_traffic_json(const orth_traffic *t, char out[ORTH_TRAFFIC_JSON_MAX])
 {
-    orth_text out = {0};
+    size_t at = 0;
     bool any_group = false;
-    orth_text_add(ctx, &out, "{");
+    at += (size_t)snprintf(out, ORTH_TRAFFIC_JSON_MAX, "{");
     for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
         bool any = false;
         for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
             if (t->calls[g][k] == 0)
                 continue;
             if (!any)
-                orth_text_addf(ctx, &out, "%s\"%s\": {", any_group ? ", " : "",
-                               orth_group_name((orth_group)g));
-            orth_text_addf(ctx, &out, "%s\"%s\": %" PRId64, any ? ", " : "",
-                           orth_comm_kind_name((orth_comm_kind)k), t->bytes[g][k]);
+                at += (size_t)snprintf(out + at, ORTH_TRAFFIC_JSON_MAX - at, "%s\"%s\": {", any_group ? ", " : "",
+                                       orth_group_name((orth_group)g));
+            at += (size_t)snprintf(out + at, ORTH_TRAFFIC_JSON_MAX - at, "%s\"%s\": %" PRId64, any ? ", " : "",
+                                   orth_comm_kind_name((orth_comm_kind)k), t->bytes[g][k]);
             any = any_group = true;
         }
         if (any)
-            orth_text_add(ctx, &out, "}");
+            at += (size_t)snprintf(out + at, ORTH_TRAFFIC_JSON_MAX - at, "}");
     }
-    orth_text_add(ctx, &out, "}");
-    return orth_text_take(ctx, &out);
+    snprintf(out + at, ORTH_TRAFFIC_JSON_MAX - at, "}");
 }
 
 bool orth_traffic_differs(const orth_traffic *planned, const orth_traffic *counted, char *out, size_t size)

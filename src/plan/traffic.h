@@ -22,9 +22,10 @@ orth_traffic orth_traffic_counted(orth_comm *const comms[ORTH_NUM_GROUPS]);
 orth_traffic orth_traffic_minus(const orth_traffic *a, const orth_traffic *b);
 int64_t orth_traffic_bytes(const orth_traffic *t); /* of all groups and kinds */
 
-/* {"dp": {"all_reduce": 1024}, ...}: groups and kinds with calls only; DESIGN section 6. Heap memory; NULL
- * with the error recorded. */
-char *orth_traffic_json(orth_ctx *ctx, const orth_traffic *t);
+/* {"dp": {"all_reduce": 1024}, ...}: groups and kinds with calls only; DESIGN section 6. Allocates nothing: it
+ * is written between steps. The limit holds all groups and kinds (64 characters each). */
+#define ORTH_TRAFFIC_JSON_MAX (64 * ORTH_NUM_GROUPS * ORTH_NUM_COMM_KINDS)
+void orth_traffic_json(const orth_traffic *t, char out[ORTH_TRAFFIC_JSON_MAX]);
 
 /* First difference in words, "dp all_reduce: planned 3 calls, 96 bytes; counted 4 calls, 128 bytes", into
  * out. False: there is none. */

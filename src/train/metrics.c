@@ -84,9 +84,8 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
     orth_metrics_number(loss, sizeof loss, r->loss);
     orth_metrics_number(norm, sizeof norm, r->grad_norm);
     double said = isnan(r->loss) ? (double)NAN : r->loss; /* without a sign */
-    char line[4096], *comm = orth_traffic_json(ctx, sent);
-    if (!comm)
-        return ORTH_ERR_NOMEM;
+    char line[ORTH_TRAFFIC_JSON_MAX + 1024], comm[ORTH_TRAFFIC_JSON_MAX];
+    orth_traffic_json(sent, comm);
     int n = snprintf(line, sizeof line,
                      "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_hex\": \"%a\", \"grad_norm\": %s, \"lr\": %.9g, "
                      "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
@@ -94,7 +93,6 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
                      "\"samples\": [%" PRId64 ", %" PRId64 "]}\n",
                      r->step, loss, said, norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes, comm,
                      r->skipped ? "true" : "false", first, end);
-    orth_mem_free(ctx, comm);
     ORTH_TRY(orth_file_append(ctx, m->file, line, (size_t)n));
     if (!m->quiet && (r->step % m->log_every == 0 || r->step == m->steps))
         print_line(m, r, rate, mfu);
