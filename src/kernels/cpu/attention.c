@@ -55,8 +55,10 @@ static int64_t query_begin(const forward *x, int64_t b)
 
 static int64_t key_end(const forward *x, int64_t b)
 {
-    const query_span *last = x->spans + x->max_q_blocks - 1;
-    return x->spans ? last->pos + last->rows : query_begin(x, b) + x->num_rows;
+    if (!x->spans)
+        return query_begin(x, b) + x->num_rows;
+    const query_span *last = &x->spans[x->max_q_blocks - 1];
+    return last->pos + last->rows;
 }
 
 /* Storage row of a query within its sequence. */
