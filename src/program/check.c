@@ -19,7 +19,7 @@ static int32_t root_of(const orth_program *p, int32_t buffer)
     return buffer;
 }
 
-static bool is_optimizer(orth_op op)
+bool orth_op_is_optimizer(orth_op op)
 {
     return op == ORTH_OP_adamw || op == ORTH_OP_adam || op == ORTH_OP_sgd;
 }
@@ -73,7 +73,7 @@ static orth_status check_instrs(checker *c)
             ORTH_TRY(check_operand(c, i, &n->out[k], true));
         if (n->op == ORTH_OP_grad_square)
             c->measured[n->in[0].buffer] = true;
-        if (is_optimizer(n->op) && c->updates[n->out[0].buffer]++ > 0)
+        if (orth_op_is_optimizer(n->op) && c->updates[n->out[0].buffer]++ > 0)
             return refuse(c, i, &n->out[0], "parameter updated twice");
     }
     return ORTH_OK;
@@ -83,7 +83,7 @@ static orth_status check_updates(checker *c)
 {
     bool trains = false;
     for (int32_t i = 0; i < c->p->num_instrs; i++)
-        trains = trains || is_optimizer(c->p->instrs[i].op);
+        trains = trains || orth_op_is_optimizer(c->p->instrs[i].op);
     for (int32_t b = 0; trains && b < c->p->num_buffers; b++) {
         const orth_buffer *buf = &c->p->buffers[b];
         if (buf->bind == ORTH_BIND_MASTER && c->updates[b] == 0)

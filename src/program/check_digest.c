@@ -87,15 +87,10 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
 
 /* ---- parameters ---- */
 
-static bool is_optimizer(orth_op op)
-{
-    return op == ORTH_OP_adamw || op == ORTH_OP_adam || op == ORTH_OP_sgd;
-}
-
 static void note_instr(const orth_program *p, int32_t i, holding *of, digest *d)
 {
     const orth_instr *n = &p->instrs[i];
-    if (is_optimizer(n->op)) {
+    if (orth_op_is_optimizer(n->op)) {
         const orth_operand *o = &n->out[0];
         const orth_buffer *b = &p->buffers[o->buffer];
         orth_tensor t = orth_operand_tensor(o);

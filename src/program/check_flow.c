@@ -1,4 +1,5 @@
 /* check_flow.c -- see check_flow.h. */
+#include "program/check.h"
 #include "program/check_flow.h"
 
 #include <inttypes.h>
@@ -170,11 +171,6 @@ static orth_status check_complete(flow *f, int32_t i, const orth_operand *o)
 
 /* ---- the optimizer ---- */
 
-static bool is_optimizer(orth_op op)
-{
-    return op == ORTH_OP_adamw || op == ORTH_OP_adam || op == ORTH_OP_sgd;
-}
-
 static int64_t first_elem(const orth_program *p, const orth_operand *o)
 {
     return p->buffers[o->buffer].first_elem + (int64_t)(o->byte_offset / orth_dtype_bytes(o->dtype));
@@ -242,7 +238,7 @@ static orth_status check_compute(flow *f, int32_t i)
         added = want;
         any = true;
     }
-    if (is_optimizer(n->op))
+    if (orth_op_is_optimizer(n->op))
         return check_update(f, i);
     for (int k = 0; k < n->num_out; k++)
         if (n->out[k].buffer >= 0)
