@@ -3,6 +3,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 TARGET ?= all
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+MAKEFLAGS += --no-print-directory
 CMAKE  = cmake -S . -B
 CTEST  = ctest --output-on-failure -j$(JOBS) --test-dir
 
@@ -11,31 +12,31 @@ all:            ## the program, at build/orthant
 	  { echo "something to build with is missing: run 'make deps' first" >&2; exit 1; }
 	@$(CMAKE) $(BUILD) >$(BUILD).log || { cat $(BUILD).log; exit 1; }
 	@sed -n 's/^-- \(comm back ends\|pinning\)/\1/p' $(BUILD).log; rm -f $(BUILD).log
-	@cmake --build $(BUILD) -j$(JOBS) --target $(TARGET) -- --no-print-directory
+	@cmake --build $(BUILD) -j$(JOBS) --target $(TARGET)
 
 deps:           ## installs what building, testing and the demo need (Debian, Ubuntu)
 	@tools/deps.sh build test demo
 
 test:           ## sets up, builds, runs all tests
 	@tools/deps.sh build test
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) all
 	$(CTEST) $(BUILD)
 
 demo:           ## trains a small GPT on real text; TEXT=file for your own
 	@tools/deps.sh build demo
-	@$(MAKE) --no-print-directory all TARGET=orthant
+	@$(MAKE) all TARGET=orthant
 	@ORTHANT=$(BUILD)/orthant tools/demo.sh "$(TEXT)"
 
 asan:           ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/deps.sh build test
 	@$(CMAKE) $(BUILD)-asan -DORTH_SANITIZE=address,undefined >/dev/null
-	@cmake --build $(BUILD)-asan -j$(JOBS) -- --no-print-directory
+	@cmake --build $(BUILD)-asan -j$(JOBS)
 	$(CTEST) $(BUILD)-asan $(TESTS)
 
 tsan:           ## communicators and layouts under ThreadSanitizer
 	@tools/deps.sh build test
 	@$(CMAKE) $(BUILD)-tsan -DORTH_SANITIZE=thread >/dev/null
-	@cmake --build $(BUILD)-tsan -j$(JOBS) --target orthant test_comm test_layouts -- --no-print-directory
+	@cmake --build $(BUILD)-tsan -j$(JOBS) --target orthant test_comm test_layouts
 	ORTH_LAYOUTS=40 $(CTEST) $(BUILD)-tsan -R '^test_(comm|layouts)$$'
 
 soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number); hours

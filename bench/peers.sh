@@ -8,7 +8,7 @@ build=$1
 . bench/report.sh
 quick=${BENCH_QUICK:-}
 python=$(tools/bench/peers.sh)
-rounds=$([[ $quick ]] && echo 1 || echo 9)
+rounds=$([[ $quick ]] && echo 1 || echo "${BENCH_ROUNDS:-5}")
 report_head "peers${quick:+-quick}" "Orthant beside others"
 report_peaks before
 
@@ -22,7 +22,7 @@ for type in fp32 bf16; do
     torch="$python tools/bench/torch_step.py --serve --threads $threads --dtype $type --micro-batch $micro"
     programs+=("PyTorch, eager=$torch")
     [[ $quick ]] || programs+=("PyTorch, compile=$torch --compile")
-    if [[ $type == fp32 && -n ${LLMC:-} ]]; then
+    if [[ $type == fp32 && $micro == 1 && -n ${LLMC:-} ]]; then
       gcc -Ofast -march=native -fopenmp -DOMP -I "$LLMC" tools/bench/llmc_step.c -lm -o "$build/llmc_step" &&
         programs+=("llm.c=env OMP_NUM_THREADS=$threads $build/llmc_step $micro 1024")
     fi
