@@ -1,4 +1,4 @@
-/* build.h -- the state that compile.c, accumulate.c and update.c share while a program grows. */
+/* build.h -- the state that build.c, blocks.c, compile.c, accumulate.c and update.c share while a program grows. */
 #ifndef ORTH_PROGRAM_BUILD_H
 #define ORTH_PROGRAM_BUILD_H
 
@@ -53,6 +53,9 @@ static inline int32_t orth_build_size(const orth_builder *b, orth_group a)
     return ORTH_MAX(b->spec->mesh.size[a], 1);
 }
 
+/* ---- build.c: buffers, operands ---- */
+
+size_t orth_build_bytes(orth_dtype t, int num_dims, const int64_t *dim);
 int64_t orth_build_elems(const orth_builder *b, int64_t index);
 /* Elements [first, first+n) of a buffer of fp32 or compute-type elements, as a vector. */
 orth_operand orth_build_vector(int32_t buffer, orth_dtype dtype, int64_t first, int64_t n);
@@ -62,6 +65,36 @@ orth_instr *orth_build_emit(orth_builder *b, orth_op op, const orth_attr *attr, 
                             const orth_operand *in, int num_out, const orth_operand *out);
 /* A transient buffer of the shape of `like`. */
 orth_operand orth_build_temp(orth_builder *b, const char *name, orth_operand like);
+
+/* Parameter `index` as the kernels read it: whole, fp32 or in the compute type. */
+orth_operand orth_build_param(const orth_builder *b, int64_t index);
+/* The data of the micro-batch at hand. */
+orth_operand orth_build_data(orth_builder *b, const orth_value_info *v);
+/* The buffer of a data slot, made at its first mention: all micro-batches, or one for the step. */
+int32_t orth_build_data_buffer(orth_builder *b, const orth_value_info *v);
+/* Buffers of parameters; of loss and logits. */
+void orth_build_params(orth_builder *b);
+void orth_build_results(orth_builder *b);
+
+/* ---- blocks.c: one block for one micro-batch ---- */
+
+/* Operands of a block's values. */
+typedef struct {
+    orth_operand *of;   /* [num_values]; buffer -2: not made yet */
+} orth_block_env;
+
+/* Each returns what the next block reads: the output; the gradient of the input. */
+orth_operand orth_build_forward(orth_builder *b, const orth_block *block, orth_block_env *env, orth_operand x);
+/* kind: B, or BI, which leaves a part of the nodes to orth_build_weights. */
+orth_operand orth_build_backward(orth_builder *b, const orth_block *block, orth_block_env *env, orth_action_kind kind,
+                                 orth_operand dy);
+void orth_build_weights(orth_builder *b, const orth_block *block, orth_block_env *env);
+/* Logits, loss and, when training, their gradients. Returns the gradient of the final norm's output. */
+orth_operand orth_build_head(orth_builder *b, orth_operand normed);
+/* Logits of the rows of one micro-batch, no loss. */
+void orth_build_decode_head(orth_builder *b, orth_operand normed);
+
+/* ---- accumulate.c ---- */
 
 /* Where the rows of a block's gradients lie among the leaves of the step. */
 typedef struct {
@@ -80,6 +113,8 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
 
 /* The finished gradient's buffer: of the first use, or of the head's where the embedding is elsewhere. */
 int32_t orth_build_grad_buffer(const orth_builder *b, int64_t index);
+
+/* ---- update.c ---- */
 
 /* Reduction of gradients over ranks, gradient norm, clipping and the optimizer's instructions. */
 void orth_build_update(orth_builder *b);
