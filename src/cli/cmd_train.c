@@ -23,9 +23,7 @@ orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
     orth_run_options options = {.cfg = &cmd->config, .resume = orth_cmd_flag(cmd, "resume") != NULL,
                                 .quiet = orth_cmd_flag(cmd, "quiet") != NULL, .init_dir = orth_cmd_flag(cmd, "init"),
                                 .stop = pending_signal, .stop_user = &stops};
-    orth_run run;
-    ORTH_TRY(orth_run_open(ctx, &run, &options));
-    orth_status s = orth_run_train(ctx, &run);
-    orth_run_close(ctx, &run);
-    return s;
+    ORTH_TRY(orth_run_whole(ctx, &options));
+    orth_comm_shutdown();
+    return ORTH_OK;
 }
