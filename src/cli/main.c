@@ -68,7 +68,7 @@ static void say_error(const orth_ctx *ctx, orth_status s, bool ran)
         return;
     }
     if (!ran && is_later_process())
-        sleep(1);
+        sleep(2); /* mpirun gives it one */
     fprintf(stderr, "orthant: %s\n", ctx->error.message[0] ? ctx->error.message : orth_status_name(s));
 }
 
