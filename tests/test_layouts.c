@@ -235,7 +235,7 @@ static void check_layout(layout_case *c)
     run_alone(ctx, c);
     c->compare = true;
     int ranks = (int)orth_layout_ranks(&c->layout);
-    orth_world_options options = {.timeout_s = 8, .startup_s = 8};
+    orth_world_options options = {.threads_per_rank = c->threads, .timeout_s = 8, .startup_s = 8};
     orth_status s = orth_run_ranks(ctx, ranks, rank_main, c, &options);
     if (s != ORTH_OK || c->difference[0])
         fail_msg("%s: %s", what, s != ORTH_OK ? ctx->error.message : c->difference);
