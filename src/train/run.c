@@ -8,6 +8,7 @@
 #include "parallel/check_layout.h"
 #include "base/pool.h"
 #include "train/describe.h"
+#include "train/groups.h"
 #include "train/process.h"
 #include "train/rank.h"
 
@@ -178,8 +179,7 @@ orth_status orth_run_train(orth_ctx *ctx, orth_run *r)
 {
     if (r->num_ranks == 1 || r->world)
         return rank_main(ctx, r->num_ranks > 1 ? r->world : NULL, r);
-    int threads = ORTH_MAX(1, orth_pool_num_threads(ctx->pool) / r->num_ranks);
-    orth_world_options options = {.threads_per_rank = threads};
+    orth_world_options options = orth_groups_options(r->cfg, orth_pool_num_threads(ctx->pool), r->num_ranks);
     return orth_run_ranks(ctx, r->num_ranks, rank_main, r, &options);
 }
 
@@ -187,7 +187,8 @@ orth_status orth_run_train(orth_ctx *ctx, orth_run *r)
 static orth_status run_processes(orth_ctx *ctx, const orth_run_options *options)
 {
     orth_layout layout = orth_setup_layout(options->cfg);
-    orth_world_options o = {.backend = ORTH_BACKEND_MPI};
+    orth_world_options o = orth_groups_options(options->cfg, 1, 1);
+    o.backend = ORTH_BACKEND_MPI;
     int64_t ranks = ORTH_MIN(orth_layout_ranks(&layout), INT_MAX);
     orth_run_options copy = *options;
     return orth_run_ranks(ctx, (int)ranks, process_main, &copy, &o);

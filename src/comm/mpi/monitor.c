@@ -14,7 +14,7 @@
 #define LOOK_NS 10000000          /* between two looks at what has come */
 #define LOOK_MOST_NS 100000000
 #define NOTE_NS 200000000         /* between two notes to the same rank, if nothing changes */
-#define JUDGE_NS 500000000        /* between two looks for a culprit: each rank has said something new */
+#define JUDGE_NS 300000000        /* between two looks for a culprit: each rank has said something new */
 #define LAST_WORDS_NS 2000000000  /* for the verdict to get out */
 #define SILENCE_S 5.0             /* at least */
 
