@@ -23,7 +23,7 @@ typedef struct {
     float *params;            /* all masters after the last step */
     bool compare;
     char difference[256];     /* "" while equal; written by one rank at a time */
-    orth_comm_counts over_cp; /* of rank 0, all steps */
+    orth_comm_counts over_cp, over_kv; /* of rank 0, all steps */
 } layout_case;
 
 static inline void layout_describe(const layout_case *c, char *out, size_t n)
@@ -34,6 +34,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
              l->sequence_parallel, l->pipeline, (int)l->virtual_stages, (int)l->global_batch, (int)l->micro_batch,
              (int)l->seq_len, (int)l->parts, c->model.family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama",
              c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "", c->model.qk_norm ? ", qk_norm" : "");
+    size_t at = strlen(out);
+    snprintf(out + at, n - at, ", heads %d/%d", (int)c->model.heads, (int)c->model.kv_heads);
 }
 
 static inline layout_case layout_base_case(uint64_t seed, int kind)
@@ -87,13 +89,16 @@ static inline layout_case layout_random_case(uint64_t seed)
         c.doc_mask = LAYOUT_PICK(0, 0, 1);
         c.model.tied = LAYOUT_PICK(0, 1);
         c.model.dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
-        c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(2, 4) : 4;
+        c.model.heads = LAYOUT_PICK(4, 4, 8);
+        c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(1, 2, 4) : c.model.heads;
+        c.model.head_dim = 32 / c.model.heads;
+        c.model.qkv_bias = c.model.family == ORTH_FAMILY_GPT2 || LAYOUT_PICK(0, 1);
         c.model.vocab = LAYOUT_PICK(67, 131, 96);
         c.model.qk_norm = c.model.family == ORTH_FAMILY_LLAMA && LAYOUT_PICK(0, 1);
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
         char why[256];
-        if (orth_layout_ranks(l) > 1 && orth_layout_ranks(l) <= 64 && l->tp <= c.model.kv_heads && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
+        if (orth_layout_ranks(l) > 1 && orth_layout_ranks(l) <= 64 && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
             return c;
     }
 }
