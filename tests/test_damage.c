@@ -321,6 +321,22 @@ static void gradient_written_after_its_norm(patient *x)
     insert_zero(P(0), i + 1, P(0)->instrs[i].in[0]);
 }
 
+static void gradient_added_twice(patient *x)
+{
+    duplicate(P(0), find_last(P(0), ORTH_OP_linear_dw, ORTH_GROUP_DP));
+}
+
+static void gain_added_twice(patient *x)
+{
+    duplicate(P(1), find_op(P(1), ORTH_OP_tree_acc, ORTH_GROUP_DP, 3));
+}
+
+static void embedding_added_twice_later(patient *x)
+{
+    int32_t i = find_op(P(0), ORTH_OP_embed_bwd, ORTH_GROUP_DP, 0);
+    move(P(0), append_copy(P(0), i), i + 4);
+}
+
 static void missed_update(patient *x)
 {
     drop(P(1), find_op(P(1), ORTH_OP_adamw, 0, 2));
@@ -577,6 +593,12 @@ static const struct {
      {"rank 0, instruction", "all_reduce", "gradient written after its norm was taken"}},
     {"gradient written after its norm", LAYOUT_DP, false, gradient_written_after_its_norm,
      {"rank 0, instruction", "gradient written after its norm was taken"}},
+    {"gradient added twice", LAYOUT_DP, false, gradient_added_twice,
+     {"rank 0, instruction", "linear_dw", "buffer 'grad.", "added twice: instruction"}},
+    {"gain added twice", LAYOUT_ZERO2, false, gain_added_twice,
+     {"rank 1, instruction", "tree_acc", "added twice: instruction"}},
+    {"embedding added twice, later", LAYOUT_PP, false, embedding_added_twice_later,
+     {"rank 0, instruction", "embed_bwd", "added twice: instruction"}},
     {"missed update", LAYOUT_DP, false, missed_update,
      {"rank 1, parameter 'layers.0.attn_norm.gain' is never updated"}},
     {"double update", LAYOUT_DP, false, double_update,

@@ -58,6 +58,7 @@ typedef struct {
     bool inverse, nesterov, decay;
     int32_t full_len, slot_begin, slot_count; /* attention_part: whole sequences have full_len tokens in
                                            token_parts slots; the rank's queries are those of slot_count */
+    bool full;                          /* attention_cached: the numbers of attention_full */
     int64_t first_row;                  /* of the vocabulary, on this rank */
     int32_t block_rows, first_part;     /* grad_square */
     /* Communication. */

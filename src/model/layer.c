@@ -195,6 +195,7 @@ static orth_value attend_cached(orth_layer_builder *b, orth_value qkv)
     const orth_model_config *c = b->c;
     int64_t B = b->s->num_seqs, S = b->s->cache_rows, W = c->kv_heads * c->head_dim;
     orth_attr attr = orth_layer_attr_inside(b);
+    attr.full = b->s->attention_full;
     orth_value o = orth_graph_temp(b->g, "attention", b->s->compute, b->N, attr.heads * c->head_dim);
     const orth_value in[] = {qkv, orth_graph_data(b->g, ORTH_DATA_PAST, ORTH_I32, B, 0, 0),
                              orth_graph_data(b->g, ORTH_DATA_CACHE_K, b->s->compute, B, S, W),

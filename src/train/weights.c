@@ -119,6 +119,7 @@ orth_status orth_weights_fill(orth_ctx *ctx, const orth_model_config *c, const o
 {
     for (int64_t i = 0; i < orth_model_num_params(c); i++) {
         orth_param p;
+        ORTH_TRY(orth_ctx_check_stop(ctx));
         ORTH_TRY(orth_model_param(ctx, c, i, &p));
         ORTH_TRY(fill_param(ctx, u, e, i, orth_param_elems(&p), read, user));
     }
