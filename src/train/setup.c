@@ -129,6 +129,7 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.zero = zero_stage(cfg);
     l.shard_group = cfg->parallel_shard_group;
     l.keep_whole = cfg->parallel_keep_whole;
+    l.order = cfg->parallel_order;
     l.sequence_parallel = cfg->parallel_sequence_parallel;
     l.pipeline = cfg->parallel_pipeline;
     l.virtual_stages = cfg->parallel_virtual_stages;
