@@ -8,12 +8,18 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     orth_model_config model;
     ORTH_TRY(orth_describe_model(ctx, &cmd->config, &model));
     ORTH_TRY(orth_run_plan_make(ctx, &plan, &cmd->config, &model));
-    char *text = orth_cmd_flag(cmd, "json") ? orth_plan_json(ctx, plan.ranks, plan.num_ranks, &plan.total)
-                                            : orth_plan_text(ctx, &plan.total, plan.num_ranks);
+    bool json = orth_cmd_flag(cmd, "json");
+    char *text = json ? orth_plan_json(ctx, plan.ranks, plan.num_ranks, &plan.total)
+                      : orth_plan_text(ctx, &plan.total, plan.num_ranks), *more = NULL;
     orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK && !json)
+        s = orth_describe_zero_cost(ctx, &plan, &cmd->config, &model, &more);
     if (text)
         fputs(text, stdout);
+    if (more)
+        fputs(more, stdout);
     orth_mem_free(ctx, text);
+    orth_mem_free(ctx, more);
     if (s == ORTH_OK)
         s = orth_plan_require_fit(ctx, &plan.total);
     orth_run_plan_release(ctx, &plan);
