@@ -42,6 +42,10 @@ for type in fp32 bf16; do
     "dp 2: at least 95 % of one rank's tokens/s; tp 2 and pp 2 (8 micro-batches, 1f1b: idle 1/9 by formula) at least 85 % with the bubble taken out" \
     bench/layouts.sh "$build" "$([[ $quick ]] && echo 1 || echo 5)" "$type"
 done
+for type in fp32 bf16; do
+  report_part "The price of reproducible numerics on each axis, GPT-2 124M, $type" "" \
+    bench/modes.sh "$build" "$([[ $quick ]] && echo 1 || echo 5)" "$type"
+done
 for parts in 1 8; do
   for type in fp32 bf16; do
     for micro in $([[ $quick ]] && echo 1 || echo 1 4); do

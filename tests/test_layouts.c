@@ -31,6 +31,9 @@ static int64_t global_elem(const orth_param_desc *d, int64_t e)
         return e;
     int64_t first = orth_split_bound(&d->split, d->first_part), cols = d->num_dims > 1 ? d->dim[1] : 1;
     int64_t row = e / cols, col = e % cols;
+    if (d->split_dim == 0 && row < d->replica_rows)
+        return (d->replica_first + row) * cols + col;
+    row -= d->replica_rows;
     return d->split_dim == 0 ? (row + first) * cols + col : row * d->whole_cols + col + first;
 }
 
@@ -201,6 +204,8 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
         run_steps(ctx, c, &spread, &e.shape, &e, rank, &status);
         if (rank == 0 && comms[ORTH_GROUP_CP])
             c->over_cp = *orth_comm_counted(comms[ORTH_GROUP_CP]);
+        if (rank == 0 && comms[ORTH_GROUP_KV])
+            c->over_kv = *orth_comm_counted(comms[ORTH_GROUP_KV]);
         if (status == ORTH_OK)
             check_plan(c, &e, comms, rank);
     }
@@ -331,6 +336,54 @@ TEST(tensor_parallel)
         c.model.dropout = k > 5 ? 0.1 : 0;
         c.model.qk_norm = k % 2 && k < 6;
         check_layout(&c);
+    }
+}
+
+/* More tensor-parallel ranks than kv heads: each of these lies on several ranks, with some of its query heads. */
+static layout_case shared_kv_case(int k)
+{
+    layout_case c = layout_base_case(17, 1);
+    c.model.heads = 8;
+    c.model.head_dim = 4;
+    c.model.kv_heads = k % 3 ? 1 : 2;
+    c.layout.tp = 4;
+    c.layout.micro_batch = 2;
+    c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
+    c.doc_mask = k % 3 == 2;
+    c.model.dropout = k % 5 == 2 ? 0.1 : 0;
+    c.model.qk_norm = k % 2;
+    c.model.qkv_bias = k % 3 > 0;
+    return c;
+}
+
+TEST(tensor_parallel_with_shared_kv_heads)
+{
+    for (int k = 0; k < 12; k++) {
+        layout_case c = shared_kv_case(k);
+        c.layout.sequence_parallel = k / 2 % 2;
+        check_layout(&c);
+    }
+    for (int k = 0; k < 6; k++) { /* with every other axis */
+        layout_case c = shared_kv_case(k);
+        c.layout.cp = k % 2 + 1;
+        c.layout.dp = c.layout.pp = 2;
+        c.layout.zero = k % 4;
+        c.layout.micro_batch = 1;
+        check_layout(&c);
+    }
+}
+
+/* The formula of docs/parallel.md. */
+TEST(shared_kv_heads_send_what_the_formula_says)
+{
+    for (int k = 0; k < 4; k++) {
+        layout_case c = shared_kv_case(k);
+        c.layout.cp = k / 2 + 1;
+        c.layout.micro_batch = 1;
+        check_layout(&c);
+        int64_t r = c.layout.tp / c.model.kv_heads, S = c.layout.global_batch * c.steps, P = c.layout.parts;
+        int64_t kv = S * c.model.layers * c.layout.seq_len * 2 * c.model.head_dim;
+        assert_int_equal(c.over_kv.bytes[ORTH_COMM_ALL_REDUCE], 2 * (r - 1) * (P / c.layout.cp) * 4 * kv / r);
     }
 }
 
@@ -481,6 +534,8 @@ int main(void)
         cmocka_unit_test(zero_bubble_over_four_stages),
         cmocka_unit_test(zb_h1_needs_no_more_than_1f1b_on_the_first_stage),
         cmocka_unit_test(tensor_parallel),
+        cmocka_unit_test(tensor_parallel_with_shared_kv_heads),
+        cmocka_unit_test(shared_kv_heads_send_what_the_formula_says),
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
         cmocka_unit_test(context_parallel),
         cmocka_unit_test(context_parallel_sends_what_its_formulas_say),
