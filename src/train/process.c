@@ -56,8 +56,7 @@ static orth_status require_same_run(orth_ctx *ctx, const orth_run *r, orth_comm 
     const int n = orth_comm_size(all);
     uint64_t mine[NUM] = {0}, (*seen)[NUM] = orth_mem_alloc(ctx, (size_t)n * sizeof *seen);
     const char *start = r->start_from ? r->start_from : "";
-    const uint64_t data[] = {orth_tokenizer_fingerprint(r->data->tokenizer),
-                             (uint64_t)orth_sampler_num_windows(r->train)};
+    const uint64_t data[] = {orth_tokenizer_fingerprint(r->data->tokenizer), r->data->fingerprint};
     orth_status s = seen ? hash_options(ctx, r->cfg, &mine[OPTIONS]) : ORTH_ERR_NOMEM;
     mine[START] = XXH64(start, strlen(start), 0);
     mine[DATA] = XXH64(data, sizeof data, 0);
