@@ -69,7 +69,7 @@ TEST(an_allocator_that_fails_after_step_1_is_not_noticed)
         CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "checkpoint.dir", path));
         guard g = {.ctx = ctx};
         orth_run_options options = {.cfg = &cfg, .quiet = true, .stop = watch, .stop_user = &g};
-        CHECK_OK(ctx, orth_run_open(ctx, &run, &options));
+        CHECK_OK(ctx, orth_run_open(ctx, &run, &options, NULL));
         CHECK_OK(ctx, orth_run_train(ctx, &run));
         assert_int_equal(g.steps, 8);
         orth_run_close(ctx, &run);
