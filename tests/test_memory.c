@@ -99,6 +99,8 @@ TEST(planned_bytes_of_a_run_are_the_counted_ones)
         "model.dropout=0.1 optimizer.name=sgd train.micro_batch=6", "train.micro_batch=1 numerics.mode=fast",
         "model.layers=1 data.seq_len=8",
         "model.attention=full precision.compute=bf16 data.valid_fraction=0.2",
+        "train.global_batch=8 parallel.dp=2 parallel.zero=1 run.threads=4", /* two threads for each rank */
+        "train.global_batch=8 parallel.dp=4 parallel.zero=HYBRID_SHARD parallel.shard_group=2 parallel.keep_whole=100",
     };
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(flavours); i++) {

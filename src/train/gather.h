@@ -1,9 +1,9 @@
 /* gather.h -- whole tensors on rank 0 from the parts that the ranks hold.
  *
  * Each element has one owner: the rank that updates it, and of replicas (over data parallelism without
- * ZeRO, of a shard group, over tensor parallelism for tensors that are not split, context parallelism, the two
- * stages of a tied embedding) the first. Owners send what they own to rank 0, which puts it in place: every
- * element travels once, through a buffer of 4 MiB.
+ * ZeRO, of a shard group, over tensor parallelism for tensors that are not split, context parallelism, the two stages
+ * of a tied embedding) the first. Owners send what they own to rank 0, which puts it in place: every element travels
+ * once, through a buffer of 4 MiB.
  */
 #ifndef ORTH_TRAIN_GATHER_H
 #define ORTH_TRAIN_GATHER_H
