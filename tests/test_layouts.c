@@ -370,6 +370,33 @@ TEST(context_parallel)
     }
 }
 
+/* Heads against tokens: with as many kv heads as ranks or more, and with fewer, where keys are gathered, too. */
+TEST(context_parallel_by_all_to_all)
+{
+    for (int k = 0; k < 20; k++) {
+        layout_case c = layout_base_case(17, k);
+        c.layout.cp = k / 2 % 2 ? 4 : 2;
+        c.layout.cp_kind = ORTH_CP_ALL_TO_ALL;
+        c.layout.micro_batch = k % 3 ? 1 : 2;
+        c.layout.seq_len = k % 5 ? 16 : 40;
+        c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
+        c.doc_mask = k % 3 == 1;
+        c.model.qk_norm = k % 2 && k > 4;
+        c.model.dropout = k >= 6 ? 0.1 : 0;
+        c.layout.tp = k >= 12 ? 2 : 1;
+        c.layout.sequence_parallel = k >= 16;
+        c.layout.zero = k >= 8 ? k % 4 : 0;
+        c.layout.dp = k >= 8 && c.layout.tp == 1 ? 2 : 1;
+        c.layout.pp = k % 5 == 1 ? 2 : 1;
+        if (c.layout.tp * c.layout.cp > 4) { /* fewer heads than that */
+            c.model.heads = 8;
+            c.model.kv_heads = k % 2 ? 4 : 8;
+            c.model.head_dim = 4;
+        }
+        check_layout(&c);
+    }
+}
+
 /* The formulas of docs/context.md. */
 TEST(context_parallel_sends_what_its_formulas_say)
 {
@@ -466,6 +493,7 @@ int main(void)
         cmocka_unit_test(tensor_parallel),
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
         cmocka_unit_test(context_parallel),
+        cmocka_unit_test(context_parallel_by_all_to_all),
         cmocka_unit_test(context_parallel_sends_what_its_formulas_say),
         cmocka_unit_test(context_parallel_is_refused_where_it_is_not_supported),
         cmocka_unit_test(memory_of_a_rank_falls_with_cp),

@@ -17,6 +17,7 @@ typedef struct {
     int32_t *first_layer;       /* [num_chunks + 1] */
     int32_t num_micro_batches;  /* of a data-parallel rank */
     bool tied;
+    int32_t kv_heads;
     orth_arena arena;
 } orth_spread;
 

@@ -68,7 +68,7 @@ static void expand_comm(orth_builder *b, const orth_block *block, orth_block_env
 {
     orth_operand in[MAX_SEQUENCES], out[MAX_SEQUENCES], x = read_value(b, block, env, n->in[0], -1);
     orth_attr attr = {.group = n->attr.group, .maximum = n->attr.maximum};
-    bool tokens = n->op == ORTH_OP_gather_rows || n->op == ORTH_OP_scatter_rows;
+    bool tokens = n->op == ORTH_OP_gather_rows || n->op == ORTH_OP_scatter_rows || n->op == ORTH_OP_all_to_all;
     bool rows = tokens || (b->spec->mesh.sequence_parallel && n->op != ORTH_OP_all_reduce);
     bool gathers = n->op == ORTH_OP_enter || n->op == ORTH_OP_gather_rows;
     if (!rows) {
@@ -83,7 +83,8 @@ static void expand_comm(orth_builder *b, const orth_block *block, orth_block_env
         in[i] = sequence_rows(b, x, i);
         out[i] = sequence_rows(b, y, i);
     }
-    orth_build_emit(b, gathers ? ORTH_OP_all_gather : ORTH_OP_reduce_scatter, &attr, B, in, B, out);
+    orth_op op = n->op == ORTH_OP_all_to_all ? n->op : gathers ? ORTH_OP_all_gather : ORTH_OP_reduce_scatter;
+    orth_build_emit(b, op, &attr, B, in, B, out);
 }
 
 /* Whether a node is left to the other half of a split backward. */

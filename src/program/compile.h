@@ -47,6 +47,8 @@ typedef struct {
     int32_t size[ORTH_NUM_GROUPS], pos[ORTH_NUM_GROUPS];  /* size 0 counts as 1 */
     int32_t zero;                                     /* ZeRO stage over DP: 0..3 */
     bool sequence_parallel;                           /* norms, residuals and dropout split over TP */
+    int32_t cp_heads;                                 /* ranks of CP that trade heads against tokens; 0, 1: none */
+    bool cp_ring;                                     /* keys and values travel block by block */
 } orth_place_in_mesh;
 
 typedef struct {

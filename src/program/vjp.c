@@ -203,6 +203,8 @@ static void vjp_attention_part(walk *w, const orth_node *n)
 
 static void vjp_gather_rows(walk *w, const orth_node *n)
 {
+    if (w->grad[n->out[0]] == ORTH_NO_VALUE) /* document starts */
+        return;
     orth_value dx = like_as(w, n->in[0], "d.", ORTH_F32);
     emit(w, ORTH_OP_scatter_rows, &n->attr, 1, &w->grad[n->out[0]], 1, &dx);
     accumulate(w, n->in[0], dx);
@@ -314,6 +316,9 @@ static orth_status vjp(walk *w, const orth_node *n)
     case ORTH_OP_swiglu: vjp_unary(w, n, ORTH_OP_swiglu_bwd, false, true); return ORTH_OK;
     case ORTH_OP_rope: vjp_unary(w, n, ORTH_OP_rope, true, false); return ORTH_OK;
     case ORTH_OP_dropout: vjp_unary(w, n, ORTH_OP_dropout, false, false); return ORTH_OK;
+    case ORTH_OP_heads_split: vjp_unary(w, n, ORTH_OP_heads_join, false, false); return ORTH_OK;
+    case ORTH_OP_heads_join: vjp_unary(w, n, ORTH_OP_heads_split, false, false); return ORTH_OK;
+    case ORTH_OP_all_to_all: vjp_unary(w, n, ORTH_OP_all_to_all, false, false); return ORTH_OK;
     case ORTH_OP_add:
         accumulate(w, n->in[0], w->grad[n->out[0]]);
         accumulate(w, n->in[1], w->grad[n->out[0]]);

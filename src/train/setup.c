@@ -104,6 +104,10 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
     };
 }
 
+_Static_assert((int)ORTH_CP_ALL_GATHER == ORTH_parallel_cp_kind_all_gather &&
+               (int)ORTH_CP_RING == ORTH_parallel_cp_kind_ring &&
+               (int)ORTH_CP_ALL_TO_ALL == ORTH_parallel_cp_kind_all_to_all, "choices in the order of orth_cp_kind");
+
 orth_layout orth_setup_layout(const orth_config *cfg)
 {
     orth_layout l = orth_layout_defaults;
@@ -111,6 +115,7 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.tp = cfg->parallel_tp;
     l.pp = cfg->parallel_pp;
     l.cp = cfg->parallel_cp;
+    l.cp_kind = (orth_cp_kind)cfg->parallel_cp_kind;
     l.ep = cfg->parallel_ep;
     l.zero = cfg->parallel_zero;
     l.shard_group = cfg->parallel_shard_group;
