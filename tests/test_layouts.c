@@ -44,6 +44,7 @@ static void fill_step(const layout_case *c, const orth_spread *s, const orth_mod
     int64_t n = (int64_t)shape->num_micro_batches * shape->num_seqs;
     int32_t *tokens = calloc((size_t)(n * T), 4), *targets = calloc((size_t)(n * T), 4), *doc = calloc((size_t)(n * T), 4);
     float *weights = calloc((size_t)(n * T), 4);
+    const int64_t document = T > 64 ? 41 : 5;
     for (int64_t i = 0; i < n; i++) {
         int64_t q = s ? orth_spread_sequence(s, rank, step * c->layout.global_batch, i)
                       : step * c->layout.global_batch + i;
@@ -52,7 +53,7 @@ static void fill_step(const layout_case *c, const orth_spread *s, const orth_mod
             tokens[i * T + t] = (int32_t)test_rand_int(c->seed + 1, id, 0, c->model.vocab - 1);
             targets[i * T + t] = (int32_t)test_rand_int(c->seed + 2, id, 0, c->model.vocab - 1);
             weights[i * T + t] = test_rand_int(c->seed + 3, id, 0, 5) > 0;
-            doc[i * T + t] = (int32_t)(t / 5 * 5);
+            doc[i * T + t] = (int32_t)(t / document * document);
         }
     }
     engine_fill(e, n, tokens, targets, weights, c->doc_mask ? doc : NULL);
@@ -397,6 +398,30 @@ TEST(context_parallel_by_all_to_all)
     }
 }
 
+TEST(context_parallel_by_ring)
+{
+    for (int k = 0; k < 16; k++) {
+        layout_case c = layout_base_case(18, k);
+        c.layout.cp = k / 2 % 2 ? 4 : 2;
+        c.layout.cp_kind = ORTH_CP_RING;
+        c.layout.micro_batch = k % 3 ? 1 : 2;
+        c.layout.global_batch = 4;
+        c.layout.seq_len = c.model.max_seq = 128 * c.layout.cp * (k % 5 ? 1 : 2);
+        c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
+        c.doc_mask = k % 3 == 1;
+        c.model.layers = 2;
+        c.model.qk_norm = k % 2 && k > 4;
+        c.model.dropout = k >= 6 ? 0.1 : 0;
+        c.layout.tp = k % 8 == 5 ? 2 : 1;
+        c.layout.sequence_parallel = k % 8 == 5;
+        c.layout.zero = k >= 8 ? k % 4 : 0;
+        c.layout.dp = k >= 8 && c.layout.tp == 1 ? 2 : 1;
+        c.layout.pp = k % 5 == 1 ? 2 : 1;
+        c.steps = 2;
+        check_layout(&c);
+    }
+}
+
 /* The formulas of docs/context.md. */
 TEST(context_parallel_sends_what_its_formulas_say)
 {
@@ -427,12 +452,6 @@ TEST(context_parallel_is_refused_where_it_is_not_supported)
     orth_spread s;
     layout_case c = layout_base_case(15, 0);
     c.layout.cp = 2;
-    c.layout.cp_kind = ORTH_CP_RING;
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "parallel.cp=2 with cp_kind=ring: this version gathers keys and values",
-                orth_spread_make(ctx, &s, &c.layout, &c.model));
-    c.layout.cp_kind = ORTH_CP_ALL_TO_ALL;
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "parallel.cp=2 with cp_kind=all_to_all", orth_spread_make(ctx, &s, &c.layout, &c.model));
-    c.layout.cp_kind = ORTH_CP_ALL_GATHER;
     c.layout.reproducible = false;
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "parallel.cp=2 with numerics.mode=fast", orth_spread_make(ctx, &s, &c.layout, &c.model));
     test_ctx_free(ctx);
@@ -494,6 +513,7 @@ int main(void)
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
         cmocka_unit_test(context_parallel),
         cmocka_unit_test(context_parallel_by_all_to_all),
+        cmocka_unit_test(context_parallel_by_ring),
         cmocka_unit_test(context_parallel_sends_what_its_formulas_say),
         cmocka_unit_test(context_parallel_is_refused_where_it_is_not_supported),
         cmocka_unit_test(memory_of_a_rank_falls_with_cp),

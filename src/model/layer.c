@@ -277,10 +277,10 @@ static orth_value attend(orth_layer_builder *b, orth_value qkv)
     const token_exchange x = exchange_of(b);
     orth_attr attr = attr_attention(b, &x);
     attr.site = 3;
-    bool drops = attr.dropout > 0;
+    bool drops = attr.dropout > 0, ring = b->cp > 1 && b->s->mesh.cp_ring;
     if (x.heads > 1)
         qkv = trade_heads(b, &x, qkv, orth_attn_qkv_cols(&attr));
-    orth_value kv = x.tokens > 1 ? gather_keys(b, &x, &attr, qkv) : ORTH_NO_VALUE;
+    orth_value kv = x.tokens > 1 && !ring ? gather_keys(b, &x, &attr, qkv) : ORTH_NO_VALUE;
     int64_t rows = b->N * x.heads, width = (int64_t)attr.heads * attr.head_dim;
     orth_value o = orth_graph_temp(b->g, "attention", b->s->compute, rows, width);
     orth_value lse = orth_graph_temp(b->g, "attention.lse", ORTH_F32, rows, attr.heads);
@@ -290,7 +290,10 @@ static orth_value attend(orth_layer_builder *b, orth_value qkv)
         orth_graph_data(b->g, ORTH_DATA_STEP, ORTH_U8, sizeof(orth_step_values), 0, 0),
     };
     const orth_value whole[] = {qkv, in[2], in[3], in[4]}, out[] = {o, lse};
-    if (x.tokens > 1) {
+    if (ring) {
+        place_queries(b, &x, &attr);
+        orth_graph_add(b->g, ORTH_OP_ring_attention, &attr, 4, whole, 2, out);
+    } else if (x.tokens > 1) {
         place_queries(b, &x, &attr);
         orth_graph_add(b->g, ORTH_OP_attention_part, &attr, 5, in, 2, out);
     } else {

@@ -57,8 +57,6 @@ static orth_status supported(orth_ctx *ctx, const orth_layout *l, const orth_mod
     if (l->tp > c->kv_heads)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.tp=%d exceeds kv_heads=%d: this version does not replicate "
                          "key and value heads", (int)l->tp, (int)c->kv_heads);
-    if (l->cp > 1 && l->cp_kind == ORTH_CP_RING)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.cp=%d with cp_kind=ring: not in this version", (int)l->cp);
     if (l->cp > 1 && !l->reproducible)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.cp=%d with numerics.mode=fast: this version splits sequences at "
                          "canonical parts, which reproducible mode has", (int)l->cp);

@@ -1,5 +1,6 @@
 /* blocks.c -- block graphs expanded into instructions for one micro-batch. */
 #include "program/build.h"
+#include "program/ring.h"
 
 /* ---- nodes ---- */
 
@@ -101,7 +102,8 @@ static void expand(orth_builder *b, const orth_block *block, orth_block_env *env
         orth_operand in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
         if (skipped(kind, n))
             continue;
-        if (n->op >= ORTH_FIRST_COMM_OP) {
+        const bool ring = n->op == ORTH_OP_ring_attention || n->op == ORTH_OP_ring_attention_bwd;
+        if (n->op >= ORTH_FIRST_COMM_OP && !ring) {
             expand_comm(b, block, env, n);
             continue;
         }
@@ -115,7 +117,12 @@ static void expand(orth_builder *b, const orth_block *block, orth_block_env *env
             out[k] = make_value(b, block, env, n->out[k]);
         orth_attr attr = n->attr;
         attr.site += SITES_PER_LAYER * (b->layer + 1); /* layers share a graph, not their dropouts */
-        orth_build_emit(b, n->op, &attr, n->num_in, in, n->num_out, out);
+        if (n->op == ORTH_OP_ring_attention)
+            orth_build_ring_forward(b, &attr, in, out);
+        else if (ring)
+            orth_build_ring_backward(b, &attr, in, out);
+        else
+            orth_build_emit(b, n->op, &attr, n->num_in, in, n->num_out, out);
     }
 }
 

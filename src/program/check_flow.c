@@ -136,6 +136,7 @@ static parts_of begins(const flow *f, const orth_instr *n, int k)
     case ORTH_OP_embed:
         return tp;
     case ORTH_OP_attention_part_bwd:
+    case ORTH_OP_attention_block_bwd:
         return k > 0 && has_group(f, n->attr.group) ? BIT(n->attr.group) : 0;
     case ORTH_OP_loss_sum:
         return cp;

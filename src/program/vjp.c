@@ -174,12 +174,12 @@ static void vjp_linear(walk *w, const orth_node *n)
     }
 }
 
-static void vjp_attention(walk *w, const orth_node *n)
+static void vjp_attention(walk *w, const orth_node *n, orth_op op)
 {
     orth_value dqkv = like(w, n->in[0], "d.");
     const orth_value in[] = {w->grad[n->out[0]], n->in[0], n->out[0], n->out[1], n->in[1], n->in[2], n->in[3]};
     const orth_value out[] = {dqkv};
-    emit(w, ORTH_OP_attention_bwd, &n->attr, 7, in, 1, out);
+    emit(w, op, &n->attr, 7, in, 1, out);
     accumulate(w, n->in[0], dqkv);
 }
 
@@ -308,7 +308,8 @@ static orth_status vjp(walk *w, const orth_node *n)
     case ORTH_OP_norm: vjp_norm(w, n); return ORTH_OK;
     case ORTH_OP_linear: vjp_linear(w, n); return ORTH_OK;
     case ORTH_OP_attention:
-    case ORTH_OP_attention_full: vjp_attention(w, n); return ORTH_OK;
+    case ORTH_OP_attention_full: vjp_attention(w, n, ORTH_OP_attention_bwd); return ORTH_OK;
+    case ORTH_OP_ring_attention: vjp_attention(w, n, ORTH_OP_ring_attention_bwd); return ORTH_OK;
     case ORTH_OP_attention_part: vjp_attention_part(w, n); return ORTH_OK;
     case ORTH_OP_gather_rows: vjp_gather_rows(w, n); return ORTH_OK;
     case ORTH_OP_kv_pack: vjp_kv_pack(w, n); return ORTH_OK;
