@@ -29,9 +29,10 @@ typedef struct {
 
 static inline void layout_describe(const layout_case *c, char *out, size_t n)
 {
+    static const char *const kinds[] = {" (all_gather)", " (ring)", " (all_to_all)"};
     const orth_layout *l = &c->layout;
-    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s%s, "
-             "%d threads, order %s", (unsigned long long)c->seed, (int)l->dp, (int)l->tp, (int)l->pp, (int)l->cp,
+    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d%s zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s%s, "
+             "%d threads, order %s", (unsigned long long)c->seed, (int)l->dp, (int)l->tp, (int)l->pp, (int)l->cp, l->cp > 1 ? kinds[l->cp_kind] : "",
              (int)l->zero, l->sequence_parallel, l->pipeline, (int)l->virtual_stages, (int)l->global_batch,
              (int)l->micro_batch, (int)l->seq_len, (int)l->parts, c->model.family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama",
              c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "",
@@ -97,6 +98,12 @@ static inline layout_case layout_random_case(uint64_t seed)
         c.threads = LAYOUT_PICK(1, 1, 1, 2, 3);
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
+        l->cp_kind = (orth_cp_kind)LAYOUT_PICK(ORTH_CP_ALL_GATHER, ORTH_CP_ALL_TO_ALL, ORTH_CP_RING);
+        if (l->cp > 1 && l->cp_kind == ORTH_CP_RING) { /* whole blocks of keys: few, long sequences */
+            l->seq_len = c.model.max_seq = 2 * l->cp * ORTH_ATTN_BLOCK;
+            l->global_batch = 4;
+            c.steps = 2;
+        }
         char why[256];
         if (orth_layout_ranks(l) > 1 && orth_layout_ranks(l) <= 64 && l->tp <= c.model.kv_heads && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
             return c;
