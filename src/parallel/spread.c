@@ -57,9 +57,6 @@ static orth_status supported(orth_ctx *ctx, const orth_layout *l, const orth_mod
     if (l->tp > c->kv_heads)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.tp=%d exceeds kv_heads=%d: this version does not replicate "
                          "key and value heads", (int)l->tp, (int)c->kv_heads);
-    if (l->cp > 1 && !l->reproducible)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.cp=%d with numerics.mode=fast: this version splits sequences at "
-                         "canonical parts, which reproducible mode has", (int)l->cp);
     if (l->ep > 1)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.ep=%d: only 1 is supported by this version", (int)l->ep);
     if (l->shard_group > 0 && l->shard_group != l->dp)

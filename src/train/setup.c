@@ -127,7 +127,7 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.micro_batch = cfg->train_micro_batch;
     l.seq_len = cfg->data_seq_len;
     l.reproducible = cfg->numerics_mode == ORTH_numerics_mode_reproducible;
-    l.parts = l.reproducible ? cfg->numerics_parts : ORTH_MAX(cfg->parallel_tp, 2 * cfg->parallel_cp);
+    l.parts = l.reproducible ? cfg->numerics_parts : orth_layout_fast_parts(&l);
     l.clips = cfg->train_clip_norm > 0;
     return l;
 }
