@@ -23,20 +23,38 @@ typedef struct {
     double *loss, *norm;      /* [steps] */
     float *params;            /* all masters after the last step */
     bool compare;
+    double tolerance;         /* of the loss, relative; 0: all bits of everything */
     char difference[256];     /* "" while equal; written by one rank at a time */
-    orth_comm_counts over_cp; /* of rank 0, all steps */
+    orth_comm_counts over_cp, over_kv; /* of rank 0, all steps */
 } layout_case;
+
+/* Adds to the text in out[n], which begins empty. */
+static inline void __attribute__((format(printf, 3, 4))) layout_say(char *out, size_t n, const char *fmt, ...)
+{
+    size_t at = strlen(out);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(out + at, n - at, fmt, args);
+    va_end(args);
+}
 
 static inline void layout_describe(const layout_case *c, char *out, size_t n)
 {
     static const char *const kinds[] = {" (all_gather)", " (ring)", " (all_to_all)"};
     const orth_layout *l = &c->layout;
-    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d%s zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s%s, "
-             "%d threads, order %s", (unsigned long long)c->seed, (int)l->dp, (int)l->tp, (int)l->pp, (int)l->cp, l->cp > 1 ? kinds[l->cp_kind] : "",
-             (int)l->zero, l->sequence_parallel, l->pipeline, (int)l->virtual_stages, (int)l->global_batch,
-             (int)l->micro_batch, (int)l->seq_len, (int)l->parts, c->model.family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama",
-             c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "",
-             c->model.qk_norm ? ", qk_norm" : "", c->threads, l->order ? l->order : "default");
+    const orth_model_config *m = &c->model;
+    out[0] = 0;
+    layout_say(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d", (unsigned long long)c->seed, (int)l->dp, (int)l->tp,
+               (int)l->pp, (int)l->cp);
+    layout_say(out, n, "%s", l->cp > 1 ? kinds[l->cp_kind] : "");
+    layout_say(out, n, " zero=%d sp=%d", (int)l->zero, l->sequence_parallel);
+    layout_say(out, n, " %s v=%d", l->pipeline, (int)l->virtual_stages);
+    layout_say(out, n, " batch %d/%d T=%d parts=%d", (int)l->global_batch, (int)l->micro_batch, (int)l->seq_len,
+               (int)l->parts);
+    layout_say(out, n, ", %s, %s", m->family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama", c->compute == ORTH_F32 ? "fp32" : "bf16");
+    layout_say(out, n, ", heads %d/%d", (int)m->heads, (int)m->kv_heads);
+    layout_say(out, n, "%s%s%s", m->tied ? ", tied" : "", c->doc_mask ? ", docs" : "", m->qk_norm ? ", qk_norm" : "");
+    layout_say(out, n, ", %d threads, order %s", c->threads, l->order ? l->order : "default");
 }
 
 static inline layout_case layout_base_case(uint64_t seed, int kind)
@@ -91,7 +109,10 @@ static inline layout_case layout_random_case(uint64_t seed)
         c.doc_mask = LAYOUT_PICK(0, 0, 1);
         c.model.tied = LAYOUT_PICK(0, 1);
         c.model.dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
-        c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(2, 4) : 4;
+        c.model.heads = LAYOUT_PICK(4, 4, 8);
+        c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(1, 2, 4) : c.model.heads;
+        c.model.head_dim = 32 / c.model.heads;
+        c.model.qkv_bias = c.model.family == ORTH_FAMILY_GPT2 || LAYOUT_PICK(0, 1);
         c.model.vocab = LAYOUT_PICK(67, 131, 96);
         c.model.qk_norm = c.model.family == ORTH_FAMILY_LLAMA && LAYOUT_PICK(0, 1);
         l->order = orders[LAYOUT_PICK(0, 0, 1, 2, 3)];
@@ -105,7 +126,7 @@ static inline layout_case layout_random_case(uint64_t seed)
             c.steps = 2;
         }
         char why[256];
-        if (orth_layout_ranks(l) > 1 && orth_layout_ranks(l) <= 64 && l->tp <= c.model.kv_heads && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
+        if (orth_layout_ranks(l) > 1 && orth_layout_ranks(l) <= 64 && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
             return c;
     }
 }

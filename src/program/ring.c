@@ -143,18 +143,33 @@ static void reduce_block(ring *r, int32_t block, orth_operand dkv, orth_operand 
         i->counts = counts;
 }
 
+/* What this rank's queries add to dk, dv of a block: of its heads and, where ranks share kv heads, of all of the group.
+ * slots: room for those of its heads alone; absent where there are no others. */
+static void grad_block(ring *r, const orth_operand *in, const orth_operand *dq, const orth_operand *dkv,
+                       const orth_operand *slots)
+{
+    const bool shares = r->attr.shares_kv;
+    const orth_operand out[] = {*dq, shares ? *slots : *dkv};
+    orth_build_emit(r->b, ORTH_OP_attention_block_bwd, &r->attr, 9, in, 2, out);
+    if (!shares)
+        return;
+    orth_build_emit(r->b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_KV}, 1, slots, 1, slots);
+    orth_build_emit(r->b, ORTH_OP_tree_acc, &(orth_attr){0}, 1, slots, 1, dkv);
+}
+
 void orth_build_ring_backward(orth_builder *b, const orth_attr *attr, const orth_operand *in, const orth_operand *out)
 {
     ring r = begin(b, attr, in[1]);
     const int64_t N = in[1].dim[0], W = r.mine.dim[1];
     const orth_operand dq = temp_of(b, "d.q", ORTH_F32, N, (int64_t)attr->heads * attr->head_dim);
     const orth_operand mine = temp_of(b, "d.kv.mine", ORTH_F32, N, W), dkv = temp_of(b, "d.kv.block", ORTH_F32, N / 2, W);
+    const orth_operand slots = attr->shares_kv ? temp_of(b, "d.kv.slots", ORTH_F32, attr->slot_count, N / 2 * W)
+                                               : orth_operand_absent;
     for (int32_t j = 0; j < 2 * r.ranks; j++) {
         const orth_operand block_in[] = {in[0], in[1], take_block(&r, j), in[2], in[3], in[4], in[5], in[6],
                                          j ? dq : orth_operand_absent};
-        const orth_operand block_out[] = {dq, dkv};
         r.attr.key_begin = j * r.attr.num_keys;
-        orth_build_emit(b, ORTH_OP_attention_block_bwd, &r.attr, 9, block_in, 2, block_out);
+        grad_block(&r, block_in, &dq, &dkv, &slots);
         reduce_block(&r, j, dkv, mine);
     }
     const orth_operand grads[] = {dq, mine};
