@@ -170,7 +170,8 @@ static void place(const orth_spread *s, int rank, orth_place_in_mesh *p)
     } simple[] = {{ORTH_GROUP_TP, ORTH_AXES_TP}, {ORTH_GROUP_CP, ORTH_AXES_CP}, {ORTH_GROUP_DP, ORTH_AXES_DP},
                   {ORTH_GROUP_PP, ORTH_AXES_PP}};
     *p = (orth_place_in_mesh){.zero = (int32_t)s->layout.zero, .sequence_parallel = s->layout.sequence_parallel,
-                              .cp_heads = cp_heads(s), .cp_ring = s->layout.cp_kind == ORTH_CP_RING};
+                              .cp_heads = cp_heads(s), .cp_ring = s->layout.cp_kind == ORTH_CP_RING,
+                              .cp_once = !s->layout.reproducible};
     for (int i = 0; i < ORTH_COUNT(simple); i++) {
         p->size[simple[i].group] = orth_mesh_group_size(m, simple[i].axes);
         p->pos[simple[i].group] = orth_mesh_group_pos(m, rank, simple[i].axes);

@@ -50,6 +50,8 @@ typedef struct {
     bool sequence_parallel;                           /* norms, residuals and dropout split over TP */
     int32_t cp_heads;                                 /* ranks of CP that trade heads against tokens; 0, 1: none */
     bool cp_ring;                                     /* keys and values travel block by block */
+    bool cp_once;                                     /* fast mode: gradients are summed over CP when they are complete,
+                                                         not sequence by sequence */
 } orth_place_in_mesh;
 
 typedef struct {
