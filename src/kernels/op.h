@@ -61,7 +61,7 @@ typedef struct {
     bool inverse, nesterov, decay;
     int32_t full_len, slot_begin, slot_count; /* attention_part: whole sequences have full_len tokens in
                                            token_parts slots; the rank's queries are those of slot_count */
-    int32_t key_begin, num_keys;        /* attention_block: positions of the keys */
+    int32_t key_begin, num_keys;        /* attention_block, and messages of keys: their positions */
     bool full;                          /* attention_cached: the numbers of attention_full */
     int64_t first_row;                  /* of the vocabulary, on this rank */
     int32_t block_rows, first_part;     /* grad_square */

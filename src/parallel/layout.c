@@ -219,7 +219,7 @@ static int64_t even(int64_t n)
 
 int64_t orth_layout_fast_parts(const orth_layout *l)
 {
-    return l->cp > 1 ? l->cp * even(l->tp) : ORTH_MAX(l->tp, 2);
+    return l->cp > 1 ? l->cp * even(l->tp) : l->tp;
 }
 
 static bool fast_pieces_fit_tokens(const judge *j)

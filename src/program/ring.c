@@ -35,6 +35,13 @@ static orth_operand own_half(orth_operand both, int half)
     return orth_operand_rows(both, half * both.dim[0] / 2, (half + 1) * both.dim[0] / 2);
 }
 
+/* Both ends say which block it is (check_ranks.h). */
+static orth_attr message(ring *r, int32_t peer, int32_t block)
+{
+    return (orth_attr){.group = r->attr.group, .peer = peer, .ticket = orth_build_ticket(r->b),
+                       .key_begin = block * r->attr.num_keys, .num_keys = r->attr.num_keys};
+}
+
 /* Starts to send this rank's blocks to all that see them. */
 static void start_sends(ring *r)
 {
@@ -45,7 +52,7 @@ static void start_sends(ring *r)
             if (!sees(r, to, blocks[half]))
                 continue;
             orth_operand kv = own_half(r->mine, half);
-            orth_attr attr = {.group = r->attr.group, .peer = to, .ticket = orth_build_ticket(r->b)};
+            orth_attr attr = message(r, to, blocks[half]);
             orth_build_emit(r->b, ORTH_OP_send, &attr, 1, &kv, 0, NULL);
             r->sent[r->num_sent].kv = kv;
             r->sent[r->num_sent++].ticket = attr.ticket;
@@ -69,8 +76,8 @@ static void start_receive(ring *r, int32_t block)
         return;
     r->coming.block = block;
     r->coming.kv = r->arrived[r->num_arrived++ % 2];
-    r->coming.ticket = orth_build_ticket(r->b);
-    orth_attr attr = {.group = r->attr.group, .peer = owner_of(r, block), .ticket = r->coming.ticket};
+    orth_attr attr = message(r, owner_of(r, block), block);
+    r->coming.ticket = attr.ticket;
     orth_build_emit(r->b, ORTH_OP_recv, &attr, 0, NULL, 1, &r->coming.kv);
 }
 
