@@ -15,6 +15,7 @@ typedef struct {
     uint64_t seed;
     orth_model_config model;
     orth_layout layout;
+    orth_comm_policy comm;
     orth_dtype compute;
     bool doc_mask;
     int32_t steps;
@@ -29,11 +30,15 @@ typedef struct {
 static inline void layout_describe(const layout_case *c, char *out, size_t n)
 {
     const orth_layout *l = &c->layout;
-    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s%s",
+    char comm[96];
+    snprintf(comm, sizeof comm, ", buckets of %d%s, prefetch %d to %d%s", (int)c->comm.bucket_bytes,
+             c->comm.overlap ? ", overlap" : "", (int)c->comm.prefetch, (int)c->comm.prefetch_bytes,
+             c->comm.keep_gathered ? ", kept" : "");
+    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s%s%s",
              (unsigned long long)c->seed, (int)l->dp, (int)l->tp, (int)l->pp, (int)l->cp, (int)l->zero,
              l->sequence_parallel, l->pipeline, (int)l->virtual_stages, (int)l->global_batch, (int)l->micro_batch,
              (int)l->seq_len, (int)l->parts, c->model.family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama",
-             c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "", c->model.qk_norm ? ", qk_norm" : "");
+             c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "", c->model.qk_norm ? ", qk_norm" : "", comm);
 }
 
 static inline layout_case layout_base_case(uint64_t seed, int kind)
@@ -52,6 +57,7 @@ static inline layout_case layout_base_case(uint64_t seed, int kind)
     c.model.max_seq = 64;
     c.layout.global_batch = 8;
     c.layout.seq_len = 16;
+    c.comm = (orth_comm_policy){.overlap = true, .bucket_bytes = 16384, .prefetch = 1};
     return c;
 }
 
@@ -90,6 +96,11 @@ static inline layout_case layout_random_case(uint64_t seed)
         c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(2, 4) : 4;
         c.model.vocab = LAYOUT_PICK(67, 131, 96);
         c.model.qk_norm = c.model.family == ORTH_FAMILY_LLAMA && LAYOUT_PICK(0, 1);
+        c.comm.overlap = LAYOUT_PICK(0, 1, 1);
+        c.comm.bucket_bytes = LAYOUT_PICK(0, 4096, 32768, 1 << 20);
+        c.comm.prefetch = LAYOUT_PICK(0, 1, 1, 2, 4);
+        c.comm.prefetch_bytes = LAYOUT_PICK(0, 0, 20000);
+        c.comm.keep_gathered = LAYOUT_PICK(0, 0, 1);
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
         char why[256];
@@ -103,7 +114,7 @@ static inline orth_model_shape layout_shape(const layout_case *c)
 {
     return (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
                               .parts = (int32_t)c->layout.parts, .compute = c->compute, .doc_mask = c->doc_mask,
-                              .optimizer = ORTH_OP_adamw};
+                              .optimizer = ORTH_OP_adamw, .comm = c->comm};
 }
 
 #endif

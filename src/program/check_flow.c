@@ -284,6 +284,58 @@ static orth_status check_blocks(flow *f, int32_t i, const orth_operand *block, c
     return ORTH_OK;
 }
 
+/* Members with something of an operand, the lowest and the highest of them. */
+static void owners(const int64_t *counts, int32_t size, int32_t *low, int32_t *high)
+{
+    *low = size;
+    *high = -1;
+    for (int32_t r = 0; r < size; r++) {
+        *low = counts[r] > 0 ? ORTH_MIN(*low, r) : *low;
+        *high = counts[r] > 0 ? r : *high;
+    }
+}
+
+static orth_status check_neighbours(flow *f, int32_t i, const orth_operand *o, int num)
+{
+    const orth_operand *before = NULL;
+    for (int k = 0; k < num; k++) {
+        if (orth_operand_bytes(&o[k]) == 0)
+            continue;
+        if (before && (before->dtype != o[k].dtype || !orth_operands_adjoin(f->p, before, &o[k])))
+            return refuse(f, i, &o[k], "joined to '%s', but it does not follow it in memory, in one type",
+                          f->p->buffers[before->buffer].name);
+        before = &o[k];
+    }
+    return ORTH_OK;
+}
+
+/* Joined operands are one call: its blocks are one after the other, and so are those of its operands. */
+static orth_status check_joined(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    const int32_t size = f->g->size[n->attr.group];
+    ORTH_TRY(check_neighbours(f, i, n->in, n->num_in));
+    ORTH_TRY(check_neighbours(f, i, n->out, n->num_out));
+    for (int32_t r = 0; n->counts && r < size; r++) {
+        int64_t sum = 0;
+        for (int k = 0; k < n->num_in; k++)
+            sum += n->counts[(int64_t)k * size + r];
+        if (sum != n->counts[(int64_t)n->num_in * size + r])
+            return refuse(f, i, &n->in[0], "the block of position %d has %" PRId64 " elements, those of the operands %"
+                          PRId64, r, n->counts[(int64_t)n->num_in * size + r], sum);
+    }
+    int32_t last = -1;
+    for (int k = 0; n->counts && k < n->num_in; k++) {
+        int32_t low, high;
+        owners(n->counts + (int64_t)k * size, size, &low, &high);
+        if (low < last)
+            return refuse(f, i, &n->in[k], "position %d has elements of it, and position %d of a joined operand before",
+                          low, last);
+        last = ORTH_MAX(last, high);
+    }
+    return ORTH_OK;
+}
+
 /* in completes its sum over the group in out. */
 static orth_status reduce(flow *f, int32_t i, const orth_operand *in, const orth_operand *out)
 {
@@ -374,8 +426,10 @@ static orth_status check_comm(flow *f, int32_t i)
     if (message && (n->attr.peer < 0 || n->attr.peer >= f->g->size[g] || n->attr.peer == f->g->pos[g]))
         return refuse(f, i, o, "peer %d: the rank is position %d of %d in group %s", n->attr.peer,
                       f->g->pos[g], f->g->size[g], orth_group_name(g));
-    for (int k = 0; k < orth_instr_num_calls(n); k++)
+    for (int k = 0; k < ORTH_MAX(n->num_in, n->num_out); k++)
         ORTH_TRY(check_call(f, i, k));
+    if (n->joined)
+        ORTH_TRY(check_joined(f, i));
     if (n->attr.ticket <= 0)
         return ORTH_OK;
     for (int c = 0; c < f->num_calls; c++)
@@ -390,24 +444,17 @@ static orth_status check_comm(flow *f, int32_t i)
 
 /* ---- calls under way ---- */
 
-static bool overlaps(const orth_operand *a, const orth_operand *b)
-{
-    size_t n = orth_operand_bytes(a), m = orth_operand_bytes(b);
-    return a->buffer >= 0 && a->buffer == b->buffer && n && m && a->byte_offset < b->byte_offset + m &&
-           b->byte_offset < a->byte_offset + n;
-}
-
 /* Instruction i touches nothing that a call under way still needs. */
 static orth_status check_touch(flow *f, int32_t i, const orth_operand *o, bool writes)
 {
     for (int c = 0; c < f->num_calls; c++) {
         const orth_instr *call = &f->p->instrs[f->calls[c].instr];
         for (int k = 0; k < call->num_in; k++)
-            if (writes && overlaps(o, &call->in[k]))
+            if (writes && orth_operands_overlap(o, &call->in[k]))
                 return refuse(f, i, o, "written while instruction %d (%s, ticket %d) is under way",
                               f->calls[c].instr, orth_op_name(call->op), f->calls[c].ticket);
         for (int k = 0; k < call->num_out; k++)
-            if (overlaps(o, &call->out[k]))
+            if (orth_operands_overlap(o, &call->out[k]))
                 return refuse(f, i, o, "touched while instruction %d (%s, ticket %d) is under way",
                               f->calls[c].instr, orth_op_name(call->op), f->calls[c].ticket);
     }

@@ -1,4 +1,4 @@
-/* update.c -- the end of a step: gradients reduced over ranks, loss, gradient norm, clipping, optimizer,
+/* update.c -- the end of a step, when the gradients are reduced (bucket.c): loss, gradient norm, clipping, optimizer,
  * and (ZeRO) the updated shards given back to all. */
 #include "program/build.h"
 
@@ -25,31 +25,7 @@ static orth_operand piece(const orth_builder *b, int32_t buffer, orth_dtype dtyp
     return orth_build_vector(buffer, dtype, s.first - b->p->buffers[buffer].first_elem, s.count);
 }
 
-/* ---- reduction ---- */
-
-static void reduce_sum(orth_builder *b, int64_t index, const orth_grad_sum *sum)
-{
-    if (sum->num_slots == 0 || orth_build_size(b, ORTH_GROUP_DP) == 1 || b->spec->mesh.zero >= 2)
-        return;
-    orth_operand whole = orth_build_vector(sum->slot[0], ORTH_F32, 0, orth_build_elems(b, index));
-    const orth_attr attr = {.group = ORTH_GROUP_DP};
-    if (!b->shards) {
-        orth_build_emit(b, ORTH_OP_all_reduce, &attr, 1, &whole, 1, &whole);
-        return;
-    }
-    orth_operand mine = piece(b, sum->slot[0], ORTH_F32, own(b, index));
-    orth_instr *in = orth_build_emit(b, ORTH_OP_reduce_scatter, &attr, 1, &whole, 1, &mine);
-    if (in)
-        in->counts = b->shards[index].counts;
-}
-
-static void reduce_gradients(orth_builder *b)
-{
-    for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
-        reduce_sum(b, i, &b->uses[2 * i].step);
-        reduce_sum(b, i, &b->uses[2 * i + 1].step);
-    }
-}
+/* ---- sums over ranks ---- */
 
 /* Tied embeddings: the sums of the two uses become one. On two pipeline stages each has one of them, and
  * both end with the total, and update their copies alike. */
@@ -188,19 +164,33 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
 }
 
 /* ZeRO 1 and 2: everybody gets everybody's updated shards, in the type that the kernels read. */
-static void gather_params(orth_builder *b)
+static void gather_param(orth_builder *b, int64_t index)
 {
+    bool copied = b->copy[index] != b->master[index];
+    orth_dtype dtype = copied ? b->spec->compute : ORTH_F32;
+    orth_bucket *k = &b->gathers[copied];
+    orth_bucket_item item = {.index = index, .in = piece(b, b->copy[index], dtype, own(b, index)),
+                             .out = orth_build_vector(b->copy[index], dtype, 0, orth_build_elems(b, index))};
+    if (!orth_bucket_fits(b, k, &item))
+        orth_bucket_emit(b, k);
+    orth_bucket_add(k, &item);
+    if (k->bytes >= b->spec->comm.bucket_bytes)
+        orth_bucket_emit(b, k);
+}
+
+/* What is updated already is gathered while the rest is updated. */
+static void update_params(orth_builder *b, orth_operand step)
+{
+    bool gathers = b->shards && b->spec->mesh.zero <= 2;
     for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
         if (!b->held[i])
             continue;
-        orth_dtype dtype = b->copy[i] != b->master[i] ? b->spec->compute : ORTH_F32;
-        orth_operand mine = piece(b, b->copy[i], dtype, own(b, i));
-        orth_operand whole = orth_build_vector(b->copy[i], dtype, 0, orth_build_elems(b, i));
-        orth_instr *in = orth_build_emit(b, ORTH_OP_all_gather, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &mine, 1,
-                                         &whole);
-        if (in)
-            in->counts = b->shards[i].counts;
+        update_param(b, i, step);
+        if (gathers)
+            gather_param(b, i);
     }
+    for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
+        orth_bucket_emit(b, &b->gathers[k]);
 }
 
 /* Where the embedding is on another rank, the gradient of a tied parameter is the sum of its use by the
@@ -224,13 +214,8 @@ void orth_build_update(orth_builder *b)
     if (s->mode != ORTH_MODE_TRAIN)
         return;
     name_gradients(b);
-    reduce_gradients(b);
     join_tied(b);
     orth_operand step = orth_build_vector(b->data[ORTH_DATA_STEP], ORTH_U8, 0, sizeof(orth_step_values));
     clip(b, step);
-    for (int64_t i = 0; i < s->num_params && !b->p->failed; i++)
-        if (b->held[i])
-            update_param(b, i, step);
-    if (b->shards && s->mesh.zero <= 2)
-        gather_params(b);
+    update_params(b, step);
 }
