@@ -165,9 +165,9 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     if (status == ORTH_OK)
         status = check_updates(&c);
     if (status == ORTH_OK && p->space_bytes[ORTH_SPACE_HOST] > 0)
-        status = check_overlaps(ctx, p);
-    if (status == ORTH_OK && p->space_bytes[ORTH_SPACE_HOST] > 0)
         status = check_chains(ctx, p);
+    if (status == ORTH_OK && p->space_bytes[ORTH_SPACE_HOST] > 0)
+        status = check_overlaps(ctx, p);
     orth_mem_free(ctx, c.written);
     orth_mem_free(ctx, c.updates);
     orth_mem_free(ctx, c.owner);

@@ -29,6 +29,7 @@ typedef struct {
     int rank;
     const orth_rank_groups *g;
     buffer_state *state; /* [num_buffers] */
+    int32_t *busy;       /* [num_buffers] times that calls under way name it */
     under_way calls[ORTH_MAX_TICKETS];
     int num_calls;
 } flow;
@@ -379,6 +380,14 @@ static orth_status check_call(flow *f, int32_t i, int k)
     }
 }
 
+static void name_buffers(flow *f, const orth_instr *call, int by)
+{
+    for (int k = 0; k < call->num_in; k++)
+        f->busy[call->in[k].buffer] += by;
+    for (int k = 0; k < call->num_out; k++)
+        f->busy[call->out[k].buffer] += by;
+}
+
 static orth_status check_wait(flow *f, int32_t i)
 {
     const orth_instr *n = &f->p->instrs[i];
@@ -407,6 +416,7 @@ static orth_status check_wait(flow *f, int32_t i)
                           "complete",
                           n->attr.ticket, f->calls[c].instr);
     }
+    name_buffers(f, call, -1);
     f->num_calls--;
     memmove(f->calls + c, f->calls + c + 1, (size_t)(f->num_calls - c) * sizeof *f->calls);
     return ORTH_OK;
@@ -438,6 +448,7 @@ static orth_status check_comm(flow *f, int32_t i)
                           "ticket %d takes the place of ticket %d, which instruction %d started and nobody "
                           "has waited for",
                           n->attr.ticket, f->calls[c].ticket, f->calls[c].instr);
+    name_buffers(f, n, 1);
     f->calls[f->num_calls++] = (under_way){i, n->attr.ticket};
     return ORTH_OK;
 }
@@ -447,7 +458,7 @@ static orth_status check_comm(flow *f, int32_t i)
 /* Instruction i touches nothing that a call under way still needs. */
 static orth_status check_touch(flow *f, int32_t i, const orth_operand *o, bool writes)
 {
-    for (int c = 0; c < f->num_calls; c++) {
+    for (int c = 0; o->buffer >= 0 && f->busy[o->buffer] > 0 && c < f->num_calls; c++) {
         const orth_instr *call = &f->p->instrs[f->calls[c].instr];
         for (int k = 0; k < call->num_in; k++)
             if (writes && orth_operands_overlap(o, &call->in[k]))
@@ -500,10 +511,12 @@ orth_status orth_check_flow(orth_ctx *ctx, const orth_program *p, int rank, cons
         return ORTH_ERR_NOMEM;
     *f = (flow){.ctx = ctx, .p = p, .rank = rank, .g = groups};
     f->state = ORTH_NEW_ARRAY(ctx, buffer_state, p->num_buffers + 1);
-    orth_status s = f->state ? check_instrs(f) : ORTH_ERR_NOMEM;
+    f->busy = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
+    orth_status s = f->state && f->busy ? check_instrs(f) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
         s = check_gathered(f);
     orth_mem_free(ctx, f->state);
+    orth_mem_free(ctx, f->busy);
     orth_mem_free(ctx, f);
     return s;
 }

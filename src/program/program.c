@@ -138,8 +138,10 @@ bool orth_operands_adjoin(const orth_program *p, const orth_operand *a, const or
 
 bool orth_operands_overlap(const orth_operand *a, const orth_operand *b)
 {
+    if (a->buffer < 0 || a->buffer != b->buffer)
+        return false;
     size_t n = orth_operand_bytes(a), m = orth_operand_bytes(b);
-    return a->buffer >= 0 && a->buffer == b->buffer && n && m && a->byte_offset < b->byte_offset + m &&
+    return n && m && a->byte_offset < b->byte_offset + m &&
            b->byte_offset < a->byte_offset + n;
 }
 
