@@ -139,6 +139,7 @@ TEST(rules_between_options_are_told_in_words)
         {"data: {path: [a, b], weights: [1]}", "data.weights holds 1 numbers for 2 data.path"},
         {"data: {path: [a, b], weights: [0, 0]}", "data.weights are all 0"},
         {"data: {seq_len: 4}", "data.seq_len=4 is less than numerics.parts=8"},
+        {"model: {attention: full}\nparallel: {cp: 2}", "run.yaml:1:20: model.attention=full needs parallel.cp=1, not 2"},
         {"model: {max_seq: 64}\ndata: {seq_len: 65}", "data.seq_len=65 exceeds model.max_seq=64"},
     };
     orth_ctx *ctx = test_ctx(1);

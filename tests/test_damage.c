@@ -6,13 +6,13 @@
 typedef enum {
     LAYOUT_PP = 0,   /* two stages, 1F1B, four micro-batches, tied embeddings */
     LAYOUT_PP4, LAYOUT_DP, LAYOUT_TPDP, LAYOUT_SP, LAYOUT_ZERO1, LAYOUT_ZERO1_4, LAYOUT_ZERO2, LAYOUT_ZERO3,
-    LAYOUT_CP,
+    LAYOUT_CP, LAYOUT_KV,
     LAYOUT_BUCKETS, LAYOUT_BUCKETS_ZERO1, LAYOUT_BUCKETS_ZERO3 /* the rest: one by one, blocking */
 } layout_name;
 
 static layout_case case_of(layout_name name)
 {
-    layout_case c = layout_base_case(5, name == LAYOUT_TPDP);
+    layout_case c = layout_base_case(5, name == LAYOUT_TPDP || name == LAYOUT_KV);
     c.comm = name >= LAYOUT_BUCKETS ? c.comm : (orth_comm_policy){.overlap = false};
     c.layout.global_batch = name == LAYOUT_PP ? 4 : 8;
     c.model.tied = name == LAYOUT_PP || name == LAYOUT_ZERO3;
@@ -23,6 +23,7 @@ static layout_case case_of(layout_name name)
     case LAYOUT_TPDP: c.layout.tp = 2; c.layout.dp = 2; break;
     case LAYOUT_SP: c.layout.tp = 2; c.layout.sequence_parallel = true; break;
     case LAYOUT_CP: c.layout.cp = 2; c.layout.cp_kind = ORTH_CP_ALL_GATHER; break;
+    case LAYOUT_KV: c.layout.tp = 2; c.model.kv_heads = 1; break;
     case LAYOUT_ZERO1_4: c.layout.dp = 4; c.layout.zero = 1; break;
     default:
         c.layout.dp = 2;
@@ -322,6 +323,22 @@ static void gradient_written_after_its_norm(patient *x)
     insert_zero(P(0), i + 1, P(0)->instrs[i].in[0]);
 }
 
+static void gradient_added_twice(patient *x)
+{
+    duplicate(P(0), find_last(P(0), ORTH_OP_linear_dw, ORTH_GROUP_DP));
+}
+
+static void gain_added_twice(patient *x)
+{
+    duplicate(P(1), find_op(P(1), ORTH_OP_tree_acc, ORTH_GROUP_DP, 3));
+}
+
+static void embedding_added_twice_later(patient *x)
+{
+    int32_t i = find_op(P(0), ORTH_OP_embed_bwd, ORTH_GROUP_DP, 0);
+    move(P(0), append_copy(P(0), i), i + 4);
+}
+
 static void missed_update(patient *x)
 {
     drop(P(1), find_op(P(1), ORTH_OP_adamw, 0, 2));
@@ -487,6 +504,12 @@ static void loss_of_tokens_not_summed(patient *x)
 {
     for (int r = 0; r < x->num_ranks; r++)
         drop(P(r), find_last(P(r), ORTH_OP_all_reduce, ORTH_GROUP_CP));
+}
+
+static void shared_keys_not_summed(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        drop(P(r), find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_KV, 0));
 }
 
 static void keys_not_gathered(patient *x)
@@ -718,6 +741,12 @@ static const struct {
      {"rank 0, instruction", "all_reduce", "gradient written after its norm was taken"}},
     {"gradient written after its norm", LAYOUT_DP, false, gradient_written_after_its_norm,
      {"rank 0, instruction", "gradient written after its norm was taken"}},
+    {"gradient added twice", LAYOUT_DP, false, gradient_added_twice,
+     {"rank 0, instruction", "linear_dw", "buffer 'grad.", "added twice: instruction"}},
+    {"gain added twice", LAYOUT_ZERO2, false, gain_added_twice,
+     {"rank 1, instruction", "tree_acc", "added twice: instruction"}},
+    {"embedding added twice, later", LAYOUT_PP, false, embedding_added_twice_later,
+     {"rank 0, instruction", "embed_bwd", "added twice: instruction"}},
     {"missed update", LAYOUT_DP, false, missed_update,
      {"rank 1, parameter 'layers.0.attn_norm.gain' is never updated"}},
     {"double update", LAYOUT_DP, false, double_update,
@@ -813,6 +842,8 @@ static const struct {
      {"rank 0, instruction", "reduce_scatter", "the block of position 0 has"}},
     {"joined blocks out of order", LAYOUT_BUCKETS_ZERO1, false, joined_blocks_out_of_order,
      {"rank 0, instruction", "position 0 has elements of it, and position 1 of a joined operand before"}},
+    {"gradients of shared keys not summed", LAYOUT_KV, false, shared_keys_not_summed,
+     {"rank 0, instruction", "kv_unpack_grad", "a sum is read here, but is never reduced over kv"}},
     {"parts of another rank", LAYOUT_TPDP, false, parts_of_another_rank,
      {"parameter 'embed.weight': rank 1 has parts [0, 4), but those of the tp ranks before end at 4"}},
 };

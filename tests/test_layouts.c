@@ -7,6 +7,12 @@
 
 static const int64_t max_elems = 1 << 20;
 
+/* Of all layouts together: what was planned and counted alike. */
+static struct {
+    _Atomic int64_t traffic, memory; /* bytes */
+    _Atomic int64_t calls;           /* collectives and messages */
+} matched;
+
 static int64_t param_offset(orth_ctx *ctx, const orth_model_config *c, int64_t index)
 {
     int64_t at = 0;
@@ -25,6 +31,9 @@ static int64_t global_elem(const orth_param_desc *d, int64_t e)
         return e;
     int64_t first = orth_split_bound(&d->split, d->first_part), cols = d->num_dims > 1 ? d->dim[1] : 1;
     int64_t row = e / cols, col = e % cols;
+    if (d->split_dim == 0 && row < d->replica_rows)
+        return (d->replica_first + row) * cols + col;
+    row -= d->replica_rows;
     return d->split_dim == 0 ? (row + first) * cols + col : row * d->whole_cols + col + first;
 }
 
@@ -149,15 +158,23 @@ static void check_plan(layout_case *c, const engine *e, orth_comm *const comms[O
             planned.bytes[g][k] *= c->steps;
         }
     }
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
+            matched.traffic += (int64_t)counted.bytes[g][k];
+            matched.calls += (int64_t)counted.calls[g][k];
+        }
+    }
     char what[192];
     if (orth_traffic_differs(&planned, &counted, what, sizeof what) && !c->difference[0])
         snprintf(c->difference, sizeof c->difference, "rank %d: %s", rank, what);
     size_t used[ORTH_NUM_CLASSES];
     orth_executor_counted(e->ex, used);
-    for (int k = 0; k < ORTH_NUM_CLASSES; k++)
+    for (int k = 0; k < ORTH_NUM_CLASSES; k++) {
+        matched.memory += (int64_t)used[k];
         if (used[k] != e->unit.program.class_bytes[k] && !c->difference[0])
             snprintf(c->difference, sizeof c->difference, "rank %d: %s: planned %zu bytes, counted %zu", rank,
                      orth_class_name((orth_class)k), e->unit.program.class_bytes[k], used[k]);
+    }
 }
 
 static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
@@ -187,6 +204,8 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
         run_steps(ctx, c, &spread, &e.shape, &e, rank, &status);
         if (rank == 0 && comms[ORTH_GROUP_CP])
             c->over_cp = *orth_comm_counted(comms[ORTH_GROUP_CP]);
+        if (rank == 0 && comms[ORTH_GROUP_KV])
+            c->over_kv = *orth_comm_counted(comms[ORTH_GROUP_KV]);
         if (status == ORTH_OK)
             check_plan(c, &e, comms, rank);
     }
@@ -221,7 +240,7 @@ static void check_layout(layout_case *c)
     run_alone(ctx, c);
     c->compare = true;
     int ranks = (int)orth_layout_ranks(&c->layout);
-    orth_world_options options = {.timeout_s = 8, .startup_s = 8};
+    orth_world_options options = {.threads_per_rank = c->threads, .timeout_s = 8, .startup_s = 8};
     orth_status s = orth_run_ranks(ctx, ranks, rank_main, c, &options);
     if (s != ORTH_OK || c->difference[0])
         fail_msg("%s: %s", what, s != ORTH_OK ? ctx->error.message : c->difference);
@@ -317,6 +336,54 @@ TEST(tensor_parallel)
         c.model.dropout = k > 5 ? 0.1 : 0;
         c.model.qk_norm = k % 2 && k < 6;
         check_layout(&c);
+    }
+}
+
+/* More tensor-parallel ranks than kv heads: each of these lies on several ranks, with some of its query heads. */
+static layout_case shared_kv_case(int k)
+{
+    layout_case c = layout_base_case(17, 1);
+    c.model.heads = 8;
+    c.model.head_dim = 4;
+    c.model.kv_heads = k % 3 ? 1 : 2;
+    c.layout.tp = 4;
+    c.layout.micro_batch = 2;
+    c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
+    c.doc_mask = k % 3 == 2;
+    c.model.dropout = k % 5 == 2 ? 0.1 : 0;
+    c.model.qk_norm = k % 2;
+    c.model.qkv_bias = k % 3 > 0;
+    return c;
+}
+
+TEST(tensor_parallel_with_shared_kv_heads)
+{
+    for (int k = 0; k < 12; k++) {
+        layout_case c = shared_kv_case(k);
+        c.layout.sequence_parallel = k / 2 % 2;
+        check_layout(&c);
+    }
+    for (int k = 0; k < 6; k++) { /* with every other axis */
+        layout_case c = shared_kv_case(k);
+        c.layout.cp = k % 2 + 1;
+        c.layout.dp = c.layout.pp = 2;
+        c.layout.zero = k % 4;
+        c.layout.micro_batch = 1;
+        check_layout(&c);
+    }
+}
+
+/* The formula of docs/parallel.md. */
+TEST(shared_kv_heads_send_what_the_formula_says)
+{
+    for (int k = 0; k < 4; k++) {
+        layout_case c = shared_kv_case(k);
+        c.layout.cp = k / 2 + 1;
+        c.layout.micro_batch = 1;
+        check_layout(&c);
+        int64_t r = c.layout.tp / c.model.kv_heads, S = c.layout.global_batch * c.steps, P = c.layout.parts;
+        int64_t kv = S * c.model.layers * c.layout.seq_len * 2 * c.model.head_dim;
+        assert_int_equal(c.over_kv.bytes[ORTH_COMM_ALL_REDUCE], 2 * (r - 1) * (P / c.layout.cp) * 4 * kv / r);
     }
 }
 
@@ -454,6 +521,9 @@ TEST(random_layouts)
         layout_case c = layout_random_case(seed + (uint64_t)i);
         check_layout(&c);
     }
+    printf("%d random layouts equal to one rank, bit for bit\n", n);
+    printf("%lld bytes in %lld calls and %lld bytes of memory planned and counted alike, over all layouts and ranks\n",
+           (long long)matched.traffic, (long long)matched.calls, (long long)matched.memory);
 }
 
 int main(void)
@@ -464,6 +534,8 @@ int main(void)
         cmocka_unit_test(zero_bubble_over_four_stages),
         cmocka_unit_test(zb_h1_needs_no_more_than_1f1b_on_the_first_stage),
         cmocka_unit_test(tensor_parallel),
+        cmocka_unit_test(tensor_parallel_with_shared_kv_heads),
+        cmocka_unit_test(shared_kv_heads_send_what_the_formula_says),
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
         cmocka_unit_test(context_parallel),
         cmocka_unit_test(context_parallel_sends_what_its_formulas_say),

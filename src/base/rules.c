@@ -59,6 +59,14 @@ static orth_status sequence_fits_the_model(orth_ctx *ctx, const orth_config *c)
                   c->model_max_seq);
 }
 
+static orth_status rings_are_fast(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->comm_algorithm != ORTH_comm_algorithm_ring || c->numerics_mode == ORTH_numerics_mode_fast)
+        return ORTH_OK;
+    return BREAKS(ctx, c, comm_algorithm, numerics_mode, "comm.algorithm=ring needs numerics.mode=fast: its sums begin at "
+                  "another rank for each slice");
+}
+
 static orth_status two_betas(orth_ctx *ctx, const orth_config *c)
 {
     if (c->optimizer_betas.n == 2)
@@ -74,6 +82,16 @@ static orth_status nesterov_is_for_sgd(orth_ctx *ctx, const orth_config *c)
     return BREAKS(ctx, c, optimizer_nesterov, optimizer_name,
                   "optimizer.nesterov=true needs optimizer.name=sgd, not %s",
                   orth_option_choice(ORTH_OPT_optimizer_name, (int)c->optimizer_name));
+}
+
+/* Ranks of a context-parallel group attend block by block to the keys they gathered. */
+static orth_status full_attention_is_on_one_rank(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->model_attention != ORTH_model_attention_full || c->parallel_cp == 1)
+        return ORTH_OK;
+    return BREAKS(ctx, c, model_attention, parallel_cp,
+                  "model.attention=full needs parallel.cp=1, not %" PRId64 ": context parallelism is blocked",
+                  c->parallel_cp);
 }
 
 static orth_status a_weight_for_each_path(orth_ctx *ctx, const orth_config *c)
@@ -96,6 +114,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
     static orth_status (*const rules[])(orth_ctx *, const orth_config *) = {
         micro_batch_divides,     parts_are_a_power_of_two, sequence_holds_its_parts,
         sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
+        rings_are_fast,          full_attention_is_on_one_rank,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));

@@ -51,6 +51,8 @@ static void add_kind(orth_ctx *ctx, orth_text *t, const orth_option *o)
     }
     if (*o->default_text)
         orth_text_addf(ctx, t, ", default %s", o->default_text);
+    if (orth_option_decides_numbers((orth_option_id)orth_option_find(o->path)))
+        orth_text_add(ctx, t, ", the same on --resume");
 }
 
 static void add_section(orth_ctx *ctx, orth_text *t, const orth_option_section *section)

@@ -52,11 +52,8 @@ static orth_status backwards_ascend(orth_ctx *ctx, orth_arena *arena, const orth
 }
 
 /* Valid layouts that this version does not compile. */
-static orth_status supported(orth_ctx *ctx, const orth_layout *l, const orth_model_config *c)
+static orth_status supported(orth_ctx *ctx, const orth_layout *l)
 {
-    if (l->tp > c->kv_heads)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.tp=%d exceeds kv_heads=%d: this version does not replicate "
-                         "key and value heads", (int)l->tp, (int)c->kv_heads);
     if (l->cp > 1 && l->cp_kind != ORTH_CP_ALL_GATHER)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.cp=%d with cp_kind=%s: this version gathers keys and values "
                          "(all_gather) only", (int)l->cp, l->cp_kind == ORTH_CP_RING ? "ring" : "all_to_all");
@@ -78,9 +75,9 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
     const orth_layout *l = &s->layout;
     orth_model_dims dims = dims_of(c);
     ORTH_TRY(orth_layout_check(ctx, l, &dims));
-    ORTH_TRY(supported(ctx, l, c));
+    ORTH_TRY(supported(ctx, l));
     orth_mesh_options mesh = {.dp = l->dp, .tp = l->tp, .pp = l->pp, .cp = l->cp, .ep = l->ep,
-                              .shard_group = l->shard_group};
+                              .shard_group = l->shard_group, .order = l->order};
     ORTH_TRY(orth_mesh_init(ctx, &s->mesh, &mesh));
     s->num_micro_batches = (int32_t)orth_layout_micro_batches(l, 0);
     ORTH_TRY(orth_schedule_make(ctx, &s->arena, &s->schedule, l->pipeline, (int)l->pp, (int)l->virtual_stages,
@@ -95,7 +92,8 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
 
 orth_status orth_spread_make(orth_ctx *ctx, orth_spread *out, const orth_layout *layout, const orth_model_config *c)
 {
-    *out = (orth_spread){.layout = *layout, .tied = c->tied};
+    *out = (orth_spread){.layout = *layout, .tied = c->tied,
+                         .kv_ranks = (int32_t)(layout->tp > c->kv_heads ? layout->tp / c->kv_heads : 1)};
     orth_status s = make(ctx, out, c);
     if (s != ORTH_OK)
         orth_spread_release(ctx, out);
@@ -135,6 +133,12 @@ int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ran
         ranks[1] = orth_mesh_moved(m, rank, ORTH_AXIS_PP, last);
         return 2;
     }
+    if (group == ORTH_GROUP_KV) {
+        int pos = orth_mesh_coord(m, rank, ORTH_AXIS_TP), first = pos - pos % s->kv_ranks;
+        for (int i = 0; i < s->kv_ranks; i++)
+            ranks[i] = orth_mesh_moved(m, rank, ORTH_AXIS_TP, first + i);
+        return s->kv_ranks;
+    }
     orth_axes of = group == ORTH_GROUP_NORM ? norm_axes(s) : axes[group];
     orth_mesh_group(m, rank, of, ranks);
     return orth_mesh_group_size(m, of);
@@ -153,6 +157,8 @@ static void place(const orth_spread *s, int rank, orth_place_in_mesh *p)
         p->size[simple[i].group] = orth_mesh_group_size(m, simple[i].axes);
         p->pos[simple[i].group] = orth_mesh_group_pos(m, rank, simple[i].axes);
     }
+    p->size[ORTH_GROUP_KV] = s->kv_ranks;
+    p->pos[ORTH_GROUP_KV] = p->pos[ORTH_GROUP_TP] % s->kv_ranks;
     p->size[ORTH_GROUP_NORM] = orth_mesh_group_size(m, norm_axes(s));
     int first = s->schedule.chunk_rank[0], last = s->schedule.chunk_rank[s->schedule.num_chunks - 1];
     int mine = p->pos[ORTH_GROUP_PP];

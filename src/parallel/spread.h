@@ -16,6 +16,7 @@ typedef struct {
     orth_schedule schedule;
     int32_t *first_layer;       /* [num_chunks + 1] */
     int32_t num_micro_batches;  /* of a data-parallel rank */
+    int32_t kv_ranks;           /* tensor-parallel ranks that hold the same key and value heads */
     bool tied;
     orth_arena arena;
 } orth_spread;

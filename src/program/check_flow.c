@@ -117,6 +117,7 @@ static parts_of begins(const flow *f, const orth_instr *n, int k)
     parts_of tp = has_group(f, ORTH_GROUP_TP) ? BIT(ORTH_GROUP_TP) : 0;
     parts_of norm = has_group(f, ORTH_GROUP_NORM) ? BIT(ORTH_GROUP_NORM) : 0;
     parts_of cp = has_group(f, ORTH_GROUP_CP) ? BIT(ORTH_GROUP_CP) : 0;
+    parts_of kv = has_group(f, ORTH_GROUP_KV) ? BIT(ORTH_GROUP_KV) : 0;
     parts_of leaves = dp | (n->attr.sum_leaves & (tp | cp));
     switch (n->op) {
     case ORTH_OP_linear_dw:
@@ -137,7 +138,7 @@ static parts_of begins(const flow *f, const orth_instr *n, int k)
     case ORTH_OP_embed:
         return tp;
     case ORTH_OP_attention_part_bwd:
-        return k > 0 ? cp : 0;
+        return k > 0 ? cp | kv : 0;
     case ORTH_OP_loss_sum:
         return cp;
     case ORTH_OP_tree_acc_f64:

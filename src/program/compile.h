@@ -31,6 +31,7 @@ typedef struct {
     int32_t split_dim;           /* -1: none */
     orth_split split;
     int32_t first_part, num_parts; /* on this rank; split.parts: all */
+    int64_t replica_rows, replica_first; /* rows before them that count as another rank's; the first, in the whole */
     int64_t whole_cols;          /* dim 1 of the whole parameter (1 for vectors) */
 } orth_param_desc;
 

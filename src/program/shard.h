@@ -17,7 +17,8 @@ int64_t orth_param_cols(const orth_param_desc *p);  /* on this rank; 1 for vecto
 int64_t orth_param_block_rows(const orth_param_desc *p);
 /* Column parts of a block that have sums of their own, of the whole parameter. */
 int32_t orth_param_col_parts(const orth_param_desc *p);
-/* Row parts on this rank, and the rows [begin, end) of one of them here. */
+/* Row parts on this rank, and the rows [begin, end) of one of them here. Rows that count as another rank's are a part
+ * in front of the others. */
 int32_t orth_param_row_parts(const orth_param_desc *p);
 void orth_param_row_part(const orth_param_desc *p, int32_t part, int64_t *begin, int64_t *end);
 /* Blocks of the whole parameter before row part `part` of this rank; part = orth_param_row_parts: before

@@ -91,7 +91,7 @@ static void square_param(orth_builder *b, int64_t index, orth_operand sums, int6
         attr.split.first = attr.first_part = p->first_part;
         attr.split.parts = p->num_parts;
     }
-    for (int32_t q = 0; q < orth_param_row_parts(p); q++) {
+    for (int32_t q = p->replica_rows > 0; q < orth_param_row_parts(p); q++) { /* replicas: by the rank they count as */
         int64_t begin, end;
         orth_param_row_part(p, q, &begin, &end);
         int64_t from = ORTH_MAX(begin, mine.first / cols), to = ORTH_MIN(end, (mine.first + mine.count) / cols);

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "base/pool.h"
 #include "train/gather.h"
+#include "train/groups.h"
 #include "train/weights.h"
 
 typedef struct {
@@ -47,13 +48,8 @@ static orth_status make_groups(orth_ctx *ctx, rank_state *s)
         ranks[i] = i;
     if (status == ORTH_OK)
         status = orth_comm_create(ctx, s->world, &s->all, "world", n, ranks);
-    for (int g = 0; g < ORTH_NUM_GROUPS && status == ORTH_OK; g++) {
-        int members = orth_spread_group(&s->run->plan.spread, s->rank, (orth_group)g, ranks);
-        if (members > 1)
-            status = orth_comm_create(ctx, s->world, &s->comms[g], orth_group_name((orth_group)g), members, ranks);
-    }
     orth_mem_free(ctx, ranks);
-    return status;
+    return status == ORTH_OK ? orth_groups_create(ctx, s->world, &s->run->plan.spread, s->rank, s->comms) : status;
 }
 
 static orth_status read_source(orth_ctx *ctx, void *source, int64_t index, float *out)
@@ -112,8 +108,7 @@ static void close_rank(orth_ctx *ctx, rank_state *s)
         orth_evaluator_destroy(ctx, &s->evaluator);
     if (s->has_trainer)
         orth_trainer_destroy(ctx, &s->trainer);
-    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
-        orth_comm_destroy(ctx, s->comms[g]);
+    orth_groups_destroy(ctx, s->comms);
     orth_comm_destroy(ctx, s->all);
     orth_mem_free(ctx, s->chunks);
     orth_mem_free(ctx, s->indices);
@@ -153,14 +148,6 @@ static orth_status resume_from(orth_ctx *ctx, rank_state *s, const orth_checkpoi
 {
     const orth_run *r = s->run;
     const orth_checkpoint_state *state = orth_checkpoint_get_state(ck);
-    uint64_t mine = orth_tokenizer_fingerprint(r->data->tokenizer);
-    if (state->tokenizer_fingerprint != 0 && state->tokenizer_fingerprint != mine)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: was trained with tokenizer %016" PRIx64 ", the data is for %016" PRIx64,
-                         r->start_from, state->tokenizer_fingerprint, mine);
-    if (state->next_sequence != state->step * r->cfg->train_global_batch)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: its next sequence is %" PRId64 ", but %" PRId64 " steps of "
-                         "train.global_batch=%" PRId64 " end at %" PRId64, r->start_from, state->next_sequence,
-                         state->step, r->cfg->train_global_batch, state->step * r->cfg->train_global_batch);
     saved_source masters = {ck, ORTH_BIND_MASTER};
     ORTH_TRY(orth_weights_fill(ctx, &r->model, &s->trainer.unit, s->trainer.executor, read_saved, &masters));
     for (int64_t i = 0; i < orth_model_num_params(&r->model); i++) {
@@ -248,6 +235,7 @@ static orth_status write_checkpoint(orth_ctx *ctx, rank_state *s)
         .state = {.step = s->steps_done, .next_sequence = s->steps_done * r->cfg->train_global_batch,
                   .tokens = s->tokens_done, .skipped = s->skipped, .seed = r->cfg->train_seed, .loss_scale = 1,
                   .tokenizer_fingerprint = orth_tokenizer_fingerprint(r->data->tokenizer),
+                  .data_fingerprint = r->data->fingerprint,
                   .eos_token = orth_tokenizer_eos(r->data->tokenizer)},
     };
     if (status == ORTH_OK)
@@ -479,8 +467,7 @@ orth_status orth_run_train(orth_ctx *ctx, orth_run *r)
     if (r->num_ranks == 1) {
         status = rank_main(ctx, NULL, r);
     } else {
-        int threads = ORTH_MAX(1, orth_pool_num_threads(ctx->pool) / r->num_ranks);
-        orth_world_options options = {.threads_per_rank = threads};
+        orth_world_options options = orth_groups_options(r->cfg, orth_pool_num_threads(ctx->pool), r->num_ranks);
         status = orth_run_ranks(ctx, r->num_ranks, rank_main, r, &options);
     }
     if (status == ORTH_OK && r->exchange.counted[0][ORTH_CLASS_PARAMS] > 0)

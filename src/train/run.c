@@ -7,6 +7,7 @@
 #include "parallel/check_layout.h"
 #include "plan/probe.h"
 #include "train/describe.h"
+#include "train/resume.h"
 
 /* Long enough for a stable peak, short enough not to be felt at the start. */
 #define PROBE_SECONDS 0.15
@@ -113,7 +114,12 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
 {
     ORTH_TRY(orth_path_make_dirs(ctx, r->dir));
     ORTH_TRY(find_start(ctx, r));
+    if (r->resumed)
+        ORTH_TRY(orth_resume_check_options(ctx, r->cfg, r->start_from));
     ORTH_TRY(open_data(ctx, r));
+    if (r->resumed)
+        ORTH_TRY(orth_resume_check_data(ctx, r->cfg, r->data, r->start_from));
+    ORTH_TRY(orth_ctx_check_stop(ctx));
     ORTH_TRY(choose_model(ctx, r));
     ORTH_TRY(read_tokenizer(ctx, r));
     ORTH_TRY(orth_run_plan_make(ctx, &r->plan, r->cfg, &r->model));

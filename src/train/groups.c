@@ -1,0 +1,34 @@
+/* groups.c -- see groups.h. */
+#include "train/groups.h"
+
+orth_world_options orth_groups_options(const orth_config *cfg, int threads, int num_ranks)
+{
+    static const orth_comm_algo algos[] = {
+        [ORTH_comm_algorithm_auto] = ORTH_ALGO_AUTO, [ORTH_comm_algorithm_direct] = ORTH_ALGO_DIRECT,
+        [ORTH_comm_algorithm_tree] = ORTH_ALGO_TREE, [ORTH_comm_algorithm_ring] = ORTH_ALGO_RING,
+    };
+    bool fast = cfg->numerics_mode == ORTH_numerics_mode_fast;
+    return (orth_world_options){.threads_per_rank = ORTH_MAX(1, threads / num_ranks), .pin = cfg->run_pin,
+                                .order = fast ? ORTH_ORDER_FREE : ORTH_ORDER_CANONICAL,
+                                .algo = algos[cfg->comm_algorithm], .timeout_s = cfg->comm_timeout_s};
+}
+
+orth_status orth_groups_create(orth_ctx *ctx, orth_world *world, const orth_spread *spread, int rank,
+                               orth_comm *comms[ORTH_NUM_GROUPS])
+{
+    int *ranks = ORTH_NEW_ARRAY(ctx, int, orth_world_size(world));
+    orth_status status = ranks ? ORTH_OK : ORTH_ERR_NOMEM;
+    for (int g = 0; g < ORTH_NUM_GROUPS && status == ORTH_OK; g++) {
+        int members = orth_spread_group(spread, rank, (orth_group)g, ranks);
+        if (members > 1)
+            status = orth_comm_create(ctx, world, &comms[g], orth_group_name((orth_group)g), members, ranks);
+    }
+    orth_mem_free(ctx, ranks);
+    return status;
+}
+
+void orth_groups_destroy(orth_ctx *ctx, orth_comm *comms[ORTH_NUM_GROUPS])
+{
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        orth_comm_destroy(ctx, comms[g]);
+}
