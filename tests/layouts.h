@@ -20,6 +20,7 @@ typedef struct {
     bool doc_mask;
     int32_t steps;
     int threads;              /* of each rank */
+    bool odd_losses;          /* tokens of very different loss, weighted by fractions */
     /* Results: what one rank computed; filled by the first run, compared by the second. */
     double *loss, *norm;      /* [steps] */
     float *params;            /* all masters after the last step */
@@ -45,7 +46,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     out[0] = 0;
     layout_say(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d", (unsigned long long)c->seed, (int)l->dp, (int)l->tp,
                (int)l->pp, (int)l->cp);
-    layout_say(out, n, " zero=%d sp=%d", (int)l->zero, l->sequence_parallel);
+    layout_say(out, n, " zero=%d shard_group=%d keep_whole=%d", (int)l->zero, (int)l->shard_group, (int)l->keep_whole);
+    layout_say(out, n, " sp=%d", l->sequence_parallel);
     layout_say(out, n, " %s v=%d", l->pipeline, (int)l->virtual_stages);
     layout_say(out, n, " batch %d/%d T=%d parts=%d", (int)l->global_batch, (int)l->micro_batch, (int)l->seq_len,
                (int)l->parts);
@@ -94,11 +96,13 @@ static inline layout_case layout_random_case(uint64_t seed)
     for (;;) {
         layout_case c = layout_base_case(seed, LAYOUT_PICK(0, 1));
         orth_layout *l = &c.layout;
-        l->dp = LAYOUT_PICK(1, 2, 2, 4);
+        l->dp = LAYOUT_PICK(1, 2, 4, 4, 8);
         l->tp = LAYOUT_PICK(1, 2, 2, 4);
         l->pp = LAYOUT_PICK(1, 1, 2, 4);
         l->cp = LAYOUT_PICK(1, 1, 2, 4);
         l->zero = LAYOUT_PICK(0, 1, 2, 3);
+        l->shard_group = l->zero ? LAYOUT_PICK(0, 0, 1, 2, 2, 4) : 0;
+        l->keep_whole = l->zero == 3 ? LAYOUT_PICK(0, 0, 32, 1600) : 0;
         l->sequence_parallel = LAYOUT_PICK(0, 1);
         int schedule = LAYOUT_PICK(0, 1, 2, 3, 4, 5);
         l->pipeline = schedules[schedule];

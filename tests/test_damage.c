@@ -6,8 +6,9 @@
 typedef enum {
     LAYOUT_PP = 0,   /* two stages, 1F1B, four micro-batches, tied embeddings */
     LAYOUT_PP4, LAYOUT_DP, LAYOUT_TPDP, LAYOUT_SP, LAYOUT_ZERO1, LAYOUT_ZERO1_4, LAYOUT_ZERO2, LAYOUT_ZERO3,
-    LAYOUT_CP, LAYOUT_KV,
-    LAYOUT_BUCKETS, LAYOUT_BUCKETS_ZERO1, LAYOUT_BUCKETS_ZERO3 /* the rest: one by one, blocking */
+    LAYOUT_CP, LAYOUT_KV, LAYOUT_HYBRID1, LAYOUT_HYBRID2, LAYOUT_HYBRID3, /* two replicas of two shards */
+    LAYOUT_BUCKETS, LAYOUT_BUCKETS_ZERO1, LAYOUT_BUCKETS_ZERO3,
+    LAYOUT_BUCKETS_HYBRID1 /* the rest: one by one, blocking */
 } layout_name;
 
 static layout_case case_of(layout_name name)
@@ -25,6 +26,14 @@ static layout_case case_of(layout_name name)
     case LAYOUT_CP: c.layout.cp = 2; c.layout.cp_kind = ORTH_CP_ALL_GATHER; break;
     case LAYOUT_KV: c.layout.tp = 2; c.model.kv_heads = 1; break;
     case LAYOUT_ZERO1_4: c.layout.dp = 4; c.layout.zero = 1; break;
+    case LAYOUT_BUCKETS_HYBRID1: c.layout.dp = 4; c.layout.shard_group = 2; c.layout.zero = 1; break;
+    case LAYOUT_HYBRID1:
+    case LAYOUT_HYBRID2:
+    case LAYOUT_HYBRID3:
+        c.layout.dp = 4;
+        c.layout.shard_group = 2;
+        c.layout.zero = name - LAYOUT_HYBRID1 + 1;
+        break;
     default:
         c.layout.dp = 2;
         c.layout.zero = name == LAYOUT_DP || name == LAYOUT_BUCKETS ? 0 : name == LAYOUT_ZERO1 || name == LAYOUT_BUCKETS_ZERO1 ? 1
@@ -664,6 +673,60 @@ static void joined_blocks_out_of_order(patient *x)
     }
 }
 
+static void shard_not_summed_over_replicas(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        drop(P(r), find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_REPLICATE, 1));
+}
+
+static void shard_not_summed_over_replicas_on_one_rank(patient *x)
+{
+    drop(P(3), find_op(P(3), ORTH_OP_all_reduce, ORTH_GROUP_REPLICATE, 1));
+}
+
+static void shard_summed_twice_over_replicas(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        duplicate(P(r), find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_REPLICATE, 1));
+}
+
+static void replicas_summed_before_shards(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++) {
+        int32_t i = find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_REPLICATE, 1);
+        swap(P(r), i - 1, i);
+    }
+}
+
+static void shards_gathered_over_replicas(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        P(r)->instrs[find_op(P(r), ORTH_OP_all_gather, ORTH_GROUP_SHARD, 1)].attr.group = ORTH_GROUP_REPLICATE;
+}
+
+static void micro_batch_reduced_over_replicas(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        P(r)->instrs[find_op(P(r), ORTH_OP_reduce_scatter, ORTH_GROUP_SHARD, 0)].attr.group = ORTH_GROUP_REPLICATE;
+}
+
+static void shards_reduced_over_all_of_dp(patient *x)
+{
+    P(2)->instrs[find_op(P(2), ORTH_OP_reduce_scatter, ORTH_GROUP_SHARD, 0)].attr.group = ORTH_GROUP_DP;
+}
+
+static void loss_not_summed_over_replicas(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        drop(P(r), find_last(P(r), ORTH_OP_all_reduce, ORTH_GROUP_REPLICATE));
+}
+
+static void losses_of_micro_batches_not_summed(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        drop(P(r), find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_SHARD, 0));
+}
+
 static const struct {
     const char *name;
     layout_name layout;
@@ -844,6 +907,24 @@ static const struct {
      {"rank 0, instruction", "position 0 has elements of it, and position 1 of a joined operand before"}},
     {"gradients of shared keys not summed", LAYOUT_KV, false, shared_keys_not_summed,
      {"rank 0, instruction", "kv_unpack_grad", "a sum is read here, but is never reduced over kv"}},
+    {"shard not summed over replicas", LAYOUT_HYBRID2, false, shard_not_summed_over_replicas,
+     {"rank 0, instruction", "the gradient is read here, but is never reduced over replicate"}},
+    {"shard not summed over replicas on one rank", LAYOUT_HYBRID1, false, shard_not_summed_over_replicas_on_one_rank,
+     {"rank 3, instruction", "never reduced over replicate"}},
+    {"shard summed twice over replicas", LAYOUT_HYBRID3, false, shard_summed_twice_over_replicas,
+     {"rank 0, instruction", "reduced over replicate, but it is no part of a sum over it"}},
+    {"replicas summed before shards", LAYOUT_HYBRID1, false, replicas_summed_before_shards,
+     {"rank 0, instruction", "reduced over replicate before it is over shard, which is further inside of the sum"}},
+    {"shards gathered over replicas", LAYOUT_HYBRID3, false, shards_gathered_over_replicas,
+     {"rank 1, instruction", "all_gather", "elements, but the count of position 0 is"}},
+    {"micro batch reduced over replicas", LAYOUT_HYBRID2, false, micro_batch_reduced_over_replicas,
+     {"rank 0, instruction", "reduce_scatter", "reduced over replicate before it is over shard"}},
+    {"shards reduced over all of dp", LAYOUT_HYBRID2, false, shards_reduced_over_all_of_dp,
+     {"rank 2, instruction", "the rank has no peers in group dp"}},
+    {"loss not summed over replicas", LAYOUT_HYBRID1, false, loss_not_summed_over_replicas,
+     {"rank 0, instruction", "buffer 'loss': reduced over norm before it is over replicate"}},
+    {"losses of micro batches not summed", LAYOUT_HYBRID2, false, losses_of_micro_batches_not_summed,
+     {"rank 0, instruction", "buffer 'loss': reduced over replicate before it is over shard"}},
     {"parts of another rank", LAYOUT_TPDP, false, parts_of_another_rank,
      {"parameter 'embed.weight': rank 1 has parts [0, 4), but those of the tp ranks before end at 4"}},
 };

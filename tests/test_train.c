@@ -304,6 +304,43 @@ TEST(skipping_changes_no_weight)
     run_end(r);
 }
 
+/* The value of the last `key` of metrics.jsonl, up to the comma. */
+static void last_metric(run_case *r, const char *run, const char *key, char *out, size_t size)
+{
+    char name[64], *text, *at = NULL;
+    snprintf(name, sizeof name, "%s/metrics.jsonl", run);
+    text = run_read(r, name, NULL);
+    for (char *p = text; (p = strstr(p, key)); p++)
+        at = p;
+    assert_non_null(at);
+    snprintf(out, size, "%.*s", (int)strcspn(at, ","), at);
+    free(text);
+}
+
+/* Shards with replicas, by FSDP's names: losses, norms, evaluations and checkpoints of one rank, also after going
+ * on from what another stage has saved. */
+TEST(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does)
+{
+    static const char *const layouts[] = {"parallel.zero=HYBRID_SHARD parallel.keep_whole=100",
+                                          "parallel.zero=_HYBRID_SHARD_ZERO2", "parallel.zero=1"};
+    run_case *r = run_begin();
+    char alone[64], eval[64], dir[8] = "h0";
+    const char *base = "train run.yaml train.global_batch=8 train.micro_batch=1 precision.compute=bf16";
+    RUN(r, 0, "saved", "%s checkpoint.dir=one", base);
+    last_metric(r, "one", "\"eval_loss_hex\"", alone, sizeof alone);
+    for (int i = 0; i < 3; i++) {
+        dir[1] = (char)('0' + i);
+        RUN(r, 0, "saved", "%s checkpoint.dir=%s train.steps=3 schedule.decay_steps=5 parallel.dp=4 "
+            "parallel.shard_group=2 %s", base, dir, layouts[i]);
+        RUN(r, 0, "saved", "%s checkpoint.dir=%s --resume parallel.dp=4 parallel.shard_group=2 %s", base, dir,
+            layouts[(i + 1) % 3]);
+        run_same(r, "one", dir, 8);
+        last_metric(r, dir, "\"eval_loss_hex\"", eval, sizeof eval);
+        assert_string_equal(eval, alone);
+    }
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +350,7 @@ int main(void)
         cmocka_unit_test(threads_and_micro_batches_do_not_change_a_bit),
         cmocka_unit_test(every_back_end_and_instruction_set_has_the_same_bits_in_fp32),
         cmocka_unit_test(loss_falls_in_both_modes_and_types),
+        cmocka_unit_test(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does),
         cmocka_unit_test(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly),
         cmocka_unit_test(a_signal_before_the_first_step_leaves_nothing_half_written),
         cmocka_unit_test(a_loss_that_is_not_finite_stops_or_is_skipped),

@@ -62,9 +62,6 @@ static orth_status supported(orth_ctx *ctx, const orth_layout *l)
                          "canonical parts, which reproducible mode has", (int)l->cp);
     if (l->ep > 1)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.ep=%d: only 1 is supported by this version", (int)l->ep);
-    if (l->shard_group > 0 && l->shard_group != l->dp)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.shard_group=%d: only 0 (all of dp) is supported by this version",
-                         (int)l->shard_group);
     if (l->dp_share)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "shares of the batch per rank are not supported by this version");
     return ORTH_OK;
@@ -105,11 +102,6 @@ void orth_spread_release(orth_ctx *ctx, orth_spread *s)
     orth_arena_release(ctx, &s->arena);
 }
 
-static int dp_pos(const orth_spread *s, int rank)
-{
-    return orth_mesh_group_pos(&s->mesh, rank, ORTH_AXES_DP);
-}
-
 /* Ranks that hold different parts of the gradient: other stages, other shards of tensors, and, where
  * ZeRO shards it, other data-parallel ranks. */
 static orth_axes norm_axes(const orth_spread *s)
@@ -121,6 +113,7 @@ int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ran
 {
     static const orth_axes axes[ORTH_NUM_GROUPS] = {
         [ORTH_GROUP_TP] = ORTH_AXES_TP, [ORTH_GROUP_CP] = ORTH_AXES_CP, [ORTH_GROUP_DP] = ORTH_AXES_DP,
+        [ORTH_GROUP_SHARD] = ORTH_AXES_SHARD, [ORTH_GROUP_REPLICATE] = ORTH_AXES_REPLICATE,
         [ORTH_GROUP_PP] = ORTH_AXES_PP, [ORTH_GROUP_PP_BACK] = ORTH_AXES_PP,
     };
     const orth_mesh *m = &s->mesh;
@@ -139,6 +132,9 @@ int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ran
             ranks[i] = orth_mesh_moved(m, rank, ORTH_AXIS_TP, first + i);
         return s->kv_ranks;
     }
+    bool replicated = m->size[ORTH_AXIS_REPLICATE] > 1;
+    if ((group == ORTH_GROUP_DP && replicated) || (group == ORTH_GROUP_SHARD && !replicated))
+        return 0;
     orth_axes of = group == ORTH_GROUP_NORM ? norm_axes(s) : axes[group];
     orth_mesh_group(m, rank, of, ranks);
     return orth_mesh_group_size(m, of);
@@ -151,8 +147,10 @@ static void place(const orth_spread *s, int rank, orth_place_in_mesh *p)
         orth_group group;
         orth_axes axes;
     } simple[] = {{ORTH_GROUP_TP, ORTH_AXES_TP}, {ORTH_GROUP_CP, ORTH_AXES_CP}, {ORTH_GROUP_DP, ORTH_AXES_DP},
+                  {ORTH_GROUP_SHARD, ORTH_AXES_SHARD}, {ORTH_GROUP_REPLICATE, ORTH_AXES_REPLICATE},
                   {ORTH_GROUP_PP, ORTH_AXES_PP}};
-    *p = (orth_place_in_mesh){.zero = (int32_t)s->layout.zero, .sequence_parallel = s->layout.sequence_parallel};
+    *p = (orth_place_in_mesh){.zero = (int32_t)s->layout.zero, .keep_whole = s->layout.keep_whole,
+                              .sequence_parallel = s->layout.sequence_parallel};
     for (int i = 0; i < ORTH_COUNT(simple); i++) {
         p->size[simple[i].group] = orth_mesh_group_size(m, simple[i].axes);
         p->pos[simple[i].group] = orth_mesh_group_pos(m, rank, simple[i].axes);
@@ -189,8 +187,10 @@ void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, 
 
 int64_t orth_spread_sequence(const orth_spread *s, int rank, int64_t first, int64_t i)
 {
-    int64_t B = s->layout.micro_batch, share = s->num_micro_batches * B, dp = s->layout.dp, me = dp_pos(s, rank);
+    int64_t B = s->layout.micro_batch, share = s->num_micro_batches * B, shards = s->mesh.size[ORTH_AXIS_SHARD];
+    int64_t shard = orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_SHARD);
+    first += orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_REPLICATE) * shards * share;
     if (s->layout.zero >= 2)
-        return first + (i / B * dp + me) * B + i % B;
-    return first + me * share + i;
+        return first + (i / B * shards + shard) * B + i % B;
+    return first + shard * share + i;
 }

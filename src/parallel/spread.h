@@ -35,8 +35,8 @@ void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, 
 int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ranks);
 
 /* Global index of local sequence i (0 .. num_micro_batches*micro_batch - 1) of the step that starts at
- * sequence `first` of the run: contiguous runs where gradients pile up locally, strided ones where each
- * micro-batch is reduced at once (ZeRO 2 and 3). */
+ * sequence `first` of the run. A shard group has a contiguous run; in it each rank has a contiguous run where
+ * gradients pile up locally, a strided one where each micro-batch is reduced at once (ZeRO 2 and 3). */
 int64_t orth_spread_sequence(const orth_spread *s, int rank, int64_t first, int64_t i);
 
 #endif

@@ -1,7 +1,7 @@
 /* accumulate.c -- gradient-making nodes become instructions that add as they store.
  *
  * ZeRO 2 and 3: only shards pile up over the step. The gradient of a micro-batch is made in transient
- * buffers, reduced over DP at once, and this rank's shard joins the tree of micro-batches.
+ * buffers, reduced over the shard group at once, and this rank's shard joins the tree of micro-batches.
  * Context parallelism: ranks have parts of each sequence, the innermost nodes of the tree, so that a gradient is made
  * sequence by sequence in transient buffers, and reduced over CP before it joins whichever sum comes next.
  */

@@ -130,6 +130,8 @@ static void gather_block(orth_builder *b, const orth_block *block, orth_block_en
         if (info->kind != ORTH_VALUE_PARAM)
             continue;
         int64_t index = block->param_index[info->slot];
+        if (!orth_build_is_gathered(b, index))
+            continue;
         orth_operand shard = orth_build_param(b, index);
         env->of[v] = shard;
         env->of[v].buffer = b->gathered[index];

@@ -51,6 +51,11 @@ orth_operand orth_build_param(const orth_builder *b, int64_t index)
     return orth_operand_of(buffer, dtype, param->num_dims, param->dim);
 }
 
+bool orth_build_is_gathered(const orth_builder *b, int64_t index)
+{
+    return b->spec->mesh.zero == 3 && b->shards && orth_build_elems(b, index) > b->spec->mesh.keep_whole;
+}
+
 /* ---- persistent buffers ---- */
 
 static int32_t persistent(orth_builder *b, const char *name, orth_class cls, orth_bind bind, int64_t index,
@@ -75,7 +80,7 @@ static void make_params(orth_builder *b)
         b->master[i] = b->copy[i] = -1;
         if (!b->held[i])
             continue;
-        bool copied = s->compute != ORTH_F32 && param->matrix, sharded = s->mesh.zero == 3 && b->shards;
+        bool copied = s->compute != ORTH_F32 && param->matrix, sharded = orth_build_is_gathered(b, i);
         orth_zero_shard all = {0, orth_build_elems(b, i), NULL};
         orth_zero_shard mine = b->shards ? b->shards[i] : all, read = sharded ? mine : all;
         if (!copied || s->mode == ORTH_MODE_TRAIN) {
@@ -97,14 +102,14 @@ static void make_params(orth_builder *b)
     }
 }
 
-/* What ZeRO gathers lies in the order of the registry: a run of it is one call. */
-static void chain_params(orth_builder *b, const int32_t *buffer, orth_bind bind)
+/* What ZeRO gathers, for each use or after the update, lies in the order of the registry: a run of it is one call. */
+static void chain_params(orth_builder *b, const int32_t *buffer, orth_bind bind, bool gathered)
 {
     int32_t *chain = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int32_t, b->spec->num_params), n = 0;
     b->p->failed = b->p->failed || !chain;
     for (int64_t i = 0; !b->p->failed && i < b->spec->num_params; i++) {
         const orth_buffer *buf = buffer[i] >= 0 ? &b->p->buffers[buffer[i]] : NULL;
-        if (buf && buf->cls == ORTH_CLASS_PARAMS && buf->bind == bind)
+        if (buf && buf->cls == ORTH_CLASS_PARAMS && buf->bind == bind && orth_build_is_gathered(b, i) == gathered)
             chain[n++] = buffer[i];
     }
     if (!b->p->failed)
@@ -114,10 +119,10 @@ static void chain_params(orth_builder *b, const int32_t *buffer, orth_bind bind)
 void orth_build_params(orth_builder *b)
 {
     make_params(b);
-    if (!b->shards)
-        return;
-    chain_params(b, b->master, ORTH_BIND_MASTER);
-    chain_params(b, b->copy, ORTH_BIND_COPY);
+    for (int gathered = 0; b->shards && gathered < 2; gathered++) {
+        chain_params(b, b->master, ORTH_BIND_MASTER, gathered);
+        chain_params(b, b->copy, ORTH_BIND_COPY, gathered);
+    }
 }
 
 int32_t orth_build_data_buffer(orth_builder *b, const orth_value_info *v)

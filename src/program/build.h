@@ -30,6 +30,7 @@ typedef struct {
 /* Tensors that travel together (bucket.c), in ascending order of their parameters. */
 typedef struct {
     orth_op op;
+    orth_group group;
     orth_bucket_item *items; /* [2*num_params] */
     int32_t num;
     int64_t bytes;
@@ -45,13 +46,13 @@ typedef struct {
     orth_program *p;
     bool *held;                  /* [num_params] parameters of this rank's chunks */
     int32_t *master, *copy;      /* [num_params] buffers; copy == master where there is none; -1: not held */
-    orth_zero_shard *shards;          /* [num_params] over DP; NULL: nothing is sharded */
+    orth_zero_shard *shards;          /* [num_params] over the shard axis; NULL: nothing is sharded */
     int32_t data[ORTH_NUM_DATA]; /* buffers of the whole step; -1 */
     orth_grad_use *uses;         /* [2*num_params]: 2*index for the first use, +1 for the head's if tied */
     bool tied;
     orth_bucket grads;             /* finished gradients, not reduced yet */
     orth_bucket gathers[2];        /* parameters about to be gathered: fp32, and in the compute type */
-    orth_bucket_item *reduced;     /* [num_reduced] ZeRO 2 and 3: reduced, not in the sum over the step yet */
+    orth_bucket_item *reduced;     /* [num_reduced] reduced, not joined to the step's sum or summed over replicas yet */
     int32_t num_reduced;
     int32_t *gathered;             /* [num_params] buffers that hold whole parameters from now on; -1 */
     int32_t logits_or_nll;
@@ -76,7 +77,15 @@ static inline int32_t orth_build_size(const orth_builder *b, orth_group a)
 /* ---- build.c: buffers, operands ---- */
 
 size_t orth_build_bytes(orth_dtype t, int num_dims, const int64_t *dim);
+/* The group of the shard axis: where shards have replicas, that axis of dp, else all of dp. */
+static inline orth_group orth_build_shard_group(const orth_builder *b)
+{
+    return orth_build_size(b, ORTH_GROUP_REPLICATE) > 1 ? ORTH_GROUP_SHARD : ORTH_GROUP_DP;
+}
+
 int64_t orth_build_elems(const orth_builder *b, int64_t index);
+/* ZeRO 3: this rank keeps a shard of parameter `index`, which is gathered for each use. */
+bool orth_build_is_gathered(const orth_builder *b, int64_t index);
 /* Elements [first, first+n) of a buffer of fp32 or compute-type elements, as a vector. */
 orth_operand orth_build_vector(int32_t buffer, orth_dtype dtype, int64_t first, int64_t n);
 
@@ -143,7 +152,7 @@ int32_t orth_build_grad_buffer(const orth_builder *b, int64_t index);
 
 /* ZeRO 2 and 3: the gradients of each micro-batch are reduced by themselves. */
 bool orth_build_reduces_at_once(const orth_builder *b);
-/* Buffer `buffer` holds the whole gradient of parameter `index`, to be reduced over DP: now, or with those that follow.
+/* Buffer `buffer` holds the whole gradient of parameter `index`, to be reduced over dp: now, or with those that follow.
  * last: of the step's last micro-batch. */
 void orth_build_reduce(orth_builder *b, int64_t index, bool second_use, int32_t buffer, bool last);
 /* What is left of that. */

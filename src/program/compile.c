@@ -229,9 +229,9 @@ static void compile_step(orth_builder *b)
         }
     }
     int64_t shared = orth_build_size(b, ORTH_GROUP_EMBED) > 1 ? s->embed.param_index[0] : -1;
-    if (s->mesh.zero > 0 && orth_build_size(b, ORTH_GROUP_DP) > 1 &&
+    if (s->mesh.zero > 0 && orth_build_size(b, ORTH_GROUP_SHARD) > 1 &&
         orth_shards_make(b->ctx, &b->p->arena, s->params, b->held, s->num_params, shared,
-                         orth_build_size(b, ORTH_GROUP_DP), s->mesh.pos[ORTH_GROUP_DP], &b->shards) != ORTH_OK) {
+                         orth_build_size(b, ORTH_GROUP_SHARD), s->mesh.pos[ORTH_GROUP_SHARD], &b->shards) != ORTH_OK) {
         b->p->failed = true;
         return;
     }
@@ -277,8 +277,9 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     b.uses = ORTH_NEW_ARRAY(ctx, orth_grad_use, 2 * n);
     orth_bucket_item *items = ORTH_NEW_ARRAY(ctx, orth_bucket_item, 8 * n);
     b.grads = (orth_bucket){.op = ORTH_OP_all_reduce, .items = items};
-    b.gathers[0] = (orth_bucket){.op = ORTH_OP_all_gather, .items = items + 2 * n};
-    b.gathers[1] = (orth_bucket){.op = ORTH_OP_all_gather, .items = items + 4 * n};
+    b.gathers[0] = (orth_bucket){.op = ORTH_OP_all_gather, .group = orth_build_shard_group(&b), .items = items + 2 * n};
+    b.gathers[1] = b.gathers[0];
+    b.gathers[1].items = items + 4 * n;
     b.reduced = items + 6 * n;
     if (!b.held || !b.master || !b.copy || !b.gathered || !b.uses || !items)
         out->failed = true;

@@ -69,7 +69,9 @@ static int32_t find_until(pass *s, int32_t i)
 static bool is_movable(const orth_instr *n)
 {
     bool collective = n->op == ORTH_OP_all_reduce || n->op == ORTH_OP_reduce_scatter || n->op == ORTH_OP_all_gather;
-    return collective && n->attr.group == ORTH_GROUP_DP && n->attr.ticket == 0;
+    bool data_parallel = n->attr.group == ORTH_GROUP_DP || n->attr.group == ORTH_GROUP_SHARD ||
+                         n->attr.group == ORTH_GROUP_REPLICATE;
+    return collective && data_parallel && n->attr.ticket == 0;
 }
 
 /* ZeRO 3: shards, which nobody writes before the update, become the parameters of a block. */

@@ -4,7 +4,7 @@
  * the whole parameter. Blocks begin anew at the canonical parts of a dim that tensor parallelism may
  * split, so that they are the same for every degree of it.
  * ZeRO (Rajbhandari et al., arXiv:1910.02054) deals the blocks of a rank's parameters, one after the
- * other, out to the data-parallel ranks in contiguous runs of nearly equal size. A parameter may lie on
+ * other, out to the ranks of a shard group in contiguous runs of nearly equal size. A parameter may lie on
  * one rank, or on several, or a rank may have nothing of it.
  */
 #ifndef ORTH_PROGRAM_SHARD_H

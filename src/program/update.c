@@ -49,9 +49,13 @@ static void join_tied(orth_builder *b)
     }
 }
 
+/* Where the sequences of a shard group take turns by micro-batch, the sums of the micro-batches are added over it
+ * first: the same tree as that of the gradients. */
 static void sum_loss(orth_builder *b, bool computes)
 {
     const orth_compile_spec *s = b->spec;
+    const orth_attr over = {.group = orth_build_shard_group(b)}, replicas = {.group = ORTH_GROUP_REPLICATE};
+    bool train = s->mode == ORTH_MODE_TRAIN, in_turns = train && orth_build_reduces_at_once(b);
     orth_operand loss = orth_build_vector(b->loss, ORTH_F64, 0, 1);
     orth_attr none = {0};
     if (!computes) {
@@ -61,9 +65,23 @@ static void sum_loss(orth_builder *b, bool computes)
     orth_operand leaves = orth_build_vector(b->seq_loss, ORTH_F64, 0, (int64_t)s->num_micro_batches * s->num_seqs);
     if (orth_build_size(b, ORTH_GROUP_CP) > 1) /* each rank has the tokens that are its own */
         orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_CP}, 1, &leaves, 1, &leaves);
-    orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &leaves, 1, &loss);
-    if (s->mode == ORTH_MODE_TRAIN && orth_build_size(b, ORTH_GROUP_DP) > 1)
-        orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &loss, 1, &loss);
+    int32_t runs = in_turns ? s->num_micro_batches : 1;
+    orth_operand sums = loss;
+    if (in_turns) {
+        sums.dim[0] = runs;
+        sums = orth_build_temp(b, "micro_losses", sums);
+    }
+    for (int32_t j = 0; j < runs; j++) {
+        orth_operand of = orth_operand_rows(leaves, leaves.dim[0] / runs * j, leaves.dim[0] / runs * (j + 1));
+        orth_operand sum = orth_operand_rows(sums, j, j + 1);
+        orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &of, 1, &sum);
+    }
+    if (train && orth_build_size(b, ORTH_GROUP_SHARD) > 1)
+        orth_build_emit(b, ORTH_OP_all_reduce, &over, 1, &sums, 1, &sums);
+    if (in_turns)
+        orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &sums, 1, &loss);
+    if (train && orth_build_size(b, ORTH_GROUP_REPLICATE) > 1)
+        orth_build_emit(b, ORTH_OP_all_reduce, &replicas, 1, &loss, 1, &loss);
 }
 
 /* ---- norm ---- */
@@ -133,7 +151,7 @@ static void clip(orth_builder *b, orth_operand step)
     if (shared) {
         /* Each sum, and the loss, comes from one rank and is 0 on the others: adding them is exact, and a
          * NaN stays one. */
-        if (s->mesh.pos[ORTH_GROUP_TP] > 0 || (b->shards && s->mesh.pos[ORTH_GROUP_DP] > 0))
+        if (s->mesh.pos[ORTH_GROUP_TP] > 0 || (b->shards && s->mesh.pos[ORTH_GROUP_SHARD] > 0))
             orth_build_emit(b, ORTH_OP_zero, &none, 0, NULL, 1, &loss);
         const orth_operand both[] = {sums, loss};
         orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_NORM}, 2, both, 2, both);
@@ -163,7 +181,7 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
     orth_build_emit(b, b->spec->optimizer, &attr, 2, in, num_out, out);
 }
 
-/* ZeRO 1 and 2: everybody gets everybody's updated shards, in the type that the kernels read. */
+/* What is not gathered for each use: everybody gets everybody's updated shards, in the type that the kernels read. */
 static void gather_param(orth_builder *b, int64_t index)
 {
     bool copied = b->copy[index] != b->master[index];
@@ -181,12 +199,11 @@ static void gather_param(orth_builder *b, int64_t index)
 /* What is updated already is gathered while the rest is updated. */
 static void update_params(orth_builder *b, orth_operand step)
 {
-    bool gathers = b->shards && b->spec->mesh.zero <= 2;
     for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
         if (!b->held[i])
             continue;
         update_param(b, i, step);
-        if (gathers)
+        if (b->shards && !orth_build_is_gathered(b, i))
             gather_param(b, i);
     }
     for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
