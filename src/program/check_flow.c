@@ -29,6 +29,7 @@ typedef struct {
     int rank;
     const orth_rank_groups *g;
     buffer_state *state; /* [num_buffers] */
+    int32_t *busy;       /* [num_buffers] times that calls under way name it */
     under_way calls[ORTH_MAX_TICKETS];
     int num_calls;
 } flow;
@@ -294,6 +295,58 @@ static orth_status check_blocks(flow *f, int32_t i, const orth_operand *block, c
     return ORTH_OK;
 }
 
+/* Members with something of an operand, the lowest and the highest of them. */
+static void owners(const int64_t *counts, int32_t size, int32_t *low, int32_t *high)
+{
+    *low = size;
+    *high = -1;
+    for (int32_t r = 0; r < size; r++) {
+        *low = counts[r] > 0 ? ORTH_MIN(*low, r) : *low;
+        *high = counts[r] > 0 ? r : *high;
+    }
+}
+
+static orth_status check_neighbours(flow *f, int32_t i, const orth_operand *o, int num)
+{
+    const orth_operand *before = NULL;
+    for (int k = 0; k < num; k++) {
+        if (orth_operand_bytes(&o[k]) == 0)
+            continue;
+        if (before && (before->dtype != o[k].dtype || !orth_operands_adjoin(f->p, before, &o[k])))
+            return refuse(f, i, &o[k], "joined to '%s', but it does not follow it in memory, in one type",
+                          f->p->buffers[before->buffer].name);
+        before = &o[k];
+    }
+    return ORTH_OK;
+}
+
+/* Joined operands are one call: its blocks are one after the other, and so are those of its operands. */
+static orth_status check_joined(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    const int32_t size = f->g->size[n->attr.group];
+    ORTH_TRY(check_neighbours(f, i, n->in, n->num_in));
+    ORTH_TRY(check_neighbours(f, i, n->out, n->num_out));
+    for (int32_t r = 0; n->counts && r < size; r++) {
+        int64_t sum = 0;
+        for (int k = 0; k < n->num_in; k++)
+            sum += n->counts[(int64_t)k * size + r];
+        if (sum != n->counts[(int64_t)n->num_in * size + r])
+            return refuse(f, i, &n->in[0], "the block of position %d has %" PRId64 " elements, those of the operands %"
+                          PRId64, r, n->counts[(int64_t)n->num_in * size + r], sum);
+    }
+    int32_t last = -1;
+    for (int k = 0; n->counts && k < n->num_in; k++) {
+        int32_t low, high;
+        owners(n->counts + (int64_t)k * size, size, &low, &high);
+        if (low < last)
+            return refuse(f, i, &n->in[k], "position %d has elements of it, and position %d of a joined operand before",
+                          low, last);
+        last = ORTH_MAX(last, high);
+    }
+    return ORTH_OK;
+}
+
 /* in completes its sum over the group in out. */
 static orth_status reduce(flow *f, int32_t i, const orth_operand *in, const orth_operand *out)
 {
@@ -348,6 +401,14 @@ static orth_status check_call(flow *f, int32_t i, int k)
     }
 }
 
+static void name_buffers(flow *f, const orth_instr *call, int by)
+{
+    for (int k = 0; k < call->num_in; k++)
+        f->busy[call->in[k].buffer] += by;
+    for (int k = 0; k < call->num_out; k++)
+        f->busy[call->out[k].buffer] += by;
+}
+
 static orth_status check_wait(flow *f, int32_t i)
 {
     const orth_instr *n = &f->p->instrs[i];
@@ -376,6 +437,7 @@ static orth_status check_wait(flow *f, int32_t i)
                           "complete",
                           n->attr.ticket, f->calls[c].instr);
     }
+    name_buffers(f, call, -1);
     f->num_calls--;
     memmove(f->calls + c, f->calls + c + 1, (size_t)(f->num_calls - c) * sizeof *f->calls);
     return ORTH_OK;
@@ -395,8 +457,10 @@ static orth_status check_comm(flow *f, int32_t i)
     if (message && (n->attr.peer < 0 || n->attr.peer >= f->g->size[g] || n->attr.peer == f->g->pos[g]))
         return refuse(f, i, o, "peer %d: the rank is position %d of %d in group %s", n->attr.peer,
                       f->g->pos[g], f->g->size[g], orth_group_name(g));
-    for (int k = 0; k < orth_instr_num_calls(n); k++)
+    for (int k = 0; k < ORTH_MAX(n->num_in, n->num_out); k++)
         ORTH_TRY(check_call(f, i, k));
+    if (n->joined)
+        ORTH_TRY(check_joined(f, i));
     if (n->attr.ticket <= 0)
         return ORTH_OK;
     for (int c = 0; c < f->num_calls; c++)
@@ -405,30 +469,24 @@ static orth_status check_comm(flow *f, int32_t i)
                           "ticket %d takes the place of ticket %d, which instruction %d started and nobody "
                           "has waited for",
                           n->attr.ticket, f->calls[c].ticket, f->calls[c].instr);
+    name_buffers(f, n, 1);
     f->calls[f->num_calls++] = (under_way){i, n->attr.ticket};
     return ORTH_OK;
 }
 
 /* ---- calls under way ---- */
 
-static bool overlaps(const orth_operand *a, const orth_operand *b)
-{
-    size_t n = orth_operand_bytes(a), m = orth_operand_bytes(b);
-    return a->buffer >= 0 && a->buffer == b->buffer && n && m && a->byte_offset < b->byte_offset + m &&
-           b->byte_offset < a->byte_offset + n;
-}
-
 /* Instruction i touches nothing that a call under way still needs. */
 static orth_status check_touch(flow *f, int32_t i, const orth_operand *o, bool writes)
 {
-    for (int c = 0; c < f->num_calls; c++) {
+    for (int c = 0; o->buffer >= 0 && f->busy[o->buffer] > 0 && c < f->num_calls; c++) {
         const orth_instr *call = &f->p->instrs[f->calls[c].instr];
         for (int k = 0; k < call->num_in; k++)
-            if (writes && overlaps(o, &call->in[k]))
+            if (writes && orth_operands_overlap(o, &call->in[k]))
                 return refuse(f, i, o, "written while instruction %d (%s, ticket %d) is under way",
                               f->calls[c].instr, orth_op_name(call->op), f->calls[c].ticket);
         for (int k = 0; k < call->num_out; k++)
-            if (overlaps(o, &call->out[k]))
+            if (orth_operands_overlap(o, &call->out[k]))
                 return refuse(f, i, o, "touched while instruction %d (%s, ticket %d) is under way",
                               f->calls[c].instr, orth_op_name(call->op), f->calls[c].ticket);
     }
@@ -474,10 +532,12 @@ orth_status orth_check_flow(orth_ctx *ctx, const orth_program *p, int rank, cons
         return ORTH_ERR_NOMEM;
     *f = (flow){.ctx = ctx, .p = p, .rank = rank, .g = groups};
     f->state = ORTH_NEW_ARRAY(ctx, buffer_state, p->num_buffers + 1);
-    orth_status s = f->state ? check_instrs(f) : ORTH_ERR_NOMEM;
+    f->busy = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
+    orth_status s = f->state && f->busy ? check_instrs(f) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
         s = check_gathered(f);
     orth_mem_free(ctx, f->state);
+    orth_mem_free(ctx, f->busy);
     orth_mem_free(ctx, f);
     return s;
 }

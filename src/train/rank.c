@@ -190,7 +190,9 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     if (s->rank != 0)
         return ORTH_OK;
     orth_traffic after = orth_traffic_counted(s->comms), sent = orth_traffic_minus(&after, &before);
-    return orth_metrics_step(ctx, &r->metrics, &s->result, orth_clock_s() - started, first, first + n, &sent);
+    double exposed_s[ORTH_NUM_GROUPS];
+    orth_executor_exposed(s->trainer.executor, exposed_s);
+    return orth_metrics_step(ctx, &r->metrics, &s->result, orth_clock_s() - started, first, first + n, &sent, exposed_s);
 }
 
 /* A signal may have been sent to any process: all learn of it here, after the same step. */
@@ -277,6 +279,8 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
     }
     bool fresh = s->steps_done < r->last_step;
     ORTH_TRY(run_steps(ctx, s));
+    if (s->rank == 0)
+        ORTH_TRY(orth_metrics_summary(ctx, &r->metrics));
     if (r->valid && !s->signal)
         ORTH_TRY(evaluate(ctx, s, 0));
     if (fresh)
