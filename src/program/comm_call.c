@@ -13,6 +13,7 @@ orth_comm_call orth_instr_call(const orth_instr *n, int32_t index, int k, int gr
         [ORTH_OP_all_reduce - ORTH_FIRST_COMM_OP] = ORTH_COMM_ALL_REDUCE,
         [ORTH_OP_reduce_scatter - ORTH_FIRST_COMM_OP] = ORTH_COMM_REDUCE_SCATTER,
         [ORTH_OP_all_gather - ORTH_FIRST_COMM_OP] = ORTH_COMM_ALL_GATHER,
+        [ORTH_OP_all_to_all - ORTH_FIRST_COMM_OP] = ORTH_COMM_ALL_TO_ALL,
         [ORTH_OP_send - ORTH_FIRST_COMM_OP] = ORTH_COMM_SEND,
         [ORTH_OP_recv - ORTH_FIRST_COMM_OP] = ORTH_COMM_RECV,
     };
@@ -28,7 +29,7 @@ orth_comm_call orth_instr_call(const orth_instr *n, int32_t index, int k, int gr
         .kind = kinds[n->op - ORTH_FIRST_COMM_OP],
         .dtype = blocks[k].dtype,
         .op = n->attr.maximum ? ORTH_MAX_OF : ORTH_SUM,
-        .count = count,
+        .count = count / (n->op == ORTH_OP_all_to_all ? group_size : 1),
         .counts = n->counts ? n->counts + row * group_size : NULL,
         .peer = n->attr.peer,
         .instr = index,
