@@ -131,6 +131,8 @@ static orth_status decide(pass *s, const orth_comm_policy *policy)
         s->start[i] = movable ? i : -1;
         s->until[i] = movable ? find_until(s, i) : -1;
         s->first[i] = s->next[i] = -1;
+        if (gathers_block(s, i) && (s->until[i] == s->num || s->old[s->until[i]].phase == ORTH_PHASE_UPDATE))
+            s->start[i] = -1; /* its block reads nothing of it: it must not live on */
     }
     if (last && bytes)
         prefetch(s, policy, last, bytes);
