@@ -49,7 +49,20 @@ typedef struct {
     int32_t zero;                                     /* ZeRO stage over the shard axis of dp: 0..3 */
     int64_t keep_whole;                               /* ZeRO 3: parameters of up to this many elements are whole */
     bool sequence_parallel;                           /* norms, residuals and dropout split over TP */
+    int32_t cp_heads;                                 /* ranks of CP that trade heads against tokens; 0, 1: none */
+    bool cp_ring;                                     /* keys and values travel block by block */
+    bool cp_once;                                     /* fast mode: gradients are summed over CP when they are complete,
+                                                         not sequence by sequence */
 } orth_place_in_mesh;
+
+/* When and in which pieces data-parallel ranks communicate. Never changes a number. */
+typedef struct {
+    bool overlap;                    /* beside computing; else where the program stands */
+    int64_t bucket_bytes;            /* a bucket of gradients, or of updated parameters, is full from here on */
+    int32_t prefetch;                /* ZeRO 3: blocks gathered ahead of the one at work, with overlap */
+    int64_t prefetch_bytes;          /* of whole parameters, at most; 0: no limit */
+    bool keep_gathered;              /* ZeRO 3: whole parameters stay from their first use in a step to the last */
+} orth_comm_policy;
 
 typedef struct {
     orth_mode mode;
@@ -57,6 +70,7 @@ typedef struct {
     const orth_block *layers;        /* [num_layers]; may share one graph */
     int32_t num_layers;
     orth_place_in_mesh mesh;
+    orth_comm_policy comm;
     const orth_chunk *chunks;        /* [num_chunks]; NULL: the whole model */
     int32_t num_chunks;
     const orth_action *actions;      /* [num_actions] of this rank; NULL: F and B of each micro-batch in turn */

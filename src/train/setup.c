@@ -5,6 +5,8 @@
 #include "program/check.h"
 #include "program/place.h"
 
+#define MB ((int64_t)1 << 20)
+
 #define TAKE(field) \
     if (ORTH_CONFIG_IS_SET(cfg, model, field)) c.field = cfg->model_##field
 
@@ -101,6 +103,9 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .attention_full = cfg->model_attention == ORTH_model_attention_full,
         .optimizer = optimizers[cfg->optimizer_name],
         .nesterov = cfg->optimizer_nesterov,
+        .comm = {.overlap = cfg->comm_overlap, .bucket_bytes = cfg->comm_bucket_mb * MB,
+                 .prefetch = (int32_t)cfg->comm_prefetch, .prefetch_bytes = cfg->comm_prefetch_mb * MB,
+                 .keep_gathered = !cfg->parallel_reshard_after_forward},
     };
 }
 
@@ -118,6 +123,10 @@ static int64_t zero_stage(const orth_config *cfg)
     }
 }
 
+_Static_assert((int)ORTH_CP_ALL_GATHER == ORTH_parallel_cp_kind_all_gather &&
+               (int)ORTH_CP_RING == ORTH_parallel_cp_kind_ring &&
+               (int)ORTH_CP_ALL_TO_ALL == ORTH_parallel_cp_kind_all_to_all, "choices in the order of orth_cp_kind");
+
 orth_layout orth_setup_layout(const orth_config *cfg)
 {
     orth_layout l = orth_layout_defaults;
@@ -125,6 +134,7 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.tp = cfg->parallel_tp;
     l.pp = cfg->parallel_pp;
     l.cp = cfg->parallel_cp;
+    l.cp_kind = (orth_cp_kind)cfg->parallel_cp_kind;
     l.ep = cfg->parallel_ep;
     l.zero = zero_stage(cfg);
     l.shard_group = cfg->parallel_shard_group;
@@ -137,7 +147,7 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.micro_batch = cfg->train_micro_batch;
     l.seq_len = cfg->data_seq_len;
     l.reproducible = cfg->numerics_mode == ORTH_numerics_mode_reproducible;
-    l.parts = l.reproducible ? cfg->numerics_parts : ORTH_MAX(cfg->parallel_tp, 2 * cfg->parallel_cp);
+    l.parts = l.reproducible ? cfg->numerics_parts : orth_layout_fast_parts(&l);
     l.clips = cfg->train_clip_norm > 0;
     return l;
 }
