@@ -13,6 +13,7 @@
 
 #include "base/pool.h"
 #include "kernels/cpu/gemm_plan.h"
+#include "kernels/gemm_library.h"
 
 typedef struct {
     orth_gemm_plan plan;
@@ -291,7 +292,10 @@ orth_status orth_gemm(orth_ctx *ctx, const orth_gemm_desc *g, void *workspace)
 {
     gemm_run run = {.workspace = workspace};
     orth_gemm_plan *p = &run.plan;
-    if (g->M == 0 || g->N == 0)
+    bool done = g->M == 0 || g->N == 0;
+    if (!done)
+        ORTH_TRY(orth_gemm_library_run(ctx, g, &done));
+    if (done)
         return ORTH_OK;
     orth_gemm_plan_make(p, g, orth_gemm_kernels_for(ctx->isa, g->in_type), orth_pool_num_threads(ctx->pool));
     if (p->thin) {
