@@ -25,7 +25,7 @@ typedef struct {
     float *params;            /* all masters after the last step */
     bool compare;
     char difference[256];     /* "" while equal; written by one rank at a time */
-    orth_comm_counts over_cp, over_kv; /* of rank 0, all steps */
+    orth_comm_counts over_cp, over_dp, over_kv; /* of rank 0, all steps */
 } layout_case;
 
 /* Adds to the text in out[n], which begins empty. */
@@ -54,6 +54,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, ", heads %d/%d", (int)m->heads, (int)m->kv_heads);
     layout_say(out, n, "%s%s%s", m->tied ? ", tied" : "", c->doc_mask ? ", docs" : "", m->qk_norm ? ", qk_norm" : "");
     layout_say(out, n, ", %d threads, order %s", c->threads, l->order ? l->order : "default");
+    for (int64_t r = 0; r < l->num_dp_share; r++)
+        layout_say(out, n, "%s%g", r ? ":" : ", shares ", l->dp_share[r]);
 }
 
 static inline layout_case layout_base_case(uint64_t seed, int kind)
@@ -82,6 +84,16 @@ static inline int layout_pick(uint64_t seed, int *k, const int *choices, int n)
 
 #define LAYOUT_PICK(...) layout_pick(seed, &k, (const int[]){__VA_ARGS__}, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)))
 
+/* Uneven parts of the batch, if kind > 0 and there is more than one data-parallel rank. */
+static inline void layout_draw_shares(orth_layout *l, int kind)
+{
+    static const double two[][2] = {{3, 1}, {1, 3}, {5, 3}}, four[][4] = {{3, 1, 2, 2}, {1, 2, 4, 1}, {1, 5, 1, 1}};
+    if (kind > 0 && l->dp > 1) {
+        l->dp_share = l->dp == 2 ? two[kind - 1] : four[kind - 1];
+        l->num_dp_share = l->dp;
+    }
+}
+
 /* A layout that keeps the rules, drawn from the seed. */
 static inline layout_case layout_random_case(uint64_t seed)
 {
@@ -103,7 +115,8 @@ static inline layout_case layout_random_case(uint64_t seed)
         l->pipeline = schedules[schedule];
         l->virtual_stages = schedule == 3 || schedule == 5 ? 2 : 1;
         l->micro_batch = LAYOUT_PICK(1, 2, 4);
-        l->global_batch = LAYOUT_PICK(4, 8, 8, 16);
+        l->global_batch = LAYOUT_PICK(4, 8, 8, 16, 12);
+        layout_draw_shares(l, LAYOUT_PICK(0, 0, 1, 2, 3));
         l->seq_len = LAYOUT_PICK(8, 16, 24, 32);
         l->parts = LAYOUT_PICK(4, 8);
         c.compute = LAYOUT_PICK(0, 1) ? ORTH_BF16 : ORTH_F32;

@@ -106,7 +106,7 @@ void orth_build_decode_head(orth_builder *b, orth_operand normed);
 
 /* Where the rows of a block's gradients lie among the leaves of the step. */
 typedef struct {
-    int64_t begin, end, total; /* leaves */
+    int64_t begin, end, total; /* leaves; shares: no leaf is the last */
     int64_t micro_begin, micro_end; /* leaves of the micro-batch */
     int64_t per_sequence;      /* leaves of a sequence on this rank */
     int64_t rows;              /* rows of activations per leaf */
@@ -123,6 +123,12 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
 int32_t orth_build_grad_buffer(const orth_builder *b, int64_t index);
 
 /* ---- update.c ---- */
+
+/* Shares that are no single nodes of the tree over sequences (uneven.c). */
+int64_t orth_build_first_sequence(const orth_builder *b);
+int64_t orth_build_leaves_per_sequence(const orth_builder *b, int64_t index, bool second_use);
+void orth_build_combine(orth_builder *b);
+void orth_build_combine_loss(orth_builder *b, orth_operand leaves, orth_operand loss);
 
 /* Reduction of gradients over ranks, gradient norm, clipping and the optimizer's instructions. */
 void orth_build_update(orth_builder *b);
