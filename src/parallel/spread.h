@@ -19,6 +19,7 @@ typedef struct {
     int32_t *first_layer;       /* [num_chunks + 1] */
     int32_t kv_ranks;           /* tensor-parallel ranks that hold the same key and value heads */
     bool tied;
+    int32_t kv_heads;
     orth_arena arena;
 } orth_spread;
 
