@@ -61,6 +61,7 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, ", buckets of %d%s", (int)c->comm.bucket_bytes, c->comm.overlap ? ", overlap" : "");
     layout_say(out, n, ", prefetch %d to %d%s", (int)c->comm.prefetch, (int)c->comm.prefetch_bytes,
                c->comm.keep_gathered ? ", kept" : "");
+    layout_say(out, n, "%s", l->owner ? ", owner" : "");
     for (int64_t r = 0; r < l->num_dp_share; r++)
         layout_say(out, n, "%s%g", r ? ":" : ", shares ", l->dp_share[r]);
 }
@@ -118,6 +119,7 @@ static inline layout_case layout_random_case(uint64_t seed)
         l->zero = LAYOUT_PICK(0, 1, 2, 3);
         l->shard_group = l->zero ? LAYOUT_PICK(0, 0, 1, 2, 2, 4) : 0;
         l->keep_whole = l->zero == 3 ? LAYOUT_PICK(0, 0, 32, 1600) : 0;
+        l->owner = l->zero == 0 && LAYOUT_PICK(0, 0, 1);
         l->sequence_parallel = LAYOUT_PICK(0, 1);
         int schedule = LAYOUT_PICK(0, 1, 2, 3, 4, 5);
         l->pipeline = schedules[schedule];

@@ -467,6 +467,27 @@ TEST(shared_kv_heads_send_what_the_formula_says)
     }
 }
 
+/* Data-parallel rank 0 has all optimizer state, gets the gradients, and gives the weights back. */
+TEST(one_owner)
+{
+    for (int k = 0; k < 8; k++) {
+        layout_case c = layout_base_case(21, k);
+        c.layout.dp = k / 2 % 2 ? 4 : 2;
+        c.layout.owner = true;
+        c.layout.pp = k / 4 + 1;
+        c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
+        layout_draw_shares(&c.layout, k % 3);
+        check_layout(&c);
+    }
+    layout_case c = layout_base_case(22, 0);
+    c.layout.dp = 2;
+    c.layout.owner = true;
+    check_layout(&c);
+    int64_t bytes = 4 * orth_model_num_elems(&c.model); /* of rank 0: weights out, no gradients */
+    assert_int_equal(c.over_dp.bytes[ORTH_COMM_ALL_GATHER], c.steps * bytes);
+    assert_int_equal(c.over_dp.bytes[ORTH_COMM_REDUCE_SCATTER], 0);
+}
+
 /* Shares of the batch that are no single branches of the tree over sequences: ranks of different speed. */
 TEST(uneven_shares)
 {
@@ -805,6 +826,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tensor_parallel),
         cmocka_unit_test(tensor_parallel_with_shared_kv_heads),
         cmocka_unit_test(shared_kv_heads_send_what_the_formula_says),
+        cmocka_unit_test(one_owner),
         cmocka_unit_test(uneven_shares),
         cmocka_unit_test(uneven_shares_send_what_the_formula_says),
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),

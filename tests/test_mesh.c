@@ -236,6 +236,7 @@ CASE(zero_4, l->zero = 4)
 CASE(group_3, l->shard_group = 3)
 CASE(group_minus, l->shard_group = -1)
 CASE(group_idle, l->zero = 0)
+CASE(owned_shards, l->owner = true)
 CASE(group_of_three, l->dp = 6; l->shard_group = 3; l->global_batch = 48; l->num_ranks = 0)
 CASE(kept_whole, l->keep_whole = 1000)
 CASE(zero_2_shares, l->zero = 2; l->dp_share = shares_good; l->num_dp_share = 4)
@@ -296,6 +297,7 @@ static const rule_case cases[] = {
     {"shard_group=2 of dp=4 needs equal shares of a power of two sequences: dp rank 0 has 16, dp rank 3 has 4",
      group_of_uneven},
     {"zero=4: stages are 0 (nothing is sharded) to 3", zero_4},
+    {"data_parallel=owner with zero=1 and shard_group=2: one rank owns everything", owned_shards},
     {"shard_group=3 does not divide dp=4", group_3},
     {"shard_group=-1 does not divide dp=4", group_minus},
     {"shard_group=2 needs zero >= 1: with zero=0 nothing is sharded", group_idle},

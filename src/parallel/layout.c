@@ -96,6 +96,11 @@ static bool shares_are_equal(const orth_layout *l)
     return true;
 }
 
+bool orth_layout_deals_state(const orth_layout *l)
+{
+    return l->zero > 0 || l->owner;
+}
+
 bool orth_layout_is_uneven(const orth_layout *l)
 {
     return l->dp > 1 && l->zero < 2 &&
@@ -368,6 +373,14 @@ static bool zero_stage_exists(const judge *j)
                 "zero={}: stages are 0 (nothing is sharded) to 3", j->l->zero);
 }
 
+static bool owner_owns_everything(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return NEED(j, !l->owner || (l->zero == 0 && l->shard_group == 0),
+                "data_parallel=owner with zero={} and shard_group={}: one rank owns everything, so that nothing is "
+                "shared out", l->zero, l->shard_group);
+}
+
 static bool shard_group_divides_dp(const judge *j)
 {
     const int64_t group = j->l->shard_group;
@@ -502,7 +515,7 @@ static bool (*const rules[])(const judge *) = {
     sequence_parallel_fits_tokens, sequence_parallel_fits_parts, cp_fits_tokens, cp_fits_parts,
     parts_fit_tokens, fast_pieces_fit_tokens, ring_blocks_are_whole, ring_is_countable, all_to_all_fits_heads,
     all_to_all_fits_kv_heads, dp_divides_batch, shares_are_those_of_dp, shares_are_whole, micro_batch_divides_share,
-    zero_stage_exists, shard_group_divides_dp, shard_group_needs_zero, shard_group_is_a_subtree,
+    zero_stage_exists, owner_owns_everything, shard_group_divides_dp, shard_group_needs_zero, shard_group_is_a_subtree,
     kept_whole_is_gathered_otherwise, zero_needs_equal_shares, share_is_a_subtree, shard_group_needs_even_shares,
     reduced_at_once_is_a_subtree, virtual_stages_need_pp, chunks_have_layers, layers_by_hand_add_up, schedule_fits,
     async_keeps_whole_weights,

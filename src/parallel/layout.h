@@ -16,6 +16,7 @@ typedef struct {
     int64_t dp, tp, pp, cp, ep;      /* ranks along each axis */
     int64_t num_ranks;               /* ranks there are; 0: as many as the layout needs */
     int64_t zero;                    /* stage, 0 .. 3 */
+    bool owner;                      /* dp rank 0 alone has the optimizer state and updates */
     int64_t shard_group;             /* 0: all of dp */
     int64_t keep_whole;              /* zero 3: parameters of up to this many elements on a rank are not gathered */
     bool sequence_parallel;
@@ -51,6 +52,9 @@ int64_t orth_layout_micro_batches(const orth_layout *l, int64_t dp_rank);
 /* Whether shares are other than branches of one size of the tree over sequences: dp ranks then combine gradients node
  * by node (program/uneven.c). */
 bool orth_layout_is_uneven(const orth_layout *l);
+
+/* Whether dp ranks have different parts of the optimizer state: ZeRO, or one owner. */
+bool orth_layout_deals_state(const orth_layout *l);
 
 /* The number of the first broken rule that is >= from, with the reason in why[size]; -1: none. Calling with
  * 0, then the last result + 1, and so on, gives all reasons. Later rules may rest on earlier ones (a size of

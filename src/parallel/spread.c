@@ -121,7 +121,7 @@ void orth_spread_release(orth_ctx *ctx, orth_spread *s)
  * ZeRO shards it, other data-parallel ranks. */
 static orth_axes norm_axes(const orth_spread *s)
 {
-    return ORTH_AXES_PP | ORTH_AXES_TP | (s->layout.zero > 0 ? ORTH_AXES_SHARD : 0);
+    return ORTH_AXES_PP | ORTH_AXES_TP | (orth_layout_deals_state(&s->layout) ? ORTH_AXES_SHARD : 0);
 }
 
 /* Ranks of a cp group that trade heads against tokens: as many as have whole key heads for it; they lie side by
@@ -187,7 +187,8 @@ static void place(const orth_spread *s, int rank, orth_place_in_mesh *p)
     } simple[] = {{ORTH_GROUP_TP, ORTH_AXES_TP}, {ORTH_GROUP_CP, ORTH_AXES_CP}, {ORTH_GROUP_DP, ORTH_AXES_DP},
                   {ORTH_GROUP_SHARD, ORTH_AXES_SHARD}, {ORTH_GROUP_REPLICATE, ORTH_AXES_REPLICATE},
                   {ORTH_GROUP_PP, ORTH_AXES_PP}};
-    *p = (orth_place_in_mesh){.zero = (int32_t)s->layout.zero, .keep_whole = s->layout.keep_whole,
+    *p = (orth_place_in_mesh){.zero = s->layout.owner ? 1 : (int32_t)s->layout.zero, .owner = s->layout.owner,
+                              .keep_whole = s->layout.keep_whole,
                               .sequence_parallel = s->layout.sequence_parallel, .cp_heads = cp_heads(s),
                               .cp_ring = s->layout.cp_kind == ORTH_CP_RING, .cp_once = !s->layout.reproducible};
     for (int i = 0; i < ORTH_COUNT(simple); i++) {
