@@ -1,8 +1,12 @@
 /* test_gemm.c -- the fast product equals its plain definition bit for bit, however it is cut up. */
 #include "test.h"
 
+#include <math.h>
+#include <pthread.h>
+
 #include "kernels/cpu/gemm_kernels.h"
 #include "kernels/gemm.h"
+#include "kernels/gemm_library.h"
 
 #define GUARD 64                    /* elements on each side of an output */
 
@@ -328,6 +332,126 @@ TEST(linear_ops_equal_their_plain_twins)
     test_ctx_free(ctx);
 }
 
+#if defined(ORTH_HAVE_DNNL)
+/* ---- fast mode: products by a library ---- */
+
+static float largest_error(const gemm_case *c, const char *want, const char *got)
+{
+    float worst = 0;
+    for (int64_t m = 0; m < c->g.M; m++)
+        for (int64_t n = 0; n < c->g.N; n++) {
+            const int64_t at = m * c->g.c_row + n;
+            const float w = orth_load_f32(want, c->g.c_type, at), v = orth_load_f32(got, c->g.c_type, at);
+            const float error = fabsf(v - w) / fmaxf(1.0f, fabsf(w));
+            worst = error <= worst ? worst : error; /* NaN is taken */
+        }
+    return worst;
+}
+
+/* Sums of a few hundred terms of size 1 in another order; bf16 may round to its other neighbour. */
+static void check_library(orth_ctx *ctx, gemm_case *c, bool with_pre)
+{
+    const int taken = orth_gemm_library_products(ctx);
+    char *out[4];
+    for (int i = 0; i < 4; i++)
+        out[i] = output_make(c);
+    orth_gemm_desc g = c->g;
+    g.c = output_body(c, out[0]);
+    g.pre = with_pre ? output_body(c, out[1]) : NULL;
+    CHECK_OK(ctx, orth_gemm_ref(ctx, &g));
+    g.c = output_body(c, out[2]);
+    g.pre = with_pre ? output_body(c, out[3]) : NULL;
+    CHECK_OK(ctx, orth_gemm_library_add(ctx, &g));
+    CHECK_OK(ctx, orth_gemm_library_add(ctx, &g)); /* the same again */
+    assert_int_equal(orth_gemm_library_products(ctx), taken + 1);
+    ctx->frozen = true;
+    CHECK_OK(ctx, orth_gemm(ctx, &g, NULL)); /* no workspace: our kernels do not run */
+    ctx->frozen = false;
+    const float most = g.c_type == ORTH_BF16 ? 0x1p-6f : 1e-4f;
+    for (int i = 0; i < 1 + with_pre; i++) {
+        const float e = largest_error(c, output_body(c, out[i]), output_body(c, out[i + 2]));
+        if (!(e <= most))
+            fail_msg("output %d: %s->%s M=%d N=%d K=%d, %d threads: error %g", i, orth_dtype_name(g.in_type),
+                     orth_dtype_name(g.c_type), (int)g.M, (int)g.N, (int)g.K, orth_pool_num_threads(ctx->pool), e);
+        const size_t size = orth_dtype_bytes(g.c_type), body = (size_t)c->c_elems * size;
+        assert_memory_equal(out[i], out[i + 2], GUARD * size);
+        assert_memory_equal(out[i] + GUARD * size + body, out[i + 2] + GUARD * size + body, GUARD * size);
+        for (int64_t m = 0; m < g.M; m++) /* the gaps between rows */
+            for (int64_t at = m * g.c_row + g.N; at < (m + 1) * g.c_row; at++)
+                assert_memory_equal(output_body(c, out[i + 2]) + (size_t)at * size,
+                                    output_body(c, out[i]) + (size_t)at * size, size);
+    }
+    for (int i = 0; i < 4; i++)
+        free(out[i]);
+}
+
+static void library_cases(orth_ctx *ctx, uint64_t first, int num)
+{
+    CHECK_OK(ctx, orth_gemm_library_open(ctx, ORTH_GEMM_LIBRARY_ALL));
+    for (int i = 0; i < num; i++) {
+        const uint64_t seed = 7000 + 20 * (first + (uint64_t)i);
+        gemm_case c = case_make(i % 2 ? ORTH_BF16 : ORTH_F32, i / 2 % 2 ? ORTH_BF16 : ORTH_F32,
+                                test_rand_int(seed, 2, 128, i % 5 ? 200 : 700), test_rand_int(seed, 3, 128, 300),
+                                random_split(i % 4, seed), (int)test_rand_int(seed, 4, 0, 3),
+                                (int)test_rand_int(seed, 5, 0, 31), seed);
+        if (c.g.K > 0)
+            check_library(ctx, &c, i % 3 == 0);
+        case_free(&c);
+    }
+    assert_true(orth_gemm_library_bytes(ctx) > 0);
+    orth_gemm_library_close(ctx);
+}
+
+TEST(library_products_are_right_and_allocate_nothing_of_ours)
+{
+    for (int t = 0; t < ORTH_COUNT(thread_counts); t++) {
+        orth_ctx *ctx = test_ctx(thread_counts[t]);
+        library_cases(ctx, 100 * (uint64_t)t, 24);
+        test_ctx_free(ctx);
+    }
+}
+
+static void *library_rank(void *arg)
+{
+    orth_ctx *ctx = test_ctx(2);
+    library_cases(ctx, *(const uint64_t *)arg, 12);
+    test_ctx_free(ctx);
+    return NULL;
+}
+
+TEST(several_ranks_use_the_library_at_once)
+{
+    pthread_t threads[4];
+    const uint64_t first[4] = {1000, 2000, 3000, 4000};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, library_rank, (void *)(uintptr_t)&first[i]), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* What was not announced, what is small, and runs at a lower isa stay with the kernels of this program. */
+TEST(products_that_the_library_does_not_take_keep_their_bits)
+{
+    orth_ctx *ctx = test_ctx(2);
+    CHECK_OK(ctx, orth_gemm_library_open(ctx, ORTH_GEMM_LIBRARY_ALL));
+    gemm_case small = case_make(ORTH_F32, ORTH_F32, 20, 200, ORTH_SPLIT_WHOLE(64), 1, 1, 3);
+    gemm_case other = case_make(ORTH_F32, ORTH_F32, 140, 150, ORTH_SPLIT_WHOLE(64), 1, 1, 4);
+    CHECK_OK(ctx, orth_gemm_library_add(ctx, &small.g));
+    check_case(ctx, &small, false, "small");
+    check_case(ctx, &other, false, "not announced");
+    if (ctx->isa > ORTH_ISA_AVX2) {
+        ctx->isa = ORTH_ISA_AVX2;
+        CHECK_OK(ctx, orth_gemm_library_add(ctx, &other.g));
+        check_case(ctx, &other, false, "lower isa");
+    }
+    assert_int_equal(orth_gemm_library_products(ctx), 0);
+    orth_gemm_library_close(ctx);
+    case_free(&small);
+    case_free(&other);
+    test_ctx_free(ctx);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +463,11 @@ int main(void)
         cmocka_unit_test(empty_products_are_epilogues_of_zero),
         cmocka_unit_test(special_values_follow_the_plain_chain),
         cmocka_unit_test(linear_ops_equal_their_plain_twins),
+#if defined(ORTH_HAVE_DNNL)
+        cmocka_unit_test(library_products_are_right_and_allocate_nothing_of_ours),
+        cmocka_unit_test(several_ranks_use_the_library_at_once),
+        cmocka_unit_test(products_that_the_library_does_not_take_keep_their_bits),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

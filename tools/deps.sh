@@ -5,10 +5,10 @@
 set -euo pipefail
 
 declare -A packages=(
-  [build]="gcc libc6-dev make cmake pkg-config libfyaml-dev libjansson-dev libpcre2-dev libxxhash-dev libunistring-dev libhwloc-dev"
+  [build]="gcc libc6-dev make cmake pkg-config libfyaml-dev libjansson-dev libpcre2-dev libxxhash-dev libunistring-dev libhwloc-dev libdnnl-dev"
   [test]="libcmocka-dev"
   [demo]="dict-gcide"
-  [mpi]="libopenmpi-dev openmpi-bin"
+  [mpi]="libopenmpi-dev openmpi-bin iproute2"
   [bench]="libdnnl-dev"
   [dev]="clang clang-14 libclang-rt-14-dev cppcheck binutils"
 )

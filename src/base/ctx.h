@@ -53,12 +53,14 @@ typedef struct {
 } orth_faults;
 
 struct orth_pool;
+struct orth_gemm_library;
 
 typedef struct orth_ctx {
     orth_error error;
     int rank;                     /* global rank, 0 when there is one */
     orth_isa isa;                 /* highest level the kernels may use */
     struct orth_pool *pool;       /* this rank's compute threads; never NULL after orth_ctx_init */
+    struct orth_gemm_library *gemm_library; /* of a fast run (kernels/gemm_library.h); else NULL */
     orth_log_sink log;
     orth_faults *faults;          /* NULL outside tests */
     /* The number of a signal that asks the program to end, 0: none; any thread may call. NULL: signals do

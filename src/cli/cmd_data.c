@@ -1,40 +1,10 @@
 /* cmd_data.c -- `orthant data prepare|inspect|verify`. */
-#include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "cli/cmd.h"
+#include "cli/numbers.h"
 #include "data/data.h"
-
-static orth_status flag_int(orth_ctx *ctx, const orth_cmd *cmd, const char *name, int64_t low, int64_t *io)
-{
-    const char *text = orth_cmd_flag(cmd, name);
-    if (!text)
-        return ORTH_OK;
-    char *end;
-    errno = 0;
-    const long long v = strtoll(text, &end, 10);
-    if (errno || end == text || *end || v < low)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s is not a whole number from %" PRId64 " up", name, text,
-                         low);
-    *io = v;
-    return ORTH_OK;
-}
-
-static orth_status flag_real(orth_ctx *ctx, const orth_cmd *cmd, const char *name, double *io)
-{
-    const char *text = orth_cmd_flag(cmd, name);
-    if (!text)
-        return ORTH_OK;
-    char *end;
-    const double v = strtod(text, &end);
-    if (end == text || *end)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s is not a number", name, text);
-    *io = v;
-    return ORTH_OK;
-}
 
 static const char *flag_or(const orth_cmd *cmd, const char *name, const char *otherwise)
 {
@@ -48,7 +18,7 @@ static orth_status get_tokenizer(orth_ctx *ctx, const orth_cmd *cmd, const orth_
                                  orth_tokenizer **out)
 {
     int64_t train = 0;
-    ORTH_TRY(flag_int(ctx, cmd, "train-tokenizer", 257, &train));
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "train-tokenizer", 257, 1 << 24, &train));
     const char *given = orth_cmd_flag(cmd, "tokenizer");
     if (train && given)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--tokenizer and --train-tokenizer exclude each other");
@@ -76,10 +46,10 @@ static orth_status prepare_flags(orth_ctx *ctx, const orth_cmd *cmd, orth_prepar
     };
     if (!p->out_dir || !p->out_dir[0])
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data prepare: --out DIR is missing");
-    ORTH_TRY(flag_int(ctx, cmd, "seed", 0, &seed));
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "seed", 0, INT64_MAX, &seed));
     p->seed = (uint64_t)seed;
-    ORTH_TRY(flag_int(ctx, cmd, "shard-tokens", 1, &p->shard_tokens));
-    return flag_real(ctx, cmd, "valid-fraction", &p->valid_fraction);
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "shard-tokens", 1, INT64_MAX, &p->shard_tokens));
+    return orth_cmd_flag_real(ctx, cmd, "valid-fraction", 0, 0.9, &p->valid_fraction);
 }
 
 static orth_status prepare(orth_ctx *ctx, const orth_cmd *cmd)
@@ -165,7 +135,7 @@ static orth_status inspect(orth_ctx *ctx, const orth_cmd *cmd, const char *path)
 {
     int64_t number = -1;
     orth_dataset *d = NULL;
-    ORTH_TRY(flag_int(ctx, cmd, "document", 0, &number));
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "document", 0, INT64_MAX, &number));
     ORTH_TRY(orth_dataset_open(ctx, &d, path));
     orth_status status = ORTH_OK;
     if (number >= 0)

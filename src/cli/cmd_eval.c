@@ -82,14 +82,9 @@ static orth_status open_all(orth_ctx *ctx, scoring *s, const orth_cmd *cmd)
     ORTH_TRY(orth_evaluator_create(ctx, &s->evaluator, c, &s->file.model, NULL, NULL));
     s->has_evaluator = true;
     const orth_tokenizer *t = s->file.tokenizer ? s->file.tokenizer : s->data->tokenizer;
-    s->token_bytes = ORTH_NEW_ARRAY(ctx, int32_t, ORTH_MAX(s->file.model.vocab, orth_tokenizer_vocab_size(t)));
+    s->token_bytes = orth_eval_token_bytes(ctx, t, s->file.model.vocab);
     if (!s->token_bytes)
         return ORTH_ERR_NOMEM;
-    for (int32_t i = 0; i < orth_tokenizer_vocab_size(t); i++) {
-        size_t n = 0;
-        if (orth_tokenizer_token(t, i, &n) && !orth_tokenizer_is_special(t, i))
-            s->token_bytes[i] = (int32_t)n;
-    }
     return orth_model_file_fill(ctx, &s->file, s->evaluator.executor);
 }
 

@@ -6,22 +6,8 @@
 
 #include "base/clock.h"
 #include "base/files.h"
-#include "cli/cmd.h"
+#include "cli/numbers.h"
 #include "data/tokenizer.h"
-
-static orth_status flag_int(orth_ctx *ctx, const orth_cmd *cmd, const char *name, int64_t *io)
-{
-    const char *text = orth_cmd_flag(cmd, name);
-    if (!text)
-        return ORTH_OK;
-    char *end;
-    errno = 0;
-    const long long v = strtoll(text, &end, 10);
-    if (errno || end == text || *end || v < 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s is not a whole number from 0 up", name, text);
-    *io = v;
-    return ORTH_OK;
-}
 
 /* ---- train ---- */
 
@@ -29,8 +15,8 @@ static orth_status train_options(orth_ctx *ctx, const orth_cmd *cmd, orth_tokeni
 {
     static const char *const kinds[] = {"gpt2", "llama3", "qwen"};
     *o = (orth_tokenizer_train_options){.vocab_size = 0, .eos = orth_cmd_flag(cmd, "eos")};
-    ORTH_TRY(flag_int(ctx, cmd, "vocab-size", &o->vocab_size));
-    ORTH_TRY(flag_int(ctx, cmd, "min-frequency", &o->min_frequency));
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "vocab-size", 257, 1 << 24, &o->vocab_size));
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "min-frequency", 0, INT64_MAX, &o->min_frequency));
     if (o->vocab_size == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "tokenizer train: --vocab-size N is missing");
     if (o->eos && !o->eos[0])

@@ -118,6 +118,10 @@ const orth_kernel_fn *orth_kernels_cpu(void);
  * with this many threads, at this isa. The reference kernels need none. */
 size_t orth_op_workspace_bytes(orth_op op, const orth_op_call *call, int num_threads, orth_isa isa);
 
+/* Set-up of the cpu kernel of `op` for calls of these shapes: announces products to ctx->gemm_library, if there
+ * is one. May be called again for the same shapes. ORTH_ERR_NOMEM. */
+orth_status orth_op_prepare(orth_ctx *ctx, orth_op op, const orth_op_call *call);
+
 typedef size_t (*orth_workspace_fn)(const orth_op_call *call, int num_threads, orth_isa isa);
 #define WS(name) size_t orth_workspace_##name(const orth_op_call *call, int num_threads, orth_isa isa);
 #include "kernels/workspace.def"

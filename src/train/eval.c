@@ -35,6 +35,17 @@ void orth_evaluator_destroy(orth_ctx *ctx, orth_evaluator *e)
     e->executor = NULL;
 }
 
+int32_t *orth_eval_token_bytes(orth_ctx *ctx, const orth_tokenizer *t, int64_t vocab)
+{
+    int32_t *bytes = ORTH_NEW_ARRAY(ctx, int32_t, ORTH_MAX(orth_tokenizer_vocab_size(t), vocab));
+    for (int32_t i = 0; bytes && i < orth_tokenizer_vocab_size(t); i++) {
+        size_t n = 0;
+        if (orth_tokenizer_token(t, i, &n) && !orth_tokenizer_is_special(t, i))
+            bytes[i] = (int32_t)n;
+    }
+    return bytes;
+}
+
 static void *slot(const orth_evaluator *e, orth_data_slot s)
 {
     return orth_executor_find(e->executor, ORTH_BIND_DATA, s);

@@ -3,6 +3,7 @@
 #define ORTH_TRAIN_EVAL_H
 
 #include "data/sampler.h"
+#include "data/tokenizer.h"
 #include "run/executor.h"
 #include "train/setup.h"
 
@@ -29,6 +30,9 @@ orth_status orth_evaluator_create(orth_ctx *ctx, orth_evaluator *out, const orth
                                   const orth_model_config *model, const orth_executor *lender,
                                   const orth_model_shape *place);
 void orth_evaluator_destroy(orth_ctx *ctx, orth_evaluator *e);
+
+/* Bytes of text that each token stands for, 0 for special ones: [max(vocab, tokens)] in heap memory. NULL: no memory. */
+int32_t *orth_eval_token_bytes(orth_ctx *ctx, const orth_tokenizer *t, int64_t vocab);
 
 /* Collective over the ranks of a place. Scores sequences [first, first+n) of `sampler`; the result is 0 on
  * ranks without the head. token_bytes [vocab]: bytes of each token, may be NULL.

@@ -46,15 +46,8 @@ static orth_status read_tokenizer(orth_ctx *ctx, orth_run *r)
 {
     const orth_tokenizer *t = r->data->tokenizer;
     ORTH_TRY(orth_tokenizer_write(ctx, t, &r->tokenizer_json));
-    r->token_bytes = ORTH_NEW_ARRAY(ctx, int32_t, ORTH_MAX(orth_tokenizer_vocab_size(t), r->model.vocab));
-    if (!r->token_bytes)
-        return ORTH_ERR_NOMEM;
-    for (int32_t i = 0; i < orth_tokenizer_vocab_size(t); i++) {
-        size_t n = 0;
-        if (orth_tokenizer_token(t, i, &n) && !orth_tokenizer_is_special(t, i))
-            r->token_bytes[i] = (int32_t)n;
-    }
-    return ORTH_OK;
+    r->token_bytes = orth_eval_token_bytes(ctx, t, r->model.vocab);
+    return r->token_bytes ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 /* Dimensions from the run file, or from the weights that the run starts from. */

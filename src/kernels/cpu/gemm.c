@@ -13,6 +13,7 @@
 
 #include "base/pool.h"
 #include "kernels/cpu/gemm_plan.h"
+#include "kernels/gemm_library.h"
 
 typedef struct {
     orth_gemm_plan plan;
@@ -118,13 +119,15 @@ static void pack_task(gemm_run *run, int64_t stage_index, int64_t i)
 
 /* ---- computing ---- */
 
-/* All segments of a block on one tile. */
+/* All segments of a block on one tile. a: its packed panel, or its first row in A. */
 static void run_tile(const orth_gemm_plan *p, const orth_gemm_segment *segs, int num_segs, const char *a,
                      const char *b, float *state, int m, int n)
 {
     const orth_gemm_kernels *kr = p->kernels;
+    const int64_t size = (int64_t)orth_dtype_bytes(p->g->in_type);
     for (int s = 0; s < num_segs; s++)
-        kr->tile(a + 4 * segs[s].row * kr->mr, b + 4 * segs[s].row * kr->nr, segs[s].num_rows, segs[s].resume,
+        kr->tile(a + (p->a_stride ? segs[s].k0 * size : 4 * segs[s].row * kr->mr), p->a_stride,
+                 b + 4 * segs[s].row * kr->nr, segs[s].num_rows, segs[s].resume,
                  state + segs[s].slot * kr->mr * kr->nr, segs[s].num_merges, m, n);
 }
 
@@ -146,7 +149,8 @@ static void compute_block(const orth_gemm_plan *p, const gemm_part *t, int64_t b
     orth_gemm_segment segs[ORTH_GEMM_MAX_GROUP];
     const int num_segs = orth_gemm_block_segments(p, block, segs);
     char *state = t->state;
-    pack_panels(p, &o, 0, t->num_i, block, block + 1);
+    if (!p->a_stride)
+        pack_panels(p, &o, 0, t->num_i, block, block + 1);
     for (int64_t j = t->j; j < t->j + t->num_j; j++) {
         const char *b = s->b + 4 * (size_t)((local * p->n_chunk + j) * p->block_rows * kr->nr);
         const int64_t n0 = (s->n * p->n_chunk + j) * kr->nr;
@@ -156,10 +160,11 @@ static void compute_block(const orth_gemm_plan *p, const gemm_part *t, int64_t b
             const int m = (int)ORTH_MIN(kr->mr, p->g->M - m0);
             if (m <= 0)
                 break;
-            run_tile(p, segs, num_segs, t->a + 4 * i * p->block_rows * kr->mr, b, (float *)(void *)state, m,
-                     n);
+            const char *a = p->a_stride ? (const char *)p->g->a + m0 * p->a_stride
+                                        : t->a + 4 * i * p->block_rows * kr->mr;
+            run_tile(p, segs, num_segs, a, b, (float *)(void *)state, m, n);
             if (block == p->num_blocks - 1)
-                kr->finish(p->g, (const float *)(const void *)state, m0, n0, m, n);
+                kr->finish(p->g, (const float *)(const void *)state, kr->nr, m0, n0, m, n);
         }
     }
 }
@@ -245,7 +250,7 @@ static void thin_task(void *arg, int64_t index, int worker)
             float *tile = (float *)(void *)(state + p->tile_state_bytes * (size_t)i);
             run_tile(p, segs, num_segs, a, packed, tile, m, n);
             if (block == p->num_blocks - 1)
-                kr->finish(p->g, tile, i * kr->mr, n0, m, n);
+                kr->finish(p->g, tile, kr->nr, i * kr->mr, n0, m, n);
         }
     }
     if (kr->leave)
@@ -287,7 +292,10 @@ orth_status orth_gemm(orth_ctx *ctx, const orth_gemm_desc *g, void *workspace)
 {
     gemm_run run = {.workspace = workspace};
     orth_gemm_plan *p = &run.plan;
-    if (g->M == 0 || g->N == 0)
+    bool done = g->M == 0 || g->N == 0;
+    if (!done)
+        ORTH_TRY(orth_gemm_library_run(ctx, g, &done));
+    if (done)
         return ORTH_OK;
     orth_gemm_plan_make(p, g, orth_gemm_kernels_for(ctx->isa, g->in_type), orth_pool_num_threads(ctx->pool));
     if (p->thin) {

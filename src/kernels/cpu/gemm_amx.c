@@ -89,14 +89,15 @@ static void merge(float *to, int num_merges)
     }
 }
 
-static void tile(const void *pa, const void *pb, int64_t num_rows, bool resume, float *to, int num_merges,
-                 int m, int n)
+static void tile(const void *pa, int64_t a_stride, const void *pb, int64_t num_rows, bool resume, float *to,
+                 int num_merges, int m, int n)
 {
     const char *a = pa, *b = pb;
     float *leaf = to + num_merges * MR * NR;
     const size_t stride = 4 * NR;
     (void)m;
     (void)n;
+    (void)a_stride;
     if (resume) {
         _tile_loadd(0, leaf, stride);
         _tile_loadd(1, leaf + 16, stride);
@@ -125,8 +126,6 @@ static void tile(const void *pa, const void *pb, int64_t num_rows, bool resume, 
     if (num_merges)
         merge(to, num_merges);
 }
-
-FINISH_FN(finish, NR)
 
 const orth_gemm_kernels orth_gemm_amx_bf16 = {
     .mr = MR, .nr = NR, .unit = 2, .align = ALIGN, .kc = 256, .pack_a = pack_a, .pack_b = pack_b,

@@ -60,9 +60,10 @@ static inline __attribute__((always_inline)) void tile_shape(const int R, const 
 #define SHAPES(R) SHAPE(R, 1) SHAPE(R, 2)
 SHAPES(1) SHAPES(2) SHAPES(3) SHAPES(4) SHAPES(5) SHAPES(6)
 
-static void tile(const void *a, const void *b, int64_t num_rows, bool resume, float *to, int num_merges,
-                 int m, int n)
+static void tile(const void *a, int64_t a_stride, const void *b, int64_t num_rows, bool resume, float *to,
+                 int num_merges, int m, int n)
 {
+    (void)a_stride;
 #define ROW(R) {tile_##R##_1, tile_##R##_2}
     static const tile_shape_fn shapes[MR][2] = {ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6)};
 #undef ROW
@@ -189,14 +190,14 @@ static void finish8(const orth_gemm_desc *g, int64_t at, int64_t n, __m256 v)
     store8(g->c, g->c_type, at, v);
 }
 
-static void finish(const orth_gemm_desc *g, const float *t, int64_t m0, int64_t n0, int m, int n)
+static void finish(const orth_gemm_desc *g, const float *t, int64_t stride, int64_t m0, int64_t n0, int m, int n)
 {
     for (int r = 0; r < m; r++) {
         int j = 0;
         for (; j + 8 <= n; j += 8)
-            finish8(g, (m0 + r) * g->c_row + n0 + j, n0 + j, _mm256_loadu_ps(t + r * NR + j));
+            finish8(g, (m0 + r) * g->c_row + n0 + j, n0 + j, _mm256_loadu_ps(t + r * stride + j));
         for (; j < n; j++)
-            orth_gemm_finish_element(g, m0 + r, n0 + j, t[r * NR + j]);
+            orth_gemm_finish_element(g, m0 + r, n0 + j, t[r * stride + j]);
     }
 }
 

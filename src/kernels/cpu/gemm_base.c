@@ -8,12 +8,13 @@
 #define MR 4
 #define NR 16
 
-static void tile(const void *pa, const void *pb, int64_t num_rows, bool resume, float *to, int num_merges,
-                 int m, int n)
+static void tile(const void *pa, int64_t a_stride, const void *pb, int64_t num_rows, bool resume, float *to,
+                 int num_merges, int m, int n)
 {
     const float *a = pa, *b = pb, *from = to + num_merges * MR * NR;
     float acc[MR][NR] = {{0}};
     (void)n;
+    (void)a_stride;
     if (resume)
         memcpy(acc, from, sizeof acc);
     for (int64_t k = 0; k < num_rows; k++, a += MR, b += NR)
@@ -49,11 +50,11 @@ PACK_FN(pack_b_f32, NR, ORTH_F32)
 PACK_FN(pack_a_bf16, MR, ORTH_BF16)
 PACK_FN(pack_b_bf16, NR, ORTH_BF16)
 
-static void finish(const orth_gemm_desc *g, const float *t, int64_t m0, int64_t n0, int m, int n)
+static void finish(const orth_gemm_desc *g, const float *t, int64_t stride, int64_t m0, int64_t n0, int m, int n)
 {
     for (int r = 0; r < m; r++)
         for (int j = 0; j < n; j++)
-            orth_gemm_finish_element(g, m0 + r, n0 + j, t[r * NR + j]);
+            orth_gemm_finish_element(g, m0 + r, n0 + j, t[r * stride + j]);
 }
 
 const orth_gemm_kernels orth_gemm_base_f32 = {

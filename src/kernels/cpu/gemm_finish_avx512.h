@@ -77,37 +77,32 @@ FINISH_INLINE void finish_vector(const orth_gemm_desc *g, bool whole, const floa
 }
 
 /* Whole vectors that are only stored. */
-FINISH_INLINE void finish_plain(const orth_gemm_desc *g, const float *tile, int nr, int64_t at, int m, int n)
+FINISH_INLINE void finish_plain(const orth_gemm_desc *g, const float *tile, int64_t stride, int64_t at, int m,
+                                int n)
 {
-    for (int r = 0; r < m; r++, tile += nr, at += g->c_row)
+    for (int r = 0; r < m; r++, tile += stride, at += g->c_row)
         for (int j = 0; j < n; j += 16)
             finish_store(true, g->c, g->c_type, at + j, 0, _mm512_loadu_ps(tile + j));
 }
 
-FINISH_INLINE void finish_tile(const orth_gemm_desc *g, const float *tile, int nr, int64_t m0, int64_t n0,
-                               int m, int n)
+static void finish(const orth_gemm_desc *g, const float *tile, int64_t stride, int64_t m0, int64_t n0, int m,
+                   int n)
 {
     const int whole = n & ~15;
     const bool plain = !g->bias && !g->pre && g->act == ORTH_ACT_NONE && !g->num_addends;
     int done = 0;
     if (plain) {
-        finish_plain(g, tile, nr, m0 * g->c_row + n0, m, whole);
+        finish_plain(g, tile, stride, m0 * g->c_row + n0, m, whole);
         done = whole;
     }
     for (int r = 0; r < m && done < n; r++) {
         const int64_t at = (m0 + r) * g->c_row + n0;
         int j = done;
         for (; j < whole; j += 16)
-            finish_vector(g, true, tile + r * nr + j, at + j, n0 + j, 0);
+            finish_vector(g, true, tile + r * stride + j, at + j, n0 + j, 0);
         if (j < n)
-            finish_vector(g, false, tile + r * nr + j, at + j, n0 + j, (__mmask16)((1u << (n - j)) - 1));
+            finish_vector(g, false, tile + r * stride + j, at + j, n0 + j, (__mmask16)((1u << (n - j)) - 1));
     }
 }
-
-#define FINISH_FN(name, nr)                                                                            \
-    static void name(const orth_gemm_desc *g, const float *tile, int64_t m0, int64_t n0, int m, int n) \
-    {                                                                                                  \
-        finish_tile(g, tile, nr, m0, n0, m, n);                                                        \
-    }
 
 #endif

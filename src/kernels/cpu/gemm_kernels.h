@@ -23,19 +23,21 @@ typedef void (*orth_gemm_pack_fn)(void *dst, size_t panel_bytes, const void *src
 
 /* Adds `num_rows` packed rows of panels a, b to the chain of a tile: the chain goes on from slot
  * `num_merges` of `to` if `resume`, else from 0; then slots num_merges-1 .. 0 of `to` are added on
- * the left, and the sum is stored at slot 0 of `to`. Only m x n of the tile are needed. */
-typedef void (*orth_gemm_tile_fn)(const void *a, const void *b, int64_t num_rows, bool resume, float *to,
-                                  int num_merges, int m, int n);
+ * the left, and the sum is stored at slot 0 of `to`. Only m x n of the tile are needed. a_stride: 0, or A is
+ * not packed: bytes from one of its rows to the next, in which the dwords follow each other. */
+typedef void (*orth_gemm_tile_fn)(const void *a, int64_t a_stride, const void *b, int64_t num_rows, bool resume,
+                                  float *to, int num_merges, int m, int n);
 
-/* Epilogue of g for C[m0.., n0..] (m x n) from a finished tile with row stride nr. */
-typedef void (*orth_gemm_finish_fn)(const orth_gemm_desc *g, const float *tile, int64_t m0, int64_t n0, int m,
-                                    int n);
+/* Epilogue of g for C[m0.., n0..] (m x n) from finished sums, whose rows are `stride` floats apart. */
+typedef void (*orth_gemm_finish_fn)(const orth_gemm_desc *g, const float *sums, int64_t stride, int64_t m0,
+                                    int64_t n0, int m, int n);
 
 typedef struct {
     int mr, nr;                     /* tile */
     int unit;                       /* k in a dword */
     int align;                      /* packed rows of a leaf are a multiple of it */
-    int kc;                         /* packed rows that are worked through at once: L1 */
+    int kc;                         /* packed rows that are worked through at once */
+    bool unpacked_a;                /* the tile takes A as it lies, where K is contiguous */
     orth_gemm_pack_fn pack_a, pack_b;
     orth_gemm_tile_fn tile;
     orth_gemm_finish_fn finish;

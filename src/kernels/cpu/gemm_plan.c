@@ -1,14 +1,17 @@
 /* gemm_plan.c -- cuts a product into pieces that fit the caches.
  *
- *   block    as many packed rows (kc) that a panel of B stays in L1 while panels of A stream past.
- *            Cuts long leaves into equal pieces, or takes a power of two of short ones, so that a block
- *            leaves one finished subtree of the aligned tree behind.
+ *   block    as many packed rows (kc) that 8 rows of A stay in L1 and a panel of B in L2, from where the
+ *            tile takes a quarter of what the L2 delivers. The longer a block, the fewer times the sums of
+ *            a tile go out and come back: that costs more than the L1 would save. Cuts long leaves into
+ *            equal pieces, or takes a power of two of short ones, so that a block leaves one finished
+ *            subtree of the aligned tree behind.
  *   stage    (chunk of M) x (chunk of N) x (run of blocks). Its part of B is packed for all threads and
  *            fits the L3 twice: one is computed on while the next is packed. Stages go through K first,
  *            then N, then M.
  *   task     part of a stage's rows, all its columns if there are rows enough for all threads: what a
- *            thread draws. It packs its rows of A by itself, block by block, into a buffer that never
- *            leaves its L2: A is used by few columns, so a way through the L3 would cost more.
+ *            thread draws. Where K is contiguous it uses its rows of A as they lie; else it packs them by
+ *            itself, block by block, into a buffer that never leaves its L2: A is used by few columns, so
+ *            a way through the L3 would cost more.
  *
  * None of this shows in the result: it decides when a chain is continued, never its order.
  */
@@ -16,9 +19,11 @@
 
 #define STAGE_ROWS_MAX 1600         /* packed rows that still go in one stage */
 #define STAGE_ROWS 1024             /* otherwise rows per stage */
-#define CHUNK_ROWS 1024            /* rows of C in a stage */
+#define THIN_ROWS 192               /* of a block of few rows of C, whose panel of B stays in L1 */
+#define CHUNK_ROWS 1024             /* rows of C in a stage */
 #define CHUNK_COLUMNS 2048          /* columns, where K takes several stages */
 #define CHUNK_BYTES (6 << 20)       /* packed B of a stage */
+#define ALIAS_BYTES 4096            /* largest power of two in the stride of an unpacked A */
 #define TASK_M 64
 #define TASK_M_MIN 32
 #define TASKS_PER_THREAD 8
@@ -39,12 +44,12 @@ static void plan_k(orth_gemm_plan *p)
         longest = ORTH_MAX(longest, end - begin);
         begin = end;
     }
-    const int64_t rows = packed_rows(kr, longest);
-    p->pieces = ORTH_MAX(1, orth_div_up(rows, kr->kc));
+    const int64_t rows = packed_rows(kr, longest), kc = p->thin ? ORTH_MIN(kr->kc, THIN_ROWS) : kr->kc;
+    p->pieces = ORTH_MAX(1, orth_div_up(rows, kc));
     p->piece_len = packed_rows(kr, orth_div_up(longest, p->pieces)) * kr->unit;
     p->group = 1;
     while (p->pieces == 1 && p->group < ORTH_GEMM_MAX_GROUP && p->group < p->num_leaves &&
-           2 * p->group * rows <= kr->kc)
+           2 * p->group * rows <= kc)
         p->group *= 2;
     p->num_blocks = p->pieces > 1 ? p->num_leaves * p->pieces : orth_div_up(p->num_leaves, p->group);
     p->block_rows = p->pieces > 1 ? p->piece_len / kr->unit : p->group * rows;
@@ -97,7 +102,7 @@ static void plan_workspace(orth_gemm_plan *p, int num_threads)
     const int64_t counters = 2 * p->num_stages + p->num_tiles;
     p->b_slots = p->k_stages == 1 && p->n_chunks == 1 ? 1 : 2;
     p->a_slots = num_threads;
-    p->a_slot_bytes = (size_t)orth_round_up(4 * p->block_rows * p->m_task * kr->mr, 64);
+    p->a_slot_bytes = p->a_stride ? 0 : (size_t)orth_round_up(4 * p->block_rows * p->m_task * kr->mr, 64);
     p->b_slot_bytes = (size_t)orth_round_up(4 * rows * p->n_chunk * kr->nr, 64);
     p->tile_state_bytes = (size_t)orth_round_up(4 * p->num_slots * kr->mr * kr->nr, 64);
     /* A state that no other block takes up again needs the room of one tile. */
@@ -118,14 +123,32 @@ static void plan_workspace(orth_gemm_plan *p, int num_threads)
     p->total_bytes = p->state_at + (size_t)(p->thin ? num_threads : states) * p->task_state_bytes;
 }
 
+/* A is used as it lies where K is contiguous, a dword never reaches past a leaf, and the rows of a task do
+ * not crowd into few sets of the L2. */
+static int64_t unpacked_stride(const orth_gemm_plan *p)
+{
+    const orth_gemm_desc *g = p->g;
+    const int64_t stride = g->a_row * (int64_t)orth_dtype_bytes(g->in_type);
+    if (!p->kernels->unpacked_a || p->thin || g->a_col != 1 || g->K == 0 || (stride & -stride) > ALIAS_BYTES)
+        return 0;
+    for (int64_t i = 0, begin = 0; i < p->num_leaves; i++) {
+        const int64_t end = orth_split_bound(&g->split, i + 1);
+        if ((end - begin) % p->kernels->unit)
+            return 0;
+        begin = end;
+    }
+    return stride;
+}
+
 void orth_gemm_plan_make(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_gemm_kernels *kr,
                          int num_threads)
 {
     *p = (orth_gemm_plan){.g = g, .kernels = kr};
-    plan_k(p);
     p->m_panels = orth_div_up(g->M, kr->mr);
     p->n_panels = orth_div_up(g->N, kr->nr);
     p->thin = p->m_panels <= 2;
+    plan_k(p);
+    p->a_stride = unpacked_stride(p);
     const int64_t rows = p->stage_blocks * p->block_rows;
     const int64_t fit = CHUNK_BYTES / (4 * ORTH_MAX(1, rows) * kr->nr);
     cut(p->m_panels, CHUNK_ROWS / kr->mr, &p->m_chunk, &p->m_chunks);

@@ -31,6 +31,7 @@ typedef struct {
     int64_t b_group;                /* panels that one packing task takes */
     int64_t num_packs, num_tiles;   /* tasks per stage: packing, computing */
     int64_t num_stages;
+    int64_t a_stride;               /* bytes between rows of an A that is used as it lies; 0: it is packed */
     bool thin;                      /* few rows: B is packed by who needs it, and used once */
     /* workspace, in bytes from its start */
     size_t counters_at, a_at, b_at, state_at, total_bytes;
