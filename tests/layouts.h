@@ -27,7 +27,7 @@ typedef struct {
     bool compare;
     double tolerance;         /* of the loss, relative; 0: all bits of everything */
     char difference[256];     /* "" while equal; written by one rank at a time */
-    orth_comm_counts over_cp, over_kv; /* of rank 0, all steps */
+    orth_comm_counts over_cp, over_dp, over_kv; /* of rank 0, all steps */
 } layout_case;
 
 /* Adds to the text in out[n], which begins empty. */
@@ -61,6 +61,9 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, ", buckets of %d%s", (int)c->comm.bucket_bytes, c->comm.overlap ? ", overlap" : "");
     layout_say(out, n, ", prefetch %d to %d%s", (int)c->comm.prefetch, (int)c->comm.prefetch_bytes,
                c->comm.keep_gathered ? ", kept" : "");
+    layout_say(out, n, "%s", l->owner ? ", owner" : "");
+    for (int64_t r = 0; r < l->num_dp_share; r++)
+        layout_say(out, n, "%s%g", r ? ":" : ", shares ", l->dp_share[r]);
 }
 
 static inline layout_case layout_base_case(uint64_t seed, int kind)
@@ -90,6 +93,16 @@ static inline int layout_pick(uint64_t seed, int *k, const int *choices, int n)
 
 #define LAYOUT_PICK(...) layout_pick(seed, &k, (const int[]){__VA_ARGS__}, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)))
 
+/* Uneven parts of the batch, if kind > 0 and there is more than one data-parallel rank. */
+static inline void layout_draw_shares(orth_layout *l, int kind)
+{
+    static const double two[][2] = {{3, 1}, {1, 3}, {5, 3}}, four[][4] = {{3, 1, 2, 2}, {1, 2, 4, 1}, {1, 5, 1, 1}};
+    if (kind > 0 && l->dp > 1) {
+        l->dp_share = l->dp == 2 ? two[kind - 1] : four[kind - 1];
+        l->num_dp_share = l->dp;
+    }
+}
+
 /* A layout that keeps the rules, drawn from the seed. */
 static inline layout_case layout_random_case(uint64_t seed)
 {
@@ -106,12 +119,14 @@ static inline layout_case layout_random_case(uint64_t seed)
         l->zero = LAYOUT_PICK(0, 1, 2, 3);
         l->shard_group = l->zero ? LAYOUT_PICK(0, 0, 1, 2, 2, 4) : 0;
         l->keep_whole = l->zero == 3 ? LAYOUT_PICK(0, 0, 32, 1600) : 0;
+        l->owner = l->zero == 0 && LAYOUT_PICK(0, 0, 1);
         l->sequence_parallel = LAYOUT_PICK(0, 1);
         int schedule = LAYOUT_PICK(0, 1, 2, 3, 4, 5);
         l->pipeline = schedules[schedule];
         l->virtual_stages = schedule == 3 || schedule == 5 ? 2 : 1;
         l->micro_batch = LAYOUT_PICK(1, 2, 4);
-        l->global_batch = LAYOUT_PICK(4, 8, 8, 16);
+        l->global_batch = LAYOUT_PICK(4, 8, 8, 16, 12);
+        layout_draw_shares(l, LAYOUT_PICK(0, 0, 1, 2, 3));
         l->seq_len = LAYOUT_PICK(8, 16, 24, 32);
         l->parts = LAYOUT_PICK(4, 8);
         c.compute = LAYOUT_PICK(0, 1) ? ORTH_BF16 : ORTH_F32;

@@ -6,7 +6,7 @@
 typedef enum {
     LAYOUT_PP = 0,   /* two stages, 1F1B, four micro-batches, tied embeddings */
     LAYOUT_PP4, LAYOUT_DP, LAYOUT_TPDP, LAYOUT_SP, LAYOUT_ZERO1, LAYOUT_ZERO1_4, LAYOUT_ZERO2, LAYOUT_ZERO3,
-    LAYOUT_CP, LAYOUT_RING, LAYOUT_TRADE, LAYOUT_KV,
+    LAYOUT_CP, LAYOUT_RING, LAYOUT_TRADE, LAYOUT_KV, LAYOUT_UNEVEN,
     LAYOUT_HYBRID1, LAYOUT_HYBRID2, LAYOUT_HYBRID3, /* two replicas of two shards */
     LAYOUT_BUCKETS, LAYOUT_BUCKETS_ZERO1, LAYOUT_BUCKETS_ZERO3,
     LAYOUT_BUCKETS_HYBRID1 /* the rest: one by one, blocking */
@@ -31,6 +31,7 @@ static layout_case case_of(layout_name name)
         break;
     case LAYOUT_TRADE: c.layout.cp = 2; c.layout.cp_kind = ORTH_CP_ALL_TO_ALL; break;
     case LAYOUT_CP: c.layout.cp = 2; c.layout.cp_kind = ORTH_CP_ALL_GATHER; break;
+    case LAYOUT_UNEVEN: c.layout.dp = 2; layout_draw_shares(&c.layout, 1); break;
     case LAYOUT_KV: c.layout.tp = 2; c.model.kv_heads = 1; break;
     case LAYOUT_ZERO1_4: c.layout.dp = 4; c.layout.zero = 1; break;
     case LAYOUT_BUCKETS_HYBRID1: c.layout.dp = 4; c.layout.shard_group = 2; c.layout.zero = 1; break;
@@ -574,6 +575,37 @@ static void loss_of_tokens_not_summed(patient *x)
         drop(P(r), find_last(P(r), ORTH_OP_all_reduce, ORTH_GROUP_CP));
 }
 
+/* The last addition of nodes of uneven shares. */
+static orth_instr *find_last_nodes(orth_program *p)
+{
+    int32_t i = p->num_instrs - 1;
+    while (p->instrs[i].op != ORTH_OP_tree_acc || p->instrs[i].attr.group != ORTH_GROUP_DP)
+        i--;
+    return &p->instrs[i];
+}
+
+static void node_of_uneven_shares_added_twice(patient *x)
+{
+    orth_instr *n = find_last_nodes(P(0));
+    n->in[1] = n->in[0];
+    n->in[1].num_dims = 1;
+    n->in[1].dim[0] = n->in[0].dim[1];
+}
+
+static void node_of_uneven_shares_forgotten(patient *x)
+{
+    orth_instr *n = find_last_nodes(P(1));
+    n->num_in--;
+    n->attr.num_addends--;
+}
+
+static void node_of_uneven_shares_not_sent(patient *x)
+{
+    int32_t send = find_op(P(0), ORTH_OP_send, ORTH_GROUP_DP, 1);
+    drop_wait(P(0), P(0)->instrs[send].attr.ticket);
+    drop(P(0), send);
+}
+
 static void shared_keys_not_summed(patient *x)
 {
     for (int r = 0; r < x->num_ranks; r++)
@@ -944,6 +976,12 @@ static const struct {
      {"different counts as call 1 on cp", "rank 0, instruction", "rank 1, instruction"}},
     {"keys not gathered", LAYOUT_CP, false, keys_not_gathered,
      {"rank 0, instruction", "attention_part", "read before it is written"}},
+    {"node of uneven shares added twice", LAYOUT_UNEVEN, false, node_of_uneven_shares_added_twice,
+     {"rank 0, instruction", "tree_acc", "added twice to a sum over dp"}},
+    {"node of uneven shares forgotten", LAYOUT_UNEVEN, false, node_of_uneven_shares_forgotten,
+     {"rank 1, instruction", "tree_acc", "completes a sum with 2 parts, but the ranks of dp have 3"}},
+    {"node of uneven shares not sent", LAYOUT_UNEVEN, false, node_of_uneven_shares_not_sent,
+     {"on dp", "rank 0", "rank 1"}},
     {"bucket never waited for", LAYOUT_BUCKETS, false, bucket_never_waited_for,
      {"rank 0, instruction", "grad_square", "touched while instruction", "(all_reduce, ticket"}},
     {"last gather never waited for", LAYOUT_BUCKETS_ZERO1, false, last_gather_never_waited_for,

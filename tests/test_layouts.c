@@ -215,6 +215,8 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
         run_steps(ctx, c, &spread, &e.shape, &e, rank, &status);
         if (rank == orth_world_size(world) - 1 && comms[ORTH_GROUP_CP])
             c->over_cp = *orth_comm_counted(comms[ORTH_GROUP_CP]);
+        if (rank == 0 && comms[ORTH_GROUP_DP])
+            c->over_dp = *orth_comm_counted(comms[ORTH_GROUP_DP]);
         if (rank == 0 && comms[ORTH_GROUP_KV])
             c->over_kv = *orth_comm_counted(comms[ORTH_GROUP_KV]);
         if (status == ORTH_OK)
@@ -462,6 +464,69 @@ TEST(shared_kv_heads_send_what_the_formula_says)
         int64_t r = c.layout.tp / c.model.kv_heads, S = c.layout.global_batch * c.steps, P = c.layout.parts;
         int64_t kv = S * c.model.layers * c.layout.seq_len * 2 * c.model.head_dim;
         assert_int_equal(c.over_kv.bytes[ORTH_COMM_ALL_REDUCE], 2 * (r - 1) * (P / c.layout.cp) * 4 * kv / r);
+    }
+}
+
+/* Data-parallel rank 0 has all optimizer state, gets the gradients, and gives the weights back. */
+TEST(one_owner)
+{
+    for (int k = 0; k < 8; k++) {
+        layout_case c = layout_base_case(21, k);
+        c.layout.dp = k / 2 % 2 ? 4 : 2;
+        c.layout.owner = true;
+        c.layout.pp = k / 4 + 1;
+        c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
+        layout_draw_shares(&c.layout, k % 3);
+        check_layout(&c);
+    }
+    layout_case c = layout_base_case(22, 0);
+    c.layout.dp = 2;
+    c.layout.owner = true;
+    check_layout(&c);
+    int64_t bytes = 4 * orth_model_num_elems(&c.model); /* of rank 0: weights out, no gradients */
+    assert_int_equal(c.over_dp.bytes[ORTH_COMM_ALL_GATHER], c.steps * bytes);
+    assert_int_equal(c.over_dp.bytes[ORTH_COMM_REDUCE_SCATTER], 0);
+}
+
+/* Shares of the batch that are no single branches of the tree over sequences: ranks of different speed. */
+TEST(uneven_shares)
+{
+    for (int k = 0; k < 18; k++) {
+        layout_case c = layout_base_case(18, k);
+        c.layout.dp = k / 2 % 3 == 2 ? 4 : 2;
+        c.layout.zero = k % 2;
+        c.layout.global_batch = k % 4 ? 8 : 16;
+        layout_draw_shares(&c.layout, k / 6 + 1);
+        c.layout.pp = k % 3 == 1 ? 2 : 1;
+        c.layout.cp = k % 5 == 2 ? 2 : 1;
+        c.layout.tp = k % 5 == 4 ? 2 : 1;
+        c.model.tied = k % 2;
+        c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
+        check_layout(&c);
+    }
+    for (int k = 0; k < 4; k++) { /* equal ones that are no powers of two */
+        layout_case c = layout_base_case(19, k);
+        c.layout.dp = k / 2 ? 3 : 2;
+        c.layout.zero = k % 2;
+        c.layout.global_batch = k / 2 ? 9 : 12;
+        c.layout.micro_batch = k / 2 ? 3 : 2;
+        check_layout(&c);
+    }
+}
+
+/* The formula of docs/parallel.md. Sizes are even, so that both slices are halves. */
+TEST(uneven_shares_send_what_the_formula_says)
+{
+    for (int k = 0; k < 2; k++) {
+        layout_case c = layout_base_case(20, k);
+        c.layout.dp = 2;
+        layout_draw_shares(&c.layout, 3); /* 5 : 3 of 8 sequences: rank 0 has branches of 4 and 1 */
+        c.model.vocab = 130;
+        c.model.tied = false;
+        check_layout(&c);
+        int64_t grads = 4 * orth_model_num_elems(&c.model), losses = 5 * (int64_t)sizeof(double);
+        assert_int_equal(c.over_dp.bytes[ORTH_COMM_SEND], c.steps * 2 * grads / 2);
+        assert_int_equal(c.over_dp.bytes[ORTH_COMM_ALL_GATHER], c.steps * (grads / 2 + losses));
     }
 }
 
@@ -761,6 +826,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(tensor_parallel),
         cmocka_unit_test(tensor_parallel_with_shared_kv_heads),
         cmocka_unit_test(shared_kv_heads_send_what_the_formula_says),
+        cmocka_unit_test(one_owner),
+        cmocka_unit_test(uneven_shares),
+        cmocka_unit_test(uneven_shares_send_what_the_formula_says),
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
         cmocka_unit_test(context_parallel),
         cmocka_unit_test(context_parallel_by_all_to_all),

@@ -193,8 +193,7 @@ static orth_layout everything(void)
     return l;
 }
 
-static const int64_t shares_short[] = {8, 8, 8, 4}, shares_zero[] = {16, 16, 0, 0}, shares_odd[] = {8, 12, 4, 8};
-static const int64_t shares_askew[] = {4, 8, 4, 16}, shares_good[] = {16, 8, 4, 4};
+static const double shares_zero[] = {16, 16, 0, 0}, shares_fifths[] = {2, 1, 1, 1}, shares_good[] = {4, 2, 1, 1};
 static const int64_t layers_few[] = {3, 3, 6}, layers_none[] = {6, 0, 3, 3}, layers_more[] = {3, 3, 3, 4};
 static const int64_t layers_good[] = {2, 3, 3, 4};
 
@@ -227,19 +226,20 @@ CASE(ring_long, l->cp_kind = ORTH_CP_RING; l->cp = 32; l->parts = 64; l->tp = 1;
 CASE(ulysses_heads, l->cp_kind = ORTH_CP_ALL_TO_ALL; d->heads = 10; d->kv_heads = 2)
 CASE(ulysses_kv, l->cp_kind = ORTH_CP_ALL_TO_ALL; d->kv_heads = 6)
 CASE(batch_30, l->global_batch = 30)
-CASE(short_shares, l->dp_share = shares_short)
-CASE(zero_shares, l->dp_share = shares_zero)
+CASE(short_shares, l->dp_share = shares_good; l->num_dp_share = 3)
+CASE(zero_shares, l->dp_share = shares_zero; l->num_dp_share = 4)
+CASE(fifths, l->dp_share = shares_fifths; l->num_dp_share = 4)
 CASE(micro_3, l->micro_batch = 3)
-CASE(batch_48, l->global_batch = 48)
-CASE(odd_shares, l->dp_share = shares_odd)
-CASE(askew_shares, l->dp_share = shares_askew)
+CASE(batch_48, l->zero = 2; l->global_batch = 48)
+CASE(group_of_uneven, l->dp_share = shares_good; l->num_dp_share = 4)
 CASE(zero_4, l->zero = 4)
 CASE(group_3, l->shard_group = 3)
 CASE(group_minus, l->shard_group = -1)
 CASE(group_idle, l->zero = 0)
+CASE(owned_shards, l->owner = true)
 CASE(group_of_three, l->dp = 6; l->shard_group = 3; l->global_batch = 48; l->num_ranks = 0)
 CASE(kept_whole, l->keep_whole = 1000)
-CASE(zero_2_shares, l->zero = 2; l->dp_share = shares_good)
+CASE(zero_2_shares, l->zero = 2; l->dp_share = shares_good; l->num_dp_share = 4)
 CASE(zero_2_three, l->dp = 3; l->shard_group = 0; l->zero = 2; l->global_batch = 24; l->num_ranks = 0)
 CASE(virtual_alone, l->pp = 1; l->num_ranks = 0)
 CASE(many_chunks, l->virtual_stages = 7)
@@ -288,15 +288,16 @@ static const rule_case cases[] = {
     {"tp=2 x cp=2 and kv_heads=6: one must divide the other, since context parallelism by all-to-all gives each rank "
      "whole heads", ulysses_kv},
     {"dp=4 does not divide global_batch=30: without shares given, each rank gets as many sequences", batch_30},
-    {"the shares of dp add up to 28, not to global_batch=32", short_shares},
-    {"dp rank 2 has a share of 0 sequences: it must be 1 to global_batch=32", zero_shares},
+    {"dp_share has 3 numbers, but dp=4", short_shares},
+    {"dp_share of dp rank 2: it must be a whole number from 1 to 1000", zero_shares},
+    {"dp_share of dp rank 0 is 2 of 5: not a whole number of the 32 sequences of global_batch", fifths},
     {"micro_batch=3 does not divide the 8 sequences of a dp rank (global_batch=32, dp=4)", micro_3},
-    {"global_batch=48 / dp=4 is 12 sequences for each rank, not a power of two: in reproducible mode a rank must hold "
-     "a whole branch of the tree in which gradients are summed (numerics.mode=fast does without)", batch_48},
-    {"dp rank 1 has the 12 sequences from 8 on: in reproducible mode a share must be a power of two and begin at a "
-     "multiple of itself (a whole branch of the tree in which gradients are summed)", odd_shares},
-    {"dp rank 1 has the 8 sequences from 4 on", askew_shares},
+    {"global_batch=48 / dp=4 is 12 sequences for each rank, not a power of two: with zero=2 in reproducible mode a rank "
+     "must hold a whole branch of the tree in which gradients are summed (numerics.mode=fast does without)", batch_48},
+    {"shard_group=2 of dp=4 needs equal shares of a power of two sequences: dp rank 0 has 16, dp rank 3 has 4",
+     group_of_uneven},
     {"zero=4: stages are 0 (nothing is sharded) to 3", zero_4},
+    {"data_parallel=owner with zero=1 and shard_group=2: one rank owns everything", owned_shards},
     {"shard_group=3 does not divide dp=4", group_3},
     {"shard_group=-1 does not divide dp=4", group_minus},
     {"shard_group=2 needs zero >= 1: with zero=0 nothing is sharded", group_idle},
@@ -380,7 +381,10 @@ TEST(good_layouts_are_accepted)
     CHECK_OK(ctx, orth_layout_check(ctx, &l, &d));
     l = everything();
     l.dp_share = shares_good;
+    l.num_dp_share = 4;
+    l.shard_group = 0;
     CHECK_OK(ctx, orth_layout_check(ctx, &l, &d));
+    assert_true(orth_layout_is_uneven(&l));
     assert_int_equal(orth_layout_micro_batches(&l, 0), 8);
     assert_int_equal(orth_layout_micro_batches(&l, 3), 2);
     l = everything();

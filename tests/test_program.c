@@ -63,6 +63,27 @@ static uint64_t accumulate(int64_t n, const int64_t *sizes, int *slots)
     return result;
 }
 
+/* Leaves [first, end) without a last run: what is left are the largest nodes of the tree that they contain. */
+TEST(a_part_of_the_leaves_piles_up_to_the_nodes_that_it_contains)
+{
+    for (int64_t first = 0; first < 20; first++)
+        for (int64_t end = first + 1; end <= 40; end++) {
+            orth_gradtree t = {.next = first};
+            for (int64_t begin = first, k = 0, size; begin < end; begin += size) {
+                int64_t any = test_rand_int((uint64_t)(first * 41 + end), (uint64_t)k++, 1, 5), stop = ORTH_MIN(end, begin + any);
+                int32_t addends[ORTH_GRADTREE_MAX_DEPTH], num;
+                size = orth_gradtree_run(begin, stop);
+                orth_gradtree_push(&t, size, false, addends, &num);
+            }
+            int32_t n = 0;
+            for (int64_t at = first; at < end; at += t.size[n++]) {
+                assert_true(n < t.depth);
+                assert_int_equal(t.size[n], orth_gradtree_run(at, end));
+            }
+            assert_int_equal(n, t.depth);
+        }
+}
+
 TEST(gradients_pile_up_in_the_aligned_tree_however_they_are_split)
 {
     for (int64_t n = 1; n <= 70; n++) {
@@ -237,6 +258,7 @@ TEST(bytes_that_were_taken_over_are_not_read)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_part_of_the_leaves_piles_up_to_the_nodes_that_it_contains),
         cmocka_unit_test(gradients_pile_up_in_the_aligned_tree_however_they_are_split),
         cmocka_unit_test(what_is_read_was_written_before),
         cmocka_unit_test(operands_lie_inside_their_buffers),

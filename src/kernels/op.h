@@ -71,6 +71,8 @@ typedef struct {
     bool maximum;                       /* all_reduce: largest instead of sum */
     int32_t peer;                       /* position in the group */
     int32_t ticket;                     /* 0: complete when the instruction is */
+    int32_t nodes;                      /* tree_acc: with it the sum over `group` is complete, of so many nodes in all;
+                                           0: not */
     bool partial;                       /* linear: its dx, head_norm: the gradients of its gains are one rank's
                                            part of a sum over TP, kept in fp32 */
     uint32_t sum_leaves;                /* groups (1u << group) whose ranks each have some of the tokens, or heads, of a

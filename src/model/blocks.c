@@ -262,7 +262,7 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
     out->spec = (orth_compile_spec){
         .mode = shape->mode, .num_layers = (int32_t)c->layers, .compute = shape->compute,
         .num_micro_batches = shape->num_micro_batches, .num_seqs = shape->num_seqs, .seq_len = local.seq_len,
-        .token_parts = local.token_parts,
+        .token_parts = local.token_parts, .shares = shape->mode == ORTH_MODE_TRAIN ? shape->shares : NULL,
         .optimizer = shape->optimizer, .nesterov = shape->nesterov, .cache_rows = shape->cache_rows,
         .external_params = shape->external_params, .mesh = shape->mesh, .comm = shape->comm,
         .chunks = shape->chunks, .num_chunks = shape->num_chunks, .actions = shape->actions,

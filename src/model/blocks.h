@@ -14,6 +14,7 @@ typedef struct {
     orth_mode mode;
     int32_t num_seqs, seq_len;    /* B, T; decoding: new tokens per sequence */
     int32_t num_micro_batches;
+    const int64_t *shares;        /* as in orth_compile_spec */
     int32_t parts;                /* numerics.parts; 1 in fast mode */
     orth_dtype compute;
     bool doc_mask;                /* a doc_starts operand for attention */

@@ -16,8 +16,10 @@ typedef struct {
 
 int orth_spread_same_program(const orth_spread *s, int rank)
 {
-    /* Replicas differ in their sequences only; without ZeRO, so do all data-parallel ranks. */
-    return orth_mesh_group_member(&s->mesh, rank, s->layout.zero > 0 ? ORTH_AXES_REPLICATE : ORTH_AXES_DP, 0);
+    /* Replicas with equal shares differ in their sequences only; without ZeRO, so do all data-parallel ranks. */
+    if (s->shares)
+        return rank;
+    return orth_mesh_group_member(&s->mesh, rank, orth_layout_deals_state(&s->layout) ? ORTH_AXES_REPLICATE : ORTH_AXES_DP, 0);
 }
 
 static void forget(builder *b)

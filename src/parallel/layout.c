@@ -63,20 +63,59 @@ int64_t orth_layout_ranks(const orth_layout *l)
     return l->dp * l->tp * l->pp * l->cp * l->ep;
 }
 
-static int64_t share_of(const orth_layout *l, int64_t dp_rank)
+#define MAX_SHARE 1000
+
+/* Whole numbers, one for each dp rank. */
+static bool has_good_shares(const orth_layout *l)
 {
-    return l->dp_share ? l->dp_share[dp_rank] : l->global_batch / l->dp;
+    bool good = l->dp_share && l->num_dp_share == l->dp;
+    for (int64_t r = 0; good && r < l->dp; r++)
+        good = l->dp_share[r] >= 1 && l->dp_share[r] <= MAX_SHARE && l->dp_share[r] == (double)(int64_t)l->dp_share[r];
+    return good;
+}
+
+static int64_t sum_of_shares(const orth_layout *l)
+{
+    int64_t sum = 0;
+    for (int64_t r = 0; r < l->dp; r++)
+        sum += (int64_t)l->dp_share[r];
+    return sum;
+}
+
+int64_t orth_layout_share(const orth_layout *l, int64_t dp_rank)
+{
+    return has_good_shares(l) ? l->global_batch * (int64_t)l->dp_share[dp_rank] / sum_of_shares(l)
+                              : l->global_batch / l->dp;
+}
+
+static bool shares_are_equal(const orth_layout *l)
+{
+    for (int64_t r = 1; has_good_shares(l) && r < l->dp; r++)
+        if (l->dp_share[r] != l->dp_share[0])
+            return false;
+    return true;
+}
+
+bool orth_layout_deals_state(const orth_layout *l)
+{
+    return l->zero > 0 || l->owner;
+}
+
+bool orth_layout_is_uneven(const orth_layout *l)
+{
+    return l->dp > 1 && l->zero < 2 &&
+           (!shares_are_equal(l) || (l->reproducible && !power_of_two(orth_layout_share(l, 0))));
 }
 
 /* dp ranks whose shares may differ. */
 static int64_t num_shares(const orth_layout *l)
 {
-    return l->dp_share ? l->dp : 1;
+    return has_good_shares(l) ? l->dp : 1;
 }
 
 int64_t orth_layout_micro_batches(const orth_layout *l, int64_t dp_rank)
 {
-    return share_of(l, dp_rank) / l->micro_batch;
+    return orth_layout_share(l, dp_rank) / l->micro_batch;
 }
 
 static int64_t shard_size(const orth_layout *l)
@@ -283,52 +322,47 @@ static bool dp_divides_batch(const judge *j)
                 "sequences", l->dp, l->global_batch);
 }
 
-static bool shares_add_up(const judge *j)
+static bool shares_are_those_of_dp(const judge *j)
 {
     const orth_layout *l = j->l;
-    int64_t sum = 0;
-    for (int64_t r = 0; l->dp_share && r < l->dp; r++) {
-        if (l->dp_share[r] < 1 || l->dp_share[r] > l->global_batch)
-            return SAY(j,
-                       "dp rank {} has a share of {} sequences: it must be 1 to global_batch={}",
-                       r, l->dp_share[r], l->global_batch);
-        sum += l->dp_share[r];
-    }
-    return NEED(j, !l->dp_share || sum == l->global_batch,
-                "the shares of dp add up to {}, not to global_batch={}", sum, l->global_batch);
+    if (!NEED(j, !l->dp_share || l->num_dp_share == l->dp, "dp_share has {} numbers, but dp={}", l->num_dp_share, l->dp))
+        return false;
+    for (int64_t r = 0; l->dp_share && r < l->dp; r++)
+        if (l->dp_share[r] < 1 || l->dp_share[r] > MAX_SHARE || l->dp_share[r] != (double)(int64_t)l->dp_share[r])
+            return SAY(j, "dp_share of dp rank {}: it must be a whole number from 1 to {}", r, MAX_SHARE);
+    return true;
+}
+
+static bool shares_are_whole(const judge *j)
+{
+    const orth_layout *l = j->l;
+    for (int64_t r = 0; has_good_shares(l) && r < l->dp; r++)
+        if (l->global_batch * (int64_t)l->dp_share[r] % sum_of_shares(l) != 0)
+            return SAY(j, "dp_share of dp rank {} is {} of {}: not a whole number of the {} sequences of global_batch",
+                       r, (int64_t)l->dp_share[r], sum_of_shares(l), l->global_batch);
+    return true;
 }
 
 static bool micro_batch_divides_share(const judge *j)
 {
     const orth_layout *l = j->l;
     for (int64_t r = 0; r < num_shares(l); r++)
-        if (share_of(l, r) % l->micro_batch != 0)
+        if (orth_layout_share(l, r) % l->micro_batch != 0)
             return SAY(j,
                        "micro_batch={} does not divide the {} sequences of a dp rank (global_batch={}, "
-                       "dp={})", l->micro_batch, share_of(l, r), l->global_batch, l->dp);
+                       "dp={})", l->micro_batch, orth_layout_share(l, r), l->global_batch, l->dp);
     return true;
 }
 
-/* Gradients pile up over the sequences of a rank and are then reduced over dp, in the aligned tree of
- * tensor/parts.h: what a rank piles up must be a whole node of it. */
+/* ZeRO 2 and 3: what is reduced at once must be whole nodes of the aligned tree of tensor/parts.h, and so all that a
+ * rank adds. Without them ranks send each other the nodes that they have. */
 static bool share_is_a_subtree(const judge *j)
 {
     const orth_layout *l = j->l;
-    int64_t begin = 0;
-    if (!l->reproducible || l->dp == 1)
-        return true;
-    if (!l->dp_share && l->global_batch % l->dp == 0)
-        return NEED(j, power_of_two(share_of(l, 0)),
-                    "global_batch={} / dp={} is {} sequences for each rank, not a power of two: in "
-                    "reproducible mode a rank must hold a whole branch of the tree in which gradients are "
-                    "summed (numerics.mode=fast does without)", l->global_batch, l->dp, share_of(l, 0));
-    for (int64_t r = 0; l->dp_share && r < l->dp; begin += l->dp_share[r++])
-        if (!power_of_two(l->dp_share[r]) || begin % l->dp_share[r] != 0)
-            return SAY(j,
-                       "dp rank {} has the {} sequences from {} on: in reproducible mode a share must be a "
-                       "power of two and begin at a multiple of itself (a whole branch of the tree in which "
-                       "gradients are summed)", r, l->dp_share[r], begin);
-    return true;
+    return NEED(j, !l->reproducible || l->dp == 1 || l->zero < 2 || power_of_two(orth_layout_share(l, 0)),
+                "global_batch={} / dp={} is {} sequences for each rank, not a power of two: with zero={} in "
+                "reproducible mode a rank must hold a whole branch of the tree in which gradients are "
+                "summed (numerics.mode=fast does without)", l->global_batch, l->dp, orth_layout_share(l, 0), l->zero);
 }
 
 /* ---- ZeRO ---- */
@@ -337,6 +371,14 @@ static bool zero_stage_exists(const judge *j)
 {
     return NEED(j, j->l->zero >= 0 && j->l->zero <= 3,
                 "zero={}: stages are 0 (nothing is sharded) to 3", j->l->zero);
+}
+
+static bool owner_owns_everything(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return NEED(j, !l->owner || (l->zero == 0 && l->shard_group == 0),
+                "data_parallel=owner with zero={} and shard_group={}: one rank owns everything, so that nothing is "
+                "shared out", l->zero, l->shard_group);
 }
 
 static bool shard_group_divides_dp(const judge *j)
@@ -371,13 +413,21 @@ static bool kept_whole_is_gathered_otherwise(const judge *j)
 static bool zero_needs_equal_shares(const judge *j)
 {
     const orth_layout *l = j->l;
-    for (int64_t r = 1; l->zero >= 2 && l->dp_share && r < l->dp; r++)
+    for (int64_t r = 1; l->zero >= 2 && has_good_shares(l) && r < l->dp; r++)
         if (l->dp_share[r] != l->dp_share[0])
             return SAY(j,
                        "zero={} needs equal shares: its ranks communicate in every micro-batch, but dp rank "
                        "0 has {} sequences and dp rank {} has {}",
-                       l->zero, l->dp_share[0], r, l->dp_share[r]);
+                       l->zero, orth_layout_share(l, 0), r, orth_layout_share(l, r));
     return true;
+}
+
+static bool shard_group_needs_even_shares(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return NEED(j, !orth_layout_is_uneven(l) || l->shard_group == 0 || l->shard_group == l->dp,
+                "shard_group={} of dp={} needs equal shares of a power of two sequences: dp rank 0 has {}, dp rank {} "
+                "has {}", l->shard_group, l->dp, orth_layout_share(l, 0), l->dp - 1, orth_layout_share(l, l->dp - 1));
 }
 
 /* ZeRO-2 and 3 reduce each micro-batch at once over the shard group, so that its sequences on all ranks of
@@ -464,10 +514,11 @@ static bool (*const rules[])(const judge *) = {
     tp_fits_kv_heads, tp_divides_ffn, tp_fits_vocab, tp_divides_parts, sequence_parallel_needs_tp,
     sequence_parallel_fits_tokens, sequence_parallel_fits_parts, cp_fits_tokens, cp_fits_parts,
     parts_fit_tokens, fast_pieces_fit_tokens, ring_blocks_are_whole, ring_is_countable, all_to_all_fits_heads,
-    all_to_all_fits_kv_heads, dp_divides_batch, shares_add_up,
-    micro_batch_divides_share, share_is_a_subtree, zero_stage_exists, shard_group_divides_dp,
-    shard_group_needs_zero, shard_group_is_a_subtree, kept_whole_is_gathered_otherwise, zero_needs_equal_shares, reduced_at_once_is_a_subtree, virtual_stages_need_pp,
-    chunks_have_layers, layers_by_hand_add_up, schedule_fits, async_keeps_whole_weights,
+    all_to_all_fits_kv_heads, dp_divides_batch, shares_are_those_of_dp, shares_are_whole, micro_batch_divides_share,
+    zero_stage_exists, owner_owns_everything, shard_group_divides_dp, shard_group_needs_zero, shard_group_is_a_subtree,
+    kept_whole_is_gathered_otherwise, zero_needs_equal_shares, share_is_a_subtree, shard_group_needs_even_shares,
+    reduced_at_once_is_a_subtree, virtual_stages_need_pp, chunks_have_layers, layers_by_hand_add_up, schedule_fits,
+    async_keeps_whole_weights,
     async_has_untied_weights, async_does_not_clip,
 };
 #define NUM_BASIC_RULES 2 /* they make the arithmetic of all others safe */

@@ -16,6 +16,7 @@ typedef struct {
     int64_t dp, tp, pp, cp, ep;      /* ranks along each axis */
     int64_t num_ranks;               /* ranks there are; 0: as many as the layout needs */
     int64_t zero;                    /* stage, 0 .. 3 */
+    bool owner;                      /* dp rank 0 alone has the optimizer state and updates */
     int64_t shard_group;             /* 0: all of dp */
     int64_t keep_whole;              /* zero 3: parameters of up to this many elements on a rank are not gathered */
     bool sequence_parallel;
@@ -26,7 +27,8 @@ typedef struct {
     const int64_t *stage_layers;     /* layers per chunk by hand; NULL: balanced */
     int64_t num_stage_layers;
     int64_t global_batch, micro_batch, seq_len;
-    const int64_t *dp_share;         /* [dp] sequences of each dp rank, in dp order; NULL: equal shares */
+    const double *dp_share;          /* [num_dp_share] parts of the batch of the dp ranks, in proportion; NULL: equal */
+    int64_t num_dp_share;
     bool reproducible;               /* numerics.mode */
     int64_t parts;                   /* numerics.parts; a power of two */
     bool clips;                      /* clip_norm > 0 */
@@ -44,8 +46,15 @@ typedef struct {
 int64_t orth_layout_ranks(const orth_layout *l);
 /* `parts` of a layout in fast mode: as few as tp and cp split evenly. */
 int64_t orth_layout_fast_parts(const orth_layout *l);
-/* Micro-batches of a dp rank (with equal shares: of each). The layout is valid. */
+/* Sequences, micro-batches of a dp rank (with equal shares: of each). The layout is valid. */
+int64_t orth_layout_share(const orth_layout *l, int64_t dp_rank);
 int64_t orth_layout_micro_batches(const orth_layout *l, int64_t dp_rank);
+/* Whether shares are other than branches of one size of the tree over sequences: dp ranks then combine gradients node
+ * by node (program/uneven.c). */
+bool orth_layout_is_uneven(const orth_layout *l);
+
+/* Whether dp ranks have different parts of the optimizer state: ZeRO, or one owner. */
+bool orth_layout_deals_state(const orth_layout *l);
 
 /* The number of the first broken rule that is >= from, with the reason in why[size]; -1: none. Calling with
  * 0, then the last result + 1, and so on, gives all reasons. Later rules may rest on earlier ones (a size of

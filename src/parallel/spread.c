@@ -56,8 +56,34 @@ static orth_status supported(orth_ctx *ctx, const orth_layout *l)
 {
     if (l->ep > 1)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.ep=%d: only 1 is supported by this version", (int)l->ep);
-    if (l->dp_share)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "shares of the batch per rank are not supported by this version");
+    return ORTH_OK;
+}
+
+static orth_status make_schedule(orth_ctx *ctx, orth_spread *s, orth_schedule *out, int64_t num_micro_batches)
+{
+    const orth_layout *l = &s->layout;
+    ORTH_TRY(orth_schedule_make(ctx, &s->arena, out, l->pipeline, (int)l->pp, (int)l->virtual_stages,
+                                (int)num_micro_batches));
+    ORTH_TRY(orth_schedule_check_in_order(ctx, out));
+    ORTH_TRY(backwards_ascend(ctx, &s->arena, out));
+    if (out->async)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: asynchronous schedules are not run by this version",
+                         l->pipeline);
+    return ORTH_OK;
+}
+
+/* Uneven data-parallel ranks: their shares, and a schedule for each. */
+static orth_status make_shares(orth_ctx *ctx, orth_spread *s)
+{
+    const int64_t dp = s->layout.dp;
+    s->shares = ORTH_ARENA_ARRAY(ctx, &s->arena, int64_t, dp);
+    s->schedules = ORTH_ARENA_ARRAY(ctx, &s->arena, orth_schedule, dp);
+    if (!s->shares || !s->schedules)
+        return ORTH_ERR_NOMEM;
+    for (int64_t r = 0; r < dp; r++) {
+        s->shares[r] = orth_layout_share(&s->layout, r);
+        ORTH_TRY(make_schedule(ctx, s, &s->schedules[r], orth_layout_micro_batches(&s->layout, r)));
+    }
     return ORTH_OK;
 }
 
@@ -70,14 +96,9 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
     orth_mesh_options mesh = {.dp = l->dp, .tp = l->tp, .pp = l->pp, .cp = l->cp, .ep = l->ep,
                               .shard_group = l->shard_group, .order = l->order};
     ORTH_TRY(orth_mesh_init(ctx, &s->mesh, &mesh));
-    s->num_micro_batches = (int32_t)orth_layout_micro_batches(l, 0);
-    ORTH_TRY(orth_schedule_make(ctx, &s->arena, &s->schedule, l->pipeline, (int)l->pp, (int)l->virtual_stages,
-                                s->num_micro_batches));
-    ORTH_TRY(orth_schedule_check_in_order(ctx, &s->schedule));
-    ORTH_TRY(backwards_ascend(ctx, &s->arena, &s->schedule));
-    if (s->schedule.async)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: asynchronous schedules are not run by this version",
-                         l->pipeline);
+    ORTH_TRY(make_schedule(ctx, s, &s->schedule, orth_layout_micro_batches(l, 0)));
+    if (orth_layout_is_uneven(l))
+        ORTH_TRY(make_shares(ctx, s));
     return cut_layers(ctx, s, c);
 }
 
@@ -100,7 +121,7 @@ void orth_spread_release(orth_ctx *ctx, orth_spread *s)
  * ZeRO shards it, other data-parallel ranks. */
 static orth_axes norm_axes(const orth_spread *s)
 {
-    return ORTH_AXES_PP | ORTH_AXES_TP | (s->layout.zero > 0 ? ORTH_AXES_SHARD : 0);
+    return ORTH_AXES_PP | ORTH_AXES_TP | (orth_layout_deals_state(&s->layout) ? ORTH_AXES_SHARD : 0);
 }
 
 /* Ranks of a cp group that trade heads against tokens: as many as have whole key heads for it; they lie side by
@@ -166,7 +187,8 @@ static void place(const orth_spread *s, int rank, orth_place_in_mesh *p)
     } simple[] = {{ORTH_GROUP_TP, ORTH_AXES_TP}, {ORTH_GROUP_CP, ORTH_AXES_CP}, {ORTH_GROUP_DP, ORTH_AXES_DP},
                   {ORTH_GROUP_SHARD, ORTH_AXES_SHARD}, {ORTH_GROUP_REPLICATE, ORTH_AXES_REPLICATE},
                   {ORTH_GROUP_PP, ORTH_AXES_PP}};
-    *p = (orth_place_in_mesh){.zero = (int32_t)s->layout.zero, .keep_whole = s->layout.keep_whole,
+    *p = (orth_place_in_mesh){.zero = s->layout.owner ? 1 : (int32_t)s->layout.zero, .owner = s->layout.owner,
+                              .keep_whole = s->layout.keep_whole,
                               .sequence_parallel = s->layout.sequence_parallel, .cp_heads = cp_heads(s),
                               .cp_ring = s->layout.cp_kind == ORTH_CP_RING, .cp_once = !s->layout.reproducible};
     for (int i = 0; i < ORTH_COUNT(simple); i++) {
@@ -181,9 +203,14 @@ static void place(const orth_spread *s, int rank, orth_place_in_mesh *p)
     p->size[ORTH_GROUP_EMBED] = s->tied && first != last && (mine == first || mine == last) ? 2 : 1;
 }
 
+static int dp_pos(const orth_spread *s, int rank)
+{
+    return orth_mesh_group_pos(&s->mesh, rank, ORTH_AXES_DP);
+}
+
 void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, orth_chunk *chunks)
 {
-    const orth_schedule *sch = &s->schedule;
+    const orth_schedule *sch = s->shares ? &s->schedules[dp_pos(s, rank)] : &s->schedule;
     place(s, rank, &shape->mesh);
     int stage = shape->mesh.pos[ORTH_GROUP_PP], n = 0;
     for (int32_t c = 0; c < sch->num_chunks; c++) {
@@ -200,15 +227,16 @@ void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, 
     shape->actions = sch->lists[stage].actions;
     shape->num_actions = sch->lists[stage].num_actions;
     shape->num_seqs = (int32_t)s->layout.micro_batch;
-    shape->num_micro_batches = s->num_micro_batches;
+    shape->num_micro_batches = sch->num_micro_batches;
+    shape->shares = s->shares;
 }
 
 int64_t orth_spread_sequence(const orth_spread *s, int rank, int64_t first, int64_t i)
 {
-    int64_t B = s->layout.micro_batch, share = s->num_micro_batches * B, shards = s->mesh.size[ORTH_AXIS_SHARD];
-    int64_t shard = orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_SHARD);
-    first += orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_REPLICATE) * shards * share;
-    if (s->layout.zero >= 2)
-        return first + (i / B * shards + shard) * B + i % B;
-    return first + shard * share + i;
+    int64_t B = s->layout.micro_batch, shards = s->mesh.size[ORTH_AXIS_SHARD];
+    int64_t shard = orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_SHARD), me = dp_pos(s, rank);
+    int64_t before = s->layout.zero >= 2 ? me - shard : me; /* ranks whose shares come first */
+    for (int64_t r = 0; r < before; r++)
+        first += orth_layout_share(&s->layout, r);
+    return s->layout.zero >= 2 ? first + (i / B * shards + shard) * B + i % B : first + i;
 }

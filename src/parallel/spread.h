@@ -13,9 +13,10 @@
 typedef struct {
     orth_layout layout;
     orth_mesh mesh;
-    orth_schedule schedule;
+    orth_schedule schedule;     /* of data-parallel rank 0; its chunks are those of all */
+    int64_t *shares;            /* [dp] sequences, where they are uneven (orth_layout_is_uneven); else NULL */
+    orth_schedule *schedules;   /* [dp] with shares: they differ in their micro-batches */
     int32_t *first_layer;       /* [num_chunks + 1] */
-    int32_t num_micro_batches;  /* of a data-parallel rank */
     int32_t kv_ranks;           /* tensor-parallel ranks that hold the same key and value heads */
     bool tied;
     int32_t kv_heads;

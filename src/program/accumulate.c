@@ -58,6 +58,8 @@ static orth_operand push_step(orth_builder *b, int64_t index, bool second_use, i
     orth_grad_sum *sum = &use_of(b, index, second_use)->step;
     const orth_grad_sum *second = &use_of(b, index, true)->step;
     int32_t addends[ORTH_GRADTREE_MAX_DEPTH], n;
+    if (b->spec->shares && sum->num_slots == 0)
+        sum->tree.next = orth_build_first_sequence(b) * orth_build_leaves_per_sequence(b, index, second_use);
     int32_t slot = orth_gradtree_push(&sum->tree, size, last, addends, &n);
     for (int i = 0; i < n; i++)
         in[(*num_in)++] = step_slot(b, index, second_use, addends[i]);

@@ -164,11 +164,11 @@ static void gather_block(orth_builder *b, const orth_block *block, orth_block_en
 static orth_leaf_range sequences_of(const orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
-    int64_t begin = (int64_t)b->micro_batch * s->num_seqs;
+    int64_t begin = orth_build_first_sequence(b) + (int64_t)b->micro_batch * s->num_seqs;
     return (orth_leaf_range){.begin = begin, .end = begin + s->num_seqs, .micro_begin = begin,
                              .micro_end = begin + s->num_seqs, .rows = s->seq_len, .row0 = -1,
                              .per_sequence = 1,
-                             .total = (int64_t)s->num_micro_batches * s->num_seqs};
+                             .total = s->shares ? INT64_MAX : (int64_t)s->num_micro_batches * s->num_seqs};
 }
 
 orth_operand orth_build_forward(orth_builder *b, const orth_block *block, orth_block_env *env, orth_operand x)
@@ -212,10 +212,11 @@ static orth_leaf_range head_leaves(const orth_builder *b, int64_t c, int64_t row
 {
     const orth_compile_spec *s = b->spec;
     int64_t per_chunk = s->head_leaves / s->head_chunks, per_micro = (int64_t)s->num_seqs * s->head_leaves;
-    int64_t first = b->micro_batch * per_micro;
+    int64_t first = orth_build_first_sequence(b) * s->head_leaves + b->micro_batch * per_micro;
     return (orth_leaf_range){.begin = first + c * per_chunk, .end = first + (c + 1) * per_chunk,
                              .micro_begin = first, .micro_end = first + per_micro,
-                             .total = s->num_micro_batches * per_micro, .rows = rows / per_chunk, .chunk = true,
+                             .total = s->shares ? INT64_MAX : s->num_micro_batches * per_micro,
+                             .rows = rows / per_chunk, .chunk = true,
                              .per_sequence = s->head_leaves,
                              .second_use = b->tied, .row0 = c * rows};
 }

@@ -134,7 +134,7 @@ void orth_build_wait(orth_builder *b, orth_group group, int32_t ticket, orth_ope
 
 /* Where the rows of a block's gradients lie among the leaves of the step. */
 typedef struct {
-    int64_t begin, end, total; /* leaves */
+    int64_t begin, end, total; /* leaves; shares: no leaf is the last */
     int64_t micro_begin, micro_end; /* leaves of the micro-batch */
     int64_t per_sequence;      /* leaves of a sequence on this rank */
     int64_t rows;              /* rows of activations per leaf */
@@ -170,6 +170,14 @@ bool orth_bucket_fits(const orth_builder *b, const orth_bucket *k, const orth_bu
 void orth_bucket_add(orth_bucket *k, const orth_bucket_item *item);
 /* The collective; the bucket is empty then. */
 void orth_bucket_emit(orth_builder *b, orth_bucket *k);
+
+/* ---- uneven.c ---- */
+
+/* Shares that are no single nodes of the tree over sequences (uneven.c). */
+int64_t orth_build_first_sequence(const orth_builder *b);
+int64_t orth_build_leaves_per_sequence(const orth_builder *b, int64_t index, bool second_use);
+void orth_build_combine(orth_builder *b);
+void orth_build_combine_loss(orth_builder *b, orth_operand leaves, orth_operand loss);
 
 /* ---- update.c ---- */
 

@@ -173,12 +173,38 @@ static orth_status check_update(flow *f, int32_t i)
 
 /* ---- computing instructions ---- */
 
+/* Nodes of all ranks of DP, uneven shares of a sum, are added here. */
+static orth_status check_nodes(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    int32_t nodes = 0;
+    for (int k = 0; k < n->num_in; k++) {
+        char names[64];
+        parts_of now = read_state(f, &n->in[k]);
+        if (now & SPENT)
+            return flow_refuse(f, i, &n->in[k], "added twice to a sum over dp");
+        if (now != BIT(ORTH_GROUP_DP))
+            return flow_refuse(f, i, &n->in[k], "added as a part of a sum over dp, but still to be reduced over '%s'",
+                          names_of(now, names, sizeof names));
+        nodes += ORTH_MAX(f->state[n->in[k].buffer].nodes, 1);
+        write_state(f, &n->in[k], SPENT);
+    }
+    if (n->attr.nodes && nodes != n->attr.nodes)
+        return flow_refuse(f, i, &n->out[0], "completes a sum with %d parts, but the ranks of dp have %d", nodes,
+                      n->attr.nodes);
+    write_state(f, &n->out[0], n->attr.nodes ? 0 : BIT(ORTH_GROUP_DP));
+    f->state[n->out[0].buffer].nodes = nodes;
+    return ORTH_OK;
+}
+
 static orth_status check_compute(flow *f, int32_t i)
 {
     const orth_instr *n = &f->p->instrs[i];
     parts_of added = 0;
     int from = first_added(n);
     bool any = false;
+    if (n->op == ORTH_OP_tree_acc && n->attr.group == ORTH_GROUP_DP)
+        return check_nodes(f, i);
     for (int k = 0; k < n->num_in; k++) {
         const orth_operand *o = &n->in[k];
         if (o->buffer < 0)
@@ -232,6 +258,15 @@ static orth_status reduce(flow *f, int32_t i, const orth_operand *in, const orth
     return ORTH_OK;
 }
 
+/* Values; or the leaves of the loss, fp64: who has those of all ranks has the whole sum. */
+static orth_status gather(flow *f, int32_t i, const orth_operand *in, const orth_operand *out)
+{
+    parts_of leaves = in->dtype == ORTH_F64 ? BIT(f->p->instrs[i].attr.group) | BIT(ORTH_GROUP_NORM) : 0;
+    ORTH_TRY(check_complete_over(f, i, in, ~(STALE | leaves)));
+    write_state(f, out, read_state(f, in) & leaves & BIT(ORTH_GROUP_NORM));
+    return ORTH_OK;
+}
+
 static orth_status check_call(flow *f, int32_t i, int k)
 {
     const orth_instr *n = &f->p->instrs[i];
@@ -248,9 +283,7 @@ static orth_status check_call(flow *f, int32_t i, int k)
         return reduce(f, i, in, out);
     case ORTH_OP_all_gather:
         ORTH_TRY(flow_check_blocks(f, i, in, out, counts));
-        ORTH_TRY(check_complete(f, i, in));
-        write_state(f, out, 0);
-        return ORTH_OK;
+        return gather(f, i, in, out);
     case ORTH_OP_all_to_all:
         if (flow_elems(in) != flow_elems(out) || in->dtype != out->dtype || flow_elems(in) % f->g->size[g])
             return flow_refuse(f, i, out, "%" PRId64 " elements from %" PRId64 ": both must be a block for each of %d ranks",
@@ -258,11 +291,13 @@ static orth_status check_call(flow *f, int32_t i, int k)
         ORTH_TRY(check_complete(f, i, in));
         write_state(f, out, 0);
         return ORTH_OK;
-    case ORTH_OP_send:
-        return check_complete(f, i, in);
+    case ORTH_OP_send: /* over DP: nodes of a sum */
+        if (g == ORTH_GROUP_DP && read_state(f, in) != BIT(g))
+            return flow_refuse(f, i, in, "sent as a part of a sum over dp, which it is not");
+        return g == ORTH_GROUP_DP ? ORTH_OK : check_complete(f, i, in);
     default:
         if (out)
-            write_state(f, out, 0);
+            write_state(f, out, g == ORTH_GROUP_DP && n->op == ORTH_OP_recv ? BIT(g) : 0);
         return ORTH_OK;
     }
 }

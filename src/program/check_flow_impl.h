@@ -7,6 +7,7 @@
 /* Sets of groups over which a value is one rank's part of a sum; or old elements beside updated ones. */
 typedef uint32_t parts_of;
 #define STALE (1u << ORTH_NUM_GROUPS)
+#define SPENT (1u << (ORTH_NUM_GROUPS + 1)) /* a node of a sum that was added to another */
 #define BIT(group) (1u << (group))
 
 /* What is known of a buffer: [begin, end) is `inside`, the rest `outside`. One range is enough: what is
@@ -15,6 +16,7 @@ typedef struct {
     bool known;
     size_t begin, end;
     parts_of inside, outside;
+    int32_t nodes; /* that were added up in it, where it travels over DP; 0: its own */
 } buffer_state;
 
 typedef struct {

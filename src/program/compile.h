@@ -47,6 +47,7 @@ typedef struct {
 typedef struct {
     int32_t size[ORTH_NUM_GROUPS], pos[ORTH_NUM_GROUPS];  /* size 0 counts as 1 */
     int32_t zero;                                     /* ZeRO stage over the shard axis of dp: 0..3 */
+    bool owner;                                       /* as ZeRO 1, but dp rank 0 has all that is dealt out */
     int64_t keep_whole;                               /* ZeRO 3: parameters of up to this many elements are whole */
     bool sequence_parallel;                           /* norms, residuals and dropout split over TP */
     int32_t cp_heads;                                 /* ranks of CP that trade heads against tokens; 0, 1: none */
@@ -79,6 +80,8 @@ typedef struct {
     int64_t num_params;
     orth_dtype compute;              /* type of activations and of matrix copies */
     int32_t num_micro_batches;
+    const int64_t *shares;           /* [DP ranks] sequences of each, where they combine gradients node by node
+                                        (uneven.c); NULL: what a rank adds up is one node */
     int32_t num_seqs, seq_len;       /* B, T of a micro-batch; T: the tokens of a sequence that are on this rank, */
     int32_t token_parts;             /* in this many canonical parts */
     int32_t head_chunks;             /* chunks of a sequence: a power of two that divides the leaves */

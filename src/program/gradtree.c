@@ -12,8 +12,11 @@ int64_t orth_gradtree_run(int64_t begin, int64_t end)
 int32_t orth_gradtree_push(orth_gradtree *t, int64_t size, bool last, int32_t *addends, int32_t *num_addends)
 {
     int32_t n = 0;
-    while (t->depth > 0 && (last || t->size[t->depth - 1] == size)) {
+    int64_t begin = t->next;
+    t->next += size;
+    while (t->depth > 0 && (last || (t->size[t->depth - 1] == size && begin % (2 * size) == size))) {
         addends[n++] = --t->depth;
+        begin -= t->size[t->depth];
         size += t->size[t->depth];
     }
     *num_addends = n;

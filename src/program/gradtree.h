@@ -3,7 +3,8 @@
  * Leaves (sequences, or parts of sequences) arrive in ascending order, in aligned runs of a power
  * of two. The stack of unfinished nodes works as a binary counter: a run that meets a node of its
  * own size to its left merges with it, and so on upwards; the last run of the step also takes what
- * is left, from the top of the stack down: the aligned tree of tensor/parts.h.
+ * is left, from the top of the stack down: the aligned tree of tensor/parts.h. Leaves that begin elsewhere than at 0
+ * (`next` set before the first run), or have no last run, end as the largest nodes of that tree that they contain.
  *
  *     run 0   run 1        run 2   run 3
  *     [0]     [0]+r1 = [0] [0][1]  [0] = [0] + ([1] + r3)        [slot]
@@ -17,6 +18,7 @@
 #define ORTH_GRADTREE_MAX_DEPTH 40
 
 typedef struct {
+    int64_t next;                          /* leaf at which the next run begins */
     int32_t depth;
     int64_t size[ORTH_GRADTREE_MAX_DEPTH]; /* leaves of the unfinished node in each slot */
 } orth_gradtree;

@@ -69,7 +69,7 @@ int64_t orth_param_num_blocks(const orth_param_desc *p)
 }
 
 /* Adds this rank's blocks of p to the owners' counts. *at: elements of the parameters before. */
-static void deal(const orth_param_desc *p, int64_t *counts, int64_t *at, int64_t total, int32_t num_ranks)
+static void deal(const orth_param_desc *p, int64_t *counts, int64_t *at, int64_t total, int32_t num_owners)
 {
     int64_t step = orth_param_block_rows(p), cols = orth_param_cols(p);
     for (int32_t q = 0; q < orth_param_row_parts(p); q++) {
@@ -77,15 +77,15 @@ static void deal(const orth_param_desc *p, int64_t *counts, int64_t *at, int64_t
         orth_param_row_part(p, q, &begin, &end);
         for (int64_t r = begin; r < end; r += step) {
             int64_t n = ORTH_MIN(step, end - r) * cols;
-            counts[ORTH_MIN((int32_t)((double)*at / (double)total * num_ranks), num_ranks - 1)] += n;
+            counts[ORTH_MIN((int32_t)((double)*at / (double)total * num_owners), num_owners - 1)] += n;
             *at += n;
         }
     }
 }
 
 orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_desc *params, const bool *held,
-                             int64_t num_params, int64_t shared, int32_t num_ranks, int32_t rank,
-                             orth_zero_shard **out)
+                             int64_t num_params, int64_t shared, int32_t num_ranks, int32_t num_owners,
+                             int32_t rank, orth_zero_shard **out)
 {
     orth_zero_shard *shards = ORTH_ARENA_ARRAY(ctx, arena, orth_zero_shard, num_params);
     int64_t total = 0, at = 0;
@@ -99,7 +99,7 @@ orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_
             return ORTH_ERR_NOMEM;
         int64_t alone = 0;
         if (held[i])
-            deal(&params[i], counts, i == shared ? &alone : &at, i == shared ? elems_of(&params[i]) : total, num_ranks);
+            deal(&params[i], counts, i == shared ? &alone : &at, i == shared ? elems_of(&params[i]) : total, num_owners);
         shards[i] = (orth_zero_shard){.count = counts[rank], .counts = counts};
         for (int32_t r = 0; r < rank; r++)
             shards[i].first += counts[r];

@@ -32,11 +32,11 @@ typedef struct {
     const int64_t *counts;         /* [num_ranks] of all ranks, in order */
 } orth_zero_shard;
 
-/* Shards over num_ranks ranks of the parameters with held[i]; arrays from `arena`. Parameter `shared` (-1: none) is
+/* Shards over the first num_owners of num_ranks ranks of the parameters with held[i]; arrays from `arena`. Parameter `shared` (-1: none) is
  * dealt out by itself: another stage of the pipeline has it, too, beside other parameters, and must cut it alike.
  * ORTH_ERR_NOMEM. */
 orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_desc *params, const bool *held,
-                             int64_t num_params, int64_t shared, int32_t num_ranks, int32_t rank,
-                             orth_zero_shard **out);
+                             int64_t num_params, int64_t shared, int32_t num_ranks, int32_t num_owners,
+                             int32_t rank, orth_zero_shard **out);
 
 #endif

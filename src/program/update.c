@@ -65,6 +65,10 @@ static void sum_loss(orth_builder *b, bool computes)
     orth_operand leaves = orth_build_vector(b->seq_loss, ORTH_F64, 0, (int64_t)s->num_micro_batches * s->num_seqs);
     if (orth_build_size(b, ORTH_GROUP_CP) > 1) /* each rank has the tokens that are its own */
         orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_CP}, 1, &leaves, 1, &leaves);
+    if (train && s->shares) {
+        orth_build_combine_loss(b, leaves, loss);
+        return;
+    }
     int32_t runs = in_turns ? s->num_micro_batches : 1;
     orth_operand sums = loss;
     if (in_turns) {
@@ -231,6 +235,8 @@ void orth_build_update(orth_builder *b)
     if (s->mode != ORTH_MODE_TRAIN)
         return;
     name_gradients(b);
+    if (s->shares)
+        orth_build_combine(b);
     join_tied(b);
     orth_operand step = orth_build_vector(b->data[ORTH_DATA_STEP], ORTH_U8, 0, sizeof(orth_step_values));
     clip(b, step);

@@ -164,7 +164,7 @@ orth_status orth_describe_zero_cost(orth_ctx *ctx, const orth_run_plan *p, const
                                     const orth_model_config *model, char **out)
 {
     const orth_layout *l = &p->spread.layout;
-    const int32_t micro_batches = p->spread.num_micro_batches;
+    const int32_t micro_batches = (int32_t)orth_layout_micro_batches(l, 0);
     orth_traffic once;
     *out = NULL;
     if (l->zero < 2 || micro_batches == 1 || p->spread.mesh.size[ORTH_AXIS_SHARD] == 1)

@@ -138,6 +138,9 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.ep = cfg->parallel_ep;
     l.zero = zero_stage(cfg);
     l.shard_group = cfg->parallel_shard_group;
+    l.owner = cfg->parallel_data_parallel == ORTH_parallel_data_parallel_owner;
+    l.dp_share = cfg->parallel_dp_share.n > 0 ? cfg->parallel_dp_share.v : NULL;
+    l.num_dp_share = cfg->parallel_dp_share.n;
     l.keep_whole = cfg->parallel_keep_whole;
     l.order = cfg->parallel_order;
     l.sequence_parallel = cfg->parallel_sequence_parallel;
