@@ -9,7 +9,7 @@ for ((b = 65536; b <= max_mb << 20; b *= 4)); do sizes+=("$b"); done
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 for ((r = 0; r < rounds; r++)); do
-  "$build/bench_collectives" "$ranks" 1 "$max_mb" brief | awk '$1 == "all_reduce" { print "ours", $2, $3 }' >>"$out"
+  "$build/orthant" bench collectives --ranks="$ranks" --rounds=1 --max-mb="$max_mb" --brief | awk '$1 == "all_reduce" { print "ours", $2, $3 }' >>"$out"
   mpirun --oversubscribe --bind-to core -n "$ranks" "$build/bench_collectives_mpi" "${sizes[@]}" |
     awk '$1 == "all_reduce" { print "mpi", $2, $3 }' >>"$out"
 done

@@ -1,17 +1,17 @@
-/* cmd_bench.c -- `orthant bench peak|gemm|attention|step`: this machine, and what Orthant gets out of it.
+/* cmd_bench.c -- `orthant bench peak|gemm|attention|collectives|step`: this machine, and what Orthant gets out of it.
  * Side-by-side comparisons with other programs are bench/ and tools/bench/; `make bench` runs them. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/pages.h"
 #include "base/pool.h"
 #include "base/rng.h"
-#include "cli/numbers.h"
+#include "cli/bench.h"
 #include "kernels/gemm.h"
 #include "plan/probe.h"
-#include "train/measure.h"
 
 static int by_value(const void *a, const void *b)
 {
@@ -19,10 +19,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *v, int n)
+double orth_bench_median(const double *v, int n)
 {
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
+    double sorted[ORTH_BENCH_MAX];
+    memcpy(sorted, v, (size_t)n * sizeof *v);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    return n % 2 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
 }
 
 /* ---- peak ---- */
@@ -67,7 +69,7 @@ static orth_status time_op(orth_ctx *ctx, orth_op op, const orth_op_call *call, 
         times[n] = orth_clock_s() - begin;
     }
     if (s == ORTH_OK)
-        *median_s = median(times, n);
+        *median_s = orth_bench_median(times, n);
     orth_mem_free(ctx, times);
     return s;
 }
@@ -157,80 +159,6 @@ static orth_status bench_attention(orth_ctx *ctx, orth_dtype t, double seconds, 
     return ORTH_OK;
 }
 
-/* ---- a training step ---- */
-
-static void print_shares(const orth_measure *m, double step_s)
-{
-    static const char *const phases[] = {"forward", "backward", "update"};
-    orth_measure_share shares[ORTH_MEASURE_MAX_SHARES];
-    int n = orth_measure_shares(m, shares);
-    printf("%-14s %-9s %6s %10s %7s %12s %9s\n", "op", "phase", "calls", "ms", "share", "GFLOP/s", "GB/s");
-    for (int i = 0; i < n; i++) {
-        const orth_measure_share *s = &shares[i];
-        printf("%-14s %-9s %6d %10.3f %6.1f%% %12.1f %9.1f\n", orth_op_name(s->op), phases[s->phase], s->calls,
-               1e3 * s->seconds, 100 * s->seconds / step_s, s->flops / s->seconds / 1e9, s->bytes / s->seconds / 1e9);
-    }
-}
-
-static double peak_rss_mb(void)
-{
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (double)u.ru_maxrss / 1024;
-}
-
-#define MAX_STEPS 1000
-
-/* The go protocol of tools/bench: "ready", then one step and its seconds for every line "go". */
-static orth_status serve(orth_ctx *ctx, orth_measure *m, double *seconds, int *n)
-{
-    char line[64];
-    printf("ready\n");
-    fflush(stdout);
-    while (*n < MAX_STEPS && fgets(line, sizeof line, stdin)) {
-        if (strncmp(line, "go", 2) != 0)
-            continue;
-        ORTH_TRY(orth_measure_step(ctx, m, &seconds[*n]));
-        printf("%.6f\n", seconds[(*n)++]);
-        fflush(stdout);
-    }
-    return ORTH_OK;
-}
-
-static orth_status bench_step(orth_ctx *ctx, const orth_cmd *cmd, double peak)
-{
-    orth_config cfg = cmd->config;
-    orth_measure m;
-    double seconds[MAX_STEPS], first, begin = orth_clock_s();
-    int64_t steps = 5;
-    int n = 0;
-    if (!cfg.model_preset[0] && !ORTH_CONFIG_IS_SET(&cfg, model, layers))
-        cfg.model_preset = "gpt2-124m";
-    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "steps", 1, MAX_STEPS, &steps));
-    ORTH_TRY(orth_measure_open(ctx, &m, &cfg));
-    double open_s = orth_clock_s() - begin;
-    orth_status s = orth_measure_step(ctx, &m, &first);
-    if (s == ORTH_OK && orth_cmd_flag(cmd, "serve"))
-        s = serve(ctx, &m, seconds, &n);
-    for (; s == ORTH_OK && !orth_cmd_flag(cmd, "serve") && n < steps; n++)
-        s = orth_measure_step(ctx, &m, &seconds[n]);
-    if (s == ORTH_OK && n > 0) {
-        double mid = median(seconds, n);
-        bool json = orth_cmd_flag(cmd, "json") || orth_cmd_flag(cmd, "serve");
-        if (!json)
-            print_shares(&m, mid);
-        printf(json ? "{\"step_s\": %.5f, \"first_step_s\": %.5f, \"setup_s\": %.5f, \"tokens\": %" PRId64
-                      ", \"tokens_per_s\": %.1f, \"gflops\": %.1f, \"mfu\": %.4f, \"peak_rss_mb\": %.1f, \"arena_mb\": %.1f}\n"
-                    : "step %.4f s (first %.4f, set-up %.4f)  %" PRId64 " tokens, %.1f tok/s, %.1f GFLOP/s, MFU %.3f, "
-                      "resident %.1f MB of %.1f MB planned\n",
-               mid, first, open_s, m.tokens, (double)m.tokens / mid, m.cost.model_flops / mid / 1e9,
-               m.cost.model_flops / mid / peak, peak_rss_mb(),
-               (double)m.trainer.unit.program.space_bytes[ORTH_SPACE_HOST] / (1 << 20));
-    }
-    orth_measure_close(ctx, &m);
-    return s;
-}
-
 orth_status orth_cmd_bench(orth_ctx *ctx, const orth_cmd *cmd)
 {
     double seconds = 0.5, peak;
@@ -240,12 +168,14 @@ orth_status orth_cmd_bench(orth_ctx *ctx, const orth_cmd *cmd)
     ORTH_TRY(orth_cmd_flag_real(ctx, cmd, "seconds", 0.001, 3600, &seconds));
     if (strcmp(what, "peak") == 0)
         return bench_peak(ctx, cmd, seconds);
+    if (strcmp(what, "collectives") == 0)
+        return orth_bench_collectives(ctx, cmd);
     ORTH_TRY(orth_probe_matmul_peak(ctx, &peak, bf16, ORTH_MIN(seconds, 0.5)));
     if (strcmp(what, "gemm") == 0)
         return bench_gemm(ctx, t, seconds, peak);
     if (strcmp(what, "attention") == 0)
         return bench_attention(ctx, t, seconds, peak);
     if (strcmp(what, "step") == 0)
-        return bench_step(ctx, cmd, peak);
-    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "bench takes one of peak, gemm, attention, step, not '%s'", what);
+        return orth_bench_step(ctx, cmd, peak);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "bench takes one of peak, gemm, attention, collectives, step, not '%s'", what);
 }

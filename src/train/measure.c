@@ -1,71 +1,186 @@
 /* measure.c -- see measure.h. */
 #include "train/measure.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/machine.h"
+#include "base/pool.h"
 #include "base/rng.h"
-#include "plan/plan.h"
+#include "parallel/check_layout.h"
 #include "train/describe.h"
+#include "train/groups.h"
 #include "train/weights.h"
 
-static void fill_data(orth_measure *m, const orth_config *cfg)
+struct orth_measure {
+    const orth_config *cfg;
+    orth_model_config model;
+    orth_run_plan plan;
+    orth_measure_fn fn;
+    void *user;
+    orth_trainer *first;             /* of rank 0 */
+    pthread_mutex_t lock;            /* of what follows */
+    pthread_cond_t changed;
+    int64_t asked;                   /* steps that rank 0 has asked for; -1: no more */
+    int64_t done;                    /* steps done, all ranks counted */
+    bool failed;                     /* some rank gave up */
+};
+
+static void fill_data(const orth_trainer *t, const orth_measure *m)
 {
-    const orth_executor *e = m->trainer.executor;
-    int64_t T = cfg->data_seq_len, rows = cfg->train_global_batch * T;
-    orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_TRAIN);
+    const orth_executor *e = t->executor;
+    const orth_config *cfg = m->cfg;
+    int64_t T = t->unit.blocks.spec.seq_len, rows = t->unit.program.num_tokens;
     int32_t *tokens = orth_executor_find(e, ORTH_BIND_DATA, ORTH_DATA_TOKENS);
     int32_t *targets = orth_executor_find(e, ORTH_BIND_DATA, ORTH_DATA_TARGETS);
     int32_t *pos = orth_executor_find(e, ORTH_BIND_DATA, ORTH_DATA_POSITIONS);
     float *weights = orth_executor_find(e, ORTH_BIND_DATA, ORTH_DATA_WEIGHTS);
     for (int64_t i = 0; i < rows; i++) {
         orth_rand4 r = orth_philox(1, ORTH_STREAM_TEST, 0, (uint64_t)i);
-        tokens[i] = (int32_t)(r.v[0] % (uint64_t)m->model.vocab);
-        targets[i] = (int32_t)(r.v[1] % (uint64_t)m->model.vocab);
-        weights[i] = 1;
+        if (tokens)
+            tokens[i] = (int32_t)(r.v[0] % (uint64_t)m->model.vocab);
+        if (targets)
+            targets[i] = (int32_t)(r.v[1] % (uint64_t)m->model.vocab);
+        if (weights)
+            weights[i] = 1;
         if (pos)
-            pos[i] = (int32_t)orth_fold_pos(T, shape.parts, i % T);
+            pos[i] = (int32_t)(i % T);
     }
-    m->trainer.step->loss_scale = 1.0f / (float)rows;
+    t->step->loss_scale = 1.0f / (float)(cfg->train_global_batch * cfg->data_seq_len);
 }
 
-orth_status orth_measure_open(orth_ctx *ctx, orth_measure *m, const orth_config *cfg)
+/* ---- the gate between rank 0 and the others ---- */
+
+static void set(orth_measure *m, int64_t asked, int64_t more_done, bool failed)
 {
-    orth_unit unit;
-    *m = (orth_measure){.step = 0};
-    orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_TRAIN);
-    ORTH_TRY(orth_describe_model(ctx, cfg, &m->model));
-    ORTH_TRY(orth_unit_build(ctx, &m->model, &shape, &unit));
-    size_t limit = cfg->memory_limit > 0 ? (size_t)cfg->memory_limit : (size_t)orth_machine_available_bytes();
-    orth_plan plan = orth_plan_of(&unit.program, orth_model_num_elems(&m->model), limit);
-    orth_status fits = orth_plan_require_fit(ctx, &plan);
-    if (fits != ORTH_OK) {
-        orth_unit_release(&unit);
-        return fits;
-    }
-    m->cost = plan.cost;
-    m->tokens = unit.program.num_tokens;
-    ORTH_TRY(orth_trainer_create(ctx, &m->trainer, cfg, &m->model, &unit));
-    fill_data(m, cfg);
-    orth_status s = orth_weights_init(ctx, &m->model, &m->trainer.unit, m->trainer.executor, (uint64_t)cfg->train_seed);
-    if (s != ORTH_OK)
-        orth_measure_close(ctx, m);
-    return s;
+    pthread_mutex_lock(&m->lock);
+    m->asked = asked ? asked : m->asked;
+    m->done += more_done;
+    m->failed = m->failed || failed;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->lock);
 }
 
-void orth_measure_close(orth_ctx *ctx, orth_measure *m)
+/* Waits until step `step` is asked for; false: there is none. */
+static bool wait_asked(orth_measure *m, int64_t step)
 {
-    orth_trainer_destroy(ctx, &m->trainer);
+    pthread_mutex_lock(&m->lock);
+    while (m->asked >= 0 && m->asked < step && !m->failed)
+        pthread_cond_wait(&m->changed, &m->lock);
+    bool go = m->asked >= step && !m->failed;
+    pthread_mutex_unlock(&m->lock);
+    return go;
 }
+
+static bool wait_done(orth_measure *m, int64_t steps)
+{
+    pthread_mutex_lock(&m->lock);
+    while (m->done < steps * m->plan.num_ranks && !m->failed)
+        pthread_cond_wait(&m->changed, &m->lock);
+    bool ok = !m->failed;
+    pthread_mutex_unlock(&m->lock);
+    return ok;
+}
+
+/* ---- ranks ---- */
 
 orth_status orth_measure_step(orth_ctx *ctx, orth_measure *m, double *seconds)
 {
     orth_step_result r;
+    int64_t step = m->asked + 1; /* only this thread changes it */
     double begin = orth_clock_s();
-    ORTH_TRY(orth_trainer_step(ctx, &m->trainer, ++m->step, &r));
+    set(m, step, 0, false);
+    ORTH_TRY(orth_trainer_step(ctx, m->first, step, &r));
+    set(m, 0, 1, false);
+    if (!wait_done(m, step))
+        return ORTH_FAIL(ctx, ORTH_ERR_COMM, "another rank failed in step %d", (int)step);
     *seconds = orth_clock_s() - begin;
     return ORTH_OK;
+}
+
+static orth_status follow(orth_ctx *ctx, orth_measure *m, orth_trainer *t)
+{
+    orth_step_result r;
+    for (int64_t step = 1; wait_asked(m, step); step++) {
+        ORTH_TRY(orth_trainer_step(ctx, t, step, &r));
+        set(m, 0, 1, false);
+    }
+    return ORTH_OK;
+}
+
+static orth_status run_trainer(orth_ctx *ctx, orth_measure *m, orth_trainer *t, orth_world *world, int rank)
+{
+    orth_comm *comms[ORTH_NUM_GROUPS] = {0};
+    orth_status s = world ? orth_groups_create(ctx, world, &m->plan.spread, rank, comms) : ORTH_OK;
+    if (s == ORTH_OK) {
+        orth_executor_set_comms(t->executor, comms);
+        fill_data(t, m);
+        s = orth_weights_init(ctx, &m->model, &t->unit, t->executor, (uint64_t)m->cfg->train_seed);
+    }
+    if (s == ORTH_OK && rank == 0) {
+        m->first = t;
+        s = m->fn(ctx, m, m->user);
+        set(m, -1, 0, false);
+    } else if (s == ORTH_OK) {
+        s = follow(ctx, m, t);
+    }
+    orth_groups_destroy(ctx, comms);
+    return s;
+}
+
+static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
+{
+    orth_measure *m = arg;
+    orth_trainer trainer;
+    orth_unit unit;
+    int rank = world ? orth_world_rank(world) : 0;
+    orth_model_shape shape = orth_setup_shape(m->cfg, ORTH_MODE_TRAIN);
+    orth_chunk *chunks = ORTH_NEW_ARRAY(ctx, orth_chunk, m->plan.spread.schedule.num_chunks);
+    orth_status s = chunks ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK) {
+        orth_spread_shape(&m->plan.spread, rank, &shape, chunks);
+        s = orth_unit_build(ctx, &m->model, &shape, &unit);
+    }
+    if (s == ORTH_OK)
+        s = orth_trainer_create(ctx, &trainer, m->cfg, &m->model, &unit);
+    if (s == ORTH_OK) {
+        s = run_trainer(ctx, m, &trainer, world, rank);
+        orth_trainer_destroy(ctx, &trainer);
+    }
+    orth_mem_free(ctx, chunks);
+    if (s != ORTH_OK)
+        set(m, 0, 0, true);
+    return s;
+}
+
+static orth_status run_all(orth_ctx *ctx, orth_measure *m)
+{
+    orth_model_shape shape = orth_setup_shape(m->cfg, ORTH_MODE_TRAIN);
+    ORTH_TRY(orth_plan_require_fit(ctx, &m->plan.total));
+    if (m->plan.num_ranks == 1)
+        return rank_main(ctx, NULL, m);
+    ORTH_TRY(orth_check_layout(ctx, &m->plan.spread, &m->model, &shape));
+    orth_world_options o = {.threads_per_rank = ORTH_MAX(1, orth_pool_num_threads(ctx->pool) / m->plan.num_ranks)};
+    return orth_run_ranks(ctx, m->plan.num_ranks, rank_main, m, &o);
+}
+
+orth_status orth_measure_run(orth_ctx *ctx, const orth_config *cfg, orth_measure_fn fn, void *user)
+{
+    orth_measure m = {.cfg = cfg, .fn = fn, .user = user};
+    ORTH_TRY(orth_describe_model(ctx, cfg, &m.model));
+    ORTH_TRY(orth_run_plan_make(ctx, &m.plan, cfg, &m.model));
+    pthread_mutex_init(&m.lock, NULL);
+    pthread_cond_init(&m.changed, NULL);
+    orth_status s = run_all(ctx, &m);
+    pthread_cond_destroy(&m.changed);
+    pthread_mutex_destroy(&m.lock);
+    orth_run_plan_release(ctx, &m.plan);
+    return s;
+}
+
+const orth_plan *orth_measure_plan(const orth_measure *m)
+{
+    return &m->plan.total;
 }
 
 static int by_seconds(const void *a, const void *b)
@@ -76,8 +191,8 @@ static int by_seconds(const void *a, const void *b)
 
 int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_MEASURE_MAX_SHARES])
 {
-    const orth_program *p = &m->trainer.unit.program;
-    const int64_t *ns = orth_executor_times(m->trainer.executor);
+    const orth_program *p = &m->first->unit.program;
+    const int64_t *ns = orth_executor_times(m->first->executor);
     int n = 0;
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *in = &p->instrs[i];

@@ -1,25 +1,25 @@
-/* measure.h -- timing a training step, or one op, on made-up data. For `orthant bench`. */
+/* measure.h -- timing training steps of any layout on made-up data. For `orthant bench`. */
 #ifndef ORTH_TRAIN_MEASURE_H
 #define ORTH_TRAIN_MEASURE_H
 
-#include "program/cost.h"
+#include "plan/plan.h"
 #include "train/trainer.h"
 
-/* A trainer with random weights and one global batch of random tokens in place. */
-typedef struct {
-    orth_model_config model;
-    orth_trainer trainer;
-    orth_cost cost;
-    int64_t tokens;
-    int64_t step;
-} orth_measure;
+/* A run without data: random weights, and one global batch of random tokens in place on every rank. */
+typedef struct orth_measure orth_measure;
 
-orth_status orth_measure_open(orth_ctx *ctx, orth_measure *m, const orth_config *cfg);
-void orth_measure_close(orth_ctx *ctx, orth_measure *m);
-/* One optimizer step; its seconds. */
+/* Lets `fn` run on rank 0 while all others wait for its steps. ORTH_ERR_ARG for an invalid layout,
+ * ORTH_ERR_NOMEM if it does not fit, else what fn or a rank failed with. */
+typedef orth_status (*orth_measure_fn)(orth_ctx *ctx, orth_measure *m, void *user);
+orth_status orth_measure_run(orth_ctx *ctx, const orth_config *cfg, orth_measure_fn fn, void *user);
+
+/* One optimizer step of all ranks; seconds until the last has done it. */
 orth_status orth_measure_step(orth_ctx *ctx, orth_measure *m, double *seconds);
 
-/* Where the last step's time went: one entry per op and phase. */
+/* All ranks together. */
+const orth_plan *orth_measure_plan(const orth_measure *m);
+
+/* Where the last step's time went on rank 0: one entry per op and phase. */
 typedef struct {
     orth_op op;
     orth_phase phase;

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "base/pool.h"
 #include "train/gather.h"
+#include "train/groups.h"
 #include "train/weights.h"
 
 typedef struct {
@@ -47,13 +48,8 @@ static orth_status make_groups(orth_ctx *ctx, rank_state *s)
         ranks[i] = i;
     if (status == ORTH_OK)
         status = orth_comm_create(ctx, s->world, &s->all, "world", n, ranks);
-    for (int g = 0; g < ORTH_NUM_GROUPS && status == ORTH_OK; g++) {
-        int members = orth_spread_group(&s->run->plan.spread, s->rank, (orth_group)g, ranks);
-        if (members > 1)
-            status = orth_comm_create(ctx, s->world, &s->comms[g], orth_group_name((orth_group)g), members, ranks);
-    }
     orth_mem_free(ctx, ranks);
-    return status;
+    return status == ORTH_OK ? orth_groups_create(ctx, s->world, &s->run->plan.spread, s->rank, s->comms) : status;
 }
 
 static orth_status read_source(orth_ctx *ctx, void *source, int64_t index, float *out)
@@ -112,8 +108,7 @@ static void close_rank(orth_ctx *ctx, rank_state *s)
         orth_evaluator_destroy(ctx, &s->evaluator);
     if (s->has_trainer)
         orth_trainer_destroy(ctx, &s->trainer);
-    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
-        orth_comm_destroy(ctx, s->comms[g]);
+    orth_groups_destroy(ctx, s->comms);
     orth_comm_destroy(ctx, s->all);
     orth_mem_free(ctx, s->chunks);
     orth_mem_free(ctx, s->indices);

@@ -1,8 +1,4 @@
-/* bench_collectives.c -- collectives of thread ranks against the machine's own copy bandwidth.
- *
- *   bench_collectives [ranks] [rounds] [max_mb] [mpi | brief]
- *
- * mpi: over MPI, under mpirun. brief: the all-reduce in canonical order only.
+/* bench_collectives.c -- `bench collectives`: collectives against the machine's own copy bandwidth.
  *
  * Bandwidths as nccl-tests defines them: algorithm bandwidth = size / time, where size is the buffer that
  * one rank holds whole (all_gather, reduce_scatter: of all blocks together); bus bandwidth = that times
@@ -13,14 +9,13 @@
  * neighbours); shown are medians over rounds, and medians of the rounds' ratios.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
+#include "cli/bench.h"
 #include "comm/combine.h"
 #include "comm/comm.h"
 
-#define MAX_ROUNDS 101
+#define MAX_ROUNDS 101 /* below ORTH_BENCH_MAX */
 #define MIN_BYTES ((int64_t)64 << 10)
 #define REPEAT_BYTES ((int64_t)256 << 20)
 #define ALIGN ((size_t)4096)
@@ -38,22 +33,8 @@ static const char *const names[NUM_MEASURES] = {
 typedef struct {
     int ranks, rounds;
     int64_t max_bytes;
-    bool brief;
+    bool brief, json;
 } setup;
-
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const double *x, int n)
-{
-    double sorted[MAX_ROUNDS];
-    memcpy(sorted, x, (size_t)n * sizeof *x);
-    qsort(sorted, (size_t)n, sizeof *sorted, compare);
-    return sorted[n / 2];
-}
 
 /* Bytes that all ranks together must read and write, for `bytes` per rank. */
 static double traffic(measure m, int n, double bytes)
@@ -129,17 +110,19 @@ static void show(const setup *s, int64_t bytes, double seconds[NUM_MEASURES][MAX
             const double rate = traffic(COPY, s->ranks, (double)bytes) / copy;
             share[r] = traffic((measure)m, s->ranks, (double)bytes) / rate / seconds[m][r];
         }
-        const double t = median(seconds[m], s->rounds), algo = (double)bytes / t * 1e-9;
+        const double t = orth_bench_median(seconds[m], s->rounds), algo = (double)bytes / t * 1e-9;
         if (t > 0)
-            printf("%-16s %12lld %12.1f %8.2f %8.2f %8.1f %%\n", names[m], (long long)bytes, t * 1e6, algo,
-                   algo * bus_factor((measure)m, s->ranks), 100 * median(share, s->rounds));
+            printf(s->json ? "{\"what\": \"%s\", \"bytes\": %lld, \"us\": %.1f, \"algo_gb_s\": %.2f, \"bus_gb_s\": %.2f, "
+                             "\"percent_of_optimum\": %.1f}\n"
+                           : "%-16s %12lld %12.1f %8.2f %8.2f %8.1f %%\n", names[m], (long long)bytes, t * 1e6, algo,
+                   algo * bus_factor((measure)m, s->ranks), 100 * orth_bench_median(share, s->rounds));
     }
-    if (s->brief)
+    if (s->brief || s->json)
         return;
     double over[MAX_ROUNDS];
     for (int r = 0; r < s->rounds; r++)
         over[r] = seconds[AR_CANONICAL][r] / seconds[AR_FREE][r];
-    printf("canonical / free order: %.3f\n", median(over, s->rounds));
+    printf("canonical / free order: %.3f\n", orth_bench_median(over, s->rounds));
 }
 
 static orth_status bench(orth_ctx *ctx, orth_world *w, void *arg)
@@ -156,7 +139,7 @@ static orth_status bench(orth_ctx *ctx, orth_world *w, void *arg)
         return ORTH_ERR_NOMEM;
     memset(block, 0, 2 * (size_t)s->max_bytes + 2 * ALIGN);
     char *x = (char *)(((uintptr_t)block + ALIGN - 1) / ALIGN * ALIGN), *y = x + s->max_bytes;
-    if (orth_world_rank(w) == 0)
+    if (orth_world_rank(w) == 0 && !s->json)
         printf("%-16s %12s %12s %8s %8s %10s\n", "what", "bytes", "us", "algo", "bus GB/s", "of optimum");
     for (int64_t bytes = MIN_BYTES; bytes <= s->max_bytes; bytes *= 4) {
         double seconds[NUM_MEASURES][MAX_ROUNDS] = {0};
@@ -171,21 +154,14 @@ static orth_status bench(orth_ctx *ctx, orth_world *w, void *arg)
     return ORTH_OK;
 }
 
-int main(int argc, char **argv)
+orth_status orth_bench_collectives(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    setup s = {.ranks = argc > 1 ? atoi(argv[1]) : 2, .rounds = argc > 2 ? atoi(argv[2]) : 7};
-    s.max_bytes = (argc > 3 ? atoll(argv[3]) : 256) << 20;
-    s.rounds = ORTH_MIN(ORTH_MAX(s.rounds, 1), MAX_ROUNDS);
-    s.ranks = ORTH_MIN(ORTH_MAX(s.ranks, 1), 64);
+    int64_t ranks = 2, rounds = 7, max_mb = 256;
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "ranks", 1, 64, &ranks));
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "rounds", 1, MAX_ROUNDS, &rounds));
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "max-mb", 1, 4096, &max_mb));
+    setup s = {.ranks = (int)ranks, .rounds = (int)rounds, .max_bytes = max_mb << 20,
+               .brief = orth_cmd_flag(cmd, "brief"), .json = orth_cmd_flag(cmd, "json")};
     orth_world_options o = {.pin = true, .timeout_s = -1};
-    if (argc > 4 && strcmp(argv[4], "mpi") == 0)
-        o.backend = ORTH_BACKEND_MPI;
-    s.brief = argc > 4 && strcmp(argv[4], "brief") == 0;
-    orth_ctx ctx;
-    if (orth_ctx_init(&ctx, 1) != ORTH_OK || orth_run_ranks(&ctx, s.ranks, bench, &s, &o) != ORTH_OK) {
-        fprintf(stderr, "bench_collectives: %s\n", ctx.error.message);
-        return 70;
-    }
-    orth_ctx_destroy(&ctx);
-    return 0;
+    return orth_run_ranks(ctx, s.ranks, bench, &s, &o);
 }

@@ -1,0 +1,94 @@
+/* bench_step.c -- `bench step`: a training step of any layout, timed. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "cli/bench.h"
+#include "train/measure.h"
+
+static void print_shares(const orth_measure *m, double step_s)
+{
+    static const char *const phases[] = {"forward", "backward", "update"};
+    orth_measure_share shares[ORTH_MEASURE_MAX_SHARES];
+    int n = orth_measure_shares(m, shares);
+    printf("%-14s %-9s %6s %10s %7s %12s %9s\n", "op", "phase", "calls", "ms", "share", "GFLOP/s", "GB/s");
+    for (int i = 0; i < n; i++) {
+        const orth_measure_share *s = &shares[i];
+        printf("%-14s %-9s %6d %10.3f %6.1f%% %12.1f %9.1f\n", orth_op_name(s->op), phases[s->phase], s->calls,
+               1e3 * s->seconds, 100 * s->seconds / step_s, s->flops / s->seconds / 1e9, s->bytes / s->seconds / 1e9);
+    }
+}
+
+static double peak_rss_mb(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_maxrss / 1024;
+}
+
+/* What `bench step` was asked for and has found. */
+typedef struct {
+    const orth_cmd *cmd;
+    double peak, begin;              /* FLOP/s; when set-up began */
+    int64_t steps;
+    double seconds[ORTH_BENCH_MAX];
+    int n;
+} step_bench;
+
+/* The go protocol of tools/bench: "ready", then one step and its seconds for every line "go". */
+static orth_status serve(orth_ctx *ctx, orth_measure *m, step_bench *b)
+{
+    char line[64];
+    printf("ready\n");
+    fflush(stdout);
+    while (b->n < ORTH_BENCH_MAX && fgets(line, sizeof line, stdin)) {
+        if (strncmp(line, "go", 2) != 0)
+            continue;
+        ORTH_TRY(orth_measure_step(ctx, m, &b->seconds[b->n]));
+        printf("%.6f\n", b->seconds[b->n++]);
+        fflush(stdout);
+    }
+    return ORTH_OK;
+}
+
+static void print_step(const step_bench *b, const orth_measure *m, double set_up_s, double first_s)
+{
+    const orth_plan *p = orth_measure_plan(m);
+    double mid = orth_bench_median(b->seconds, b->n), flops = p->cost.model_flops;
+    bool json = orth_cmd_flag(b->cmd, "json") || orth_cmd_flag(b->cmd, "serve");
+    if (!json)
+        print_shares(m, mid);
+    printf(json ? "{\"step_s\": %.5f, \"first_step_s\": %.5f, \"setup_s\": %.5f, \"tokens\": %" PRId64
+                  ", \"tokens_per_s\": %.1f, \"flops\": %.0f, \"mfu\": %.4f, \"peak_rss_mb\": %.1f, \"arena_mb\": %.1f}\n"
+                : "step %.4f s (first %.4f, set-up %.4f)  %" PRId64 " tokens, %.1f tok/s, %.4g FLOP, MFU %.3f, "
+                  "resident %.1f MB of %.1f MB planned\n",
+           mid, first_s, set_up_s, p->tokens, (double)p->tokens / mid, flops, flops / mid / b->peak, peak_rss_mb(),
+           (double)p->total_bytes / (1 << 20));
+}
+
+static orth_status time_steps(orth_ctx *ctx, orth_measure *m, void *user)
+{
+    step_bench *b = user;
+    double first, set_up_s = orth_clock_s() - b->begin;
+    ORTH_TRY(orth_measure_step(ctx, m, &first));
+    if (orth_cmd_flag(b->cmd, "serve"))
+        ORTH_TRY(serve(ctx, m, b));
+    else
+        for (; b->n < b->steps; b->n++)
+            ORTH_TRY(orth_measure_step(ctx, m, &b->seconds[b->n]));
+    if (b->n > 0)
+        print_step(b, m, set_up_s, first);
+    return ORTH_OK;
+}
+
+orth_status orth_bench_step(orth_ctx *ctx, const orth_cmd *cmd, double peak)
+{
+    orth_config cfg = cmd->config;
+    step_bench b = {.cmd = cmd, .peak = peak, .begin = orth_clock_s(), .steps = 5};
+    if (!cfg.model_preset[0] && !ORTH_CONFIG_IS_SET(&cfg, model, layers))
+        cfg.model_preset = "gpt2-124m";
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "steps", 1, ORTH_BENCH_MAX, &b.steps));
+    return orth_measure_run(ctx, &cfg, time_steps, &b);
+}
