@@ -17,6 +17,7 @@ orth_instr *orth_build_emit(orth_builder *b, orth_op op, const orth_attr *attr, 
         i->phase = b->phase;
         i->layer = b->layer;
         i->micro_batch = b->micro_batch;
+        i->action = b->action;
     }
     return i;
 }

@@ -45,7 +45,7 @@ typedef struct {
     int32_t num_pending;
     /* Tags of what is being emitted. */
     orth_phase phase;
-    int32_t layer, micro_batch;
+    int32_t layer, micro_batch, action;
 } orth_builder;
 
 static inline int32_t orth_build_size(const orth_builder *b, orth_group a)

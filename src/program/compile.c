@@ -185,6 +185,7 @@ static void run_actions(stage *st)
     for (int32_t i = 0; i < s->num_actions && !st->b->p->failed; i++) {
         const orth_action *a = &s->actions[i];
         int32_t local = local_chunk(st, a->chunk);
+        st->b->action = i;
         if (a->kind == ORTH_ACTION_F)
             forward(st, local, a->micro_batch);
         else if (a->kind == ORTH_ACTION_W)
@@ -194,6 +195,7 @@ static void run_actions(stage *st)
         else
             backward(st, a->kind, local, a->micro_batch);
     }
+    st->b->action = -1;
     for (int32_t j = 0; !s->actions && j < s->num_micro_batches && !st->b->p->failed; j++)
         run_in_turn(st, j);
 }
@@ -252,7 +254,7 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
         full.chunks = &whole;
         full.num_chunks = 1;
     }
-    orth_builder b = {.ctx = ctx, .spec = &full, .p = out, .layer = -1, .micro_batch = -1};
+    orth_builder b = {.ctx = ctx, .spec = &full, .p = out, .layer = -1, .micro_batch = -1, .action = -1};
     for (int i = 0; i < ORTH_NUM_DATA; i++)
         b.data[i] = -1;
     b.tied = spec->head.param_index[0] == spec->embed.param_index[0];

@@ -78,6 +78,7 @@ typedef struct {
     orth_phase phase;
     int32_t layer;           /* -1: embedding or step-wide; num_layers: final norm and head */
     int32_t micro_batch;     /* -1: step-wide */
+    int32_t action;          /* which of the rank's actions it belongs to; -1: none of a schedule's */
     const int64_t *counts;   /* collectives: [num operands][group size] elements; NULL: equal blocks */
     bool recomputed;         /* repeats forward work: hardware FLOPs, not model FLOPs */
 } orth_instr;

@@ -192,7 +192,7 @@ static int by_seconds(const void *a, const void *b)
 int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_MEASURE_MAX_SHARES])
 {
     const orth_program *p = &m->first->unit.program;
-    const int64_t *ns = orth_executor_times(m->first->executor);
+    const int64_t *clock = orth_executor_clock(m->first->executor);
     int n = 0;
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *in = &p->instrs[i];
@@ -203,7 +203,7 @@ int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_ME
             shares[n++] = (orth_measure_share){.op = in->op, .phase = in->phase};
         orth_cost c = orth_instr_cost(in);
         shares[k].calls++;
-        shares[k].seconds += 1e-9 * (double)ns[i];
+        shares[k].seconds += 1e-9 * (double)(clock[i + 1] - clock[i]);
         shares[k].flops += c.hardware_flops;
         shares[k].bytes += c.bytes;
     }
