@@ -1,6 +1,13 @@
 /* cmd_plan.c -- `orthant plan RUN.yaml`: what a run will need, without running it. */
 #include "cli/cmd.h"
-#include "train/describe.h"
+#include "train/timeline.h"
+
+static orth_status price(orth_ctx *ctx, const orth_cmd *cmd, orth_run_plan *plan, const orth_model_config *model)
+{
+    orth_rates rates;
+    ORTH_TRY(orth_machine_rates(ctx, &cmd->config, plan->num_ranks, 0, &rates));
+    return orth_run_plan_price(ctx, plan, &cmd->config, model, &rates, orth_cmd_flag(cmd, "timeline"));
+}
 
 orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
 {
@@ -8,11 +15,14 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     orth_model_config model;
     ORTH_TRY(orth_describe_model(ctx, &cmd->config, &model));
     ORTH_TRY(orth_run_plan_make(ctx, &plan, &cmd->config, &model));
-    char *text = orth_cmd_flag(cmd, "json") ? orth_plan_json(ctx, plan.ranks, plan.num_ranks, &plan.total)
-                                            : orth_plan_text(ctx, &plan.total, plan.num_ranks);
-    orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
+    orth_status s = price(ctx, cmd, &plan, &model);
+    char *text = s != ORTH_OK                ? NULL
+                 : orth_cmd_flag(cmd, "json") ? orth_plan_json(ctx, plan.ranks, plan.num_ranks, &plan.total)
+                                             : orth_plan_text(ctx, &plan.total, plan.num_ranks);
     if (text)
         fputs(text, stdout);
+    else if (s == ORTH_OK)
+        s = ORTH_ERR_NOMEM;
     orth_mem_free(ctx, text);
     if (s == ORTH_OK)
         s = orth_plan_require_fit(ctx, &plan.total);

@@ -360,6 +360,9 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     orth_trainer_load(&s->trainer, &batch, (double)weight);
     orth_traffic before = orth_traffic_counted(s->comms);
     ORTH_TRY(orth_trainer_step(ctx, &s->trainer, step, &s->result));
+    if (step == r->options.timeline)
+        memcpy(r->exchange.clocks[s->rank], orth_executor_clock(s->trainer.executor),
+               (size_t)(s->trainer.unit.program.num_instrs + 1) * sizeof(int64_t));
     s->steps_done = step;
     s->tokens_done += n * r->cfg->data_seq_len;
     s->skipped += s->result.skipped;
@@ -464,6 +467,24 @@ static orth_status write_counted(orth_ctx *ctx, const orth_run *r)
     return status;
 }
 
+static orth_status write_timeline(orth_ctx *ctx, orth_run *r)
+{
+    if (r->exchange.clocks[0][0] == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the run went on after that step", r->options.timeline);
+    orth_bubble bubble;
+    char text[256], *path = orth_path_join(ctx, r->dir, "timeline.json");
+    orth_status status = path ? orth_timeline_write(ctx, &r->plan, r->cfg, &r->model, r->exchange.clocks, path, &bubble)
+                              : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK) {
+        snprintf(text, sizeof text, "step %" PRId64 " is in %s: forwards and backwards %.6f s, ranks idle %.2f %% of it; "
+                 "%s with the same times for each would idle %.2f %%", r->options.timeline, path, bubble.seconds,
+                 100 * bubble.idle_share, r->plan.spread.schedule.name, 100 * bubble.replayed);
+        status = orth_metrics_event(ctx, &r->metrics, text, NULL);
+    }
+    orth_mem_free(ctx, path);
+    return status;
+}
+
 orth_status orth_run_train(orth_ctx *ctx, orth_run *r)
 {
     orth_status status;
@@ -476,5 +497,7 @@ orth_status orth_run_train(orth_ctx *ctx, orth_run *r)
     }
     if (status == ORTH_OK && r->exchange.counted[0][ORTH_CLASS_PARAMS] > 0)
         status = write_counted(ctx, r);
+    if (status == ORTH_OK && r->exchange.clocks)
+        status = write_timeline(ctx, r);
     return status;
 }

@@ -109,6 +109,22 @@ static orth_status find_start(orth_ctx *ctx, orth_run *r)
     return r->start_from ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
+/* What a step will take, and room for the clocks of the one that is to be shown. */
+static orth_status open_time(orth_ctx *ctx, orth_run *r)
+{
+    const bool bf16 = r->cfg->precision_compute == ORTH_precision_compute_bf16;
+    orth_rates rates;
+    ORTH_TRY(orth_probe_matmul_peak(ctx, &r->metrics.peak_flops, bf16, PROBE_SECONDS));
+    ORTH_TRY(orth_machine_rates(ctx, r->cfg, r->num_ranks, r->metrics.peak_flops, &rates));
+    ORTH_TRY(orth_run_plan_price(ctx, &r->plan, r->cfg, &r->model, &rates, NULL));
+    if (r->options.timeline == 0)
+        return ORTH_OK;
+    if (r->options.timeline > r->last_step)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the last step is %" PRId64 " (train.steps)",
+                         r->options.timeline, r->last_step);
+    return orth_timeline_clocks(ctx, &r->plan, &r->exchange.clocks);
+}
+
 static orth_status open_all(orth_ctx *ctx, orth_run *r)
 {
     ORTH_TRY(orth_path_make_dirs(ctx, r->dir));
@@ -123,11 +139,10 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     ORTH_TRY(orth_plan_require_fit(ctx, &r->plan.total));
     orth_model_shape shape = orth_setup_shape(r->cfg, ORTH_MODE_TRAIN);
     ORTH_TRY(orth_check_layout(ctx, &r->plan.spread, &r->model, &shape));
-    bool bf16 = r->cfg->precision_compute == ORTH_precision_compute_bf16;
     if (r->options.watch)
         r->exchange.whole = ORTH_NEW_ARRAY(ctx, float, orth_model_num_elems(&r->model));
     else
-        ORTH_TRY(orth_probe_matmul_peak(ctx, &r->metrics.peak_flops, bf16, PROBE_SECONDS));
+        ORTH_TRY(open_time(ctx, r));
     if (r->options.watch && !r->exchange.whole)
         return ORTH_ERR_NOMEM;
     r->exchange.counted = orth_mem_alloc(ctx, (size_t)r->num_ranks * sizeof *r->exchange.counted);
@@ -162,5 +177,6 @@ void orth_run_close(orth_ctx *ctx, orth_run *r)
     orth_mem_free(ctx, r->start_from);
     orth_mem_free(ctx, r->exchange.counted);
     orth_mem_free(ctx, r->exchange.whole);
+    orth_mem_free(ctx, r->exchange.clocks);
     *r = (orth_run){.cfg = NULL};
 }

@@ -11,6 +11,7 @@
 #include "train/describe.h"
 #include "train/eval.h"
 #include "train/metrics.h"
+#include "train/timeline.h"
 
 /* Asked between steps: the number of a signal that arrived (the run then saves and ends with
  * ORTH_ERR_SIGNAL), 0 if none. */
@@ -32,6 +33,7 @@ typedef struct {
     const orth_run_watch *watch;    /* NULL: an ordinary run */
     bool resume, quiet;
     const char *init_dir;           /* weights to start from; NULL: at random */
+    int64_t timeline;               /* step of which timeline.json is written; 0: none */
     orth_stop_fn stop;              /* may be NULL */
     void *stop_user;
 } orth_run_options;
@@ -57,6 +59,7 @@ typedef struct {
         orth_checkpoint_array *arrays; /* [num params] of whole parameters while a checkpoint is saved */
         float *whole;                  /* [elements of the model] of a watched run */
         size_t (*counted)[ORTH_NUM_CLASSES]; /* [num_ranks] at the end */
+        int64_t **clocks;              /* of the step of the timeline, NULL: none is asked for */
         _Atomic int signal;            /* that rank 0 saw; written before stop_step */
         _Atomic int64_t stop_step;     /* the last step; 0: no signal */
     } exchange;
