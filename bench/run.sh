@@ -45,6 +45,10 @@ done
 report_part "Bubble of a pipeline of 2 ranks of one thread" \
   "within 5 points of what the schedule has with the same time for every action" \
   bench/pipeline.sh "$build" "$([[ $quick ]] && echo 1 || echo 9)"
+for type in fp32 bf16; do
+  report_part "The price of reproducible numerics on each axis, GPT-2 124M, $type" "" \
+    bench/modes.sh "$build" "$([[ $quick ]] && echo 1 || echo 5)" "$type"
+done
 for parts in 1 8; do
   for type in fp32 bf16; do
     for micro in $([[ $quick ]] && echo 1 || echo 1 4); do

@@ -18,6 +18,7 @@ typedef struct {
     orth_dtype compute;
     bool doc_mask;
     int32_t steps;
+    int threads;              /* of each rank */
     /* Results: what one rank computed; filled by the first run, compared by the second. */
     double *loss, *norm;      /* [steps] */
     float *params;            /* all masters after the last step */
@@ -29,17 +30,18 @@ typedef struct {
 static inline void layout_describe(const layout_case *c, char *out, size_t n)
 {
     const orth_layout *l = &c->layout;
-    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s%s",
-             (unsigned long long)c->seed, (int)l->dp, (int)l->tp, (int)l->pp, (int)l->cp, (int)l->zero,
-             l->sequence_parallel, l->pipeline, (int)l->virtual_stages, (int)l->global_batch, (int)l->micro_batch,
-             (int)l->seq_len, (int)l->parts, c->model.family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama",
-             c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "", c->model.qk_norm ? ", qk_norm" : "");
+    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s%s, "
+             "%d threads, order %s", (unsigned long long)c->seed, (int)l->dp, (int)l->tp, (int)l->pp, (int)l->cp,
+             (int)l->zero, l->sequence_parallel, l->pipeline, (int)l->virtual_stages, (int)l->global_batch,
+             (int)l->micro_batch, (int)l->seq_len, (int)l->parts, c->model.family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama",
+             c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "",
+             c->model.qk_norm ? ", qk_norm" : "", c->threads, l->order ? l->order : "default");
 }
 
 static inline layout_case layout_base_case(uint64_t seed, int kind)
 {
     static const char *const presets[] = {"gpt2-tiny", "llama-tiny"};
-    layout_case c = {.seed = seed, .layout = orth_layout_defaults, .compute = ORTH_F32, .steps = 3};
+    layout_case c = {.seed = seed, .layout = orth_layout_defaults, .compute = ORTH_F32, .steps = 5, .threads = 1};
     orth_ctx ctx = {.rank = 0};
     orth_model_preset(&ctx, presets[kind % 2], &c.model);
     c.model.vocab = 131;
@@ -65,6 +67,7 @@ static inline int layout_pick(uint64_t seed, int *k, const int *choices, int n)
 /* A layout that keeps the rules, drawn from the seed. */
 static inline layout_case layout_random_case(uint64_t seed)
 {
+    static const char *const orders[] = {NULL, "pp,dp,tp,cp", "dp,cp,pp,tp", "cp,tp,pp,dp"};
     static const char *const schedules[] = {"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
     int k = 0;
     for (;;) {
@@ -90,6 +93,8 @@ static inline layout_case layout_random_case(uint64_t seed)
         c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(2, 4) : 4;
         c.model.vocab = LAYOUT_PICK(67, 131, 96);
         c.model.qk_norm = c.model.family == ORTH_FAMILY_LLAMA && LAYOUT_PICK(0, 1);
+        l->order = orders[LAYOUT_PICK(0, 0, 1, 2, 3)];
+        c.threads = LAYOUT_PICK(1, 1, 1, 2, 3);
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
         char why[256];

@@ -33,6 +33,7 @@ TEST(random_layouts_are_accepted)
         if (check_case(ctx, &c) != ORTH_OK)
             fail_msg("%s: %s", what, ctx->error.message);
     }
+    print_message("%d random layouts accepted\n", n);
     test_ctx_free(ctx);
 }
 

@@ -115,6 +115,27 @@ TEST(doctor_reports_the_machine)
     expect_with("ORTHANT_ISA=sse9", "doctor", 2, "orthant: environment: ORTHANT_ISA: run.isa=sse9: must be one of");
 }
 
+TEST(explain_shows_the_mesh_and_the_schedule)
+{
+    expect("explain model.preset=gpt2-tiny data.seq_len=32 parallel.dp=2 parallel.tp=2 parallel.ranks_per_host=2 --mesh", 0,
+           "mesh of 4 ranks on 2 hosts of 2");
+    expect("explain model.preset=gpt2-tiny data.seq_len=32 parallel.dp=2 parallel.order=tp,tp --mesh", 2, "tp");
+    expect("explain model.preset=gpt2-tiny data.seq_len=32 train.global_batch=4 parallel.pp=2 parallel.pipeline=gpipe "
+           "--schedule", 0, "rank 1 |");
+    expect("explain model.preset=gpt2-tiny data.seq_len=32 comm.algorithm=ring", 2,
+           "comm.algorithm=ring needs numerics.mode=fast");
+}
+
+TEST(bench_times_steps_of_layouts_and_collectives)
+{
+    expect("bench collectives --rounds=1 --max-mb=1 --json", 0, "{\"what\": \"all_reduce\", \"bytes\": 1048576");
+    expect("bench collectives --ranks=65", 2, "--ranks=65");
+    expect("bench step model.preset=gpt2-tiny data.seq_len=32 train.global_batch=2 train.micro_batch=1 parallel.dp=2 "
+           "--steps=2 --json", 0, "\"tokens\": 64");
+    expect("bench step model.preset=gpt2-tiny data.seq_len=32 parallel.tp=3", 2, "tp=3 does not divide");
+    expect("bench flops", 2, "peak, gemm, attention, collectives, step, not 'flops'");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -123,6 +144,8 @@ int main(void)
         cmocka_unit_test(help_comes_from_the_tables),
         cmocka_unit_test(the_manual_page_and_the_completion_are_well_formed),
         cmocka_unit_test(doctor_reports_the_machine),
+        cmocka_unit_test(explain_shows_the_mesh_and_the_schedule),
+        cmocka_unit_test(bench_times_steps_of_layouts_and_collectives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

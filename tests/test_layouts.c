@@ -7,6 +7,12 @@
 
 static const int64_t max_elems = 1 << 20;
 
+/* Of all layouts together: what was planned and counted alike. */
+static struct {
+    _Atomic int64_t traffic, memory; /* bytes */
+    _Atomic int64_t calls;           /* collectives and messages */
+} matched;
+
 static int64_t param_offset(orth_ctx *ctx, const orth_model_config *c, int64_t index)
 {
     int64_t at = 0;
@@ -149,15 +155,23 @@ static void check_plan(layout_case *c, const engine *e, orth_comm *const comms[O
             planned.bytes[g][k] *= c->steps;
         }
     }
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
+            matched.traffic += (int64_t)counted.bytes[g][k];
+            matched.calls += (int64_t)counted.calls[g][k];
+        }
+    }
     char what[192];
     if (orth_traffic_differs(&planned, &counted, what, sizeof what) && !c->difference[0])
         snprintf(c->difference, sizeof c->difference, "rank %d: %s", rank, what);
     size_t used[ORTH_NUM_CLASSES];
     orth_executor_counted(e->ex, used);
-    for (int k = 0; k < ORTH_NUM_CLASSES; k++)
+    for (int k = 0; k < ORTH_NUM_CLASSES; k++) {
+        matched.memory += (int64_t)used[k];
         if (used[k] != e->unit.program.class_bytes[k] && !c->difference[0])
             snprintf(c->difference, sizeof c->difference, "rank %d: %s: planned %zu bytes, counted %zu", rank,
                      orth_class_name((orth_class)k), e->unit.program.class_bytes[k], used[k]);
+    }
 }
 
 static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
@@ -221,7 +235,7 @@ static void check_layout(layout_case *c)
     run_alone(ctx, c);
     c->compare = true;
     int ranks = (int)orth_layout_ranks(&c->layout);
-    orth_world_options options = {.timeout_s = 8, .startup_s = 8};
+    orth_world_options options = {.threads_per_rank = c->threads, .timeout_s = 8, .startup_s = 8};
     orth_status s = orth_run_ranks(ctx, ranks, rank_main, c, &options);
     if (s != ORTH_OK || c->difference[0])
         fail_msg("%s: %s", what, s != ORTH_OK ? ctx->error.message : c->difference);
@@ -454,6 +468,9 @@ TEST(random_layouts)
         layout_case c = layout_random_case(seed + (uint64_t)i);
         check_layout(&c);
     }
+    printf("%d random layouts equal to one rank, bit for bit\n", n);
+    printf("%lld bytes in %lld calls and %lld bytes of memory planned and counted alike, over all layouts and ranks\n",
+           (long long)matched.traffic, (long long)matched.calls, (long long)matched.memory);
 }
 
 int main(void)

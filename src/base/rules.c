@@ -79,6 +79,14 @@ static orth_status sequence_fits_the_model(orth_ctx *ctx, const orth_config *c)
                   c->model_max_seq);
 }
 
+static orth_status rings_are_fast(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->comm_algorithm != ORTH_comm_algorithm_ring || c->numerics_mode == ORTH_numerics_mode_fast)
+        return ORTH_OK;
+    return BREAKS(ctx, c, comm_algorithm, numerics_mode, "comm.algorithm=ring needs numerics.mode=fast: its sums begin at "
+                  "another rank for each slice");
+}
+
 static orth_status two_betas(orth_ctx *ctx, const orth_config *c)
 {
     if (c->optimizer_betas.n == 2)
@@ -116,6 +124,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
     static orth_status (*const rules[])(orth_ctx *, const orth_config *) = {
         later_versions,          micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
         sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
+        rings_are_fast,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));

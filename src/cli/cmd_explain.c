@@ -1,4 +1,6 @@
-/* cmd_explain.c -- `orthant explain RUN.yaml`: the program of a rank, its memory map, or the schedule. */
+/* cmd_explain.c -- `orthant explain RUN.yaml`: the program of a rank, its memory map, the mesh or the schedule. */
+#include <stdio.h>
+
 #include "cli/numbers.h"
 #include "parallel/pipeline/draw.h"
 #include "program/print.h"
@@ -6,26 +8,41 @@
 
 #define MEMORY_ROWS 60
 
-/* The schedule in units of a forward on one chunk. */
-static orth_status draw_schedule(orth_ctx *ctx, const orth_schedule *s)
+#define MESH_ROWS 64
+
+static orth_status print_text(orth_ctx *ctx, orth_text *text)
 {
-    orth_arena arena = {0};
+    char *s = orth_text_take(ctx, text);
+    if (!s)
+        return ORTH_ERR_NOMEM;
+    fputs(s, stdout);
+    orth_mem_free(ctx, s);
+    return ORTH_OK;
+}
+
+static orth_status print_mesh(orth_ctx *ctx, const orth_config *cfg, const orth_spread *spread)
+{
+    orth_text text = {0};
+    orth_mesh_print(ctx, &text, &spread->mesh, (int)cfg->parallel_ranks_per_host, MESH_ROWS);
+    return print_text(ctx, &text);
+}
+
+/* In units of time: forward 1, backward 2, of which the halves of a split one are 1 each. */
+static orth_status print_schedule(orth_ctx *ctx, orth_spread *spread)
+{
+    const orth_schedule *s = &spread->schedule;
     orth_text text = {0};
     orth_sim sim;
-    orth_chunk_times *times = ORTH_ARENA_ARRAY(ctx, &arena, orth_chunk_times, s->num_chunks);
-    for (int32_t c = 0; times && c < s->num_chunks; c++)
-        times[c] = (orth_chunk_times){.time = {1, 2, 1, 1}};
-    orth_status status = times ? orth_schedule_simulate(ctx, &arena, s, times, &sim) : ORTH_ERR_NOMEM;
-    if (status == ORTH_OK) {
-        orth_schedule_draw(ctx, &text, s, &sim, 1, 0);
-        orth_schedule_report(ctx, &text, s, &sim);
-        status = text.failed ? ORTH_ERR_NOMEM : ORTH_OK;
-    }
-    if (status == ORTH_OK)
-        fputs(text.s, stdout);
-    orth_mem_free(ctx, text.s);
-    orth_arena_release(ctx, &arena);
-    return status;
+    orth_chunk_times *times = ORTH_ARENA_ARRAY(ctx, &spread->arena, orth_chunk_times, s->num_chunks);
+    if (!times)
+        return ORTH_ERR_NOMEM;
+    for (int c = 0; c < s->num_chunks; c++)
+        times[c] = (orth_chunk_times){.time = {[ORTH_ACTION_F] = 1, [ORTH_ACTION_B] = 2, [ORTH_ACTION_BI] = 1,
+                                               [ORTH_ACTION_W] = 1}};
+    ORTH_TRY(orth_schedule_simulate(ctx, &spread->arena, s, times, &sim));
+    orth_schedule_draw(ctx, &text, s, &sim, 0, 0);
+    orth_schedule_report(ctx, &text, s, &sim);
+    return print_text(ctx, &text);
 }
 
 orth_status orth_cmd_explain(orth_ctx *ctx, const orth_cmd *cmd)
@@ -39,8 +56,10 @@ orth_status orth_cmd_explain(orth_ctx *ctx, const orth_cmd *cmd)
     orth_status s = orth_cmd_flag_int(ctx, cmd, "layer", -1, model.layers, &layer);
     if (s == ORTH_OK)
         s = orth_cmd_flag_int(ctx, cmd, "micro-batch", 0, unit.blocks.spec.num_micro_batches - 1, &micro);
-    if (s == ORTH_OK && orth_cmd_flag(cmd, "schedule"))
-        s = draw_schedule(ctx, &spread.schedule);
+    if (s == ORTH_OK && orth_cmd_flag(cmd, "mesh"))
+        s = print_mesh(ctx, &cmd->config, &spread);
+    else if (s == ORTH_OK && orth_cmd_flag(cmd, "schedule"))
+        s = print_schedule(ctx, &spread);
     else if (s == ORTH_OK && orth_cmd_flag(cmd, "memory"))
         orth_print_memory(stdout, &unit.program, MEMORY_ROWS);
     else if (s == ORTH_OK)

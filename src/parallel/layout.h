@@ -18,6 +18,7 @@ typedef struct {
     int64_t zero;                    /* stage, 0 .. 3 */
     int64_t shard_group;             /* 0: all of dp */
     bool sequence_parallel;
+    const char *order;               /* of the mesh (mesh.h); NULL: the default */
     orth_cp_kind cp_kind;
     const char *pipeline;            /* name of a schedule, or file:PATH */
     int64_t virtual_stages;

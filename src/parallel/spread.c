@@ -80,7 +80,7 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
     ORTH_TRY(orth_layout_check(ctx, l, &dims));
     ORTH_TRY(supported(ctx, l, c));
     orth_mesh_options mesh = {.dp = l->dp, .tp = l->tp, .pp = l->pp, .cp = l->cp, .ep = l->ep,
-                              .shard_group = l->shard_group};
+                              .shard_group = l->shard_group, .order = l->order};
     ORTH_TRY(orth_mesh_init(ctx, &s->mesh, &mesh));
     s->num_micro_batches = (int32_t)orth_layout_micro_batches(l, 0);
     ORTH_TRY(orth_schedule_make(ctx, &s->arena, &s->schedule, l->pipeline, (int)l->pp, (int)l->virtual_stages,

@@ -2,8 +2,12 @@
 #ifndef ORTH_TRAIN_GROUPS_H
 #define ORTH_TRAIN_GROUPS_H
 
+#include "base/config.h"
 #include "comm/comm.h"
 #include "parallel/spread.h"
+
+/* What the run file says of communication between `num_ranks` ranks that share `threads` threads. */
+orth_world_options orth_groups_options(const orth_config *cfg, int threads, int num_ranks);
 
 /* Collective over all ranks of the world. Fills comms, NULL where the rank is alone; on failure those made
  * so far are there for orth_groups_destroy. ORTH_ERR_NOMEM, ORTH_ERR_COMM. */

@@ -163,7 +163,7 @@ static orth_status run_all(orth_ctx *ctx, orth_measure *m)
     if (m->plan.num_ranks == 1)
         return rank_main(ctx, NULL, m);
     ORTH_TRY(orth_check_layout(ctx, &m->plan.spread, &m->model, &shape));
-    orth_world_options o = {.threads_per_rank = ORTH_MAX(1, orth_pool_num_threads(ctx->pool) / m->plan.num_ranks)};
+    orth_world_options o = orth_groups_options(m->cfg, orth_pool_num_threads(ctx->pool), m->plan.num_ranks);
     return orth_run_ranks(ctx, m->plan.num_ranks, rank_main, m, &o);
 }
 

@@ -491,8 +491,7 @@ orth_status orth_run_train(orth_ctx *ctx, orth_run *r)
     if (r->num_ranks == 1) {
         status = rank_main(ctx, NULL, r);
     } else {
-        int threads = ORTH_MAX(1, orth_pool_num_threads(ctx->pool) / r->num_ranks);
-        orth_world_options options = {.threads_per_rank = threads};
+        orth_world_options options = orth_groups_options(r->cfg, orth_pool_num_threads(ctx->pool), r->num_ranks);
         status = orth_run_ranks(ctx, r->num_ranks, rank_main, r, &options);
     }
     if (status == ORTH_OK && r->exchange.counted[0][ORTH_CLASS_PARAMS] > 0)

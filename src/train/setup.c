@@ -114,6 +114,7 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.ep = cfg->parallel_ep;
     l.zero = cfg->parallel_zero;
     l.shard_group = cfg->parallel_shard_group;
+    l.order = cfg->parallel_order;
     l.sequence_parallel = cfg->parallel_sequence_parallel;
     l.pipeline = cfg->parallel_pipeline;
     l.virtual_stages = cfg->parallel_virtual_stages;
