@@ -19,23 +19,41 @@ typedef struct {
     bool doc_mask;
     int32_t steps;
     int threads;              /* of each rank */
+    bool odd_losses;          /* tokens of very different loss, weighted by fractions */
     /* Results: what one rank computed; filled by the first run, compared by the second. */
     double *loss, *norm;      /* [steps] */
     float *params;            /* all masters after the last step */
     bool compare;
     char difference[256];     /* "" while equal; written by one rank at a time */
-    orth_comm_counts over_cp; /* of rank 0, all steps */
+    orth_comm_counts over_cp, over_kv; /* of rank 0, all steps */
 } layout_case;
+
+/* Adds to the text in out[n], which begins empty. */
+static inline void __attribute__((format(printf, 3, 4))) layout_say(char *out, size_t n, const char *fmt, ...)
+{
+    size_t at = strlen(out);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(out + at, n - at, fmt, args);
+    va_end(args);
+}
 
 static inline void layout_describe(const layout_case *c, char *out, size_t n)
 {
     const orth_layout *l = &c->layout;
-    snprintf(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d zero=%d sp=%d %s v=%d batch %d/%d T=%d parts=%d, %s, %s%s%s%s, "
-             "%d threads, order %s", (unsigned long long)c->seed, (int)l->dp, (int)l->tp, (int)l->pp, (int)l->cp,
-             (int)l->zero, l->sequence_parallel, l->pipeline, (int)l->virtual_stages, (int)l->global_batch,
-             (int)l->micro_batch, (int)l->seq_len, (int)l->parts, c->model.family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama",
-             c->compute == ORTH_F32 ? "fp32" : "bf16", c->model.tied ? ", tied" : "", c->doc_mask ? ", docs" : "",
-             c->model.qk_norm ? ", qk_norm" : "", c->threads, l->order ? l->order : "default");
+    const orth_model_config *m = &c->model;
+    out[0] = 0;
+    layout_say(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d", (unsigned long long)c->seed, (int)l->dp, (int)l->tp,
+               (int)l->pp, (int)l->cp);
+    layout_say(out, n, " zero=%d shard_group=%d keep_whole=%d", (int)l->zero, (int)l->shard_group, (int)l->keep_whole);
+    layout_say(out, n, " sp=%d", l->sequence_parallel);
+    layout_say(out, n, " %s v=%d", l->pipeline, (int)l->virtual_stages);
+    layout_say(out, n, " batch %d/%d T=%d parts=%d", (int)l->global_batch, (int)l->micro_batch, (int)l->seq_len,
+               (int)l->parts);
+    layout_say(out, n, ", %s, %s", m->family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama", c->compute == ORTH_F32 ? "fp32" : "bf16");
+    layout_say(out, n, ", heads %d/%d", (int)m->heads, (int)m->kv_heads);
+    layout_say(out, n, "%s%s%s", m->tied ? ", tied" : "", c->doc_mask ? ", docs" : "", m->qk_norm ? ", qk_norm" : "");
+    layout_say(out, n, ", %d threads, order %s", c->threads, l->order ? l->order : "default");
 }
 
 static inline layout_case layout_base_case(uint64_t seed, int kind)
@@ -73,11 +91,13 @@ static inline layout_case layout_random_case(uint64_t seed)
     for (;;) {
         layout_case c = layout_base_case(seed, LAYOUT_PICK(0, 1));
         orth_layout *l = &c.layout;
-        l->dp = LAYOUT_PICK(1, 2, 2, 4);
+        l->dp = LAYOUT_PICK(1, 2, 4, 4, 8);
         l->tp = LAYOUT_PICK(1, 2, 2, 4);
         l->pp = LAYOUT_PICK(1, 1, 2, 4);
         l->cp = LAYOUT_PICK(1, 1, 2, 4);
         l->zero = LAYOUT_PICK(0, 1, 2, 3);
+        l->shard_group = l->zero ? LAYOUT_PICK(0, 0, 1, 2, 2, 4) : 0;
+        l->keep_whole = l->zero == 3 ? LAYOUT_PICK(0, 0, 32, 1600) : 0;
         l->sequence_parallel = LAYOUT_PICK(0, 1);
         int schedule = LAYOUT_PICK(0, 1, 2, 3, 4, 5);
         l->pipeline = schedules[schedule];
@@ -90,7 +110,10 @@ static inline layout_case layout_random_case(uint64_t seed)
         c.doc_mask = LAYOUT_PICK(0, 0, 1);
         c.model.tied = LAYOUT_PICK(0, 1);
         c.model.dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
-        c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(2, 4) : 4;
+        c.model.heads = LAYOUT_PICK(4, 4, 8);
+        c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(1, 2, 4) : c.model.heads;
+        c.model.head_dim = 32 / c.model.heads;
+        c.model.qkv_bias = c.model.family == ORTH_FAMILY_GPT2 || LAYOUT_PICK(0, 1);
         c.model.vocab = LAYOUT_PICK(67, 131, 96);
         c.model.qk_norm = c.model.family == ORTH_FAMILY_LLAMA && LAYOUT_PICK(0, 1);
         l->order = orders[LAYOUT_PICK(0, 0, 1, 2, 3)];
@@ -98,7 +121,7 @@ static inline layout_case layout_random_case(uint64_t seed)
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
         char why[256];
-        if (orth_layout_ranks(l) > 1 && orth_layout_ranks(l) <= 64 && l->tp <= c.model.kv_heads && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
+        if (orth_layout_ranks(l) > 1 && orth_layout_ranks(l) <= 64 && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
             return c;
     }
 }

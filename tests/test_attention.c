@@ -61,7 +61,7 @@ static problem problem_new(shape s)
     problem p = {.s = s, .N = (int64_t)s.B * s.T};
     p.attr = (orth_attr){.num_seqs = s.B, .seq_len = s.T, .token_parts = s.P, .heads = s.H, .kv_heads = s.KV,
                          .head_dim = s.D, .scale = 1.0f / sqrtf((float)s.D), .dropout = s.dropout, .site = 3,
-                         .first_head = 2};
+                         .first_head = 2, .head_parts = orth_attn_head_parts(s.H, s.KV, s.P)};
     p.R = orth_attn_qkv_cols(&p.attr);
     p.step = (orth_step_values){.seed = 11, .step = 5};
     const size_t e = orth_dtype_bytes(s.type), HD = (size_t)(s.H * s.D);

@@ -1,5 +1,6 @@
-/* test_attention_part.c -- context parallelism: ranks that hold some token slots of the queries each compute,
- * put together, the bits of attention and attention_bwd on whole sequences. */
+/* test_attention_part.c -- ranks that hold some token slots of the queries (context parallelism), or some query heads of
+ * a group (tensor parallelism with shared kv heads), each compute, put together, the bits of attention and attention_bwd
+ * on whole sequences. */
 #include <math.h>
 
 #include "kernel_case.h"
@@ -50,6 +51,7 @@ static whole whole_new(shape s)
     whole w = {.s = s, .N = (int64_t)s.B * s.T, .HD = (int64_t)s.H * s.D, .KV2 = (int64_t)2 * s.KV * s.D};
     w.attr = (orth_attr){.num_seqs = s.B, .seq_len = s.T, .token_parts = s.P, .heads = s.H, .kv_heads = s.KV,
                          .head_dim = s.D, .scale = 1.0f / sqrtf((float)s.D), .dropout = s.dropout, .site = 3,
+                         .head_parts = orth_attn_head_parts(s.H, s.KV, s.P),
                          .first_head = 2};
     w.R = orth_attn_qkv_cols(&w.attr);
     w.qkv = case_random(s.type, w.N, w.R, 1, 2);
@@ -206,6 +208,90 @@ TEST(plain_ranks_compute_what_one_computes)
     test_ctx_free(ctx);
 }
 
+/* ---- shared kv heads ---- */
+
+/* Columns of rank i of n that each have some of the query heads of the only group: [k, v, q heads]. */
+static orth_tensor heads_of(const orth_tensor *t, int64_t leading, int n, int i)
+{
+    const int64_t wide = t->dim[1] - leading, cols = leading + wide / n;
+    orth_tensor out = case_tensor(t->dtype, t->dim[0], cols);
+    for (int64_t r = 0; r < t->dim[0]; r++)
+        for (int64_t c = 0; c < cols; c++)
+            orth_store_f32(out.data, t->dtype, r * cols + c,
+                           orth_load_f32(t->data, t->dtype, r * t->dim[1] + (c < leading ? c : c + i * (wide / n))));
+    return out;
+}
+
+/* What rank i of n adds to dkv, slot by slot; its query columns are checked. */
+static orth_tensor shared_rank(orth_ctx *ctx, const whole *w, const kernels *k, int n, int i)
+{
+    orth_attr a = rank_attr(w, 1, 0);
+    a.heads /= n;
+    a.head_parts /= n;
+    a.first_head += i * a.heads;
+    a.shares_kv = true;
+    orth_tensor qkv = heads_of(&w->qkv, w->KV2, n, i), dout = heads_of(&w->dout, 0, n, i), o = heads_of(&w->o, 0, n, i);
+    orth_tensor lse = heads_of(&w->lse, 0, n, i), want = heads_of(&w->dqkv, w->KV2, n, i);
+    orth_tensor dq = case_copy(&want), dkv = case_random(ORTH_F32, w->s.P, w->N * w->KV2, 8, 1);
+    for (int64_t r = 0; r < w->N; r++) /* what must be made anew */
+        for (int64_t c = w->KV2; c < dq.dim[1]; c++)
+            orth_store_f32(dq.data, dq.dtype, r * dq.dim[1] + c, -7);
+    run(ctx, k->part_bwd, k->ref ? NULL : orth_workspace_attention_part_bwd,
+        (orth_tensor[]){dout, qkv, w->kv, o, lse, w->doc, w->seq, w->step}, 8, (orth_tensor[]){dq, dkv}, 2, &a);
+    expect_equal(&dq, &want, w, n, "dq of shared kv heads");
+    case_free((orth_tensor[]){qkv, dout, o, lse, want, dq}, 6);
+    return dkv;
+}
+
+/* dst += src, as ranks, or slots, do. */
+static void add_all(float *dst, const float *src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = dst[i] + src[i];
+}
+
+static void shared_equals_whole(orth_ctx *ctx, const whole *w, const kernels *k, int n)
+{
+    const int64_t section = w->N * w->KV2;
+    orth_tensor dkv[8], got = case_copy(&w->dqkv);
+    for (int i = 0; i < n; i++)
+        dkv[i] = shared_rank(ctx, w, k, n, i);
+    for (int width = 1; width < n; width *= 2)
+        for (int i = 0; i + width < n; i += 2 * width)
+            add_all(dkv[i].data, dkv[i + width].data, w->s.P * section);
+    float *sum = dkv[0].data;
+    for (int width = 1; width < w->s.P; width *= 2)
+        for (int slot = 0; slot + width < w->s.P; slot += 2 * width)
+            add_all(sum + slot * section, sum + (slot + width) * section, section);
+    orth_tensor one = dkv[0];
+    one.dim[0] = w->N;
+    one.dim[1] = w->KV2;
+    k->unpack(ctx, &(orth_op_call){(orth_tensor[]){w->dqkv, one}, &got, 2, 1, &w->attr, NULL});
+    expect_equal(&got, &w->dqkv, w, n, "dkv of shared kv heads");
+    case_free(dkv, n);
+    case_free(&got, 1);
+}
+
+TEST(ranks_that_share_kv_heads_compute_what_one_computes)
+{
+    static const shape grouped[] = {{ORTH_F32, 1, 131, 4, 1, 24, 8, true, 0}, {ORTH_F32, 2, 301, 8, 1, 32, 8, true, 0.2f},
+                                    {ORTH_F32, 1, 40, 12, 1, 16, 4, false, 0}};
+    for (int threads = 1; threads <= 3; threads += 2) {
+        orth_ctx *ctx = test_ctx(threads);
+        for (int i = 0; i < 2 * ORTH_COUNT(grouped); i++)
+            for (int n = 2; n <= 4; n *= 2) {
+                shape s = grouped[i / 2];
+                s.type = i % 2 ? ORTH_BF16 : ORTH_F32;
+                whole w = whole_new(s);
+                const kernels *k = s.T == 40 ? &plain : &fast;
+                whole_run(ctx, &w, k);
+                shared_equals_whole(ctx, &w, k, n);
+                whole_free(&w);
+            }
+        test_ctx_free(ctx);
+    }
+}
+
 /* Also of each rank alone; bf16 on AVX512_BF16 has other products and is compared with the whole above. */
 TEST(every_isa_gives_the_bits_of_the_reference)
 {
@@ -257,6 +343,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_compute_what_one_computes),
         cmocka_unit_test(plain_ranks_compute_what_one_computes),
+        cmocka_unit_test(ranks_that_share_kv_heads_compute_what_one_computes),
         cmocka_unit_test(every_isa_gives_the_bits_of_the_reference),
         cmocka_unit_test(kv_rows_equal_reference),
     };

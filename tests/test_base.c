@@ -1,10 +1,12 @@
 /* test_base.c -- ctx, heap, pool, files, canonical parts. */
 #include "test.h"
 
+#include <math.h>
 #include <unistd.h>
 
 #include "base/arena.h"
 #include "base/files.h"
+#include "base/rng.h"
 #include "tensor/parts.h"
 
 TEST(the_first_error_wins)
@@ -29,6 +31,22 @@ TEST(every_allocation_can_be_made_to_fail)
     orth_mem_free(ctx, p);
     ctx->faults = NULL;
     test_ctx_free(ctx);
+}
+
+/* z is the number below which a normal one falls with the probability that its word says, wherever it is cut. */
+TEST(normal_numbers_are_words_of_the_generator_inverted)
+{
+    static float all[1000];
+    const int64_t first = ((int64_t)1 << 34) - 512; /* the low half of the counter overflows on the way */
+    orth_rand_normals(all, 1000, 7, ORTH_STREAM_TEST, 3, first);
+    for (int64_t i = 0; i < 1000; i++) {
+        orth_rand4 r = orth_philox(7, ORTH_STREAM_TEST, 3, (uint64_t)(first + i) / 4);
+        double u = ((double)(r.v[i % 4] >> 8) + 0.5) * 0x1p-24;
+        assert_true(fabs(0.5 * erfc(-(double)all[i] / sqrt(2.0)) - u) < 1e-6);
+        float four[4];
+        orth_rand_normals(four, 4, 7, ORTH_STREAM_TEST, 3, first + i / 4 * 4);
+        assert_memory_equal(&four[i % 4], &all[i], sizeof(float));
+    }
 }
 
 static void count_task(void *arg, int64_t i, int worker)
@@ -103,6 +121,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_error_wins),
         cmocka_unit_test(every_allocation_can_be_made_to_fail),
+        cmocka_unit_test(normal_numbers_are_words_of_the_generator_inverted),
         cmocka_unit_test(the_pool_runs_every_task_once),
         cmocka_unit_test(a_failed_write_leaves_the_old_file),
         cmocka_unit_test(fold_order_is_a_permutation_and_its_own_inverse_pair),

@@ -110,12 +110,37 @@ TEST(planned_traffic_of_data_parallelism_is_the_formula)
         c.layout.zero = zero;
         c.layout.micro_batch = 1; /* two micro-batches a rank */
         patient *x = patient_new(&c, false);
-        const int64_t once = 3 * 4 * orth_model_num_elems(&c.model), loss = 2 * 3 * 8;
+        const int64_t once = 3 * 4 * orth_model_num_elems(&c.model), loss = 2 * 3 * 8 * (zero < 2 ? 1 : 2);
         assert_int_equal(planned_bytes(x, ORTH_GROUP_DP, ORTH_COMM_ALL_REDUCE), loss + (zero ? 0 : 2 * once));
         assert_int_equal(planned_bytes(x, ORTH_GROUP_DP, ORTH_COMM_REDUCE_SCATTER), zero == 0 ? 0 : zero == 1 ? once : 2 * once);
         int64_t again = 2 * 3 * 4 * c.model.vocab * c.model.hidden; /* the head's backward needs no second gather */
         assert_int_equal(planned_bytes(x, ORTH_GROUP_DP, ORTH_COMM_ALL_GATHER),
                          zero == 0 ? 0 : zero < 3 ? once : 4 * once - again);
+        patient_free(x);
+    }
+}
+
+/* dp = 2 replicas x 2 shards, 2 micro-batches a rank: in each of 2 shard groups half of what is above, and an
+ * all-reduce of each of 2 shards over 2 replicas, once a step whatever the stage. A threshold above all sizes makes
+ * the parameters of ZeRO 3 whole: gathered once, as under ZeRO 2. */
+TEST(planned_traffic_of_hybrid_sharding_is_the_formula)
+{
+    for (int k = 1; k <= 4; k++) {
+        layout_case c = layout_base_case(3, 1);
+        int64_t zero = ORTH_MIN(k, 3), loss = 2 * 2 * 8;
+        c.layout.dp = 4;
+        c.layout.shard_group = 2;
+        c.layout.zero = zero;
+        c.layout.keep_whole = k == 4 ? 1 << 20 : 0;
+        patient *x = patient_new(&c, false);
+        const int64_t once = 2 * 4 * orth_model_num_elems(&c.model);
+        int64_t again = 2 * 2 * 4 * c.model.vocab * c.model.hidden;
+        for (int kind = 0; kind < ORTH_NUM_COMM_KINDS; kind++)
+            assert_int_equal(planned_bytes(x, ORTH_GROUP_DP, (orth_comm_kind)kind), 0);
+        assert_int_equal(planned_bytes(x, ORTH_GROUP_SHARD, ORTH_COMM_ALL_REDUCE), loss * (zero < 2 ? 1 : 2));
+        assert_int_equal(planned_bytes(x, ORTH_GROUP_SHARD, ORTH_COMM_REDUCE_SCATTER), zero == 1 ? once : 2 * once);
+        assert_int_equal(planned_bytes(x, ORTH_GROUP_SHARD, ORTH_COMM_ALL_GATHER), k != 3 ? once : 4 * once - again);
+        assert_int_equal(planned_bytes(x, ORTH_GROUP_REPLICATE, ORTH_COMM_ALL_REDUCE), loss + once);
         patient_free(x);
     }
 }
@@ -126,6 +151,7 @@ int main(void)
         cmocka_unit_test(random_layouts_are_accepted),
         cmocka_unit_test(shards_of_a_tied_parameter_are_cut_alike_on_both_stages),
         cmocka_unit_test(planned_traffic_of_data_parallelism_is_the_formula),
+        cmocka_unit_test(planned_traffic_of_hybrid_sharding_is_the_formula),
         cmocka_unit_test(a_thousand_ranks_are_checked_in_seconds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

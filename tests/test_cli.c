@@ -78,7 +78,7 @@ TEST(help_comes_from_the_tables)
     expect("--version", 0, "orthant " ORTH_VERSION);
     expect("help options", 0, "train.steps  (N, at least 0, default 100)");
     expect("help options", 0, "memory.offload.optimizer  (none, default none)");
-    expect("help options schedule", 0, "schedule.name  (constant|linear|cosine|wsd, default cosine)");
+    expect("help options schedule", 0, "schedule.name  (constant|linear|cosine|wsd, default cosine, the same on --resume)");
     expect("help train", 0, "--resume");
     /* Each verb has a description, an example and a flag list. */
     static const char *const verbs[] = {"train", "plan", "explain", "data", "tokenizer", "generate",

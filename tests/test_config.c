@@ -48,7 +48,7 @@ TEST(a_dump_reads_back_as_the_same_values)
         "model: {layers: 3, tied: false, dropout: 0.1}\n"
         "data:\n  path: [a b.txt, \"tab\\there\", 'true', \"\\u00e9\"]\n  weights: [0.1, 0.2, 3e-7, 1]\n"
         "  separator: \"# \\\"q\\\" \\\\ :\"\n"
-        "optimizer: {lr: 0.1234567890123456789}\nmemory: {limit: 1.5GiB}\n";
+        "optimizer: {lr: 0.1234567890123456789}\nmemory: {limit: 1.5GiB}\nparallel: {zero: 2}\n";
     orth_ctx *ctx = test_ctx(1);
     orth_config a, b;
     CHECK_OK(ctx, parse(ctx, &a, text));
@@ -57,6 +57,7 @@ TEST(a_dump_reads_back_as_the_same_values)
     CHECK_OK(ctx, parse(ctx, &b, first));
     char *second = orth_config_yaml(ctx, &b);
     assert_string_equal(first, second);
+    assert_non_null(strstr(first, "zero: 2\n"));
     assert_true(a.optimizer_lr == b.optimizer_lr && a.data_weights.v[2] == b.data_weights.v[2]);
     for (int i = 0; i < a.data_path.n; i++)
         assert_string_equal(a.data_path.v[i], b.data_path.v[i]);
@@ -138,7 +139,13 @@ TEST(rules_between_options_are_told_in_words)
         {"optimizer: {nesterov: true}", "optimizer.nesterov=true needs optimizer.name=sgd, not adamw"},
         {"data: {path: [a, b], weights: [1]}", "data.weights holds 1 numbers for 2 data.path"},
         {"data: {path: [a, b], weights: [0, 0]}", "data.weights are all 0"},
+        {"parallel: {dp: 4, zero: HYBRID_SHARD}", "run.yaml:1:25: parallel.zero=HYBRID_SHARD needs parallel.shard_group: the "
+         "ranks that share one set of shards"},
+        {"parallel: {dp: 4, zero: FULL_SHARD, shard_group: 2}", "run.yaml:1:50: parallel.shard_group=2 with "
+         "parallel.zero=FULL_SHARD, which shards over all of dp: with replicas of the shards it is HYBRID_SHARD"},
+        {"parallel: {dp: 4, zero: SHARD_GRAD_OP, shard_group: 1}", "it is _HYBRID_SHARD_ZERO2"},
         {"data: {seq_len: 4}", "data.seq_len=4 is less than numerics.parts=8"},
+        {"model: {attention: full}\nparallel: {cp: 2}", "run.yaml:1:20: model.attention=full needs parallel.cp=1, not 2"},
         {"model: {max_seq: 64}\ndata: {seq_len: 65}", "data.seq_len=65 exceeds model.max_seq=64"},
     };
     orth_ctx *ctx = test_ctx(1);

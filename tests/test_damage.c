@@ -6,12 +6,12 @@
 typedef enum {
     LAYOUT_PP = 0,   /* two stages, 1F1B, four micro-batches, tied embeddings */
     LAYOUT_PP4, LAYOUT_DP, LAYOUT_TPDP, LAYOUT_SP, LAYOUT_ZERO1, LAYOUT_ZERO1_4, LAYOUT_ZERO2, LAYOUT_ZERO3,
-    LAYOUT_CP
+    LAYOUT_CP, LAYOUT_KV, LAYOUT_HYBRID1, LAYOUT_HYBRID2, LAYOUT_HYBRID3 /* two replicas of two shards */
 } layout_name;
 
 static layout_case case_of(layout_name name)
 {
-    layout_case c = layout_base_case(5, name == LAYOUT_TPDP);
+    layout_case c = layout_base_case(5, name == LAYOUT_TPDP || name == LAYOUT_KV);
     c.layout.global_batch = name == LAYOUT_PP ? 4 : 8;
     c.model.tied = name == LAYOUT_PP || name == LAYOUT_ZERO3;
     c.model.vocab = name == LAYOUT_ZERO3 ? 2048 : 131; /* the first: two ranks meet inside the embedding */
@@ -21,7 +21,15 @@ static layout_case case_of(layout_name name)
     case LAYOUT_TPDP: c.layout.tp = 2; c.layout.dp = 2; break;
     case LAYOUT_SP: c.layout.tp = 2; c.layout.sequence_parallel = true; break;
     case LAYOUT_CP: c.layout.cp = 2; c.layout.cp_kind = ORTH_CP_ALL_GATHER; break;
+    case LAYOUT_KV: c.layout.tp = 2; c.model.kv_heads = 1; break;
     case LAYOUT_ZERO1_4: c.layout.dp = 4; c.layout.zero = 1; break;
+    case LAYOUT_HYBRID1:
+    case LAYOUT_HYBRID2:
+    case LAYOUT_HYBRID3:
+        c.layout.dp = 4;
+        c.layout.shard_group = 2;
+        c.layout.zero = name - LAYOUT_HYBRID1 + 1;
+        break;
     default:
         c.layout.dp = 2;
         c.layout.zero = name == LAYOUT_DP ? 0 : name == LAYOUT_ZERO1 ? 1 : name == LAYOUT_ZERO2 ? 2 : 3;
@@ -320,6 +328,22 @@ static void gradient_written_after_its_norm(patient *x)
     insert_zero(P(0), i + 1, P(0)->instrs[i].in[0]);
 }
 
+static void gradient_added_twice(patient *x)
+{
+    duplicate(P(0), find_last(P(0), ORTH_OP_linear_dw, ORTH_GROUP_DP));
+}
+
+static void gain_added_twice(patient *x)
+{
+    duplicate(P(1), find_op(P(1), ORTH_OP_tree_acc, ORTH_GROUP_DP, 3));
+}
+
+static void embedding_added_twice_later(patient *x)
+{
+    int32_t i = find_op(P(0), ORTH_OP_embed_bwd, ORTH_GROUP_DP, 0);
+    move(P(0), append_copy(P(0), i), i + 4);
+}
+
 static void missed_update(patient *x)
 {
     drop(P(1), find_op(P(1), ORTH_OP_adamw, 0, 2));
@@ -487,10 +511,70 @@ static void loss_of_tokens_not_summed(patient *x)
         drop(P(r), find_last(P(r), ORTH_OP_all_reduce, ORTH_GROUP_CP));
 }
 
+static void shared_keys_not_summed(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        drop(P(r), find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_KV, 0));
+}
+
 static void keys_not_gathered(patient *x)
 {
     for (int r = 0; r < x->num_ranks; r++)
         drop(P(r), find_op(P(r), ORTH_OP_all_gather, ORTH_GROUP_CP, 0));
+}
+
+static void shard_not_summed_over_replicas(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        drop(P(r), find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_REPLICATE, 1));
+}
+
+static void shard_not_summed_over_replicas_on_one_rank(patient *x)
+{
+    drop(P(3), find_op(P(3), ORTH_OP_all_reduce, ORTH_GROUP_REPLICATE, 1));
+}
+
+static void shard_summed_twice_over_replicas(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        duplicate(P(r), find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_REPLICATE, 1));
+}
+
+static void replicas_summed_before_shards(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++) {
+        int32_t i = find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_REPLICATE, 1);
+        swap(P(r), i - 1, i);
+    }
+}
+
+static void shards_gathered_over_replicas(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        P(r)->instrs[find_op(P(r), ORTH_OP_all_gather, ORTH_GROUP_SHARD, 1)].attr.group = ORTH_GROUP_REPLICATE;
+}
+
+static void micro_batch_reduced_over_replicas(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        P(r)->instrs[find_op(P(r), ORTH_OP_reduce_scatter, ORTH_GROUP_SHARD, 0)].attr.group = ORTH_GROUP_REPLICATE;
+}
+
+static void shards_reduced_over_all_of_dp(patient *x)
+{
+    P(2)->instrs[find_op(P(2), ORTH_OP_reduce_scatter, ORTH_GROUP_SHARD, 0)].attr.group = ORTH_GROUP_DP;
+}
+
+static void loss_not_summed_over_replicas(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        drop(P(r), find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_REPLICATE, 0));
+}
+
+static void losses_of_micro_batches_not_summed(patient *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        drop(P(r), find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_SHARD, 0));
 }
 
 static const struct {
@@ -570,6 +654,12 @@ static const struct {
      {"rank 0, instruction", "all_reduce", "gradient written after its norm was taken"}},
     {"gradient written after its norm", LAYOUT_DP, false, gradient_written_after_its_norm,
      {"rank 0, instruction", "gradient written after its norm was taken"}},
+    {"gradient added twice", LAYOUT_DP, false, gradient_added_twice,
+     {"rank 0, instruction", "linear_dw", "buffer 'grad.", "added twice: instruction"}},
+    {"gain added twice", LAYOUT_ZERO2, false, gain_added_twice,
+     {"rank 1, instruction", "tree_acc", "added twice: instruction"}},
+    {"embedding added twice, later", LAYOUT_PP, false, embedding_added_twice_later,
+     {"rank 0, instruction", "embed_bwd", "added twice: instruction"}},
     {"missed update", LAYOUT_DP, false, missed_update,
      {"rank 1, parameter 'layers.0.attn_norm.gain' is never updated"}},
     {"double update", LAYOUT_DP, false, double_update,
@@ -629,6 +719,26 @@ static const struct {
      {"rank 0, instruction", "tree_acc_f64", "buffer 'seq_loss': a sum is read here, but is never reduced over cp"}},
     {"keys not gathered", LAYOUT_CP, false, keys_not_gathered,
      {"rank 0, instruction", "attention_part", "read before it is written"}},
+    {"gradients of shared keys not summed", LAYOUT_KV, false, shared_keys_not_summed,
+     {"rank 0, instruction", "kv_unpack_grad", "a sum is read here, but is never reduced over kv"}},
+    {"shard not summed over replicas", LAYOUT_HYBRID2, false, shard_not_summed_over_replicas,
+     {"rank 0, instruction", "the gradient is read here, but is never reduced over replicate"}},
+    {"shard not summed over replicas on one rank", LAYOUT_HYBRID1, false, shard_not_summed_over_replicas_on_one_rank,
+     {"rank 3, instruction", "never reduced over replicate"}},
+    {"shard summed twice over replicas", LAYOUT_HYBRID3, false, shard_summed_twice_over_replicas,
+     {"rank 0, instruction", "reduced over replicate, but it is no part of a sum over it"}},
+    {"replicas summed before shards", LAYOUT_HYBRID1, false, replicas_summed_before_shards,
+     {"rank 0, instruction", "reduced over replicate before it is over shard, which is further inside of the sum"}},
+    {"shards gathered over replicas", LAYOUT_HYBRID3, false, shards_gathered_over_replicas,
+     {"rank 1, instruction", "all_gather", "elements, but the count of position 0 is"}},
+    {"micro batch reduced over replicas", LAYOUT_HYBRID2, false, micro_batch_reduced_over_replicas,
+     {"rank 0, instruction", "reduce_scatter", "reduced over replicate before it is over shard"}},
+    {"shards reduced over all of dp", LAYOUT_HYBRID2, false, shards_reduced_over_all_of_dp,
+     {"rank 2, instruction", "the rank has no peers in group dp"}},
+    {"loss not summed over replicas", LAYOUT_HYBRID1, false, loss_not_summed_over_replicas,
+     {"rank 0, instruction", "buffer 'loss': reduced over norm before it is over replicate"}},
+    {"losses of micro batches not summed", LAYOUT_HYBRID2, false, losses_of_micro_batches_not_summed,
+     {"rank 0, instruction", "buffer 'loss': reduced over replicate before it is over shard"}},
     {"parts of another rank", LAYOUT_TPDP, false, parts_of_another_rank,
      {"parameter 'embed.weight': rank 1 has parts [0, 4), but those of the tp ranks before end at 4"}},
 };

@@ -80,7 +80,7 @@ static void check_pieces(run_case *r, const orth_model_file *f, const scored *s,
 
 static const char *const flavours[] = {
     "", "precision.compute=bf16", "numerics.parts=1", "precision.compute=bf16 numerics.parts=1",
-    "run.backend=ref",
+    "run.backend=ref", "model.attention=full", "model.attention=full precision.compute=bf16",
 };
 
 TEST(log_probabilities_are_those_of_eval)

@@ -110,6 +110,24 @@ TEST(damaged_files_are_named_with_exit_5)
     run_end(r);
 }
 
+/* A name that holds no weights is said to; a folder is not taken for an empty one because its run is damaged. */
+TEST(what_weights_are_looked_for_in_is_named)
+{
+    run_case *r = run_begin();
+    RUN(r, 5, "orthant: nowhere: there is no such folder", "generate nowhere");
+    RUN(r, 5, "orthant: shards: holds no valid checkpoint", "eval shards");
+    RUN(r, 5, "orthant: nowhere: there is no such folder", "train run.yaml --init=nowhere");
+    RUN(r, 5, "no valid checkpoint to resume from", "train run.yaml checkpoint.dir=none --resume");
+    assert_false(run_has(r, "none"));
+    RUN(r, 0, "saved", "train run.yaml train.steps=2");
+    damage(r, "a/checkpoints/step-00000002/model.safetensors", -9, 1);
+    RUN(r, 5, "orthant: a: holds no valid checkpoint", "generate a");
+    RUN(r, 2, "holds a run whose checkpoints are all damaged", "train run.yaml train.steps=2");
+    RUN(r, 2, "only this-machine is supported by this version", "plan run.yaml --cluster=moon");
+    RUN(r, 2, "cluster.name=moon: only this-machine", "plan run.yaml cluster.name=moon");
+    run_end(r);
+}
+
 /* A file may hold this much: enough for the data and the metrics, not for a checkpoint. */
 TEST(a_write_that_fails_leaves_the_older_checkpoint)
 {
@@ -142,6 +160,7 @@ int main(void)
         cmocka_unit_test(text_that_is_not_utf8_is_trained_on_as_bytes),
         cmocka_unit_test(a_tokenizer_that_does_not_match_is_refused),
         cmocka_unit_test(damaged_files_are_named_with_exit_5),
+        cmocka_unit_test(what_weights_are_looked_for_in_is_named),
         cmocka_unit_test(a_write_that_fails_leaves_the_older_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

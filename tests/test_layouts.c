@@ -31,6 +31,9 @@ static int64_t global_elem(const orth_param_desc *d, int64_t e)
         return e;
     int64_t first = orth_split_bound(&d->split, d->first_part), cols = d->num_dims > 1 ? d->dim[1] : 1;
     int64_t row = e / cols, col = e % cols;
+    if (d->split_dim == 0 && row < d->replica_rows)
+        return (d->replica_first + row) * cols + col;
+    row -= d->replica_rows;
     return d->split_dim == 0 ? (row + first) * cols + col : row * d->whole_cols + col + first;
 }
 
@@ -40,7 +43,7 @@ static float initial(const layout_case *c, int64_t index, int64_t elem)
     orth_ctx ctx = {.rank = 0};
     orth_model_param(&ctx, &c->model, index, &p);
     float r = test_rand(c->seed * 131 + (uint64_t)index, (uint64_t)elem);
-    return p.init == ORTH_INIT_ONE ? 1 + 0.2f * r : 0.2f * r;
+    return p.init == ORTH_INIT_ONE ? 1 + 0.2f * r : (c->odd_losses ? 3 : 0.2f) * r;
 }
 
 static void fill_step(const layout_case *c, const orth_spread *s, const orth_model_shape *shape, engine *e, int rank,
@@ -57,7 +60,7 @@ static void fill_step(const layout_case *c, const orth_spread *s, const orth_mod
             uint64_t id = (uint64_t)(q * T + t);
             tokens[i * T + t] = (int32_t)test_rand_int(c->seed + 1, id, 0, c->model.vocab - 1);
             targets[i * T + t] = (int32_t)test_rand_int(c->seed + 2, id, 0, c->model.vocab - 1);
-            weights[i * T + t] = test_rand_int(c->seed + 3, id, 0, 5) > 0;
+            weights[i * T + t] = c->odd_losses ? 0.1f * test_rand(c->seed + 3, id) : test_rand_int(c->seed + 3, id, 0, 5) > 0;
             doc[i * T + t] = (int32_t)(t / 5 * 5);
         }
     }
@@ -201,6 +204,8 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
         run_steps(ctx, c, &spread, &e.shape, &e, rank, &status);
         if (rank == 0 && comms[ORTH_GROUP_CP])
             c->over_cp = *orth_comm_counted(comms[ORTH_GROUP_CP]);
+        if (rank == 0 && comms[ORTH_GROUP_KV])
+            c->over_kv = *orth_comm_counted(comms[ORTH_GROUP_KV]);
         if (status == ORTH_OK)
             check_plan(c, &e, comms, rank);
     }
@@ -255,6 +260,61 @@ TEST(data_parallel)
             c.compute = k ? ORTH_BF16 : ORTH_F32;
             check_layout(&c);
         }
+    }
+}
+
+TEST(names_of_fsdp_stand_for_stages)
+{
+    static const struct {
+        const char *name;
+        int stage;
+    } names[] = {{"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}, {"NO_SHARD", 0}, {"SHARD_GRAD_OP", 2}, {"FULL_SHARD", 3},
+                 {"HYBRID_SHARD", 3}, {"_HYBRID_SHARD_ZERO2", 2}};
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(names); i++) {
+        orth_config c;
+        CHECK_OK(ctx, orth_config_init(ctx, &c));
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.zero", names[i].name));
+        assert_int_equal(orth_setup_layout(&c).zero, names[i].stage);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
+/* Two to four replicas of two or four shards; three, of which the tree has an odd branch; no shards at all. */
+TEST(hybrid_sharding)
+{
+    static const int dp[] = {4, 8, 8, 6, 4}, group[] = {2, 2, 4, 2, 1};
+    for (int k = 0; k < 30; k++) {
+        layout_case c = layout_base_case(17, k);
+        int m = k / 3 % 5;
+        c.layout.dp = dp[m];
+        c.layout.shard_group = group[m];
+        c.layout.zero = 1 + k % 3;
+        c.layout.global_batch = 2 * dp[m];
+        c.layout.pp = k % 4 == 3 && dp[m] < 8 ? 2 : 1;
+        c.layout.tp = k % 4 == 2 ? 2 : 1;
+        c.layout.cp = k % 4 == 1 ? 2 : 1;
+        c.layout.keep_whole = c.layout.zero == 3 && k > 15 ? 40 : 0;
+        c.compute = k / 2 % 2 ? ORTH_BF16 : ORTH_F32;
+        c.model.tied = k % 5 == 0;
+        c.model.dropout = k % 7 == 0 ? 0.1 : 0;
+        check_layout(&c);
+    }
+}
+
+/* Losses whose sum, in fp64, depends on the order: the sequences of a rank are not neighbours under ZeRO 2 and 3. */
+TEST(losses_are_summed_in_one_order)
+{
+    for (int k = 0; k < 12; k++) {
+        layout_case c = layout_base_case(18 + (uint64_t)k / 6, k);
+        c.layout.dp = k < 6 ? 2 : 4;
+        c.layout.shard_group = k < 6 ? 0 : 2;
+        c.layout.zero = 1 + k % 3;
+        c.layout.global_batch = 16;
+        c.model.vocab = 5; /* now and then the target is the likeliest by far */
+        c.odd_losses = true;
+        check_layout(&c);
     }
 }
 
@@ -331,6 +391,54 @@ TEST(tensor_parallel)
         c.model.dropout = k > 5 ? 0.1 : 0;
         c.model.qk_norm = k % 2 && k < 6;
         check_layout(&c);
+    }
+}
+
+/* More tensor-parallel ranks than kv heads: each of these lies on several ranks, with some of its query heads. */
+static layout_case shared_kv_case(int k)
+{
+    layout_case c = layout_base_case(17, 1);
+    c.model.heads = 8;
+    c.model.head_dim = 4;
+    c.model.kv_heads = k % 3 ? 1 : 2;
+    c.layout.tp = 4;
+    c.layout.micro_batch = 2;
+    c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
+    c.doc_mask = k % 3 == 2;
+    c.model.dropout = k % 5 == 2 ? 0.1 : 0;
+    c.model.qk_norm = k % 2;
+    c.model.qkv_bias = k % 3 > 0;
+    return c;
+}
+
+TEST(tensor_parallel_with_shared_kv_heads)
+{
+    for (int k = 0; k < 12; k++) {
+        layout_case c = shared_kv_case(k);
+        c.layout.sequence_parallel = k / 2 % 2;
+        check_layout(&c);
+    }
+    for (int k = 0; k < 6; k++) { /* with every other axis */
+        layout_case c = shared_kv_case(k);
+        c.layout.cp = k % 2 + 1;
+        c.layout.dp = c.layout.pp = 2;
+        c.layout.zero = k % 4;
+        c.layout.micro_batch = 1;
+        check_layout(&c);
+    }
+}
+
+/* The formula of docs/parallel.md. */
+TEST(shared_kv_heads_send_what_the_formula_says)
+{
+    for (int k = 0; k < 4; k++) {
+        layout_case c = shared_kv_case(k);
+        c.layout.cp = k / 2 + 1;
+        c.layout.micro_batch = 1;
+        check_layout(&c);
+        int64_t r = c.layout.tp / c.model.kv_heads, S = c.layout.global_batch * c.steps, P = c.layout.parts;
+        int64_t kv = S * c.model.layers * c.layout.seq_len * 2 * c.model.head_dim;
+        assert_int_equal(c.over_kv.bytes[ORTH_COMM_ALL_REDUCE], 2 * (r - 1) * (P / c.layout.cp) * 4 * kv / r);
     }
 }
 
@@ -462,13 +570,17 @@ TEST(memory_of_a_rank_falls_with_cp)
 TEST(random_layouts)
 {
     const char *count = getenv("ORTH_LAYOUTS"), *first = getenv("ORTH_LAYOUT_SEED");
-    int n = count ? atoi(count) : 200;
+    int n = count ? atoi(count) : 200, hybrid = 0, whole = 0;
     uint64_t seed = first ? strtoull(first, NULL, 10) : 1;
     for (int i = 0; i < n; i++) {
         layout_case c = layout_random_case(seed + (uint64_t)i);
+        const orth_layout *l = &c.layout;
+        hybrid += l->shard_group > 1 && l->shard_group < l->dp;
+        whole += l->keep_whole > 0;
         check_layout(&c);
     }
-    printf("%d random layouts equal to one rank, bit for bit\n", n);
+    printf("%d random layouts equal to one rank, bit for bit: %d with replicas of shards, %d with whole parameters under "
+           "ZeRO 3\n", n, hybrid, whole);
     printf("%lld bytes in %lld calls and %lld bytes of memory planned and counted alike, over all layouts and ranks\n",
            (long long)matched.traffic, (long long)matched.calls, (long long)matched.memory);
 }
@@ -477,10 +589,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_parallel),
+        cmocka_unit_test(names_of_fsdp_stand_for_stages),
+        cmocka_unit_test(hybrid_sharding),
+        cmocka_unit_test(losses_are_summed_in_one_order),
         cmocka_unit_test(pipeline_parallel),
         cmocka_unit_test(zero_bubble_over_four_stages),
         cmocka_unit_test(zb_h1_needs_no_more_than_1f1b_on_the_first_stage),
         cmocka_unit_test(tensor_parallel),
+        cmocka_unit_test(tensor_parallel_with_shared_kv_heads),
+        cmocka_unit_test(shared_kv_heads_send_what_the_formula_says),
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
         cmocka_unit_test(context_parallel),
         cmocka_unit_test(context_parallel_sends_what_its_formulas_say),

@@ -234,6 +234,8 @@ CASE(zero_4, l->zero = 4)
 CASE(group_3, l->shard_group = 3)
 CASE(group_minus, l->shard_group = -1)
 CASE(group_idle, l->zero = 0)
+CASE(group_of_three, l->dp = 6; l->shard_group = 3; l->global_batch = 48; l->num_ranks = 0)
+CASE(kept_whole, l->keep_whole = 1000)
 CASE(zero_2_shares, l->zero = 2; l->dp_share = shares_good)
 CASE(zero_2_three, l->dp = 3; l->shard_group = 0; l->zero = 2; l->global_batch = 24; l->num_ranks = 0)
 CASE(virtual_alone, l->pp = 1; l->num_ranks = 0)
@@ -290,6 +292,9 @@ static const rule_case cases[] = {
     {"shard_group=3 does not divide dp=4", group_3},
     {"shard_group=-1 does not divide dp=4", group_minus},
     {"shard_group=2 needs zero >= 1: with zero=0 nothing is sharded", group_idle},
+    {"shard_group=3 is not a power of two: in reproducible mode the gradients of a shard group are summed before its 2 "
+     "replicas are, and must be a whole branch of the tree in which gradients are summed", group_of_three},
+    {"keep_whole=1000 with zero=1: only zero=3 shards parameters", kept_whole},
     {"zero=2 needs equal shares: its ranks communicate in every micro-batch, but dp rank 0 has 16 sequences and dp rank "
      "1 has 8", zero_2_shares},
     {"zero=2 over 3 ranks with 4 micro-batches: in reproducible mode the number of ranks that share shards must be a "

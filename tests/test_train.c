@@ -44,8 +44,44 @@ TEST(a_longer_run_resumes_where_a_shorter_one_ended)
         "train run.yaml schedule.decay_steps=9 train.steps=12 checkpoint.dir=parts --resume run.threads=1");
     run_same(r, "whole", "parts", 12);
     RUN(r, 2, "holds a run already", "train run.yaml checkpoint.dir=parts");
-    RUN(r, 2, "12 steps of train.global_batch=7 end at 84",
-        "train run.yaml train.global_batch=7 train.micro_batch=1 checkpoint.dir=parts --resume");
+    run_end(r);
+}
+
+/* --resume with what would change the numbers is refused where it was set, with both values. */
+TEST(resuming_refuses_what_changes_the_numbers_and_takes_what_does_not)
+{
+    static const struct { const char *word, *text; } refused[] = {
+        {"train.seed=4", "command line: train.seed=4: "},
+        {"train.global_batch=12", "trained with 6"},
+        {"train.clip_norm=2", "train.clip_norm=2: "},
+        {"model.hidden=128", "was trained with auto"},
+        {"model.attention=full", "trained with blocked"},
+        {"data.seq_len=16", "trained with 32"},
+        {"data.doc_mask=true", "data.doc_mask=true: "},
+        {"optimizer.lr=2e-3", "optimizer.lr=0.002: "},
+        {"optimizer.name=sgd", "trained with adamw"},
+        {"schedule.warmup_steps=4", "trained with 3"},
+        {"precision.compute=bf16", "trained with fp32"},
+        {"numerics.parts=4", "trained with 8"},
+        {"data.path=others", "command line: data.path=others: its training tokens"},
+    };
+    run_case *r = run_begin();
+    char path[256];
+    RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.dir=a");
+    snprintf(path, sizeof path, "%s/other.txt", r->dir);
+    run_write_text(r->ctx, path, 120, 2);
+    RUN(r, 0, "", "data prepare --tokenizer=shards --out=others --valid-fraction=0.1 other.txt");
+    for (int i = 0; i < ORTH_COUNT(refused); i++)
+        RUN(r, 2, refused[i].text, "train run.yaml train.steps=3 checkpoint.dir=a --resume %s", refused[i].word);
+    char *yaml = run_read(r, "run.yaml", NULL);
+    memcpy(strstr(yaml, "seed: 3"), "seed: 5", 7);
+    run_write(r, "other.yaml", yaml, strlen(yaml));
+    free(yaml);
+    RUN(r, 2, ": train.seed=5: ", "train other.yaml train.steps=3 checkpoint.dir=a --resume");
+    RUN(r, 2, "cannot be given with it", "train run.yaml checkpoint.dir=a --resume --init=a");
+    RUN(r, 0, "", "help >/dev/null; cp -r shards moved");
+    RUN(r, 0, "step      4/4", "train run.yaml train.steps=4 checkpoint.dir=a --resume data.path=moved run.threads=1 "
+        "train.micro_batch=3 train.log_every=1 train.eval_every=1 checkpoint.every_steps=1 parallel.pp=2");
     run_end(r);
 }
 
@@ -114,34 +150,40 @@ TEST(loss_falls_in_both_modes_and_types)
 
 /* ---- signals ---- */
 
-/* Starts a run that would take for ever, and sends it `sig` once it has made three steps. */
-static int stopped_by(run_case *r, const char *dir, int sig)
+/* How often `word` is in a file of the folder, which need not exist. */
+static int occurrences(run_case *r, const char *name, const char *word)
 {
-    char dir_arg[64], path[256];
-    snprintf(dir_arg, sizeof dir_arg, "checkpoint.dir=%s", dir);
-    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", r->dir, dir);
+    char path[256], line[1024];
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    FILE *f = fopen(path, "r");
+    int n = 0;
+    while (f && fgets(line, sizeof line, f))
+        n += strstr(line, word) != NULL;
+    if (f)
+        fclose(f);
+    return n;
+}
+
+/* Starts `orthant train run.yaml ARGS`, and sends it `sig` once `word` is on `times` lines of file `name`
+ * (child.log has what it prints). */
+static int stopped_by(run_case *r, int sig, const char *name, const char *word, int times, const char *args)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "cd %s && exec %s train run.yaml %s >child.log 2>&1", r->dir, ORTH_BINARY, args);
     pid_t child = fork();
     if (child == 0) {
-        if (chdir(r->dir) != 0 || !freopen("child.log", "w", stdout) || !freopen("child.log", "a", stderr))
-            _exit(99);
-        execl(ORTH_BINARY, ORTH_BINARY, "train", "run.yaml", "train.steps=1000000", "schedule.name=constant",
-              dir_arg, (char *)NULL);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(98);
     }
-    int lines = 0;
-    for (int tries = 0; tries < 3000 && lines < 3; tries++) {
-        nanosleep(&(struct timespec){0, 5000000}, NULL);
-        FILE *f = fopen(path, "r");
-        lines = 0;
-        for (int c; f && (c = fgetc(f)) != EOF;)
-            lines += c == '\n';
-        if (f)
-            fclose(f);
+    bool seen = false;
+    for (int tries = 0; tries < 6000 && !seen; tries++) {
+        nanosleep(&(struct timespec){0, 2500000}, NULL);
+        seen = occurrences(r, name, word) >= times;
     }
     kill(child, sig);
     int status;
     waitpid(child, &status, 0);
-    assert_true(lines >= 3);
+    assert_true(seen);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
@@ -151,10 +193,12 @@ TEST(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly)
     static const struct { int sig, code; const char *text; } cases[] = {
         {SIGINT, 130, "SIGINT"}, {SIGTERM, 143, "SIGTERM"}};
     for (int i = 0; i < 2; i++) {
-        char dir[32], whole[32];
+        char dir[32], whole[32], args[128], lines[64];
         snprintf(dir, sizeof dir, "cut%d", i);
+        snprintf(lines, sizeof lines, "%s/metrics.jsonl", dir);
+        snprintf(args, sizeof args, "train.steps=1000000 schedule.name=constant checkpoint.dir=%s", dir);
         snprintf(whole, sizeof whole, "whole%d", i);
-        assert_int_equal(stopped_by(r, dir, cases[i].sig), cases[i].code);
+        assert_int_equal(stopped_by(r, cases[i].sig, lines, "\"step\"", 3, args), cases[i].code);
         char *log = run_read(r, "child.log", NULL), *said = strstr(log, "stopped by");
         int step = 0;
         char name[16];
@@ -168,6 +212,33 @@ TEST(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly)
         RUN(r, 0, "saved", "train run.yaml train.steps=%d schedule.name=constant checkpoint.dir=%s",
             step + 3, whole);
         run_same(r, whole, dir, step + 3);
+    }
+    run_end(r);
+}
+
+/* While a tokenizer is trained, text prepared, or weights drawn: the run ends, and the next one finds nothing
+ * that is in its way. (The weights may have been drawn when the signal comes: the run then makes a step.) */
+TEST(a_signal_before_the_first_step_leaves_nothing_half_written)
+{
+    static const struct { const char *name, *word, *args; bool certain; } stages[] = {
+        {"child.log", "training a tokenizer", "data.path=long.txt model.vocab=400 checkpoint.dir=early", true},
+        {"child.log", "preparing", "data.path=long.txt data.tokenizer=shards checkpoint.dir=early", true},
+        {"early/plan.json", "ranks", "model.hidden=1024 model.layers=6 model.heads=16 checkpoint.dir=early", false},
+        {"early/plan.json", "ranks", "model.hidden=512 model.layers=6 parallel.tp=2 checkpoint.dir=early", false},
+    };
+    run_case *r = run_begin();
+    char path[256], args[512];
+    snprintf(path, sizeof path, "%s/long.txt", r->dir);
+    run_write_text(r->ctx, path, 60000, 4);
+    for (int i = 0; i < ORTH_COUNT(stages); i++) {
+        snprintf(args, sizeof args, "train.steps=1000000 %s", stages[i].args);
+        assert_int_equal(stopped_by(r, i % 2 ? SIGTERM : SIGINT, stages[i].name, stages[i].word, 1, args), i % 2 ? 143 : 130);
+        char *log = run_read(r, "child.log", NULL);
+        if (!strstr(log, "before the first step") && (stages[i].certain || !strstr(log, "after step 1;")))
+            fail_msg("stage %d: %s", i, log);
+        free(log);
+        RUN(r, 0, "none left", "help >/dev/null; find early -name '*tmp*' | grep . || echo none left");
+        run_remove(r, "early");
     }
     run_end(r);
 }
@@ -233,15 +304,55 @@ TEST(skipping_changes_no_weight)
     run_end(r);
 }
 
+/* The value of the last `key` of metrics.jsonl, up to the comma. */
+static void last_metric(run_case *r, const char *run, const char *key, char *out, size_t size)
+{
+    char name[64], *text, *at = NULL;
+    snprintf(name, sizeof name, "%s/metrics.jsonl", run);
+    text = run_read(r, name, NULL);
+    for (char *p = text; (p = strstr(p, key)); p++)
+        at = p;
+    assert_non_null(at);
+    snprintf(out, size, "%.*s", (int)strcspn(at, ","), at);
+    free(text);
+}
+
+/* Shards with replicas, by FSDP's names: losses, norms, evaluations and checkpoints of one rank, also after going
+ * on from what another stage has saved. */
+TEST(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does)
+{
+    static const char *const layouts[] = {"parallel.zero=HYBRID_SHARD parallel.keep_whole=100",
+                                          "parallel.zero=_HYBRID_SHARD_ZERO2", "parallel.zero=1"};
+    run_case *r = run_begin();
+    char alone[64], eval[64], dir[8] = "h0";
+    const char *base = "train run.yaml train.global_batch=8 train.micro_batch=1 precision.compute=bf16";
+    RUN(r, 0, "saved", "%s checkpoint.dir=one", base);
+    last_metric(r, "one", "\"eval_loss_hex\"", alone, sizeof alone);
+    for (int i = 0; i < 3; i++) {
+        dir[1] = (char)('0' + i);
+        RUN(r, 0, "saved", "%s checkpoint.dir=%s train.steps=3 schedule.decay_steps=5 parallel.dp=4 "
+            "parallel.shard_group=2 %s", base, dir, layouts[i]);
+        RUN(r, 0, "saved", "%s checkpoint.dir=%s --resume parallel.dp=4 parallel.shard_group=2 %s", base, dir,
+            layouts[(i + 1) % 3]);
+        run_same(r, "one", dir, 8);
+        last_metric(r, dir, "\"eval_loss_hex\"", eval, sizeof eval);
+        assert_string_equal(eval, alone);
+    }
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_equals_one_that_never_stopped),
         cmocka_unit_test(a_longer_run_resumes_where_a_shorter_one_ended),
+        cmocka_unit_test(resuming_refuses_what_changes_the_numbers_and_takes_what_does_not),
         cmocka_unit_test(threads_and_micro_batches_do_not_change_a_bit),
         cmocka_unit_test(every_back_end_and_instruction_set_has_the_same_bits_in_fp32),
         cmocka_unit_test(loss_falls_in_both_modes_and_types),
+        cmocka_unit_test(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does),
         cmocka_unit_test(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly),
+        cmocka_unit_test(a_signal_before_the_first_step_leaves_nothing_half_written),
         cmocka_unit_test(a_loss_that_is_not_finite_stops_or_is_skipped),
         cmocka_unit_test(skipping_changes_no_weight),
     };

@@ -103,6 +103,8 @@ const orth_option *orth_option_get(orth_option_id id);
 int orth_option_find(const char *path);
 /* Names of an ENUM row: orth_option_choice(ORTH_OPT_precision_compute, cfg->precision_compute). */
 const char *orth_option_choice(orth_option_id id, int value);
+/* Whether runs whose value differs compute other numbers (NUMBERS, NUMBERS_KEY in options.def). */
+bool orth_option_decides_numbers(orth_option_id id);
 /* Value of one option as text, as in run.yaml; heap memory. */
 char *orth_option_text(orth_ctx *ctx, const orth_config *cfg, orth_option_id id);
 

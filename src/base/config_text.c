@@ -71,7 +71,10 @@ static void add_value(orth_ctx *ctx, orth_text *t, const orth_config *cfg, orth_
     case ORTH_TYPE_STR: add_string(ctx, t, *(const char *const *)field, json); break;
     case ORTH_TYPE_ENUM:
         memcpy(&choice, field, sizeof choice);
-        add_string(ctx, t, o->choices[choice], json);
+        if (strspn(o->choices[choice], "0123456789") == strlen(o->choices[choice])) /* a number stays one */
+            orth_text_add(ctx, t, o->choices[choice]);
+        else
+            add_string(ctx, t, o->choices[choice], json);
         break;
     default: add_list(ctx, t, o, field, json); break;
     }

@@ -2,6 +2,7 @@
 #include "base/ctx.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -110,6 +111,15 @@ static void count_heap(orth_ctx *ctx, int64_t delta)
     int64_t peak = atomic_load(&ctx->heap_peak);
     while (now > peak && !atomic_compare_exchange_weak(&ctx->heap_peak, &peak, now))
         ;
+}
+
+orth_status orth_ctx_check_stop(orth_ctx *ctx)
+{
+    const int got = ctx->stop ? ctx->stop(ctx->stop_user) : 0;
+    if (got == 0)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_SIGNAL, "stopped by %s before the first step: there is nothing to save",
+                     got == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
 void *orth_mem_alloc(orth_ctx *ctx, size_t num_bytes)

@@ -60,6 +60,10 @@ typedef struct orth_ctx {
     struct orth_pool *pool;       /* this rank's compute threads; never NULL after orth_ctx_init */
     orth_log_sink log;
     orth_faults *faults;          /* NULL outside tests */
+    /* The number of a signal that asks the program to end, 0: none; any thread may call. NULL: signals do
+     * what they do by default. Long work outside of training steps asks (orth_ctx_check_stop). */
+    int (*stop)(void *user);
+    void *stop_user;
     bool frozen;                  /* true while a step runs: orth_mem_alloc fails (nothing allocates) */
     _Atomic int64_t heap_bytes;   /* live bytes from orth_mem_alloc */
     _Atomic int64_t heap_peak;
@@ -72,6 +76,9 @@ void orth_ctx_destroy(orth_ctx *ctx);
 
 /* Forgets the recorded error, so that a caller that handled it can go on. */
 void orth_ctx_clear_error(orth_ctx *ctx);
+
+/* ORTH_ERR_SIGNAL once ctx->stop says so: for work of which nothing is kept when it is cut off. */
+orth_status orth_ctx_check_stop(orth_ctx *ctx);
 
 /* What this CPU and operating system offer. */
 orth_isa orth_isa_detect(void);

@@ -22,6 +22,13 @@ static const orth_option_section sections[] = {
 #include "base/options.def"
 };
 
+/* Keys, and starts of all keys of a section. */
+static const char *const numbers[] = {
+#define NUMBERS(section) #section ".",
+#define NUMBERS_KEY(section, key) #section "." #key,
+#include "base/options.def"
+};
+
 const orth_option *orth_option_get(orth_option_id id)
 {
     return &options[id];
@@ -38,6 +45,17 @@ int orth_option_find(const char *path)
 const char *orth_option_choice(orth_option_id id, int value)
 {
     return options[id].choices[value];
+}
+
+bool orth_option_decides_numbers(orth_option_id id)
+{
+    const char *path = options[id].path;
+    for (int i = 0; i < ORTH_COUNT(numbers); i++) {
+        size_t n = strlen(numbers[i]);
+        if (numbers[i][n - 1] == '.' ? strncmp(path, numbers[i], n) == 0 : strcmp(path, numbers[i]) == 0)
+            return true;
+    }
+    return false;
 }
 
 int orth_option_num_sections(void)

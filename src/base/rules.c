@@ -28,7 +28,7 @@ breaks(orth_ctx *ctx, const char *place, int line, const char *fmt, ...)
 static orth_status later_versions(orth_ctx *ctx, const orth_config *c)
 {
     static const orth_option_id ids[] = {
-        ORTH_OPT_comm_bucket_mb, ORTH_OPT_comm_overlap};
+        ORTH_OPT_comm_bucket_mb, ORTH_OPT_comm_overlap, ORTH_OPT_cluster_name};
     for (int i = 0; i < ORTH_COUNT(ids); i++) {
         const orth_option *o = orth_option_get(ids[i]);
         char *value = orth_option_text(ctx, c, ids[i]);
@@ -104,6 +104,16 @@ static orth_status nesterov_is_for_sgd(orth_ctx *ctx, const orth_config *c)
                   orth_option_choice(ORTH_OPT_optimizer_name, (int)c->optimizer_name));
 }
 
+/* Ranks of a context-parallel group attend block by block to the keys they gathered. */
+static orth_status full_attention_is_on_one_rank(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->model_attention != ORTH_model_attention_full || c->parallel_cp == 1)
+        return ORTH_OK;
+    return BREAKS(ctx, c, model_attention, parallel_cp,
+                  "model.attention=full needs parallel.cp=1, not %" PRId64 ": context parallelism is blocked",
+                  c->parallel_cp);
+}
+
 static orth_status a_weight_for_each_path(orth_ctx *ctx, const orth_config *c)
 {
     double sum = 0;
@@ -119,12 +129,32 @@ static orth_status a_weight_for_each_path(orth_ctx *ctx, const orth_config *c)
     return BREAKS(ctx, c, data_weights, data_path, "data.weights are all 0: one must be more");
 }
 
+/* FSDP's names say whether shards have replicas; so does parallel.shard_group. */
+static orth_status sharding_by_name_fits_its_group(orth_ctx *ctx, const orth_config *c)
+{
+    const orth_option_parallel_zero zero = c->parallel_zero;
+    const char *name = orth_option_choice(ORTH_OPT_parallel_zero, (int)zero);
+    bool hybrid = zero == ORTH_parallel_zero_HYBRID_SHARD || zero == ORTH_parallel_zero__HYBRID_SHARD_ZERO2;
+    bool plain = zero == ORTH_parallel_zero_FULL_SHARD || zero == ORTH_parallel_zero_SHARD_GRAD_OP;
+    bool replicas = c->parallel_shard_group != 0 && c->parallel_shard_group != c->parallel_dp;
+    if (hybrid && c->parallel_shard_group == 0)
+        return BREAKS(ctx, c, parallel_zero, parallel_shard_group,
+                      "parallel.zero=%s needs parallel.shard_group: the ranks that share one set of shards, those of a "
+                      "host for example", name);
+    if (plain && replicas)
+        return BREAKS(ctx, c, parallel_shard_group, parallel_zero,
+                      "parallel.shard_group=%" PRId64 " with parallel.zero=%s, which shards over all of dp: with replicas "
+                      "of the shards it is %s", c->parallel_shard_group, name,
+                      zero == ORTH_parallel_zero_FULL_SHARD ? "HYBRID_SHARD" : "_HYBRID_SHARD_ZERO2");
+    return ORTH_OK;
+}
+
 orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
 {
     static orth_status (*const rules[])(orth_ctx *, const orth_config *) = {
         later_versions,          micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
         sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
-        rings_are_fast,
+        rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));

@@ -237,8 +237,25 @@ orth_status orth_checkpoint_resolve(orth_ctx *ctx, const char *path, char **out)
         orth_mem_free(ctx, below);
     }
     if (s == ORTH_OK && !found)
-        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: holds no valid checkpoint", path);
+        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, orth_path_is_dir(path) ? "%s: holds no valid checkpoint" : "%s: there is no "
+                      "such folder", path);
     if (s == ORTH_OK)
         *out = found;
     return s;
+}
+
+orth_status orth_checkpoint_find_weights(orth_ctx *ctx, const char *path, char **out, bool *out_own)
+{
+    *out_own = orth_checkpoint_resolve(ctx, path, out) == ORTH_OK;
+    if (*out_own)
+        return ORTH_OK;
+    char *config = orth_path_join(ctx, path, "config.json");
+    if (!config || !orth_path_exists(config)) {
+        orth_mem_free(ctx, config);
+        return ctx->error.code;
+    }
+    orth_mem_free(ctx, config);
+    orth_ctx_clear_error(ctx);
+    *out = orth_mem_strdup(ctx, path);
+    return *out ? ORTH_OK : ORTH_ERR_NOMEM;
 }

@@ -32,4 +32,8 @@ char *orth_checkpoint_step_path(orth_ctx *ctx, const char *dir, int64_t step);
  * PATH/checkpoints; heap memory. ORTH_ERR_DATA if there is none. */
 orth_status orth_checkpoint_resolve(orth_ctx *ctx, const char *path, char **out);
 
+/* The folder that holds the weights a user means by `path`: the above (*out_own), or PATH as a Hugging Face folder,
+ * which has a config.json. ORTH_ERR_DATA if it is neither. */
+orth_status orth_checkpoint_find_weights(orth_ctx *ctx, const char *path, char **out, bool *out_own);
+
 #endif

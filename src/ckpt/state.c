@@ -56,6 +56,7 @@ char *orth_checkpoint_manifest_text(orth_ctx *ctx, const orth_checkpoint_manifes
 #undef INT
     json_object_set_new(root, "loss_scale", json_string(scale));
     json_object_set_new(root, "tokenizer_fingerprint", hex64(m->state.tokenizer_fingerprint));
+    json_object_set_new(root, "data_fingerprint", hex64(m->state.data_fingerprint));
     json_object_set_new(root, "files", files_json(m));
     json_t *run = json_string(m->run_config ? m->run_config : "");
     if (!run) {
@@ -149,6 +150,8 @@ static orth_status read_state(orth_ctx *ctx, orth_checkpoint_manifest *m, const 
     if (end == scale || *end || !isfinite(m->state.loss_scale))
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: loss_scale=\"%.40s\" is not a number", path, scale);
     ORTH_TRY(get_hex64(ctx, root, path, "tokenizer_fingerprint", &m->state.tokenizer_fingerprint));
+    if (json_object_get(root, "data_fingerprint")) /* the first checkpoints have none */
+        ORTH_TRY(get_hex64(ctx, root, path, "data_fingerprint", &m->state.data_fingerprint));
     ORTH_TRY(read_files(ctx, m, path, root));
     const char *run = "";
     ORTH_TRY(orth_json_get_string(ctx, root, path, "run_config", &run));

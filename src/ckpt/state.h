@@ -19,6 +19,7 @@ typedef struct {
     double loss_scale;                /* 1 without scaling */
     int64_t loss_scale_streak;        /* good steps since it last changed */
     uint64_t tokenizer_fingerprint;   /* 0: none */
+    uint64_t data_fingerprint;        /* of the training tokens (data.h); 0: not recorded */
     int64_t eos_token;                /* -1: none */
 } orth_checkpoint_state;
 

@@ -58,14 +58,15 @@ static void print_step(const step_bench *b, const orth_measure *m, double set_up
 {
     const orth_plan *p = orth_measure_plan(m);
     double mid = orth_bench_median(b->seconds, b->n), flops = p->cost.model_flops;
+    double start_s = set_up_s + first_s - mid; /* what one waits for the first step beyond the step itself */
     bool json = orth_cmd_flag(b->cmd, "json") || orth_cmd_flag(b->cmd, "serve");
     if (!json)
         print_shares(m, mid);
-    printf(json ? "{\"step_s\": %.5f, \"first_step_s\": %.5f, \"setup_s\": %.5f, \"tokens\": %" PRId64
+    printf(json ? "{\"step_s\": %.5f, \"first_step_s\": %.5f, \"setup_s\": %.5f, \"start_s\": %.5f, \"tokens\": %" PRId64
                   ", \"tokens_per_s\": %.1f, \"flops\": %.0f, \"mfu\": %.4f, \"peak_rss_mb\": %.1f, \"arena_mb\": %.1f}\n"
-                : "step %.4f s (first %.4f, set-up %.4f)  %" PRId64 " tokens, %.1f tok/s, %.4g FLOP, MFU %.3f, "
+                : "step %.4f s (first %.4f, set-up %.4f: %.4f to start)  %" PRId64 " tokens, %.1f tok/s, %.4g FLOP, MFU %.3f, "
                   "resident %.1f MB of %.1f MB planned\n",
-           mid, first_s, set_up_s, p->tokens, (double)p->tokens / mid, flops, flops / mid / b->peak, peak_rss_mb(),
+           mid, first_s, set_up_s, start_s, p->tokens, (double)p->tokens / mid, flops, flops / mid / b->peak, peak_rss_mb(),
            (double)p->total_bytes / (1 << 20));
 }
 

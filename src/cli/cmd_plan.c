@@ -1,4 +1,6 @@
 /* cmd_plan.c -- `orthant plan RUN.yaml`: what a run will need, without running it. */
+#include <string.h>
+
 #include "cli/cmd.h"
 #include "train/timeline.h"
 
@@ -11,19 +13,29 @@ static orth_status price(orth_ctx *ctx, const orth_cmd *cmd, orth_run_plan *plan
 
 orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
 {
+    const char *cluster = orth_cmd_flag(cmd, "cluster");
     orth_run_plan plan;
     orth_model_config model;
+    if (cluster && strcmp(cluster, "this-machine") != 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --cluster=%s: only this-machine is supported by this version", cluster);
     ORTH_TRY(orth_describe_model(ctx, &cmd->config, &model));
     ORTH_TRY(orth_run_plan_make(ctx, &plan, &cmd->config, &model));
+    const bool json = orth_cmd_flag(cmd, "json") != NULL;
+    char *text = NULL, *more = NULL;
     orth_status s = price(ctx, cmd, &plan, &model);
-    char *text = s != ORTH_OK                ? NULL
-                 : orth_cmd_flag(cmd, "json") ? orth_plan_json(ctx, plan.ranks, plan.num_ranks, &plan.total)
-                                             : orth_plan_text(ctx, &plan.total, plan.num_ranks);
+    if (s == ORTH_OK) {
+        text = json ? orth_plan_json(ctx, plan.ranks, plan.num_ranks, &plan.total)
+                    : orth_plan_text(ctx, &plan.total, plan.num_ranks);
+        s = text ? ORTH_OK : ORTH_ERR_NOMEM;
+    }
+    if (s == ORTH_OK && !json)
+        s = orth_describe_zero_cost(ctx, &plan, &cmd->config, &model, &more);
     if (text)
         fputs(text, stdout);
-    else if (s == ORTH_OK)
-        s = ORTH_ERR_NOMEM;
+    if (more)
+        fputs(more, stdout);
     orth_mem_free(ctx, text);
+    orth_mem_free(ctx, more);
     if (s == ORTH_OK)
         s = orth_plan_require_fit(ctx, &plan.total);
     orth_run_plan_release(ctx, &plan);

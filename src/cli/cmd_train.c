@@ -5,29 +5,49 @@
 #include "cli/numbers.h"
 #include "train/run.h"
 
-/* SIGINT and SIGTERM are blocked in all threads of this verb (main.c) and asked for here, between
- * steps: no handler, so no state outside of the run. */
+/* SIGINT and SIGTERM are blocked in all threads of this verb (main.c) and asked for here, between steps and
+ * during the long work before the first one: no handler, so no state outside of the run. */
+typedef struct {
+    sigset_t set;
+    _Atomic int got; /* asking takes the signal, so it is kept */
+} stop_signals;
+
 static int pending_signal(void *user)
 {
+    stop_signals *s = user;
     const struct timespec now = {0, 0};
-    int got = sigtimedwait(user, NULL, &now); /* takes the signal: ask once */
-    return ORTH_MAX(got, 0);
+    const int got = s->got ? s->got : sigtimedwait(&s->set, NULL, &now);
+    if (got > 0)
+        s->got = got;
+    return s->got;
+}
+
+static orth_status train(orth_ctx *ctx, const orth_run_options *options)
+{
+    orth_run run;
+    ORTH_TRY(orth_run_open(ctx, &run, options));
+    orth_status s = orth_run_train(ctx, &run);
+    orth_run_close(ctx, &run);
+    return s;
 }
 
 orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    sigset_t stops;
-    sigemptyset(&stops);
-    sigaddset(&stops, SIGINT);
-    sigaddset(&stops, SIGTERM);
+    stop_signals stops = {.got = 0};
+    sigemptyset(&stops.set);
+    sigaddset(&stops.set, SIGINT);
+    sigaddset(&stops.set, SIGTERM);
     orth_run_options options = {.cfg = &cmd->config, .resume = orth_cmd_flag(cmd, "resume") != NULL,
                                 .quiet = orth_cmd_flag(cmd, "quiet") != NULL, .init_dir = orth_cmd_flag(cmd, "init"),
                                 .stop = pending_signal, .stop_user = &stops};
     if (orth_cmd_flag(cmd, "timeline"))
         ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "timeline", 1, INT64_MAX, &options.timeline));
-    orth_run run;
-    ORTH_TRY(orth_run_open(ctx, &run, &options));
-    orth_status s = orth_run_train(ctx, &run);
-    orth_run_close(ctx, &run);
+    if (options.resume && options.init_dir)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "train: --resume continues with the weights of the run's own checkpoint: "
+                         "--init=%s cannot be given with it", options.init_dir);
+    ctx->stop = pending_signal;
+    ctx->stop_user = &stops;
+    orth_status s = train(ctx, &options);
+    ctx->stop = NULL;
     return s;
 }

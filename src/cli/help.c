@@ -11,7 +11,7 @@ static const char exit_codes[] =
     "  0  done                                   5  damaged, foreign or unreadable data\n"
     "  2  usage or configuration                 6  a loss that is not finite; verify: a difference\n"
     "  3  does not fit memory or disk            130, 143  stopped by SIGINT, SIGTERM\n"
-    "  4  a rank or the network failed               after saving a checkpoint\n";
+    "  4  a rank or the network failed               after saving, or before step 1\n";
 
 char *orth_help_usage(orth_ctx *ctx)
 {
@@ -51,6 +51,8 @@ static void add_kind(orth_ctx *ctx, orth_text *t, const orth_option *o)
     }
     if (*o->default_text)
         orth_text_addf(ctx, t, ", default %s", o->default_text);
+    if (orth_option_decides_numbers((orth_option_id)orth_option_find(o->path)))
+        orth_text_add(ctx, t, ", the same on --resume");
 }
 
 static void add_section(orth_ctx *ctx, orth_text *t, const orth_option_section *section)

@@ -162,6 +162,14 @@ static orth_status check_match(orth_ctx *ctx, const orth_data_options *o, const 
     return ORTH_OK;
 }
 
+/* A header holds the hash of its shard's tables, and these the hash of every block of tokens. */
+static uint64_t add_fingerprint(uint64_t h, const orth_corpus *c)
+{
+    for (int i = 0; i < c->num_shards; i++)
+        h = XXH64(&c->shards[i].info.header_hash, sizeof c->shards[i].info.header_hash, h);
+    return h;
+}
+
 static orth_status open_sets(orth_ctx *ctx, const orth_data_options *o, orth_data *d)
 {
     const int n = o->num_paths;
@@ -180,6 +188,7 @@ static orth_status open_sets(orth_ctx *ctx, const orth_data_options *o, orth_dat
         d->num_sets = i + 1;
         ORTH_TRY(check_match(ctx, o, d, d->sets[i]));
         d->train[i] = &d->sets[i]->train;
+        d->fingerprint = add_fingerprint(d->fingerprint, d->train[i]);
         if (d->sets[i]->valid.num_tokens > 1)
             d->valid[d->num_valid++] = &d->sets[i]->valid;
         if (weights)

@@ -28,6 +28,7 @@ typedef struct {
     int num_sets;
     orth_dataset **sets;          /* [num_sets], one per path */
     orth_tokenizer *tokenizer;
+    uint64_t fingerprint;         /* of all training tokens: XXH64 of the headers of the shards, in order */
     /* For orth_sampler_options; they live as long as this. */
     const orth_corpus **train;    /* [num_sets] */
     const double *weights;        /* [num_sets] or NULL: by size */

@@ -74,6 +74,7 @@ static orth_status append_id(orth_ctx *ctx, orth_ids *ids, int32_t id)
 
 static orth_status encode_document(const encoding *e, encode_worker *w, batch_doc *d)
 {
+    ORTH_TRY(orth_ctx_check_stop(&w->ctx));
     const char *text = d->doc.text;
     size_t n = d->doc.num_bytes;
     if (e->jsonl) {
@@ -172,6 +173,8 @@ static orth_status start_worker(orth_ctx *ctx, const encoding *e, encode_worker 
         return ORTH_FAIL(ctx, w->ctx.error.code, "%s", w->ctx.error.message);
     w->ctx_ready = true;
     w->ctx.faults = ctx->faults;
+    w->ctx.stop = ctx->stop;
+    w->ctx.stop_user = ctx->stop_user;
     if (orth_encoder_create(&w->ctx, &w->encoder, e->options->tokenizer) != ORTH_OK)
         return ORTH_FAIL(ctx, w->ctx.error.code, "%s", w->ctx.error.message);
     return ORTH_OK;

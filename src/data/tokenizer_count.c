@@ -162,6 +162,8 @@ static void count_task(void *arg, int64_t index, int worker_index)
 {
     orth_word_counter *c = arg;
     worker *w = &c->workers[worker_index];
+    if (w->status == ORTH_OK)
+        w->status = orth_ctx_check_stop(&w->ctx);
     const char *p = c->tasks[index].data, *end = p + c->tasks[index].num_bytes;
     while (p < end && w->status == ORTH_OK) {
         const size_t n = orth_utf8_valid_prefix((const unsigned char *)p, (const unsigned char *)end);
@@ -186,6 +188,8 @@ static orth_status start_workers(orth_ctx *ctx, orth_word_counter *c)
         w->ctx.rank = ctx->rank;
         w->ctx.log = ctx->log;
         w->ctx.faults = ctx->faults;
+        w->ctx.stop = ctx->stop;
+        w->ctx.stop_user = ctx->stop_user;
         w->status = table_init(&w->ctx, &w->table, 1 << 16);
     }
     return ORTH_OK;

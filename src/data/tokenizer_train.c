@@ -357,6 +357,7 @@ static orth_status learn(trainer *t, int64_t vocab_size, int64_t min_frequency)
     while (t->num_tokens < vocab_size && next_pair(t, &e) && e.count >= min_frequency) {
         const int32_t left = (int32_t)(e.key >> 32), right = (int32_t)(uint32_t)e.key;
         int32_t joined = 0;
+        ORTH_TRY(orth_ctx_check_stop(t->ctx));
         ORTH_TRY(join_tokens(t, left, right, &joined));
         ORTH_TRY(GROW(t, merges, 1));
         t->merges[t->num_merges++] = (orth_merge){.left = left, .right = right, .id = joined};

@@ -59,6 +59,24 @@ static inline void orth_head_part(const orth_attr *a, int i, bool kv, int *first
               end = (int)orth_split_bound(&a->split, i + 1);
     *first = kv ? a->heads + (begin + group - 1) / group : begin;
     *last = kv ? a->heads + (end + group - 1) / group : end;
+    if (kv && a->replica_rows > 0)
+        *last = *first;
+}
+
+/* Parts of the query heads of a group that the sums dk and dv are made of: as many as tensor parallelism may ever
+ * spread them over, all of one size. */
+static inline int orth_attn_head_parts(int64_t heads, int64_t kv_heads, int parts)
+{
+    int n = 1;
+    while (heads / kv_heads % (2 * n) == 0 && parts % (2 * n * kv_heads) == 0)
+        n *= 2;
+    return n;
+}
+
+/* Leaves of the tree that makes dk and dv: token slots, in each the parts of the heads. */
+static inline int orth_attn_leaf_heads(const orth_attr *a)
+{
+    return a->heads / a->kv_heads / ORTH_MAX(a->head_parts, 1);
 }
 
 /* Where the rows of a call lie: whole sequences, or queries of some token slots beside all keys. */

@@ -20,15 +20,21 @@ static inline orth_gemm_desc orth_linear_desc(const orth_op_call *call)
     };
 }
 
-/* dx[N,K] = dy[N,O] w[O,K] * act'(pre[N,K]) */
+/* Element i of t, which may be absent. */
+static inline const void *orth_linear_at(const orth_tensor *t, int64_t i)
+{
+    return t->data ? (const char *)t->data + (size_t)i * orth_dtype_bytes(t->dtype) : NULL;
+}
+
+/* dx[N,K] = dy[N,O] w[O,K] * act'(pre[N,K]), without the first attr.replica_rows of O */
 static inline orth_gemm_desc orth_linear_dx_desc(const orth_op_call *call)
 {
     const orth_tensor *dy = &call->in[0], *w = &call->in[1], *dx = &call->out[0];
-    const int64_t O = w->dim[0], K = w->dim[1];
+    const int64_t O = w->dim[0], K = w->dim[1], skip = call->attr->replica_rows;
     const void *pre = call->num_in > 2 ? call->in[2].data : NULL;
     return (orth_gemm_desc){
-        .M = dy->dim[0], .N = K, .K = O, .in_type = dy->dtype, .a = dy->data, .a_row = O, .a_col = 1,
-        .b = w->data, .b_row = K, .b_col = 1, .c = dx->data, .c_row = K, .c_type = dx->dtype,
+        .M = dy->dim[0], .N = K, .K = O - skip, .in_type = dy->dtype, .a = orth_linear_at(dy, skip), .a_row = O,
+        .a_col = 1, .b = orth_linear_at(w, skip * K), .b_row = K, .b_col = 1, .c = dx->data, .c_row = K, .c_type = dx->dtype,
         .split = call->attr->split, .act = pre ? call->attr->act : ORTH_ACT_NONE, .act_grad_of = pre,
     };
 }

@@ -27,7 +27,8 @@ static const orth_workspace_fn workspaces[ORTH_NUM_OPS] = {
 #undef WS
 };
 
-static const char *const group_names[ORTH_NUM_GROUPS] = {"tp", "cp", "dp", "pp", "pp_back", "embed", "norm"};
+static const char *const group_names[ORTH_NUM_GROUPS] = {
+    "tp", "cp", "dp", "shard", "replicate", "pp", "pp_back", "embed", "norm", "kv"};
 
 const char *orth_group_name(orth_group g)
 {

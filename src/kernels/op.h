@@ -26,12 +26,15 @@ typedef enum {
 } orth_op;
 #define ORTH_FIRST_COMM_OP ORTH_OP_all_reduce
 
-/* Groups of ranks that communicate. TP, CP, DP: those that differ in this coordinate of the mesh only. PP and
+/* Groups of ranks that communicate. TP, CP, DP: those that differ in this coordinate of the mesh only. SHARD and
+ * REPLICATE: the two axes that dp is made of, which speak in place of DP where there are replicas of shards. PP and
  * PP_BACK: the stages of a pipeline, one channel for activations and one for gradients, which may overtake
- * each other. EMBED: first and last stage. NORM: all that hold different parts of the gradient. */
+ * each other. EMBED: first and last stage. NORM: all that hold different parts of the gradient. KV: the ranks of TP
+ * that hold the same key and value heads. */
 typedef enum {
-    ORTH_GROUP_TP = 0, ORTH_GROUP_CP, ORTH_GROUP_DP, ORTH_GROUP_PP, ORTH_GROUP_PP_BACK, ORTH_GROUP_EMBED,
-    ORTH_GROUP_NORM, ORTH_NUM_GROUPS
+    ORTH_GROUP_TP = 0, ORTH_GROUP_CP, ORTH_GROUP_DP, ORTH_GROUP_SHARD, ORTH_GROUP_REPLICATE, ORTH_GROUP_PP,
+    ORTH_GROUP_PP_BACK, ORTH_GROUP_EMBED, ORTH_GROUP_NORM, ORTH_GROUP_KV,
+    ORTH_NUM_GROUPS
 } orth_group;
 const char *orth_group_name(orth_group g);
 
@@ -44,6 +47,9 @@ typedef struct {
     int32_t token_parts;                /* fold slots per sequence (numerics.parts, or 1) */
     int32_t heads, kv_heads, head_dim;  /* H, KV, D, local to the rank */
     int32_t first_head;                 /* global number of the rank's first query head (dropout) */
+    int32_t head_parts;                 /* canonical parts of the query heads of a group, local to the rank; 0: one */
+    bool shares_kv;                     /* KV ranks have other query heads of the same group */
+    int64_t replica_rows;               /* leading k and v rows of a fused qkv that count as another rank's */
     orth_split split;                   /* canonical parts of the contraction */
     orth_split split_out;               /* of `linear`: parts of its output dim, which linear_dx contracts */
     orth_act act;
@@ -54,6 +60,7 @@ typedef struct {
     bool inverse, nesterov, decay;
     int32_t full_len, slot_begin, slot_count; /* attention_part: whole sequences have full_len tokens in
                                            token_parts slots; the rank's queries are those of slot_count */
+    bool full;                          /* attention_cached: the numbers of attention_full */
     int64_t first_row;                  /* of the vocabulary, on this rank */
     int32_t block_rows, first_part;     /* grad_square */
     /* Communication. */

@@ -173,8 +173,9 @@ static void localize(const orth_place_in_mesh *mesh, orth_param_desc *d)
         return;
     d->num_parts = d->split.parts / tp;
     d->first_part = d->num_parts * mesh->pos[ORTH_GROUP_TP];
+    d->replica_rows = orth_split_replica(&d->split, d->first_part, &d->replica_first);
     d->dim[d->split_dim] = orth_split_bound(&d->split, d->first_part + d->num_parts) -
-                           orth_split_bound(&d->split, d->first_part);
+                           orth_split_bound(&d->split, d->first_part) + d->replica_rows;
 }
 
 static orth_status list_params(orth_model_blocks *m, const orth_model_config *c, const orth_model_shape *shape)

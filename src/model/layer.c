@@ -3,9 +3,12 @@
 
 #include <math.h>
 
+#include "kernels/attention.h"
+
 orth_layer_builder orth_layer_begin(const orth_model_config *c, const orth_model_shape *s)
 {
     orth_layer_builder b = {.c = c, .s = s, .tp = ORTH_MAX(s->mesh.size[ORTH_GROUP_TP], 1)};
+    b.kv_ranks = ORTH_MAX(b.tp / (int32_t)c->kv_heads, 1);
     b.sp = s->mesh.sequence_parallel && b.tp > 1;
     b.cp = ORTH_MAX(s->mesh.size[ORTH_GROUP_CP], 1);
     b.seq_len = s->seq_len / b.cp;
@@ -19,10 +22,12 @@ orth_attr orth_layer_attr_inside(const orth_layer_builder *b)
 {
     const orth_model_config *c = b->c;
     int32_t heads = (int32_t)c->heads / b->tp;
+    int head_parts = orth_attn_head_parts(c->heads, c->kv_heads, b->s->parts);
     return (orth_attr){
         .num_seqs = b->s->num_seqs, .seq_len = b->seq_len, .token_parts = b->token_parts,
         .sum_leaves = b->cp > 1 ? 1u << ORTH_GROUP_CP : 0,
-        .heads = heads, .kv_heads = (int32_t)c->kv_heads / b->tp, .head_dim = (int32_t)c->head_dim,
+        .heads = heads, .kv_heads = ORTH_MAX((int32_t)c->kv_heads / b->tp, 1), .head_dim = (int32_t)c->head_dim,
+        .head_parts = ORTH_MAX(head_parts / b->kv_ranks, 1), .shares_kv = b->kv_ranks > 1,
         .first_head = heads * b->s->mesh.pos[ORTH_GROUP_TP],
         .norm = c->family == ORTH_FAMILY_GPT2 ? ORTH_NORM_LAYER : ORTH_NORM_RMS,
         .eps = (float)c->norm_eps, .scale = (float)(1.0 / sqrt((double)c->head_dim)),
@@ -59,10 +64,18 @@ int64_t orth_layer_first(const orth_layer_builder *b, orth_split whole)
     return orth_split_bound(&whole, whole.parts / b->tp * b->s->mesh.pos[ORTH_GROUP_TP]);
 }
 
+/* Of them: rows of k and v that count as another rank's. */
+static int64_t replica_rows(const orth_layer_builder *b, orth_split whole)
+{
+    int64_t begin;
+    return orth_split_replica(&whole, whole.parts / b->tp * b->s->mesh.pos[ORTH_GROUP_TP], &begin);
+}
+
 int64_t orth_layer_length(const orth_layer_builder *b, orth_split whole)
 {
     int32_t mine = whole.parts / b->tp;
-    return orth_split_bound(&whole, mine * (b->s->mesh.pos[ORTH_GROUP_TP] + 1)) - orth_layer_first(b, whole);
+    return orth_split_bound(&whole, mine * (b->s->mesh.pos[ORTH_GROUP_TP] + 1)) - orth_layer_first(b, whole) +
+           replica_rows(b, whole);
 }
 
 /* "attn.qkv" + ".weight", in the graph's arena. */
@@ -108,6 +121,7 @@ orth_value orth_layer_column(orth_layer_builder *b, const char *name, bool bias,
     attr.act = act;
     attr.split = ORTH_SPLIT_WHOLE(K);
     attr.split_out = orth_layer_local(b, out_split);
+    attr.replica_rows = replica_rows(b, out_split);
     attr.partial = b->tp > 1;
     orth_value w = orth_graph_param(b->g, join(b, name, "weight"), b->s->compute, O, K);
     orth_value bv = bias ? orth_graph_param(b->g, join(b, name, "bias"), ORTH_F32, O, 0) : ORTH_NO_VALUE;
@@ -143,11 +157,18 @@ orth_value orth_layer_row(orth_layer_builder *b, const char *name, bool bias, or
     return y;
 }
 
+static orth_split qkv_rows(const orth_layer_builder *b)
+{
+    const orth_model_config *c = b->c;
+    return (orth_split){ORTH_SPLIT_QKV, b->s->parts, c->heads, c->head_dim, c->heads / c->kv_heads};
+}
+
 static orth_value head_norm(orth_layer_builder *b, orth_value qkv, int64_t R)
 {
     orth_attr attr = orth_layer_attr_inside(b);
     int64_t D = b->c->head_dim;
     attr.split = orth_layer_local(b, orth_layer_split(b, b->c->heads, 1));
+    attr.replica_rows = replica_rows(b, qkv_rows(b));
     attr.partial = b->tp > 1; /* one gain for all heads, and each rank has some of them */
     orth_value q = orth_graph_param(b->g, "attn.q_norm.gain", ORTH_F32, D, 0);
     orth_value k = orth_graph_param(b->g, "attn.k_norm.gain", ORTH_F32, D, 0);
@@ -174,6 +195,7 @@ static orth_value attend_cached(orth_layer_builder *b, orth_value qkv)
     const orth_model_config *c = b->c;
     int64_t B = b->s->num_seqs, S = b->s->cache_rows, W = c->kv_heads * c->head_dim;
     orth_attr attr = orth_layer_attr_inside(b);
+    attr.full = b->s->attention_full;
     orth_value o = orth_graph_temp(b->g, "attention", b->s->compute, b->N, attr.heads * c->head_dim);
     const orth_value in[] = {qkv, orth_graph_data(b->g, ORTH_DATA_PAST, ORTH_I32, B, 0, 0),
                              orth_graph_data(b->g, ORTH_DATA_CACHE_K, b->s->compute, B, S, W),
@@ -219,8 +241,9 @@ static orth_value attend(orth_layer_builder *b, orth_value qkv)
         orth_graph_data(b->g, ORTH_DATA_STEP, ORTH_U8, sizeof(orth_step_values), 0, 0),
     };
     const orth_value whole[] = {qkv, in[2], in[3], in[4]}, out[] = {o, lse};
-    if (b->cp > 1) {
+    if (b->cp > 1 || attr.shares_kv)
         place_queries(b, &attr);
+    if (b->cp > 1) {
         orth_graph_add(b->g, ORTH_OP_attention_part, &attr, 5, in, 2, out);
         return o;
     }
@@ -231,16 +254,14 @@ static orth_value attend(orth_layer_builder *b, orth_value qkv)
 orth_value orth_layer_attention(orth_layer_builder *b, orth_value x)
 {
     const orth_model_config *c = b->c;
-    int64_t D = c->head_dim, G = c->heads / c->kv_heads;
-    orth_split qkv_rows = {ORTH_SPLIT_QKV, b->s->parts, c->heads, D, G};
-    int64_t R = orth_layer_length(b, qkv_rows);
-    orth_value qkv = orth_layer_column(b, "attn.qkv", c->qkv_bias, orth_layer_enter(b, x), ORTH_ACT_NONE, qkv_rows);
+    int64_t R = orth_layer_length(b, qkv_rows(b));
+    orth_value qkv = orth_layer_column(b, "attn.qkv", c->qkv_bias, orth_layer_enter(b, x), ORTH_ACT_NONE, qkv_rows(b));
     if (c->qk_norm)
         qkv = head_norm(b, qkv, R);
     if (c->family != ORTH_FAMILY_GPT2)
         qkv = rotate(b, qkv, R);
     orth_value o = b->s->mode == ORTH_MODE_DECODE ? attend_cached(b, qkv) : attend(b, qkv);
-    return orth_layer_row(b, "attn.out", c->out_bias, o, orth_layer_split(b, c->heads, D));
+    return orth_layer_row(b, "attn.out", c->out_bias, o, orth_layer_split(b, c->heads, c->head_dim));
 }
 
 orth_value orth_layer_dropout(orth_layer_builder *b, orth_value x, int32_t site)

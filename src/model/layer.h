@@ -14,6 +14,7 @@ typedef struct {
     const orth_model_config *c;
     const orth_model_shape *s;
     int32_t tp;         /* degree of tensor parallelism */
+    int32_t kv_ranks;   /* ranks of it that hold the same key and value heads */
     bool sp;            /* sequence parallelism */
     int32_t cp;         /* degree of context parallelism: the rank has 1/cp of the tokens of each sequence, */
     int32_t seq_len;    /* these, in */
@@ -48,7 +49,7 @@ orth_value orth_layer_attention(orth_layer_builder *b, orth_value x);
 
 /* Parts of a feature dimension of `units` units of `unit` elements. */
 orth_split orth_layer_split(const orth_layer_builder *b, int64_t units, int64_t unit);
-/* This rank's share of a split dimension: its parts, counted from 0; and its length. */
+/* This rank's share of a split dimension: its parts, counted from 0; and its length, replicas of k and v included. */
 orth_split orth_layer_local(const orth_layer_builder *b, orth_split whole);
 int64_t orth_layer_length(const orth_layer_builder *b, orth_split whole);
 /* First index of this rank's share. */

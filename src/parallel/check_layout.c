@@ -14,8 +14,8 @@ typedef struct {
 
 int orth_spread_same_program(const orth_spread *s, int rank)
 {
-    /* Without ZeRO, data-parallel ranks differ in their sequences only. */
-    return s->layout.zero > 0 ? rank : orth_mesh_group_member(&s->mesh, rank, ORTH_AXES_DP, 0);
+    /* Replicas differ in their sequences only; without ZeRO, so do all data-parallel ranks. */
+    return orth_mesh_group_member(&s->mesh, rank, s->layout.zero > 0 ? ORTH_AXES_REPLICATE : ORTH_AXES_DP, 0);
 }
 
 static void forget(builder *b)

@@ -316,6 +316,22 @@ static bool shard_group_needs_zero(const judge *j)
                 "shard_group={} needs zero >= 1: with zero=0 nothing is sharded", j->l->shard_group);
 }
 
+static bool shard_group_is_a_subtree(const judge *j)
+{
+    const orth_layout *l = j->l;
+    const bool replicas = l->dp % shard_size(l) == 0 && l->dp > shard_size(l);
+    return NEED(j, !l->reproducible || !replicas || power_of_two(shard_size(l)),
+                "shard_group={} is not a power of two: in reproducible mode the gradients of a shard group are summed "
+                "before its {} replicas are, and must be a whole branch of the tree in which gradients are summed "
+                "(numerics.mode=fast does without)", l->shard_group, l->dp / shard_size(l));
+}
+
+static bool kept_whole_is_gathered_otherwise(const judge *j)
+{
+    return NEED(j, j->l->keep_whole == 0 || j->l->zero == 3,
+                "keep_whole={} with zero={}: only zero=3 shards parameters", j->l->keep_whole, j->l->zero);
+}
+
 static bool zero_needs_equal_shares(const judge *j)
 {
     const orth_layout *l = j->l;
@@ -413,7 +429,7 @@ static bool (*const rules[])(const judge *) = {
     sequence_parallel_fits_tokens, sequence_parallel_fits_parts, cp_fits_tokens, cp_fits_parts,
     parts_fit_tokens, all_to_all_fits_heads, all_to_all_fits_kv_heads, dp_divides_batch, shares_add_up,
     micro_batch_divides_share, share_is_a_subtree, zero_stage_exists, shard_group_divides_dp,
-    shard_group_needs_zero, zero_needs_equal_shares, reduced_at_once_is_a_subtree, virtual_stages_need_pp,
+    shard_group_needs_zero, shard_group_is_a_subtree, kept_whole_is_gathered_otherwise, zero_needs_equal_shares, reduced_at_once_is_a_subtree, virtual_stages_need_pp,
     chunks_have_layers, layers_by_hand_add_up, schedule_fits, async_keeps_whole_weights,
     async_has_untied_weights, async_does_not_clip,
 };

@@ -17,6 +17,7 @@ typedef struct {
     int64_t num_ranks;               /* ranks there are; 0: as many as the layout needs */
     int64_t zero;                    /* stage, 0 .. 3 */
     int64_t shard_group;             /* 0: all of dp */
+    int64_t keep_whole;              /* zero 3: parameters of up to this many elements on a rank are not gathered */
     bool sequence_parallel;
     const char *order;               /* of the mesh (mesh.h); NULL: the default */
     orth_cp_kind cp_kind;

@@ -52,11 +52,8 @@ static orth_status backwards_ascend(orth_ctx *ctx, orth_arena *arena, const orth
 }
 
 /* Valid layouts that this version does not compile. */
-static orth_status supported(orth_ctx *ctx, const orth_layout *l, const orth_model_config *c)
+static orth_status supported(orth_ctx *ctx, const orth_layout *l)
 {
-    if (l->tp > c->kv_heads)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.tp=%d exceeds kv_heads=%d: this version does not replicate "
-                         "key and value heads", (int)l->tp, (int)c->kv_heads);
     if (l->cp > 1 && l->cp_kind != ORTH_CP_ALL_GATHER)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.cp=%d with cp_kind=%s: this version gathers keys and values "
                          "(all_gather) only", (int)l->cp, l->cp_kind == ORTH_CP_RING ? "ring" : "all_to_all");
@@ -65,9 +62,6 @@ static orth_status supported(orth_ctx *ctx, const orth_layout *l, const orth_mod
                          "canonical parts, which reproducible mode has", (int)l->cp);
     if (l->ep > 1)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.ep=%d: only 1 is supported by this version", (int)l->ep);
-    if (l->shard_group > 0 && l->shard_group != l->dp)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.shard_group=%d: only 0 (all of dp) is supported by this version",
-                         (int)l->shard_group);
     if (l->dp_share)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "shares of the batch per rank are not supported by this version");
     return ORTH_OK;
@@ -78,7 +72,7 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
     const orth_layout *l = &s->layout;
     orth_model_dims dims = dims_of(c);
     ORTH_TRY(orth_layout_check(ctx, l, &dims));
-    ORTH_TRY(supported(ctx, l, c));
+    ORTH_TRY(supported(ctx, l));
     orth_mesh_options mesh = {.dp = l->dp, .tp = l->tp, .pp = l->pp, .cp = l->cp, .ep = l->ep,
                               .shard_group = l->shard_group, .order = l->order};
     ORTH_TRY(orth_mesh_init(ctx, &s->mesh, &mesh));
@@ -95,7 +89,8 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
 
 orth_status orth_spread_make(orth_ctx *ctx, orth_spread *out, const orth_layout *layout, const orth_model_config *c)
 {
-    *out = (orth_spread){.layout = *layout, .tied = c->tied};
+    *out = (orth_spread){.layout = *layout, .tied = c->tied,
+                         .kv_ranks = (int32_t)(layout->tp > c->kv_heads ? layout->tp / c->kv_heads : 1)};
     orth_status s = make(ctx, out, c);
     if (s != ORTH_OK)
         orth_spread_release(ctx, out);
@@ -105,11 +100,6 @@ orth_status orth_spread_make(orth_ctx *ctx, orth_spread *out, const orth_layout 
 void orth_spread_release(orth_ctx *ctx, orth_spread *s)
 {
     orth_arena_release(ctx, &s->arena);
-}
-
-static int dp_pos(const orth_spread *s, int rank)
-{
-    return orth_mesh_group_pos(&s->mesh, rank, ORTH_AXES_DP);
 }
 
 /* Ranks that hold different parts of the gradient: other stages, other shards of tensors, and, where
@@ -123,6 +113,7 @@ int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ran
 {
     static const orth_axes axes[ORTH_NUM_GROUPS] = {
         [ORTH_GROUP_TP] = ORTH_AXES_TP, [ORTH_GROUP_CP] = ORTH_AXES_CP, [ORTH_GROUP_DP] = ORTH_AXES_DP,
+        [ORTH_GROUP_SHARD] = ORTH_AXES_SHARD, [ORTH_GROUP_REPLICATE] = ORTH_AXES_REPLICATE,
         [ORTH_GROUP_PP] = ORTH_AXES_PP, [ORTH_GROUP_PP_BACK] = ORTH_AXES_PP,
     };
     const orth_mesh *m = &s->mesh;
@@ -135,6 +126,15 @@ int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ran
         ranks[1] = orth_mesh_moved(m, rank, ORTH_AXIS_PP, last);
         return 2;
     }
+    if (group == ORTH_GROUP_KV) {
+        int pos = orth_mesh_coord(m, rank, ORTH_AXIS_TP), first = pos - pos % s->kv_ranks;
+        for (int i = 0; i < s->kv_ranks; i++)
+            ranks[i] = orth_mesh_moved(m, rank, ORTH_AXIS_TP, first + i);
+        return s->kv_ranks;
+    }
+    bool replicated = m->size[ORTH_AXIS_REPLICATE] > 1;
+    if ((group == ORTH_GROUP_DP && replicated) || (group == ORTH_GROUP_SHARD && !replicated))
+        return 0;
     orth_axes of = group == ORTH_GROUP_NORM ? norm_axes(s) : axes[group];
     orth_mesh_group(m, rank, of, ranks);
     return orth_mesh_group_size(m, of);
@@ -147,12 +147,16 @@ static void place(const orth_spread *s, int rank, orth_place_in_mesh *p)
         orth_group group;
         orth_axes axes;
     } simple[] = {{ORTH_GROUP_TP, ORTH_AXES_TP}, {ORTH_GROUP_CP, ORTH_AXES_CP}, {ORTH_GROUP_DP, ORTH_AXES_DP},
+                  {ORTH_GROUP_SHARD, ORTH_AXES_SHARD}, {ORTH_GROUP_REPLICATE, ORTH_AXES_REPLICATE},
                   {ORTH_GROUP_PP, ORTH_AXES_PP}};
-    *p = (orth_place_in_mesh){.zero = (int32_t)s->layout.zero, .sequence_parallel = s->layout.sequence_parallel};
+    *p = (orth_place_in_mesh){.zero = (int32_t)s->layout.zero, .keep_whole = s->layout.keep_whole,
+                              .sequence_parallel = s->layout.sequence_parallel};
     for (int i = 0; i < ORTH_COUNT(simple); i++) {
         p->size[simple[i].group] = orth_mesh_group_size(m, simple[i].axes);
         p->pos[simple[i].group] = orth_mesh_group_pos(m, rank, simple[i].axes);
     }
+    p->size[ORTH_GROUP_KV] = s->kv_ranks;
+    p->pos[ORTH_GROUP_KV] = p->pos[ORTH_GROUP_TP] % s->kv_ranks;
     p->size[ORTH_GROUP_NORM] = orth_mesh_group_size(m, norm_axes(s));
     int first = s->schedule.chunk_rank[0], last = s->schedule.chunk_rank[s->schedule.num_chunks - 1];
     int mine = p->pos[ORTH_GROUP_PP];
@@ -183,8 +187,10 @@ void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, 
 
 int64_t orth_spread_sequence(const orth_spread *s, int rank, int64_t first, int64_t i)
 {
-    int64_t B = s->layout.micro_batch, share = s->num_micro_batches * B, dp = s->layout.dp, me = dp_pos(s, rank);
+    int64_t B = s->layout.micro_batch, share = s->num_micro_batches * B, shards = s->mesh.size[ORTH_AXIS_SHARD];
+    int64_t shard = orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_SHARD);
+    first += orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_REPLICATE) * shards * share;
     if (s->layout.zero >= 2)
-        return first + (i / B * dp + me) * B + i % B;
-    return first + me * share + i;
+        return first + (i / B * shards + shard) * B + i % B;
+    return first + shard * share + i;
 }

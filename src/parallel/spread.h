@@ -16,6 +16,7 @@ typedef struct {
     orth_schedule schedule;
     int32_t *first_layer;       /* [num_chunks + 1] */
     int32_t num_micro_batches;  /* of a data-parallel rank */
+    int32_t kv_ranks;           /* tensor-parallel ranks that hold the same key and value heads */
     bool tied;
     orth_arena arena;
 } orth_spread;
@@ -34,8 +35,8 @@ void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, 
 int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ranks);
 
 /* Global index of local sequence i (0 .. num_micro_batches*micro_batch - 1) of the step that starts at
- * sequence `first` of the run: contiguous runs where gradients pile up locally, strided ones where each
- * micro-batch is reduced at once (ZeRO 2 and 3). */
+ * sequence `first` of the run. A shard group has a contiguous run; in it each rank has a contiguous run where
+ * gradients pile up locally, a strided one where each micro-batch is reduced at once (ZeRO 2 and 3). */
 int64_t orth_spread_sequence(const orth_spread *s, int rank, int64_t first, int64_t i);
 
 #endif

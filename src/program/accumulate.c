@@ -1,7 +1,7 @@
 /* accumulate.c -- gradient-making nodes become instructions that add as they store.
  *
  * ZeRO 2 and 3: only shards pile up over the step. The gradient of a micro-batch is made in transient
- * buffers, reduced over DP at once, and this rank's shard joins the tree of micro-batches.
+ * buffers, reduced over the shard group at once, and this rank's shard joins the tree of micro-batches.
  * Context parallelism: ranks have parts of each sequence, the innermost nodes of the tree, so that a gradient is made
  * sequence by sequence in transient buffers, and reduced over CP before it joins whichever sum comes next.
  */
@@ -113,14 +113,15 @@ static orth_operand join(orth_builder *b, int64_t index, push_fn *push, bool sec
     return out;
 }
 
-/* The finished gradient of a micro-batch, reduced over DP; the shard joins the tree over the step, whose
+/* The finished gradient of a micro-batch, reduced over the shard group; the shard joins the tree over the step, whose
  * leaves are micro-batches: those of all ranks together are neighbours there. */
 static void reduce_micro(orth_builder *b, int64_t index, const orth_leaf_range *leaves, orth_operand whole)
 {
     const orth_zero_shard *shard = &b->shards[index];
     orth_operand flat = orth_build_vector(whole.buffer, ORTH_F32, 0, orth_build_elems(b, index));
     orth_operand mine = orth_build_vector(whole.buffer, ORTH_F32, shard->first, shard->count);
-    orth_instr *i = orth_build_emit(b, ORTH_OP_reduce_scatter, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &flat, 1, &mine);
+    const orth_attr attr = {.group = orth_build_shard_group(b)};
+    orth_instr *i = orth_build_emit(b, ORTH_OP_reduce_scatter, &attr, 1, &flat, 1, &mine);
     if (i)
         i->counts = shard->counts;
     join(b, index, push_step, leaves->second_use, leaves->micro_end == leaves->total, mine);

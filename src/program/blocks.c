@@ -125,7 +125,7 @@ static void gather_block(orth_builder *b, const orth_block *block, orth_block_en
 {
     orth_operand in[ORTH_OP_MAX_PARAMS], out[ORTH_OP_MAX_PARAMS];
     int64_t *counts = NULL;
-    int n = 0, ranks = orth_build_size(b, ORTH_GROUP_DP);
+    int n = 0, ranks = orth_build_size(b, ORTH_GROUP_SHARD);
     if (b->spec->mesh.zero != 3 || !b->shards)
         return;
     counts = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int64_t, (int64_t)ORTH_OP_MAX_PARAMS * ranks);
@@ -134,6 +134,8 @@ static void gather_block(orth_builder *b, const orth_block *block, orth_block_en
         if (info->kind != ORTH_VALUE_PARAM)
             continue;
         int64_t index = block->param_index[info->slot];
+        if (!orth_build_is_gathered(b, index))
+            continue;
         orth_operand whole = orth_build_param(b, index);
         env->of[v] = orth_build_temp(b, "gathered", whole);
         in[n] = orth_build_vector(whole.buffer, whole.dtype, 0, b->shards[index].count);
@@ -145,7 +147,10 @@ static void gather_block(orth_builder *b, const orth_block *block, orth_block_en
         b->p->failed = true;
         return;
     }
-    orth_instr *i = orth_build_emit(b, ORTH_OP_all_gather, &(orth_attr){.group = ORTH_GROUP_DP}, n, in, n, out);
+    if (n == 0)
+        return;
+    const orth_attr attr = {.group = orth_build_shard_group(b)};
+    orth_instr *i = orth_build_emit(b, ORTH_OP_all_gather, &attr, n, in, n, out);
     if (i)
         i->counts = counts;
 }

@@ -52,6 +52,11 @@ orth_operand orth_build_param(const orth_builder *b, int64_t index)
     return orth_operand_of(buffer, dtype, param->num_dims, param->dim);
 }
 
+bool orth_build_is_gathered(const orth_builder *b, int64_t index)
+{
+    return b->spec->mesh.zero == 3 && b->shards && orth_build_elems(b, index) > b->spec->mesh.keep_whole;
+}
+
 /* ---- persistent buffers ---- */
 
 static int32_t persistent(orth_builder *b, const char *name, orth_class cls, orth_bind bind, int64_t index,
@@ -76,7 +81,7 @@ void orth_build_params(orth_builder *b)
         b->master[i] = b->copy[i] = -1;
         if (!b->held[i])
             continue;
-        bool copied = s->compute != ORTH_F32 && param->matrix, sharded = s->mesh.zero == 3 && b->shards;
+        bool copied = s->compute != ORTH_F32 && param->matrix, sharded = orth_build_is_gathered(b, i);
         orth_zero_shard all = {0, orth_build_elems(b, i), NULL};
         orth_zero_shard mine = b->shards ? b->shards[i] : all, read = sharded ? mine : all;
         if (!copied || s->mode == ORTH_MODE_TRAIN) {

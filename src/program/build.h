@@ -30,7 +30,7 @@ typedef struct {
     orth_program *p;
     bool *held;                  /* [num_params] parameters of this rank's chunks */
     int32_t *master, *copy;      /* [num_params] buffers; copy == master where there is none; -1: not held */
-    orth_zero_shard *shards;          /* [num_params] over DP; NULL: nothing is sharded */
+    orth_zero_shard *shards;          /* [num_params] over the shard axis; NULL: nothing is sharded */
     int32_t data[ORTH_NUM_DATA]; /* buffers of the whole step; -1 */
     orth_grad_use *uses;         /* [2*num_params]: 2*index for the first use, +1 for the head's if tied */
     bool tied;
@@ -56,7 +56,15 @@ static inline int32_t orth_build_size(const orth_builder *b, orth_group a)
 /* ---- build.c: buffers, operands ---- */
 
 size_t orth_build_bytes(orth_dtype t, int num_dims, const int64_t *dim);
+/* The group of the shard axis: where shards have replicas, that axis of dp, else all of dp. */
+static inline orth_group orth_build_shard_group(const orth_builder *b)
+{
+    return orth_build_size(b, ORTH_GROUP_REPLICATE) > 1 ? ORTH_GROUP_SHARD : ORTH_GROUP_DP;
+}
+
 int64_t orth_build_elems(const orth_builder *b, int64_t index);
+/* ZeRO 3: this rank keeps a shard of parameter `index`, which is gathered for each use. */
+bool orth_build_is_gathered(const orth_builder *b, int64_t index);
 /* Elements [first, first+n) of a buffer of fp32 or compute-type elements, as a vector. */
 orth_operand orth_build_vector(int32_t buffer, orth_dtype dtype, int64_t first, int64_t n);
 

@@ -10,6 +10,9 @@ typedef struct {
     int32_t *updates;   /* [num_buffers] optimizer instructions that wrote the master */
     int32_t *owner;     /* [num_buffers] of the buffers that share bytes with this one: who wrote last */
     bool *measured;     /* [num_buffers] gradients whose squares were summed */
+    int32_t *writes;    /* [num_buffers] how often it was written so far */
+    int32_t *user;      /* [num_buffers] last instruction that added what the buffer holds to a gradient, -1 */
+    int32_t *user_before, *seen; /* [num_instrs] the one before it, and `writes` at that time */
 } checker;
 
 static int32_t root_of(const orth_program *p, int32_t buffer)
@@ -56,10 +59,49 @@ static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, b
         if (master >= 0 && c->updates[master] > 0)
             return refuse(c, i, o, "gradient written after its parameter was updated");
     }
+    c->writes[o->buffer] += writes;
     if (writes && c->written[o->buffer] < 0)
         c->written[o->buffer] = i;
     if (writes)
         c->owner[root_of(c->p, o->buffer)] = o->buffer;
+    return ORTH_OK;
+}
+
+static bool same_operand(const orth_operand *a, const orth_operand *b)
+{
+    return a->buffer == b->buffer && a->byte_offset == b->byte_offset && a->num_dims == b->num_dims &&
+           memcmp(a->dim, b->dim, (size_t)a->num_dims * sizeof *a->dim) == 0;
+}
+
+/* Same op on the same inputs, whatever it is added to, into the same buffer. */
+static bool same_leaf(const orth_instr *a, const orth_instr *b)
+{
+    int num = a->num_in - a->attr.num_addends;
+    if (a->op != b->op || b->num_in - b->attr.num_addends != num || a->out[0].buffer != b->out[0].buffer)
+        return false;
+    for (int k = 0; k < num; k++)
+        if (!same_operand(&a->in[k], &b->in[k]))
+            return false;
+    return true;
+}
+
+/* Each leaf of a gradient's tree joins it once. */
+static orth_status check_leaf(checker *c, int32_t i)
+{
+    const orth_instr *n = &c->p->instrs[i];
+    bool by_row = n->op == ORTH_OP_embed_bwd || n->op == ORTH_OP_pos_embed_bwd; /* tokens, then what flows back */
+    if (!by_row && n->op != ORTH_OP_linear_dw && n->op != ORTH_OP_tree_acc)
+        return ORTH_OK;
+    int32_t b = n->in[by_row].buffer;
+    c->seen[i] = c->writes[b];
+    for (int32_t k = c->user[b]; k >= 0 && c->seen[k] == c->seen[i]; k = c->user_before[k])
+        if (same_leaf(&c->p->instrs[k], n)) {
+            char rule[96];
+            snprintf(rule, sizeof rule, "added twice: instruction %d did the same with the same values", k);
+            return refuse(c, i, &n->out[0], rule);
+        }
+    c->user_before[i] = c->user[b];
+    c->user[b] = i;
     return ORTH_OK;
 }
 
@@ -69,6 +111,7 @@ static orth_status check_instrs(checker *c)
         const orth_instr *n = &c->p->instrs[i];
         for (int k = 0; k < n->num_in; k++)
             ORTH_TRY(check_operand(c, i, &n->in[k], false));
+        ORTH_TRY(check_leaf(c, i));
         for (int k = 0; k < n->num_out; k++)
             ORTH_TRY(check_operand(c, i, &n->out[k], true));
         if (n->op == ORTH_OP_grad_square)
@@ -141,22 +184,26 @@ static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
 orth_status orth_check(orth_ctx *ctx, const orth_program *p)
 {
     checker c = {.ctx = ctx, .p = p};
-    c.written = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
-    c.updates = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
-    c.owner = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
-    c.measured = ORTH_NEW_ARRAY(ctx, bool, p->num_buffers + 1);
-    orth_status status = c.written && c.updates && c.owner && c.measured ? ORTH_OK : ORTH_ERR_NOMEM;
+    orth_arena arena = {0};
+    c.written = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.updates = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.owner = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.measured = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
+    c.writes = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.user = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.user_before = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
+    c.seen = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
+    orth_status status = c.written && c.updates && c.owner && c.measured && c.writes && c.user && c.user_before && c.seen
+                             ? ORTH_OK
+                             : ORTH_ERR_NOMEM;
     for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++)
-        c.written[b] = -1;
+        c.written[b] = c.user[b] = -1;
     if (status == ORTH_OK)
         status = check_instrs(&c);
     if (status == ORTH_OK)
         status = check_updates(&c);
     if (status == ORTH_OK && p->space_bytes[ORTH_SPACE_HOST] > 0)
         status = check_overlaps(ctx, p);
-    orth_mem_free(ctx, c.written);
-    orth_mem_free(ctx, c.updates);
-    orth_mem_free(ctx, c.owner);
-    orth_mem_free(ctx, c.measured);
+    orth_arena_release(ctx, &arena);
     return status;
 }

@@ -7,7 +7,7 @@
 /* Checks, on a compiled program, placed or not:
  *   every operand lies inside its buffer; no transient buffer is read before it is written;
  *   every parameter's gradient is written before it is read, and no gradient changes after its norm
- *   was taken or its parameter updated; with a master for training, each parameter is updated once;
+ *   was taken or its parameter updated; nothing is added to a gradient twice; with a master for training, each parameter is updated once;
  *   if placed: buffers are used within their lives only and lie inside the arena; those that live at the
  *   same time do not overlap unless one is the other's alias, and a buffer whose bytes an alias took over is
  *   not read any more.

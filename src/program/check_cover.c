@@ -31,6 +31,12 @@ static orth_status refuse(rank_check *k, int rank, int32_t index, const char *fm
 
 /* ---- data parallelism ---- */
 
+/* The axis of shards is all of dp, or has replicas and a group of its own. */
+static members shard_group(const rank_check *k, const int32_t *rank)
+{
+    return members_of(k, rank, k->of[*rank][ORTH_GROUP_DP] >= 0 ? ORTH_GROUP_DP : ORTH_GROUP_SHARD);
+}
+
 /* Elements that the members update: all on each of them, or one piece after the other. */
 static orth_status check_shards(rank_check *k, members m, int32_t index)
 {
@@ -42,7 +48,7 @@ static orth_status check_shards(rank_check *k, members m, int32_t index)
         if (!h || h->elems != first->elems)
             return refuse(k, m.ranks[0], index,
                           "rank %d has %" PRId64 " elements of it, rank %d %" PRId64
-                          ", though both are in one dp group",
+                          ", though both are in one shard group",
                           m.ranks[0], first->elems, m.ranks[i], h ? h->elems : 0);
         whole += h->first == 0 && h->count == h->elems;
     }
@@ -136,30 +142,30 @@ static orth_status check_stages(rank_check *k, members m, int32_t index)
 
 static orth_status check_rank(rank_check *k, int32_t rank)
 {
-    members dp = members_of(k, &rank, ORTH_GROUP_DP), tp = members_of(k, &rank, ORTH_GROUP_TP);
+    members shards = shard_group(k, &rank), tp = members_of(k, &rank, ORTH_GROUP_TP);
     const digest *d = k->digests[rank];
     for (int32_t i = 0; i < d->num_holdings; i++) {
-        if (dp.ranks[0] == rank)
-            ORTH_TRY(check_shards(k, dp, d->holdings[i].index));
+        if (shards.ranks[0] == rank)
+            ORTH_TRY(check_shards(k, shards, d->holdings[i].index));
         if (tp.ranks[0] == rank)
             ORTH_TRY(check_parts(k, tp, d->holdings[i].index));
     }
     return ORTH_OK;
 }
 
-/* Context-parallel ranks have the same sums, and each updates the same elements. */
-static orth_status check_replicas(rank_check *k, int32_t rank)
+/* Context-parallel ranks, and replicas, have the same sums, and each updates the same elements. */
+static orth_status check_replicas(rank_check *k, int32_t rank, orth_group g)
 {
-    members cp = members_of(k, &rank, ORTH_GROUP_CP);
+    members m = members_of(k, &rank, g);
     const digest *d = k->digests[rank];
-    for (int32_t i = 0; cp.ranks[0] != rank && i < d->num_holdings; i++) {
-        const holding *h = &d->holdings[i], *first = rank_holding(k, cp.ranks[0], h->index);
+    for (int32_t i = 0; m.ranks[0] != rank && i < d->num_holdings; i++) {
+        const holding *h = &d->holdings[i], *first = rank_holding(k, m.ranks[0], h->index);
         if (first && (h->first != first->first || h->count != first->count))
             return refuse(k, rank, h->index,
                           "instruction %d of rank %d updates elements [%" PRId64 ", %" PRId64
-                          "), instruction %d of rank %d, in one cp group with it, [%" PRId64 ", %" PRId64 ")",
-                          h->update, rank, h->first, h->first + h->count, first->update, cp.ranks[0],
-                          first->first, first->first + first->count);
+                          "), instruction %d of rank %d, in one %s group with it, [%" PRId64 ", %" PRId64 ")",
+                          h->update, rank, h->first, h->first + h->count, first->update, m.ranks[0],
+                          orth_group_name(g), first->first, first->first + first->count);
     }
     return ORTH_OK;
 }
@@ -178,15 +184,17 @@ static orth_status check_alike(rank_check *k, int32_t rank, orth_group g)
 
 orth_status rank_check_cover(rank_check *k)
 {
+    static const orth_group alike[] = {ORTH_GROUP_TP, ORTH_GROUP_CP, ORTH_GROUP_DP, ORTH_GROUP_SHARD,
+                                       ORTH_GROUP_REPLICATE};
     orth_rank_program r;
     ORTH_TRY(k->source->program(k->ctx, k->source->user, 0, &r));
     for (int32_t rank = 0; rank < k->num_ranks; rank++) {
         if (!k->digests[rank]->trains)
             continue;
-        ORTH_TRY(check_alike(k, rank, ORTH_GROUP_DP));
-        ORTH_TRY(check_alike(k, rank, ORTH_GROUP_TP));
-        ORTH_TRY(check_alike(k, rank, ORTH_GROUP_CP));
-        ORTH_TRY(check_replicas(k, rank));
+        for (int g = 0; g < ORTH_COUNT(alike); g++)
+            ORTH_TRY(check_alike(k, rank, alike[g]));
+        ORTH_TRY(check_replicas(k, rank, ORTH_GROUP_CP));
+        ORTH_TRY(check_replicas(k, rank, ORTH_GROUP_REPLICATE));
         ORTH_TRY(check_rank(k, rank));
         members pp = members_of(k, &rank, ORTH_GROUP_PP);
         for (int32_t i = 0; pp.ranks[0] == rank && i < r.num_params; i++)

@@ -112,10 +112,14 @@ static bool of_some_parts(const orth_attr *a)
 /* Groups on which output k of a computing op is a part of a sum, for complete inputs. */
 static parts_of begins(const flow *f, const orth_instr *n, int k)
 {
-    parts_of dp = has_group(f, ORTH_GROUP_DP) ? BIT(ORTH_GROUP_DP) : 0;
+    static const orth_group of_dp[] = {ORTH_GROUP_DP, ORTH_GROUP_SHARD, ORTH_GROUP_REPLICATE};
+    parts_of dp = 0;
+    for (int i = 0; i < ORTH_COUNT(of_dp); i++)
+        dp |= has_group(f, of_dp[i]) ? BIT(of_dp[i]) : 0;
     parts_of tp = has_group(f, ORTH_GROUP_TP) ? BIT(ORTH_GROUP_TP) : 0;
     parts_of norm = has_group(f, ORTH_GROUP_NORM) ? BIT(ORTH_GROUP_NORM) : 0;
     parts_of cp = has_group(f, ORTH_GROUP_CP) ? BIT(ORTH_GROUP_CP) : 0;
+    parts_of kv = has_group(f, ORTH_GROUP_KV) ? BIT(ORTH_GROUP_KV) : 0;
     parts_of leaves = dp | (n->attr.sum_leaves & (tp | cp));
     switch (n->op) {
     case ORTH_OP_linear_dw:
@@ -136,11 +140,9 @@ static parts_of begins(const flow *f, const orth_instr *n, int k)
     case ORTH_OP_embed:
         return tp;
     case ORTH_OP_attention_part_bwd:
-        return k > 0 ? cp : 0;
+        return k > 0 ? cp | kv : 0;
     case ORTH_OP_loss_sum:
-        return cp;
-    case ORTH_OP_tree_acc_f64:
-        return dp | norm;
+        return cp | dp | norm;
     case ORTH_OP_grad_square:
         return norm;
     case ORTH_OP_zero: /* fp64: the turn of another rank to give a sum */
@@ -153,20 +155,25 @@ static parts_of begins(const flow *f, const orth_instr *n, int k)
 /* First input that is added to the result as it is. */
 static int first_added(const orth_instr *n)
 {
-    if (n->op == ORTH_OP_tree_acc || n->op == ORTH_OP_add)
+    if (n->op == ORTH_OP_tree_acc || n->op == ORTH_OP_tree_acc_f64 || n->op == ORTH_OP_add)
         return 0;
     return n->num_in - n->attr.num_addends;
 }
 
-static orth_status check_complete(flow *f, int32_t i, const orth_operand *o)
+static orth_status check_complete_over(flow *f, int32_t i, const orth_operand *o, parts_of groups)
 {
-    parts_of now = read_state(f, o) & ~STALE;
+    parts_of now = read_state(f, o) & groups;
     char names[64];
     if (!now)
         return ORTH_OK;
     bool grad = f->p->buffers[o->buffer].cls == ORTH_CLASS_GRADS;
     return refuse(f, i, o, "%s is read here, but is never reduced over %s before",
                   grad ? "the gradient" : "a sum", names_of(now, names, sizeof names));
+}
+
+static orth_status check_complete(flow *f, int32_t i, const orth_operand *o)
+{
+    return check_complete_over(f, i, o, ~STALE);
 }
 
 /* ---- the optimizer ---- */
@@ -227,6 +234,8 @@ static orth_status check_compute(flow *f, int32_t i)
                 ORTH_TRY(check_complete(f, i, o));
             continue;
         }
+        if (n->op == ORTH_OP_tree_acc_f64) /* tokens are the innermost nodes of the tree of losses */
+            ORTH_TRY(check_complete_over(f, i, o, BIT(ORTH_GROUP_CP)));
         parts_of now = read_state(f, o);
         parts_of want = any ? added : from > 0 ? begins(f, n, 0) : now;
         char a[64], b[64];
@@ -295,6 +304,10 @@ static orth_status reduce(flow *f, int32_t i, const orth_operand *in, const orth
         return refuse(f, i, in,
                       "reduced over %s, but it is no part of a sum over it (not yet, or reduced twice)",
                       orth_group_name(g));
+    char names[64];
+    if (now & (BIT(g) - 1)) /* groups are numbered as the tree of a sum is nested, innermost first */
+        return refuse(f, i, in, "reduced over %s before it is over %s, which is further inside of the sum",
+                      orth_group_name(g), names_of(now & (BIT(g) - 1), names, sizeof names));
     write_state(f, out, now & ~BIT(g));
     return ORTH_OK;
 }

@@ -10,8 +10,8 @@
  *     started call goes on beside its rank; a send is complete when the receive is there;
  *  5. each rank's program obeys orth_check and orth_check_flow (buffers, sums, tickets);
  *  6. each parameter is on one stage of the pipeline, or its gradient is summed once over those that hold it;
- *     the parts of tensor-parallel ranks tile it; the elements that data-parallel ranks update are all of
- * them on each, or tile it without gap or overlap. Programs are looked at one at a time and forgotten: what
+ *     the parts of tensor-parallel ranks tile it; the elements that the ranks of a shard group update are
+ *     all of them on each, or tile it without gap or overlap; replicas update the same. Programs are looked at one at a time and forgotten: what
  * is kept is about 60 bytes per call.
  */
 #ifndef ORTH_PROGRAM_CHECK_RANKS_H

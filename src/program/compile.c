@@ -221,9 +221,9 @@ static void compile_step(orth_builder *b)
         }
     }
     int64_t shared = orth_build_size(b, ORTH_GROUP_EMBED) > 1 ? s->embed.param_index[0] : -1;
-    if (s->mesh.zero > 0 && orth_build_size(b, ORTH_GROUP_DP) > 1 &&
+    if (s->mesh.zero > 0 && orth_build_size(b, ORTH_GROUP_SHARD) > 1 &&
         orth_shards_make(b->ctx, &b->p->arena, s->params, b->held, s->num_params, shared,
-                         orth_build_size(b, ORTH_GROUP_DP), s->mesh.pos[ORTH_GROUP_DP], &b->shards) != ORTH_OK) {
+                         orth_build_size(b, ORTH_GROUP_SHARD), s->mesh.pos[ORTH_GROUP_SHARD], &b->shards) != ORTH_OK) {
         b->p->failed = true;
         return;
     }

@@ -31,6 +31,7 @@ typedef struct {
     int32_t split_dim;           /* -1: none */
     orth_split split;
     int32_t first_part, num_parts; /* on this rank; split.parts: all */
+    int64_t replica_rows, replica_first; /* rows before them that count as another rank's; the first, in the whole */
     int64_t whole_cols;          /* dim 1 of the whole parameter (1 for vectors) */
 } orth_param_desc;
 
@@ -45,7 +46,8 @@ typedef struct {
 /* Where the rank stands on each axis. All zero: a rank alone. */
 typedef struct {
     int32_t size[ORTH_NUM_GROUPS], pos[ORTH_NUM_GROUPS];  /* size 0 counts as 1 */
-    int32_t zero;                                     /* ZeRO stage over DP: 0..3 */
+    int32_t zero;                                     /* ZeRO stage over the shard axis of dp: 0..3 */
+    int64_t keep_whole;                               /* ZeRO 3: parameters of up to this many elements are whole */
     bool sequence_parallel;                           /* norms, residuals and dropout split over TP */
 } orth_place_in_mesh;
 

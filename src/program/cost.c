@@ -1,9 +1,10 @@
 /* cost.c -- see cost.h. */
 #include "program/cost.h"
 
-static double product_flops(const orth_operand *x, const orth_operand *w)
+/* Without `skip` rows of w. */
+static double product_flops(const orth_operand *x, const orth_operand *w, int64_t skip)
 {
-    return 2.0 * (double)x->dim[0] * (double)w->dim[0] * (double)w->dim[1];
+    return 2.0 * (double)x->dim[0] * (double)(w->dim[0] - skip) * (double)w->dim[1];
 }
 
 /* Query-key pairs that the causal mask leaves, times head dim, over all heads and sequences; 2 FLOPs each
@@ -18,12 +19,16 @@ static double attention_product(const orth_attr *a)
 static void add_flops(const orth_instr *i, orth_cost *c)
 {
     switch (i->op) {
-    case ORTH_OP_linear:
+    case ORTH_OP_linear: /* replicas are made anew: work, but not the model's */
+        c->hardware_flops = product_flops(&i->in[0], &i->in[1], 0);
+        c->model_flops = product_flops(&i->in[0], &i->in[1], i->attr.replica_rows);
+        return;
     case ORTH_OP_linear_dx:
-        c->hardware_flops = c->model_flops = product_flops(&i->in[0], &i->in[1]);
+        c->hardware_flops = c->model_flops = product_flops(&i->in[0], &i->in[1], i->attr.replica_rows);
         return;
     case ORTH_OP_linear_dw:
-        c->hardware_flops = c->model_flops = product_flops(&i->in[0], &i->out[0]);
+        c->hardware_flops = product_flops(&i->in[0], &i->out[0], 0);
+        c->model_flops = product_flops(&i->in[0], &i->out[0], i->attr.replica_rows);
         return;
     case ORTH_OP_attention:
     case ORTH_OP_attention_full:

@@ -28,7 +28,7 @@ int32_t orth_param_col_parts(const orth_param_desc *p)
 
 int32_t orth_param_row_parts(const orth_param_desc *p)
 {
-    return p->split_dim == 0 ? p->num_parts : 1;
+    return p->split_dim == 0 ? p->num_parts + (p->replica_rows > 0) : 1;
 }
 
 void orth_param_row_part(const orth_param_desc *p, int32_t part, int64_t *begin, int64_t *end)
@@ -37,7 +37,11 @@ void orth_param_row_part(const orth_param_desc *p, int32_t part, int64_t *begin,
     *end = p->dim[0];
     if (p->split_dim != 0)
         return;
-    int64_t base = orth_split_bound(&p->split, p->first_part);
+    if (p->replica_rows > 0 && part-- == 0) {
+        *end = p->replica_rows;
+        return;
+    }
+    int64_t base = orth_split_bound(&p->split, p->first_part) - p->replica_rows;
     *begin = orth_split_bound(&p->split, p->first_part + part) - base;
     *end = orth_split_bound(&p->split, p->first_part + part + 1) - base;
 }
@@ -47,7 +51,7 @@ int64_t orth_param_blocks_before(const orth_param_desc *p, int32_t part)
     int64_t blocks = 0;
     if (p->split_dim != 0)
         return part ? orth_param_num_blocks(p) : 0;
-    for (int32_t q = 0; q < p->first_part + part; q++)
+    for (int32_t q = 0; q < p->first_part + part - (p->replica_rows > 0); q++)
         blocks += orth_div_up(orth_split_bound(&p->split, q + 1) - orth_split_bound(&p->split, q),
                               orth_param_block_rows(p));
     return blocks;

@@ -4,7 +4,7 @@
  * the whole parameter. Blocks begin anew at the canonical parts of a dim that tensor parallelism may
  * split, so that they are the same for every degree of it.
  * ZeRO (Rajbhandari et al., arXiv:1910.02054) deals the blocks of a rank's parameters, one after the
- * other, out to the data-parallel ranks in contiguous runs of nearly equal size. A parameter may lie on
+ * other, out to the ranks of a shard group in contiguous runs of nearly equal size. A parameter may lie on
  * one rank, or on several, or a rank may have nothing of it.
  */
 #ifndef ORTH_PROGRAM_SHARD_H
@@ -17,7 +17,8 @@ int64_t orth_param_cols(const orth_param_desc *p);  /* on this rank; 1 for vecto
 int64_t orth_param_block_rows(const orth_param_desc *p);
 /* Column parts of a block that have sums of their own, of the whole parameter. */
 int32_t orth_param_col_parts(const orth_param_desc *p);
-/* Row parts on this rank, and the rows [begin, end) of one of them here. */
+/* Row parts on this rank, and the rows [begin, end) of one of them here. Rows that count as another rank's are a part
+ * in front of the others. */
 int32_t orth_param_row_parts(const orth_param_desc *p);
 void orth_param_row_part(const orth_param_desc *p, int32_t part, int64_t *begin, int64_t *end);
 /* Blocks of the whole parameter before row part `part` of this rank; part = orth_param_row_parts: before

@@ -27,20 +27,30 @@ static orth_operand piece(const orth_builder *b, int32_t buffer, orth_dtype dtyp
 
 /* ---- reduction ---- */
 
+/* ZeRO 2 and 3: gradients, and losses, go over the shard group micro-batch by micro-batch. */
+static bool reduced_at_once(const orth_builder *b)
+{
+    return b->spec->mesh.zero >= 2 && b->shards;
+}
+
+/* Over the shard group, then what is left of it here over the replicas: the order of the tree, in which the
+ * sequences of a shard group are a branch. */
 static void reduce_sum(orth_builder *b, int64_t index, const orth_grad_sum *sum)
 {
-    if (sum->num_slots == 0 || orth_build_size(b, ORTH_GROUP_DP) == 1 || b->spec->mesh.zero >= 2)
+    if (sum->num_slots == 0)
         return;
-    orth_operand whole = orth_build_vector(sum->slot[0], ORTH_F32, 0, orth_build_elems(b, index));
-    const orth_attr attr = {.group = ORTH_GROUP_DP};
-    if (!b->shards) {
-        orth_build_emit(b, ORTH_OP_all_reduce, &attr, 1, &whole, 1, &whole);
-        return;
+    orth_zero_shard shard = own(b, index);
+    orth_operand mine = piece(b, sum->slot[0], ORTH_F32, shard);
+    const orth_attr over = {.group = orth_build_shard_group(b)}, replicas = {.group = ORTH_GROUP_REPLICATE};
+    if (orth_build_size(b, ORTH_GROUP_SHARD) > 1 && !reduced_at_once(b)) {
+        orth_operand whole = orth_build_vector(sum->slot[0], ORTH_F32, 0, orth_build_elems(b, index));
+        orth_op op = b->shards ? ORTH_OP_reduce_scatter : ORTH_OP_all_reduce;
+        orth_instr *in = orth_build_emit(b, op, &over, 1, &whole, 1, &mine);
+        if (in)
+            in->counts = shard.counts;
     }
-    orth_operand mine = piece(b, sum->slot[0], ORTH_F32, own(b, index));
-    orth_instr *in = orth_build_emit(b, ORTH_OP_reduce_scatter, &attr, 1, &whole, 1, &mine);
-    if (in)
-        in->counts = b->shards[index].counts;
+    if (orth_build_size(b, ORTH_GROUP_REPLICATE) > 1 && shard.count > 0)
+        orth_build_emit(b, ORTH_OP_all_reduce, &replicas, 1, &mine, 1, &mine);
 }
 
 static void reduce_gradients(orth_builder *b)
@@ -73,9 +83,13 @@ static void join_tied(orth_builder *b)
     }
 }
 
+/* Where the sequences of a shard group take turns by micro-batch, the sums of the micro-batches are added over it
+ * first: the same tree as that of the gradients. */
 static void sum_loss(orth_builder *b, bool computes)
 {
     const orth_compile_spec *s = b->spec;
+    const orth_attr over = {.group = orth_build_shard_group(b)}, replicas = {.group = ORTH_GROUP_REPLICATE};
+    bool train = s->mode == ORTH_MODE_TRAIN, in_turns = train && reduced_at_once(b);
     orth_operand loss = orth_build_vector(b->loss, ORTH_F64, 0, 1);
     orth_attr none = {0};
     if (!computes) {
@@ -85,9 +99,23 @@ static void sum_loss(orth_builder *b, bool computes)
     orth_operand leaves = orth_build_vector(b->seq_loss, ORTH_F64, 0, (int64_t)s->num_micro_batches * s->num_seqs);
     if (orth_build_size(b, ORTH_GROUP_CP) > 1) /* each rank has the tokens that are its own */
         orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_CP}, 1, &leaves, 1, &leaves);
-    orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &leaves, 1, &loss);
-    if (s->mode == ORTH_MODE_TRAIN && orth_build_size(b, ORTH_GROUP_DP) > 1)
-        orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &loss, 1, &loss);
+    int32_t runs = in_turns ? s->num_micro_batches : 1;
+    orth_operand sums = loss;
+    if (in_turns) {
+        sums.dim[0] = runs;
+        sums = orth_build_temp(b, "micro_losses", sums);
+    }
+    for (int32_t j = 0; j < runs; j++) {
+        orth_operand of = orth_operand_rows(leaves, leaves.dim[0] / runs * j, leaves.dim[0] / runs * (j + 1));
+        orth_operand sum = orth_operand_rows(sums, j, j + 1);
+        orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &of, 1, &sum);
+    }
+    if (train && orth_build_size(b, ORTH_GROUP_SHARD) > 1)
+        orth_build_emit(b, ORTH_OP_all_reduce, &over, 1, &sums, 1, &sums);
+    if (in_turns)
+        orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &sums, 1, &loss);
+    if (train && orth_build_size(b, ORTH_GROUP_REPLICATE) > 1)
+        orth_build_emit(b, ORTH_OP_all_reduce, &replicas, 1, &loss, 1, &loss);
 }
 
 /* ---- norm ---- */
@@ -115,7 +143,7 @@ static void square_param(orth_builder *b, int64_t index, orth_operand sums, int6
         attr.split.first = attr.first_part = p->first_part;
         attr.split.parts = p->num_parts;
     }
-    for (int32_t q = 0; q < orth_param_row_parts(p); q++) {
+    for (int32_t q = p->replica_rows > 0; q < orth_param_row_parts(p); q++) { /* replicas: by the rank they count as */
         int64_t begin, end;
         orth_param_row_part(p, q, &begin, &end);
         int64_t from = ORTH_MAX(begin, mine.first / cols), to = ORTH_MIN(end, (mine.first + mine.count) / cols);
@@ -157,7 +185,7 @@ static void clip(orth_builder *b, orth_operand step)
     if (shared) {
         /* Each sum, and the loss, comes from one rank and is 0 on the others: adding them is exact, and a
          * NaN stays one. */
-        if (s->mesh.pos[ORTH_GROUP_TP] > 0 || (b->shards && s->mesh.pos[ORTH_GROUP_DP] > 0))
+        if (s->mesh.pos[ORTH_GROUP_TP] > 0 || (b->shards && s->mesh.pos[ORTH_GROUP_SHARD] > 0))
             orth_build_emit(b, ORTH_OP_zero, &none, 0, NULL, 1, &loss);
         const orth_operand both[] = {sums, loss};
         orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_NORM}, 2, both, 2, both);
@@ -187,17 +215,17 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
     orth_build_emit(b, b->spec->optimizer, &attr, 2, in, num_out, out);
 }
 
-/* ZeRO 1 and 2: everybody gets everybody's updated shards, in the type that the kernels read. */
+/* What is not gathered for each use: everybody gets everybody's updated shards, in the type that the kernels read. */
 static void gather_params(orth_builder *b)
 {
     for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
-        if (!b->held[i])
+        if (!b->held[i] || orth_build_is_gathered(b, i))
             continue;
         orth_dtype dtype = b->copy[i] != b->master[i] ? b->spec->compute : ORTH_F32;
         orth_operand mine = piece(b, b->copy[i], dtype, own(b, i));
         orth_operand whole = orth_build_vector(b->copy[i], dtype, 0, orth_build_elems(b, i));
-        orth_instr *in = orth_build_emit(b, ORTH_OP_all_gather, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &mine, 1,
-                                         &whole);
+        const orth_attr attr = {.group = orth_build_shard_group(b)};
+        orth_instr *in = orth_build_emit(b, ORTH_OP_all_gather, &attr, 1, &mine, 1, &whole);
         if (in)
             in->counts = b->shards[i].counts;
     }
@@ -231,6 +259,6 @@ void orth_build_update(orth_builder *b)
     for (int64_t i = 0; i < s->num_params && !b->p->failed; i++)
         if (b->held[i])
             update_param(b, i, step);
-    if (b->shards && s->mesh.zero <= 2)
+    if (b->shards)
         gather_params(b);
 }

@@ -174,8 +174,54 @@ static void vjp_linear(walk *w, const orth_node *n)
     }
 }
 
+/* What the heads of this rank add to the gradients of kv, slot by slot, becomes what all heads of their groups add. */
+static orth_value sum_over_groups(walk *w, orth_value kv, orth_value slots)
+{
+    orth_value whole = like(w, slots, "sum."), dkv = like_as(w, kv, "d.", ORTH_F32);
+    emit(w, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_KV}, 1, &slots, 1, &whole);
+    emit(w, ORTH_OP_tree_acc, &(orth_attr){0}, 1, &whole, 1, &dkv);
+    return dkv;
+}
+
+/* Of an attention node with these rows and keys: *dq, of which the query columns are made; the gradients of kv. */
+static orth_value part_backward(walk *w, const orth_node *n, orth_value kv, const orth_value rest[3], orth_value *dq)
+{
+    orth_graph *g = w->g;
+    const orth_attr *a = &n->attr;
+    orth_value dkv;
+    *dq = like(w, n->in[0], "d.q.");
+    if (a->shares_kv) {
+        const int64_t elems = g->failed ? 0 : g->values[kv].dim[0] * g->values[kv].dim[1];
+        dkv = orth_graph_temp(g, "d.kv.slots", ORTH_F32, a->slot_count, elems);
+    } else {
+        dkv = like_as(w, kv, "d.", ORTH_F32);
+    }
+    const orth_value in[] = {w->grad[n->out[0]], n->in[0], kv, n->out[0], n->out[1], rest[0], rest[1], rest[2]};
+    const orth_value out[] = {*dq, dkv};
+    emit(w, ORTH_OP_attention_part_bwd, a, 8, in, 2, out);
+    return a->shares_kv ? sum_over_groups(w, kv, dkv) : dkv;
+}
+
+/* Ranks that share kv heads sum the gradients of these before they are rounded. */
+static void vjp_attention_shared(walk *w, const orth_node *n)
+{
+    orth_graph *g = w->g;
+    const orth_attr *a = &n->attr;
+    orth_value dq, kv = orth_graph_temp(g, "kv", g->failed ? ORTH_F32 : g->values[n->in[0]].dtype,
+                                        (int64_t)a->num_seqs * a->seq_len, 2 * (int64_t)a->kv_heads * a->head_dim);
+    emit(w, ORTH_OP_kv_pack, a, 1, &n->in[0], 1, &kv);
+    orth_value dkv = part_backward(w, n, kv, n->in + 1, &dq), dqkv = like(w, n->in[0], "d.");
+    const orth_value in[] = {dq, dkv};
+    emit(w, ORTH_OP_kv_unpack_grad, a, 2, in, 1, &dqkv);
+    accumulate(w, n->in[0], dqkv);
+}
+
 static void vjp_attention(walk *w, const orth_node *n)
 {
+    if (n->attr.shares_kv) {
+        vjp_attention_shared(w, n);
+        return;
+    }
     orth_value dqkv = like(w, n->in[0], "d.");
     const orth_value in[] = {w->grad[n->out[0]], n->in[0], n->out[0], n->out[1], n->in[1], n->in[2], n->in[3]};
     const orth_value out[] = {dqkv};
@@ -190,13 +236,10 @@ static void vjp_attention_part(walk *w, const orth_node *n)
     if (g->failed)
         return;
     orth_node gather = g->nodes[g->values[n->in[1]].producer], pack = g->nodes[g->values[gather.in[0]].producer];
-    orth_value mine = like(w, gather.in[0], "again."), kv = like(w, n->in[1], "again.");
-    orth_value dq = like(w, n->in[0], "d.q."), dkv = like_as(w, n->in[1], "d.", ORTH_F32);
+    orth_value mine = like(w, gather.in[0], "again."), kv = like(w, n->in[1], "again."), dq;
     emit(w, pack.op, &pack.attr, 1, &n->in[0], 1, &mine);
     emit(w, gather.op, &gather.attr, 1, &mine, 1, &kv);
-    const orth_value in[] = {w->grad[n->out[0]], n->in[0], kv, n->out[0], n->out[1], n->in[2], n->in[3], n->in[4]};
-    const orth_value out[] = {dq, dkv};
-    emit(w, ORTH_OP_attention_part_bwd, &n->attr, 8, in, 2, out);
+    orth_value dkv = part_backward(w, n, kv, n->in + 2, &dq);
     accumulate(w, n->in[0], dq); /* its query columns; the others come by kv_pack */
     accumulate(w, n->in[1], dkv);
 }

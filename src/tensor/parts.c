@@ -1,6 +1,8 @@
 /* parts.c -- see parts.h. */
 #include "tensor/parts.h"
 
+#include <stdbool.h>
+
 int64_t orth_fold_begin(int64_t T, int parts, int slot)
 {
     int64_t row = 0;
@@ -41,6 +43,14 @@ static int64_t whole_bound(const orth_split *s, int32_t of, int64_t i)
     if (s->kind == ORTH_SPLIT_QKV)
         return s->unit * (u + 2 * ((u + s->group - 1) / s->group));
     return s->unit * u;
+}
+
+int64_t orth_split_replica(const orth_split *s, int64_t first, int64_t *begin)
+{
+    int64_t head = orth_part_begin(s->units, s->of ? s->of : s->parts, (int)first);
+    bool within = s->kind == ORTH_SPLIT_QKV && head % s->group != 0;
+    *begin = within ? s->unit * (head / s->group) * (s->group + 2) : 0;
+    return within ? 2 * s->unit : 0;
 }
 
 int64_t orth_split_bound(const orth_split *s, int64_t i)

@@ -71,4 +71,8 @@ static inline int64_t orth_split_leaves(const orth_split *s)
 /* First index of leaf i along K; i = leaves gives K. */
 int64_t orth_split_bound(const orth_split *s, int64_t i);
 
+/* QKV: parts from `first` (of all) on may begin within a group of query heads. Who has them needs the group's k and v,
+ * too, which count as those of another: the number of these rows; *begin: the first of them in the whole. */
+int64_t orth_split_replica(const orth_split *s, int64_t first, int64_t *begin);
+
 #endif

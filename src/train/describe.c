@@ -56,6 +56,19 @@ orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, 
     return s;
 }
 
+/* members: room for the ranks of a group. */
+static orth_traffic planned_traffic(const orth_spread *spread, const orth_program *p, int rank, int *members)
+{
+    orth_rank_groups groups = {.size = {0}};
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        groups.size[g] = orth_spread_group(spread, rank, (orth_group)g, members);
+        for (int k = 0; k < groups.size[g]; k++)
+            if (members[k] == rank)
+                groups.pos[g] = k;
+    }
+    return orth_traffic_planned(p, &groups);
+}
+
 static orth_status plan_rank(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
                              int rank, orth_chunk *chunks, int *members)
 {
@@ -63,15 +76,8 @@ static orth_status plan_rank(orth_ctx *ctx, orth_run_plan *p, const orth_config 
     ORTH_TRY(build_rank(ctx, cfg, model, &p->spread, rank, chunks, &unit));
     orth_plan *plan = &p->ranks[rank];
     const int32_t *pos = unit.blocks.spec.mesh.pos;
-    orth_rank_groups groups = {.size = {0}};
-    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
-        groups.size[g] = orth_spread_group(&p->spread, rank, (orth_group)g, members);
-        for (int k = 0; k < groups.size[g]; k++)
-            if (members[k] == rank)
-                groups.pos[g] = k;
-    }
     *plan = orth_plan_of(&unit.program, orth_model_num_elems(model), 0);
-    plan->traffic = orth_traffic_planned(&unit.program, &groups);
+    plan->traffic = planned_traffic(&p->spread, &unit.program, rank, members);
     snprintf(plan->coords, sizeof plan->coords, "\"dp\": %d, \"tp\": %d, \"pp\": %d, \"cp\": %d",
              pos[ORTH_GROUP_DP], pos[ORTH_GROUP_TP], pos[ORTH_GROUP_PP], pos[ORTH_GROUP_CP]);
     orth_unit_release(&unit);
@@ -104,4 +110,54 @@ void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p)
     orth_mem_free(ctx, p->ranks);
     orth_spread_release(ctx, &p->spread);
     p->ranks = NULL;
+}
+
+/* ---- in words ---- */
+
+static double dp_mib(const orth_traffic *t)
+{
+    static const orth_group groups[] = {ORTH_GROUP_DP, ORTH_GROUP_SHARD, ORTH_GROUP_REPLICATE};
+    int64_t sum = 0;
+    for (int i = 0; i < ORTH_COUNT(groups); i++)
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++)
+            sum += t->bytes[groups[i]][k];
+    return (double)sum / 0x1p20;
+}
+
+/* Traffic of rank 0 in the same layout under ZeRO 1. */
+static orth_status traffic_under_zero_1(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
+                                        orth_traffic *out)
+{
+    orth_layout layout = orth_setup_layout(cfg);
+    orth_spread spread;
+    orth_unit unit;
+    layout.zero = 1;
+    layout.keep_whole = 0;
+    ORTH_TRY(orth_spread_make(ctx, &spread, &layout, model));
+    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &spread.arena, orth_chunk, spread.schedule.num_chunks);
+    int *members = ORTH_ARENA_ARRAY(ctx, &spread.arena, int, spread.mesh.num_ranks);
+    orth_status s = chunks && members ? build_rank(ctx, cfg, model, &spread, 0, chunks, &unit) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK) {
+        *out = planned_traffic(&spread, &unit.program, 0, members);
+        orth_unit_release(&unit);
+    }
+    orth_spread_release(ctx, &spread);
+    return s;
+}
+
+orth_status orth_describe_zero_cost(orth_ctx *ctx, const orth_run_plan *p, const orth_config *cfg,
+                                    const orth_model_config *model, char **out)
+{
+    const orth_layout *l = &p->spread.layout;
+    const int32_t micro_batches = p->spread.num_micro_batches;
+    orth_traffic once;
+    *out = NULL;
+    if (l->zero < 2 || micro_batches == 1 || p->spread.mesh.size[ORTH_AXIS_SHARD] == 1)
+        return ORTH_OK;
+    ORTH_TRY(traffic_under_zero_1(ctx, cfg, model, &once));
+    *out = orth_mem_printf(ctx, "zero=%d with %d micro-batches: the gradients of each are reduced at once%s; rank 0 sends "
+                           "%.2f MiB over dp in a step, and would send %.2f MiB with zero=1\n", (int)l->zero, micro_batches,
+                           l->zero == 3 ? ", and parameters gathered before its forward and its backward" : "",
+                           dp_mib(&p->ranks[0].traffic), dp_mib(&once));
+    return *out ? ORTH_OK : ORTH_ERR_NOMEM;
 }

@@ -26,4 +26,9 @@ typedef struct {
 orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model);
 void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p);
 
+/* What reducing, and gathering, micro-batch by micro-batch costs (ZeRO 2 and 3), in words and bytes beside those of
+ * ZeRO 1; *out: heap memory, or NULL where there is nothing to say. */
+orth_status orth_describe_zero_cost(orth_ctx *ctx, const orth_run_plan *p, const orth_config *cfg,
+                                    const orth_model_config *model, char **out);
+
 #endif

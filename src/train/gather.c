@@ -7,7 +7,7 @@
 static bool is_owner(const orth_compile_spec *spec, int64_t index)
 {
     const orth_place_in_mesh *mesh = &spec->mesh;
-    if (mesh->pos[ORTH_GROUP_CP] > 0 || (mesh->zero == 0 && mesh->pos[ORTH_GROUP_DP] > 0))
+    if (mesh->pos[ORTH_GROUP_CP] > 0 || mesh->pos[mesh->zero == 0 ? ORTH_GROUP_DP : ORTH_GROUP_REPLICATE] > 0)
         return false;
     bool tied_copy = index == spec->embed.param_index[0] && !spec->chunks[0].embed &&
                      spec->chunks[spec->num_chunks - 1].head;

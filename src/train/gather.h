@@ -1,7 +1,7 @@
 /* gather.h -- whole parameters, gradients and moments from the parts that the ranks hold.
  *
  * Each element has one owner: the rank that updates it, and of replicas (over data parallelism without
- * ZeRO, tensor parallelism for tensors that are not split, context parallelism, the two stages of a tied
+ * ZeRO, of a shard group, over tensor parallelism for tensors that are not split, context parallelism, the two stages of a tied
  * embedding) the first. Two threads never write the same place, and none is left out.
  */
 #ifndef ORTH_TRAIN_GATHER_H

@@ -20,13 +20,8 @@ static orth_status open_run_config(orth_ctx *ctx, orth_model_file *f, bool check
 
 static orth_status open_all(orth_ctx *ctx, orth_model_file *f, const char *path)
 {
-    bool checkpoint = orth_checkpoint_resolve(ctx, path, &f->folder) == ORTH_OK;
-    if (!checkpoint) { /* not one of ours: a Hugging Face folder, then */
-        orth_ctx_clear_error(ctx);
-        f->folder = orth_mem_strdup(ctx, path);
-    }
-    if (!f->folder)
-        return ORTH_ERR_NOMEM;
+    bool checkpoint;
+    ORTH_TRY(orth_checkpoint_find_weights(ctx, path, &f->folder, &checkpoint));
     ORTH_TRY(orth_hf_open(ctx, &f->source, f->folder));
     f->model = *orth_hf_source_config(f->source);
     f->model.dropout = 0;

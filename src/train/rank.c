@@ -148,14 +148,6 @@ static orth_status resume_from(orth_ctx *ctx, rank_state *s, const orth_checkpoi
 {
     const orth_run *r = s->run;
     const orth_checkpoint_state *state = orth_checkpoint_get_state(ck);
-    uint64_t mine = orth_tokenizer_fingerprint(r->data->tokenizer);
-    if (state->tokenizer_fingerprint != 0 && state->tokenizer_fingerprint != mine)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: was trained with tokenizer %016" PRIx64 ", the data is for %016" PRIx64,
-                         r->start_from, state->tokenizer_fingerprint, mine);
-    if (state->next_sequence != state->step * r->cfg->train_global_batch)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: its next sequence is %" PRId64 ", but %" PRId64 " steps of "
-                         "train.global_batch=%" PRId64 " end at %" PRId64, r->start_from, state->next_sequence,
-                         state->step, r->cfg->train_global_batch, state->step * r->cfg->train_global_batch);
     saved_source masters = {ck, ORTH_BIND_MASTER};
     ORTH_TRY(orth_weights_fill(ctx, &r->model, &s->trainer.unit, s->trainer.executor, read_saved, &masters));
     for (int64_t i = 0; i < orth_model_num_params(&r->model); i++) {
@@ -243,6 +235,7 @@ static orth_status write_checkpoint(orth_ctx *ctx, rank_state *s)
         .state = {.step = s->steps_done, .next_sequence = s->steps_done * r->cfg->train_global_batch,
                   .tokens = s->tokens_done, .skipped = s->skipped, .seed = r->cfg->train_seed, .loss_scale = 1,
                   .tokenizer_fingerprint = orth_tokenizer_fingerprint(r->data->tokenizer),
+                  .data_fingerprint = r->data->fingerprint,
                   .eos_token = orth_tokenizer_eos(r->data->tokenizer)},
     };
     if (status == ORTH_OK)

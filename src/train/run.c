@@ -7,6 +7,7 @@
 #include "parallel/check_layout.h"
 #include "plan/probe.h"
 #include "train/describe.h"
+#include "train/resume.h"
 
 /* Long enough for a stable peak, short enough not to be felt at the start. */
 #define PROBE_SECONDS 0.15
@@ -89,6 +90,8 @@ static orth_status write_file(orth_ctx *ctx, const orth_run *r, const char *name
 static orth_status find_start(orth_ctx *ctx, orth_run *r)
 {
     char *newest = NULL;
+    int64_t *steps = NULL, num_steps = 0;
+    bool own;
     r->checkpoints = orth_path_join(ctx, r->dir, "checkpoints");
     if (!r->checkpoints)
         return ORTH_ERR_NOMEM;
@@ -100,13 +103,14 @@ static orth_status find_start(orth_ctx *ctx, orth_run *r)
     if (!r->options.resume && newest)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s holds a run already (%s): continue it with --resume, or give another "
                          "checkpoint.dir", r->dir, newest);
-    if (newest || !r->options.init_dir)
+    if (newest)
         return ORTH_OK;
-    if (orth_checkpoint_resolve(ctx, r->options.init_dir, &r->start_from) != ORTH_OK) {
-        orth_ctx_clear_error(ctx); /* not a checkpoint of ours: a Hugging Face folder, then */
-        r->start_from = orth_mem_strdup(ctx, r->options.init_dir);
-    }
-    return r->start_from ? ORTH_OK : ORTH_ERR_NOMEM;
+    ORTH_TRY(orth_checkpoint_list(ctx, r->checkpoints, &steps, &num_steps));
+    orth_mem_free(ctx, steps);
+    if (num_steps > 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s holds a run whose checkpoints are all damaged: give another "
+                         "checkpoint.dir, or remove it", r->dir);
+    return r->options.init_dir ? orth_checkpoint_find_weights(ctx, r->options.init_dir, &r->start_from, &own) : ORTH_OK;
 }
 
 /* What a step will take, and room for the clocks of the one that is to be shown. */
@@ -127,9 +131,14 @@ static orth_status open_time(orth_ctx *ctx, orth_run *r)
 
 static orth_status open_all(orth_ctx *ctx, orth_run *r)
 {
-    ORTH_TRY(orth_path_make_dirs(ctx, r->dir));
     ORTH_TRY(find_start(ctx, r));
+    if (r->resumed)
+        ORTH_TRY(orth_resume_check_options(ctx, r->cfg, r->start_from));
+    ORTH_TRY(orth_path_make_dirs(ctx, r->dir));
     ORTH_TRY(open_data(ctx, r));
+    if (r->resumed)
+        ORTH_TRY(orth_resume_check_data(ctx, r->cfg, r->data, r->start_from));
+    ORTH_TRY(orth_ctx_check_stop(ctx));
     ORTH_TRY(choose_model(ctx, r));
     ORTH_TRY(read_tokenizer(ctx, r));
     ORTH_TRY(orth_run_plan_make(ctx, &r->plan, r->cfg, &r->model));

@@ -104,6 +104,20 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
     };
 }
 
+/* FSDP's names stand for stages. */
+static int64_t zero_stage(const orth_config *cfg)
+{
+    switch (cfg->parallel_zero) {
+    case ORTH_parallel_zero_0:
+    case ORTH_parallel_zero_NO_SHARD: return 0;
+    case ORTH_parallel_zero_1: return 1;
+    case ORTH_parallel_zero_2:
+    case ORTH_parallel_zero_SHARD_GRAD_OP:
+    case ORTH_parallel_zero__HYBRID_SHARD_ZERO2: return 2;
+    default: return 3;
+    }
+}
+
 orth_layout orth_setup_layout(const orth_config *cfg)
 {
     orth_layout l = orth_layout_defaults;
@@ -112,8 +126,9 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.pp = cfg->parallel_pp;
     l.cp = cfg->parallel_cp;
     l.ep = cfg->parallel_ep;
-    l.zero = cfg->parallel_zero;
+    l.zero = zero_stage(cfg);
     l.shard_group = cfg->parallel_shard_group;
+    l.keep_whole = cfg->parallel_keep_whole;
     l.order = cfg->parallel_order;
     l.sequence_parallel = cfg->parallel_sequence_parallel;
     l.pipeline = cfg->parallel_pipeline;

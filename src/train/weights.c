@@ -12,11 +12,12 @@ void orth_weights_move(const orth_param_desc *d, int64_t first_elem, int64_t n, 
     int64_t cols = orth_param_cols(d), from = d->split_dim < 0 ? 0 : orth_split_bound(&d->split, d->first_part);
     for (int64_t i = 0; i < n;) {
         int64_t row = (first_elem + i) / cols, col = (first_elem + i) % cols, run = ORTH_MIN(cols - col, n - i);
-        int64_t at = d->split_dim == 1 ? row * d->whole_cols + col + from
-                                       : (row + (d->split_dim == 0 ? from : 0)) * cols + col;
-        if (to_whole)
+        bool replica = row < d->replica_rows;
+        int64_t shift = replica ? d->replica_first : d->split_dim == 0 ? from - d->replica_rows : 0;
+        int64_t at = d->split_dim == 1 ? row * d->whole_cols + col + from : (row + shift) * cols + col;
+        if (to_whole && !replica) /* of a replica another rank gives them */
             memcpy(whole + at, local + i, (size_t)run * sizeof *whole);
-        else
+        else if (!to_whole)
             memcpy(local + i, whole + at, (size_t)run * sizeof *local);
         i += run;
     }
@@ -118,6 +119,7 @@ orth_status orth_weights_fill(orth_ctx *ctx, const orth_model_config *c, const o
 {
     for (int64_t i = 0; i < orth_model_num_params(c); i++) {
         orth_param p;
+        ORTH_TRY(orth_ctx_check_stop(ctx));
         ORTH_TRY(orth_model_param(ctx, c, i, &p));
         ORTH_TRY(fill_param(ctx, u, e, i, orth_param_elems(&p), read, user));
     }

@@ -60,6 +60,8 @@ static void *rank_main(void *p)
         r->ctx.isa = tw->parent->isa;
         r->ctx.log = tw->parent->log;
         r->ctx.faults = tw->parent->faults;
+        r->ctx.stop = tw->parent->stop;
+        r->ctx.stop_user = tw->parent->stop_user;
         r->status = tw->fn(&r->ctx, &r->world, tw->arg);
     }
     r->primary = r->status != ORTH_OK && !r->world.derived;

@@ -344,6 +344,8 @@ size_t orth_workspace_attention(const orth_op_call *call, int num_threads, orth_
 
 orth_status orth_cpu_attention_cached(orth_ctx *ctx, const orth_op_call *call)
 {
+    if (call->attr->full) /* for comparison only: no fast twin */
+        return orth_ref_attention_cached(ctx, call);
     orth_attr a = *call->attr;
     const orth_tensor *qkv = &call->in[0], *ck = &call->in[2], *cv = &call->in[3];
     const int32_t *past = call->in[1].data;

@@ -4,7 +4,7 @@
  *
  *   pack_chunk                   q, do, delta
  *   visit_block                  for key blocks ascending: dq is one chain over keys, kept in memory
- *     for fold slots ascending   dk, dv: a leaf each, merged as the aligned tree of tensor/parts.h
+ *     for fold slots ascending   dk, dv: a leaf for each part of the heads, merged as the aligned tree of tensor/parts.h
  *       visit_chunk              for heads ascending: s, dp -> p, ds -> dv, dk, dq
  *   store_chunk                  dq
  *
@@ -27,10 +27,10 @@ static int max_chunks(const orth_attr *a)
     return ((int)orth_div_up(a->seq_len, KB) + a->token_parts) * (a->heads / a->kv_heads); /* seq_len: of queries */
 }
 
-static int tree_levels(int parts)
+static int tree_levels(int leaves)
 {
     int n = 1;
-    while (1 << (n - 1) < parts)
+    while (1 << (n - 1) < leaves)
         n++;
     return n;
 }
@@ -59,7 +59,7 @@ static size_t lay_out(orth_attn_bwd_scratch *t, uintptr_t base, const orth_attr 
     t->ds = pairs ? take(&at, square / 2) : NULL;
     t->p_inner = pairs ? take(&at, square / 2) : NULL;
     t->ds_inner = pairs ? take(&at, square / 2) : NULL;
-    for (int i = 0; i < tree_levels(a->token_parts); i++)
+    for (int i = 0; i < tree_levels(a->token_parts * ORTH_MAX(a->head_parts, 1)); i++)
         t->leaf[i] = take(&at, 2 * wide);
     return at - base;
 }

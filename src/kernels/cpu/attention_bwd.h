@@ -12,7 +12,7 @@
 
 #include "kernels/cpu/attention_micro.h"
 
-#define MAX_LEVELS 8 /* of the tree over at most ORTH_MAX_PARTS slots */
+#define MAX_LEVELS 14 /* of the tree over at most ORTH_MAX_PARTS slots of as many parts of the heads */
 
 typedef struct {
     int32_t slot, row, rows;  /* rows [row, row + rows) of queries of the sequence */

@@ -145,28 +145,40 @@ static void merge_top(leaf_stack *s, int64_t n)
     s->top--;
 }
 
-/* dk, dv of one kv head and key block: {dk, dv} in the returned buffer; adds to dq on the way. */
+/* Chunks *c and on that are of one leaf. Returns whether any added to it. */
+static bool visit_leaf(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t k0,
+                       int num_keys, int slot, int end_head, float *leaf, int *chunk)
+{
+    bool begun = false;
+    for (; *chunk < x->num_chunks && x->chunks[*chunk].slot == slot && x->chunks[*chunk].head < end_head; ++*chunk) {
+        const int c = *chunk;
+        if (x->chunks[c].pos + x->chunks[c].rows <= k0)
+            continue; /* nor does any later key block touch the chunk */
+        await_turn(t->team, c, (int32_t)(k0 / KB));
+        if (t->first_doc[c] < k0 + num_keys) {
+            visit_chunk(x, t, b, g, c, k0, num_keys, leaf, begun);
+            begun = true;
+        }
+        if (t->team)
+            atomic_store_explicit(&t->team->done[c], (int32_t)(k0 / KB) + 1, memory_order_release);
+    }
+    return begun;
+}
+
+/* dk, dv of one kv head and key block from the queries of slots [begin, end), whose first chunk is *chunk: {dk, dv} in
+ * the returned buffer; adds to dq on the way. */
 static float *visit_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t k0,
-                         int num_keys)
+                         int num_keys, int begin, int end, int *chunk)
 {
     leaf_stack s = {.top = 0};
     const int64_t n = 2 * KB * x->Dp;
+    const int leaf_heads = orth_attn_leaf_heads(x->attr), per_slot = x->attr->heads / x->attr->kv_heads / leaf_heads;
     memcpy(s.entry, t->leaf, sizeof s.entry);
-    for (int slot = x->l.slot_begin, c = 0; slot < x->l.slot_end; slot++) {
-        bool begun = false;
-        for (; c < x->num_chunks && x->chunks[c].slot == slot; c++) {
-            if (x->chunks[c].pos + x->chunks[c].rows <= k0)
-                continue; /* nor does any later key block touch the chunk */
-            await_turn(t->team, c, (int32_t)(k0 / KB));
-            if (t->first_doc[c] < k0 + num_keys) {
-                visit_chunk(x, t, b, g, c, k0, num_keys, s.entry[s.top], begun);
-                begun = true;
-            }
-            if (t->team)
-                atomic_store_explicit(&t->team->done[c], (int32_t)(k0 / KB) + 1, memory_order_release);
-        }
+    for (int leaf = 0; leaf < (end - begin) * per_slot; leaf++) {
+        bool begun = visit_leaf(x, t, b, g, k0, num_keys, begin + leaf / per_slot,
+                                (leaf % per_slot + 1) * leaf_heads, s.entry[s.top], chunk);
         s.empty[s.top++] = !begun;
-        for (int done = slot - x->l.slot_begin + 1; done % 2 == 0; done /= 2)
+        for (int done = leaf + 1; done % 2 == 0; done /= 2)
             merge_top(&s, n);
     }
     while (s.top > 1)
@@ -176,12 +188,15 @@ static float *visit_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t,
     return s.entry[0];
 }
 
-static void store_keys(const orth_attn_bwd *x, const float *sum, int64_t b, int g, int64_t k0, int num_keys)
+/* section: which of the sums that dkv holds. */
+static void store_keys(const orth_attn_bwd *x, const float *sum, int64_t b, int g, int64_t k0, int num_keys,
+                       int section)
 {
     const int D = x->attr->head_dim;
     const size_t esize = orth_dtype_bytes(x->kv_type);
+    const int64_t first = section * x->attr->num_seqs * x->l.len * x->l.kv_stride;
     for (int i = 0; i < num_keys; i++) {
-        char *to = x->dkv + (size_t)key_at(x, b, g, k0 + i) * esize;
+        char *to = x->dkv + (size_t)(first + key_at(x, b, g, k0 + i)) * esize;
         x->micro->store_row(to, sum + i * x->Dp, D, 1.0f, x->kv_type);
         x->micro->store_row(to + (size_t)D * esize, sum + (KB + i) * x->Dp, D, 1.0f, x->kv_type);
     }
@@ -198,7 +213,11 @@ void orth_attn_store_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *
 
 void orth_attn_visit_block(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t block)
 {
-    const int num_keys = (int)ORTH_MIN(KB, x->l.len - block * KB);
+    const int num_keys = (int)ORTH_MIN(KB, x->l.len - block * KB), begin = x->l.slot_begin, end = x->l.slot_end;
+    const int slots = x->attr->shares_kv ? 1 : end - begin; /* of one sum */
+    int chunk = 0;
     pack_keys(x, t, b, g, block * KB, num_keys);
-    store_keys(x, visit_keys(x, t, b, g, block * KB, num_keys), b, g, block * KB, num_keys);
+    for (int slot = begin; slot < end; slot += slots)
+        store_keys(x, visit_keys(x, t, b, g, block * KB, num_keys, slot, slot + slots, &chunk), b, g, block * KB,
+                   num_keys, slot - begin);
 }

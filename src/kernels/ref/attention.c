@@ -166,7 +166,10 @@ orth_status orth_ref_attention_cached(orth_ctx *ctx, const orth_op_call *call)
                        .k = call->in[2].data, .v = call->in[3].data, .k_at = at, .v_at = at,
                        .kv_stride = (int64_t)KV * D, .parts = 1, .len = S, .pos = pos};
             float out[MAX_D];
-            attend(&x, out);
+            if (a->full)
+                attend_full(&x, out);
+            else
+                attend(&x, out);
             for (int d = 0; d < D; d++)
                 orth_store_f32(o->data, o->dtype, (row * H + h) * D + d, out[d]);
         }

@@ -8,7 +8,7 @@
 #include "kernels/mathf.h"
 
 #define MAX_D 1024
-#define MAX_LEVELS 8 /* of the tree over at most ORTH_MAX_PARTS parts */
+#define MAX_LEVELS 14 /* of the tree over at most ORTH_MAX_PARTS token slots of as many parts of the heads */
 
 typedef struct {
     const orth_attr *a;
@@ -111,27 +111,39 @@ static void add_to(float *a, const float *b, int n)
         a[i] = a[i] + b[i];
 }
 
-/* The aligned tree over parts as a binary counter (tensor/parts.h); a leaf takes all heads of the group. */
-static void key_grad(const problem *x, int64_t b, int g, int64_t key_pos)
+/* The aligned tree over the leaves of slots [begin, end) as a binary counter (tensor/parts.h), into section
+ * `section` of dkv. */
+static void key_grad(const problem *x, int64_t b, int g, int64_t key_pos, int begin, int end, int section)
 {
     const orth_attr *a = x->a;
-    const int D = a->head_dim, G = a->heads / a->kv_heads;
+    const int D = a->head_dim, leaf_heads = orth_attn_leaf_heads(a), per_slot = a->heads / a->kv_heads / leaf_heads;
     float stack[MAX_LEVELS][2][MAX_D];
     int top = 0;
-    for (int slot = x->l.slot_begin; slot < x->l.slot_end; slot++) {
+    for (int leaf = 0; leaf < (end - begin) * per_slot; leaf++) {
+        const int first = (g * per_slot + leaf % per_slot) * leaf_heads;
         memset(stack[top], 0, sizeof stack[top]);
-        for (int h = g * G; h < (g + 1) * G; h++)
-            key_chain(x, b, h, key_pos, slot, stack[top][0], stack[top][1]);
+        for (int h = first; h < first + leaf_heads; h++)
+            key_chain(x, b, h, key_pos, begin + leaf / per_slot, stack[top][0], stack[top][1]);
         top++;
-        for (int done = slot - x->l.slot_begin + 1; done % 2 == 0; done /= 2, top--)
+        for (int done = leaf + 1; done % 2 == 0; done /= 2, top--)
             for (int i = 0; i < 2; i++)
                 add_to(stack[top - 2][i], stack[top - 1][i], D);
     }
     for (; top > 1; top--)
         for (int i = 0; i < 2; i++)
             add_to(stack[top - 2][i], stack[top - 1][i], D);
-    store_row(x, x->dkv, x->kv_type, key_at(x, b, g, key_pos), stack[0][0]);
-    store_row(x, x->dkv, x->kv_type, key_at(x, b, g, key_pos) + D, stack[0][1]);
+    const int64_t at = section * a->num_seqs * x->l.len * x->l.kv_stride + key_at(x, b, g, key_pos);
+    store_row(x, x->dkv, x->kv_type, at, stack[0][0]);
+    store_row(x, x->dkv, x->kv_type, at + D, stack[0][1]);
+}
+
+static void key_grads(const problem *x, int64_t b, int g, int64_t key_pos)
+{
+    const int begin = x->l.slot_begin, end = x->l.slot_end;
+    if (!x->a->shares_kv)
+        key_grad(x, b, g, key_pos, begin, end, 0);
+    for (int slot = begin; x->a->shares_kv && slot < end; slot++)
+        key_grad(x, b, g, key_pos, slot, slot + 1, slot - begin);
 }
 
 static orth_status run(orth_ctx *ctx, const problem *x)
@@ -145,7 +157,7 @@ static orth_status run(orth_ctx *ctx, const problem *x)
     for (int64_t b = 0; b < a->num_seqs; b++)
         for (int64_t pos = 0; pos < x->l.len; pos++)
             for (int g = 0; g < a->kv_heads; g++)
-                key_grad(x, b, g, pos);
+                key_grads(x, b, g, pos);
     return ORTH_OK;
 }
 

@@ -1,0 +1,84 @@
+/* resume.c -- see resume.h. */
+#include "train/resume.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "ckpt/state.h"
+
+static orth_status read_manifest(orth_ctx *ctx, orth_checkpoint_manifest *m, const char *dir)
+{
+    char *path = orth_path_join(ctx, dir, "state.json");
+    orth_status s = path ? orth_checkpoint_manifest_read(ctx, m, path) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, path);
+    return s;
+}
+
+static const char *place_of(const orth_config *cfg, orth_option_id id)
+{
+    return cfg->place[id] ? cfg->place[id] : "defaults";
+}
+
+static orth_status compare_key(orth_ctx *ctx, const orth_config *cfg, const orth_config *was, orth_option_id id,
+                               const char *dir)
+{
+    const char *key = orth_option_get(id)->path;
+    char *now = orth_option_text(ctx, cfg, id), *before = orth_option_text(ctx, was, id);
+    orth_status s = now && before ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK && strcmp(now, before) != 0)
+        s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: %s was trained with %s, and --resume changes nothing that "
+                      "decides the numbers (--init starts another run from its weights)", place_of(cfg, id), key, now,
+                      dir, before);
+    orth_mem_free(ctx, now);
+    orth_mem_free(ctx, before);
+    return s;
+}
+
+static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const char *recorded, const char *dir)
+{
+    orth_config was;
+    ORTH_TRY(orth_config_init(ctx, &was));
+    orth_status s = orth_config_parse(ctx, &was, "state.json: run options", recorded, strlen(recorded));
+    for (int id = 0; s == ORTH_OK && id < ORTH_NUM_OPTIONS; id++)
+        if (orth_option_decides_numbers((orth_option_id)id))
+            s = compare_key(ctx, cfg, &was, (orth_option_id)id, dir);
+    orth_config_release(ctx, &was);
+    return s;
+}
+
+orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, const char *dir)
+{
+    orth_checkpoint_manifest m;
+    ORTH_TRY(read_manifest(ctx, &m, dir));
+    orth_status s = m.run_config[0] ? compare_options(ctx, cfg, m.run_config, dir) : ORTH_OK;
+    orth_checkpoint_manifest_release(ctx, &m);
+    return s;
+}
+
+static orth_status compare_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data,
+                                const orth_checkpoint_state *state, const char *dir)
+{
+    uint64_t tokenizer = orth_tokenizer_fingerprint(data->tokenizer);
+    if (state->tokenizer_fingerprint != 0 && state->tokenizer_fingerprint != tokenizer)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: was trained with tokenizer %016" PRIx64 ", the data is for %016" PRIx64,
+                         dir, state->tokenizer_fingerprint, tokenizer);
+    if (state->data_fingerprint != 0 && state->data_fingerprint != data->fingerprint)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: data.path=%s: its training tokens have fingerprint %016" PRIx64
+                         ", those that %s was trained on %016" PRIx64 ": --resume goes on with the same data",
+                         place_of(cfg, ORTH_OPT_data_path), cfg->data_path.v[0], data->fingerprint, dir,
+                         state->data_fingerprint);
+    if (state->next_sequence != state->step * cfg->train_global_batch)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: its next sequence is %" PRId64 ", but %" PRId64 " steps of "
+                         "train.global_batch=%" PRId64 " end at %" PRId64, dir, state->next_sequence, state->step,
+                         cfg->train_global_batch, state->step * cfg->train_global_batch);
+    return ORTH_OK;
+}
+
+orth_status orth_resume_check_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data, const char *dir)
+{
+    orth_checkpoint_manifest m;
+    ORTH_TRY(read_manifest(ctx, &m, dir));
+    orth_status s = compare_data(ctx, cfg, data, &m.state, dir);
+    orth_checkpoint_manifest_release(ctx, &m);
+    return s;
+}

@@ -1,0 +1,19 @@
+/* resume.h -- what a resumed run must have in common with the run it continues, so that resuming does not
+ * show in a bit. What may differ (steps, layout, machine, intervals, folders) is what no numbers follow from:
+ * options.def says which keys do (NUMBERS).
+ */
+#ifndef ORTH_TRAIN_RESUME_H
+#define ORTH_TRAIN_RESUME_H
+
+#include "base/config.h"
+#include "data/data.h"
+
+/* Compares the run file with the options recorded in checkpoint folder `dir`. ORTH_ERR_ARG naming the first
+ * key that differs, its place and both values. Cheap: comes before the data are prepared. */
+orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, const char *dir);
+
+/* The same for what the options led to: training tokens (ORTH_ERR_ARG), tokenizer (ORTH_ERR_DATA), and the
+ * place in the data, which must be that of the step. */
+orth_status orth_resume_check_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data, const char *dir);
+
+#endif
