@@ -78,6 +78,7 @@ TEST(programs_of_every_schedule_have_the_bubble_of_its_formula)
                 assert_true(length_of_programs(ctx, "naive", p, 1, m, f, bi, w) == work + m * one);
                 assert_true(length_of_programs(ctx, "gpipe", p, 1, m, f, bi, w) == work + one);
                 assert_true(length_of_programs(ctx, "1f1b", p, 1, m, f, bi, w) == work + one);
+                assert_true(length_of_programs(ctx, "pipedream", p, 1, m, f, bi, w) == work + one);
                 assert_true(length_of_programs(ctx, "interleaved", p, 2, m, f, bi, w) == 2 * work + one);
                 assert_true(length_of_programs(ctx, "zb-h1", p, 1, m, f, bi, w) == work + (p - 1) * (f + bi - w));
                 if (k == 0)

@@ -415,8 +415,7 @@ static bool async_has_untied_weights(const judge *j)
 
 static bool async_does_not_clip(const judge *j)
 {
-    const bool async = is_async(j->l) && j->l->pp > 1;
-    return NEED(j, !async || !j->l->clips,
+    return NEED(j, !is_async(j->l) || !j->l->clips,
                 "pipeline={@} with clip_norm > 0: its stages update at different times, so that there is no "
                 "norm of all gradients");
 }

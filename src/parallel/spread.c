@@ -81,9 +81,9 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
                                 s->num_micro_batches));
     ORTH_TRY(orth_schedule_check_in_order(ctx, &s->schedule));
     ORTH_TRY(backwards_ascend(ctx, &s->arena, &s->schedule));
-    if (s->schedule.async)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: asynchronous schedules are not run by this version",
-                         l->pipeline);
+    if (s->schedule.async && !orth_schedule_kind_find(l->pipeline))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: of asynchronous schedules this version runs pipedream, "
+                         "not those from files", l->pipeline);
     return cut_layers(ctx, s, c);
 }
 
@@ -181,6 +181,7 @@ void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, 
     shape->num_chunks = n;
     shape->actions = sch->lists[stage].actions;
     shape->num_actions = sch->lists[stage].num_actions;
+    shape->async = sch->async;
     shape->num_seqs = (int32_t)s->layout.micro_batch;
     shape->num_micro_batches = s->num_micro_batches;
 }
@@ -193,4 +194,16 @@ int64_t orth_spread_sequence(const orth_spread *s, int rank, int64_t first, int6
     if (s->layout.zero >= 2)
         return first + (i / B * shards + shard) * B + i % B;
     return first + shard * share + i;
+}
+
+int orth_spread_update_runs(const orth_spread *s)
+{
+    return s->schedule.async ? (int)s->layout.dp : 1;
+}
+
+void orth_spread_update_run(const orth_spread *s, int64_t first, int update, int i, int64_t *begin, int64_t *count)
+{
+    const int64_t B = s->layout.micro_batch;
+    *begin = s->schedule.async ? first + (i * s->num_micro_batches + update) * B : first;
+    *count = s->schedule.async ? B : s->layout.global_batch;
 }

@@ -33,6 +33,10 @@ typedef struct {
     orth_zero_shard *shards;          /* [num_params] over the shard axis; NULL: nothing is sharded */
     int32_t data[ORTH_NUM_DATA]; /* buffers of the whole step; -1 */
     orth_grad_use *uses;         /* [2*num_params]: 2*index for the first use, +1 for the head's if tied */
+    int32_t *moments;            /* [2*num_params] buffers of m and v of the optimizer; -1: not made yet */
+    int32_t version, updates;    /* asynchronous: the weights of the action at hand; updates made so far */
+    bool *reread;                /* asynchronous: [num_params] parameters that a backward reads */
+    int32_t *stashed;            /* asynchronous: [versions][num_params] buffers of older weights */
     bool tied;
     int32_t logits_or_nll;
     int32_t seq_loss, loss;
@@ -124,6 +128,9 @@ int32_t orth_build_grad_buffer(const orth_builder *b, int64_t index);
 
 /* ---- update.c ---- */
 
+/* Asynchronous: the weights of this rank are updated with the gradients of micro-batch b->micro_batch. Those
+ * that a later action of the schedule still needs are copied before. */
+void orth_build_update_now(orth_builder *b, bool needed);
 /* Reduction of gradients over ranks, gradient norm, clipping and the optimizer's instructions. */
 void orth_build_update(orth_builder *b);
 

@@ -179,6 +179,15 @@ static void run_in_turn(stage *st, int32_t micro)
         backward(st, ORTH_ACTION_B, k, micro);
 }
 
+/* Whether a later backward computes with the weights that are the newest now. */
+static bool needed_later(const orth_builder *b, int32_t action)
+{
+    for (int32_t i = action + 1; i < b->spec->num_actions; i++)
+        if (b->spec->actions[i].kind == ORTH_ACTION_B && b->spec->actions[i].version == b->updates)
+            return true;
+    return false;
+}
+
 static void run_actions(stage *st)
 {
     const orth_compile_spec *s = st->b->spec;
@@ -186,6 +195,7 @@ static void run_actions(stage *st)
         const orth_action *a = &s->actions[i];
         int32_t local = local_chunk(st, a->chunk);
         st->b->action = i;
+        st->b->version = a->version;
         if (a->kind == ORTH_ACTION_F)
             forward(st, local, a->micro_batch);
         else if (a->kind == ORTH_ACTION_W)
@@ -194,6 +204,8 @@ static void run_actions(stage *st)
             backward(st, ORTH_ACTION_B, local, s->actions[i++].micro_batch);
         else
             backward(st, a->kind, local, a->micro_batch);
+        if (s->async && a->kind == ORTH_ACTION_B && !st->b->p->failed)
+            orth_build_update_now(st->b, needed_later(st->b, i));
     }
     st->b->action = -1;
     for (int32_t j = 0; !s->actions && j < s->num_micro_batches && !st->b->p->failed; j++)
@@ -204,6 +216,29 @@ static void hold(orth_builder *b, const orth_block *block)
 {
     for (int32_t i = 0; i < block->graph->num_params; i++)
         b->held[block->param_index[i]] = true;
+}
+
+/* Notes the parameters that nodes from `first` on read. */
+static void note_read(orth_builder *b, const orth_block *block, int32_t first)
+{
+    const orth_graph *g = block->graph;
+    for (int32_t i = first; i < g->num_nodes; i++)
+        for (int k = 0; k < g->nodes[i].num_in; k++) {
+            const orth_value v = g->nodes[i].in[k];
+            if (v != ORTH_NO_VALUE && g->values[v].kind == ORTH_VALUE_PARAM)
+                b->reread[block->param_index[g->values[v].slot]] = true;
+        }
+}
+
+/* What a backward reads of the weights; the head's forward is a part of it. */
+static void note_reread(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    note_read(b, &s->embed, s->embed.graph->num_forward);
+    for (int32_t l = 0; l < s->num_layers; l++)
+        note_read(b, &s->layers[l], s->layers[l].graph->num_forward);
+    note_read(b, &s->final, s->final.graph->num_forward);
+    note_read(b, &s->head, 0);
 }
 
 static void compile_step(orth_builder *b)
@@ -230,6 +265,15 @@ static void compile_step(orth_builder *b)
     const int64_t step_bytes = sizeof(orth_step_values);
     const orth_value_info step = {.slot = ORTH_DATA_STEP, .dtype = ORTH_U8, .num_dims = 1,
                                   .dim = {step_bytes, 1, 1, 1}};
+    if (s->async) {
+        b->p->num_updates = s->num_micro_batches;
+        b->reread = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, bool, s->num_params);
+        b->stashed = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int32_t, s->num_micro_batches * s->num_params);
+        b->p->failed = b->p->failed || !b->reread || !b->stashed;
+        if (b->p->failed)
+            return;
+        note_reread(b);
+    }
     orth_build_params(b);
     orth_build_results(b);
     orth_build_data_buffer(b, &step); /* also on ranks whose blocks do not read it: the optimizer does */
@@ -261,8 +305,11 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     b.held = ORTH_ARENA_ARRAY(ctx, &out->arena, bool, spec->num_params);
     b.master = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, spec->num_params);
     b.copy = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, spec->num_params);
+    b.moments = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, 2 * spec->num_params);
     b.uses = ORTH_NEW_ARRAY(ctx, orth_grad_use, 2 * spec->num_params);
-    if (!b.held || !b.master || !b.copy || !b.uses)
+    for (int64_t i = 0; b.moments && i < 2 * spec->num_params; i++)
+        b.moments[i] = -1;
+    if (!b.held || !b.master || !b.copy || !b.moments || !b.uses)
         out->failed = true;
     else
         compile_step(&b);

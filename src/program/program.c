@@ -13,7 +13,7 @@ const char *orth_class_name(orth_class c)
 
 void orth_program_init(orth_ctx *ctx, orth_program *p)
 {
-    *p = (orth_program){.ctx = ctx, .workspace = -1};
+    *p = (orth_program){.ctx = ctx, .workspace = -1, .num_updates = 1};
 }
 
 void orth_program_release(orth_program *p)

@@ -95,6 +95,7 @@ typedef struct orth_program {
     size_t transient_offset, transient_bytes; /* the region of transient buffers in the host space; place.c */
     size_t lower_bound;             /* persistent bytes + largest sum of live transient bytes; place.c */
     int64_t num_tokens;             /* tokens of one step on this rank */
+    int32_t num_updates;            /* of each parameter in a step; as many orth_step_values: 1 unless asynchronous */
     bool failed;                    /* an allocation failed while building */
 } orth_program;
 

@@ -48,7 +48,8 @@ static void fill_data(const orth_trainer *t, const orth_measure *m)
         if (pos)
             pos[i] = (int32_t)(i % T);
     }
-    t->step->loss_scale = 1.0f / (float)(cfg->train_global_batch * cfg->data_seq_len);
+    for (int32_t u = 0; u < t->unit.program.num_updates; u++)
+        t->step[u].loss_scale = (float)t->unit.program.num_updates / (float)(cfg->train_global_batch * cfg->data_seq_len);
 }
 
 /* ---- the gate between rank 0 and the others ---- */

@@ -28,6 +28,7 @@ typedef struct {
     bool has_evaluator;
     orth_loader *loader;
     int64_t *indices;                /* [sequences of a step on this rank] */
+    int64_t *weights;                /* [updates of a step] targets of each, on all ranks */
     int64_t steps_done, tokens_done, skipped;
     orth_step_result result;         /* of the last step */
 } rank_state;
@@ -87,6 +88,9 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
     ORTH_TRY(orth_unit_build(ctx, &r->model, &s->shape, &unit));
     ORTH_TRY(orth_trainer_create(ctx, &s->trainer, r->cfg, &r->model, &unit));
     s->has_trainer = true;
+    s->weights = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.unit.program.num_updates);
+    if (!s->weights)
+        return ORTH_ERR_NOMEM;
     if (s->world)
         ORTH_TRY(make_groups(ctx, s));
     orth_executor_set_comms(s->trainer.executor, s->comms);
@@ -112,6 +116,7 @@ static void close_rank(orth_ctx *ctx, rank_state *s)
     orth_comm_destroy(ctx, s->all);
     orth_mem_free(ctx, s->chunks);
     orth_mem_free(ctx, s->indices);
+    orth_mem_free(ctx, s->weights);
 }
 
 /* ---- checkpoints ---- */
@@ -338,10 +343,25 @@ static orth_status request_step(orth_ctx *ctx, rank_state *s, int64_t step)
     return orth_loader_request(ctx, s->loader, s->indices, n);
 }
 
+static orth_status weigh_updates(orth_ctx *ctx, rank_state *s, int64_t first)
+{
+    const orth_spread *spread = &s->run->plan.spread;
+    for (int u = 0; u < s->trainer.unit.program.num_updates; u++) {
+        s->weights[u] = 0;
+        for (int i = 0; i < orth_spread_update_runs(spread); i++) {
+            int64_t begin, count, weight;
+            orth_spread_update_run(spread, first, u, i, &begin, &count);
+            ORTH_TRY(orth_sampler_weight(ctx, s->run->train, &weight, begin, count));
+            s->weights[u] += weight;
+        }
+    }
+    return ORTH_OK;
+}
+
 static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
 {
     orth_run *r = s->run;
-    int64_t n = r->cfg->train_global_batch, first = (step - 1) * n, weight;
+    int64_t n = r->cfg->train_global_batch, first = (step - 1) * n;
     double started = orth_clock_s();
     orth_loader_batch batch;
     if (s->world)
@@ -349,8 +369,8 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     ORTH_TRY(orth_loader_get(ctx, s->loader, &batch));
     if (step < r->last_step)
         ORTH_TRY(request_step(ctx, s, step + 1));
-    ORTH_TRY(orth_sampler_weight(ctx, r->train, &weight, first, n));
-    orth_trainer_load(&s->trainer, &batch, (double)weight);
+    ORTH_TRY(weigh_updates(ctx, s, first));
+    orth_trainer_load(&s->trainer, &batch, s->weights);
     orth_traffic before = orth_traffic_counted(s->comms);
     ORTH_TRY(orth_trainer_step(ctx, &s->trainer, step, &s->result));
     if (step == r->options.timeline)
