@@ -1,6 +1,8 @@
 /* test_layouts.c -- random layouts: any mesh computes what one rank computes, bit for bit. */
 #include "engine.h"
 
+#include <unistd.h>
+
 #include "comm/comm.h"
 #include "layouts.h"
 #include "plan/traffic.h"
@@ -229,24 +231,36 @@ static void run_alone(orth_ctx *ctx, layout_case *c)
     engine_close(ctx, &e);
 }
 
+/* Room for what one rank computes, to compare with; computes it. */
+static void case_prepare(orth_ctx *ctx, layout_case *c, bool computes)
+{
+    c->loss = calloc((size_t)c->steps, 8);
+    c->norm = calloc((size_t)c->steps, 8);
+    c->params = calloc((size_t)max_elems, 4);
+    if (computes)
+        run_alone(ctx, c);
+    c->compare = true;
+}
+
+static void case_release(layout_case *c)
+{
+    free(c->loss);
+    free(c->norm);
+    free(c->params);
+}
+
 static void check_layout(layout_case *c)
 {
     char what[256];
     layout_describe(c, what, sizeof what);
     orth_ctx *ctx = test_ctx(1);
-    c->loss = calloc((size_t)c->steps, 8);
-    c->norm = calloc((size_t)c->steps, 8);
-    c->params = calloc((size_t)max_elems, 4);
-    run_alone(ctx, c);
-    c->compare = true;
+    case_prepare(ctx, c, true);
     int ranks = (int)orth_layout_ranks(&c->layout);
     orth_world_options options = {.threads_per_rank = c->threads, .timeout_s = 8, .startup_s = 8};
     orth_status s = orth_run_ranks(ctx, ranks, rank_main, c, &options);
     if (s != ORTH_OK || c->difference[0])
         fail_msg("%s: %s", what, s != ORTH_OK ? ctx->error.message : c->difference);
-    free(c->loss);
-    free(c->norm);
-    free(c->params);
+    case_release(c);
     test_ctx_free(ctx);
 }
 
@@ -585,8 +599,60 @@ TEST(random_layouts)
            (long long)matched.traffic, (long long)matched.calls, (long long)matched.memory);
 }
 
-int main(void)
+/* ---- as one of several processes ---- */
+
+/* Rank 0 knows what one rank computes and tells the others. A difference on any rank is an error, so that all
+ * processes hear of it. */
+static orth_status process_main(orth_ctx *ctx, orth_world *world, void *arg)
 {
+    layout_case *c = arg;
+    orth_comm *all;
+    int ranks[64];
+    for (int i = 0; i < orth_world_size(world); i++)
+        ranks[i] = i;
+    ORTH_TRY(orth_comm_create(ctx, world, &all, "all", orth_world_size(world), ranks));
+    ORTH_TRY(orth_broadcast(ctx, all, c->loss, c->steps, ORTH_F64, 0));
+    ORTH_TRY(orth_broadcast(ctx, all, c->norm, c->steps, ORTH_F64, 0));
+    ORTH_TRY(orth_broadcast(ctx, all, c->params, orth_model_num_elems(&c->model), ORTH_F32, 0));
+    ORTH_TRY(rank_main(ctx, world, c));
+    return c->difference[0] ? ORTH_FAIL(ctx, ORTH_ERR_NUMERIC, "%s", c->difference) : ORTH_OK;
+}
+
+/* One of the processes of mpirun (test_mpi.c): `count` layouts of n ranks, from this seed on. */
+static int run_process(int rank, int n, uint64_t seed, int count)
+{
+    for (int done = 0; done < count; seed++) {
+        layout_case c = layout_random_case(seed);
+        char what[256];
+        if (orth_layout_ranks(&c.layout) != n)
+            continue;
+        layout_describe(&c, what, sizeof what);
+        orth_ctx *ctx = test_ctx(c.threads);
+        case_prepare(ctx, &c, rank == 0);
+        orth_world_options options = {.backend = ORTH_BACKEND_MPI, .timeout_s = 30};
+        orth_status s = orth_run_ranks(ctx, n, process_main, &c, &options);
+        if (s != ORTH_OK && !ctx->error.said_elsewhere)
+            printf("%s: %s\n", what, ctx->error.message);
+        else if (s == ORTH_OK && rank == 0)
+            printf("equal: %s\n", what);
+        fflush(stdout);
+        if (s != ORTH_OK) {
+            usleep(ctx->error.said_elsewhere ? 300000 : 0); /* until it has been said */
+            return orth_status_exit_code(s);
+        }
+        case_release(&c);
+        test_ctx_free(ctx);
+        done++;
+    }
+    orth_comm_shutdown();
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (argc == 4 && rank)
+        return run_process(atoi(rank), atoi(argv[1]), strtoull(argv[2], NULL, 10), atoi(argv[3]));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_parallel),
         cmocka_unit_test(names_of_fsdp_stand_for_stages),

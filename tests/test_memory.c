@@ -69,7 +69,7 @@ TEST(an_allocator_that_fails_after_step_1_is_not_noticed)
         CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "checkpoint.dir", path));
         guard g = {.ctx = ctx};
         orth_run_options options = {.cfg = &cfg, .quiet = true, .stop = watch, .stop_user = &g};
-        CHECK_OK(ctx, orth_run_open(ctx, &run, &options));
+        CHECK_OK(ctx, orth_run_open(ctx, &run, &options, NULL));
         CHECK_OK(ctx, orth_run_train(ctx, &run));
         assert_int_equal(g.steps, 8);
         orth_run_close(ctx, &run);
@@ -99,6 +99,8 @@ TEST(planned_bytes_of_a_run_are_the_counted_ones)
         "model.dropout=0.1 optimizer.name=sgd train.micro_batch=6", "train.micro_batch=1 numerics.mode=fast",
         "model.layers=1 data.seq_len=8",
         "model.attention=full precision.compute=bf16 data.valid_fraction=0.2",
+        "train.global_batch=8 parallel.dp=2 parallel.zero=1 run.threads=4", /* two threads for each rank */
+        "train.global_batch=8 parallel.dp=4 parallel.zero=HYBRID_SHARD parallel.shard_group=2 parallel.keep_whole=100",
     };
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(flavours); i++) {

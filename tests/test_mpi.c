@@ -64,28 +64,37 @@ static int run_rank(const char *what)
     }
     if (s == ORTH_OK)
         orth_comm_shutdown();
-    else
+    else if (!ctx.error.said_elsewhere)
         fprintf(stderr, "test_mpi: %s\n", ctx.error.message);
+    else
+        usleep(300000); /* until it has been said */
     orth_ctx_destroy(&ctx);
     return orth_status_exit_code(s);
 }
 
-/* Exit status of mpirun; what it printed is in `text`. */
-static int launch(int n, const char *what, char *text, size_t bytes)
+/* Exit status of mpirun of this program, or of one beside it; what it printed is in `text`. */
+static int launch_other(int n, const char *program, const char *what, char *text, size_t bytes)
 {
     char self[512], command[1024];
     const ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(len > 0);
     self[len] = 0;
+    *strrchr(self, '/') = 0;
     snprintf(command, sizeof command,
-             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 mpirun --oversubscribe "
-             "--mca btl_vader_single_copy_mechanism none -n %d %s %s 2>&1", n, self, what);
+             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 250 mpirun --oversubscribe "
+             "--mca btl_vader_single_copy_mechanism none --mca mpi_yield_when_idle 1 -n %d %s/%s %s 2>&1", n, self,
+             program, what);
     FILE *f = popen(command, "r");
     assert_non_null(f);
     size_t at = fread(text, 1, bytes - 1, f);
     text[at] = 0;
     const int status = pclose(f);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int launch(int n, const char *what, char *text, size_t bytes)
+{
+    return launch_other(n, "test_mpi", what, text, bytes);
 }
 
 static bool can_run(void)
@@ -124,8 +133,32 @@ TEST(a_process_that_stays_away_is_named)
     if (!can_run())
         skip();
     assert_int_equal(launch(2, "away", text, sizeof text), 4);
-    if (!strstr(text, "rank 0: rank 1 has waited 1."))
+    if (!strstr(text, "rank 0: it is stuck outside of communication") || !strstr(text, "rank 1 has waited"))
         fail_msg("%s", text);
+}
+
+/* The layouts of test_layouts.c, of these sizes; each compares with one rank. ORTH_MPI_LAYOUTS=n: n times as many. */
+TEST(random_layouts_over_processes_equal_one_rank)
+{
+    static char text[65536];
+    static const struct {
+        int n, count;
+    } sizes[] = {{2, 10}, {4, 18}, {8, 16}};
+    const char *times = getenv("ORTH_MPI_LAYOUTS"), *seed = getenv("ORTH_LAYOUT_SEED");
+    if (!can_run())
+        skip();
+    int equal = 0;
+    for (int i = 0; i < ORTH_COUNT(sizes); i++) {
+        char what[64];
+        snprintf(what, sizeof what, "%d %s %d", sizes[i].n, seed ? seed : "1", sizes[i].count * (times ? atoi(times) : 1));
+        const int status = launch_other(sizes[i].n, "test_layouts", what, text, sizeof text);
+        if (status != 0)
+            fail_msg("%d processes: status %d\n%s", sizes[i].n, status, text);
+        for (const char *at = text; (at = strstr(at, "equal: ")) != NULL; at++)
+            equal++;
+    }
+    print_message("%d layouts on 2 to 8 processes have the bits of one rank over 5 steps\n", equal);
+    assert_true(equal >= 40);
 }
 
 int main(int argc, char **argv)
@@ -136,6 +169,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(processes_equal_the_serial_tree),
         cmocka_unit_test(processes_that_differ_are_named),
         cmocka_unit_test(a_process_that_stays_away_is_named),
+        cmocka_unit_test(random_layouts_over_processes_equal_one_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -244,7 +244,7 @@ TEST(planned_and_measured_timelines_have_the_same_spans)
     assert_non_null(strstr(plan, "\"bubble_fraction\""));
     free(plan);
     RUN(r, 2, "--timeline=9: the last step is 3 (train.steps)", "train run.yaml train.steps=3 checkpoint.dir=b --timeline=9");
-    RUN(r, 2, "--timeline=2: the run went on after that step", "train run.yaml train.steps=4 %s --resume --timeline=2", layout);
+    RUN(r, 2, "--timeline=2: the run goes on after step 3", "train run.yaml train.steps=4 %s --resume --timeline=2", layout);
     run_end(r);
 }
 

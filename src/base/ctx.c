@@ -40,6 +40,17 @@ void orth_ctx_destroy(orth_ctx *ctx)
     ctx->pool = NULL;
 }
 
+orth_status orth_ctx_use_threads(orth_ctx *ctx, int num_threads)
+{
+    orth_pool *pool = NULL;
+    if (num_threads == orth_pool_num_threads(ctx->pool))
+        return ORTH_OK;
+    ORTH_TRY(orth_pool_create(ctx, &pool, num_threads));
+    orth_pool_destroy(ctx, ctx->pool);
+    ctx->pool = pool;
+    return ORTH_OK;
+}
+
 void orth_ctx_clear_error(orth_ctx *ctx)
 {
     memset(&ctx->error, 0, sizeof ctx->error);

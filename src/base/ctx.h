@@ -22,6 +22,7 @@ typedef struct {
     const char *file;             /* source place, static storage */
     int line;
     char message[ORTH_MESSAGE_MAX]; /* what, the value, the rule; without "orthant: " */
+    bool said_elsewhere;          /* another process of this run prints it */
 } orth_error;
 
 /* What the CPU kernels may use; each level includes those before it on the machines that have it.
@@ -73,6 +74,8 @@ typedef struct orth_ctx {
  * the error and needs no destroy. Logs go to standard error at INFO until changed. */
 orth_status orth_ctx_init(orth_ctx *ctx, int num_threads);
 void orth_ctx_destroy(orth_ctx *ctx);
+/* Another pool of num_threads in place of the present one, which stays if that fails. */
+orth_status orth_ctx_use_threads(orth_ctx *ctx, int num_threads);
 
 /* Forgets the recorded error, so that a caller that handled it can go on. */
 void orth_ctx_clear_error(orth_ctx *ctx);

@@ -148,13 +148,7 @@ orth_status orth_cmd_use_machine(orth_ctx *ctx, const orth_config *c)
     ctx->isa = orth_isa_detect();
     if (c->run_isa != ORTH_run_isa_auto)
         ORTH_TRY(orth_isa_from_name(ctx, orth_option_choice(ORTH_OPT_run_isa, (int)c->run_isa), &ctx->isa));
-    if (threads == orth_pool_num_threads(ctx->pool))
-        return ORTH_OK;
-    struct orth_pool *pool = NULL;
-    ORTH_TRY(orth_pool_create(ctx, &pool, threads));
-    orth_pool_destroy(ctx, ctx->pool);
-    ctx->pool = pool;
-    return ORTH_OK;
+    return orth_ctx_use_threads(ctx, threads);
 }
 
 orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **argv)

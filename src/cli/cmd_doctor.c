@@ -33,8 +33,12 @@ static const backend backends[] = {
     {"cpu", true, "fast kernels for this CPU (run.backend=cpu, the default)"},
     {"ref", true, "plain reference kernels (run.backend=ref)"},
     {"cuda", false, "not part of this version"},
-    {"thread ranks", true, ""},
-    {"mpi", false, "training runs on thread ranks in this version"},
+    {"thread ranks", true, "the default (comm.backend=thread)"},
+#if ORTH_HAVE_MPI
+    {"mpi", true, "a process per rank (comm.backend=mpi, under mpirun or srun)"},
+#else
+    {"mpi", false, "MPI was not found, or switched off, when this program was built"},
+#endif
     {"nccl", false, "no GPU back end in this version"},
 };
 

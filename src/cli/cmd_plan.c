@@ -7,7 +7,7 @@
 static orth_status price(orth_ctx *ctx, const orth_cmd *cmd, orth_run_plan *plan, const orth_model_config *model)
 {
     orth_rates rates;
-    ORTH_TRY(orth_machine_rates(ctx, &cmd->config, plan->num_ranks, 0, &rates));
+    ORTH_TRY(orth_machine_rates(ctx, &cmd->config, plan->num_ranks, &rates));
     return orth_run_plan_price(ctx, plan, &cmd->config, model, &rates, orth_cmd_flag(cmd, "timeline"));
 }
 

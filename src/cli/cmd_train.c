@@ -22,15 +22,6 @@ static int pending_signal(void *user)
     return s->got;
 }
 
-static orth_status train(orth_ctx *ctx, const orth_run_options *options)
-{
-    orth_run run;
-    ORTH_TRY(orth_run_open(ctx, &run, options));
-    orth_status s = orth_run_train(ctx, &run);
-    orth_run_close(ctx, &run);
-    return s;
-}
-
 orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
 {
     stop_signals stops = {.got = 0};
@@ -47,7 +38,9 @@ orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
                          "--init=%s cannot be given with it", options.init_dir);
     ctx->stop = pending_signal;
     ctx->stop_user = &stops;
-    orth_status s = train(ctx, &options);
+    orth_status s = orth_run_whole(ctx, &options);
     ctx->stop = NULL;
-    return s;
+    ORTH_TRY(s);
+    orth_comm_shutdown();
+    return ORTH_OK;
 }

@@ -1,7 +1,10 @@
 /* main.c -- the program: reads the command line, sets up the rank, runs the verb, prints its error. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "cli/verbs.h"
 
@@ -25,7 +28,8 @@ static void block_stop_signals(void)
     pthread_sigmask(SIG_BLOCK, &stops, NULL);
 }
 
-static orth_status run(orth_ctx *ctx, orth_args *args, int argc, char **argv)
+/* *ran: the command line is in order, the verb was called. */
+static orth_status run(orth_ctx *ctx, orth_args *args, int argc, char **argv, bool *ran)
 {
     const char *first = argc > 1 ? argv[1] : "";
     if (strcmp(first, "--version") == 0) {
@@ -40,23 +44,49 @@ static orth_status run(orth_ctx *ctx, orth_args *args, int argc, char **argv)
     if (args->verb->run == orth_cmd_train)
         block_stop_signals();
     ORTH_TRY(orth_cmd_use_machine(ctx, &args->cmd.config));
+    *ran = true;
     return args->verb->run(ctx, &args->cmd);
+}
+
+/* Is this one of several processes of mpirun or srun, and not the first? */
+static bool is_later_process(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+    for (int i = 0; i < ORTH_COUNT(names); i++)
+        if (getenv(names[i]))
+            return atoi(getenv(names[i])) > 0;
+    return false;
+}
+
+/* Processes of one run fail together and for one reason: one of them says it. The others wait a little before they
+ * end, because the launcher ends all when the first is gone; and where each found the reason for itself (a
+ * wrong command line), they say it if they are still there, for then the first did not find it. */
+static void say_error(const orth_ctx *ctx, orth_status s, bool ran)
+{
+    if (ctx->error.said_elsewhere) {
+        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+        return;
+    }
+    if (!ran && is_later_process())
+        sleep(2); /* mpirun gives it one */
+    fprintf(stderr, "orthant: %s\n", ctx->error.message[0] ? ctx->error.message : orth_status_name(s));
 }
 
 int main(int argc, char **argv)
 {
     orth_ctx ctx;
     orth_args args = {.verb = NULL};
+    bool ran = false;
     signal(SIGXFSZ, SIG_IGN); /* a file over its limit is a failed write, with its message and exit code */
     orth_status s = orth_ctx_init(&ctx, 1);
     if (s == ORTH_OK) {
-        s = run(&ctx, &args, argc, argv);
+        s = run(&ctx, &args, argc, argv, &ran);
         if (s == ORTH_OK && (fflush(stdout) != 0 || ferror(stdout)))
             s = ORTH_FAIL(&ctx, ORTH_ERR_IO, "standard output: cannot write");
     }
     fflush(stdout);
     if (s != ORTH_OK)
-        fprintf(stderr, "orthant: %s\n", ctx.error.message[0] ? ctx.error.message : orth_status_name(s));
+        say_error(&ctx, s, ran);
     int code = orth_status_exit_code(s);
     /* The verb that was stopped by a signal names it in its message. */
     if (s == ORTH_ERR_SIGNAL && strstr(ctx.error.message, "SIGTERM"))

@@ -80,7 +80,7 @@ typedef struct {
     orth_comm_order order;        /* of the communicators made; orth_comm_set changes one */
     orth_comm_algo algo;
     bool unchecked;               /* mpi: no comparison of headers (thread ranks always compare) */
-    double timeout_s;             /* watchdog, see orth_world_step; 0: 5 s, mpi 60 s; negative: none */
+    double timeout_s;             /* watchdog, see orth_world_step; 0: 5 s; negative: none */
     double startup_s;             /* the same until the second step begins; 0: 60 s, or timeout_s if more */
     orth_comm_fault fault;
 } orth_world_options;
@@ -90,7 +90,9 @@ typedef orth_status (*orth_rank_fn)(orth_ctx *ctx, orth_world *world, void *arg)
 /* Runs fn as each of `num_ranks` ranks and returns when all are done.
  *   thread: one thread per rank, each with its own ctx (rank, own pool; log, isa and faults as in `ctx`);
  *   null: the ranks run one after the other on this thread, in `ctx`; received data is whatever was there;
- *   mpi: runs this process's rank in `ctx`; num_ranks 0 takes what mpirun started, else it must agree.
+ *   mpi: runs this process's rank in `ctx`; num_ranks 0 takes what mpirun started, else it must agree. All
+ *     processes of the world call it, and return the same error: ctx->error.said_elsewhere is false on
+ *     the one that should print it. A process that cannot reach rank 0 any more returns its own.
  * When fn fails on a rank the world is aborted. Returns the error that came first in cause, of the lowest
  * rank if there are several; its message starts with "rank N: ". Communicators that fn leaves behind are
  * destroyed. If a stalled rank does not come back within the timeout after an abort, its thread and
@@ -105,6 +107,8 @@ void orth_comm_shutdown(void);
 
 int orth_world_rank(const orth_world *w);
 int orth_world_size(const orth_world *w);
+/* Does global rank `rank` run on the same host as this one? (This rank does.) */
+bool orth_world_shares_host(const orth_world *w, int rank);
 
 /* Marks the beginning of training step `step` on this rank. The watchdog allows a wait of
  * max(timeout_s, 3 * median duration of the last steps). */

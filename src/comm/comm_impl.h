@@ -3,6 +3,7 @@
  *   call.c     checks, counts and numbers a call; runs it or hands it to
  *   queue.c    the thread that makes a communicator's started collectives, one after the other
  *   world.c    the world: abort and its cause, steps, what a rank waits for
+ *   culprit.c  who is waited for, when a wait lasts too long
  *   algo.c     ring, tree and direct over `exchange`, for back ends that move blocks
  *   combine.h  sums of several buffers in tree order
  *   thread/ null/ mpi/   the back ends: one comm_ops each
@@ -100,27 +101,32 @@ struct orth_comm {
     _Atomic bool quit;
 };
 
+#define COMM_MAX_MISSING 8        /* as many are named */
+
 /* What the watchdog sees of a rank: written by the rank, read by the monitor. */
 typedef struct {
     _Alignas(64) _Atomic int64_t calls;
     _Atomic int64_t since_ns;     /* start of the present wait; 0: not waiting */
-    _Atomic(const void *) group;  /* waited in: the back end's, only compared */
+    _Atomic(const void *) group;  /* waited in: the back end's */
     _Atomic int64_t ticket;       /* waited for; 0: a call on the caller's own thread */
     _Atomic int32_t kind, instr, peer;
     _Atomic int32_t last_kind, last_instr; /* of the last call begun */
     _Atomic int64_t step;
     _Atomic(const char *) busy;
     _Atomic bool ended;
+    _Atomic int32_t missing[COMM_MAX_MISSING], num_missing; /* mpi: ranks that a collective waits for */
 } comm_rank;
 
 /* What all ranks of a world share (in this process). */
+#define COMM_SPIN_ROUNDS 4000     /* about 50 us: longer than a small collective, shorter than a time slice */
 struct comm_shared {
     orth_ctx heap;                /* groups are allocated here, under `mutex`; has no pool */
     orth_world_options options;
     const comm_ops *ops;
     int num_ranks, num_cores;
     int spins;                    /* rounds before a rank sleeps; 0 when ranks share cores */
-    comm_rank *ranks;             /* [num_ranks] */
+    comm_rank *ranks;             /* [num_ranks]; mpi: this rank's, and on rank 0 what the others said last */
+    const bool *same_host;        /* mpi: [num_ranks]; NULL: all ranks are in this process */
     pthread_mutex_t mutex;
     struct comm_group *groups;    /* thread back end */
     _Atomic int64_t limit_ns;     /* longest wait; 0: no watchdog */
@@ -146,6 +152,8 @@ struct orth_world {
 /* world.c. The first cause stays; the message is prefixed with "rank N: ". */
 void comm_abort(comm_shared *s, int rank, orth_status code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* The same with a cause that has its prefix already, from another process. */
+void comm_adopt_cause(comm_shared *s, int rank, orth_status code, const char *cause);
 static inline bool comm_aborted(comm_shared *s)
 {
     return atomic_load(&s->aborted);
@@ -159,6 +167,24 @@ void comm_wait_end(orth_comm *c);
 void comm_wait_over(orth_comm *c, orth_ticket t);
 /* What remains when fn has returned: destroys communicators, aborts if s is an error. */
 void comm_world_end(orth_ctx *ctx, orth_world *w, orth_status status);
+
+/* What is wrong when rank a has waited for rank m: the best explanation so far. All zero: none. */
+typedef enum {
+    COMM_CULPRIT_NONE = 0, COMM_CULPRIT_CIRCLE, COMM_CULPRIT_LEFT_OUT, COMM_CULPRIT_STUCK, COMM_CULPRIT_ENDED
+} comm_culprit_kind;
+typedef struct {
+    comm_culprit_kind kind;
+    int rank, waiter;
+    int64_t calls;                /* that the culprit has made */
+    int64_t waited_ns;
+    char text[ORTH_MESSAGE_MAX - 32];
+} comm_culprit;
+/* Rank m is missed by rank a, in a call with this instruction id. */
+void comm_culprit_consider(comm_shared *s, comm_culprit *v, int a, int m, int32_t instr, const char *group,
+                           int64_t waited_ns);
+bool comm_culprit_better(const comm_culprit *v, const comm_culprit *than, int64_t limit_ns);
+bool comm_culprit_same(const comm_culprit *v, const comm_culprit *last); /* nothing has changed since */
+bool comm_any_busy(comm_shared *s);
 
 /* queue.c */
 orth_status comm_queue_push(orth_ctx *ctx, orth_comm *c, comm_request *r);

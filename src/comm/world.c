@@ -11,9 +11,7 @@
 #include "comm/comm_impl.h"
 
 #define TIMEOUT_S 5.0
-#define MPI_TIMEOUT_S 60.0        /* other processes do not hear of orth_world_busy */
 #define STARTUP_S 60.0
-#define SPIN_ROUNDS 4000          /* about 50 us: longer than a small collective, shorter than a time slice */
 
 static const char *const kind_names[] = {
 #define KIND(NAME, text, ring, tree) [ORTH_COMM_##NAME] = text,
@@ -52,10 +50,9 @@ bool orth_comm_backend_built(orth_comm_backend b)
 
 static void set_limit(comm_shared *s)
 {
-    const double usual_s = s->options.backend == ORTH_BACKEND_MPI ? MPI_TIMEOUT_S : TIMEOUT_S;
     orth_world_options *o = &s->options;
     if (o->timeout_s == 0)
-        o->timeout_s = usual_s;
+        o->timeout_s = TIMEOUT_S;
     if (o->startup_s == 0)
         o->startup_s = ORTH_MAX(STARTUP_S, o->timeout_s);
     atomic_store(&s->limit_ns, o->timeout_s < 0 ? 0 : (int64_t)(o->startup_s * 1e9));
@@ -96,7 +93,7 @@ orth_status orth_run_ranks(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, void *
     s->ops = ops_of(o.backend);
     s->num_ranks = num_ranks;
     s->num_cores = orth_machine_cores();
-    s->spins = num_ranks <= s->num_cores ? SPIN_ROUNDS : 0;
+    s->spins = num_ranks <= s->num_cores ? COMM_SPIN_ROUNDS : 0;
     s->heap.isa = ctx->isa;
     s->heap.faults = ctx->faults;
     set_limit(s);
@@ -145,6 +142,11 @@ int orth_world_size(const orth_world *w)
     return w->s->num_ranks;
 }
 
+bool orth_world_shares_host(const orth_world *w, int rank)
+{
+    return !w->s->same_host || w->s->same_host[rank];
+}
+
 /* ---- abort ---- */
 
 void comm_abort(comm_shared *s, int rank, orth_status code, const char *fmt, ...)
@@ -156,6 +158,18 @@ void comm_abort(comm_shared *s, int rank, orth_status code, const char *fmt, ...
         va_start(args, fmt);
         vsnprintf(s->cause + n, sizeof s->cause - (size_t)n, fmt, args);
         va_end(args);
+        s->cause_rank = rank;
+        s->cause_code = code;
+        atomic_store(&s->aborted, true);
+    }
+    pthread_mutex_unlock(&s->mutex);
+}
+
+void comm_adopt_cause(comm_shared *s, int rank, orth_status code, const char *cause)
+{
+    pthread_mutex_lock(&s->mutex);
+    if (!comm_aborted(s)) {
+        snprintf(s->cause, sizeof s->cause, "%s", cause);
         s->cause_rank = rank;
         s->cause_code = code;
         atomic_store(&s->aborted, true);

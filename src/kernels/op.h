@@ -30,11 +30,10 @@ typedef enum {
  * REPLICATE: the two axes that dp is made of, which speak in place of DP where there are replicas of shards. PP and
  * PP_BACK: the stages of a pipeline, one channel for activations and one for gradients, which may overtake
  * each other. EMBED: first and last stage. NORM: all that hold different parts of the gradient. KV: the ranks of TP
- * that hold the same key and value heads. */
+ * that hold the same key and value heads. Those that sums go over are numbered as they are nested, innermost first. */
 typedef enum {
-    ORTH_GROUP_TP = 0, ORTH_GROUP_CP, ORTH_GROUP_DP, ORTH_GROUP_SHARD, ORTH_GROUP_REPLICATE, ORTH_GROUP_PP,
-    ORTH_GROUP_PP_BACK, ORTH_GROUP_EMBED, ORTH_GROUP_NORM, ORTH_GROUP_KV,
-    ORTH_NUM_GROUPS
+    ORTH_GROUP_TP = 0, ORTH_GROUP_KV, ORTH_GROUP_CP, ORTH_GROUP_DP, ORTH_GROUP_SHARD, ORTH_GROUP_REPLICATE,
+    ORTH_GROUP_PP, ORTH_GROUP_PP_BACK, ORTH_GROUP_EMBED, ORTH_GROUP_NORM, ORTH_NUM_GROUPS
 } orth_group;
 const char *orth_group_name(orth_group g);
 

@@ -305,7 +305,7 @@ static orth_status reduce(flow *f, int32_t i, const orth_operand *in, const orth
                       "reduced over %s, but it is no part of a sum over it (not yet, or reduced twice)",
                       orth_group_name(g));
     char names[64];
-    if (now & (BIT(g) - 1)) /* groups are numbered as the tree of a sum is nested, innermost first */
+    if (now & (BIT(g) - 1)) /* lower numbers are nested further inside (kernels/op.h) */
         return refuse(f, i, in, "reduced over %s before it is over %s, which is further inside of the sum",
                       orth_group_name(g), names_of(now & (BIT(g) - 1), names, sizeof names));
     write_state(f, out, now & ~BIT(g));

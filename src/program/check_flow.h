@@ -7,8 +7,9 @@
  * that ZeRO updates piece by piece whether all pieces were gathered.
  *
  * Rules, each refused as "rank R, instruction I (op, layer L, micro-batch M), buffer 'B': ..."
- *  1. a sum is completed once over each group that it was begun on, innermost first (TP, CP, DP or SHARD,
- *     REPLICATE, NORM), before anything but adding reads it, and never twice; what is added together is complete over the same groups;
+ *  1. a sum is completed once over each group that it was begun on, innermost first (TP, KV, CP, DP or SHARD,
+ *     REPLICATE, NORM), before anything but adding reads it, and never twice; what is added together is complete
+ *     over the same groups;
  *  2. operands of a collective fit its counts: this rank's block, and all blocks; in place, the block lies
  * where its rank's turn is; a group that is called has other members, a peer is one of them;
  *  3. the optimizer's operands are the same elements of gradient, moments and parameter;

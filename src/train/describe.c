@@ -2,8 +2,10 @@
 #include "train/describe.h"
 
 #include "base/machine.h"
+#include "base/pool.h"
 #include "data/corpus.h"
 #include "data/tokenizer.h"
+#include "train/groups.h"
 
 static orth_status data_vocab(orth_ctx *ctx, const orth_config *cfg, int64_t *out)
 {
@@ -30,13 +32,21 @@ orth_status orth_describe_model(orth_ctx *ctx, const orth_config *cfg, orth_mode
     return orth_setup_model(ctx, cfg, vocab, out);
 }
 
+/* Thread ranks share those of ctx; a process has its own. */
+static int threads_of_a_rank(const orth_ctx *ctx, const orth_config *cfg, int num_ranks)
+{
+    int threads = orth_pool_num_threads(ctx->pool);
+    bool share = cfg->comm_backend == ORTH_comm_backend_thread;
+    return share ? orth_groups_options(cfg, threads, num_ranks).threads_per_rank : threads;
+}
+
 /* Builds the unit of a rank; chunks: room for the chunks of the schedule. */
 static orth_status build_rank(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
                               const orth_spread *spread, int rank, orth_chunk *chunks, orth_unit *unit)
 {
     orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_TRAIN);
     orth_spread_shape(spread, rank, &shape, chunks);
-    return orth_unit_build(ctx, model, &shape, unit);
+    return orth_unit_build_for(ctx, model, &shape, threads_of_a_rank(ctx, cfg, spread->mesh.num_ranks), unit);
 }
 
 orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, orth_model_config *model,

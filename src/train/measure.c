@@ -171,6 +171,9 @@ static orth_status run_all(orth_ctx *ctx, orth_measure *m)
 orth_status orth_measure_run(orth_ctx *ctx, const orth_config *cfg, orth_measure_fn fn, void *user)
 {
     orth_measure m = {.cfg = cfg, .fn = fn, .user = user};
+    if (cfg->comm_backend != ORTH_comm_backend_thread)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "comm.backend=mpi: steps on made-up data are timed on thread ranks only; "
+                         "`orthant train` prints the speed of a run over MPI");
     ORTH_TRY(orth_describe_model(ctx, cfg, &m.model));
     ORTH_TRY(orth_run_plan_make(ctx, &m.plan, cfg, &m.model));
     pthread_mutex_init(&m.lock, NULL);

@@ -1,7 +1,7 @@
 /* rank.c -- one rank of a run: builds its program, fills its weights, steps, and takes its part in
  * evaluations and checkpoints. All ranks go through the same calls in the same order.
  */
-#include "train/run.h"
+#include "train/rank.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,31 +12,8 @@
 #include "base/pool.h"
 #include "train/gather.h"
 #include "train/groups.h"
+#include "train/timeline.h"
 #include "train/weights.h"
-
-typedef struct {
-    orth_run *run;
-    orth_world *world;               /* NULL: a rank alone */
-    orth_comm *all;                  /* all ranks, for barriers; NULL alone */
-    orth_comm *comms[ORTH_NUM_GROUPS];
-    int rank;
-    orth_chunk *chunks;
-    orth_model_shape shape;
-    orth_trainer trainer;
-    bool has_trainer;
-    orth_evaluator evaluator;
-    bool has_evaluator;
-    orth_loader *loader;
-    int64_t *indices;                /* [sequences of a step on this rank] */
-    int64_t *weights;                /* [updates of a step] targets of each, on all ranks */
-    int64_t steps_done, tokens_done, skipped;
-    orth_step_result result;         /* of the last step */
-} rank_state;
-
-static orth_status barrier(orth_ctx *ctx, rank_state *s)
-{
-    return s->all ? orth_barrier(ctx, s->all) : ORTH_OK;
-}
 
 /* ---- opening ---- */
 
@@ -58,16 +35,13 @@ static orth_status read_source(orth_ctx *ctx, void *source, int64_t index, float
     return orth_hf_read_param(ctx, source, index, out);
 }
 
-/* Weights, moments and counters of a checkpoint. */
-static orth_status resume(orth_ctx *ctx, rank_state *s);
-
 static orth_status fill_weights(orth_ctx *ctx, rank_state *s)
 {
     const orth_run *r = s->run;
     if (!r->start_from)
         return orth_weights_init(ctx, &r->model, &s->trainer.unit, s->trainer.executor, (uint64_t)r->cfg->train_seed);
     if (r->resumed)
-        return resume(ctx, s);
+        return rank_resume(ctx, s);
     orth_hf_source *source = NULL;
     ORTH_TRY(orth_hf_open(ctx, &source, r->start_from));
     orth_status status = orth_weights_fill(ctx, &r->model, &s->trainer.unit, s->trainer.executor, read_source, source);
@@ -89,7 +63,9 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
     ORTH_TRY(orth_trainer_create(ctx, &s->trainer, r->cfg, &r->model, &unit));
     s->has_trainer = true;
     s->weights = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.unit.program.num_updates);
-    if (!s->weights)
+    if (r->options.timeline > 0)
+        s->clock = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.unit.program.num_instrs + 1);
+    if (!s->weights || (r->options.timeline > 0 && !s->clock))
         return ORTH_ERR_NOMEM;
     if (s->world)
         ORTH_TRY(make_groups(ctx, s));
@@ -117,188 +93,46 @@ static void close_rank(orth_ctx *ctx, rank_state *s)
     orth_mem_free(ctx, s->chunks);
     orth_mem_free(ctx, s->indices);
     orth_mem_free(ctx, s->weights);
-}
-
-/* ---- checkpoints ---- */
-
-typedef struct {
-    const orth_checkpoint *ck;
-    orth_bind bind;
-} saved_source;
-
-static orth_status read_saved(orth_ctx *ctx, void *user, int64_t index, float *out)
-{
-    const saved_source *s = user;
-    orth_checkpoint_array a = {.index = index};
-    *(s->bind == ORTH_BIND_MASTER ? &a.master : s->bind == ORTH_BIND_M ? &a.m : &a.v) = out;
-    return orth_checkpoint_load(ctx, s->ck, &a, 1);
-}
-
-static orth_status read_moment(orth_ctx *ctx, rank_state *s, const orth_checkpoint *ck, int64_t index, orth_bind bind,
-                               float *whole)
-{
-    int32_t b = orth_program_find(&s->trainer.unit.program, bind, index);
-    if (b < 0)
-        return ORTH_OK;
-    const orth_buffer *buffer = &s->trainer.unit.program.buffers[b];
-    saved_source source = {ck, bind};
-    ORTH_TRY(read_saved(ctx, &source, index, whole));
-    orth_weights_move(&s->trainer.unit.blocks.spec.params[index], buffer->first_elem,
-                      (int64_t)(buffer->bytes / sizeof(float)), orth_executor_find(s->trainer.executor, bind, index),
-                      whole, false);
-    return ORTH_OK;
-}
-
-static orth_status resume_from(orth_ctx *ctx, rank_state *s, const orth_checkpoint *ck)
-{
-    const orth_run *r = s->run;
-    const orth_checkpoint_state *state = orth_checkpoint_get_state(ck);
-    saved_source masters = {ck, ORTH_BIND_MASTER};
-    ORTH_TRY(orth_weights_fill(ctx, &r->model, &s->trainer.unit, s->trainer.executor, read_saved, &masters));
-    for (int64_t i = 0; i < orth_model_num_params(&r->model); i++) {
-        orth_param p;
-        ORTH_TRY(orth_model_param(ctx, &r->model, i, &p));
-        float *whole = ORTH_NEW_ARRAY(ctx, float, orth_param_elems(&p));
-        orth_status status = whole ? read_moment(ctx, s, ck, i, ORTH_BIND_M, whole) : ORTH_ERR_NOMEM;
-        if (status == ORTH_OK)
-            status = read_moment(ctx, s, ck, i, ORTH_BIND_V, whole);
-        orth_mem_free(ctx, whole);
-        ORTH_TRY(status);
-    }
-    s->steps_done = state->step;
-    s->tokens_done = state->tokens;
-    s->skipped = state->skipped;
-    return ORTH_OK;
-}
-
-static orth_status resume(orth_ctx *ctx, rank_state *s)
-{
-    orth_checkpoint *ck = NULL;
-    ORTH_TRY(orth_checkpoint_open(ctx, &ck, s->run->start_from));
-    orth_status status = resume_from(ctx, s, ck);
-    orth_checkpoint_close(ctx, ck);
-    return status;
-}
-
-/* Rank 0 makes room for whole parameters. A rank alone lends its own memory. */
-static orth_status make_arrays(orth_ctx *ctx, rank_state *s)
-{
-    const orth_run *r = s->run;
-    int64_t n = orth_model_num_params(&r->model);
-    orth_checkpoint_array *a = ORTH_NEW_ARRAY(ctx, orth_checkpoint_array, n);
-    s->run->exchange.arrays = a;
-    if (!a)
-        return ORTH_ERR_NOMEM;
-    bool second = r->cfg->optimizer_name != ORTH_optimizer_name_sgd;
-    for (int64_t i = 0; i < n; i++) {
-        orth_param p;
-        ORTH_TRY(orth_model_param(ctx, &r->model, i, &p));
-        int64_t elems = orth_param_elems(&p);
-        const orth_executor *e = s->trainer.executor;
-        a[i] = (orth_checkpoint_array){.index = i};
-        a[i].master = s->world ? ORTH_NEW_ARRAY(ctx, float, elems) : orth_executor_find(e, ORTH_BIND_MASTER, i);
-        a[i].m = s->world ? ORTH_NEW_ARRAY(ctx, float, elems) : orth_executor_find(e, ORTH_BIND_M, i);
-        if (second)
-            a[i].v = s->world ? ORTH_NEW_ARRAY(ctx, float, elems) : orth_executor_find(e, ORTH_BIND_V, i);
-        if (!a[i].master || !a[i].m || (second && !a[i].v))
-            return ORTH_ERR_NOMEM;
-    }
-    return ORTH_OK;
-}
-
-static void free_arrays(orth_ctx *ctx, rank_state *s)
-{
-    orth_checkpoint_array *a = s->run->exchange.arrays;
-    for (int64_t i = 0; a && s->world && i < orth_model_num_params(&s->run->model); i++) {
-        orth_mem_free(ctx, a[i].master);
-        orth_mem_free(ctx, a[i].m);
-        orth_mem_free(ctx, a[i].v);
-    }
-    orth_mem_free(ctx, a);
-    s->run->exchange.arrays = NULL;
-}
-
-static void hand_in(rank_state *s)
-{
-    const orth_checkpoint_array *to = s->run->exchange.arrays;
-    for (int64_t i = 0; i < s->trainer.unit.blocks.spec.num_params; i++) {
-        orth_gather_param(&s->trainer, ORTH_BIND_MASTER, i, to[i].master);
-        orth_gather_param(&s->trainer, ORTH_BIND_M, i, to[i].m);
-        orth_gather_param(&s->trainer, ORTH_BIND_V, i, to[i].v);
-    }
-}
-
-static orth_status write_checkpoint(orth_ctx *ctx, rank_state *s)
-{
-    const orth_run *r = s->run;
-    char *config = orth_config_yaml(ctx, r->cfg);
-    orth_status status = config ? orth_path_make_dirs(ctx, r->checkpoints) : ORTH_ERR_NOMEM;
-    orth_checkpoint_view view = {
-        .config = r->model, .arrays = r->exchange.arrays, .num_arrays = orth_model_num_params(&r->model),
-        .weight_dtype = ORTH_F32, .run_config = config, .tokenizer = r->tokenizer_json.v,
-        .tokenizer_bytes = r->tokenizer_json.num,
-        .state = {.step = s->steps_done, .next_sequence = s->steps_done * r->cfg->train_global_batch,
-                  .tokens = s->tokens_done, .skipped = s->skipped, .seed = r->cfg->train_seed, .loss_scale = 1,
-                  .tokenizer_fingerprint = orth_tokenizer_fingerprint(r->data->tokenizer),
-                  .data_fingerprint = r->data->fingerprint,
-                  .eos_token = orth_tokenizer_eos(r->data->tokenizer)},
-    };
-    if (status == ORTH_OK)
-        status = orth_checkpoint_save(ctx, r->checkpoints, &view, r->cfg->checkpoint_keep, NULL);
-    orth_mem_free(ctx, config);
-    return status;
-}
-
-static orth_status save(orth_ctx *ctx, rank_state *s)
-{
-    double begin = orth_clock_s();
-    orth_status status = ORTH_OK;
-    if (s->world)
-        orth_world_busy(s->world, "saving a checkpoint");
-    if (s->rank == 0)
-        status = make_arrays(ctx, s);
-    if (status == ORTH_OK)
-        status = barrier(ctx, s);
-    if (status == ORTH_OK && s->world)
-        hand_in(s);
-    if (status == ORTH_OK)
-        status = barrier(ctx, s);
-    if (status == ORTH_OK && s->rank == 0)
-        status = write_checkpoint(ctx, s);
-    if (status == ORTH_OK)
-        status = barrier(ctx, s);
-    if (s->rank == 0)
-        free_arrays(ctx, s);
-    if (s->world)
-        orth_world_busy(s->world, NULL);
-    if (status != ORTH_OK || s->rank != 0)
-        return status;
-    char text[512];
-    snprintf(text, sizeof text, "saved %s/step-%08" PRId64 " in %.2f s", s->run->checkpoints, s->steps_done,
-             orth_clock_s() - begin);
-    return orth_metrics_event(ctx, &s->run->metrics, text, NULL);
+    orth_mem_free(ctx, s->clock);
 }
 
 /* ---- watched runs ---- */
 
-/* All ranks hand in what they own of all tensors; rank 0 shows them to the watcher. */
+/* Rank 0 shows all tensors of `bind` to the watcher. */
+static orth_status show_whole(orth_ctx *ctx, rank_state *s, orth_bind bind, float *elems, float **whole)
+{
+    const orth_run *r = s->run;
+    const orth_run_watch *w = r->options.watch;
+    int64_t at = 0;
+    memset(elems, 0xff, (size_t)orth_model_num_elems(&r->model) * sizeof *elems);
+    for (int64_t i = 0; i < orth_model_num_params(&r->model); i++) {
+        orth_param p;
+        ORTH_TRY(orth_model_param(ctx, &r->model, i, &p));
+        whole[i] = elems + at;
+        at += orth_param_elems(&p);
+    }
+    ORTH_TRY(orth_gather(ctx, &s->trainer, s->all, bind, whole));
+    return w->show(ctx, w->user, &r->model, &s->result, bind, elems);
+}
+
 static orth_status show(orth_ctx *ctx, rank_state *s, orth_bind bind)
 {
-    orth_run *r = s->run;
-    const orth_run_watch *w = r->options.watch;
-    if (s->world)
-        orth_world_busy(s->world, "comparing");
-    if (s->rank == 0)
-        memset(r->exchange.whole, 0xff, (size_t)orth_model_num_elems(&r->model) * sizeof *r->exchange.whole);
-    ORTH_TRY(barrier(ctx, s));
-    ORTH_TRY(orth_gather_all(ctx, &s->trainer, bind, r->exchange.whole));
-    ORTH_TRY(barrier(ctx, s));
-    if (s->rank == 0)
-        ORTH_TRY(w->show(ctx, w->user, &r->model, &s->result, bind, r->exchange.whole));
-    ORTH_TRY(barrier(ctx, s));
-    if (s->world)
-        orth_world_busy(s->world, NULL);
-    return ORTH_OK;
+    const orth_model_config *model = &s->run->model;
+    rank_busy(s, "comparing");
+    orth_status status;
+    if (s->rank == 0) {
+        float *elems = ORTH_NEW_ARRAY(ctx, float, orth_model_num_elems(model));
+        float **whole = ORTH_NEW_ARRAY(ctx, float *, orth_model_num_params(model));
+        status = elems && whole ? show_whole(ctx, s, bind, elems, whole) : ORTH_ERR_NOMEM;
+        orth_mem_free(ctx, elems);
+        orth_mem_free(ctx, whole);
+    } else {
+        status = orth_gather(ctx, &s->trainer, s->all, bind, NULL);
+    }
+    if (status == ORTH_OK)
+        status = rank_barrier(ctx, s);
+    rank_busy(s, NULL);
+    return status;
 }
 
 /* ---- evaluation ---- */
@@ -374,8 +208,8 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     orth_traffic before = orth_traffic_counted(s->comms);
     ORTH_TRY(orth_trainer_step(ctx, &s->trainer, step, &s->result));
     if (step == r->options.timeline)
-        memcpy(r->exchange.clocks[s->rank], orth_executor_clock(s->trainer.executor),
-               (size_t)(s->trainer.unit.program.num_instrs + 1) * sizeof(int64_t));
+        memcpy(s->clock, orth_executor_clock(s->trainer.executor),
+               (size_t)(s->trainer.unit.program.num_instrs + 1) * sizeof *s->clock);
     s->steps_done = step;
     s->tokens_done += n * r->cfg->data_seq_len;
     s->skipped += s->result.skipped;
@@ -385,34 +219,25 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     return orth_metrics_step(ctx, &r->metrics, &s->result, orth_clock_s() - started, first, first + n, &sent);
 }
 
-/* Rank 0 decides before it joins the collectives of a step; the others look after they took part in them,
- * so all see the same last step, however far apart they run. */
-static void look_for_signal(orth_run *r, int64_t step)
+/* A signal may have been sent to any process: all learn of it here, after the same step. */
+static orth_status look_for_signal(orth_ctx *ctx, rank_state *s)
 {
-    int got = r->options.stop && r->exchange.stop_step == 0 ? r->options.stop(r->options.stop_user) : 0;
-    if (got == 0)
-        return;
-    r->exchange.signal = got;
-    r->exchange.stop_step = step;
-}
-
-static bool stops_at(const orth_run *r, int64_t step)
-{
-    return r->exchange.stop_step != 0 && r->exchange.stop_step <= step;
+    const orth_run_options *o = &s->run->options;
+    double got = o->stop ? o->stop(o->stop_user) : 0;
+    if (o->stop && s->all)
+        ORTH_TRY(orth_all_reduce(ctx, s->all, &got, &got, 1, ORTH_F64, ORTH_MAX_OF));
+    s->signal = (int)got;
+    return ORTH_OK;
 }
 
 static orth_status run_steps(orth_ctx *ctx, rank_state *s)
 {
-    orth_run *r = s->run;
+    const orth_run *r = s->run;
     const orth_config *c = r->cfg;
     if (s->steps_done < r->last_step)
         ORTH_TRY(request_step(ctx, s, s->steps_done + 1));
-    bool stopped = false;
-    for (int64_t step = s->steps_done + 1; step <= r->last_step && !stopped; step++) {
-        if (s->rank == 0)
-            look_for_signal(r, step);
+    for (int64_t step = s->steps_done + 1; step <= r->last_step && !s->signal; step++) {
         ORTH_TRY(one_step(ctx, s, step));
-        stopped = stops_at(r, step);
         bool last = step == r->last_step;
         if (r->options.watch) {
             ORTH_TRY(show(ctx, s, ORTH_BIND_GRAD));
@@ -420,51 +245,22 @@ static orth_status run_steps(orth_ctx *ctx, rank_state *s)
                 ORTH_TRY(show(ctx, s, ORTH_BIND_MASTER));
             continue;
         }
-        if (r->valid && !last && !stopped && c->train_eval_every > 0 && step % c->train_eval_every == 0)
+        ORTH_TRY(look_for_signal(ctx, s));
+        if (r->valid && !last && !s->signal && c->train_eval_every > 0 && step % c->train_eval_every == 0)
             ORTH_TRY(evaluate(ctx, s, c->train_eval_batches));
-        if (last || stopped || (c->checkpoint_every_steps > 0 && step % c->checkpoint_every_steps == 0))
-            ORTH_TRY(save(ctx, s));
+        if (last || s->signal || (c->checkpoint_every_steps > 0 && step % c->checkpoint_every_steps == 0))
+            ORTH_TRY(rank_save(ctx, s));
     }
     return ORTH_OK;
 }
 
-static orth_status run_rank(orth_ctx *ctx, rank_state *s)
-{
-    orth_run *r = s->run;
-    ORTH_TRY(open_rank(ctx, s));
-    if (s->rank == 0) {
-        r->metrics.steps = r->last_step;
-        r->metrics.log_every = r->cfg->train_log_every;
-        r->metrics.quiet = r->options.quiet;
-        ORTH_TRY(orth_metrics_open(ctx, &r->metrics, r->metrics_path, r->resumed ? s->steps_done : -1));
-    }
-    bool fresh = s->steps_done < r->last_step;
-    ORTH_TRY(run_steps(ctx, s));
-    bool stopped = stops_at(r, s->steps_done);
-    if (r->valid && !stopped)
-        ORTH_TRY(evaluate(ctx, s, 0));
-    if (fresh)
-        orth_executor_counted(s->trainer.executor, r->exchange.counted[s->rank]);
-    if (stopped && s->rank == 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_SIGNAL, "stopped by %s after step %" PRId64 "; the checkpoint is saved, "
-                         "--resume continues", r->exchange.signal == SIGTERM ? "SIGTERM" : "SIGINT", s->steps_done);
-    return ORTH_OK;
-}
+/* ---- memory.json ---- */
 
-static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
-{
-    rank_state s = {.run = arg, .world = world, .rank = world ? orth_world_rank(world) : 0};
-    orth_status status = run_rank(ctx, &s);
-    close_rank(ctx, &s);
-    return status;
-}
-
-/* What the ranks have touched, beside plan.json. */
-static orth_status write_counted(orth_ctx *ctx, const orth_run *r)
+static orth_status write_counted(orth_ctx *ctx, const orth_run *r, size_t (*counted)[ORTH_NUM_CLASSES])
 {
     char *all = orth_mem_strdup(ctx, "");
     for (int k = 0; all && k < r->num_ranks; k++) {
-        char *memory = orth_memory_json(ctx, r->exchange.counted[k]);
+        char *memory = orth_memory_json(ctx, counted[k]);
         char *longer = memory ? orth_mem_printf(ctx, "%s%s{\"rank\": %d, \"memory\": %s}", all, k ? ", " : "", k, memory)
                               : NULL;
         orth_mem_free(ctx, memory);
@@ -480,17 +276,32 @@ static orth_status write_counted(orth_ctx *ctx, const orth_run *r)
     return status;
 }
 
-static orth_status write_timeline(orth_ctx *ctx, orth_run *r)
+/* What the ranks have touched, beside plan.json. */
+static orth_status say_counted(orth_ctx *ctx, rank_state *s)
 {
-    if (r->exchange.clocks[0][0] == 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the run went on after that step", r->options.timeline);
+    size_t mine[ORTH_NUM_CLASSES], (*all)[ORTH_NUM_CLASSES] = orth_mem_alloc(ctx, (size_t)s->run->num_ranks * sizeof mine);
+    if (!all)
+        return ORTH_ERR_NOMEM;
+    orth_executor_counted(s->trainer.executor, mine);
+    memcpy(all[0], mine, sizeof mine);
+    orth_status status = s->all ? orth_all_gather(ctx, s->all, all, mine, sizeof mine, NULL, ORTH_U8) : ORTH_OK;
+    if (status == ORTH_OK && s->rank == 0)
+        status = write_counted(ctx, s->run, all);
+    orth_mem_free(ctx, all);
+    return status;
+}
+
+/* ---- timeline.json ---- */
+
+static orth_status write_timeline(orth_ctx *ctx, orth_run *r, int64_t *const *clocks)
+{
     orth_bubble bubble;
     char text[256], *path = orth_path_join(ctx, r->dir, "timeline.json");
-    orth_status status = path ? orth_timeline_write(ctx, &r->plan, r->cfg, &r->model, r->exchange.clocks, path, &bubble)
+    orth_status status = path ? orth_timeline_write(ctx, &r->plan, r->cfg, &r->model, clocks, path, &bubble)
                               : ORTH_ERR_NOMEM;
     if (status == ORTH_OK) {
-        snprintf(text, sizeof text, "step %" PRId64 " is in %s: forwards and backwards %.6f s, ranks idle %.2f %% of it; "
-                 "%s with the same times for each would idle %.2f %%", r->options.timeline, path, bubble.seconds,
+        snprintf(text, sizeof text, "step %" PRId64 " is in %.80s: forwards and backwards %.6f s, ranks idle %.2f %% of it; "
+                 "%.40s with the same times for each would idle %.2f %%", r->options.timeline, path, bubble.seconds,
                  100 * bubble.idle_share, r->plan.spread.schedule.name, 100 * bubble.replayed);
         status = orth_metrics_event(ctx, &r->metrics, text, NULL);
     }
@@ -498,18 +309,62 @@ static orth_status write_timeline(orth_ctx *ctx, orth_run *r)
     return status;
 }
 
-orth_status orth_run_train(orth_ctx *ctx, orth_run *r)
+/* All ranks hand in their clocks; rank 0 writes the file. */
+static orth_status say_timeline(orth_ctx *ctx, rank_state *s)
 {
-    orth_status status;
-    if (r->num_ranks == 1) {
-        status = rank_main(ctx, NULL, r);
-    } else {
-        orth_world_options options = orth_groups_options(r->cfg, orth_pool_num_threads(ctx->pool), r->num_ranks);
-        status = orth_run_ranks(ctx, r->num_ranks, rank_main, r, &options);
+    orth_run *r = s->run;
+    int64_t **clocks = NULL, *counts = ORTH_NEW_ARRAY(ctx, int64_t, r->num_ranks);
+    orth_status status = counts ? orth_timeline_clocks(ctx, &r->plan, &clocks) : ORTH_ERR_NOMEM;
+    for (int k = 0; status == ORTH_OK && k < r->num_ranks; k++)
+        counts[k] = (r->plan.ranks[k].num_instrs + 1) * (int64_t)sizeof(int64_t);
+    rank_busy(s, "writing the timeline");
+    if (status == ORTH_OK && s->all)
+        status = orth_all_gather(ctx, s->all, clocks[0], s->clock, 0, counts, ORTH_U8);
+    else if (status == ORTH_OK)
+        memcpy(clocks[0], s->clock, (size_t)counts[0]);
+    if (status == ORTH_OK && s->rank == 0)
+        status = write_timeline(ctx, r, clocks);
+    if (status == ORTH_OK)
+        status = rank_barrier(ctx, s);
+    rank_busy(s, NULL);
+    orth_mem_free(ctx, clocks);
+    orth_mem_free(ctx, counts);
+    return status;
+}
+
+static orth_status run_rank(orth_ctx *ctx, rank_state *s)
+{
+    orth_run *r = s->run;
+    ORTH_TRY(open_rank(ctx, s));
+    if (s->rank == 0) {
+        r->metrics.steps = r->last_step;
+        r->metrics.log_every = r->cfg->train_log_every;
+        r->metrics.quiet = r->options.quiet;
+        ORTH_TRY(orth_metrics_open(ctx, &r->metrics, r->metrics_path, r->resumed ? s->steps_done : -1));
     }
-    if (status == ORTH_OK && r->exchange.counted[0][ORTH_CLASS_PARAMS] > 0)
-        status = write_counted(ctx, r);
-    if (status == ORTH_OK && r->exchange.clocks)
-        status = write_timeline(ctx, r);
+    bool fresh = s->steps_done < r->last_step;
+    if (s->clock && s->steps_done >= r->options.timeline)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the run goes on after step %" PRId64,
+                         r->options.timeline, s->steps_done);
+    ORTH_TRY(run_steps(ctx, s));
+    if (r->valid && !s->signal)
+        ORTH_TRY(evaluate(ctx, s, 0));
+    if (fresh)
+        ORTH_TRY(say_counted(ctx, s));
+    if (s->clock && s->steps_done >= r->options.timeline)
+        ORTH_TRY(say_timeline(ctx, s));
+    if (s->signal && s->rank == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_SIGNAL, "stopped by %s after step %" PRId64 "; the checkpoint is saved, "
+                         "--resume continues", s->signal == SIGTERM ? "SIGTERM" : "SIGINT", s->steps_done);
+    return ORTH_OK;
+}
+
+orth_status rank_main(orth_ctx *ctx, orth_world *world, void *run)
+{
+    rank_state s = {.run = run, .world = world, .rank = world ? orth_world_rank(world) : 0};
+    orth_status status = run_rank(ctx, &s);
+    if (status != ORTH_OK && world)
+        orth_world_abort(world, ctx->error.message); /* before what is released together with others */
+    close_rank(ctx, &s);
     return status;
 }

@@ -1,16 +1,18 @@
-/* run.c -- opening and closing a run. */
+/* run.c -- a run: opened, handed to its ranks, closed. */
 #include "train/run.h"
 
 #include <inttypes.h>
+#include <limits.h>
 
 #include "base/files.h"
+#include "base/pool.h"
 #include "parallel/check_layout.h"
-#include "plan/probe.h"
 #include "train/describe.h"
+#include "train/groups.h"
+#include "train/process.h"
+#include "train/rank.h"
 #include "train/resume.h"
-
-/* Long enough for a stable peak, short enough not to be felt at the start. */
-#define PROBE_SECONDS 0.15
+#include "train/timeline.h"
 
 static orth_status open_data(orth_ctx *ctx, orth_run *r)
 {
@@ -113,24 +115,36 @@ static orth_status find_start(orth_ctx *ctx, orth_run *r)
     return r->options.init_dir ? orth_checkpoint_find_weights(ctx, r->options.init_dir, &r->start_from, &own) : ORTH_OK;
 }
 
-/* What a step will take, and room for the clocks of the one that is to be shown. */
-static orth_status open_time(orth_ctx *ctx, orth_run *r)
+/* Memory belongs to a host: what its ranks need together must fit. */
+static orth_status require_fit(orth_ctx *ctx, orth_run *r)
 {
-    const bool bf16 = r->cfg->precision_compute == ORTH_precision_compute_bf16;
+    orth_plan *here = ORTH_NEW_ARRAY(ctx, orth_plan, r->num_ranks);
+    int n = 0;
+    if (!here)
+        return ORTH_ERR_NOMEM;
+    for (int k = 0; k < r->num_ranks; k++)
+        if (!r->world || orth_world_shares_host(r->world, k))
+            here[n++] = r->plan.ranks[k];
+    orth_plan sum = orth_plan_total(here, n, r->plan.total.tokens, r->plan.total.limit_bytes);
+    orth_mem_free(ctx, here);
+    r->plan.total.fits = sum.fits;
+    return orth_plan_require_fit(ctx, &sum);
+}
+
+/* What a step will take on this machine. Ranks that are threads share it; over MPI they are here one after the other. */
+static orth_status price(orth_ctx *ctx, orth_run *r)
+{
     orth_rates rates;
-    ORTH_TRY(orth_probe_matmul_peak(ctx, &r->metrics.peak_flops, bf16, PROBE_SECONDS));
-    ORTH_TRY(orth_machine_rates(ctx, r->cfg, r->num_ranks, r->metrics.peak_flops, &rates));
-    ORTH_TRY(orth_run_plan_price(ctx, &r->plan, r->cfg, &r->model, &rates, NULL));
-    if (r->options.timeline == 0)
-        return ORTH_OK;
-    if (r->options.timeline > r->last_step)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the last step is %" PRId64 " (train.steps)",
-                         r->options.timeline, r->last_step);
-    return orth_timeline_clocks(ctx, &r->plan, &r->exchange.clocks);
+    ORTH_TRY(orth_machine_rates(ctx, r->cfg, r->world ? 1 : r->num_ranks, &rates));
+    return orth_run_plan_price(ctx, &r->plan, r->cfg, &r->model, &rates, NULL);
 }
 
 static orth_status open_all(orth_ctx *ctx, orth_run *r)
 {
+    const bool first = !r->world || orth_world_rank(r->world) == 0;
+    if (r->options.timeline > r->last_step)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the last step is %" PRId64 " (train.steps)",
+                         r->options.timeline, r->last_step);
     ORTH_TRY(find_start(ctx, r));
     if (r->resumed)
         ORTH_TRY(orth_resume_check_options(ctx, r->cfg, r->start_from));
@@ -145,26 +159,23 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     r->num_ranks = r->plan.num_ranks;
     r->metrics.plan = r->plan.total;
     r->metrics.peak_bytes = r->plan.total.total_bytes;
-    ORTH_TRY(orth_plan_require_fit(ctx, &r->plan.total));
+    ORTH_TRY(require_fit(ctx, r));
     orth_model_shape shape = orth_setup_shape(r->cfg, ORTH_MODE_TRAIN);
     ORTH_TRY(orth_check_layout(ctx, &r->plan.spread, &r->model, &shape));
-    if (r->options.watch)
-        r->exchange.whole = ORTH_NEW_ARRAY(ctx, float, orth_model_num_elems(&r->model));
-    else
-        ORTH_TRY(open_time(ctx, r));
-    if (r->options.watch && !r->exchange.whole)
-        return ORTH_ERR_NOMEM;
-    r->exchange.counted = orth_mem_alloc(ctx, (size_t)r->num_ranks * sizeof *r->exchange.counted);
     r->metrics_path = orth_path_join(ctx, r->dir, "metrics.jsonl");
-    if (!r->exchange.counted || !r->metrics_path)
+    if (!r->metrics_path)
         return ORTH_ERR_NOMEM;
+    if (!first)
+        return ORTH_OK;
+    if (!r->options.watch)
+        ORTH_TRY(price(ctx, r));
     ORTH_TRY(write_file(ctx, r, "run.yaml", orth_config_yaml(ctx, r->cfg)));
     return write_file(ctx, r, "plan.json", orth_plan_json(ctx, r->plan.ranks, r->num_ranks, &r->plan.total));
 }
 
-orth_status orth_run_open(orth_ctx *ctx, orth_run *r, const orth_run_options *options)
+orth_status orth_run_open(orth_ctx *ctx, orth_run *r, const orth_run_options *options, orth_world *world)
 {
-    *r = (orth_run){.options = *options, .cfg = options->cfg, .dir = options->cfg->checkpoint_dir};
+    *r = (orth_run){.options = *options, .cfg = options->cfg, .world = world, .dir = options->cfg->checkpoint_dir};
     r->last_step = options->watch ? options->watch->steps : r->cfg->train_steps;
     orth_status status = open_all(ctx, r);
     if (status != ORTH_OK)
@@ -184,8 +195,37 @@ void orth_run_close(orth_ctx *ctx, orth_run *r)
     orth_mem_free(ctx, r->metrics_path);
     orth_mem_free(ctx, r->checkpoints);
     orth_mem_free(ctx, r->start_from);
-    orth_mem_free(ctx, r->exchange.counted);
-    orth_mem_free(ctx, r->exchange.whole);
-    orth_mem_free(ctx, r->exchange.clocks);
     *r = (orth_run){.cfg = NULL};
+}
+
+orth_status orth_run_train(orth_ctx *ctx, orth_run *r)
+{
+    if (r->num_ranks == 1 || r->world)
+        return rank_main(ctx, r->num_ranks > 1 ? r->world : NULL, r);
+    orth_world_options options = orth_groups_options(r->cfg, orth_pool_num_threads(ctx->pool), r->num_ranks);
+    return orth_run_ranks(ctx, r->num_ranks, rank_main, r, &options);
+}
+
+/* Over MPI ranks meet before there is a run: they open it one after the other. */
+static orth_status run_processes(orth_ctx *ctx, const orth_run_options *options)
+{
+    orth_layout layout = orth_setup_layout(options->cfg);
+    orth_world_options o = orth_groups_options(options->cfg, 1, 1);
+    o.backend = ORTH_BACKEND_MPI;
+    int64_t ranks = ORTH_MIN(orth_layout_ranks(&layout), INT_MAX);
+    orth_run_options copy = *options;
+    return orth_run_ranks(ctx, (int)ranks, process_main, &copy, &o);
+}
+
+orth_status orth_run_whole(orth_ctx *ctx, const orth_run_options *options)
+{
+    orth_run run;
+    if (options->cfg->comm_backend == ORTH_comm_backend_mpi)
+        return run_processes(ctx, options);
+    ORTH_TRY(orth_run_open(ctx, &run, options, NULL));
+    orth_status s = process_peak(ctx, &run, NULL);
+    if (s == ORTH_OK)
+        s = orth_run_train(ctx, &run);
+    orth_run_close(ctx, &run);
+    return s;
 }

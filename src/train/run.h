@@ -1,7 +1,8 @@
 /* run.h -- a training run: what all its ranks share, opened by one of them before they start.
  *
- * Ranks are threads of this process (or there is one, without a world): they read the run's data, model
- * and layout, and meet in the fields of `exchange`, between barriers.
+ * Thread ranks read one orth_run; over MPI each process opens its own, rank 0 first (process.c). Nothing in it
+ * changes while ranks run but `metrics`, which is rank 0's: what ranks tell each other goes through
+ * communicators, so that there is one way for threads and processes.
  */
 #ifndef ORTH_TRAIN_RUN_H
 #define ORTH_TRAIN_RUN_H
@@ -11,7 +12,6 @@
 #include "train/describe.h"
 #include "train/eval.h"
 #include "train/metrics.h"
-#include "train/timeline.h"
 
 /* Asked between steps: the number of a signal that arrived (the run then saves and ends with
  * ORTH_ERR_SIGNAL), 0 if none. */
@@ -41,6 +41,7 @@ typedef struct {
 typedef struct {
     orth_run_options options;
     const orth_config *cfg;
+    orth_world *world;              /* of this process's rank, over MPI; NULL: ranks are threads, or there is one */
     const char *dir;                /* run folder */
     char *checkpoints;              /* dir/checkpoints */
     char *start_from;               /* folder of the weights; NULL: at random */
@@ -55,20 +56,18 @@ typedef struct {
     char *metrics_path;
     orth_bytes tokenizer_json;
     int32_t *token_bytes;           /* [vocab] */
-    struct {
-        orth_checkpoint_array *arrays; /* [num params] of whole parameters while a checkpoint is saved */
-        float *whole;                  /* [elements of the model] of a watched run */
-        size_t (*counted)[ORTH_NUM_CLASSES]; /* [num_ranks] at the end */
-        int64_t **clocks;              /* of the step of the timeline, NULL: none is asked for */
-        _Atomic int signal;            /* that rank 0 saw; written before stop_step */
-        _Atomic int64_t stop_step;     /* the last step; 0: no signal */
-    } exchange;
 } orth_run;
 
+/* A whole run: opened, trained, closed, as ranks of this process or (comm.backend=mpi) as one rank of many, in
+ * which case every process of the run calls it. Errors are those of open and train; over MPI all processes
+ * return the same one. */
+orth_status orth_run_whole(orth_ctx *ctx, const orth_run_options *options);
+
 /* Opens the data, applies the layout, plans every rank and refuses what does not fit before anything big
- * is allocated; writes run.yaml and plan.json. On failure there is nothing to close. ORTH_ERR_ARG,
- * ORTH_ERR_NOMEM (does not fit), ORTH_ERR_DATA, ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
-orth_status orth_run_open(orth_ctx *ctx, orth_run *r, const orth_run_options *options);
+ * is allocated; writes run.yaml and plan.json unless this is a later process of a run over MPI. `world`: see
+ * orth_run. On failure there is nothing to close. ORTH_ERR_ARG, ORTH_ERR_NOMEM (does not fit), ORTH_ERR_DATA,
+ * ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
+orth_status orth_run_open(orth_ctx *ctx, orth_run *r, const orth_run_options *options, orth_world *world);
 void orth_run_close(orth_ctx *ctx, orth_run *r);
 
 /* Trains to train.steps, with evaluations and checkpoints. The checkpoints there are stay valid whatever

@@ -161,11 +161,17 @@ void orth_setup_positions_sp(const orth_compile_spec *spec, const orth_executor 
 orth_status orth_unit_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
                             orth_unit *out)
 {
+    return orth_unit_build_for(ctx, model, shape, orth_pool_num_threads(ctx->pool), out);
+}
+
+orth_status orth_unit_build_for(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
+                                int num_threads, orth_unit *out)
+{
     ORTH_TRY(orth_model_blocks_build(ctx, model, shape, &out->blocks));
     orth_program_init(ctx, &out->program);
     orth_status s = orth_compile(ctx, &out->blocks.spec, &out->program);
     if (s == ORTH_OK)
-        s = orth_place(ctx, &out->program, orth_pool_num_threads(ctx->pool), ctx->isa);
+        s = orth_place(ctx, &out->program, num_threads, ctx->isa);
     if (s == ORTH_OK)
         s = orth_check(ctx, &out->program);
     if (s != ORTH_OK)

@@ -36,6 +36,9 @@ typedef struct {
 /* ORTH_ERR_ARG, ORTH_ERR_NOMEM. On failure there is nothing to release. */
 orth_status orth_unit_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
                             orth_unit *out);
+/* For a rank with num_threads threads, which workspaces depend on, instead of those of ctx. */
+orth_status orth_unit_build_for(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
+                                int num_threads, orth_unit *out);
 void orth_unit_release(orth_unit *u);
 
 /* Kernel table of run.backend. */

@@ -7,12 +7,11 @@
 
 #define PROBE_SECONDS 0.05
 
-orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ranks, double peak_flops, orth_rates *out)
+orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ranks, orth_rates *out)
 {
-    double bytes;
+    double peak_flops, bytes;
     const bool bf16 = cfg->precision_compute == ORTH_precision_compute_bf16;
-    if (peak_flops <= 0)
-        ORTH_TRY(orth_probe_matmul_peak(ctx, &peak_flops, bf16, PROBE_SECONDS));
+    ORTH_TRY(orth_probe_matmul_peak(ctx, &peak_flops, bf16, PROBE_SECONDS));
     ORTH_TRY(orth_probe_measure(ctx, &bytes, ORTH_PROBE_COPY, orth_pool_num_threads(ctx->pool), PROBE_SECONDS));
     *out = (orth_rates){peak_flops / num_ranks, bytes / num_ranks};
     return ORTH_OK;

@@ -5,9 +5,9 @@
 #include "plan/timeline.h"
 #include "train/describe.h"
 
-/* What each of num_ranks ranks on this machine has of its measured peaks: an equal part. peak_flops: as
- * orth_probe_matmul_peak; <= 0: it is measured, too. Takes about a tenth of a second. ORTH_ERR_NOMEM. */
-orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ranks, double peak_flops, orth_rates *out);
+/* What each of num_ranks ranks that share the threads of ctx->pool has of their measured peaks: an equal part. Takes
+ * about a fifth of a second. ORTH_ERR_NOMEM. */
+orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ranks, orth_rates *out);
 
 /* Fills in the time of p's ranks and total (plan/simulate.h), for ranks that each have `rates`. timeline: where the
  * simulated step goes as a trace; NULL: nowhere. ORTH_ERR_NOMEM, and what writing a file returns. */
@@ -15,7 +15,7 @@ orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_conf
                                 const orth_rates *rates, const char *timeline);
 
 /* A clock for each rank, [num_instrs + 1] of its program, in one block that is freed with orth_mem_free(ctx, *out).
- * ORTH_ERR_NOMEM. */
+ * The clocks lie one after the other from out[0] on. ORTH_ERR_NOMEM. */
 orth_status orth_timeline_clocks(orth_ctx *ctx, const orth_run_plan *p, int64_t ***out);
 
 /* Clocks of all ranks as the file `path` (NULL: none), and the bubble of rank 0's pipeline into *bubble. */

@@ -249,12 +249,13 @@ static orth_status show(orth_ctx *ctx, void *user, const orth_model_config *mode
 orth_status orth_verify_run(orth_ctx *ctx, orth_verify *v, orth_config *cfg)
 {
     const orth_run_watch watch = {.steps = v->steps, .show = show, .user = v};
+    /* Under mpirun every process would run it again, each for itself. */
+    if (cfg->comm_backend == ORTH_comm_backend_mpi)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "verify: comm.backend=mpi: both runs are compared in one process; give "
+                         "comm.backend=thread, whose bits are the same");
     ORTH_TRY(orth_config_set(ctx, cfg, "verify", "checkpoint.dir", v->scratch));
     orth_run_options options = {.cfg = cfg, .watch = &watch, .quiet = true};
-    orth_run run;
-    ORTH_TRY(orth_run_open(ctx, &run, &options));
-    orth_status s = orth_run_train(ctx, &run);
-    orth_run_close(ctx, &run);
+    orth_status s = orth_run_whole(ctx, &options);
     v->compares = true;
     return s;
 }

@@ -1,10 +1,9 @@
 /* mpi.c -- ranks are processes under mpirun or srun; MPI moves bytes, everything else is ours.
  *
  * Sums are made by algo.c in the same order as between threads, so the bits are the same. MPI's own
- * collectives are not used: their order of sums is theirs. Every wait polls, so that it can notice the
- * watchdog's limit; the rank then names the peers whose messages have not come. A rank that fails returns
- * without MPI_Finalize: the process must end with a non-zero status, upon which the launcher ends the
- * others. orth_world_busy is not seen by other processes, hence the longer default limit.
+ * collectives are not used: their order of sums is theirs. Every wait polls, so that it notices an abort of
+ * the world, of which the monitor (monitor.h) hears. A rank that fails returns without MPI_Finalize: the process
+ * must end with a non-zero status, upon which the launcher ends those that do not come back.
  */
 #include <mpi.h>
 #include <sched.h>
@@ -13,10 +12,12 @@
 
 #include "base/clock.h"
 #include "comm/comm_impl.h"
+#include "comm/mpi/monitor.h"
 
 #define PART_BYTES ((size_t)1 << 20) /* counts are int: large blocks go as so many of these and a rest */
 #define POLLS_BEFORE_SLEEP 200
 #define POLL_NS 50000
+#define LONG_NS 100000000            /* a wait that the monitor hears of, as often */
 
 enum { TAG_BLOCK = 1, TAG_HEADER = 2 };
 
@@ -63,7 +64,7 @@ static int post_block(mpi_state *s, MPI_Comm comm, const comm_block *b, MPI_Requ
 /* Lets others run; sleeps once it has been in vain for long. */
 static void pause_poll(const orth_comm *c, int polls)
 {
-    if (polls < POLLS_BEFORE_SLEEP && c->world->s->num_ranks <= c->world->s->num_cores)
+    if (polls < POLLS_BEFORE_SLEEP && c->world->s->spins > 0)
         return;
     if (polls < 10 * POLLS_BEFORE_SLEEP) {
         sched_yield();
@@ -72,24 +73,14 @@ static void pause_poll(const orth_comm *c, int polls)
     nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
 }
 
-/* Too long: who has not sent? */
-static bool give_up(orth_comm *c, const comm_block *blocks, const int *owner, const MPI_Request *q, int num,
-                    double waited_s)
+/* Tells the monitor which members have not sent. */
+static void tell_missing(orth_comm *c, const comm_block *blocks, const int *owner, const MPI_Request *q, int num)
 {
-    char who[128] = "";
-    int culprit = -1;
-    for (int i = 0; i < num; i++) {
-        const comm_block *b = &blocks[owner[i]];
-        const size_t at = strlen(who);
-        if (q[i] == MPI_REQUEST_NULL || !b->incoming)
-            continue;
-        culprit = culprit < 0 ? c->ranks[b->peer] : culprit;
-        snprintf(who + at, sizeof who - at, "%s%d", at ? ", " : "", c->ranks[b->peer]);
-    }
-    comm_abort(c->world->s, culprit < 0 ? c->world->rank : culprit, ORTH_ERR_COMM,
-               "rank %d has waited %.1f s in '%s' for rank %s", c->world->rank, waited_s, c->name,
-               culprit < 0 ? "(all have sent)" : who);
-    return false;
+    int missing[COMM_MAX_MISSING], n = 0;
+    for (int i = 0; i < num && n < COMM_MAX_MISSING; i++)
+        if (q[i] != MPI_REQUEST_NULL && blocks[owner[i]].incoming)
+            missing[n++] = blocks[owner[i]].peer;
+    comm_monitor_misses(c, missing, n);
 }
 
 static bool mpi_exchange(orth_comm *c, const comm_block *blocks, int num)
@@ -103,7 +94,8 @@ static bool mpi_exchange(orth_comm *c, const comm_block *blocks, int num)
             if (blocks[i].incoming == (incoming == 1))
                 for (int k = post_block(s, s->blocks, &blocks[i], q + posted); k > 0; k--)
                     owner[posted++] = i;
-    const int64_t start = orth_clock_ns();
+    int64_t told_ns = orth_clock_ns();
+    bool told = false;
     for (int done = 0; !done; polls++) {
         if (MPI_Testall(posted, q, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
             comm_abort(c->world->s, c->world->rank, ORTH_ERR_COMM, "'%s': MPI reports an error", c->name);
@@ -113,11 +105,15 @@ static bool mpi_exchange(orth_comm *c, const comm_block *blocks, int num)
             break;
         if (comm_aborted(c->world->s))
             return false;
-        const int64_t limit = atomic_load(&c->world->s->limit_ns), waited = orth_clock_ns() - start;
-        if (limit > 0 && waited > limit)
-            return give_up(c, blocks, owner, q, posted, 1e-9 * (double)waited);
+        if (orth_clock_ns() - told_ns > LONG_NS) {
+            tell_missing(c, blocks, owner, q, posted);
+            told_ns = orth_clock_ns();
+            told = true;
+        }
         pause_poll(c, polls);
     }
+    if (told)
+        comm_monitor_misses(c, NULL, 0);
     return true;
 }
 
@@ -216,22 +212,15 @@ static void *messages_main(void *p)
 {
     orth_comm *c = p;
     int polls = 0;
-    int64_t since = 0;
     for (;;) {
         const uint32_t idle = comm_word_get(&c->receives.posted);
         const int before = atomic_load(&c->num_receives);
         if (poll_messages(c)) {
-            const int64_t now = orth_clock_ns(), limit = atomic_load(&c->world->s->limit_ns);
-            if (atomic_load(&c->num_receives) != before || since == 0)
-                since = now, polls = 0;
-            if (limit > 0 && now - since > limit)
-                comm_abort(c->world->s, c->world->rank, ORTH_ERR_COMM, "'%s': no message has come for %.1f s",
-                           c->name, 1e-9 * (double)(now - since));
-            pause_poll(c, polls++);
+            polls = atomic_load(&c->num_receives) == before ? polls + 1 : 0;
+            pause_poll(c, polls);
         } else if (atomic_load(&c->quit)) {
             return NULL;
         } else {
-            since = 0;
             comm_word_wait(&c->receives.posted, idle, 0, 1000000000);
         }
     }
@@ -302,6 +291,7 @@ static orth_status mpi_create(orth_ctx *ctx, orth_comm *c)
     MPI_Type_contiguous((int)PART_BYTES, MPI_BYTE, &s->part);
     MPI_Type_commit(&s->part);
     c->state = s;
+    c->group = c; /* for the monitor */
     return ORTH_OK;
 }
 
@@ -309,6 +299,11 @@ static orth_status mpi_create(orth_ctx *ctx, orth_comm *c)
 static void mpi_destroy(orth_ctx *ctx, orth_comm *c)
 {
     mpi_state *s = state_of(c);
+    comm_rank *me = &c->world->s->ranks[c->world->rank];
+    pthread_mutex_lock(&c->world->s->mutex);
+    if (atomic_load(&me->group) == c)
+        atomic_store(&me->group, NULL);
+    pthread_mutex_unlock(&c->world->s->mutex);
     if (!comm_aborted(c->world->s)) {
         MPI_Type_free(&s->part);
         MPI_Comm_free(&s->messages);
@@ -355,22 +350,27 @@ orth_status comm_run_mpi_rank(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, voi
     int size, rank;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    ctx->rank = rank;
+    ctx->error.said_elsewhere = rank > 0;
     if (num_ranks != 0 && num_ranks != size)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %d ranks, but %d processes were started", num_ranks,
-                         size);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %d rank%s, but %d process%s started: mpirun -n %d, or "
+                         "srun -n %d", num_ranks, num_ranks == 1 ? "" : "s", size, size == 1 ? " was" : "es were",
+                         num_ranks, num_ranks);
     if (size > ORTH_MAX_RANKS)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "ranks=%d is not in [1, %d]", size, ORTH_MAX_RANKS);
+    ctx->error.said_elsewhere = false;
+    comm_monitor *monitor;
     s->num_ranks = size;
-    ctx->rank = rank;
-    orth_world w = {.s = s, .rank = rank};
-    orth_status status = fn(ctx, &w, arg);
-    comm_world_end(ctx, &w, status);
-    if (status != ORTH_OK && !w.derived) {
-        char own[ORTH_MESSAGE_MAX - 32];
-        snprintf(own, sizeof own, "%.990s", ctx->error.code ? ctx->error.message : orth_status_name(status));
-        orth_ctx_clear_error(ctx);
-        ORTH_FAIL(ctx, status, "rank %d: %s", rank, own);
+    s->ranks = ORTH_NEW_ARRAY(ctx, comm_rank, size);
+    orth_status status = s->ranks ? comm_monitor_start(ctx, s, rank, &monitor) : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK) {
+        orth_world w = {.s = s, .rank = rank};
+        status = fn(ctx, &w, arg);
+        comm_world_end(ctx, &w, status);
+        status = comm_monitor_end(ctx, monitor, status, w.derived);
     }
+    orth_mem_free(ctx, s->ranks);
+    s->ranks = NULL;
     return status;
 }
 

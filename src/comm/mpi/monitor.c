@@ -1,0 +1,472 @@
+/* monitor.c -- see monitor.h.
+ *
+ * A peer's silence is counted by this thread's own looks, at most LOOK_MOST_NS for each, so that a machine that
+ * was suspended or short of time does not take everyone for dead when it goes on.
+ */
+#include "comm/mpi/monitor.h"
+
+#include <mpi.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+#define LOOK_NS 10000000          /* between two looks at what has come */
+#define LOOK_MOST_NS 100000000
+#define NOTE_NS 200000000         /* between two notes to the same rank, if nothing changes */
+#define JUDGE_NS 300000000        /* between two looks for a culprit: each rank has said something new */
+#define LAST_WORDS_NS 2000000000  /* for the verdict to get out */
+#define SILENCE_S 5.0             /* at least */
+
+/* What processes tell each other; sent as it is. */
+typedef struct {
+    int64_t calls, step, waited_ns;     /* waited_ns 0: not waiting */
+    int32_t kind, instr, last_kind, last_instr;
+    int32_t missing[COMM_MAX_MISSING], num_missing;
+    char group[ORTH_COMM_NAME_MAX];
+    bool waits, busy;                   /* rank 0: any rank is busy */
+    bool ended, primary;                /* its function has returned; with an error of its own */
+    bool aborted;                       /* then cause_rank, status, text */
+    bool over;                          /* rank 0's verdict: status, text, and who says it */
+    int32_t status, cause_rank, speaker;
+    char text[ORTH_MESSAGE_MAX];
+} note;
+
+typedef struct {
+    int rank;
+    MPI_Request in, out;
+    note received, sent;
+    int64_t silent_ns, last_sent_ns;
+    bool told_abort, told_end;
+    bool lost;                    /* not heard of */
+    bool ended;
+    note end;                     /* of a rank that has */
+} peer;
+
+struct comm_monitor {
+    comm_shared *s;
+    int rank, num_peers;
+    MPI_Comm comm;
+    peer *peers;                  /* rank 0: all others; else rank 0 */
+    bool *same_host;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool has_ended;               /* under mutex, with `own` */
+    note own;
+    /* The thread's own. */
+    int64_t silence_ns, looked_ns, judged_ns, aborted_ns;
+    comm_culprit last;
+    note verdict;
+    bool has_verdict;
+};
+
+/* ---- notes ---- */
+
+static const orth_comm *waits_in(const comm_rank *me)
+{
+    return atomic_load(&me->since_ns) ? atomic_load(&me->group) : NULL;
+}
+
+void comm_monitor_misses(orth_comm *c, const int *missing, int num)
+{
+    comm_rank *me = &c->world->s->ranks[c->world->rank];
+    if (atomic_load(&me->group) != c)
+        return;
+    num = ORTH_MIN(num, COMM_MAX_MISSING);
+    for (int i = 0; i < num; i++)
+        atomic_store(&me->missing[i], c->ranks[missing[i]]);
+    atomic_store(&me->num_missing, num);
+}
+
+/* What this rank does at the moment. */
+static void describe_rank(comm_shared *s, int rank, note *n)
+{
+    const comm_rank *me = &s->ranks[rank];
+    memset(n, 0, sizeof *n);
+    n->calls = atomic_load(&me->calls);
+    n->step = atomic_load(&me->step);
+    n->last_kind = atomic_load(&me->last_kind);
+    n->last_instr = atomic_load(&me->last_instr);
+    n->busy = atomic_load(&me->busy) != NULL;
+    pthread_mutex_lock(&s->mutex); /* no communicator goes away meanwhile */
+    const orth_comm *c = waits_in(me);
+    if (c) {
+        n->waits = true;
+        n->waited_ns = ORTH_MAX(orth_clock_ns() - atomic_load(&me->since_ns), 1);
+        n->kind = atomic_load(&me->kind);
+        n->instr = atomic_load(&me->instr);
+        memcpy(n->group, c->name, sizeof n->group);
+        const int at = atomic_load(&me->peer);
+        if (n->kind == ORTH_COMM_SEND || n->kind == ORTH_COMM_RECV) {
+            if (at >= 0 && at < c->n)
+                n->missing[n->num_missing++] = c->ranks[at];
+        } else {
+            n->num_missing = atomic_load(&me->num_missing);
+            for (int i = 0; i < n->num_missing; i++)
+                n->missing[i] = atomic_load(&me->missing[i]);
+        }
+    }
+    n->aborted = comm_aborted(s);
+    if (n->aborted) {
+        n->cause_rank = s->cause_rank;
+        n->status = (int32_t)s->cause_code;
+        memcpy(n->text, s->cause, sizeof n->text);
+    }
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void compose(comm_monitor *m, note *n)
+{
+    describe_rank(m->s, m->rank, n);
+    n->busy = m->rank == 0 ? comm_any_busy(m->s) : n->busy;
+    pthread_mutex_lock(&m->mutex);
+    if (m->has_ended) {
+        n->ended = true;
+        n->primary = m->own.primary;
+        if (m->own.primary || !n->aborted) {
+            n->status = m->own.status;
+            memcpy(n->text, m->own.text, sizeof n->text);
+        }
+    }
+    pthread_mutex_unlock(&m->mutex);
+}
+
+/* What a rank said last, where culprit.c looks for it. */
+static void remember(comm_shared *s, int rank, const note *n)
+{
+    comm_rank *r = &s->ranks[rank];
+    atomic_store(&r->calls, n->calls);
+    atomic_store(&r->step, n->step);
+    atomic_store(&r->kind, n->kind);
+    atomic_store(&r->instr, n->instr);
+    atomic_store(&r->last_kind, n->last_kind);
+    atomic_store(&r->last_instr, n->last_instr);
+    atomic_store(&r->since_ns, n->waits ? orth_clock_ns() - n->waited_ns : 0);
+    atomic_store(&r->busy, n->busy ? "busy" : NULL);
+    atomic_store(&r->ended, n->ended);
+}
+
+static void listen_to(comm_monitor *m, peer *p)
+{
+    MPI_Irecv(&p->received, (int)sizeof p->received, MPI_BYTE, p->rank, 0, m->comm, &p->in);
+}
+
+static void take_note(comm_monitor *m, peer *p)
+{
+    const note *n = &p->received;
+    p->silent_ns = 0;
+    if (n->aborted)
+        comm_adopt_cause(m->s, n->cause_rank, (orth_status)n->status, n->text);
+    if (m->rank == 0)
+        remember(m->s, p->rank, n);
+    if (n->ended && m->rank == 0) {
+        p->ended = true;
+        p->end = *n;
+        return; /* it says no more */
+    }
+    if (n->over) {
+        m->verdict = *n;
+        m->has_verdict = true;
+        return;
+    }
+    listen_to(m, p);
+}
+
+/* All that have been silent for nearly as long as this one. */
+static void report_lost(comm_monitor *m, const peer *p)
+{
+    char who[160] = "";
+    int num = 0;
+    for (int i = 0; i < m->num_peers; i++) {
+        peer *q = &m->peers[i];
+        if (q->ended || q->silent_ns < m->silence_ns - 1000000000)
+            continue;
+        q->lost = true;
+        num++;
+        const size_t at = strlen(who);
+        snprintf(who + at, sizeof who - at, "%s%d", at ? ", " : "", q->rank);
+    }
+    comm_abort(m->s, p->rank, ORTH_ERR_COMM, "nothing has been heard of rank%s %s for %.1f s: %s, or the network "
+               "to %s is down", num > 1 ? "s" : "", who, 1e-9 * (double)p->silent_ns,
+               num > 1 ? "their processes or hosts have stopped" : "its process or host has stopped",
+               num > 1 ? "them" : "it");
+}
+
+static void take_notes(comm_monitor *m)
+{
+    const int64_t now = orth_clock_ns(), passed = ORTH_MIN(now - m->looked_ns, LOOK_MOST_NS);
+    m->looked_ns = now;
+    for (int i = 0; i < m->num_peers; i++) {
+        peer *p = &m->peers[i];
+        int come = 0;
+        while (p->in != MPI_REQUEST_NULL && MPI_Test(&p->in, &come, MPI_STATUS_IGNORE) == MPI_SUCCESS && come)
+            take_note(m, p);
+        if (!p->ended)
+            p->silent_ns += passed;
+    }
+    for (int i = 0; i < m->num_peers && m->silence_ns > 0; i++) {
+        peer *p = &m->peers[i];
+        if (!p->ended && !p->lost && !m->has_verdict && p->silent_ns > m->silence_ns)
+            report_lost(m, p);
+    }
+}
+
+static void send_notes(comm_monitor *m)
+{
+    const int64_t now = orth_clock_ns();
+    const bool aborted = comm_aborted(m->s);
+    pthread_mutex_lock(&m->mutex);
+    const bool ended = m->has_ended;
+    pthread_mutex_unlock(&m->mutex);
+    for (int i = 0; i < m->num_peers; i++) {
+        peer *p = &m->peers[i];
+        const bool tells_end = m->rank != 0 && ended; /* of rank 0 the verdict is enough */
+        const bool news = (aborted && !p->told_abort) || (tells_end && !p->told_end);
+        int out = 1;
+        if (p->out != MPI_REQUEST_NULL)
+            MPI_Test(&p->out, &out, MPI_STATUS_IGNORE);
+        if (!out || p->told_end || (!news && now - p->last_sent_ns < NOTE_NS))
+            continue;
+        compose(m, &p->sent);
+        p->sent.ended = p->sent.ended && m->rank != 0;
+        p->told_abort = p->sent.aborted;
+        p->told_end = p->sent.ended;
+        p->last_sent_ns = now;
+        MPI_Isend(&p->sent, (int)sizeof p->sent, MPI_BYTE, p->rank, 0, m->comm, &p->out);
+    }
+}
+
+/* ---- rank 0: who is to blame, and how it all ended ---- */
+
+static void consider_waiter(comm_monitor *m, comm_culprit *best, int a, const note *n, int64_t limit)
+{
+    comm_culprit v = {0};
+    for (int i = 0; i < n->num_missing; i++)
+        comm_culprit_consider(m->s, &v, a, n->missing[i], n->instr, n->group, n->waited_ns);
+    if (comm_culprit_better(&v, best, limit))
+        *best = v;
+}
+
+static void judge(comm_monitor *m)
+{
+    comm_shared *s = m->s;
+    const int64_t now = orth_clock_ns(), limit = atomic_load(&s->limit_ns);
+    if (limit == 0 || now - m->judged_ns < JUDGE_NS)
+        return;
+    m->judged_ns = now;
+    comm_culprit best = {0};
+    if (!comm_aborted(s) && !comm_any_busy(s)) {
+        note own;
+        describe_rank(s, 0, &own);
+        consider_waiter(m, &best, 0, &own, limit);
+        for (int i = 0; i < m->num_peers; i++)
+            if (m->peers[i].received.waits)
+                consider_waiter(m, &best, m->peers[i].rank, &m->peers[i].received, limit);
+        if (comm_culprit_same(&best, &m->last))
+            comm_abort(s, best.rank, ORTH_ERR_COMM, "%s", best.text);
+    }
+    m->last = best;
+}
+
+/* The lowest rank with an error of its own, else the world's cause; and the lowest rank that is there says it. */
+static void decide(comm_monitor *m, bool here)
+{
+    note *v = &m->verdict;
+    compose(m, v);
+    bool own_error = v->ended && v->primary;
+    v->over = true;
+    v->speaker = here ? 0 : -1;
+    for (int i = 0; i < m->num_peers; i++) {
+        const peer *p = &m->peers[i];
+        if (!p->ended)
+            continue;
+        v->speaker = v->speaker < 0 ? p->rank : v->speaker;
+        if (p->end.primary && !own_error) {
+            own_error = true;
+            v->status = p->end.status;
+            memcpy(v->text, p->end.text, sizeof v->text);
+        }
+    }
+    m->has_verdict = true;
+}
+
+/* To all that have ended; they listen until it comes. */
+static void send_verdict(comm_monitor *m)
+{
+    const int64_t start = orth_clock_ns();
+    for (int left = 1; left && orth_clock_ns() - start < LAST_WORDS_NS;) {
+        left = 0;
+        for (int i = 0; i < m->num_peers; i++) {
+            peer *p = &m->peers[i];
+            int out = 1;
+            if (p->out != MPI_REQUEST_NULL)
+                MPI_Test(&p->out, &out, MPI_STATUS_IGNORE);
+            left += p->ended && (!out || !p->told_end);
+            if (!p->ended || !out || p->told_end)
+                continue;
+            MPI_Isend(&m->verdict, (int)sizeof m->verdict, MPI_BYTE, p->rank, 0, m->comm, &p->out);
+            p->told_end = true;
+        }
+        if (left)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+/* Has everyone ended who will? Then the verdict goes out. */
+static void settle(comm_monitor *m)
+{
+    const int64_t now = orth_clock_ns();
+    bool waiting = false;
+    pthread_mutex_lock(&m->mutex);
+    const bool here = m->has_ended;
+    pthread_mutex_unlock(&m->mutex);
+    for (int i = 0; i < m->num_peers; i++)
+        waiting = waiting || (!m->peers[i].ended && !m->peers[i].lost);
+    if (comm_aborted(m->s))
+        m->aborted_ns = m->aborted_ns ? m->aborted_ns : now;
+    const int64_t grace = (int64_t)(1e9 * ORTH_MAX(m->s->options.timeout_s, 1.0));
+    if ((waiting || !here) && (m->aborted_ns == 0 || now - m->aborted_ns < grace))
+        return;
+    decide(m, here);
+    send_verdict(m);
+}
+
+/* ---- the thread ---- */
+
+/* Without rank 0 there is no verdict: the process ends with what it has. */
+static bool is_alone(comm_monitor *m)
+{
+    pthread_mutex_lock(&m->mutex);
+    const bool ended = m->has_ended;
+    pthread_mutex_unlock(&m->mutex);
+    return ended && m->rank != 0 && m->peers[0].lost;
+}
+
+static void rest(comm_monitor *m)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += LOOK_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&m->mutex);
+    pthread_cond_timedwait(&m->wake, &m->mutex, &until);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static void *monitor_main(void *p)
+{
+    comm_monitor *m = p;
+    for (int i = 0; i < m->num_peers; i++)
+        listen_to(m, &m->peers[i]);
+    while (!m->has_verdict && !is_alone(m)) {
+        take_notes(m);
+        if (m->has_verdict)
+            break;
+        send_notes(m);
+        if (m->rank == 0) {
+            judge(m);
+            settle(m);
+        }
+        if (!m->has_verdict)
+            rest(m);
+    }
+    return NULL;
+}
+
+/* ---- from outside ---- */
+
+static orth_status find_hosts(orth_ctx *ctx, comm_monitor *m, int size)
+{
+    enum { HOST = MPI_MAX_PROCESSOR_NAME };
+    char mine[HOST] = "", (*all)[HOST] = orth_mem_alloc(ctx, (size_t)size * HOST);
+    m->same_host = ORTH_NEW_ARRAY(ctx, bool, size);
+    if (!all || !m->same_host) {
+        orth_mem_free(ctx, all);
+        return ORTH_ERR_NOMEM;
+    }
+    int n;
+    MPI_Get_processor_name(mine, &n);
+    MPI_Allgather(mine, HOST, MPI_BYTE, all, HOST, MPI_BYTE, m->comm);
+    int here = 0;
+    for (int i = 0; i < size; i++)
+        here += m->same_host[i] = strcmp(mine, all[i]) == 0;
+    m->s->same_host = m->same_host;
+    m->s->spins = here <= m->s->num_cores ? COMM_SPIN_ROUNDS : 0;
+    orth_mem_free(ctx, all);
+    return ORTH_OK;
+}
+
+static void release(orth_ctx *ctx, comm_monitor *m)
+{
+    m->s->same_host = NULL;
+    pthread_mutex_destroy(&m->mutex);
+    pthread_cond_destroy(&m->wake);
+    orth_mem_free(ctx, m->same_host);
+    orth_mem_free(ctx, m->peers);
+    orth_mem_free(ctx, m);
+}
+
+orth_status comm_monitor_start(orth_ctx *ctx, comm_shared *s, int rank, comm_monitor **out)
+{
+    comm_monitor *m = ORTH_NEW(ctx, comm_monitor);
+    if (!m)
+        return ORTH_ERR_NOMEM;
+    m->s = s;
+    m->rank = rank;
+    m->num_peers = rank == 0 ? s->num_ranks - 1 : 1;
+    m->looked_ns = orth_clock_ns();
+    if (s->options.timeout_s > 0)
+        m->silence_ns = (int64_t)(1e9 * ORTH_MAX(s->options.timeout_s, SILENCE_S));
+    pthread_mutex_init(&m->mutex, NULL);
+    pthread_cond_init(&m->wake, NULL);
+    m->peers = ORTH_NEW_ARRAY(ctx, peer, m->num_peers);
+    for (int i = 0; m->peers && i < m->num_peers; i++) {
+        m->peers[i].rank = rank == 0 ? i + 1 : 0;
+        m->peers[i].in = m->peers[i].out = MPI_REQUEST_NULL;
+    }
+    orth_status status = m->peers ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK && MPI_Comm_dup(MPI_COMM_WORLD, &m->comm) != MPI_SUCCESS)
+        status = ORTH_FAIL(ctx, ORTH_ERR_COMM, "MPI refused a communicator for the monitor");
+    if (status == ORTH_OK) {
+        MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN);
+        status = find_hosts(ctx, m, s->num_ranks);
+    }
+    if (status == ORTH_OK && pthread_create(&m->thread, NULL, monitor_main, m) != 0)
+        status = ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the system refused a thread to monitor the ranks");
+    if (status != ORTH_OK) {
+        release(ctx, m);
+        return status;
+    }
+    *out = m;
+    return ORTH_OK;
+}
+
+orth_status comm_monitor_end(orth_ctx *ctx, comm_monitor *m, orth_status status, bool derived)
+{
+    pthread_mutex_lock(&m->mutex);
+    m->has_ended = true;
+    m->own.primary = status != ORTH_OK && !derived;
+    m->own.status = (int32_t)status;
+    if (m->own.primary)
+        snprintf(m->own.text, sizeof m->own.text, "rank %d: %.1000s", m->rank,
+                 ctx->error.code ? ctx->error.message : orth_status_name(status));
+    pthread_cond_signal(&m->wake);
+    pthread_mutex_unlock(&m->mutex);
+    pthread_join(m->thread, NULL);
+    const note *v = &m->verdict;
+    if (m->has_verdict)
+        status = (orth_status)v->status;
+    if (status != ORTH_OK) {
+        char text[ORTH_MESSAGE_MAX];
+        snprintf(text, sizeof text, "%s", m->has_verdict ? v->text : m->own.primary ? m->own.text : m->s->cause);
+        orth_ctx_clear_error(ctx);
+        ORTH_FAIL(ctx, status, "%s", text);
+        ctx->error.said_elsewhere = m->has_verdict && v->speaker != m->rank;
+    } else {
+        MPI_Comm_free(&m->comm);
+    }
+    release(ctx, m);
+    return status;
+}

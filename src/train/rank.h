@@ -1,0 +1,54 @@
+/* rank.h -- what the files of one rank of a run know of each other; not for the rest of the program.
+ *
+ *   rank.c       builds its program, fills its weights, steps, evaluates
+ *   rank_save.c  checkpoints: back into the rank, and handed in to rank 0
+ */
+#ifndef ORTH_TRAIN_RANK_H
+#define ORTH_TRAIN_RANK_H
+
+#include "train/run.h"
+#include "train/trainer.h"
+
+typedef struct {
+    orth_run *run;
+    orth_world *world;               /* NULL: a rank alone */
+    orth_comm *all;                  /* all ranks; NULL alone */
+    orth_comm *comms[ORTH_NUM_GROUPS];
+    int rank;
+    orth_chunk *chunks;
+    orth_model_shape shape;
+    orth_trainer trainer;
+    bool has_trainer;
+    orth_evaluator evaluator;
+    bool has_evaluator;
+    orth_loader *loader;
+    int64_t *indices;                /* [sequences of a step on this rank] */
+    int64_t *weights;                /* [updates of a step] targets of each, on all ranks */
+    int64_t *clock;                  /* [num_instrs + 1] of the step of the timeline; NULL: none is asked for */
+    int64_t steps_done, tokens_done, skipped;
+    int signal;                      /* that some rank was sent; all ranks know it after the same step */
+    orth_step_result result;         /* of the last step */
+} rank_state;
+
+/* One rank of `run` (an orth_run), from its weights to its end. Collective. world NULL: a rank alone. */
+orth_status rank_main(orth_ctx *ctx, orth_world *world, void *run);
+
+/* Holds the watchdog still while this rank does something long; NULL: it goes on. */
+static inline void rank_busy(const rank_state *s, const char *what)
+{
+    if (s->world)
+        orth_world_busy(s->world, what);
+}
+
+static inline orth_status rank_barrier(orth_ctx *ctx, const rank_state *s)
+{
+    return s->all ? orth_barrier(ctx, s->all) : ORTH_OK;
+}
+
+/* Weights, moments and counters of the checkpoint that the run continues. */
+orth_status rank_resume(orth_ctx *ctx, rank_state *s);
+
+/* Saves a checkpoint of the steps done. Collective; rank 0 writes. */
+orth_status rank_save(orth_ctx *ctx, rank_state *s);
+
+#endif

@@ -1,0 +1,169 @@
+/* rank_save.c -- a rank and its checkpoints: back into it, and out of it. */
+#include "train/rank.h"
+
+#include <inttypes.h>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "train/gather.h"
+#include "train/weights.h"
+
+/* ---- resuming ---- */
+
+typedef struct {
+    const orth_checkpoint *ck;
+    orth_bind bind;
+} saved_source;
+
+static orth_status read_saved(orth_ctx *ctx, void *user, int64_t index, float *out)
+{
+    const saved_source *s = user;
+    orth_checkpoint_array a = {.index = index};
+    *(s->bind == ORTH_BIND_MASTER ? &a.master : s->bind == ORTH_BIND_M ? &a.m : &a.v) = out;
+    return orth_checkpoint_load(ctx, s->ck, &a, 1);
+}
+
+static orth_status read_moment(orth_ctx *ctx, rank_state *s, const orth_checkpoint *ck, int64_t index, orth_bind bind,
+                               float *whole)
+{
+    int32_t b = orth_program_find(&s->trainer.unit.program, bind, index);
+    if (b < 0)
+        return ORTH_OK;
+    const orth_buffer *buffer = &s->trainer.unit.program.buffers[b];
+    saved_source source = {ck, bind};
+    ORTH_TRY(read_saved(ctx, &source, index, whole));
+    orth_weights_move(&s->trainer.unit.blocks.spec.params[index], buffer->first_elem,
+                      (int64_t)(buffer->bytes / sizeof(float)), orth_executor_find(s->trainer.executor, bind, index),
+                      whole, false);
+    return ORTH_OK;
+}
+
+static orth_status resume_from(orth_ctx *ctx, rank_state *s, const orth_checkpoint *ck)
+{
+    const orth_run *r = s->run;
+    const orth_checkpoint_state *state = orth_checkpoint_get_state(ck);
+    saved_source masters = {ck, ORTH_BIND_MASTER};
+    ORTH_TRY(orth_weights_fill(ctx, &r->model, &s->trainer.unit, s->trainer.executor, read_saved, &masters));
+    for (int64_t i = 0; i < orth_model_num_params(&r->model); i++) {
+        orth_param p;
+        ORTH_TRY(orth_model_param(ctx, &r->model, i, &p));
+        float *whole = ORTH_NEW_ARRAY(ctx, float, orth_param_elems(&p));
+        orth_status status = whole ? read_moment(ctx, s, ck, i, ORTH_BIND_M, whole) : ORTH_ERR_NOMEM;
+        if (status == ORTH_OK)
+            status = read_moment(ctx, s, ck, i, ORTH_BIND_V, whole);
+        orth_mem_free(ctx, whole);
+        ORTH_TRY(status);
+    }
+    s->steps_done = state->step;
+    s->tokens_done = state->tokens;
+    s->skipped = state->skipped;
+    return ORTH_OK;
+}
+
+orth_status rank_resume(orth_ctx *ctx, rank_state *s)
+{
+    orth_checkpoint *ck = NULL;
+    ORTH_TRY(orth_checkpoint_open(ctx, &ck, s->run->start_from));
+    orth_status status = resume_from(ctx, s, ck);
+    orth_checkpoint_close(ctx, ck);
+    return status;
+}
+
+/* ---- handing in ---- */
+
+static void free_arrays(orth_ctx *ctx, const rank_state *s, orth_checkpoint_array *a)
+{
+    for (int64_t i = 0; a && s->world && i < orth_model_num_params(&s->run->model); i++) {
+        orth_mem_free(ctx, a[i].master);
+        orth_mem_free(ctx, a[i].m);
+        orth_mem_free(ctx, a[i].v);
+    }
+    orth_mem_free(ctx, a);
+}
+
+/* Room for whole parameters on rank 0; a rank alone lends its own memory. */
+static orth_status make_arrays(orth_ctx *ctx, const rank_state *s, orth_checkpoint_array *a)
+{
+    const orth_run *r = s->run;
+    bool second = r->cfg->optimizer_name != ORTH_optimizer_name_sgd;
+    for (int64_t i = 0; i < orth_model_num_params(&r->model); i++) {
+        orth_param p;
+        ORTH_TRY(orth_model_param(ctx, &r->model, i, &p));
+        int64_t elems = orth_param_elems(&p);
+        const orth_executor *e = s->trainer.executor;
+        a[i] = (orth_checkpoint_array){.index = i};
+        a[i].master = s->world ? ORTH_NEW_ARRAY(ctx, float, elems) : orth_executor_find(e, ORTH_BIND_MASTER, i);
+        a[i].m = s->world ? ORTH_NEW_ARRAY(ctx, float, elems) : orth_executor_find(e, ORTH_BIND_M, i);
+        if (second)
+            a[i].v = s->world ? ORTH_NEW_ARRAY(ctx, float, elems) : orth_executor_find(e, ORTH_BIND_V, i);
+        if (!a[i].master || !a[i].m || (second && !a[i].v))
+            return ORTH_ERR_NOMEM;
+    }
+    return ORTH_OK;
+}
+
+/* a: on rank 0, NULL on the others. */
+static orth_status gather_arrays(orth_ctx *ctx, const rank_state *s, const orth_checkpoint_array *a)
+{
+    static const orth_bind binds[] = {ORTH_BIND_MASTER, ORTH_BIND_M, ORTH_BIND_V};
+    int64_t n = orth_model_num_params(&s->run->model);
+    float **whole = a ? ORTH_NEW_ARRAY(ctx, float *, n) : NULL;
+    orth_status status = whole || !a ? ORTH_OK : ORTH_ERR_NOMEM;
+    for (int k = 0; status == ORTH_OK && k < ORTH_COUNT(binds); k++) {
+        for (int64_t i = 0; a && i < n; i++)
+            whole[i] = k == 0 ? a[i].master : k == 1 ? a[i].m : a[i].v;
+        status = orth_gather(ctx, &s->trainer, s->all, binds[k], whole);
+    }
+    orth_mem_free(ctx, whole);
+    return status;
+}
+
+static orth_status write_checkpoint(orth_ctx *ctx, const rank_state *s, const orth_checkpoint_array *arrays)
+{
+    const orth_run *r = s->run;
+    char *config = orth_config_yaml(ctx, r->cfg);
+    orth_status status = config ? orth_path_make_dirs(ctx, r->checkpoints) : ORTH_ERR_NOMEM;
+    orth_checkpoint_view view = {
+        .config = r->model, .arrays = arrays, .num_arrays = orth_model_num_params(&r->model),
+        .weight_dtype = ORTH_F32, .run_config = config, .tokenizer = r->tokenizer_json.v,
+        .tokenizer_bytes = r->tokenizer_json.num,
+        .state = {.step = s->steps_done, .next_sequence = s->steps_done * r->cfg->train_global_batch,
+                  .tokens = s->tokens_done, .skipped = s->skipped, .seed = r->cfg->train_seed, .loss_scale = 1,
+                  .tokenizer_fingerprint = orth_tokenizer_fingerprint(r->data->tokenizer),
+                  .data_fingerprint = r->data->fingerprint,
+                  .eos_token = orth_tokenizer_eos(r->data->tokenizer)},
+    };
+    if (status == ORTH_OK)
+        status = orth_checkpoint_save(ctx, r->checkpoints, &view, r->cfg->checkpoint_keep, NULL);
+    orth_mem_free(ctx, config);
+    return status;
+}
+
+/* Rank 0: whole tensors from all ranks, and a checkpoint of them. */
+static orth_status collect_and_write(orth_ctx *ctx, const rank_state *s)
+{
+    orth_checkpoint_array *arrays = ORTH_NEW_ARRAY(ctx, orth_checkpoint_array, orth_model_num_params(&s->run->model));
+    orth_status status = arrays ? make_arrays(ctx, s, arrays) : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK && s->world)
+        status = gather_arrays(ctx, s, arrays);
+    if (status == ORTH_OK)
+        status = write_checkpoint(ctx, s, arrays);
+    free_arrays(ctx, s, arrays);
+    return status;
+}
+
+orth_status rank_save(orth_ctx *ctx, rank_state *s)
+{
+    double begin = orth_clock_s();
+    rank_busy(s, "saving a checkpoint");
+    orth_status status = s->rank == 0 ? collect_and_write(ctx, s) : gather_arrays(ctx, s, NULL);
+    if (status == ORTH_OK)
+        status = rank_barrier(ctx, s);
+    rank_busy(s, NULL);
+    if (status != ORTH_OK || s->rank != 0)
+        return status;
+    char text[512];
+    snprintf(text, sizeof text, "saved %s/step-%08" PRId64 " in %.2f s", s->run->checkpoints, s->steps_done,
+             orth_clock_s() - begin);
+    return orth_metrics_event(ctx, &s->run->metrics, text, NULL);
+}
