@@ -24,6 +24,7 @@ typedef struct {
     double *loss, *norm;      /* [steps] */
     float *params;            /* all masters after the last step */
     bool compare;
+    double tolerance;         /* of the loss, relative; 0: all bits of everything */
     char difference[256];     /* "" while equal; written by one rank at a time */
     orth_comm_counts over_cp, over_kv; /* of rank 0, all steps */
 } layout_case;
@@ -40,11 +41,13 @@ static inline void __attribute__((format(printf, 3, 4))) layout_say(char *out, s
 
 static inline void layout_describe(const layout_case *c, char *out, size_t n)
 {
+    static const char *const kinds[] = {" (all_gather)", " (ring)", " (all_to_all)"};
     const orth_layout *l = &c->layout;
     const orth_model_config *m = &c->model;
     out[0] = 0;
     layout_say(out, n, "seed %llu: dp=%d tp=%d pp=%d cp=%d", (unsigned long long)c->seed, (int)l->dp, (int)l->tp,
                (int)l->pp, (int)l->cp);
+    layout_say(out, n, "%s", l->cp > 1 ? kinds[l->cp_kind] : "");
     layout_say(out, n, " zero=%d shard_group=%d keep_whole=%d", (int)l->zero, (int)l->shard_group, (int)l->keep_whole);
     layout_say(out, n, " sp=%d", l->sequence_parallel);
     layout_say(out, n, " %s v=%d", l->pipeline, (int)l->virtual_stages);
@@ -120,6 +123,12 @@ static inline layout_case layout_random_case(uint64_t seed)
         c.threads = LAYOUT_PICK(1, 1, 1, 2, 3);
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
+        l->cp_kind = (orth_cp_kind)LAYOUT_PICK(ORTH_CP_ALL_GATHER, ORTH_CP_ALL_TO_ALL, ORTH_CP_RING);
+        if (l->cp > 1 && l->cp_kind == ORTH_CP_RING) { /* whole blocks of keys: few, long sequences */
+            l->seq_len = c.model.max_seq = 2 * l->cp * ORTH_ATTN_BLOCK;
+            l->global_batch = 4;
+            c.steps = 2;
+        }
         char why[256];
         if (orth_layout_ranks(l) > 1 && orth_layout_ranks(l) <= 64 && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)
             return c;

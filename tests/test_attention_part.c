@@ -164,6 +164,156 @@ static void ranks_equal_whole(orth_ctx *ctx, const whole *w, const kernels *k, i
     case_free(dkv, cp);
 }
 
+/* ---- block by block ---- */
+
+typedef struct {
+    orth_kernel_fn pack, block, end, block_bwd, grad;
+    bool ref;
+} block_kernels;
+
+static const block_kernels plain_blocks = {orth_ref_kv_blocks, orth_ref_attention_block, orth_ref_attention_end,
+                                           orth_ref_attention_block_bwd, orth_ref_kv_blocks_grad, true};
+static const block_kernels fast_blocks = {orth_cpu_kv_blocks, orth_cpu_attention_block, orth_cpu_attention_end,
+                                          orth_cpu_attention_block_bwd, orth_cpu_kv_blocks_grad, false};
+
+static orth_tensor half_of(const orth_tensor *t, int half)
+{
+    orth_tensor h = *t;
+    h.dim[0] /= 2;
+    h.data = (char *)t->data + (size_t)half * orth_tensor_bytes(&h);
+    return h;
+}
+
+static int owner_of(int cp, int block)
+{
+    return block < cp ? block : 2 * cp - 1 - block;
+}
+
+/* Attention of rank r, whose keys come in blocks; dkv[j] is what it adds to block j. */
+static void rank_blocks(orth_ctx *ctx, const whole *w, const block_kernels *k, int cp, int r, const orth_tensor *kv,
+                        orth_tensor *dq, orth_tensor *dkv)
+{
+    orth_attr a = rank_attr(w, cp, r);
+    const int64_t n = (int64_t)a.num_seqs * a.seq_len;
+    const orth_tensor none = {.dtype = ORTH_F32};
+    orth_tensor qkv = mine(&w->qkv, &a), dout = mine(&w->dout, &a), doc = mine(&w->doc, &a);
+    orth_tensor want_o = mine(&w->o, &a), want_lse = mine(&w->lse, &a);
+    orth_tensor o = case_random(w->s.type, n, w->HD, 5, 1), lse = case_random(ORTH_F32, n, w->s.H, 6, 1);
+    orth_tensor sum = case_random(ORTH_F32, n, w->HD, 7, 1), ml = case_random(ORTH_F32, n, 2 * w->s.H, 8, 1);
+    *dq = case_random(ORTH_F32, n, w->HD, 9, 1);
+    a.num_keys = w->s.T / (2 * cp);
+    for (int j = 0; j <= 2 * cp - 1 - r; j++) {
+        const orth_tensor keys = half_of(&kv[owner_of(cp, j)], j >= cp);
+        a.key_begin = j * a.num_keys;
+        run(ctx, k->block, k->ref ? NULL : orth_workspace_attention_block,
+            (orth_tensor[]){qkv, keys, doc, w->seq, w->step, j ? sum : none, j ? ml : none}, 7, (orth_tensor[]){sum, ml},
+            2, &a);
+    }
+    run(ctx, k->end, NULL, (orth_tensor[]){sum, ml}, 2, (orth_tensor[]){o, lse}, 2, &a);
+    expect_equal(&o, &want_o, w, cp, "o, block by block");
+    expect_equal(&lse, &want_lse, w, cp, "lse, block by block");
+    for (int j = 0; j < 2 * cp; j++) {
+        const orth_tensor keys = j <= 2 * cp - 1 - r ? half_of(&kv[owner_of(cp, j)], j >= cp) : none;
+        a.key_begin = j * a.num_keys;
+        dkv[j] = case_random(ORTH_F32, a.num_seqs * a.num_keys, w->KV2, 10, 1);
+        run(ctx, k->block_bwd, k->ref ? NULL : orth_workspace_attention_block_bwd,
+            (orth_tensor[]){dout, qkv, keys, o, lse, doc, w->seq, w->step, j ? *dq : none}, 9,
+            (orth_tensor[]){*dq, dkv[j]}, 2, &a);
+    }
+    case_free((orth_tensor[]){qkv, dout, doc, want_o, want_lse, o, lse, sum, ml}, 9);
+}
+
+static void blocks_equal_whole(orth_ctx *ctx, const whole *w, const block_kernels *k, int cp)
+{
+    orth_tensor kv[4], dq[4], dkv[4][8];
+    for (int r = 0; r < cp; r++) {
+        const orth_attr a = rank_attr(w, cp, r);
+        orth_tensor qkv = mine(&w->qkv, &a);
+        kv[r] = case_tensor(w->s.type, w->N / cp, w->KV2);
+        run(ctx, k->pack, NULL, &qkv, 1, &kv[r], 1, &a);
+        case_free(&qkv, 1);
+    }
+    for (int r = 0; r < cp; r++)
+        rank_blocks(ctx, w, k, cp, r, kv, &dq[r], dkv[r]);
+    for (int width = 1; width < cp; width *= 2) /* the aligned tree over ranks */
+        for (int i = 0; i + width < cp; i += 2 * width)
+            for (int j = 0; j < 2 * cp; j++)
+                for (int64_t e = 0; e < orth_tensor_elems(&dkv[i][j]); e++)
+                    ((float *)dkv[i][j].data)[e] += ((float *)dkv[i + width][j].data)[e];
+    for (int r = 0; r < cp; r++) {
+        const orth_attr a = rank_attr(w, cp, r);
+        orth_tensor both = case_tensor(ORTH_F32, w->N / cp, w->KV2), got = case_tensor(w->s.type, w->N / cp, w->R);
+        orth_tensor want = mine(&w->dqkv, &a);
+        for (int half = 0; half < 2; half++)
+            memcpy(half_of(&both, half).data, dkv[0][half ? 2 * cp - 1 - r : r].data, orth_tensor_bytes(&both) / 2);
+        run(ctx, k->grad, NULL, (orth_tensor[]){dq[r], both}, 2, &got, 1, &a);
+        expect_equal(&got, &want, w, cp, "dqkv, block by block");
+        case_free((orth_tensor[]){both, got, want}, 3);
+    }
+    for (int r = 0; r < cp; r++)
+        case_free(dkv[r], 2 * cp);
+    case_free(kv, cp);
+    case_free(dq, cp);
+}
+
+static const shape long_shapes[] = {
+    {ORTH_F32, 2, 256, 4, 2, 24, 4, true, 0},
+    {ORTH_F32, 1, 512, 4, 1, 16, 8, false, 0},
+    {ORTH_F32, 1, 1024, 2, 2, 33, 16, true, 0.2f},
+};
+
+TEST(keys_in_blocks_give_the_same_bits)
+{
+    static const int threads[] = {1, 3};
+    for (int t = 0; t < ORTH_COUNT(threads); t++) {
+        orth_ctx *ctx = test_ctx(threads[t]);
+        for (int i = 0; i < ORTH_COUNT(long_shapes); i++)
+            for (int bf16 = 0; bf16 < 2; bf16++)
+                for (orth_isa isa = t ? orth_isa_detect() : ORTH_ISA_BASE; isa <= orth_isa_detect(); isa++) {
+                    ctx->isa = isa;
+                    shape s = long_shapes[i];
+                    s.type = bf16 ? ORTH_BF16 : ORTH_F32;
+                    whole w = whole_new(s);
+                    whole_run(ctx, &w, &fast);
+                    for (int cp = 2; cp <= ORTH_MIN(4, s.T / 128); cp *= 2)
+                        blocks_equal_whole(ctx, &w, &fast_blocks, cp);
+                    whole_free(&w);
+                }
+        test_ctx_free(ctx);
+    }
+}
+
+TEST(keys_in_blocks_give_the_same_bits_plainly)
+{
+    orth_ctx *ctx = test_ctx(1);
+    shape s = {ORTH_F32, 1, 256, 2, 1, 8, 4, true, 0.1f};
+    for (int i = 0; i < 2; i++) {
+        s.type = i ? ORTH_BF16 : ORTH_F32;
+        whole w = whole_new(s);
+        whole_run(ctx, &w, &plain);
+        blocks_equal_whole(ctx, &w, &plain_blocks, 2);
+        whole_free(&w);
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(heads_against_tokens_equal_reference)
+{
+    case_pool pool = case_pool_make();
+    for (int variant = 0; variant < 8; variant++) {
+        const orth_dtype t = variant & 1 ? ORTH_BF16 : ORTH_F32;
+        const int c = variant & 2 ? 3 : 2, B = variant & 4 ? 2 : 1, T = 37, W = 11;
+        const orth_attr a = {.num_seqs = B, .seq_len = T};
+        kernel_case split = {KERNEL_CASE(heads_split), .num_in = 1, .num_out = 1, .attr = a,
+                             .in = {case_random(t, B * T, c * W, 1, 1)}, .out = {case_tensor(t, B * T * c, W)}};
+        case_check(&split, &pool);
+        kernel_case join = {KERNEL_CASE(heads_join), .num_in = 1, .num_out = 1, .attr = a,
+                            .in = {case_random(t, B * T * c, W, 2, 1)}, .out = {case_tensor(t, B * T, c * W)}};
+        case_check(&join, &pool);
+    }
+    case_pool_free(&pool);
+}
+
 static const shape shapes[] = {
     {ORTH_F32, 1, 8, 1, 1, 16, 8, false, 0},    {ORTH_F32, 2, 131, 4, 2, 24, 8, true, 0},
     {ORTH_F32, 1, 301, 4, 1, 64, 8, false, 0},  {ORTH_F32, 1, 5, 2, 1, 20, 8, false, 0},
@@ -346,6 +496,9 @@ int main(void)
         cmocka_unit_test(ranks_that_share_kv_heads_compute_what_one_computes),
         cmocka_unit_test(every_isa_gives_the_bits_of_the_reference),
         cmocka_unit_test(kv_rows_equal_reference),
+        cmocka_unit_test(keys_in_blocks_give_the_same_bits),
+        cmocka_unit_test(keys_in_blocks_give_the_same_bits_plainly),
+        cmocka_unit_test(heads_against_tokens_equal_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 typedef enum {
     LAYOUT_PP = 0,   /* two stages, 1F1B, four micro-batches, tied embeddings */
     LAYOUT_PP4, LAYOUT_DP, LAYOUT_TPDP, LAYOUT_SP, LAYOUT_ZERO1, LAYOUT_ZERO1_4, LAYOUT_ZERO2, LAYOUT_ZERO3,
-    LAYOUT_CP, LAYOUT_KV, LAYOUT_HYBRID1, LAYOUT_HYBRID2, LAYOUT_HYBRID3 /* two replicas of two shards */
+    LAYOUT_CP, LAYOUT_RING, LAYOUT_TRADE, LAYOUT_KV, LAYOUT_HYBRID1, LAYOUT_HYBRID2, LAYOUT_HYBRID3 /* two replicas of two shards */
 } layout_name;
 
 static layout_case case_of(layout_name name)
@@ -20,6 +20,12 @@ static layout_case case_of(layout_name name)
     case LAYOUT_PP4: c.layout.pp = 4; break;
     case LAYOUT_TPDP: c.layout.tp = 2; c.layout.dp = 2; break;
     case LAYOUT_SP: c.layout.tp = 2; c.layout.sequence_parallel = true; break;
+    case LAYOUT_RING:
+        c.layout.cp = 2;
+        c.layout.cp_kind = ORTH_CP_RING;
+        c.layout.seq_len = c.model.max_seq = 256;
+        break;
+    case LAYOUT_TRADE: c.layout.cp = 2; c.layout.cp_kind = ORTH_CP_ALL_TO_ALL; break;
     case LAYOUT_CP: c.layout.cp = 2; c.layout.cp_kind = ORTH_CP_ALL_GATHER; break;
     case LAYOUT_KV: c.layout.tp = 2; c.model.kv_heads = 1; break;
     case LAYOUT_ZERO1_4: c.layout.dp = 4; c.layout.zero = 1; break;
@@ -411,6 +417,58 @@ static void gather_before_the_update(patient *x)
         move(P(r), find_op(P(r), ORTH_OP_all_gather, ORTH_GROUP_DP, 0), find_op(P(r), ORTH_OP_adamw, 0, 0));
 }
 
+static void keys_used_before_they_arrived(patient *x)
+{
+    drop_wait(P(1), P(1)->instrs[find_op(P(1), ORTH_OP_recv, ORTH_GROUP_CP, 0)].attr.ticket);
+}
+
+static void keys_not_sent(patient *x)
+{
+    const int32_t i = find_op(P(0), ORTH_OP_send, ORTH_GROUP_CP, 0), ticket = P(0)->instrs[i].attr.ticket;
+    drop_wait(P(0), ticket);
+    drop(P(0), i);
+}
+
+/* The two blocks of a rank have one size. */
+static void other_keys_sent(patient *x)
+{
+    orth_instr *front = &P(1)->instrs[find_op(P(1), ORTH_OP_send, ORTH_GROUP_CP, 0)],
+               *back = &P(1)->instrs[find_op(P(1), ORTH_OP_send, ORTH_GROUP_CP, 1)];
+    const orth_attr first = front->attr;
+    front->attr.key_begin = back->attr.key_begin;
+    back->attr.key_begin = first.key_begin;
+}
+
+static void half_a_block_of_keys(patient *x)
+{
+    P(1)->instrs[find_op(P(1), ORTH_OP_recv, ORTH_GROUP_CP, 0)].out[0].dim[0] /= 2;
+}
+
+static void gradient_of_keys_to_another_rank(patient *x)
+{
+    int64_t *counts = (int64_t *)P(0)->instrs[find_op(P(0), ORTH_OP_reduce_scatter, ORTH_GROUP_CP, 0)].counts;
+    counts[1] = counts[0];
+    counts[0] = 0;
+}
+
+static void heads_not_traded_back(patient *x)
+{
+    for (int r = 0; r < 2; r++)
+        drop(P(r), find_op(P(r), ORTH_OP_all_to_all, ORTH_GROUP_CP, 1));
+}
+
+static void heads_traded_on_one_rank(patient *x)
+{
+    append_copy(P(0), find_last(P(0), ORTH_OP_all_to_all, ORTH_GROUP_CP));
+}
+
+static void fewer_heads_traded(patient *x)
+{
+    orth_instr *n = &P(1)->instrs[find_op(P(1), ORTH_OP_all_to_all, ORTH_GROUP_CP, 0)];
+    n->in[0].dim[0] /= 2;
+    n->out[0].dim[0] /= 2;
+}
+
 static void counts_of_other_blocks(patient *x)
 {
     shift_counts(P(1), find_op(P(1), ORTH_OP_reduce_scatter, ORTH_GROUP_DP, 0), 1, 0);
@@ -717,6 +775,22 @@ static const struct {
      {"rank 0, instruction", "tree_acc", "still to be reduced over 'cp' and the other over ''"}},
     {"loss of tokens not summed", LAYOUT_CP, false, loss_of_tokens_not_summed,
      {"rank 0, instruction", "tree_acc_f64", "buffer 'seq_loss': a sum is read here, but is never reduced over cp"}},
+    {"keys used before they arrived", LAYOUT_RING, false, keys_used_before_they_arrived,
+     {"rank 1, instruction", "attention_block", "touched while instruction", "(recv, ticket"}},
+    {"keys not sent", LAYOUT_RING, false, keys_not_sent,
+     {"different keys as call 1 on cp", "rank 0, instruction", "rank 1, instruction"}},
+    {"other keys sent", LAYOUT_RING, false, other_keys_sent,
+     {"different keys as call 1 on cp", "rank 0, instruction", "rank 1, instruction"}},
+    {"half a block of keys", LAYOUT_RING, false, half_a_block_of_keys,
+     {"different counts as call 1 on cp", "rank 0, instruction", "rank 1, instruction"}},
+    {"gradient of keys to another rank", LAYOUT_RING, false, gradient_of_keys_to_another_rank,
+     {"rank 0, instruction", "reduce_scatter", "the count of position 0 is 0"}},
+    {"heads not traded back", LAYOUT_TRADE, false, heads_not_traded_back,
+     {"rank 0, instruction", "heads_join", "read before it is written"}},
+    {"heads traded on one rank", LAYOUT_TRADE, false, heads_traded_on_one_rank,
+     {"rank 0, instruction", "all_to_all", "no collective on rank 1, which makes only"}},
+    {"fewer heads traded", LAYOUT_TRADE, false, fewer_heads_traded,
+     {"different counts as call 1 on cp", "rank 0, instruction", "rank 1, instruction"}},
     {"keys not gathered", LAYOUT_CP, false, keys_not_gathered,
      {"rank 0, instruction", "attention_part", "read before it is written"}},
     {"gradients of shared keys not summed", LAYOUT_KV, false, shared_keys_not_summed,

@@ -221,6 +221,9 @@ CASE(sp_parts, l->tp = 4; l->cp = 2; l->parts = 4; l->num_ranks = 0)
 CASE(cp_tokens, l->sequence_parallel = false; l->seq_len = 1026)
 CASE(cp_parts, l->sequence_parallel = false; l->parts = 2)
 CASE(parts_tokens, l->seq_len = 1024 + 4; l->parts = 8)
+CASE(fast_pieces, l->reproducible = false; l->tp = 6; d->heads = 12; d->kv_heads = 6; l->sequence_parallel = false; l->num_ranks = 0)
+CASE(ring_short, l->cp_kind = ORTH_CP_RING; l->seq_len = 1024 + 64)
+CASE(ring_long, l->cp_kind = ORTH_CP_RING; l->cp = 32; l->parts = 64; l->tp = 1; l->sequence_parallel = false; l->seq_len = 4096; l->num_ranks = 0)
 CASE(ulysses_heads, l->cp_kind = ORTH_CP_ALL_TO_ALL; d->heads = 10; d->kv_heads = 2)
 CASE(ulysses_kv, l->cp_kind = ORTH_CP_ALL_TO_ALL; d->kv_heads = 6)
 CASE(batch_30, l->global_batch = 30)
@@ -275,6 +278,11 @@ static const rule_case cases[] = {
      "the front and from the back of a sequence", cp_parts},
     {"numerics.parts=8 does not divide seq_len=1028: where cp=2 or sequence parallelism splits the tokens of a "
      "sequence, the parts of them must be of one size", parts_tokens},
+    {"cp=2 x tp=6 with numerics.mode=fast cuts seq_len=1024 into 12 pieces: they must be equal, and at most 64",
+     fast_pieces},
+    {"cp=2 by ring: seq_len=1088 is not a multiple of 2*cp*64: keys travel in 2*cp blocks, and attention visits 64 of "
+     "them at a time", ring_short},
+    {"cp=32 by ring: more than 16 ranks would have too many messages under way at once", ring_long},
     {"tp=2 x cp=2 does not divide heads=10: context parallelism by all-to-all gives each rank whole heads",
      ulysses_heads},
     {"tp=2 x cp=2 and kv_heads=6: one must divide the other, since context parallelism by all-to-all gives each rank "

@@ -332,8 +332,8 @@ TEST(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does)
         dir[1] = (char)('0' + i);
         RUN(r, 0, "saved", "%s checkpoint.dir=%s train.steps=3 schedule.decay_steps=5 parallel.dp=4 "
             "parallel.shard_group=2 %s", base, dir, layouts[i]);
-        RUN(r, 0, "saved", "%s checkpoint.dir=%s --resume parallel.dp=4 parallel.shard_group=2 %s", base, dir,
-            layouts[(i + 1) % 3]);
+        RUN(r, 0, "saved", "%s checkpoint.dir=%s --resume schedule.decay_steps=5 parallel.dp=4 parallel.shard_group=2 %s", base,
+            dir, layouts[(i + 1) % 3]);
         run_same(r, "one", dir, 8);
         last_metric(r, dir, "\"eval_loss_hex\"", eval, sizeof eval);
         assert_string_equal(eval, alone);

@@ -100,6 +100,15 @@ static inline orth_attn_place orth_attn_part(const orth_attr *a)
                              (int64_t)2 * a->kv_heads * a->head_dim, (int64_t)2 * a->head_dim};
 }
 
+/* Row of kv_blocks that has the keys of row r of sequence b. */
+static inline int64_t orth_attn_block_row(const orth_attr *a, int64_t b, int64_t r)
+{
+    const orth_attn_place l = orth_attn_part(a);
+    const int64_t half = l.rows / 2, front = l.slot_begin / a->slot_count * half;
+    const int64_t pos = orth_fold_pos(l.len, l.parts, l.first_row + r);
+    return pos < l.len / 2 ? b * half + pos - front : (a->num_seqs + b) * half + pos - (l.len - front - half);
+}
+
 /* Position of query row r of a sequence. */
 static inline int64_t orth_attn_pos(const orth_attn_place *l, int64_t r)
 {

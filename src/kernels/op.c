@@ -28,7 +28,7 @@ static const orth_workspace_fn workspaces[ORTH_NUM_OPS] = {
 };
 
 static const char *const group_names[ORTH_NUM_GROUPS] = {
-    "tp", "kv", "cp", "dp", "shard", "replicate", "pp", "pp_back", "embed", "norm"};
+    "tp", "kv", "cp_heads", "cp_tokens", "cp", "dp", "shard", "replicate", "pp", "pp_back", "embed", "norm"};
 
 const char *orth_group_name(orth_group g)
 {

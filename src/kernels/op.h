@@ -30,10 +30,13 @@ typedef enum {
  * REPLICATE: the two axes that dp is made of, which speak in place of DP where there are replicas of shards. PP and
  * PP_BACK: the stages of a pipeline, one channel for activations and one for gradients, which may overtake
  * each other. EMBED: first and last stage. NORM: all that hold different parts of the gradient. KV: the ranks of TP
- * that hold the same key and value heads. Those that sums go over are numbered as they are nested, innermost first. */
+ * that hold the same key and value heads. CP_HEADS, CP_TOKENS: where there are more CP ranks than key heads, those
+ * among which heads are traded against tokens, and those that then have the same heads and gather keys. Those that sums
+ * go over are numbered as they are nested, innermost first. */
 typedef enum {
-    ORTH_GROUP_TP = 0, ORTH_GROUP_KV, ORTH_GROUP_CP, ORTH_GROUP_DP, ORTH_GROUP_SHARD, ORTH_GROUP_REPLICATE,
-    ORTH_GROUP_PP, ORTH_GROUP_PP_BACK, ORTH_GROUP_EMBED, ORTH_GROUP_NORM, ORTH_NUM_GROUPS
+    ORTH_GROUP_TP = 0, ORTH_GROUP_KV, ORTH_GROUP_CP_HEADS, ORTH_GROUP_CP_TOKENS, ORTH_GROUP_CP, ORTH_GROUP_DP,
+    ORTH_GROUP_SHARD, ORTH_GROUP_REPLICATE, ORTH_GROUP_PP, ORTH_GROUP_PP_BACK, ORTH_GROUP_EMBED, ORTH_GROUP_NORM,
+    ORTH_NUM_GROUPS
 } orth_group;
 const char *orth_group_name(orth_group g);
 
@@ -59,6 +62,7 @@ typedef struct {
     bool inverse, nesterov, decay;
     int32_t full_len, slot_begin, slot_count; /* attention_part: whole sequences have full_len tokens in
                                            token_parts slots; the rank's queries are those of slot_count */
+    int32_t key_begin, num_keys;        /* attention_block, and messages of keys: their positions */
     bool full;                          /* attention_cached: the numbers of attention_full */
     int64_t first_row;                  /* of the vocabulary, on this rank */
     int32_t block_rows, first_part;     /* grad_square */

@@ -213,9 +213,9 @@ static void choose_head_chunks(orth_compile_spec *spec, int32_t parts)
     leaves /= cp;
     spec->head_leaves = leaves;
     spec->head_chunks = 1;
-    while (spec->head_chunks < leaves && T / spec->head_chunks > HEAD_CHUNK_ROWS)
+    while (leaves % (2 * spec->head_chunks) == 0 && T / spec->head_chunks > HEAD_CHUNK_ROWS)
         spec->head_chunks *= 2;
-    if (spec->head_chunks == 1 && spec->num_seqs == 1 && leaves > 1)
+    if (spec->head_chunks == 1 && spec->num_seqs == 1 && leaves % 2 == 0)
         spec->head_chunks = 2;
 }
 

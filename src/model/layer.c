@@ -204,51 +204,122 @@ static orth_value attend_cached(orth_layer_builder *b, orth_value qkv)
     return o;
 }
 
-/* Keys and values of all tokens of the sequences, from the ranks that hold them. */
-static orth_value gather_keys(orth_layer_builder *b, orth_value qkv)
+/* How attention sees tokens that are on other ranks: `heads` ranks first trade heads against tokens (all-to-all); of
+ * `tokens` ranks each then has a part of the tokens, and they gather keys and values. heads * tokens = cp. */
+typedef struct {
+    int32_t heads, tokens;
+    orth_group trade, gather;
+} token_exchange;
+
+static token_exchange exchange_of(const orth_layer_builder *b)
 {
-    const orth_attr attr = orth_layer_attr_inside(b), over = {.group = ORTH_GROUP_CP};
-    int64_t width = 2 * (int64_t)attr.kv_heads * attr.head_dim;
-    orth_value mine = orth_graph_temp(b->g, "kv.mine", b->s->compute, b->N, width);
-    orth_value kv = orth_graph_temp(b->g, "kv", b->s->compute, b->N * b->cp, width);
-    orth_graph_add(b->g, ORTH_OP_kv_pack, &attr, 1, &qkv, 1, &mine);
+    token_exchange x = {.heads = ORTH_MAX(b->s->mesh.cp_heads, 1), .trade = ORTH_GROUP_CP, .gather = ORTH_GROUP_CP};
+    x.tokens = b->cp / x.heads;
+    if (x.heads > 1 && x.tokens > 1) {
+        x.trade = ORTH_GROUP_CP_HEADS;
+        x.gather = ORTH_GROUP_CP_TOKENS;
+    }
+    return x;
+}
+
+/* `attr` inside attention: fewer heads and more tokens after a trade. */
+static orth_attr attr_attention(const orth_layer_builder *b, const token_exchange *x)
+{
+    orth_attr attr = orth_layer_attr_inside(b);
+    attr.heads /= x->heads;
+    attr.kv_heads /= x->heads;
+    attr.seq_len *= x->heads;
+    attr.token_parts *= x->heads;
+    attr.first_head += attr.heads * (b->s->mesh.pos[ORTH_GROUP_CP] % x->heads);
+    return attr;
+}
+
+/* Fused rows of this rank's tokens and all its heads become rows of more tokens and some of the heads. */
+static orth_value trade_heads(orth_layer_builder *b, const token_exchange *x, orth_value qkv, int64_t width)
+{
+    const orth_attr attr = orth_layer_attr_inside(b), over = {.group = x->trade};
+    orth_value split = orth_graph_temp(b->g, "qkv.split", b->s->compute, b->N * x->heads, width);
+    orth_value out = orth_graph_temp(b->g, "qkv.heads", b->s->compute, b->N * x->heads, width);
+    orth_graph_add(b->g, ORTH_OP_heads_split, &attr, 1, &qkv, 1, &split);
+    orth_graph_add(b->g, ORTH_OP_all_to_all, &over, 1, &split, 1, &out);
+    return out;
+}
+
+/* The way back, for attention's output. */
+static orth_value trade_tokens(orth_layer_builder *b, const token_exchange *x, orth_value o, int64_t width)
+{
+    const orth_attr attr = orth_layer_attr_inside(b), over = {.group = x->trade};
+    orth_value split = orth_graph_temp(b->g, "attention.split", b->s->compute, b->N * x->heads, width);
+    orth_value out = orth_graph_temp(b->g, "attention.mine", b->s->compute, b->N, width * x->heads);
+    orth_graph_add(b->g, ORTH_OP_all_to_all, &over, 1, &o, 1, &split);
+    orth_graph_add(b->g, ORTH_OP_heads_join, &attr, 1, &split, 1, &out);
+    return out;
+}
+
+/* Keys and values of all tokens of the sequences, from the ranks that hold them. */
+static orth_value gather_keys(orth_layer_builder *b, const token_exchange *x, const orth_attr *attr, orth_value qkv)
+{
+    const orth_attr over = {.group = x->gather};
+    int64_t width = 2 * (int64_t)attr->kv_heads * attr->head_dim, rows = b->N * x->heads;
+    orth_value mine = orth_graph_temp(b->g, "kv.mine", b->s->compute, rows, width);
+    orth_value kv = orth_graph_temp(b->g, "kv", b->s->compute, rows * x->tokens, width);
+    orth_graph_add(b->g, ORTH_OP_kv_pack, attr, 1, &qkv, 1, &mine);
     orth_graph_add(b->g, ORTH_OP_gather_rows, &over, 1, &mine, 1, &kv);
     return kv;
 }
 
-/* Which slots of the whole sequence the rank's queries are. */
-static void place_queries(const orth_layer_builder *b, orth_attr *attr)
+/* First visible positions of the queries of attention. */
+static orth_value document_starts(orth_layer_builder *b, const token_exchange *x)
+{
+    if (!b->s->doc_mask)
+        return ORTH_NO_VALUE;
+    orth_value doc = orth_graph_data(b->g, ORTH_DATA_DOC_STARTS, ORTH_I32, b->N, 0, 0);
+    if (x->heads == 1)
+        return doc;
+    const orth_attr over = {.group = x->trade};
+    orth_value all = orth_graph_temp(b->g, "doc_starts.all", ORTH_I32, b->N * x->heads, 0);
+    orth_graph_add(b->g, ORTH_OP_gather_rows, &over, 1, &doc, 1, &all);
+    return all;
+}
+
+/* Which slots of the whole sequence the queries of attention are. */
+static void place_queries(const orth_layer_builder *b, const token_exchange *x, orth_attr *attr)
 {
     attr->full_len = b->s->seq_len;
+    attr->slot_count = attr->token_parts;
+    attr->slot_begin = attr->slot_count * (b->s->mesh.pos[ORTH_GROUP_CP] / x->heads);
     attr->token_parts = b->s->parts;
-    attr->slot_count = b->token_parts;
-    attr->slot_begin = b->token_parts * b->s->mesh.pos[ORTH_GROUP_CP];
+    attr->group = x->gather;
 }
 
 static orth_value attend(orth_layer_builder *b, orth_value qkv)
 {
-    const orth_model_config *c = b->c;
-    orth_attr attr = orth_layer_attr_inside(b);
+    const token_exchange x = exchange_of(b);
+    orth_attr attr = attr_attention(b, &x);
     attr.site = 3;
-    bool drops = attr.dropout > 0;
-    orth_value kv = b->cp > 1 ? gather_keys(b, qkv) : ORTH_NO_VALUE;
-    orth_value o = orth_graph_temp(b->g, "attention", b->s->compute, b->N, attr.heads * c->head_dim);
-    orth_value lse = orth_graph_temp(b->g, "attention.lse", ORTH_F32, b->N, attr.heads);
+    bool drops = attr.dropout > 0, ring = b->cp > 1 && b->s->mesh.cp_ring;
+    if (x.heads > 1)
+        qkv = trade_heads(b, &x, qkv, orth_attn_qkv_cols(&attr));
+    orth_value kv = x.tokens > 1 && !ring ? gather_keys(b, &x, &attr, qkv) : ORTH_NO_VALUE;
+    int64_t rows = b->N * x.heads, width = (int64_t)attr.heads * attr.head_dim;
+    orth_value o = orth_graph_temp(b->g, "attention", b->s->compute, rows, width);
+    orth_value lse = orth_graph_temp(b->g, "attention.lse", ORTH_F32, rows, attr.heads);
     const orth_value in[] = {
-        qkv, kv,
-        b->s->doc_mask ? orth_graph_data(b->g, ORTH_DATA_DOC_STARTS, ORTH_I32, b->N, 0, 0) : ORTH_NO_VALUE,
+        qkv, kv, document_starts(b, &x),
         drops ? orth_graph_data(b->g, ORTH_DATA_SEQ, ORTH_I32, b->s->num_seqs, 0, 0) : ORTH_NO_VALUE,
         orth_graph_data(b->g, ORTH_DATA_STEP, ORTH_U8, sizeof(orth_step_values), 0, 0),
     };
     const orth_value whole[] = {qkv, in[2], in[3], in[4]}, out[] = {o, lse};
-    if (b->cp > 1 || attr.shares_kv)
-        place_queries(b, &attr);
-    if (b->cp > 1) {
+    if (x.tokens > 1 || attr.shares_kv)
+        place_queries(b, &x, &attr);
+    if (ring) {
+        orth_graph_add(b->g, ORTH_OP_ring_attention, &attr, 4, whole, 2, out);
+    } else if (x.tokens > 1) {
         orth_graph_add(b->g, ORTH_OP_attention_part, &attr, 5, in, 2, out);
-        return o;
+    } else {
+        orth_graph_add(b->g, b->s->attention_full ? ORTH_OP_attention_full : ORTH_OP_attention, &attr, 4, whole, 2, out);
     }
-    orth_graph_add(b->g, b->s->attention_full ? ORTH_OP_attention_full : ORTH_OP_attention, &attr, 4, whole, 2, out);
-    return o;
+    return x.heads > 1 ? trade_tokens(b, &x, o, width) : o;
 }
 
 orth_value orth_layer_attention(orth_layer_builder *b, orth_value x)

@@ -11,6 +11,7 @@
 
 #include "parallel/pipeline/balance.h"
 #include "parallel/pipeline/schedule.h"
+#include "program/ring.h"
 
 typedef struct {
     const orth_layout *l;
@@ -211,12 +212,47 @@ static bool parts_fit_tokens(const judge *j)
                 "tokens of a sequence, the parts of them must be of one size", l->parts, l->seq_len, l->cp);
 }
 
+static int64_t even(int64_t n)
+{
+    return n % 2 == 0 ? n : 2 * n;
+}
+
+int64_t orth_layout_fast_parts(const orth_layout *l)
+{
+    return l->cp > 1 ? l->cp * even(l->tp) : l->tp;
+}
+
+static bool fast_pieces_fit_tokens(const judge *j)
+{
+    const orth_layout *l = j->l;
+    const int64_t pieces = orth_layout_fast_parts(l);
+    return NEED(j, l->cp == 1 || l->reproducible || (l->seq_len % pieces == 0 && pieces <= ORTH_MAX_PARTS),
+                "cp={} x tp={} with numerics.mode=fast cuts seq_len={} into {} pieces: they must be equal, and at most {}",
+                l->cp, l->tp, l->seq_len, pieces, ORTH_MAX_PARTS);
+}
+
 static bool cp_fits_parts(const judge *j)
 {
     const orth_layout *l = j->l;
     return NEED(j, l->cp == 1 || !l->reproducible || l->parts % (2 * l->cp) == 0,
                 "cp={}: 2*cp does not divide numerics.parts={}: in reproducible mode a rank needs whole "
                 "parts of the tokens, from the front and from the back of a sequence", l->cp, l->parts);
+}
+
+static bool ring_blocks_are_whole(const judge *j)
+{
+    const orth_layout *l = j->l;
+    const bool asked = l->cp > 1 && l->cp_kind == ORTH_CP_RING;
+    return NEED(j, !asked || l->seq_len % (2 * l->cp * ORTH_ATTN_BLOCK) == 0,
+                "cp={} by ring: seq_len={} is not a multiple of 2*cp*{}: keys travel in 2*cp blocks, and attention "
+                "visits {} of them at a time", l->cp, l->seq_len, ORTH_ATTN_BLOCK, ORTH_ATTN_BLOCK);
+}
+
+static bool ring_is_countable(const judge *j)
+{
+    const orth_layout *l = j->l;
+    return NEED(j, l->cp_kind != ORTH_CP_RING || l->cp <= ORTH_MAX_RING,
+                "cp={} by ring: more than {} ranks would have too many messages under way at once", l->cp, ORTH_MAX_RING);
 }
 
 static bool all_to_all_fits_heads(const judge *j)
@@ -426,7 +462,8 @@ static bool (*const rules[])(const judge *) = {
     sizes_are_positive, mesh_is_countable, mesh_uses_all_ranks, experts_need_a_mixture, tp_divides_heads,
     tp_fits_kv_heads, tp_divides_ffn, tp_fits_vocab, tp_divides_parts, sequence_parallel_needs_tp,
     sequence_parallel_fits_tokens, sequence_parallel_fits_parts, cp_fits_tokens, cp_fits_parts,
-    parts_fit_tokens, all_to_all_fits_heads, all_to_all_fits_kv_heads, dp_divides_batch, shares_add_up,
+    parts_fit_tokens, fast_pieces_fit_tokens, ring_blocks_are_whole, ring_is_countable, all_to_all_fits_heads,
+    all_to_all_fits_kv_heads, dp_divides_batch, shares_add_up,
     micro_batch_divides_share, share_is_a_subtree, zero_stage_exists, shard_group_divides_dp,
     shard_group_needs_zero, shard_group_is_a_subtree, kept_whole_is_gathered_otherwise, zero_needs_equal_shares, reduced_at_once_is_a_subtree, virtual_stages_need_pp,
     chunks_have_layers, layers_by_hand_add_up, schedule_fits, async_keeps_whole_weights,

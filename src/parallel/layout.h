@@ -42,6 +42,8 @@ typedef struct {
 
 /* dp * tp * pp * cp * ep. */
 int64_t orth_layout_ranks(const orth_layout *l);
+/* `parts` of a layout in fast mode: as few as tp and cp split evenly. */
+int64_t orth_layout_fast_parts(const orth_layout *l);
 /* Micro-batches of a dp rank (with equal shares: of each). The layout is valid. */
 int64_t orth_layout_micro_batches(const orth_layout *l, int64_t dp_rank);
 

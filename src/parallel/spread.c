@@ -54,12 +54,6 @@ static orth_status backwards_ascend(orth_ctx *ctx, orth_arena *arena, const orth
 /* Valid layouts that this version does not compile. */
 static orth_status supported(orth_ctx *ctx, const orth_layout *l)
 {
-    if (l->cp > 1 && l->cp_kind != ORTH_CP_ALL_GATHER)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.cp=%d with cp_kind=%s: this version gathers keys and values "
-                         "(all_gather) only", (int)l->cp, l->cp_kind == ORTH_CP_RING ? "ring" : "all_to_all");
-    if (l->cp > 1 && !l->reproducible)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.cp=%d with numerics.mode=fast: this version splits sequences at "
-                         "canonical parts, which reproducible mode has", (int)l->cp);
     if (l->ep > 1)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.ep=%d: only 1 is supported by this version", (int)l->ep);
     if (l->dp_share)
@@ -89,7 +83,7 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
 
 orth_status orth_spread_make(orth_ctx *ctx, orth_spread *out, const orth_layout *layout, const orth_model_config *c)
 {
-    *out = (orth_spread){.layout = *layout, .tied = c->tied,
+    *out = (orth_spread){.layout = *layout, .tied = c->tied, .kv_heads = (int32_t)c->kv_heads,
                          .kv_ranks = (int32_t)(layout->tp > c->kv_heads ? layout->tp / c->kv_heads : 1)};
     orth_status s = make(ctx, out, c);
     if (s != ORTH_OK)
@@ -107,6 +101,27 @@ void orth_spread_release(orth_ctx *ctx, orth_spread *s)
 static orth_axes norm_axes(const orth_spread *s)
 {
     return ORTH_AXES_PP | ORTH_AXES_TP | (s->layout.zero > 0 ? ORTH_AXES_SHARD : 0);
+}
+
+/* Ranks of a cp group that trade heads against tokens: as many as have whole key heads for it; they lie side by
+ * side, so that together they hold token slots side by side. */
+static int cp_heads(const orth_spread *s)
+{
+    const orth_layout *l = &s->layout;
+    return l->cp_kind == ORTH_CP_ALL_TO_ALL ? (int)ORTH_MIN(l->cp, ORTH_MAX(s->kv_heads / l->tp, 1)) : 1;
+}
+
+static int cp_subgroup(const orth_spread *s, int rank, orth_group group, int *ranks)
+{
+    const int heads = cp_heads(s), tokens = (int)s->layout.cp / heads;
+    const int pos = orth_mesh_group_pos(&s->mesh, rank, ORTH_AXES_CP);
+    if (heads == 1 || tokens == 1)
+        return 0;
+    const bool of_heads = group == ORTH_GROUP_CP_HEADS;
+    const int first = of_heads ? pos - pos % heads : pos % heads, step = of_heads ? 1 : heads, n = of_heads ? heads : tokens;
+    for (int i = 0; i < n; i++)
+        ranks[i] = orth_mesh_moved(&s->mesh, rank, ORTH_AXIS_CP, first + i * step);
+    return n;
 }
 
 int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ranks)
@@ -132,6 +147,8 @@ int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ran
             ranks[i] = orth_mesh_moved(m, rank, ORTH_AXIS_TP, first + i);
         return s->kv_ranks;
     }
+    if (group == ORTH_GROUP_CP_HEADS || group == ORTH_GROUP_CP_TOKENS)
+        return cp_subgroup(s, rank, group, ranks);
     bool replicated = m->size[ORTH_AXIS_REPLICATE] > 1;
     if ((group == ORTH_GROUP_DP && replicated) || (group == ORTH_GROUP_SHARD && !replicated))
         return 0;
@@ -150,7 +167,8 @@ static void place(const orth_spread *s, int rank, orth_place_in_mesh *p)
                   {ORTH_GROUP_SHARD, ORTH_AXES_SHARD}, {ORTH_GROUP_REPLICATE, ORTH_AXES_REPLICATE},
                   {ORTH_GROUP_PP, ORTH_AXES_PP}};
     *p = (orth_place_in_mesh){.zero = (int32_t)s->layout.zero, .keep_whole = s->layout.keep_whole,
-                              .sequence_parallel = s->layout.sequence_parallel};
+                              .sequence_parallel = s->layout.sequence_parallel, .cp_heads = cp_heads(s),
+                              .cp_ring = s->layout.cp_kind == ORTH_CP_RING, .cp_once = !s->layout.reproducible};
     for (int i = 0; i < ORTH_COUNT(simple); i++) {
         p->size[simple[i].group] = orth_mesh_group_size(m, simple[i].axes);
         p->pos[simple[i].group] = orth_mesh_group_pos(m, rank, simple[i].axes);

@@ -18,6 +18,7 @@ typedef struct {
     int32_t num_micro_batches;  /* of a data-parallel rank */
     int32_t kv_ranks;           /* tensor-parallel ranks that hold the same key and value heads */
     bool tied;
+    int32_t kv_heads;
     orth_arena arena;
 } orth_spread;
 

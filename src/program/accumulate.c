@@ -3,7 +3,8 @@
  * ZeRO 2 and 3: only shards pile up over the step. The gradient of a micro-batch is made in transient
  * buffers, reduced over the shard group at once, and this rank's shard joins the tree of micro-batches.
  * Context parallelism: ranks have parts of each sequence, the innermost nodes of the tree, so that a gradient is made
- * sequence by sequence in transient buffers, and reduced over CP before it joins whichever sum comes next.
+ * sequence by sequence in transient buffers, and reduced over CP before it joins whichever sum comes next. In fast mode
+ * tokens of all sequences pile up first.
  */
 #include "program/build.h"
 
@@ -128,14 +129,20 @@ static void reduce_micro(orth_builder *b, int64_t index, const orth_leaf_range *
     use_of(b, index, leaves->second_use)->micro = (orth_grad_sum){.num_slots = 0};
 }
 
+static orth_operand sum_over_cp(orth_builder *b, int64_t index, orth_operand part)
+{
+    orth_operand flat = orth_build_vector(part.buffer, ORTH_F32, 0, orth_build_elems(b, index));
+    orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_CP}, 1, &flat, 1, &flat);
+    return flat;
+}
+
 /* Context parallelism: the gradient of this rank's tokens of a sequence, whose last leaf is end - 1, becomes that
  * of the sequence, and joins the tree over sequences. */
 static void reduce_sequence(orth_builder *b, int64_t index, const orth_leaf_range *leaves, int64_t end,
                             orth_operand part)
 {
     bool at_once = reduces_at_once(b), last = end == (at_once ? leaves->micro_end : leaves->total);
-    orth_operand flat = orth_build_vector(part.buffer, ORTH_F32, 0, orth_build_elems(b, index));
-    orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_CP}, 1, &flat, 1, &flat);
+    orth_operand flat = sum_over_cp(b, index, part);
     orth_operand out = join(b, index, at_once ? push_micro : push_step, leaves->second_use, last, flat);
     use_of(b, index, leaves->second_use)->sequence = (orth_grad_sum){.num_slots = 0};
     if (at_once && last)
@@ -163,12 +170,20 @@ static void sum_around(const orth_leaf_range *leaves, int64_t begin, bool at_onc
     *end = over_cp ? *base + leaves->per_sequence : at_once ? leaves->micro_end : leaves->total;
 }
 
+/* Whether the finished sum of a use waits to be added to the other one's (push_step), which then is the whole. */
+static bool joins_first_use(const orth_builder *b, const orth_leaf_range *leaves)
+{
+    return leaves->second_use && !reduces_at_once(b) && orth_build_size(b, ORTH_GROUP_DP) == 1 &&
+           orth_build_size(b, ORTH_GROUP_EMBED) == 1;
+}
+
 void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, const orth_operand *in,
                          const orth_leaf_range *leaves)
 {
     int64_t rows = node->leaves ? 1 : leaves->rows;
     /* Gradients that come as leaves were summed over CP as such (vjp.c). */
-    bool at_once = reduces_at_once(b), over_cp = !node->leaves && orth_build_size(b, ORTH_GROUP_CP) > 1;
+    bool cp = !node->leaves && orth_build_size(b, ORTH_GROUP_CP) > 1, at_once = reduces_at_once(b);
+    bool over_cp = cp && !b->spec->mesh.cp_once, cp_last = cp && b->spec->mesh.cp_once && !joins_first_use(b, leaves);
     push_fn *push = over_cp ? push_sequence : at_once ? push_micro : push_step;
     for (int64_t begin = leaves->begin; begin < leaves->end && !b->p->failed;) {
         int64_t base, end;
@@ -184,6 +199,8 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
         orth_operand out = push(b, index, leaves->second_use, size, last, operand, &num_in, &attr.num_addends);
         orth_build_emit(b, node->op, &attr, num_in, operand, 1, &out);
         begin += size;
+        if (cp_last && last)
+            sum_over_cp(b, index, out);
         if (over_cp && last)
             reduce_sequence(b, index, leaves, begin, out);
         else if (at_once && last)

@@ -1,5 +1,6 @@
 /* blocks.c -- block graphs expanded into instructions for one micro-batch. */
 #include "program/build.h"
+#include "program/ring.h"
 
 /* ---- nodes ---- */
 
@@ -68,7 +69,7 @@ static void expand_comm(orth_builder *b, const orth_block *block, orth_block_env
 {
     orth_operand in[MAX_SEQUENCES], out[MAX_SEQUENCES], x = read_value(b, block, env, n->in[0], -1);
     orth_attr attr = {.group = n->attr.group, .maximum = n->attr.maximum};
-    bool tokens = n->op == ORTH_OP_gather_rows || n->op == ORTH_OP_scatter_rows;
+    bool tokens = n->op == ORTH_OP_gather_rows || n->op == ORTH_OP_scatter_rows || n->op == ORTH_OP_all_to_all;
     bool rows = tokens || (b->spec->mesh.sequence_parallel && n->op != ORTH_OP_all_reduce);
     bool gathers = n->op == ORTH_OP_enter || n->op == ORTH_OP_gather_rows;
     if (!rows) {
@@ -83,7 +84,8 @@ static void expand_comm(orth_builder *b, const orth_block *block, orth_block_env
         in[i] = sequence_rows(b, x, i);
         out[i] = sequence_rows(b, y, i);
     }
-    orth_build_emit(b, gathers ? ORTH_OP_all_gather : ORTH_OP_reduce_scatter, &attr, B, in, B, out);
+    orth_op op = n->op == ORTH_OP_all_to_all ? n->op : gathers ? ORTH_OP_all_gather : ORTH_OP_reduce_scatter;
+    orth_build_emit(b, op, &attr, B, in, B, out);
 }
 
 /* Whether a node is left to the other half of a split backward. */
@@ -100,7 +102,8 @@ static void expand(orth_builder *b, const orth_block *block, orth_block_env *env
         orth_operand in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
         if (skipped(kind, n))
             continue;
-        if (n->op >= ORTH_FIRST_COMM_OP) {
+        const bool ring = n->op == ORTH_OP_ring_attention || n->op == ORTH_OP_ring_attention_bwd;
+        if (n->op >= ORTH_FIRST_COMM_OP && !ring) {
             expand_comm(b, block, env, n);
             continue;
         }
@@ -114,7 +117,12 @@ static void expand(orth_builder *b, const orth_block *block, orth_block_env *env
             out[k] = make_value(b, block, env, n->out[k]);
         orth_attr attr = n->attr;
         attr.site += SITES_PER_LAYER * (b->layer + 1); /* layers share a graph, not their dropouts */
-        orth_build_emit(b, n->op, &attr, n->num_in, in, n->num_out, out);
+        if (n->op == ORTH_OP_ring_attention)
+            orth_build_ring_forward(b, &attr, in, out);
+        else if (ring)
+            orth_build_ring_backward(b, &attr, in, out);
+        else
+            orth_build_emit(b, n->op, &attr, n->num_in, in, n->num_out, out);
     }
 }
 

@@ -35,6 +35,21 @@ orth_operand orth_build_vector(int32_t buffer, orth_dtype dtype, int64_t first, 
     return o;
 }
 
+int32_t orth_build_ticket(orth_builder *b)
+{
+    do
+        b->tickets++;
+    while (b->under_way[b->tickets % ORTH_MAX_TICKETS]);
+    b->under_way[b->tickets % ORTH_MAX_TICKETS] = true;
+    return b->tickets;
+}
+
+void orth_build_wait(orth_builder *b, orth_group group, int32_t ticket, orth_operand x)
+{
+    orth_build_emit(b, ORTH_OP_wait, &(orth_attr){.group = group, .ticket = ticket}, 1, &x, 0, NULL);
+    b->under_way[ticket % ORTH_MAX_TICKETS] = false;
+}
+
 orth_operand orth_build_temp(orth_builder *b, const char *name, orth_operand like)
 {
     orth_buffer buffer = {.name = name, .bytes = orth_build_bytes(like.dtype, like.num_dims, like.dim),

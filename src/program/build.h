@@ -2,6 +2,7 @@
 #ifndef ORTH_PROGRAM_BUILD_H
 #define ORTH_PROGRAM_BUILD_H
 
+#include "program/check_flow.h"
 #include "program/compile.h"
 #include "program/gradtree.h"
 #include "program/shard.h"
@@ -40,12 +41,13 @@ typedef struct {
     bool tied;
     int32_t logits_or_nll;
     int32_t seq_loss, loss;
-    int32_t tickets;             /* given out to started sends */
+    int32_t tickets;             /* given out to started calls */
+    bool under_way[ORTH_MAX_TICKETS]; /* by ticket, modulo: as the executor keeps them */
     struct {
         orth_operand x;
         orth_group channel;
         int32_t ticket;
-    } pending[ORTH_MAX_PENDING_SENDS]; /* started, not yet waited for, oldest first */
+    } pending[ORTH_MAX_PENDING_SENDS]; /* of activations: started, not yet waited for, oldest first */
     int32_t num_pending;
     /* Tags of what is being emitted. */
     orth_phase phase;
@@ -107,6 +109,11 @@ orth_operand orth_build_head(orth_builder *b, orth_operand normed);
 void orth_build_decode_head(orth_builder *b, orth_operand normed);
 
 /* ---- accumulate.c ---- */
+
+/* The number of a call that is about to be started, and the wait for a call with its operand. Fewer than
+ * ORTH_MAX_TICKETS calls may be under way. */
+int32_t orth_build_ticket(orth_builder *b);
+void orth_build_wait(orth_builder *b, orth_group group, int32_t ticket, orth_operand x);
 
 /* Where the rows of a block's gradients lie among the leaves of the step. */
 typedef struct {

@@ -18,6 +18,12 @@ static uint64_t hash_text(const char *s)
     return h;
 }
 
+/* What the ends of a message must agree on: where a block of keys stands. Stages of a pipeline know no layer alike. */
+static uint64_t hash_message(const orth_instr *n)
+{
+    return n->attr.num_keys > 0 ? mix(mix(mix(n->phase, (uint64_t)n->layer), (uint64_t)n->attr.key_begin), 1) : 0;
+}
+
 /* What members of a collective must agree on beyond its type and counts. Bound buffers are known by what they
  * are: the halves of a tied gradient have different names. */
 static uint64_t hash_what(const orth_program *p, const orth_instr *n, int k)
@@ -64,7 +70,7 @@ static rank_event event_of(const orth_program *p, int32_t i, int k, int group_si
         for (int r = 0; r < group_size; r++)
             e.count += call.counts[r];
     }
-    e.what = hash_what(p, n, k);
+    e.what = event_is_message(&e) ? hash_message(n) : hash_what(p, n, k);
     return e;
 }
 

@@ -140,7 +140,8 @@ static parts_of begins(const flow *f, const orth_instr *n, int k)
     case ORTH_OP_embed:
         return tp;
     case ORTH_OP_attention_part_bwd:
-        return k > 0 ? cp | kv : 0;
+    case ORTH_OP_attention_block_bwd:
+        return k > 0 ? kv | (has_group(f, n->attr.group) ? BIT(n->attr.group) : 0) : 0;
     case ORTH_OP_loss_sum:
         return cp | dp | norm;
     case ORTH_OP_grad_square:
@@ -328,6 +329,13 @@ static orth_status check_call(flow *f, int32_t i, int k)
         return reduce(f, i, in, out);
     case ORTH_OP_all_gather:
         ORTH_TRY(check_blocks(f, i, in, out, counts));
+        ORTH_TRY(check_complete(f, i, in));
+        write_state(f, out, 0);
+        return ORTH_OK;
+    case ORTH_OP_all_to_all:
+        if (elems_of(in) != elems_of(out) || in->dtype != out->dtype || elems_of(in) % f->g->size[g])
+            return refuse(f, i, out, "%" PRId64 " elements from %" PRId64 ": both must be a block for each of %d ranks",
+                          elems_of(out), elems_of(in), f->g->size[g]);
         ORTH_TRY(check_complete(f, i, in));
         write_state(f, out, 0);
         return ORTH_OK;

@@ -100,6 +100,8 @@ static orth_status match_messages(rank_check *k, const instance *in, int from, i
         rank_event sent = a->events[i];
         sent.kind = b->events[j].kind;
         const char *what = difference(&sent, &b->events[j]);
+        if (!what && sent.what != b->events[j].what)
+            what = "different keys";
         if (what)
             return refuse_pair(k, what, made + 1, r, &a->events[i], q, &b->events[j]);
         i = next_message(a, i + 1, in->group, ORTH_OP_send, to);

@@ -4,8 +4,8 @@
  *  1. all members of a group agree on who is in it;
  *  2. every collective has the same members, and on each of them the same kind, type, count, blocks,
  * reduction, place in the order, and the same thing to work on (layer, micro-batch, parameter);
- *  3. every send has its receive, and every receive its send: same type, count, micro-batch, in one order per
- *     sender, receiver and group;
+ *  3. every send has its receive, and every receive its send: same type, count, micro-batch (and, of keys,
+ *     layer and position), in one order per sender, receiver and group;
  *  4. run in order, all ranks reach their ends: no cycle of waits. Receives, collectives and `wait` block; a
  *     started call goes on beside its rank; a send is complete when the receive is there;
  *  5. each rank's program obeys orth_check and orth_check_flow (buffers, sums, tickets);

@@ -12,6 +12,7 @@ orth_comm_call orth_instr_call(const orth_instr *n, int32_t index, int k, int gr
         [ORTH_OP_all_reduce - ORTH_FIRST_COMM_OP] = ORTH_COMM_ALL_REDUCE,
         [ORTH_OP_reduce_scatter - ORTH_FIRST_COMM_OP] = ORTH_COMM_REDUCE_SCATTER,
         [ORTH_OP_all_gather - ORTH_FIRST_COMM_OP] = ORTH_COMM_ALL_GATHER,
+        [ORTH_OP_all_to_all - ORTH_FIRST_COMM_OP] = ORTH_COMM_ALL_TO_ALL,
         [ORTH_OP_send - ORTH_FIRST_COMM_OP] = ORTH_COMM_SEND,
         [ORTH_OP_recv - ORTH_FIRST_COMM_OP] = ORTH_COMM_RECV,
     };
@@ -21,7 +22,7 @@ orth_comm_call orth_instr_call(const orth_instr *n, int32_t index, int k, int gr
         .kind = kinds[n->op - ORTH_FIRST_COMM_OP],
         .dtype = block.dtype,
         .op = n->attr.maximum ? ORTH_MAX_OF : ORTH_SUM,
-        .count = orth_tensor_elems(&block),
+        .count = orth_tensor_elems(&block) / (n->op == ORTH_OP_all_to_all ? group_size : 1),
         .counts = n->counts ? n->counts + (int64_t)k * group_size : NULL,
         .peer = n->attr.peer,
         .instr = index,

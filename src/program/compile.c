@@ -44,8 +44,7 @@ static orth_operand receive(orth_builder *b, orth_group channel, int32_t peer, c
 
 static void wait_oldest(orth_builder *b)
 {
-    orth_attr attr = {.group = b->pending[0].channel, .ticket = b->pending[0].ticket};
-    orth_build_emit(b, ORTH_OP_wait, &attr, 1, &b->pending[0].x, 0, NULL);
+    orth_build_wait(b, b->pending[0].channel, b->pending[0].ticket, b->pending[0].x);
     b->num_pending--;
     memmove(b->pending, b->pending + 1, (size_t)b->num_pending * sizeof *b->pending);
 }
@@ -55,7 +54,7 @@ static void send(orth_builder *b, orth_group channel, int32_t peer, orth_operand
 {
     if (b->num_pending == ORTH_MAX_PENDING_SENDS)
         wait_oldest(b);
-    orth_attr attr = {.group = channel, .peer = peer, .ticket = ++b->tickets};
+    orth_attr attr = {.group = channel, .peer = peer, .ticket = orth_build_ticket(b)};
     orth_build_emit(b, ORTH_OP_send, &attr, 1, &x, 0, NULL);
     b->pending[b->num_pending].x = x;
     b->pending[b->num_pending].channel = channel;

@@ -49,6 +49,10 @@ typedef struct {
     int32_t zero;                                     /* ZeRO stage over the shard axis of dp: 0..3 */
     int64_t keep_whole;                               /* ZeRO 3: parameters of up to this many elements are whole */
     bool sequence_parallel;                           /* norms, residuals and dropout split over TP */
+    int32_t cp_heads;                                 /* ranks of CP that trade heads against tokens; 0, 1: none */
+    bool cp_ring;                                     /* keys and values travel block by block */
+    bool cp_once;                                     /* fast mode: gradients are summed over CP when they are complete,
+                                                         not sequence by sequence */
 } orth_place_in_mesh;
 
 typedef struct {

@@ -16,6 +16,25 @@ static double attention_product(const orth_attr *a)
     return 2.0 * a->num_seqs * a->heads * a->head_dim * queries * keys / 2.0;
 }
 
+/* The integral of the keys of [begin, begin + keys) that queries at positions 0 .. q see. */
+static double pairs_before(double q, double begin, double keys)
+{
+    const double past = ORTH_MAX(q - begin, 0), within = ORTH_MIN(past, keys);
+    return within * within / 2 + (past - within) * keys;
+}
+
+/* The same for one block of keys. */
+static double block_product(const orth_attr *a)
+{
+    double pairs = 0;
+    for (int slot = a->slot_begin; slot < a->slot_begin + a->slot_count; slot++) {
+        const int p = orth_fold_part(a->token_parts, slot);
+        pairs += pairs_before((double)orth_part_begin(a->full_len, a->token_parts, p + 1), a->key_begin, a->num_keys) -
+                 pairs_before((double)orth_part_begin(a->full_len, a->token_parts, p), a->key_begin, a->num_keys);
+    }
+    return 2.0 * a->num_seqs * a->heads * a->head_dim * pairs;
+}
+
 static void add_flops(const orth_instr *i, orth_cost *c)
 {
     switch (i->op) {
@@ -39,6 +58,13 @@ static void add_flops(const orth_instr *i, orth_cost *c)
     case ORTH_OP_attention_part_bwd:
         c->model_flops = 4 * attention_product(&i->attr);
         c->hardware_flops = 5 * attention_product(&i->attr);
+        return;
+    case ORTH_OP_attention_block:
+        c->hardware_flops = c->model_flops = 2 * block_product(&i->attr);
+        return;
+    case ORTH_OP_attention_block_bwd:
+        c->model_flops = 4 * block_product(&i->attr);
+        c->hardware_flops = 5 * block_product(&i->attr);
         return;
     case ORTH_OP_attention_cached:
         /* Upper bound: every new token sees the whole cache. */

@@ -216,16 +216,16 @@ static void vjp_attention_shared(walk *w, const orth_node *n)
     accumulate(w, n->in[0], dqkv);
 }
 
-static void vjp_attention(walk *w, const orth_node *n)
+static void vjp_attention(walk *w, const orth_node *n, orth_op op)
 {
-    if (n->attr.shares_kv) {
+    if (n->attr.shares_kv && op == ORTH_OP_attention_bwd) {
         vjp_attention_shared(w, n);
         return;
     }
     orth_value dqkv = like(w, n->in[0], "d.");
     const orth_value in[] = {w->grad[n->out[0]], n->in[0], n->out[0], n->out[1], n->in[1], n->in[2], n->in[3]};
     const orth_value out[] = {dqkv};
-    emit(w, ORTH_OP_attention_bwd, &n->attr, 7, in, 1, out);
+    emit(w, op, &n->attr, 7, in, 1, out);
     accumulate(w, n->in[0], dqkv);
 }
 
@@ -246,6 +246,8 @@ static void vjp_attention_part(walk *w, const orth_node *n)
 
 static void vjp_gather_rows(walk *w, const orth_node *n)
 {
+    if (w->grad[n->out[0]] == ORTH_NO_VALUE) /* document starts */
+        return;
     orth_value dx = like_as(w, n->in[0], "d.", ORTH_F32);
     emit(w, ORTH_OP_scatter_rows, &n->attr, 1, &w->grad[n->out[0]], 1, &dx);
     accumulate(w, n->in[0], dx);
@@ -349,7 +351,8 @@ static orth_status vjp(walk *w, const orth_node *n)
     case ORTH_OP_norm: vjp_norm(w, n); return ORTH_OK;
     case ORTH_OP_linear: vjp_linear(w, n); return ORTH_OK;
     case ORTH_OP_attention:
-    case ORTH_OP_attention_full: vjp_attention(w, n); return ORTH_OK;
+    case ORTH_OP_attention_full: vjp_attention(w, n, ORTH_OP_attention_bwd); return ORTH_OK;
+    case ORTH_OP_ring_attention: vjp_attention(w, n, ORTH_OP_ring_attention_bwd); return ORTH_OK;
     case ORTH_OP_attention_part: vjp_attention_part(w, n); return ORTH_OK;
     case ORTH_OP_gather_rows: vjp_gather_rows(w, n); return ORTH_OK;
     case ORTH_OP_kv_pack: vjp_kv_pack(w, n); return ORTH_OK;
@@ -357,6 +360,9 @@ static orth_status vjp(walk *w, const orth_node *n)
     case ORTH_OP_swiglu: vjp_unary(w, n, ORTH_OP_swiglu_bwd, false, true); return ORTH_OK;
     case ORTH_OP_rope: vjp_unary(w, n, ORTH_OP_rope, true, false); return ORTH_OK;
     case ORTH_OP_dropout: vjp_unary(w, n, ORTH_OP_dropout, false, false); return ORTH_OK;
+    case ORTH_OP_heads_split: vjp_unary(w, n, ORTH_OP_heads_join, false, false); return ORTH_OK;
+    case ORTH_OP_heads_join: vjp_unary(w, n, ORTH_OP_heads_split, false, false); return ORTH_OK;
+    case ORTH_OP_all_to_all: vjp_unary(w, n, ORTH_OP_all_to_all, false, false); return ORTH_OK;
     case ORTH_OP_add:
         accumulate(w, n->in[0], w->grad[n->out[0]]);
         accumulate(w, n->in[1], w->grad[n->out[0]]);

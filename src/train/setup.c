@@ -118,6 +118,10 @@ static int64_t zero_stage(const orth_config *cfg)
     }
 }
 
+_Static_assert((int)ORTH_CP_ALL_GATHER == ORTH_parallel_cp_kind_all_gather &&
+               (int)ORTH_CP_RING == ORTH_parallel_cp_kind_ring &&
+               (int)ORTH_CP_ALL_TO_ALL == ORTH_parallel_cp_kind_all_to_all, "choices in the order of orth_cp_kind");
+
 orth_layout orth_setup_layout(const orth_config *cfg)
 {
     orth_layout l = orth_layout_defaults;
@@ -125,6 +129,7 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.tp = cfg->parallel_tp;
     l.pp = cfg->parallel_pp;
     l.cp = cfg->parallel_cp;
+    l.cp_kind = (orth_cp_kind)cfg->parallel_cp_kind;
     l.ep = cfg->parallel_ep;
     l.zero = zero_stage(cfg);
     l.shard_group = cfg->parallel_shard_group;
@@ -137,7 +142,7 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.micro_batch = cfg->train_micro_batch;
     l.seq_len = cfg->data_seq_len;
     l.reproducible = cfg->numerics_mode == ORTH_numerics_mode_reproducible;
-    l.parts = l.reproducible ? cfg->numerics_parts : ORTH_MAX(cfg->parallel_tp, 2 * cfg->parallel_cp);
+    l.parts = l.reproducible ? cfg->numerics_parts : orth_layout_fast_parts(&l);
     l.clips = cfg->train_clip_norm > 0;
     return l;
 }

@@ -1,4 +1,4 @@
-/* attention.c -- fast attention forward: whole sequences, queries of some slots, a cache of keys and values.
+/* attention.c -- fast attention forward: whole sequences, queries of some slots, one block of keys, a cache.
  *
  * Work is cut by position: query blocks and key blocks are [KB*i, KB*(i+1)) (of query blocks, what the call
  * has), so that only the last key block of a query block is cut by causality. In waves of a few (sequence, kv head) pairs: first
@@ -7,6 +7,7 @@
  *
  *   row_of_pos [T] | spans of queries | packed k and v of the wave | scratch of each thread
  */
+#include <float.h>
 #include <math.h>
 
 #include "base/pool.h"
@@ -31,14 +32,18 @@ typedef struct {
     int64_t R, num_rows;
     const char *k, *v;             /* key position p of (b, g): element (b*cap + row(p))*stride + g*step */
     int64_t kv_cap, kv_stride, kv_step;
+    int64_t key_begin, key_end;    /* positions of the keys of the call; key_end 0: up to the last query */
     const int32_t *past;           /* [B] position of the first query row; NULL: 0 */
-    const int32_t *row_of_pos;     /* of both queries and keys; NULL: row = position - past, position */
+    const int32_t *row_of_pos;     /* of queries; NULL: position - past */
+    const int32_t *key_row;        /* of keys; NULL: position - key_begin */
     const query_span *spans;       /* [max_q_blocks] ascending; NULL: all positions from past on */
     int64_t first_row;             /* what row_of_pos calls the first query row */
     const int32_t *doc, *seq;
     const orth_step_values *step;
     char *o;
     float *lse;                    /* NULL: not wanted */
+    float *state_o, *state_ml;     /* carried from call to call instead of o and lse; NULL: all keys are here */
+    bool begun;                    /* the state holds something */
     char *packs, *scratch;
     size_t pack_bytes, scratch_bytes;
 } forward;
@@ -55,6 +60,8 @@ static int64_t query_begin(const forward *x, int64_t b)
 
 static int64_t key_end(const forward *x, int64_t b)
 {
+    if (x->key_end > 0)
+        return x->key_end;
     if (!x->spans)
         return query_begin(x, b) + x->num_rows;
     const query_span *last = &x->spans[x->max_q_blocks - 1];
@@ -102,21 +109,21 @@ static size_t scratch_bytes(int D)
 
 static char *pack_of(const forward *x, int64_t pair, int64_t block)
 {
-    return x->packs + (size_t)((pair - x->first_pair) * x->max_blocks + block) * 2 * x->pack_bytes;
+    return x->packs + (size_t)((pair - x->first_pair) * x->max_blocks + block - x->key_begin / KB) * 2 * x->pack_bytes;
 }
 
 static void pack_task(void *arg, int64_t index, int worker)
 {
     const forward *x = arg;
     (void)worker;
-    int64_t pair = x->first_pair + index / x->max_blocks, block = index % x->max_blocks;
+    int64_t pair = x->first_pair + index / x->max_blocks, block = x->key_begin / KB + index % x->max_blocks;
     int64_t b = pair / x->attr->kv_heads, g = pair % x->attr->kv_heads, k0 = block * KB;
     int n = (int)ORTH_MIN(key_end(x, b) - k0, KB);
     if (n <= 0)
         return;
     const void *k[KB], *v[KB];
     for (int i = 0; i < n; i++) {
-        int64_t row = x->row_of_pos ? x->row_of_pos[k0 + i] : k0 + i;
+        int64_t row = x->key_row ? x->key_row[k0 + i] : k0 + i - x->key_begin;
         int64_t at = (b * x->kv_cap + row) * x->kv_stride + g * x->kv_step;
         k[i] = x->k + (size_t)at * x->esize;
         v[i] = x->v + (size_t)at * x->esize;
@@ -186,6 +193,43 @@ static int64_t find_block(const forward *x, query_block *q, int64_t back)
     return block;
 }
 
+static void load_state(const forward *x, const query_block *q, const fwd_scratch *t)
+{
+    const int D = x->attr->head_dim, H = x->attr->heads;
+    memset(t->o, 0, block_bytes(D));
+    for (int i = 0; i < q->n; i++) {
+        const int64_t at = q->row[i] * H + q->h;
+        t->m[i] = x->begun ? x->state_ml[2 * at] : -INFINITY;
+        t->l[i] = x->begun ? x->state_ml[2 * at + 1] : 0.0f;
+        if (x->begun)
+            memcpy(t->o + i * orth_attn_padded(D), x->state_o + at * D, (size_t)D * sizeof(float));
+    }
+}
+
+/* The maximum of a row that has seen nothing is stored as a number: any so small gives the same bits. */
+static void store_state(const forward *x, const query_block *q, const fwd_scratch *t)
+{
+    const int D = x->attr->head_dim, H = x->attr->heads;
+    for (int i = 0; i < q->n; i++) {
+        const int64_t at = q->row[i] * H + q->h;
+        x->state_ml[2 * at] = ORTH_MAX(t->m[i], -FLT_MAX);
+        x->state_ml[2 * at + 1] = t->l[i];
+        memcpy(x->state_o + at * D, t->o + i * orth_attn_padded(D), (size_t)D * sizeof(float));
+    }
+}
+
+static void store_result(const forward *x, const query_block *q, const fwd_scratch *t)
+{
+    const int D = x->attr->head_dim, H = x->attr->heads;
+    x->micro->finish(t->m, t->l, q->n);
+    for (int i = 0; i < q->n; i++) {
+        char *to = x->o + (size_t)((q->row[i] * H + q->h) * D) * x->esize;
+        x->micro->store_row(to, t->o + i * orth_attn_padded(D), D, t->l[i], x->type);
+        if (x->lse)
+            x->lse[q->row[i] * H + q->h] = t->m[i];
+    }
+}
+
 static void query_task(void *arg, int64_t index, int worker)
 {
     const forward *x = arg;
@@ -198,27 +242,22 @@ static void query_task(void *arg, int64_t index, int worker)
         return;
     q.h = (int)(q.pair % a->kv_heads * G + index % G);
     const int64_t block = find_block(x, &q, index / (G * x->W)); /* longest first */
-    if (q.n <= 0)
+    if (q.n <= 0 || (x->begun && block < x->key_begin / KB))
         return;
     find_queries(x, &q);
     fwd_scratch t = scratch_of(x, worker);
     const void *rows[KB];
-    for (int i = 0; i < q.n; i++) {
+    for (int i = 0; i < q.n; i++)
         rows[i] = x->q + (size_t)(q.row[i] * x->R + orth_attn_q_col(a, q.h)) * x->esize;
-        t.m[i] = -INFINITY;
-        t.l[i] = 0.0f;
-    }
+    load_state(x, &q, &t);
     x->micro->pack_rows(t.q, rows, q.n, D, x->type);
-    memset(t.o, 0, block_bytes(D));
-    for (int64_t j = q.first_doc / KB; j <= block; j++)
+    const int64_t last = ORTH_MIN(block, (key_end(x, q.b) - 1) / KB);
+    for (int64_t j = ORTH_MAX(q.first_doc, x->key_begin) / KB; j <= last; j++)
         visit_keys(x, &q, j, &t);
-    x->micro->finish(t.m, t.l, q.n);
-    for (int i = 0; i < q.n; i++) {
-        char *to = x->o + (size_t)((q.row[i] * H + q.h) * D) * x->esize;
-        x->micro->store_row(to, t.o + i * orth_attn_padded(D), D, t.l[i], x->type);
-        if (x->lse)
-            x->lse[q.row[i] * H + q.h] = t.m[i];
-    }
+    if (x->state_o)
+        store_state(x, &q, &t);
+    else
+        store_result(x, &q, &t);
 }
 
 /* Pairs in a wave: a few heads for each thread, and equal waves. */
@@ -234,11 +273,12 @@ static int64_t max_spans(int64_t T, int parts)
     return orth_div_up(T, KB) + parts;
 }
 
-static size_t forward_workspace(const orth_attr *a, int64_t B, int64_t T, int num_threads)
+/* T tokens of a sequence, of which `keys` are in the call. */
+static size_t forward_workspace(const orth_attr *a, int64_t B, int64_t T, int64_t keys, int num_threads)
 {
     return (size_t)orth_round_up(T * 4, 64) +
            (size_t)orth_round_up(max_spans(T, a->token_parts) * (int64_t)sizeof(query_span), 64) +
-           (size_t)(wave_pairs(a, B, num_threads) * orth_div_up(T, KB)) * 2 * block_bytes(a->head_dim) +
+           (size_t)(wave_pairs(a, B, num_threads) * orth_div_up(keys, KB)) * 2 * block_bytes(a->head_dim) +
            (size_t)num_threads * scratch_bytes(a->head_dim);
 }
 
@@ -267,7 +307,7 @@ static int64_t find_spans(const orth_attn_place *l, query_span *span)
     return n;
 }
 
-/* Fills in the rest of *x and runs. T: keys of the longest sequence; place: NULL for a cache. */
+/* Fills in the rest of *x and runs. T: tokens of the longest sequence; place: NULL for a cache. */
 static void run_forward(orth_ctx *ctx, forward *x, const orth_op_call *call, int64_t T, const orth_attn_place *place)
 {
     const orth_attr *a = call->attr;
@@ -283,7 +323,7 @@ static void run_forward(orth_ctx *ctx, forward *x, const orth_op_call *call, int
     x->q = call->in[0].data;
     x->o = call->out[0].data;
     x->W = wave_pairs(a, x->B, threads);
-    x->max_blocks = orth_div_up(T, KB);
+    x->max_blocks = orth_div_up((x->key_end > 0 ? x->key_end : T) - x->key_begin, KB);
     x->pack_bytes = block_bytes(a->head_dim);
     x->packs = take(&at, (size_t)(x->W * x->max_blocks) * 2 * x->pack_bytes);
     x->scratch = at;
@@ -291,6 +331,7 @@ static void run_forward(orth_ctx *ctx, forward *x, const orth_op_call *call, int
     if (place) {
         orth_attn_find_rows(place, table);
         x->row_of_pos = table;
+        x->key_row = x->key_end > 0 ? NULL : table;
         x->first_row = place->first_row;
         x->max_q_blocks = find_spans(place, spans);
         x->spans = spans;
@@ -333,13 +374,39 @@ orth_status orth_cpu_attention_part(orth_ctx *ctx, const orth_op_call *call)
 size_t orth_workspace_attention_part(const orth_op_call *call, int num_threads, orth_isa isa)
 {
     (void)isa;
-    return forward_workspace(call->attr, call->attr->num_seqs, call->attr->full_len, num_threads);
+    return forward_workspace(call->attr, call->attr->num_seqs, call->attr->full_len, call->attr->full_len,
+                             num_threads);
 }
 
 size_t orth_workspace_attention(const orth_op_call *call, int num_threads, orth_isa isa)
 {
     (void)isa;
-    return forward_workspace(call->attr, call->attr->num_seqs, call->attr->seq_len, num_threads);
+    return forward_workspace(call->attr, call->attr->num_seqs, call->attr->seq_len, call->attr->seq_len,
+                             num_threads);
+}
+
+/* The keys of this call are those of a block; outputs are the carried state. */
+orth_status orth_cpu_attention_block(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_attr *a = call->attr;
+    const orth_attn_place l = orth_attn_part(a);
+    const orth_tensor *kv = &call->in[1];
+    const size_t esize = orth_dtype_bytes(kv->dtype);
+    forward x = {.B = a->num_seqs, .num_rows = l.rows, .k = kv->data,
+                 .v = (const char *)kv->data + (size_t)a->head_dim * esize, .kv_cap = a->num_keys,
+                 .kv_stride = l.kv_stride, .kv_step = l.kv_step, .key_begin = a->key_begin,
+                 .key_end = a->key_begin + a->num_keys, .doc = call->in[2].data, .seq = call->in[3].data,
+                 .step = call->in[4].data, .state_o = call->out[0].data, .state_ml = call->out[1].data,
+                 .begun = call->in[5].data != NULL};
+    run_forward(ctx, &x, call, l.len, &l);
+    return ORTH_OK;
+}
+
+size_t orth_workspace_attention_block(const orth_op_call *call, int num_threads, orth_isa isa)
+{
+    (void)isa;
+    const orth_attr *a = call->attr;
+    return forward_workspace(a, a->num_seqs, a->full_len, a->num_keys, num_threads);
 }
 
 orth_status orth_cpu_attention_cached(orth_ctx *ctx, const orth_op_call *call)
@@ -371,5 +438,5 @@ orth_status orth_cpu_attention_cached(orth_ctx *ctx, const orth_op_call *call)
 size_t orth_workspace_attention_cached(const orth_op_call *call, int num_threads, orth_isa isa)
 {
     (void)isa;
-    return forward_workspace(call->attr, call->in[2].dim[0], call->in[2].dim[1], num_threads);
+    return forward_workspace(call->attr, call->in[2].dim[0], call->in[2].dim[1], call->in[2].dim[1], num_threads);
 }

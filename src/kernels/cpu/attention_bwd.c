@@ -78,11 +78,13 @@ static void group_task(void *arg, int64_t pair, int worker)
     const int64_t b = pair / x->attr->kv_heads;
     orth_attn_bwd_scratch t = scratch_of(x, worker);
     for (int c = 0; c < x->num_chunks; c++)
-        orth_attn_pack_chunk(x, &t, b, g, c);
-    for (int64_t block = 0; block * KB < x->l.len; block++)
+        if (orth_attn_chunk_sees(x, c))
+            orth_attn_pack_chunk(x, &t, b, g, c);
+    for (int64_t block = x->key_begin / KB; block * KB < x->key_end; block++)
         orth_attn_visit_block(x, &t, b, g, block);
     for (int c = 0; c < x->num_chunks; c++)
-        orth_attn_store_chunk(x, &t, b, g, c);
+        if (orth_attn_chunk_sees(x, c))
+            orth_attn_store_chunk(x, &t, b, g, c);
 }
 
 /* A kv head that all threads work on. What belongs to it lies in the first one's scratch. */
@@ -115,8 +117,9 @@ static void pack_task(void *arg, int64_t c, int worker)
     const shared_head *s = arg;
     (void)worker;
     orth_attn_bwd_scratch t = shared_scratch(s, 0);
-    orth_attn_pack_chunk(s->x, &t, s->b, s->g, (int)c);
-    atomic_store(&s->team->done[c], 0);
+    if (orth_attn_chunk_sees(s->x, (int)c))
+        orth_attn_pack_chunk(s->x, &t, s->b, s->g, (int)c);
+    atomic_store(&s->team->done[c], (int32_t)(s->x->key_begin / KB));
 }
 
 static void store_task(void *arg, int64_t c, int worker)
@@ -124,7 +127,8 @@ static void store_task(void *arg, int64_t c, int worker)
     const shared_head *s = arg;
     (void)worker;
     orth_attn_bwd_scratch t = shared_scratch(s, 0);
-    orth_attn_store_chunk(s->x, &t, s->b, s->g, (int)c);
+    if (orth_attn_chunk_sees(s->x, (int)c))
+        orth_attn_store_chunk(s->x, &t, s->b, s->g, (int)c);
 }
 
 /* Draws key blocks itself: they must be taken in ascending order, which the pool does not promise. */
@@ -133,14 +137,14 @@ static void blocks_task(void *arg, int64_t index, int worker)
     const shared_head *s = arg;
     (void)index;
     orth_attn_bwd_scratch t = shared_scratch(s, worker);
-    for (int64_t block; (block = atomic_fetch_add(&s->team->next, 1)) * KB < s->x->l.len;)
+    for (int64_t block; (block = atomic_fetch_add(&s->team->next, 1)) * KB < s->x->key_end;)
         orth_attn_visit_block(s->x, &t, s->b, s->g, block);
 }
 
 static void run_together(orth_ctx *ctx, const orth_attn_bwd *x, orth_attn_team *team, int64_t pair)
 {
     shared_head s = {x, team, pair / x->attr->kv_heads, (int)(pair % x->attr->kv_heads)};
-    atomic_store(&team->next, 0);
+    atomic_store(&team->next, (int32_t)(x->key_begin / KB));
     orth_pool_run(ctx->pool, x->num_chunks, pack_task, &s);
     orth_pool_run(ctx->pool, orth_pool_num_threads(ctx->pool), blocks_task, &s);
     orth_pool_run(ctx->pool, x->num_chunks, store_task, &s);
@@ -169,15 +173,18 @@ static orth_status run_backward(orth_ctx *ctx, const orth_op_call *call, orth_at
     int32_t *rows = take(&at, (size_t)x->l.len * sizeof(int32_t));
     orth_attn_team team = {.done = take(&at, (size_t)max_chunks(a) * sizeof(int32_t))};
     orth_attn_bwd_scratch unused;
-    orth_attn_find_rows(&x->l, rows);
     x->attr = a;
+    if (x->key_end == 0) { /* all keys are here, in storage order */
+        orth_attn_find_rows(&x->l, rows);
+        x->row_of_pos = rows;
+        x->key_end = x->kv_rows = x->l.len;
+    }
     x->esize = orth_dtype_bytes(x->type);
     x->micro = orth_attn_micro_for(x->type, ctx->isa);
     x->R = orth_attn_qkv_cols(a);
     x->Dp = orth_attn_padded(a->head_dim);
     x->num_chunks = cut_chunks(a, &x->l, chunks);
     x->chunks = chunks;
-    x->row_of_pos = rows;
     x->scratch = at;
     x->scratch_bytes = lay_out(&unused, 0, a, x->micro->pairs);
     const int64_t pairs = (int64_t)a->num_seqs * a->kv_heads;
@@ -206,6 +213,22 @@ orth_status orth_cpu_attention_part_bwd(orth_ctx *ctx, const orth_op_call *call)
     return run_backward(ctx, call, &x);
 }
 
+/* Keys of one block; dq is carried. Without kv no query sees them, so that kv is not read. */
+orth_status orth_cpu_attention_block_bwd(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_tensor *in = call->in;
+    const orth_attr *a = call->attr;
+    orth_attn_bwd x = {.type = in[1].dtype, .l = orth_attn_part(a), .dout = in[0].data, .qkv = in[1].data,
+                       .kv = in[2].data, .o = in[3].data, .lse = in[4].data, .doc = in[5].data, .seq = in[6].data,
+                       .step = in[7].data, .dkv = call->out[1].data, .kv_type = ORTH_F32, .kv_rows = a->num_keys,
+                       .key_begin = a->key_begin, .key_end = a->key_begin + a->num_keys, .dq = call->out[0].data,
+                       .begun = in[8].data != NULL};
+    if (x.kv)
+        return run_backward(ctx, call, &x);
+    memset(x.dkv, 0, orth_tensor_bytes(&call->out[1]));
+    return ORTH_OK;
+}
+
 static size_t backward_workspace(const orth_op_call *call, int64_t len, int num_threads, orth_isa isa)
 {
     const orth_attr *a = call->attr;
@@ -221,6 +244,11 @@ static size_t backward_workspace(const orth_op_call *call, int64_t len, int num_
 size_t orth_workspace_attention_bwd(const orth_op_call *call, int num_threads, orth_isa isa)
 {
     return backward_workspace(call, call->attr->seq_len, num_threads, isa);
+}
+
+size_t orth_workspace_attention_block_bwd(const orth_op_call *call, int num_threads, orth_isa isa)
+{
+    return backward_workspace(call, call->attr->full_len, num_threads, isa);
 }
 
 size_t orth_workspace_attention_part_bwd(const orth_op_call *call, int num_threads, orth_isa isa)

@@ -33,9 +33,13 @@ typedef struct {
     const orth_step_values *step;
     char *dqkv, *dkv;            /* dkv: of type kv_type, placed as kv */
     orth_dtype kv_type;
+    int64_t key_begin, key_end;  /* positions of the keys of the call */
+    int64_t kv_rows;             /* of a sequence in kv */
+    float *dq;                   /* carried from call to call instead of dqkv; NULL: all keys are here */
+    bool begun;                  /* dq holds something */
     const orth_attn_chunk *chunks;
     int num_chunks;
-    const int32_t *row_of_pos;
+    const int32_t *row_of_pos;   /* of keys; NULL: position - key_begin */
     uintptr_t scratch;
     size_t scratch_bytes;
 } orth_attn_bwd;
@@ -59,7 +63,13 @@ typedef struct {
     orth_attn_team *team;                        /* NULL: the thread has the kv head for itself */
 } orth_attn_bwd_scratch;
 
-/* Packs chunk c of kv head g, with its delta; its dq starts at zero. */
+/* Whether queries of chunk c may see keys of the call. */
+static inline bool orth_attn_chunk_sees(const orth_attn_bwd *x, int c)
+{
+    return x->chunks[c].pos + x->chunks[c].rows > x->key_begin;
+}
+
+/* Packs chunk c of kv head g, with its delta; its dq starts at zero, or goes on. */
 void orth_attn_pack_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int c);
 
 /* Everything that key block `block` of kv head g has to do with: adds to dq of the chunks that see it;

@@ -38,12 +38,15 @@ void orth_attn_pack_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t
         x->micro->pack_inner(t->do_inner + (size_t)c * pack, dout, rows, D, x->type);
     }
     memset(t->dq + c * KB * x->Dp, 0, (size_t)(KB * x->Dp) * sizeof(float));
+    for (int r = 0; x->begun && r < rows; r++)
+        memcpy(t->dq + (c * KB + r) * x->Dp, x->dq + ((n + r) * H + h) * D, (size_t)D * sizeof(float));
 }
 
 /* Element of k_g of the token at a position; v_g follows. */
 static int64_t key_at(const orth_attn_bwd *x, int64_t b, int g, int64_t pos)
 {
-    return (b * x->l.len + x->row_of_pos[pos]) * x->l.kv_stride + g * x->l.kv_step;
+    const int64_t row = x->row_of_pos ? x->row_of_pos[pos] : pos - x->key_begin;
+    return (b * x->kv_rows + row) * x->l.kv_stride + g * x->l.kv_step;
 }
 
 static void pack_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t k0,
@@ -194,7 +197,7 @@ static void store_keys(const orth_attn_bwd *x, const float *sum, int64_t b, int 
 {
     const int D = x->attr->head_dim;
     const size_t esize = orth_dtype_bytes(x->kv_type);
-    const int64_t first = section * x->attr->num_seqs * x->l.len * x->l.kv_stride;
+    const int64_t first = section * x->attr->num_seqs * x->kv_rows * x->l.kv_stride;
     for (int i = 0; i < num_keys; i++) {
         char *to = x->dkv + (size_t)(first + key_at(x, b, g, k0 + i)) * esize;
         x->micro->store_row(to, sum + i * x->Dp, D, 1.0f, x->kv_type);
@@ -204,16 +207,21 @@ static void store_keys(const orth_attn_bwd *x, const float *sum, int64_t b, int 
 
 void orth_attn_store_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int c)
 {
+    const int D = x->attr->head_dim, H = x->attr->heads;
     for (int r = 0; r < x->chunks[c].rows; r++) {
-        const int64_t row = (b * x->l.rows + x->chunks[c].row + r) * x->R;
+        const int64_t n = b * x->l.rows + x->chunks[c].row + r, row = n * x->R;
+        if (x->dq) {
+            memcpy(x->dq + (n * H + head_of(x, g, c)) * D, t->dq + (c * KB + r) * x->Dp, (size_t)D * sizeof(float));
+            continue;
+        }
         char *to = x->dqkv + (size_t)(row + orth_attn_q_col(x->attr, head_of(x, g, c))) * x->esize;
-        x->micro->store_row(to, t->dq + (c * KB + r) * x->Dp, x->attr->head_dim, 1.0f, x->type);
+        x->micro->store_row(to, t->dq + (c * KB + r) * x->Dp, D, 1.0f, x->type);
     }
 }
 
 void orth_attn_visit_block(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t block)
 {
-    const int num_keys = (int)ORTH_MIN(KB, x->l.len - block * KB), begin = x->l.slot_begin, end = x->l.slot_end;
+    const int num_keys = (int)ORTH_MIN(KB, x->key_end - block * KB), begin = x->l.slot_begin, end = x->l.slot_end;
     const int slots = x->attr->shares_kv ? 1 : end - begin; /* of one sum */
     int chunk = 0;
     pack_keys(x, t, b, g, block * KB, num_keys);

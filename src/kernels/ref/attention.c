@@ -1,6 +1,7 @@
 /* attention.c -- attention, plainly: one query row at a time, as attention.h defines it. */
 #include "kernels/attention.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "kernels/mathf.h"
@@ -46,14 +47,17 @@ static void add_value(const query *x, float *o, float weight, int64_t key)
         o[d] = fmaf(weight, orth_load_f32(x->v, x->type, at + d), o[d]);
 }
 
-/* o[0 .. head_dim) of one row by the online softmax; returns its lse. */
-static float attend(const query *x, float *o)
+/* What one row carries from key block to key block. */
+typedef struct {
+    float m, l;
+} running;
+
+/* Takes in the key blocks within positions [begin, end), multiples of KB, of which the row sees something. */
+static void visit(const query *x, int64_t begin, int64_t end, running *run, float *o)
 {
     const int D = x->attr->head_dim;
-    float m = -INFINITY, l = 0.0f;
-    for (int d = 0; d < D; d++)
-        o[d] = 0.0f;
-    for (int64_t k0 = x->first / KB * KB; k0 <= x->pos; k0 += KB) {
+    float m = run->m, l = run->l;
+    for (int64_t k0 = ORTH_MAX(x->first / KB * KB, begin); k0 <= x->pos && k0 < end; k0 += KB) {
         int lo = (int)ORTH_MAX(x->first - k0, 0), hi = (int)ORTH_MIN(x->pos - k0 + 1, KB);
         float e[KB] = {0}, lane[16] = {0}, top = m;
         for (int k = lo; k < hi; k++) {
@@ -72,9 +76,24 @@ static float attend(const query *x, float *o)
             lane[k % 16] += e[k];
         l = fmaf(l, a, orth_fold16(lane));
     }
+    *run = (running){m, l};
+}
+
+static float end(const running *run, float *o, int D)
+{
     for (int d = 0; d < D; d++)
-        o[d] = o[d] / l + 0.0f;
-    return m + orth_logf(l);
+        o[d] = o[d] / run->l + 0.0f;
+    return run->m + orth_logf(run->l);
+}
+
+/* o[0 .. head_dim) of one row by the online softmax; returns its lse. */
+static float attend(const query *x, float *o)
+{
+    running run = {-INFINITY, 0.0f};
+    for (int d = 0; d < x->attr->head_dim; d++)
+        o[d] = 0.0f;
+    visit(x, 0, x->pos + 1, &run, o);
+    return end(&run, o, x->attr->head_dim);
 }
 
 /* The same mathematics with the softmax over the whole row, keys ascending. Scores are made again
@@ -135,6 +154,57 @@ orth_status orth_ref_attention_part(orth_ctx *ctx, const orth_op_call *call)
 {
     const orth_attn_place l = orth_attn_part(call->attr);
     return run(ctx, call, &l, &call->in[1], call->in + 2, attend);
+}
+
+orth_status orth_ref_attention_block(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_attr *a = call->attr;
+    const orth_attn_place l = orth_attn_part(a);
+    const int D = a->head_dim, H = a->heads;
+    const orth_tensor *qkv = &call->in[0], *kv = &call->in[1];
+    const int32_t *doc = call->in[2].data, *seq = call->in[3].data;
+    if (D > MAX_D)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "head_dim=%d exceeds %d of the reference", D, MAX_D);
+    for (int64_t i = 0; i < a->num_seqs * l.rows * H; i++) {
+        const int64_t n = i / H, b = n / l.rows, pos = orth_attn_pos(&l, n % l.rows);
+        const int h = (int)(i % H);
+        const int64_t at = (b * a->num_keys - a->key_begin) * l.kv_stride + h / (H / a->kv_heads) * l.kv_step;
+        query x = {.attr = a, .type = qkv->dtype, .q = qkv->data,
+                   .q_at = n * orth_attn_qkv_cols(a) + orth_attn_q_col(a, h), .k = kv->data, .v = kv->data, .k_at = at,
+                   .v_at = at + D, .kv_stride = l.kv_stride, .parts = 1, .len = l.len, .pos = pos,
+                   .first = doc ? doc[n] : 0};
+        if (a->dropout > 0)
+            x.drop = orth_attn_drop_row(a, call->in[4].data, h, seq ? seq[b] : (int32_t)b, pos);
+        float *o = (float *)call->out[0].data + i * D, *ml = (float *)call->out[1].data + 2 * i;
+        running run = {-FLT_MAX, 0.0f};
+        if (call->in[5].data) {
+            memmove(o, (const float *)call->in[5].data + i * D, (size_t)D * sizeof *o);
+            run = (running){((const float *)call->in[6].data)[2 * i], ((const float *)call->in[6].data)[2 * i + 1]};
+        } else {
+            memset(o, 0, (size_t)D * sizeof *o);
+        }
+        visit(&x, a->key_begin, a->key_begin + a->num_keys, &run, o);
+        ml[0] = run.m;
+        ml[1] = run.l;
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_ref_attention_end(orth_ctx *ctx, const orth_op_call *call)
+{
+    const int D = call->attr->head_dim;
+    if (D > MAX_D)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "head_dim=%d exceeds %d of the reference", D, MAX_D);
+    for (int64_t i = 0; i < call->out[0].dim[0] * call->attr->heads; i++) {
+        const float *ml = (const float *)call->in[1].data + 2 * i;
+        const running run = {ml[0], ml[1]};
+        float row[MAX_D];
+        memcpy(row, (const float *)call->in[0].data + i * D, (size_t)D * sizeof *row);
+        ((float *)call->out[1].data)[i] = end(&run, row, D);
+        for (int d = 0; d < D; d++)
+            orth_store_f32(call->out[0].data, call->out[0].dtype, i * D + d, row[d]);
+    }
+    return ORTH_OK;
 }
 
 orth_status orth_ref_attention_full(orth_ctx *ctx, const orth_op_call *call)

@@ -21,12 +21,17 @@ typedef struct {
     void *dqkv, *dkv;            /* dkv: of type kv_type, placed as kv */
     orth_dtype kv_type;
     int64_t R;
+    int64_t key_begin, key_end;  /* positions of the keys */
+    int64_t kv_rows;             /* of a sequence in kv */
+    float *dq;                   /* carried from block to block instead of dqkv; NULL: all keys are here */
+    const float *dq_before;      /* NULL: dq begins */
 } problem;
 
 /* Element of k_g of the token at a position; v_g follows. */
 static int64_t key_at(const problem *x, int64_t b, int g, int64_t pos)
 {
-    return (b * x->l.len + orth_fold_row(x->l.len, x->l.parts, pos)) * x->l.kv_stride + g * x->l.kv_step;
+    const int64_t row = x->dq ? pos - x->key_begin : orth_fold_row(x->l.len, x->l.parts, pos);
+    return (b * x->kv_rows + row) * x->l.kv_stride + g * x->l.kv_step;
 }
 
 static float delta_of(const problem *x, int64_t n, int h)
@@ -77,13 +82,18 @@ static void query_grad(const problem *x, int64_t n, int h)
     const int D = a->head_dim;
     int64_t b = n / x->l.rows, pos = orth_attn_pos(&x->l, n % x->l.rows);
     float dq[MAX_D] = {0}, delta = delta_of(x, n, h), p;
-    for (int64_t k = x->doc ? x->doc[n] : 0; k <= pos; k++) {
+    if (x->dq_before)
+        memcpy(dq, x->dq_before + (n * a->heads + h) * D, (size_t)D * sizeof *dq);
+    for (int64_t k = ORTH_MAX(x->doc ? x->doc[n] : 0, x->key_begin); k <= pos && k < x->key_end; k++) {
         float ds = score_grad(x, n, h, k, delta, &p);
         int64_t at = key_at(x, b, h / (a->heads / a->kv_heads), k);
         for (int d = 0; d < D; d++)
             dq[d] = fmaf(ds, orth_load_f32(x->kv, x->type, at + d), dq[d]);
     }
-    store_row(x, x->dqkv, x->type, n * x->R + orth_attn_q_col(a, h), dq);
+    if (x->dq)
+        memcpy(x->dq + (n * a->heads + h) * D, dq, (size_t)D * sizeof *dq);
+    else
+        store_row(x, x->dqkv, x->type, n * x->R + orth_attn_q_col(a, h), dq);
 }
 
 /* Continues the chain with the queries of one part of sequence b, head h, in ascending position. */
@@ -132,7 +142,7 @@ static void key_grad(const problem *x, int64_t b, int g, int64_t key_pos, int be
     for (; top > 1; top--)
         for (int i = 0; i < 2; i++)
             add_to(stack[top - 2][i], stack[top - 1][i], D);
-    const int64_t at = section * a->num_seqs * x->l.len * x->l.kv_stride + key_at(x, b, g, key_pos);
+    const int64_t at = section * a->num_seqs * x->kv_rows * x->l.kv_stride + key_at(x, b, g, key_pos);
     store_row(x, x->dkv, x->kv_type, at, stack[0][0]);
     store_row(x, x->dkv, x->kv_type, at + D, stack[0][1]);
 }
@@ -146,16 +156,18 @@ static void key_grads(const problem *x, int64_t b, int g, int64_t key_pos)
         key_grad(x, b, g, key_pos, slot, slot + 1, slot - begin);
 }
 
-static orth_status run(orth_ctx *ctx, const problem *x)
+static orth_status run(orth_ctx *ctx, problem *x)
 {
     const orth_attr *a = x->a;
+    if (x->key_end == 0)
+        x->key_end = x->kv_rows = x->l.len;
     if (a->head_dim > MAX_D)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "head_dim=%d exceeds %d of the reference", a->head_dim, MAX_D);
     for (int64_t n = 0; n < a->num_seqs * x->l.rows; n++)
         for (int h = 0; h < a->heads; h++)
             query_grad(x, n, h);
     for (int64_t b = 0; b < a->num_seqs; b++)
-        for (int64_t pos = 0; pos < x->l.len; pos++)
+        for (int64_t pos = x->key_begin; pos < x->key_end; pos++)
             for (int g = 0; g < a->kv_heads; g++)
                 key_grads(x, b, g, pos);
     return ORTH_OK;
@@ -179,4 +191,19 @@ orth_status orth_ref_attention_part_bwd(orth_ctx *ctx, const orth_op_call *call)
                  .seq = in[6].data, .step = in[7].data, .dqkv = call->out[0].data, .dkv = call->out[1].data,
                  .kv_type = ORTH_F32, .R = orth_attn_qkv_cols(call->attr)};
     return run(ctx, &x);
+}
+
+orth_status orth_ref_attention_block_bwd(orth_ctx *ctx, const orth_op_call *call)
+{
+    const orth_tensor *in = call->in;
+    const orth_attr *a = call->attr;
+    problem x = {.a = a, .type = in[1].dtype, .l = orth_attn_part(a), .dout = in[0].data, .qkv = in[1].data,
+                 .kv = in[2].data, .o = in[3].data, .lse = in[4].data, .doc = in[5].data, .seq = in[6].data,
+                 .step = in[7].data, .dkv = call->out[1].data, .kv_type = ORTH_F32, .R = orth_attn_qkv_cols(a),
+                 .key_begin = a->key_begin, .key_end = a->key_begin + a->num_keys, .kv_rows = a->num_keys,
+                 .dq = call->out[0].data, .dq_before = in[8].data};
+    if (x.kv)
+        return run(ctx, &x);
+    memset(x.dkv, 0, orth_tensor_bytes(&call->out[1]));
+    return ORTH_OK;
 }
