@@ -124,7 +124,7 @@ static orth_status check_instrs(checker *c)
         if (c->updates[n->out[0].buffer]++ == c->p->num_updates)
             return refuse(c, i, &n->out[0], c->p->num_updates == 1 ? "parameter updated twice"
                                                                    : "parameter updated once too often");
-        if (n->in[0].buffer >= 0 && c->applied[n->in[0].buffer])
+        if (c->p->num_updates > 1 && n->in[0].buffer >= 0 && c->applied[n->in[0].buffer])
             return refuse(c, i, &n->in[0], "gradient applied twice");
         if (n->in[0].buffer >= 0)
             c->applied[n->in[0].buffer] = true;
