@@ -15,6 +15,7 @@ typedef struct {
     uint64_t seed;
     orth_model_config model;
     orth_layout layout;
+    orth_comm_policy comm;
     orth_dtype compute;
     bool doc_mask;
     int32_t steps;
@@ -57,6 +58,9 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, ", heads %d/%d", (int)m->heads, (int)m->kv_heads);
     layout_say(out, n, "%s%s%s", m->tied ? ", tied" : "", c->doc_mask ? ", docs" : "", m->qk_norm ? ", qk_norm" : "");
     layout_say(out, n, ", %d threads, order %s", c->threads, l->order ? l->order : "default");
+    layout_say(out, n, ", buckets of %d%s", (int)c->comm.bucket_bytes, c->comm.overlap ? ", overlap" : "");
+    layout_say(out, n, ", prefetch %d to %d%s", (int)c->comm.prefetch, (int)c->comm.prefetch_bytes,
+               c->comm.keep_gathered ? ", kept" : "");
 }
 
 static inline layout_case layout_base_case(uint64_t seed, int kind)
@@ -75,6 +79,7 @@ static inline layout_case layout_base_case(uint64_t seed, int kind)
     c.model.max_seq = 64;
     c.layout.global_batch = 8;
     c.layout.seq_len = 16;
+    c.comm = (orth_comm_policy){.overlap = true, .bucket_bytes = 16384, .prefetch = 1};
     return c;
 }
 
@@ -119,6 +124,11 @@ static inline layout_case layout_random_case(uint64_t seed)
         c.model.qkv_bias = c.model.family == ORTH_FAMILY_GPT2 || LAYOUT_PICK(0, 1);
         c.model.vocab = LAYOUT_PICK(67, 131, 96);
         c.model.qk_norm = c.model.family == ORTH_FAMILY_LLAMA && LAYOUT_PICK(0, 1);
+        c.comm.overlap = LAYOUT_PICK(0, 1, 1);
+        c.comm.bucket_bytes = LAYOUT_PICK(0, 4096, 32768, 1 << 20);
+        c.comm.prefetch = LAYOUT_PICK(0, 1, 1, 2, 4);
+        c.comm.prefetch_bytes = LAYOUT_PICK(0, 0, 20000);
+        c.comm.keep_gathered = LAYOUT_PICK(0, 0, 1);
         l->order = orders[LAYOUT_PICK(0, 0, 1, 2, 3)];
         c.threads = LAYOUT_PICK(1, 1, 1, 2, 3);
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
@@ -140,7 +150,7 @@ static inline orth_model_shape layout_shape(const layout_case *c)
 {
     return (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
                               .parts = (int32_t)c->layout.parts, .compute = c->compute, .doc_mask = c->doc_mask,
-                              .optimizer = ORTH_OP_adamw};
+                              .optimizer = ORTH_OP_adamw, .comm = c->comm};
 }
 
 #endif

@@ -133,7 +133,6 @@ TEST(rules_between_options_are_told_in_words)
     static const struct { const char *text, *message; } cases[] = {
         {"train: {global_batch: 32, micro_batch: 3}",
          "run.yaml:1:40: train.micro_batch=3 does not divide train.global_batch=32"},
-        {"comm: {bucket_mb: 50}", "run.yaml:1:19: comm.bucket_mb=50: only 25 is supported by this version"},
         {"numerics: {parts: 6}", "numerics.parts=6 is not a power of two"},
         {"optimizer: {betas: [0.9]}", "optimizer.betas holds 1 numbers, not 2"},
         {"optimizer: {nesterov: true}", "optimizer.nesterov=true needs optimizer.name=sgd, not adamw"},

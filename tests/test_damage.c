@@ -6,12 +6,16 @@
 typedef enum {
     LAYOUT_PP = 0,   /* two stages, 1F1B, four micro-batches, tied embeddings */
     LAYOUT_PP4, LAYOUT_DP, LAYOUT_TPDP, LAYOUT_SP, LAYOUT_ZERO1, LAYOUT_ZERO1_4, LAYOUT_ZERO2, LAYOUT_ZERO3,
-    LAYOUT_CP, LAYOUT_RING, LAYOUT_TRADE, LAYOUT_KV, LAYOUT_HYBRID1, LAYOUT_HYBRID2, LAYOUT_HYBRID3 /* two replicas of two shards */
+    LAYOUT_CP, LAYOUT_RING, LAYOUT_TRADE, LAYOUT_KV,
+    LAYOUT_HYBRID1, LAYOUT_HYBRID2, LAYOUT_HYBRID3, /* two replicas of two shards */
+    LAYOUT_BUCKETS, LAYOUT_BUCKETS_ZERO1, LAYOUT_BUCKETS_ZERO3,
+    LAYOUT_BUCKETS_HYBRID1 /* the rest: one by one, blocking */
 } layout_name;
 
 static layout_case case_of(layout_name name)
 {
     layout_case c = layout_base_case(5, name == LAYOUT_TPDP || name == LAYOUT_KV);
+    c.comm = name >= LAYOUT_BUCKETS ? c.comm : (orth_comm_policy){.overlap = false};
     c.layout.global_batch = name == LAYOUT_PP ? 4 : 8;
     c.model.tied = name == LAYOUT_PP || name == LAYOUT_ZERO3;
     c.model.vocab = name == LAYOUT_ZERO3 ? 2048 : 131; /* the first: two ranks meet inside the embedding */
@@ -29,6 +33,7 @@ static layout_case case_of(layout_name name)
     case LAYOUT_CP: c.layout.cp = 2; c.layout.cp_kind = ORTH_CP_ALL_GATHER; break;
     case LAYOUT_KV: c.layout.tp = 2; c.model.kv_heads = 1; break;
     case LAYOUT_ZERO1_4: c.layout.dp = 4; c.layout.zero = 1; break;
+    case LAYOUT_BUCKETS_HYBRID1: c.layout.dp = 4; c.layout.shard_group = 2; c.layout.zero = 1; break;
     case LAYOUT_HYBRID1:
     case LAYOUT_HYBRID2:
     case LAYOUT_HYBRID3:
@@ -38,7 +43,8 @@ static layout_case case_of(layout_name name)
         break;
     default:
         c.layout.dp = 2;
-        c.layout.zero = name == LAYOUT_DP ? 0 : name == LAYOUT_ZERO1 ? 1 : name == LAYOUT_ZERO2 ? 2 : 3;
+        c.layout.zero = name == LAYOUT_DP || name == LAYOUT_BUCKETS ? 0 : name == LAYOUT_ZERO1 || name == LAYOUT_BUCKETS_ZERO1 ? 1
+                        : name == LAYOUT_ZERO2 ? 2 : 3;
     }
     return c;
 }
@@ -243,9 +249,10 @@ static void sends_that_block(patient *x)
 static void collectives_of_two_groups_crossed(patient *x)
 {
     for (int r = 0; r < 4; r += 3) {
-        int32_t to = find_last(P(r), ORTH_OP_all_reduce, ORTH_GROUP_TP), from = find_op(P(r), ORTH_OP_tree_acc_f64, 0, 0);
-        move(P(r), from + 1, to);
-        move(P(r), from + 1, to);
+        int32_t from = find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_DP, 0), to = from;
+        while (P(r)->instrs[to].op != ORTH_OP_all_reduce || P(r)->instrs[to].attr.group != ORTH_GROUP_TP)
+            to++;
+        move(P(r), from, to);
     }
 }
 
@@ -268,14 +275,12 @@ static void group_in_another_order(patient *x)
 
 static void collectives_swapped_on_one_rank(patient *x)
 {
-    int32_t i = find_op(P(1), ORTH_OP_all_reduce, ORTH_GROUP_DP, 3);
-    swap(P(1), i, i + 1);
+    move(P(1), find_op(P(1), ORTH_OP_all_reduce, ORTH_GROUP_DP, 3), find_op(P(1), ORTH_OP_all_reduce, ORTH_GROUP_DP, 4));
 }
 
 static void equal_collectives_swapped_on_one_rank(patient *x)
 {
-    int32_t i = find_grad(P(1), "grad.layers.0.attn_norm.gain"), j = find_grad(P(1), "grad.layers.1.attn_norm.gain");
-    swap(P(1), i, j);
+    move(P(1), find_grad(P(1), "grad.layers.0.attn_norm.gain"), find_grad(P(1), "grad.layers.0.attn_norm.shift"));
 }
 
 static void group_without_peers(patient *x)
@@ -290,7 +295,7 @@ static void wrong_group(patient *x)
 
 static void collective_of_another_count(patient *x)
 {
-    orth_instr *n = &P(1)->instrs[find_op(P(1), ORTH_OP_all_reduce, ORTH_GROUP_DP, 0)];
+    orth_instr *n = &P(1)->instrs[find_last(P(1), ORTH_OP_all_reduce, ORTH_GROUP_DP)];
     n->in[0].dim[0] = n->out[0].dim[0] = 0;
 }
 
@@ -581,6 +586,152 @@ static void keys_not_gathered(patient *x)
         drop(P(r), find_op(P(r), ORTH_OP_all_gather, ORTH_GROUP_CP, 0));
 }
 
+/* ---- of collectives under way ---- */
+
+/* The nth started call on dp. */
+static int32_t find_started(const orth_program *p, orth_op op, int nth)
+{
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        if (p->instrs[i].op == op && p->instrs[i].attr.group == ORTH_GROUP_DP && p->instrs[i].attr.ticket > 0 && nth-- == 0)
+            return i;
+    fail_msg("no such %s is started", orth_op_name(op));
+    return -1;
+}
+
+/* The first started call of several tensors. */
+static const orth_instr *find_joined(const orth_program *p, orth_op op)
+{
+    int nth = 0;
+    while (!p->instrs[find_started(p, op, nth)].joined)
+        nth++;
+    return &p->instrs[find_started(p, op, nth)];
+}
+
+/* The wait for instruction i. */
+static int32_t wait_of(const orth_program *p, int32_t i)
+{
+    int32_t at = i;
+    while (p->instrs[at].op != ORTH_OP_wait || p->instrs[at].attr.ticket != p->instrs[i].attr.ticket)
+        at++;
+    return at;
+}
+
+static void bucket_never_waited_for(patient *x)
+{
+    drop(P(0), wait_of(P(0), find_started(P(0), ORTH_OP_all_reduce, 0)));
+}
+
+static void last_gather_never_waited_for(patient *x)
+{
+    drop(P(1), find_last(P(1), ORTH_OP_wait, ORTH_GROUP_DP));
+}
+
+static void bucket_waited_for_twice(patient *x)
+{
+    duplicate(P(1), wait_of(P(1), find_started(P(1), ORTH_OP_all_reduce, 0)));
+}
+
+static void norm_before_the_wait(patient *x)
+{
+    int32_t i = wait_of(P(0), find_started(P(0), ORTH_OP_all_reduce, 0));
+    move(P(0), i, find_last(P(0), ORTH_OP_grad_square, 0));
+}
+
+static void gathered_parameters_used_before_the_wait(patient *x)
+{
+    int32_t i = wait_of(P(1), find_started(P(1), ORTH_OP_all_gather, 0));
+    move(P(1), i, i + 1);
+}
+
+static void shard_written_while_it_is_gathered(patient *x)
+{
+    int32_t i = find_started(P(0), ORTH_OP_all_gather, 0), k = 0;
+    while (orth_operand_bytes(&P(0)->instrs[i].in[k]) == 0)
+        k++;
+    insert_zero(P(0), i + 1, P(0)->instrs[i].in[k]);
+}
+
+static void gradient_written_while_it_is_reduced(patient *x)
+{
+    int32_t i = find_started(P(0), ORTH_OP_reduce_scatter, 0);
+    insert_zero(P(0), i + 1, P(0)->instrs[i].in[0]);
+}
+
+static void wait_that_lets_an_operand_die(patient *x)
+{
+    P(0)->instrs[wait_of(P(0), find_started(P(0), ORTH_OP_all_gather, 0))].num_in--;
+}
+
+static void wait_of_a_bucket_on_another_group(patient *x)
+{
+    P(0)->instrs[wait_of(P(0), find_started(P(0), ORTH_OP_reduce_scatter, 0))].attr.group = ORTH_GROUP_NORM;
+}
+
+static void two_buckets_with_one_ticket(patient *x)
+{
+    int32_t i = find_started(P(0), ORTH_OP_all_reduce, 0), j = find_started(P(0), ORTH_OP_all_reduce, 1);
+    P(0)->instrs[wait_of(P(0), j)].attr.ticket = P(0)->instrs[j].attr.ticket = P(0)->instrs[i].attr.ticket;
+}
+
+static void buckets_started_in_another_order(patient *x)
+{
+    move(P(1), find_started(P(1), ORTH_OP_all_reduce, 0), find_started(P(1), ORTH_OP_all_reduce, 1));
+}
+
+static void gather_started_in_another_order(patient *x)
+{
+    move(P(1), find_started(P(1), ORTH_OP_all_gather, 0), find_started(P(1), ORTH_OP_all_gather, 1));
+}
+
+static void gathered_buffer_dies_before_the_wait(patient *x)
+{
+    int32_t i = find_started(P(1), ORTH_OP_all_gather, 0);
+    P(1)->buffers[P(1)->instrs[i].out[0].buffer].last = wait_of(P(1), i) - 1;
+}
+
+static void joined_gradients_apart(patient *x)
+{
+    P(0)->buffers[find_joined(P(0), ORTH_OP_all_reduce)->in[0].buffer].next = -1;
+}
+
+static void joined_gradients_placed_apart(patient *x)
+{
+    P(0)->buffers[find_joined(P(0), ORTH_OP_all_reduce)->in[1].buffer].offset -= 4;
+}
+
+static void joined_gradient_left_out(patient *x)
+{
+    orth_instr *n = (orth_instr *)find_joined(P(1), ORTH_OP_all_reduce);
+    n->num_in = --n->num_out;
+}
+
+static void sums_of_joined_counts_wrong(patient *x)
+{
+    const orth_instr *n = find_joined(P(0), ORTH_OP_reduce_scatter);
+    ((int64_t *)n->counts)[2 * n->num_in]++;
+}
+
+/* The first operand that is all of position 0's becomes all of position 1's, after one that was, too: on both. */
+static void joined_blocks_out_of_order(patient *x)
+{
+    for (int r = 0; r < 2; r++) {
+        const orth_instr *n = find_joined(P(r), ORTH_OP_reduce_scatter);
+        int64_t *counts = (int64_t *)n->counts;
+        for (int c = 0; c < 2 * n->num_in; c += 2) {
+            int to = c == 0, elems = (int)(counts[c] + counts[c + 1]);
+            counts[c + to] = elems;
+            counts[c + !to] = 0;
+            n->out[c / 2] = n->in[c / 2];
+            n->out[c / 2].dim[0] = r == to ? elems : 0;
+        }
+        for (int p = 0; p < 2; p++) {
+            counts[2 * n->num_in + p] = 0;
+            for (int k = 0; k < n->num_in; k++)
+                counts[2 * n->num_in + p] += counts[2 * k + p];
+        }
+    }
+}
+
 static void shard_not_summed_over_replicas(patient *x)
 {
     for (int r = 0; r < x->num_ranks; r++)
@@ -626,7 +777,7 @@ static void shards_reduced_over_all_of_dp(patient *x)
 static void loss_not_summed_over_replicas(patient *x)
 {
     for (int r = 0; r < x->num_ranks; r++)
-        drop(P(r), find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_REPLICATE, 0));
+        drop(P(r), find_last(P(r), ORTH_OP_all_reduce, ORTH_GROUP_REPLICATE));
 }
 
 static void losses_of_micro_batches_not_summed(patient *x)
@@ -691,13 +842,13 @@ static const struct {
     {"collectives swapped on one rank", LAYOUT_DP, false, collectives_swapped_on_one_rank,
      {"as call 4 on dp", "rank 0, instruction", "rank 1, instruction"}},
     {"equal collectives swapped on one rank", LAYOUT_DP, false, equal_collectives_swapped_on_one_rank,
-     {"different things to work on as call", "'grad.layers.0.attn_norm.gain'", "'grad.layers.1.attn_norm.gain'"}},
+     {"different things to work on as call", "'grad.layers.0.attn_norm.gain'", "'grad.layers.0.attn_norm.shift'"}},
     {"group without peers", LAYOUT_DP, false, group_without_peers,
      {"rank 1, instruction", "no peers in group tp"}},
     {"wrong group", LAYOUT_TPDP, false, wrong_group,
      {"rank 1, instruction", "reduced over dp, but it is no part of a sum over it"}},
     {"collective of another count", LAYOUT_TPDP, false, collective_of_another_count,
-     {"different counts as call 1 on dp", "rank 1, instruction", "rank 3, instruction"}},
+     {"different counts as call", "on dp: rank 1, instruction", "rank 3, instruction"}},
     {"collective of another type", LAYOUT_DP, false, collective_of_another_type,
      {"different types as call 2 on dp", "rank 0, instruction", "rank 1, instruction"}},
     {"sum that is a maximum on one rank", LAYOUT_DP, false, sum_that_is_a_maximum_on_one_rank,
@@ -793,6 +944,42 @@ static const struct {
      {"different counts as call 1 on cp", "rank 0, instruction", "rank 1, instruction"}},
     {"keys not gathered", LAYOUT_CP, false, keys_not_gathered,
      {"rank 0, instruction", "attention_part", "read before it is written"}},
+    {"bucket never waited for", LAYOUT_BUCKETS, false, bucket_never_waited_for,
+     {"rank 0, instruction", "grad_square", "touched while instruction", "(all_reduce, ticket"}},
+    {"last gather never waited for", LAYOUT_BUCKETS_ZERO1, false, last_gather_never_waited_for,
+     {"rank 1, instruction", "all_gather", "is never waited for"}},
+    {"bucket waited for twice", LAYOUT_BUCKETS, false, bucket_waited_for_twice,
+     {"rank 1, instruction", "wait", "never started, or waited for before"}},
+    {"norm before the wait", LAYOUT_BUCKETS, false, norm_before_the_wait,
+     {"rank 0, instruction", "grad_square", "touched while instruction", "(all_reduce, ticket"}},
+    {"gathered parameters used before the wait", LAYOUT_BUCKETS_ZERO3, false, gathered_parameters_used_before_the_wait,
+     {"rank 1, instruction", "'gathered'", "touched while instruction", "(all_gather, ticket"}},
+    {"shard written while it is gathered", LAYOUT_BUCKETS_ZERO3, false, shard_written_while_it_is_gathered,
+     {"rank 0, instruction", "written while instruction", "(all_gather, ticket"}},
+    {"gradient written while it is reduced", LAYOUT_BUCKETS_ZERO1, false, gradient_written_while_it_is_reduced,
+     {"rank 0, instruction", "buffer 'grad.", "written while instruction", "(reduce_scatter, ticket"}},
+    {"wait that lets an operand die", LAYOUT_BUCKETS_ZERO3, false, wait_that_lets_an_operand_die,
+     {"rank 0, instruction", "does not name it: it could die before instruction"}},
+    {"wait of a bucket on another group", LAYOUT_BUCKETS_ZERO1, false, wait_of_a_bucket_on_another_group,
+     {"rank 0, instruction", "waits on norm for ticket", "started on dp"}},
+    {"two buckets with one ticket", LAYOUT_BUCKETS, false, two_buckets_with_one_ticket,
+     {"rank 0, instruction", "takes the place of ticket"}},
+    {"buckets started in another order", LAYOUT_BUCKETS, false, buckets_started_in_another_order,
+     {"as call 1 on dp", "rank 0, instruction", "rank 1, instruction"}},
+    {"gather started in another order", LAYOUT_BUCKETS_ZERO3, false, gather_started_in_another_order,
+     {"on dp", "rank 0, instruction", "rank 1, instruction"}},
+    {"gathered buffer dies before the wait", LAYOUT_BUCKETS_ZERO3, true, gathered_buffer_dies_before_the_wait,
+     {"rank 1, instruction", "wait", "used outside of its life"}},
+    {"joined gradients apart", LAYOUT_BUCKETS, false, joined_gradients_apart,
+     {"rank 0, instruction", "all_reduce", "joined to 'grad.", "does not follow it in memory"}},
+    {"joined gradients placed apart", LAYOUT_BUCKETS, true, joined_gradients_placed_apart,
+     {"rank 0, buffer 'grad.", "does not follow 'grad.", "in memory"}},
+    {"joined gradient left out", LAYOUT_BUCKETS, false, joined_gradient_left_out,
+     {"rank 1, instruction", "never reduced over dp"}},
+    {"sums of joined counts wrong", LAYOUT_BUCKETS_ZERO1, false, sums_of_joined_counts_wrong,
+     {"rank 0, instruction", "reduce_scatter", "the block of position 0 has"}},
+    {"joined blocks out of order", LAYOUT_BUCKETS_ZERO1, false, joined_blocks_out_of_order,
+     {"rank 0, instruction", "position 0 has elements of it, and position 1 of a joined operand before"}},
     {"gradients of shared keys not summed", LAYOUT_KV, false, shared_keys_not_summed,
      {"rank 0, instruction", "kv_unpack_grad", "a sum is read here, but is never reduced over kv"}},
     {"shard not summed over replicas", LAYOUT_HYBRID2, false, shard_not_summed_over_replicas,

@@ -200,7 +200,7 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
     engine e = {.model = c->model};
     e.shape = (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
                                  .parts = (int32_t)c->layout.parts, .compute = c->compute, .doc_mask = c->doc_mask,
-                                 .optimizer = ORTH_OP_adamw};
+                                 .optimizer = ORTH_OP_adamw, .comm = c->comm};
     orth_spread_shape(&spread, rank, &e.shape, chunks);
     orth_status status = orth_unit_build(ctx, &c->model, &e.shape, &e.unit);
     if (status == ORTH_OK)

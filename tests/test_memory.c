@@ -97,7 +97,7 @@ TEST(planned_bytes_of_a_run_are_the_counted_ones)
         "", "precision.compute=bf16 model.preset=llama-tiny",
         "model.preset=qwen3-tiny model.vocab=300 data.doc_mask=true",
         "model.dropout=0.1 optimizer.name=sgd train.micro_batch=6", "train.micro_batch=1 numerics.mode=fast",
-        "model.layers=1 data.seq_len=8",
+        "model.layers=1 data.seq_len=8", "train.steps=3 checkpoint.every_steps=2",
         "model.attention=full precision.compute=bf16 data.valid_fraction=0.2",
         "train.global_batch=8 parallel.dp=2 parallel.zero=1 run.threads=4", /* two threads for each rank */
         "train.global_batch=8 parallel.dp=4 parallel.zero=HYBRID_SHARD parallel.shard_group=2 parallel.keep_whole=100",

@@ -243,6 +243,53 @@ TEST(a_signal_before_the_first_step_leaves_nothing_half_written)
     run_end(r);
 }
 
+/* ---- checkpoints beside the steps ---- */
+
+/* The bytes are those of checkpoints written between two steps, and some step was done before the write of the one
+ * before it was. */
+TEST(checkpoints_written_beside_the_steps_have_the_bytes_of_those_between_them)
+{
+    static const char *const layouts[] = {"", "optimizer.name=sgd precision.compute=bf16", "parallel.tp=2"};
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(layouts); i++) {
+        RUN(r, 0, "saved", "train run.yaml train.steps=10 checkpoint.every_steps=1 checkpoint.keep=20 checkpoint.dir=beside%d "
+            "%s", i, layouts[i]);
+        int late = 0;
+        for (int step = 1; step < 10; step++) {
+            char saved[64], next[32];
+            snprintf(saved, sizeof saved, "saved beside%d/checkpoints/step-%08d", i, step);
+            snprintf(next, sizeof next, "step %6d/10", step + 1);
+            assert_non_null(strstr(r->out, saved));
+            late += strstr(r->out, saved) > strstr(r->out, next);
+        }
+        assert_true(late > 0);
+        RUN(r, 0, "saved", "train run.yaml train.steps=10 checkpoint.every_steps=1 checkpoint.keep=20 "
+            "checkpoint.async=false checkpoint.dir=between%d %s", i, layouts[i]);
+        for (int step = 1; step <= 10; step++) {
+            char beside[32], between[32];
+            snprintf(beside, sizeof beside, "beside%d", i);
+            snprintf(between, sizeof between, "between%d", i);
+            run_same(r, beside, between, step);
+        }
+    }
+    run_end(r);
+}
+
+TEST(a_run_killed_while_it_writes_resumes_exactly)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml schedule.name=constant train.steps=60 checkpoint.dir=whole");
+    for (int lines = 3; lines <= 40; lines += 6) {
+        char args[256];
+        snprintf(args, sizeof args, "train.steps=1000000 schedule.name=constant checkpoint.every_steps=1 "
+                 "checkpoint.dir=killed %s", lines == 3 ? "" : "--resume");
+        assert_int_equal(stopped_by(r, SIGKILL, "killed/metrics.jsonl", "\"step\"", lines, args), -SIGKILL);
+    }
+    RUN(r, 0, "saved", "train run.yaml schedule.name=constant train.steps=60 checkpoint.dir=killed --resume");
+    run_same(r, "whole", "killed", 60);
+    run_end(r);
+}
+
 /* ---- numerics ---- */
 
 /* Sets fp32 element `index` of the weights of checkpoint step 4 of run `dir`, and its hash. */
@@ -325,12 +372,13 @@ TEST(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does)
                                           "parallel.zero=_HYBRID_SHARD_ZERO2", "parallel.zero=1"};
     run_case *r = run_begin();
     char alone[64], eval[64], dir[8] = "h0";
-    const char *base = "train run.yaml train.global_batch=8 train.micro_batch=1 precision.compute=bf16";
+    const char *base = "train run.yaml train.global_batch=8 train.micro_batch=1 precision.compute=bf16 "
+                       "schedule.decay_steps=5";
     RUN(r, 0, "saved", "%s checkpoint.dir=one", base);
     last_metric(r, "one", "\"eval_loss_hex\"", alone, sizeof alone);
     for (int i = 0; i < 3; i++) {
         dir[1] = (char)('0' + i);
-        RUN(r, 0, "saved", "%s checkpoint.dir=%s train.steps=3 schedule.decay_steps=5 parallel.dp=4 "
+        RUN(r, 0, "saved", "%s checkpoint.dir=%s train.steps=3 parallel.dp=4 "
             "parallel.shard_group=2 %s", base, dir, layouts[i]);
         RUN(r, 0, "saved", "%s checkpoint.dir=%s --resume schedule.decay_steps=5 parallel.dp=4 parallel.shard_group=2 %s", base,
             dir, layouts[(i + 1) % 3]);
@@ -353,6 +401,8 @@ int main(void)
         cmocka_unit_test(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does),
         cmocka_unit_test(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly),
         cmocka_unit_test(a_signal_before_the_first_step_leaves_nothing_half_written),
+        cmocka_unit_test(checkpoints_written_beside_the_steps_have_the_bytes_of_those_between_them),
+        cmocka_unit_test(a_run_killed_while_it_writes_resumes_exactly),
         cmocka_unit_test(a_loss_that_is_not_finite_stops_or_is_skipped),
         cmocka_unit_test(skipping_changes_no_weight),
     };

@@ -27,8 +27,7 @@ breaks(orth_ctx *ctx, const char *place, int line, const char *fmt, ...)
 /* Names that stay in run files, but whose other values come with later versions. */
 static orth_status later_versions(orth_ctx *ctx, const orth_config *c)
 {
-    static const orth_option_id ids[] = {
-        ORTH_OPT_comm_bucket_mb, ORTH_OPT_comm_overlap, ORTH_OPT_cluster_name};
+    static const orth_option_id ids[] = {ORTH_OPT_cluster_name};
     for (int i = 0; i < ORTH_COUNT(ids); i++) {
         const orth_option *o = orth_option_get(ids[i]);
         char *value = orth_option_text(ctx, c, ids[i]);

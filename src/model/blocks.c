@@ -264,7 +264,7 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
         .num_micro_batches = shape->num_micro_batches, .num_seqs = shape->num_seqs, .seq_len = local.seq_len,
         .token_parts = local.token_parts,
         .optimizer = shape->optimizer, .nesterov = shape->nesterov, .cache_rows = shape->cache_rows,
-        .external_params = shape->external_params, .mesh = shape->mesh,
+        .external_params = shape->external_params, .mesh = shape->mesh, .comm = shape->comm,
         .chunks = shape->chunks, .num_chunks = shape->num_chunks, .actions = shape->actions,
         .num_actions = shape->num_actions, .async = shape->async,
     };

@@ -23,6 +23,7 @@ typedef struct {
     orth_op optimizer;
     bool nesterov;
     orth_place_in_mesh mesh;      /* this rank's place; all zero: alone */
+    orth_comm_policy comm;
     const orth_chunk *chunks;     /* as in orth_compile_spec; outlive the blocks */
     int32_t num_chunks;
     const orth_action *actions;

@@ -8,11 +8,6 @@
  */
 #include "program/build.h"
 
-static bool reduces_at_once(const orth_builder *b)
-{
-    return b->spec->mesh.zero >= 2 && b->shards;
-}
-
 /* Both uses of a tied parameter keep their own tree; which use this is. */
 static orth_grad_use *use_of(orth_builder *b, int64_t index, bool second_use)
 {
@@ -24,7 +19,7 @@ static orth_operand step_slot(orth_builder *b, int64_t index, bool second_use, i
 {
     orth_grad_sum *sum = &use_of(b, index, second_use)->step;
     const orth_param_desc *param = &b->spec->params[index];
-    bool shard = reduces_at_once(b);
+    bool shard = orth_build_reduces_at_once(b);
     int64_t elems = shard ? b->shards[index].count : orth_build_elems(b, index);
     while (sum->num_slots <= slot && !b->p->failed) {
         bool whole = sum->num_slots == 0 && !second_use; /* else: name_gradients of update.c */
@@ -114,18 +109,17 @@ static orth_operand join(orth_builder *b, int64_t index, push_fn *push, bool sec
     return out;
 }
 
-/* The finished gradient of a micro-batch, reduced over the shard group; the shard joins the tree over the step, whose
- * leaves are micro-batches: those of all ranks together are neighbours there. */
-static void reduce_micro(orth_builder *b, int64_t index, const orth_leaf_range *leaves, orth_operand whole)
+void orth_build_join(orth_builder *b, int64_t index, bool second_use, bool last, orth_operand leaf)
 {
-    const orth_zero_shard *shard = &b->shards[index];
-    orth_operand flat = orth_build_vector(whole.buffer, ORTH_F32, 0, orth_build_elems(b, index));
-    orth_operand mine = orth_build_vector(whole.buffer, ORTH_F32, shard->first, shard->count);
-    const orth_attr attr = {.group = orth_build_shard_group(b)};
-    orth_instr *i = orth_build_emit(b, ORTH_OP_reduce_scatter, &attr, 1, &flat, 1, &mine);
-    if (i)
-        i->counts = shard->counts;
-    join(b, index, push_step, leaves->second_use, leaves->micro_end == leaves->total, mine);
+    join(b, index, push_step, second_use, last, leaf);
+}
+
+/* `whole` is all that this rank has to add to the gradient: in this micro-batch, where only shards pile up over the
+ * step (their leaves are micro-batches: those of all ranks together are neighbours there); else in the step. */
+static void finish(orth_builder *b, int64_t index, const orth_leaf_range *leaves, orth_operand whole)
+{
+    if (orth_build_size(b, ORTH_GROUP_DP) > 1)
+        orth_build_reduce(b, index, leaves->second_use, whole.buffer, leaves->micro_end == leaves->total);
     use_of(b, index, leaves->second_use)->micro = (orth_grad_sum){.num_slots = 0};
 }
 
@@ -141,12 +135,12 @@ static orth_operand sum_over_cp(orth_builder *b, int64_t index, orth_operand par
 static void reduce_sequence(orth_builder *b, int64_t index, const orth_leaf_range *leaves, int64_t end,
                             orth_operand part)
 {
-    bool at_once = reduces_at_once(b), last = end == (at_once ? leaves->micro_end : leaves->total);
+    bool at_once = orth_build_reduces_at_once(b), last = end == (at_once ? leaves->micro_end : leaves->total);
     orth_operand flat = sum_over_cp(b, index, part);
     orth_operand out = join(b, index, at_once ? push_micro : push_step, leaves->second_use, last, flat);
     use_of(b, index, leaves->second_use)->sequence = (orth_grad_sum){.num_slots = 0};
-    if (at_once && last)
-        reduce_micro(b, index, leaves, out);
+    if (last)
+        finish(b, index, leaves, out);
 }
 
 static orth_attr run_attr(const orth_node *node, const orth_leaf_range *leaves, int64_t size, int64_t rows)
@@ -173,7 +167,7 @@ static void sum_around(const orth_leaf_range *leaves, int64_t begin, bool at_onc
 /* Whether the finished sum of a use waits to be added to the other one's (push_step), which then is the whole. */
 static bool joins_first_use(const orth_builder *b, const orth_leaf_range *leaves)
 {
-    return leaves->second_use && !reduces_at_once(b) && orth_build_size(b, ORTH_GROUP_DP) == 1 &&
+    return leaves->second_use && !orth_build_reduces_at_once(b) && orth_build_size(b, ORTH_GROUP_DP) == 1 &&
            orth_build_size(b, ORTH_GROUP_EMBED) == 1;
 }
 
@@ -182,7 +176,7 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
 {
     int64_t rows = node->leaves ? 1 : leaves->rows;
     /* Gradients that come as leaves were summed over CP as such (vjp.c). */
-    bool cp = !node->leaves && orth_build_size(b, ORTH_GROUP_CP) > 1, at_once = reduces_at_once(b);
+    bool cp = !node->leaves && orth_build_size(b, ORTH_GROUP_CP) > 1, at_once = orth_build_reduces_at_once(b);
     bool over_cp = cp && !b->spec->mesh.cp_once, cp_last = cp && b->spec->mesh.cp_once && !joins_first_use(b, leaves);
     push_fn *push = over_cp ? push_sequence : at_once ? push_micro : push_step;
     for (int64_t begin = leaves->begin; begin < leaves->end && !b->p->failed;) {
@@ -203,8 +197,8 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
             sum_over_cp(b, index, out);
         if (over_cp && last)
             reduce_sequence(b, index, leaves, begin, out);
-        else if (at_once && last)
-            reduce_micro(b, index, leaves, out);
+        else if (last)
+            finish(b, index, leaves, out);
     }
 }
 

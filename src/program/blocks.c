@@ -4,7 +4,6 @@
 
 /* ---- nodes ---- */
 
-#define ORTH_OP_MAX_PARAMS 20 /* of one block */
 #define SITES_PER_LAYER 8     /* dropouts in a block, at most */
 #define MAX_SEQUENCES 1024    /* of a micro-batch that is cut by rows */
 
@@ -128,39 +127,37 @@ static void expand(orth_builder *b, const orth_block *block, orth_block_env *env
 
 /* ---- blocks ---- */
 
-/* ZeRO 3: the block's parameters are gathered into transient buffers, in one collective. */
+/* ZeRO 3: the block's parameters are gathered into transient buffers, in one collective for each of their types. They
+ * are whole until the block is done, or for the rest of the step. */
 static void gather_block(orth_builder *b, const orth_block *block, orth_block_env *env)
 {
-    orth_operand in[ORTH_OP_MAX_PARAMS], out[ORTH_OP_MAX_PARAMS];
-    int64_t *counts = NULL;
-    int n = 0, ranks = orth_build_size(b, ORTH_GROUP_SHARD);
     if (b->spec->mesh.zero != 3 || !b->shards)
         return;
-    counts = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int64_t, (int64_t)ORTH_OP_MAX_PARAMS * ranks);
-    for (orth_value v = 0; counts && v < block->graph->num_values; v++) {
+    for (orth_value v = 0; v < block->graph->num_values; v++) {
         const orth_value_info *info = &block->graph->values[v];
         if (info->kind != ORTH_VALUE_PARAM)
             continue;
         int64_t index = block->param_index[info->slot];
         if (!orth_build_is_gathered(b, index))
             continue;
-        orth_operand whole = orth_build_param(b, index);
-        env->of[v] = orth_build_temp(b, "gathered", whole);
-        in[n] = orth_build_vector(whole.buffer, whole.dtype, 0, b->shards[index].count);
-        out[n] = orth_build_vector(env->of[v].buffer, whole.dtype, 0, orth_build_elems(b, index));
-        memcpy(counts + n * ranks, b->shards[index].counts, (size_t)ranks * sizeof *counts);
-        n++;
+        orth_operand shard = orth_build_param(b, index);
+        env->of[v] = shard;
+        env->of[v].buffer = b->gathered[index];
+        if (b->gathered[index] >= 0)
+            continue;
+        env->of[v] = orth_build_temp(b, "gathered", shard);
+        if (b->spec->comm.keep_gathered)
+            b->gathered[index] = env->of[v].buffer;
+        orth_bucket *k = &b->gathers[shard.dtype != ORTH_F32];
+        orth_bucket_item item = {.index = index,
+                                 .in = orth_build_vector(shard.buffer, shard.dtype, 0, b->shards[index].count),
+                                 .out = orth_build_vector(env->of[v].buffer, shard.dtype, 0, orth_build_elems(b, index))};
+        if (!orth_bucket_fits(b, k, &item))
+            orth_bucket_emit(b, k);
+        orth_bucket_add(k, &item);
     }
-    if (!counts) {
-        b->p->failed = true;
-        return;
-    }
-    if (n == 0)
-        return;
-    const orth_attr attr = {.group = orth_build_shard_group(b)};
-    orth_instr *i = orth_build_emit(b, ORTH_OP_all_gather, &attr, n, in, n, out);
-    if (i)
-        i->counts = counts;
+    for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
+        orth_bucket_emit(b, &b->gathers[k]);
 }
 
 /* The sum of gradients that the micro-batch at hand belongs to: its place there, and how many there are. That of

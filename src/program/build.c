@@ -90,7 +90,7 @@ static int32_t persistent(orth_builder *b, const char *name, orth_class cls, ort
  * read, and the master counts as optimizer state: a shard of it under ZeRO. Under ZeRO 3 what the kernels
  * read is a shard, too, gathered block by block when it is needed. A program that does not train has no
  * masters beside copies. */
-void orth_build_params(orth_builder *b)
+static void make_params(orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
     for (int64_t i = 0; i < s->num_params; i++) {
@@ -117,6 +117,29 @@ void orth_build_params(orth_builder *b)
             if (!b->p->failed)
                 b->p->buffers[b->copy[i]].first_elem = read.first;
         }
+    }
+}
+
+/* What ZeRO gathers, for each use or after the update, lies in the order of the registry: a run of it is one call. */
+static void chain_params(orth_builder *b, const int32_t *buffer, orth_bind bind, bool gathered)
+{
+    int32_t *chain = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int32_t, b->spec->num_params), n = 0;
+    b->p->failed = b->p->failed || !chain;
+    for (int64_t i = 0; !b->p->failed && i < b->spec->num_params; i++) {
+        const orth_buffer *buf = buffer[i] >= 0 ? &b->p->buffers[buffer[i]] : NULL;
+        if (buf && buf->cls == ORTH_CLASS_PARAMS && buf->bind == bind && orth_build_is_gathered(b, i) == gathered)
+            chain[n++] = buffer[i];
+    }
+    if (!b->p->failed)
+        orth_program_chain(b->p, chain, n);
+}
+
+void orth_build_params(orth_builder *b)
+{
+    make_params(b);
+    for (int gathered = 0; b->shards && gathered < 2; gathered++) {
+        chain_params(b, b->master, ORTH_BIND_MASTER, gathered);
+        chain_params(b, b->copy, ORTH_BIND_COPY, gathered);
     }
 }
 

@@ -21,6 +21,22 @@ typedef struct {
     orth_grad_sum sequence; /* context parallelism: of this rank's tokens of one sequence, transient, too */
 } orth_grad_use;
 
+/* A tensor of a bucket: what goes into the collective, and what comes out of it here. */
+typedef struct {
+    int64_t index;         /* parameter */
+    bool second_use, last; /* gradients: of a tied one; of the last micro-batch */
+    orth_operand in, out;
+} orth_bucket_item;
+
+/* Tensors that travel together (bucket.c), in ascending order of their parameters. */
+typedef struct {
+    orth_op op;
+    orth_group group;
+    orth_bucket_item *items; /* [2*num_params] */
+    int32_t num;
+    int64_t bytes;
+} orth_bucket;
+
 /* Sends under way at once. Their buffers live until they are waited for, so few; but a rank that waits
  * too soon for its peer could keep another from ever receiving: check.h looks at all ranks together. */
 #define ORTH_MAX_PENDING_SENDS 4
@@ -39,6 +55,11 @@ typedef struct {
     bool *reread;                /* asynchronous: [num_params] parameters that a backward reads */
     int32_t *stashed;            /* asynchronous: [versions][num_params] buffers of older weights */
     bool tied;
+    orth_bucket grads;             /* finished gradients, not reduced yet */
+    orth_bucket gathers[2];        /* parameters about to be gathered: fp32, and in the compute type */
+    orth_bucket_item *reduced;     /* [num_reduced] reduced, not joined to the step's sum or summed over replicas yet */
+    int32_t num_reduced;
+    int32_t *gathered;             /* [num_params] buffers that hold whole parameters from now on; -1 */
     int32_t logits_or_nll;
     int32_t seq_loss, loss;
     int32_t tickets;             /* given out to started calls */
@@ -130,15 +151,36 @@ typedef struct {
 void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, const orth_operand *in,
                          const orth_leaf_range *leaves);
 
+/* A reduced vector joins the sum over the step, in which it is one leaf. */
+void orth_build_join(orth_builder *b, int64_t index, bool second_use, bool last, orth_operand leaf);
+
 /* The finished gradient's buffer: of the first use, or of the head's where the embedding is elsewhere. */
 int32_t orth_build_grad_buffer(const orth_builder *b, int64_t index);
 
 /* ---- update.c ---- */
 
+/* ---- bucket.c ---- */
+
+/* ZeRO 2 and 3: the gradients of each micro-batch are reduced by themselves. */
+bool orth_build_reduces_at_once(const orth_builder *b);
+/* Buffer `buffer` holds the whole gradient of parameter `index`, to be reduced over dp: now, or with those that follow.
+ * last: of the step's last micro-batch. */
+void orth_build_reduce(orth_builder *b, int64_t index, bool second_use, int32_t buffer, bool last);
+/* What is left of that. */
+void orth_build_reduce_rest(orth_builder *b);
+
+/* Whether the bucket with this item still is one call. */
+bool orth_bucket_fits(const orth_builder *b, const orth_bucket *k, const orth_bucket_item *item);
+void orth_bucket_add(orth_bucket *k, const orth_bucket_item *item);
+/* The collective; the bucket is empty then. */
+void orth_bucket_emit(orth_builder *b, orth_bucket *k);
+
+/* ---- update.c ---- */
+
+/* Gradient norm, clipping, the optimizer's instructions, and (ZeRO 1 and 2) whole parameters again. */
 /* Asynchronous: the weights of this rank are updated with the gradients of micro-batch b->micro_batch. Those
  * that a later action of the schedule still needs are copied before. */
 void orth_build_update_now(orth_builder *b, bool needed);
-/* Reduction of gradients over ranks, gradient norm, clipping and the optimizer's instructions. */
 void orth_build_update(orth_builder *b);
 
 #endif

@@ -163,6 +163,18 @@ static int by_begin(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
+static orth_status check_chains(orth_ctx *ctx, const orth_program *p)
+{
+    for (int32_t b = 0; b < p->num_buffers; b++) {
+        const orth_buffer *buf = &p->buffers[b];
+        const orth_buffer *next = buf->next < 0 || buf->external ? NULL : &p->buffers[buf->next];
+        bool used = buf->persistent || buf->first >= 0;
+        if (next && used && next->offset != buf->offset + buf->bytes)
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' does not follow '%s' in memory", next->name, buf->name);
+    }
+    return ORTH_OK;
+}
+
 static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
 {
     extent *e = ORTH_NEW_ARRAY(ctx, extent, p->num_buffers + 1);
@@ -217,6 +229,8 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
         status = check_instrs(&c);
     if (status == ORTH_OK)
         status = check_updates(&c);
+    if (status == ORTH_OK && p->space_bytes[ORTH_SPACE_HOST] > 0)
+        status = check_chains(ctx, p);
     if (status == ORTH_OK && p->space_bytes[ORTH_SPACE_HOST] > 0)
         status = check_overlaps(ctx, p);
     orth_arena_release(ctx, &arena);

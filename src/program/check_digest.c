@@ -28,14 +28,17 @@ static uint64_t hash_message(const orth_instr *n)
  * are: the halves of a tied gradient have different names. */
 static uint64_t hash_what(const orth_program *p, const orth_instr *n, int k)
 {
-    const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k];
     uint64_t h =
         mix(mix(mix(n->phase, (uint64_t)(n->layer + 1)), (uint64_t)(n->micro_batch + 1)), (uint64_t)k);
-    if (o->buffer < 0)
-        return h;
-    const orth_buffer *b = &p->buffers[o->buffer];
-    return mix(mix(h, (uint64_t)b->index),
-               b->bind == ORTH_BIND_NONE ? hash_text(b->name) : (uint64_t)b->bind);
+    for (int end = n->joined ? ORTH_MAX(n->num_in, n->num_out) : k + 1; k < end; k++) {
+        const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k];
+        if (o->buffer < 0)
+            continue;
+        const orth_buffer *b = &p->buffers[o->buffer];
+        h = mix(mix(h, (uint64_t)b->index),
+                b->bind == ORTH_BIND_NONE ? hash_text(b->name) : (uint64_t)b->bind);
+    }
+    return h;
 }
 
 static uint64_t hash_counts(const int64_t *counts, int n)

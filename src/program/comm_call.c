@@ -3,7 +3,8 @@
 
 int orth_instr_num_calls(const orth_instr *n)
 {
-    return n->op < ORTH_FIRST_COMM_OP || n->op == ORTH_OP_wait ? 0 : ORTH_MAX(n->num_in, n->num_out);
+    int operands = ORTH_MAX(n->num_in, n->num_out);
+    return n->op < ORTH_FIRST_COMM_OP || n->op == ORTH_OP_wait ? 0 : n->joined ? ORTH_MIN(operands, 1) : operands;
 }
 
 orth_comm_call orth_instr_call(const orth_instr *n, int32_t index, int k, int group_size)
@@ -17,13 +18,19 @@ orth_comm_call orth_instr_call(const orth_instr *n, int32_t index, int k, int gr
         [ORTH_OP_recv - ORTH_FIRST_COMM_OP] = ORTH_COMM_RECV,
     };
     const bool by_output = n->op == ORTH_OP_reduce_scatter || n->op == ORTH_OP_recv;
-    const orth_tensor block = orth_operand_tensor(by_output ? &n->out[k] : &n->in[k]);
+    const orth_operand *blocks = by_output ? n->out : n->in;
+    int64_t count = 0;
+    for (int j = k; j < (n->joined ? (by_output ? n->num_out : n->num_in) : k + 1); j++) {
+        orth_tensor t = orth_operand_tensor(&blocks[j]);
+        count += orth_tensor_elems(&t);
+    }
+    const int64_t row = n->joined ? n->num_in : k; /* the last one holds the sums */
     return (orth_comm_call){
         .kind = kinds[n->op - ORTH_FIRST_COMM_OP],
-        .dtype = block.dtype,
+        .dtype = blocks[k].dtype,
         .op = n->attr.maximum ? ORTH_MAX_OF : ORTH_SUM,
-        .count = orth_tensor_elems(&block) / (n->op == ORTH_OP_all_to_all ? group_size : 1),
-        .counts = n->counts ? n->counts + (int64_t)k * group_size : NULL,
+        .count = count / (n->op == ORTH_OP_all_to_all ? group_size : 1),
+        .counts = n->counts ? n->counts + row * group_size : NULL,
         .peer = n->attr.peer,
         .instr = index,
     };

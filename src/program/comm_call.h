@@ -7,8 +7,8 @@
 #include "comm/comm.h"
 #include "program/program.h"
 
-/* Calls that the instruction makes, one after the other: one for each operand. 0 for computing ops and
- * `wait`. */
+/* Calls that the instruction makes, one after the other: one for each operand, or one for all if they are joined.
+ * 0 for computing ops and `wait`. */
 int orth_instr_num_calls(const orth_instr *n);
 
 /* Call k of instruction `index` in a group of `group_size` ranks, without addresses. */

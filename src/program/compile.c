@@ -1,5 +1,6 @@
 /* compile.c -- the actions of a schedule (forward, backward of a micro-batch) become instructions. */
 #include "program/build.h"
+#include "program/overlap.h"
 /* ---- actions ---- */
 
 /* What one micro-batch leaves behind in a chunk between its forward and its backward. */
@@ -93,6 +94,13 @@ static void forward(stage *st, int32_t local, int32_t micro)
         send(b, ORTH_GROUP_PP, c->next, x);
 }
 
+/* Whole gradients of a micro-batch do not wait for the next one. */
+static void end_of_gradients(orth_builder *b)
+{
+    if (orth_build_reduces_at_once(b))
+        orth_build_reduce_rest(b);
+}
+
 /* kind: B or BI. The head is whole in both: its logits die with their chunk, and its weight gradient must be
  * made while they live. */
 static void backward(stage *st, orth_action_kind kind, int32_t local, int32_t micro)
@@ -123,6 +131,7 @@ static void backward(stage *st, orth_action_kind kind, int32_t local, int32_t mi
         m->handed_back = dy;
     else
         send(b, ORTH_GROUP_PP_BACK, c->prev, dy);
+    end_of_gradients(b);
 }
 
 /* The weight gradients that BI left, in the order of the whole backward. */
@@ -143,6 +152,7 @@ static void weights(stage *st, int32_t local, int32_t micro)
     b->layer = -1;
     if (c->embed)
         orth_build_weights(b, &b->spec->embed, &m->embed);
+    end_of_gradients(b);
 }
 
 /* BI and W of the first chunk in one: nobody waits for what BI makes there, and layer by layer the
@@ -273,6 +283,8 @@ static void compile_step(orth_builder *b)
             return;
         note_reread(b);
     }
+    for (int64_t i = 0; i < s->num_params; i++)
+        b->gathered[i] = -1;
     orth_build_params(b);
     orth_build_results(b);
     orth_build_data_buffer(b, &step); /* also on ranks whose blocks do not read it: the optimizer does */
@@ -284,6 +296,7 @@ static void compile_step(orth_builder *b)
     run_actions(&st);
     while (b->num_pending > 0)
         wait_oldest(b);
+    orth_build_reduce_rest(b);
     if (s->mode != ORTH_MODE_DECODE && !b->p->failed)
         orth_build_update(b);
     b->p->num_tokens = (int64_t)s->num_micro_batches * s->num_seqs * s->seq_len;
@@ -293,6 +306,7 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
 {
     const orth_chunk whole = {.num_layers = spec->num_layers, .embed = true, .head = true};
     orth_compile_spec full = *spec;
+    const int64_t n = spec->num_params;
     if (!full.chunks) {
         full.chunks = &whole;
         full.num_chunks = 1;
@@ -301,17 +315,27 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     for (int i = 0; i < ORTH_NUM_DATA; i++)
         b.data[i] = -1;
     b.tied = spec->head.param_index[0] == spec->embed.param_index[0];
-    b.held = ORTH_ARENA_ARRAY(ctx, &out->arena, bool, spec->num_params);
-    b.master = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, spec->num_params);
-    b.copy = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, spec->num_params);
-    b.moments = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, 2 * spec->num_params);
-    b.uses = ORTH_NEW_ARRAY(ctx, orth_grad_use, 2 * spec->num_params);
-    for (int64_t i = 0; b.moments && i < 2 * spec->num_params; i++)
+    b.held = ORTH_ARENA_ARRAY(ctx, &out->arena, bool, n);
+    b.master = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
+    b.copy = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
+    b.gathered = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
+    b.moments = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, 2 * n);
+    for (int64_t i = 0; b.moments && i < 2 * n; i++)
         b.moments[i] = -1;
-    if (!b.held || !b.master || !b.copy || !b.moments || !b.uses)
+    b.uses = ORTH_NEW_ARRAY(ctx, orth_grad_use, 2 * n);
+    orth_bucket_item *items = ORTH_NEW_ARRAY(ctx, orth_bucket_item, 8 * n);
+    b.grads = (orth_bucket){.op = ORTH_OP_all_reduce, .items = items};
+    b.gathers[0] = (orth_bucket){.op = ORTH_OP_all_gather, .group = orth_build_shard_group(&b), .items = items + 2 * n};
+    b.gathers[1] = b.gathers[0];
+    b.gathers[1].items = items + 4 * n;
+    b.reduced = items + 6 * n;
+    if (!b.held || !b.master || !b.copy || !b.gathered || !b.moments || !b.uses || !items)
         out->failed = true;
     else
         compile_step(&b);
     orth_mem_free(ctx, b.uses);
+    orth_mem_free(ctx, items);
+    if (spec->comm.overlap && !out->failed)
+        return orth_overlap(ctx, out, &spec->comm);
     return orth_program_done(out);
 }

@@ -55,12 +55,22 @@ typedef struct {
                                                          not sequence by sequence */
 } orth_place_in_mesh;
 
+/* When and in which pieces data-parallel ranks communicate. Never changes a number. */
+typedef struct {
+    bool overlap;                    /* beside computing; else where the program stands */
+    int64_t bucket_bytes;            /* a bucket of gradients, or of updated parameters, is full from here on */
+    int32_t prefetch;                /* ZeRO 3: blocks gathered ahead of the one at work, with overlap */
+    int64_t prefetch_bytes;          /* of whole parameters, at most; 0: no limit */
+    bool keep_gathered;              /* ZeRO 3: whole parameters stay from their first use in a step to the last */
+} orth_comm_policy;
+
 typedef struct {
     orth_mode mode;
     orth_block embed, final, head;   /* head: a chunk of head_rows rows */
     const orth_block *layers;        /* [num_layers]; may share one graph */
     int32_t num_layers;
     orth_place_in_mesh mesh;
+    orth_comm_policy comm;
     const orth_chunk *chunks;        /* [num_chunks]; NULL: the whole model */
     int32_t num_chunks;
     const orth_action *actions;      /* [num_actions] of this rank; NULL: F and B of each micro-batch in turn */

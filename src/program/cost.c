@@ -79,6 +79,8 @@ static void add_flops(const orth_instr *i, orth_cost *c)
 orth_cost orth_instr_cost(const orth_instr *i)
 {
     orth_cost c = {0};
+    if (i->op == ORTH_OP_wait) /* the call has counted */
+        return c;
     add_flops(i, &c);
     if (i->recomputed)
         c.model_flops = 0;

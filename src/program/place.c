@@ -40,10 +40,30 @@ static void find_lives(orth_program *p)
     }
 }
 
+/* The buffers of a chain live as long as any of them. */
+static void join_lives(orth_program *p)
+{
+    for (int32_t head = 0; head < p->num_buffers; head++) {
+        orth_buffer *h = &p->buffers[head];
+        if (h->prev >= 0 || h->next < 0)
+            continue;
+        int32_t first = INT32_MAX, last = -1;
+        for (int32_t b = head; b >= 0; b = p->buffers[b].next) {
+            first = p->buffers[b].first >= 0 ? ORTH_MIN(first, p->buffers[b].first) : first;
+            last = ORTH_MAX(last, p->buffers[b].last);
+        }
+        for (int32_t b = head; last >= 0 && b >= 0; b = p->buffers[b].next) {
+            p->buffers[b].first = first;
+            p->buffers[b].last = last;
+        }
+    }
+}
+
 static bool covers(const orth_program *p, const orth_operand *o)
 {
-    return o->buffer >= 0 && !p->buffers[o->buffer].persistent && o->byte_offset == 0 &&
-           orth_operand_bytes(o) == p->buffers[o->buffer].bytes;
+    const orth_buffer *b = o->buffer >= 0 ? &p->buffers[o->buffer] : NULL;
+    return b && !b->persistent && b->prev < 0 && b->next < 0 && o->byte_offset == 0 &&
+           orth_operand_bytes(o) == b->bytes;
 }
 
 /* Out takes over the bytes of in[0] where the op allows it and nobody reads in[0] afterwards. */
@@ -65,6 +85,22 @@ static void find_aliases(orth_program *p)
 }
 
 /* ---- packing ---- */
+
+static size_t chain_bytes(const orth_program *p, int32_t head)
+{
+    size_t bytes = 0;
+    for (int32_t b = head; b >= 0; b = p->buffers[b].next)
+        bytes += p->buffers[b].bytes;
+    return aligned(bytes);
+}
+
+static void put_chain(orth_program *p, int32_t head, size_t at)
+{
+    for (int32_t b = head; b >= 0; b = p->buffers[b].next) {
+        p->buffers[b].offset = at;
+        at += p->buffers[b].bytes;
+    }
+}
 
 typedef struct {
     int32_t buffer, first, last;
@@ -144,8 +180,8 @@ static orth_status pack_transients(orth_ctx *ctx, orth_program *p, size_t *out_h
     int32_t n = 0;
     for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++) {
         const orth_buffer *buf = &p->buffers[b];
-        if (!buf->persistent && buf->alias < 0 && buf->first >= 0)
-            items[n++] = (item){.buffer = b, .first = buf->first, .last = buf->last, .bytes = aligned(buf->bytes)};
+        if (!buf->persistent && buf->alias < 0 && buf->first >= 0 && buf->prev < 0)
+            items[n++] = (item){.buffer = b, .first = buf->first, .last = buf->last, .bytes = chain_bytes(p, b)};
     }
     size_t best = SIZE_MAX;
     if (status == ORTH_OK)
@@ -159,7 +195,7 @@ static orth_status pack_transients(orth_ctx *ctx, orth_program *p, size_t *out_h
             continue;
         best = height;
         for (int32_t i = 0; i < n; i++)
-            p->buffers[items[i].buffer].offset = items[i].offset;
+            put_chain(p, items[i].buffer, items[i].offset);
     }
     *out_height = best;
     orth_mem_free(ctx, items);
@@ -192,6 +228,7 @@ orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa
     add_workspace(p, num_threads, isa);
     ORTH_TRY(orth_program_done(p));
     find_lives(p);
+    join_lives(p);
     find_aliases(p);
     size_t height, bound, at = 0;
     ORTH_TRY(pack_transients(ctx, p, &height, &bound));
@@ -199,10 +236,10 @@ orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa
         size_t begin = at;
         for (int32_t b = 0; b < p->num_buffers; b++) {
             orth_buffer *buf = &p->buffers[b];
-            if (!buf->persistent || buf->external || (int)buf->cls != c)
+            if (!buf->persistent || buf->external || (int)buf->cls != c || buf->prev >= 0)
                 continue;
-            buf->offset = at;
-            at += aligned(buf->bytes);
+            put_chain(p, b, at);
+            at += chain_bytes(p, b);
         }
         p->class_bytes[c] = at - begin;
     }

@@ -31,6 +31,10 @@ static void print_attr(FILE *out, const orth_instr *n)
         fprintf(out, "%s", acts[n->attr.act]);
     if (n->attr.num_addends > 0)
         fprintf(out, " addends=%d", n->attr.num_addends);
+    if (n->op >= ORTH_FIRST_COMM_OP)
+        fprintf(out, " %s", orth_group_name(n->attr.group));
+    if (n->attr.ticket > 0)
+        fprintf(out, " ticket=%d", n->attr.ticket);
 }
 
 static void print_instr(FILE *out, const orth_program *p, int32_t i)

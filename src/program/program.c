@@ -47,7 +47,8 @@ int32_t orth_program_add_buffer(orth_program *p, const orth_buffer *b)
     if (!grow(p, (void **)&p->buffers, &p->cap_buffers, p->num_buffers, sizeof *p->buffers))
         return 0;
     p->buffers[p->num_buffers] = *b;
-    p->buffers[p->num_buffers].alias = -1;
+    orth_buffer *added = &p->buffers[p->num_buffers];
+    added->alias = added->prev = added->next = -1;
     return p->num_buffers++;
 }
 
@@ -69,6 +70,22 @@ orth_instr *orth_program_add_instr(orth_program *p, orth_op op, const orth_attr 
     if (num_out > 0)
         memcpy(i->out, out, (size_t)num_out * sizeof *out);
     return i;
+}
+
+orth_instr *orth_program_append(orth_program *p, const orth_instr *n)
+{
+    if (!grow(p, (void **)&p->instrs, &p->cap_instrs, p->num_instrs, sizeof *p->instrs))
+        return NULL;
+    p->instrs[p->num_instrs] = *n;
+    return &p->instrs[p->num_instrs++];
+}
+
+void orth_program_chain(orth_program *p, const int32_t *buffers, int n)
+{
+    for (int k = 1; k < n && !p->failed; k++) {
+        p->buffers[buffers[k - 1]].next = buffers[k];
+        p->buffers[buffers[k]].prev = buffers[k - 1];
+    }
 }
 
 orth_status orth_program_done(orth_program *p)
@@ -106,6 +123,26 @@ size_t orth_operand_bytes(const orth_operand *o)
 {
     orth_tensor t = orth_operand_tensor(o);
     return o->buffer < 0 ? 0 : orth_tensor_bytes(&t);
+}
+
+bool orth_operands_adjoin(const orth_program *p, const orth_operand *a, const orth_operand *b)
+{
+    size_t end = a->byte_offset + orth_operand_bytes(a);
+    if (a->buffer == b->buffer)
+        return end == b->byte_offset;
+    int32_t next = p->buffers[a->buffer].next;
+    while (next >= 0 && next != b->buffer && p->buffers[next].bytes == 0)
+        next = p->buffers[next].next;
+    return end == p->buffers[a->buffer].bytes && b->byte_offset == 0 && next == b->buffer;
+}
+
+bool orth_operands_overlap(const orth_operand *a, const orth_operand *b)
+{
+    if (a->buffer < 0 || a->buffer != b->buffer)
+        return false;
+    size_t n = orth_operand_bytes(a), m = orth_operand_bytes(b);
+    return n && m && a->byte_offset < b->byte_offset + m &&
+           b->byte_offset < a->byte_offset + n;
 }
 
 orth_tensor orth_operand_tensor(const orth_operand *o)

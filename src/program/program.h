@@ -51,6 +51,7 @@ typedef struct {
     int64_t first_elem;      /* of the parameter's elements on this rank: a shard's begin (ZeRO) */
     int32_t first, last;     /* instructions of the first write and the last use; place.c fills these */
     int32_t alias;           /* buffer whose bytes this one takes over in place; -1 */
+    int32_t prev, next;      /* neighbours in memory, without a gap: a chain lives and is placed as one; -1 */
     size_t offset;           /* in the arena of its space; place.c */
 } orth_buffer;
 
@@ -67,6 +68,9 @@ typedef struct {
  * passes that fill them. */
 typedef enum { ORTH_QUEUE_COMPUTE = 0, ORTH_NUM_QUEUES } orth_queue;
 
+/* Started calls that may be under way at once, with tickets from 1 on: places of the executor's ring. */
+#define ORTH_MAX_TICKETS 64
+
 typedef enum { ORTH_PHASE_FORWARD = 0, ORTH_PHASE_BACKWARD, ORTH_PHASE_UPDATE, ORTH_NUM_PHASES } orth_phase;
 
 typedef struct {
@@ -79,7 +83,9 @@ typedef struct {
     int32_t layer;           /* -1: embedding or step-wide; num_layers: final norm and head */
     int32_t micro_batch;     /* -1: step-wide */
     int32_t action;          /* which of the rank's actions it belongs to; -1: none of a schedule's */
-    const int64_t *counts;   /* collectives: [num operands][group size] elements; NULL: equal blocks */
+    /* Collectives: [num operands][group size] elements; NULL: equal blocks. Joined: one row more, their sums. */
+    const int64_t *counts;
+    bool joined;             /* collectives: the operands are neighbours in memory and travel in one call */
     bool recomputed;         /* repeats forward work: hardware FLOPs, not model FLOPs */
 } orth_instr;
 
@@ -106,6 +112,10 @@ void orth_program_release(orth_program *p);
 int32_t orth_program_add_buffer(orth_program *p, const orth_buffer *b);
 orth_instr *orth_program_add_instr(orth_program *p, orth_op op, const orth_attr *attr, int num_in,
                                    const orth_operand *in, int num_out, const orth_operand *out);
+/* The same instruction, its operands shared with *n. */
+orth_instr *orth_program_append(orth_program *p, const orth_instr *n);
+/* Lays buffers, none of which is in a chain, one after the other: same class, all persistent or all not. */
+void orth_program_chain(orth_program *p, const int32_t *buffers, int n);
 orth_status orth_program_done(orth_program *p);
 
 /* The buffer bound to (bind, index); -1 if there is none. */
@@ -117,6 +127,10 @@ extern const orth_operand orth_operand_absent;
 /* Rows [begin, end) of dim 0. */
 orth_operand orth_operand_rows(orth_operand o, int64_t begin, int64_t end);
 size_t orth_operand_bytes(const orth_operand *o);
+/* a ends where b begins, in one buffer or in a chain. */
+bool orth_operands_adjoin(const orth_program *p, const orth_operand *a, const orth_operand *b);
+/* Both have bytes in common. */
+bool orth_operands_overlap(const orth_operand *a, const orth_operand *b);
 /* Shape and type without data, for cost and workspace functions. */
 orth_tensor orth_operand_tensor(const orth_operand *o);
 

@@ -1,4 +1,4 @@
-/* update.c -- the end of a step: gradients reduced over ranks, loss, gradient norm, clipping, optimizer,
+/* update.c -- the end of a step, when the gradients are reduced (bucket.c): loss, gradient norm, clipping, optimizer,
  * and (ZeRO) the updated shards given back to all. */
 #include "program/build.h"
 
@@ -28,41 +28,7 @@ static orth_operand piece(const orth_builder *b, int32_t buffer, orth_dtype dtyp
     return orth_build_vector(buffer, dtype, s.first - b->p->buffers[buffer].first_elem, s.count);
 }
 
-/* ---- reduction ---- */
-
-/* ZeRO 2 and 3: gradients, and losses, go over the shard group micro-batch by micro-batch. */
-static bool reduced_at_once(const orth_builder *b)
-{
-    return b->spec->mesh.zero >= 2 && b->shards;
-}
-
-/* Over the shard group, then what is left of it here over the replicas: the order of the tree, in which the
- * sequences of a shard group are a branch. */
-static void reduce_sum(orth_builder *b, int64_t index, const orth_grad_sum *sum)
-{
-    if (sum->num_slots == 0)
-        return;
-    orth_zero_shard shard = own(b, index);
-    orth_operand mine = piece(b, sum->slot[0], ORTH_F32, shard);
-    const orth_attr over = {.group = orth_build_shard_group(b)}, replicas = {.group = ORTH_GROUP_REPLICATE};
-    if (orth_build_size(b, ORTH_GROUP_SHARD) > 1 && !reduced_at_once(b)) {
-        orth_operand whole = orth_build_vector(sum->slot[0], ORTH_F32, 0, orth_build_elems(b, index));
-        orth_op op = b->shards ? ORTH_OP_reduce_scatter : ORTH_OP_all_reduce;
-        orth_instr *in = orth_build_emit(b, op, &over, 1, &whole, 1, &mine);
-        if (in)
-            in->counts = shard.counts;
-    }
-    if (orth_build_size(b, ORTH_GROUP_REPLICATE) > 1 && shard.count > 0)
-        orth_build_emit(b, ORTH_OP_all_reduce, &replicas, 1, &mine, 1, &mine);
-}
-
-static void reduce_gradients(orth_builder *b)
-{
-    for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
-        reduce_sum(b, i, &b->uses[2 * i].step);
-        reduce_sum(b, i, &b->uses[2 * i + 1].step);
-    }
-}
+/* ---- sums over ranks ---- */
 
 /* Tied embeddings: the sums of the two uses become one. On two pipeline stages each has one of them, and
  * both end with the total, and update their copies alike. */
@@ -92,7 +58,7 @@ static void sum_loss(orth_builder *b, bool computes)
 {
     const orth_compile_spec *s = b->spec;
     const orth_attr over = {.group = orth_build_shard_group(b)}, replicas = {.group = ORTH_GROUP_REPLICATE};
-    bool train = s->mode == ORTH_MODE_TRAIN, in_turns = train && reduced_at_once(b);
+    bool train = s->mode == ORTH_MODE_TRAIN, in_turns = train && orth_build_reduces_at_once(b);
     orth_operand loss = orth_build_vector(b->loss, ORTH_F64, 0, 1);
     orth_attr none = {0};
     if (!computes) {
@@ -226,19 +192,32 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
 }
 
 /* What is not gathered for each use: everybody gets everybody's updated shards, in the type that the kernels read. */
-static void gather_params(orth_builder *b)
+static void gather_param(orth_builder *b, int64_t index)
+{
+    bool copied = b->copy[index] != b->master[index];
+    orth_dtype dtype = copied ? b->spec->compute : ORTH_F32;
+    orth_bucket *k = &b->gathers[copied];
+    orth_bucket_item item = {.index = index, .in = piece(b, b->copy[index], dtype, own(b, index)),
+                             .out = orth_build_vector(b->copy[index], dtype, 0, orth_build_elems(b, index))};
+    if (!orth_bucket_fits(b, k, &item))
+        orth_bucket_emit(b, k);
+    orth_bucket_add(k, &item);
+    if (k->bytes >= b->spec->comm.bucket_bytes)
+        orth_bucket_emit(b, k);
+}
+
+/* What is updated already is gathered while the rest is updated. */
+static void update_params(orth_builder *b, orth_operand step)
 {
     for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
-        if (!b->held[i] || orth_build_is_gathered(b, i))
+        if (!b->held[i])
             continue;
-        orth_dtype dtype = b->copy[i] != b->master[i] ? b->spec->compute : ORTH_F32;
-        orth_operand mine = piece(b, b->copy[i], dtype, own(b, i));
-        orth_operand whole = orth_build_vector(b->copy[i], dtype, 0, orth_build_elems(b, i));
-        const orth_attr attr = {.group = orth_build_shard_group(b)};
-        orth_instr *in = orth_build_emit(b, ORTH_OP_all_gather, &attr, 1, &mine, 1, &whole);
-        if (in)
-            in->counts = b->shards[i].counts;
+        update_param(b, i, step);
+        if (b->shards && !orth_build_is_gathered(b, i))
+            gather_param(b, i);
     }
+    for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
+        orth_bucket_emit(b, &b->gathers[k]);
 }
 
 /* Where the embedding is on another rank, the gradient of a tied parameter is the sum of its use by the
@@ -248,16 +227,6 @@ static void name_gradients(orth_builder *b)
     for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++)
         if (b->held[i])
             b->p->buffers[orth_build_grad_buffer(b, i)].bind = ORTH_BIND_GRAD;
-}
-
-/* Optimizer; (ZeRO) shards given back. */
-static void update_params(orth_builder *b, orth_operand step)
-{
-    for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++)
-        if (b->held[i])
-            update_param(b, i, step);
-    if (b->shards)
-        gather_params(b);
 }
 
 static orth_operand step_values(orth_builder *b, int64_t update)
@@ -289,10 +258,10 @@ void orth_build_update_now(orth_builder *b, bool needed)
 {
     b->phase = ORTH_PHASE_UPDATE;
     b->layer = -1;
+    orth_build_reduce_rest(b);
     if (needed)
         stash(b);
     name_gradients(b);
-    reduce_gradients(b);
     join_tied(b);
     update_params(b, step_values(b, b->micro_batch));
     for (int64_t i = 0; i < 2 * b->spec->num_params; i++)
@@ -328,7 +297,6 @@ void orth_build_update(orth_builder *b)
         return;
     }
     name_gradients(b);
-    reduce_gradients(b);
     join_tied(b);
     clip(b, step_values(b, 0));
     update_params(b, step_values(b, 0));

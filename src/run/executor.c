@@ -8,9 +8,6 @@
 #include "program/comm_call.h"
 #include "program/place.h"
 
-/* Started calls are few at any time, and their numbers ascend: a ring holds them. */
-#define MAX_TICKETS 64
-
 struct orth_executor {
     const orth_program *p;
     const orth_kernel_fn *kernels;
@@ -21,7 +18,7 @@ struct orth_executor {
     orth_tensor *tensors;      /* of all calls, one after the other */
     int64_t *clock;            /* [num_instrs + 1]: see executor.h */
     orth_comm *comms[ORTH_NUM_GROUPS];
-    orth_ticket tickets[MAX_TICKETS]; /* of started calls, by attr.ticket */
+    orth_ticket tickets[ORTH_MAX_TICKETS]; /* of started calls, by attr.ticket */
     bool *touched;             /* [num_buffers] */
     bool counted;              /* `touched` is complete: a step has run */
 };
@@ -54,6 +51,21 @@ static orth_status resolve(orth_ctx *ctx, orth_executor *e, orth_tensor *t, cons
     return ORTH_OK;
 }
 
+/* Joined operands lie one after the other, also where they are another program's. */
+static orth_status check_joined(orth_ctx *ctx, int32_t i, const orth_tensor *t, int num)
+{
+    const char *end = NULL;
+    for (int k = 0; k < num; k++) {
+        if (orth_tensor_elems(&t[k]) == 0)
+            continue;
+        if (end && end != (const char *)t[k].data)
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "instruction %d: joined operand %d does not follow the one before",
+                             i, k);
+        end = (const char *)t[k].data + orth_tensor_bytes(&t[k]);
+    }
+    return ORTH_OK;
+}
+
 static orth_status resolve_all(orth_ctx *ctx, orth_executor *e)
 {
     orth_tensor *t = e->tensors;
@@ -66,6 +78,10 @@ static orth_status resolve_all(orth_ctx *ctx, orth_executor *e)
             ORTH_TRY(resolve(ctx, e, t++, &n->in[k]));
         for (int k = 0; k < n->num_out; k++)
             ORTH_TRY(resolve(ctx, e, t++, &n->out[k]));
+        if (n->joined) {
+            ORTH_TRY(check_joined(ctx, i, c->in, n->num_in));
+            ORTH_TRY(check_joined(ctx, i, c->out, n->num_out));
+        }
     }
     return ORTH_OK;
 }
@@ -131,6 +147,14 @@ void orth_executor_set_comms(orth_executor *e, orth_comm *const comms[ORTH_NUM_G
     memcpy(e->comms, comms, sizeof e->comms);
 }
 
+/* Where call k begins: joined operands begin with the first that is not empty. */
+static void *begin_of(const orth_instr *n, const orth_tensor *t, int num, int k)
+{
+    while (n->joined && k + 1 < num && orth_tensor_elems(&t[k]) == 0)
+        k++;
+    return t[k].data;
+}
+
 static orth_status run_comm(orth_ctx *ctx, orth_executor *e, int32_t index)
 {
     const orth_instr *n = &e->p->instrs[index];
@@ -140,13 +164,13 @@ static orth_status run_comm(orth_ctx *ctx, orth_executor *e, int32_t index)
         return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "instruction %d (%s): no communicator for axis %s", index,
                          orth_op_name(n->op), orth_group_name(n->attr.group));
     if (n->op == ORTH_OP_wait)
-        return orth_comm_wait(ctx, comm, e->tickets[n->attr.ticket % MAX_TICKETS]);
+        return orth_comm_wait(ctx, comm, e->tickets[n->attr.ticket % ORTH_MAX_TICKETS]);
     for (int k = 0; k < orth_instr_num_calls(n); k++) {
         orth_comm_call call = orth_instr_call(n, index, k, orth_comm_size(comm));
-        call.send = k < n->num_in ? c->in[k].data : NULL;
-        call.recv = k < n->num_out ? c->out[k].data : NULL;
+        call.send = k < n->num_in ? begin_of(n, c->in, n->num_in, k) : NULL;
+        call.recv = k < n->num_out ? begin_of(n, c->out, n->num_out, k) : NULL;
         if (n->attr.ticket > 0)
-            ORTH_TRY(orth_comm_start(ctx, comm, &call, &e->tickets[n->attr.ticket % MAX_TICKETS]));
+            ORTH_TRY(orth_comm_start(ctx, comm, &call, &e->tickets[n->attr.ticket % ORTH_MAX_TICKETS]));
         else
             ORTH_TRY(orth_comm_run(ctx, comm, &call));
     }
@@ -213,8 +237,11 @@ orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *
         const char *what = bad ? "the parameter " : "";
         if (!bad)
             ORTH_TRY(run_one(ctx, e, i));
-        for (int k = 0; k < n->num_out && !bad; k++)
+        bool waits = n->op == ORTH_OP_wait, started = n->attr.ticket > 0 && !waits; /* then the wait shows its results */
+        for (int k = 0; k < n->num_out && !bad && !started; k++)
             bad = is_finite(&e->calls[i].out[k]) ? NULL : &n->out[k];
+        for (int k = 0; k < n->num_in && !bad && waits; k++)
+            bad = is_finite(&e->calls[i].in[k]) ? NULL : &n->in[k];
         if (!bad)
             continue;
         snprintf(where, where_bytes, "%s'%s' (op %s, layer %d, micro-batch %d, instruction %d)", what,
@@ -232,7 +259,8 @@ void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_C
     for (int32_t i = 0; i < e->p->num_buffers; i++) {
         const orth_buffer *b = &e->p->buffers[i];
         bool used = e->touched[i] || (i == e->p->workspace && e->counted);
-        size_t bytes = (b->bytes + ORTH_PLACE_ALIGN - 1) / ORTH_PLACE_ALIGN * ORTH_PLACE_ALIGN;
+        size_t end = b->offset + b->bytes; /* within a chain nothing is aligned */
+        size_t bytes = (b->next >= 0 ? end : (end + ORTH_PLACE_ALIGN - 1) / ORTH_PLACE_ALIGN * ORTH_PLACE_ALIGN) - b->offset;
         if (!used || b->external)
             continue;
         if (b->persistent) {
@@ -244,6 +272,15 @@ void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_C
     }
     if (high > 0)
         class_bytes[ORTH_CLASS_ACTIVATIONS] += high - low;
+}
+
+void orth_executor_exposed(const orth_executor *e, double seconds[ORTH_NUM_GROUPS])
+{
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        seconds[g] = 0;
+    for (int32_t i = 0; i < e->p->num_instrs; i++)
+        if (e->p->instrs[i].op >= ORTH_FIRST_COMM_OP)
+            seconds[e->p->instrs[i].attr.group] += 1e-9 * (double)(e->clock[i + 1] - e->clock[i]);
 }
 
 const int64_t *orth_executor_clock(const orth_executor *e)

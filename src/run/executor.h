@@ -37,6 +37,10 @@ orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *
 /* Arena bytes that the steps so far have touched, per class as in program.h. */
 void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_CLASSES]);
 
+/* Time that the last step's thread of computing spent on communication, by group: in calls that block, in starting
+ * others and in waiting for them. */
+void orth_executor_exposed(const orth_executor *e, double seconds[ORTH_NUM_GROUPS]);
+
 /* Times of the last step in ns (base/clock.h), valid until the next one: clock[0] is its beginning, clock[i + 1] the
  * end of instruction i and the beginning of i + 1. */
 const int64_t *orth_executor_clock(const orth_executor *e);

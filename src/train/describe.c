@@ -6,6 +6,7 @@
 #include "data/corpus.h"
 #include "data/tokenizer.h"
 #include "train/groups.h"
+#include "train/saver.h"
 
 static orth_status data_vocab(orth_ctx *ctx, const orth_config *cfg, int64_t *out)
 {
@@ -110,6 +111,10 @@ orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_confi
         orth_run_plan_release(ctx, p);
         return s;
     }
+    size_t copy = orth_saver_bytes(cfg, model, p->num_ranks);
+    p->ranks[0].class_bytes[ORTH_CLASS_WORKSPACE] += copy;
+    p->ranks[0].total_bytes += copy;
+    p->ranks[0].lower_bound_bytes += copy;
     size_t limit = cfg->memory_limit > 0 ? (size_t)cfg->memory_limit : (size_t)orth_machine_available_bytes();
     p->total = orth_plan_total(p->ranks, p->num_ranks, cfg->train_global_batch * cfg->data_seq_len, limit);
     return ORTH_OK;

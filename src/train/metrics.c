@@ -73,8 +73,22 @@ static void print_line(orth_metrics *m, const orth_step_result *r, double tokens
     fflush(stdout);
 }
 
+#define EXPOSED_MAX 512
+
+/* {"dp": 0.001, ...}: groups that took time. */
+static void exposed_json(const double exposed_s[ORTH_NUM_GROUPS], char out[EXPOSED_MAX])
+{
+    size_t at = (size_t)snprintf(out, EXPOSED_MAX, "{");
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        if (exposed_s[g] > 0)
+            at += (size_t)snprintf(out + at, EXPOSED_MAX - at, "%s\"%s\": %.6f", at > 1 ? ", " : "",
+                                   orth_group_name((orth_group)g), exposed_s[g]);
+    snprintf(out + at, EXPOSED_MAX - at, "}");
+}
+
 orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
-                              int64_t first, int64_t end, const orth_traffic *sent)
+                              int64_t first, int64_t end, const orth_traffic *sent,
+                              const double exposed_s[ORTH_NUM_GROUPS])
 {
     double rate = (double)m->plan.tokens / seconds;
     double mfu = m->peak_flops > 0 ? m->plan.cost.model_flops / seconds / m->peak_flops : 0;
@@ -84,19 +98,42 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
     orth_metrics_number(loss, sizeof loss, r->loss);
     orth_metrics_number(norm, sizeof norm, r->grad_norm);
     double said = isnan(r->loss) ? (double)NAN : r->loss; /* without a sign */
-    char line[ORTH_TRAFFIC_JSON_MAX + 1024], comm[ORTH_TRAFFIC_JSON_MAX];
+    char line[ORTH_TRAFFIC_JSON_MAX + EXPOSED_MAX + 1024], comm[ORTH_TRAFFIC_JSON_MAX], exposed[EXPOSED_MAX];
     orth_traffic_json(sent, comm);
+    exposed_json(exposed_s, exposed);
+    for (int g = 0; g < ORTH_NUM_GROUPS && m->num_steps > 0; g++)
+        m->exposed_s[g] += exposed_s[g];
+    m->after_first_s += m->num_steps++ > 0 ? seconds : 0;
     int n = snprintf(line, sizeof line,
                      "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_hex\": \"%a\", \"grad_norm\": %s, \"lr\": %.9g, "
                      "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
-                     "\"hfu\": %.4f, \"peak_bytes\": %zu, \"comm_bytes\": %s, \"skipped\": %s, "
+                     "\"hfu\": %.4f, \"peak_bytes\": %zu, \"comm_bytes\": %s, \"exposed_comm_s\": %s, \"skipped\": %s, "
                      "\"samples\": [%" PRId64 ", %" PRId64 "]}\n",
                      r->step, loss, said, norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes, comm,
-                     r->skipped ? "true" : "false", first, end);
+                     exposed, r->skipped ? "true" : "false", first, end);
     ORTH_TRY(orth_file_append(ctx, m->file, line, (size_t)n));
     if (!m->quiet && (r->step % m->log_every == 0 || r->step == m->steps))
         print_line(m, r, rate, mfu);
     return ORTH_OK;
+}
+
+orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m)
+{
+    char text[512], parts[384] = "";
+    double sum = 0;
+    size_t at = 0;
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        if (m->exposed_s[g] <= 0)
+            continue;
+        sum += m->exposed_s[g];
+        at += (size_t)snprintf(parts + at, sizeof parts - at, "%s%s %.2f %%", at ? ", " : "",
+                               orth_group_name((orth_group)g), 100 * m->exposed_s[g] / m->after_first_s);
+    }
+    if (at == 0)
+        return ORTH_OK;
+    snprintf(text, sizeof text, "exposed communication of rank 0: %.2f %% of the time of the steps after the first (%s)",
+             100 * sum / m->after_first_s, parts);
+    return orth_metrics_event(ctx, m, text, NULL);
 }
 
 orth_status orth_metrics_event(orth_ctx *ctx, orth_metrics *m, const char *text, const char *json)

@@ -16,6 +16,8 @@ typedef struct {
     bool live;               /* a terminal: one line, rewritten */
     bool quiet;
     double smooth_s;         /* smoothed step time */
+    int64_t num_steps;       /* of this run */
+    double after_first_s, exposed_s[ORTH_NUM_GROUPS]; /* sums over the steps but the first */
 } orth_metrics;
 
 /* Opens `path` for appending; lines of steps after `resume_step` (left by a run that went further than
@@ -23,9 +25,13 @@ typedef struct {
 orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step);
 void orth_metrics_close(orth_metrics *m);
 
-/* One optimizer step on sequences [first, end) that took `seconds`; sent: by rank 0 in it. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
+/* One optimizer step on sequences [first, end) that took `seconds`; sent, and time spent on communication (run/executor.h):
+ * by rank 0 in it. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
 orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
-                              int64_t first, int64_t end, const orth_traffic *sent);
+                              int64_t first, int64_t end, const orth_traffic *sent,
+                              const double exposed_s[ORTH_NUM_GROUPS]);
+/* The share of communication in the time of the steps, as an event, if there was any. */
+orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m);
 /* x as JSON, which has no infinities and no NaN: those become null. */
 void orth_metrics_number(char *out, size_t n, double x);
 /* An event line in both forms: evaluation, checkpoint. `json` is the inside of an object. */

@@ -78,11 +78,14 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
     orth_loader_options o = {.sampler = r->train, .rows = orth_setup_rows(&s->shape),
                              .max_sequences = (int64_t)s->shape.num_micro_batches * s->shape.num_seqs};
     ORTH_TRY(orth_loader_create(ctx, &s->loader, &o));
+    if (s->rank == 0 && !r->options.watch)
+        ORTH_TRY(orth_saver_create(ctx, &s->saver, r->cfg, &r->model, s->world ? NULL : s->trainer.executor, r->checkpoints));
     return fill_weights(ctx, s);
 }
 
 static void close_rank(orth_ctx *ctx, rank_state *s)
 {
+    orth_saver_destroy(ctx, s->saver);
     orth_loader_destroy(ctx, s->loader);
     if (s->has_evaluator)
         orth_evaluator_destroy(ctx, &s->evaluator);
@@ -216,7 +219,9 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     if (s->rank != 0)
         return ORTH_OK;
     orth_traffic after = orth_traffic_counted(s->comms), sent = orth_traffic_minus(&after, &before);
-    return orth_metrics_step(ctx, &r->metrics, &s->result, orth_clock_s() - started, first, first + n, &sent);
+    double exposed_s[ORTH_NUM_GROUPS];
+    orth_executor_exposed(s->trainer.executor, exposed_s);
+    return orth_metrics_step(ctx, &r->metrics, &s->result, orth_clock_s() - started, first, first + n, &sent, exposed_s);
 }
 
 /* A signal may have been sent to any process: all learn of it here, after the same step. */
@@ -246,6 +251,7 @@ static orth_status run_steps(orth_ctx *ctx, rank_state *s)
             continue;
         }
         ORTH_TRY(look_for_signal(ctx, s));
+        ORTH_TRY(rank_report_saved(ctx, s, false));
         if (r->valid && !last && !s->signal && c->train_eval_every > 0 && step % c->train_eval_every == 0)
             ORTH_TRY(evaluate(ctx, s, c->train_eval_batches));
         if (last || s->signal || (c->checkpoint_every_steps > 0 && step % c->checkpoint_every_steps == 0))
@@ -283,6 +289,7 @@ static orth_status say_counted(orth_ctx *ctx, rank_state *s)
     if (!all)
         return ORTH_ERR_NOMEM;
     orth_executor_counted(s->trainer.executor, mine);
+    mine[ORTH_CLASS_WORKSPACE] += s->saver ? orth_saver_counted(s->saver) : 0;
     memcpy(all[0], mine, sizeof mine);
     orth_status status = s->all ? orth_all_gather(ctx, s->all, all, mine, sizeof mine, NULL, ORTH_U8) : ORTH_OK;
     if (status == ORTH_OK && s->rank == 0)
@@ -347,8 +354,11 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the run goes on after step %" PRId64,
                          r->options.timeline, s->steps_done);
     ORTH_TRY(run_steps(ctx, s));
+    if (s->rank == 0)
+        ORTH_TRY(orth_metrics_summary(ctx, &r->metrics));
     if (r->valid && !s->signal)
         ORTH_TRY(evaluate(ctx, s, 0));
+    ORTH_TRY(rank_report_saved(ctx, s, true));
     if (fresh)
         ORTH_TRY(say_counted(ctx, s));
     if (s->clock && s->steps_done >= r->options.timeline)

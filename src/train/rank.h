@@ -7,6 +7,7 @@
 #define ORTH_TRAIN_RANK_H
 
 #include "train/run.h"
+#include "train/saver.h"
 #include "train/trainer.h"
 
 typedef struct {
@@ -22,6 +23,7 @@ typedef struct {
     orth_evaluator evaluator;
     bool has_evaluator;
     orth_loader *loader;
+    orth_saver *saver;               /* rank 0 of a run that is not watched; else NULL */
     int64_t *indices;                /* [sequences of a step on this rank] */
     int64_t *weights;                /* [updates of a step] targets of each, on all ranks */
     int64_t *clock;                  /* [num_instrs + 1] of the step of the timeline; NULL: none is asked for */
@@ -48,7 +50,10 @@ static inline orth_status rank_barrier(orth_ctx *ctx, const rank_state *s)
 /* Weights, moments and counters of the checkpoint that the run continues. */
 orth_status rank_resume(orth_ctx *ctx, rank_state *s);
 
-/* Saves a checkpoint of the steps done. Collective; rank 0 writes. */
+/* Saves a checkpoint of the steps done, or begins to. Collective; rank 0 writes. */
 orth_status rank_save(orth_ctx *ctx, rank_state *s);
+
+/* Says that the last save is done, or returns its error; `wait`: waits for it. Nothing to do on other ranks. */
+orth_status rank_report_saved(orth_ctx *ctx, const rank_state *s, bool wait);
 
 #endif

@@ -3,8 +3,6 @@
 
 #include <inttypes.h>
 
-#include "base/clock.h"
-#include "base/files.h"
 #include "train/gather.h"
 #include "train/weights.h"
 
@@ -71,37 +69,6 @@ orth_status rank_resume(orth_ctx *ctx, rank_state *s)
 
 /* ---- handing in ---- */
 
-static void free_arrays(orth_ctx *ctx, const rank_state *s, orth_checkpoint_array *a)
-{
-    for (int64_t i = 0; a && s->world && i < orth_model_num_params(&s->run->model); i++) {
-        orth_mem_free(ctx, a[i].master);
-        orth_mem_free(ctx, a[i].m);
-        orth_mem_free(ctx, a[i].v);
-    }
-    orth_mem_free(ctx, a);
-}
-
-/* Room for whole parameters on rank 0; a rank alone lends its own memory. */
-static orth_status make_arrays(orth_ctx *ctx, const rank_state *s, orth_checkpoint_array *a)
-{
-    const orth_run *r = s->run;
-    bool second = r->cfg->optimizer_name != ORTH_optimizer_name_sgd;
-    for (int64_t i = 0; i < orth_model_num_params(&r->model); i++) {
-        orth_param p;
-        ORTH_TRY(orth_model_param(ctx, &r->model, i, &p));
-        int64_t elems = orth_param_elems(&p);
-        const orth_executor *e = s->trainer.executor;
-        a[i] = (orth_checkpoint_array){.index = i};
-        a[i].master = s->world ? ORTH_NEW_ARRAY(ctx, float, elems) : orth_executor_find(e, ORTH_BIND_MASTER, i);
-        a[i].m = s->world ? ORTH_NEW_ARRAY(ctx, float, elems) : orth_executor_find(e, ORTH_BIND_M, i);
-        if (second)
-            a[i].v = s->world ? ORTH_NEW_ARRAY(ctx, float, elems) : orth_executor_find(e, ORTH_BIND_V, i);
-        if (!a[i].master || !a[i].m || (second && !a[i].v))
-            return ORTH_ERR_NOMEM;
-    }
-    return ORTH_OK;
-}
-
 /* a: on rank 0, NULL on the others. */
 static orth_status gather_arrays(orth_ctx *ctx, const rank_state *s, const orth_checkpoint_array *a)
 {
@@ -118,52 +85,44 @@ static orth_status gather_arrays(orth_ctx *ctx, const rank_state *s, const orth_
     return status;
 }
 
-static orth_status write_checkpoint(orth_ctx *ctx, const rank_state *s, const orth_checkpoint_array *arrays)
-{
-    const orth_run *r = s->run;
-    char *config = orth_config_yaml(ctx, r->cfg);
-    orth_status status = config ? orth_path_make_dirs(ctx, r->checkpoints) : ORTH_ERR_NOMEM;
-    orth_checkpoint_view view = {
-        .config = r->model, .arrays = arrays, .num_arrays = orth_model_num_params(&r->model),
-        .weight_dtype = ORTH_F32, .run_config = config, .tokenizer = r->tokenizer_json.v,
-        .tokenizer_bytes = r->tokenizer_json.num,
-        .state = {.step = s->steps_done, .next_sequence = s->steps_done * r->cfg->train_global_batch,
-                  .tokens = s->tokens_done, .skipped = s->skipped, .seed = r->cfg->train_seed, .loss_scale = 1,
-                  .tokenizer_fingerprint = orth_tokenizer_fingerprint(r->data->tokenizer),
-                  .data_fingerprint = r->data->fingerprint,
-                  .eos_token = orth_tokenizer_eos(r->data->tokenizer)},
-    };
-    if (status == ORTH_OK)
-        status = orth_checkpoint_save(ctx, r->checkpoints, &view, r->cfg->checkpoint_keep, NULL);
-    orth_mem_free(ctx, config);
-    return status;
-}
-
-/* Rank 0: whole tensors from all ranks, and a checkpoint of them. */
+/* Rank 0: whole tensors, and a checkpoint of them. */
 static orth_status collect_and_write(orth_ctx *ctx, const rank_state *s)
 {
-    orth_checkpoint_array *arrays = ORTH_NEW_ARRAY(ctx, orth_checkpoint_array, orth_model_num_params(&s->run->model));
-    orth_status status = arrays ? make_arrays(ctx, s, arrays) : ORTH_ERR_NOMEM;
-    if (status == ORTH_OK && s->world)
-        status = gather_arrays(ctx, s, arrays);
-    if (status == ORTH_OK)
-        status = write_checkpoint(ctx, s, arrays);
-    free_arrays(ctx, s, arrays);
-    return status;
+    const orth_run *r = s->run;
+    const orth_checkpoint_array *arrays;
+    const orth_checkpoint_state state = {
+        .step = s->steps_done, .next_sequence = s->steps_done * r->cfg->train_global_batch, .tokens = s->tokens_done,
+        .skipped = s->skipped, .seed = r->cfg->train_seed, .loss_scale = 1,
+        .tokenizer_fingerprint = orth_tokenizer_fingerprint(r->data->tokenizer),
+        .data_fingerprint = r->data->fingerprint, .eos_token = orth_tokenizer_eos(r->data->tokenizer)};
+    ORTH_TRY(rank_report_saved(ctx, s, true));
+    ORTH_TRY(orth_saver_arrays(ctx, s->saver, &arrays));
+    if (s->world)
+        ORTH_TRY(gather_arrays(ctx, s, arrays));
+    return orth_saver_write(ctx, s->saver, &state, &r->tokenizer_json);
+}
+
+orth_status rank_report_saved(orth_ctx *ctx, const rank_state *s, bool wait)
+{
+    orth_saved saved = {.step = 0};
+    char text[512];
+    if (s->saver)
+        ORTH_TRY(orth_saver_outcome(ctx, s->saver, wait, &saved));
+    if (saved.step == 0)
+        return ORTH_OK;
+    snprintf(text, sizeof text, "saved %s/step-%08" PRId64 " in %.2f s, %.2f s of it between steps", s->run->checkpoints,
+             saved.step, saved.seconds, saved.blocked_s);
+    return orth_metrics_event(ctx, &s->run->metrics, text, NULL);
 }
 
 orth_status rank_save(orth_ctx *ctx, rank_state *s)
 {
-    double begin = orth_clock_s();
     rank_busy(s, "saving a checkpoint");
     orth_status status = s->rank == 0 ? collect_and_write(ctx, s) : gather_arrays(ctx, s, NULL);
     if (status == ORTH_OK)
+        status = rank_report_saved(ctx, s, false);
+    if (status == ORTH_OK)
         status = rank_barrier(ctx, s);
     rank_busy(s, NULL);
-    if (status != ORTH_OK || s->rank != 0)
-        return status;
-    char text[512];
-    snprintf(text, sizeof text, "saved %s/step-%08" PRId64 " in %.2f s", s->run->checkpoints, s->steps_done,
-             orth_clock_s() - begin);
-    return orth_metrics_event(ctx, &s->run->metrics, text, NULL);
+    return status;
 }

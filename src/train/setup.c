@@ -5,6 +5,8 @@
 #include "program/check.h"
 #include "program/place.h"
 
+#define MB ((int64_t)1 << 20)
+
 #define TAKE(field) \
     if (ORTH_CONFIG_IS_SET(cfg, model, field)) c.field = cfg->model_##field
 
@@ -101,6 +103,9 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .attention_full = cfg->model_attention == ORTH_model_attention_full,
         .optimizer = optimizers[cfg->optimizer_name],
         .nesterov = cfg->optimizer_nesterov,
+        .comm = {.overlap = cfg->comm_overlap, .bucket_bytes = cfg->comm_bucket_mb * MB,
+                 .prefetch = (int32_t)cfg->comm_prefetch, .prefetch_bytes = cfg->comm_prefetch_mb * MB,
+                 .keep_gathered = !cfg->parallel_reshard_after_forward},
     };
 }
 

@@ -17,6 +17,7 @@
 #define JUDGE_NS 300000000        /* between two looks for a culprit: each rank has said something new */
 #define LAST_WORDS_NS 2000000000  /* for the verdict to get out */
 #define SILENCE_S 5.0             /* at least */
+#define STALE_NS 1000000000       /* what a rank said longer ago is not held against it */
 
 /* What processes tell each other; sent as it is. */
 typedef struct {
@@ -177,20 +178,21 @@ static void take_note(comm_monitor *m, peer *p)
 static void report_lost(comm_monitor *m, const peer *p)
 {
     char who[160] = "";
-    int num = 0;
+    int num = 0, first = p->rank;
     for (int i = 0; i < m->num_peers; i++) {
         peer *q = &m->peers[i];
-        if (q->ended || q->silent_ns < m->silence_ns - 1000000000)
+        if (q->ended || q->silent_ns < m->silence_ns - STALE_NS)
             continue;
         q->lost = true;
+        first = ORTH_MIN(first, q->rank);
         num++;
         const size_t at = strlen(who);
         snprintf(who + at, sizeof who - at, "%s%d", at ? ", " : "", q->rank);
     }
-    comm_abort(m->s, p->rank, ORTH_ERR_COMM, "nothing has been heard of rank%s %s for %.1f s: %s, or the network "
-               "to %s is down", num > 1 ? "s" : "", who, 1e-9 * (double)p->silent_ns,
-               num > 1 ? "their processes or hosts have stopped" : "its process or host has stopped",
-               num > 1 ? "them" : "it");
+    const bool many = num > 1;
+    comm_abort(m->s, first, ORTH_ERR_COMM, "nothing has been heard of rank%s %s for %.1f s: %s stopped, or the network to "
+               "%s is down", many ? "s" : "", who, 1e-9 * (double)p->silent_ns,
+               many ? "their processes or hosts have" : "its process or host has", many ? "them" : "it");
 }
 
 static void take_notes(comm_monitor *m)
@@ -248,6 +250,15 @@ static void consider_waiter(comm_monitor *m, comm_culprit *best, int a, const no
         *best = v;
 }
 
+/* Is there a rank of whom nothing has been heard for a while? It may be about to be reported lost. */
+static bool any_stale(const comm_monitor *m)
+{
+    for (int i = 0; i < m->num_peers; i++)
+        if (!m->peers[i].ended && m->peers[i].silent_ns > STALE_NS)
+            return true;
+    return false;
+}
+
 static void judge(comm_monitor *m)
 {
     comm_shared *s = m->s;
@@ -256,7 +267,7 @@ static void judge(comm_monitor *m)
         return;
     m->judged_ns = now;
     comm_culprit best = {0};
-    if (!comm_aborted(s) && !comm_any_busy(s)) {
+    if (!comm_aborted(s) && !comm_any_busy(s) && !any_stale(m)) {
         note own;
         describe_rank(s, 0, &own);
         consider_waiter(m, &best, 0, &own, limit);
