@@ -42,6 +42,9 @@ for type in fp32 bf16; do
     "dp 2: at least 95 % of one rank's tokens/s; tp 2 and pp 2 (8 micro-batches, 1f1b: idle 1/9 by formula) at least 85 % with the bubble taken out" \
     bench/layouts.sh "$build" "$([[ $quick ]] && echo 1 || echo 5)" "$type"
 done
+report_part "Bubble of a pipeline of 2 ranks of one thread" \
+  "within 5 points of what the schedule has with the same time for every action" \
+  bench/pipeline.sh "$build" "$([[ $quick ]] && echo 1 || echo 9)"
 for type in fp32 bf16; do
   report_part "The price of reproducible numerics on each axis, GPT-2 124M, $type" "" \
     bench/modes.sh "$build" "$([[ $quick ]] && echo 1 || echo 5)" "$type"

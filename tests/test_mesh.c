@@ -253,6 +253,7 @@ CASE(no_such, l->pipeline = "1f2b")
 CASE(async_zero, l->pipeline = "pipedream"; l->virtual_stages = 1; l->zero = 3)
 CASE(async_tied, l->pipeline = "pipedream"; l->virtual_stages = 1; d->tied = true)
 CASE(async_clip, l->pipeline = "pipedream"; l->virtual_stages = 1; l->clips = true)
+CASE(async_shares, l->pipeline = "pipedream"; l->virtual_stages = 1; l->dp_share = shares_good; l->num_dp_share = 4)
 
 static const rule_case cases[] = {
     {"tp=0: must be at least 1", tp_0},
@@ -324,6 +325,7 @@ static const rule_case cases[] = {
      async_tied},
     {"pipeline=pipedream with clip_norm > 0: its stages update at different times, so that there is no norm of all "
      "gradients", async_clip},
+    {"pipeline=pipedream with unequal dp_share: data-parallel ranks update together, after each micro-batch", async_shares},
 };
 
 TEST(every_rule_of_layouts_has_a_case_and_says_why)

@@ -35,6 +35,7 @@ typedef struct {
     int64_t steps;
     double seconds[ORTH_BENCH_MAX];
     int n;
+    double idle[ORTH_BENCH_MAX], replayed[ORTH_BENCH_MAX], apart; /* of a pipeline; largest difference */
 } step_bench;
 
 /* The go protocol of tools/bench: "ready", then one step and its seconds for every line "go". */
@@ -69,18 +70,42 @@ static void print_step(const step_bench *b, const orth_measure *m, double set_up
            (double)p->total_bytes / (1 << 20));
 }
 
+static orth_status note_bubble(orth_ctx *ctx, const orth_measure *m, step_bench *b)
+{
+    orth_bubble bubble;
+    ORTH_TRY(orth_measure_bubble(ctx, m, &bubble));
+    b->idle[b->n] = bubble.idle_share;
+    b->replayed[b->n] = bubble.replayed;
+    b->apart = ORTH_MAX(b->apart, bubble.idle_share - bubble.replayed);
+    return ORTH_OK;
+}
+
+static void print_bubble(const step_bench *b, const orth_schedule *s)
+{
+    printf("%s over %d ranks, %d micro-batches: idle %.2f %% of forwards and backwards; with the same times and "
+           "messages that take none %.2f %%, at most %.2f points less\n", s->name, (int)s->num_ranks,
+           (int)s->num_micro_batches, 100 * orth_bench_median(b->idle, b->n), 100 * orth_bench_median(b->replayed, b->n),
+           100 * b->apart);
+}
+
 static orth_status time_steps(orth_ctx *ctx, orth_measure *m, void *user)
 {
     step_bench *b = user;
+    const orth_schedule *schedule = orth_measure_schedule(m);
     double first, set_up_s = orth_clock_s() - b->begin;
     ORTH_TRY(orth_measure_step(ctx, m, &first));
     if (orth_cmd_flag(b->cmd, "serve"))
         ORTH_TRY(serve(ctx, m, b));
     else
-        for (; b->n < b->steps; b->n++)
+        for (; b->n < b->steps; b->n++) {
             ORTH_TRY(orth_measure_step(ctx, m, &b->seconds[b->n]));
+            if (schedule->num_ranks > 1)
+                ORTH_TRY(note_bubble(ctx, m, b));
+        }
     if (b->n > 0)
         print_step(b, m, set_up_s, first);
+    if (b->n > 0 && schedule->num_ranks > 1 && !orth_cmd_flag(b->cmd, "serve") && !orth_cmd_flag(b->cmd, "json"))
+        print_bubble(b, schedule);
     return ORTH_OK;
 }
 

@@ -2,7 +2,14 @@
 #include <string.h>
 
 #include "cli/cmd.h"
-#include "train/describe.h"
+#include "train/timeline.h"
+
+static orth_status price(orth_ctx *ctx, const orth_cmd *cmd, orth_run_plan *plan, const orth_model_config *model)
+{
+    orth_rates rates;
+    ORTH_TRY(orth_machine_rates(ctx, &cmd->config, plan->num_ranks, &rates));
+    return orth_run_plan_price(ctx, plan, &cmd->config, model, &rates, orth_cmd_flag(cmd, "timeline"));
+}
 
 orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
 {
@@ -13,10 +20,14 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --cluster=%s: only this-machine is supported by this version", cluster);
     ORTH_TRY(orth_describe_model(ctx, &cmd->config, &model));
     ORTH_TRY(orth_run_plan_make(ctx, &plan, &cmd->config, &model));
-    bool json = orth_cmd_flag(cmd, "json");
-    char *text = json ? orth_plan_json(ctx, plan.ranks, plan.num_ranks, &plan.total)
-                      : orth_plan_text(ctx, &plan.total, plan.num_ranks), *more = NULL;
-    orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
+    const bool json = orth_cmd_flag(cmd, "json") != NULL;
+    char *text = NULL, *more = NULL;
+    orth_status s = price(ctx, cmd, &plan, &model);
+    if (s == ORTH_OK) {
+        text = json ? orth_plan_json(ctx, plan.ranks, plan.num_ranks, &plan.total)
+                    : orth_plan_text(ctx, &plan.total, plan.num_ranks);
+        s = text ? ORTH_OK : ORTH_ERR_NOMEM;
+    }
     if (s == ORTH_OK && !json)
         s = orth_describe_zero_cost(ctx, &plan, &cmd->config, &model, &more);
     if (text)

@@ -2,7 +2,7 @@
 #include <signal.h>
 #include <time.h>
 
-#include "cli/cmd.h"
+#include "cli/numbers.h"
 #include "train/run.h"
 
 /* SIGINT and SIGTERM are blocked in all threads of this verb (main.c) and asked for here, between steps and
@@ -31,6 +31,8 @@ orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
     orth_run_options options = {.cfg = &cmd->config, .resume = orth_cmd_flag(cmd, "resume") != NULL,
                                 .quiet = orth_cmd_flag(cmd, "quiet") != NULL, .init_dir = orth_cmd_flag(cmd, "init"),
                                 .stop = pending_signal, .stop_user = &stops};
+    if (orth_cmd_flag(cmd, "timeline"))
+        ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "timeline", 1, INT64_MAX, &options.timeline));
     if (options.resume && options.init_dir)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "train: --resume continues with the weights of the run's own checkpoint: "
                          "--init=%s cannot be given with it", options.init_dir);

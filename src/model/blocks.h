@@ -29,6 +29,7 @@ typedef struct {
     int32_t num_chunks;
     const orth_action *actions;
     int32_t num_actions;
+    bool async;
 } orth_model_shape;
 
 /* Graphs, registry and the spec that orth_compile takes; all owned by this. */

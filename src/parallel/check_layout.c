@@ -1,8 +1,6 @@
 /* check_layout.c -- see check_layout.h. */
 #include "parallel/check_layout.h"
 
-#include "program/check_ranks.h"
-
 /* The one program that exists at a time. */
 typedef struct {
     const orth_spread *spread;
@@ -57,8 +55,8 @@ static int group_of(void *user, int rank, orth_group group, int *ranks)
     return orth_spread_group(((builder *)user)->spread, rank, group, ranks);
 }
 
-orth_status orth_check_layout(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
-                              const orth_model_shape *shape)
+orth_status orth_with_programs(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
+                               const orth_model_shape *shape, orth_programs_fn fn, void *user)
 {
     builder b = {.spread = spread, .model = model, .shape = shape, .rank = -1};
     b.chunks = ORTH_NEW_ARRAY(ctx, orth_chunk, spread->schedule.num_chunks);
@@ -69,8 +67,20 @@ orth_status orth_check_layout(orth_ctx *ctx, const orth_spread *spread, const or
                                      .same_as = same_as,
                                      .program = build,
                                      .group = group_of};
-    orth_status s = orth_check_ranks(ctx, &source);
+    orth_status s = fn(ctx, user, &source);
     forget(&b);
     orth_mem_free(ctx, b.chunks);
     return s;
+}
+
+static orth_status check(orth_ctx *ctx, void *user, const orth_rank_source *source)
+{
+    (void)user;
+    return orth_check_ranks(ctx, source);
+}
+
+orth_status orth_check_layout(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
+                              const orth_model_shape *shape)
+{
+    return orth_with_programs(ctx, spread, model, shape, check, NULL);
 }

@@ -7,12 +7,18 @@
 #define ORTH_PARALLEL_CHECK_LAYOUT_H
 
 #include "parallel/spread.h"
+#include "program/check_ranks.h"
 
 /* `shape` says what is the same on all ranks (mode, sequence length, types, optimizer); the rest of it is
  * filled in for each rank by orth_spread_shape. Local: one rank does it, or each. ORTH_ERR_INTERNAL with the
  * first broken rule, naming ranks, instructions, ops and buffers; ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
 orth_status orth_check_layout(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
                               const orth_model_shape *shape);
+
+/* Hands fn the programs of all ranks, compiled as above, one at a time and only while it runs. What fn returns. */
+typedef orth_status (*orth_programs_fn)(orth_ctx *ctx, void *user, const orth_rank_source *source);
+orth_status orth_with_programs(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
+                               const orth_model_shape *shape, orth_programs_fn fn, void *user);
 
 /* Lowest rank whose program is the same: ranks that differ in nothing but their data. */
 int orth_spread_same_program(const orth_spread *s, int rank);

@@ -501,10 +501,15 @@ static bool async_has_untied_weights(const judge *j)
 
 static bool async_does_not_clip(const judge *j)
 {
-    const bool async = is_async(j->l) && j->l->pp > 1;
-    return NEED(j, !async || !j->l->clips,
+    return NEED(j, !is_async(j->l) || !j->l->clips,
                 "pipeline={@} with clip_norm > 0: its stages update at different times, so that there is no "
                 "norm of all gradients");
+}
+
+static bool async_has_equal_shares(const judge *j)
+{
+    return NEED(j, !is_async(j->l) || shares_are_equal(j->l),
+                "pipeline={@} with unequal dp_share: data-parallel ranks update together, after each micro-batch");
 }
 
 /* ---- the list ---- */
@@ -518,8 +523,7 @@ static bool (*const rules[])(const judge *) = {
     zero_stage_exists, owner_owns_everything, shard_group_divides_dp, shard_group_needs_zero, shard_group_is_a_subtree,
     kept_whole_is_gathered_otherwise, zero_needs_equal_shares, share_is_a_subtree, shard_group_needs_even_shares,
     reduced_at_once_is_a_subtree, virtual_stages_need_pp, chunks_have_layers, layers_by_hand_add_up, schedule_fits,
-    async_keeps_whole_weights,
-    async_has_untied_weights, async_does_not_clip,
+    async_keeps_whole_weights, async_has_untied_weights, async_does_not_clip, async_has_equal_shares,
 };
 #define NUM_BASIC_RULES 2 /* they make the arithmetic of all others safe */
 

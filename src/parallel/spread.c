@@ -66,9 +66,9 @@ static orth_status make_schedule(orth_ctx *ctx, orth_spread *s, orth_schedule *o
                                 (int)num_micro_batches));
     ORTH_TRY(orth_schedule_check_in_order(ctx, out));
     ORTH_TRY(backwards_ascend(ctx, &s->arena, out));
-    if (out->async)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: asynchronous schedules are not run by this version",
-                         l->pipeline);
+    if (out->async && !orth_schedule_kind_find(l->pipeline))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.pipeline=%s: of asynchronous schedules this version runs pipedream, "
+                         "not those from files", l->pipeline);
     return ORTH_OK;
 }
 
@@ -97,7 +97,7 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
                               .shard_group = l->shard_group, .order = l->order};
     ORTH_TRY(orth_mesh_init(ctx, &s->mesh, &mesh));
     ORTH_TRY(make_schedule(ctx, s, &s->schedule, orth_layout_micro_batches(l, 0)));
-    if (orth_layout_is_uneven(l))
+    if (orth_layout_is_uneven(l) && !s->schedule.async)
         ORTH_TRY(make_shares(ctx, s));
     return cut_layers(ctx, s, c);
 }
@@ -226,6 +226,7 @@ void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, 
     shape->num_chunks = n;
     shape->actions = sch->lists[stage].actions;
     shape->num_actions = sch->lists[stage].num_actions;
+    shape->async = sch->async;
     shape->num_seqs = (int32_t)s->layout.micro_batch;
     shape->num_micro_batches = sch->num_micro_batches;
     shape->shares = s->shares;
@@ -239,4 +240,16 @@ int64_t orth_spread_sequence(const orth_spread *s, int rank, int64_t first, int6
     for (int64_t r = 0; r < before; r++)
         first += orth_layout_share(&s->layout, r);
     return s->layout.zero >= 2 ? first + (i / B * shards + shard) * B + i % B : first + i;
+}
+
+int orth_spread_update_runs(const orth_spread *s)
+{
+    return s->schedule.async ? (int)s->layout.dp : 1;
+}
+
+void orth_spread_update_run(const orth_spread *s, int64_t first, int update, int i, int64_t *begin, int64_t *count)
+{
+    const int64_t B = s->layout.micro_batch;
+    *begin = s->schedule.async ? first + (i * s->schedule.num_micro_batches + update) * B : first;
+    *count = s->schedule.async ? B : s->layout.global_batch;
 }

@@ -41,4 +41,9 @@ int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ran
  * gradients pile up locally, a strided one where each micro-batch is reduced at once (ZeRO 2 and 3). */
 int64_t orth_spread_sequence(const orth_spread *s, int rank, int64_t first, int64_t i);
 
+/* The sequences that update `update` of that step takes together, on all data-parallel ranks: run i of num_runs, each
+ * [*begin, *begin + *count). One run of all sequences, unless the schedule is asynchronous. */
+int orth_spread_update_runs(const orth_spread *s);
+void orth_spread_update_run(const orth_spread *s, int64_t first, int update, int i, int64_t *begin, int64_t *count);
+
 #endif

@@ -7,7 +7,7 @@ orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, size_t limit_by
 {
     orth_plan plan = {.total_bytes = p->space_bytes[ORTH_SPACE_HOST], .lower_bound_bytes = p->lower_bound,
                       .limit_bytes = limit_bytes, .cost = orth_program_cost(p), .tokens = p->num_tokens,
-                      .num_elems = num_elems};
+                      .num_elems = num_elems, .num_instrs = p->num_instrs};
     memcpy(plan.class_bytes, p->class_bytes, sizeof plan.class_bytes);
     plan.fits = limit_bytes == 0 || plan.total_bytes <= limit_bytes;
     return plan;
@@ -64,6 +64,28 @@ orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens,
     return sum;
 }
 
+void orth_plan_price_total(orth_plan *total, const orth_plan *ranks, int num_ranks, double peak_flops)
+{
+    total->peak_flops = peak_flops;
+    total->time = (orth_rank_time){.step_s = ranks[0].time.step_s};
+    for (int r = 0; r < num_ranks; r++) {
+        total->time.compute_s += ranks[r].time.compute_s / num_ranks;
+        total->time.comm_s += ranks[r].time.comm_s / num_ranks;
+        total->time.wait_s += ranks[r].time.wait_s / num_ranks;
+    }
+}
+
+#define TIME_JSON_MAX 192
+
+/* ", "time": {...}"; nothing if it was not priced. */
+static void time_json(const orth_rank_time *t, char out[TIME_JSON_MAX])
+{
+    out[0] = '\0';
+    if (t->step_s > 0)
+        snprintf(out, TIME_JSON_MAX, ", \"time\": {\"step_s\": %.9g, \"compute_s\": %.9g, \"exposed_comm_s\": %.9g, "
+                 "\"bubble_fraction\": %.9g}", t->step_s, t->compute_s, t->comm_s, t->wait_s / t->step_s);
+}
+
 /* "{...}, {...}": an object per rank, in heap memory. */
 static char *ranks_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks)
 {
@@ -71,11 +93,13 @@ static char *ranks_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks)
     for (int k = 0; all && k < num_ranks; k++) {
         char *memory = orth_memory_json(ctx, plans[k].class_bytes);
         char comm[ORTH_TRAFFIC_JSON_MAX];
+        char time[TIME_JSON_MAX];
         orth_traffic_json(&plans[k].traffic, comm);
+        time_json(&plans[k].time, time);
         char *longer = memory ? orth_mem_printf(ctx, "%s%s{\"rank\": %d, \"coords\": {%s}, \"memory\": %s, "
-                                                "\"comm\": %s, \"flops\": {\"model\": %.0f, \"hardware\": %.0f}}", all,
+                                                "\"comm\": %s, \"flops\": {\"model\": %.0f, \"hardware\": %.0f}%s}", all,
                                                 k ? ", " : "", k, plans[k].coords, memory, comm, plans[k].cost.model_flops,
-                                                plans[k].cost.hardware_flops)
+                                                plans[k].cost.hardware_flops, time)
                               : NULL;
         orth_mem_free(ctx, memory);
         orth_mem_free(ctx, all);
@@ -86,13 +110,18 @@ static char *ranks_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks)
 
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *p)
 {
-    char why[256];
+    char why[256], time[TIME_JSON_MAX], rates[160] = "";
+    const double s = p->time.step_s;
     reasons(p, why, sizeof why);
+    time_json(&p->time, time);
+    if (s > 0)
+        snprintf(rates, sizeof rates, ", \"mfu\": %.6g, \"hfu\": %.6g, \"tokens_per_s\": %.9g",
+                 p->cost.model_flops / s / p->peak_flops, p->cost.hardware_flops / s / p->peak_flops, (double)p->tokens / s);
     char *ranks = ranks_json(ctx, plans, num_ranks);
     char *text = ranks ? orth_mem_printf(ctx,
-        "{\"ranks\": [%s], \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
+        "{\"ranks\": [%s]%s%s, \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
         ", \"memory_lower_bound\": %zu, \"memory_limit\": %zu, \"fits\": %s, \"reasons\": [%s%s%s]}\n",
-        ranks, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
+        ranks, time, rates, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
         why[0] ? "\"" : "", why, why[0] ? "\"" : "") : NULL;
     orth_mem_free(ctx, ranks);
     return text;
@@ -108,11 +137,18 @@ char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
         at += (size_t)snprintf(rows + at, sizeof rows - at, "  %-12s %14zu B %9.3f GiB\n",
                                orth_class_name((orth_class)c), p->class_bytes[c], gib(p->class_bytes[c]));
+    char time[256] = "";
+    const orth_rank_time *t = &p->time;
+    if (t->step_s > 0)
+        snprintf(time, sizeof time, "time a step    %14.6f s at measured peaks: computing %.1f %%, exposed communication %.1f %%, "
+                 "waiting %.1f %%\n               %14.1f tokens/s, MFU %.3f\n", t->step_s, 100 * t->compute_s / t->step_s,
+                 100 * t->comm_s / t->step_s, 100 * t->wait_s / t->step_s, (double)p->tokens / t->step_s,
+                 p->cost.model_flops / t->step_s / p->peak_flops);
     return orth_mem_printf(ctx,
         "parameters     %14" PRId64 "\ntokens a step  %14" PRId64 "\nFLOPs a step   %14.4e model, %.4e hardware "
-        "(%.4e per token)\nmemory of %s\n%s  %-12s %14zu B %9.3f GiB (lower bound %.3f GiB)\n%s%s%s",
+        "(%.4e per token)\n%smemory of %s\n%s  %-12s %14zu B %9.3f GiB (lower bound %.3f GiB)\n%s%s%s",
         p->num_elems, p->tokens, p->cost.model_flops, p->cost.hardware_flops,
-        p->cost.model_flops / (double)ORTH_MAX(p->tokens, 1), whose, rows, "total", p->total_bytes, gib(p->total_bytes),
+        p->cost.model_flops / (double)ORTH_MAX(p->tokens, 1), time, whose, rows, "total", p->total_bytes, gib(p->total_bytes),
         gib(p->lower_bound_bytes), p->fits ? "fits" : "does not fit: ", why, "\n");
 }
 

@@ -6,6 +6,7 @@
 #ifndef ORTH_PLAN_PLAN_H
 #define ORTH_PLAN_PLAN_H
 
+#include "plan/simulate.h"
 #include "plan/traffic.h"
 #include "program/cost.h"
 
@@ -18,7 +19,10 @@ typedef struct {
     int64_t tokens;            /* of a step */
     int64_t num_elems;         /* parameters of the model */
     bool fits;
+    int32_t num_instrs;        /* of the program; of one rank, not of totals */
     orth_traffic traffic;      /* of a step; of one rank, not of totals */
+    orth_rank_time time;       /* simulated, means over ranks in totals; step_s = 0: not priced */
+    double peak_flops;         /* of all ranks together, as priced; of totals */
     char coords[96];           /* inside of a JSON object: place of the rank in the mesh */
 } orth_plan;
 
@@ -27,6 +31,9 @@ orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, size_t limit_by
 
 /* All ranks on one machine: sums of bytes and FLOPs; tokens: of the whole step. */
 orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens, size_t limit_bytes);
+
+/* The time of the total from that of the ranks, and the peak that they had. */
+void orth_plan_price_total(orth_plan *total, const orth_plan *ranks, int num_ranks, double peak_flops);
 
 /* "--json" and plan.json: DESIGN section 6. Heap memory; NULL with the error recorded. */
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *total);

@@ -160,15 +160,27 @@ static void gather_block(orth_builder *b, const orth_block *block, orth_block_en
         orth_bucket_emit(b, &b->gathers[k]);
 }
 
+/* The sum of gradients that the micro-batch at hand belongs to: its place there, and how many there are. That of
+ * the step, or, asynchronous, of an update of its own. */
+static int64_t place_in_sum(const orth_builder *b)
+{
+    return b->spec->async ? 0 : b->micro_batch;
+}
+
+static int64_t micros_of_sum(const orth_builder *b)
+{
+    return b->spec->async ? 1 : b->spec->num_micro_batches;
+}
+
 /* Leaves of the micro-batch at hand: its sequences. */
 static orth_leaf_range sequences_of(const orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
-    int64_t begin = orth_build_first_sequence(b) + (int64_t)b->micro_batch * s->num_seqs;
+    int64_t begin = orth_build_first_sequence(b) + place_in_sum(b) * s->num_seqs;
     return (orth_leaf_range){.begin = begin, .end = begin + s->num_seqs, .micro_begin = begin,
                              .micro_end = begin + s->num_seqs, .rows = s->seq_len, .row0 = -1,
                              .per_sequence = 1,
-                             .total = s->shares ? INT64_MAX : (int64_t)s->num_micro_batches * s->num_seqs};
+                             .total = s->shares ? INT64_MAX : micros_of_sum(b) * s->num_seqs};
 }
 
 orth_operand orth_build_forward(orth_builder *b, const orth_block *block, orth_block_env *env, orth_operand x)
@@ -192,6 +204,9 @@ orth_operand orth_build_backward(orth_builder *b, const orth_block *block, orth_
     if (b->p->failed)
         return dy;
     env->of[g->output_grad] = dy;
+    for (orth_value v = 0; b->spec->async && v < g->num_values; v++)
+        if (g->values[v].kind == ORTH_VALUE_PARAM)
+            env->of[v].buffer = -2; /* the weights of the forward may lie elsewhere by now */
     gather_block(b, block, env);
     orth_leaf_range leaves = sequences_of(b);
     expand(b, block, env, g->num_forward, g->num_nodes, kind, &leaves);
@@ -212,10 +227,10 @@ static orth_leaf_range head_leaves(const orth_builder *b, int64_t c, int64_t row
 {
     const orth_compile_spec *s = b->spec;
     int64_t per_chunk = s->head_leaves / s->head_chunks, per_micro = (int64_t)s->num_seqs * s->head_leaves;
-    int64_t first = orth_build_first_sequence(b) * s->head_leaves + b->micro_batch * per_micro;
+    int64_t first = orth_build_first_sequence(b) * s->head_leaves + place_in_sum(b) * per_micro;
     return (orth_leaf_range){.begin = first + c * per_chunk, .end = first + (c + 1) * per_chunk,
                              .micro_begin = first, .micro_end = first + per_micro,
-                             .total = s->shares ? INT64_MAX : s->num_micro_batches * per_micro,
+                             .total = s->shares ? INT64_MAX : micros_of_sum(b) * per_micro,
                              .rows = rows / per_chunk, .chunk = true,
                              .per_sequence = s->head_leaves,
                              .second_use = b->tied, .row0 = c * rows};

@@ -17,6 +17,7 @@ orth_instr *orth_build_emit(orth_builder *b, orth_op op, const orth_attr *attr, 
         i->phase = b->phase;
         i->layer = b->layer;
         i->micro_batch = b->micro_batch;
+        i->action = b->action;
     }
     return i;
 }
@@ -63,6 +64,8 @@ orth_operand orth_build_param(const orth_builder *b, int64_t index)
     const orth_param_desc *param = &b->spec->params[index];
     int32_t buffer = b->copy[index];
     orth_dtype dtype = buffer == b->master[index] ? ORTH_F32 : b->spec->compute;
+    if (b->version < b->updates)
+        buffer = b->stashed[b->version * b->spec->num_params + index];
     return orth_operand_of(buffer, dtype, param->num_dims, param->dim);
 }
 
@@ -143,7 +146,7 @@ void orth_build_params(orth_builder *b)
 int32_t orth_build_data_buffer(orth_builder *b, const orth_value_info *v)
 {
     if (b->data[v->slot] < 0) {
-        bool once = v->slot == ORTH_DATA_STEP || v->slot == ORTH_DATA_ROPE_TABLE;
+        bool once = (v->slot == ORTH_DATA_STEP && !b->spec->async) || v->slot == ORTH_DATA_ROPE_TABLE;
         size_t bytes = orth_build_bytes(v->dtype, v->num_dims, v->dim);
         if (v->slot == ORTH_DATA_TARGETS || v->slot == ORTH_DATA_WEIGHTS) /* named by a chunk of the head */
             bytes = orth_dtype_bytes(v->dtype) * (size_t)b->spec->num_seqs * (size_t)b->spec->seq_len;
@@ -165,7 +168,7 @@ orth_operand orth_build_data(orth_builder *b, const orth_value_info *v)
         return orth_operand_of(found, v->dtype, v->num_dims, v->dim);
     }
     orth_operand o = orth_operand_of(orth_build_data_buffer(b, v), v->dtype, v->num_dims, v->dim);
-    if (v->slot != ORTH_DATA_STEP && v->slot != ORTH_DATA_ROPE_TABLE)
+    if ((v->slot != ORTH_DATA_STEP || b->spec->async) && v->slot != ORTH_DATA_ROPE_TABLE)
         o.byte_offset = orth_operand_bytes(&o) * (size_t)b->micro_batch;
     return o;
 }

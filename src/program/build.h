@@ -50,6 +50,10 @@ typedef struct {
     orth_zero_shard *shards;          /* [num_params] over the shard axis; NULL: nothing is sharded */
     int32_t data[ORTH_NUM_DATA]; /* buffers of the whole step; -1 */
     orth_grad_use *uses;         /* [2*num_params]: 2*index for the first use, +1 for the head's if tied */
+    int32_t *moments;            /* [2*num_params] buffers of m and v of the optimizer; -1: not made yet */
+    int32_t version, updates;    /* asynchronous: the weights of the action at hand; updates made so far */
+    bool *reread;                /* asynchronous: [num_params] parameters that a backward reads */
+    int32_t *stashed;            /* asynchronous: [versions][num_params] buffers of older weights */
     bool tied;
     orth_bucket grads;             /* finished gradients, not reduced yet */
     orth_bucket gathers[2];        /* parameters about to be gathered: fp32, and in the compute type */
@@ -68,7 +72,7 @@ typedef struct {
     int32_t num_pending;
     /* Tags of what is being emitted. */
     orth_phase phase;
-    int32_t layer, micro_batch;
+    int32_t layer, micro_batch, action;
 } orth_builder;
 
 static inline int32_t orth_build_size(const orth_builder *b, orth_group a)
@@ -181,6 +185,9 @@ void orth_build_combine_loss(orth_builder *b, orth_operand leaves, orth_operand 
 
 /* ---- update.c ---- */
 
+/* Asynchronous: the weights of this rank are updated with the gradients of micro-batch b->micro_batch. Those
+ * that a later action of the schedule still needs are copied before. */
+void orth_build_update_now(orth_builder *b, bool needed);
 /* Gradient norm, clipping, the optimizer's instructions, and (ZeRO 1 and 2) whole parameters again. */
 void orth_build_update(orth_builder *b);
 

@@ -10,6 +10,7 @@ typedef struct {
     int32_t *updates;   /* [num_buffers] optimizer instructions that wrote the master */
     int32_t *owner;     /* [num_buffers] of the buffers that share bytes with this one: who wrote last */
     bool *measured;     /* [num_buffers] gradients whose squares were summed */
+    bool *applied;      /* [num_buffers] gradients that an optimizer read, and nobody wrote since */
     int32_t *writes;    /* [num_buffers] how often it was written so far */
     int32_t *user;      /* [num_buffers] last instruction that added what the buffer holds to a gradient, -1 */
     int32_t *user_before, *seen; /* [num_instrs] the one before it, and `writes` at that time */
@@ -56,12 +57,14 @@ static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, b
         return refuse(c, i, o, "gradient written after its norm was taken");
     if (writes && b->bind == ORTH_BIND_GRAD) {
         int32_t master = orth_program_find(c->p, ORTH_BIND_MASTER, b->index);
-        if (master >= 0 && c->updates[master] > 0)
+        if (master >= 0 && c->updates[master] == c->p->num_updates)
             return refuse(c, i, o, "gradient written after its parameter was updated");
     }
     c->writes[o->buffer] += writes;
     if (writes && c->written[o->buffer] < 0)
         c->written[o->buffer] = i;
+    if (writes)
+        c->applied[o->buffer] = false;
     if (writes)
         c->owner[root_of(c->p, o->buffer)] = o->buffer;
     return ORTH_OK;
@@ -116,8 +119,15 @@ static orth_status check_instrs(checker *c)
             ORTH_TRY(check_operand(c, i, &n->out[k], true));
         if (n->op == ORTH_OP_grad_square)
             c->measured[n->in[0].buffer] = true;
-        if (orth_op_is_optimizer(n->op) && c->updates[n->out[0].buffer]++ > 0)
-            return refuse(c, i, &n->out[0], "parameter updated twice");
+        if (!orth_op_is_optimizer(n->op))
+            continue;
+        if (c->updates[n->out[0].buffer]++ == c->p->num_updates)
+            return refuse(c, i, &n->out[0], c->p->num_updates == 1 ? "parameter updated twice"
+                                                                   : "parameter updated once too often");
+        if (c->p->num_updates > 1 && n->in[0].buffer >= 0 && c->applied[n->in[0].buffer])
+            return refuse(c, i, &n->in[0], "gradient applied twice");
+        if (n->in[0].buffer >= 0)
+            c->applied[n->in[0].buffer] = true;
     }
     return ORTH_OK;
 }
@@ -131,6 +141,9 @@ static orth_status check_updates(checker *c)
         const orth_buffer *buf = &c->p->buffers[b];
         if (buf->bind == ORTH_BIND_MASTER && c->updates[b] == 0)
             return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "parameter '%s' is never updated", buf->name);
+        if (buf->bind == ORTH_BIND_MASTER && c->updates[b] != c->p->num_updates)
+            return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "parameter '%s' is updated %d times, not %d", buf->name,
+                             (int)c->updates[b], (int)c->p->num_updates);
         if (buf->bind == ORTH_BIND_GRAD && c->written[b] < 0)
             return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "gradient '%s' is never made", buf->name);
     }
@@ -201,11 +214,13 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     c.updates = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.owner = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.measured = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
+    c.applied = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
     c.writes = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.user = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.user_before = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
     c.seen = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
-    orth_status status = c.written && c.updates && c.owner && c.measured && c.writes && c.user && c.user_before && c.seen
+    orth_status status = c.written && c.updates && c.owner && c.measured && c.applied && c.writes && c.user &&
+                                 c.user_before && c.seen
                              ? ORTH_OK
                              : ORTH_ERR_NOMEM;
     for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++)

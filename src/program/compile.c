@@ -188,12 +188,23 @@ static void run_in_turn(stage *st, int32_t micro)
         backward(st, ORTH_ACTION_B, k, micro);
 }
 
+/* Whether a later backward computes with the weights that are the newest now. */
+static bool needed_later(const orth_builder *b, int32_t action)
+{
+    for (int32_t i = action + 1; i < b->spec->num_actions; i++)
+        if (b->spec->actions[i].kind == ORTH_ACTION_B && b->spec->actions[i].version == b->updates)
+            return true;
+    return false;
+}
+
 static void run_actions(stage *st)
 {
     const orth_compile_spec *s = st->b->spec;
     for (int32_t i = 0; i < s->num_actions && !st->b->p->failed; i++) {
         const orth_action *a = &s->actions[i];
         int32_t local = local_chunk(st, a->chunk);
+        st->b->action = i;
+        st->b->version = a->version;
         if (a->kind == ORTH_ACTION_F)
             forward(st, local, a->micro_batch);
         else if (a->kind == ORTH_ACTION_W)
@@ -202,7 +213,10 @@ static void run_actions(stage *st)
             backward(st, ORTH_ACTION_B, local, s->actions[i++].micro_batch);
         else
             backward(st, a->kind, local, a->micro_batch);
+        if (s->async && a->kind == ORTH_ACTION_B && !st->b->p->failed)
+            orth_build_update_now(st->b, needed_later(st->b, i));
     }
+    st->b->action = -1;
     for (int32_t j = 0; !s->actions && j < s->num_micro_batches && !st->b->p->failed; j++)
         run_in_turn(st, j);
 }
@@ -211,6 +225,29 @@ static void hold(orth_builder *b, const orth_block *block)
 {
     for (int32_t i = 0; i < block->graph->num_params; i++)
         b->held[block->param_index[i]] = true;
+}
+
+/* Notes the parameters that nodes from `first` on read. */
+static void note_read(orth_builder *b, const orth_block *block, int32_t first)
+{
+    const orth_graph *g = block->graph;
+    for (int32_t i = first; i < g->num_nodes; i++)
+        for (int k = 0; k < g->nodes[i].num_in; k++) {
+            const orth_value v = g->nodes[i].in[k];
+            if (v != ORTH_NO_VALUE && g->values[v].kind == ORTH_VALUE_PARAM)
+                b->reread[block->param_index[g->values[v].slot]] = true;
+        }
+}
+
+/* What a backward reads of the weights; the head's forward is a part of it. */
+static void note_reread(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    note_read(b, &s->embed, s->embed.graph->num_forward);
+    for (int32_t l = 0; l < s->num_layers; l++)
+        note_read(b, &s->layers[l], s->layers[l].graph->num_forward);
+    note_read(b, &s->final, s->final.graph->num_forward);
+    note_read(b, &s->head, 0);
 }
 
 static void compile_step(orth_builder *b)
@@ -239,6 +276,15 @@ static void compile_step(orth_builder *b)
     const int64_t step_bytes = sizeof(orth_step_values);
     const orth_value_info step = {.slot = ORTH_DATA_STEP, .dtype = ORTH_U8, .num_dims = 1,
                                   .dim = {step_bytes, 1, 1, 1}};
+    if (s->async) {
+        b->p->num_updates = s->num_micro_batches;
+        b->reread = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, bool, s->num_params);
+        b->stashed = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int32_t, s->num_micro_batches * s->num_params);
+        b->p->failed = b->p->failed || !b->reread || !b->stashed;
+        if (b->p->failed)
+            return;
+        note_reread(b);
+    }
     for (int64_t i = 0; i < s->num_params; i++)
         b->gathered[i] = -1;
     orth_build_params(b);
@@ -267,7 +313,7 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
         full.chunks = &whole;
         full.num_chunks = 1;
     }
-    orth_builder b = {.ctx = ctx, .spec = &full, .p = out, .layer = -1, .micro_batch = -1};
+    orth_builder b = {.ctx = ctx, .spec = &full, .p = out, .layer = -1, .micro_batch = -1, .action = -1};
     for (int i = 0; i < ORTH_NUM_DATA; i++)
         b.data[i] = -1;
     b.tied = spec->head.param_index[0] == spec->embed.param_index[0];
@@ -275,6 +321,9 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     b.master = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
     b.copy = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
     b.gathered = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
+    b.moments = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, 2 * n);
+    for (int64_t i = 0; b.moments && i < 2 * n; i++)
+        b.moments[i] = -1;
     b.uses = ORTH_NEW_ARRAY(ctx, orth_grad_use, 2 * n);
     orth_bucket_item *items = ORTH_NEW_ARRAY(ctx, orth_bucket_item, 8 * n);
     b.grads = (orth_bucket){.op = ORTH_OP_all_reduce, .items = items};
@@ -282,7 +331,7 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     b.gathers[1] = b.gathers[0];
     b.gathers[1].items = items + 4 * n;
     b.reduced = items + 6 * n;
-    if (!b.held || !b.master || !b.copy || !b.gathered || !b.uses || !items)
+    if (!b.held || !b.master || !b.copy || !b.gathered || !b.moments || !b.uses || !items)
         out->failed = true;
     else
         compile_step(&b);

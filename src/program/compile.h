@@ -76,6 +76,7 @@ typedef struct {
     int32_t num_chunks;
     const orth_action *actions;      /* [num_actions] of this rank; NULL: F and B of each micro-batch in turn */
     int32_t num_actions;
+    bool async;                      /* PipeDream: parameters are updated after each backward (update.c) */
     const orth_param_desc *params;   /* [num_params], the registry */
     int64_t num_params;
     orth_dtype compute;              /* type of activations and of matrix copies */

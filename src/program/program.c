@@ -13,7 +13,7 @@ const char *orth_class_name(orth_class c)
 
 void orth_program_init(orth_ctx *ctx, orth_program *p)
 {
-    *p = (orth_program){.ctx = ctx, .workspace = -1};
+    *p = (orth_program){.ctx = ctx, .workspace = -1, .num_updates = 1};
 }
 
 void orth_program_release(orth_program *p)
@@ -64,7 +64,7 @@ orth_instr *orth_program_add_instr(orth_program *p, orth_op op, const orth_attr 
     }
     orth_instr *i = &p->instrs[p->num_instrs++];
     *i = (orth_instr){.op = op, .attr = *attr, .in = copy, .out = copy + num_in, .num_in = num_in,
-                      .num_out = num_out, .layer = -1, .micro_batch = -1};
+                      .num_out = num_out, .layer = -1, .micro_batch = -1, .action = -1};
     if (num_in > 0) /* of none there is no array either */
         memcpy(i->in, in, (size_t)num_in * sizeof *in);
     if (num_out > 0)

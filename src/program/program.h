@@ -82,6 +82,7 @@ typedef struct {
     orth_phase phase;
     int32_t layer;           /* -1: embedding or step-wide; num_layers: final norm and head */
     int32_t micro_batch;     /* -1: step-wide */
+    int32_t action;          /* which of the rank's actions it belongs to; -1: none of a schedule's */
     /* Collectives: [num operands][group size] elements; NULL: equal blocks. Joined: one row more, their sums. */
     const int64_t *counts;
     bool joined;             /* collectives: the operands are neighbours in memory and travel in one call */
@@ -100,6 +101,7 @@ typedef struct orth_program {
     size_t transient_offset, transient_bytes; /* the region of transient buffers in the host space; place.c */
     size_t lower_bound;             /* persistent bytes + largest sum of live transient bytes; place.c */
     int64_t num_tokens;             /* tokens of one step on this rank */
+    int32_t num_updates;            /* of each parameter in a step; as many orth_step_values: 1 unless asynchronous */
     bool failed;                    /* an allocation failed while building */
 } orth_program;
 

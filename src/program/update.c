@@ -5,12 +5,15 @@
 static int32_t state_buffer(orth_builder *b, const char *what, orth_bind bind, int64_t index, int64_t first,
                             int64_t n)
 {
+    int32_t *known = &b->moments[2 * index + (bind == ORTH_BIND_V)];
+    if (*known >= 0)
+        return *known;
     orth_buffer buffer = {
         .name = orth_arena_printf(b->ctx, &b->p->arena, "%s.%s", what, b->spec->params[index].name),
         .bytes = (size_t)n * sizeof(float), .cls = ORTH_CLASS_OPTIMIZER, .persistent = true,
         .bind = bind, .index = index, .first_elem = first,
     };
-    return orth_program_add_buffer(b->p, &buffer);
+    return *known = orth_program_add_buffer(b->p, &buffer);
 }
 
 /* Elements of parameter `index` that this rank updates. */
@@ -133,6 +136,14 @@ static void square_param(orth_builder *b, int64_t index, orth_operand sums, int6
     }
 }
 
+/* One rank gives the loss to a sum over NORM. */
+static void leave_loss_to_one(orth_builder *b, const orth_operand *loss)
+{
+    const int32_t *pos = b->spec->mesh.pos;
+    if (pos[ORTH_GROUP_TP] > 0 || (b->shards && pos[ORTH_GROUP_SHARD] > 0))
+        orth_build_emit(b, ORTH_OP_zero, &(orth_attr){0}, 0, NULL, 1, loss);
+}
+
 static void clip(orth_builder *b, orth_operand step)
 {
     const orth_compile_spec *s = b->spec;
@@ -155,8 +166,7 @@ static void clip(orth_builder *b, orth_operand step)
     if (shared) {
         /* Each sum, and the loss, comes from one rank and is 0 on the others: adding them is exact, and a
          * NaN stays one. */
-        if (s->mesh.pos[ORTH_GROUP_TP] > 0 || (b->shards && s->mesh.pos[ORTH_GROUP_SHARD] > 0))
-            orth_build_emit(b, ORTH_OP_zero, &none, 0, NULL, 1, &loss);
+        leave_loss_to_one(b, &loss);
         const orth_operand both[] = {sums, loss};
         orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_NORM}, 2, both, 2, both);
     }
@@ -223,6 +233,58 @@ static void name_gradients(orth_builder *b)
             b->p->buffers[orth_build_grad_buffer(b, i)].bind = ORTH_BIND_GRAD;
 }
 
+static orth_operand step_values(orth_builder *b, int64_t update)
+{
+    const int64_t bytes = sizeof(orth_step_values);
+    return orth_build_vector(b->data[ORTH_DATA_STEP], ORTH_U8, update * bytes, bytes);
+}
+
+/* ---- asynchronous: PipeDream (arXiv:1806.03377) ---- */
+
+/* The newest weights are about to change: those that a backward will read again are copied to transient buffers,
+ * which live until then. */
+static void stash(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    b->version = b->updates;
+    for (int64_t i = 0; i < s->num_params && !b->p->failed; i++) {
+        if (!b->held[i] || !b->reread[i])
+            continue;
+        const orth_operand now = orth_build_param(b, i);
+        const char *name = orth_arena_printf(b->ctx, &b->p->arena, "stash.%s", s->params[i].name);
+        const orth_operand kept = orth_build_temp(b, name, now);
+        orth_build_emit(b, ORTH_OP_copy, &(orth_attr){0}, 1, &now, 1, &kept);
+        b->stashed[b->updates * s->num_params + i] = kept.buffer;
+    }
+}
+
+void orth_build_update_now(orth_builder *b, bool needed)
+{
+    b->phase = ORTH_PHASE_UPDATE;
+    b->layer = -1;
+    orth_build_reduce_rest(b);
+    if (needed)
+        stash(b);
+    name_gradients(b);
+    join_tied(b);
+    update_params(b, step_values(b, b->micro_batch));
+    for (int64_t i = 0; i < 2 * b->spec->num_params; i++)
+        b->uses[i].step.tree = (orth_gradtree){0}; /* the next micro-batch begins a sum of its own */
+    b->updates++;
+}
+
+/* There is no gradient norm; all ranks are told the loss. */
+static void end_asynchronous(orth_builder *b)
+{
+    const orth_operand loss = orth_build_vector(b->loss, ORTH_F64, 0, 1);
+    if (orth_build_size(b, ORTH_GROUP_NORM) == 1)
+        return;
+    leave_loss_to_one(b, &loss);
+    orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_NORM}, 1, &loss, 1, &loss);
+}
+
+/* ---- the end of a step ---- */
+
 void orth_build_update(orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
@@ -234,11 +296,14 @@ void orth_build_update(orth_builder *b)
     sum_loss(b, has_loss);
     if (s->mode != ORTH_MODE_TRAIN)
         return;
+    if (s->async) {
+        end_asynchronous(b);
+        return;
+    }
     name_gradients(b);
     if (s->shares)
         orth_build_combine(b);
     join_tied(b);
-    orth_operand step = orth_build_vector(b->data[ORTH_DATA_STEP], ORTH_U8, 0, sizeof(orth_step_values));
-    clip(b, step);
-    update_params(b, step);
+    clip(b, step_values(b, 0));
+    update_params(b, step_values(b, 0));
 }

@@ -16,7 +16,7 @@ struct orth_executor {
     bool borrowed;             /* it lies in the lender's */
     orth_op_call *calls;       /* [num_instrs] */
     orth_tensor *tensors;      /* of all calls, one after the other */
-    int64_t *ns;               /* [num_instrs] */
+    int64_t *clock;            /* [num_instrs + 1]: see executor.h */
     orth_comm *comms[ORTH_NUM_GROUPS];
     orth_ticket tickets[ORTH_MAX_TICKETS]; /* of started calls, by attr.ticket */
     bool *touched;             /* [num_buffers] */
@@ -99,9 +99,9 @@ orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_
     *e = (orth_executor){.p = p, .kernels = kernels, .lender = lender};
     e->calls = ORTH_NEW_ARRAY(ctx, orth_op_call, p->num_instrs);
     e->tensors = ORTH_NEW_ARRAY(ctx, orth_tensor, num_tensors);
-    e->ns = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs);
+    e->clock = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs + 1);
     e->touched = ORTH_NEW_ARRAY(ctx, bool, p->num_buffers);
-    orth_status s = e->calls && e->tensors && e->ns && e->touched ? ORTH_OK : ORTH_ERR_NOMEM;
+    orth_status s = e->calls && e->tensors && e->clock && e->touched ? ORTH_OK : ORTH_ERR_NOMEM;
     void *arena = NULL;
     if (overlay && lender && p->space_bytes[ORTH_SPACE_HOST] <= lender->p->transient_bytes) {
         arena = lender->arena + lender->p->transient_offset;
@@ -128,7 +128,7 @@ void orth_executor_destroy(orth_ctx *ctx, orth_executor *e)
         orth_pages_unmap(e->arena, e->p->space_bytes[ORTH_SPACE_HOST]);
     orth_mem_free(ctx, e->calls);
     orth_mem_free(ctx, e->tensors);
-    orth_mem_free(ctx, e->ns);
+    orth_mem_free(ctx, e->clock);
     orth_mem_free(ctx, e->touched);
     orth_mem_free(ctx, e);
 }
@@ -186,15 +186,13 @@ static orth_status run_one(orth_ctx *ctx, orth_executor *e, int32_t i)
 
 static orth_status run_all(orth_ctx *ctx, orth_executor *e)
 {
-    int64_t before = orth_clock_ns();
+    e->clock[0] = orth_clock_ns();
     for (int32_t i = 0; i < e->p->num_instrs; i++) {
         const orth_instr *n = &e->p->instrs[i];
         if (!e->counted)
             count(e, n);
         ORTH_TRY(run_one(ctx, e, i));
-        int64_t now = orth_clock_ns();
-        e->ns[i] = now - before;
-        before = now;
+        e->clock[i + 1] = orth_clock_ns();
     }
     e->counted = true;
     return ORTH_OK;
@@ -283,10 +281,10 @@ void orth_executor_exposed(const orth_executor *e, double seconds[ORTH_NUM_GROUP
         seconds[g] = 0;
     for (int32_t i = 0; i < e->p->num_instrs; i++)
         if (e->p->instrs[i].op >= ORTH_FIRST_COMM_OP)
-            seconds[e->p->instrs[i].attr.group] += 1e-9 * (double)e->ns[i];
+            seconds[e->p->instrs[i].attr.group] += 1e-9 * (double)(e->clock[i + 1] - e->clock[i]);
 }
 
-const int64_t *orth_executor_times(const orth_executor *e)
+const int64_t *orth_executor_clock(const orth_executor *e)
 {
-    return e->ns;
+    return e->clock;
 }

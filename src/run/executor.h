@@ -41,7 +41,8 @@ void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_C
  * others and in waiting for them. */
 void orth_executor_exposed(const orth_executor *e, double seconds[ORTH_NUM_GROUPS]);
 
-/* Time spent in each instruction by the last step: ns[num_instrs], valid until the next step. */
-const int64_t *orth_executor_times(const orth_executor *e);
+/* Times of the last step in ns (base/clock.h), valid until the next one: clock[0] is its beginning, clock[i + 1] the
+ * end of instruction i and the beginning of i + 1. */
+const int64_t *orth_executor_clock(const orth_executor *e);
 
 #endif

@@ -3,20 +3,20 @@
 
 #include <math.h>
 
-double orth_lr_at(const orth_config *cfg, int64_t step)
+double orth_lr_at(const orth_config *cfg, double step)
 {
     double peak = cfg->optimizer_lr, low = cfg->schedule_min_lr_ratio;
     if (cfg->optimizer_lr_scaling == ORTH_optimizer_lr_scaling_linear)
         peak *= (double)cfg->train_global_batch / (double)cfg->optimizer_lr_base_batch;
     int64_t warmup = cfg->schedule_warmup_steps, steps = cfg->train_steps;
-    if (step <= warmup)
-        return peak * (double)step / (double)warmup;
+    if (step <= (double)warmup)
+        return peak * step / (double)warmup;
     bool wsd = cfg->schedule_name == ORTH_schedule_name_wsd;
     int64_t decay = ORTH_CONFIG_IS_SET(cfg, schedule, decay_steps) && cfg->schedule_decay_steps > 0
                         ? cfg->schedule_decay_steps
                     : wsd ? ORTH_MAX(steps / 5, 1) : ORTH_MAX(steps - warmup, 1);
     int64_t begin = wsd ? ORTH_MAX(steps - decay, warmup) : warmup;
-    double t = (double)(step - begin) / (double)decay; /* way down: 0 at its start, 1 at its end */
+    double t = (step - (double)begin) / (double)decay; /* way down: 0 at its start, 1 at its end */
     t = t < 0 ? 0 : t > 1 ? 1 : t;
     switch (cfg->schedule_name) {
     case ORTH_schedule_name_constant: return peak;

@@ -4,11 +4,11 @@
 
 #include "base/config.h"
 
-/* Learning rate of optimizer step `step`, counted from 1. Warm-up is linear, its first step has
+/* Learning rate of optimizer step `step`, counted from 1; between steps, of a part of one. Warm-up is linear, its first step has
  * 1/warmup of the peak; then constant; or a line, or half a cosine, from the peak down to
  * min_lr_ratio of it over decay_steps; or (wsd, Hu et al. 2024, arXiv:2404.06395) the peak until
  * decay_steps before train.steps, then a line down. optimizer.lr_scaling=linear multiplies the peak by
  * global_batch/lr_base_batch (Goyal et al. 2017, arXiv:1706.02677). */
-double orth_lr_at(const orth_config *cfg, int64_t step);
+double orth_lr_at(const orth_config *cfg, double step);
 
 #endif

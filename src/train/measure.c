@@ -10,6 +10,7 @@
 #include "parallel/check_layout.h"
 #include "train/describe.h"
 #include "train/groups.h"
+#include "train/timeline.h"
 #include "train/weights.h"
 
 struct orth_measure {
@@ -18,6 +19,7 @@ struct orth_measure {
     orth_run_plan plan;
     orth_measure_fn fn;
     void *user;
+    const orth_trainer **trainers;   /* [num_ranks] */
     orth_trainer *first;             /* of rank 0 */
     pthread_mutex_t lock;            /* of what follows */
     pthread_cond_t changed;
@@ -46,7 +48,8 @@ static void fill_data(const orth_trainer *t, const orth_measure *m)
         if (pos)
             pos[i] = (int32_t)(i % T);
     }
-    t->step->loss_scale = 1.0f / (float)(cfg->train_global_batch * cfg->data_seq_len);
+    for (int32_t u = 0; u < t->unit.program.num_updates; u++)
+        t->step[u].loss_scale = (float)t->unit.program.num_updates / (float)(cfg->train_global_batch * cfg->data_seq_len);
 }
 
 /* ---- the gate between rank 0 and the others ---- */
@@ -112,6 +115,7 @@ static orth_status run_trainer(orth_ctx *ctx, orth_measure *m, orth_trainer *t, 
 {
     orth_comm *comms[ORTH_NUM_GROUPS] = {0};
     orth_status s = world ? orth_groups_create(ctx, world, &m->plan.spread, rank, comms) : ORTH_OK;
+    m->trainers[rank] = t;
     if (s == ORTH_OK) {
         orth_executor_set_comms(t->executor, comms);
         fill_data(t, m);
@@ -174,7 +178,9 @@ orth_status orth_measure_run(orth_ctx *ctx, const orth_config *cfg, orth_measure
     ORTH_TRY(orth_run_plan_make(ctx, &m.plan, cfg, &m.model));
     pthread_mutex_init(&m.lock, NULL);
     pthread_cond_init(&m.changed, NULL);
-    orth_status s = run_all(ctx, &m);
+    m.trainers = ORTH_NEW_ARRAY(ctx, const orth_trainer *, m.plan.num_ranks);
+    orth_status s = m.trainers ? run_all(ctx, &m) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, m.trainers);
     pthread_cond_destroy(&m.changed);
     pthread_mutex_destroy(&m.lock);
     orth_run_plan_release(ctx, &m.plan);
@@ -186,6 +192,24 @@ const orth_plan *orth_measure_plan(const orth_measure *m)
     return &m->plan.total;
 }
 
+/* Between two steps the other ranks wait, and their clocks lie still. */
+orth_status orth_measure_bubble(orth_ctx *ctx, const orth_measure *m, orth_bubble *out)
+{
+    int64_t **clocks;
+    ORTH_TRY(orth_timeline_clocks(ctx, &m->plan, &clocks));
+    for (int r = 0; r < m->plan.num_ranks; r++)
+        memcpy(clocks[r], orth_executor_clock(m->trainers[r]->executor),
+               (size_t)(m->plan.ranks[r].num_instrs + 1) * sizeof(int64_t));
+    const orth_status s = orth_timeline_write(ctx, &m->plan, m->cfg, &m->model, clocks, NULL, out);
+    orth_mem_free(ctx, clocks);
+    return s;
+}
+
+const orth_schedule *orth_measure_schedule(const orth_measure *m)
+{
+    return &m->plan.spread.schedule;
+}
+
 static int by_seconds(const void *a, const void *b)
 {
     const orth_measure_share *x = a, *y = b;
@@ -195,7 +219,7 @@ static int by_seconds(const void *a, const void *b)
 int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_MEASURE_MAX_SHARES])
 {
     const orth_program *p = &m->first->unit.program;
-    const int64_t *ns = orth_executor_times(m->first->executor);
+    const int64_t *clock = orth_executor_clock(m->first->executor);
     int n = 0;
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *in = &p->instrs[i];
@@ -206,7 +230,7 @@ int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_ME
             shares[n++] = (orth_measure_share){.op = in->op, .phase = in->phase};
         orth_cost c = orth_instr_cost(in);
         shares[k].calls++;
-        shares[k].seconds += 1e-9 * (double)ns[i];
+        shares[k].seconds += 1e-9 * (double)(clock[i + 1] - clock[i]);
         shares[k].flops += c.hardware_flops;
         shares[k].bytes += c.bytes;
     }

@@ -3,6 +3,7 @@
 #define ORTH_TRAIN_MEASURE_H
 
 #include "plan/plan.h"
+#include "plan/timeline.h"
 #include "train/trainer.h"
 
 /* A run without data: random weights, and one global batch of random tokens in place on every rank. */
@@ -18,6 +19,10 @@ orth_status orth_measure_step(orth_ctx *ctx, orth_measure *m, double *seconds);
 
 /* All ranks together. */
 const orth_plan *orth_measure_plan(const orth_measure *m);
+
+/* What the last step says of the pipeline of rank 0. ORTH_ERR_NOMEM. */
+orth_status orth_measure_bubble(orth_ctx *ctx, const orth_measure *m, orth_bubble *out);
+const orth_schedule *orth_measure_schedule(const orth_measure *m);
 
 /* Where the last step's time went on rank 0: one entry per op and phase. */
 typedef struct {

@@ -12,6 +12,7 @@
 #include "base/pool.h"
 #include "train/gather.h"
 #include "train/groups.h"
+#include "train/timeline.h"
 #include "train/weights.h"
 
 /* ---- opening ---- */
@@ -61,6 +62,11 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
     ORTH_TRY(orth_unit_build(ctx, &r->model, &s->shape, &unit));
     ORTH_TRY(orth_trainer_create(ctx, &s->trainer, r->cfg, &r->model, &unit));
     s->has_trainer = true;
+    s->weights = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.unit.program.num_updates);
+    if (r->options.timeline > 0)
+        s->clock = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.unit.program.num_instrs + 1);
+    if (!s->weights || (r->options.timeline > 0 && !s->clock))
+        return ORTH_ERR_NOMEM;
     if (s->world)
         ORTH_TRY(make_groups(ctx, s));
     orth_executor_set_comms(s->trainer.executor, s->comms);
@@ -89,6 +95,8 @@ static void close_rank(orth_ctx *ctx, rank_state *s)
     orth_comm_destroy(ctx, s->all);
     orth_mem_free(ctx, s->chunks);
     orth_mem_free(ctx, s->indices);
+    orth_mem_free(ctx, s->weights);
+    orth_mem_free(ctx, s->clock);
 }
 
 /* ---- watched runs ---- */
@@ -172,10 +180,25 @@ static orth_status request_step(orth_ctx *ctx, rank_state *s, int64_t step)
     return orth_loader_request(ctx, s->loader, s->indices, n);
 }
 
+static orth_status weigh_updates(orth_ctx *ctx, rank_state *s, int64_t first)
+{
+    const orth_spread *spread = &s->run->plan.spread;
+    for (int u = 0; u < s->trainer.unit.program.num_updates; u++) {
+        s->weights[u] = 0;
+        for (int i = 0; i < orth_spread_update_runs(spread); i++) {
+            int64_t begin, count, weight;
+            orth_spread_update_run(spread, first, u, i, &begin, &count);
+            ORTH_TRY(orth_sampler_weight(ctx, s->run->train, &weight, begin, count));
+            s->weights[u] += weight;
+        }
+    }
+    return ORTH_OK;
+}
+
 static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
 {
     orth_run *r = s->run;
-    int64_t n = r->cfg->train_global_batch, first = (step - 1) * n, weight;
+    int64_t n = r->cfg->train_global_batch, first = (step - 1) * n;
     double started = orth_clock_s();
     orth_loader_batch batch;
     if (s->world)
@@ -183,10 +206,13 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     ORTH_TRY(orth_loader_get(ctx, s->loader, &batch));
     if (step < r->last_step)
         ORTH_TRY(request_step(ctx, s, step + 1));
-    ORTH_TRY(orth_sampler_weight(ctx, r->train, &weight, first, n));
-    orth_trainer_load(&s->trainer, &batch, (double)weight);
+    ORTH_TRY(weigh_updates(ctx, s, first));
+    orth_trainer_load(&s->trainer, &batch, s->weights);
     orth_traffic before = orth_traffic_counted(s->comms);
     ORTH_TRY(orth_trainer_step(ctx, &s->trainer, step, &s->result));
+    if (step == r->options.timeline)
+        memcpy(s->clock, orth_executor_clock(s->trainer.executor),
+               (size_t)(s->trainer.unit.program.num_instrs + 1) * sizeof *s->clock);
     s->steps_done = step;
     s->tokens_done += n * r->cfg->data_seq_len;
     s->skipped += s->result.skipped;
@@ -272,6 +298,47 @@ static orth_status say_counted(orth_ctx *ctx, rank_state *s)
     return status;
 }
 
+/* ---- timeline.json ---- */
+
+static orth_status write_timeline(orth_ctx *ctx, orth_run *r, int64_t *const *clocks)
+{
+    orth_bubble bubble;
+    char text[256], *path = orth_path_join(ctx, r->dir, "timeline.json");
+    orth_status status = path ? orth_timeline_write(ctx, &r->plan, r->cfg, &r->model, clocks, path, &bubble)
+                              : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK) {
+        snprintf(text, sizeof text, "step %" PRId64 " is in %.80s: forwards and backwards %.6f s, ranks idle %.2f %% of it; "
+                 "%.40s with the same times for each would idle %.2f %%", r->options.timeline, path, bubble.seconds,
+                 100 * bubble.idle_share, r->plan.spread.schedule.name, 100 * bubble.replayed);
+        status = orth_metrics_event(ctx, &r->metrics, text, NULL);
+    }
+    orth_mem_free(ctx, path);
+    return status;
+}
+
+/* All ranks hand in their clocks; rank 0 writes the file. */
+static orth_status say_timeline(orth_ctx *ctx, rank_state *s)
+{
+    orth_run *r = s->run;
+    int64_t **clocks = NULL, *counts = ORTH_NEW_ARRAY(ctx, int64_t, r->num_ranks);
+    orth_status status = counts ? orth_timeline_clocks(ctx, &r->plan, &clocks) : ORTH_ERR_NOMEM;
+    for (int k = 0; status == ORTH_OK && k < r->num_ranks; k++)
+        counts[k] = (r->plan.ranks[k].num_instrs + 1) * (int64_t)sizeof(int64_t);
+    rank_busy(s, "writing the timeline");
+    if (status == ORTH_OK && s->all)
+        status = orth_all_gather(ctx, s->all, clocks[0], s->clock, 0, counts, ORTH_U8);
+    else if (status == ORTH_OK)
+        memcpy(clocks[0], s->clock, (size_t)counts[0]);
+    if (status == ORTH_OK && s->rank == 0)
+        status = write_timeline(ctx, r, clocks);
+    if (status == ORTH_OK)
+        status = rank_barrier(ctx, s);
+    rank_busy(s, NULL);
+    orth_mem_free(ctx, clocks);
+    orth_mem_free(ctx, counts);
+    return status;
+}
+
 static orth_status run_rank(orth_ctx *ctx, rank_state *s)
 {
     orth_run *r = s->run;
@@ -283,6 +350,9 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
         ORTH_TRY(orth_metrics_open(ctx, &r->metrics, r->metrics_path, r->resumed ? s->steps_done : -1));
     }
     bool fresh = s->steps_done < r->last_step;
+    if (s->clock && s->steps_done >= r->options.timeline)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the run goes on after step %" PRId64,
+                         r->options.timeline, s->steps_done);
     ORTH_TRY(run_steps(ctx, s));
     if (s->rank == 0)
         ORTH_TRY(orth_metrics_summary(ctx, &r->metrics));
@@ -291,6 +361,8 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
     ORTH_TRY(rank_report_saved(ctx, s, true));
     if (fresh)
         ORTH_TRY(say_counted(ctx, s));
+    if (s->clock && s->steps_done >= r->options.timeline)
+        ORTH_TRY(say_timeline(ctx, s));
     if (s->signal && s->rank == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_SIGNAL, "stopped by %s after step %" PRId64 "; the checkpoint is saved, "
                          "--resume continues", s->signal == SIGTERM ? "SIGTERM" : "SIGINT", s->steps_done);

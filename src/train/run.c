@@ -12,6 +12,7 @@
 #include "train/process.h"
 #include "train/rank.h"
 #include "train/resume.h"
+#include "train/timeline.h"
 
 static orth_status open_data(orth_ctx *ctx, orth_run *r)
 {
@@ -123,9 +124,20 @@ static orth_status require_fit(orth_ctx *ctx, orth_run *r)
     return orth_plan_require_fit(ctx, &sum);
 }
 
+/* What a step will take on this machine. Ranks that are threads share it; over MPI they are here one after the other. */
+static orth_status price(orth_ctx *ctx, orth_run *r)
+{
+    orth_rates rates;
+    ORTH_TRY(orth_machine_rates(ctx, r->cfg, r->world ? 1 : r->num_ranks, &rates));
+    return orth_run_plan_price(ctx, &r->plan, r->cfg, &r->model, &rates, NULL);
+}
+
 static orth_status open_all(orth_ctx *ctx, orth_run *r)
 {
     const bool first = !r->world || orth_world_rank(r->world) == 0;
+    if (r->options.timeline > r->last_step)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the last step is %" PRId64 " (train.steps)",
+                         r->options.timeline, r->last_step);
     ORTH_TRY(find_start(ctx, r));
     if (r->resumed)
         ORTH_TRY(orth_resume_check_options(ctx, r->cfg, r->start_from));
@@ -148,6 +160,8 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
         return ORTH_ERR_NOMEM;
     if (!first)
         return ORTH_OK;
+    if (!r->options.watch)
+        ORTH_TRY(price(ctx, r));
     ORTH_TRY(write_file(ctx, r, "run.yaml", orth_config_yaml(ctx, r->cfg)));
     return write_file(ctx, r, "plan.json", orth_plan_json(ctx, r->plan.ranks, r->num_ranks, &r->plan.total));
 }

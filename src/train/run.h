@@ -33,6 +33,7 @@ typedef struct {
     const orth_run_watch *watch;    /* NULL: an ordinary run */
     bool resume, quiet;
     const char *init_dir;           /* weights to start from; NULL: at random */
+    int64_t timeline;               /* step of which timeline.json is written; 0: none */
     orth_stop_fn stop;              /* may be NULL */
     void *stop_user;
 } orth_run_options;

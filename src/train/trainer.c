@@ -54,8 +54,14 @@ static void put(orth_trainer *t, orth_data_slot slot, const void *src, size_t el
         memcpy(dst, src, elem * (size_t)n);
 }
 
-void orth_trainer_load(orth_trainer *t, const orth_loader_batch *batch, double total_weight)
+static float scale_of(int64_t weight)
 {
+    return weight > 0 ? (float)(1.0 / (double)weight) : 0.0f;
+}
+
+void orth_trainer_load(orth_trainer *t, const orth_loader_batch *batch, const int64_t *weights)
+{
+    int64_t total = 0;
     const orth_compile_spec *spec = &t->unit.blocks.spec;
     int64_t rows = batch->num_sequences * spec->seq_len;
     put(t, ORTH_DATA_TOKENS, batch->tokens, 4, rows);
@@ -67,28 +73,52 @@ void orth_trainer_load(orth_trainer *t, const orth_loader_batch *batch, double t
     int32_t *seq = orth_executor_find(t->executor, ORTH_BIND_DATA, ORTH_DATA_SEQ);
     for (int64_t i = 0; seq && i < batch->num_sequences; i++)
         seq[i] = (int32_t)(batch->indices[i] & 0x7fffffff);
-    t->step->loss_scale = total_weight > 0 ? (float)(1.0 / total_weight) : 0.0f;
+    for (int32_t u = 0; u < t->unit.program.num_updates; u++) {
+        t->step[u].loss_scale = scale_of(weights[u]);
+        total += weights[u];
+    }
+    t->loss_scale = scale_of(total);
 }
 
-static void set_step_values(orth_trainer *t, int64_t step)
+/* Values of update `u` of step `step`. With several updates in a step each is one for the optimizer and the learning
+ * rate, which moves in fractions of a step. */
+static void set_step_values(orth_trainer *t, int64_t step, int32_t u)
 {
     const orth_config *c = t->cfg;
-    float scale = t->step->loss_scale;
-    *t->step = (orth_step_values){
-        .seed = (uint64_t)c->train_seed, .step = (uint64_t)step, .lr = (float)orth_lr_at(c, step),
+    const int32_t num = t->unit.program.num_updates;
+    const float scale = t->step[u].loss_scale;
+    const double at = num == 1 ? (double)step : (double)(step - 1) + (u + 1.0) / num;
+    t->step[u] = (orth_step_values){
+        .seed = (uint64_t)c->train_seed, .step = (uint64_t)((step - 1) * num + u + 1), .lr = (float)orth_lr_at(c, at),
         .weight_decay = (float)c->optimizer_weight_decay, .beta1 = (float)c->optimizer_betas.v[0],
         .beta2 = (float)c->optimizer_betas.v[1], .eps = (float)c->optimizer_eps,
         .momentum = (float)c->optimizer_momentum, .clip_norm = (float)c->train_clip_norm, .loss_scale = scale,
+        .clip_scale = 1, /* of async programs, which have no norm */
     };
+}
+
+/* Without a norm there is only the loss to look at. */
+static orth_status check_async_loss(orth_ctx *ctx, const orth_step_result *r)
+{
+    if (isfinite(r->loss))
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_NUMERIC, "step %" PRId64 ": loss %g: the updates of an asynchronous pipeline cannot be "
+                     "left out (train.on_nonfinite)", r->step, fabs(r->loss));
 }
 
 orth_status orth_trainer_step(orth_ctx *ctx, orth_trainer *t, int64_t step, orth_step_result *out)
 {
-    set_step_values(t, step);
+    const orth_step_values *last = &t->step[t->unit.program.num_updates - 1];
+    for (int32_t u = 0; u < t->unit.program.num_updates; u++)
+        set_step_values(t, step, u);
     ORTH_TRY(orth_executor_run(ctx, t->executor));
     double sum = *(double *)orth_executor_find(t->executor, ORTH_BIND_LOSS, 0);
-    *out = (orth_step_result){.step = step, .loss = sum * (double)t->step->loss_scale, .lr = t->step->lr,
-                              .grad_norm = t->step->grad_norm, .skipped = t->step->bad != 0};
+    *out = (orth_step_result){.step = step, .loss = sum * (double)t->loss_scale, .lr = last->lr,
+                              .grad_norm = last->grad_norm, .skipped = last->bad != 0};
+    if (t->unit.blocks.spec.async) {
+        out->grad_norm = (double)NAN;
+        return check_async_loss(ctx, out);
+    }
     if (!t->step->bad || t->cfg->train_on_nonfinite == ORTH_train_on_nonfinite_skip)
         return ORTH_OK;
     /* Nothing was updated, so the same step can be run again, looking at every result. */

@@ -11,13 +11,14 @@ typedef struct {
     orth_model_config model;
     orth_unit unit;
     orth_executor *executor;
-    orth_step_values *step;       /* in the arena */
+    orth_step_values *step;       /* [num_updates of the program], in the arena */
+    float loss_scale;             /* 1 / (weight of all targets of the global batch) */
 } orth_trainer;
 
 typedef struct {
     int64_t step;                 /* from 1 */
     double loss;                  /* mean over the weight of all targets of the global batch */
-    double grad_norm, lr;
+    double grad_norm, lr;         /* asynchronous: no norm (NaN); the rate of the last update */
     bool skipped;                 /* not finite: the update was left out */
 } orth_step_result;
 
@@ -27,11 +28,13 @@ orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_confi
                                 const orth_model_config *model, const orth_unit *unit);
 void orth_trainer_destroy(orth_ctx *ctx, orth_trainer *t);
 
-/* Copies the step's data in: what the loader made, and the sum of the target weights of the global batch. */
-void orth_trainer_load(orth_trainer *t, const orth_loader_batch *batch, double total_weight);
+/* Copies the step's data in: what the loader made, and for each update of the step the sum of the target weights of
+ * its sequences on all ranks: weights [num_updates of the program]. */
+void orth_trainer_load(orth_trainer *t, const orth_loader_batch *batch, const int64_t *weights);
 
 /* Runs optimizer step `step` (from 1) on the loaded data. ORTH_ERR_NUMERIC under on_nonfinite=stop, naming
- * the first tensor that is not finite; weights and moments are then as before the step. */
+ * the first tensor that is not finite; weights and moments are then as before the step. Asynchronous updates cannot be
+ * taken back: a loss that is not finite ends the run whatever on_nonfinite says. */
 orth_status orth_trainer_step(orth_ctx *ctx, orth_trainer *t, int64_t step, orth_step_result *out);
 
 #endif

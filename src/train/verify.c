@@ -58,6 +58,20 @@ static orth_status read_both(orth_ctx *ctx, const orth_config *a, const orth_con
     return ok ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
+/* An asynchronous pipeline updates in the middle of a step: how often and with what weights is a matter of the layout. */
+static orth_status check_async(orth_ctx *ctx, const orth_config *a, const orth_config *b)
+{
+    const char *name = "pipedream";
+    const bool x = strcmp(a->parallel_pipeline, name) == 0, y = strcmp(b->parallel_pipeline, name) == 0;
+    if (!x && !y)
+        return ORTH_OK;
+    if (x && y && a->parallel_pp == b->parallel_pp && a->parallel_dp == b->parallel_dp &&
+        a->train_micro_batch == b->train_micro_batch)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "verify: parallel.pipeline=pipedream has results of its own for each parallel.pp, "
+                     "parallel.dp and train.micro_batch: both run files must have it, and the same of these");
+}
+
 orth_status orth_verify_check_same(orth_ctx *ctx, const orth_config *a, const orth_config *b)
 {
     for (int i = 0; i < ORTH_NUM_OPTIONS; i++) {
@@ -74,7 +88,7 @@ orth_status orth_verify_check_same(orth_ctx *ctx, const orth_config *a, const or
         orth_mem_free(ctx, y);
         ORTH_TRY(s);
     }
-    return ORTH_OK;
+    return check_async(ctx, a, b);
 }
 
 char *orth_verify_changes(orth_ctx *ctx, const orth_config *a, const orth_config *b)

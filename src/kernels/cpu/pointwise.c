@@ -82,6 +82,20 @@ orth_status orth_cpu_cast(orth_ctx *ctx, const orth_op_call *call)
     return run_ranges(ctx, call, orth_tensor_elems(&call->out[0]), call->out[0].dtype, cast_task);
 }
 
+static void copy_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const range_job *j = arg;
+    const int64_t i = t * j->chunk;
+    memcpy(at(&j->call->out[0], i), at(&j->call->in[0], i),
+           (size_t)ORTH_MIN(j->chunk, j->n - i) * orth_dtype_bytes(j->call->out[0].dtype));
+}
+
+orth_status orth_cpu_copy(orth_ctx *ctx, const orth_op_call *call)
+{
+    return run_ranges(ctx, call, orth_tensor_elems(&call->out[0]), call->out[0].dtype, copy_task);
+}
+
 /* Rows [t*chunk, +chunk). */
 static void round_bias_task(void *arg, int64_t t, int worker)
 {

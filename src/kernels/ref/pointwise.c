@@ -72,6 +72,13 @@ orth_status orth_ref_cast(orth_ctx *ctx, const orth_op_call *call)
     return ORTH_OK;
 }
 
+orth_status orth_ref_copy(orth_ctx *ctx, const orth_op_call *call)
+{
+    (void)ctx;
+    memcpy(call->out[0].data, call->in[0].data, orth_tensor_bytes(&call->out[0]));
+    return ORTH_OK;
+}
+
 orth_status orth_ref_zero(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;

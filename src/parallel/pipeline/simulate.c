@@ -1,12 +1,12 @@
 /* simulate.c -- see simulate.h. */
 #include "parallel/pipeline/simulate.h"
 
-
 #define NOT_YET (-1.0)
 
 typedef struct {
     const orth_schedule *s;
-    const orth_chunk_times *times;
+    const orth_chunk_times *times;   /* [num_chunks]; NULL: */
+    const double *const *durations;  /* [num_ranks][num_actions] */
     double *end_f, *end_b;   /* [chunk * m + micro-batch] end of F, and of B or BI; NOT_YET */
     double *now;             /* [num_ranks] end of the rank's last action */
     int32_t *done;           /* [num_ranks] actions done */
@@ -22,9 +22,15 @@ static double input_at(const sim_state *x, const orth_action *a)
     if (a->kind == ORTH_ACTION_W || from < 0 || from >= s->num_chunks)
         return 0; /* the rest is a matter of the own list's order */
     const double end = (a->kind == ORTH_ACTION_F ? x->end_f : x->end_b)[from * m + a->micro_batch];
-    if (end < 0 || s->chunk_rank[from] == s->chunk_rank[a->chunk])
+    if (end < 0 || !x->times || s->chunk_rank[from] == s->chunk_rank[a->chunk])
         return end;
     return end + (a->kind == ORTH_ACTION_F ? x->times[from].send_forward : x->times[from].send_backward);
+}
+
+static double duration_of(const sim_state *x, int rank, int i)
+{
+    const orth_action *a = &x->s->lists[rank].actions[i];
+    return x->times ? x->times[a->chunk].time[a->kind] : x->durations[rank][i];
 }
 
 /* Runs the next action of `rank` if its input is there. */
@@ -37,7 +43,7 @@ static bool advance(sim_state *x, int rank)
     const double input = input_at(x, a);
     if (input < 0)
         return false;
-    const double start = ORTH_MAX(x->now[rank], input), end = start + x->times[a->chunk].time[a->kind];
+    const double start = ORTH_MAX(x->now[rank], input), end = start + duration_of(x, rank, x->done[rank]);
     const int64_t i = (int64_t)a->chunk * x->s->num_micro_batches + a->micro_batch;
     if (a->kind == ORTH_ACTION_F)
         x->end_f[i] = end;
@@ -75,7 +81,7 @@ static void sum_up(const sim_state *x, orth_rank_sim *ranks, orth_sim *out)
         orth_rank_sim *k = &ranks[r];
         const int n = s->lists[r].num_actions;
         for (int i = 0; i < n; i++)
-            k->busy += x->times[s->lists[r].actions[i].chunk].time[s->lists[r].actions[i].kind];
+            k->busy += duration_of(x, r, i);
         k->first = n ? x->spans[r][0].start : 0;
         k->last = x->now[r];
         k->spans = x->spans[r];
@@ -92,12 +98,12 @@ static void sum_up(const sim_state *x, orth_rank_sim *ranks, orth_sim *out)
     out->idle_share = out->makespan > 0 ? 1 - sum_busy / s->num_ranks / out->makespan : 0;
 }
 
-orth_status orth_schedule_simulate(orth_ctx *ctx, orth_arena *arena, const orth_schedule *s,
-                                   const orth_chunk_times *times, orth_sim *out)
+static orth_status simulate(orth_ctx *ctx, orth_arena *arena, const orth_schedule *s, const orth_chunk_times *times,
+                            const double *const *durations, orth_sim *out)
 {
     const int64_t p = s->num_ranks, pairs = (int64_t)s->num_chunks * s->num_micro_batches;
     orth_arena scratch = {0};
-    sim_state x = {.s = s, .times = times,
+    sim_state x = {.s = s, .times = times, .durations = durations,
                    .end_f = ORTH_ARENA_ARRAY(ctx, &scratch, double, pairs),
                    .end_b = ORTH_ARENA_ARRAY(ctx, &scratch, double, pairs),
                    .now = ORTH_ARENA_ARRAY(ctx, &scratch, double, p),
@@ -116,6 +122,18 @@ orth_status orth_schedule_simulate(orth_ctx *ctx, orth_arena *arena, const orth_
     }
     orth_arena_release(ctx, &scratch);
     return status;
+}
+
+orth_status orth_schedule_simulate(orth_ctx *ctx, orth_arena *arena, const orth_schedule *s,
+                                   const orth_chunk_times *times, orth_sim *out)
+{
+    return simulate(ctx, arena, s, times, NULL, out);
+}
+
+orth_status orth_schedule_replay(orth_ctx *ctx, orth_arena *arena, const orth_schedule *s,
+                                 const double *const *durations, orth_sim *out)
+{
+    return simulate(ctx, arena, s, NULL, durations, out);
 }
 
 int orth_sim_in_flight(const orth_schedule *s, const orth_sim *sim, int rank, orth_in_flight_step *steps,

@@ -46,6 +46,11 @@ typedef struct {
 orth_status orth_schedule_simulate(orth_ctx *ctx, orth_arena *arena, const orth_schedule *s,
                                    const orth_chunk_times *times, orth_sim *out);
 
+/* The same, each action taking its own time: durations[rank][action] in list order; messages take none. What a
+ * measured step would have taken if its ranks had waited for nothing but each other's actions. */
+orth_status orth_schedule_replay(orth_ctx *ctx, orth_arena *arena, const orth_schedule *s,
+                                 const double *const *durations, orth_sim *out);
+
 /* In flight on a rank over time: after each change (F begins, B or W ends) a step of (time, count).
  * Returns the number of steps, which go to steps[0..max). */
 typedef struct {

@@ -1,0 +1,377 @@
+/* simulate.c -- see simulate.h.
+ *
+ *   source --digest--> calls of each rank --run--> when each is complete --clock--> times of all instructions
+ *
+ * Of a program its calls are kept, with the seconds of computing before each; programs are made again where every
+ * instruction is wanted.
+ */
+#include "plan/simulate.h"
+
+#include <math.h>
+
+#include "program/comm_call.h"
+#include "program/cost.h"
+
+double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, int k, const orth_rank_groups *groups)
+{
+    const orth_rates *r = rates;
+    const orth_instr *n = &p->instrs[instr];
+    if (n->op < ORTH_FIRST_COMM_OP) {
+        const orth_cost c = orth_instr_cost(n);
+        return fmax(c.hardware_flops / r->flops, c.bytes / r->bytes);
+    }
+    const orth_comm_call call = orth_instr_call(n, instr, k, groups->size[n->attr.group]);
+    const int64_t received = call.count * (int64_t)orth_dtype_bytes(call.dtype);
+    const int64_t sent = orth_comm_bytes(groups->size[n->attr.group], groups->pos[n->attr.group], &call);
+    return 2 * (double)(call.kind == ORTH_COMM_RECV ? received : sent) / r->bytes;
+}
+
+/* ---- what is kept of a program ---- */
+
+typedef struct {
+    double before;   /* seconds of computing since the call before */
+    double seconds;  /* of this one */
+    int32_t instr, peer, ticket;
+    uint8_t op, group;
+} call;
+
+typedef struct {
+    call *calls;
+    int32_t num_calls;
+    double after;    /* seconds of computing after the last */
+    double compute;  /* in all */
+} digest;
+
+/* ---- communicators ---- */
+
+/* Members of one group. Message number i of a pair (from * n + to) has its place at first[pair] + i. */
+typedef struct {
+    int32_t n;
+    const int *ranks;
+    int32_t *posted;             /* [n] collectives that each member has posted */
+    int32_t *arrived;            /* [collectives] members that have posted it */
+    double *begin, *length;      /* [collectives] the latest to come; the longest of the members' */
+    double free_at;              /* end of the last complete collective */
+    int32_t *first, *sent, *received;              /* [n*n] */
+    double *sent_at, *received_at, *transfer;      /* [messages]; NOT_YET */
+} channel;
+
+#define NOT_YET (-1.0)
+
+/* What a rank waits for. */
+typedef struct {
+    int32_t channel, at;         /* number of the collective, or place of the message */
+    bool message;
+} condition;
+
+typedef struct {
+    double now;
+    int32_t at;                  /* call */
+    bool posted, queued;
+    condition on, tickets[ORTH_MAX_TICKETS];
+    double *ends;                /* [num_calls] */
+} rank_state;
+
+typedef struct {
+    orth_ctx *ctx;
+    const orth_rank_source *source;
+    orth_seconds_fn seconds;
+    void *user;
+    int num_ranks;
+    orth_arena arena;
+    digest **digests;            /* [num_ranks] */
+    channel *channels;
+    int32_t num_channels;
+    int32_t (*of)[ORTH_NUM_GROUPS];   /* [num_ranks] channel of each group; -1 */
+    orth_rank_groups *groups;    /* [num_ranks] */
+    rank_state *ranks;
+    orth_rank_time *times;
+    int32_t *queue;              /* ranks that may go on: a ring of num_ranks */
+    int32_t head, num_queued;
+} simulation;
+
+static orth_status find_groups(simulation *x)
+{
+    int *list = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int, x->num_ranks);
+    if (!list)
+        return ORTH_ERR_NOMEM;
+    for (int r = 0; r < x->num_ranks; r++)
+        for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+            x->of[r][g] = -1;
+    for (int r = 0; r < x->num_ranks; r++) {
+        for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+            x->groups[r].size[g] = 1;
+            const int n = x->source->group(x->source->user, r, (orth_group)g, list);
+            if (n <= 1)
+                continue;
+            x->groups[r].size[g] = n;
+            for (int i = 0; i < n; i++)
+                x->groups[r].pos[g] = list[i] == r ? i : x->groups[r].pos[g];
+            if (x->of[r][g] >= 0)
+                continue;
+            int *ranks = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int, n);
+            if (!ranks)
+                return ORTH_ERR_NOMEM;
+            memcpy(ranks, list, (size_t)n * sizeof *ranks);
+            for (int i = 0; i < n; i++)
+                x->of[list[i]][g] = x->num_channels;
+            x->channels[x->num_channels++] = (channel){.n = n, .ranks = ranks};
+        }
+    }
+    return ORTH_OK;
+}
+
+static orth_status make_digest(simulation *x, int rank, digest *d)
+{
+    orth_rank_program r;
+    ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
+    const orth_program *p = r.program;
+    int64_t num = 0;
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        num += p->instrs[i].op == ORTH_OP_wait ? 1 : orth_instr_num_calls(&p->instrs[i]);
+    d->calls = ORTH_ARENA_ARRAY(x->ctx, &x->arena, call, num + 1);
+    if (!d->calls)
+        return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        if (n->op < ORTH_FIRST_COMM_OP) {
+            const double s = x->seconds(x->user, p, i, 0, &x->groups[rank]);
+            d->after += s;
+            d->compute += s;
+            continue;
+        }
+        for (int k = 0; k < (n->op == ORTH_OP_wait ? 1 : orth_instr_num_calls(n)); k++) {
+            const double s = n->op == ORTH_OP_wait ? 0 : x->seconds(x->user, p, i, k, &x->groups[rank]);
+            d->calls[d->num_calls++] = (call){d->after, s, i, n->attr.peer, n->attr.ticket, (uint8_t)n->op,
+                                              (uint8_t)n->attr.group};
+            d->after = 0;
+        }
+    }
+    return ORTH_OK;
+}
+
+static orth_status read_programs(simulation *x)
+{
+    for (int r = 0; r < x->num_ranks; r++) {
+        const int same = x->source->same_as ? x->source->same_as(x->source->user, r) : r;
+        x->digests[r] = same < r ? x->digests[same] : ORTH_ARENA_ARRAY(x->ctx, &x->arena, digest, 1);
+        if (!x->digests[r])
+            return ORTH_ERR_NOMEM;
+        if (same == r)
+            ORTH_TRY(make_digest(x, r, x->digests[r]));
+        x->ranks[r].ends = ORTH_ARENA_ARRAY(x->ctx, &x->arena, double, x->digests[r]->num_calls + 1);
+        if (!x->ranks[r].ends)
+            return ORTH_ERR_NOMEM;
+    }
+    return ORTH_OK;
+}
+
+static bool is_message(const call *e)
+{
+    return e->op == ORTH_OP_send || e->op == ORTH_OP_recv;
+}
+
+/* Counts the calls of group g, and the messages of each pair into c->first, which becomes places. */
+static orth_status open_channel(simulation *x, channel *c, int g)
+{
+    const digest *first = x->digests[c->ranks[0]];
+    int64_t collectives = 0, messages = 0;
+    for (int32_t i = 0; i < first->num_calls; i++)
+        collectives += first->calls[i].group == g && !is_message(&first->calls[i]);
+    c->posted = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int32_t, c->n);
+    c->arrived = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int32_t, collectives + 1);
+    c->begin = ORTH_ARENA_ARRAY(x->ctx, &x->arena, double, 2 * collectives + 1);
+    c->first = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int32_t, 3 * (int64_t)c->n * c->n);
+    if (!c->posted || !c->arrived || !c->begin || !c->first)
+        return ORTH_ERR_NOMEM;
+    c->length = c->begin + collectives;
+    c->sent = c->first + c->n * c->n;
+    c->received = c->sent + c->n * c->n;
+    for (int m = 0; m < c->n; m++) {
+        const digest *d = x->digests[c->ranks[m]];
+        for (int32_t i = 0; i < d->num_calls; i++)
+            if (d->calls[i].group == g && d->calls[i].op == ORTH_OP_send)
+                c->first[m * c->n + d->calls[i].peer]++;
+    }
+    for (int i = 0; i < c->n * c->n; i++) {
+        const int32_t num = c->first[i];
+        c->first[i] = (int32_t)messages;
+        messages += num;
+    }
+    c->sent_at = ORTH_ARENA_ARRAY(x->ctx, &x->arena, double, 3 * messages + 1);
+    if (!c->sent_at)
+        return ORTH_ERR_NOMEM;
+    c->received_at = c->sent_at + messages;
+    c->transfer = c->received_at + messages;
+    for (int64_t i = 0; i < 2 * messages; i++)
+        c->sent_at[i] = NOT_YET;
+    return ORTH_OK;
+}
+
+static orth_status open_channels(simulation *x)
+{
+    for (int r = 0; r < x->num_ranks; r++)
+        for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+            if (x->of[r][g] >= 0 && !x->channels[x->of[r][g]].posted)
+                ORTH_TRY(open_channel(x, &x->channels[x->of[r][g]], g));
+    return ORTH_OK;
+}
+
+/* ---- running ---- */
+
+static void wake(simulation *x, int rank)
+{
+    if (x->ranks[rank].queued)
+        return;
+    x->ranks[rank].queued = true;
+    x->queue[(x->head + x->num_queued++) % x->num_ranks] = rank;
+}
+
+static condition post(simulation *x, int rank, const call *e)
+{
+    const int32_t id = x->of[rank][e->group], me = x->groups[rank].pos[e->group];
+    const double now = x->ranks[rank].now;
+    channel *c = &x->channels[id];
+    if (is_message(e)) {
+        const bool sends = e->op == ORTH_OP_send;
+        const int32_t pair = sends ? me * c->n + e->peer : e->peer * c->n + me;
+        const int32_t at = c->first[pair] + (sends ? c->sent : c->received)[pair]++;
+        (sends ? c->sent_at : c->received_at)[at] = now;
+        c->transfer[at] = fmax(c->transfer[at], e->seconds);
+        wake(x, c->ranks[e->peer]);
+        return (condition){id, at, true};
+    }
+    const int32_t at = c->posted[me]++;
+    c->begin[at] = fmax(c->begin[at], now);
+    c->length[at] = fmax(c->length[at], e->seconds);
+    if (++c->arrived[at] == c->n) {
+        c->begin[at] = fmax(c->begin[at], c->free_at);
+        c->free_at = c->begin[at] + c->length[at];
+        for (int i = 0; i < c->n; i++)
+            wake(x, c->ranks[i]);
+    }
+    return (condition){id, at, false};
+}
+
+/* Whether the call has all it takes; then when it began and ended. */
+static bool complete(const simulation *x, const condition *on, double *begin, double *end)
+{
+    const channel *c = &x->channels[on->channel];
+    if (on->message) {
+        *begin = fmax(c->sent_at[on->at], c->received_at[on->at]);
+        *end = *begin + c->transfer[on->at];
+        return c->sent_at[on->at] >= 0 && c->received_at[on->at] >= 0;
+    }
+    *begin = c->begin[on->at];
+    *end = *begin + c->length[on->at];
+    return c->arrived[on->at] == c->n;
+}
+
+/* Goes on until the rank must wait for others, or ends. */
+static void advance(simulation *x, int rank)
+{
+    const digest *d = x->digests[rank];
+    rank_state *r = &x->ranks[rank];
+    orth_rank_time *t = &x->times[rank];
+    for (; r->at < d->num_calls; r->at++) {
+        const call *e = &d->calls[r->at];
+        if (!r->posted) {
+            r->now += e->before;
+            r->on = e->op == ORTH_OP_wait ? r->tickets[e->ticket % ORTH_MAX_TICKETS] : post(x, rank, e);
+            r->posted = true;
+            if (e->op != ORTH_OP_wait && e->ticket > 0)
+                r->tickets[e->ticket % ORTH_MAX_TICKETS] = r->on;
+        }
+        if (e->op == ORTH_OP_wait || e->ticket <= 0) {
+            double begin, end;
+            if (!complete(x, &r->on, &begin, &end))
+                return;
+            end = fmax(end, r->now);
+            begin = fmin(fmax(begin, r->now), end);
+            t->wait_s += begin - r->now;
+            t->comm_s += end - begin;
+            r->now = end;
+        }
+        r->posted = false;
+        r->ends[r->at] = r->now;
+    }
+}
+
+static orth_status run(simulation *x)
+{
+    double step = 0;
+    for (int r = 0; r < x->num_ranks; r++)
+        wake(x, r);
+    while (x->num_queued > 0) {
+        const int rank = x->queue[x->head];
+        x->head = (x->head + 1) % x->num_ranks;
+        x->num_queued--;
+        x->ranks[rank].queued = false;
+        advance(x, rank);
+    }
+    for (int r = 0; r < x->num_ranks; r++) {
+        if (x->ranks[r].at < x->digests[r]->num_calls)
+            return ORTH_FAIL(x->ctx, ORTH_ERR_INTERNAL, "simulation: rank %d waits at instruction %d for ever", r,
+                             (int)x->digests[r]->calls[x->ranks[r].at].instr);
+        x->times[r].compute_s = x->digests[r]->compute;
+        x->ranks[r].now += x->digests[r]->after;
+        step = fmax(step, x->ranks[r].now);
+    }
+    for (int r = 0; r < x->num_ranks; r++) {
+        x->times[r].step_s = step;
+        x->times[r].wait_s += step - x->ranks[r].now;
+    }
+    return ORTH_OK;
+}
+
+/* ---- every instruction ---- */
+
+static orth_status fill_clock(simulation *x, int rank, int64_t *clock)
+{
+    const digest *d = x->digests[rank];
+    orth_rank_program r;
+    ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
+    double now = 0;
+    int32_t k = 0;
+    clock[0] = 0;
+    for (int32_t i = 0; i < r.program->num_instrs; i++) {
+        if (r.program->instrs[i].op < ORTH_FIRST_COMM_OP)
+            now += x->seconds(x->user, r.program, i, 0, &x->groups[rank]);
+        for (; k < d->num_calls && d->calls[k].instr == i; k++)
+            now = x->ranks[rank].ends[k];
+        clock[i + 1] = llround(1e9 * now);
+    }
+    return ORTH_OK;
+}
+
+static orth_status simulate(simulation *x, int64_t *const *clock)
+{
+    const int R = x->num_ranks;
+    x->digests = ORTH_ARENA_ARRAY(x->ctx, &x->arena, digest *, R);
+    x->channels = ORTH_ARENA_ARRAY(x->ctx, &x->arena, channel, (int64_t)R * ORTH_NUM_GROUPS);
+    x->of = orth_arena_alloc(x->ctx, &x->arena, (size_t)R * sizeof *x->of);
+    x->groups = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_rank_groups, R);
+    x->ranks = ORTH_ARENA_ARRAY(x->ctx, &x->arena, rank_state, R);
+    x->queue = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int32_t, R);
+    if (!x->digests || !x->channels || !x->of || !x->groups || !x->ranks || !x->queue)
+        return ORTH_ERR_NOMEM;
+    for (int r = 0; r < R; r++)
+        x->times[r] = (orth_rank_time){0};
+    ORTH_TRY(find_groups(x));
+    ORTH_TRY(read_programs(x));
+    ORTH_TRY(open_channels(x));
+    ORTH_TRY(run(x));
+    for (int r = 0; clock && r < R; r++)
+        ORTH_TRY(fill_clock(x, r, clock[r]));
+    return ORTH_OK;
+}
+
+orth_status orth_simulate_step(orth_ctx *ctx, const orth_rank_source *source, orth_seconds_fn seconds, void *user,
+                               orth_rank_time *times, int64_t *const *clock)
+{
+    simulation x = {.ctx = ctx, .source = source, .seconds = seconds, .user = user, .num_ranks = source->num_ranks,
+                    .times = times};
+    const orth_status s = simulate(&x, clock);
+    orth_arena_release(ctx, &x.arena);
+    return s;
+}

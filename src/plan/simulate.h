@@ -1,0 +1,42 @@
+/* simulate.h -- a step of all ranks in time, from their programs: what the executors would do.
+ *
+ * Model. A rank runs its instructions in order, one at a time. A computing instruction takes what the cost says.
+ * A call is posted when its rank comes to it; a collective begins when all members have posted it, a message when
+ * both sides have, and takes what the cost says, the largest of the members'. The collectives of one communicator
+ * are made in turn. Blocking calls and `wait` hold their rank until the call is complete; a started call goes on
+ * beside it. (The order of waits is that of program/check_waits.c, which has no time.)
+ */
+#ifndef ORTH_PLAN_SIMULATE_H
+#define ORTH_PLAN_SIMULATE_H
+
+#include "program/check_flow.h"
+#include "program/check_ranks.h"
+
+/* Seconds of an instruction: of call `k` of a communicating one on a rank with these groups. */
+typedef double (*orth_seconds_fn)(void *user, const orth_program *p, int32_t instr, int k, const orth_rank_groups *groups);
+
+/* What one rank can do; costs by the larger of operations and bytes. */
+typedef struct {
+    double flops;    /* FLOP/s */
+    double bytes;    /* bytes/s to and from memory, read plus written */
+} orth_rates;
+/* An orth_seconds_fn on orth_rates: an instruction takes its operations at the peak or its bytes at the rate of
+ * copying, whichever is longer: no kernel is faster, real ones are slower. What a rank sends or receives is read
+ * once and written once. */
+double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, int k, const orth_rank_groups *groups);
+
+/* compute_s + comm_s + wait_s = step_s, the same on all ranks. */
+typedef struct {
+    double step_s;
+    double compute_s;
+    double comm_s;   /* held by a call after it has begun: communication that is not hidden */
+    double wait_s;   /* held before it began, and after the rank's end: bubble, imbalance */
+} orth_rank_time;
+
+/* times [num_ranks of the source]. clock: NULL, or [num_ranks] arrays of num_instrs + 1 that are filled in ns from
+ * the beginning of the step, in the form of orth_executor_clock. The programs have passed orth_check_ranks;
+ * ORTH_ERR_INTERNAL if they cannot come to their ends, ORTH_ERR_NOMEM, or what the source returned. */
+orth_status orth_simulate_step(orth_ctx *ctx, const orth_rank_source *source, orth_seconds_fn seconds, void *user,
+                               orth_rank_time *times, int64_t *const *clock);
+
+#endif

@@ -1,0 +1,111 @@
+/* timeline.c -- see timeline.h. */
+#include "plan/timeline.h"
+
+#include <math.h>
+
+enum { ROW_ACTIONS = 0, ROW_COMPUTE = 1, ROW_GROUPS = 2 };
+
+static const char *const phase_names[ORTH_NUM_PHASES] = {"forward", "backward", "update"};
+
+static void name_rows(orth_ctx *ctx, orth_trace *t, int rank, const char *name, const orth_program *p)
+{
+    bool used[ORTH_NUM_GROUPS] = {false};
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        if (p->instrs[i].op >= ORTH_FIRST_COMM_OP)
+            used[p->instrs[i].attr.group] = true;
+    orth_trace_group(ctx, t, rank, name);
+    orth_trace_row(ctx, t, rank, ROW_ACTIONS, "schedule");
+    orth_trace_row(ctx, t, rank, ROW_COMPUTE, "compute");
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        if (used[g])
+            orth_trace_row(ctx, t, rank, ROW_GROUPS + g, orth_group_name((orth_group)g));
+}
+
+/* "linear L3 mb2" */
+static void add_instr(orth_ctx *ctx, orth_trace *t, int rank, const orth_program *p, int32_t i, int64_t begin, int64_t end)
+{
+    const orth_instr *n = &p->instrs[i];
+    const int row = n->op < ORTH_FIRST_COMM_OP ? ROW_COMPUTE : ROW_GROUPS + (int)n->attr.group;
+    char name[64], detail[96];
+    size_t at = (size_t)snprintf(name, sizeof name, "%s", orth_op_name(n->op));
+    if (n->layer >= 0)
+        at += (size_t)snprintf(name + at, sizeof name - at, " L%d", (int)n->layer);
+    if (n->micro_batch >= 0)
+        snprintf(name + at, sizeof name - at, " mb%d", (int)n->micro_batch);
+    snprintf(detail, sizeof detail, "instruction %d, %s, layer %d, micro-batch %d", (int)i, phase_names[n->phase],
+             (int)n->layer, (int)n->micro_batch);
+    orth_trace_span(ctx, t, rank, row, name, phase_names[n->phase], begin, end, detail);
+}
+
+void orth_timeline_actions(const orth_program *p, const int64_t *clock, int64_t origin, orth_span *spans,
+                           int32_t num_actions)
+{
+    for (int32_t a = 0; a < num_actions; a++)
+        spans[a] = (orth_span){0, 0};
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        const bool message = n->op >= ORTH_FIRST_COMM_OP &&
+                             (n->attr.group == ORTH_GROUP_PP || n->attr.group == ORTH_GROUP_PP_BACK);
+        if (n->action < 0 || n->action >= num_actions || message)
+            continue;
+        if (spans[n->action].end <= 0)
+            spans[n->action].start = 1e-9 * (double)(clock[i] - origin);
+        spans[n->action].end = 1e-9 * (double)(clock[i + 1] - origin);
+    }
+}
+
+/* "F3", "B0" */
+static void add_action(orth_ctx *ctx, orth_trace *t, int rank, const orth_action_list *list, int32_t a,
+                       const orth_span *span)
+{
+    const orth_action *x = &list->actions[a];
+    char name[32], detail[96];
+    if (span->end <= span->start)
+        return;
+    snprintf(name, sizeof name, "%c%d", orth_action_letter(x->kind), (int)x->micro_batch);
+    snprintf(detail, sizeof detail, "action %d: %s of micro-batch %d on chunk %d", (int)a, orth_action_name(x->kind),
+             (int)x->micro_batch, (int)x->chunk);
+    orth_trace_span(ctx, t, rank, ROW_ACTIONS, name, orth_action_name(x->kind), llround(1e9 * span->start),
+                    llround(1e9 * span->end), detail);
+}
+
+void orth_timeline_add(orth_ctx *ctx, orth_trace *t, int rank, const char *name, const orth_program *p,
+                       const orth_action_list *list, const orth_span *spans, const int64_t *clock, int64_t origin)
+{
+    name_rows(ctx, t, rank, name, p);
+    for (int32_t a = 0; a < list->num_actions; a++)
+        add_action(ctx, t, rank, list, a, &spans[a]);
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        add_instr(ctx, t, rank, p, i, clock[i] - origin, clock[i + 1] - origin);
+}
+
+orth_status orth_timeline_bubble(orth_ctx *ctx, const orth_schedule *s, const orth_span *const *spans, orth_bubble *out)
+{
+    orth_arena arena = {0};
+    double **durations = ORTH_ARENA_ARRAY(ctx, &arena, double *, s->num_ranks);
+    double first = INFINITY, last = 0, busy = 0;
+    orth_sim sim;
+    orth_status status = durations ? ORTH_OK : ORTH_ERR_NOMEM;
+    for (int r = 0; status == ORTH_OK && r < s->num_ranks; r++) {
+        const int32_t n = s->lists[r].num_actions;
+        durations[r] = ORTH_ARENA_ARRAY(ctx, &arena, double, n);
+        status = durations[r] ? ORTH_OK : ORTH_ERR_NOMEM;
+        for (int32_t a = 0; status == ORTH_OK && a < n; a++) {
+            durations[r][a] = spans[r][a].end - spans[r][a].start;
+            busy += durations[r][a];
+            if (spans[r][a].end > 0) {
+                first = fmin(first, spans[r][a].start);
+                last = fmax(last, spans[r][a].end);
+            }
+        }
+    }
+    if (status == ORTH_OK)
+        status = orth_schedule_replay(ctx, &arena, s, (const double *const *)durations, &sim);
+    if (status == ORTH_OK) {
+        out->seconds = last - first;
+        out->idle_share = last > first ? 1 - busy / s->num_ranks / (last - first) : 0;
+        out->replayed = sim.idle_share;
+    }
+    orth_arena_release(ctx, &arena);
+    return status;
+}

@@ -1,0 +1,260 @@
+/* test_timeline.c -- programs in time: simulated from their instructions, measured, drawn from either. */
+#include "schedule_case.h"
+
+#include <jansson.h>
+#include <math.h>
+
+#include "layouts.h"
+#include "parallel/check_layout.h"
+#include "plan/timeline.h"
+#include "plan/simulate.h"
+#include "run_case.h"
+
+/* ---- compiled programs in unit time ---- */
+
+/* Seconds of each kind of action; the first computing instruction of one takes them all, whatever belongs to none, and
+ * every call, takes no time. */
+typedef struct {
+    const orth_schedule *schedule;
+    double time[ORTH_NUM_ACTION_KINDS];
+} units;
+
+static double unit_seconds(void *user, const orth_program *p, int32_t i, int k, const orth_rank_groups *groups)
+{
+    const units *u = user;
+    const int32_t action = p->instrs[i].action;
+    (void)k;
+    if (p->instrs[i].op >= ORTH_FIRST_COMM_OP || action < 0)
+        return 0;
+    for (int32_t before = i - 1; before >= 0 && p->instrs[before].action == action; before--)
+        if (p->instrs[before].op < ORTH_FIRST_COMM_OP)
+            return 0;
+    const orth_action_list *list = &u->schedule->lists[groups->pos[ORTH_GROUP_PP]];
+    double s = u->time[list->actions[action].kind];
+    bool alone = true; /* a weight gradient that was made with the input's has no instructions */
+    for (int32_t n = i; n < p->num_instrs && alone; n++)
+        alone = p->instrs[n].action != action + 1;
+    return s + (alone && action + 1 < list->num_actions && list->actions[action + 1].kind == ORTH_ACTION_W
+                    ? u->time[ORTH_ACTION_W] : 0);
+}
+
+static orth_status simulate_units(orth_ctx *ctx, void *user, const orth_rank_source *source)
+{
+    void **both = user;
+    return orth_simulate_step(ctx, source, unit_seconds, both[0], both[1], NULL);
+}
+
+/* Length of the step that the programs of `name` make. */
+static double length_of_programs(orth_ctx *ctx, const char *name, int p, int v, int m, double f, double bi, double w)
+{
+    layout_case c = layout_base_case(1, 0);
+    c.model.layers = p * v;
+    c.model.tied = false;
+    c.layout.pp = p;
+    c.layout.pipeline = name;
+    c.layout.virtual_stages = v;
+    c.layout.global_batch = m;
+    orth_spread spread;
+    const orth_model_shape shape = layout_shape(&c);
+    CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c.layout, &c.model));
+    units u = {&spread.schedule, {f, bi + w, bi, w}};
+    orth_rank_time times[8];
+    void *both[] = {&u, times};
+    CHECK_OK(ctx, orth_with_programs(ctx, &spread, &c.model, &shape, simulate_units, both));
+    orth_spread_release(ctx, &spread);
+    return times[0].step_s;
+}
+
+/* What is run, not only the lists that it was made from: its receives, waits and bounded sends cost nothing more. */
+TEST(programs_of_every_schedule_have_the_bubble_of_its_formula)
+{
+    static const double cost[][3] = {{1, 1, 1}, {3, 4, 2}};
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < 2; k++) {
+        const double f = cost[k][0], bi = cost[k][1], w = cost[k][2], b = bi + w;
+        for (int p = 2; p <= 4; p++) {
+            for (int m = p; m <= 2 * p; m += p) {
+                const double work = m * (f + b), one = (p - 1) * (f + b);
+                assert_true(length_of_programs(ctx, "naive", p, 1, m, f, bi, w) == work + m * one);
+                assert_true(length_of_programs(ctx, "gpipe", p, 1, m, f, bi, w) == work + one);
+                assert_true(length_of_programs(ctx, "1f1b", p, 1, m, f, bi, w) == work + one);
+                assert_true(length_of_programs(ctx, "pipedream", p, 1, m, f, bi, w) == work + one);
+                assert_true(length_of_programs(ctx, "interleaved", p, 2, m, f, bi, w) == 2 * work + one);
+                assert_true(length_of_programs(ctx, "zb-h1", p, 1, m, f, bi, w) == work + (p - 1) * (f + bi - w));
+                if (k == 0)
+                    assert_true(length_of_programs(ctx, "zb-v", p, 2, m, f, bi, w) == 2 * work + (p - 1) * f);
+            }
+        }
+    }
+    test_ctx_free(ctx);
+}
+
+/* ---- any layout ---- */
+
+typedef struct {
+    int num_ranks;
+    orth_rank_time *times;
+    int64_t **clocks;      /* [num_ranks] with room for any program here */
+    orth_rates *rates;
+} timed;
+
+#define MAX_INSTRS (1 << 15)
+
+static orth_status time_programs(orth_ctx *ctx, void *user, const orth_rank_source *source)
+{
+    timed *t = user;
+    t->num_ranks = source->num_ranks;
+    ORTH_TRY(orth_simulate_step(ctx, source, orth_seconds_by_rates, t->rates, t->times, t->clocks));
+    for (int r = 0; r < source->num_ranks; r++) {
+        orth_rank_program program;
+        orth_rank_groups groups = {{0}};
+        ORTH_TRY(source->program(ctx, source->user, r, &program));
+        const orth_program *p = program.program;
+        const int64_t *clock = t->clocks[r];
+        double compute = 0;
+        assert_true(p->num_instrs < MAX_INSTRS && clock[0] == 0);
+        for (int32_t i = 0; i < p->num_instrs; i++) {
+            assert_true(clock[i + 1] >= clock[i]);
+            if (p->instrs[i].op >= ORTH_FIRST_COMM_OP)
+                continue;
+            const double s = orth_seconds_by_rates(t->rates, p, i, 0, &groups);
+            assert_true(fabs(1e-9 * (double)(clock[i + 1] - clock[i]) - s) <= 2e-9);
+            compute += s;
+        }
+        assert_true(fabs(compute - t->times[r].compute_s) < 1e-9 * (1 + compute));
+        assert_true(1e-9 * (double)clock[p->num_instrs] <= t->times[r].step_s + 1e-8);
+    }
+    return ORTH_OK;
+}
+
+TEST(simulated_time_is_computing_communication_and_waiting)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_rank_time times[64];
+    int64_t *clocks[64], *room = calloc(64 * MAX_INSTRS, sizeof *room);
+    for (int r = 0; r < 64; r++)
+        clocks[r] = room + r * MAX_INSTRS;
+    for (uint64_t seed = 1; seed <= 25; seed++) {
+        layout_case c = layout_random_case(seed);
+        orth_rates rates = {1e9, seed % 2 ? 1e8 : 1e12};
+        const orth_model_shape shape = layout_shape(&c);
+        orth_spread spread;
+        timed t = {.times = times, .clocks = clocks, .rates = &rates};
+        CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c.layout, &c.model));
+        CHECK_OK(ctx, orth_with_programs(ctx, &spread, &c.model, &shape, time_programs, &t));
+        for (int r = 0; r < t.num_ranks; r++) {
+            const double sum = times[r].compute_s + times[r].comm_s + times[r].wait_s;
+            assert_true(times[r].step_s == times[0].step_s && times[r].wait_s >= 0 && times[r].comm_s >= 0);
+            assert_true(fabs(sum - times[r].step_s) < 1e-9 * (1 + sum));
+        }
+        orth_spread_release(ctx, &spread);
+    }
+    free(room);
+    test_ctx_free(ctx);
+}
+
+/* ---- recorded runs ---- */
+
+/* Action spans of a recorded timeline. */
+static void read_actions(const json_t *events, const orth_schedule *s, orth_span *const *spans)
+{
+    const json_t *e;
+    size_t i;
+    json_array_foreach((json_t *)events, i, e) {
+        int action;
+        const char *detail = json_string_value(json_object_get(json_object_get(e, "args"), "detail"));
+        const int rank = (int)json_integer_value(json_object_get(e, "pid"));
+        if (json_integer_value(json_object_get(e, "tid")) != 0 || !detail || sscanf(detail, "action %d:", &action) != 1)
+            continue;
+        assert_true(rank < s->num_ranks && action < s->lists[rank].num_actions);
+        const double start = 1e-6 * json_number_value(json_object_get(e, "ts"));
+        spans[rank][action] = (orth_span){start, start + 1e-6 * json_number_value(json_object_get(e, "dur"))};
+    }
+}
+
+/* Timelines of real runs (bench/pipeline.sh says of what, fixtures/README.md how they were reduced): a pipeline idles
+ * as long as its schedule says for the times that its actions took, to 5 points of the share. */
+TEST(recorded_pipelines_idle_as_their_schedules_say)
+{
+    static const struct {
+        const char *name;
+        int v;
+    } runs[] = {{"naive", 1}, {"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb-h1", 1}, {"zb-v", 2}};
+    pipe_case k = begin();
+    for (int i = 0; i < ORTH_COUNT(runs); i++) {
+        char path[256];
+        snprintf(path, sizeof path, ORTH_TEST_DIR "/fixtures/timelines/%s.json", runs[i].name);
+        json_t *root = json_load_file(path, 0, NULL);
+        const orth_schedule s = make(&k, runs[i].name, 2, runs[i].v, 8);
+        orth_span *spans[2];
+        orth_bubble bubble;
+        for (int r = 0; r < 2; r++)
+            spans[r] = ORTH_ARENA_ARRAY(k.ctx, &k.arena, orth_span, s.lists[r].num_actions);
+        assert_non_null(root);
+        read_actions(json_object_get(root, "traceEvents"), &s, spans);
+        CHECK_OK(k.ctx, orth_timeline_bubble(k.ctx, &s, (const orth_span *const *)spans, &bubble));
+        print_message("%-12s idle %.2f %%, replayed %.2f %%\n", runs[i].name, 100 * bubble.idle_share, 100 * bubble.replayed);
+        assert_true(bubble.seconds > 0 && bubble.replayed > 0);
+        assert_true(bubble.replayed <= bubble.idle_share + 1e-6); /* nothing is faster than its schedule */
+        assert_true(bubble.idle_share - bubble.replayed < 0.05);
+        json_decref(root);
+    }
+    end(&k);
+}
+
+/* ---- files ---- */
+
+/* Names of all spans of all ranks, one after the other in the order of the file. */
+static char *names_of(run_case *r, const char *file, int *num_ranks)
+{
+    size_t n, i;
+    char *text = run_read(r, file, &n), *names = calloc(1, n + 1), *at = names;
+    json_t *root = json_loads(text, 0, NULL);
+    const json_t *e;
+    assert_non_null(root);
+    *num_ranks = 0;
+    json_array_foreach(json_object_get(root, "traceEvents"), i, e) {
+        if (strcmp(json_string_value(json_object_get(e, "name")), "process_name") == 0)
+            ++*num_ranks;
+        if (strcmp(json_string_value(json_object_get(e, "ph")), "X") == 0)
+            at += sprintf(at, "%s %d ", json_string_value(json_object_get(e, "name")),
+                          (int)json_integer_value(json_object_get(e, "tid")));
+    }
+    json_decref(root);
+    free(text);
+    return names;
+}
+
+TEST(planned_and_measured_timelines_have_the_same_spans)
+{
+    run_case *r = run_begin();
+    const char *layout = "parallel.pp=2 parallel.dp=2 train.micro_batch=1 train.global_batch=8 parallel.pipeline=1f1b";
+    int a, b;
+    RUN(r, 0, "timeline.json: forwards and backwards", "train run.yaml train.steps=3 %s --timeline=2", layout);
+    RUN(r, 0, "time a step", "plan run.yaml %s --timeline p.json", layout);
+    char *measured = names_of(r, "a/timeline.json", &a), *planned = names_of(r, "p.json", &b);
+    assert_int_equal(a, 4);
+    assert_int_equal(b, 4);
+    assert_string_equal(measured, planned);
+    assert_non_null(strstr(measured, "F0 0 "));
+    assert_non_null(strstr(measured, "recv L2 mb0 "));
+    free(measured);
+    free(planned);
+    char *plan = run_read(r, "a/plan.json", NULL);
+    assert_non_null(strstr(plan, "\"bubble_fraction\""));
+    free(plan);
+    RUN(r, 2, "--timeline=9: the last step is 3 (train.steps)", "train run.yaml train.steps=3 checkpoint.dir=b --timeline=9");
+    RUN(r, 2, "--timeline=2: the run goes on after step 3", "train run.yaml train.steps=4 %s --resume --timeline=2", layout);
+    run_end(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(programs_of_every_schedule_have_the_bubble_of_its_formula),
+        cmocka_unit_test(simulated_time_is_computing_communication_and_waiting),
+        cmocka_unit_test(recorded_pipelines_idle_as_their_schedules_say),
+        cmocka_unit_test(planned_and_measured_timelines_have_the_same_spans),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
