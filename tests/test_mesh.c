@@ -253,7 +253,7 @@ CASE(no_such, l->pipeline = "1f2b")
 CASE(async_zero, l->pipeline = "pipedream"; l->virtual_stages = 1; l->zero = 3)
 CASE(async_tied, l->pipeline = "pipedream"; l->virtual_stages = 1; d->tied = true)
 CASE(async_clip, l->pipeline = "pipedream"; l->virtual_stages = 1; l->clips = true)
-CASE(async_shares, l->pipeline = "pipedream"; l->virtual_stages = 1; l->dp_share = shares_good; l->num_dp_share = 4)
+CASE(async_shares, l->pipeline = "pipedream"; l->shard_group = 0; l->virtual_stages = 1; l->dp_share = shares_good; l->num_dp_share = 4)
 
 static const rule_case cases[] = {
     {"tp=0: must be at least 1", tp_0},
