@@ -40,6 +40,7 @@ orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
     ctx->stop_user = &stops;
     orth_status s = orth_run_whole(ctx, &options);
     ctx->stop = NULL;
+    ctx->stop_user = NULL;
     ORTH_TRY(s);
     orth_comm_shutdown();
     return ORTH_OK;

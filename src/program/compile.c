@@ -326,15 +326,16 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
         b.moments[i] = -1;
     b.uses = ORTH_NEW_ARRAY(ctx, orth_grad_use, 2 * n);
     orth_bucket_item *items = ORTH_NEW_ARRAY(ctx, orth_bucket_item, 8 * n);
-    b.grads = (orth_bucket){.op = ORTH_OP_all_reduce, .items = items};
-    b.gathers[0] = (orth_bucket){.op = ORTH_OP_all_gather, .group = orth_build_shard_group(&b), .items = items + 2 * n};
-    b.gathers[1] = b.gathers[0];
-    b.gathers[1].items = items + 4 * n;
-    b.reduced = items + 6 * n;
-    if (!b.held || !b.master || !b.copy || !b.gathered || !b.moments || !b.uses || !items)
+    if (!b.held || !b.master || !b.copy || !b.gathered || !b.moments || !b.uses || !items) {
         out->failed = true;
-    else
+    } else {
+        b.grads = (orth_bucket){.op = ORTH_OP_all_reduce, .items = items};
+        b.gathers[0] = (orth_bucket){.op = ORTH_OP_all_gather, .group = orth_build_shard_group(&b), .items = items + 2 * n};
+        b.gathers[1] = b.gathers[0];
+        b.gathers[1].items = items + 4 * n;
+        b.reduced = items + 6 * n;
         compile_step(&b);
+    }
     orth_mem_free(ctx, b.uses);
     orth_mem_free(ctx, items);
     if (spec->comm.overlap && !out->failed)

@@ -22,9 +22,10 @@ orth_status orth_timeline_clocks(orth_ctx *ctx, const orth_run_plan *p, int64_t 
     size_t bytes = (size_t)p->num_ranks * sizeof(int64_t *);
     for (int r = 0; r < p->num_ranks; r++)
         bytes += (size_t)(p->ranks[r].num_instrs + 1) * sizeof(int64_t);
-    int64_t **clocks = orth_mem_alloc(ctx, bytes), *at = (int64_t *)(clocks + p->num_ranks);
+    int64_t **clocks = orth_mem_alloc(ctx, bytes);
     if (!clocks)
         return ORTH_ERR_NOMEM;
+    int64_t *at = (int64_t *)(clocks + p->num_ranks);
     for (int r = 0; r < p->num_ranks; r++) {
         clocks[r] = at;
         at += p->ranks[r].num_instrs + 1;
