@@ -6,6 +6,8 @@ build=$1 rounds=${2:-5} type=${3:-fp32}
 step="$build/orthant bench step model.preset=gpt2-124m data.seq_len=${BENCH_SEQ_LEN:-1024} train.global_batch=8 train.micro_batch=1
   run.threads=2 precision.compute=$type --serve"
 step=$(tr -d '\n' <<<"$step")
-python3 tools/bench/versus.py --rounds "$rounds" --probe "$build/orthant bench peak --json" "one rank=$step" \
-  "dp 2=$step parallel.dp=2" "tp 2=$step parallel.tp=2" "pp 2=$step parallel.pp=2 parallel.pipeline=1f1b" \
-  "zero 3=$step parallel.dp=2 parallel.zero=3" "cp 2=$step parallel.cp=2"
+versus() {
+  python3 tools/bench/versus.py --rounds "$rounds" --probe "$build/orthant bench peak --json" "one rank=$step" "$@"
+}
+versus "dp 2=$step parallel.dp=2" "zero 3=$step parallel.dp=2 parallel.zero=3" # apart: all at once want 24 GB
+versus "tp 2=$step parallel.tp=2" "pp 2=$step parallel.pp=2 parallel.pipeline=1f1b" "cp 2=$step parallel.cp=2"
