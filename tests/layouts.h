@@ -62,6 +62,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, ", prefetch %d to %d%s", (int)c->comm.prefetch, (int)c->comm.prefetch_bytes,
                c->comm.keep_gathered ? ", kept" : "");
     layout_say(out, n, "%s", l->owner ? ", owner" : "");
+    for (int64_t r = 0; r < l->num_stage_layers; r++)
+        layout_say(out, n, "%s%g", r ? ":" : ", layers ", l->stage_layers[r]);
     for (int64_t r = 0; r < l->num_dp_share; r++)
         layout_say(out, n, "%s%g", r ? ":" : ", shares ", l->dp_share[r]);
 }
@@ -100,6 +102,16 @@ static inline void layout_draw_shares(orth_layout *l, int kind)
     if (kind > 0 && l->dp > 1) {
         l->dp_share = l->dp == 2 ? two[kind - 1] : four[kind - 1];
         l->num_dp_share = l->dp;
+    }
+}
+
+/* Four layers by hand over two stages, by cost over others. */
+static inline void layout_draw_layers(orth_layout *l, int kind)
+{
+    static const double uneven[2][2] = {{3, 1}, {1, 3}};
+    if (kind > 0 && l->pp * l->virtual_stages == 2) {
+        l->stage_layers = uneven[kind - 1];
+        l->num_stage_layers = 2;
     }
 }
 
@@ -146,6 +158,7 @@ static inline layout_case layout_random_case(uint64_t seed)
         c.comm.keep_gathered = LAYOUT_PICK(0, 0, 1);
         l->order = orders[LAYOUT_PICK(0, 0, 1, 2, 3)];
         c.threads = LAYOUT_PICK(1, 1, 1, 2, 3);
+        layout_draw_layers(l, LAYOUT_PICK(0, 0, 1, 2));
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
         l->cp_kind = (orth_cp_kind)LAYOUT_PICK(ORTH_CP_ALL_GATHER, ORTH_CP_ALL_TO_ALL, ORTH_CP_RING);

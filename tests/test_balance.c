@@ -69,14 +69,14 @@ TEST(balance_takes_layers_from_the_stage_with_the_head)
     CHECK_OK(ctx, orth_balance_layers(ctx, cost, 7, 0, 0, 3, at)); /* uneven counts: few in front */
     assert_int_equal(at[1], 2);
     assert_int_equal(at[2], 4);
-    const int64_t hand[3] = {1, 2, 4}, zero[3] = {0, 3, 4}, more[3] = {1, 2, 5};
+    const double hand[3] = {1, 2, 4}, zero[3] = {0, 3, 4}, more[3] = {1, 2, 5};
     CHECK_OK(ctx, orth_balance_by_hand(ctx, hand, 3, 7, 3, at));
     assert_true(at[0] == 0 && at[1] == 1 && at[2] == 3 && at[3] == 7);
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "layers are given for 3 chunks, but pp x virtual_stages is 2",
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "stage_layers has 3 numbers, but pp x virtual_stages is 2",
                 orth_balance_by_hand(ctx, hand, 3, 7, 2, at));
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "chunk 0 is given 0 layers: it must have 1 to layers=7",
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "stage_layers of chunk 0 is 0: it must be a whole number from 1 to layers=7",
                 orth_balance_by_hand(ctx, zero, 3, 7, 3, at));
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "the layers given for chunks add up to 8, not to layers=7",
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "stage_layers adds up to 8, not to layers=7",
                 orth_balance_by_hand(ctx, more, 3, 7, 3, at));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "8 chunks for layers=7: each needs at least one layer",
                 orth_balance_layers(ctx, cost, 7, 0, 0, 8, at));

@@ -194,8 +194,8 @@ static orth_layout everything(void)
 }
 
 static const double shares_zero[] = {16, 16, 0, 0}, shares_fifths[] = {2, 1, 1, 1}, shares_good[] = {4, 2, 1, 1};
-static const int64_t layers_few[] = {3, 3, 6}, layers_none[] = {6, 0, 3, 3}, layers_more[] = {3, 3, 3, 4};
-static const int64_t layers_good[] = {2, 3, 3, 4};
+static const double layers_few[] = {3, 3, 6}, layers_none[] = {6, 0, 3, 3}, layers_more[] = {3, 3, 3, 4};
+static const double layers_good[] = {2, 3, 3, 4};
 
 typedef struct {
     const char *text;
@@ -312,9 +312,9 @@ static const rule_case cases[] = {
      "gradients are summed", zero_2_three},
     {"virtual_stages=2 needs pp > 1: there is nothing to interleave", virtual_alone},
     {"pp=2 x virtual_stages=7 exceeds layers=12: each chunk needs at least one layer", many_chunks},
-    {"layers are given for 3 chunks, but pp x virtual_stages is 4", few_layers},
-    {"chunk 1 is given 0 layers: it must have 1 to layers=12", no_layers},
-    {"the layers given for chunks add up to 13, not to layers=12", more_layers},
+    {"stage_layers has 3 numbers, but pp x virtual_stages is 4", few_layers},
+    {"stage_layers of chunk 1 is 0: it must be a whole number from 1 to layers=12", no_layers},
+    {"stage_layers adds up to 13, not to layers=12", more_layers},
     {"pipeline=interleaved: 4 micro-batches are not a multiple of pp=3, and it runs them in rounds of pp", rounds},
     {"pipeline=zb-v needs virtual_stages=2, not 1", zb_v_1},
     {"pipeline=gpipe needs virtual_stages=1, not 2", gpipe_2},

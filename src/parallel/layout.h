@@ -24,7 +24,7 @@ typedef struct {
     orth_cp_kind cp_kind;
     const char *pipeline;            /* name of a schedule, or file:PATH */
     int64_t virtual_stages;
-    const int64_t *stage_layers;     /* layers per chunk by hand; NULL: balanced */
+    const double *stage_layers;      /* layers per chunk by hand; NULL: balanced */
     int64_t num_stage_layers;
     int64_t global_batch, micro_batch, seq_len;
     const double *dp_share;          /* [num_dp_share] parts of the batch of the dp ranks, in proportion; NULL: equal */

@@ -139,6 +139,8 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.zero = zero_stage(cfg);
     l.shard_group = cfg->parallel_shard_group;
     l.owner = cfg->parallel_data_parallel == ORTH_parallel_data_parallel_owner;
+    l.stage_layers = cfg->parallel_stage_layers.n > 0 ? cfg->parallel_stage_layers.v : NULL;
+    l.num_stage_layers = cfg->parallel_stage_layers.n;
     l.dp_share = cfg->parallel_dp_share.n > 0 ? cfg->parallel_dp_share.v : NULL;
     l.num_dp_share = cfg->parallel_dp_share.n;
     l.keep_whole = cfg->parallel_keep_whole;

@@ -118,31 +118,31 @@ orth_status orth_balance_layers(orth_ctx *ctx, const int64_t *cost, int num_laye
     return status;
 }
 
-bool orth_balance_hand_fits(const int64_t *layers_of_chunk, int64_t num_given, int64_t num_layers,
+bool orth_balance_hand_fits(const double *layers_of_chunk, int64_t num_given, int64_t num_layers,
                             int64_t num_chunks, char *why, size_t size)
 {
     int64_t sum = 0;
     if (num_given != num_chunks) {
-        snprintf(why, size, "layers are given for %" PRId64 " chunks, but pp x virtual_stages is %" PRId64,
+        snprintf(why, size, "stage_layers has %" PRId64 " numbers, but pp x virtual_stages is %" PRId64,
                  num_given, num_chunks);
         return false;
     }
     for (int64_t c = 0; c < num_chunks; c++) {
-        if (layers_of_chunk[c] < 1 || layers_of_chunk[c] > num_layers) {
-            snprintf(why, size,
-                     "chunk %" PRId64 " is given %" PRId64 " layers: it must have 1 to layers=%" PRId64, c,
-                     layers_of_chunk[c], num_layers);
+        const double n = layers_of_chunk[c];
+        if (!(n >= 1 && n <= (double)num_layers) || n != (double)(int64_t)n) {
+            snprintf(why, size, "stage_layers of chunk %" PRId64 " is %g: it must be a whole number from 1 to layers=%" PRId64,
+                     c, n, num_layers);
             return false;
         }
-        sum += layers_of_chunk[c];
+        sum += (int64_t)n;
     }
     if (sum != num_layers)
-        snprintf(why, size, "the layers given for chunks add up to %" PRId64 ", not to layers=%" PRId64, sum,
+        snprintf(why, size, "stage_layers adds up to %" PRId64 ", not to layers=%" PRId64, sum,
                  num_layers);
     return sum == num_layers;
 }
 
-orth_status orth_balance_by_hand(orth_ctx *ctx, const int64_t *layers_of_chunk, int num_given, int num_layers,
+orth_status orth_balance_by_hand(orth_ctx *ctx, const double *layers_of_chunk, int num_given, int num_layers,
                                  int num_chunks, int32_t *begin)
 {
     char why[ORTH_MESSAGE_MAX];
@@ -150,6 +150,6 @@ orth_status orth_balance_by_hand(orth_ctx *ctx, const int64_t *layers_of_chunk, 
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s", why);
     begin[0] = 0;
     for (int c = 0; c < num_chunks; c++)
-        begin[c + 1] = (int32_t)(begin[c] + layers_of_chunk[c]);
+        begin[c + 1] = begin[c] + (int32_t)layers_of_chunk[c];
     return ORTH_OK;
 }
