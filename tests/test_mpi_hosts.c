@@ -84,7 +84,7 @@ TEST(two_hosts_compute_what_thread_ranks_do)
     if (!make_hosts(&t))
         skip();
     for (int i = 0; i < ORTH_COUNT(layouts); i++) {
-        char args[256], command[4096], a[8], b[8];
+        char args[256], command[4096], a[16], b[16];
         snprintf(a, sizeof a, "t%d", i);
         snprintf(b, sizeof b, "m%d", i);
         snprintf(args, sizeof args, "train.steps=4 %s checkpoint.dir=%s", layouts[i], b);

@@ -1,0 +1,277 @@
+/* layout_run.h -- runs a case of layouts.h on one rank and on thread ranks, and compares them bit for bit. */
+#ifndef ORTH_TESTS_LAYOUT_RUN_H
+#define ORTH_TESTS_LAYOUT_RUN_H
+
+#include "engine.h"
+
+#include "comm/comm.h"
+#include "layouts.h"
+#include "plan/traffic.h"
+
+static const int64_t max_elems = 1 << 20;
+
+/* Of all layouts together: what was planned and counted alike. */
+static struct {
+    _Atomic int64_t traffic, memory; /* bytes */
+    _Atomic int64_t calls;           /* collectives and messages */
+} matched;
+
+static inline int64_t param_offset(orth_ctx *ctx, const orth_model_config *c, int64_t index)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < index; i++) {
+        orth_param p;
+        CHECK_OK(ctx, orth_model_param(ctx, c, i, &p));
+        at += orth_param_elems(&p);
+    }
+    return at;
+}
+
+/* Global element (of the whole parameter, row-major) that this rank's element `e` is. */
+static inline int64_t global_elem(const orth_param_desc *d, int64_t e)
+{
+    if (d->split_dim < 0)
+        return e;
+    int64_t first = orth_split_bound(&d->split, d->first_part), cols = d->num_dims > 1 ? d->dim[1] : 1;
+    int64_t row = e / cols, col = e % cols;
+    if (d->split_dim == 0 && row < d->replica_rows)
+        return (d->replica_first + row) * cols + col;
+    row -= d->replica_rows;
+    return d->split_dim == 0 ? (row + first) * cols + col : row * d->whole_cols + col + first;
+}
+
+static inline float initial(const layout_case *c, int64_t index, int64_t elem)
+{
+    orth_param p;
+    orth_ctx ctx = {.rank = 0};
+    orth_model_param(&ctx, &c->model, index, &p);
+    float r = test_rand(c->seed * 131 + (uint64_t)index, (uint64_t)elem);
+    return p.init == ORTH_INIT_ONE ? 1 + 0.2f * r : (c->odd_losses ? 3 : 0.2f) * r;
+}
+
+static inline void fill_step(const layout_case *c, const orth_spread *s, const orth_model_shape *shape, engine *e, int rank,
+                      int step)
+{
+    const int64_t T = c->layout.seq_len;
+    int64_t n = (int64_t)shape->num_micro_batches * shape->num_seqs;
+    int32_t *tokens = calloc((size_t)(n * T), 4), *targets = calloc((size_t)(n * T), 4), *doc = calloc((size_t)(n * T), 4);
+    float *weights = calloc((size_t)(n * T), 4);
+    const int64_t document = T > 64 ? 41 : 5;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t q = s ? orth_spread_sequence(s, rank, step * c->layout.global_batch, i)
+                      : step * c->layout.global_batch + i;
+        for (int64_t t = 0; t < T; t++) {
+            uint64_t id = (uint64_t)(q * T + t);
+            tokens[i * T + t] = (int32_t)test_rand_int(c->seed + 1, id, 0, c->model.vocab - 1);
+            targets[i * T + t] = (int32_t)test_rand_int(c->seed + 2, id, 0, c->model.vocab - 1);
+            weights[i * T + t] = c->odd_losses ? 0.1f * test_rand(c->seed + 3, id) : test_rand_int(c->seed + 3, id, 0, 5) > 0;
+            doc[i * T + t] = (int32_t)(t / document * document);
+        }
+    }
+    engine_fill(e, n, tokens, targets, weights, c->doc_mask ? doc : NULL);
+    int32_t *seq = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_SEQ);
+    for (int64_t i = 0; seq && i < n; i++)
+        seq[i] = (int32_t)(s ? orth_spread_sequence(s, rank, step * c->layout.global_batch, i)
+                             : step * c->layout.global_batch + i);
+    free(tokens);
+    free(targets);
+    free(doc);
+    free(weights);
+    *engine_step_values(e) = (orth_step_values){
+        .seed = c->seed, .step = (uint64_t)step + 1, .lr = 0.01f, .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f,
+        .eps = 1e-8f, .clip_norm = 0.05f, .loss_scale = 1.0f / (float)(c->layout.global_batch * T)};
+}
+
+static inline void set_weights(const layout_case *c, engine *e)
+{
+    for (int64_t i = 0; i < e->unit.blocks.spec.num_params; i++) {
+        const orth_param_desc *d = &e->unit.blocks.spec.params[i];
+        orth_bind binds[] = {ORTH_BIND_MASTER, ORTH_BIND_COPY};
+        for (int k = 0; k < 2; k++) {
+            int32_t b = orth_program_find(&e->unit.program, binds[k], i);
+            if (b < 0)
+                continue;
+            const orth_buffer *buf = &e->unit.program.buffers[b];
+            void *data = orth_executor_find(e->ex, binds[k], i);
+            orth_dtype t = k == 0 ? ORTH_F32 : ORTH_BF16;
+            for (int64_t j = 0; j < (int64_t)(buf->bytes / orth_dtype_bytes(t)); j++)
+                orth_store_f32(data, t, j, initial(c, i, global_elem(d, buf->first_elem + j)));
+        }
+    }
+}
+
+static inline void check_result(orth_ctx *ctx, layout_case *c, engine *e, int rank, int step, double loss, double norm)
+{
+    if (!c->compare) {
+        c->loss[step] = loss;
+        c->norm[step] = norm;
+    } else if (c->tolerance > 0) {
+        if (!(fabs(loss - c->loss[step]) <= c->tolerance * c->loss[step]) ||
+            !(fabs(norm - c->norm[step]) <= 100 * c->tolerance * c->norm[step]))
+            snprintf(c->difference, sizeof c->difference, "rank %d, step %d: loss %g, wanted %g; norm %g, wanted %g",
+                     rank, step + 1, loss, c->loss[step], norm, c->norm[step]);
+        return;
+    } else if (memcmp(&loss, &c->loss[step], 8) != 0 || memcmp(&norm, &c->norm[step], 8) != 0) {
+        if (!c->difference[0])
+            snprintf(c->difference, sizeof c->difference, "rank %d, step %d: loss %a, wanted %a; norm %a, wanted %a",
+                     rank, step + 1, loss, c->loss[step], norm, c->norm[step]);
+    }
+    if (step + 1 < c->steps)
+        return;
+    for (int64_t i = 0; i < e->unit.blocks.spec.num_params; i++) {
+        const orth_param_desc *d = &e->unit.blocks.spec.params[i];
+        int32_t b = orth_program_find(&e->unit.program, ORTH_BIND_MASTER, i);
+        if (b < 0)
+            continue;
+        const orth_buffer *buf = &e->unit.program.buffers[b];
+        const float *data = orth_executor_find(e->ex, ORTH_BIND_MASTER, i);
+        float *want = c->params + param_offset(ctx, &c->model, i);
+        for (int64_t j = 0; j < (int64_t)(buf->bytes / 4); j++) {
+            int64_t at = global_elem(d, buf->first_elem + j);
+            if (!c->compare)
+                want[at] = data[j];
+            else if (memcmp(&want[at], &data[j], 4) != 0 && !c->difference[0])
+                snprintf(c->difference, sizeof c->difference, "rank %d: %s[%lld] is %a, wanted %a", rank, d->name,
+                         (long long)at, (double)data[j], (double)want[at]);
+        }
+    }
+}
+
+static inline void run_steps(orth_ctx *ctx, layout_case *c, const orth_spread *s, const orth_model_shape *shape, engine *e,
+                      int rank, orth_status *status)
+{
+    set_weights(c, e);
+    float *table = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
+    if (table)
+        orth_model_rope_table(&c->model, table, c->layout.seq_len);
+    for (int step = 0; step < c->steps && *status == ORTH_OK; step++) {
+        fill_step(c, s, shape, e, rank, step);
+        *status = orth_executor_run(ctx, e->ex);
+        if (*status == ORTH_OK)
+            check_result(ctx, c, e, rank, step, *(double *)orth_executor_find(e->ex, ORTH_BIND_LOSS, 0),
+                         engine_step_values(e)->grad_norm);
+    }
+}
+
+/* What was planned of memory and traffic is what was counted, to the byte. */
+static inline void check_plan(layout_case *c, const engine *e, orth_comm *const comms[ORTH_NUM_GROUPS], int rank)
+{
+    orth_rank_groups groups = {{0}};
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        groups.size[g] = comms[g] ? orth_comm_size(comms[g]) : 1;
+        groups.pos[g] = comms[g] ? orth_comm_pos(comms[g]) : 0;
+    }
+    orth_traffic planned = orth_traffic_planned(&e->unit.program, &groups), counted = orth_traffic_counted(comms);
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
+            planned.calls[g][k] *= c->steps;
+            planned.bytes[g][k] *= c->steps;
+        }
+    }
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
+            matched.traffic += (int64_t)counted.bytes[g][k];
+            matched.calls += (int64_t)counted.calls[g][k];
+        }
+    }
+    char what[192];
+    if (orth_traffic_differs(&planned, &counted, what, sizeof what) && !c->difference[0])
+        snprintf(c->difference, sizeof c->difference, "rank %d: %s", rank, what);
+    size_t used[ORTH_NUM_CLASSES];
+    orth_executor_counted(e->ex, used);
+    for (int k = 0; k < ORTH_NUM_CLASSES; k++) {
+        matched.memory += (int64_t)used[k];
+        if (used[k] != e->unit.program.class_bytes[k] && !c->difference[0])
+            snprintf(c->difference, sizeof c->difference, "rank %d: %s: planned %zu bytes, counted %zu", rank,
+                     orth_class_name((orth_class)k), e->unit.program.class_bytes[k], used[k]);
+    }
+}
+
+static inline orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
+{
+    layout_case *c = arg;
+    int rank = orth_world_rank(world);
+    orth_spread spread;
+    orth_chunk chunks[64];
+    orth_comm *comms[ORTH_NUM_GROUPS] = {0};
+    int ranks[64];
+    ORTH_TRY(orth_spread_make(ctx, &spread, &c->layout, &c->model));
+    engine e = {.model = c->model};
+    e.shape = (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
+                                 .parts = (int32_t)c->layout.parts, .compute = c->compute, .doc_mask = c->doc_mask,
+                                 .optimizer = ORTH_OP_adamw, .comm = c->comm};
+    orth_spread_shape(&spread, rank, &e.shape, chunks);
+    orth_status status = orth_unit_build(ctx, &c->model, &e.shape, &e.unit);
+    if (status == ORTH_OK)
+        status = orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false);
+    for (int g = 0; g < ORTH_NUM_GROUPS && status == ORTH_OK; g++) {
+        int n = orth_spread_group(&spread, rank, (orth_group)g, ranks);
+        if (n > 1)
+            status = orth_comm_create(ctx, world, &comms[g], orth_group_name((orth_group)g), n, ranks);
+    }
+    if (status == ORTH_OK) {
+        orth_executor_set_comms(e.ex, comms);
+        run_steps(ctx, c, &spread, &e.shape, &e, rank, &status);
+        if (rank == orth_world_size(world) - 1 && comms[ORTH_GROUP_CP])
+            c->over_cp = *orth_comm_counted(comms[ORTH_GROUP_CP]);
+        if (rank == 0 && comms[ORTH_GROUP_DP])
+            c->over_dp = *orth_comm_counted(comms[ORTH_GROUP_DP]);
+        if (rank == 0 && comms[ORTH_GROUP_KV])
+            c->over_kv = *orth_comm_counted(comms[ORTH_GROUP_KV]);
+        if (status == ORTH_OK)
+            check_plan(c, &e, comms, rank);
+    }
+    if (e.ex)
+        engine_close(ctx, &e);
+    orth_spread_release(ctx, &spread);
+    return status;
+}
+
+static inline void run_alone(orth_ctx *ctx, layout_case *c)
+{
+    engine e = {.model = c->model};
+    orth_status status = ORTH_OK;
+    e.shape = (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len, .num_seqs = 1,
+                                 .num_micro_batches = (int32_t)c->layout.global_batch, .parts = (int32_t)c->layout.parts,
+                                 .compute = c->compute, .doc_mask = c->doc_mask, .optimizer = ORTH_OP_adamw};
+    CHECK_OK(ctx, orth_unit_build(ctx, &c->model, &e.shape, &e.unit));
+    CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false));
+    run_steps(ctx, c, NULL, &e.shape, &e, 0, &status);
+    CHECK_OK(ctx, status);
+    engine_close(ctx, &e);
+}
+
+/* Room for what one rank computes, to compare with; computes it. */
+static inline void case_prepare(orth_ctx *ctx, layout_case *c, bool computes)
+{
+    c->loss = calloc((size_t)c->steps, 8);
+    c->norm = calloc((size_t)c->steps, 8);
+    c->params = calloc((size_t)max_elems, 4);
+    if (computes)
+        run_alone(ctx, c);
+    c->compare = true;
+}
+
+static inline void case_release(layout_case *c)
+{
+    free(c->loss);
+    free(c->norm);
+    free(c->params);
+}
+
+static inline void check_layout(layout_case *c)
+{
+    char what[256];
+    layout_describe(c, what, sizeof what);
+    orth_ctx *ctx = test_ctx(1);
+    case_prepare(ctx, c, true);
+    int ranks = (int)orth_layout_ranks(&c->layout);
+    orth_world_options options = {.threads_per_rank = c->threads, .timeout_s = 8, .startup_s = 8};
+    orth_status s = orth_run_ranks(ctx, ranks, rank_main, c, &options);
+    if (s != ORTH_OK || c->difference[0])
+        fail_msg("%s: %s", what, s != ORTH_OK ? ctx->error.message : c->difference);
+    case_release(c);
+    test_ctx_free(ctx);
+}
+
+#endif
