@@ -69,7 +69,7 @@ TEST(processes_train_save_and_say_what_thread_ranks_do)
         skip();
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(cases); i++) {
-        char options[16], t[8], m[8], a[64], b[64];
+        char options[16], t[16], m[16], a[64], b[64];
         snprintf(options, sizeof options, "-n %d", cases[i].n);
         snprintf(t, sizeof t, "t%d", i);
         snprintf(m, sizeof m, "m%d", i);
