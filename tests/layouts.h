@@ -95,11 +95,11 @@ static inline int layout_pick(uint64_t seed, int *k, const int *choices, int n)
 
 #define LAYOUT_PICK(...) layout_pick(seed, &k, (const int[]){__VA_ARGS__}, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)))
 
-/* Uneven parts of the batch, if kind > 0 and there is more than one data-parallel rank. */
+/* Uneven parts of the batch, if kind > 0 and there are two or four data-parallel ranks. */
 static inline void layout_draw_shares(orth_layout *l, int kind)
 {
     static const double two[][2] = {{3, 1}, {1, 3}, {5, 3}}, four[][4] = {{3, 1, 2, 2}, {1, 2, 4, 1}, {1, 5, 1, 1}};
-    if (kind > 0 && l->dp > 1) {
+    if (kind > 0 && (l->dp == 2 || l->dp == 4)) {
         l->dp_share = l->dp == 2 ? two[kind - 1] : four[kind - 1];
         l->num_dp_share = l->dp;
     }
