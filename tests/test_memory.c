@@ -94,15 +94,35 @@ TEST(an_allocator_that_fails_after_step_1_is_not_noticed)
 
 /* ---- planned and counted ---- */
 
-/* {"params": ..., "total": ...} of a file of the run folder. */
+/* The memory objects of all ranks in a text, one to a line; free(). */
+static char *memories(const char *text)
+{
+    char *all = calloc(1, strlen(text) + 1);
+    for (const char *at = text; (at = strstr(at, "\"memory\": {")) != NULL; at++) {
+        strncat(all, at, (size_t)(strchr(at, '}') - at));
+        strcat(all, "\n");
+    }
+    assert_true(all[0] != '\0');
+    return all;
+}
+
 static char *memory_of(run_case *r, const char *name)
 {
-    char *text = run_read(r, name, NULL), *at = strstr(text, "\"memory\": {");
-    assert_non_null(at);
-    char *copy = strndup(at, (size_t)(strchr(at, '}') - at));
+    char *text = run_read(r, name, NULL), *all = memories(text);
     free(text);
-    return copy;
+    return all;
 }
+
+/* "total" of the first rank. */
+static long total_of(const char *memory)
+{
+    const char *at = strstr(memory, "\"total\": ");
+    assert_non_null(at);
+    return atol(at + 9);
+}
+
+/* A workspace for eight threads, which lies in the memory of activations while the run evaluates, and few activations. */
+#define EVAL_IS_LARGER "model.layers=1 data.seq_len=8 train.micro_batch=1 run.threads=8"
 
 TEST(planned_bytes_of_a_run_are_the_counted_ones)
 {
@@ -114,6 +134,8 @@ TEST(planned_bytes_of_a_run_are_the_counted_ones)
         "model.attention=full precision.compute=bf16 data.valid_fraction=0.2",
         "train.global_batch=8 parallel.dp=2 parallel.zero=1 run.threads=4", /* two threads for each rank */
         "train.global_batch=8 parallel.dp=4 parallel.zero=HYBRID_SHARD parallel.shard_group=2 parallel.keep_whole=100",
+        EVAL_IS_LARGER, "parallel.pp=2 model.layers=2 data.seq_len=8 run.threads=1",
+        "parallel.tp=2 parallel.cp=2 model.layers=1 data.seq_len=16 train.micro_batch=1 run.threads=8",
     };
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(flavours); i++) {
@@ -124,10 +146,29 @@ TEST(planned_bytes_of_a_run_are_the_counted_ones)
         snprintf(name, sizeof name, "m%d/memory.json", i);
         char *counted = memory_of(r, name);
         assert_string_equal(plan, counted);
-        RUN(r, 0, plan, "plan run.yaml --json %s", flavours[i]);
+        RUN(r, 0, "", "plan run.yaml --json %s", flavours[i]);
+        char *priced = memories(r->out);
+        assert_string_equal(plan, priced);
+        free(priced);
         free(plan);
         free(counted);
     }
+    run_end(r);
+}
+
+TEST(an_evaluation_that_needs_more_than_training_is_in_the_plan)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "", "data prepare --tokenizer=shards --out=all --valid-fraction=0 text.txt");
+    RUN(r, 0, "fits", "plan run.yaml --json data.path=all " EVAL_IS_LARGER);
+    const long without = total_of(r->out);
+    RUN(r, 0, "fits", "plan run.yaml --json " EVAL_IS_LARGER);
+    const long with = total_of(r->out);
+    assert_true(with > without);
+    RUN(r, 3, "does not fit", "train run.yaml checkpoint.dir=tight memory.limit=%ld " EVAL_IS_LARGER, with - 1);
+    RUN(r, 0, "saved", "train run.yaml checkpoint.dir=tight memory.limit=%ld data.path=all train.steps=1 " EVAL_IS_LARGER,
+        with - 1);
+    RUN(r, 0, "eval", "train run.yaml checkpoint.dir=enough memory.limit=%ld train.steps=1 " EVAL_IS_LARGER, with);
     run_end(r);
 }
 
@@ -250,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_allocator_that_fails_after_step_1_is_not_noticed),
         cmocka_unit_test(planned_bytes_of_a_run_are_the_counted_ones),
+        cmocka_unit_test(an_evaluation_that_needs_more_than_training_is_in_the_plan),
         cmocka_unit_test(memory_that_is_resident_is_what_was_planned),
         cmocka_unit_test(placement_of_gpt2_124m_is_within_2_percent_of_the_lower_bound),
         cmocka_unit_test(every_preset_can_be_planned_and_explained_at_once),

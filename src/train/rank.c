@@ -49,6 +49,24 @@ static orth_status fill_weights(orth_ctx *ctx, rank_state *s)
     return status;
 }
 
+static orth_status create_executors(orth_ctx *ctx, rank_state *s)
+{
+    const orth_run *r = s->run;
+    orth_rank_units units;
+    ORTH_TRY(orth_rank_units_build(ctx, r->cfg, &r->model, &r->plan.spread, s->rank, r->valid != NULL,
+                                   orth_pool_num_threads(ctx->pool), s->chunks, &units));
+    s->shape = units.shape;
+    const orth_status status = orth_trainer_create(ctx, &s->trainer, r->cfg, &r->model, &units.step);
+    s->has_trainer = status == ORTH_OK;
+    if (units.evaluates && !s->has_trainer)
+        orth_unit_release(&units.eval);
+    if (!units.evaluates || !s->has_trainer)
+        return status;
+    ORTH_TRY(orth_evaluator_create_beside(ctx, &s->evaluator, r->cfg, &r->model, s->trainer.executor, &units.eval));
+    s->has_evaluator = true;
+    return ORTH_OK;
+}
+
 static orth_status open_rank(orth_ctx *ctx, rank_state *s)
 {
     orth_run *r = s->run;
@@ -56,12 +74,7 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
     s->indices = ORTH_NEW_ARRAY(ctx, int64_t, r->cfg->train_global_batch);
     if (!s->chunks || !s->indices)
         return ORTH_ERR_NOMEM;
-    s->shape = orth_setup_shape(r->cfg, ORTH_MODE_TRAIN);
-    orth_spread_shape(&r->plan.spread, s->rank, &s->shape, s->chunks);
-    orth_unit unit;
-    ORTH_TRY(orth_unit_build(ctx, &r->model, &s->shape, &unit));
-    ORTH_TRY(orth_trainer_create(ctx, &s->trainer, r->cfg, &r->model, &unit));
-    s->has_trainer = true;
+    ORTH_TRY(create_executors(ctx, s));
     s->weights = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.unit.program.num_updates);
     if (r->options.timeline > 0)
         s->clock = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.unit.program.num_instrs + 1);
@@ -70,11 +83,8 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
     if (s->world)
         ORTH_TRY(make_groups(ctx, s));
     orth_executor_set_comms(s->trainer.executor, s->comms);
-    if (r->valid) {
-        ORTH_TRY(orth_evaluator_create(ctx, &s->evaluator, r->cfg, &r->model, s->trainer.executor, &s->shape));
-        s->has_evaluator = true;
+    if (s->has_evaluator)
         orth_executor_set_comms(s->evaluator.executor, s->comms);
-    }
     orth_loader_options o = {.sampler = r->train, .rows = orth_setup_rows(&s->shape),
                              .max_sequences = (int64_t)s->shape.num_micro_batches * s->shape.num_seqs};
     ORTH_TRY(orth_loader_create(ctx, &s->loader, &o));
@@ -289,6 +299,7 @@ static orth_status say_counted(orth_ctx *ctx, rank_state *s)
     if (!all)
         return ORTH_ERR_NOMEM;
     orth_executor_counted(s->trainer.executor, mine);
+    mine[ORTH_CLASS_ACTIVATIONS] += s->has_evaluator ? orth_executor_counted_above(s->evaluator.executor) : 0;
     mine[ORTH_CLASS_WORKSPACE] += s->saver ? orth_saver_counted(s->saver) : 0;
     memcpy(all[0], mine, sizeof mine);
     orth_status status = s->all ? orth_all_gather(ctx, s->all, all, mine, sizeof mine, NULL, ORTH_U8) : ORTH_OK;
