@@ -124,6 +124,8 @@ static long total_of(const char *memory)
 /* A workspace for eight threads, which lies in the memory of activations while the run evaluates, and few activations. */
 #define EVAL_IS_LARGER "model.layers=1 data.seq_len=8 train.micro_batch=1 run.threads=8"
 
+#define HANDS_IN "train.steps=3 train.global_batch=8 train.micro_batch=1 parallel.dp=2 parallel.zero=3 parallel.tp=2 parallel.pp=2 "
+
 TEST(planned_bytes_of_a_run_are_the_counted_ones)
 {
     static const char *const flavours[] = {
@@ -136,6 +138,9 @@ TEST(planned_bytes_of_a_run_are_the_counted_ones)
         "train.global_batch=8 parallel.dp=4 parallel.zero=HYBRID_SHARD parallel.shard_group=2 parallel.keep_whole=100",
         EVAL_IS_LARGER, "parallel.pp=2 model.layers=2 data.seq_len=8 run.threads=1",
         "parallel.tp=2 parallel.cp=2 model.layers=1 data.seq_len=16 train.micro_batch=1 run.threads=8",
+        /* what ranks hand in to rank 0, whole and tensor by tensor */
+        HANDS_IN "checkpoint.every_steps=1", HANDS_IN "checkpoint.every_steps=1 checkpoint.async=false",
+        HANDS_IN "optimizer.name=sgd checkpoint.every_steps=2 precision.compute=bf16", HANDS_IN "optimizer.name=sgd",
     };
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(flavours); i++) {
@@ -169,6 +174,24 @@ TEST(an_evaluation_that_needs_more_than_training_is_in_the_plan)
     RUN(r, 0, "saved", "train run.yaml checkpoint.dir=tight memory.limit=%ld data.path=all train.steps=1 " EVAL_IS_LARGER,
         with - 1);
     RUN(r, 0, "eval", "train run.yaml checkpoint.dir=enough memory.limit=%ld train.steps=1 " EVAL_IS_LARGER, with);
+    run_end(r);
+}
+
+/* Rank 0's share of what is written: 12 bytes a parameter when the steps go on beside it, else room for one tensor. */
+TEST(checkpoints_of_several_ranks_take_what_the_largest_tensor_does_if_the_steps_wait)
+{
+    run_case *r = run_begin();
+    long bytes[3];
+    const char *const args[] = {"checkpoint.every_steps=0", "checkpoint.every_steps=1 checkpoint.async=false",
+                                "checkpoint.every_steps=1"};
+    for (int i = 0; i < 3; i++) {
+        RUN(r, 0, "fits", "plan run.yaml --json parallel.tp=2 %s", args[i]);
+        bytes[i] = total_of(r->out);
+    }
+    RUN(r, 0, "fits", "plan run.yaml --json");
+    const long elems = atol(strstr(r->out, "\"parameters\": ") + 14), largest = RUN_VOCAB * 64; /* of embed */
+    assert_int_equal(bytes[0], bytes[1]);
+    assert_true(bytes[2] - bytes[1] >= 12 * elems - 4 * largest && bytes[2] - bytes[1] < 12 * elems - 4 * largest + 64 * 200);
     run_end(r);
 }
 
@@ -292,6 +315,7 @@ int main(void)
         cmocka_unit_test(an_allocator_that_fails_after_step_1_is_not_noticed),
         cmocka_unit_test(planned_bytes_of_a_run_are_the_counted_ones),
         cmocka_unit_test(an_evaluation_that_needs_more_than_training_is_in_the_plan),
+        cmocka_unit_test(checkpoints_of_several_ranks_take_what_the_largest_tensor_does_if_the_steps_wait),
         cmocka_unit_test(memory_that_is_resident_is_what_was_planned),
         cmocka_unit_test(placement_of_gpt2_124m_is_within_2_percent_of_the_lower_bound),
         cmocka_unit_test(every_preset_can_be_planned_and_explained_at_once),

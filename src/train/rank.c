@@ -88,8 +88,10 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
     orth_loader_options o = {.sampler = r->train, .rows = orth_setup_rows(&s->shape),
                              .max_sequences = (int64_t)s->shape.num_micro_batches * s->shape.num_seqs};
     ORTH_TRY(orth_loader_create(ctx, &s->loader, &o));
+    const orth_saver_source source = {rank_fetch, s};
     if (s->rank == 0 && !r->options.watch)
-        ORTH_TRY(orth_saver_create(ctx, &s->saver, r->cfg, &r->model, s->world ? NULL : s->trainer.executor, r->checkpoints));
+        ORTH_TRY(orth_saver_create(ctx, &s->saver, r->cfg, &r->model, s->world ? NULL : s->trainer.executor, &source,
+                                   r->checkpoints));
     return fill_weights(ctx, s);
 }
 
