@@ -1,4 +1,4 @@
-/* test_memory.c -- plans of memory against what runs take: nothing more, and nothing during a step. */
+/* test_memory.c -- plans of memory and of bytes sent against what runs take: nothing more, and nothing during a step. */
 #include <malloc.h>
 #include <time.h>
 
@@ -213,6 +213,72 @@ TEST(memory_that_is_resident_is_what_was_planned)
     run_end(r);
 }
 
+/* ---- bytes sent ---- */
+
+/* The object that follows `key` where it comes last or, `first`, where it comes first; free(). */
+static char *object_of(const char *text, const char *key, bool first)
+{
+    const char *found = NULL;
+    for (const char *at = text; (at = strstr(at, key)) != NULL && !(first && found); at++)
+        found = at;
+    assert_non_null(found);
+    const char *begin = found + strlen(key) - 1, *at = begin; /* keys end with the brace */
+    int depth = 0;
+    do
+        depth += *at == '{' ? 1 : *at == '}' ? -1 : 0;
+    while (*at++ && depth > 0);
+    return strndup(begin, (size_t)(at - begin));
+}
+
+static long sum_of_numbers(const char *text)
+{
+    long sum = 0;
+    for (const char *at = text; (at = strstr(at, "\": ")) != NULL; at += 3)
+        sum += at[3] == '{' ? 0 : atol(at + 3);
+    return sum;
+}
+
+/* Of rank 0 and of all ranks, in every step; the plan's total is the sum of its ranks. */
+TEST(bytes_in_metrics_are_those_of_the_plan)
+{
+    run_case *r = run_begin();
+    for (int i = 0; i < 6; i++) {
+        char layout[256], name[64];
+        const int64_t seed = (int64_t)i * 8;
+        int dp = 1 << test_rand_int(9, (uint64_t)seed, 0, 1), tp = 1 << test_rand_int(9, (uint64_t)seed + 1, 0, 1);
+        int pp = 1 << test_rand_int(9, (uint64_t)seed + 2, 0, 1), cp = dp * tp * pp == 1 ? 2 : 1;
+        snprintf(layout, sizeof layout, "parallel.dp=%d parallel.tp=%d parallel.pp=%d parallel.cp=%d parallel.zero=%d", dp, tp, pp,
+                 cp, dp > 1 ? (int)test_rand_int(9, (uint64_t)seed + 3, 0, 3) : 0);
+        RUN(r, 0, "saved", "train run.yaml train.steps=2 train.global_batch=8 train.micro_batch=1 run.threads=1 checkpoint.dir=c%d %s",
+            i, layout);
+        snprintf(name, sizeof name, "c%d/plan.json", i);
+        char *plan = run_read(r, name, NULL);
+        snprintf(name, sizeof name, "c%d/metrics.jsonl", i);
+        char *metrics = run_read(r, name, NULL);
+        char *planned = object_of(plan, "\"comm\": {", true), *planned_total = object_of(plan, "\"comm\": {", false);
+        long sum = 0;
+        for (const char *at = plan; (at = strstr(at, "\"comm\": {")) != NULL; at++) {
+            char *one = object_of(at, "\"comm\": {", true);
+            sum += sum_of_numbers(one);
+            free(one);
+        }
+        assert_true(sum > 0);
+        assert_int_equal(sum, 2 * sum_of_numbers(planned_total));
+        for (int k = 0; k < 2; k++) {
+            char *one = object_of(metrics, "\"comm_bytes\": {", k == 0), *all = object_of(metrics, "\"comm_bytes_total\": {", k == 0);
+            if (strcmp(one, planned) != 0 || strcmp(all, planned_total) != 0)
+                fail_msg("%s: planned %s and %s, sent %s and %s", layout, planned, planned_total, one, all);
+            free(one);
+            free(all);
+        }
+        free(planned);
+        free(planned_total);
+        free(plan);
+        free(metrics);
+    }
+    run_end(r);
+}
+
 /* ---- placement ---- */
 
 TEST(placement_of_gpt2_124m_is_within_2_percent_of_the_lower_bound)
@@ -316,6 +382,7 @@ int main(void)
         cmocka_unit_test(planned_bytes_of_a_run_are_the_counted_ones),
         cmocka_unit_test(an_evaluation_that_needs_more_than_training_is_in_the_plan),
         cmocka_unit_test(checkpoints_of_several_ranks_take_what_the_largest_tensor_does_if_the_steps_wait),
+        cmocka_unit_test(bytes_in_metrics_are_those_of_the_plan),
         cmocka_unit_test(memory_that_is_resident_is_what_was_planned),
         cmocka_unit_test(placement_of_gpt2_124m_is_within_2_percent_of_the_lower_bound),
         cmocka_unit_test(every_preset_can_be_planned_and_explained_at_once),

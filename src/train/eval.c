@@ -132,6 +132,10 @@ orth_status orth_evaluator_run(orth_ctx *ctx, orth_evaluator *e, const orth_samp
         for (int32_t b = 0; leaves && b < e->num_seqs; b++) /* one by one: the micro-batch does not show in the sum */
             out->nll += leaves[b];
         report(e, at, first + n, token_bytes, each, user, out);
+        if (e->stop && at + e->num_seqs < first + n)
+            ORTH_TRY(e->stop(ctx, e->stop_user, &out->stopped));
+        if (out->stopped)
+            break;
     }
     return ORTH_OK;
 }

@@ -15,12 +15,16 @@ typedef struct {
     orth_sample_rows rows;              /* those on this rank */
     bool doc_mask;
     int32_t *pos;                       /* [rows] scratch */
+    /* NULL, or asked between two batches: *out true ends the evaluation there. Set by the owner. */
+    orth_status (*stop)(orth_ctx *ctx, void *user, bool *out);
+    void *stop_user;
 } orth_evaluator;
 
 typedef struct {
     double nll;             /* sum over targets, natural logarithm */
     double weight;          /* number of targets */
     double target_bytes;    /* bytes of text that the targets stand for; 0 without a byte table */
+    bool stopped;           /* by the evaluator's `stop`: sums of a part */
 } orth_eval_result;
 
 /* With weights of its own, to be filled by the caller. ORTH_ERR_NOMEM, ORTH_ERR_ARG. */
