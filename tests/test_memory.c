@@ -31,7 +31,8 @@ static size_t libc_bytes(void)
     return m.uordblks + m.hblkhd;
 }
 
-/* Asked before each step. From the second step to the sixth, an allocation fails. */
+/* Asked after each step, and between the batches of the evaluation at the end. From the second step to the sixth, an
+ * allocation fails. */
 static int watch(void *user)
 {
     guard *g = user;
@@ -84,7 +85,7 @@ TEST(an_allocator_that_fails_after_step_1_is_not_noticed)
         CHECK_OK(ctx, orth_run_open(ctx, &run, &options, NULL));
         CHECK_OK(ctx, orth_run_train(ctx, &run));
         orth_gemm_library_close(ctx);
-        assert_int_equal(g.steps, 8);
+        assert_true(g.steps > 8);
         orth_run_close(ctx, &run);
         orth_config_release(ctx, &cfg);
         test_ctx_free(ctx);
