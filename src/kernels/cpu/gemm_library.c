@@ -68,13 +68,10 @@ orth_status orth_gemm_library_open(orth_ctx *ctx, orth_gemm_library_use use)
 
 static void product_release(orth_ctx *ctx, library_product *p)
 {
-    orth_onednn_product *freed[4];
-    int n = 0;
     for (int i = 0; i < 4; i++) {
         orth_onednn_product *b = p->block[i / 2][i % 2];
-        for (int k = 0; k < n; k++)
-            b = freed[k] == b ? NULL : b;
-        freed[n++] = b;
+        for (int k = 0; k < i; k++) /* some are the same */
+            b = p->block[k / 2][k % 2] == b ? NULL : b;
         orth_onednn_product_destroy(ctx, b);
     }
 }
