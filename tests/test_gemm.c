@@ -94,19 +94,27 @@ static void run_fast(orth_ctx *ctx, const orth_gemm_desc *g)
     orth_mem_free(ctx, ws);
 }
 
+/* Outputs (c, pre) of the plain kernel in out[0], [1]; those of what is returned are in [2], [3]. */
+static orth_gemm_desc outputs_make(orth_ctx *ctx, gemm_case *c, bool with_pre, char *out[4])
+{
+    orth_gemm_desc g = c->g;
+    for (int i = 0; i < 4; i++)
+        out[i] = output_make(c);
+    for (int i = 0; i < 4; i += 2) {
+        g.c = output_body(c, out[i]);
+        g.pre = with_pre ? output_body(c, out[i + 1]) : NULL;
+        if (i == 0)
+            CHECK_OK(ctx, orth_gemm_ref(ctx, &g));
+    }
+    return g;
+}
+
 /* Fast against plain, guards, gaps between rows and all. */
 static void check_case(orth_ctx *ctx, gemm_case *c, bool with_pre, const char *what)
 {
     size_t bytes = (size_t)(c->c_elems + 2 * GUARD) * orth_dtype_bytes(c->g.c_type);
     char *out[4];
-    for (int i = 0; i < 4; i++)
-        out[i] = output_make(c);
-    orth_gemm_desc g = c->g;
-    g.c = output_body(c, out[0]);
-    g.pre = with_pre ? output_body(c, out[1]) : NULL;
-    CHECK_OK(ctx, orth_gemm_ref(ctx, &g));
-    g.c = output_body(c, out[2]);
-    g.pre = with_pre ? output_body(c, out[3]) : NULL;
+    orth_gemm_desc g = outputs_make(ctx, c, with_pre, out);
     run_fast(ctx, &g);
     if (memcmp(out[0], out[2], bytes) != 0 || memcmp(out[1], out[3], bytes) != 0)
         fail_msg("%s, isa %s, %s->%s, M=%d N=%d K=%d, %d threads", what, orth_isa_name(ctx->isa),
@@ -353,14 +361,7 @@ static void check_library(orth_ctx *ctx, gemm_case *c, bool with_pre)
 {
     const int taken = orth_gemm_library_products(ctx);
     char *out[4];
-    for (int i = 0; i < 4; i++)
-        out[i] = output_make(c);
-    orth_gemm_desc g = c->g;
-    g.c = output_body(c, out[0]);
-    g.pre = with_pre ? output_body(c, out[1]) : NULL;
-    CHECK_OK(ctx, orth_gemm_ref(ctx, &g));
-    g.c = output_body(c, out[2]);
-    g.pre = with_pre ? output_body(c, out[3]) : NULL;
+    orth_gemm_desc g = outputs_make(ctx, c, with_pre, out);
     CHECK_OK(ctx, orth_gemm_library_add(ctx, &g));
     CHECK_OK(ctx, orth_gemm_library_add(ctx, &g)); /* the same again */
     assert_int_equal(orth_gemm_library_products(ctx), taken + 1);

@@ -62,14 +62,20 @@ static void send(orth_builder *b, orth_group channel, int32_t peer, orth_operand
     b->pending[b->num_pending++].ticket = attr.ticket;
 }
 
+/* What is built from here on is of this action: it begins before the first layer, or after the last. */
+static chunk_state *begin_action(stage *st, orth_phase phase, int32_t local, int32_t micro)
+{
+    st->b->phase = phase;
+    st->b->micro_batch = micro;
+    st->b->layer = phase == ORTH_PHASE_FORWARD ? -1 : st->b->spec->num_layers;
+    return state_of(st, local, micro);
+}
+
 static void forward(stage *st, int32_t local, int32_t micro)
 {
     orth_builder *b = st->b;
     const orth_chunk *c = &st->chunks[local];
-    chunk_state *m = state_of(st, local, micro);
-    b->phase = ORTH_PHASE_FORWARD;
-    b->micro_batch = micro;
-    b->layer = -1;
+    chunk_state *m = begin_action(st, ORTH_PHASE_FORWARD, local, micro);
     orth_operand x;
     if (c->embed)
         x = orth_build_forward(b, &b->spec->embed, &m->embed, orth_operand_absent);
@@ -107,10 +113,7 @@ static void backward(stage *st, orth_action_kind kind, int32_t local, int32_t mi
 {
     orth_builder *b = st->b;
     const orth_chunk *c = &st->chunks[local];
-    chunk_state *m = state_of(st, local, micro);
-    b->phase = ORTH_PHASE_BACKWARD;
-    b->micro_batch = micro;
-    b->layer = b->spec->num_layers;
+    chunk_state *m = begin_action(st, ORTH_PHASE_BACKWARD, local, micro);
     orth_operand dy;
     if (c->head)
         dy = orth_build_backward(b, &b->spec->final, &m->final, kind, orth_build_head(b, m->normed));
@@ -139,10 +142,7 @@ static void weights(stage *st, int32_t local, int32_t micro)
 {
     orth_builder *b = st->b;
     const orth_chunk *c = &st->chunks[local];
-    chunk_state *m = state_of(st, local, micro);
-    b->phase = ORTH_PHASE_BACKWARD;
-    b->micro_batch = micro;
-    b->layer = b->spec->num_layers;
+    chunk_state *m = begin_action(st, ORTH_PHASE_BACKWARD, local, micro);
     if (c->head)
         orth_build_weights(b, &b->spec->final, &m->final);
     for (int32_t l = c->num_layers - 1; l >= 0 && !b->p->failed; l--) {
