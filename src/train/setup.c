@@ -202,5 +202,9 @@ void orth_unit_release(orth_unit *u)
 
 const orth_kernel_fn *orth_setup_kernels(const orth_config *cfg)
 {
-    return cfg->run_backend == ORTH_run_backend_ref ? orth_kernels_ref() : orth_kernels_cpu();
+    switch (cfg->run_backend) {
+    case ORTH_run_backend_cpu: return orth_kernels_cpu();
+    case ORTH_run_backend_ref: return orth_kernels_ref();
+    }
+    return NULL;
 }
