@@ -67,7 +67,8 @@ TEST(what_the_layout_cannot_be_is_said_before_text_is_prepared)
 TEST(data_prepare_replaces_nothing_but_prepared_folders)
 {
     run_case *r = run_begin();
-    RUN(r, 2, "text.txt: exists already and is no prepared folder", "data prepare --tokenizer=bytes --overwrite --out=text.txt text.txt");
+    RUN(r, 2, "text.txt: exists already and is no prepared folder",
+        "data prepare --tokenizer=bytes --overwrite --out=text.txt text.txt");
     RUN(r, 2, "exists already and is no prepared folder", "data prepare --tokenizer=bytes --overwrite --out=. text.txt");
     RUN(r, 2, "shards: exists already; --overwrite replaces it", "data prepare --tokenizer=bytes --out=shards text.txt");
     RUN(r, 0, "tokens", "data prepare --tokenizer=bytes --overwrite --out=shards text.txt");
@@ -79,7 +80,8 @@ TEST(weights_of_another_model_than_the_run_file_says_are_refused)
 {
     run_case *r = run_begin();
     RUN(r, 0, "saved", "train run.yaml train.steps=1");
-    RUN(r, 2, "command line: model.layers=3: the weights in a/checkpoints/step-00000001 have", "train run.yaml checkpoint.dir=b --init=a model.layers=3");
+    RUN(r, 2, "command line: model.layers=3: the weights in a/checkpoints/step-00000001 have",
+        "train run.yaml checkpoint.dir=b --init=a model.layers=3");
     RUN(r, 2, "model.tied=false: the weights in", "train run.yaml checkpoint.dir=b --init=a model.tied=false");
     RUN(r, 2, "model.preset=gpt2-124m: the weights in", "train run.yaml checkpoint.dir=b --init=a model.preset=gpt2-124m");
     assert_false(run_has(r, "b"));
@@ -116,7 +118,8 @@ TEST(progress_that_nobody_reads_ends_no_run_and_reaches_no_file)
     for (const char *line = metrics; *line; line = strchr(line, '\n') + 1)
         assert_int_equal(*line, '{');
     free(metrics);
-    RUN(r, 3, "standard output: cannot write: No space left on device", "help >/dev/null; (%s --version >/dev/full)", ORTH_BINARY);
+    RUN(r, 3, "standard output: cannot write: No space left on device",
+        "help >/dev/null; (%s --version >/dev/full)", ORTH_BINARY);
     run_end(r);
 }
 
@@ -144,8 +147,9 @@ TEST(shards_that_are_cut_short_while_they_are_read_end_the_run_in_words)
 {
     run_case *r = run_begin();
     RUN(r, 0, "saved", "train run.yaml train.steps=1");
-    RUN(r, 5, "was cut short while it was being read", "help >/dev/null; (%s train run.yaml train.steps=100000 --resume --quiet & "
-        "while ! grep -q '\"step\": 3,' a/metrics.jsonl; do sleep 0.1; done; : >shards/train-00000.orts; wait $!)", ORTH_BINARY);
+    RUN(r, 5, "was cut short while it was being read", "help >/dev/null; (timeout 100 %s train run.yaml train.steps=100000 --resume --quiet & "
+        "i=0; while [ $i -lt 900 ] && ! grep -q '\"step\": 3,' a/metrics.jsonl; do i=$((i+1)); sleep 0.1; done; "
+        ": >shards/train-00000.orts; wait $!)", ORTH_BINARY);
     RUN(r, 0, "step-00000001: valid", "ckpt verify a");
     run_end(r);
 }

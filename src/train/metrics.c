@@ -32,6 +32,13 @@ static orth_status trim(orth_ctx *ctx, const char *path, int64_t step)
     return s;
 }
 
+/* 0: not a terminal, or one that nobody looks at: mpirun gives its processes one without a size. */
+static size_t terminal_columns(void)
+{
+    struct winsize w = {.ws_col = 0};
+    return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
+}
+
 orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step)
 {
     if (resume_step >= 0)
@@ -40,7 +47,7 @@ orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, 
     m->file = fopen(path, resume_step >= 0 ? "a" : "w");
     if (!m->file)
         return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
-    m->live = !m->quiet && isatty(STDOUT_FILENO);
+    m->live = !m->quiet && terminal_columns() > 0;
     return ORTH_OK;
 }
 
@@ -87,13 +94,11 @@ static void write_fields(const orth_metrics *m, const orth_step_result *r, doubl
 static void fit_terminal(line_fields f)
 {
     static const int8_t less_and_less_important[] = {F_MEM, F_MFU, F_LR, F_NORM, F_RATE, F_LEFT, F_LOSS};
-    struct winsize w = {.ws_col = 0};
+    const size_t columns = terminal_columns();
     size_t width = 0;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) != 0 || w.ws_col == 0)
-        return;
     for (int i = 0; i < NUM_FIELDS; i++)
         width += strlen(f[i]);
-    for (int i = 0; i < ORTH_COUNT(less_and_less_important) && width >= w.ws_col; i++) {
+    for (int i = 0; i < ORTH_COUNT(less_and_less_important) && width >= columns; i++) {
         char *field = f[less_and_less_important[i]];
         width -= strlen(field);
         *field = '\0';
