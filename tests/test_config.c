@@ -176,7 +176,7 @@ TEST(words_of_the_command_line_replace_what_the_file_says)
                 orth_config_set(ctx, &c, "command line", "train.steps", "x"));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "command line: unknown key 'train.stepz'; did you mean 'train.steps'?",
                 orth_config_set(ctx, &c, "command line", "train.stepz", "1"));
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "command line: is not YAML",
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "command line: optimizer.betas=[0.9, 0.95: is not YAML",
                 orth_config_set(ctx, &c, "command line", "optimizer.betas", "[0.9, 0.95"));
     orth_config_release(ctx, &c);
     test_ctx_free(ctx);

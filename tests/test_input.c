@@ -201,7 +201,10 @@ TEST(damaged_files_are_named_with_exit_5)
 {
     run_case *r = run_begin();
     RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.every_steps=1");
+    RUN(r, 2, "a: belongs to a run (it holds run.yaml)", "ckpt export a a");
+    RUN(r, 2, "a/checkpoints/step-00000001: belongs to a run", "ckpt export a a/checkpoints/step-00000001");
     RUN(r, 0, "parameters", "ckpt export a hf");
+    RUN(r, 2, "a: belongs to a run", "ckpt import hf a");
     damage(r, "a/checkpoints/step-00000002/model.safetensors", -5, 1);
     RUN(r, 5, "model.safetensors", "ckpt verify a");
     /* The older one is taken, and that is said. */

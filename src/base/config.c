@@ -197,8 +197,12 @@ static orth_status put_text(orth_ctx *ctx, orth_config *cfg, orth_option_id id, 
 {
     orth_option_type type = orth_option_get(id)->type;
     orth_written value = {.items = {text}, .num_items = 1};
-    if (text[0] == '[' && type != ORTH_TYPE_STR)
-        ORTH_TRY(orth_config_read_list(ctx, cfg, place, text, &value));
+    if (text[0] == '[' && type != ORTH_TYPE_STR) {
+        char *list = orth_arena_printf(ctx, &cfg->arena, "%s: %s=%s", place, orth_option_get(id)->path, text);
+        if (!list)
+            return ORTH_ERR_NOMEM;
+        ORTH_TRY(orth_config_read_list(ctx, cfg, list, text, &value));
+    }
     return orth_config_put(ctx, cfg, id, place, &value);
 }
 
