@@ -44,6 +44,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"doctor train.steps=x", "orthant: command line: train.steps=x: must be a whole number"},
         {"doctor train.micro_batch=3 train.global_batch=32",
          "orthant: command line: train.micro_batch=3 does not divide train.global_batch=32"},
+        {"doctor train=5", "orthant: command line: 'train' is a section: `orthant help options train` lists its keys"},
+        {"doctor checkpoint.dir=", "orthant: command line: checkpoint.dir is empty"},
         {"doctor comm.bucket_mb=-1", "orthant: command line: comm.bucket_mb=-1"},
         {"help options optimiser", "orthant: help options: unknown section 'optimiser'; did you mean 'optimizer'?"},
         {"help --completion=zsh", "orthant: help: --completion=zsh: only bash is supported"},

@@ -36,6 +36,7 @@ orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
     if (options.resume && options.init_dir)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "train: --resume continues with the weights of the run's own checkpoint: "
                          "--init=%s cannot be given with it", options.init_dir);
+    signal(SIGPIPE, SIG_IGN); /* who reads the progress may go (`| head`): the run goes on */
     ctx->stop = pending_signal;
     ctx->stop_user = &stops;
     orth_status s = orth_run_whole(ctx, &options);
