@@ -42,7 +42,7 @@ static scored *score_text(run_case *r, const orth_model_file *f, const char *sha
         const orth_sample_rows rows = {.parts = 1, .row_begin = 0, .row_end = T};
         CHECK_OK(r->ctx, orth_sampler_fill(r->ctx, sampler, &sample, i, &rows));
     }
-    CHECK_OK(r->ctx, orth_evaluator_create(r->ctx, &e, &f->run, &f->model, NULL, NULL));
+    CHECK_OK(r->ctx, orth_evaluator_create(r->ctx, &e, &f->run, &f->model));
     CHECK_OK(r->ctx, orth_model_file_fill(r->ctx, f, e.executor));
     CHECK_OK(r->ctx, orth_evaluator_run(r->ctx, &e, sampler, 0, SEQUENCES, NULL, note, s, &result));
     assert_int_equal(s->n, SEQUENCES * T);

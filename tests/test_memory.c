@@ -1,4 +1,4 @@
-/* test_memory.c -- plans of memory against what runs take: nothing more, and nothing during a step. */
+/* test_memory.c -- plans of memory and of bytes sent against what runs take: nothing more, and nothing during a step. */
 #include <malloc.h>
 #include <time.h>
 
@@ -94,15 +94,37 @@ TEST(an_allocator_that_fails_after_step_1_is_not_noticed)
 
 /* ---- planned and counted ---- */
 
-/* {"params": ..., "total": ...} of a file of the run folder. */
+/* The memory objects of all ranks in a text, one to a line; free(). */
+static char *memories(const char *text)
+{
+    char *all = calloc(1, strlen(text) + 1);
+    for (const char *at = text; (at = strstr(at, "\"memory\": {")) != NULL; at++) {
+        strncat(all, at, (size_t)(strchr(at, '}') - at));
+        strcat(all, "\n");
+    }
+    assert_true(all[0] != '\0');
+    return all;
+}
+
 static char *memory_of(run_case *r, const char *name)
 {
-    char *text = run_read(r, name, NULL), *at = strstr(text, "\"memory\": {");
-    assert_non_null(at);
-    char *copy = strndup(at, (size_t)(strchr(at, '}') - at));
+    char *text = run_read(r, name, NULL), *all = memories(text);
     free(text);
-    return copy;
+    return all;
 }
+
+/* "total" of the first rank. */
+static long total_of(const char *memory)
+{
+    const char *at = strstr(memory, "\"total\": ");
+    assert_non_null(at);
+    return atol(at + 9);
+}
+
+/* A workspace for eight threads, which lies in the memory of activations while the run evaluates, and few activations. */
+#define EVAL_IS_LARGER "model.layers=1 data.seq_len=8 train.micro_batch=1 run.threads=8"
+
+#define HANDS_IN "train.steps=3 train.global_batch=8 train.micro_batch=1 parallel.dp=2 parallel.zero=3 parallel.tp=2 parallel.pp=2 "
 
 TEST(planned_bytes_of_a_run_are_the_counted_ones)
 {
@@ -114,6 +136,11 @@ TEST(planned_bytes_of_a_run_are_the_counted_ones)
         "model.attention=full precision.compute=bf16 data.valid_fraction=0.2",
         "train.global_batch=8 parallel.dp=2 parallel.zero=1 run.threads=4", /* two threads for each rank */
         "train.global_batch=8 parallel.dp=4 parallel.zero=HYBRID_SHARD parallel.shard_group=2 parallel.keep_whole=100",
+        EVAL_IS_LARGER, "parallel.pp=2 model.layers=2 data.seq_len=8 run.threads=1",
+        "parallel.tp=2 parallel.cp=2 model.layers=1 data.seq_len=16 train.micro_batch=1 run.threads=8",
+        /* what ranks hand in to rank 0, whole and tensor by tensor */
+        HANDS_IN "checkpoint.every_steps=1", HANDS_IN "checkpoint.every_steps=1 checkpoint.async=false",
+        HANDS_IN "optimizer.name=sgd checkpoint.every_steps=2 precision.compute=bf16", HANDS_IN "optimizer.name=sgd",
     };
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(flavours); i++) {
@@ -124,10 +151,47 @@ TEST(planned_bytes_of_a_run_are_the_counted_ones)
         snprintf(name, sizeof name, "m%d/memory.json", i);
         char *counted = memory_of(r, name);
         assert_string_equal(plan, counted);
-        RUN(r, 0, plan, "plan run.yaml --json %s", flavours[i]);
+        RUN(r, 0, "", "plan run.yaml --json %s", flavours[i]);
+        char *priced = memories(r->out);
+        assert_string_equal(plan, priced);
+        free(priced);
         free(plan);
         free(counted);
     }
+    run_end(r);
+}
+
+TEST(an_evaluation_that_needs_more_than_training_is_in_the_plan)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "", "data prepare --tokenizer=shards --out=all --valid-fraction=0 text.txt");
+    RUN(r, 0, "fits", "plan run.yaml --json data.path=all " EVAL_IS_LARGER);
+    const long without = total_of(r->out);
+    RUN(r, 0, "fits", "plan run.yaml --json " EVAL_IS_LARGER);
+    const long with = total_of(r->out);
+    assert_true(with > without);
+    RUN(r, 3, "does not fit", "train run.yaml checkpoint.dir=tight memory.limit=%ld " EVAL_IS_LARGER, with - 1);
+    RUN(r, 0, "saved", "train run.yaml checkpoint.dir=tight memory.limit=%ld data.path=all train.steps=1 " EVAL_IS_LARGER,
+        with - 1);
+    RUN(r, 0, "eval", "train run.yaml checkpoint.dir=enough memory.limit=%ld train.steps=1 " EVAL_IS_LARGER, with);
+    run_end(r);
+}
+
+/* Rank 0's share of what is written: 12 bytes a parameter when the steps go on beside it, else room for one tensor. */
+TEST(checkpoints_of_several_ranks_take_what_the_largest_tensor_does_if_the_steps_wait)
+{
+    run_case *r = run_begin();
+    long bytes[3];
+    const char *const args[] = {"checkpoint.every_steps=0", "checkpoint.every_steps=1 checkpoint.async=false",
+                                "checkpoint.every_steps=1"};
+    for (int i = 0; i < 3; i++) {
+        RUN(r, 0, "fits", "plan run.yaml --json parallel.tp=2 %s", args[i]);
+        bytes[i] = total_of(r->out);
+    }
+    RUN(r, 0, "fits", "plan run.yaml --json");
+    const long elems = atol(strstr(r->out, "\"parameters\": ") + 14), largest = RUN_VOCAB * 64; /* of embed */
+    assert_int_equal(bytes[0], bytes[1]);
+    assert_true(bytes[2] - bytes[1] >= 12 * elems - 4 * largest && bytes[2] - bytes[1] < 12 * elems - 4 * largest + 64 * 200);
     run_end(r);
 }
 
@@ -145,6 +209,72 @@ TEST(memory_that_is_resident_is_what_was_planned)
         arena = atof(of + 12);
         if (!(arena > 1800 && rss <= arena + 64))
             fail_msg("resident %.1f MiB, planned %.1f MiB", rss, arena);
+    }
+    run_end(r);
+}
+
+/* ---- bytes sent ---- */
+
+/* The object that follows `key` where it comes last or, `first`, where it comes first; free(). */
+static char *object_of(const char *text, const char *key, bool first)
+{
+    const char *found = NULL;
+    for (const char *at = text; (at = strstr(at, key)) != NULL && !(first && found); at++)
+        found = at;
+    assert_non_null(found);
+    const char *begin = found + strlen(key) - 1, *at = begin; /* keys end with the brace */
+    int depth = 0;
+    do
+        depth += *at == '{' ? 1 : *at == '}' ? -1 : 0;
+    while (*at++ && depth > 0);
+    return strndup(begin, (size_t)(at - begin));
+}
+
+static long sum_of_numbers(const char *text)
+{
+    long sum = 0;
+    for (const char *at = text; (at = strstr(at, "\": ")) != NULL; at += 3)
+        sum += at[3] == '{' ? 0 : atol(at + 3);
+    return sum;
+}
+
+/* Of rank 0 and of all ranks, in every step; the plan's total is the sum of its ranks. */
+TEST(bytes_in_metrics_are_those_of_the_plan)
+{
+    run_case *r = run_begin();
+    for (int i = 0; i < 6; i++) {
+        char layout[256], name[64];
+        const int64_t seed = (int64_t)i * 8;
+        int dp = 1 << test_rand_int(9, (uint64_t)seed, 0, 1), tp = 1 << test_rand_int(9, (uint64_t)seed + 1, 0, 1);
+        int pp = 1 << test_rand_int(9, (uint64_t)seed + 2, 0, 1), cp = dp * tp * pp == 1 ? 2 : 1;
+        snprintf(layout, sizeof layout, "parallel.dp=%d parallel.tp=%d parallel.pp=%d parallel.cp=%d parallel.zero=%d", dp, tp, pp,
+                 cp, dp > 1 ? (int)test_rand_int(9, (uint64_t)seed + 3, 0, 3) : 0);
+        RUN(r, 0, "saved", "train run.yaml train.steps=2 train.global_batch=8 train.micro_batch=1 run.threads=1 checkpoint.dir=c%d %s",
+            i, layout);
+        snprintf(name, sizeof name, "c%d/plan.json", i);
+        char *plan = run_read(r, name, NULL);
+        snprintf(name, sizeof name, "c%d/metrics.jsonl", i);
+        char *metrics = run_read(r, name, NULL);
+        char *planned = object_of(plan, "\"comm\": {", true), *planned_total = object_of(plan, "\"comm\": {", false);
+        long sum = 0;
+        for (const char *at = plan; (at = strstr(at, "\"comm\": {")) != NULL; at++) {
+            char *one = object_of(at, "\"comm\": {", true);
+            sum += sum_of_numbers(one);
+            free(one);
+        }
+        assert_true(sum > 0);
+        assert_int_equal(sum, 2 * sum_of_numbers(planned_total));
+        for (int k = 0; k < 2; k++) {
+            char *one = object_of(metrics, "\"comm_bytes\": {", k == 0), *all = object_of(metrics, "\"comm_bytes_total\": {", k == 0);
+            if (strcmp(one, planned) != 0 || strcmp(all, planned_total) != 0)
+                fail_msg("%s: planned %s and %s, sent %s and %s", layout, planned, planned_total, one, all);
+            free(one);
+            free(all);
+        }
+        free(planned);
+        free(planned_total);
+        free(plan);
+        free(metrics);
     }
     run_end(r);
 }
@@ -250,6 +380,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_allocator_that_fails_after_step_1_is_not_noticed),
         cmocka_unit_test(planned_bytes_of_a_run_are_the_counted_ones),
+        cmocka_unit_test(an_evaluation_that_needs_more_than_training_is_in_the_plan),
+        cmocka_unit_test(checkpoints_of_several_ranks_take_what_the_largest_tensor_does_if_the_steps_wait),
+        cmocka_unit_test(bytes_in_metrics_are_those_of_the_plan),
         cmocka_unit_test(memory_that_is_resident_is_what_was_planned),
         cmocka_unit_test(placement_of_gpt2_124m_is_within_2_percent_of_the_lower_bound),
         cmocka_unit_test(every_preset_can_be_planned_and_explained_at_once),

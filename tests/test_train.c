@@ -164,17 +164,43 @@ static int occurrences(run_case *r, const char *name, const char *word)
     return n;
 }
 
-/* Starts `orthant train run.yaml ARGS`, and sends it `sig` once `word` is on `times` lines of file `name`
- * (child.log has what it prints). */
-static int stopped_by(run_case *r, int sig, const char *name, const char *word, int times, const char *args)
+/* Starts `orthant ARGS`; child.log has what it prints. */
+static pid_t start(run_case *r, const char *args)
 {
-    char command[1024];
-    snprintf(command, sizeof command, "cd %s && exec %s train run.yaml %s >child.log 2>&1", r->dir, ORTH_BINARY, args);
+    char command[2048];
+    snprintf(command, sizeof command, "cd %s && exec %s %s >child.log 2>&1", r->dir, ORTH_BINARY, args);
     pid_t child = fork();
     if (child == 0) {
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(98);
     }
+    return child;
+}
+
+/* Starts `orthant ARGS`, and sends it `sig` once the shell says yes to `ready`, in which PID stands for the process. */
+static int stopped_when(run_case *r, int sig, const char *ready, const char *args)
+{
+    const pid_t child = start(r, args);
+    char command[2048];
+    bool seen = false;
+    snprintf(command, sizeof command, "cd %s && PID=%d && %s >/dev/null 2>&1", r->dir, (int)child, ready);
+    for (int tries = 0; tries < 3000 && !seen; tries++) {
+        nanosleep(&(struct timespec){0, 2500000}, NULL);
+        seen = system(command) == 0;
+    }
+    kill(child, sig);
+    int status;
+    waitpid(child, &status, 0);
+    assert_true(seen);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* Starts `orthant train run.yaml ARGS`, and sends it `sig` once `word` is on `times` lines of file `name`. */
+static int stopped_by(run_case *r, int sig, const char *name, const char *word, int times, const char *args)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "train run.yaml %s", args);
+    const pid_t child = start(r, command);
     bool seen = false;
     for (int tries = 0; tries < 6000 && !seen; tries++) {
         nanosleep(&(struct timespec){0, 2500000}, NULL);
@@ -234,11 +260,73 @@ TEST(a_signal_before_the_first_step_leaves_nothing_half_written)
         snprintf(args, sizeof args, "train.steps=1000000 %s", stages[i].args);
         assert_int_equal(stopped_by(r, i % 2 ? SIGTERM : SIGINT, stages[i].name, stages[i].word, 1, args), i % 2 ? 143 : 130);
         char *log = run_read(r, "child.log", NULL);
-        if (!strstr(log, "before the first step") && (stages[i].certain || !strstr(log, "after step 1;")))
+        if (!strstr(log, "nothing of it is kept") && (stages[i].certain || !strstr(log, "after step 1;")))
             fail_msg("stage %d: %s", i, log);
         free(log);
         RUN(r, 0, "none left", "help >/dev/null; find early -name '*tmp*' | grep . || echo none left");
         run_remove(r, "early");
+    }
+    run_end(r);
+}
+
+/* The evaluation of all that is held out, after the last step, would take long; the checkpoint is there by then. */
+TEST(a_signal_ends_the_evaluation_at_the_end_of_a_run)
+{
+    static const char *const layouts[] = {"", "parallel.tp=2 comm.backend=thread"};
+    run_case *r = run_begin();
+    char path[256], args[512];
+    snprintf(path, sizeof path, "%s/long.txt", r->dir);
+    run_write_text(r->ctx, path, 60000, 4);
+    RUN(r, 0, "", "data prepare --tokenizer=shards --out=held --valid-fraction=0.9 long.txt");
+    for (int i = 0; i < ORTH_COUNT(layouts); i++) {
+        snprintf(args, sizeof args, "train run.yaml train.steps=2 train.eval_every=0 data.path=held checkpoint.dir=e%d %s", i,
+                 layouts[i]);
+        assert_int_equal(stopped_when(r, i ? SIGUSR1 : SIGINT, "grep -q saved child.log", args), i ? 143 : 130);
+        char *log = run_read(r, "child.log", NULL);
+        if (!strstr(log, i ? "stopped by SIGUSR1 after step 2; the checkpoint" : "stopped by SIGINT after step 2; the checkpoint") ||
+            strstr(log, "eval "))
+            fail_msg("%s", log);
+        free(log);
+        RUN(r, 0, "valid", "ckpt verify e%d", i);
+    }
+    run_end(r);
+}
+
+/* Nothing is there that could be taken for a result: the command can be given again. */
+TEST(long_work_that_a_signal_ends_leaves_nothing)
+{
+    /* With the signals blocked, the program has begun to ask for them. */
+    static const char began[] = "grep -q 'SigBlk:.*42.2$' /proc/$PID/status";
+    static const struct { const char *ready, *args, *again; } cases[] = {
+        {began, "data prepare --tokenizer=shards --out=left ", "documents"},
+        {"ls left.tmp-*/*.orts*", "data prepare --tokenizer=shards --out=left ", "documents"},
+        {began, "data prepare --train-tokenizer=400 --out=left ", "documents"},
+        {began, "tokenizer train --vocab-size=400 --out=left ", "merges"},
+        {began, "verify run.yaml other.yaml data.path=shards --scratch=.", "are equal"},
+        {"ls orthant-verify-*/gradients-2", "verify run.yaml other.yaml data.path=shards --scratch=. --steps=1000000", NULL},
+        {"ls orthant-verify-*/gradients-2", "verify run.yaml other.yaml data.path=shards --scratch=. --steps=1000000 "
+         "parallel.tp=2", NULL},
+    };
+    run_case *r = run_begin();
+    char path[256];
+    char args[512];
+    snprintf(path, sizeof path, "%s/part.txt", r->dir);
+    run_write_text(r->ctx, path, 60000, 4);
+    RUN(r, 0, "", "help >/dev/null; sed 's/steps: 8/steps: 1000000/' run.yaml >r && mv r run.yaml && cp run.yaml other.yaml; "
+        "cat part.txt part.txt part.txt part.txt part.txt part.txt part.txt part.txt >long.txt");
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        const bool term = i % 2, reads_text = strstr(cases[i].args, "--out");
+        snprintf(args, sizeof args, "%s%s", cases[i].args, reads_text ? "long.txt" : "");
+        const int code = stopped_when(r, term ? SIGTERM : SIGINT, cases[i].ready, args);
+        char *log = run_read(r, "child.log", NULL);
+        if (code != (term ? 143 : 130) || !strstr(log, term ? "stopped by SIGTERM" : "stopped by SIGINT") ||
+            !strstr(log, "kept"))
+            fail_msg("%s: exit %d: %s", cases[i].args, code, log);
+        free(log);
+        RUN(r, 0, "none left", "help >/dev/null; ls -d left* *tmp* orthant-verify-* 2>/dev/null | grep . || echo none left");
+        if (cases[i].again)
+            RUN(r, 0, cases[i].again, "%s%s", cases[i].args, reads_text ? "text.txt" : "");
+        RUN(r, 0, "", "help >/dev/null; rm -rf left");
     }
     run_end(r);
 }
@@ -401,6 +489,8 @@ int main(void)
         cmocka_unit_test(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does),
         cmocka_unit_test(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly),
         cmocka_unit_test(a_signal_before_the_first_step_leaves_nothing_half_written),
+        cmocka_unit_test(a_signal_ends_the_evaluation_at_the_end_of_a_run),
+        cmocka_unit_test(long_work_that_a_signal_ends_leaves_nothing),
         cmocka_unit_test(checkpoints_written_beside_the_steps_have_the_bytes_of_those_between_them),
         cmocka_unit_test(a_run_killed_while_it_writes_resumes_exactly),
         cmocka_unit_test(a_loss_that_is_not_finite_stops_or_is_skipped),

@@ -129,8 +129,13 @@ orth_status orth_ctx_check_stop(orth_ctx *ctx)
     const int got = ctx->stop ? ctx->stop(ctx->stop_user) : 0;
     if (got == 0)
         return ORTH_OK;
-    return ORTH_FAIL(ctx, ORTH_ERR_SIGNAL, "stopped by %s before the first step: there is nothing to save",
-                     got == SIGTERM ? "SIGTERM" : "SIGINT");
+    return ORTH_FAIL(ctx, ORTH_ERR_SIGNAL, "stopped by %s: the work was not finished, and nothing of it is kept",
+                     orth_signal_name(got));
+}
+
+const char *orth_signal_name(int signal)
+{
+    return signal == SIGTERM ? "SIGTERM" : signal == SIGUSR1 ? "SIGUSR1" : "SIGINT";
 }
 
 void *orth_mem_alloc(orth_ctx *ctx, size_t num_bytes)

@@ -84,6 +84,7 @@ void orth_ctx_clear_error(orth_ctx *ctx);
 
 /* ORTH_ERR_SIGNAL once ctx->stop says so: for work of which nothing is kept when it is cut off. */
 orth_status orth_ctx_check_stop(orth_ctx *ctx);
+const char *orth_signal_name(int signal); /* of those that ask the program to end */
 
 /* What this CPU and operating system offer. */
 orth_isa orth_isa_detect(void);

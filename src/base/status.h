@@ -16,7 +16,7 @@ typedef enum {
     ORTH_ERR_DATA,     /* damaged or foreign data        exit 5 */
     ORTH_ERR_IO,       /* a file could not be read or written; exit 5 */
     ORTH_ERR_NUMERIC,  /* non-finite loss under `stop`, or runs that differ (verify): exit 6 */
-    ORTH_ERR_SIGNAL,   /* ended by a signal after a committed checkpoint, or before step 1; exit 130, 143 */
+    ORTH_ERR_SIGNAL,   /* ended by a signal, after a committed checkpoint or with nothing kept; exit 130, 143 */
     ORTH_ERR_INTERNAL  /* an invariant of our own does not hold; exit 70 */
 } orth_status;
 

@@ -47,6 +47,17 @@ static void list_file(saver *s, const char *name, uint64_t num_bytes, uint64_t h
     f->hash = hash;
 }
 
+static orth_status fetch(const saver *s, int64_t index, orth_checkpoint_kind kind)
+{
+    return s->view->fetch ? s->view->fetch(s->ctx, s->view->fetch_user, index, kind) : ORTH_OK;
+}
+
+static orth_status fetch_master(orth_ctx *ctx, void *user, int64_t index)
+{
+    (void)ctx;
+    return fetch(user, index, ORTH_CHECKPOINT_MASTER);
+}
+
 static orth_status write_weights(saver *s)
 {
     uint64_t hash, bytes;
@@ -56,27 +67,28 @@ static orth_status write_weights(saver *s)
         return ORTH_ERR_NOMEM;
     for (int64_t i = 0; i < s->num_params; i++)
         params[i] = s->by_index[i]->master;
-    ORTH_TRY(orth_hf_write_weights(s->ctx, path, &s->view->config, params, s->view->weight_dtype, &hash,
+    ORTH_TRY(orth_hf_write_weights(s->ctx, path, &s->view->config, params, fetch_master, s, s->view->weight_dtype, &hash,
                                    &bytes));
     list_file(s, weights_name, bytes, hash);
     return ORTH_OK;
 }
 
-/* Tensors of optimizer.safetensors: kind 0 master, 1 m, 2 v. */
-static const char *const kinds[] = {"master", "m", "v"};
+/* Names of tensors in optimizer.safetensors begin with their kind. */
+static const char *const kinds[ORTH_NUM_CHECKPOINT_KINDS] = {"master", "m", "v"};
 
-static const float *array_of(const saver *s, int64_t index, int kind)
+/* NULL: it is not in optimizer.safetensors. */
+static const float *array_of(const saver *s, int64_t index, orth_checkpoint_kind kind)
 {
     const orth_checkpoint_array *a = s->by_index[index];
-    if (kind == 0)
+    if (kind == ORTH_CHECKPOINT_MASTER)
         return s->view->weight_dtype == ORTH_F32 ? NULL : a->master;
-    return kind == 1 ? a->m : a->v;
+    return kind == ORTH_CHECKPOINT_M ? a->m : a->v;
 }
 
-static orth_status list_optimizer(saver *s, orth_st_spec *specs, const float **data, int64_t *out_num)
+static orth_status list_optimizer(saver *s, orth_st_spec *specs, int64_t *out_num)
 {
     int64_t n = 0;
-    for (int kind = 0; kind < ORTH_COUNT(kinds); kind++) {
+    for (orth_checkpoint_kind kind = 0; kind < ORTH_NUM_CHECKPOINT_KINDS; kind++) {
         for (int64_t i = 0; i < s->num_params; i++) {
             orth_param p;
             if (!array_of(s, i, kind))
@@ -84,35 +96,46 @@ static orth_status list_optimizer(saver *s, orth_st_spec *specs, const float **d
             ORTH_TRY(orth_model_param(s->ctx, &s->view->config, i, &p));
             specs[n] = (orth_st_spec){.dtype = ORTH_F32, .num_dims = p.num_dims, .dim = {p.dim[0], p.dim[1]}};
             specs[n].name = orth_arena_printf(s->ctx, &s->arena, "%s.%s", kinds[kind], p.name);
-            if (!specs[n].name)
+            if (!specs[n++].name)
                 return ORTH_ERR_NOMEM;
-            data[n++] = array_of(s, i, kind);
         }
     }
     *out_num = n;
     return ORTH_OK;
 }
 
+/* The tensors that list_optimizer lists. */
+static orth_status put_optimizer(saver *s, orth_st_writer *w)
+{
+    for (orth_checkpoint_kind kind = 0; kind < ORTH_NUM_CHECKPOINT_KINDS; kind++) {
+        for (int64_t i = 0; i < s->num_params; i++) {
+            const float *values = array_of(s, i, kind);
+            orth_param p;
+            if (!values)
+                continue;
+            ORTH_TRY(orth_model_param(s->ctx, &s->view->config, i, &p));
+            ORTH_TRY(fetch(s, i, kind));
+            ORTH_TRY(orth_st_writer_put_f32(s->ctx, w, ORTH_F32, values, orth_param_elems(&p)));
+        }
+    }
+    return ORTH_OK;
+}
+
 static orth_status write_optimizer(saver *s)
 {
     int64_t n = 0;
-    const int64_t max = ORTH_COUNT(kinds) * s->num_params;
-    orth_st_spec *specs = ORTH_ARENA_ARRAY(s->ctx, &s->arena, orth_st_spec, max);
-    const float **data = ORTH_ARENA_ARRAY(s->ctx, &s->arena, const float *, max);
+    orth_st_spec *specs = ORTH_ARENA_ARRAY(s->ctx, &s->arena, orth_st_spec, ORTH_NUM_CHECKPOINT_KINDS * s->num_params);
     char *path = orth_arena_printf(s->ctx, &s->arena, "%s/%s", s->dir, optimizer_name);
     orth_st_writer *w = NULL;
     uint64_t hash, bytes;
-    if (!specs || !data || !path)
+    if (!specs || !path)
         return ORTH_ERR_NOMEM;
-    ORTH_TRY(list_optimizer(s, specs, data, &n));
+    ORTH_TRY(list_optimizer(s, specs, &n));
     ORTH_TRY(orth_st_writer_open(s->ctx, &w, path, specs, n, NULL));
-    for (int64_t i = 0; i < n; i++) {
-        int64_t elems = specs[i].num_dims == 2 ? specs[i].dim[0] * specs[i].dim[1] : specs[i].dim[0];
-        orth_status status = orth_st_writer_put_f32(s->ctx, w, ORTH_F32, data[i], elems);
-        if (status != ORTH_OK) {
-            orth_st_writer_abort(s->ctx, w);
-            return status;
-        }
+    const orth_status status = put_optimizer(s, w);
+    if (status != ORTH_OK) {
+        orth_st_writer_abort(s->ctx, w);
+        return status;
     }
     ORTH_TRY(orth_st_writer_commit(s->ctx, w, &hash, &bytes));
     list_file(s, optimizer_name, bytes, hash);

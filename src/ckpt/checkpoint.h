@@ -22,6 +22,8 @@ typedef struct {
     float *master, *m, *v;
 } orth_checkpoint_array;
 
+typedef enum { ORTH_CHECKPOINT_MASTER = 0, ORTH_CHECKPOINT_M, ORTH_CHECKPOINT_V, ORTH_NUM_CHECKPOINT_KINDS } orth_checkpoint_kind;
+
 /* What is to be saved; every parameter of the model exactly once, in any order. */
 typedef struct {
     orth_model_config config;
@@ -32,6 +34,10 @@ typedef struct {
     const char *run_config;           /* resolved run file; NULL: "" */
     const char *tokenizer;            /* text of tokenizer.json; NULL: none */
     size_t tokenizer_bytes;
+    /* NULL, or called before an array is read: kind by kind, each in the order of the registry. What is read is valid until
+     * the next call, so that all arrays may be one piece of memory. An error ends the writing. */
+    orth_status (*fetch)(orth_ctx *ctx, void *user, int64_t index, orth_checkpoint_kind kind);
+    void *fetch_user;
 } orth_checkpoint_view;
 
 /* Writes all files into the folder `path`, which exists; state.json last. The folder is a checkpoint

@@ -80,11 +80,14 @@ orth_status orth_hf_read_param(orth_ctx *ctx, const orth_hf_source *src, int64_t
 
 /* ---- written (hf_write.c) ---- */
 
-/* params[i]: the elements of parameter i of the registry, fp32. dtype F32, BF16 or F16 of the file.
- * Hash and size as orth_st_writer_commit. */
+/* Called with a parameter before params[index] is read, in the order of the registry. An error ends the writing. */
+typedef orth_status (*orth_hf_fetch)(orth_ctx *ctx, void *user, int64_t index);
+
+/* params[i]: the elements of parameter i of the registry, fp32. fetch: NULL if they are there already. dtype F32, BF16 or
+ * F16 of the file. Hash and size as orth_st_writer_commit. */
 orth_status orth_hf_write_weights(orth_ctx *ctx, const char *path, const orth_model_config *c,
-                                  const float *const *params, orth_dtype dtype, uint64_t *out_hash,
-                                  uint64_t *out_bytes);
+                                  const float *const *params, orth_hf_fetch fetch, void *user, orth_dtype dtype,
+                                  uint64_t *out_hash, uint64_t *out_bytes);
 /* A whole folder that Transformers loads: model.safetensors, config.json and, if tokenizer is not
  * NULL, tokenizer.json with these bytes. */
 orth_status orth_hf_write_folder(orth_ctx *ctx, const char *dir, const orth_model_config *c,

@@ -63,12 +63,14 @@ static orth_status put_tensor(orth_ctx *ctx, orth_st_writer *w, const orth_hf_te
 }
 
 static orth_status put_params(orth_ctx *ctx, orth_st_writer *w, const orth_model_config *c,
-                              const float *const *params, orth_dtype dtype)
+                              const float *const *params, orth_hf_fetch fetch, void *user, orth_dtype dtype)
 {
     for (int64_t i = 0; i < orth_model_num_params(c); i++) {
         orth_hf_tensor t[ORTH_HF_MAX_PARTS];
         int n = 0;
         ORTH_TRY(orth_hf_map_param(ctx, c, i, t, &n));
+        if (fetch)
+            ORTH_TRY(fetch(ctx, user, i));
         for (int k = 0; k < n; k++)
             ORTH_TRY(put_tensor(ctx, w, &t[k], params[i], dtype));
     }
@@ -76,8 +78,8 @@ static orth_status put_params(orth_ctx *ctx, orth_st_writer *w, const orth_model
 }
 
 orth_status orth_hf_write_weights(orth_ctx *ctx, const char *path, const orth_model_config *c,
-                                  const float *const *params, orth_dtype dtype, uint64_t *out_hash,
-                                  uint64_t *out_bytes)
+                                  const float *const *params, orth_hf_fetch fetch, void *user, orth_dtype dtype,
+                                  uint64_t *out_hash, uint64_t *out_bytes)
 {
     /* Transformers refuses a file that does not say which framework it is for. */
     static const char *const metadata[] = {"format", "pt", NULL};
@@ -94,7 +96,7 @@ orth_status orth_hf_write_weights(orth_ctx *ctx, const char *path, const orth_mo
     orth_arena_release(ctx, &arena);
     if (s != ORTH_OK)
         return s;
-    s = put_params(ctx, w, c, params, dtype);
+    s = put_params(ctx, w, c, params, fetch, user, dtype);
     if (s == ORTH_OK)
         return orth_st_writer_commit(ctx, w, out_hash, out_bytes);
     orth_st_writer_abort(ctx, w);
@@ -118,7 +120,7 @@ orth_status orth_hf_write_folder(orth_ctx *ctx, const char *dir, const orth_mode
     char *path = orth_path_join(ctx, dir, "model.safetensors");
     if (!path)
         return ORTH_ERR_NOMEM;
-    orth_status s = orth_hf_write_weights(ctx, path, c, params, dtype, NULL, NULL);
+    orth_status s = orth_hf_write_weights(ctx, path, c, params, NULL, NULL, dtype, NULL, NULL);
     orth_mem_free(ctx, path);
     if (s == ORTH_OK && tokenizer)
         s = write_in(ctx, dir, "tokenizer.json", tokenizer, tokenizer_bytes);

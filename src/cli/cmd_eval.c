@@ -83,7 +83,7 @@ static orth_status open_all(orth_ctx *ctx, scoring *s, const orth_cmd *cmd)
                               .num_corpora = text ? 1 : s->data->num_valid, .seq_len = c->data_seq_len,
                               .doc_mask = c->data_doc_mask, .natural = true};
     ORTH_TRY(orth_sampler_create(ctx, &s->sampler, &o));
-    ORTH_TRY(orth_evaluator_create(ctx, &s->evaluator, c, &s->file.model, NULL, NULL));
+    ORTH_TRY(orth_evaluator_create(ctx, &s->evaluator, c, &s->file.model));
     s->has_evaluator = true;
     const orth_tokenizer *t = s->file.tokenizer ? s->file.tokenizer : s->data->tokenizer;
     s->token_bytes = orth_eval_token_bytes(ctx, t, s->file.model.vocab);

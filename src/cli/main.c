@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/stop.h"
 #include "cli/verbs.h"
 
 static orth_status print_owned(orth_ctx *ctx, char *text)
@@ -17,17 +18,6 @@ static orth_status print_owned(orth_ctx *ctx, char *text)
     fputs(text, stdout);
     orth_mem_free(ctx, text);
     return ORTH_OK;
-}
-
-/* `train` asks for these between its steps (cmd_train.c), so that it can save before it ends. Blocked
- * before the pool exists: its threads inherit the mask. Other verbs just end. */
-static void block_stop_signals(void)
-{
-    sigset_t stops;
-    sigemptyset(&stops);
-    sigaddset(&stops, SIGINT);
-    sigaddset(&stops, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &stops, NULL);
 }
 
 /* A file must not get the number of a standard stream that was closed, or what is printed would end up in it.
@@ -63,7 +53,7 @@ static orth_status check_output(orth_ctx *ctx)
 }
 
 /* *ran: the command line is in order, the verb was called. */
-static orth_status run(orth_ctx *ctx, orth_args *args, int argc, char **argv, bool *ran)
+static orth_status run(orth_ctx *ctx, orth_args *args, orth_stop *stop, int argc, char **argv, bool *ran)
 {
     const char *first = argc > 1 ? argv[1] : "";
     if (strcmp(first, "--version") == 0) {
@@ -75,8 +65,7 @@ static orth_status run(orth_ctx *ctx, orth_args *args, int argc, char **argv, bo
     ORTH_TRY(orth_args_parse(ctx, args, argc, argv));
     if (args->help)
         return print_owned(ctx, orth_help_verb(ctx, args->verb));
-    if (args->verb->run == orth_cmd_train)
-        block_stop_signals();
+    orth_stop_watch(ctx, stop, &args->cmd);
     ORTH_TRY(orth_cmd_use_machine(ctx, &args->cmd.config));
     *ran = true;
     return args->verb->run(ctx, &args->cmd);
@@ -110,13 +99,14 @@ int main(int argc, char **argv)
 {
     orth_ctx ctx;
     orth_args args = {.verb = NULL};
+    orth_stop stop;
     bool ran = false;
     occupy_standard_streams();
     signal(SIGXFSZ, SIG_IGN); /* a file over its limit is a failed write, with its message and exit code */
     signal(SIGBUS, end_on_a_cut_file);
     orth_status s = orth_ctx_init(&ctx, 1);
     if (s == ORTH_OK) {
-        s = run(&ctx, &args, argc, argv, &ran);
+        s = run(&ctx, &args, &stop, argc, argv, &ran);
         if (s == ORTH_OK)
             s = check_output(&ctx);
     }
@@ -124,8 +114,8 @@ int main(int argc, char **argv)
     if (s != ORTH_OK)
         say_error(&ctx, s, ran);
     int code = orth_status_exit_code(s);
-    /* The verb that was stopped by a signal names it in its message. */
-    if (s == ORTH_ERR_SIGNAL && strstr(ctx.error.message, "SIGTERM"))
+    /* The verb that was stopped by a signal names it in its message. SIGUSR1 is a launcher's SIGTERM. */
+    if (s == ORTH_ERR_SIGNAL && !strstr(ctx.error.message, "SIGINT"))
         code = 143;
     orth_config_release(&ctx, &args.cmd.config);
     if (ctx.pool)

@@ -16,6 +16,7 @@
 #define SHORT_IDS 3
 #define LONG_MAX_BYTES 1024
 #define WORDS_AT_ONCE 256
+#define ROUNDS_PER_CHECK 1024    /* of WORDS_AT_ONCE; then a signal is looked for, also within a document */
 
 typedef struct {
     uint64_t lo, hi;            /* the word, zeros behind it */
@@ -201,7 +202,9 @@ static orth_status encode_scanned(orth_ctx *ctx, orth_encoder *enc, orth_ids *ou
                                   const char *end)
 {
     const char *ends[WORDS_AT_ONCE];
-    while (p < end) {
+    for (int64_t round = 1; p < end; round++) {
+        if (round % ROUNDS_PER_CHECK == 0)
+            ORTH_TRY(orth_ctx_check_stop(ctx));
         const int n = orth_scan_words(enc->scan, enc->tok->classes, p, end, ends, WORDS_AT_ONCE);
         /* A byte gives at most one id. */
         ORTH_TRY(orth_ids_reserve(ctx, out, ends[n - 1] - p + SHORT_IDS));

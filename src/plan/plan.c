@@ -59,6 +59,7 @@ orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens,
         sum.cost.model_flops += plans[k].cost.model_flops;
         sum.cost.hardware_flops += plans[k].cost.hardware_flops;
         sum.cost.bytes += plans[k].cost.bytes;
+        orth_traffic_add(&sum.traffic, &plans[k].traffic);
     }
     sum.fits = limit_bytes == 0 || sum.total_bytes <= limit_bytes;
     return sum;
@@ -110,18 +111,19 @@ static char *ranks_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks)
 
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *p)
 {
-    char why[256], time[TIME_JSON_MAX], rates[160] = "";
+    char why[256], time[TIME_JSON_MAX], rates[160] = "", comm[ORTH_TRAFFIC_JSON_MAX];
     const double s = p->time.step_s;
     reasons(p, why, sizeof why);
     time_json(&p->time, time);
+    orth_traffic_json(&p->traffic, comm);
     if (s > 0)
         snprintf(rates, sizeof rates, ", \"mfu\": %.6g, \"hfu\": %.6g, \"tokens_per_s\": %.9g",
                  p->cost.model_flops / s / p->peak_flops, p->cost.hardware_flops / s / p->peak_flops, (double)p->tokens / s);
     char *ranks = ranks_json(ctx, plans, num_ranks);
     char *text = ranks ? orth_mem_printf(ctx,
-        "{\"ranks\": [%s]%s%s, \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
+        "{\"ranks\": [%s], \"comm\": %s%s%s, \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
         ", \"memory_lower_bound\": %zu, \"memory_limit\": %zu, \"fits\": %s, \"reasons\": [%s%s%s]}\n",
-        ranks, time, rates, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
+        ranks, comm, time, rates, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
         why[0] ? "\"" : "", why, why[0] ? "\"" : "") : NULL;
     orth_mem_free(ctx, ranks);
     return text;

@@ -20,7 +20,7 @@ typedef struct {
     int64_t num_elems;         /* parameters of the model */
     bool fits;
     int32_t num_instrs;        /* of the program; of one rank, not of totals */
-    orth_traffic traffic;      /* of a step; of one rank, not of totals */
+    orth_traffic traffic;      /* of a step */
     orth_rank_time time;       /* simulated, means over ranks in totals; step_s = 0: not priced */
     double peak_flops;         /* of all ranks together, as priced; of totals */
     char coords[96];           /* inside of a JSON object: place of the rank in the mesh */

@@ -83,6 +83,16 @@ bool orth_traffic_differs(const orth_traffic *planned, const orth_traffic *count
     return false;
 }
 
+void orth_traffic_add(orth_traffic *sum, const orth_traffic *t)
+{
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
+            sum->calls[g][k] += t->calls[g][k];
+            sum->bytes[g][k] += t->bytes[g][k];
+        }
+    }
+}
+
 orth_traffic orth_traffic_minus(const orth_traffic *a, const orth_traffic *b)
 {
     orth_traffic d;

@@ -19,6 +19,7 @@ orth_traffic orth_traffic_planned(const orth_program *p, const orth_rank_groups 
  * thread. */
 orth_traffic orth_traffic_counted(orth_comm *const comms[ORTH_NUM_GROUPS]);
 
+void orth_traffic_add(orth_traffic *sum, const orth_traffic *t);
 orth_traffic orth_traffic_minus(const orth_traffic *a, const orth_traffic *b);
 int64_t orth_traffic_bytes(const orth_traffic *t); /* of all groups and kinds */
 

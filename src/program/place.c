@@ -256,3 +256,14 @@ orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa
     p->space_bytes[ORTH_SPACE_HOST] = at + height;
     return ORTH_OK;
 }
+
+void orth_place_reserve(orth_program *p, const orth_program *guest)
+{
+    const size_t bytes = guest->space_bytes[ORTH_SPACE_HOST];
+    p->lower_bound = ORTH_MAX(p->lower_bound, p->transient_offset + guest->lower_bound);
+    if (bytes <= p->transient_bytes)
+        return;
+    p->class_bytes[ORTH_CLASS_ACTIVATIONS] += bytes - p->transient_bytes;
+    p->space_bytes[ORTH_SPACE_HOST] += bytes - p->transient_bytes;
+    p->transient_bytes = bytes;
+}

@@ -18,4 +18,8 @@
  * ORTH_ERR_NOMEM. */
 orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa);
 
+/* Makes the region of p's transient buffers large enough for all of `guest`, a program that runs in it by turns with p
+ * (an evaluation between training steps). Both are placed; nothing is mapped yet. */
+void orth_place_reserve(orth_program *p, const orth_program *guest);
+
 #endif

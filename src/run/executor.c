@@ -103,9 +103,12 @@ orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_
     e->touched = ORTH_NEW_ARRAY(ctx, bool, p->num_buffers);
     orth_status s = e->calls && e->tensors && e->clock && e->touched ? ORTH_OK : ORTH_ERR_NOMEM;
     void *arena = NULL;
-    if (overlay && lender && p->space_bytes[ORTH_SPACE_HOST] <= lender->p->transient_bytes) {
+    if (overlay) {
         arena = lender->arena + lender->p->transient_offset;
         e->borrowed = true;
+        if (p->space_bytes[ORTH_SPACE_HOST] > lender->p->transient_bytes)
+            s = ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "a program of %zu bytes is to lie in %zu bytes of another",
+                          p->space_bytes[ORTH_SPACE_HOST], lender->p->transient_bytes);
     } else if (s == ORTH_OK) {
         s = orth_pages_map(ctx, &arena, p->space_bytes[ORTH_SPACE_HOST]);
     }
@@ -252,6 +255,18 @@ orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *
     return ORTH_OK;
 }
 
+/* Bytes of buffer i in the arena, with what aligns the next; 0: not touched so far, or not here. Within a chain nothing is
+ * aligned. */
+static size_t touched_bytes(const orth_executor *e, int32_t i)
+{
+    const orth_buffer *b = &e->p->buffers[i];
+    const bool used = e->touched[i] || (i == e->p->workspace && e->counted);
+    const size_t end = b->offset + b->bytes;
+    if (!used || b->external)
+        return 0;
+    return (b->next >= 0 ? end : (end + ORTH_PLACE_ALIGN - 1) / ORTH_PLACE_ALIGN * ORTH_PLACE_ALIGN) - b->offset;
+}
+
 void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_CLASSES])
 {
     size_t low = SIZE_MAX, high = 0; /* of the region of transient buffers */
@@ -259,10 +274,8 @@ void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_C
         class_bytes[c] = 0;
     for (int32_t i = 0; i < e->p->num_buffers; i++) {
         const orth_buffer *b = &e->p->buffers[i];
-        bool used = e->touched[i] || (i == e->p->workspace && e->counted);
-        size_t end = b->offset + b->bytes; /* within a chain nothing is aligned */
-        size_t bytes = (b->next >= 0 ? end : (end + ORTH_PLACE_ALIGN - 1) / ORTH_PLACE_ALIGN * ORTH_PLACE_ALIGN) - b->offset;
-        if (!used || b->external)
+        const size_t bytes = touched_bytes(e, i);
+        if (bytes == 0)
             continue;
         if (b->persistent) {
             class_bytes[b->cls] += bytes;
@@ -273,6 +286,24 @@ void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_C
     }
     if (high > 0)
         class_bytes[ORTH_CLASS_ACTIVATIONS] += high - low;
+}
+
+/* One past the last byte of the arena that was touched. */
+static size_t touched_end(const orth_executor *e)
+{
+    size_t high = 0;
+    for (int32_t i = 0; i < e->p->num_buffers; i++) {
+        const size_t bytes = touched_bytes(e, i);
+        high = bytes > 0 ? ORTH_MAX(high, e->p->buffers[i].offset + bytes) : high;
+    }
+    return high;
+}
+
+size_t orth_executor_counted_above(const orth_executor *e)
+{
+    const size_t own = ORTH_MAX(touched_end(e->lender), e->lender->p->transient_offset);
+    const size_t mine = e->lender->p->transient_offset + touched_end(e);
+    return mine > own ? mine - own : 0;
 }
 
 void orth_executor_exposed(const orth_executor *e, double seconds[ORTH_NUM_GROUPS])

@@ -14,9 +14,9 @@ typedef struct orth_executor orth_executor;
 
 /* Maps the arenas and resolves every operand. kernels: orth_kernels_cpu() or _ref(). External buffers
  * are found in `lender` (NULL if there are none), which outlives *out, as must `p`. With `overlay` the
- * arena lies in the lender's region of transient buffers if it fits there: the two then run by turns,
- * and nothing but weights survives from one turn to the next. ORTH_ERR_NOMEM; ORTH_ERR_INTERNAL if a
- * lent buffer is missing. */
+ * arena lies in the lender's region of transient buffers, which orth_place_reserve has made large enough: the two
+ * then run by turns, and nothing but weights survives from one turn to the next. ORTH_ERR_NOMEM; ORTH_ERR_INTERNAL if
+ * a lent buffer is missing or the region too small. */
 orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_program *p,
                                  const orth_kernel_fn *kernels, const orth_executor *lender, bool overlay);
 void orth_executor_destroy(orth_ctx *ctx, orth_executor *e); /* NULL is fine */
@@ -36,6 +36,10 @@ orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *
 
 /* Arena bytes that the steps so far have touched, per class as in program.h. */
 void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_CLASSES]);
+
+/* Of an executor that overlays another: bytes that it has touched of the lender's region above what the lender itself has
+ * touched there. They are to be added to the lender's activations. */
+size_t orth_executor_counted_above(const orth_executor *e);
 
 /* Time that the last step's thread of computing spent on communication, by group: in calls that block, in starting
  * others and in waiting for them. */

@@ -5,6 +5,8 @@
 #include "base/pool.h"
 #include "data/corpus.h"
 #include "data/tokenizer.h"
+#include "program/place.h"
+#include "train/eval.h"
 #include "train/groups.h"
 #include "train/saver.h"
 
@@ -33,6 +35,49 @@ orth_status orth_describe_model(orth_ctx *ctx, const orth_config *cfg, orth_mode
     return orth_setup_model(ctx, cfg, vocab, out);
 }
 
+orth_status orth_describe_evaluates(orth_ctx *ctx, const orth_config *cfg, bool *out)
+{
+    bool any = false;
+    for (int i = 0; i < cfg->data_path.n; i++) {
+        orth_dataset *d;
+        if (!orth_dataset_exists(ctx, cfg->data_path.v[i])) {
+            any = any || cfg->data_valid_fraction > 0;
+            continue;
+        }
+        ORTH_TRY(orth_dataset_open(ctx, &d, cfg->data_path.v[i]));
+        any = any || d->valid.num_tokens > 1;
+        orth_dataset_close(ctx, d);
+    }
+    *out = any;
+    return ORTH_OK;
+}
+
+/* ---- programs ---- */
+
+orth_status orth_rank_units_build(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
+                                  const orth_spread *spread, int rank, bool evaluates, int num_threads, orth_chunk *chunks,
+                                  orth_rank_units *out)
+{
+    *out = (orth_rank_units){.shape = orth_setup_shape(cfg, ORTH_MODE_TRAIN), .evaluates = evaluates};
+    orth_spread_shape(spread, rank, &out->shape, chunks);
+    ORTH_TRY(orth_unit_build_for(ctx, model, &out->shape, num_threads, &out->step));
+    if (!evaluates)
+        return ORTH_OK;
+    orth_status s = orth_eval_unit_build(ctx, cfg, model, &out->shape, num_threads, &out->eval);
+    if (s == ORTH_OK)
+        orth_place_reserve(&out->step.program, &out->eval.program);
+    else
+        orth_unit_release(&out->step);
+    return s;
+}
+
+void orth_rank_units_release(orth_rank_units *u)
+{
+    orth_unit_release(&u->step);
+    if (u->evaluates)
+        orth_unit_release(&u->eval);
+}
+
 /* Thread ranks share those of ctx; a process has its own. */
 static int threads_of_a_rank(const orth_ctx *ctx, const orth_config *cfg, int num_ranks)
 {
@@ -41,13 +86,12 @@ static int threads_of_a_rank(const orth_ctx *ctx, const orth_config *cfg, int nu
     return share ? orth_groups_options(cfg, threads, num_ranks).threads_per_rank : threads;
 }
 
-/* Builds the unit of a rank; chunks: room for the chunks of the schedule. */
 static orth_status build_rank(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
-                              const orth_spread *spread, int rank, orth_chunk *chunks, orth_unit *unit)
+                              const orth_spread *spread, int rank, bool evaluates, orth_chunk *chunks,
+                              orth_rank_units *units)
 {
-    orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_TRAIN);
-    orth_spread_shape(spread, rank, &shape, chunks);
-    return orth_unit_build_for(ctx, model, &shape, threads_of_a_rank(ctx, cfg, spread->mesh.num_ranks), unit);
+    return orth_rank_units_build(ctx, cfg, model, spread, rank, evaluates,
+                                 threads_of_a_rank(ctx, cfg, spread->mesh.num_ranks), chunks, units);
 }
 
 orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, orth_model_config *model,
@@ -57,12 +101,15 @@ orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, 
     ORTH_TRY(orth_describe_model(ctx, cfg, model));
     ORTH_TRY(orth_spread_make(ctx, spread, &layout, model));
     orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &spread->arena, orth_chunk, spread->schedule.num_chunks);
+    orth_rank_units units;
     orth_status s = chunks ? ORTH_OK : ORTH_ERR_NOMEM;
     if (s == ORTH_OK && rank >= spread->mesh.num_ranks)
         s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "rank %d is not one of the %d of this layout", rank, spread->mesh.num_ranks);
     if (s == ORTH_OK)
-        s = build_rank(ctx, cfg, model, spread, rank, chunks, unit);
-    if (s != ORTH_OK)
+        s = build_rank(ctx, cfg, model, spread, rank, false, chunks, &units);
+    if (s == ORTH_OK)
+        *unit = units.step;
+    else
         orth_spread_release(ctx, spread);
     return s;
 }
@@ -81,21 +128,23 @@ static orth_traffic planned_traffic(const orth_spread *spread, const orth_progra
 }
 
 static orth_status plan_rank(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
-                             int rank, orth_chunk *chunks, int *members)
+                             int rank, bool evaluates, orth_chunk *chunks, int *members)
 {
-    orth_unit unit;
-    ORTH_TRY(build_rank(ctx, cfg, model, &p->spread, rank, chunks, &unit));
+    orth_rank_units units;
+    ORTH_TRY(build_rank(ctx, cfg, model, &p->spread, rank, evaluates, chunks, &units));
     orth_plan *plan = &p->ranks[rank];
-    const int32_t *pos = unit.blocks.spec.mesh.pos;
-    *plan = orth_plan_of(&unit.program, orth_model_num_elems(model), 0);
-    plan->traffic = planned_traffic(&p->spread, &unit.program, rank, members);
+    const orth_program *step = &units.step.program;
+    const int32_t *pos = units.shape.mesh.pos;
+    *plan = orth_plan_of(step, orth_model_num_elems(model), 0);
+    plan->traffic = planned_traffic(&p->spread, step, rank, members);
     snprintf(plan->coords, sizeof plan->coords, "\"dp\": %d, \"tp\": %d, \"pp\": %d, \"cp\": %d",
              pos[ORTH_GROUP_DP], pos[ORTH_GROUP_TP], pos[ORTH_GROUP_PP], pos[ORTH_GROUP_CP]);
-    orth_unit_release(&unit);
+    orth_rank_units_release(&units);
     return ORTH_OK;
 }
 
-orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model)
+orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
+                               bool evaluates)
 {
     orth_layout layout = orth_setup_layout(cfg);
     *p = (orth_run_plan){.ranks = NULL};
@@ -106,7 +155,7 @@ orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_confi
     int *members = ORTH_ARENA_ARRAY(ctx, &p->spread.arena, int, p->num_ranks);
     orth_status s = p->ranks && chunks && members ? ORTH_OK : ORTH_ERR_NOMEM;
     for (int k = 0; s == ORTH_OK && k < p->num_ranks; k++)
-        s = plan_rank(ctx, p, cfg, model, k, chunks, members);
+        s = plan_rank(ctx, p, cfg, model, k, evaluates, chunks, members);
     if (s != ORTH_OK) {
         orth_run_plan_release(ctx, p);
         return s;
@@ -145,16 +194,16 @@ static orth_status traffic_under_zero_1(orth_ctx *ctx, const orth_config *cfg, c
 {
     orth_layout layout = orth_setup_layout(cfg);
     orth_spread spread;
-    orth_unit unit;
+    orth_rank_units units;
     layout.zero = 1;
     layout.keep_whole = 0;
     ORTH_TRY(orth_spread_make(ctx, &spread, &layout, model));
     orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &spread.arena, orth_chunk, spread.schedule.num_chunks);
     int *members = ORTH_ARENA_ARRAY(ctx, &spread.arena, int, spread.mesh.num_ranks);
-    orth_status s = chunks && members ? build_rank(ctx, cfg, model, &spread, 0, chunks, &unit) : ORTH_ERR_NOMEM;
+    orth_status s = chunks && members ? build_rank(ctx, cfg, model, &spread, 0, false, chunks, &units) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK) {
-        *out = planned_traffic(&spread, &unit.program, 0, members);
-        orth_unit_release(&unit);
+        *out = planned_traffic(&spread, &units.step.program, 0, members);
+        orth_rank_units_release(&units);
     }
     orth_spread_release(ctx, &spread);
     return s;

@@ -14,6 +14,22 @@ orth_status orth_describe_model(orth_ctx *ctx, const orth_config *cfg, orth_mode
 orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, orth_model_config *model,
                                orth_spread *spread, orth_unit *unit);
 
+/* The programs of a rank of a run: its training step and, of a run that evaluates, an evaluation, for which the memory of
+ * the step makes room (orth_place_reserve). chunks [num_chunks of the schedule]: room, outlives the units. */
+typedef struct {
+    orth_model_shape shape;   /* of the step */
+    orth_unit step, eval;
+    bool evaluates;
+} orth_rank_units;
+orth_status orth_rank_units_build(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
+                                  const orth_spread *spread, int rank, bool evaluates, int num_threads, orth_chunk *chunks,
+                                  orth_rank_units *out);
+void orth_rank_units_release(orth_rank_units *u);
+
+/* Whether the data of the run file will have a held-out part, on which a run evaluates. Of text that is not prepared yet
+ * data.valid_fraction says so. */
+orth_status orth_describe_evaluates(orth_ctx *ctx, const orth_config *cfg, bool *out);
+
 /* The layout of the run file applied to a model, and every rank's plan. */
 typedef struct {
     orth_spread spread;
@@ -22,8 +38,9 @@ typedef struct {
     orth_plan total;
 } orth_run_plan;
 
-/* ORTH_ERR_ARG for an invalid layout, in words. Whether it fits is for the caller to ask. */
-orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model);
+/* evaluates: see orth_rank_units. ORTH_ERR_ARG for an invalid layout, in words. Whether it fits is for the caller to ask. */
+orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
+                               bool evaluates);
 void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p);
 
 /* What reducing, and gathering, micro-batch by micro-batch costs (ZeRO 2 and 3), in words and bytes beside those of

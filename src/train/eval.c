@@ -1,30 +1,48 @@
 /* eval.c -- see eval.h. */
 #include "train/eval.h"
 
-orth_status orth_evaluator_create(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
-                                  const orth_model_config *model, const orth_executor *lender,
-                                  const orth_model_shape *place)
+static orth_model_shape eval_shape(const orth_config *cfg)
 {
     orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_EVAL);
     shape.num_micro_batches = 1;
-    shape.external_params = lender != NULL;
-    if (place) {
-        shape.mesh = place->mesh;
-        shape.chunks = place->chunks;
-        shape.num_chunks = place->num_chunks;
-    }
-    *out = (orth_evaluator){.num_seqs = shape.num_seqs, .seq_len = shape.seq_len, .parts = shape.parts,
+    return shape;
+}
+
+orth_status orth_eval_unit_build(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
+                                 const orth_model_shape *step, int num_threads, orth_unit *out)
+{
+    orth_model_shape shape = eval_shape(cfg);
+    shape.external_params = true;
+    shape.mesh = step->mesh;
+    shape.chunks = step->chunks;
+    shape.num_chunks = step->num_chunks;
+    return orth_unit_build_for(ctx, model, &shape, num_threads, out);
+}
+
+orth_status orth_evaluator_create_beside(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
+                                         const orth_model_config *model, const orth_executor *lender,
+                                         const orth_unit *unit)
+{
+    orth_model_shape shape = eval_shape(cfg);
+    shape.mesh = unit->blocks.spec.mesh;
+    *out = (orth_evaluator){.unit = *unit, .num_seqs = shape.num_seqs, .seq_len = shape.seq_len, .parts = shape.parts,
                             .doc_mask = shape.doc_mask, .model = *model, .rows = orth_setup_rows(&shape)};
-    ORTH_TRY(orth_unit_build(ctx, model, &shape, &out->unit));
     out->pos = ORTH_NEW_ARRAY(ctx, int32_t, out->rows.row_end - out->rows.row_begin);
     orth_status s = out->pos ? orth_executor_create(ctx, &out->executor, &out->unit.program, orth_setup_kernels(cfg),
-                                                    lender, true)
+                                                    lender, lender != NULL)
                              : ORTH_ERR_NOMEM;
-    if (s != ORTH_OK) {
+    if (s != ORTH_OK)
         orth_evaluator_destroy(ctx, out);
-        return s;
-    }
-    return ORTH_OK;
+    return s;
+}
+
+orth_status orth_evaluator_create(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
+                                  const orth_model_config *model)
+{
+    const orth_model_shape shape = eval_shape(cfg);
+    orth_unit unit;
+    ORTH_TRY(orth_unit_build(ctx, model, &shape, &unit));
+    return orth_evaluator_create_beside(ctx, out, cfg, model, NULL, &unit);
 }
 
 void orth_evaluator_destroy(orth_ctx *ctx, orth_evaluator *e)
@@ -114,6 +132,10 @@ orth_status orth_evaluator_run(orth_ctx *ctx, orth_evaluator *e, const orth_samp
         for (int32_t b = 0; leaves && b < e->num_seqs; b++) /* one by one: the micro-batch does not show in the sum */
             out->nll += leaves[b];
         report(e, at, first + n, token_bytes, each, user, out);
+        if (e->stop && at + e->num_seqs < first + n)
+            ORTH_TRY(e->stop(ctx, e->stop_user, &out->stopped));
+        if (out->stopped)
+            break;
     }
     return ORTH_OK;
 }

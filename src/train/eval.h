@@ -15,20 +15,31 @@ typedef struct {
     orth_sample_rows rows;              /* those on this rank */
     bool doc_mask;
     int32_t *pos;                       /* [rows] scratch */
+    /* NULL, or asked between two batches: *out true ends the evaluation there. Set by the owner. */
+    orth_status (*stop)(orth_ctx *ctx, void *user, bool *out);
+    void *stop_user;
 } orth_evaluator;
 
 typedef struct {
     double nll;             /* sum over targets, natural logarithm */
     double weight;          /* number of targets */
     double target_bytes;    /* bytes of text that the targets stand for; 0 without a byte table */
+    bool stopped;           /* by the evaluator's `stop`: sums of a part */
 } orth_eval_result;
 
-/* lender: executor whose weights are used (outlives this); NULL: this has weights of its own, to be
- * filled by the caller. place: mesh and chunks of a rank among others (orth_spread_shape), whose executor then
- * needs communicators; NULL: a rank alone. ORTH_ERR_NOMEM, ORTH_ERR_ARG. */
+/* With weights of its own, to be filled by the caller. ORTH_ERR_NOMEM, ORTH_ERR_ARG. */
 orth_status orth_evaluator_create(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
-                                  const orth_model_config *model, const orth_executor *lender,
-                                  const orth_model_shape *place);
+                                  const orth_model_config *model);
+
+/* The program of an evaluation beside that of a training step of shape `step` (a rank among others: orth_spread_shape),
+ * which lends its weights and its memory: see orth_place_reserve. ORTH_ERR_NOMEM, ORTH_ERR_ARG. */
+orth_status orth_eval_unit_build(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
+                                 const orth_model_shape *step, int num_threads, orth_unit *out);
+/* Takes such a unit, whatever happens. lender: executor of the step, outlives *out. The executor needs communicators
+ * where the step does. ORTH_ERR_NOMEM. */
+orth_status orth_evaluator_create_beside(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
+                                         const orth_model_config *model, const orth_executor *lender,
+                                         const orth_unit *unit);
 void orth_evaluator_destroy(orth_ctx *ctx, orth_evaluator *e);
 
 /* Bytes of text that each token stands for, 0 for special ones: [max(vocab, tokens)] in heap memory. NULL: no memory. */

@@ -3,11 +3,10 @@
 
 #include "train/weights.h"
 
-#define CHUNK_ELEMS ((int64_t)1 << 20)
-
 /* What a rank owns of one parameter, and where that lies in the whole. Travels as it is: all ranks run one
  * program. */
 typedef struct {
+    int64_t index, bind;         /* of what: ranks that gather different things are noticed */
     int64_t first_elem, n;       /* of the tensor-parallel rank's share; n = 0: nothing */
     orth_param_desc desc;        /* without its name, a pointer */
 } piece;
@@ -29,10 +28,10 @@ static piece piece_of(const orth_trainer *t, orth_bind bind, int64_t index)
     const orth_program *p = &t->unit.program;
     int32_t m = orth_program_find(p, ORTH_BIND_M, index);
     if (m < 0 || orth_program_find(p, bind, index) < 0 || !is_owner(spec, index))
-        return (piece){.n = 0};
+        return (piece){.index = index, .bind = bind, .n = 0};
     /* What this rank updates is what it has the moments of; its fp32 parameter may be all of it, and of a
      * gradient only that part is reduced. */
-    piece mine = {.first_elem = p->buffers[m].first_elem, .n = (int64_t)(p->buffers[m].bytes / sizeof(float)),
+    piece mine = {.index = index, .bind = bind, .first_elem = p->buffers[m].first_elem, .n = (int64_t)(p->buffers[m].bytes / sizeof(float)),
                   .desc = spec->params[index]};
     mine.desc.name = NULL;
     return mine;
@@ -45,50 +44,50 @@ static float *data_of(const orth_trainer *t, orth_bind bind, int64_t index, cons
     return (float *)orth_executor_find(t->executor, bind, index) + (p->first_elem - t->unit.program.buffers[b].first_elem);
 }
 
-static orth_status hand_in(orth_ctx *ctx, const orth_trainer *t, orth_comm *all, orth_bind bind, const piece *pieces,
-                           int64_t num)
+static orth_status hand_in(orth_ctx *ctx, const orth_trainer *t, orth_comm *all, const piece *p)
 {
-    ORTH_TRY(orth_send(ctx, all, pieces, num * (int64_t)sizeof *pieces, ORTH_U8, 0));
-    for (int64_t i = 0; i < num; i++)
-        for (int64_t at = 0; at < pieces[i].n; at += CHUNK_ELEMS)
-            ORTH_TRY(orth_send(ctx, all, data_of(t, bind, i, &pieces[i]) + at, ORTH_MIN(CHUNK_ELEMS, pieces[i].n - at),
-                               ORTH_F32, 0));
+    ORTH_TRY(orth_send(ctx, all, p, (int64_t)sizeof *p, ORTH_U8, 0));
+    for (int64_t at = 0; at < p->n; at += ORTH_GATHER_CHUNK_ELEMS)
+        ORTH_TRY(orth_send(ctx, all, data_of(t, (orth_bind)p->bind, p->index, p) + at,
+                           ORTH_MIN(ORTH_GATHER_CHUNK_ELEMS, p->n - at), ORTH_F32, 0));
     return ORTH_OK;
 }
 
-/* All that `rank` hands in; pieces, chunk: scratch. */
-static orth_status take(orth_ctx *ctx, orth_comm *all, int rank, piece *pieces, int64_t num, float *chunk,
-                        float *const *whole)
+/* What `rank` hands in. */
+static orth_status take(orth_ctx *ctx, orth_comm *all, int rank, const piece *mine, float *chunk, float *whole)
 {
-    ORTH_TRY(orth_recv(ctx, all, pieces, num * (int64_t)sizeof *pieces, ORTH_U8, rank));
-    for (int64_t i = 0; i < num; i++) {
-        for (int64_t at = 0; at < pieces[i].n; at += CHUNK_ELEMS) {
-            int64_t n = ORTH_MIN(CHUNK_ELEMS, pieces[i].n - at);
-            ORTH_TRY(orth_recv(ctx, all, chunk, n, ORTH_F32, rank));
-            orth_weights_move(&pieces[i].desc, pieces[i].first_elem + at, n, chunk, whole[i], true);
-        }
+    piece p;
+    ORTH_TRY(orth_recv(ctx, all, &p, (int64_t)sizeof p, ORTH_U8, rank));
+    if (p.index != mine->index || p.bind != mine->bind)
+        return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "rank %d hands in another tensor than is gathered", rank);
+    for (int64_t at = 0; at < p.n; at += ORTH_GATHER_CHUNK_ELEMS) {
+        const int64_t n = ORTH_MIN(ORTH_GATHER_CHUNK_ELEMS, p.n - at);
+        ORTH_TRY(orth_recv(ctx, all, chunk, n, ORTH_F32, rank));
+        orth_weights_move(&p.desc, p.first_elem + at, n, chunk, whole, true);
     }
+    return ORTH_OK;
+}
+
+orth_status orth_gather_one(orth_ctx *ctx, const orth_trainer *t, orth_comm *all, orth_bind bind, int64_t index,
+                            float *chunk, float *whole)
+{
+    const piece mine = piece_of(t, bind, index);
+    if (all && orth_comm_pos(all) > 0)
+        return hand_in(ctx, t, all, &mine);
+    if (mine.n > 0)
+        orth_weights_move(&mine.desc, mine.first_elem, mine.n, data_of(t, bind, index, &mine), whole, true);
+    for (int rank = 1; all && rank < orth_comm_size(all); rank++)
+        ORTH_TRY(take(ctx, all, rank, &mine, chunk, whole));
     return ORTH_OK;
 }
 
 orth_status orth_gather(orth_ctx *ctx, const orth_trainer *t, orth_comm *all, orth_bind bind, float *const *whole)
 {
-    const bool takes = !all || orth_comm_pos(all) == 0;
-    const int64_t num = t->unit.blocks.spec.num_params;
-    piece *pieces = ORTH_NEW_ARRAY(ctx, piece, num);
-    float *chunk = takes && all ? ORTH_NEW_ARRAY(ctx, float, CHUNK_ELEMS) : NULL;
-    orth_status s = pieces && (chunk || !takes || !all) ? ORTH_OK : ORTH_ERR_NOMEM;
-    for (int64_t i = 0; s == ORTH_OK && i < num; i++) {
-        pieces[i] = piece_of(t, bind, i);
-        if (takes && pieces[i].n > 0)
-            orth_weights_move(&pieces[i].desc, pieces[i].first_elem, pieces[i].n, data_of(t, bind, i, &pieces[i]),
-                              whole[i], true);
-    }
-    if (s == ORTH_OK && !takes)
-        s = hand_in(ctx, t, all, bind, pieces, num);
-    for (int rank = 1; s == ORTH_OK && takes && all && rank < orth_comm_size(all); rank++)
-        s = take(ctx, all, rank, pieces, num, chunk, whole);
+    const bool takes = all && orth_comm_pos(all) == 0;
+    float *chunk = takes ? ORTH_NEW_ARRAY(ctx, float, ORTH_GATHER_CHUNK_ELEMS) : NULL;
+    orth_status s = chunk || !takes ? ORTH_OK : ORTH_ERR_NOMEM;
+    for (int64_t i = 0; s == ORTH_OK && i < t->unit.blocks.spec.num_params; i++)
+        s = orth_gather_one(ctx, t, all, bind, i, chunk, whole ? whole[i] : NULL);
     orth_mem_free(ctx, chunk);
-    orth_mem_free(ctx, pieces);
     return s;
 }

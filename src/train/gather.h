@@ -3,7 +3,7 @@
  * Each element has one owner: the rank that updates it, and of replicas (over data parallelism without
  * ZeRO, of a shard group, over tensor parallelism for tensors that are not split, context parallelism, the two stages
  * of a tied embedding) the first. Owners send what they own to rank 0, which puts it in place: every element travels
- * once, through a buffer of 4 MiB.
+ * once, through a buffer of at most 4 MiB.
  */
 #ifndef ORTH_TRAIN_GATHER_H
 #define ORTH_TRAIN_GATHER_H
@@ -11,9 +11,16 @@
 #include "comm/comm.h"
 #include "train/trainer.h"
 
-/* Collective over `all` (NULL: a rank alone). bind: MASTER, GRAD, M or V. whole[i], on rank 0 only (NULL on others):
- * parameter i, shape as in the registry, row-major; elements that no rank owns are left as they are.
- * ORTH_ERR_NOMEM, ORTH_ERR_COMM. */
+/* Elements that travel at once. */
+#define ORTH_GATHER_CHUNK_ELEMS ((int64_t)1 << 20)
+
+/* Collective over `all` (NULL: a rank alone). bind: MASTER, GRAD, M or V. On rank 0 only (NULL on others): whole, parameter
+ * `index`, shape as in the registry, row-major; elements that no rank owns are left as they are; chunk
+ * [the smaller of ORTH_GATHER_CHUNK_ELEMS and the parameter]: scratch. ORTH_ERR_COMM. */
+orth_status orth_gather_one(orth_ctx *ctx, const orth_trainer *t, orth_comm *all, orth_bind bind, int64_t index,
+                            float *chunk, float *whole);
+
+/* The same for all parameters: whole[i], on rank 0 only. ORTH_ERR_NOMEM, ORTH_ERR_COMM. */
 orth_status orth_gather(orth_ctx *ctx, const orth_trainer *t, orth_comm *all, orth_bind bind, float *const *whole);
 
 #endif

@@ -132,7 +132,7 @@ static void exposed_json(const double exposed_s[ORTH_NUM_GROUPS], char out[EXPOS
 }
 
 orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
-                              int64_t first, int64_t end, const orth_traffic *sent,
+                              int64_t first, int64_t end, const orth_traffic *sent, const orth_traffic *sent_by_all,
                               const double exposed_s[ORTH_NUM_GROUPS])
 {
     double rate = (double)m->plan.tokens / seconds;
@@ -143,8 +143,10 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
     orth_metrics_number(loss, sizeof loss, r->loss);
     orth_metrics_number(norm, sizeof norm, r->grad_norm);
     double said = isnan(r->loss) ? (double)NAN : r->loss; /* without a sign */
-    char line[ORTH_TRAFFIC_JSON_MAX + EXPOSED_MAX + 1024], comm[ORTH_TRAFFIC_JSON_MAX], exposed[EXPOSED_MAX];
+    char line[2 * ORTH_TRAFFIC_JSON_MAX + EXPOSED_MAX + 1024], comm[ORTH_TRAFFIC_JSON_MAX], total[ORTH_TRAFFIC_JSON_MAX];
+    char exposed[EXPOSED_MAX];
     orth_traffic_json(sent, comm);
+    orth_traffic_json(sent_by_all, total);
     exposed_json(exposed_s, exposed);
     for (int g = 0; g < ORTH_NUM_GROUPS && m->num_steps > 0; g++)
         m->exposed_s[g] += exposed_s[g];
@@ -152,10 +154,10 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
     int n = snprintf(line, sizeof line,
                      "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_hex\": \"%a\", \"grad_norm\": %s, \"lr\": %.9g, "
                      "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
-                     "\"hfu\": %.4f, \"peak_bytes\": %zu, \"comm_bytes\": %s, \"exposed_comm_s\": %s, \"skipped\": %s, "
+                     "\"hfu\": %.4f, \"peak_bytes\": %zu, \"comm_bytes\": %s, \"comm_bytes_total\": %s, \"exposed_comm_s\": %s, \"skipped\": %s, "
                      "\"samples\": [%" PRId64 ", %" PRId64 "]}\n",
                      r->step, loss, said, norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes, comm,
-                     exposed, r->skipped ? "true" : "false", first, end);
+                     total, exposed, r->skipped ? "true" : "false", first, end);
     ORTH_TRY(orth_file_append(ctx, m->file, line, (size_t)n));
     if (!m->quiet && (r->step % m->log_every == 0 || r->step == m->steps))
         print_line(m, r, rate, mfu);

@@ -25,10 +25,10 @@ typedef struct {
 orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step);
 void orth_metrics_close(orth_metrics *m);
 
-/* One optimizer step on sequences [first, end) that took `seconds`; sent, and time spent on communication (run/executor.h):
- * by rank 0 in it. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
+/* One optimizer step on sequences [first, end) that took `seconds`; sent by rank 0 and by all ranks in it; time that rank 0
+ * spent on communication (run/executor.h). ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
 orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
-                              int64_t first, int64_t end, const orth_traffic *sent,
+                              int64_t first, int64_t end, const orth_traffic *sent, const orth_traffic *sent_by_all,
                               const double exposed_s[ORTH_NUM_GROUPS]);
 /* The share of communication in the time of the steps, as an event, if there was any. */
 orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m);

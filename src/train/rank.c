@@ -15,6 +15,42 @@
 #include "train/timeline.h"
 #include "train/weights.h"
 
+/* ---- signals ---- */
+
+/* A signal may have been sent to any process, and all end together: agrees on it, and adds up what the ranks have sent
+ * (NULL: nothing). Collective. */
+static orth_status agree(orth_ctx *ctx, rank_state *s, orth_traffic *sent)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
+    enum { NUM_SIGNALS = ORTH_COUNT(signals) };
+    struct {
+        int64_t got[NUM_SIGNALS];
+        orth_traffic sent;
+    } news = {.got = {0}};
+    const orth_run_options *o = &s->run->options;
+    const int got = o->stop ? o->stop(o->stop_user) : 0;
+    for (int i = 0; i < NUM_SIGNALS; i++)
+        news.got[i] = got == signals[i];
+    if (sent)
+        news.sent = *sent;
+    const int64_t bytes = sent ? (int64_t)sizeof news : (int64_t)sizeof news.got;
+    if (s->all)
+        ORTH_TRY(orth_all_reduce(ctx, s->all, &news, &news, bytes / (int64_t)sizeof(int64_t), ORTH_I64, ORTH_SUM));
+    for (int i = 0; i < NUM_SIGNALS && !s->signal; i++)
+        s->signal = news.got[i] ? signals[i] : 0;
+    if (sent)
+        *sent = news.sent;
+    return ORTH_OK;
+}
+
+static orth_status stop_evaluation(orth_ctx *ctx, void *rank, bool *out)
+{
+    rank_state *s = rank;
+    ORTH_TRY(agree(ctx, s, NULL));
+    *out = s->signal != 0;
+    return ORTH_OK;
+}
+
 /* ---- opening ---- */
 
 static orth_status make_groups(orth_ctx *ctx, rank_state *s)
@@ -49,6 +85,26 @@ static orth_status fill_weights(orth_ctx *ctx, rank_state *s)
     return status;
 }
 
+static orth_status create_executors(orth_ctx *ctx, rank_state *s)
+{
+    const orth_run *r = s->run;
+    orth_rank_units units;
+    ORTH_TRY(orth_rank_units_build(ctx, r->cfg, &r->model, &r->plan.spread, s->rank, r->valid != NULL,
+                                   orth_pool_num_threads(ctx->pool), s->chunks, &units));
+    s->shape = units.shape;
+    const orth_status status = orth_trainer_create(ctx, &s->trainer, r->cfg, &r->model, &units.step);
+    s->has_trainer = status == ORTH_OK;
+    if (units.evaluates && !s->has_trainer)
+        orth_unit_release(&units.eval);
+    if (!units.evaluates || !s->has_trainer)
+        return status;
+    ORTH_TRY(orth_evaluator_create_beside(ctx, &s->evaluator, r->cfg, &r->model, s->trainer.executor, &units.eval));
+    s->has_evaluator = true;
+    s->evaluator.stop = stop_evaluation;
+    s->evaluator.stop_user = s;
+    return ORTH_OK;
+}
+
 static orth_status open_rank(orth_ctx *ctx, rank_state *s)
 {
     orth_run *r = s->run;
@@ -56,12 +112,7 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
     s->indices = ORTH_NEW_ARRAY(ctx, int64_t, r->cfg->train_global_batch);
     if (!s->chunks || !s->indices)
         return ORTH_ERR_NOMEM;
-    s->shape = orth_setup_shape(r->cfg, ORTH_MODE_TRAIN);
-    orth_spread_shape(&r->plan.spread, s->rank, &s->shape, s->chunks);
-    orth_unit unit;
-    ORTH_TRY(orth_unit_build(ctx, &r->model, &s->shape, &unit));
-    ORTH_TRY(orth_trainer_create(ctx, &s->trainer, r->cfg, &r->model, &unit));
-    s->has_trainer = true;
+    ORTH_TRY(create_executors(ctx, s));
     s->weights = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.unit.program.num_updates);
     if (r->options.timeline > 0)
         s->clock = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.unit.program.num_instrs + 1);
@@ -70,16 +121,15 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
     if (s->world)
         ORTH_TRY(make_groups(ctx, s));
     orth_executor_set_comms(s->trainer.executor, s->comms);
-    if (r->valid) {
-        ORTH_TRY(orth_evaluator_create(ctx, &s->evaluator, r->cfg, &r->model, s->trainer.executor, &s->shape));
-        s->has_evaluator = true;
+    if (s->has_evaluator)
         orth_executor_set_comms(s->evaluator.executor, s->comms);
-    }
     orth_loader_options o = {.sampler = r->train, .rows = orth_setup_rows(&s->shape),
                              .max_sequences = (int64_t)s->shape.num_micro_batches * s->shape.num_seqs};
     ORTH_TRY(orth_loader_create(ctx, &s->loader, &o));
+    const orth_saver_source source = {rank_fetch, s};
     if (s->rank == 0 && !r->options.watch)
-        ORTH_TRY(orth_saver_create(ctx, &s->saver, r->cfg, &r->model, s->world ? NULL : s->trainer.executor, r->checkpoints));
+        ORTH_TRY(orth_saver_create(ctx, &s->saver, r->cfg, &r->model, s->world ? NULL : s->trainer.executor, &source,
+                                   r->checkpoints));
     return fill_weights(ctx, s);
 }
 
@@ -148,6 +198,8 @@ static orth_status evaluate(orth_ctx *ctx, rank_state *s, int64_t max_batches)
     if (max_batches > 0)
         n = ORTH_MIN(n, max_batches * r->cfg->train_micro_batch);
     ORTH_TRY(orth_evaluator_run(ctx, &s->evaluator, r->valid, 0, n, r->token_bytes, NULL, NULL, &e));
+    if (e.stopped)
+        return ORTH_OK;
     /* One of the ranks that have the head tells the others: adding zeros is exact. The loss is summed over
      * context parallelism already; targets are counted where their rows are. */
     const int32_t *pos = s->shape.mesh.pos;
@@ -216,23 +268,15 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     s->steps_done = step;
     s->tokens_done += n * r->cfg->data_seq_len;
     s->skipped += s->result.skipped;
+    const double seconds = orth_clock_s() - started;
+    const orth_traffic after = orth_traffic_counted(s->comms), sent = orth_traffic_minus(&after, &before);
+    orth_traffic sent_by_all = sent;
+    ORTH_TRY(agree(ctx, s, &sent_by_all));
     if (s->rank != 0)
         return ORTH_OK;
-    orth_traffic after = orth_traffic_counted(s->comms), sent = orth_traffic_minus(&after, &before);
     double exposed_s[ORTH_NUM_GROUPS];
     orth_executor_exposed(s->trainer.executor, exposed_s);
-    return orth_metrics_step(ctx, &r->metrics, &s->result, orth_clock_s() - started, first, first + n, &sent, exposed_s);
-}
-
-/* A signal may have been sent to any process: all learn of it here, after the same step. */
-static orth_status look_for_signal(orth_ctx *ctx, rank_state *s)
-{
-    const orth_run_options *o = &s->run->options;
-    double got = o->stop ? o->stop(o->stop_user) : 0;
-    if (o->stop && s->all)
-        ORTH_TRY(orth_all_reduce(ctx, s->all, &got, &got, 1, ORTH_F64, ORTH_MAX_OF));
-    s->signal = (int)got;
-    return ORTH_OK;
+    return orth_metrics_step(ctx, &r->metrics, &s->result, seconds, first, first + n, &sent, &sent_by_all, exposed_s);
 }
 
 static orth_status run_steps(orth_ctx *ctx, rank_state *s)
@@ -250,7 +294,6 @@ static orth_status run_steps(orth_ctx *ctx, rank_state *s)
                 ORTH_TRY(show(ctx, s, ORTH_BIND_MASTER));
             continue;
         }
-        ORTH_TRY(look_for_signal(ctx, s));
         ORTH_TRY(rank_report_saved(ctx, s, false));
         if (r->valid && !last && !s->signal && c->train_eval_every > 0 && step % c->train_eval_every == 0)
             ORTH_TRY(evaluate(ctx, s, c->train_eval_batches));
@@ -289,6 +332,7 @@ static orth_status say_counted(orth_ctx *ctx, rank_state *s)
     if (!all)
         return ORTH_ERR_NOMEM;
     orth_executor_counted(s->trainer.executor, mine);
+    mine[ORTH_CLASS_ACTIVATIONS] += s->has_evaluator ? orth_executor_counted_above(s->evaluator.executor) : 0;
     mine[ORTH_CLASS_WORKSPACE] += s->saver ? orth_saver_counted(s->saver) : 0;
     memcpy(all[0], mine, sizeof mine);
     orth_status status = s->all ? orth_all_gather(ctx, s->all, all, mine, sizeof mine, NULL, ORTH_U8) : ORTH_OK;
@@ -364,8 +408,8 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
     if (s->clock && s->steps_done >= r->options.timeline)
         ORTH_TRY(say_timeline(ctx, s));
     if (s->signal && s->rank == 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_SIGNAL, "stopped by %s after step %" PRId64 "; the checkpoint is saved, "
-                         "--resume continues", s->signal == SIGTERM ? "SIGTERM" : "SIGINT", s->steps_done);
+        return ORTH_FAIL(ctx, ORTH_ERR_SIGNAL, "stopped by %s after step %" PRId64 "; %s", orth_signal_name(s->signal),
+                         s->steps_done, r->options.watch ? "nothing is kept" : "the checkpoint is saved, --resume continues");
     return ORTH_OK;
 }
 

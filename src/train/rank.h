@@ -53,6 +53,9 @@ orth_status rank_resume(orth_ctx *ctx, rank_state *s);
 /* Saves a checkpoint of the steps done, or begins to. Collective; rank 0 writes. */
 orth_status rank_save(orth_ctx *ctx, rank_state *s);
 
+/* The fetch of orth_saver_source; rank: a rank_state. */
+orth_status rank_fetch(orth_ctx *ctx, void *rank, orth_bind bind, int64_t index, float *chunk, float *whole);
+
 /* Says that the last save is done, or returns its error; `wait`: waits for it. Nothing to do on other ranks. */
 orth_status rank_report_saved(orth_ctx *ctx, const rank_state *s, bool wait);
 

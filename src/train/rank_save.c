@@ -69,36 +69,32 @@ orth_status rank_resume(orth_ctx *ctx, rank_state *s)
 
 /* ---- handing in ---- */
 
-/* a: on rank 0, NULL on the others. */
-static orth_status gather_arrays(orth_ctx *ctx, const rank_state *s, const orth_checkpoint_array *a)
+orth_status rank_fetch(orth_ctx *ctx, void *rank, orth_bind bind, int64_t index, float *chunk, float *whole)
 {
-    static const orth_bind binds[] = {ORTH_BIND_MASTER, ORTH_BIND_M, ORTH_BIND_V};
-    int64_t n = orth_model_num_params(&s->run->model);
-    float **whole = a ? ORTH_NEW_ARRAY(ctx, float *, n) : NULL;
-    orth_status status = whole || !a ? ORTH_OK : ORTH_ERR_NOMEM;
-    for (int k = 0; status == ORTH_OK && k < ORTH_COUNT(binds); k++) {
-        for (int64_t i = 0; a && i < n; i++)
-            whole[i] = k == 0 ? a[i].master : k == 1 ? a[i].m : a[i].v;
-        status = orth_gather(ctx, &s->trainer, s->all, binds[k], whole);
-    }
-    orth_mem_free(ctx, whole);
-    return status;
+    const rank_state *s = rank;
+    return orth_gather_one(ctx, &s->trainer, s->all, bind, index, chunk, whole);
 }
 
-/* Rank 0: whole tensors, and a checkpoint of them. */
+static orth_status hand_in(orth_ctx *ctx, rank_state *s)
+{
+    const orth_bind *binds;
+    const int num_binds = orth_saver_binds(s->run->cfg, &binds);
+    for (int k = 0; k < num_binds; k++)
+        for (int64_t i = 0; i < orth_model_num_params(&s->run->model); i++)
+            ORTH_TRY(rank_fetch(ctx, s, binds[k], i, NULL, NULL));
+    return ORTH_OK;
+}
+
+/* Rank 0: whole tensors, and a checkpoint of them. The write before it has been told of. */
 static orth_status collect_and_write(orth_ctx *ctx, const rank_state *s)
 {
     const orth_run *r = s->run;
-    const orth_checkpoint_array *arrays;
     const orth_checkpoint_state state = {
         .step = s->steps_done, .next_sequence = s->steps_done * r->cfg->train_global_batch, .tokens = s->tokens_done,
         .skipped = s->skipped, .seed = r->cfg->train_seed, .loss_scale = 1,
         .tokenizer_fingerprint = orth_tokenizer_fingerprint(r->data->tokenizer),
         .data_fingerprint = r->data->fingerprint, .eos_token = orth_tokenizer_eos(r->data->tokenizer)};
     ORTH_TRY(rank_report_saved(ctx, s, true));
-    ORTH_TRY(orth_saver_arrays(ctx, s->saver, &arrays));
-    if (s->world)
-        ORTH_TRY(gather_arrays(ctx, s, arrays));
     return orth_saver_write(ctx, s->saver, &state, &r->tokenizer_json);
 }
 
@@ -118,7 +114,7 @@ orth_status rank_report_saved(orth_ctx *ctx, const rank_state *s, bool wait)
 orth_status rank_save(orth_ctx *ctx, rank_state *s)
 {
     rank_busy(s, "saving a checkpoint");
-    orth_status status = s->rank == 0 ? collect_and_write(ctx, s) : gather_arrays(ctx, s, NULL);
+    orth_status status = s->rank == 0 ? collect_and_write(ctx, s) : hand_in(ctx, s);
     if (status == ORTH_OK)
         status = rank_report_saved(ctx, s, false);
     if (status == ORTH_OK)

@@ -1,6 +1,6 @@
 /* saver.c -- see saver.h.
  *
- *   idle --arrays--> filling --write--> writing --(thread: done)--outcome--> idle
+ *   idle --write--> writing --(thread: done)--outcome--> idle
  *
  * The writing thread has a ctx of its own and reads `view`, which nobody changes before its outcome was told.
  */
@@ -14,6 +14,7 @@
 #include "base/pages.h"
 #include "base/pool.h"
 #include "ckpt/folder.h"
+#include "train/gather.h"
 
 #define ALIGN_ELEMS 16                   /* each tensor begins on a cache line */
 #define COPY_ELEMS ((int64_t)1 << 18)    /* copied by a task */
@@ -22,12 +23,15 @@ struct orth_saver {
     const orth_config *cfg;
     const orth_model_config *model;
     const orth_executor *alone;
+    orth_saver_source source;
+    orth_ctx *caller;                    /* of rank 0, while it waits for the write */
     const char *dir;
     bool background;
     orth_checkpoint_array *arrays;       /* [num_params] */
     int64_t num_params;
-    void *copy;                          /* what they point into; NULL: into the executor, or nothing yet */
+    void *copy;                          /* what they point into; NULL: into the executor */
     size_t copy_bytes, counted;
+    float *chunk;                        /* behind it, where several ranks hand in */
     orth_checkpoint_view view;
     char *config;                        /* of the view */
     orth_ctx ctx;                        /* of the thread */
@@ -43,42 +47,73 @@ static bool in_background(const orth_config *cfg)
     return cfg->checkpoint_async && cfg->checkpoint_every_steps > 0;
 }
 
-static bool has_second_moment(const orth_config *cfg)
+_Static_assert((int)ORTH_CHECKPOINT_MASTER == 0 && (int)ORTH_CHECKPOINT_M == 1 && (int)ORTH_CHECKPOINT_V == 2,
+               "kinds in the order of the list below");
+
+int orth_saver_binds(const orth_config *cfg, const orth_bind **out)
 {
-    return cfg->optimizer_name != ORTH_optimizer_name_sgd;
+    static const orth_bind binds[ORTH_NUM_CHECKPOINT_KINDS] = {ORTH_BIND_MASTER, ORTH_BIND_M, ORTH_BIND_V};
+    *out = binds;
+    return cfg->optimizer_name == ORTH_optimizer_name_sgd ? 2 : 3;
 }
 
-static size_t whole_bytes(const orth_config *cfg, const orth_model_config *model)
+static float **array_of(orth_checkpoint_array *a, int kind)
 {
-    int64_t elems = 0;
+    return kind == ORTH_CHECKPOINT_MASTER ? &a->master : kind == ORTH_CHECKPOINT_M ? &a->m : &a->v;
+}
+
+/* Elements of all parameters together, and of the largest, each from a cache line on. */
+static void count_elems(const orth_model_config *model, int64_t *all, int64_t *largest)
+{
     orth_ctx none = {.rank = 0}; /* the parameters of a checked model do not fail */
+    *all = *largest = 0;
     for (int64_t i = 0; i < orth_model_num_params(model); i++) {
         orth_param p;
-        if (orth_model_param(&none, model, i, &p) == ORTH_OK)
-            elems += orth_round_up(orth_param_elems(&p), ALIGN_ELEMS);
+        if (orth_model_param(&none, model, i, &p) != ORTH_OK)
+            continue;
+        const int64_t n = orth_round_up(orth_param_elems(&p), ALIGN_ELEMS);
+        *all += n;
+        *largest = ORTH_MAX(*largest, n);
     }
-    return (size_t)elems * sizeof(float) * (has_second_moment(cfg) ? 3 : 2);
+}
+
+/* Elements of the copy, and behind it of the chunk in which others hand in. */
+static void count_memory(const orth_config *cfg, const orth_model_config *model, bool alone, int64_t *copy, int64_t *chunk)
+{
+    const orth_bind *binds;
+    int64_t all, largest;
+    count_elems(model, &all, &largest);
+    *copy = in_background(cfg) ? all * orth_saver_binds(cfg, &binds) : alone ? 0 : largest;
+    *chunk = alone ? 0 : ORTH_MIN(largest, ORTH_GATHER_CHUNK_ELEMS);
 }
 
 size_t orth_saver_bytes(const orth_config *cfg, const orth_model_config *model, int num_ranks)
 {
-    return num_ranks == 1 && in_background(cfg) ? whole_bytes(cfg, model) : 0;
+    int64_t copy, chunk;
+    count_memory(cfg, model, num_ranks == 1, &copy, &chunk);
+    return (size_t)(copy + chunk) * sizeof(float);
 }
 
 orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config *cfg, const orth_model_config *model,
-                              const orth_executor *alone, const char *dir)
+                              const orth_executor *alone, const orth_saver_source *source, const char *dir)
 {
+    int64_t copy, chunk;
     orth_saver *s = ORTH_NEW(ctx, orth_saver);
     if (!s)
         return ORTH_ERR_NOMEM;
+    count_memory(cfg, model, alone != NULL, &copy, &chunk);
     *s = (orth_saver){.cfg = cfg, .model = model, .alone = alone, .dir = dir, .background = in_background(cfg),
-                      .num_params = orth_model_num_params(model), .copy_bytes = whole_bytes(cfg, model)};
+                      .num_params = orth_model_num_params(model), .copy_bytes = (size_t)(copy + chunk) * sizeof(float)};
+    if (!alone)
+        s->source = *source;
     s->arrays = ORTH_NEW_ARRAY(ctx, orth_checkpoint_array, s->num_params);
     orth_status status = s->arrays ? orth_ctx_init(&s->ctx, 1) : ORTH_ERR_NOMEM;
     if (s->arrays && status != ORTH_OK)
         ORTH_FAIL(ctx, status, "%s", s->ctx.error.message);
-    if (status == ORTH_OK && alone && s->background)
+    if (status == ORTH_OK && s->copy_bytes > 0)
         status = orth_pages_map(ctx, &s->copy, s->copy_bytes);
+    if (status == ORTH_OK && !alone)
+        s->chunk = (float *)s->copy + copy;
     if (status != ORTH_OK) {
         orth_saver_destroy(ctx, s);
         return status;
@@ -90,15 +125,6 @@ orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config
 }
 
 /* ---- the copy ---- */
-
-/* Of `alone`, where it has them. */
-static void find_arrays(orth_saver *s)
-{
-    for (int64_t i = 0; i < s->num_params; i++)
-        s->arrays[i] = (orth_checkpoint_array){.index = i, .master = orth_executor_find(s->alone, ORTH_BIND_MASTER, i),
-                                               .m = orth_executor_find(s->alone, ORTH_BIND_M, i),
-                                               .v = orth_executor_find(s->alone, ORTH_BIND_V, i)};
-}
 
 typedef struct {
     float *to;
@@ -114,44 +140,36 @@ static void copy_task(void *arg, int64_t index, int worker)
     memcpy(j->to + at, j->from + at, (size_t)ORTH_MIN(COPY_ELEMS, j->n - at) * sizeof *j->to);
 }
 
-/* One array of a parameter: from now on in the copy, with what it held. */
-static void move(orth_ctx *ctx, float **array, float **to, int64_t n)
+/* One array into the copy. */
+static orth_status copy_array(orth_ctx *ctx, const orth_saver *s, orth_bind bind, int64_t index, int64_t n, float *to)
 {
-    copy_job job = {*to, *array, n};
-    if (*array)
-        orth_pool_run(ctx->pool, orth_div_up(n, COPY_ELEMS), copy_task, &job);
-    *array = *to;
-    *to += orth_round_up(n, ALIGN_ELEMS);
-}
-
-static orth_status use_copy(orth_ctx *ctx, orth_saver *s)
-{
-    float *to = s->copy;
-    for (int64_t i = 0; i < s->num_params; i++) {
-        orth_param p;
-        ORTH_TRY(orth_model_param(ctx, s->model, i, &p));
-        s->arrays[i].index = i;
-        move(ctx, &s->arrays[i].master, &to, orth_param_elems(&p));
-        move(ctx, &s->arrays[i].m, &to, orth_param_elems(&p));
-        if (has_second_moment(s->cfg))
-            move(ctx, &s->arrays[i].v, &to, orth_param_elems(&p));
-    }
+    if (!s->alone)
+        return s->source.fetch(ctx, s->source.user, bind, index, s->chunk, to);
+    copy_job job = {to, orth_executor_find(s->alone, bind, index), n};
+    orth_pool_run(ctx->pool, orth_div_up(n, COPY_ELEMS), copy_task, &job);
     return ORTH_OK;
 }
 
-orth_status orth_saver_arrays(orth_ctx *ctx, orth_saver *s, const orth_checkpoint_array **out)
+/* Where the arrays are, kind by kind: in the executor; in the copy, which is filled; or all in one place, filled
+ * when their turn comes. */
+static orth_status find_arrays(orth_ctx *ctx, orth_saver *s)
 {
-    s->begin = orth_clock_s();
+    const orth_bind *binds;
+    const int num_kinds = orth_saver_binds(s->cfg, &binds);
+    float *to = s->copy;
     memset(s->arrays, 0, (size_t)s->num_params * sizeof *s->arrays);
-    if (s->alone)
-        find_arrays(s);
-    else
-        ORTH_TRY(orth_pages_map(ctx, &s->copy, s->copy_bytes));
-    if (s->copy)
-        ORTH_TRY(use_copy(ctx, s));
-    if (s->copy && s->alone)
-        s->counted = s->copy_bytes;
-    *out = s->arrays;
+    for (int kind = 0; kind < num_kinds; kind++) {
+        for (int64_t i = 0; i < s->num_params; i++) {
+            orth_param p;
+            ORTH_TRY(orth_model_param(ctx, s->model, i, &p));
+            s->arrays[i].index = i;
+            *array_of(&s->arrays[i], kind) = to ? to : orth_executor_find(s->alone, binds[kind], i);
+            if (!s->background)
+                continue;
+            ORTH_TRY(copy_array(ctx, s, binds[kind], i, orth_param_elems(&p), to));
+            to += orth_round_up(orth_param_elems(&p), ALIGN_ELEMS);
+        }
+    }
     return ORTH_OK;
 }
 
@@ -161,6 +179,15 @@ size_t orth_saver_counted(const orth_saver *s)
 }
 
 /* ---- writing ---- */
+
+static orth_status fetch(orth_ctx *ctx, void *user, int64_t index, orth_checkpoint_kind kind)
+{
+    (void)ctx; /* of the writing thread, which is rank 0's here */
+    const orth_saver *s = user;
+    const orth_bind *binds;
+    orth_saver_binds(s->cfg, &binds);
+    return s->source.fetch(s->caller, s->source.user, binds[kind], index, s->chunk, s->copy);
+}
 
 static void *write_main(void *arg)
 {
@@ -175,12 +202,20 @@ static void *write_main(void *arg)
 
 orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_checkpoint_state *state, const orth_bytes *tokenizer)
 {
+    s->begin = orth_clock_s();
+    ORTH_TRY(find_arrays(ctx, s));
     s->config = orth_config_yaml(ctx, s->cfg);
     if (!s->config)
         return ORTH_ERR_NOMEM;
     s->view = (orth_checkpoint_view){.config = *s->model, .state = *state, .arrays = s->arrays, .num_arrays = s->num_params,
                                      .weight_dtype = ORTH_F32, .run_config = s->config, .tokenizer = tokenizer->v,
                                      .tokenizer_bytes = tokenizer->num};
+    if (!s->alone && !s->background) {
+        s->view.fetch = fetch;
+        s->view.fetch_user = s;
+    }
+    s->caller = ctx;
+    s->counted = s->copy_bytes;
     s->done = false;
     s->writing = true;
     if (s->background && pthread_create(&s->thread, NULL, write_main, s) != 0) {
@@ -201,10 +236,6 @@ static void finish(orth_ctx *ctx, orth_saver *s)
     s->writing = false;
     orth_mem_free(ctx, s->config);
     s->config = NULL;
-    if (!s->alone) { /* only the copy of a rank alone is planned: the others go at once */
-        orth_pages_unmap(s->copy, s->copy_bytes);
-        s->copy = NULL;
-    }
 }
 
 orth_status orth_saver_outcome(orth_ctx *ctx, orth_saver *s, bool wait, orth_saved *out)

@@ -1,12 +1,13 @@
 /* saver.h -- the checkpoints of a run, written by its rank 0, if asked for beside the steps that follow.
  *
- *   between two steps: orth_saver_arrays -> (filled) -> orth_saver_write -> a thread writes the folder
+ *   between two steps: orth_saver_write -> a thread writes the folder
  *   between later ones: orth_saver_outcome, until it tells of it
  *
  * checkpoint.async with checkpoint.every_steps writes in the background, from a copy, so that the steps that follow do
- * not show in it. The copy of a rank alone is memory that the plan counts (orth_saver_bytes). Several ranks hand in
- * what they hold, into memory that is there until it is written. One write goes on at a time: the next save waits
- * for it. A write that fails ends the run as one between two steps does; the older checkpoints stay valid.
+ * not show in it. Several ranks hand in what they hold, array by array: into that copy, or, where the steps wait, into room
+ * for the largest one, from which it is written at once. This memory is mapped before the first step and is
+ * in the plan (orth_saver_bytes). One write goes on at a time: the next save waits for it. A write that fails ends the run
+ * as one between two steps does; the older checkpoints stay valid.
  */
 #ifndef ORTH_TRAIN_SAVER_H
 #define ORTH_TRAIN_SAVER_H
@@ -16,24 +17,32 @@
 #include "data/tokenizer.h"
 #include "run/executor.h"
 
-/* Memory for the copy, in workspace of rank 0; 0: none. */
+/* Memory of this kind, in workspace of rank 0; 0: none. */
 size_t orth_saver_bytes(const orth_config *cfg, const orth_model_config *model, int num_ranks);
+
+/* The arrays of each parameter, as the optimizer keeps them: *out[the result]. All ranks go through them in this order,
+ * each over all parameters, when a checkpoint is gathered. */
+int orth_saver_binds(const orth_config *cfg, const orth_bind **out);
+
+/* Where the arrays of several ranks come from: called on rank 0 by orth_saver_write with rank 0's ctx. chunk: see
+ * orth_gather_one. */
+typedef struct {
+    orth_status (*fetch)(orth_ctx *ctx, void *user, orth_bind bind, int64_t index, float *chunk, float *whole);
+    void *user;
+} orth_saver_source;
 
 typedef struct orth_saver orth_saver;
 
 /* dir: of all checkpoints. It, cfg and model outlive *out. alone: the executor of a rank that holds all; NULL: ranks
- * hand in what they hold. ORTH_ERR_NOMEM. */
+ * hand in what they hold, by way of `source`. ORTH_ERR_NOMEM. */
 orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config *cfg, const orth_model_config *model,
-                              const orth_executor *alone, const char *dir);
+                              const orth_executor *alone, const orth_saver_source *source, const char *dir);
 /* Waits for a write under way. NULL is fine. */
 void orth_saver_destroy(orth_ctx *ctx, orth_saver *s);
 
-/* Whole parameters [of the model]: of a rank alone filled, else to be filled. The outcome of the write before was
- * told. ORTH_ERR_NOMEM. */
-orth_status orth_saver_arrays(orth_ctx *ctx, orth_saver *s, const orth_checkpoint_array **out);
-
-/* Writes the arrays with these counters; the tokenizer text outlives the write. In the background it returns before
- * that is done. ORTH_ERR_NOMEM; in the foreground errors of the write are told by the outcome, too. */
+/* Gathers all arrays and writes them with these counters; the tokenizer text outlives the write. In the background it
+ * returns before that is done. The outcome of the write before was told. ORTH_ERR_NOMEM, ORTH_ERR_COMM; in the foreground
+ * errors of the write are told by the outcome, too. */
 orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_checkpoint_state *state,
                              const orth_bytes *tokenizer);
 
@@ -42,7 +51,7 @@ size_t orth_saver_counted(const orth_saver *s);
 
 typedef struct {
     int64_t step;          /* 0: nothing to tell */
-    double seconds;        /* from orth_saver_arrays on */
+    double seconds;        /* from orth_saver_write on */
     double blocked_s;      /* of these, in which no step could run */
 } orth_saved;
 
