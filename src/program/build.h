@@ -132,10 +132,10 @@ void orth_build_decode_head(orth_builder *b, orth_operand normed);
 
 /* ---- accumulate.c ---- */
 
-/* The number of a call that is about to be started, and the wait for a call with its operand. Fewer than
+/* The number of a call that is about to be started, and the wait for a call with its `num` operands. Fewer than
  * ORTH_MAX_TICKETS calls may be under way. */
 int32_t orth_build_ticket(orth_builder *b);
-void orth_build_wait(orth_builder *b, orth_group group, int32_t ticket, orth_operand x);
+void orth_build_wait(orth_builder *b, orth_group group, int32_t ticket, int num, const orth_operand *x);
 
 /* Where the rows of a block's gradients lie among the leaves of the step. */
 typedef struct {

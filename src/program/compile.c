@@ -45,7 +45,7 @@ static orth_operand receive(orth_builder *b, orth_group channel, int32_t peer, c
 
 static void wait_oldest(orth_builder *b)
 {
-    orth_build_wait(b, b->pending[0].channel, b->pending[0].ticket, b->pending[0].x);
+    orth_build_wait(b, b->pending[0].channel, b->pending[0].ticket, 1, &b->pending[0].x);
     b->num_pending--;
     memmove(b->pending, b->pending + 1, (size_t)b->num_pending * sizeof *b->pending);
 }
