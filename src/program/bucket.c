@@ -7,7 +7,8 @@
  * the shard group when it is full. What comes of it is then summed over the replicas of the shards, if there are
  * any. ZeRO 2 and 3: so it goes in every micro-batch, and this rank's pieces join the sums over the step. Where
  * communication overlaps, all that follows the reduction waits until the next bucket has been started, so that it
- * may take as long as that one takes to compute.
+ * may take as long as that one takes to compute; after the last bucket of a micro-batch until the layers of the next
+ * forward have been computed, after that of a step until the squares of the other gradients have.
  */
 #include "program/build.h"
 
@@ -129,8 +130,7 @@ static void reduce_over_replicas(orth_builder *b, bool at_once)
         orth_bucket_emit(b, &k);
 }
 
-/* What the reduced bucket is for. */
-static void follow_up(orth_builder *b)
+void orth_build_follow_up(orth_builder *b)
 {
     bool at_once = orth_build_reduces_at_once(b), last = false;
     bool replicas = orth_build_size(b, ORTH_GROUP_SHARD) > 1 && orth_build_size(b, ORTH_GROUP_REPLICATE) > 1;
@@ -145,17 +145,17 @@ static void follow_up(orth_builder *b)
     b->num_reduced = 0;
 }
 
-static void reduce_bucket(orth_builder *b)
+void orth_build_reduce_open(orth_builder *b)
 {
     int32_t num = b->grads.num;
     orth_bucket_emit(b, &b->grads);
-    if (b->p->failed)
+    if (b->p->failed || num == 0)
         return;
-    follow_up(b);
+    orth_build_follow_up(b);
     memcpy(b->reduced, b->grads.items, (size_t)num * sizeof *b->reduced);
     b->num_reduced = num;
     if (!b->spec->comm.overlap)
-        follow_up(b);
+        orth_build_follow_up(b);
 }
 
 void orth_build_reduce(orth_builder *b, int64_t index, bool second_use, int32_t buffer, bool last)
@@ -167,14 +167,14 @@ void orth_build_reduce(orth_builder *b, int64_t index, bool second_use, int32_t 
     b->grads.op = b->shards ? ORTH_OP_reduce_scatter : ORTH_OP_all_reduce;
     b->grads.group = orth_build_size(b, ORTH_GROUP_SHARD) > 1 ? orth_build_shard_group(b) : ORTH_GROUP_REPLICATE;
     if (!orth_bucket_fits(b, &b->grads, &item))
-        reduce_bucket(b);
+        orth_build_reduce_open(b);
     orth_bucket_add(&b->grads, &item);
     if (b->grads.bytes >= b->spec->comm.bucket_bytes)
-        reduce_bucket(b);
+        orth_build_reduce_open(b);
 }
 
 void orth_build_reduce_rest(orth_builder *b)
 {
-    reduce_bucket(b);
-    follow_up(b);
+    orth_build_reduce_open(b);
+    orth_build_follow_up(b);
 }

@@ -68,10 +68,41 @@ static int32_t find_until(pass *s, int32_t i)
 
 static bool is_movable(const orth_instr *n)
 {
-    bool collective = n->op == ORTH_OP_all_reduce || n->op == ORTH_OP_reduce_scatter || n->op == ORTH_OP_all_gather;
-    bool data_parallel = n->attr.group == ORTH_GROUP_DP || n->attr.group == ORTH_GROUP_SHARD ||
-                         n->attr.group == ORTH_GROUP_REPLICATE;
-    return collective && data_parallel && n->attr.ticket == 0;
+    bool collective = n->op == ORTH_OP_all_reduce || n->op == ORTH_OP_reduce_scatter || n->op == ORTH_OP_all_gather ||
+                      n->op == ORTH_OP_all_to_all;
+    return collective && n->attr.ticket == 0;
+}
+
+/* As `touches`, for buffers as a whole: an empty piece of one is made before it is used, too. What a wait names may
+ * be written until then. */
+static bool shares_buffer(const pass *s, const orth_instr *n)
+{
+    for (int k = 0; k < n->num_in + n->num_out; k++) {
+        const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k - n->num_in];
+        int use = o->buffer >= 0 ? s->mark[o->buffer] : 0;
+        if (use & WRITES || (use && (k >= n->num_in || n->op == ORTH_OP_wait)))
+            return true;
+    }
+    return false;
+}
+
+/* What call i must stand behind: other micro-batches, the calls of its group, and what touches its operands. */
+static bool stands_behind(const pass *s, int32_t i, int32_t before)
+{
+    const orth_instr *n = &s->old[before], *call = &s->old[i];
+    bool same_group = n->op >= ORTH_FIRST_COMM_OP && n->op != ORTH_OP_wait && n->attr.group == call->attr.group;
+    return same_group || n->phase != call->phase || n->micro_batch != call->micro_batch || shares_buffer(s, n);
+}
+
+/* The instruction behind which call i is started: i, if there is nothing in between. */
+static int32_t find_start(pass *s, int32_t i)
+{
+    int32_t at = i;
+    set_marks(s, &s->old[i], true);
+    while (at > 0 && !stands_behind(s, i, at - 1))
+        at--;
+    set_marks(s, &s->old[i], false);
+    return at == i ? i : ORTH_MAX(at - 1, 0);
 }
 
 /* ZeRO 3: shards, which nobody writes before the update, become the parameters of a block. */
@@ -131,7 +162,9 @@ static orth_status decide(pass *s, const orth_comm_policy *policy)
         s->start[i] = movable ? i : -1;
         s->until[i] = movable ? find_until(s, i) : -1;
         s->first[i] = s->next[i] = -1;
-        if (gathers_block(s, i) && (s->until[i] == s->num || s->old[s->until[i]].phase == ORTH_PHASE_UPDATE))
+        if (!gathers_block(s, i))
+            s->start[i] = movable ? find_start(s, i) : -1;
+        else if (s->until[i] == s->num || s->old[s->until[i]].phase == ORTH_PHASE_UPDATE)
             s->start[i] = -1; /* its block reads nothing of it: it must not live on */
     }
     if (last && bytes)
@@ -142,11 +175,11 @@ static orth_status decide(pass *s, const orth_comm_policy *policy)
         int32_t start = s->start[i];
         if (start < 0)
             continue;
-        if (start < i) {
+        if (!computes_between(s, start < i ? start + 1 : i, s->until[i], i)) {
+            s->start[i] = -1; /* nothing to do meanwhile */
+        } else if (start < i) {
             s->next[i] = s->first[start];
             s->first[start] = i;
-        } else if (!computes_between(s, i, s->until[i], i)) {
-            s->start[i] = -1; /* nothing to do meanwhile */
         }
     }
     return last && bytes ? ORTH_OK : ORTH_ERR_NOMEM;
@@ -190,8 +223,20 @@ static int32_t free_ticket(pass *s)
     return ticket;
 }
 
+/* A call that starts early finds others under way which work on the same. */
+static void wait_for_rivals(pass *s, int32_t call)
+{
+    set_marks(s, &s->old[call], true);
+    for (int f = 0; f < s->num_flights; f++)
+        if (s->flights[f].until >= 0 && touches(s, &s->old[s->flights[f].call], &s->old[call]))
+            emit_wait(s, f--);
+    set_marks(s, &s->old[call], false);
+}
+
 static void emit_start(pass *s, int32_t call, int32_t until)
 {
+    if (s->start[call] != call)
+        wait_for_rivals(s, call);
     for (int f = 0; f < s->num_flights && s->num_flights >= ORTH_MAX_TICKETS - 1; f++)
         if (s->flights[f].until >= 0)
             emit_wait(s, f); /* the oldest */
