@@ -37,6 +37,9 @@ typedef struct {
     int64_t bytes;
 } orth_bucket;
 
+/* Buckets of gradients that are reduced and not followed up: one, and at the end of a micro-batch the last. */
+#define ORTH_MAX_OPEN_BUCKETS 4
+
 /* Sends under way at once. Their buffers live until they are waited for, so few; but a rank that waits
  * too soon for its peer could keep another from ever receiving: check.h looks at all ranks together. */
 #define ORTH_MAX_PENDING_SENDS 4
@@ -78,6 +81,8 @@ typedef struct {
     orth_bucket gathers[2];        /* parameters about to be gathered: fp32, and in the compute type */
     orth_bucket_item *reduced;     /* [num_reduced] reduced, not joined to the step's sum or summed over replicas yet */
     int32_t num_reduced;
+    int32_t open[ORTH_MAX_OPEN_BUCKETS]; /* [num_open] where the buckets of these begin */
+    int num_open;
     orth_sequence_grad sequence_grad;
     int32_t *gathered;             /* [num_params] buffers that hold whole parameters from now on; -1 */
     int32_t logits_or_nll;
@@ -180,7 +185,7 @@ bool orth_build_reduces_at_once(const orth_builder *b);
 void orth_build_reduce(orth_builder *b, int64_t index, bool second_use, int32_t buffer, bool last);
 /* The bucket that is not full yet: started, and followed up later where communication overlaps. */
 void orth_build_reduce_open(orth_builder *b);
-/* What the bucket that was reduced last is for. */
+/* What the buckets that were reduced last are for. */
 void orth_build_follow_up(orth_builder *b);
 /* What is left of all that. */
 void orth_build_reduce_rest(orth_builder *b);

@@ -171,7 +171,8 @@ static void leave_loss_to_one(orth_builder *b, const orth_operand *loss)
         orth_build_emit(b, ORTH_OP_zero, &(orth_attr){0}, 0, NULL, 1, loss);
 }
 
-static void clip(orth_builder *b, orth_operand step)
+/* The loss comes behind the squares: its call would wait for the last bucket of gradients. */
+static void clip(orth_builder *b, bool has_loss, orth_operand step)
 {
     const orth_compile_spec *s = b->spec;
     orth_attr none = {0};
@@ -186,6 +187,7 @@ static void clip(orth_builder *b, orth_operand step)
     if (shared)
         orth_build_emit(b, ORTH_OP_zero, &none, 0, NULL, 1, &sums);
     square_params(b, sums);
+    sum_loss(b, has_loss);
     if (shared) {
         /* Each sum, and the loss, comes from one rank and is 0 on the others: adding them is exact, and a
          * NaN stays one. */
@@ -316,16 +318,15 @@ void orth_build_update(orth_builder *b)
         has_loss = has_loss || s->chunks[c].head;
     b->phase = ORTH_PHASE_UPDATE;
     b->layer = b->micro_batch = -1;
-    sum_loss(b, has_loss);
-    if (s->mode != ORTH_MODE_TRAIN)
-        return;
-    if (s->async) {
-        end_asynchronous(b);
+    if (s->mode != ORTH_MODE_TRAIN || s->async) {
+        sum_loss(b, has_loss);
+        if (s->mode == ORTH_MODE_TRAIN)
+            end_asynchronous(b);
         return;
     }
     if (s->shares)
         orth_build_combine(b);
-    clip(b, step_values(b, 0));
+    clip(b, has_loss, step_values(b, 0));
     name_gradients(b);
     update_params(b, step_values(b, 0));
 }
