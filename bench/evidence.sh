@@ -18,7 +18,8 @@ said() { # PATTERN COMMAND...: the line of the command's output that matches; al
 layout_lines=$(ORTH_LAYOUTS=$layouts said '[0-9]+ (random layouts equal|bytes in).*' build/test_layouts)
 checked=$(ORTH_CHECKS=$layouts said '[0-9]+ random layouts accepted' build/test_check)
 faults=$(said '[0-9]+ of [0-9]+ faults.*' build/test_comm_faults)
-damage=$(said '[0-9]+ kinds of damage.*' build/test_damage)
+damage=$(for t in build/test_damage build/test_damage_*; do said '[0-9]+ kinds of damage, [0-9]+ refused' "$t"; done |
+  awk '{ kinds += $1; refused += $5 } END { print kinds " kinds of damage, " refused " refused as they should be" }')
 tsan=$(ORTH_LAYOUTS=40 TSAN_OPTIONS=halt_on_error=1 said '[0-9]+ random layouts equal.*' build-tsan/test_layouts)
 TSAN_OPTIONS=halt_on_error=1 said 'PASSED.*' build-tsan/test_comm >/dev/null
 {
@@ -31,7 +32,7 @@ TSAN_OPTIONS=halt_on_error=1 said 'PASSED.*' build-tsan/test_comm >/dev/null
   echo "| --- | --- |"
   echo "| layouts tried (\`test_layouts\`, seeds from 1) | $(head -1 <<<"$layout_lines"); the checker: $checked |"
   echo "| faults injected (\`test_comm_faults\`) | $faults |"
-  echo "| damage refused (\`test_damage\`) | $damage |"
+  echo "| damage refused (\`test_damage*\`) | $damage |"
   echo "| bytes matched (\`test_layouts\`) | $(tail -1 <<<"$layout_lines") |"
   echo "| ThreadSanitizer (\`test_comm\`, \`test_layouts\`) | no report; $tsan |"
 } >"$out"

@@ -38,6 +38,10 @@ if command -v mpirun >/dev/null && bench bench_collectives_mpi; then
     bench/collectives.sh "$build" 2 "$([[ $quick ]] && echo 1 || echo 5)" "$([[ $quick ]] && echo 4 || echo 256)"
 fi
 for type in fp32 bf16; do
+  report_part "GPT-2 124M on one thread and on two, $type" "two threads gain at least 95 % of what they gain in the peak" \
+    bench/threads.sh "$build" "$([[ $quick ]] && echo 1 || echo 5)" "$type"
+done
+for type in fp32 bf16; do
   report_part "GPT-2 124M on two ranks of one thread beside one rank of two, $type" \
     "dp 2: at least 95 % of one rank's tokens/s; tp 2 and pp 2 (8 micro-batches, 1f1b: idle 1/9 by formula) at least 85 % with the bubble taken out" \
     bench/layouts.sh "$build" "$([[ $quick ]] && echo 1 || echo 5)" "$type"

@@ -6,6 +6,54 @@
 #include "program/check_ranks.h"
 #include "program/place.h"
 
+/* The layouts that are harmed. */
+typedef enum {
+    LAYOUT_PP = 0,   /* two stages, 1F1B, four micro-batches, tied embeddings */
+    LAYOUT_PP4, LAYOUT_DP, LAYOUT_TPDP, LAYOUT_SP, LAYOUT_ZERO1, LAYOUT_ZERO1_4, LAYOUT_ZERO2, LAYOUT_ZERO3,
+    LAYOUT_CP, LAYOUT_RING, LAYOUT_TRADE, LAYOUT_KV, LAYOUT_UNEVEN,
+    LAYOUT_HYBRID1, LAYOUT_HYBRID2, LAYOUT_HYBRID3, /* two replicas of two shards */
+    LAYOUT_BUCKETS, LAYOUT_BUCKETS_ZERO1, LAYOUT_BUCKETS_ZERO3 /* those above: one by one, blocking */
+} layout_name;
+
+static inline layout_case damage_case(layout_name name)
+{
+    layout_case c = layout_base_case(5, name == LAYOUT_TPDP || name == LAYOUT_KV);
+    c.comm = name >= LAYOUT_BUCKETS ? c.comm : (orth_comm_policy){.overlap = false};
+    c.layout.global_batch = name == LAYOUT_PP ? 4 : 8;
+    c.model.tied = name == LAYOUT_PP || name == LAYOUT_ZERO3;
+    c.model.vocab = name == LAYOUT_ZERO3 ? 2048 : 131; /* the first: two ranks meet inside the embedding */
+    switch (name) {
+    case LAYOUT_PP: c.layout.pp = 2; break;
+    case LAYOUT_PP4: c.layout.pp = 4; break;
+    case LAYOUT_TPDP: c.layout.tp = 2; c.layout.dp = 2; break;
+    case LAYOUT_SP: c.layout.tp = 2; c.layout.sequence_parallel = true; break;
+    case LAYOUT_RING:
+        c.layout.cp = 2;
+        c.layout.cp_kind = ORTH_CP_RING;
+        c.layout.seq_len = c.model.max_seq = 256;
+        break;
+    case LAYOUT_TRADE: c.layout.cp = 2; c.layout.cp_kind = ORTH_CP_ALL_TO_ALL; break;
+    case LAYOUT_CP: c.layout.cp = 2; c.layout.cp_kind = ORTH_CP_ALL_GATHER; break;
+    case LAYOUT_UNEVEN: c.layout.dp = 2; layout_draw_shares(&c.layout, 1); break;
+    case LAYOUT_KV: c.layout.tp = 2; c.model.kv_heads = 1; break;
+    case LAYOUT_ZERO1_4: c.layout.dp = 4; c.layout.zero = 1; break;
+    case LAYOUT_HYBRID1:
+    case LAYOUT_HYBRID2:
+    case LAYOUT_HYBRID3:
+        c.layout.dp = 4;
+        c.layout.shard_group = 2;
+        c.layout.zero = name - LAYOUT_HYBRID1 + 1;
+        break;
+    default:
+        c.layout.dp = 2;
+        c.layout.zero = name == LAYOUT_DP || name == LAYOUT_BUCKETS           ? 0
+                        : name == LAYOUT_ZERO1 || name == LAYOUT_BUCKETS_ZERO1 ? 1
+                        : name == LAYOUT_ZERO2                                 ? 2
+                                                                               : 3;
+    }
+    return c;
+}
+
 #define MAX_RANKS 16
 
 typedef struct {
@@ -78,6 +126,8 @@ static inline orth_status patient_check(patient *x)
 
 /* ---- instruments ---- */
 
+#define P(r) (&x->p[r])
+
 /* The nth (from 0) instruction with this op, on this group if it communicates. */
 static inline int32_t find_op(const orth_program *p, orth_op op, orth_group g, int nth)
 {
@@ -97,6 +147,15 @@ static inline int32_t find_last(const orth_program *p, orth_op op, orth_group g)
             return i;
     fail_msg("no %s on %s", orth_op_name(op), orth_group_name(g));
     return -1;
+}
+
+/* The wait for what instruction i starts. */
+static inline int32_t wait_of(const orth_program *p, int32_t i)
+{
+    const int32_t ticket = p->instrs[i].attr.ticket;
+    while (p->instrs[i].op != ORTH_OP_wait || p->instrs[i].attr.ticket != ticket)
+        i++;
+    return i;
 }
 
 static inline void drop(orth_program *p, int32_t i)
@@ -156,6 +215,42 @@ static inline void shift_piece(orth_program *p, int64_t index, int64_t by)
         if (of_param && p->buffers[b].index == index)
             p->buffers[b].first_elem += by;
     }
+}
+
+/* ---- what is expected ---- */
+
+typedef struct {
+    const char *name;
+    layout_name layout;
+    bool placed;
+    void (*harm)(patient *x);
+    const char *says[4];
+} damage;
+
+/* False: it was accepted, or refused in other words. */
+static inline bool damage_is_refused(const damage *d)
+{
+    layout_case c = damage_case(d->layout);
+    patient *x = patient_new(&c, d->placed);
+    CHECK_OK(x->ctx, patient_check(x)); /* in health */
+    d->harm(x);
+    bool right = patient_check(x) != ORTH_OK;
+    const char *said = right ? x->ctx->error.message : "accepted";
+    for (int k = 0; k < ORTH_COUNT(d->says) && d->says[k]; k++)
+        right = right && strstr(said, d->says[k]);
+    if (!right || getenv("ORTH_SHOW_DAMAGE"))
+        print_message("%s%s: %s\n", right ? "" : "WRONG: ", d->name, said);
+    patient_free(x);
+    return right;
+}
+
+static inline void damage_check_all(const damage *damages, int n)
+{
+    int refused = 0;
+    for (int i = 0; i < n; i++)
+        refused += damage_is_refused(&damages[i]);
+    print_message("%d kinds of damage, %d refused as they should be\n", n, refused);
+    assert_int_equal(refused, n);
 }
 
 #endif

@@ -62,12 +62,21 @@ static inline orth_tensor case_tensor(orth_dtype type, int64_t dim0, int64_t dim
     return t;
 }
 
-/* Uniform in [-scale, scale). */
+/* Uniform in [-scale, scale); fp32 or bf16. */
 static inline orth_tensor case_random(orth_dtype type, int64_t dim0, int64_t dim1, uint64_t seed, float scale)
 {
     orth_tensor t = case_tensor(type, dim0, dim1);
     for (int64_t i = 0; i < orth_tensor_elems(&t); i++)
         orth_store_f32(t.data, type, i, scale * test_rand(seed, (uint64_t)i));
+    return t;
+}
+
+/* Numbers of very different size, so that the order of a sum shows in its last bits. */
+static inline orth_tensor case_doubles(int64_t n, uint64_t seed)
+{
+    orth_tensor t = case_tensor(ORTH_F64, n, 0);
+    for (int64_t i = 0; i < n; i++)
+        ((double *)t.data)[i] = (double)test_rand(seed, (uint64_t)i) * (i % 3 ? 1e-9 : 1);
     return t;
 }
 

@@ -2,6 +2,8 @@
 #ifndef ORTH_TESTS_LAYOUT_RUN_H
 #define ORTH_TESTS_LAYOUT_RUN_H
 
+#include <math.h>
+
 #include "engine.h"
 
 #include "comm/comm.h"
@@ -15,6 +17,13 @@ static struct {
     _Atomic int64_t traffic, memory; /* bytes */
     _Atomic int64_t calls;           /* collectives and messages */
 } matched;
+
+static inline uint64_t bits_of(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
 
 static inline int64_t param_offset(orth_ctx *ctx, const orth_model_config *c, int64_t index)
 {
@@ -100,41 +109,65 @@ static inline void set_weights(const layout_case *c, engine *e)
     }
 }
 
-static inline void check_result(orth_ctx *ctx, layout_case *c, engine *e, int rank, int step, double loss, double norm)
+static inline void __attribute__((format(printf, 2, 3))) differs(layout_case *c, const char *fmt, ...)
+{
+    if (c->difference[0])
+        return;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(c->difference, sizeof c->difference, fmt, args);
+    va_end(args);
+}
+
+/* Equal to the last bit, or within the tolerance where the case has one. */
+static inline bool agrees(const layout_case *c, double got, double want, double times)
+{
+    return c->tolerance > 0 ? fabs(got - want) <= times * c->tolerance * fabs(want) : memcmp(&got, &want, sizeof got) == 0;
+}
+
+static inline void check_step(layout_case *c, int rank, int step, double loss, double norm)
 {
     if (!c->compare) {
         c->loss[step] = loss;
         c->norm[step] = norm;
-    } else if (c->tolerance > 0) {
-        if (!(fabs(loss - c->loss[step]) <= c->tolerance * c->loss[step]) ||
-            !(fabs(norm - c->norm[step]) <= 100 * c->tolerance * c->norm[step]))
-            snprintf(c->difference, sizeof c->difference, "rank %d, step %d: loss %g, wanted %g; norm %g, wanted %g",
-                     rank, step + 1, loss, c->loss[step], norm, c->norm[step]);
-        return;
-    } else if (memcmp(&loss, &c->loss[step], 8) != 0 || memcmp(&norm, &c->norm[step], 8) != 0) {
-        if (!c->difference[0])
-            snprintf(c->difference, sizeof c->difference, "rank %d, step %d: loss %a, wanted %a; norm %a, wanted %a",
-                     rank, step + 1, loss, c->loss[step], norm, c->norm[step]);
+    } else if (!agrees(c, loss, c->loss[step], 1) || !agrees(c, norm, c->norm[step], 100)) {
+        differs(c, "rank %d, step %d: loss %a, wanted %a; norm %a, wanted %a", rank, step + 1, loss, c->loss[step], norm,
+                c->norm[step]);
     }
-    if (step + 1 < c->steps)
-        return;
+    c->hash[rank] = 31 * (31 * c->hash[rank] + bits_of(loss)) + bits_of(norm);
+}
+
+/* This rank's masters of parameter i. Returns the square of their distance to what is wanted. */
+static inline double check_param(layout_case *c, float *want, const orth_param_desc *d, const orth_buffer *buf,
+                                 const float *data, int rank)
+{
+    double square = 0;
+    for (int64_t j = 0; j < (int64_t)(buf->bytes / 4); j++) {
+        int64_t at = global_elem(d, buf->first_elem + j);
+        if (!c->compare)
+            want[at] = data[j];
+        else if (c->tolerance <= 0 && memcmp(&want[at], &data[j], 4) != 0)
+            differs(c, "rank %d: %s[%lld] is %a, wanted %a", rank, d->name, (long long)at, (double)data[j], (double)want[at]);
+        c->hash[rank] = 31 * c->hash[rank] + bits_of((double)data[j]);
+        square += ((double)data[j] - want[at]) * ((double)data[j] - want[at]);
+    }
+    return square;
+}
+
+static inline void check_params(orth_ctx *ctx, layout_case *c, engine *e, int rank)
+{
+    double square = 0;
+    int64_t elems = 0;
     for (int64_t i = 0; i < e->unit.blocks.spec.num_params; i++) {
-        const orth_param_desc *d = &e->unit.blocks.spec.params[i];
         int32_t b = orth_program_find(&e->unit.program, ORTH_BIND_MASTER, i);
         if (b < 0)
             continue;
-        const orth_buffer *buf = &e->unit.program.buffers[b];
-        const float *data = orth_executor_find(e->ex, ORTH_BIND_MASTER, i);
-        float *want = c->params + param_offset(ctx, &c->model, i);
-        for (int64_t j = 0; j < (int64_t)(buf->bytes / 4); j++) {
-            int64_t at = global_elem(d, buf->first_elem + j);
-            if (!c->compare)
-                want[at] = data[j];
-            else if (memcmp(&want[at], &data[j], 4) != 0 && !c->difference[0])
-                snprintf(c->difference, sizeof c->difference, "rank %d: %s[%lld] is %a, wanted %a", rank, d->name,
-                         (long long)at, (double)data[j], (double)want[at]);
-        }
+        square += check_param(c, c->params + param_offset(ctx, &c->model, i), &e->unit.blocks.spec.params[i],
+                              &e->unit.program.buffers[b], orth_executor_find(e->ex, ORTH_BIND_MASTER, i), rank);
+        elems += (int64_t)(e->unit.program.buffers[b].bytes / 4);
     }
+    if (c->compare && c->tolerance > 0 && square > 100 * c->tolerance * c->tolerance * (double)elems)
+        differs(c, "rank %d: weights are %g away in the root mean square", rank, sqrt(square / (double)elems));
 }
 
 static inline void run_steps(orth_ctx *ctx, layout_case *c, const orth_spread *s, const orth_model_shape *shape, engine *e,
@@ -148,9 +181,11 @@ static inline void run_steps(orth_ctx *ctx, layout_case *c, const orth_spread *s
         fill_step(c, s, shape, e, rank, step);
         *status = orth_executor_run(ctx, e->ex);
         if (*status == ORTH_OK)
-            check_result(ctx, c, e, rank, step, *(double *)orth_executor_find(e->ex, ORTH_BIND_LOSS, 0),
-                         engine_step_values(e)->grad_norm);
+            check_step(c, rank, step, *(double *)orth_executor_find(e->ex, ORTH_BIND_LOSS, 0),
+                       engine_step_values(e)->grad_norm);
     }
+    if (*status == ORTH_OK)
+        check_params(ctx, c, e, rank);
 }
 
 /* What was planned of memory and traffic is what was counted, to the byte. */
@@ -175,15 +210,15 @@ static inline void check_plan(layout_case *c, const engine *e, orth_comm *const 
         }
     }
     char what[192];
-    if (orth_traffic_differs(&planned, &counted, what, sizeof what) && !c->difference[0])
-        snprintf(c->difference, sizeof c->difference, "rank %d: %s", rank, what);
+    if (orth_traffic_differs(&planned, &counted, what, sizeof what))
+        differs(c, "rank %d: %s", rank, what);
     size_t used[ORTH_NUM_CLASSES];
     orth_executor_counted(e->ex, used);
     for (int k = 0; k < ORTH_NUM_CLASSES; k++) {
         matched.memory += (int64_t)used[k];
-        if (used[k] != e->unit.program.class_bytes[k] && !c->difference[0])
-            snprintf(c->difference, sizeof c->difference, "rank %d: %s: planned %zu bytes, counted %zu", rank,
-                     orth_class_name((orth_class)k), e->unit.program.class_bytes[k], used[k]);
+        if (used[k] != e->unit.program.class_bytes[k])
+            differs(c, "rank %d: %s: planned %zu bytes, counted %zu", rank, orth_class_name((orth_class)k),
+                    e->unit.program.class_bytes[k], used[k]);
     }
 }
 
@@ -259,17 +294,39 @@ static inline void case_release(layout_case *c)
     free(c->params);
 }
 
-static inline void check_layout(layout_case *c)
+static inline void run_layout(layout_case *c, int threads)
 {
     char what[256];
     layout_describe(c, what, sizeof what);
     orth_ctx *ctx = test_ctx(1);
-    case_prepare(ctx, c, true);
-    int ranks = (int)orth_layout_ranks(&c->layout);
-    orth_world_options options = {.threads_per_rank = c->threads, .timeout_s = 8, .startup_s = 8};
-    orth_status s = orth_run_ranks(ctx, ranks, rank_main, c, &options);
+    memset(c->hash, 0, sizeof c->hash);
+    const orth_world_options options = {.threads_per_rank = threads, .timeout_s = 60, .startup_s = 60,
+                                        .order = c->layout.reproducible ? ORTH_ORDER_CANONICAL : ORTH_ORDER_FREE};
+    orth_status s = orth_run_ranks(ctx, (int)orth_layout_ranks(&c->layout), rank_main, c, &options);
     if (s != ORTH_OK || c->difference[0])
         fail_msg("%s: %s", what, s != ORTH_OK ? ctx->error.message : c->difference);
+    test_ctx_free(ctx);
+}
+
+static inline void check_layout(layout_case *c)
+{
+    orth_ctx *ctx = test_ctx(1);
+    case_prepare(ctx, c, true);
+    run_layout(c, c->threads);
+    case_release(c);
+    test_ctx_free(ctx);
+}
+
+/* Also the same bits in a second run, with other threads. */
+static inline void check_layout_twice(layout_case *c)
+{
+    uint64_t hash[64];
+    orth_ctx *ctx = test_ctx(1);
+    case_prepare(ctx, c, true);
+    run_layout(c, c->threads);
+    memcpy(hash, c->hash, sizeof hash);
+    run_layout(c, c->threads % 3 + 1);
+    assert_memory_equal(hash, c->hash, sizeof hash);
     case_release(c);
     test_ctx_free(ctx);
 }

@@ -25,7 +25,9 @@ typedef struct {
     double *loss, *norm;      /* [steps] */
     float *params;            /* all masters after the last step */
     bool compare;
-    double tolerance;         /* of the loss, relative; 0: all bits of everything */
+    double tolerance;         /* 0: all bits of everything; else of the loss, relative; 100 times that of the norm,
+                                 and 10 times that, absolute, of a rank's weights in the root mean square */
+    uint64_t hash[64];        /* of what each rank has in the end; it says which bits, not that they are right */
     char difference[256];     /* "" while equal; written by one rank at a time */
     orth_comm_counts over_cp, over_dp, over_kv; /* of rank 0, all steps */
 } layout_case;
@@ -115,8 +117,36 @@ static inline void layout_draw_layers(orth_layout *l, int kind)
     }
 }
 
-/* A layout that keeps the rules, drawn from the seed. */
-static inline layout_case layout_random_case(uint64_t seed)
+typedef enum {
+    LAYOUT_ANY = 0, /* in reproducible mode */
+    LAYOUT_FAST,    /* numerics.mode=fast, with shares and groups that reproducible mode refuses */
+    LAYOUT_OWNER    /* parallel.data_parallel=owner */
+} layout_sort;
+
+/* Turns a drawn layout into one of the sort. *picks: how many numbers were drawn. */
+static inline void layout_draw_sort(orth_layout *l, layout_sort sort, uint64_t seed, int *picks)
+{
+    int k = *picks;
+    if (sort == LAYOUT_OWNER) {
+        l->dp = LAYOUT_PICK(2, 2, 4, 8);
+        l->zero = l->shard_group = l->keep_whole = 0;
+        l->owner = true;
+    } else if (sort == LAYOUT_FAST) {
+        l->dp = LAYOUT_PICK(1, 2, 3, 4, 6);
+        l->cp = LAYOUT_PICK(1, 1, 2, 3);
+        l->global_batch = LAYOUT_PICK(8, 12, 12, 24);
+        l->seq_len = LAYOUT_PICK(24, 48);
+        l->reproducible = false;
+        l->parts = orth_layout_fast_parts(l);
+    }
+    l->dp_share = NULL;
+    l->num_dp_share = 0;
+    layout_draw_shares(l, LAYOUT_PICK(0, 0, 1, 2, 3));
+    *picks = k;
+}
+
+/* A layout of this sort that keeps the rules, drawn from the seed. */
+static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
 {
     static const char *const orders[] = {NULL, "pp,dp,tp,cp", "dp,cp,pp,tp", "cp,tp,pp,dp"};
     static const char *const schedules[] = {"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
@@ -159,6 +189,8 @@ static inline layout_case layout_random_case(uint64_t seed)
         l->order = orders[LAYOUT_PICK(0, 0, 1, 2, 3)];
         c.threads = LAYOUT_PICK(1, 1, 1, 2, 3);
         layout_draw_layers(l, LAYOUT_PICK(0, 0, 1, 2));
+        if (sort != LAYOUT_ANY)
+            layout_draw_sort(l, sort, seed, &k);
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
         l->cp_kind = (orth_cp_kind)LAYOUT_PICK(ORTH_CP_ALL_GATHER, ORTH_CP_ALL_TO_ALL, ORTH_CP_RING);

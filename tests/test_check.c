@@ -21,19 +21,26 @@ static int number(const char *name, int otherwise)
     return text ? atoi(text) : otherwise;
 }
 
-TEST(random_layouts_are_accepted)
+static void check_random(orth_ctx *ctx, layout_sort sort, int n)
 {
-    int n = number("ORTH_CHECKS", 300);
     uint64_t seed = (uint64_t)number("ORTH_LAYOUT_SEED", 1);
-    orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < n; i++) {
-        layout_case c = layout_random_case(seed + (uint64_t)i);
+        layout_case c = layout_random_case(seed + (uint64_t)i, sort);
         char what[256];
         layout_describe(&c, what, sizeof what);
         if (check_case(ctx, &c) != ORTH_OK)
             fail_msg("%s: %s", what, ctx->error.message);
     }
-    print_message("%d random layouts accepted\n", n);
+}
+
+TEST(random_layouts_are_accepted)
+{
+    int n = number("ORTH_CHECKS", 300);
+    orth_ctx *ctx = test_ctx(1);
+    check_random(ctx, LAYOUT_ANY, n);
+    check_random(ctx, LAYOUT_OWNER, n / 5);
+    check_random(ctx, LAYOUT_FAST, n / 5);
+    print_message("%d random layouts accepted, with those of one owner and of fast mode %d\n", n, n + 2 * (n / 5));
     test_ctx_free(ctx);
 }
 

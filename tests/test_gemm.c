@@ -1,4 +1,7 @@
 /* test_gemm.c -- the fast product equals its plain definition bit for bit, however it is cut up. */
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE 1 /* names of registers in a signal context */
+#endif
 #include "test.h"
 
 #include <math.h>
@@ -7,6 +10,9 @@
 #include "kernels/cpu/gemm_kernels.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_library.h"
+#if defined(__x86_64__)
+#include "amx_emulator.h"
+#endif
 
 #define GUARD 64                    /* elements on each side of an output */
 
@@ -267,25 +273,68 @@ TEST(empty_products_are_epilogues_of_zero)
 }
 
 /* Denormals, infinities and NaN take the same way through the fast kernels and the plain one. */
+static void special_values(orth_ctx *ctx, orth_dtype t)
+{
+    gemm_case c = case_make(t, ORTH_F32, 20, 60, ORTH_SPLIT_WHOLE(37), 3, 0, 4);
+    for (int64_t i = 0; i < 20 * 37; i++)
+        orth_store_f32(c.a, t, i, i % 3 ? 0x1p-70f * test_rand(8, (uint64_t)i) : 0x1p-130f);
+    for (int64_t i = 0; i < 60 * 37; i++)
+        orth_store_f32(c.b, t, i, i % 97 == 0 ? 0x1p127f : 0x1p-60f * test_rand(9, (uint64_t)i));
+    check_case(ctx, &c, false, "denormals");
+    case_free(&c);
+    /* 2^-126 - 2^-150: tiny at 24 bits, but fma of 2^-149's multiples rounds it up to the least normal number. */
+    gemm_case edge = case_make(t, ORTH_F32, 40, 40, ORTH_SPLIT_WHOLE(3), 1, 0, 5);
+    for (int64_t k = 0; k < 3; k++)
+        for (int64_t i = 0; i < 40; i++) {
+            orth_store_f32(edge.a, t, i * edge.g.a_row + k * edge.g.a_col, (float[]){0x1p-63f, 0.0f, 0x1p-75f}[k]);
+            orth_store_f32(edge.b, t, i * edge.g.b_col + k * edge.g.b_row, (float[]){0x1p-63f, 0.0f, -0x1p-75f}[k]);
+        }
+    check_case(ctx, &edge, false, "the edge of denormals");
+    case_free(&edge);
+}
+
 TEST(special_values_follow_the_plain_chain)
 {
     orth_ctx *ctx = test_ctx(2);
     const orth_isa best = orth_isa_detect();
     for (int isa = 0; isa <= (int)best; isa++) {
-        for (int type = 0; type < 2; type++) {
-            ctx->isa = (orth_isa)isa;
-            const orth_dtype t = type ? ORTH_BF16 : ORTH_F32;
-            gemm_case c = case_make(t, ORTH_F32, 20, 60, ORTH_SPLIT_WHOLE(37), 3, 0, 4);
-            for (int64_t i = 0; i < 20 * 37; i++)
-                orth_store_f32(c.a, t, i, i % 3 ? 0x1p-70f * test_rand(8, (uint64_t)i) : 0x1p-130f);
-            for (int64_t i = 0; i < 60 * 37; i++)
-                orth_store_f32(c.b, t, i, i % 97 == 0 ? 0x1p127f : 0x1p-60f * test_rand(9, (uint64_t)i));
-            check_case(ctx, &c, false, "denormals");
-            case_free(&c);
-        }
+        ctx->isa = (orth_isa)isa;
+        special_values(ctx, ORTH_F32);
+        special_values(ctx, ORTH_BF16);
     }
     test_ctx_free(ctx);
 }
+
+#if defined(__x86_64__)
+/* The code of the AMX kernels, on processors that have what else it needs. */
+TEST(amx_tiles_in_emulation_equal_plain)
+{
+    if (orth_isa_detect() < ORTH_ISA_AVX512BF16)
+        skip();
+    amx_emulator_start();
+    for (int threads = 1; threads <= 3; threads += 2) {
+        orth_ctx *ctx = test_ctx(threads);
+        ctx->isa = ORTH_ISA_AMX;
+        assert_int_equal(orth_gemm_isa(ctx->isa, ORTH_BF16), ORTH_ISA_AMX); /* its check of itself passes */
+        for (uint64_t i = 0; i < 24; i++) {
+            const uint64_t seed = 5000 * (uint64_t)threads + 20 * i;
+            gemm_case c = case_make(ORTH_BF16, i / 4 % 2 ? ORTH_BF16 : ORTH_F32, test_rand_int(seed, 2, 1, 80),
+                                    test_rand_int(seed, 3, 1, 80), random_split((int)(i % 4), seed),
+                                    (int)test_rand_int(seed, 4, 0, 7), (int)test_rand_int(seed, 5, 0, 31), seed);
+            check_case(ctx, &c, i % 2, "emulated");
+            case_free(&c);
+        }
+        const orth_split split = {ORTH_SPLIT_EVEN, 4, 2301, 1, 1};
+        gemm_case c = case_make(ORTH_BF16, ORTH_F32, 51, 50, split, 3, 1, 77);
+        check_case(ctx, &c, false, "emulated, long");
+        case_free(&c);
+        special_values(ctx, ORTH_BF16);
+        test_ctx_free(ctx);
+    }
+    amx_emulator_stop();
+    assert_true(amx_num_products > 0 || orth_isa_detect() == ORTH_ISA_AMX);
+}
+#endif
 
 /* Rows of ops.def: y = act(x w^T + b), dx = (dy w) act', dw = dy^T x + acc. */
 TEST(linear_ops_equal_their_plain_twins)
@@ -462,6 +511,9 @@ int main(void)
         cmocka_unit_test(output_may_be_an_addend),
         cmocka_unit_test(empty_products_are_epilogues_of_zero),
         cmocka_unit_test(special_values_follow_the_plain_chain),
+#if defined(__x86_64__)
+        cmocka_unit_test(amx_tiles_in_emulation_equal_plain),
+#endif
         cmocka_unit_test(linear_ops_equal_their_plain_twins),
 #if defined(ORTH_HAVE_DNNL)
         cmocka_unit_test(library_products_are_right_and_allocate_nothing_of_ours),

@@ -272,13 +272,18 @@ TEST(tied_embeddings_sharded_on_two_stages)
     }
 }
 
+static int number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : otherwise;
+}
+
 TEST(random_layouts)
 {
-    const char *count = getenv("ORTH_LAYOUTS"), *first = getenv("ORTH_LAYOUT_SEED");
-    int n = count ? atoi(count) : 200, hybrid = 0, whole = 0;
-    uint64_t seed = first ? strtoull(first, NULL, 10) : 1;
+    int n = number("ORTH_LAYOUTS", 200), hybrid = 0, whole = 0;
+    uint64_t seed = (uint64_t)number("ORTH_LAYOUT_SEED", 1);
     for (int i = 0; i < n; i++) {
-        layout_case c = layout_random_case(seed + (uint64_t)i);
+        layout_case c = layout_random_case(seed + (uint64_t)i, LAYOUT_ANY);
         const orth_layout *l = &c.layout;
         hybrid += l->shard_group > 1 && l->shard_group < l->dp;
         whole += l->keep_whole > 0;
@@ -288,6 +293,32 @@ TEST(random_layouts)
            "ZeRO 3\n", n, hybrid, whole);
     printf("%lld bytes in %lld calls and %lld bytes of memory planned and counted alike, over all layouts and ranks\n",
            (long long)matched.traffic, (long long)matched.calls, (long long)matched.memory);
+}
+
+/* random_layouts rarely draws one. */
+TEST(random_layouts_with_one_owner)
+{
+    int n = number("ORTH_LAYOUTS", 200) / 10;
+    uint64_t seed = (uint64_t)number("ORTH_LAYOUT_SEED", 1);
+    for (int i = 0; i < n; i++) {
+        layout_case c = layout_random_case(seed + (uint64_t)i, LAYOUT_OWNER);
+        check_layout(&c);
+    }
+    printf("%d layouts with one owner equal to one rank, bit for bit\n", n);
+}
+
+/* Sums in another order: near one rank, and the same bits in a second run with other threads. Bytes and memory are as
+ * planned to the byte. */
+TEST(random_layouts_in_fast_mode)
+{
+    int n = number("ORTH_LAYOUTS", 200) / 10;
+    uint64_t seed = (uint64_t)number("ORTH_LAYOUT_SEED", 1);
+    for (int i = 0; i < n; i++) {
+        layout_case c = layout_random_case(seed + (uint64_t)i, LAYOUT_FAST);
+        c.tolerance = c.compute == ORTH_F32 ? 1e-5 : 1e-3;
+        check_layout_twice(&c);
+    }
+    printf("%d layouts in fast mode near one rank, and the same bits twice\n", n);
 }
 
 /* ---- as one of several processes ---- */
@@ -313,7 +344,7 @@ static orth_status process_main(orth_ctx *ctx, orth_world *world, void *arg)
 static int run_process(int rank, int n, uint64_t seed, int count)
 {
     for (int done = 0; done < count; seed++) {
-        layout_case c = layout_random_case(seed);
+        layout_case c = layout_random_case(seed, LAYOUT_ANY);
         char what[256];
         if (orth_layout_ranks(&c.layout) != n)
             continue;
@@ -344,6 +375,8 @@ int main(int argc, char **argv)
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
     if (argc == 4 && rank)
         return run_process(atoi(rank), atoi(argv[1]), strtoull(argv[2], NULL, 10), atoi(argv[3]));
+    if (argc == 2) /* a test by its name */
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_parallel),
         cmocka_unit_test(names_of_fsdp_stand_for_stages),
@@ -360,6 +393,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(uneven_shares_send_what_the_formula_says),
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
         cmocka_unit_test(random_layouts),
+        cmocka_unit_test(random_layouts_with_one_owner),
+        cmocka_unit_test(random_layouts_in_fast_mode),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -349,7 +349,7 @@ TEST(every_rule_of_layouts_has_a_case_and_says_why)
     assert_in_range(orth_layout_num_rules(), 20, 64);
     for (int r = 0; r < orth_layout_num_rules(); r++)
         if (!seen[r])
-            fail_msg("rule %d of layout.c has no case here", r);
+            fail_msg("rule %d of layout_rules.c has no case here", r);
     test_ctx_free(ctx);
 }
 

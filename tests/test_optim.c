@@ -172,6 +172,23 @@ TEST(grad_square_equals_reference_and_double)
     case_pool_free(&pool);
 }
 
+TEST(clip_scale_equals_reference)
+{
+    case_pool pool = case_pool_make();
+    for (int64_t m = 1; m < 400; m = 2 * m + 1)
+        for (int clips = 0; clips < 2; clips++) {
+            const orth_step_values step = {.clip_norm = clips ? 0.5f : 0};
+            kernel_case k = {KERNEL_CASE(clip_scale), .num_in = 2, .num_out = 1};
+            k.in[0] = case_doubles(m, (uint64_t)m);
+            for (int64_t i = 0; i < m; i++)
+                ((double *)k.in[0].data)[i] *= ((double *)k.in[0].data)[i];
+            k.in[1] = case_doubles(1, 2);
+            k.out[0] = case_step(&step);
+            case_check(&k, &pool);
+        }
+    case_pool_free(&pool);
+}
+
 static orth_step_values clip(double a, double b, double loss, float clip_norm)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -204,6 +221,7 @@ int main(void)
         cmocka_unit_test(fifty_steps_follow_torch_optim_in_double),
         cmocka_unit_test(bias_corrections_need_no_libm),
         cmocka_unit_test(grad_square_equals_reference_and_double),
+        cmocka_unit_test(clip_scale_equals_reference),
         cmocka_unit_test(clipping_scales_to_the_norm_and_marks_what_is_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_overlap.c -- when communication happens: buckets, calls under way, gathers ahead, what is computed meanwhile. That the numbers stay
- * the same is the business of test_layouts.c; that nothing is touched too early, of test_damage.c. */
+/* test_overlap.c -- when communication happens: buckets, calls under way, gathers ahead, what is computed meanwhile. That
+ * the numbers stay the same is the business of test_layouts.c; that nothing is touched too early, of test_damage_overlap.c. */
 #include "damage.h"
 #include "plan/traffic.h"
 

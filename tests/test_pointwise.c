@@ -1,5 +1,5 @@
-/* test_pointwise.c -- embeddings, norms, activations, loss and sums over sequences: fast kernels equal
- * the plain ones bit for bit, gradients equal finite differences in double, sums ignore micro-batches. */
+/* test_pointwise.c -- embeddings, norms, activations, copies and loss: fast kernels equal the plain ones bit for bit,
+ * gradients equal finite differences in double. */
 #include "kernel_case.h"
 
 #include <math.h>
@@ -50,6 +50,46 @@ TEST(cast_rounds_specials_as_the_plain_conversion)
                      .out = {case_tensor(ORTH_BF16, ORTH_COUNT(bits), 0)}, .num_in = 1, .num_out = 1};
     memcpy(k.in[0].data, bits, sizeof bits);
     case_check(&k, &pool);
+    case_pool_free(&pool);
+}
+
+/* What `copy` and `zero` write, and nothing beside it, from and to any place of a buffer. */
+static void check_bytes(case_pool *pool, orth_dtype type, int64_t n, int shift)
+{
+    const size_t size = orth_dtype_bytes(type), bytes = (size_t)n * size, skip = (size_t)shift * size;
+    orth_tensor from = case_tensor(ORTH_U8, (int64_t)(bytes + 2 * skip) + 1, 0), to = case_copy(&from);
+    unsigned char *src = from.data, *dst = to.data;
+    for (size_t i = 0; i < bytes + 2 * skip; i++)
+        src[i] = (unsigned char)test_rand_int(n, i, 1, 255);
+    orth_tensor in = {.data = src + skip, .dtype = type, .num_dims = 1, .dim = {n, 1, 1, 1}}, out = in;
+    out.data = dst + 2 * skip;
+    const orth_attr attr = {0};
+    const orth_op_call copy = {&in, &out, 1, 1, &attr, NULL}, zero = {NULL, &out, 0, 1, &attr, NULL};
+    for (int k = 0; k < 2 * CASE_THREADS; k++) {
+        orth_ctx *ctx = pool->ctx[k / 2];
+        memset(dst, 0x5A, bytes + 2 * skip + 1);
+        CHECK_OK(ctx, (k % 2 ? orth_ref_copy : orth_cpu_copy)(ctx, &copy));
+        for (size_t i = 0; i < bytes + 2 * skip + 1; i++)
+            assert_int_equal(dst[i], i < 2 * skip || i >= 2 * skip + bytes ? 0x5A : src[i - skip]);
+        CHECK_OK(ctx, (k % 2 ? orth_ref_zero : orth_cpu_zero)(ctx, &zero));
+        for (size_t i = 0; i < bytes + 2 * skip + 1; i++)
+            assert_int_equal(dst[i], i < 2 * skip || i >= 2 * skip + bytes ? 0x5A : 0);
+    }
+    guarded_check(from.data, orth_tensor_bytes(&from), "copy");
+    guarded_check(to.data, orth_tensor_bytes(&to), "copy");
+    case_free(&from, 1);
+    case_free(&to, 1);
+}
+
+TEST(copy_and_zero_write_their_bytes_and_no_others)
+{
+    case_pool pool = case_pool_make();
+    const orth_dtype types[] = {ORTH_F32, ORTH_BF16, ORTH_F64, ORTH_I32, ORTH_U8};
+    const int64_t sizes[] = {0, 1, 3, 17, 1000, 16384, 70001};
+    for (int t = 0; t < ORTH_COUNT(types); t++)
+        for (int s = 0; s < ORTH_COUNT(sizes); s++)
+            for (int shift = 0; shift <= 3; shift += 3)
+                check_bytes(&pool, types[t], sizes[s], shift);
     case_pool_free(&pool);
 }
 
@@ -259,47 +299,6 @@ TEST(softmax_xent_equals_reference)
     case_pool_free(&pool);
 }
 
-TEST(loss_sum_is_canonical_and_near_the_sum)
-{
-    orth_ctx *ctx = test_ctx(2);
-    for (int s = 0; s < ORTH_COUNT(shapes); s++) {
-        const int64_t B = shapes[s][0], T = shapes[s][1];
-        orth_attr attr = attr_of(s);
-        orth_tensor in = case_random(ORTH_F32, B * T, 0, 1, 3), out = case_tensor(ORTH_F64, B, 0);
-        orth_tensor total = case_tensor(ORTH_F64, 1, 0);
-        CHECK_OK(ctx, orth_cpu_loss_sum(ctx, &(orth_op_call){&in, &out, 1, 1, &attr, NULL}));
-        CHECK_OK(ctx, orth_cpu_tree_acc_f64(ctx, &(orth_op_call){&out, &total, 1, 1, &attr, NULL}));
-        double sum = 0;
-        for (int64_t i = 0; i < B * T; i++)
-            sum += ((float *)in.data)[i];
-        assert_true(fabs(*(double *)total.data - sum) < 1e-12 * (double)(B * T));
-        CHECK_OK(ctx, orth_cpu_tree_acc_f64(ctx, &(orth_op_call){&out, &total, 1, 1, &attr, NULL}));
-        assert_true(fabs(*(double *)total.data - sum) < 1e-12 * (double)(B * T)); /* what it held is replaced */
-        case_free(&in, 1);
-        case_free(&out, 1);
-        case_free(&total, 1);
-    }
-    test_ctx_free(ctx);
-}
-
-TEST(tree_acc_equals_reference)
-{
-    case_pool pool = case_pool_make();
-    for (int64_t L = 1; L <= 40; L += L < 10 ? 1 : 7)
-        for (int addends = 0; addends <= 3; addends++) {
-            const int64_t n = L % 2 ? 515 : 1300;
-            kernel_case k = {KERNEL_CASE(tree_acc), .num_in = 1 + addends, .num_out = 1};
-            k.attr.num_addends = addends;
-            k.in[0] = case_random(ORTH_F32, L, n, 1, 1);
-            for (int a = 0; a < addends; a++)
-                k.in[1 + a] = case_random(ORTH_F32, n, 0, 2 + (uint64_t)a, 1);
-            k.alias = addends ? 1 + (int)(L % addends) + 1 : 0;
-            k.out[0] = case_tensor(ORTH_F32, n, 0);
-            case_check(&k, &pool);
-        }
-    case_pool_free(&pool);
-}
-
 /* ---- finite differences ---- */
 
 /* Loss of a norm in double: sum of w*y. */
@@ -426,55 +425,12 @@ TEST(softmax_xent_loss_and_gradient_are_right)
     test_ctx_free(ctx);
 }
 
-/* ---- layout-free sums ---- */
-
-/* dgain of 8 sequences, made `micro` at a time; the leaves of all are then one tree. */
-static void gain_gradient(orth_ctx *ctx, float *dgain, int micro, const orth_tensor *all, int64_t T, int64_t C)
-{
-    orth_tensor leaves = case_tensor(ORTH_F32, 8, C), total = case_tensor(ORTH_F32, C, 0);
-    orth_tensor dx = case_tensor(ORTH_F32, micro * T, C);
-    orth_attr attr = {.num_seqs = micro, .seq_len = (int32_t)T, .token_parts = 4};
-    for (int b = 0; b < 8; b += micro) {
-        orth_tensor in[5] = {all[0], all[1], all[2], all[3], {0}}, out[3] = {dx, leaves, {0}};
-        for (int i = 0; i < 3; i++) {
-            in[i].dim[0] = micro * T;
-            in[i].data = (float *)all[i].data + b * T * all[i].dim[1];
-        }
-        out[1].dim[0] = micro;
-        out[1].data = (float *)leaves.data + b * C;
-        orth_op_call call = {in, out, 5, 3, &attr, NULL};
-        call.workspace = guarded_alloc(orth_workspace_norm_bwd(&call, orth_pool_num_threads(ctx->pool), ctx->isa));
-        CHECK_OK(ctx, orth_cpu_norm_bwd(ctx, &call));
-        guarded_free(call.workspace);
-    }
-    CHECK_OK(ctx, orth_cpu_tree_acc(ctx, &(orth_op_call){&leaves, &total, 1, 1, &attr, NULL}));
-    memcpy(dgain, total.data, (size_t)C * sizeof *dgain);
-    case_free(&leaves, 1);
-    case_free(&total, 1);
-    case_free(&dx, 1);
-}
-
-TEST(gain_gradients_ignore_the_split_into_micro_batches)
-{
-    orth_ctx *ctx = test_ctx(2);
-    enum { T = 21, C = 50 };
-    orth_tensor all[4] = {case_random(ORTH_F32, 8 * T, C, 1, 1), case_random(ORTH_F32, 8 * T, C, 2, 1),
-                          case_random(ORTH_F32, 8 * T, 2, 3, 1), case_random(ORTH_F32, C, 0, 4, 1)};
-    float want[C], got[C];
-    gain_gradient(ctx, want, 8, all, T, C);
-    for (int micro = 1; micro < 8; micro *= 2) {
-        gain_gradient(ctx, got, micro, all, T, C);
-        assert_memory_equal(got, want, sizeof want);
-    }
-    case_free(all, 4);
-    test_ctx_free(ctx);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(add_swiglu_cast_equal_reference),
         cmocka_unit_test(cast_rounds_specials_as_the_plain_conversion),
+        cmocka_unit_test(copy_and_zero_write_their_bytes_and_no_others),
         cmocka_unit_test(norm_equals_reference),
         cmocka_unit_test(norm_bwd_equals_reference),
         cmocka_unit_test(bias_bwd_equals_reference),
@@ -483,12 +439,9 @@ int main(void)
         cmocka_unit_test(pos_embed_bwd_equals_reference_and_is_the_tree_over_sequences),
         cmocka_unit_test(dropout_equals_reference_at_its_rate_and_ignores_the_micro_batch),
         cmocka_unit_test(softmax_xent_equals_reference),
-        cmocka_unit_test(loss_sum_is_canonical_and_near_the_sum),
-        cmocka_unit_test(tree_acc_equals_reference),
         cmocka_unit_test(norm_gradients_equal_finite_differences),
         cmocka_unit_test(swiglu_gradient_equals_finite_differences),
         cmocka_unit_test(softmax_xent_loss_and_gradient_are_right),
-        cmocka_unit_test(gain_gradients_ignore_the_split_into_micro_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

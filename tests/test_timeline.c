@@ -135,7 +135,7 @@ TEST(simulated_time_is_computing_communication_and_waiting)
     for (int r = 0; r < 64; r++)
         clocks[r] = room + r * MAX_INSTRS;
     for (uint64_t seed = 1; seed <= 25; seed++) {
-        layout_case c = layout_random_case(seed);
+        layout_case c = layout_random_case(seed, LAYOUT_ANY);
         orth_rates rates = {1e9, seed % 2 ? 1e8 : 1e12};
         const orth_model_shape shape = layout_shape(&c);
         orth_spread spread;

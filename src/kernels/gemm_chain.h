@@ -18,9 +18,16 @@ static inline float orth_flush(float x)
     return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.0f, x) : x;
 }
 
+/* Flushed is what 24 bits without a limit of the exponent would leave below 2^-126. fmaf has rounded near there
+ * to a multiple of 2^-149 and may have reached 2^-126; the sum in double is exact enough to tell. */
 static inline float orth_flushed_fma(float a, float b, float c)
 {
-    return orth_flush(__builtin_fmaf(orth_flush(a), orth_flush(b), c));
+    a = orth_flush(a);
+    b = orth_flush(b);
+    const float r = __builtin_fmaf(a, b, c);
+    const bool rounded_up = __builtin_fabsf(r) == 0x1p-126f &&
+                            __builtin_fabs((double)a * (double)b + (double)c) < 0x1p-126 - 0x1p-151;
+    return rounded_up ? __builtin_copysignf(0.0f, r) : orth_flush(r);
 }
 
 /* One strided vector of bf16 or fp32. */

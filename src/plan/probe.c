@@ -9,6 +9,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include "kernels/cpu/tiles.h"
 #endif
 
 #define CHAINS 16
@@ -101,23 +103,11 @@ __attribute__((target("avx512f,avx512bf16"))) static double chains_bf16(int64_t 
     return flops;
 }
 
-/* Layout of palette 1, as LDTILECFG reads it. */
-typedef struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} tile_config;
-
 __attribute__((target("amx-tile,amx-bf16"))) static double chains_amx(int64_t end_ns)
 {
-    _Alignas(64) char zeros[1024] = {0};
-    tile_config config = {.palette = 1};
+    _Alignas(64) static const char zeros[1024] = {0};
     double flops = 0;
-    for (int i = 0; i < 8; i++) {
-        config.row_bytes[i] = 64;
-        config.rows[i] = 16;
-    }
-    _tile_loadconfig(&config);
+    orth_tiles_configure();
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);

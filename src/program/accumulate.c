@@ -193,6 +193,7 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
     /* Gradients that come as leaves were summed over CP as such (vjp.c). */
     bool cp = !node->leaves && orth_build_size(b, ORTH_GROUP_CP) > 1, at_once = orth_build_reduces_at_once(b);
     bool over_cp = cp && !b->spec->mesh.cp_once, cp_last = cp && b->spec->mesh.cp_once && !joins_first_use(b, leaves);
+    use_of(b, index, leaves->second_use)->step.of_tokens = cp_last && b->spec->shares;
     push_fn *push = over_cp ? push_sequence : at_once ? push_micro : push_step;
     for (int64_t begin = leaves->begin; begin < leaves->end && !b->p->failed;) {
         int64_t base, end;

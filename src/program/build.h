@@ -13,6 +13,7 @@ typedef struct {
     orth_gradtree tree;
     int32_t slot[ORTH_GRADTREE_MAX_DEPTH]; /* buffers; slot 0 of use 0 is the gradient itself */
     int32_t num_slots;
+    bool of_tokens;     /* of this rank's tokens only: still to be summed over CP when it is complete (uneven shares) */
 } orth_grad_sum;
 
 typedef struct {

@@ -14,21 +14,44 @@ typedef struct {
     int32_t num;
     int32_t *start, *until;  /* [num] of collectives: before which instructions they are started and waited for; -1 */
     int32_t *first, *next;   /* [num] calls that are started earlier than they stand: lists by start */
-    uint8_t *mark;           /* [num_buffers] how the call that is looked at uses a buffer */
+    int32_t *uses;           /* instructions that name a buffer, in order: those of b from first_use[b] on */
+    int32_t *first_use;      /* [num_buffers + 3] */
     flight flights[ORTH_MAX_TICKETS];
     int num_flights;
 } pass;
 
-enum { READS = 1, WRITES = 2 };
-
 /* ---- where a call ends ---- */
 
-static void set_marks(pass *s, const orth_instr *call, bool on)
+static int num_operands(const orth_instr *n)
 {
-    for (int k = 0; k < call->num_in; k++)
-        s->mark[call->in[k].buffer] = on ? READS : 0;
-    for (int k = 0; k < call->num_out; k++)
-        s->mark[call->out[k].buffer] = on ? READS | WRITES : 0;
+    return n->num_in + n->num_out;
+}
+
+static const orth_operand *operand(const orth_instr *n, int k)
+{
+    return k < n->num_in ? &n->in[k] : &n->out[k - n->num_in];
+}
+
+static orth_status list_uses(pass *s)
+{
+    int64_t total = 0;
+    for (int32_t i = 0; i < s->num; i++)
+        total += num_operands(&s->old[i]);
+    s->uses = ORTH_NEW_ARRAY(s->ctx, int32_t, total + 1);
+    s->first_use = ORTH_NEW_ARRAY(s->ctx, int32_t, s->p->num_buffers + 3);
+    if (!s->uses || !s->first_use)
+        return ORTH_ERR_NOMEM;
+    /* Counted two places on, so that filling the lists moves each beginning to where it belongs. */
+    for (int32_t i = 0; i < s->num; i++)
+        for (int k = 0; k < num_operands(&s->old[i]); k++)
+            s->first_use[operand(&s->old[i], k)->buffer + 2] += operand(&s->old[i], k)->buffer >= 0;
+    for (int32_t b = 2; b < s->p->num_buffers + 3; b++)
+        s->first_use[b] += s->first_use[b - 1];
+    for (int32_t i = 0; i < s->num; i++)
+        for (int k = 0; k < num_operands(&s->old[i]); k++)
+            if (operand(&s->old[i], k)->buffer >= 0)
+                s->uses[s->first_use[operand(&s->old[i], k)->buffer + 1]++] = i;
+    return ORTH_OK;
 }
 
 static bool any_overlap(const orth_operand *o, const orth_operand *of, int num)
@@ -40,28 +63,43 @@ static bool any_overlap(const orth_operand *o, const orth_operand *of, int num)
 }
 
 /* Whether n reads what the call writes, or writes what it reads or writes. */
-static bool touches(const pass *s, const orth_instr *n, const orth_instr *call)
+static bool touches(const orth_instr *n, const orth_instr *call)
 {
-    for (int k = 0; k < n->num_in + n->num_out; k++) {
-        const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k - n->num_in];
-        bool writes = k >= n->num_in;
-        if (o->buffer < 0 || !s->mark[o->buffer])
-            continue;
-        if (any_overlap(o, call->out, call->num_out) || (writes && any_overlap(o, call->in, call->num_in)))
+    for (int k = 0; k < num_operands(n); k++) {
+        const orth_operand *o = operand(n, k);
+        if (o->buffer >= 0 && (any_overlap(o, call->out, call->num_out) ||
+                               (k >= n->num_in && any_overlap(o, call->in, call->num_in))))
             return true;
     }
     return false;
 }
 
-static int32_t find_until(pass *s, int32_t i)
+/* Place in `uses` of the first instruction behind i that names the buffer. */
+static int32_t first_use_behind(const pass *s, int32_t buffer, int32_t i)
+{
+    int32_t low = s->first_use[buffer], high = s->first_use[buffer + 1];
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (s->uses[middle] > i)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static int32_t find_until(const pass *s, int32_t i)
 {
     const orth_instr *call = &s->old[i];
-    int32_t at = i + 1;
-    set_marks(s, call, true);
-    while (at < s->num && (s->old[at].op == ORTH_OP_wait || !touches(s, &s->old[at], call)))
-        at++;
-    set_marks(s, call, false);
-    return at;
+    int32_t until = s->num;
+    for (int k = 0; k < num_operands(call); k++) {
+        const int32_t buffer = operand(call, k)->buffer;
+        for (int32_t u = buffer < 0 ? 0 : first_use_behind(s, buffer, i);
+             buffer >= 0 && u < s->first_use[buffer + 1] && s->uses[u] < until; u++)
+            if (s->old[s->uses[u]].op != ORTH_OP_wait && touches(&s->old[s->uses[u]], call))
+                until = s->uses[u];
+    }
+    return until;
 }
 
 /* ---- where it begins ---- */
@@ -73,35 +111,43 @@ static bool is_movable(const orth_instr *n)
     return collective && n->attr.ticket == 0;
 }
 
-/* As `touches`, for buffers as a whole: an empty piece of one is made before it is used, too. What a wait names may
- * be written until then. */
-static bool shares_buffer(const pass *s, const orth_instr *n)
+static bool writes(const orth_instr *n, int32_t buffer)
 {
-    for (int k = 0; k < n->num_in + n->num_out; k++) {
-        const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k - n->num_in];
-        int use = o->buffer >= 0 ? s->mark[o->buffer] : 0;
-        if (use & WRITES || (use && (k >= n->num_in || n->op == ORTH_OP_wait)))
+    for (int k = 0; k < n->num_out; k++)
+        if (n->out[k].buffer == buffer)
             return true;
+    return n->op == ORTH_OP_wait; /* what it names may be written until then */
+}
+
+/* The last instruction before call i on whose work the call's depends, or the other way round; -1. Buffers count as a
+ * whole: an empty piece of one is made before it is used, too. */
+static int32_t last_rival(const pass *s, int32_t i)
+{
+    const orth_instr *call = &s->old[i];
+    int32_t rival = -1;
+    for (int k = 0; k < num_operands(call); k++) {
+        const int32_t buffer = operand(call, k)->buffer;
+        for (int32_t u = buffer < 0 ? -1 : first_use_behind(s, buffer, i - 1) - 1;
+             buffer >= 0 && u >= s->first_use[buffer] && s->uses[u] > rival; u--)
+            if (k >= call->num_in || writes(&s->old[s->uses[u]], buffer))
+                rival = s->uses[u];
     }
-    return false;
+    return rival;
 }
 
-/* What call i must stand behind: other micro-batches, the calls of its group, and what touches its operands. */
-static bool stands_behind(const pass *s, int32_t i, int32_t before)
+/* The instruction behind which call i is started; i, if there is nothing in between. It stays in its micro-batch, and
+ * behind the calls of its group. */
+static int32_t find_start(const pass *s, int32_t i)
 {
-    const orth_instr *n = &s->old[before], *call = &s->old[i];
-    bool same_group = n->op >= ORTH_FIRST_COMM_OP && n->op != ORTH_OP_wait && n->attr.group == call->attr.group;
-    return same_group || n->phase != call->phase || n->micro_batch != call->micro_batch || shares_buffer(s, n);
-}
-
-/* The instruction behind which call i is started: i, if there is nothing in between. */
-static int32_t find_start(pass *s, int32_t i)
-{
-    int32_t at = i;
-    set_marks(s, &s->old[i], true);
-    while (at > 0 && !stands_behind(s, i, at - 1))
+    const orth_instr *call = &s->old[i];
+    int32_t at = i, rival = last_rival(s, i);
+    while (at > rival + 1) {
+        const orth_instr *n = &s->old[at - 1];
+        bool same_group = n->op >= ORTH_FIRST_COMM_OP && n->op != ORTH_OP_wait && n->attr.group == call->attr.group;
+        if (same_group || n->phase != call->phase || n->micro_batch != call->micro_batch)
+            break;
         at--;
-    set_marks(s, &s->old[i], false);
+    }
     return at == i ? i : ORTH_MAX(at - 1, 0);
 }
 
@@ -226,11 +272,9 @@ static int32_t free_ticket(pass *s)
 /* A call that starts early finds others under way which work on the same. */
 static void wait_for_rivals(pass *s, int32_t call)
 {
-    set_marks(s, &s->old[call], true);
     for (int f = 0; f < s->num_flights; f++)
-        if (s->flights[f].until >= 0 && touches(s, &s->old[s->flights[f].call], &s->old[call]))
+        if (s->flights[f].until >= 0 && touches(&s->old[s->flights[f].call], &s->old[call]))
             emit_wait(s, f--);
-    set_marks(s, &s->old[call], false);
 }
 
 static void emit_start(pass *s, int32_t call, int32_t until)
@@ -285,12 +329,13 @@ orth_status orth_overlap(orth_ctx *ctx, orth_program *p, const orth_comm_policy 
     pass s = {.ctx = ctx, .p = p, .old = p->instrs, .num = p->num_instrs};
     orth_instr *old = p->instrs;
     int32_t *all = ORTH_NEW_ARRAY(ctx, int32_t, 4 * (int64_t)s.num + 1);
-    s.mark = ORTH_NEW_ARRAY(ctx, uint8_t, p->num_buffers + 1);
     s.start = all;
     s.until = all + s.num;
     s.first = all + 2 * (int64_t)s.num;
     s.next = all + 3 * (int64_t)s.num;
-    orth_status status = all && s.mark ? decide(&s, policy) : ORTH_ERR_NOMEM;
+    orth_status status = all ? list_uses(&s) : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK)
+        status = decide(&s, policy);
     if (status == ORTH_OK) {
         p->instrs = NULL;
         p->num_instrs = p->cap_instrs = 0;
@@ -299,6 +344,7 @@ orth_status orth_overlap(orth_ctx *ctx, orth_program *p, const orth_comm_policy 
         status = orth_program_done(p);
     }
     orth_mem_free(ctx, all);
-    orth_mem_free(ctx, s.mark);
+    orth_mem_free(ctx, s.uses);
+    orth_mem_free(ctx, s.first_use);
     return status;
 }

@@ -33,11 +33,12 @@ int64_t orth_build_first_sequence(const orth_builder *b)
     return first;
 }
 
-/* The head makes its weight gradient in parts of a sequence, which CP adds up before they join the sum. */
+/* The head makes its weight gradient in parts of a sequence, which CP adds up before they join the sum (in fast mode
+ * afterwards). */
 int64_t orth_build_leaves_per_sequence(const orth_builder *b, int64_t index, bool second_use)
 {
     bool head = index == b->spec->head.param_index[0] && second_use == b->tied;
-    return head && orth_build_size(b, ORTH_GROUP_CP) == 1 ? b->spec->head_leaves : 1;
+    return head && (orth_build_size(b, ORTH_GROUP_CP) == 1 || b->spec->mesh.cp_once) ? b->spec->head_leaves : 1;
 }
 
 static int32_t me(const orth_builder *b)
@@ -147,12 +148,23 @@ static void add_nodes(orth_builder *b, job *j)
     }
 }
 
+/* Fast mode: this rank's nodes, so far of its tokens, become those of whole sequences. */
+static void sum_over_cp(orth_builder *b, const orth_grad_sum *sum, int64_t index)
+{
+    for (int32_t i = 0; i < sum->tree.depth; i++) {
+        orth_operand whole = orth_build_vector(sum->slot[i], ORTH_F32, 0, orth_build_elems(b, index));
+        orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_CP}, 1, &whole, 1, &whole);
+    }
+}
+
 static void combine(orth_builder *b, int64_t index, bool second_use)
 {
     int32_t R = orth_build_size(b, ORTH_GROUP_DP);
     job j = {.sum = &b->uses[2 * index + second_use].step, .counts = count_slices(b, index)};
     if (j.sum->num_slots == 0 || b->p->failed)
         return;
+    if (j.sum->of_tokens)
+        sum_over_cp(b, j.sum, index);
     list_nodes(b, &j, orth_build_leaves_per_sequence(b, index, second_use));
     for (int32_t k = 1; k < R && !b->p->failed; k++)
         exchange(b, &j, (me(b) + k) % R, (me(b) + R - k) % R);

@@ -8,6 +8,7 @@
 #include "kernels/cpu/gemm_finish_avx512.h"
 #include "kernels/cpu/gemm_kernels.h"
 #include "kernels/cpu/gemm_pack_avx512.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/gemm_chain.h"
 
 #define MR 32
@@ -56,22 +57,10 @@ static void pack_a(void *dst, size_t panel_bytes, const void *src, int64_t lane_
     }
 }
 
-/* Palette 1: eight tiles of 16 rows of 64 bytes. */
-typedef struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t bytes_per_row[16];
-    uint8_t rows[16];
-} tile_config;
-
 /* Tile registers belong to the thread, and a thread may come from another pool each time. */
 static void enter(void)
 {
-    tile_config config = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        config.bytes_per_row[i] = 64;
-        config.rows[i] = 16;
-    }
-    _tile_loadconfig(&config);
+    orth_tiles_configure();
 }
 
 static void leave(void)
@@ -148,6 +137,9 @@ bool orth_gemm_amx_selfcheck(void)
     }
     for (int n = 0; n < 16; n++)
         c[0][n] = 0x1p-5f * (float)(n - 8) / 3.0f;
+    orth_tiles_will_read(a);
+    orth_tiles_will_read(b);
+    orth_tiles_will_read(c);
     enter();
     _tile_loadd(0, c, 64);
     _tile_loadd(4, a, 64);

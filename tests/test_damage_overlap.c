@@ -1,0 +1,190 @@
+/* test_damage_overlap.c -- damage (test_damage.c) to collectives under way: buckets, gathers ahead, joined
+ * tensors. */
+#include "damage.h"
+
+/* The nth started call on dp. */
+static int32_t find_started(const orth_program *p, orth_op op, int nth)
+{
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        if (p->instrs[i].op == op && p->instrs[i].attr.group == ORTH_GROUP_DP && p->instrs[i].attr.ticket > 0 && nth-- == 0)
+            return i;
+    fail_msg("no such %s is started", orth_op_name(op));
+    return -1;
+}
+
+/* The first started call of several tensors. */
+static const orth_instr *find_joined(const orth_program *p, orth_op op)
+{
+    int nth = 0;
+    while (!p->instrs[find_started(p, op, nth)].joined)
+        nth++;
+    return &p->instrs[find_started(p, op, nth)];
+}
+
+static void bucket_never_waited_for(patient *x)
+{
+    drop(P(0), wait_of(P(0), find_started(P(0), ORTH_OP_all_reduce, 0)));
+}
+
+static void last_gather_never_waited_for(patient *x)
+{
+    drop(P(1), find_last(P(1), ORTH_OP_wait, ORTH_GROUP_DP));
+}
+
+static void bucket_waited_for_twice(patient *x)
+{
+    duplicate(P(1), wait_of(P(1), find_started(P(1), ORTH_OP_all_reduce, 0)));
+}
+
+static void norm_before_the_wait(patient *x)
+{
+    int32_t i = wait_of(P(0), find_started(P(0), ORTH_OP_all_reduce, 0));
+    move(P(0), i, find_last(P(0), ORTH_OP_grad_square, 0));
+}
+
+static void gathered_parameters_used_before_the_wait(patient *x)
+{
+    int32_t i = wait_of(P(1), find_started(P(1), ORTH_OP_all_gather, 0));
+    move(P(1), i, i + 1);
+}
+
+static void shard_written_while_it_is_gathered(patient *x)
+{
+    int32_t i = find_started(P(0), ORTH_OP_all_gather, 0), k = 0;
+    while (orth_operand_bytes(&P(0)->instrs[i].in[k]) == 0)
+        k++;
+    insert_zero(P(0), i + 1, P(0)->instrs[i].in[k]);
+}
+
+static void gradient_written_while_it_is_reduced(patient *x)
+{
+    int32_t i = find_started(P(0), ORTH_OP_reduce_scatter, 0);
+    insert_zero(P(0), i + 1, P(0)->instrs[i].in[0]);
+}
+
+static void wait_that_lets_an_operand_die(patient *x)
+{
+    P(0)->instrs[wait_of(P(0), find_started(P(0), ORTH_OP_all_gather, 0))].num_in--;
+}
+
+static void wait_of_a_bucket_on_another_group(patient *x)
+{
+    P(0)->instrs[wait_of(P(0), find_started(P(0), ORTH_OP_reduce_scatter, 0))].attr.group = ORTH_GROUP_NORM;
+}
+
+static void two_buckets_with_one_ticket(patient *x)
+{
+    int32_t i = find_started(P(0), ORTH_OP_all_reduce, 0), j = find_started(P(0), ORTH_OP_all_reduce, 1);
+    P(0)->instrs[wait_of(P(0), j)].attr.ticket = P(0)->instrs[j].attr.ticket = P(0)->instrs[i].attr.ticket;
+}
+
+static void buckets_started_in_another_order(patient *x)
+{
+    move(P(1), find_started(P(1), ORTH_OP_all_reduce, 0), find_started(P(1), ORTH_OP_all_reduce, 1));
+}
+
+static void gather_started_in_another_order(patient *x)
+{
+    move(P(1), find_started(P(1), ORTH_OP_all_gather, 0), find_started(P(1), ORTH_OP_all_gather, 1));
+}
+
+static void gathered_buffer_dies_before_the_wait(patient *x)
+{
+    int32_t i = find_started(P(1), ORTH_OP_all_gather, 0);
+    P(1)->buffers[P(1)->instrs[i].out[0].buffer].last = wait_of(P(1), i) - 1;
+}
+
+static void joined_gradients_apart(patient *x)
+{
+    P(0)->buffers[find_joined(P(0), ORTH_OP_all_reduce)->in[0].buffer].next = -1;
+}
+
+static void joined_gradients_placed_apart(patient *x)
+{
+    P(0)->buffers[find_joined(P(0), ORTH_OP_all_reduce)->in[1].buffer].offset -= 4;
+}
+
+static void joined_gradient_left_out(patient *x)
+{
+    orth_instr *n = (orth_instr *)find_joined(P(1), ORTH_OP_all_reduce);
+    n->num_in = --n->num_out;
+}
+
+static void sums_of_joined_counts_wrong(patient *x)
+{
+    const orth_instr *n = find_joined(P(0), ORTH_OP_reduce_scatter);
+    ((int64_t *)n->counts)[2 * n->num_in]++;
+}
+
+/* The first operand that is all of position 0's becomes all of position 1's, after one that was, too: on both. */
+static void joined_blocks_out_of_order(patient *x)
+{
+    for (int r = 0; r < 2; r++) {
+        const orth_instr *n = find_joined(P(r), ORTH_OP_reduce_scatter);
+        int64_t *counts = (int64_t *)n->counts;
+        for (int c = 0; c < 2 * n->num_in; c += 2) {
+            int to = c == 0, elems = (int)(counts[c] + counts[c + 1]);
+            counts[c + to] = elems;
+            counts[c + !to] = 0;
+            n->out[c / 2] = n->in[c / 2];
+            n->out[c / 2].dim[0] = r == to ? elems : 0;
+        }
+        for (int p = 0; p < 2; p++) {
+            counts[2 * n->num_in + p] = 0;
+            for (int k = 0; k < n->num_in; k++)
+                counts[2 * n->num_in + p] += counts[2 * k + p];
+        }
+    }
+}
+
+static const damage damages[] = {
+    {"bucket never waited for", LAYOUT_BUCKETS, false, bucket_never_waited_for,
+     {"rank 0, instruction", "grad_square", "touched while instruction", "(all_reduce, ticket"}},
+    {"last gather never waited for", LAYOUT_BUCKETS_ZERO1, false, last_gather_never_waited_for,
+     {"rank 1, instruction", "all_gather", "is never waited for"}},
+    {"bucket waited for twice", LAYOUT_BUCKETS, false, bucket_waited_for_twice,
+     {"rank 1, instruction", "wait", "never started, or waited for before"}},
+    {"norm before the wait", LAYOUT_BUCKETS, false, norm_before_the_wait,
+     {"rank 0, instruction", "grad_square", "touched while instruction", "(all_reduce, ticket"}},
+    {"gathered parameters used before the wait", LAYOUT_BUCKETS_ZERO3, false, gathered_parameters_used_before_the_wait,
+     {"rank 1, instruction", "'gathered'", "touched while instruction", "(all_gather, ticket"}},
+    {"shard written while it is gathered", LAYOUT_BUCKETS_ZERO3, false, shard_written_while_it_is_gathered,
+     {"rank 0, instruction", "written while instruction", "(all_gather, ticket"}},
+    {"gradient written while it is reduced", LAYOUT_BUCKETS_ZERO1, false, gradient_written_while_it_is_reduced,
+     {"rank 0, instruction", "buffer 'grad.", "written while instruction", "(reduce_scatter, ticket"}},
+    {"wait that lets an operand die", LAYOUT_BUCKETS_ZERO3, false, wait_that_lets_an_operand_die,
+     {"rank 0, instruction", "does not name it: it could die before instruction"}},
+    {"wait of a bucket on another group", LAYOUT_BUCKETS_ZERO1, false, wait_of_a_bucket_on_another_group,
+     {"rank 0, instruction", "waits on norm for ticket", "started on dp"}},
+    {"two buckets with one ticket", LAYOUT_BUCKETS, false, two_buckets_with_one_ticket,
+     {"rank 0, instruction", "takes the place of ticket"}},
+    {"buckets started in another order", LAYOUT_BUCKETS, false, buckets_started_in_another_order,
+     {"as call 1 on dp", "rank 0, instruction", "rank 1, instruction"}},
+    {"gather started in another order", LAYOUT_BUCKETS_ZERO3, false, gather_started_in_another_order,
+     {"on dp", "rank 0, instruction", "rank 1, instruction"}},
+    {"gathered buffer dies before the wait", LAYOUT_BUCKETS_ZERO3, true, gathered_buffer_dies_before_the_wait,
+     {"rank 1, instruction", "wait", "used outside of its life"}},
+    {"joined gradients apart", LAYOUT_BUCKETS, false, joined_gradients_apart,
+     {"rank 0, instruction", "all_reduce", "joined to 'grad.", "does not follow it in memory"}},
+    {"joined gradients placed apart", LAYOUT_BUCKETS, true, joined_gradients_placed_apart,
+     {"rank 0, buffer 'grad.", "does not follow 'grad.", "in memory"}},
+    {"joined gradient left out", LAYOUT_BUCKETS, false, joined_gradient_left_out,
+     {"rank 1, instruction", "never reduced over dp"}},
+    {"sums of joined counts wrong", LAYOUT_BUCKETS_ZERO1, false, sums_of_joined_counts_wrong,
+     {"rank 0, instruction", "reduce_scatter", "the block of position 0 has"}},
+    {"joined blocks out of order", LAYOUT_BUCKETS_ZERO1, false, joined_blocks_out_of_order,
+     {"rank 0, instruction", "position 0 has elements of it, and position 1 of a joined operand before"}},
+};
+
+TEST(damage_to_collectives_under_way_is_refused_in_words)
+{
+    damage_check_all(damages, ORTH_COUNT(damages));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(damage_to_collectives_under_way_is_refused_in_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
