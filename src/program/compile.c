@@ -92,6 +92,7 @@ static void forward(stage *st, int32_t local, int32_t micro)
     b->layer = b->spec->num_layers;
     if (b->p->failed)
         return;
+    orth_build_follow_up(b); /* its memory is wanted by the head */
     if (c->head)
         m->normed = orth_build_forward(b, &b->spec->final, &m->final, x);
     else if (same_rank(b, c->next))
@@ -100,11 +101,12 @@ static void forward(stage *st, int32_t local, int32_t micro)
         send(b, ORTH_GROUP_PP, c->next, x);
 }
 
-/* Whole gradients of a micro-batch do not wait for the next one. */
+/* Nothing is left to the next action; whole gradients of a micro-batch do not wait for the next one. */
 static void end_of_gradients(orth_builder *b)
 {
+    orth_build_join_sequence(b);
     if (orth_build_reduces_at_once(b))
-        orth_build_reduce_rest(b);
+        orth_build_reduce_open(b);
 }
 
 /* kind: B or BI. The head is whole in both: its logits die with their chunk, and its weight gradient must be
@@ -298,7 +300,7 @@ static void compile_step(orth_builder *b)
     run_actions(&st);
     while (b->num_pending > 0)
         wait_oldest(b);
-    orth_build_reduce_rest(b);
+    orth_build_reduce_open(b);
     if (s->mode != ORTH_MODE_DECODE && !b->p->failed)
         orth_build_update(b);
     b->p->num_tokens = (int64_t)s->num_micro_batches * s->num_seqs * s->seq_len;
@@ -313,7 +315,8 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
         full.chunks = &whole;
         full.num_chunks = 1;
     }
-    orth_builder b = {.ctx = ctx, .spec = &full, .p = out, .layer = -1, .micro_batch = -1, .action = -1};
+    orth_builder b = {.ctx = ctx, .spec = &full, .p = out, .layer = -1, .micro_batch = -1, .action = -1,
+                      .sequence_grad.sum.buffer = -1};
     for (int i = 0; i < ORTH_NUM_DATA; i++)
         b.data[i] = -1;
     b.tied = spec->head.param_index[0] == spec->embed.param_index[0];
