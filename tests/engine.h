@@ -3,6 +3,7 @@
 #define ORTH_TESTS_ENGINE_H
 
 #include "golden.h"
+#include "program/check_flow.h"
 #include "run/executor.h"
 #include "train/setup.h"
 #include "train/weights.h"
@@ -108,6 +109,47 @@ static inline void engine_fill(engine *e, int64_t n, const int32_t *tokens, cons
 static inline orth_step_values *engine_step_values(engine *e)
 {
     return orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_STEP);
+}
+
+/* Program (of e->model and e->shape), executor and communicators of a rank. */
+static inline orth_status engine_open_rank(orth_ctx *ctx, engine *e, orth_world *world, const orth_spread *s,
+                                           orth_comm *comms[ORTH_NUM_GROUPS])
+{
+    int ranks[64];
+    ORTH_TRY(orth_unit_build(ctx, &e->model, &e->shape, &e->unit));
+    ORTH_TRY(orth_executor_create(ctx, &e->ex, &e->unit.program, orth_kernels_cpu(), NULL, false));
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        int n = orth_spread_group(s, orth_world_rank(world), (orth_group)g, ranks);
+        if (n > 1)
+            ORTH_TRY(orth_comm_create(ctx, world, &comms[g], orth_group_name((orth_group)g), n, ranks));
+    }
+    orth_executor_set_comms(e->ex, comms);
+    return ORTH_OK;
+}
+
+/* What was planned and counted of memory; false: alike, else what is not in what[size]. */
+static inline bool engine_memory_differs(const engine *e, char *what, size_t size)
+{
+    size_t used[ORTH_NUM_CLASSES];
+    orth_executor_counted(e->ex, used);
+    for (int k = 0; k < ORTH_NUM_CLASSES; k++)
+        if (used[k] != e->unit.program.class_bytes[k]) {
+            snprintf(what, size, "%s: planned %zu bytes, counted %zu", orth_class_name((orth_class)k),
+                     e->unit.program.class_bytes[k], used[k]);
+            return true;
+        }
+    return false;
+}
+
+/* Sizes of the groups of a rank, and its places in them. */
+static inline orth_rank_groups engine_groups(orth_comm *const comms[ORTH_NUM_GROUPS])
+{
+    orth_rank_groups groups = {{0}};
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        groups.size[g] = comms[g] ? orth_comm_size(comms[g]) : 1;
+        groups.pos[g] = comms[g] ? orth_comm_pos(comms[g]) : 0;
+    }
+    return groups;
 }
 
 #endif

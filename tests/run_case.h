@@ -44,23 +44,30 @@ static inline void run_write_text(orth_ctx *ctx, const char *path, int documents
     free(text);
 }
 
+/* Runs the command, with what it says in out[size]; the exit code, or 128 and the signal. */
+static inline int run_shell(const char *command, char *out, size_t size)
+{
+    char rest[4096];
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    size_t n = fread(out, 1, size - 1, f);
+    out[n] = '\0';
+    while (fread(rest, 1, sizeof rest, f) > 0)
+        ;
+    int status = pclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 /* Runs `orthant ARGS` in the folder; the exit code. */
 static inline int __attribute__((format(printf, 2, 3))) orthant(run_case *r, const char *fmt, ...)
 {
-    char args[2048], command[4096], rest[4096];
+    char args[2048], command[4096];
     va_list list;
     va_start(list, fmt);
     vsnprintf(args, sizeof args, fmt, list);
     va_end(list);
     snprintf(command, sizeof command, "cd %s && %s %s 2>&1", r->dir, ORTH_BINARY, args);
-    FILE *f = popen(command, "r");
-    assert_non_null(f);
-    size_t n = fread(r->out, 1, sizeof r->out - 1, f);
-    r->out[n] = '\0';
-    while (fread(rest, 1, sizeof rest, f) > 0)
-        ;
-    int status = pclose(f);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return run_shell(command, r->out, sizeof r->out);
 }
 
 /* The run must end with `code` and have said `text`. */

@@ -184,6 +184,7 @@ static const shape shapes[] = {
     {ORTH_F32, 1, 130, 2, 1, 128, 2, true, 0},  {ORTH_F32, 1, 200, 2, 1, 16, 8, true, 0},
     {ORTH_F32, 1, 200, 1, 1, 33, 1, false, 0},  {ORTH_F32, 1, 3, 1, 1, 8, 8, false, 0},
     {ORTH_F32, 1, 90, 4, 2, 20, 4, true, 0.3f}, {ORTH_F32, 2, 70, 2, 2, 7, 2, false, 0.1f},
+    {ORTH_F32, 1, 400, 4, 1, 16, 8, true, 0}, /* more key blocks than a span of the backward */
 };
 
 TEST(every_isa_gives_the_bits_of_the_reference)

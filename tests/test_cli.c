@@ -1,5 +1,5 @@
 /* test_cli.c -- the program as its user meets it: output, messages, exit codes. */
-#include "test.h"
+#include "run_case.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,15 +9,9 @@
 /* Runs `env ORTH_BINARY args` through the shell; both streams into out. Returns the exit code. */
 static int run(const char *env, const char *args, char *out, size_t size)
 {
-    char command[2048], rest[4096];
+    char command[2048];
     snprintf(command, sizeof command, "%s %s %s 2>&1", env, ORTH_BINARY, args);
-    FILE *f = popen(command, "r");
-    assert_non_null(f);
-    size_t n = fread(out, 1, size - 1, f);
-    out[n] = '\0';
-    while (fread(rest, 1, sizeof rest, f) > 0)
-        ;
-    return WEXITSTATUS(pclose(f));
+    return run_shell(command, out, size);
 }
 
 static void expect_with(const char *env, const char *args, int code, const char *text)
@@ -50,6 +44,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"doctor train.steps=x", "orthant: command line: train.steps=x: must be a whole number"},
         {"doctor train.micro_batch=3 train.global_batch=32",
          "orthant: command line: train.micro_batch=3 does not divide train.global_batch=32"},
+        {"doctor train=5", "orthant: command line: 'train' is a section: `orthant help options train` lists its keys"},
+        {"doctor checkpoint.dir=", "orthant: command line: checkpoint.dir is empty"},
         {"doctor comm.bucket_mb=-1", "orthant: command line: comm.bucket_mb=-1"},
         {"help options optimiser", "orthant: help options: unknown section 'optimiser'; did you mean 'optimizer'?"},
         {"help --completion=zsh", "orthant: help: --completion=zsh: only bash is supported"},

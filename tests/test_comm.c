@@ -113,6 +113,35 @@ static orth_status start_many(orth_ctx *ctx, orth_world *w, void *arg)
     return status; /* communicators are left to the world */
 }
 
+/* Two inputs into two outputs, past the caches and through them, at every alignment of the outputs. */
+TEST(streamed_sums_of_two_equal_stored_ones)
+{
+    enum { COUNT = 1003 };
+    _Alignas(64) static uint64_t in[2][COUNT], out[3][COUNT + 16];
+    for (int p = 0; p < 2; p++)
+        for (int i = 0; i < COUNT; i++)
+            in[p][i] = mix((uint64_t)(p * 100000 + i)) & 0xbfffbfffbfffbfffu;
+    const void *const src[2] = {in[0], in[1]};
+    const orth_dtype types[] = {ORTH_F32, ORTH_BF16, ORTH_F64, ORTH_I32, ORTH_I64};
+    for (int isa = ORTH_ISA_BASE; isa <= (int)orth_isa_detect(); isa++)
+        for (int t = 0; t < ORTH_COUNT(types); t++)
+            for (int op = 0; op < ORTH_NUM_REDUCES; op++)
+                for (int shift = 0; shift < 10; shift++) { /* 0, 8: both outputs lie on 64 bytes */
+                    comm_combine_how how = {.dtype = types[t], .op = (orth_reduce)op, .isa = (orth_isa)isa};
+                    const size_t bytes = COUNT * orth_dtype_bytes(types[t]);
+                    memset(out, 0, sizeof out);
+                    comm_combine(&how, (void *[]){out[0]}, 1, src, 2, 0, COUNT);
+                    how.stream = true;
+                    uint64_t *first = (uint64_t *)((uintptr_t)out[1] / 64 * 64) + 8;
+                    uint64_t *second = (uint64_t *)((uintptr_t)out[2] / 64 * 64) + 8 - shift % 8;
+                    comm_combine(&how, (void *[]){first, second}, 2, src, 2, 0, COUNT);
+                    assert_memory_equal(first, out[0], bytes);
+                    assert_memory_equal(second, out[0], bytes);
+                    assert_memory_equal((char *)first + bytes, "\0\0\0\0\0\0\0", 8);
+                    assert_memory_equal((char *)second + bytes, "\0\0\0\0\0\0\0", 8);
+                }
+}
+
 TEST(many_started_calls_complete_in_any_order)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -289,6 +318,7 @@ int main(void)
         cmocka_unit_test(algorithms_agree_with_the_tree),
         cmocka_unit_test(started_collectives_equal_blocking_ones),
         cmocka_unit_test(instruction_sets_give_equal_sums),
+        cmocka_unit_test(streamed_sums_of_two_equal_stored_ones),
         cmocka_unit_test(many_started_calls_complete_in_any_order),
         cmocka_unit_test(progress_does_not_need_the_peer_to_wait),
         cmocka_unit_test(receives_do_not_wait_for_each_other),

@@ -86,7 +86,8 @@ TEST(messages_name_the_place_the_value_and_the_rule)
         {"zebra: 1", "run.yaml:1:1: unknown key 'zebra'; `orthant help options` lists all keys"},
         {"train: {steps: ten}", "run.yaml:1:16: train.steps=ten: must be a whole number"},
         {"train: {steps: 1.5}", "train.steps=1.5: must be a whole number"},
-        {"train: {steps: 99999999999999999999}", "must be a whole number"},
+        {"train: {steps: 99999999999999999999}", "train.steps=99999999999999999999: must be at most 1e+15"},
+        {"optimizer: {lr: 1e400}", "optimizer.lr=1e400: must be between 0 and 1000"},
         {"train: {steps: [1]}", "run.yaml:1:16: train.steps=[...]: takes one value, not a list"},
         {"train: {steps: {a: 1}}", "train.steps takes a value, not a mapping"},
         {"train: {steps: }", "train.steps has no value"},
@@ -175,7 +176,7 @@ TEST(words_of_the_command_line_replace_what_the_file_says)
                 orth_config_set(ctx, &c, "command line", "train.steps", "x"));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "command line: unknown key 'train.stepz'; did you mean 'train.steps'?",
                 orth_config_set(ctx, &c, "command line", "train.stepz", "1"));
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "command line: is not YAML",
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "command line: optimizer.betas=[0.9, 0.95: is not YAML",
                 orth_config_set(ctx, &c, "command line", "optimizer.betas", "[0.9, 0.95"));
     orth_config_release(ctx, &c);
     test_ctx_free(ctx);

@@ -1,4 +1,6 @@
 /* test_input.c -- bad input and bad luck, as the user of the program meets them: message and exit code. */
+#include <sys/stat.h>
+
 #include "run_case.h"
 
 TEST(a_model_that_does_not_fit_is_refused_with_figures_before_anything_is_allocated)
@@ -36,6 +38,119 @@ TEST(what_is_wrong_with_the_data_is_named)
     RUN(r, 2, "257", "train run.yaml data.seq_len=257");
     RUN(r, 2, "train.micro_batch=4 does not divide train.global_batch=6",
         "train run.yaml train.micro_batch=4");
+    run_end(r);
+}
+
+TEST(pipes_and_devices_are_refused_without_waiting_for_them)
+{
+    run_case *r = run_begin();
+    char path[256];
+    snprintf(path, sizeof path, "%s/pipe", r->dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    RUN(r, 5, "pipe: is not a regular file", "train run.yaml data.path=pipe");
+    RUN(r, 5, "/dev/null: is not a regular file", "train run.yaml data.path=/dev/null");
+    RUN(r, 5, "pipe: is not a regular file", "train pipe");
+    run_end(r);
+}
+
+TEST(what_the_layout_cannot_be_is_said_before_text_is_prepared)
+{
+    run_case *r = run_begin();
+    RUN(r, 2, "tp=3 does not divide heads", "train run.yaml data.path=text.txt parallel.tp=3");
+    assert_false(run_has(r, "a"));
+    RUN(r, 2, "model.preset=gpt3 is unknown", "train run.yaml data.path=text.txt model.preset=gpt3");
+    assert_false(run_has(r, "a"));
+    run_end(r);
+}
+
+/* A folder that was not made by `data prepare` is somebody's own. */
+TEST(data_prepare_replaces_nothing_but_prepared_folders)
+{
+    run_case *r = run_begin();
+    RUN(r, 2, "text.txt: exists already and is no prepared folder",
+        "data prepare --tokenizer=bytes --overwrite --out=text.txt text.txt");
+    RUN(r, 2, "exists already and is no prepared folder", "data prepare --tokenizer=bytes --overwrite --out=. text.txt");
+    RUN(r, 2, "shards: exists already; --overwrite replaces it", "data prepare --tokenizer=bytes --out=shards text.txt");
+    RUN(r, 0, "tokens", "data prepare --tokenizer=bytes --overwrite --out=shards text.txt");
+    assert_true(run_has(r, "text.txt"));
+    run_end(r);
+}
+
+TEST(weights_of_another_model_than_the_run_file_says_are_refused)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml train.steps=1");
+    RUN(r, 2, "command line: model.layers=3: the weights in a/checkpoints/step-00000001 have",
+        "train run.yaml checkpoint.dir=b --init=a model.layers=3");
+    RUN(r, 2, "model.tied=false: the weights in", "train run.yaml checkpoint.dir=b --init=a model.tied=false");
+    RUN(r, 2, "model.preset=gpt2-124m: the weights in", "train run.yaml checkpoint.dir=b --init=a model.preset=gpt2-124m");
+    assert_false(run_has(r, "b"));
+    RUN(r, 0, "saved", "train run.yaml checkpoint.dir=b --init=a train.steps=1");
+    RUN(r, 2, "exceeds the model's longest sequence", "eval a data.seq_len=9999");
+    run_end(r);
+}
+
+/* The lock goes with the process, so a killed run leaves none behind. */
+TEST(a_run_folder_belongs_to_one_process_at_a_time)
+{
+    run_case *r = run_begin();
+    char path[256];
+    snprintf(path, sizeof path, "%s/a", r->dir);
+    CHECK_OK(r->ctx, orth_path_make_dirs(r->ctx, path));
+    int fd = -1;
+    CHECK_OK(r->ctx, orth_path_lock(r->ctx, path, "taken", &fd));
+    RUN(r, 2, "a: another process is training in this run folder", "train run.yaml train.steps=1");
+    close(fd);
+    RUN(r, 0, "saved", "train run.yaml train.steps=1");
+    run_end(r);
+}
+
+TEST(progress_that_nobody_reads_ends_no_run_and_reaches_no_file)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "step", "train run.yaml | head -1");
+    assert_true(run_has(r, "a/checkpoints/step-00000008"));
+    RUN(r, 5, "", "help >/dev/null; (%s train run.yaml checkpoint.dir=b >&- 2>&- <&-)", ORTH_BINARY);
+    assert_true(run_has(r, "b/checkpoints/step-00000008"));
+    size_t n;
+    char *metrics = run_read(r, "b/metrics.jsonl", &n);
+    assert_true(n > 0);
+    for (const char *line = metrics; *line; line = strchr(line, '\n') + 1)
+        assert_int_equal(*line, '{');
+    free(metrics);
+    RUN(r, 3, "standard output: cannot write: No space left on device",
+        "help >/dev/null; (%s --version >/dev/full)", ORTH_BINARY);
+    run_end(r);
+}
+
+TEST(the_live_line_fits_its_terminal)
+{
+    run_case *r = run_begin();
+    static const int columns[] = {20, 60, 80, 200};
+    for (int i = 0; i < ORTH_COUNT(columns); i++) {
+        RUN(r, 0, "step      8/8", "help >/dev/null; script -qec 'stty cols %d; %s train run.yaml checkpoint.dir=w%d' /dev/null",
+            columns[i], ORTH_BINARY, columns[i]);
+        int lines = 0;
+        for (char *line = strtok(r->out, "\r\n"); line; line = strtok(NULL, "\r\n")) {
+            if (strncmp(line, "\033[Kstep", 7) != 0)
+                continue;
+            assert_true((int)strlen(line) - 3 < columns[i]);
+            assert_true((strstr(line, "mem ") != NULL) == (columns[i] > 110));
+            lines++;
+        }
+        assert_int_equal(lines, 8);
+    }
+    run_end(r);
+}
+
+TEST(shards_that_are_cut_short_while_they_are_read_end_the_run_in_words)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml train.steps=1");
+    RUN(r, 5, "was cut short while it was being read", "help >/dev/null; (timeout 100 %s train run.yaml train.steps=100000 --resume --quiet & "
+        "i=0; while [ $i -lt 900 ] && ! grep -q '\"step\": 3,' a/metrics.jsonl; do i=$((i+1)); sleep 0.1; done; "
+        ": >shards/train-00000.orts; wait $!)", ORTH_BINARY);
+    RUN(r, 0, "step-00000001: valid", "ckpt verify a");
     run_end(r);
 }
 
@@ -86,7 +201,10 @@ TEST(damaged_files_are_named_with_exit_5)
 {
     run_case *r = run_begin();
     RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.every_steps=1");
+    RUN(r, 2, "a: belongs to a run (it holds run.yaml)", "ckpt export a a");
+    RUN(r, 2, "a/checkpoints/step-00000001: belongs to a run", "ckpt export a a/checkpoints/step-00000001");
     RUN(r, 0, "parameters", "ckpt export a hf");
+    RUN(r, 2, "a: belongs to a run", "ckpt import hf a");
     damage(r, "a/checkpoints/step-00000002/model.safetensors", -5, 1);
     RUN(r, 5, "model.safetensors", "ckpt verify a");
     /* The older one is taken, and that is said. */
@@ -160,6 +278,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_that_does_not_fit_is_refused_with_figures_before_anything_is_allocated),
         cmocka_unit_test(what_is_wrong_with_the_data_is_named),
+        cmocka_unit_test(pipes_and_devices_are_refused_without_waiting_for_them),
+        cmocka_unit_test(what_the_layout_cannot_be_is_said_before_text_is_prepared),
+        cmocka_unit_test(data_prepare_replaces_nothing_but_prepared_folders),
+        cmocka_unit_test(weights_of_another_model_than_the_run_file_says_are_refused),
+        cmocka_unit_test(a_run_folder_belongs_to_one_process_at_a_time),
+        cmocka_unit_test(progress_that_nobody_reads_ends_no_run_and_reaches_no_file),
+        cmocka_unit_test(the_live_line_fits_its_terminal),
+        cmocka_unit_test(shards_that_are_cut_short_while_they_are_read_end_the_run_in_words),
         cmocka_unit_test(text_that_is_not_utf8_is_trained_on_as_bytes),
         cmocka_unit_test(a_tokenizer_that_does_not_match_is_refused),
         cmocka_unit_test(damaged_files_are_named_with_exit_5),

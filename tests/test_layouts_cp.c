@@ -3,21 +3,27 @@
 
 #include "layout_run.h"
 
+/* Two or four ranks, and what attention and batches can be like. */
+static void vary(layout_case *c, int k)
+{
+    c->layout.cp = k / 2 % 2 ? 4 : 2;
+    c->layout.micro_batch = k % 3 ? 1 : 2;
+    c->compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
+    c->doc_mask = k % 3 == 1;
+    c->model.qk_norm = k % 2 && k > 4;
+    c->model.dropout = k >= 6 ? 0.1 : 0;
+    c->layout.zero = k >= 8 ? k % 4 : 0;
+}
+
 /* Keys and values gathered; each rank has some token slots of every sequence. */
 TEST(context_parallel)
 {
     for (int k = 0; k < 16; k++) {
         layout_case c = layout_base_case(10, k);
-        c.layout.cp = k / 2 % 2 ? 4 : 2;
-        c.layout.micro_batch = k % 3 ? 1 : 2;
+        vary(&c, k);
         c.layout.seq_len = k % 5 ? 16 : 40;
-        c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
-        c.doc_mask = k % 3 == 1;
         c.model.tied = k % 3 == 2;
-        c.model.qk_norm = k % 2 && k > 4;
-        c.model.dropout = k >= 6 ? 0.1 : 0;
         c.layout.dp = k >= 8 ? 2 : 1;
-        c.layout.zero = k >= 8 ? k % 4 : 0;
         check_layout(&c);
     }
     for (int k = 0; k < 2; k++) { /* long enough for several chunks of the head */
@@ -44,17 +50,11 @@ TEST(context_parallel_by_all_to_all)
 {
     for (int k = 0; k < 20; k++) {
         layout_case c = layout_base_case(17, k);
-        c.layout.cp = k / 2 % 2 ? 4 : 2;
+        vary(&c, k);
         c.layout.cp_kind = ORTH_CP_ALL_TO_ALL;
-        c.layout.micro_batch = k % 3 ? 1 : 2;
         c.layout.seq_len = k % 5 ? 16 : 40;
-        c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
-        c.doc_mask = k % 3 == 1;
-        c.model.qk_norm = k % 2 && k > 4;
-        c.model.dropout = k >= 6 ? 0.1 : 0;
         c.layout.tp = k >= 12 ? 2 : 1;
         c.layout.sequence_parallel = k >= 16;
-        c.layout.zero = k >= 8 ? k % 4 : 0;
         c.layout.dp = k >= 8 && c.layout.tp == 1 ? 2 : 1;
         c.layout.pp = k % 5 == 1 ? 2 : 1;
         if (c.layout.tp * c.layout.cp > 4) { /* fewer heads than that */
@@ -70,19 +70,13 @@ TEST(context_parallel_by_ring)
 {
     for (int k = 0; k < 16; k++) {
         layout_case c = layout_base_case(18, k);
-        c.layout.cp = k / 2 % 2 ? 4 : 2;
+        vary(&c, k);
         c.layout.cp_kind = ORTH_CP_RING;
-        c.layout.micro_batch = k % 3 ? 1 : 2;
         c.layout.global_batch = 4;
         c.layout.seq_len = c.model.max_seq = 128 * c.layout.cp * (k % 5 ? 1 : 2);
-        c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
-        c.doc_mask = k % 3 == 1;
         c.model.layers = 2;
-        c.model.qk_norm = k % 2 && k > 4;
-        c.model.dropout = k >= 6 ? 0.1 : 0;
         c.layout.tp = k % 8 == 5 ? 2 : 1;
         c.layout.sequence_parallel = k % 8 == 5;
-        c.layout.zero = k >= 8 ? k % 4 : 0;
         c.layout.dp = k >= 8 && c.layout.tp == 1 ? 2 : 1;
         c.layout.pp = k % 5 == 1 ? 2 : 1;
         c.steps = 2;

@@ -30,12 +30,7 @@ static int __attribute__((format(printf, 3, 4))) over_mpi(run_case *r, const cha
     va_end(list);
     snprintf(command, sizeof command, "cd %s && " MPIRUN "%s %s train run.yaml comm.backend=mpi " BATCH "%s 2>&1", r->dir,
              options, ORTH_BINARY, args);
-    FILE *f = popen(command, "r");
-    assert_non_null(f);
-    size_t n = fread(r->out, 1, sizeof r->out - 1, f);
-    r->out[n] = '\0';
-    int status = pclose(f);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return run_shell(command, r->out, sizeof r->out);
 }
 
 #define RUN_MPI(r, code, text, ...)                                                                    \

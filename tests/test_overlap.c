@@ -1,5 +1,5 @@
-/* test_overlap.c -- when data-parallel communication happens: buckets, calls under way, gathers ahead. That the numbers stay
- * the same is the business of test_layouts.c; that nothing is touched too early, of test_damage_overlap.c. */
+/* test_overlap.c -- when communication happens: buckets, calls under way, gathers ahead, what is computed meanwhile. That
+ * the numbers stay the same is the business of test_layouts.c; that nothing is touched too early, of test_damage_overlap.c. */
 #include "damage.h"
 #include "plan/traffic.h"
 
@@ -24,7 +24,10 @@ static orth_traffic traffic_of(const layout_case *c)
     orth_rank_groups groups = {{0}};
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         groups.size[g] = 1;
-    groups.size[ORTH_GROUP_DP] = groups.size[ORTH_GROUP_SHARD] = groups.size[ORTH_GROUP_NORM] = 2;
+    groups.size[ORTH_GROUP_DP] = groups.size[ORTH_GROUP_SHARD] = ORTH_MAX(c->layout.dp, 1);
+    groups.size[ORTH_GROUP_TP] = ORTH_MAX(c->layout.tp, 1);
+    groups.size[ORTH_GROUP_CP] = ORTH_MAX(c->layout.cp, 1);
+    groups.size[ORTH_GROUP_NORM] = 2;
     orth_traffic t = orth_traffic_planned(&x->p[0], &groups);
     patient_free(x);
     return t;
@@ -39,6 +42,135 @@ TEST(overlap_changes_no_call_and_no_byte)
         char what[192];
         if (orth_traffic_differs(&a, &b, what, sizeof what))
             fail_msg("zero=%d: %s", zero, what);
+    }
+}
+
+/* One rank of two over this axis. */
+static layout_case split_case(int kind, orth_group axis, bool sequence_parallel, bool overlap)
+{
+    layout_case c = layout_base_case(3, kind);
+    c.layout.tp = axis == ORTH_GROUP_TP ? 2 : 1;
+    c.layout.cp = axis == ORTH_GROUP_CP ? 2 : 1;
+    c.layout.sequence_parallel = sequence_parallel;
+    c.comm.overlap = overlap;
+    return c;
+}
+
+TEST(overlap_over_other_axes_changes_no_call_and_no_byte)
+{
+    for (int k = 0; k < 6; k++) {
+        orth_group axis = k < 4 ? ORTH_GROUP_TP : ORTH_GROUP_CP;
+        layout_case with = split_case(k, axis, k / 2 == 1, true), without = split_case(k, axis, k / 2 == 1, false);
+        orth_traffic a = traffic_of(&with), b = traffic_of(&without);
+        char what[192];
+        if (orth_traffic_differs(&a, &b, what, sizeof what))
+            fail_msg("case %d: %s", k, what);
+        assert_true(orth_traffic_bytes(&a) > 0);
+    }
+}
+
+/* Instructions `op` between the start of call i and the wait for it; 0 if it blocks. */
+static int num_beside(const orth_program *p, int32_t i, orth_op op)
+{
+    const orth_attr *call = &p->instrs[i].attr;
+    int num = 0;
+    for (int32_t k = i + 1; call->ticket > 0 && k < p->num_instrs; k++) {
+        const orth_instr *n = &p->instrs[k];
+        if (n->op == ORTH_OP_wait && n->attr.group == call->group && n->attr.ticket == call->ticket)
+            break;
+        num += n->op == op;
+    }
+    return num;
+}
+
+/* Calls `op` over `group` in the backward of layers, of at least that many elements: all, and those with a product
+ * beside them. */
+static void count_hidden(const layout_case *c, orth_op op, orth_group group, orth_op product, int64_t elems, int *all,
+                         int *hidden)
+{
+    patient *x = patient_new(c, false);
+    const orth_program *p = &x->p[0];
+    *all = *hidden = 0;
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        if (n->op != op || n->attr.group != group || n->phase != ORTH_PHASE_BACKWARD || n->layer < 0 ||
+            n->layer >= (int32_t)c->model.layers)
+            continue;
+        int64_t sum = 0;
+        for (int k = 0; k < n->num_out; k++)
+            sum += (int64_t)orth_operand_bytes(&n->out[k]) / (int64_t)orth_dtype_bytes(n->out[k].dtype);
+        *all += sum >= elems;
+        *hidden += sum >= elems && num_beside(p, i, product) > 0;
+    }
+    patient_free(x);
+}
+
+static int num_micro_batches(const layout_case *c)
+{
+    return (int)(c->layout.global_batch / c->layout.micro_batch);
+}
+
+/* The gradient of each column product's input is summed while its weight gradient is made: 2 in a layer. */
+TEST(sums_of_tensor_parallelism_go_on_beside_weight_gradients)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        layout_case c = split_case(kind, ORTH_GROUP_TP, false, true);
+        int64_t rows = c.layout.micro_batch * c.layout.seq_len;
+        int all, hidden;
+        count_hidden(&c, ORTH_OP_all_reduce, ORTH_GROUP_TP, ORTH_OP_linear_dw, rows * c.model.hidden, &all, &hidden);
+        assert_int_equal(all, 2 * (int)c.model.layers * num_micro_batches(&c));
+        assert_int_equal(hidden, all);
+        c.comm.overlap = false;
+        count_hidden(&c, ORTH_OP_all_reduce, ORTH_GROUP_TP, ORTH_OP_linear_dw, rows * c.model.hidden, &all, &hidden);
+        assert_int_equal(hidden, 0);
+    }
+}
+
+/* Of the reduce-scatters and all-gathers that take their place, each has a product of its own. */
+TEST(calls_of_sequence_parallelism_share_the_weight_gradients)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        layout_case c = split_case(kind, ORTH_GROUP_TP, true, true);
+        int64_t elems = c.layout.micro_batch * c.layout.seq_len * c.model.hidden / 2;
+        const int per_axis = 2 * (int)c.model.layers * num_micro_batches(&c);
+        int all, hidden;
+        count_hidden(&c, ORTH_OP_reduce_scatter, ORTH_GROUP_TP, ORTH_OP_linear_dw, elems, &all, &hidden);
+        assert_int_equal(all, per_axis);
+        assert_int_equal(hidden, all);
+        count_hidden(&c, ORTH_OP_all_gather, ORTH_GROUP_TP, ORTH_OP_linear_dw, elems, &all, &hidden);
+        assert_int_equal(all, per_axis);
+        assert_int_equal(hidden, all - num_micro_batches(&c)); /* the top layer's has no layer above it */
+    }
+}
+
+/* The sum of one weight over the ranks of a sequence goes on while the next is made. */
+TEST(weights_are_summed_over_context_ranks_beside_the_next)
+{
+    layout_case c = split_case(0, ORTH_GROUP_CP, false, true);
+    int64_t smallest = c.model.hidden * c.model.hidden;
+    int all, hidden;
+    count_hidden(&c, ORTH_OP_all_reduce, ORTH_GROUP_CP, ORTH_OP_linear_dw, smallest, &all, &hidden);
+    assert_int_equal(all, 4 * (int)c.model.layers * (int)c.layout.global_batch);
+    assert_int_equal(hidden, all - num_micro_batches(&c)); /* the last has the embedding beside it */
+    /* Keys and values are gathered beside the backward of the product that attention's output goes through. */
+    count_hidden(&c, ORTH_OP_all_gather, ORTH_GROUP_CP, ORTH_OP_linear_dx, smallest, &all, &hidden);
+    assert_int_equal(all, (int)c.model.layers * num_micro_batches(&c));
+    assert_int_equal(hidden, all);
+}
+
+/* The last bucket of a step is on its way while the gradients before it are squared. */
+TEST(the_last_bucket_is_reduced_beside_the_squares_of_the_others)
+{
+    for (int zero = 0; zero <= 3; zero++) {
+        layout_case c = case_of(zero, (orth_comm_policy){.overlap = true, .bucket_bytes = 16384, .prefetch = 1});
+        c.model.layers = 4;
+        patient *x = patient_new(&c, false);
+        const orth_program *p = &x->p[0];
+        int32_t last = find_last(p, zero ? ORTH_OP_reduce_scatter : ORTH_OP_all_reduce, ORTH_GROUP_DP);
+        while (p->instrs[last].attr.group != ORTH_GROUP_DP || p->instrs[last].in[0].dtype != ORTH_F32)
+            last--;
+        assert_true(num_beside(p, last, ORTH_OP_grad_square) > (int)c.model.layers);
+        patient_free(x);
     }
 }
 
@@ -155,6 +287,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(overlap_changes_no_call_and_no_byte),
+        cmocka_unit_test(overlap_over_other_axes_changes_no_call_and_no_byte),
+        cmocka_unit_test(sums_of_tensor_parallelism_go_on_beside_weight_gradients),
+        cmocka_unit_test(calls_of_sequence_parallelism_share_the_weight_gradients),
+        cmocka_unit_test(weights_are_summed_over_context_ranks_beside_the_next),
+        cmocka_unit_test(the_last_bucket_is_reduced_beside_the_squares_of_the_others),
         cmocka_unit_test(buckets_make_fewer_calls_of_the_same_bytes),
         cmocka_unit_test(buckets_are_reduced_while_the_last_backward_goes_on),
         cmocka_unit_test(gathers_run_as_far_ahead_as_they_may),

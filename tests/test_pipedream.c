@@ -216,19 +216,12 @@ static void compare(stale_case *x, engine *e, int rank, int step)
 
 static void check_plan(stale_case *x, const engine *e, orth_comm *const comms[ORTH_NUM_GROUPS], int rank)
 {
-    orth_rank_groups groups = {{0}};
-    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
-        groups.size[g] = comms[g] ? orth_comm_size(comms[g]) : 1;
-        groups.pos[g] = comms[g] ? orth_comm_pos(comms[g]) : 0;
-    }
+    const orth_rank_groups groups = engine_groups(comms);
     orth_traffic planned = orth_traffic_planned(&e->unit.program, &groups), counted = orth_traffic_counted(comms);
     assert_int_equal(orth_traffic_bytes(&planned) * x->c.steps, orth_traffic_bytes(&counted));
-    size_t used[ORTH_NUM_CLASSES];
-    orth_executor_counted(e->ex, used);
-    for (int k = 0; k < ORTH_NUM_CLASSES; k++)
-        if (used[k] != e->unit.program.class_bytes[k] && !x->difference[0])
-            snprintf(x->difference, sizeof x->difference, "rank %d: %s: planned %zu bytes, counted %zu", rank,
-                     orth_class_name((orth_class)k), e->unit.program.class_bytes[k], used[k]);
+    char what[192];
+    if (engine_memory_differs(e, what, sizeof what) && !x->difference[0])
+        snprintf(x->difference, sizeof x->difference, "rank %d: %s", rank, what);
 }
 
 static orth_status run_steps(orth_ctx *ctx, stale_case *x, const orth_spread *s, engine *e, int rank)
@@ -259,22 +252,12 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
     orth_spread spread;
     orth_chunk chunks[8];
     orth_comm *comms[ORTH_NUM_GROUPS] = {0};
-    int ranks[64];
     ORTH_TRY(orth_spread_make(ctx, &spread, &x->c.layout, &x->c.model));
     engine e = {.model = x->c.model, .shape = layout_shape(&x->c)};
     orth_spread_shape(&spread, rank, &e.shape, chunks);
-    orth_status status = orth_unit_build(ctx, &x->c.model, &e.shape, &e.unit);
+    orth_status status = engine_open_rank(ctx, &e, world, &spread, comms);
     if (status == ORTH_OK)
-        status = orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false);
-    for (int g = 0; g < ORTH_NUM_GROUPS && status == ORTH_OK; g++) {
-        const int n = orth_spread_group(&spread, rank, (orth_group)g, ranks);
-        if (n > 1)
-            status = orth_comm_create(ctx, world, &comms[g], orth_group_name((orth_group)g), n, ranks);
-    }
-    if (status == ORTH_OK) {
-        orth_executor_set_comms(e.ex, comms);
         status = run_steps(ctx, x, &spread, &e, rank);
-    }
     if (status == ORTH_OK)
         check_plan(x, &e, comms, rank);
     if (e.ex)

@@ -5,6 +5,17 @@
 
 /* ---- what is refused ---- */
 
+/* Texts, and what is said of each. */
+static void check_refused(const char *const (*bad)[2], int n)
+{
+    pipe_case k = begin();
+    orth_schedule s;
+    for (int i = 0; i < n; i++)
+        CHECK_FAILS(k.ctx, ORTH_ERR_DATA, bad[i][1],
+                    orth_schedule_parse(k.ctx, &k.arena, &s, "f", bad[i][0], strlen(bad[i][0]), 0, 0, 0));
+    end(&k);
+}
+
 TEST(sizes_that_do_not_fit_are_refused_in_words)
 {
     static const struct {
@@ -64,12 +75,7 @@ TEST(lists_that_break_a_rule_are_refused_in_words)
          "f: rank 0, action 0 (forward of micro-batch 0 on chunk 1): it stands before the forward on chunk 0, which "
          "it needs and which is action 1"},
     };
-    pipe_case k = begin();
-    orth_schedule s;
-    for (int i = 0; i < ORTH_COUNT(bad); i++)
-        CHECK_FAILS(k.ctx, ORTH_ERR_DATA, bad[i][1],
-                    orth_schedule_parse(k.ctx, &k.arena, &s, "f", bad[i][0], strlen(bad[i][0]), 0, 0, 0));
-    end(&k);
+    check_refused(bad, ORTH_COUNT(bad));
 }
 
 /* Each rank wants its second chunk first. */
@@ -213,12 +219,7 @@ TEST(texts_that_are_no_schedule_are_refused_with_their_place)
         {HEAD "chunks 0 0\nrank 0: F0\n", "f:5:9: \"F0\": rank 0 does not hold one chunk, so that @ and a chunk must"},
         {HEAD "rank 0: F0\nranks 3\n", "f:5:1: \"ranks\": only lines with rank may follow the first of them"},
     };
-    pipe_case k = begin();
-    orth_schedule s;
-    for (int i = 0; i < ORTH_COUNT(bad); i++)
-        CHECK_FAILS(k.ctx, ORTH_ERR_DATA, bad[i][1],
-                    orth_schedule_parse(k.ctx, &k.arena, &s, "f", bad[i][0], strlen(bad[i][0]), 0, 0, 0));
-    end(&k);
+    check_refused(bad, ORTH_COUNT(bad));
 }
 
 TEST(damaged_texts_give_a_schedule_or_a_message)

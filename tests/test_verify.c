@@ -10,6 +10,16 @@ static void write_variant(run_case *r, const char *name, const char *more)
     free(yaml);
 }
 
+/* FROM with `with` in place of the first `text`, which is as long, as NAME. */
+static void write_changed(run_case *r, const char *from, const char *name, const char *text, const char *with)
+{
+    char *yaml = run_read(r, from, NULL), *at = strstr(yaml, text);
+    assert_non_null(at);
+    memcpy(at, with, strlen(with));
+    run_write(r, name, yaml, strlen(yaml));
+    free(yaml);
+}
+
 TEST(layouts_of_one_problem_are_equal)
 {
     static const char *const layouts[] = {
@@ -42,12 +52,7 @@ TEST(a_difference_is_named_with_step_tensor_element_and_both_values)
         !strstr(r->out, " tensors differ, in ") || !strstr(r->out, "keys that differ: numerics.parts"))
         fail_msg("%s", r->out);
     write_variant(r, "b.yaml", "memory: {limit: 1GB}");
-    run_write(r, "c.yaml", "", 0);
-    char *yaml = run_read(r, "b.yaml", NULL), *rate = strstr(yaml, "1.0e-3");
-    assert_non_null(rate);
-    rate[0] = '2';
-    run_write(r, "c.yaml", yaml, strlen(yaml));
-    free(yaml);
+    write_changed(r, "b.yaml", "c.yaml", "1.0e-3", "2.0e-3");
     RUN(r, 6, "b.yaml and c.yaml differ first at step 2: loss 0x", "verify b.yaml c.yaml");
     RUN(r, 6, "step 1: weight of embed.weight, element [0, 0]: ", "verify b.yaml c.yaml --steps=1");
     run_end(r);
@@ -56,11 +61,7 @@ TEST(a_difference_is_named_with_step_tensor_element_and_both_values)
 TEST(other_problems_are_refused_by_the_key)
 {
     run_case *r = run_begin();
-    char *yaml = run_read(r, "run.yaml", NULL), *seed = strstr(yaml, "seed: 3");
-    assert_non_null(seed);
-    seed[6] = '4';
-    run_write(r, "b.yaml", yaml, strlen(yaml));
-    free(yaml);
+    write_changed(r, "run.yaml", "b.yaml", "seed: 3", "seed: 4");
     RUN(r, 2, "verify: train.seed is 3 in the first run file and 4 in the second", "verify run.yaml b.yaml");
     RUN(r, 0, "are equal", "verify run.yaml b.yaml train.seed=5 --steps=1");
     RUN(r, 2, "give two run files", "verify run.yaml");

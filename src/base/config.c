@@ -27,8 +27,10 @@ static orth_status check_range(const setting *s, const char *text, double x)
     char rule[96];
     if (x >= s->option->min && x <= s->option->max)
         return ORTH_OK;
-    if (s->option->max >= 1e15)
+    if (s->option->max >= 1e15 && x < s->option->min)
         snprintf(rule, sizeof rule, "must be %.10g or more", s->option->min);
+    else if (s->option->max >= 1e15)
+        snprintf(rule, sizeof rule, "must be at most %.10g", s->option->max);
     else
         snprintf(rule, sizeof rule, "must be between %.10g and %.10g", s->option->min, s->option->max);
     return refuse(s, text, rule);
@@ -39,7 +41,7 @@ static orth_status parse_int(const setting *s, const char *text, int64_t *out)
     char *end;
     double x = strtod(text, &end);
     /* Digits only: strtoll's own idea of white space and prefixes is wider than a run file's. */
-    if (!*text || text[strspn(text, "+-0123456789")] || *end || strlen(text) > 18)
+    if (!*text || text[strspn(text, "+-0123456789")] || *end)
         return refuse(s, text, s->option->default_text[0] == 'a' ? "must be a whole number or auto"
                                                                  : "must be a whole number");
     ORTH_TRY(check_range(s, text, x));
@@ -51,7 +53,7 @@ static orth_status parse_real(const setting *s, const char *text, double *out)
 {
     char *end;
     double x = strtod(text, &end);
-    if (!*text || text[strspn(text, "+-.0123456789eE")] || *end || !isfinite(x))
+    if (!*text || text[strspn(text, "+-.0123456789eE")] || *end)
         return refuse(s, text, "must be a number");
     ORTH_TRY(check_range(s, text, x));
     *out = x;
@@ -195,8 +197,12 @@ static orth_status put_text(orth_ctx *ctx, orth_config *cfg, orth_option_id id, 
 {
     orth_option_type type = orth_option_get(id)->type;
     orth_written value = {.items = {text}, .num_items = 1};
-    if (text[0] == '[' && type != ORTH_TYPE_STR)
-        ORTH_TRY(orth_config_read_list(ctx, cfg, place, text, &value));
+    if (text[0] == '[' && type != ORTH_TYPE_STR) {
+        char *list = orth_arena_printf(ctx, &cfg->arena, "%s: %s=%s", place, orth_option_get(id)->path, text);
+        if (!list)
+            return ORTH_ERR_NOMEM;
+        ORTH_TRY(orth_config_read_list(ctx, cfg, list, text, &value));
+    }
     return orth_config_put(ctx, cfg, id, place, &value);
 }
 
@@ -227,6 +233,9 @@ static const char *suggestion(const char *path)
 orth_status orth_config_fail_unknown(orth_ctx *ctx, const char *place, const char *path)
 {
     const char *near = suggestion(path);
+    if (near && strcmp(near, path) == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: '%s' is a section: `orthant help options %s` lists its keys", place,
+                         path, path);
     if (near)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown key '%s'; did you mean '%s'?", place, path, near);
     return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown key '%s'; `orthant help options` lists all keys", place,

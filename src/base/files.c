@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,14 +26,19 @@ static orth_status fail_errno(orth_ctx *ctx, const char *path, const char *what)
 
 orth_status orth_file_map_open(orth_ctx *ctx, orth_file_map *out, const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* Not blocking: the open of a pipe would wait for its writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return fail_errno(ctx, path, "open");
-    struct stat st;
-    if (fstat(fd, &st) != 0 || S_ISDIR(st.st_mode)) {
+    struct stat st = {.st_mode = 0};
+    bool known = fstat(fd, &st) == 0;
+    if (!known || !S_ISREG(st.st_mode)) {
         if (S_ISDIR(st.st_mode))
             errno = EISDIR;
-        orth_status s = fail_errno(ctx, path, "read");
+        orth_status s = known && !S_ISDIR(st.st_mode)
+                            ? ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: is not a regular file: save what a pipe or a device gives "
+                                        "to a file first", path)
+                            : fail_errno(ctx, path, "read");
         close(fd);
         return s;
     }
@@ -225,6 +231,18 @@ bool orth_path_is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool orth_path_is_empty_dir(const char *path)
+{
+    DIR *dir = opendir(path);
+    int n = 0;
+    if (!dir)
+        return false;
+    while (n < 3 && readdir(dir)) /* "." and ".." */
+        n++;
+    closedir(dir);
+    return n == 2;
+}
+
 orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path)
 {
     char *copy = orth_mem_strdup(ctx, path);
@@ -246,6 +264,19 @@ orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path)
         s = ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: is not a folder", path);
     orth_mem_free(ctx, copy);
     return s;
+}
+
+orth_status orth_path_lock(orth_ctx *ctx, const char *dir, const char *what, int *out_fd)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno(ctx, dir, "open");
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(fd);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s", dir, what);
+    }
+    *out_fd = fd;
+    return ORTH_OK;
 }
 
 orth_status orth_path_rename(orth_ctx *ctx, const char *from, const char *to)

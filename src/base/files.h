@@ -44,8 +44,12 @@ orth_status orth_file_append(orth_ctx *ctx, FILE *f, const void *bytes, size_t n
 
 bool orth_path_exists(const char *path);
 bool orth_path_is_dir(const char *path);
+bool orth_path_is_empty_dir(const char *path);
 /* mkdir -p. */
 orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path);
+/* Keeps a folder to this process until *out_fd is closed, at the latest by the end of the process, however it
+ * ends. ORTH_ERR_ARG with `what` if another process has it. A file system without locks grants it. */
+orth_status orth_path_lock(orth_ctx *ctx, const char *dir, const char *what, int *out_fd);
 /* rename, then fsync of the folder of `to`; an empty folder or nothing may be there. A write fault
  * point. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
 orth_status orth_path_rename(orth_ctx *ctx, const char *from, const char *to);

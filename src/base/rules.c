@@ -148,12 +148,20 @@ static orth_status sharding_by_name_fits_its_group(orth_ctx *ctx, const orth_con
     return ORTH_OK;
 }
 
+static orth_status the_run_folder_has_a_name(orth_ctx *ctx, const orth_config *c)
+{
+    if (*c->checkpoint_dir)
+        return ORTH_OK;
+    return BREAKS(ctx, c, checkpoint_dir, checkpoint_dir, "checkpoint.dir is empty: the run folder needs a name");
+}
+
 orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
 {
     static orth_status (*const rules[])(orth_ctx *, const orth_config *) = {
         later_versions,          micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
         sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
+        the_run_folder_has_a_name,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));

@@ -197,6 +197,22 @@ static orth_status verify(orth_ctx *ctx, const orth_cmd *cmd)
 
 /* ---- import and export ---- */
 
+/* What a run keeps is written by it alone: an export would damage a checkpoint, an import stand in its place. */
+static orth_status require_no_run(orth_ctx *ctx, const char *out)
+{
+    static const char *const names[] = {"run.yaml", "checkpoints", "state.json"};
+    for (int i = 0; i < ORTH_COUNT(names); i++) {
+        char *path = orth_path_join(ctx, out, names[i]);
+        if (!path)
+            return ORTH_ERR_NOMEM;
+        bool there = orth_path_exists(path);
+        orth_mem_free(ctx, path);
+        if (there)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: belongs to a run (it holds %s): give another folder", out, names[i]);
+    }
+    return ORTH_OK;
+}
+
 static orth_status import_from(orth_ctx *ctx, const orth_hf_source *src, weights *w, const char *dir,
                                const char *out)
 {
@@ -225,6 +241,7 @@ static orth_status import(orth_ctx *ctx, const orth_cmd *cmd)
 {
     orth_hf_source *src = NULL;
     weights w = {0};
+    ORTH_TRY(require_no_run(ctx, cmd->words[2]));
     ORTH_TRY(orth_hf_open(ctx, &src, cmd->words[1]));
     orth_status s = import_from(ctx, src, &w, cmd->words[1], cmd->words[2]);
     orth_arena_release(ctx, &w.arena);
@@ -273,6 +290,7 @@ static orth_status export(orth_ctx *ctx, const orth_cmd *cmd)
     weights w = {0};
     char *path = NULL;
     ORTH_TRY(parse_dtype(ctx, cmd, &dtype));
+    ORTH_TRY(require_no_run(ctx, cmd->words[2]));
     ORTH_TRY(orth_checkpoint_resolve(ctx, cmd->words[1], &path));
     orth_status s = orth_checkpoint_open(ctx, &ck, path);
     if (s == ORTH_OK)

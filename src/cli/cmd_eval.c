@@ -71,8 +71,12 @@ static orth_status open_all(orth_ctx *ctx, scoring *s, const orth_cmd *cmd)
     ORTH_TRY(orth_model_file_open(ctx, &s->file, cmd->words[0]));
     orth_config *c = &s->file.run;
     c->run_backend = cmd->config.run_backend;
-    if (ORTH_CONFIG_IS_SET(&cmd->config, data, seq_len))
+    if (ORTH_CONFIG_IS_SET(&cmd->config, data, seq_len)) {
         c->data_seq_len = cmd->config.data_seq_len;
+        if (c->data_seq_len > s->file.model.max_seq)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.seq_len=%" PRId64 " exceeds the model's longest sequence of %" PRId64,
+                             c->data_seq_len, s->file.model.max_seq);
+    }
     c->data_seq_len = ORTH_MIN(c->data_seq_len, s->file.model.max_seq);
     ORTH_TRY(text ? open_text(ctx, s, text, &text_corpus) : open_run_data(ctx, s, cmd));
     orth_sampler_options o = {.corpora = text ? &text_corpus : s->data->valid,

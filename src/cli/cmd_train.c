@@ -1,4 +1,6 @@
 /* cmd_train.c -- `orthant train RUN.yaml`. */
+#include <signal.h>
+
 #include "cli/numbers.h"
 #include "train/run.h"
 
@@ -12,6 +14,7 @@ orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
     if (options.resume && options.init_dir)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "train: --resume continues with the weights of the run's own checkpoint: "
                          "--init=%s cannot be given with it", options.init_dir);
+    signal(SIGPIPE, SIG_IGN); /* who reads the progress may go (`| head`): the run goes on */
     ORTH_TRY(orth_run_whole(ctx, &options));
     orth_comm_shutdown();
     return ORTH_OK;

@@ -1,4 +1,6 @@
 /* main.c -- the program: reads the command line, sets up the rank, runs the verb, prints its error. */
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +18,38 @@ static orth_status print_owned(orth_ctx *ctx, char *text)
     fputs(text, stdout);
     orth_mem_free(ctx, text);
     return ORTH_OK;
+}
+
+/* A file must not get the number of a standard stream that was closed, or what is printed would end up in it.
+ * Opened for reading, so that printing fails and is reported. */
+static void occupy_standard_streams(void)
+{
+    int fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO)
+        fd = open("/dev/null", O_RDONLY);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* Files are read through mappings: a page behind the end of one that has become shorter is this signal. Nothing but
+ * the end of the process is safe here; checkpoints are whole at any moment. */
+static void end_on_a_cut_file(int signal)
+{
+    static const char text[] = "orthant: a file (token shards, text or weights) was cut short while it was being read\n";
+    (void)signal;
+    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)written;
+    _exit(orth_status_exit_code(ORTH_ERR_DATA));
+}
+
+/* What was printed must have arrived. */
+static orth_status check_output(orth_ctx *ctx)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, errno == ENOSPC ? ORTH_ERR_NOSPACE : ORTH_ERR_IO, "standard output: cannot write%s%s",
+                     errno ? ": " : "", errno ? strerror(errno) : "");
 }
 
 /* *ran: the command line is in order, the verb was called. */
@@ -67,12 +101,14 @@ int main(int argc, char **argv)
     orth_args args = {.verb = NULL};
     orth_stop stop;
     bool ran = false;
+    occupy_standard_streams();
     signal(SIGXFSZ, SIG_IGN); /* a file over its limit is a failed write, with its message and exit code */
+    signal(SIGBUS, end_on_a_cut_file);
     orth_status s = orth_ctx_init(&ctx, 1);
     if (s == ORTH_OK) {
         s = run(&ctx, &args, &stop, argc, argv, &ran);
-        if (s == ORTH_OK && (fflush(stdout) != 0 || ferror(stdout)))
-            s = ORTH_FAIL(&ctx, ORTH_ERR_IO, "standard output: cannot write");
+        if (s == ORTH_OK)
+            s = check_output(&ctx);
     }
     fflush(stdout);
     if (s != ORTH_OK)

@@ -79,11 +79,19 @@ void comm_combine(const comm_combine_how *how, void *const *dst, int num_dst, co
     const int64_t block_elems = BLOCK_BYTES / (int64_t)orth_dtype_bytes(comm_acc_type(how->dtype));
     _Alignas(64) char block[MAX_LEVELS][BLOCK_BYTES];
     _Alignas(64) char rounded[BLOCK_BYTES];
-    if (n == 2 && num_dst <= 2 && !how->stream) {
+    if (n == 2 && num_dst <= 2) {
         const size_t at = (size_t)begin * elem;
-        f->pair((char *)dst[0] + at, (char *)dst[num_dst - 1] + at, (const char *)src[0] + at,
-                (const char *)src[1] + at, count);
-        return;
+        char *d0 = (char *)dst[0] + at, *d1 = (char *)dst[num_dst - 1] + at;
+        const char *a = (const char *)src[0] + at, *b = (const char *)src[1] + at;
+        if (!how->stream) {
+            f->pair(d0, d1, a, b, count);
+            return;
+        }
+        if (num_dst == 2 && ((uintptr_t)d0 | (uintptr_t)d1) % 64 == 0) {
+            f->pair_stream(d0, d1, a, b, count);
+            table->fence();
+            return;
+        }
     }
     for (int64_t done = 0; done < count; done += block_elems) {
         const int64_t m = ORTH_MIN(block_elems, count - done);

@@ -15,6 +15,8 @@ typedef struct {
     void (*merge)(void *d, const void *x, const void *y, int64_t n);
     /* d0 = d1 = a op b, all of the type; d0 and d1 may be a and b. */
     void (*pair)(void *d0, void *d1, const void *a, const void *b, int64_t n);
+    /* The same past the caches, then a fence; d0 and d1 are multiples of 64 and neither a nor b. */
+    void (*pair_stream)(void *d0, void *d1, const void *a, const void *b, int64_t n);
     /* d (type) = x (acc). */
     void (*store)(void *d, const void *x, int64_t n);
 } comm_combine_fns;

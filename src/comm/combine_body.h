@@ -17,6 +17,19 @@ static inline __attribute__((always_inline)) uint16_t bf16_store(float f)
     return orth_bf16_from_f32(f);
 }
 
+/* 64 bytes past the caches, to an address that is a multiple of 64. */
+static inline __attribute__((always_inline)) void stream_line(void *d, const void *s)
+{
+#if defined(__AVX512F__)
+    _mm512_stream_si512(d, _mm512_load_si512(s));
+#elif defined(__AVX2__)
+    _mm256_stream_si256(d, _mm256_load_si256(s));
+    _mm256_stream_si256((void *)((char *)d + 32), _mm256_load_si256((const void *)((const char *)s + 32)));
+#else
+    memcpy(d, s, 64);
+#endif
+}
+
 #define SAME(x) (x)
 #define OP_SUM(a, b) ((a) + (b))
 #define OP_MAX(a, b) ((a) > (b) ? (a) : (b))
@@ -67,6 +80,22 @@ static inline __attribute__((always_inline)) uint16_t bf16_store(float f)
             d0[i] = v;                                                                                   \
             d1[i] = v;                                                                                   \
         }                                                                                                \
+    }                                                                                                    \
+    static void pair_stream_##ID(void *d0_, void *d1_, const void *a_, const void *b_, int64_t n)        \
+    {                                                                                                    \
+        enum { LINE = 64 / sizeof(T) };                                                                  \
+        T *d0 = d0_, *d1 = d1_;                                                                          \
+        const T *a = a_, *b = b_;                                                                        \
+        for (; n >= LINE; n -= LINE, a += LINE, b += LINE, d0 += LINE, d1 += LINE) {                     \
+            _Alignas(64) T v[LINE];                                                                      \
+            for (int i = 0; i < LINE; i++) {                                                             \
+                ACC x = OP(LOAD(a[i]), LOAD(b[i]));                                                      \
+                v[i] = STORE(x);                                                                         \
+            }                                                                                            \
+            stream_line(d0, v);                                                                          \
+            stream_line(d1, v);                                                                          \
+        }                                                                                                \
+        pair_##ID(d0, d1, a, b, n);                                                                      \
     }                                                                                                    \
     static void store_##ID(void *d_, const void *x_, int64_t n)                                          \
     {                                                                                                    \
@@ -121,7 +150,7 @@ static void fence(void)
 #endif
 }
 
-#define FNS(ID) {leaves_##ID, merge_##ID, pair_##ID, store_##ID}
+#define FNS(ID) {leaves_##ID, merge_##ID, pair_##ID, pair_stream_##ID, store_##ID}
 #define ROW(T) {[ORTH_SUM] = FNS(T##_sum), [ORTH_MAX_OF] = FNS(T##_max), [ORTH_MIN_OF] = FNS(T##_min)}
 
 const comm_combine_table COMBINE_NAME = {

@@ -26,7 +26,8 @@ const char *orth_comm_kind_name(orth_comm_kind kind)
 
 const char *orth_comm_backend_name(orth_comm_backend b)
 {
-    static const char *const names[] = {"thread", "null", "mpi"};
+    static const char *const names[ORTH_NUM_BACKENDS] = {
+        [ORTH_BACKEND_THREAD] = "thread", [ORTH_BACKEND_NULL] = "null", [ORTH_BACKEND_MPI] = "mpi"};
     return names[b];
 }
 

@@ -104,6 +104,7 @@ static orth_status start(orth_ctx *ctx, orth_loader *l)
     /* Signals end a run in its main thread; the loader must never be the one that gets them. */
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* of its own reading: a shard that was cut short */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     l->started = pthread_create(&l->thread, NULL, loader_main, l) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);

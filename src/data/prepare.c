@@ -13,6 +13,7 @@
 
 #include "base/pool.h"
 #include "base/rng.h"
+#include "data/corpus.h"
 #include "data/jsonl.h"
 #include "data/prepare_output.h"
 
@@ -162,7 +163,15 @@ static orth_status check_options(orth_ctx *ctx, const orth_prepare_options *o)
         if (orth_path_is_dir(o->inputs[i]))
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: is a folder, inputs are text or JSONL files",
                              o->inputs[i]);
-    if (orth_path_exists(o->out_dir) && !o->overwrite)
+    if (!orth_path_exists(o->out_dir))
+        return ORTH_OK;
+    const bool ours = orth_dataset_exists(ctx, o->out_dir) || orth_path_is_empty_dir(o->out_dir);
+    if (ctx->error.message[0])
+        return ctx->error.code;
+    if (!ours) /* somebody's own files */
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: exists already and is no prepared folder (without dataset.json): give "
+                         "another", o->out_dir);
+    if (!o->overwrite)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: exists already; --overwrite replaces it", o->out_dir);
     return ORTH_OK;
 }

@@ -91,7 +91,7 @@ orth_status orth_model_preset(orth_ctx *ctx, const char *name, orth_model_config
         }
     }
     const char *near = orth_nearest(name, names, ORTH_COUNT(names));
-    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "preset '%s' is unknown; %s '%s'", name,
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "model.preset=%s is unknown; %s '%s'", name,
                      near ? "the nearest is" : "one that exists is", near ? near : presets[0].name);
 }
 

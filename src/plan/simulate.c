@@ -11,6 +11,7 @@
 
 #include "program/comm_call.h"
 #include "program/cost.h"
+#include "program/rank_instances.h"
 
 double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, int k, const orth_rank_groups *groups)
 {
@@ -47,7 +48,7 @@ typedef struct {
 /* Members of one group. Message number i of a pair (from * n + to) has its place at first[pair] + i. */
 typedef struct {
     int32_t n;
-    const int *ranks;
+    const int32_t *ranks;
     int32_t *posted;             /* [n] collectives that each member has posted */
     int32_t *arrived;            /* [collectives] members that have posted it */
     double *begin, *length;      /* [collectives] the latest to come; the longest of the members' */
@@ -81,7 +82,6 @@ typedef struct {
     orth_arena arena;
     digest **digests;            /* [num_ranks] */
     channel *channels;
-    int32_t num_channels;
     int32_t (*of)[ORTH_NUM_GROUPS];   /* [num_ranks] channel of each group; -1 */
     orth_rank_groups *groups;    /* [num_ranks] */
     rank_state *ranks;
@@ -92,32 +92,19 @@ typedef struct {
 
 static orth_status find_groups(simulation *x)
 {
-    int *list = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int, x->num_ranks);
-    if (!list)
+    orth_instances all;
+    ORTH_TRY(orth_instances_find(x->ctx, &x->arena, x->source, &all));
+    x->of = all.of;
+    x->channels = ORTH_ARENA_ARRAY(x->ctx, &x->arena, channel, ORTH_MAX(all.num, 1));
+    if (!x->channels)
         return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < all.num; i++)
+        x->channels[i] = (channel){.n = all.list[i].n, .ranks = all.list[i].ranks};
     for (int r = 0; r < x->num_ranks; r++)
-        for (int g = 0; g < ORTH_NUM_GROUPS; g++)
-            x->of[r][g] = -1;
-    for (int r = 0; r < x->num_ranks; r++) {
         for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
-            x->groups[r].size[g] = 1;
-            const int n = x->source->group(x->source->user, r, (orth_group)g, list);
-            if (n <= 1)
-                continue;
-            x->groups[r].size[g] = n;
-            for (int i = 0; i < n; i++)
-                x->groups[r].pos[g] = list[i] == r ? i : x->groups[r].pos[g];
-            if (x->of[r][g] >= 0)
-                continue;
-            int *ranks = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int, n);
-            if (!ranks)
-                return ORTH_ERR_NOMEM;
-            memcpy(ranks, list, (size_t)n * sizeof *ranks);
-            for (int i = 0; i < n; i++)
-                x->of[list[i]][g] = x->num_channels;
-            x->channels[x->num_channels++] = (channel){.n = n, .ranks = ranks};
+            x->groups[r].size[g] = all.of[r][g] >= 0 ? all.list[all.of[r][g]].n : 1;
+            x->groups[r].pos[g] = all.of[r][g] >= 0 ? all.pos[r][g] : 0;
         }
-    }
     return ORTH_OK;
 }
 
@@ -126,10 +113,7 @@ static orth_status make_digest(simulation *x, int rank, digest *d)
     orth_rank_program r;
     ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
     const orth_program *p = r.program;
-    int64_t num = 0;
-    for (int32_t i = 0; i < p->num_instrs; i++)
-        num += p->instrs[i].op == ORTH_OP_wait ? 1 : orth_instr_num_calls(&p->instrs[i]);
-    d->calls = ORTH_ARENA_ARRAY(x->ctx, &x->arena, call, num + 1);
+    d->calls = ORTH_ARENA_ARRAY(x->ctx, &x->arena, call, orth_program_num_events(p) + 1);
     if (!d->calls)
         return ORTH_ERR_NOMEM;
     for (int32_t i = 0; i < p->num_instrs; i++) {
@@ -348,12 +332,10 @@ static orth_status simulate(simulation *x, int64_t *const *clock)
 {
     const int R = x->num_ranks;
     x->digests = ORTH_ARENA_ARRAY(x->ctx, &x->arena, digest *, R);
-    x->channels = ORTH_ARENA_ARRAY(x->ctx, &x->arena, channel, (int64_t)R * ORTH_NUM_GROUPS);
-    x->of = orth_arena_alloc(x->ctx, &x->arena, (size_t)R * sizeof *x->of);
     x->groups = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_rank_groups, R);
     x->ranks = ORTH_ARENA_ARRAY(x->ctx, &x->arena, rank_state, R);
     x->queue = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int32_t, R);
-    if (!x->digests || !x->channels || !x->of || !x->groups || !x->ranks || !x->queue)
+    if (!x->digests || !x->groups || !x->ranks || !x->queue)
         return ORTH_ERR_NOMEM;
     for (int r = 0; r < R; r++)
         x->times[r] = (orth_rank_time){0};

@@ -3,8 +3,8 @@
  * ZeRO 2 and 3: only shards pile up over the step. The gradient of a micro-batch is made in transient
  * buffers, reduced over the shard group at once, and this rank's shard joins the tree of micro-batches.
  * Context parallelism: ranks have parts of each sequence, the innermost nodes of the tree, so that a gradient is made
- * sequence by sequence in transient buffers, and reduced over CP before it joins whichever sum comes next. In fast mode
- * tokens of all sequences pile up first.
+ * sequence by sequence in transient buffers, and reduced over CP before it joins whichever sum comes next, which is
+ * left until the next gradient has been made. In fast mode tokens of all sequences pile up first.
  */
 #include "program/build.h"
 
@@ -132,17 +132,30 @@ static orth_operand sum_over_cp(orth_builder *b, int64_t index, orth_operand par
     return flat;
 }
 
+void orth_build_join_sequence(orth_builder *b)
+{
+    const orth_sequence_grad g = b->sequence_grad;
+    if (g.sum.buffer < 0 || b->p->failed)
+        return;
+    bool at_once = orth_build_reduces_at_once(b);
+    b->sequence_grad.sum.buffer = -1;
+    orth_operand out = join(b, g.index, at_once ? push_micro : push_step, g.leaves.second_use, g.last, g.sum);
+    if (g.last)
+        finish(b, g.index, &g.leaves, out);
+}
+
 /* Context parallelism: the gradient of this rank's tokens of a sequence, whose last leaf is end - 1, becomes that
- * of the sequence, and joins the tree over sequences. */
+ * of the sequence, and joins the tree over sequences: where communication overlaps, when the next one is made. */
 static void reduce_sequence(orth_builder *b, int64_t index, const orth_leaf_range *leaves, int64_t end,
                             orth_operand part)
 {
-    bool at_once = orth_build_reduces_at_once(b), last = end == (at_once ? leaves->micro_end : leaves->total);
-    orth_operand flat = sum_over_cp(b, index, part);
-    orth_operand out = join(b, index, at_once ? push_micro : push_step, leaves->second_use, last, flat);
+    orth_sequence_grad g = {.index = index, .leaves = *leaves, .sum = sum_over_cp(b, index, part)};
+    g.last = end == (orth_build_reduces_at_once(b) ? leaves->micro_end : leaves->total);
     use_of(b, index, leaves->second_use)->sequence = (orth_grad_sum){.num_slots = 0};
-    if (last)
-        finish(b, index, leaves, out);
+    orth_build_join_sequence(b); /* the one before */
+    b->sequence_grad = g;
+    if (!b->spec->comm.overlap)
+        orth_build_join_sequence(b);
 }
 
 static orth_attr run_attr(const orth_node *node, const orth_leaf_range *leaves, int64_t size, int64_t rows)

@@ -7,7 +7,8 @@
  * the shard group when it is full. What comes of it is then summed over the replicas of the shards, if there are
  * any. ZeRO 2 and 3: so it goes in every micro-batch, and this rank's pieces join the sums over the step. Where
  * communication overlaps, all that follows the reduction waits until the next bucket has been started, so that it
- * may take as long as that one takes to compute.
+ * may take as long as that one takes to compute; after the last bucket of a micro-batch until the layers of the next
+ * forward have been computed, after that of a step until the squares of the other gradients have.
  */
 #include "program/build.h"
 
@@ -113,9 +114,9 @@ void orth_bucket_emit(orth_builder *b, orth_bucket *k)
 /* ---- gradients ---- */
 
 /* The sums of shard groups, whose sequences are a branch of the tree, over the replicas. */
-static void reduce_over_replicas(orth_builder *b, bool at_once)
+static void reduce_over_replicas(orth_builder *b, bool at_once, orth_bucket_item *items, int32_t num)
 {
-    orth_bucket k = {.op = ORTH_OP_all_reduce, .group = ORTH_GROUP_REPLICATE, .items = b->reduced, .num = b->num_reduced};
+    orth_bucket k = {.op = ORTH_OP_all_reduce, .group = ORTH_GROUP_REPLICATE, .items = items, .num = num};
     size_t bytes = 0;
     for (int32_t i = 0; i < k.num; i++) {
         orth_bucket_item *r = &k.items[i];
@@ -129,33 +130,47 @@ static void reduce_over_replicas(orth_builder *b, bool at_once)
         orth_bucket_emit(b, &k);
 }
 
-/* What the reduced bucket is for. */
-static void follow_up(orth_builder *b)
+/* What a reduced bucket is for. */
+static void follow_up(orth_builder *b, orth_bucket_item *items, int32_t num)
 {
     bool at_once = orth_build_reduces_at_once(b), last = false;
     bool replicas = orth_build_size(b, ORTH_GROUP_SHARD) > 1 && orth_build_size(b, ORTH_GROUP_REPLICATE) > 1;
-    for (int32_t i = 0; i < b->num_reduced && !b->p->failed; i++) {
-        const orth_bucket_item *r = &b->reduced[i];
+    for (int32_t i = 0; i < num && !b->p->failed; i++) {
+        const orth_bucket_item *r = &items[i];
         last = last || r->last;
         if (at_once)
             orth_build_join(b, r->index, r->second_use, r->last, r->out);
     }
     if (replicas && last && !b->p->failed)
-        reduce_over_replicas(b, at_once);
-    b->num_reduced = 0;
+        reduce_over_replicas(b, at_once, items, num);
 }
 
-static void reduce_bucket(orth_builder *b)
+void orth_build_follow_up(orth_builder *b)
+{
+    for (int k = 0; k < b->num_open; k++)
+        follow_up(b, b->reduced + b->open[k], (k + 1 < b->num_open ? b->open[k + 1] : b->num_reduced) - b->open[k]);
+    b->num_reduced = b->num_open = 0;
+}
+
+/* crowded: nothing is computed between this bucket and the one before, which need not be complete yet. */
+static void reduce_bucket(orth_builder *b, bool crowded)
 {
     int32_t num = b->grads.num;
     orth_bucket_emit(b, &b->grads);
-    if (b->p->failed)
+    if (b->p->failed || num == 0)
         return;
-    follow_up(b);
-    memcpy(b->reduced, b->grads.items, (size_t)num * sizeof *b->reduced);
-    b->num_reduced = num;
+    if (!crowded || b->num_open == ORTH_MAX_OPEN_BUCKETS || b->num_reduced + num > 2 * b->spec->num_params)
+        orth_build_follow_up(b);
+    b->open[b->num_open++] = b->num_reduced;
+    memcpy(b->reduced + b->num_reduced, b->grads.items, (size_t)num * sizeof *b->reduced);
+    b->num_reduced += num;
     if (!b->spec->comm.overlap)
-        follow_up(b);
+        orth_build_follow_up(b);
+}
+
+void orth_build_reduce_open(orth_builder *b)
+{
+    reduce_bucket(b, true);
 }
 
 void orth_build_reduce(orth_builder *b, int64_t index, bool second_use, int32_t buffer, bool last)
@@ -166,15 +181,16 @@ void orth_build_reduce(orth_builder *b, int64_t index, bool second_use, int32_t 
         item.out = orth_build_vector(buffer, ORTH_F32, b->shards[index].first, b->shards[index].count);
     b->grads.op = b->shards ? ORTH_OP_reduce_scatter : ORTH_OP_all_reduce;
     b->grads.group = orth_build_size(b, ORTH_GROUP_SHARD) > 1 ? orth_build_shard_group(b) : ORTH_GROUP_REPLICATE;
-    if (!orth_bucket_fits(b, &b->grads, &item))
-        reduce_bucket(b);
+    bool fits = orth_bucket_fits(b, &b->grads, &item);
+    if (!fits)
+        reduce_bucket(b, false);
     orth_bucket_add(&b->grads, &item);
     if (b->grads.bytes >= b->spec->comm.bucket_bytes)
-        reduce_bucket(b);
+        reduce_bucket(b, !fits);
 }
 
 void orth_build_reduce_rest(orth_builder *b)
 {
-    reduce_bucket(b);
-    follow_up(b);
+    orth_build_reduce_open(b);
+    orth_build_follow_up(b);
 }

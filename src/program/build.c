@@ -44,9 +44,9 @@ int32_t orth_build_ticket(orth_builder *b)
     return b->tickets;
 }
 
-void orth_build_wait(orth_builder *b, orth_group group, int32_t ticket, orth_operand x)
+void orth_build_wait(orth_builder *b, orth_group group, int32_t ticket, int num, const orth_operand *x)
 {
-    orth_build_emit(b, ORTH_OP_wait, &(orth_attr){.group = group, .ticket = ticket}, 1, &x, 0, NULL);
+    orth_build_emit(b, ORTH_OP_wait, &(orth_attr){.group = group, .ticket = ticket}, num, x, 0, NULL);
     b->under_way[ticket % ORTH_MAX_TICKETS] = false;
 }
 

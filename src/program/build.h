@@ -38,9 +38,31 @@ typedef struct {
     int64_t bytes;
 } orth_bucket;
 
+/* Buckets of gradients that are reduced and not followed up: one, and at the end of a micro-batch the last. */
+#define ORTH_MAX_OPEN_BUCKETS 4
+
 /* Sends under way at once. Their buffers live until they are waited for, so few; but a rank that waits
  * too soon for its peer could keep another from ever receiving: check.h looks at all ranks together. */
 #define ORTH_MAX_PENDING_SENDS 4
+
+/* Where the rows of a block's gradients lie among the leaves of the step. */
+typedef struct {
+    int64_t begin, end, total; /* leaves; shares: no leaf is the last */
+    int64_t micro_begin, micro_end; /* leaves of the micro-batch */
+    int64_t per_sequence;      /* leaves of a sequence on this rank */
+    int64_t rows;              /* rows of activations per leaf */
+    bool chunk;                /* a chunk of the head: leaves are equal parts of a sequence */
+    bool second_use;           /* of a tied parameter */
+    int64_t row0;              /* first row of a head chunk in its micro-batch; -1 for other blocks */
+} orth_leaf_range;
+
+/* Context parallelism: the gradient of a sequence, being summed over CP, that is to join the next sum. */
+typedef struct {
+    int64_t index;
+    orth_leaf_range leaves;
+    orth_operand sum;          /* buffer -1: there is none */
+    bool last;
+} orth_sequence_grad;
 
 typedef struct {
     orth_ctx *ctx;
@@ -60,6 +82,9 @@ typedef struct {
     orth_bucket gathers[2];        /* parameters about to be gathered: fp32, and in the compute type */
     orth_bucket_item *reduced;     /* [num_reduced] reduced, not joined to the step's sum or summed over replicas yet */
     int32_t num_reduced;
+    int32_t open[ORTH_MAX_OPEN_BUCKETS]; /* [num_open] where the buckets of these begin */
+    int num_open;
+    orth_sequence_grad sequence_grad;
     int32_t *gathered;             /* [num_params] buffers that hold whole parameters from now on; -1 */
     int32_t logits_or_nll;
     int32_t seq_loss, loss;
@@ -132,25 +157,17 @@ void orth_build_decode_head(orth_builder *b, orth_operand normed);
 
 /* ---- accumulate.c ---- */
 
-/* The number of a call that is about to be started, and the wait for a call with its operand. Fewer than
+/* The number of a call that is about to be started, and the wait for a call with its `num` operands. Fewer than
  * ORTH_MAX_TICKETS calls may be under way. */
 int32_t orth_build_ticket(orth_builder *b);
-void orth_build_wait(orth_builder *b, orth_group group, int32_t ticket, orth_operand x);
-
-/* Where the rows of a block's gradients lie among the leaves of the step. */
-typedef struct {
-    int64_t begin, end, total; /* leaves; shares: no leaf is the last */
-    int64_t micro_begin, micro_end; /* leaves of the micro-batch */
-    int64_t per_sequence;      /* leaves of a sequence on this rank */
-    int64_t rows;              /* rows of activations per leaf */
-    bool chunk;                /* a chunk of the head: leaves are equal parts of a sequence */
-    bool second_use;           /* of a tied parameter */
-    int64_t row0;              /* first row of a head chunk in its micro-batch; -1 for other blocks */
-} orth_leaf_range;
+void orth_build_wait(orth_builder *b, orth_group group, int32_t ticket, int num, const orth_operand *x);
 
 /* Emits the backward node that makes a gradient of parameter `index`, once per aligned run of leaves. */
 void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, const orth_operand *in,
                          const orth_leaf_range *leaves);
+
+/* The gradient of a sequence that was still being summed over CP joins its sum. */
+void orth_build_join_sequence(orth_builder *b);
 
 /* A reduced vector joins the sum over the step, in which it is one leaf. */
 void orth_build_join(orth_builder *b, int64_t index, bool second_use, bool last, orth_operand leaf);
@@ -167,7 +184,11 @@ bool orth_build_reduces_at_once(const orth_builder *b);
 /* Buffer `buffer` holds the whole gradient of parameter `index`, to be reduced over dp: now, or with those that follow.
  * last: of the step's last micro-batch. */
 void orth_build_reduce(orth_builder *b, int64_t index, bool second_use, int32_t buffer, bool last);
-/* What is left of that. */
+/* The bucket that is not full yet: started, and followed up later where communication overlaps. */
+void orth_build_reduce_open(orth_builder *b);
+/* What the buckets that were reduced last are for. */
+void orth_build_follow_up(orth_builder *b);
+/* What is left of all that. */
 void orth_build_reduce_rest(orth_builder *b);
 
 /* Whether the bucket with this item still is one call. */

@@ -11,8 +11,8 @@ typedef struct {
 
 static members members_of(const rank_check *k, const int32_t *rank, orth_group g)
 {
-    int32_t id = k->of[*rank][g];
-    return id < 0 ? (members){rank, 1} : (members){k->instances[id].ranks, k->instances[id].n};
+    int32_t id = k->instances.of[*rank][g];
+    return id < 0 ? (members){rank, 1} : (members){k->instances.list[id].ranks, k->instances.list[id].n};
 }
 
 static orth_status refuse(rank_check *k, int rank, int32_t index, const char *fmt, ...)
@@ -34,7 +34,7 @@ static orth_status refuse(rank_check *k, int rank, int32_t index, const char *fm
 /* The axis of shards is all of dp, or has replicas and a group of its own. */
 static members shard_group(const rank_check *k, const int32_t *rank)
 {
-    return members_of(k, rank, k->of[*rank][ORTH_GROUP_DP] >= 0 ? ORTH_GROUP_DP : ORTH_GROUP_SHARD);
+    return members_of(k, rank, k->instances.of[*rank][ORTH_GROUP_DP] >= 0 ? ORTH_GROUP_DP : ORTH_GROUP_SHARD);
 }
 
 /* Elements that the members update: all on each of them, or one piece after the other. */

@@ -79,10 +79,7 @@ static rank_event event_of(const orth_program *p, int32_t i, int k, int group_si
 
 static orth_status list_events(rank_check *k, const orth_program *p, const orth_rank_groups *g, digest *d)
 {
-    int64_t num = 0;
-    for (int32_t i = 0; i < p->num_instrs; i++)
-        num += p->instrs[i].op == ORTH_OP_wait ? 1 : orth_instr_num_calls(&p->instrs[i]);
-    d->events = ORTH_ARENA_ARRAY(k->ctx, &k->arena, rank_event, num + 1);
+    d->events = ORTH_ARENA_ARRAY(k->ctx, &k->arena, rank_event, orth_program_num_events(p) + 1);
     if (!d->events)
         return ORTH_ERR_NOMEM;
     for (int32_t i = 0; i < p->num_instrs; i++) {
@@ -163,8 +160,8 @@ orth_status rank_digest(rank_check *k, int rank, digest *out)
     orth_rank_groups g = {0};
     ORTH_TRY(k->source->program(k->ctx, k->source->user, rank, &r));
     for (int i = 0; i < ORTH_NUM_GROUPS; i++) {
-        g.size[i] = k->of[rank][i] < 0 ? 1 : k->instances[k->of[rank][i]].n;
-        g.pos[i] = k->pos[rank][i];
+        g.size[i] = k->instances.of[rank][i] < 0 ? 1 : k->instances.list[k->instances.of[rank][i]].n;
+        g.pos[i] = k->instances.pos[rank][i];
     }
     ORTH_TRY(of_rank(k->ctx, rank, orth_check(k->ctx, r.program)));
     ORTH_TRY(orth_check_flow(k->ctx, r.program, rank, &g));

@@ -2,19 +2,38 @@
  * send. */
 #include "program/check_ranks_impl.h"
 
-/* Next event from `at` on that is a collective of the group; num_events if there is none. */
-static int32_t next_collective(const digest *d, int32_t at, orth_group g)
+/* A walk over the events of a rank in one group: its collectives, or its messages with one peer. */
+typedef struct {
+    int rank;
+    const digest *d;
+    orth_group group;
+    orth_op op;   /* ORTH_OP_send or ORTH_OP_recv; ORTH_OP_wait: collectives */
+    int32_t peer; /* of messages */
+    int32_t at;   /* d->num_events: over */
+} walk;
+
+static bool is_met(const walk *w, const rank_event *e)
 {
-    while (at < d->num_events && !(d->events[at].group == g && d->events[at].op != ORTH_OP_wait &&
-                                   !event_is_message(&d->events[at])))
-        at++;
-    return at;
+    if (e->group != w->group)
+        return false;
+    if (w->op == ORTH_OP_wait)
+        return e->op != ORTH_OP_wait && !event_is_message(e);
+    return e->op == w->op && e->peer == w->peer;
 }
 
-/* What differs, in words; NULL: nothing. */
+/* The next event; NULL at the end. */
+static const rank_event *next(walk *w)
+{
+    while (w->at < w->d->num_events && !is_met(w, &w->d->events[w->at]))
+        w->at++;
+    return w->at < w->d->num_events ? &w->d->events[w->at++] : NULL;
+}
+
+/* What differs between two that are to be one collective, or a send and its receive, in words; NULL: nothing. */
 static const char *difference(const rank_event *a, const rank_event *b)
 {
-    if (a->kind != b->kind)
+    const bool message = event_is_message(a);
+    if (a->kind != b->kind && !message)
         return "different collectives";
     if (a->dtype != b->dtype)
         return "different types";
@@ -26,6 +45,8 @@ static const char *difference(const rank_event *a, const rank_event *b)
         return "blocks cut differently";
     if (a->micro_batch != b->micro_batch)
         return "different micro-batches";
+    if (a->what != b->what)
+        return message ? "different keys" : "different things to work on";
     return NULL;
 }
 
@@ -51,66 +72,41 @@ static orth_status refuse_alone(rank_check *k, int r, const rank_event *e, int q
                      q, made);
 }
 
-static orth_status match_members(rank_check *k, const instance *in, int r, int q)
+/* Both make the same calls in the same order. */
+static orth_status match(rank_check *k, walk a, walk b)
 {
-    const digest *a = k->digests[r], *b = k->digests[q];
-    if (a == b)
-        return ORTH_OK;
-    int32_t i = next_collective(a, 0, in->group), j = next_collective(b, 0, in->group);
     for (int made = 0;; made++) {
-        if (i == a->num_events && j == b->num_events)
+        const rank_event *x = next(&a), *y = next(&b);
+        if (!x && !y)
             return ORTH_OK;
-        if (i == a->num_events)
-            return refuse_alone(k, q, &b->events[j], r, made);
-        if (j == b->num_events)
-            return refuse_alone(k, r, &a->events[i], q, made);
-        const rank_event *x = &a->events[i], *y = &b->events[j];
+        if (!x)
+            return refuse_alone(k, b.rank, y, a.rank, made);
+        if (!y)
+            return refuse_alone(k, a.rank, x, b.rank, made);
         const char *what = difference(x, y);
-        if (!what && x->what != y->what)
-            what = "different things to work on";
         if (what)
-            return refuse_pair(k, what, made + 1, r, x, q, y);
-        i = next_collective(a, i + 1, in->group);
-        j = next_collective(b, j + 1, in->group);
+            return refuse_pair(k, what, made + 1, a.rank, x, b.rank, y);
     }
 }
 
-static int32_t next_message(const digest *d, int32_t at, orth_group g, orth_op op, int32_t peer)
+static orth_status match_members(rank_check *k, const orth_instance *in, int r, int q)
 {
-    while (at < d->num_events &&
-           !(d->events[at].group == g && d->events[at].op == op && d->events[at].peer == peer))
-        at++;
-    return at;
+    const digest *a = k->digests[r], *b = k->digests[q];
+    const walk of_r = {.rank = r, .d = a, .group = in->group, .op = ORTH_OP_wait};
+    const walk of_q = {.rank = q, .d = b, .group = in->group, .op = ORTH_OP_wait};
+    return a == b ? ORTH_OK : match(k, of_r, of_q);
 }
 
 /* Sends of member `from` to member `to`, and the receives there. */
-static orth_status match_messages(rank_check *k, const instance *in, int from, int to)
+static orth_status match_messages(rank_check *k, const orth_instance *in, int from, int to)
 {
-    int r = in->ranks[from], q = in->ranks[to];
-    const digest *a = k->digests[r], *b = k->digests[q];
-    int32_t i = next_message(a, 0, in->group, ORTH_OP_send, to),
-            j = next_message(b, 0, in->group, ORTH_OP_recv, from);
-    for (int made = 0;; made++) {
-        if (i == a->num_events && j == b->num_events)
-            return ORTH_OK;
-        if (i == a->num_events)
-            return refuse_alone(k, q, &b->events[j], r, made);
-        if (j == b->num_events)
-            return refuse_alone(k, r, &a->events[i], q, made);
-        rank_event sent = a->events[i];
-        sent.kind = b->events[j].kind;
-        const char *what = difference(&sent, &b->events[j]);
-        if (!what && sent.what != b->events[j].what)
-            what = "different keys";
-        if (what)
-            return refuse_pair(k, what, made + 1, r, &a->events[i], q, &b->events[j]);
-        i = next_message(a, i + 1, in->group, ORTH_OP_send, to);
-        j = next_message(b, j + 1, in->group, ORTH_OP_recv, from);
-    }
+    const int r = in->ranks[from], q = in->ranks[to];
+    return match(k, (walk){.rank = r, .d = k->digests[r], .group = in->group, .op = ORTH_OP_send, .peer = to},
+                 (walk){.rank = q, .d = k->digests[q], .group = in->group, .op = ORTH_OP_recv, .peer = from});
 }
 
 /* Pairs of members that have messages for each other, each once. */
-static orth_status match_pairs(rank_check *k, const instance *in)
+static orth_status match_pairs(rank_check *k, const orth_instance *in)
 {
     bool *pairs = NULL;
     orth_status s = ORTH_OK;
@@ -136,8 +132,8 @@ static orth_status match_pairs(rank_check *k, const instance *in)
 
 orth_status rank_check_match(rank_check *k)
 {
-    for (int32_t c = 0; c < k->num_instances; c++) {
-        const instance *in = &k->instances[c];
+    for (int32_t c = 0; c < k->instances.num; c++) {
+        const orth_instance *in = &k->instances.list[c];
         for (int m = 1; m < in->n; m++)
             ORTH_TRY(match_members(k, in, in->ranks[0], in->ranks[m]));
         ORTH_TRY(match_pairs(k, in));

@@ -8,6 +8,7 @@
 #include "program/check_flow.h"
 #include "program/check_ranks.h"
 #include "program/comm_call.h"
+#include "program/rank_instances.h"
 
 /* A call, or a `wait`, of one rank. */
 typedef struct {
@@ -39,23 +40,13 @@ typedef struct {
     bool trains;
 } digest;
 
-/* One communicator: the members of one group. */
-typedef struct {
-    orth_group group;
-    int32_t n;
-    const int32_t *ranks; /* [n] */
-} instance;
-
 typedef struct {
     orth_ctx *ctx;
     const orth_rank_source *source;
     int num_ranks;
     orth_arena arena;
     digest **digests; /* [num_ranks] */
-    instance *instances;
-    int32_t num_instances;
-    int32_t (*of)[ORTH_NUM_GROUPS];  /* [num_ranks] instance of each group; -1 */
-    int32_t (*pos)[ORTH_NUM_GROUPS]; /* [num_ranks] */
+    orth_instances instances;
 } rank_check;
 
 static inline bool event_is_message(const rank_event *e)

@@ -43,7 +43,7 @@ static bool complete(const waits *w, const condition *c)
 {
     const traffic *t = &w->traffic[c->instance];
     if (c->pair < 0)
-        return t->arrived[c->seq] == w->k->instances[c->instance].n;
+        return t->arrived[c->seq] == w->k->instances.list[c->instance].n;
     return (c->sends ? t->received : t->sent)[c->pair] > c->seq;
 }
 
@@ -58,8 +58,8 @@ static void wake(waits *w, int rank)
 
 static condition post(waits *w, int rank, const rank_event *e)
 {
-    const int32_t id = w->k->of[rank][e->group], me = w->k->pos[rank][e->group];
-    const instance *in = &w->k->instances[id];
+    const int32_t id = w->k->instances.of[rank][e->group], me = w->k->instances.pos[rank][e->group];
+    const orth_instance *in = &w->k->instances.list[id];
     traffic *t = &w->traffic[id];
     if (event_is_message(e)) {
         bool sends = e->op == ORTH_OP_send;
@@ -99,7 +99,7 @@ static void advance(waits *w, int rank)
 static int waits_for(const waits *w, int rank)
 {
     const condition *c = &w->ranks[rank].on;
-    const instance *in = &w->k->instances[c->instance];
+    const orth_instance *in = &w->k->instances.list[c->instance];
     if (c->pair >= 0)
         return in->ranks[c->sends ? c->pair % in->n : c->pair / in->n];
     for (int i = 0; i < in->n; i++)
@@ -139,13 +139,13 @@ static orth_status refuse_cycle(waits *w, int rank)
 static orth_status prepare(waits *w)
 {
     rank_check *k = w->k;
-    w->traffic = ORTH_ARENA_ARRAY(k->ctx, &w->arena, traffic, k->num_instances + 1);
+    w->traffic = ORTH_ARENA_ARRAY(k->ctx, &w->arena, traffic, k->instances.num + 1);
     w->ranks = ORTH_ARENA_ARRAY(k->ctx, &w->arena, rank_state, k->num_ranks);
     w->queue = ORTH_ARENA_ARRAY(k->ctx, &w->arena, int32_t, k->num_ranks);
     if (!w->traffic || !w->ranks || !w->queue)
         return ORTH_ERR_NOMEM;
-    for (int32_t c = 0; c < k->num_instances; c++) {
-        const instance *in = &k->instances[c];
+    for (int32_t c = 0; c < k->instances.num; c++) {
+        const orth_instance *in = &k->instances.list[c];
         const digest *d = k->digests[in->ranks[0]]; /* all members make the same collectives */
         int64_t collectives = 0, messages = 0;
         for (int32_t i = 0; i < d->num_events; i++)

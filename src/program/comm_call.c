@@ -7,6 +7,14 @@ int orth_instr_num_calls(const orth_instr *n)
     return n->op < ORTH_FIRST_COMM_OP || n->op == ORTH_OP_wait ? 0 : n->joined ? ORTH_MIN(operands, 1) : operands;
 }
 
+int64_t orth_program_num_events(const orth_program *p)
+{
+    int64_t num = 0;
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        num += p->instrs[i].op == ORTH_OP_wait ? 1 : orth_instr_num_calls(&p->instrs[i]);
+    return num;
+}
+
 orth_comm_call orth_instr_call(const orth_instr *n, int32_t index, int k, int group_size)
 {
     static const orth_comm_kind kinds[] = {

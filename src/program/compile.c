@@ -45,7 +45,7 @@ static orth_operand receive(orth_builder *b, orth_group channel, int32_t peer, c
 
 static void wait_oldest(orth_builder *b)
 {
-    orth_build_wait(b, b->pending[0].channel, b->pending[0].ticket, b->pending[0].x);
+    orth_build_wait(b, b->pending[0].channel, b->pending[0].ticket, 1, &b->pending[0].x);
     b->num_pending--;
     memmove(b->pending, b->pending + 1, (size_t)b->num_pending * sizeof *b->pending);
 }
@@ -62,14 +62,20 @@ static void send(orth_builder *b, orth_group channel, int32_t peer, orth_operand
     b->pending[b->num_pending++].ticket = attr.ticket;
 }
 
+/* What is built from here on is of this action: it begins before the first layer, or after the last. */
+static chunk_state *begin_action(stage *st, orth_phase phase, int32_t local, int32_t micro)
+{
+    st->b->phase = phase;
+    st->b->micro_batch = micro;
+    st->b->layer = phase == ORTH_PHASE_FORWARD ? -1 : st->b->spec->num_layers;
+    return state_of(st, local, micro);
+}
+
 static void forward(stage *st, int32_t local, int32_t micro)
 {
     orth_builder *b = st->b;
     const orth_chunk *c = &st->chunks[local];
-    chunk_state *m = state_of(st, local, micro);
-    b->phase = ORTH_PHASE_FORWARD;
-    b->micro_batch = micro;
-    b->layer = -1;
+    chunk_state *m = begin_action(st, ORTH_PHASE_FORWARD, local, micro);
     orth_operand x;
     if (c->embed)
         x = orth_build_forward(b, &b->spec->embed, &m->embed, orth_operand_absent);
@@ -86,6 +92,7 @@ static void forward(stage *st, int32_t local, int32_t micro)
     b->layer = b->spec->num_layers;
     if (b->p->failed)
         return;
+    orth_build_follow_up(b); /* its memory is wanted by the head */
     if (c->head)
         m->normed = orth_build_forward(b, &b->spec->final, &m->final, x);
     else if (same_rank(b, c->next))
@@ -94,11 +101,12 @@ static void forward(stage *st, int32_t local, int32_t micro)
         send(b, ORTH_GROUP_PP, c->next, x);
 }
 
-/* Whole gradients of a micro-batch do not wait for the next one. */
+/* Nothing is left to the next action; whole gradients of a micro-batch do not wait for the next one. */
 static void end_of_gradients(orth_builder *b)
 {
+    orth_build_join_sequence(b);
     if (orth_build_reduces_at_once(b))
-        orth_build_reduce_rest(b);
+        orth_build_reduce_open(b);
 }
 
 /* kind: B or BI. The head is whole in both: its logits die with their chunk, and its weight gradient must be
@@ -107,10 +115,7 @@ static void backward(stage *st, orth_action_kind kind, int32_t local, int32_t mi
 {
     orth_builder *b = st->b;
     const orth_chunk *c = &st->chunks[local];
-    chunk_state *m = state_of(st, local, micro);
-    b->phase = ORTH_PHASE_BACKWARD;
-    b->micro_batch = micro;
-    b->layer = b->spec->num_layers;
+    chunk_state *m = begin_action(st, ORTH_PHASE_BACKWARD, local, micro);
     orth_operand dy;
     if (c->head)
         dy = orth_build_backward(b, &b->spec->final, &m->final, kind, orth_build_head(b, m->normed));
@@ -139,10 +144,7 @@ static void weights(stage *st, int32_t local, int32_t micro)
 {
     orth_builder *b = st->b;
     const orth_chunk *c = &st->chunks[local];
-    chunk_state *m = state_of(st, local, micro);
-    b->phase = ORTH_PHASE_BACKWARD;
-    b->micro_batch = micro;
-    b->layer = b->spec->num_layers;
+    chunk_state *m = begin_action(st, ORTH_PHASE_BACKWARD, local, micro);
     if (c->head)
         orth_build_weights(b, &b->spec->final, &m->final);
     for (int32_t l = c->num_layers - 1; l >= 0 && !b->p->failed; l--) {
@@ -298,7 +300,7 @@ static void compile_step(orth_builder *b)
     run_actions(&st);
     while (b->num_pending > 0)
         wait_oldest(b);
-    orth_build_reduce_rest(b);
+    orth_build_reduce_open(b);
     if (s->mode != ORTH_MODE_DECODE && !b->p->failed)
         orth_build_update(b);
     b->p->num_tokens = (int64_t)s->num_micro_batches * s->num_seqs * s->seq_len;
@@ -313,7 +315,8 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
         full.chunks = &whole;
         full.num_chunks = 1;
     }
-    orth_builder b = {.ctx = ctx, .spec = &full, .p = out, .layer = -1, .micro_batch = -1, .action = -1};
+    orth_builder b = {.ctx = ctx, .spec = &full, .p = out, .layer = -1, .micro_batch = -1, .action = -1,
+                      .sequence_grad.sum.buffer = -1};
     for (int i = 0; i < ORTH_NUM_DATA; i++)
         b.data[i] = -1;
     b.tied = spec->head.param_index[0] == spec->embed.param_index[0];

@@ -106,10 +106,49 @@ static int32_t find_until(const pass *s, int32_t i)
 
 static bool is_movable(const orth_instr *n)
 {
-    bool collective = n->op == ORTH_OP_all_reduce || n->op == ORTH_OP_reduce_scatter || n->op == ORTH_OP_all_gather;
-    bool data_parallel = n->attr.group == ORTH_GROUP_DP || n->attr.group == ORTH_GROUP_SHARD ||
-                         n->attr.group == ORTH_GROUP_REPLICATE;
-    return collective && data_parallel && n->attr.ticket == 0;
+    bool collective = n->op == ORTH_OP_all_reduce || n->op == ORTH_OP_reduce_scatter || n->op == ORTH_OP_all_gather ||
+                      n->op == ORTH_OP_all_to_all;
+    return collective && n->attr.ticket == 0;
+}
+
+static bool writes(const orth_instr *n, int32_t buffer)
+{
+    for (int k = 0; k < n->num_out; k++)
+        if (n->out[k].buffer == buffer)
+            return true;
+    return n->op == ORTH_OP_wait; /* what it names may be written until then */
+}
+
+/* The last instruction before call i on whose work the call's depends, or the other way round; -1. Buffers count as a
+ * whole: an empty piece of one is made before it is used, too. */
+static int32_t last_rival(const pass *s, int32_t i)
+{
+    const orth_instr *call = &s->old[i];
+    int32_t rival = -1;
+    for (int k = 0; k < num_operands(call); k++) {
+        const int32_t buffer = operand(call, k)->buffer;
+        for (int32_t u = buffer < 0 ? -1 : first_use_behind(s, buffer, i - 1) - 1;
+             buffer >= 0 && u >= s->first_use[buffer] && s->uses[u] > rival; u--)
+            if (k >= call->num_in || writes(&s->old[s->uses[u]], buffer))
+                rival = s->uses[u];
+    }
+    return rival;
+}
+
+/* The instruction behind which call i is started; i, if there is nothing in between. It stays in its micro-batch, and
+ * behind the calls of its group. */
+static int32_t find_start(const pass *s, int32_t i)
+{
+    const orth_instr *call = &s->old[i];
+    int32_t at = i, rival = last_rival(s, i);
+    while (at > rival + 1) {
+        const orth_instr *n = &s->old[at - 1];
+        bool same_group = n->op >= ORTH_FIRST_COMM_OP && n->op != ORTH_OP_wait && n->attr.group == call->attr.group;
+        if (same_group || n->phase != call->phase || n->micro_batch != call->micro_batch)
+            break;
+        at--;
+    }
+    return at == i ? i : ORTH_MAX(at - 1, 0);
 }
 
 /* ZeRO 3: shards, which nobody writes before the update, become the parameters of a block. */
@@ -169,7 +208,9 @@ static orth_status decide(pass *s, const orth_comm_policy *policy)
         s->start[i] = movable ? i : -1;
         s->until[i] = movable ? find_until(s, i) : -1;
         s->first[i] = s->next[i] = -1;
-        if (gathers_block(s, i) && (s->until[i] == s->num || s->old[s->until[i]].phase == ORTH_PHASE_UPDATE))
+        if (!gathers_block(s, i))
+            s->start[i] = movable ? find_start(s, i) : -1;
+        else if (s->until[i] == s->num || s->old[s->until[i]].phase == ORTH_PHASE_UPDATE)
             s->start[i] = -1; /* its block reads nothing of it: it must not live on */
     }
     if (last && bytes)
@@ -180,11 +221,11 @@ static orth_status decide(pass *s, const orth_comm_policy *policy)
         int32_t start = s->start[i];
         if (start < 0)
             continue;
-        if (start < i) {
+        if (!computes_between(s, start < i ? start + 1 : i, s->until[i], i)) {
+            s->start[i] = -1; /* nothing to do meanwhile */
+        } else if (start < i) {
             s->next[i] = s->first[start];
             s->first[start] = i;
-        } else if (!computes_between(s, i, s->until[i], i)) {
-            s->start[i] = -1; /* nothing to do meanwhile */
         }
     }
     return last && bytes ? ORTH_OK : ORTH_ERR_NOMEM;
@@ -228,8 +269,18 @@ static int32_t free_ticket(pass *s)
     return ticket;
 }
 
+/* A call that starts early finds others under way which work on the same. */
+static void wait_for_rivals(pass *s, int32_t call)
+{
+    for (int f = 0; f < s->num_flights; f++)
+        if (s->flights[f].until >= 0 && touches(&s->old[s->flights[f].call], &s->old[call]))
+            emit_wait(s, f--);
+}
+
 static void emit_start(pass *s, int32_t call, int32_t until)
 {
+    if (s->start[call] != call)
+        wait_for_rivals(s, call);
     for (int f = 0; f < s->num_flights && s->num_flights >= ORTH_MAX_TICKETS - 1; f++)
         if (s->flights[f].until >= 0)
             emit_wait(s, f); /* the oldest */

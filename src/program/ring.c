@@ -1,6 +1,8 @@
 /* ring.c -- see ring.h. */
 #include "program/ring.h"
 
+#define SUMS 2               /* of dk, dv of a block over the ranks, under way at once */
+
 typedef struct {
     orth_builder *b;
     orth_attr attr;          /* of attention_block; the keys vary */
@@ -17,6 +19,10 @@ typedef struct {
         int32_t ticket;
     } sent[2 * ORTH_MAX_RING];
     int32_t num_sent;
+    struct {
+        orth_operand dkv, to;
+        int32_t ticket;
+    } sums[SUMS];
 } ring;
 
 static int32_t owner_of(const ring *r, int32_t block)
@@ -63,7 +69,7 @@ static void start_sends(ring *r)
 static void finish_sends(ring *r)
 {
     for (int32_t i = 0; i < r->num_sent; i++)
-        orth_build_wait(r->b, r->attr.group, r->sent[i].ticket, r->sent[i].kv);
+        orth_build_wait(r->b, r->attr.group, r->sent[i].ticket, 1, &r->sent[i].kv);
 }
 
 /* Starts to receive the first block from `block` on that is another rank's and seen here. */
@@ -89,7 +95,7 @@ static orth_operand take_block(ring *r, int32_t block)
     if (owner_of(r, block) == r->me)
         return own_half(r->mine, block >= r->ranks);
     orth_operand kv = r->coming.kv;
-    orth_build_wait(r->b, r->attr.group, r->coming.ticket, kv);
+    orth_build_wait(r->b, r->attr.group, r->coming.ticket, 1, &kv);
     start_receive(r, block + 1);
     return kv;
 }
@@ -134,8 +140,15 @@ void orth_build_ring_forward(orth_builder *b, const orth_attr *attr, const orth_
     finish_sends(&r);
 }
 
-/* dk, dv of a block from all ranks to its owner, who has room for them in `mine`. */
-static void reduce_block(ring *r, int32_t block, orth_operand dkv, orth_operand mine)
+/* Waits until dk, dv of block are summed. */
+static void finish_sum(ring *r, int32_t block)
+{
+    const int32_t i = block % SUMS;
+    orth_build_wait(r->b, r->attr.group, r->sums[i].ticket, 2, (orth_operand[]){r->sums[i].dkv, r->sums[i].to});
+}
+
+/* Starts to sum dk, dv of a block over all ranks, to its owner, who has room for them in `mine`. */
+static void start_sum(ring *r, int32_t block, orth_operand dkv, orth_operand mine)
 {
     const int32_t owner = owner_of(r, block);
     int64_t *counts = ORTH_ARENA_ARRAY(r->b->ctx, &r->b->p->arena, int64_t, r->ranks);
@@ -145,9 +158,12 @@ static void reduce_block(ring *r, int32_t block, orth_operand dkv, orth_operand 
     }
     counts[owner] = dkv.dim[0] * dkv.dim[1];
     orth_operand to = owner == r->me ? own_half(mine, block >= r->ranks) : orth_operand_rows(dkv, 0, 0);
-    orth_instr *i = orth_build_emit(r->b, ORTH_OP_reduce_scatter, &(orth_attr){.group = r->attr.group}, 1, &dkv, 1, &to);
+    const orth_attr attr = {.group = r->attr.group, .ticket = orth_build_ticket(r->b)};
+    orth_instr *i = orth_build_emit(r->b, ORTH_OP_reduce_scatter, &attr, 1, &dkv, 1, &to);
     if (i)
         i->counts = counts;
+    r->sums[block % SUMS].to = to;
+    r->sums[block % SUMS].ticket = attr.ticket;
 }
 
 /* What this rank's queries add to dk, dv of a block: of its heads and, where ranks share kv heads, of all of the group.
@@ -169,16 +185,23 @@ void orth_build_ring_backward(orth_builder *b, const orth_attr *attr, const orth
     ring r = begin(b, attr, in[1]);
     const int64_t N = in[1].dim[0], W = r.mine.dim[1];
     const orth_operand dq = temp_of(b, "d.q", ORTH_F32, N, (int64_t)attr->heads * attr->head_dim);
-    const orth_operand mine = temp_of(b, "d.kv.mine", ORTH_F32, N, W), dkv = temp_of(b, "d.kv.block", ORTH_F32, N / 2, W);
+    const orth_operand mine = temp_of(b, "d.kv.mine", ORTH_F32, N, W);
+    for (int i = 0; i < SUMS; i++)
+        r.sums[i].dkv = temp_of(b, "d.kv.block", ORTH_F32, N / 2, W);
     const orth_operand slots = attr->shares_kv ? temp_of(b, "d.kv.slots", ORTH_F32, attr->slot_count, N / 2 * W)
                                                : orth_operand_absent;
     for (int32_t j = 0; j < 2 * r.ranks; j++) {
         const orth_operand block_in[] = {in[0], in[1], take_block(&r, j), in[2], in[3], in[4], in[5], in[6],
                                          j ? dq : orth_operand_absent};
         r.attr.key_begin = j * r.attr.num_keys;
+        const orth_operand dkv = r.sums[j % SUMS].dkv;
+        if (j >= SUMS)
+            finish_sum(&r, j - SUMS);
         grad_block(&r, block_in, &dq, &dkv, &slots);
-        reduce_block(&r, j, dkv, mine);
+        start_sum(&r, j, dkv, mine);
     }
+    for (int32_t j = 2 * r.ranks - SUMS; j < 2 * r.ranks; j++)
+        finish_sum(&r, j);
     const orth_operand grads[] = {dq, mine};
     orth_build_emit(b, ORTH_OP_kv_blocks_grad, attr, 2, grads, 1, out);
     finish_sends(&r);

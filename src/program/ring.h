@@ -6,7 +6,7 @@
  *
  *   owner of block j  --send, started at once-->  each other rank that sees it, as it gets there
  *   rank r            block j+1 is received while j is computed; o, m, l (backward: dq) are carried
- *   backward          dk, dv of block j: summed over the ranks in their tree, to its owner
+ *   backward          dk, dv of block j: summed over the ranks in their tree, to its owner, while j+1 is computed
  *
  * Blocks from the front are seen by all ranks, block 2c-1-r by ranks 0 .. r: a quarter of the volume of handing
  * everything round is never sent.

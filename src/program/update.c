@@ -136,6 +136,33 @@ static void square_param(orth_builder *b, int64_t index, orth_operand sums, int6
     }
 }
 
+static bool is_under_way(const orth_builder *b, int64_t index)
+{
+    for (int32_t i = 0; i < b->num_reduced; i++)
+        if (b->reduced[i].index == index)
+            return true;
+    return b->tied && index == b->spec->embed.param_index[0];
+}
+
+/* Squares of all gradients, from the last parameter to the first: the order of the backward pass, so that what it made
+ * last may still be on its way while those before are squared. */
+static void square_params(orth_builder *b, orth_operand sums)
+{
+    const orth_compile_spec *s = b->spec;
+    int64_t at = sums.dim[0];
+    bool complete = false;
+    for (int64_t i = s->num_params - 1; i >= 0 && !b->p->failed; i--) {
+        at -= orth_param_num_blocks(&s->params[i]) * orth_param_col_parts(&s->params[i]);
+        if (!complete && is_under_way(b, i)) {
+            complete = true;
+            orth_build_follow_up(b);
+            join_tied(b);
+        }
+        if (counts_norm(b, i))
+            square_param(b, i, sums, at);
+    }
+}
+
 /* One rank gives the loss to a sum over NORM. */
 static void leave_loss_to_one(orth_builder *b, const orth_operand *loss)
 {
@@ -144,11 +171,12 @@ static void leave_loss_to_one(orth_builder *b, const orth_operand *loss)
         orth_build_emit(b, ORTH_OP_zero, &(orth_attr){0}, 0, NULL, 1, loss);
 }
 
-static void clip(orth_builder *b, orth_operand step)
+/* The loss comes behind the squares: its call would wait for the last bucket of gradients. */
+static void clip(orth_builder *b, bool has_loss, orth_operand step)
 {
     const orth_compile_spec *s = b->spec;
     orth_attr none = {0};
-    int64_t num_sums = 0, at = 0;
+    int64_t num_sums = 0;
     for (int64_t i = 0; i < s->num_params; i++)
         num_sums += orth_param_num_blocks(&s->params[i]) * orth_param_col_parts(&s->params[i]);
     orth_buffer buffer = {.name = "grad_squares", .bytes = (size_t)num_sums * sizeof(double),
@@ -158,11 +186,8 @@ static void clip(orth_builder *b, orth_operand step)
     bool shared = orth_build_size(b, ORTH_GROUP_NORM) > 1;
     if (shared)
         orth_build_emit(b, ORTH_OP_zero, &none, 0, NULL, 1, &sums);
-    for (int64_t i = 0; i < s->num_params && !b->p->failed; i++) {
-        if (counts_norm(b, i))
-            square_param(b, i, sums, at);
-        at += orth_param_num_blocks(&s->params[i]) * orth_param_col_parts(&s->params[i]);
-    }
+    square_params(b, sums);
+    sum_loss(b, has_loss);
     if (shared) {
         /* Each sum, and the loss, comes from one rank and is 0 on the others: adding them is exact, and a
          * NaN stays one. */
@@ -293,17 +318,15 @@ void orth_build_update(orth_builder *b)
         has_loss = has_loss || s->chunks[c].head;
     b->phase = ORTH_PHASE_UPDATE;
     b->layer = b->micro_batch = -1;
-    sum_loss(b, has_loss);
-    if (s->mode != ORTH_MODE_TRAIN)
-        return;
-    if (s->async) {
-        end_asynchronous(b);
+    if (s->mode != ORTH_MODE_TRAIN || s->async) {
+        sum_loss(b, has_loss);
+        if (s->mode == ORTH_MODE_TRAIN)
+            end_asynchronous(b);
         return;
     }
-    name_gradients(b);
     if (s->shares)
         orth_build_combine(b);
-    join_tied(b);
-    clip(b, step_values(b, 0));
+    clip(b, has_loss, step_values(b, 0));
+    name_gradients(b);
     update_params(b, step_values(b, 0));
 }

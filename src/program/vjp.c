@@ -7,11 +7,22 @@
  */
 #include "program/graph.h"
 
+/* Leaves of parameter value p that other ranks' are being added to. */
+typedef struct {
+    orth_value p, leaves;
+    orth_attr attr;
+} merge;
+
+#define MAX_MERGES 16 /* between two products */
+
 typedef struct {
     orth_graph *g;
     orth_value *grad;       /* [cap] per forward value, ORTH_NO_VALUE: none yet */
     int32_t num_forward_values;
     bool needs_input_grad;
+    orth_value kv_again;    /* keys and values of all tokens, gathered for the backward of attention; ORTH_NO_VALUE */
+    merge merges[MAX_MERGES];
+    int num_merges;
 } walk;
 
 static orth_value like_as(walk *w, orth_value v, const char *prefix, orth_dtype dtype)
@@ -83,11 +94,24 @@ static void mark(walk *w, orth_node *n, orth_value p, int out_index, bool leaves
 
 /* dst = tree over the sequences of leaves[B, n]: the node that the program turns into gradient
  * accumulation. */
+static void add_leaves(walk *w, const merge *m)
+{
+    orth_value sum = param_grad(w, m->p, false, 0);
+    const orth_value in[] = {m->leaves}, out[] = {sum};
+    mark(w, emit(w, ORTH_OP_tree_acc, &m->attr, 1, in, 1, out), m->p, 0, true);
+}
+
+static void add_pending_leaves(walk *w)
+{
+    for (int i = 0; i < w->num_merges && !w->g->failed; i++)
+        add_leaves(w, &w->merges[i]);
+    w->num_merges = 0;
+}
+
+/* Each rank has the tokens of its rows. TP splits those that CP left, so it comes first. What ranks must tell each other
+ * is awaited behind the next product. */
 static void merge_leaves(walk *w, orth_value p, orth_value leaves, const orth_attr *attr)
 {
-    if (w->g->failed)
-        return;
-    /* Each rank has the tokens of its rows. TP splits those that CP left, so it comes first. */
     static const orth_group inner_first[] = {ORTH_GROUP_TP, ORTH_GROUP_CP};
     for (int i = 0; i < ORTH_COUNT(inner_first) && !w->g->failed; i++) {
         if (!(attr->sum_leaves >> inner_first[i] & 1))
@@ -96,9 +120,16 @@ static void merge_leaves(walk *w, orth_value p, orth_value leaves, const orth_at
         emit(w, ORTH_OP_all_reduce, &(orth_attr){.group = inner_first[i]}, 1, &leaves, 1, &whole);
         leaves = whole;
     }
-    orth_value sum = param_grad(w, p, false, 0);
-    const orth_value in[] = {leaves}, out[] = {sum};
-    mark(w, emit(w, ORTH_OP_tree_acc, attr, 1, in, 1, out), p, 0, true);
+    const merge m = {p, leaves, *attr};
+    if (w->g->failed)
+        return;
+    if (!attr->sum_leaves) {
+        add_leaves(w, &m);
+        return;
+    }
+    if (w->num_merges == MAX_MERGES)
+        add_pending_leaves(w);
+    w->merges[w->num_merges++] = m;
 }
 
 static void vjp_embed(walk *w, const orth_node *n)
@@ -147,11 +178,36 @@ static orth_value activation_input(const walk *w, orth_value x, orth_act *act)
     return w->g->nodes[p].out[1];
 }
 
+/* Keys and values of attention node n are gathered a second time, so that no layer keeps those of all tokens for its
+ * backward. */
+static void gather_again(walk *w, const orth_node *n)
+{
+    orth_graph *g = w->g;
+    if (g->failed)
+        return;
+    orth_node gather = g->nodes[g->values[n->in[1]].producer], pack = g->nodes[g->values[gather.in[0]].producer];
+    orth_value qkv = n->in[0], mine = like(w, gather.in[0], "again.");
+    w->kv_again = like(w, gather.out[0], "again.");
+    emit(w, pack.op, &pack.attr, 1, &qkv, 1, &mine);
+    emit(w, gather.op, &gather.attr, 1, &mine, 1, &w->kv_again);
+}
+
+/* What the backward of attention will ask of others does not wait for the product behind it. */
+static void ask_ahead(walk *w, orth_value x)
+{
+    int32_t p = w->g->failed ? -1 : w->g->values[x].producer;
+    if (p >= 0 && w->g->nodes[p].op == ORTH_OP_attention_part) {
+        const orth_node attention = w->g->nodes[p]; /* a copy: emitting may move the array */
+        gather_again(w, &attention);
+    }
+}
+
 static void vjp_linear(walk *w, const orth_node *n)
 {
     orth_value x = n->in[0], weight = n->in[1], bias = n->in[2];
     orth_value dy = w->grad[n->attr.act == ORTH_ACT_NONE ? n->out[0] : n->out[1]];
     orth_attr attr = n->attr;
+    ask_ahead(w, x);
     if (wants_grad(w, x)) {
         orth_attr dx_attr = attr;
         dx_attr.act = ORTH_ACT_NONE;
@@ -162,16 +218,17 @@ static void vjp_linear(walk *w, const orth_node *n)
         emit(w, ORTH_OP_linear_dx, &dx_attr, 3, in, 1, out);
         accumulate(w, pre == ORTH_NO_VALUE ? x : pre, dx);
     }
-    orth_attr dw_attr = attr;
-    dw_attr.act = ORTH_ACT_NONE;
-    dw_attr.split = (orth_split){ORTH_SPLIT_TOKENS, attr.token_parts, attr.seq_len, 1, attr.num_seqs};
-    const orth_value in[] = {dy, x}, out[] = {param_grad(w, weight, false, 0)};
-    mark(w, emit(w, ORTH_OP_linear_dw, &dw_attr, 2, in, 1, out), weight, 0, false);
     if (bias != ORTH_NO_VALUE) {
         const orth_value bin[] = {dy}, bout[] = {param_grad(w, bias, true, attr.num_seqs)};
         emit(w, ORTH_OP_bias_bwd, &attr, 1, bin, 1, bout);
         merge_leaves(w, bias, bout[0], &attr);
     }
+    orth_attr dw_attr = attr;
+    dw_attr.act = ORTH_ACT_NONE;
+    dw_attr.split = (orth_split){ORTH_SPLIT_TOKENS, attr.token_parts, attr.seq_len, 1, attr.num_seqs};
+    const orth_value in[] = {dy, x}, out[] = {param_grad(w, weight, false, 0)};
+    mark(w, emit(w, ORTH_OP_linear_dw, &dw_attr, 2, in, 1, out), weight, 0, false);
+    add_pending_leaves(w);
 }
 
 /* What the heads of this rank add to the gradients of kv, slot by slot, becomes what all heads of their groups add. */
@@ -229,17 +286,14 @@ static void vjp_attention(walk *w, const orth_node *n, orth_op op)
     accumulate(w, n->in[0], dqkv);
 }
 
-/* Keys and values are gathered a second time, so that no layer keeps those of all tokens for its backward. */
 static void vjp_attention_part(walk *w, const orth_node *n)
 {
-    orth_graph *g = w->g;
-    if (g->failed)
+    if (w->kv_again == ORTH_NO_VALUE)
+        gather_again(w, n);
+    if (w->g->failed)
         return;
-    orth_node gather = g->nodes[g->values[n->in[1]].producer], pack = g->nodes[g->values[gather.in[0]].producer];
-    orth_value mine = like(w, gather.in[0], "again."), kv = like(w, n->in[1], "again."), dq;
-    emit(w, pack.op, &pack.attr, 1, &n->in[0], 1, &mine);
-    emit(w, gather.op, &gather.attr, 1, &mine, 1, &kv);
-    orth_value dkv = part_backward(w, n, kv, n->in + 2, &dq);
+    orth_value dq, dkv = part_backward(w, n, w->kv_again, n->in + 2, &dq);
+    w->kv_again = ORTH_NO_VALUE;
     accumulate(w, n->in[0], dq); /* its query columns; the others come by kv_pack */
     accumulate(w, n->in[1], dkv);
 }
@@ -408,7 +462,7 @@ static orth_status find_weight_nodes(orth_graph *g)
 orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad)
 {
     ORTH_TRY(orth_graph_done(g));
-    walk w = {.g = g, .num_forward_values = g->num_values, .needs_input_grad = needs_input_grad};
+    walk w = {.g = g, .num_forward_values = g->num_values, .needs_input_grad = needs_input_grad, .kv_again = ORTH_NO_VALUE};
     g->num_forward = g->num_nodes;
     w.grad = ORTH_ARENA_ARRAY(g->ctx, &g->arena, orth_value, g->num_values);
     if (!w.grad)
@@ -427,7 +481,10 @@ orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad)
         ORTH_TRY(vjp(&w, &n));
         ORTH_TRY(orth_graph_done(g));
     }
+    add_pending_leaves(&w);
+    ORTH_TRY(orth_graph_done(g));
     if (needs_input_grad)
         g->input_grad = w.grad[g->input];
-    return find_weight_nodes(g);
+    ORTH_TRY(find_weight_nodes(g));
+    return orth_graph_compute_beside(g);
 }

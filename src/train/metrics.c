@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/files.h"
@@ -30,6 +32,13 @@ static orth_status trim(orth_ctx *ctx, const char *path, int64_t step)
     return s;
 }
 
+/* 0: not a terminal, or one that nobody looks at: mpirun gives its processes one without a size. */
+static size_t terminal_columns(void)
+{
+    struct winsize w = {.ws_col = 0};
+    return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
+}
+
 orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step)
 {
     if (resume_step >= 0)
@@ -38,7 +47,7 @@ orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, 
     m->file = fopen(path, resume_step >= 0 ? "a" : "w");
     if (!m->file)
         return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
-    m->live = !m->quiet && isatty(STDOUT_FILENO);
+    m->live = !m->quiet && terminal_columns() > 0;
     return ORTH_OK;
 }
 
@@ -59,17 +68,53 @@ void orth_metrics_number(char *out, size_t n, double x)
         snprintf(out, n, "null");
 }
 
-static void print_line(orth_metrics *m, const orth_step_result *r, double tokens_per_s, double mfu)
+/* ---- the line for people ---- */
+
+enum { F_STEP, F_LOSS, F_NORM, F_LR, F_RATE, F_MFU, F_MEM, F_LEFT, F_SKIPPED, NUM_FIELDS };
+typedef char line_fields[NUM_FIELDS][48];
+
+static void write_fields(const orth_metrics *m, const orth_step_result *r, double tokens_per_s, double mfu, line_fields f)
 {
     int64_t left = (int64_t)((double)(m->steps - r->step) * m->smooth_s + 0.5);
     char mfu_text[32] = "     -";
     if (mfu > 0)
         snprintf(mfu_text, sizeof mfu_text, "%5.1f%%", 100 * mfu);
-    printf("%sstep %6" PRId64 "/%" PRId64 "  loss %8.4f  norm %8.3f  lr %.2e  %8.0f tok/s  mfu %s  mem %.0f MiB  "
-           "left %" PRId64 ":%02" PRId64 ":%02" PRId64 "%s%s",
-           m->live ? "\r\033[K" : "", r->step, m->steps, r->loss, r->grad_norm, r->lr, tokens_per_s, mfu_text,
-           ceil((double)m->peak_bytes / (double)(1 << 20)), left / 3600, left / 60 % 60, left % 60,
-           r->skipped ? "  skipped" : "", m->live ? "" : "\n");
+    snprintf(f[F_STEP], sizeof f[0], "step %6" PRId64 "/%" PRId64, r->step, m->steps);
+    snprintf(f[F_LOSS], sizeof f[0], "  loss %8.4f", r->loss);
+    snprintf(f[F_NORM], sizeof f[0], "  norm %8.3f", r->grad_norm);
+    snprintf(f[F_LR], sizeof f[0], "  lr %.2e", r->lr);
+    snprintf(f[F_RATE], sizeof f[0], "  %8.0f tok/s", tokens_per_s);
+    snprintf(f[F_MFU], sizeof f[0], "  mfu %s", mfu_text);
+    snprintf(f[F_MEM], sizeof f[0], "  mem %.0f MiB", ceil((double)m->peak_bytes / (double)(1 << 20)));
+    snprintf(f[F_LEFT], sizeof f[0], "  left %" PRId64 ":%02" PRId64 ":%02" PRId64, left / 3600, left / 60 % 60, left % 60);
+    snprintf(f[F_SKIPPED], sizeof f[0], "%s", r->skipped ? "  skipped" : "");
+}
+
+/* A line that wraps cannot be rewritten, so a narrow terminal gets fewer fields. It may be resized at any time. */
+static void fit_terminal(line_fields f)
+{
+    static const int8_t less_and_less_important[] = {F_MEM, F_MFU, F_LR, F_NORM, F_RATE, F_LEFT, F_LOSS};
+    const size_t columns = terminal_columns();
+    size_t width = 0;
+    for (int i = 0; i < NUM_FIELDS; i++)
+        width += strlen(f[i]);
+    for (int i = 0; i < ORTH_COUNT(less_and_less_important) && width >= columns; i++) {
+        char *field = f[less_and_less_important[i]];
+        width -= strlen(field);
+        *field = '\0';
+    }
+}
+
+static void print_line(const orth_metrics *m, const orth_step_result *r, double tokens_per_s, double mfu)
+{
+    line_fields f;
+    write_fields(m, r, tokens_per_s, mfu, f);
+    if (m->live)
+        fit_terminal(f);
+    fputs(m->live ? "\r\033[K" : "", stdout);
+    for (int i = 0; i < NUM_FIELDS; i++)
+        fputs(f[i], stdout);
+    fputs(m->live ? "" : "\n", stdout);
     fflush(stdout);
 }
 

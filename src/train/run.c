@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <unistd.h>
 
 #include "base/files.h"
 #include "base/pool.h"
@@ -52,18 +53,33 @@ static orth_status read_tokenizer(orth_ctx *ctx, orth_run *r)
 }
 
 /* Dimensions from the run file, or from the weights that the run starts from. */
-static orth_status choose_model(orth_ctx *ctx, orth_run *r)
+static orth_status choose_model(orth_ctx *ctx, orth_run *r, int64_t vocab)
+{
+    if (!r->start_from)
+        return orth_setup_model(ctx, r->cfg, vocab, &r->model);
+    orth_hf_source *from = NULL;
+    ORTH_TRY(orth_hf_open(ctx, &from, r->start_from));
+    r->model = *orth_hf_source_config(from);
+    r->model.dropout = ORTH_CONFIG_IS_SET(r->cfg, model, dropout) ? r->cfg->model_dropout : 0;
+    orth_hf_close(ctx, from);
+    return r->resumed ? ORTH_OK : orth_setup_match_weights(ctx, r->cfg, &r->model, r->start_from);
+}
+
+/* What can be refused before text is prepared, which may take minutes, is. */
+static orth_status check_early(orth_ctx *ctx, orth_run *r)
+{
+    orth_layout layout = orth_setup_layout(r->cfg);
+    orth_spread spread;
+    ORTH_TRY(choose_model(ctx, r, ORTH_AUTO_VOCAB));
+    ORTH_TRY(orth_spread_make(ctx, &spread, &layout, &r->model));
+    orth_spread_release(ctx, &spread);
+    return ORTH_OK;
+}
+
+static orth_status choose_model_of_data(orth_ctx *ctx, orth_run *r)
 {
     int64_t vocab = orth_tokenizer_vocab_size(r->data->tokenizer);
-    if (r->start_from) {
-        orth_hf_source *from = NULL;
-        ORTH_TRY(orth_hf_open(ctx, &from, r->start_from));
-        r->model = *orth_hf_source_config(from);
-        r->model.dropout = ORTH_CONFIG_IS_SET(r->cfg, model, dropout) ? r->cfg->model_dropout : 0;
-        orth_hf_close(ctx, from);
-    } else {
-        ORTH_TRY(orth_setup_model(ctx, r->cfg, vocab, &r->model));
-    }
+    ORTH_TRY(choose_model(ctx, r, vocab));
     if (vocab > r->model.vocab)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the tokenizer has %" PRId64 " tokens, the model's vocabulary only %" PRId64,
                          vocab, r->model.vocab);
@@ -141,12 +157,17 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     ORTH_TRY(find_start(ctx, r));
     if (r->resumed)
         ORTH_TRY(orth_resume_check_options(ctx, r->cfg, r->start_from));
+    if (r->cfg->data_path.n > 0)
+        ORTH_TRY(check_early(ctx, r));
     ORTH_TRY(orth_path_make_dirs(ctx, r->dir));
+    if (first && !r->options.watch)
+        ORTH_TRY(orth_path_lock(ctx, r->dir, "another process is training in this run folder: wait for its end, or give "
+                                "another checkpoint.dir", &r->lock));
     ORTH_TRY(open_data(ctx, r));
     if (r->resumed)
         ORTH_TRY(orth_resume_check_data(ctx, r->cfg, r->data, r->start_from));
     ORTH_TRY(orth_ctx_check_stop(ctx));
-    ORTH_TRY(choose_model(ctx, r));
+    ORTH_TRY(choose_model_of_data(ctx, r));
     ORTH_TRY(read_tokenizer(ctx, r));
     ORTH_TRY(orth_run_plan_make(ctx, &r->plan, r->cfg, &r->model, r->valid != NULL));
     r->num_ranks = r->plan.num_ranks;
@@ -168,7 +189,8 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
 
 orth_status orth_run_open(orth_ctx *ctx, orth_run *r, const orth_run_options *options, orth_world *world)
 {
-    *r = (orth_run){.options = *options, .cfg = options->cfg, .world = world, .dir = options->cfg->checkpoint_dir};
+    *r = (orth_run){.options = *options, .cfg = options->cfg, .world = world, .dir = options->cfg->checkpoint_dir,
+                    .lock = -1};
     r->last_step = options->watch ? options->watch->steps : r->cfg->train_steps;
     orth_status status = open_all(ctx, r);
     if (status != ORTH_OK)
@@ -188,6 +210,8 @@ void orth_run_close(orth_ctx *ctx, orth_run *r)
     orth_mem_free(ctx, r->metrics_path);
     orth_mem_free(ctx, r->checkpoints);
     orth_mem_free(ctx, r->start_from);
+    if (r->lock >= 0)
+        close(r->lock);
     *r = (orth_run){.cfg = NULL};
 }
 

@@ -43,6 +43,7 @@ typedef struct {
     const orth_config *cfg;
     orth_world *world;              /* of this process's rank, over MPI; NULL: ranks are threads, or there is one */
     const char *dir;                /* run folder */
+    int lock;                       /* on dir; -1: none */
     char *checkpoints;              /* dir/checkpoints */
     char *start_from;               /* folder of the weights; NULL: at random */
     bool resumed;                   /* start_from is a checkpoint of this run */

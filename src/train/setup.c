@@ -1,6 +1,8 @@
 /* setup.c -- see setup.h. */
 #include "train/setup.h"
 
+#include <inttypes.h>
+
 #include "base/pool.h"
 #include "program/check.h"
 #include "program/place.h"
@@ -82,6 +84,53 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
     ORTH_TRY(orth_model_config_check(ctx, &c));
     *out = c;
     return ORTH_OK;
+}
+
+/* One key of the run file against the weights. */
+#define MATCH(field, format, print) \
+    if (ORTH_CONFIG_IS_SET(cfg, model, field) && cfg->model_##field != m->field) \
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: model." #field "=" format ": the weights in %s have " format, \
+                         cfg->place[ORTH_OPT_model_##field], print(cfg->model_##field), dir, print(m->field))
+#define AS_IT_IS(x) (x)
+#define IN_WORDS(x) ((x) ? "true" : "false")
+#define MATCH_INT(field) MATCH(field, "%" PRId64, AS_IT_IS)
+#define MATCH_REAL(field) MATCH(field, "%.9g", AS_IT_IS)
+#define MATCH_BOOL(field) MATCH(field, "%s", IN_WORDS)
+
+static orth_status match_preset(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *m, const char *dir)
+{
+    orth_model_config p;
+    ORTH_TRY(orth_model_preset(ctx, cfg->model_preset, &p));
+    if (p.family == m->family && p.layers == m->layers && p.hidden == m->hidden && p.heads == m->heads)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "model.preset=%s: the weights in %s are of another model (%s, %" PRId64 " layers, "
+                     "hidden %" PRId64 ", %" PRId64 " heads)", cfg->model_preset, dir, orth_family_name(m->family),
+                     m->layers, m->hidden, m->heads);
+}
+
+orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *m, const char *dir)
+{
+    if (cfg->model_family != ORTH_model_family_auto &&
+        (cfg->model_family == ORTH_model_family_llama) != (m->family == ORTH_FAMILY_LLAMA))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: model.family=%s: the weights in %s are %s", cfg->place[ORTH_OPT_model_family],
+                         orth_option_choice(ORTH_OPT_model_family, (int)cfg->model_family), dir, orth_family_name(m->family));
+    MATCH_INT(layers);
+    MATCH_INT(hidden);
+    MATCH_INT(heads);
+    MATCH_INT(kv_heads);
+    MATCH_INT(head_dim);
+    MATCH_INT(ffn);
+    MATCH_INT(vocab);
+    MATCH_INT(max_seq);
+    MATCH_REAL(norm_eps);
+    MATCH_REAL(rope_theta);
+    MATCH_REAL(rope_factor);
+    MATCH_BOOL(tied);
+    MATCH_BOOL(qkv_bias);
+    MATCH_BOOL(out_bias);
+    MATCH_BOOL(mlp_bias);
+    MATCH_BOOL(qk_norm);
+    return cfg->model_preset[0] ? match_preset(ctx, cfg, m, dir) : ORTH_OK;
 }
 
 orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
@@ -202,5 +251,9 @@ void orth_unit_release(orth_unit *u)
 
 const orth_kernel_fn *orth_setup_kernels(const orth_config *cfg)
 {
-    return cfg->run_backend == ORTH_run_backend_ref ? orth_kernels_ref() : orth_kernels_cpu();
+    switch (cfg->run_backend) {
+    case ORTH_run_backend_cpu: return orth_kernels_cpu();
+    case ORTH_run_backend_ref: return orth_kernels_ref();
+    }
+    return NULL;
 }

@@ -13,6 +13,10 @@
 orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t tokenizer_vocab,
                              orth_model_config *out);
 
+/* Weights that a run starts from bring their own dimensions, `m`: ORTH_ERR_ARG if the run file gives another one.
+ * dir: whose weights, for the message. */
+orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *m, const char *dir);
+
 /* What the run file says of one optimizer step on one rank. */
 orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode);
 

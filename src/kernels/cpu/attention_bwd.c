@@ -3,13 +3,13 @@
  * One task per (sequence, kv head), with all query heads of the group:
  *
  *   pack_chunk                   q, do, delta
- *   visit_block                  for key blocks ascending: dq is one chain over keys, kept in memory
+ *   visit_blocks                 for spans of key blocks ascending: dq is one chain over keys, kept in memory
  *     for fold slots ascending   dk, dv: a leaf for each part of the heads, merged as the aligned tree of tensor/parts.h
- *       visit_chunk              for heads ascending: s, dp -> p, ds -> dv, dk, dq
+ *       visit_chunk              for heads ascending, for key blocks ascending: s, dp -> p, ds -> dv, dk, dq
  *   store_chunk                  dq
  *
  * As many tasks as fill whole rounds of the threads run alone. The threads share each of the rest
- * (run_together): every one takes key blocks, and follows the one before it through the chunks.
+ * (run_together): every one takes single key blocks, and follows the one before it through the chunks.
  */
 #include "base/pool.h"
 #include "kernels/cpu/attention_bwd.h"
@@ -50,9 +50,9 @@ static size_t lay_out(orth_attn_bwd_scratch *t, uintptr_t base, const orth_attr 
     t->lse = take(&at, n * KB * sizeof(float));
     t->delta = take(&at, n * KB * sizeof(float));
     t->first_doc = take(&at, n * sizeof(int32_t));
-    t->k_cols = take(&at, pack);
-    t->k_inner = take(&at, pack);
-    t->v_cols = take(&at, pack);
+    t->k_cols = take(&at, ORTH_ATTN_SPAN * pack);
+    t->k_inner = take(&at, ORTH_ATTN_SPAN * pack);
+    t->v_cols = take(&at, ORTH_ATTN_SPAN * pack);
     t->s = take(&at, square);
     t->dp = take(&at, square);
     t->drop = a->dropout > 0 ? take(&at, square) : NULL;
@@ -60,7 +60,7 @@ static size_t lay_out(orth_attn_bwd_scratch *t, uintptr_t base, const orth_attr 
     t->p_inner = pairs ? take(&at, square / 2) : NULL;
     t->ds_inner = pairs ? take(&at, square / 2) : NULL;
     for (int i = 0; i < tree_levels(a->token_parts * ORTH_MAX(a->head_parts, 1)); i++)
-        t->leaf[i] = take(&at, 2 * wide);
+        t->leaf[i] = take(&at, ORTH_ATTN_SPAN * 2 * wide);
     return at - base;
 }
 
@@ -80,8 +80,9 @@ static void group_task(void *arg, int64_t pair, int worker)
     for (int c = 0; c < x->num_chunks; c++)
         if (orth_attn_chunk_sees(x, c))
             orth_attn_pack_chunk(x, &t, b, g, c);
-    for (int64_t block = x->key_begin / KB; block * KB < x->key_end; block++)
-        orth_attn_visit_block(x, &t, b, g, block);
+    const int64_t end = orth_div_up(x->key_end, KB);
+    for (int64_t block = x->key_begin / KB; block < end; block += ORTH_ATTN_SPAN)
+        orth_attn_visit_blocks(x, &t, b, g, block, (int)ORTH_MIN(ORTH_ATTN_SPAN, end - block));
     for (int c = 0; c < x->num_chunks; c++)
         if (orth_attn_chunk_sees(x, c))
             orth_attn_store_chunk(x, &t, b, g, c);
@@ -138,7 +139,7 @@ static void blocks_task(void *arg, int64_t index, int worker)
     (void)index;
     orth_attn_bwd_scratch t = shared_scratch(s, worker);
     for (int64_t block; (block = atomic_fetch_add(&s->team->next, 1)) * KB < s->x->key_end;)
-        orth_attn_visit_block(s->x, &t, s->b, s->g, block);
+        orth_attn_visit_blocks(s->x, &t, s->b, s->g, block, 1);
 }
 
 static void run_together(orth_ctx *ctx, const orth_attn_bwd *x, orth_attn_team *team, int64_t pair)

@@ -12,6 +12,10 @@
 
 #include "kernels/cpu/attention_micro.h"
 
+/* Key blocks that a thread works through side by side. The chunks of a group of heads are more than an L2 holds: each
+ * way through them serves so many blocks. */
+#define ORTH_ATTN_SPAN 4
+
 #define MAX_LEVELS 14 /* of the tree over at most ORTH_MAX_PARTS slots of as many parts of the heads */
 
 typedef struct {
@@ -56,10 +60,10 @@ typedef struct {
     char *q_rows, *q_inner, *do_rows, *do_inner; /* per chunk, pack_bytes apart; inner = rows unless pairs */
     float *dq, *lse, *delta;                     /* per chunk: [KB][Dp], [KB], [KB] */
     int32_t *first_doc;                          /* per chunk */
-    char *k_cols, *k_inner, *v_cols;             /* of the key block */
+    char *k_cols, *k_inner, *v_cols;             /* of each key block of a span */
     float *s, *dp, *drop;                        /* [KB][KB] */
     char *ds, *p_inner, *ds_inner;
-    float *leaf[MAX_LEVELS];                     /* dk then dv, [2][KB][Dp] */
+    float *leaf[MAX_LEVELS];                     /* of each key block of a span: dk then dv, [2][KB][Dp] */
     orth_attn_team *team;                        /* NULL: the thread has the kv head for itself */
 } orth_attn_bwd_scratch;
 
@@ -72,9 +76,10 @@ static inline bool orth_attn_chunk_sees(const orth_attn_bwd *x, int c)
 /* Packs chunk c of kv head g, with its delta; its dq starts at zero, or goes on. */
 void orth_attn_pack_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int c);
 
-/* Everything that key block `block` of kv head g has to do with: adds to dq of the chunks that see it;
- * stores dk, dv. */
-void orth_attn_visit_block(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t block);
+/* Everything that `num` key blocks of kv head g from `block` on (at most ORTH_ATTN_SPAN) have to do with: adds to dq of
+ * the chunks that see them; stores dk, dv. */
+void orth_attn_visit_blocks(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t block,
+                            int num);
 
 /* Stores dq of chunk c. */
 void orth_attn_store_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int c);

@@ -49,18 +49,34 @@ static int64_t key_at(const orth_attn_bwd *x, int64_t b, int g, int64_t pos)
     return (b * x->kv_rows + row) * x->l.kv_stride + g * x->l.kv_step;
 }
 
-static void pack_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t k0,
-                      int n)
+/* A block of keys at work. Its leaves are a binary counter; one without terms is zero: `empty` says so instead of the
+ * memory. */
+typedef struct {
+    int64_t k0;                    /* position of the first */
+    int num_keys;
+    char *k_cols, *k_inner, *v_cols;
+    float *entry[MAX_LEVELS];
+    bool empty[MAX_LEVELS];
+    int top;
+} key_block;
+
+/* Packs block `index` of a span. */
+static key_block pack_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t k0,
+                           int index)
 {
     const orth_attr *a = x->attr;
+    const size_t at = (size_t)index * pack_bytes(x);
+    key_block y = {.k0 = k0, .num_keys = (int)ORTH_MIN(KB, x->key_end - k0), .k_cols = t->k_cols + at,
+                   .k_inner = t->k_inner + at, .v_cols = t->v_cols + at};
     const void *k[KB], *v[KB];
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < y.num_keys; i++) {
         k[i] = x->kv + (size_t)key_at(x, b, g, k0 + i) * x->esize;
         v[i] = (const char *)k[i] + (size_t)a->head_dim * x->esize;
     }
-    x->micro->pack_cols(t->k_cols, k, n, a->head_dim, x->type);
-    x->micro->pack_cols(t->v_cols, v, n, a->head_dim, x->type);
-    x->micro->pack_inner(t->k_inner, k, n, a->head_dim, x->type);
+    x->micro->pack_cols(y.k_cols, k, y.num_keys, a->head_dim, x->type);
+    x->micro->pack_cols(y.v_cols, v, y.num_keys, a->head_dim, x->type);
+    x->micro->pack_inner(y.k_inner, k, y.num_keys, a->head_dim, x->type);
+    return y;
 }
 
 static void draw_drops(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int h,
@@ -72,21 +88,24 @@ static void draw_drops(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, i
     orth_attn_drop_block(t->drop, drop, c->rows, k0);
 }
 
-/* Chunk c against the packed key block: dq of the chunk, and dk, dv added to leaf (or begun). */
-static void visit_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int c,
-                        int64_t k0, int num_keys, float *leaf, bool begun)
+/* Chunk c against a packed key block: dq of the chunk, and dk, dv added to the leaf at work, which is empty until then. */
+static void visit_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int c, key_block *y)
 {
+    const int64_t k0 = y->k0;
+    const int num_keys = y->num_keys;
+    const bool begun = !y->empty[y->top];
+    float *leaf = y->entry[y->top];
     const orth_attn_chunk *q = &x->chunks[c];
     const int D = x->attr->head_dim, Dp = (int)x->Dp, u = x->micro->pairs ? 2 : 1;
     const size_t at = (size_t)c * pack_bytes(x);
     orth_attn_product score = {
         .c = t->s, .c_row = KB, .a = (void *)(t->q_rows + at), .a_row = Dp / u, .a_step = 1,
-        .b = (void *)t->k_cols, .b_row = KB, .rows = q->rows, .cols = KB, .depth = D,
+        .b = (void *)y->k_cols, .b_row = KB, .rows = q->rows, .cols = KB, .depth = D,
         .limit = ORTH_ATTN_COLS, .offset = q->pos - k0};
     x->micro->product(&score);
     score.c = t->dp;
     score.a = (void *)(t->do_rows + at);
-    score.b = (void *)t->v_cols;
+    score.b = (void *)y->v_cols;
     x->micro->product(&score);
 
     if (t->drop)
@@ -107,8 +126,9 @@ static void visit_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, 
 
     x->micro->product(&(orth_attn_product){
         .c = t->dq + c * KB * Dp, .c_row = Dp, .a = u == 2 ? (void *)t->ds : (void *)t->dp, .a_row = KB / u,
-        .a_step = 1, .b = (void *)t->k_inner, .b_row = Dp, .rows = q->rows, .cols = Dp, .depth = num_keys,
+        .a_step = 1, .b = (void *)y->k_inner, .b_row = Dp, .rows = q->rows, .cols = Dp, .depth = num_keys,
         .limit = ORTH_ATTN_KEYS, .offset = q->pos - k0, .accumulate = true});
+    y->empty[y->top] = false;
 }
 
 static void add_to(float *a, const float *b, int64_t n)
@@ -127,14 +147,7 @@ static void await_turn(orth_attn_team *team, int c, int32_t block)
             sched_yield();
 }
 
-/* Leaves as a binary counter. A leaf without terms is zero: `empty` says so instead of the memory. */
-typedef struct {
-    float *entry[MAX_LEVELS];
-    bool empty[MAX_LEVELS];
-    int top, pushed;
-} leaf_stack;
-
-static void merge_top(leaf_stack *s, int64_t n)
+static void merge_top(key_block *s, int64_t n)
 {
     int i = s->top - 2, j = s->top - 1;
     if (s->empty[i] && !s->empty[j]) {
@@ -148,47 +161,52 @@ static void merge_top(leaf_stack *s, int64_t n)
     s->top--;
 }
 
-/* Chunks *c and on that are of one leaf. Returns whether any added to it. */
-static bool visit_leaf(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t k0,
-                       int num_keys, int slot, int end_head, float *leaf, int *chunk)
+/* Chunks *chunk and on that are of one leaf, each against all key blocks of the span: a chunk is fetched once for them,
+ * and its dq still meets keys in ascending order. */
+static void visit_leaf(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, key_block *keys, int num,
+                       int slot, int end_head, int *chunk)
 {
-    bool begun = false;
+    for (int i = 0; i < num; i++)
+        keys[i].empty[keys[i].top] = true;
     for (; *chunk < x->num_chunks && x->chunks[*chunk].slot == slot && x->chunks[*chunk].head < end_head; ++*chunk) {
         const int c = *chunk;
-        if (x->chunks[c].pos + x->chunks[c].rows <= k0)
+        if (x->chunks[c].pos + x->chunks[c].rows <= keys[0].k0)
             continue; /* nor does any later key block touch the chunk */
-        await_turn(t->team, c, (int32_t)(k0 / KB));
-        if (t->first_doc[c] < k0 + num_keys) {
-            visit_chunk(x, t, b, g, c, k0, num_keys, leaf, begun);
-            begun = true;
-        }
+        await_turn(t->team, c, (int32_t)(keys[0].k0 / KB));
+        for (int i = 0; i < num && x->chunks[c].pos + x->chunks[c].rows > keys[i].k0; i++)
+            if (t->first_doc[c] < keys[i].k0 + keys[i].num_keys)
+                visit_chunk(x, t, b, g, c, &keys[i]);
         if (t->team)
-            atomic_store_explicit(&t->team->done[c], (int32_t)(k0 / KB) + 1, memory_order_release);
+            atomic_store_explicit(&t->team->done[c], (int32_t)(keys[0].k0 / KB) + num, memory_order_release);
     }
-    return begun;
 }
 
-/* dk, dv of one kv head and key block from the queries of slots [begin, end), whose first chunk is *chunk: {dk, dv} in
- * the returned buffer; adds to dq on the way. */
-static float *visit_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t k0,
-                         int num_keys, int begin, int end, int *chunk)
+/* dk, dv of one kv head and some key blocks from the queries of slots [begin, end), whose first chunk is *chunk: {dk, dv}
+ * in entry[0] of each; adds to dq on the way. */
+static void visit_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, key_block *keys, int num,
+                       int begin, int end, int *chunk)
 {
-    leaf_stack s = {.top = 0};
     const int64_t n = 2 * KB * x->Dp;
     const int leaf_heads = orth_attn_leaf_heads(x->attr), per_slot = x->attr->heads / x->attr->kv_heads / leaf_heads;
-    memcpy(s.entry, t->leaf, sizeof s.entry);
-    for (int leaf = 0; leaf < (end - begin) * per_slot; leaf++) {
-        bool begun = visit_leaf(x, t, b, g, k0, num_keys, begin + leaf / per_slot,
-                                (leaf % per_slot + 1) * leaf_heads, s.entry[s.top], chunk);
-        s.empty[s.top++] = !begun;
-        for (int done = leaf + 1; done % 2 == 0; done /= 2)
-            merge_top(&s, n);
+    for (int i = 0; i < num; i++) {
+        keys[i].top = 0;
+        for (int level = 0; level < MAX_LEVELS; level++)
+            keys[i].entry[level] = t->leaf[level] + i * n;
     }
-    while (s.top > 1)
-        merge_top(&s, n);
-    if (s.empty[0])
-        memset(s.entry[0], 0, (size_t)n * sizeof(float));
-    return s.entry[0];
+    for (int leaf = 0; leaf < (end - begin) * per_slot; leaf++) {
+        visit_leaf(x, t, b, g, keys, num, begin + leaf / per_slot, (leaf % per_slot + 1) * leaf_heads, chunk);
+        for (int i = 0; i < num; i++) {
+            keys[i].top++;
+            for (int done = leaf + 1; done % 2 == 0; done /= 2)
+                merge_top(&keys[i], n);
+        }
+    }
+    for (int i = 0; i < num; i++) {
+        while (keys[i].top > 1)
+            merge_top(&keys[i], n);
+        if (keys[i].empty[0])
+            memset(keys[i].entry[0], 0, (size_t)n * sizeof(float));
+    }
 }
 
 /* section: which of the sums that dkv holds. */
@@ -219,13 +237,18 @@ void orth_attn_store_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *
     }
 }
 
-void orth_attn_visit_block(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t block)
+void orth_attn_visit_blocks(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int64_t block,
+                            int num)
 {
-    const int num_keys = (int)ORTH_MIN(KB, x->key_end - block * KB), begin = x->l.slot_begin, end = x->l.slot_end;
+    const int begin = x->l.slot_begin, end = x->l.slot_end;
     const int slots = x->attr->shares_kv ? 1 : end - begin; /* of one sum */
+    key_block keys[ORTH_ATTN_SPAN];
     int chunk = 0;
-    pack_keys(x, t, b, g, block * KB, num_keys);
-    for (int slot = begin; slot < end; slot += slots)
-        store_keys(x, visit_keys(x, t, b, g, block * KB, num_keys, slot, slot + slots, &chunk), b, g, block * KB,
-                   num_keys, slot - begin);
+    for (int i = 0; i < num; i++)
+        keys[i] = pack_keys(x, t, b, g, (block + i) * KB, i);
+    for (int slot = begin; slot < end; slot += slots) {
+        visit_keys(x, t, b, g, keys, num, slot, slot + slots, &chunk);
+        for (int i = 0; i < num; i++)
+            store_keys(x, keys[i].entry[0], b, g, keys[i].k0, keys[i].num_keys, slot - begin);
+    }
 }

@@ -33,10 +33,11 @@ struct orth_gemm_library {
 
 /* What was measured: on AVX-512 (Zen 5, bench_gemm_dnnl) our kernels are on average faster than oneDNN 2.6 on
  * plain layouts, and as fast as it is on the one it likes best. AMX in its hands made 0.7-0.8 TFLOP/s on two
- * cores of a Sapphire Rapids; ours has not been timed. On processors where nothing was timed ours stay. */
+ * cores of a Sapphire Rapids; ours has not been timed. Where ours are plain C (Arm, old x86) nothing was timed: it is
+ * taken to be faster. */
 static bool is_faster(const orth_ctx *ctx, const orth_gemm_desc *g)
 {
-    return ctx->isa == ORTH_ISA_AMX && g->in_type == ORTH_BF16;
+    return ctx->isa == ORTH_ISA_BASE || (ctx->isa == ORTH_ISA_AMX && g->in_type == ORTH_BF16);
 }
 
 /* A run that was asked to leave instructions out (run.isa) keeps to our kernels: oneDNN would use them. */
@@ -68,13 +69,10 @@ orth_status orth_gemm_library_open(orth_ctx *ctx, orth_gemm_library_use use)
 
 static void product_release(orth_ctx *ctx, library_product *p)
 {
-    orth_onednn_product *freed[4];
-    int n = 0;
     for (int i = 0; i < 4; i++) {
         orth_onednn_product *b = p->block[i / 2][i % 2];
-        for (int k = 0; k < n; k++)
-            b = freed[k] == b ? NULL : b;
-        freed[n++] = b;
+        for (int k = 0; k < i; k++) /* some are the same */
+            b = p->block[k / 2][k % 2] == b ? NULL : b;
         orth_onednn_product_destroy(ctx, b);
     }
 }
@@ -139,7 +137,8 @@ static orth_onednn_shape block_shape(const library_product *p, bool last_m, bool
     };
 }
 
-static orth_status make_blocks(orth_ctx *ctx, library_product *p)
+/* *have: the library has them all. */
+static orth_status make_blocks(orth_ctx *ctx, library_product *p, bool *have)
 {
     for (int i = 0; i < 4; i++) {
         const bool last_m = i / 2, last_n = i % 2;
@@ -151,6 +150,9 @@ static orth_status make_blocks(orth_ctx *ctx, library_product *p)
         }
         if (!p->block[last_m][last_n])
             ORTH_TRY(orth_onednn_product_create(ctx, ctx->gemm_library->engine, &p->block[last_m][last_n], &s));
+        *have = p->block[last_m][last_n] != NULL;
+        if (!*have)
+            return ORTH_OK;
     }
     return ORTH_OK;
 }
@@ -188,10 +190,11 @@ orth_status orth_gemm_library_add(orth_ctx *ctx, const orth_gemm_desc *g)
     p->direct = !g->pre && !g->num_addends && g->act == ORTH_ACT_NONE &&
                 (g->in_type == ORTH_BF16 || g->c_type == ORTH_F32);
     cut(p, l->num_threads);
-    orth_status s = make_blocks(ctx, p);
-    if (s == ORTH_OK)
+    bool have = false;
+    orth_status s = make_blocks(ctx, p, &have);
+    if (s == ORTH_OK && have)
         s = need_scratch(ctx, p);
-    if (s != ORTH_OK) {
+    if (s != ORTH_OK || !have) {
         product_release(ctx, p);
         return s;
     }

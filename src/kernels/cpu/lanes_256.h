@@ -55,6 +55,7 @@ LANES_INLINE void v_st_f32(float *p, v16 v, int k)
     _mm256_storeu_ps(to, v.a);
     _mm256_storeu_ps(to + 8, v.b);
     if (k < 16)
+        /* cppcheck-suppress uninitvar ; written through `to` */
         memcpy(p, part, (size_t)k * sizeof *p);
 }
 

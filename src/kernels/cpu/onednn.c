@@ -87,18 +87,21 @@ static bool describe(const orth_onednn_shape *s, dnnl_memory_desc_t md[NUM_MEMS]
 }
 
 /* Scratch is the caller's, so that it is planned and counted like all memory. */
-static bool make_primitive(orth_onednn_product *p, const orth_onednn_shape *s, dnnl_memory_desc_t md[NUM_MEMS])
+static dnnl_status_t make_primitive(orth_onednn_product *p, const orth_onednn_shape *s, dnnl_memory_desc_t md[NUM_MEMS])
 {
     dnnl_matmul_desc_t matmul;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
-    bool ok = dnnl_primitive_attr_create(&attr) == dnnl_success &&
-              dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success &&
-              dnnl_matmul_desc_init(&matmul, &md[MEM_A], &md[MEM_B], s->bias ? &md[MEM_BIAS] : NULL,
-                                    &md[MEM_C]) == dnnl_success &&
-              dnnl_primitive_desc_create(&pd, &matmul, attr, p->engine->engine, NULL) == dnnl_success &&
-              dnnl_primitive_create(&p->primitive, pd) == dnnl_success;
-    if (ok) {
+    dnnl_status_t status = dnnl_primitive_attr_create(&attr);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (status == dnnl_success)
+        status = dnnl_matmul_desc_init(&matmul, &md[MEM_A], &md[MEM_B], s->bias ? &md[MEM_BIAS] : NULL, &md[MEM_C]);
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_create(&pd, &matmul, attr, p->engine->engine, NULL);
+    if (status == dnnl_success)
+        status = dnnl_primitive_create(&p->primitive, pd);
+    if (status == dnnl_success) {
         md[MEM_SCRATCH] = *dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
         p->scratch_bytes = dnnl_memory_desc_get_size(&md[MEM_SCRATCH]);
     }
@@ -106,7 +109,7 @@ static bool make_primitive(orth_onednn_product *p, const orth_onednn_shape *s, d
         dnnl_primitive_desc_destroy(pd);
     if (attr)
         dnnl_primitive_attr_destroy(attr);
-    return ok;
+    return status;
 }
 
 static bool make_mems(orth_onednn_product *p, const dnnl_memory_desc_t md[NUM_MEMS])
@@ -132,13 +135,17 @@ orth_status orth_onednn_product_create(orth_ctx *ctx, orth_onednn *e, orth_onedn
     }
     dnnl_memory_desc_t md[NUM_MEMS];
     const int threads = one_thread();
-    const bool ok = describe(s, md) && make_primitive(p, s, md) && make_mems(p, md);
+    dnnl_status_t status = describe(s, md) ? make_primitive(p, s, md) : dnnl_unimplemented;
+    if (status == dnnl_success && !make_mems(p, md))
+        status = dnnl_out_of_memory;
     omp_set_num_threads(threads);
-    if (!ok) {
+    if (status != dnnl_success) {
         orth_onednn_product_destroy(ctx, p);
-        return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "oneDNN refused the %s product %d x %d x %d",
-                         orth_dtype_name(s->in_type), (int)s->M, (int)s->N, (int)s->K);
+        p = NULL;
     }
+    if (status == dnnl_out_of_memory)
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "oneDNN: no memory for the %s product %d x %d x %d",
+                         orth_dtype_name(s->in_type), (int)s->M, (int)s->N, (int)s->K);
     *out = p;
     return ORTH_OK;
 }

@@ -27,7 +27,7 @@ void orth_onednn_version(char *out, size_t num_bytes);
 orth_status orth_onednn_create(orth_ctx *ctx, orth_onednn **out, int num_threads);
 void orth_onednn_destroy(orth_ctx *ctx, orth_onednn *e);          /* NULL is fine */
 
-/* ORTH_ERR_INTERNAL where oneDNN refuses the shape; ORTH_ERR_NOMEM. */
+/* *out is NULL where oneDNN has no such product (2.6 on Arm: bf16). ORTH_ERR_NOMEM. */
 orth_status orth_onednn_product_create(orth_ctx *ctx, orth_onednn *e, orth_onednn_product **out,
                                        const orth_onednn_shape *shape);
 void orth_onednn_product_destroy(orth_ctx *ctx, orth_onednn_product *p); /* NULL is fine */

@@ -41,6 +41,7 @@ static float row_exp_tree(const float *row, float *e, const orth_split *split, f
     }
     for (; depth > 1; depth--)
         stack[depth - 2] += stack[depth - 1];
+    /* cppcheck-suppress uninitvar ; there is a leaf */
     return stack[0];
 }
 

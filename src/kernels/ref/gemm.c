@@ -23,7 +23,7 @@ static float sum_element(const orth_gemm_desc *g, orth_isa isa, const orth_strid
     }
     float acc = n ? stack[--n] : 0.0f;
     while (n)
-        acc = stack[--n] + acc;
+        acc = stack[--n] + acc; /* cppcheck-suppress uninitvar ; below n all is written */
     return acc;
 }
 
