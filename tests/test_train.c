@@ -409,10 +409,10 @@ TEST(a_loss_that_is_not_finite_stops_or_is_skipped)
     RUN(r, 0, "saved", "train run.yaml train.steps=2 model.preset=llama-tiny");
     RUN(r, 0, "parameters", "ckpt export a hf");
     poison(r, "hf", "model.layers.1.mlp.up_proj.weight");
-    RUN(r, 6, "step 1: loss nan", "train run.yaml checkpoint.dir=b --init=hf");
+    RUN(r, 6, "step 1: loss nan", "train run.yaml checkpoint.dir=b --init=hf model.preset=llama-tiny");
     if (!strstr(r->out, "layers.1.mlp.gate_up.weight") || !strstr(r->out, "layer 1"))
         fail_msg("the first bad tensor is not named: %s", r->out);
-    RUN(r, 0, "skipped", "train run.yaml checkpoint.dir=c --init=hf train.on_nonfinite=skip train.steps=2");
+    RUN(r, 0, "skipped", "train run.yaml checkpoint.dir=c --init=hf model.preset=llama-tiny train.on_nonfinite=skip train.steps=2");
     char *metrics = run_read(r, "c/metrics.jsonl", NULL);
     assert_non_null(strstr(metrics, "\"loss\": null"));
     assert_non_null(strstr(metrics, "\"eval_loss\": null"));
@@ -433,7 +433,7 @@ TEST(skipping_changes_no_weight)
     RUN(r, 0, "saved", "train run.yaml train.steps=2 model.preset=llama-tiny");
     RUN(r, 0, "parameters", "ckpt export a hf");
     poison(r, "hf", "model.layers.0.mlp.up_proj.weight");
-    RUN(r, 0, "skipped", "train run.yaml checkpoint.dir=c --init=hf train.on_nonfinite=skip train.steps=3");
+    RUN(r, 0, "skipped", "train run.yaml checkpoint.dir=c --init=hf model.preset=llama-tiny train.on_nonfinite=skip train.steps=3");
     RUN(r, 0, "parameters", "ckpt export c out");
     run_same_file(r, "hf/model.safetensors", "out/model.safetensors");
     run_end(r);
