@@ -88,17 +88,28 @@ TEST(help_comes_from_the_tables)
     }
 }
 
+/* What is offered at the end of `line` fits `condition`. */
+static void completes(const char *line, const char *condition)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "bash -c 'source <(" ORTH_BINARY " help --completion=bash);"
+             "compopt() { :; }; COMP_LINE=\"%s\"; COMP_WORDS=($COMP_LINE); COMP_POINT=${#COMP_LINE};"
+             "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _orthant orthant \"${COMP_WORDS[COMP_CWORD]}\";"
+             "[[ %s ]]'", line, condition);
+    if (system(command) != 0)
+        fail_msg("%s: not %s", line, condition);
+}
+
 TEST(the_manual_page_and_the_completion_are_well_formed)
 {
     expect("help --man", 0, ".TH ORTHANT 1");
     expect("help --completion=bash", 0, "complete -F _orthant orthant");
     assert_int_equal(system("bash -n -c \"$(" ORTH_BINARY " help --completion=bash)\""), 0);
     /* The completion, asked as bash asks it. */
-    assert_int_equal(system("bash -c 'source <(" ORTH_BINARY " help --completion=bash);"
-                            "compopt() { :; }; COMP_WORDS=(orthant train op); COMP_CWORD=2;"
-                            "COMP_LINE=\"orthant train optimizer.l\"; COMP_POINT=25;"
-                            "_orthant orthant optimizer.l train;"
-                            "[[ \"${COMPREPLY[*]}\" == *optimizer.lr=* ]]'"), 0);
+    completes("orthant train optimizer.l", "\"${COMPREPLY[*]}\" == *optimizer.lr=*");
+    completes("orthant ckpt m", "\"${COMPREPLY[*]}\" != *model.*");
+    completes("orthant ckpt im", "\"${COMPREPLY[*]}\" == *import*");
+    completes("orthant help options para", "\"${COMPREPLY[*]}\" == parallel");
 }
 
 TEST(doctor_reports_the_machine)

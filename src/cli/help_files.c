@@ -81,14 +81,15 @@ static void add_verb_case(orth_ctx *ctx, orth_text *t, const orth_verb *v)
     size_t n = strcspn(w, " ");
     for (size_t i = 0; i < n && w[0] >= 'a' && w[0] <= 'z'; i++)
         orth_text_addf(ctx, t, "%c", w[i] == '|' ? ' ' : w[i]);
-    orth_text_add(ctx, t, "\" ;;\n");
+    const orth_about *about = orth_about_find(v->name);
+    orth_text_addf(ctx, t, "\" sections=\"%s\" ;;\n", about ? about->sections : "");
 }
 
 char *orth_help_completion(orth_ctx *ctx)
 {
     orth_text t = {0};
     orth_text_add(ctx, &t, "# bash completion for orthant; made by `orthant help --completion=bash`\n"
-                           "_orthant()\n{\n  local cur=$2 line verb flags= words= verbs=\"");
+                           "_orthant()\n{\n  local cur=$2 line verb key flags= words= sections= verbs=\"");
     for (int i = 0; i < orth_verb_count(); i++)
         orth_text_addf(ctx, &t, "%s%s", i ? " " : "", orth_verb_get(i)->name);
     orth_text_add(ctx, &t, "\"\n  local keys=\"");
@@ -113,10 +114,15 @@ char *orth_help_completion(orth_ctx *ctx)
     for (int i = 0; i < orth_verb_count(); i++)
         add_verb_case(ctx, &t, orth_verb_get(i));
     orth_text_add(ctx, &t, "  esac\n"
-                           "  [[ $COMP_CWORD -eq 2 ]] || words=\n"
-                           "  case $verb in help) words=\"$verbs options\" ;; esac\n"
+                           "  [[ $verb != help ]] || words=\"$verbs options\"\n"
+                           "  [[ $COMP_CWORD -eq 2 ]] || words=\n");
+    orth_text_add(ctx, &t, "  [[ $verb != help || ${COMP_WORDS[2]} != options || $COMP_CWORD -ne 3 ]] || words=\"");
+    for (int i = 0; i < orth_option_num_sections(); i++)
+        orth_text_addf(ctx, &t, "%s%s", i ? " " : "", orth_option_section_get(i)->path);
+    orth_text_add(ctx, &t, "\"\n"
+                           "  for key in $keys; do [[ \" $sections \" != *\" ${key%%.*} \"* ]] || words+=\" $key\"; done\n"
                            "  if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
-                           "  else COMPREPLY=($(compgen -W \"$words $keys\" -- \"$cur\") $(compgen -f -- \"$cur\"))\n"
+                           "  else COMPREPLY=($(compgen -W \"$words\" -- \"$cur\") $(compgen -f -- \"$cur\"))\n"
                            "  fi\n  case ${COMPREPLY[0]} in *=) compopt -o nospace ;; esac\n}\n"
                            "complete -F _orthant orthant\n");
     return orth_text_take(ctx, &t);
