@@ -168,6 +168,7 @@ static int occurrences(run_case *r, const char *name, const char *word)
 static pid_t start(run_case *r, const char *args)
 {
     char command[2048];
+    run_remove(r, "child.log"); /* nobody must take the one before for this one's */
     snprintf(command, sizeof command, "cd %s && exec %s %s >child.log 2>&1", r->dir, ORTH_BINARY, args);
     pid_t child = fork();
     if (child == 0) {
