@@ -110,6 +110,20 @@ static void all_to_all(orth_comm *c, const orth_comm_call *call, int parity)
     }
 }
 
+/* Each member, the sender too, brings a share of the bytes to all others. */
+static void broadcast(orth_comm *c, const orth_comm_call *call, int parity)
+{
+    const int64_t elem = (int64_t)orth_dtype_bytes(call->dtype);
+    const int64_t share = orth_round_up(orth_div_up(call->count, c->n), 64 / elem);
+    const int64_t first = ORTH_MIN(c->pos * share, call->count), count = ORTH_MIN(share, call->count - first);
+    const char *from = (const char *)call_of(c, call->peer, parity)->recv + first * elem;
+    for (int k = 0; k < c->n; k++) {
+        const int i = (c->pos + k) % c->n;
+        if (i != call->peer && count > 0)
+            copy(c, call, (char *)call_of(c, i, parity)->recv + first * elem, from, (size_t)(count * elem), call->count);
+    }
+}
+
 bool comm_direct(orth_comm *c, const orth_comm_call *call, int parity)
 {
     if (!comm_reader_enter(c))
@@ -125,9 +139,7 @@ bool comm_direct(orth_comm *c, const orth_comm_call *call, int parity)
         all_gather(c, call, parity);
         break;
     case ORTH_COMM_BROADCAST:
-        if (c->pos != call->peer && call->count > 0)
-            copy(c, call, call->recv, call_of(c, call->peer, parity)->recv,
-                 (size_t)call->count * orth_dtype_bytes(call->dtype), call->count);
+        broadcast(c, call, parity);
         break;
     default:
         all_to_all(c, call, parity);
