@@ -54,23 +54,20 @@ static orth_status list_uses(pass *s)
     return ORTH_OK;
 }
 
-static bool any_overlap(const orth_operand *o, const orth_operand *of, int num)
+/* Whether n reads operand k of the call, which it writes, or writes what it reads or writes. */
+static bool touches_operand(const orth_instr *n, const orth_instr *call, int k)
 {
-    for (int k = 0; k < num; k++)
-        if (orth_operands_overlap(o, &of[k]))
+    for (int i = k < call->num_in ? n->num_in : 0; i < num_operands(n); i++)
+        if (orth_operands_overlap(operand(n, i), operand(call, k)))
             return true;
     return false;
 }
 
-/* Whether n reads what the call writes, or writes what it reads or writes. */
 static bool touches(const orth_instr *n, const orth_instr *call)
 {
-    for (int k = 0; k < num_operands(n); k++) {
-        const orth_operand *o = operand(n, k);
-        if (o->buffer >= 0 && (any_overlap(o, call->out, call->num_out) ||
-                               (k >= n->num_in && any_overlap(o, call->in, call->num_in))))
+    for (int k = 0; k < num_operands(call); k++)
+        if (touches_operand(n, call, k))
             return true;
-    }
     return false;
 }
 
@@ -96,7 +93,7 @@ static int32_t find_until(const pass *s, int32_t i)
         const int32_t buffer = operand(call, k)->buffer;
         for (int32_t u = buffer < 0 ? 0 : first_use_behind(s, buffer, i);
              buffer >= 0 && u < s->first_use[buffer + 1] && s->uses[u] < until; u++)
-            if (s->old[s->uses[u]].op != ORTH_OP_wait && touches(&s->old[s->uses[u]], call))
+            if (s->old[s->uses[u]].op != ORTH_OP_wait && touches_operand(&s->old[s->uses[u]], call, k))
                 until = s->uses[u];
     }
     return until;
