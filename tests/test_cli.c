@@ -48,6 +48,13 @@ TEST(mistakes_are_named_with_exit_2)
         {"doctor checkpoint.dir=", "orthant: command line: checkpoint.dir is empty"},
         {"doctor comm.bucket_mb=-1", "orthant: command line: comm.bucket_mb=-1"},
         {"help options optimiser", "orthant: help options: unknown section 'optimiser'; did you mean 'optimizer'?"},
+        {"tokenizer encode --tokenizer=t.json --vocab-size=3 x.txt", "orthant: tokenizer encode: --vocab-size is not for it but for `tokenizer train`"},
+        {"tokenizer train --tokenizer=t.json x.txt", "is not for it but for `tokenizer encode, decode, inspect`"},
+        {"bench gemm --ranks=2", "orthant: bench gemm: --ranks is not for it but for `bench collectives`"},
+        {"explain --memory --schedule x.yaml", "there is no such run file"},
+        {"explain --memory --schedule", "orthant: explain: --schedule and --memory: one at a time"},
+        {"explain --memory --layer=1", "orthant: explain: --layer chooses instructions of the program, --memory shows none"},
+        {"generate . x --prompt a=b --stop c=d", "orthant: generate takes one CHECKPOINT"},
         {"help --completion=zsh", "orthant: help: --completion=zsh: only bash is supported"},
     };
     for (int i = 0; i < ORTH_COUNT(cases); i++)

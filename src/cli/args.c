@@ -104,6 +104,37 @@ static orth_status take_word(orth_ctx *ctx, orth_args *args, const char *word)
     return ORTH_OK;
 }
 
+/* The help of a flag that only some words of its verb take begins with them: "encode, decode: ...". */
+static bool flag_is_of_word(const orth_flag *f, const orth_verb *verb, const char *word)
+{
+    const char *h = f->help;
+    bool listed = false;
+    for (;;) {
+        const size_t n = strcspn(h, " ,:");
+        const char *at = strstr(verb->words, "|") ? verb->words : "";
+        while (*at && !(strncmp(at, h, n) == 0 && strchr("| ", at[n])))
+            at += strcspn(at, "| ") + (at[strcspn(at, "| ")] != '\0');
+        if (!*at || n == 0)
+            return true; /* it begins with other words: any may take it */
+        listed = listed || (strlen(word) == n && strncmp(word, h, n) == 0);
+        if (h[n] == ':')
+            return listed;
+        h += n + strspn(h + n, " ,");
+    }
+}
+
+static orth_status check_flags_of_word(orth_ctx *ctx, const orth_args *args)
+{
+    const char *verb = args->cmd.verb, *word = args->cmd.num_words > 0 ? args->words[0] : NULL;
+    for (int i = 0; i < args->num_flags && word; i++) {
+        const orth_flag *f = orth_flag_find(verb, args->flag[i].name);
+        if (!flag_is_of_word(f, args->verb, word))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s %s: --%s is not for it but for `%s %.*s`", verb, word, f->name, verb,
+                             (int)strcspn(f->help, ":"), f->help);
+    }
+    return ORTH_OK;
+}
+
 static orth_status set_from_word(orth_ctx *ctx, orth_config *cfg, const char *word)
 {
     char key[128];
@@ -136,9 +167,8 @@ orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, 
     if (run_file)
         ORTH_TRY(orth_config_load(ctx, cfg, run_file));
     ORTH_TRY(set_from_environment(ctx, cfg));
-    for (int i = 2; i < args->argc && strcmp(args->argv[i], "--") != 0; i++)
-        if (args->argv[i][0] != '-' && key_length(args->argv[i]) > 0)
-            ORTH_TRY(set_from_word(ctx, cfg, args->argv[i]));
+    for (int i = 0; i < args->num_settings; i++)
+        ORTH_TRY(set_from_word(ctx, cfg, args->settings[i]));
     return orth_config_check(ctx, cfg);
 }
 
@@ -163,8 +193,6 @@ orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **arg
     cmd->verb = args->verb->name;
     cmd->words = args->words;
     cmd->flags = args;
-    args->argc = argc;
-    args->argv = argv;
 
     bool flags_end = false;
     for (int i = 2, used; i < argc; i += 1 + used) {
@@ -180,7 +208,12 @@ orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **arg
             ORTH_TRY(take_flag(ctx, args, word, i + 1 < argc ? argv[i + 1] : NULL, &used));
         else if (flags_end || key_length(word) == 0)
             ORTH_TRY(take_word(ctx, args, word));
+        else if (args->num_settings == ORTH_WORDS_MAX)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: more than %d key=value words", cmd->verb, ORTH_WORDS_MAX);
+        else
+            args->settings[args->num_settings++] = word;
     }
 
+    ORTH_TRY(check_flags_of_word(ctx, args));
     return orth_cmd_load(ctx, cmd, &cmd->config, cmd->run_file);
 }

@@ -45,12 +45,31 @@ static orth_status print_schedule(orth_ctx *ctx, orth_spread *spread)
     return print_text(ctx, &text);
 }
 
+/* One picture at a time, and only the program has parts. */
+static orth_status check_flags(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    static const char *const pictures[] = {"mesh", "schedule", "memory"}, *const parts[] = {"layer", "micro-batch"};
+    const char *picture = NULL;
+    for (int i = 0; i < ORTH_COUNT(pictures); i++) {
+        if (!orth_cmd_flag(cmd, pictures[i]))
+            continue;
+        if (picture)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "explain: --%s and --%s: one at a time", picture, pictures[i]);
+        picture = pictures[i];
+    }
+    for (int i = 0; i < ORTH_COUNT(parts) && picture; i++)
+        if (orth_cmd_flag(cmd, parts[i]))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "explain: --%s chooses instructions of the program, --%s shows none", parts[i], picture);
+    return ORTH_OK;
+}
+
 orth_status orth_cmd_explain(orth_ctx *ctx, const orth_cmd *cmd)
 {
     orth_model_config model;
     orth_unit unit;
     orth_spread spread;
     int64_t rank = 0, layer = ORTH_PRINT_ALL, micro = ORTH_PRINT_ALL;
+    ORTH_TRY(check_flags(ctx, cmd));
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "rank", 0, INT32_MAX, &rank));
     ORTH_TRY(orth_describe_step(ctx, &cmd->config, (int)rank, &model, &spread, &unit));
     orth_status s = orth_cmd_flag_int(ctx, cmd, "layer", -1, model.layers, &layer);

@@ -41,8 +41,8 @@ typedef struct {
     int num_flags;
     struct { const char *name, *value; } flag[ORTH_FLAGS_MAX];
     const char *words[ORTH_WORDS_MAX];
-    int argc;
-    char *const *argv;
+    int num_settings;       /* key=value words */
+    const char *settings[ORTH_WORDS_MAX];
 } orth_args;
 
 /* Sorts argv into verb, run file, key=value, flags and words, and loads the configuration in the

@@ -37,16 +37,21 @@ static void print_attr(FILE *out, const orth_instr *n)
         fprintf(out, " ticket=%d", n->attr.ticket);
 }
 
-static void print_instr(FILE *out, const orth_program *p, int32_t i)
+static void print_place(FILE *out, const orth_instr *n)
 {
-    static const char phases[] = {'F', 'B', 'U'};
-    const orth_instr *n = &p->instrs[i];
-    fprintf(out, "%6d %c ", i, phases[n->phase]);
     if (n->micro_batch >= 0)
         fprintf(out, "mb%-3d ", n->micro_batch);
     else
         fprintf(out, "      ");
     fprintf(out, n->layer >= 0 ? "L%-3d " : "     ", n->layer);
+}
+
+static void print_instr(FILE *out, const orth_program *p, int32_t i)
+{
+    static const char phases[] = {'F', 'B', 'U'};
+    const orth_instr *n = &p->instrs[i];
+    fprintf(out, "%6d %c ", i, phases[n->phase]);
+    print_place(out, n);
     bool first = true;
     for (int k = 0; k < n->num_out; k++) {
         if (n->out[k].buffer < 0)
@@ -122,7 +127,9 @@ void orth_print_memory(FILE *out, const orth_program *p, int rows)
         }
         const orth_instr *n = &p->instrs[at];
         int bar = p->transient_bytes ? (int)((double)most / (double)p->transient_bytes * BAR_WIDTH + 0.5) : 0;
-        fprintf(out, "%6d %-18s mb%-3d L%-3d |", at, orth_op_name(n->op), n->micro_batch, n->layer);
+        fprintf(out, "%6d %-18s ", at, orth_op_name(n->op));
+        print_place(out, n);
+        fputc('|', out);
         for (int k = 0; k < BAR_WIDTH; k++)
             fputc(k < bar ? '#' : ' ', out);
         fprintf(out, "| %9.2f MiB  %s\n", (double)most / mib, largest >= 0 ? p->buffers[largest].name : "");
