@@ -218,8 +218,8 @@ TEST(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly)
 {
     run_case *r = run_begin();
     static const struct { int sig, code; const char *text; } cases[] = {
-        {SIGINT, 130, "SIGINT"}, {SIGTERM, 143, "SIGTERM"}};
-    for (int i = 0; i < 2; i++) {
+        {SIGINT, 130, "SIGINT"}, {SIGTERM, 143, "SIGTERM"}, {SIGHUP, 143, "SIGHUP"}};
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
         char dir[32], whole[32], args[128], lines[64];
         snprintf(dir, sizeof dir, "cut%d", i);
         snprintf(lines, sizeof lines, "%s/metrics.jsonl", dir);

@@ -135,7 +135,7 @@ orth_status orth_ctx_check_stop(orth_ctx *ctx)
 
 const char *orth_signal_name(int signal)
 {
-    return signal == SIGTERM ? "SIGTERM" : signal == SIGUSR1 ? "SIGUSR1" : "SIGINT";
+    return signal == SIGTERM ? "SIGTERM" : signal == SIGHUP ? "SIGHUP" : signal == SIGUSR1 ? "SIGUSR1" : "SIGINT";
 }
 
 void *orth_mem_alloc(orth_ctx *ctx, size_t num_bytes)

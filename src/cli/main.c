@@ -114,7 +114,7 @@ int main(int argc, char **argv)
     if (s != ORTH_OK)
         say_error(&ctx, s, ran);
     int code = orth_status_exit_code(s);
-    /* The verb that was stopped by a signal names it in its message. SIGUSR1 is a launcher's SIGTERM. */
+    /* The verb that was stopped by a signal names it in its message. SIGUSR1 is a launcher's SIGTERM, SIGHUP a closed terminal's. */
     if (s == ORTH_ERR_SIGNAL && !strstr(ctx.error.message, "SIGINT"))
         code = 143;
     orth_config_release(&ctx, &args.cmd.config);

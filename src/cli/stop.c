@@ -8,7 +8,7 @@
 /* Verbs that end at a place of their own, with the word that comes first; NULL: any. */
 static const struct {
     const char *verb, *word;
-} asked[] = {{"train", NULL}, {"verify", NULL}, {"data", "prepare"}, {"tokenizer", "train"}};
+} asked[] = {{"train", NULL}, {"verify", NULL}, {"eval", NULL}, {"data", "prepare"}, {"tokenizer", "train"}};
 
 static int pending(void *user)
 {
@@ -33,6 +33,9 @@ void orth_stop_watch(orth_ctx *ctx, orth_stop *stop, const orth_cmd *cmd)
     sigaddset(&stop->set, SIGINT);
     sigaddset(&stop->set, SIGTERM);
     sigaddset(&stop->set, SIGUSR1);
+    struct sigaction hangup;
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* which nohup has it be */
+        sigaddset(&stop->set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &stop->set, NULL);
     ctx->stop = pending;
     ctx->stop_user = stop;

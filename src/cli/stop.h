@@ -1,4 +1,5 @@
-/* stop.h -- signals that ask a verb to end: SIGINT, SIGTERM, and SIGUSR1, which launchers hand on (docs/mpi.md).
+/* stop.h -- signals that ask a verb to end: SIGINT, SIGTERM, SIGHUP (its terminal is gone; not under nohup), and SIGUSR1,
+ * which launchers hand on (docs/mpi.md).
  *
  * They are blocked in all threads and asked for (ctx->stop) between steps and during long work: no handler, so no state
  * outside of the program's own. Verbs that neither save when they are stopped nor leave anything behind do not take part, and

@@ -51,13 +51,19 @@ orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, 
     return ORTH_OK;
 }
 
+/* What comes after the live line begins on a line of its own. */
+static void end_line(orth_metrics *m)
+{
+    fputs(m->midline ? "\n" : "", stdout);
+    m->midline = false;
+}
+
 void orth_metrics_close(orth_metrics *m)
 {
     if (m->file)
         fclose(m->file);
     m->file = NULL;
-    if (m->live)
-        printf("\n");
+    end_line(m);
 }
 
 void orth_metrics_number(char *out, size_t n, double x)
@@ -68,53 +74,88 @@ void orth_metrics_number(char *out, size_t n, double x)
         snprintf(out, n, "null");
 }
 
+double orth_metrics_said(double x)
+{
+    return isnan(x) ? (double)NAN : x;
+}
+
 /* ---- the line for people ---- */
 
 enum { F_STEP, F_LOSS, F_NORM, F_LR, F_RATE, F_MFU, F_MEM, F_LEFT, F_SKIPPED, NUM_FIELDS };
 typedef char line_fields[NUM_FIELDS][48];
 
-static void write_fields(const orth_metrics *m, const orth_step_result *r, double tokens_per_s, double mfu, line_fields f)
+typedef struct {
+    double tokens_per_s, mfu; /* mfu 0: not known */
+    int64_t left_s;
+} line_rates;
+
+static void write_fields(const orth_metrics *m, const orth_step_result *r, const line_rates *t, line_fields f)
 {
-    int64_t left = (int64_t)((double)(m->steps - r->step) * m->smooth_s + 0.5);
+    const int64_t left = t->left_s;
     char mfu_text[32] = "     -";
-    if (mfu > 0)
-        snprintf(mfu_text, sizeof mfu_text, "%5.1f%%", 100 * mfu);
+    if (t->mfu > 0)
+        snprintf(mfu_text, sizeof mfu_text, "%5.1f%%", 100 * t->mfu);
     snprintf(f[F_STEP], sizeof f[0], "step %6" PRId64 "/%" PRId64, r->step, m->steps);
-    snprintf(f[F_LOSS], sizeof f[0], "  loss %8.4f", r->loss);
-    snprintf(f[F_NORM], sizeof f[0], "  norm %8.3f", r->grad_norm);
+    snprintf(f[F_LOSS], sizeof f[0], "  loss %8.4f", orth_metrics_said(r->loss));
+    snprintf(f[F_NORM], sizeof f[0], "  norm %8.3f", orth_metrics_said(r->grad_norm));
     snprintf(f[F_LR], sizeof f[0], "  lr %.2e", r->lr);
-    snprintf(f[F_RATE], sizeof f[0], "  %8.0f tok/s", tokens_per_s);
+    snprintf(f[F_RATE], sizeof f[0], "  %8.0f tok/s", t->tokens_per_s);
     snprintf(f[F_MFU], sizeof f[0], "  mfu %s", mfu_text);
     snprintf(f[F_MEM], sizeof f[0], "  mem %.0f MiB", ceil((double)m->peak_bytes / (double)(1 << 20)));
     snprintf(f[F_LEFT], sizeof f[0], "  left %" PRId64 ":%02" PRId64 ":%02" PRId64, left / 3600, left / 60 % 60, left % 60);
     snprintf(f[F_SKIPPED], sizeof f[0], "%s", r->skipped ? "  skipped" : "");
 }
 
-/* A line that wraps cannot be rewritten, so a narrow terminal gets fewer fields. It may be resized at any time. */
-static void fit_terminal(line_fields f)
+/* The same in few characters: all of it on the 80 columns that a terminal usually has. */
+static void write_short_fields(const orth_metrics *m, const orth_step_result *r, const line_rates *t, line_fields f)
 {
-    static const int8_t less_and_less_important[] = {F_MEM, F_MFU, F_LR, F_NORM, F_RATE, F_LEFT, F_LOSS};
-    const size_t columns = terminal_columns();
+    const int64_t left = t->left_s;
+    const double mib = (double)m->peak_bytes / (double)(1 << 20);
+    snprintf(f[F_STEP], sizeof f[0], "%" PRId64 "/%" PRId64, r->step, m->steps);
+    snprintf(f[F_LOSS], sizeof f[0], " loss %.4f", orth_metrics_said(r->loss));
+    snprintf(f[F_NORM], sizeof f[0], " norm %.3g", orth_metrics_said(r->grad_norm));
+    snprintf(f[F_LR], sizeof f[0], " lr %.2g", r->lr);
+    snprintf(f[F_RATE], sizeof f[0], " %.0f tok/s", t->tokens_per_s);
+    snprintf(f[F_MFU], sizeof f[0], t->mfu > 0 ? " mfu %.0f%%" : "", 100 * t->mfu);
+    snprintf(f[F_MEM], sizeof f[0], mib < 1000 ? " %.0fMiB" : " %.1fGiB", mib < 1000 ? ceil(mib) : mib / 1024);
+    if (left < 3600)
+        snprintf(f[F_LEFT], sizeof f[0], " left %" PRId64 ":%02" PRId64, left / 60, left % 60);
+    else
+        snprintf(f[F_LEFT], sizeof f[0], " left %" PRId64 "h%02" PRId64, left / 3600, left / 60 % 60);
+}
+
+static size_t line_width(line_fields f)
+{
     size_t width = 0;
     for (int i = 0; i < NUM_FIELDS; i++)
         width += strlen(f[i]);
-    for (int i = 0; i < ORTH_COUNT(less_and_less_important) && width >= columns; i++) {
-        char *field = f[less_and_less_important[i]];
-        width -= strlen(field);
-        *field = '\0';
-    }
+    return width;
 }
 
-static void print_line(const orth_metrics *m, const orth_step_result *r, double tokens_per_s, double mfu)
+/* A line that wraps cannot be rewritten, so a narrow terminal gets shorter fields, and a narrower one fewer. It may
+ * be resized at any time. */
+static void fit_terminal(const orth_metrics *m, const orth_step_result *r, const line_rates *t, line_fields f)
 {
+    static const int8_t less_and_less_important[] = {F_MEM, F_MFU, F_LR, F_NORM, F_RATE, F_LEFT, F_LOSS};
+    const size_t columns = terminal_columns();
+    if (line_width(f) >= columns)
+        write_short_fields(m, r, t, f);
+    for (int i = 0; i < ORTH_COUNT(less_and_less_important) && line_width(f) >= columns; i++)
+        f[less_and_less_important[i]][0] = '\0';
+}
+
+static void print_line(orth_metrics *m, const orth_step_result *r, double tokens_per_s, double mfu)
+{
+    const line_rates t = {tokens_per_s, mfu, (int64_t)((double)(m->steps - r->step) * m->smooth_s + 0.5)};
     line_fields f;
-    write_fields(m, r, tokens_per_s, mfu, f);
+    write_fields(m, r, &t, f);
     if (m->live)
-        fit_terminal(f);
+        fit_terminal(m, r, &t, f);
     fputs(m->live ? "\r\033[K" : "", stdout);
     for (int i = 0; i < NUM_FIELDS; i++)
         fputs(f[i], stdout);
     fputs(m->live ? "" : "\n", stdout);
+    m->midline = m->live;
     fflush(stdout);
 }
 
@@ -142,7 +183,6 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
     char loss[40], norm[40];
     orth_metrics_number(loss, sizeof loss, r->loss);
     orth_metrics_number(norm, sizeof norm, r->grad_norm);
-    double said = isnan(r->loss) ? (double)NAN : r->loss; /* without a sign */
     char line[2 * ORTH_TRAFFIC_JSON_MAX + EXPOSED_MAX + 1024], comm[ORTH_TRAFFIC_JSON_MAX], total[ORTH_TRAFFIC_JSON_MAX];
     char exposed[EXPOSED_MAX];
     orth_traffic_json(sent, comm);
@@ -156,7 +196,7 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
                      "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
                      "\"hfu\": %.4f, \"peak_bytes\": %zu, \"comm_bytes\": %s, \"comm_bytes_total\": %s, \"exposed_comm_s\": %s, \"skipped\": %s, "
                      "\"samples\": [%" PRId64 ", %" PRId64 "]}\n",
-                     r->step, loss, said, norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes, comm,
+                     r->step, loss, orth_metrics_said(r->loss), norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes, comm,
                      total, exposed, r->skipped ? "true" : "false", first, end);
     ORTH_TRY(orth_file_append(ctx, m->file, line, (size_t)n));
     if (!m->quiet && (r->step % m->log_every == 0 || r->step == m->steps))
@@ -186,7 +226,8 @@ orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m)
 orth_status orth_metrics_event(orth_ctx *ctx, orth_metrics *m, const char *text, const char *json)
 {
     if (!m->quiet) {
-        printf("%s%s\n", m->live ? "\n" : "", text);
+        end_line(m);
+        printf("%s\n", text);
         fflush(stdout);
     }
     if (!json)

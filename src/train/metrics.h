@@ -14,6 +14,7 @@ typedef struct {
     int64_t steps;           /* of the whole run */
     int64_t log_every;
     bool live;               /* a terminal: one line, rewritten */
+    bool midline;            /* the live line stands there, and has no end yet */
     bool quiet;
     double smooth_s;         /* smoothed step time */
     int64_t num_steps;       /* of this run */
@@ -34,6 +35,8 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
 orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m);
 /* x as JSON, which has no infinities and no NaN: those become null. */
 void orth_metrics_number(char *out, size_t n, double x);
+/* What a person is shown: a NaN has no sign. */
+double orth_metrics_said(double x);
 /* An event line in both forms: evaluation, checkpoint. `json` is the inside of an object. */
 orth_status orth_metrics_event(orth_ctx *ctx, orth_metrics *m, const char *text, const char *json);
 

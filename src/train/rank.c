@@ -21,7 +21,7 @@
  * (NULL: nothing). Collective. */
 static orth_status agree(orth_ctx *ctx, rank_state *s, orth_traffic *sent)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     enum { NUM_SIGNALS = ORTH_COUNT(signals) };
     struct {
         int64_t got[NUM_SIGNALS];
@@ -210,7 +210,7 @@ static orth_status evaluate(orth_ctx *ctx, rank_state *s, int64_t max_batches)
     if (s->rank != 0)
         return ORTH_OK;
     double loss = isnan(values[0]) ? (double)NAN : values[0] / values[1];
-    double bits = values[2] > 0 ? values[0] / log(2.0) / values[2] : 0;
+    double bits = values[2] > 0 ? orth_metrics_said(values[0] / log(2.0) / values[2]) : 0;
     char text[256], json[256], loss_text[40], bits_text[40];
     orth_metrics_number(loss_text, sizeof loss_text, loss);
     orth_metrics_number(bits_text, sizeof bits_text, bits);
