@@ -220,11 +220,59 @@ TEST(the_program_prints_the_same_text_for_the_same_seed_and_stops_where_told)
     run_end(r);
 }
 
+/* As a folder of Transformers, which has no options and may have no tokenizer and rows to spare. */
+TEST(options_of_eval_and_generate_replace_those_of_the_weights)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml train.steps=1 data.path=text.txt data.tokenizer=bytes model.vocab=400");
+    RUN(r, 0, "", "eval a --text=text.txt --batches=12 --json");
+    char own[256];
+    snprintf(own, sizeof own, "%.200s", r->out);
+    RUN(r, 0, own, "eval a --text=text.txt --batches=12 --json data.tokenizer=bytes");
+    RUN(r, 0, "loss", "eval a --text=text.txt --batches=12 --json precision.compute=bf16");
+    assert_null(strstr(r->out, own));
+    RUN(r, 0, "loss", "eval a --text=text.txt --batches=12 --json data.separator=file");
+    assert_null(strstr(r->out, own));
+    RUN(r, 5, "is tokenizer", "eval a --text=text.txt data.tokenizer=shards");
+    RUN(r, 0, "loss", "eval a data.path=text.txt data.valid_fraction=0.5");
+    run_end(r);
+}
+
+TEST(weights_without_a_tokenizer_are_used_with_one_that_is_given)
+{
+    run_case *r = run_begin();
+    char path[256];
+    RUN(r, 0, "saved", "train run.yaml train.steps=1 data.path=text.txt data.tokenizer=bytes model.vocab=400");
+    RUN(r, 0, "parameters", "ckpt export a hf");
+    snprintf(path, sizeof path, "%s/hf/tokenizer.json", r->dir);
+    assert_int_equal(remove(path), 0);
+    RUN(r, 0, "parameters", "ckpt import hf imported");
+    static const char *const folders[] = {"hf", "imported"};
+    for (int i = 0; i < ORTH_COUNT(folders); i++) {
+        RUN(r, 5, "no tokenizer.json beside the weights: give data.tokenizer=FILE", "eval %s --text=text.txt", folders[i]);
+        RUN(r, 5, "no tokenizer.json beside the weights: give data.tokenizer=FILE", "generate %s", folders[i]);
+        RUN(r, 0, "loss", "eval %s --text=text.txt --batches=2 data.tokenizer=bytes", folders[i]);
+        RUN(r, 0, "0x1.", "generate %s data.tokenizer=bytes --logprobs --prompt=a=b --seed=%d --top-k=0 --tokens=40", folders[i], i);
+        for (char *line = r->out; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+            if (strchr(line, '\t') && atoi(line) > 256)
+                fail_msg("a token that the tokenizer does not have: %.20s", line);
+    }
+    RUN(r, 0, "saved", "train run.yaml checkpoint.dir=small train.steps=1 model.vocab=257 model.max_seq=100 data.path=text.txt data.tokenizer=bytes");
+    RUN(r, 0, "parameters", "ckpt export small hf2");
+    snprintf(path, sizeof path, "%s/hf2/tokenizer.json", r->dir);
+    assert_int_equal(remove(path), 0);
+    RUN(r, 5, "the model's vocabulary only", "eval hf2 --text=text.txt data.tokenizer=shards");
+    RUN(r, 0, "", "generate small --prompt=the");
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(log_probabilities_are_those_of_eval),
         cmocka_unit_test(choices_obey_temperature_top_k_top_p_and_seed),
+        cmocka_unit_test(options_of_eval_and_generate_replace_those_of_the_weights),
+        cmocka_unit_test(weights_without_a_tokenizer_are_used_with_one_that_is_given),
         cmocka_unit_test(the_program_prints_the_same_text_for_the_same_seed_and_stops_where_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

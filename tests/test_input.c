@@ -196,7 +196,7 @@ TEST(a_tokenizer_that_does_not_match_is_refused)
     RUN(r, 5, "tokenizer", "train run.yaml 'data.path=[shards, other]'");
     RUN(r, 0, "saved", "train run.yaml train.steps=1");
     RUN(r, 5, "was trained with tokenizer", "train run.yaml data.path=other --resume train.steps=2");
-    RUN(r, 5, "the data is for tokenizer", "eval a data.path=other");
+    RUN(r, 5, "other: tokenizer", "eval a data.path=other");
     run_end(r);
 }
 
@@ -246,6 +246,10 @@ TEST(what_weights_are_looked_for_in_is_named)
     RUN(r, 2, "holds a run whose checkpoints are all damaged", "train run.yaml train.steps=2");
     RUN(r, 2, "only this-machine is supported by this version", "plan run.yaml --cluster=moon");
     RUN(r, 2, "cluster.name=moon: only this-machine", "plan run.yaml cluster.name=moon");
+    RUN(r, 2, "shards: belongs to prepared data (it holds dataset.json): give another folder", "ckpt export a shards");
+    RUN(r, 0, "saved", "train run.yaml checkpoint.dir=own train.steps=1 model.preset=llama-tiny model.mlp_bias=true model.qk_norm=true");
+    RUN(r, 0, "no family of Transformers has these biases and norms", "ckpt export own hf-own");
+    RUN(r, 0, "ab", "generate hf-own --prompt=ab --tokens=3");
     run_end(r);
 }
 

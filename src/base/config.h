@@ -72,6 +72,8 @@ orth_status orth_config_parse(orth_ctx *ctx, orth_config *cfg, const char *name,
 /* Sets one option from text: the value as YAML ("0.1", "[a, b]", "auto"). `place` for messages. */
 orth_status orth_config_set(orth_ctx *ctx, orth_config *cfg, const char *place, const char *path,
                             const char *value);
+/* Sets in cfg what was given (not left to its default) in `given`. */
+orth_status orth_config_override(orth_ctx *ctx, orth_config *cfg, const orth_config *given);
 /* The rules between options; the first that is broken, in words. ORTH_ERR_ARG. */
 orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg);
 

@@ -87,6 +87,22 @@ char *orth_option_text(orth_ctx *ctx, const orth_config *cfg, orth_option_id id)
     return orth_text_take(ctx, &t);
 }
 
+orth_status orth_config_override(orth_ctx *ctx, orth_config *cfg, const orth_config *given)
+{
+    for (int i = 0; i < ORTH_NUM_OPTIONS; i++) {
+        if (!given->place[i])
+            continue;
+        const orth_option *o = orth_option_get((orth_option_id)i);
+        const bool string = o->type == ORTH_TYPE_STR;
+        char *text = string ? NULL : orth_option_text(ctx, given, (orth_option_id)i);
+        const char *value = string ? *(const char *const *)((const char *)given + o->offset) : text;
+        orth_status s = value ? orth_config_set(ctx, cfg, given->place[i], o->path, value) : ORTH_ERR_NOMEM;
+        orth_mem_free(ctx, text);
+        ORTH_TRY(s);
+    }
+    return ORTH_OK;
+}
+
 /* Parts of a path that two neighbouring rows have in common: "a.b.c", "a.b.d" -> 2. */
 static int common_parts(const char *a, const char *b)
 {

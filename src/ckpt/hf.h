@@ -24,6 +24,8 @@ orth_status orth_hf_config_parse(orth_ctx *ctx, orth_model_config *out, const ch
  * Settings that no Hugging Face class has (say, qk_norm with mlp_bias) are written as model_type
  * "orthant", which Orthant alone reads. */
 char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype dtype, int64_t eos_token);
+/* Whether Transformers has a family that computes this model: not so, it is "orthant". */
+bool orth_hf_has_family(const orth_model_config *c);
 
 /* ---- the map between tensors (hf_map.c) ---- */
 

@@ -242,6 +242,11 @@ static int choose_arch(const orth_model_config *c)
     return c->qkv_bias == c->out_bias ? ARCH_LLAMA : ARCH_OWN;
 }
 
+bool orth_hf_has_family(const orth_model_config *c)
+{
+    return choose_arch(c) != ARCH_OWN;
+}
+
 typedef struct {
     const char *key;
     int64_t value;

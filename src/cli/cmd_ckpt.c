@@ -197,10 +197,11 @@ static orth_status verify(orth_ctx *ctx, const orth_cmd *cmd)
 
 /* ---- import and export ---- */
 
-/* What a run keeps is written by it alone: an export would damage a checkpoint, an import stand in its place. */
+/* What a run keeps is written by it alone: an export would damage a checkpoint, an import stand in its place; and
+ * prepared data have their own tokenizer.json. */
 static orth_status require_no_run(orth_ctx *ctx, const char *out)
 {
-    static const char *const names[] = {"run.yaml", "checkpoints", "state.json"};
+    static const char *const names[] = {"run.yaml", "checkpoints", "state.json", "dataset.json"};
     for (int i = 0; i < ORTH_COUNT(names); i++) {
         char *path = orth_path_join(ctx, out, names[i]);
         if (!path)
@@ -208,7 +209,8 @@ static orth_status require_no_run(orth_ctx *ctx, const char *out)
         bool there = orth_path_exists(path);
         orth_mem_free(ctx, path);
         if (there)
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: belongs to a run (it holds %s): give another folder", out, names[i]);
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: belongs to %s (it holds %s): give another folder", out,
+                             strcmp(names[i], "dataset.json") == 0 ? "prepared data" : "a run", names[i]);
     }
     return ORTH_OK;
 }
@@ -278,8 +280,8 @@ static orth_status export_from(orth_ctx *ctx, const orth_checkpoint *ck, weights
                                          tokenizer_bytes);
     orth_mem_free(ctx, tokenizer);
     if (s == ORTH_OK)
-        printf("%s: %" PRId64 " parameters in %s, of %s\n", out, orth_model_num_elems(c),
-               orth_dtype_name(dtype), path);
+        printf("%s: %" PRId64 " parameters in %s, of %s%s\n", out, orth_model_num_elems(c), orth_dtype_name(dtype), path,
+               orth_hf_has_family(c) ? "" : "; no family of Transformers has these biases and norms: only Orthant reads it");
     return s;
 }
 

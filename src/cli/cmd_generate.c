@@ -52,13 +52,15 @@ static bool reached(const orth_bytes *text, size_t before, const char *stop)
 
 static orth_status sample_all(orth_ctx *ctx, orth_generator *g, const orth_model_file *f, const options *o)
 {
+    orth_sample_options how = o->sample;
+    how.num_tokens = orth_tokenizer_vocab_size(f->tokenizer); /* a model may have rows to spare */
     orth_bytes text = {0};
     orth_status s = ORTH_OK;
     int32_t eos = orth_tokenizer_eos(f->tokenizer);
     for (int64_t i = 0; i < o->tokens && s == ORTH_OK; i++) {
         int32_t token;
         float logprob;
-        s = orth_generator_sample(ctx, g, &o->sample, &token, &logprob);
+        s = orth_generator_sample(ctx, g, &how, &token, &logprob);
         if (s != ORTH_OK || token == eos)
             break;
         s = print_token(ctx, f->tokenizer, token, logprob, o->logprobs);
@@ -75,11 +77,11 @@ static orth_status sample_all(orth_ctx *ctx, orth_generator *g, const orth_model
     return s;
 }
 
-static orth_status run(orth_ctx *ctx, const orth_cmd *cmd, orth_model_file *f, const options *o)
+static orth_status run(orth_ctx *ctx, const orth_cmd *cmd, orth_model_file *f, options *o)
 {
+    ORTH_TRY(orth_model_file_use(ctx, f, &cmd->config));
     if (!f->tokenizer)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: no tokenizer.json beside the weights", f->folder);
-    f->run.run_backend = cmd->config.run_backend;
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: no tokenizer.json beside the weights: give data.tokenizer=FILE", f->folder);
     orth_ids ids = {0};
     orth_generator *g = NULL;
     int32_t start = orth_tokenizer_eos(f->tokenizer);
@@ -88,6 +90,8 @@ static orth_status run(orth_ctx *ctx, const orth_cmd *cmd, orth_model_file *f, c
         s = orth_tokenizer_encode(ctx, f->tokenizer, &ids, o->prompt, strlen(o->prompt));
     const int32_t *prompt = ids.num ? ids.v : &start; /* a document's start follows the end of another */
     int64_t n = ids.num ? ids.num : 1;
+    if (!orth_cmd_flag(cmd, "tokens") && n < f->model.max_seq)
+        o->tokens = ORTH_MIN(o->tokens, f->model.max_seq - n);
     if (s == ORTH_OK)
         s = orth_generator_create(ctx, &g, &f->run, &f->model, n + o->tokens);
     if (s == ORTH_OK)

@@ -152,7 +152,8 @@ static int by_logit(const void *a, const void *b)
 
 static int32_t choose(orth_generator *g, const orth_sample_options *o)
 {
-    int64_t V = g->model.vocab, n = o->top_k > 0 ? ORTH_MIN(o->top_k, V) : V;
+    const int64_t V = o->num_tokens > 0 ? ORTH_MIN(o->num_tokens, g->model.vocab) : g->model.vocab;
+    int64_t n = o->top_k > 0 ? ORTH_MIN(o->top_k, V) : V;
     for (int64_t i = 0; i < V; i++)
         g->order[i] = (candidate){g->logits[i], (int32_t)i};
     qsort(g->order, (size_t)V, sizeof *g->order, by_logit);

@@ -6,6 +6,7 @@
 #include "train/setup.h"
 
 typedef struct {
+    int64_t num_tokens;     /* ids below it are sampled: those that the tokenizer has; 0: all */
     double temperature;     /* 0: the likeliest token, ties to the smaller id */
     int64_t top_k;          /* 0: all */
     double top_p;           /* 1: all */

@@ -1,6 +1,8 @@
 /* model_file.c -- see model_file.h. */
 #include "train/model_file.h"
 
+#include <inttypes.h>
+
 #include "base/files.h"
 #include "ckpt/folder.h"
 
@@ -13,7 +15,9 @@ static orth_status open_run_config(orth_ctx *ctx, orth_model_file *f, bool check
     orth_checkpoint *ck;
     ORTH_TRY(orth_checkpoint_open(ctx, &ck, f->folder));
     const char *text = orth_checkpoint_run_config(ck);
-    orth_status s = orth_config_parse(ctx, &f->run, "state.json: run options", text, strlen(text));
+    orth_status s = ORTH_OK;
+    if (*text) /* imported weights come from no run */
+        s = orth_config_parse(ctx, &f->run, "state.json: run options", text, strlen(text));
     orth_checkpoint_close(ctx, ck);
     return s;
 }
@@ -41,6 +45,30 @@ orth_status orth_model_file_open(orth_ctx *ctx, orth_model_file *f, const char *
     if (s != ORTH_OK)
         orth_model_file_close(ctx, f);
     return s;
+}
+
+static orth_status use_tokenizer(orth_ctx *ctx, orth_model_file *f, const char *name)
+{
+    orth_tokenizer *t = NULL;
+    ORTH_TRY(orth_tokenizer_load(ctx, &t, name));
+    const uint64_t got = orth_tokenizer_fingerprint(t), own = f->tokenizer ? orth_tokenizer_fingerprint(f->tokenizer) : got;
+    orth_tokenizer_free(ctx, f->tokenizer);
+    f->tokenizer = t;
+    if (got == own)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_DATA, "data.tokenizer=%s is tokenizer %016" PRIx64 ", the one of the weights in %s is %016"
+                     PRIx64, name, got, f->folder, own);
+}
+
+orth_status orth_model_file_use(orth_ctx *ctx, orth_model_file *f, const orth_config *given)
+{
+    ORTH_TRY(orth_config_override(ctx, &f->run, given));
+    if (ORTH_CONFIG_IS_SET(given, data, path) && !ORTH_CONFIG_IS_SET(given, data, weights))
+        f->run.data_weights.n = 0; /* they were of other paths */
+    ORTH_TRY(orth_config_check(ctx, &f->run));
+    if (ORTH_CONFIG_IS_SET(given, data, tokenizer) && strcmp(given->data_tokenizer, "auto") != 0)
+        ORTH_TRY(use_tokenizer(ctx, f, given->data_tokenizer));
+    return ORTH_OK;
 }
 
 void orth_model_file_close(orth_ctx *ctx, orth_model_file *f)

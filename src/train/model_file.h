@@ -19,6 +19,9 @@ typedef struct {
 /* `path`: a run folder, its checkpoints, one checkpoint, or a Hugging Face folder. ORTH_ERR_DATA,
  * ORTH_ERR_IO, ORTH_ERR_NOMEM. On failure there is nothing to close. */
 orth_status orth_model_file_open(orth_ctx *ctx, orth_model_file *f, const char *path);
+/* What `given`, the options of a verb that uses the model, says instead of the options of the run; data.tokenizer, for
+ * weights that have none beside them. ORTH_ERR_ARG, ORTH_ERR_DATA (another tokenizer than the one beside the weights). */
+orth_status orth_model_file_use(orth_ctx *ctx, orth_model_file *f, const orth_config *given);
 void orth_model_file_close(orth_ctx *ctx, orth_model_file *f);
 
 /* Fills masters, and copies in the compute type, of an executor; either may be missing for a
