@@ -92,13 +92,12 @@ static void pack_panels(const orth_gemm_plan *p, const pack_operand *o, int64_t 
     const int64_t lanes =
         ORTH_MIN(o->num_lanes, (o->first_panel + ORTH_MIN(end, o->num_panels)) * o->width) - lane;
     for (int64_t i = 0; block + i < block_end && lanes > 0; i++) {
-        orth_gemm_segment segs[ORTH_GEMM_MAX_GROUP];
-        const int num_segs = orth_gemm_block_segments(p, block + i, segs);
+        const orth_gemm_block b = orth_gemm_block_at(p, block + i);
         char *dst = o->dst + panel_bytes * (size_t)(i * o->num_panels + begin);
-        for (int s = 0; s < num_segs; s++)
-            o->pack(dst + 4 * segs[s].row * o->width, panel_bytes,
-                    o->src + (size_t)(lane * o->lane_stride + segs[s].k0 * o->k_stride) * size,
-                    o->lane_stride, o->k_stride, lanes, segs[s].len);
+        for (const orth_gemm_segment *s = b.segment; s < b.segment + b.num_segments; s++)
+            o->pack(dst + 4 * s->row * o->width, panel_bytes,
+                    o->src + (size_t)(lane * o->lane_stride + s->k0 * o->k_stride) * size, o->lane_stride,
+                    o->k_stride, lanes, s->len);
     }
 }
 
@@ -119,16 +118,45 @@ static void pack_task(gemm_run *run, int64_t stage_index, int64_t i)
 
 /* ---- computing ---- */
 
-/* All segments of a block on one tile. a: its packed panel, or its first row in A. */
-static void run_tile(const orth_gemm_plan *p, const orth_gemm_segment *segs, int num_segs, const char *a,
-                     const char *b, float *state, int m, int n)
+/* The sums of one tile: [own_slots] that are used within a block, and [kept_slots] from block to block. */
+typedef struct {
+    float *own, *kept;
+} gemm_sums;
+
+/* One block on one tile, which begins at t; leaves the sums of the last block in slot 0 of its own. */
+static void run_tile(const orth_gemm_plan *p, const orth_gemm_block *block, orth_gemm_tile t, gemm_sums sums,
+                     bool is_last)
 {
     const orth_gemm_kernels *kr = p->kernels;
-    const int64_t size = (int64_t)orth_dtype_bytes(p->g->in_type);
-    for (int s = 0; s < num_segs; s++)
-        kr->tile(a + (p->a_stride ? segs[s].k0 * size : 4 * segs[s].row * kr->mr), p->a_stride,
-                 b + 4 * segs[s].row * kr->nr, segs[s].num_rows, segs[s].resume,
-                 state + segs[s].slot * kr->mr * kr->nr, segs[s].num_merges, m, n);
+    const int64_t k_bytes = (int64_t)orth_dtype_bytes(p->g->in_type), slot = kr->mr * kr->nr;
+    const orth_gemm_tile begin = t;
+    const orth_gemm_place place = block->place;
+    float *kept = sums.kept + place.slot * slot, *chain = kept + place.num_older * slot;
+    float *joined = is_last ? sums.own : kept;
+    for (int i = 0; i < block->num_segments; i++) {
+        const orth_gemm_segment *s = &block->segment[i];
+        t.a = begin.a + (p->a_stride ? s->k0 * k_bytes : 4 * s->row * kr->mr);
+        t.b = begin.b + 4 * s->row * kr->nr;
+        t.ahead = begin.ahead + s->row * t.ahead_step;
+        t.num_rows = s->num_rows;
+        t.from = block->resumes ? chain : NULL;
+        t.to = sums.own + s->place.slot * slot;
+        t.older = t.to;
+        t.num_older = s->place.num_older;
+        if (!block->ends)
+            t.to = chain;
+        else if (i == block->num_segments - 1 && place.num_older == 0)
+            t.to = joined;
+        kr->tile(&t);
+    }
+    if (block->ends && place.num_older > 0) {
+        t.num_rows = 0;
+        t.from = sums.own;
+        t.older = kept;
+        t.num_older = place.num_older;
+        t.to = joined;
+        kr->tile(&t);
+    }
 }
 
 /* What one computing task works on: panels [i, i + num_i) x [j, j + num_j) of the stage. */
@@ -136,37 +164,75 @@ typedef struct {
     gemm_stage stage;
     int64_t i, num_i, j, num_j;
     char *a;                        /* one block of its rows, packed */
-    char *state;
+    gemm_sums sums;
 } gemm_part;
 
-static void compute_block(const orth_gemm_plan *p, const gemm_part *t, int64_t block)
+/* Asks for memory that is used soon, so that it is in the L2 by then. */
+static void expect(const void *at, size_t num_bytes)
+{
+    for (size_t i = 0; i < num_bytes; i += 64)
+        __builtin_prefetch((const char *)at + i, 0, 2);
+    __builtin_prefetch((const char *)at + num_bytes - 1, 0, 2);
+}
+
+/* What the epilogue of a tile reads and writes. */
+static void expect_epilogue(const orth_gemm_desc *g, int64_t m0, int64_t n0, int m, int n)
+{
+    const size_t size = orth_dtype_bytes(g->c_type);
+    for (int64_t at = m0 * g->c_row + n0; m > 0; m--, at += g->c_row) {
+        expect((const char *)g->c + (size_t)at * size, (size_t)n * size);
+        if (g->act_grad_of)
+            expect((const char *)g->act_grad_of + (size_t)at * size, (size_t)n * size);
+        for (int i = 0; i < g->num_addends; i++)
+            expect(g->addend[i] + at, (size_t)n * sizeof(float));
+    }
+}
+
+static void compute_block(const orth_gemm_plan *p, const gemm_part *t, int64_t index)
 {
     const gemm_stage *s = &t->stage;
     const orth_gemm_kernels *kr = p->kernels;
-    const size_t tile_bytes = p->num_blocks == 1 ? 0 : p->tile_state_bytes;
-    const int64_t local = block - s->k * p->stage_blocks, first = s->m * p->m_chunk + t->i;
+    const int64_t local = index - s->k * p->stage_blocks, first = s->m * p->m_chunk + t->i;
+    const size_t panel_bytes = 4 * (size_t)(p->block_rows * kr->nr);
     const pack_operand o = operand_a(p, t->a, first, t->num_i);
-    orth_gemm_segment segs[ORTH_GEMM_MAX_GROUP];
-    const int num_segs = orth_gemm_block_segments(p, block, segs);
-    char *state = t->state;
+    const orth_gemm_block block = orth_gemm_block_at(p, index);
+    const bool is_last = index == p->num_blocks - 1;
+    gemm_sums sums = t->sums;
     if (!p->a_stride)
-        pack_panels(p, &o, 0, t->num_i, block, block + 1);
+        pack_panels(p, &o, 0, t->num_i, index, index + 1);
     for (int64_t j = t->j; j < t->j + t->num_j; j++) {
-        const char *b = s->b + 4 * (size_t)((local * p->n_chunk + j) * p->block_rows * kr->nr);
+        const char *b = s->b + panel_bytes * (size_t)(local * p->n_chunk + j);
         const int64_t n0 = (s->n * p->n_chunk + j) * kr->nr;
-        const int n = (int)ORTH_MIN(kr->nr, p->g->N - n0);
-        for (int64_t i = 0; i < t->num_i && n > 0; i++, state += tile_bytes) {
+        /* While a panel of B is used, the rows of A take turns in asking for the next one. */
+        orth_gemm_tile tile = {.b = b, .n = (int)ORTH_MIN(kr->nr, p->g->N - n0),
+                               .ahead_step = orth_div_up(4 * kr->nr, t->num_i)};
+        for (int64_t i = 0; i < t->num_i && tile.n > 0; i++) {
             const int64_t m0 = (first + i) * kr->mr;
-            const int m = (int)ORTH_MIN(kr->mr, p->g->M - m0);
-            if (m <= 0)
+            tile.m = (int)ORTH_MIN(kr->mr, p->g->M - m0);
+            if (tile.m <= 0)
                 break;
-            const char *a = p->a_stride ? (const char *)p->g->a + m0 * p->a_stride
-                                        : t->a + 4 * i * p->block_rows * kr->mr;
-            run_tile(p, segs, num_segs, a, b, (float *)(void *)state, m, n);
-            if (block == p->num_blocks - 1)
-                kr->finish(p->g, (const float *)(const void *)state, kr->nr, m0, n0, m, n);
+            tile.a = p->a_stride ? (const char *)p->g->a + m0 * p->a_stride
+                                 : t->a + 4 * i * p->block_rows * kr->mr;
+            tile.a_stride = p->a_stride;
+            tile.ahead = b + panel_bytes + i * p->block_rows * tile.ahead_step;
+            if (p->kept_slots)
+                expect((char *)sums.kept + p->tile_kept_bytes, p->tile_kept_bytes);
+            if (is_last)
+                expect_epilogue(p->g, m0, n0, tile.m, tile.n);
+            run_tile(p, &block, tile, sums, is_last);
+            if (is_last)
+                kr->finish(p->g, sums.own, kr->nr, m0, n0, tile.m, tile.n);
+            sums.kept += p->tile_kept_bytes / 4;
         }
     }
+}
+
+static gemm_sums sums_at(const gemm_run *run, int worker, int64_t keeper)
+{
+    const orth_gemm_plan *p = &run->plan;
+    char *own = run->workspace + p->own_at + p->own_bytes * (size_t)worker;
+    char *kept = run->workspace + p->kept_at + p->task_kept_bytes * (size_t)keeper;
+    return (gemm_sums){(float *)(void *)own, (float *)(void *)kept};
 }
 
 static void compute_task(gemm_run *run, int64_t stage_index, int64_t index, int worker)
@@ -178,8 +244,7 @@ static void compute_task(gemm_run *run, int64_t stage_index, int64_t index, int 
     t.num_i = ORTH_MIN(p->m_task, p->m_chunk - t.i);
     t.num_j = ORTH_MIN(p->n_task, p->n_chunk - t.j);
     t.a = run->workspace + p->a_at + p->a_slot_bytes * (size_t)worker;
-    t.state = run->workspace + p->state_at +
-              p->task_state_bytes * (size_t)(p->k_stages > 1 ? index : (int64_t)worker);
+    t.sums = sums_at(run, worker, p->k_stages > 1 ? index : worker);
     const int64_t block = t.stage.k * p->stage_blocks;
     wait_until(&run->packed[stage_index], (int32_t)p->num_packs);
     if (p->k_stages > 1)
@@ -233,24 +298,24 @@ static void thin_task(void *arg, int64_t index, int worker)
     const orth_gemm_plan *p = &run->plan;
     const orth_gemm_kernels *kr = p->kernels;
     char *packed = run->workspace + p->b_at + p->b_slot_bytes * (size_t)worker;
-    char *state = run->workspace + p->state_at + p->task_state_bytes * (size_t)worker;
+    const gemm_sums sums = sums_at(run, worker, worker);
     const int64_t n0 = index * kr->nr;
     const int n = (int)ORTH_MIN(kr->nr, p->g->N - n0);
     const pack_operand o = operand_b(p, packed, index, 1);
     if (kr->enter)
         kr->enter();
     for (int64_t block = 0; block < p->num_blocks; block++) {
-        orth_gemm_segment segs[ORTH_GEMM_MAX_GROUP];
-        const int num_segs = orth_gemm_block_segments(p, block, segs);
+        const orth_gemm_block b = orth_gemm_block_at(p, block);
+        const bool is_last = block == p->num_blocks - 1;
         pack_panels(p, &o, 0, 1, block, block + 1);
         for (int64_t i = 0; i < p->m_panels; i++) {
-            const char *a = run->workspace + p->a_at +
-                            4 * (size_t)((block * p->m_panels + i) * p->block_rows * kr->mr);
-            const int m = (int)ORTH_MIN(kr->mr, p->g->M - i * kr->mr);
-            float *tile = (float *)(void *)(state + p->tile_state_bytes * (size_t)i);
-            run_tile(p, segs, num_segs, a, packed, tile, m, n);
-            if (block == p->num_blocks - 1)
-                kr->finish(p->g, tile, kr->nr, i * kr->mr, n0, m, n);
+            const size_t at = 4 * (size_t)((block * p->m_panels + i) * p->block_rows * kr->mr);
+            const orth_gemm_tile tile = {.a = run->workspace + p->a_at + at, .b = packed, .ahead = packed,
+                                         .m = (int)ORTH_MIN(kr->mr, p->g->M - i * kr->mr), .n = n};
+            gemm_sums of_tile = {sums.own, sums.kept + (size_t)i * p->tile_kept_bytes / 4};
+            run_tile(p, &b, tile, of_tile, is_last);
+            if (is_last)
+                kr->finish(p->g, sums.own, kr->nr, i * kr->mr, n0, tile.m, n);
         }
     }
     if (kr->leave)

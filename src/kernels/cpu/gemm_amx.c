@@ -68,37 +68,35 @@ static void leave(void)
     _tile_release();
 }
 
-static void merge(float *to, int num_merges)
+/* sums: where the tiles have just been stored; the result goes to t->to. */
+static void merge(const orth_gemm_tile *t, const float *sums)
 {
     for (int i = 0; i < MR * NR; i += 16) {
-        __m512 acc = _mm512_load_ps(to + num_merges * MR * NR + i);
-        for (int s = num_merges - 1; s >= 0; s--)
-            acc = _mm512_add_ps(_mm512_load_ps(to + s * MR * NR + i), acc);
-        _mm512_store_ps(to + i, acc);
+        __m512 acc = _mm512_load_ps(sums + i);
+        for (int s = t->num_older - 1; s >= 0; s--)
+            acc = _mm512_add_ps(_mm512_load_ps(t->older + s * MR * NR + i), acc);
+        _mm512_store_ps(t->to + i, acc);
     }
 }
 
-static void tile(const void *pa, int64_t a_stride, const void *pb, int64_t num_rows, bool resume, float *to,
-                 int num_merges, int m, int n)
+static void tile(const orth_gemm_tile *t)
 {
-    const char *a = pa, *b = pb;
-    float *leaf = to + num_merges * MR * NR;
+    const char *a = t->a, *b = t->b;
     const size_t stride = 4 * NR;
-    (void)m;
-    (void)n;
-    (void)a_stride;
-    if (resume) {
-        _tile_loadd(0, leaf, stride);
-        _tile_loadd(1, leaf + 16, stride);
-        _tile_loadd(2, leaf + 16 * NR, stride);
-        _tile_loadd(3, leaf + 16 * NR + 16, stride);
+    float own[MR * NR] __attribute__((aligned(64))); /* t->to may be one of the older */
+    float *sums = t->num_older ? own : t->to;
+    if (t->from) {
+        _tile_loadd(0, t->from, stride);
+        _tile_loadd(1, t->from + 16, stride);
+        _tile_loadd(2, t->from + 16 * NR, stride);
+        _tile_loadd(3, t->from + 16 * NR + 16, stride);
     } else {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (int64_t k = 0; k < num_rows; k += ALIGN, a += 2048, b += 2048) {
+    for (int64_t k = 0; k < t->num_rows; k += ALIGN, a += 2048, b += 2048) {
         _tile_loadd(4, a, 64);
         _tile_loadd(6, b, 128);
         _tile_loadd(7, b + 64, 128);
@@ -108,12 +106,12 @@ static void tile(const void *pa, int64_t a_stride, const void *pb, int64_t num_r
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_stored(0, leaf, stride);
-    _tile_stored(1, leaf + 16, stride);
-    _tile_stored(2, leaf + 16 * NR, stride);
-    _tile_stored(3, leaf + 16 * NR + 16, stride);
-    if (num_merges)
-        merge(to, num_merges);
+    _tile_stored(0, sums, stride);
+    _tile_stored(1, sums + 16, stride);
+    _tile_stored(2, sums + 16 * NR, stride);
+    _tile_stored(3, sums + 16 * NR + 16, stride);
+    if (t->num_older)
+        merge(t, sums);
 }
 
 const orth_gemm_kernels orth_gemm_amx_bf16 = {

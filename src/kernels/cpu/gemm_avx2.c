@@ -11,21 +11,18 @@
 
 /* ---- tile ---- */
 
-typedef void (*tile_shape_fn)(const float *a, const float *b, int64_t num_rows, bool resume, float *to,
-                              int num_merges);
+typedef void (*tile_shape_fn)(const orth_gemm_tile *t);
 
-static inline __attribute__((always_inline)) void tile_shape(const int R, const int V, const float *a,
-                                                             const float *b, int64_t num_rows, bool resume,
-                                                             float *to, int num_merges)
+static inline __attribute__((always_inline)) void tile_shape(const int R, const int V, const orth_gemm_tile *t)
 {
     __m256 acc[MR][2];
-    const float *from = to + num_merges * MR * NR;
+    const float *a = (const float *)(const void *)t->a, *b = (const float *)(const void *)t->b;
 #pragma GCC unroll 6
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 2
         for (int v = 0; v < V; v++)
-            acc[r][v] = resume ? _mm256_load_ps(from + r * NR + 8 * v) : _mm256_setzero_ps();
-    for (int64_t k = 0; k < num_rows; k++, a += MR, b += NR) {
+            acc[r][v] = t->from ? _mm256_load_ps(t->from + r * NR + 8 * v) : _mm256_setzero_ps();
+    for (int64_t k = 0; k < t->num_rows; k++, a += MR, b += NR) {
         __m256 bv[2];
 #pragma GCC unroll 2
         for (int v = 0; v < V; v++)
@@ -38,36 +35,33 @@ static inline __attribute__((always_inline)) void tile_shape(const int R, const 
                 acc[r][v] = _mm256_fmadd_ps(ar, bv[v], acc[r][v]);
         }
     }
-    for (int i = num_merges - 1; i >= 0; i--)
+    for (int i = t->num_older - 1; i >= 0; i--)
 #pragma GCC unroll 6
         for (int r = 0; r < R; r++)
 #pragma GCC unroll 2
             for (int v = 0; v < V; v++)
-                acc[r][v] = _mm256_add_ps(_mm256_load_ps(to + (i * MR + r) * NR + 8 * v), acc[r][v]);
+                acc[r][v] = _mm256_add_ps(_mm256_load_ps(t->older + (i * MR + r) * NR + 8 * v), acc[r][v]);
 #pragma GCC unroll 6
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 2
         for (int v = 0; v < V; v++)
-            _mm256_store_ps(to + r * NR + 8 * v, acc[r][v]);
+            _mm256_store_ps(t->to + r * NR + 8 * v, acc[r][v]);
 }
 
-#define SHAPE(R, V)                                                                                      \
-    static void tile_##R##_##V(const float *a, const float *b, int64_t num_rows, bool resume, float *to, \
-                               int num_merges)                                                           \
-    {                                                                                                    \
-        tile_shape(R, V, a, b, num_rows, resume, to, num_merges);                                        \
+#define SHAPE(R, V)                                    \
+    static void tile_##R##_##V(const orth_gemm_tile *t) \
+    {                                                  \
+        tile_shape(R, V, t);                           \
     }
 #define SHAPES(R) SHAPE(R, 1) SHAPE(R, 2)
 SHAPES(1) SHAPES(2) SHAPES(3) SHAPES(4) SHAPES(5) SHAPES(6)
 
-static void tile(const void *a, int64_t a_stride, const void *b, int64_t num_rows, bool resume, float *to,
-                 int num_merges, int m, int n)
+static void tile(const orth_gemm_tile *t)
 {
-    (void)a_stride;
 #define ROW(R) {tile_##R##_1, tile_##R##_2}
     static const tile_shape_fn shapes[MR][2] = {ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6)};
 #undef ROW
-    shapes[m - 1][(n - 1) / 8](a, b, num_rows, resume, to, num_merges);
+    shapes[t->m - 1][(t->n - 1) / 8](t);
 }
 
 /* ---- packing ---- */

@@ -44,23 +44,21 @@ static void chains_full(float (*acc)[NR], const float *a, const float *b, int64_
 }
 #endif
 
-static void tile(const void *a, int64_t a_stride, const void *b, int64_t num_rows, bool resume, float *to,
-                 int num_merges, int m, int n)
+static void tile(const orth_gemm_tile *t)
 {
+    const float *a = (const float *)(const void *)t->a, *b = (const float *)(const void *)t->b;
     float acc[MR][NR] = {{0}};
-    (void)n;
-    (void)a_stride;
-    if (resume)
-        memcpy(acc, to + num_merges * MR * NR, sizeof acc);
-    if (m == MR)
-        chains_full(acc, a, b, num_rows);
+    if (t->from)
+        memcpy(acc, t->from, sizeof acc);
+    if (t->m == MR)
+        chains_full(acc, a, b, t->num_rows);
     else
-        chains(acc, a, b, num_rows, m);
-    for (int i = num_merges - 1; i >= 0; i--)
-        for (int r = 0; r < m; r++)
+        chains(acc, a, b, t->num_rows, t->m);
+    for (int i = t->num_older - 1; i >= 0; i--)
+        for (int r = 0; r < t->m; r++)
             for (int j = 0; j < NR; j++)
-                acc[r][j] = to[(i * MR + r) * NR + j] + acc[r][j];
-    memcpy(to, acc, sizeof acc);
+                acc[r][j] = t->older[(i * MR + r) * NR + j] + acc[r][j];
+    memcpy(t->to, acc, sizeof acc);
 }
 
 static inline void pack(int W, orth_dtype type, float *dst, const void *src, int64_t lane_stride,

@@ -7,8 +7,8 @@
  * rows, so the chain of an element never depends on where the leaf lies. 0 * 0 added to a chain
  * that started at +0 leaves its bits alone.
  *
- * A tile's sums are kept in a *state*: slots of mr*nr floats, row-major, slot 0 the left-most
- * finished subtree of the aligned tree (tensor/parts.h), then smaller ones, then the leaf at work.
+ * A tile's sums are kept in *slots* of mr*nr floats, row-major: slot 0 the left-most finished subtree of
+ * the aligned tree (tensor/parts.h), then smaller ones, then the leaf at work.
  */
 #ifndef ORTH_KERNELS_CPU_GEMM_KERNELS_H
 #define ORTH_KERNELS_CPU_GEMM_KERNELS_H
@@ -21,12 +21,22 @@
 typedef void (*orth_gemm_pack_fn)(void *dst, size_t panel_bytes, const void *src, int64_t lane_stride,
                                   int64_t k_stride, int64_t lanes, int64_t len);
 
-/* Adds `num_rows` packed rows of panels a, b to the chain of a tile: the chain goes on from slot
- * `num_merges` of `to` if `resume`, else from 0; then slots num_merges-1 .. 0 of `to` are added on
- * the left, and the sum is stored at slot 0 of `to`. Only m x n of the tile are needed. a_stride: 0, or A is
- * not packed: bytes from one of its rows to the next, in which the dwords follow each other. */
-typedef void (*orth_gemm_tile_fn)(const void *a, int64_t a_stride, const void *b, int64_t num_rows, bool resume,
-                                  float *to, int num_merges, int m, int n);
+/* One call of a tile: adds num_rows packed rows (0 is fine) of panels a, b to its chains, then the older
+ * subtrees on the left, and stores the sums. */
+typedef struct {
+    const char *a, *b;
+    int64_t a_stride;               /* 0, or A is not packed: bytes from one of its rows to the next */
+    int64_t num_rows;
+    const float *from;              /* the slot where the chains go on; NULL: from 0 */
+    const float *older;             /* slots num_older-1 .. 0 are added on the left, in this order */
+    int num_older;
+    float *to;                      /* may be any of these slots */
+    int m, n;                       /* how much of the tile is needed */
+    const char *ahead;              /* what the thread reads next, and how much of it to ask for */
+    int64_t ahead_step;             /* per packed row, in bytes; a kernel may leave it */
+} orth_gemm_tile;
+
+typedef void (*orth_gemm_tile_fn)(const orth_gemm_tile *t);
 
 /* Epilogue of g for C[m0.., n0..] (m x n) from finished sums, whose rows are `stride` floats apart. */
 typedef void (*orth_gemm_finish_fn)(const orth_gemm_desc *g, const float *sums, int64_t stride, int64_t m0,

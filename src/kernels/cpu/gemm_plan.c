@@ -33,6 +33,15 @@ static int64_t packed_rows(const orth_gemm_kernels *kr, int64_t len)
     return orth_round_up(orth_div_up(len, kr->unit), kr->align);
 }
 
+/* Most subtrees that wait while the last of n leaves of a tree is at work, or an earlier one. */
+static int slots_before(int64_t n)
+{
+    int slots = 0;
+    for (int64_t i = 1; i < n; i = 2 * i + 1)
+        slots++;
+    return slots;
+}
+
 static void plan_k(orth_gemm_plan *p)
 {
     const orth_gemm_desc *g = p->g;
@@ -53,9 +62,8 @@ static void plan_k(orth_gemm_plan *p)
         p->group *= 2;
     p->num_blocks = p->pieces > 1 ? p->num_leaves * p->pieces : orth_div_up(p->num_leaves, p->group);
     p->block_rows = p->pieces > 1 ? p->piece_len / kr->unit : p->group * rows;
-    p->num_slots = 1;
-    for (int64_t i = 1; i < p->num_leaves; i = 2 * i + 1)
-        p->num_slots++;
+    p->own_slots = 1 + slots_before(p->pieces > 1 ? 1 : ORTH_MIN(p->group, p->num_leaves));
+    p->kept_slots = p->pieces > 1 ? 1 + slots_before(p->num_leaves) : slots_before(p->num_blocks);
     const int64_t total = p->num_blocks * p->block_rows;
     p->k_stages = total <= STAGE_ROWS_MAX ? 1 : orth_div_up(total, STAGE_ROWS);
     p->stage_blocks = orth_div_up(p->num_blocks, p->k_stages);
@@ -104,23 +112,24 @@ static void plan_workspace(orth_gemm_plan *p, int num_threads)
     p->a_slots = num_threads;
     p->a_slot_bytes = p->a_stride ? 0 : (size_t)orth_round_up(4 * p->block_rows * p->m_task * kr->mr, 64);
     p->b_slot_bytes = (size_t)orth_round_up(4 * rows * p->n_chunk * kr->nr, 64);
-    p->tile_state_bytes = (size_t)orth_round_up(4 * p->num_slots * kr->mr * kr->nr, 64);
-    /* A state that no other block takes up again needs the room of one tile. */
-    p->task_state_bytes = p->tile_state_bytes * (size_t)(p->num_blocks == 1 ? 1 : p->m_task * p->n_task);
-    const int64_t states = p->k_stages == 1 ? num_threads : p->num_tiles;
+    p->own_bytes = (size_t)orth_round_up(4 * p->own_slots * kr->mr * kr->nr, 64);
+    p->tile_kept_bytes = (size_t)orth_round_up(4 * p->kept_slots * kr->mr * kr->nr, 64);
+    p->task_kept_bytes = p->tile_kept_bytes * (size_t)(p->m_task * p->n_task);
+    const int64_t keepers = p->k_stages == 1 ? num_threads : p->num_tiles;
     if (p->thin) {
         /* Each thread packs one block of one panel of B, and keeps the state of one column of tiles. */
         p->b_slots = num_threads;
         p->b_slot_bytes = (size_t)orth_round_up(4 * p->block_rows * kr->nr, 64);
         p->a_slots = 1;
         p->a_slot_bytes = (size_t)orth_round_up(4 * p->num_blocks * p->block_rows * p->m_panels * kr->mr, 64);
-        p->task_state_bytes = p->tile_state_bytes * (size_t)p->m_panels;
+        p->task_kept_bytes = p->tile_kept_bytes * (size_t)p->m_panels;
     }
     p->counters_at = 0;
     p->a_at = (size_t)orth_round_up(4 * counters, 64);
     p->b_at = p->a_at + (size_t)p->a_slots * p->a_slot_bytes;
-    p->state_at = p->b_at + (size_t)p->b_slots * p->b_slot_bytes;
-    p->total_bytes = p->state_at + (size_t)(p->thin ? num_threads : states) * p->task_state_bytes;
+    p->own_at = p->b_at + (size_t)p->b_slots * p->b_slot_bytes;
+    p->kept_at = p->own_at + (size_t)num_threads * p->own_bytes;
+    p->total_bytes = p->kept_at + (size_t)(p->thin ? num_threads : keepers) * p->task_kept_bytes;
 }
 
 /* A is used as it lies where K is contiguous, a dword never reaches past a leaf, and the rows of a task do
@@ -158,47 +167,40 @@ void orth_gemm_plan_make(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_
     plan_workspace(p, num_threads);
 }
 
-/* Where the sums of leaf i go once it is finished: a binary counter of subtrees; the last leaf takes
- * all that is left with it (tensor/parts.h). */
-static void place_leaf(const orth_gemm_plan *p, int64_t leaf, orth_gemm_segment *s)
+/* Leaf i of num: a binary counter of subtrees; the last leaf takes all that is left with it
+ * (tensor/parts.h). */
+static orth_gemm_place place_leaf(int64_t i, int64_t num)
 {
-    const int depth = __builtin_popcountll((unsigned long long)leaf);
-    const bool last = leaf == p->num_leaves - 1;
-    s->num_merges = last ? depth : __builtin_ctzll(~(unsigned long long)leaf);
-    s->slot = depth - s->num_merges;
+    const int depth = __builtin_popcountll((unsigned long long)i);
+    const int num_older = i == num - 1 ? depth : __builtin_ctzll(~(unsigned long long)i);
+    return (orth_gemm_place){depth - num_older, num_older};
 }
 
-int orth_gemm_block_segments(const orth_gemm_plan *p, int64_t block,
-                             orth_gemm_segment out[ORTH_GEMM_MAX_GROUP])
+static orth_gemm_block piece_of_leaf(const orth_gemm_plan *p, int64_t leaf, int64_t piece)
+{
+    const int64_t begin = orth_split_bound(&p->g->split, leaf), end = orth_split_bound(&p->g->split, leaf + 1);
+    const int64_t k0 = ORTH_MIN(end, begin + piece * p->piece_len);
+    const int64_t len = ORTH_MIN(end, k0 + p->piece_len) - k0;
+    orth_gemm_block b = {.num_segments = 1, .resumes = piece > 0, .ends = piece == p->pieces - 1,
+                         .place = place_leaf(leaf, p->num_leaves)};
+    b.segment[0] = (orth_gemm_segment){.k0 = k0, .len = len, .num_rows = packed_rows(p->kernels, len)};
+    return b;
+}
+
+orth_gemm_block orth_gemm_block_at(const orth_gemm_plan *p, int64_t index)
 {
     const orth_split *split = &p->g->split;
-    if (p->g->K == 0) {
-        out[0] = (orth_gemm_segment){0};
-        return 1;
-    }
-    if (p->pieces > 1) {
-        const int64_t leaf = block / p->pieces, piece = block % p->pieces;
-        const int64_t begin = orth_split_bound(split, leaf), end = orth_split_bound(split, leaf + 1);
-        const int64_t k0 = ORTH_MIN(end, begin + piece * p->piece_len);
-        const int64_t len = ORTH_MIN(end, k0 + p->piece_len) - k0;
-        out[0] = (orth_gemm_segment){.k0 = k0, .len = len, .num_rows = packed_rows(p->kernels, len),
-                                     .resume = piece > 0};
-        if (piece == p->pieces - 1)
-            place_leaf(p, leaf, out);
-        else
-            out[0].slot = __builtin_popcountll((unsigned long long)leaf);
-        return 1;
-    }
-    int n = 0;
+    if (p->pieces > 1)
+        return piece_of_leaf(p, index / p->pieces, index % p->pieces);
+    orth_gemm_block b = {.ends = true, .place = place_leaf(index, p->num_blocks)};
+    const int64_t first = index * p->group, num = ORTH_MIN(p->group, p->num_leaves - first);
     int64_t row = 0;
-    const int64_t first = block * p->group, end = ORTH_MIN(first + p->group, p->num_leaves);
-    for (int64_t leaf = first, k0 = orth_split_bound(split, first); leaf < end; leaf++) {
-        const int64_t k1 = orth_split_bound(split, leaf + 1);
-        out[n] = (orth_gemm_segment){.k0 = k0, .len = k1 - k0, .row = row,
-                                     .num_rows = packed_rows(p->kernels, k1 - k0)};
-        place_leaf(p, leaf, &out[n]);
-        row += out[n++].num_rows;
+    for (int64_t i = 0, k0 = p->g->K == 0 ? 0 : orth_split_bound(split, first); i < num; i++) {
+        const int64_t k1 = p->g->K == 0 ? 0 : orth_split_bound(split, first + i + 1);
+        const int64_t num_rows = packed_rows(p->kernels, k1 - k0);
+        b.segment[b.num_segments++] = (orth_gemm_segment){k0, k1 - k0, row, num_rows, place_leaf(i, num)};
+        row += num_rows;
         k0 = k1;
     }
-    return n;
+    return b;
 }

@@ -6,13 +6,26 @@
 
 #define ORTH_GEMM_MAX_GROUP 64      /* leaves in a block */
 
-/* A run of packed rows of one block that belongs to one leaf, and what to do with the tile's sums. */
+/* Where a finished subtree goes: on top of `slot` older ones, after num_older of them were added to it. */
+typedef struct {
+    int slot, num_older;
+} orth_gemm_place;
+
+/* A run of packed rows of one block that belongs to one leaf. */
 typedef struct {
     int64_t k0, len;                /* along K, in elements */
     int64_t row, num_rows;          /* packed rows, within the block */
-    int slot, num_merges;           /* as the tile function wants them */
-    bool resume;
+    orth_gemm_place place;          /* among the subtrees of the block */
 } orth_gemm_segment;
+
+/* What is done with one block. The subtrees of whole blocks, or of whole leaves of several blocks, are the
+ * leaves of an upper tree: those wait in slots that are kept from block to block. */
+typedef struct {
+    orth_gemm_segment segment[ORTH_GEMM_MAX_GROUP];
+    int num_segments;
+    bool resumes, ends;             /* is not the first, is the last block of its leaf of the upper tree */
+    orth_gemm_place place;          /* of that leaf */
+} orth_gemm_block;
 
 typedef struct {
     const orth_gemm_desc *g;
@@ -23,7 +36,7 @@ typedef struct {
     int64_t group;                  /* leaves of a block */
     int64_t num_blocks, block_rows; /* block_rows: room for the packed rows of any block */
     int64_t stage_blocks, k_stages;
-    int num_slots;                  /* of a tile's state */
+    int own_slots, kept_slots;      /* of a tile: within a block; from block to block */
     /* M and N, in panels of mr and nr: chunks -> tasks */
     int64_t m_panels, n_panels;
     int64_t m_chunk, n_chunk, m_chunks, n_chunks;
@@ -34,16 +47,14 @@ typedef struct {
     int64_t a_stride;               /* bytes between rows of an A that is used as it lies; 0: it is packed */
     bool thin;                      /* few rows: B is packed by who needs it, and used once */
     /* workspace, in bytes from its start */
-    size_t counters_at, a_at, b_at, state_at, total_bytes;
-    size_t a_slot_bytes, b_slot_bytes, tile_state_bytes, task_state_bytes;
+    size_t counters_at, a_at, b_at, own_at, kept_at, total_bytes;
+    size_t a_slot_bytes, b_slot_bytes, own_bytes, tile_kept_bytes, task_kept_bytes;
     int a_slots, b_slots;
 } orth_gemm_plan;
 
 void orth_gemm_plan_make(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_gemm_kernels *kernels,
                          int num_threads);
 
-/* The segments of a block; returns how many. */
-int orth_gemm_block_segments(const orth_gemm_plan *p, int64_t block,
-                             orth_gemm_segment out[ORTH_GEMM_MAX_GROUP]);
+orth_gemm_block orth_gemm_block_at(const orth_gemm_plan *p, int64_t index);
 
 #endif

@@ -11,8 +11,7 @@
 #define NV 3
 #define NR (16 * NV)
 
-typedef void (*tile_shape_fn)(const char *a, int64_t a_stride, const float *b, int64_t num_rows, bool resume,
-                              float *to, int num_merges);
+typedef void (*tile_shape_fn)(const orth_gemm_tile *t);
 
 /* The dword at p in all lanes; the rows of unpacked bf16 may begin at odd elements. */
 static inline __attribute__((always_inline)) __m512 tile_dword(const char *p)
@@ -23,23 +22,22 @@ static inline __attribute__((always_inline)) __m512 tile_dword(const char *p)
 }
 
 static inline __attribute__((always_inline)) void tile_shape(const int R, const int V, const bool packed,
-                                                             const char *a, int64_t a_stride, const float *b,
-                                                             int64_t num_rows, bool resume, float *to,
-                                                             int num_merges)
+                                                             const orth_gemm_tile *t)
 {
     __m512 acc[MR][NV];
-    const float *from = to + num_merges * MR * NR;
-    const int64_t row = packed ? 4 : a_stride, step = packed ? 4 * MR : 4;
+    const char *a = t->a, *b = t->b, *ahead = t->ahead;
+    const int64_t row = packed ? 4 : t->a_stride, step = packed ? 4 * MR : 4, ahead_step = t->ahead_step;
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 3
         for (int v = 0; v < V; v++)
-            acc[r][v] = resume ? _mm512_load_ps(from + r * NR + 16 * v) : _mm512_setzero_ps();
-    for (int64_t k = 0; k < num_rows; k++, a += step, b += NR) {
+            acc[r][v] = t->from ? _mm512_load_ps(t->from + r * NR + 16 * v) : _mm512_setzero_ps();
+    for (int64_t k = t->num_rows; k > 0; k--, a += step, b += 4 * NR, ahead += ahead_step) {
         __m512 bv[NV];
+        _mm_prefetch(ahead, _MM_HINT_T1);
 #pragma GCC unroll 3
         for (int v = 0; v < V; v++)
-            bv[v] = _mm512_load_ps(b + 16 * v);
+            bv[v] = _mm512_load_ps(b + 64 * v);
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
             __m512 ar = tile_dword(a + r * row);
@@ -48,34 +46,32 @@ static inline __attribute__((always_inline)) void tile_shape(const int R, const 
                 acc[r][v] = GEMM_DOT(acc[r][v], ar, bv[v]);
         }
     }
-    for (int i = num_merges - 1; i >= 0; i--)
+    for (int i = t->num_older - 1; i >= 0; i--)
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++)
 #pragma GCC unroll 3
             for (int v = 0; v < V; v++)
-                acc[r][v] = _mm512_add_ps(_mm512_load_ps(to + i * MR * NR + r * NR + 16 * v), acc[r][v]);
+                acc[r][v] = _mm512_add_ps(_mm512_load_ps(t->older + (i * MR + r) * NR + 16 * v), acc[r][v]);
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 3
         for (int v = 0; v < V; v++)
-            _mm512_store_ps(to + r * NR + 16 * v, acc[r][v]);
+            _mm512_store_ps(t->to + r * NR + 16 * v, acc[r][v]);
 }
 
-#define SHAPE(R, V, P)                                                                                       \
-    static void tile_##R##_##V##_##P(const char *a, int64_t a_stride, const float *b, int64_t num_rows,       \
-                                     bool resume, float *to, int num_merges)                                \
-    {                                                                                                        \
-        tile_shape(R, V, P, a, a_stride, b, num_rows, resume, to, num_merges);                               \
+#define SHAPE(R, V, P)                                        \
+    static void tile_##R##_##V##_##P(const orth_gemm_tile *t) \
+    {                                                         \
+        tile_shape(R, V, P, t);                               \
     }
 #define SHAPES(R) SHAPE(R, 1, 0) SHAPE(R, 2, 0) SHAPE(R, 3, 0) SHAPE(R, 1, 1) SHAPE(R, 2, 1) SHAPE(R, 3, 1)
 SHAPES(1) SHAPES(2) SHAPES(3) SHAPES(4) SHAPES(5) SHAPES(6) SHAPES(7) SHAPES(8)
 
-static void GEMM_TILE(const void *a, int64_t a_stride, const void *b, int64_t num_rows, bool resume, float *to,
-                      int num_merges, int m, int n)
+static void GEMM_TILE(const orth_gemm_tile *t)
 {
 #define ROW(R) {{tile_##R##_1_0, tile_##R##_2_0, tile_##R##_3_0}, {tile_##R##_1_1, tile_##R##_2_1, tile_##R##_3_1}}
     static const tile_shape_fn shapes[MR][2][NV] = {ROW(1), ROW(2), ROW(3), ROW(4),
                                                     ROW(5), ROW(6), ROW(7), ROW(8)};
 #undef ROW
-    shapes[m - 1][a_stride == 0][(n - 1) / 16](a, a_stride, b, num_rows, resume, to, num_merges);
+    shapes[t->m - 1][t->a_stride == 0][(t->n - 1) / 16](t);
 }
