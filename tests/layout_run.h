@@ -25,17 +25,6 @@ static inline uint64_t bits_of(double x)
     return bits;
 }
 
-static inline int64_t param_offset(orth_ctx *ctx, const orth_model_config *c, int64_t index)
-{
-    int64_t at = 0;
-    for (int64_t i = 0; i < index; i++) {
-        orth_param p;
-        CHECK_OK(ctx, orth_model_param(ctx, c, i, &p));
-        at += orth_param_elems(&p);
-    }
-    return at;
-}
-
 /* Global element (of the whole parameter, row-major) that this rank's element `e` is. */
 static inline int64_t global_elem(const orth_param_desc *d, int64_t e)
 {
@@ -49,13 +38,10 @@ static inline int64_t global_elem(const orth_param_desc *d, int64_t e)
     return d->split_dim == 0 ? (row + first) * cols + col : row * d->whole_cols + col + first;
 }
 
-static inline float initial(const layout_case *c, int64_t index, int64_t elem)
+static inline float initial(const layout_case *c, const orth_param *p, int64_t index, int64_t elem)
 {
-    orth_param p;
-    orth_ctx ctx = {.rank = 0};
-    orth_model_param(&ctx, &c->model, index, &p);
     float r = test_rand(c->seed * 131 + (uint64_t)index, (uint64_t)elem);
-    return p.init == ORTH_INIT_ONE ? 1 + 0.2f * r : (c->odd_losses ? 3 : 0.2f) * r;
+    return p->init == ORTH_INIT_ONE ? 1 + 0.2f * r : (c->odd_losses ? 3 : 0.2f) * r;
 }
 
 static inline void fill_step(const layout_case *c, const orth_spread *s, const orth_model_shape *shape, engine *e, int rank,
@@ -96,6 +82,9 @@ static inline void set_weights(const layout_case *c, engine *e)
     for (int64_t i = 0; i < e->unit.blocks.spec.num_params; i++) {
         const orth_param_desc *d = &e->unit.blocks.spec.params[i];
         orth_bind binds[] = {ORTH_BIND_MASTER, ORTH_BIND_COPY};
+        orth_param p;
+        orth_ctx ctx = {.rank = 0};
+        orth_model_param(&ctx, &c->model, i, &p);
         for (int k = 0; k < 2; k++) {
             int32_t b = orth_program_find(&e->unit.program, binds[k], i);
             if (b < 0)
@@ -104,7 +93,7 @@ static inline void set_weights(const layout_case *c, engine *e)
             void *data = orth_executor_find(e->ex, binds[k], i);
             orth_dtype t = k == 0 ? ORTH_F32 : ORTH_BF16;
             for (int64_t j = 0; j < (int64_t)(buf->bytes / orth_dtype_bytes(t)); j++)
-                orth_store_f32(data, t, j, initial(c, i, global_elem(d, buf->first_elem + j)));
+                orth_store_f32(data, t, j, initial(c, &p, i, global_elem(d, buf->first_elem + j)));
         }
     }
 }
@@ -157,12 +146,16 @@ static inline double check_param(layout_case *c, float *want, const orth_param_d
 static inline void check_params(orth_ctx *ctx, layout_case *c, engine *e, int rank)
 {
     double square = 0;
-    int64_t elems = 0;
+    int64_t elems = 0, offset = 0;
     for (int64_t i = 0; i < e->unit.blocks.spec.num_params; i++) {
+        orth_param p;
+        CHECK_OK(ctx, orth_model_param(ctx, &c->model, i, &p));
+        float *want = c->params + offset;
+        offset += orth_param_elems(&p);
         int32_t b = orth_program_find(&e->unit.program, ORTH_BIND_MASTER, i);
         if (b < 0)
             continue;
-        square += check_param(c, c->params + param_offset(ctx, &c->model, i), &e->unit.blocks.spec.params[i],
+        square += check_param(c, want, &e->unit.blocks.spec.params[i],
                               &e->unit.program.buffers[b], orth_executor_find(e->ex, ORTH_BIND_MASTER, i), rank);
         elems += (int64_t)(e->unit.program.buffers[b].bytes / 4);
     }

@@ -81,7 +81,7 @@ static int launch_other(int n, const char *program, const char *what, char *text
     self[len] = 0;
     *strrchr(self, '/') = 0;
     snprintf(command, sizeof command,
-             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 250 mpirun --oversubscribe "
+             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 600 mpirun --oversubscribe "
              "--mca btl_vader_single_copy_mechanism none --mca mpi_yield_when_idle 1 -n %d %s/%s %s 2>&1", n, self,
              program, what);
     FILE *f = popen(command, "r");

@@ -3,11 +3,14 @@
  *   idle --(generation changes: orth_pool_run)--> drawing --(counter used up)--> reported --> idle
  *
  * Workers spin briefly before they sleep: the kernels of a step follow each other within
- * microseconds, and waking a sleeper costs as much as a small kernel.
+ * microseconds, and waking a sleeper costs as much as a small kernel. Where threads share cores
+ * they sleep at once: who spins then keeps the core from the one that it waits for.
  */
 #include "base/pool.h"
 
 #include <pthread.h>
+
+#include "base/machine.h"
 
 /* About 20 us on current CPUs; longer would steal the core from another rank's thread. */
 #define SPIN_ROUNDS 2000
@@ -21,6 +24,7 @@ typedef struct {
 struct orth_pool {
     int num_threads;
     int num_started;
+    _Atomic int spins;              /* rounds before a thread sleeps; 0 where threads share cores */
     pool_worker *workers;           /* [num_threads]; entry 0 is the caller and has no thread */
     pthread_mutex_t mutex;
     pthread_cond_t wake, finished;
@@ -53,7 +57,8 @@ static void draw_tasks(orth_pool *pool, int worker)
 
 static uint64_t wait_for_work(orth_pool *pool, uint64_t seen)
 {
-    for (int i = 0; i < SPIN_ROUNDS; i++) {
+    const int spins = atomic_load_explicit(&pool->spins, memory_order_relaxed);
+    for (int i = 0; i < spins; i++) {
         uint64_t g = atomic_load_explicit(&pool->generation, memory_order_acquire);
         if (g != seen)
             return g;
@@ -101,6 +106,7 @@ orth_status orth_pool_create(orth_ctx *ctx, orth_pool **out, int num_threads)
         return ORTH_ERR_NOMEM;
     pool->num_threads = num_threads;
     pool->num_started = 1;
+    pool->spins = num_threads <= orth_machine_cores() ? SPIN_ROUNDS : 0;
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->finished, NULL);
@@ -136,6 +142,11 @@ void orth_pool_destroy(orth_ctx *ctx, orth_pool *pool)
     orth_mem_free(ctx, pool);
 }
 
+void orth_pool_share_cores(orth_pool *pool)
+{
+    atomic_store_explicit(&pool->spins, 0, memory_order_relaxed);
+}
+
 int orth_pool_num_threads(const orth_pool *pool)
 {
     return pool->num_threads;
@@ -157,7 +168,8 @@ void orth_pool_run(orth_pool *pool, int64_t n, orth_task_fn fn, void *arg)
     atomic_store(&pool->busy, pool->num_threads - 1);
     publish(pool);
     draw_tasks(pool, 0);
-    for (int i = 0; i < SPIN_ROUNDS && atomic_load_explicit(&pool->busy, memory_order_acquire); i++)
+    const int spins = atomic_load_explicit(&pool->spins, memory_order_relaxed);
+    for (int i = 0; i < spins && atomic_load_explicit(&pool->busy, memory_order_acquire); i++)
         spin_pause();
     if (atomic_load(&pool->busy) == 0)
         return;

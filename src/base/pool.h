@@ -19,6 +19,10 @@ typedef void (*orth_task_fn)(void *arg, int64_t index, int worker);
 orth_status orth_pool_create(orth_ctx *ctx, orth_pool **out, int num_threads);
 void orth_pool_destroy(orth_ctx *ctx, orth_pool *pool); /* NULL is fine */
 
+/* There are more threads than cores, with those of other pools: none spins any more. By itself a pool knows only of its
+ * own. */
+void orth_pool_share_cores(orth_pool *pool);
+
 int orth_pool_num_threads(const orth_pool *pool);
 
 /* Runs fn(arg, i, worker) for all i in [0, n), in any order, on all threads; returns when all are

@@ -254,15 +254,14 @@ static void emit_wait(pass *s, int f)
 }
 
 /* The lowest number that no call under way has. */
-static int32_t free_ticket(pass *s)
+static int32_t free_ticket(const pass *s)
 {
+    bool taken[ORTH_MAX_TICKETS + 1] = {false};
+    for (int f = 0; f < s->num_flights; f++)
+        taken[s->flights[f].ticket] = true;
     int32_t ticket = 1;
-    for (int f = 0; f < s->num_flights; f++) {
-        if (s->flights[f].ticket == ticket) {
-            ticket++;
-            f = -1;
-        }
-    }
+    while (taken[ticket])
+        ticket++;
     return ticket;
 }
 

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/pool.h"
 
 #define LOOK_NS 10000000          /* between two looks at what has come */
 #define LOOK_MOST_NS 100000000
@@ -405,6 +406,8 @@ static orth_status find_hosts(orth_ctx *ctx, comm_monitor *m, int size)
         here += m->same_host[i] = strcmp(mine, all[i]) == 0;
     m->s->same_host = m->same_host;
     m->s->spins = here <= m->s->num_cores ? COMM_SPIN_ROUNDS : 0;
+    if (here * orth_pool_num_threads(ctx->pool) > m->s->num_cores)
+        orth_pool_share_cores(ctx->pool);
     orth_mem_free(ctx, all);
     return ORTH_OK;
 }

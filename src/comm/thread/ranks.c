@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/pool.h"
 #include "comm/thread/group.h"
 
 #define GRACE_NS 1000000000ll     /* after an abort, at least this long for ranks to come back */
@@ -56,6 +57,8 @@ static void *rank_main(void *p)
     r->status = orth_ctx_init(&r->ctx, threads);
     const bool has_ctx = r->status == ORTH_OK;
     if (has_ctx) {
+        if (tw->s->num_ranks * threads > tw->s->num_cores)
+            orth_pool_share_cores(r->ctx.pool);
         r->ctx.rank = r->world.rank;
         r->ctx.isa = tw->parent->isa;
         r->ctx.log = tw->parent->log;
