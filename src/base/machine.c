@@ -46,6 +46,20 @@ int orth_machine_cores(void)
     return ORTH_MAX(n, 1);
 }
 
+bool orth_machine_cpus(int *cpus, int n)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0 || CPU_COUNT(&set) != n)
+        return false;
+    for (int cpu = 0; n > 0; cpu++) {
+        if (!CPU_ISSET(cpu, &set))
+            continue;
+        *cpus++ = cpu;
+        n--;
+    }
+    return true;
+}
+
 static int64_t cgroup_bytes(const char *v2, const char *v1)
 {
     char text[64];

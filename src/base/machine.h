@@ -25,6 +25,9 @@ typedef struct {
 
 /* CPUs in the affinity mask, or fewer if the container's CPU quota is less; at least 1. */
 int orth_machine_cores(void);
+
+/* The CPUs of the calling thread's affinity mask, ascending, if there are exactly n; false otherwise. */
+bool orth_machine_cpus(int *cpus, int n);
 /* Bytes that could be allocated now without swapping; 0 if unknown. */
 int64_t orth_machine_available_bytes(void);
 void orth_machine_query(orth_machine *out);

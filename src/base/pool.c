@@ -5,10 +5,16 @@
  * Workers spin briefly before they sleep: the kernels of a step follow each other within
  * microseconds, and waking a sleeper costs as much as a small kernel. Where threads share cores
  * they sleep at once: who spins then keeps the core from the one that it waits for.
+ *
+ * Where there is a CPU for every thread, each worker binds itself to its own, counted from where the caller
+ * runs: a kernel may leave two threads on one CPU for a second before it moves one. The caller stays
+ * free, and so do the threads that it makes.
  */
+#define _GNU_SOURCE /* sched_getcpu, CPU_SET */
 #include "base/pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include "base/machine.h"
 
@@ -18,6 +24,7 @@
 typedef struct {
     orth_pool *pool;
     int worker;
+    int cpu;                        /* that it is bound to, as an index into `cpus`; -1: none */
     pthread_t thread;
 } pool_worker;
 
@@ -26,6 +33,8 @@ struct orth_pool {
     int num_started;
     _Atomic int spins;              /* rounds before a thread sleeps; 0 where threads share cores */
     pool_worker *workers;           /* [num_threads]; entry 0 is the caller and has no thread */
+    int *cpus;                      /* [num_threads]; NULL: not one for every thread */
+    _Atomic int caller_cpu;         /* index into `cpus` */
     pthread_mutex_t mutex;
     pthread_cond_t wake, finished;
     /* One loop at a time; written by the owner before `generation` is raised. */
@@ -71,6 +80,35 @@ static uint64_t wait_for_work(orth_pool *pool, uint64_t seen)
     return atomic_load(&pool->generation);
 }
 
+/* Finds out where the caller runs. */
+static void place_caller(orth_pool *pool)
+{
+    if (!pool->cpus)
+        return;
+    const int now = sched_getcpu();
+    int at = atomic_load_explicit(&pool->caller_cpu, memory_order_relaxed);
+    for (int i = 0; i < pool->num_threads && pool->cpus[at] != now; i++)
+        at = (at + 1) % pool->num_threads;
+    atomic_store_explicit(&pool->caller_cpu, at, memory_order_relaxed);
+}
+
+/* Binds a worker away from the caller and from the others. A refusal leaves it where it is. */
+static void place_worker(pool_worker *self)
+{
+    orth_pool *pool = self->pool;
+    if (!pool->cpus || atomic_load_explicit(&pool->spins, memory_order_relaxed) == 0)
+        return;
+    const int caller = atomic_load_explicit(&pool->caller_cpu, memory_order_relaxed);
+    const int cpu = (caller + self->worker) % pool->num_threads;
+    if (cpu == self->cpu)
+        return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(pool->cpus[cpu], &set);
+    sched_setaffinity(0, sizeof set, &set);
+    self->cpu = cpu;
+}
+
 static void *worker_main(void *p)
 {
     pool_worker *self = p;
@@ -80,6 +118,7 @@ static void *worker_main(void *p)
         seen = wait_for_work(pool, seen);
         if (pool->quit)
             return NULL;
+        place_worker(self);
         draw_tasks(pool, self->worker);
         if (atomic_fetch_sub(&pool->busy, 1) == 1) {
             pthread_mutex_lock(&pool->mutex);
@@ -111,12 +150,17 @@ orth_status orth_pool_create(orth_ctx *ctx, orth_pool **out, int num_threads)
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->finished, NULL);
     pool->workers = ORTH_NEW_ARRAY(ctx, pool_worker, num_threads);
-    if (!pool->workers) {
+    pool->cpus = ORTH_NEW_ARRAY(ctx, int, num_threads);
+    if (!pool->workers || !pool->cpus) {
         orth_pool_destroy(ctx, pool);
         return ORTH_ERR_NOMEM;
     }
+    if (!orth_machine_cpus(pool->cpus, num_threads)) {
+        orth_mem_free(ctx, pool->cpus);
+        pool->cpus = NULL;
+    }
     for (int i = 1; i < num_threads; i++) {
-        pool->workers[i] = (pool_worker){.pool = pool, .worker = i};
+        pool->workers[i] = (pool_worker){.pool = pool, .worker = i, .cpu = -1};
         if (pthread_create(&pool->workers[i].thread, NULL, worker_main, &pool->workers[i]) != 0) {
             orth_pool_destroy(ctx, pool);
             return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the system refused thread %d of %d", i + 1, num_threads);
@@ -138,6 +182,7 @@ void orth_pool_destroy(orth_ctx *ctx, orth_pool *pool)
     pthread_cond_destroy(&pool->finished);
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->mutex);
+    orth_mem_free(ctx, pool->cpus);
     orth_mem_free(ctx, pool->workers);
     orth_mem_free(ctx, pool);
 }
@@ -164,6 +209,7 @@ void orth_pool_run(orth_pool *pool, int64_t n, orth_task_fn fn, void *arg)
     pool->fn = fn;
     pool->arg = arg;
     pool->num_tasks = n;
+    place_caller(pool);
     atomic_store(&pool->next, 0);
     atomic_store(&pool->busy, pool->num_threads - 1);
     publish(pool);
