@@ -222,6 +222,8 @@ TEST(damaged_files_are_named_with_exit_5)
     run_write(r, "hf/config.json", "{\"a\": [[[[", 10);
     RUN(r, 5, "hf/config.json", "train run.yaml checkpoint.dir=b --init=hf");
     RUN(r, 5, "config.json", "generate hf");
+    damage(r, "shards/train-00000.orts", 1000, 1);
+    RUN(r, 5, "shards/train-00000.orts: offset 128: checksum of block 0", "train run.yaml checkpoint.dir=d");
     damage(r, "shards/train-00000.orts", -3, 4);
     RUN(r, 5, "train-00000.orts", "data verify shards");
     truncate_by(r, "shards/train-00000.orts", 2);

@@ -58,6 +58,20 @@ TEST(shards_give_back_their_documents_in_both_widths)
             assert_int_equal(orth_shard_docs_up_to(&s, (d + 1) * n / num_docs - 1), d + 1);
         }
         orth_shard_close(c.ctx, &s);
+        /* A damaged block is found by the first who reads in it; the others are as good as before. */
+        char *bytes = NULL;
+        size_t size = 0;
+        CHECK_OK(c.ctx, orth_file_read(c.ctx, path, &bytes, &size));
+        bytes[ORTH_SHARD_HEADER_BYTES + ORTH_SHARD_BLOCK_BYTES + 5] ^= 1;
+        CHECK_OK(c.ctx, orth_file_write(c.ctx, path, bytes, size));
+        orth_mem_free(c.ctx, bytes);
+        const int64_t second = ORTH_SHARD_BLOCK_BYTES / info.token_bytes;
+        CHECK_OK(c.ctx, orth_shard_open(c.ctx, &s, path));
+        CHECK_OK(c.ctx, orth_shard_read(c.ctx, &s, back, 0, second));
+        assert_memory_equal(back, tokens, (size_t)second * 4);
+        CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "a.orts: offset 1048704: checksum of block 1",
+                    orth_shard_read(c.ctx, &s, back, second - 1, 2));
+        orth_shard_close(c.ctx, &s);
         free(tokens);
         free(back);
     }
@@ -149,18 +163,18 @@ TEST(every_truncation_and_every_flipped_bit_is_found)
             CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "checksum of block 0 (14 bytes)", orth_shard_verify(c.ctx, &s));
         bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
     }
-    /* A token outside the vocabulary is refused when it is read, and by verify where the checksum is right.
-     */
+    /* Neither is read: a damaged block, nor a token outside the vocabulary under a right checksum. */
     put_uint(bytes + 128 + 2 * 4, 100, 2);
     int32_t out[7];
     CHECK_OK(c.ctx, orth_shard_parse(c.ctx, &s, bytes, n, "x.orts"));
-    CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "x.orts: offset 136: token 100 is not below vocab_size=100",
-                orth_shard_read(c.ctx, &s, out, 2, 5));
+    CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "checksum of block 0 (14 bytes)", orth_shard_read(c.ctx, &s, out, 2, 5));
     put_uint(bytes + n - 8, XXH64(bytes + 128, 14, 0), 8);
     put_uint(bytes + SHARD_TABLES_HASH, XXH64(bytes + 144, n - 144, 0), 8);
     reseal(bytes);
     CHECK_OK(c.ctx, orth_shard_parse(c.ctx, &s, bytes, n, "x.orts"));
     CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "token 100 is not below", orth_shard_verify(c.ctx, &s));
+    CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "x.orts: offset 136: token 100 is not below vocab_size=100",
+                orth_shard_read(c.ctx, &s, out, 2, 5));
     orth_mem_free(c.ctx, bytes);
     case_end(&c);
 }

@@ -63,6 +63,14 @@ void orth_file_map_close(orth_file_map *map)
     *map = (orth_file_map){0};
 }
 
+void orth_file_map_release(const orth_file_map *map, size_t offset, size_t num_bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), first = (offset + page - 1) / page * page;
+    const size_t end = ORTH_MIN(map->size, offset + num_bytes) / page * page;
+    if (first < end)
+        madvise((char *)(uintptr_t)map->data + first, end - first, MADV_DONTNEED);
+}
+
 orth_status orth_file_read(orth_ctx *ctx, const char *path, char **out_text, size_t *out_bytes)
 {
     orth_file_map map = {0};

@@ -18,6 +18,8 @@ typedef struct {
 /* ORTH_ERR_IO with the path and the system's reason. */
 orth_status orth_file_map_open(orth_ctx *ctx, orth_file_map *out, const char *path);
 void orth_file_map_close(orth_file_map *map);
+/* The whole pages within these bytes leave the resident set; they are read from the file again when used. */
+void orth_file_map_release(const orth_file_map *map, size_t offset, size_t num_bytes);
 
 /* Reads all of `path` into heap memory, with a zero byte after the end. Free with orth_mem_free. */
 orth_status orth_file_read(orth_ctx *ctx, const char *path, char **out_text, size_t *out_bytes);

@@ -2,6 +2,7 @@
 #include "data/shard.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include <xxhash.h>
@@ -126,6 +127,11 @@ static orth_status parse(orth_ctx *ctx, orth_shard *s)
     return check_tables(ctx, s, h, get_u64(h + SHARD_TABLES_HASH));
 }
 
+static int64_t token_bytes_of(const orth_shard *s)
+{
+    return s->info.num_tokens * s->info.token_bytes;
+}
+
 orth_status orth_shard_open(orth_ctx *ctx, orth_shard *out, const char *path)
 {
     orth_shard s = {.path = orth_mem_strdup(ctx, path)};
@@ -134,6 +140,14 @@ orth_status orth_shard_open(orth_ctx *ctx, orth_shard *out, const char *path)
     orth_status status = orth_file_map_open(ctx, &s.map, path);
     if (status == ORTH_OK)
         status = parse(ctx, &s);
+    if (status == ORTH_OK) {
+        const size_t blocks = (size_t)orth_div_up(token_bytes_of(&s), s.block_bytes);
+        s.checked = orth_mem_alloc(ctx, blocks);
+        if (s.checked)
+            memset((void *)s.checked, 0, blocks);
+        else
+            status = ORTH_ERR_NOMEM;
+    }
     if (status != ORTH_OK) {
         orth_shard_close(ctx, &s);
         return status;
@@ -145,6 +159,7 @@ orth_status orth_shard_open(orth_ctx *ctx, orth_shard *out, const char *path)
 void orth_shard_close(orth_ctx *ctx, orth_shard *s)
 {
     orth_file_map_close(&s->map);
+    orth_mem_free(ctx, (void *)s->checked);
     orth_mem_free(ctx, s->path);
     *s = (orth_shard){0};
 }
@@ -187,28 +202,47 @@ static int64_t find_foreign(const orth_shard *s, int64_t first, int64_t n)
     return first;
 }
 
+static orth_status check_block(orth_ctx *ctx, const orth_shard *s, int64_t b)
+{
+    const int64_t at = b * s->block_bytes, n = ORTH_MIN(s->block_bytes, token_bytes_of(s) - at);
+    const uint64_t stored = get_u64(s->block_hashes + 8 * b), actual = XXH64(s->tokens + at, (size_t)n, 0);
+    if (stored == actual)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_DATA,
+                     "%s: offset %" PRId64 ": checksum of block %" PRId64 " (%" PRId64 " bytes) is %016" PRIx64
+                     ", its bytes give %016" PRIx64 ": damaged",
+                     s->path, ORTH_SHARD_HEADER_BYTES + at, b, n, stored, actual);
+}
+
 orth_status orth_shard_verify(orth_ctx *ctx, const orth_shard *s)
 {
-    const int64_t bytes = s->info.num_tokens * s->info.token_bytes;
-    for (int64_t at = 0, b = 0; at < bytes; at += s->block_bytes, b++) {
-        const int64_t n = ORTH_MIN(s->block_bytes, bytes - at);
-        const uint64_t stored = get_u64(s->block_hashes + 8 * b),
-                       actual = XXH64(s->tokens + at, (size_t)n, 0);
-        if (stored != actual)
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA,
-                             "%s: offset %" PRId64 ": checksum of block %" PRId64 " (%" PRId64
-                             " bytes) is %016" PRIx64 ", its bytes give %016" PRIx64 ": damaged",
-                             s->path, ORTH_SHARD_HEADER_BYTES + at, b, n, stored, actual);
-        const int64_t first = at / s->info.token_bytes, num = n / s->info.token_bytes;
-        const int64_t bad = find_foreign(s, first, num);
-        if (bad < first + num)
-            return fail_token(ctx, s, bad, token_at(s, bad));
+    for (int64_t b = 0; b * s->block_bytes < token_bytes_of(s); b++)
+        ORTH_TRY(check_block(ctx, s, b));
+    const int64_t bad = find_foreign(s, 0, s->info.num_tokens);
+    return bad < s->info.num_tokens ? fail_token(ctx, s, bad, token_at(s, bad)) : ORTH_OK;
+}
+
+/* The blocks of tokens [first, first+n) that nobody has read yet. Their pages leave the resident set again:
+ * one sequence needs few of them. Two threads may check the same block. */
+static orth_status check_new_blocks(orth_ctx *ctx, const orth_shard *s, int64_t first, int64_t n)
+{
+    const int64_t size = s->info.token_bytes, end = (first + n) * size;
+    for (int64_t b = first * size / s->block_bytes; b * s->block_bytes < end; b++) {
+        if (s->checked && atomic_load_explicit(&s->checked[b], memory_order_relaxed))
+            continue;
+        ORTH_TRY(check_block(ctx, s, b));
+        if (!s->checked)
+            continue;
+        atomic_store_explicit(&s->checked[b], 1, memory_order_relaxed);
+        orth_file_map_release(&s->map, (size_t)(ORTH_SHARD_HEADER_BYTES + b * s->block_bytes),
+                              (size_t)s->block_bytes);
     }
     return ORTH_OK;
 }
 
 orth_status orth_shard_read(orth_ctx *ctx, const orth_shard *s, int32_t *out, int64_t first, int64_t n)
 {
+    ORTH_TRY(check_new_blocks(ctx, s, first, n));
     int64_t bad = find_foreign(s, first, n);
     if (bad < first + n)
         return fail_token(ctx, s, bad, token_at(s, bad));

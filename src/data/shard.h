@@ -2,8 +2,9 @@
  *
  * Format: docs/formats/shard.md (header, tokens, document starts, checksums of blocks of tokens).
  * Opening checks the header and both tables, and that every size fits the file, so that no lie leads
- * outside of the map; orth_shard_verify also reads every token. A token is compared with the vocabulary
- * when it is read: what follows indexes tables with it.
+ * outside of the map. A block of tokens is compared with its checksum when the first of its tokens is read,
+ * a token with the vocabulary each time: what follows indexes tables with it. orth_shard_verify does both
+ * for all of them.
  * Invariant: a document lies in one shard whole, so a shard starts with a document.
  */
 #ifndef ORTH_DATA_SHARD_H
@@ -34,6 +35,7 @@ typedef struct {
     const unsigned char *tokens;      /* little-endian, info.token_bytes each */
     const unsigned char *doc_starts;  /* [num_docs] u64: index of a document's first token */
     const unsigned char *block_hashes;/* u64 per block of block_bytes of tokens */
+    _Atomic unsigned char *checked;   /* heap, per block: not 0 once its checksum was right; NULL: not kept */
 } orth_shard;
 
 /* ORTH_ERR_IO; ORTH_ERR_DATA with path, offset, value and rule; ORTH_ERR_NOMEM. */
@@ -46,7 +48,8 @@ orth_status orth_shard_parse(orth_ctx *ctx, orth_shard *out, const void *bytes, 
 /* Compares every block with its checksum, then every token with the vocabulary. ORTH_ERR_DATA. */
 orth_status orth_shard_verify(orth_ctx *ctx, const orth_shard *s);
 
-/* Tokens [first, first+n), inside the shard, as int32. ORTH_ERR_DATA for one outside the vocabulary.
+/* Tokens [first, first+n), inside the shard, as int32. ORTH_ERR_DATA for one outside the vocabulary, or for a
+ * damaged block that holds one of them.
  * Safe from several threads, each with its own ctx. */
 orth_status orth_shard_read(orth_ctx *ctx, const orth_shard *s, int32_t *out, int64_t first, int64_t n);
 
