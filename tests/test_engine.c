@@ -46,9 +46,25 @@ static double run_step(orth_ctx *ctx, engine *e, const batch *b)
     return *(double *)orth_executor_find(e->ex, ORTH_BIND_LOSS, 0) / b->total;
 }
 
-static void check_case(orth_ctx *ctx, const char *name, const char *which, int micro, int parts, orth_dtype compute,
-                       const orth_kernel_fn *kernels)
+/* How far from PyTorch's fp32 results may be. bf16: what six of PyTorch's own ways of doing bf16 reach on these models
+ * is 4.1e-4, 3.2e-3, and for a gradient the worst of four, stored with it. That is a sample of something random: a
+ * single gradient may be half as far again, but see check_spread. */
+typedef struct {
+    double loss, norm, grad, grad_times_bf16;
+} golden_limits;
+
+static const golden_limits fp32_limits = {2e-5, 4e-5, 2e-5, 0}, bf16_limits = {5e-4, 4e-3, 0, 1.5};
+
+/* How many gradients there are, and how many are further off than PyTorch's worst. */
+typedef struct {
+    int num, beyond;
+} golden_tally;
+
+static golden_tally check_case(orth_ctx *ctx, const char *name, const char *which, int micro, int parts,
+                               orth_dtype compute, const orth_kernel_fn *kernels)
 {
+    const golden_limits *limits = compute == ORTH_F32 ? &fp32_limits : &bf16_limits;
+    golden_tally tally = {0};
     golden g;
     engine e;
     golden_open(ctx, &g, name);
@@ -57,17 +73,18 @@ static void check_case(orth_ctx *ctx, const char *name, const char *which, int m
     engine_open(ctx, &e, &g, &shape, kernels);
     double loss = run_step(ctx, &e, &b), want = golden_number(&g, which, "loss");
     double norm = engine_step_values(&e)->grad_norm, want_norm = golden_number(&g, which, "grad_norm");
-    double limit = compute == ORTH_F32 ? 2e-5 : 0.02;
-    if (!(fabs(loss - want) <= limit * want) || !(fabs(norm - want_norm) <= 2 * limit * want_norm))
+    if (!(fabs(loss - want) <= limits->loss * want) || !(fabs(norm - want_norm) <= limits->norm * want_norm))
         fail_msg("%s, %s: loss %.9g, PyTorch %.9g; norm %.9g, PyTorch %.9g", name, which, loss, want, norm, want_norm);
     bool grads = strcmp(which, "main") == 0 || 
                  (b.doc && (strcmp(name, "gpt2_hub") == 0 || strcmp(name, "llama_tied") == 0));
-    for (int64_t i = 0; grads && i < orth_model_num_params(&e.model); i++)
-        golden_check_grad(ctx, &g, &e.model, which, i, orth_executor_find(e.ex, ORTH_BIND_GRAD, i),
-                          compute == ORTH_F32 ? 2e-5 : 0, 1.5);
+    for (int64_t i = 0; grads && i < orth_model_num_params(&e.model); i++, tally.num++)
+        if (golden_check_grad(ctx, &g, &e.model, which, i, orth_executor_find(e.ex, ORTH_BIND_GRAD, i),
+                              limits->grad, limits->grad_times_bf16) * limits->grad_times_bf16 > 1)
+            tally.beyond++;
     engine_close(ctx, &e);
     batch_close(&b);
     golden_close(ctx, &g);
+    return tally;
 }
 
 TEST(reference_kernels_give_the_gradients_of_pytorch)
@@ -92,12 +109,20 @@ TEST(fast_kernels_give_the_gradients_of_pytorch)
     test_ctx_free(ctx);
 }
 
+/* Were ours a fifth of PyTorch's ways, it would be the worst in a fifth of the gradients. */
+static void check_spread(const char *name, golden_tally t)
+{
+    if (5 * t.beyond > t.num)
+        fail_msg("%s: %d of %d gradients are further off than PyTorch's worst bf16", name, t.beyond, t.num);
+}
+
 TEST(bf16_is_as_near_to_fp32_as_pytorchs_own_bf16)
 {
     orth_ctx *ctx = test_ctx(2);
     for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
-        check_case(ctx, golden_cases[c], "main", 1, 8, ORTH_BF16, orth_kernels_cpu());
-        check_case(ctx, golden_cases[c], "packed", 2, 1, ORTH_BF16, orth_kernels_cpu());
+        check_spread(golden_cases[c], check_case(ctx, golden_cases[c], "main", 1, 8, ORTH_BF16, orth_kernels_cpu()));
+        check_spread(golden_cases[c],
+                     check_case(ctx, golden_cases[c], "packed", 2, 1, ORTH_BF16, orth_kernels_cpu()));
     }
     test_ctx_free(ctx);
 }
