@@ -217,6 +217,8 @@ TEST(damaged_files_are_named_with_exit_5)
     truncate_by(r, "a/checkpoints/step-00000002/optimizer.safetensors", 100);
     truncate_by(r, "a/checkpoints/step-00000001/state.json", 30);
     RUN(r, 5, "no valid checkpoint to resume from", "train run.yaml --resume");
+    RUN(r, 5, "shards: holds no valid checkpoint", "ckpt verify shards");
+    RUN(r, 5, "nowhere: there is no such folder", "ckpt verify nowhere");
     truncate_by(r, "hf/model.safetensors", 10);
     RUN(r, 5, "hf/model.safetensors", "train run.yaml checkpoint.dir=b --init=hf");
     run_write(r, "hf/config.json", "{\"a\": [[[[", 10);

@@ -112,16 +112,22 @@ static orth_status inspect_own(orth_ctx *ctx, const char *path, bool tensors)
     return s;
 }
 
+static orth_status has_file(orth_ctx *ctx, const char *dir, const char *name, bool *out)
+{
+    char *path = orth_path_join(ctx, dir, name);
+    *out = path && orth_path_exists(path);
+    orth_mem_free(ctx, path);
+    return path ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
 /* Whether `dir` is a folder of Hugging Face's: a config without our state beside it. */
 static orth_status is_foreign(orth_ctx *ctx, const char *dir, bool *out)
 {
-    char *config = orth_path_join(ctx, dir, "config.json");
-    char *state = config ? orth_path_join(ctx, dir, "state.json") : NULL;
-    if (state)
-        *out = orth_path_exists(config) && !orth_path_exists(state);
-    orth_mem_free(ctx, config);
-    orth_mem_free(ctx, state);
-    return state ? ORTH_OK : ORTH_ERR_NOMEM;
+    bool config = false, state = false;
+    ORTH_TRY(has_file(ctx, dir, "config.json", &config));
+    ORTH_TRY(has_file(ctx, dir, "state.json", &state));
+    *out = config && !state;
+    return ORTH_OK;
 }
 
 static orth_status inspect(orth_ctx *ctx, const orth_cmd *cmd)
@@ -192,7 +198,17 @@ static orth_status verify(orth_ctx *ctx, const orth_cmd *cmd)
     char *below = orth_path_join(ctx, dir, "checkpoints");
     orth_status s = below ? verify_steps(ctx, below, &n) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, below);
-    return s != ORTH_OK || n > 0 ? s : verify_one(ctx, dir);
+    if (s != ORTH_OK || n > 0)
+        return s;
+    bool config = false, state = false;
+    ORTH_TRY(has_file(ctx, dir, "config.json", &config));
+    ORTH_TRY(has_file(ctx, dir, "state.json", &state));
+    if (config || state)
+        return verify_one(ctx, dir);
+    char *path = NULL;
+    s = orth_checkpoint_resolve(ctx, dir, &path); /* fails, and says why */
+    orth_mem_free(ctx, path);
+    return s;
 }
 
 /* ---- import and export ---- */

@@ -197,10 +197,12 @@ orth_status orth_probe_measure(orth_ctx *ctx, double *rate, orth_probe kind, int
 
 orth_status orth_probe_matmul_peak(orth_ctx *ctx, double *rate, bool bf16, double seconds)
 {
+    const int last = bf16 ? ORTH_PROBE_AMX : ORTH_PROBE_FP32, slices = 3; /* one may find the machine busy */
     double best = 0;
-    for (int kind = ORTH_PROBE_FP32; kind <= (bf16 ? ORTH_PROBE_AMX : ORTH_PROBE_FP32); kind++) {
+    for (int i = 0; i < slices * (last + 1 - ORTH_PROBE_FP32); i++) {
+        const orth_probe kind = (orth_probe)(ORTH_PROBE_FP32 + i / slices);
         double r = 0;
-        ORTH_TRY(orth_probe_measure(ctx, &r, (orth_probe)kind, orth_pool_num_threads(ctx->pool), seconds));
+        ORTH_TRY(orth_probe_measure(ctx, &r, kind, orth_pool_num_threads(ctx->pool), seconds / slices));
         best = ORTH_MAX(best, r);
     }
     *rate = best;
