@@ -202,8 +202,7 @@ TEST(memory_that_is_resident_is_what_was_planned)
     double rss = 0, arena = 0;
     if (!SANITIZED) {
         RUN(r, 0, "peak_rss_mb",
-            "bench step model.preset=gpt2-124m data.seq_len=256 train.global_batch=1 --steps=1 "
-            "--seconds=0.01 --json");
+            "bench step model.preset=gpt2-124m data.seq_len=256 train.global_batch=1 --steps=1 --json");
         char *at = strstr(r->out, "\"peak_rss_mb\": "), *of = strstr(r->out, "\"arena_mb\": ");
         assert_non_null(of);
         rss = atof(at + 15);
