@@ -230,6 +230,7 @@ CASE(short_shares, l->dp_share = shares_good; l->num_dp_share = 3)
 CASE(zero_shares, l->dp_share = shares_zero; l->num_dp_share = 4)
 CASE(fifths, l->dp_share = shares_fifths; l->num_dp_share = 4)
 CASE(micro_3, l->micro_batch = 3)
+CASE(million, l->global_batch = 4000000)
 CASE(batch_48, l->zero = 2; l->global_batch = 48)
 CASE(group_of_uneven, l->dp_share = shares_good; l->num_dp_share = 4)
 CASE(zero_4, l->zero = 4)
@@ -293,6 +294,8 @@ static const rule_case cases[] = {
     {"dp_share of dp rank 2: it must be a whole number from 1 to 1000", zero_shares},
     {"dp_share of dp rank 0 is 2 of 5: not a whole number of the 32 sequences of global_batch", fifths},
     {"micro_batch=3 does not divide the 8 sequences of a dp rank (global_batch=32, dp=4)", micro_3},
+    {"the 1000000 sequences of a dp rank are 500000 micro-batches of micro_batch=2: at most 16384 (a larger micro_batch, or "
+     "more ranks)", million},
     {"global_batch=48 / dp=4 is 12 sequences for each rank, not a power of two: with zero=2 in reproducible mode a rank "
      "must hold a whole branch of the tree in which gradients are summed (numerics.mode=fast does without)", batch_48},
     {"shard_group=2 of dp=4 needs equal shares of a power of two sequences: dp rank 0 has 16, dp rank 3 has 4",

@@ -39,6 +39,8 @@ static bool say(const judge *j, const char *text, const int64_t *values)
     return false;
 }
 
+#define MAX_MICRO_BATCHES 16384
+
 /* The condition, or its text; whole numbers follow for the {} of the text. */
 #define NEED(j, condition, ...) ((condition) || SAY((j), __VA_ARGS__, 0))
 #define SAY(j, text, ...) say((j), (text), (const int64_t[]){__VA_ARGS__})
@@ -280,6 +282,18 @@ static bool micro_batch_divides_share(const judge *j)
     return true;
 }
 
+/* A step is a program that names each of them. */
+static bool micro_batches_are_countable(const judge *j)
+{
+    const orth_layout *l = j->l;
+    for (int64_t r = 0; r < num_shares(l); r++)
+        if (orth_layout_share(l, r) / l->micro_batch > MAX_MICRO_BATCHES)
+            return SAY(j, "the {} sequences of a dp rank are {} micro-batches of micro_batch={}: at most {} (a larger micro_batch, or "
+                       "more ranks)", orth_layout_share(l, r), orth_layout_share(l, r) / l->micro_batch, l->micro_batch,
+                       (int64_t)MAX_MICRO_BATCHES);
+    return true;
+}
+
 /* ZeRO 2 and 3: what is reduced at once must be whole nodes of the aligned tree of tensor/parts.h, and so all that a
  * rank adds. Without them ranks send each other the nodes that they have. */
 static bool share_is_a_subtree(const judge *j)
@@ -446,7 +460,7 @@ static bool (*const rules[])(const judge *) = {
     sequence_parallel_fits_tokens, sequence_parallel_fits_parts, cp_fits_tokens, cp_fits_parts,
     parts_fit_tokens, fast_pieces_fit_tokens, ring_blocks_are_whole, ring_is_countable, all_to_all_fits_heads,
     all_to_all_fits_kv_heads, dp_divides_batch, shares_are_those_of_dp, shares_are_whole, micro_batch_divides_share,
-    zero_stage_exists, owner_owns_everything, shard_group_divides_dp, shard_group_needs_zero, shard_group_is_a_subtree,
+    micro_batches_are_countable,    zero_stage_exists, owner_owns_everything, shard_group_divides_dp, shard_group_needs_zero, shard_group_is_a_subtree,
     kept_whole_is_gathered_otherwise, zero_needs_equal_shares, share_is_a_subtree, shard_group_needs_even_shares,
     reduced_at_once_is_a_subtree, virtual_stages_need_pp, chunks_have_layers, layers_by_hand_add_up, schedule_fits,
     async_keeps_whole_weights, async_has_untied_weights, async_does_not_clip, async_has_equal_shares,

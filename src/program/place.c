@@ -3,6 +3,9 @@
 
 #include <stdlib.h>
 
+#define SLICE_INSTRS 64             /* of a step, that share a list of what lives in them */
+#define MAX_SLICES 32               /* lists that one buffer is in */
+
 static size_t aligned(size_t bytes)
 {
     return (bytes + ORTH_PLACE_ALIGN - 1) / ORTH_PLACE_ALIGN * ORTH_PLACE_ALIGN;
@@ -116,31 +119,110 @@ static int by_weight(const void *a, const void *b)
     return (x->buffer > y->buffer) - (x->buffer < y->buffer);
 }
 
-/* Places items in their order, each at the lowest gap that is free during its life. `placed` holds
- * pointers to the placed ones in ascending offset. Returns the height. */
-static size_t pack(item *items, int32_t n, item **placed)
+/* The placed items by time, so that one is compared with those of its time only: a step may have millions. Each
+ * *slice* of the program's time lists what lives in it; what lives through many slices is in one list of its own. */
+typedef struct {
+    int32_t num_slices;
+    int32_t *head;                  /* [num_slices + 1], the last of the long lives: an entry, or -1 */
+    int32_t *item, *next;           /* [room] entries */
+    int32_t num, room;
+    item *items;
+    item **found;                   /* [room] */
+} calendar;
+
+static int32_t slice_of(int32_t at)
+{
+    return at / SLICE_INSTRS;
+}
+
+static bool is_long(const item *it)
+{
+    return slice_of(it->last) - slice_of(it->first) >= MAX_SLICES;
+}
+
+static void add_entry(calendar *c, int32_t list, int32_t index)
+{
+    c->item[c->num] = index;
+    c->next[c->num] = c->head[list];
+    c->head[list] = c->num++;
+}
+
+static void enter(calendar *c, int32_t index)
+{
+    const item *it = &c->items[index];
+    if (is_long(it)) {
+        add_entry(c, c->num_slices, index);
+        return;
+    }
+    for (int32_t s = slice_of(it->first); s <= slice_of(it->last); s++)
+        add_entry(c, s, index);
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const item *x = *(item *const *)a, *y = *(item *const *)b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static void find_in_list(const calendar *c, int32_t list, const item *it, int32_t *num)
+{
+    for (int32_t e = c->head[list]; e >= 0; e = c->next[e]) {
+        item *o = &c->items[c->item[e]];
+        if (o->last >= it->first && o->first <= it->last)
+            c->found[(*num)++] = o;
+    }
+}
+
+/* The placed ones that live at some time of `it`, by offset, some more than once; returns how many. */
+static int32_t find_neighbours(const calendar *c, const item *it)
+{
+    int32_t num = 0;
+    for (int32_t s = slice_of(it->first); s <= slice_of(it->last); s++)
+        find_in_list(c, s, it, &num);
+    find_in_list(c, c->num_slices, it, &num);
+    qsort(c->found, (size_t)num, sizeof *c->found, by_offset);
+    return num;
+}
+
+/* Places items in their order, each at the lowest gap that is free during its life. Returns the height. */
+static size_t pack(calendar *c, int32_t n)
 {
     size_t height = 0;
+    c->num = 0;
+    for (int32_t s = 0; s <= c->num_slices; s++)
+        c->head[s] = -1;
     for (int32_t i = 0; i < n; i++) {
         size_t at = 0;
-        for (int32_t k = 0; k < i; k++) {
-            const item *o = placed[k];
-            if (o->last < items[i].first || o->first > items[i].last)
-                continue;
-            if (o->offset >= at + items[i].bytes)
-                break; /* the rest lies higher still */
-            at = ORTH_MAX(at, o->offset + o->bytes);
-        }
-        items[i].offset = at;
-        height = ORTH_MAX(height, at + items[i].bytes);
-        int32_t k = i;
-        while (k > 0 && placed[k - 1]->offset > at) {
-            placed[k] = placed[k - 1];
-            k--;
-        }
-        placed[k] = &items[i];
+        item *it = &c->items[i];
+        const int32_t num = find_neighbours(c, it);
+        for (int32_t k = 0; k < num && c->found[k]->offset < at + it->bytes; k++)
+            at = ORTH_MAX(at, c->found[k]->offset + c->found[k]->bytes);
+        it->offset = at;
+        height = ORTH_MAX(height, at + it->bytes);
+        enter(c, i);
     }
     return height;
+}
+
+static orth_status calendar_open(orth_ctx *ctx, calendar *c, item *items, int32_t n, int32_t num_instrs)
+{
+    int64_t room = 1;
+    for (int32_t i = 0; i < n; i++)
+        room += is_long(&items[i]) ? 1 : slice_of(items[i].last) - slice_of(items[i].first) + 1;
+    *c = (calendar){.items = items, .num_slices = slice_of(num_instrs) + 1, .room = (int32_t)room};
+    c->head = ORTH_NEW_ARRAY(ctx, int32_t, c->num_slices + 1);
+    c->item = ORTH_NEW_ARRAY(ctx, int32_t, room);
+    c->next = ORTH_NEW_ARRAY(ctx, int32_t, room);
+    c->found = ORTH_NEW_ARRAY(ctx, item *, room);
+    return c->head && c->item && c->next && c->found ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+static void calendar_close(orth_ctx *ctx, calendar *c)
+{
+    orth_mem_free(ctx, c->head);
+    orth_mem_free(ctx, c->item);
+    orth_mem_free(ctx, c->next);
+    orth_mem_free(ctx, c->found);
 }
 
 static double weight_of(const item *it, int order)
@@ -174,9 +256,9 @@ static size_t live_peak(const item *items, int32_t n, int32_t num_instrs, int64_
 static orth_status pack_transients(orth_ctx *ctx, orth_program *p, size_t *out_height, size_t *out_bound)
 {
     item *items = ORTH_NEW_ARRAY(ctx, item, p->num_buffers + 1);
-    item **placed = ORTH_NEW_ARRAY(ctx, item *, p->num_buffers + 1);
+    calendar c = {0};
     int64_t *delta = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs + 2);
-    orth_status status = items && placed && delta ? ORTH_OK : ORTH_ERR_NOMEM;
+    orth_status status = items && delta ? ORTH_OK : ORTH_ERR_NOMEM;
     int32_t n = 0;
     for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++) {
         const orth_buffer *buf = &p->buffers[b];
@@ -185,12 +267,14 @@ static orth_status pack_transients(orth_ctx *ctx, orth_program *p, size_t *out_h
     }
     size_t best = SIZE_MAX;
     if (status == ORTH_OK)
+        status = calendar_open(ctx, &c, items, n, p->num_instrs);
+    if (status == ORTH_OK)
         *out_bound = live_peak(items, n, p->num_instrs, delta);
     for (int order = 0; status == ORTH_OK && order < 4 && best > *out_bound; order++) {
         for (int32_t i = 0; i < n; i++)
             items[i].weight = weight_of(&items[i], order);
         qsort(items, (size_t)n, sizeof *items, by_weight);
-        size_t height = pack(items, n, placed);
+        size_t height = pack(&c, n);
         if (height >= best)
             continue;
         best = height;
@@ -199,7 +283,7 @@ static orth_status pack_transients(orth_ctx *ctx, orth_program *p, size_t *out_h
     }
     *out_height = best;
     orth_mem_free(ctx, items);
-    orth_mem_free(ctx, placed);
+    calendar_close(ctx, &c);
     orth_mem_free(ctx, delta);
     return status;
 }
