@@ -32,14 +32,10 @@ static orth_status trim(orth_ctx *ctx, const char *path, int64_t step)
     return s;
 }
 
-/* 0: not a terminal, one that cannot rewrite a line, or one that nobody looks at: mpirun gives its processes one without
- * a size. */
+/* 0: not a terminal, or one that nobody looks at: mpirun gives its processes one without a size. */
 static size_t terminal_columns(void)
 {
     struct winsize w = {.ws_col = 0};
-    const char *kind = getenv("TERM");
-    if (kind && strcmp(kind, "dumb") == 0)
-        return 0;
     return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
 }
 
