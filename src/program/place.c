@@ -124,10 +124,10 @@ static int by_weight(const void *a, const void *b)
 typedef struct {
     int32_t num_slices;
     int32_t *head;                  /* [num_slices + 1], the last of the long lives: an entry, or -1 */
-    int32_t *item, *next;           /* [room] entries */
-    int32_t num, room;
+    int32_t *item, *next;           /* [num] entries */
+    int32_t num;
     item *items;
-    item **found;                   /* [room] */
+    item **found;                   /* room for as many as there will be entries */
 } calendar;
 
 static int32_t slice_of(int32_t at)
@@ -209,7 +209,7 @@ static orth_status calendar_open(orth_ctx *ctx, calendar *c, item *items, int32_
     int64_t room = 1;
     for (int32_t i = 0; i < n; i++)
         room += is_long(&items[i]) ? 1 : slice_of(items[i].last) - slice_of(items[i].first) + 1;
-    *c = (calendar){.items = items, .num_slices = slice_of(num_instrs) + 1, .room = (int32_t)room};
+    *c = (calendar){.items = items, .num_slices = slice_of(num_instrs) + 1};
     c->head = ORTH_NEW_ARRAY(ctx, int32_t, c->num_slices + 1);
     c->item = ORTH_NEW_ARRAY(ctx, int32_t, room);
     c->next = ORTH_NEW_ARRAY(ctx, int32_t, room);
