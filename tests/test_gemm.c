@@ -229,23 +229,40 @@ TEST(block_of_a_product_is_the_product_of_a_block)
     test_ctx_free(ctx);
 }
 
-TEST(fp32_bits_do_not_depend_on_the_isa)
+static void check_isas(orth_ctx *ctx, gemm_case *c, int least)
 {
-    orth_ctx *ctx = test_ctx(2);
-    const orth_isa best = orth_isa_detect();
-    const orth_split split = {ORTH_SPLIT_TOKENS, 8, 101, 1, 3};
-    gemm_case c = case_make(ORTH_F32, ORTH_BF16, 45, 99, split, 0, 7, 3);
-    char *first = output_make(&c), *other = output_make(&c);
-    for (int isa = 0; isa <= (int)best; isa++) {
+    char *first = output_make(c), *other = output_make(c);
+    for (int isa = least; isa <= (int)orth_isa_detect(); isa++) {
         ctx->isa = (orth_isa)isa;
-        c.g.c = isa ? other : first;
-        run_fast(ctx, &c.g);
-        if (isa)
-            assert_memory_equal(first, other, (size_t)c.c_elems * 2);
+        c->g.c = isa > least ? other : first;
+        run_fast(ctx, &c->g);
+        if (isa > least)
+            assert_memory_equal(first, other, (size_t)c->c_elems * orth_dtype_bytes(c->g.c_type));
     }
     free(first);
     free(other);
-    case_free(&c);
+    case_free(c);
+}
+
+TEST(fp32_bits_do_not_depend_on_the_isa)
+{
+    orth_ctx *ctx = test_ctx(2);
+    const orth_split split = {ORTH_SPLIT_TOKENS, 8, 101, 1, 3};
+    gemm_case c = case_make(ORTH_F32, ORTH_BF16, 45, 99, split, 0, 7, 3);
+    check_isas(ctx, &c, ORTH_ISA_BASE);
+    test_ctx_free(ctx);
+}
+
+/* Several chunks of M and N and stages of K, for either way of cutting a product, and more threads than cores.
+ * Instruction sets cut differently, so they check each other. */
+TEST(chunks_in_all_directions_change_no_bits)
+{
+    orth_ctx *ctx = test_ctx(7);
+    for (int i = 0; i < 4; i++) {
+        const orth_split split = {ORTH_SPLIT_EVEN, i / 2 ? 8 : 1, 1040, 1, 1};
+        gemm_case c = case_make(ORTH_F32, ORTH_F32, 1033, 2150, split, i % 2 ? 1 : 2, 16, 4);
+        check_isas(ctx, &c, ORTH_ISA_AVX2);
+    }
     test_ctx_free(ctx);
 }
 
@@ -532,6 +549,7 @@ int main(void)
         cmocka_unit_test(long_sums_and_many_columns_equal_plain),
         cmocka_unit_test(block_of_a_product_is_the_product_of_a_block),
         cmocka_unit_test(fp32_bits_do_not_depend_on_the_isa),
+        cmocka_unit_test(chunks_in_all_directions_change_no_bits),
         cmocka_unit_test(output_may_be_an_addend),
         cmocka_unit_test(empty_products_are_epilogues_of_zero),
         cmocka_unit_test(special_values_follow_the_plain_chain),

@@ -21,6 +21,12 @@
 typedef void (*orth_gemm_pack_fn)(void *dst, size_t panel_bytes, const void *src, int64_t lane_stride,
                                   int64_t k_stride, int64_t lanes, int64_t len);
 
+/* Memory to ask for meanwhile: packed rows 2q and 2q+1 ask for the line of at + q%8 * stride + q/8 * step. */
+typedef struct {
+    const char *at;
+    int64_t stride, step;
+} orth_gemm_ahead;
+
 /* One call of a tile: adds num_rows packed rows (0 is fine) of panels a, b to its chains, then the older
  * subtrees on the left, and stores the sums. */
 typedef struct {
@@ -32,8 +38,7 @@ typedef struct {
     int num_older;
     float *to;                      /* may be any of these slots */
     int m, n;                       /* how much of the tile is needed */
-    const char *ahead;              /* what the thread reads next, and how much of it to ask for */
-    int64_t ahead_step;             /* per packed row, in bytes; a kernel may leave it */
+    orth_gemm_ahead ahead;          /* what is read after this tile; a kernel may leave it */
 } orth_gemm_tile;
 
 typedef void (*orth_gemm_tile_fn)(const orth_gemm_tile *t);

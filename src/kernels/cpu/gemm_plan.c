@@ -5,13 +5,17 @@
  *            a tile go out and come back: that costs more than the L1 would save. Cuts long leaves into
  *            equal pieces, or takes a power of two of short ones, so that a block leaves one finished
  *            subtree of the aligned tree behind.
- *   stage    (chunk of M) x (chunk of N) x (run of blocks). Its part of B is packed for all threads and
- *            fits the L3 twice: one is computed on while the next is packed. Stages go through K first,
- *            then N, then M.
- *   task     part of a stage's rows, all its columns if there are rows enough for all threads: what a
- *            thread draws. Where K is contiguous it uses its rows of A as they lie; else it packs them by
- *            itself, block by block, into a buffer that never leaves its L2: A is used by few columns, so
- *            a way through the L3 would cost more.
+ *   stage    (chunk of M) x (chunk of N) x (run of blocks), in which tasks are independent. Stages go through
+ *            K first, then N, then M.
+ *
+ * Where A is used as it lies (K is contiguous and the kernel takes it so), or has few rows, a task is one panel of B
+ * with all rows of the chunk: its thread packs the panel into its own L2, and A streams past (gemm_panels.c).
+ * A stage is one block, so that the part of A it reads stays in the L3.
+ *
+ * Elsewhere (gemm_stages.c) B is packed for all threads, a stage at a time, so that it fits the L3 twice: one is
+ * computed on while the next is packed. A task takes part of the stage's rows, all its columns if there are rows
+ * enough for all threads, and packs its rows of A by itself, block by block, into a buffer that never
+ * leaves its L2: A is used by few columns, so a way through the L3 would cost more.
  *
  * None of this shows in the result: it decides when a chain is continued, never its order.
  */
@@ -23,7 +27,7 @@
 #define CHUNK_ROWS 1024             /* rows of C in a stage */
 #define CHUNK_COLUMNS 2048          /* columns, where K takes several stages */
 #define CHUNK_BYTES (6 << 20)       /* packed B of a stage */
-#define ALIAS_BYTES 4096            /* largest power of two in the stride of an unpacked A */
+#define PART_ROWS 128               /* rows of a task of one panel that are drawn at once */
 #define TASK_M 64
 #define TASK_M_MIN 32
 #define TASKS_PER_THREAD 8
@@ -47,7 +51,6 @@ static void plan_k(orth_gemm_plan *p)
     const orth_gemm_desc *g = p->g;
     const orth_gemm_kernels *kr = p->kernels;
     int64_t longest = 0;
-    p->num_leaves = g->K == 0 ? 1 : orth_split_leaves(&g->split);
     for (int64_t i = 0, begin = 0; i < p->num_leaves && g->K > 0; i++) {
         int64_t end = orth_split_bound(&g->split, i + 1);
         longest = ORTH_MAX(longest, end - begin);
@@ -65,7 +68,10 @@ static void plan_k(orth_gemm_plan *p)
     p->own_slots = 1 + slots_before(p->pieces > 1 ? 1 : ORTH_MIN(p->group, p->num_leaves));
     p->kept_slots = p->pieces > 1 ? 1 + slots_before(p->num_leaves) : slots_before(p->num_blocks);
     const int64_t total = p->num_blocks * p->block_rows;
-    p->k_stages = total <= STAGE_ROWS_MAX ? 1 : orth_div_up(total, STAGE_ROWS);
+    if (p->by_panel)
+        p->k_stages = p->thin ? 1 : p->num_blocks;
+    else
+        p->k_stages = total <= STAGE_ROWS_MAX ? 1 : orth_div_up(total, STAGE_ROWS);
     p->stage_blocks = orth_div_up(p->num_blocks, p->k_stages);
     p->k_stages = orth_div_up(p->num_blocks, p->stage_blocks);
 }
@@ -78,7 +84,7 @@ static void cut(int64_t panels, int64_t most, int64_t *chunk, int64_t *chunks)
     *chunks = ORTH_MAX(1, orth_div_up(panels, *chunk));
 }
 
-static void plan_tasks(orth_gemm_plan *p, int num_threads)
+static void plan_tasks(orth_gemm_plan *p)
 {
     const orth_gemm_kernels *kr = p->kernels;
     const int64_t m_min = ORTH_MAX(1, TASK_M_MIN / kr->mr);
@@ -86,9 +92,8 @@ static void plan_tasks(orth_gemm_plan *p, int num_threads)
     p->n_task = p->n_chunk;
     for (;;) {
         p->m_tasks = orth_div_up(p->m_chunk, p->m_task);
-        p->n_tasks = orth_div_up(p->n_chunk, p->n_task);
-        p->num_tiles = p->m_tasks * p->n_tasks;
-        if (p->num_tiles * p->num_stages / p->k_stages >= TASKS_PER_THREAD * num_threads)
+        p->num_tasks = p->m_tasks * orth_div_up(p->n_chunk, p->n_task);
+        if (p->num_tasks * p->num_stages / p->k_stages >= TASKS_PER_THREAD * p->num_threads)
             break;
         if (p->m_task > m_min)
             p->m_task = (p->m_task + 1) / 2;
@@ -103,42 +108,50 @@ static void plan_tasks(orth_gemm_plan *p, int num_threads)
     p->num_packs = orth_div_up(p->n_chunk, p->b_group);
 }
 
-static void plan_workspace(orth_gemm_plan *p, int num_threads)
+static void plan_panels(orth_gemm_plan *p)
 {
-    const orth_gemm_kernels *kr = p->kernels;
-    const int64_t rows = p->stage_blocks * p->block_rows;
-    const int64_t counters = 2 * p->num_stages + p->num_tiles;
-    p->b_slots = p->k_stages == 1 && p->n_chunks == 1 ? 1 : 2;
-    p->a_slots = num_threads;
-    p->a_slot_bytes = p->a_stride ? 0 : (size_t)orth_round_up(4 * p->block_rows * p->m_task * kr->mr, 64);
-    p->b_slot_bytes = (size_t)orth_round_up(4 * rows * p->n_chunk * kr->nr, 64);
-    p->own_bytes = (size_t)orth_round_up(4 * p->own_slots * kr->mr * kr->nr, 64);
-    p->tile_kept_bytes = (size_t)orth_round_up(4 * p->kept_slots * kr->mr * kr->nr, 64);
-    p->task_kept_bytes = p->tile_kept_bytes * (size_t)(p->m_task * p->n_task);
-    const int64_t keepers = p->k_stages == 1 ? num_threads : p->num_tiles;
-    if (p->thin) {
-        /* Each thread packs one block of one panel of B, and keeps the state of one column of tiles. */
-        p->b_slots = num_threads;
-        p->b_slot_bytes = (size_t)orth_round_up(4 * p->block_rows * kr->nr, 64);
-        p->a_slots = 1;
-        p->a_slot_bytes = (size_t)orth_round_up(4 * p->num_blocks * p->block_rows * p->m_panels * kr->mr, 64);
-        p->task_kept_bytes = p->tile_kept_bytes * (size_t)p->m_panels;
-    }
-    p->counters_at = 0;
-    p->a_at = (size_t)orth_round_up(4 * counters, 64);
-    p->b_at = p->a_at + (size_t)p->a_slots * p->a_slot_bytes;
-    p->own_at = p->b_at + (size_t)p->b_slots * p->b_slot_bytes;
-    p->kept_at = p->own_at + (size_t)num_threads * p->own_bytes;
-    p->total_bytes = p->kept_at + (size_t)(p->thin ? num_threads : keepers) * p->task_kept_bytes;
+    p->n_task = 1;
+    p->num_tasks = p->n_chunk;
+    p->m_task = p->thin ? p->m_chunk : ORTH_MIN(p->m_chunk, ORTH_MAX(1, PART_ROWS / p->kernels->mr));
+    p->m_tasks = orth_div_up(p->m_chunk, p->m_task);
 }
 
-/* A is used as it lies where K is contiguous, a dword never reaches past a leaf, and the rows of a task do
- * not crowd into few sets of the L2. */
+static void plan_workspace(orth_gemm_plan *p)
+{
+    const orth_gemm_kernels *kr = p->kernels;
+    const size_t num_threads = (size_t)p->num_threads;
+    const int64_t panel_b = 4 * p->block_rows * kr->nr, panel_a = 4 * p->block_rows * kr->mr;
+    const int64_t counters = p->by_panel ? (p->num_stages + 1) * p->num_tasks : 2 * p->num_stages + p->num_tasks;
+    size_t a_bytes = 0, b_bytes;
+    if (p->by_panel) {
+        p->b_slot_bytes = (size_t)orth_round_up(panel_b, 64);
+        a_bytes = p->thin ? (size_t)orth_round_up(p->num_blocks * p->m_panels * panel_a, 64) : 0;
+        b_bytes = num_threads * p->b_slot_bytes;
+    } else {
+        p->b_slots = p->k_stages == 1 && p->n_chunks == 1 ? 1 : 2;
+        p->a_slot_bytes = (size_t)orth_round_up(panel_a * p->m_task, 64);
+        p->b_slot_bytes = (size_t)orth_round_up(p->stage_blocks * panel_b * p->n_chunk, 64);
+        a_bytes = num_threads * p->a_slot_bytes;
+        b_bytes = (size_t)p->b_slots * p->b_slot_bytes;
+    }
+    p->own_bytes = (size_t)orth_round_up(4 * p->own_slots * kr->mr * kr->nr, 64);
+    p->tile_kept_bytes = (size_t)orth_round_up(4 * p->kept_slots * kr->mr * kr->nr, 64);
+    p->task_kept_bytes = p->tile_kept_bytes * (size_t)((p->by_panel ? p->m_chunk : p->m_task) * p->n_task);
+    const size_t keepers = p->k_stages == 1 ? num_threads : (size_t)p->num_tasks;
+    p->counters_at = 0;
+    p->a_at = (size_t)orth_round_up(4 * counters, 64);
+    p->b_at = p->a_at + a_bytes;
+    p->own_at = p->b_at + b_bytes;
+    p->kept_at = p->own_at + num_threads * p->own_bytes;
+    p->total_bytes = p->kept_at + keepers * p->task_kept_bytes;
+}
+
+/* A is used as it lies where K is contiguous and a dword never reaches past a leaf. */
 static int64_t unpacked_stride(const orth_gemm_plan *p)
 {
     const orth_gemm_desc *g = p->g;
     const int64_t stride = g->a_row * (int64_t)orth_dtype_bytes(g->in_type);
-    if (!p->kernels->unpacked_a || p->thin || g->a_col != 1 || g->K == 0 || (stride & -stride) > ALIAS_BYTES)
+    if (!p->kernels->unpacked_a || p->thin || g->a_col != 1 || g->K == 0)
         return 0;
     for (int64_t i = 0, begin = 0; i < p->num_leaves; i++) {
         const int64_t end = orth_split_bound(&g->split, i + 1);
@@ -152,19 +165,24 @@ static int64_t unpacked_stride(const orth_gemm_plan *p)
 void orth_gemm_plan_make(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_gemm_kernels *kr,
                          int num_threads)
 {
-    *p = (orth_gemm_plan){.g = g, .kernels = kr};
+    *p = (orth_gemm_plan){.g = g, .kernels = kr, .num_threads = num_threads};
     p->m_panels = orth_div_up(g->M, kr->mr);
     p->n_panels = orth_div_up(g->N, kr->nr);
     p->thin = p->m_panels <= 2;
-    plan_k(p);
+    p->num_leaves = g->K == 0 ? 1 : orth_split_leaves(&g->split);
     p->a_stride = unpacked_stride(p);
-    const int64_t rows = p->stage_blocks * p->block_rows;
-    const int64_t fit = CHUNK_BYTES / (4 * ORTH_MAX(1, rows) * kr->nr);
+    p->by_panel = p->thin || p->a_stride;
+    plan_k(p);
+    const int64_t fit = CHUNK_BYTES / (4 * ORTH_MAX(1, p->stage_blocks * p->block_rows) * kr->nr);
+    const int64_t columns = p->k_stages > 1 ? CHUNK_COLUMNS / kr->nr : p->by_panel ? p->n_panels : fit;
     cut(p->m_panels, CHUNK_ROWS / kr->mr, &p->m_chunk, &p->m_chunks);
-    cut(p->n_panels, p->k_stages > 1 ? CHUNK_COLUMNS / kr->nr : fit, &p->n_chunk, &p->n_chunks);
+    cut(p->n_panels, columns, &p->n_chunk, &p->n_chunks);
     p->num_stages = p->m_chunks * p->n_chunks * p->k_stages;
-    plan_tasks(p, num_threads);
-    plan_workspace(p, num_threads);
+    if (p->by_panel)
+        plan_panels(p);
+    else
+        plan_tasks(p);
+    plan_workspace(p);
 }
 
 /* Leaf i of num: a binary counter of subtrees; the last leaf takes all that is left with it

@@ -40,16 +40,19 @@ typedef struct {
     /* M and N, in panels of mr and nr: chunks -> tasks */
     int64_t m_panels, n_panels;
     int64_t m_chunk, n_chunk, m_chunks, n_chunks;
-    int64_t m_task, n_task, m_tasks, n_tasks; /* per stage */
+    int64_t m_task, n_task;         /* what is drawn at once: of a task of panels, a part of its rows */
+    int64_t m_tasks;                /* of them side by side in a chunk of M */
+    int64_t num_packs, num_tasks;   /* per stage: packing, computing */
     int64_t b_group;                /* panels that one packing task takes */
-    int64_t num_packs, num_tiles;   /* tasks per stage: packing, computing */
     int64_t num_stages;
+    int num_threads;
     int64_t a_stride;               /* bytes between rows of an A that is used as it lies; 0: it is packed */
-    bool thin;                      /* few rows: B is packed by who needs it, and used once */
+    bool thin;                      /* few rows: A is packed once, whole */
+    bool by_panel;                  /* B is packed by the thread that needs it */
     /* workspace, in bytes from its start */
     size_t counters_at, a_at, b_at, own_at, kept_at, total_bytes;
     size_t a_slot_bytes, b_slot_bytes, own_bytes, tile_kept_bytes, task_kept_bytes;
-    int a_slots, b_slots;
+    int b_slots;                    /* of stages */
 } orth_gemm_plan;
 
 void orth_gemm_plan_make(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_gemm_kernels *kernels,

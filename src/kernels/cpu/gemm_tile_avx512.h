@@ -21,30 +21,41 @@ static inline __attribute__((always_inline)) __m512 tile_dword(const char *p)
     return _mm512_set1_ps(x);
 }
 
+/* One packed row. */
+#define TILE_STEP()                                                         \
+    do {                                                                    \
+        __m512 bv[NV];                                                      \
+        _Pragma("GCC unroll 3") for (int v = 0; v < V; v++)                 \
+            bv[v] = _mm512_load_ps(b + 64 * v);                             \
+        _Pragma("GCC unroll 8") for (int r = 0; r < R; r++) {               \
+            __m512 ar = tile_dword((r < 4 ? low : high) + r % 4 * row);     \
+            _Pragma("GCC unroll 3") for (int v = 0; v < V; v++)             \
+                acc[r][v] = GEMM_DOT(acc[r][v], ar, bv[v]);                 \
+        }                                                                   \
+        low += step, high += step, b += 4 * NR;                             \
+    } while (0)
+
 static inline __attribute__((always_inline)) void tile_shape(const int R, const int V, const bool packed,
                                                              const orth_gemm_tile *t)
 {
     __m512 acc[MR][NV];
-    const char *a = t->a, *b = t->b, *ahead = t->ahead;
-    const int64_t row = packed ? 4 : t->a_stride, step = packed ? 4 * MR : 4, ahead_step = t->ahead_step;
+    const int64_t row = packed ? 4 : t->a_stride, step = packed ? 4 * MR : 4;
+    const char *low = t->a, *high = t->a + 4 * row, *b = t->b;
+    orth_gemm_ahead ahead = t->ahead;
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 3
         for (int v = 0; v < V; v++)
             acc[r][v] = t->from ? _mm512_load_ps(t->from + r * NR + 16 * v) : _mm512_setzero_ps();
-    for (int64_t k = t->num_rows; k > 0; k--, a += step, b += 4 * NR, ahead += ahead_step) {
-        __m512 bv[NV];
-        _mm_prefetch(ahead, _MM_HINT_T1);
-#pragma GCC unroll 3
-        for (int v = 0; v < V; v++)
-            bv[v] = _mm512_load_ps(b + 64 * v);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; r++) {
-            __m512 ar = tile_dword(a + r * row);
-#pragma GCC unroll 3
-            for (int v = 0; v < V; v++)
-                acc[r][v] = GEMM_DOT(acc[r][v], ar, bv[v]);
+    for (int64_t k = t->num_rows; k > 0; k -= 16, ahead.at += ahead.step) {
+        const char *line = ahead.at, *end = b + 4 * NR * (ORTH_MIN(k, 16) & ~1);
+        for (; b < end; line += ahead.stride) {
+            _mm_prefetch(line, _MM_HINT_T1);
+            TILE_STEP();
+            TILE_STEP();
         }
+        if (k % 2 && k < 16)
+            TILE_STEP();
     }
     for (int i = t->num_older - 1; i >= 0; i--)
 #pragma GCC unroll 8
