@@ -83,6 +83,7 @@ TEST(help_comes_from_the_tables)
     expect("help options", 0, "memory.offload.optimizer  (none, default none)");
     expect("help options schedule", 0, "schedule.name  (constant|linear|cosine|wsd, default cosine, the same on --resume)");
     expect("help train", 0, "--resume");
+    expect("help options model", 0, "says. auto: as\n      the preset has it"); /* wrapped */
     /* Each verb has a description, an example and a flag list. */
     static const char *const verbs[] = {"train", "plan", "explain", "data", "tokenizer", "generate",
                                         "eval", "ckpt", "bench", "doctor", "help", "verify"};
