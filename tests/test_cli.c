@@ -83,6 +83,7 @@ TEST(help_comes_from_the_tables)
     expect("help options", 0, "memory.offload.optimizer  (none, default none)");
     expect("help options schedule", 0, "schedule.name  (constant|linear|cosine|wsd, default cosine, the same on --resume)");
     expect("help train", 0, "--resume");
+    expect("help options model", 0, "says. auto: as\n      the preset has it"); /* wrapped */
     /* Each verb has a description, an example and a flag list. */
     static const char *const verbs[] = {"train", "plan", "explain", "data", "tokenizer", "generate",
                                         "eval", "ckpt", "bench", "doctor", "help", "verify"};
@@ -101,7 +102,7 @@ static void completes(const char *line, const char *condition)
     char command[1024];
     snprintf(command, sizeof command, "bash -c 'source <(" ORTH_BINARY " help --completion=bash);"
              "compopt() { :; }; COMP_LINE=\"%s\"; COMP_WORDS=($COMP_LINE); COMP_POINT=${#COMP_LINE};"
-             "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _orthant orthant \"${COMP_WORDS[COMP_CWORD]}\";"
+             "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _orthant orthant \"${COMP_WORDS[COMP_CWORD]##*=}\" \"${COMP_WORDS[COMP_CWORD-1]}\";"
              "[[ %s ]]'", line, condition);
     if (system(command) != 0)
         fail_msg("%s: not %s", line, condition);
@@ -117,6 +118,16 @@ TEST(the_manual_page_and_the_completion_are_well_formed)
     completes("orthant ckpt m", "\"${COMPREPLY[*]}\" != *model.*");
     completes("orthant ckpt im", "\"${COMPREPLY[*]}\" == *import*");
     completes("orthant help options para", "\"${COMPREPLY[*]}\" == parallel");
+    completes("orthant train run.yaml parallel.cp_kind=r", "\"${COMPREPLY[*]}\" == ring");
+    completes("orthant train run.yaml parallel.pipeline=zb", "\"${COMPREPLY[*]}\" == \"zb-h1 zb-v\"");
+    completes("orthant train run.yaml model.preset=llama3-4", "\"${COMPREPLY[*]}\" == llama3-405b");
+    completes("orthant tokenizer train --kind=", "\"${COMPREPLY[*]}\" == \"gpt2 llama3 qwen\"");
+    completes("orthant tokenizer train --kind l", "\"${COMPREPLY[*]}\" == llama3");
+    completes("orthant ckpt export a b --dtype=b", "\"${COMPREPLY[*]}\" == bf16");
+    completes("orthant help --completion=", "\"${COMPREPLY[*]}\" == bash");
+    completes("orthant help t", "\"${COMPREPLY[*]}\" == \"train tokenizer\"");
+    completes("orthant doctor /", "-z \"${COMPREPLY[*]}\"");
+    completes("orthant train --init=/bi", "\"${COMPREPLY[*]}\" == */bin*");
 }
 
 TEST(doctor_reports_the_machine)

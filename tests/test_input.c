@@ -21,6 +21,37 @@ TEST(a_model_that_does_not_fit_is_refused_with_figures_before_anything_is_alloca
     run_end(r);
 }
 
+/* Sanitizers map more than any such limit. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define ULIMIT_KIB 2000000
+
+/* Runs `orthant ARGS` with that many KiB of addresses. */
+static int orthant_within_ulimit(run_case *r, const char *args)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "cd %s && (ulimit -v %d; exec %s %s) 2>&1", r->dir, ULIMIT_KIB, ORTH_BINARY, args);
+    return run_shell(command, r->out, sizeof r->out);
+}
+
+TEST(a_limit_of_the_shell_counts_as_memory)
+{
+    run_case *r = run_begin();
+    double limit = 0;
+    assert_int_equal(orthant_within_ulimit(r, "train run.yaml model.preset=gpt2-124m model.vocab=auto train.global_batch=32 "
+                                              "train.micro_batch=32"), 3);
+    const char *said = strstr(r->out, "limit ");
+    assert_non_null(strstr(r->out, "the run does not fit"));
+    assert_true(said && sscanf(said, "limit %lf MiB (memory.limit)", &limit) == 1);
+    assert_true(limit > 0 && limit < ULIMIT_KIB / 1024.0);
+    /* Said to be enough, it still is not. */
+    assert_int_equal(orthant_within_ulimit(r, "train run.yaml model.preset=gpt2-124m model.vocab=auto train.global_batch=32 "
+                                              "train.micro_batch=32 memory.limit=1TB"), 3);
+    assert_non_null(strstr(r->out, "MiB of memory: the process may map "));
+    assert_non_null(strstr(r->out, "MiB more (ulimit -v)"));
+    run_end(r);
+}
+#endif
+
 TEST(what_is_wrong_with_the_data_is_named)
 {
     run_case *r = run_begin();
@@ -214,6 +245,10 @@ TEST(damaged_files_are_named_with_exit_5)
     RUN(r, 0, "step-00000002", "train run.yaml train.steps=2 checkpoint.every_steps=1 --resume");
     assert_non_null(strstr(r->out, "step      2/2"));
     RUN(r, 0, "valid", "ckpt verify a");
+    RUN(r, 0, "step-00000002: valid\n", "ckpt verify a/checkpoints/step-00000002");
+    RUN(r, 0, "hf: valid (no checksums in this form)", "ckpt verify hf");
+    run_remove(r, "a/checkpoints/step-00000002/state.json"); /* what is left reads as a Hugging Face folder */
+    RUN(r, 5, "step-00000002: DAMAGED: a/checkpoints/step-00000002/state.json", "ckpt verify a");
     truncate_by(r, "a/checkpoints/step-00000002/optimizer.safetensors", 100);
     truncate_by(r, "a/checkpoints/step-00000001/state.json", 30);
     RUN(r, 5, "no valid checkpoint to resume from", "train run.yaml --resume");
@@ -288,6 +323,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_that_does_not_fit_is_refused_with_figures_before_anything_is_allocated),
+#ifdef ULIMIT_KIB
+        cmocka_unit_test(a_limit_of_the_shell_counts_as_memory),
+#endif
         cmocka_unit_test(what_is_wrong_with_the_data_is_named),
         cmocka_unit_test(pipes_and_devices_are_refused_without_waiting_for_them),
         cmocka_unit_test(what_the_layout_cannot_be_is_said_before_text_is_prepared),

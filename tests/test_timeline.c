@@ -92,6 +92,7 @@ TEST(programs_of_every_schedule_have_the_bubble_of_its_formula)
 /* ---- any layout ---- */
 
 typedef struct {
+    const orth_spread *spread;
     int num_ranks;
     orth_rank_time *times;
     int64_t **clocks;      /* [num_ranks] with room for any program here */
@@ -99,6 +100,24 @@ typedef struct {
 } timed;
 
 #define MAX_INSTRS (1 << 15)
+
+/* A rank does one action after the other, whatever was started early or is waited for late. */
+static void check_actions(orth_ctx *ctx, const timed *t, const orth_program *p, int rank)
+{
+    const orth_spread *s = t->spread;
+    const int32_t num = s->schedule.lists[orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_PP)].num_actions;
+    orth_span *spans = orth_mem_alloc(ctx, (size_t)num * sizeof *spans);
+    assert_non_null(spans);
+    orth_timeline_actions(p, t->clocks[rank], 0, spans, num);
+    double end = 0;
+    for (int32_t a = 0; a < num; a++) {
+        if (spans[a].end <= 0)
+            continue; /* made with another one */
+        assert_true(spans[a].start >= end && spans[a].end >= spans[a].start);
+        end = spans[a].end;
+    }
+    orth_mem_free(ctx, spans);
+}
 
 static orth_status time_programs(orth_ctx *ctx, void *user, const orth_rank_source *source)
 {
@@ -123,6 +142,7 @@ static orth_status time_programs(orth_ctx *ctx, void *user, const orth_rank_sour
         }
         assert_true(fabs(compute - t->times[r].compute_s) < 1e-9 * (1 + compute));
         assert_true(1e-9 * (double)clock[p->num_instrs] <= t->times[r].step_s + 1e-8);
+        check_actions(ctx, t, p, r);
     }
     return ORTH_OK;
 }
@@ -139,7 +159,7 @@ TEST(simulated_time_is_computing_communication_and_waiting)
         orth_rates rates = {1e9, seed % 2 ? 1e8 : 1e12};
         const orth_model_shape shape = layout_shape(&c);
         orth_spread spread;
-        timed t = {.times = times, .clocks = clocks, .rates = &rates};
+        timed t = {.spread = &spread, .times = times, .clocks = clocks, .rates = &rates};
         CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c.layout, &c.model));
         CHECK_OK(ctx, orth_with_programs(ctx, &spread, &c.model, &shape, time_programs, &t));
         for (int r = 0; r < t.num_ranks; r++) {

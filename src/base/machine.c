@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -96,6 +97,16 @@ int64_t orth_machine_available_bytes(void)
         free_bytes = ORTH_MIN(free_bytes, ORTH_MAX(limit - used, 0));
     }
     return free_bytes;
+}
+
+int64_t orth_machine_addresses_left(void)
+{
+    struct rlimit limit;
+    char text[64];
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > INT64_MAX ||
+        !read_line("/proc/self/statm", text, sizeof text))
+        return INT64_MAX;
+    return ORTH_MAX((int64_t)limit.rlim_cur - strtoll(text, NULL, 10) * sysconf(_SC_PAGESIZE), 0);
 }
 
 static void query_cpu_name(orth_machine *m)

@@ -30,6 +30,8 @@ int orth_machine_cores(void);
 bool orth_machine_cpus(int *cpus, int n);
 /* Bytes that could be allocated now without swapping; 0 if unknown. */
 int64_t orth_machine_available_bytes(void);
+/* Bytes that this process may still map, whoever has them (`ulimit -v`); INT64_MAX: no such limit. */
+int64_t orth_machine_addresses_left(void);
 void orth_machine_query(orth_machine *out);
 
 #endif

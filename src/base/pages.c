@@ -6,6 +6,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/machine.h"
+
+static orth_status fail_refused(orth_ctx *ctx, size_t num_bytes, const char *reason)
+{
+    const int64_t left = orth_machine_addresses_left();
+    if (left < (int64_t)num_bytes)
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the system refused %.2f MiB of memory: the process may map %.2f MiB more (ulimit -v)",
+                         (double)num_bytes / 0x1p20, (double)left / 0x1p20);
+    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the system refused %.2f MiB of memory: %s", (double)num_bytes / 0x1p20, reason);
+}
+
 orth_status orth_pages_map(orth_ctx *ctx, void **out, size_t num_bytes)
 {
     *out = NULL;
@@ -13,7 +24,7 @@ orth_status orth_pages_map(orth_ctx *ctx, void **out, size_t num_bytes)
         return ORTH_OK;
     void *p = mmap(NULL, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
-        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the system refused %zu bytes: %s", num_bytes, strerror(errno));
+        return fail_refused(ctx, num_bytes, strerror(errno));
 #ifdef MADV_HUGEPAGE
     madvise(p, num_bytes, MADV_HUGEPAGE); /* a hint: without it everything still works */
 #endif

@@ -147,18 +147,19 @@ static orth_status inspect(orth_ctx *ctx, const orth_cmd *cmd)
 
 /* ---- verify ---- */
 
-static orth_status verify_one(orth_ctx *ctx, const char *path)
+static orth_status verify_own(orth_ctx *ctx, const char *path)
 {
-    bool foreign = false;
-    ORTH_TRY(is_foreign(ctx, path, &foreign));
-    if (foreign) {
-        orth_hf_source *src = NULL;
-        ORTH_TRY(orth_hf_open(ctx, &src, path));
-        orth_hf_close(ctx, src);
-    } else {
-        ORTH_TRY(orth_checkpoint_verify(ctx, path));
-    }
-    printf("%s: valid%s\n", path, foreign ? " (no checksums in this form)" : "");
+    ORTH_TRY(orth_checkpoint_verify(ctx, path));
+    printf("%s: valid\n", path);
+    return ORTH_OK;
+}
+
+static orth_status verify_foreign(orth_ctx *ctx, const char *path)
+{
+    orth_hf_source *src = NULL;
+    ORTH_TRY(orth_hf_open(ctx, &src, path));
+    orth_hf_close(ctx, src);
+    printf("%s: valid (no checksums in this form)\n", path);
     return ORTH_OK;
 }
 
@@ -171,7 +172,7 @@ static orth_status verify_steps(orth_ctx *ctx, const char *dir, int64_t *out_num
     orth_error error = {0};
     for (int64_t i = 0; i < *out_num; i++) {
         char *path = orth_checkpoint_step_path(ctx, dir, steps[i]);
-        orth_status s = path ? verify_one(ctx, path) : ORTH_ERR_NOMEM;
+        orth_status s = path ? verify_own(ctx, path) : ORTH_ERR_NOMEM;
         if (s != ORTH_OK) {
             printf("%s: DAMAGED: %s\n", path ? path : dir, ctx->error.message);
             if (first == ORTH_OK) {
@@ -204,7 +205,7 @@ static orth_status verify(orth_ctx *ctx, const orth_cmd *cmd)
     ORTH_TRY(has_file(ctx, dir, "config.json", &config));
     ORTH_TRY(has_file(ctx, dir, "state.json", &state));
     if (config || state)
-        return verify_one(ctx, dir);
+        return state ? verify_own(ctx, dir) : verify_foreign(ctx, dir);
     char *path = NULL;
     s = orth_checkpoint_resolve(ctx, dir, &path); /* fails, and says why */
     orth_mem_free(ctx, path);

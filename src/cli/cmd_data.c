@@ -76,8 +76,8 @@ static orth_status prepare(orth_ctx *ctx, const orth_cmd *cmd)
 
 static void print_split(const orth_corpus *c, const char *name)
 {
-    printf("  %s %12" PRId64 " tokens %10" PRId64 " documents %12" PRId64 " bytes of text %4d shards\n", name,
-           c->num_tokens, c->num_docs, c->text_bytes, c->num_shards);
+    printf("  %s %12" PRId64 " tokens %10" PRId64 " documents %12" PRId64 " bytes of text %4d shard%s\n", name,
+           c->num_tokens, c->num_docs, c->text_bytes, c->num_shards, c->num_shards == 1 ? "" : "s");
 }
 
 static void print_split_json(const orth_corpus *c, const char *name, const char *after)
@@ -159,9 +159,10 @@ static orth_status verify(orth_ctx *ctx, const char *path)
     if (status == ORTH_OK && orth_tokenizer_fingerprint(tok) != d->fingerprint)
         status = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s/tokenizer.json: is tokenizer %016" PRIx64 ", %016" PRIx64
                            " made the shards", path, orth_tokenizer_fingerprint(tok), d->fingerprint);
+    const int shards = d->train.num_shards + d->valid.num_shards;
     if (status == ORTH_OK)
-        printf("%s: %" PRId64 " tokens in %d shards are as they were written\n", path,
-               d->train.num_tokens + d->valid.num_tokens, d->train.num_shards + d->valid.num_shards);
+        printf("%s: %" PRId64 " tokens in %d shard%s are as they were written\n", path,
+               d->train.num_tokens + d->valid.num_tokens, shards, shards == 1 ? "" : "s");
     orth_tokenizer_free(ctx, tok);
     orth_dataset_close(ctx, d);
     return status;

@@ -58,7 +58,8 @@ static void add_kind(orth_ctx *ctx, orth_text *t, const orth_option *o)
 static void add_section(orth_ctx *ctx, orth_text *t, const orth_option_section *section)
 {
     size_t n = strlen(section->path);
-    orth_text_addf(ctx, t, "%s: %s\n", section->path, section->help);
+    orth_text_addf(ctx, t, "%s: ", section->path);
+    orth_text_wrap(ctx, t, section->help, (int)n + 2, 6, WIDTH);
     for (int i = 0; i < ORTH_NUM_OPTIONS; i++) {
         const orth_option *o = orth_option_get((orth_option_id)i);
         if (strncmp(o->path, section->path, n) != 0 || o->path[n] != '.')

@@ -3,6 +3,8 @@
 
 #include "base/text.h"
 #include "cli/verbs.h"
+#include "model/config.h"
+#include "parallel/pipeline/schedule.h"
 
 /* Roff takes a leading dot or quote as a request, a hyphen as a soft one and a backslash as an escape. */
 static void add_roff(orth_ctx *ctx, orth_text *t, const char *s)
@@ -82,14 +84,68 @@ static void add_verb_case(orth_ctx *ctx, orth_text *t, const orth_verb *v)
     for (size_t i = 0; i < n && w[0] >= 'a' && w[0] <= 'z'; i++)
         orth_text_addf(ctx, t, "%c", w[i] == '|' ? ' ' : w[i]);
     const orth_about *about = orth_about_find(v->name);
-    orth_text_addf(ctx, t, "\" sections=\"%s\" ;;\n", about ? about->sections : "");
+    /* Files: where a word is the user's to choose. */
+    orth_text_addf(ctx, t, "\" sections=\"%s\" files=%s ;;\n", about ? about->sections : "",
+                   *v->words && *v->words != '[' ? "1" : "");
+}
+
+/* The values of a key that takes one of a few names, separated by spaces; none: it takes anything, perhaps a file. */
+static void add_values(orth_ctx *ctx, orth_text *t, orth_option_id id)
+{
+    const orth_option *o = orth_option_get(id);
+    if (o->type == ORTH_TYPE_BOOL)
+        orth_text_add(ctx, t, "true false");
+    for (int k = 0; o->type == ORTH_TYPE_ENUM && o->choices[k]; k++)
+        orth_text_addf(ctx, t, "%s%s", k ? " " : "", o->choices[k]);
+    for (int k = 0; id == ORTH_OPT_parallel_pipeline && orth_schedule_kind_get(k); k++)
+        orth_text_addf(ctx, t, "%s ", orth_schedule_kind_get(k)->name);
+    if (id == ORTH_OPT_parallel_pipeline)
+        orth_text_add(ctx, t, "file:");
+    for (int k = 0; id == ORTH_OPT_model_preset && orth_model_preset_name(k); k++)
+        orth_text_addf(ctx, t, "%s%s", k ? " " : "", orth_model_preset_name(k));
+}
+
+/* A case for each flag whose metavar lists what it takes ("fp32|bf16|fp16"); those in capitals are the user's. */
+static void add_flag_values(orth_ctx *ctx, orth_text *t)
+{
+    orth_text_add(ctx, t, "  case $verb:$pair in\n");
+    for (int i = 0; i < orth_flag_count(); i++) {
+        const orth_flag *f = orth_flag_get(i);
+        if (*f->metavar < 'a' || *f->metavar > 'z')
+            continue;
+        orth_text_addf(ctx, t, "    %s:--%s=*) COMPREPLY=($(compgen -W \"", f->verb, f->name);
+        for (const char *m = f->metavar; *m; m++)
+            orth_text_addf(ctx, t, "%c", *m == '|' ? ' ' : *m);
+        orth_text_add(ctx, t, "\" -- \"$cur\")); return ;;\n");
+    }
+    orth_text_add(ctx, t, "  esac\n");
+}
+
+static void add_key_values(orth_ctx *ctx, orth_text *t)
+{
+    orth_text_add(ctx, t, "  case $line in\n    *=file:*) cur=${cur#:}; _orthant_files; return ;;\n");
+    for (int i = 0; i < ORTH_NUM_OPTIONS; i++) {
+        orth_text values = {0};
+        add_values(ctx, &values, (orth_option_id)i);
+        char *list = orth_text_take(ctx, &values);
+        if (list && *list)
+            orth_text_addf(ctx, t, "    %s=*) values=\"%s\" ;;\n", orth_option_get((orth_option_id)i)->path, list);
+        t->failed = t->failed || !list;
+        orth_mem_free(ctx, list);
+    }
+    orth_text_add(ctx, t, "    *=*) _orthant_files; return ;;\n  esac\n"
+                          "  if [[ $values ]]; then\n"
+                          "    COMPREPLY=($(compgen -W \"$values\" -- \"$cur\"))\n"
+                          "    case ${COMPREPLY[0]} in *:) compopt -o nospace ;; esac\n    return\n  fi\n");
 }
 
 char *orth_help_completion(orth_ctx *ctx)
 {
     orth_text t = {0};
     orth_text_add(ctx, &t, "# bash completion for orthant; made by `orthant help --completion=bash`\n"
-                           "_orthant()\n{\n  local cur=$2 line verb key flags= words= sections= verbs=\"");
+                           "_orthant_files()\n{\n  local IFS=$'\\n'\n"
+                           "  COMPREPLY=($(compgen -f -- \"$cur\"))\n  compopt -o filenames\n}\n"
+                           "_orthant()\n{\n  local cur=$2 line pair verb key flags= words= sections= values= files= verbs=\"");
     for (int i = 0; i < orth_verb_count(); i++)
         orth_text_addf(ctx, &t, "%s%s", i ? " " : "", orth_verb_get(i)->name);
     orth_text_add(ctx, &t, "\"\n  local keys=\"");
@@ -100,17 +156,11 @@ char *orth_help_completion(orth_ctx *ctx)
                            "  if [[ $COMP_CWORD -eq 1 ]]; then\n"
                            "    COMPREPLY=($(compgen -W \"$verbs --help --version\" -- \"$cur\")); return\n  fi\n"
                            "  line=${COMP_LINE:0:$COMP_POINT}; line=${line##* }\n"
-                           "  cur=${cur#=}\n  case $line in\n");
-    for (int i = 0; i < ORTH_NUM_OPTIONS; i++) {
-        const orth_option *o = orth_option_get((orth_option_id)i);
-        if (o->type != ORTH_TYPE_ENUM && o->type != ORTH_TYPE_BOOL)
-            continue;
-        orth_text_addf(ctx, &t, "    %s=*) COMPREPLY=($(compgen -W \"", o->path);
-        for (int k = 0; o->choices && o->choices[k]; k++)
-            orth_text_addf(ctx, &t, "%s%s", k ? " " : "", o->choices[k]);
-        orth_text_addf(ctx, &t, "%s\" -- \"$cur\")); return ;;\n", o->choices ? "" : "true false");
-    }
-    orth_text_add(ctx, &t, "    *=*) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n  esac\n  case $verb in\n");
+                           "  cur=${cur#=} pair=$line\n"
+                           "  [[ $3 != --* || $line == *=* ]] || pair=$3=$line\n");
+    add_flag_values(ctx, &t);
+    add_key_values(ctx, &t);
+    orth_text_add(ctx, &t, "  case $verb in\n");
     for (int i = 0; i < orth_verb_count(); i++)
         add_verb_case(ctx, &t, orth_verb_get(i));
     orth_text_add(ctx, &t, "  esac\n"
@@ -122,7 +172,9 @@ char *orth_help_completion(orth_ctx *ctx)
     orth_text_add(ctx, &t, "\"\n"
                            "  for key in $keys; do [[ \" $sections \" != *\" ${key%%.*} \"* ]] || words+=\" $key\"; done\n"
                            "  if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
-                           "  else COMPREPLY=($(compgen -W \"$words\" -- \"$cur\") $(compgen -f -- \"$cur\"))\n"
+                           "  else COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+                           "    if [[ $files && ${#COMPREPLY[@]} -eq 0 ]]; then _orthant_files\n"
+                           "    elif [[ $files ]]; then COMPREPLY+=($(compgen -f -- \"$cur\"))\n    fi\n"
                            "  fi\n  case ${COMPREPLY[0]} in *=) compopt -o nospace ;; esac\n}\n"
                            "complete -F _orthant orthant\n");
     return orth_text_take(ctx, &t);

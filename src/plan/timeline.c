@@ -44,9 +44,11 @@ void orth_timeline_actions(const orth_program *p, const int64_t *clock, int64_t 
         spans[a] = (orth_span){0, 0};
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
+        /* What is started may be started in an earlier action, and waited for in a later one. */
+        const bool started = n->attr.ticket > 0;
         const bool message = n->op >= ORTH_FIRST_COMM_OP &&
                              (n->attr.group == ORTH_GROUP_PP || n->attr.group == ORTH_GROUP_PP_BACK);
-        if (n->action < 0 || n->action >= num_actions || message)
+        if (n->action < 0 || n->action >= num_actions || started || message)
             continue;
         if (spans[n->action].end <= 0)
             spans[n->action].start = 1e-9 * (double)(clock[i] - origin);

@@ -13,8 +13,9 @@
 #include "program/program.h"
 
 /* When each action of a rank's list computed, in seconds after `origin` (of the clock): from its first computing
- * instruction to the end of its last; receiving its input and sending its result are no part of it. start = end = 0
- * for an action without instructions (a weight gradient that was made with the input's). spans [num_actions]. */
+ * instruction to the end of its last; receiving its input and sending its result are no part of it, nor are started
+ * calls and their waits. start = end = 0 for an action without instructions (a weight gradient that was made with the
+ * input's). spans [num_actions]. */
 void orth_timeline_actions(const orth_program *p, const int64_t *clock, int64_t origin, orth_span *spans,
                            int32_t num_actions);
 

@@ -248,7 +248,7 @@ static void emit_wait(pass *s, int f)
         memcpy(all + call->num_in, call->out, (size_t)call->num_out * sizeof *all);
         orth_program_append(s->p, &(orth_instr){
             .op = ORTH_OP_wait, .attr = {.group = call->attr.group, .ticket = s->flights[f].ticket}, .in = all,
-            .num_in = num, .phase = call->phase, .layer = call->layer, .micro_batch = call->micro_batch});
+            .num_in = num, .phase = call->phase, .layer = call->layer, .micro_batch = call->micro_batch, .action = -1});
     }
     end_flight(s, f);
 }

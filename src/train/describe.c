@@ -143,6 +143,17 @@ static orth_status plan_rank(orth_ctx *ctx, orth_run_plan *p, const orth_config 
     return ORTH_OK;
 }
 
+/* Ranks that are threads share one process, and what it may map. 0: not known. */
+static size_t memory_limit(const orth_config *cfg)
+{
+    if (cfg->memory_limit > 0)
+        return (size_t)cfg->memory_limit;
+    const int64_t available = orth_machine_available_bytes(), left = orth_machine_addresses_left();
+    if (cfg->comm_backend == ORTH_comm_backend_mpi || left == INT64_MAX)
+        return (size_t)available;
+    return (size_t)(available > 0 ? ORTH_MIN(available, left) : left);
+}
+
 orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
                                bool evaluates)
 {
@@ -164,8 +175,7 @@ orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_confi
     p->ranks[0].class_bytes[ORTH_CLASS_WORKSPACE] += copy;
     p->ranks[0].total_bytes += copy;
     p->ranks[0].lower_bound_bytes += copy;
-    size_t limit = cfg->memory_limit > 0 ? (size_t)cfg->memory_limit : (size_t)orth_machine_available_bytes();
-    p->total = orth_plan_total(p->ranks, p->num_ranks, cfg->train_global_batch * cfg->data_seq_len, limit);
+    p->total = orth_plan_total(p->ranks, p->num_ranks, cfg->train_global_batch * cfg->data_seq_len, memory_limit(cfg));
     return ORTH_OK;
 }
 
