@@ -11,7 +11,7 @@
 #include "base/pool.h"
 #include "kernels/cpu/gemm_work.h"
 
-#define MAX_SOON 64
+#define MAX_SOON 64                 /* tiles of 48 columns need 8 */
 
 /* All of A, of which there are few rows. */
 static void pack_whole_a(void *arg, int64_t index, int worker)

@@ -122,7 +122,7 @@ static void plan_workspace(orth_gemm_plan *p)
     const size_t num_threads = (size_t)p->num_threads;
     const int64_t panel_b = 4 * p->block_rows * kr->nr, panel_a = 4 * p->block_rows * kr->mr;
     const int64_t counters = p->by_panel ? (p->num_stages + 1) * p->num_tasks : 2 * p->num_stages + p->num_tasks;
-    size_t a_bytes = 0, b_bytes;
+    size_t a_bytes, b_bytes;
     if (p->by_panel) {
         p->b_slot_bytes = (size_t)orth_round_up(panel_b, 64);
         a_bytes = p->thin ? (size_t)orth_round_up(p->num_blocks * p->m_panels * panel_a, 64) : 0;
