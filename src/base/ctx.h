@@ -88,6 +88,8 @@ const char *orth_signal_name(int signal); /* of those that ask the program to en
 
 /* What this CPU and operating system offer. */
 orth_isa orth_isa_detect(void);
+/* What run.isa=auto takes: that, but AVX512 where bf16 dot products are slower than fma on widened operands. */
+orth_isa orth_isa_auto(void);
 const char *orth_isa_name(orth_isa isa);
 /* ORTH_ERR_ARG for an unknown name; never raises above what orth_isa_detect() returns. */
 orth_status orth_isa_from_name(orth_ctx *ctx, const char *name, orth_isa *out);

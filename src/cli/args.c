@@ -175,7 +175,7 @@ orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, 
 orth_status orth_cmd_use_machine(orth_ctx *ctx, const orth_config *c)
 {
     int threads = c->run_threads ? (int)c->run_threads : orth_machine_cores();
-    ctx->isa = orth_isa_detect();
+    ctx->isa = orth_isa_auto();
     if (c->run_isa != ORTH_run_isa_auto)
         ORTH_TRY(orth_isa_from_name(ctx, orth_option_choice(ORTH_OPT_run_isa, (int)c->run_isa), &ctx->isa));
     return orth_ctx_use_threads(ctx, threads);

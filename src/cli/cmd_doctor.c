@@ -50,11 +50,14 @@ static const backend backends[] = {
 
 static orth_status measure(orth_ctx *ctx, peaks *p)
 {
+    const orth_isa asked = ctx->isa;
     p->measured = true;
     for (int k = 0; k < ORTH_NUM_PROBES; k++) {
+        ctx->isa = k == ORTH_PROBE_FP32 ? asked : orth_isa_detect(); /* what the CPU has, used or not */
         ORTH_TRY(orth_probe_measure(ctx, &p->one[k], (orth_probe)k, 1, PROBE_SECONDS));
         ORTH_TRY(orth_probe_measure(ctx, &p->all[k], (orth_probe)k, p->num_threads, PROBE_SECONDS));
     }
+    ctx->isa = asked;
     return ORTH_OK;
 }
 
@@ -79,7 +82,8 @@ static void print_text(const orth_ctx *ctx, const orth_machine *m, const peaks *
     printf("isa          ");
     for (int i = 0; i <= (int)orth_isa_detect(); i++)
         printf("%s%s", i ? ", " : "", orth_isa_name((orth_isa)i));
-    printf("; using %s (run.isa)\n", orth_isa_name(ctx->isa));
+    printf("; using %s (run.isa)%s\n", orth_isa_name(ctx->isa),
+           orth_isa_auto() < orth_isa_detect() ? "; auto leaves out bf16 dot products, slow here" : "");
     for (int i = 0; i < m->num_caches; i++) {
         const orth_cache *c = &m->cache[i];
         printf("%-12s L%d %-11s %8.0f KiB, shared by %d\n", i ? "" : "caches", c->level, c->type,

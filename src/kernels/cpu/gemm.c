@@ -9,7 +9,7 @@ orth_isa orth_gemm_isa(orth_isa isa, orth_dtype in_type)
     if (in_type != ORTH_BF16)
         return ORTH_MIN(isa, ORTH_ISA_AVX512);
     if (isa == ORTH_ISA_AMX && !orth_gemm_amx_selfcheck())
-        return ORTH_ISA_AVX512BF16;
+        return ORTH_ISA_AVX512;
     return isa;
 #else
     (void)isa;

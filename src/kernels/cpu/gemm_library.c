@@ -44,7 +44,7 @@ static bool is_faster(const orth_ctx *ctx, const orth_gemm_desc *g)
 static bool takes(const orth_ctx *ctx, const orth_gemm_desc *g)
 {
     const bool unit_strides = (g->a_row == 1 || g->a_col == 1) && (g->b_row == 1 || g->b_col == 1);
-    if (g->M < BLOCK_MIN || g->N < BLOCK_MIN || g->K == 0 || !unit_strides || ctx->isa != orth_isa_detect())
+    if (g->M < BLOCK_MIN || g->N < BLOCK_MIN || g->K == 0 || !unit_strides || ctx->isa != orth_isa_auto())
         return false;
     return ctx->gemm_library->use == ORTH_GEMM_LIBRARY_ALL || is_faster(ctx, g);
 }
