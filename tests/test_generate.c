@@ -215,6 +215,11 @@ TEST(the_program_prints_the_same_text_for_the_same_seed_and_stops_where_told)
             fail_msg("stop='%.5s': %s", first + from, r->out);
     }
     RUN(r, 2, "exceed the model's longest sequence of 256", "generate a --tokens=300");
+    /* A sample does not depend on those before it. */
+    RUN(r, 0, "the ", "generate a --prompt='the ' --tokens=60 --seed=3 --samples=3");
+    const char *last = strstr(strstr(r->out, "\n---\n") + 5, "\n---\n");
+    assert_string_equal(last + 5, first);
+    RUN(r, 2, "--samples", "generate a --samples=0");
     RUN(r, 0, "", "generate a --tokens=3 --logprobs --temperature=0");
     assert_non_null(strstr(r->out, "0x1."));
     run_end(r);

@@ -5,7 +5,7 @@
 
 typedef struct {
     const char *prompt, *stop;
-    int64_t tokens;
+    int64_t tokens, samples;
     bool logprobs;
     orth_sample_options sample;
 } options;
@@ -13,10 +13,11 @@ typedef struct {
 static orth_status read_options(orth_ctx *ctx, const orth_cmd *cmd, options *o)
 {
     int64_t seed = 1;
-    *o = (options){.prompt = orth_cmd_flag(cmd, "prompt"), .stop = orth_cmd_flag(cmd, "stop"), .tokens = 200,
+    *o = (options){.prompt = orth_cmd_flag(cmd, "prompt"), .stop = orth_cmd_flag(cmd, "stop"), .tokens = 200, .samples = 1,
                    .logprobs = orth_cmd_flag(cmd, "logprobs") != NULL,
                    .sample = {.temperature = 0.8, .top_k = 50, .top_p = 1}};
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "tokens", 1, 1 << 24, &o->tokens));
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "samples", 1, 1 << 24, &o->samples));
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "top-k", 0, 1 << 24, &o->sample.top_k));
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "seed", 0, INT64_MAX, &seed));
     ORTH_TRY(orth_cmd_flag_real(ctx, cmd, "temperature", 0, 1000, &o->sample.temperature));
@@ -50,12 +51,16 @@ static bool reached(const orth_bytes *text, size_t before, const char *stop)
     return false;
 }
 
-static orth_status sample_all(orth_ctx *ctx, orth_generator *g, const orth_model_file *f, const options *o)
+/* Sample number `index`: continues the prompt that was fed. */
+static orth_status print_sample(orth_ctx *ctx, orth_generator *g, const orth_model_file *f, const options *o, int64_t index)
 {
     orth_sample_options how = o->sample;
+    how.seed += (uint64_t)index;
     how.num_tokens = orth_tokenizer_vocab_size(f->tokenizer); /* a model may have rows to spare */
     orth_bytes text = {0};
     orth_status s = ORTH_OK;
+    if (!o->logprobs && o->prompt)
+        printf("%s", o->prompt);
     int32_t eos = orth_tokenizer_eos(f->tokenizer);
     for (int64_t i = 0; i < o->tokens && s == ORTH_OK; i++) {
         int32_t token;
@@ -74,6 +79,22 @@ static orth_status sample_all(orth_ctx *ctx, orth_generator *g, const orth_model
     if (!o->logprobs)
         printf("\n");
     orth_bytes_free(ctx, &text);
+    return s;
+}
+
+static orth_status print_samples(orth_ctx *ctx, orth_generator *g, const orth_model_file *f, const options *o,
+                                 const int32_t *prompt, int64_t n)
+{
+    orth_status s = orth_generator_feed(ctx, g, prompt, n);
+    for (int64_t i = 0; i < o->samples && s == ORTH_OK; i++) {
+        if (i > 0) { /* its last token gives the scores again */
+            printf("---\n");
+            orth_generator_rewind(g, n - 1);
+            s = orth_generator_feed(ctx, g, prompt + n - 1, 1);
+        }
+        if (s == ORTH_OK)
+            s = print_sample(ctx, g, f, o, i);
+    }
     return s;
 }
 
@@ -97,11 +118,7 @@ static orth_status run(orth_ctx *ctx, const orth_cmd *cmd, orth_model_file *f, o
     if (s == ORTH_OK)
         s = orth_model_file_fill(ctx, f, orth_generator_weights(g));
     if (s == ORTH_OK)
-        s = orth_generator_feed(ctx, g, prompt, n);
-    if (s == ORTH_OK && !o->logprobs && o->prompt)
-        printf("%s", o->prompt);
-    if (s == ORTH_OK)
-        s = sample_all(ctx, g, f, o);
+        s = print_samples(ctx, g, f, o, prompt, n);
     orth_generator_destroy(ctx, g);
     orth_ids_free(ctx, &ids);
     return s;

@@ -127,6 +127,12 @@ orth_status orth_generator_feed(orth_ctx *ctx, orth_generator *g, const int32_t 
     return ORTH_OK;
 }
 
+void orth_generator_rewind(orth_generator *g, int64_t n)
+{
+    g->past = ORTH_MIN(n, g->past); /* rows of the caches behind it are not read before they are written */
+    g->logits = NULL;
+}
+
 orth_status orth_generator_score(orth_ctx *ctx, orth_generator *g, int32_t token, float *logprob)
 {
     int64_t V = g->model.vocab;

@@ -26,6 +26,9 @@ const orth_executor *orth_generator_weights(const orth_generator *g);
 /* Appends tokens to the text so far. ORTH_ERR_ARG past max_tokens or for an id outside the vocabulary. */
 orth_status orth_generator_feed(orth_ctx *ctx, orth_generator *g, const int32_t *tokens, int64_t n);
 
+/* Takes the text back to its first n tokens (0 <= n <= what was fed); another feed must follow. */
+void orth_generator_rewind(orth_generator *g, int64_t n);
+
 /* Chooses the next token after what was fed (at least one), without feeding it. *logprob: of the chosen
  * token under the model itself (temperature 1, all tokens): the number that eval gives, bit for bit. */
 orth_status orth_generator_sample(orth_ctx *ctx, orth_generator *g, const orth_sample_options *options,
