@@ -249,6 +249,7 @@ TEST(damaged_files_are_named_with_exit_5)
     RUN(r, 0, "hf: valid (no checksums in this form)", "ckpt verify hf");
     run_remove(r, "a/checkpoints/step-00000002/state.json"); /* what is left reads as a Hugging Face folder */
     RUN(r, 5, "step-00000002: DAMAGED: a/checkpoints/step-00000002/state.json", "ckpt verify a");
+    RUN(r, 5, "a/checkpoints/step-00000002/state.json", "ckpt verify a/checkpoints/step-00000002");
     truncate_by(r, "a/checkpoints/step-00000002/optimizer.safetensors", 100);
     truncate_by(r, "a/checkpoints/step-00000001/state.json", 30);
     RUN(r, 5, "no valid checkpoint to resume from", "train run.yaml --resume");

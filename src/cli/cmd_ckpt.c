@@ -201,11 +201,14 @@ static orth_status verify(orth_ctx *ctx, const orth_cmd *cmd)
     orth_mem_free(ctx, below);
     if (s != ORTH_OK || n > 0)
         return s;
-    bool config = false, state = false;
+    bool config = false, state = false, optimizer = false;
     ORTH_TRY(has_file(ctx, dir, "config.json", &config));
     ORTH_TRY(has_file(ctx, dir, "state.json", &state));
-    if (config || state)
-        return state ? verify_own(ctx, dir) : verify_foreign(ctx, dir);
+    ORTH_TRY(has_file(ctx, dir, "optimizer.safetensors", &optimizer)); /* one of ours that lost its state is no Hugging Face folder */
+    if (state || optimizer)
+        return verify_own(ctx, dir);
+    if (config)
+        return verify_foreign(ctx, dir);
     char *path = NULL;
     s = orth_checkpoint_resolve(ctx, dir, &path); /* fails, and says why */
     orth_mem_free(ctx, path);
