@@ -85,8 +85,11 @@ TEST(help_comes_from_the_tables)
     expect("help train", 0, "--resume");
     expect("help options model", 0, "says. auto: as\n      the preset has it"); /* wrapped */
     /* Each verb has a description, an example and a flag list. */
-    static const char *const verbs[] = {"train", "plan", "explain", "data", "tokenizer", "generate",
-                                        "eval", "ckpt", "bench", "doctor", "help", "verify"};
+    static const char *const verbs[] = {
+#define VERB(name, words, summary) #name,
+#include "cli/verbs.def"
+#undef VERB
+    };
     for (int i = 0; i < ORTH_COUNT(verbs); i++) {
         char args[64], example[64];
         snprintf(args, sizeof args, "%s --help", verbs[i]);

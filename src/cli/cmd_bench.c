@@ -12,6 +12,7 @@
 #include "cli/bench.h"
 #include "kernels/gemm.h"
 #include "plan/probe.h"
+#include "train/setup.h"
 
 static int by_value(const void *a, const void *b)
 {
@@ -57,15 +58,21 @@ static orth_status bench_peak(orth_ctx *ctx, const orth_cmd *cmd, double seconds
 
 /* ---- products and attention: one op on random data ---- */
 
-static orth_status time_op(orth_ctx *ctx, orth_op op, const orth_op_call *call, double seconds, double *median_s)
+typedef struct {
+    const orth_kernel_fn *kernels;
+    double seconds;                 /* spent on a figure */
+    double peak;                    /* FLOP/s that it is a fraction of */
+} op_bench;
+
+static orth_status time_op(orth_ctx *ctx, const op_bench *b, orth_op op, const orth_op_call *call, double *median_s)
 {
     enum { MOST = 1001 };
     double *times = ORTH_NEW_ARRAY(ctx, double, MOST), end = 0;
     int n = 0;
-    orth_status s = times ? orth_kernels_cpu()[op](ctx, call) : ORTH_ERR_NOMEM;
-    for (end = orth_clock_s() + seconds; s == ORTH_OK && n < MOST && (n < 3 || orth_clock_s() < end); n++) {
+    orth_status s = times ? b->kernels[op](ctx, call) : ORTH_ERR_NOMEM;
+    for (end = orth_clock_s() + b->seconds; s == ORTH_OK && n < MOST && (n < 3 || orth_clock_s() < end); n++) {
         double begin = orth_clock_s();
-        s = orth_kernels_cpu()[op](ctx, call);
+        s = b->kernels[op](ctx, call);
         times[n] = orth_clock_s() - begin;
     }
     if (s == ORTH_OK)
@@ -81,8 +88,8 @@ static void fill_random(void *data, orth_dtype t, int64_t n)
 }
 
 /* Allocates the operands of `op`, times it, prints a line. flops: of one call. */
-static orth_status bench_op(orth_ctx *ctx, const char *label, orth_op op, orth_tensor *in, int num_in, orth_tensor *out,
-                            int num_out, const orth_attr *attr, double flops, double seconds, double peak)
+static orth_status bench_op(orth_ctx *ctx, const op_bench *b, const char *label, orth_op op, orth_tensor *in, int num_in,
+                            orth_tensor *out, int num_out, const orth_attr *attr, double flops)
 {
     orth_arena arena = {0};
     orth_op_call call = {.in = in, .out = out, .num_in = num_in, .num_out = num_out, .attr = attr};
@@ -99,14 +106,14 @@ static orth_status bench_op(orth_ctx *ctx, const char *label, orth_op op, orth_t
     }
     size_t ws = orth_op_workspace_bytes(op, &call, orth_pool_num_threads(ctx->pool), ctx->isa);
     call.workspace = orth_arena_alloc(ctx, &arena, ws);
-    orth_status status = ok && call.workspace ? time_op(ctx, op, &call, seconds, &s) : ORTH_ERR_NOMEM;
+    orth_status status = ok && call.workspace ? time_op(ctx, b, op, &call, &s) : ORTH_ERR_NOMEM;
     if (status == ORTH_OK)
-        printf("%-44s %9.3f ms %9.1f GFLOP/s %6.1f %% of peak\n", label, 1e3 * s, flops / s / 1e9, 100 * flops / s / peak);
+        printf("%-44s %9.3f ms %9.1f GFLOP/s %6.1f %% of peak\n", label, 1e3 * s, flops / s / 1e9, 100 * flops / s / b->peak);
     orth_arena_release(ctx, &arena);
     return status;
 }
 
-static orth_status bench_gemm(orth_ctx *ctx, orth_dtype t, double seconds, double peak)
+static orth_status bench_gemm(orth_ctx *ctx, const op_bench *b, orth_dtype t)
 {
     static const struct {
         const char *what;
@@ -123,20 +130,20 @@ static orth_status bench_gemm(orth_ctx *ctx, orth_dtype t, double seconds, doubl
         char label[96];
         snprintf(label, sizeof label, "%s %s forward [%d,%d]x[%d]", shapes[i].what, orth_dtype_name(t), (int)N, (int)K, (int)O);
         orth_tensor f_in[] = {x, w, absent}, f_out[] = {y, absent};
-        ORTH_TRY(bench_op(ctx, label, ORTH_OP_linear, f_in, 3, f_out, 2, &attr, 2.0 * (double)(N * K * O), seconds, peak));
+        ORTH_TRY(bench_op(ctx, b, label, ORTH_OP_linear, f_in, 3, f_out, 2, &attr, 2.0 * (double)(N * K * O)));
         attr.split = ORTH_SPLIT_WHOLE(O);
         snprintf(label, sizeof label, "%s %s dX", shapes[i].what, orth_dtype_name(t));
         orth_tensor x_in[] = {y, w, absent}, x_out[] = {x};
-        ORTH_TRY(bench_op(ctx, label, ORTH_OP_linear_dx, x_in, 3, x_out, 1, &attr, 2.0 * (double)(N * K * O), seconds, peak));
+        ORTH_TRY(bench_op(ctx, b, label, ORTH_OP_linear_dx, x_in, 3, x_out, 1, &attr, 2.0 * (double)(N * K * O)));
         attr.split = ORTH_SPLIT_WHOLE(N);
         snprintf(label, sizeof label, "%s %s dW", shapes[i].what, orth_dtype_name(t));
         orth_tensor w_in[] = {y, x}, w_out[] = {dw};
-        ORTH_TRY(bench_op(ctx, label, ORTH_OP_linear_dw, w_in, 2, w_out, 1, &attr, 2.0 * (double)(N * K * O), seconds, peak));
+        ORTH_TRY(bench_op(ctx, b, label, ORTH_OP_linear_dw, w_in, 2, w_out, 1, &attr, 2.0 * (double)(N * K * O)));
     }
     return ORTH_OK;
 }
 
-static orth_status bench_attention(orth_ctx *ctx, orth_dtype t, double seconds, double peak)
+static orth_status bench_attention(orth_ctx *ctx, const op_bench *b, orth_dtype t)
 {
     for (int64_t T = 1024; T <= 4096; T *= 2) {
         for (int64_t D = 64; D <= 128; D *= 2) {
@@ -150,10 +157,10 @@ static orth_status bench_attention(orth_ctx *ctx, orth_dtype t, double seconds, 
             char label[96];
             snprintf(label, sizeof label, "%s T=%d D=%d forward", orth_dtype_name(t), (int)T, (int)D);
             orth_tensor f_in[] = {qkv, absent, absent, step}, f_out[] = {o, lse};
-            ORTH_TRY(bench_op(ctx, label, ORTH_OP_attention, f_in, 4, f_out, 2, &attr, 2 * product, seconds, peak));
+            ORTH_TRY(bench_op(ctx, b, label, ORTH_OP_attention, f_in, 4, f_out, 2, &attr, 2 * product));
             snprintf(label, sizeof label, "%s T=%d D=%d backward", orth_dtype_name(t), (int)T, (int)D);
             orth_tensor b_in[] = {o, qkv, o, lse, absent, absent, step}, b_out[] = {qkv};
-            ORTH_TRY(bench_op(ctx, label, ORTH_OP_attention_bwd, b_in, 7, b_out, 1, &attr, 5 * product, seconds, peak));
+            ORTH_TRY(bench_op(ctx, b, label, ORTH_OP_attention_bwd, b_in, 7, b_out, 1, &attr, 5 * product));
         }
     }
     return ORTH_OK;
@@ -161,21 +168,21 @@ static orth_status bench_attention(orth_ctx *ctx, orth_dtype t, double seconds, 
 
 orth_status orth_cmd_bench(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    double seconds = 0.5, peak;
+    op_bench b = {.kernels = orth_setup_kernels(&cmd->config), .seconds = 0.5};
     const char *what = cmd->num_words == 1 ? cmd->words[0] : "";
     bool bf16 = cmd->config.precision_compute == ORTH_precision_compute_bf16;
     orth_dtype t = bf16 ? ORTH_BF16 : ORTH_F32;
-    ORTH_TRY(orth_cmd_flag_real(ctx, cmd, "seconds", 0.001, 3600, &seconds));
+    ORTH_TRY(orth_cmd_flag_real(ctx, cmd, "seconds", 0.001, 3600, &b.seconds));
     if (strcmp(what, "peak") == 0)
-        return bench_peak(ctx, cmd, seconds);
+        return bench_peak(ctx, cmd, b.seconds);
     if (strcmp(what, "collectives") == 0)
         return orth_bench_collectives(ctx, cmd);
-    ORTH_TRY(orth_probe_matmul_peak(ctx, &peak, bf16, ORTH_MIN(seconds, 0.5)));
+    ORTH_TRY(orth_probe_matmul_peak(ctx, &b.peak, bf16, ORTH_MIN(b.seconds, 0.5)));
     if (strcmp(what, "gemm") == 0)
-        return bench_gemm(ctx, t, seconds, peak);
+        return bench_gemm(ctx, &b, t);
     if (strcmp(what, "attention") == 0)
-        return bench_attention(ctx, t, seconds, peak);
+        return bench_attention(ctx, &b, t);
     if (strcmp(what, "step") == 0)
-        return orth_bench_step(ctx, cmd, peak);
+        return orth_bench_step(ctx, cmd, b.peak);
     return ORTH_FAIL(ctx, ORTH_ERR_ARG, "bench takes one of peak, gemm, attention, collectives, step, not '%s'", what);
 }
