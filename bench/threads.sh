@@ -13,8 +13,8 @@ python3 tools/bench/versus.py --rounds "$rounds" --json "$result" --probe "$buil
 python3 - "$result" "$type" <<'PY'
 import json, sys
 result = json.load(open(sys.argv[1]))
-def gain(probe):  # of the fastest unit of this type
-    units = [u for name, u in json.loads(probe).items() if name.startswith(sys.argv[2])]
+def gain(probe):  # of the fastest unit for this type; bf16 may also be widened to fp32
+    units = [u for name, u in json.loads(probe).items() if name.startswith(("fp32", sys.argv[2]))]
     fastest = max(units, key=lambda u: u["one_thread"])
     return fastest["all_threads"] / fastest["one_thread"]
 step, peaks = result["programs"][1]["ratio"], [gain(result["probe_before"]), gain(result["probe_after"])]
