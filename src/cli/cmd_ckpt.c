@@ -201,16 +201,17 @@ static orth_status verify(orth_ctx *ctx, const orth_cmd *cmd)
     orth_mem_free(ctx, below);
     if (s != ORTH_OK || n > 0)
         return s;
-    bool config = false, state = false, optimizer = false;
-    ORTH_TRY(has_file(ctx, dir, "config.json", &config));
-    ORTH_TRY(has_file(ctx, dir, "state.json", &state));
-    ORTH_TRY(has_file(ctx, dir, "optimizer.safetensors", &optimizer)); /* one of ours that lost its state is no Hugging Face folder */
-    if (state || optimizer)
+    bool foreign = false, optimizer = false;
+    ORTH_TRY(is_foreign(ctx, dir, &foreign));
+    ORTH_TRY(has_file(ctx, dir, "optimizer.safetensors", &optimizer)); /* only we write one: ours, though its state may be lost */
+    if (optimizer)
         return verify_own(ctx, dir);
-    if (config)
+    if (foreign)
         return verify_foreign(ctx, dir);
     char *path = NULL;
-    s = orth_checkpoint_resolve(ctx, dir, &path); /* fails, and says why */
+    s = orth_checkpoint_resolve(ctx, dir, &path);
+    if (s == ORTH_OK)
+        s = verify_own(ctx, path);
     orth_mem_free(ctx, path);
     return s;
 }
