@@ -85,6 +85,20 @@ TEST(processes_train_save_and_say_what_thread_ranks_do)
     run_end(r);
 }
 
+/* A host with avx512bf16, whose products in bf16 have other bits, beside one without. */
+TEST(processes_agree_on_the_least_instruction_set)
+{
+    if (!can_run())
+        skip();
+    run_case *r = run_begin();
+    const char *options = "-n 2 sh -c 'ORTHANT_ISA=avx512$([ $OMPI_COMM_WORLD_RANK = 0 ] && echo bf16) exec \"$@\"' sh";
+    const char *layout = "parallel.dp=2 precision.compute=bf16";
+    RUN(r, 0, "saved", "train run.yaml checkpoint.dir=t " BATCH "train.steps=3 run.isa=avx512 %s", layout);
+    RUN_MPI(r, 0, "saved", options, "checkpoint.dir=m train.steps=3 %s", layout);
+    run_same(r, "t", "m", 3);
+    run_end(r);
+}
+
 TEST(a_run_that_cannot_be_is_refused_once_and_in_words)
 {
     if (!can_run())
@@ -246,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_train_save_and_say_what_thread_ranks_do),
+        cmocka_unit_test(processes_agree_on_the_least_instruction_set),
         cmocka_unit_test(a_run_that_cannot_be_is_refused_once_and_in_words),
         cmocka_unit_test(a_signal_to_any_process_or_one_that_mpirun_hands_on_ends_all_in_a_checkpoint),
         cmocka_unit_test(a_process_that_dies_or_stalls_is_named_and_all_end),

@@ -30,6 +30,17 @@ static orth_status share_cores(orth_ctx *ctx, const orth_world *world, const ort
     return orth_ctx_use_threads(ctx, ORTH_MAX(1, orth_pool_num_threads(ctx->pool) / ranks));
 }
 
+/* Hosts may differ in their instructions, and results in bf16 with them: all take what every host can. */
+static orth_status agree_on_isa(orth_ctx *ctx, orth_comm *all)
+{
+    double isa = (double)ctx->isa;
+    ORTH_TRY(orth_all_reduce(ctx, all, &isa, &isa, 1, ORTH_F64, ORTH_MIN_OF));
+    if ((orth_isa)isa < ctx->isa)
+        orth_log(ctx, ORTH_LOG_INFO, "run", "run.isa is %s here as on the host with the least", orth_isa_name((orth_isa)isa));
+    ctx->isa = (orth_isa)isa;
+    return ORTH_OK;
+}
+
 /* ---- do all mean the same run? ---- */
 
 /* Options but those that say how one machine is used. */
@@ -96,6 +107,7 @@ orth_status process_main(orth_ctx *ctx, orth_world *world, void *options)
     orth_mem_free(ctx, ranks);
     ORTH_TRY(s);
     ORTH_TRY(share_cores(ctx, world, o->cfg));
+    ORTH_TRY(agree_on_isa(ctx, all));
     if (orth_world_rank(world) > 0) {
         ctx->log.level = ORTH_LOG_ERROR; /* what there is to say of files, rank 0 has said */
         ORTH_TRY(orth_barrier(ctx, all));
