@@ -65,6 +65,11 @@ TEST(what_is_wrong_with_the_data_is_named)
     RUN(r, 2, "data.path is not set", "train model.preset=gpt2-tiny");
     RUN(r, 2, "the tokenizer has 300 tokens, the model's vocabulary only 256",
         "train run.yaml model.vocab=256");
+    /* Before text is prepared, which may take minutes. */
+    run_write(r, "some.txt", "Twelve words of text that nobody prepares for a model without room.", 68);
+    RUN(r, 2, "the tokenizer has 257 tokens, the model's vocabulary only 256",
+        "train run.yaml checkpoint.dir=no-room data.path=some.txt data.tokenizer=bytes model.vocab=256");
+    assert_false(run_has(r, "no-room/data"));
     RUN(r, 2, "data.seq_len=4 is less than numerics.parts=8", "train run.yaml data.seq_len=4");
     RUN(r, 2, "257", "train run.yaml data.seq_len=257");
     RUN(r, 2, "train.micro_batch=4 does not divide train.global_batch=6",

@@ -97,7 +97,7 @@ static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
     return status;
 }
 
-static orth_status load_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_data *d)
+static orth_status find_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_data *d)
 {
     if (!is_auto(o))
         return orth_tokenizer_load(ctx, &d->tokenizer, o->tokenizer);
@@ -105,6 +105,17 @@ static orth_status load_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
         if (orth_path_is_dir(o->paths[i]))
             return orth_tokenizer_load(ctx, &d->tokenizer, o->paths[i]);
     return auto_tokenizer(ctx, o, &d->tokenizer);
+}
+
+/* One too large for the model is refused before text is prepared with it, which may take minutes. */
+static orth_status load_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_data *d)
+{
+    ORTH_TRY(find_tokenizer(ctx, o, d));
+    const int64_t size = orth_tokenizer_vocab_size(d->tokenizer);
+    if (o->max_vocab > 0 && size > o->max_vocab)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the tokenizer has %" PRId64 " tokens, the model's vocabulary only %" PRId64, size,
+                         o->max_vocab);
+    return ORTH_OK;
 }
 
 /* ---- the sets ---- */

@@ -18,6 +18,7 @@ typedef struct {
     const char *tokenizer;        /* data.tokenizer: a file, "bytes", or "auto": that of the prepared folders,
                                      or else trained on the text, auto_vocab tokens */
     int64_t auto_vocab;           /* 0: "auto" without a prepared folder is an error */
+    int64_t max_vocab;            /* tokens that the model has room for; 0: its vocabulary follows the tokenizer */
     const char *separator, *jsonl_field; /* as in prepare.h; NULL or "": default */
     double valid_fraction;
     uint64_t seed;                /* of the split */
@@ -38,7 +39,7 @@ typedef struct {
 
 /* Not collective: of several processes each may call it, the first to finish makes the cache; of the ranks
  * of one process only one may (the temporary folder is named after the process).
- * ORTH_ERR_ARG (weights and paths differ in number, tokenizer needed), ORTH_ERR_DATA (damaged; tokenizer does
+ * ORTH_ERR_ARG (weights and paths differ in number, tokenizer needed or too large for the model), ORTH_ERR_DATA (damaged; tokenizer does
  * not match the shards, both fingerprints named), and what orth_prepare returns. */
 orth_status orth_data_open_or_prepare(orth_ctx *ctx, orth_data **out, const orth_data_options *options);
 void orth_data_close(orth_ctx *ctx, orth_data *d); /* NULL is fine */

@@ -23,10 +23,12 @@ static orth_status open_data(orth_ctx *ctx, orth_run *r)
     char *cache = orth_path_join(ctx, r->dir, "data");
     if (!cache)
         return ORTH_ERR_NOMEM;
+    const bool own_vocab = r->start_from || ORTH_CONFIG_IS_SET(c, model, vocab) || c->model_preset[0];
     orth_data_options o = {
         .paths = c->data_path.v, .num_paths = c->data_path.n, .weights = c->data_weights.v,
         .num_weights = c->data_weights.n, .tokenizer = c->data_tokenizer,
-        .auto_vocab = ORTH_CONFIG_IS_SET(c, model, vocab) ? c->model_vocab : ORTH_AUTO_VOCAB, .separator = c->data_separator,
+        .auto_vocab = ORTH_CONFIG_IS_SET(c, model, vocab) ? c->model_vocab : ORTH_AUTO_VOCAB,
+        .max_vocab = own_vocab ? r->model.vocab : 0, .separator = c->data_separator,
         .jsonl_field = c->data_jsonl_field, .valid_fraction = c->data_valid_fraction,
         .seed = (uint64_t)c->train_seed, .cache_dir = cache,
     };
@@ -73,16 +75,6 @@ static orth_status check_early(orth_ctx *ctx, orth_run *r)
     ORTH_TRY(choose_model(ctx, r, ORTH_AUTO_VOCAB));
     ORTH_TRY(orth_spread_make(ctx, &spread, &layout, &r->model));
     orth_spread_release(ctx, &spread);
-    return ORTH_OK;
-}
-
-static orth_status choose_model_of_data(orth_ctx *ctx, orth_run *r)
-{
-    int64_t vocab = orth_tokenizer_vocab_size(r->data->tokenizer);
-    ORTH_TRY(choose_model(ctx, r, vocab));
-    if (vocab > r->model.vocab)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the tokenizer has %" PRId64 " tokens, the model's vocabulary only %" PRId64,
-                         vocab, r->model.vocab);
     return ORTH_OK;
 }
 
@@ -167,7 +159,7 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     if (r->resumed)
         ORTH_TRY(orth_resume_check_data(ctx, r->cfg, r->data, r->start_from));
     ORTH_TRY(orth_ctx_check_stop(ctx));
-    ORTH_TRY(choose_model_of_data(ctx, r));
+    ORTH_TRY(choose_model(ctx, r, orth_tokenizer_vocab_size(r->data->tokenizer)));
     ORTH_TRY(read_tokenizer(ctx, r));
     ORTH_TRY(orth_run_plan_make(ctx, &r->plan, r->cfg, &r->model, r->valid != NULL));
     r->num_ranks = r->plan.num_ranks;
