@@ -128,6 +128,10 @@ TEST(the_manual_page_and_the_completion_are_well_formed)
     completes("orthant tokenizer train --kind l", "\"${COMPREPLY[*]}\" == llama3");
     completes("orthant ckpt export a b --dtype=b", "\"${COMPREPLY[*]}\" == bf16");
     completes("orthant help --completion=", "\"${COMPREPLY[*]}\" == bash");
+    completes("orthant generate a --samples=", "-z \"${COMPREPLY[*]}\""); /* a number: no file of this folder */
+    completes("orthant train run.yaml train.steps=", "-z \"${COMPREPLY[*]}\"");
+    completes("orthant train run.yaml data.path=/et", "\"${COMPREPLY[*]}\" == /etc");
+    completes("orthant eval a --text=/et", "\"${COMPREPLY[*]}\" == /etc");
     completes("orthant help t", "\"${COMPREPLY[*]}\" == \"train tokenizer\"");
     completes("orthant doctor /", "-z \"${COMPREPLY[*]}\"");
     completes("orthant train --init=/bi", "\"${COMPREPLY[*]}\" == */bin*");

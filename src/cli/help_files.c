@@ -89,7 +89,7 @@ static void add_verb_case(orth_ctx *ctx, orth_text *t, const orth_verb *v)
                    *v->words && *v->words != '[' ? "1" : "");
 }
 
-/* The values of a key that takes one of a few names, separated by spaces; none: it takes anything, perhaps a file. */
+/* The values of a key that takes one of a few names, separated by spaces; none: a number, or text that may be a file. */
 static void add_values(orth_ctx *ctx, orth_text *t, orth_option_id id)
 {
     const orth_option *o = orth_option_get(id);
@@ -105,16 +105,18 @@ static void add_values(orth_ctx *ctx, orth_text *t, orth_option_id id)
         orth_text_addf(ctx, t, "%s%s", k ? " " : "", orth_model_preset_name(k));
 }
 
-/* A case for each flag whose metavar lists what it takes ("fp32|bf16|fp16"); those in capitals are the user's. */
+/* A case for each flag whose metavar lists what it takes ("fp32|bf16|fp16"), or in capitals what the user has to say: nothing
+ * is offered but for files and folders. */
 static void add_flag_values(orth_ctx *ctx, orth_text *t)
 {
     orth_text_add(ctx, t, "  case $verb:$pair in\n");
     for (int i = 0; i < orth_flag_count(); i++) {
         const orth_flag *f = orth_flag_get(i);
-        if (*f->metavar < 'a' || *f->metavar > 'z')
+        const bool is_list = *f->metavar >= 'a' && *f->metavar <= 'z';
+        if (!*f->metavar || strstr(f->metavar, "FILE") || strstr(f->metavar, "DIR"))
             continue;
         orth_text_addf(ctx, t, "    %s:--%s=*) COMPREPLY=($(compgen -W \"", f->verb, f->name);
-        for (const char *m = f->metavar; *m; m++)
+        for (const char *m = f->metavar; is_list && *m; m++)
             orth_text_addf(ctx, t, "%c", *m == '|' ? ' ' : *m);
         orth_text_add(ctx, t, "\" -- \"$cur\")); return ;;\n");
     }
@@ -128,8 +130,9 @@ static void add_key_values(orth_ctx *ctx, orth_text *t)
         orth_text values = {0};
         add_values(ctx, &values, (orth_option_id)i);
         char *list = orth_text_take(ctx, &values);
-        if (list && *list)
-            orth_text_addf(ctx, t, "    %s=*) values=\"%s\" ;;\n", orth_option_get((orth_option_id)i)->path, list);
+        const orth_option *o = orth_option_get((orth_option_id)i);
+        if (list && (*list || (o->type != ORTH_TYPE_STR && o->type != ORTH_TYPE_STRS)))
+            orth_text_addf(ctx, t, "    %s=*) values=\"%s\" ;;\n", o->path, *list ? list : " ");
         t->failed = t->failed || !list;
         orth_mem_free(ctx, list);
     }

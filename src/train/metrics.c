@@ -54,8 +54,8 @@ orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, 
 /* What comes after the live line begins on a line of its own. */
 static void end_line(orth_metrics *m)
 {
-    fputs(m->midline ? "\n" : "", stdout);
-    m->midline = false;
+    fputs(m->width > 0 ? "\n" : "", stdout);
+    m->width = 0;
 }
 
 void orth_metrics_close(orth_metrics *m)
@@ -151,11 +151,15 @@ static void print_line(orth_metrics *m, const orth_step_result *r, double tokens
     write_fields(m, r, &t, f);
     if (m->live)
         fit_terminal(m, r, &t, f);
-    fputs(m->live ? "\r\033[K" : "", stdout);
+    fputs(m->live ? "\r" : "", stdout);
     for (int i = 0; i < NUM_FIELDS; i++)
         fputs(f[i], stdout);
     fputs(m->live ? "" : "\n", stdout);
-    m->midline = m->live;
+    if (m->live) { /* what is left of a longer line goes under spaces: not every terminal knows how to clear */
+        const size_t width = line_width(f);
+        printf("%*s", (int)ORTH_MIN(m->width > width ? m->width - width : 0, terminal_columns() - 1 - width), "");
+        m->width = width;
+    }
     fflush(stdout);
 }
 

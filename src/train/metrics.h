@@ -14,7 +14,7 @@ typedef struct {
     int64_t steps;           /* of the whole run */
     int64_t log_every;
     bool live;               /* a terminal: one line, rewritten */
-    bool midline;            /* the live line stands there, and has no end yet */
+    size_t width;            /* of the live line that stands there without an end; 0: none */
     bool quiet;
     double smooth_s;         /* smoothed step time */
     int64_t num_steps;       /* of this run */
