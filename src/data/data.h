@@ -39,8 +39,8 @@ typedef struct {
 
 /* Not collective: of several processes each may call it, the first to finish makes the cache; of the ranks
  * of one process only one may (the temporary folder is named after the process).
- * ORTH_ERR_ARG (weights and paths differ in number, tokenizer needed or too large for the model), ORTH_ERR_DATA (damaged; tokenizer does
- * not match the shards, both fingerprints named), and what orth_prepare returns. */
+ * ORTH_ERR_ARG (weights and paths differ in number, tokenizer needed or too large for the model), ORTH_ERR_DATA
+ * (damaged; tokenizer does not match the shards, both fingerprints named), and what orth_prepare returns. */
 orth_status orth_data_open_or_prepare(orth_ctx *ctx, orth_data **out, const orth_data_options *options);
 void orth_data_close(orth_ctx *ctx, orth_data *d); /* NULL is fine */
 
