@@ -6,6 +6,7 @@
 #include "cli/numbers.h"
 
 #define ORTH_BENCH_MAX 1000 /* repetitions of anything */
+#define ORTH_BENCH_PEAK_S 0.5 /* the most that a peak is measured for, beside what is held against it */
 /* 0 < n <= ORTH_BENCH_MAX. */
 double orth_bench_median(const double *v, int n);
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "cli/bench.h"
+#include "plan/probe.h"
 #include "train/measure.h"
 
 static void print_shares(const orth_measure *m, double step_s)
@@ -88,6 +89,16 @@ static void print_bubble(const step_bench *b, const orth_schedule *s)
            100 * b->apart);
 }
 
+/* The machine may have been busy when the peak was measured before the steps; an MFU above 1 says nothing. */
+static orth_status measure_peak_again(orth_ctx *ctx, step_bench *b)
+{
+    double peak;
+    const bool bf16 = b->cmd->config.precision_compute == ORTH_precision_compute_bf16;
+    ORTH_TRY(orth_probe_matmul_peak(ctx, &peak, bf16, ORTH_BENCH_PEAK_S));
+    b->peak = ORTH_MAX(b->peak, peak);
+    return ORTH_OK;
+}
+
 static orth_status time_steps(orth_ctx *ctx, orth_measure *m, void *user)
 {
     step_bench *b = user;
@@ -102,6 +113,8 @@ static orth_status time_steps(orth_ctx *ctx, orth_measure *m, void *user)
             if (schedule->num_ranks > 1)
                 ORTH_TRY(note_bubble(ctx, m, b));
         }
+    if (schedule->num_ranks == 1)
+        ORTH_TRY(measure_peak_again(ctx, b));
     if (b->n > 0)
         print_step(b, m, set_up_s, first);
     if (b->n > 0 && schedule->num_ranks > 1 && !orth_cmd_flag(b->cmd, "serve") && !orth_cmd_flag(b->cmd, "json"))

@@ -177,7 +177,7 @@ orth_status orth_cmd_bench(orth_ctx *ctx, const orth_cmd *cmd)
         return bench_peak(ctx, cmd, b.seconds);
     if (strcmp(what, "collectives") == 0)
         return orth_bench_collectives(ctx, cmd);
-    ORTH_TRY(orth_probe_matmul_peak(ctx, &b.peak, bf16, ORTH_MIN(b.seconds, 0.5)));
+    ORTH_TRY(orth_probe_matmul_peak(ctx, &b.peak, bf16, ORTH_MIN(b.seconds, ORTH_BENCH_PEAK_S)));
     if (strcmp(what, "gemm") == 0)
         return bench_gemm(ctx, &b, t);
     if (strcmp(what, "attention") == 0)
