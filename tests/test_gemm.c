@@ -195,6 +195,23 @@ TEST(long_sums_and_many_columns_equal_plain)
     test_ctx_free(ctx);
 }
 
+/* B is packed once for several stages of rows: a thread that finds stage 0 taken must not begin the next before that. Whether
+ * it does so is seen by ThreadSanitizer, and with luck in the result. */
+TEST(stages_that_share_a_packed_b_wait_for_it)
+{
+    orth_ctx *ctx = test_ctx(7);
+    const orth_isa best = orth_isa_detect();
+    for (int isa = ORTH_ISA_BASE; isa <= (int)best; isa++) {
+        ctx->isa = (orth_isa)isa;
+        for (int i = 0; i < 8; i++) {
+            gemm_case tall = case_make(ORTH_BF16, ORTH_F32, 2500, 67, ORTH_SPLIT_WHOLE(31), 2, 0, 79);
+            check_case(ctx, &tall, false, "tall");
+            case_free(&tall);
+        }
+    }
+    test_ctx_free(ctx);
+}
+
 /* What a rank with part of the rows or columns computes is that part of the whole. */
 TEST(block_of_a_product_is_the_product_of_a_block)
 {
@@ -547,6 +564,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fast_equals_plain_at_every_isa),
         cmocka_unit_test(long_sums_and_many_columns_equal_plain),
+        cmocka_unit_test(stages_that_share_a_packed_b_wait_for_it),
         cmocka_unit_test(block_of_a_product_is_the_product_of_a_block),
         cmocka_unit_test(fp32_bits_do_not_depend_on_the_isa),
         cmocka_unit_test(chunks_in_all_directions_change_no_bits),

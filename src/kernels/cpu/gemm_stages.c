@@ -18,19 +18,24 @@ static char *packed_b(const orth_gemm_run *run, int64_t stage_index)
     return run->workspace + p->b_at + p->b_slot_bytes * (size_t)(stage_index % p->b_slots);
 }
 
+/* The stage that packs what a stage computes with: with one slot all use what the first has packed. */
+static int64_t packing_stage(const orth_gemm_plan *p, int64_t stage_index)
+{
+    return p->b_slots > 1 ? stage_index : 0;
+}
+
 static void pack_task(orth_gemm_run *run, int64_t stage_index, int64_t i)
 {
     const orth_gemm_plan *p = &run->plan;
     const orth_gemm_stage s = orth_gemm_stage_at(p, stage_index);
     const int64_t block = s.k * p->stage_blocks, block_end = ORTH_MIN(block + p->stage_blocks, p->num_blocks);
-    if (p->b_slots > 1 || s.index == 0) {
-        /* The slot was last used two stages ago. */
-        for (int64_t q = 0; q + 2 <= s.index; q++)
-            orth_gemm_wait_until(&run->computed[q], (int32_t)p->num_tasks);
-        const orth_gemm_operand o =
-            orth_gemm_operand_b(p, packed_b(run, s.index), s.n * p->n_chunk, p->n_chunk);
-        orth_gemm_pack(p, &o, i * p->b_group, (i + 1) * p->b_group, block, block_end);
-    }
+    if (packing_stage(p, stage_index) != stage_index)
+        return;
+    /* The slot was last used two stages ago. */
+    for (int64_t q = 0; q + 2 <= s.index; q++)
+        orth_gemm_wait_until(&run->computed[q], (int32_t)p->num_tasks);
+    const orth_gemm_operand o = orth_gemm_operand_b(p, packed_b(run, s.index), s.n * p->n_chunk, p->n_chunk);
+    orth_gemm_pack(p, &o, i * p->b_group, (i + 1) * p->b_group, block, block_end);
     orth_gemm_count_up(&run->packed[s.index]);
 }
 
@@ -76,7 +81,7 @@ static void compute_task(orth_gemm_run *run, int64_t stage_index, int64_t index,
     t.a = run->workspace + p->a_at + p->a_slot_bytes * (size_t)worker;
     t.sums = orth_gemm_sums_at(run, worker, p->k_stages > 1 ? index : worker);
     const int64_t block = t.stage.k * p->stage_blocks;
-    orth_gemm_wait_until(&run->packed[stage_index], (int32_t)p->num_packs);
+    orth_gemm_wait_until(&run->packed[packing_stage(p, stage_index)], (int32_t)p->num_packs);
     if (p->k_stages > 1)
         orth_gemm_wait_until(&run->progress[index], (int32_t)stage_index);
     for (int64_t b = block; b < ORTH_MIN(block + p->stage_blocks, p->num_blocks); b++)
