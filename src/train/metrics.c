@@ -133,8 +133,8 @@ static size_t line_width(line_fields f)
 }
 
 /* A line that wraps cannot be rewritten, so a narrow terminal gets shorter fields, and a narrower one fewer. It may
- * be resized at any time. */
-static void fit_terminal(const orth_metrics *m, const orth_step_result *r, const line_rates *t, line_fields f)
+ * be resized at any time. Returns its columns. */
+static size_t fit_terminal(const orth_metrics *m, const orth_step_result *r, const line_rates *t, line_fields f)
 {
     static const int8_t less_and_less_important[] = {F_MEM, F_MFU, F_LR, F_NORM, F_RATE, F_LEFT, F_LOSS};
     const size_t columns = terminal_columns();
@@ -142,6 +142,7 @@ static void fit_terminal(const orth_metrics *m, const orth_step_result *r, const
         write_short_fields(m, r, t, f);
     for (int i = 0; i < ORTH_COUNT(less_and_less_important) && line_width(f) >= columns; i++)
         f[less_and_less_important[i]][0] = '\0';
+    return columns;
 }
 
 static void print_line(orth_metrics *m, const orth_step_result *r, double tokens_per_s, double mfu)
@@ -149,15 +150,14 @@ static void print_line(orth_metrics *m, const orth_step_result *r, double tokens
     const line_rates t = {tokens_per_s, mfu, (int64_t)((double)(m->steps - r->step) * m->smooth_s + 0.5)};
     line_fields f;
     write_fields(m, r, &t, f);
-    if (m->live)
-        fit_terminal(m, r, &t, f);
+    const size_t columns = m->live ? fit_terminal(m, r, &t, f) : 0;
     fputs(m->live ? "\r" : "", stdout);
     for (int i = 0; i < NUM_FIELDS; i++)
         fputs(f[i], stdout);
     fputs(m->live ? "" : "\n", stdout);
     if (m->live) { /* what is left of a longer line goes under spaces: not every terminal knows how to clear */
-        const size_t width = line_width(f);
-        printf("%*s", (int)ORTH_MIN(m->width > width ? m->width - width : 0, terminal_columns() - 1 - width), "");
+        const size_t width = line_width(f), end = ORTH_MIN(m->width, columns - 1);
+        printf("%*s", end > width ? (int)(end - width) : 0, "");
         m->width = width;
     }
     fflush(stdout);
