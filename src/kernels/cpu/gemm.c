@@ -44,7 +44,8 @@ orth_status orth_gemm(orth_ctx *ctx, const orth_gemm_desc *g, void *workspace)
     orth_gemm_plan_make(p, g, orth_gemm_kernels_for(ctx->isa, g->in_type), orth_pool_num_threads(ctx->pool));
     memset(run.workspace + p->counters_at, 0, p->a_at - p->counters_at);
     run.progress = (_Atomic int32_t *)(void *)(run.workspace + p->counters_at);
-    run.taken = run.packed = run.progress + p->num_tasks;
+    run.taken = run.progress + p->num_tasks;
+    run.packed = run.taken + p->num_stages * p->num_tasks;
     run.computed = run.packed + p->num_stages;
     if (p->by_panel)
         orth_gemm_run_panels(ctx, &run);

@@ -79,6 +79,13 @@ static void merge(const orth_gemm_tile *t, const float *sums)
     }
 }
 
+static inline void ask_row(const orth_gemm_tile *t, int row)
+{
+    for (int i = 0; i < t->num_wishes; i++)
+        for (int64_t at = t->wishes[i].bytes - 1; at >= 0; at -= 64)
+            _mm_prefetch(t->wishes[i].at + row * t->wishes[i].stride + at, _MM_HINT_T1);
+}
+
 static void tile(const orth_gemm_tile *t)
 {
     const char *a = t->a, *b = t->b;
@@ -96,7 +103,13 @@ static void tile(const orth_gemm_tile *t)
         _tile_zero(2);
         _tile_zero(3);
     }
+    const char *ahead = t->ahead.at;
+    int wish = t->wish;
     for (int64_t k = 0; k < t->num_rows; k += ALIGN, a += 2048, b += 2048) {
+        for (const char *end = ahead + 8 * t->ahead.stride; ahead < end; ahead += 64)
+            _mm_prefetch(ahead, _MM_HINT_T1);
+        for (const int end = ORTH_MIN(t->wish_end, wish + t->wish_step); wish < end; wish++)
+            ask_row(t, wish);
         _tile_loadd(4, a, 64);
         _tile_loadd(6, b, 128);
         _tile_loadd(7, b + 64, 128);
@@ -115,7 +128,7 @@ static void tile(const orth_gemm_tile *t)
 }
 
 const orth_gemm_kernels orth_gemm_amx_bf16 = {
-    .mr = MR, .nr = NR, .unit = 2, .align = ALIGN, .kc = 256, .pack_a = pack_a, .pack_b = pack_b,
+    .mr = MR, .nr = NR, .unit = 2, .align = ALIGN, .kc = 128, .task_m = 512, .wishes = true, .pack_a = pack_a, .pack_b = pack_b,
     .tile = tile, .finish = finish, .enter = enter, .leave = leave,
 };
 

@@ -27,6 +27,12 @@ typedef struct {
     int64_t stride, step;
 } orth_gemm_ahead;
 
+/* Rows of memory that are used soon, as many as rows of C: row r is `bytes` at at + r*stride. */
+typedef struct {
+    const char *at;
+    int64_t stride, bytes;
+} orth_gemm_wish;
+
 /* One call of a tile: adds num_rows packed rows (0 is fine) of panels a, b to its chains, then the older
  * subtrees on the left, and stores the sums. */
 typedef struct {
@@ -39,6 +45,10 @@ typedef struct {
     float *to;                      /* may be any of these slots */
     int m, n;                       /* how much of the tile is needed */
     orth_gemm_ahead ahead;          /* what is read after this tile; a kernel may leave it */
+    /* Kernels that take wishes (.wishes) ask for rows [wish, wish_end), wish_step of them in `align` packed rows. */
+    const orth_gemm_wish *wishes;
+    int num_wishes;
+    int wish, wish_end, wish_step;
 } orth_gemm_tile;
 
 typedef void (*orth_gemm_tile_fn)(const orth_gemm_tile *t);
@@ -52,6 +62,8 @@ typedef struct {
     int unit;                       /* k in a dword */
     int align;                      /* packed rows of a leaf are a multiple of it */
     int kc;                         /* packed rows that are worked through at once */
+    int task_m;                     /* rows of C that share what is read of B, where A is packed */
+    bool wishes;                    /* the tile asks for wishes on its way; others: all is asked for before it */
     bool unpacked_a;                /* the tile takes A as it lies, where K is contiguous */
     orth_gemm_pack_fn pack_a, pack_b;
     orth_gemm_tile_fn tile;

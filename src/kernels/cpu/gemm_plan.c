@@ -14,8 +14,9 @@
  *
  * Elsewhere (gemm_stages.c) B is packed for all threads, a stage at a time, so that it fits the L3 twice: one is
  * computed on while the next is packed. A task takes part of the stage's rows, all its columns if there are rows
- * enough for all threads, and packs its rows of A by itself, block by block, into a buffer that never
- * leaves its L2: A is used by few columns, so a way through the L3 would cost more.
+ * enough for all threads, and packs its rows of A by itself, for all blocks of the stage, into a buffer that never
+ * leaves its L2: A is used by few columns, so a way through the L3 would cost more. Its columns are drawn in parts,
+ * so that threads without a task can help at the end.
  *
  * None of this shows in the result: it decides when a chain is continued, never its order.
  */
@@ -28,9 +29,10 @@
 #define CHUNK_COLUMNS 2048          /* columns, where K takes several stages */
 #define CHUNK_BYTES (6 << 20)       /* packed B of a stage */
 #define PART_ROWS 128               /* rows of a task of one panel that are drawn at once */
-#define TASK_M 64
+#define TASK_BYTES (1 << 20)        /* packed A of a task */
 #define TASK_M_MIN 32
-#define TASKS_PER_THREAD 8
+#define TASKS_PER_THREAD 1
+#define PART_COLUMNS 128            /* columns of a task that are drawn at once */
 
 static int64_t packed_rows(const orth_gemm_kernels *kr, int64_t len)
 {
@@ -88,22 +90,25 @@ static void plan_tasks(orth_gemm_plan *p)
 {
     const orth_gemm_kernels *kr = p->kernels;
     const int64_t m_min = ORTH_MAX(1, TASK_M_MIN / kr->mr);
-    p->m_task = ORTH_MIN(p->m_chunk, ORTH_MAX(1, TASK_M / kr->mr));
+    const int64_t fit = TASK_BYTES / (4 * ORTH_MAX(1, p->stage_blocks * p->block_rows) * kr->mr);
+    int64_t m_most = ORTH_MAX(1, ORTH_MIN(kr->task_m / kr->mr, fit));
     p->n_task = p->n_chunk;
     for (;;) {
-        p->m_tasks = orth_div_up(p->m_chunk, p->m_task);
+        cut(p->m_chunk, m_most, &p->m_task, &p->m_tasks);
         p->num_tasks = p->m_tasks * orth_div_up(p->n_chunk, p->n_task);
         if (p->num_tasks * p->num_stages / p->k_stages >= TASKS_PER_THREAD * p->num_threads)
             break;
         if (p->m_task > m_min)
-            p->m_task = (p->m_task + 1) / 2;
+            m_most = (p->m_task + 1) / 2;
         else if (p->n_task > 1)
             p->n_task = (p->n_task + 1) / 2;
         else if (p->m_task > 1)
-            p->m_task = (p->m_task + 1) / 2;
+            m_most = (p->m_task + 1) / 2;
         else
             break;
     }
+    p->n_part = ORTH_MIN(p->n_task, ORTH_MAX(1, PART_COLUMNS / kr->nr));
+    p->num_parts = orth_div_up(p->n_task, p->n_part);
     p->b_group = ORTH_MAX(1, 96 / kr->nr);
     p->num_packs = orth_div_up(p->n_chunk, p->b_group);
 }
@@ -113,7 +118,7 @@ static void plan_panels(orth_gemm_plan *p)
     p->n_task = 1;
     p->num_tasks = p->n_chunk;
     p->m_task = p->thin ? p->m_chunk : ORTH_MIN(p->m_chunk, ORTH_MAX(1, PART_ROWS / p->kernels->mr));
-    p->m_tasks = orth_div_up(p->m_chunk, p->m_task);
+    p->num_parts = p->m_tasks = orth_div_up(p->m_chunk, p->m_task);
 }
 
 static void plan_workspace(orth_gemm_plan *p)
@@ -121,7 +126,7 @@ static void plan_workspace(orth_gemm_plan *p)
     const orth_gemm_kernels *kr = p->kernels;
     const size_t num_threads = (size_t)p->num_threads;
     const int64_t panel_b = 4 * p->block_rows * kr->nr, panel_a = 4 * p->block_rows * kr->mr;
-    const int64_t counters = p->by_panel ? (p->num_stages + 1) * p->num_tasks : 2 * p->num_stages + p->num_tasks;
+    const int64_t counters = (p->num_stages + 1) * p->num_tasks + (p->by_panel ? 0 : 2 * p->num_stages);
     size_t a_bytes, b_bytes;
     if (p->by_panel) {
         p->b_slot_bytes = (size_t)orth_round_up(panel_b, 64);
@@ -129,14 +134,15 @@ static void plan_workspace(orth_gemm_plan *p)
         b_bytes = num_threads * p->b_slot_bytes;
     } else {
         p->b_slots = p->k_stages == 1 && p->n_chunks == 1 ? 1 : 2;
-        p->a_slot_bytes = (size_t)orth_round_up(panel_a * p->m_task, 64);
+        p->a_slot_bytes = (size_t)orth_round_up(p->stage_blocks * panel_a * p->m_task, 64);
         p->b_slot_bytes = (size_t)orth_round_up(p->stage_blocks * panel_b * p->n_chunk, 64);
         a_bytes = num_threads * p->a_slot_bytes;
         b_bytes = (size_t)p->b_slots * p->b_slot_bytes;
     }
     p->own_bytes = (size_t)orth_round_up(4 * p->own_slots * kr->mr * kr->nr, 64);
     p->tile_kept_bytes = (size_t)orth_round_up(4 * p->kept_slots * kr->mr * kr->nr, 64);
-    p->task_kept_bytes = p->tile_kept_bytes * (size_t)((p->by_panel ? p->m_chunk : p->m_task) * p->n_task);
+    const int64_t columns = p->by_panel || p->k_stages > 1 ? p->n_task : 1;
+    p->task_kept_bytes = p->tile_kept_bytes * (size_t)((p->by_panel ? p->m_chunk : p->m_task) * columns);
     const size_t keepers = p->k_stages == 1 ? num_threads : (size_t)p->num_tasks;
     p->counters_at = 0;
     p->a_at = (size_t)orth_round_up(4 * counters, 64);
@@ -194,31 +200,36 @@ static orth_gemm_place place_leaf(int64_t i, int64_t num)
     return (orth_gemm_place){depth - num_older, num_older};
 }
 
-static orth_gemm_block piece_of_leaf(const orth_gemm_plan *p, int64_t leaf, int64_t piece)
+static void piece_of_leaf(const orth_gemm_plan *p, int64_t leaf, int64_t piece, orth_gemm_block *b)
 {
     const int64_t begin = orth_split_bound(&p->g->split, leaf), end = orth_split_bound(&p->g->split, leaf + 1);
     const int64_t k0 = ORTH_MIN(end, begin + piece * p->piece_len);
     const int64_t len = ORTH_MIN(end, k0 + p->piece_len) - k0;
-    orth_gemm_block b = {.num_segments = 1, .resumes = piece > 0, .ends = piece == p->pieces - 1,
-                         .place = place_leaf(leaf, p->num_leaves)};
-    b.segment[0] = (orth_gemm_segment){.k0 = k0, .len = len, .num_rows = packed_rows(p->kernels, len)};
-    return b;
+    b->num_segments = 1;
+    b->resumes = piece > 0;
+    b->ends = piece == p->pieces - 1;
+    b->place = place_leaf(leaf, p->num_leaves);
+    b->segment[0] = (orth_gemm_segment){.k0 = k0, .len = len, .num_rows = packed_rows(p->kernels, len)};
 }
 
-orth_gemm_block orth_gemm_block_at(const orth_gemm_plan *p, int64_t index)
+void orth_gemm_block_at(const orth_gemm_plan *p, int64_t index, orth_gemm_block *b)
 {
     const orth_split *split = &p->g->split;
-    if (p->pieces > 1)
-        return piece_of_leaf(p, index / p->pieces, index % p->pieces);
-    orth_gemm_block b = {.ends = true, .place = place_leaf(index, p->num_blocks)};
+    if (p->pieces > 1) {
+        piece_of_leaf(p, index / p->pieces, index % p->pieces, b);
+        return;
+    }
     const int64_t first = index * p->group, num = ORTH_MIN(p->group, p->num_leaves - first);
+    b->num_segments = (int)num;
+    b->resumes = false;
+    b->ends = true;
+    b->place = place_leaf(index, p->num_blocks);
     int64_t row = 0;
     for (int64_t i = 0, k0 = p->g->K == 0 ? 0 : orth_split_bound(split, first); i < num; i++) {
         const int64_t k1 = p->g->K == 0 ? 0 : orth_split_bound(split, first + i + 1);
         const int64_t num_rows = packed_rows(p->kernels, k1 - k0);
-        b.segment[b.num_segments++] = (orth_gemm_segment){k0, k1 - k0, row, num_rows, place_leaf(i, num)};
+        b->segment[i] = (orth_gemm_segment){k0, k1 - k0, row, num_rows, place_leaf(i, num)};
         row += num_rows;
         k0 = k1;
     }
-    return b;
 }

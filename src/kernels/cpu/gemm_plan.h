@@ -40,8 +40,10 @@ typedef struct {
     /* M and N, in panels of mr and nr: chunks -> tasks */
     int64_t m_panels, n_panels;
     int64_t m_chunk, n_chunk, m_chunks, n_chunks;
-    int64_t m_task, n_task;         /* what is drawn at once: of a task of panels, a part of its rows */
+    int64_t m_task, n_task;         /* of panels: m_task is what is drawn at once of a task's rows */
     int64_t m_tasks;                /* of them side by side in a chunk of M */
+    int64_t n_part;                 /* of stages: what is drawn at once of a task's columns */
+    int64_t num_parts;              /* of a task, drawn one by one */
     int64_t num_packs, num_tasks;   /* per stage: packing, computing */
     int64_t b_group;                /* panels that one packing task takes */
     int64_t num_stages;
@@ -58,6 +60,6 @@ typedef struct {
 void orth_gemm_plan_make(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_gemm_kernels *kernels,
                          int num_threads);
 
-orth_gemm_block orth_gemm_block_at(const orth_gemm_plan *p, int64_t index);
+void orth_gemm_block_at(const orth_gemm_plan *p, int64_t index, orth_gemm_block *b);
 
 #endif

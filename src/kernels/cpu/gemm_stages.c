@@ -33,7 +33,7 @@ static void pack_task(orth_gemm_run *run, int64_t stage_index, int64_t i)
         return;
     /* The slot was last used two stages ago. */
     for (int64_t q = 0; q + 2 <= s.index; q++)
-        orth_gemm_wait_until(&run->computed[q], (int32_t)p->num_tasks);
+        orth_gemm_wait_until(&run->computed[q], (int32_t)(p->num_tasks * p->num_parts));
     const orth_gemm_operand o = orth_gemm_operand_b(p, packed_b(run, s.index), s.n * p->n_chunk, p->n_chunk);
     orth_gemm_pack(p, &o, i * p->b_group, (i + 1) * p->b_group, block, block_end);
     orth_gemm_count_up(&run->packed[s.index]);
@@ -42,53 +42,103 @@ static void pack_task(orth_gemm_run *run, int64_t stage_index, int64_t i)
 /* What one computing task works on: panels [i, i + num_i) x [j, j + num_j) of the stage. */
 typedef struct {
     orth_gemm_stage stage;
+    int64_t place;                  /* number of the task within its stage */
     int64_t i, num_i, j, num_j;
-    char *a;                        /* one block of its rows, packed */
+    int64_t block, num_blocks;      /* of K */
+    char *a;                        /* its rows, packed by this worker */
     const char *b;                  /* the stage, packed */
-    orth_gemm_sums sums;
+    orth_gemm_sums sums;            /* of its first column; of each column anew, if not kept from stage to stage */
 } stage_task;
 
-static void compute_block(const orth_gemm_plan *p, const stage_task *t, int64_t index)
+static stage_task task_at(orth_gemm_run *run, int64_t task, int worker)
 {
-    const orth_gemm_stage *s = &t->stage;
-    const int64_t local = index - s->k * p->stage_blocks, first = s->m * p->m_chunk + t->i;
-    const int64_t panel_bytes = 4 * p->block_rows * p->kernels->nr;
-    const orth_gemm_operand o = orth_gemm_operand_a(p, t->a, first, t->num_i);
-    const orth_gemm_block block = orth_gemm_block_at(p, index);
-    orth_gemm_pack(p, &o, 0, t->num_i, index, index + 1);
-    orth_gemm_column column = {.block = &block, .is_last = index == p->num_blocks - 1, .m_panel = first,
-                               .num_m = t->num_i, .a = t->a, .sums = t->sums};
+    const orth_gemm_plan *p = &run->plan;
+    const int64_t place = task % p->num_tasks;
+    stage_task t = {.stage = orth_gemm_stage_at(p, task / p->num_tasks), .place = place};
+    t.i = place % p->m_tasks * p->m_task;
+    t.j = place / p->m_tasks * p->n_task;
+    t.num_i = ORTH_MIN(p->m_task, p->m_chunk - t.i);
+    t.num_j = ORTH_MIN(p->n_task, p->n_chunk - t.j);
+    t.block = t.stage.k * p->stage_blocks;
+    t.num_blocks = ORTH_MIN(p->stage_blocks, p->num_blocks - t.block);
+    t.a = run->workspace + p->a_at + p->a_slot_bytes * (size_t)worker;
+    t.b = packed_b(run, t.stage.index);
+    t.sums = orth_gemm_sums_at(run, worker, p->k_stages > 1 ? place : worker);
+    return t;
+}
+
+/* What a block asks for: kernels that ask on their way do it during all blocks, for their own epilogue and the sums
+ * of the next column; others before each tile, for its epilogue and the sums of the next tile. */
+static void expect(const orth_gemm_plan *p, const stage_task *t, int64_t block, orth_gemm_column *c,
+                   orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES])
+{
+    const bool on_the_way = p->kernels->wishes, ends_here = t->block + t->num_blocks == p->num_blocks;
+    const int64_t tiles = !on_the_way ? 1 : p->k_stages > 1 ? t->num_i : 0;
+    const float *kept = tiles ? c->sums.kept + p->tile_kept_bytes / 4 * (size_t)tiles : NULL;
+    c->num_wishes = orth_gemm_wishes(p, c->m_panel * p->kernels->mr, c->n_panel, on_the_way ? ends_here : c->is_last,
+                                     kept, wishes);
+    c->turn = on_the_way ? block : 0;
+    c->turns = on_the_way ? t->num_blocks : 1;
+}
+
+/* One panel of columns, all rows of the task: block after block, so that a block of the panel stays in L1. */
+static void compute_column(const orth_gemm_plan *p, const stage_task *t, int64_t j)
+{
+    const int64_t panel_a = 4 * p->block_rows * p->kernels->mr, panel_b = 4 * p->block_rows * p->kernels->nr;
+    orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES];
+    orth_gemm_column column = {.m_panel = t->stage.m * p->m_chunk + t->i, .num_m = t->num_i,
+                               .n_panel = t->stage.n * p->n_chunk + j, .sums = t->sums,
+                               .wishes = wishes};
+    if (p->k_stages > 1)
+        column.sums.kept += p->tile_kept_bytes / 4 * (size_t)(t->num_i * (j - t->j));
     /* While a panel of B is used, the rows of A take turns in asking for the next one: 2 of its rows a line. */
     const int64_t share = orth_div_up(8 * p->kernels->nr, t->num_i);
     column.ahead_step = p->block_rows / 2 * share;
-    for (int64_t j = t->j; j < t->j + t->num_j; j++) {
-        column.n_panel = s->n * p->n_chunk + j;
-        column.b = t->b + panel_bytes * (local * p->n_chunk + j);
-        column.ahead = (orth_gemm_ahead){column.b + panel_bytes, share, 8 * share};
+    for (int64_t i = 0; i < t->num_blocks; i++) {
+        orth_gemm_block block;
+        orth_gemm_block_at(p, t->block + i, &block);
+        column.block = &block;
+        column.is_last = t->block + i == p->num_blocks - 1;
+        column.a = t->a + panel_a * t->num_i * i;
+        column.b = t->b + panel_b * (i * p->n_chunk + j);
+        const char *next = i + 1 < t->num_blocks ? column.b + panel_b * p->n_chunk : t->b + panel_b * (j + 1);
+        column.ahead = (orth_gemm_ahead){next, share, 8 * share};
+        expect(p, t, i, &column, wishes);
         orth_gemm_column_run(p, &column);
-        column.sums.kept += p->tile_kept_bytes / 4 * (size_t)t->num_i;
     }
 }
 
-static void compute_task(orth_gemm_run *run, int64_t stage_index, int64_t index, int worker)
+/* Draws parts of a task, after `part`, until none is left. */
+static void compute_parts(orth_gemm_run *run, int64_t task, int64_t part, int worker)
 {
     const orth_gemm_plan *p = &run->plan;
-    stage_task t = {.stage = orth_gemm_stage_at(p, stage_index), .b = packed_b(run, stage_index)};
-    t.i = index % p->m_tasks * p->m_task;
-    t.j = index / p->m_tasks * p->n_task;
-    t.num_i = ORTH_MIN(p->m_task, p->m_chunk - t.i);
-    t.num_j = ORTH_MIN(p->n_task, p->n_chunk - t.j);
-    t.a = run->workspace + p->a_at + p->a_slot_bytes * (size_t)worker;
-    t.sums = orth_gemm_sums_at(run, worker, p->k_stages > 1 ? index : worker);
-    const int64_t block = t.stage.k * p->stage_blocks;
-    orth_gemm_wait_until(&run->packed[packing_stage(p, stage_index)], (int32_t)p->num_packs);
+    const stage_task t = task_at(run, task, worker);
+    orth_gemm_wait_until(&run->packed[packing_stage(p, t.stage.index)], (int32_t)p->num_packs);
     if (p->k_stages > 1)
-        orth_gemm_wait_until(&run->progress[index], (int32_t)stage_index);
-    for (int64_t b = block; b < ORTH_MIN(block + p->stage_blocks, p->num_blocks); b++)
-        compute_block(p, &t, b);
-    if (p->k_stages > 1)
-        orth_gemm_count_up(&run->progress[index]);
-    orth_gemm_count_up(&run->computed[stage_index]);
+        orth_gemm_wait_until(&run->progress[t.place], (int32_t)(t.stage.index * p->num_parts));
+    const orth_gemm_operand o = orth_gemm_operand_a(p, t.a, t.stage.m * p->m_chunk + t.i, t.num_i);
+    orth_gemm_pack(p, &o, 0, t.num_i, t.block, t.block + t.num_blocks);
+    for (; part < p->num_parts; part = orth_gemm_draw_part(run, task)) {
+        const int64_t end = ORTH_MIN(t.num_j, (part + 1) * p->n_part);
+        for (int64_t j = part * p->n_part; j < end; j++)
+            compute_column(p, &t, t.j + j);
+        if (p->k_stages > 1)
+            orth_gemm_count_up(&run->progress[t.place]);
+        orth_gemm_count_up(&run->computed[t.stage.index]);
+    }
+}
+
+static void compute_task(orth_gemm_run *run, int64_t task, int worker)
+{
+    const orth_gemm_plan *p = &run->plan;
+    const int64_t part = orth_gemm_draw_part(run, task);
+    if (part == p->num_parts)
+        return;
+    if (p->kernels->enter)
+        p->kernels->enter();
+    compute_parts(run, task, part, worker);
+    if (p->kernels->leave)
+        p->kernels->leave();
 }
 
 /* Task `index` of the list at the top of the file. */
@@ -102,20 +152,17 @@ static void list_task(void *arg, int64_t index, int worker)
     }
     const int64_t per_stage = p->num_packs + p->num_tasks, half = p->num_tasks / 2;
     const int64_t stage = (index - p->num_packs) / per_stage, i = (index - p->num_packs) % per_stage;
-    if (i >= half && i < half + p->num_packs) {
-        if (stage + 1 < p->num_stages)
-            pack_task(run, stage + 1, i - half);
-        return;
-    }
-    if (p->kernels->enter)
-        p->kernels->enter();
-    compute_task(run, stage, i < half ? i : i - p->num_packs, worker);
-    if (p->kernels->leave)
-        p->kernels->leave();
+    if (stage >= p->num_stages)
+        orth_gemm_help(run, compute_task, worker);
+    else if (i < half || i >= half + p->num_packs)
+        compute_task(run, stage * p->num_tasks + (i < half ? i : i - p->num_packs), worker);
+    else if (stage + 1 < p->num_stages)
+        pack_task(run, stage + 1, i - half);
 }
 
 void orth_gemm_run_stages(orth_ctx *ctx, orth_gemm_run *run)
 {
     const orth_gemm_plan *p = &run->plan;
-    orth_pool_run(ctx->pool, p->num_packs + p->num_stages * (p->num_packs + p->num_tasks), list_task, run);
+    const int64_t stages = p->num_stages * (p->num_packs + p->num_tasks);
+    orth_pool_run(ctx->pool, p->num_packs + stages + p->num_threads, list_task, run);
 }

@@ -19,6 +19,23 @@ int32_t orth_gemm_count_up(_Atomic int32_t *counter)
     return atomic_fetch_add_explicit(counter, 1, memory_order_acq_rel);
 }
 
+int64_t orth_gemm_draw_part(orth_gemm_run *run, int64_t task)
+{
+    const int64_t num = run->plan.num_parts;
+    /* Looked at first: those who help ask again and again. */
+    if (atomic_load_explicit(&run->taken[task], memory_order_relaxed) >= num)
+        return num;
+    const int64_t part = orth_gemm_count_up(&run->taken[task]);
+    return ORTH_MIN(num, part);
+}
+
+void orth_gemm_help(orth_gemm_run *run, void (*run_task)(orth_gemm_run *run, int64_t task, int worker), int worker)
+{
+    const int64_t num = run->plan.num_stages * run->plan.num_tasks, last = ORTH_MIN(num, run->plan.num_threads);
+    for (int64_t i = 0; i < last; i++)
+        run_task(run, num - 1 - (worker + i) % last, worker);
+}
+
 orth_gemm_stage orth_gemm_stage_at(const orth_gemm_plan *p, int64_t index)
 {
     return (orth_gemm_stage){.index = index,
@@ -60,7 +77,8 @@ void orth_gemm_pack(const orth_gemm_plan *p, const orth_gemm_operand *o, int64_t
     const int64_t lanes =
         ORTH_MIN(o->num_lanes, (o->first_panel + ORTH_MIN(end, o->num_panels)) * o->width) - lane;
     for (int64_t i = 0; block + i < block_end && lanes > 0; i++) {
-        const orth_gemm_block b = orth_gemm_block_at(p, block + i);
+        orth_gemm_block b;
+        orth_gemm_block_at(p, block + i, &b);
         char *dst = o->dst + panel_bytes * (size_t)(i * o->num_panels + begin);
         for (const orth_gemm_segment *s = b.segment; s < b.segment + b.num_segments; s++)
             o->pack(dst + 4 * s->row * o->width, panel_bytes,
@@ -72,60 +90,70 @@ void orth_gemm_pack(const orth_gemm_plan *p, const orth_gemm_operand *o, int64_t
 /* ---- tiles ---- */
 
 /* One block on one tile, which begins at t; leaves the sums of the last block in slot 0 of its own. */
-static void run_tile(const orth_gemm_plan *p, const orth_gemm_block *block, orth_gemm_tile t,
-                     orth_gemm_sums sums, bool is_last)
+static void run_tile(const orth_gemm_plan *p, const orth_gemm_block *block, orth_gemm_tile *t, orth_gemm_sums sums,
+                     bool is_last)
 {
     const orth_gemm_kernels *kr = p->kernels;
     const int64_t k_bytes = (int64_t)orth_dtype_bytes(p->g->in_type), slot = kr->mr * kr->nr;
-    const orth_gemm_tile begin = t;
+    const char *a = t->a, *b = t->b, *ahead = t->ahead.at;
+    const int wish = t->wish;
     const orth_gemm_place place = block->place;
     float *kept = sums.kept + place.slot * slot, *chain = kept + place.num_older * slot;
     float *joined = is_last ? sums.own : kept;
     for (int i = 0; i < block->num_segments; i++) {
         const orth_gemm_segment *s = &block->segment[i];
-        t.a = begin.a + (p->a_stride ? s->k0 * k_bytes : 4 * s->row * kr->mr);
-        t.b = begin.b + 4 * s->row * kr->nr;
-        t.ahead.at = begin.ahead.at + s->row / 16 * t.ahead.step;
-        t.num_rows = s->num_rows;
-        t.from = block->resumes ? chain : NULL;
-        t.to = sums.own + s->place.slot * slot;
-        t.older = t.to;
-        t.num_older = s->place.num_older;
+        t->a = a + (p->a_stride ? s->k0 * k_bytes : 4 * s->row * kr->mr);
+        t->b = b + 4 * s->row * kr->nr;
+        t->ahead.at = ahead + s->row / 16 * t->ahead.step;
+        t->wish = wish + (int)s->row / kr->align * t->wish_step;
+        t->num_rows = s->num_rows;
+        t->from = block->resumes ? chain : NULL;
+        t->to = sums.own + s->place.slot * slot;
+        t->older = t->to;
+        t->num_older = s->place.num_older;
         if (!block->ends)
-            t.to = chain;
+            t->to = chain;
         else if (i == block->num_segments - 1 && place.num_older == 0)
-            t.to = joined;
-        kr->tile(&t);
+            t->to = joined;
+        kr->tile(t);
     }
     if (block->ends && place.num_older > 0) {
-        t.num_rows = 0;
-        t.from = sums.own;
-        t.older = kept;
-        t.num_older = place.num_older;
-        t.to = joined;
-        kr->tile(&t);
+        t->num_rows = 0;
+        t->from = sums.own;
+        t->older = kept;
+        t->num_older = place.num_older;
+        t->to = joined;
+        kr->tile(t);
     }
 }
 
-/* Asks for memory that is used soon, so that it is in the L2 by then. */
-static void expect(const void *at, size_t num_bytes)
+int orth_gemm_wishes(const orth_gemm_plan *p, int64_t m0, int64_t n_panel, bool epilogue, const float *kept,
+                     orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES])
 {
-    for (size_t i = 0; i < num_bytes; i += 64)
-        __builtin_prefetch((const char *)at + i, 0, 2);
-    __builtin_prefetch((const char *)at + num_bytes - 1, 0, 2);
+    const orth_gemm_desc *g = p->g;
+    const int64_t n0 = n_panel * p->kernels->nr, n = ORTH_MIN(p->kernels->nr, g->N - n0), at = m0 * g->c_row + n0;
+    const int64_t size = (int64_t)orth_dtype_bytes(g->c_type), f32 = (int64_t)sizeof(float);
+    const int64_t kept_bytes = (int64_t)p->tile_kept_bytes / p->kernels->mr;
+    int num = 0;
+    if (kept && kept_bytes)
+        wishes[num++] = (orth_gemm_wish){(const char *)kept, kept_bytes, kept_bytes};
+    if (!epilogue)
+        return num;
+    const void *of_c_type[] = {g->c, g->pre, g->act_grad_of};
+    for (int i = 0; i < ORTH_COUNT(of_c_type); i++)
+        if (of_c_type[i])
+            wishes[num++] = (orth_gemm_wish){(const char *)of_c_type[i] + at * size, g->c_row * size, n * size};
+    for (int i = 0; i < g->num_addends; i++)
+        wishes[num++] = (orth_gemm_wish){(const char *)(g->addend[i] + at), g->c_row * f32, n * f32};
+    return num;
 }
 
-/* What the epilogue of a tile reads and writes. */
-static void expect_epilogue(const orth_gemm_desc *g, int64_t m0, int64_t n0, int m, int n)
+static void ask(const orth_gemm_tile *t)
 {
-    const size_t size = orth_dtype_bytes(g->c_type);
-    for (int64_t at = m0 * g->c_row + n0; m > 0; m--, at += g->c_row) {
-        expect((const char *)g->c + (size_t)at * size, (size_t)n * size);
-        if (g->act_grad_of)
-            expect((const char *)g->act_grad_of + (size_t)at * size, (size_t)n * size);
-        for (int i = 0; i < g->num_addends; i++)
-            expect(g->addend[i] + at, (size_t)n * sizeof(float));
-    }
+    for (int r = t->wish; r < t->wish_end; r++)
+        for (int i = 0; i < t->num_wishes; i++)
+            for (int64_t at = t->wishes[i].bytes - 1; at >= 0; at -= 64)
+                __builtin_prefetch(t->wishes[i].at + r * t->wishes[i].stride + at, 0, 2);
 }
 
 void orth_gemm_column_run(const orth_gemm_plan *p, const orth_gemm_column *c)
@@ -133,20 +161,24 @@ void orth_gemm_column_run(const orth_gemm_plan *p, const orth_gemm_column *c)
     const orth_gemm_kernels *kr = p->kernels;
     const int64_t n0 = c->n_panel * kr->nr, num = ORTH_MIN(c->num_m, p->m_panels - c->m_panel);
     orth_gemm_sums sums = c->sums;
-    orth_gemm_tile tile = {.a_stride = p->a_stride, .b = c->b, .n = (int)ORTH_MIN(kr->nr, p->g->N - n0)};
+    orth_gemm_tile tile = {.a_stride = p->a_stride, .n = (int)ORTH_MIN(kr->nr, p->g->N - n0), .wishes = c->wishes,
+                           .num_wishes = c->num_wishes};
+    const int wish = (int)(kr->mr * c->turn / c->turns), wish_end = (int)(kr->mr * (c->turn + 1) / c->turns);
+    tile.wish_step = (int)orth_div_up((wish_end - wish) * kr->align, ORTH_MAX(1, p->block_rows));
     for (int64_t i = 0; i < num && tile.n > 0; i++) {
-        const int64_t m0 = (c->m_panel + i) * kr->mr;
+        const int64_t m = i * kr->mr, m0 = c->m_panel * kr->mr + m;
         tile.m = (int)ORTH_MIN(kr->mr, p->g->M - m0);
-        tile.a = p->a_stride ? (const char *)p->g->a + m0 * p->a_stride : c->a + 4 * i * p->block_rows * kr->mr;
+        tile.a = p->a_stride ? (const char *)p->g->a + m0 * p->a_stride : c->a + 4 * m * p->block_rows;
+        tile.b = c->b;
         tile.ahead = c->ahead;
         tile.ahead.at += i * c->ahead_step;
         if (num - 1 - i < c->num_soon)
             tile.ahead = c->soon[num - 1 - i];
-        if (p->kept_slots)
-            expect((char *)sums.kept + p->tile_kept_bytes, p->tile_kept_bytes);
-        if (c->is_last)
-            expect_epilogue(p->g, m0, n0, tile.m, tile.n);
-        run_tile(p, c->block, tile, sums, c->is_last);
+        tile.wish = (int)m + ORTH_MIN(tile.m, wish);
+        tile.wish_end = (int)m + ORTH_MIN(tile.m, wish_end);
+        if (!kr->wishes)
+            ask(&tile);
+        run_tile(p, c->block, &tile, sums, c->is_last);
         if (c->is_last)
             kr->finish(p->g, sums.own, kr->nr, m0, n0, tile.m, tile.n);
         sums.kept += p->tile_kept_bytes / 4;

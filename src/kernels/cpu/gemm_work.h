@@ -4,13 +4,15 @@
 
 #include "kernels/cpu/gemm_plan.h"
 
+#define ORTH_GEMM_MAX_WISHES (4 + ORTH_GEMM_MAX_ADDENDS)
+
 typedef struct {
     orth_gemm_plan plan;
     char *workspace;
-    _Atomic int32_t *packed;        /* [num_stages] packing tasks that are done (stages) */
-    _Atomic int32_t *computed;      /* [num_stages] computing tasks that are done (stages) */
     _Atomic int32_t *progress;      /* [num_tasks] parts of tasks of this place that are done, over all stages */
-    _Atomic int32_t *taken;         /* [num_stages * num_tasks] parts of a task that are drawn (panels) */
+    _Atomic int32_t *taken;         /* [num_stages * num_tasks] parts of a task that are drawn */
+    _Atomic int32_t *packed;        /* [num_stages] packing tasks that are done (stages) */
+    _Atomic int32_t *computed;      /* [num_stages] parts of computing tasks that are done (stages) */
 } orth_gemm_run;
 
 /* Where a stage lies. */
@@ -56,14 +58,28 @@ typedef struct {
     orth_gemm_sums sums;            /* of the first tile */
     orth_gemm_ahead ahead;          /* during the first tile */
     int64_t ahead_step;             /* from tile to tile */
+    const orth_gemm_wish *wishes;   /* [num_wishes] from the first row of the first tile on */
+    int num_wishes;
+    int64_t turn, turns;            /* which share of its rows a tile asks for */
     const orth_gemm_ahead *soon;    /* [num_soon] during the last tiles, instead; reversed */
     int num_soon;
 } orth_gemm_column;
+
+/* What the epilogue of rows m0.. of panel n_panel reads and writes, and slots of sums from `kept` on, or NULL.
+ * Returns how many. */
+int orth_gemm_wishes(const orth_gemm_plan *p, int64_t m0, int64_t n_panel, bool epilogue, const float *kept,
+                     orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES]);
 
 void orth_gemm_column_run(const orth_gemm_plan *p, const orth_gemm_column *c);
 
 void orth_gemm_wait_until(const _Atomic int32_t *counter, int32_t value);
 int32_t orth_gemm_count_up(_Atomic int32_t *counter); /* returns what it was */
+
+/* A part of a task that nobody has drawn; num_parts if there is none. */
+int64_t orth_gemm_draw_part(orth_gemm_run *run, int64_t task);
+
+/* Offers run_task the tasks that may still be at work at the end of the list. */
+void orth_gemm_help(orth_gemm_run *run, void (*run_task)(orth_gemm_run *run, int64_t task, int worker), int worker);
 
 /* The two ways (gemm_plan.c); the counters are zero. */
 void orth_gemm_run_stages(orth_ctx *ctx, orth_gemm_run *run);
