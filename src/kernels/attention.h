@@ -20,9 +20,10 @@
  * values both give the same number (the last +0 removes the only trace, the sign of a zero). So
  * tiles may cover masked corners, and blocks may be skipped.
  *
- * With AVX512_BF16 and bf16 operands the products are chains of the processor's pair instruction
- * over (even, odd) neighbours of the index named above, and e, p, ds are rounded to bf16 before they
- * enter one; everything else is the same. Pairs of queries are counted from the start of a part and head.
+ * With AVX512_BF16 or AMX and bf16 operands the products are chains of the processor's instruction (gemm_chain.h)
+ * over pairs, or groups of 32, of the index named above: of d from 0, of keys from the start of their block, of queries
+ * from the start of their chunk, of which a part and head has one per ORTH_ATTN_BLOCK. e, p, ds are rounded to bf16
+ * before they enter one; everything else is the same.
  */
 #ifndef ORTH_KERNELS_ATTENTION_H
 #define ORTH_KERNELS_ATTENTION_H

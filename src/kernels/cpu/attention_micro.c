@@ -2,6 +2,7 @@
 #include <stdbool.h>
 
 #include "kernels/attention.h"
+#include "kernels/cpu/gemm_kernels.h"
 #include "kernels/mathf.h"
 
 #define VW 16
@@ -120,8 +121,10 @@ const orth_attn_micro orth_attn_micro_base = ORTH_ATTN_MICRO_TABLE;
 const orth_attn_micro *orth_attn_micro_for(orth_dtype type, orth_isa isa)
 {
 #if defined(__x86_64__)
-    /* Not with AMX: the cores that have it multiply pairs of bf16 at half the rate of fp32 (orth_isa_auto). */
-    if (isa == ORTH_ISA_AVX512BF16 && type == ORTH_BF16)
+    const orth_isa products = orth_gemm_isa(isa, type); /* what its bf16 instructions are good for */
+    if (products == ORTH_ISA_AMX)
+        return &orth_attn_micro_amx;
+    if (products == ORTH_ISA_AVX512BF16)
         return &orth_attn_micro_avx512bf16;
     if (isa >= ORTH_ISA_AVX512)
         return &orth_attn_micro_avx512;

@@ -72,7 +72,8 @@ typedef struct {
 extern const orth_attn_micro orth_attn_micro_base;
 extern const orth_attn_micro orth_attn_micro_avx2;
 extern const orth_attn_micro orth_attn_micro_avx512;
-extern const orth_attn_micro orth_attn_micro_avx512bf16; /* pairs: bf16 operands only */
+extern const orth_attn_micro orth_attn_micro_avx512bf16; /* these two: pairs, bf16 operands only */
+extern const orth_attn_micro orth_attn_micro_amx;
 
 /* The table for operands of `type` at `isa`. */
 const orth_attn_micro *orth_attn_micro_for(orth_dtype type, orth_isa isa);

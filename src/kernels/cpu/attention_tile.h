@@ -11,7 +11,7 @@
  *   V_FOLD16(v)             fold of 16 lanes (16/VW vectors) in the order of sum16
  *   V_FROM_BF16(p)          VW bf16 as floats;  V_TO_BF16(p, v) back, rounded as tensor.h does
  *   TRANSPOSE_UNITS         optional: a fast transpose_units, see attention_vec512.h
- *   V_UNITS(p) V_BCAST(p) V_STEP(acc, a, b)   one step of a product
+ *   V_UNITS(p) V_BCAST(p) V_STEP(acc, a, b)   one step of a product; or OWN_PRODUCT, and a function `product`
  * and with PAIRS
  *   STORE_BF16(p, v0, v1)   2*VW floats, rounded, in order
  *   STORE_TWO(p, v0, v1)    VW units {v0[i], v1[i]}, rounded
@@ -25,6 +25,8 @@
 #define INLINE static inline __attribute__((always_inline))
 #define NV (KB / VW)
 #define UNIT (PAIRS + 1)
+
+#ifndef OWN_PRODUCT
 
 /* m rows by nv vectors of c from (r0, c0), terms [k0, k1) in units. m and nv are constants. */
 INLINE void tile(const orth_attn_product *x, int r0, int c0, int64_t k0, int64_t k1, const int m,
@@ -116,6 +118,8 @@ static void product(const orth_attn_product *x)
             any_tile(x, r0, c0, begin / UNIT, orth_div_up(end, UNIT), m, nv);
         }
 }
+
+#endif
 
 /* Visible keys [*lo, *hi) of row r within the block. */
 INLINE void visible(const orth_attn_scores *x, int r, int *lo, int *hi)

@@ -1,0 +1,176 @@
+/* attention_micro_amx.c -- the inner loops of attention whose products run on AMX tiles.
+ *
+ * tmm0..3 are 32 x 32 of c, tmm4, 5 are 32 rows of a, tmm6, 7 are 32 columns of b; a step is 16 units of the sum.
+ * Whole tiles are computed: rows and columns of c that nobody wants are written too, up to 16 of each, and
+ * units that do not exist are zero.
+ */
+#include "kernels/cpu/attention_vec512bf16.h"
+#include "kernels/cpu/tiles.h"
+
+#define PAIRS 1
+#define OWN_PRODUCT
+
+#define STEP 16                     /* units */
+
+#include "kernels/cpu/attention_tile.h"
+
+/* An operand of one step, and the bytes between its rows. */
+typedef struct {
+    const uint32_t *at;
+    int64_t stride;
+} tile_source;
+
+/* 16 x 16 units, of which `rows` x `cols` exist. */
+static tile_source padded(tile_source from, int rows, int cols, uint32_t to[STEP][STEP])
+{
+    const __mmask16 some = (__mmask16)((1u << cols) - 1);
+    for (int r = 0; r < STEP; r++)
+        _mm512_storeu_si512(to[r], r < rows ? _mm512_maskz_loadu_epi32(some, from.at + r * from.stride / 4)
+                                            : _mm512_setzero_si512());
+    orth_tiles_will_read(to);
+    return (tile_source){to[0], 4 * STEP};
+}
+
+/* c (+)= one step; m, n: 16-row halves of a and 16-column halves of b that there are. */
+static void multiply(tile_source a, tile_source b, int m, int n)
+{
+    const int64_t below = STEP * a.stride / 4;
+    _tile_loadd(4, a.at, a.stride);
+    _tile_loadd(6, b.at, b.stride);
+    _tile_dpbf16ps(0, 4, 6);
+    if (n > 1) {
+        _tile_loadd(7, b.at + STEP, b.stride);
+        _tile_dpbf16ps(1, 4, 7);
+    }
+    if (m > 1) {
+        _tile_loadd(5, a.at + below, a.stride);
+        _tile_dpbf16ps(2, 5, 6);
+        if (n > 1)
+            _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
+/* The last step, of `units` < STEP, tile by tile. */
+static void multiply_rest(tile_source a, tile_source b, int m, int n, int units)
+{
+    uint32_t pad_a[2][STEP][STEP], pad_b[2][STEP][STEP];
+    tile_source pa[2], pb[2];
+    for (int i = 0; i < m; i++)
+        pa[i] = padded((tile_source){a.at + i * STEP * a.stride / 4, a.stride}, STEP, units, pad_a[i]);
+    for (int j = 0; j < n; j++)
+        pb[j] = padded((tile_source){b.at + j * STEP, b.stride}, units, STEP, pad_b[j]);
+    _tile_loadd(4, pa[0].at, pa[0].stride);
+    _tile_loadd(6, pb[0].at, pb[0].stride);
+    _tile_dpbf16ps(0, 4, 6);
+    if (n > 1) {
+        _tile_loadd(7, pb[1].at, pb[1].stride);
+        _tile_dpbf16ps(1, 4, 7);
+    }
+    if (m > 1) {
+        _tile_loadd(5, pa[1].at, pa[1].stride);
+        _tile_dpbf16ps(2, 5, 6);
+        if (n > 1)
+            _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
+/* The 32 x 32 of c at `c` from units [k0, k1) of its rows of a and columns of b. */
+static void tile_32(const orth_attn_product *x, float *c, tile_source a, tile_source b, int64_t k0, int64_t k1, int m,
+                    int n)
+{
+    const int64_t stride = 4 * x->c_row;
+    float *low = c + STEP * x->c_row;
+    if (x->accumulate) {
+        orth_tiles_will_read(c);
+        _tile_loadd(0, c, stride);
+        if (n > 1)
+            _tile_loadd(1, c + STEP, stride);
+        if (m > 1)
+            _tile_loadd(2, low, stride);
+        if (m > 1 && n > 1)
+            _tile_loadd(3, low + STEP, stride);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    int64_t k = k0;
+    for (; k + STEP <= k1; k += STEP)
+        multiply((tile_source){a.at + k, a.stride}, (tile_source){b.at + k * b.stride / 4, b.stride}, m, n);
+    if (k < k1)
+        multiply_rest((tile_source){a.at + k, a.stride}, (tile_source){b.at + k * b.stride / 4, b.stride}, m, n,
+                      (int)(k1 - k));
+    _tile_stored(0, c, stride);
+    if (n > 1)
+        _tile_stored(1, c + STEP, stride);
+    if (m > 1)
+        _tile_stored(2, low, stride);
+    if (m > 1 && n > 1)
+        _tile_stored(3, low + STEP, stride);
+    orth_tiles_will_read(c);
+}
+
+/* a[r][k] at a_row = 1, a_step = KB becomes to[r][k]. */
+static void turn(const orth_attn_product *x, uint32_t to[KB][KB / 2])
+{
+    const int units = (int)orth_div_up(x->depth, 2);
+    for (int r0 = 0; r0 < x->rows; r0 += STEP)
+        for (int k0 = 0; k0 < units; k0 += STEP) {
+            __m512i v[STEP];
+            for (int k = 0; k < STEP; k++)
+                v[k] = _mm512_loadu_si512(x->a + (k0 + k) * x->a_step + r0);
+            transpose16(v);
+            for (int r = 0; r < STEP; r++)
+                _mm512_storeu_si512(&to[r0 + r][k0], v[r]);
+        }
+    orth_tiles_will_read(to);
+}
+
+static void scale_rows(const orth_attn_product *x)
+{
+    for (int r = 0; r < x->rows; r++)
+        if (x->row_scale[r] != 1.0f)
+            for (int j = 0; j < x->cols; j += VW)
+                V_STORE(x->c + r * x->c_row + j,
+                        V_MUL(V_LOAD(x->c + r * x->c_row + j), V_SET(x->row_scale[r])));
+}
+
+/* Units [*begin, *end) of the sum, whole steps of what is not zero, and columns up to *cols that rows [r0, r1) want. */
+static void limits(const orth_attn_product *x, int r0, int r1, int64_t *begin, int64_t *end, int64_t *cols)
+{
+    const int64_t units = orth_div_up(x->depth, 2), seen = x->offset + r1;
+    *begin = 0;
+    *end = units;
+    *cols = x->cols;
+    if (x->limit == ORTH_ATTN_COLS)
+        *cols = ORTH_MIN(x->cols, ORTH_MAX(seen, 0));
+    else if (x->limit == ORTH_ATTN_KEYS)
+        *end = ORTH_MIN(units, orth_round_up(orth_div_up(ORTH_MAX(seen, 0), 2), STEP));
+    else
+        *begin = ORTH_MIN(ORTH_MAX(r0 - x->offset, 0) / 2 / STEP * STEP, units);
+}
+
+static void product(const orth_attn_product *x)
+{
+    uint32_t turned[KB][KB / 2] __attribute__((aligned(64)));
+    tile_source a = {x->a, 4 * x->a_row};
+    if (x->a_step != 1) {
+        turn(x, turned);
+        a = (tile_source){turned[0], sizeof turned[0]};
+    }
+    if (x->accumulate && x->row_scale)
+        scale_rows(x);
+    orth_tiles_configure();
+    for (int r0 = 0; r0 < x->rows; r0 += 2 * STEP) {
+        const int r1 = ORTH_MIN(x->rows, r0 + 2 * STEP), m = r1 - r0 > STEP ? 2 : 1;
+        int64_t k0, k1, cols;
+        limits(x, r0, r1, &k0, &k1, &cols);
+        for (int c0 = 0; c0 < cols; c0 += 2 * STEP)
+            tile_32(x, x->c + r0 * x->c_row + c0, (tile_source){a.at + r0 * a.stride / 4, a.stride},
+                    (tile_source){x->b + c0, 4 * x->b_row}, k0, k1, m, cols - c0 > STEP ? 2 : 1);
+    }
+    _tile_release();
+}
+
+const orth_attn_micro orth_attn_micro_amx = ORTH_ATTN_MICRO_TABLE;
