@@ -73,8 +73,8 @@ static void merge(const orth_gemm_tile *t, const float *sums)
 {
     for (int i = 0; i < MR * NR; i += 16) {
         __m512 acc = _mm512_load_ps(sums + i);
-        for (int s = t->num_older - 1; s >= 0; s--)
-            acc = _mm512_add_ps(_mm512_load_ps(t->older + s * MR * NR + i), acc);
+        for (int s = 0; s < t->num_older; s++)
+            acc = _mm512_add_ps(_mm512_load_ps(t->older[s] + i), acc);
         _mm512_store_ps(t->to + i, acc);
     }
 }

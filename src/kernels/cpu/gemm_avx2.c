@@ -35,12 +35,12 @@ static inline __attribute__((always_inline)) void tile_shape(const int R, const 
                 acc[r][v] = _mm256_fmadd_ps(ar, bv[v], acc[r][v]);
         }
     }
-    for (int i = t->num_older - 1; i >= 0; i--)
+    for (int i = 0; i < t->num_older; i++)
 #pragma GCC unroll 6
         for (int r = 0; r < R; r++)
 #pragma GCC unroll 2
             for (int v = 0; v < V; v++)
-                acc[r][v] = _mm256_add_ps(_mm256_load_ps(t->older + (i * MR + r) * NR + 8 * v), acc[r][v]);
+                acc[r][v] = _mm256_add_ps(_mm256_load_ps(t->older[i] + r * NR + 8 * v), acc[r][v]);
 #pragma GCC unroll 6
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 2

@@ -54,10 +54,10 @@ static void tile(const orth_gemm_tile *t)
         chains_full(acc, a, b, t->num_rows);
     else
         chains(acc, a, b, t->num_rows, t->m);
-    for (int i = t->num_older - 1; i >= 0; i--)
+    for (int i = 0; i < t->num_older; i++)
         for (int r = 0; r < t->m; r++)
             for (int j = 0; j < NR; j++)
-                acc[r][j] = t->older[(i * MR + r) * NR + j] + acc[r][j];
+                acc[r][j] = t->older[i][r * NR + j] + acc[r][j];
     memcpy(t->to, acc, sizeof acc);
 }
 

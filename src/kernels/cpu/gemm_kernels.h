@@ -15,6 +15,8 @@
 
 #include "kernels/gemm.h"
 
+#define ORTH_GEMM_MAX_OLDER 64      /* trees of up to 2^32 blocks, of 64 leaves each */
+
 /* Packs k in [0, len) of `lanes` lanes into neighbouring panels, panel_bytes apart; lane w, index k is
  * src[w*lane_stride + k*k_stride]. Writes whole rows (ceil(len/unit), rounded up to align) of whole
  * panels; lanes and k that do not exist are 0. */
@@ -40,7 +42,7 @@ typedef struct {
     int64_t a_stride;               /* 0, or A is not packed: bytes from one of its rows to the next */
     int64_t num_rows;
     const float *from;              /* the slot where the chains go on; NULL: from 0 */
-    const float *older;             /* slots num_older-1 .. 0 are added on the left, in this order */
+    const float *older[ORTH_GEMM_MAX_OLDER]; /* slots that are added on the left, in this order */
     int num_older;
     float *to;                      /* may be any of these slots */
     int m, n;                       /* how much of the tile is needed */

@@ -57,12 +57,12 @@ static inline __attribute__((always_inline)) void tile_shape(const int R, const 
         if (k % 2 && k < 16)
             TILE_STEP();
     }
-    for (int i = t->num_older - 1; i >= 0; i--)
+    for (int i = 0; i < t->num_older; i++)
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++)
 #pragma GCC unroll 3
             for (int v = 0; v < V; v++)
-                acc[r][v] = _mm512_add_ps(_mm512_load_ps(t->older + (i * MR + r) * NR + 16 * v), acc[r][v]);
+                acc[r][v] = _mm512_add_ps(_mm512_load_ps(t->older[i] + r * NR + 16 * v), acc[r][v]);
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 3

@@ -89,6 +89,13 @@ void orth_gemm_pack(const orth_gemm_plan *p, const orth_gemm_operand *o, int64_t
 
 /* ---- tiles ---- */
 
+/* Slots num-1 .. 0 of those at `slots`. */
+static void add_older(orth_gemm_tile *t, const float *slots, int num, int64_t slot)
+{
+    while (num > 0)
+        t->older[t->num_older++] = slots + --num * slot;
+}
+
 /* One block on one tile, which begins at t; leaves the sums of the last block in slot 0 of its own. */
 static void run_tile(const orth_gemm_plan *p, const orth_gemm_block *block, orth_gemm_tile *t, orth_gemm_sums sums,
                      bool is_last)
@@ -99,30 +106,22 @@ static void run_tile(const orth_gemm_plan *p, const orth_gemm_block *block, orth
     const int wish = t->wish;
     const orth_gemm_place place = block->place;
     float *kept = sums.kept + place.slot * slot, *chain = kept + place.num_older * slot;
-    float *joined = is_last ? sums.own : kept;
     for (int i = 0; i < block->num_segments; i++) {
         const orth_gemm_segment *s = &block->segment[i];
+        float *own = sums.own + s->place.slot * slot;
         t->a = a + (p->a_stride ? s->k0 * k_bytes : 4 * s->row * kr->mr);
         t->b = b + 4 * s->row * kr->nr;
         t->ahead.at = ahead + s->row / 16 * t->ahead.step;
         t->wish = wish + (int)s->row / kr->align * t->wish_step;
         t->num_rows = s->num_rows;
         t->from = block->resumes ? chain : NULL;
-        t->to = sums.own + s->place.slot * slot;
-        t->older = t->to;
-        t->num_older = s->place.num_older;
-        if (!block->ends)
-            t->to = chain;
-        else if (i == block->num_segments - 1 && place.num_older == 0)
-            t->to = joined;
-        kr->tile(t);
-    }
-    if (block->ends && place.num_older > 0) {
-        t->num_rows = 0;
-        t->from = sums.own;
-        t->older = kept;
-        t->num_older = place.num_older;
-        t->to = joined;
+        t->num_older = 0;
+        add_older(t, own, s->place.num_older, slot);
+        t->to = block->ends ? own : chain;
+        if (block->ends && i == block->num_segments - 1) {
+            add_older(t, kept, place.num_older, slot);
+            t->to = is_last ? sums.own : kept;
+        }
         kr->tile(t);
     }
 }
