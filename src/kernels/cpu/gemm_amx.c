@@ -24,6 +24,8 @@ static void load_a_tile(__m512i x[16], const orth_bf16 *src, int64_t lane_stride
     if (k_stride == 1) {
         for (int w = 0; w < 16; w++)
             x[w] = w < lanes ? pack_load_k(PACK_PAIR, src + w * lane_stride, left) : _mm512_setzero_si512();
+        for (int w = 0; w < lanes; w++)
+            _mm_prefetch(src + (w + 16) * lane_stride, _MM_HINT_T1);
     } else if (lane_stride == 1) {
         const __mmask16 mask = (__mmask16)pack_mask(lanes, 16);
         for (int r = 0; r < 16; r++)
@@ -41,10 +43,31 @@ static void load_a_tile(__m512i x[16], const orth_bf16 *src, int64_t lane_stride
     }
 }
 
+/* 32 lanes side by side, all of one panel. Their rows are far apart, so the next ones are asked for. */
+static void pack_a_lanes(char *to, const orth_bf16 *src, int64_t k_stride, int64_t len)
+{
+    for (int64_t k = 0; k < len; k += 32, to += 2048) {
+        __m512i low[16], high[16];
+        for (int64_t ahead = k + 32; ahead < ORTH_MIN(len, k + 64); ahead++)
+            _mm_prefetch(src + ahead * k_stride, _MM_HINT_T0);
+        for (int r = 0; r < 16; r++)
+            pack_load_pairs(src + (k + 2 * r) * k_stride, k_stride, &low[r], &high[r]);
+        pack_transpose(low);
+        pack_transpose(high);
+        for (int r = 0; r < 16; r++) {
+            _mm512_storeu_si512(to + 64 * r, low[r]);
+            _mm512_storeu_si512(to + 1024 + 64 * r, high[r]);
+        }
+    }
+}
+
 static void pack_a(void *dst, size_t panel_bytes, const void *src, int64_t lane_stride, int64_t k_stride,
                    int64_t lanes, int64_t len)
 {
-    for (int64_t w = 0; w < orth_round_up(lanes, MR); w += 16) {
+    int64_t w = 0;
+    for (; lane_stride == 1 && len % 32 == 0 && w + MR <= lanes; w += MR)
+        pack_a_lanes((char *)dst + panel_bytes * (size_t)(w / MR), (const orth_bf16 *)src + w, k_stride, len);
+    for (; w < orth_round_up(lanes, MR); w += 16) {
         char *to = (char *)dst + panel_bytes * (size_t)(w / MR) + 1024 * (w % MR / 16);
         const int have = (int)ORTH_MAX(0, ORTH_MIN(16, lanes - w));
         for (int64_t k = 0; k < len; k += 32, to += 2048) {

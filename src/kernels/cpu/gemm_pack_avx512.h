@@ -51,6 +51,16 @@ PACK_INLINE __m512i pack_load_lanes(pack_kind kind, const void *p, int64_t k_str
     return _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
 }
 
+/* The dwords of 32 neighbouring lanes from 32 even k at p and 32 odd ones a row further. */
+PACK_INLINE void pack_load_pairs(const orth_bf16 *p, int64_t k_stride, __m512i *low, __m512i *high)
+{
+    const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
+                                           37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i even = _mm512_loadu_si512(p), odd = _mm512_loadu_si512(p + k_stride);
+    *low = _mm512_permutex2var_epi16(even, first, odd);
+    *high = _mm512_permutex2var_epi16(even, _mm512_add_epi16(first, _mm512_set1_epi16(16)), odd);
+}
+
 /* Rows become columns. */
 PACK_INLINE void pack_transpose(__m512i x[16])
 {
@@ -102,8 +112,8 @@ PACK_INLINE void pack_store(const int W, char *panel, size_t panel_bytes, int64_
         _mm256_storeu_si256((__m256i *)(to + panel_bytes), _mm512_extracti64x4_epi64(x, 1));
 }
 
-/* K contiguous: transposes 16 lanes at a time. */
-PACK_INLINE void pack_along_k(pack_kind kind, const int W, char *dst, size_t panel_bytes, const char *src,
+/* K contiguous: transposes 16 lanes at a time. ahead: and asks for the next 16. */
+PACK_INLINE void pack_along_k(pack_kind kind, const int W, const bool ahead, char *dst, size_t panel_bytes, const char *src,
                               int64_t lane_stride, int64_t lanes, int64_t len)
 {
     const int unit = kind == PACK_PAIR ? 2 : 1;
@@ -116,8 +126,11 @@ PACK_INLINE void pack_along_k(pack_kind kind, const int W, char *dst, size_t pan
             const size_t step = (size_t)lane_stride * pack_size(kind);
             if (w + 16 <= lanes) {
 #pragma GCC unroll 16
-                for (int r = 0; r < 16; r++)
+                for (int r = 0; r < 16; r++) {
                     x[r] = pack_load_k(kind, from + (size_t)r * step, len - k);
+                    if (ahead)
+                        _mm_prefetch(from + (size_t)(r + 16) * step, _MM_HINT_T1);
+                }
             } else {
                 for (int r = 0; r < 16; r++)
                     x[r] = w + r < lanes ? pack_load_k(kind, from + (size_t)r * step, len - k)
@@ -152,6 +165,15 @@ PACK_INLINE void pack_along_lanes(pack_kind kind, const int W, char *dst, size_t
                 for (int u = 0; u < unit; u++)
                     _mm_prefetch(from + (size_t)(16 * unit + u) * step + at, _MM_HINT_T0);
         for (int64_t w = 0; w < all; w += 16) {
+            if (kind == PACK_PAIR && W % 32 == 0 && w + 32 <= lanes && k + 1 < len) {
+                __m512i low, high;
+                char *panel = dst + panel_bytes * (size_t)(w / W);
+                pack_load_pairs((const orth_bf16 *)(const void *)from + w, k_stride, &low, &high);
+                pack_store(W, panel, panel_bytes, k / unit, (int)(w % W), true, low);
+                w += 16;
+                pack_store(W, panel, panel_bytes, k / unit, (int)(w % W), true, high);
+                continue;
+            }
             const __mmask16 mask = (__mmask16)pack_mask(lanes - w, 16);
             __m512i x = pack_load_lanes(kind, from + (size_t)w * size, k_stride, mask, len - k);
             pack_store(W, dst + panel_bytes * (size_t)(w / W), panel_bytes, k / unit, (int)(w % W),
@@ -183,7 +205,7 @@ PACK_INLINE void pack_panels(pack_kind kind, const int W, const int align, char 
                              int64_t len)
 {
     if (k_stride == 1)
-        pack_along_k(kind, W, dst, panel_bytes, src, lane_stride, lanes, len);
+        pack_along_k(kind, W, W == 32, dst, panel_bytes, src, lane_stride, lanes, len);
     else if (lane_stride == 1)
         pack_along_lanes(kind, W, dst, panel_bytes, src, k_stride, lanes, len);
     else
