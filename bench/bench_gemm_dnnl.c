@@ -261,6 +261,7 @@ static orth_gemm_desc describe(product what, orth_dtype type, int64_t O, int64_t
     g.in_type = type;
     g.c_type = what == DW ? ORTH_F32 : type;
     g.c_row = g.N;
+    g.c_later = what == DW; /* as linear_dw has it */
     g.split = (orth_split){ORTH_SPLIT_EVEN, parts, g.K, 1, 1};
     if (what == DW)
         g.split = (orth_split){ORTH_SPLIT_TOKENS, parts, TOKENS, 1, 1};

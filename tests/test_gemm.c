@@ -47,6 +47,7 @@ static gemm_case case_make(orth_dtype in, orth_dtype out, int64_t M, int64_t N, 
     g->b_row = layout & 2 ? N + pad : 1;
     g->b_col = layout & 2 ? 1 : K + pad;
     g->c_row = N + pad;
+    g->c_later = seed % 2;
     c.a = random_operand(in, (M + pad) * (K + pad) * by + 1, seed + 1);
     c.b = random_operand(in, (N + pad) * (K + pad) + 1, seed + 2);
     g->a = c.a;
@@ -79,7 +80,7 @@ static void case_free(gemm_case *c)
 static char *output_make(const gemm_case *c)
 {
     size_t bytes = (size_t)(c->c_elems + 2 * GUARD) * orth_dtype_bytes(c->g.c_type);
-    char *p = malloc(bytes);
+    char *p = aligned_alloc(64, (size_t)orth_round_up((int64_t)bytes, 64));
     memset(p, 0xa5, bytes);
     return p;
 }
@@ -191,6 +192,10 @@ TEST(long_sums_and_many_columns_equal_plain)
         gemm_case tall = case_make(ORTH_BF16, ORTH_F32, 2500, 67, ORTH_SPLIT_WHOLE(31), 2, 0, 79);
         check_case(ctx, &tall, false, "tall");
         case_free(&tall);
+        gemm_case later = case_make(ORTH_BF16, ORTH_F32, 700, 112, ORTH_SPLIT_WHOLE(64), 2, 0, 81);
+        later.g.c_row = 112; /* whole lines */
+        check_case(ctx, &later, false, "written past the caches");
+        case_free(&later);
     }
     test_ctx_free(ctx);
 }

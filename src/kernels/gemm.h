@@ -23,6 +23,7 @@ typedef struct {
     void *c;                           /* C[m,n] at c[m*c_row + n] */
     int64_t c_row;
     orth_dtype c_type;                 /* F32 or BF16 */
+    bool c_later;                      /* a hint: c is not read soon, and may be written past the caches */
     orth_split split;                  /* along K */
     /* Epilogue on the fp32 sum v, in this order: */
     const float *bias;                 /* v += bias[n]; NULL: none */

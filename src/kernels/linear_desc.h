@@ -47,7 +47,7 @@ static inline orth_gemm_desc orth_linear_dw_desc(const orth_op_call *call)
     orth_gemm_desc g = {
         .M = O, .N = K, .K = dy->dim[0], .in_type = dy->dtype, .a = dy->data, .a_row = 1, .a_col = O,
         .b = x->data, .b_row = K, .b_col = 1, .c = dw->data, .c_row = K, .c_type = dw->dtype,
-        .split = call->attr->split, .num_addends = call->attr->num_addends,
+        .c_later = true, .split = call->attr->split, .num_addends = call->attr->num_addends,
     };
     for (int i = 0; i < g.num_addends; i++)
         g.addend[i] = call->in[call->num_in - g.num_addends + i].data;

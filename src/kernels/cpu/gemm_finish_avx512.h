@@ -1,6 +1,7 @@
 /* gemm_finish_avx512.h -- the epilogue of a tile on 512-bit registers.
  *
- * Whole vectors go without masks: masked stores of 16-bit elements are slow on some processors.
+ * Whole vectors go without masks: masked stores of 16-bit elements are slow on some processors. Where the includer
+ * defines FINISH_STREAMS, c_later is heeded: lines written past the caches need not be read first.
  */
 #ifndef ORTH_KERNELS_CPU_GEMM_FINISH_AVX512_H
 #define ORTH_KERNELS_CPU_GEMM_FINISH_AVX512_H
@@ -76,10 +77,28 @@ FINISH_INLINE void finish_vector(const orth_gemm_desc *g, bool whole, const floa
     finish_store(whole, g->c, g->c_type, at, mask, v);
 }
 
+#if defined(FINISH_STREAMS)
+/* Whole lines past the caches. The counters that tell other threads of it are locked instructions, which wait for it. */
+FINISH_INLINE bool finish_stream(const orth_gemm_desc *g, const float *tile, int64_t stride, int64_t at, int m, int n)
+{
+    float *c = (float *)g->c + at;
+    if (!g->c_later || g->c_type != ORTH_F32 || g->c_row % 16 || (uintptr_t)c % 64)
+        return false;
+    for (int r = 0; r < m; r++, tile += stride, c += g->c_row)
+        for (int j = 0; j < n; j += 16)
+            _mm512_stream_ps(c + j, _mm512_loadu_ps(tile + j));
+    return true;
+}
+#endif
+
 /* Whole vectors that are only stored. */
 FINISH_INLINE void finish_plain(const orth_gemm_desc *g, const float *tile, int64_t stride, int64_t at, int m,
                                 int n)
 {
+#if defined(FINISH_STREAMS)
+    if (finish_stream(g, tile, stride, at, m, n))
+        return;
+#endif
     for (int r = 0; r < m; r++, tile += stride, at += g->c_row)
         for (int j = 0; j < n; j += 16)
             finish_store(true, g->c, g->c_type, at + j, 0, _mm512_loadu_ps(tile + j));

@@ -66,6 +66,7 @@ typedef struct {
     int kc;                         /* packed rows that are worked through at once */
     int task_m;                     /* rows of C that share what is read of B, where A is packed */
     bool wishes;                    /* the tile asks for wishes on its way; others: all is asked for before it */
+    bool streams;                   /* the epilogue of c_later writes past the caches, where it only stores */
     bool unpacked_a;                /* the tile takes A as it lies, where K is contiguous */
     orth_gemm_pack_fn pack_a, pack_b;
     orth_gemm_tile_fn tile;

@@ -138,7 +138,8 @@ int orth_gemm_wishes(const orth_gemm_plan *p, int64_t m0, int64_t n_panel, bool 
         wishes[num++] = (orth_gemm_wish){(const char *)kept, kept_bytes, kept_bytes};
     if (!epilogue)
         return num;
-    const void *of_c_type[] = {g->c, g->pre, g->act_grad_of};
+    const bool past_caches = p->kernels->streams && g->c_later && g->num_addends == 0;
+    const void *of_c_type[] = {past_caches ? NULL : g->c, g->pre, g->act_grad_of};
     for (int i = 0; i < ORTH_COUNT(of_c_type); i++)
         if (of_c_type[i])
             wishes[num++] = (orth_gemm_wish){(const char *)of_c_type[i] + at * size, g->c_row * size, n * size};
