@@ -3,8 +3,8 @@
  * Usage: bench_attention [seconds per case] [threads, 0: both 1 and 2] [fp32|bf16 T D]
  * peer_attention.py runs it case by case, in turn with PyTorch.
  * Work is counted as what causality leaves: forward 4*(T*T/2)*D per head, backward 2.5 times that.
- * The peak is that of a loop of independent fmas (bf16: dot products of pairs where the processor has
- * them), measured before and after each case on as many threads; shares use the mean of the two.
+ * The peak is that of a loop in registers (plan/probe.h: fma; bf16: the fastest of fma, dot products of pairs, AMX),
+ * measured before and after each case on as many threads; shares use the mean of the two.
  */
 #include <math.h>
 #include <stdio.h>
@@ -15,89 +15,11 @@
 #include "base/ctx.h"
 #include "base/pool.h"
 #include "kernels/attention.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "plan/probe.h"
 
 #define HEADS 12
 #define MAX_REPEATS 400
-
-#if defined(__x86_64__)
-__attribute__((target("avx512f,avx512bf16"))) static float burn_bf16(int64_t n)
-{
-    __m512 acc[24];
-    __m512bh a = (__m512bh)_mm512_set1_epi32(0x3c003c00);
-    for (int i = 0; i < 24; i++)
-        acc[i] = _mm512_setzero_ps();
-    for (int64_t k = 0; k < n; k++) {
-#pragma GCC unroll 24
-        for (int i = 0; i < 24; i++)
-            acc[i] = _mm512_dpbf16_ps(acc[i], a, a);
-        __asm__ volatile("" : "+v"(a));
-    }
-    float sum = 0;
-    for (int i = 0; i < 24; i++)
-        sum += _mm512_reduce_add_ps(acc[i]);
-    return sum;
-}
-
-__attribute__((target("avx512f"))) static float burn_512(int64_t n)
-{
-    __m512 acc[24], a = _mm512_set1_ps(0.999f);
-    for (int i = 0; i < 24; i++)
-        acc[i] = _mm512_set1_ps(1.0f);
-    for (int64_t k = 0; k < n; k++) {
-#pragma GCC unroll 24
-        for (int i = 0; i < 24; i++)
-            acc[i] = _mm512_fmadd_ps(acc[i], a, a);
-        __asm__ volatile("" : "+v"(a));
-    }
-    float sum = 0;
-    for (int i = 0; i < 24; i++)
-        sum += _mm512_reduce_add_ps(acc[i]);
-    return sum;
-}
-
-__attribute__((target("avx2,fma"))) static float burn_256(int64_t n)
-{
-    __m256 acc[12], a = _mm256_set1_ps(0.999f);
-    for (int i = 0; i < 12; i++)
-        acc[i] = _mm256_set1_ps(1.0f);
-    for (int64_t k = 0; k < n; k++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < 12; i++)
-            acc[i] = _mm256_fmadd_ps(acc[i], a, a);
-        __asm__ volatile("" : "+x"(a));
-    }
-    float sum = 0;
-    for (int i = 0; i < 12; i++)
-        sum += acc[i][0];
-    return sum;
-}
-#endif
-
-typedef struct {
-    orth_isa isa;
-    orth_dtype type;
-    float sink[64];
-} probe;
-
-#define PROBE_LOOPS 200000
-
-static void probe_task(void *arg, int64_t index, int worker)
-{
-    probe *p = arg;
-    (void)worker;
-#if defined(__x86_64__)
-    if (p->type == ORTH_BF16 && p->isa >= ORTH_ISA_AVX512BF16)
-        p->sink[index % 64] = burn_bf16(PROBE_LOOPS);
-    else if (p->isa >= ORTH_ISA_AVX512)
-        p->sink[index % 64] = burn_512(PROBE_LOOPS);
-    else if (p->isa >= ORTH_ISA_AVX2)
-        p->sink[index % 64] = burn_256(PROBE_LOOPS);
-#endif
-}
+#define PEAK_S 0.05
 
 static int by_value(const void *a, const void *b)
 {
@@ -110,23 +32,11 @@ static double seconds(void)
     return (double)orth_clock_ns() * 1e-9;
 }
 
-/* FLOP/s of the processor's best multiply-add on the pool's threads; 0 where there is no probe. */
+/* FLOP/s of the processor's best instruction for this type on the pool's threads; 0 where there is no probe. */
 static double peak(orth_ctx *ctx, orth_dtype type)
 {
-    const int n = orth_pool_num_threads(ctx->pool);
-    probe p = {ctx->isa, type, {0}};
-    double flop = (double)PROBE_LOOPS * n * 4 * 2, best[5];
-    if (ctx->isa >= ORTH_ISA_AVX512)
-        flop *= 24 * 16 * (type == ORTH_BF16 && ctx->isa >= ORTH_ISA_AVX512BF16 ? 2 : 1);
-    else
-        flop *= ctx->isa >= ORTH_ISA_AVX2 ? 12 * 8 : 0;
-    for (int i = 0; i < 5; i++) {
-        double t = seconds();
-        orth_pool_run(ctx->pool, 4 * n, probe_task, &p);
-        best[i] = flop / (seconds() - t);
-    }
-    qsort(best, 5, sizeof *best, by_value);
-    return best[2];
+    double rate;
+    return orth_probe_matmul_peak(ctx, &rate, type == ORTH_BF16, PEAK_S) == ORTH_OK ? rate : 0;
 }
 
 typedef struct {

@@ -31,64 +31,68 @@ static tile_source padded(tile_source from, int rows, int cols, uint32_t to[STEP
     return (tile_source){to[0], 4 * STEP};
 }
 
-/* c (+)= one step; m, n: 16-row halves of a and 16-column halves of b that there are. */
-static void multiply(tile_source a, tile_source b, int m, int n)
+/* One step of c: m 16-row halves of a by n 16-column halves of b. */
+static void multiply(const tile_source a[2], const tile_source b[2], int m, int n)
 {
-    const int64_t below = STEP * a.stride / 4;
-    _tile_loadd(4, a.at, a.stride);
-    _tile_loadd(6, b.at, b.stride);
+    _tile_loadd(4, a[0].at, a[0].stride);
+    _tile_loadd(6, b[0].at, b[0].stride);
     _tile_dpbf16ps(0, 4, 6);
     if (n > 1) {
-        _tile_loadd(7, b.at + STEP, b.stride);
+        _tile_loadd(7, b[1].at, b[1].stride);
         _tile_dpbf16ps(1, 4, 7);
     }
     if (m > 1) {
-        _tile_loadd(5, a.at + below, a.stride);
+        _tile_loadd(5, a[1].at, a[1].stride);
         _tile_dpbf16ps(2, 5, 6);
         if (n > 1)
             _tile_dpbf16ps(3, 5, 7);
     }
 }
 
-/* The last step, of `units` < STEP, tile by tile. */
-static void multiply_rest(tile_source a, tile_source b, int m, int n, int units)
+/* The last step, of `units` < STEP. */
+static void multiply_rest(const tile_source a[2], const tile_source b[2], int m, int n, int units)
 {
     uint32_t pad_a[2][STEP][STEP], pad_b[2][STEP][STEP];
     tile_source pa[2], pb[2];
     for (int i = 0; i < m; i++)
-        pa[i] = padded((tile_source){a.at + i * STEP * a.stride / 4, a.stride}, STEP, units, pad_a[i]);
+        pa[i] = padded(a[i], STEP, units, pad_a[i]);
     for (int j = 0; j < n; j++)
-        pb[j] = padded((tile_source){b.at + j * STEP, b.stride}, units, STEP, pad_b[j]);
-    _tile_loadd(4, pa[0].at, pa[0].stride);
-    _tile_loadd(6, pb[0].at, pb[0].stride);
-    _tile_dpbf16ps(0, 4, 6);
-    if (n > 1) {
-        _tile_loadd(7, pb[1].at, pb[1].stride);
-        _tile_dpbf16ps(1, 4, 7);
-    }
-    if (m > 1) {
-        _tile_loadd(5, pa[1].at, pa[1].stride);
-        _tile_dpbf16ps(2, 5, 6);
-        if (n > 1)
-            _tile_dpbf16ps(3, 5, 7);
-    }
+        pb[j] = padded(b[j], units, STEP, pad_b[j]);
+    multiply(pa, pb, m, n);
+}
+
+static void load_sums(const float *c, int64_t c_row, int m, int n)
+{
+    orth_tiles_will_read(c);
+    _tile_loadd(0, c, 4 * c_row);
+    if (n > 1)
+        _tile_loadd(1, c + STEP, 4 * c_row);
+    if (m > 1)
+        _tile_loadd(2, c + STEP * c_row, 4 * c_row);
+    if (m > 1 && n > 1)
+        _tile_loadd(3, c + STEP * c_row + STEP, 4 * c_row);
+}
+
+static void store_sums(float *c, int64_t c_row, int m, int n)
+{
+    _tile_stored(0, c, 4 * c_row);
+    if (n > 1)
+        _tile_stored(1, c + STEP, 4 * c_row);
+    if (m > 1)
+        _tile_stored(2, c + STEP * c_row, 4 * c_row);
+    if (m > 1 && n > 1)
+        _tile_stored(3, c + STEP * c_row + STEP, 4 * c_row);
+    orth_tiles_will_read(c);
 }
 
 /* The 32 x 32 of c at `c` from units [k0, k1) of its rows of a and columns of b. */
 static void tile_32(const orth_attn_product *x, float *c, tile_source a, tile_source b, int64_t k0, int64_t k1, int m,
                     int n)
 {
-    const int64_t stride = 4 * x->c_row;
-    float *low = c + STEP * x->c_row;
+    tile_source rows[2] = {{a.at + k0, a.stride}, {a.at + k0 + STEP * a.stride / 4, a.stride}};
+    tile_source cols[2] = {{b.at + k0 * b.stride / 4, b.stride}, {b.at + k0 * b.stride / 4 + STEP, b.stride}};
     if (x->accumulate) {
-        orth_tiles_will_read(c);
-        _tile_loadd(0, c, stride);
-        if (n > 1)
-            _tile_loadd(1, c + STEP, stride);
-        if (m > 1)
-            _tile_loadd(2, low, stride);
-        if (m > 1 && n > 1)
-            _tile_loadd(3, low + STEP, stride);
+        load_sums(c, x->c_row, m, n);
     } else {
         _tile_zero(0);
         _tile_zero(1);
@@ -96,19 +100,16 @@ static void tile_32(const orth_attn_product *x, float *c, tile_source a, tile_so
         _tile_zero(3);
     }
     int64_t k = k0;
-    for (; k + STEP <= k1; k += STEP)
-        multiply((tile_source){a.at + k, a.stride}, (tile_source){b.at + k * b.stride / 4, b.stride}, m, n);
+    for (; k + STEP <= k1; k += STEP) {
+        multiply(rows, cols, m, n);
+        for (int i = 0; i < 2; i++) {
+            rows[i].at += STEP;
+            cols[i].at += STEP * b.stride / 4;
+        }
+    }
     if (k < k1)
-        multiply_rest((tile_source){a.at + k, a.stride}, (tile_source){b.at + k * b.stride / 4, b.stride}, m, n,
-                      (int)(k1 - k));
-    _tile_stored(0, c, stride);
-    if (n > 1)
-        _tile_stored(1, c + STEP, stride);
-    if (m > 1)
-        _tile_stored(2, low, stride);
-    if (m > 1 && n > 1)
-        _tile_stored(3, low + STEP, stride);
-    orth_tiles_will_read(c);
+        multiply_rest(rows, cols, m, n, (int)(k1 - k));
+    store_sums(c, x->c_row, m, n);
 }
 
 /* a[r][k] at a_row = 1, a_step = KB becomes to[r][k]. */

@@ -2,9 +2,10 @@
  *
  *   block    as many packed rows (kc) that 8 rows of A stay in L1 and a panel of B in L2, from where the
  *            tile takes a quarter of what the L2 delivers. The longer a block, the fewer times the sums of
- *            a tile go out and come back: that costs more than the L1 would save. Cuts long leaves into
- *            equal pieces, or takes a power of two of short ones, so that a block leaves one finished
- *            subtree of the aligned tree behind.
+ *            a tile go out and come back: that costs more than the L1 would save. (Not with AMX, which wants 64 bytes
+ *            a cycle: there a panel of B stays in L1, and all rows of a task pass it before the next block.)
+ *            Cuts long leaves into equal pieces, or takes a power of two of short ones, so that a block leaves one
+ *            finished subtree of the aligned tree behind.
  *   stage    (chunk of M) x (chunk of N) x (run of blocks), in which tasks are independent. Stages go through
  *            K first, then N, then M.
  *
@@ -31,7 +32,6 @@
 #define PART_ROWS 128               /* rows of a task of one panel that are drawn at once */
 #define TASK_BYTES (1 << 20)        /* packed A of a task */
 #define TASK_M_MIN 32
-#define TASKS_PER_THREAD 1
 #define PART_COLUMNS 128            /* columns of a task that are drawn at once */
 
 static int64_t packed_rows(const orth_gemm_kernels *kr, int64_t len)
@@ -96,7 +96,7 @@ static void plan_tasks(orth_gemm_plan *p)
     for (;;) {
         cut(p->m_chunk, m_most, &p->m_task, &p->m_tasks);
         p->num_tasks = p->m_tasks * orth_div_up(p->n_chunk, p->n_task);
-        if (p->num_tasks * p->num_stages / p->k_stages >= TASKS_PER_THREAD * p->num_threads)
+        if (p->num_tasks * p->num_stages / p->k_stages >= p->num_threads)
             break;
         if (p->m_task > m_min)
             m_most = (p->m_task + 1) / 2;

@@ -2,12 +2,13 @@
  *
  * The tasks of all stages (gemm_plan.c) form one list, drawn in order by one counter:
  *
- *   pack 0 | half of compute 0 | pack 1 | other half | half of compute 1 | pack 2 | ...
+ *   pack 0 | half of compute 0 | pack 1 | other half | half of compute 1 | pack 2 | ... | help
  *
- * A task may have to wait for others (a stage computes when it is packed; a slot is packed anew when
- * the stage that used it is done), but only for tasks earlier in the list. Those are running or done,
- * so there is no deadlock for any number of threads, and since they were drawn long ago waiting is
- * rare: no barriers, and no thread idles while another finishes a stage.
+ * A computing task is drawn in parts by the thread that has it, and at the end by all. A task may have
+ * to wait for others (a stage computes when it is packed; a slot is packed anew when the stage that used
+ * it is done), but only for tasks earlier in the list. Those are running or done, so there is no deadlock
+ * for any number of threads, and since they were drawn long ago waiting is rare: no barriers, and no
+ * thread idles while another finishes a stage.
  */
 #include "base/pool.h"
 #include "kernels/cpu/gemm_work.h"
