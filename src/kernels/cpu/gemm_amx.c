@@ -103,13 +103,6 @@ static void merge(const orth_gemm_tile *t, const float *sums)
     }
 }
 
-static inline void ask_row(const orth_gemm_tile *t, int row)
-{
-    for (int i = 0; i < t->num_wishes; i++)
-        for (int64_t at = t->wishes[i].bytes - 1; at >= 0; at -= 64)
-            _mm_prefetch(t->wishes[i].at + row * t->wishes[i].stride + at, _MM_HINT_T1);
-}
-
 static void tile(const orth_gemm_tile *t)
 {
     const char *a = t->a, *b = t->b;
@@ -133,7 +126,7 @@ static void tile(const orth_gemm_tile *t)
         for (const char *end = ahead + 8 * t->ahead.stride; ahead < end; ahead += 64)
             _mm_prefetch(ahead, _MM_HINT_T1);
         for (const int end = ORTH_MIN(t->wish_end, wish + t->wish_step); wish < end; wish++)
-            ask_row(t, wish);
+            orth_gemm_ask(t, wish);
         _tile_loadd(4, a, 64);
         _tile_loadd(6, b, 128);
         _tile_loadd(7, b + 64, 128);
@@ -152,7 +145,8 @@ static void tile(const orth_gemm_tile *t)
 }
 
 const orth_gemm_kernels orth_gemm_amx_bf16 = {
-    .mr = MR, .nr = NR, .unit = 2, .align = ALIGN, .kc = 128, .task_m = 512, .wishes = true, .streams = true, .pack_a = pack_a, .pack_b = pack_b,
+    .mr = MR, .nr = NR, .unit = 2, .align = ALIGN, .kc = 128, .task_m = 512, .wishes = true, .streams = true,
+    .pack_a = pack_a, .pack_b = pack_b,
     .tile = tile, .finish = finish, .enter = enter, .leave = leave,
 };
 

@@ -8,7 +8,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/gemm.h"
+#include "kernels/cpu/gemm_kernels.h"
 #include "kernels/mathf_simd.h"
 
 #define FINISH_INLINE static inline __attribute__((always_inline))
@@ -82,7 +82,7 @@ FINISH_INLINE void finish_vector(const orth_gemm_desc *g, bool whole, const floa
 FINISH_INLINE bool finish_stream(const orth_gemm_desc *g, const float *tile, int64_t stride, int64_t at, int m, int n)
 {
     float *c = (float *)g->c + at;
-    if (!g->c_later || g->c_type != ORTH_F32 || g->c_row % 16 || (uintptr_t)c % 64)
+    if (!orth_gemm_past_caches(g) || (uintptr_t)c % 64)
         return false;
     for (int r = 0; r < m; r++, tile += stride, c += g->c_row)
         for (int j = 0; j < n; j += 16)

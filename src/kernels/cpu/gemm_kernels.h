@@ -53,6 +53,21 @@ typedef struct {
     int wish, wish_end, wish_step;
 } orth_gemm_tile;
 
+/* Asks for row `row` of all wishes, so that it is in the L2 when it is used. */
+static inline void orth_gemm_ask(const orth_gemm_tile *t, int row)
+{
+    for (int i = 0; i < t->num_wishes; i++)
+        for (int64_t at = t->wishes[i].bytes - 1; at >= 0; at -= 64)
+            __builtin_prefetch(t->wishes[i].at + row * t->wishes[i].stride + at, 0, 2);
+}
+
+/* Epilogues that write past the caches (.streams) do it with this product: it only stores, whole lines. */
+static inline bool orth_gemm_past_caches(const orth_gemm_desc *g)
+{
+    return g->c_later && g->c_type == ORTH_F32 && g->c_row % 16 == 0 && (uintptr_t)g->c % 64 == 0 && !g->bias &&
+           !g->pre && g->act == ORTH_ACT_NONE && g->num_addends == 0;
+}
+
 typedef void (*orth_gemm_tile_fn)(const orth_gemm_tile *t);
 
 /* Epilogue of g for C[m0.., n0..] (m x n) from finished sums, whose rows are `stride` floats apart. */
@@ -66,7 +81,7 @@ typedef struct {
     int kc;                         /* packed rows that are worked through at once */
     int task_m;                     /* rows of C that share what is read of B, where A is packed */
     bool wishes;                    /* the tile asks for wishes on its way; others: all is asked for before it */
-    bool streams;                   /* the epilogue of c_later writes past the caches, where it only stores */
+    bool streams;                   /* the epilogue writes past the caches where orth_gemm_past_caches says so */
     bool unpacked_a;                /* the tile takes A as it lies, where K is contiguous */
     orth_gemm_pack_fn pack_a, pack_b;
     orth_gemm_tile_fn tile;

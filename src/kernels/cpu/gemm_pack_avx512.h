@@ -51,7 +51,7 @@ PACK_INLINE __m512i pack_load_lanes(pack_kind kind, const void *p, int64_t k_str
     return _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
 }
 
-/* The dwords of 32 neighbouring lanes from 32 even k at p and 32 odd ones a row further. */
+/* One dword of each of 32 neighbouring lanes: the even k at p, the odd one a row further. */
 PACK_INLINE void pack_load_pairs(const orth_bf16 *p, int64_t k_stride, __m512i *low, __m512i *high)
 {
     const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
@@ -112,8 +112,9 @@ PACK_INLINE void pack_store(const int W, char *panel, size_t panel_bytes, int64_
         _mm256_storeu_si256((__m256i *)(to + panel_bytes), _mm512_extracti64x4_epi64(x, 1));
 }
 
-/* K contiguous: transposes 16 lanes at a time. ahead: and asks for the next 16. */
-PACK_INLINE void pack_along_k(pack_kind kind, const int W, const bool ahead, char *dst, size_t panel_bytes, const char *src,
+/* K contiguous: transposes 16 lanes at a time. Panels of 32 are those of AMX, which would wait for the next 16
+ * if nobody asked for them. */
+PACK_INLINE void pack_along_k(pack_kind kind, const int W, char *dst, size_t panel_bytes, const char *src,
                               int64_t lane_stride, int64_t lanes, int64_t len)
 {
     const int unit = kind == PACK_PAIR ? 2 : 1;
@@ -128,7 +129,7 @@ PACK_INLINE void pack_along_k(pack_kind kind, const int W, const bool ahead, cha
 #pragma GCC unroll 16
                 for (int r = 0; r < 16; r++) {
                     x[r] = pack_load_k(kind, from + (size_t)r * step, len - k);
-                    if (ahead)
+                    if (W == 32)
                         _mm_prefetch(from + (size_t)(r + 16) * step, _MM_HINT_T1);
                 }
             } else {
@@ -205,7 +206,7 @@ PACK_INLINE void pack_panels(pack_kind kind, const int W, const int align, char 
                              int64_t len)
 {
     if (k_stride == 1)
-        pack_along_k(kind, W, W == 32, dst, panel_bytes, src, lane_stride, lanes, len);
+        pack_along_k(kind, W, dst, panel_bytes, src, lane_stride, lanes, len);
     else if (lane_stride == 1)
         pack_along_lanes(kind, W, dst, panel_bytes, src, k_stride, lanes, len);
     else

@@ -138,7 +138,7 @@ int orth_gemm_wishes(const orth_gemm_plan *p, int64_t m0, int64_t n_panel, bool 
         wishes[num++] = (orth_gemm_wish){(const char *)kept, kept_bytes, kept_bytes};
     if (!epilogue)
         return num;
-    const bool past_caches = p->kernels->streams && g->c_later && g->num_addends == 0;
+    const bool past_caches = p->kernels->streams && orth_gemm_past_caches(g);
     const void *of_c_type[] = {past_caches ? NULL : g->c, g->pre, g->act_grad_of};
     for (int i = 0; i < ORTH_COUNT(of_c_type); i++)
         if (of_c_type[i])
@@ -146,14 +146,6 @@ int orth_gemm_wishes(const orth_gemm_plan *p, int64_t m0, int64_t n_panel, bool 
     for (int i = 0; i < g->num_addends; i++)
         wishes[num++] = (orth_gemm_wish){(const char *)(g->addend[i] + at), g->c_row * f32, n * f32};
     return num;
-}
-
-static void ask(const orth_gemm_tile *t)
-{
-    for (int r = t->wish; r < t->wish_end; r++)
-        for (int i = 0; i < t->num_wishes; i++)
-            for (int64_t at = t->wishes[i].bytes - 1; at >= 0; at -= 64)
-                __builtin_prefetch(t->wishes[i].at + r * t->wishes[i].stride + at, 0, 2);
 }
 
 void orth_gemm_column_run(const orth_gemm_plan *p, const orth_gemm_column *c)
@@ -176,8 +168,8 @@ void orth_gemm_column_run(const orth_gemm_plan *p, const orth_gemm_column *c)
             tile.ahead = c->soon[num - 1 - i];
         tile.wish = (int)m + ORTH_MIN(tile.m, wish);
         tile.wish_end = (int)m + ORTH_MIN(tile.m, wish_end);
-        if (!kr->wishes)
-            ask(&tile);
+        for (int r = tile.wish; r < tile.wish_end && !kr->wishes; r++)
+            orth_gemm_ask(&tile, r);
         run_tile(p, c->block, &tile, sums, c->is_last);
         if (c->is_last)
             kr->finish(p->g, sums.own, kr->nr, m0, n0, tile.m, tile.n);
