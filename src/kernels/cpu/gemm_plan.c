@@ -96,7 +96,7 @@ static void plan_tasks(orth_gemm_plan *p)
     for (;;) {
         cut(p->m_chunk, m_most, &p->m_task, &p->m_tasks);
         p->num_tasks = p->m_tasks * orth_div_up(p->n_chunk, p->n_task);
-        if (p->num_tasks * p->num_stages / p->k_stages >= p->num_threads)
+        if (p->num_tasks >= p->num_threads)
             break;
         if (p->m_task > m_min)
             m_most = (p->m_task + 1) / 2;
