@@ -63,12 +63,15 @@ static orth_operand push_step(orth_builder *b, int64_t index, bool second_use, i
     int32_t slot = orth_gradtree_push(&sum->tree, size, last, addends, &n);
     for (int i = 0; i < n; i++)
         in[(*num_in)++] = step_slot(b, index, second_use, addends[i]);
+    *num_addends = n;
     /* Tied: what the head summed comes last. With data parallelism both sums go over the ranks first. */
     if (last && !second_use && second->num_slots > 0 && orth_build_size(b, ORTH_GROUP_DP) == 1) {
-        in[(*num_in)++] = step_slot(b, index, true, 0);
-        n++;
+        const orth_operand heads = step_slot(b, index, true, 0);
+        in[(*num_in)++] = heads;
+        (*num_addends)++;
+        if (sum->num_slots == 0) /* all in one run: no buffer of its own */
+            return heads;
     }
-    *num_addends = n;
     return step_slot(b, index, second_use, slot);
 }
 

@@ -97,7 +97,7 @@ static void sum_loss(orth_builder *b, bool computes)
  * over tensor parallelism, and tied embeddings on two pipeline stages. */
 static bool counts_norm(const orth_builder *b, int64_t index)
 {
-    bool second_only = b->uses[2 * index].step.num_slots == 0;
+    bool second_only = b->uses[2 * index].step.num_slots == 0 && orth_build_size(b, ORTH_GROUP_EMBED) > 1;
     bool replica = b->spec->params[index].split_dim < 0 && b->spec->mesh.pos[ORTH_GROUP_TP] > 0;
     return b->held[index] && !replica && !(second_only && b->tied && index == b->spec->embed.param_index[0]);
 }

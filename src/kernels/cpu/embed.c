@@ -125,28 +125,45 @@ static void gradient_row(const embed_job *j, int64_t v)
     }
 }
 
-/* Zeroes the unused rows from v on, up to end; returns the first row after them. */
-static int64_t zero_unused(const embed_job *j, int64_t v, int64_t end)
+/* x[i] = 0 + x[i], which changes -0 only: x is read, and hardly ever written. */
+static void add_to_zero(float *x, int64_t n)
 {
-    int64_t first = v;
-    while (v < end && j->start[v + 1] == j->start[v])
-        v++;
+    uint32_t num_negative_zeros = 0; /* counted, since compilers make vectors of that */
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        num_negative_zeros += bits == UINT32_C(1) << 31;
+    }
+    for (int64_t i = 0; num_negative_zeros && i < n; i++)
+        x[i] = 0.0f + x[i];
+}
+
+/* The sums of rows [first, end), which no token used: only their addend is left of them, in its place, if any. */
+static void unused_rows(const embed_job *j, int64_t first, int64_t end)
+{
     float *out = (float *)j->call->out[0].data + first * j->C;
-    if (j->V * j->C >= STREAM_ELEMS)
-        j->rows->zero(out, (v - first) * j->C);
+    const int64_t num = (end - first) * j->C, piece = 4096; /* stays in L1 */
+    if (j->call->attr->num_addends)
+        for (int64_t i = 0; i < num; i += piece)
+            add_to_zero(out + i, ORTH_MIN(piece, num - i));
+    else if (j->V * j->C >= STREAM_ELEMS)
+        j->rows->zero(out, num);
     else
-        memset(out, 0, (size_t)((v - first) * j->C) * sizeof *out);
-    return v;
+        memset(out, 0, (size_t)num * sizeof *out);
 }
 
 static void gradient_task(void *arg, int64_t t, int worker)
 {
     (void)worker;
     const embed_job *j = arg;
+    const int addends = j->call->attr->num_addends;
+    const bool lie_ready = addends == 0 || (addends == 1 && orth_addend(j->call, 0) == j->call->out[0].data);
     const int64_t end = ORTH_MIN(j->V, (t + 1) * j->rows_per_task);
     for (int64_t v = t * j->rows_per_task; v < end; v++) {
-        if (j->call->attr->num_addends == 0)
-            v = zero_unused(j, v, end);
+        const int64_t first = v;
+        while (lie_ready && v < end && j->start[v + 1] == j->start[v])
+            v++;
+        unused_rows(j, first, v);
         if (v < end)
             gradient_row(j, v);
     }
