@@ -33,6 +33,8 @@
 #define TASK_BYTES (1 << 20)        /* packed A of a task */
 #define TASK_M_MIN 32
 #define PART_COLUMNS 128            /* columns of a task that are drawn at once */
+#define PACK_COLUMNS 96             /* columns that are packed at once, at least */
+#define PACKS_PER_THREAD 2
 
 static int64_t packed_rows(const orth_gemm_kernels *kr, int64_t len)
 {
@@ -109,8 +111,20 @@ static void plan_tasks(orth_gemm_plan *p)
     }
     p->n_part = ORTH_MIN(p->n_task, ORTH_MAX(1, PART_COLUMNS / kr->nr));
     p->num_parts = orth_div_up(p->n_task, p->n_part);
-    p->b_group = ORTH_MAX(1, 96 / kr->nr);
-    p->num_packs = orth_div_up(p->n_chunk, p->b_group);
+}
+
+/* B is read in runs of memory as long as can be: all of K of some columns; or, if it is columns that lie side by side,
+ * all columns of some rows, if that makes tasks enough. */
+static void plan_packs(orth_gemm_plan *p)
+{
+    p->b_group = ORTH_MAX(1, PACK_COLUMNS / p->kernels->nr);
+    p->b_blocks = p->stage_blocks;
+    if (p->g->b_col == 1 && p->g->b_row != 1) {
+        const int64_t groups = orth_div_up(PACKS_PER_THREAD * p->num_threads, p->stage_blocks);
+        p->b_group = ORTH_MAX(p->b_group, orth_div_up(p->n_chunk, groups));
+        p->b_blocks = 1;
+    }
+    p->num_packs = orth_div_up(p->n_chunk, p->b_group) * orth_div_up(p->stage_blocks, p->b_blocks);
 }
 
 static void plan_panels(orth_gemm_plan *p)
@@ -184,10 +198,12 @@ void orth_gemm_plan_make(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_
     cut(p->m_panels, CHUNK_ROWS / kr->mr, &p->m_chunk, &p->m_chunks);
     cut(p->n_panels, columns, &p->n_chunk, &p->n_chunks);
     p->num_stages = p->m_chunks * p->n_chunks * p->k_stages;
-    if (p->by_panel)
+    if (p->by_panel) {
         plan_panels(p);
-    else
+    } else {
         plan_tasks(p);
+        plan_packs(p);
+    }
     plan_workspace(p);
 }
 

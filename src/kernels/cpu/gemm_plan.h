@@ -45,7 +45,7 @@ typedef struct {
     int64_t n_part;                 /* of stages: what is drawn at once of a task's columns */
     int64_t num_parts;              /* of a task, drawn one by one */
     int64_t num_packs, num_tasks;   /* per stage: packing, computing */
-    int64_t b_group;                /* panels that one packing task takes */
+    int64_t b_group, b_blocks;      /* panels and blocks that one packing task takes */
     int64_t num_stages;
     int num_threads;
     int64_t a_stride;               /* bytes between rows of an A that is used as it lies; 0: it is packed */

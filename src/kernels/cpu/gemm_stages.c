@@ -29,14 +29,18 @@ static void pack_task(orth_gemm_run *run, int64_t stage_index, int64_t i)
 {
     const orth_gemm_plan *p = &run->plan;
     const orth_gemm_stage s = orth_gemm_stage_at(p, stage_index);
-    const int64_t block = s.k * p->stage_blocks, block_end = ORTH_MIN(block + p->stage_blocks, p->num_blocks);
+    const int64_t groups = orth_div_up(p->n_chunk, p->b_group), group = i % groups, run_of_blocks = i / groups;
+    const int64_t first = s.k * p->stage_blocks, begin = run_of_blocks * p->b_blocks;
+    const int64_t end = ORTH_MIN(begin + p->b_blocks, ORTH_MIN(p->stage_blocks, p->num_blocks - first));
     if (packing_stage(p, stage_index) != stage_index)
         return;
     /* The slot was last used two stages ago. */
     for (int64_t q = 0; q + 2 <= s.index; q++)
         orth_gemm_wait_until(&run->computed[q], (int32_t)(p->num_tasks * p->num_parts));
-    const orth_gemm_operand o = orth_gemm_operand_b(p, packed_b(run, s.index), s.n * p->n_chunk, p->n_chunk);
-    orth_gemm_pack(p, &o, i * p->b_group, (i + 1) * p->b_group, block, block_end);
+    const int64_t block_bytes = 4 * p->block_rows * p->kernels->nr * p->n_chunk;
+    const orth_gemm_operand o = orth_gemm_operand_b(p, packed_b(run, s.index) + begin * block_bytes, s.n * p->n_chunk,
+                                                    p->n_chunk);
+    orth_gemm_pack(p, &o, group * p->b_group, (group + 1) * p->b_group, first + begin, first + end);
     orth_gemm_count_up(&run->packed[s.index]);
 }
 
