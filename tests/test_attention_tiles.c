@@ -93,7 +93,9 @@ static void check_products(orth_isa isa, int num)
     assert_true(micro->pairs);
     for (uint64_t seed = 0; seed < (uint64_t)num; seed++) {
         case_fill(&p, seed);
+        orth_attn_enter(micro);
         micro->product(&p.x);
+        orth_attn_leave(micro);
         for (int r = 0; r < p.x.rows; r++)
             for (int j = 0; j < p.x.cols; j++) {
                 const float want = chain(&p, isa, r, j);

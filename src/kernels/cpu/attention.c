@@ -252,8 +252,10 @@ static void query_task(void *arg, int64_t index, int worker)
     load_state(x, &q, &t);
     x->micro->pack_rows(t.q, rows, q.n, D, x->type);
     const int64_t last = ORTH_MIN(block, (key_end(x, q.b) - 1) / KB);
+    orth_attn_enter(x->micro);
     for (int64_t j = ORTH_MAX(q.first_doc, x->key_begin) / KB; j <= last; j++)
         visit_keys(x, &q, j, &t);
+    orth_attn_leave(x->micro);
     if (x->state_o)
         store_state(x, &q, &t);
     else

@@ -246,9 +246,11 @@ void orth_attn_visit_blocks(const orth_attn_bwd *x, const orth_attn_bwd_scratch 
     int chunk = 0;
     for (int i = 0; i < num; i++)
         keys[i] = pack_keys(x, t, b, g, (block + i) * KB, i);
+    orth_attn_enter(x->micro);
     for (int slot = begin; slot < end; slot += slots) {
         visit_keys(x, t, b, g, keys, num, slot, slot + slots, &chunk);
         for (int i = 0; i < num; i++)
             store_keys(x, keys[i].entry[0], b, g, keys[i].k0, keys[i].num_keys, slot - begin);
     }
+    orth_attn_leave(x->micro);
 }

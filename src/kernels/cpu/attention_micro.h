@@ -49,6 +49,8 @@ typedef struct {
 
 typedef struct {
     bool pairs;
+    /* Around products, on their thread; may be NULL. */
+    void (*enter)(void), (*leave)(void);
     void (*product)(const orth_attn_product *x);
     /* s [KB][KB]: raw products in. p: exponentials for the product with v, [row][KB] elements (p is s
      * itself unless pairs). m, l: running maximum and sum of each row; a: factor for what they held. */
@@ -77,6 +79,18 @@ extern const orth_attn_micro orth_attn_micro_amx;
 
 /* The table for operands of `type` at `isa`. */
 const orth_attn_micro *orth_attn_micro_for(orth_dtype type, orth_isa isa);
+
+static inline void orth_attn_enter(const orth_attn_micro *m)
+{
+    if (m->enter)
+        m->enter();
+}
+
+static inline void orth_attn_leave(const orth_attn_micro *m)
+{
+    if (m->leave)
+        m->leave();
+}
 
 static inline int64_t orth_attn_padded(int D)
 {

@@ -9,6 +9,8 @@
 
 #define PAIRS 1
 #define OWN_PRODUCT
+#define ENTER enter
+#define LEAVE leave
 
 #define STEP 16                     /* units */
 
@@ -152,6 +154,17 @@ static void limits(const orth_attn_product *x, int r0, int r1, int64_t *begin, i
         *begin = ORTH_MIN(ORTH_MAX(r0 - x->offset, 0) / 2 / STEP * STEP, units);
 }
 
+/* Tile registers belong to the thread. */
+static void enter(void)
+{
+    orth_tiles_configure();
+}
+
+static void leave(void)
+{
+    _tile_release();
+}
+
 static void product(const orth_attn_product *x)
 {
     uint32_t turned[KB][KB / 2] __attribute__((aligned(64)));
@@ -162,7 +175,6 @@ static void product(const orth_attn_product *x)
     }
     if (x->accumulate && x->row_scale)
         scale_rows(x);
-    orth_tiles_configure();
     for (int r0 = 0; r0 < x->rows; r0 += 2 * STEP) {
         const int r1 = ORTH_MIN(x->rows, r0 + 2 * STEP), m = r1 - r0 > STEP ? 2 : 1;
         int64_t k0, k1, cols;
@@ -171,7 +183,6 @@ static void product(const orth_attn_product *x)
             tile_32(x, x->c + r0 * x->c_row + c0, (tile_source){a.at + r0 * a.stride / 4, a.stride},
                     (tile_source){x->b + c0, 4 * x->b_row}, k0, k1, m, cols - c0 > STEP ? 2 : 1);
     }
-    _tile_release();
 }
 
 const orth_attn_micro orth_attn_micro_amx = ORTH_ATTN_MICRO_TABLE;

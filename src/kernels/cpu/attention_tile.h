@@ -11,7 +11,8 @@
  *   V_FOLD16(v)             fold of 16 lanes (16/VW vectors) in the order of sum16
  *   V_FROM_BF16(p)          VW bf16 as floats;  V_TO_BF16(p, v) back, rounded as tensor.h does
  *   TRANSPOSE_UNITS         optional: a fast transpose_units, see attention_vec512.h
- *   V_UNITS(p) V_BCAST(p) V_STEP(acc, a, b)   one step of a product; or OWN_PRODUCT, and a function `product`
+ *   V_UNITS(p) V_BCAST(p) V_STEP(acc, a, b)   one step of a product; or OWN_PRODUCT, a function `product`, and
+ *                           ENTER and LEAVE of orth_attn_micro
  * and with PAIRS
  *   STORE_BF16(p, v0, v1)   2*VW floats, rounded, in order
  *   STORE_TWO(p, v0, v1)    VW units {v0[i], v1[i]}, rounded
@@ -27,6 +28,8 @@
 #define UNIT (PAIRS + 1)
 
 #ifndef OWN_PRODUCT
+#define ENTER NULL
+#define LEAVE NULL
 
 /* m rows by nv vectors of c from (r0, c0), terms [k0, k1) in units. m and nv are constants. */
 INLINE void tile(const orth_attn_product *x, int r0, int c0, int64_t k0, int64_t k1, const int m,
@@ -396,4 +399,4 @@ static float dot(const void *a, const void *b, int D, orth_dtype type)
 }
 
 #define ORTH_ATTN_MICRO_TABLE \
-    {PAIRS, product, softmax, finish, grad, pack_rows, pack_cols, pack_inner, store_row, dot}
+    {PAIRS, ENTER, LEAVE, product, softmax, finish, grad, pack_rows, pack_cols, pack_inner, store_row, dot}
