@@ -125,7 +125,7 @@ __attribute__((target("amx-tile,amx-bf16"))) static double chains_amx(int64_t en
         }
         flops += 2.0 * ROUNDS * 4 * 16 * 16 * 32;
     } while (orth_clock_ns() < end_ns);
-    _tile_release();
+    orth_tiles_release();
     return flops;
 }
 #endif

@@ -9,8 +9,8 @@
 
 #define PAIRS 1
 #define OWN_PRODUCT
-#define ENTER enter
-#define LEAVE leave
+#define ENTER orth_tiles_configure
+#define LEAVE orth_tiles_release
 
 #define STEP 16                     /* units */
 
@@ -152,17 +152,6 @@ static void limits(const orth_attn_product *x, int r0, int r1, int64_t *begin, i
         *end = ORTH_MIN(units, orth_round_up(orth_div_up(ORTH_MAX(seen, 0), 2), STEP));
     else
         *begin = ORTH_MIN(ORTH_MAX(r0 - x->offset, 0) / 2 / STEP * STEP, units);
-}
-
-/* Tile registers belong to the thread. */
-static void enter(void)
-{
-    orth_tiles_configure();
-}
-
-static void leave(void)
-{
-    _tile_release();
 }
 
 static void product(const orth_attn_product *x)

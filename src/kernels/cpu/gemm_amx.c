@@ -81,17 +81,6 @@ static void pack_a(void *dst, size_t panel_bytes, const void *src, int64_t lane_
     }
 }
 
-/* Tile registers belong to the thread, and a thread may come from another pool each time. */
-static void enter(void)
-{
-    orth_tiles_configure();
-}
-
-static void leave(void)
-{
-    _tile_release();
-}
-
 /* sums: where the tiles have just been stored; the result goes to t->to. */
 static void merge(const orth_gemm_tile *t, const float *sums)
 {
@@ -147,7 +136,7 @@ static void tile(const orth_gemm_tile *t)
 const orth_gemm_kernels orth_gemm_amx_bf16 = {
     .mr = MR, .nr = NR, .unit = 2, .align = ALIGN, .kc = 128, .task_m = 512, .wishes = true, .streams = true,
     .pack_a = pack_a, .pack_b = pack_b,
-    .tile = tile, .finish = finish, .enter = enter, .leave = leave,
+    .tile = tile, .finish = finish, .enter = orth_tiles_configure, .leave = orth_tiles_release,
 };
 
 /* One row of 32 k times 32 x 16, with signs, sizes and denormals mixed, on top of a started chain. */
@@ -169,14 +158,14 @@ bool orth_gemm_amx_selfcheck(void)
     orth_tiles_will_read(a);
     orth_tiles_will_read(b);
     orth_tiles_will_read(c);
-    enter();
+    orth_tiles_configure();
     _tile_loadd(0, c, 64);
     _tile_loadd(4, a, 64);
     _tile_loadd(6, b, 64);
     _tile_dpbf16ps(0, 4, 6);
     float got[16][16] __attribute__((aligned(64)));
     _tile_stored(0, got, 64);
-    leave();
+    orth_tiles_release();
     bool same = true;
     for (int n = 0; n < 16; n++) {
         float even = 0.0f, odd = 0.0f;

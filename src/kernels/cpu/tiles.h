@@ -17,7 +17,7 @@ typedef struct {
     uint8_t rows[16];
 } orth_tile_config;
 
-/* Of the calling thread, until _tile_release. */
+/* Tile registers belong to the thread, and a thread may come from another pool each time: around each run of tiles. */
 __attribute__((target("amx-tile"))) static inline void orth_tiles_configure(void)
 {
     static const orth_tile_config config = {
@@ -26,6 +26,11 @@ __attribute__((target("amx-tile"))) static inline void orth_tiles_configure(void
         .rows = {16, 16, 16, 16, 16, 16, 16, 16},
     };
     _tile_loadconfig(&config);
+}
+
+__attribute__((target("amx-tile"))) static inline void orth_tiles_release(void)
+{
+    _tile_release();
 }
 
 static inline void orth_tiles_will_read(const void *memory)
