@@ -10,14 +10,34 @@
  *   M_SEL(m,a,b)           m ? a : b
  *   M_BITS(v) M_FLOAT(i)   reinterpret;  M_TOF(i) int32 to float
  *   M_IADD M_ISUB M_IAND M_IOR M_SHL(i,n) M_SAR(i,n)
+ *   M_MIN(a,b) M_NOT_LT(a,b) M_SCALE(m,p,n)   all or none: the smaller, b if one is NaN; true for NaN;
+ *                          m ? p * 2^n : 0 for whole n, too large gives infinity
  *
  * Sources: exp, log, tanh: Moshier, Cephes (single precision); erf: N. Juffa's fits of
  * erf(x) = 1 - exp(-poly(|x|)) and of x + x*poly(x^2) (stackoverflow.com/questions/35148198).
  */
 
+/* p * 2^n, where t is n + 1.5 * 2^23 and x the logarithm of the result. */
+static inline M_V MF(orth_exp_scaled_)(M_V x, M_V p, M_V t, M_V n)
+{
+#if defined(M_SCALE)
+    (void)t;
+    return M_SCALE(M_NOT_LT(x, M_SET(-87.3365f)), p, n);
+#else
+    (void)n;
+    M_V y = M_FLOAT(M_IADD(M_BITS(p), M_SHL(M_BITS(t), 23)));
+    y = M_SEL(M_LT(x, M_SET(-87.3365f)), M_SET(0.0f), y);
+    /* Too large gives infinity; NaN, being not <= anything, stays NaN. */
+    return M_SEL(M_LE(x, M_SET(88.7228317f)), y, M_ADD(x, M_SET(__builtin_inff())));
+#endif
+}
+
 /* e^x; 0 where the result would be denormal (x < -87.3365), so that no processor mode can matter. */
 static inline M_V MF(orth_expf)(M_V x)
 {
+#if defined(M_SCALE)
+    x = M_MIN(M_SET(89.0f), x); /* infinity from there on, and no farther: the polynomial would overflow */
+#endif
     const M_V magic = M_SET(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
     M_V t = M_FMA(x, M_SET(1.44269504f), magic);
     M_V n = M_SUB(t, magic);
@@ -30,10 +50,7 @@ static inline M_V MF(orth_expf)(M_V x)
     p = M_FMA(p, r, M_SET(1.6666665459e-1f));
     p = M_FMA(p, r, M_SET(5.0000001201e-1f));
     p = M_ADD(M_FMA(p, M_MUL(r, r), r), M_SET(1.0f));
-    M_V y = M_FLOAT(M_IADD(M_BITS(p), M_SHL(M_BITS(t), 23)));
-    y = M_SEL(M_LT(x, M_SET(-87.3365f)), M_SET(0.0f), y);
-    /* Too large gives infinity; NaN, being not <= anything, stays NaN. */
-    return M_SEL(M_LE(x, M_SET(88.7228317f)), y, M_ADD(x, M_SET(__builtin_inff())));
+    return MF(orth_exp_scaled_)(x, p, t, n);
 }
 
 /* Natural logarithm; denormals count, 0 gives -inf, negative numbers NaN. */
@@ -245,3 +262,6 @@ static inline M_V MF(orth_act_grad)(orth_act act, M_V x)
 #undef M_IOR
 #undef M_SHL
 #undef M_SAR
+#undef M_MIN
+#undef M_NOT_LT
+#undef M_SCALE

@@ -63,6 +63,9 @@
 #define M_IOR(a, b) _mm512_or_si512((a), (b))
 #define M_SHL(i, n) _mm512_slli_epi32((i), (n))
 #define M_SAR(i, n) _mm512_srai_epi32((i), (n))
+#define M_MIN(a, b) _mm512_min_ps((a), (b))
+#define M_NOT_LT(a, b) _mm512_cmp_ps_mask((a), (b), _CMP_NLT_UQ)
+#define M_SCALE(m, p, n) _mm512_maskz_scalef_ps((m), (p), (n))
 #include "kernels/mathf_body.h"
 #endif
 
