@@ -47,11 +47,6 @@ FINISH_INLINE __m256i finish_round(__m512 v)
     return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, _mm512_srli_epi32(rounded, 16), quiet));
 }
 
-FINISH_INLINE void finish_store_pair(orth_bf16 *c, const __m512 v[2])
-{
-    _mm512_storeu_si512(c, _mm512_inserti64x4(_mm512_castsi256_si512(finish_round(v[0])), finish_round(v[1]), 1));
-}
-
 FINISH_INLINE void finish_store(bool whole, void *c, orth_dtype type, int64_t at, __mmask16 mask, __m512 v)
 {
     if (type == ORTH_F32) {
@@ -67,47 +62,64 @@ FINISH_INLINE void finish_store(bool whole, void *c, orth_dtype type, int64_t at
     }
 }
 
-/* 16 elements from element `at` of C, column n; those in mask, or all if whole. act: that of g. */
-FINISH_INLINE void finish_vector(const orth_gemm_desc *g, orth_act act, bool whole, const float *tile, int64_t at,
-                                 int64_t n, __mmask16 mask)
+/* `num` vectors, 1 or 2 whole ones side by side. Two of bf16 are one register in memory. */
+FINISH_INLINE void finish_load_vectors(__m512 v[2], const int num, bool whole, const void *c, orth_dtype type, int64_t at,
+                                       __mmask16 mask)
 {
-    __m512 v = finish_load_f32(whole, tile, mask);
-    if (g->bias)
-        v = _mm512_add_ps(v, finish_load_f32(whole, g->bias + n, mask));
-    if (g->pre)
-        finish_store(whole, g->pre, g->c_type, at, mask, v);
-    if (g->act_grad_of)
-        v = _mm512_mul_ps(v, orth_act_grad_m512(act, finish_load(whole, g->act_grad_of, g->c_type, at, mask)));
-    else
-        v = orth_act_apply_m512(act, v);
-    for (int i = 0; i < g->num_addends; i++)
-        v = _mm512_add_ps(finish_load_f32(whole, g->addend[i] + at, mask), v);
-    finish_store(whole, g->c, g->c_type, at, mask, v);
+    if (num == 2 && type == ORTH_BF16) {
+        const __m512i both = _mm512_loadu_si512((const orth_bf16 *)c + at);
+        v[0] = finish_widen(_mm512_castsi512_si256(both));
+        v[1] = finish_widen(_mm512_extracti64x4_epi64(both, 1));
+        return;
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < num; i++)
+        v[i] = finish_load(whole, c, type, at + 16 * i, mask);
 }
 
-/* Two whole vectors of bf16 that are one line: what is loaded and stored is whole registers, and two chains of
- * arithmetic run side by side. */
-FINISH_INLINE void finish_pair(const orth_gemm_desc *g, orth_act act, const float *tile, int64_t at, int64_t n)
+FINISH_INLINE void finish_store_vectors(const __m512 v[2], const int num, bool whole, void *c, orth_dtype type, int64_t at,
+                                        __mmask16 mask)
 {
-    __m512 v[2] = {_mm512_loadu_ps(tile), _mm512_loadu_ps(tile + 16)};
+    if (num == 2 && type == ORTH_BF16) {
+        const __m512i low = _mm512_castsi256_si512(finish_round(v[0]));
+        _mm512_storeu_si512((orth_bf16 *)c + at, _mm512_inserti64x4(low, finish_round(v[1]), 1));
+        return;
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < num; i++)
+        finish_store(whole, c, type, at + 16 * i, mask, v[i]);
+}
+
+/* The epilogue of `num` vectors, whose chains of arithmetic run side by side, from element `at` of C, column n: whole
+ * ones, or the elements of one in mask. act: that of g. */
+FINISH_INLINE void finish_vectors(const orth_gemm_desc *g, orth_act act, const int num, bool whole, const float *tile,
+                                  int64_t at, int64_t n, __mmask16 mask)
+{
+    __m512 v[2], u[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < num; i++)
+        v[i] = finish_load_f32(whole, tile + 16 * i, mask);
     if (g->bias)
-        for (int i = 0; i < 2; i++)
-            v[i] = _mm512_add_ps(v[i], _mm512_loadu_ps(g->bias + n + 16 * i));
+#pragma GCC unroll 2
+        for (int i = 0; i < num; i++)
+            v[i] = _mm512_add_ps(v[i], finish_load_f32(whole, g->bias + n + 16 * i, mask));
     if (g->pre)
-        finish_store_pair((orth_bf16 *)g->pre + at, v);
+        finish_store_vectors(v, num, whole, g->pre, g->c_type, at, mask);
     if (g->act_grad_of) {
-        const __m512i u = _mm512_loadu_si512((const orth_bf16 *)g->act_grad_of + at);
-        const __m256i half[2] = {_mm512_castsi512_si256(u), _mm512_extracti64x4_epi64(u, 1)};
-        for (int i = 0; i < 2; i++)
-            v[i] = _mm512_mul_ps(v[i], orth_act_grad_m512(act, finish_widen(half[i])));
+        finish_load_vectors(u, num, whole, g->act_grad_of, g->c_type, at, mask);
+#pragma GCC unroll 2
+        for (int i = 0; i < num; i++)
+            v[i] = _mm512_mul_ps(v[i], orth_act_grad_m512(act, u[i]));
     } else {
-        for (int i = 0; i < 2; i++)
+#pragma GCC unroll 2
+        for (int i = 0; i < num; i++)
             v[i] = orth_act_apply_m512(act, v[i]);
     }
-    for (int i = 0; i < g->num_addends; i++)
-        for (int k = 0; k < 2; k++)
-            v[k] = _mm512_add_ps(_mm512_loadu_ps(g->addend[i] + at + 16 * k), v[k]);
-    finish_store_pair((orth_bf16 *)g->c + at, v);
+    for (int k = 0; k < g->num_addends; k++)
+#pragma GCC unroll 2
+        for (int i = 0; i < num; i++)
+            v[i] = _mm512_add_ps(finish_load_f32(whole, g->addend[k] + at + 16 * i, mask), v[i]);
+    finish_store_vectors(v, num, whole, g->c, g->c_type, at, mask);
 }
 
 /* Past the caches, where that is wanted and the tile is whole lines. The counters that tell other threads of it are
@@ -138,11 +150,11 @@ FINISH_INLINE void finish_rows(const orth_gemm_desc *g, orth_act act, const floa
         const int64_t at = (m0 + r) * g->c_row + n0;
         int j = 0;
         for (; j < pairs; j += 32)
-            finish_pair(g, act, tile + j, at + j, n0 + j);
+            finish_vectors(g, act, 2, true, tile + j, at + j, n0 + j, 0);
         for (; j < whole; j += 16)
-            finish_vector(g, act, true, tile + j, at + j, n0 + j, 0);
+            finish_vectors(g, act, 1, true, tile + j, at + j, n0 + j, 0);
         if (j < n)
-            finish_vector(g, act, false, tile + j, at + j, n0 + j, (__mmask16)((1u << (n - j)) - 1));
+            finish_vectors(g, act, 1, false, tile + j, at + j, n0 + j, (__mmask16)((1u << (n - j)) - 1));
     }
 }
 
