@@ -73,7 +73,7 @@ static void run_parts(orth_gemm_run *run, int64_t task, int64_t part, int worker
                                .ahead_step = kr->mr * p->a_stride, .soon = soon, .wishes = wishes, .turns = 1};
     orth_gemm_pack(p, &operand, 0, 1, s.k, s.k + 1);
     for (; part < p->num_parts; part = orth_gemm_draw_part(run, task)) {
-        const int64_t i = part * p->m_task;
+        const int64_t i = orth_gemm_part_at(p, task, part) * p->m_task;
         column.m_panel = s.m * p->m_chunk + i;
         column.num_m = ORTH_MIN(p->m_task, p->m_chunk - i);
         column.sums = sums;

@@ -23,8 +23,7 @@
  */
 #include "kernels/cpu/gemm_plan.h"
 
-#define STAGE_ROWS_MAX 1600         /* packed rows that still go in one stage */
-#define STAGE_ROWS 1024             /* otherwise rows per stage */
+#define STAGE_ROWS 1024             /* packed rows of a stage, at most: a task has few rows if they are long */
 #define THIN_ROWS 192               /* of a block of few rows of C, whose panel of B stays in L1 */
 #define CHUNK_ROWS 1024             /* rows of C in a stage */
 #define CHUNK_COLUMNS 2048          /* columns, where K takes several stages */
@@ -75,7 +74,7 @@ static void plan_k(orth_gemm_plan *p)
     if (p->by_panel)
         p->k_stages = p->thin ? 1 : p->num_blocks;
     else
-        p->k_stages = total <= STAGE_ROWS_MAX ? 1 : orth_div_up(total, STAGE_ROWS);
+        p->k_stages = ORTH_MAX(1, orth_div_up(total, STAGE_ROWS));
     p->stage_blocks = orth_div_up(p->num_blocks, p->k_stages);
     p->k_stages = orth_div_up(p->num_blocks, p->stage_blocks);
 }

@@ -124,8 +124,9 @@ static void compute_parts(orth_gemm_run *run, int64_t task, int64_t part, int wo
     const orth_gemm_operand o = orth_gemm_operand_a(p, t.a, t.stage.m * p->m_chunk + t.i, t.num_i);
     orth_gemm_pack(p, &o, 0, t.num_i, t.block, t.block + t.num_blocks);
     for (; part < p->num_parts; part = orth_gemm_draw_part(run, task)) {
-        const int64_t end = ORTH_MIN(t.num_j, (part + 1) * p->n_part);
-        for (int64_t j = part * p->n_part; j < end; j++)
+        const int64_t begin = orth_gemm_part_at(p, task, part) * p->n_part;
+        const int64_t end = ORTH_MIN(t.num_j, begin + p->n_part);
+        for (int64_t j = begin; j < end; j++)
             compute_column(p, &t, t.j + j);
         if (p->k_stages > 1)
             orth_gemm_count_up(&run->progress[t.place]);

@@ -29,6 +29,11 @@ int64_t orth_gemm_draw_part(orth_gemm_run *run, int64_t task)
     return ORTH_MIN(num, part);
 }
 
+int64_t orth_gemm_part_at(const orth_gemm_plan *p, int64_t task, int64_t part)
+{
+    return (part + task % p->num_threads * p->num_parts / p->num_threads) % p->num_parts;
+}
+
 void orth_gemm_help(orth_gemm_run *run, void (*run_task)(orth_gemm_run *run, int64_t task, int worker), int worker)
 {
     const int64_t num = run->plan.num_stages * run->plan.num_tasks, last = ORTH_MIN(num, run->plan.num_threads);

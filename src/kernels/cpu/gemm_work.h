@@ -78,6 +78,10 @@ int32_t orth_gemm_count_up(_Atomic int32_t *counter); /* returns what it was */
 /* A part of a task that nobody has drawn; num_parts if there is none. */
 int64_t orth_gemm_draw_part(orth_gemm_run *run, int64_t task);
 
+/* Which part of a task its part-th draw takes. Threads begin at different ones, since they share an operand, and reading
+ * the same lines of it at the same time makes both of them wait. */
+int64_t orth_gemm_part_at(const orth_gemm_plan *p, int64_t task, int64_t part);
+
 /* Offers run_task the tasks that may still be at work at the end of the list. */
 void orth_gemm_help(orth_gemm_run *run, void (*run_task)(orth_gemm_run *run, int64_t task, int worker), int worker);
 
