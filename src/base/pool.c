@@ -18,8 +18,9 @@
 
 #include "base/machine.h"
 
-/* About 20 us on current CPUs; longer would steal the core from another rank's thread. */
-#define SPIN_ROUNDS 2000
+/* 0.2 to 1 ms on current CPUs: what a thread waits at the end of a kernel. To sleep there costs 50 us in a virtual
+ * machine, at every kernel. Spinning takes a core from nobody: where threads share cores nobody spins. */
+#define SPIN_ROUNDS 20000
 
 typedef struct {
     orth_pool *pool;
