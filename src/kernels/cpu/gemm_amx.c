@@ -5,7 +5,7 @@
  *   B: [packed rows][32 lanes]                               a tile is 16 packed rows, stride 128 bytes
  * The arithmetic is in gemm_chain.h. Rows and columns that do not exist are computed on zeros.
  */
-#define FINISH_STREAMS
+#define FINISH_STREAMS 1
 #include "kernels/cpu/gemm_finish_avx512.h"
 #include "kernels/cpu/gemm_kernels.h"
 #include "kernels/cpu/gemm_pack_avx512.h"
@@ -134,7 +134,7 @@ static void tile(const orth_gemm_tile *t)
 }
 
 const orth_gemm_kernels orth_gemm_amx_bf16 = {
-    .mr = MR, .nr = NR, .unit = 2, .align = ALIGN, .kc = 128, .task_m = 512, .wishes = true, .streams = true,
+    .mr = MR, .nr = NR, .unit = 2, .align = ALIGN, .kc = 128, .task_m = 512, .wishes = true, .streams = FINISH_STREAMS,
     .pack_a = pack_a, .pack_b = pack_b,
     .tile = tile, .finish = finish, .enter = orth_tiles_configure, .leave = orth_tiles_release,
 };

@@ -1,7 +1,8 @@
 /* gemm_finish_avx512.h -- the epilogue of a tile on 512-bit registers.
  *
  * Whole vectors go without masks: masked stores of 16-bit elements are slow on some processors. Where the includer
- * defines FINISH_STREAMS, c_later is heeded: lines written past the caches need not be read first.
+ * defines FINISH_STREAMS as 1, c_later is heeded: lines written past the caches need not be read first. Its kernels say
+ * so (.streams).
  */
 #ifndef ORTH_KERNELS_CPU_GEMM_FINISH_AVX512_H
 #define ORTH_KERNELS_CPU_GEMM_FINISH_AVX512_H
@@ -11,6 +12,9 @@
 #include "kernels/cpu/gemm_kernels.h"
 #include "kernels/mathf_simd.h"
 
+#if !defined(FINISH_STREAMS)
+#define FINISH_STREAMS 0
+#endif
 #define FINISH_INLINE static inline __attribute__((always_inline))
 
 FINISH_INLINE __m512 finish_load_f32(bool whole, const float *p, __mmask16 mask)
@@ -127,18 +131,13 @@ FINISH_INLINE void finish_vectors(const orth_gemm_desc *g, orth_act act, const i
 FINISH_INLINE bool finish_stream(const orth_gemm_desc *g, const float *tile, int64_t stride, int64_t m0, int64_t n0,
                                  int m, int n)
 {
-#if defined(FINISH_STREAMS)
     float *c = (float *)g->c + m0 * g->c_row + n0;
-    if (!orth_gemm_past_caches(g) || (uintptr_t)c % 64 || n % 16)
+    if (!FINISH_STREAMS || !orth_gemm_past_caches(g) || (uintptr_t)c % 64 || n % 16)
         return false;
     for (int r = 0; r < m; r++, tile += stride, c += g->c_row)
         for (int j = 0; j < n; j += 16)
             _mm512_stream_ps(c + j, _mm512_loadu_ps(tile + j));
     return true;
-#else
-    (void)g, (void)tile, (void)stride, (void)m0, (void)n0, (void)m, (void)n;
-    return false;
-#endif
 }
 
 /* act: that of g, which callers give as a constant where it matters. */
