@@ -275,6 +275,41 @@ TEST(document_masks_cut_what_is_seen)
     test_ctx_free(ctx);
 }
 
+/* Scores grow from key block to key block, so that each moves the maxima of its rows and what they scaled. */
+static problem growing(orth_dtype type)
+{
+    problem p = problem_new((shape){type, 1, 330, 2, 1, 16, 1, false, 0});
+    p.attr.scale *= 20;
+    for (int64_t n = 0; n < p.N; n++)
+        for (int d = 0; d < p.s.D; d++) {
+            const int64_t at = n * p.R + orth_attn_k_col(&p.attr, 0) + d;
+            orth_store_f32(p.qkv, type, at, orth_load_f32(p.qkv, type, at) * (float)(1 + n / ORTH_ATTN_BLOCK));
+        }
+    return p;
+}
+
+TEST(growing_scores_move_the_maximum)
+{
+    orth_ctx *ctx = test_ctx(2);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const orth_dtype type = bf16 ? ORTH_BF16 : ORTH_F32;
+        problem plainly = growing(type), full = growing(type), got = growing(type);
+        plain(ctx, &plainly);
+        forward(ctx, &full, orth_cpu_attention_full, orth_workspace_attention_full);
+        for (orth_isa isa = ORTH_ISA_BASE; isa <= orth_isa_detect(); isa++) {
+            ctx->isa = isa;
+            fast(ctx, &got);
+            expect_same(&got, &plainly, !bf16 || isa < ORTH_ISA_AVX512BF16, orth_isa_name(isa));
+            assert_true(distance(got.o, full.o, type, got.N * got.s.H * got.s.D) < (bf16 ? 6e-3 : 2e-5));
+            assert_true(distance(got.lse, full.lse, ORTH_F32, got.N * got.s.H) < 1e-6);
+        }
+        problem_free(&plainly);
+        problem_free(&full);
+        problem_free(&got);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(materialised_attention_agrees)
 {
     orth_ctx *ctx = test_ctx(2);
@@ -446,6 +481,7 @@ int main(void)
         cmocka_unit_test(the_number_of_threads_does_not_matter),
         cmocka_unit_test(a_row_does_not_depend_on_length_or_parts),
         cmocka_unit_test(document_masks_cut_what_is_seen),
+        cmocka_unit_test(growing_scores_move_the_maximum),
         cmocka_unit_test(materialised_attention_agrees),
         cmocka_unit_test(cached_attention_gives_the_bits_of_the_whole),
         cmocka_unit_test(gradients_are_those_of_finite_differences),

@@ -32,6 +32,9 @@ static double exact_gelu_erf_grad(double x)
 {
     return 0.5 * erfc(-x / sqrt(2)) + x * exp(-x * x / 2) / sqrt(2 * M_PI);
 }
+/* Of larger x nothing is promised. */
+static float exp2_up_to_128(float x) { return orth_exp2f(x > 128 ? 128 : x); }
+static double exp2_of_up_to_128(double x) { return exp2(x > 128 ? 128 : x); }
 static double exact_silu(double x) { return x * exact_sigmoid(x); }
 static double exact_silu_grad(double x)
 {
@@ -47,6 +50,7 @@ static const struct {
     double max_ulp, floor_abs, floor_rel;
 } cases[] = {
     {"exp", orth_expf, exp, 1.5, 0, 0},
+    {"exp2", exp2_up_to_128, exp2_of_up_to_128, 1.5, 0, 0},
     {"log", orth_logf, log, 1.5, 0, 0},
     {"tanh", orth_tanhf, tanh, 2, 0, 0},
     {"erf", orth_erff, erf, 1.5, 0, 0},
@@ -105,6 +109,9 @@ TEST(special_values)
     assert_true(orth_expf(-inf) == 0 && orth_expf(inf) == inf && orth_expf(0) == 1 && orth_expf(-0.0f) == 1);
     assert_true(orth_expf(-87.34f) == 0 && orth_expf(-1000) == 0 && orth_expf(89) == inf);
     assert_true(isnan(orth_expf(NAN)));
+    assert_true(orth_exp2f(-inf) == 0 && orth_exp2f(0) == 1 && orth_exp2f(-0.0f) == 1 && orth_exp2f(128) == inf);
+    assert_true(orth_exp2f(-126) == FLT_MIN && orth_exp2f(-126.00001f) == 0 && orth_exp2f(-3) == 0.125f);
+    assert_true(isnan(orth_exp2f(NAN)));
     assert_true(orth_logf(0) == -inf && orth_logf(-0.0f) == -inf && orth_logf(inf) == inf &&
                 orth_logf(1) == 0);
     assert_true(isnan(orth_logf(-1)) && isnan(orth_logf(-inf)) && isnan(orth_logf(NAN)));
@@ -133,13 +140,14 @@ static void all_m512(const float *x, float *y)
     __m512 v = _mm512_loadu_ps(x);
     const orth_act acts[] = {ORTH_ACT_GELU_TANH, ORTH_ACT_GELU_ERF, ORTH_ACT_SILU};
     _mm512_storeu_ps(y, orth_expf_m512(v));
-    _mm512_storeu_ps(y + 16, orth_logf_m512(v));
-    _mm512_storeu_ps(y + 32, orth_tanhf_m512(v));
-    _mm512_storeu_ps(y + 48, orth_erff_m512(v));
-    _mm512_storeu_ps(y + 64, orth_sigmoidf_m512(v));
+    _mm512_storeu_ps(y + 16, orth_exp2f_m512(_mm512_min_ps(_mm512_set1_ps(128), v))); /* NaN stays */
+    _mm512_storeu_ps(y + 32, orth_logf_m512(v));
+    _mm512_storeu_ps(y + 48, orth_tanhf_m512(v));
+    _mm512_storeu_ps(y + 64, orth_erff_m512(v));
+    _mm512_storeu_ps(y + 80, orth_sigmoidf_m512(v));
     for (int a = 0; a < 3; a++) {
-        _mm512_storeu_ps(y + 80 + 32 * a, orth_act_apply_m512(acts[a], v));
-        _mm512_storeu_ps(y + 96 + 32 * a, orth_act_grad_m512(acts[a], v));
+        _mm512_storeu_ps(y + 96 + 32 * a, orth_act_apply_m512(acts[a], v));
+        _mm512_storeu_ps(y + 112 + 32 * a, orth_act_grad_m512(acts[a], v));
     }
 }
 
@@ -149,13 +157,14 @@ static void all_m256(const float *x, float *y)
     for (int h = 0; h < 16; h += 8) {
         __m256 v = _mm256_loadu_ps(x + h);
         _mm256_storeu_ps(y + h, orth_expf_m256(v));
-        _mm256_storeu_ps(y + h + 16, orth_logf_m256(v));
-        _mm256_storeu_ps(y + h + 32, orth_tanhf_m256(v));
-        _mm256_storeu_ps(y + h + 48, orth_erff_m256(v));
-        _mm256_storeu_ps(y + h + 64, orth_sigmoidf_m256(v));
+        _mm256_storeu_ps(y + h + 16, orth_exp2f_m256(_mm256_min_ps(_mm256_set1_ps(128), v)));
+        _mm256_storeu_ps(y + h + 32, orth_logf_m256(v));
+        _mm256_storeu_ps(y + h + 48, orth_tanhf_m256(v));
+        _mm256_storeu_ps(y + h + 64, orth_erff_m256(v));
+        _mm256_storeu_ps(y + h + 80, orth_sigmoidf_m256(v));
         for (int a = 0; a < 3; a++) {
-            _mm256_storeu_ps(y + h + 80 + 32 * a, orth_act_apply_m256(acts[a], v));
-            _mm256_storeu_ps(y + h + 96 + 32 * a, orth_act_grad_m256(acts[a], v));
+            _mm256_storeu_ps(y + h + 96 + 32 * a, orth_act_apply_m256(acts[a], v));
+            _mm256_storeu_ps(y + h + 112 + 32 * a, orth_act_grad_m256(acts[a], v));
         }
     }
 }

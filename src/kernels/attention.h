@@ -4,16 +4,16 @@
  *
  * Forward, per row, from m = -inf, l = 0, o = 0; for each block of ORTH_ATTN_BLOCK key positions that
  * holds a visible key, ascending:
- *     s_k = scale * (chain fma(q_d, k_d, .) over d ascending, from 0)
- *     m'  = max(m, max s_k);   a = exp(m - m');   m = m'
- *     e_k = exp(s_k - m), 0 where k is not visible
+ *     t_k = chain fma(q_d, k_d, .) over d ascending, from 0
+ *     m'  = c * max t_k if that is above m + 8, else m;   a = 2^(m - m'), 1 if m is -inf;   m = m'
+ *     e_k = 2^fma(t_k, c, -m), 0 where k is not visible
  *     l   = fma(l, a, sum16(e))
  *     o_d = chain fma(drop_k * e_k, v_kd, .) over k ascending, from o_d * a
- * then o_d = o_d / l + 0 (so that a zero has one sign), lse = m + log(l).
+ * with c = scale * log2(e), then o_d = o_d / l + 0 (so that a zero has one sign), lse = fma(m, ln 2, log(l)).
  * sum16(e): lane i of 16 = chain over e_i, e_(i+16), ...; lanes are folded i + (i+8), +4, +2, +1.
  *
- * Backward: p = exp(fma(chain, scale, -lse)); dp = drop_k * (chain fma(do_d, v_kd) over d);
- *     delta = sum16 of the products do_d*o_d (chains of fma); ds = (p * (dp - delta)) * scale;
+ * Backward: p = 2^fma(chain, c, -(lse * log2(e))); dp = drop_k * (chain fma(do_d, v_kd) over d);
+ *     delta = sum16 of the products do_d*o_d (chains of fma); ds = p * fma(dp, scale, -(delta * scale));
  *     dq_d += ds*k_d over k ascending; dk_d += ds*q_d and dv_d += drop*p*do_d as in ops.def.
  *
  * A term of a key that is not visible is exactly 0 and may be added or left out: from finite
@@ -30,6 +30,13 @@
 
 #include "base/rng.h"
 #include "kernels/op.h"
+
+/* A maximum moves only when it has grown by more than so much, so that most blocks leave o and l as they are. Sums of
+ * powers of 2 have the same precision for it, and no e_k exceeds 2^8 times what it would be. */
+#define ORTH_ATTN_SLACK 8.0f
+
+#define ORTH_LOG2E 1.44269504f
+#define ORTH_LN2 0.693147181f
 
 /* Columns of a fused qkv row. */
 static inline int64_t orth_attn_q_col(const orth_attr *a, int h)

@@ -2,10 +2,10 @@
  *
  * No libm (C libraries differ) and no instruction that processors round differently: only exactly
  * rounded operations in a fixed order. mathf_simd.h has the same functions on __m256 and __m512,
- * bit for bit equal. Errors against the true value, in ulp: exp, log, erf 1, tanh 1.3, sigmoid 2; the
+ * bit for bit equal. Errors against the true value, in ulp: exp, exp2, log, erf 1, tanh 1.3, sigmoid 2; the
  * activations 6 (of |x|/16 where that is larger: left of zero they cancel), their derivatives 6 (of 1/8).
  *
- *   orth_expf orth_logf orth_tanhf orth_erff orth_sigmoidf
+ *   orth_expf orth_exp2f orth_logf orth_tanhf orth_erff orth_sigmoidf
  *   orth_act_apply(act, x), orth_act_grad(act, x)       act of kernels/op.h
  */
 #ifndef ORTH_KERNELS_MATHF_H

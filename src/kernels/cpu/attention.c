@@ -1,8 +1,8 @@
 /* attention.c -- fast attention forward: whole sequences, queries of some slots, one block of keys, a cache.
  *
- * Work is cut by position: query blocks and key blocks are [KB*i, KB*(i+1)) (of query blocks, what the call
- * has), so that only the last key block of a query block is cut by causality. In waves of a few (sequence, kv head) pairs: first
- * all key blocks of the wave are packed, then all its (query block, head) tasks run, longest first.
+ * Work is cut by position: key blocks are [KB*i, KB*(i+1)), query blocks are such or equal parts of such (what the call has of
+ * them), so that only the last key block of a query block is cut by causality. In waves of a few (sequence, kv head) pairs: first
+ * all key blocks of the wave are packed, then pair by pair the (query block, head) tasks run, longest first.
  * A wave holds enough tasks to share out and no more, which bounds the workspace:
  *
  *   row_of_pos [T] | spans of queries | packed k and v of the wave | scratch of each thread
@@ -196,7 +196,9 @@ static int64_t find_block(const forward *x, query_block *q, int64_t back)
 static void load_state(const forward *x, const query_block *q, const fwd_scratch *t)
 {
     const int D = x->attr->head_dim, H = x->attr->heads;
-    memset(t->o, 0, block_bytes(D));
+    memset(t->o, 0, (size_t)(q->n * orth_attn_padded(D)) * sizeof(float));
+    memset(t->m, 0, KB * sizeof(float)); /* also of rows that the block lacks: they are computed with the rest */
+    memset(t->l, 0, KB * sizeof(float));
     for (int i = 0; i < q->n; i++) {
         const int64_t at = q->row[i] * H + q->h;
         t->m[i] = x->begun ? x->state_ml[2 * at] : -INFINITY;
@@ -236,12 +238,12 @@ static void query_task(void *arg, int64_t index, int worker)
     const orth_attr *a = x->attr;
     const int D = a->head_dim, H = a->heads, G = H / a->kv_heads;
     query_block q;
-    q.pair = x->first_pair + index / G % x->W;
+    q.pair = x->first_pair + index / (G * x->max_q_blocks); /* its keys stay in the caches */
     q.b = q.pair / a->kv_heads;
     if (q.b >= x->B)
         return;
     q.h = (int)(q.pair % a->kv_heads * G + index % G);
-    const int64_t block = find_block(x, &q, index / (G * x->W)); /* longest first */
+    const int64_t block = find_block(x, &q, index / G % x->max_q_blocks); /* longest first */
     if (q.n <= 0 || (x->begun && block < x->key_begin / KB))
         return;
     find_queries(x, &q);
@@ -269,10 +271,10 @@ static int64_t wave_pairs(const orth_attr *a, int64_t B, int num_threads)
     return orth_div_up(pairs, orth_div_up(pairs, most));
 }
 
-/* Spans of a sequence: blocks cut by the ends of parts. */
+/* Spans of a sequence at most: blocks cut by the ends of parts. */
 static int64_t max_spans(int64_t T, int parts)
 {
-    return orth_div_up(T, KB) + parts;
+    return orth_div_up(T, MIN_QUERIES) + parts;
 }
 
 /* T tokens of a sequence, of which `keys` are in the call. */
@@ -290,8 +292,8 @@ static bool in_slots(const orth_attn_place *l, int part)
     return slot >= l->slot_begin && slot < l->slot_end;
 }
 
-/* The positions of the slots in ascending order; neighbours within a block are one span. */
-static int64_t find_spans(const orth_attn_place *l, query_span *span)
+/* The positions of the slots in ascending order, cut at multiples of `most`, a divisor of KB; neighbours are one span. */
+static int64_t find_spans(const orth_attn_place *l, int most, query_span *span)
 {
     int64_t n = 0;
     for (int p = 0; p < l->parts; p++) {
@@ -299,8 +301,8 @@ static int64_t find_spans(const orth_attn_place *l, query_span *span)
         if (!in_slots(l, p))
             continue;
         for (int64_t rows; pos < end; pos += rows) {
-            rows = ORTH_MIN(end, (pos / KB + 1) * KB) - pos;
-            if (n > 0 && pos % KB && span[n - 1].pos + span[n - 1].rows == pos)
+            rows = ORTH_MIN(end, (pos / most + 1) * most) - pos;
+            if (n > 0 && pos % most && span[n - 1].pos + span[n - 1].rows == pos)
                 span[n - 1].rows += (int32_t)rows;
             else
                 span[n++] = (query_span){(int32_t)pos, (int32_t)rows};
@@ -335,7 +337,7 @@ static void run_forward(orth_ctx *ctx, forward *x, const orth_op_call *call, int
         x->row_of_pos = table;
         x->key_row = x->key_end > 0 ? NULL : table;
         x->first_row = place->first_row;
-        x->max_q_blocks = find_spans(place, spans);
+        x->max_q_blocks = find_spans(place, x->micro->queries, spans);
         x->spans = spans;
     }
     const int64_t pairs = x->B * a->kv_heads;

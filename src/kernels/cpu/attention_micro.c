@@ -73,9 +73,9 @@ static inline vf V_FMA(vf a, vf b, vf c)
     return c;
 }
 
-static inline vf V_EXP(vf v)
+static inline vf V_EXP2(vf v)
 {
-    LANES(v.f[i], orth_expf(v.f[i]));
+    LANES(v.f[i], orth_exp2f(v.f[i]));
     return v;
 }
 
@@ -98,11 +98,28 @@ static inline vf V_SEL(vm m, vf yes, vf no)
     return no;
 }
 
-static inline float V_TOP(vf v)
+static inline vm V_LESS(vf a, vf b)
 {
-    float top = v.f[0];
-    LANES(top, ORTH_MAX(top, v.f[i]));
+    vm m;
+    LANES(m.on[i], a.f[i] < b.f[i]);
+    return m;
+}
+
+static inline vf V_TOPS(const vf *v)
+{
+    vf top;
+    for (int r = 0; r < VW; r++) {
+        top.f[r] = v[r].f[0];
+        LANES(top.f[r], ORTH_MAX(top.f[r], v[r].f[i]));
+    }
     return top;
+}
+
+static inline vf V_FOLDS(vf *v)
+{
+    vf sum;
+    LANES(sum.f[i], orth_fold16(v[i].f));
+    return sum;
 }
 
 static inline float V_FOLD16(vf *v)

@@ -15,6 +15,7 @@
 #include "kernels/attention.h"
 
 #define KB ORTH_ATTN_BLOCK
+#define MIN_QUERIES 32
 
 /* Which corner of a product causality makes zero. Row r of c; offset = first query - first key. */
 typedef enum {
@@ -49,6 +50,7 @@ typedef struct {
 
 typedef struct {
     bool pairs;
+    int queries; /* that the forward takes at a time: KB, or MIN_QUERIES where what they need stays in the L1 for it */
     /* Around products, on their thread; may be NULL. */
     void (*enter)(void), (*leave)(void);
     void (*product)(const orth_attn_product *x);

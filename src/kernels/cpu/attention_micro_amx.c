@@ -9,6 +9,7 @@
 
 #define PAIRS 1
 #define OWN_PRODUCT
+#define QUERIES MIN_QUERIES /* rows that a step of a product takes in any case */
 #define ENTER orth_tiles_configure
 #define LEAVE orth_tiles_release
 

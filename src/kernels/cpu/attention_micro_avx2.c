@@ -15,9 +15,10 @@ typedef __m256 vf, vu, vm;
 #define V_MUL(a, b) _mm256_mul_ps((a), (b))
 #define V_FMA(a, b, c) _mm256_fmadd_ps((a), (b), (c))
 #define V_MAX(a, b) _mm256_max_ps((a), (b))
-#define V_EXP(v) orth_expf_m256(v)
+#define V_EXP2(v) orth_exp2f_m256(v)
 #define V_LOG(v) orth_logf_m256(v)
 #define V_SEL(m, yes, no) _mm256_blendv_ps((no), (yes), (m))
+#define V_LESS(a, b) _mm256_cmp_ps((a), (b), _CMP_LT_OQ)
 #define V_UNITS(p) _mm256_loadu_ps((const float *)(p))
 #define V_BCAST(p) _mm256_broadcast_ss((const float *)(p))
 #define V_STEP(acc, a, b) _mm256_fmadd_ps((a), (b), (acc))
@@ -45,12 +46,23 @@ static inline __m256 V_RANGE(int first, int lo, int hi)
                                                    _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), lane)));
 }
 
-static inline float V_TOP(__m256 v)
-{
-    __m128 x = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
-    return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
-}
+/* A tree over 8 vectors, each step of which joins two: lane i of the result is the fold of v[i], halves upon halves. */
+#define V_TREE(name, JOIN)                                                                                               \
+    static inline __m256 name(const __m256 *v)                                                                           \
+    {                                                                                                                    \
+        __m256 x[4], y[2];                                                                                               \
+        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)                                                              \
+            x[i] = JOIN(_mm256_permute2f128_ps(v[i], v[i + 4], 0x20), _mm256_permute2f128_ps(v[i], v[i + 4], 0x31));     \
+        _Pragma("GCC unroll 2") for (int i = 0; i < 2; i++)                                                              \
+        {                                                                                                                \
+            const __m256d a = _mm256_castps_pd(x[2 * i]), b = _mm256_castps_pd(x[2 * i + 1]);                            \
+            y[i] = JOIN(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));         \
+        }                                                                                                                \
+        return JOIN(_mm256_shuffle_ps(y[0], y[1], 0x88), _mm256_shuffle_ps(y[0], y[1], 0xdd));                           \
+    }
+V_TREE(V_TOPS, _mm256_max_ps)
+V_TREE(V_FOLDS, _mm256_add_ps)
+#undef V_TREE
 
 static inline float V_FOLD16(const __m256 *v)
 {

@@ -5,17 +5,20 @@
  *   TILE_ROWS, TILE_VECS    accumulators held in registers by a product
  *   PAIRS                   1: units are pairs of bf16
  *   vf, vu, vm              vectors of floats and of units, a mask
- *   V_LOAD V_STORE V_SET V_ADD V_SUB V_MUL V_DIV V_FMA V_MAX V_EXP V_LOG V_SEL(mask, yes, no)
+ *   V_LOAD V_STORE V_SET V_ADD V_SUB V_MUL V_DIV V_FMA V_MAX V_EXP2 V_LOG V_SEL(mask, yes, no)
+ *   V_LESS(a, b)            mask: a < b
  *   V_RANGE(first, lo, hi)  mask: lane i is set iff lo <= first + i < hi
- *   V_TOP(v)                largest lane
+ *   V_TOPS(v)               lane i: the largest lane of v[i], of VW vectors
+ *   V_FOLDS(v)              lane i: the lanes of v[i] folded in the order of sum16
  *   V_FOLD16(v)             fold of 16 lanes (16/VW vectors) in the order of sum16
  *   V_FROM_BF16(p)          VW bf16 as floats;  V_TO_BF16(p, v) back, rounded as tensor.h does
  *   TRANSPOSE_UNITS         optional: a fast transpose_units, see attention_vec512.h
  *   V_UNITS(p) V_BCAST(p) V_STEP(acc, a, b)   one step of a product; or OWN_PRODUCT, a function `product`, and
- *                           ENTER and LEAVE of orth_attn_micro
+ *                           QUERIES, ENTER and LEAVE of orth_attn_micro
  * and with PAIRS
  *   STORE_BF16(p, v0, v1)   2*VW floats, rounded, in order
  *   STORE_TWO(p, v0, v1)    VW units {v0[i], v1[i]}, rounded
+ *   STORE_ROWS(to0, to1, p, row0, row1)   row0[2] to to0, row1[2] to to1, and the units {row0, row1} of both vectors to p
  * Every element of a product is its own chain, so the bits do not depend on VW or the tile.
  * No include guard: a file includes it once.
  */
@@ -28,6 +31,7 @@
 #define UNIT (PAIRS + 1)
 
 #ifndef OWN_PRODUCT
+#define QUERIES KB
 #define ENTER NULL
 #define LEAVE NULL
 
@@ -132,7 +136,8 @@ INLINE void visible(const orth_attn_scores *x, int r, int *lo, int *hi)
     *hi = (int)ORTH_MAX(ORTH_MIN(last, KB), *lo);
 }
 
-INLINE float sum16(const vf *e)
+/* What sum16 folds: its 16 lanes, or, on 8, the first step of the fold of them. */
+INLINE vf lane_sums(const vf *e)
 {
     vf lane[16 / VW];
     for (int i = 0; i < 16 / VW; i++) {
@@ -140,118 +145,150 @@ INLINE float sum16(const vf *e)
         for (int v = i + 16 / VW; v < NV; v += 16 / VW)
             lane[i] = V_ADD(lane[i], e[v]);
     }
-    return V_FOLD16(lane);
+    return VW == 16 ? lane[0] : V_ADD(lane[0], lane[16 / VW - 1]);
 }
 
-/* Scaled scores of a row, -inf where keys are not visible. */
-INLINE void load_scores(const orth_attn_scores *x, const float *s, int lo, int hi, vf *e)
+/* Puts `other` where keys are not visible, into n vectors of a row from `first` on. */
+INLINE void hide(vf *e, int first, const int n, int lo, int hi, vf other)
 {
+    if (lo > first * VW || hi < (first + n) * VW)
+        for (int v = 0; v < n; v++)
+            e[v] = V_SEL(V_RANGE((first + v) * VW, lo, hi), e[v], other);
+}
+
+/* The largest visible products of row r lane by lane; -inf where there is none. */
+INLINE vf row_tops(const orth_attn_scores *x, const float *s, int r)
+{
+    const vf none = V_SET(-__builtin_inff());
+    vf e[NV];
+    int lo, hi;
+    if (r >= x->rows)
+        return none;
+    visible(x, r, &lo, &hi);
     for (int v = 0; v < NV; v++)
-        e[v] = V_MUL(V_LOAD(s + v * VW), V_SET(x->scale));
-    if (lo > 0 || hi < KB)
-        for (int v = 0; v < NV; v++)
-            e[v] = V_SEL(V_RANGE(v * VW, lo, hi), e[v], V_SET(-__builtin_inff()));
+        e[v] = V_LOAD(s + r * KB + v * VW);
+    hide(e, 0, NV, lo, hi, none);
+    for (int v = 1; v < NV; v++)
+        e[0] = V_MAX(e[0], e[v]);
+    return e[0];
 }
 
-/* Moves the maxima m of the rows and leaves a = exp(m - m'). A row that sees nothing here (its document
- * starts later) keeps m, and a = 1: as if the block were skipped. */
-INLINE void move_maxima(const orth_attn_scores *x, const float *s, float *m, float *a)
+/* Moves the maxima m of VW rows from r0 on and leaves a = 2^(m - m'). A row that sees nothing here (its document starts
+ * later) keeps m: as if the block were skipped. */
+INLINE void move_maxima(const orth_attn_scores *x, const float *s, int r0, float *m, float *a)
 {
-    for (int r = 0; r < x->rows; r++) {
-        vf e[NV];
-        int lo, hi;
-        visible(x, r, &lo, &hi);
-        load_scores(x, s + r * KB, lo, hi, e);
-        vf top = e[0];
-        for (int v = 1; v < NV; v++)
-            top = V_MAX(top, e[v]);
-        float max = ORTH_MAX(m[r], V_TOP(top));
-        a[r] = lo < hi ? m[r] - max : 0.0f;
-        m[r] = max;
-    }
-    for (int r = x->rows; r < KB; r++)
-        a[r] = 0.0f;
-    for (int r = 0; r < x->rows; r += VW)
-        V_STORE(a + r, V_EXP(V_LOAD(a + r)));
+    vf top[VW];
+    for (int i = 0; i < VW; i++)
+        top[i] = row_tops(x, s, r0 + i);
+    const vf old = V_LOAD(m + r0), here = V_MUL(V_TOPS(top), V_SET(x->scale * ORTH_LOG2E));
+    const vf new = V_SEL(V_LESS(V_ADD(old, V_SET(ORTH_ATTN_SLACK)), here), here, old);
+    V_STORE(a + r0, V_SEL(V_LESS(V_SET(-__builtin_inff()), old), V_EXP2(V_SUB(old, new)), V_SET(1.0f)));
+    V_STORE(m + r0, new);
+}
+
+/* Row r becomes exponentials; returns what sum16 folds. */
+INLINE vf row_powers(const orth_attn_scores *x, float *s, void *p, int r, float m)
+{
+    const vf c = V_SET(x->scale * ORTH_LOG2E), top = V_SET(-m);
+    vf e[NV];
+    int lo, hi;
+    visible(x, r, &lo, &hi);
+    for (int v = 0; v < NV; v++)
+        e[v] = V_EXP2(V_FMA(V_LOAD(s + r * KB + v * VW), c, top));
+    hide(e, 0, NV, lo, hi, V_SET(0.0f));
+    const vf sum = lane_sums(e);
+    if (x->drop)
+        for (int v = 0; v < NV; v++)
+            e[v] = V_MUL(e[v], V_LOAD(x->drop + r * KB + v * VW));
+#if PAIRS
+    for (int v = 0; v < NV; v += 2)
+        STORE_BF16((orth_bf16 *)p + r * KB + v * VW, e[v], e[v + 1]);
+#else
+    (void)p;
+    for (int v = 0; v < NV; v++)
+        V_STORE(s + r * KB + v * VW, e[v]);
+#endif
+    return sum;
 }
 
 static void softmax(const orth_attn_scores *x, float *s, void *p, float *m, float *l, float *a)
 {
-    (void)p;
-    move_maxima(x, s, m, a);
-    for (int r = 0; r < x->rows; r++) {
-        vf e[NV];
-        int lo, hi;
-        visible(x, r, &lo, &hi);
-        load_scores(x, s + r * KB, lo, hi, e);
-        for (int v = 0; v < NV; v++)
-            e[v] = lo < hi ? V_EXP(V_SUB(e[v], V_SET(m[r]))) : V_SET(0.0f);
-        l[r] = __builtin_fmaf(l[r], a[r], sum16(e));
-        if (x->drop)
-            for (int v = 0; v < NV; v++)
-                e[v] = V_MUL(e[v], V_LOAD(x->drop + r * KB + v * VW));
-#if PAIRS
-        for (int v = 0; v < NV; v += 2)
-            STORE_BF16((orth_bf16 *)p + r * KB + v * VW, e[v], e[v + 1]);
-#else
-        for (int v = 0; v < NV; v++)
-            V_STORE(s + r * KB + v * VW, e[v]);
-#endif
+    for (int r0 = 0; r0 < x->rows; r0 += VW) {
+        vf sum[VW];
+        move_maxima(x, s, r0, m, a);
+        for (int i = 0; i < VW; i++)
+            sum[i] = r0 + i < x->rows ? row_powers(x, s, p, r0 + i, m[r0 + i]) : V_SET(0.0f);
+        V_STORE(l + r0, V_FMA(V_LOAD(l + r0), V_LOAD(a + r0), V_FOLDS(sum)));
     }
 }
 
 static void finish(float *m, const float *l, int rows)
 {
     for (int r = 0; r < rows; r += VW)
-        V_STORE(m + r, V_ADD(V_LOAD(m + r), V_LOG(V_LOAD(l + r))));
+        V_STORE(m + r, V_FMA(V_LOAD(m + r), V_SET(ORTH_LN2), V_LOG(V_LOAD(l + r))));
 }
 
-/* Vector v of row r, of which keys [lo, hi) are visible: *p the dropped probability, *ds the gradient of the
- * score. */
-INLINE void grad_vector(const orth_attn_scores *x, int r, int v, int lo, int hi, const float *s,
-                        const float *dp, float lse, float delta, vf *p, vf *ds)
+/* What the gradients of a row of scores take. */
+typedef struct {
+    vf c, top, scale, shift;
+    const float *s, *dp, *drop;
+    int lo, hi;
+} grad_row;
+
+INLINE grad_row grad_row_of(const orth_attn_scores *x, int r, const float *s, const float *dp, float lse, float delta)
 {
-    vf prob = V_EXP(V_FMA(V_LOAD(s + r * KB + v * VW), V_SET(x->scale), V_SET(-lse)));
-    vf g = V_LOAD(dp + r * KB + v * VW);
-    *p = prob;
-    if (x->drop) {
-        vf drop = V_LOAD(x->drop + r * KB + v * VW);
-        g = V_MUL(g, drop);
-        *p = V_MUL(prob, drop);
+    grad_row y = {V_SET(x->scale * ORTH_LOG2E), V_SET(-(lse * ORTH_LOG2E)), V_SET(x->scale), V_SET(-(delta * x->scale)),
+                  s + r * KB, dp + r * KB, x->drop ? x->drop + r * KB : NULL, 0, 0};
+    visible(x, r, &y.lo, &y.hi);
+    return y;
+}
+
+/* Two vectors of a row from `first` on: p, the dropped probabilities, and ds, the gradients of the scores. */
+INLINE void grad_vectors(const grad_row *y, int first, vf p[2], vf ds[2])
+{
+    for (int i = 0; i < 2; i++) {
+        const int at = (first + i) * VW;
+        const vf prob = V_EXP2(V_FMA(V_LOAD(y->s + at), y->c, y->top));
+        vf g = V_LOAD(y->dp + at);
+        p[i] = prob;
+        if (y->drop) {
+            g = V_MUL(g, V_LOAD(y->drop + at));
+            p[i] = V_MUL(prob, V_LOAD(y->drop + at));
+        }
+        ds[i] = V_MUL(prob, V_FMA(g, y->scale, y->shift));
     }
-    *ds = V_MUL(V_MUL(prob, V_SUB(g, V_SET(delta))), V_SET(x->scale));
-    if (lo > v * VW || hi < (v + 1) * VW) { /* what was not computed may hold anything, even NaN */
-        *p = V_SEL(V_RANGE(v * VW, lo, hi), *p, V_SET(0.0f));
-        *ds = V_SEL(V_RANGE(v * VW, lo, hi), *ds, V_SET(0.0f));
-    }
+    hide(p, first, 2, y->lo, y->hi, V_SET(0.0f)); /* what was not computed may hold anything, even NaN */
+    hide(ds, first, 2, y->lo, y->hi, V_SET(0.0f));
 }
 
 #if PAIRS
+/* Rows r and r+1, of which n exist. */
+INLINE void grad_rows(const orth_attn_scores *x, int r, const int n, const float *s, const float *dp, const float *lse,
+                      const float *delta, orth_bf16 *ds, uint32_t *p_inner, uint32_t *ds_inner)
+{
+    grad_row row[2];
+    for (int i = 0; i < n; i++)
+        row[i] = grad_row_of(x, r + i, s, dp, lse[r + i], delta[r + i]);
+    for (int v = 0; v < NV; v += 2) {
+        vf p[2][2], g[2][2];
+        p[1][0] = p[1][1] = g[1][0] = g[1][1] = V_SET(0.0f);
+        for (int i = 0; i < n; i++)
+            grad_vectors(&row[i], v, p[i], g[i]);
+        for (int j = 0; j < 2; j++)
+            STORE_TWO(p_inner + r / 2 * KB + (v + j) * VW, p[0][j], p[1][j]);
+        orth_bf16 *to = ds + r * KB + v * VW;
+        STORE_ROWS(to, to + KB, ds_inner + r / 2 * KB + v * VW, g[0], g[1]);
+    }
+}
+
 static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta,
                  void *ds, void *p_inner, void *ds_inner)
 {
-    for (int r = 0; r < x->rows; r += 2) {
-        int lo[2], hi[2];
-        visible(x, r, &lo[0], &hi[0]);
-        if (r + 1 < x->rows)
-            visible(x, r + 1, &lo[1], &hi[1]);
-        for (int v = 0; v < NV; v += 2) {
-            vf p[2][2], g[2][2];
-            for (int i = 0; i < 2; i++)
-                for (int j = 0; j < 2; j++)
-                    if (r + i < x->rows)
-                        grad_vector(x, r + i, v + j, lo[i], hi[i], s, dp, lse[r + i], delta[r + i], &p[i][j],
-                                    &g[i][j]);
-                    else
-                        p[i][j] = g[i][j] = V_SET(0.0f);
-            for (int j = 0; j < 2; j++) {
-                STORE_TWO((uint32_t *)p_inner + r / 2 * KB + (v + j) * VW, p[0][j], p[1][j]);
-                STORE_TWO((uint32_t *)ds_inner + r / 2 * KB + (v + j) * VW, g[0][j], g[1][j]);
-            }
-            for (int i = 0; i < 2; i++)
-                STORE_BF16((orth_bf16 *)ds + (r + i) * KB + v * VW, g[i][0], g[i][1]);
-        }
-    }
+    int r = 0;
+    for (; r + 2 <= x->rows; r += 2)
+        grad_rows(x, r, 2, s, dp, lse, delta, ds, p_inner, ds_inner);
+    if (r < x->rows)
+        grad_rows(x, r, 1, s, dp, lse, delta, ds, p_inner, ds_inner);
 }
 #else
 static void grad(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta,
@@ -259,13 +296,14 @@ static void grad(const orth_attn_scores *x, float *s, float *dp, const float *ls
 {
     (void)ds, (void)p_inner, (void)ds_inner;
     for (int r = 0; r < x->rows; r++) {
-        int lo, hi;
-        visible(x, r, &lo, &hi);
-        for (int v = 0; v < NV; v++) {
-            vf p, g;
-            grad_vector(x, r, v, lo, hi, s, dp, lse[r], delta[r], &p, &g);
-            V_STORE(s + r * KB + v * VW, p);
-            V_STORE(dp + r * KB + v * VW, g);
+        const grad_row row = grad_row_of(x, r, s, dp, lse[r], delta[r]);
+        for (int v = 0; v < NV; v += 2) {
+            vf p[2], g[2];
+            grad_vectors(&row, v, p, g);
+            for (int i = 0; i < 2; i++) {
+                V_STORE(s + r * KB + (v + i) * VW, p[i]);
+                V_STORE(dp + r * KB + (v + i) * VW, g[i]);
+            }
         }
     }
 }
@@ -399,4 +437,4 @@ static float dot(const void *a, const void *b, int D, orth_dtype type)
 }
 
 #define ORTH_ATTN_MICRO_TABLE \
-    {PAIRS, ENTER, LEAVE, product, softmax, finish, grad, pack_rows, pack_cols, pack_inner, store_row, dot}
+    {PAIRS, QUERIES, ENTER, LEAVE, product, softmax, finish, grad, pack_rows, pack_cols, pack_inner, store_row, dot}

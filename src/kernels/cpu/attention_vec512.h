@@ -18,9 +18,10 @@ typedef __mmask16 vm;
 #define V_MUL(a, b) _mm512_mul_ps((a), (b))
 #define V_FMA(a, b, c) _mm512_fmadd_ps((a), (b), (c))
 #define V_MAX(a, b) _mm512_max_ps((a), (b))
-#define V_EXP(v) orth_expf_m512(v)
+#define V_EXP2(v) orth_exp2f_m512(v)
 #define V_LOG(v) orth_logf_m512(v)
 #define V_SEL(m, yes, no) _mm512_mask_blend_ps((m), (no), (yes))
+#define V_LESS(a, b) _mm512_cmp_ps_mask((a), (b), _CMP_LT_OQ)
 
 #define V_DIV(a, b) _mm512_div_ps((a), (b))
 #define V_FROM_BF16(p) \
@@ -45,13 +46,28 @@ static inline __mmask16 V_RANGE(int first, int lo, int hi)
                                         _mm512_set1_epi32(hi));
 }
 
-static inline float V_TOP(__m512 v)
-{
-    __m256 y = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-    __m128 x = _mm_max_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
-    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
-    return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
-}
+/* A tree over 16 vectors, each step of which joins two: lane i of the result is the fold of v[i], halves upon halves. */
+#define V_TREE(name, JOIN)                                                                                       \
+    static inline __m512 name(const __m512 *v)                                                                   \
+    {                                                                                                            \
+        __m512 x[8], y[4], z[2];                                                                                 \
+        _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++)                                                      \
+        {                                                                                                        \
+            const __m512 a = v[i / 4 * 8 + i % 4], b = v[i / 4 * 8 + i % 4 + 4];                                 \
+            x[i] = JOIN(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));                     \
+        }                                                                                                        \
+        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)                                                      \
+            y[i] = JOIN(_mm512_shuffle_f32x4(x[i], x[i + 4], 0x88), _mm512_shuffle_f32x4(x[i], x[i + 4], 0xdd)); \
+        _Pragma("GCC unroll 2") for (int i = 0; i < 2; i++)                                                      \
+        {                                                                                                        \
+            const __m512d a = _mm512_castps_pd(y[2 * i]), b = _mm512_castps_pd(y[2 * i + 1]);                    \
+            z[i] = JOIN(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b))); \
+        }                                                                                                        \
+        return JOIN(_mm512_shuffle_ps(z[0], z[1], 0x88), _mm512_shuffle_ps(z[0], z[1], 0xdd));                   \
+    }
+V_TREE(V_TOPS, _mm512_max_ps)
+V_TREE(V_FOLDS, _mm512_add_ps)
+#undef V_TREE
 
 static inline float V_FOLD16(const __m512 *v)
 {

@@ -23,13 +23,18 @@ typedef struct {
     orth_attn_drop drop;         /* rate 0: none */
 } query;
 
-static float score(const query *x, int64_t key)
+static float product(const query *x, int64_t key)
 {
     int64_t at = x->k_at + orth_fold_row(x->len, x->parts, key) * x->kv_stride;
     float s = 0.0f;
     for (int d = 0; d < x->attr->head_dim; d++)
         s = fmaf(orth_load_f32(x->q, x->type, x->q_at + d), orth_load_f32(x->k, x->type, at + d), s);
-    return s * x->attr->scale;
+    return s;
+}
+
+static float score(const query *x, int64_t key)
+{
+    return product(x, key) * x->attr->scale;
 }
 
 static float drop_factor(const query *x, int64_t key)
@@ -56,20 +61,22 @@ typedef struct {
 static void visit(const query *x, int64_t begin, int64_t end, running *run, float *o)
 {
     const int D = x->attr->head_dim;
+    const float c = x->attr->scale * ORTH_LOG2E;
     float m = run->m, l = run->l;
     for (int64_t k0 = ORTH_MAX(x->first / KB * KB, begin); k0 <= x->pos && k0 < end; k0 += KB) {
         int lo = (int)ORTH_MAX(x->first - k0, 0), hi = (int)ORTH_MIN(x->pos - k0 + 1, KB);
-        float e[KB] = {0}, lane[16] = {0}, top = m;
+        float e[KB] = {0}, lane[16] = {0}, top = -INFINITY;
         for (int k = lo; k < hi; k++) {
-            e[k] = score(x, k0 + k);
-            top = ORTH_MAX(top, e[k]);
+            e[k] = product(x, k0 + k);
+            top = ORTH_MAX(top, e[k] * c);
         }
-        float a = orth_expf(m - top);
-        m = top;
+        const float old = m;
+        m = top > old + ORTH_ATTN_SLACK ? top : old;
+        const float a = old == -INFINITY ? 1.0f : orth_exp2f(old - m);
         for (int d = 0; d < D; d++)
             o[d] *= a;
         for (int k = lo; k < hi; k++) {
-            e[k] = orth_expf(e[k] - m);
+            e[k] = orth_exp2f(fmaf(e[k], c, -m));
             add_value(x, o, x->drop.rate > 0 ? e[k] * drop_factor(x, k0 + k) : e[k], k0 + k);
         }
         for (int k = 0; k < KB; k++)
@@ -83,7 +90,7 @@ static float end(const running *run, float *o, int D)
 {
     for (int d = 0; d < D; d++)
         o[d] = o[d] / run->l + 0.0f;
-    return run->m + orth_logf(run->l);
+    return fmaf(run->m, ORTH_LN2, orth_logf(run->l));
 }
 
 /* o[0 .. head_dim) of one row by the online softmax; returns its lse. */

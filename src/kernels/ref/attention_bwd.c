@@ -58,7 +58,7 @@ static float score_grad(const problem *x, int64_t n, int h, int64_t key_pos, flo
         dp = fmaf(orth_load_f32(x->dout, x->type, (n * a->heads + h) * D + d),
                   orth_load_f32(x->kv, x->type, key + D + d), dp);
     }
-    float prob = orth_expf(fmaf(s, a->scale, -x->lse[n * a->heads + h]));
+    float prob = orth_exp2f(fmaf(s, a->scale * ORTH_LOG2E, -(x->lse[n * a->heads + h] * ORTH_LOG2E)));
     float factor[4] = {1, 1, 1, 1};
     if (a->dropout > 0) {
         orth_attn_drop drop = orth_attn_drop_row(a, x->step, h, x->seq ? x->seq[b] : (int32_t)b,
@@ -67,7 +67,7 @@ static float score_grad(const problem *x, int64_t n, int h, int64_t key_pos, flo
         dp *= factor[key_pos % 4];
     }
     *p = prob * factor[key_pos % 4];
-    return (prob * (dp - delta)) * a->scale;
+    return prob * fmaf(dp, a->scale, -(delta * a->scale));
 }
 
 static void store_row(const problem *x, void *to, orth_dtype type, int64_t at, const float *v)
