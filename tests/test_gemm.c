@@ -2,6 +2,8 @@
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE 1 /* names of registers in a signal context */
 #endif
+#include <math.h>
+
 #include "gemm_case.h"
 
 #include "kernels/cpu/gemm_kernels.h"
@@ -209,6 +211,48 @@ TEST(special_values_follow_the_plain_chain)
     test_ctx_free(ctx);
 }
 
+/* -2^-200 rounds to -0, and a chain of such stays that; 2^-126 - 1.5 * 2^-126 becomes -0 where denormals are flushed, in AMX
+ * between groups of 32; addends are -0. */
+static void tiny_products(orth_ctx *ctx, orth_dtype t, bool flushed, int epilogue, bool later)
+{
+    gemm_case c = case_make(t, ORTH_F32, 20, 48, ORTH_SPLIT_WHOLE(37), 1, epilogue, 3);
+    const float group[2] = {0x1p-63f, -0x1.8p-63f};
+    c.g.c_later = later;
+    c.g.c_row = 48; /* whole lines */
+    for (int64_t k = 0; k < 37; k++) {
+        for (int64_t m = 0; m < 20; m++)
+            orth_store_f32(c.a, t, m * c.g.a_row + k, !flushed ? -0x1p-100f : k % 32 ? 0 : group[k / 32]);
+        for (int64_t n = 0; n < 48; n++)
+            orth_store_f32(c.b, t, n * c.g.b_col + k, flushed ? 0x1p-63f : 0x1p-100f);
+    }
+    for (int i = 0; i < c.g.num_addends; i++)
+        for (int64_t e = 0; e < c.c_elems; e++)
+            c.addend[i][e] = -0.0f;
+    check_case(ctx, &c, false, "tiny");
+    char *out = output_make(&c);
+    orth_gemm_desc g = c.g;
+    g.c = output_body(&c, out);
+    run_fast(ctx, &g);
+    for (int64_t i = 0; i < 20 * 48; i++) {
+        const float x = ((float *)g.c)[i];
+        assert_false(x == 0 && signbit(x));
+    }
+    free(out);
+    case_free(&c);
+}
+
+TEST(results_in_fp32_have_no_negative_zero)
+{
+    orth_ctx *ctx = test_ctx(2);
+    const orth_isa best = orth_isa_detect();
+    for (int isa = 0; isa <= (int)best; isa++)
+        for (int i = 0; i < 16; i++) {
+            ctx->isa = (orth_isa)isa;
+            tiny_products(ctx, i & 1 ? ORTH_F32 : ORTH_BF16, i & 2, i & 4 ? 16 : 0, i & 8);
+        }
+    test_ctx_free(ctx);
+}
+
 #if defined(__x86_64__)
 /* The code of the AMX kernels, on processors that have what else it needs. */
 TEST(amx_tiles_in_emulation_equal_plain)
@@ -297,6 +341,7 @@ int main(void)
         cmocka_unit_test(output_may_be_an_addend),
         cmocka_unit_test(empty_products_are_epilogues_of_zero),
         cmocka_unit_test(special_values_follow_the_plain_chain),
+        cmocka_unit_test(results_in_fp32_have_no_negative_zero),
 #if defined(__x86_64__)
         cmocka_unit_test(amx_tiles_in_emulation_equal_plain),
 #endif

@@ -32,6 +32,7 @@ typedef struct {
     const void *act_grad_of;           /* v *= act'(u), u of c_type at [m*c_row + n]; NULL: none */
     const float *addend[ORTH_GEMM_MAX_ADDENDS]; /* v = addend[i][m*c_row + n] + v, i ascending */
     int32_t num_addends;               /* c may be one of them */
+    /* and v += +0 if c is F32, so that a zero has one sign: adding 0 to what was stored leaves its bits. */
 } orth_gemm_desc;
 
 /* Runs on ctx->pool. workspace: 64-byte aligned, orth_gemm_workspace_bytes of it. Cannot fail on

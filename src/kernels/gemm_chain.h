@@ -85,7 +85,7 @@ static inline void orth_gemm_finish_element(const orth_gemm_desc *g, int64_t m, 
         v = orth_act_apply(g->act, v);
     for (int i = 0; i < g->num_addends; i++)
         v = g->addend[i][at] + v;
-    orth_store_f32(g->c, g->c_type, at, v);
+    orth_store_f32(g->c, g->c_type, at, g->c_type == ORTH_F32 ? v + 0.0f : v);
 }
 
 #endif

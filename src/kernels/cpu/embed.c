@@ -125,28 +125,14 @@ static void gradient_row(const embed_job *j, int64_t v)
     }
 }
 
-/* x[i] = 0 + x[i], which changes -0 only: x is read, and hardly ever written. */
-static void add_to_zero(float *x, int64_t n)
-{
-    uint32_t num_negative_zeros = 0; /* counted, since compilers make vectors of that */
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        num_negative_zeros += bits == UINT32_C(1) << 31;
-    }
-    for (int64_t i = 0; num_negative_zeros && i < n; i++)
-        x[i] = 0.0f + x[i];
-}
-
-/* The sums of rows [first, end), which no token used: only their addend is left of them, in its place, if any. */
+/* The sums of rows [first, end), which no token used: their addend, in its place, if there is one. */
 static void unused_rows(const embed_job *j, int64_t first, int64_t end)
 {
     float *out = (float *)j->call->out[0].data + first * j->C;
-    const int64_t num = (end - first) * j->C, piece = 4096; /* stays in L1 */
+    const int64_t num = (end - first) * j->C;
     if (j->call->attr->num_addends)
-        for (int64_t i = 0; i < num; i += piece)
-            add_to_zero(out + i, ORTH_MIN(piece, num - i));
-    else if (j->V * j->C >= STREAM_ELEMS)
+        return;
+    if (j->V * j->C >= STREAM_ELEMS)
         j->rows->zero(out, num);
     else
         memset(out, 0, (size_t)num * sizeof *out);

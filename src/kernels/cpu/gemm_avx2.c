@@ -181,6 +181,8 @@ static void finish8(const orth_gemm_desc *g, int64_t at, int64_t n, __m256 v)
         v = orth_act_apply_m256(g->act, v);
     for (int i = 0; i < g->num_addends; i++)
         v = _mm256_add_ps(_mm256_loadu_ps(g->addend[i] + at), v);
+    if (g->c_type == ORTH_F32)
+        v = _mm256_add_ps(v, _mm256_setzero_ps());
     store8(g->c, g->c_type, at, v);
 }
 

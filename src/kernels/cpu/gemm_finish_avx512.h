@@ -123,6 +123,10 @@ FINISH_INLINE void finish_vectors(const orth_gemm_desc *g, orth_act act, const i
 #pragma GCC unroll 2
         for (int i = 0; i < num; i++)
             v[i] = _mm512_add_ps(finish_load_f32(whole, g->addend[k] + at + 16 * i, mask), v[i]);
+    if (g->c_type == ORTH_F32)
+#pragma GCC unroll 2
+        for (int i = 0; i < num; i++)
+            v[i] = _mm512_add_ps(v[i], _mm512_setzero_ps());
     finish_store_vectors(v, num, whole, g->c, g->c_type, at, mask);
 }
 
@@ -136,7 +140,7 @@ FINISH_INLINE bool finish_stream(const orth_gemm_desc *g, const float *tile, int
         return false;
     for (int r = 0; r < m; r++, tile += stride, c += g->c_row)
         for (int j = 0; j < n; j += 16)
-            _mm512_stream_ps(c + j, _mm512_loadu_ps(tile + j));
+            _mm512_stream_ps(c + j, _mm512_add_ps(_mm512_loadu_ps(tile + j), _mm512_setzero_ps()));
     return true;
 }
 

@@ -1,10 +1,11 @@
 /* rows_optim_body.h -- sum of squares; AdamW, Adam, SGD. Formulas: ref/optim.c. */
 
 #define SQUARES_RUN 1024 /* elements gathered at once; a multiple of the lanes */
+#define SQUARES_AHEAD 2048 /* elements from what is read to what is asked for: of one stream processors fetch too little */
 
 LANES_INLINE d16 add_squares(d16 sum, const float *g, int64_t n)
 {
-#define STEP(k) sum = d_add_square(sum, v_ld_f32(g + i, k))
+#define STEP(k) __builtin_prefetch(g + i + SQUARES_AHEAD, 0, 2), sum = d_add_square(sum, v_ld_f32(g + i, k))
     LANES_FOR(n, STEP);
 #undef STEP
     return sum;
