@@ -128,10 +128,10 @@ static void gradient_row(const embed_job *j, int64_t v)
 /* The sums of rows [first, end), which no token used: their addend, in its place, if there is one. */
 static void unused_rows(const embed_job *j, int64_t first, int64_t end)
 {
-    float *out = (float *)j->call->out[0].data + first * j->C;
-    const int64_t num = (end - first) * j->C;
     if (j->call->attr->num_addends)
         return;
+    float *out = (float *)j->call->out[0].data + first * j->C;
+    const int64_t num = (end - first) * j->C;
     if (j->V * j->C >= STREAM_ELEMS)
         j->rows->zero(out, num);
     else
