@@ -84,11 +84,16 @@ static void pack_a(void *dst, size_t panel_bytes, const void *src, int64_t lane_
 /* sums: where the tiles have just been stored; the result goes to t->to. */
 static void merge(const orth_gemm_tile *t, const float *sums)
 {
-    for (int i = 0; i < MR * NR; i += 16) {
-        __m512 acc = _mm512_load_ps(sums + i);
+    enum { VECTORS = 8 };           /* side by side: a loop over the older slots for each one costs more than the sums */
+    for (int i = 0; i < MR * NR; i += 16 * VECTORS) {
+        __m512 acc[VECTORS];
+        for (int v = 0; v < VECTORS; v++)
+            acc[v] = _mm512_load_ps(sums + i + 16 * v);
         for (int s = 0; s < t->num_older; s++)
-            acc = _mm512_add_ps(_mm512_load_ps(t->older[s] + i), acc);
-        _mm512_store_ps(t->to + i, acc);
+            for (int v = 0; v < VECTORS; v++)
+                acc[v] = _mm512_add_ps(_mm512_load_ps(t->older[s] + i + 16 * v), acc[v]);
+        for (int v = 0; v < VECTORS; v++)
+            _mm512_store_ps(t->to + i + 16 * v, acc[v]);
     }
 }
 
@@ -134,7 +139,7 @@ static void tile(const orth_gemm_tile *t)
 }
 
 const orth_gemm_kernels orth_gemm_amx_bf16 = {
-    .mr = MR, .nr = NR, .unit = 2, .align = ALIGN, .kc = 128, .task_m = 512, .wishes = true, .streams = FINISH_STREAMS,
+    .mr = MR, .nr = NR, .unit = 2, .align = ALIGN, .kc = 144, .task_m = 512, .wishes = true, .streams = FINISH_STREAMS,
     .pack_a = pack_a, .pack_b = pack_b,
     .tile = tile, .finish = finish, .enter = orth_tiles_configure, .leave = orth_tiles_release,
 };
