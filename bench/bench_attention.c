@@ -1,6 +1,7 @@
 /* bench_attention.c -- attention forward and backward against the FMA peak of the same moment.
  *
- * Usage: bench_attention [seconds per case] [threads, 0: both 1 and 2] [fp32|bf16 T D]
+ * Usage: bench_attention [seconds per case] [threads, 0: both 1 and 2] [fp32|bf16|bf16x6 [T D]]
+ * bf16x6 is fp32 with products of pieces on AMX (gemm_chain.h), in shares of the peak of fp32; only where it is named.
  * peer_attention.py runs it case by case, in turn with PyTorch.
  * Work is counted as what causality leaves: forward 4*(T*T/2)*D per head, backward 2.5 times that.
  * The peak is that of a loop in registers (plan/probe.h: fma; bf16: the fastest of fma, dot products of pairs, AMX),
@@ -89,11 +90,20 @@ static void job_free(orth_ctx *ctx, job *j)
         orth_mem_free(ctx, all[i]);
 }
 
+typedef struct {
+    const char *name;
+    orth_dtype type;
+    bool pieces;
+} kind;
+
+static const kind kinds[] = {{"fp32", ORTH_F32, false}, {"bf16", ORTH_BF16, false}, {"bf16x6", ORTH_F32, true}};
+
 /* One line; returns the rate of forward and backward together, in shares of *peak_out. */
-static double run_case(orth_ctx *ctx, orth_dtype type, int T, int D, int parts, double budget,
+static double run_case(orth_ctx *ctx, const kind *k, int T, int D, int parts, double budget,
                        double *peak_out)
 {
     job j;
+    const orth_dtype type = k->type;
     job_init(ctx, &j, type, T, D, parts);
     orth_cpu_attention(ctx, &j.fwd);
     orth_cpu_attention_bwd(ctx, &j.bwd);
@@ -114,41 +124,51 @@ static double run_case(orth_ctx *ctx, orth_dtype type, int T, int D, int parts, 
     qsort(bwd, (size_t)n, sizeof *bwd, by_value);
     qsort(both, (size_t)n, sizeof *both, by_value);
     double work = 2.0 * T * T * D * HEADS;
-    printf("%-4s T %4d D %3d parts %d threads %d | fwd %7.3f ms %6.1f | bwd %7.3f ms %6.1f | both %6.1f "
+    printf("%-6s T %4d D %3d parts %d threads %d | fwd %7.3f ms %6.1f | bwd %7.3f ms %6.1f | both %6.1f "
            "GFLOP/s %5.1f %% "
            "of %6.1f\n",
-           orth_dtype_name(type), T, D, parts, orth_pool_num_threads(ctx->pool), fwd[n / 2] * 1e3,
+           k->name, T, D, parts, orth_pool_num_threads(ctx->pool), fwd[n / 2] * 1e3,
            work / fwd[n / 2] * 1e-9, bwd[n / 2] * 1e3, 2.5 * work / bwd[n / 2] * 1e-9,
            3.5 * work / both[n / 2] * 1e-9, 100 * 3.5 * work / both[n / 2] / *peak_out, *peak_out * 1e-9);
     job_free(ctx, &j);
     return 3.5 * work / both[n / 2];
 }
 
+/* only: threads, or 0 for 1 and 2. */
+static void run_shape(orth_ctx ctx[2], const kind *k, int T, int D, double budget, int only, bool alone)
+{
+    double rate[2] = {0}, top[2] = {0};
+    for (int i = 0; i < 2; i++)
+        if (only == 0 || only == i + 1)
+            rate[i] = run_case(&ctx[i], k, T, D, 1, budget, &top[i]);
+    if (only != 1 && !alone)
+        run_case(&ctx[1], k, T, D, 8, budget, &top[1]);
+    if (only == 0)
+        printf("     1 -> 2 threads: x %.2f, the peak x %.2f: %.1f %% of it\n", rate[1] / rate[0], top[1] / top[0],
+               100 * rate[1] / rate[0] * top[0] / top[1]);
+}
+
 int main(int argc, char **argv)
 {
     const double budget = argc > 1 ? atof(argv[1]) : 0.5;
     const int only = argc > 2 ? atoi(argv[2]) : 0;
-    const char *type_only = argc > 5 ? argv[3] : NULL;
+    const char *type_only = argc > 3 ? argv[3] : NULL;
     orth_ctx ctx[2];
     for (int i = 0; i < 2; i++)
         if (orth_ctx_init(&ctx[i], i + 1) != ORTH_OK)
             return 4;
-    for (orth_dtype type = ORTH_F32; type <= ORTH_BF16; type++)
+    for (const kind *k = kinds; k < kinds + ORTH_COUNT(kinds); k++) {
+        if (type_only ? strcmp(type_only, k->name) != 0 : k->pieces)
+            continue;
+        if (k->pieces && ctx[0].isa != ORTH_ISA_AMX)
+            return 4;
+        for (int i = 0; i < 2 && k->pieces; i++)
+            ctx[i].isa = ORTH_ISA_AMX_BF16X6;
         for (int D = 64; D <= 128; D *= 2)
-            for (int T = 1024; T <= 4096; T *= 2) {
-                double rate[2] = {0}, top[2] = {0};
-                if (type_only && (strcmp(type_only, orth_dtype_name(type)) != 0 || T != atoi(argv[4]) ||
-                                  D != atoi(argv[5])))
-                    continue;
-                for (int i = 0; i < 2; i++)
-                    if (only == 0 || only == i + 1)
-                        rate[i] = run_case(&ctx[i], type, T, D, 1, budget, &top[i]);
-                if (only != 1 && !type_only)
-                    run_case(&ctx[1], type, T, D, 8, budget, &top[1]);
-                if (only == 0)
-                    printf("     1 -> 2 threads: x %.2f, the peak x %.2f: %.1f %% of it\n", rate[1] / rate[0],
-                           top[1] / top[0], 100 * rate[1] / rate[0] * top[0] / top[1]);
-            }
+            for (int T = 1024; T <= 4096; T *= 2)
+                if (argc <= 5 || (T == atoi(argv[4]) && D == atoi(argv[5])))
+                    run_shape(ctx, k, T, D, budget, only, argc > 5);
+    }
     for (int i = 0; i < 2; i++)
         orth_ctx_destroy(&ctx[i]);
     return 0;

@@ -1,13 +1,13 @@
 /* bench_gemm_dnnl.c -- matrix products of Orthant against bare oneDNN (2.6 API), interleaved.
  *
- *   bench_gemm_dnnl [fp32|bf16|all] [model or all] [rounds] [threads]
+ *   bench_gemm_dnnl [fp32|bf16|bf16x6|all] [model or all] [rounds] [threads]
  *
  * For every weight of each model: forward y = x w^T, dX = dy w, dW = dy^T x, 1024 tokens. oneDNN runs
  * with plain layouts and, where B is a weight, with the layout it asks for, the reordering not counted;
  * the better one is what Orthant is held against. Orthant gets plain layouts and packs inside its time.
  * parts1 is fast mode (one part, and the library for what fast mode gives it), parts8 reproducible mode's default.
  * A round times every contender once; ratios are medians of the rounds' ratios. bf16: forward and
- * dX store bf16, dW fp32. With one thread, processor time is what counts: on a busy machine that is the
+ * dX store bf16, dW fp32. bf16x6: precision.fp32_products, beside oneDNN in fp32. With one thread, processor time is what counts: on a busy machine that is the
  * comparison to trust.
  */
 #include <dnnl.h>
@@ -360,10 +360,18 @@ int main(int argc, char **argv)
     printf("# oneDNN %d.%d.%d, isa %s, %d threads, %d rounds\n", v->major, v->minor, v->patch,
            orth_isa_name(ctx.isa), threads, rounds);
     print_peak(&ctx, "before");
-    if (strcmp(type, "bf16") != 0)
+    const bool all = strcmp(type, "all") == 0, split = strcmp(type, "bf16x6") == 0;
+    if (split && ctx.isa != ORTH_ISA_AMX)
+        fail("bf16x6 needs AMX");
+    if (all || strcmp(type, "fp32") == 0)
         run_type(&ctx, engine, stream, ORTH_F32, model, rounds);
-    if (strcmp(type, "fp32") != 0)
+    if (all || strcmp(type, "bf16") == 0)
         run_type(&ctx, engine, stream, ORTH_BF16, model, rounds);
+    if (split || (all && ctx.isa == ORTH_ISA_AMX)) {
+        ctx.isa = ORTH_ISA_AMX_BF16X6;
+        printf("# fp32 as bf16x6\n");
+        run_type(&ctx, engine, stream, ORTH_F32, model, rounds);
+    }
     print_peak(&ctx, "after");
     dnnl_stream_destroy(stream);
     dnnl_engine_destroy(engine);

@@ -30,7 +30,10 @@ def peer(dtype, T, D, budget):
 def main():
     program, threads, rounds, budget = (sys.argv[1:] + ["2", "3", "0.2"][len(sys.argv) - 2:])[:4]
     torch.set_num_threads(int(threads))
-    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+    kinds = [("fp32", torch.float32), ("bf16", torch.bfloat16)]
+    if subprocess.run([program, "0.01", "1", "bf16x6", "1024", "64"], capture_output=True).returncode == 0:
+        kinds.append(("bf16x6", torch.float32))
+    for name, dtype in kinds:
         for D in (64, 128):
             for T in (1024, 2048, 4096):
                 ours, theirs, share = [], [], []

@@ -19,6 +19,8 @@ for type in fp32 bf16; do
     for parts in 1 8; do
       programs+=("orthant, parts $parts=$step precision.compute=$type numerics.parts=$parts train.global_batch=$micro train.micro_batch=$micro")
     done
+    [[ $type == fp32 ]] && has_bf16x6 &&
+      programs+=("orthant, parts 1, bf16x6=$step precision.fp32_products=bf16x6 numerics.parts=1 train.global_batch=$micro train.micro_batch=$micro")
     torch="$python tools/bench/torch_step.py --serve --threads $threads --dtype $type --micro-batch $micro"
     programs+=("PyTorch, eager=$torch")
     [[ $quick ]] || programs+=("PyTorch, compile=$torch --compile")

@@ -4,6 +4,11 @@ shopt -s nullglob
 cpu=$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1 | tr -cs 'A-Za-z0-9\n' '-' | sed 's/^-*//; s/-*$//')
 threads=${BENCH_THREADS:-$(nproc)}
 
+# Whether this machine can take precision.fp32_products=bf16x6.
+has_bf16x6() {
+  "$build/orthant" bench peak precision.fp32_products=bf16x6 --seconds=0.01 >/dev/null 2>&1
+}
+
 # head KIND TITLE
 report_head() {
   mkdir -p bench/results

@@ -64,5 +64,12 @@ for parts in 1 8; do
     done
   done
 done
+if has_bf16x6; then
+  report_part "GPT-2 124M, step of 1 x 1024 tokens, fp32, precision.fp32_products=bf16x6, numerics.parts=1" "" \
+    "$build/orthant" bench step model.preset=gpt2-124m data.seq_len=1024 train.global_batch=1 train.micro_batch=1 \
+    precision.fp32_products=bf16x6 numerics.parts=1 run.threads="$threads" --steps="$([[ $quick ]] && echo 1 || echo 7)"
+  report_part "Attention in fp32 with precision.fp32_products=bf16x6" "in shares of the FMA peak" \
+    "$build/bench_attention" "$([[ $quick ]] && echo 0.02 || echo 0.5)" 0 bf16x6
+fi
 report_peaks after
 echo "written: $out"

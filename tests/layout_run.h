@@ -260,11 +260,19 @@ static inline void case_release(layout_case *c)
     free(c->params);
 }
 
+static inline orth_ctx *case_ctx(const layout_case *c, int threads)
+{
+    orth_ctx *ctx = test_ctx(threads);
+    if (c->bf16x6)
+        ctx->isa = ORTH_ISA_AMX_BF16X6;
+    return ctx;
+}
+
 static inline void run_layout(layout_case *c, int threads)
 {
     char what[256];
     layout_describe(c, what, sizeof what);
-    orth_ctx *ctx = test_ctx(1);
+    orth_ctx *ctx = case_ctx(c, 1);
     memset(c->hash, 0, sizeof c->hash);
     const orth_world_options options = {.threads_per_rank = threads, .timeout_s = 60, .startup_s = 60,
                                         .order = c->layout.reproducible ? ORTH_ORDER_CANONICAL : ORTH_ORDER_FREE};
@@ -276,7 +284,7 @@ static inline void run_layout(layout_case *c, int threads)
 
 static inline void check_layout(layout_case *c)
 {
-    orth_ctx *ctx = test_ctx(1);
+    orth_ctx *ctx = case_ctx(c, 1);
     case_prepare(ctx, c, true);
     run_layout(c, c->threads);
     case_release(c);
@@ -287,7 +295,7 @@ static inline void check_layout(layout_case *c)
 static inline void check_layout_twice(layout_case *c)
 {
     uint64_t hash[64];
-    orth_ctx *ctx = test_ctx(1);
+    orth_ctx *ctx = case_ctx(c, 1);
     case_prepare(ctx, c, true);
     run_layout(c, c->threads);
     memcpy(hash, c->hash, sizeof hash);

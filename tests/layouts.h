@@ -17,6 +17,7 @@ typedef struct {
     orth_layout layout;
     orth_comm_policy comm;
     orth_dtype compute;
+    bool bf16x6;              /* precision.fp32_products */
     bool doc_mask;
     int32_t steps;
     int threads;              /* of each rank */
@@ -56,7 +57,7 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, " %s v=%d", l->pipeline, (int)l->virtual_stages);
     layout_say(out, n, " batch %d/%d T=%d parts=%d", (int)l->global_batch, (int)l->micro_batch, (int)l->seq_len,
                (int)l->parts);
-    layout_say(out, n, ", %s, %s", m->family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama", c->compute == ORTH_F32 ? "fp32" : "bf16");
+    layout_say(out, n, ", %s, %s", m->family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama", c->bf16x6 ? "bf16x6" : c->compute == ORTH_F32 ? "fp32" : "bf16");
     layout_say(out, n, ", heads %d/%d", (int)m->heads, (int)m->kv_heads);
     layout_say(out, n, "%s%s%s", m->tied ? ", tied" : "", c->doc_mask ? ", docs" : "", m->qk_norm ? ", qk_norm" : "");
     layout_say(out, n, ", %d threads, order %s", c->threads, l->order ? l->order : "default");
@@ -172,6 +173,7 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         l->seq_len = LAYOUT_PICK(8, 16, 24, 32);
         l->parts = LAYOUT_PICK(4, 8);
         c.compute = LAYOUT_PICK(0, 1) ? ORTH_BF16 : ORTH_F32;
+        c.bf16x6 = c.compute == ORTH_F32 && seed % 2 && test_has_bf16x6();
         c.doc_mask = LAYOUT_PICK(0, 0, 1);
         c.model.tied = LAYOUT_PICK(0, 1);
         c.model.dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;

@@ -70,6 +70,12 @@ static inline int __attribute__((format(printf, 2, 3))) orthant(run_case *r, con
     return run_shell(command, r->out, sizeof r->out);
 }
 
+/* Whether this machine has what a run with these options needs. */
+static inline bool run_can(const char *options)
+{
+    return test_has_bf16x6() || !strstr(options, "precision.fp32_products=bf16x6");
+}
+
 /* The run must end with `code` and have said `text`. */
 #define RUN(r, code, text, ...)                                                                  \
     do {                                                                                         \

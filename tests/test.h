@@ -51,6 +51,17 @@ static inline void test_ctx_free(orth_ctx *ctx)
     free(ctx);
 }
 
+static inline bool test_has_bf16x6(void)
+{
+    return orth_isa_detect() == ORTH_ISA_AMX;
+}
+
+/* The highest level of kernels that this machine can run, asked for or not. */
+static inline orth_isa test_top_isa(void)
+{
+    return test_has_bf16x6() ? ORTH_ISA_AMX_BF16X6 : orth_isa_detect();
+}
+
 /* Element i of the test stream, uniform in [-1, 1). */
 static inline float test_rand(uint64_t seed, uint64_t i)
 {

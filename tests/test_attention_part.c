@@ -269,7 +269,7 @@ TEST(keys_in_blocks_give_the_same_bits)
         orth_ctx *ctx = test_ctx(threads[t]);
         for (int i = 0; i < ORTH_COUNT(long_shapes); i++)
             for (int bf16 = 0; bf16 < 2; bf16++)
-                for (orth_isa isa = t ? orth_isa_detect() : ORTH_ISA_BASE; isa <= orth_isa_detect(); isa++) {
+                for (orth_isa isa = t ? orth_isa_detect() : ORTH_ISA_BASE; isa <= test_top_isa(); isa++) {
                     ctx->isa = isa;
                     shape s = long_shapes[i];
                     s.type = bf16 ? ORTH_BF16 : ORTH_F32;
@@ -328,7 +328,7 @@ TEST(ranks_compute_what_one_computes)
         orth_ctx *ctx = test_ctx(threads[t]);
         for (int i = 0; i < ORTH_COUNT(shapes); i++)
             for (int bf16 = 0; bf16 < 2; bf16++)
-                for (orth_isa isa = t ? orth_isa_detect() : ORTH_ISA_BASE; isa <= orth_isa_detect(); isa++) {
+                for (orth_isa isa = t ? orth_isa_detect() : ORTH_ISA_BASE; isa <= test_top_isa(); isa++) {
                     ctx->isa = isa;
                     shape s = shapes[i];
                     s.type = bf16 ? ORTH_BF16 : ORTH_F32;
@@ -428,10 +428,11 @@ TEST(ranks_that_share_kv_heads_compute_what_one_computes)
                                     {ORTH_F32, 1, 40, 12, 1, 16, 4, false, 0}};
     for (int threads = 1; threads <= 3; threads += 2) {
         orth_ctx *ctx = test_ctx(threads);
-        for (int i = 0; i < 2 * ORTH_COUNT(grouped); i++)
+        for (int i = 0; i < 3 * ORTH_COUNT(grouped); i++)
             for (int n = 2; n <= 4; n *= 2) {
-                shape s = grouped[i / 2];
-                s.type = i % 2 ? ORTH_BF16 : ORTH_F32;
+                shape s = grouped[i / 3];
+                s.type = i % 3 == 1 ? ORTH_BF16 : ORTH_F32;
+                ctx->isa = i % 3 == 2 ? test_top_isa() : orth_isa_detect();
                 whole w = whole_new(s);
                 const kernels *k = s.T == 40 ? &plain : &fast;
                 whole_run(ctx, &w, k);

@@ -144,6 +144,7 @@ TEST(doctor_reports_the_machine)
     expect("doctor --no-peaks run.threads=1 run.isa=base", 0, "; using base (run.isa)");
     expect_with("ORTHANT_THREADS=1 ORTHANT_ISA=base", "doctor --no-peaks", 0, "; 1 thread in use");
     expect_with("ORTHANT_THREADS=2", "doctor --no-peaks run.threads=1", 0, "; 1 thread in use");
+    expect("bench peak run.isa=avx2 precision.fp32_products=bf16x6", 2, "precision.fp32_products=bf16x6 needs AMX, run.isa is ");
     expect_with("ORTHANT_ISA=sse9", "doctor", 2, "orthant: environment: ORTHANT_ISA: run.isa=sse9: must be one of");
 }
 

@@ -146,6 +146,8 @@ TEST(rules_between_options_are_told_in_words)
         {"parallel: {dp: 4, zero: SHARD_GRAD_OP, shard_group: 1}", "it is _HYBRID_SHARD_ZERO2"},
         {"data: {seq_len: 4}", "data.seq_len=4 is less than numerics.parts=8"},
         {"model: {attention: full}\nparallel: {cp: 2}", "run.yaml:1:20: model.attention=full needs parallel.cp=1, not 2"},
+        {"precision: {compute: bf16, fp32_products: bf16x6}", "run.yaml:1:43: precision.fp32_products=bf16x6 is for "
+         "precision.compute=fp32"},
         {"model: {max_seq: 64}\ndata: {seq_len: 65}", "data.seq_len=65 exceeds model.max_seq=64"},
     };
     orth_ctx *ctx = test_ctx(1);

@@ -100,11 +100,15 @@ TEST(reference_kernels_give_the_gradients_of_pytorch)
 TEST(fast_kernels_give_the_gradients_of_pytorch)
 {
     orth_ctx *ctx = test_ctx(2);
-    for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
-        check_case(ctx, golden_cases[c], "main", 2, 1, ORTH_F32, orth_kernels_cpu());
-        check_case(ctx, golden_cases[c], "main", 1, 8, ORTH_F32, orth_kernels_cpu());
-        check_case(ctx, golden_cases[c], "long", 1, 4, ORTH_F32, orth_kernels_cpu());
-        check_case(ctx, golden_cases[c], "packed", 1, 4, ORTH_F32, orth_kernels_cpu());
+    for (int bf16x6 = 0; bf16x6 <= test_has_bf16x6(); bf16x6++) {
+        if (bf16x6)
+            ctx->isa = ORTH_ISA_AMX_BF16X6;
+        for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
+            check_case(ctx, golden_cases[c], "main", 2, 1, ORTH_F32, orth_kernels_cpu());
+            check_case(ctx, golden_cases[c], "main", 1, 8, ORTH_F32, orth_kernels_cpu());
+            check_case(ctx, golden_cases[c], "long", 1, 4, ORTH_F32, orth_kernels_cpu());
+            check_case(ctx, golden_cases[c], "packed", 1, 4, ORTH_F32, orth_kernels_cpu());
+        }
     }
     test_ctx_free(ctx);
 }

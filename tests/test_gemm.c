@@ -13,7 +13,7 @@
 
 TEST(fast_equals_plain_at_every_isa)
 {
-    const orth_isa best = orth_isa_detect();
+    const orth_isa best = test_top_isa();
     for (int t = 0; t < ORTH_COUNT(thread_counts); t++) {
         orth_ctx *ctx = test_ctx(thread_counts[t]);
         for (uint64_t i = 0; i < 200; i++) {
@@ -35,12 +35,12 @@ TEST(fast_equals_plain_at_every_isa)
 TEST(long_sums_and_many_columns_equal_plain)
 {
     orth_ctx *ctx = test_ctx(3);
-    const orth_isa best = orth_isa_detect();
+    const orth_isa best = test_top_isa();
     for (int isa = ORTH_ISA_AVX2; isa <= (int)best; isa++) {
         ctx->isa = (orth_isa)isa;
         for (int i = 0; i < 4; i++) {
             const orth_split split = {ORTH_SPLIT_EVEN, i % 2 ? 8 : 1, 9001, 1, 1};
-            gemm_case c = case_make(i / 2 ? ORTH_BF16 : ORTH_F32, ORTH_F32, 19 + 32 * (isa == ORTH_ISA_AMX),
+            gemm_case c = case_make(i / 2 ? ORTH_BF16 : ORTH_F32, ORTH_F32, 19 + 32 * (isa >= ORTH_ISA_AMX),
                                     50, split, i, 1, 77);
             check_case(ctx, &c, false, "long");
             case_free(&c);
@@ -64,7 +64,7 @@ TEST(long_sums_and_many_columns_equal_plain)
 TEST(stages_that_share_a_packed_b_wait_for_it)
 {
     orth_ctx *ctx = test_ctx(7);
-    const orth_isa best = orth_isa_detect();
+    const orth_isa best = test_top_isa();
     for (int isa = ORTH_ISA_BASE; isa <= (int)best; isa++) {
         ctx->isa = (orth_isa)isa;
         for (int i = 0; i < 8; i++) {
@@ -80,7 +80,7 @@ TEST(stages_that_share_a_packed_b_wait_for_it)
 TEST(block_of_a_product_is_the_product_of_a_block)
 {
     orth_ctx *ctx = test_ctx(2);
-    const orth_isa best = orth_isa_detect();
+    const orth_isa best = test_top_isa();
     for (int isa = 0; isa <= (int)best; isa++) {
         for (int type = 0; type < 2; type++) {
             ctx->isa = (orth_isa)isa;
@@ -202,7 +202,7 @@ static void special_values(orth_ctx *ctx, orth_dtype t)
 TEST(special_values_follow_the_plain_chain)
 {
     orth_ctx *ctx = test_ctx(2);
-    const orth_isa best = orth_isa_detect();
+    const orth_isa best = test_top_isa();
     for (int isa = 0; isa <= (int)best; isa++) {
         ctx->isa = (orth_isa)isa;
         special_values(ctx, ORTH_F32);
@@ -244,7 +244,7 @@ static void tiny_products(orth_ctx *ctx, orth_dtype t, bool flushed, int epilogu
 TEST(results_in_fp32_have_no_negative_zero)
 {
     orth_ctx *ctx = test_ctx(2);
-    const orth_isa best = orth_isa_detect();
+    const orth_isa best = test_top_isa();
     for (int isa = 0; isa <= (int)best; isa++)
         for (int i = 0; i < 16; i++) {
             ctx->isa = (orth_isa)isa;
@@ -253,30 +253,80 @@ TEST(results_in_fp32_have_no_negative_zero)
     test_ctx_free(ctx);
 }
 
+/* Root of the mean square of the errors of one product at an instruction set, beside sums in double. */
+static double error_at(orth_ctx *ctx, gemm_case *c, orth_isa isa)
+{
+    double sum = 0;
+    float *out = (float *)(void *)output_make(c);
+    ctx->isa = isa;
+    c->g.c = out;
+    run_fast(ctx, &c->g);
+    for (int64_t m = 0; m < c->g.M; m++)
+        for (int64_t n = 0; n < c->g.N; n++) {
+            double want = 0;
+            for (int64_t k = 0; k < c->g.K; k++)
+                want += (double)((float *)c->a)[m * c->g.a_row + k * c->g.a_col] *
+                        (double)((float *)c->b)[k * c->g.b_row + n * c->g.b_col];
+            const double error = (double)out[m * c->g.c_row + n] - want;
+            sum += error * error;
+        }
+    free(out);
+    return sqrt(sum / (double)(c->g.M * c->g.N));
+}
+
+/* Short and long sums, of terms of all signs, of one, and of very different sizes. */
+TEST(bf16x6_is_more_exact_than_fma)
+{
+    orth_ctx *ctx = test_ctx(2);
+    if (!test_has_bf16x6()) {
+        test_ctx_free(ctx);
+        skip();
+    }
+    for (int i = 0; i < 6; i++) {
+        gemm_case c = case_make(ORTH_F32, ORTH_F32, 64, 64, ORTH_SPLIT_WHOLE(i % 2 ? 3000 : 64), 1, 0, 31);
+        for (int64_t k = 0; k < 64 * c.g.K; k++)
+            for (int b = 0; b < 2; b++) {
+                float *x = (float *)(b ? c.b : c.a) + k;
+                *x = i / 2 == 0 ? *x : i / 2 == 1 ? fabsf(*x) : ldexpf(*x, (int)test_rand_int(5, (uint64_t)(2 * k + b), -12, 12));
+            }
+        const double fma_error = error_at(ctx, &c, ORTH_ISA_AVX512), error = error_at(ctx, &c, ORTH_ISA_AMX_BF16X6);
+        if (!(error < fma_error))
+            fail_msg("case %d: error %.3g, of fma %.3g", i, error, fma_error);
+        case_free(&c);
+    }
+    test_ctx_free(ctx);
+}
+
 #if defined(__x86_64__)
+static void emulated_products(orth_ctx *ctx, orth_dtype in, uint64_t first_seed)
+{
+    for (uint64_t i = 0; i < 24; i++) {
+        const uint64_t seed = first_seed + 20 * i;
+        gemm_case c = case_make(in, i / 4 % 2 ? ORTH_BF16 : ORTH_F32, test_rand_int(seed, 2, 1, 80),
+                                test_rand_int(seed, 3, 1, 80), random_split((int)(i % 4), seed),
+                                (int)test_rand_int(seed, 4, 0, 7), (int)test_rand_int(seed, 5, 0, 31), seed);
+        check_case(ctx, &c, i % 2, "emulated");
+        case_free(&c);
+    }
+    const orth_split split = {ORTH_SPLIT_EVEN, 4, 2301, 1, 1};
+    gemm_case c = case_make(in, ORTH_F32, 51, 50, split, 3, 1, 77);
+    check_case(ctx, &c, false, "emulated, long");
+    case_free(&c);
+    special_values(ctx, in);
+}
+
 /* The code of the AMX kernels, on processors that have what else it needs. */
 TEST(amx_tiles_in_emulation_equal_plain)
 {
     if (orth_isa_detect() < ORTH_ISA_AVX512BF16)
         skip();
     amx_emulator_start();
-    for (int threads = 1; threads <= 3; threads += 2) {
-        orth_ctx *ctx = test_ctx(threads);
-        ctx->isa = ORTH_ISA_AMX;
-        assert_int_equal(orth_gemm_isa(ctx->isa, ORTH_BF16), ORTH_ISA_AMX); /* its check of itself passes */
-        for (uint64_t i = 0; i < 24; i++) {
-            const uint64_t seed = 5000 * (uint64_t)threads + 20 * i;
-            gemm_case c = case_make(ORTH_BF16, i / 4 % 2 ? ORTH_BF16 : ORTH_F32, test_rand_int(seed, 2, 1, 80),
-                                    test_rand_int(seed, 3, 1, 80), random_split((int)(i % 4), seed),
-                                    (int)test_rand_int(seed, 4, 0, 7), (int)test_rand_int(seed, 5, 0, 31), seed);
-            check_case(ctx, &c, i % 2, "emulated");
-            case_free(&c);
-        }
-        const orth_split split = {ORTH_SPLIT_EVEN, 4, 2301, 1, 1};
-        gemm_case c = case_make(ORTH_BF16, ORTH_F32, 51, 50, split, 3, 1, 77);
-        check_case(ctx, &c, false, "emulated, long");
-        case_free(&c);
-        special_values(ctx, ORTH_BF16);
+    for (int i = 0; i < 4; i++) {
+        orth_ctx *ctx = test_ctx(i % 2 ? 3 : 1);
+        const orth_dtype type = i / 2 ? ORTH_F32 : ORTH_BF16;
+        ctx->isa = i / 2 ? ORTH_ISA_AMX_BF16X6 : ORTH_ISA_AMX;
+        assert_int_equal(orth_gemm_isa(ctx->isa, type), ctx->isa); /* its check of itself passes */
+        emulated_products(ctx, type, 5000 * (uint64_t)(i + 1));
         test_ctx_free(ctx);
     }
     amx_emulator_stop();
@@ -340,6 +390,7 @@ int main(void)
         cmocka_unit_test(chunks_in_all_directions_change_no_bits),
         cmocka_unit_test(output_may_be_an_addend),
         cmocka_unit_test(empty_products_are_epilogues_of_zero),
+        cmocka_unit_test(bf16x6_is_more_exact_than_fma),
         cmocka_unit_test(special_values_follow_the_plain_chain),
         cmocka_unit_test(results_in_fp32_have_no_negative_zero),
 #if defined(__x86_64__)

@@ -349,7 +349,7 @@ static int run_process(int rank, int n, uint64_t seed, int count)
         if (orth_layout_ranks(&c.layout) != n)
             continue;
         layout_describe(&c, what, sizeof what);
-        orth_ctx *ctx = test_ctx(c.threads);
+        orth_ctx *ctx = case_ctx(&c, c.threads);
         case_prepare(ctx, &c, rank == 0);
         orth_world_options options = {.backend = ORTH_BACKEND_MPI, .timeout_s = 30};
         orth_status s = orth_run_ranks(ctx, n, process_main, &c, &options);

@@ -255,7 +255,7 @@ orth_isa orth_isa_auto(void)
     return best;
 }
 
-static const char *const isa_names[] = {"base", "avx2", "avx512", "avx512bf16", "amx"};
+static const char *const isa_names[] = {"base", "avx2", "avx512", "avx512bf16", "amx", "amx+bf16x6"};
 
 const char *orth_isa_name(orth_isa isa)
 {
@@ -264,7 +264,7 @@ const char *orth_isa_name(orth_isa isa)
 
 orth_status orth_isa_from_name(orth_ctx *ctx, const char *name, orth_isa *out)
 {
-    for (int i = 0; i < ORTH_COUNT(isa_names); i++) {
+    for (int i = 0; i <= ORTH_ISA_AMX; i++) {
         if (strcmp(isa_names[i], name) == 0) {
             orth_isa have = orth_isa_detect();
             *out = ORTH_MIN((orth_isa)i, have);

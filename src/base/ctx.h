@@ -32,7 +32,8 @@ typedef enum {
     ORTH_ISA_AVX2,        /* AVX2 + FMA + F16C */
     ORTH_ISA_AVX512,      /* F, BW, DQ, VL */
     ORTH_ISA_AVX512BF16,  /* + AVX512_BF16 */
-    ORTH_ISA_AMX          /* + AMX tile, bf16 (permission granted by the kernel) */
+    ORTH_ISA_AMX,         /* + AMX tile, bf16 (permission granted by the kernel) */
+    ORTH_ISA_AMX_BF16X6   /* + fp32 products as six of bf16 on AMX; never by itself: precision.fp32_products */
 } orth_isa;
 
 typedef enum { ORTH_LOG_ERROR, ORTH_LOG_WARN, ORTH_LOG_INFO, ORTH_LOG_DEBUG } orth_log_level;
@@ -86,7 +87,7 @@ void orth_ctx_clear_error(orth_ctx *ctx);
 orth_status orth_ctx_check_stop(orth_ctx *ctx);
 const char *orth_signal_name(int signal); /* of those that ask the program to end */
 
-/* What this CPU and operating system offer. */
+/* What this CPU and operating system offer: ORTH_ISA_AMX at most. */
 orth_isa orth_isa_detect(void);
 /* What run.isa=auto takes: that, but AVX512 where bf16 dot products are slower than fma on widened operands. */
 orth_isa orth_isa_auto(void);

@@ -104,6 +104,15 @@ static orth_status nesterov_is_for_sgd(orth_ctx *ctx, const orth_config *c)
 }
 
 /* Ranks of a context-parallel group attend block by block to the keys they gathered. */
+static orth_status pieces_are_of_fp32(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->precision_fp32_products == ORTH_precision_fp32_products_fma ||
+        c->precision_compute == ORTH_precision_compute_fp32)
+        return ORTH_OK;
+    return BREAKS(ctx, c, precision_fp32_products, precision_compute,
+                  "precision.fp32_products=bf16x6 is for precision.compute=fp32, which is bf16: nothing is multiplied in fp32");
+}
+
 static orth_status full_attention_is_on_one_rank(orth_ctx *ctx, const orth_config *c)
 {
     if (c->model_attention != ORTH_model_attention_full || c->parallel_cp == 1)
@@ -161,7 +170,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         later_versions,          micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
         sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
-        the_run_folder_has_a_name,
+        the_run_folder_has_a_name, pieces_are_of_fp32,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));

@@ -6,6 +6,7 @@
 #include "base/machine.h"
 #include "base/pool.h"
 #include "cli/verbs.h"
+#include "train/setup.h"
 
 const char *orth_cmd_flag(const orth_cmd *cmd, const char *name)
 {
@@ -178,6 +179,7 @@ orth_status orth_cmd_use_machine(orth_ctx *ctx, const orth_config *c)
     ctx->isa = orth_isa_auto();
     if (c->run_isa != ORTH_run_isa_auto)
         ORTH_TRY(orth_isa_from_name(ctx, orth_option_choice(ORTH_OPT_run_isa, (int)c->run_isa), &ctx->isa));
+    ORTH_TRY(orth_setup_products(ctx, c));
     return orth_ctx_use_threads(ctx, threads);
 }
 

@@ -82,8 +82,9 @@ static void print_text(const orth_ctx *ctx, const orth_machine *m, const peaks *
     printf("isa          ");
     for (int i = 0; i <= (int)orth_isa_detect(); i++)
         printf("%s%s", i ? ", " : "", orth_isa_name((orth_isa)i));
-    printf("; using %s (run.isa)%s\n", orth_isa_name(ctx->isa),
-           orth_isa_auto() < orth_isa_detect() ? "; auto leaves out bf16 dot products, slow here" : "");
+    printf("; using %s (run.isa)%s%s\n", orth_isa_name(ctx->isa),
+           orth_isa_auto() < orth_isa_detect() ? "; auto leaves out bf16 dot products, slow here" : "",
+           ctx->isa == ORTH_ISA_AMX ? "; for fp32 there is precision.fp32_products=bf16x6" : "");
     for (int i = 0; i < m->num_caches; i++) {
         const orth_cache *c = &m->cache[i];
         printf("%-12s L%d %-11s %8.0f KiB, shared by %d\n", i ? "" : "caches", c->level, c->type,

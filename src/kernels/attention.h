@@ -23,7 +23,8 @@
  * With AVX512_BF16 or AMX and bf16 operands the products are chains of the processor's instruction (gemm_chain.h)
  * over pairs, or groups of 32, of the index named above: of d from 0, of keys from the start of their block, of queries
  * from the start of their chunk, of which a part and head has one per ORTH_ATTN_BLOCK. e, p, ds are rounded to bf16
- * before they enter one; everything else is the same.
+ * before they enter one; everything else is the same. At ORTH_ISA_AMX_BF16X6 the products of fp32 are such chains too, six
+ * for each group (bf16x6 of gemm_chain.h, with q and do as `a` in dk and dv), of which nothing has been rounded to bf16.
  */
 #ifndef ORTH_KERNELS_ATTENTION_H
 #define ORTH_KERNELS_ATTENTION_H

@@ -1,10 +1,10 @@
 /* gemm.h -- matrix products of Orthant's CPU kernels: C = A B with canonical sums and epilogues.
  *
  * Bits: element (m, n) of a leaf is one chain acc = fma(a[m,k], b[k,n], acc) from 0 in ascending k;
- * leaves are combined as the aligned tree of tensor/parts.h. In bf16 the unit of the chain is what
- * the processor's bf16 instruction does with a pair (AVX512_BF16) or 32 (AMX) of k, counted from the
- * start of the leaf; docs/numerics.md says which processors agree. The result never depends on M, N,
- * strides, the tile an element falls in, or the number of threads.
+ * leaves are combined as the aligned tree of tensor/parts.h. In bf16, and in fp32 at ORTH_ISA_AMX_BF16X6, the
+ * unit of the chain is what the processor's bf16 instruction does with a pair (AVX512_BF16) or 32 (AMX) of k,
+ * counted from the start of the leaf (gemm_chain.h); docs/numerics.md says which processors agree. The
+ * result never depends on M, N, strides, the tile an element falls in, or the number of threads.
  */
 #ifndef ORTH_KERNELS_GEMM_H
 #define ORTH_KERNELS_GEMM_H

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/pool.h"
+#include "kernels/gemm_chain.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -195,16 +196,28 @@ orth_status orth_probe_measure(orth_ctx *ctx, double *rate, orth_probe kind, int
     return ORTH_OK;
 }
 
+/* The largest rate of a few slices of the time: one may find the machine busy. */
+static orth_status best_rate(orth_ctx *ctx, double *rate, orth_probe kind, double seconds)
+{
+    enum { SLICES = 3 };
+    *rate = 0;
+    for (int i = 0; i < SLICES; i++) {
+        double r;
+        ORTH_TRY(orth_probe_measure(ctx, &r, kind, orth_pool_num_threads(ctx->pool), seconds / SLICES));
+        *rate = ORTH_MAX(*rate, r);
+    }
+    return ORTH_OK;
+}
+
 orth_status orth_probe_matmul_peak(orth_ctx *ctx, double *rate, bool bf16, double seconds)
 {
-    const int last = bf16 ? ORTH_PROBE_AMX : ORTH_PROBE_FP32, slices = 3; /* one may find the machine busy */
-    double best = 0;
-    for (int i = 0; i < slices * (last + 1 - ORTH_PROBE_FP32); i++) {
-        const orth_probe kind = (orth_probe)(ORTH_PROBE_FP32 + i / slices);
-        double r = 0;
-        ORTH_TRY(orth_probe_measure(ctx, &r, kind, orth_pool_num_threads(ctx->pool), seconds / slices));
-        best = ORTH_MAX(best, r);
-    }
-    *rate = best;
+    const bool pieces = !bf16 && ctx->isa == ORTH_ISA_AMX_BF16X6;
+    double dots = 0, tiles = 0;
+    ORTH_TRY(best_rate(ctx, rate, ORTH_PROBE_FP32, seconds));
+    if (bf16)
+        ORTH_TRY(best_rate(ctx, &dots, ORTH_PROBE_BF16, seconds));
+    if (bf16 || pieces)
+        ORTH_TRY(best_rate(ctx, &tiles, ORTH_PROBE_AMX, seconds));
+    *rate = ORTH_MAX(*rate, ORTH_MAX(dots, pieces ? tiles / ORTH_BF16X6 : tiles));
     return ORTH_OK;
 }

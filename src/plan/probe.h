@@ -24,7 +24,7 @@ const char *orth_probe_name(orth_probe kind);   /* "fp32 FMA", ... */
 orth_status orth_probe_measure(orth_ctx *ctx, double *rate, orth_probe kind, int num_threads,
                                double seconds);
 
-/* The best rate for matrix products whose operands are bf16 (or fp32), on all threads of the pool. */
+/* The best rate for matrix products whose operands are bf16 (or fp32) at ctx->isa, on all threads of the pool. */
 orth_status orth_probe_matmul_peak(orth_ctx *ctx, double *rate, bool bf16, double seconds);
 
 #endif

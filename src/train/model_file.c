@@ -5,6 +5,7 @@
 
 #include "base/files.h"
 #include "ckpt/folder.h"
+#include "train/setup.h"
 
 static orth_status open_run_config(orth_ctx *ctx, orth_model_file *f, bool checkpoint)
 {
@@ -66,6 +67,7 @@ orth_status orth_model_file_use(orth_ctx *ctx, orth_model_file *f, const orth_co
     if (ORTH_CONFIG_IS_SET(given, data, path) && !ORTH_CONFIG_IS_SET(given, data, weights))
         f->run.data_weights.n = 0; /* they were of other paths */
     ORTH_TRY(orth_config_check(ctx, &f->run));
+    ORTH_TRY(orth_setup_products(ctx, &f->run));
     if (ORTH_CONFIG_IS_SET(given, data, tokenizer) && strcmp(given->data_tokenizer, "auto") != 0)
         ORTH_TRY(use_tokenizer(ctx, f, given->data_tokenizer));
     return ORTH_OK;

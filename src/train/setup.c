@@ -249,6 +249,19 @@ void orth_unit_release(orth_unit *u)
     orth_model_blocks_release(&u->blocks);
 }
 
+orth_status orth_setup_products(orth_ctx *ctx, const orth_config *cfg)
+{
+    if (cfg->precision_fp32_products == ORTH_precision_fp32_products_fma) {
+        ctx->isa = ORTH_MIN(ctx->isa, ORTH_ISA_AMX);
+        return ORTH_OK;
+    }
+    if (ctx->isa < ORTH_ISA_AMX)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "precision.fp32_products=bf16x6 needs AMX, run.isa is %s here: take fma",
+                         orth_isa_name(ctx->isa));
+    ctx->isa = ORTH_ISA_AMX_BF16X6;
+    return ORTH_OK;
+}
+
 const orth_kernel_fn *orth_setup_kernels(const orth_config *cfg)
 {
     switch (cfg->run_backend) {

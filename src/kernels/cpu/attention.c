@@ -74,9 +74,9 @@ static int64_t query_row(const forward *x, int64_t b, int64_t pos)
     return x->row_of_pos ? x->row_of_pos[pos] - x->first_row : pos - query_begin(x, b);
 }
 
-static size_t block_bytes(int D) /* one packed block, fp32 */
+static size_t pack_bytes(const orth_attn_micro *micro, int D) /* of a block */
 {
-    return (size_t)(KB * orth_attn_padded(D)) * sizeof(float);
+    return orth_attn_packed_bytes(micro, KB * orth_attn_padded(D));
 }
 
 static char *take(char **at, size_t num_bytes)
@@ -89,22 +89,23 @@ static char *take(char **at, size_t num_bytes)
 static fwd_scratch scratch_of(const forward *x, int worker)
 {
     char *at = x->scratch + (size_t)worker * x->scratch_bytes;
-    const size_t row = KB * sizeof(float), square = KB * row, wide = block_bytes(x->attr->head_dim);
+    const size_t row = KB * sizeof(float), square = KB * row;
     fwd_scratch s;
     s.s = (float *)take(&at, square);
-    s.p = take(&at, square);
+    s.p = take(&at, orth_attn_packed_bytes(x->micro, KB * KB));
     s.drop = (float *)take(&at, square);
-    s.o = (float *)take(&at, wide);
-    s.q = take(&at, wide);
+    s.o = (float *)take(&at, row * (size_t)orth_attn_padded(x->attr->head_dim));
+    s.q = take(&at, x->pack_bytes);
     s.m = (float *)take(&at, row);
     s.l = (float *)take(&at, row);
     s.a = (float *)take(&at, row);
     return s;
 }
 
-static size_t scratch_bytes(int D)
+static size_t scratch_bytes(const orth_attn_micro *micro, int D)
 {
-    return 3 * KB * KB * sizeof(float) + 2 * block_bytes(D) + 3 * KB * sizeof(float);
+    const size_t row = KB * sizeof(float);
+    return (2 * KB + (size_t)orth_attn_padded(D) + 3) * row + orth_attn_packed_bytes(micro, KB * KB) + pack_bytes(micro, D);
 }
 
 static char *pack_of(const forward *x, int64_t pair, int64_t block)
@@ -165,8 +166,9 @@ static void visit_keys(const forward *x, const query_block *q, int64_t block, co
     const int64_t Dp = orth_attn_padded(D), k0 = block * KB;
     const char *pack = pack_of(x, q->pair, block);
     x->micro->product(&(orth_attn_product){.c = t->s, .c_row = KB, .a = t->q, .a_row = Dp / u, .a_step = 1,
-                                           .b = (const void *)pack, .b_row = KB, .rows = q->n, .cols = KB,
-                                           .depth = D, .limit = ORTH_ATTN_COLS, .offset = q->q0 - k0});
+                                           .b = (const void *)pack, .b_row = KB, .a_plane = KB * Dp / u,
+                                           .b_plane = KB * Dp / u, .rows = q->n, .cols = KB, .depth = D,
+                                           .limit = ORTH_ATTN_COLS, .offset = q->q0 - k0});
     if (x->attr->dropout > 0)
         orth_attn_drop_block(t->drop, q->drop, q->n, k0);
     orth_attn_scores scores = {q->n, q->q0, k0, x->doc ? q->doc : NULL, x->attr->dropout > 0 ? t->drop : NULL,
@@ -174,8 +176,9 @@ static void visit_keys(const forward *x, const query_block *q, int64_t block, co
     x->micro->softmax(&scores, t->s, t->p, t->m, t->l, t->a);
     x->micro->product(&(orth_attn_product){
         .c = t->o, .c_row = Dp, .a = u == 2 ? t->p : (void *)t->s, .a_row = KB / u, .a_step = 1,
-        .b = (const void *)(pack + x->pack_bytes), .b_row = Dp, .rows = q->n, .cols = (int)Dp, .depth = KB,
-        .limit = ORTH_ATTN_KEYS, .offset = q->q0 - k0, .accumulate = true, .row_scale = t->a});
+        .b = (const void *)(pack + x->pack_bytes), .b_row = Dp, .a_plane = KB * KB / u, .b_plane = KB * Dp / u,
+        .rows = q->n, .cols = (int)Dp, .depth = KB, .limit = ORTH_ATTN_KEYS, .offset = q->q0 - k0, .accumulate = true,
+        .row_scale = t->a});
 }
 
 /* Sets q0 and n to a block of queries, counted from the last; returns their key block. */
@@ -278,12 +281,15 @@ static int64_t max_spans(int64_t T, int parts)
 }
 
 /* T tokens of a sequence, of which `keys` are in the call. */
-static size_t forward_workspace(const orth_attr *a, int64_t B, int64_t T, int64_t keys, int num_threads)
+static size_t forward_workspace(const orth_op_call *call, int64_t B, int64_t T, int64_t keys, int num_threads,
+                                orth_isa isa)
 {
+    const orth_attr *a = call->attr;
+    const orth_attn_micro *micro = orth_attn_micro_for(call->in[0].dtype, isa);
     return (size_t)orth_round_up(T * 4, 64) +
            (size_t)orth_round_up(max_spans(T, a->token_parts) * (int64_t)sizeof(query_span), 64) +
-           (size_t)(wave_pairs(a, B, num_threads) * orth_div_up(keys, KB)) * 2 * block_bytes(a->head_dim) +
-           (size_t)num_threads * scratch_bytes(a->head_dim);
+           (size_t)(wave_pairs(a, B, num_threads) * orth_div_up(keys, KB)) * 2 * pack_bytes(micro, a->head_dim) +
+           (size_t)num_threads * scratch_bytes(micro, a->head_dim);
 }
 
 static bool in_slots(const orth_attn_place *l, int part)
@@ -328,10 +334,10 @@ static void run_forward(orth_ctx *ctx, forward *x, const orth_op_call *call, int
     x->o = call->out[0].data;
     x->W = wave_pairs(a, x->B, threads);
     x->max_blocks = orth_div_up((x->key_end > 0 ? x->key_end : T) - x->key_begin, KB);
-    x->pack_bytes = block_bytes(a->head_dim);
+    x->pack_bytes = pack_bytes(x->micro, a->head_dim);
     x->packs = take(&at, (size_t)(x->W * x->max_blocks) * 2 * x->pack_bytes);
     x->scratch = at;
-    x->scratch_bytes = scratch_bytes(a->head_dim);
+    x->scratch_bytes = scratch_bytes(x->micro, a->head_dim);
     if (place) {
         orth_attn_find_rows(place, table);
         x->row_of_pos = table;
@@ -377,16 +383,12 @@ orth_status orth_cpu_attention_part(orth_ctx *ctx, const orth_op_call *call)
 
 size_t orth_workspace_attention_part(const orth_op_call *call, int num_threads, orth_isa isa)
 {
-    (void)isa;
-    return forward_workspace(call->attr, call->attr->num_seqs, call->attr->full_len, call->attr->full_len,
-                             num_threads);
+    return forward_workspace(call, call->attr->num_seqs, call->attr->full_len, call->attr->full_len, num_threads, isa);
 }
 
 size_t orth_workspace_attention(const orth_op_call *call, int num_threads, orth_isa isa)
 {
-    (void)isa;
-    return forward_workspace(call->attr, call->attr->num_seqs, call->attr->seq_len, call->attr->seq_len,
-                             num_threads);
+    return forward_workspace(call, call->attr->num_seqs, call->attr->seq_len, call->attr->seq_len, num_threads, isa);
 }
 
 /* The keys of this call are those of a block; outputs are the carried state. */
@@ -408,9 +410,8 @@ orth_status orth_cpu_attention_block(orth_ctx *ctx, const orth_op_call *call)
 
 size_t orth_workspace_attention_block(const orth_op_call *call, int num_threads, orth_isa isa)
 {
-    (void)isa;
     const orth_attr *a = call->attr;
-    return forward_workspace(a, a->num_seqs, a->full_len, a->num_keys, num_threads);
+    return forward_workspace(call, a->num_seqs, a->full_len, a->num_keys, num_threads, isa);
 }
 
 orth_status orth_cpu_attention_cached(orth_ctx *ctx, const orth_op_call *call)
@@ -441,6 +442,5 @@ orth_status orth_cpu_attention_cached(orth_ctx *ctx, const orth_op_call *call)
 
 size_t orth_workspace_attention_cached(const orth_op_call *call, int num_threads, orth_isa isa)
 {
-    (void)isa;
-    return forward_workspace(call->attr, call->in[2].dim[0], call->in[2].dim[1], call->in[2].dim[1], num_threads);
+    return forward_workspace(call, call->in[2].dim[0], call->in[2].dim[1], call->in[2].dim[1], num_threads, isa);
 }

@@ -36,12 +36,13 @@ static int tree_levels(int leaves)
 }
 
 /* Lays out scratch from `base` on; returns its size. */
-static size_t lay_out(orth_attn_bwd_scratch *t, uintptr_t base, const orth_attr *a, bool pairs)
+static size_t lay_out(orth_attn_bwd_scratch *t, uintptr_t base, const orth_attr *a, const orth_attn_micro *micro)
 {
     uintptr_t at = base;
     const int64_t Dp = orth_attn_padded(a->head_dim);
-    const size_t n = (size_t)max_chunks(a), square = KB * KB * sizeof(float);
-    const size_t wide = (size_t)(KB * Dp) * sizeof(float), pack = pairs ? wide / 2 : wide;
+    const bool pairs = micro->pairs;
+    const size_t n = (size_t)max_chunks(a), square = KB * KB * sizeof(float), wide = (size_t)(KB * Dp) * sizeof(float);
+    const size_t pack = orth_attn_packed_bytes(micro, KB * Dp), packed_square = orth_attn_packed_bytes(micro, KB * KB);
     t->q_rows = take(&at, n * pack);
     t->do_rows = take(&at, n * pack);
     t->q_inner = pairs ? take(&at, n * pack) : t->q_rows;
@@ -56,9 +57,10 @@ static size_t lay_out(orth_attn_bwd_scratch *t, uintptr_t base, const orth_attr 
     t->s = take(&at, square);
     t->dp = take(&at, square);
     t->drop = a->dropout > 0 ? take(&at, square) : NULL;
-    t->ds = pairs ? take(&at, square / 2) : NULL;
-    t->p_inner = pairs ? take(&at, square / 2) : NULL;
-    t->ds_inner = pairs ? take(&at, square / 2) : NULL;
+    t->ds = pairs ? take(&at, packed_square) : NULL;
+    t->p_inner = pairs ? take(&at, packed_square) : NULL;
+    t->ds_inner = pairs ? take(&at, packed_square) : NULL;
+    t->turned = micro->turn ? take(&at, wide) : NULL;
     for (int i = 0; i < tree_levels(a->token_parts * ORTH_MAX(a->head_parts, 1)); i++)
         t->leaf[i] = take(&at, ORTH_ATTN_SPAN * 2 * wide);
     return at - base;
@@ -67,7 +69,7 @@ static size_t lay_out(orth_attn_bwd_scratch *t, uintptr_t base, const orth_attr 
 static orth_attn_bwd_scratch scratch_of(const orth_attn_bwd *x, int worker)
 {
     orth_attn_bwd_scratch t = {.team = NULL};
-    lay_out(&t, x->scratch + (uintptr_t)worker * x->scratch_bytes, x->attr, x->micro->pairs);
+    lay_out(&t, x->scratch + (uintptr_t)worker * x->scratch_bytes, x->attr, x->micro);
     return t;
 }
 
@@ -108,6 +110,7 @@ static orth_attn_bwd_scratch shared_scratch(const shared_head *s, int worker)
     t.ds = own.ds;
     t.p_inner = own.p_inner;
     t.ds_inner = own.ds_inner;
+    t.turned = own.turned;
     memcpy(t.leaf, own.leaf, sizeof t.leaf);
     t.team = s->team;
     return t;
@@ -187,7 +190,7 @@ static orth_status run_backward(orth_ctx *ctx, const orth_op_call *call, orth_at
     x->num_chunks = cut_chunks(a, &x->l, chunks);
     x->chunks = chunks;
     x->scratch = at;
-    x->scratch_bytes = lay_out(&unused, 0, a, x->micro->pairs);
+    x->scratch_bytes = lay_out(&unused, 0, a, x->micro);
     const int64_t pairs = (int64_t)a->num_seqs * a->kv_heads;
     const int64_t alone = pairs - pairs % orth_pool_num_threads(ctx->pool);
     orth_pool_run(ctx->pool, alone, group_task, x);
@@ -238,8 +241,7 @@ static size_t backward_workspace(const orth_op_call *call, int64_t len, int num_
     take(&at, (size_t)max_chunks(a) * sizeof(orth_attn_chunk));
     take(&at, (size_t)len * sizeof(int32_t));
     take(&at, (size_t)max_chunks(a) * sizeof(int32_t));
-    return at +
-           (size_t)num_threads * lay_out(&unused, 0, a, orth_attn_micro_for(call->in[1].dtype, isa)->pairs);
+    return at + (size_t)num_threads * lay_out(&unused, 0, a, orth_attn_micro_for(call->in[1].dtype, isa));
 }
 
 size_t orth_workspace_attention_bwd(const orth_op_call *call, int num_threads, orth_isa isa)

@@ -5,7 +5,7 @@
 
 static size_t pack_bytes(const orth_attn_bwd *x)
 {
-    return (size_t)(KB * x->Dp) * (x->micro->pairs ? 2 : 4);
+    return orth_attn_packed_bytes(x->micro, KB * x->Dp);
 }
 
 /* Query head of chunk c of kv head g. */
@@ -34,8 +34,10 @@ void orth_attn_pack_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t
     x->micro->pack_rows(t->q_rows + (size_t)c * pack, q, rows, D, x->type);
     x->micro->pack_rows(t->do_rows + (size_t)c * pack, dout, rows, D, x->type);
     if (x->micro->pairs) {
-        x->micro->pack_inner(t->q_inner + (size_t)c * pack, q, rows, D, x->type);
-        x->micro->pack_inner(t->do_inner + (size_t)c * pack, dout, rows, D, x->type);
+        void (*const pack_terms)(void *, const void *const *, int, int, orth_dtype) =
+            x->micro->turn ? x->micro->pack_turned : x->micro->pack_inner;
+        pack_terms(t->q_inner + (size_t)c * pack, q, rows, D, x->type);
+        pack_terms(t->do_inner + (size_t)c * pack, dout, rows, D, x->type);
     }
     memset(t->dq + c * KB * x->Dp, 0, (size_t)(KB * x->Dp) * sizeof(float));
     for (int r = 0; x->begun && r < rows; r++)
@@ -88,6 +90,26 @@ static void draw_drops(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, i
     orth_attn_drop_block(t->drop, drop, c->rows, k0);
 }
 
+/* sum (+)= the products over the queries of a chunk of w, [query][key], and the chunk's rows, q or do. */
+static void add_keys(const orth_attn_bwd *x, float *sum, const void *w, const void *rows, int num_keys,
+                     const orth_attn_chunk *q, int64_t k0, bool begun)
+{
+    const int Dp = (int)x->Dp, u = x->micro->pairs ? 2 : 1;
+    const int64_t wide = KB * Dp / u, square = KB * KB / u; /* planes */
+    orth_attn_product keys_in_rows = {.a = w, .a_row = 1, .a_step = KB, .a_plane = square, .b = rows, .b_row = Dp,
+                                      .b_plane = wide, .c_row = Dp, .rows = num_keys, .cols = Dp,
+                                      .limit = ORTH_ATTN_QUERIES};
+    orth_attn_product keys_in_cols = {.a = rows, .a_row = KB / u, .a_step = 1, .a_plane = wide, .b = w, .b_row = KB,
+                                      .b_plane = square, .c_row = KB, .rows = Dp,
+                                      .cols = (int)orth_round_up(num_keys, 16), .limit = ORTH_ATTN_QUERIES_TURNED};
+    orth_attn_product *p = x->micro->turn ? &keys_in_cols : &keys_in_rows;
+    p->c = sum;
+    p->depth = q->rows;
+    p->offset = q->pos - k0;
+    p->accumulate = begun;
+    x->micro->product(p);
+}
+
 /* Chunk c against a packed key block: dq of the chunk, and dk, dv added to the leaf at work, which is empty until then. */
 static void visit_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, int64_t b, int g, int c, key_block *y)
 {
@@ -97,10 +119,11 @@ static void visit_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, 
     float *leaf = y->entry[y->top];
     const orth_attn_chunk *q = &x->chunks[c];
     const int D = x->attr->head_dim, Dp = (int)x->Dp, u = x->micro->pairs ? 2 : 1;
+    const int64_t wide = KB * Dp / u, square = KB * KB / u; /* planes */
     const size_t at = (size_t)c * pack_bytes(x);
     orth_attn_product score = {
         .c = t->s, .c_row = KB, .a = (void *)(t->q_rows + at), .a_row = Dp / u, .a_step = 1,
-        .b = (void *)y->k_cols, .b_row = KB, .rows = q->rows, .cols = KB, .depth = D,
+        .b = (void *)y->k_cols, .b_row = KB, .a_plane = wide, .b_plane = wide, .rows = q->rows, .cols = KB, .depth = D,
         .limit = ORTH_ATTN_COLS, .offset = q->pos - k0};
     x->micro->product(&score);
     score.c = t->dp;
@@ -114,20 +137,13 @@ static void visit_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, 
         q->rows, q->pos, k0, x->doc ? x->doc + b * x->l.rows + q->row : NULL, t->drop, x->attr->scale};
     x->micro->grad(&scores, t->s, t->dp, t->lse + c * KB, t->delta + c * KB, t->ds, t->p_inner, t->ds_inner);
 
-    orth_attn_product keys = {
-        .c = leaf, .c_row = Dp, .a = u == 2 ? (void *)t->ds_inner : (void *)t->dp, .a_row = 1, .a_step = KB,
-        .b = (void *)(t->q_inner + at), .b_row = Dp, .rows = num_keys, .cols = Dp, .depth = q->rows,
-        .limit = ORTH_ATTN_QUERIES, .offset = q->pos - k0, .accumulate = begun};
-    x->micro->product(&keys);
-    keys.c = leaf + KB * Dp;
-    keys.a = u == 2 ? (void *)t->p_inner : (void *)t->s;
-    keys.b = (void *)(t->do_inner + at);
-    x->micro->product(&keys);
+    add_keys(x, leaf, u == 2 ? (void *)t->ds_inner : (void *)t->dp, t->q_inner + at, num_keys, q, k0, begun);
+    add_keys(x, leaf + KB * Dp, u == 2 ? (void *)t->p_inner : (void *)t->s, t->do_inner + at, num_keys, q, k0, begun);
 
     x->micro->product(&(orth_attn_product){
         .c = t->dq + c * KB * Dp, .c_row = Dp, .a = u == 2 ? (void *)t->ds : (void *)t->dp, .a_row = KB / u,
-        .a_step = 1, .b = (void *)y->k_inner, .b_row = Dp, .rows = q->rows, .cols = Dp, .depth = num_keys,
-        .limit = ORTH_ATTN_KEYS, .offset = q->pos - k0, .accumulate = true});
+        .a_step = 1, .b = (void *)y->k_inner, .b_row = Dp, .a_plane = square, .b_plane = wide, .rows = q->rows,
+        .cols = Dp, .depth = num_keys, .limit = ORTH_ATTN_KEYS, .offset = q->pos - k0, .accumulate = true});
     y->empty[y->top] = false;
 }
 
@@ -209,17 +225,22 @@ static void visit_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, i
     }
 }
 
-/* section: which of the sums that dkv holds. */
-static void store_keys(const orth_attn_bwd *x, const float *sum, int64_t b, int g, int64_t k0, int num_keys,
-                       int section)
+/* sum: {dk, dv}; section: which of the sums that dkv holds. */
+static void store_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, const float *sum, int64_t b, int g,
+                       const key_block *y, int section)
 {
     const int D = x->attr->head_dim;
     const size_t esize = orth_dtype_bytes(x->kv_type);
     const int64_t first = section * x->attr->num_seqs * x->kv_rows * x->l.kv_stride;
-    for (int i = 0; i < num_keys; i++) {
-        char *to = x->dkv + (size_t)(first + key_at(x, b, g, k0 + i)) * esize;
-        x->micro->store_row(to, sum + i * x->Dp, D, 1.0f, x->kv_type);
-        x->micro->store_row(to + (size_t)D * esize, sum + (KB + i) * x->Dp, D, 1.0f, x->kv_type);
+    for (int is_v = 0; is_v < 2; is_v++, sum += KB * x->Dp) {
+        const float *rows = sum;
+        if (x->micro->turn) {
+            x->micro->turn(t->turned, sum, x->Dp);
+            rows = t->turned;
+        }
+        for (int i = 0; i < y->num_keys; i++)
+            x->micro->store_row(x->dkv + (size_t)(first + key_at(x, b, g, y->k0 + i) + is_v * D) * esize, rows + i * x->Dp,
+                                D, 1.0f, x->kv_type);
     }
 }
 
@@ -250,7 +271,7 @@ void orth_attn_visit_blocks(const orth_attn_bwd *x, const orth_attn_bwd_scratch 
     for (int slot = begin; slot < end; slot += slots) {
         visit_keys(x, t, b, g, keys, num, slot, slot + slots, &chunk);
         for (int i = 0; i < num; i++)
-            store_keys(x, keys[i].entry[0], b, g, keys[i].k0, keys[i].num_keys, slot - begin);
+            store_keys(x, t, keys[i].entry[0], b, g, &keys[i], slot - begin);
     }
     orth_attn_leave(x->micro);
 }

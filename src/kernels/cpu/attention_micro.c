@@ -139,6 +139,8 @@ const orth_attn_micro *orth_attn_micro_for(orth_dtype type, orth_isa isa)
 {
 #if defined(__x86_64__)
     const orth_isa products = orth_gemm_isa(isa, type); /* what its bf16 instructions are good for */
+    if (products == ORTH_ISA_AMX_BF16X6)
+        return &orth_attn_micro_amx_bf16x6;
     if (products == ORTH_ISA_AMX)
         return &orth_attn_micro_amx;
     if (products == ORTH_ISA_AVX512BF16)

@@ -3,11 +3,14 @@
  * The drivers (attention.c, attention_bwd.c) cut the work into blocks of at most KB queries by KB
  * keys and call these. Operands of products are packed in *units* of 32 bits: one fp32, or with
  * `pairs` two neighbouring bf16 along the summed index. All sums of a product are fp32.
+ * fp32 in three pieces of bf16 (gemm_chain.h: bf16x6) lies in three *planes*, one for each piece. A plane is a packed form
+ * of pairs of its own; the next one follows KB rows of head_dim values, or of KB probabilities, after it.
  *
  * Dp = head_dim rounded up to 16. Packed forms of a block of up to KB rows of head_dim values:
  *   rows   unit [row][Dp/u]     summed along head_dim, broadcast        (u = elements in a unit)
  *   cols   unit [Dp/u][KB]      summed along head_dim, loaded
  *   inner  unit [KB/u][Dp]      summed along rows, loaded; for u = 1 the same as `rows`
+ *   turned unit [Dp][KB/u]      summed along rows, broadcast
  */
 #ifndef ORTH_KERNELS_CPU_ATTENTION_MICRO_H
 #define ORTH_KERNELS_CPU_ATTENTION_MICRO_H
@@ -21,7 +24,8 @@
 typedef enum {
     ORTH_ATTN_COLS,   /* columns are keys: only those below offset + r + 1 are wanted */
     ORTH_ATTN_KEYS,   /* the sum runs over keys: it ends at offset + r + 1 */
-    ORTH_ATTN_QUERIES /* the sum runs over queries, rows are keys: it starts at r - offset */
+    ORTH_ATTN_QUERIES, /* the sum runs over queries, rows are keys: it starts at r - offset */
+    ORTH_ATTN_QUERIES_TURNED /* the same, columns are keys: it starts at column - offset */
 } orth_attn_limit;
 
 /* c[r][j] (+)= sum over i of a[r][i] b[i][j]; strides of a and b in units. */
@@ -32,6 +36,7 @@ typedef struct {
     int64_t a_row, a_step;
     const uint32_t *b;
     int64_t b_row;
+    int64_t a_plane, b_plane; /* units from one plane to the next; unused if there is one */
     int rows, cols, depth;  /* depth in elements; cols a multiple of 16 */
     orth_attn_limit limit;
     int64_t offset;
@@ -50,6 +55,7 @@ typedef struct {
 
 typedef struct {
     bool pairs;
+    int planes; /* 3: fp32 operands in pieces, as pairs; else 1 */
     int queries; /* that the forward takes at a time: KB, or MIN_QUERIES where what they need stays in the L1 for it */
     /* Around products, on their thread; may be NULL. */
     void (*enter)(void), (*leave)(void);
@@ -60,13 +66,18 @@ typedef struct {
     /* m [KB] becomes the lse of each row. */
     void (*finish)(float *m, const float *l, int rows);
     /* s, dp [KB][KB]: raw products in. Without pairs s becomes p and dp becomes ds, [row][KB]. With them
-     * ds: [row][KB] bf16; p_inner, ds_inner: [row/2][KB] pairs of rows. */
+     * ds: [row][KB] bf16; p_inner, ds_inner: [row/2][KB] pairs of rows; each in every plane. */
     void (*grad)(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta,
                  void *ds, void *p_inner, void *ds_inner);
-    /* row[i]: D elements of type `type`. Rows beyond num_rows are zero up to KB in cols and inner. */
+    /* NULL, or sums over queries are made with keys as columns: c[Dp][KB], limited by QUERIES_TURNED instead of QUERIES,
+     * of q and do packed as `turned` and p_inner, ds_inner. Tiles would have to transpose these as rows. Makes
+     * to[KB][Dp] of such a c. */
+    void (*turn)(float *to, const float *c, int64_t Dp);
+    /* row[i]: D elements of type `type`. Rows beyond num_rows are zero up to KB, except in rows. */
     void (*pack_rows)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type);
     void (*pack_cols)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type);
     void (*pack_inner)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type);
+    void (*pack_turned)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type); /* NULL as turn */
     /* dst[d] = src[d] / divisor + 0, rounded to type; src is readable up to Dp. */
     void (*store_row)(void *dst, const float *src, int D, float divisor, orth_dtype type);
     /* delta of attention.h. */
@@ -78,6 +89,7 @@ extern const orth_attn_micro orth_attn_micro_avx2;
 extern const orth_attn_micro orth_attn_micro_avx512;
 extern const orth_attn_micro orth_attn_micro_avx512bf16; /* these two: pairs, bf16 operands only */
 extern const orth_attn_micro orth_attn_micro_amx;
+extern const orth_attn_micro orth_attn_micro_amx_bf16x6;   /* three planes of pairs, fp32 operands only */
 
 /* The table for operands of `type` at `isa`. */
 const orth_attn_micro *orth_attn_micro_for(orth_dtype type, orth_isa isa);
@@ -97,6 +109,12 @@ static inline void orth_attn_leave(const orth_attn_micro *m)
 static inline int64_t orth_attn_padded(int D)
 {
     return orth_round_up(D, 16);
+}
+
+/* Of `count` packed elements, in all planes. */
+static inline size_t orth_attn_packed_bytes(const orth_attn_micro *m, int64_t count)
+{
+    return (size_t)count * (m->pairs ? 2 * (size_t)m->planes : sizeof(float));
 }
 
 /* Factors of a block of dropped probabilities, [KB][KB]; drop[r] is the row's. */

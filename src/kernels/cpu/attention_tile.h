@@ -4,6 +4,7 @@
  *   VW                      floats in a vector: 8 or 16
  *   TILE_ROWS, TILE_VECS    accumulators held in registers by a product
  *   PAIRS                   1: units are pairs of bf16
+ *   PLANES                  3: of pieces of fp32, as OWN_PACKS, pack_rows, pack_cols and pack_inner; optional, else 1
  *   vf, vu, vm              vectors of floats and of units, a mask
  *   V_LOAD V_STORE V_SET V_ADD V_SUB V_MUL V_DIV V_FMA V_MAX V_EXP2 V_LOG V_SEL(mask, yes, no)
  *   V_LESS(a, b)            mask: a < b
@@ -14,8 +15,8 @@
  *   V_FROM_BF16(p)          VW bf16 as floats;  V_TO_BF16(p, v) back, rounded as tensor.h does
  *   TRANSPOSE_UNITS         optional: a fast transpose_units, see attention_vec512.h
  *   V_UNITS(p) V_BCAST(p) V_STEP(acc, a, b)   one step of a product; or OWN_PRODUCT, a function `product`, and
- *                           QUERIES, ENTER and LEAVE of orth_attn_micro
- * and with PAIRS
+ *                           QUERIES, ENTER, LEAVE, TURN and PACK_TURNED of orth_attn_micro
+ * and with PAIRS, into every plane, which are KB * KB elements apart,
  *   STORE_BF16(p, v0, v1)   2*VW floats, rounded, in order
  *   STORE_TWO(p, v0, v1)    VW units {v0[i], v1[i]}, rounded
  *   STORE_ROWS(to0, to1, p, row0, row1)   row0[2] to to0, row1[2] to to1, and the units {row0, row1} of both vectors to p
@@ -26,6 +27,10 @@
 
 #include "kernels/cpu/attention_micro.h"
 
+#ifndef PLANES
+#define PLANES 1
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 #define NV (KB / VW)
 #define UNIT (PAIRS + 1)
@@ -34,6 +39,8 @@
 #define QUERIES KB
 #define ENTER NULL
 #define LEAVE NULL
+#define TURN NULL
+#define PACK_TURNED NULL
 
 /* m rows by nv vectors of c from (r0, c0), terms [k0, k1) in units. m and nv are constants. */
 INLINE void tile(const orth_attn_product *x, int r0, int c0, int64_t k0, int64_t k1, const int m,
@@ -309,6 +316,7 @@ static void grad(const orth_attn_scores *x, float *s, float *dp, const float *ls
 }
 #endif
 
+#ifndef OWN_PACKS
 #if PAIRS
 /* Unit i of a row: elements 2i and 2i+1, zero beyond D. */
 INLINE uint32_t row_unit(const orth_bf16 *row, int i, int D)
@@ -391,6 +399,8 @@ static void pack_cols(void *dst, const void *const *row, int num_rows, int D, or
 #endif
 }
 
+#endif
+
 static void store_row(void *dst, const float *src, int D, float divisor, orth_dtype type)
 {
     for (int d = 0; d < D; d += VW) { /* src is padded, dst is not */
@@ -437,4 +447,5 @@ static float dot(const void *a, const void *b, int D, orth_dtype type)
 }
 
 #define ORTH_ATTN_MICRO_TABLE \
-    {PAIRS, QUERIES, ENTER, LEAVE, product, softmax, finish, grad, pack_rows, pack_cols, pack_inner, store_row, dot}
+    {PAIRS, PLANES, QUERIES, ENTER, LEAVE, product, softmax, finish, grad, TURN, pack_rows, pack_cols, pack_inner, \
+     PACK_TURNED, store_row, dot}

@@ -1,20 +1,9 @@
-/* gemm_amx.c -- bf16 matrix product kernels on AMX tiles: 32 x 32 of C in four tile registers.
- *
- * tmm0..3 are C (2 x 2 of 16 x 16), tmm4, 5 two tiles of A, tmm6, 7 two of B. A packed row group is 32 k:
- *   A: [16-row groups of packed rows][32 lanes][16 dwords]   a tile is 16 lanes of 64 bytes
- *   B: [packed rows][32 lanes]                               a tile is 16 packed rows, stride 128 bytes
- * The arithmetic is in gemm_chain.h. Rows and columns that do not exist are computed on zeros.
- */
+/* gemm_amx.c -- bf16 matrix product kernels on AMX tiles; see gemm_tile_amx.h. */
 #define FINISH_STREAMS 1
 #include "kernels/cpu/gemm_finish_avx512.h"
-#include "kernels/cpu/gemm_kernels.h"
 #include "kernels/cpu/gemm_pack_avx512.h"
-#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/gemm_tile_amx.h"
 #include "kernels/gemm_chain.h"
-
-#define MR 32
-#define NR 32
-#define ALIGN 16
 
 PACK_FN(pack_b, PACK_PAIR, NR, ALIGN)
 
@@ -81,65 +70,14 @@ static void pack_a(void *dst, size_t panel_bytes, const void *src, int64_t lane_
     }
 }
 
-/* sums: where the tiles have just been stored; the result goes to t->to. */
-static void merge(const orth_gemm_tile *t, const float *sums)
-{
-    enum { VECTORS = 8 };           /* side by side: a loop over the older slots for each one costs more than the sums */
-    for (int i = 0; i < MR * NR; i += 16 * VECTORS) {
-        __m512 acc[VECTORS];
-        for (int v = 0; v < VECTORS; v++)
-            acc[v] = _mm512_load_ps(sums + i + 16 * v);
-        for (int s = 0; s < t->num_older; s++)
-            for (int v = 0; v < VECTORS; v++)
-                acc[v] = _mm512_add_ps(_mm512_load_ps(t->older[s] + i + 16 * v), acc[v]);
-        for (int v = 0; v < VECTORS; v++)
-            _mm512_store_ps(t->to + i + 16 * v, acc[v]);
-    }
-}
-
 static void tile(const orth_gemm_tile *t)
 {
-    const char *a = t->a, *b = t->b;
-    const size_t stride = 4 * NR;
-    float own[MR * NR] __attribute__((aligned(64))); /* t->to may be one of the older */
-    float *sums = t->num_older ? own : t->to;
-    if (t->from) {
-        _tile_loadd(0, t->from, stride);
-        _tile_loadd(1, t->from + 16, stride);
-        _tile_loadd(2, t->from + 16 * NR, stride);
-        _tile_loadd(3, t->from + 16 * NR + 16, stride);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
-    const char *ahead = t->ahead.at;
-    int wish = t->wish;
-    for (int64_t k = 0; k < t->num_rows; k += ALIGN, a += 2048, b += 2048) {
-        for (const char *end = ahead + 8 * t->ahead.stride; ahead < end; ahead += 64)
-            _mm_prefetch(ahead, _MM_HINT_T1);
-        for (const int end = ORTH_MIN(t->wish_end, wish + t->wish_step); wish < end; wish++)
-            orth_gemm_ask(t, wish);
-        _tile_loadd(4, a, 64);
-        _tile_loadd(6, b, 128);
-        _tile_loadd(7, b + 64, 128);
-        _tile_loadd(5, a + 1024, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_stored(0, sums, stride);
-    _tile_stored(1, sums + 16, stride);
-    _tile_stored(2, sums + 16 * NR, stride);
-    _tile_stored(3, sums + 16 * NR + 16, stride);
-    if (t->num_older)
-        merge(t, sums);
+    tile_of_planes(t, 1);
 }
 
 const orth_gemm_kernels orth_gemm_amx_bf16 = {
-    .mr = MR, .nr = NR, .unit = 2, .align = ALIGN, .kc = 144, .task_m = 512, .wishes = true, .streams = FINISH_STREAMS,
+    .mr = MR, .nr = NR, .unit = 2, .planes = 1, .align = ALIGN, .kc = 144, .task_m = 512,
+    .wishes = true, .streams = FINISH_STREAMS,
     .pack_a = pack_a, .pack_b = pack_b,
     .tile = tile, .finish = finish, .enter = orth_tiles_configure, .leave = orth_tiles_release,
 };
@@ -173,12 +111,12 @@ bool orth_gemm_amx_selfcheck(void)
     orth_tiles_release();
     bool same = true;
     for (int n = 0; n < 16; n++) {
-        float even = 0.0f, odd = 0.0f;
-        for (int k = 0; k < 32; k += 2) {
-            even = orth_flushed_fma(orth_bf16_to_f32(a[0][k]), orth_bf16_to_f32(b[k / 2][n][0]), even);
-            odd = orth_flushed_fma(orth_bf16_to_f32(a[0][k + 1]), orth_bf16_to_f32(b[k / 2][n][1]), odd);
+        float row[32], col[32];
+        for (int k = 0; k < 32; k++) {
+            row[k] = orth_bf16_to_f32(a[0][k]);
+            col[k] = orth_bf16_to_f32(b[k / 2][n][k % 2]);
         }
-        float want = orth_flush(c[0][n] + orth_flush(even + odd));
+        const float want = orth_amx_step(c[0][n], row, col);
         same = same && memcmp(&want, &got[0][n], 4) == 0;
     }
     return same;

@@ -198,10 +198,12 @@ static void finish(const orth_gemm_desc *g, const float *t, int64_t stride, int6
 }
 
 const orth_gemm_kernels orth_gemm_avx2_f32 = {
-    .mr = MR, .nr = NR, .unit = 1, .align = 1, .kc = 256, .task_m = 64, .pack_a = pack_a_f32, .pack_b = pack_b_f32,
+    .mr = MR, .nr = NR, .unit = 1, .planes = 1, .align = 1, .kc = 256, .task_m = 64,
+    .pack_a = pack_a_f32, .pack_b = pack_b_f32,
     .tile = tile, .finish = finish,
 };
 const orth_gemm_kernels orth_gemm_avx2_bf16 = {
-    .mr = MR, .nr = NR, .unit = 1, .align = 1, .kc = 256, .task_m = 64, .pack_a = pack_a_bf16, .pack_b = pack_b_bf16,
+    .mr = MR, .nr = NR, .unit = 1, .planes = 1, .align = 1, .kc = 256, .task_m = 64,
+    .pack_a = pack_a_bf16, .pack_b = pack_b_bf16,
     .tile = tile, .finish = finish,
 };

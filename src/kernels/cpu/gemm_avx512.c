@@ -14,10 +14,12 @@ PACK_FN(pack_a_wide, PACK_WIDE, MR, 1)
 PACK_FN(pack_b_wide, PACK_WIDE, NR, 1)
 
 const orth_gemm_kernels orth_gemm_avx512_f32 = {
-    .mr = MR, .nr = NR, .unit = 1, .align = 1, .kc = 1024, .task_m = 64, .unpacked_a = true, .pack_a = pack_a_f32,
+    .mr = MR, .nr = NR, .unit = 1, .planes = 1, .align = 1, .kc = 1024, .task_m = 64, .unpacked_a = true,
+    .pack_a = pack_a_f32,
     .pack_b = pack_b_f32, .tile = tile_f32, .finish = finish,
 };
 const orth_gemm_kernels orth_gemm_avx512_bf16 = {
-    .mr = MR, .nr = NR, .unit = 1, .align = 1, .kc = 1024, .task_m = 64, .pack_a = pack_a_wide, .pack_b = pack_b_wide,
+    .mr = MR, .nr = NR, .unit = 1, .planes = 1, .align = 1, .kc = 1024, .task_m = 64,
+    .pack_a = pack_a_wide, .pack_b = pack_b_wide,
     .tile = tile_f32, .finish = finish,
 };

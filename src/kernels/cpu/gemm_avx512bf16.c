@@ -11,6 +11,7 @@ PACK_FN(pack_a, PACK_PAIR, MR, 1)
 PACK_FN(pack_b, PACK_PAIR, NR, 1)
 
 const orth_gemm_kernels orth_gemm_avx512bf16_bf16 = {
-    .mr = MR, .nr = NR, .unit = 2, .align = 1, .kc = 1024, .task_m = 64, .unpacked_a = true, .pack_a = pack_a, .pack_b = pack_b,
+    .mr = MR, .nr = NR, .unit = 2, .planes = 1, .align = 1, .kc = 1024, .task_m = 64, .unpacked_a = true,
+    .pack_a = pack_a, .pack_b = pack_b,
     .tile = tile_bf16, .finish = finish,
 };

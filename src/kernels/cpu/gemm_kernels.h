@@ -1,8 +1,9 @@
 /* gemm_kernels.h -- what an instruction set gives to the matrix product: a tile, two packers, an epilogue.
  *
  * A *dword* is 4 bytes of a packed operand: one fp32, or two bf16 with neighbouring k. `unit` k make
- * a dword, so fp32 and bf16 differ in the instruction of the tile only. A *packed row* holds the
- * dwords of one step along K for all lanes of a panel: mr rows of C (operand A) or nr columns (B).
+ * a dword, so fp32 and bf16 differ in the instruction of the tile only. A *packed row* holds one
+ * dword of all lanes of a panel: mr rows of C (operand A) or nr columns (B). fp32 in pieces has as many
+ * packed rows for the same k as there are pieces (`planes`).
  * Every leaf of the contraction starts on a new packed row and is filled up with zeros to `align`
  * rows, so the chain of an element never depends on where the leaf lies. 0 * 0 added to a chain
  * that started at +0 leaves its bits alone.
@@ -18,7 +19,7 @@
 #define ORTH_GEMM_MAX_OLDER 64      /* trees of up to 2^32 blocks, of 64 leaves each */
 
 /* Packs k in [0, len) of `lanes` lanes into neighbouring panels, panel_bytes apart; lane w, index k is
- * src[w*lane_stride + k*k_stride]. Writes whole rows (ceil(len/unit), rounded up to align) of whole
+ * src[w*lane_stride + k*k_stride]. Writes whole rows (planes * ceil(len/unit), rounded up to align) of whole
  * panels; lanes and k that do not exist are 0. */
 typedef void (*orth_gemm_pack_fn)(void *dst, size_t panel_bytes, const void *src, int64_t lane_stride,
                                   int64_t k_stride, int64_t lanes, int64_t len);
@@ -78,6 +79,7 @@ typedef void (*orth_gemm_finish_fn)(const orth_gemm_desc *g, const float *sums, 
 typedef struct {
     int mr, nr;                     /* tile */
     int unit;                       /* k in a dword */
+    int planes;                     /* dwords that have them: pieces of fp32 in bf16, else 1 */
     int align;                      /* packed rows of a leaf are a multiple of it */
     int kc;                         /* packed rows that are worked through at once */
     int task_m;                     /* rows of C that share what is read of B, where A is packed */
@@ -95,7 +97,7 @@ extern const orth_gemm_kernels orth_gemm_base_f32, orth_gemm_base_bf16;
 extern const orth_gemm_kernels orth_gemm_avx2_f32, orth_gemm_avx2_bf16;
 extern const orth_gemm_kernels orth_gemm_avx512_f32, orth_gemm_avx512_bf16;
 extern const orth_gemm_kernels orth_gemm_avx512bf16_bf16;
-extern const orth_gemm_kernels orth_gemm_amx_bf16;
+extern const orth_gemm_kernels orth_gemm_amx_bf16, orth_gemm_amx_bf16x6;
 /* True if the tile instructions compute what orth_gemm_chain (gemm_chain.h) says they do. Cheap (a
  * few microseconds), so it is asked anew for each product instead of being remembered somewhere. */
 bool orth_gemm_amx_selfcheck(void);

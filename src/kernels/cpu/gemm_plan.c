@@ -37,7 +37,7 @@
 
 static int64_t packed_rows(const orth_gemm_kernels *kr, int64_t len)
 {
-    return orth_round_up(orth_div_up(len, kr->unit), kr->align);
+    return orth_round_up(orth_div_up(len, kr->unit) * kr->planes, kr->align);
 }
 
 /* Most subtrees that wait while the last of n leaves of a tree is at work, or an earlier one. */
@@ -61,13 +61,13 @@ static void plan_k(orth_gemm_plan *p)
     }
     const int64_t rows = packed_rows(kr, longest), kc = p->thin ? ORTH_MIN(kr->kc, THIN_ROWS) : kr->kc;
     p->pieces = ORTH_MAX(1, orth_div_up(rows, kc));
-    p->piece_len = packed_rows(kr, orth_div_up(longest, p->pieces)) * kr->unit;
+    p->piece_len = packed_rows(kr, orth_div_up(longest, p->pieces)) / kr->planes * kr->unit;
     p->group = 1;
     while (p->pieces == 1 && p->group < ORTH_GEMM_MAX_GROUP && p->group < p->num_leaves &&
            2 * p->group * rows <= kc)
         p->group *= 2;
     p->num_blocks = p->pieces > 1 ? p->num_leaves * p->pieces : orth_div_up(p->num_leaves, p->group);
-    p->block_rows = p->pieces > 1 ? p->piece_len / kr->unit : p->group * rows;
+    p->block_rows = p->pieces > 1 ? p->piece_len / kr->unit * kr->planes : p->group * rows;
     p->own_slots = 1 + slots_before(p->pieces > 1 ? 1 : ORTH_MIN(p->group, p->num_leaves));
     p->kept_slots = p->pieces > 1 ? 1 + slots_before(p->num_leaves) : slots_before(p->num_blocks);
     const int64_t total = p->num_blocks * p->block_rows;
