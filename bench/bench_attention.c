@@ -1,7 +1,7 @@
 /* bench_attention.c -- attention forward and backward against the FMA peak of the same moment.
  *
  * Usage: bench_attention [seconds per case] [threads, 0: both 1 and 2] [fp32|bf16|bf16x6 [T D]]
- * bf16x6 is fp32 with products of pieces on AMX (gemm_chain.h), in shares of the peak of fp32; only where it is named.
+ * bf16x6 is fp32 with products of pieces on AMX (gemm_chain.h), in shares of the peak of fma; only where it is named.
  * peer_attention.py runs it case by case, in turn with PyTorch.
  * Work is counted as what causality leaves: forward 4*(T*T/2)*D per head, backward 2.5 times that.
  * The peak is that of a loop in registers (plan/probe.h: fma; bf16: the fastest of fma, dot products of pairs, AMX),
@@ -37,7 +37,11 @@ static double seconds(void)
 static double peak(orth_ctx *ctx, orth_dtype type)
 {
     double rate;
-    return orth_probe_matmul_peak(ctx, &rate, type == ORTH_BF16, PEAK_S) == ORTH_OK ? rate : 0;
+    const orth_isa isa = ctx->isa;
+    ctx->isa = ORTH_MIN(isa, ORTH_ISA_AMX); /* what bf16x6 is held against too */
+    const orth_status s = orth_probe_matmul_peak(ctx, &rate, type == ORTH_BF16, PEAK_S);
+    ctx->isa = isa;
+    return s == ORTH_OK ? rate : 0;
 }
 
 typedef struct {
