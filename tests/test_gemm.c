@@ -297,6 +297,34 @@ TEST(bf16x6_is_more_exact_than_fma)
     test_ctx_free(ctx);
 }
 
+/* One element of A is large or not finite: its row of C is NaN from where it has no pieces. */
+TEST(bf16x6_makes_nan_of_what_has_no_pieces)
+{
+    static const struct { float x; bool is_nan; } cases[] = {
+        {0x1.fdp127f, false}, {0x1.ffp127f, true}, {-0x1.fffffep127f, true}, {INFINITY, true}, {NAN, true}};
+    orth_ctx *ctx = test_ctx(1);
+    if (!test_has_bf16x6()) {
+        test_ctx_free(ctx);
+        skip();
+    }
+    ctx->isa = ORTH_ISA_AMX_BF16X6;
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        gemm_case c = case_make(ORTH_F32, ORTH_F32, 33, 40, ORTH_SPLIT_WHOLE(50), 1, 0, 6);
+        float *out = (float *)(void *)output_make(&c);
+        ((float *)c.a)[7 * c.g.a_row + 20] = cases[i].x;
+        for (int64_t n = 0; n < 40; n++)
+            ((float *)c.b)[20 * c.g.b_row + n * c.g.b_col] = 0.25f;
+        c.g.c = out;
+        run_fast(ctx, &c.g);
+        for (int64_t m = 0; m < 33; m++)
+            for (int64_t n = 0; n < 40; n++)
+                assert_true(isnan(out[m * c.g.c_row + n]) == (m == 7 && cases[i].is_nan));
+        free(out);
+        case_free(&c);
+    }
+    test_ctx_free(ctx);
+}
+
 #if defined(__x86_64__)
 static void emulated_products(orth_ctx *ctx, orth_dtype in, uint64_t first_seed)
 {
@@ -391,6 +419,7 @@ int main(void)
         cmocka_unit_test(output_may_be_an_addend),
         cmocka_unit_test(empty_products_are_epilogues_of_zero),
         cmocka_unit_test(bf16x6_is_more_exact_than_fma),
+        cmocka_unit_test(bf16x6_makes_nan_of_what_has_no_pieces),
         cmocka_unit_test(special_values_follow_the_plain_chain),
         cmocka_unit_test(results_in_fp32_have_no_negative_zero),
 #if defined(__x86_64__)
