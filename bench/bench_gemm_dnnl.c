@@ -160,7 +160,9 @@ static void print_peak(orth_ctx *ctx, const char *when)
 
 /* ---- timing ---- */
 
-typedef enum { DNNL_PLAIN, DNNL_OWN, OURS_FAST, OURS_PARTS, CONTENDERS } contender;
+/* OWN, KEPT: a B that was brought into the layout that the kernels want beforehand, which is not counted. */
+typedef enum { DNNL_PLAIN, DNNL_OWN, OURS_FAST, OURS_PARTS, OURS_FAST_KEPT, OURS_PARTS_KEPT, CONTENDERS } contender;
+#define OURS (CONTENDERS - OURS_FAST)
 
 typedef struct {
     orth_ctx *ctx;
@@ -168,7 +170,7 @@ typedef struct {
     dnnl_stream_t stream;
     peer_gemm dnnl[2];
     bool has_own;
-    orth_gemm_desc g[2];            /* parts 1 and 8 */
+    orth_gemm_desc g[OURS];         /* parts 1 and 8; the same with B packed */
     void *workspace;
     double time[CONTENDERS][MAX_ROUNDS];
 } duel;
@@ -269,7 +271,7 @@ static orth_gemm_desc describe(product what, orth_dtype type, int64_t O, int64_t
 }
 
 static void run_duel(orth_ctx *ctx, dnnl_engine_t engine, dnnl_stream_t stream, const weight_shape *w,
-                     product what, orth_dtype type, int rounds, double log_sum[2], double lowest[2])
+                     product what, orth_dtype type, int rounds, double log_sum[OURS], double lowest[OURS])
 {
     static duel d; /* large: kept off the stack of a program that has one */
     memset(&d, 0, sizeof d);
@@ -277,36 +279,42 @@ static void run_duel(orth_ctx *ctx, dnnl_engine_t engine, dnnl_stream_t stream, 
     d.library = ctx->gemm_library;
     d.stream = stream;
     size_t bytes = 0;
-    for (int i = 0; i < 2; i++) {
-        d.g[i] = describe(what, type, w->O, w->C, i ? 8 : 1);
+    for (int i = 0; i < OURS; i++) {
+        d.g[i] = describe(what, type, w->O, w->C, i % 2 ? 8 : 1);
         bytes =
             ORTH_MAX(bytes, orth_gemm_workspace_bytes(&d.g[i], orth_pool_num_threads(ctx->pool), ctx->isa));
     }
     void *a = random_matrix(type, d.g[0].M * d.g[0].K), *b = random_matrix(type, d.g[0].N * d.g[0].K);
     void *c = random_matrix(d.g[0].c_type, d.g[0].M * d.g[0].N);
-    for (int i = 0; i < 2; i++) {
+    void *packed[2] = {NULL, NULL};
+    d.has_own = what != DW;
+    for (int i = 0; i < OURS; i++) {
         d.g[i].a = a;
         d.g[i].b = b;
         d.g[i].c = c;
+        if (i < 2 || !d.has_own)
+            continue;
+        packed[i - 2] = orth_mem_alloc(ctx, orth_gemm_packed_bytes(&d.g[i], ctx->isa));
+        orth_gemm_pack_b(ctx, &d.g[i], packed[i - 2]);
+        d.g[i].b_packed = packed[i - 2];
     }
     d.workspace = orth_mem_alloc(ctx, bytes);
     if (orth_gemm_library_add(ctx, &d.g[0]) != ORTH_OK)
         fail(ctx->error.message);
-    d.has_own = what != DW;
     d.dnnl[0] = peer_make(engine, stream, &d.g[0], false);
     if (d.has_own)
         d.dnnl[1] = peer_make(engine, stream, &d.g[0], true);
     for (int r = 0; r < rounds; r++)
         for (int who = 0; who < CONTENDERS; who++)
-            if (who != DNNL_OWN || d.has_own)
+            if (d.has_own || (who != DNNL_OWN && who < OURS_FAST_KEPT))
                 d.time[who][r] = time_contender(&d, (contender)who);
     const double gf = 2e-9 * (double)d.g[0].M * (double)d.g[0].N * (double)d.g[0].K;
     printf("%-8s %-7s %-4s %-4s %6d %6d %6d", w->model, w->weight, product_names[what], orth_dtype_name(type),
            (int)d.g[0].M, (int)d.g[0].N, (int)d.g[0].K);
     for (int who = 0; who < CONTENDERS; who++)
         printf(" %7.0f", d.time[who][0] > 0 ? gf / median(d.time[who], rounds) : 0.0);
-    for (int i = 0; i < 2; i++) {
-        const double r = ratio_of(&d, (contender)(OURS_FAST + i), rounds);
+    for (int i = 0; i < OURS; i++) {
+        const double r = ratio_of(&d, (contender)(OURS_FAST + (d.has_own ? i : i % 2)), rounds);
         log_sum[i] += log(r);
         lowest[i] = fmin(lowest[i], r);
         printf("  %5.3f", r);
@@ -317,6 +325,8 @@ static void run_duel(orth_ctx *ctx, dnnl_engine_t engine, dnnl_stream_t stream, 
     if (d.has_own)
         peer_free(&d.dnnl[1]);
     orth_mem_free(ctx, d.workspace);
+    orth_mem_free(ctx, packed[0]);
+    orth_mem_free(ctx, packed[1]);
     free(a);
     free(b);
     free(c);
@@ -325,20 +335,23 @@ static void run_duel(orth_ctx *ctx, dnnl_engine_t engine, dnnl_stream_t stream, 
 static void run_type(orth_ctx *ctx, dnnl_engine_t engine, dnnl_stream_t stream, orth_dtype type,
                      const char *model, int rounds)
 {
-    double log_sum[2] = {0, 0}, lowest[2] = {INFINITY, INFINITY};
+    static const char *const columns[] = {"dnnl", "d.any", "parts1", "parts8", "kept1", "kept8"};
+    double log_sum[OURS] = {0}, lowest[OURS] = {INFINITY, INFINITY, INFINITY, INFINITY};
     int n = 0;
-    printf("# GFLOP/s; ratio: best oneDNN time / ours\n%-8s %-7s %-4s %-4s %6s %6s %6s %7s %7s %7s %7s  %5s  "
-           "%5s\n",
-           "model", "weight", "op", "type", "M", "N", "K", "dnnl", "d.any", "parts1", "parts8", "r1", "r8");
+    printf("# GFLOP/s; ratio: best oneDNN time / ours; any, kept: a weight that was packed beforehand, not counted\n"
+           "%-8s %-7s %-4s %-4s %6s %6s %6s", "model", "weight", "op", "type", "M", "N", "K");
+    for (int i = 0; i < ORTH_COUNT(columns); i++)
+        printf(" %7s", columns[i]);
+    printf("  %5s  %5s  %5s  %5s\n", "r1", "r8", "k1", "k8");
     for (int i = 0; i < ORTH_COUNT(weights); i++) {
         if (strcmp(model, "all") != 0 && strcmp(model, weights[i].model) != 0)
             continue;
         for (int what = FORWARD; what <= DW; what++, n++)
             run_duel(ctx, engine, stream, &weights[i], (product)what, type, rounds, log_sum, lowest);
     }
-    for (int i = 0; i < 2 && n; i++)
-        printf("# %s parts=%d: geometric mean of %d ratios %.3f, lowest %.3f\n", orth_dtype_name(type),
-               i ? 8 : 1, n, exp(log_sum[i] / n), lowest[i]);
+    for (int i = 0; i < OURS && n; i++)
+        printf("# %s parts=%d%s: geometric mean of %d ratios %.3f, lowest %.3f\n", orth_dtype_name(type),
+               i % 2 ? 8 : 1, i < 2 ? "" : ", kept", n, exp(log_sum[i] / n), lowest[i]);
 }
 
 int main(int argc, char **argv)

@@ -108,17 +108,41 @@ static inline orth_gemm_desc outputs_make(orth_ctx *ctx, gemm_case *c, bool with
     return g;
 }
 
+/* The same with B packed once, also for few rows. */
+static inline void run_packed(orth_ctx *ctx, orth_gemm_desc g)
+{
+    orth_gemm_desc many = g;
+    many.M = 1000;
+    const size_t bytes = orth_gemm_packed_bytes(&many, ctx->isa);
+    unsigned char *packed = orth_mem_alloc(ctx, bytes + 64);
+    memset(packed, 0xff, bytes + 64);
+    orth_gemm_pack_b(ctx, &many, packed);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(packed[bytes + (size_t)i], 0xff);
+    g.b = NULL;
+    g.b_packed = packed;
+    run_fast(ctx, &g);
+    orth_mem_free(ctx, packed);
+}
+
 /* Fast against plain, guards, gaps between rows and all. */
 static inline void check_case(orth_ctx *ctx, gemm_case *c, bool with_pre, const char *what)
 {
     size_t bytes = (size_t)(c->c_elems + 2 * GUARD) * orth_dtype_bytes(c->g.c_type);
     char *out[4];
     orth_gemm_desc g = outputs_make(ctx, c, with_pre, out);
-    run_fast(ctx, &g);
-    if (memcmp(out[0], out[2], bytes) != 0 || memcmp(out[1], out[3], bytes) != 0)
-        fail_msg("%s, isa %s, %s->%s, M=%d N=%d K=%d, %d threads", what, orth_isa_name(ctx->isa),
-                 orth_dtype_name(g.in_type), orth_dtype_name(g.c_type), (int)g.M, (int)g.N, (int)g.K,
-                 orth_pool_num_threads(ctx->pool));
+    for (int packed = 0; packed < 2; packed++) {
+        memset(out[2], 0xa5, bytes);
+        memset(out[3], 0xa5, bytes);
+        if (packed)
+            run_packed(ctx, g);
+        else
+            run_fast(ctx, &g);
+        if (memcmp(out[0], out[2], bytes) != 0 || memcmp(out[1], out[3], bytes) != 0)
+            fail_msg("%s%s, isa %s, %s->%s, M=%d N=%d K=%d, %d threads", what, packed ? ", B packed beforehand" : "",
+                     orth_isa_name(ctx->isa), orth_dtype_name(g.in_type), orth_dtype_name(g.c_type), (int)g.M,
+                     (int)g.N, (int)g.K, orth_pool_num_threads(ctx->pool));
+    }
     for (int i = 0; i < 4; i++)
         free(out[i]);
 }

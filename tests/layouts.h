@@ -18,6 +18,7 @@ typedef struct {
     orth_comm_policy comm;
     orth_dtype compute;
     bool bf16x6;              /* precision.fp32_products */
+    bool keep_packed;         /* of the layout, not of what one rank computes */
     bool doc_mask;
     int32_t steps;
     int threads;              /* of each rank */
@@ -64,7 +65,7 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, ", buckets of %d%s", (int)c->comm.bucket_bytes, c->comm.overlap ? ", overlap" : "");
     layout_say(out, n, ", prefetch %d to %d%s", (int)c->comm.prefetch, (int)c->comm.prefetch_bytes,
                c->comm.keep_gathered ? ", kept" : "");
-    layout_say(out, n, "%s", l->owner ? ", owner" : "");
+    layout_say(out, n, "%s%s", l->owner ? ", owner" : "", c->keep_packed ? ", packed weights" : "");
     for (int64_t r = 0; r < l->num_stage_layers; r++)
         layout_say(out, n, "%s%g", r ? ":" : ", layers ", l->stage_layers[r]);
     for (int64_t r = 0; r < l->num_dp_share; r++)
@@ -174,6 +175,7 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         l->parts = LAYOUT_PICK(4, 8);
         c.compute = LAYOUT_PICK(0, 1) ? ORTH_BF16 : ORTH_F32;
         c.bf16x6 = c.compute == ORTH_F32 && seed % 2 && test_has_bf16x6();
+        c.keep_packed = seed / 2 % 2;
         c.doc_mask = LAYOUT_PICK(0, 0, 1);
         c.model.tied = LAYOUT_PICK(0, 1);
         c.model.dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
@@ -212,7 +214,7 @@ static inline orth_model_shape layout_shape(const layout_case *c)
 {
     return (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
                               .parts = (int32_t)c->layout.parts, .compute = c->compute, .doc_mask = c->doc_mask,
-                              .optimizer = ORTH_OP_adamw, .comm = c->comm};
+                              .optimizer = ORTH_OP_adamw, .comm = c->comm, .keep_packed = c->keep_packed};
 }
 
 #endif

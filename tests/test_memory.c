@@ -142,7 +142,7 @@ TEST(planned_bytes_of_a_run_are_the_counted_ones)
         /* what ranks hand in to rank 0, whole and tensor by tensor */
         HANDS_IN "checkpoint.every_steps=1", HANDS_IN "checkpoint.every_steps=1 checkpoint.async=false",
         HANDS_IN "optimizer.name=sgd checkpoint.every_steps=2 precision.compute=bf16", HANDS_IN "optimizer.name=sgd",
-        "precision.fp32_products=bf16x6",
+        "precision.fp32_products=bf16x6", "train.micro_batch=3 memory.packed_weights=true precision.compute=bf16",
     };
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(flavours); i++) {

@@ -114,15 +114,17 @@ typedef struct {
     orth_program p;
 } step;
 
-static step *step_open(bool placed, bool dropout)
+static step *step_open_with(bool placed, bool dropout, bool keep_packed)
 {
     step *s = calloc(1, sizeof *s);
     orth_model_config c;
     s->ctx = test_ctx(1);
+    s->ctx->isa = ORTH_ISA_BASE; /* the same programs on every machine */
     CHECK_OK(s->ctx, orth_model_preset(s->ctx, "llama-tiny", &c));
     c.dropout = dropout ? 0.1 : 0;
-    orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = 2, .seq_len = 16, .num_micro_batches = 2,
-                              .parts = 2, .compute = ORTH_BF16, .optimizer = ORTH_OP_adamw};
+    orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = 2, .seq_len = keep_packed ? 64 : 16, .num_micro_batches = 2,
+                              .parts = 2, .compute = ORTH_BF16, .optimizer = ORTH_OP_adamw,
+                              .keep_packed = keep_packed};
     CHECK_OK(s->ctx, orth_model_blocks_build(s->ctx, &c, &shape, &s->blocks));
     orth_program_init(s->ctx, &s->p);
     CHECK_OK(s->ctx, orth_compile(s->ctx, &s->blocks.spec, &s->p));
@@ -130,6 +132,11 @@ static step *step_open(bool placed, bool dropout)
         CHECK_OK(s->ctx, orth_place(s->ctx, &s->p, 2, ORTH_ISA_BASE));
     CHECK_OK(s->ctx, orth_check(s->ctx, &s->p));
     return s;
+}
+
+static step *step_open(bool placed, bool dropout)
+{
+    return step_open_with(placed, dropout, false);
 }
 
 static void step_close(step *s)
@@ -189,6 +196,45 @@ TEST(what_is_read_was_written_before)
     s = step_open(false, false); /* no attention in layer 0: the message says who misses it */
     move(s, find_op(s, ORTH_OP_attention, 0), -1);
     REFUSED(s, "(linear, layer 0, micro-batch 0), buffer 'attention'");
+}
+
+/* For both micro-batches: the eight matrices of the layers, and the head's, for its chunks, too. */
+TEST(a_weight_is_packed_once_a_step)
+{
+    step *s = step_open_with(true, false, true);
+    int32_t packs[2] = {0, 0}, products[2] = {0, 0}, kept[2] = {0, 0};
+    for (int32_t i = 0; i < s->p.num_instrs; i++) {
+        const orth_instr *n = &s->p.instrs[i];
+        packs[0] += n->op == ORTH_OP_linear_pack;
+        packs[1] += n->op == ORTH_OP_linear_dx_pack;
+        for (int k = 0; k < 2; k++) {
+            products[k] += n->op == (k ? ORTH_OP_linear_dx : ORTH_OP_linear);
+            kept[k] += n->op == (k ? ORTH_OP_linear_dx : ORTH_OP_linear) && orth_instr_reads_packed(n);
+        }
+    }
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(kept[k], products[k]);
+        assert_int_equal(packs[k], 9);
+    }
+    step_close(s);
+}
+
+TEST(a_packed_weight_is_that_of_its_product_and_of_this_step)
+{
+    step *s = step_open_with(false, false, true);
+    orth_operand first = s->p.instrs[find_op(s, ORTH_OP_linear, 0)].in[3];
+    s->p.instrs[find_op(s, ORTH_OP_linear, 1)].in[3] = first;
+    REFUSED(s, "read as the packed weight of a product, which it is not");
+    s = step_open_with(false, false, true);
+    move(s, find_op(s, ORTH_OP_linear_dx_pack, 0), -1);
+    REFUSED(s, "read before it is written");
+    s = step_open_with(false, false, true); /* a weight that changes between the micro-batches */
+    int32_t norm = find_op(s, ORTH_OP_norm, 0);
+    while (s->p.instrs[norm].op != ORTH_OP_norm || s->p.instrs[norm].micro_batch == 0)
+        norm++; /* of what the embedding gives: it writes no sum */
+    assert_int_equal(s->p.instrs[norm].out[1].buffer, -1);
+    s->p.instrs[norm].out[1] = s->p.instrs[find_op(s, ORTH_OP_linear, 0)].in[1];
+    REFUSED(s, "packed before its weight changed");
 }
 
 TEST(operands_lie_inside_their_buffers)
@@ -261,6 +307,8 @@ int main(void)
         cmocka_unit_test(a_part_of_the_leaves_piles_up_to_the_nodes_that_it_contains),
         cmocka_unit_test(gradients_pile_up_in_the_aligned_tree_however_they_are_split),
         cmocka_unit_test(what_is_read_was_written_before),
+        cmocka_unit_test(a_weight_is_packed_once_a_step),
+        cmocka_unit_test(a_packed_weight_is_that_of_its_product_and_of_this_step),
         cmocka_unit_test(operands_lie_inside_their_buffers),
         cmocka_unit_test(every_parameter_is_updated_once_after_its_gradient_is_whole),
         cmocka_unit_test(buffers_that_live_together_do_not_overlap),

@@ -20,6 +20,7 @@ typedef struct {
     int64_t a_row, a_col;
     const void *b;                     /* B[k,n] at b[k*b_row + n*b_col] */
     int64_t b_row, b_col;
+    const void *b_packed;              /* the same as orth_gemm_pack_b leaves it, or NULL: it is packed on the way */
     void *c;                           /* C[m,n] at c[m*c_row + n] */
     int64_t c_row;
     orth_dtype c_type;                 /* F32 or BF16 */
@@ -39,6 +40,12 @@ typedef struct {
  * shapes; M, N or K may be 0 (K = 0: v = 0 before the epilogue). */
 orth_status orth_gemm(orth_ctx *ctx, const orth_gemm_desc *g, void *workspace);
 size_t orth_gemm_workspace_bytes(const orth_gemm_desc *g, int num_threads, orth_isa isa);
+
+/* Packs B of g once for many products: all whose B, N, K, in_type and split are those of g; M, A and C are theirs.
+ * Same bits as without. dst: 64-byte aligned, orth_gemm_packed_bytes of it. 0 bytes: a product with so few rows
+ * as g has gains nothing. */
+void orth_gemm_pack_b(orth_ctx *ctx, const orth_gemm_desc *g, void *dst);
+size_t orth_gemm_packed_bytes(const orth_gemm_desc *g, orth_isa isa);
 
 /* The same, plainly: three loops and the tree. No workspace. */
 orth_status orth_gemm_ref(orth_ctx *ctx, const orth_gemm_desc *g);

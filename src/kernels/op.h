@@ -118,6 +118,10 @@ const orth_kernel_fn *orth_kernels_cpu(void);
  * with this many threads, at this isa. The reference kernels need none. */
 size_t orth_op_workspace_bytes(orth_op op, const orth_op_call *call, int num_threads, orth_isa isa);
 
+/* P of `linear_pack` and `linear_dx_pack`, for the cpu kernels at this isa, where `linear` or `linear_dx` has these first
+ * two inputs (data pointers are not read). 0: so few rows gain nothing from a packed weight. */
+size_t orth_op_packed_bytes(orth_op op, const orth_tensor in[2], const orth_attr *attr, orth_isa isa);
+
 /* Set-up of the cpu kernel of `op` for calls of these shapes: announces products to ctx->gemm_library, if there
  * is one. May be called again for the same shapes. ORTH_ERR_NOMEM. */
 orth_status orth_op_prepare(orth_ctx *ctx, orth_op op, const orth_op_call *call);

@@ -266,7 +266,7 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
         .optimizer = shape->optimizer, .nesterov = shape->nesterov, .cache_rows = shape->cache_rows,
         .external_params = shape->external_params, .mesh = shape->mesh, .comm = shape->comm,
         .chunks = shape->chunks, .num_chunks = shape->num_chunks, .actions = shape->actions,
-        .num_actions = shape->num_actions, .async = shape->async,
+        .num_actions = shape->num_actions, .async = shape->async, .keep_packed = shape->keep_packed,
     };
     choose_head_chunks(&out->spec, shape->parts);
     orth_graph_init(ctx, &out->embed);

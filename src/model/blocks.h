@@ -25,6 +25,7 @@ typedef struct {
     bool nesterov;
     orth_place_in_mesh mesh;      /* this rank's place; all zero: alone */
     orth_comm_policy comm;
+    bool keep_packed;             /* as in orth_compile_spec */
     const orth_chunk *chunks;     /* as in orth_compile_spec; outlive the blocks */
     int32_t num_chunks;
     const orth_action *actions;

@@ -12,6 +12,8 @@ typedef struct {
     bool *measured;     /* [num_buffers] gradients whose squares were summed */
     bool *applied;      /* [num_buffers] gradients that an optimizer read, and nobody wrote since */
     int32_t *writes;    /* [num_buffers] how often it was written so far */
+    int32_t *packed_by; /* [num_buffers] the linear_pack or linear_dx_pack that made it, */
+    int32_t *packed_at; /* [num_buffers] and `writes` of its weight at that time */
     int32_t *user;      /* [num_buffers] last instruction that added what the buffer holds to a gradient, -1 */
     int32_t *user_before, *seen; /* [num_instrs] the one before it, and `writes` at that time */
 } checker;
@@ -108,6 +110,26 @@ static orth_status check_leaf(checker *c, int32_t i)
     return ORTH_OK;
 }
 
+/* A packed weight is what its product would read, and the weight is still the same. */
+static orth_status check_packed(checker *c, int32_t i)
+{
+    const orth_instr *n = &c->p->instrs[i];
+    if (n->op == ORTH_OP_linear_pack || n->op == ORTH_OP_linear_dx_pack) {
+        c->packed_by[n->out[0].buffer] = i;
+        c->packed_at[n->out[0].buffer] = c->writes[n->in[0].buffer];
+    }
+    if (!orth_instr_reads_packed(n))
+        return ORTH_OK;
+    const orth_operand *packed = &n->in[3], *weight = &n->in[1];
+    const orth_instr *by = &c->p->instrs[c->packed_by[packed->buffer]];
+    if (by->op != (n->op == ORTH_OP_linear ? ORTH_OP_linear_pack : ORTH_OP_linear_dx_pack) ||
+        !same_operand(&by->in[0], weight) || by->attr.replica_rows != n->attr.replica_rows)
+        return refuse(c, i, packed, "read as the packed weight of a product, which it is not");
+    if (c->packed_at[packed->buffer] != c->writes[weight->buffer])
+        return refuse(c, i, packed, "packed before its weight changed");
+    return ORTH_OK;
+}
+
 static orth_status check_instrs(checker *c)
 {
     for (int32_t i = 0; i < c->p->num_instrs; i++) {
@@ -115,6 +137,7 @@ static orth_status check_instrs(checker *c)
         for (int k = 0; k < n->num_in; k++)
             ORTH_TRY(check_operand(c, i, &n->in[k], false));
         ORTH_TRY(check_leaf(c, i));
+        ORTH_TRY(check_packed(c, i));
         for (int k = 0; k < n->num_out; k++)
             ORTH_TRY(check_operand(c, i, &n->out[k], true));
         if (n->op == ORTH_OP_grad_square)
@@ -216,11 +239,13 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     c.measured = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
     c.applied = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
     c.writes = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.packed_at = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.packed_by = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.user = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.user_before = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
     c.seen = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
-    orth_status status = c.written && c.updates && c.owner && c.measured && c.applied && c.writes && c.user &&
-                                 c.user_before && c.seen
+    orth_status status = c.written && c.updates && c.owner && c.measured && c.applied && c.writes &&
+                                 c.packed_by && c.packed_at && c.user && c.user_before && c.seen
                              ? ORTH_OK
                              : ORTH_ERR_NOMEM;
     for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++)

@@ -1,6 +1,8 @@
 /* compile.c -- the actions of a schedule (forward, backward of a micro-batch) become instructions. */
 #include "program/build.h"
+#include "program/keep_packed.h"
 #include "program/overlap.h"
+
 /* ---- actions ---- */
 
 /* What one micro-batch leaves behind in a chunk between its forward and its backward. */
@@ -341,6 +343,8 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     }
     orth_mem_free(ctx, b.uses);
     orth_mem_free(ctx, items);
+    if (spec->keep_packed && !out->failed)
+        ORTH_TRY(orth_keep_packed(ctx, out));
     if (spec->comm.overlap && !out->failed)
         return orth_overlap(ctx, out, &spec->comm);
     return orth_program_done(out);

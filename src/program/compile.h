@@ -90,6 +90,7 @@ typedef struct {
     orth_op optimizer;               /* ORTH_OP_adamw, adam or sgd */
     bool nesterov;
     int64_t cache_rows;              /* decoding: S of the caches */
+    bool keep_packed;                /* weights are packed once for the products of a step (keep_packed.h) */
     bool external_params;            /* weights and caches are another program's */
 } orth_compile_spec;
 

@@ -85,7 +85,8 @@ orth_cost orth_instr_cost(const orth_instr *i)
     if (i->recomputed)
         c.model_flops = 0;
     for (int k = 0; k < i->num_in; k++)
-        c.bytes += (double)orth_operand_bytes(&i->in[k]);
+        if (k != 1 || !orth_instr_reads_packed(i))
+            c.bytes += (double)orth_operand_bytes(&i->in[k]);
     for (int k = 0; k < i->num_out; k++)
         c.bytes += (double)orth_operand_bytes(&i->out[k]);
     return c;

@@ -155,6 +155,7 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .comm = {.overlap = cfg->comm_overlap, .bucket_bytes = cfg->comm_bucket_mb * MB,
                  .prefetch = (int32_t)cfg->comm_prefetch, .prefetch_bytes = cfg->comm_prefetch_mb * MB,
                  .keep_gathered = !cfg->parallel_reshard_after_forward},
+        .keep_packed = cfg->memory_packed_weights,
     };
 }
 

@@ -1,4 +1,5 @@
-/* gemm_panels.c -- products whose A lies ready: each thread packs the panel of B that it uses, into its own L2.
+/* gemm_panels.c -- products whose A lies ready: each thread packs the panel of B that it uses, into its own L2, unless it
+ * was packed beforehand.
  *
  * A task is a panel of B, one block of K; its rows of C are drawn in parts. Who has drawn the task draws
  * its parts too, and at the end of the list those who find no task draw parts of the tasks still at work,
@@ -30,7 +31,16 @@ static int64_t next_task(const orth_gemm_plan *p, int64_t task)
     return ORTH_MIN(task + p->num_threads, p->num_stages * p->num_tasks - 1);
 }
 
-/* Patterns that ask for the part of B that `task` packs. Returns how many. */
+/* Patterns that ask for a panel that is packed, which takes nr/8 tiles. Returns how many. */
+static int packed_patterns(const orth_gemm_plan *p, const char *panel, orth_gemm_ahead soon[MAX_SOON])
+{
+    const int num = p->kernels->nr / 8;
+    for (int i = 0; i < num; i++)
+        soon[i] = (orth_gemm_ahead){panel + i * (p->block_rows / 2) * 64, 64, 512};
+    return num;
+}
+
+/* Patterns that ask for the part of B that `task` reads. Returns how many. */
 static int soon_patterns(const orth_gemm_plan *p, int64_t task, orth_gemm_ahead soon[MAX_SOON])
 {
     const orth_gemm_desc *g = p->g;
@@ -38,6 +48,8 @@ static int soon_patterns(const orth_gemm_plan *p, int64_t task, orth_gemm_ahead 
     const int64_t size = (int64_t)orth_dtype_bytes(g->in_type), rows = 2 * p->kernels->unit;
     const int64_t n0 = (s.n * p->n_chunk + task % p->num_tasks) * p->kernels->nr;
     const int64_t lanes = ORTH_MIN(p->kernels->nr, g->N - n0);
+    if (g->b_packed)
+        return packed_patterns(p, orth_gemm_packed_at(p, s.k, s.n * p->n_chunk + task % p->num_tasks), soon);
     orth_gemm_block block;
     orth_gemm_block_at(p, s.k, &block);
     const int64_t k0 = block.segment[0].k0;
@@ -60,8 +72,9 @@ static void run_parts(orth_gemm_run *run, int64_t task, int64_t part, int worker
     const orth_gemm_kernels *kr = p->kernels;
     const orth_gemm_stage s = orth_gemm_stage_at(p, task / p->num_tasks);
     const int64_t place = task % p->num_tasks, panel = s.n * p->n_chunk + place;
-    char *b = run->workspace + p->b_at + p->b_slot_bytes * (size_t)worker;
-    const orth_gemm_operand operand = orth_gemm_operand_b(p, b, panel, 1);
+    char *own = run->workspace + p->b_at + p->b_slot_bytes * (size_t)worker;
+    const orth_gemm_operand operand = orth_gemm_operand_b(p, own, panel, 1);
+    const char *b = p->g->b_packed ? orth_gemm_packed_at(p, s.k, panel) : own;
     const orth_gemm_sums sums = orth_gemm_sums_at(run, worker, p->k_stages > 1 ? place : worker);
     orth_gemm_block block;
     orth_gemm_block_at(p, s.k, &block);
@@ -71,7 +84,8 @@ static void run_parts(orth_gemm_run *run, int64_t task, int64_t part, int worker
     orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES];
     orth_gemm_column column = {.block = &block, .is_last = s.k == p->num_blocks - 1, .n_panel = panel, .b = b,
                                .ahead_step = kr->mr * p->a_stride, .soon = soon, .wishes = wishes, .turns = 1};
-    orth_gemm_pack(p, &operand, 0, 1, s.k, s.k + 1);
+    if (!p->g->b_packed)
+        orth_gemm_pack(p, &operand, 0, 1, s.k, s.k + 1);
     for (; part < p->num_parts; part = orth_gemm_draw_part(run, task)) {
         const int64_t i = orth_gemm_part_at(p, task, part) * p->m_task;
         column.m_panel = s.m * p->m_chunk + i;

@@ -19,6 +19,8 @@
  * leaves its L2: A is used by few columns, so a way through the L3 would cost more. Its columns are drawn in parts,
  * so that threads without a task can help at the end.
  *
+ * Where B is packed beforehand (gemm_packed.c), for many products, both ways find their panels there.
+ *
  * None of this shows in the result: it decides when a chain is continued, never its order.
  */
 #include "kernels/cpu/gemm_plan.h"
@@ -116,6 +118,8 @@ static void plan_tasks(orth_gemm_plan *p)
  * all columns of some rows, if that makes tasks enough. */
 static void plan_packs(orth_gemm_plan *p)
 {
+    if (p->g->b_packed)
+        return;
     p->b_group = ORTH_MAX(1, PACK_COLUMNS / p->kernels->nr);
     p->b_blocks = p->stage_blocks;
     if (p->g->b_col == 1 && p->g->b_row != 1) {
@@ -138,15 +142,15 @@ static void plan_workspace(orth_gemm_plan *p)
 {
     const orth_gemm_kernels *kr = p->kernels;
     const size_t num_threads = (size_t)p->num_threads;
-    const int64_t panel_b = 4 * p->block_rows * kr->nr, panel_a = 4 * p->block_rows * kr->mr;
+    const int64_t panel_b = (int64_t)orth_gemm_panel_b_bytes(p), panel_a = 4 * p->block_rows * kr->mr;
     const int64_t counters = (p->num_stages + 1) * p->num_tasks + (p->by_panel ? 0 : 2 * p->num_stages);
     size_t a_bytes, b_bytes;
     if (p->by_panel) {
         p->b_slot_bytes = (size_t)orth_round_up(panel_b, 64);
         a_bytes = p->thin ? (size_t)orth_round_up(p->num_blocks * p->m_panels * panel_a, 64) : 0;
-        b_bytes = num_threads * p->b_slot_bytes;
+        b_bytes = p->g->b_packed ? 0 : num_threads * p->b_slot_bytes;
     } else {
-        p->b_slots = p->k_stages == 1 && p->n_chunks == 1 ? 1 : 2;
+        p->b_slots = p->g->b_packed ? 0 : p->k_stages == 1 && p->n_chunks == 1 ? 1 : 2;
         p->a_slot_bytes = (size_t)orth_round_up(p->stage_blocks * panel_a * p->m_task, 64);
         p->b_slot_bytes = (size_t)orth_round_up(p->stage_blocks * panel_b * p->n_chunk, 64);
         a_bytes = num_threads * p->a_slot_bytes;
@@ -181,13 +185,25 @@ static int64_t unpacked_stride(const orth_gemm_plan *p)
     return stride;
 }
 
+void orth_gemm_plan_packed(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_gemm_kernels *kr,
+                           int num_threads)
+{
+    *p = (orth_gemm_plan){.g = g, .kernels = kr, .num_threads = num_threads};
+    p->n_panels = orth_div_up(g->N, kr->nr);
+    p->num_leaves = g->K == 0 ? 1 : orth_split_leaves(&g->split);
+    plan_k(p);
+    p->n_chunk = p->n_panels;
+    p->stage_blocks = p->num_blocks;
+    plan_packs(p);
+}
+
 void orth_gemm_plan_make(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_gemm_kernels *kr,
                          int num_threads)
 {
     *p = (orth_gemm_plan){.g = g, .kernels = kr, .num_threads = num_threads};
     p->m_panels = orth_div_up(g->M, kr->mr);
     p->n_panels = orth_div_up(g->N, kr->nr);
-    p->thin = p->m_panels <= 2;
+    p->thin = orth_gemm_is_thin(g, kr);
     p->num_leaves = g->K == 0 ? 1 : orth_split_leaves(&g->split);
     p->a_stride = unpacked_stride(p);
     p->by_panel = p->thin || p->a_stride;

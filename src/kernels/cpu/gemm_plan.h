@@ -54,11 +54,27 @@ typedef struct {
     /* workspace, in bytes from its start */
     size_t counters_at, a_at, b_at, own_at, kept_at, total_bytes;
     size_t a_slot_bytes, b_slot_bytes, own_bytes, tile_kept_bytes, task_kept_bytes;
-    int b_slots;                    /* of stages */
+    int b_slots;                    /* of stages; 0: B is packed beforehand */
 } orth_gemm_plan;
+
+/* Few rows of C: a panel of B is used once or twice, and its blocks are short. */
+static inline bool orth_gemm_is_thin(const orth_gemm_desc *g, const orth_gemm_kernels *kr)
+{
+    return !g->b_packed && g->M <= 2 * kr->mr;
+}
 
 void orth_gemm_plan_make(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_gemm_kernels *kernels,
                          int num_threads);
+
+/* How B is packed beforehand, for products of more rows: K as there, and packing tasks of the whole of it. */
+void orth_gemm_plan_packed(orth_gemm_plan *p, const orth_gemm_desc *g, const orth_gemm_kernels *kernels,
+                           int num_threads);
+
+/* Of a panel of B, one block of K. B packed beforehand is [num_blocks][n_panels] of them. */
+static inline size_t orth_gemm_panel_b_bytes(const orth_gemm_plan *p)
+{
+    return (size_t)(4 * p->block_rows * p->kernels->nr);
+}
 
 void orth_gemm_block_at(const orth_gemm_plan *p, int64_t index, orth_gemm_block *b);
 

@@ -1,4 +1,4 @@
-/* gemm_stages.c -- products whose A is packed: B is packed for all threads, stage by stage.
+/* gemm_stages.c -- products whose A is packed: B is packed for all threads, stage by stage, or was beforehand.
  *
  * The tasks of all stages (gemm_plan.c) form one list, drawn in order by one counter:
  *
@@ -37,7 +37,7 @@ static void pack_task(orth_gemm_run *run, int64_t stage_index, int64_t i)
     /* The slot was last used two stages ago. */
     for (int64_t q = 0; q + 2 <= s.index; q++)
         orth_gemm_wait_until(&run->computed[q], (int32_t)(p->num_tasks * p->num_parts));
-    const int64_t block_bytes = 4 * p->block_rows * p->kernels->nr * p->n_chunk;
+    const int64_t block_bytes = (int64_t)orth_gemm_panel_b_bytes(p) * p->n_chunk;
     const orth_gemm_operand o = orth_gemm_operand_b(p, packed_b(run, s.index) + begin * block_bytes, s.n * p->n_chunk,
                                                     p->n_chunk);
     orth_gemm_pack(p, &o, group * p->b_group, (group + 1) * p->b_group, first + begin, first + end);
@@ -52,6 +52,7 @@ typedef struct {
     int64_t block, num_blocks;      /* of K */
     char *a;                        /* its rows, packed by this worker */
     const char *b;                  /* the stage, packed */
+    int64_t b_panels;               /* from block to block */
     orth_gemm_sums sums;            /* of its first column; of each column anew, if not kept from stage to stage */
 } stage_task;
 
@@ -67,7 +68,8 @@ static stage_task task_at(orth_gemm_run *run, int64_t task, int worker)
     t.block = t.stage.k * p->stage_blocks;
     t.num_blocks = ORTH_MIN(p->stage_blocks, p->num_blocks - t.block);
     t.a = run->workspace + p->a_at + p->a_slot_bytes * (size_t)worker;
-    t.b = packed_b(run, t.stage.index);
+    t.b = p->g->b_packed ? orth_gemm_packed_at(p, t.block, t.stage.n * p->n_chunk) : packed_b(run, t.stage.index);
+    t.b_panels = p->g->b_packed ? p->n_panels : p->n_chunk;
     t.sums = orth_gemm_sums_at(run, worker, p->k_stages > 1 ? place : worker);
     return t;
 }
@@ -89,7 +91,7 @@ static void expect(const orth_gemm_plan *p, const stage_task *t, int64_t block, 
 /* One panel of columns, all rows of the task: block after block, so that a block of the panel stays in L1. */
 static void compute_column(const orth_gemm_plan *p, const stage_task *t, int64_t j)
 {
-    const int64_t panel_a = 4 * p->block_rows * p->kernels->mr, panel_b = 4 * p->block_rows * p->kernels->nr;
+    const int64_t panel_a = 4 * p->block_rows * p->kernels->mr, panel_b = (int64_t)orth_gemm_panel_b_bytes(p);
     orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES];
     orth_gemm_column column = {.m_panel = t->stage.m * p->m_chunk + t->i, .num_m = t->num_i,
                                .n_panel = t->stage.n * p->n_chunk + j, .sums = t->sums,
@@ -105,8 +107,8 @@ static void compute_column(const orth_gemm_plan *p, const stage_task *t, int64_t
         column.block = &block;
         column.is_last = t->block + i == p->num_blocks - 1;
         column.a = t->a + panel_a * t->num_i * i;
-        column.b = t->b + panel_b * (i * p->n_chunk + j);
-        const char *next = i + 1 < t->num_blocks ? column.b + panel_b * p->n_chunk : t->b + panel_b * (j + 1);
+        column.b = t->b + panel_b * (i * t->b_panels + j);
+        const char *next = i + 1 < t->num_blocks ? column.b + panel_b * t->b_panels : t->b + panel_b * (j + 1);
         column.ahead = (orth_gemm_ahead){next, share, 8 * share};
         expect(p, t, i, &column, wishes);
         orth_gemm_column_run(p, &column);

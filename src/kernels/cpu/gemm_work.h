@@ -70,6 +70,12 @@ typedef struct {
 int orth_gemm_wishes(const orth_gemm_plan *p, int64_t m0, int64_t n_panel, bool epilogue, const float *kept,
                      orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES]);
 
+/* Block `block` of panel `panel` of a B that is packed beforehand. */
+static inline const char *orth_gemm_packed_at(const orth_gemm_plan *p, int64_t block, int64_t panel)
+{
+    return (const char *)p->g->b_packed + orth_gemm_panel_b_bytes(p) * (size_t)(block * p->n_panels + panel);
+}
+
 void orth_gemm_column_run(const orth_gemm_plan *p, const orth_gemm_column *c);
 
 void orth_gemm_wait_until(const _Atomic int32_t *counter, int32_t value);
