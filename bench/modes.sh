@@ -7,6 +7,6 @@ step="$build/orthant bench step model.preset=gpt2-124m data.seq_len=${BENCH_SEQ_
   precision.compute=$type --serve"
 step=$(tr -d '\n' <<<"$step")
 for layout in parallel.dp=1 parallel.dp=2 "parallel.dp=2 parallel.zero=3" parallel.tp=2 parallel.cp=2 parallel.pp=2; do
-  python3 tools/bench/versus.py --rounds "$rounds" --title "$layout" "fast=$step $layout numerics.mode=fast" "reproducible=$step $layout" |
+  python3 tools/bench/versus.py --rounds "$rounds" --title "$layout" "fast=$step $layout numerics.mode=fast precision.fp32_products=fma" "reproducible=$step $layout" |
     grep -v '^$'
 done

@@ -83,11 +83,12 @@ TEST(resuming_refuses_what_changes_the_numbers_and_takes_what_does_not)
     run_write(r, "other.yaml", yaml, strlen(yaml));
     free(yaml);
     if (run_can(BF16X6))
-        RUN(r, 2, "trained with fma", "train run.yaml train.steps=3 checkpoint.dir=a --resume " BF16X6);
+        RUN(r, 2, "trained with auto", "train run.yaml train.steps=3 checkpoint.dir=a --resume " BF16X6);
     RUN(r, 2, ": train.seed=5: ", "train other.yaml train.steps=3 checkpoint.dir=a --resume");
     RUN(r, 2, "cannot be given with it", "train run.yaml checkpoint.dir=a --resume --init=a");
     RUN(r, 0, "", "help >/dev/null; cp -r shards moved");
     RUN(r, 0, "step      4/4", "train run.yaml train.steps=4 checkpoint.dir=a --resume data.path=moved run.threads=1 "
+        "precision.fp32_products=fma memory.packed_weights=true "
         "train.micro_batch=3 train.log_every=1 train.eval_every=1 checkpoint.every_steps=1 parallel.pp=2");
     run_end(r);
 }
@@ -97,6 +98,7 @@ TEST(threads_and_micro_batches_do_not_change_a_bit)
     static const char *const changes[] = {
         "run.threads=1", "run.threads=3", "run.threads=7", "train.micro_batch=1", "train.micro_batch=3",
         "train.micro_batch=6", "run.threads=3 train.micro_batch=1",
+        "run.threads=3 train.micro_batch=3 memory.packed_weights=true",
     };
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(flavours); i++) {
@@ -135,6 +137,26 @@ TEST(every_back_end_and_instruction_set_has_the_same_bits_in_fp32)
                 models[i], changes[k]);
             run_same(r, a, b, 2);
         }
+    }
+    run_end(r);
+}
+
+TEST(fast_mode_takes_bf16x6_where_there_is_amx)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml train.steps=3 checkpoint.dir=auto numerics.mode=fast");
+    RUN(r, 0, "saved", "train run.yaml train.steps=3 checkpoint.dir=fma numerics.mode=fast precision.fp32_products=fma");
+    if (run_can(BF16X6)) {
+        RUN(r, 0, "saved", "train run.yaml train.steps=3 checkpoint.dir=bf16x6 numerics.mode=fast " BF16X6);
+        run_same(r, "auto", "bf16x6", 3);
+        RUN(r, 0, "saved", "train run.yaml train.steps=3 checkpoint.dir=avx numerics.mode=fast run.isa=avx512");
+        run_same(r, "avx", "fma", 3);
+        char *x = run_metrics(r, "auto"), *y = run_metrics(r, "fma");
+        assert_string_not_equal(x, y);
+        free(x);
+        free(y);
+    } else {
+        run_same(r, "auto", "fma", 3);
     }
     run_end(r);
 }
@@ -495,6 +517,7 @@ int main(void)
         cmocka_unit_test(resuming_refuses_what_changes_the_numbers_and_takes_what_does_not),
         cmocka_unit_test(threads_and_micro_batches_do_not_change_a_bit),
         cmocka_unit_test(every_back_end_and_instruction_set_has_the_same_bits_in_fp32),
+        cmocka_unit_test(fast_mode_takes_bf16x6_where_there_is_amx),
         cmocka_unit_test(loss_falls_in_both_modes_and_types),
         cmocka_unit_test(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does),
         cmocka_unit_test(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly),

@@ -106,7 +106,7 @@ static orth_status nesterov_is_for_sgd(orth_ctx *ctx, const orth_config *c)
 /* Ranks of a context-parallel group attend block by block to the keys they gathered. */
 static orth_status pieces_are_of_fp32(orth_ctx *ctx, const orth_config *c)
 {
-    if (c->precision_fp32_products == ORTH_precision_fp32_products_fma ||
+    if (c->precision_fp32_products != ORTH_precision_fp32_products_bf16x6 ||
         c->precision_compute == ORTH_precision_compute_fp32)
         return ORTH_OK;
     return BREAKS(ctx, c, precision_fp32_products, precision_compute,

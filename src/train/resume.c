@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ckpt/state.h"
+#include "train/setup.h"
 
 static orth_status read_manifest(orth_ctx *ctx, orth_checkpoint_manifest *m, const char *dir)
 {
@@ -39,8 +40,9 @@ static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const 
     orth_config was;
     ORTH_TRY(orth_config_init(ctx, &was));
     orth_status s = orth_config_parse(ctx, &was, "state.json: run options", recorded, strlen(recorded));
+    bool same_products = orth_setup_fp32_products(cfg) == orth_setup_fp32_products(&was); /* auto may stand for fma */
     for (int id = 0; s == ORTH_OK && id < ORTH_NUM_OPTIONS; id++)
-        if (orth_option_decides_numbers((orth_option_id)id))
+        if (orth_option_decides_numbers((orth_option_id)id) && !(id == ORTH_OPT_precision_fp32_products && same_products))
             s = compare_key(ctx, cfg, &was, (orth_option_id)id, dir);
     orth_config_release(ctx, &was);
     return s;

@@ -250,9 +250,20 @@ void orth_unit_release(orth_unit *u)
     orth_model_blocks_release(&u->blocks);
 }
 
+orth_option_precision_fp32_products orth_setup_fp32_products(const orth_config *cfg)
+{
+    bool free = cfg->numerics_mode == ORTH_numerics_mode_fast && cfg->precision_compute == ORTH_precision_compute_fp32;
+    return cfg->precision_fp32_products == ORTH_precision_fp32_products_auto && !free
+               ? ORTH_precision_fp32_products_fma
+               : cfg->precision_fp32_products;
+}
+
 orth_status orth_setup_products(orth_ctx *ctx, const orth_config *cfg)
 {
-    if (cfg->precision_fp32_products == ORTH_precision_fp32_products_fma) {
+    orth_option_precision_fp32_products products = orth_setup_fp32_products(cfg);
+    if (products == ORTH_precision_fp32_products_auto && ctx->isa < ORTH_ISA_AMX)
+        products = ORTH_precision_fp32_products_fma;
+    if (products == ORTH_precision_fp32_products_fma) {
         ctx->isa = ORTH_MIN(ctx->isa, ORTH_ISA_AMX);
         return ORTH_OK;
     }

@@ -45,6 +45,9 @@ orth_status orth_unit_build_for(orth_ctx *ctx, const orth_model_config *model, c
                                 int num_threads, orth_unit *out);
 void orth_unit_release(orth_unit *u);
 
+/* precision.fp32_products; for auto what numerics.mode makes of it: fma, or auto where the processor decides. */
+orth_option_precision_fp32_products orth_setup_fp32_products(const orth_config *cfg);
+
 /* Raises or lowers ctx->isa to what precision.fp32_products says. ORTH_ERR_ARG where it wants AMX and ctx->isa has none. */
 orth_status orth_setup_products(orth_ctx *ctx, const orth_config *cfg);
 
