@@ -15,7 +15,7 @@ bench() { # NAME: builds it; false where a library is missing
 
 if bench bench_gemm_dnnl; then
   report_part "Matrix products against bare oneDNN" \
-    "geometric mean of the ratio at least 1.0 in fast mode and 0.95 in reproducible mode, fp32 and bf16; no shape below 0.85" \
+    "geometric mean of the ratio at least 1.0 in fast mode and 0.95 in reproducible mode, fp32 and bf16; no shape below 0.85. d.any: the weight in oneDNN's own layout, reordered beforehand; kept, k: so it is with memory.packed_weights" \
     "$build/bench_gemm_dnnl" all "$([[ $quick ]] && echo 124m || echo all)" "$([[ $quick ]] && echo 1 || echo 7)" "$threads"
 fi
 if bench bench_attention; then
