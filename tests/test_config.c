@@ -77,6 +77,29 @@ TEST(a_dump_reads_back_as_the_same_values)
 }
 
 /* What is wrong, and where: the message as a user reads it after "orthant: ". */
+TEST(texts_are_read_in_every_style)
+{
+    static const char *const styles[][2] = {
+        {"plain\n    over lines", "plain over lines"},
+        {"'it''s'", "it's"},
+        {"''", ""},
+        {"'''''''''''''''''''''''''''''''''''''x'", "''''''''''''''''''x"},
+        {"\"\\t\\u00e9\\\"\\t\\t\\t\\t\\t\\t\\t\\t\\t\"", "\t\u00e9\"\t\t\t\t\t\t\t\t\t"},
+        {"|\n    one\n    two\n", "one\ntwo\n"},
+        {">-\n    one\n    two\n\n    three\n", "one two\nthree"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(styles); i++) {
+        orth_config c;
+        char text[200];
+        snprintf(text, sizeof text, "data:\n  separator: %s\n", styles[i][0]);
+        CHECK_OK(ctx, parse(ctx, &c, text));
+        assert_string_equal(c.data_separator, styles[i][1]);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(messages_name_the_place_the_value_and_the_rule)
 {
     static const struct { const char *text, *message; } cases[] = {
@@ -109,13 +132,14 @@ TEST(messages_name_the_place_the_value_and_the_rule)
         {"train: &x {steps: 1}", "anchors and aliases are not accepted"},
         {"train: {steps: *x}", "anchors and aliases are not accepted"},
         {"train: {steps: !!int 1}", "tags are not accepted"},
-        {"train: {steps: 1", "run.yaml:2:1: is not YAML: missing comma in flow mapping"},
-        {"train:\n\tsteps: 1", "run.yaml:2"},
+        {"train: {steps: 1", "run.yaml:2:1: is not YAML: while parsing a flow mapping, did not find expected ',' or '}'"},
+        {"train:\n\tsteps: 1",
+         "run.yaml:2:1: is not YAML: while scanning for the next token, found character that cannot start any token"},
         {"", "run.yaml:1:1: is empty"},
         {"# nothing\n", "is empty"},
         {"train: {steps: 1}\n---\ntrain: {steps: 2}\n", "holds more than one document"},
         {"data: {separator: \"a\\0b\"}", "zero byte"},
-        {"train: {steps: 1}\n%YAML 1.2\n", "run.yaml:2:1: directives are not accepted"},
+        {"train: {steps: 1}\n%YAML 1.2\n", "run.yaml:3:1: is not YAML: did not find expected <document start>"},
         {"train: \x01", "run.yaml:1:8: byte 0x01 is not accepted"},
         {"train: \xff", "is not UTF-8"},
         {"? {a: 1}\n: 2", "a key must be a word"},
@@ -248,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_run_file_of_the_design_is_read),
         cmocka_unit_test(a_dump_reads_back_as_the_same_values),
+        cmocka_unit_test(texts_are_read_in_every_style),
         cmocka_unit_test(messages_name_the_place_the_value_and_the_rule),
         cmocka_unit_test(rules_between_options_are_told_in_words),
         cmocka_unit_test(words_of_the_command_line_replace_what_the_file_says),

@@ -1,13 +1,12 @@
-/* config_yaml.c -- reads a run file: YAML events from libfyaml become calls of orth_config_put.
+/* config_yaml.c -- reads a run file: YAML events from libyaml become calls of orth_config_put.
  *
  * A run file is a tree of mappings two or three levels deep whose leaves are scalars and flat lists.
  * Reading events, not documents, keeps the place of every token and bounds what a hostile file can
  * cost: no anchors or aliases, no tags, MAX_DEPTH levels, MAX_BYTES in all.
  */
-#include <libfyaml.h>
-
 #include <stdlib.h>
 #include <string.h>
+#include <yaml.h>
 
 #include "base/config_value.h"
 #include "base/files.h"
@@ -24,12 +23,11 @@ typedef struct {
     orth_config *cfg;
     const char *name;              /* of the file */
     bool fixed_place;              /* `name` is the whole place: a value of the command line */
-    struct fy_diag *diag;
-    struct fy_parser *parser;
-    struct fy_event *event;        /* the present one */
+    bool open;                     /* parser is initialized */
+    yaml_parser_t parser;
+    yaml_event_t event;            /* the present one */
     orth_arena scratch;            /* keys and texts of this file */
     char place[MAX_PLACE];         /* of the present event */
-    char complaint[256];           /* first line that libfyaml had to say */
 } reader;
 
 /* A key of the mapping being read. */
@@ -59,66 +57,58 @@ refuse(reader *r, const char *file, int line, const char *fmt, ...)
     return orth_fail(r->ctx, ORTH_ERR_ARG, file, line, "%s: %s", r->place, text);
 }
 
-/* libfyaml says "NAME:LINE:COL: error: what", lines and columns from 1. (Its list of collected errors
- * would spare the parsing, but leaks in 0.7.12.) */
 static orth_status fail_syntax(reader *r)
 {
-    int line, column;
-    char *kind = strstr(r->complaint, ": error: "), *at = kind;
-    for (int colons = 0; at && at > r->complaint && colons < 2; colons += *at == ':')
-        at--;
-    if (!kind || sscanf(at, ":%d:%d", &line, &column) != 2)
-        return REFUSE(r, "is not YAML");
-    set_place(r, line, column);
-    return REFUSE(r, "is not YAML: %s", kind + strlen(": error: "));
+    const yaml_parser_t *p = &r->parser;
+    if (p->error == YAML_MEMORY_ERROR)
+        return ORTH_FAIL(r->ctx, ORTH_ERR_NOMEM, "no memory to read %s", r->name);
+    set_place(r, (int)p->problem_mark.line + 1, (int)p->problem_mark.column + 1);
+    return REFUSE(r, "is not YAML: %s%s%s", p->context ? p->context : "", p->context ? ", " : "", p->problem);
 }
 
-static void keep_complaint(struct fy_diag *diag, void *user, const char *text, size_t n)
+static bool is_tagged(const yaml_event_t *e)
 {
-    (void)diag;
-    reader *r = user;
-    if (r->complaint[0] == '\0')
-        snprintf(r->complaint, sizeof r->complaint, "%.*s", (int)strcspn(text, "\n"), n ? text : "");
+    return (e->type == YAML_SCALAR_EVENT && e->data.scalar.tag) ||
+           (e->type == YAML_SEQUENCE_START_EVENT && e->data.sequence_start.tag) ||
+           (e->type == YAML_MAPPING_START_EVENT && e->data.mapping_start.tag);
+}
+
+static bool is_anchored(const yaml_event_t *e)
+{
+    return (e->type == YAML_SCALAR_EVENT && e->data.scalar.anchor) ||
+           (e->type == YAML_SEQUENCE_START_EVENT && e->data.sequence_start.anchor) ||
+           (e->type == YAML_MAPPING_START_EVENT && e->data.mapping_start.anchor);
 }
 
 static orth_status next_event(reader *r)
 {
-    if (r->event)
-        fy_parser_event_free(r->parser, r->event);
-    r->event = fy_parser_parse(r->parser);
-    if (!r->event)
+    yaml_event_delete(&r->event);
+    if (!yaml_parser_parse(&r->parser, &r->event))
         return fail_syntax(r);
-    const struct fy_mark *mark = fy_event_start_mark(r->event);
-    if (mark)
-        set_place(r, mark->line + 1, mark->column + 1);
-    if (r->event->type == FYET_ALIAS || fy_event_get_anchor_token(r->event))
+    const yaml_mark_t *mark = &r->event.start_mark;
+    set_place(r, (int)mark->line + 1, (int)mark->column + 1);
+    if (r->event.type == YAML_ALIAS_EVENT || is_anchored(&r->event))
         return REFUSE(r, "anchors and aliases are not accepted");
-    if (fy_event_get_tag_token(r->event))
+    if (is_tagged(&r->event))
         return REFUSE(r, "tags are not accepted");
     return ORTH_OK;
 }
 
-/* The present scalar, in the scratch arena; "" for a value that is not there. */
+/* The present scalar, in the scratch arena. */
 static orth_status scalar_text(reader *r, const char **out)
 {
-    size_t n = 0;
-    struct fy_token *token = r->event->scalar.value;
-    const char *text = token ? fy_token_get_text(token, &n) : "";
-    if (!text || memchr(text, '\0', n))
+    const char *text = (const char *)r->event.data.scalar.value;
+    if (strlen(text) != r->event.data.scalar.length)
         return REFUSE(r, "a text with a zero byte is not accepted");
-    char *copy = orth_arena_printf(r->ctx, &r->scratch, "%.*s", (int)n, text);
-    if (!copy)
-        return ORTH_ERR_NOMEM;
-    *out = copy;
-    return ORTH_OK;
+    *out = orth_arena_printf(r->ctx, &r->scratch, "%s", text);
+    return *out ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 /* Nothing at all after the colon, as against "". */
 static bool is_empty_scalar(const reader *r)
 {
-    return r->event->type == FYET_SCALAR &&
-           (!r->event->scalar.value || (fy_token_get_text_length(r->event->scalar.value) == 0 &&
-                                        fy_token_scalar_style(r->event->scalar.value) == FYSS_PLAIN));
+    return r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.length == 0 &&
+           r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
 }
 
 static bool is_section(const char *path)
@@ -138,9 +128,9 @@ static orth_status read_list(reader *r, orth_written *out)
     *out = (orth_written){.is_list = true};
     for (;;) {
         ORTH_TRY(next_event(r));
-        if (r->event->type == FYET_SEQUENCE_END)
+        if (r->event.type == YAML_SEQUENCE_END_EVENT)
             return ORTH_OK;
-        if (r->event->type != FYET_SCALAR)
+        if (r->event.type != YAML_SCALAR_EVENT)
             return REFUSE(r, "a list holds single values only");
         if (out->num_items == ORTH_LIST_MAX)
             return REFUSE(r, "a list holds at most %d values", ORTH_LIST_MAX);
@@ -157,9 +147,9 @@ static orth_status read_option(reader *r, orth_option_id id)
     const char *path = orth_option_get(id)->path;
     if (is_empty_scalar(r))
         return REFUSE(r, "%s has no value", path);
-    if (r->event->type == FYET_MAPPING_START)
+    if (r->event.type == YAML_MAPPING_START_EVENT)
         return REFUSE(r, "%s takes a value, not a mapping", path);
-    if (r->event->type == FYET_SEQUENCE_START)
+    if (r->event.type == YAML_SEQUENCE_START_EVENT)
         ORTH_TRY(read_list(r, &value));
     else
         ORTH_TRY(scalar_text(r, &value.items[0]));
@@ -171,7 +161,7 @@ static orth_status read_mapping(reader *r, const char *prefix, int depth);
 /* The present event is a key; leaves the end of its value as the present event. */
 static orth_status read_pair(reader *r, const char *prefix, int depth, seen_key *seen, int num_seen)
 {
-    if (r->event->type != FYET_SCALAR)
+    if (r->event.type != YAML_SCALAR_EVENT)
         return REFUSE(r, "a key must be a word");
     const char *key = NULL;
     char path[MAX_PATH], key_place[MAX_PLACE];
@@ -180,8 +170,7 @@ static orth_status read_pair(reader *r, const char *prefix, int depth, seen_key 
     for (int i = 0; i < num_seen; i++)
         if (strcmp(seen[i].text, key) == 0)
             return REFUSE(r, "duplicate key '%s', first given in line %d", path, seen[i].line);
-    const struct fy_mark *mark = fy_event_start_mark(r->event);
-    seen[num_seen] = (seen_key){key, mark ? mark->line + 1 : 0};
+    seen[num_seen] = (seen_key){key, (int)r->event.start_mark.line + 1};
 
     memcpy(key_place, r->place, sizeof key_place);
     int id = orth_option_find(path);
@@ -192,7 +181,7 @@ static orth_status read_pair(reader *r, const char *prefix, int depth, seen_key 
         return read_option(r, (orth_option_id)id);
     if (is_empty_scalar(r))
         return ORTH_OK;
-    if (r->event->type != FYET_MAPPING_START)
+    if (r->event.type != YAML_MAPPING_START_EVENT)
         return REFUSE(r, "%s takes keys, as in `%s: {key: value}`", path, key);
     return read_mapping(r, path, depth + 1);
 }
@@ -207,7 +196,7 @@ static orth_status read_mapping(reader *r, const char *prefix, int depth)
         return ORTH_ERR_NOMEM;
     for (int n = 0;; n++) {
         ORTH_TRY(next_event(r));
-        if (r->event->type == FYET_MAPPING_END)
+        if (r->event.type == YAML_MAPPING_END_EVENT)
             return ORTH_OK;
         if (n == MAX_KEYS)
             return REFUSE(r, "a mapping holds at most %d keys", MAX_KEYS);
@@ -220,9 +209,9 @@ static orth_status enter_document(reader *r)
 {
     set_place(r, 1, 1);
     ORTH_TRY(next_event(r));
-    if (r->event->type == FYET_STREAM_START)
+    if (r->event.type == YAML_STREAM_START_EVENT)
         ORTH_TRY(next_event(r));
-    if (r->event->type != FYET_DOCUMENT_START)
+    if (r->event.type != YAML_DOCUMENT_START_EVENT)
         return REFUSE(r, "is empty");
     return next_event(r);
 }
@@ -230,55 +219,39 @@ static orth_status enter_document(reader *r)
 static orth_status leave_document(reader *r)
 {
     ORTH_TRY(next_event(r));
-    if (r->event->type == FYET_DOCUMENT_END)
+    if (r->event.type == YAML_DOCUMENT_END_EVENT)
         ORTH_TRY(next_event(r));
-    if (r->event->type != FYET_STREAM_END)
+    if (r->event.type != YAML_STREAM_END_EVENT)
         return REFUSE(r, "holds more than one document");
     return ORTH_OK;
 }
 
 static orth_status reader_open(reader *r, const char *text, size_t num_bytes)
 {
-    struct fy_diag_cfg diag_cfg;
-    fy_diag_cfg_default(&diag_cfg);
-    diag_cfg.fp = NULL;
-    diag_cfg.output_fn = keep_complaint;
-    diag_cfg.user = r;
-    diag_cfg.colorize = false;
-    r->diag = fy_diag_create(&diag_cfg);
-    if (!r->diag)
+    r->open = yaml_parser_initialize(&r->parser);
+    if (!r->open)
         return ORTH_FAIL(r->ctx, ORTH_ERR_NOMEM, "no memory to read %s", r->name);
-    struct fy_parse_cfg cfg = {.flags = FYPCF_DEFAULT_VERSION_1_2 | FYPCF_JSON_NONE, .diag = r->diag};
-    r->parser = fy_parser_create(&cfg);
-    if (!r->parser || fy_parser_set_string(r->parser, text, num_bytes) != 0)
-        return ORTH_FAIL(r->ctx, ORTH_ERR_NOMEM, "no memory to read %s", r->name);
+    yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, num_bytes);
     return ORTH_OK;
 }
 
 static void reader_close(reader *r)
 {
-    if (r->event)
-        fy_parser_event_free(r->parser, r->event);
-    if (r->parser)
-        fy_parser_destroy(r->parser);
-    if (r->diag)
-        fy_diag_unref(r->diag);
+    yaml_event_delete(&r->event);
+    if (r->open)
+        yaml_parser_delete(&r->parser);
     orth_arena_release(r->ctx, &r->scratch);
 }
 
-/* What libfyaml 0.7.12 is better not given: it can hang on directives ("%..."), which a run file has no
- * use for, and on odd bytes. */
+/* libyaml has no place for bytes that it refuses, and takes UTF-16 as well. */
 static orth_status check_bytes(reader *r, const char *text, size_t num_bytes)
 {
     int line = 1, column = 1;
     for (size_t i = 0; i < num_bytes; i++, column++) {
         unsigned char c = (unsigned char)text[i];
-        bool directive = c == '%' && column == 1;
-        bool odd = (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
-        if (directive || odd) {
+        if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f) {
             set_place(r, line, column);
-            return directive ? REFUSE(r, "directives are not accepted")
-                             : REFUSE(r, "byte 0x%02x is not accepted", c);
+            return REFUSE(r, "byte 0x%02x is not accepted", c);
         }
         if (c == '\n' || c == '\r') {
             line += c == '\n';
@@ -299,7 +272,7 @@ static orth_status read_file(reader *r, const char *text, size_t num_bytes)
     ORTH_TRY(enter_document(r));
     if (is_empty_scalar(r))
         return REFUSE(r, "is empty");
-    if (r->event->type != FYET_MAPPING_START)
+    if (r->event.type != YAML_MAPPING_START_EVENT)
         return REFUSE(r, "a run file is a mapping, as in `train: {steps: 100}`");
     ORTH_TRY(read_mapping(r, "", 1));
     return leave_document(r);
@@ -332,7 +305,7 @@ static orth_status read_value(reader *r, const char *text, orth_written *out)
 {
     ORTH_TRY(reader_open(r, text, strlen(text)));
     ORTH_TRY(enter_document(r));
-    if (r->event->type != FYET_SEQUENCE_START)
+    if (r->event.type != YAML_SEQUENCE_START_EVENT)
         return REFUSE(r, "is not a list");
     ORTH_TRY(read_list(r, out));
     return leave_document(r);

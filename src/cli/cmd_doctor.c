@@ -1,10 +1,10 @@
 /* cmd_doctor.c -- `orthant doctor`: what this machine has, and what Orthant makes of it. */
 #include <inttypes.h>
 #include <jansson.h>
-#include <libfyaml.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <string.h>
+#include <yaml.h>
 #include <xxhash.h>
 
 #include "base/machine.h"
@@ -67,7 +67,7 @@ static void library_versions(char *out, size_t size)
     pcre2_config(PCRE2_CONFIG_VERSION, pcre);
     pcre[strcspn(pcre, " ")] = '\0';
     orth_gemm_library_version(gemm, sizeof gemm);
-    snprintf(out, size, "libfyaml %s, jansson %s, PCRE2 %s, xxHash %u.%u.%u, %s", fy_library_version(),
+    snprintf(out, size, "libyaml %s, jansson %s, PCRE2 %s, xxHash %u.%u.%u, %s", yaml_get_version_string(),
              jansson_version_str(), pcre, XXH_versionNumber() / 10000, XXH_versionNumber() / 100 % 100,
              XXH_versionNumber() % 100, gemm[0] ? gemm : "no oneDNN (libdnnl-dev)");
 }
