@@ -252,8 +252,8 @@ void orth_unit_release(orth_unit *u)
 
 orth_option_precision_fp32_products orth_setup_fp32_products(const orth_config *cfg)
 {
-    bool free = cfg->numerics_mode == ORTH_numerics_mode_fast && cfg->precision_compute == ORTH_precision_compute_fp32;
-    return cfg->precision_fp32_products == ORTH_precision_fp32_products_auto && !free
+    bool fast_fp32 = cfg->numerics_mode == ORTH_numerics_mode_fast && cfg->precision_compute == ORTH_precision_compute_fp32;
+    return cfg->precision_fp32_products == ORTH_precision_fp32_products_auto && !fast_fp32
                ? ORTH_precision_fp32_products_fma
                : cfg->precision_fp32_products;
 }
