@@ -3,8 +3,8 @@
 #define ORTH_TESTS_DAMAGE_H
 
 #include "layouts.h"
-#include "program/check_ranks.h"
-#include "program/place.h"
+#include "program/check/check_ranks.h"
+#include "program/passes/place.h"
 
 /* The layouts that are harmed. */
 typedef enum {

@@ -3,7 +3,7 @@
 #define ORTH_TESTS_ENGINE_H
 
 #include "golden.h"
-#include "program/check_flow.h"
+#include "program/check/check_flow.h"
 #include "run/executor.h"
 #include "train/setup.h"
 #include "train/weights.h"

@@ -1,7 +1,7 @@
 /* test_config.c -- run files: values, places, messages, and back to text. */
 #include "test.h"
 
-#include "base/config.h"
+#include "config/config.h"
 
 static orth_status parse(orth_ctx *ctx, orth_config *cfg, const char *text)
 {

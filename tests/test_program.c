@@ -1,9 +1,9 @@
 /* test_program.c -- the gradient tree against its definition, and programs that are damaged by hand:
  * check.c must refuse each by name. */
 #include "model/blocks.h"
-#include "program/check.h"
-#include "program/gradtree.h"
-#include "program/place.h"
+#include "program/check/check.h"
+#include "program/lower/gradtree.h"
+#include "program/passes/place.h"
 #include "test.h"
 
 /* ---- the tree ---- */

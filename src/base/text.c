@@ -120,3 +120,43 @@ bool orth_utf8_valid(const char *text)
     }
     return true;
 }
+
+#define NEAREST_MAX 63
+
+/* Insertions, deletions, changes and swaps of neighbours that turn a into b. */
+static int edit_distance(const char *a, const char *b)
+{
+    int na = (int)strlen(a), nb = (int)strlen(b);
+    if (na > NEAREST_MAX || nb > NEAREST_MAX)
+        return NEAREST_MAX;
+    int d[NEAREST_MAX + 1][NEAREST_MAX + 1];
+    for (int i = 0; i <= na; i++)
+        d[i][0] = i;
+    for (int j = 0; j <= nb; j++)
+        d[0][j] = j;
+    for (int i = 1; i <= na; i++) {
+        for (int j = 1; j <= nb; j++) {
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            best = ORTH_MIN(best, d[i - 1][j] + 1);
+            best = ORTH_MIN(best, d[i][j - 1] + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                best = ORTH_MIN(best, d[i - 2][j - 2] + 1);
+            d[i][j] = best;
+        }
+    }
+    return d[na][nb];
+}
+
+const char *orth_nearest(const char *word, const char *const *names, int num_names)
+{
+    int limit = ORTH_MAX(1, (int)strlen(word) / 3), best = limit + 1;
+    const char *found = NULL;
+    for (int i = 0; i < num_names; i++) {
+        int d = edit_distance(word, names[i]);
+        if (d < best) {
+            best = d;
+            found = names[i];
+        }
+    }
+    return found;
+}

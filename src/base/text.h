@@ -1,4 +1,4 @@
-/* text.h -- text that grows: for dumps, help and reports. */
+/* text.h -- text that grows: for dumps, help and reports; well-formed UTF-8; the nearest of several names. */
 #ifndef ORTH_BASE_TEXT_H
 #define ORTH_BASE_TEXT_H
 
@@ -25,5 +25,8 @@ char *orth_text_take(orth_ctx *ctx, orth_text *t);
 
 /* Whether `s` is well-formed UTF-8. */
 bool orth_utf8_valid(const char *s);
+
+/* The nearest of `names` to `word` by edit distance, for "did you mean"; NULL if none is near. */
+const char *orth_nearest(const char *word, const char *const *names, int num_names);
 
 #endif

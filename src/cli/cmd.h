@@ -2,7 +2,7 @@
 #ifndef ORTH_CLI_CMD_H
 #define ORTH_CLI_CMD_H
 
-#include "base/config.h"
+#include "config/config.h"
 
 typedef struct {
     const char *verb;

@@ -3,7 +3,7 @@
 
 #include "cli/numbers.h"
 #include "parallel/pipeline/draw.h"
-#include "program/print.h"
+#include "program/ir/print.h"
 #include "train/describe.h"
 
 #define MEMORY_ROWS 60

@@ -8,7 +8,7 @@
 #define ORTH_MODEL_BLOCKS_H
 
 #include "model/config.h"
-#include "program/compile.h"
+#include "program/lower/compile.h"
 
 typedef struct {
     orth_mode mode;

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/config.h"
+#include "base/text.h"
 
 /* Limits that keep every product of sizes within int64_t: 7 * 2^24 * 2^24 elements a layer, 2^12 layers. */
 #define MAX_LAYERS ((int64_t)1 << 12)

@@ -1,13 +1,13 @@
 /* check_layout.h -- a layout of a model, checked before a byte moves.
  *
  * The programs of all ranks are compiled, only those that differ and one at a time, and looked at together
- * (program/check_ranks.h). 1,024 ranks take seconds: see tests/test_check.c.
+ * (program/check/check_ranks.h). 1,024 ranks take seconds: see tests/test_check.c.
  */
 #ifndef ORTH_PARALLEL_CHECK_LAYOUT_H
 #define ORTH_PARALLEL_CHECK_LAYOUT_H
 
 #include "parallel/spread.h"
-#include "program/check_ranks.h"
+#include "program/check/check_ranks.h"
 
 /* `shape` says what is the same on all ranks (mode, sequence length, types, optimizer); the rest of it is
  * filled in for each rank by orth_spread_shape. Local: one rank does it, or each. ORTH_ERR_INTERNAL with the

@@ -11,7 +11,7 @@
 
 #include "parallel/pipeline/balance.h"
 #include "parallel/pipeline/schedule.h"
-#include "program/ring.h"
+#include "program/lower/ring.h"
 
 typedef struct {
     const orth_layout *l;

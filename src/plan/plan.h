@@ -8,7 +8,7 @@
 
 #include "plan/simulate.h"
 #include "plan/traffic.h"
-#include "program/cost.h"
+#include "program/ir/cost.h"
 
 typedef struct {
     size_t class_bytes[ORTH_NUM_CLASSES];

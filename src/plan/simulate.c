@@ -9,9 +9,9 @@
 
 #include <math.h>
 
-#include "program/comm_call.h"
-#include "program/cost.h"
-#include "program/rank_instances.h"
+#include "program/ir/comm_call.h"
+#include "program/ir/cost.h"
+#include "program/check/rank_instances.h"
 
 double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, int k, const orth_rank_groups *groups)
 {

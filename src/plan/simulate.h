@@ -4,13 +4,13 @@
  * A call is posted when its rank comes to it; a collective begins when all members have posted it, a message when
  * both sides have, and takes what the cost says, the largest of the members'. The collectives of one communicator
  * are made in turn. Blocking calls and `wait` hold their rank until the call is complete; a started call goes on
- * beside it. (The order of waits is that of program/check_waits.c, which has no time.)
+ * beside it. (The order of waits is that of program/check/check_waits.c, which has no time.)
  */
 #ifndef ORTH_PLAN_SIMULATE_H
 #define ORTH_PLAN_SIMULATE_H
 
-#include "program/check_flow.h"
-#include "program/check_ranks.h"
+#include "program/check/check_flow.h"
+#include "program/check/check_ranks.h"
 
 /* Seconds of an instruction: of call `k` of a communicating one on a rank with these groups. */
 typedef double (*orth_seconds_fn)(void *user, const orth_program *p, int32_t instr, int k, const orth_rank_groups *groups);

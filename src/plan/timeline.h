@@ -10,7 +10,7 @@
 
 #include "base/trace.h"
 #include "parallel/pipeline/simulate.h"
-#include "program/program.h"
+#include "program/ir/program.h"
 
 /* When each action of a rank's list computed, in seconds after `origin` (of the clock): from its first computing
  * instruction to the end of its last; receiving its input and sending its result are no part of it, nor are started

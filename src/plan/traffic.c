@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "program/comm_call.h"
+#include "program/ir/comm_call.h"
 
 orth_traffic orth_traffic_planned(const orth_program *p, const orth_rank_groups *groups)
 {

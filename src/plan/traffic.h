@@ -5,7 +5,7 @@
 #define ORTH_PLAN_TRAFFIC_H
 
 #include "comm/comm.h"
-#include "program/check_flow.h"
+#include "program/check/check_flow.h"
 
 typedef struct {
     int64_t calls[ORTH_NUM_GROUPS][ORTH_NUM_COMM_KINDS];

@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/pages.h"
-#include "program/comm_call.h"
-#include "program/place.h"
+#include "program/ir/comm_call.h"
+#include "program/passes/place.h"
 
 struct orth_executor {
     const orth_program *p;

@@ -8,7 +8,7 @@
 #define ORTH_RUN_EXECUTOR_H
 
 #include "comm/comm.h"
-#include "program/program.h"
+#include "program/ir/program.h"
 
 typedef struct orth_executor orth_executor;
 

@@ -5,7 +5,7 @@
 #include "base/pool.h"
 #include "data/corpus.h"
 #include "data/tokenizer.h"
-#include "program/place.h"
+#include "program/passes/place.h"
 #include "train/eval.h"
 #include "train/groups.h"
 #include "train/saver.h"

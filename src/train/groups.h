@@ -2,7 +2,7 @@
 #ifndef ORTH_TRAIN_GROUPS_H
 #define ORTH_TRAIN_GROUPS_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "comm/comm.h"
 #include "parallel/spread.h"
 

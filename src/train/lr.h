@@ -2,7 +2,7 @@
 #ifndef ORTH_TRAIN_LR_H
 #define ORTH_TRAIN_LR_H
 
-#include "base/config.h"
+#include "config/config.h"
 
 /* Learning rate of optimizer step `step`, counted from 1; between steps, of a part of one. Warm-up is linear, its first step has
  * 1/warmup of the peak; then constant; or a line, or half a cosine, from the peak down to

@@ -2,7 +2,7 @@
 #ifndef ORTH_TRAIN_MODEL_FILE_H
 #define ORTH_TRAIN_MODEL_FILE_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "ckpt/hf.h"
 #include "data/tokenizer.h"
 #include "run/executor.h"

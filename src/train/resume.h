@@ -5,7 +5,7 @@
 #ifndef ORTH_TRAIN_RESUME_H
 #define ORTH_TRAIN_RESUME_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "data/data.h"
 
 /* Compares the run file with the options recorded in checkpoint folder `dir`. ORTH_ERR_ARG naming the first

@@ -12,7 +12,7 @@
 #ifndef ORTH_TRAIN_SAVER_H
 #define ORTH_TRAIN_SAVER_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "ckpt/checkpoint.h"
 #include "data/tokenizer.h"
 #include "run/executor.h"

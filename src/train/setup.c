@@ -4,8 +4,8 @@
 #include <inttypes.h>
 
 #include "base/pool.h"
-#include "program/check.h"
-#include "program/place.h"
+#include "program/check/check.h"
+#include "program/passes/place.h"
 
 #define MB ((int64_t)1 << 20)
 

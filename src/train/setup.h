@@ -2,7 +2,7 @@
 #ifndef ORTH_TRAIN_SETUP_H
 #define ORTH_TRAIN_SETUP_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "data/sampler.h"
 #include "model/blocks.h"
 #include "parallel/spread.h"

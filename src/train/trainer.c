@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "kernels/gemm_library.h"
-#include "program/cost.h"
+#include "program/ir/cost.h"
 #include "train/lr.h"
 
 /* Memory that the plan does not know: what a library wants for scratch shows only once it is set up. */

@@ -9,7 +9,7 @@
 #ifndef ORTH_TRAIN_VERIFY_H
 #define ORTH_TRAIN_VERIFY_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "train/run.h"
 
 typedef struct {

@@ -4,7 +4,7 @@
 
 #include "model/config.h"
 #include "run/executor.h"
-#include "program/shard.h"
+#include "program/lower/shard.h"
 #include "train/setup.h"
 
 /* Where a buffer's elements lie in the whole parameter (shape as in the registry, row-major): elements

@@ -14,7 +14,7 @@
 #define ORTH_PARALLEL_PIPELINE_ACTION_H
 
 #include "base/arena.h"
-#include "program/action.h"
+#include "program/ir/action.h"
 
 /* 'F', 'B', 'I', 'W': in files and drawings. */
 char orth_action_letter(orth_action_kind kind);

@@ -1,0 +1,265 @@
+/* config.c -- values: from text by the rows of the table, and back to text. config_yaml.c reads files. */
+#include "config/config.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "config/config_value.h"
+#include "base/text.h"
+
+/* What is being set, for the messages. */
+typedef struct {
+    orth_ctx *ctx;
+    const orth_option *option;
+    const char *place;
+} setting;
+
+static orth_status refuse(const setting *s, const char *text, const char *rule)
+{
+    return ORTH_FAIL(s->ctx, ORTH_ERR_ARG, "%s: %s=%s: %s", s->place, s->option->path, text, rule);
+}
+
+static orth_status check_range(const setting *s, const char *text, double x)
+{
+    char rule[96];
+    if (x >= s->option->min && x <= s->option->max)
+        return ORTH_OK;
+    if (s->option->max >= 1e15 && x < s->option->min)
+        snprintf(rule, sizeof rule, "must be %.10g or more", s->option->min);
+    else if (s->option->max >= 1e15)
+        snprintf(rule, sizeof rule, "must be at most %.10g", s->option->max);
+    else
+        snprintf(rule, sizeof rule, "must be between %.10g and %.10g", s->option->min, s->option->max);
+    return refuse(s, text, rule);
+}
+
+static orth_status parse_int(const setting *s, const char *text, int64_t *out)
+{
+    char *end;
+    double x = strtod(text, &end);
+    /* Digits only: strtoll's own idea of white space and prefixes is wider than a run file's. */
+    if (!*text || text[strspn(text, "+-0123456789")] || *end)
+        return refuse(s, text, s->option->default_text[0] == 'a' ? "must be a whole number or auto"
+                                                                 : "must be a whole number");
+    ORTH_TRY(check_range(s, text, x));
+    *out = strtoll(text, NULL, 10);
+    return ORTH_OK;
+}
+
+static orth_status parse_real(const setting *s, const char *text, double *out)
+{
+    char *end;
+    double x = strtod(text, &end);
+    if (!*text || text[strspn(text, "+-.0123456789eE")] || *end)
+        return refuse(s, text, "must be a number");
+    ORTH_TRY(check_range(s, text, x));
+    *out = x;
+    return ORTH_OK;
+}
+
+static orth_status parse_bool(const setting *s, const char *text, bool *out)
+{
+    bool yes = strcmp(text, "true") == 0;
+    if (!yes && strcmp(text, "false") != 0)
+        return refuse(s, text, "must be true or false");
+    *out = yes;
+    return ORTH_OK;
+}
+
+static orth_status parse_bytes(const setting *s, const char *text, int64_t *out)
+{
+    static const struct { const char *name; double bytes; } units[] = {
+        {"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+        {"KiB", 1024.0}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+    size_t n = strspn(text, "0123456789.");
+    char *end;
+    double x = strtod(text, &end);
+    if (n > 0 && end == text + n) {
+        while (*end == ' ')
+            end++;
+        for (int i = 0; i < ORTH_COUNT(units); i++) {
+            if (strcmp(units[i].name, end) == 0) {
+                ORTH_TRY(check_range(s, text, x * units[i].bytes));
+                *out = (int64_t)(x * units[i].bytes);
+                return ORTH_OK;
+            }
+        }
+    }
+    return refuse(s, text, "must be auto or a size such as 8GB, 500MiB");
+}
+
+static orth_status parse_enum(const setting *s, const char *text, void *out)
+{
+    int n = 0;
+    for (; s->option->choices[n]; n++) {
+        if (strcmp(s->option->choices[n], text) == 0) {
+            memcpy(out, &n, sizeof n); /* enums are ints in the C that we compile with */
+            return ORTH_OK;
+        }
+    }
+    char rule[256] = "must be one of ";
+    for (int i = 0; i < n; i++) {
+        size_t used = strlen(rule);
+        snprintf(rule + used, sizeof rule - used, "%s%s", i ? ", " : "", s->option->choices[i]);
+    }
+    if (n == 1)
+        snprintf(rule, sizeof rule, "only %s is supported by this version", s->option->choices[0]);
+    const char *near = orth_nearest(text, s->option->choices, n);
+    if (near && n > 1) {
+        size_t used = strlen(rule);
+        snprintf(rule + used, sizeof rule - used, "; did you mean '%s'?", near);
+    }
+    return refuse(s, text, rule);
+}
+
+static orth_status parse_string(const setting *s, orth_config *cfg, const char *text, const char **out)
+{
+    if (!orth_utf8_valid(text))
+        return refuse(s, text, "must be UTF-8");
+    char *copy = orth_arena_printf(s->ctx, &cfg->arena, "%s", text);
+    if (!copy)
+        return ORTH_ERR_NOMEM;
+    *out = copy;
+    return ORTH_OK;
+}
+
+/* auto: the field is zero and counts as not set. */
+static bool is_auto(const orth_option *o, const orth_written *value)
+{
+    return o->type != ORTH_TYPE_STR && o->type != ORTH_TYPE_ENUM && strcmp(o->default_text, "auto") == 0 &&
+           !value->is_list && strcmp(value->items[0], "auto") == 0;
+}
+
+static orth_status put_list(const setting *s, orth_config *cfg, void *field, const orth_written *value)
+{
+    if (s->option->type == ORTH_TYPE_STRS) {
+        orth_strings list = {.n = 0};
+        for (; list.n < value->num_items; list.n++)
+            ORTH_TRY(parse_string(s, cfg, value->items[list.n], &list.v[list.n]));
+        if (list.n == 1 && !*list.v[0])
+            list.n = 0;
+        *(orth_strings *)field = list;
+        return ORTH_OK;
+    }
+    orth_reals list = {.n = 0};
+    if (value->num_items == 1 && !*value->items[0])
+        list.n = -1; /* the empty default */
+    for (int i = 0; list.n >= 0 && i < value->num_items; i++)
+        ORTH_TRY(parse_real(s, value->items[i], &list.v[list.n++]));
+    list.n = ORTH_MAX(list.n, 0);
+    *(orth_reals *)field = list;
+    return ORTH_OK;
+}
+
+static orth_status put_field(const setting *s, orth_config *cfg, void *field, const orth_written *value)
+{
+    const char *text = value->items[0];
+    switch (s->option->type) {
+    case ORTH_TYPE_INT: return parse_int(s, text, field);
+    case ORTH_TYPE_REAL: return parse_real(s, text, field);
+    case ORTH_TYPE_BOOL: return parse_bool(s, text, field);
+    case ORTH_TYPE_BYTES: return parse_bytes(s, text, field);
+    case ORTH_TYPE_ENUM: return parse_enum(s, text, field);
+    case ORTH_TYPE_STR: return parse_string(s, cfg, text, field);
+    default: return put_list(s, cfg, field, value);
+    }
+}
+
+orth_status orth_config_put(orth_ctx *ctx, orth_config *cfg, orth_option_id id, const char *place,
+                            const orth_written *value)
+{
+    const orth_option *o = orth_option_get(id);
+    setting s = {ctx, o, place};
+    void *field = (char *)cfg + o->offset;
+    bool takes_list = o->type == ORTH_TYPE_STRS || o->type == ORTH_TYPE_REALS;
+    if (value->is_list && !takes_list)
+        return refuse(&s, "[...]", "takes one value, not a list");
+    if (is_auto(o, value)) {
+        int64_t zero = 0;
+        memcpy(field, &zero, o->type == ORTH_TYPE_BOOL ? sizeof(bool) : sizeof zero);
+        cfg->place[id] = NULL;
+        return ORTH_OK;
+    }
+    ORTH_TRY(put_field(&s, cfg, field, value));
+    char *kept = orth_arena_printf(ctx, &cfg->arena, "%s", place);
+    if (!kept)
+        return ORTH_ERR_NOMEM;
+    cfg->place[id] = kept;
+    return ORTH_OK;
+}
+
+/* A value in text as it stands on the command line: everything but [a, b] is one scalar, taken as it is. */
+static orth_status put_text(orth_ctx *ctx, orth_config *cfg, orth_option_id id, const char *place,
+                            const char *text)
+{
+    orth_option_type type = orth_option_get(id)->type;
+    orth_written value = {.items = {text}, .num_items = 1};
+    if (text[0] == '[' && type != ORTH_TYPE_STR) {
+        char *list = orth_arena_printf(ctx, &cfg->arena, "%s: %s=%s", place, orth_option_get(id)->path, text);
+        if (!list)
+            return ORTH_ERR_NOMEM;
+        ORTH_TRY(orth_config_read_list(ctx, cfg, list, text, &value));
+    }
+    return orth_config_put(ctx, cfg, id, place, &value);
+}
+
+orth_status orth_config_set(orth_ctx *ctx, orth_config *cfg, const char *place, const char *path,
+                            const char *value)
+{
+    int id = orth_option_find(path);
+    if (id < 0)
+        return orth_config_fail_unknown(ctx, place, path);
+    return put_text(ctx, cfg, (orth_option_id)id, place, value);
+}
+
+/* The likeliest meaning of an unknown key: the right word in another section, or a misspelt path. */
+static const char *suggestion(const char *path)
+{
+    const char *names[ORTH_NUM_OPTIONS + 64];
+    int n = 0;
+    for (; n < ORTH_NUM_OPTIONS; n++) {
+        names[n] = orth_option_get((orth_option_id)n)->path;
+        if (!strchr(path, '.') && strcmp(strrchr(names[n], '.') + 1, path) == 0)
+            return names[n];
+    }
+    for (int i = 0; i < ORTH_MIN(64, orth_option_num_sections()); i++)
+        names[n++] = orth_option_section_get(i)->path;
+    return orth_nearest(path, names, n);
+}
+
+orth_status orth_config_fail_unknown(orth_ctx *ctx, const char *place, const char *path)
+{
+    const char *near = suggestion(path);
+    if (near && strcmp(near, path) == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: '%s' is a section: `orthant help options %s` lists its keys", place,
+                         path, path);
+    if (near)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown key '%s'; did you mean '%s'?", place, path, near);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown key '%s'; `orthant help options` lists all keys", place,
+                     path);
+}
+
+orth_status orth_config_init(orth_ctx *ctx, orth_config *cfg)
+{
+    memset(cfg, 0, sizeof *cfg);
+    for (int i = 0; i < ORTH_NUM_OPTIONS; i++) {
+        orth_option_id id = (orth_option_id)i;
+        orth_status s = put_text(ctx, cfg, id, "options.def", orth_option_get(id)->default_text);
+        if (s != ORTH_OK) {
+            orth_config_release(ctx, cfg);
+            return s;
+        }
+        cfg->place[i] = NULL;
+    }
+    return ORTH_OK;
+}
+
+void orth_config_release(orth_ctx *ctx, orth_config *cfg)
+{
+    orth_arena_release(ctx, &cfg->arena);
+    memset(cfg, 0, sizeof *cfg);
+}

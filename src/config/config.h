@@ -1,0 +1,120 @@
+/* config.h -- a run file, parsed: one typed field per row of options.def, named <section>_<key>.
+ *
+ *   cfg->train_micro_batch   int64_t (INT; BYTES: bytes)    cfg->optimizer_lr   double (REAL)
+ *   cfg->data_doc_mask       bool (BOOL)                    cfg->model_preset   const char * (STR, never NULL)
+ *   cfg->data_path           orth_strings (STRS)            cfg->optimizer_betas orth_reals (REALS)
+ *   cfg->optimizer_name      orth_option_optimizer_name (ENUM): ORTH_optimizer_name_adamw, ...
+ *
+ * Values come from the defaults, then the run file, then key=value words, later ones replacing
+ * earlier ones. Each value is checked by its row when it is set; the rules between options
+ * (rules.c) by orth_config_check. A message starts with the place: "run.yaml:3:9: ..." or
+ * "command line: ...".
+ */
+#ifndef ORTH_CONFIG_CONFIG_H
+#define ORTH_CONFIG_CONFIG_H
+
+#include "base/arena.h"
+
+#define ORTH_LIST_MAX 32
+
+typedef struct {
+    int32_t n;
+    const char *v[ORTH_LIST_MAX];
+} orth_strings;
+
+typedef struct {
+    int32_t n;
+    double v[ORTH_LIST_MAX];
+} orth_reals;
+
+/* typedef enum { ORTH_optimizer_name_adamw, ... } orth_option_optimizer_name; and so on. */
+#define ENUM_AT(section, key, path, default_, help) typedef enum {
+#define CHOICE(section, key, name) ORTH_##section##_##key##_##name,
+#define END(section, key) } orth_option_##section##_##key;
+#include "config/options.def"
+
+/* ORTH_OPT_train_steps, ...: the number of a row. */
+typedef enum {
+#define OPT_AT(section, key, path, type, default_, min, max, unit, help) ORTH_OPT_##section##_##key,
+#define ENUM_AT(section, key, path, default_, help) ORTH_OPT_##section##_##key,
+#include "config/options.def"
+    ORTH_NUM_OPTIONS
+} orth_option_id;
+
+#define ORTH_FIELD_INT int64_t
+#define ORTH_FIELD_REAL double
+#define ORTH_FIELD_BOOL bool
+#define ORTH_FIELD_BYTES int64_t
+#define ORTH_FIELD_STR const char *
+#define ORTH_FIELD_STRS orth_strings
+#define ORTH_FIELD_REALS orth_reals
+
+typedef struct {
+#define OPT_AT(section, key, path, type, default_, min, max, unit, help) ORTH_FIELD_##type section##_##key;
+#define ENUM_AT(section, key, path, default_, help) orth_option_##section##_##key section##_##key;
+#include "config/options.def"
+    /* Where each value was set, "run.yaml:3:9" or "command line"; NULL: it is the default. */
+    const char *place[ORTH_NUM_OPTIONS];
+    orth_arena arena;             /* strings above */
+} orth_config;
+
+#define ORTH_CONFIG_IS_SET(cfg, section, key) ((cfg)->place[ORTH_OPT_##section##_##key] != NULL)
+
+/* Fills in the defaults. ORTH_ERR_NOMEM; on success release when done. */
+orth_status orth_config_init(orth_ctx *ctx, orth_config *cfg);
+void orth_config_release(orth_ctx *ctx, orth_config *cfg);
+
+/* Reads a YAML file into cfg. ORTH_ERR_ARG with FILE:LINE:COL; ORTH_ERR_IO. */
+orth_status orth_config_load(orth_ctx *ctx, orth_config *cfg, const char *path);
+/* The same from memory; `name` stands for the file in messages. */
+orth_status orth_config_parse(orth_ctx *ctx, orth_config *cfg, const char *name, const char *text,
+                              size_t num_bytes);
+/* Sets one option from text: the value as YAML ("0.1", "[a, b]", "auto"). `place` for messages. */
+orth_status orth_config_set(orth_ctx *ctx, orth_config *cfg, const char *place, const char *path,
+                            const char *value);
+/* Sets in cfg what was given (not left to its default) in `given`. */
+orth_status orth_config_override(orth_ctx *ctx, orth_config *cfg, const orth_config *given);
+/* The rules between options; the first that is broken, in words. ORTH_ERR_ARG. */
+orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg);
+
+/* All options with their values, as text that parses back to the same values (bit for bit); heap
+ * memory, NULL with the error recorded. */
+char *orth_config_yaml(orth_ctx *ctx, const orth_config *cfg);
+char *orth_config_json(orth_ctx *ctx, const orth_config *cfg);
+
+/* ---- the table ---- */
+
+typedef enum {
+    ORTH_TYPE_INT, ORTH_TYPE_REAL, ORTH_TYPE_BOOL, ORTH_TYPE_BYTES, ORTH_TYPE_STR, ORTH_TYPE_STRS,
+    ORTH_TYPE_REALS, ORTH_TYPE_ENUM
+} orth_option_type;
+
+typedef struct {
+    const char *path;             /* "train.steps" */
+    orth_option_type type;
+    const char *default_text;     /* as in a run file */
+    double min, max;              /* INT, REAL, BYTES, REALS */
+    const char *unit;             /* "" none; STR, STRS: what to call the value in help */
+    const char *help;
+    const char *const *choices;   /* ENUM: names by value, NULL at the end */
+    size_t offset;                /* of the field in orth_config */
+} orth_option;
+
+const orth_option *orth_option_get(orth_option_id id);
+/* -1 if there is none. */
+int orth_option_find(const char *path);
+/* Names of an ENUM row: orth_option_choice(ORTH_OPT_precision_compute, cfg->precision_compute). */
+const char *orth_option_choice(orth_option_id id, int value);
+/* Whether runs whose value differs compute other numbers (NUMBERS, NUMBERS_KEY in options.def). */
+bool orth_option_decides_numbers(orth_option_id id);
+/* Value of one option as text, as in run.yaml; heap memory. */
+char *orth_option_text(orth_ctx *ctx, const orth_config *cfg, orth_option_id id);
+
+typedef struct {
+    const char *path, *help;      /* "train", ... */
+} orth_option_section;
+
+int orth_option_num_sections(void);
+const orth_option_section *orth_option_section_get(int i);
+
+#endif

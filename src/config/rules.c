@@ -1,0 +1,178 @@
+/* rules.c -- the rules between options, in one list. What holds for a single value is in its row. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "config/config.h"
+#include "base/text.h"
+
+/* "run.yaml:3:9: " for the first of the two options that was given, "" when both are defaults. */
+static const char *place_of(const orth_config *c, orth_option_id a, orth_option_id b)
+{
+    return c->place[a] ? c->place[a] : c->place[b] ? c->place[b] : "defaults";
+}
+
+#define BREAKS(ctx, c, a, b, ...) breaks((ctx), place_of((c), ORTH_OPT_##a, ORTH_OPT_##b), __LINE__, __VA_ARGS__)
+
+static orth_status __attribute__((format(printf, 4, 5)))
+breaks(orth_ctx *ctx, const char *place, int line, const char *fmt, ...)
+{
+    char text[ORTH_MESSAGE_MAX];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return orth_fail(ctx, ORTH_ERR_ARG, __FILE__, line, "%s: %s", place, text);
+}
+
+/* Names that stay in run files, but whose other values come with later versions. */
+static orth_status later_versions(orth_ctx *ctx, const orth_config *c)
+{
+    static const orth_option_id ids[] = {ORTH_OPT_cluster_name};
+    for (int i = 0; i < ORTH_COUNT(ids); i++) {
+        const orth_option *o = orth_option_get(ids[i]);
+        char *value = orth_option_text(ctx, c, ids[i]);
+        if (!value)
+            return ORTH_ERR_NOMEM;
+        orth_status s = ORTH_OK;
+        if (strcmp(value, o->default_text) != 0)
+            s = breaks(ctx, place_of(c, ids[i], ids[i]), __LINE__,
+                       "%s=%s: only %s is supported by this version", o->path, value, o->default_text);
+        orth_mem_free(ctx, value);
+        ORTH_TRY(s);
+    }
+    return ORTH_OK;
+}
+
+static orth_status micro_batch_divides(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->train_global_batch % c->train_micro_batch == 0)
+        return ORTH_OK;
+    return BREAKS(ctx, c, train_micro_batch, train_global_batch,
+                  "train.micro_batch=%" PRId64 " does not divide train.global_batch=%" PRId64,
+                  c->train_micro_batch, c->train_global_batch);
+}
+
+static orth_status parts_are_a_power_of_two(orth_ctx *ctx, const orth_config *c)
+{
+    if ((c->numerics_parts & (c->numerics_parts - 1)) == 0)
+        return ORTH_OK;
+    return BREAKS(ctx, c, numerics_parts, numerics_parts, "numerics.parts=%" PRId64 " is not a power of two",
+                  c->numerics_parts);
+}
+
+static orth_status sequence_holds_its_parts(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->data_seq_len >= c->numerics_parts)
+        return ORTH_OK;
+    return BREAKS(ctx, c, data_seq_len, numerics_parts,
+                  "data.seq_len=%" PRId64 " is less than numerics.parts=%" PRId64, c->data_seq_len,
+                  c->numerics_parts);
+}
+
+static orth_status sequence_fits_the_model(orth_ctx *ctx, const orth_config *c)
+{
+    if (!ORTH_CONFIG_IS_SET(c, model, max_seq) || c->data_seq_len <= c->model_max_seq)
+        return ORTH_OK;
+    return BREAKS(ctx, c, data_seq_len, model_max_seq,
+                  "data.seq_len=%" PRId64 " exceeds model.max_seq=%" PRId64, c->data_seq_len,
+                  c->model_max_seq);
+}
+
+static orth_status rings_are_fast(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->comm_algorithm != ORTH_comm_algorithm_ring || c->numerics_mode == ORTH_numerics_mode_fast)
+        return ORTH_OK;
+    return BREAKS(ctx, c, comm_algorithm, numerics_mode, "comm.algorithm=ring needs numerics.mode=fast: its sums begin at "
+                  "another rank for each slice");
+}
+
+static orth_status two_betas(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->optimizer_betas.n == 2)
+        return ORTH_OK;
+    return BREAKS(ctx, c, optimizer_betas, optimizer_betas, "optimizer.betas holds %d numbers, not 2",
+                  c->optimizer_betas.n);
+}
+
+static orth_status nesterov_is_for_sgd(orth_ctx *ctx, const orth_config *c)
+{
+    if (!c->optimizer_nesterov || c->optimizer_name == ORTH_optimizer_name_sgd)
+        return ORTH_OK;
+    return BREAKS(ctx, c, optimizer_nesterov, optimizer_name,
+                  "optimizer.nesterov=true needs optimizer.name=sgd, not %s",
+                  orth_option_choice(ORTH_OPT_optimizer_name, (int)c->optimizer_name));
+}
+
+/* Ranks of a context-parallel group attend block by block to the keys they gathered. */
+static orth_status pieces_are_of_fp32(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->precision_fp32_products != ORTH_precision_fp32_products_bf16x6 ||
+        c->precision_compute == ORTH_precision_compute_fp32)
+        return ORTH_OK;
+    return BREAKS(ctx, c, precision_fp32_products, precision_compute,
+                  "precision.fp32_products=bf16x6 is for precision.compute=fp32, which is bf16: nothing is multiplied in fp32");
+}
+
+static orth_status full_attention_is_on_one_rank(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->model_attention != ORTH_model_attention_full || c->parallel_cp == 1)
+        return ORTH_OK;
+    return BREAKS(ctx, c, model_attention, parallel_cp,
+                  "model.attention=full needs parallel.cp=1, not %" PRId64 ": context parallelism is blocked",
+                  c->parallel_cp);
+}
+
+static orth_status a_weight_for_each_path(orth_ctx *ctx, const orth_config *c)
+{
+    double sum = 0;
+    if (c->data_weights.n == 0)
+        return ORTH_OK;
+    if (c->data_weights.n != c->data_path.n)
+        return BREAKS(ctx, c, data_weights, data_path, "data.weights holds %d numbers for %d data.path",
+                      c->data_weights.n, c->data_path.n);
+    for (int i = 0; i < c->data_weights.n; i++)
+        sum += c->data_weights.v[i];
+    if (sum > 0)
+        return ORTH_OK;
+    return BREAKS(ctx, c, data_weights, data_path, "data.weights are all 0: one must be more");
+}
+
+/* FSDP's names say whether shards have replicas; so does parallel.shard_group. */
+static orth_status sharding_by_name_fits_its_group(orth_ctx *ctx, const orth_config *c)
+{
+    const orth_option_parallel_zero zero = c->parallel_zero;
+    const char *name = orth_option_choice(ORTH_OPT_parallel_zero, (int)zero);
+    bool hybrid = zero == ORTH_parallel_zero_HYBRID_SHARD || zero == ORTH_parallel_zero__HYBRID_SHARD_ZERO2;
+    bool plain = zero == ORTH_parallel_zero_FULL_SHARD || zero == ORTH_parallel_zero_SHARD_GRAD_OP;
+    bool replicas = c->parallel_shard_group != 0 && c->parallel_shard_group != c->parallel_dp;
+    if (hybrid && c->parallel_shard_group == 0)
+        return BREAKS(ctx, c, parallel_zero, parallel_shard_group,
+                      "parallel.zero=%s needs parallel.shard_group: the ranks that share one set of shards, those of a "
+                      "host for example", name);
+    if (plain && replicas)
+        return BREAKS(ctx, c, parallel_shard_group, parallel_zero,
+                      "parallel.shard_group=%" PRId64 " with parallel.zero=%s, which shards over all of dp: with replicas "
+                      "of the shards it is %s", c->parallel_shard_group, name,
+                      zero == ORTH_parallel_zero_FULL_SHARD ? "HYBRID_SHARD" : "_HYBRID_SHARD_ZERO2");
+    return ORTH_OK;
+}
+
+static orth_status the_run_folder_has_a_name(orth_ctx *ctx, const orth_config *c)
+{
+    if (*c->checkpoint_dir)
+        return ORTH_OK;
+    return BREAKS(ctx, c, checkpoint_dir, checkpoint_dir, "checkpoint.dir is empty: the run folder needs a name");
+}
+
+orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
+{
+    static orth_status (*const rules[])(orth_ctx *, const orth_config *) = {
+        later_versions,          micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
+        sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
+        rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
+        the_run_folder_has_a_name, pieces_are_of_fp32,
+    };
+    for (int i = 0; i < ORTH_COUNT(rules); i++)
+        ORTH_TRY(rules[i](ctx, cfg));
+    return ORTH_OK;
+}

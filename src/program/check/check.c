@@ -1,0 +1,263 @@
+/* check.c -- see check.h. */
+#include "program/check/check.h"
+
+#include <stdlib.h>
+
+typedef struct {
+    orth_ctx *ctx;
+    const orth_program *p;
+    int32_t *written;   /* [num_buffers] instruction of the first write, -1 */
+    int32_t *updates;   /* [num_buffers] optimizer instructions that wrote the master */
+    int32_t *owner;     /* [num_buffers] of the buffers that share bytes with this one: who wrote last */
+    bool *measured;     /* [num_buffers] gradients whose squares were summed */
+    bool *applied;      /* [num_buffers] gradients that an optimizer read, and nobody wrote since */
+    int32_t *writes;    /* [num_buffers] how often it was written so far */
+    int32_t *packed_by; /* [num_buffers] the linear_pack or linear_dx_pack that made it, */
+    int32_t *packed_at; /* [num_buffers] and `writes` of its weight at that time */
+    int32_t *user;      /* [num_buffers] last instruction that added what the buffer holds to a gradient, -1 */
+    int32_t *user_before, *seen; /* [num_instrs] the one before it, and `writes` at that time */
+} checker;
+
+static int32_t root_of(const orth_program *p, int32_t buffer)
+{
+    while (p->buffers[buffer].alias >= 0)
+        buffer = p->buffers[buffer].alias;
+    return buffer;
+}
+
+bool orth_op_is_optimizer(orth_op op)
+{
+    return op == ORTH_OP_adamw || op == ORTH_OP_adam || op == ORTH_OP_sgd;
+}
+
+static orth_status refuse(checker *c, int32_t i, const orth_operand *o, const char *rule)
+{
+    const orth_instr *n = &c->p->instrs[i];
+    return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "instruction %d (%s, layer %d, micro-batch %d), buffer '%s': %s",
+                     i, orth_op_name(n->op), n->layer, n->micro_batch, c->p->buffers[o->buffer].name, rule);
+}
+
+static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, bool writes)
+{
+    if (o->buffer == -1)
+        return ORTH_OK;
+    if (o->buffer < 0 || o->buffer >= c->p->num_buffers)
+        return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "instruction %d (%s): buffer %d is not in [0, %d)", i,
+                         orth_op_name(c->p->instrs[i].op), o->buffer, c->p->num_buffers);
+    const orth_buffer *b = &c->p->buffers[o->buffer];
+    if (o->byte_offset + orth_operand_bytes(o) > b->bytes)
+        return refuse(c, i, o, "the operand reaches past the end");
+    bool placed = c->p->space_bytes[ORTH_SPACE_HOST] > 0;
+    if (placed && !b->persistent && (i < b->first || i > b->last))
+        return refuse(c, i, o, "used outside of its life: its bytes may be another's");
+    bool made_here = !b->persistent || b->cls == ORTH_CLASS_GRADS;
+    if (!writes && made_here && c->written[o->buffer] < 0)
+        return refuse(c, i, o, "read before it is written");
+    if (!writes && made_here && c->owner[root_of(c->p, o->buffer)] != o->buffer)
+        return refuse(c, i, o, "its bytes were taken over by a result in place");
+    if (writes && c->measured[o->buffer])
+        return refuse(c, i, o, "gradient written after its norm was taken");
+    if (writes && b->bind == ORTH_BIND_GRAD) {
+        int32_t master = orth_program_find(c->p, ORTH_BIND_MASTER, b->index);
+        if (master >= 0 && c->updates[master] == c->p->num_updates)
+            return refuse(c, i, o, "gradient written after its parameter was updated");
+    }
+    c->writes[o->buffer] += writes;
+    if (writes && c->written[o->buffer] < 0)
+        c->written[o->buffer] = i;
+    if (writes)
+        c->applied[o->buffer] = false;
+    if (writes)
+        c->owner[root_of(c->p, o->buffer)] = o->buffer;
+    return ORTH_OK;
+}
+
+static bool same_operand(const orth_operand *a, const orth_operand *b)
+{
+    return a->buffer == b->buffer && a->byte_offset == b->byte_offset && a->num_dims == b->num_dims &&
+           memcmp(a->dim, b->dim, (size_t)a->num_dims * sizeof *a->dim) == 0;
+}
+
+/* Same op on the same inputs, whatever it is added to, into the same buffer. */
+static bool same_leaf(const orth_instr *a, const orth_instr *b)
+{
+    int num = a->num_in - a->attr.num_addends;
+    if (a->op != b->op || b->num_in - b->attr.num_addends != num || a->out[0].buffer != b->out[0].buffer)
+        return false;
+    for (int k = 0; k < num; k++)
+        if (!same_operand(&a->in[k], &b->in[k]))
+            return false;
+    return true;
+}
+
+/* Each leaf of a gradient's tree joins it once. */
+static orth_status check_leaf(checker *c, int32_t i)
+{
+    const orth_instr *n = &c->p->instrs[i];
+    bool by_row = n->op == ORTH_OP_embed_bwd || n->op == ORTH_OP_pos_embed_bwd; /* tokens, then what flows back */
+    if (!by_row && n->op != ORTH_OP_linear_dw && n->op != ORTH_OP_tree_acc)
+        return ORTH_OK;
+    int32_t b = n->in[by_row].buffer;
+    c->seen[i] = c->writes[b];
+    for (int32_t k = c->user[b]; k >= 0 && c->seen[k] == c->seen[i]; k = c->user_before[k])
+        if (same_leaf(&c->p->instrs[k], n)) {
+            char rule[96];
+            snprintf(rule, sizeof rule, "added twice: instruction %d did the same with the same values", k);
+            return refuse(c, i, &n->out[0], rule);
+        }
+    c->user_before[i] = c->user[b];
+    c->user[b] = i;
+    return ORTH_OK;
+}
+
+/* A packed weight is what its product would read, and the weight is still the same. */
+static orth_status check_packed(checker *c, int32_t i)
+{
+    const orth_instr *n = &c->p->instrs[i];
+    if (n->op == ORTH_OP_linear_pack || n->op == ORTH_OP_linear_dx_pack) {
+        c->packed_by[n->out[0].buffer] = i;
+        c->packed_at[n->out[0].buffer] = c->writes[n->in[0].buffer];
+    }
+    if (!orth_instr_reads_packed(n))
+        return ORTH_OK;
+    const orth_operand *packed = &n->in[3], *weight = &n->in[1];
+    const orth_instr *by = &c->p->instrs[c->packed_by[packed->buffer]];
+    if (by->op != (n->op == ORTH_OP_linear ? ORTH_OP_linear_pack : ORTH_OP_linear_dx_pack) ||
+        !same_operand(&by->in[0], weight) || by->attr.replica_rows != n->attr.replica_rows)
+        return refuse(c, i, packed, "read as the packed weight of a product, which it is not");
+    if (c->packed_at[packed->buffer] != c->writes[weight->buffer])
+        return refuse(c, i, packed, "packed before its weight changed");
+    return ORTH_OK;
+}
+
+static orth_status check_instrs(checker *c)
+{
+    for (int32_t i = 0; i < c->p->num_instrs; i++) {
+        const orth_instr *n = &c->p->instrs[i];
+        for (int k = 0; k < n->num_in; k++)
+            ORTH_TRY(check_operand(c, i, &n->in[k], false));
+        ORTH_TRY(check_leaf(c, i));
+        ORTH_TRY(check_packed(c, i));
+        for (int k = 0; k < n->num_out; k++)
+            ORTH_TRY(check_operand(c, i, &n->out[k], true));
+        if (n->op == ORTH_OP_grad_square)
+            c->measured[n->in[0].buffer] = true;
+        if (!orth_op_is_optimizer(n->op))
+            continue;
+        if (c->updates[n->out[0].buffer]++ == c->p->num_updates)
+            return refuse(c, i, &n->out[0], c->p->num_updates == 1 ? "parameter updated twice"
+                                                                   : "parameter updated once too often");
+        if (c->p->num_updates > 1 && n->in[0].buffer >= 0 && c->applied[n->in[0].buffer])
+            return refuse(c, i, &n->in[0], "gradient applied twice");
+        if (n->in[0].buffer >= 0)
+            c->applied[n->in[0].buffer] = true;
+    }
+    return ORTH_OK;
+}
+
+static orth_status check_updates(checker *c)
+{
+    bool trains = false;
+    for (int32_t i = 0; i < c->p->num_instrs; i++)
+        trains = trains || orth_op_is_optimizer(c->p->instrs[i].op);
+    for (int32_t b = 0; trains && b < c->p->num_buffers; b++) {
+        const orth_buffer *buf = &c->p->buffers[b];
+        if (buf->bind == ORTH_BIND_MASTER && c->updates[b] == 0)
+            return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "parameter '%s' is never updated", buf->name);
+        if (buf->bind == ORTH_BIND_MASTER && c->updates[b] != c->p->num_updates)
+            return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "parameter '%s' is updated %d times, not %d", buf->name,
+                             (int)c->updates[b], (int)c->p->num_updates);
+        if (buf->bind == ORTH_BIND_GRAD && c->written[b] < 0)
+            return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "gradient '%s' is never made", buf->name);
+    }
+    return ORTH_OK;
+}
+
+/* ---- addresses ---- */
+
+typedef struct {
+    size_t begin, end;
+    int32_t first, last, buffer;
+} extent;
+
+static int by_begin(const void *a, const void *b)
+{
+    const extent *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static orth_status check_chains(orth_ctx *ctx, const orth_program *p)
+{
+    for (int32_t b = 0; b < p->num_buffers; b++) {
+        const orth_buffer *buf = &p->buffers[b];
+        const orth_buffer *next = buf->next < 0 || buf->external ? NULL : &p->buffers[buf->next];
+        bool used = buf->persistent || buf->first >= 0;
+        if (next && used && next->offset != buf->offset + buf->bytes)
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' does not follow '%s' in memory", next->name, buf->name);
+    }
+    return ORTH_OK;
+}
+
+static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
+{
+    extent *e = ORTH_NEW_ARRAY(ctx, extent, p->num_buffers + 1);
+    if (!e)
+        return ORTH_ERR_NOMEM;
+    int32_t n = 0;
+    for (int32_t b = 0; b < p->num_buffers; b++) {
+        const orth_buffer *buf = &p->buffers[b];
+        if (buf->alias >= 0 || buf->bytes == 0 || buf->external || (!buf->persistent && buf->first < 0))
+            continue;
+        e[n++] = (extent){buf->offset, buf->offset + buf->bytes, buf->persistent ? 0 : buf->first,
+                          buf->persistent ? p->num_instrs : buf->last, b};
+    }
+    qsort(e, (size_t)n, sizeof *e, by_begin);
+    orth_status status = ORTH_OK;
+    for (int32_t i = 0; i < n && status == ORTH_OK; i++) {
+        if (e[i].end > p->space_bytes[ORTH_SPACE_HOST])
+            status = ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' reaches past the end of the arena",
+                               p->buffers[e[i].buffer].name);
+        for (int32_t k = i + 1; k < n && e[k].begin < e[i].end; k++) {
+            if (e[k].first > e[i].last || e[k].last < e[i].first)
+                continue;
+            status = ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffers '%s' and '%s' overlap while both are live",
+                               p->buffers[e[i].buffer].name, p->buffers[e[k].buffer].name);
+            break;
+        }
+    }
+    orth_mem_free(ctx, e);
+    return status;
+}
+
+orth_status orth_check(orth_ctx *ctx, const orth_program *p)
+{
+    checker c = {.ctx = ctx, .p = p};
+    orth_arena arena = {0};
+    c.written = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.updates = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.owner = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.measured = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
+    c.applied = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
+    c.writes = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.packed_at = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.packed_by = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.user = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.user_before = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
+    c.seen = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
+    orth_status status = c.written && c.updates && c.owner && c.measured && c.applied && c.writes &&
+                                 c.packed_by && c.packed_at && c.user && c.user_before && c.seen
+                             ? ORTH_OK
+                             : ORTH_ERR_NOMEM;
+    for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++)
+        c.written[b] = c.user[b] = -1;
+    if (status == ORTH_OK)
+        status = check_instrs(&c);
+    if (status == ORTH_OK)
+        status = check_updates(&c);
+    if (status == ORTH_OK && p->space_bytes[ORTH_SPACE_HOST] > 0)
+        status = check_chains(ctx, p);
+    if (status == ORTH_OK && p->space_bytes[ORTH_SPACE_HOST] > 0)
+        status = check_overlaps(ctx, p);
+    orth_arena_release(ctx, &arena);
+    return status;
+}

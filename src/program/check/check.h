@@ -1,0 +1,20 @@
+/* check.h -- what must hold of a program before a byte moves. */
+#ifndef ORTH_PROGRAM_CHECK_H
+#define ORTH_PROGRAM_CHECK_H
+
+#include "program/ir/program.h"
+
+/* Checks, on a compiled program, placed or not:
+ *   every operand lies inside its buffer; no transient buffer is read before it is written;
+ *   every parameter's gradient is written before it is read, and no gradient changes after its norm
+ *   was taken or its parameter updated; nothing is added to a gradient twice; with a master for training, each parameter is updated once;
+ *   if placed: buffers are used within their lives only and lie inside the arena; those that live at the
+ *   same time do not overlap unless one is the other's alias, those of a chain are neighbours, and a buffer whose bytes an alias took over is
+ *   not read any more.
+ * ORTH_ERR_INTERNAL naming the instruction, the buffer and the rule. */
+orth_status orth_check(orth_ctx *ctx, const orth_program *p);
+
+/* adamw, adam, sgd: out[0] is the parameter, in[0] its gradient. */
+bool orth_op_is_optimizer(orth_op op);
+
+#endif

@@ -1,0 +1,180 @@
+/* check_calls.c -- calls of one rank: their operands, and what may happen while they are under way. */
+#include <inttypes.h>
+
+#include "program/check/check_flow_impl.h"
+
+orth_status flow_refuse(flow *f, int32_t i, const orth_operand *o, const char *fmt, ...)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    char rule[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(rule, sizeof rule, fmt, args);
+    va_end(args);
+    return ORTH_FAIL(f->ctx, ORTH_ERR_INTERNAL,
+                     "rank %d, instruction %d (%s, layer %d, micro-batch %d), buffer '%s': %s", f->rank, i,
+                     orth_op_name(n->op), n->layer, n->micro_batch,
+                     o && o->buffer >= 0 ? f->p->buffers[o->buffer].name : "-", rule);
+}
+
+/* ---- operands ---- */
+
+int64_t flow_elems(const orth_operand *o)
+{
+    orth_tensor t = orth_operand_tensor(o);
+    return orth_tensor_elems(&t);
+}
+
+orth_status flow_check_blocks(flow *f, int32_t i, const orth_operand *block, const orth_operand *all,
+                                const int64_t *counts)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    int32_t size = f->g->size[n->attr.group], me = f->g->pos[n->attr.group];
+    int64_t mine = flow_elems(block), before = mine * me, sum = mine * size;
+    if (counts) {
+        sum = before = 0;
+        for (int r = 0; r < size; r++) {
+            before += r < me ? counts[r] : 0;
+            sum += counts[r];
+        }
+        if (counts[me] != mine)
+            return flow_refuse(f, i, block, "%" PRId64 " elements, but the count of position %d is %" PRId64, mine,
+                          me, counts[me]);
+    }
+    if (flow_elems(all) != sum)
+        return flow_refuse(f, i, all, "%" PRId64 " elements, but the blocks of the %d ranks have %" PRId64,
+                      flow_elems(all), size, sum);
+    if (block->dtype != all->dtype)
+        return flow_refuse(f, i, block, "its type is %s, that of '%s' is %s", orth_dtype_name(block->dtype),
+                      f->p->buffers[all->buffer].name, orth_dtype_name(all->dtype));
+    size_t at = all->byte_offset + (size_t)before * orth_dtype_bytes(all->dtype);
+    if (mine > 0 && block->buffer == all->buffer && block->byte_offset != at)
+        return flow_refuse(f, i, block, "the block of position %d begins at byte %zu, not %zu", me, at,
+                      block->byte_offset);
+    return ORTH_OK;
+}
+
+/* Members with something of an operand, the lowest and the highest of them. */
+static void owners(const int64_t *counts, int32_t size, int32_t *low, int32_t *high)
+{
+    *low = size;
+    *high = -1;
+    for (int32_t r = 0; r < size; r++) {
+        *low = counts[r] > 0 ? ORTH_MIN(*low, r) : *low;
+        *high = counts[r] > 0 ? r : *high;
+    }
+}
+
+static orth_status check_neighbours(flow *f, int32_t i, const orth_operand *o, int num)
+{
+    const orth_operand *before = NULL;
+    for (int k = 0; k < num; k++) {
+        if (orth_operand_bytes(&o[k]) == 0)
+            continue;
+        if (before && (before->dtype != o[k].dtype || !orth_operands_adjoin(f->p, before, &o[k])))
+            return flow_refuse(f, i, &o[k], "joined to '%s', but it does not follow it in memory, in one type",
+                          f->p->buffers[before->buffer].name);
+        before = &o[k];
+    }
+    return ORTH_OK;
+}
+
+orth_status flow_check_joined(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    const int32_t size = f->g->size[n->attr.group];
+    ORTH_TRY(check_neighbours(f, i, n->in, n->num_in));
+    ORTH_TRY(check_neighbours(f, i, n->out, n->num_out));
+    for (int32_t r = 0; n->counts && r < size; r++) {
+        int64_t sum = 0;
+        for (int k = 0; k < n->num_in; k++)
+            sum += n->counts[(int64_t)k * size + r];
+        if (sum != n->counts[(int64_t)n->num_in * size + r])
+            return flow_refuse(f, i, &n->in[0], "the block of position %d has %" PRId64 " elements, those of the operands %"
+                          PRId64, r, n->counts[(int64_t)n->num_in * size + r], sum);
+    }
+    int32_t last = -1;
+    for (int k = 0; n->counts && k < n->num_in; k++) {
+        int32_t low, high;
+        owners(n->counts + (int64_t)k * size, size, &low, &high);
+        if (low < last)
+            return flow_refuse(f, i, &n->in[k], "position %d has elements of it, and position %d of a joined operand before",
+                          low, last);
+        last = ORTH_MAX(last, high);
+    }
+    return ORTH_OK;
+}
+
+/* ---- calls under way ---- */
+
+static void name_buffers(flow *f, const orth_instr *call, int by)
+{
+    for (int k = 0; k < call->num_in; k++)
+        f->busy[call->in[k].buffer] += by;
+    for (int k = 0; k < call->num_out; k++)
+        f->busy[call->out[k].buffer] += by;
+}
+
+orth_status flow_start(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    for (int c = 0; c < f->num_calls; c++)
+        if ((f->calls[c].ticket - n->attr.ticket) % ORTH_MAX_TICKETS == 0)
+            return flow_refuse(f, i, n->num_in ? &n->in[0] : n->num_out ? &n->out[0] : NULL,
+                          "ticket %d takes the place of ticket %d, which instruction %d started and nobody "
+                          "has waited for",
+                          n->attr.ticket, f->calls[c].ticket, f->calls[c].instr);
+    name_buffers(f, n, 1);
+    f->calls[f->num_calls++] = (under_way){i, n->attr.ticket};
+    return ORTH_OK;
+}
+
+orth_status flow_check_wait(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    int c = 0;
+    while (c < f->num_calls && f->calls[c].ticket != n->attr.ticket)
+        c++;
+    if (c == f->num_calls)
+        return flow_refuse(f, i, n->num_in ? &n->in[0] : NULL,
+                      "waits for ticket %d, which no call under way has: never "
+                      "started, or waited for before",
+                      n->attr.ticket);
+    const orth_instr *call = &f->p->instrs[f->calls[c].instr];
+    if (call->attr.group != n->attr.group)
+        return flow_refuse(f, i, n->num_in ? &n->in[0] : NULL,
+                      "waits on %s for ticket %d, which instruction %d started on %s",
+                      orth_group_name(n->attr.group), n->attr.ticket, f->calls[c].instr,
+                      orth_group_name(call->attr.group));
+    for (int k = 0; k < call->num_in + call->num_out; k++) {
+        const orth_operand *o = k < call->num_in ? &call->in[k] : &call->out[k - call->num_in];
+        bool named = false;
+        for (int j = 0; j < n->num_in + n->num_out; j++)
+            named = named || (j < n->num_in ? n->in[j].buffer : n->out[j - n->num_in].buffer) == o->buffer;
+        if (!named)
+            return flow_refuse(f, i, o,
+                          "the wait for ticket %d does not name it: it could die before instruction %d is "
+                          "complete",
+                          n->attr.ticket, f->calls[c].instr);
+    }
+    name_buffers(f, call, -1);
+    f->num_calls--;
+    memmove(f->calls + c, f->calls + c + 1, (size_t)(f->num_calls - c) * sizeof *f->calls);
+    return ORTH_OK;
+}
+
+orth_status flow_check_touch(flow *f, int32_t i, const orth_operand *o, bool writes)
+{
+    for (int c = 0; o->buffer >= 0 && f->busy[o->buffer] > 0 && c < f->num_calls; c++) {
+        const orth_instr *call = &f->p->instrs[f->calls[c].instr];
+        for (int k = 0; k < call->num_in; k++)
+            if (writes && orth_operands_overlap(o, &call->in[k]))
+                return flow_refuse(f, i, o, "written while instruction %d (%s, ticket %d) is under way",
+                              f->calls[c].instr, orth_op_name(call->op), f->calls[c].ticket);
+        for (int k = 0; k < call->num_out; k++)
+            if (orth_operands_overlap(o, &call->out[k]))
+                return flow_refuse(f, i, o, "touched while instruction %d (%s, ticket %d) is under way",
+                              f->calls[c].instr, orth_op_name(call->op), f->calls[c].ticket);
+    }
+    return ORTH_OK;
+}

@@ -1,0 +1,221 @@
+/* check_digest.c -- what is remembered of a rank's program: its calls, and its part of each parameter. */
+#include "program/check/check.h"
+#include "program/check/check_ranks_impl.h"
+
+#include <inttypes.h>
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+
+static uint64_t hash_text(const char *s)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *s; s++)
+        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+    return h;
+}
+
+/* What the ends of a message must agree on: where a block of keys stands. Stages of a pipeline know no layer alike. */
+static uint64_t hash_message(const orth_instr *n)
+{
+    return n->attr.num_keys > 0 ? mix(mix(mix(n->phase, (uint64_t)n->layer), (uint64_t)n->attr.key_begin), 1) : 0;
+}
+
+/* What members of a collective must agree on beyond its type and counts. Bound buffers are known by what they
+ * are: the halves of a tied gradient have different names. */
+static uint64_t hash_what(const orth_program *p, const orth_instr *n, int k)
+{
+    uint64_t h =
+        mix(mix(mix(n->phase, (uint64_t)(n->layer + 1)), (uint64_t)(n->micro_batch + 1)), (uint64_t)k);
+    for (int end = n->joined ? ORTH_MAX(n->num_in, n->num_out) : k + 1; k < end; k++) {
+        const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k];
+        if (o->buffer < 0)
+            continue;
+        const orth_buffer *b = &p->buffers[o->buffer];
+        h = mix(mix(h, (uint64_t)b->index),
+                b->bind == ORTH_BIND_NONE ? hash_text(b->name) : (uint64_t)b->bind);
+    }
+    return h;
+}
+
+static uint64_t hash_counts(const int64_t *counts, int n)
+{
+    uint64_t h = 1;
+    for (int i = 0; counts && i < n; i++)
+        h = mix(h, (uint64_t)counts[i]);
+    return counts ? h | 1 : 0;
+}
+
+static rank_event event_of(const orth_program *p, int32_t i, int k, int group_size)
+{
+    const orth_instr *n = &p->instrs[i];
+    rank_event e = {.instr = i,
+                    .peer = n->attr.peer,
+                    .ticket = n->attr.ticket,
+                    .layer = n->layer,
+                    .micro_batch = n->micro_batch,
+                    .operand = (int16_t)k,
+                    .op = (uint8_t)n->op,
+                    .group = (uint8_t)n->attr.group};
+    if (n->op == ORTH_OP_wait)
+        return e;
+    orth_comm_call call = orth_instr_call(n, i, k, group_size);
+    e.kind = (uint8_t)call.kind;
+    e.dtype = (uint8_t)call.dtype;
+    e.reduce = (uint8_t)call.op;
+    e.count = call.count;
+    e.blocks = hash_counts(call.counts, group_size);
+    if (e.blocks) { /* the blocks of the ranks differ: what is compared is the whole */
+        e.count = 0;
+        for (int r = 0; r < group_size; r++)
+            e.count += call.counts[r];
+    }
+    e.what = event_is_message(&e) ? hash_message(n) : hash_what(p, n, k);
+    return e;
+}
+
+static orth_status list_events(rank_check *k, const orth_program *p, const orth_rank_groups *g, digest *d)
+{
+    d->events = ORTH_ARENA_ARRAY(k->ctx, &k->arena, rank_event, orth_program_num_events(p) + 1);
+    if (!d->events)
+        return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        int calls = n->op == ORTH_OP_wait ? 1 : orth_instr_num_calls(n);
+        for (int c = 0; c < calls; c++)
+            d->events[d->num_events++] = event_of(p, i, c, g->size[n->attr.group]);
+    }
+    return ORTH_OK;
+}
+
+/* ---- parameters ---- */
+
+static void note_instr(const orth_program *p, int32_t i, holding *of, digest *d)
+{
+    const orth_instr *n = &p->instrs[i];
+    if (orth_op_is_optimizer(n->op)) {
+        const orth_operand *o = &n->out[0];
+        const orth_buffer *b = &p->buffers[o->buffer];
+        orth_tensor t = orth_operand_tensor(o);
+        of[b->index].update = i;
+        of[b->index].first = b->first_elem + (int64_t)(o->byte_offset / sizeof(float));
+        of[b->index].count = orth_tensor_elems(&t);
+        d->trains = true;
+    }
+    if (n->op == ORTH_OP_all_reduce && n->attr.group == ORTH_GROUP_EMBED)
+        for (int c = 0; c < n->num_in; c++)
+            of[p->buffers[n->in[c].buffer].index].embed_sums++;
+}
+
+static orth_status list_holdings(rank_check *k, const orth_rank_program *r, digest *d)
+{
+    const orth_program *p = r->program;
+    holding *of = ORTH_NEW_ARRAY(k->ctx, holding, r->num_params + 1);
+    if (!of)
+        return ORTH_ERR_NOMEM;
+    for (int64_t i = 0; i < r->num_params; i++)
+        of[i] = (holding){.index = -1, .update = -1};
+    for (int32_t b = 0; b < p->num_buffers; b++) {
+        const orth_buffer *buf = &p->buffers[b];
+        bool holds =
+            buf->bind == ORTH_BIND_MASTER || buf->bind == ORTH_BIND_COPY || buf->bind == ORTH_BIND_GRAD;
+        if (!holds || of[buf->index].index >= 0)
+            continue;
+        const orth_param_desc *desc = &r->params[buf->index];
+        of[buf->index].index = (int32_t)buf->index;
+        of[buf->index].elems = desc->dim[0] * (desc->num_dims > 1 ? desc->dim[1] : 1);
+        of[buf->index].first_part = desc->first_part;
+        of[buf->index].num_parts = desc->num_parts;
+        of[buf->index].all_parts = desc->split_dim < 0 ? 0 : desc->split.parts;
+        d->num_holdings++;
+    }
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        note_instr(p, i, of, d);
+    d->holdings = ORTH_ARENA_ARRAY(k->ctx, &k->arena, holding, d->num_holdings + 1);
+    int32_t at = 0;
+    for (int64_t i = 0; d->holdings && i < r->num_params; i++)
+        if (of[i].index >= 0)
+            d->holdings[at++] = of[i];
+    orth_mem_free(k->ctx, of);
+    return d->holdings ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+/* The same error with the rank in front. */
+static orth_status of_rank(orth_ctx *ctx, int rank, orth_status s)
+{
+    char text[ORTH_MESSAGE_MAX];
+    if (s != ORTH_ERR_INTERNAL)
+        return s;
+    snprintf(text, sizeof text, "%s", ctx->error.message);
+    orth_ctx_clear_error(ctx);
+    return ORTH_FAIL(ctx, s, "rank %d, %.*s", rank, ORTH_MESSAGE_MAX - 32, text);
+}
+
+orth_status rank_digest(rank_check *k, int rank, digest *out)
+{
+    orth_rank_program r = {0};
+    orth_rank_groups g = {0};
+    ORTH_TRY(k->source->program(k->ctx, k->source->user, rank, &r));
+    for (int i = 0; i < ORTH_NUM_GROUPS; i++) {
+        g.size[i] = k->instances.of[rank][i] < 0 ? 1 : k->instances.list[k->instances.of[rank][i]].n;
+        g.pos[i] = k->instances.pos[rank][i];
+    }
+    ORTH_TRY(of_rank(k->ctx, rank, orth_check(k->ctx, r.program)));
+    ORTH_TRY(orth_check_flow(k->ctx, r.program, rank, &g));
+    ORTH_TRY(list_events(k, r.program, &g, out));
+    return list_holdings(k, &r, out);
+}
+
+/* ---- words ---- */
+
+void rank_describe(rank_check *k, int rank, const rank_event *e, char *out, size_t size)
+{
+    orth_rank_program r;
+    const char *name = "-";
+    if (k->source->program(k->ctx, k->source->user, rank, &r) == ORTH_OK &&
+        e->instr < r.program->num_instrs) {
+        const orth_instr *n = &r.program->instrs[e->instr];
+        int32_t b = e->operand < n->num_in ? n->in[e->operand].buffer
+                    : n->num_out > 0       ? n->out[e->operand].buffer
+                                           : -1;
+        name = b >= 0 ? r.program->buffers[b].name : "-";
+    }
+    size_t at = (size_t)snprintf(out, size, "rank %d, instruction %d (%s", rank, e->instr,
+                                 orth_op_name((orth_op)e->op));
+    if (at < size && e->op == ORTH_OP_wait)
+        at += (size_t)snprintf(out + at, size - at, " for ticket %d", e->ticket);
+    else if (at < size)
+        at += (size_t)snprintf(out + at, size - at, "%s of %" PRId64 " %s",
+                               e->reduce == ORTH_MAX_OF ? " of the maximum" : "", e->count,
+                               orth_dtype_name((orth_dtype)e->dtype));
+    if (at < size && event_is_message(e))
+        at += (size_t)snprintf(out + at, size - at, " %s position %d", e->op == ORTH_OP_send ? "to" : "from",
+                               e->peer);
+    if (at < size)
+        snprintf(out + at, size - at, " on %s, layer %d, micro-batch %d), buffer '%s'",
+                 orth_group_name((orth_group)e->group), e->layer, e->micro_batch, name);
+}
+
+void rank_param_name(rank_check *k, int rank, int32_t index, char *out, size_t size)
+{
+    orth_rank_program r;
+    bool known = k->source->program(k->ctx, k->source->user, rank, &r) == ORTH_OK && index < r.num_params;
+    snprintf(out, size, "%s", known ? r.params[index].name : "?");
+}
+
+const holding *rank_holding(const rank_check *k, int rank, int32_t index)
+{
+    const digest *d = k->digests[rank];
+    int32_t low = 0, high = d->num_holdings;
+    while (low < high) {
+        int32_t mid = (low + high) / 2;
+        if (d->holdings[mid].index < index)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < d->num_holdings && d->holdings[low].index == index ? &d->holdings[low] : NULL;
+}

@@ -1,0 +1,375 @@
+/* check_flow.c -- see check_flow.h. */
+#include "program/check/check.h"
+#include "program/check/check_flow_impl.h"
+
+#include <inttypes.h>
+
+static bool has_group(const flow *f, orth_group g)
+{
+    return f->g->size[g] > 1;
+}
+
+/* "dp", "tp+norm", for messages. */
+static const char *names_of(parts_of s, char *out, size_t size)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (int g = 0; g < ORTH_NUM_GROUPS && at < size; g++)
+        if (s & BIT(g))
+            at +=
+                (size_t)snprintf(out + at, size - at, "%s%s", at ? "+" : "", orth_group_name((orth_group)g));
+    return out;
+}
+
+/* ---- states of buffers ---- */
+
+static parts_of read_state(const flow *f, const orth_operand *o)
+{
+    const buffer_state *s = &f->state[o->buffer];
+    size_t begin = o->byte_offset, end = begin + orth_operand_bytes(o);
+    if (begin == end)
+        return 0;
+    if (begin >= s->begin && end <= s->end)
+        return s->inside;
+    bool apart = end <= s->begin || begin >= s->end;
+    return apart ? s->outside : s->inside | s->outside;
+}
+
+static void write_state(flow *f, const orth_operand *o, parts_of now)
+{
+    buffer_state *s = &f->state[o->buffer];
+    size_t begin = o->byte_offset, end = begin + orth_operand_bytes(o);
+    if (begin == end)
+        return;
+    if (!s->known || (begin == 0 && end == f->p->buffers[o->buffer].bytes)) {
+        *s = (buffer_state){.known = true, .outside = now};
+    } else if (s->begin == s->end || (begin <= s->begin && end >= s->end)) {
+        *s = (buffer_state){true, begin, end, now, s->outside};
+        if (now == s->outside)
+            s->begin = s->end = 0;
+    } else if (now == s->inside && begin <= s->end && end >= s->begin) {
+        s->begin = ORTH_MIN(begin, s->begin);
+        s->end = ORTH_MAX(end, s->end);
+    } else if (now != s->outside || (end > s->begin && begin < s->end)) { /* more than is told apart */
+        s->inside |= now;
+        s->begin = ORTH_MIN(begin, s->begin);
+        s->end = ORTH_MAX(end, s->end);
+    }
+}
+
+/* ---- where sums begin ---- */
+
+static bool of_some_parts(const orth_attr *a)
+{
+    return a->split.kind != ORTH_SPLIT_TOKENS && a->split.of > a->split.parts;
+}
+
+/* Groups on which output k of a computing op is a part of a sum, for complete inputs. */
+static parts_of begins(const flow *f, const orth_instr *n, int k)
+{
+    static const orth_group of_dp[] = {ORTH_GROUP_DP, ORTH_GROUP_SHARD, ORTH_GROUP_REPLICATE};
+    parts_of dp = 0;
+    for (int i = 0; i < ORTH_COUNT(of_dp); i++)
+        dp |= has_group(f, of_dp[i]) ? BIT(of_dp[i]) : 0;
+    parts_of tp = has_group(f, ORTH_GROUP_TP) ? BIT(ORTH_GROUP_TP) : 0;
+    parts_of norm = has_group(f, ORTH_GROUP_NORM) ? BIT(ORTH_GROUP_NORM) : 0;
+    parts_of cp = has_group(f, ORTH_GROUP_CP) ? BIT(ORTH_GROUP_CP) : 0;
+    parts_of kv = has_group(f, ORTH_GROUP_KV) ? BIT(ORTH_GROUP_KV) : 0;
+    parts_of leaves = dp | (n->attr.sum_leaves & (tp | cp));
+    switch (n->op) {
+    case ORTH_OP_linear_dw:
+    case ORTH_OP_embed_bwd:
+    case ORTH_OP_pos_embed_bwd:
+        return dp | cp;
+    case ORTH_OP_bias_bwd:
+        return leaves;
+    case ORTH_OP_norm_bwd:
+        return k > 0 ? leaves : 0;
+    case ORTH_OP_head_norm_bwd: /* one gain for all heads, of which a rank has some */
+        return k > 0 ? leaves | (n->attr.partial ? tp : 0) : 0;
+    case ORTH_OP_linear:
+    case ORTH_OP_linear_dx:
+    case ORTH_OP_xent_max:
+    case ORTH_OP_xent_sum:
+        return of_some_parts(&n->attr) ? tp : 0;
+    case ORTH_OP_embed:
+        return tp;
+    case ORTH_OP_attention_part_bwd:
+    case ORTH_OP_attention_block_bwd:
+        return k > 0 ? kv | (has_group(f, n->attr.group) ? BIT(n->attr.group) : 0) : 0;
+    case ORTH_OP_loss_sum:
+        return cp | dp | norm;
+    case ORTH_OP_grad_square:
+        return norm;
+    case ORTH_OP_zero: /* fp64: the turn of another rank to give a sum */
+        return n->out[0].dtype == ORTH_F64 ? norm : 0;
+    default:
+        return 0;
+    }
+}
+
+/* First input that is added to the result as it is. */
+static int first_added(const orth_instr *n)
+{
+    if (n->op == ORTH_OP_tree_acc || n->op == ORTH_OP_tree_acc_f64 || n->op == ORTH_OP_add)
+        return 0;
+    return n->num_in - n->attr.num_addends;
+}
+
+static orth_status check_complete_over(flow *f, int32_t i, const orth_operand *o, parts_of groups)
+{
+    parts_of now = read_state(f, o) & groups;
+    char names[64];
+    if (!now)
+        return ORTH_OK;
+    bool grad = f->p->buffers[o->buffer].cls == ORTH_CLASS_GRADS;
+    return flow_refuse(f, i, o, "%s is read here, but is never reduced over %s before",
+                  grad ? "the gradient" : "a sum", names_of(now, names, sizeof names));
+}
+
+static orth_status check_complete(flow *f, int32_t i, const orth_operand *o)
+{
+    return check_complete_over(f, i, o, ~STALE);
+}
+
+/* ---- the optimizer ---- */
+
+static int64_t first_elem(const orth_program *p, const orth_operand *o)
+{
+    return p->buffers[o->buffer].first_elem + (int64_t)(o->byte_offset / orth_dtype_bytes(o->dtype));
+}
+
+static orth_status check_update(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    const orth_operand *param = &n->out[0];
+    orth_tensor t = orth_operand_tensor(param);
+    int64_t first = first_elem(f->p, param), count = orth_tensor_elems(&t);
+    for (int k = 0; k < n->num_out; k++) {
+        const orth_operand *o = k == 0 ? &n->in[0] : &n->out[k];
+        if (o->buffer < 0)
+            continue;
+        orth_tensor u = orth_operand_tensor(o);
+        int64_t other = first_elem(f->p, o), elems = orth_tensor_elems(&u);
+        if (elems != count || (count > 0 && other != first) ||
+            f->p->buffers[o->buffer].index != f->p->buffers[param->buffer].index)
+            return flow_refuse(f, i, o,
+                          "elements [%" PRId64 ", %" PRId64 ") for an update of [%" PRId64 ", %" PRId64
+                          ") of '%s'",
+                          other, other + elems, first, first + count, f->p->buffers[param->buffer].name);
+    }
+    for (int k = 0; k < n->num_out; k++) {
+        const orth_operand *o = &n->out[k];
+        if (o->buffer < 0)
+            continue;
+        orth_bind bind = f->p->buffers[o->buffer].bind;
+        if (bind != ORTH_BIND_MASTER && bind != ORTH_BIND_COPY)
+            continue;
+        f->state[o->buffer] = (buffer_state){.known = true, .outside = STALE};
+        write_state(f, o, 0);
+    }
+    return ORTH_OK;
+}
+
+/* ---- computing instructions ---- */
+
+/* Nodes of all ranks of DP, uneven shares of a sum, are added here. */
+static orth_status check_nodes(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    int32_t nodes = 0;
+    for (int k = 0; k < n->num_in; k++) {
+        char names[64];
+        parts_of now = read_state(f, &n->in[k]);
+        if (now & SPENT)
+            return flow_refuse(f, i, &n->in[k], "added twice to a sum over dp");
+        if (now != BIT(ORTH_GROUP_DP))
+            return flow_refuse(f, i, &n->in[k], "added as a part of a sum over dp, but still to be reduced over '%s'",
+                          names_of(now, names, sizeof names));
+        nodes += ORTH_MAX(f->state[n->in[k].buffer].nodes, 1);
+        write_state(f, &n->in[k], SPENT);
+    }
+    if (n->attr.nodes && nodes != n->attr.nodes)
+        return flow_refuse(f, i, &n->out[0], "completes a sum with %d parts, but the ranks of dp have %d", nodes,
+                      n->attr.nodes);
+    write_state(f, &n->out[0], n->attr.nodes ? 0 : BIT(ORTH_GROUP_DP));
+    f->state[n->out[0].buffer].nodes = nodes;
+    return ORTH_OK;
+}
+
+static orth_status check_compute(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    parts_of added = 0;
+    int from = first_added(n);
+    bool any = false;
+    if (n->op == ORTH_OP_tree_acc && n->attr.group == ORTH_GROUP_DP)
+        return check_nodes(f, i);
+    for (int k = 0; k < n->num_in; k++) {
+        const orth_operand *o = &n->in[k];
+        if (o->buffer < 0)
+            continue;
+        /* Leaves per token slot become leaves per sequence: still parts of the same sums. */
+        bool slots = n->op == ORTH_OP_bias_bwd && (read_state(f, o) & ~STALE) == begins(f, n, 0);
+        if (k < from) {
+            if (!slots)
+                ORTH_TRY(check_complete(f, i, o));
+            continue;
+        }
+        if (n->op == ORTH_OP_tree_acc_f64) /* tokens are the innermost nodes of the tree of losses */
+            ORTH_TRY(check_complete_over(f, i, o, BIT(ORTH_GROUP_CP)));
+        parts_of now = read_state(f, o);
+        parts_of want = any ? added : from > 0 ? begins(f, n, 0) : now;
+        char a[64], b[64];
+        if (now != want && orth_operand_bytes(o) > 0)
+            return flow_refuse(
+                f, i, o,
+                "sums are added of which one is still to be reduced over '%s' and the other over '%s'",
+                names_of(now, a, sizeof a), names_of(want, b, sizeof b));
+        added = want;
+        any = true;
+    }
+    if (orth_op_is_optimizer(n->op))
+        return check_update(f, i);
+    for (int k = 0; k < n->num_out; k++)
+        if (n->out[k].buffer >= 0)
+            write_state(f, &n->out[k], k == 0 && any ? added : begins(f, n, k));
+    return ORTH_OK;
+}
+
+/* ---- communication ---- */
+
+/* in completes its sum over the group in out. */
+static orth_status reduce(flow *f, int32_t i, const orth_operand *in, const orth_operand *out)
+{
+    orth_group g = f->p->instrs[i].attr.group;
+    parts_of now = read_state(f, in);
+    if (orth_operand_bytes(in) == 0)
+        return ORTH_OK;
+    if (!(now & BIT(g)))
+        return flow_refuse(f, i, in,
+                      "reduced over %s, but it is no part of a sum over it (not yet, or reduced twice)",
+                      orth_group_name(g));
+    char names[64];
+    if (now & (BIT(g) - 1)) /* lower numbers are nested further inside (kernels/op.h) */
+        return flow_refuse(f, i, in, "reduced over %s before it is over %s, which is further inside of the sum",
+                      orth_group_name(g), names_of(now & (BIT(g) - 1), names, sizeof names));
+    write_state(f, out, now & ~BIT(g));
+    return ORTH_OK;
+}
+
+/* Values; or the leaves of the loss, fp64: who has those of all ranks has the whole sum. */
+static orth_status gather(flow *f, int32_t i, const orth_operand *in, const orth_operand *out)
+{
+    parts_of leaves = in->dtype == ORTH_F64 ? BIT(f->p->instrs[i].attr.group) | BIT(ORTH_GROUP_NORM) : 0;
+    ORTH_TRY(check_complete_over(f, i, in, ~(STALE | leaves)));
+    write_state(f, out, read_state(f, in) & leaves & BIT(ORTH_GROUP_NORM));
+    return ORTH_OK;
+}
+
+static orth_status check_call(flow *f, int32_t i, int k)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    const orth_operand *in = k < n->num_in ? &n->in[k] : NULL, *out = k < n->num_out ? &n->out[k] : NULL;
+    orth_group g = n->attr.group;
+    const int64_t *counts = n->counts ? n->counts + (int64_t)k * f->g->size[g] : NULL;
+    switch (n->op) {
+    case ORTH_OP_all_reduce:
+        if (in->buffer != out->buffer || in->byte_offset != out->byte_offset || flow_elems(in) != flow_elems(out))
+            return flow_refuse(f, i, out, "an all_reduce works in place, but its input is elsewhere");
+        return g == ORTH_GROUP_EMBED ? check_complete(f, i, in) : reduce(f, i, in, out);
+    case ORTH_OP_reduce_scatter:
+        ORTH_TRY(flow_check_blocks(f, i, out, in, counts));
+        return reduce(f, i, in, out);
+    case ORTH_OP_all_gather:
+        ORTH_TRY(flow_check_blocks(f, i, in, out, counts));
+        return gather(f, i, in, out);
+    case ORTH_OP_all_to_all:
+        if (flow_elems(in) != flow_elems(out) || in->dtype != out->dtype || flow_elems(in) % f->g->size[g])
+            return flow_refuse(f, i, out, "%" PRId64 " elements from %" PRId64 ": both must be a block for each of %d ranks",
+                          flow_elems(out), flow_elems(in), f->g->size[g]);
+        ORTH_TRY(check_complete(f, i, in));
+        write_state(f, out, 0);
+        return ORTH_OK;
+    case ORTH_OP_send: /* over DP: nodes of a sum */
+        if (g == ORTH_GROUP_DP && read_state(f, in) != BIT(g))
+            return flow_refuse(f, i, in, "sent as a part of a sum over dp, which it is not");
+        return g == ORTH_GROUP_DP ? ORTH_OK : check_complete(f, i, in);
+    default:
+        if (out)
+            write_state(f, out, g == ORTH_GROUP_DP && n->op == ORTH_OP_recv ? BIT(g) : 0);
+        return ORTH_OK;
+    }
+}
+
+static orth_status check_comm(flow *f, int32_t i)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    orth_group g = n->attr.group;
+    const orth_operand *o = n->num_in ? &n->in[0] : n->num_out ? &n->out[0] : NULL;
+    if (n->op == ORTH_OP_wait)
+        return flow_check_wait(f, i);
+    if ((unsigned)g >= ORTH_NUM_GROUPS || !has_group(f, g))
+        return flow_refuse(f, i, o, "the rank has no peers in group %s",
+                      (unsigned)g < ORTH_NUM_GROUPS ? orth_group_name(g) : "?");
+    bool message = n->op == ORTH_OP_send || n->op == ORTH_OP_recv;
+    if (message && (n->attr.peer < 0 || n->attr.peer >= f->g->size[g] || n->attr.peer == f->g->pos[g]))
+        return flow_refuse(f, i, o, "peer %d: the rank is position %d of %d in group %s", n->attr.peer,
+                      f->g->pos[g], f->g->size[g], orth_group_name(g));
+    for (int k = 0; k < ORTH_MAX(n->num_in, n->num_out); k++)
+        ORTH_TRY(check_call(f, i, k));
+    if (n->joined)
+        ORTH_TRY(flow_check_joined(f, i));
+    return n->attr.ticket > 0 ? flow_start(f, i) : ORTH_OK;
+}
+
+/* ---- all ---- */
+
+static orth_status check_instrs(flow *f)
+{
+    for (int32_t i = 0; i < f->p->num_instrs; i++) {
+        const orth_instr *n = &f->p->instrs[i];
+        for (int k = 0; n->op != ORTH_OP_wait && k < n->num_in + n->num_out; k++)
+            ORTH_TRY(flow_check_touch(f, i, k < n->num_in ? &n->in[k] : &n->out[k - n->num_in], k >= n->num_in));
+        ORTH_TRY(n->op >= ORTH_FIRST_COMM_OP ? check_comm(f, i) : check_compute(f, i));
+    }
+    if (f->num_calls > 0) {
+        const under_way *c = &f->calls[0];
+        const orth_instr *n = &f->p->instrs[c->instr];
+        return flow_refuse(f, c->instr, n->num_in ? &n->in[0] : &n->out[0], "ticket %d is never waited for",
+                      c->ticket);
+    }
+    return ORTH_OK;
+}
+
+static orth_status check_gathered(flow *f)
+{
+    for (int32_t b = 0; b < f->p->num_buffers; b++) {
+        const buffer_state *s = &f->state[b];
+        const orth_buffer *buf = &f->p->buffers[b];
+        if (s->known && buf->bytes > 0 && (buf->bind == ORTH_BIND_MASTER || buf->bind == ORTH_BIND_COPY) &&
+            (s->outside & STALE))
+            return ORTH_FAIL(f->ctx, ORTH_ERR_INTERNAL,
+                             "rank %d: of parameter '%s' only bytes [%zu, %zu) of %zu are "
+                             "updated, and the others are never gathered",
+                             f->rank, buf->name, s->begin, s->end, buf->bytes);
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_check_flow(orth_ctx *ctx, const orth_program *p, int rank, const orth_rank_groups *groups)
+{
+    flow *f = ORTH_NEW(ctx, flow);
+    if (!f)
+        return ORTH_ERR_NOMEM;
+    *f = (flow){.ctx = ctx, .p = p, .rank = rank, .g = groups};
+    f->state = ORTH_NEW_ARRAY(ctx, buffer_state, p->num_buffers + 1);
+    f->busy = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
+    orth_status s = f->state && f->busy ? check_instrs(f) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        s = check_gathered(f);
+    orth_mem_free(ctx, f->state);
+    orth_mem_free(ctx, f->busy);
+    orth_mem_free(ctx, f);
+    return s;
+}

@@ -1,0 +1,34 @@
+/* check_flow.h -- what one rank's program must do with sums and with calls under way, whatever its peers do.
+ *
+ * A value may be a part of a sum over a group of ranks: the gradient that one data-parallel rank made, the
+ * product of one tensor-parallel rank's columns. Ops begin such sums, adding keeps them, all_reduce and
+ * reduce_scatter complete them; other ops want them complete. Followed through the program, this says for
+ * each gradient whether it was reduced once over every group that shares its work, and for each parameter
+ * that ZeRO updates piece by piece whether all pieces were gathered.
+ *
+ * Rules, each refused as "rank R, instruction I (op, layer L, micro-batch M), buffer 'B': ..."
+ *  1. a sum is completed once over each group that it was begun on, innermost first (TP, KV, CP, DP or SHARD,
+ *     REPLICATE, NORM), before anything but adding reads it, and never twice; what is added together is complete
+ *     over the same groups;
+ *  2. operands of a collective fit its counts: this rank's block, and all blocks; in place, the block lies
+ * where its rank's turn is; a group that is called has other members, a peer is one of them;
+ *  3. the optimizer's operands are the same elements of gradient, moments and parameter;
+ *  4. a parameter of which a piece was updated is gathered before the step ends;
+ *  5. joined operands are neighbours in memory, in the order of ranks: the call's blocks are those of its operands;
+ *  6. a started call has one `wait`, which names its operands; until then what it sends is not written and
+ * what it receives is not touched; no two calls under way share a place in the executor's ring.
+ */
+#ifndef ORTH_PROGRAM_CHECK_FLOW_H
+#define ORTH_PROGRAM_CHECK_FLOW_H
+
+#include "program/ir/program.h"
+
+/* Groups of this rank. size <= 1: it has none. */
+typedef struct {
+    int32_t size[ORTH_NUM_GROUPS], pos[ORTH_NUM_GROUPS];
+} orth_rank_groups;
+
+/* `rank` is for messages. The program has passed orth_check. ORTH_ERR_INTERNAL, ORTH_ERR_NOMEM. */
+orth_status orth_check_flow(orth_ctx *ctx, const orth_program *p, int rank, const orth_rank_groups *groups);
+
+#endif

@@ -1,0 +1,44 @@
+/* check_ranks.h -- what must hold of the programs of all ranks together before a byte moves.
+ *
+ * Rules, each refused in words that name ranks, instructions, ops and buffers:
+ *  1. all members of a group agree on who is in it;
+ *  2. every collective has the same members, and on each of them the same kind, type, count, blocks,
+ * reduction, place in the order, and the same thing to work on (layer, micro-batch, parameter);
+ *  3. every send has its receive, and every receive its send: same type, count, micro-batch (and, of keys,
+ *     layer and position), in one order per sender, receiver and group;
+ *  4. run in order, all ranks reach their ends: no cycle of waits. Receives, collectives and `wait` block; a
+ *     started call goes on beside its rank; a send is complete when the receive is there;
+ *  5. each rank's program obeys orth_check and orth_check_flow (buffers, sums, tickets);
+ *  6. each parameter is on one stage of the pipeline, or its gradient is summed once over those that hold it;
+ *     the parts of tensor-parallel ranks tile it; the elements that the ranks of a shard group update are
+ *     all of them on each, or tile it without gap or overlap; replicas update the same. Programs are looked at one at a time and forgotten: what
+ * is kept is about 60 bytes per call.
+ */
+#ifndef ORTH_PROGRAM_CHECK_RANKS_H
+#define ORTH_PROGRAM_CHECK_RANKS_H
+
+#include "program/lower/compile.h"
+
+typedef struct {
+    const orth_program *program;   /* compiled; placed or not */
+    const orth_param_desc *params; /* [num_params], as the program was compiled for */
+    int64_t num_params;
+} orth_rank_program;
+
+/* Where the programs come from. `user` is handed to all functions. */
+typedef struct {
+    int num_ranks;
+    void *user;
+    /* The lowest rank that runs the same program: only its program is asked for. NULL: all differ. */
+    int (*same_as)(void *user, int rank);
+    /* Program of a rank, valid until the next call. */
+    orth_status (*program)(orth_ctx *ctx, void *user, int rank, orth_rank_program *out);
+    /* Global ranks of a group of `rank` in canonical order, into ranks[num_ranks]; returns how many. 0 or 1:
+     * the rank does not communicate there. */
+    int (*group)(void *user, int rank, orth_group group, int *ranks);
+} orth_rank_source;
+
+/* ORTH_ERR_INTERNAL with the first broken rule, ORTH_ERR_NOMEM, or what `program` returned. */
+orth_status orth_check_ranks(orth_ctx *ctx, const orth_rank_source *source);
+
+#endif

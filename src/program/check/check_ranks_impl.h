@@ -1,0 +1,69 @@
+/* check_ranks_impl.h -- what the files of check_ranks share.
+ *
+ *   source --digest--> events, holdings --match--> --waits--> --cover--> accepted
+ */
+#ifndef ORTH_PROGRAM_CHECK_RANKS_IMPL_H
+#define ORTH_PROGRAM_CHECK_RANKS_IMPL_H
+
+#include "program/check/check_flow.h"
+#include "program/check/check_ranks.h"
+#include "program/ir/comm_call.h"
+#include "program/check/rank_instances.h"
+
+/* A call, or a `wait`, of one rank. */
+typedef struct {
+    int32_t instr;
+    int32_t peer, ticket;
+    int32_t layer, micro_batch;
+    int16_t operand;
+    uint8_t op, group, kind, dtype, reduce;
+    int64_t count;
+    uint64_t blocks; /* hash of the counts; 0: equal ones */
+    uint64_t what;   /* hash of what it works on */
+} rank_event;
+
+/* What a rank has of a parameter. */
+typedef struct {
+    int32_t index;
+    int32_t update;                           /* instruction; -1: none */
+    int64_t first, count;                     /* elements that it updates */
+    int64_t elems;                            /* of the parameter, after tensor parallelism */
+    int32_t first_part, num_parts, all_parts; /* canonical parts; all_parts 0: not split */
+    int32_t embed_sums;                       /* times its gradient is summed over EMBED */
+} holding;
+
+/* Of one program; several ranks may share it. */
+typedef struct {
+    rank_event *events;
+    holding *holdings; /* ascending index */
+    int32_t num_events, num_holdings;
+    bool trains;
+} digest;
+
+typedef struct {
+    orth_ctx *ctx;
+    const orth_rank_source *source;
+    int num_ranks;
+    orth_arena arena;
+    digest **digests; /* [num_ranks] */
+    orth_instances instances;
+} rank_check;
+
+static inline bool event_is_message(const rank_event *e)
+{
+    return e->op == ORTH_OP_send || e->op == ORTH_OP_recv;
+}
+
+/* "rank 3, instruction 17 (all_gather of 40 fp32 on dp, layer 2, micro-batch 0), buffer 'x'" into out. Builds
+ * the program again if need be. */
+void rank_describe(rank_check *k, int rank, const rank_event *e, char *out, size_t size);
+/* Name of a parameter, into out. */
+void rank_param_name(rank_check *k, int rank, int32_t index, char *out, size_t size);
+const holding *rank_holding(const rank_check *k, int rank, int32_t index);
+
+orth_status rank_digest(rank_check *k, int rank, digest *out);
+orth_status rank_check_match(rank_check *k);
+orth_status rank_check_waits(rank_check *k);
+orth_status rank_check_cover(rank_check *k);
+
+#endif

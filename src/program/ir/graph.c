@@ -1,0 +1,104 @@
+/* graph.c -- building a block graph. */
+#include "program/ir/graph.h"
+
+void orth_graph_init(orth_ctx *ctx, orth_graph *g)
+{
+    *g = (orth_graph){.ctx = ctx, .input = ORTH_NO_VALUE, .output = ORTH_NO_VALUE,
+                      .input_grad = ORTH_NO_VALUE, .output_grad = ORTH_NO_VALUE};
+}
+
+void orth_graph_release(orth_graph *g)
+{
+    orth_mem_free(g->ctx, g->values);
+    orth_mem_free(g->ctx, g->nodes);
+    orth_arena_release(g->ctx, &g->arena);
+    g->values = NULL;
+    g->nodes = NULL;
+}
+
+/* Makes room for one more element; false after a failed allocation. */
+static bool grow(orth_graph *g, void **array, int32_t *cap, int32_t num, size_t elem)
+{
+    if (g->failed)
+        return false;
+    if (num < *cap)
+        return true;
+    int32_t cap_new = *cap ? 2 * *cap : 64;
+    void *p = orth_mem_realloc(g->ctx, *array, (size_t)cap_new * elem);
+    if (!p) {
+        g->failed = true;
+        return false;
+    }
+    *array = p;
+    *cap = cap_new;
+    return true;
+}
+
+orth_value orth_graph_add_value(orth_graph *g, orth_value_kind kind, int32_t slot, orth_dtype dtype,
+                                const char *name, int32_t num_dims, const int64_t *dim)
+{
+    if (!grow(g, (void **)&g->values, &g->cap_values, g->num_values, sizeof *g->values))
+        return 0;
+    orth_value_info *v = &g->values[g->num_values];
+    *v = (orth_value_info){.kind = kind, .slot = slot, .dtype = dtype, .num_dims = num_dims, .name = name,
+                           .producer = -1};
+    for (int i = 0; i < ORTH_MAX_DIMS; i++)
+        v->dim[i] = i < num_dims ? dim[i] : 1;
+    return g->num_values++;
+}
+
+static const char *const data_names[ORTH_NUM_DATA] = {
+    "tokens", "positions", "positions_sp", "doc_starts", "targets", "weights", "seq", "step", "rope_table", "past",
+    "cache_k", "cache_v",
+};
+
+const char *orth_data_slot_name(orth_data_slot slot)
+{
+    return data_names[slot];
+}
+
+orth_value orth_graph_data(orth_graph *g, orth_data_slot slot, orth_dtype dtype, int64_t d0, int64_t d1,
+                           int64_t d2)
+{
+    for (orth_value v = 0; v < g->num_values; v++)
+        if (g->values[v].kind == ORTH_VALUE_DATA && g->values[v].slot == (int32_t)slot)
+            return v;
+    const int64_t dim[] = {d0, d1, d2};
+    return orth_graph_add_value(g, ORTH_VALUE_DATA, (int32_t)slot, dtype, data_names[slot],
+                                d2 > 0 ? 3 : d1 > 0 ? 2 : 1, dim);
+}
+
+orth_value orth_graph_param(orth_graph *g, const char *name, orth_dtype dtype, int64_t d0, int64_t d1)
+{
+    const int64_t dim[] = {d0, d1};
+    return orth_graph_add_value(g, ORTH_VALUE_PARAM, g->num_params++, dtype, name, d1 > 0 ? 2 : 1, dim);
+}
+
+orth_value orth_graph_temp(orth_graph *g, const char *name, orth_dtype dtype, int64_t d0, int64_t d1)
+{
+    const int64_t dim[] = {d0, d1};
+    return orth_graph_add_value(g, ORTH_VALUE_TEMP, -1, dtype, name, d1 > 0 ? 2 : 1, dim);
+}
+
+orth_node *orth_graph_add(orth_graph *g, orth_op op, const orth_attr *attr, int num_in, const orth_value *in,
+                          int num_out, const orth_value *out)
+{
+    if (!grow(g, (void **)&g->nodes, &g->cap_nodes, g->num_nodes, sizeof *g->nodes))
+        return NULL;
+    orth_node *n = &g->nodes[g->num_nodes];
+    *n = (orth_node){.op = op, .attr = *attr, .num_in = num_in, .num_out = num_out, .param = -1};
+    for (int i = 0; i < num_in; i++)
+        n->in[i] = in[i];
+    for (int i = 0; i < num_out; i++) {
+        n->out[i] = out[i];
+        if (out[i] != ORTH_NO_VALUE)
+            g->values[out[i]].producer = g->num_nodes;
+    }
+    g->num_nodes++;
+    return n;
+}
+
+orth_status orth_graph_done(orth_graph *g)
+{
+    return g->failed ? ORTH_ERR_NOMEM : ORTH_OK;
+}

@@ -1,0 +1,137 @@
+/* print.c -- see print.h. */
+#include "program/ir/print.h"
+
+#include <inttypes.h>
+
+static void print_operand(FILE *out, const orth_program *p, const orth_operand *o, bool with_type)
+{
+    if (o->buffer < 0) {
+        fprintf(out, "-");
+        return;
+    }
+    fprintf(out, "%s", p->buffers[o->buffer].name);
+    if (o->byte_offset > 0)
+        fprintf(out, "+%zu", o->byte_offset / orth_dtype_bytes(o->dtype));
+    fprintf(out, "[");
+    for (int i = 0; i < o->num_dims; i++)
+        fprintf(out, "%s%" PRId64, i ? "," : "", o->dim[i]);
+    fprintf(out, "]");
+    if (with_type)
+        fprintf(out, "%s", orth_dtype_name(o->dtype));
+}
+
+static void print_attr(FILE *out, const orth_instr *n)
+{
+    static const char *const acts[] = {"", " gelu_tanh", " gelu", " silu"};
+    int64_t leaves = orth_split_leaves(&n->attr.split);
+    bool product = n->op == ORTH_OP_linear || n->op == ORTH_OP_linear_dx || n->op == ORTH_OP_linear_dw;
+    if (product && leaves > 1)
+        fprintf(out, " parts=%" PRId64, leaves);
+    if (product)
+        fprintf(out, "%s", acts[n->attr.act]);
+    if (n->attr.num_addends > 0)
+        fprintf(out, " addends=%d", n->attr.num_addends);
+    if (n->op >= ORTH_FIRST_COMM_OP)
+        fprintf(out, " %s", orth_group_name(n->attr.group));
+    if (n->attr.ticket > 0)
+        fprintf(out, " ticket=%d", n->attr.ticket);
+}
+
+static void print_place(FILE *out, const orth_instr *n)
+{
+    if (n->micro_batch >= 0)
+        fprintf(out, "mb%-3d ", n->micro_batch);
+    else
+        fprintf(out, "      ");
+    fprintf(out, n->layer >= 0 ? "L%-3d " : "     ", n->layer);
+}
+
+static void print_instr(FILE *out, const orth_program *p, int32_t i)
+{
+    static const char phases[] = {'F', 'B', 'U'};
+    const orth_instr *n = &p->instrs[i];
+    fprintf(out, "%6d %c ", i, phases[n->phase]);
+    print_place(out, n);
+    bool first = true;
+    for (int k = 0; k < n->num_out; k++) {
+        if (n->out[k].buffer < 0)
+            continue;
+        fprintf(out, "%s", first ? "" : ", ");
+        print_operand(out, p, &n->out[k], true);
+        first = false;
+    }
+    fprintf(out, " = %s(", orth_op_name(n->op));
+    for (int k = 0; k < n->num_in; k++) {
+        fprintf(out, "%s", k ? ", " : "");
+        print_operand(out, p, &n->in[k], false);
+    }
+    fprintf(out, ")");
+    print_attr(out, n);
+    if (n->num_out > 0 && n->out[0].buffer >= 0)
+        fprintf(out, "  @%zu", p->buffers[n->out[0].buffer].offset + n->out[0].byte_offset);
+    fprintf(out, "\n");
+}
+
+void orth_print_program(FILE *out, const orth_program *p, int32_t layer, int32_t micro_batch)
+{
+    fprintf(out, "# number phase(F forward, B backward, U update) micro-batch layer  outputs = op(inputs) @arena offset\n");
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        if ((layer != ORTH_PRINT_ALL && n->layer != layer) ||
+            (micro_batch != ORTH_PRINT_ALL && n->micro_batch != micro_batch))
+            continue;
+        print_instr(out, p, i);
+    }
+}
+
+/* Live transient bytes while instruction `at` runs, and the largest such buffer. */
+static size_t live_at(const orth_program *p, int32_t at, int32_t *largest)
+{
+    size_t sum = 0, most = 0;
+    *largest = -1;
+    for (int32_t b = 0; b < p->num_buffers; b++) {
+        const orth_buffer *buf = &p->buffers[b];
+        if (buf->persistent || buf->alias >= 0 || buf->first < 0 || buf->first > at || buf->last < at)
+            continue;
+        sum += buf->bytes;
+        if (buf->bytes > most) {
+            most = buf->bytes;
+            *largest = b;
+        }
+    }
+    return sum;
+}
+
+#define BAR_WIDTH 48
+
+void orth_print_memory(FILE *out, const orth_program *p, int rows)
+{
+    const double mib = 1 << 20;
+    fprintf(out, "host arena: %.2f MiB\n", (double)p->space_bytes[ORTH_SPACE_HOST] / mib);
+    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+        fprintf(out, "  %-12s %12.2f MiB\n", orth_class_name((orth_class)c), (double)p->class_bytes[c] / mib);
+    fprintf(out, "  of the activations %.2f MiB are the region of transient buffers, at offset %zu\n\n",
+            (double)p->transient_bytes / mib, p->transient_offset);
+    int32_t stride = ORTH_MAX(1, p->num_instrs / ORTH_MAX(rows, 1));
+    for (int32_t i = 0; i < p->num_instrs; i += stride) {
+        size_t most = 0;
+        int32_t at = i, largest = -1;
+        for (int32_t k = i; k < ORTH_MIN(i + stride, p->num_instrs); k++) {
+            int32_t big;
+            size_t live = live_at(p, k, &big);
+            if (live >= most) {
+                most = live;
+                at = k;
+                largest = big;
+            }
+        }
+        const orth_instr *n = &p->instrs[at];
+        int bar = p->transient_bytes ? (int)((double)most / (double)p->transient_bytes * BAR_WIDTH + 0.5) : 0;
+        fprintf(out, "%6d %-18s ", at, orth_op_name(n->op));
+        print_place(out, n);
+        fputc('|', out);
+        for (int k = 0; k < BAR_WIDTH; k++)
+            fputc(k < bar ? '#' : ' ', out);
+        fprintf(out, "| %9.2f MiB  %s\n", (double)most / mib, largest >= 0 ? p->buffers[largest].name : "");
+    }
+}

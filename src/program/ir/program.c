@@ -1,0 +1,153 @@
+/* program.c -- see program.h. */
+#include "program/ir/program.h"
+
+const orth_operand orth_operand_absent = {.buffer = -1, .num_dims = 1, .dim = {0, 1, 1, 1}};
+
+static const char *const class_names[ORTH_NUM_CLASSES] = {"params", "grads", "optimizer", "activations",
+                                                          "comm", "workspace"};
+
+const char *orth_class_name(orth_class c)
+{
+    return class_names[c];
+}
+
+void orth_program_init(orth_ctx *ctx, orth_program *p)
+{
+    *p = (orth_program){.ctx = ctx, .workspace = -1, .num_updates = 1};
+}
+
+void orth_program_release(orth_program *p)
+{
+    orth_mem_free(p->ctx, p->buffers);
+    orth_mem_free(p->ctx, p->instrs);
+    orth_arena_release(p->ctx, &p->arena);
+    p->buffers = NULL;
+    p->instrs = NULL;
+}
+
+static bool grow(orth_program *p, void **array, int32_t *cap, int32_t num, size_t elem)
+{
+    if (p->failed)
+        return false;
+    if (num < *cap)
+        return true;
+    int32_t cap_new = *cap ? 2 * *cap : 256;
+    void *fresh = orth_mem_realloc(p->ctx, *array, (size_t)cap_new * elem);
+    if (!fresh) {
+        p->failed = true;
+        return false;
+    }
+    *array = fresh;
+    *cap = cap_new;
+    return true;
+}
+
+int32_t orth_program_add_buffer(orth_program *p, const orth_buffer *b)
+{
+    if (!grow(p, (void **)&p->buffers, &p->cap_buffers, p->num_buffers, sizeof *p->buffers))
+        return 0;
+    p->buffers[p->num_buffers] = *b;
+    orth_buffer *added = &p->buffers[p->num_buffers];
+    added->alias = added->prev = added->next = -1;
+    return p->num_buffers++;
+}
+
+orth_instr *orth_program_add_instr(orth_program *p, orth_op op, const orth_attr *attr, int num_in,
+                                   const orth_operand *in, int num_out, const orth_operand *out)
+{
+    if (!grow(p, (void **)&p->instrs, &p->cap_instrs, p->num_instrs, sizeof *p->instrs))
+        return NULL;
+    orth_operand *copy = ORTH_ARENA_ARRAY(p->ctx, &p->arena, orth_operand, num_in + num_out);
+    if (!copy) {
+        p->failed = true;
+        return NULL;
+    }
+    orth_instr *i = &p->instrs[p->num_instrs++];
+    *i = (orth_instr){.op = op, .attr = *attr, .in = copy, .out = copy + num_in, .num_in = num_in,
+                      .num_out = num_out, .layer = -1, .micro_batch = -1, .action = -1};
+    if (num_in > 0) /* of none there is no array either */
+        memcpy(i->in, in, (size_t)num_in * sizeof *in);
+    if (num_out > 0)
+        memcpy(i->out, out, (size_t)num_out * sizeof *out);
+    return i;
+}
+
+orth_instr *orth_program_append(orth_program *p, const orth_instr *n)
+{
+    if (!grow(p, (void **)&p->instrs, &p->cap_instrs, p->num_instrs, sizeof *p->instrs))
+        return NULL;
+    p->instrs[p->num_instrs] = *n;
+    return &p->instrs[p->num_instrs++];
+}
+
+void orth_program_chain(orth_program *p, const int32_t *buffers, int n)
+{
+    for (int k = 1; k < n && !p->failed; k++) {
+        p->buffers[buffers[k - 1]].next = buffers[k];
+        p->buffers[buffers[k]].prev = buffers[k - 1];
+    }
+}
+
+orth_status orth_program_done(orth_program *p)
+{
+    return p->failed ? ORTH_ERR_NOMEM : ORTH_OK;
+}
+
+int32_t orth_program_find(const orth_program *p, orth_bind bind, int64_t index)
+{
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        if (p->buffers[b].bind == bind && p->buffers[b].index == index)
+            return b;
+    return -1;
+}
+
+orth_operand orth_operand_of(int32_t buffer, orth_dtype dtype, int num_dims, const int64_t *dim)
+{
+    orth_operand o = {.buffer = buffer, .num_dims = num_dims, .dtype = dtype, .dim = {1, 1, 1, 1}};
+    for (int i = 0; i < num_dims; i++)
+        o.dim[i] = dim[i];
+    return o;
+}
+
+orth_operand orth_operand_rows(orth_operand o, int64_t begin, int64_t end)
+{
+    int64_t row = 1;
+    for (int i = 1; i < o.num_dims; i++)
+        row *= o.dim[i];
+    o.byte_offset += (size_t)(begin * row) * orth_dtype_bytes(o.dtype);
+    o.dim[0] = end - begin;
+    return o;
+}
+
+size_t orth_operand_bytes(const orth_operand *o)
+{
+    orth_tensor t = orth_operand_tensor(o);
+    return o->buffer < 0 ? 0 : orth_tensor_bytes(&t);
+}
+
+bool orth_operands_adjoin(const orth_program *p, const orth_operand *a, const orth_operand *b)
+{
+    size_t end = a->byte_offset + orth_operand_bytes(a);
+    if (a->buffer == b->buffer)
+        return end == b->byte_offset;
+    int32_t next = p->buffers[a->buffer].next;
+    while (next >= 0 && next != b->buffer && p->buffers[next].bytes == 0)
+        next = p->buffers[next].next;
+    return end == p->buffers[a->buffer].bytes && b->byte_offset == 0 && next == b->buffer;
+}
+
+bool orth_operands_overlap(const orth_operand *a, const orth_operand *b)
+{
+    if (a->buffer < 0 || a->buffer != b->buffer)
+        return false;
+    size_t n = orth_operand_bytes(a), m = orth_operand_bytes(b);
+    return n && m && a->byte_offset < b->byte_offset + m &&
+           b->byte_offset < a->byte_offset + n;
+}
+
+orth_tensor orth_operand_tensor(const orth_operand *o)
+{
+    orth_tensor t = {.dtype = o->dtype, .num_dims = o->num_dims};
+    memcpy(t.dim, o->dim, sizeof t.dim);
+    return t;
+}

@@ -1,0 +1,142 @@
+/* program.h -- a rank's training step as data: instructions over buffers.
+ *
+ *   blocks + schedule --compile--> instructions --check--> --place--> offsets --> plan, run, explain
+ *
+ * The same list is checked (check.h), placed (place.h), priced (cost.h), printed (print.h) and run
+ * (run/executor.h). Nothing about a step is known anywhere else.
+ *
+ * Invariants of a compiled program:
+ *  1. an instruction reads only buffers that are persistent or were written by one before it;
+ *  2. persistent buffers keep their bytes between steps, all others die after their last reader;
+ *  3. every parameter that trains has one gradient, complete before the first optimizer instruction.
+ */
+#ifndef ORTH_PROGRAM_PROGRAM_H
+#define ORTH_PROGRAM_PROGRAM_H
+
+#include "program/ir/graph.h"
+
+typedef enum { ORTH_SPACE_HOST = 0, ORTH_SPACE_DEVICE, ORTH_SPACE_FILE, ORTH_NUM_SPACES } orth_space;
+
+/* The classes of the `memory` object of plans and runs. */
+typedef enum {
+    ORTH_CLASS_PARAMS = 0, ORTH_CLASS_GRADS, ORTH_CLASS_OPTIMIZER, ORTH_CLASS_ACTIVATIONS, ORTH_CLASS_COMM,
+    ORTH_CLASS_WORKSPACE, ORTH_NUM_CLASSES
+} orth_class;
+const char *orth_class_name(orth_class c);
+
+/* What a persistent buffer is, for those who fill or read it. `index` is a registry number for the
+ * first five, a data slot for DATA, a layer for the caches. */
+typedef enum {
+    ORTH_BIND_NONE = 0,
+    ORTH_BIND_MASTER,    /* fp32 parameter */
+    ORTH_BIND_COPY,      /* the parameter in the compute type; absent when that is fp32 */
+    ORTH_BIND_GRAD, ORTH_BIND_M, ORTH_BIND_V,
+    ORTH_BIND_DATA,      /* all micro-batches of the step, one after the other */
+    ORTH_BIND_CACHE_K, ORTH_BIND_CACHE_V,
+    ORTH_BIND_LOSS,      /* fp64 [1]: weighted sum of the step */
+    ORTH_BIND_SEQ_LOSS,  /* fp64 [sequences]: leaves of the above */
+    ORTH_BIND_NLL,       /* fp32 [sequences*T], storage order (evaluation) */
+    ORTH_BIND_LOGITS     /* fp32 [rows, V] (decoding) */
+} orth_bind;
+
+typedef struct {
+    const char *name;
+    size_t bytes;
+    orth_space space;
+    orth_class cls;
+    bool persistent;
+    bool external;           /* lives in another program's arena (weights of an evaluation) */
+    orth_bind bind;
+    int64_t index;
+    int64_t first_elem;      /* of the parameter's elements on this rank: a shard's begin (ZeRO) */
+    int32_t first, last;     /* instructions of the first write and the last use; place.c fills these */
+    int32_t alias;           /* buffer whose bytes this one takes over in place; -1 */
+    int32_t prev, next;      /* neighbours in memory, without a gap: a chain lives and is placed as one; -1 */
+    size_t offset;           /* in the arena of its space; place.c */
+} orth_buffer;
+
+/* A dense view into a buffer. buffer -1: absent. */
+typedef struct {
+    int32_t buffer;
+    int32_t num_dims;
+    orth_dtype dtype;
+    int64_t dim[ORTH_MAX_DIMS];
+    size_t byte_offset;
+} orth_operand;
+
+/* Queues run side by side; events order them. One compute queue per rank; the others come with the
+ * passes that fill them. */
+typedef enum { ORTH_QUEUE_COMPUTE = 0, ORTH_NUM_QUEUES } orth_queue;
+
+/* Started calls that may be under way at once, with tickets from 1 on: places of the executor's ring. */
+#define ORTH_MAX_TICKETS 64
+
+typedef enum { ORTH_PHASE_FORWARD = 0, ORTH_PHASE_BACKWARD, ORTH_PHASE_UPDATE, ORTH_NUM_PHASES } orth_phase;
+
+typedef struct {
+    orth_op op;
+    orth_attr attr;
+    orth_operand *in, *out;  /* [num_in], [num_out], in the program's arena */
+    int32_t num_in, num_out;
+    orth_queue queue;
+    orth_phase phase;
+    int32_t layer;           /* -1: embedding or step-wide; num_layers: final norm and head */
+    int32_t micro_batch;     /* -1: step-wide */
+    int32_t action;          /* which of the rank's actions it belongs to; -1: none of a schedule's */
+    /* Collectives: [num operands][group size] elements; NULL: equal blocks. Joined: one row more, their sums. */
+    const int64_t *counts;
+    bool joined;             /* collectives: the operands are neighbours in memory and travel in one call */
+    bool recomputed;         /* repeats forward work: hardware FLOPs, not model FLOPs */
+} orth_instr;
+
+typedef struct orth_program {
+    orth_ctx *ctx;
+    orth_arena arena;
+    orth_buffer *buffers;
+    orth_instr *instrs;
+    int32_t num_buffers, cap_buffers, num_instrs, cap_instrs;
+    int32_t workspace;              /* the buffer that all instructions of the compute queue share; -1 */
+    size_t space_bytes[ORTH_NUM_SPACES];   /* arena sizes; place.c */
+    size_t class_bytes[ORTH_NUM_CLASSES];  /* sum over classes = sum over spaces; place.c */
+    size_t transient_offset, transient_bytes; /* the region of transient buffers in the host space; place.c */
+    size_t lower_bound;             /* persistent bytes + largest sum of live transient bytes; place.c */
+    int64_t num_tokens;             /* tokens of one step on this rank */
+    int32_t num_updates;            /* of each parameter in a step; as many orth_step_values: 1 unless asynchronous */
+    bool failed;                    /* an allocation failed while building */
+} orth_program;
+
+void orth_program_init(orth_ctx *ctx, orth_program *p);
+void orth_program_release(orth_program *p);
+
+/* Builders note a failed allocation in the program; orth_program_done returns it. */
+int32_t orth_program_add_buffer(orth_program *p, const orth_buffer *b);
+orth_instr *orth_program_add_instr(orth_program *p, orth_op op, const orth_attr *attr, int num_in,
+                                   const orth_operand *in, int num_out, const orth_operand *out);
+/* The same instruction, its operands shared with *n. */
+orth_instr *orth_program_append(orth_program *p, const orth_instr *n);
+/* Lays buffers, none of which is in a chain, one after the other: same class, all persistent or all not. */
+void orth_program_chain(orth_program *p, const int32_t *buffers, int n);
+orth_status orth_program_done(orth_program *p);
+
+/* The buffer bound to (bind, index); -1 if there is none. */
+int32_t orth_program_find(const orth_program *p, orth_bind bind, int64_t index);
+
+/* View of `buffer` as a whole. */
+orth_operand orth_operand_of(int32_t buffer, orth_dtype dtype, int num_dims, const int64_t *dim);
+extern const orth_operand orth_operand_absent;
+/* A product that reads its weight as a linear_pack or linear_dx_pack left it: in[3], instead of in[1]. */
+static inline bool orth_instr_reads_packed(const orth_instr *i)
+{
+    return (i->op == ORTH_OP_linear || i->op == ORTH_OP_linear_dx) && i->num_in > 3 && i->in[3].buffer >= 0;
+}
+/* Rows [begin, end) of dim 0. */
+orth_operand orth_operand_rows(orth_operand o, int64_t begin, int64_t end);
+size_t orth_operand_bytes(const orth_operand *o);
+/* a ends where b begins, in one buffer or in a chain. */
+bool orth_operands_adjoin(const orth_program *p, const orth_operand *a, const orth_operand *b);
+/* Both have bytes in common. */
+bool orth_operands_overlap(const orth_operand *a, const orth_operand *b);
+/* Shape and type without data, for cost and workspace functions. */
+orth_tensor orth_operand_tensor(const orth_operand *o);
+
+#endif

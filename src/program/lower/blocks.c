@@ -1,0 +1,295 @@
+/* blocks.c -- block graphs expanded into instructions for one micro-batch. */
+#include "program/lower/build.h"
+#include "program/lower/ring.h"
+
+/* ---- nodes ---- */
+
+#define SITES_PER_LAYER 8     /* dropouts in a block, at most */
+#define MAX_SEQUENCES 1024    /* of a micro-batch that is cut by rows */
+
+static orth_block_env env_new(orth_builder *b, const orth_graph *g)
+{
+    orth_block_env e = {ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, orth_operand, g->num_values)};
+    if (!e.of) {
+        b->p->failed = true;
+        return e;
+    }
+    for (int32_t i = 0; i < g->num_values; i++)
+        e.of[i].buffer = -2;
+    return e;
+}
+
+static orth_operand read_value(orth_builder *b, const orth_block *block, orth_block_env *env, orth_value v,
+                               int64_t row0)
+{
+    if (v == ORTH_NO_VALUE)
+        return orth_operand_absent;
+    const orth_value_info *info = &block->graph->values[v];
+    if (env->of[v].buffer == -2 && info->kind == ORTH_VALUE_PARAM) {
+        env->of[v] = orth_build_param(b, block->param_index[info->slot]);
+    } else if (env->of[v].buffer == -2 && info->kind == ORTH_VALUE_DATA) {
+        env->of[v] = orth_build_data(b, info);
+        if (row0 >= 0) { /* a chunk of the head: its rows of the micro-batch's data */
+            bool rows = info->slot == ORTH_DATA_TARGETS || info->slot == ORTH_DATA_WEIGHTS;
+            if (rows) {
+                size_t row = orth_dtype_bytes(info->dtype);
+                size_t per_micro = (size_t)b->spec->num_seqs * (size_t)b->spec->seq_len;
+                env->of[v].byte_offset = ((size_t)b->micro_batch * per_micro + (size_t)row0) * row;
+            }
+        }
+    }
+    return env->of[v];
+}
+
+static orth_operand make_value(orth_builder *b, const orth_block *block, orth_block_env *env, orth_value v)
+{
+    if (v == ORTH_NO_VALUE)
+        return orth_operand_absent;
+    const orth_value_info *info = &block->graph->values[v];
+    if (env->of[v].buffer == -2) {
+        orth_buffer buffer = {.name = info->name, .bytes = orth_build_bytes(info->dtype, info->num_dims, info->dim),
+                              .cls = ORTH_CLASS_ACTIVATIONS, .bind = ORTH_BIND_NONE};
+        env->of[v] = orth_operand_of(orth_program_add_buffer(b->p, &buffer), info->dtype, info->num_dims,
+                                     info->dim);
+    }
+    return env->of[v];
+}
+
+/* Rows of sequence b of the micro-batch. */
+static orth_operand sequence_rows(const orth_builder *b, orth_operand x, int64_t sequence)
+{
+    int64_t T = x.dim[0] / b->spec->num_seqs;
+    return orth_operand_rows(x, sequence * T, (sequence + 1) * T);
+}
+
+/* A communication node of a graph: in place where it changes values only, sequence by sequence where it
+ * changes which rows a rank has. */
+static void expand_comm(orth_builder *b, const orth_block *block, orth_block_env *env, const orth_node *n)
+{
+    orth_operand in[MAX_SEQUENCES], out[MAX_SEQUENCES], x = read_value(b, block, env, n->in[0], -1);
+    orth_attr attr = {.group = n->attr.group, .maximum = n->attr.maximum};
+    bool tokens = n->op == ORTH_OP_gather_rows || n->op == ORTH_OP_scatter_rows || n->op == ORTH_OP_all_to_all;
+    bool rows = tokens || (b->spec->mesh.sequence_parallel && n->op != ORTH_OP_all_reduce);
+    bool gathers = n->op == ORTH_OP_enter || n->op == ORTH_OP_gather_rows;
+    if (!rows) {
+        env->of[n->out[0]] = x;
+        if (n->op != ORTH_OP_enter)
+            orth_build_emit(b, ORTH_OP_all_reduce, &attr, 1, &x, 1, &x);
+        return;
+    }
+    orth_operand y = make_value(b, block, env, n->out[0]);
+    int32_t B = b->spec->num_seqs;
+    for (int32_t i = 0; i < B; i++) {
+        in[i] = sequence_rows(b, x, i);
+        out[i] = sequence_rows(b, y, i);
+    }
+    orth_op op = n->op == ORTH_OP_all_to_all ? n->op : gathers ? ORTH_OP_all_gather : ORTH_OP_reduce_scatter;
+    orth_build_emit(b, op, &attr, B, in, B, out);
+}
+
+/* Whether a node is left to the other half of a split backward. */
+static bool skipped(orth_action_kind kind, const orth_node *n)
+{
+    return (kind == ORTH_ACTION_BI && n->for_weights) || (kind == ORTH_ACTION_W && !n->for_weights);
+}
+
+static void expand(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t first, int32_t end,
+                   orth_action_kind kind, const orth_leaf_range *leaves)
+{
+    for (int32_t i = first; i < end && !b->p->failed; i++) {
+        const orth_node *n = &block->graph->nodes[i];
+        orth_operand in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+        if (skipped(kind, n))
+            continue;
+        const bool ring = n->op == ORTH_OP_ring_attention || n->op == ORTH_OP_ring_attention_bwd;
+        if (n->op >= ORTH_FIRST_COMM_OP && !ring) {
+            expand_comm(b, block, env, n);
+            continue;
+        }
+        for (int k = 0; k < n->num_in; k++)
+            in[k] = read_value(b, block, env, n->in[k], leaves->row0);
+        if (n->param >= 0) {
+            orth_build_gradient(b, block->param_index[n->param], n, in, leaves);
+            continue;
+        }
+        for (int k = 0; k < n->num_out; k++)
+            out[k] = make_value(b, block, env, n->out[k]);
+        orth_attr attr = n->attr;
+        attr.site += SITES_PER_LAYER * (b->layer + 1); /* layers share a graph, not their dropouts */
+        if (n->op == ORTH_OP_ring_attention)
+            orth_build_ring_forward(b, &attr, in, out);
+        else if (ring)
+            orth_build_ring_backward(b, &attr, in, out);
+        else
+            orth_build_emit(b, n->op, &attr, n->num_in, in, n->num_out, out);
+    }
+}
+
+/* ---- blocks ---- */
+
+/* ZeRO 3: the block's parameters are gathered into transient buffers, in one collective for each of their types. They
+ * are whole until the block is done, or for the rest of the step. */
+static void gather_block(orth_builder *b, const orth_block *block, orth_block_env *env)
+{
+    if (b->spec->mesh.zero != 3 || !b->shards)
+        return;
+    for (orth_value v = 0; v < block->graph->num_values; v++) {
+        const orth_value_info *info = &block->graph->values[v];
+        if (info->kind != ORTH_VALUE_PARAM)
+            continue;
+        int64_t index = block->param_index[info->slot];
+        if (!orth_build_is_gathered(b, index))
+            continue;
+        orth_operand shard = orth_build_param(b, index);
+        env->of[v] = shard;
+        env->of[v].buffer = b->gathered[index];
+        if (b->gathered[index] >= 0)
+            continue;
+        env->of[v] = orth_build_temp(b, "gathered", shard);
+        if (b->spec->comm.keep_gathered)
+            b->gathered[index] = env->of[v].buffer;
+        orth_bucket *k = &b->gathers[shard.dtype != ORTH_F32];
+        orth_bucket_item item = {.index = index,
+                                 .in = orth_build_vector(shard.buffer, shard.dtype, 0, b->shards[index].count),
+                                 .out = orth_build_vector(env->of[v].buffer, shard.dtype, 0, orth_build_elems(b, index))};
+        if (!orth_bucket_fits(b, k, &item))
+            orth_bucket_emit(b, k);
+        orth_bucket_add(k, &item);
+    }
+    for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
+        orth_bucket_emit(b, &b->gathers[k]);
+}
+
+/* The sum of gradients that the micro-batch at hand belongs to: its place there, and how many there are. That of
+ * the step, or, asynchronous, of an update of its own. */
+static int64_t place_in_sum(const orth_builder *b)
+{
+    return b->spec->async ? 0 : b->micro_batch;
+}
+
+static int64_t micros_of_sum(const orth_builder *b)
+{
+    return b->spec->async ? 1 : b->spec->num_micro_batches;
+}
+
+/* Leaves of the micro-batch at hand: its sequences. */
+static orth_leaf_range sequences_of(const orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    int64_t begin = orth_build_first_sequence(b) + place_in_sum(b) * s->num_seqs;
+    return (orth_leaf_range){.begin = begin, .end = begin + s->num_seqs, .micro_begin = begin,
+                             .micro_end = begin + s->num_seqs, .rows = s->seq_len, .row0 = -1,
+                             .per_sequence = 1,
+                             .total = s->shares ? INT64_MAX : micros_of_sum(b) * s->num_seqs};
+}
+
+orth_operand orth_build_forward(orth_builder *b, const orth_block *block, orth_block_env *env, orth_operand x)
+{
+    *env = env_new(b, block->graph);
+    if (b->p->failed)
+        return x;
+    if (block->graph->input != ORTH_NO_VALUE)
+        env->of[block->graph->input] = x;
+    gather_block(b, block, env);
+    orth_leaf_range leaves = sequences_of(b);
+    int32_t end = b->spec->mode == ORTH_MODE_TRAIN ? block->graph->num_forward : block->graph->num_nodes;
+    expand(b, block, env, 0, end, ORTH_ACTION_F, &leaves);
+    return env->of[block->graph->output];
+}
+
+orth_operand orth_build_backward(orth_builder *b, const orth_block *block, orth_block_env *env, orth_action_kind kind,
+                                 orth_operand dy)
+{
+    const orth_graph *g = block->graph;
+    if (b->p->failed)
+        return dy;
+    env->of[g->output_grad] = dy;
+    for (orth_value v = 0; b->spec->async && v < g->num_values; v++)
+        if (g->values[v].kind == ORTH_VALUE_PARAM)
+            env->of[v].buffer = -2; /* the weights of the forward may lie elsewhere by now */
+    gather_block(b, block, env);
+    orth_leaf_range leaves = sequences_of(b);
+    expand(b, block, env, g->num_forward, g->num_nodes, kind, &leaves);
+    return g->input_grad == ORTH_NO_VALUE ? orth_operand_absent : env->of[g->input_grad];
+}
+
+/* What BI left. Reads activations and their gradients, which live on in env, and no parameters: nothing is
+ * gathered under ZeRO 3. */
+void orth_build_weights(orth_builder *b, const orth_block *block, orth_block_env *env)
+{
+    orth_leaf_range leaves = sequences_of(b);
+    expand(b, block, env, block->graph->num_forward, block->graph->num_nodes, ORTH_ACTION_W, &leaves);
+}
+
+/* ---- the head ---- */
+
+static orth_leaf_range head_leaves(const orth_builder *b, int64_t c, int64_t rows)
+{
+    const orth_compile_spec *s = b->spec;
+    int64_t per_chunk = s->head_leaves / s->head_chunks, per_micro = (int64_t)s->num_seqs * s->head_leaves;
+    int64_t first = orth_build_first_sequence(b) * s->head_leaves + place_in_sum(b) * per_micro;
+    return (orth_leaf_range){.begin = first + c * per_chunk, .end = first + (c + 1) * per_chunk,
+                             .micro_begin = first, .micro_end = first + per_micro,
+                             .total = s->shares ? INT64_MAX : micros_of_sum(b) * per_micro,
+                             .rows = rows / per_chunk, .chunk = true,
+                             .per_sequence = s->head_leaves,
+                             .second_use = b->tied, .row0 = c * rows};
+}
+
+/* Loss of the micro-batch's sequences, from its rows of nll. */
+static void sum_micro_loss(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    int64_t B = s->num_seqs, N = B * s->seq_len;
+    orth_operand nll = orth_build_vector(b->logits_or_nll, ORTH_F32, b->micro_batch * N, N);
+    orth_operand leaves = orth_build_vector(b->seq_loss, ORTH_F64, b->micro_batch * B, B);
+    orth_attr attr = {.num_seqs = s->num_seqs, .seq_len = s->seq_len, .token_parts = s->token_parts};
+    orth_build_emit(b, ORTH_OP_loss_sum, &attr, 1, &nll, 1, &leaves);
+}
+
+/* Chunk by chunk: a chunk's logits die before the next one's are made. */
+orth_operand orth_build_head(orth_builder *b, orth_operand normed)
+{
+    const orth_compile_spec *s = b->spec;
+    const orth_block *block = &s->head;
+    const orth_graph *g = block->graph;
+    int64_t rows = g->values[g->input].dim[0], N = (int64_t)s->num_seqs * s->seq_len;
+    bool train = s->mode == ORTH_MODE_TRAIN;
+    orth_operand grad = orth_operand_absent;
+    if (train) {
+        grad = normed;
+        grad.dtype = g->values[g->input_grad].dtype;
+        grad = orth_build_temp(b, "d.normed", grad);
+    }
+    orth_block_env gathered = env_new(b, g);
+    if (b->p->failed)
+        return grad;
+    gather_block(b, block, &gathered);
+    for (int64_t c = 0; c < N / rows && !b->p->failed; c++) {
+        orth_block_env env = env_new(b, g);
+        if (b->p->failed)
+            break;
+        memcpy(env.of, gathered.of, (size_t)g->num_values * sizeof *env.of);
+        env.of[g->input] = orth_operand_rows(normed, c * rows, (c + 1) * rows);
+        env.of[g->output] = orth_build_vector(b->logits_or_nll, ORTH_F32, b->micro_batch * N + c * rows, rows);
+        if (train)
+            env.of[g->input_grad] = orth_operand_rows(grad, c * rows, (c + 1) * rows);
+        orth_leaf_range leaves = head_leaves(b, c, rows);
+        expand(b, block, &env, 0, g->num_nodes, ORTH_ACTION_B, &leaves);
+    }
+    sum_micro_loss(b);
+    return grad;
+}
+
+void orth_build_decode_head(orth_builder *b, orth_operand normed)
+{
+    const orth_graph *g = b->spec->head.graph;
+    orth_block_env env = env_new(b, g);
+    if (b->p->failed)
+        return;
+    env.of[g->input] = normed;
+    const orth_value_info *out = &g->values[g->output];
+    env.of[g->output] = orth_operand_of(b->logits_or_nll, ORTH_F32, out->num_dims, out->dim);
+    orth_leaf_range leaves = {.row0 = 0};
+    expand(b, &b->spec->head, &env, 0, g->num_nodes, ORTH_ACTION_F, &leaves);
+}

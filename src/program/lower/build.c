@@ -1,0 +1,196 @@
+/* build.c -- buffers and operands of a growing program (build.h). */
+#include "program/lower/build.h"
+
+size_t orth_build_bytes(orth_dtype t, int num_dims, const int64_t *dim)
+{
+    size_t n = orth_dtype_bytes(t);
+    for (int i = 0; i < num_dims; i++)
+        n *= (size_t)dim[i];
+    return n;
+}
+
+orth_instr *orth_build_emit(orth_builder *b, orth_op op, const orth_attr *attr, int num_in,
+                            const orth_operand *in, int num_out, const orth_operand *out)
+{
+    orth_instr *i = orth_program_add_instr(b->p, op, attr, num_in, in, num_out, out);
+    if (i) {
+        i->phase = b->phase;
+        i->layer = b->layer;
+        i->micro_batch = b->micro_batch;
+        i->action = b->action;
+    }
+    return i;
+}
+
+int64_t orth_build_elems(const orth_builder *b, int64_t index)
+{
+    const orth_param_desc *p = &b->spec->params[index];
+    return orth_param_rows(p) * orth_param_cols(p);
+}
+
+orth_operand orth_build_vector(int32_t buffer, orth_dtype dtype, int64_t first, int64_t n)
+{
+    orth_operand o = orth_operand_of(buffer, dtype, 1, &n);
+    o.byte_offset = (size_t)first * orth_dtype_bytes(dtype);
+    return o;
+}
+
+int32_t orth_build_ticket(orth_builder *b)
+{
+    do
+        b->tickets++;
+    while (b->under_way[b->tickets % ORTH_MAX_TICKETS]);
+    b->under_way[b->tickets % ORTH_MAX_TICKETS] = true;
+    return b->tickets;
+}
+
+void orth_build_wait(orth_builder *b, orth_group group, int32_t ticket, int num, const orth_operand *x)
+{
+    orth_build_emit(b, ORTH_OP_wait, &(orth_attr){.group = group, .ticket = ticket}, num, x, 0, NULL);
+    b->under_way[ticket % ORTH_MAX_TICKETS] = false;
+}
+
+orth_operand orth_build_temp(orth_builder *b, const char *name, orth_operand like)
+{
+    orth_buffer buffer = {.name = name, .bytes = orth_build_bytes(like.dtype, like.num_dims, like.dim),
+                          .cls = ORTH_CLASS_ACTIVATIONS};
+    like.buffer = orth_program_add_buffer(b->p, &buffer);
+    like.byte_offset = 0;
+    return like;
+}
+
+orth_operand orth_build_param(const orth_builder *b, int64_t index)
+{
+    const orth_param_desc *param = &b->spec->params[index];
+    int32_t buffer = b->copy[index];
+    orth_dtype dtype = buffer == b->master[index] ? ORTH_F32 : b->spec->compute;
+    if (b->version < b->updates)
+        buffer = b->stashed[b->version * b->spec->num_params + index];
+    return orth_operand_of(buffer, dtype, param->num_dims, param->dim);
+}
+
+bool orth_build_is_gathered(const orth_builder *b, int64_t index)
+{
+    return b->spec->mesh.zero == 3 && b->shards && orth_build_elems(b, index) > b->spec->mesh.keep_whole;
+}
+
+/* ---- persistent buffers ---- */
+
+static int32_t persistent(orth_builder *b, const char *name, orth_class cls, orth_bind bind, int64_t index,
+                          size_t bytes)
+{
+    orth_buffer buffer = {.name = name, .bytes = bytes, .cls = cls, .persistent = true, .bind = bind,
+                          .index = index};
+    bool lent = cls == ORTH_CLASS_PARAMS || bind == ORTH_BIND_CACHE_K || bind == ORTH_BIND_CACHE_V;
+    buffer.external = lent && b->spec->external_params;
+    return orth_program_add_buffer(b->p, &buffer);
+}
+
+/* In fp32 a parameter is one buffer; else matrices have a copy in the compute type that the kernels
+ * read, and the master counts as optimizer state: a shard of it under ZeRO. Under ZeRO 3 what the kernels
+ * read is a shard, too, gathered block by block when it is needed. A program that does not train has no
+ * masters beside copies. */
+static void make_params(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    for (int64_t i = 0; i < s->num_params; i++) {
+        const orth_param_desc *param = &s->params[i];
+        b->master[i] = b->copy[i] = -1;
+        if (!b->held[i])
+            continue;
+        bool copied = s->compute != ORTH_F32 && param->matrix, sharded = orth_build_is_gathered(b, i);
+        orth_zero_shard all = {0, orth_build_elems(b, i), NULL};
+        orth_zero_shard mine = b->shards ? b->shards[i] : all, read = sharded ? mine : all;
+        if (!copied || s->mode == ORTH_MODE_TRAIN) {
+            orth_zero_shard kept = copied ? mine : read;
+            const char *name = copied ? orth_arena_printf(b->ctx, &b->p->arena, "master.%s", param->name)
+                                      : param->name;
+            b->master[i] = persistent(b, name, copied ? ORTH_CLASS_OPTIMIZER : ORTH_CLASS_PARAMS, ORTH_BIND_MASTER,
+                                      i, orth_build_bytes(ORTH_F32, 1, &kept.count));
+            if (!b->p->failed)
+                b->p->buffers[b->master[i]].first_elem = kept.first;
+        }
+        b->copy[i] = b->master[i];
+        if (copied) {
+            b->copy[i] = persistent(b, param->name, ORTH_CLASS_PARAMS, ORTH_BIND_COPY, i,
+                                    orth_build_bytes(s->compute, 1, &read.count));
+            if (!b->p->failed)
+                b->p->buffers[b->copy[i]].first_elem = read.first;
+        }
+    }
+}
+
+/* What ZeRO gathers, for each use or after the update, lies in the order of the registry: a run of it is one call. */
+static void chain_params(orth_builder *b, const int32_t *buffer, orth_bind bind, bool gathered)
+{
+    int32_t *chain = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int32_t, b->spec->num_params), n = 0;
+    b->p->failed = b->p->failed || !chain;
+    for (int64_t i = 0; !b->p->failed && i < b->spec->num_params; i++) {
+        const orth_buffer *buf = buffer[i] >= 0 ? &b->p->buffers[buffer[i]] : NULL;
+        if (buf && buf->cls == ORTH_CLASS_PARAMS && buf->bind == bind && orth_build_is_gathered(b, i) == gathered)
+            chain[n++] = buffer[i];
+    }
+    if (!b->p->failed)
+        orth_program_chain(b->p, chain, n);
+}
+
+void orth_build_params(orth_builder *b)
+{
+    make_params(b);
+    for (int gathered = 0; b->shards && gathered < 2; gathered++) {
+        chain_params(b, b->master, ORTH_BIND_MASTER, gathered);
+        chain_params(b, b->copy, ORTH_BIND_COPY, gathered);
+    }
+}
+
+int32_t orth_build_data_buffer(orth_builder *b, const orth_value_info *v)
+{
+    if (b->data[v->slot] < 0) {
+        bool once = (v->slot == ORTH_DATA_STEP && !b->spec->async) || v->slot == ORTH_DATA_ROPE_TABLE;
+        size_t bytes = orth_build_bytes(v->dtype, v->num_dims, v->dim);
+        if (v->slot == ORTH_DATA_TARGETS || v->slot == ORTH_DATA_WEIGHTS) /* named by a chunk of the head */
+            bytes = orth_dtype_bytes(v->dtype) * (size_t)b->spec->num_seqs * (size_t)b->spec->seq_len;
+        b->data[v->slot] = persistent(b, orth_data_slot_name((orth_data_slot)v->slot), ORTH_CLASS_ACTIVATIONS,
+                                      ORTH_BIND_DATA, v->slot,
+                                      once ? bytes : bytes * (size_t)b->spec->num_micro_batches);
+    }
+    return b->data[v->slot];
+}
+
+orth_operand orth_build_data(orth_builder *b, const orth_value_info *v)
+{
+    if (v->slot == ORTH_DATA_CACHE_K || v->slot == ORTH_DATA_CACHE_V) {
+        orth_bind bind = v->slot == ORTH_DATA_CACHE_K ? ORTH_BIND_CACHE_K : ORTH_BIND_CACHE_V;
+        int32_t found = orth_program_find(b->p, bind, b->layer);
+        if (found < 0)
+            found = persistent(b, v->name, ORTH_CLASS_ACTIVATIONS, bind, b->layer,
+                               orth_build_bytes(v->dtype, v->num_dims, v->dim));
+        return orth_operand_of(found, v->dtype, v->num_dims, v->dim);
+    }
+    orth_operand o = orth_operand_of(orth_build_data_buffer(b, v), v->dtype, v->num_dims, v->dim);
+    if ((v->slot != ORTH_DATA_STEP || b->spec->async) && v->slot != ORTH_DATA_ROPE_TABLE)
+        o.byte_offset = orth_operand_bytes(&o) * (size_t)b->micro_batch;
+    return o;
+}
+
+void orth_build_results(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    int64_t seqs = (int64_t)s->num_micro_batches * s->num_seqs;
+    if (s->mode == ORTH_MODE_DECODE) {
+        const orth_value_info *out = &s->head.graph->values[s->head.graph->output];
+        b->logits_or_nll = persistent(b, "logits", ORTH_CLASS_ACTIVATIONS, ORTH_BIND_LOGITS, 0,
+                                      orth_build_bytes(ORTH_F32, out->num_dims, out->dim));
+        return;
+    }
+    bool has_head = false;
+    for (int32_t c = 0; c < s->num_chunks; c++)
+        has_head = has_head || s->chunks[c].head;
+    if (has_head) {
+        b->logits_or_nll = persistent(b, "nll", ORTH_CLASS_ACTIVATIONS, ORTH_BIND_NLL, 0,
+                                      (size_t)(seqs * s->seq_len) * sizeof(float));
+        b->seq_loss = persistent(b, "seq_loss", ORTH_CLASS_ACTIVATIONS, ORTH_BIND_SEQ_LOSS, 0,
+                                 (size_t)seqs * sizeof(double));
+    }
+    b->loss = persistent(b, "loss", ORTH_CLASS_ACTIVATIONS, ORTH_BIND_LOSS, 0, sizeof(double));
+}

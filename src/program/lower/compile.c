@@ -1,0 +1,351 @@
+/* compile.c -- the actions of a schedule (forward, backward of a micro-batch) become instructions. */
+#include "program/lower/build.h"
+#include "program/passes/keep_packed.h"
+#include "program/passes/overlap.h"
+
+/* ---- actions ---- */
+
+/* What one micro-batch leaves behind in a chunk between its forward and its backward. */
+typedef struct {
+    orth_block_env embed, final;
+    orth_block_env *layers;     /* [num_layers of the chunk] */
+    orth_operand normed;   /* output of the final norm */
+    orth_operand handed, handed_back; /* to a chunk on the same rank: activation up, gradient down */
+} chunk_state;
+
+typedef struct {
+    orth_builder *b;
+    const orth_chunk *chunks;
+    int32_t num_chunks;
+    chunk_state *states;   /* [num_chunks][num_micro_batches] */
+} stage;
+
+static chunk_state *state_of(const stage *st, int32_t local, int32_t micro)
+{
+    return &st->states[(int64_t)local * st->b->spec->num_micro_batches + micro];
+}
+
+static orth_operand activation_shape(const orth_builder *b)
+{
+    const orth_graph *g = b->spec->layers[0].graph;
+    const orth_value_info *x = &g->values[g->input];
+    return orth_operand_of(-1, x->dtype, x->num_dims, x->dim);
+}
+
+static bool same_rank(const orth_builder *b, int32_t peer)
+{
+    return peer == b->spec->mesh.pos[ORTH_GROUP_PP];
+}
+
+/* Activations travel on PP, gradients on PP_BACK. */
+static orth_operand receive(orth_builder *b, orth_group channel, int32_t peer, const char *name)
+{
+    orth_operand x = orth_build_temp(b, name, activation_shape(b));
+    orth_build_emit(b, ORTH_OP_recv, &(orth_attr){.group = channel, .peer = peer}, 0, NULL, 1, &x);
+    return x;
+}
+
+static void wait_oldest(orth_builder *b)
+{
+    orth_build_wait(b, b->pending[0].channel, b->pending[0].ticket, 1, &b->pending[0].x);
+    b->num_pending--;
+    memmove(b->pending, b->pending + 1, (size_t)b->num_pending * sizeof *b->pending);
+}
+
+/* Started here; complete when it is waited for. */
+static void send(orth_builder *b, orth_group channel, int32_t peer, orth_operand x)
+{
+    if (b->num_pending == ORTH_MAX_PENDING_SENDS)
+        wait_oldest(b);
+    orth_attr attr = {.group = channel, .peer = peer, .ticket = orth_build_ticket(b)};
+    orth_build_emit(b, ORTH_OP_send, &attr, 1, &x, 0, NULL);
+    b->pending[b->num_pending].x = x;
+    b->pending[b->num_pending].channel = channel;
+    b->pending[b->num_pending++].ticket = attr.ticket;
+}
+
+/* What is built from here on is of this action: it begins before the first layer, or after the last. */
+static chunk_state *begin_action(stage *st, orth_phase phase, int32_t local, int32_t micro)
+{
+    st->b->phase = phase;
+    st->b->micro_batch = micro;
+    st->b->layer = phase == ORTH_PHASE_FORWARD ? -1 : st->b->spec->num_layers;
+    return state_of(st, local, micro);
+}
+
+static void forward(stage *st, int32_t local, int32_t micro)
+{
+    orth_builder *b = st->b;
+    const orth_chunk *c = &st->chunks[local];
+    chunk_state *m = begin_action(st, ORTH_PHASE_FORWARD, local, micro);
+    orth_operand x;
+    if (c->embed)
+        x = orth_build_forward(b, &b->spec->embed, &m->embed, orth_operand_absent);
+    else if (same_rank(b, c->prev))
+        x = state_of(st, local - 1, micro)->handed;
+    else
+        x = receive(b, ORTH_GROUP_PP, c->prev, "received");
+    m->layers = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, orth_block_env, ORTH_MAX(c->num_layers, 1));
+    b->p->failed = b->p->failed || !m->layers;
+    for (int32_t l = 0; l < c->num_layers && !b->p->failed; l++) {
+        b->layer = c->first_layer + l;
+        x = orth_build_forward(b, &b->spec->layers[b->layer], &m->layers[l], x);
+    }
+    b->layer = b->spec->num_layers;
+    if (b->p->failed)
+        return;
+    orth_build_follow_up(b); /* its memory is wanted by the head */
+    if (c->head)
+        m->normed = orth_build_forward(b, &b->spec->final, &m->final, x);
+    else if (same_rank(b, c->next))
+        m->handed = x;
+    else
+        send(b, ORTH_GROUP_PP, c->next, x);
+}
+
+/* Nothing is left to the next action; whole gradients of a micro-batch do not wait for the next one. */
+static void end_of_gradients(orth_builder *b)
+{
+    orth_build_join_sequence(b);
+    if (orth_build_reduces_at_once(b))
+        orth_build_reduce_open(b);
+}
+
+/* kind: B or BI. The head is whole in both: its logits die with their chunk, and its weight gradient must be
+ * made while they live. */
+static void backward(stage *st, orth_action_kind kind, int32_t local, int32_t micro)
+{
+    orth_builder *b = st->b;
+    const orth_chunk *c = &st->chunks[local];
+    chunk_state *m = begin_action(st, ORTH_PHASE_BACKWARD, local, micro);
+    orth_operand dy;
+    if (c->head)
+        dy = orth_build_backward(b, &b->spec->final, &m->final, kind, orth_build_head(b, m->normed));
+    else if (same_rank(b, c->next))
+        dy = state_of(st, local + 1, micro)->handed_back;
+    else
+        dy = receive(b, ORTH_GROUP_PP_BACK, c->next, "d.received");
+    for (int32_t l = c->num_layers - 1; l >= 0 && !b->p->failed; l--) {
+        b->layer = c->first_layer + l;
+        dy = orth_build_backward(b, &b->spec->layers[b->layer], &m->layers[l], kind, dy);
+    }
+    b->layer = -1;
+    if (b->p->failed)
+        return;
+    if (c->embed)
+        orth_build_backward(b, &b->spec->embed, &m->embed, kind, dy);
+    else if (same_rank(b, c->prev))
+        m->handed_back = dy;
+    else
+        send(b, ORTH_GROUP_PP_BACK, c->prev, dy);
+    end_of_gradients(b);
+}
+
+/* The weight gradients that BI left, in the order of the whole backward. */
+static void weights(stage *st, int32_t local, int32_t micro)
+{
+    orth_builder *b = st->b;
+    const orth_chunk *c = &st->chunks[local];
+    chunk_state *m = begin_action(st, ORTH_PHASE_BACKWARD, local, micro);
+    if (c->head)
+        orth_build_weights(b, &b->spec->final, &m->final);
+    for (int32_t l = c->num_layers - 1; l >= 0 && !b->p->failed; l--) {
+        b->layer = c->first_layer + l;
+        orth_build_weights(b, &b->spec->layers[b->layer], &m->layers[l]);
+    }
+    b->layer = -1;
+    if (c->embed)
+        orth_build_weights(b, &b->spec->embed, &m->embed);
+    end_of_gradients(b);
+}
+
+/* BI and W of the first chunk in one: nobody waits for what BI makes there, and layer by layer the
+ * gradients between them need not be kept. */
+static bool is_whole(const orth_chunk *c, const orth_action *a, const orth_action *next)
+{
+    return c->embed && a->kind == ORTH_ACTION_BI && next->kind == ORTH_ACTION_W && next->chunk == a->chunk &&
+           next->micro_batch == a->micro_batch;
+}
+
+static int32_t local_chunk(const stage *st, int32_t chunk)
+{
+    int32_t k = 0;
+    while (k < st->num_chunks && st->chunks[k].chunk != chunk)
+        k++;
+    return k;
+}
+
+/* Without a schedule: a micro-batch all the way through this rank's chunks. */
+static void run_in_turn(stage *st, int32_t micro)
+{
+    const orth_compile_spec *s = st->b->spec;
+    for (int32_t k = 0; k < st->num_chunks && !st->b->p->failed; k++) {
+        forward(st, k, micro);
+        if (!st->chunks[k].head || st->b->p->failed)
+            continue;
+        if (s->mode == ORTH_MODE_EVAL)
+            orth_build_head(st->b, state_of(st, k, micro)->normed);
+        else if (s->mode == ORTH_MODE_DECODE)
+            orth_build_decode_head(st->b, state_of(st, k, micro)->normed);
+    }
+    for (int32_t k = st->num_chunks - 1; s->mode == ORTH_MODE_TRAIN && k >= 0 && !st->b->p->failed; k--)
+        backward(st, ORTH_ACTION_B, k, micro);
+}
+
+/* Whether a later backward computes with the weights that are the newest now. */
+static bool needed_later(const orth_builder *b, int32_t action)
+{
+    for (int32_t i = action + 1; i < b->spec->num_actions; i++)
+        if (b->spec->actions[i].kind == ORTH_ACTION_B && b->spec->actions[i].version == b->updates)
+            return true;
+    return false;
+}
+
+static void run_actions(stage *st)
+{
+    const orth_compile_spec *s = st->b->spec;
+    for (int32_t i = 0; i < s->num_actions && !st->b->p->failed; i++) {
+        const orth_action *a = &s->actions[i];
+        int32_t local = local_chunk(st, a->chunk);
+        st->b->action = i;
+        st->b->version = a->version;
+        if (a->kind == ORTH_ACTION_F)
+            forward(st, local, a->micro_batch);
+        else if (a->kind == ORTH_ACTION_W)
+            weights(st, local, a->micro_batch);
+        else if (i + 1 < s->num_actions && is_whole(&st->chunks[local], a, a + 1))
+            backward(st, ORTH_ACTION_B, local, s->actions[i++].micro_batch);
+        else
+            backward(st, a->kind, local, a->micro_batch);
+        if (s->async && a->kind == ORTH_ACTION_B && !st->b->p->failed)
+            orth_build_update_now(st->b, needed_later(st->b, i));
+    }
+    st->b->action = -1;
+    for (int32_t j = 0; !s->actions && j < s->num_micro_batches && !st->b->p->failed; j++)
+        run_in_turn(st, j);
+}
+
+static void hold(orth_builder *b, const orth_block *block)
+{
+    for (int32_t i = 0; i < block->graph->num_params; i++)
+        b->held[block->param_index[i]] = true;
+}
+
+/* Notes the parameters that nodes from `first` on read. */
+static void note_read(orth_builder *b, const orth_block *block, int32_t first)
+{
+    const orth_graph *g = block->graph;
+    for (int32_t i = first; i < g->num_nodes; i++)
+        for (int k = 0; k < g->nodes[i].num_in; k++) {
+            const orth_value v = g->nodes[i].in[k];
+            if (v != ORTH_NO_VALUE && g->values[v].kind == ORTH_VALUE_PARAM)
+                b->reread[block->param_index[g->values[v].slot]] = true;
+        }
+}
+
+/* What a backward reads of the weights; the head's forward is a part of it. */
+static void note_reread(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    note_read(b, &s->embed, s->embed.graph->num_forward);
+    for (int32_t l = 0; l < s->num_layers; l++)
+        note_read(b, &s->layers[l], s->layers[l].graph->num_forward);
+    note_read(b, &s->final, s->final.graph->num_forward);
+    note_read(b, &s->head, 0);
+}
+
+static void compile_step(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    for (int32_t c = 0; c < s->num_chunks; c++) {
+        const orth_chunk *k = &s->chunks[c];
+        if (k->embed)
+            hold(b, &s->embed);
+        for (int32_t l = 0; l < k->num_layers; l++)
+            hold(b, &s->layers[k->first_layer + l]);
+        if (k->head) {
+            hold(b, &s->final);
+            hold(b, &s->head);
+        }
+    }
+    int64_t shared = orth_build_size(b, ORTH_GROUP_EMBED) > 1 ? s->embed.param_index[0] : -1;
+    int32_t owners = s->mesh.owner ? 1 : orth_build_size(b, ORTH_GROUP_SHARD);
+    if (s->mesh.zero > 0 && orth_build_size(b, ORTH_GROUP_SHARD) > 1 &&
+        orth_shards_make(b->ctx, &b->p->arena, s->params, b->held, s->num_params, shared,
+                         orth_build_size(b, ORTH_GROUP_SHARD), owners, s->mesh.pos[ORTH_GROUP_SHARD],
+                         &b->shards) != ORTH_OK) {
+        b->p->failed = true;
+        return;
+    }
+    const int64_t step_bytes = sizeof(orth_step_values);
+    const orth_value_info step = {.slot = ORTH_DATA_STEP, .dtype = ORTH_U8, .num_dims = 1,
+                                  .dim = {step_bytes, 1, 1, 1}};
+    if (s->async) {
+        b->p->num_updates = s->num_micro_batches;
+        b->reread = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, bool, s->num_params);
+        b->stashed = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int32_t, s->num_micro_batches * s->num_params);
+        b->p->failed = b->p->failed || !b->reread || !b->stashed;
+        if (b->p->failed)
+            return;
+        note_reread(b);
+    }
+    for (int64_t i = 0; i < s->num_params; i++)
+        b->gathered[i] = -1;
+    orth_build_params(b);
+    orth_build_results(b);
+    orth_build_data_buffer(b, &step); /* also on ranks whose blocks do not read it: the optimizer does */
+    stage st = {.b = b, .chunks = s->chunks, .num_chunks = s->num_chunks};
+    st.states = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, chunk_state, (int64_t)s->num_chunks * s->num_micro_batches);
+    b->p->failed = b->p->failed || !st.states;
+    if (b->p->failed)
+        return;
+    run_actions(&st);
+    while (b->num_pending > 0)
+        wait_oldest(b);
+    orth_build_reduce_open(b);
+    if (s->mode != ORTH_MODE_DECODE && !b->p->failed)
+        orth_build_update(b);
+    b->p->num_tokens = (int64_t)s->num_micro_batches * s->num_seqs * s->seq_len;
+}
+
+orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_program *out)
+{
+    const orth_chunk whole = {.num_layers = spec->num_layers, .embed = true, .head = true};
+    orth_compile_spec full = *spec;
+    const int64_t n = spec->num_params;
+    if (!full.chunks) {
+        full.chunks = &whole;
+        full.num_chunks = 1;
+    }
+    orth_builder b = {.ctx = ctx, .spec = &full, .p = out, .layer = -1, .micro_batch = -1, .action = -1,
+                      .sequence_grad.sum.buffer = -1};
+    for (int i = 0; i < ORTH_NUM_DATA; i++)
+        b.data[i] = -1;
+    b.tied = spec->head.param_index[0] == spec->embed.param_index[0];
+    b.held = ORTH_ARENA_ARRAY(ctx, &out->arena, bool, n);
+    b.master = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
+    b.copy = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
+    b.gathered = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
+    b.moments = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, 2 * n);
+    for (int64_t i = 0; b.moments && i < 2 * n; i++)
+        b.moments[i] = -1;
+    b.uses = ORTH_NEW_ARRAY(ctx, orth_grad_use, 2 * n);
+    orth_bucket_item *items = ORTH_NEW_ARRAY(ctx, orth_bucket_item, 8 * n);
+    if (!b.held || !b.master || !b.copy || !b.gathered || !b.moments || !b.uses || !items) {
+        out->failed = true;
+    } else {
+        b.grads = (orth_bucket){.op = ORTH_OP_all_reduce, .items = items};
+        b.gathers[0] = (orth_bucket){.op = ORTH_OP_all_gather, .group = orth_build_shard_group(&b), .items = items + 2 * n};
+        b.gathers[1] = b.gathers[0];
+        b.gathers[1].items = items + 4 * n;
+        b.reduced = items + 6 * n;
+        compile_step(&b);
+    }
+    orth_mem_free(ctx, b.uses);
+    orth_mem_free(ctx, items);
+    if (spec->keep_packed && !out->failed)
+        ORTH_TRY(orth_keep_packed(ctx, out));
+    if (spec->comm.overlap && !out->failed)
+        return orth_overlap(ctx, out, &spec->comm);
+    return orth_program_done(out);
+}

@@ -1,0 +1,101 @@
+/* compile.h -- blocks and a schedule become one flat program.
+ *
+ * Gradients are accumulated in the aligned tree over the sequences of the global batch
+ * (tensor/parts.h), whatever the micro-batch: each micro-batch is cut into aligned runs of
+ * sequences; the kernel that makes the gradient of a run also adds the finished neighbours to it,
+ * in the tree's order (`addends`). So piling up costs no passes of its own and at most
+ * log2(micro-batches) partial buffers.
+ */
+#ifndef ORTH_PROGRAM_COMPILE_H
+#define ORTH_PROGRAM_COMPILE_H
+
+#include "program/ir/action.h"
+#include "program/ir/program.h"
+
+typedef enum { ORTH_MODE_TRAIN = 0, ORTH_MODE_EVAL, ORTH_MODE_DECODE } orth_mode;
+
+/* A block graph and which parameters of the registry its slots are. */
+typedef struct {
+    orth_graph *graph;
+    const int64_t *param_index;   /* [graph->num_params] */
+} orth_block;
+
+/* What compile needs to know of a parameter. */
+typedef struct {
+    const char *name;
+    int32_t num_dims;
+    int64_t dim[2];              /* on this rank */
+    bool decay, matrix;
+    /* The dim that tensor parallelism may split, and its canonical parts: of all ranks together, and the
+     * first of them that is on this one. */
+    int32_t split_dim;           /* -1: none */
+    orth_split split;
+    int32_t first_part, num_parts; /* on this rank; split.parts: all */
+    int64_t replica_rows, replica_first; /* rows before them that count as another rank's; the first, in the whole */
+    int64_t whole_cols;          /* dim 1 of the whole parameter (1 for vectors) */
+} orth_param_desc;
+
+/* A run of layers that this rank holds: one chunk of the pipeline. */
+typedef struct {
+    int32_t chunk;               /* number in model order */
+    int32_t first_layer, num_layers;
+    bool embed, head;            /* it begins with the embedding; it ends with final norm and loss */
+    int32_t prev, next;          /* positions on the pipeline axis of the ranks before and after it */
+} orth_chunk;
+
+/* Where the rank stands on each axis. All zero: a rank alone. */
+typedef struct {
+    int32_t size[ORTH_NUM_GROUPS], pos[ORTH_NUM_GROUPS];  /* size 0 counts as 1 */
+    int32_t zero;                                     /* ZeRO stage over the shard axis of dp: 0..3 */
+    bool owner;                                       /* as ZeRO 1, but dp rank 0 has all that is dealt out */
+    int64_t keep_whole;                               /* ZeRO 3: parameters of up to this many elements are whole */
+    bool sequence_parallel;                           /* norms, residuals and dropout split over TP */
+    int32_t cp_heads;                                 /* ranks of CP that trade heads against tokens; 0, 1: none */
+    bool cp_ring;                                     /* keys and values travel block by block */
+    bool cp_once;                                     /* fast mode: gradients are summed over CP when they are complete,
+                                                         not sequence by sequence */
+} orth_place_in_mesh;
+
+/* When and in which pieces data-parallel ranks communicate. Never changes a number. */
+typedef struct {
+    bool overlap;                    /* beside computing; else where the program stands */
+    int64_t bucket_bytes;            /* a bucket of gradients, or of updated parameters, is full from here on */
+    int32_t prefetch;                /* ZeRO 3: blocks gathered ahead of the one at work, with overlap */
+    int64_t prefetch_bytes;          /* of whole parameters, at most; 0: no limit */
+    bool keep_gathered;              /* ZeRO 3: whole parameters stay from their first use in a step to the last */
+} orth_comm_policy;
+
+typedef struct {
+    orth_mode mode;
+    orth_block embed, final, head;   /* head: a chunk of head_rows rows */
+    const orth_block *layers;        /* [num_layers]; may share one graph */
+    int32_t num_layers;
+    orth_place_in_mesh mesh;
+    orth_comm_policy comm;
+    const orth_chunk *chunks;        /* [num_chunks]; NULL: the whole model */
+    int32_t num_chunks;
+    const orth_action *actions;      /* [num_actions] of this rank; NULL: F and B of each micro-batch in turn */
+    int32_t num_actions;
+    bool async;                      /* PipeDream: parameters are updated after each backward (update.c) */
+    const orth_param_desc *params;   /* [num_params], the registry */
+    int64_t num_params;
+    orth_dtype compute;              /* type of activations and of matrix copies */
+    int32_t num_micro_batches;
+    const int64_t *shares;           /* [DP ranks] sequences of each, where they combine gradients node by node
+                                        (uneven.c); NULL: what a rank adds up is one node */
+    int32_t num_seqs, seq_len;       /* B, T of a micro-batch; T: the tokens of a sequence that are on this rank, */
+    int32_t token_parts;             /* in this many canonical parts */
+    int32_t head_chunks;             /* chunks of a sequence: a power of two that divides the leaves */
+    int32_t head_leaves;             /* canonical token parts of the head's weight gradient, of a sequence here */
+    orth_op optimizer;               /* ORTH_OP_adamw, adam or sgd */
+    bool nesterov;
+    int64_t cache_rows;              /* decoding: S of the caches */
+    bool keep_packed;                /* weights are packed once for the products of a step (keep_packed.h) */
+    bool external_params;            /* weights and caches are another program's */
+} orth_compile_spec;
+
+/* Appends the step to an initialised program: persistent buffers, instructions, not yet placed.
+ * ORTH_ERR_NOMEM, ORTH_ERR_INTERNAL. */
+orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_program *out);
+
+#endif

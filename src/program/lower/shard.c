@@ -1,0 +1,109 @@
+/* shard.c -- see shard.h. */
+#include "program/lower/shard.h"
+
+int64_t orth_param_rows(const orth_param_desc *p)
+{
+    return p->dim[0];
+}
+
+int64_t orth_param_cols(const orth_param_desc *p)
+{
+    return p->num_dims > 1 ? p->dim[1] : 1;
+}
+
+static int64_t elems_of(const orth_param_desc *p)
+{
+    return orth_param_rows(p) * orth_param_cols(p);
+}
+
+int64_t orth_param_block_rows(const orth_param_desc *p)
+{
+    return ORTH_MAX(1, ORTH_NORM_BLOCK / p->whole_cols);
+}
+
+int32_t orth_param_col_parts(const orth_param_desc *p)
+{
+    return p->split_dim == 1 ? p->split.parts : 1;
+}
+
+int32_t orth_param_row_parts(const orth_param_desc *p)
+{
+    return p->split_dim == 0 ? p->num_parts + (p->replica_rows > 0) : 1;
+}
+
+void orth_param_row_part(const orth_param_desc *p, int32_t part, int64_t *begin, int64_t *end)
+{
+    *begin = 0;
+    *end = p->dim[0];
+    if (p->split_dim != 0)
+        return;
+    if (p->replica_rows > 0 && part-- == 0) {
+        *end = p->replica_rows;
+        return;
+    }
+    int64_t base = orth_split_bound(&p->split, p->first_part) - p->replica_rows;
+    *begin = orth_split_bound(&p->split, p->first_part + part) - base;
+    *end = orth_split_bound(&p->split, p->first_part + part + 1) - base;
+}
+
+int64_t orth_param_blocks_before(const orth_param_desc *p, int32_t part)
+{
+    int64_t blocks = 0;
+    if (p->split_dim != 0)
+        return part ? orth_param_num_blocks(p) : 0;
+    for (int32_t q = 0; q < p->first_part + part - (p->replica_rows > 0); q++)
+        blocks += orth_div_up(orth_split_bound(&p->split, q + 1) - orth_split_bound(&p->split, q),
+                              orth_param_block_rows(p));
+    return blocks;
+}
+
+int64_t orth_param_num_blocks(const orth_param_desc *p)
+{
+    int64_t blocks = 0;
+    if (p->split_dim != 0)
+        return orth_div_up(p->dim[0], orth_param_block_rows(p));
+    for (int32_t q = 0; q < p->split.parts; q++)
+        blocks += orth_div_up(orth_split_bound(&p->split, q + 1) - orth_split_bound(&p->split, q),
+                              orth_param_block_rows(p));
+    return blocks;
+}
+
+/* Adds this rank's blocks of p to the owners' counts. *at: elements of the parameters before. */
+static void deal(const orth_param_desc *p, int64_t *counts, int64_t *at, int64_t total, int32_t num_owners)
+{
+    int64_t step = orth_param_block_rows(p), cols = orth_param_cols(p);
+    for (int32_t q = 0; q < orth_param_row_parts(p); q++) {
+        int64_t begin, end;
+        orth_param_row_part(p, q, &begin, &end);
+        for (int64_t r = begin; r < end; r += step) {
+            int64_t n = ORTH_MIN(step, end - r) * cols;
+            counts[ORTH_MIN((int32_t)((double)*at / (double)total * num_owners), num_owners - 1)] += n;
+            *at += n;
+        }
+    }
+}
+
+orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_desc *params, const bool *held,
+                             int64_t num_params, int64_t shared, int32_t num_ranks, int32_t num_owners,
+                             int32_t rank, orth_zero_shard **out)
+{
+    orth_zero_shard *shards = ORTH_ARENA_ARRAY(ctx, arena, orth_zero_shard, num_params);
+    int64_t total = 0, at = 0;
+    if (!shards)
+        return ORTH_ERR_NOMEM;
+    for (int64_t i = 0; i < num_params; i++)
+        total += held[i] && i != shared ? elems_of(&params[i]) : 0;
+    for (int64_t i = 0; i < num_params; i++) {
+        int64_t *counts = ORTH_ARENA_ARRAY(ctx, arena, int64_t, num_ranks);
+        if (!counts)
+            return ORTH_ERR_NOMEM;
+        int64_t alone = 0;
+        if (held[i])
+            deal(&params[i], counts, i == shared ? &alone : &at, i == shared ? elems_of(&params[i]) : total, num_owners);
+        shards[i] = (orth_zero_shard){.count = counts[rank], .counts = counts};
+        for (int32_t r = 0; r < rank; r++)
+            shards[i].first += counts[r];
+    }
+    *out = shards;
+    return ORTH_OK;
+}

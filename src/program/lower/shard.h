@@ -1,0 +1,42 @@
+/* shard.h -- blocks of parameters: what squares are summed over, and what ZeRO deals out.
+ *
+ * A block is a run of rows of a parameter (a vector is one column) of about ORTH_NORM_BLOCK elements of
+ * the whole parameter. Blocks begin anew at the canonical parts of a dim that tensor parallelism may
+ * split, so that they are the same for every degree of it.
+ * ZeRO (Rajbhandari et al., arXiv:1910.02054) deals the blocks of a rank's parameters, one after the
+ * other, out to the ranks of a shard group in contiguous runs of nearly equal size. A parameter may lie on
+ * one rank, or on several, or a rank may have nothing of it.
+ */
+#ifndef ORTH_PROGRAM_SHARD_H
+#define ORTH_PROGRAM_SHARD_H
+
+#include "program/lower/compile.h"
+
+int64_t orth_param_rows(const orth_param_desc *p);  /* on this rank */
+int64_t orth_param_cols(const orth_param_desc *p);  /* on this rank; 1 for vectors */
+int64_t orth_param_block_rows(const orth_param_desc *p);
+/* Column parts of a block that have sums of their own, of the whole parameter. */
+int32_t orth_param_col_parts(const orth_param_desc *p);
+/* Row parts on this rank, and the rows [begin, end) of one of them here. Rows that count as another rank's are a part
+ * in front of the others. */
+int32_t orth_param_row_parts(const orth_param_desc *p);
+void orth_param_row_part(const orth_param_desc *p, int32_t part, int64_t *begin, int64_t *end);
+/* Blocks of the whole parameter before row part `part` of this rank; part = orth_param_row_parts: before
+ * what follows this rank's. */
+int64_t orth_param_blocks_before(const orth_param_desc *p, int32_t part);
+/* Blocks of the whole parameter. */
+int64_t orth_param_num_blocks(const orth_param_desc *p);
+
+typedef struct {
+    int64_t first, count;          /* this rank's elements of what the tensor-parallel rank holds */
+    const int64_t *counts;         /* [num_ranks] of all ranks, in order */
+} orth_zero_shard;
+
+/* Shards over the first num_owners of num_ranks ranks of the parameters with held[i]; arrays from `arena`. Parameter `shared` (-1: none) is
+ * dealt out by itself: another stage of the pipeline has it, too, beside other parameters, and must cut it alike.
+ * ORTH_ERR_NOMEM. */
+orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_desc *params, const bool *held,
+                             int64_t num_params, int64_t shared, int32_t num_ranks, int32_t num_owners,
+                             int32_t rank, orth_zero_shard **out);
+
+#endif

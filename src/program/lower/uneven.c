@@ -1,0 +1,204 @@
+/* uneven.c -- data-parallel ranks whose shares of the batch are no single nodes of the tree over sequences.
+ *
+ * A contiguous share is always a row of such nodes, largest in the middle:
+ *
+ *     sequences  0 1 2 | 3        dp_share = [3, 1]
+ *     nodes      [0 1] [2] | [3]  rank 0 adds up two nodes, rank 1 one
+ *     tree       (0 1) + (2 + 3)  = the tree of one rank
+ *
+ * Each rank is to add a slice of every gradient (its shard under ZeRO 1, else an even part): it gets that slice of all
+ * nodes of the others, adds them as the tree does, and what is added is gathered by all unless it is a shard.
+ * Sent per rank with n nodes, of R: n (R-1)/R of the gradients to be added, and (R-1)/R gathered.
+ */
+#include "program/lower/build.h"
+
+typedef struct {
+    int32_t rank;
+    int64_t size;        /* leaves */
+    orth_operand place;  /* this rank's slice of it */
+} node;
+
+typedef struct {
+    orth_grad_sum *sum;
+    const int64_t *counts; /* [R] elements of the slices */
+    node *nodes;           /* of all ranks, in order */
+    int32_t num_nodes;
+} job;
+
+int64_t orth_build_first_sequence(const orth_builder *b)
+{
+    int64_t first = 0;
+    for (int32_t r = 0; b->spec->shares && r < b->spec->mesh.pos[ORTH_GROUP_DP]; r++)
+        first += b->spec->shares[r];
+    return first;
+}
+
+/* The head makes its weight gradient in parts of a sequence, which CP adds up before they join the sum (in fast mode
+ * afterwards). */
+int64_t orth_build_leaves_per_sequence(const orth_builder *b, int64_t index, bool second_use)
+{
+    bool head = index == b->spec->head.param_index[0] && second_use == b->tied;
+    return head && (orth_build_size(b, ORTH_GROUP_CP) == 1 || b->spec->mesh.cp_once) ? b->spec->head_leaves : 1;
+}
+
+static int32_t me(const orth_builder *b)
+{
+    return b->spec->mesh.pos[ORTH_GROUP_DP];
+}
+
+/* The slice of rank r of a buffer that holds the whole. */
+static orth_operand slice(const job *j, int32_t r, int32_t buffer)
+{
+    int64_t first = 0;
+    for (int32_t k = 0; k < r; k++)
+        first += j->counts[k];
+    return orth_build_vector(buffer, ORTH_F32, first, j->counts[r]);
+}
+
+static const int64_t *count_slices(orth_builder *b, int64_t index)
+{
+    int32_t R = orth_build_size(b, ORTH_GROUP_DP);
+    if (b->shards)
+        return b->shards[index].counts;
+    int64_t *counts = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int64_t, R), n = orth_build_elems(b, index);
+    b->p->failed = b->p->failed || !counts;
+    for (int32_t r = 0; counts && r < R; r++)
+        counts[r] = n * (r + 1) / R - n * r / R;
+    return counts;
+}
+
+/* The nodes of all ranks; this rank's are in the slots of the sum. */
+static void list_nodes(orth_builder *b, job *j, int64_t leaves_per_sequence)
+{
+    int32_t R = orth_build_size(b, ORTH_GROUP_DP), slot = 0;
+    int64_t at = 0, end = 0;
+    j->nodes = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, node, (int64_t)R * ORTH_GRADTREE_MAX_DEPTH);
+    b->p->failed = b->p->failed || !j->nodes;
+    for (int32_t r = 0; r < R && !b->p->failed; r++) {
+        end += b->spec->shares[r] * leaves_per_sequence;
+        for (int64_t size; at < end; at += size) {
+            node *n = &j->nodes[j->num_nodes++];
+            size = orth_gradtree_run(at, end);
+            *n = (node){.rank = r, .size = size};
+            if (r == me(b))
+                n->place = slice(j, r, j->sum->slot[slot++]);
+        }
+    }
+}
+
+static node *first_of(const job *j, int32_t rank)
+{
+    int32_t i = 0;
+    while (j->nodes[i].rank != rank)
+        i++;
+    return &j->nodes[i];
+}
+
+static bool is_of(const job *j, const node *n, int32_t rank)
+{
+    return n < j->nodes + j->num_nodes && n->rank == rank;
+}
+
+/* Slice `to` of this rank's nodes goes to rank `to`, this rank's slice of those of `from` comes from there: one of each at
+ * a time, so that all ranks send before they wait. */
+static void exchange(orth_builder *b, job *j, int32_t to, int32_t from)
+{
+    node *mine = first_of(j, me(b)), *theirs = first_of(j, from);
+    for (int32_t slot = 0; is_of(j, mine, me(b)) || is_of(j, theirs, from); mine++, theirs++, slot++) {
+        orth_attr sent = {.group = ORTH_GROUP_DP, .peer = to, .ticket = b->tickets + 1};
+        bool sends = is_of(j, mine, me(b)) && j->counts[to] > 0;
+        orth_operand out = sends ? slice(j, to, j->sum->slot[slot]) : orth_operand_absent;
+        if (sends) {
+            b->tickets++;
+            orth_build_emit(b, ORTH_OP_send, &sent, 1, &out, 0, NULL);
+        }
+        if (is_of(j, theirs, from) && j->counts[me(b)] > 0) {
+            theirs->place = orth_build_temp(b, "grad.node", slice(j, me(b), -1));
+            const orth_attr received = {.group = ORTH_GROUP_DP, .peer = from};
+            orth_build_emit(b, ORTH_OP_recv, &received, 0, NULL, 1, &theirs->place);
+        }
+        if (sends)
+            orth_build_emit(b, ORTH_OP_wait, &(orth_attr){.group = ORTH_GROUP_DP, .ticket = sent.ticket}, 1, &out, 0, NULL);
+    }
+}
+
+/* Adds this rank's slice of all nodes, in place; the sum is in slot 0. */
+static void add_nodes(orth_builder *b, job *j)
+{
+    orth_gradtree tree = {.next = 0};
+    orth_operand top[ORTH_GRADTREE_MAX_DEPTH];
+    for (int32_t i = 0; i < j->num_nodes && !b->p->failed; i++) {
+        bool last = i == j->num_nodes - 1;
+        int32_t addends[ORTH_GRADTREE_MAX_DEPTH], num;
+        int32_t slot = orth_gradtree_push(&tree, j->nodes[i].size, last, addends, &num);
+        orth_operand in[ORTH_OP_MAX_IN] = {j->nodes[i].place};
+        if (num == 0) {
+            top[slot] = in[0];
+            continue;
+        }
+        in[0].num_dims = 2;
+        in[0].dim[1] = in[0].dim[0];
+        in[0].dim[0] = 1;
+        for (int32_t k = 0; k < num; k++)
+            in[1 + k] = top[addends[k]];
+        orth_operand out = last ? slice(j, me(b), j->sum->slot[0]) : top[slot];
+        const orth_attr attr = {.num_addends = num, .group = ORTH_GROUP_DP, .nodes = last ? j->num_nodes : 0};
+        orth_build_emit(b, ORTH_OP_tree_acc, &attr, 1 + num, in, 1, &out);
+        top[slot] = out;
+    }
+}
+
+/* Fast mode: this rank's nodes, so far of its tokens, become those of whole sequences. */
+static void sum_over_cp(orth_builder *b, const orth_grad_sum *sum, int64_t index)
+{
+    for (int32_t i = 0; i < sum->tree.depth; i++) {
+        orth_operand whole = orth_build_vector(sum->slot[i], ORTH_F32, 0, orth_build_elems(b, index));
+        orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_CP}, 1, &whole, 1, &whole);
+    }
+}
+
+static void combine(orth_builder *b, int64_t index, bool second_use)
+{
+    int32_t R = orth_build_size(b, ORTH_GROUP_DP);
+    job j = {.sum = &b->uses[2 * index + second_use].step, .counts = count_slices(b, index)};
+    if (j.sum->num_slots == 0 || b->p->failed)
+        return;
+    if (j.sum->of_tokens)
+        sum_over_cp(b, j.sum, index);
+    list_nodes(b, &j, orth_build_leaves_per_sequence(b, index, second_use));
+    for (int32_t k = 1; k < R && !b->p->failed; k++)
+        exchange(b, &j, (me(b) + k) % R, (me(b) + R - k) % R);
+    if (j.counts[me(b)] > 0)
+        add_nodes(b, &j);
+    if (b->shards || b->p->failed)
+        return;
+    orth_operand mine = slice(&j, me(b), j.sum->slot[0]);
+    orth_operand whole = orth_build_vector(j.sum->slot[0], ORTH_F32, 0, orth_build_elems(b, index));
+    orth_instr *i = orth_build_emit(b, ORTH_OP_all_gather, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &mine, 1, &whole);
+    if (i)
+        i->counts = j.counts;
+}
+
+void orth_build_combine(orth_builder *b)
+{
+    for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
+        if (!b->held[i])
+            continue;
+        combine(b, i, false);
+        combine(b, i, true);
+    }
+}
+
+/* One number for each sequence: all ranks get all of them. */
+void orth_build_combine_loss(orth_builder *b, orth_operand leaves, orth_operand loss)
+{
+    orth_operand all = leaves;
+    all.dim[0] = 0;
+    for (int32_t r = 0; r < orth_build_size(b, ORTH_GROUP_DP); r++)
+        all.dim[0] += b->spec->shares[r];
+    all = orth_build_temp(b, "seq_loss.all", all);
+    orth_instr *i = orth_build_emit(b, ORTH_OP_all_gather, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &leaves, 1, &all);
+    if (i)
+        i->counts = b->spec->shares;
+    orth_build_emit(b, ORTH_OP_tree_acc_f64, &(orth_attr){.num_addends = 0}, 1, &all, 1, &loss);
+}

@@ -1,0 +1,332 @@
+/* update.c -- the end of a step, when the gradients are reduced (bucket.c): loss, gradient norm, clipping, optimizer,
+ * and (ZeRO) the updated shards given back to all. */
+#include "program/lower/build.h"
+
+static int32_t state_buffer(orth_builder *b, const char *what, orth_bind bind, int64_t index, int64_t first,
+                            int64_t n)
+{
+    int32_t *known = &b->moments[2 * index + (bind == ORTH_BIND_V)];
+    if (*known >= 0)
+        return *known;
+    orth_buffer buffer = {
+        .name = orth_arena_printf(b->ctx, &b->p->arena, "%s.%s", what, b->spec->params[index].name),
+        .bytes = (size_t)n * sizeof(float), .cls = ORTH_CLASS_OPTIMIZER, .persistent = true,
+        .bind = bind, .index = index, .first_elem = first,
+    };
+    return *known = orth_program_add_buffer(b->p, &buffer);
+}
+
+/* Elements of parameter `index` that this rank updates. */
+static orth_zero_shard own(const orth_builder *b, int64_t index)
+{
+    return b->shards ? b->shards[index] : (orth_zero_shard){0, orth_build_elems(b, index), NULL};
+}
+
+/* This rank's elements of a buffer that holds the whole parameter, or just them. */
+static orth_operand piece(const orth_builder *b, int32_t buffer, orth_dtype dtype, orth_zero_shard s)
+{
+    return orth_build_vector(buffer, dtype, s.first - b->p->buffers[buffer].first_elem, s.count);
+}
+
+/* ---- sums over ranks ---- */
+
+/* Tied embeddings: the sums of the two uses become one. On two pipeline stages each has one of them, and
+ * both end with the total, and update their copies alike. */
+static void join_tied(orth_builder *b)
+{
+    int64_t index = b->spec->embed.param_index[0];
+    const orth_grad_sum *first = &b->uses[2 * index].step, *second = &b->uses[2 * index + 1].step;
+    if (!b->tied || (first->num_slots == 0 && second->num_slots == 0))
+        return;
+    orth_operand g = piece(b, orth_build_grad_buffer(b, index), ORTH_F32, own(b, index));
+    if (first->num_slots == 0 || second->num_slots == 0) {
+        if (orth_build_size(b, ORTH_GROUP_EMBED) > 1)
+            orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_EMBED}, 1, &g, 1, &g);
+    } else if (orth_build_size(b, ORTH_GROUP_DP) > 1) {
+        orth_operand leaf = g;
+        leaf.num_dims = 2;
+        leaf.dim[0] = 1;
+        leaf.dim[1] = g.dim[0];
+        const orth_operand in[] = {leaf, piece(b, second->slot[0], ORTH_F32, own(b, index))};
+        orth_build_emit(b, ORTH_OP_tree_acc, &(orth_attr){.num_addends = 1}, 2, in, 1, &g);
+    }
+}
+
+/* Where the sequences of a shard group take turns by micro-batch, the sums of the micro-batches are added over it
+ * first: the same tree as that of the gradients. */
+static void sum_loss(orth_builder *b, bool computes)
+{
+    const orth_compile_spec *s = b->spec;
+    const orth_attr over = {.group = orth_build_shard_group(b)}, replicas = {.group = ORTH_GROUP_REPLICATE};
+    bool train = s->mode == ORTH_MODE_TRAIN, in_turns = train && orth_build_reduces_at_once(b);
+    orth_operand loss = orth_build_vector(b->loss, ORTH_F64, 0, 1);
+    orth_attr none = {0};
+    if (!computes) {
+        orth_build_emit(b, ORTH_OP_zero, &none, 0, NULL, 1, &loss);
+        return;
+    }
+    orth_operand leaves = orth_build_vector(b->seq_loss, ORTH_F64, 0, (int64_t)s->num_micro_batches * s->num_seqs);
+    if (orth_build_size(b, ORTH_GROUP_CP) > 1) /* each rank has the tokens that are its own */
+        orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_CP}, 1, &leaves, 1, &leaves);
+    if (train && s->shares) {
+        orth_build_combine_loss(b, leaves, loss);
+        return;
+    }
+    int32_t runs = in_turns ? s->num_micro_batches : 1;
+    orth_operand sums = loss;
+    if (in_turns) {
+        sums.dim[0] = runs;
+        sums = orth_build_temp(b, "micro_losses", sums);
+    }
+    for (int32_t j = 0; j < runs; j++) {
+        orth_operand of = orth_operand_rows(leaves, leaves.dim[0] / runs * j, leaves.dim[0] / runs * (j + 1));
+        orth_operand sum = orth_operand_rows(sums, j, j + 1);
+        orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &of, 1, &sum);
+    }
+    if (train && orth_build_size(b, ORTH_GROUP_SHARD) > 1)
+        orth_build_emit(b, ORTH_OP_all_reduce, &over, 1, &sums, 1, &sums);
+    if (in_turns)
+        orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &sums, 1, &loss);
+    if (train && orth_build_size(b, ORTH_GROUP_REPLICATE) > 1)
+        orth_build_emit(b, ORTH_OP_all_reduce, &replicas, 1, &loss, 1, &loss);
+}
+
+/* ---- norm ---- */
+
+/* Whether this rank is the one that counts parameter `index`, if several hold the same of it: replicas
+ * over tensor parallelism, and tied embeddings on two pipeline stages. */
+static bool counts_norm(const orth_builder *b, int64_t index)
+{
+    bool second_only = b->uses[2 * index].step.num_slots == 0 && orth_build_size(b, ORTH_GROUP_EMBED) > 1;
+    bool replica = b->spec->params[index].split_dim < 0 && b->spec->mesh.pos[ORTH_GROUP_TP] > 0;
+    return b->held[index] && !replica && !(second_only && b->tied && index == b->spec->embed.param_index[0]);
+}
+
+/* Squares of this rank's elements of parameter `index`; its sums begin at `base` of the sums of all. */
+static void square_param(orth_builder *b, int64_t index, orth_operand sums, int64_t base)
+{
+    const orth_param_desc *p = &b->spec->params[index];
+    orth_zero_shard mine = own(b, index);
+    int64_t cols = orth_param_cols(p), step = orth_param_block_rows(p);
+    int32_t col_parts = orth_param_col_parts(p), g = orth_build_grad_buffer(b, index);
+    orth_attr attr = {.block_rows = (int32_t)step, .split = ORTH_SPLIT_WHOLE(cols)};
+    if (p->split_dim == 1) {
+        attr.split = p->split;
+        attr.split.of = p->split.parts;
+        attr.split.first = attr.first_part = p->first_part;
+        attr.split.parts = p->num_parts;
+    }
+    for (int32_t q = p->replica_rows > 0; q < orth_param_row_parts(p); q++) { /* replicas: by the rank they count as */
+        int64_t begin, end;
+        orth_param_row_part(p, q, &begin, &end);
+        int64_t from = ORTH_MAX(begin, mine.first / cols), to = ORTH_MIN(end, (mine.first + mine.count) / cols);
+        if (from >= to)
+            continue;
+        orth_operand in = piece(b, g, ORTH_F32, (orth_zero_shard){from * cols, (to - from) * cols, NULL});
+        in.num_dims = 2;
+        in.dim[0] = to - from;
+        in.dim[1] = cols;
+        int64_t first = base + (orth_param_blocks_before(p, q) + (from - begin) / step) * col_parts;
+        int64_t blocks = orth_div_up(to - from, step);
+        orth_operand out = orth_operand_rows(sums, first, first + blocks * col_parts);
+        out.num_dims = 2;
+        out.dim[0] = blocks;
+        out.dim[1] = col_parts;
+        orth_build_emit(b, ORTH_OP_grad_square, &attr, 1, &in, 1, &out);
+    }
+}
+
+static bool is_under_way(const orth_builder *b, int64_t index)
+{
+    for (int32_t i = 0; i < b->num_reduced; i++)
+        if (b->reduced[i].index == index)
+            return true;
+    return b->tied && index == b->spec->embed.param_index[0];
+}
+
+/* Squares of all gradients, from the last parameter to the first: the order of the backward pass, so that what it made
+ * last may still be on its way while those before are squared. */
+static void square_params(orth_builder *b, orth_operand sums)
+{
+    const orth_compile_spec *s = b->spec;
+    int64_t at = sums.dim[0];
+    bool complete = false;
+    for (int64_t i = s->num_params - 1; i >= 0 && !b->p->failed; i--) {
+        at -= orth_param_num_blocks(&s->params[i]) * orth_param_col_parts(&s->params[i]);
+        if (!complete && is_under_way(b, i)) {
+            complete = true;
+            orth_build_follow_up(b);
+            join_tied(b);
+        }
+        if (counts_norm(b, i))
+            square_param(b, i, sums, at);
+    }
+}
+
+/* One rank gives the loss to a sum over NORM. */
+static void leave_loss_to_one(orth_builder *b, const orth_operand *loss)
+{
+    const int32_t *pos = b->spec->mesh.pos;
+    if (pos[ORTH_GROUP_TP] > 0 || (b->shards && pos[ORTH_GROUP_SHARD] > 0))
+        orth_build_emit(b, ORTH_OP_zero, &(orth_attr){0}, 0, NULL, 1, loss);
+}
+
+/* The loss comes behind the squares: its call would wait for the last bucket of gradients. */
+static void clip(orth_builder *b, bool has_loss, orth_operand step)
+{
+    const orth_compile_spec *s = b->spec;
+    orth_attr none = {0};
+    int64_t num_sums = 0;
+    for (int64_t i = 0; i < s->num_params; i++)
+        num_sums += orth_param_num_blocks(&s->params[i]) * orth_param_col_parts(&s->params[i]);
+    orth_buffer buffer = {.name = "grad_squares", .bytes = (size_t)num_sums * sizeof(double),
+                          .cls = ORTH_CLASS_GRADS, .persistent = true};
+    orth_operand sums = orth_build_vector(orth_program_add_buffer(b->p, &buffer), ORTH_F64, 0, num_sums);
+    orth_operand loss = orth_build_vector(b->loss, ORTH_F64, 0, 1);
+    bool shared = orth_build_size(b, ORTH_GROUP_NORM) > 1;
+    if (shared)
+        orth_build_emit(b, ORTH_OP_zero, &none, 0, NULL, 1, &sums);
+    square_params(b, sums);
+    sum_loss(b, has_loss);
+    if (shared) {
+        /* Each sum, and the loss, comes from one rank and is 0 on the others: adding them is exact, and a
+         * NaN stays one. */
+        leave_loss_to_one(b, &loss);
+        const orth_operand both[] = {sums, loss};
+        orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_NORM}, 2, both, 2, both);
+    }
+    const orth_operand in[] = {sums, loss};
+    orth_build_emit(b, ORTH_OP_clip_scale, &none, 2, in, 1, &step);
+}
+
+/* ---- update ---- */
+
+static void update_param(orth_builder *b, int64_t index, orth_operand step)
+{
+    const orth_param_desc *param = &b->spec->params[index];
+    orth_zero_shard mine = own(b, index);
+    bool has_copy = b->copy[index] != b->master[index];
+    orth_operand in[] = {piece(b, orth_build_grad_buffer(b, index), ORTH_F32, mine), step};
+    orth_operand out[4] = {piece(b, b->master[index], ORTH_F32, mine)};
+    int num_out = 1;
+    int32_t m = state_buffer(b, "m", ORTH_BIND_M, index, mine.first, mine.count);
+    out[num_out++] = orth_build_vector(m, ORTH_F32, 0, mine.count);
+    if (b->spec->optimizer != ORTH_OP_sgd) {
+        int32_t v = state_buffer(b, "v", ORTH_BIND_V, index, mine.first, mine.count);
+        out[num_out++] = orth_build_vector(v, ORTH_F32, 0, mine.count);
+    }
+    out[num_out++] = has_copy ? piece(b, b->copy[index], b->spec->compute, mine) : orth_operand_absent;
+    orth_attr attr = {.decay = param->decay, .nesterov = b->spec->nesterov};
+    orth_build_emit(b, b->spec->optimizer, &attr, 2, in, num_out, out);
+}
+
+/* What is not gathered for each use: everybody gets everybody's updated shards, in the type that the kernels read. */
+static void gather_param(orth_builder *b, int64_t index)
+{
+    bool copied = b->copy[index] != b->master[index];
+    orth_dtype dtype = copied ? b->spec->compute : ORTH_F32;
+    orth_bucket *k = &b->gathers[copied];
+    orth_bucket_item item = {.index = index, .in = piece(b, b->copy[index], dtype, own(b, index)),
+                             .out = orth_build_vector(b->copy[index], dtype, 0, orth_build_elems(b, index))};
+    if (!orth_bucket_fits(b, k, &item))
+        orth_bucket_emit(b, k);
+    orth_bucket_add(k, &item);
+    if (k->bytes >= b->spec->comm.bucket_bytes)
+        orth_bucket_emit(b, k);
+}
+
+/* What is updated already is gathered while the rest is updated. */
+static void update_params(orth_builder *b, orth_operand step)
+{
+    for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
+        if (!b->held[i])
+            continue;
+        update_param(b, i, step);
+        if (b->shards && !orth_build_is_gathered(b, i))
+            gather_param(b, i);
+    }
+    for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
+        orth_bucket_emit(b, &b->gathers[k]);
+}
+
+/* Where the embedding is on another rank, the gradient of a tied parameter is the sum of its use by the
+ * head. Only now is it known which uses there are: the head's backward comes first. */
+static void name_gradients(orth_builder *b)
+{
+    for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++)
+        if (b->held[i])
+            b->p->buffers[orth_build_grad_buffer(b, i)].bind = ORTH_BIND_GRAD;
+}
+
+static orth_operand step_values(orth_builder *b, int64_t update)
+{
+    const int64_t bytes = sizeof(orth_step_values);
+    return orth_build_vector(b->data[ORTH_DATA_STEP], ORTH_U8, update * bytes, bytes);
+}
+
+/* ---- asynchronous: PipeDream (arXiv:1806.03377) ---- */
+
+/* The newest weights are about to change: those that a backward will read again are copied to transient buffers,
+ * which live until then. */
+static void stash(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    b->version = b->updates;
+    for (int64_t i = 0; i < s->num_params && !b->p->failed; i++) {
+        if (!b->held[i] || !b->reread[i])
+            continue;
+        const orth_operand now = orth_build_param(b, i);
+        const char *name = orth_arena_printf(b->ctx, &b->p->arena, "stash.%s", s->params[i].name);
+        const orth_operand kept = orth_build_temp(b, name, now);
+        orth_build_emit(b, ORTH_OP_copy, &(orth_attr){0}, 1, &now, 1, &kept);
+        b->stashed[b->updates * s->num_params + i] = kept.buffer;
+    }
+}
+
+void orth_build_update_now(orth_builder *b, bool needed)
+{
+    b->phase = ORTH_PHASE_UPDATE;
+    b->layer = -1;
+    orth_build_reduce_rest(b);
+    if (needed)
+        stash(b);
+    name_gradients(b);
+    join_tied(b);
+    update_params(b, step_values(b, b->micro_batch));
+    for (int64_t i = 0; i < 2 * b->spec->num_params; i++)
+        b->uses[i].step.tree = (orth_gradtree){0}; /* the next micro-batch begins a sum of its own */
+    b->updates++;
+}
+
+/* There is no gradient norm; all ranks are told the loss. */
+static void end_asynchronous(orth_builder *b)
+{
+    const orth_operand loss = orth_build_vector(b->loss, ORTH_F64, 0, 1);
+    if (orth_build_size(b, ORTH_GROUP_NORM) == 1)
+        return;
+    leave_loss_to_one(b, &loss);
+    orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_NORM}, 1, &loss, 1, &loss);
+}
+
+/* ---- the end of a step ---- */
+
+void orth_build_update(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    bool has_loss = false;
+    for (int32_t c = 0; c < s->num_chunks; c++)
+        has_loss = has_loss || s->chunks[c].head;
+    b->phase = ORTH_PHASE_UPDATE;
+    b->layer = b->micro_batch = -1;
+    if (s->mode != ORTH_MODE_TRAIN || s->async) {
+        sum_loss(b, has_loss);
+        if (s->mode == ORTH_MODE_TRAIN)
+            end_asynchronous(b);
+        return;
+    }
+    if (s->shares)
+        orth_build_combine(b);
+    clip(b, has_loss, step_values(b, 0));
+    name_gradients(b);
+    update_params(b, step_values(b, 0));
+}

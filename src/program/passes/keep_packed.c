@@ -1,0 +1,143 @@
+/* keep_packed.c -- see keep_packed.h.
+ *
+ * A *run* is the products that read one weight in one way, from one change of it to the next: the micro-batches of a
+ * step, the chunks of the head. The first pass over the program finds them; the second writes it anew with the packing
+ * in it. Weights that ZeRO 3 gathers for each use are buffers of their own, so their runs have one product.
+ */
+#include "program/passes/keep_packed.h"
+
+typedef struct {
+    int32_t first, num;           /* the first product, and how many there are */
+    int32_t before;               /* an earlier run on the same buffer; -1 */
+    orth_operand packed;          /* buffer -1 until it is made */
+} packed_run;
+
+typedef struct {
+    orth_ctx *ctx;
+    orth_program *p;
+    packed_run *runs;             /* [num] */
+    int32_t num;
+    int32_t *last;                /* [num_buffers] the newest run on what is in it; -1 */
+    int32_t *run_of;              /* [num_instrs] of a product; -1 */
+} keeper;
+
+/* A split has no padding. */
+static bool same_weight(const orth_instr *a, const orth_instr *b)
+{
+    const orth_operand *v = &a->in[1], *w = &b->in[1];
+    return a->op == b->op && v->byte_offset == w->byte_offset && v->dtype == w->dtype && v->dim[0] == w->dim[0] &&
+           v->dim[1] == w->dim[1] && a->attr.replica_rows == b->attr.replica_rows &&
+           memcmp(&a->attr.split, &b->attr.split, sizeof a->attr.split) == 0;
+}
+
+/* What keeping the weight of product n takes; 0: it is no product, or gains nothing. */
+static size_t packed_bytes(const keeper *k, const orth_instr *n)
+{
+    if (n->op != ORTH_OP_linear && n->op != ORTH_OP_linear_dx)
+        return 0;
+    const orth_tensor in[2] = {orth_operand_tensor(&n->in[0]), orth_operand_tensor(&n->in[1])};
+    return orth_op_packed_bytes(n->op, in, &n->attr, k->ctx->isa);
+}
+
+static void note_product(keeper *k, int32_t i)
+{
+    const orth_instr *n = &k->p->instrs[i];
+    int32_t *last = &k->last[n->in[1].buffer], r = *last;
+    while (r >= 0 && !same_weight(&k->p->instrs[k->runs[r].first], n))
+        r = k->runs[r].before;
+    if (r < 0) {
+        r = k->num++;
+        k->runs[r] = (packed_run){.first = i, .before = *last, .packed = orth_operand_absent};
+        *last = r;
+    }
+    k->runs[r].num++;
+    k->run_of[i] = r;
+}
+
+static void note_writes(keeper *k, const orth_instr *n)
+{
+    for (int o = 0; o < n->num_out; o++)
+        if (n->out[o].buffer >= 0)
+            k->last[n->out[o].buffer] = -1;
+}
+
+static void find_runs(keeper *k)
+{
+    for (int32_t b = 0; b < k->p->num_buffers; b++)
+        k->last[b] = -1;
+    for (int32_t i = 0; i < k->p->num_instrs; i++) {
+        k->run_of[i] = -1;
+        if (packed_bytes(k, &k->p->instrs[i]) > 0)
+            note_product(k, i);
+        note_writes(k, &k->p->instrs[i]);
+    }
+}
+
+/* Appends the instruction that packs the weight of n, with the tags of n. */
+static void pack(keeper *k, packed_run *run, const orth_instr *n)
+{
+    const orth_op op = n->op == ORTH_OP_linear ? ORTH_OP_linear_pack : ORTH_OP_linear_dx_pack;
+    const int64_t bytes = (int64_t)packed_bytes(k, n);
+    const orth_buffer buffer = {.name = "packed", .bytes = (size_t)bytes, .cls = ORTH_CLASS_ACTIVATIONS};
+    run->packed = orth_operand_of(orth_program_add_buffer(k->p, &buffer), ORTH_U8, 1, &bytes);
+    orth_instr *added = orth_program_add_instr(k->p, op, &n->attr, 1, &n->in[1], 1, &run->packed);
+    if (!added)
+        return;
+    added->phase = n->phase;
+    added->layer = n->layer;
+    added->micro_batch = n->micro_batch;
+    added->action = n->action;
+}
+
+/* Appends product n with one operand more. */
+static void append_packed(keeper *k, const orth_instr *n, orth_operand packed)
+{
+    const int at = 3;             /* of `packed` in ops.def */
+    orth_operand *in = ORTH_ARENA_ARRAY(k->ctx, &k->p->arena, orth_operand, at + 1);
+    orth_instr *added = orth_program_append(k->p, n);
+    k->p->failed = k->p->failed || !in;
+    if (!in || !added)
+        return;
+    for (int i = 0; i < at; i++)
+        in[i] = i < n->num_in ? n->in[i] : orth_operand_absent;
+    in[at] = packed;
+    added->in = in;
+    added->num_in = at + 1;
+}
+
+static void rewrite(keeper *k, const orth_instr *old, int32_t num)
+{
+    k->p->num_instrs = 0;
+    for (int32_t i = 0; i < num && !k->p->failed; i++) {
+        packed_run *run = k->run_of[i] < 0 ? NULL : &k->runs[k->run_of[i]];
+        if (!run || run->num < 2) {
+            orth_program_append(k->p, &old[i]);
+            continue;
+        }
+        if (run->packed.buffer < 0)
+            pack(k, run, &old[i]);
+        append_packed(k, &old[i], run->packed);
+    }
+}
+
+orth_status orth_keep_packed(orth_ctx *ctx, orth_program *p)
+{
+    const int32_t num = p->num_instrs;
+    keeper k = {.ctx = ctx, .p = p};
+    k.runs = ORTH_NEW_ARRAY(ctx, packed_run, num + 1);
+    k.last = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
+    k.run_of = ORTH_NEW_ARRAY(ctx, int32_t, num + 1);
+    orth_instr *old = ORTH_NEW_ARRAY(ctx, orth_instr, num + 1);
+    if (k.runs && k.last && k.run_of && old) {
+        find_runs(&k);
+        memcpy(old, p->instrs, (size_t)num * sizeof *old);
+        rewrite(&k, old, num);
+    } else {
+        p->failed = true;
+    }
+    orth_mem_free(ctx, k.runs);
+    orth_mem_free(ctx, k.last);
+    orth_mem_free(ctx, k.run_of);
+    orth_mem_free(ctx, old);
+    return orth_program_done(p);
+}

@@ -1,0 +1,25 @@
+/* place.h -- exact addresses for every buffer of a program, before anything is allocated.
+ *
+ * Persistent buffers come first, class by class; then one region into which transient buffers are
+ * packed by their lives (offline dynamic storage allocation: several greedy orders are tried and the
+ * smallest kept); then the workspace that all instructions of the compute queue share.
+ * A chain of buffers is one to both, and is aligned as a whole only.
+ * Ops that may work in place (rope, add, dropout) take over the bytes of an operand that dies there.
+ */
+#ifndef ORTH_PROGRAM_PLACE_H
+#define ORTH_PROGRAM_PLACE_H
+
+#include "program/ir/program.h"
+
+#define ORTH_PLACE_ALIGN 64
+
+/* Fills lives, aliases, offsets, space_bytes, class_bytes, lower_bound and the workspace buffer, which
+ * depends on the threads and instruction set that the kernels will use. Once per program.
+ * ORTH_ERR_NOMEM. */
+orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa);
+
+/* Makes the region of p's transient buffers large enough for all of `guest`, a program that runs in it by turns with p
+ * (an evaluation between training steps). Both are placed; nothing is mapped yet. */
+void orth_place_reserve(orth_program *p, const orth_program *guest);
+
+#endif
