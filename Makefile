@@ -54,6 +54,10 @@ lint:           ## static checks
 	@tools/deps.sh build dev
 	@tools/lint.sh
 
+readme-check: all ## runs the commands and tables of README and docs; UPDATE=1 writes what they print
+	@tools/deps.sh demo docs
+	BUILD=$(BUILD) tools/readme_check.py $(if $(UPDATE),--update) README.md $(shell grep -lE '^```console|made by: |figures of: ' docs/*.md)
+
 bench: all      ## measures this machine; tables in bench/results/
 	@tools/deps.sh bench
 	@bench/run.sh $(BUILD)
@@ -71,4 +75,4 @@ clean:          ## removes all build folders
 help:           ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
 
-.PHONY: all deps test demo asan tsan soak globals fuzz lint bench bench-peers install clean help
+.PHONY: all deps test demo asan tsan soak globals fuzz lint readme-check bench bench-peers install clean help
