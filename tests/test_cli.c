@@ -30,7 +30,8 @@ static void expect(const char *args, int code, const char *text)
 TEST(mistakes_are_named_with_exit_2)
 {
     static const struct { const char *args, *message; } cases[] = {
-        {"", "orthant: no verb given; `orthant help` lists them"},
+        {"", "tokenizer  train and use byte-level BPE tokenizers"}, /* the help, and then */
+        {"", "orthant: no verb given"},
         {"trian", "orthant: unknown verb 'trian'; did you mean 'train'?"},
         {"zzzzzz", "orthant: unknown verb 'zzzzzz'; `orthant help` lists the verbs"},
         {"train --resum", "orthant: train: unknown flag '--resum'; did you mean '--resume'?"},
@@ -47,7 +48,21 @@ TEST(mistakes_are_named_with_exit_2)
         {"doctor train=5", "orthant: command line: 'train' is a section: `orthant help options train` lists its keys"},
         {"doctor checkpoint.dir=", "orthant: command line: checkpoint.dir is empty"},
         {"doctor comm.bucket_mb=-1", "orthant: command line: comm.bucket_mb=-1"},
-        {"help options optimiser", "orthant: help options: unknown section 'optimiser'; did you mean 'optimizer'?"},
+        {"help options optimiser", "orthant: help: 'optimiser' is no verb, section or key; did you mean 'optimizer'?"},
+        {"help optimiser.lr", "orthant: help: unknown key 'optimiser.lr'; did you mean 'optimizer.lr'?"},
+        {"help learning_rate", "orthant: help: unknown key 'learning_rate'; here it is optimizer.lr"},
+        /* a key of another section, and what other programs call a key */
+        {"doctor train.lr=1", "orthant: command line: unknown key 'train.lr'; did you mean 'optimizer.lr'?"},
+        {"doctor training.learning_rate=1", "unknown key 'training.learning_rate'; here it is optimizer.lr"},
+        {"doctor gradient_accumulation_steps=4", "here it is train.global_batch, which is train.micro_batch * parallel.dp * accumulation steps"},
+        {"doctor per_device_train_batch_size=4", "here it is train.micro_batch"},
+        {"doctor max_steps=4", "here it is train.steps"},
+        {"doctor warmup_ratio=4", "here it is schedule.warmup_steps"},
+        {"doctor optimizer.beta=4", "did you mean 'optimizer.betas'?"},
+        {"doctor opt.bettas=4", "did you mean 'optimizer.betas'?"},
+        {"doctor memory.offload=1", "'memory.offload' is a section"},
+        {"doctor memory.recompute=full", "memory.recompute=full: only none is supported by this version"},
+        {"plan model.preset=gpt3", "model.preset=gpt3 is unknown; there are gpt2-124m, "},
         {"tokenizer encode --tokenizer=t.json --vocab-size=3 x.txt", "orthant: tokenizer encode: --vocab-size is not for it but for `tokenizer train`"},
         {"tokenizer train --tokenizer=t.json x.txt", "is not for it but for `tokenizer encode, decode, inspect`"},
         {"bench gemm --ranks=2", "orthant: bench gemm: --ranks is not for it but for `bench collectives`"},
@@ -55,7 +70,7 @@ TEST(mistakes_are_named_with_exit_2)
         {"explain --memory --schedule", "orthant: explain: --schedule and --memory: one at a time"},
         {"explain --memory --layer=1", "orthant: explain: --layer chooses instructions of the program, --memory shows none"},
         {"generate . x --prompt a=b --stop c=d", "orthant: generate takes one CHECKPOINT"},
-        {"help --completion=zsh", "orthant: help: --completion=zsh: only bash is supported"},
+        {"help --completion=tcsh", "orthant: help: --completion=tcsh: must be one of bash, zsh, fish"},
     };
     for (int i = 0; i < ORTH_COUNT(cases); i++)
         expect(cases[i].args, 2, cases[i].message);
@@ -80,7 +95,10 @@ TEST(help_comes_from_the_tables)
     expect("help", 0, "`orthant help options` the keys of a run file");
     expect("--version", 0, "orthant " ORTH_VERSION);
     expect("help options", 0, "train.steps  (N, at least 0, default 100)");
-    expect("help options", 0, "memory.offload.optimizer  (none, default none)");
+    expect("help optimizer", 0, "optimizer.eps");
+    expect("help optimizer.lr", 0, "optimizer.lr  (X, 0 to 1000, default 6.0e-4, the same on --resume)");
+    expect("help model", 0, "qwen3-32b");
+    expect("help model.preset", 0, "llama3-405b");
     expect("help options schedule", 0, "schedule.name  (constant|linear|cosine|wsd, default cosine, the same on --resume)");
     expect("help train", 0, "--resume");
     expect("help options model", 0, "says. auto: as\n      the preset has it"); /* wrapped */
@@ -120,21 +138,81 @@ TEST(the_manual_page_and_the_completion_are_well_formed)
     completes("orthant train optimizer.l", "\"${COMPREPLY[*]}\" == *optimizer.lr=*");
     completes("orthant ckpt m", "\"${COMPREPLY[*]}\" != *model.*");
     completes("orthant ckpt im", "\"${COMPREPLY[*]}\" == *import*");
-    completes("orthant help options para", "\"${COMPREPLY[*]}\" == parallel");
+    completes("orthant help options para", "\"${COMPREPLY[*]}\" == \"parallel parallel.dp \"*");
+    completes("orthant help optimizer.l", "\"${COMPREPLY[*]}\" == \"optimizer.lr \"*");
     completes("orthant train run.yaml parallel.cp_kind=r", "\"${COMPREPLY[*]}\" == ring");
     completes("orthant train run.yaml parallel.pipeline=zb", "\"${COMPREPLY[*]}\" == \"zb-h1 zb-v\"");
     completes("orthant train run.yaml model.preset=llama3-4", "\"${COMPREPLY[*]}\" == llama3-405b");
     completes("orthant tokenizer train --kind=", "\"${COMPREPLY[*]}\" == \"gpt2 llama3 qwen\"");
     completes("orthant tokenizer train --kind l", "\"${COMPREPLY[*]}\" == llama3");
     completes("orthant ckpt export a b --dtype=b", "\"${COMPREPLY[*]}\" == bf16");
-    completes("orthant help --completion=", "\"${COMPREPLY[*]}\" == bash");
+    completes("orthant help --completion=", "\"${COMPREPLY[*]}\" == \"bash zsh fish\"");
     completes("orthant generate a --samples=", "-z \"${COMPREPLY[*]}\""); /* a number: no file of this folder */
     completes("orthant train run.yaml train.steps=", "-z \"${COMPREPLY[*]}\"");
     completes("orthant train run.yaml data.path=/et", "\"${COMPREPLY[*]}\" == /etc");
     completes("orthant eval a --text=/et", "\"${COMPREPLY[*]}\" == /etc");
-    completes("orthant help t", "\"${COMPREPLY[*]}\" == \"train tokenizer\"");
+    completes("orthant help t", "\"${COMPREPLY[*]}\" == \"train tokenizer \"*");
     completes("orthant doctor /", "-z \"${COMPREPLY[*]}\"");
     completes("orthant train --init=/bi", "\"${COMPREPLY[*]}\" == */bin*");
+}
+
+/* What zsh would offer: the function as zsh runs it, with what it would add printed instead. */
+static void zsh_offers(const char *words, int current, const char *offered)
+{
+    char command[2048];
+    snprintf(command, sizeof command, "zsh -f -c 'compdef() { :; }; compset() { :; }; _files() { print FILES; };"
+             "compadd() { while [[ $1 == -* ]]; do [[ $1 == -S ]] && shift; [[ $1 == -- ]] && { shift; break; }; shift; done; print -l -- $@; };"
+             "source <(" ORTH_BINARY " help --completion=zsh); words=(%s); CURRENT=%d; _orthant' | grep -qx -- '%s'", words, current,
+             offered);
+    if (system(command) != 0)
+        fail_msg("zsh: %s: does not offer %s", words, offered);
+}
+
+static void fish_offers(const char *line, const char *offered)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "fish --no-config -c '" ORTH_BINARY " help --completion=fish | source; complete -C \"%s\"' | grep -q -- '^%s'",
+             line, offered);
+    if (system(command) != 0)
+        fail_msg("fish: %s: does not offer %s", line, offered);
+}
+
+TEST(zsh_and_fish_complete_from_the_same_tables)
+{
+    if (system("command -v zsh fish >/dev/null") != 0) {
+        print_message("NOT TESTED: zsh and fish are not installed (tools/deps.sh test)\n");
+        skip();
+    }
+    zsh_offers("orthant tr", 2, "train");
+    zsh_offers("orthant train optimizer.l", 3, "optimizer.lr=");
+    zsh_offers("orthant train run.yaml parallel.cp_kind=r", 4, "ring");
+    zsh_offers("orthant train run.yaml data.path=x", 4, "FILES");
+    zsh_offers("orthant ckpt im", 3, "import");
+    zsh_offers("orthant ckpt export a b --dtype=b", 6, "bf16");
+    zsh_offers("orthant train --re", 3, "--resume");
+    zsh_offers("orthant help opti", 3, "optimizer.lr");
+    fish_offers("orthant tr", "train");
+    fish_offers("orthant train optimizer.l", "optimizer.lr=");
+    fish_offers("orthant train parallel.cp_kind=r", "parallel.cp_kind=ring");
+    fish_offers("orthant ckpt im", "import");
+    fish_offers("orthant ckpt export --dtype=", "--dtype=bf16");
+    fish_offers("orthant train --re", "--resume");
+}
+
+/* What --help prints fits a screen or two: keys are explained by `orthant help SECTION`. */
+TEST(the_help_of_a_verb_is_short)
+{
+    static const char *const verbs[] = {
+#define VERB(name, words, summary) #name,
+#include "cli/verbs.def"
+#undef VERB
+    };
+    for (int i = 0; i < ORTH_COUNT(verbs); i++) {
+        char command[256];
+        snprintf(command, sizeof command, "test $(" ORTH_BINARY " %s --help | wc -l) -le 75", verbs[i]);
+        if (system(command) != 0)
+            fail_msg("%s --help: more than 75 lines", verbs[i]);
+    }
 }
 
 TEST(doctor_reports_the_machine)
@@ -176,6 +254,8 @@ int main(void)
         cmocka_unit_test(a_run_file_is_quoted_with_line_and_column),
         cmocka_unit_test(help_comes_from_the_tables),
         cmocka_unit_test(the_manual_page_and_the_completion_are_well_formed),
+        cmocka_unit_test(zsh_and_fish_complete_from_the_same_tables),
+        cmocka_unit_test(the_help_of_a_verb_is_short),
         cmocka_unit_test(doctor_reports_the_machine),
         cmocka_unit_test(explain_shows_the_mesh_and_the_schedule),
         cmocka_unit_test(bench_times_steps_of_layouts_and_collectives),

@@ -106,9 +106,9 @@ TEST(an_unknown_preset_names_the_nearest)
 {
     orth_ctx *ctx = test_ctx(1);
     orth_model_config c;
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "model.preset=gpt2-124M is unknown; the nearest is 'gpt2-124m'",
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "model.preset=gpt2-124M is unknown; did you mean gpt2-124m? there are gpt2-124m, gpt2-350m",
                 orth_model_preset(ctx, "gpt2-124M", &c));
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "nearest is 'qwen3-0.6b'", orth_model_preset(ctx, "qwen-0.6b", &c));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "did you mean qwen3-0.6b?", orth_model_preset(ctx, "qwen-0.6b", &c));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "is unknown",
                 orth_model_preset(ctx, "a-name-that-is-longer-than-any-preset-could-be", &c));
     test_ctx_free(ctx);

@@ -6,7 +6,7 @@ set -euo pipefail
 
 declare -A packages=(
   [build]="gcc libc6-dev make cmake pkg-config libyaml-dev libjansson-dev libpcre2-dev libxxhash-dev libunistring-dev libhwloc-dev libdnnl-dev"
-  [test]="libcmocka-dev"
+  [test]="libcmocka-dev zsh fish"
   [demo]="dict-gcide"
   [docs]="python3"
   [mpi]="libopenmpi-dev openmpi-bin iproute2"

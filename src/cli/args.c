@@ -188,7 +188,7 @@ orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **arg
     orth_cmd *cmd = &args->cmd;
     memset(args, 0, sizeof *args);
     if (argc < 2)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "no verb given; `orthant help` lists them");
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "no verb given");
     args->verb = orth_verb_find(argv[1]);
     if (!args->verb)
         return fail_verb(ctx, argv[1]);

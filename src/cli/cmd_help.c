@@ -9,21 +9,14 @@ static char *help_text(orth_ctx *ctx, const orth_cmd *cmd)
     const char *word = cmd->num_words > 0 ? cmd->words[0] : NULL;
     if (orth_cmd_flag(cmd, "man"))
         return orth_help_man(ctx);
-    if (shell && strcmp(shell, "bash") == 0)
-        return orth_help_completion(ctx);
-    if (shell) {
-        ORTH_FAIL(ctx, ORTH_ERR_ARG, "help: --completion=%s: only bash is supported", shell);
-        return NULL;
-    }
+    if (shell)
+        return orth_help_completion(ctx, shell);
     if (!word)
         return orth_help_usage(ctx);
     if (strcmp(word, "options") == 0)
-        return orth_help_options(ctx, cmd->num_words > 1 ? cmd->words[1] : NULL);
+        return cmd->num_words > 1 ? orth_help_topic(ctx, cmd->words[1]) : orth_help_options(ctx);
     const orth_verb *verb = orth_verb_find(word);
-    if (verb)
-        return orth_help_verb(ctx, verb);
-    ORTH_FAIL(ctx, ORTH_ERR_ARG, "help: unknown verb '%s'; `orthant help` lists the verbs", word);
-    return NULL;
+    return verb ? orth_help_verb(ctx, verb) : orth_help_topic(ctx, word);
 }
 
 orth_status orth_cmd_help(orth_ctx *ctx, const orth_cmd *cmd)

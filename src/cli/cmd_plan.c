@@ -1,6 +1,4 @@
 /* cmd_plan.c -- `orthant plan RUN.yaml`: what a run will need, without running it. */
-#include <string.h>
-
 #include "cli/cmd.h"
 #include "train/timeline.h"
 
@@ -13,12 +11,9 @@ static orth_status price(orth_ctx *ctx, const orth_cmd *cmd, orth_run_plan *plan
 
 orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    const char *cluster = orth_cmd_flag(cmd, "cluster");
     orth_run_plan plan;
     orth_model_config model;
     bool evaluates;
-    if (cluster && strcmp(cluster, "this-machine") != 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --cluster=%s: only this-machine is supported by this version", cluster);
     ORTH_TRY(orth_describe_model(ctx, &cmd->config, &model));
     ORTH_TRY(orth_describe_evaluates(ctx, &cmd->config, &evaluates));
     ORTH_TRY(orth_run_plan_make(ctx, &plan, &cmd->config, &model, evaluates));

@@ -3,6 +3,8 @@
 
 #include "base/text.h"
 #include "cli/verbs.h"
+#include "model/config.h"
+#include "parallel/pipeline/schedule.h"
 
 #define WIDTH 96
 
@@ -21,7 +23,7 @@ char *orth_help_usage(orth_ctx *ctx)
     for (int i = 0; i < orth_verb_count(); i++)
         orth_text_addf(ctx, &t, "  %-10s %s\n", orth_verb_get(i)->name, orth_verb_get(i)->summary);
     orth_text_add(ctx, &t, "\n`orthant <verb> --help` explains a verb, `orthant help options` the keys of a run "
-                           "file.\nEnvironment: ORTHANT_THREADS (run.threads) and ORTHANT_ISA (run.isa).\n\n");
+                           "file\n(`orthant help options SECTION`: of one section; `orthant help KEY`: one).\nEnvironment: ORTHANT_THREADS (run.threads) and ORTHANT_ISA (run.isa).\n\n");
     orth_text_add(ctx, &t, exit_codes);
     return orth_text_take(ctx, &t);
 }
@@ -55,6 +57,35 @@ static void add_kind(orth_ctx *ctx, orth_text *t, const orth_option *o)
         orth_text_add(ctx, t, ", the same on --resume");
 }
 
+void orth_help_names(orth_ctx *ctx, orth_text *t, orth_option_id id, const char *between)
+{
+    const orth_option *o = orth_option_get(id);
+    for (int k = 0; o->type == ORTH_TYPE_ENUM && o->choices[k]; k++)
+        orth_text_addf(ctx, t, "%s%s", k ? between : "", o->choices[k]);
+    for (int k = 0; id == ORTH_OPT_parallel_pipeline && orth_schedule_kind_get(k); k++)
+        orth_text_addf(ctx, t, "%s%s", k ? between : "", orth_schedule_kind_get(k)->name);
+    for (int k = 0; id == ORTH_OPT_model_preset && orth_model_preset_name(k); k++)
+        orth_text_addf(ctx, t, "%s%s", k ? between : "", orth_model_preset_name(k));
+}
+
+static void add_option(orth_ctx *ctx, orth_text *t, orth_option_id id)
+{
+    const orth_option *o = orth_option_get(id);
+    orth_text_addf(ctx, t, "  %s  (", o->path);
+    add_kind(ctx, t, o);
+    orth_text_add(ctx, t, ")\n      ");
+    orth_text_wrap(ctx, t, o->help, 6, 6, WIDTH);
+    if (id != ORTH_OPT_model_preset)
+        return;
+    orth_text names = {0};
+    orth_help_names(ctx, &names, id, ", ");
+    orth_text_add(ctx, t, "      ");
+    if (names.s)
+        orth_text_wrap(ctx, t, names.s, 6, 6, WIDTH);
+    t->failed = t->failed || names.failed;
+    orth_mem_free(ctx, names.s);
+}
+
 static void add_section(orth_ctx *ctx, orth_text *t, const orth_option_section *section)
 {
     size_t n = strlen(section->path);
@@ -62,40 +93,44 @@ static void add_section(orth_ctx *ctx, orth_text *t, const orth_option_section *
     orth_text_wrap(ctx, t, section->help, (int)n + 2, 6, WIDTH);
     for (int i = 0; i < ORTH_NUM_OPTIONS; i++) {
         const orth_option *o = orth_option_get((orth_option_id)i);
-        if (strncmp(o->path, section->path, n) != 0 || o->path[n] != '.')
-            continue;
-        orth_text_addf(ctx, t, "  %s  (", o->path);
-        add_kind(ctx, t, o);
-        orth_text_add(ctx, t, ")\n      ");
-        orth_text_wrap(ctx, t, o->help, 6, 6, WIDTH);
+        if (strncmp(o->path, section->path, n) == 0 && o->path[n] == '.')
+            add_option(ctx, t, (orth_option_id)i);
     }
     orth_text_add(ctx, t, "\n");
 }
 
-char *orth_help_options(orth_ctx *ctx, const char *only)
+char *orth_help_options(orth_ctx *ctx)
 {
     orth_text t = {0};
-    bool found = false;
-    if (!only)
-        orth_text_add(ctx, &t, "Keys of a run file (YAML), also given as key=value on the command line, which "
-                               "wins.\n\n");
-    for (int i = 0; i < orth_option_num_sections(); i++) {
-        const orth_option_section *s = orth_option_section_get(i);
-        if (only && strcmp(only, s->path) != 0)
-            continue;
-        add_section(ctx, &t, s);
-        found = true;
+    orth_text_add(ctx, &t, "Keys of a run file (YAML), also given as key=value on the command line, which "
+                           "wins.\n\n");
+    for (int i = 0; i < orth_option_num_sections(); i++)
+        add_section(ctx, &t, orth_option_section_get(i));
+    return orth_text_take(ctx, &t);
+}
+
+char *orth_help_topic(orth_ctx *ctx, const char *name)
+{
+    orth_text t = {0};
+    const int id = orth_option_find(name);
+    if (id >= 0)
+        add_option(ctx, &t, (orth_option_id)id);
+    const char *names[128];
+    int n = 0;
+    for (int i = 0; i < ORTH_MIN(ORTH_COUNT(names) / 2, orth_option_num_sections()); i++) {
+        names[n++] = orth_option_section_get(i)->path;
+        if (strcmp(name, names[n - 1]) == 0)
+            add_section(ctx, &t, orth_option_section_get(i));
     }
-    if (found)
+    if (t.s || t.failed)
         return orth_text_take(ctx, &t);
-    orth_mem_free(ctx, t.s);
-    const char *names[64];
-    int n = ORTH_MIN(64, orth_option_num_sections());
-    for (int i = 0; i < n; i++)
-        names[i] = orth_option_section_get(i)->path;
-    const char *near = orth_nearest(only, names, n);
-    ORTH_FAIL(ctx, ORTH_ERR_ARG, "help options: unknown section '%s'%s%s%s", only, near ? "; did you mean '" : "",
-              near ? near : "", near ? "'?" : "");
+    for (int i = 0; i < ORTH_MIN(ORTH_COUNT(names) / 2, orth_verb_count()); i++)
+        names[n++] = orth_verb_get(i)->name;
+    const char *near = orth_nearest(name, names, n);
+    if (near && !strchr(name, '.'))
+        ORTH_FAIL(ctx, ORTH_ERR_ARG, "help: '%s' is no verb, section or key; did you mean '%s'?", name, near);
+    else
+        orth_config_fail_unknown(ctx, "help", name);
     return NULL;
 }
 
@@ -117,15 +152,6 @@ static void add_flags(orth_ctx *ctx, orth_text *t, const orth_verb *verb)
     orth_text_addf(ctx, t, "  %-24s this text\n\n", "--help");
 }
 
-static bool has_word(const char *list, const char *word)
-{
-    size_t n = strlen(word);
-    for (const char *p = list; (p = strstr(p, word)) != NULL; p += n)
-        if ((p == list || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0'))
-            return true;
-    return false;
-}
-
 char *orth_help_verb(orth_ctx *ctx, const orth_verb *verb)
 {
     orth_text t = {0};
@@ -144,9 +170,7 @@ char *orth_help_verb(orth_ctx *ctx, const orth_verb *verb)
     }
     orth_text_add(ctx, &t, exit_codes);
     if (about && *about->sections)
-        orth_text_add(ctx, &t, "\nOptions, in the run file or as key=value\n\n");
-    for (int i = 0; about && i < orth_option_num_sections(); i++)
-        if (has_word(about->sections, orth_option_section_get(i)->path))
-            add_section(ctx, &t, orth_option_section_get(i));
+        orth_text_addf(ctx, &t, "\nKeys of the run file, also as key=value: `orthant help options SECTION` and `orthant help KEY` explain them. Sections:\n  %s\n",
+                       about->sections);
     return orth_text_take(ctx, &t);
 }

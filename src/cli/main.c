@@ -11,11 +11,11 @@
 #include "cli/stop.h"
 #include "cli/verbs.h"
 
-static orth_status print_owned(orth_ctx *ctx, char *text)
+static orth_status print_owned(orth_ctx *ctx, FILE *to, char *text)
 {
     if (!text)
         return ORTH_ERR_NOMEM;
-    fputs(text, stdout);
+    fputs(text, to);
     orth_mem_free(ctx, text);
     return ORTH_OK;
 }
@@ -61,10 +61,12 @@ static orth_status run(orth_ctx *ctx, orth_args *args, orth_stop *stop, int argc
         return ORTH_OK;
     }
     if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0)
-        return print_owned(ctx, orth_help_usage(ctx));
+        return print_owned(ctx, stdout, orth_help_usage(ctx));
+    if (argc < 2)
+        ORTH_TRY(print_owned(ctx, stderr, orth_help_usage(ctx)));
     ORTH_TRY(orth_args_parse(ctx, args, argc, argv));
     if (args->help)
-        return print_owned(ctx, orth_help_verb(ctx, args->verb));
+        return print_owned(ctx, stdout, orth_help_verb(ctx, args->verb));
     orth_stop_watch(ctx, stop, &args->cmd);
     ORTH_TRY(orth_cmd_use_machine(ctx, &args->cmd.config));
     *ran = true;

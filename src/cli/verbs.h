@@ -2,6 +2,7 @@
 #ifndef ORTH_CLI_VERBS_H
 #define ORTH_CLI_VERBS_H
 
+#include "base/text.h"
 #include "cli/cmd.h"
 
 #ifndef ORTH_VERSION
@@ -53,9 +54,13 @@ orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **arg
 /* Help as text in heap memory; NULL with the error recorded. */
 char *orth_help_usage(orth_ctx *ctx);
 char *orth_help_verb(orth_ctx *ctx, const orth_verb *verb);
-/* `section` NULL: all. */
-char *orth_help_options(orth_ctx *ctx, const char *section);
+char *orth_help_options(orth_ctx *ctx);
+/* A section of options, or one option. ORTH_ERR_ARG: neither. */
+char *orth_help_topic(orth_ctx *ctx, const char *name);
+/* The names that a key takes, if it takes names: choices, presets, schedules. */
+void orth_help_names(orth_ctx *ctx, orth_text *t, orth_option_id id, const char *between);
 char *orth_help_man(orth_ctx *ctx);
-char *orth_help_completion(orth_ctx *ctx);
+/* `shell`: bash, zsh or fish. ORTH_ERR_ARG: another. */
+char *orth_help_completion(orth_ctx *ctx, const char *shell);
 
 #endif

@@ -106,10 +106,8 @@ static orth_status parse_enum(const setting *s, const char *text, void *out)
         size_t used = strlen(rule);
         snprintf(rule + used, sizeof rule - used, "%s%s", i ? ", " : "", s->option->choices[i]);
     }
-    if (n == 1)
-        snprintf(rule, sizeof rule, "only %s is supported by this version", s->option->choices[0]);
     const char *near = orth_nearest(text, s->option->choices, n);
-    if (near && n > 1) {
+    if (near) {
         size_t used = strlen(rule);
         snprintf(rule + used, sizeof rule - used, "; did you mean '%s'?", near);
     }
@@ -207,36 +205,83 @@ static orth_status put_text(orth_ctx *ctx, orth_config *cfg, orth_option_id id, 
     return orth_config_put(ctx, cfg, id, place, &value);
 }
 
+orth_status orth_config_put_reserved(orth_ctx *ctx, const char *place, const char *path, const char *value)
+{
+    const char *only = orth_option_reserved(path);
+    if (strcmp(value, only) == 0)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: only %s is supported by this version", place, path, value, only);
+}
+
 orth_status orth_config_set(orth_ctx *ctx, orth_config *cfg, const char *place, const char *path,
                             const char *value)
 {
     int id = orth_option_find(path);
+    if (id < 0 && orth_option_reserved(path))
+        return orth_config_put_reserved(ctx, place, path, value);
     if (id < 0)
         return orth_config_fail_unknown(ctx, place, path);
     return put_text(ctx, cfg, (orth_option_id)id, place, value);
 }
 
-/* The likeliest meaning of an unknown key: the right word in another section, or a misspelt path. */
+static const char *last_word(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot ? dot + 1 : path;
+}
+
+/* What other programs call a key, by its last word. */
+static const char *alias(const char *path)
+{
+    static const struct { const char *name, *key; } aliases[] = {
+#define ALIAS(name, key) {name, key},
+#include "config/aliases.def"
+    };
+    for (int i = 0; i < ORTH_COUNT(aliases); i++)
+        if (strcmp(aliases[i].name, last_word(path)) == 0)
+            return aliases[i].key;
+    return NULL;
+}
+
+/* The key of a section whose last word is that of `path`; NULL: none. */
+static const char *same_word(const char *path)
+{
+    for (int i = 0; i < ORTH_NUM_OPTIONS; i++) {
+        const char *key = orth_option_get((orth_option_id)i)->path;
+        if (strcmp(last_word(key), last_word(path)) == 0)
+            return key;
+    }
+    return NULL;
+}
+
+/* The likeliest meaning of an unknown key: the right word in another section, a misspelt path, or a misspelt last word. */
 static const char *suggestion(const char *path)
 {
-    const char *names[ORTH_NUM_OPTIONS + 64];
+    const char *names[ORTH_NUM_OPTIONS + 64], *words[ORTH_NUM_OPTIONS];
     int n = 0;
+    if (same_word(path))
+        return same_word(path);
     for (; n < ORTH_NUM_OPTIONS; n++) {
         names[n] = orth_option_get((orth_option_id)n)->path;
-        if (!strchr(path, '.') && strcmp(strrchr(names[n], '.') + 1, path) == 0)
-            return names[n];
+        words[n] = last_word(names[n]);
     }
     for (int i = 0; i < ORTH_MIN(64, orth_option_num_sections()); i++)
         names[n++] = orth_option_section_get(i)->path;
-    return orth_nearest(path, names, n);
+    const char *near = orth_nearest(path, names, n);
+    if (near)
+        return near;
+    near = orth_nearest(last_word(path), words, ORTH_NUM_OPTIONS);
+    return near ? same_word(near) : NULL;
 }
 
 orth_status orth_config_fail_unknown(orth_ctx *ctx, const char *place, const char *path)
 {
-    const char *near = suggestion(path);
-    if (near && strcmp(near, path) == 0)
+    if (orth_option_is_section(path))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: '%s' is a section: `orthant help options %s` lists its keys", place,
                          path, path);
+    if (alias(path))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown key '%s'; here it is %s", place, path, alias(path));
+    const char *near = suggestion(path);
     if (near)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown key '%s'; did you mean '%s'?", place, path, near);
     return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown key '%s'; `orthant help options` lists all keys", place,

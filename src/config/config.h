@@ -72,6 +72,8 @@ orth_status orth_config_parse(orth_ctx *ctx, orth_config *cfg, const char *name,
 /* Sets one option from text: the value as YAML ("0.1", "[a, b]", "auto"). `place` for messages. */
 orth_status orth_config_set(orth_ctx *ctx, orth_config *cfg, const char *place, const char *path,
                             const char *value);
+/* ORTH_ERR_ARG: unknown key, with the one that is likely meant. */
+orth_status orth_config_fail_unknown(orth_ctx *ctx, const char *place, const char *path);
 /* Sets in cfg what was given (not left to its default) in `given`. */
 orth_status orth_config_override(orth_ctx *ctx, orth_config *cfg, const orth_config *given);
 /* The rules between options; the first that is broken, in words. ORTH_ERR_ARG. */
@@ -103,6 +105,10 @@ typedef struct {
 const orth_option *orth_option_get(orth_option_id id);
 /* -1 if there is none. */
 int orth_option_find(const char *path);
+/* The only value of a key that later versions give others (RESERVED in options.def); NULL: not such a key. */
+const char *orth_option_reserved(const char *path);
+/* Whether keys begin with `path` and a dot. */
+bool orth_option_is_section(const char *path);
 /* Names of an ENUM row: orth_option_choice(ORTH_OPT_precision_compute, cfg->precision_compute). */
 const char *orth_option_choice(orth_option_id id, int value);
 /* Whether runs whose value differs compute other numbers (NUMBERS, NUMBERS_KEY in options.def). */

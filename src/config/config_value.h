@@ -14,10 +14,10 @@ typedef struct {
 /* Checks `value` by the row and stores it. `place` starts the messages; the config keeps a copy. */
 orth_status orth_config_put(orth_ctx *ctx, orth_config *cfg, orth_option_id id, const char *place,
                             const orth_written *value);
+/* Accepts the one value of a reserved key, and keeps nothing. */
+orth_status orth_config_put_reserved(orth_ctx *ctx, const char *place, const char *path, const char *value);
 /* The items of "[a, b]" as strings in cfg's arena. */
 orth_status orth_config_read_list(orth_ctx *ctx, orth_config *cfg, const char *place, const char *text,
                                   orth_written *out);
-/* ORTH_ERR_ARG: unknown key, with the nearest known one. */
-orth_status orth_config_fail_unknown(orth_ctx *ctx, const char *place, const char *path);
 
 #endif

@@ -111,17 +111,6 @@ static bool is_empty_scalar(const reader *r)
            r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
 }
 
-static bool is_section(const char *path)
-{
-    size_t n = strlen(path);
-    for (int i = 0; i < ORTH_NUM_OPTIONS; i++) {
-        const char *p = orth_option_get((orth_option_id)i)->path;
-        if (strncmp(p, path, n) == 0 && p[n] == '.')
-            return true;
-    }
-    return false;
-}
-
 /* The present event starts a list; leaves its end as the present event. */
 static orth_status read_list(reader *r, orth_written *out)
 {
@@ -156,6 +145,13 @@ static orth_status read_option(reader *r, orth_option_id id)
     return orth_config_put(r->ctx, r->cfg, id, place, &value);
 }
 
+static orth_status read_reserved(reader *r, const char *path)
+{
+    const char *value;
+    ORTH_TRY(scalar_text(r, &value));
+    return orth_config_put_reserved(r->ctx, r->place, path, value);
+}
+
 static orth_status read_mapping(reader *r, const char *prefix, int depth);
 
 /* The present event is a key; leaves the end of its value as the present event. */
@@ -174,11 +170,13 @@ static orth_status read_pair(reader *r, const char *prefix, int depth, seen_key 
 
     memcpy(key_place, r->place, sizeof key_place);
     int id = orth_option_find(path);
-    if (id < 0 && !is_section(path))
+    if (id < 0 && !orth_option_reserved(path) && !orth_option_is_section(path))
         return orth_config_fail_unknown(r->ctx, key_place, path);
     ORTH_TRY(next_event(r));
     if (id >= 0)
         return read_option(r, (orth_option_id)id);
+    if (orth_option_reserved(path))
+        return r->event.type == YAML_SCALAR_EVENT ? read_reserved(r, path) : REFUSE(r, "%s takes one value", path);
     if (is_empty_scalar(r))
         return ORTH_OK;
     if (r->event.type != YAML_MAPPING_START_EVENT)

@@ -22,6 +22,11 @@ static const orth_option_section sections[] = {
 #include "config/options.def"
 };
 
+static const struct { const char *path, *value; } reserved[] = {
+#define RESERVED(path, value) {path, value},
+#include "config/options.def"
+};
+
 /* Keys, and starts of all keys of a section. */
 static const char *const numbers[] = {
 #define NUMBERS(section) #section ".",
@@ -40,6 +45,31 @@ int orth_option_find(const char *path)
         if (strcmp(options[i].path, path) == 0)
             return i;
     return -1;
+}
+
+const char *orth_option_reserved(const char *path)
+{
+    for (int i = 0; i < ORTH_COUNT(reserved); i++)
+        if (strcmp(reserved[i].path, path) == 0)
+            return reserved[i].value;
+    return NULL;
+}
+
+static bool begins_path(const char *path, const char *longer)
+{
+    const size_t n = strlen(path);
+    return strncmp(longer, path, n) == 0 && longer[n] == '.';
+}
+
+bool orth_option_is_section(const char *path)
+{
+    for (int i = 0; i < ORTH_NUM_OPTIONS; i++)
+        if (begins_path(path, options[i].path))
+            return true;
+    for (int i = 0; i < ORTH_COUNT(reserved); i++)
+        if (begins_path(path, reserved[i].path))
+            return true;
+    return false;
 }
 
 const char *orth_option_choice(orth_option_id id, int value)

@@ -24,25 +24,6 @@ breaks(orth_ctx *ctx, const char *place, int line, const char *fmt, ...)
     return orth_fail(ctx, ORTH_ERR_ARG, __FILE__, line, "%s: %s", place, text);
 }
 
-/* Names that stay in run files, but whose other values come with later versions. */
-static orth_status later_versions(orth_ctx *ctx, const orth_config *c)
-{
-    static const orth_option_id ids[] = {ORTH_OPT_cluster_name};
-    for (int i = 0; i < ORTH_COUNT(ids); i++) {
-        const orth_option *o = orth_option_get(ids[i]);
-        char *value = orth_option_text(ctx, c, ids[i]);
-        if (!value)
-            return ORTH_ERR_NOMEM;
-        orth_status s = ORTH_OK;
-        if (strcmp(value, o->default_text) != 0)
-            s = breaks(ctx, place_of(c, ids[i], ids[i]), __LINE__,
-                       "%s=%s: only %s is supported by this version", o->path, value, o->default_text);
-        orth_mem_free(ctx, value);
-        ORTH_TRY(s);
-    }
-    return ORTH_OK;
-}
-
 static orth_status micro_batch_divides(orth_ctx *ctx, const orth_config *c)
 {
     if (c->train_global_batch % c->train_micro_batch == 0)
@@ -167,7 +148,7 @@ static orth_status the_run_folder_has_a_name(orth_ctx *ctx, const orth_config *c
 orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
 {
     static orth_status (*const rules[])(orth_ctx *, const orth_config *) = {
-        later_versions,          micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
+                 micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
         sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
         the_run_folder_has_a_name, pieces_are_of_fp32,

@@ -90,9 +90,13 @@ orth_status orth_model_preset(orth_ctx *ctx, const char *name, orth_model_config
             return ORTH_OK;
         }
     }
+    char list[ORTH_MESSAGE_MAX];
+    size_t at = 0;
+    for (int i = 0; i < ORTH_COUNT(names); i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", names[i]);
     const char *near = orth_nearest(name, names, ORTH_COUNT(names));
-    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "model.preset=%s is unknown; %s '%s'", name,
-                     near ? "the nearest is" : "one that exists is", near ? near : presets[0].name);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "model.preset=%s is unknown; %s%s%sthere are %s", name, near ? "did you mean " : "",
+                     near ? near : "", near ? "? " : "", list);
 }
 
 /* ---- rules ---- */
