@@ -58,6 +58,13 @@ readme-check: all ## runs the commands and tables of README and docs; UPDATE=1 w
 	@tools/deps.sh demo docs
 	BUILD=$(BUILD) tools/readme_check.py $(if $(UPDATE),--update) README.md $(shell grep -lE '^```console|made by: |figures of: ' docs/*.md)
 
+deb:            ## a Debian package in build-deb/
+	@tools/deps.sh build deb
+	@tools/deb.sh $(BUILD)-deb
+
+deb-check: deb  ## installs that package in a bare Debian root and trains there (as root)
+	@tools/deb_check.sh $(BUILD)-deb/*.deb
+
 bench: all      ## measures this machine; tables in bench/results/
 	@tools/deps.sh bench
 	@bench/run.sh $(BUILD)
@@ -70,9 +77,9 @@ install: all    ## program, manual page and completion under PREFIX (and DESTDIR
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:          ## removes all build folders
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-deb
 
 help:           ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
 
-.PHONY: all deps test demo asan tsan soak globals fuzz lint readme-check bench bench-peers install clean help
+.PHONY: all deps test demo asan tsan soak globals fuzz lint readme-check deb deb-check bench bench-peers install clean help

@@ -1,6 +1,6 @@
 #!/bin/bash
 # deps.sh GROUP... -- installs from the distribution's archive what is missing, and only that.
-# Groups: build, test, demo, docs (make readme-check), mpi (ranks as processes), bench, dev (fuzzing and lint).
+# Groups: build, test, demo, docs (make readme-check), deb (a package), mpi (ranks as processes), bench, dev (fuzzing and lint).
 # Debian 12, Ubuntu 22.04 and later.
 set -euo pipefail
 
@@ -8,6 +8,7 @@ declare -A packages=(
   [build]="gcc libc6-dev make cmake pkg-config libyaml-dev libjansson-dev libpcre2-dev libxxhash-dev libunistring-dev libhwloc-dev libdnnl-dev"
   [test]="libcmocka-dev zsh fish"
   [demo]="dict-gcide"
+  [deb]="dpkg-dev debootstrap"
   [docs]="python3"
   [mpi]="libopenmpi-dev openmpi-bin iproute2"
   [bench]="libdnnl-dev"
