@@ -121,7 +121,7 @@ static void update_with_another_gradient(patient *x)
 static void update_with_another_moment(patient *x)
 {
     int32_t i = find_op(P(0), ORTH_OP_adamw, 0, 1);
-    P(0)->instrs[i].out[2].dim[0]--;
+    P(0)->buffers[P(0)->instrs[i].out[2].buffer].first_elem++;
 }
 
 static void missing_gather_after_the_update(patient *x)
@@ -149,7 +149,8 @@ static void blocks_cut_differently_on_one_rank(patient *x)
 static void block_at_the_wrong_place(patient *x)
 {
     int32_t i = first_own(P(1));
-    P(1)->instrs[i].out[0].byte_offset -= 4;
+    P(1)->buffers[P(1)->instrs[i].out[0].buffer].bytes += 4;
+    P(1)->instrs[i].out[0].byte_offset += 4;
 }
 
 static void piece_updated_without_its_last_element(patient *x)

@@ -94,10 +94,7 @@ static void run_nodes(bench *b, int32_t first, int32_t end)
             in[k] = n->in[k] == ORTH_NO_VALUE ? absent : b->value[n->in[k]];
         for (int k = 0; k < n->num_out; k++)
             out[k] = n->out[k] == ORTH_NO_VALUE ? absent : b->value[n->out[k]];
-        orth_attr attr = n->attr;
-        if (n->op == ORTH_OP_linear_dw) /* of a chunk of the head: its rows are no whole sequences */
-            attr.split = ORTH_SPLIT_WHOLE(in[0].dim[0]);
-        orth_op_call call = {.in = in, .out = out, .num_in = n->num_in, .num_out = n->num_out, .attr = &attr};
+        orth_op_call call = {.in = in, .out = out, .num_in = n->num_in, .num_out = n->num_out, .attr = &n->attr};
         CHECK_OK(b->ctx, orth_kernels_ref()[n->op](b->ctx, &call));
     }
 }
@@ -233,7 +230,7 @@ TEST(an_op_without_a_product_is_refused)
     orth_graph_init(ctx, &g);
     const int64_t dim[] = {4, 8};
     g.input = orth_graph_add_value(&g, ORTH_VALUE_INPUT, 0, ORTH_F32, "x", 2, dim);
-    g.output = orth_graph_temp(&g, "y", ORTH_F32, 4, 8);
+    g.output = orth_graph_temp(&g, "y", ORTH_BF16, 4, 8);
     orth_graph_add(&g, ORTH_OP_cast, &(orth_attr){0}, 1, &g.input, 1, &g.output);
     CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "op cast has no vector-Jacobian product",
                 orth_graph_differentiate(&g, true));

@@ -3,7 +3,7 @@
 
 static const char *const names[ORTH_NUM_OPS] = {
 #define OP(name, in, out) [ORTH_OP_##name] = #name,
-#define COMM(name) [ORTH_OP_##name] = #name,
+#define COMM(name, in, out) [ORTH_OP_##name] = #name,
 #include "kernels/ops.def"
 #undef COMM
 #undef OP

@@ -1,7 +1,7 @@
 /* op.h -- what a kernel is: a function over views, attributes and a workspace.
  *
- * ops.def lists the ops and their meaning. A kernel checks nothing about shapes: the program that
- * calls it was checked. It allocates nothing, keeps no state, and gives the same bits for any
+ * ops.def lists the ops and their meaning. A kernel checks nothing about shapes: the program that calls it was held
+ * against the signature of the row (signature.h). It allocates nothing, keeps no state, and gives the same bits for any
  * number of threads in ctx->pool.
  */
 #ifndef ORTH_KERNELS_OP_H
@@ -18,7 +18,7 @@
 
 typedef enum {
 #define OP(name, in, out) ORTH_OP_##name,
-#define COMM(name) ORTH_OP_##name,
+#define COMM(name, in, out) ORTH_OP_##name,
 #include "kernels/ops.def"
 #undef COMM
 #undef OP

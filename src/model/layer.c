@@ -83,7 +83,7 @@ static const char *join(orth_layer_builder *b, const char *name, const char *suf
 {
     const char *s = orth_arena_printf(b->g->ctx, &b->g->arena, "%s.%s", name, suffix);
     if (!s)
-        b->g->failed = true;
+        b->g->failed = ORTH_ERR_NOMEM;
     return s ? s : "";
 }
 

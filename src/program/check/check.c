@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "program/check/check_shapes.h"
+
 typedef struct {
     orth_ctx *ctx;
     const orth_program *p;
@@ -41,12 +43,7 @@ static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, b
 {
     if (o->buffer == -1)
         return ORTH_OK;
-    if (o->buffer < 0 || o->buffer >= c->p->num_buffers)
-        return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "instruction %d (%s): buffer %d is not in [0, %d)", i,
-                         orth_op_name(c->p->instrs[i].op), o->buffer, c->p->num_buffers);
     const orth_buffer *b = &c->p->buffers[o->buffer];
-    if (o->byte_offset + orth_operand_bytes(o) > b->bytes)
-        return refuse(c, i, o, "the operand reaches past the end");
     bool placed = c->p->space_bytes[ORTH_SPACE_HOST] > 0;
     if (placed && !b->persistent && (i < b->first || i > b->last))
         return refuse(c, i, o, "used outside of its life: its bytes may be another's");
@@ -231,6 +228,7 @@ static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
 
 orth_status orth_check(orth_ctx *ctx, const orth_program *p)
 {
+    ORTH_TRY(orth_check_shapes(ctx, p));
     checker c = {.ctx = ctx, .p = p};
     orth_arena arena = {0};
     c.written = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);

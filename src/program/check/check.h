@@ -5,7 +5,8 @@
 #include "program/ir/program.h"
 
 /* Checks, on a compiled program, placed or not:
- *   every operand lies inside its buffer; no transient buffer is read before it is written;
+ *   every operand lies inside its buffer, and those of computing instructions fit the signature of the op (number, types,
+ *   dims: kernels/signature.h); no transient buffer is read before it is written;
  *   every parameter's gradient is written before it is read, and no gradient changes after its norm
  *   was taken or its parameter updated; nothing is added to a gradient twice; with a master for training, each parameter is updated once;
  *   if placed: buffers are used within their lives only and lie inside the arena; those that live at the

@@ -1,6 +1,8 @@
 /* graph.c -- building a block graph. */
 #include "program/ir/graph.h"
 
+#include "kernels/signature.h"
+
 void orth_graph_init(orth_ctx *ctx, orth_graph *g)
 {
     *g = (orth_graph){.ctx = ctx, .input = ORTH_NO_VALUE, .output = ORTH_NO_VALUE,
@@ -16,7 +18,7 @@ void orth_graph_release(orth_graph *g)
     g->nodes = NULL;
 }
 
-/* Makes room for one more element; false after a failed allocation. */
+/* Makes room for one more element; false if the graph has failed. */
 static bool grow(orth_graph *g, void **array, int32_t *cap, int32_t num, size_t elem)
 {
     if (g->failed)
@@ -26,7 +28,7 @@ static bool grow(orth_graph *g, void **array, int32_t *cap, int32_t num, size_t 
     int32_t cap_new = *cap ? 2 * *cap : 64;
     void *p = orth_mem_realloc(g->ctx, *array, (size_t)cap_new * elem);
     if (!p) {
-        g->failed = true;
+        g->failed = ORTH_ERR_NOMEM;
         return false;
     }
     *array = p;
@@ -60,12 +62,18 @@ const char *orth_data_slot_name(orth_data_slot slot)
 orth_value orth_graph_data(orth_graph *g, orth_data_slot slot, orth_dtype dtype, int64_t d0, int64_t d1,
                            int64_t d2)
 {
-    for (orth_value v = 0; v < g->num_values; v++)
-        if (g->values[v].kind == ORTH_VALUE_DATA && g->values[v].slot == (int32_t)slot)
-            return v;
     const int64_t dim[] = {d0, d1, d2};
-    return orth_graph_add_value(g, ORTH_VALUE_DATA, (int32_t)slot, dtype, data_names[slot],
-                                d2 > 0 ? 3 : d1 > 0 ? 2 : 1, dim);
+    const int num_dims = d2 > 0 ? 3 : d1 > 0 ? 2 : 1;
+    for (orth_value v = 0; v < g->num_values; v++) {
+        const orth_value_info *old = &g->values[v];
+        if (old->kind != ORTH_VALUE_DATA || old->slot != (int32_t)slot)
+            continue;
+        if (old->dtype != dtype || old->num_dims != num_dims || memcmp(old->dim, dim, (size_t)num_dims * sizeof *dim))
+            g->failed = ORTH_FAIL(g->ctx, ORTH_ERR_INTERNAL, "block graph: '%s' is used with two shapes or types",
+                                  data_names[slot]);
+        return v;
+    }
+    return orth_graph_add_value(g, ORTH_VALUE_DATA, (int32_t)slot, dtype, data_names[slot], num_dims, dim);
 }
 
 orth_value orth_graph_param(orth_graph *g, const char *name, orth_dtype dtype, int64_t d0, int64_t d1)
@@ -80,10 +88,39 @@ orth_value orth_graph_temp(orth_graph *g, const char *name, orth_dtype dtype, in
     return orth_graph_add_value(g, ORTH_VALUE_TEMP, -1, dtype, name, d1 > 0 ? 2 : 1, dim);
 }
 
+static orth_tensor shape_of(const orth_graph *g, orth_value v)
+{
+    orth_tensor t = {.num_dims = 0};
+    if (v == ORTH_NO_VALUE)
+        return t;
+    t.dtype = g->values[v].dtype;
+    t.num_dims = g->values[v].num_dims;
+    memcpy(t.dim, g->values[v].dim, sizeof t.dim);
+    return t;
+}
+
+static bool fits(orth_graph *g, orth_op op, const orth_attr *attr, int num_in, const orth_value *in, int num_out,
+                 const orth_value *out)
+{
+    orth_tensor inputs[ORTH_OP_MAX_IN], outputs[ORTH_OP_MAX_OUT];
+    orth_signature s;
+    char why[256];
+    orth_signature_of(op, &s);
+    for (int i = 0; i < num_in && i < ORTH_OP_MAX_IN; i++)
+        inputs[i] = shape_of(g, in[i]);
+    for (int i = 0; i < num_out && i < ORTH_OP_MAX_OUT; i++)
+        outputs[i] = shape_of(g, out[i]);
+    if (orth_signature_fits(&s, attr, inputs, num_in, outputs, num_out, why, sizeof why))
+        return true;
+    g->failed = ORTH_FAIL(g->ctx, ORTH_ERR_INTERNAL, "block graph, node %d: %s", g->num_nodes, why);
+    return false;
+}
+
 orth_node *orth_graph_add(orth_graph *g, orth_op op, const orth_attr *attr, int num_in, const orth_value *in,
                           int num_out, const orth_value *out)
 {
-    if (!grow(g, (void **)&g->nodes, &g->cap_nodes, g->num_nodes, sizeof *g->nodes))
+    if (!grow(g, (void **)&g->nodes, &g->cap_nodes, g->num_nodes, sizeof *g->nodes) ||
+        !fits(g, op, attr, num_in, in, num_out, out))
         return NULL;
     orth_node *n = &g->nodes[g->num_nodes];
     *n = (orth_node){.op = op, .attr = *attr, .num_in = num_in, .num_out = num_out, .param = -1};
@@ -100,5 +137,5 @@ orth_node *orth_graph_add(orth_graph *g, orth_op op, const orth_attr *attr, int 
 
 orth_status orth_graph_done(orth_graph *g)
 {
-    return g->failed ? ORTH_ERR_NOMEM : ORTH_OK;
+    return g->failed;
 }

@@ -65,21 +65,23 @@ typedef struct {
     int32_t num_params;
     orth_value input, output;  /* activations that enter and leave; input ORTH_NO_VALUE: tokens enter */
     orth_value input_grad, output_grad; /* after differentiation; output_grad is a VALUE_INPUT */
-    bool failed;               /* an allocation failed while building; orth_graph_done reports it */
+    orth_status failed;        /* what went wrong first while building; orth_graph_done returns it */
     orth_ctx *ctx;
 } orth_graph;
 
 void orth_graph_init(orth_ctx *ctx, orth_graph *g);
 void orth_graph_release(orth_graph *g);
 
-/* Builders record a failed allocation in the graph and go on; orth_graph_done returns it. */
+/* Builders record in the graph what fails and go on; orth_graph_done returns it: ORTH_ERR_NOMEM, ORTH_ERR_INTERNAL. */
 orth_value orth_graph_add_value(orth_graph *g, orth_value_kind kind, int32_t slot, orth_dtype dtype,
                                 const char *name, int32_t num_dims, const int64_t *dim);
+/* The same value again for the same slot, which then must have the same type and dims. */
 orth_value orth_graph_data(orth_graph *g, orth_data_slot slot, orth_dtype dtype, int64_t d0, int64_t d1,
                            int64_t d2);
 /* Parameters are numbered in the order of these calls: the order of the registry within a block. */
 orth_value orth_graph_param(orth_graph *g, const char *name, orth_dtype dtype, int64_t d0, int64_t d1);
 orth_value orth_graph_temp(orth_graph *g, const char *name, orth_dtype dtype, int64_t d0, int64_t d1);
+/* Operands that do not fit the signature of the op (kernels/signature.h) fail the graph. NULL if it has failed. */
 orth_node *orth_graph_add(orth_graph *g, orth_op op, const orth_attr *attr, int num_in, const orth_value *in,
                           int num_out, const orth_value *out);
 orth_status orth_graph_done(orth_graph *g);

@@ -33,7 +33,7 @@ static orth_value like_as(walk *w, orth_value v, const char *prefix, orth_dtype 
     orth_value_info info = g->values[v];
     const char *name = orth_arena_printf(g->ctx, &g->arena, "%s%s", prefix, info.name);
     if (!name)
-        g->failed = true;
+        g->failed = ORTH_ERR_NOMEM;
     return orth_graph_add_value(g, ORTH_VALUE_TEMP, -1, dtype, name, info.num_dims, info.dim);
 }
 
@@ -76,7 +76,7 @@ static orth_value param_grad(walk *w, orth_value p, bool leaves, int64_t B)
     orth_value_info info = g->values[p];
     const char *name = orth_arena_printf(g->ctx, &g->arena, "d.%s", info.name);
     if (!name)
-        g->failed = true;
+        g->failed = ORTH_ERR_NOMEM;
     const int64_t leaf_dim[] = {B, info.dim[0]};
     return leaves ? orth_graph_add_value(g, ORTH_VALUE_TEMP, -1, ORTH_F32, name, 2, leaf_dim)
                   : orth_graph_add_value(g, ORTH_VALUE_TEMP, -1, ORTH_F32, name, info.num_dims, info.dim);
@@ -225,7 +225,11 @@ static void vjp_linear(walk *w, const orth_node *n)
     }
     orth_attr dw_attr = attr;
     dw_attr.act = ORTH_ACT_NONE;
-    dw_attr.split = (orth_split){ORTH_SPLIT_TOKENS, attr.token_parts, attr.seq_len, 1, attr.num_seqs};
+    const int64_t rows = w->g->failed ? 0 : w->g->values[x].dim[0];
+    if (rows == (int64_t)attr.num_seqs * attr.seq_len)
+        dw_attr.split = (orth_split){ORTH_SPLIT_TOKENS, attr.token_parts, attr.seq_len, 1, attr.num_seqs};
+    else /* a chunk of the head: lowering says which leaves of a sequence its rows are */
+        dw_attr.split = ORTH_SPLIT_WHOLE(rows);
     const orth_value in[] = {dy, x}, out[] = {param_grad(w, weight, false, 0)};
     mark(w, emit(w, ORTH_OP_linear_dw, &dw_attr, 2, in, 1, out), weight, 0, false);
     add_pending_leaves(w);

@@ -1,0 +1,103 @@
+/* check_shapes.c -- each operand is a view inside its buffer, and each computing instruction fits the signature of its op:
+ * what kernels rely on. Collectives: check_flow.c, which knows how many ranks there are. */
+#include "program/check/check_shapes.h"
+
+#include <inttypes.h>
+
+#include "kernels/signature.h"
+
+typedef struct {
+    orth_ctx *ctx;
+    const orth_program *p;
+    const orth_signature *of; /* [ORTH_NUM_OPS] */
+    int32_t at;               /* instruction */
+} shapes;
+
+static orth_status refuse(const shapes *s, const char *why)
+{
+    const orth_instr *n = &s->p->instrs[s->at];
+    return ORTH_FAIL(s->ctx, ORTH_ERR_INTERNAL, "instruction %d (%s, layer %d, micro-batch %d): %s", s->at,
+                     orth_op_name(n->op), n->layer, n->micro_batch, why);
+}
+
+/* Elements of a view; -1: a dim is negative, or there are more than any buffer has. */
+static int64_t elems_of(const orth_operand *o)
+{
+    int64_t n = 1;
+    if (o->num_dims < 0 || o->num_dims > ORTH_MAX_DIMS)
+        return -1;
+    for (int i = 0; i < o->num_dims; i++)
+        if (o->dim[i] < 0 || __builtin_mul_overflow(n, o->dim[i], &n))
+            return -1;
+    return n;
+}
+
+static orth_status check_view(const shapes *s, const orth_operand *o)
+{
+    char why[160];
+    if (o->buffer == -1)
+        return ORTH_OK;
+    if (o->buffer < 0 || o->buffer >= s->p->num_buffers) {
+        snprintf(why, sizeof why, "buffer %d is not in [0, %d)", o->buffer, s->p->num_buffers);
+        return refuse(s, why);
+    }
+    const orth_buffer *b = &s->p->buffers[o->buffer];
+    const int64_t n = elems_of(o), size = (int64_t)orth_dtype_bytes(o->dtype);
+    const bool inside = n >= 0 && o->byte_offset <= b->bytes && n <= (int64_t)(b->bytes - o->byte_offset) / size;
+    if (!inside) {
+        snprintf(why, sizeof why, "buffer '%.60s': the operand reaches past the end (%" PRId64 " elements at byte %zu of %zu)",
+                 b->name, n, o->byte_offset, b->bytes);
+        return refuse(s, why);
+    }
+    if (o->byte_offset % (size_t)size) {
+        snprintf(why, sizeof why, "buffer '%.60s': the operand begins at byte %zu, within an element of %" PRId64 " bytes",
+                 b->name, o->byte_offset, size);
+        return refuse(s, why);
+    }
+    return ORTH_OK;
+}
+
+static orth_tensor shape_of(const orth_operand *o)
+{
+    orth_tensor t = orth_operand_tensor(o);
+    if (o->buffer < 0)
+        t.num_dims = 0;
+    return t;
+}
+
+static orth_status check_signature(const shapes *s, const orth_instr *n)
+{
+    orth_tensor in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+    char why[256];
+    for (int k = 0; k < n->num_in && k < ORTH_OP_MAX_IN; k++)
+        in[k] = shape_of(&n->in[k]);
+    for (int k = 0; k < n->num_out && k < ORTH_OP_MAX_OUT; k++)
+        out[k] = shape_of(&n->out[k]);
+    return orth_signature_fits(&s->of[n->op], &n->attr, in, n->num_in, out, n->num_out, why, sizeof why) ? ORTH_OK
+                                                                                                    : refuse(s, why);
+}
+
+static orth_status check_all(shapes *s)
+{
+    for (s->at = 0; s->at < s->p->num_instrs; s->at++) {
+        const orth_instr *n = &s->p->instrs[s->at];
+        for (int k = 0; k < n->num_in + n->num_out; k++)
+            ORTH_TRY(check_view(s, k < n->num_in ? &n->in[k] : &n->out[k - n->num_in]));
+        if (n->op < ORTH_FIRST_COMM_OP)
+            ORTH_TRY(check_signature(s, n));
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_check_shapes(orth_ctx *ctx, const orth_program *p)
+{
+    orth_signature *of = ORTH_NEW_ARRAY(ctx, orth_signature, ORTH_NUM_OPS);
+    if (!of)
+        return ORTH_ERR_NOMEM;
+    for (int op = 0; op < ORTH_NUM_OPS; op++)
+        orth_signature_of((orth_op)op, &of[op]);
+    shapes s = {.ctx = ctx, .p = p, .of = of};
+    const orth_status status = check_all(&s);
+    orth_mem_free(ctx, of);
+    return status;
+}

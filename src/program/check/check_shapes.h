@@ -1,0 +1,11 @@
+/* check_shapes.h -- views inside their buffers, and operands that fit the signatures of ops.def. */
+#ifndef ORTH_PROGRAM_CHECK_SHAPES_H
+#define ORTH_PROGRAM_CHECK_SHAPES_H
+
+#include "program/ir/program.h"
+
+/* Part of orth_check (check.h), and first in it: the other checks read buffers without looking whether they exist.
+ * ORTH_ERR_INTERNAL names the instruction, the operand, and both values. */
+orth_status orth_check_shapes(orth_ctx *ctx, const orth_program *p);
+
+#endif
