@@ -362,6 +362,37 @@ TEST(amx_tiles_in_emulation_equal_plain)
 }
 #endif
 
+/* What a linear_dw of the longest step adds. */
+TEST(all_addends_are_added_in_their_order)
+{
+    orth_ctx *ctx = test_ctx(3);
+    enum { N = 20, K = 24, O = 33 };
+    orth_tensor in[2 + ORTH_GEMM_MAX_ADDENDS];
+    float *data[2 + ORTH_GEMM_MAX_ADDENDS];
+    for (int i = 0; i < ORTH_COUNT(in); i++) {
+        data[i] = random_operand(ORTH_F32, O * K, (uint64_t)i);
+        in[i] = (orth_tensor){.data = data[i], .dtype = ORTH_F32, .num_dims = 2, .dim = {i < 2 ? N : O, i == 0 ? O : K, 1, 1}};
+    }
+    const orth_attr attr = {.split = {ORTH_SPLIT_TOKENS, 4, N, 1, 1}, .num_addends = ORTH_GEMM_MAX_ADDENDS};
+    const orth_attr alone = {.split = attr.split};
+    float out[2][O * K];
+    for (int fast = 0; fast < 2; fast++) {
+        const orth_tensor o = {.data = out[fast], .dtype = ORTH_F32, .num_dims = 2, .dim = {O, K, 1, 1}};
+        orth_op_call call = {.in = in, .out = &o, .num_in = fast ? ORTH_COUNT(in) : 2, .num_out = 1,
+                             .attr = fast ? &attr : &alone};
+        call.workspace = orth_mem_alloc(ctx, orth_workspace_linear_dw(&call, 3, ctx->isa));
+        CHECK_OK(ctx, orth_cpu_linear_dw(ctx, &call));
+        orth_mem_free(ctx, call.workspace);
+    }
+    for (int a = 0; a < ORTH_GEMM_MAX_ADDENDS; a++)
+        for (int i = 0; i < O * K; i++)
+            out[0][i] = data[2 + a][i] + out[0][i];
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+    for (int i = 0; i < ORTH_COUNT(in); i++)
+        free(data[i]);
+    test_ctx_free(ctx);
+}
+
 /* Rows of ops.def: y = act(x w^T + b), dx = (dy w) act', dw = dy^T x + acc. */
 TEST(linear_ops_equal_their_plain_twins)
 {
@@ -425,6 +456,7 @@ int main(void)
 #if defined(__x86_64__)
         cmocka_unit_test(amx_tiles_in_emulation_equal_plain),
 #endif
+        cmocka_unit_test(all_addends_are_added_in_their_order),
         cmocka_unit_test(linear_ops_equal_their_plain_twins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

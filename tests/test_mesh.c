@@ -231,6 +231,7 @@ CASE(zero_shares, l->dp_share = shares_zero; l->num_dp_share = 4)
 CASE(fifths, l->dp_share = shares_fifths; l->num_dp_share = 4)
 CASE(micro_3, l->micro_batch = 3)
 CASE(million, l->global_batch = 4000000)
+CASE(leaves, l->micro_batch = 1024; l->global_batch = (16 << 20) / 8 + 4096)
 CASE(batch_48, l->zero = 2; l->global_batch = 48)
 CASE(group_of_uneven, l->dp_share = shares_good; l->num_dp_share = 4)
 CASE(zero_4, l->zero = 4)
@@ -296,6 +297,8 @@ static const rule_case cases[] = {
     {"micro_batch=3 does not divide the 8 sequences of a dp rank (global_batch=32, dp=4)", micro_3},
     {"the 1000000 sequences of a dp rank are 500000 micro-batches of micro_batch=2: at most 16384 (a larger micro_batch, or "
      "more ranks)", million},
+    {"global_batch=2101248 sequences of 8 parts each (numerics.parts, seq_len=1024): a step sums up at most 16777216 of "
+     "them", leaves},
     {"global_batch=48 / dp=4 is 12 sequences for each rank, not a power of two: with zero=2 in reproducible mode a rank "
      "must hold a whole branch of the tree in which gradients are summed (numerics.mode=fast does without)", batch_48},
     {"shard_group=2 of dp=4 needs equal shares of a power of two sequences: dp rank 0 has 16, dp rank 3 has 4",

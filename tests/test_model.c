@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "model/config.h"
+#include "train/setup.h"
 
 static orth_model_config preset(orth_ctx *ctx, const char *name)
 {
@@ -135,6 +136,30 @@ TEST(a_family_and_its_sizes_are_completed_to_a_valid_model)
     test_ctx_free(ctx);
 }
 
+/* Llama's own sizes, and a run file that leaves ffn out. */
+TEST(a_run_file_and_a_checkpoint_complete_a_model_alike)
+{
+    static const int64_t widths[][2] = {{4096, 11008}, {5120, 13824}, {128, 512}, {1024, 2816}};
+    orth_ctx *ctx = test_ctx(1);
+    for (int w = 0; w < ORTH_COUNT(widths); w++) {
+        char text[160];
+        orth_config cfg;
+        orth_model_config c, from_run;
+        snprintf(text, sizeof text, "model: {family: llama, layers: 2, hidden: %d, heads: 16, vocab: 300}\ndata: {seq_len: 64}\n",
+                 (int)widths[w][0]);
+        CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+        CHECK_OK(ctx, orth_config_parse(ctx, &cfg, "run.yaml", text, strlen(text)));
+        CHECK_OK(ctx, orth_setup_model(ctx, &cfg, 300, &from_run));
+        orth_model_config_defaults(ORTH_FAMILY_LLAMA, &c);
+        c.layers = 2, c.hidden = widths[w][0], c.heads = 16, c.vocab = 300, c.max_seq = 64;
+        orth_model_config_complete(&c);
+        assert_int_equal(c.ffn, widths[w][1]);
+        assert_memory_equal(&c, &from_run, sizeof c);
+        orth_config_release(ctx, &cfg);
+    }
+    test_ctx_free(ctx);
+}
+
 #define BROKEN(preset_, text, change)                                             \
     do {                                                                          \
         orth_model_config c = preset(ctx, preset_);                               \
@@ -176,6 +201,7 @@ int main(void)
         cmocka_unit_test(names_that_are_almost_right_are_not_found),
         cmocka_unit_test(an_unknown_preset_names_the_nearest),
         cmocka_unit_test(a_family_and_its_sizes_are_completed_to_a_valid_model),
+        cmocka_unit_test(a_run_file_and_a_checkpoint_complete_a_model_alike),
         cmocka_unit_test(broken_rules_are_named_with_their_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

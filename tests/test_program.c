@@ -1,5 +1,6 @@
 /* test_program.c -- the gradient tree against its definition, and programs that are damaged by hand:
  * check.c must refuse each by name. */
+#include "kernels/gemm.h"
 #include "model/blocks.h"
 #include "program/check/check.h"
 #include "program/lower/gradtree.h"
@@ -84,6 +85,24 @@ TEST(a_part_of_the_leaves_piles_up_to_the_nodes_that_it_contains)
         }
 }
 
+/* As many leaves as the rules allow, from several beginnings: arrays of these sizes hold addends and slots. */
+TEST(addends_and_slots_of_the_longest_step_fit_their_arrays)
+{
+    static const int64_t firsts[] = {0, 1, 5, 12345};
+    for (int f = 0; f < ORTH_COUNT(firsts); f++) {
+        const int64_t end = firsts[f] + ORTH_GRADTREE_MAX_LEAVES - 1;
+        orth_gradtree t = {.next = firsts[f]};
+        int32_t addends[ORTH_GRADTREE_MAX_DEPTH], num, most = 0, deepest = 0;
+        for (int64_t begin = firsts[f]; begin < end; begin++) {
+            orth_gradtree_push(&t, 1, f == 0 && begin == end - 1, addends, &num);
+            most = ORTH_MAX(most, num);
+            deepest = ORTH_MAX(deepest, t.depth);
+        }
+        assert_true(most >= ORTH_GRADTREE_MAX_LOG2 - 2 && most <= ORTH_GRADTREE_MAX_ADDENDS - 1);
+        assert_true(deepest <= ORTH_GRADTREE_MAX_DEPTH);
+    }
+}
+
 TEST(gradients_pile_up_in_the_aligned_tree_however_they_are_split)
 {
     for (int64_t n = 1; n <= 70; n++) {
@@ -139,6 +158,22 @@ static step *step_open(bool placed, bool dropout)
     return step_open_with(placed, dropout, false);
 }
 
+/* Compiled only, with this many sequences a step on this rank. */
+static step *long_step(int32_t num_seqs, int32_t num_micro_batches, orth_place_in_mesh mesh)
+{
+    step *s = calloc(1, sizeof *s);
+    orth_model_config c;
+    s->ctx = test_ctx(1);
+    CHECK_OK(s->ctx, orth_model_preset(s->ctx, "llama-tiny", &c));
+    c.layers = 1;
+    const orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = num_seqs, .seq_len = 16, .parts = 8,
+                                    .num_micro_batches = num_micro_batches, .optimizer = ORTH_OP_adamw, .mesh = mesh};
+    CHECK_OK(s->ctx, orth_model_blocks_build(s->ctx, &c, &shape, &s->blocks));
+    orth_program_init(s->ctx, &s->p);
+    CHECK_OK(s->ctx, orth_compile(s->ctx, &s->blocks.spec, &s->p));
+    return s;
+}
+
 static void step_close(step *s)
 {
     orth_program_release(&s->p);
@@ -182,6 +217,35 @@ static void move(step *s, int32_t i, int32_t to)
         CHECK_FAILS((s)->ctx, ORTH_ERR_INTERNAL, (text), orth_check((s)->ctx, &(s)->p)); \
         step_close(s);                                                                  \
     } while (0)
+
+TEST(a_product_has_room_for_all_addends_of_a_long_step)
+{
+    step *s = long_step(1, 8192, (orth_place_in_mesh){.size = {0}});
+    int32_t most = 0;
+    for (int32_t i = 0; i < s->p.num_instrs; i++) {
+        const orth_instr *n = &s->p.instrs[i];
+        most = ORTH_MAX(most, n->op == ORTH_OP_linear_dw ? n->attr.num_addends : 0);
+        assert_true(n->num_in <= ORTH_OP_MAX_IN);
+    }
+    assert_in_range(most, 13, ORTH_GEMM_MAX_ADDENDS);
+    step_close(s);
+}
+
+/* Each sequence is an operand of the calls that exchange rows. */
+TEST(a_micro_batch_has_any_number_of_sequences)
+{
+    const orth_group axes[] = {ORTH_GROUP_TP, ORTH_GROUP_CP};
+    for (int a = 0; a < ORTH_COUNT(axes); a++) {
+        orth_place_in_mesh mesh = {.size = {0}, .sequence_parallel = axes[a] == ORTH_GROUP_TP};
+        mesh.size[axes[a]] = 2;
+        step *s = long_step(3000, 1, mesh);
+        const orth_instr *n = &s->p.instrs[find_op(s, ORTH_OP_all_gather, 0)];
+        assert_int_equal(n->num_in, 3000);
+        for (int32_t k = 1; k < n->num_in; k++)
+            assert_int_equal(n->in[k].byte_offset, (size_t)k * n->in[1].byte_offset);
+        step_close(s);
+    }
+}
 
 TEST(what_is_read_was_written_before)
 {
@@ -306,6 +370,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_part_of_the_leaves_piles_up_to_the_nodes_that_it_contains),
         cmocka_unit_test(gradients_pile_up_in_the_aligned_tree_however_they_are_split),
+        cmocka_unit_test(addends_and_slots_of_the_longest_step_fit_their_arrays),
+        cmocka_unit_test(a_product_has_room_for_all_addends_of_a_long_step),
+        cmocka_unit_test(a_micro_batch_has_any_number_of_sequences),
         cmocka_unit_test(what_is_read_was_written_before),
         cmocka_unit_test(a_weight_is_packed_once_a_step),
         cmocka_unit_test(a_packed_weight_is_that_of_its_product_and_of_this_step),

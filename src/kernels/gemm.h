@@ -11,7 +11,7 @@
 
 #include "kernels/op.h"
 
-#define ORTH_GEMM_MAX_ADDENDS 12
+#define ORTH_GEMM_MAX_ADDENDS 25  /* as many as a gradient may have (program/lower/gradtree.h) */
 
 typedef struct {
     int64_t M, N, K;

@@ -11,7 +11,7 @@
 #include "tensor/parts.h"
 #include "tensor/tensor.h"
 
-#define ORTH_OP_MAX_IN 20
+#define ORTH_OP_MAX_IN 32
 #define ORTH_OP_MAX_OUT 4
 #define ORTH_ATTN_BLOCK 64      /* keys visited at once: part of the numbers, not of a kernel's tuning */
 #define ORTH_NORM_BLOCK 65536   /* about as many elements have their squares summed together */

@@ -200,23 +200,28 @@ static orth_status list_params(orth_model_blocks *m, const orth_model_config *c,
     return ORTH_OK;
 }
 
-/* Canonical leaves of a sequence in the head's weight gradient, and chunks that it is computed in.
- * The leaves depend on the problem only, and a rank has those of its tokens; the chunks are how many of them are
- * computed at once. */
+int64_t orth_head_leaves(int64_t seq_len, int64_t parts)
+{
+    int64_t leaves = seq_len % parts == 0 ? parts : 1;
+    while (leaves < 4 && seq_len % (2 * leaves) == 0)
+        leaves *= 2;
+    return leaves;
+}
+
+int64_t orth_head_chunks(int64_t leaves, int64_t num_seqs, int64_t seq_len)
+{
+    int64_t chunks = 1;
+    while (leaves % (2 * chunks) == 0 && seq_len / chunks > HEAD_CHUNK_ROWS)
+        chunks *= 2;
+    return chunks == 1 && num_seqs == 1 && leaves % 2 == 0 ? 2 : chunks;
+}
+
+/* A rank has the leaves of its tokens. */
 static void choose_head_chunks(orth_compile_spec *spec, int32_t parts)
 {
-    int32_t cp = ORTH_MAX(spec->mesh.size[ORTH_GROUP_CP], 1), T = spec->seq_len * cp;
-    int32_t leaves = T % parts == 0 ? parts : 1;
-    while (leaves < 4 && T % (2 * leaves) == 0)
-        leaves *= 2;
-    T /= cp; /* the rank's tokens, and the leaves that they are */
-    leaves /= cp;
-    spec->head_leaves = leaves;
-    spec->head_chunks = 1;
-    while (leaves % (2 * spec->head_chunks) == 0 && T / spec->head_chunks > HEAD_CHUNK_ROWS)
-        spec->head_chunks *= 2;
-    if (spec->head_chunks == 1 && spec->num_seqs == 1 && leaves % 2 == 0)
-        spec->head_chunks = 2;
+    const int32_t cp = ORTH_MAX(spec->mesh.size[ORTH_GROUP_CP], 1);
+    spec->head_leaves = (int32_t)orth_head_leaves((int64_t)spec->seq_len * cp, parts) / cp;
+    spec->head_chunks = (int32_t)orth_head_chunks(spec->head_leaves, spec->num_seqs, spec->seq_len);
 }
 
 static orth_status build_all(orth_model_blocks *m, const orth_model_config *c, const orth_model_shape *shape)

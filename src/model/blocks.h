@@ -47,6 +47,12 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
                                     orth_model_blocks *out);
 void orth_model_blocks_release(orth_model_blocks *b);
 
+/* Canonical leaves of a sequence in the head's weight gradient, which depend on the problem only. */
+int64_t orth_head_leaves(int64_t seq_len, int64_t parts);
+/* Chunks in which the head computes a sequence, or a rank's seq_len tokens of one, of that many leaves: as many as keep
+ * the logits small. */
+int64_t orth_head_chunks(int64_t leaves, int64_t num_seqs, int64_t seq_len);
+
 /* cos and sin of the rotary angles: table[p*D + i], table[p*D + D/2 + i] for i < D/2, positions
  * [0, rows). Angles in double, Llama-3 scaling if asked for. */
 void orth_model_rope_table(const orth_model_config *c, float *table, int64_t rows);

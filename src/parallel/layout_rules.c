@@ -9,8 +9,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "model/blocks.h"
 #include "parallel/pipeline/balance.h"
 #include "parallel/pipeline/schedule.h"
+#include "program/lower/gradtree.h"
 #include "program/lower/ring.h"
 
 typedef struct {
@@ -294,6 +296,16 @@ static bool micro_batches_are_countable(const judge *j)
     return true;
 }
 
+/* The head's weight gradient has the most leaves of all. */
+static bool leaves_are_countable(const judge *j)
+{
+    const orth_layout *l = j->l;
+    const int64_t leaves = orth_head_leaves(l->seq_len, l->parts);
+    return NEED(j, l->global_batch <= ORTH_GRADTREE_MAX_LEAVES / leaves,
+                "global_batch={} sequences of {} parts each (numerics.parts, seq_len={}): a step sums up at most {} of them",
+                l->global_batch, leaves, l->seq_len, ORTH_GRADTREE_MAX_LEAVES);
+}
+
 /* ZeRO 2 and 3: what is reduced at once must be whole nodes of the aligned tree of tensor/parts.h, and so all that a
  * rank adds. Without them ranks send each other the nodes that they have. */
 static bool share_is_a_subtree(const judge *j)
@@ -460,7 +472,7 @@ static bool (*const rules[])(const judge *) = {
     sequence_parallel_fits_tokens, sequence_parallel_fits_parts, cp_fits_tokens, cp_fits_parts,
     parts_fit_tokens, fast_pieces_fit_tokens, ring_blocks_are_whole, ring_is_countable, all_to_all_fits_heads,
     all_to_all_fits_kv_heads, dp_divides_batch, shares_are_those_of_dp, shares_are_whole, micro_batch_divides_share,
-    micro_batches_are_countable, zero_stage_exists, owner_owns_everything, shard_group_divides_dp, shard_group_needs_zero,
+    micro_batches_are_countable, leaves_are_countable, zero_stage_exists, owner_owns_everything, shard_group_divides_dp, shard_group_needs_zero,
     shard_group_is_a_subtree, kept_whole_is_gathered_otherwise, zero_needs_equal_shares, share_is_a_subtree, shard_group_needs_even_shares,
     reduced_at_once_is_a_subtree, virtual_stages_need_pp, chunks_have_layers, layers_by_hand_add_up, schedule_fits,
     async_keeps_whole_weights, async_has_untied_weights, async_does_not_clip, async_has_equal_shares,

@@ -12,17 +12,6 @@
 #define TAKE(field) \
     if (ORTH_CONFIG_IS_SET(cfg, model, field)) c.field = cfg->model_##field
 
-/* Without a preset: what the family's name stands for, at a size that the run file must give. */
-static orth_model_config family_defaults(const orth_config *cfg)
-{
-    bool gpt2 = cfg->model_family != ORTH_model_family_llama;
-    return (orth_model_config){
-        .family = gpt2 ? ORTH_FAMILY_GPT2 : ORTH_FAMILY_LLAMA, .norm_eps = 1e-5, .rope_theta = 1e4,
-        .rope_factor = 1, .rope_low_freq = 1, .rope_high_freq = 4, .rope_original_seq = 8192,
-        .tied = gpt2, .qkv_bias = gpt2, .out_bias = gpt2, .mlp_bias = gpt2, .init_std = 0.02,
-    };
-}
-
 static orth_status require_sizes(orth_ctx *ctx, const orth_model_config *c)
 {
     const struct {
@@ -38,8 +27,9 @@ static orth_status require_sizes(orth_ctx *ctx, const orth_model_config *c)
 orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t tokenizer_vocab,
                              orth_model_config *out)
 {
-    orth_model_config c = family_defaults(cfg);
+    orth_model_config c;
     bool preset = cfg->model_preset[0] != '\0';
+    orth_model_config_defaults(cfg->model_family == ORTH_model_family_llama ? ORTH_FAMILY_LLAMA : ORTH_FAMILY_GPT2, &c);
     if (preset) {
         ORTH_TRY(orth_model_preset(ctx, cfg->model_preset, &c));
         if (cfg->model_family != ORTH_model_family_auto && (cfg->model_family == ORTH_model_family_llama) != (c.family == ORTH_FAMILY_LLAMA))
@@ -49,16 +39,14 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
     TAKE(layers);
     TAKE(hidden);
     TAKE(heads);
-    c.kv_heads = ORTH_CONFIG_IS_SET(cfg, model, kv_heads) ? cfg->model_kv_heads
-                 : preset && !ORTH_CONFIG_IS_SET(cfg, model, heads) ? c.kv_heads : c.heads;
-    if (ORTH_CONFIG_IS_SET(cfg, model, head_dim))
-        c.head_dim = cfg->model_head_dim;
-    else if (c.heads > 0 && (!preset || ORTH_CONFIG_IS_SET(cfg, model, hidden) || ORTH_CONFIG_IS_SET(cfg, model, heads)))
-        c.head_dim = c.hidden / c.heads;
-    if (ORTH_CONFIG_IS_SET(cfg, model, ffn))
-        c.ffn = cfg->model_ffn;
-    else if (!preset || ORTH_CONFIG_IS_SET(cfg, model, hidden))
-        c.ffn = c.family == ORTH_FAMILY_GPT2 ? 4 * c.hidden : orth_round_up(8 * c.hidden / 3, 64);
+    const bool other_heads = ORTH_CONFIG_IS_SET(cfg, model, heads), other_width = ORTH_CONFIG_IS_SET(cfg, model, hidden);
+    c.kv_heads = other_heads ? 0 : c.kv_heads; /* 0: orth_model_config_complete says */
+    c.head_dim = other_heads || other_width ? 0 : c.head_dim;
+    c.ffn = other_width ? 0 : c.ffn;
+    TAKE(kv_heads);
+    TAKE(head_dim);
+    TAKE(ffn);
+    orth_model_config_complete(&c);
     if (ORTH_CONFIG_IS_SET(cfg, model, vocab))
         c.vocab = cfg->model_vocab;
     else if (!preset)

@@ -6,7 +6,14 @@
  * sequence by sequence in transient buffers, and reduced over CP before it joins whichever sum comes next, which is
  * left until the next gradient has been made. In fast mode tokens of all sequences pile up first.
  */
+#include <assert.h>
+
+#include "kernels/gemm.h"
 #include "program/lower/build.h"
+
+#define MAX_NODE_OPERANDS 4 /* that a gradient-making node reads, before the addends */
+_Static_assert(ORTH_GRADTREE_MAX_ADDENDS <= ORTH_GEMM_MAX_ADDENDS, "a product has room for all addends");
+_Static_assert(MAX_NODE_OPERANDS + ORTH_GRADTREE_MAX_ADDENDS <= ORTH_OP_MAX_IN, "an instruction has room for all addends");
 
 /* Both uses of a tied parameter keep their own tree; which use this is. */
 static orth_grad_use *use_of(orth_builder *b, int64_t index, bool second_use)
@@ -206,6 +213,7 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
         bool last = begin + size == end;
         orth_operand operand[ORTH_OP_MAX_IN];
         int num_in = 0;
+        assert(node->num_in <= MAX_NODE_OPERANDS);
         for (int i = 0; i < node->num_in; i++)
             operand[num_in++] = orth_operand_rows(in[i], at, at + size * rows);
         orth_attr attr = run_attr(node, leaves, size, rows);

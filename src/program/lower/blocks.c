@@ -5,7 +5,6 @@
 /* ---- nodes ---- */
 
 #define SITES_PER_LAYER 8     /* dropouts in a block, at most */
-#define MAX_SEQUENCES 1024    /* of a micro-batch that is cut by rows */
 
 static orth_block_env env_new(orth_builder *b, const orth_graph *g)
 {
@@ -66,7 +65,7 @@ static orth_operand sequence_rows(const orth_builder *b, orth_operand x, int64_t
  * changes which rows a rank has. */
 static void expand_comm(orth_builder *b, const orth_block *block, orth_block_env *env, const orth_node *n)
 {
-    orth_operand in[MAX_SEQUENCES], out[MAX_SEQUENCES], x = read_value(b, block, env, n->in[0], -1);
+    orth_operand x = read_value(b, block, env, n->in[0], -1);
     orth_attr attr = {.group = n->attr.group, .maximum = n->attr.maximum};
     bool tokens = n->op == ORTH_OP_gather_rows || n->op == ORTH_OP_scatter_rows || n->op == ORTH_OP_all_to_all;
     bool rows = tokens || (b->spec->mesh.sequence_parallel && n->op != ORTH_OP_all_reduce);
@@ -78,7 +77,8 @@ static void expand_comm(orth_builder *b, const orth_block *block, orth_block_env
         return;
     }
     orth_operand y = make_value(b, block, env, n->out[0]);
-    int32_t B = b->spec->num_seqs;
+    const int32_t B = b->spec->num_seqs;
+    orth_operand *in = b->cut, *out = b->cut + B;
     for (int32_t i = 0; i < B; i++) {
         in[i] = sequence_rows(b, x, i);
         out[i] = sequence_rows(b, y, i);

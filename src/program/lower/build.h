@@ -85,6 +85,7 @@ typedef struct {
     int num_open;
     orth_sequence_grad sequence_grad;
     int32_t *gathered;             /* [num_params] buffers that hold whole parameters from now on; -1 */
+    orth_operand *cut;             /* [2*num_seqs] room for the sequences of two operands */
     int32_t logits_or_nll;
     int32_t seq_loss, loss;
     int32_t tickets;             /* given out to started calls */

@@ -331,7 +331,8 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
         b.moments[i] = -1;
     b.uses = ORTH_NEW_ARRAY(ctx, orth_grad_use, 2 * n);
     orth_bucket_item *items = ORTH_NEW_ARRAY(ctx, orth_bucket_item, 8 * n);
-    if (!b.held || !b.master || !b.copy || !b.gathered || !b.moments || !b.uses || !items) {
+    b.cut = ORTH_NEW_ARRAY(ctx, orth_operand, 2 * (int64_t)spec->num_seqs);
+    if (!b.held || !b.master || !b.copy || !b.gathered || !b.moments || !b.uses || !items || !b.cut) {
         out->failed = true;
     } else {
         b.grads = (orth_bucket){.op = ORTH_OP_all_reduce, .items = items};
@@ -343,6 +344,7 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     }
     orth_mem_free(ctx, b.uses);
     orth_mem_free(ctx, items);
+    orth_mem_free(ctx, b.cut);
     if (spec->keep_packed && !out->failed)
         ORTH_TRY(orth_keep_packed(ctx, out));
     if (spec->comm.overlap && !out->failed)

@@ -15,7 +15,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ORTH_GRADTREE_MAX_DEPTH 40
+/* A step has at most 2^24 leaves over all ranks (a rule of parallel/layout_rules.c). From this follow the sizes of all
+ * arrays for addends and slots:
+ *  - a run merges with at most one node of each size, so it has at most 24 addends; one more joins the two sums of a
+ *    tied parameter;
+ *  - the slots of leaves that begin at 0 have falling sizes; where leaves begin elsewhere, sizes rise and then fall. */
+#define ORTH_GRADTREE_MAX_LOG2 24
+#define ORTH_GRADTREE_MAX_LEAVES ((int64_t)1 << ORTH_GRADTREE_MAX_LOG2)
+#define ORTH_GRADTREE_MAX_ADDENDS (ORTH_GRADTREE_MAX_LOG2 + 1)
+#define ORTH_GRADTREE_MAX_DEPTH (2 * (ORTH_GRADTREE_MAX_LOG2 + 1))
 
 typedef struct {
     int64_t next;                          /* leaf at which the next run begins */

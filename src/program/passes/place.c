@@ -3,8 +3,7 @@
 
 #include <stdlib.h>
 
-#define SLICE_INSTRS 64             /* of a step, that share a list of what lives in them */
-#define MAX_SLICES 32               /* lists that one buffer is in */
+#include "program/passes/pack.h"
 
 static size_t aligned(size_t bytes)
 {
@@ -105,127 +104,15 @@ static void put_chain(orth_program *p, int32_t head, size_t at)
     }
 }
 
-typedef struct {
-    int32_t buffer, first, last;
-    size_t bytes, offset;
-    double weight;   /* placed in descending order of this */
-} item;
-
 static int by_weight(const void *a, const void *b)
 {
-    const item *x = a, *y = b;
+    const orth_pack_block *x = a, *y = b;
     if (x->weight != y->weight)
         return x->weight < y->weight ? 1 : -1;
     return (x->buffer > y->buffer) - (x->buffer < y->buffer);
 }
 
-/* The placed items by time, so that one is compared with those of its time only: a step may have millions. Each
- * *slice* of the program's time lists what lives in it; what lives through many slices is in one list of its own. */
-typedef struct {
-    int32_t num_slices;
-    int32_t *head;                  /* [num_slices + 1], the last of the long lives: an entry, or -1 */
-    int32_t *item, *next;           /* [num] entries */
-    int32_t num;
-    item *items;
-    item **found;                   /* room for as many as there will be entries */
-} calendar;
-
-static int32_t slice_of(int32_t at)
-{
-    return at / SLICE_INSTRS;
-}
-
-static bool is_long(const item *it)
-{
-    return slice_of(it->last) - slice_of(it->first) >= MAX_SLICES;
-}
-
-static void add_entry(calendar *c, int32_t list, int32_t index)
-{
-    c->item[c->num] = index;
-    c->next[c->num] = c->head[list];
-    c->head[list] = c->num++;
-}
-
-static void enter(calendar *c, int32_t index)
-{
-    const item *it = &c->items[index];
-    if (is_long(it)) {
-        add_entry(c, c->num_slices, index);
-        return;
-    }
-    for (int32_t s = slice_of(it->first); s <= slice_of(it->last); s++)
-        add_entry(c, s, index);
-}
-
-static int by_offset(const void *a, const void *b)
-{
-    const item *x = *(item *const *)a, *y = *(item *const *)b;
-    return (x->offset > y->offset) - (x->offset < y->offset);
-}
-
-static void find_in_list(const calendar *c, int32_t list, const item *it, int32_t *num)
-{
-    for (int32_t e = c->head[list]; e >= 0; e = c->next[e]) {
-        item *o = &c->items[c->item[e]];
-        if (o->last >= it->first && o->first <= it->last)
-            c->found[(*num)++] = o;
-    }
-}
-
-/* The placed ones that live at some time of `it`, by offset, some more than once; returns how many. */
-static int32_t find_neighbours(const calendar *c, const item *it)
-{
-    int32_t num = 0;
-    for (int32_t s = slice_of(it->first); s <= slice_of(it->last); s++)
-        find_in_list(c, s, it, &num);
-    find_in_list(c, c->num_slices, it, &num);
-    qsort(c->found, (size_t)num, sizeof *c->found, by_offset);
-    return num;
-}
-
-/* Places items in their order, each at the lowest gap that is free during its life. Returns the height. */
-static size_t pack(calendar *c, int32_t n)
-{
-    size_t height = 0;
-    c->num = 0;
-    for (int32_t s = 0; s <= c->num_slices; s++)
-        c->head[s] = -1;
-    for (int32_t i = 0; i < n; i++) {
-        size_t at = 0;
-        item *it = &c->items[i];
-        const int32_t num = find_neighbours(c, it);
-        for (int32_t k = 0; k < num && c->found[k]->offset < at + it->bytes; k++)
-            at = ORTH_MAX(at, c->found[k]->offset + c->found[k]->bytes);
-        it->offset = at;
-        height = ORTH_MAX(height, at + it->bytes);
-        enter(c, i);
-    }
-    return height;
-}
-
-static orth_status calendar_open(orth_ctx *ctx, calendar *c, item *items, int32_t n, int32_t num_instrs)
-{
-    int64_t room = 1;
-    for (int32_t i = 0; i < n; i++)
-        room += is_long(&items[i]) ? 1 : slice_of(items[i].last) - slice_of(items[i].first) + 1;
-    *c = (calendar){.items = items, .num_slices = slice_of(num_instrs) + 1};
-    c->head = ORTH_NEW_ARRAY(ctx, int32_t, c->num_slices + 1);
-    c->item = ORTH_NEW_ARRAY(ctx, int32_t, room);
-    c->next = ORTH_NEW_ARRAY(ctx, int32_t, room);
-    c->found = ORTH_NEW_ARRAY(ctx, item *, room);
-    return c->head && c->item && c->next && c->found ? ORTH_OK : ORTH_ERR_NOMEM;
-}
-
-static void calendar_close(orth_ctx *ctx, calendar *c)
-{
-    orth_mem_free(ctx, c->head);
-    orth_mem_free(ctx, c->item);
-    orth_mem_free(ctx, c->next);
-    orth_mem_free(ctx, c->found);
-}
-
-static double weight_of(const item *it, int order)
+static double weight_of(const orth_pack_block *it, int order)
 {
     double size = (double)it->bytes, life = it->last - it->first + 1;
     switch (order) {
@@ -236,7 +123,7 @@ static double weight_of(const item *it, int order)
     }
 }
 
-static size_t live_peak(const item *items, int32_t n, int32_t num_instrs, int64_t *delta)
+static size_t live_peak(const orth_pack_block *items, int32_t n, int32_t num_instrs, int64_t *delta)
 {
     for (int32_t i = 0; i <= num_instrs; i++)
         delta[i] = 0;
@@ -252,38 +139,41 @@ static size_t live_peak(const item *items, int32_t n, int32_t num_instrs, int64_
     return (size_t)peak;
 }
 
-/* Offsets of the transient buffers from the start of their region; returns its height. */
-static orth_status pack_transients(orth_ctx *ctx, orth_program *p, size_t *out_height, size_t *out_bound)
+/* What is placed: the transient buffers, a chain of them as one. Returns how many. */
+static int32_t list_blocks(const orth_program *p, orth_pack_block *blocks)
 {
-    item *items = ORTH_NEW_ARRAY(ctx, item, p->num_buffers + 1);
-    calendar c = {0};
-    int64_t *delta = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs + 2);
-    orth_status status = items && delta ? ORTH_OK : ORTH_ERR_NOMEM;
     int32_t n = 0;
-    for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++) {
+    for (int32_t b = 0; b < p->num_buffers; b++) {
         const orth_buffer *buf = &p->buffers[b];
         if (!buf->persistent && buf->alias < 0 && buf->first >= 0 && buf->prev < 0)
-            items[n++] = (item){.buffer = b, .first = buf->first, .last = buf->last, .bytes = chain_bytes(p, b)};
+            blocks[n++] = (orth_pack_block){.buffer = b, .first = buf->first, .last = buf->last, .bytes = chain_bytes(p, b)};
     }
-    size_t best = SIZE_MAX;
+    return n;
+}
+
+/* Offsets of the transient buffers from the start of their region; its height, and what no placement can go below. */
+static orth_status pack_transients(orth_ctx *ctx, orth_program *p, size_t *out_height, size_t *out_bound)
+{
+    orth_pack_block *blocks = ORTH_NEW_ARRAY(ctx, orth_pack_block, p->num_buffers + 1);
+    int64_t *delta = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs + 2);
+    orth_status status = blocks && delta ? ORTH_OK : ORTH_ERR_NOMEM;
+    const int32_t n = status == ORTH_OK ? list_blocks(p, blocks) : 0;
+    size_t best = SIZE_MAX, height;
     if (status == ORTH_OK)
-        status = calendar_open(ctx, &c, items, n, p->num_instrs);
-    if (status == ORTH_OK)
-        *out_bound = live_peak(items, n, p->num_instrs, delta);
+        *out_bound = live_peak(blocks, n, p->num_instrs, delta);
     for (int order = 0; status == ORTH_OK && order < 4 && best > *out_bound; order++) {
         for (int32_t i = 0; i < n; i++)
-            items[i].weight = weight_of(&items[i], order);
-        qsort(items, (size_t)n, sizeof *items, by_weight);
-        size_t height = pack(&c, n);
-        if (height >= best)
+            blocks[i].weight = weight_of(&blocks[i], order);
+        qsort(blocks, (size_t)n, sizeof *blocks, by_weight);
+        status = orth_pack(ctx, blocks, n, p->num_instrs, &height);
+        if (status != ORTH_OK || height >= best)
             continue;
         best = height;
         for (int32_t i = 0; i < n; i++)
-            put_chain(p, items[i].buffer, items[i].offset);
+            put_chain(p, blocks[i].buffer, blocks[i].offset);
     }
     *out_height = best;
-    orth_mem_free(ctx, items);
-    calendar_close(ctx, &c);
+    orth_mem_free(ctx, blocks);
     orth_mem_free(ctx, delta);
     return status;
 }
