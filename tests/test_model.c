@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "model/config.h"
+#include "model/registry.h"
 
 static orth_model_config preset(orth_ctx *ctx, const char *name)
 {
@@ -46,7 +46,7 @@ TEST(every_preset_passes_the_check_and_its_registry_adds_up)
             orth_param p;
             CHECK_OK(ctx, orth_model_param(ctx, &c, i, &p));
             assert_int_equal(orth_model_param_find(&c, p.name), i);
-            assert_int_equal(p.matrix, p.num_dims == 2);
+            assert_int_equal(orth_model_param_index(&c, p.weight, p.layer), i);
             elems += orth_param_elems(&p);
         }
         assert_int_equal(elems, orth_model_num_elems(&c));
@@ -87,6 +87,50 @@ TEST(the_registry_follows_the_order_of_its_header)
             assert_string_equal(p.name, cases[k].names[i]);
         }
     }
+    test_ctx_free(ctx);
+}
+
+/* Length of the dim that tensor parallelism splits, from the parts that it is split into. */
+static int64_t length_of_parts(const orth_weight *w, int32_t parts)
+{
+    const orth_split s = {w->split.kind, parts, w->split.units, w->split.unit, w->split.group};
+    return orth_split_bound(&s, parts);
+}
+
+static void check_row(const orth_model_config *c, const orth_weight *w)
+{
+    assert_true(w->shape.num_dims == 1 || w->shape.num_dims == 2);
+    assert_true(w->shape.dim[0] > 0 && w->shape.dim[1] > 0 && (w->shape.num_dims == 2 || w->shape.dim[1] == 1));
+    assert_true(w->section && w->type && w->init.kind && w->decay && w->split.cut && w->reduce && w->leaf);
+    assert_int_equal(w->type == ORTH_WEIGHT_COMPUTE, w->shape.num_dims == 2);
+    if (w->split.cut != ORTH_CUT_WHOLE)
+        assert_int_equal(length_of_parts(w, 8), w->shape.dim[w->split.cut == ORTH_CUT_COLS]);
+    if (!w->hf[c->family].part[0].name)
+        fail_msg("%s of family %s has no name in Hugging Face's files", w->name, orth_family_name(c->family));
+    for (int i = 0; i < ORTH_HF_MAX_PARTS && w->hf[c->family].part[i].name; i++)
+        assert_true(w->hf[c->family].part[i].rows);
+}
+
+TEST(the_row_of_a_weight_states_every_fact_and_its_parts_are_its_shape)
+{
+    orth_ctx *ctx = test_ctx(1);
+    bool seen[ORTH_NUM_WEIGHTS] = {false};
+    for (int k = 0; k < 4; k++) {
+        orth_model_config c = preset(ctx, k < 2 ? "gpt2-tiny" : "llama-tiny");
+        c.tied = k % 2;
+        if (k == 3)
+            c.qkv_bias = c.out_bias = c.mlp_bias = c.qk_norm = true;
+        assert_false(orth_weight_present(&c, ORTH_WEIGHT_NONE) || orth_weight_present(&c, ORTH_NUM_WEIGHTS));
+        for (int id = 1; id < ORTH_NUM_WEIGHTS; id++) {
+            if (!orth_weight_present(&c, (orth_weight_id)id))
+                continue;
+            const orth_weight w = orth_weight_get(&c, (orth_weight_id)id);
+            check_row(&c, &w);
+            seen[id] = true;
+        }
+    }
+    for (int id = 1; id < ORTH_NUM_WEIGHTS; id++)
+        assert_true(seen[id]);
     test_ctx_free(ctx);
 }
 
@@ -173,6 +217,7 @@ int main(void)
         cmocka_unit_test(presets_have_the_known_parameter_counts),
         cmocka_unit_test(every_preset_passes_the_check_and_its_registry_adds_up),
         cmocka_unit_test(the_registry_follows_the_order_of_its_header),
+        cmocka_unit_test(the_row_of_a_weight_states_every_fact_and_its_parts_are_its_shape),
         cmocka_unit_test(names_that_are_almost_right_are_not_found),
         cmocka_unit_test(an_unknown_preset_names_the_nearest),
         cmocka_unit_test(a_family_and_its_sizes_are_completed_to_a_valid_model),

@@ -7,7 +7,7 @@
 #ifndef ORTH_MODEL_BLOCKS_H
 #define ORTH_MODEL_BLOCKS_H
 
-#include "model/config.h"
+#include "model/registry.h"
 #include "program/lower/compile.h"
 
 typedef struct {
@@ -46,6 +46,9 @@ typedef struct {
 orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, const orth_model_shape *shape,
                                     orth_model_blocks *out);
 void orth_model_blocks_release(orth_model_blocks *b);
+
+/* What this rank has of a weight; without a name, which a parameter has. */
+orth_param_desc orth_weight_here(const orth_model_config *c, const orth_model_shape *shape, orth_weight_id id);
 
 /* cos and sin of the rotary angles: table[p*D + i], table[p*D + D/2 + i] for i < D/2, positions
  * [0, rows). Angles in double, Llama-3 scaling if asked for. */

@@ -111,10 +111,8 @@ static void square_param(orth_builder *b, int64_t index, orth_operand sums, int6
     int32_t col_parts = orth_param_col_parts(p), g = orth_build_grad_buffer(b, index);
     orth_attr attr = {.block_rows = (int32_t)step, .split = ORTH_SPLIT_WHOLE(cols)};
     if (p->split_dim == 1) {
-        attr.split = p->split;
-        attr.split.of = p->split.parts;
-        attr.split.first = attr.first_part = p->first_part;
-        attr.split.parts = p->num_parts;
+        attr.split = orth_param_split_here(p);
+        attr.first_part = p->first_part;
     }
     for (int32_t q = p->replica_rows > 0; q < orth_param_row_parts(p); q++) { /* replicas: by the rank they count as */
         int64_t begin, end;
