@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "model/registry.h"
+#include "model/factors.h"
 
 static orth_model_config preset(orth_ctx *ctx, const char *name)
 {
@@ -146,6 +146,41 @@ TEST(names_that_are_almost_right_are_not_found)
     test_ctx_free(ctx);
 }
 
+static float factor(const char *word, const char *name)
+{
+    const orth_factors f = {"key", 1, &word};
+    assert_null(orth_factor_word_check(word));
+    return orth_factor_of(&f, name, -1);
+}
+
+TEST(factors_hold_for_the_whole_names_that_their_patterns_match)
+{
+    static const struct {
+        const char *word, *name;
+        bool matches;
+    } cases[] = {
+        {"embed.weight=2", "embed.weight", true}, {"embed=2", "embed.weight", false}, {"weight=2", "embed.weight", false},
+        {"*=2", "embed.weight", true}, {"*.weight=2", "embed.weight", true}, {"*.bias=2", "embed.weight", false},
+        {"layers.?.*=2", "layers.7.mlp.up.weight", true}, {"layers.?.*=2", "layers.17.mlp.up.weight", false},
+        {"*.mlp.*.bias=2", "layers.17.mlp.up.bias", true}, {"*up*up*=2", "layers.1.mlp.up.bias", false},
+        {"**w**t*=2", "head.weight", true}, {"head.weight?=2", "head.weight", false}, {"?*=2", "h", true}, {"a*b=2", "aab", true},
+        {"a*ab=2", "aaab", true}, {"a*ab=2", "aaabb", false},
+    };
+    for (int i = 0; i < ORTH_COUNT(cases); i++)
+        if (factor(cases[i].word, cases[i].name) != (cases[i].matches ? 2.0f : -1.0f))
+            fail_msg("%s, %s", cases[i].word, cases[i].name);
+    const char *const words[] = {"*=1", "*.bias=0.5", "layers.0.*=0"};
+    const orth_factors f = {"key", 3, words};
+    assert_true(orth_factor_of(&f, "layers.0.attn.qkv.bias", -1) == 0 && orth_factor_of(&f, "layers.1.attn.qkv.bias", -1) == 0.5f &&
+                orth_factor_of(&f, "head.weight", -1) == 1);
+    orth_ctx *ctx = test_ctx(1);
+    const orth_model_config c = preset(ctx, "llama-tiny");
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "key: '*.bias=0.5' matches no parameter of the model", orth_factors_check(ctx, &f, &c));
+    const char *const bad = "embed";
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "key: 'embed' is not PATTERN=FACTOR", orth_factors_check(ctx, &(orth_factors){"key", 1, &bad}, &c));
+    test_ctx_free(ctx);
+}
+
 TEST(an_unknown_preset_names_the_nearest)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -219,6 +254,7 @@ int main(void)
         cmocka_unit_test(the_registry_follows_the_order_of_its_header),
         cmocka_unit_test(the_row_of_a_weight_states_every_fact_and_its_parts_are_its_shape),
         cmocka_unit_test(names_that_are_almost_right_are_not_found),
+        cmocka_unit_test(factors_hold_for_the_whole_names_that_their_patterns_match),
         cmocka_unit_test(an_unknown_preset_names_the_nearest),
         cmocka_unit_test(a_family_and_its_sizes_are_completed_to_a_valid_model),
         cmocka_unit_test(broken_rules_are_named_with_their_values),

@@ -137,7 +137,7 @@ orth_param_desc orth_weight_here(const orth_model_config *c, const orth_model_sh
 {
     const orth_weight w = orth_weight_get(c, id);
     orth_param_desc d = {.num_dims = w.shape.num_dims, .dim = {w.shape.dim[0], w.shape.dim[1]}, .whole_cols = w.shape.dim[1],
-                         .decay = w.decay == ORTH_WEIGHT_DECAY, .matrix = w.type == ORTH_WEIGHT_COMPUTE,
+                         .matrix = w.type == ORTH_WEIGHT_COMPUTE,
                          .reduce = w.reduce, .leaf = w.leaf, .split_dim = -1};
     if (w.split.cut == ORTH_CUT_WHOLE)
         return d;
@@ -147,9 +147,16 @@ orth_param_desc orth_weight_here(const orth_model_config *c, const orth_model_sh
     return d;
 }
 
+static bool decays(const orth_model_config *c, orth_weight_id id)
+{
+    return orth_weight_get(c, id).decay == ORTH_WEIGHT_DECAY;
+}
+
 static orth_status list_params(orth_model_blocks *m, const orth_model_config *c, const orth_model_shape *shape)
 {
     int64_t n = orth_model_num_params(c);
+    ORTH_TRY(orth_factors_check(m->ctx, &shape->lr_factors, c));
+    ORTH_TRY(orth_factors_check(m->ctx, &shape->decay_factors, c));
     orth_param_desc *d = ORTH_ARENA_ARRAY(m->ctx, &m->arena, orth_param_desc, n);
     if (!d)
         return ORTH_ERR_NOMEM;
@@ -161,6 +168,8 @@ static orth_status list_params(orth_model_blocks *m, const orth_model_config *c,
             return ORTH_ERR_NOMEM;
         d[i] = orth_weight_here(c, shape, p.weight);
         d[i].name = name;
+        d[i].lr_factor = orth_factor_of(&shape->lr_factors, name, 1);
+        d[i].decay_factor = orth_factor_of(&shape->decay_factors, name, decays(c, p.weight) ? 1 : 0);
     }
     m->spec.params = d;
     m->spec.num_params = n;

@@ -26,7 +26,7 @@ typedef struct {
     const char *name;
     int32_t num_dims;
     int64_t dim[2];              /* on this rank */
-    bool decay;                  /* weight decay applies */
+    float lr_factor, decay_factor; /* of the step's learning rate and weight decay */
     bool matrix;                 /* kept in the compute type beside its fp32 master */
     orth_reduce_rule reduce;
     orth_leaf_rule leaf;

@@ -214,7 +214,7 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
         out[num_out++] = orth_build_vector(v, ORTH_F32, 0, mine.count);
     }
     out[num_out++] = has_copy ? piece(b, b->copy[index], b->spec->compute, mine) : orth_operand_absent;
-    orth_attr attr = {.decay = param->decay, .nesterov = b->spec->nesterov};
+    orth_attr attr = {.lr_factor = param->lr_factor, .decay_factor = param->decay_factor, .nesterov = b->spec->nesterov};
     orth_build_emit(b, b->spec->optimizer, &attr, 2, in, num_out, out);
 }
 
