@@ -300,7 +300,7 @@ TEST(bytes_are_those_of_a_ring)
     }
     assert_int_equal(all_reduce, 2 * 7 * 4000);
     assert_int_equal(all_gather, 8 * 7 * 4000);
-    /* 1 GB on 8 ranks: 1.75 GB each (FORMULAS.md 2.9); slices of uneven counts add up to 2(n-1)*count. */
+    /* 1 GB on 8 ranks: 2(n-1)/n of it, 1.75 GB each; slices of uneven counts add up to 2(n-1)*count. */
     orth_comm_call call = {.kind = ORTH_COMM_ALL_REDUCE, .dtype = ORTH_F32, .count = 250000000};
     assert_int_equal(orth_comm_bytes(8, 3, &call), 1750000000);
     call.count = 17;

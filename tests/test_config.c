@@ -161,6 +161,12 @@ TEST(rules_between_options_are_told_in_words)
         {"numerics: {parts: 6}", "numerics.parts=6 is not a power of two"},
         {"optimizer: {betas: [0.9]}", "optimizer.betas holds 1 numbers, not 2"},
         {"optimizer: {nesterov: true}", "optimizer.nesterov=true needs optimizer.name=sgd, not adamw"},
+        {"optimizer: {lr_factors: [\"*.bias=0.5\", embed]}", "run.yaml:1:25: optimizer.lr_factors: 'embed' is not PATTERN=FACTOR"},
+        {"optimizer: {lr_factors: =1}", "'=1' is not PATTERN=FACTOR"},
+        {"optimizer: {weight_decay_factors: a=1x}", "optimizer.weight_decay_factors: 'a=1x' does not end with a number"},
+        {"optimizer: {weight_decay_factors: a=}", "'a=' does not end with a number"},
+        {"optimizer: {lr_factors: a=-1}", "'a=-1' has a factor that is not between 0 and 1000"},
+        {"optimizer: {lr_factors: a=nan}", "'a=nan' has a factor that is not between"},
         {"data: {path: [a, b], weights: [1]}", "data.weights holds 1 numbers for 2 data.path"},
         {"data: {path: [a, b], weights: [0, 0]}", "data.weights are all 0"},
         {"parallel: {dp: 4, zero: HYBRID_SHARD}", "run.yaml:1:25: parallel.zero=HYBRID_SHARD needs parallel.shard_group: the "

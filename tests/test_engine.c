@@ -1,4 +1,6 @@
 /* test_engine.c -- the compiled step against PyTorch, and against itself in other shapes. */
+#include <jansson.h>
+
 #include "engine.h"
 
 typedef struct {
@@ -166,43 +168,88 @@ TEST(logits_are_those_of_transformers)
     test_ctx_free(ctx);
 }
 
+/* Ten steps of a fixture's batches, which should give these losses and gradient norms. */
+static void check_training(orth_ctx *ctx, const char *name, const orth_factors *lr, const orth_factors *decay,
+                           const double *losses, const double *norms)
+{
+    golden g;
+    engine e;
+    golden_open(ctx, &g, name);
+    batch b = batch_open(&g, "train");
+    b.B = 2; /* of each of the ten steps */
+    orth_model_shape shape = train_shape(&b, 2, 8, ORTH_F32);
+    shape.lr_factors = *lr;
+    shape.decay_factors = *decay;
+    engine_open(ctx, &e, &g, &shape, orth_kernels_cpu());
+    for (int step = 1; step <= 10; step++) {
+        int64_t at = (step - 1) * b.B * b.T;
+        double total = 0;
+        for (int64_t i = 0; i < b.B * b.T; i++)
+            total += b.weights[at + i];
+        engine_fill(&e, b.B, b.tokens + at, b.targets + at, b.weights + at, NULL);
+        *engine_step_values(&e) = (orth_step_values){
+            .step = (uint64_t)step, .lr = (float)golden_number(&g, "train", "lr"),
+            .beta1 = (float)golden_number(&g, "train", "beta1"), .beta2 = (float)golden_number(&g, "train", "beta2"),
+            .eps = (float)golden_number(&g, "train", "eps"),
+            .weight_decay = (float)golden_number(&g, "train", "weight_decay"),
+            .clip_norm = (float)golden_number(&g, "train", "clip_norm"), .loss_scale = (float)(1 / total)};
+        CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
+        double loss = *(double *)orth_executor_find(e.ex, ORTH_BIND_LOSS, 0) / total;
+        if (!(fabs(loss - losses[step - 1]) <= 1e-4) ||
+            !(fabs(engine_step_values(&e)->grad_norm - norms[step - 1]) <= 1e-3 * norms[step - 1]))
+            fail_msg("%s, step %d: loss %.9g, PyTorch %.9g; norm %.9g, PyTorch %.9g", name, step, loss,
+                     losses[step - 1], engine_step_values(&e)->grad_norm, norms[step - 1]);
+    }
+    engine_close(ctx, &e);
+    batch_close(&b);
+    golden_close(ctx, &g);
+}
+
 TEST(ten_adamw_steps_follow_pytorch)
 {
     orth_ctx *ctx = test_ctx(2);
+    const orth_factors none = {"", 0, NULL};
     for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
         golden g;
-        engine e;
         golden_open(ctx, &g, golden_cases[c]);
-        batch b = batch_open(&g, "train");
-        b.B = 2; /* of each of the ten steps */
-        orth_model_shape shape = train_shape(&b, 2, 8, ORTH_F32);
-        engine_open(ctx, &e, &g, &shape, orth_kernels_cpu());
-        double *want = golden_doubles(&g, "train", "loss", NULL), *norms = golden_doubles(&g, "train", "grad_norm", NULL);
-        for (int step = 1; step <= 10; step++) {
-            int64_t at = (step - 1) * b.B * b.T;
-            double total = 0;
-            for (int64_t i = 0; i < b.B * b.T; i++)
-                total += b.weights[at + i];
-            engine_fill(&e, b.B, b.tokens + at, b.targets + at, b.weights + at, NULL);
-            *engine_step_values(&e) = (orth_step_values){
-                .step = (uint64_t)step, .lr = (float)golden_number(&g, "train", "lr"),
-                .beta1 = (float)golden_number(&g, "train", "beta1"), .beta2 = (float)golden_number(&g, "train", "beta2"),
-                .eps = (float)golden_number(&g, "train", "eps"),
-                .weight_decay = (float)golden_number(&g, "train", "weight_decay"),
-                .clip_norm = (float)golden_number(&g, "train", "clip_norm"), .loss_scale = (float)(1 / total)};
-            CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
-            double loss = *(double *)orth_executor_find(e.ex, ORTH_BIND_LOSS, 0) / total;
-            if (!(fabs(loss - want[step - 1]) <= 1e-4) ||
-                !(fabs(engine_step_values(&e)->grad_norm - norms[step - 1]) <= 1e-3 * norms[step - 1]))
-                fail_msg("%s, step %d: loss %.9g, PyTorch %.9g; norm %.9g, PyTorch %.9g", golden_cases[c], step, loss,
-                         want[step - 1], engine_step_values(&e)->grad_norm, norms[step - 1]);
-        }
-        free(want);
+        double *losses = golden_doubles(&g, "train", "loss", NULL), *norms = golden_doubles(&g, "train", "grad_norm", NULL);
+        check_training(ctx, golden_cases[c], &none, &none, losses, norms);
+        free(losses);
         free(norms);
-        engine_close(ctx, &e);
-        batch_close(&b);
         golden_close(ctx, &g);
     }
+    test_ctx_free(ctx);
+}
+
+static int32_t strings_of(const json_t *list, const char **out, int32_t cap)
+{
+    int32_t n = 0;
+    for (; n < (int32_t)json_array_size(list) && n < cap; n++)
+        out[n] = json_string_value(json_array_get(list, (size_t)n));
+    return n;
+}
+
+TEST(ten_adamw_steps_with_parameter_groups_follow_pytorch)
+{
+    orth_ctx *ctx = test_ctx(2);
+    json_t *root = json_load_file(ORTH_TEST_DIR "/fixtures/groups.json", 0, NULL);
+    const char *name;
+    json_t *entry;
+    int num_cases = 0;
+    json_object_foreach(json_object_get(root, "cases"), name, entry) {
+        const char *lr[8], *decay[8];
+        double losses[10], norms[10];
+        orth_factors lr_factors = {"lr", strings_of(json_object_get(entry, "lr_factors"), lr, 8), lr};
+        orth_factors decay_factors = {"decay", strings_of(json_object_get(entry, "decay_factors"), decay, 8), decay};
+        for (size_t i = 0; i < 10; i++) {
+            losses[i] = json_number_value(json_array_get(json_object_get(entry, "loss"), i));
+            norms[i] = json_number_value(json_array_get(json_object_get(entry, "grad_norm"), i));
+        }
+        check_training(ctx, name, &lr_factors, &decay_factors, losses, norms);
+        num_cases++;
+    }
+    assert_int_equal(num_cases, 4);
+    json_decref(root);
     test_ctx_free(ctx);
 }
 
@@ -343,6 +390,7 @@ int main(void)
         cmocka_unit_test(fast_kernels_give_the_gradients_of_pytorch),
         cmocka_unit_test(logits_are_those_of_transformers),
         cmocka_unit_test(ten_adamw_steps_follow_pytorch),
+        cmocka_unit_test(ten_adamw_steps_with_parameter_groups_follow_pytorch),
         cmocka_unit_test(micro_batches_and_threads_do_not_change_a_bit),
         cmocka_unit_test(batches_that_are_no_power_of_two_do_not_change_a_bit),
         cmocka_unit_test(planned_bytes_are_the_counted_bytes),

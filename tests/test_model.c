@@ -5,6 +5,7 @@
 
 #include "model/config.h"
 #include "train/setup.h"
+#include "model/factors.h"
 
 static orth_model_config preset(orth_ctx *ctx, const char *name)
 {
@@ -47,7 +48,7 @@ TEST(every_preset_passes_the_check_and_its_registry_adds_up)
             orth_param p;
             CHECK_OK(ctx, orth_model_param(ctx, &c, i, &p));
             assert_int_equal(orth_model_param_find(&c, p.name), i);
-            assert_int_equal(p.matrix, p.num_dims == 2);
+            assert_int_equal(orth_model_param_index(&c, p.weight, p.layer), i);
             elems += orth_param_elems(&p);
         }
         assert_int_equal(elems, orth_model_num_elems(&c));
@@ -91,6 +92,50 @@ TEST(the_registry_follows_the_order_of_its_header)
     test_ctx_free(ctx);
 }
 
+/* Length of the dim that tensor parallelism splits, from the parts that it is split into. */
+static int64_t length_of_parts(const orth_weight *w, int32_t parts)
+{
+    const orth_split s = {w->split.kind, parts, w->split.units, w->split.unit, w->split.group};
+    return orth_split_bound(&s, parts);
+}
+
+static void check_row(const orth_model_config *c, const orth_weight *w)
+{
+    assert_true(w->shape.num_dims == 1 || w->shape.num_dims == 2);
+    assert_true(w->shape.dim[0] > 0 && w->shape.dim[1] > 0 && (w->shape.num_dims == 2 || w->shape.dim[1] == 1));
+    assert_true(w->section && w->type && w->init.kind && w->decay && w->split.cut && w->reduce && w->leaf);
+    assert_int_equal(w->type == ORTH_WEIGHT_COMPUTE, w->shape.num_dims == 2);
+    if (w->split.cut != ORTH_CUT_WHOLE)
+        assert_int_equal(length_of_parts(w, 8), w->shape.dim[w->split.cut == ORTH_CUT_COLS]);
+    if (!w->hf[c->family].part[0].name)
+        fail_msg("%s of family %s has no name in Hugging Face's files", w->name, orth_family_name(c->family));
+    for (int i = 0; i < ORTH_HF_MAX_PARTS && w->hf[c->family].part[i].name; i++)
+        assert_true(w->hf[c->family].part[i].rows);
+}
+
+TEST(the_row_of_a_weight_states_every_fact_and_its_parts_are_its_shape)
+{
+    orth_ctx *ctx = test_ctx(1);
+    bool seen[ORTH_NUM_WEIGHTS] = {false};
+    for (int k = 0; k < 4; k++) {
+        orth_model_config c = preset(ctx, k < 2 ? "gpt2-tiny" : "llama-tiny");
+        c.tied = k % 2;
+        if (k == 3)
+            c.qkv_bias = c.out_bias = c.mlp_bias = c.qk_norm = true;
+        assert_false(orth_weight_present(&c, ORTH_WEIGHT_NONE) || orth_weight_present(&c, ORTH_NUM_WEIGHTS));
+        for (int id = 1; id < ORTH_NUM_WEIGHTS; id++) {
+            if (!orth_weight_present(&c, (orth_weight_id)id))
+                continue;
+            const orth_weight w = orth_weight_get(&c, (orth_weight_id)id);
+            check_row(&c, &w);
+            seen[id] = true;
+        }
+    }
+    for (int id = 1; id < ORTH_NUM_WEIGHTS; id++)
+        assert_true(seen[id]);
+    test_ctx_free(ctx);
+}
+
 TEST(names_that_are_almost_right_are_not_found)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -100,6 +145,41 @@ TEST(names_that_are_almost_right_are_not_found)
                                         "layers.99999999999999999999.attn_norm.gain", "layers.-1.attn_norm.gain"};
     for (int i = 0; i < ORTH_COUNT(wrong); i++)
         assert_int_equal(orth_model_param_find(&c, wrong[i]), -1);
+    test_ctx_free(ctx);
+}
+
+static float factor(const char *word, const char *name)
+{
+    const orth_factors f = {"key", 1, &word};
+    assert_null(orth_factor_word_check(word));
+    return orth_factor_of(&f, name, -1);
+}
+
+TEST(factors_hold_for_the_whole_names_that_their_patterns_match)
+{
+    static const struct {
+        const char *word, *name;
+        bool matches;
+    } cases[] = {
+        {"embed.weight=2", "embed.weight", true}, {"embed=2", "embed.weight", false}, {"weight=2", "embed.weight", false},
+        {"*=2", "embed.weight", true}, {"*.weight=2", "embed.weight", true}, {"*.bias=2", "embed.weight", false},
+        {"layers.?.*=2", "layers.7.mlp.up.weight", true}, {"layers.?.*=2", "layers.17.mlp.up.weight", false},
+        {"*.mlp.*.bias=2", "layers.17.mlp.up.bias", true}, {"*up*up*=2", "layers.1.mlp.up.bias", false},
+        {"**w**t*=2", "head.weight", true}, {"head.weight?=2", "head.weight", false}, {"?*=2", "h", true}, {"a*b=2", "aab", true},
+        {"a*ab=2", "aaab", true}, {"a*ab=2", "aaabb", false},
+    };
+    for (int i = 0; i < ORTH_COUNT(cases); i++)
+        if (factor(cases[i].word, cases[i].name) != (cases[i].matches ? 2.0f : -1.0f))
+            fail_msg("%s, %s", cases[i].word, cases[i].name);
+    const char *const words[] = {"*=1", "*.bias=0.5", "layers.0.*=0"};
+    const orth_factors f = {"key", 3, words};
+    assert_true(orth_factor_of(&f, "layers.0.attn.qkv.bias", -1) == 0 && orth_factor_of(&f, "layers.1.attn.qkv.bias", -1) == 0.5f &&
+                orth_factor_of(&f, "head.weight", -1) == 1);
+    orth_ctx *ctx = test_ctx(1);
+    const orth_model_config c = preset(ctx, "llama-tiny");
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "key: '*.bias=0.5' matches no parameter of the model", orth_factors_check(ctx, &f, &c));
+    const char *const bad = "embed";
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "key: 'embed' is not PATTERN=FACTOR", orth_factors_check(ctx, &(orth_factors){"key", 1, &bad}, &c));
     test_ctx_free(ctx);
 }
 
@@ -198,7 +278,9 @@ int main(void)
         cmocka_unit_test(presets_have_the_known_parameter_counts),
         cmocka_unit_test(every_preset_passes_the_check_and_its_registry_adds_up),
         cmocka_unit_test(the_registry_follows_the_order_of_its_header),
+        cmocka_unit_test(the_row_of_a_weight_states_every_fact_and_its_parts_are_its_shape),
         cmocka_unit_test(names_that_are_almost_right_are_not_found),
+        cmocka_unit_test(factors_hold_for_the_whole_names_that_their_patterns_match),
         cmocka_unit_test(an_unknown_preset_names_the_nearest),
         cmocka_unit_test(a_family_and_its_sizes_are_completed_to_a_valid_model),
         cmocka_unit_test(a_run_file_and_a_checkpoint_complete_a_model_alike),

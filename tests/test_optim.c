@@ -28,7 +28,8 @@ static kernel_case optim_case(int op, int64_t n, bool copy, const orth_step_valu
     static const orth_kernel_fn cpu[] = {orth_cpu_adamw, orth_cpu_adam, orth_cpu_sgd};
     kernel_case k = {
         .name = names[op], .ref = ref[op], .cpu = cpu[op], .num_in = 2, .num_out = op == 2 ? 3 : 4};
-    k.attr.decay = true;
+    k.attr.lr_factor = n % 3 ? 1.0f : 0.25f;
+    k.attr.decay_factor = 1;
     k.attr.nesterov = n % 2;
     k.in[0] = case_random(ORTH_F32, n, 0, 1, 1);
     k.in[1] = case_step(s);
@@ -81,16 +82,17 @@ typedef struct {
 } exact_state;
 
 /* torch.optim.AdamW, Adam and SGD of one element, in double. */
-static void exact_step(exact_state *x, int op, double g, const orth_step_values *s, bool nesterov, bool decay)
+static void exact_step(exact_state *x, int op, double g, const orth_step_values *s, const orth_attr *attr)
 {
-    const double wd = decay ? s->weight_decay : 0, b1 = s->beta1, b2 = s->beta2, lr = s->lr;
+    const double wd = (double)s->weight_decay * attr->decay_factor, b1 = s->beta1, b2 = s->beta2;
+    const double lr = (double)s->lr * attr->lr_factor;
     if (op == 0)
         x->p -= lr * wd * x->p;
     else
         g += wd * x->p;
     if (op == 2) {
         x->m = s->momentum * x->m + g;
-        x->p -= lr * (nesterov ? g + s->momentum * x->m : x->m);
+        x->p -= lr * (attr->nesterov ? g + s->momentum * x->m : x->m);
         return;
     }
     x->m += (g - x->m) * (1 - b1);
@@ -103,13 +105,14 @@ TEST(fifty_steps_follow_torch_optim_in_double)
 {
     enum { N = 200, STEPS = 50 };
     orth_ctx *ctx = test_ctx(2);
-    for (int variant = 0; variant < 12; variant++) {
+    static const float lr_factors[] = {1, 1, 0.5f, 0}, decay_factors[] = {1, 0, 0.3f, 1};
+    for (int variant = 0; variant < 24; variant++) {
         const int op = variant % 3;
-        const bool nesterov = variant / 3 & 1, decay = variant / 6 & 1;
         orth_step_values s = step_values(1);
         kernel_case k = optim_case(op, N, true, &s);
-        k.attr.nesterov = nesterov;
-        k.attr.decay = decay;
+        k.attr.nesterov = variant / 3 & 1;
+        k.attr.lr_factor = lr_factors[variant / 6];
+        k.attr.decay_factor = decay_factors[variant / 6];
         exact_state x[N];
         for (int i = 0; i < N; i++)
             x[i] = (exact_state){.p = ((float *)k.out[0].data)[i]};
@@ -124,7 +127,7 @@ TEST(fifty_steps_follow_torch_optim_in_double)
             for (int i = 0; i < N; i++) {
                 float g = test_rand(t, (uint64_t)i) * (i % 5 == 0 ? 1e-4f : 1.0f);
                 ((float *)k.in[0].data)[i] = g;
-                exact_step(&x[i], op, (double)g * s.clip_scale, &s, nesterov, decay);
+                exact_step(&x[i], op, (double)g * s.clip_scale, &s, &k.attr);
             }
             CHECK_OK(ctx, k.cpu(ctx, &(orth_op_call){k.in, k.out, k.num_in, k.num_out, &k.attr, NULL}));
         }

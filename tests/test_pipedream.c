@@ -118,7 +118,8 @@ static void update(orth_ctx *ctx, stale_case *x, engine *e, int64_t index, int64
     out[0].data = next;
     out[1].data = x->m[index];
     out[2].data = x->v[index];
-    const orth_attr attr = {.decay = e->unit.blocks.spec.params[index].decay};
+    const orth_param_desc *d = &e->unit.blocks.spec.params[index];
+    const orth_attr attr = {.lr_factor = d->lr_factor, .decay_factor = d->decay_factor};
     const orth_op_call call = {.in = in, .out = out, .num_in = 2, .num_out = 4, .attr = &attr};
     CHECK_OK(ctx, orth_kernels_ref()[ORTH_OP_adamw](ctx, &call));
 }

@@ -337,6 +337,33 @@ TEST(every_parameter_is_updated_once_after_its_gradient_is_whole)
     REFUSED(s, "gradient written after");
 }
 
+/* Compiles the step again with another value in the descriptor of one parameter. */
+static void refused_row(const char *name, orth_leaf_rule leaf, orth_reduce_rule reduce, const char *why)
+{
+    step *s = step_open(false, false);
+    orth_program p;
+    for (int64_t i = 0; i < s->blocks.spec.num_params; i++) {
+        orth_param_desc *d = (orth_param_desc *)&s->blocks.spec.params[i];
+        if (strcmp(d->name, name) != 0)
+            continue;
+        d->leaf = leaf;
+        d->reduce = reduce;
+    }
+    orth_program_init(s->ctx, &p);
+    CHECK_FAILS(s->ctx, ORTH_ERR_INTERNAL, why, orth_compile(s->ctx, &s->blocks.spec, &p));
+    orth_program_release(&p);
+    step_close(s);
+}
+
+TEST(a_weight_says_of_its_gradient_what_the_derived_backward_makes)
+{
+    refused_row("layers.1.attn.qkv.weight", ORTH_LEAF_SEQUENCE, ORTH_REDUCE_DENSE,
+                "the gradient of layers.1.attn.qkv.weight comes as a sum over tokens");
+    refused_row("final_norm.gain", ORTH_LEAF_TOKENS, ORTH_REDUCE_DENSE,
+                "the gradient of final_norm.gain comes as a vector for each sequence");
+    refused_row("head.weight", ORTH_LEAF_TOKENS, (orth_reduce_rule)0, "the gradient of head.weight has no group");
+}
+
 TEST(buffers_that_live_together_do_not_overlap)
 {
     step *s = step_open(true, false);
@@ -378,6 +405,7 @@ int main(void)
         cmocka_unit_test(a_packed_weight_is_that_of_its_product_and_of_this_step),
         cmocka_unit_test(operands_lie_inside_their_buffers),
         cmocka_unit_test(every_parameter_is_updated_once_after_its_gradient_is_whole),
+        cmocka_unit_test(a_weight_says_of_its_gradient_what_the_derived_backward_makes),
         cmocka_unit_test(buffers_that_live_together_do_not_overlap),
         cmocka_unit_test(bytes_that_were_taken_over_are_not_read),
     };

@@ -59,7 +59,8 @@ TEST(synchronous_bubbles_equal_their_formulas)
     end(&k);
 }
 
-/* FORMULAS.md section 1: idle share with 4 stages, forward to backward 1:1 or 1:2. */
+/* Per cent that p = 4 stages idle, (p-1)/(m+p-1), and the bubble's ratio to useful time, (p-1)/m (docs/pipeline.md), for
+ * forward to backward 1:1 and 1:2. */
 TEST(idle_share_equals_the_table)
 {
     static const struct {

@@ -13,7 +13,7 @@ static const char *const flavours[] = {
     "precision.compute=bf16 model.preset=llama-tiny",
     "model.dropout=0.1 data.doc_mask=true schedule.name=linear",
     "model.preset=qwen3-tiny model.vocab=300 optimizer.name=sgd optimizer.nesterov=true "
-    "precision.compute=bf16",
+    "precision.compute=bf16 optimizer.lr_factors=layers.*.qkv.weight=0.5 optimizer.weight_decay_factors=*.gain=1",
     "optimizer.name=adam schedule.name=wsd train.micro_batch=3 numerics.parts=1 data.seq_len=29",
     BF16X6 " model.preset=llama-tiny data.doc_mask=true",
 };
@@ -65,6 +65,7 @@ TEST(resuming_refuses_what_changes_the_numbers_and_takes_what_does_not)
         {"data.doc_mask=true", "data.doc_mask=true: "},
         {"optimizer.lr=2e-3", "optimizer.lr=0.002: "},
         {"optimizer.name=sgd", "trained with adamw"},
+        {"optimizer.lr_factors=embed.*=0.5", "command line: optimizer.lr_factors="},
         {"schedule.warmup_steps=4", "trained with 3"},
         {"precision.compute=bf16", "trained with fp32"},
         {"numerics.parts=4", "trained with 8"},
@@ -72,6 +73,7 @@ TEST(resuming_refuses_what_changes_the_numbers_and_takes_what_does_not)
     };
     run_case *r = run_begin();
     char path[256];
+    RUN(r, 2, "optimizer.lr_factors: 'emb=1' matches no parameter of the model", "plan run.yaml optimizer.lr_factors=emb=1");
     RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.dir=a");
     snprintf(path, sizeof path, "%s/other.txt", r->dir);
     run_write_text(r->ctx, path, 120, 2);

@@ -11,7 +11,7 @@
 #define ORTH_CKPT_HF_H
 
 #include "ckpt/safetensors.h"
-#include "model/config.h"
+#include "model/registry.h"
 
 /* ---- config.json (hf_config.c) ---- */
 
@@ -28,15 +28,6 @@ char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype 
 bool orth_hf_has_family(const orth_model_config *c);
 
 /* ---- the map between tensors (hf_map.c) ---- */
-
-/* Which rows of our fused parameter one of their tensors holds. */
-typedef enum {
-    ORTH_HF_ALL, ORTH_HF_Q, ORTH_HF_K, ORTH_HF_V,
-    ORTH_HF_QKV,                  /* all queries, all keys, all values: GPT-2's c_attn */
-    ORTH_HF_GATE, ORTH_HF_UP
-} orth_hf_rows;
-
-#define ORTH_HF_MAX_PARTS 3
 
 typedef struct {
     char name[96];                /* with prefix, as written */

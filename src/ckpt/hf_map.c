@@ -2,68 +2,11 @@
  *
  * Our rows: kernels/ops.def. For kv head g: k_g, v_g, then the G = H/KV query heads of its group, D
  * rows each; gate and up rows alternate. Theirs: q, k, v one after the other by head; gate and up
- * apart. A row of the table below is one tensor of theirs.
+ * apart. The names of their tensors are columns of model/weights.def.
  */
 #include <inttypes.h>
 
 #include "ckpt/hf.h"
-
-typedef struct {
-    const char *ours, *theirs;    /* inside a layer, or outside of all */
-    orth_hf_rows rows;
-    bool transposed;
-    bool no_prefix;
-} map_row;
-
-static const map_row gpt2_layer[] = {
-    {"attn_norm.gain", "ln_1.weight", ORTH_HF_ALL, false, false},
-    {"attn_norm.shift", "ln_1.bias", ORTH_HF_ALL, false, false},
-    {"attn.qkv.weight", "attn.c_attn.weight", ORTH_HF_QKV, true, false},
-    {"attn.qkv.bias", "attn.c_attn.bias", ORTH_HF_QKV, false, false},
-    {"attn.out.weight", "attn.c_proj.weight", ORTH_HF_ALL, true, false},
-    {"attn.out.bias", "attn.c_proj.bias", ORTH_HF_ALL, false, false},
-    {"mlp_norm.gain", "ln_2.weight", ORTH_HF_ALL, false, false},
-    {"mlp_norm.shift", "ln_2.bias", ORTH_HF_ALL, false, false},
-    {"mlp.up.weight", "mlp.c_fc.weight", ORTH_HF_ALL, true, false},
-    {"mlp.up.bias", "mlp.c_fc.bias", ORTH_HF_ALL, false, false},
-    {"mlp.down.weight", "mlp.c_proj.weight", ORTH_HF_ALL, true, false},
-    {"mlp.down.bias", "mlp.c_proj.bias", ORTH_HF_ALL, false, false},
-};
-
-static const map_row gpt2_outside[] = {
-    {"embed.weight", "wte.weight", ORTH_HF_ALL, false, false},
-    {"pos.weight", "wpe.weight", ORTH_HF_ALL, false, false},
-    {"final_norm.gain", "ln_f.weight", ORTH_HF_ALL, false, false},
-    {"final_norm.shift", "ln_f.bias", ORTH_HF_ALL, false, false},
-    {"head.weight", "lm_head.weight", ORTH_HF_ALL, false, true},
-};
-
-static const map_row llama_layer[] = {
-    {"attn_norm.gain", "input_layernorm.weight", ORTH_HF_ALL, false, false},
-    {"attn.qkv.weight", "self_attn.q_proj.weight", ORTH_HF_Q, false, false},
-    {"attn.qkv.weight", "self_attn.k_proj.weight", ORTH_HF_K, false, false},
-    {"attn.qkv.weight", "self_attn.v_proj.weight", ORTH_HF_V, false, false},
-    {"attn.qkv.bias", "self_attn.q_proj.bias", ORTH_HF_Q, false, false},
-    {"attn.qkv.bias", "self_attn.k_proj.bias", ORTH_HF_K, false, false},
-    {"attn.qkv.bias", "self_attn.v_proj.bias", ORTH_HF_V, false, false},
-    {"attn.q_norm.gain", "self_attn.q_norm.weight", ORTH_HF_ALL, false, false},
-    {"attn.k_norm.gain", "self_attn.k_norm.weight", ORTH_HF_ALL, false, false},
-    {"attn.out.weight", "self_attn.o_proj.weight", ORTH_HF_ALL, false, false},
-    {"attn.out.bias", "self_attn.o_proj.bias", ORTH_HF_ALL, false, false},
-    {"mlp_norm.gain", "post_attention_layernorm.weight", ORTH_HF_ALL, false, false},
-    {"mlp.gate_up.weight", "mlp.gate_proj.weight", ORTH_HF_GATE, false, false},
-    {"mlp.gate_up.weight", "mlp.up_proj.weight", ORTH_HF_UP, false, false},
-    {"mlp.gate_up.bias", "mlp.gate_proj.bias", ORTH_HF_GATE, false, false},
-    {"mlp.gate_up.bias", "mlp.up_proj.bias", ORTH_HF_UP, false, false},
-    {"mlp.down.weight", "mlp.down_proj.weight", ORTH_HF_ALL, false, false},
-    {"mlp.down.bias", "mlp.down_proj.bias", ORTH_HF_ALL, false, false},
-};
-
-static const map_row llama_outside[] = {
-    {"embed.weight", "embed_tokens.weight", ORTH_HF_ALL, false, false},
-    {"final_norm.gain", "norm.weight", ORTH_HF_ALL, false, false},
-    {"head.weight", "lm_head.weight", ORTH_HF_ALL, false, true},
-};
 
 static int64_t stored_rows(const orth_model_config *c, const orth_param *p, orth_hf_rows rows)
 {
@@ -83,22 +26,22 @@ static int64_t stored_rows(const orth_model_config *c, const orth_param *p, orth
     return p->dim[0];
 }
 
-static void fill(orth_hf_tensor *t, const orth_model_config *c, const orth_param *p, const map_row *m)
+static orth_hf_tensor tensor_of(const orth_model_config *c, const orth_param *p, const orth_hf_names *names, int part)
 {
     const bool gpt2 = c->family == ORTH_FAMILY_GPT2;
-    const char *prefix = m->no_prefix ? "" : gpt2 ? "transformer." : "model.";
-    *t = (orth_hf_tensor){.rows = m->rows, .transposed = m->transposed, .num_dims = p->num_dims,
-                          .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim,
-                          .heads_per_group = c->heads / c->kv_heads, .our_cols = p->dim[1]};
+    const char *prefix = names->no_prefix ? "" : gpt2 ? "transformer." : "model.", *name = names->part[part].name;
+    orth_hf_tensor t = {.rows = names->part[part].rows, .transposed = names->transposed, .num_dims = p->num_dims,
+                        .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim,
+                        .heads_per_group = c->heads / c->kv_heads, .our_cols = p->dim[1]};
     if (p->layer < 0)
-        snprintf(t->name, sizeof t->name, "%s%s", prefix, m->theirs);
+        snprintf(t.name, sizeof t.name, "%s%s", prefix, name);
     else
-        snprintf(t->name, sizeof t->name, "%s%s.%d.%s", prefix, gpt2 ? "h" : "layers", (int)p->layer,
-                 m->theirs);
-    t->prefix_chars = (int32_t)strlen(prefix);
-    const int64_t rows = stored_rows(c, p, m->rows);
-    t->dim[0] = t->transposed ? p->dim[1] : rows;
-    t->dim[1] = t->transposed ? rows : p->dim[1];
+        snprintf(t.name, sizeof t.name, "%s%s.%d.%s", prefix, gpt2 ? "h" : "layers", (int)p->layer, name);
+    t.prefix_chars = (int32_t)strlen(prefix);
+    const int64_t rows = stored_rows(c, p, t.rows);
+    t.dim[0] = t.transposed ? p->dim[1] : rows;
+    t.dim[1] = t.transposed ? rows : p->dim[1];
+    return t;
 }
 
 orth_status orth_hf_map_param(orth_ctx *ctx, const orth_model_config *c, int64_t index,
@@ -106,19 +49,11 @@ orth_status orth_hf_map_param(orth_ctx *ctx, const orth_model_config *c, int64_t
 {
     orth_param p;
     ORTH_TRY(orth_model_param(ctx, c, index, &p));
-    const bool gpt2 = c->family == ORTH_FAMILY_GPT2;
-    const map_row *table = gpt2 ? gpt2_outside : llama_outside;
-    int rows = gpt2 ? ORTH_COUNT(gpt2_outside) : ORTH_COUNT(llama_outside);
-    const char *name = p.name;
-    if (p.layer >= 0) {
-        table = gpt2 ? gpt2_layer : llama_layer;
-        rows = gpt2 ? ORTH_COUNT(gpt2_layer) : ORTH_COUNT(llama_layer);
-        name = strchr(name + strlen("layers."), '.') + 1;
-    }
+    const orth_weight w = orth_weight_get(c, p.weight);
+    const orth_hf_names *names = &w.hf[c->family];
     int n = 0;
-    for (int i = 0; i < rows; i++)
-        if (strcmp(table[i].ours, name) == 0)
-            fill(&out[n++], c, &p, &table[i]);
+    for (; n < ORTH_HF_MAX_PARTS && names->part[n].name; n++)
+        out[n] = tensor_of(c, &p, names, n);
     if (n == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "parameter %s has no name in Hugging Face's form", p.name);
     *out_num = n;

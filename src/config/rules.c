@@ -4,6 +4,7 @@
 
 #include "config/config.h"
 #include "base/text.h"
+#include "model/factors.h"
 
 /* "run.yaml:3:9: " for the first of the two options that was given, "" when both are defaults. */
 static const char *place_of(const orth_config *c, orth_option_id a, orth_option_id b)
@@ -73,6 +74,22 @@ static orth_status two_betas(orth_ctx *ctx, const orth_config *c)
         return ORTH_OK;
     return BREAKS(ctx, c, optimizer_betas, optimizer_betas, "optimizer.betas holds %d numbers, not 2",
                   c->optimizer_betas.n);
+}
+
+static orth_status factors_are_well_formed(orth_ctx *ctx, const orth_config *c)
+{
+    for (int32_t i = 0; i < c->optimizer_lr_factors.n; i++) {
+        const char *word = c->optimizer_lr_factors.v[i], *why = orth_factor_word_check(word);
+        if (why)
+            return BREAKS(ctx, c, optimizer_lr_factors, optimizer_lr_factors, "optimizer.lr_factors: '%s' %s", word, why);
+    }
+    for (int32_t i = 0; i < c->optimizer_weight_decay_factors.n; i++) {
+        const char *word = c->optimizer_weight_decay_factors.v[i], *why = orth_factor_word_check(word);
+        if (why)
+            return BREAKS(ctx, c, optimizer_weight_decay_factors, optimizer_weight_decay_factors,
+                          "optimizer.weight_decay_factors: '%s' %s", word, why);
+    }
+    return ORTH_OK;
 }
 
 static orth_status nesterov_is_for_sgd(orth_ctx *ctx, const orth_config *c)
@@ -151,7 +168,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
                  micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
         sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
-        the_run_folder_has_a_name, pieces_are_of_fp32,
+        the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));

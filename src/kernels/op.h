@@ -59,7 +59,8 @@ typedef struct {
     float eps, scale, dropout;
     int32_t site;                       /* which dropout of the model this is */
     int32_t num_addends;
-    bool inverse, nesterov, decay;
+    bool inverse, nesterov;
+    float lr_factor, decay_factor;      /* optimizers: of the step's learning rate and weight decay */
     int32_t full_len, slot_begin, slot_count; /* attention_part: whole sequences have full_len tokens in
                                            token_parts slots; the rank's queries are those of slot_count */
     int32_t key_begin, num_keys;        /* attention_block, and messages of keys: their positions */

@@ -32,19 +32,19 @@ static inline double orth_power(double x, uint64_t n)
 
 static inline orth_optim_values orth_optim_values_make(const orth_attr *attr, const orth_step_values *s)
 {
-    const float decay = attr->decay ? s->weight_decay : 0.0f;
+    const float lr = s->lr * attr->lr_factor, decay = s->weight_decay * attr->decay_factor;
     return (orth_optim_values){
         .g_scale = s->clip_scale,
-        .keep = (float)(1.0 - (double)s->lr * (double)decay),
+        .keep = (float)(1.0 - (double)lr * (double)decay),
         .l2 = decay,
         .beta1 = s->beta1,
         .new1 = (float)(1.0 - (double)s->beta1),
         .beta2 = s->beta2,
         .new2 = (float)(1.0 - (double)s->beta2),
-        .step_size = (float)((double)s->lr / (1.0 - orth_power((double)s->beta1, s->step))),
+        .step_size = (float)((double)lr / (1.0 - orth_power((double)s->beta1, s->step))),
         .root_scale = (float)(1.0 / sqrt(1.0 - orth_power((double)s->beta2, s->step))),
         .eps = s->eps,
-        .lr = s->lr,
+        .lr = lr,
         .momentum = s->momentum,
         .nesterov = attr->nesterov,
     };

@@ -14,14 +14,13 @@ static void build_embed(orth_layer_builder *b)
 {
     orth_graph *g = b->g;
     orth_attr attr = orth_layer_attr_inside(b);
-    orth_split vocab = orth_layer_split(b, b->c->vocab, 1);
-    bool learned = b->c->family == ORTH_FAMILY_GPT2;
-    attr.first_row = orth_layer_first(b, vocab);
+    const orth_param_desc table = orth_layer_weight(b, ORTH_WEIGHT_embed);
+    attr.first_row = orth_split_bound(&table.split, table.first_part);
     orth_value in[] = {
         orth_graph_data(g, ORTH_DATA_TOKENS, ORTH_I32, b->N, 0, 0),
         orth_graph_data(g, ORTH_DATA_POSITIONS, ORTH_I32, b->N, 0, 0),
-        orth_graph_param(g, "embed.weight", b->s->compute, orth_layer_length(b, vocab), b->c->hidden),
-        learned ? orth_graph_param(g, "pos.weight", b->s->compute, b->c->max_seq, b->c->hidden) : ORTH_NO_VALUE,
+        orth_layer_param(b, ORTH_WEIGHT_embed),
+        orth_layer_param(b, ORTH_WEIGHT_pos),
     };
     orth_value x = orth_graph_temp(g, "embedded", b->s->compute, b->N, b->c->hidden);
     orth_graph_add(g, ORTH_OP_embed, &attr, 4, in, 1, &x);
@@ -47,7 +46,7 @@ static void build_final(orth_layer_builder *b)
 {
     const int64_t dim[] = {b->outside, b->c->hidden};
     b->g->input = orth_graph_add_value(b->g, ORTH_VALUE_INPUT, 0, b->s->compute, "final_in", 2, dim);
-    b->g->output = orth_layer_enter(b, orth_layer_norm(b, "final_norm", b->g->input, ORTH_NO_VALUE).y);
+    b->g->output = orth_layer_enter(b, orth_layer_norm(b, ORTH_WEIGHT_final_norm_gain, ORTH_WEIGHT_final_norm_shift, b->g->input, ORTH_NO_VALUE).y);
 }
 
 /* Cross-entropy of this rank's columns of the vocabulary: the parts of softmax_xent, with what the
@@ -76,15 +75,16 @@ static void build_head(orth_layer_builder *b, int64_t rows)
 {
     orth_graph *g = b->g;
     const int64_t C = b->c->hidden, dim[] = {rows, C};
-    orth_split vocab = orth_layer_split(b, b->c->vocab, 1);
-    const int64_t V = orth_layer_length(b, vocab);
+    const orth_weight_id table_id = b->c->tied ? ORTH_WEIGHT_embed : ORTH_WEIGHT_head;
+    const orth_param_desc table = orth_layer_weight(b, table_id);
+    const int64_t V = table.dim[0];
     orth_attr attr = orth_layer_attr_inside(b);
     attr.split = ORTH_SPLIT_WHOLE(C);
-    attr.split_out = orth_layer_local(b, vocab);
-    attr.first_row = orth_layer_first(b, vocab);
+    attr.split_out = orth_param_split_here(&table);
+    attr.first_row = orth_split_bound(&table.split, table.first_part);
     attr.partial = b->tp > 1;
     g->input = orth_graph_add_value(g, ORTH_VALUE_INPUT, 0, b->s->compute, "head_in", 2, dim);
-    orth_value w = orth_graph_param(g, b->c->tied ? "embed.weight" : "head.weight", b->s->compute, V, C);
+    orth_value w = orth_layer_param(b, table_id);
     orth_value logits = orth_graph_temp(g, "logits", ORTH_F32, rows, V);
     const orth_value in[] = {g->input, w, ORTH_NO_VALUE}, out[] = {logits, ORTH_NO_VALUE};
     orth_graph_add(g, ORTH_OP_linear, &attr, 3, in, 2, out);
@@ -108,69 +108,24 @@ static void build_head(orth_layer_builder *b, int64_t rows)
     orth_graph_add(g, ORTH_OP_softmax_xent, &loss, 4, loss_in, 2, loss_out);
 }
 
-/* Registry numbers of a graph's parameters: their names, with the layer's prefix. */
+/* Registry numbers of a graph's parameters. */
 static orth_status map_params(orth_model_blocks *m, const orth_model_config *c, const orth_graph *g, int layer,
                               orth_block *out)
 {
     int64_t *index = ORTH_ARENA_ARRAY(m->ctx, &m->arena, int64_t, g->num_params + 1);
     if (!index)
         return ORTH_ERR_NOMEM;
-    for (orth_value v = 0; v < g->num_values; v++) {
-        const orth_value_info *info = &g->values[v];
-        if (info->kind != ORTH_VALUE_PARAM)
-            continue;
-        char name[96];
-        if (layer >= 0)
-            snprintf(name, sizeof name, "layers.%d.%s", layer, info->name);
-        else
-            snprintf(name, sizeof name, "%s", info->name);
-        index[info->slot] = orth_model_param_find(c, name);
-        if (index[info->slot] < 0)
-            return ORTH_FAIL(m->ctx, ORTH_ERR_INTERNAL, "block parameter '%s' is not in the registry", name);
-    }
+    for (orth_value v = 0; v < g->num_values; v++)
+        if (g->values[v].kind == ORTH_VALUE_PARAM)
+            index[g->values[v].slot] = orth_model_param_index(c, (orth_weight_id)g->values[v].weight, layer);
     *out = (orth_block){(orth_graph *)g, index};
     return ORTH_OK;
 }
 
-/* Whether `name` ends with `end`. */
-static bool ends(const char *name, const char *end)
-{
-    size_t n = strlen(name), k = strlen(end);
-    return n >= k && strcmp(name + n - k, end) == 0;
-}
-
-/* The dim of a parameter that tensor parallelism splits, and how it is cut: the out dim of products
- * whose input is whole, the in dim of those whose input is split, the vocabulary. */
-static void find_split(const orth_model_config *c, int32_t parts, orth_param_desc *d)
-{
-    const orth_split heads = {ORTH_SPLIT_EVEN, parts, c->heads, c->head_dim, 1};
-    const orth_split qkv = {ORTH_SPLIT_QKV, parts, c->heads, c->head_dim, c->heads / c->kv_heads};
-    const orth_split ffn = {ORTH_SPLIT_EVEN, parts, c->ffn, 1, 1}, ffn2 = {ORTH_SPLIT_EVEN, parts, c->ffn, 2, 1};
-    const orth_split vocab = {ORTH_SPLIT_EVEN, parts, c->vocab, 1, 1};
-    const struct {
-        const char *end;
-        int32_t dim;
-        const orth_split *split;
-    } table[] = {{"attn.qkv.weight", 0, &qkv}, {"attn.qkv.bias", 0, &qkv}, {"attn.out.weight", 1, &heads},
-                 {"mlp.up.weight", 0, &ffn}, {"mlp.up.bias", 0, &ffn}, {"mlp.gate_up.weight", 0, &ffn2},
-                 {"mlp.gate_up.bias", 0, &ffn2}, {"mlp.down.weight", 1, &ffn}, {"embed.weight", 0, &vocab},
-                 {"head.weight", 0, &vocab}};
-    d->split_dim = -1;
-    for (int i = 0; i < ORTH_COUNT(table); i++) {
-        if (!ends(d->name, table[i].end))
-            continue;
-        d->split_dim = table[i].dim;
-        d->split = *table[i].split;
-    }
-}
-
-/* What of the parameter is on this rank. */
+/* Of the canonical parts of the split dim, each rank of tensor parallelism has as many. */
 static void localize(const orth_place_in_mesh *mesh, orth_param_desc *d)
 {
     int32_t tp = ORTH_MAX(mesh->size[ORTH_GROUP_TP], 1);
-    d->whole_cols = d->num_dims > 1 ? d->dim[1] : 1;
-    if (d->split_dim < 0)
-        return;
     d->num_parts = d->split.parts / tp;
     d->first_part = d->num_parts * mesh->pos[ORTH_GROUP_TP];
     d->replica_rows = orth_split_replica(&d->split, d->first_part, &d->replica_first);
@@ -178,9 +133,30 @@ static void localize(const orth_place_in_mesh *mesh, orth_param_desc *d)
                            orth_split_bound(&d->split, d->first_part) + d->replica_rows;
 }
 
+orth_param_desc orth_weight_here(const orth_model_config *c, const orth_model_shape *shape, orth_weight_id id)
+{
+    const orth_weight w = orth_weight_get(c, id);
+    orth_param_desc d = {.num_dims = w.shape.num_dims, .dim = {w.shape.dim[0], w.shape.dim[1]}, .whole_cols = w.shape.dim[1],
+                         .matrix = w.type == ORTH_WEIGHT_COMPUTE,
+                         .reduce = w.reduce, .leaf = w.leaf, .split_dim = -1};
+    if (w.split.cut == ORTH_CUT_WHOLE)
+        return d;
+    d.split_dim = w.split.cut == ORTH_CUT_ROWS ? 0 : 1;
+    d.split = (orth_split){w.split.kind, shape->parts, w.split.units, w.split.unit, w.split.group};
+    localize(&shape->mesh, &d);
+    return d;
+}
+
+static bool decays(const orth_model_config *c, orth_weight_id id)
+{
+    return orth_weight_get(c, id).decay == ORTH_WEIGHT_DECAY;
+}
+
 static orth_status list_params(orth_model_blocks *m, const orth_model_config *c, const orth_model_shape *shape)
 {
     int64_t n = orth_model_num_params(c);
+    ORTH_TRY(orth_factors_check(m->ctx, &shape->lr_factors, c));
+    ORTH_TRY(orth_factors_check(m->ctx, &shape->decay_factors, c));
     orth_param_desc *d = ORTH_ARENA_ARRAY(m->ctx, &m->arena, orth_param_desc, n);
     if (!d)
         return ORTH_ERR_NOMEM;
@@ -190,10 +166,10 @@ static orth_status list_params(orth_model_blocks *m, const orth_model_config *c,
         char *name = orth_arena_printf(m->ctx, &m->arena, "%s", p.name);
         if (!name)
             return ORTH_ERR_NOMEM;
-        d[i] = (orth_param_desc){.name = name, .num_dims = p.num_dims, .dim = {p.dim[0], p.dim[1]},
-                                 .decay = p.decay, .matrix = p.matrix};
-        find_split(c, shape->parts, &d[i]);
-        localize(&shape->mesh, &d[i]);
+        d[i] = orth_weight_here(c, shape, p.weight);
+        d[i].name = name;
+        d[i].lr_factor = orth_factor_of(&shape->lr_factors, name, 1);
+        d[i].decay_factor = orth_factor_of(&shape->decay_factors, name, decays(c, p.weight) ? 1 : 0);
     }
     m->spec.params = d;
     m->spec.num_params = n;

@@ -7,7 +7,7 @@
 #ifndef ORTH_MODEL_BLOCKS_H
 #define ORTH_MODEL_BLOCKS_H
 
-#include "model/config.h"
+#include "model/factors.h"
 #include "program/lower/compile.h"
 
 typedef struct {
@@ -23,6 +23,7 @@ typedef struct {
     bool external_params;         /* weights and caches are those of another program */
     orth_op optimizer;
     bool nesterov;
+    orth_factors lr_factors, decay_factors; /* of single parameters; none: 1, and 1 or 0 as weights.def says */
     orth_place_in_mesh mesh;      /* this rank's place; all zero: alone */
     orth_comm_policy comm;
     bool keep_packed;             /* as in orth_compile_spec */
@@ -52,6 +53,8 @@ int64_t orth_head_leaves(int64_t seq_len, int64_t parts);
 /* Chunks in which the head computes a sequence, or a rank's seq_len tokens of one, of that many leaves: as many as keep
  * the logits small. */
 int64_t orth_head_chunks(int64_t leaves, int64_t num_seqs, int64_t seq_len);
+/* What this rank has of a weight; without name and factors, which a parameter has. */
+orth_param_desc orth_weight_here(const orth_model_config *c, const orth_model_shape *shape, orth_weight_id id);
 
 /* cos and sin of the rotary angles: table[p*D + i], table[p*D + D/2 + i] for i < D/2, positions
  * [0, rows). Angles in double, Llama-3 scaling if asked for. */

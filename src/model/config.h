@@ -43,36 +43,4 @@ const char *orth_model_preset_name(int index);
 /* Checks all rules between dimensions; ORTH_ERR_ARG with the first that is broken, in words. */
 orth_status orth_model_config_check(orth_ctx *ctx, const orth_model_config *c);
 
-/* The registry: every parameter of a model, in one fixed order (embedding, layers, final norm, head).
- *
- *   embed.weight [V,C]                        pos.weight [max_seq,C] (GPT2)
- *   layers.I.attn_norm.gain [C] (.shift GPT2) layers.I.attn.qkv.weight [R,C] (.bias [R])
- *   layers.I.attn.q_norm.gain, .k_norm.gain [D] (qk_norm)
- *   layers.I.attn.out.weight [C,H*D] (.bias)  layers.I.mlp_norm.gain [C] (.shift)
- *   layers.I.mlp.up.weight [F,C] (.bias)      (GPT2)
- *   layers.I.mlp.gate_up.weight [2F,C] (.bias) (LLAMA; rows gate 0, up 0, gate 1, up 1, ...)
- *   layers.I.mlp.down.weight [C,F] (.bias)    final_norm.gain (.shift)
- *   head.weight [V,C] (untied)
- * Row order of qkv: kernels/ops.def. All weights are stored [out, in]. */
-typedef enum { ORTH_INIT_ZERO, ORTH_INIT_ONE, ORTH_INIT_NORMAL } orth_init;
-
-typedef struct {
-    char name[64];
-    int32_t num_dims;
-    int64_t dim[2];
-    orth_init init;
-    double init_std;
-    bool decay;                     /* weight decay applies: matrices and embeddings */
-    bool matrix;                    /* kept in the compute type beside its fp32 master */
-    int32_t layer;                  /* -1: outside the layers */
-} orth_param;
-
-int64_t orth_model_num_params(const orth_model_config *c);            /* tensors */
-/* ORTH_ERR_ARG for an index out of [0, num_params). `c` has passed orth_model_config_check. */
-orth_status orth_model_param(orth_ctx *ctx, const orth_model_config *c, int64_t index, orth_param *out);
-/* Index of the parameter of that name, -1 if the model has none. */
-int64_t orth_model_param_find(const orth_model_config *c, const char *name);
-int64_t orth_param_elems(const orth_param *p);
-int64_t orth_model_num_elems(const orth_model_config *c);             /* parameters counted once */
-
 #endif

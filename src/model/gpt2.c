@@ -4,15 +4,13 @@
 
 void orth_gpt2_layer(orth_layer_builder *b)
 {
-    const orth_model_config *c = b->c;
     orth_value x = b->g->input;
 
-    orth_normed n1 = orth_layer_norm(b, "attn_norm", x, ORTH_NO_VALUE);
+    orth_normed n1 = orth_layer_norm(b, ORTH_WEIGHT_attn_norm_gain, ORTH_WEIGHT_attn_norm_shift, x, ORTH_NO_VALUE);
     orth_value a = orth_layer_dropout(b, orth_layer_attention(b, n1.y), 1);
 
-    orth_normed n2 = orth_layer_norm(b, "mlp_norm", a, x);
-    orth_split ffn = orth_layer_split(b, c->ffn, 1);
-    orth_value u = orth_layer_column(b, "mlp.up", c->mlp_bias, orth_layer_enter(b, n2.y), ORTH_ACT_GELU_TANH, ffn);
-    orth_value m = orth_layer_row(b, "mlp.down", c->mlp_bias, u, ffn);
+    orth_normed n2 = orth_layer_norm(b, ORTH_WEIGHT_mlp_norm_gain, ORTH_WEIGHT_mlp_norm_shift, a, x);
+    orth_value u = orth_layer_column(b, ORTH_WEIGHT_up, ORTH_WEIGHT_up_bias, orth_layer_enter(b, n2.y), ORTH_ACT_GELU_TANH);
+    orth_value m = orth_layer_row(b, ORTH_WEIGHT_down, ORTH_WEIGHT_down_bias, u);
     b->g->output = orth_layer_add(b, orth_layer_dropout(b, m, 2), n2.sum);
 }

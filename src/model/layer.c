@@ -2,6 +2,7 @@
 #include "model/layer.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "kernels/attention.h"
 
@@ -46,58 +47,38 @@ orth_attr orth_layer_attr_outside(const orth_layer_builder *b)
     return attr;
 }
 
-orth_split orth_layer_split(const orth_layer_builder *b, int64_t units, int64_t unit)
+orth_param_desc orth_layer_weight(const orth_layer_builder *b, orth_weight_id id)
 {
-    return (orth_split){ORTH_SPLIT_EVEN, b->s->parts, units, unit, 1};
+    return orth_weight_here(b->c, b->s, id);
 }
 
-orth_split orth_layer_local(const orth_layer_builder *b, orth_split whole)
+orth_value orth_layer_param(orth_layer_builder *b, orth_weight_id id)
 {
-    whole.of = whole.parts;
-    whole.parts /= b->tp;
-    whole.first = whole.parts * b->s->mesh.pos[ORTH_GROUP_TP];
-    return whole;
+    if (!orth_weight_present(b->c, id))
+        return ORTH_NO_VALUE;
+    const orth_param_desc w = orth_layer_weight(b, id);
+    return orth_graph_param(b->g, id, orth_weight_get(b->c, id).name, w.matrix ? b->s->compute : ORTH_F32, w.num_dims, w.dim);
 }
 
-int64_t orth_layer_first(const orth_layer_builder *b, orth_split whole)
+/* "attn.qkv" of "attn.qkv.weight", and what follows it, in the graph's arena. */
+static const char *name_beside(orth_layer_builder *b, orth_weight_id id, const char *suffix)
 {
-    return orth_split_bound(&whole, whole.parts / b->tp * b->s->mesh.pos[ORTH_GROUP_TP]);
-}
-
-/* Of them: rows of k and v that count as another rank's. */
-static int64_t replica_rows(const orth_layer_builder *b, orth_split whole)
-{
-    int64_t begin;
-    return orth_split_replica(&whole, whole.parts / b->tp * b->s->mesh.pos[ORTH_GROUP_TP], &begin);
-}
-
-int64_t orth_layer_length(const orth_layer_builder *b, orth_split whole)
-{
-    int32_t mine = whole.parts / b->tp;
-    return orth_split_bound(&whole, mine * (b->s->mesh.pos[ORTH_GROUP_TP] + 1)) - orth_layer_first(b, whole) +
-           replica_rows(b, whole);
-}
-
-/* "attn.qkv" + ".weight", in the graph's arena. */
-static const char *join(orth_layer_builder *b, const char *name, const char *suffix)
-{
-    const char *s = orth_arena_printf(b->g->ctx, &b->g->arena, "%s.%s", name, suffix);
+    const char *name = orth_weight_get(b->c, id).name, *end = strrchr(name, '.');
+    const char *s = orth_arena_printf(b->g->ctx, &b->g->arena, "%.*s%s", (int)(end - name), name, suffix);
     if (!s)
         b->g->failed = ORTH_ERR_NOMEM;
     return s ? s : "";
 }
 
-orth_normed orth_layer_norm(orth_layer_builder *b, const char *name, orth_value x, orth_value res)
+orth_normed orth_layer_norm(orth_layer_builder *b, orth_weight_id gain_id, orth_weight_id shift_id, orth_value x, orth_value res)
 {
     int64_t C = b->c->hidden;
-    bool layer_norm = b->c->family == ORTH_FAMILY_GPT2, joins = res != ORTH_NO_VALUE;
+    bool joins = res != ORTH_NO_VALUE;
     orth_attr attr = orth_layer_attr_outside(b);
-    orth_value gain = orth_graph_param(b->g, join(b, name, "gain"), ORTH_F32, C, 0);
-    orth_value shift = layer_norm ? orth_graph_param(b->g, join(b, name, "shift"), ORTH_F32, C, 0)
-                                  : ORTH_NO_VALUE;
-    orth_value y = orth_graph_temp(b->g, name, b->s->compute, b->outside, C);
+    orth_value gain = orth_layer_param(b, gain_id), shift = orth_layer_param(b, shift_id);
+    orth_value y = orth_graph_temp(b->g, name_beside(b, gain_id, ""), b->s->compute, b->outside, C);
     orth_value sum = joins ? orth_graph_temp(b->g, "residual", b->s->compute, b->outside, C) : ORTH_NO_VALUE;
-    orth_value stats = orth_graph_temp(b->g, join(b, name, "stats"), ORTH_F32, b->outside, 2);
+    orth_value stats = orth_graph_temp(b->g, name_beside(b, gain_id, ".stats"), ORTH_F32, b->outside, 2);
     const orth_value in[] = {x, res, gain, shift}, out[] = {y, sum, stats};
     orth_graph_add(b->g, ORTH_OP_norm, &attr, 4, in, 3, out);
     return (orth_normed){y, joins ? sum : x};
@@ -113,43 +94,42 @@ orth_value orth_layer_enter(orth_layer_builder *b, orth_value x)
     return y;
 }
 
-orth_value orth_layer_column(orth_layer_builder *b, const char *name, bool bias, orth_value x, orth_act act,
-                             orth_split out_split)
+orth_value orth_layer_column(orth_layer_builder *b, orth_weight_id weight, orth_weight_id bias, orth_value x, orth_act act)
 {
-    int64_t K = b->c->hidden, O = orth_layer_length(b, out_split);
+    const orth_param_desc d = orth_layer_weight(b, weight);
+    int64_t O = d.dim[0];
     orth_attr attr = orth_layer_attr_inside(b);
     attr.act = act;
-    attr.split = ORTH_SPLIT_WHOLE(K);
-    attr.split_out = orth_layer_local(b, out_split);
-    attr.replica_rows = replica_rows(b, out_split);
+    attr.split = ORTH_SPLIT_WHOLE(d.dim[1]);
+    attr.split_out = orth_param_split_here(&d);
+    attr.replica_rows = d.replica_rows;
     attr.partial = b->tp > 1;
-    orth_value w = orth_graph_param(b->g, join(b, name, "weight"), b->s->compute, O, K);
-    orth_value bv = bias ? orth_graph_param(b->g, join(b, name, "bias"), ORTH_F32, O, 0) : ORTH_NO_VALUE;
-    orth_value y = orth_graph_temp(b->g, name, b->s->compute, b->N, O);
+    orth_value w = orth_layer_param(b, weight), bv = orth_layer_param(b, bias);
+    orth_value y = orth_graph_temp(b->g, name_beside(b, weight, ""), b->s->compute, b->N, O);
     bool saves_pre = act != ORTH_ACT_NONE && b->s->mode == ORTH_MODE_TRAIN;
-    orth_value pre = saves_pre ? orth_graph_temp(b->g, join(b, name, "pre"), b->s->compute, b->N, O)
+    orth_value pre = saves_pre ? orth_graph_temp(b->g, name_beside(b, weight, ".pre"), b->s->compute, b->N, O)
                                : ORTH_NO_VALUE;
     const orth_value in[] = {x, w, bv}, out[] = {y, pre};
     orth_graph_add(b->g, ORTH_OP_linear, &attr, 3, in, 2, out);
     return y;
 }
 
-orth_value orth_layer_row(orth_layer_builder *b, const char *name, bool bias, orth_value x, orth_split in_split)
+orth_value orth_layer_row(orth_layer_builder *b, orth_weight_id weight, orth_weight_id bias, orth_value x)
 {
-    int64_t K = orth_layer_length(b, in_split), C = b->c->hidden;
+    const orth_param_desc d = orth_layer_weight(b, weight);
+    int64_t C = d.dim[0];
     orth_attr attr = orth_layer_attr_inside(b), outside = orth_layer_attr_outside(b);
-    attr.split = orth_layer_local(b, in_split);
+    attr.split = orth_param_split_here(&d);
     attr.split_out = ORTH_SPLIT_WHOLE(C);
-    orth_value w = orth_graph_param(b->g, join(b, name, "weight"), b->s->compute, C, K);
-    orth_value bv = bias ? orth_graph_param(b->g, join(b, name, "bias"), ORTH_F32, C, 0) : ORTH_NO_VALUE;
-    orth_value y = orth_graph_temp(b->g, name, b->s->compute, b->outside, C);
+    orth_value w = orth_layer_param(b, weight), bv = orth_layer_param(b, bias);
+    orth_value y = orth_graph_temp(b->g, name_beside(b, weight, ""), b->s->compute, b->outside, C);
     if (b->tp == 1) {
         const orth_value in[] = {x, w, bv}, out[] = {y, ORTH_NO_VALUE};
         orth_graph_add(b->g, ORTH_OP_linear, &attr, 3, in, 2, out);
         return y;
     }
-    orth_value v = orth_graph_temp(b->g, join(b, name, "part"), ORTH_F32, b->N, C);
-    orth_value sum = orth_graph_temp(b->g, join(b, name, "sum"), ORTH_F32, b->outside, C);
+    orth_value v = orth_graph_temp(b->g, name_beside(b, weight, ".part"), ORTH_F32, b->N, C);
+    orth_value sum = orth_graph_temp(b->g, name_beside(b, weight, ".sum"), ORTH_F32, b->outside, C);
     const orth_value in[] = {x, w, ORTH_NO_VALUE}, out[] = {v, ORTH_NO_VALUE}, finish[] = {sum, bv};
     orth_graph_add(b->g, ORTH_OP_linear, &attr, 3, in, 2, out);
     orth_graph_add(b->g, ORTH_OP_leave, &attr, 1, &v, 1, &sum);
@@ -157,25 +137,19 @@ orth_value orth_layer_row(orth_layer_builder *b, const char *name, bool bias, or
     return y;
 }
 
-static orth_split qkv_rows(const orth_layer_builder *b)
-{
-    const orth_model_config *c = b->c;
-    return (orth_split){ORTH_SPLIT_QKV, b->s->parts, c->heads, c->head_dim, c->heads / c->kv_heads};
-}
-
 static orth_value head_norm(orth_layer_builder *b, orth_value qkv, int64_t R)
 {
+    const orth_param_desc out = orth_layer_weight(b, ORTH_WEIGHT_attn_out); /* its columns are the heads */
     orth_attr attr = orth_layer_attr_inside(b);
-    int64_t D = b->c->head_dim;
-    attr.split = orth_layer_local(b, orth_layer_split(b, b->c->heads, 1));
-    attr.replica_rows = replica_rows(b, qkv_rows(b));
+    attr.split = orth_param_split_here(&out);
+    attr.split.unit = 1;
+    attr.replica_rows = orth_layer_weight(b, ORTH_WEIGHT_qkv).replica_rows;
     attr.partial = b->tp > 1; /* one gain for all heads, and each rank has some of them */
-    orth_value q = orth_graph_param(b->g, "attn.q_norm.gain", ORTH_F32, D, 0);
-    orth_value k = orth_graph_param(b->g, "attn.k_norm.gain", ORTH_F32, D, 0);
+    orth_value q = orth_layer_param(b, ORTH_WEIGHT_q_norm_gain), k = orth_layer_param(b, ORTH_WEIGHT_k_norm_gain);
     orth_value y = orth_graph_temp(b->g, "qk_norm", b->s->compute, b->N, R);
     orth_value stats = orth_graph_temp(b->g, "qk_norm.stats", ORTH_F32, b->N, attr.heads + attr.kv_heads);
-    const orth_value in[] = {qkv, q, k}, out[] = {y, stats};
-    orth_graph_add(b->g, ORTH_OP_head_norm, &attr, 3, in, 2, out);
+    const orth_value in[] = {qkv, q, k}, results[] = {y, stats};
+    orth_graph_add(b->g, ORTH_OP_head_norm, &attr, 3, in, 2, results);
     return y;
 }
 
@@ -325,14 +299,14 @@ static orth_value attend(orth_layer_builder *b, orth_value qkv)
 orth_value orth_layer_attention(orth_layer_builder *b, orth_value x)
 {
     const orth_model_config *c = b->c;
-    int64_t R = orth_layer_length(b, qkv_rows(b));
-    orth_value qkv = orth_layer_column(b, "attn.qkv", c->qkv_bias, orth_layer_enter(b, x), ORTH_ACT_NONE, qkv_rows(b));
+    int64_t R = orth_layer_weight(b, ORTH_WEIGHT_qkv).dim[0];
+    orth_value qkv = orth_layer_column(b, ORTH_WEIGHT_qkv, ORTH_WEIGHT_qkv_bias, orth_layer_enter(b, x), ORTH_ACT_NONE);
     if (c->qk_norm)
         qkv = head_norm(b, qkv, R);
     if (c->family != ORTH_FAMILY_GPT2)
         qkv = rotate(b, qkv, R);
     orth_value o = b->s->mode == ORTH_MODE_DECODE ? attend_cached(b, qkv) : attend(b, qkv);
-    return orth_layer_row(b, "attn.out", c->out_bias, o, orth_layer_split(b, c->heads, c->head_dim));
+    return orth_layer_row(b, ORTH_WEIGHT_attn_out, ORTH_WEIGHT_attn_out_bias, o);
 }
 
 orth_value orth_layer_dropout(orth_layer_builder *b, orth_value x, int32_t site)

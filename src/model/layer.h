@@ -30,30 +30,24 @@ orth_layer_builder orth_layer_begin(const orth_model_config *c, const orth_model
 orth_attr orth_layer_attr_inside(const orth_layer_builder *b);
 orth_attr orth_layer_attr_outside(const orth_layer_builder *b);
 
+/* What this rank has of a weight of the model; the graph's parameter for it, ORTH_NO_VALUE if the model has no such
+ * weight. Shape, type and split come from its row in weights.def: whoever names a weight need not say them. */
+orth_param_desc orth_layer_weight(const orth_layer_builder *b, orth_weight_id id);
+orth_value orth_layer_param(orth_layer_builder *b, orth_weight_id id);
+
 /* Outside. y = norm(x + res); sum = x + res (x itself without res). */
-orth_normed orth_layer_norm(orth_layer_builder *b, const char *name, orth_value x, orth_value res);
+orth_normed orth_layer_norm(orth_layer_builder *b, orth_weight_id gain, orth_weight_id shift, orth_value x, orth_value res);
 orth_value orth_layer_dropout(orth_layer_builder *b, orth_value x, int32_t site);
 orth_value orth_layer_add(orth_layer_builder *b, orth_value a, orth_value c);
 
 /* From outside to inside. */
 orth_value orth_layer_enter(orth_layer_builder *b, orth_value x);
-/* Column-parallel product, inside: y = act(x w^T + bias), this rank's outputs. `out`: canonical parts of
- * the whole output dim. */
-orth_value orth_layer_column(orth_layer_builder *b, const char *name, bool bias, orth_value x, orth_act act,
-                             orth_split out);
-/* Row-parallel product, from inside to outside: y = x w^T summed over ranks, + bias. `in`: canonical parts of
- * the whole input dim. */
-orth_value orth_layer_row(orth_layer_builder *b, const char *name, bool bias, orth_value x, orth_split in);
+/* Column-parallel product with a weight that is split by rows, inside: y = act(x w^T + bias), this rank's outputs. */
+orth_value orth_layer_column(orth_layer_builder *b, orth_weight_id weight, orth_weight_id bias, orth_value x, orth_act act);
+/* Row-parallel product with a weight that is split by columns, from inside to outside: y = x w^T summed over ranks, + bias. */
+orth_value orth_layer_row(orth_layer_builder *b, orth_weight_id weight, orth_weight_id bias, orth_value x);
 /* The attention sublayer after its norm: qkv product, [QK-norm, rotation,] attention, output product. */
 orth_value orth_layer_attention(orth_layer_builder *b, orth_value x);
-
-/* Parts of a feature dimension of `units` units of `unit` elements. */
-orth_split orth_layer_split(const orth_layer_builder *b, int64_t units, int64_t unit);
-/* This rank's share of a split dimension: its parts, counted from 0; and its length, replicas of k and v included. */
-orth_split orth_layer_local(const orth_layer_builder *b, orth_split whole);
-int64_t orth_layer_length(const orth_layer_builder *b, orth_split whole);
-/* First index of this rank's share. */
-int64_t orth_layer_first(const orth_layer_builder *b, orth_split whole);
 
 /* One per family: from g->input to g->output. */
 void orth_gpt2_layer(orth_layer_builder *b);

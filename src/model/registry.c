@@ -1,129 +1,154 @@
-/* registry.c -- every parameter of a model, in one fixed order. See config.h.
+/* registry.c -- see registry.h.
  *
- * The order is: what comes before the layers, the layers, what comes after. A section is listed into
- * a short array on the stack, so that any index is found without walking the model or allocating.
+ * The sections of a model are lists of rows on the stack, so that any parameter is found without walking the model or
+ * allocating.
  */
-#include "model/config.h"
+#include "model/registry.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#define MAX_SECTION 16
+/* ---- the words of weights.def ---- */
 
-typedef struct {
-    const char *name;       /* within its section */
-    int64_t rows, cols;     /* cols = 0: a vector */
-    orth_init init;
-    double init_std;
-} entry;
+#define SHAPE_MATRIX(rows, cols) {2, {rows, cols}}
+#define SHAPE_VECTOR(n) {1, {n, 1}}
+#define INIT_NORMAL(std) {ORTH_INIT_NORMAL, std}
+#define INIT_ONE {ORTH_INIT_ONE, 0}
+#define INIT_ZERO {ORTH_INIT_ZERO, 0}
+#define SPLIT_WHOLE {ORTH_CUT_WHOLE, ORTH_SPLIT_EVEN, 0, 0, 0}
+#define SPLIT_ROWS(units, unit) {ORTH_CUT_ROWS, ORTH_SPLIT_EVEN, units, unit, 1}
+#define SPLIT_COLS(units, unit) {ORTH_CUT_COLS, ORTH_SPLIT_EVEN, units, unit, 1}
+#define SPLIT_QKV_ROWS {ORTH_CUT_ROWS, ORTH_SPLIT_QKV, H, D, G}
+#define HF_NONE {.transposed = false}
+#define HF_SAME(a) {.part = {{a, ORTH_HF_ALL}}}
+#define HF_NO_PREFIX(a) {.part = {{a, ORTH_HF_ALL}}, .no_prefix = true}
+#define HF_TRANSPOSED(a) {.part = {{a, ORTH_HF_ALL}}, .transposed = true}
+#define HF_QKV(a) {.part = {{a, ORTH_HF_QKV}}}
+#define HF_QKV_TRANSPOSED(a) {.part = {{a, ORTH_HF_QKV}}, .transposed = true}
+#define HF_Q_K_V(a, b, c) {.part = {{a, ORTH_HF_Q}, {b, ORTH_HF_K}, {c, ORTH_HF_V}}}
+#define HF_GATE_UP(a, b) {.part = {{a, ORTH_HF_GATE}, {b, ORTH_HF_UP}}}
 
-typedef struct {
-    entry e[MAX_SECTION];
-    int n;
-} section;
+static const struct {
+    const char *name;
+    orth_weight_section section;
+} fixed[ORTH_NUM_WEIGHTS] = {
+#define WEIGHT(id, name, section, present, shape, type, init, decay, split, reduce, leaf, gpt2, llama) \
+    [ORTH_WEIGHT_##id] = {name, ORTH_SECTION_##section},
+#include "model/weights.def"
+#undef WEIGHT
+};
 
-static void add_matrix(section *s, const char *name, int64_t rows, int64_t cols, double init_std)
+bool orth_weight_present(const orth_model_config *c, orth_weight_id id)
 {
-    s->e[s->n++] = (entry){name, rows, cols, ORTH_INIT_NORMAL, init_std};
-}
-
-static void add_vector(section *s, bool present, const char *name, int64_t elems, orth_init init)
-{
-    if (present)
-        s->e[s->n++] = (entry){name, elems, 0, init, 0.0};
-}
-
-static section before_layers(const orth_model_config *c)
-{
-    section s = {.n = 0};
-    add_matrix(&s, "embed.weight", c->vocab, c->hidden, c->init_std);
-    if (c->family == ORTH_FAMILY_GPT2)
-        add_matrix(&s, "pos.weight", c->max_seq, c->hidden, c->init_std);
-    return s;
+    const bool gpt2 = c->family == ORTH_FAMILY_GPT2;
+    switch (id) {
+#define WEIGHT(id, name, section, present, shape, type, init, decay, split, reduce, leaf, gpt2_, llama_) \
+    case ORTH_WEIGHT_##id: return present;
+#include "model/weights.def"
+#undef WEIGHT
+    case ORTH_WEIGHT_NONE:
+    case ORTH_NUM_WEIGHTS: break;
+    }
+    return false;
 }
 
 /* Projections that write to the residual stream start smaller, so that its variance does not grow
  * with depth (GPT-2, section 2.3). */
-static section one_layer(const orth_model_config *c)
+orth_weight orth_weight_get(const orth_model_config *c, orth_weight_id id)
 {
-    const bool gpt2 = c->family == ORTH_FAMILY_GPT2;
-    const int64_t C = c->hidden, F = c->ffn, D = c->head_dim, R = (c->heads + 2 * c->kv_heads) * D;
-    const double out_std = c->init_std / sqrt(2.0 * (double)c->layers);
-    section s = {.n = 0};
-    add_vector(&s, true, "attn_norm.gain", C, ORTH_INIT_ONE);
-    add_vector(&s, gpt2, "attn_norm.shift", C, ORTH_INIT_ZERO);
-    add_matrix(&s, "attn.qkv.weight", R, C, c->init_std);
-    add_vector(&s, c->qkv_bias, "attn.qkv.bias", R, ORTH_INIT_ZERO);
-    add_vector(&s, c->qk_norm, "attn.q_norm.gain", D, ORTH_INIT_ONE);
-    add_vector(&s, c->qk_norm, "attn.k_norm.gain", D, ORTH_INIT_ONE);
-    add_matrix(&s, "attn.out.weight", C, c->heads * D, out_std);
-    add_vector(&s, c->out_bias, "attn.out.bias", C, ORTH_INIT_ZERO);
-    add_vector(&s, true, "mlp_norm.gain", C, ORTH_INIT_ONE);
-    add_vector(&s, gpt2, "mlp_norm.shift", C, ORTH_INIT_ZERO);
-    add_matrix(&s, gpt2 ? "mlp.up.weight" : "mlp.gate_up.weight", gpt2 ? F : 2 * F, C, c->init_std);
-    add_vector(&s, c->mlp_bias, gpt2 ? "mlp.up.bias" : "mlp.gate_up.bias", gpt2 ? F : 2 * F, ORTH_INIT_ZERO);
-    add_matrix(&s, "mlp.down.weight", C, F, out_std);
-    add_vector(&s, c->mlp_bias, "mlp.down.bias", C, ORTH_INIT_ZERO);
-    return s;
+    const int64_t C = c->hidden, H = c->heads, KV = c->kv_heads, D = c->head_dim, F = c->ffn, V = c->vocab, S = c->max_seq;
+    const int64_t R = (H + 2 * KV) * D, G = H / ORTH_MAX(KV, 1);
+    const double std = c->init_std, out_std = std / sqrt(2.0 * (double)c->layers);
+    switch (id) {
+#define WEIGHT(id, name, section, present, shape, type, init, decay, split, reduce, leaf, gpt2, llama)                \
+    case ORTH_WEIGHT_##id:                                                                                            \
+        return (orth_weight){name, ORTH_SECTION_##section, SHAPE_##shape, ORTH_WEIGHT_##type, INIT_##init,            \
+                             ORTH_WEIGHT_##decay, SPLIT_##split, ORTH_REDUCE_##reduce, ORTH_LEAF_##leaf,              \
+                             {[ORTH_FAMILY_GPT2] = HF_##gpt2, [ORTH_FAMILY_LLAMA] = HF_##llama}};
+#include "model/weights.def"
+#undef WEIGHT
+    case ORTH_WEIGHT_NONE:
+    case ORTH_NUM_WEIGHTS: break;
+    }
+    return (orth_weight){.name = ""};
 }
 
-static section after_layers(const orth_model_config *c)
+/* ---- the registry ---- */
+
+typedef struct {
+    orth_weight_id id[ORTH_NUM_WEIGHTS];
+    int32_t n;
+} section;
+
+typedef struct {
+    section before, layer, after;
+} sections;
+
+static sections sections_of(const orth_model_config *c)
 {
-    section s = {.n = 0};
-    add_vector(&s, true, "final_norm.gain", c->hidden, ORTH_INIT_ONE);
-    add_vector(&s, c->family == ORTH_FAMILY_GPT2, "final_norm.shift", c->hidden, ORTH_INIT_ZERO);
-    if (!c->tied)
-        add_matrix(&s, "head.weight", c->vocab, c->hidden, c->init_std);
-    return s;
+    sections all = {.before.n = 0};
+    section *const by_section[] = {[ORTH_SECTION_BEFORE] = &all.before, [ORTH_SECTION_LAYER] = &all.layer,
+                                   [ORTH_SECTION_AFTER] = &all.after};
+    for (int id = 1; id < ORTH_NUM_WEIGHTS; id++) {
+        section *s = by_section[fixed[id].section];
+        if (orth_weight_present(c, (orth_weight_id)id))
+            s->id[s->n++] = (orth_weight_id)id;
+    }
+    return all;
 }
 
-static orth_param param_from(const entry *e, int64_t layer)
+static orth_param param_of(const orth_model_config *c, orth_weight_id id, int64_t layer)
 {
-    const bool matrix = e->cols > 0;
-    orth_param p = {
-        .num_dims = matrix ? 2 : 1,
-        .dim = {e->rows, matrix ? e->cols : 1},
-        .init = e->init,
-        .init_std = e->init_std,
-        .decay = matrix,
-        .matrix = matrix,
-        .layer = (int32_t)layer,
-    };
+    const orth_weight w = orth_weight_get(c, id);
+    orth_param p = {.weight = id, .layer = (int32_t)layer, .num_dims = w.shape.num_dims,
+                    .dim = {w.shape.dim[0], w.shape.dim[1]}, .init = w.init.kind, .init_std = w.init.std};
     if (layer < 0)
-        snprintf(p.name, sizeof p.name, "%s", e->name);
+        snprintf(p.name, sizeof p.name, "%s", w.name);
     else
-        snprintf(p.name, sizeof p.name, "layers.%" PRId64 ".%s", layer, e->name);
+        snprintf(p.name, sizeof p.name, "layers.%" PRId64 ".%s", layer, w.name);
     return p;
 }
 
 int64_t orth_model_num_params(const orth_model_config *c)
 {
-    return before_layers(c).n + c->layers * one_layer(c).n + after_layers(c).n;
+    const sections s = sections_of(c);
+    return s.before.n + c->layers * s.layer.n + s.after.n;
 }
 
 orth_status orth_model_param(orth_ctx *ctx, const orth_model_config *c, int64_t index, orth_param *out)
 {
-    const section head = before_layers(c), layer = one_layer(c), tail = after_layers(c);
-    const int64_t in_layers = c->layers * layer.n, n = head.n + in_layers + tail.n;
+    const sections s = sections_of(c);
+    const int64_t in_layers = c->layers * s.layer.n, n = s.before.n + in_layers + s.after.n;
     if (index < 0 || index >= n)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parameter %" PRId64 " is not one of the model's %" PRId64, index,
                          n);
-    const int64_t i = index - head.n;
+    const int64_t i = index - s.before.n;
     if (i < 0)
-        *out = param_from(&head.e[index], -1);
+        *out = param_of(c, s.before.id[index], -1);
     else if (i < in_layers)
-        *out = param_from(&layer.e[i % layer.n], i / layer.n);
+        *out = param_of(c, s.layer.id[i % s.layer.n], i / s.layer.n);
     else
-        *out = param_from(&tail.e[i - in_layers], -1);
+        *out = param_of(c, s.after.id[i - in_layers], -1);
     return ORTH_OK;
 }
 
-static int section_find(const section *s, const char *name)
+static int32_t place_in(const section *s, orth_weight_id id)
 {
-    for (int i = 0; i < s->n; i++)
-        if (strcmp(s->e[i].name, name) == 0)
-            return i;
+    int32_t i = 0;
+    while (i < s->n && s->id[i] != id)
+        i++;
+    return i;
+}
+
+int64_t orth_model_param_index(const orth_model_config *c, orth_weight_id id, int64_t layer)
+{
+    const sections s = sections_of(c);
+    switch (fixed[id].section) {
+    case ORTH_SECTION_BEFORE: return place_in(&s.before, id);
+    case ORTH_SECTION_LAYER: return s.before.n + layer * s.layer.n + place_in(&s.layer, id);
+    case ORTH_SECTION_AFTER: return s.before.n + c->layers * s.layer.n + place_in(&s.after, id);
+    }
     return -1;
 }
 
@@ -146,18 +171,15 @@ static const char *parse_layer(const char *name, int64_t *out)
 
 int64_t orth_model_param_find(const orth_model_config *c, const char *name)
 {
-    const section head = before_layers(c), layer = one_layer(c), tail = after_layers(c);
-    int64_t number = 0;
-    const char *rest = parse_layer(name, &number);
-    if (rest) {
-        int i = section_find(&layer, rest);
-        return i < 0 || number >= c->layers ? -1 : head.n + number * layer.n + i;
+    int64_t layer = -1;
+    const char *rest = parse_layer(name, &layer);
+    for (int id = 1; id < ORTH_NUM_WEIGHTS; id++) {
+        const bool in_layers = fixed[id].section == ORTH_SECTION_LAYER;
+        if (in_layers == (rest != NULL) && layer < c->layers && orth_weight_present(c, (orth_weight_id)id) &&
+            strcmp(fixed[id].name, rest ? rest : name) == 0)
+            return orth_model_param_index(c, (orth_weight_id)id, layer);
     }
-    int i = section_find(&head, name);
-    if (i >= 0)
-        return i;
-    i = section_find(&tail, name);
-    return i < 0 ? -1 : head.n + c->layers * layer.n + i;
+    return -1;
 }
 
 int64_t orth_param_elems(const orth_param *p)
@@ -165,16 +187,14 @@ int64_t orth_param_elems(const orth_param *p)
     return p->num_dims == 2 ? p->dim[0] * p->dim[1] : p->dim[0];
 }
 
-static int64_t section_elems(const section *s)
-{
-    int64_t n = 0;
-    for (int i = 0; i < s->n; i++)
-        n += s->e[i].rows * (s->e[i].cols > 0 ? s->e[i].cols : 1);
-    return n;
-}
-
 int64_t orth_model_num_elems(const orth_model_config *c)
 {
-    const section head = before_layers(c), layer = one_layer(c), tail = after_layers(c);
-    return section_elems(&head) + c->layers * section_elems(&layer) + section_elems(&tail);
+    int64_t n = 0;
+    for (int id = 1; id < ORTH_NUM_WEIGHTS; id++) {
+        if (!orth_weight_present(c, (orth_weight_id)id))
+            continue;
+        const orth_weight w = orth_weight_get(c, (orth_weight_id)id);
+        n += w.shape.dim[0] * w.shape.dim[1] * (w.section == ORTH_SECTION_LAYER ? c->layers : 1);
+    }
+    return n;
 }

@@ -35,7 +35,7 @@ orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens,
 /* The time of the total from that of the ranks, and the peak that they had. */
 void orth_plan_price_total(orth_plan *total, const orth_plan *ranks, int num_ranks, double peak_flops);
 
-/* "--json" and plan.json: DESIGN section 6. Heap memory; NULL with the error recorded. */
+/* "--json" and plan.json (docs/formats/run.md). Heap memory; NULL with the error recorded. */
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *total);
 /* {"params": ..., ..., "total": ...}: the memory object of plan.json and memory.json. */
 char *orth_memory_json(orth_ctx *ctx, const size_t class_bytes[ORTH_NUM_CLASSES]);

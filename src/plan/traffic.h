@@ -23,7 +23,7 @@ void orth_traffic_add(orth_traffic *sum, const orth_traffic *t);
 orth_traffic orth_traffic_minus(const orth_traffic *a, const orth_traffic *b);
 int64_t orth_traffic_bytes(const orth_traffic *t); /* of all groups and kinds */
 
-/* {"dp": {"all_reduce": 1024}, ...}: groups and kinds with calls only; DESIGN section 6. Allocates nothing: it
+/* {"dp": {"all_reduce": 1024}, ...}: groups and kinds with calls only (docs/formats/run.md). Allocates nothing: it
  * is written between steps. The limit holds all groups and kinds (64 characters each). */
 #define ORTH_TRAFFIC_JSON_MAX (64 * ORTH_NUM_GROUPS * ORTH_NUM_COMM_KINDS)
 void orth_traffic_json(const orth_traffic *t, char out[ORTH_TRAFFIC_JSON_MAX]);

@@ -2,7 +2,7 @@
 #ifndef ORTH_TRAIN_WEIGHTS_H
 #define ORTH_TRAIN_WEIGHTS_H
 
-#include "model/config.h"
+#include "model/registry.h"
 #include "run/executor.h"
 #include "program/lower/shard.h"
 #include "train/setup.h"

@@ -4,7 +4,7 @@
  * Attention is causal: half of the square. `model` leaves out what is computed again (probabilities
  * in the backward of blocked attention, recomputed layers): model FLOPs over time over peak is MFU,
  * hardware FLOPs HFU. Per token this gives 6N + 6*L*H*D*T with N the weights of all products
- * (FORMULAS.md section 3, causal convention).
+ * (Chowdhery et al., PaLM, arXiv:2204.02311, appendix B, with half of its attention term, which is not causal).
  */
 #ifndef ORTH_PROGRAM_COST_H
 #define ORTH_PROGRAM_COST_H

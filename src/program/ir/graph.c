@@ -76,10 +76,13 @@ orth_value orth_graph_data(orth_graph *g, orth_data_slot slot, orth_dtype dtype,
     return orth_graph_add_value(g, ORTH_VALUE_DATA, (int32_t)slot, dtype, data_names[slot], num_dims, dim);
 }
 
-orth_value orth_graph_param(orth_graph *g, const char *name, orth_dtype dtype, int64_t d0, int64_t d1)
+orth_value orth_graph_param(orth_graph *g, int32_t weight, const char *name, orth_dtype dtype, int32_t num_dims,
+                            const int64_t *dim)
 {
-    const int64_t dim[] = {d0, d1};
-    return orth_graph_add_value(g, ORTH_VALUE_PARAM, g->num_params++, dtype, name, d1 > 0 ? 2 : 1, dim);
+    const orth_value v = orth_graph_add_value(g, ORTH_VALUE_PARAM, g->num_params++, dtype, name, num_dims, dim);
+    if (!g->failed)
+        g->values[v].weight = weight;
+    return v;
 }
 
 orth_value orth_graph_temp(orth_graph *g, const char *name, orth_dtype dtype, int64_t d0, int64_t d1)

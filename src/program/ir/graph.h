@@ -41,6 +41,7 @@ typedef struct {
     int32_t num_dims;
     int64_t dim[ORTH_MAX_DIMS];
     const char *name;   /* static or in the graph's arena; for people */
+    int32_t weight;     /* PARAM: which weight of the model it is, a number that the model gives */
     int32_t producer;   /* node, -1 */
 } orth_value_info;
 
@@ -79,7 +80,8 @@ orth_value orth_graph_add_value(orth_graph *g, orth_value_kind kind, int32_t slo
 orth_value orth_graph_data(orth_graph *g, orth_data_slot slot, orth_dtype dtype, int64_t d0, int64_t d1,
                            int64_t d2);
 /* Parameters are numbered in the order of these calls: the order of the registry within a block. */
-orth_value orth_graph_param(orth_graph *g, const char *name, orth_dtype dtype, int64_t d0, int64_t d1);
+orth_value orth_graph_param(orth_graph *g, int32_t weight, const char *name, orth_dtype dtype, int32_t num_dims,
+                            const int64_t *dim);
 orth_value orth_graph_temp(orth_graph *g, const char *name, orth_dtype dtype, int64_t d0, int64_t d1);
 /* Operands that do not fit the signature of the op (kernels/signature.h) fail the graph. NULL if it has failed. */
 orth_node *orth_graph_add(orth_graph *g, orth_op op, const orth_attr *attr, int num_in, const orth_value *in,

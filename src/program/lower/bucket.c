@@ -173,17 +173,29 @@ void orth_build_reduce_open(orth_builder *b)
     reduce_bucket(b, true);
 }
 
+/* The group over which the gradient of a parameter is summed here: that of the shards where there are any. */
+static orth_group group_of(const orth_builder *b, orth_reduce_rule rule)
+{
+    switch (rule) {
+    case ORTH_REDUCE_DENSE:
+        return orth_build_size(b, ORTH_GROUP_SHARD) > 1 ? orth_build_shard_group(b) : ORTH_GROUP_REPLICATE;
+    }
+    return ORTH_GROUP_DP; /* orth_compile has refused what is no rule */
+}
+
 void orth_build_reduce(orth_builder *b, int64_t index, bool second_use, int32_t buffer, bool last)
 {
     orth_operand whole = orth_build_vector(buffer, ORTH_F32, 0, orth_build_elems(b, index));
     orth_bucket_item item = {index, second_use, last, whole, whole};
+    orth_group group = group_of(b, b->spec->params[index].reduce);
     if (b->shards)
         item.out = orth_build_vector(buffer, ORTH_F32, b->shards[index].first, b->shards[index].count);
     b->grads.op = b->shards ? ORTH_OP_reduce_scatter : ORTH_OP_all_reduce;
-    b->grads.group = orth_build_size(b, ORTH_GROUP_SHARD) > 1 ? orth_build_shard_group(b) : ORTH_GROUP_REPLICATE;
-    bool fits = orth_bucket_fits(b, &b->grads, &item);
+    bool same_group = b->grads.num == 0 || b->grads.group == group;
+    bool fits = same_group && orth_bucket_fits(b, &b->grads, &item);
     if (!fits)
         reduce_bucket(b, false);
+    b->grads.group = group;
     orth_bucket_add(&b->grads, &item);
     if (b->grads.bytes >= b->spec->comm.bucket_bytes)
         reduce_bucket(b, !fits);

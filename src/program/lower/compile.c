@@ -308,11 +308,39 @@ static void compile_step(orth_builder *b)
     b->p->num_tokens = (int64_t)s->num_micro_batches * s->num_seqs * s->seq_len;
 }
 
+/* What the rows of the parameters say about their gradients is what the derived backward of a block makes. */
+static orth_status check_gradients(orth_ctx *ctx, const orth_compile_spec *s, const orth_block *block)
+{
+    const orth_graph *g = block->graph;
+    for (int32_t i = g->num_forward; i < g->num_nodes; i++) {
+        if (g->nodes[i].param < 0)
+            continue;
+        const orth_param_desc *p = &s->params[block->param_index[g->nodes[i].param]];
+        const orth_leaf_rule made = g->nodes[i].leaves ? ORTH_LEAF_SEQUENCE : ORTH_LEAF_TOKENS;
+        if (p->leaf != made)
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "the gradient of %s comes %s, its row in weights.def says otherwise",
+                             p->name, g->nodes[i].leaves ? "as a vector for each sequence" : "as a sum over tokens");
+        if (p->reduce != ORTH_REDUCE_DENSE)
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "the gradient of %s has no group of ranks to be summed over", p->name);
+    }
+    return ORTH_OK;
+}
+
+static orth_status check_all_gradients(orth_ctx *ctx, const orth_compile_spec *s)
+{
+    ORTH_TRY(check_gradients(ctx, s, &s->embed));
+    for (int32_t l = 0; l < s->num_layers; l++)
+        ORTH_TRY(check_gradients(ctx, s, &s->layers[l]));
+    ORTH_TRY(check_gradients(ctx, s, &s->final));
+    return check_gradients(ctx, s, &s->head);
+}
+
 orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_program *out)
 {
     const orth_chunk whole = {.num_layers = spec->num_layers, .embed = true, .head = true};
     orth_compile_spec full = *spec;
     const int64_t n = spec->num_params;
+    ORTH_TRY(check_all_gradients(ctx, spec));
     if (!full.chunks) {
         full.chunks = &whole;
         full.num_chunks = 1;

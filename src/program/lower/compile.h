@@ -10,6 +10,7 @@
 #define ORTH_PROGRAM_COMPILE_H
 
 #include "program/ir/action.h"
+#include "program/ir/param.h"
 #include "program/ir/program.h"
 
 typedef enum { ORTH_MODE_TRAIN = 0, ORTH_MODE_EVAL, ORTH_MODE_DECODE } orth_mode;
@@ -19,21 +20,6 @@ typedef struct {
     orth_graph *graph;
     const int64_t *param_index;   /* [graph->num_params] */
 } orth_block;
-
-/* What compile needs to know of a parameter. */
-typedef struct {
-    const char *name;
-    int32_t num_dims;
-    int64_t dim[2];              /* on this rank */
-    bool decay, matrix;
-    /* The dim that tensor parallelism may split, and its canonical parts: of all ranks together, and the
-     * first of them that is on this one. */
-    int32_t split_dim;           /* -1: none */
-    orth_split split;
-    int32_t first_part, num_parts; /* on this rank; split.parts: all */
-    int64_t replica_rows, replica_first; /* rows before them that count as another rank's; the first, in the whole */
-    int64_t whole_cols;          /* dim 1 of the whole parameter (1 for vectors) */
-} orth_param_desc;
 
 /* A run of layers that this rank holds: one chunk of the pipeline. */
 typedef struct {

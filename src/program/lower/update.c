@@ -111,10 +111,8 @@ static void square_param(orth_builder *b, int64_t index, orth_operand sums, int6
     int32_t col_parts = orth_param_col_parts(p), g = orth_build_grad_buffer(b, index);
     orth_attr attr = {.block_rows = (int32_t)step, .split = ORTH_SPLIT_WHOLE(cols)};
     if (p->split_dim == 1) {
-        attr.split = p->split;
-        attr.split.of = p->split.parts;
-        attr.split.first = attr.first_part = p->first_part;
-        attr.split.parts = p->num_parts;
+        attr.split = orth_param_split_here(p);
+        attr.first_part = p->first_part;
     }
     for (int32_t q = p->replica_rows > 0; q < orth_param_row_parts(p); q++) { /* replicas: by the rank they count as */
         int64_t begin, end;
@@ -216,7 +214,7 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
         out[num_out++] = orth_build_vector(v, ORTH_F32, 0, mine.count);
     }
     out[num_out++] = has_copy ? piece(b, b->copy[index], b->spec->compute, mine) : orth_operand_absent;
-    orth_attr attr = {.decay = param->decay, .nesterov = b->spec->nesterov};
+    orth_attr attr = {.lr_factor = param->lr_factor, .decay_factor = param->decay_factor, .nesterov = b->spec->nesterov};
     orth_build_emit(b, b->spec->optimizer, &attr, 2, in, num_out, out);
 }
 

@@ -1,0 +1,52 @@
+/* param.h -- what a program knows of a parameter: its shape on this rank, its split, its gradient.
+ *
+ * The model states each of these facts once, in a row of model/weights.def, from which these descriptions are made.
+ */
+#ifndef ORTH_PROGRAM_PARAM_H
+#define ORTH_PROGRAM_PARAM_H
+
+#include "tensor/parts.h"
+#include "base/ctx.h"
+
+/* The ranks whose parts of a gradient are summed, apart from tensor parallelism, whose sums are nodes of the graph. 0 is
+ * no rule. A parameter that few ranks hold (an expert) will have a rule, and a group, of its own. */
+typedef enum {
+    ORTH_REDUCE_DENSE = 1      /* all ranks with other sequences (dp), or with other tokens of them (cp) */
+} orth_reduce_rule;
+
+/* What the backward pass of a block makes of a gradient before it is summed over sequences. 0 is no rule. */
+typedef enum {
+    ORTH_LEAF_TOKENS = 1,      /* a sum over the rows of any aligned run of sequences, by one instruction (linear_dw,
+                                  embed_bwd); over cp it is summed afterwards */
+    ORTH_LEAF_SEQUENCE         /* one vector for each sequence (norms, biases), which nodes of the graph sum over tp and
+                                  cp; tree_acc adds them up */
+} orth_leaf_rule;
+
+typedef struct {
+    const char *name;
+    int32_t num_dims;
+    int64_t dim[2];              /* on this rank */
+    float lr_factor, decay_factor; /* of the step's learning rate and weight decay */
+    bool matrix;                 /* kept in the compute type beside its fp32 master */
+    orth_reduce_rule reduce;
+    orth_leaf_rule leaf;
+    /* The dim that tensor parallelism may split, and its canonical parts: of all ranks together, and the
+     * first of them that is on this one. */
+    int32_t split_dim;           /* -1: none */
+    orth_split split;
+    int32_t first_part, num_parts; /* on this rank; split.parts: all */
+    int64_t replica_rows, replica_first; /* rows before them that count as another rank's; the first, in the whole */
+    int64_t whole_cols;          /* dim 1 of the whole parameter (1 for vectors) */
+} orth_param_desc;
+
+/* The parts of the split dim that are on this rank, as the attribute of a kernel that sums over them. */
+static inline orth_split orth_param_split_here(const orth_param_desc *p)
+{
+    orth_split s = p->split;
+    s.of = s.parts;
+    s.first = p->first_part;
+    s.parts = p->num_parts;
+    return s;
+}
+
+#endif
