@@ -235,6 +235,7 @@ orth_status orth_run_whole(orth_ctx *ctx, const orth_run_options *options)
     orth_status s = process_peak(ctx, &run, NULL);
     if (s == ORTH_OK)
         s = orth_run_train(ctx, &run);
-    orth_run_close(ctx, &run);
+    if (!ctx->error.left_behind)
+        orth_run_close(ctx, &run);
     return s;
 }
