@@ -8,6 +8,7 @@
 orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
 {
     orth_run_options options = {.cfg = &cmd->config, .resume = orth_cmd_flag(cmd, "resume") != NULL,
+                                .resume_or_start = orth_cmd_flag(cmd, "resume-or-start") != NULL,
                                 .init_dir = orth_cmd_flag(cmd, "init"),
                                 .stop = ctx->stop, .stop_user = ctx->stop_user};
     if (orth_cmd_flag(cmd, "timeline"))

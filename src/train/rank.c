@@ -339,6 +339,19 @@ static orth_status write_counted(orth_ctx *ctx, const orth_run *r, size_t (*coun
     return status;
 }
 
+/* For scripts: launchers may return 0 for a run that was killed. The last thing that a run writes. */
+static orth_status write_complete(orth_ctx *ctx, const rank_state *s)
+{
+    const orth_run *r = s->run;
+    char *path = orth_path_join(ctx, r->dir, "complete.json"), text[64];
+    const int n = snprintf(text, sizeof text, "{\"step\": %" PRId64 "}\n", s->steps_done);
+    orth_phase_begin(ctx, "writing complete.json");
+    const orth_status status = path ? orth_file_write(ctx, path, text, (size_t)n) : ORTH_ERR_NOMEM;
+    orth_phase_end(ctx);
+    orth_mem_free(ctx, path);
+    return status;
+}
+
 /* What the ranks have touched, beside plan.json. */
 static orth_status say_counted(orth_ctx *ctx, rank_state *s)
 {
@@ -431,6 +444,8 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
         ORTH_TRY(say_counted(ctx, s));
     if (s->clock && s->steps_done >= r->options.timeline)
         ORTH_TRY(say_timeline(ctx, s));
+    if (!s->signal && s->rank == 0 && !r->options.watch)
+        return write_complete(ctx, s);
     if (s->signal && s->rank == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_SIGNAL, "stopped by %s after step %" PRId64 "; %s", orth_signal_name(s->signal),
                          s->steps_done, r->options.watch ? "nothing is kept" : "the checkpoint is saved, --resume continues");
