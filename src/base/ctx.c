@@ -11,6 +11,7 @@
 #endif
 
 #include "base/pool.h"
+#include "base/progress.h"
 
 /* In front of every heap block, so that free and realloc know its size. 64 keeps the alignment. */
 #define HEAP_HEADER 64
@@ -127,6 +128,7 @@ static void count_heap(orth_ctx *ctx, int64_t delta)
 orth_status orth_ctx_check_stop(orth_ctx *ctx)
 {
     const int got = ctx->stop ? ctx->stop(ctx->stop_user) : 0;
+    orth_tick(ctx); /* long work asks often */
     if (got == 0)
         return ORTH_OK;
     return ORTH_FAIL(ctx, ORTH_ERR_SIGNAL, "stopped by %s: the work was not finished, and nothing of it is kept",
@@ -162,6 +164,7 @@ void *orth_mem_alloc(orth_ctx *ctx, size_t num_bytes)
     }
     *(size_t *)raw = num_bytes;
     count_heap(ctx, (int64_t)num_bytes);
+    orth_tick(ctx);
     return (char *)raw + HEAP_HEADER;
 }
 

@@ -23,6 +23,8 @@ typedef struct {
     int line;
     char message[ORTH_MESSAGE_MAX]; /* what, the value, the rule; without "orthant: " */
     bool said_elsewhere;          /* another process of this run prints it */
+    bool left_behind;             /* a thread that did not come back still uses what the run has: it is not freed, and the
+                                     process ends by _exit */
 } orth_error;
 
 /* What the CPU kernels may use; each level includes those before it on the machines that have it.
@@ -55,6 +57,7 @@ typedef struct {
 
 struct orth_pool;
 struct orth_gemm_library;
+struct orth_progress;
 
 typedef struct orth_ctx {
     orth_error error;
@@ -64,6 +67,7 @@ typedef struct orth_ctx {
     struct orth_gemm_library *gemm_library; /* of a fast run (kernels/gemm_library.h); else NULL */
     orth_log_sink log;
     orth_faults *faults;          /* NULL outside tests */
+    struct orth_progress *progress; /* what this rank is doing (base/progress.h); NULL: nobody watches */
     /* The number of a signal that asks the program to end, 0: none; any thread may call. NULL: signals do
      * what they do by default. Long work outside of training steps asks (orth_ctx_check_stop). */
     int (*stop)(void *user);

@@ -1,4 +1,5 @@
 /* files.c -- see files.h. */
+#define _GNU_SOURCE /* sync_file_range */
 #include "base/files.h"
 
 #include <dirent.h>
@@ -11,10 +12,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/progress.h"
+
+#define PIECE_BYTES ((size_t)8 << 20)   /* handed to the system at a time: what is slow still moves */
+#define WINDOW_BYTES ((int64_t)64 << 20) /* written back together, so that little is left for the fsync at the end */
+
 struct orth_writer {
     int fd;
     char *path;      /* heap */
     char *tmp_path;  /* heap */
+    int64_t put, sent; /* bytes written, and of these the ones that the system was told to bring to the device */
 };
 
 static orth_status fail_errno(orth_ctx *ctx, const char *path, const char *what)
@@ -102,11 +109,12 @@ static orth_status write_all(orth_ctx *ctx, int fd, const char *path, const void
         return fail_errno(ctx, path, "write");
     }
     while (n > 0) {
-        ssize_t k = write(fd, p, n);
+        ssize_t k = write(fd, p, ORTH_MIN(n, PIECE_BYTES));
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)
             return fail_errno(ctx, path, "write");
+        orth_tick(ctx);
         p += k;
         n -= (size_t)k;
     }
@@ -140,13 +148,41 @@ orth_status orth_writer_open(orth_ctx *ctx, orth_writer **out, const char *path)
         writer_free(ctx, w);
         return s;
     }
+    orth_phase_file(ctx, path);
     *out = w;
     return ORTH_OK;
 }
 
+/* One window of the file is on its way to the device while the next is written, and must be there before the one after
+ * that begins: a slow disk is then seen to move, and the fsync at the end has little to do. Errors show at the fsync. */
+static void write_back(orth_ctx *ctx, orth_writer *w)
+{
+#ifdef SYNC_FILE_RANGE_WRITE
+    if (w->put - w->sent < WINDOW_BYTES)
+        return;
+    sync_file_range(w->fd, w->sent, w->put - w->sent, SYNC_FILE_RANGE_WRITE);
+    if (w->sent > 0)
+        sync_file_range(w->fd, 0, w->sent, SYNC_FILE_RANGE_WAIT_BEFORE);
+    w->sent = w->put;
+    orth_tick(ctx);
+#else
+    (void)ctx;
+    (void)w;
+#endif
+}
+
 orth_status orth_writer_put(orth_ctx *ctx, orth_writer *w, const void *bytes, size_t num_bytes)
 {
-    return write_all(ctx, w->fd, w->path, bytes, num_bytes);
+    const char *p = bytes;
+    for (size_t left = num_bytes, n; left > 0 || p == bytes; p += n, left -= n) {
+        n = ORTH_MIN(left, (size_t)WINDOW_BYTES);
+        ORTH_TRY(write_all(ctx, w->fd, w->path, p, n));
+        w->put += (int64_t)n;
+        write_back(ctx, w);
+        if (n == 0)
+            break;
+    }
+    return ORTH_OK;
 }
 
 orth_status orth_writer_put_at(orth_ctx *ctx, orth_writer *w, const void *bytes, size_t num_bytes,
@@ -194,7 +230,9 @@ orth_status orth_writer_commit(orth_ctx *ctx, orth_writer *w)
         orth_writer_abort(ctx, w);
         return s;
     }
+    orth_tick(ctx);
     s = sync_parent(ctx, w->path);
+    orth_phase_file(ctx, NULL);
     writer_free(ctx, w);
     return s;
 }

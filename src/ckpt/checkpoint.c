@@ -2,7 +2,10 @@
 #include "ckpt/checkpoint.h"
 
 #include <inttypes.h>
+#define XXH_STATIC_LINKING_ONLY /* for the size of XXH64_state_t */
 #include <xxhash.h>
+
+#include "base/progress.h"
 
 static const char optimizer_name[] = "optimizer.safetensors";
 static const char weights_name[] = "model.safetensors";
@@ -203,16 +206,31 @@ struct orth_checkpoint {
     orth_safetensors optimizer;
 };
 
+/* In pieces: the pages of a large file come from a slow disk for minutes, which must be seen to go on. */
+static uint64_t hash_of(orth_ctx *ctx, const orth_file_map *map)
+{
+    const size_t piece = (size_t)8 << 20;
+    XXH64_state_t state;
+    XXH64_reset(&state, 0);
+    for (size_t at = 0; at < map->size; at += piece) {
+        XXH64_update(&state, map->data + at, ORTH_MIN(piece, map->size - at));
+        orth_tick(ctx);
+    }
+    return XXH64_digest(&state);
+}
+
 static orth_status verify_file(orth_ctx *ctx, const char *dir, const orth_checkpoint_file *f)
 {
     orth_file_map map = {0};
     char *path = orth_path_join(ctx, dir, f->name);
+    orth_phase_file(ctx, f->name);
     orth_status s = path ? orth_file_map_open(ctx, &map, path) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK && map.size != f->num_bytes)
         s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: has %zu bytes; state.json says %" PRIu64, path, map.size,
                       f->num_bytes);
-    if (s == ORTH_OK && XXH64(map.data, map.size, 0) != f->hash)
+    if (s == ORTH_OK && hash_of(ctx, &map) != f->hash)
         s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its content does not match the checksum in state.json", path);
+    orth_phase_file(ctx, NULL);
     orth_file_map_close(&map);
     orth_mem_free(ctx, path);
     return s;

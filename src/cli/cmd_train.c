@@ -1,13 +1,15 @@
 /* cmd_train.c -- `orthant train RUN.yaml`. */
 #include <signal.h>
 
+#include "cli/console.h"
 #include "cli/numbers.h"
 #include "train/run.h"
 
 orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
 {
     orth_run_options options = {.cfg = &cmd->config, .resume = orth_cmd_flag(cmd, "resume") != NULL,
-                                .quiet = orth_cmd_flag(cmd, "quiet") != NULL, .init_dir = orth_cmd_flag(cmd, "init"),
+                                .resume_or_start = orth_cmd_flag(cmd, "resume-or-start") != NULL,
+                                .init_dir = orth_cmd_flag(cmd, "init"),
                                 .stop = ctx->stop, .stop_user = ctx->stop_user};
     if (orth_cmd_flag(cmd, "timeline"))
         ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "timeline", 1, INT64_MAX, &options.timeline));
@@ -15,7 +17,13 @@ orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "train: --resume continues with the weights of the run's own checkpoint: "
                          "--init=%s cannot be given with it", options.init_dir);
     signal(SIGPIPE, SIG_IGN); /* who reads the progress may go (`| head`): the run goes on */
-    ORTH_TRY(orth_run_whole(ctx, &options));
-    orth_comm_shutdown();
-    return ORTH_OK;
+    orth_console *console;
+    ORTH_TRY(orth_console_open(ctx, &console));
+    if (!orth_cmd_flag(cmd, "quiet"))
+        options.print = orth_console_sink(console);
+    const orth_status s = orth_run_whole(ctx, &options);
+    if (s == ORTH_OK)
+        orth_comm_shutdown();
+    const orth_status printed = orth_console_close(ctx, console);
+    return s == ORTH_OK ? printed : s;
 }

@@ -67,7 +67,7 @@ static orth_status run(orth_ctx *ctx, orth_args *args, orth_stop *stop, int argc
     ORTH_TRY(orth_args_parse(ctx, args, argc, argv));
     if (args->help)
         return print_owned(ctx, stdout, orth_help_verb(ctx, args->verb));
-    orth_stop_watch(ctx, stop, &args->cmd);
+    ORTH_TRY(orth_stop_watch(ctx, stop, &args->cmd));
     ORTH_TRY(orth_cmd_use_machine(ctx, &args->cmd.config));
     *ran = true;
     return args->verb->run(ctx, &args->cmd);
@@ -112,13 +112,16 @@ int main(int argc, char **argv)
         if (s == ORTH_OK)
             s = check_output(&ctx);
     }
-    fflush(stdout);
+    if (!ctx.error.left_behind)
+        fflush(stdout);
     if (s != ORTH_OK)
         say_error(&ctx, s, ran);
     int code = orth_status_exit_code(s);
     /* The verb that was stopped by a signal names it in its message. SIGUSR1 is a launcher's SIGTERM, SIGHUP a closed terminal's. */
     if (s == ORTH_ERR_SIGNAL && !strstr(ctx.error.message, "SIGINT"))
         code = 143;
+    if (ctx.error.left_behind)
+        _exit(code);
     orth_config_release(&ctx, &args.cmd.config);
     if (ctx.pool)
         orth_ctx_destroy(&ctx);

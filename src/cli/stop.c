@@ -1,9 +1,17 @@
 /* stop.c -- see stop.h. */
 #include "cli/stop.h"
 
+#include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "ckpt/folder.h"
+
+#define SECOND_NS 1000000000ll    /* nearer together, two signals are one: launchers and terminals both send it */
 
 /* Verbs that end at a place of their own, with the word that comes first; NULL: any. */
 static const struct {
@@ -13,22 +21,63 @@ static const struct {
 static int pending(void *user)
 {
     orth_stop *s = user;
-    const struct timespec now = {0, 0};
-    const int got = s->got ? s->got : sigtimedwait(&s->set, NULL, &now);
-    if (got > 0)
-        s->got = got;
     return s->got;
 }
 
-void orth_stop_watch(orth_ctx *ctx, orth_stop *stop, const orth_cmd *cmd)
+/* What a run that is cut off leaves: "the newest checkpoint is ...". */
+static void put_newest(const orth_stop *s, char *text, size_t n)
+{
+    orth_ctx ctx = {.rank = 0}; /* of this thread */
+    int64_t *steps = NULL, num = 0;
+    char *dir = s->run_dir ? orth_path_join(&ctx, s->run_dir, "checkpoints") : NULL;
+    if (!dir)
+        snprintf(text, n, "nothing of the work is kept");
+    else if (orth_checkpoint_list(&ctx, dir, &steps, &num) != ORTH_OK || num == 0)
+        snprintf(text, n, "there is no checkpoint in %s yet", dir);
+    else
+        snprintf(text, n, "the newest checkpoint is %s/step-%08" PRId64 ", --resume continues from it", dir, steps[0]);
+    orth_mem_free(&ctx, steps);
+    orth_mem_free(&ctx, dir);
+}
+
+/* Whoever sends a signal twice does not want to wait for a reader either. */
+static void end_at_once(const orth_stop *s, int signal)
+{
+    char newest[1024], line[1200];
+    put_newest(s, newest, sizeof newest);
+    const int n = snprintf(line, sizeof line, "orthant: ended at once by a second %s; %s\n", orth_signal_name(signal), newest);
+    struct pollfd err = {.fd = STDERR_FILENO, .events = POLLOUT};
+    ssize_t written = poll(&err, 1, 100) > 0 ? write(STDERR_FILENO, line, (size_t)n) : 0;
+    (void)written;
+    _exit(signal == SIGINT ? 130 : 143);
+}
+
+static void *listen_main(void *arg)
+{
+    orth_stop *s = arg;
+    int64_t first_ns = 0;
+    for (int got; sigwait(&s->set, &got) == 0;) {
+        if (s->got == 0) {
+            first_ns = orth_clock_ns();
+            s->got = got;
+        } else if ((got == SIGINT || got == SIGTERM) && orth_clock_ns() - first_ns >= SECOND_NS) {
+            end_at_once(s, got);
+        }
+    }
+    return NULL;
+}
+
+orth_status orth_stop_watch(orth_ctx *ctx, orth_stop *stop, const orth_cmd *cmd)
 {
     const char *word = cmd->num_words > 0 ? cmd->words[0] : "";
+    pthread_t listener;
     int i = 0;
     while (i < ORTH_COUNT(asked) && (strcmp(asked[i].verb, cmd->verb) != 0 || (asked[i].word && strcmp(asked[i].word, word) != 0)))
         i++;
     if (i == ORTH_COUNT(asked))
-        return;
+        return ORTH_OK;
     stop->got = 0;
+    stop->run_dir = strcmp(cmd->verb, "train") == 0 ? cmd->config.checkpoint_dir : NULL;
     sigemptyset(&stop->set);
     sigaddset(&stop->set, SIGINT);
     sigaddset(&stop->set, SIGTERM);
@@ -37,6 +86,10 @@ void orth_stop_watch(orth_ctx *ctx, orth_stop *stop, const orth_cmd *cmd)
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* which nohup has it be */
         sigaddset(&stop->set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &stop->set, NULL);
+    if (pthread_create(&listener, NULL, listen_main, stop) != 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the system refused the thread that waits for signals");
+    pthread_detach(listener);
     ctx->stop = pending;
     ctx->stop_user = stop;
+    return ORTH_OK;
 }

@@ -56,7 +56,8 @@ bool comm_header_same(const comm_header *a, const comm_header *b)
            (x->kind != ORTH_COMM_BROADCAST || x->peer == y->peer);
 }
 
-void comm_describe(char *text, size_t bytes, const orth_comm_call *call, int n)
+/* The call of global rank `rank` in a group of n. */
+static void describe(char *text, size_t bytes, comm_shared *s, int rank, const orth_comm_call *call, int n)
 {
     static const char *const ops[] = {"sum ", "max ", "min "};
     const bool reduces = call->kind == ORTH_COMM_ALL_REDUCE || call->kind == ORTH_COMM_REDUCE_SCATTER;
@@ -65,7 +66,11 @@ void comm_describe(char *text, size_t bytes, const orth_comm_call *call, int n)
         at += snprintf(text + at, bytes - (size_t)at, " %s%s x %lld", reduces ? ops[call->op] : "",
                        orth_dtype_name(call->dtype),
                        (long long)(call->counts ? comm_offset_of(call->counts, 0, n) : call->count));
-    snprintf(text + at, bytes - (size_t)at, " (instruction %d, tag %lld)", call->instr, (long long)call->tag);
+    char words[ORTH_PLACE_MAX];
+    pthread_mutex_lock(&s->mutex);
+    comm_instr_words(s, rank, call->instr, words, sizeof words);
+    pthread_mutex_unlock(&s->mutex);
+    snprintf(text + at, bytes - (size_t)at, " (%s, tag %lld)", words, (long long)call->tag);
 }
 
 static bool is_ahead(const comm_header *a, const comm_header *b)
@@ -115,10 +120,11 @@ static bool check_pairs(orth_comm *c, const comm_header *const *h)
         const int64_t wanted = comm_count_of(mine->counts, mine->count, i);
         if (sent == wanted)
             continue;
-        comm_abort(c->world->s, c->ranks[i], ORTH_ERR_COMM,
-                   "'%s' call %u, all_to_all: it sends %lld elements (instruction %d) where rank %d expects "
-                   "%lld (instruction %d)", c->name, h[i]->seq, (long long)sent, theirs->instr,
-                   c->ranks[c->pos], (long long)wanted, mine->instr);
+        char a[ORTH_PLACE_MAX + 96], b[ORTH_PLACE_MAX + 96];
+        describe(a, sizeof a, c->world->s, c->ranks[i], theirs, c->n);
+        describe(b, sizeof b, c->world->s, c->ranks[c->pos], mine, c->n);
+        comm_abort(c->world->s, c->ranks[i], ORTH_ERR_COMM, "'%s' call %u: it sends %lld elements in %s where rank %d expects "
+                   "%lld in %s", c->name, h[i]->seq, (long long)sent, a, c->ranks[c->pos], (long long)wanted, b);
         return false;
     }
     return true;
@@ -132,9 +138,9 @@ bool comm_headers_check(orth_comm *c, const comm_header *const *h)
     int odd, other;
     if (same || !find_odd(h, c->n, &odd, &other))
         return check_pairs(c, h);
-    char a[160], b[160];
-    comm_describe(a, sizeof a, &h[odd]->call, c->n);
-    comm_describe(b, sizeof b, &h[other]->call, c->n);
+    char a[ORTH_PLACE_MAX + 96], b[ORTH_PLACE_MAX + 96];
+    describe(a, sizeof a, c->world->s, c->ranks[odd], &h[odd]->call, c->n);
+    describe(b, sizeof b, c->world->s, c->ranks[other], &h[other]->call, c->n);
     comm_abort(c->world->s, c->ranks[odd], ORTH_ERR_COMM,
                "'%s' call %u: rank %d called %s in step %lld where rank %d called %s in step %lld", c->name,
                h[odd]->seq, c->ranks[odd], a, (long long)h[odd]->step, c->ranks[other], b,
@@ -147,12 +153,12 @@ bool comm_message_check(orth_comm *c, const comm_request *sent, const comm_reque
     const orth_comm_call *s = &sent->call, *w = &wanted->call;
     if (s->dtype == w->dtype && s->count == w->count && s->tag == w->tag)
         return true;
-    char a[160], b[160];
-    comm_describe(a, sizeof a, s, c->n);
-    comm_describe(b, sizeof b, w, c->n);
     /* A tag behind what is wanted means that this rank left a message out; else the sender did. */
     const bool mine = s->tag < w->tag || (s->tag == w->tag && wanted->unusual && !sent->unusual);
     const int me = c->ranks[c->pos], sender = c->ranks[w->peer];
+    char a[ORTH_PLACE_MAX + 96], b[ORTH_PLACE_MAX + 96];
+    describe(a, sizeof a, c->world->s, sender, s, c->n);
+    describe(b, sizeof b, c->world->s, me, w, c->n);
     comm_abort(c->world->s, mine ? me : sender, ORTH_ERR_COMM,
                "'%s': rank %d called %s where rank %d called %s", c->name, sender, a, me, b);
     return false;

@@ -94,6 +94,7 @@ static void note_call(orth_comm *c, const orth_comm_call *call)
         return;
     atomic_store_explicit(&r->last_kind, (int32_t)call->kind, memory_order_relaxed);
     atomic_store_explicit(&r->last_instr, call->instr, memory_order_relaxed);
+    atomic_fetch_add_explicit(&r->progress.ticks, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&r->calls, 1, memory_order_release);
 }
 

@@ -81,7 +81,8 @@ typedef struct {
     orth_comm_algo algo;
     bool unchecked;               /* mpi: no comparison of headers (thread ranks always compare) */
     double timeout_s;             /* watchdog, see orth_world_step; 0: 5 s; negative: none */
-    double startup_s;             /* the same until the second step begins; 0: 60 s, or timeout_s if more */
+    double startup_s;             /* the same until the second step begins; 0: see orth_world_expect */
+    double busy_timeout_s;        /* the same in phases (base/progress.h); 0: 300 s */
     orth_comm_fault fault;
 } orth_world_options;
 
@@ -110,13 +111,22 @@ int orth_world_size(const orth_world *w);
 /* Does global rank `rank` run on the same host as this one? (This rank does.) */
 bool orth_world_shares_host(const orth_world *w, int rank);
 
-/* Marks the beginning of training step `step` on this rank. The watchdog allows a wait of
- * max(timeout_s, 3 * median duration of the last steps). */
+/* The watchdog. A rank moves as long as its ctx->progress ticks: calls, instructions, files, bytes, blocks of memory. It is
+ * stuck when it has not ticked for max(timeout_s, 3 * median duration of the last steps), or within a phase for
+ * busy_timeout_s. Whoever waits for a rank that moves, or for one that itself waits for one, is not to blame. Time is
+ * counted by the watchdog's own looks, so that a program that was stopped for a while is not taken for dead. */
+
+/* Marks the beginning of training step `step` on this rank. */
 void orth_world_step(orth_world *w, int64_t step);
 
-/* This rank will be busy with something long that is not a fault ("saving a checkpoint"): the watchdog
- * holds still until `what` is NULL again. Static text. */
-void orth_world_busy(orth_world *w, const char *what);
+/* A step should take about `seconds` (0: not known): until the second one begins, the limit is max(timeout_s, 4 *
+ * seconds); 60 s if it is not known, or timeout_s if that is more. Matters on rank 0. */
+void orth_world_expect(orth_world *w, double seconds);
+
+/* How this rank's instructions are called in messages: `program` is what ctx->progress shows. NULL: no longer; then no
+ * call of it is under way any more, and the programs may be freed. */
+typedef void (*orth_instr_name_fn)(const void *program, int32_t instr, char *text, size_t n);
+void orth_world_name_instrs(orth_world *w, orth_instr_name_fn name);
 
 /* Ends all waits of all ranks with ORTH_ERR_COMM and this cause (the first one stays). For ranks that
  * fail outside of a communicator; orth_run_ranks does it when fn returns an error. */

@@ -3,7 +3,7 @@
  *   call.c     checks, counts and numbers a call; runs it or hands it to
  *   queue.c    the thread that makes a communicator's started collectives, one after the other
  *   world.c    the world: abort and its cause, steps, what a rank waits for
- *   culprit.c  who is waited for, when a wait lasts too long
+ *   culprit.c  who is waited for, when a wait lasts too long; place.c says in words where a rank is
  *   algo.c     ring, tree and direct over `exchange`, for back ends that move blocks
  *   combine.h  sums of several buffers in tree order
  *   thread/ null/ mpi/   the back ends: one comm_ops each
@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 
+#include "base/progress.h"
 #include "comm/comm.h"
 #include "comm/combine.h"
 #include "comm/word.h"
@@ -101,9 +102,21 @@ struct orth_comm {
     _Atomic bool quit;
 };
 
-#define COMM_MAX_MISSING 8        /* as many are named */
+/* A set of ranks. */
+enum { COMM_SET_WORDS = ORTH_MAX_RANKS / 64 };
+typedef struct {
+    uint64_t word[COMM_SET_WORDS];
+} comm_set;
+static inline void comm_set_add(comm_set *set, int rank)
+{
+    set->word[rank / 64] |= (uint64_t)1 << rank % 64;
+}
+static inline bool comm_set_has(const comm_set *set, int rank)
+{
+    return set->word[rank / 64] >> rank % 64 & 1;
+}
 
-/* What the watchdog sees of a rank: written by the rank, read by the monitor. */
+/* What the watchdog sees of a rank: written by the rank (of this process), read by the monitor. */
 typedef struct {
     _Alignas(64) _Atomic int64_t calls;
     _Atomic int64_t since_ns;     /* start of the present wait; 0: not waiting */
@@ -112,9 +125,18 @@ typedef struct {
     _Atomic int32_t kind, instr, peer;
     _Atomic int32_t last_kind, last_instr; /* of the last call begun */
     _Atomic int64_t step;
-    _Atomic(const char *) busy;
     _Atomic bool ended;
-    _Atomic int32_t missing[COMM_MAX_MISSING], num_missing; /* mpi: ranks that a collective waits for */
+    orth_progress progress;       /* the rank's ctx points to it */
+    orth_instr_name_fn name;      /* of the instructions of this rank's programs; under the world's mutex */
+    struct {                      /* mpi, under the world's mutex: ranks that a collective waits for */
+        bool known;
+        comm_set set;
+    } missing;
+    /* The monitor's. */
+    int64_t ticks_seen;
+    _Atomic int64_t quiet_ns;     /* for so long the ticks have stood still, as far as the monitor has watched */
+    bool remote, remote_file;     /* mpi, on rank 0: another process, which has said: */
+    char remote_place[ORTH_PLACE_MAX];
 } comm_rank;
 
 /* What all ranks of a world share (in this process). */
@@ -129,7 +151,8 @@ struct comm_shared {
     const bool *same_host;        /* mpi: [num_ranks]; NULL: all ranks are in this process */
     pthread_mutex_t mutex;
     struct comm_group *groups;    /* thread back end */
-    _Atomic int64_t limit_ns;     /* longest wait; 0: no watchdog */
+    _Atomic int64_t limit_ns;     /* longest time without a tick, in a step or waiting; 0: no watchdog */
+    int64_t busy_ns;              /* the same in a phase */
     _Atomic bool aborted;
     int cause_rank;               /* these three under mutex, fixed once aborted */
     orth_status cause_code;
@@ -168,23 +191,46 @@ void comm_wait_over(orth_comm *c, orth_ticket t);
 /* What remains when fn has returned: destroys communicators, aborts if s is an error. */
 void comm_world_end(orth_ctx *ctx, orth_world *w, orth_status status);
 
-/* What is wrong when rank a has waited for rank m: the best explanation so far. All zero: none. */
+/* ---- culprit.c ---- */
+
+/* What one look has seen of a rank: filled in by the back end. */
+typedef struct {
+    bool waits;
+    int32_t instr;                /* of the call that it waits in */
+    comm_set missing;             /* whom it waits for */
+    char group[ORTH_COMM_NAME_MAX];
+} comm_seen;
+
 typedef enum {
     COMM_CULPRIT_NONE = 0, COMM_CULPRIT_CIRCLE, COMM_CULPRIT_LEFT_OUT, COMM_CULPRIT_STUCK, COMM_CULPRIT_ENDED
 } comm_culprit_kind;
 typedef struct {
     comm_culprit_kind kind;
-    int rank, waiter;
-    int64_t calls;                /* that the culprit has made */
-    int64_t waited_ns;
-    char text[ORTH_MESSAGE_MAX - 32];
+    int rank, waiter;             /* waiter -1: nobody waits for it */
+    int64_t ticks;                /* of the culprit */
 } comm_culprit;
-/* Rank m is missed by rank a, in a call with this instruction id. */
-void comm_culprit_consider(comm_shared *s, comm_culprit *v, int a, int m, int32_t instr, const char *group,
-                           int64_t waited_ns);
-bool comm_culprit_better(const comm_culprit *v, const comm_culprit *than, int64_t limit_ns);
-bool comm_culprit_same(const comm_culprit *v, const comm_culprit *last); /* nothing has changed since */
-bool comm_any_busy(comm_shared *s);
+
+typedef struct {
+    comm_shared *s;
+    comm_seen *seen;              /* [num_ranks] */
+    bool *excused;                /* [num_ranks] */
+    int64_t looked_ns;
+    comm_culprit last;
+} comm_watch;
+
+orth_status comm_watch_open(orth_ctx *ctx, comm_watch *w, comm_shared *s);
+void comm_watch_close(orth_ctx *ctx, comm_watch *w);
+/* Adds the time since the last look, but at most `most_ns`, to the quiet time of ranks whose ticks stand still. */
+void comm_watch_count(comm_watch *w, int64_t most_ns);
+/* w->seen is filled in: aborts the world when it shows the same culprit as the time before. */
+void comm_watch_judge(comm_watch *w);
+/* Does this rank still move, as far as its limit says? `limit_ns` outside of phases. */
+bool comm_rank_moves(const comm_shared *s, int rank, int64_t limit_ns);
+
+/* place.c: where a rank is and what it does. Under s->mutex. *has_file: the words end with a file. */
+void comm_place(comm_shared *s, int rank, const char *group, char *text, size_t n, bool *has_file);
+/* "instruction 7", with words where this process knows the rank's program. Under s->mutex. */
+void comm_instr_words(comm_shared *s, int rank, int32_t instr, char *text, size_t n);
 
 /* queue.c */
 orth_status comm_queue_push(orth_ctx *ctx, orth_comm *c, comm_request *r);
@@ -195,7 +241,6 @@ bool comm_request_wait(orth_comm *c, comm_request *r);
 
 /* call.c */
 uint64_t comm_extent(const orth_comm *c, const orth_comm_call *call); /* of counts, for comparison */
-void comm_describe(char *text, size_t bytes, const orth_comm_call *call, int n);
 orth_comm_algo comm_pick_algo(const orth_comm *c, const orth_comm_call *call);
 static inline int64_t comm_count_of(const int64_t *counts, int64_t count, int i)
 {

@@ -1,75 +1,189 @@
 /* culprit.c -- which rank is everyone waiting for?
  *
- * A rank that waits longer than the limit waits for others: the members that have not made the call, or
- * the peer of a message. Those edges lead to the culprit, in this order:
+ * A rank moves while its ticks do; it is quiet for as long as they stand still. A rank that waits, waits for others: the
+ * members that have not made the call, or the peer of a message. Those edges lead to the culprit, the first of:
  *   1. a rank that has ended: it will never come (reported at once, whatever the limit);
- *   2. a rank that does not wait for anybody: it is stuck outside of communication;
- *   3. a rank that waits in a call that comes later in its program than the one it is missed in:
- *      it left that one out;
- *   4. else ranks wait for each other in a circle, and all are named.
- * Used by the monitor of a world of threads (thread/watchdog.c), which sees all of it in memory, and by that
- * of rank 0 over MPI (mpi/monitor.c), which is told by the others.
+ *   2. a rank that is quiet, over its limit, and waits for nobody: it is stuck outside of communication;
+ *   3. a rank that waits in a call that comes later in its program than the one it is missed in: it left that one out;
+ *   4. else ranks wait for each other in a circle, and one of them is named.
+ * 3 and 4 need that nobody moves any more: a rank that waits for one that moves, directly or by way of others, is
+ * excused, because it will go on when that one comes.
+ *
+ * What is seen must hold unchanged in two looks in a row, so that a rank caught between two calls is not blamed. Quiet
+ * times are sums over the monitor's own looks, none of which counts for much: after a pause of the whole program, or on
+ * a machine that is short of time, nobody looks dead.
+ *
+ * Used by the monitor of a world of threads (thread/watchdog.c), which sees all of it in memory, and by that of rank 0
+ * over MPI (mpi/monitor.c), which is told by the others.
  */
 #include "comm/comm_impl.h"
 
-static void describe_wait(char *text, size_t bytes, const comm_rank *r, const char *group)
+#include "base/clock.h"
+
+orth_status comm_watch_open(orth_ctx *ctx, comm_watch *w, comm_shared *s)
 {
-    const orth_comm_kind kind = (orth_comm_kind)atomic_load(&r->kind);
-    snprintf(text, bytes, "%s ('%s', instruction %d)", orth_comm_kind_name(kind), group,
-             atomic_load(&r->instr));
+    *w = (comm_watch){.s = s, .looked_ns = orth_clock_ns()};
+    w->seen = ORTH_NEW_ARRAY(ctx, comm_seen, s->num_ranks);
+    w->excused = ORTH_NEW_ARRAY(ctx, bool, s->num_ranks);
+    return w->seen && w->excused ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
-void comm_culprit_consider(comm_shared *s, comm_culprit *v, int a, int m, int32_t instr, const char *group,
-                           int64_t waited_ns)
+void comm_watch_close(orth_ctx *ctx, comm_watch *w)
 {
-    const comm_rank *ra = &s->ranks[a], *rm = &s->ranks[m];
-    const bool waits = atomic_load(&rm->since_ns) != 0;
-    const int64_t step_a = atomic_load(&ra->step), step_m = atomic_load(&rm->step);
-    const int32_t at = waits ? atomic_load(&rm->instr) : atomic_load(&rm->last_instr);
-    comm_culprit_kind kind = COMM_CULPRIT_CIRCLE;
+    orth_mem_free(ctx, w->seen);
+    orth_mem_free(ctx, w->excused);
+    *w = (comm_watch){0};
+}
+
+void comm_watch_count(comm_watch *w, int64_t most_ns)
+{
+    const int64_t now = orth_clock_ns(), passed = ORTH_MIN(now - w->looked_ns, most_ns);
+    w->looked_ns = now;
+    for (int i = 0; i < w->s->num_ranks; i++) {
+        comm_rank *r = &w->s->ranks[i];
+        const int64_t ticks = atomic_load(&r->progress.ticks);
+        atomic_store(&r->quiet_ns, ticks == r->ticks_seen ? atomic_load(&r->quiet_ns) + passed : 0);
+        r->ticks_seen = ticks;
+    }
+}
+
+bool comm_rank_moves(const comm_shared *s, int rank, int64_t limit_ns)
+{
+    const comm_rank *r = &s->ranks[rank];
+    return atomic_load(&r->quiet_ns) < (atomic_load(&r->progress.depth) > 0 ? s->busy_ns : limit_ns);
+}
+
+static bool misses_nobody(const comm_seen *v)
+{
+    uint64_t any = 0;
+    for (int i = 0; i < COMM_SET_WORDS; i++)
+        any |= v->missing.word[i];
+    return any == 0;
+}
+
+/* Moves, or is about to: all that it waits for is there. */
+static bool is_alive(const comm_watch *w, int rank, int64_t limit_ns)
+{
+    const comm_seen *v = &w->seen[rank];
+    return !atomic_load(&w->s->ranks[rank].ended) &&
+           (comm_rank_moves(w->s, rank, limit_ns) || (v->waits && misses_nobody(v)));
+}
+
+/* Those that move, and from them backwards all that wait for them. */
+static void find_excused(comm_watch *w, int64_t limit_ns)
+{
+    const int n = w->s->num_ranks;
+    for (int i = 0; i < n; i++)
+        w->excused[i] = is_alive(w, i, limit_ns);
+    for (bool more = true; more;) {
+        more = false;
+        for (int a = 0; a < n; a++)
+            for (int m = 0; m < n && w->seen[a].waits && !w->excused[a]; m++)
+                if (w->excused[m] && comm_set_has(&w->seen[a].missing, m))
+                    more = w->excused[a] = true;
+    }
+}
+
+/* What is wrong with rank m, for which a waits. */
+static comm_culprit_kind kind_of(const comm_watch *w, int a, int m, int64_t limit_ns)
+{
+    const comm_rank *ra = &w->s->ranks[a], *rm = &w->s->ranks[m];
     if (atomic_load(&rm->ended))
-        kind = COMM_CULPRIT_ENDED;
-    else if (!waits)
-        kind = COMM_CULPRIT_STUCK;
-    else if (step_m > step_a || (step_m == step_a && at > instr))
-        kind = COMM_CULPRIT_LEFT_OUT;
-    if (kind <= v->kind)
+        return COMM_CULPRIT_ENDED;
+    if (atomic_load(&ra->quiet_ns) < limit_ns || comm_rank_moves(w->s, m, limit_ns))
+        return COMM_CULPRIT_NONE;
+    if (!w->seen[m].waits)
+        return COMM_CULPRIT_STUCK;
+    if (w->excused[m])
+        return COMM_CULPRIT_NONE;
+    const int64_t step_a = atomic_load(&ra->step), step_m = atomic_load(&rm->step);
+    const bool later = step_m > step_a || (step_m == step_a && w->seen[m].instr > w->seen[a].instr);
+    return later ? COMM_CULPRIT_LEFT_OUT : COMM_CULPRIT_CIRCLE;
+}
+
+static comm_culprit find(comm_watch *w, int64_t limit_ns)
+{
+    const comm_shared *s = w->s;
+    comm_culprit best = {.waiter = -1};
+    int64_t longest = -1;
+    find_excused(w, limit_ns);
+    for (int a = 0; a < s->num_ranks; a++) {
+        const int64_t quiet = atomic_load(&s->ranks[a].quiet_ns);
+        for (int m = 0; m < s->num_ranks && w->seen[a].waits; m++) {
+            const comm_culprit_kind kind = comm_set_has(&w->seen[a].missing, m) ? kind_of(w, a, m, limit_ns) : COMM_CULPRIT_NONE;
+            if (kind < best.kind || kind == COMM_CULPRIT_NONE || (kind == best.kind && quiet <= longest))
+                continue;
+            best = (comm_culprit){.kind = kind, .rank = m, .waiter = a};
+            longest = quiet;
+        }
+    }
+    /* One that nobody waits for, yet or at all. */
+    for (int m = 0; m < s->num_ranks && best.kind == COMM_CULPRIT_NONE; m++)
+        if (!w->seen[m].waits && !atomic_load(&s->ranks[m].ended) && !comm_rank_moves(s, m, ORTH_MAX(limit_ns, s->busy_ns)))
+            best = (comm_culprit){.kind = COMM_CULPRIT_STUCK, .rank = m, .waiter = -1};
+    best.ticks = atomic_load(&s->ranks[best.rank].progress.ticks);
+    return best;
+}
+
+/* "all_reduce on 'tp'": the call before the culprit was stuck. */
+static void put_last_call(comm_shared *s, int rank, char *text, size_t n)
+{
+    const comm_rank *r = &s->ranks[rank];
+    char words[ORTH_PLACE_MAX - 64];
+    if (atomic_load(&r->calls) == 0) {
+        snprintf(text, n, "it has made no call");
         return;
-    char where[96], doing[96];
-    describe_wait(where, sizeof where, ra, group);
-    const orth_comm_kind last = (orth_comm_kind)atomic_load(&rm->last_kind);
-    if (waits)
-        snprintf(doing, sizeof doing, "it waits in %s (instruction %d)",
-                 orth_comm_kind_name((orth_comm_kind)atomic_load(&rm->kind)), at);
-    else
-        snprintf(doing, sizeof doing, "its last call was %s (instruction %d)",
-                 atomic_load(&rm->calls) ? orth_comm_kind_name(last) : "none", at);
-    static const char *const what[] = {
-        [COMM_CULPRIT_CIRCLE] = "ranks wait for each other", [COMM_CULPRIT_LEFT_OUT] = "it left out a call",
-        [COMM_CULPRIT_STUCK] = "it is stuck outside of communication", [COMM_CULPRIT_ENDED] = "it has ended",
-    };
-    *v = (comm_culprit){.kind = kind, .rank = m, .waiter = a, .waited_ns = waited_ns, .calls = atomic_load(&rm->calls)};
-    snprintf(v->text, sizeof v->text, "%s: %s; rank %d has waited %.1f s for it in %s", what[kind], doing, a,
-             1e-9 * (double)waited_ns, where);
+    }
+    comm_instr_words(s, rank, atomic_load(&r->last_instr), words, sizeof words);
+    snprintf(text, n, "its last call was %s (%s)", orth_comm_kind_name((orth_comm_kind)atomic_load(&r->last_kind)), words);
 }
 
-bool comm_culprit_better(const comm_culprit *v, const comm_culprit *than, int64_t limit_ns)
+static void put_culprit(comm_watch *w, const comm_culprit *v, char *text, size_t n)
 {
-    if (v->kind != COMM_CULPRIT_ENDED && v->waited_ns < limit_ns)
-        return false;
-    return v->kind > than->kind || (v->kind == than->kind && v->waited_ns > than->waited_ns);
+    comm_shared *s = w->s;
+    const comm_rank *r = &s->ranks[v->rank];
+    const comm_seen *seen = &w->seen[v->rank];
+    const bool busy = atomic_load(&r->progress.depth) > 0;
+    const double quiet_s = 1e-9 * (double)atomic_load(&r->quiet_ns);
+    char place[ORTH_PLACE_MAX], last[ORTH_PLACE_MAX];
+    bool file;
+    comm_place(s, v->rank, seen->waits ? seen->group : NULL, place, sizeof place, &file);
+    if (v->kind == COMM_CULPRIT_STUCK && busy) {
+        snprintf(text, n, "it is stuck %s, no %s for %.1f s", place, file ? "byte" : "progress", quiet_s);
+    } else if (v->kind == COMM_CULPRIT_STUCK) {
+        put_last_call(s, v->rank, last, sizeof last);
+        snprintf(text, n, "it is stuck outside of communication, %s, no progress for %.1f s; %s", place, quiet_s, last);
+    } else if (v->kind == COMM_CULPRIT_ENDED) {
+        snprintf(text, n, "it has ended");
+    } else {
+        snprintf(text, n, "%s: it waits in %s", v->kind == COMM_CULPRIT_CIRCLE ? "ranks wait for each other" : "it left out a call",
+                 place);
+    }
+    if (v->waiter < 0)
+        return;
+    const size_t at = strlen(text);
+    comm_place(s, v->waiter, w->seen[v->waiter].group, place, sizeof place, &file);
+    snprintf(text + at, n - at, "; rank %d has waited %.1f s for it in %s", v->waiter,
+             1e-9 * (double)atomic_load(&s->ranks[v->waiter].quiet_ns), place);
 }
 
-bool comm_culprit_same(const comm_culprit *v, const comm_culprit *last)
+void comm_watch_judge(comm_watch *w)
 {
-    return v->kind != COMM_CULPRIT_NONE && v->kind == last->kind && v->rank == last->rank &&
-           v->waiter == last->waiter && v->calls == last->calls;
-}
-
-bool comm_any_busy(comm_shared *s)
-{
-    for (int i = 0; i < s->num_ranks; i++)
-        if (atomic_load(&s->ranks[i].busy))
-            return true;
-    return false;
+    comm_shared *s = w->s;
+    const int64_t limit_ns = atomic_load(&s->limit_ns);
+    char text[ORTH_MESSAGE_MAX - 32];
+    if (comm_aborted(s) || limit_ns == 0) {
+        w->last.kind = COMM_CULPRIT_NONE;
+        return;
+    }
+    const comm_culprit v = find(w, limit_ns), *last = &w->last;
+    const bool same = v.kind != COMM_CULPRIT_NONE && v.kind == last->kind && v.rank == last->rank &&
+                      v.waiter == last->waiter && v.ticks == last->ticks;
+    w->last = v;
+    if (!same)
+        return;
+    pthread_mutex_lock(&s->mutex);
+    put_culprit(w, &v, text, sizeof text);
+    pthread_mutex_unlock(&s->mutex);
+    comm_abort(s, v.rank, ORTH_ERR_COMM, "%s", text);
 }

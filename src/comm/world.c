@@ -11,7 +11,9 @@
 #include "comm/comm_impl.h"
 
 #define TIMEOUT_S 5.0
-#define STARTUP_S 60.0
+#define STARTUP_S 60.0            /* where nobody knows how long a step takes */
+#define STARTUP_STEPS 4            /* the first step also touches all memory */
+#define BUSY_S 300.0               /* file systems of clusters come back from a failure within minutes */
 
 static const char *const kind_names[] = {
 #define KIND(NAME, text, ring, tree) [ORTH_COMM_##NAME] = text,
@@ -54,9 +56,9 @@ static void set_limit(comm_shared *s)
     orth_world_options *o = &s->options;
     if (o->timeout_s == 0)
         o->timeout_s = TIMEOUT_S;
-    if (o->startup_s == 0)
-        o->startup_s = ORTH_MAX(STARTUP_S, o->timeout_s);
-    atomic_store(&s->limit_ns, o->timeout_s < 0 ? 0 : (int64_t)(o->startup_s * 1e9));
+    const double startup = o->startup_s > 0 ? o->startup_s : ORTH_MAX(STARTUP_S, o->timeout_s);
+    atomic_store(&s->limit_ns, o->timeout_s < 0 ? 0 : (int64_t)(startup * 1e9));
+    s->busy_ns = (int64_t)(1e9 * (o->busy_timeout_s > 0 ? o->busy_timeout_s : BUSY_S));
 }
 
 /* The null back end: one rank after the other. */
@@ -196,7 +198,7 @@ orth_status comm_fail(orth_ctx *ctx, orth_world *w)
 
 /* ---- what the watchdog is told ---- */
 
-static comm_rank *self(orth_world *w)
+static comm_rank *self(const orth_world *w)
 {
     return w->s->ranks ? &w->s->ranks[w->rank] : NULL;
 }
@@ -217,8 +219,10 @@ void comm_wait_begin(orth_comm *c, const orth_comm_call *call, orth_ticket t)
 void comm_wait_end(orth_comm *c)
 {
     comm_rank *r = self(c->world);
-    if (r)
-        atomic_store_explicit(&r->since_ns, 0, memory_order_release);
+    if (!r)
+        return;
+    atomic_fetch_add_explicit(&r->progress.ticks, 1, memory_order_relaxed);
+    atomic_store_explicit(&r->since_ns, 0, memory_order_release);
 }
 
 void comm_wait_over(orth_comm *c, orth_ticket t)
@@ -231,10 +235,20 @@ void comm_wait_over(orth_comm *c, orth_ticket t)
         atomic_compare_exchange_strong(&r->since_ns, &since, 0);
 }
 
-void orth_world_busy(orth_world *w, const char *what)
+void orth_world_expect(orth_world *w, double seconds)
 {
-    if (self(w))
-        atomic_store(&self(w)->busy, what);
+    const orth_world_options *o = &w->s->options;
+    if (w->rank == 0 && w->num_steps == 0 && seconds > 0 && o->startup_s == 0 && o->timeout_s > 0)
+        atomic_store(&w->s->limit_ns, (int64_t)(1e9 * ORTH_MAX(o->timeout_s, STARTUP_STEPS * seconds)));
+}
+
+void orth_world_name_instrs(orth_world *w, orth_instr_name_fn name)
+{
+    if (!self(w))
+        return;
+    pthread_mutex_lock(&w->s->mutex);
+    self(w)->name = name;
+    pthread_mutex_unlock(&w->s->mutex);
 }
 
 static int compare_ns(const void *a, const void *b)
@@ -247,8 +261,10 @@ void orth_world_step(orth_world *w, int64_t step)
 {
     const int64_t now = orth_clock_ns();
     const int room = ORTH_COUNT(w->step_ns);
-    if (self(w))
+    if (self(w)) {
         atomic_store(&self(w)->step, step);
+        atomic_fetch_add(&self(w)->progress.ticks, 1);
+    }
     if (w->step_start_ns)
         w->step_ns[w->num_steps++ % room] = now - w->step_start_ns;
     w->step_start_ns = now;

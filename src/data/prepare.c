@@ -182,6 +182,7 @@ static orth_status start_worker(orth_ctx *ctx, const encoding *e, encode_worker 
         return ORTH_FAIL(ctx, w->ctx.error.code, "%s", w->ctx.error.message);
     w->ctx_ready = true;
     w->ctx.faults = ctx->faults;
+    w->ctx.progress = ctx->progress;
     w->ctx.stop = ctx->stop;
     w->ctx.stop_user = ctx->stop_user;
     if (orth_encoder_create(&w->ctx, &w->encoder, e->options->tokenizer) != ORTH_OK)

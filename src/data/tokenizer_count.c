@@ -188,6 +188,7 @@ static orth_status start_workers(orth_ctx *ctx, orth_word_counter *c)
         w->ctx.rank = ctx->rank;
         w->ctx.log = ctx->log;
         w->ctx.faults = ctx->faults;
+        w->ctx.progress = ctx->progress;
         w->ctx.stop = ctx->stop;
         w->ctx.stop_user = ctx->stop_user;
         w->status = table_init(&w->ctx, &w->table, 1 << 16);

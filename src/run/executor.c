@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/pages.h"
+#include "base/progress.h"
 #include "program/ir/comm_call.h"
 #include "program/passes/place.h"
 
@@ -183,6 +184,9 @@ static orth_status run_comm(orth_ctx *ctx, orth_executor *e, int32_t index)
 
 static orth_status run_one(orth_ctx *ctx, orth_executor *e, int32_t i)
 {
+    if (ctx->progress)
+        atomic_store_explicit(&ctx->progress->instr, i, memory_order_relaxed);
+    orth_tick(ctx);
     orth_op op = e->p->instrs[i].op;
     return op >= ORTH_FIRST_COMM_OP ? run_comm(ctx, e, i) : e->kernels[op](ctx, &e->calls[i]);
 }
@@ -201,12 +205,62 @@ static orth_status run_all(orth_ctx *ctx, orth_executor *e)
     return ORTH_OK;
 }
 
+static void show_program(orth_ctx *ctx, const orth_executor *e)
+{
+    if (ctx->progress)
+        atomic_store(&ctx->progress->program, e);
+}
+
 orth_status orth_executor_run(orth_ctx *ctx, orth_executor *e)
 {
+    show_program(ctx, e);
     ctx->frozen = true;
     orth_status s = run_all(ctx, e);
     ctx->frozen = false;
+    show_program(ctx, NULL);
     return s;
+}
+
+static void put_place(const orth_instr *n, char *text, size_t size)
+{
+    static const char *const phases[] = {"forward", "backward", "update"};
+    char layer[32] = "", batch[32] = "";
+    if (n->layer >= 0)
+        snprintf(layer, sizeof layer, " of layer %d", n->layer);
+    if (n->micro_batch >= 0)
+        snprintf(batch, sizeof batch, ", micro-batch %d", n->micro_batch);
+    snprintf(text, size, "%s%s%s", phases[n->phase], layer, batch);
+}
+
+/* The operand that a message is best found by: what is computed, or sent. */
+static const orth_operand *told_operand(const orth_instr *n)
+{
+    const bool sends = n->op == ORTH_OP_send || n->op == ORTH_OP_all_reduce || n->op == ORTH_OP_reduce_scatter;
+    for (int k = 0; k < n->num_out && !sends; k++)
+        if (n->out[k].buffer >= 0)
+            return &n->out[k];
+    for (int k = 0; k < n->num_in; k++)
+        if (n->in[k].buffer >= 0)
+            return &n->in[k];
+    return NULL;
+}
+
+void orth_executor_name_instr(const void *executor, int32_t instr, char *text, size_t size)
+{
+    const orth_executor *e = executor;
+    char place[96], of[96] = "", over[32] = "";
+    if (instr >= e->p->num_instrs) {
+        snprintf(text, size, "instruction %d", instr);
+        return;
+    }
+    const orth_instr *n = &e->p->instrs[instr];
+    const orth_operand *o = told_operand(n);
+    put_place(n, place, sizeof place);
+    if (o)
+        snprintf(of, sizeof of, " of '%.80s'", e->p->buffers[o->buffer].name);
+    if (n->op >= ORTH_FIRST_COMM_OP)
+        snprintf(over, sizeof over, " over %s", orth_group_name(n->attr.group));
+    snprintf(text, size, "%s: %s%s%s (instruction %d)", place, orth_op_name(n->op), of, over, instr);
 }
 
 static bool is_finite(const orth_tensor *t)
@@ -231,7 +285,7 @@ static bool is_bad_parameter(const orth_executor *e, const orth_operand *o, cons
     return (bind == ORTH_BIND_MASTER || bind == ORTH_BIND_COPY) && !is_finite(t);
 }
 
-orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, size_t where_bytes)
+static orth_status find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, size_t where_bytes)
 {
     for (int32_t i = 0; i < e->p->num_instrs; i++) {
         const orth_instr *n = &e->p->instrs[i];
@@ -253,6 +307,14 @@ orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *
         return ORTH_OK;
     }
     return ORTH_OK;
+}
+
+orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, size_t where_bytes)
+{
+    show_program(ctx, e);
+    const orth_status s = find_nonfinite(ctx, e, where, where_bytes);
+    show_program(ctx, NULL);
+    return s;
 }
 
 /* Bytes of buffer i in the arena, with what aligns the next; 0: not touched so far, or not here. Within a chain nothing is

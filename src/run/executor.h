@@ -45,6 +45,10 @@ size_t orth_executor_counted_above(const orth_executor *e);
  * others and in waiting for them. */
 void orth_executor_exposed(const orth_executor *e, double seconds[ORTH_NUM_GROUPS]);
 
+/* Instruction `instr` of an executor, in words ("forward of layer 3, micro-batch 1: all_reduce of 'dx' over tp (instruction
+ * 412)"): an orth_instr_name_fn. While a step runs, ctx->progress shows the executor and its instruction. */
+void orth_executor_name_instr(const void *executor, int32_t instr, char *text, size_t n);
+
 /* Times of the last step in ns (base/clock.h), valid until the next one: clock[0] is its beginning, clock[i + 1] the
  * end of instruction i and the beginning of i + 1. */
 const int64_t *orth_executor_clock(const orth_executor *e);

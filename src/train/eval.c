@@ -1,6 +1,8 @@
 /* eval.c -- see eval.h. */
 #include "train/eval.h"
 
+#include "base/progress.h"
+
 static orth_model_shape eval_shape(const orth_config *cfg)
 {
     orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_EVAL);
@@ -127,7 +129,10 @@ orth_status orth_evaluator_run(orth_ctx *ctx, orth_evaluator *e, const orth_samp
         orth_model_rope_table(&e->model, slot(e, ORTH_DATA_ROPE_TABLE), e->seq_len);
     const double *leaves = orth_executor_find(e->executor, ORTH_BIND_SEQ_LOSS, 0);
     for (int64_t at = first; at < first + n; at += e->num_seqs) {
-        ORTH_TRY(fill(ctx, e, sampler, at, first + n));
+        orth_phase_begin(ctx, "reading sequences to evaluate");
+        const orth_status filled = fill(ctx, e, sampler, at, first + n);
+        orth_phase_end(ctx);
+        ORTH_TRY(filled);
         ORTH_TRY(orth_executor_run(ctx, e->executor));
         for (int32_t b = 0; leaves && b < e->num_seqs; b++) /* one by one: the micro-batch does not show in the sum */
             out->nll += leaves[b];

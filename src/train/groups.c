@@ -10,7 +10,8 @@ orth_world_options orth_groups_options(const orth_config *cfg, int threads, int 
     bool fast = cfg->numerics_mode == ORTH_numerics_mode_fast;
     return (orth_world_options){.threads_per_rank = ORTH_MAX(1, threads / num_ranks), .pin = cfg->run_pin,
                                 .order = fast ? ORTH_ORDER_FREE : ORTH_ORDER_CANONICAL,
-                                .algo = algos[cfg->comm_algorithm], .timeout_s = cfg->comm_timeout_s};
+                                .algo = algos[cfg->comm_algorithm], .timeout_s = cfg->comm_timeout_s,
+                                .busy_timeout_s = cfg->comm_busy_timeout_s};
 }
 
 orth_status orth_groups_create(orth_ctx *ctx, orth_world *world, const orth_spread *spread, int rank,

@@ -6,8 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "base/files.h"
 
@@ -32,11 +30,15 @@ static orth_status trim(orth_ctx *ctx, const char *path, int64_t step)
     return s;
 }
 
-/* 0: not a terminal, or one that nobody looks at: mpirun gives its processes one without a size. */
-static size_t terminal_columns(void)
+static size_t terminal_columns(const orth_metrics *m)
 {
-    struct winsize w = {.ws_col = 0};
-    return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
+    return m->print.write ? m->print.columns(m->print.user) : 0;
+}
+
+static void print_text(const orth_metrics *m, bool progress, const char *text)
+{
+    if (m->print.write && text[0])
+        m->print.write(m->print.user, progress, text);
 }
 
 orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step)
@@ -47,14 +49,14 @@ orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, 
     m->file = fopen(path, resume_step >= 0 ? "a" : "w");
     if (!m->file)
         return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
-    m->live = !m->quiet && terminal_columns() > 0;
+    m->live = terminal_columns(m) > 0;
     return ORTH_OK;
 }
 
 /* What comes after the live line begins on a line of its own. */
 static void end_line(orth_metrics *m)
 {
-    fputs(m->width > 0 ? "\n" : "", stdout);
+    print_text(m, false, m->width > 0 ? "\n" : "");
     m->width = 0;
 }
 
@@ -137,7 +139,7 @@ static size_t line_width(line_fields f)
 static size_t fit_terminal(const orth_metrics *m, const orth_step_result *r, const line_rates *t, line_fields f)
 {
     static const int8_t less_and_less_important[] = {F_MEM, F_MFU, F_LR, F_NORM, F_RATE, F_LEFT, F_LOSS};
-    const size_t columns = terminal_columns();
+    const size_t columns = terminal_columns(m);
     if (line_width(f) >= columns)
         write_short_fields(m, r, t, f);
     for (int i = 0; i < ORTH_COUNT(less_and_less_important) && line_width(f) >= columns; i++)
@@ -151,16 +153,18 @@ static void print_line(orth_metrics *m, const orth_step_result *r, double tokens
     line_fields f;
     write_fields(m, r, &t, f);
     const size_t columns = m->live ? fit_terminal(m, r, &t, f) : 0;
-    fputs(m->live ? "\r" : "", stdout);
+    char line[NUM_FIELDS * sizeof f[0] + 512];
+    size_t at = (size_t)snprintf(line, sizeof line, "%s", m->live ? "\r" : "");
     for (int i = 0; i < NUM_FIELDS; i++)
-        fputs(f[i], stdout);
-    fputs(m->live ? "" : "\n", stdout);
+        at += (size_t)snprintf(line + at, sizeof line - at, "%s", f[i]);
     if (m->live) { /* what is left of a longer line goes under spaces: not every terminal knows how to clear */
         const size_t width = line_width(f), end = ORTH_MIN(m->width, columns - 1);
-        printf("%*s", end > width ? (int)(end - width) : 0, "");
+        snprintf(line + at, sizeof line - at, "%*s", end > width ? (int)(end - width) : 0, "");
         m->width = width;
+    } else {
+        snprintf(line + at, sizeof line - at, "\n");
     }
-    fflush(stdout);
+    print_text(m, r->step < m->steps, line);
 }
 
 #define EXPOSED_MAX 512
@@ -203,7 +207,7 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
                      r->step, loss, orth_metrics_said(r->loss), norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes, comm,
                      total, exposed, r->skipped ? "true" : "false", first, end);
     ORTH_TRY(orth_file_append(ctx, m->file, line, (size_t)n));
-    if (!m->quiet && (r->step % m->log_every == 0 || r->step == m->steps))
+    if (m->print.write && (r->step % m->log_every == 0 || r->step == m->steps))
         print_line(m, r, rate, mfu);
     return ORTH_OK;
 }
@@ -229,14 +233,12 @@ orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m)
 
 orth_status orth_metrics_event(orth_ctx *ctx, orth_metrics *m, const char *text, const char *json)
 {
-    if (!m->quiet) {
-        end_line(m);
-        printf("%s\n", text);
-        fflush(stdout);
-    }
+    char line[1024];
+    snprintf(line, sizeof line, "%s\n", text);
+    end_line(m);
+    print_text(m, false, line);
     if (!json)
         return ORTH_OK;
-    char line[512];
     int n = snprintf(line, sizeof line, "%s\n", json);
     return orth_file_append(ctx, m->file, line, (size_t)n);
 }

@@ -5,6 +5,14 @@
 #include "plan/plan.h"
 #include "train/trainer.h"
 
+/* Where lines for people go. write: text as it is, which never waits for its reader; `progress`: it may be left out when
+ * nobody reads; NULL: nothing is printed. columns: of the terminal; 0: there is none. */
+typedef struct {
+    void (*write)(void *user, bool progress, const char *text);
+    size_t (*columns)(void *user);
+    void *user;
+} orth_print_sink;
+
 typedef struct {
     FILE *file;              /* metrics.jsonl; NULL: none */
     const char *path;
@@ -15,7 +23,7 @@ typedef struct {
     int64_t log_every;
     bool live;               /* a terminal: one line, rewritten */
     size_t width;            /* of the live line that stands there without an end; 0: none */
-    bool quiet;
+    orth_print_sink print;
     double smooth_s;         /* smoothed step time */
     int64_t num_steps;       /* of this run */
     double after_first_s, exposed_s[ORTH_NUM_GROUPS]; /* sums over the steps but the first */

@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include "base/pool.h"
+#include "base/progress.h"
 #include "plan/probe.h"
 
 /* Long enough for a stable peak, short enough not to be felt at the start. */
@@ -83,14 +84,13 @@ static orth_status require_same_run(orth_ctx *ctx, const orth_run *r, orth_comm 
 
 /* ---- opening ---- */
 
-static orth_status train_opened(orth_ctx *ctx, orth_run *r, orth_world *world, orth_comm *all)
+/* The others open the run once rank 0 has. */
+static orth_status meet(orth_ctx *ctx, orth_run *r, orth_world *world, orth_comm *all)
 {
     if (orth_world_rank(world) == 0)
         ORTH_TRY(orth_barrier(ctx, all));
     ORTH_TRY(require_same_run(ctx, r, all));
-    ORTH_TRY(process_peak(ctx, r, all));
-    orth_world_busy(world, NULL);
-    return orth_run_train(ctx, r);
+    return process_peak(ctx, r, all);
 }
 
 orth_status process_main(orth_ctx *ctx, orth_world *world, void *options)
@@ -102,7 +102,7 @@ orth_status process_main(orth_ctx *ctx, orth_world *world, void *options)
     int *ranks = ORTH_NEW_ARRAY(ctx, int, n);
     for (int i = 0; ranks && i < n; i++)
         ranks[i] = i;
-    orth_world_busy(world, "opening the run");
+    orth_phase_begin(ctx, "opening the run");
     orth_status s = ranks ? orth_comm_create(ctx, world, &all, "processes", n, ranks) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, ranks);
     ORTH_TRY(s);
@@ -113,7 +113,10 @@ orth_status process_main(orth_ctx *ctx, orth_world *world, void *options)
         ORTH_TRY(orth_barrier(ctx, all));
     }
     ORTH_TRY(orth_run_open(ctx, &run, o, world));
-    s = train_opened(ctx, &run, world, all);
+    s = meet(ctx, &run, world, all);
+    orth_phase_end(ctx);
+    if (s == ORTH_OK)
+        s = orth_run_train(ctx, &run);
     orth_run_close(ctx, &run);
     return s;
 }

@@ -123,6 +123,10 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
     orth_executor_set_comms(s->trainer.executor, s->comms);
     if (s->has_evaluator)
         orth_executor_set_comms(s->evaluator.executor, s->comms);
+    if (s->world) {
+        orth_world_expect(s->world, r->plan.total.time.step_s);
+        orth_world_name_instrs(s->world, orth_executor_name_instr);
+    }
     orth_loader_options o = {.sampler = r->train, .rows = orth_setup_rows(&s->shape),
                              .max_sequences = (int64_t)s->shape.num_micro_batches * s->shape.num_seqs};
     ORTH_TRY(orth_loader_create(ctx, &s->loader, &o));
@@ -171,7 +175,7 @@ static orth_status show_whole(orth_ctx *ctx, rank_state *s, orth_bind bind, floa
 static orth_status show(orth_ctx *ctx, rank_state *s, orth_bind bind)
 {
     const orth_model_config *model = &s->run->model;
-    rank_busy(s, "comparing");
+    orth_phase_begin(ctx, "comparing tensors of step %" PRId64, s->steps_done);
     orth_status status;
     if (s->rank == 0) {
         float *elems = ORTH_NEW_ARRAY(ctx, float, orth_model_num_elems(model));
@@ -184,7 +188,7 @@ static orth_status show(orth_ctx *ctx, rank_state *s, orth_bind bind)
     }
     if (status == ORTH_OK)
         status = rank_barrier(ctx, s);
-    rank_busy(s, NULL);
+    orth_phase_end(ctx);
     return status;
 }
 
@@ -219,7 +223,10 @@ static orth_status evaluate(orth_ctx *ctx, rank_state *s, int64_t max_batches)
     snprintf(json, sizeof json, "{\"step\": %" PRId64 ", \"eval_loss\": %s, \"eval_loss_hex\": \"%a\", "
              "\"eval_bits_per_byte\": %s, \"eval_targets\": %.0f}", s->steps_done, loss_text, loss, bits_text,
              values[1]);
-    return orth_metrics_event(ctx, &r->metrics, text, json);
+    orth_phase_begin(ctx, "writing metrics.jsonl");
+    const orth_status said = orth_metrics_event(ctx, &r->metrics, text, json);
+    orth_phase_end(ctx);
+    return said;
 }
 
 /* ---- steps ---- */
@@ -255,7 +262,10 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     orth_loader_batch batch;
     if (s->world)
         orth_world_step(s->world, step);
-    ORTH_TRY(orth_loader_get(ctx, s->loader, &batch));
+    orth_phase_begin(ctx, "reading the sequences of step %" PRId64, step);
+    const orth_status got = orth_loader_get(ctx, s->loader, &batch);
+    orth_phase_end(ctx);
+    ORTH_TRY(got);
     if (step < r->last_step)
         ORTH_TRY(request_step(ctx, s, step + 1));
     ORTH_TRY(weigh_updates(ctx, s, first));
@@ -276,7 +286,11 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
         return ORTH_OK;
     double exposed_s[ORTH_NUM_GROUPS];
     orth_executor_exposed(s->trainer.executor, exposed_s);
-    return orth_metrics_step(ctx, &r->metrics, &s->result, seconds, first, first + n, &sent, &sent_by_all, exposed_s);
+    orth_phase_begin(ctx, "writing metrics.jsonl");
+    const orth_status said = orth_metrics_step(ctx, &r->metrics, &s->result, seconds, first, first + n, &sent, &sent_by_all,
+                                               exposed_s);
+    orth_phase_end(ctx);
+    return said;
 }
 
 static orth_status run_steps(orth_ctx *ctx, rank_state *s)
@@ -325,6 +339,19 @@ static orth_status write_counted(orth_ctx *ctx, const orth_run *r, size_t (*coun
     return status;
 }
 
+/* For scripts: launchers may return 0 for a run that was killed. The last thing that a run writes. */
+static orth_status write_complete(orth_ctx *ctx, const rank_state *s)
+{
+    const orth_run *r = s->run;
+    char *path = orth_path_join(ctx, r->dir, "complete.json"), text[64];
+    const int n = snprintf(text, sizeof text, "{\"step\": %" PRId64 "}\n", s->steps_done);
+    orth_phase_begin(ctx, "writing complete.json");
+    const orth_status status = path ? orth_file_write(ctx, path, text, (size_t)n) : ORTH_ERR_NOMEM;
+    orth_phase_end(ctx);
+    orth_mem_free(ctx, path);
+    return status;
+}
+
 /* What the ranks have touched, beside plan.json. */
 static orth_status say_counted(orth_ctx *ctx, rank_state *s)
 {
@@ -336,8 +363,10 @@ static orth_status say_counted(orth_ctx *ctx, rank_state *s)
     mine[ORTH_CLASS_WORKSPACE] += s->saver ? orth_saver_counted(s->saver) : 0;
     memcpy(all[0], mine, sizeof mine);
     orth_status status = s->all ? orth_all_gather(ctx, s->all, all, mine, sizeof mine, NULL, ORTH_U8) : ORTH_OK;
+    orth_phase_begin(ctx, "writing memory.json");
     if (status == ORTH_OK && s->rank == 0)
         status = write_counted(ctx, s->run, all);
+    orth_phase_end(ctx);
     orth_mem_free(ctx, all);
     return status;
 }
@@ -368,7 +397,7 @@ static orth_status say_timeline(orth_ctx *ctx, rank_state *s)
     orth_status status = counts ? orth_timeline_clocks(ctx, &r->plan, &clocks) : ORTH_ERR_NOMEM;
     for (int k = 0; status == ORTH_OK && k < r->num_ranks; k++)
         counts[k] = (r->plan.ranks[k].num_instrs + 1) * (int64_t)sizeof(int64_t);
-    rank_busy(s, "writing the timeline");
+    orth_phase_begin(ctx, "writing the timeline");
     if (status == ORTH_OK && s->all)
         status = orth_all_gather(ctx, s->all, clocks[0], s->clock, 0, counts, ORTH_U8);
     else if (status == ORTH_OK)
@@ -377,22 +406,30 @@ static orth_status say_timeline(orth_ctx *ctx, rank_state *s)
         status = write_timeline(ctx, r, clocks);
     if (status == ORTH_OK)
         status = rank_barrier(ctx, s);
-    rank_busy(s, NULL);
+    orth_phase_end(ctx);
     orth_mem_free(ctx, clocks);
     orth_mem_free(ctx, counts);
     return status;
 }
 
-static orth_status run_rank(orth_ctx *ctx, rank_state *s)
+static orth_status begin(orth_ctx *ctx, rank_state *s)
 {
     orth_run *r = s->run;
     ORTH_TRY(open_rank(ctx, s));
-    if (s->rank == 0) {
-        r->metrics.steps = r->last_step;
-        r->metrics.log_every = r->cfg->train_log_every;
-        r->metrics.quiet = r->options.quiet;
-        ORTH_TRY(orth_metrics_open(ctx, &r->metrics, r->metrics_path, r->resumed ? s->steps_done : -1));
-    }
+    if (s->rank > 0)
+        return ORTH_OK;
+    r->metrics.steps = r->last_step;
+    r->metrics.log_every = r->cfg->train_log_every;
+    r->metrics.print = r->options.print;
+    return orth_metrics_open(ctx, &r->metrics, r->metrics_path, r->resumed ? s->steps_done : -1);
+}
+
+static orth_status run_rank(orth_ctx *ctx, rank_state *s)
+{
+    orth_run *r = s->run;
+    orth_phase_begin(ctx, r->resumed ? "opening the run and its checkpoint" : "opening the run");
+    ORTH_TRY(begin(ctx, s));
+    orth_phase_end(ctx);
     bool fresh = s->steps_done < r->last_step;
     if (s->clock && s->steps_done >= r->options.timeline)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the run goes on after step %" PRId64,
@@ -407,6 +444,8 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
         ORTH_TRY(say_counted(ctx, s));
     if (s->clock && s->steps_done >= r->options.timeline)
         ORTH_TRY(say_timeline(ctx, s));
+    if (!s->signal && s->rank == 0 && !r->options.watch)
+        return write_complete(ctx, s);
     if (s->signal && s->rank == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_SIGNAL, "stopped by %s after step %" PRId64 "; %s", orth_signal_name(s->signal),
                          s->steps_done, r->options.watch ? "nothing is kept" : "the checkpoint is saved, --resume continues");
@@ -419,6 +458,10 @@ orth_status rank_main(orth_ctx *ctx, orth_world *world, void *run)
     orth_status status = run_rank(ctx, &s);
     if (status != ORTH_OK && world)
         orth_world_abort(world, ctx->error.message); /* before what is released together with others */
+    if (world)
+        orth_world_name_instrs(world, NULL);
+    orth_phase_begin(ctx, "closing the run");
     close_rank(ctx, &s);
+    orth_phase_end(ctx);
     return status;
 }

@@ -6,6 +6,7 @@
 #ifndef ORTH_TRAIN_RANK_H
 #define ORTH_TRAIN_RANK_H
 
+#include "base/progress.h"
 #include "train/run.h"
 #include "train/saver.h"
 #include "train/trainer.h"
@@ -34,13 +35,6 @@ typedef struct {
 
 /* One rank of `run` (an orth_run), from its weights to its end. Collective. world NULL: a rank alone. */
 orth_status rank_main(orth_ctx *ctx, orth_world *world, void *run);
-
-/* Holds the watchdog still while this rank does something long; NULL: it goes on. */
-static inline void rank_busy(const rank_state *s, const char *what)
-{
-    if (s->world)
-        orth_world_busy(s->world, what);
-}
 
 static inline orth_status rank_barrier(orth_ctx *ctx, const rank_state *s)
 {

@@ -89,6 +89,15 @@ static orth_status write_file(orth_ctx *ctx, const orth_run *r, const char *name
     return status;
 }
 
+/* The run goes on, and is complete again when it has ended. */
+static orth_status remove_complete(orth_ctx *ctx, const orth_run *r)
+{
+    char *path = orth_path_join(ctx, r->dir, "complete.json");
+    const orth_status status = path ? orth_path_remove(ctx, path) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, path);
+    return status;
+}
+
 /* Which folder the weights come from, if any. */
 static orth_status find_start(orth_ctx *ctx, orth_run *r)
 {
@@ -100,10 +109,10 @@ static orth_status find_start(orth_ctx *ctx, orth_run *r)
         return ORTH_ERR_NOMEM;
     ORTH_TRY(orth_checkpoint_newest(ctx, r->checkpoints, &newest));
     r->start_from = newest;
-    r->resumed = r->options.resume;
+    r->resumed = newest && (r->options.resume || r->options.resume_or_start);
     if (r->options.resume && !newest)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: no valid checkpoint to resume from", r->checkpoints);
-    if (!r->options.resume && newest)
+    if (!r->resumed && newest)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s holds a run already (%s): continue it with --resume, or give another "
                          "checkpoint.dir", r->dir, newest);
     if (newest)
@@ -111,7 +120,7 @@ static orth_status find_start(orth_ctx *ctx, orth_run *r)
     ORTH_TRY(orth_checkpoint_list(ctx, r->checkpoints, &steps, &num_steps));
     orth_mem_free(ctx, steps);
     if (num_steps > 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s holds a run whose checkpoints are all damaged: give another "
+        return ORTH_FAIL(ctx, r->options.resume_or_start ? ORTH_ERR_DATA : ORTH_ERR_ARG, "%s holds a run whose checkpoints are all damaged: give another "
                          "checkpoint.dir, or remove it", r->dir);
     return r->options.init_dir ? orth_checkpoint_find_weights(ctx, r->options.init_dir, &r->start_from, &own) : ORTH_OK;
 }
@@ -173,8 +182,10 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
         return ORTH_ERR_NOMEM;
     if (!first)
         return ORTH_OK;
-    if (!r->options.watch)
+    if (!r->options.watch) {
+        ORTH_TRY(remove_complete(ctx, r));
         ORTH_TRY(price(ctx, r));
+    }
     ORTH_TRY(write_file(ctx, r, "run.yaml", orth_config_yaml(ctx, r->cfg)));
     return write_file(ctx, r, "plan.json", orth_plan_json(ctx, r->plan.ranks, r->num_ranks, &r->plan.total));
 }
@@ -235,6 +246,7 @@ orth_status orth_run_whole(orth_ctx *ctx, const orth_run_options *options)
     orth_status s = process_peak(ctx, &run, NULL);
     if (s == ORTH_OK)
         s = orth_run_train(ctx, &run);
-    orth_run_close(ctx, &run);
+    if (!ctx->error.left_behind)
+        orth_run_close(ctx, &run);
     return s;
 }

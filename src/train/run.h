@@ -31,7 +31,9 @@ typedef struct {
 typedef struct {
     const orth_config *cfg;
     const orth_run_watch *watch;    /* NULL: an ordinary run */
-    bool resume, quiet;
+    bool resume;                    /* continue; without a valid checkpoint it is an error */
+    bool resume_or_start;           /* continue if there is a valid checkpoint, else start */
+    orth_print_sink print;          /* progress and events of rank 0; write NULL: none */
     const char *init_dir;           /* weights to start from; NULL: at random */
     int64_t timeline;               /* step of which timeline.json is written; 0: none */
     orth_stop_fn stop;              /* may be NULL */

@@ -8,16 +8,19 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/pages.h"
 #include "base/pool.h"
+#include "base/progress.h"
 #include "ckpt/folder.h"
 #include "train/gather.h"
 
 #define ALIGN_ELEMS 16                   /* each tensor begins on a cache line */
 #define COPY_ELEMS ((int64_t)1 << 18)    /* copied by a task */
+#define WAIT_LOOK_NS 20000000            /* between two looks at a write that is waited for */
 
 struct orth_saver {
     const orth_config *cfg;
@@ -35,9 +38,12 @@ struct orth_saver {
     orth_checkpoint_view view;
     char *config;                        /* of the view */
     orth_ctx ctx;                        /* of the thread */
+    orth_progress progress;              /* of the thread in the background */
     pthread_t thread;
     bool writing;
-    _Atomic bool done;
+    bool done;                           /* under mutex */
+    pthread_mutex_t mutex;
+    pthread_cond_t finished;
     orth_status status;
     double begin, blocked_s, end;
 };
@@ -106,6 +112,9 @@ orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config
                       .num_params = orth_model_num_params(model), .copy_bytes = (size_t)(copy + chunk) * sizeof(float)};
     if (!alone)
         s->source = *source;
+    orth_progress_init(&s->progress);
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_cond_init(&s->finished, NULL);
     s->arrays = ORTH_NEW_ARRAY(ctx, orth_checkpoint_array, s->num_params);
     orth_status status = s->arrays ? orth_ctx_init(&s->ctx, 1) : ORTH_ERR_NOMEM;
     if (s->arrays && status != ORTH_OK)
@@ -120,6 +129,7 @@ orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config
     }
     s->ctx.log = ctx->log;
     s->ctx.faults = ctx->faults;
+    s->ctx.progress = s->background ? &s->progress : ctx->progress;
     *out = s;
     return ORTH_OK;
 }
@@ -196,7 +206,10 @@ static void *write_main(void *arg)
     if (s->status == ORTH_OK)
         s->status = orth_checkpoint_save(&s->ctx, s->dir, &s->view, s->cfg->checkpoint_keep, NULL);
     s->end = orth_clock_s();
+    pthread_mutex_lock(&s->mutex);
     s->done = true;
+    pthread_cond_signal(&s->finished);
+    pthread_mutex_unlock(&s->mutex);
     return NULL;
 }
 
@@ -228,11 +241,39 @@ orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_checkpoint
     return ORTH_OK;
 }
 
+static bool is_done(orth_saver *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    const bool done = s->done;
+    pthread_mutex_unlock(&s->mutex);
+    return done;
+}
+
+/* Waits for the thread. As long as bytes are written this rank moves; the disk alone is to blame when none are. */
+static void await_thread(orth_ctx *ctx, orth_saver *s)
+{
+    int64_t seen = -1;
+    orth_phase_begin(ctx, "writing checkpoint step-%08" PRId64, s->view.state.step);
+    pthread_mutex_lock(&s->mutex);
+    while (!s->done) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += WAIT_LOOK_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&s->finished, &s->mutex, &until);
+        orth_progress_follow(ctx, &s->progress, &seen);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    pthread_join(s->thread, NULL);
+    orth_phase_end(ctx);
+}
+
 /* Back to idle. */
 static void finish(orth_ctx *ctx, orth_saver *s)
 {
     if (s->background && s->writing)
-        pthread_join(s->thread, NULL);
+        await_thread(ctx, s);
     s->writing = false;
     orth_mem_free(ctx, s->config);
     s->config = NULL;
@@ -241,7 +282,7 @@ static void finish(orth_ctx *ctx, orth_saver *s)
 orth_status orth_saver_outcome(orth_ctx *ctx, orth_saver *s, bool wait, orth_saved *out)
 {
     *out = (orth_saved){.step = 0};
-    if (!s->writing || (!wait && !s->done))
+    if (!s->writing || (!wait && !is_done(s)))
         return ORTH_OK;
     finish(ctx, s);
     if (s->status != ORTH_OK)
@@ -255,6 +296,9 @@ void orth_saver_destroy(orth_ctx *ctx, orth_saver *s)
     if (!s)
         return;
     finish(ctx, s);
+    pthread_cond_destroy(&s->finished);
+    pthread_mutex_destroy(&s->mutex);
+    orth_progress_destroy(&s->progress);
     orth_pages_unmap(s->copy, s->copy_bytes);
     if (s->ctx.pool)
         orth_ctx_destroy(&s->ctx);

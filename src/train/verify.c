@@ -253,7 +253,7 @@ orth_status orth_verify_run(orth_ctx *ctx, orth_verify *v, orth_config *cfg)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "verify: comm.backend=mpi: both runs are compared in one process; give "
                          "comm.backend=thread, whose bits are the same");
     ORTH_TRY(orth_config_set(ctx, cfg, "verify", "checkpoint.dir", v->scratch));
-    orth_run_options options = {.cfg = cfg, .watch = &watch, .quiet = true, .stop = ctx->stop, .stop_user = ctx->stop_user};
+    orth_run_options options = {.cfg = cfg, .watch = &watch, .stop = ctx->stop, .stop_user = ctx->stop_user};
     orth_status s = orth_run_whole(ctx, &options);
     v->compares = true;
     return s;

@@ -22,11 +22,11 @@
 
 /* What processes tell each other; sent as it is. */
 typedef struct {
-    int64_t calls, step, waited_ns;     /* waited_ns 0: not waiting */
-    int32_t kind, instr, last_kind, last_instr;
-    int32_t missing[COMM_MAX_MISSING], num_missing;
-    char group[ORTH_COMM_NAME_MAX];
-    bool waits, busy;                   /* rank 0: any rank is busy */
+    int64_t calls, step, ticks;
+    int32_t last_kind, last_instr, depth; /* depth > 0: in a phase */
+    comm_seen seen;                     /* whether and for whom it waits */
+    char place[ORTH_PLACE_MAX];         /* in words; ends with a file: */
+    bool file;
     bool ended, primary;                /* its function has returned; with an error of its own */
     bool aborted;                       /* then cause_rank, status, text */
     bool over;                          /* rank 0's verdict: status, text, and who says it */
@@ -58,7 +58,7 @@ struct comm_monitor {
     note own;
     /* The thread's own. */
     int64_t silence_ns, looked_ns, judged_ns, aborted_ns;
-    comm_culprit last;
+    comm_watch watch;             /* rank 0 */
     note verdict;
     bool has_verdict;
 };
@@ -70,15 +70,36 @@ static const orth_comm *waits_in(const comm_rank *me)
     return atomic_load(&me->since_ns) ? atomic_load(&me->group) : NULL;
 }
 
-void comm_monitor_misses(orth_comm *c, const int *missing, int num)
+void comm_monitor_misses(orth_comm *c, const comm_set *positions)
 {
-    comm_rank *me = &c->world->s->ranks[c->world->rank];
-    if (atomic_load(&me->group) != c)
+    comm_shared *s = c->world->s;
+    comm_rank *me = &s->ranks[c->world->rank];
+    pthread_mutex_lock(&s->mutex);
+    if (atomic_load(&me->group) == c) {
+        me->missing.known = positions != NULL;
+        memset(&me->missing.set, 0, sizeof me->missing.set);
+        for (int i = 0; positions && i < c->n; i++)
+            if (comm_set_has(positions, i))
+                comm_set_add(&me->missing.set, c->ranks[i]);
+    }
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* Whom this rank waits for. Under s->mutex: no communicator goes away meanwhile. */
+static void look_at(const comm_rank *me, comm_seen *seen)
+{
+    const orth_comm *c = waits_in(me);
+    if (!c)
         return;
-    num = ORTH_MIN(num, COMM_MAX_MISSING);
-    for (int i = 0; i < num; i++)
-        atomic_store(&me->missing[i], c->ranks[missing[i]]);
-    atomic_store(&me->num_missing, num);
+    const orth_comm_kind kind = (orth_comm_kind)atomic_load(&me->kind);
+    const int at = atomic_load(&me->peer);
+    seen->waits = true;
+    seen->instr = atomic_load(&me->instr);
+    memcpy(seen->group, c->name, sizeof seen->group);
+    if (kind != ORTH_COMM_SEND && kind != ORTH_COMM_RECV && me->missing.known)
+        seen->missing = me->missing.set;
+    else if ((kind == ORTH_COMM_SEND || kind == ORTH_COMM_RECV) && at >= 0 && at < c->n)
+        comm_set_add(&seen->missing, c->ranks[at]);
 }
 
 /* What this rank does at the moment. */
@@ -88,27 +109,13 @@ static void describe_rank(comm_shared *s, int rank, note *n)
     memset(n, 0, sizeof *n);
     n->calls = atomic_load(&me->calls);
     n->step = atomic_load(&me->step);
+    n->ticks = atomic_load(&me->progress.ticks);
+    n->depth = atomic_load(&me->progress.depth);
     n->last_kind = atomic_load(&me->last_kind);
     n->last_instr = atomic_load(&me->last_instr);
-    n->busy = atomic_load(&me->busy) != NULL;
-    pthread_mutex_lock(&s->mutex); /* no communicator goes away meanwhile */
-    const orth_comm *c = waits_in(me);
-    if (c) {
-        n->waits = true;
-        n->waited_ns = ORTH_MAX(orth_clock_ns() - atomic_load(&me->since_ns), 1);
-        n->kind = atomic_load(&me->kind);
-        n->instr = atomic_load(&me->instr);
-        memcpy(n->group, c->name, sizeof n->group);
-        const int at = atomic_load(&me->peer);
-        if (n->kind == ORTH_COMM_SEND || n->kind == ORTH_COMM_RECV) {
-            if (at >= 0 && at < c->n)
-                n->missing[n->num_missing++] = c->ranks[at];
-        } else {
-            n->num_missing = atomic_load(&me->num_missing);
-            for (int i = 0; i < n->num_missing; i++)
-                n->missing[i] = atomic_load(&me->missing[i]);
-        }
-    }
+    pthread_mutex_lock(&s->mutex);
+    look_at(me, &n->seen);
+    comm_place(s, rank, n->seen.waits ? n->seen.group : NULL, n->place, sizeof n->place, &n->file);
     n->aborted = comm_aborted(s);
     if (n->aborted) {
         n->cause_rank = s->cause_rank;
@@ -121,7 +128,6 @@ static void describe_rank(comm_shared *s, int rank, note *n)
 static void compose(comm_monitor *m, note *n)
 {
     describe_rank(m->s, m->rank, n);
-    n->busy = m->rank == 0 ? comm_any_busy(m->s) : n->busy;
     pthread_mutex_lock(&m->mutex);
     if (m->has_ended) {
         n->ended = true;
@@ -135,18 +141,20 @@ static void compose(comm_monitor *m, note *n)
 }
 
 /* What a rank said last, where culprit.c looks for it. */
-static void remember(comm_shared *s, int rank, const note *n)
+static void remember(comm_monitor *m, int rank, const note *n)
 {
-    comm_rank *r = &s->ranks[rank];
+    comm_rank *r = &m->s->ranks[rank];
     atomic_store(&r->calls, n->calls);
     atomic_store(&r->step, n->step);
-    atomic_store(&r->kind, n->kind);
-    atomic_store(&r->instr, n->instr);
+    atomic_store(&r->progress.ticks, n->ticks);
+    atomic_store(&r->progress.depth, n->depth);
     atomic_store(&r->last_kind, n->last_kind);
     atomic_store(&r->last_instr, n->last_instr);
-    atomic_store(&r->since_ns, n->waits ? orth_clock_ns() - n->waited_ns : 0);
-    atomic_store(&r->busy, n->busy ? "busy" : NULL);
     atomic_store(&r->ended, n->ended);
+    m->watch.seen[rank] = n->seen;
+    r->remote = true;
+    r->remote_file = n->file;
+    memcpy(r->remote_place, n->place, sizeof r->remote_place);
 }
 
 static void listen_to(comm_monitor *m, peer *p)
@@ -161,7 +169,7 @@ static void take_note(comm_monitor *m, peer *p)
     if (n->aborted)
         comm_adopt_cause(m->s, n->cause_rank, (orth_status)n->status, n->text);
     if (m->rank == 0)
-        remember(m->s, p->rank, n);
+        remember(m, p->rank, n);
     if (n->ended && m->rank == 0) {
         p->ended = true;
         p->end = *n;
@@ -242,15 +250,6 @@ static void send_notes(comm_monitor *m)
 
 /* ---- rank 0: who is to blame, and how it all ended ---- */
 
-static void consider_waiter(comm_monitor *m, comm_culprit *best, int a, const note *n, int64_t limit)
-{
-    comm_culprit v = {0};
-    for (int i = 0; i < n->num_missing; i++)
-        comm_culprit_consider(m->s, &v, a, n->missing[i], n->instr, n->group, n->waited_ns);
-    if (comm_culprit_better(&v, best, limit))
-        *best = v;
-}
-
 /* Is there a rank of whom nothing has been heard for a while? It may be about to be reported lost. */
 static bool any_stale(const comm_monitor *m)
 {
@@ -262,23 +261,18 @@ static bool any_stale(const comm_monitor *m)
 
 static void judge(comm_monitor *m)
 {
-    comm_shared *s = m->s;
-    const int64_t now = orth_clock_ns(), limit = atomic_load(&s->limit_ns);
-    if (limit == 0 || now - m->judged_ns < JUDGE_NS)
+    const int64_t now = orth_clock_ns();
+    note own;
+    if (atomic_load(&m->s->limit_ns) == 0 || now - m->judged_ns < JUDGE_NS)
         return;
     m->judged_ns = now;
-    comm_culprit best = {0};
-    if (!comm_aborted(s) && !comm_any_busy(s) && !any_stale(m)) {
-        note own;
-        describe_rank(s, 0, &own);
-        consider_waiter(m, &best, 0, &own, limit);
-        for (int i = 0; i < m->num_peers; i++)
-            if (m->peers[i].received.waits)
-                consider_waiter(m, &best, m->peers[i].rank, &m->peers[i].received, limit);
-        if (comm_culprit_same(&best, &m->last))
-            comm_abort(s, best.rank, ORTH_ERR_COMM, "%s", best.text);
+    if (any_stale(m)) {
+        m->watch.last.kind = COMM_CULPRIT_NONE;
+        return;
     }
-    m->last = best;
+    describe_rank(m->s, 0, &own);
+    m->watch.seen[0] = own.seen;
+    comm_watch_judge(&m->watch);
 }
 
 /* The lowest rank with an error of its own, else the world's cause; and the lowest rank that is there says it. */
@@ -325,6 +319,15 @@ static void send_verdict(comm_monitor *m)
     }
 }
 
+/* A rank that has not ended and moves, which may be the end of a checkpoint on a slow disk. */
+static bool any_moves(const comm_monitor *m, bool here, int64_t grace)
+{
+    bool any = !here && comm_rank_moves(m->s, 0, grace);
+    for (int i = 0; i < m->num_peers && m->s->options.timeout_s > 0; i++)
+        any = any || (!m->peers[i].ended && !m->peers[i].lost && comm_rank_moves(m->s, m->peers[i].rank, grace));
+    return any;
+}
+
 /* Has everyone ended who will? Then the verdict goes out. */
 static void settle(comm_monitor *m)
 {
@@ -338,7 +341,7 @@ static void settle(comm_monitor *m)
     if (comm_aborted(m->s))
         m->aborted_ns = m->aborted_ns ? m->aborted_ns : now;
     const int64_t grace = (int64_t)(1e9 * ORTH_MAX(m->s->options.timeout_s, 1.0));
-    if ((waiting || !here) && (m->aborted_ns == 0 || now - m->aborted_ns < grace))
+    if ((waiting || !here) && (m->aborted_ns == 0 || now - m->aborted_ns < grace || any_moves(m, here, grace)))
         return;
     decide(m, here);
     send_verdict(m);
@@ -378,6 +381,7 @@ static void *monitor_main(void *p)
             break;
         send_notes(m);
         if (m->rank == 0) {
+            comm_watch_count(&m->watch, LOOK_MOST_NS);
             judge(m);
             settle(m);
         }
@@ -415,6 +419,7 @@ static orth_status find_hosts(orth_ctx *ctx, comm_monitor *m, int size)
 static void release(orth_ctx *ctx, comm_monitor *m)
 {
     m->s->same_host = NULL;
+    comm_watch_close(ctx, &m->watch);
     pthread_mutex_destroy(&m->mutex);
     pthread_cond_destroy(&m->wake);
     orth_mem_free(ctx, m->same_host);
@@ -440,7 +445,7 @@ orth_status comm_monitor_start(orth_ctx *ctx, comm_shared *s, int rank, comm_mon
         m->peers[i].rank = rank == 0 ? i + 1 : 0;
         m->peers[i].in = m->peers[i].out = MPI_REQUEST_NULL;
     }
-    orth_status status = m->peers ? ORTH_OK : ORTH_ERR_NOMEM;
+    orth_status status = m->peers ? comm_watch_open(ctx, &m->watch, s) : ORTH_ERR_NOMEM;
     if (status == ORTH_OK && MPI_Comm_dup(MPI_COMM_WORLD, &m->comm) != MPI_SUCCESS)
         status = ORTH_FAIL(ctx, ORTH_ERR_COMM, "MPI refused a communicator for the monitor");
     if (status == ORTH_OK) {
@@ -461,6 +466,7 @@ orth_status comm_monitor_end(orth_ctx *ctx, comm_monitor *m, orth_status status,
 {
     pthread_mutex_lock(&m->mutex);
     m->has_ended = true;
+    atomic_store(&m->s->ranks[m->rank].ended, true);
     m->own.primary = status != ORTH_OK && !derived;
     m->own.status = (int32_t)status;
     if (m->own.primary)

@@ -22,7 +22,7 @@ orth_status comm_monitor_start(orth_ctx *ctx, comm_shared *s, int rank, comm_mon
  * ended, stay away after an abort, or are not heard of; releases the monitor and returns the verdict. */
 orth_status comm_monitor_end(orth_ctx *ctx, comm_monitor *m, orth_status status, bool derived);
 
-/* A collective of c has waited long for the members `missing` (positions). */
-void comm_monitor_misses(orth_comm *c, const int *missing, int num);
+/* A collective of c has waited long for these members (positions); NULL: no longer. */
+void comm_monitor_misses(orth_comm *c, const comm_set *positions);
 
 #endif

@@ -73,14 +73,23 @@ static void pause_poll(const orth_comm *c, int polls)
     nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
 }
 
-/* Tells the monitor which members have not sent. */
+/* Tells the monitor which members have not sent, or if all have, which have not received. */
 static void tell_missing(orth_comm *c, const comm_block *blocks, const int *owner, const MPI_Request *q, int num)
 {
-    int missing[COMM_MAX_MISSING], n = 0;
-    for (int i = 0; i < num && n < COMM_MAX_MISSING; i++)
-        if (q[i] != MPI_REQUEST_NULL && blocks[owner[i]].incoming)
-            missing[n++] = blocks[owner[i]].peer;
-    comm_monitor_misses(c, missing, n);
+    for (int incoming = 1; incoming >= 0; incoming--) {
+        comm_set missing = {{0}};
+        bool any = false;
+        for (int i = 0; i < num; i++) {
+            if (q[i] == MPI_REQUEST_NULL || blocks[owner[i]].incoming != (incoming == 1))
+                continue;
+            comm_set_add(&missing, blocks[owner[i]].peer);
+            any = true;
+        }
+        if (any) {
+            comm_monitor_misses(c, &missing);
+            return;
+        }
+    }
 }
 
 static bool mpi_exchange(orth_comm *c, const comm_block *blocks, int num)
@@ -113,7 +122,7 @@ static bool mpi_exchange(orth_comm *c, const comm_block *blocks, int num)
         pause_poll(c, polls);
     }
     if (told)
-        comm_monitor_misses(c, NULL, 0);
+        comm_monitor_misses(c, NULL);
     return true;
 }
 
@@ -362,13 +371,19 @@ orth_status comm_run_mpi_rank(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, voi
     comm_monitor *monitor;
     s->num_ranks = size;
     s->ranks = ORTH_NEW_ARRAY(ctx, comm_rank, size);
+    for (int i = 0; s->ranks && i < size; i++)
+        orth_progress_init(&s->ranks[i].progress);
     orth_status status = s->ranks ? comm_monitor_start(ctx, s, rank, &monitor) : ORTH_ERR_NOMEM;
     if (status == ORTH_OK) {
         orth_world w = {.s = s, .rank = rank};
+        ctx->progress = &s->ranks[rank].progress;
         status = fn(ctx, &w, arg);
         comm_world_end(ctx, &w, status);
         status = comm_monitor_end(ctx, monitor, status, w.derived);
     }
+    ctx->progress = NULL;
+    for (int i = 0; s->ranks && i < size; i++)
+        orth_progress_destroy(&s->ranks[i].progress);
     orth_mem_free(ctx, s->ranks);
     s->ranks = NULL;
     return status;

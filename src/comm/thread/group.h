@@ -68,7 +68,7 @@ bool comm_message_post(orth_comm *c, comm_request *r);
 
 /* watchdog.c: looks at the ranks until *quit; for pthread_create, with the world as argument. */
 typedef struct {
-    comm_shared *s;
+    comm_watch watch;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     bool quit;                    /* under mutex */

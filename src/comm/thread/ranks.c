@@ -63,6 +63,7 @@ static void *rank_main(void *p)
         r->ctx.isa = tw->parent->isa;
         r->ctx.log = tw->parent->log;
         r->ctx.faults = tw->parent->faults;
+        r->ctx.progress = &tw->s->ranks[r->world.rank].progress;
         r->ctx.stop = tw->parent->stop;
         r->ctx.stop_user = tw->parent->stop_user;
         r->status = tw->fn(&r->ctx, &r->world, tw->arg);
@@ -91,14 +92,21 @@ static orth_status start_all(orth_ctx *ctx, thread_world *tw)
         }
         tw->num_started++;
     }
-    if (atomic_load(&s->limit_ns) > 0) {
-        tw->watchdog.s = s;
+    if (atomic_load(&s->limit_ns) > 0)
         tw->watched = pthread_create(&tw->monitor, NULL, comm_watchdog_main, &tw->watchdog) == 0;
-    }
     return ORTH_OK;
 }
 
-/* Until all are done, or one stays away too long after an abort. Returns how many did not come back. */
+/* A rank that has not come back and moves, which may be the end of a checkpoint on a slow disk. */
+static bool any_moves(const thread_world *tw, int64_t grace)
+{
+    for (int i = 0; i < tw->num_started && tw->watched; i++)
+        if (!tw->ranks[i].done && comm_rank_moves(tw->s, i, grace))
+            return true;
+    return false;
+}
+
+/* Until all are done, or those that are not stay away too long after an abort. Returns how many did not come back. */
 static int wait_all(thread_world *tw)
 {
     const int64_t grace = ORTH_MAX(GRACE_NS, (int64_t)(tw->s->options.timeout_s * 1e9));
@@ -114,7 +122,7 @@ static int wait_all(thread_world *tw)
         if (!comm_aborted(tw->s))
             continue;
         aborted_ns = aborted_ns ? aborted_ns : orth_clock_ns();
-        if (orth_clock_ns() - aborted_ns > grace)
+        if (orth_clock_ns() - aborted_ns > grace && !any_moves(tw, grace))
             break;
     }
     const int missing = tw->num_started - tw->num_done;
@@ -154,6 +162,9 @@ static orth_status verdict(orth_ctx *ctx, thread_world *tw)
 static void release(orth_ctx *ctx, thread_world *tw)
 {
     comm_topology_free(tw->topology);
+    comm_watch_close(ctx, &tw->watchdog.watch);
+    for (int i = 0; tw->s->ranks && i < tw->s->num_ranks; i++)
+        orth_progress_destroy(&tw->s->ranks[i].progress);
     pthread_mutex_destroy(&tw->mutex);
     pthread_cond_destroy(&tw->finished);
     pthread_mutex_destroy(&tw->watchdog.mutex);
@@ -177,7 +188,9 @@ orth_status comm_run_thread_ranks(orth_ctx *ctx, int num_ranks, orth_rank_fn fn,
     pthread_cond_init(&tw->watchdog.wake, NULL);
     tw->ranks = ORTH_NEW_ARRAY(ctx, thread_rank, num_ranks);
     s->ranks = ORTH_NEW_ARRAY(ctx, comm_rank, num_ranks);
-    if (!tw->ranks || !s->ranks) {
+    for (int i = 0; s->ranks && i < num_ranks; i++)
+        orth_progress_init(&s->ranks[i].progress);
+    if (!tw->ranks || !s->ranks || comm_watch_open(ctx, &tw->watchdog.watch, s) != ORTH_OK) {
         release(ctx, tw);
         return ORTH_ERR_NOMEM;
     }
@@ -195,7 +208,7 @@ orth_status comm_run_thread_ranks(orth_ctx *ctx, int num_ranks, orth_rank_fn fn,
     }
     if (status == ORTH_OK)
         status = verdict(ctx, tw);
-    *left_behind = missing > 0;
+    *left_behind = ctx->error.left_behind = missing > 0;
     if (missing == 0)
         release(ctx, tw);
     return status;

@@ -1,16 +1,13 @@
-/* watchdog.c -- the monitor of a world of threads: looks for the culprit (culprit.c) in the ranks' memory.
- *
- * What is seen must hold unchanged in two looks in a row, so that a rank caught between two calls is
- * not blamed.
- */
+/* watchdog.c -- the monitor of a world of threads: looks for the culprit (culprit.c) in the ranks' memory. */
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "comm/thread/group.h"
 
-/* The members that rank a misses in group g. */
-static void consider_group(comm_shared *s, comm_culprit *v, int a, const comm_group *g, int64_t waited)
+#define LOOK_MOST_NS 250000000    /* between two looks; they are closer where the limit is short */
+
+/* The members of g that rank a misses. */
+static void miss_members(comm_seen *seen, int a, const comm_group *g)
 {
     int pos = 0;
     while (pos < g->n && g->ranks[pos] != a)
@@ -19,40 +16,33 @@ static void consider_group(comm_shared *s, comm_culprit *v, int a, const comm_gr
         return;
     const comm_slot *mine = &g->slots[pos];
     const uint32_t posted = atomic_load(&mine->posted);
+    seen->instr = atomic_load(&mine->instr);
     for (int i = 0; i < g->n; i++)
         if ((int32_t)(posted - atomic_load(&g->slots[i].posted)) > 0)
-            comm_culprit_consider(s, v, a, g->ranks[i], atomic_load(&mine->instr), g->name, waited);
+            comm_set_add(&seen->missing, g->ranks[i]);
 }
 
-/* Is this rank's wait worth looking at? Either it is over the limit, or what it waits for has ended. */
-static comm_culprit look(comm_shared *s, int64_t limit)
+/* Under the lock no group goes away; one that is not in the list any more is not looked into. */
+static void look_at(comm_shared *s, int a, comm_seen *seen)
 {
-    comm_culprit best = {0};
-    const int64_t now = orth_clock_ns();
-    /* Under the lock no group goes away; one that is not in the list any more is not looked into. */
-    pthread_mutex_lock(&s->mutex);
-    for (int a = 0; a < s->num_ranks; a++) {
-        const comm_rank *r = &s->ranks[a];
-        const int64_t since = atomic_load(&r->since_ns);
-        if (since == 0)
-            continue;
-        const comm_group *g = s->groups;
-        while (g && g != atomic_load(&r->group))
-            g = g->next;
-        if (!g)
-            continue;
-        comm_culprit v = {0};
-        const orth_comm_kind kind = (orth_comm_kind)atomic_load(&r->kind);
-        const int peer = atomic_load(&r->peer);
-        if (kind != ORTH_COMM_SEND && kind != ORTH_COMM_RECV)
-            consider_group(s, &v, a, g, now - since);
-        else if (peer >= 0 && peer < g->n)
-            comm_culprit_consider(s, &v, a, g->ranks[peer], atomic_load(&r->instr), g->name, now - since);
-        if (comm_culprit_better(&v, &best, limit))
-            best = v;
-    }
-    pthread_mutex_unlock(&s->mutex);
-    return best;
+    const comm_rank *r = &s->ranks[a];
+    const comm_group *g = s->groups;
+    memset(seen, 0, sizeof *seen);
+    if (atomic_load(&r->since_ns) == 0)
+        return;
+    while (g && g != atomic_load(&r->group))
+        g = g->next;
+    seen->waits = true;
+    if (!g)
+        return;
+    memcpy(seen->group, g->name, sizeof seen->group);
+    seen->instr = atomic_load(&r->instr);
+    const orth_comm_kind kind = (orth_comm_kind)atomic_load(&r->kind);
+    const int peer = atomic_load(&r->peer);
+    if (kind != ORTH_COMM_SEND && kind != ORTH_COMM_RECV)
+        miss_members(seen, a, g);
+    else if (peer >= 0 && peer < g->n)
+        comm_set_add(&seen->missing, g->ranks[peer]);
 }
 
 /* Sleeps; true when it is time to go. */
@@ -73,18 +63,16 @@ static bool rest(comm_watchdog *w, int64_t ns)
 void *comm_watchdog_main(void *watchdog)
 {
     comm_watchdog *w = watchdog;
-    comm_culprit last = {0};
+    comm_shared *s = w->watch.s;
     for (;;) {
-        const int64_t limit = atomic_load(&w->s->limit_ns);
-        if (rest(w, ORTH_MIN(limit / 20, 250000000)))
+        const int64_t limit = ORTH_MIN(atomic_load(&s->limit_ns), s->busy_ns), ns = ORTH_MIN(limit / 20, LOOK_MOST_NS);
+        if (rest(w, ns))
             return NULL;
-        if (comm_aborted(w->s) || comm_any_busy(w->s)) {
-            last.kind = COMM_CULPRIT_NONE;
-            continue;
-        }
-        comm_culprit v = look(w->s, limit);
-        if (comm_culprit_same(&v, &last))
-            comm_abort(w->s, v.rank, ORTH_ERR_COMM, "%s", v.text);
-        last = v;
+        comm_watch_count(&w->watch, 2 * ns);
+        pthread_mutex_lock(&s->mutex);
+        for (int a = 0; a < s->num_ranks; a++)
+            look_at(s, a, &w->watch.seen[a]);
+        pthread_mutex_unlock(&s->mutex);
+        comm_watch_judge(&w->watch);
     }
 }

@@ -1,0 +1,212 @@
+/* test_restart.c -- runs that are cut off and started again by a script: the one of docs/mpi.md, as it stands there. */
+#include "run_case.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define PRELOAD "ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD=" ORTH_SLOW_DISK " "
+
+static void write_script(run_case *r, const char *name, const char *text)
+{
+    char path[256];
+    run_write(r, name, text, strlen(text));
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+/* The first indented block of docs/mpi.md that begins with #!/bin/bash and holds #SBATCH. */
+static void take_slurm_script(run_case *r)
+{
+    char *text, *out = calloc(1, 1 << 14);
+    size_t size;
+    CHECK_OK(r->ctx, orth_file_read(r->ctx, ORTH_TEST_DIR "/../docs/mpi.md", &text, &size));
+    char *at = strstr(text, "    #!/bin/bash\n    #SBATCH");
+    assert_non_null(at);
+    while (strncmp(at, "    ", 4) == 0 && strlen(out) < (1 << 13)) {
+        char *end = strchr(at, '\n');
+        strncat(out, at + 4, (size_t)(end - at) - 3);
+        at = end + 1;
+    }
+    orth_mem_free(r->ctx, text);
+    write_script(r, "job.sh", out);
+    free(out);
+}
+
+/* Slurm, as far as the script sees it: `srun` runs the program as one rank of the test's own, killed as `fate` says. */
+static void fake_slurm(run_case *r)
+{
+    write_script(r, "bin/scontrol", "#!/bin/bash\necho \"$@\" >>requeued\n");
+    write_script(r, "bin/srun",
+                 "#!/bin/bash\n"
+                 "args=()\n"
+                 "for a; do case $a in\n"
+                 "  --mpi=* | --kill-on-bad-exit=* | orthant | comm.backend=* | parallel.*) ;;\n"
+                 "  *) args+=(\"$a\") ;;\n"
+                 "esac; done\n"
+                 "read -r before code <fate\n"
+                 "echo 'none 0' >fate\n"
+                 "case $before in\n"
+                 "  none) exec \"$ORTHANT\" \"${args[@]}\" ;;\n"
+                 "  kill) SLOW_DISK=hang:/.tmp-step-00000004/model:1 LD_PRELOAD=$SHIM timeout -s KILL 2 \"$ORTHANT\" \"${args[@]}\" ;;\n"
+                 "  wrong) exec \"$ORTHANT\" \"${args[@]}\" train.steps=x ;;\n"
+                 "esac\n"
+                 "exit $code\n");
+}
+
+/* Runs the job; `fate` is what happens to the processes: "kill CODE" before the first save ends, and srun returns CODE. */
+static int run_job(run_case *r, const char *fate)
+{
+    char command[1024];
+    run_write(r, "fate", fate, strlen(fate));
+    snprintf(command, sizeof command, "cd %s && ASAN_OPTIONS=verify_asan_link_order=0 PATH=$PWD/bin:$PATH ORTHANT=%s SHIM=%s "
+             "SLURM_CPUS_PER_TASK=1 SLURM_JOB_ID=17 bash job.sh 2>&1", r->dir, ORTH_BINARY, ORTH_SLOW_DISK);
+    return run_shell(command, r->out, sizeof r->out);
+}
+
+static int num_requeued(run_case *r)
+{
+    int n = 0;
+    if (!run_has(r, "requeued"))
+        return 0;
+    char *text = run_read(r, "requeued", NULL);
+    for (const char *at = text; (at = strstr(at, "requeue 17\n")) != NULL; at++)
+        n++;
+    free(text);
+    return n;
+}
+
+TEST(the_slurm_script_of_the_manual_recovers_from_a_kill_before_the_first_save)
+{
+    run_case *r = run_begin();
+    char path[256];
+    snprintf(path, sizeof path, "%s/bin", r->dir);
+    CHECK_OK(r->ctx, orth_path_make_dirs(r->ctx, path));
+    snprintf(path, sizeof path, "%s/runs", r->dir);
+    CHECK_OK(r->ctx, orth_path_make_dirs(r->ctx, path));
+    take_slurm_script(r);
+    fake_slurm(r);
+    RUN(r, 0, "saved", "train run.yaml run.threads=1 checkpoint.dir=whole train.steps=4");
+    char text[] = "model: {preset: gpt2-tiny, vocab: 300}\ndata: {path: shards, seq_len: 32}\n"
+                  "train: {steps: 4, global_batch: 6, micro_batch: 2, seed: 3}\noptimizer: {lr: 1.0e-3}\n"
+                  "schedule: {warmup_steps: 3}\n";
+    run_write(r, "run.yaml", text, strlen(text));
+    /* Killed in its first save: 137 of srun or mpirun, or 0 where mpirun leaves recovery to its processes. */
+    static const char *const fates[] = {"kill 137\n", "kill 0\n", "kill 143\n", "kill 4\n"};
+    for (int i = 0; i < ORTH_COUNT(fates); i++) {
+        assert_int_equal(run_job(r, fates[i]), 0);
+        assert_int_equal(num_requeued(r), i + 1);
+        assert_true(run_has(r, "runs/big/checkpoints"));
+        assert_false(run_has(r, "runs/big/complete.json"));
+    }
+    /* Options that are wrong do not get better. */
+    assert_int_equal(run_job(r, "wrong 0\n"), 2);
+    assert_int_equal(num_requeued(r), ORTH_COUNT(fates));
+    assert_int_equal(run_job(r, "none 0\n"), 0);
+    assert_int_equal(num_requeued(r), ORTH_COUNT(fates));
+    char *complete = run_read(r, "runs/big/complete.json", NULL);
+    assert_string_equal(complete, "{\"step\": 4}\n");
+    free(complete);
+    run_same(r, "whole", "runs/big", 4);
+    run_end(r);
+}
+
+TEST(resume_or_start_does_what_there_is_to_do)
+{
+    run_case *r = run_begin();
+    RUN(r, 5, "no valid checkpoint to resume from", "train run.yaml --resume");
+    RUN(r, 0, "step      1/3", "train run.yaml --resume-or-start train.steps=3");
+    assert_true(run_has(r, "a/complete.json"));
+    RUN(r, 2, "holds a run already", "train run.yaml");
+    RUN(r, 0, "step      4/8", "train run.yaml --resume-or-start");
+    assert_null(strstr(r->out, "step      1/8"));
+    RUN(r, 0, "step      8/8", "train run.yaml checkpoint.dir=b");
+    run_same(r, "a", "b", 8);
+    /* Weights to start from count at the start only. */
+    RUN(r, 0, "step      1/2", "train run.yaml checkpoint.dir=c --init=a --resume-or-start train.steps=2 schedule.warmup_steps=1");
+    RUN(r, 0, "step      3/3", "train run.yaml checkpoint.dir=c --init=a --resume-or-start train.steps=3 schedule.warmup_steps=1");
+    /* A run that can be saved by nobody but a person is not overwritten. */
+    run_write(r, "b/checkpoints/step-00000008/model.safetensors", "x", 1);
+    RUN(r, 5, "checkpoints are all damaged", "train run.yaml checkpoint.dir=b --resume-or-start");
+    run_end(r);
+}
+
+/* A run that is complete, then goes on and is cut off, is not complete. */
+TEST(complete_json_says_that_all_steps_are_done)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", "train run.yaml train.steps=2");
+    assert_true(run_has(r, "a/complete.json"));
+    RUN(r, 0, "", "train run.yaml train.steps=2 --resume");
+    assert_true(run_has(r, "a/complete.json"));
+    RUN(r, 5, "metrics.jsonl", "help >/dev/null; mv a/metrics.jsonl m; mkdir a/metrics.jsonl; %s train run.yaml --resume", ORTH_BINARY);
+    assert_false(run_has(r, "a/complete.json"));
+    run_end(r);
+}
+
+/* ---- signals ---- */
+
+/* Starts a run that hangs in its second save, sends `first`, and after `pause_s` SIGTERM. Exit code. */
+static int interrupted(run_case *r, int first, double pause_s, const char *hang)
+{
+    char command[1024], name[64] = "a/checkpoints/.tmp-step-00000002";
+    if (strcmp(hang, "1") == 0)
+        strcpy(name, "a/checkpoints/.tmp-step-00000001");
+    snprintf(command, sizeof command, "cd %s && rm -rf a && exec env SLOW_DISK=hang:/.tmp-step-0000000%s/model:1 " PRELOAD
+             "%s train run.yaml checkpoint.every_steps=1 checkpoint.async=false >log 2>&1", r->dir, hang, ORTH_BINARY);
+    const pid_t child = fork();
+    if (child == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(98);
+    }
+    for (int i = 0; i < 3000 && !run_has(r, name); i++)
+        usleep(10000);
+    usleep(100000);
+    kill(child, first);
+    int status = 0;
+    usleep((useconds_t)(1e6 * pause_s));
+    assert_int_equal(waitpid(child, &status, WNOHANG), 0); /* the first waits for the end of the step and its save */
+    kill(child, SIGTERM);
+    for (int i = 0; i < 300 && waitpid(child, &status, WNOHANG) == 0; i++)
+        usleep(10000);
+    if (kill(child, 0) == 0) {
+        kill(child, SIGKILL);
+        waitpid(child, &status, 0);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+TEST(a_second_signal_ends_at_once_and_says_what_is_saved)
+{
+    static const struct {
+        int first;
+        double pause_s;
+        int code;
+        const char *hang, *text;
+    } cases[] = {
+        {SIGINT, 1.2, 143, "2", "orthant: ended at once by a second SIGTERM; the newest checkpoint is a/checkpoints/step-00000001, "
+                                "--resume continues from it\n"},
+        {SIGUSR1, 1.2, 143, "1", "orthant: ended at once by a second SIGTERM; there is no checkpoint in a/checkpoints yet\n"},
+        {SIGTERM, 0.2, 128 + SIGKILL, "2", "step "}, /* a launcher's and a terminal's are one */
+    };
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        const int code = interrupted(r, cases[i].first, cases[i].pause_s, cases[i].hang);
+        char *log = run_read(r, "log", NULL);
+        if (code != cases[i].code || !strstr(log, cases[i].text) || (i == 2 && strstr(log, "at once")))
+            fail_msg("case %d: exit %d, wanted %d and \"%s\":\n%.2000s", i, code, cases[i].code, cases[i].text, log);
+        free(log);
+    }
+    run_end(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_slurm_script_of_the_manual_recovers_from_a_kill_before_the_first_save),
+        cmocka_unit_test(resume_or_start_does_what_there_is_to_do),
+        cmocka_unit_test(complete_json_says_that_all_steps_are_done),
+        cmocka_unit_test(a_second_signal_ends_at_once_and_says_what_is_saved),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

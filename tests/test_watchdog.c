@@ -1,0 +1,192 @@
+/* test_watchdog.c -- whole runs on a slow disk, before a reader that does not read, stopped for a while, on a loaded
+ * machine: none is blamed. And writes that hang: found within their limit, with rank, phase and file.
+ *
+ * A case is drawn from a seed: ORTH_SEED, or the clock, printed. ORTH_ALARMS=n: as many undisturbed runs (make soak).
+ */
+#include "run_case.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define LIMIT_S 4.0
+#else
+#define LIMIT_S 1.0
+#endif
+#define PRELOAD "ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD=" ORTH_SLOW_DISK " "
+
+static uint64_t seed(void)
+{
+    const char *given = getenv("ORTH_SEED");
+    const uint64_t s = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+    printf("ORTH_SEED=%llu\n", (unsigned long long)s);
+    return s;
+}
+
+/* ---- no false alarm ---- */
+
+typedef enum { SLOW_FSYNC, SLOW_WRITE, NOT_READ, STOPPED, LOADED, NUM_NUISANCES } nuisance;
+
+static const char *const layouts[] = {
+    "parallel.dp=2", "parallel.tp=2", "parallel.pp=2", "parallel.dp=2 parallel.zero=3", "parallel.dp=2 parallel.pp=2",
+    "parallel.cp=2 parallel.cp_kind=all_to_all", "parallel.pp=2 parallel.pipeline=zb-h1",
+};
+
+typedef struct {
+    nuisance kind;
+    const char *layout;
+    int steps, every;
+    bool async;
+    double seconds;               /* of each call, not reading, or stopped */
+} alarm_case;
+
+static alarm_case draw(uint64_t s, int i)
+{
+    const uint64_t at = (uint64_t)i * 8;
+    alarm_case c = {.kind = (nuisance)(i % NUM_NUISANCES)};
+    c.layout = layouts[test_rand_int(s, at, 0, ORTH_COUNT(layouts) - 1)];
+    c.every = (int)test_rand_int(s, at + 1, 1, 4);
+    c.async = test_rand_int(s, at + 2, 0, 3) > 0;
+    c.steps = c.kind == NOT_READ || c.kind == STOPPED ? 1000 : (int)test_rand_int(s, at + 3, 2, 6);
+    c.seconds = LIMIT_S * (c.kind == SLOW_WRITE ? 0.05 : c.kind == SLOW_FSYNC ? 0.25 : 1.8); /* a save: some 50 writes, 10 fsync */
+    c.every = c.kind == NOT_READ || c.kind == STOPPED ? c.every * 100 : ORTH_MAX(c.every, (c.steps + 1) / 2);
+    return c;
+}
+
+static void command_of(const alarm_case *c, run_case *r, char *out, size_t n)
+{
+    char before[256] = "", after[128] = ">log 2>&1";
+    if (c->kind == SLOW_FSYNC || c->kind == SLOW_WRITE)
+        snprintf(before, sizeof before, PRELOAD "SLOW_DISK=%s:%.2f ", c->kind == SLOW_FSYNC ? "fsync" : "write", c->seconds);
+    if (c->kind == NOT_READ)
+        snprintf(after, sizeof after, "2>&1 | (sleep %.1f; cat >log)", c->seconds);
+    snprintf(out, n, "set -o pipefail; cd %s && rm -rf a && %s%s train run.yaml %s train.global_batch=8 comm.timeout_s=%.1f comm.busy_timeout_s=%.1f "
+             "train.steps=%d checkpoint.every_steps=%d checkpoint.async=%s schedule.name=constant %s", r->dir, before,
+             ORTH_BINARY, c->layout, LIMIT_S, 3 * LIMIT_S, c->steps, c->every, c->async ? "true" : "false", after);
+}
+
+static void *burn(void *stop)
+{
+    while (!atomic_load((_Atomic bool *)stop))
+        ;
+    return NULL;
+}
+
+/* The command in a process group of its own; a STOPPED one is stopped and goes on. Exit code. */
+static int run_disturbed(const alarm_case *c, const char *command)
+{
+    enum { BURNERS = 8 };
+    _Atomic bool stop = c->kind != LOADED;
+    pthread_t burner[BURNERS];
+    for (int i = 0; i < BURNERS; i++)
+        pthread_create(&burner[i], NULL, burn, &stop);
+    const pid_t child = fork();
+    if (child == 0) {
+        setpgid(0, 0);
+        execl("/bin/bash", "bash", "-c", command, (char *)NULL);
+        _exit(98);
+    }
+    setpgid(child, child);
+    if (c->kind == STOPPED) {
+        usleep(150000);
+        kill(-child, SIGSTOP);
+        usleep((useconds_t)(1e6 * c->seconds));
+        kill(-child, SIGCONT);
+    }
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        ;
+    stop = true;
+    for (int i = 0; i < BURNERS; i++)
+        pthread_join(burner[i], NULL);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* metrics.jsonl has a line for each step, whoever read what was printed; the last checkpoint is there. */
+static void check_kept(run_case *r, const alarm_case *c)
+{
+    char name[128];
+    int lines = 0;
+    char *text = run_read(r, "a/metrics.jsonl", NULL);
+    for (const char *at = text; (at = strstr(at, "\"loss_hex\"")) != NULL; at++)
+        lines++;
+    free(text);
+    assert_int_equal(lines, c->steps);
+    snprintf(name, sizeof name, "a/checkpoints/step-%08d/state.json", c->steps);
+    assert_true(run_has(r, name));
+    text = run_read(r, "log", NULL);
+    assert_non_null(strstr(text, "saved a/checkpoints"));
+    free(text);
+}
+
+TEST(slow_disks_readers_that_wait_pauses_and_load_are_no_failures)
+{
+    static const char *const names[] = {"slow fsync", "slow writes", "output not read", "stopped", "loaded"};
+    const int n = getenv("ORTH_ALARMS") ? atoi(getenv("ORTH_ALARMS")) : NUM_NUISANCES;
+    const uint64_t s = seed();
+    run_case *r = run_begin();
+    for (int i = 0; i < n; i++) {
+        char command[2048];
+        const alarm_case c = draw(s, i);
+        command_of(&c, r, command, sizeof command);
+        const int code = run_disturbed(&c, command);
+        char *log = run_read(r, "log", NULL);
+        if (code != 0)
+            fail_msg("case %d (%s): exit %d\n%s\n%.3000s", i, names[c.kind], code, command, log);
+        free(log);
+        check_kept(r, &c);
+    }
+    printf("%d runs, no false alarm\n", n);
+    run_end(r);
+}
+
+/* ---- what hangs is found ---- */
+
+/* In a limit of its own, and in words; `seconds`: what it took. */
+static double expect_hang(run_case *r, const char *disk, const char *options, const char *text)
+{
+    char command[2048];
+    snprintf(command, sizeof command, "cd %s && rm -rf a && " PRELOAD "SLOW_DISK=%s timeout 60 %s train run.yaml "
+             "train.global_batch=8 comm.timeout_s=%.1f comm.busy_timeout_s=%.1f train.steps=4 %s 2>&1", r->dir, disk, ORTH_BINARY, LIMIT_S,
+             2 * LIMIT_S, options);
+    const double start = orth_clock_s();
+    const int code = run_shell(command, r->out, sizeof r->out);
+    if (code != 4 || !strstr(r->out, text))
+        fail_msg("%s %s: exit %d, wanted 4 and \"%s\":\n%.3000s", disk, options, code, text, r->out);
+    return orth_clock_s() - start;
+}
+
+TEST(a_write_that_hangs_is_found_and_named)
+{
+    static const struct {
+        const char *disk, *options, *text;
+    } cases[] = {
+        {"hang:/.tmp-step-00000004/model.safetensors:2", "parallel.dp=2",
+         "orthant: rank 0: it is stuck saving checkpoint step-00000004: model.safetensors, no byte for "},
+        {"hang:/.tmp-step-00000002/optimizer:1", "parallel.pp=2 checkpoint.every_steps=2",
+         "rank 0: it is stuck saving checkpoint step-00000004: writing checkpoint step-00000002: optimizer.safetensors, no byte for "},
+        {"hang:/.tmp-step-00000004/state.json:1", "parallel.tp=2 checkpoint.every_steps=3",
+         "rank 0: it is stuck writing checkpoint step-00000004: state.json, no byte for "},
+        {"hang:metrics.jsonl:2", "parallel.dp=2", "rank 0: it is stuck writing metrics.jsonl, no progress for "},
+        {"hang:memory.json:1", "parallel.dp=2", "rank 0: it is stuck writing memory.json: memory.json, no byte for "},
+    };
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        const double took = expect_hang(r, cases[i].disk, cases[i].options, cases[i].text);
+        printf("%s: found after %.1f s\n", cases[i].disk, took);
+        assert_true(took < 8 * LIMIT_S + 5);
+    }
+    run_end(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slow_disks_readers_that_wait_pauses_and_load_are_no_failures),
+        cmocka_unit_test(a_write_that_hangs_is_found_and_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
