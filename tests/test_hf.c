@@ -32,7 +32,7 @@ TEST(a_config_comes_back_as_it_was)
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < NUM_VARIANTS; i++) {
         orth_model_config c = variant(ctx, i), back;
-        char *text = orth_hf_config_text(ctx, &c, ORTH_F32, i - 1), want[64];
+        char *text = orth_hf_config_text(ctx, &c, ORTH_F32, NULL), want[64];
         assert_non_null(text);
         assert_non_null(strstr(text, AT(want, "\"model_type\": \"%s\"", types[i])));
         CHECK_OK(ctx, orth_hf_config_parse(ctx, &back, "config.json", text, strlen(text)));
@@ -44,7 +44,7 @@ TEST(a_config_comes_back_as_it_was)
     for (int i = 0; orth_model_preset_name(i); i++) {
         orth_model_config c, back;
         CHECK_OK(ctx, orth_model_preset(ctx, orth_model_preset_name(i), &c));
-        char *text = orth_hf_config_text(ctx, &c, ORTH_BF16, -1);
+        char *text = orth_hf_config_text(ctx, &c, ORTH_BF16, NULL);
         CHECK_OK(ctx, orth_hf_config_parse(ctx, &back, "config.json", text, strlen(text)));
         assert_memory_equal(&back, &c, sizeof c);
         orth_mem_free(ctx, text);
@@ -59,7 +59,7 @@ TEST(weights_come_back_bit_for_bit_for_every_family)
         char *dir = scratch_dir();
         orth_model_config c = variant(ctx, i);
         model_case m = case_make(ctx, &c, 31 + (uint64_t)i), back = case_make(ctx, &c, 0);
-        CHECK_OK(ctx, orth_hf_write_folder(ctx, dir, &c, (const float *const *)m.p, ORTH_F32, -1, NULL, 0));
+        CHECK_OK(ctx, orth_hf_write_folder(ctx, dir, &c, (const float *const *)m.p, ORTH_F32, NULL));
         orth_hf_source *src;
         CHECK_OK(ctx, orth_hf_open(ctx, &src, dir));
         for (int64_t k = 0; k < back.num_params; k++) {
@@ -94,7 +94,7 @@ TEST(llama_tensors_hold_the_rows_that_transformers_expects)
     char *dir = scratch_dir(), path[256];
     orth_model_config c = variant(ctx, 2);
     model_case m = case_make(ctx, &c, 77);
-    CHECK_OK(ctx, orth_hf_write_folder(ctx, dir, &c, (const float *const *)m.p, ORTH_F32, -1, NULL, 0));
+    CHECK_OK(ctx, orth_hf_write_folder(ctx, dir, &c, (const float *const *)m.p, ORTH_F32, NULL));
     orth_safetensors st = {0};
     CHECK_OK(ctx, orth_safetensors_open(ctx, &st, AT(path, "%s/model.safetensors", dir)));
     const float *qkv = m.p[orth_model_param_find(&c, "layers.1.attn.qkv.weight")];
@@ -132,7 +132,7 @@ TEST(gpt2_tensors_are_transposed_and_unfused)
     char *dir = scratch_dir(), path[256];
     orth_model_config c = variant(ctx, 7);
     model_case m = case_make(ctx, &c, 78);
-    CHECK_OK(ctx, orth_hf_write_folder(ctx, dir, &c, (const float *const *)m.p, ORTH_F32, -1, NULL, 0));
+    CHECK_OK(ctx, orth_hf_write_folder(ctx, dir, &c, (const float *const *)m.p, ORTH_F32, NULL));
     orth_safetensors st = {0};
     CHECK_OK(ctx, orth_safetensors_open(ctx, &st, AT(path, "%s/model.safetensors", dir)));
     const float *qkv = m.p[orth_model_param_find(&c, "layers.0.attn.qkv.weight")];
@@ -211,7 +211,7 @@ static void write_shard(orth_ctx *ctx, const char *dir, const model_case *m, con
 static void write_foreign(orth_ctx *ctx, const char *dir, const model_case *m, const foreign *f)
 {
     char path[256];
-    char *text = orth_hf_config_text(ctx, &m->config, f->dtype, -1);
+    char *text = orth_hf_config_text(ctx, &m->config, f->dtype, NULL);
     write_text(ctx, AT(path, "%s/config.json", dir), text);
     orth_mem_free(ctx, text);
     FILE *index = f->num_shards ? fopen(AT(path, "%s/model.safetensors.index.json", dir), "w") : NULL;
@@ -273,7 +273,7 @@ TEST(folders_that_do_not_hold_the_model_are_refused_by_name)
     model_case m = case_make(ctx, &c, 5);
     orth_hf_source *src = NULL;
     CHECK_FAILS(ctx, ORTH_ERR_IO, "config.json: cannot open", orth_hf_open(ctx, &src, dir));
-    text = orth_hf_config_text(ctx, &c, ORTH_F32, -1);
+    text = orth_hf_config_text(ctx, &c, ORTH_F32, NULL);
     REFUSED("holds neither model.safetensors nor", write_text(ctx, AT(path, "%s/config.json", dir), text));
     orth_mem_free(ctx, text);
     write_text(ctx, AT(path, "%s/model.safetensors.index.json", dir), "{}");
@@ -293,7 +293,7 @@ TEST(folders_that_do_not_hold_the_model_are_refused_by_name)
             write_foreign(ctx, dir, &m, &f));
     f = (foreign){.dtype = ORTH_I32};
     other.ffn = 128;
-    text = orth_hf_config_text(ctx, &other, ORTH_F32, -1);
+    text = orth_hf_config_text(ctx, &other, ORTH_F32, NULL);
     f = (foreign){.dtype = ORTH_F32};
     write_foreign(ctx, dir, &m, &f);
     REFUSED("tensor 'model.layers.0.mlp.gate_proj.weight' has shape [192, 64]; config.json makes it [128, 64]",
@@ -301,7 +301,7 @@ TEST(folders_that_do_not_hold_the_model_are_refused_by_name)
     orth_mem_free(ctx, text);
     other = c;
     other.layers = 3;
-    text = orth_hf_config_text(ctx, &other, ORTH_F32, -1);
+    text = orth_hf_config_text(ctx, &other, ORTH_F32, NULL);
     REFUSED("tensor 'model.layers.2.input_layernorm.weight' is missing",
             write_text(ctx, AT(path, "%s/config.json", dir), text));
     orth_mem_free(ctx, text);

@@ -324,7 +324,8 @@ static json_t *llama_json(const orth_model_config *c, int a)
     return root;
 }
 
-char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype dtype, int64_t eos_token)
+char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype dtype,
+                          const orth_special_tokens *special)
 {
     const int a = choose_arch(c);
     const char *type = dtype == ORTH_BF16 ? "bfloat16" : dtype == ORTH_F16 ? "float16" : "float32";
@@ -334,10 +335,8 @@ char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype 
                              "initializer_range", c->init_std);
     json_t *sizes = a == ARCH_GPT2 ? gpt2_json(c) : llama_json(c, a);
     bool good = root && sizes && json_object_update_missing(root, sizes) == 0;
-    /* Left out, these would be 50256 for GPT-2: beyond a small vocabulary. */
-    json_object_set_new(root, "bos_token_id", eos_token < 0 ? json_null() : json_integer(eos_token));
-    json_object_set_new(root, "eos_token_id", eos_token < 0 ? json_null() : json_integer(eos_token));
-    char *text = orth_json_text(ctx, good ? root : NULL, JSON_INDENT(2));
+    orth_hf_put_special(root, special); /* left out, these would be 50256 for GPT-2: beyond a small vocabulary */
+    char *text = orth_json_lines(ctx, good ? root : NULL);
     json_decref(sizes);
     json_decref(root);
     return text;

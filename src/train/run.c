@@ -27,6 +27,7 @@ static orth_status open_data(orth_ctx *ctx, orth_run *r)
     orth_data_options o = {
         .paths = c->data_path.v, .num_paths = c->data_path.n, .weights = c->data_weights.v,
         .num_weights = c->data_weights.n, .tokenizer = c->data_tokenizer,
+        .eos = c->data_eos_token.v, .num_eos = c->data_eos_token.n,
         .auto_vocab = ORTH_CONFIG_IS_SET(c, model, vocab) ? c->model_vocab : ORTH_AUTO_VOCAB,
         .max_vocab = own_vocab ? r->model.vocab : 0, .separator = c->data_separator,
         .jsonl_field = c->data_jsonl_field, .valid_fraction = c->data_valid_fraction,
@@ -50,6 +51,9 @@ static orth_status read_tokenizer(orth_ctx *ctx, orth_run *r)
 {
     const orth_tokenizer *t = r->data->tokenizer;
     ORTH_TRY(orth_tokenizer_write(ctx, t, &r->tokenizer_json));
+    r->tokenizer_config = orth_hf_tokenizer_text(ctx, t, orth_tokenizer_special(t), r->model.max_seq);
+    if (!r->tokenizer_config)
+        return ORTH_ERR_NOMEM;
     r->token_bytes = orth_eval_token_bytes(ctx, t, r->model.vocab);
     return r->token_bytes ? ORTH_OK : ORTH_ERR_NOMEM;
 }
@@ -198,6 +202,7 @@ void orth_run_close(orth_ctx *ctx, orth_run *r)
     orth_sampler_destroy(ctx, r->valid);
     orth_data_close(ctx, r->data);
     orth_bytes_free(ctx, &r->tokenizer_json);
+    orth_mem_free(ctx, r->tokenizer_config);
     orth_mem_free(ctx, r->token_bytes);
     orth_mem_free(ctx, r->metrics_path);
     orth_mem_free(ctx, r->checkpoints);
