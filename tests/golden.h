@@ -13,7 +13,7 @@
 #include "ckpt/safetensors.h"
 #include "test.h"
 
-static const char *const golden_cases[] = {"gpt2", "gpt2_hub", "llama", "llama_tied", "mistral", "qwen2", "qwen3"};
+static const char *const golden_cases[] = {"gpt2", "gpt2_hub", "llama", "llama_tied", "mistral", "qwen2", "qwen3", "gpt2_erf"};
 #define GOLDEN_NUM_CASES ((int)(sizeof golden_cases / sizeof golden_cases[0]))
 
 typedef struct {

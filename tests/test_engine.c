@@ -263,7 +263,7 @@ static orth_model_config small_model(orth_ctx *ctx, int kind)
     orth_model_config c;
     CHECK_OK(ctx, orth_model_preset(ctx, presets[kind], &c));
     c.vocab = 133;
-    c.dropout = kind == 1 ? 0 : 0.1;
+    c.dropout = c.embed_dropout = c.attn_dropout = kind == 1 ? 0 : 0.1;
     return c;
 }
 

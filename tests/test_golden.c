@@ -96,6 +96,7 @@ TEST(every_case_is_the_model_it_is_said_to_be)
         {"mistral", 3, 48, 6, 2, 8, 72, 1, false, false, false, false, false},
         {"qwen2", 2, 32, 4, 2, 8, 80, 1, true, true, false, false, false},
         {"qwen3", 2, 32, 4, 2, 16, 64, 1, true, false, false, false, true},
+        {"gpt2_erf", 2, 24, 3, 3, 8, 96, 1, true, true, true, true, false},
     };
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < GOLDEN_NUM_CASES; i++) {
@@ -114,6 +115,7 @@ TEST(every_case_is_the_model_it_is_said_to_be)
         assert_int_equal(c->ffn, want[i].ffn);
         assert_int_equal(c->vocab, 131);
         assert_int_equal(c->tied, want[i].tied);
+        assert_int_equal(c->gelu_erf, strcmp(want[i].name, "gpt2_erf") == 0);
         if (!gpt2) {                            /* GPT-2 has biases by family, whatever the flags say */
             assert_true(fabs(c->rope_factor - want[i].rope_factor) <= 0);
             assert_int_equal(c->qkv_bias, want[i].qkv_bias);

@@ -109,7 +109,7 @@ static void print_model(const orth_model_config *c)
            ", kv_heads %" PRId64 ", head_dim %" PRId64 ", ffn %" PRId64 ", vocab %" PRId64
            ", max_seq %" PRId64 "\n",
            c->layers, c->hidden, c->heads, c->kv_heads, c->head_dim, c->ffn, c->vocab, c->max_seq);
-    printf("settings     %s head%s%s%s%s, norm_eps %g", c->tied ? "tied" : "own",
+    printf("settings     %s head%s%s%s%s%s, norm_eps %g", c->tied ? "tied" : "own", c->gelu_erf ? ", gelu_erf" : "",
            c->qkv_bias ? ", qkv_bias" : "",
            c->out_bias ? ", out_bias" : "", c->mlp_bias ? ", mlp_bias" : "", c->qk_norm ? ", qk_norm" : "",
            c->norm_eps);

@@ -9,7 +9,7 @@ void orth_llama_layer(orth_layer_builder *b)
     orth_value x = b->g->input;
 
     orth_normed n1 = orth_layer_norm(b, "attn_norm", x, ORTH_NO_VALUE);
-    orth_value a = orth_layer_dropout(b, orth_layer_attention(b, n1.y), 1);
+    orth_value a = orth_layer_dropout(b, orth_layer_attention(b, n1.y), ORTH_SITE_ATTENTION_OUT);
 
     orth_normed n2 = orth_layer_norm(b, "mlp_norm", a, x);
     orth_split ffn = orth_layer_split(b, c->ffn, 1);
@@ -19,5 +19,5 @@ void orth_llama_layer(orth_layer_builder *b)
     orth_attr attr = orth_layer_attr_inside(b);
     orth_graph_add(b->g, ORTH_OP_swiglu, &attr, 1, &h, 1, &u);
     orth_value m = orth_layer_row(b, "mlp.down", c->mlp_bias, u, ffn);
-    b->g->output = orth_layer_add(b, orth_layer_dropout(b, m, 2), n2.sum);
+    b->g->output = orth_layer_add(b, orth_layer_dropout(b, m, ORTH_SITE_MLP_OUT), n2.sum);
 }

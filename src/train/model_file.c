@@ -29,7 +29,7 @@ static orth_status open_all(orth_ctx *ctx, orth_model_file *f, const char *path)
     ORTH_TRY(orth_checkpoint_find_weights(ctx, path, &f->folder, &checkpoint));
     ORTH_TRY(orth_hf_open(ctx, &f->source, f->folder));
     f->model = *orth_hf_source_config(f->source);
-    f->model.dropout = 0;
+    f->model.dropout = f->model.embed_dropout = f->model.attn_dropout = 0;
     ORTH_TRY(open_run_config(ctx, f, checkpoint));
     char *tokenizer = orth_path_join(ctx, f->folder, "tokenizer.json");
     if (!tokenizer)

@@ -58,6 +58,18 @@ static orth_status read_tokenizer(orth_ctx *ctx, orth_run *r)
     return r->token_bytes ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
+/* Dropout is no property of weights: what is given replaces that of the folder they come from, and is told. */
+static void choose_dropout(orth_ctx *ctx, orth_run *r)
+{
+    const orth_model_config was = r->model;
+    orth_setup_dropout(r->cfg, &r->model);
+    const orth_model_config *now = &r->model;
+    if (!r->resumed && (was.dropout != now->dropout || was.embed_dropout != now->embed_dropout || was.attn_dropout != now->attn_dropout))
+        orth_log(ctx, ORTH_LOG_WARN, "init", "dropout of residuals, embeddings and attention is %g, %g, %g as given; the weights "
+                 "in %s were made with %g, %g, %g", now->dropout, now->embed_dropout, now->attn_dropout, r->start_from,
+                 was.dropout, was.embed_dropout, was.attn_dropout);
+}
+
 /* Dimensions from the run file, or from the weights that the run starts from. */
 static orth_status choose_model(orth_ctx *ctx, orth_run *r, int64_t vocab)
 {
@@ -66,7 +78,7 @@ static orth_status choose_model(orth_ctx *ctx, orth_run *r, int64_t vocab)
     orth_hf_source *from = NULL;
     ORTH_TRY(orth_hf_open(ctx, &from, r->start_from));
     r->model = *orth_hf_source_config(from);
-    r->model.dropout = ORTH_CONFIG_IS_SET(r->cfg, model, dropout) ? r->cfg->model_dropout : 0;
+    choose_dropout(ctx, r);
     orth_hf_close(ctx, from);
     return r->resumed ? ORTH_OK : orth_setup_match_weights(ctx, r->cfg, &r->model, r->start_from);
 }

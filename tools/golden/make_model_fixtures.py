@@ -59,6 +59,8 @@ CASES = {
                           tie_word_embeddings=True,
                           rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **ROPE, **COMMON),
               "F32", set()),
+    "gpt2_erf": (GPT2Config(n_embd=24, n_layer=2, n_head=3, n_positions=LONG, activation_function="gelu",
+                            attn_pdrop=0.25, embd_pdrop=0.0, resid_pdrop=0.125, **COMMON), "F32", set()),
 }
 TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
