@@ -50,6 +50,9 @@ fuzz:           ## each fuzz target for SECONDS (default 60)
 	@tools/deps.sh build dev
 	@tools/fuzz.sh $(BUILD)-fuzz $(or $(SECONDS),60)
 
+hf-check: all   ## folders of Transformers and of Orthant, read and computed by both (sets up PyTorch outside of this tree, several GB)
+	@tools/hf_check.sh $(BUILD)
+
 lint:           ## static checks
 	@tools/deps.sh build dev
 	@tools/lint.sh
@@ -71,4 +74,4 @@ clean:          ## removes all build folders
 help:           ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
 
-.PHONY: all deps test demo asan tsan soak globals fuzz lint bench bench-peers install clean help
+.PHONY: all deps test demo asan tsan soak hf-check globals fuzz lint bench bench-peers install clean help

@@ -29,6 +29,8 @@ char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype 
                           const orth_special_tokens *special);
 /* Whether Transformers has a family that computes this model: not so, it is "orthant". */
 bool orth_hf_has_family(const orth_model_config *c);
+/* Whether it is written as model_type "qwen2". */
+bool orth_hf_is_qwen2(const orth_model_config *c);
 
 /* ---- special tokens (hf_tokens.c). Heap memory, NULL with the error recorded. ---- */
 

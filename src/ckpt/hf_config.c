@@ -290,6 +290,11 @@ bool orth_hf_has_family(const orth_model_config *c)
     return choose_arch(c) != ARCH_OWN;
 }
 
+bool orth_hf_is_qwen2(const orth_model_config *c)
+{
+    return choose_arch(c) == ARCH_QWEN2;
+}
+
 typedef struct {
     const char *key;
     int64_t value;

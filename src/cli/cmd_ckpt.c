@@ -39,6 +39,7 @@ typedef struct {
     char *tokenizer;                      /* NULL: none */
     size_t tokenizer_bytes;
     char *tokenizer_config;               /* NULL: none, or a tokenizer that Orthant does not read */
+    bool other_pattern;                   /* the tokenizer does not cut words as Qwen's */
 } beside;
 
 static orth_status has_file(orth_ctx *ctx, const char *dir, const char *name, bool *out)
@@ -71,6 +72,7 @@ static orth_status read_with(orth_ctx *ctx, beside *b, const char *dir, const or
         b->special = *orth_tokenizer_special(tok);
     else
         ORTH_TRY(orth_special_tokens_read(ctx, &b->special, dir, NULL));
+    b->other_pattern = tok && strcmp(orth_tokenizer_kind_name(tok), "qwen") != 0;
     if (tok)
         b->tokenizer_config = orth_hf_tokenizer_text(ctx, tok, &b->special, max_seq);
     return tok && !b->tokenizer_config ? ORTH_ERR_NOMEM : ORTH_OK;
@@ -385,6 +387,9 @@ static orth_status export_from(orth_ctx *ctx, const orth_checkpoint *ck, weights
     const orth_hf_beside files = {&b.special, b.tokenizer, b.tokenizer_bytes, b.tokenizer_config};
     if (s == ORTH_OK)
         s = orth_hf_write_folder(ctx, out, c, (const float *const *)w->values, dtype, &files);
+    if (s == ORTH_OK && b.other_pattern && orth_hf_is_qwen2(c))
+        orth_log(ctx, ORTH_LOG_WARN, "export", "%s: Transformers takes it for Qwen2, whose AutoTokenizer cuts words its own way: "
+                 "load this tokenizer by PreTrainedTokenizerFast.from_pretrained", out);
     beside_free(ctx, &b);
     if (s == ORTH_OK)
         printf("%s: %" PRId64 " parameters in %s, of %s%s\n", out, orth_model_num_elems(c), orth_dtype_name(dtype), path,

@@ -213,6 +213,9 @@ def make_case(root, name, seed):
                   "autocast": errors(gradients(load(), batch, True), truth),
                   "autocast_eager": errors(gradients(load(attention="eager"), batch, True), truth)}
         meta[f"{which}.bf16_error"] = spread
+        grads = [k for k in truth if k.startswith("grad.")]
+        out[f"{which}.bf16_rms"] = torch.tensor([[v[k] for k in grads] for v in spread.values()],
+                                                dtype=torch.float64).square().mean(1).sqrt()
         for k in spread["model"]:
             if f"{which}.{k}" in out:
                 out[f"{which}.bf16_error.{k}"] = torch.tensor([max(v[k] for v in spread.values())],
