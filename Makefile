@@ -51,6 +51,9 @@ fuzz:           ## each fuzz target for SECONDS (default 60)
 	@tools/deps.sh build dev
 	@tools/fuzz.sh $(BUILD)-fuzz $(or $(SECONDS),60)
 
+hf-check: all   ## folders of Transformers and of Orthant, read and computed by both (sets up PyTorch outside of this tree, several GB)
+	@tools/hf_check.sh $(BUILD)
+
 lint:           ## static checks
 	@tools/deps.sh build dev
 	@tools/lint.sh
@@ -83,4 +86,4 @@ clean:          ## removes all build folders
 help:           ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
 
-.PHONY: all deps test demo asan tsan soak globals fuzz lint readme-check deb deb-check bench bench-peers install clean help
+.PHONY: all deps test demo asan tsan soak globals fuzz lint readme-check hf-check deb deb-check bench bench-peers install clean help

@@ -22,7 +22,7 @@ static inline void engine_open(orth_ctx *ctx, engine *e, const golden *g, const 
     orth_hf_source *src;
     CHECK_OK(ctx, orth_hf_open(ctx, &src, g->dir));
     *e = (engine){.model = *orth_hf_source_config(src), .shape = *shape};
-    e->model.dropout = 0; /* PyTorch computed in evaluation mode */
+    e->model.dropout = e->model.embed_dropout = e->model.attn_dropout = 0; /* PyTorch computed in evaluation mode */
     CHECK_OK(ctx, orth_unit_build(ctx, &e->model, shape, &e->unit));
     CHECK_OK(ctx, orth_executor_create(ctx, &e->ex, &e->unit.program, kernels, NULL, false));
     for (int64_t i = 0; i < orth_model_num_params(&e->model); i++) {

@@ -178,7 +178,7 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         c.keep_packed = seed / 2 % 2;
         c.doc_mask = LAYOUT_PICK(0, 0, 1);
         c.model.tied = LAYOUT_PICK(0, 1);
-        c.model.dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
+        c.model.dropout = c.model.embed_dropout = c.model.attn_dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
         c.model.heads = LAYOUT_PICK(4, 4, 8);
         c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(1, 2, 4) : c.model.heads;
         c.model.head_dim = 32 / c.model.heads;

@@ -10,7 +10,7 @@ static orth_checkpoint_view view_of(const model_case *m, int64_t step, orth_dtyp
         .state = {.step = step, .next_sequence = 12 * step, .tokens = (int64_t)1 << 40, .skipped = 3,
                   .seed = -5,
                   .loss_scale = 0.1, .loss_scale_streak = 7, .tokenizer_fingerprint = 0xfedcba9876543210u,
-                  .eos_token = 2},
+                  .special = {.num_eos = 2, .eos = {2, 40}, .bos = 1, .pad = -1}},
         .arrays = m->arrays,
         .num_arrays = m->num_params,
         .weight_dtype = dtype,
@@ -189,7 +189,7 @@ static void damage(orth_ctx *ctx, const char *path, int kind)
 TEST(a_damaged_file_is_named_and_the_older_checkpoint_is_taken)
 {
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json",
-                                        "tokenizer.json", "state.json"};
+                                        "generation_config.json", "tokenizer.json", "state.json"};
     orth_ctx *ctx = test_ctx(1);
     orth_model_config c = case_config(ctx, "llama-tiny");
     model_case m = case_make(ctx, &c, 9);
@@ -303,9 +303,51 @@ TEST(wrong_arrays_are_refused)
     test_ctx_free(ctx);
 }
 
+/* As version 0.1 wrote it: one end-of-text token, no other special tokens, and no fingerprint of the data. */
+TEST(a_state_that_knows_the_end_of_text_alone_is_read)
+{
+    static const char body[] = "{\n  \"format\": \"orthant-checkpoint\",\n  \"version\": 1,\n  \"step\": 7,\n"
+                               "  \"next_sequence\": 56,\n  \"tokens\": 9,\n  \"skipped\": 0,\n  \"seed\": 1,\n"
+                               "  \"loss_scale_streak\": 0,\n  \"eos_token\": %s,\n  \"loss_scale\": \"0x1p+0\",\n"
+                               "  \"tokenizer_fingerprint\": \"0000000000000000\",\n  \"files\": {},\n"
+                               "  \"run_config\": \"\"%s";
+    static const struct {
+        const char *eos, *more, *message;
+        orth_special_tokens want;
+    } cases[] = {
+        {"299", "", NULL, {1, {299}, -1, -1}},
+        {"-1", "", NULL, {0, {0}, -1, -1}},
+        {"3", ", \"eos_tokens\": [3, 5], \"bos_token\": 0, \"pad_token\": -1", NULL, {2, {3, 5}, 0, -1}},
+        {"3", ", \"eos_tokens\": 5", "eos_tokens is not a list", {0}},
+        {"3", ", \"eos_tokens\": [3, -5]", "eos_tokens[1] is no token", {0}},
+        {"3", ", \"bos_token\": -2", "bos_token=-2 is no token", {0}},
+        {"5000000000", "", "eos_token=5000000000 is no token", {0}},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        char open[1024];
+        orth_checkpoint_manifest m = {0};
+        AT(open, body, cases[i].eos, cases[i].more);
+        char *text = orth_checkpoint_seal(ctx, open, strlen(open));
+        assert_non_null(text);
+        if (cases[i].message) {
+            CHECK_FAILS(ctx, ORTH_ERR_DATA, cases[i].message,
+                        orth_checkpoint_manifest_parse(ctx, &m, "state.json", text, strlen(text)));
+        } else {
+            CHECK_OK(ctx, orth_checkpoint_manifest_parse(ctx, &m, "state.json", text, strlen(text)));
+            assert_int_equal(m.state.step, 7);
+            assert_memory_equal(&m.state.special, &cases[i].want, sizeof cases[i].want);
+            orth_checkpoint_manifest_release(ctx, &m);
+        }
+        orth_mem_free(ctx, text);
+    }
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_state_that_knows_the_end_of_text_alone_is_read),
         cmocka_unit_test(every_array_and_counter_comes_back_bit_for_bit),
         cmocka_unit_test(the_newest_are_kept_and_leftovers_go),
         cmocka_unit_test(a_write_that_fails_anywhere_leaves_the_older_checkpoint),

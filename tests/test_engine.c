@@ -48,25 +48,37 @@ static double run_step(orth_ctx *ctx, engine *e, const batch *b)
     return *(double *)orth_executor_find(e->ex, ORTH_BIND_LOSS, 0) / b->total;
 }
 
-/* How far from PyTorch's fp32 results may be. bf16: what six of PyTorch's own ways of doing bf16 reach on these models
- * is 4.1e-4, 3.2e-3, and for a gradient the worst of four, stored with it. That is a sample of something random: a
- * single gradient may be half as far again, but see check_spread. */
+/* How far from PyTorch's fp32 results may be, relatively (tensors: in the Euclidean norm). bf16: six of PyTorch's own ways of
+ * doing bf16 reach 4.1e-4 for the loss and 3.2e-3 for the norm on these models. For a gradient the limit is BF16_TENSOR times
+ * the worst of four of these ways on that tensor, and check_errors looks at all of them together. */
 typedef struct {
-    double loss, norm, grad, grad_times_bf16;
+    double loss, norm, grad;
 } golden_limits;
 
-static const golden_limits fp32_limits = {2e-5, 4e-5, 2e-5, 0}, bf16_limits = {5e-4, 4e-3, 0, 1.5};
+#define BF16_TENSOR 1.5
 
-/* How many gradients there are, and how many are further off than PyTorch's worst. */
-typedef struct {
-    int num, beyond;
-} golden_tally;
+static const golden_limits fp32_limits = {2e-5, 4e-5, 2e-5}, bf16_limits = {5e-4, 4e-3, 0};
 
-static golden_tally check_case(orth_ctx *ctx, const char *name, const char *which, int micro, int parts,
-                               orth_dtype compute, const orth_kernel_fn *kernels)
+/* bf16: the root mean square, over all gradient tensors of the model, of their relative errors is at most that of PyTorch
+ * with a model cast to bf16 (SDPA or eager attention, the larger), which rounds weights and activations as Orthant does. One
+ * tensor's error is a sample of something random; this mean of 21 to 34 of them hardly is. */
+static void check_errors(const golden *g, const char *name, const char *which, const orth_ctx *ctx, golden_errors e)
+{
+    int64_t n;
+    double *theirs = golden_doubles(g, which, "bf16_rms", &n), ours = sqrt(e.squares / e.num);
+    assert_int_equal(n, 4);
+    const double limit = fmax(theirs[0], theirs[1]);
+    free(theirs);
+    if (!(ours <= limit))
+        fail_msg("%s, %s, isa %d: gradients in bf16 are off by %.4g (root mean square of %d tensors), PyTorch's by %.4g", name,
+                 which, (int)ctx->isa, ours, e.num, limit);
+}
+
+static void check_case(orth_ctx *ctx, const char *name, const char *which, int micro, int parts,
+                       orth_dtype compute, const orth_kernel_fn *kernels)
 {
     const golden_limits *limits = compute == ORTH_F32 ? &fp32_limits : &bf16_limits;
-    golden_tally tally = {0};
+    golden_errors errors = {0};
     golden g;
     engine e;
     golden_open(ctx, &g, name);
@@ -77,16 +89,16 @@ static golden_tally check_case(orth_ctx *ctx, const char *name, const char *whic
     double norm = engine_step_values(&e)->grad_norm, want_norm = golden_number(&g, which, "grad_norm");
     if (!(fabs(loss - want) <= limits->loss * want) || !(fabs(norm - want_norm) <= limits->norm * want_norm))
         fail_msg("%s, %s: loss %.9g, PyTorch %.9g; norm %.9g, PyTorch %.9g", name, which, loss, want, norm, want_norm);
-    bool grads = strcmp(which, "main") == 0 || 
+    bool grads = strcmp(which, "main") == 0 ||
                  (b.doc && (strcmp(name, "gpt2_hub") == 0 || strcmp(name, "llama_tied") == 0));
-    for (int64_t i = 0; grads && i < orth_model_num_params(&e.model); i++, tally.num++)
-        if (golden_check_grad(ctx, &g, &e.model, which, i, orth_executor_find(e.ex, ORTH_BIND_GRAD, i),
-                              limits->grad, limits->grad_times_bf16) * limits->grad_times_bf16 > 1)
-            tally.beyond++;
+    for (int64_t i = 0; grads && i < orth_model_num_params(&e.model); i++)
+        golden_check_grad(ctx, &g, &e.model, which, i, orth_executor_find(e.ex, ORTH_BIND_GRAD, i), limits->grad,
+                          BF16_TENSOR, &errors);
+    if (grads && compute == ORTH_BF16)
+        check_errors(&g, name, which, ctx, errors);
     engine_close(ctx, &e);
     batch_close(&b);
     golden_close(ctx, &g);
-    return tally;
 }
 
 TEST(reference_kernels_give_the_gradients_of_pytorch)
@@ -115,20 +127,15 @@ TEST(fast_kernels_give_the_gradients_of_pytorch)
     test_ctx_free(ctx);
 }
 
-/* Were ours a fifth of PyTorch's ways, it would be the worst in a fifth of the gradients. */
-static void check_spread(const char *name, golden_tally t)
-{
-    if (5 * t.beyond > t.num)
-        fail_msg("%s: %d of %d gradients are further off than PyTorch's worst bf16", name, t.beyond, t.num);
-}
-
-TEST(bf16_is_as_near_to_fp32_as_pytorchs_own_bf16)
+TEST(bf16_is_nearer_to_fp32_than_pytorchs_own_bf16)
 {
     orth_ctx *ctx = test_ctx(2);
-    for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
-        check_spread(golden_cases[c], check_case(ctx, golden_cases[c], "main", 1, 8, ORTH_BF16, orth_kernels_cpu()));
-        check_spread(golden_cases[c],
-                     check_case(ctx, golden_cases[c], "packed", 2, 1, ORTH_BF16, orth_kernels_cpu()));
+    for (orth_isa isa = ORTH_ISA_BASE; isa <= test_top_isa(); isa++) {
+        ctx->isa = isa;
+        for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
+            check_case(ctx, golden_cases[c], "main", 1, 8, ORTH_BF16, orth_kernels_cpu());
+            check_case(ctx, golden_cases[c], "packed", 2, 1, ORTH_BF16, orth_kernels_cpu());
+        }
     }
     test_ctx_free(ctx);
 }
@@ -149,7 +156,7 @@ static void check_logits(orth_ctx *ctx, const char *name, orth_dtype compute)
     CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
     float *want = golden_tensor(&g, "main", "logits", &n);
     double error = rel_error_norm(orth_executor_find(e.ex, ORTH_BIND_LOGITS, 0), want, n);
-    double limit = compute == ORTH_F32 ? 2e-5 : 1.5 * golden_number(&g, "main", "bf16_error.logits");
+    double limit = compute == ORTH_F32 ? 2e-5 : golden_number(&g, "main", "bf16_error.logits");
     if (!(error <= limit))
         fail_msg("%s: logits are off by %.3g in norm, allowed %.3g", name, error, limit);
     free(want);
@@ -310,7 +317,7 @@ static orth_model_config small_model(orth_ctx *ctx, int kind)
     orth_model_config c;
     CHECK_OK(ctx, orth_model_preset(ctx, presets[kind], &c));
     c.vocab = 133;
-    c.dropout = kind == 1 ? 0 : 0.1;
+    c.dropout = c.embed_dropout = c.attn_dropout = kind == 1 ? 0 : 0.1;
     return c;
 }
 
@@ -394,7 +401,7 @@ int main(void)
         cmocka_unit_test(micro_batches_and_threads_do_not_change_a_bit),
         cmocka_unit_test(batches_that_are_no_power_of_two_do_not_change_a_bit),
         cmocka_unit_test(planned_bytes_are_the_counted_bytes),
-        cmocka_unit_test(bf16_is_as_near_to_fp32_as_pytorchs_own_bf16),
+        cmocka_unit_test(bf16_is_nearer_to_fp32_than_pytorchs_own_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

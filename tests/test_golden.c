@@ -62,13 +62,15 @@ TEST(the_gradient_norm_follows_from_the_gradients)
         CHECK_OK(ctx, orth_hf_open(ctx, &src, g.dir));
         const orth_model_config *c = orth_hf_source_config(src);
         double square = 0;
+        golden_errors errors = {0};
         for (int64_t p = 0; p < orth_model_num_params(c); p++) {
             int64_t n;
             float *grad = golden_grad(ctx, &g, c, "main", p, &n);
             for (int64_t k = 0; k < n; k++)
                 square += (double)grad[k] * grad[k];
-            assert_true(golden_check_grad(ctx, &g, c, "main", p, grad, 1e-12, 0) <= 0);
-            assert_true(golden_check_grad(ctx, &g, c, "main", p, grad, 0, 1) <= 0);
+            golden_check_grad(ctx, &g, c, "main", p, grad, 1e-12, 0, &errors);
+            golden_check_grad(ctx, &g, c, "main", p, grad, 0, 1, &errors);
+            assert_true(errors.squares <= 0 && errors.num > 0);
             free(grad);
         }
         const double stored = golden_number(&g, "main", "grad_norm");
@@ -96,6 +98,7 @@ TEST(every_case_is_the_model_it_is_said_to_be)
         {"mistral", 3, 48, 6, 2, 8, 72, 1, false, false, false, false, false},
         {"qwen2", 2, 32, 4, 2, 8, 80, 1, true, true, false, false, false},
         {"qwen3", 2, 32, 4, 2, 16, 64, 1, true, false, false, false, true},
+        {"gpt2_erf", 2, 24, 3, 3, 8, 96, 1, true, true, true, true, false},
     };
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < GOLDEN_NUM_CASES; i++) {
@@ -114,6 +117,7 @@ TEST(every_case_is_the_model_it_is_said_to_be)
         assert_int_equal(c->ffn, want[i].ffn);
         assert_int_equal(c->vocab, 131);
         assert_int_equal(c->tied, want[i].tied);
+        assert_int_equal(c->gelu_erf, strcmp(want[i].name, "gpt2_erf") == 0);
         if (!gpt2) {                            /* GPT-2 has biases by family, whatever the flags say */
             assert_true(fabs(c->rope_factor - want[i].rope_factor) <= 0);
             assert_int_equal(c->qkv_bias, want[i].qkv_bias);

@@ -14,13 +14,13 @@ static orth_model_config variant(orth_ctx *ctx, int i)
     if (i == 2) /* Llama 3: scaling, tied, all biases */
         c.tied = c.qkv_bias = c.out_bias = c.mlp_bias = true, c.rope_factor = 32, c.rope_original_seq = 8;
     if (i == 3) /* Qwen2 */
-        c.qkv_bias = true, c.norm_eps = 1e-6, c.rope_theta = 1e6;
+        c.qkv_bias = true, c.norm_eps = 1e-6, c.rope_theta = 1e6, c.dropout = 0.1, c.embed_dropout = 0.2, c.attn_dropout = 0.3;
     if (i == 5)
         c.tied = false, c.qkv_bias = c.out_bias = true, c.init_std = 0.017;
     if (i == 6) /* no class of Hugging Face */
         c.out_bias = c.qk_norm = true, c.head_dim = 6;
     if (i == 7)
-        c.ffn = 96, c.dropout = 0.1, c.tied = false;
+        c.ffn = 96, c.dropout = 0.1, c.embed_dropout = 0.25, c.attn_dropout = 0, c.tied = false, c.gelu_erf = true;
     return c;
 }
 #define NUM_VARIANTS 8
@@ -32,9 +32,10 @@ TEST(a_config_comes_back_as_it_was)
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < NUM_VARIANTS; i++) {
         orth_model_config c = variant(ctx, i), back;
-        char *text = orth_hf_config_text(ctx, &c, ORTH_F32, i - 1), want[64];
+        char *text = orth_hf_config_text(ctx, &c, ORTH_F32, NULL), want[64];
         assert_non_null(text);
         assert_non_null(strstr(text, AT(want, "\"model_type\": \"%s\"", types[i])));
+        assert_string_equal(text + strlen(text) - 3, "\n}\n");
         CHECK_OK(ctx, orth_hf_config_parse(ctx, &back, "config.json", text, strlen(text)));
         if (c.family == ORTH_FAMILY_GPT2)
             back.rope_original_seq = c.rope_original_seq; /* not a setting of GPT-2 */
@@ -44,7 +45,7 @@ TEST(a_config_comes_back_as_it_was)
     for (int i = 0; orth_model_preset_name(i); i++) {
         orth_model_config c, back;
         CHECK_OK(ctx, orth_model_preset(ctx, orth_model_preset_name(i), &c));
-        char *text = orth_hf_config_text(ctx, &c, ORTH_BF16, -1);
+        char *text = orth_hf_config_text(ctx, &c, ORTH_BF16, NULL);
         CHECK_OK(ctx, orth_hf_config_parse(ctx, &back, "config.json", text, strlen(text)));
         assert_memory_equal(&back, &c, sizeof c);
         orth_mem_free(ctx, text);
@@ -59,7 +60,7 @@ TEST(weights_come_back_bit_for_bit_for_every_family)
         char *dir = scratch_dir();
         orth_model_config c = variant(ctx, i);
         model_case m = case_make(ctx, &c, 31 + (uint64_t)i), back = case_make(ctx, &c, 0);
-        CHECK_OK(ctx, orth_hf_write_folder(ctx, dir, &c, (const float *const *)m.p, ORTH_F32, -1, NULL, 0));
+        CHECK_OK(ctx, orth_hf_write_folder(ctx, dir, &c, (const float *const *)m.p, ORTH_F32, NULL));
         orth_hf_source *src;
         CHECK_OK(ctx, orth_hf_open(ctx, &src, dir));
         for (int64_t k = 0; k < back.num_params; k++) {
@@ -94,7 +95,7 @@ TEST(llama_tensors_hold_the_rows_that_transformers_expects)
     char *dir = scratch_dir(), path[256];
     orth_model_config c = variant(ctx, 2);
     model_case m = case_make(ctx, &c, 77);
-    CHECK_OK(ctx, orth_hf_write_folder(ctx, dir, &c, (const float *const *)m.p, ORTH_F32, -1, NULL, 0));
+    CHECK_OK(ctx, orth_hf_write_folder(ctx, dir, &c, (const float *const *)m.p, ORTH_F32, NULL));
     orth_safetensors st = {0};
     CHECK_OK(ctx, orth_safetensors_open(ctx, &st, AT(path, "%s/model.safetensors", dir)));
     const float *qkv = m.p[orth_model_param_find(&c, "layers.1.attn.qkv.weight")];
@@ -132,7 +133,7 @@ TEST(gpt2_tensors_are_transposed_and_unfused)
     char *dir = scratch_dir(), path[256];
     orth_model_config c = variant(ctx, 7);
     model_case m = case_make(ctx, &c, 78);
-    CHECK_OK(ctx, orth_hf_write_folder(ctx, dir, &c, (const float *const *)m.p, ORTH_F32, -1, NULL, 0));
+    CHECK_OK(ctx, orth_hf_write_folder(ctx, dir, &c, (const float *const *)m.p, ORTH_F32, NULL));
     orth_safetensors st = {0};
     CHECK_OK(ctx, orth_safetensors_open(ctx, &st, AT(path, "%s/model.safetensors", dir)));
     const float *qkv = m.p[orth_model_param_find(&c, "layers.0.attn.qkv.weight")];
@@ -211,7 +212,7 @@ static void write_shard(orth_ctx *ctx, const char *dir, const model_case *m, con
 static void write_foreign(orth_ctx *ctx, const char *dir, const model_case *m, const foreign *f)
 {
     char path[256];
-    char *text = orth_hf_config_text(ctx, &m->config, f->dtype, -1);
+    char *text = orth_hf_config_text(ctx, &m->config, f->dtype, NULL);
     write_text(ctx, AT(path, "%s/config.json", dir), text);
     orth_mem_free(ctx, text);
     FILE *index = f->num_shards ? fopen(AT(path, "%s/model.safetensors.index.json", dir), "w") : NULL;
@@ -273,7 +274,7 @@ TEST(folders_that_do_not_hold_the_model_are_refused_by_name)
     model_case m = case_make(ctx, &c, 5);
     orth_hf_source *src = NULL;
     CHECK_FAILS(ctx, ORTH_ERR_IO, "config.json: cannot open", orth_hf_open(ctx, &src, dir));
-    text = orth_hf_config_text(ctx, &c, ORTH_F32, -1);
+    text = orth_hf_config_text(ctx, &c, ORTH_F32, NULL);
     REFUSED("holds neither model.safetensors nor", write_text(ctx, AT(path, "%s/config.json", dir), text));
     orth_mem_free(ctx, text);
     write_text(ctx, AT(path, "%s/model.safetensors.index.json", dir), "{}");
@@ -293,7 +294,7 @@ TEST(folders_that_do_not_hold_the_model_are_refused_by_name)
             write_foreign(ctx, dir, &m, &f));
     f = (foreign){.dtype = ORTH_I32};
     other.ffn = 128;
-    text = orth_hf_config_text(ctx, &other, ORTH_F32, -1);
+    text = orth_hf_config_text(ctx, &other, ORTH_F32, NULL);
     f = (foreign){.dtype = ORTH_F32};
     write_foreign(ctx, dir, &m, &f);
     REFUSED("tensor 'model.layers.0.mlp.gate_proj.weight' has shape [192, 64]; config.json makes it [128, 64]",
@@ -301,7 +302,7 @@ TEST(folders_that_do_not_hold_the_model_are_refused_by_name)
     orth_mem_free(ctx, text);
     other = c;
     other.layers = 3;
-    text = orth_hf_config_text(ctx, &other, ORTH_F32, -1);
+    text = orth_hf_config_text(ctx, &other, ORTH_F32, NULL);
     REFUSED("tensor 'model.layers.2.input_layernorm.weight' is missing",
             write_text(ctx, AT(path, "%s/config.json", dir), text));
     orth_mem_free(ctx, text);
@@ -338,17 +339,73 @@ TEST(configs_of_others_are_understood)
     c = parse_ok(ctx, "{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":20000}}");
     assert_true(c.rope_theta == 2e4 && c.rope_factor == 1);
     c = parse_ok(ctx, "{" GPT ",\"n_inner\":null}");
-    assert_true(c.ffn == 256 && c.tied && c.dropout == 0.0 && c.max_seq == 32);
+    assert_true(c.ffn == 256 && c.tied && c.max_seq == 32 && !c.gelu_erf);
+    assert_true(c.dropout == 0.1 && c.embed_dropout == 0.1 && c.attn_dropout == 0.1); /* of the class */
+    c = parse_ok(ctx, "{" GPT ",\"resid_pdrop\":0,\"attn_pdrop\":0.25,\"embd_pdrop\":0.5,\"activation_function\":\"gelu\"}");
+    assert_true(c.dropout == 0 && c.embed_dropout == 0.5 && c.attn_dropout == 0.25 && c.gelu_erf);
+    c = parse_ok(ctx, "{" LLAMA ",\"attention_dropout\":0.25}");
+    assert_true(c.dropout == 0 && c.embed_dropout == 0 && c.attn_dropout == 0.25);
     char text[1024], warning[1024] = "";
     ctx->log.write = quiet, ctx->log.user = warning;
     AT(text, "{%s,\"sliding_window\":1024}", LLAMA);
     memcpy(strstr(text, "llama\""), "qwen2\"", 6);
+    strcpy(strrchr(text, '}'), ",\"num_key_value_heads\":4}");
     assert_int_equal(parse_ok(ctx, text).max_seq, 4096); /* not in use */
-    AT(text, "{%s,\"sliding_window\":1024,\"use_sliding_window\":true}", LLAMA);
+    AT(text, "{%s,\"sliding_window\":1024,\"use_sliding_window\":true,\"max_window_layers\":0,\"num_key_value_heads\":4}", LLAMA);
     memcpy(strstr(text, "llama\""), "qwen2\"", 6);
     c = parse_ok(ctx, text);
     assert_true(c.max_seq == 1024 && c.qkv_bias && !c.out_bias);
     assert_non_null(strstr(warning, "sliding_window=1024 is not computed; max_seq becomes 1024"));
+    test_ctx_free(ctx);
+}
+
+/* As Transformers' classes have it: which keys decide whether a layer slides, and what an absent key stands for. */
+TEST(a_window_that_no_layer_uses_shortens_nothing)
+{
+    static const struct {
+        const char *type, *keys;
+        int64_t max_seq;
+    } cases[] = {
+        {"qwen2", "\"use_sliding_window\":true,\"sliding_window\":1024,\"max_window_layers\":2", 8192},
+        {"qwen2", "\"use_sliding_window\":true,\"sliding_window\":1024,\"max_window_layers\":1", 1024},
+        {"qwen3", "\"use_sliding_window\":true,\"sliding_window\":1024", 8192}, /* 28 layers are full */
+        {"qwen3", "\"use_sliding_window\":true,\"max_window_layers\":0", 4096},
+        {"qwen2", "\"use_sliding_window\":true,\"sliding_window\":1024,\"max_window_layers\":0,"
+                  "\"layer_types\":[\"full_attention\",\"full_attention\"]", 8192},
+        {"qwen2", "\"use_sliding_window\":true,\"sliding_window\":1024,\"layer_types\":[\"full_attention\",\"sliding_attention\"]", 1024},
+        {"qwen2", "\"use_sliding_window\":true,\"sliding_window\":null,\"max_window_layers\":0", 8192},
+        {"qwen2", "\"use_sliding_window\":false,\"layer_types\":[\"sliding_attention\",\"sliding_attention\"]", 8192},
+        {"mistral", "\"sliding_window\":null", 8192},
+        {"mistral", "\"sliding_window\":2048", 2048},
+        {"mistral", "\"tie_word_embeddings\":false", 4096}, /* the class has a window of 4096 */
+    };
+    orth_ctx *ctx = test_ctx(1);
+    char text[1024], warning[1024] = "";
+    ctx->log.write = quiet, ctx->log.user = warning;
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        AT(text, "{\"model_type\":\"%s\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,"
+           "\"num_key_value_heads\":null,\"intermediate_size\":96,\"vocab_size\":48,\"max_position_embeddings\":8192,%s}",
+           cases[i].type, cases[i].keys);
+        const orth_model_config c = parse_ok(ctx, text);
+        if (c.max_seq != cases[i].max_seq || c.kv_heads != 4)
+            fail_msg("%s: max_seq %d, wanted %d; kv_heads %d", text, (int)c.max_seq, (int)cases[i].max_seq, (int)c.kv_heads);
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(absent_key_and_value_heads_are_those_of_the_class)
+{
+    static const struct {
+        const char *type;
+        int64_t kv_heads;
+    } cases[] = {{"llama", 64}, {"mistral", 8}, {"qwen2", 32}, {"qwen3", 32}};
+    orth_ctx *ctx = test_ctx(1);
+    char text[1024];
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        AT(text, "{\"model_type\":\"%s\",\"num_hidden_layers\":2,\"hidden_size\":512,\"num_attention_heads\":64,"
+           "\"intermediate_size\":96,\"vocab_size\":48,\"max_position_embeddings\":64}", cases[i].type);
+        assert_int_equal(parse_ok(ctx, text).kv_heads, cases[i].kv_heads);
+    }
     test_ctx_free(ctx);
 }
 
@@ -398,6 +455,8 @@ int main(void)
         cmocka_unit_test(shards_half_precision_and_bare_names_are_read),
         cmocka_unit_test(folders_that_do_not_hold_the_model_are_refused_by_name),
         cmocka_unit_test(configs_of_others_are_understood),
+        cmocka_unit_test(a_window_that_no_layer_uses_shortens_nothing),
+        cmocka_unit_test(absent_key_and_value_heads_are_those_of_the_class),
         cmocka_unit_test(configs_that_orthant_does_not_compute_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

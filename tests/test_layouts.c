@@ -51,7 +51,7 @@ TEST(hybrid_sharding)
         c.layout.keep_whole = c.layout.zero == 3 && k > 15 ? 40 : 0;
         c.compute = k / 2 % 2 ? ORTH_BF16 : ORTH_F32;
         c.model.tied = k % 5 == 0;
-        c.model.dropout = k % 7 == 0 ? 0.1 : 0;
+        c.model.dropout = c.model.embed_dropout = c.model.attn_dropout = k % 7 == 0 ? 0.1 : 0;
         check_layout(&c);
     }
 }
@@ -141,7 +141,7 @@ TEST(tensor_parallel)
         c.layout.sequence_parallel = k / 2 % 2;
         c.layout.micro_batch = k < 4 ? 1 : 2;
         c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
-        c.model.dropout = k > 5 ? 0.1 : 0;
+        c.model.dropout = c.model.embed_dropout = c.model.attn_dropout = k > 5 ? 0.1 : 0;
         c.model.qk_norm = k % 2 && k < 6;
         check_layout(&c);
     }
@@ -158,7 +158,7 @@ static layout_case shared_kv_case(int k)
     c.layout.micro_batch = 2;
     c.compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
     c.doc_mask = k % 3 == 2;
-    c.model.dropout = k % 5 == 2 ? 0.1 : 0;
+    c.model.dropout = c.model.embed_dropout = c.model.attn_dropout = k % 5 == 2 ? 0.1 : 0;
     c.model.qk_norm = k % 2;
     c.model.qkv_bias = k % 3 > 0;
     return c;

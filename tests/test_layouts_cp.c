@@ -11,7 +11,7 @@ static void vary(layout_case *c, int k)
     c->compute = k % 4 == 3 ? ORTH_BF16 : ORTH_F32;
     c->doc_mask = k % 3 == 1;
     c->model.qk_norm = k % 2 && k > 4;
-    c->model.dropout = k >= 6 ? 0.1 : 0;
+    c->model.dropout = c->model.embed_dropout = c->model.attn_dropout = k >= 6 ? 0.1 : 0;
     c->layout.zero = k >= 8 ? k % 4 : 0;
 }
 
@@ -39,7 +39,7 @@ TEST(context_parallel)
         c.layout.cp = c.layout.dp = c.layout.tp = c.layout.pp = 2;
         c.layout.sequence_parallel = k / 2;
         c.layout.zero = 2 * (k % 2) + 1;
-        c.model.dropout = 0.1;
+        c.model.dropout = c.model.embed_dropout = c.model.attn_dropout = 0.1;
         c.model.tied = k % 2;
         check_layout(&c);
     }

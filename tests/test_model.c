@@ -261,6 +261,9 @@ TEST(broken_rules_are_named_with_their_values)
     BROKEN("llama3-1b", "rope_original_seq=0", c.rope_original_seq = 0);
     BROKEN("llama-tiny", "norm_eps=nan is not", c.norm_eps = (double)NAN);
     BROKEN("llama-tiny", "dropout=1 is not in [0, 1)", c.dropout = 1);
+    BROKEN("gpt2-tiny", "attn_dropout=1 is not in [0, 1)", c.attn_dropout = 1);
+    BROKEN("gpt2-tiny", "embed_dropout=-1 is not in [0, 1)", c.embed_dropout = -1);
+    BROKEN("llama-tiny", "gelu_erf=true: family llama", c.gelu_erf = true);
     BROKEN("llama-tiny", "init_std=-1", c.init_std = -1);
     BROKEN("llama-tiny", "heads*head_dim=", (c.heads = 1 << 20, c.kv_heads = 1, c.head_dim = 32));
     BROKEN("gpt2-tiny", "kv_heads=2 differs from heads=4", c.kv_heads = 2);

@@ -140,7 +140,7 @@ static step *step_open_with(bool placed, bool dropout, bool keep_packed)
     s->ctx = test_ctx(1);
     s->ctx->isa = ORTH_ISA_BASE; /* the same programs on every machine */
     CHECK_OK(s->ctx, orth_model_preset(s->ctx, "llama-tiny", &c));
-    c.dropout = dropout ? 0.1 : 0;
+    c.dropout = c.embed_dropout = c.attn_dropout = dropout ? 0.1 : 0;
     orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = 2, .seq_len = keep_packed ? 64 : 16, .num_micro_batches = 2,
                               .parts = 2, .compute = ORTH_BF16, .optimizer = ORTH_OP_adamw,
                               .keep_packed = keep_packed};

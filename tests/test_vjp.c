@@ -187,7 +187,9 @@ static void check_model(const char *preset, int parts, double dropout, bool doc_
     b.model.ffn = 40;
     b.model.vocab = VOCAB;
     b.model.max_seq = T + 3;
-    b.model.dropout = dropout;
+    b.model.dropout = b.model.attn_dropout = dropout;
+    b.model.embed_dropout = dropout / 2;
+    b.model.gelu_erf = b.model.family == ORTH_FAMILY_GPT2 && dropout > 0;
     if (biases)
         b.model.qkv_bias = b.model.out_bias = b.model.mlp_bias = true;
     CHECK_OK(b.ctx, orth_model_config_check(b.ctx, &b.model));

@@ -155,13 +155,25 @@ static orth_status write_text(saver *s, const char *name, const char *text, size
     return ORTH_OK;
 }
 
-static orth_status write_config(saver *s)
+/* Takes `text`, which may be NULL: no memory. */
+static orth_status write_own(saver *s, const char *name, char *text)
 {
-    const orth_checkpoint_view *v = s->view;
-    char *text = orth_hf_config_text(s->ctx, &v->config, v->weight_dtype, v->state.eos_token);
-    orth_status status = write_text(s, "config.json", text, text ? strlen(text) : 0);
+    orth_status status = write_text(s, name, text, text ? strlen(text) : 0);
     orth_mem_free(s->ctx, text);
     return status;
+}
+
+static orth_status write_configs(saver *s)
+{
+    const orth_checkpoint_view *v = s->view;
+    const orth_special_tokens *special = &v->state.special;
+    ORTH_TRY(write_own(s, "config.json", orth_hf_config_text(s->ctx, &v->config, v->weight_dtype, special)));
+    ORTH_TRY(write_own(s, "generation_config.json", orth_hf_generation_text(s->ctx, special)));
+    if (v->tokenizer)
+        ORTH_TRY(write_text(s, "tokenizer.json", v->tokenizer, v->tokenizer_bytes));
+    if (v->tokenizer && v->tokenizer_config)
+        ORTH_TRY(write_text(s, "tokenizer_config.json", v->tokenizer_config, strlen(v->tokenizer_config)));
+    return ORTH_OK;
 }
 
 /* Last: with it the folder becomes a checkpoint. */
@@ -184,9 +196,7 @@ static orth_status write_all(saver *s)
     ORTH_TRY(sort_arrays(s));
     ORTH_TRY(write_weights(s));
     ORTH_TRY(write_optimizer(s));
-    ORTH_TRY(write_config(s));
-    if (s->view->tokenizer)
-        ORTH_TRY(write_text(s, "tokenizer.json", s->view->tokenizer, s->view->tokenizer_bytes));
+    ORTH_TRY(write_configs(s));
     return write_state(s);
 }
 

@@ -3,7 +3,9 @@
  *
  *   model.safetensors      weights in the form of Hugging Face      (hf.h: Transformers loads the
  *   config.json            dimensions                                folder as it is)
+ *   generation_config.json special tokens, for Transformers' generate
  *   tokenizer.json         a copy, if the run has one
+ *   tokenizer_config.json  beside it, for Transformers
  *   optimizer.safetensors  m.NAME, v.NAME in our order, fp32; master.NAME if the weights are not fp32
  *   state.json             counters, the run's options, size and hash of every other file
  *
@@ -34,6 +36,7 @@ typedef struct {
     const char *run_config;           /* resolved run file; NULL: "" */
     const char *tokenizer;            /* text of tokenizer.json; NULL: none */
     size_t tokenizer_bytes;
+    const char *tokenizer_config;     /* text of tokenizer_config.json; NULL: none */
     /* NULL, or called before an array is read: kind by kind, each in the order of the registry. What is read is valid until
      * the next call, so that all arrays may be one piece of memory. An error ends the writing. */
     orth_status (*fetch)(orth_ctx *ctx, void *user, int64_t index, orth_checkpoint_kind kind);

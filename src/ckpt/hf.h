@@ -10,7 +10,9 @@
 #ifndef ORTH_CKPT_HF_H
 #define ORTH_CKPT_HF_H
 
+#include "ckpt/json.h"
 #include "ckpt/safetensors.h"
+#include "data/tokenizer.h"
 #include "model/registry.h"
 
 /* ---- config.json (hf_config.c) ---- */
@@ -20,12 +22,26 @@
  * shorter than the positions becomes max_seq, where it makes no difference (a warning says so). */
 orth_status orth_hf_config_parse(orth_ctx *ctx, orth_model_config *out, const char *place, const char *text,
                                  size_t num_bytes);
-/* dtype: of the weights beside it. eos_token: -1 for none. Heap memory, NULL with the error recorded.
+/* dtype: of the weights beside it. special: NULL for none. Heap memory, NULL with the error recorded.
  * Settings that no Hugging Face class has (say, qk_norm with mlp_bias) are written as model_type
  * "orthant", which Orthant alone reads. */
-char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype dtype, int64_t eos_token);
+char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype dtype,
+                          const orth_special_tokens *special);
 /* Whether Transformers has a family that computes this model: not so, it is "orthant". */
 bool orth_hf_has_family(const orth_model_config *c);
+/* Whether it is written as model_type "qwen2". */
+bool orth_hf_is_qwen2(const orth_model_config *c);
+
+/* ---- special tokens (hf_tokens.c). Heap memory, NULL with the error recorded. ---- */
+
+/* Sets bos_token_id, eos_token_id (a list if there are several) and pad_token_id, null for none. special: NULL for none. */
+void orth_hf_put_special(json_t *object, const orth_special_tokens *special);
+/* generation_config.json: what Transformers' generate() stops at, begins with and pads with. */
+char *orth_hf_generation_text(orth_ctx *ctx, const orth_special_tokens *special);
+/* tokenizer_config.json: the class and the special tokens of AutoTokenizer. Without a pad token the end of text pads, so
+ * that batches can be padded at all; on the left, which is where a batch that is continued is padded. */
+char *orth_hf_tokenizer_text(orth_ctx *ctx, const orth_tokenizer *tok, const orth_special_tokens *special,
+                             int64_t max_seq);
 
 /* ---- the map between tensors (hf_map.c) ---- */
 
@@ -81,10 +97,17 @@ typedef orth_status (*orth_hf_fetch)(orth_ctx *ctx, void *user, int64_t index);
 orth_status orth_hf_write_weights(orth_ctx *ctx, const char *path, const orth_model_config *c,
                                   const float *const *params, orth_hf_fetch fetch, void *user, orth_dtype dtype,
                                   uint64_t *out_hash, uint64_t *out_bytes);
-/* A whole folder that Transformers loads: model.safetensors, config.json and, if tokenizer is not
- * NULL, tokenizer.json with these bytes. */
+/* What stands in a folder beside the weights; all zeros: nothing. */
+typedef struct {
+    const orth_special_tokens *special;   /* NULL: none */
+    const char *tokenizer;                /* text of tokenizer.json; NULL: none */
+    size_t tokenizer_bytes;
+    const char *tokenizer_config;         /* text of tokenizer_config.json; NULL: none */
+} orth_hf_beside;
+
+/* A whole folder that Transformers loads: model.safetensors, config.json, generation_config.json and what of the
+ * tokenizer there is. beside: NULL for nothing. */
 orth_status orth_hf_write_folder(orth_ctx *ctx, const char *dir, const orth_model_config *c,
-                                 const float *const *params, orth_dtype dtype, int64_t eos_token,
-                                 const char *tokenizer, size_t tokenizer_bytes);
+                                 const float *const *params, orth_dtype dtype, const orth_hf_beside *beside);
 
 #endif

@@ -74,6 +74,25 @@ static orth_status read_arch(source *s)
     return ORTH_OK;
 }
 
+/* Llama's kinds have attention's only; the other two are Orthant's additions there, absent for 0. */
+static orth_status read_dropout(const source *s, const char *attention, orth_model_config *c)
+{
+    ORTH_TRY(orth_json_get_real(s->ctx, s->root, s->place, "resid_pdrop", &c->dropout));
+    ORTH_TRY(orth_json_get_real(s->ctx, s->root, s->place, "embd_pdrop", &c->embed_dropout));
+    return orth_json_get_real(s->ctx, s->root, s->place, attention, &c->attn_dropout);
+}
+
+static orth_status read_gelu(const source *s, orth_model_config *c)
+{
+    const char *name = "gelu_new";
+    ORTH_TRY(orth_json_get_string(s->ctx, s->root, s->place, "activation_function", &name));
+    c->gelu_erf = strcmp(name, "gelu") == 0;
+    if (c->gelu_erf || strcmp(name, "gelu_new") == 0 || strcmp(name, "gelu_pytorch_tanh") == 0)
+        return ORTH_OK;
+    return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: activation_function=\"%.60s\" is not gelu_new, gelu_pytorch_tanh or gelu, which "
+                     "is what Orthant computes", s->place, name);
+}
+
 static orth_status read_gpt2(const source *s, orth_model_config *c)
 {
     ORTH_TRY(need_int(s, "n_layer", &c->layers));
@@ -83,8 +102,9 @@ static orth_status read_gpt2(const source *s, orth_model_config *c)
     ORTH_TRY(need_int(s, "n_positions", &c->max_seq));
     ORTH_TRY(orth_json_get_int(s->ctx, s->root, s->place, "n_inner", &c->ffn));
     ORTH_TRY(orth_json_get_real(s->ctx, s->root, s->place, "layer_norm_epsilon", &c->norm_eps));
-    ORTH_TRY(orth_json_get_real(s->ctx, s->root, s->place, "resid_pdrop", &c->dropout));
-    ORTH_TRY(one_of(s, "activation_function", "gelu_new", "gelu_new", "gelu_pytorch_tanh"));
+    c->dropout = c->embed_dropout = c->attn_dropout = 0.1;
+    ORTH_TRY(read_dropout(s, "attn_pdrop", c));
+    ORTH_TRY(read_gelu(s, c));
     ORTH_TRY(must_be(s, "scale_attn_weights", true, "attention is scaled by 1/sqrt(head_dim) only"));
     ORTH_TRY(must_be(s, "scale_attn_by_inverse_layer_idx", false, "attention is scaled alike in all layers"));
     return must_be(s, "add_cross_attention", false, "there is no cross-attention");
@@ -138,18 +158,39 @@ static orth_status read_rope(const source *s, orth_model_config *c)
     return ORTH_OK;
 }
 
+/* Whether some layer of the model slides where a window is in use. */
+static orth_status read_slides(const source *s, int64_t layers, bool *out)
+{
+    int64_t full_layers = 28;
+    const json_t *types = json_object_get(s->root, "layer_types"), *type;
+    size_t i;
+    *out = s->arch == ARCH_MISTRAL;
+    if (*out) /* its class does not look at layer_types */
+        return ORTH_OK;
+    ORTH_TRY(orth_json_get_int(s->ctx, s->root, s->place, "max_window_layers", &full_layers));
+    *out = layers > full_layers;
+    if (!types || json_is_null(types))
+        return ORTH_OK;
+    if (!json_is_array(types))
+        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: layer_types is not a list", s->place);
+    *out = false;
+    json_array_foreach(types, i, type)
+        *out = *out || (json_is_string(type) && strcmp(json_string_value(type), "sliding_attention") == 0);
+    return ORTH_OK;
+}
+
 /* Within the window full attention is the same, so positions end there. */
 static orth_status read_window(const source *s, orth_model_config *c)
 {
-    bool used = s->arch == ARCH_MISTRAL;
-    int64_t window = 0;
+    bool used = s->arch == ARCH_MISTRAL, slides = false;
+    int64_t window = 4096;
     if (s->arch == ARCH_QWEN2 || s->arch == ARCH_QWEN3)
         ORTH_TRY(orth_json_get_bool(s->ctx, s->root, s->place, "use_sliding_window", &used));
-    if (!used)
+    if (!used || json_is_null(json_object_get(s->root, "sliding_window")))
         return ORTH_OK;
     ORTH_TRY(orth_json_get_int(s->ctx, s->root, s->place, "sliding_window", &window));
-    const json_t *v = json_object_get(s->root, "sliding_window");
-    if (!v || json_is_null(v) || window >= c->max_seq)
+    ORTH_TRY(read_slides(s, c->layers, &slides));
+    if (!slides || window >= c->max_seq)
         return ORTH_OK;
     if (window < 1)
         return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: sliding_window=%" PRId64 " is not at least 1", s->place,
@@ -189,12 +230,14 @@ static orth_status read_llama(const source *s, orth_model_config *c)
     ORTH_TRY(need_int(s, "intermediate_size", &c->ffn));
     ORTH_TRY(need_int(s, "vocab_size", &c->vocab));
     ORTH_TRY(need_int(s, "max_position_embeddings", &c->max_seq));
+    if (!json_object_get(s->root, "num_key_value_heads"))
+        c->kv_heads = s->arch == ARCH_MISTRAL ? 8 : s->arch == ARCH_QWEN2 || s->arch == ARCH_QWEN3 ? 32 : 0;
     ORTH_TRY(orth_json_get_int(s->ctx, s->root, s->place, "num_key_value_heads", &c->kv_heads));
     c->head_dim = s->arch == ARCH_QWEN3 ? 128 : 0;
     ORTH_TRY(orth_json_get_int(s->ctx, s->root, s->place, "head_dim", &c->head_dim));
     c->norm_eps = 1e-6;
     ORTH_TRY(orth_json_get_real(s->ctx, s->root, s->place, "rms_norm_eps", &c->norm_eps));
-    ORTH_TRY(orth_json_get_real(s->ctx, s->root, s->place, "attention_dropout", &c->dropout));
+    ORTH_TRY(read_dropout(s, "attention_dropout", c));
     ORTH_TRY(one_of(s, "hidden_act", "silu", "silu", "swish"));
     ORTH_TRY(read_biases(s, c));
     ORTH_TRY(read_rope(s, c));
@@ -247,6 +290,11 @@ bool orth_hf_has_family(const orth_model_config *c)
     return choose_arch(c) != ARCH_OWN;
 }
 
+bool orth_hf_is_qwen2(const orth_model_config *c)
+{
+    return choose_arch(c) == ARCH_QWEN2;
+}
+
 typedef struct {
     const char *key;
     int64_t value;
@@ -274,11 +322,11 @@ static json_t *gpt2_json(const orth_model_config *c)
         {"vocab_size", c->vocab}, {"n_positions", c->max_seq}, {"n_ctx", c->max_seq},
     };
     const real_member reals[] = {
-        {"layer_norm_epsilon", c->norm_eps}, {"embd_pdrop", c->dropout},
-        {"attn_pdrop", c->dropout},          {"resid_pdrop", c->dropout},
+        {"layer_norm_epsilon", c->norm_eps}, {"embd_pdrop", c->embed_dropout},
+        {"attn_pdrop", c->attn_dropout},     {"resid_pdrop", c->dropout},
     };
     json_t *root = object_of(ints, ORTH_COUNT(ints), reals, ORTH_COUNT(reals));
-    json_object_set_new(root, "activation_function", json_string("gelu_new"));
+    json_object_set_new(root, "activation_function", json_string(c->gelu_erf ? "gelu" : "gelu_new"));
     return root;
 }
 
@@ -305,9 +353,13 @@ static json_t *llama_json(const orth_model_config *c, int a)
         {"vocab_size", c->vocab},           {"max_position_embeddings", c->max_seq},
     };
     const real_member reals[] = {
-        {"rms_norm_eps", c->norm_eps}, {"attention_dropout", c->dropout}, {"rope_theta", c->rope_theta},
+        {"rms_norm_eps", c->norm_eps}, {"attention_dropout", c->attn_dropout}, {"rope_theta", c->rope_theta},
     };
     json_t *root = object_of(ints, ORTH_COUNT(ints), reals, ORTH_COUNT(reals));
+    if (c->dropout > 0)
+        json_object_set_new(root, "resid_pdrop", json_real(c->dropout));
+    if (c->embed_dropout > 0)
+        json_object_set_new(root, "embd_pdrop", json_real(c->embed_dropout));
     json_object_set_new(root, "hidden_act", json_string("silu"));
     json_object_set_new(root, "rope_scaling", scaling_json(c));
     if (a == ARCH_LLAMA || a == ARCH_QWEN3)
@@ -324,7 +376,8 @@ static json_t *llama_json(const orth_model_config *c, int a)
     return root;
 }
 
-char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype dtype, int64_t eos_token)
+char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype dtype,
+                          const orth_special_tokens *special)
 {
     const int a = choose_arch(c);
     const char *type = dtype == ORTH_BF16 ? "bfloat16" : dtype == ORTH_F16 ? "float16" : "float32";
@@ -334,10 +387,8 @@ char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype 
                              "initializer_range", c->init_std);
     json_t *sizes = a == ARCH_GPT2 ? gpt2_json(c) : llama_json(c, a);
     bool good = root && sizes && json_object_update_missing(root, sizes) == 0;
-    /* Left out, these would be 50256 for GPT-2: beyond a small vocabulary. */
-    json_object_set_new(root, "bos_token_id", eos_token < 0 ? json_null() : json_integer(eos_token));
-    json_object_set_new(root, "eos_token_id", eos_token < 0 ? json_null() : json_integer(eos_token));
-    char *text = orth_json_text(ctx, good ? root : NULL, JSON_INDENT(2));
+    orth_hf_put_special(root, special); /* left out, these would be 50256 for GPT-2: beyond a small vocabulary */
+    char *text = orth_json_lines(ctx, good ? root : NULL);
     json_decref(sizes);
     json_decref(root);
     return text;

@@ -103,6 +103,7 @@ orth_status orth_hf_write_weights(orth_ctx *ctx, const char *path, const orth_mo
     return s;
 }
 
+/* `text` NULL: no memory, recorded. */
 static orth_status write_in(orth_ctx *ctx, const char *dir, const char *name, const char *text,
                             size_t num_bytes)
 {
@@ -112,22 +113,30 @@ static orth_status write_in(orth_ctx *ctx, const char *dir, const char *name, co
     return s;
 }
 
-orth_status orth_hf_write_folder(orth_ctx *ctx, const char *dir, const orth_model_config *c,
-                                 const float *const *params, orth_dtype dtype, int64_t eos_token,
-                                 const char *tokenizer, size_t tokenizer_bytes)
+/* Takes the text. */
+static orth_status write_own(orth_ctx *ctx, const char *dir, const char *name, char *text)
 {
+    orth_status s = write_in(ctx, dir, name, text, text ? strlen(text) : 0);
+    orth_mem_free(ctx, text);
+    return s;
+}
+
+orth_status orth_hf_write_folder(orth_ctx *ctx, const char *dir, const orth_model_config *c,
+                                 const float *const *params, orth_dtype dtype, const orth_hf_beside *beside)
+{
+    static const orth_hf_beside nothing = {.special = NULL};
+    const orth_hf_beside *b = beside ? beside : &nothing;
     ORTH_TRY(orth_path_make_dirs(ctx, dir));
     char *path = orth_path_join(ctx, dir, "model.safetensors");
     if (!path)
         return ORTH_ERR_NOMEM;
     orth_status s = orth_hf_write_weights(ctx, path, c, params, NULL, NULL, dtype, NULL, NULL);
     orth_mem_free(ctx, path);
-    if (s == ORTH_OK && tokenizer)
-        s = write_in(ctx, dir, "tokenizer.json", tokenizer, tokenizer_bytes);
-    if (s != ORTH_OK)
-        return s;
-    char *text = orth_hf_config_text(ctx, c, dtype, eos_token);
-    s = write_in(ctx, dir, "config.json", text, text ? strlen(text) : 0);
-    orth_mem_free(ctx, text);
-    return s;
+    ORTH_TRY(s);
+    if (b->tokenizer)
+        ORTH_TRY(write_in(ctx, dir, "tokenizer.json", b->tokenizer, b->tokenizer_bytes));
+    if (b->tokenizer_config)
+        ORTH_TRY(write_in(ctx, dir, "tokenizer_config.json", b->tokenizer_config, strlen(b->tokenizer_config)));
+    ORTH_TRY(write_own(ctx, dir, "generation_config.json", orth_hf_generation_text(ctx, b->special)));
+    return write_own(ctx, dir, "config.json", orth_hf_config_text(ctx, c, dtype, b->special));
 }

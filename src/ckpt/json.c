@@ -125,3 +125,11 @@ char *orth_json_text(orth_ctx *ctx, const json_t *value, size_t flags)
         ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "no memory to write JSON");
     return text;
 }
+
+char *orth_json_lines(orth_ctx *ctx, const json_t *value)
+{
+    char *text = orth_json_text(ctx, value, JSON_INDENT(2));
+    char *lines = text ? orth_mem_printf(ctx, "%s\n", text) : NULL;
+    orth_mem_free(ctx, text);
+    return lines;
+}

@@ -31,5 +31,7 @@ orth_status orth_json_require(orth_ctx *ctx, const json_t *object, const char *p
 
 /* Text of `value` in heap memory; NULL with the error recorded. flags as for json_dumps. */
 char *orth_json_text(orth_ctx *ctx, const json_t *value, size_t flags);
+/* The same, indented, with a newline at its end: a whole file. */
+char *orth_json_lines(orth_ctx *ctx, const json_t *value);
 
 #endif

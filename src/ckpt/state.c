@@ -16,7 +16,7 @@
 
 /* INT(name): members of the state that are plain integers. */
 #define STATE_INTS(INT) \
-    INT(step) INT(next_sequence) INT(tokens) INT(skipped) INT(seed) INT(loss_scale_streak) INT(eos_token)
+    INT(step) INT(next_sequence) INT(tokens) INT(skipped) INT(seed) INT(loss_scale_streak)
 
 static json_t *hex64(uint64_t v)
 {
@@ -33,6 +33,18 @@ static json_t *files_json(const orth_checkpoint_manifest *m)
                             json_pack("{s:I, s:o}", "bytes", (json_int_t)m->files[i].num_bytes, "xxh64",
                                       hex64(m->files[i].hash)));
     return files;
+}
+
+/* eos_token is what the first readers of this form ask for. */
+static void put_special(json_t *root, const orth_special_tokens *s)
+{
+    json_t *eos = json_array();
+    for (int i = 0; i < s->num_eos; i++)
+        json_array_append_new(eos, json_integer(s->eos[i]));
+    json_object_set_new(root, "eos_token", json_integer(orth_special_tokens_eos(s)));
+    json_object_set_new(root, "eos_tokens", eos);
+    json_object_set_new(root, "bos_token", json_integer(s->bos));
+    json_object_set_new(root, "pad_token", json_integer(s->pad));
 }
 
 char *orth_checkpoint_seal(orth_ctx *ctx, const char *body, size_t num_bytes)
@@ -54,6 +66,7 @@ char *orth_checkpoint_manifest_text(orth_ctx *ctx, const orth_checkpoint_manifes
 #define INT(name) json_object_set_new(root, #name, json_integer((json_int_t)m->state.name));
     STATE_INTS(INT)
 #undef INT
+    put_special(root, &m->state.special);
     json_object_set_new(root, "loss_scale", json_string(scale));
     json_object_set_new(root, "tokenizer_fingerprint", hex64(m->state.tokenizer_fingerprint));
     json_object_set_new(root, "data_fingerprint", hex64(m->state.data_fingerprint));
@@ -98,6 +111,40 @@ static orth_status get_hex64(orth_ctx *ctx, const json_t *object, const char *pa
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s=\"%.40s\" is not 16 hexadecimal digits", path, key,
                          text);
     *out = strtoull(text, NULL, 16);
+    return ORTH_OK;
+}
+
+static orth_status read_token(orth_ctx *ctx, const json_t *root, const char *path, const char *key, int32_t *out)
+{
+    int64_t id = -1;
+    ORTH_TRY(orth_json_get_int(ctx, root, path, key, &id));
+    if (id < -1 || id > INT32_MAX)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s=%" PRId64 " is no token", path, key, id);
+    *out = (int32_t)id;
+    return ORTH_OK;
+}
+
+/* The first checkpoints have eos_token alone. */
+static orth_status read_special(orth_ctx *ctx, orth_special_tokens *out, const char *path, const json_t *root)
+{
+    orth_special_tokens s = ORTH_NO_SPECIAL_TOKENS;
+    int32_t first = -1;
+    ORTH_TRY(orth_json_require(ctx, root, path, "eos_token"));
+    ORTH_TRY(read_token(ctx, root, path, "eos_token", &first));
+    ORTH_TRY(read_token(ctx, root, path, "bos_token", &s.bos));
+    ORTH_TRY(read_token(ctx, root, path, "pad_token", &s.pad));
+    if (first >= 0)
+        orth_special_tokens_add_eos(&s, first, false);
+    const json_t *list = json_object_get(root, "eos_tokens");
+    if (list && !json_is_array(list))
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: eos_tokens is not a list", path);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: eos_tokens[%zu] is no token", path, i);
+        orth_special_tokens_add_eos(&s, (int32_t)json_integer_value(v), false);
+    }
+    *out = s;
     return ORTH_OK;
 }
 
@@ -152,6 +199,7 @@ static orth_status read_state(orth_ctx *ctx, orth_checkpoint_manifest *m, const 
     ORTH_TRY(get_hex64(ctx, root, path, "tokenizer_fingerprint", &m->state.tokenizer_fingerprint));
     if (json_object_get(root, "data_fingerprint")) /* the first checkpoints have none */
         ORTH_TRY(get_hex64(ctx, root, path, "data_fingerprint", &m->state.data_fingerprint));
+    ORTH_TRY(read_special(ctx, &m->state.special, path, root));
     ORTH_TRY(read_files(ctx, m, path, root));
     const char *run = "";
     ORTH_TRY(orth_json_get_string(ctx, root, path, "run_config", &run));

@@ -7,6 +7,7 @@
 #define ORTH_CKPT_STATE_H
 
 #include "base/ctx.h"
+#include "data/special_tokens.h"
 
 #define ORTH_CHECKPOINT_VERSION 1
 
@@ -20,7 +21,7 @@ typedef struct {
     int64_t loss_scale_streak;        /* good steps since it last changed */
     uint64_t tokenizer_fingerprint;   /* 0: none */
     uint64_t data_fingerprint;        /* of the training tokens (data.h); 0: not recorded */
-    int64_t eos_token;                /* -1: none */
+    orth_special_tokens special;      /* that end, begin and pad a text */
 } orth_checkpoint_state;
 
 #define ORTH_CHECKPOINT_MAX_FILES 8

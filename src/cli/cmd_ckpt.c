@@ -1,5 +1,6 @@
 /* cmd_ckpt.c -- `orthant ckpt`: look into checkpoints, check them, exchange them with Hugging Face. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "ckpt/folder.h"
@@ -32,15 +33,73 @@ static orth_status weights_alloc(orth_ctx *ctx, weights *w, const orth_model_con
     return ORTH_OK;
 }
 
-/* tokenizer.json of a folder, if it has one: *out stays NULL otherwise. */
-static orth_status read_tokenizer(orth_ctx *ctx, const char *dir, char **out, size_t *out_bytes)
+/* What stands beside the weights of a folder. */
+typedef struct {
+    orth_special_tokens special;
+    char *tokenizer;                      /* NULL: none */
+    size_t tokenizer_bytes;
+    char *tokenizer_config;               /* NULL: none, or a tokenizer that Orthant does not read */
+    bool other_pattern;                   /* the tokenizer does not cut words as Qwen's */
+} beside;
+
+static orth_status has_file(orth_ctx *ctx, const char *dir, const char *name, bool *out)
 {
-    char *path = orth_path_join(ctx, dir, "tokenizer.json");
-    if (!path)
-        return ORTH_ERR_NOMEM;
-    orth_status s = orth_path_exists(path) ? orth_file_read(ctx, path, out, out_bytes) : ORTH_OK;
+    char *path = orth_path_join(ctx, dir, name);
+    *out = path && orth_path_exists(path);
     orth_mem_free(ctx, path);
+    return path ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+/* A tokenizer that Orthant does not read is copied all the same. Then *out stays NULL, and names of tokens cannot be told. */
+static orth_status try_tokenizer(orth_ctx *ctx, orth_tokenizer **out, const char *dir)
+{
+    orth_status s = orth_tokenizer_load(ctx, out, dir);
+    if (s != ORTH_ERR_DATA)
+        return s;
+    orth_log(ctx, ORTH_LOG_WARN, "tokenizer", "it is copied, but Orthant cannot use it, and no tokenizer_config.json is "
+             "written: %.800s", ctx->error.message);
+    orth_ctx_clear_error(ctx);
+    return ORTH_OK;
+}
+
+/* known: the special tokens where they are known already, else those that the folder's files name are taken. */
+static orth_status read_with(orth_ctx *ctx, beside *b, const char *dir, const orth_tokenizer *tok,
+                             const orth_special_tokens *known, int64_t max_seq)
+{
+    if (known && known->num_eos > 0)
+        b->special = *known;
+    else if (tok)
+        b->special = *orth_tokenizer_special(tok);
+    else
+        ORTH_TRY(orth_special_tokens_read(ctx, &b->special, dir, NULL));
+    b->other_pattern = tok && strcmp(orth_tokenizer_kind_name(tok), "qwen") != 0;
+    if (tok)
+        b->tokenizer_config = orth_hf_tokenizer_text(ctx, tok, &b->special, max_seq);
+    return tok && !b->tokenizer_config ? ORTH_ERR_NOMEM : ORTH_OK;
+}
+
+static orth_status beside_read(orth_ctx *ctx, beside *b, const char *dir, const orth_special_tokens *known,
+                               int64_t max_seq)
+{
+    orth_tokenizer *tok = NULL;
+    bool there = false;
+    ORTH_TRY(has_file(ctx, dir, "tokenizer.json", &there));
+    if (there) {
+        char *path = orth_path_join(ctx, dir, "tokenizer.json");
+        orth_status s = path ? orth_file_read(ctx, path, &b->tokenizer, &b->tokenizer_bytes) : ORTH_ERR_NOMEM;
+        orth_mem_free(ctx, path);
+        ORTH_TRY(s);
+        ORTH_TRY(try_tokenizer(ctx, &tok, dir));
+    }
+    orth_status s = read_with(ctx, b, dir, tok, known, max_seq);
+    orth_tokenizer_free(ctx, tok);
     return s;
+}
+
+static void beside_free(orth_ctx *ctx, beside *b)
+{
+    orth_mem_free(ctx, b->tokenizer);
+    orth_mem_free(ctx, b->tokenizer_config);
 }
 
 /* ---- inspect ---- */
@@ -52,7 +111,7 @@ static void print_model(const orth_model_config *c)
            ", kv_heads %" PRId64 ", head_dim %" PRId64 ", ffn %" PRId64 ", vocab %" PRId64
            ", max_seq %" PRId64 "\n",
            c->layers, c->hidden, c->heads, c->kv_heads, c->head_dim, c->ffn, c->vocab, c->max_seq);
-    printf("settings     %s head%s%s%s%s, norm_eps %g", c->tied ? "tied" : "own",
+    printf("settings     %s head%s%s%s%s%s, norm_eps %g", c->tied ? "tied" : "own", c->gelu_erf ? ", gelu_erf" : "",
            c->qkv_bias ? ", qkv_bias" : "",
            c->out_bias ? ", out_bias" : "", c->mlp_bias ? ", mlp_bias" : "", c->qk_norm ? ", qk_norm" : "",
            c->norm_eps);
@@ -74,6 +133,20 @@ static orth_status print_tensors(orth_ctx *ctx, const orth_model_config *c)
     return ORTH_OK;
 }
 
+static void print_special(const orth_special_tokens *s)
+{
+    printf("tokens       end of text");
+    for (int i = 0; i < s->num_eos; i++)
+        printf("%s %" PRId32, i ? "," : "", s->eos[i]);
+    if (s->num_eos == 0)
+        printf(" unknown");
+    if (s->bos >= 0)
+        printf("; begin %" PRId32, s->bos);
+    if (s->pad >= 0)
+        printf("; pad %" PRId32, s->pad);
+    printf("\n");
+}
+
 static void print_state(const orth_checkpoint *ck)
 {
     const orth_checkpoint_state *s = orth_checkpoint_get_state(ck);
@@ -82,6 +155,7 @@ static void print_state(const orth_checkpoint *ck)
            " tokens, seed %" PRId64 "\n", s->step, s->skipped, s->next_sequence, s->tokens, s->seed);
     if (s->tokenizer_fingerprint)
         printf("tokenizer    %016" PRIx64 "\n", s->tokenizer_fingerprint);
+    print_special(&s->special);
     for (int i = 0; i < m->num_files; i++)
         printf("%s%-24s %14" PRIu64 " bytes  %016" PRIx64 "\n", i ? "             " : "files        ",
                m->files[i].name, m->files[i].num_bytes, m->files[i].hash);
@@ -110,14 +184,6 @@ static orth_status inspect_own(orth_ctx *ctx, const char *path, bool tensors)
     orth_status s = tensors ? print_tensors(ctx, orth_checkpoint_config(ck)) : ORTH_OK;
     orth_checkpoint_close(ctx, ck);
     return s;
-}
-
-static orth_status has_file(orth_ctx *ctx, const char *dir, const char *name, bool *out)
-{
-    char *path = orth_path_join(ctx, dir, name);
-    *out = path && orth_path_exists(path);
-    orth_mem_free(ctx, path);
-    return path ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 /* Whether `dir` is a folder of Hugging Face's: a config without our state beside it. */
@@ -236,27 +302,50 @@ static orth_status require_no_run(orth_ctx *ctx, const char *out)
     return ORTH_OK;
 }
 
+/* Weights that are not finite would be saved without a word, and end the first run that uses them. */
+static orth_status check_finite(orth_ctx *ctx, const orth_model_config *c, const weights *w, const char *dir)
+{
+    for (int64_t i = 0; i < w->num; i++) {
+        orth_param p;
+        ORTH_TRY(orth_model_param(ctx, c, i, &p));
+        const int64_t n = orth_param_elems(&p);
+        for (int64_t k = 0; k < n; k++)
+            if (!isfinite(w->values[i][k]))
+                return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: a weight of %s is %s: only finite weights are imported", dir, p.name,
+                                 isnan(w->values[i][k]) ? "NaN" : "infinite");
+    }
+    return ORTH_OK;
+}
+
+static orth_status save_import(orth_ctx *ctx, const orth_model_config *c, const weights *w, const beside *b,
+                               const char *dir, const char *out)
+{
+    const orth_checkpoint_view view = {
+        .config = *c, .state = {.loss_scale = 1.0, .special = b->special}, .weight_dtype = ORTH_F32,
+        .arrays = w->arrays, .num_arrays = w->num, .tokenizer = b->tokenizer, .tokenizer_bytes = b->tokenizer_bytes,
+        .tokenizer_config = b->tokenizer_config,
+    };
+    char *path = NULL;
+    ORTH_TRY(orth_checkpoint_save(ctx, out, &view, 0, &path));
+    printf("%s: %" PRId64 " parameters of %s%s\n", path, orth_model_num_elems(c), dir,
+           b->tokenizer ? ", with its tokenizer" : "");
+    orth_mem_free(ctx, path);
+    return ORTH_OK;
+}
+
 static orth_status import_from(orth_ctx *ctx, const orth_hf_source *src, weights *w, const char *dir,
                                const char *out)
 {
     const orth_model_config *c = orth_hf_source_config(src);
-    orth_checkpoint_view view = {
-        .config = *c, .state = {.loss_scale = 1.0, .eos_token = -1}, .weight_dtype = ORTH_F32,
-    };
-    char *tokenizer = NULL, *path = NULL;
+    beside b = {.special = ORTH_NO_SPECIAL_TOKENS};
     ORTH_TRY(weights_alloc(ctx, w, c));
     for (int64_t i = 0; i < w->num; i++)
         ORTH_TRY(orth_hf_read_param(ctx, src, i, w->values[i]));
-    view.arrays = w->arrays;
-    view.num_arrays = w->num;
-    ORTH_TRY(read_tokenizer(ctx, dir, &tokenizer, &view.tokenizer_bytes));
-    view.tokenizer = tokenizer;
-    orth_status s = orth_checkpoint_save(ctx, out, &view, 0, &path);
+    ORTH_TRY(check_finite(ctx, c, w, dir));
+    orth_status s = beside_read(ctx, &b, dir, NULL, c->max_seq);
     if (s == ORTH_OK)
-        printf("%s: %" PRId64 " parameters of %s%s\n", path, orth_model_num_elems(c), dir,
-               tokenizer ? ", with its tokenizer" : "");
-    orth_mem_free(ctx, tokenizer);
-    orth_mem_free(ctx, path);
+        s = save_import(ctx, c, w, &b, dir, out);
+    beside_free(ctx, &b);
     return s;
 }
 
@@ -291,15 +380,17 @@ static orth_status export_from(orth_ctx *ctx, const orth_checkpoint *ck, weights
                                const char *out, orth_dtype dtype)
 {
     const orth_model_config *c = orth_checkpoint_config(ck);
-    char *tokenizer = NULL;
-    size_t tokenizer_bytes = 0;
+    beside b = {.special = ORTH_NO_SPECIAL_TOKENS};
     ORTH_TRY(weights_alloc(ctx, w, c));
     ORTH_TRY(orth_checkpoint_load(ctx, ck, w->arrays, w->num));
-    ORTH_TRY(read_tokenizer(ctx, path, &tokenizer, &tokenizer_bytes));
-    orth_status s = orth_hf_write_folder(ctx, out, c, (const float *const *)w->values, dtype,
-                                         orth_checkpoint_get_state(ck)->eos_token, tokenizer,
-                                         tokenizer_bytes);
-    orth_mem_free(ctx, tokenizer);
+    orth_status s = beside_read(ctx, &b, path, &orth_checkpoint_get_state(ck)->special, c->max_seq);
+    const orth_hf_beside files = {&b.special, b.tokenizer, b.tokenizer_bytes, b.tokenizer_config};
+    if (s == ORTH_OK)
+        s = orth_hf_write_folder(ctx, out, c, (const float *const *)w->values, dtype, &files);
+    if (s == ORTH_OK && b.other_pattern && orth_hf_is_qwen2(c))
+        orth_log(ctx, ORTH_LOG_WARN, "export", "%s: Transformers takes it for Qwen2, whose AutoTokenizer cuts words its own way: "
+                 "load this tokenizer by PreTrainedTokenizerFast.from_pretrained", out);
+    beside_free(ctx, &b);
     if (s == ORTH_OK)
         printf("%s: %" PRId64 " parameters in %s, of %s%s\n", out, orth_model_num_elems(c), orth_dtype_name(dtype), path,
                orth_hf_has_family(c) ? "" : "; no family of Transformers has these biases and norms: only Orthant reads it");

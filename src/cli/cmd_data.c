@@ -29,7 +29,10 @@ static orth_status get_tokenizer(orth_ctx *ctx, const orth_cmd *cmd, const orth_
         return ORTH_FAIL(ctx, ORTH_ERR_ARG,
                          "data prepare: which tokenizer? --tokenizer FILE, --tokenizer bytes "
                          "or --train-tokenizer N");
-    return orth_tokenizer_load(ctx, out, path);
+    ORTH_TRY(orth_tokenizer_load(ctx, out, path));
+    const char *eos = orth_cmd_flag(cmd, "eos-token");
+    const orth_strings *names = &cmd->config.data_eos_token;
+    return eos ? orth_tokenizer_name_eos(ctx, *out, &eos, 1) : orth_tokenizer_name_eos(ctx, *out, names->v, names->n);
 }
 
 static orth_status prepare_flags(orth_ctx *ctx, const orth_cmd *cmd, orth_prepare_options *p)
@@ -59,9 +62,10 @@ static orth_status prepare(orth_ctx *ctx, const orth_cmd *cmd)
     orth_tokenizer *tok = NULL;
     const double start = orth_clock_s();
     ORTH_TRY(prepare_flags(ctx, cmd, &p));
-    ORTH_TRY(get_tokenizer(ctx, cmd, &p, &tok));
+    orth_status status = get_tokenizer(ctx, cmd, &p, &tok);
     p.tokenizer = tok;
-    orth_status status = orth_prepare(ctx, &p, &r);
+    if (status == ORTH_OK)
+        status = orth_prepare(ctx, &p, &r);
     orth_tokenizer_free(ctx, tok);
     ORTH_TRY(status);
     const int64_t tokens = r.train_tokens + r.valid_tokens;

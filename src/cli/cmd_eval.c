@@ -7,6 +7,7 @@
 #include "cli/numbers.h"
 #include "data/data.h"
 #include "train/eval.h"
+#include "train/metrics.h"
 #include "train/model_file.h"
 
 typedef struct {
@@ -54,6 +55,7 @@ static orth_status open_run_data(orth_ctx *ctx, scoring *s)
     /* Whatever is scored, it is in tokens of the weights' own tokenizer. */
     orth_data_options o = {.paths = paths->v, .num_paths = paths->n,
                            .tokenizer = orth_path_exists(own) ? own : c->data_tokenizer,
+                           .eos = c->data_eos_token.v, .num_eos = c->data_eos_token.n,
                            .auto_vocab = s->file.model.vocab, .separator = c->data_separator,
                            .jsonl_field = c->data_jsonl_field, .valid_fraction = c->data_valid_fraction,
                            .seed = (uint64_t)c->train_seed, .cache_dir = cache};
@@ -123,6 +125,18 @@ static void print_target(void *user, int64_t sequence, int64_t pos, int32_t targ
         printf("%" PRId64 "\t%" PRId64 "\t%d\t%.9g\t%a\n", sequence, pos, target, (double)logprob, (double)logprob);
 }
 
+static void print_json(const orth_eval_result *r, double loss, double bits, int64_t sequences)
+{
+    char number[3][40];
+    const double x[] = {loss, exp(loss), bits};
+    for (int i = 0; i < 3; i++)
+        orth_metrics_number(number[i], sizeof number[i], x[i]);
+    printf("{\"loss\": %s, \"loss_hex\": ", number[0]);
+    printf(isfinite(loss) ? "\"%a\"" : "null", loss);
+    printf(", \"perplexity\": %s, \"bits_per_byte\": %s, \"targets\": %.0f, \"bytes\": %.0f, \"sequences\": %" PRId64
+           "}\n", number[1], number[2], r->weight, r->target_bytes, sequences);
+}
+
 static orth_status score(orth_ctx *ctx, const orth_cmd *cmd, scoring *s)
 {
     int64_t n = 0, windows = orth_sampler_num_windows(s->sampler);
@@ -134,13 +148,14 @@ static orth_status score(orth_ctx *ctx, const orth_cmd *cmd, scoring *s)
                                 NULL, &r));
     double loss = r.nll / r.weight, bits = r.target_bytes > 0 ? r.nll / log(2.0) / r.target_bytes : 0;
     if (orth_cmd_flag(cmd, "json"))
-        printf("{\"loss\": %.9g, \"loss_hex\": \"%a\", \"perplexity\": %.9g, \"bits_per_byte\": %.9g, "
-               "\"targets\": %.0f, \"bytes\": %.0f, \"sequences\": %" PRId64 "}\n", loss, loss, exp(loss), bits,
-               r.weight, r.target_bytes, n);
-    else if (!lines)
+        print_json(&r, loss, bits, n);
+    else if (!lines && isfinite(loss))
         printf("loss %.6f  perplexity %.4f  bits per byte %.5f  (%.0f targets, %.0f bytes, %" PRId64 " sequences)\n",
                loss, exp(loss), bits, r.weight, r.target_bytes, n);
-    return ORTH_OK;
+    if (isfinite(loss))
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_NUMERIC, "%s: the loss is %s over %.0f targets: the weights, or what they compute, are not "
+                     "finite", s->file.folder, isnan(loss) ? "NaN" : "infinite", r.weight);
 }
 
 orth_status orth_cmd_eval(orth_ctx *ctx, const orth_cmd *cmd)

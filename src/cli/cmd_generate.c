@@ -61,12 +61,12 @@ static orth_status print_sample(orth_ctx *ctx, orth_generator *g, const orth_mod
     orth_status s = ORTH_OK;
     if (!o->logprobs && o->prompt)
         printf("%s", o->prompt);
-    int32_t eos = orth_tokenizer_eos(f->tokenizer);
+    const orth_special_tokens *special = orth_tokenizer_special(f->tokenizer);
     for (int64_t i = 0; i < o->tokens && s == ORTH_OK; i++) {
         int32_t token;
         float logprob;
         s = orth_generator_sample(ctx, g, &how, &token, &logprob);
-        if (s != ORTH_OK || token == eos)
+        if (s != ORTH_OK || orth_special_tokens_ends(special, token))
             break;
         s = print_token(ctx, f->tokenizer, token, logprob, o->logprobs);
         size_t before = text.num;
@@ -105,11 +105,14 @@ static orth_status run(orth_ctx *ctx, const orth_cmd *cmd, orth_model_file *f, o
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: no tokenizer.json beside the weights: give data.tokenizer=FILE", f->folder);
     orth_ids ids = {0};
     orth_generator *g = NULL;
-    int32_t start = orth_tokenizer_eos(f->tokenizer);
+    int32_t start = orth_tokenizer_eos(f->tokenizer); /* a document's start follows the end of another */
     orth_status s = ORTH_OK;
     if (o->prompt && o->prompt[0])
         s = orth_tokenizer_encode(ctx, f->tokenizer, &ids, o->prompt, strlen(o->prompt));
-    const int32_t *prompt = ids.num ? ids.v : &start; /* a document's start follows the end of another */
+    else if (start < 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: no end-of-text token is known, which an empty prompt starts from: give "
+                         "--prompt, or name the token by data.eos_token", f->folder);
+    const int32_t *prompt = ids.num ? ids.v : &start;
     int64_t n = ids.num ? ids.num : 1;
     if (!orth_cmd_flag(cmd, "tokens") && n < f->model.max_seq)
         o->tokens = ORTH_MIN(o->tokens, f->model.max_seq - n);

@@ -47,12 +47,15 @@ static orth_status cache_key(orth_ctx *ctx, const orth_data_options *o, const ch
                              int num_paths, const orth_tokenizer *tok, uint64_t *out)
 {
     uint64_t h = tok ? orth_tokenizer_fingerprint(tok) : (uint64_t)o->auto_vocab;
+    const orth_special_tokens *special = tok ? orth_tokenizer_special(tok) : NULL;
     const char *texts[] = {o->separator ? o->separator : "", o->jsonl_field ? o->jsonl_field : ""};
     const uint64_t numbers[] = {(uint64_t)(o->valid_fraction * 0x1p52), o->seed, ORTH_SHARD_VERSION};
     for (int i = 0; i < ORTH_COUNT(texts); i++)
         h = XXH64(texts[i], strlen(texts[i]) + 1, h);
     if (tok)
         h = XXH64(numbers, sizeof numbers, h);
+    if (special)
+        h = XXH64(special->eos, (size_t)special->num_eos * sizeof *special->eos, h);
     for (int i = 0; i < num_paths; i++) {
         struct stat st;
         if (stat(paths[i], &st) != 0)
@@ -111,6 +114,7 @@ static orth_status find_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
 static orth_status load_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_data *d)
 {
     ORTH_TRY(find_tokenizer(ctx, o, d));
+    ORTH_TRY(orth_tokenizer_name_eos(ctx, d->tokenizer, o->eos, o->num_eos));
     const int64_t size = orth_tokenizer_vocab_size(d->tokenizer);
     if (o->max_vocab > 0 && size > o->max_vocab)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the tokenizer has %" PRId64 " tokens, the model's vocabulary only %" PRId64, size,
@@ -174,6 +178,19 @@ static orth_status check_match(orth_ctx *ctx, const orth_data_options *o, const 
     return ORTH_OK;
 }
 
+/* What ends the documents of the first set is the end of text, whatever else the tokenizer's folder names first. */
+static orth_status take_eot(orth_ctx *ctx, const orth_data_options *o, const orth_data *d)
+{
+    orth_special_tokens special = *orth_tokenizer_special(d->tokenizer);
+    for (int i = 0; i < d->num_sets; i++)
+        if (o->num_eos > 0 && d->sets[i]->eot_token != special.eos[0])
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its documents end with token %d, data.eos_token=%s is token %d",
+                             d->sets[i]->path, (int)d->sets[i]->eot_token, o->eos[0], (int)special.eos[0]);
+    orth_special_tokens_add_eos(&special, d->sets[0]->eot_token, true);
+    orth_tokenizer_set_special(d->tokenizer, &special);
+    return ORTH_OK;
+}
+
 /* A header holds the hash of its shard's tables, and these the hash of every block of tokens. */
 static uint64_t add_fingerprint(uint64_t h, const orth_corpus *c)
 {
@@ -218,6 +235,8 @@ orth_status orth_data_open_or_prepare(orth_ctx *ctx, orth_data **out, const orth
     orth_status status = load_tokenizer(ctx, options, d);
     if (status == ORTH_OK)
         status = open_sets(ctx, options, d);
+    if (status == ORTH_OK)
+        status = take_eot(ctx, options, d);
     if (status != ORTH_OK) {
         orth_data_close(ctx, d);
         return status;

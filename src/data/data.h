@@ -17,6 +17,8 @@ typedef struct {
     int num_weights;
     const char *tokenizer;        /* data.tokenizer: a file, "bytes", or "auto": that of the prepared folders,
                                      or else trained on the text, auto_vocab tokens */
+    const char *const *eos;       /* [num_eos] data.eos_token: contents; none: those of the tokenizer */
+    int num_eos;
     int64_t auto_vocab;           /* 0: "auto" without a prepared folder is an error */
     int64_t max_vocab;            /* tokens that the model has room for; 0: its vocabulary follows the tokenizer */
     const char *separator, *jsonl_field; /* as in prepare.h; NULL or "": default */
@@ -28,7 +30,7 @@ typedef struct {
 typedef struct {
     int num_sets;
     orth_dataset **sets;          /* [num_sets], one per path */
-    orth_tokenizer *tokenizer;
+    orth_tokenizer *tokenizer;    /* its first end-of-text token ends the documents of the first set */
     uint64_t fingerprint;         /* of all training tokens: XXH64 of the headers of the shards, in order */
     /* For orth_sampler_options; they live as long as this. */
     const orth_corpus **train;    /* [num_sets] */
@@ -40,7 +42,7 @@ typedef struct {
 /* Not collective: of several processes each may call it, the first to finish makes the cache; of the ranks
  * of one process only one may (the temporary folder is named after the process).
  * ORTH_ERR_ARG (weights and paths differ in number, tokenizer needed or too large for the model), ORTH_ERR_DATA
- * (damaged; tokenizer does not match the shards, both fingerprints named), and what orth_prepare returns. */
+ * (damaged; tokenizer or named end-of-text token does not match the shards, both fingerprints named), and what orth_prepare returns. */
 orth_status orth_data_open_or_prepare(orth_ctx *ctx, orth_data **out, const orth_data_options *options);
 void orth_data_close(orth_ctx *ctx, orth_data *d); /* NULL is fine */
 

@@ -158,7 +158,7 @@ static orth_status check_options(orth_ctx *ctx, const orth_prepare_options *o)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "shard_tokens=%" PRId64 " is below 0", o->shard_tokens);
     if (orth_tokenizer_eos(o->tokenizer) < 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG,
-                         "the tokenizer has no end-of-text token, which ends each document");
+                         "the tokenizer has no end-of-text token, which ends each document: name one by data.eos_token");
     for (int i = 0; i < o->num_inputs; i++)
         if (orth_path_is_dir(o->inputs[i]))
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: is a folder, inputs are text or JSONL files",

@@ -97,6 +97,19 @@ static void print_split(FILE *f, const prepare_split *s)
     fprintf(f, "%s]", s->num_shards ? "\n  " : "");
 }
 
+/* The special tokens that the text's own eot_token does not tell. */
+static void print_special(FILE *f, const orth_special_tokens *s)
+{
+    fprintf(f, "  \"eos_tokens\": [");
+    for (int i = 0; i < s->num_eos; i++)
+        fprintf(f, "%s%d", i ? ", " : "", (int)s->eos[i]);
+    fprintf(f, "],\n");
+    if (s->bos >= 0)
+        fprintf(f, "  \"bos_token\": %d,\n", (int)s->bos);
+    if (s->pad >= 0)
+        fprintf(f, "  \"pad_token\": %d,\n", (int)s->pad);
+}
+
 static orth_status write_json(orth_ctx *ctx, const orth_prepare_output *out)
 {
     /* About 200 bytes a shard. */
@@ -111,6 +124,7 @@ static orth_status write_json(orth_ctx *ctx, const orth_prepare_output *out)
                 "  \"seed\": %" PRIu64 ",\n  \"valid_fraction\": %.17g,\n",
                 out->vocab_size, (int)orth_tokenizer_eos(out->options->tokenizer), out->fingerprint,
                 out->options->seed, out->options->valid_fraction);
+        print_special(f, orth_tokenizer_special(out->options->tokenizer));
         print_split(f, &out->splits[0]);
         fprintf(f, ",\n");
         print_split(f, &out->splits[1]);

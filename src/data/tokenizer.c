@@ -123,7 +123,8 @@ orth_status orth_tokenizer_new(orth_ctx *ctx, orth_tokenizer **out, int64_t num_
     if (!tok)
         return ORTH_ERR_NOMEM;
     tok->num_ids = num_ids;
-    tok->eos = tok->unk = -1;
+    tok->special = ORTH_NO_SPECIAL_TOKENS;
+    tok->unk = -1;
     tok->normalizer_json = tok->pre_tokenizer_json = tok->post_processor_json = tok->decoder_json = "null";
     tok->tokens = ORTH_ARENA_ARRAY(ctx, &tok->arena, orth_token, num_ids);
     tok->merges = ORTH_ARENA_ARRAY(ctx, &tok->arena, orth_merge, num_merges);
@@ -268,15 +269,38 @@ static uint64_t compute_fingerprint(const orth_tokenizer *tok)
     return XXH64_digest(&h);
 }
 
-static int32_t find_eos(const orth_tokenizer *tok)
+/* The only special token; -1: none or several. */
+static int32_t only_special(const orth_tokenizer *tok)
+{
+    int32_t only = -1;
+    for (int32_t id = 0; id < tok->num_ids; id++) {
+        if (!(tok->tokens[id].flags & ORTH_TOKEN_SPECIAL))
+            continue;
+        if (only >= 0)
+            return -1;
+        only = id;
+    }
+    return only;
+}
+
+/* What a tokenizer.json by itself tells: a well-known name. A single token between documents also begins them. */
+static orth_special_tokens guess_special(const orth_tokenizer *tok)
 {
     static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<eos>"};
-    for (int i = 0; i < ORTH_COUNT(names); i++) {
+    orth_special_tokens s = ORTH_NO_SPECIAL_TOKENS;
+    const int32_t only = only_special(tok);
+    for (int i = 0; i < ORTH_COUNT(names) && s.num_eos == 0; i++) {
         const int32_t id = orth_tokenizer_id(tok, names[i]);
-        if (id >= 0 && (tok->tokens[id].flags & ORTH_TOKEN_SPECIAL))
-            return id;
+        if (id < 0 || !(tok->tokens[id].flags & ORTH_TOKEN_SPECIAL))
+            continue;
+        orth_special_tokens_add_eos(&s, id, false);
+        s.bos = i == 0 ? id : -1;
     }
-    return -1;
+    if (s.num_eos == 0 && only >= 0)
+        orth_special_tokens_add_eos(&s, only, false);
+    if (only >= 0)
+        s.bos = only;
+    return s;
 }
 
 orth_status orth_tokenizer_finish(orth_ctx *ctx, orth_tokenizer *tok, const char *name)
@@ -285,7 +309,7 @@ orth_status orth_tokenizer_finish(orth_ctx *ctx, orth_tokenizer *tok, const char
     ORTH_TRY(orth_stages_parse(ctx, tok, name));
     ORTH_TRY(build_maps(ctx, tok));
     ORTH_TRY(build_tries(ctx, tok));
-    tok->eos = find_eos(tok);
+    tok->special = guess_special(tok);
     tok->fingerprint = compute_fingerprint(tok);
     return ORTH_OK;
 }
@@ -332,9 +356,37 @@ int64_t orth_tokenizer_num_merges(const orth_tokenizer *tok)
     return tok->num_merges;
 }
 
+const orth_special_tokens *orth_tokenizer_special(const orth_tokenizer *tok)
+{
+    return &tok->special;
+}
+
 int32_t orth_tokenizer_eos(const orth_tokenizer *tok)
 {
-    return tok->eos;
+    return orth_special_tokens_eos(&tok->special);
+}
+
+void orth_tokenizer_set_special(orth_tokenizer *tok, const orth_special_tokens *special)
+{
+    tok->special = *special;
+}
+
+orth_status orth_tokenizer_name_eos(orth_ctx *ctx, orth_tokenizer *tok, const char *const *contents, int n)
+{
+    orth_special_tokens s = tok->special;
+    if (n == 0)
+        return ORTH_OK;
+    if (n > ORTH_MAX_EOS)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%d end-of-text tokens are named; the limit is %d", n, ORTH_MAX_EOS);
+    s.num_eos = 0;
+    for (int i = 0; i < n; i++) {
+        const int32_t id = orth_tokenizer_id(tok, contents[i]);
+        if (id < 0)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the end-of-text token \"%.80s\" is no token of the tokenizer", contents[i]);
+        orth_special_tokens_add_eos(&s, id, false);
+    }
+    tok->special = s;
+    return ORTH_OK;
 }
 
 int32_t orth_tokenizer_id(const orth_tokenizer *tok, const char *content)
@@ -345,6 +397,13 @@ int32_t orth_tokenizer_id(const orth_tokenizer *tok, const char *content)
 static bool is_used(const orth_tokenizer *tok, int64_t id)
 {
     return id >= 0 && id < tok->num_ids && (tok->tokens[id].flags & ORTH_TOKEN_USED);
+}
+
+const char *orth_tokenizer_content(const orth_tokenizer *tok, int32_t id, size_t *out_bytes)
+{
+    const bool used = is_used(tok, id);
+    *out_bytes = used ? tok->tokens[id].content_bytes : 0;
+    return used ? tok->tokens[id].content : NULL;
 }
 
 const char *orth_tokenizer_token(const orth_tokenizer *tok, int32_t id, size_t *out_bytes)

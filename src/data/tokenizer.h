@@ -9,7 +9,7 @@
  * that is not part of a well-formed sequence is a piece by itself, encoded as that byte; the text
  * between two such bytes is encoded as if it stood alone.
  *
- * A tokenizer is immutable: any number of threads may use it at once, each through an orth_encoder of
+ * A tokenizer in use is immutable: any number of threads may use it at once, each through an orth_encoder of
  * its own. The ctx of a call is the calling thread's own (the workers of a pool share none: give each
  * one made by orth_ctx_init(&w, 1)), and what one ctx allocated is freed with the same ctx.
  */
@@ -17,6 +17,7 @@
 #define ORTH_DATA_TOKENIZER_H
 
 #include "base/ctx.h"
+#include "data/special_tokens.h"
 
 typedef struct orth_tokenizer orth_tokenizer; /* opaque, immutable */
 typedef struct orth_encoder orth_encoder;     /* opaque: word cache and scratch of one thread */
@@ -35,7 +36,8 @@ void orth_bytes_free(orth_ctx *ctx, orth_bytes *bytes);
 
 /* --- making one; free with orth_tokenizer_free. *out is set only on success. --- */
 
-/* `path` names a tokenizer.json, a folder that holds one, or is the word "bytes" (orth_tokenizer_bytes).
+/* `path` names a tokenizer.json, a folder that holds one, or is the word "bytes" (orth_tokenizer_bytes). What the
+ * folder of a file called tokenizer.json says of end-of-text and other special tokens is read too (special_tokens.h).
  * ORTH_ERR_IO; ORTH_ERR_DATA with path and place for a damaged file or a kind that is not supported. */
 orth_status orth_tokenizer_load(orth_ctx *ctx, orth_tokenizer **out, const char *path);
 /* The same from memory; `name` stands for the path in messages. */
@@ -83,11 +85,21 @@ orth_status orth_tokenizer_write(orth_ctx *ctx, const orth_tokenizer *tok, orth_
 /* One more than the largest id: what a model's vocabulary must hold at least. */
 int64_t orth_tokenizer_vocab_size(const orth_tokenizer *tok);
 int64_t orth_tokenizer_num_merges(const orth_tokenizer *tok);
-/* Id of end of text: the special token "<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>" or
- * "<eos>", the first of these there is; -1: none. */
+/* The tokens that end, begin and pad a text: as the folder of tokenizer.json names them. Where it names no end of text:
+ * the special token "<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>" or "<eos>", the first of these there is, or
+ * else the only special token there is. */
+const orth_special_tokens *orth_tokenizer_special(const orth_tokenizer *tok);
+/* The one that ends documents; -1: none. */
 int32_t orth_tokenizer_eos(const orth_tokenizer *tok);
+/* Before others use `tok`: other special tokens than those it was loaded with. */
+void orth_tokenizer_set_special(orth_tokenizer *tok, const orth_special_tokens *special);
+/* Before others use `tok`: these contents are its end-of-text tokens, the first ends documents. n = 0 changes nothing.
+ * ORTH_ERR_ARG for one that the tokenizer does not have. */
+orth_status orth_tokenizer_name_eos(orth_ctx *ctx, orth_tokenizer *tok, const char *const *contents, int n);
 /* Id of a token by its content as tokenizer.json spells it; -1: no such token. */
 int32_t orth_tokenizer_id(const orth_tokenizer *tok, const char *content);
+/* The content of a token, as above, not terminated; NULL and 0 for ids outside the vocabulary or unused in it. */
+const char *orth_tokenizer_content(const orth_tokenizer *tok, int32_t id, size_t *out_bytes);
 /* The bytes that an id stands for; NULL and 0 for ids outside the vocabulary or unused in it. */
 const char *orth_tokenizer_token(const orth_tokenizer *tok, int32_t id, size_t *out_bytes);
 bool orth_tokenizer_is_special(const orth_tokenizer *tok, int32_t id);

@@ -188,7 +188,8 @@ struct orth_tokenizer {
     int64_t num_merges;
     int32_t *added;             /* [num_added] ids of added tokens, in the file's order */
     int64_t num_added;
-    int32_t eos, unk;           /* -1: none */
+    orth_special_tokens special;
+    int32_t unk;                /* -1: none */
     bool fuse_unk, ignore_merges;
     bool nfc;
     orth_stage *stages;         /* [num_stages] */

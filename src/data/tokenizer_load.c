@@ -329,16 +329,40 @@ static orth_status load_file(orth_ctx *ctx, orth_tokenizer **out, const char *pa
     return status;
 }
 
-orth_status orth_tokenizer_load(orth_ctx *ctx, orth_tokenizer **out, const char *path)
+/* tokenizer.json of `dir`, and what its other files say of special tokens. */
+static orth_status load_from(orth_ctx *ctx, orth_tokenizer **out, const char *dir)
 {
-    if (strcmp(path, "bytes") == 0)
-        return orth_tokenizer_bytes(ctx, out);
-    if (!orth_path_is_dir(path))
-        return load_file(ctx, out, path);
-    char *file = orth_path_join(ctx, path, "tokenizer.json");
+    orth_special_tokens special;
+    orth_tokenizer *tok = NULL;
+    char *file = orth_path_join(ctx, dir, "tokenizer.json");
     if (!file)
         return ORTH_ERR_NOMEM;
-    orth_status status = load_file(ctx, out, file);
+    orth_status status = load_file(ctx, &tok, file);
     orth_mem_free(ctx, file);
+    if (status == ORTH_OK)
+        status = orth_special_tokens_read(ctx, &special, dir, tok);
+    if (status == ORTH_OK && special.num_eos > 0)
+        tok->special = special;
+    if (status == ORTH_OK)
+        *out = tok;
+    else
+        orth_tokenizer_free(ctx, tok);
+    return status;
+}
+
+orth_status orth_tokenizer_load(orth_ctx *ctx, orth_tokenizer **out, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (strcmp(path, "bytes") == 0)
+        return orth_tokenizer_bytes(ctx, out);
+    if (orth_path_is_dir(path))
+        return load_from(ctx, out, path);
+    if (strcmp(name, "tokenizer.json") != 0)
+        return load_file(ctx, out, path);
+    char *dir = slash ? orth_mem_printf(ctx, "%.*s", (int)(name - path), path) : orth_mem_strdup(ctx, ".");
+    if (!dir)
+        return ORTH_ERR_NOMEM;
+    orth_status status = load_from(ctx, out, dir);
+    orth_mem_free(ctx, dir);
     return status;
 }

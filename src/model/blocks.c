@@ -29,7 +29,7 @@ static void build_embed(orth_layer_builder *b)
         orth_graph_add(g, ORTH_OP_leave, &attr, 1, &x, 1, &sum);
         x = sum;
     }
-    g->output = orth_layer_dropout(b, x, 0);
+    g->output = orth_layer_dropout(b, x, ORTH_SITE_EMBED);
 }
 
 static void build_layer(orth_layer_builder *b)

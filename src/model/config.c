@@ -128,8 +128,11 @@ static orth_status check_scalars(orth_ctx *ctx, const orth_model_config *c)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "norm_eps=%g is not between 0 and 1", c->norm_eps);
     if (!(c->init_std >= 0 && c->init_std <= 10))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "init_std=%g is not between 0 and 10", c->init_std);
-    if (!(c->dropout >= 0 && c->dropout < 1))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "dropout=%g is not in [0, 1)", c->dropout);
+    const char *const names[] = {"dropout", "embed_dropout", "attn_dropout"};
+    const double rates[] = {c->dropout, c->embed_dropout, c->attn_dropout};
+    for (int i = 0; i < ORTH_COUNT(rates); i++)
+        if (!(rates[i] >= 0 && rates[i] < 1))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s=%g is not in [0, 1)", names[i], rates[i]);
     return ORTH_OK;
 }
 
@@ -154,6 +157,8 @@ static orth_status check_gpt2(orth_ctx *ctx, const orth_model_config *c)
 
 static orth_status check_llama(orth_ctx *ctx, const orth_model_config *c)
 {
+    if (c->gelu_erf)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "gelu_erf=true: family llama has SwiGLU, not GELU");
     if (c->head_dim % 2 != 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "head_dim=%" PRId64 " is odd; RoPE turns pairs", c->head_dim);
     if (!(c->rope_theta > 1 && c->rope_theta <= 1e12))

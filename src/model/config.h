@@ -6,7 +6,7 @@
 
 typedef enum { ORTH_FAMILY_GPT2 = 0, ORTH_FAMILY_LLAMA } orth_family;
 
-/* GPT2: learned positions, LayerNorm, GELU (tanh), biases everywhere, tied head.
+/* GPT2: learned positions, LayerNorm, GELU (by tanh or erf), biases everywhere, tied head.
  * LLAMA: RoPE, RMSNorm, SwiGLU, no biases unless asked for; Qwen2 (qkv_bias) and Qwen3 (qk_norm),
  * Mistral are settings of it. */
 typedef struct {
@@ -20,8 +20,10 @@ typedef struct {
     bool tied;                      /* head.weight is embed.weight */
     bool qkv_bias, out_bias, mlp_bias;
     bool qk_norm;
+    bool gelu_erf;                  /* GPT2: GELU by erf instead of its tanh form */
     double init_std;                /* 0.02; output projections get init_std/sqrt(2*layers) */
-    double dropout;                 /* embeddings, residuals and attention */
+    double dropout;                 /* of what is added to the residual stream */
+    double embed_dropout, attn_dropout; /* of embeddings; of attention probabilities */
 } orth_model_config;
 
 /* "gpt2", "llama". ORTH_ERR_ARG for another name. */

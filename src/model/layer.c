@@ -19,6 +19,11 @@ orth_layer_builder orth_layer_begin(const orth_model_config *c, const orth_model
     return b;
 }
 
+static float train_rate(const orth_layer_builder *b, double rate)
+{
+    return b->s->mode == ORTH_MODE_TRAIN ? (float)rate : 0.0f;
+}
+
 orth_attr orth_layer_attr_inside(const orth_layer_builder *b)
 {
     const orth_model_config *c = b->c;
@@ -32,7 +37,6 @@ orth_attr orth_layer_attr_inside(const orth_layer_builder *b)
         .first_head = heads * b->s->mesh.pos[ORTH_GROUP_TP],
         .norm = c->family == ORTH_FAMILY_GPT2 ? ORTH_NORM_LAYER : ORTH_NORM_RMS,
         .eps = (float)c->norm_eps, .scale = (float)(1.0 / sqrt((double)c->head_dim)),
-        .dropout = b->s->mode == ORTH_MODE_TRAIN ? (float)c->dropout : 0.0f,
     };
 }
 
@@ -270,7 +274,8 @@ static orth_value attend(orth_layer_builder *b, orth_value qkv)
 {
     const token_exchange x = exchange_of(b);
     orth_attr attr = attr_attention(b, &x);
-    attr.site = 3;
+    attr.site = ORTH_SITE_ATTENTION;
+    attr.dropout = train_rate(b, b->c->attn_dropout);
     bool drops = attr.dropout > 0, ring = b->cp > 1 && b->s->mesh.cp_ring;
     if (x.heads > 1)
         qkv = trade_heads(b, &x, qkv, orth_attn_qkv_cols(&attr));
@@ -312,6 +317,7 @@ orth_value orth_layer_attention(orth_layer_builder *b, orth_value x)
 orth_value orth_layer_dropout(orth_layer_builder *b, orth_value x, int32_t site)
 {
     orth_attr attr = orth_layer_attr_outside(b);
+    attr.dropout = train_rate(b, site == ORTH_SITE_EMBED ? b->c->embed_dropout : b->c->dropout);
     if (attr.dropout <= 0)
         return x;
     attr.site = site;

@@ -184,11 +184,23 @@ static int32_t choose(orth_generator *g, const orth_sample_options *o)
     return g->order[i].token;
 }
 
+/* Sorting and sampling need numbers. */
+static orth_status check_finite(orth_ctx *ctx, const orth_generator *g)
+{
+    for (int64_t i = 0; i < g->model.vocab; i++)
+        if (!isfinite(g->logits[i]))
+            return ORTH_FAIL(ctx, ORTH_ERR_NUMERIC, "after %" PRId64 " tokens the model's score of token %" PRId64 " is %s: the "
+                             "weights, or what they compute, are not finite", g->past, i,
+                             isnan(g->logits[i]) ? "NaN" : "infinite");
+    return ORTH_OK;
+}
+
 orth_status orth_generator_sample(orth_ctx *ctx, orth_generator *g, const orth_sample_options *options,
                                   int32_t *token, float *logprob)
 {
     if (!g->logits)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "an empty prompt: at least one token must come first");
+    ORTH_TRY(check_finite(ctx, g));
     *token = choose(g, options);
     return orth_generator_score(ctx, g, *token, logprob);
 }

@@ -29,7 +29,7 @@ static orth_status open_all(orth_ctx *ctx, orth_model_file *f, const char *path)
     ORTH_TRY(orth_checkpoint_find_weights(ctx, path, &f->folder, &checkpoint));
     ORTH_TRY(orth_hf_open(ctx, &f->source, f->folder));
     f->model = *orth_hf_source_config(f->source);
-    f->model.dropout = 0;
+    f->model.dropout = f->model.embed_dropout = f->model.attn_dropout = 0;
     ORTH_TRY(open_run_config(ctx, f, checkpoint));
     char *tokenizer = orth_path_join(ctx, f->folder, "tokenizer.json");
     if (!tokenizer)
@@ -48,6 +48,16 @@ orth_status orth_model_file_open(orth_ctx *ctx, orth_model_file *f, const char *
     return s;
 }
 
+/* A tokenizer from elsewhere ends texts where the files beside the weights say so. */
+static orth_status use_special(orth_ctx *ctx, orth_model_file *f)
+{
+    orth_special_tokens special;
+    ORTH_TRY(orth_special_tokens_read(ctx, &special, f->folder, f->tokenizer));
+    if (special.num_eos > 0)
+        orth_tokenizer_set_special(f->tokenizer, &special);
+    return ORTH_OK;
+}
+
 static orth_status use_tokenizer(orth_ctx *ctx, orth_model_file *f, const char *name)
 {
     orth_tokenizer *t = NULL;
@@ -56,7 +66,7 @@ static orth_status use_tokenizer(orth_ctx *ctx, orth_model_file *f, const char *
     orth_tokenizer_free(ctx, f->tokenizer);
     f->tokenizer = t;
     if (got == own)
-        return ORTH_OK;
+        return use_special(ctx, f);
     return ORTH_FAIL(ctx, ORTH_ERR_DATA, "data.tokenizer=%s is tokenizer %016" PRIx64 ", the one of the weights in %s is %016"
                      PRIx64, name, got, f->folder, own);
 }
@@ -70,7 +80,8 @@ orth_status orth_model_file_use(orth_ctx *ctx, orth_model_file *f, const orth_co
     ORTH_TRY(orth_setup_products(ctx, &f->run));
     if (ORTH_CONFIG_IS_SET(given, data, tokenizer) && strcmp(given->data_tokenizer, "auto") != 0)
         ORTH_TRY(use_tokenizer(ctx, f, given->data_tokenizer));
-    return ORTH_OK;
+    return f->tokenizer ? orth_tokenizer_name_eos(ctx, f->tokenizer, given->data_eos_token.v, given->data_eos_token.n)
+                        : ORTH_OK;
 }
 
 void orth_model_file_close(orth_ctx *ctx, orth_model_file *f)

@@ -93,9 +93,9 @@ static orth_status collect_and_write(orth_ctx *ctx, const rank_state *s)
         .step = s->steps_done, .next_sequence = s->steps_done * r->cfg->train_global_batch, .tokens = s->tokens_done,
         .skipped = s->skipped, .seed = r->cfg->train_seed, .loss_scale = 1,
         .tokenizer_fingerprint = orth_tokenizer_fingerprint(r->data->tokenizer),
-        .data_fingerprint = r->data->fingerprint, .eos_token = orth_tokenizer_eos(r->data->tokenizer)};
+        .data_fingerprint = r->data->fingerprint, .special = *orth_tokenizer_special(r->data->tokenizer)};
     ORTH_TRY(rank_report_saved(ctx, s, true));
-    return orth_saver_write(ctx, s->saver, &state, &r->tokenizer_json);
+    return orth_saver_write(ctx, s->saver, &state, &r->tokenizer_json, r->tokenizer_config);
 }
 
 orth_status rank_report_saved(orth_ctx *ctx, const rank_state *s, bool wait)

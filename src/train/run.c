@@ -27,6 +27,7 @@ static orth_status open_data(orth_ctx *ctx, orth_run *r)
     orth_data_options o = {
         .paths = c->data_path.v, .num_paths = c->data_path.n, .weights = c->data_weights.v,
         .num_weights = c->data_weights.n, .tokenizer = c->data_tokenizer,
+        .eos = c->data_eos_token.v, .num_eos = c->data_eos_token.n,
         .auto_vocab = ORTH_CONFIG_IS_SET(c, model, vocab) ? c->model_vocab : ORTH_AUTO_VOCAB,
         .max_vocab = own_vocab ? r->model.vocab : 0, .separator = c->data_separator,
         .jsonl_field = c->data_jsonl_field, .valid_fraction = c->data_valid_fraction,
@@ -50,8 +51,23 @@ static orth_status read_tokenizer(orth_ctx *ctx, orth_run *r)
 {
     const orth_tokenizer *t = r->data->tokenizer;
     ORTH_TRY(orth_tokenizer_write(ctx, t, &r->tokenizer_json));
+    r->tokenizer_config = orth_hf_tokenizer_text(ctx, t, orth_tokenizer_special(t), r->model.max_seq);
+    if (!r->tokenizer_config)
+        return ORTH_ERR_NOMEM;
     r->token_bytes = orth_eval_token_bytes(ctx, t, r->model.vocab);
     return r->token_bytes ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+/* Dropout is no property of weights: what is given replaces that of the folder they come from, and is told. */
+static void choose_dropout(orth_ctx *ctx, orth_run *r)
+{
+    const orth_model_config was = r->model;
+    orth_setup_dropout(r->cfg, &r->model);
+    const orth_model_config *now = &r->model;
+    if (!r->resumed && (was.dropout != now->dropout || was.embed_dropout != now->embed_dropout || was.attn_dropout != now->attn_dropout))
+        orth_log(ctx, ORTH_LOG_WARN, "init", "dropout of residuals, embeddings and attention is %g, %g, %g as given; the weights "
+                 "in %s were made with %g, %g, %g", now->dropout, now->embed_dropout, now->attn_dropout, r->start_from,
+                 was.dropout, was.embed_dropout, was.attn_dropout);
 }
 
 /* Dimensions from the run file, or from the weights that the run starts from. */
@@ -62,7 +78,7 @@ static orth_status choose_model(orth_ctx *ctx, orth_run *r, int64_t vocab)
     orth_hf_source *from = NULL;
     ORTH_TRY(orth_hf_open(ctx, &from, r->start_from));
     r->model = *orth_hf_source_config(from);
-    r->model.dropout = ORTH_CONFIG_IS_SET(r->cfg, model, dropout) ? r->cfg->model_dropout : 0;
+    choose_dropout(ctx, r);
     orth_hf_close(ctx, from);
     return r->resumed ? ORTH_OK : orth_setup_match_weights(ctx, r->cfg, &r->model, r->start_from);
 }
@@ -209,6 +225,7 @@ void orth_run_close(orth_ctx *ctx, orth_run *r)
     orth_sampler_destroy(ctx, r->valid);
     orth_data_close(ctx, r->data);
     orth_bytes_free(ctx, &r->tokenizer_json);
+    orth_mem_free(ctx, r->tokenizer_config);
     orth_mem_free(ctx, r->token_bytes);
     orth_mem_free(ctx, r->metrics_path);
     orth_mem_free(ctx, r->checkpoints);

@@ -58,6 +58,7 @@ typedef struct {
     orth_metrics metrics;           /* rank 0 writes */
     char *metrics_path;
     orth_bytes tokenizer_json;
+    char *tokenizer_config;           /* text of tokenizer_config.json */
     int32_t *token_bytes;           /* [vocab] */
 } orth_run;
 

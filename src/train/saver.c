@@ -213,7 +213,8 @@ static void *write_main(void *arg)
     return NULL;
 }
 
-orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_checkpoint_state *state, const orth_bytes *tokenizer)
+orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_checkpoint_state *state,
+                             const orth_bytes *tokenizer, const char *tokenizer_config)
 {
     s->begin = orth_clock_s();
     ORTH_TRY(find_arrays(ctx, s));
@@ -222,7 +223,7 @@ orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_checkpoint
         return ORTH_ERR_NOMEM;
     s->view = (orth_checkpoint_view){.config = *s->model, .state = *state, .arrays = s->arrays, .num_arrays = s->num_params,
                                      .weight_dtype = ORTH_F32, .run_config = s->config, .tokenizer = tokenizer->v,
-                                     .tokenizer_bytes = tokenizer->num};
+                                     .tokenizer_bytes = tokenizer->num, .tokenizer_config = tokenizer_config};
     if (!s->alone && !s->background) {
         s->view.fetch = fetch;
         s->view.fetch_user = s;

@@ -24,6 +24,16 @@ static orth_status require_sizes(orth_ctx *ctx, const orth_model_config *c)
     return ORTH_OK;
 }
 
+void orth_setup_dropout(const orth_config *cfg, orth_model_config *c)
+{
+    if (ORTH_CONFIG_IS_SET(cfg, model, dropout))
+        c->dropout = c->embed_dropout = c->attn_dropout = cfg->model_dropout;
+    if (ORTH_CONFIG_IS_SET(cfg, model, embed_dropout))
+        c->embed_dropout = cfg->model_embed_dropout;
+    if (ORTH_CONFIG_IS_SET(cfg, model, attn_dropout))
+        c->attn_dropout = cfg->model_attn_dropout;
+}
+
 orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t tokenizer_vocab,
                              orth_model_config *out)
 {
@@ -67,7 +77,8 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
     TAKE(mlp_bias);
     TAKE(qk_norm);
     TAKE(init_std);
-    TAKE(dropout);
+    TAKE(gelu_erf);
+    orth_setup_dropout(cfg, &c);
     ORTH_TRY(require_sizes(ctx, &c));
     ORTH_TRY(orth_model_config_check(ctx, &c));
     *out = c;
@@ -118,6 +129,7 @@ orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, cons
     MATCH_BOOL(out_bias);
     MATCH_BOOL(mlp_bias);
     MATCH_BOOL(qk_norm);
+    MATCH_BOOL(gelu_erf);
     return cfg->model_preset[0] ? match_preset(ctx, cfg, m, dir) : ORTH_OK;
 }
 

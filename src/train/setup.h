@@ -8,6 +8,8 @@
 #include "parallel/spread.h"
 #include "run/executor.h"
 
+/* The dropouts that the run file gives, in place of those of `c`. */
+void orth_setup_dropout(const orth_config *cfg, orth_model_config *c);
 /* Dimensions: the preset, replaced key by key by what the run file sets. tokenizer_vocab: size for
  * model.vocab=auto without a preset; 0: not known yet. ORTH_ERR_ARG in words. */
 orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t tokenizer_vocab,

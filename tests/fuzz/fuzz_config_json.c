@@ -18,7 +18,7 @@ static void config(orth_ctx *ctx, const char *text, size_t size)
     orth_model_config c, back;
     if (orth_hf_config_parse(ctx, &c, "config.json", text, size) != ORTH_OK)
         return;
-    char *again = orth_hf_config_text(ctx, &c, ORTH_F32, -1);
+    char *again = orth_hf_config_text(ctx, &c, ORTH_F32, NULL);
     if (!again || orth_model_config_check(ctx, &c) != ORTH_OK ||
         orth_hf_config_parse(ctx, &back, "config.json", again, strlen(again)) != ORTH_OK ||
         back.hidden != c.hidden || back.max_seq != c.max_seq || back.qk_norm != c.qk_norm)

@@ -59,6 +59,8 @@ CASES = {
                           tie_word_embeddings=True,
                           rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **ROPE, **COMMON),
               "F32", set()),
+    "gpt2_erf": (GPT2Config(n_embd=24, n_layer=2, n_head=3, n_positions=LONG, activation_function="gelu",
+                            attn_pdrop=0.25, embd_pdrop=0.0, resid_pdrop=0.125, **COMMON), "F32", set()),
 }
 TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
@@ -211,6 +213,9 @@ def make_case(root, name, seed):
                   "autocast": errors(gradients(load(), batch, True), truth),
                   "autocast_eager": errors(gradients(load(attention="eager"), batch, True), truth)}
         meta[f"{which}.bf16_error"] = spread
+        grads = [k for k in truth if k.startswith("grad.")]
+        out[f"{which}.bf16_rms"] = torch.tensor([[v[k] for k in grads] for v in spread.values()],
+                                                dtype=torch.float64).square().mean(1).sqrt()
         for k in spread["model"]:
             if f"{which}.{k}" in out:
                 out[f"{which}.bf16_error.{k}"] = torch.tensor([max(v[k] for v in spread.values())],

@@ -1,0 +1,116 @@
+/* test_hf_folder.c -- folders of Hugging Face in the program: settings that come with weights, there and back. */
+#include "run_case.h"
+
+#include "engine.h"
+
+static void check_config(run_case *r, const char *folder, const char *text)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s/config.json", folder);
+    char *all = run_read(r, name, NULL);
+    if (!strstr(all, text))
+        fail_msg("%s does not have %s:\n%.2000s", name, text, all);
+    free(all);
+}
+
+#define GPT2 "train run.yaml model.preset=gpt2-tiny train.steps=1"
+
+TEST(a_run_from_weights_has_their_dropouts_unless_others_are_given)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", GPT2 " model.dropout=0.125 model.attn_dropout=0.25 model.embed_dropout=0 checkpoint.dir=a");
+    RUN(r, 0, "parameters", "ckpt export a e");
+    static const char *const rates[] = {"\"attn_pdrop\": 0.25", "\"embd_pdrop\": 0.0", "\"resid_pdrop\": 0.125"};
+    for (int i = 0; i < 3; i++)
+        check_config(r, "e", rates[i]);
+    RUN(r, 0, "parameters", "ckpt import e i");
+    RUN(r, 0, "saved", "train run.yaml model.preset=gpt2-tiny --init=i train.steps=1 checkpoint.dir=b");
+    assert_null(strstr(r->out, "dropout"));
+    for (int i = 0; i < 3; i++)
+        check_config(r, "b/checkpoints/step-00000001", rates[i]);
+    RUN(r, 0, "dropout of residuals, embeddings and attention is 0.375, 0, 0.375 as given; the weights in",
+        "train run.yaml model.preset=gpt2-tiny --init=e train.steps=1 model.dropout=0.375 model.embed_dropout=0 checkpoint.dir=c");
+    check_config(r, "c/checkpoints/step-00000001", "\"attn_pdrop\": 0.375");
+    check_config(r, "c/checkpoints/step-00000001", "\"embd_pdrop\": 0.0");
+    run_end(r);
+}
+
+/* model.dropout is not set here: a resumed run can only have them from its checkpoint. */
+TEST(a_resumed_run_keeps_the_dropouts_of_its_weights)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", GPT2 " model.dropout=0.2 model.attn_dropout=0 checkpoint.dir=a");
+    RUN(r, 0, "saved", "train run.yaml model.preset=gpt2-tiny --init=a train.steps=4 checkpoint.dir=b");
+    RUN(r, 0, "saved", "train run.yaml model.preset=gpt2-tiny --init=a train.steps=2 checkpoint.dir=c");
+    RUN(r, 0, "saved", "train run.yaml model.preset=gpt2-tiny train.steps=4 checkpoint.dir=c --resume");
+    char *whole = run_metrics(r, "b"), *resumed = run_metrics(r, "c");
+    const char *last = strstr(whole, "{\"step\": 4"), *also = strstr(resumed, "{\"step\": 4");
+    assert_true(last && also);
+    assert_int_equal(strncmp(strstr(last, "loss"), strstr(also, "loss"), 60), 0);
+    free(whole);
+    free(resumed);
+    run_end(r);
+}
+
+TEST(gelu_by_erf_is_trained_exported_and_taken_from_weights)
+{
+    run_case *r = run_begin();
+    char tanh_loss[64], *at;
+    RUN(r, 0, "saved", GPT2 " checkpoint.dir=t");
+    RUN(r, 0, "loss_hex", "eval t --json");
+    assert_non_null(at = strstr(r->out, "0x1."));
+    snprintf(tanh_loss, sizeof tanh_loss, "%.14s", at);
+    RUN(r, 0, "saved", GPT2 " model.gelu_erf=true checkpoint.dir=a");
+    RUN(r, 0, "loss_hex", "eval a --json");
+    assert_null(strstr(r->out, tanh_loss));
+    RUN(r, 0, "gelu_erf", "ckpt inspect a");
+    RUN(r, 0, "parameters", "ckpt export a e");
+    check_config(r, "e", "\"activation_function\": \"gelu\"");
+    RUN(r, 0, "saved", "train run.yaml model.preset=gpt2-tiny --init=e train.steps=1 checkpoint.dir=b");
+    check_config(r, "b/checkpoints/step-00000001", "\"activation_function\": \"gelu\"");
+    RUN(r, 2, "model.gelu_erf=false: the weights in e have true",
+        "train run.yaml model.preset=gpt2-tiny --init=e model.gelu_erf=false checkpoint.dir=d");
+    RUN(r, 2, "gelu_erf=true: family llama", "train run.yaml model.preset=llama-tiny model.gelu_erf=true checkpoint.dir=d");
+    run_end(r);
+}
+
+static double graph_rate(const orth_graph *g, orth_op op)
+{
+    double rate = 0;
+    for (int32_t i = 0; i < g->num_forward; i++)
+        if (g->nodes[i].op == op && g->nodes[i].attr.dropout > 0)
+            rate = g->nodes[i].attr.dropout;
+    return rate;
+}
+
+TEST(each_dropout_has_its_own_rate_in_the_program)
+{
+    static const char *const presets[] = {"gpt2-tiny", "llama-tiny"};
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < 2 * 3; k++) {
+        orth_model_config c;
+        orth_model_blocks blocks;
+        CHECK_OK(ctx, orth_model_preset(ctx, presets[k % 2], &c));
+        double *const rates[] = {&c.dropout, &c.embed_dropout, &c.attn_dropout};
+        *rates[k / 2] = 0.25;
+        const orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = 1, .seq_len = 16, .num_micro_batches = 1,
+                                        .parts = 8, .compute = ORTH_F32, .optimizer = ORTH_OP_adamw};
+        CHECK_OK(ctx, orth_model_blocks_build(ctx, &c, &shape, &blocks));
+        assert_true(graph_rate(&blocks.layer, ORTH_OP_dropout) == c.dropout);
+        assert_true(graph_rate(&blocks.embed, ORTH_OP_dropout) == c.embed_dropout);
+        assert_true(graph_rate(&blocks.layer, ORTH_OP_attention) == c.attn_dropout);
+        orth_model_blocks_release(&blocks);
+    }
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_dropout_has_its_own_rate_in_the_program),
+        cmocka_unit_test(a_run_from_weights_has_their_dropouts_unless_others_are_given),
+        cmocka_unit_test(a_resumed_run_keeps_the_dropouts_of_its_weights),
+        cmocka_unit_test(gelu_by_erf_is_trained_exported_and_taken_from_weights),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
