@@ -352,7 +352,7 @@ TEST(a_node_that_does_not_fit_fails_its_graph)
     orth_graph_init(ctx, &g);
     const int64_t dim[] = {4, 8};
     orth_value x = orth_graph_add_value(&g, ORTH_VALUE_INPUT, 0, ORTH_F32, "x", 2, dim);
-    orth_value w = orth_graph_param(&g, "w", ORTH_F32, 6, 7), y = orth_graph_temp(&g, "y", ORTH_F32, 4, 6);
+    orth_value w = orth_graph_param(&g, 0, "w", ORTH_F32, 2, (const int64_t[]){6, 7}), y = orth_graph_temp(&g, "y", ORTH_F32, 4, 6);
     const orth_value in[] = {x, w, ORTH_NO_VALUE};
     const orth_attr attr = {.split = ORTH_SPLIT_WHOLE(8)};
     assert_null(orth_graph_add(&g, ORTH_OP_linear, &attr, 3, in, 1, &y));

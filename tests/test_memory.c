@@ -75,7 +75,7 @@ TEST(an_allocator_that_fails_after_step_1_is_not_noticed)
         snprintf(path, sizeof path, "%s/run%d", r->dir, i);
         CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "checkpoint.dir", path));
         guard g = {.ctx = ctx};
-        orth_run_options options = {.cfg = &cfg, .quiet = true, .stop = watch, .stop_user = &g};
+        orth_run_options options = {.cfg = &cfg, .stop = watch, .stop_user = &g};
         if (library) { /* as in fast mode, but with every product that it can take: those of 128 rows and columns */
             CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "model.hidden", "128"));
             CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "train.micro_batch", "6"));
