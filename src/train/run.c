@@ -19,7 +19,7 @@ static orth_status open_data(orth_ctx *ctx, orth_run *r)
 {
     const orth_config *c = r->cfg;
     if (c->data_path.n == 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.path is not set: a text or JSONL file, or a prepared folder");
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.path is not set: a text or JSONL file, a folder of them, or a prepared folder");
     char *cache = orth_path_join(ctx, r->dir, "data");
     if (!cache)
         return ORTH_ERR_NOMEM;
@@ -29,9 +29,8 @@ static orth_status open_data(orth_ctx *ctx, orth_run *r)
         .num_weights = c->data_weights.n, .tokenizer = c->data_tokenizer,
         .eos = c->data_eos_token.v, .num_eos = c->data_eos_token.n,
         .auto_vocab = ORTH_CONFIG_IS_SET(c, model, vocab) ? c->model_vocab : ORTH_AUTO_VOCAB,
-        .max_vocab = own_vocab ? r->model.vocab : 0, .separator = c->data_separator,
-        .jsonl_field = c->data_jsonl_field, .valid_fraction = c->data_valid_fraction,
-        .seed = (uint64_t)c->train_seed, .cache_dir = cache,
+        .max_vocab = own_vocab ? r->model.vocab : 0, .text = orth_setup_text(c),
+        .valid_fraction = c->data_valid_fraction, .seed = (uint64_t)c->train_seed, .cache_dir = cache,
     };
     orth_status status = orth_data_open_or_prepare(ctx, &r->data, &o);
     orth_mem_free(ctx, cache);

@@ -180,6 +180,16 @@ _Static_assert((int)ORTH_CP_ALL_GATHER == ORTH_parallel_cp_kind_all_gather &&
                (int)ORTH_CP_RING == ORTH_parallel_cp_kind_ring &&
                (int)ORTH_CP_ALL_TO_ALL == ORTH_parallel_cp_kind_all_to_all, "choices in the order of orth_cp_kind");
 
+orth_text_options orth_setup_text(const orth_config *cfg)
+{
+    static const orth_text_format formats[] = {
+        [ORTH_data_format_auto] = ORTH_TEXT_AUTO,
+        [ORTH_data_format_text] = ORTH_TEXT_TEXT,
+        [ORTH_data_format_jsonl] = ORTH_TEXT_JSONL,
+    };
+    return (orth_text_options){formats[cfg->data_format], cfg->data_separator, cfg->data_jsonl_field};
+}
+
 orth_layout orth_setup_layout(const orth_config *cfg)
 {
     orth_layout l = orth_layout_defaults;
