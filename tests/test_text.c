@@ -1,4 +1,4 @@
-/* test_text.c -- how text gets in: pieces of files, folders, one reader for every verb. */
+/* test_text.c -- how text gets in: pieces of files, folders, one reader for every verb, epochs. */
 #include "data/inputs.h"
 #include "data/prepare.h"
 #include "data_case.h"
@@ -239,6 +239,47 @@ TEST(any_number_of_files_fits_a_command_line)
     run_end(r);
 }
 
+/* ---- epochs ---- */
+
+static int64_t number_behind(const char *text, const char *what)
+{
+    const char *at = strstr(text, what);
+    assert_non_null(at);
+    return strtoll(at + strlen(what), NULL, 10);
+}
+
+TEST(epochs_are_steps_that_plan_inspect_and_run_yaml_tell)
+{
+    run_case *r = run_begin();
+    char *yaml = run_read(r, "run.yaml", NULL), *at = strstr(yaml, "steps: 8, ");
+    memmove(at, at + 10, strlen(at + 10) + 1);
+    run_write(r, "free.yaml", yaml, strlen(yaml));
+    RUN(r, 0, "epoch", "data inspect shards data.seq_len=32 train.global_batch=6");
+    const int64_t tokens = number_behind(r->out, "train"), sequences = (tokens - 1) / 32;
+    assert_int_equal(number_behind(r->out, "epoch"), sequences);
+    RUN(r, 0, "\"epoch\": {\"seq_len\": 32", "data inspect --json shards data.seq_len=32 train.global_batch=6");
+    assert_int_equal(number_behind(r->out, "\"sequences\": "), sequences);
+    const int64_t half = (sequences + 11) / 12; /* half a pass in batches of 6, rounded up */
+    char want[64];
+    RUN(r, 0, "training tokens; an epoch is", "plan free.yaml train.epochs=0.5");
+    assert_int_equal(number_behind(r->out, "data"), tokens);
+    snprintf(want, sizeof want, "steps; %" PRId64 " steps are 0.5", half);
+    assert_non_null(strstr(r->out, want));
+    RUN(r, 2, "train.epochs=0.5 and train.steps=8 both say how long", "train run.yaml train.epochs=0.5");
+    RUN(r, 0, "saved", "train free.yaml train.epochs=0.5");
+    RUN(r, 0, "saved", "train free.yaml train.steps=%d checkpoint.dir=b", (int)half);
+    char *a = run_metrics(r, "a"), *b = run_metrics(r, "b"); /* also the learning rates: they end with the steps */
+    assert_string_equal(a, b);
+    snprintf(want, sizeof want, "steps: %" PRId64 "\n", half);
+    char *used = run_read(r, "a/run.yaml", NULL);
+    assert_non_null(strstr(used, want));
+    RUN(r, 0, "", "plan a/run.yaml");
+    RUN(r, 0, "", "train free.yaml train.epochs=0.5 --resume"); /* nothing is left to do */
+    RUN(r, 2, "the last step is", "train free.yaml train.epochs=0.5 checkpoint.dir=c --timeline=%d", (int)half + 1);
+    free(yaml), free(used), free(a), free(b);
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +289,7 @@ int main(void)
         cmocka_unit_test(tokenizer_train_reads_jsonl_as_data_prepare_does),
         cmocka_unit_test(every_way_in_gives_the_same_shards),
         cmocka_unit_test(any_number_of_files_fits_a_command_line),
+        cmocka_unit_test(epochs_are_steps_that_plan_inspect_and_run_yaml_tell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

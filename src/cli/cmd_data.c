@@ -116,13 +116,27 @@ static void print_split_json(const orth_corpus *c, const char *name, const char 
            ", \"shards\": %d}%s\n", name, c->num_tokens, c->num_docs, c->text_bytes, c->num_shards, after);
 }
 
-static void print_summary(const orth_dataset *d, bool json)
+/* Sequences of training in one pass, and steps: as data.seq_len and train.global_batch have them. */
+static void print_epoch(const orth_dataset *d, const orth_config *c, bool json)
+{
+    const int64_t sequences = (d->train.num_tokens - 1) / c->data_seq_len;
+    const double steps = (double)sequences / (double)c->train_global_batch;
+    if (json)
+        printf("  \"epoch\": {\"seq_len\": %" PRId64 ", \"sequences\": %" PRId64 ", \"global_batch\": %" PRId64
+               ", \"steps\": %.9g}\n", c->data_seq_len, sequences, c->train_global_batch, steps);
+    else
+        printf("  epoch %12" PRId64 " sequences of data.seq_len=%" PRId64 ", %.1f steps of train.global_batch=%" PRId64 "\n",
+               sequences, c->data_seq_len, steps, c->train_global_batch);
+}
+
+static void print_summary(const orth_dataset *d, const orth_config *c, bool json)
 {
     if (json) {
         printf("{\n  \"vocab_size\": %" PRId64 ",\n  \"tokenizer_fingerprint\": \"%016" PRIx64 "\",\n"
                "  \"eot_token\": %d,\n", d->vocab_size, d->fingerprint, (int)d->eot_token);
         print_split_json(&d->train, "train", ",");
-        print_split_json(&d->valid, "valid", "");
+        print_split_json(&d->valid, "valid", ",");
+        print_epoch(d, c, true);
         printf("}\n");
         return;
     }
@@ -130,6 +144,7 @@ static void print_summary(const orth_dataset *d, bool json)
            d->fingerprint, (int)d->eot_token);
     print_split(&d->train, "train");
     print_split(&d->valid, "valid");
+    print_epoch(d, c, false);
 }
 
 static orth_status print_document(orth_ctx *ctx, const orth_dataset *d, int64_t number)
@@ -171,7 +186,7 @@ static orth_status inspect(orth_ctx *ctx, const orth_cmd *cmd, const char *path)
     if (number >= 0)
         status = print_document(ctx, d, number);
     else
-        print_summary(d, orth_cmd_flag(cmd, "json") != NULL);
+        print_summary(d, &cmd->config, orth_cmd_flag(cmd, "json") != NULL);
     orth_dataset_close(ctx, d);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "train/setup.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "base/pool.h"
 #include "program/check/check.h"
@@ -188,6 +189,12 @@ orth_text_options orth_setup_text(const orth_config *cfg)
         [ORTH_data_format_jsonl] = ORTH_TEXT_JSONL,
     };
     return (orth_text_options){formats[cfg->data_format], cfg->data_separator, cfg->data_jsonl_field};
+}
+
+int64_t orth_setup_epoch_steps(const orth_config *cfg, int64_t sequences)
+{
+    const double steps = cfg->train_epochs * (double)sequences / (double)cfg->train_global_batch;
+    return ORTH_MAX(1, (int64_t)ceil(steps * (1 - 1e-12))); /* 0.1 of 30 is 3 */
 }
 
 orth_layout orth_setup_layout(const orth_config *cfg)

@@ -26,6 +26,9 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode);
 /* How the run file has text read. Points into cfg. */
 orth_text_options orth_setup_text(const orth_config *cfg);
 
+/* Steps of train.epochs passes over `sequences` sequences, the last one begun counted; at least 1. */
+int64_t orth_setup_epoch_steps(const orth_config *cfg, int64_t sequences);
+
 /* The layout of the run file. */
 orth_layout orth_setup_layout(const orth_config *cfg);
 
