@@ -178,6 +178,7 @@ TEST(rules_between_options_are_told_in_words)
         {"model: {attention: full}\nparallel: {cp: 2}", "run.yaml:1:20: model.attention=full needs parallel.cp=1, not 2"},
         {"precision: {compute: bf16, fp32_products: bf16x6}", "run.yaml:1:43: precision.fp32_products=bf16x6 is for "
          "precision.compute=fp32"},
+        {"train: {steps: 5, epochs: 1.5}", "run.yaml:1:27: train.epochs=1.5 and train.steps=5 both say how long to train"},
         {"model: {max_seq: 64}\ndata: {seq_len: 65}", "data.seq_len=65 exceeds model.max_seq=64"},
     };
     orth_ctx *ctx = test_ctx(1);

@@ -50,7 +50,8 @@ TEST(documents_are_cut_at_every_kind_of_separator)
     static const struct {
         const char *name, *separator, *text, *expected;
     } cases[] = {
-        {"a.txt", NULL, text, "one\ntwo|three|four===five|"},
+        {"a.txt", NULL, "a\n\nb\n", "a\n\nb\n|"},
+        {"a.txt", "blank-line", text, "one\ntwo|three|four===five|"},
         {"a.txt", "blank-line", "x", "x|"},
         {"a.txt", "blank-line", "x\xFF\n\n\xC3(", "x\xFF|\xC3(|"},
         {"a.txt", "line", text, "one|two|three|four===five|"},
@@ -63,7 +64,8 @@ TEST(documents_are_cut_at_every_kind_of_separator)
         prepare_case p;
         orth_dataset *d = NULL;
         prepare_begin(&p, &c, cases[i].name, cases[i].text, strlen(cases[i].text));
-        p.options.separator = cases[i].separator;
+        p.options.text.separator = cases[i].separator;
+        p.options.text.format = i == 3 ? ORTH_TEXT_TEXT : ORTH_TEXT_AUTO; /* bytes that are no UTF-8 */
         p.options.overwrite = true;
         CHECK_OK(c.ctx, orth_prepare(c.ctx, &p.options, NULL));
         CHECK_OK(c.ctx, orth_dataset_open(c.ctx, &d, p.dir));
@@ -111,19 +113,23 @@ TEST(any_number_of_threads_writes_the_same_bytes)
     char *text = long_text(n);
     uint64_t hash = 0;
     static const int threads[] = {1, 2, 3, 7};
-    for (int k = 0; k < 4; k++) {
-        data_case c = case_begin(threads[k]);
+    for (int k = 0; k < 8; k++) {
+        data_case c = case_begin(threads[k % 4]);
         prepare_case p;
         orth_prepare_result r;
         prepare_begin(&p, &c, "in.txt", text, n);
         p.options.valid_fraction = 0.1;
         p.options.seed = 5;
         p.options.shard_tokens = 1000000;
+        p.options.text.separator = k < 4 ? "blank-line" : "file";
         CHECK_OK(c.ctx, orth_prepare(c.ctx, &p.options, &r));
-        const double share = (double)r.valid_docs / (double)(r.valid_docs + r.train_docs);
-        assert_true(share > 0.09 && share < 0.11);
+        const double share = k < 4 ? (double)r.valid_docs / (double)(r.valid_docs + r.train_docs)
+                                   : (double)r.valid_tokens / (double)(r.valid_tokens + r.train_tokens);
+        assert_true(share > (k < 4 ? 0.09 : 0.08) && share < (k < 4 ? 0.11 : 0.12));
+        assert_int_equal(r.read_bytes, n);
+        assert_true(r.text_bytes + r.dropped_bytes == (int64_t)n && (r.dropped_bytes == 0) == (k >= 4));
         const uint64_t h = folder_hash(&c, p.dir);
-        assert_true(k == 0 || h == hash);
+        assert_true(k % 4 == 0 || h == hash);
         hash = h;
         prepare_end(&p);
         case_end(&c);
@@ -147,6 +153,7 @@ TEST(a_failing_write_or_allocation_leaves_no_folder_or_the_old_one)
     prepare_case p;
     static const char text[] = "one\n\ntwo\n\nthree\n\nfour";
     prepare_begin(&p, &c, "in.txt", text, strlen(text));
+    p.options.text.separator = "blank-line";
     p.options.valid_fraction = 0.5;
     p.options.shard_tokens = 4;
     for (int overwrite = 0; overwrite < 2; overwrite++) {
@@ -196,13 +203,13 @@ TEST(inputs_that_hold_nothing_are_refused_by_name)
     p.inputs[0] = "/nonexistent/file";
     CHECK_FAILS(c.ctx, ORTH_ERR_IO, "/nonexistent/file: cannot open", orth_prepare(c.ctx, &p.options, NULL));
     p.inputs[0] = c.dir;
-    CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "is a folder", orth_prepare(c.ctx, &p.options, NULL));
+    CHECK_FAILS(c.ctx, ORTH_ERR_IO, "it is a folder", orth_prepare(c.ctx, &p.options, NULL));
     p.options.valid_fraction = 1;
     CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "valid_fraction=1 is not in", orth_prepare(c.ctx, &p.options, NULL));
     prepare_end(&p);
     static const char lines[] = "{\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"text\":oops}\n{\"bad\":1}\n";
     prepare_begin(&p, &c, "in.jsonl", lines, strlen(lines));
-    CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "in.jsonl:3:2: the field that holds the text is not a string",
+    CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "in.jsonl:3:9: not a JSON value",
                 orth_prepare(c.ctx, &p.options, NULL));
     assert_int_equal(count_entries(c.dir), 2);
     prepare_end(&p);
@@ -262,9 +269,11 @@ TEST(data_path_may_be_text_that_is_prepared_once_or_a_folder)
     char cache[512];
     const char *paths[2] = {p.in, p.dir};
     prepare_begin(&p, &c, "in.txt", "hello\n\nworld, this is text", 26);
+    p.options.text.separator = "blank-line";
     CHECK_OK(c.ctx, orth_prepare(c.ctx, &p.options, NULL));
     orth_data_options o = {
-        .paths = paths, .num_paths = 2, .tokenizer = "bytes", .cache_dir = case_path(&c, &cache, "run/data")};
+        .paths = paths, .num_paths = 2, .tokenizer = "bytes", .text.separator = "blank-line",
+        .cache_dir = case_path(&c, &cache, "run/data")};
     for (int i = 0; i < 2; i++) {
         orth_data *d = NULL;
         CHECK_OK(c.ctx, orth_data_open_or_prepare(c.ctx, &d, &o));
@@ -282,9 +291,20 @@ TEST(data_path_may_be_text_that_is_prepared_once_or_a_folder)
     o.num_weights = 0;
     paths[1] = "/nonexistent";
     CHECK_FAILS(c.ctx, ORTH_ERR_IO, "/nonexistent: no such file", orth_data_open_or_prepare(c.ctx, &d, &o));
-    paths[1] = c.dir;
-    CHECK_FAILS(c.ctx, ORTH_ERR_DATA, "folder without dataset.json",
-                orth_data_open_or_prepare(c.ctx, &d, &o));
+    char empty[512];
+    paths[1] = case_path(&c, &empty, "empty");
+    CHECK_OK(c.ctx, orth_path_make_dirs(c.ctx, empty));
+    CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "is a folder without files", orth_data_open_or_prepare(c.ctx, &d, &o));
+    char folder[512], inside[512]; /* the folders in it count, hidden files do not */
+    CHECK_OK(c.ctx, orth_path_make_dirs(c.ctx, case_path(&c, &folder, "texts/b")));
+    CHECK_OK(c.ctx, orth_file_write(c.ctx, case_path(&c, &inside, "texts/b/x.txt"), "second", 6));
+    CHECK_OK(c.ctx, orth_file_write(c.ctx, case_path(&c, &inside, "texts/a.jsonl"), "{\"text\":\"first\"}", 16));
+    CHECK_OK(c.ctx, orth_file_write(c.ctx, case_path(&c, &inside, "texts/.hidden"), "third", 5));
+    paths[1] = case_path(&c, &folder, "texts");
+    CHECK_OK(c.ctx, orth_data_open_or_prepare(c.ctx, &d, &o));
+    check_documents(&c, d->train[1], "first|second|");
+    orth_data_close(c.ctx, d);
+    CHECK_OK(c.ctx, orth_path_remove(c.ctx, cache));
     o.num_paths = 1;
     o.tokenizer = "auto";
     CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "data.tokenizer must name", orth_data_open_or_prepare(c.ctx, &d, &o));
@@ -297,7 +317,7 @@ TEST(data_path_may_be_text_that_is_prepared_once_or_a_folder)
         assert_true(i == 0 || fingerprint == d->sets[0]->fingerprint);
         fingerprint = d->sets[0]->fingerprint;
         orth_data_close(c.ctx, d);
-        assert_int_equal(count_entries(cache), 3); /* a tokenizer and its shards more */
+        assert_int_equal(count_entries(cache), 2); /* a tokenizer and its shards */
     }
     /* Shards of another tokenizer. */
     const int64_t length = 9;

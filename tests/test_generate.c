@@ -240,7 +240,7 @@ TEST(options_of_eval_and_generate_replace_those_of_the_weights)
     RUN(r, 0, own, "eval a --text=text.txt --batches=12 --json data.tokenizer=bytes");
     RUN(r, 0, "loss", "eval a --text=text.txt --batches=12 --json precision.compute=bf16");
     assert_null(strstr(r->out, own));
-    RUN(r, 0, "loss", "eval a --text=text.txt --batches=12 --json data.separator=file");
+    RUN(r, 0, "loss", "eval a --text=text.txt --batches=12 --json data.separator=blank-line");
     assert_null(strstr(r->out, own));
     RUN(r, 5, "is tokenizer", "eval a --text=text.txt data.tokenizer=shards");
     RUN(r, 0, "loss", "eval a data.path=text.txt data.valid_fraction=0.5");

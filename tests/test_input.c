@@ -201,7 +201,8 @@ TEST(text_that_is_not_utf8_is_trained_on_as_bytes)
     for (int i = 0; i < (int)sizeof noise; i++)
         noise[i] = (unsigned char)test_rand_int(5, (uint64_t)i, 0, 255);
     run_write(r, "noise.txt", noise, sizeof noise);
-    RUN(r, 0, "saved", "train run.yaml data.path=noise.txt train.steps=2");
+    RUN(r, 5, "noise.txt: is binary, not text", "train run.yaml data.path=noise.txt train.steps=2");
+    RUN(r, 0, "saved", "train run.yaml data.path=noise.txt data.format=text train.steps=2");
     RUN(r, 0, "loss", "eval a --text=noise.txt");
     RUN(r, 0, "", "generate a --tokens=4 --prompt=\"$(printf '\\377\\376')\"");
     run_end(r);

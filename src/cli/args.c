@@ -99,8 +99,6 @@ static orth_status take_word(orth_ctx *ctx, orth_args *args, const char *word)
     if (!*args->verb->words || strcmp(args->verb->words, "RUN.yaml") == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unexpected word '%s'; options are given as key=value", cmd->verb,
                          word);
-    if (cmd->num_words == ORTH_WORDS_MAX)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: more than %d words", cmd->verb, ORTH_WORDS_MAX);
     args->words[cmd->num_words++] = word;
     return ORTH_OK;
 }
@@ -183,19 +181,8 @@ orth_status orth_cmd_use_machine(orth_ctx *ctx, const orth_config *c)
     return orth_ctx_use_threads(ctx, threads);
 }
 
-orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **argv)
+static orth_status take_all(orth_ctx *ctx, orth_args *args, int argc, char **argv)
 {
-    orth_cmd *cmd = &args->cmd;
-    memset(args, 0, sizeof *args);
-    if (argc < 2)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "no verb given");
-    args->verb = orth_verb_find(argv[1]);
-    if (!args->verb)
-        return fail_verb(ctx, argv[1]);
-    cmd->verb = args->verb->name;
-    cmd->words = args->words;
-    cmd->flags = args;
-
     bool flags_end = false;
     for (int i = 2, used; i < argc; i += 1 + used) {
         const char *word = argv[i];
@@ -210,12 +197,37 @@ orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **arg
             ORTH_TRY(take_flag(ctx, args, word, i + 1 < argc ? argv[i + 1] : NULL, &used));
         else if (flags_end || key_length(word) == 0)
             ORTH_TRY(take_word(ctx, args, word));
-        else if (args->num_settings == ORTH_WORDS_MAX)
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: more than %d key=value words", cmd->verb, ORTH_WORDS_MAX);
         else
             args->settings[args->num_settings++] = word;
     }
+    return ORTH_OK;
+}
 
+orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **argv)
+{
+    orth_cmd *cmd = &args->cmd;
+    memset(args, 0, sizeof *args);
+    if (argc < 2)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "no verb given");
+    args->verb = orth_verb_find(argv[1]);
+    if (!args->verb)
+        return fail_verb(ctx, argv[1]);
+    args->words = ORTH_NEW_ARRAY(ctx, const char *, 2 * argc);
+    if (!args->words)
+        return ORTH_ERR_NOMEM;
+    args->settings = args->words + argc;
+    cmd->verb = args->verb->name;
+    cmd->words = args->words;
+    cmd->flags = args;
+    ORTH_TRY(take_all(ctx, args, argc, argv));
+    if (args->help)
+        return ORTH_OK;
     ORTH_TRY(check_flags_of_word(ctx, args));
     return orth_cmd_load(ctx, cmd, &cmd->config, cmd->run_file);
+}
+
+void orth_args_release(orth_ctx *ctx, orth_args *args)
+{
+    orth_config_release(ctx, &args->cmd.config);
+    orth_mem_free(ctx, args->words);
 }

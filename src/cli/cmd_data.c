@@ -3,27 +3,27 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "cli/numbers.h"
+#include "cli/text_inputs.h"
 #include "data/data.h"
-
-static const char *flag_or(const orth_cmd *cmd, const char *name, const char *otherwise)
-{
-    const char *text = orth_cmd_flag(cmd, name);
-    return text ? text : otherwise;
-}
 
 /* ---- prepare ---- */
 
 static orth_status get_tokenizer(orth_ctx *ctx, const orth_cmd *cmd, const orth_prepare_options *p,
                                  orth_tokenizer **out)
 {
-    int64_t train = 0;
-    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "train-tokenizer", 257, 1 << 24, &train));
+    orth_tokenizer_train_options train = {.vocab_size = 0};
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "train-tokenizer", 257, 1 << 24, &train.vocab_size));
     const char *given = orth_cmd_flag(cmd, "tokenizer");
-    if (train && given)
+    if (train.vocab_size && given)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--tokenizer and --train-tokenizer exclude each other");
-    if (train)
-        return orth_prepare_tokenizer(ctx, out, p, train, 0);
+    for (int i = 0; train.vocab_size && i < p->num_inputs; i++)
+        if (strcmp(p->inputs[i], "-") == 0)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--train-tokenizer reads the text twice, standard input (-) can be read once: "
+                             "save it to a file first");
+    if (train.vocab_size)
+        return orth_prepare_tokenizer(ctx, out, p, &train, 0, NULL);
     const char *path = given ? given : cmd->config.data_tokenizer;
     if (!path[0] || strcmp(path, "auto") == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG,
@@ -39,11 +39,8 @@ static orth_status prepare_flags(orth_ctx *ctx, const orth_cmd *cmd, orth_prepar
 {
     int64_t seed = cmd->config.train_seed;
     *p = (orth_prepare_options){
-        .inputs = cmd->num_words > 1 ? cmd->words + 1 : cmd->config.data_path.v,
-        .num_inputs = cmd->num_words > 1 ? cmd->num_words - 1 : cmd->config.data_path.n,
         .out_dir = orth_cmd_flag(cmd, "out"),
-        .separator = flag_or(cmd, "document-separator", cmd->config.data_separator),
-        .jsonl_field = flag_or(cmd, "field", cmd->config.data_jsonl_field),
+        .text = orth_cmd_text_options(cmd),
         .valid_fraction = cmd->config.data_valid_fraction,
         .overwrite = orth_cmd_flag(cmd, "overwrite") != NULL,
     };
@@ -55,25 +52,54 @@ static orth_status prepare_flags(orth_ctx *ctx, const orth_cmd *cmd, orth_prepar
     return orth_cmd_flag_real(ctx, cmd, "valid-fraction", 0, 0.9, &p->valid_fraction);
 }
 
-static orth_status prepare(orth_ctx *ctx, const orth_cmd *cmd)
+/* Where the documents come from, and what of the text is in none of them. */
+static void print_reading(orth_ctx *ctx, const orth_prepare_options *p, const orth_prepare_result *r)
 {
-    orth_prepare_options p;
+    orth_text separator = {0}; /* it may hold a newline */
+    orth_text_quote(ctx, &separator, p->text.separator && p->text.separator[0] ? p->text.separator : "file");
+    printf("  read  %12" PRId64 " bytes of %d input%s:", r->read_bytes, p->num_inputs, p->num_inputs == 1 ? "" : "s");
+    if (r->num_text > 0)
+        printf(" text, separator %s, %" PRId64 " bytes of separators and white space left out",
+               separator.s ? separator.s : "?", r->dropped_bytes);
+    if (r->num_jsonl > 0)
+        printf("%s JSONL, field '%s'", r->num_text > 0 ? ";" : "",
+               p->text.field && p->text.field[0] ? p->text.field : "text");
+    printf("\n");
+    orth_mem_free(ctx, separator.s);
+}
+
+static orth_status prepare_inputs(orth_ctx *ctx, const orth_cmd *cmd, orth_prepare_options *p)
+{
     orth_prepare_result r;
     orth_tokenizer *tok = NULL;
     const double start = orth_clock_s();
-    ORTH_TRY(prepare_flags(ctx, cmd, &p));
-    orth_status status = get_tokenizer(ctx, cmd, &p, &tok);
-    p.tokenizer = tok;
+    orth_status status = get_tokenizer(ctx, cmd, p, &tok);
+    p->tokenizer = tok;
     if (status == ORTH_OK)
-        status = orth_prepare(ctx, &p, &r);
+        status = orth_prepare(ctx, p, &r);
     orth_tokenizer_free(ctx, tok);
     ORTH_TRY(status);
     const int64_t tokens = r.train_tokens + r.valid_tokens;
-    printf("%s: %" PRId64 " tokens of %" PRId64 " bytes (%.2f bytes a token) in %.1f s\n", p.out_dir, tokens,
+    printf("%s: %" PRId64 " tokens of %" PRId64 " bytes (%.2f bytes a token) in %.1f s\n", p->out_dir, tokens,
            r.text_bytes, (double)r.text_bytes / (double)tokens, orth_clock_s() - start);
+    print_reading(ctx, p, &r);
     printf("  train %12" PRId64 " tokens %10" PRId64 " documents\n", r.train_tokens, r.train_docs);
     printf("  valid %12" PRId64 " tokens %10" PRId64 " documents\n", r.valid_tokens, r.valid_docs);
     return ORTH_OK;
+}
+
+static orth_status prepare(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    orth_prepare_options p;
+    orth_inputs files;
+    ORTH_TRY(prepare_flags(ctx, cmd, &p));
+    orth_status status = orth_cmd_text_inputs(ctx, cmd, 1, &files);
+    p.inputs = (const char *const *)files.v;
+    p.num_inputs = files.num;
+    if (status == ORTH_OK)
+        status = prepare_inputs(ctx, cmd, &p);
+    orth_inputs_free(ctx, &files);
+    return status;
 }
 
 /* ---- inspect ---- */
@@ -90,13 +116,27 @@ static void print_split_json(const orth_corpus *c, const char *name, const char 
            ", \"shards\": %d}%s\n", name, c->num_tokens, c->num_docs, c->text_bytes, c->num_shards, after);
 }
 
-static void print_summary(const orth_dataset *d, bool json)
+/* Sequences of training in one pass, and steps: as data.seq_len and train.global_batch have them. */
+static void print_epoch(const orth_dataset *d, const orth_config *c, bool json)
+{
+    const int64_t sequences = (d->train.num_tokens - 1) / c->data_seq_len;
+    const double steps = (double)sequences / (double)c->train_global_batch;
+    if (json)
+        printf("  \"epoch\": {\"seq_len\": %" PRId64 ", \"sequences\": %" PRId64 ", \"global_batch\": %" PRId64
+               ", \"steps\": %.9g}\n", c->data_seq_len, sequences, c->train_global_batch, steps);
+    else
+        printf("  epoch %12" PRId64 " sequences of data.seq_len=%" PRId64 ", %.1f steps of train.global_batch=%" PRId64 "\n",
+               sequences, c->data_seq_len, steps, c->train_global_batch);
+}
+
+static void print_summary(const orth_dataset *d, const orth_config *c, bool json)
 {
     if (json) {
         printf("{\n  \"vocab_size\": %" PRId64 ",\n  \"tokenizer_fingerprint\": \"%016" PRIx64 "\",\n"
                "  \"eot_token\": %d,\n", d->vocab_size, d->fingerprint, (int)d->eot_token);
         print_split_json(&d->train, "train", ",");
-        print_split_json(&d->valid, "valid", "");
+        print_split_json(&d->valid, "valid", ",");
+        print_epoch(d, c, true);
         printf("}\n");
         return;
     }
@@ -104,6 +144,7 @@ static void print_summary(const orth_dataset *d, bool json)
            d->fingerprint, (int)d->eot_token);
     print_split(&d->train, "train");
     print_split(&d->valid, "valid");
+    print_epoch(d, c, false);
 }
 
 static orth_status print_document(orth_ctx *ctx, const orth_dataset *d, int64_t number)
@@ -145,7 +186,7 @@ static orth_status inspect(orth_ctx *ctx, const orth_cmd *cmd, const char *path)
     if (number >= 0)
         status = print_document(ctx, d, number);
     else
-        print_summary(d, orth_cmd_flag(cmd, "json") != NULL);
+        print_summary(d, &cmd->config, orth_cmd_flag(cmd, "json") != NULL);
     orth_dataset_close(ctx, d);
     return status;
 }

@@ -6,9 +6,11 @@
 #include "base/files.h"
 #include "cli/numbers.h"
 #include "data/data.h"
+#include "data/inputs.h"
 #include "train/eval.h"
 #include "train/metrics.h"
 #include "train/model_file.h"
+#include "train/setup.h"
 
 typedef struct {
     orth_model_file file;
@@ -29,10 +31,14 @@ static orth_status open_text(orth_ctx *ctx, scoring *s, const char *path, const 
     snprintf(s->scratch, sizeof s->scratch, "/tmp/orthant-eval-XXXXXX");
     if (!mkdtemp(s->scratch))
         return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot create a temporary folder", s->scratch);
-    orth_prepare_options o = {.inputs = &path, .num_inputs = 1, .out_dir = s->scratch, .tokenizer = s->file.tokenizer,
-                              .separator = s->file.run.data_separator, .jsonl_field = s->file.run.data_jsonl_field,
-                              .overwrite = true};
-    ORTH_TRY(orth_prepare(ctx, &o, NULL));
+    orth_inputs files = {0};
+    orth_status status = orth_inputs_add(ctx, &files, path);
+    orth_prepare_options o = {.inputs = (const char *const *)files.v, .num_inputs = files.num, .out_dir = s->scratch,
+                              .tokenizer = s->file.tokenizer, .text = orth_setup_text(&s->file.run), .overwrite = true};
+    if (status == ORTH_OK)
+        status = orth_prepare(ctx, &o, NULL);
+    orth_inputs_free(ctx, &files);
+    ORTH_TRY(status);
     ORTH_TRY(orth_dataset_open(ctx, &s->text, s->scratch));
     ORTH_TRY(orth_path_remove(ctx, s->scratch)); /* what is mapped stays: `eval --logprobs | head` leaves nothing either */
     *corpus = &s->text->train;
@@ -56,8 +62,7 @@ static orth_status open_run_data(orth_ctx *ctx, scoring *s)
     orth_data_options o = {.paths = paths->v, .num_paths = paths->n,
                            .tokenizer = orth_path_exists(own) ? own : c->data_tokenizer,
                            .eos = c->data_eos_token.v, .num_eos = c->data_eos_token.n,
-                           .auto_vocab = s->file.model.vocab, .separator = c->data_separator,
-                           .jsonl_field = c->data_jsonl_field, .valid_fraction = c->data_valid_fraction,
+                           .auto_vocab = s->file.model.vocab, .text = orth_setup_text(c), .valid_fraction = c->data_valid_fraction,
                            .seed = (uint64_t)c->train_seed, .cache_dir = cache};
     orth_status status = orth_data_open_or_prepare(ctx, &s->data, &o);
     orth_mem_free(ctx, cache);

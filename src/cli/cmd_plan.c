@@ -18,7 +18,7 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     ORTH_TRY(orth_describe_evaluates(ctx, &cmd->config, &evaluates));
     ORTH_TRY(orth_run_plan_make(ctx, &plan, &cmd->config, &model, evaluates));
     const bool json = orth_cmd_flag(cmd, "json") != NULL;
-    char *text = NULL, *more = NULL;
+    char *text = NULL, *more = NULL, *epochs = NULL;
     orth_status s = price(ctx, cmd, &plan, &model);
     if (s == ORTH_OK) {
         text = json ? orth_plan_json(ctx, plan.ranks, plan.num_ranks, &plan.total)
@@ -27,12 +27,17 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     }
     if (s == ORTH_OK && !json)
         s = orth_describe_zero_cost(ctx, &plan, &cmd->config, &model, &more);
+    if (s == ORTH_OK && !json)
+        s = orth_describe_epochs(ctx, &cmd->config, &epochs);
+    if (epochs)
+        fputs(epochs, stdout);
     if (text)
         fputs(text, stdout);
     if (more)
         fputs(more, stdout);
     orth_mem_free(ctx, text);
     orth_mem_free(ctx, more);
+    orth_mem_free(ctx, epochs);
     if (s == ORTH_OK)
         s = orth_plan_require_fit(ctx, &plan.total);
     orth_run_plan_release(ctx, &plan);

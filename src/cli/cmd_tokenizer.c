@@ -7,7 +7,8 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "cli/numbers.h"
-#include "data/tokenizer.h"
+#include "cli/text_inputs.h"
+#include "data/prepare.h"
 
 /* ---- train ---- */
 
@@ -51,22 +52,17 @@ static orth_status save(orth_ctx *ctx, const orth_tokenizer *tok, const char *ou
     return status;
 }
 
-static orth_status train_on(orth_ctx *ctx, const orth_cmd *cmd, const char *out, orth_file_map *maps,
-                            orth_text_span *spans, int num_files)
+static orth_status train_on(orth_ctx *ctx, const orth_cmd *cmd, const char *out, const orth_inputs *files)
 {
     orth_tokenizer_train_options options;
+    const orth_prepare_options text = {.inputs = (const char *const *)files->v, .num_inputs = files->num,
+                                       .text = orth_cmd_text_options(cmd)};
+    int64_t max_bytes = 0, text_bytes = 0;
     ORTH_TRY(train_options(ctx, cmd, &options));
-    int64_t text_bytes = 0;
-    for (int i = 0; i < num_files; i++) {
-        ORTH_TRY(orth_file_map_open(ctx, &maps[i], cmd->words[1 + i]));
-        spans[i] = (orth_text_span){.data = (const char *)maps[i].data, .num_bytes = maps[i].size};
-        text_bytes += (int64_t)maps[i].size;
-    }
-    if (text_bytes == 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: no text to learn from: the file is empty", cmd->words[1]);
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "max-bytes", 1, INT64_MAX, &max_bytes));
     orth_tokenizer *tok;
     const double start = orth_clock_s();
-    ORTH_TRY(orth_tokenizer_train(ctx, &tok, spans, num_files, &options));
+    ORTH_TRY(orth_prepare_tokenizer(ctx, &tok, &text, &options, max_bytes, &text_bytes));
     if (orth_tokenizer_vocab_size(tok) < options.vocab_size)
         orth_log(ctx, ORTH_LOG_WARN, "tokenizer",
                  "only %" PRId64 " of %" PRId64 " tokens: no other pair occurs "
@@ -79,22 +75,14 @@ static orth_status train_on(orth_ctx *ctx, const orth_cmd *cmd, const char *out,
 
 static orth_status train(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    const int num_files = cmd->num_words - 1;
     const char *out = orth_cmd_flag(cmd, "out");
-    if (num_files < 1)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "tokenizer train: which text files?");
+    orth_inputs files;
     if (!out || !out[0])
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "tokenizer train: --out FILE.json or --out DIR is missing");
-    orth_file_map *maps = ORTH_NEW_ARRAY(ctx, orth_file_map, num_files);
-    orth_text_span *spans = ORTH_NEW_ARRAY(ctx, orth_text_span, num_files);
-    const orth_status status =
-        maps && spans ? train_on(ctx, cmd, out, maps, spans, num_files) : ORTH_ERR_NOMEM;
-    for (int i = 0; maps && i < num_files; i++) {
-        if (maps[i].data)
-            orth_file_map_close(&maps[i]);
-    }
-    orth_mem_free(ctx, maps);
-    orth_mem_free(ctx, spans);
+    orth_status status = orth_cmd_text_inputs(ctx, cmd, 1, &files);
+    if (status == ORTH_OK)
+        status = train_on(ctx, cmd, out, &files);
+    orth_inputs_free(ctx, &files);
     return status;
 }
 
@@ -132,27 +120,44 @@ static orth_status print_ids(orth_ctx *ctx, orth_encoder *enc, const char *text,
     return status;
 }
 
-/* One line of ids per file, or for standard input. */
+/* One line of ids per document. */
+static orth_status encode_input(orth_ctx *ctx, orth_encoder *enc, orth_reader *r, const char *path)
+{
+    orth_bytes line = {0};
+    int64_t num = 0, lines = 0;
+    orth_status status = orth_reader_input(ctx, r, path);
+    do {
+        orth_document d;
+        const char *text;
+        size_t n;
+        if (status == ORTH_OK)
+            status = orth_reader_next(ctx, r, &d, 1, &num);
+        if (status != ORTH_OK || num == 0)
+            break;
+        status = orth_reader_text(ctx, r, &d, &line, &text, &n);
+        if (status == ORTH_OK)
+            status = print_ids(ctx, enc, text, n);
+        lines++;
+    } while (status == ORTH_OK);
+    if (status == ORTH_OK && lines == 0)
+        printf("\n");
+    orth_bytes_free(ctx, &line);
+    return status;
+}
+
 static orth_status encode(orth_ctx *ctx, const orth_cmd *cmd, const orth_tokenizer *tok)
 {
-    orth_encoder *enc;
-    orth_bytes text = {0};
+    static const char *const standard_input[] = {"-"};
+    const bool named = cmd->num_words > 1;
+    const char *const *paths = named ? cmd->words + 1 : standard_input;
+    const orth_text_options text = orth_cmd_text_options(cmd);
+    orth_encoder *enc = NULL;
+    orth_reader *r = NULL;
     ORTH_TRY(orth_encoder_create(ctx, &enc, tok));
-    orth_status status = ORTH_OK;
-    if (cmd->num_words == 1) {
-        ORTH_TRY_GOTO(read_stdin(ctx, &text));
-        ORTH_TRY_GOTO(print_ids(ctx, enc, text.v, text.num));
-    }
-    for (int i = 1; i < cmd->num_words; i++) {
-        orth_file_map map;
-        ORTH_TRY_GOTO(orth_file_map_open(ctx, &map, cmd->words[i]));
-        status = print_ids(ctx, enc, (const char *)map.data, map.size);
-        orth_file_map_close(&map);
-        if (status != ORTH_OK)
-            goto done;
-    }
-done:
-    orth_bytes_free(ctx, &text);
+    orth_status status = orth_reader_create(ctx, &r, &text, 0);
+    for (int i = 0; status == ORTH_OK && i < (named ? cmd->num_words - 1 : 1); i++)
+        status = encode_input(ctx, enc, r, paths[i]);
+    orth_reader_free(ctx, r);
     orth_encoder_free(ctx, enc);
     return status;
 }

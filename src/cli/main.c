@@ -122,7 +122,7 @@ int main(int argc, char **argv)
         code = 143;
     if (ctx.error.left_behind)
         _exit(code);
-    orth_config_release(&ctx, &args.cmd.config);
+    orth_args_release(&ctx, &args);
     if (ctx.pool)
         orth_ctx_destroy(&ctx);
     return code;

@@ -33,7 +33,6 @@ const orth_flag *orth_flag_get(int i);
 const orth_flag *orth_flag_find(const char *verb, const char *name);
 
 /* A parsed command line. `cmd` points into the other members and into argv. */
-#define ORTH_WORDS_MAX 256
 #define ORTH_FLAGS_MAX 32
 typedef struct {
     orth_cmd cmd;
@@ -41,15 +40,16 @@ typedef struct {
     bool help;              /* --help was given: nothing else was looked at */
     int num_flags;
     struct { const char *name, *value; } flag[ORTH_FLAGS_MAX];
-    const char *words[ORTH_WORDS_MAX];
+    const char **words;     /* heap, as many as there are; orth_args_release */
     int num_settings;       /* key=value words */
-    const char *settings[ORTH_WORDS_MAX];
+    const char **settings;  /* in the same memory */
 } orth_args;
 
 /* Sorts argv into verb, run file, key=value, flags and words, and loads the configuration in the
  * order defaults, run file, environment (ORTHANT_THREADS, ORTHANT_ISA), key=value. ORTH_ERR_ARG,
- * ORTH_ERR_IO. The configuration is to be released whatever happens. */
+ * ORTH_ERR_IO, ORTH_ERR_NOMEM. To be released whatever happens. */
 orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **argv);
+void orth_args_release(orth_ctx *ctx, orth_args *args);
 
 /* Help as text in heap memory; NULL with the error recorded. */
 char *orth_help_usage(orth_ctx *ctx);

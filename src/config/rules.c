@@ -34,6 +34,14 @@ static orth_status micro_batch_divides(orth_ctx *ctx, const orth_config *c)
                   c->train_micro_batch, c->train_global_batch);
 }
 
+static orth_status steps_or_epochs(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->train_epochs == 0 || !ORTH_CONFIG_IS_SET(c, train, steps))
+        return ORTH_OK;
+    return BREAKS(ctx, c, train_epochs, train_steps, "train.epochs=%g and train.steps=%" PRId64 " both say how long to train: "
+                  "give one of them (train.epochs=0 takes it back)", c->train_epochs, c->train_steps);
+}
+
 static orth_status parts_are_a_power_of_two(orth_ctx *ctx, const orth_config *c)
 {
     if ((c->numerics_parts & (c->numerics_parts - 1)) == 0)
@@ -168,7 +176,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
                  micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
         sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
-        the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed,
+        the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, steps_or_epochs,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));

@@ -124,14 +124,10 @@ static orth_status open_root(orth_ctx *ctx, orth_dataset *d, const json_t *root,
     return ORTH_OK;
 }
 
-static orth_status open_json(orth_ctx *ctx, orth_dataset *d, const char *json_path)
+static orth_status open_json(orth_ctx *ctx, orth_dataset *d, const char *json_path, const char *json, size_t n)
 {
-    orth_file_map map = {0};
-    ORTH_TRY(orth_file_map_open(ctx, &map, json_path));
     json_error_t error;
-    json_t *root = json_loadb(map.size ? (const char *)map.data : "", map.size, JSON_REJECT_DUPLICATES,
-                              &error);
-    orth_file_map_close(&map);
+    json_t *root = json_loadb(n ? json : "", n, JSON_REJECT_DUPLICATES, &error);
     if (!root)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s:%d:%d: %s", json_path, error.line, error.column, error.text);
     orth_status status = open_root(ctx, d, root, json_path);
@@ -147,7 +143,7 @@ bool orth_dataset_exists(orth_ctx *ctx, const char *path)
     return yes;
 }
 
-orth_status orth_dataset_open(orth_ctx *ctx, orth_dataset **out, const char *path)
+orth_status orth_dataset_parse(orth_ctx *ctx, orth_dataset **out, const char *path, const char *json, size_t num_bytes)
 {
     orth_dataset *d = ORTH_NEW(ctx, orth_dataset);
     if (!d)
@@ -156,7 +152,7 @@ orth_status orth_dataset_open(orth_ctx *ctx, orth_dataset **out, const char *pat
     d->path = orth_mem_strdup(ctx, path);
     char *json_path = d->path ? orth_path_join(ctx, path, "dataset.json") : NULL;
     if (json_path)
-        status = open_json(ctx, d, json_path);
+        status = open_json(ctx, d, json_path, json, num_bytes);
     orth_mem_free(ctx, json_path);
     if (status != ORTH_OK) {
         orth_dataset_close(ctx, d);
@@ -164,6 +160,20 @@ orth_status orth_dataset_open(orth_ctx *ctx, orth_dataset **out, const char *pat
     }
     *out = d;
     return ORTH_OK;
+}
+
+orth_status orth_dataset_open(orth_ctx *ctx, orth_dataset **out, const char *path)
+{
+    orth_file_map map = {0};
+    char *json_path = orth_path_join(ctx, path, "dataset.json");
+    if (!json_path)
+        return ORTH_ERR_NOMEM;
+    orth_status status = orth_file_map_open(ctx, &map, json_path);
+    orth_mem_free(ctx, json_path);
+    if (status == ORTH_OK)
+        status = orth_dataset_parse(ctx, out, path, (const char *)map.data, map.size);
+    orth_file_map_close(&map);
+    return status;
 }
 
 static void close_split(orth_ctx *ctx, orth_corpus *c)

@@ -30,6 +30,8 @@ typedef struct {
 bool orth_dataset_exists(orth_ctx *ctx, const char *path);
 /* ORTH_ERR_IO; ORTH_ERR_DATA if dataset.json and shards do not say the same; ORTH_ERR_NOMEM. */
 orth_status orth_dataset_open(orth_ctx *ctx, orth_dataset **out, const char *path);
+/* The same with the text of dataset.json from memory; the shards are in folder `path`. For fuzzing. */
+orth_status orth_dataset_parse(orth_ctx *ctx, orth_dataset **out, const char *path, const char *json, size_t num_bytes);
 void orth_dataset_close(orth_ctx *ctx, orth_dataset *d);  /* NULL is fine */
 /* Reads everything: checksums of all blocks, all tokens. */
 orth_status orth_dataset_verify(orth_ctx *ctx, const orth_dataset *d);

@@ -8,22 +8,20 @@
 
 #include <xxhash.h>
 
+#include "data/inputs.h"
+
 static orth_status check_options(orth_ctx *ctx, const orth_data_options *o)
 {
     if (o->num_paths < 1)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.path is not set: text, JSONL or a prepared folder");
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.path is not set: text, JSONL, a folder of them or a prepared folder");
     if (o->num_weights != 0 && o->num_weights != o->num_paths)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG,
                          "data.weights has %d numbers, data.path has %d: one weight per path", o->num_weights,
                          o->num_paths);
-    for (int i = 0; i < o->num_paths; i++) {
+    for (int i = 0; i < o->num_paths; i++)
         if (!orth_path_exists(o->paths[i]))
             return errno == ENOENT ? ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: no such file or folder (data.path)", o->paths[i])
                                    : ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: %s (data.path)", o->paths[i], strerror(errno));
-        if (orth_path_is_dir(o->paths[i]) && !orth_dataset_exists(ctx, o->paths[i]))
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: is a folder without dataset.json: not made by "
-                             "'orthant data prepare'", o->paths[i]);
-    }
     return ORTH_OK;
 }
 
@@ -35,33 +33,35 @@ static bool is_auto(const orth_data_options *o)
 static orth_prepare_options prepare_options(const orth_data_options *o)
 {
     return (orth_prepare_options){
-        .separator = o->separator && o->separator[0] ? o->separator : NULL,
-        .jsonl_field = o->jsonl_field && o->jsonl_field[0] ? o->jsonl_field : NULL,
+        .text = o->text,
         .valid_fraction = o->valid_fraction,
         .seed = o->seed,
     };
 }
 
-/* Everything that decides what prepare makes of `path`; tok NULL: what decides the tokenizer. */
-static orth_status cache_key(orth_ctx *ctx, const orth_data_options *o, const char *const *paths,
-                             int num_paths, const orth_tokenizer *tok, uint64_t *out)
+static uint64_t add_text(uint64_t h, const char *text)
+{
+    return XXH64(text ? text : "", text ? strlen(text) + 1 : 1, h);
+}
+
+/* Everything that decides what prepare makes of the files; tok NULL: what decides the tokenizer. */
+static orth_status cache_key(orth_ctx *ctx, const orth_data_options *o, const orth_inputs *files,
+                             const orth_tokenizer *tok, uint64_t *out)
 {
     uint64_t h = tok ? orth_tokenizer_fingerprint(tok) : (uint64_t)o->auto_vocab;
     const orth_special_tokens *special = tok ? orth_tokenizer_special(tok) : NULL;
-    const char *texts[] = {o->separator ? o->separator : "", o->jsonl_field ? o->jsonl_field : ""};
     const uint64_t numbers[] = {(uint64_t)(o->valid_fraction * 0x1p52), o->seed, ORTH_SHARD_VERSION};
-    for (int i = 0; i < ORTH_COUNT(texts); i++)
-        h = XXH64(texts[i], strlen(texts[i]) + 1, h);
+    h = add_text(add_text(h + o->text.format, o->text.separator), o->text.field);
     if (tok)
         h = XXH64(numbers, sizeof numbers, h);
     if (special)
         h = XXH64(special->eos, (size_t)special->num_eos * sizeof *special->eos, h);
-    for (int i = 0; i < num_paths; i++) {
+    for (int i = 0; i < files->num; i++) {
         struct stat st;
-        if (stat(paths[i], &st) != 0)
-            return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot read: %s", paths[i], strerror(errno));
+        if (stat(files->v[i], &st) != 0)
+            return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot read: %s", files->v[i], strerror(errno));
         const int64_t facts[] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
-        h = XXH64(paths[i], strlen(paths[i]) + 1, h);
+        h = XXH64(files->v[i], strlen(files->v[i]) + 1, h);
         h = XXH64(facts, sizeof facts, h);
     }
     *out = h;
@@ -70,14 +70,23 @@ static orth_status cache_key(orth_ctx *ctx, const orth_data_options *o, const ch
 
 /* ---- the tokenizer ---- */
 
-/* Trains on the files among the paths, once: the result is kept in the cache. */
-static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_tokenizer **out)
+static orth_status train_tokenizer(orth_ctx *ctx, const orth_data_options *o, const orth_inputs *files,
+                                   orth_tokenizer **out)
 {
-    if (o->auto_vocab <= 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: is not prepared: data.tokenizer must name a tokenizer.json",
-                         o->paths[0]);
+    const orth_tokenizer_train_options train = {.vocab_size = o->auto_vocab};
+    orth_prepare_options p = prepare_options(o);
+    p.inputs = (const char *const *)files->v;
+    p.num_inputs = files->num;
+    orth_log(ctx, ORTH_LOG_INFO, "data", "training a tokenizer of %" PRId64 " tokens on %s%s", o->auto_vocab,
+             files->v[0], files->num > 1 ? " and others" : "");
+    return orth_prepare_tokenizer(ctx, out, &p, &train, 0, NULL);
+}
+
+static orth_status cached_tokenizer(orth_ctx *ctx, const orth_data_options *o, const orth_inputs *files,
+                                    orth_tokenizer **out)
+{
     uint64_t key = 0;
-    ORTH_TRY(cache_key(ctx, o, o->paths, o->num_paths, NULL, &key));
+    ORTH_TRY(cache_key(ctx, o, files, NULL, &key));
     char *path = orth_mem_printf(ctx, "%s/tokenizer-%016" PRIx64 ".json", o->cache_dir, key);
     if (!path)
         return ORTH_ERR_NOMEM;
@@ -85,12 +94,7 @@ static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
     if (orth_path_exists(path)) {
         status = orth_tokenizer_load(ctx, out, path);
     } else {
-        orth_prepare_options p = prepare_options(o);
-        p.inputs = o->paths;
-        p.num_inputs = o->num_paths;
-        orth_log(ctx, ORTH_LOG_INFO, "data", "training a tokenizer of %" PRId64 " tokens on %s%s",
-                 o->auto_vocab, o->paths[0], o->num_paths > 1 ? " and others" : "");
-        status = orth_prepare_tokenizer(ctx, out, &p, o->auto_vocab, 0);
+        status = train_tokenizer(ctx, o, files, out);
         if (status == ORTH_OK)
             status = orth_path_make_dirs(ctx, o->cache_dir);
         if (status == ORTH_OK)
@@ -100,12 +104,28 @@ static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
     return status;
 }
 
+/* Trained on all paths (none of them is prepared), once: the result is kept in the cache. */
+static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_tokenizer **out)
+{
+    if (o->auto_vocab <= 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: is not prepared: data.tokenizer must name a tokenizer.json",
+                         o->paths[0]);
+    orth_inputs files = {0};
+    orth_status status = ORTH_OK;
+    for (int i = 0; i < o->num_paths && status == ORTH_OK; i++)
+        status = orth_inputs_add(ctx, &files, o->paths[i]);
+    if (status == ORTH_OK)
+        status = cached_tokenizer(ctx, o, &files, out);
+    orth_inputs_free(ctx, &files);
+    return status;
+}
+
 static orth_status find_tokenizer(orth_ctx *ctx, const orth_data_options *o, orth_data *d)
 {
     if (!is_auto(o))
         return orth_tokenizer_load(ctx, &d->tokenizer, o->tokenizer);
     for (int i = 0; i < o->num_paths; i++)
-        if (orth_path_is_dir(o->paths[i]))
+        if (orth_dataset_exists(ctx, o->paths[i]))
             return orth_tokenizer_load(ctx, &d->tokenizer, o->paths[i]);
     return auto_tokenizer(ctx, o, &d->tokenizer);
 }
@@ -124,16 +144,16 @@ static orth_status load_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
 
 /* ---- the sets ---- */
 
-static orth_status prepare_one(orth_ctx *ctx, const orth_data_options *o, const orth_data *d,
-                               const char *const *path, const char *folder)
+static orth_status prepare_one(orth_ctx *ctx, const orth_data_options *o, const orth_data *d, const char *path,
+                               const orth_inputs *files, const char *folder)
 {
     orth_prepare_options p = prepare_options(o);
     orth_prepare_result r;
-    p.inputs = path;
-    p.num_inputs = 1;
+    p.inputs = (const char *const *)files->v;
+    p.num_inputs = files->num;
     p.out_dir = folder;
     p.tokenizer = d->tokenizer;
-    orth_log(ctx, ORTH_LOG_INFO, "data", "preparing %s", *path);
+    orth_log(ctx, ORTH_LOG_INFO, "data", "preparing %s", path);
     ORTH_TRY(orth_path_make_dirs(ctx, o->cache_dir));
     orth_status status = orth_prepare(ctx, &p, &r);
     if (status != ORTH_OK) {
@@ -145,24 +165,35 @@ static orth_status prepare_one(orth_ctx *ctx, const orth_data_options *o, const 
     orth_log(ctx, ORTH_LOG_INFO, "data",
              "%s: %" PRId64 " training tokens in %" PRId64 " documents, %" PRId64
              " held-out tokens in %" PRId64,
-             *path, r.train_tokens, r.train_docs, r.valid_tokens, r.valid_docs);
+             path, r.train_tokens, r.train_docs, r.valid_tokens, r.valid_docs);
     return ORTH_OK;
 }
 
-static orth_status open_file(orth_ctx *ctx, const orth_data_options *o, const orth_data *d,
-                             const char *const *path, orth_dataset **out)
+static orth_status open_files(orth_ctx *ctx, const orth_data_options *o, const orth_data *d, const char *path,
+                              const orth_inputs *files, orth_dataset **out)
 {
     uint64_t key = 0;
-    ORTH_TRY(cache_key(ctx, o, path, 1, d->tokenizer, &key));
+    ORTH_TRY(cache_key(ctx, o, files, d->tokenizer, &key));
     char *folder = orth_mem_printf(ctx, "%s/%016" PRIx64, o->cache_dir, key);
     if (!folder)
         return ORTH_ERR_NOMEM;
     orth_status status = ORTH_OK;
     if (!orth_dataset_exists(ctx, folder))
-        status = prepare_one(ctx, o, d, path, folder);
+        status = prepare_one(ctx, o, d, path, files, folder);
     if (status == ORTH_OK)
         status = orth_dataset_open(ctx, out, folder);
     orth_mem_free(ctx, folder);
+    return status;
+}
+
+static orth_status open_text(orth_ctx *ctx, const orth_data_options *o, const orth_data *d, const char *path,
+                             orth_dataset **out)
+{
+    orth_inputs files = {0};
+    orth_status status = orth_inputs_add(ctx, &files, path);
+    if (status == ORTH_OK)
+        status = open_files(ctx, o, d, path, &files, out);
+    orth_inputs_free(ctx, &files);
     return status;
 }
 
@@ -210,10 +241,10 @@ static orth_status open_sets(orth_ctx *ctx, const orth_data_options *o, orth_dat
     if (!d->sets || !d->train || !d->valid || (o->num_weights && !weights))
         return ORTH_ERR_NOMEM;
     for (int i = 0; i < n; i++) {
-        if (orth_path_is_dir(o->paths[i]))
+        if (orth_dataset_exists(ctx, o->paths[i]))
             ORTH_TRY(orth_dataset_open(ctx, &d->sets[i], o->paths[i]));
         else
-            ORTH_TRY(open_file(ctx, o, d, &o->paths[i], &d->sets[i]));
+            ORTH_TRY(open_text(ctx, o, d, o->paths[i], &d->sets[i]));
         d->num_sets = i + 1;
         ORTH_TRY(check_match(ctx, o, d, d->sets[i]));
         d->train[i] = &d->sets[i]->train;

@@ -1,7 +1,7 @@
 /* data.h -- what a run trains on: the data sets behind data.path, their weights and one tokenizer.
  *
- * A path is a prepared folder, used as it is, or text or JSONL files, prepared on the fly into a cache folder
- * whose name is a hash of the files (path, size, time of change), of the options and of the tokenizer: a
+ * A path is a prepared folder, used as it is, or a text or JSONL file or a folder of them, prepared on the fly into a cache
+ * folder whose name is a hash of the files (path, size, time of change), of the options and of the tokenizer: a
  * second start opens it at once, and a changed file is prepared again.
  */
 #ifndef ORTH_DATA_DATA_H
@@ -21,7 +21,7 @@ typedef struct {
     int num_eos;
     int64_t auto_vocab;           /* 0: "auto" without a prepared folder is an error */
     int64_t max_vocab;            /* tokens that the model has room for; 0: its vocabulary follows the tokenizer */
-    const char *separator, *jsonl_field; /* as in prepare.h; NULL or "": default */
+    orth_text_options text;
     double valid_fraction;
     uint64_t seed;                /* of the split */
     const char *cache_dir;        /* such as RUNFOLDER/data; made when needed */

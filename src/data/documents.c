@@ -6,88 +6,152 @@
 
 #include <string.h>
 
-static bool ends_with(const char *s, const char *suffix)
+orth_documents orth_documents_begin(bool jsonl, const char *separator)
 {
-    const size_t n = strlen(s), k = strlen(suffix);
-    return n >= k && strcmp(s + n - k, suffix) == 0;
-}
-
-orth_documents orth_documents_begin(const char *path, const char *separator, const char *text,
-                                    size_t num_bytes)
-{
-    orth_documents d = {.separator = separator, .p = text, .end = num_bytes ? text + num_bytes : text,
-                        .line_number = 1};
-    if (ends_with(path, ".jsonl") || ends_with(path, ".ndjson"))
+    orth_documents d = {.kind = ORTH_DOCS_TEXT, .separator = separator, .line_number = 1};
+    if (jsonl)
         d.kind = ORTH_DOCS_JSONL;
-    else if (!separator || !separator[0] || strcmp(separator, "blank-line") == 0)
+    else if (!separator || !separator[0] || strcmp(separator, "file") == 0)
+        d.kind = ORTH_DOCS_FILE;
+    else if (strcmp(separator, "blank-line") == 0)
         d.kind = ORTH_DOCS_BLANK_LINE;
     else if (strcmp(separator, "line") == 0)
         d.kind = ORTH_DOCS_LINE;
-    else if (strcmp(separator, "file") == 0)
-        d.kind = ORTH_DOCS_FILE;
-    else
-        d.kind = ORTH_DOCS_TEXT;
     return d;
 }
 
-static bool is_blank(const char *p, const char *end)
+static bool is_space(char c)
 {
-    while (p < end && (*p == ' ' || *p == '\t' || *p == '\r' || *p == '\n'))
-        p++;
-    return p == end;
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Behind the newline that ends the line at p, or the end. */
+bool orth_text_is_blank(const char *p, size_t n)
+{
+    size_t i = 0;
+    while (i < n && is_space(p[i]))
+        i++;
+    return i == n;
+}
+
+/* Behind the newline that ends the line at p; the end of all; or NULL: it lies behind the window. */
 static const char *line_end(const orth_documents *d, const char *p)
 {
     const char *newline = memchr(p, '\n', (size_t)(d->end - p));
-    return newline ? newline + 1 : d->end;
+    return newline ? newline + 1 : d->final ? d->end : NULL;
 }
 
-/* Behind the last byte of the next piece, separator not included; d->p moves behind the separator. */
-static const char *next_piece(orth_documents *d)
+static const char *without_line_end(const char *begin, const char *stop)
 {
-    const char *begin = d->p, *stop = d->end;
-    if (d->kind == ORTH_DOCS_TEXT) {
-        const size_t n = strlen(d->separator);
-        const char *found = memmem(begin, (size_t)(d->end - begin), d->separator, n);
-        d->p = found ? found + n : d->end;
-        return found ? found : d->end;
-    }
-    if (d->kind == ORTH_DOCS_LINE || d->kind == ORTH_DOCS_JSONL) {
-        stop = line_end(d, begin);
-    } else if (d->kind == ORTH_DOCS_BLANK_LINE) {
-        for (stop = begin; stop < d->end;) {
-            const char *next = line_end(d, stop);
-            if (stop > begin && is_blank(stop, next))
-                break;
-            stop = next;
-        }
-    }
-    d->p = stop;
-    if (d->kind != ORTH_DOCS_FILE) {
-        stop -= stop > begin && stop[-1] == '\n';
-        stop -= stop > begin && stop[-1] == '\r';
-    }
+    stop -= stop > begin && stop[-1] == '\n';
+    stop -= stop > begin && stop[-1] == '\r';
     return stop;
+}
+
+/* The functions below: behind the last byte of the piece at p, separator not included; *next: behind the separator.
+ * NULL: it does not end in this window. */
+
+static const char *line_piece(const orth_documents *d, const char **next)
+{
+    *next = line_end(d, d->p);
+    return *next ? without_line_end(d->p, *next) : NULL;
+}
+
+static const char *text_piece(const orth_documents *d, const char **next)
+{
+    const size_t n = strlen(d->separator);
+    const char *found = memmem(d->p, (size_t)(d->end - d->p), d->separator, n);
+    *next = found ? found + n : d->end;
+    return found ? found : d->final ? d->end : NULL;
+}
+
+static const char *paragraph_piece(const orth_documents *d, const char **next)
+{
+    const char *stop = d->p;
+    while (stop < d->end) {
+        const char *after = line_end(d, stop);
+        if (!after)
+            return NULL;
+        if (stop > d->p && orth_text_is_blank(stop, (size_t)(after - stop)))
+            break;
+        stop = after;
+    }
+    if (stop == d->end && !d->final)
+        return NULL;
+    *next = stop;
+    return without_line_end(d->p, stop);
+}
+
+/* The first place between a and b where the tokens do not change by a cut: in front of a `c` that follows a letter or a
+ * digit of ASCII (tokenizer_count.c cuts likewise). */
+static const char *neutral_cut(const char *a, const char *b, char c)
+{
+    for (const char *p = a; (p = memchr(p, c, (size_t)(b - p))) != NULL; p++) {
+        const char before = (char)(p[-1] | 0x20);
+        if ((before >= 'a' && before <= 'z') || (p[-1] >= '0' && p[-1] <= '9'))
+            return p;
+    }
+    return NULL;
+}
+
+/* Where to cut between a and b: see documents.h. */
+static const char *cut_between(const char *a, const char *b)
+{
+    const char *cut = neutral_cut(a, b, '\n');
+    if (!cut)
+        cut = neutral_cut(a, b, ' ');
+    if (cut)
+        return cut;
+    if ((cut = memchr(a, '\n', (size_t)(b - a))) != NULL)
+        return cut + 1;
+    while (b > a && ((unsigned char)*b & 0xC0) == 0x80) /* not inside a character */
+        b--;
+    return b;
+}
+
+static const char *file_piece(const orth_documents *d, const char **next)
+{
+    const size_t left = (size_t)(d->end - d->p);
+    *next = d->end;
+    if (left > 2 * d->unit)
+        *next = cut_between(d->p + d->unit, d->p + 2 * d->unit);
+    else if (!d->final)
+        return NULL;
+    return *next;
+}
+
+static const char *find_piece(const orth_documents *d, const char **next)
+{
+    switch (d->kind) {
+    case ORTH_DOCS_FILE: return file_piece(d, next);
+    case ORTH_DOCS_BLANK_LINE: return paragraph_piece(d, next);
+    case ORTH_DOCS_TEXT: return text_piece(d, next);
+    case ORTH_DOCS_LINE:
+    case ORTH_DOCS_JSONL: break;
+    }
+    return line_piece(d, next);
 }
 
 bool orth_documents_next(orth_documents *d, orth_document *out)
 {
     while (d->p < d->end) {
+        const char *next = NULL;
         if (d->kind == ORTH_DOCS_BLANK_LINE) {
-            const char *next = line_end(d, d->p);
-            if (is_blank(d->p, next)) {
+            next = line_end(d, d->p);
+            if (!next)
+                return false;
+            if (orth_text_is_blank(d->p, (size_t)(next - d->p))) {
                 d->p = next;
                 continue;
             }
         }
-        const char *begin = d->p, *stop = next_piece(d);
+        const char *begin = d->p, *stop = find_piece(d, &next);
+        if (!stop)
+            return false;
         const int64_t line_number = d->line_number++;
-        if (is_blank(begin, stop))
-            continue;
-        *out = (orth_document){begin, (size_t)(stop - begin), line_number};
-        return true;
+        d->p = next;
+        *out = (orth_document){begin, (size_t)(stop - begin), line_number, d->kind == ORTH_DOCS_FILE && next < d->end};
+        if (d->kind == ORTH_DOCS_FILE || !orth_text_is_blank(begin, (size_t)(stop - begin)))
+            return true;
     }
     return false;
 }

@@ -1,12 +1,19 @@
-/* documents.h -- cuts the bytes of a text or JSONL file into documents, in order, copying nothing.
+/* documents.h -- cuts bytes into documents, in order, copying nothing.
  *
- * Separators of text files (`data.separator`):
+ * Separators of text (`data.separator`):
+ *   file         the whole file is one document, every byte of it
  *   blank-line   one or more lines of nothing but spaces, tabs and carriage returns
  *   line         every line is a document
- *   file         the whole file is one
  *   other text   each occurrence of that very text
  * A document is what lies between; the end of its last line does not belong to it (`file`, and other text,
  * leave it as it is). What is empty or only white space is no document. JSONL: a document per line.
+ *
+ * A whole file comes in pieces of `unit` bytes or a little more, so that it can be encoded in parallel and parts of it
+ * held out. A piece ends where a cut does not change the tokens, if there is such a place before 2*unit: in front of a newline, or
+ * else a space, that follows an ASCII letter or digit, where the patterns of gpt2, llama3 and qwen end a word in any case.
+ * Failing that it ends behind a line, or anywhere but inside a UTF-8 sequence.
+ *
+ * The bytes may come in windows: p and end are moved by the caller, `final` is set with the last one.
  */
 #ifndef ORTH_DATA_DOCUMENTS_H
 #define ORTH_DATA_DOCUMENTS_H
@@ -14,18 +21,20 @@
 #include "base/ctx.h"
 
 typedef enum {
+    ORTH_DOCS_FILE,
     ORTH_DOCS_BLANK_LINE,
     ORTH_DOCS_LINE,
-    ORTH_DOCS_FILE,
     ORTH_DOCS_TEXT,
     ORTH_DOCS_JSONL
 } orth_docs_kind;
 
-/* A cursor over one file; the bytes outlive it. Make with orth_documents_begin. */
+/* A cursor. Make with orth_documents_begin, then set p, end, final and, for files, unit. */
 typedef struct {
     orth_docs_kind kind;
     const char *separator;
+    size_t unit;               /* > 0: bytes of a piece (ORTH_DOCS_FILE only) */
     const char *p, *end;
+    bool final;                /* nothing follows `end` */
     int64_t line_number;       /* of p, from 1 (JSONL only) */
 } orth_documents;
 
@@ -33,12 +42,14 @@ typedef struct {
     const char *text;          /* JSONL: the line, not decoded */
     size_t num_bytes;
     int64_t line_number;       /* JSONL only */
+    bool goes_on;              /* the next piece continues this document (ORTH_DOCS_FILE only) */
 } orth_document;
 
-/* JSONL if the name ends in .jsonl or .ndjson; else text, cut at `separator` (NULL or "": blank-line). */
-orth_documents orth_documents_begin(const char *path, const char *separator, const char *text,
-                                    size_t num_bytes);
-/* False at the end. */
+/* Text that is cut at `separator` (NULL or "": file), or JSONL. */
+orth_documents orth_documents_begin(bool jsonl, const char *separator);
+/* False: no further document, or none that ends before `end` (not final); p is where it begins. */
 bool orth_documents_next(orth_documents *docs, orth_document *out);
+
+bool orth_text_is_blank(const char *p, size_t num_bytes);
 
 #endif

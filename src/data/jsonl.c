@@ -9,6 +9,10 @@ typedef struct {
     const char *begin, *p, *end;
     const char *path;
     int64_t line_number;
+    bool collects;          /* the line is read a second time, for the names of its members */
+    bool has_messages;      /* one of them: a chat */
+    char names[200];
+    size_t num_names;       /* bytes of it */
 } scanner;
 
 static orth_status fail_at(const scanner *s, const char *p, const char *what)
@@ -211,6 +215,57 @@ static orth_status skip_value(scanner *s, int depth)
     return number(s);
 }
 
+/* "'a', 'b', ..." as far as there is room. */
+static void note_name(scanner *s, const char *name, size_t n)
+{
+    const size_t room = sizeof s->names - s->num_names;
+    s->has_messages = s->has_messages || (n == 8 && memcmp(name, "messages", 8) == 0);
+    if (room < n + 10) {
+        if (room > 5)
+            s->num_names += (size_t)snprintf(s->names + s->num_names, room, "%s", s->num_names ? ", ..." : "...");
+        s->num_names = sizeof s->names; /* full */
+        return;
+    }
+    char *at = s->names + s->num_names;
+    s->num_names += (size_t)snprintf(at, room, "%s'%.*s'", s->num_names ? ", " : "", (int)n, name);
+    for (; *at; at++)
+        *at = (unsigned char)*at < 0x20 ? '?' : *at;
+}
+
+static const char *type_name(char first)
+{
+    return first == '{' ? "an object" : first == '[' ? "a list" : first == 'n' ? "null"
+           : first == 't' || first == 'f' ? "a truth value" : "a number";
+}
+
+static const char *chat_hint(const scanner *s, const char *field)
+{
+    return s->has_messages || strcmp(field, "messages") == 0
+               ? "; chats ('messages') are not supported: write each as one text first" : "";
+}
+
+static orth_status fail_type(scanner *s, const char *place, const char *field)
+{
+    const char *value = s->p;
+    char what[320];
+    if (s->p == s->end)
+        return fail_at(s, s->p, "the line ends inside a value");
+    ORTH_TRY(skip_value(s, 1)); /* what is no JSON at all is said first */
+    snprintf(what, sizeof what, "field '%.80s' is %s, not a string%s", field, type_name(*value), chat_hint(s, field));
+    return fail_at(s, place, what);
+}
+
+static orth_status fail_missing(scanner *s, const char *field)
+{
+    char what[512];
+    if (s->names[0])
+        snprintf(what, sizeof what, "the object has no field '%.80s'; it has %s: --field=NAME (data.jsonl_field) says which "
+                 "one holds the text%s", field, s->names, chat_hint(s, field));
+    else
+        snprintf(what, sizeof what, "the object has no field '%.80s'; it is empty", field);
+    return fail_at(s, s->p, what);
+}
+
 /* One member of the outermost object. Names are decoded into the tail of the same buffer: a name and a
  * value are different bytes of the line, so together they are no longer than it. */
 static orth_status member(scanner *s, orth_bytes *out, const char *field, bool *found)
@@ -219,16 +274,30 @@ static orth_status member(scanner *s, orth_bytes *out, const char *field, bool *
     const char *place = s->p;
     ORTH_TRY(string(s, out->v, &name_bytes));
     const bool wanted = name_bytes == strlen(field) && memcmp(out->v, field, name_bytes) == 0;
+    if (s->collects)
+        note_name(s, out->v, name_bytes);
     ORTH_TRY(expect(s, ':'));
     if (!wanted)
         return skip_value(s, 1);
     skip_space(s);
     if (s->p == s->end || *s->p != '"')
-        return fail_at(s, place, "the field that holds the text is not a string");
+        return fail_type(s, place, field);
     *found = true;
     ORTH_TRY(string(s, out->v + (s->end - s->begin), &value_bytes));
     out->num = value_bytes;
     return ORTH_OK;
+}
+
+static orth_status object(scanner *s, orth_bytes *out, const char *field);
+
+/* The members are named; to keep names of lines that are in order would cost time. */
+static orth_status missing(scanner *s, orth_bytes *out, const char *field)
+{
+    if (s->collects)
+        return fail_missing(s, field);
+    s->p = s->begin;
+    s->collects = true;
+    return object(s, out, field);
 }
 
 static orth_status object(scanner *s, orth_bytes *out, const char *field)
@@ -249,9 +318,7 @@ static orth_status object(scanner *s, orth_bytes *out, const char *field)
     skip_space(s);
     if (s->p != s->end)
         return fail_at(s, s->p, "something follows the object");
-    char what[160];
-    snprintf(what, sizeof what, "the object has no field '%.80s'", field);
-    return found ? ORTH_OK : fail_at(s, s->p, what);
+    return found ? ORTH_OK : missing(s, out, field);
 }
 
 orth_status orth_jsonl_text(orth_ctx *ctx, orth_bytes *out, const char *line, size_t num_bytes,
@@ -266,7 +333,8 @@ orth_status orth_jsonl_text(orth_ctx *ctx, orth_bytes *out, const char *line, si
         out->v = v;
         out->cap = cap;
     }
-    scanner s = {ctx, line, line, line + num_bytes, path, line_number};
+    scanner s = {.ctx = ctx, .begin = line, .p = line, .end = line + num_bytes, .path = path,
+                 .line_number = line_number};
     out->num = 0;
     ORTH_TRY(object(&s, out, field));
     memmove(out->v, out->v + num_bytes, out->num);

@@ -11,6 +11,7 @@ typedef struct {
     orth_shard_writer *writer;    /* NULL: no shard is open */
     orth_shard_info *shards;      /* [num_shards] finished ones */
     int num_shards, cap_shards;
+    bool in_document;             /* the next piece continues the last document */
 } prepare_split;
 
 typedef struct {
@@ -18,7 +19,7 @@ typedef struct {
     char *tmp_dir;                /* heap; exists until commit */
     int64_t vocab_size;
     uint64_t fingerprint;
-    int64_t num_docs;
+    int64_t num_pieces;
     prepare_split splits[2];
     orth_prepare_result result;
 } orth_prepare_output;
@@ -26,9 +27,10 @@ typedef struct {
 /* *out is ready for orth_prepare_output_end even on failure. */
 orth_status orth_prepare_output_begin(orth_ctx *ctx, orth_prepare_output *out,
                                       const orth_prepare_options *options);
-/* Documents come in the order of their index, which decides the split. */
-orth_status orth_prepare_output_document(orth_ctx *ctx, orth_prepare_output *out, const int32_t *tokens,
-                                         int64_t n, int64_t text_bytes);
+/* Pieces come in the order of their index, which decides the split; most are a document whole. `tokens` end with the
+ * end-of-text token, which is left out where the document goes on in the next piece and in this shard. */
+orth_status orth_prepare_output_piece(orth_ctx *ctx, orth_prepare_output *out, const int32_t *tokens, int64_t n,
+                                      int64_t text_bytes, bool goes_on);
 orth_status orth_prepare_output_commit(orth_ctx *ctx, orth_prepare_output *out);
 /* Releases all; without commit nothing of the folder is left. */
 void orth_prepare_output_end(orth_ctx *ctx, orth_prepare_output *out);

@@ -63,9 +63,12 @@ typedef struct orth_shard_writer orth_shard_writer;
 /* token_bytes is 2 if vocab_size <= 65536, else 4. Nothing is at `path` before commit. */
 orth_status orth_shard_writer_open(orth_ctx *ctx, orth_shard_writer **out, const char *path,
                                    int64_t vocab_size, uint64_t fingerprint);
-/* One whole document of n >= 1 tokens, all in [0, vocab_size) (ORTH_ERR_ARG otherwise). */
+/* A document, or its beginning: n >= 1 tokens, all in [0, vocab_size) (ORTH_ERR_ARG otherwise). */
 orth_status orth_shard_writer_document(orth_ctx *ctx, orth_shard_writer *w, const int32_t *tokens, int64_t n,
                                        int64_t text_bytes);
+/* More tokens, n >= 1, of the document that was written last. */
+orth_status orth_shard_writer_more(orth_ctx *ctx, orth_shard_writer *w, const int32_t *tokens, int64_t n,
+                                   int64_t text_bytes);
 int64_t orth_shard_writer_tokens(const orth_shard_writer *w);
 /* Frees w whatever happens; *out_info (may be NULL) is what the header says. */
 orth_status orth_shard_writer_commit(orth_ctx *ctx, orth_shard_writer *w, orth_shard_info *out_info);

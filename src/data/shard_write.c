@@ -79,13 +79,9 @@ static orth_status flush_block(orth_ctx *ctx, orth_shard_writer *w)
     return ORTH_OK;
 }
 
-orth_status orth_shard_writer_document(orth_ctx *ctx, orth_shard_writer *w, const int32_t *tokens, int64_t n,
-                                       int64_t text_bytes)
+orth_status orth_shard_writer_more(orth_ctx *ctx, orth_shard_writer *w, const int32_t *tokens, int64_t n,
+                                   int64_t text_bytes)
 {
-    if (n < 1)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG,
-                         "document of %" PRId64 " tokens: a shard's documents have at least 1", n);
-    ORTH_TRY(table_add(ctx, &w->docs, (uint64_t)w->info.num_tokens));
     for (int64_t i = 0; i < n; i++) {
         if (tokens[i] < 0 || tokens[i] >= w->info.vocab_size)
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "token %d is not in [0, vocab_size=%" PRId64 ")",
@@ -96,9 +92,19 @@ orth_status orth_shard_writer_document(orth_ctx *ctx, orth_shard_writer *w, cons
             ORTH_TRY(flush_block(ctx, w));
     }
     w->info.num_tokens += n;
-    w->info.num_docs++;
     w->info.text_bytes += text_bytes;
     return ORTH_OK;
+}
+
+orth_status orth_shard_writer_document(orth_ctx *ctx, orth_shard_writer *w, const int32_t *tokens, int64_t n,
+                                       int64_t text_bytes)
+{
+    if (n < 1)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG,
+                         "document of %" PRId64 " tokens: a shard's documents have at least 1", n);
+    ORTH_TRY(table_add(ctx, &w->docs, (uint64_t)w->info.num_tokens));
+    w->info.num_docs++;
+    return orth_shard_writer_more(ctx, w, tokens, n, text_bytes);
 }
 
 int64_t orth_shard_writer_tokens(const orth_shard_writer *w)

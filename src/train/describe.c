@@ -1,6 +1,8 @@
 /* describe.c -- see describe.h. */
 #include "train/describe.h"
 
+#include <inttypes.h>
+
 #include "base/machine.h"
 #include "base/pool.h"
 #include "data/corpus.h"
@@ -50,6 +52,40 @@ orth_status orth_describe_evaluates(orth_ctx *ctx, const orth_config *cfg, bool 
     }
     *out = any;
     return ORTH_OK;
+}
+
+/* Training tokens and sequences of all paths; *known: all are prepared. */
+static orth_status count_data(orth_ctx *ctx, const orth_config *cfg, int64_t *tokens, int64_t *sequences, bool *known)
+{
+    *tokens = *sequences = 0;
+    *known = cfg->data_path.n > 0;
+    for (int i = 0; i < cfg->data_path.n && *known; i++) {
+        orth_dataset *d;
+        *known = orth_dataset_exists(ctx, cfg->data_path.v[i]);
+        if (!*known)
+            break;
+        ORTH_TRY(orth_dataset_open(ctx, &d, cfg->data_path.v[i]));
+        *tokens += d->train.num_tokens;
+        *sequences += (d->train.num_tokens - 1) / cfg->data_seq_len;
+        orth_dataset_close(ctx, d);
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_describe_epochs(orth_ctx *ctx, const orth_config *cfg, char **out)
+{
+    int64_t tokens, sequences;
+    bool known;
+    *out = NULL;
+    ORTH_TRY(count_data(ctx, cfg, &tokens, &sequences, &known));
+    if (!known || sequences == 0)
+        return ORTH_OK;
+    const double epoch = (double)sequences / (double)cfg->train_global_batch;
+    const bool by_epochs = cfg->train_epochs > 0;
+    const int64_t steps = by_epochs ? orth_setup_epoch_steps(cfg, sequences) : cfg->train_steps;
+    *out = orth_mem_printf(ctx, "data           %12" PRId64 " training tokens; an epoch is %.1f steps; %" PRId64
+                           " steps are %.3g epochs\n", tokens, epoch, steps, (double)steps / epoch);
+    return *out ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 /* ---- programs ---- */

@@ -30,6 +30,10 @@ void orth_rank_units_release(orth_rank_units *u);
  * data.valid_fraction says so. */
 orth_status orth_describe_evaluates(orth_ctx *ctx, const orth_config *cfg, bool *out);
 
+/* How often train.steps, or for how many steps train.epochs, see the data of the run file, as a line; *out: heap memory,
+ * or NULL where data.path is not set or not all prepared. */
+orth_status orth_describe_epochs(orth_ctx *ctx, const orth_config *cfg, char **out);
+
 /* The layout of the run file applied to a model, and every rank's plan. */
 typedef struct {
     orth_spread spread;

@@ -57,18 +57,47 @@ orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, con
     return s;
 }
 
-static orth_status compare_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data,
-                                const orth_checkpoint_state *state, const char *dir)
+/* Of text: a key that makes other tokens of it, and its values then and now; "" where none differs. */
+static void explain_data(orth_ctx *ctx, const orth_config *cfg, const char *recorded, char *out, size_t room)
 {
+    static const orth_option_id ids[] = {ORTH_OPT_data_separator, ORTH_OPT_data_jsonl_field, ORTH_OPT_data_format,
+                                         ORTH_OPT_data_valid_fraction};
+    orth_config was;
+    out[0] = 0;
+    if (orth_config_init(ctx, &was) != ORTH_OK)
+        return;
+    const bool known = orth_config_parse(ctx, &was, "state.json: run options", recorded, strlen(recorded)) == ORTH_OK;
+    for (int i = 0; known && i < ORTH_COUNT(ids) && !out[0]; i++) {
+        char *now = orth_option_text(ctx, cfg, ids[i]), *before = orth_option_text(ctx, &was, ids[i]);
+        if (now && before && strcmp(now, before) != 0)
+            snprintf(out, room, " (%s=%.60s now, %.60s then)", orth_option_get(ids[i])->path, now, before);
+        orth_mem_free(ctx, now);
+        orth_mem_free(ctx, before);
+    }
+    orth_config_release(ctx, &was);
+}
+
+static orth_status fail_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data,
+                             const orth_checkpoint_manifest *m, const char *dir)
+{
+    char why[200];
+    explain_data(ctx, cfg, m->run_config, why, sizeof why);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: data.path=%s: its training tokens have fingerprint %016" PRIx64
+                     ", those that %s was trained on %016" PRIx64 "%s: --resume goes on with the same data",
+                     place_of(cfg, ORTH_OPT_data_path), cfg->data_path.v[0], data->fingerprint, dir,
+                     m->state.data_fingerprint, why);
+}
+
+static orth_status compare_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data,
+                                const orth_checkpoint_manifest *m, const char *dir)
+{
+    const orth_checkpoint_state *state = &m->state;
     uint64_t tokenizer = orth_tokenizer_fingerprint(data->tokenizer);
     if (state->tokenizer_fingerprint != 0 && state->tokenizer_fingerprint != tokenizer)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: was trained with tokenizer %016" PRIx64 ", the data is for %016" PRIx64,
                          dir, state->tokenizer_fingerprint, tokenizer);
     if (state->data_fingerprint != 0 && state->data_fingerprint != data->fingerprint)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: data.path=%s: its training tokens have fingerprint %016" PRIx64
-                         ", those that %s was trained on %016" PRIx64 ": --resume goes on with the same data",
-                         place_of(cfg, ORTH_OPT_data_path), cfg->data_path.v[0], data->fingerprint, dir,
-                         state->data_fingerprint);
+        return fail_data(ctx, cfg, data, m, dir);
     if (state->next_sequence != state->step * cfg->train_global_batch)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: its next sequence is %" PRId64 ", but %" PRId64 " steps of "
                          "train.global_batch=%" PRId64 " end at %" PRId64, dir, state->next_sequence, state->step,
@@ -80,7 +109,7 @@ orth_status orth_resume_check_data(orth_ctx *ctx, const orth_config *cfg, const 
 {
     orth_checkpoint_manifest m;
     ORTH_TRY(read_manifest(ctx, &m, dir));
-    orth_status s = compare_data(ctx, cfg, data, &m.state, dir);
+    orth_status s = compare_data(ctx, cfg, data, &m, dir);
     orth_checkpoint_manifest_release(ctx, &m);
     return s;
 }

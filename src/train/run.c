@@ -19,7 +19,7 @@ static orth_status open_data(orth_ctx *ctx, orth_run *r)
 {
     const orth_config *c = r->cfg;
     if (c->data_path.n == 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.path is not set: a text or JSONL file, or a prepared folder");
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.path is not set: a text or JSONL file, a folder of them, or a prepared folder");
     char *cache = orth_path_join(ctx, r->dir, "data");
     if (!cache)
         return ORTH_ERR_NOMEM;
@@ -29,9 +29,8 @@ static orth_status open_data(orth_ctx *ctx, orth_run *r)
         .num_weights = c->data_weights.n, .tokenizer = c->data_tokenizer,
         .eos = c->data_eos_token.v, .num_eos = c->data_eos_token.n,
         .auto_vocab = ORTH_CONFIG_IS_SET(c, model, vocab) ? c->model_vocab : ORTH_AUTO_VOCAB,
-        .max_vocab = own_vocab ? r->model.vocab : 0, .separator = c->data_separator,
-        .jsonl_field = c->data_jsonl_field, .valid_fraction = c->data_valid_fraction,
-        .seed = (uint64_t)c->train_seed, .cache_dir = cache,
+        .max_vocab = own_vocab ? r->model.vocab : 0, .text = orth_setup_text(c),
+        .valid_fraction = c->data_valid_fraction, .seed = (uint64_t)c->train_seed, .cache_dir = cache,
     };
     orth_status status = orth_data_open_or_prepare(ctx, &r->data, &o);
     orth_mem_free(ctx, cache);
@@ -165,12 +164,36 @@ static orth_status price(orth_ctx *ctx, orth_run *r)
     return orth_run_plan_price(ctx, &r->plan, r->cfg, &r->model, &rates, NULL);
 }
 
+static orth_status check_timeline(orth_ctx *ctx, const orth_run *r)
+{
+    if (r->options.timeline <= r->last_step)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the last step is %" PRId64 " (train.steps)",
+                     r->options.timeline, r->last_step);
+}
+
+/* From here on, and in run.yaml and the checkpoints, the run is one of so many steps. */
+static orth_status resolve_epochs(orth_ctx *ctx, orth_run *r)
+{
+    const int64_t steps = orth_setup_epoch_steps(r->cfg, orth_sampler_num_windows(r->train));
+    r->resolved = *r->cfg;
+    r->resolved.train_steps = steps;
+    r->resolved.train_epochs = 0;
+    if (!r->options.watch)
+        orth_log(ctx, ORTH_LOG_INFO, "data", "train.epochs=%g: %" PRId64 " steps (%" PRId64 " sequences of %" PRId64
+                 " tokens an epoch, %" PRId64 " a step)", r->cfg->train_epochs, steps, orth_sampler_num_windows(r->train),
+                 r->cfg->data_seq_len, r->cfg->train_global_batch);
+    r->cfg = &r->resolved;
+    if (!r->options.watch)
+        r->last_step = steps;
+    return check_timeline(ctx, r);
+}
+
 static orth_status open_all(orth_ctx *ctx, orth_run *r)
 {
     const bool first = !r->world || orth_world_rank(r->world) == 0;
-    if (r->options.timeline > r->last_step)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--timeline=%" PRId64 ": the last step is %" PRId64 " (train.steps)",
-                         r->options.timeline, r->last_step);
+    if (r->cfg->train_epochs == 0)
+        ORTH_TRY(check_timeline(ctx, r));
     ORTH_TRY(find_start(ctx, r));
     if (r->resumed)
         ORTH_TRY(orth_resume_check_options(ctx, r->cfg, r->start_from));
@@ -181,6 +204,8 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
         ORTH_TRY(orth_path_lock(ctx, r->dir, "another process is training in this run folder: wait for its end, or give "
                                 "another checkpoint.dir", &r->lock));
     ORTH_TRY(open_data(ctx, r));
+    if (r->cfg->train_epochs > 0)
+        ORTH_TRY(resolve_epochs(ctx, r));
     if (r->resumed)
         ORTH_TRY(orth_resume_check_data(ctx, r->cfg, r->data, r->start_from));
     ORTH_TRY(orth_ctx_check_stop(ctx));

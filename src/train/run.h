@@ -43,6 +43,7 @@ typedef struct {
 typedef struct {
     orth_run_options options;
     const orth_config *cfg;
+    orth_config resolved;          /* cfg points here where train.epochs became train.steps; shares the strings of the one given */
     orth_world *world;              /* of this process's rank, over MPI; NULL: ranks are threads, or there is one */
     const char *dir;                /* run folder */
     int lock;                       /* on dir; -1: none */

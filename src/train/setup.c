@@ -2,6 +2,7 @@
 #include "train/setup.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "base/pool.h"
 #include "program/check/check.h"
@@ -179,6 +180,22 @@ static int64_t zero_stage(const orth_config *cfg)
 _Static_assert((int)ORTH_CP_ALL_GATHER == ORTH_parallel_cp_kind_all_gather &&
                (int)ORTH_CP_RING == ORTH_parallel_cp_kind_ring &&
                (int)ORTH_CP_ALL_TO_ALL == ORTH_parallel_cp_kind_all_to_all, "choices in the order of orth_cp_kind");
+
+orth_text_options orth_setup_text(const orth_config *cfg)
+{
+    static const orth_text_format formats[] = {
+        [ORTH_data_format_auto] = ORTH_TEXT_AUTO,
+        [ORTH_data_format_text] = ORTH_TEXT_TEXT,
+        [ORTH_data_format_jsonl] = ORTH_TEXT_JSONL,
+    };
+    return (orth_text_options){formats[cfg->data_format], cfg->data_separator, cfg->data_jsonl_field};
+}
+
+int64_t orth_setup_epoch_steps(const orth_config *cfg, int64_t sequences)
+{
+    const double steps = cfg->train_epochs * (double)sequences / (double)cfg->train_global_batch;
+    return ORTH_MAX(1, (int64_t)ceil(steps * (1 - 1e-12))); /* 0.1 of 30 is 3 */
+}
 
 orth_layout orth_setup_layout(const orth_config *cfg)
 {

@@ -3,6 +3,7 @@
 #define ORTH_TRAIN_SETUP_H
 
 #include "config/config.h"
+#include "data/reader.h"
 #include "data/sampler.h"
 #include "model/blocks.h"
 #include "parallel/spread.h"
@@ -21,6 +22,12 @@ orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, cons
 
 /* What the run file says of one optimizer step on one rank. */
 orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode);
+
+/* How the run file has text read. Points into cfg. */
+orth_text_options orth_setup_text(const orth_config *cfg);
+
+/* Steps of train.epochs passes over `sequences` sequences, the last one begun counted; at least 1. */
+int64_t orth_setup_epoch_steps(const orth_config *cfg, int64_t sequences);
 
 /* The layout of the run file. */
 orth_layout orth_setup_layout(const orth_config *cfg);

@@ -16,7 +16,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     orth_document d;
     char *copy = malloc(size + 1);
     memcpy(copy, data, size);
-    orth_documents docs = orth_documents_begin("x.jsonl", NULL, copy, size);
+    orth_documents docs = orth_documents_begin(true, NULL);
+    docs.p = copy;
+    docs.end = copy + size;
+    docs.final = true;
     while (orth_documents_next(&docs, &d)) {
         char *line = malloc(d.num_bytes + 1); /* of its own, so that a read past it is seen */
         memcpy(line, d.text, d.num_bytes);
@@ -31,7 +34,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (int i = 0; i < ORTH_COUNT(separators); i++) {
         const char *at = copy;
-        docs = orth_documents_begin("x.txt", separators[i], copy, size);
+        docs = orth_documents_begin(false, separators[i]);
+        docs.p = copy;
+        docs.end = copy + size;
+        docs.final = true;
+        docs.unit = 5;
         while (orth_documents_next(&docs, &d)) {
             if (d.text < at || d.num_bytes == 0 || d.text + d.num_bytes > copy + size)
                 abort();

@@ -1,0 +1,174 @@
+/* reader.c -- see reader.h. The window holds [p, end) of the document cursor; what is before p has been given out and
+ * makes room when the window is filled again. */
+#include "data/reader.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "data/content.h"
+#include "data/jsonl.h"
+#include "data/source.h"
+
+#define WINDOW_BYTES ((size_t)8 << 20)
+#define MIN_UNIT 512
+#define MAX_UNIT 65536
+
+struct orth_reader {
+    orth_text_options options;
+    int num_inputs;
+    orth_source *source;       /* of the present input; NULL: none */
+    char *window;              /* heap */
+    size_t cap;
+    orth_documents docs;
+    int64_t bytes;             /* of all inputs */
+    int64_t bytes_before;      /* of those before the present one */
+};
+
+orth_status orth_reader_create(orth_ctx *ctx, orth_reader **out, const orth_text_options *options, int num_inputs)
+{
+    orth_reader *r = ORTH_NEW(ctx, orth_reader);
+    if (!r)
+        return ORTH_ERR_NOMEM;
+    r->options = *options;
+    r->num_inputs = num_inputs;
+    r->cap = WINDOW_BYTES;
+    r->window = orth_mem_alloc(ctx, r->cap);
+    if (!r->window) {
+        orth_reader_free(ctx, r);
+        return ORTH_ERR_NOMEM;
+    }
+    *out = r;
+    return ORTH_OK;
+}
+
+void orth_reader_free(orth_ctx *ctx, orth_reader *r)
+{
+    if (!r)
+        return;
+    orth_source_close(ctx, r->source);
+    orth_mem_free(ctx, r->window);
+    orth_mem_free(ctx, r);
+}
+
+static bool ends_with(const char *s, size_t n, const char *suffix)
+{
+    const size_t k = strlen(suffix);
+    return n >= k && memcmp(s + n - k, suffix, k) == 0;
+}
+
+static bool is_jsonl_name(const char *path)
+{
+    size_t n = strlen(path);
+    n -= ends_with(path, n, ".gz") ? 3 : ends_with(path, n, ".zst") ? 4 : 0;
+    return ends_with(path, n, ".jsonl") || ends_with(path, n, ".ndjson");
+}
+
+/* Moves what is left to the front of the window and fills the rest. */
+static orth_status fill(orth_ctx *ctx, orth_reader *r)
+{
+    orth_documents *d = &r->docs;
+    size_t left = (size_t)(d->end - d->p), n = 0;
+    if (left == r->cap) {
+        if (2 * r->cap > ORTH_READER_MAX_DOCUMENT)
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: the document at byte %" PRId64 " is longer than %zu MiB: is "
+                             "data.separator the right one?", orth_reader_name(r),
+                             r->bytes - r->bytes_before - (int64_t)left, ORTH_READER_MAX_DOCUMENT >> 20);
+        char *wider = orth_mem_realloc(ctx, r->window, 2 * r->cap);
+        if (!wider)
+            return ORTH_ERR_NOMEM;
+        r->window = wider;
+        r->cap *= 2;
+        d->p = wider;
+    }
+    memmove(r->window, d->p, left);
+    d->p = r->window;
+    d->end = r->window + left;
+    ORTH_TRY(orth_source_read(ctx, r->source, r->window + left, r->cap - left, &n));
+    d->end += n;
+    d->final = n < r->cap - left;
+    r->bytes += (int64_t)n;
+    return ORTH_OK;
+}
+
+static size_t choose_unit(const orth_reader *r, size_t n)
+{
+    if (r->num_inputs == 0)
+        return SIZE_MAX / 4;
+    const double share = (double)n * (double)r->num_inputs / 1000;
+    return share < MIN_UNIT ? MIN_UNIT : share > MAX_UNIT ? MAX_UNIT : (size_t)share;
+}
+
+static orth_status begin(orth_ctx *ctx, orth_reader *r, const char *path)
+{
+    const bool jsonl = r->options.format == ORTH_TEXT_JSONL || (r->options.format == ORTH_TEXT_AUTO && is_jsonl_name(path));
+    r->docs = orth_documents_begin(jsonl, r->options.separator);
+    r->docs.p = r->docs.end = r->window;
+    r->bytes_before = r->bytes;
+    ORTH_TRY(fill(ctx, r));
+    const size_t n = (size_t)(r->docs.end - r->docs.p);
+    r->docs.unit = choose_unit(r, ORTH_MIN(n, WINDOW_BYTES)); /* a window that grew for an input shows in no other */
+    if (r->docs.kind == ORTH_DOCS_FILE && r->docs.final && orth_text_is_blank(r->docs.p, n))
+        r->docs.p = r->docs.end;
+    return r->options.format != ORTH_TEXT_AUTO
+               ? ORTH_OK : orth_content_check(ctx, orth_reader_name(r), r->window, n, !r->docs.final);
+}
+
+orth_status orth_reader_input(orth_ctx *ctx, orth_reader *r, const char *path)
+{
+    orth_source_close(ctx, r->source);
+    r->source = NULL;
+    ORTH_TRY(orth_source_open(ctx, &r->source, path));
+    return begin(ctx, r, path);
+}
+
+orth_status orth_reader_memory(orth_ctx *ctx, orth_reader *r, const char *name, const void *bytes, size_t num_bytes)
+{
+    orth_source_close(ctx, r->source);
+    r->source = NULL;
+    ORTH_TRY(orth_source_from_memory(ctx, &r->source, name, bytes, num_bytes));
+    return begin(ctx, r, name);
+}
+
+orth_status orth_reader_next(orth_ctx *ctx, orth_reader *r, orth_document *out, int64_t max, int64_t *out_num)
+{
+    int64_t n = 0;
+    for (;;) {
+        while (n < max && orth_documents_next(&r->docs, &out[n]))
+            n++;
+        if (n > 0 || r->docs.final)
+            break;
+        ORTH_TRY(orth_ctx_check_stop(ctx));
+        ORTH_TRY(fill(ctx, r)); /* no document ends in the window */
+    }
+    *out_num = n;
+    return ORTH_OK;
+}
+
+orth_status orth_reader_text(orth_ctx *ctx, const orth_reader *r, const orth_document *d, orth_bytes *line,
+                             const char **out_text, size_t *out_bytes)
+{
+    *out_text = d->text;
+    *out_bytes = d->num_bytes;
+    if (r->docs.kind != ORTH_DOCS_JSONL)
+        return ORTH_OK;
+    const char *field = r->options.field && r->options.field[0] ? r->options.field : "text";
+    ORTH_TRY(orth_jsonl_text(ctx, line, d->text, d->num_bytes, field, orth_reader_name(r), d->line_number));
+    *out_text = line->v;
+    *out_bytes = line->num;
+    return ORTH_OK;
+}
+
+const char *orth_reader_name(const orth_reader *r)
+{
+    return orth_source_name(r->source);
+}
+
+int64_t orth_reader_bytes(const orth_reader *r)
+{
+    return r->bytes;
+}
+
+bool orth_reader_is_jsonl(const orth_reader *r)
+{
+    return r->docs.kind == ORTH_DOCS_JSONL;
+}

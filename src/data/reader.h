@@ -1,0 +1,51 @@
+/* reader.h -- the documents of text and JSONL inputs, one input after the other: the one way that text gets in, for
+ * training a tokenizer, encoding, preparing, training and scoring.
+ *
+ *   source (file, standard input, gzip, zstd) -> window -> is it text? -> documents
+ *
+ * An input is JSONL if its name ends in .jsonl or .ndjson, with or without .gz or .zst behind it; else text.
+ * Memory: a window of 8 MiB, more where a document is longer, at most ORTH_READER_MAX_DOCUMENT.
+ */
+#ifndef ORTH_DATA_READER_H
+#define ORTH_DATA_READER_H
+
+#include "data/documents.h"
+#include "data/tokenizer.h"
+
+#define ORTH_READER_MAX_DOCUMENT ((size_t)256 << 20) /* bytes of a document that is not a whole file */
+
+typedef enum { ORTH_TEXT_AUTO, ORTH_TEXT_TEXT, ORTH_TEXT_JSONL } orth_text_format;
+
+/* What the run file says of its text; zero-initialised: the defaults. */
+typedef struct {
+    orth_text_format format;   /* data.format; AUTO: by the name, and what does not look like text is refused */
+    const char *separator;     /* data.separator, see documents.h; NULL or "": file */
+    const char *field;         /* data.jsonl_field; NULL or "": text */
+} orth_text_options;
+
+typedef struct orth_reader orth_reader;
+
+/* num_inputs: how many inputs there will be, each taken to be as long as the others: a piece of a whole file is a
+ * thousandth of them all, but 512 bytes to 64 KiB. 0: files are not cut (and at most ORTH_READER_MAX_DOCUMENT long).
+ * What the options point to outlives the reader. */
+orth_status orth_reader_create(orth_ctx *ctx, orth_reader **out, const orth_text_options *options, int num_inputs);
+void orth_reader_free(orth_ctx *ctx, orth_reader *r); /* NULL is fine */
+
+/* Goes on to input `path` ("-": standard input); what came from the one before is gone. ORTH_ERR_IO; ORTH_ERR_DATA:
+ * binary (content.h), damaged (source.h). */
+orth_status orth_reader_input(orth_ctx *ctx, orth_reader *r, const char *path);
+orth_status orth_reader_memory(orth_ctx *ctx, orth_reader *r, const char *name, const void *bytes, size_t num_bytes);
+
+/* The next documents, at most `max`, as they stand in the input; valid until the next call. *out_num = 0: the input has
+ * ended. ORTH_ERR_DATA: damaged, or a document that is too long. */
+orth_status orth_reader_next(orth_ctx *ctx, orth_reader *r, orth_document *out, int64_t max, int64_t *out_num);
+/* The text of a document: of JSONL what is in the field, decoded into *line; else the document itself. Any thread may
+ * call it, with its own ctx and `line`. */
+orth_status orth_reader_text(orth_ctx *ctx, const orth_reader *r, const orth_document *d, orth_bytes *line,
+                             const char **out_text, size_t *out_bytes);
+
+const char *orth_reader_name(const orth_reader *r);     /* of the input, for messages */
+int64_t orth_reader_bytes(const orth_reader *r);        /* read so far from all inputs, decompressed */
+bool orth_reader_is_jsonl(const orth_reader *r);        /* the present input */
+
+#endif

@@ -1,0 +1,295 @@
+/* test_text.c -- how text gets in: pieces of files, folders, one reader for every verb, epochs. */
+#include "data/inputs.h"
+#include "data/prepare.h"
+#include "data_case.h"
+#include "run_case.h"
+#include "text_case.h"
+
+/* ---- pieces of whole files ---- */
+
+/* The tokens of the pieces, without the end of text between them, are those of the whole: for words of ASCII. */
+TEST(cutting_a_file_into_pieces_does_not_change_its_tokens)
+{
+    static const orth_tokenizer_kind kinds[] = {ORTH_TOKENIZER_GPT2, ORTH_TOKENIZER_LLAMA3, ORTH_TOKENIZER_QWEN};
+    orth_ctx *ctx = test_ctx(2);
+    enum { N = 400000 };
+    char *text = words_text(N, 4);
+    const size_t n = strlen(text);
+    for (int k = 0; k < ORTH_COUNT(kinds); k++) {
+        const orth_tokenizer_train_options train = {.vocab_size = 600, .kind = kinds[k]};
+        orth_tokenizer *tok = NULL;
+        orth_encoder *enc = NULL;
+        orth_reader *r = NULL;
+        orth_ids whole = {0}, pieces = {0};
+        CHECK_OK(ctx, orth_tokenizer_train(ctx, &tok, &(orth_text_span){text, n}, 1, &train));
+        CHECK_OK(ctx, orth_encoder_create(ctx, &enc, tok));
+        CHECK_OK(ctx, orth_encoder_encode(ctx, enc, &whole, text, n));
+        CHECK_OK(ctx, orth_reader_create(ctx, &r, &(orth_text_options){.format = ORTH_TEXT_AUTO}, 1));
+        CHECK_OK(ctx, orth_reader_memory(ctx, r, "in", text, n));
+        orth_document d = {.goes_on = true};
+        int64_t num = 1, count = 0;
+        while (num > 0) {
+            assert_true(d.goes_on);
+            CHECK_OK(ctx, orth_reader_next(ctx, r, &d, 1, &num));
+            if (num > 0)
+                CHECK_OK(ctx, orth_encoder_encode(ctx, enc, &pieces, d.text, d.num_bytes));
+            assert_true(num == 0 || d.num_bytes <= 1024);
+            count += num;
+            if (num > 0 && !d.goes_on)
+                break;
+        }
+        assert_in_range(count, 500, 800); /* 512 bytes and a little more each */
+        assert_int_equal(whole.num, pieces.num);
+        assert_memory_equal(whole.v, pieces.v, (size_t)whole.num * sizeof *whole.v);
+        orth_reader_free(ctx, r);
+        orth_ids_free(ctx, &whole);
+        orth_ids_free(ctx, &pieces);
+        orth_encoder_free(ctx, enc);
+        orth_tokenizer_free(ctx, tok);
+    }
+    free(text);
+    test_ctx_free(ctx);
+}
+
+/* Nothing of a file is lost: both splits, pieces in their order, are the file. */
+TEST(a_whole_file_is_in_the_data_set_to_the_byte_and_ends_where_a_piece_is_held_out)
+{
+    data_case c = case_begin(2);
+    enum { N = 100000 };
+    char in[512], out[512], *text = words_text(N, 5);
+    const size_t n = strlen(text);
+    const char *inputs[] = {in};
+    orth_tokenizer *tok = NULL;
+    orth_dataset *d = NULL;
+    orth_prepare_result r;
+    CHECK_OK(c.ctx, orth_tokenizer_bytes(c.ctx, &tok));
+    CHECK_OK(c.ctx, orth_file_write(c.ctx, case_path(&c, &in, "in.txt"), text, n));
+    const orth_prepare_options o = {.inputs = inputs, .num_inputs = 1, .out_dir = case_path(&c, &out, "out"),
+                                    .tokenizer = tok, .valid_fraction = 0.2, .seed = 3};
+    CHECK_OK(c.ctx, orth_prepare(c.ctx, &o, &r));
+    CHECK_OK(c.ctx, orth_dataset_open(c.ctx, &d, out));
+    assert_int_equal(r.text_bytes, n);
+    assert_int_equal(r.dropped_bytes, 0);
+    assert_int_equal(d->train.text_bytes + d->valid.text_bytes, n);
+    assert_true(d->valid.num_docs > 5 && d->train.num_docs >= d->valid.num_docs);
+    assert_true(d->train.num_docs <= d->valid.num_docs + 1);
+    /* Documents of the two splits alternate, so together they are read back in the order of the file. */
+    const orth_corpus *splits[] = {&d->train, &d->valid};
+    int64_t at[2] = {0, 0};
+    size_t place = 0;
+    for (int k = 0; at[k] < splits[k]->num_tokens; k = !k) {
+        int64_t start, end;
+        int32_t id = 0;
+        orth_corpus_document(splits[k], at[k], &start, &end);
+        assert_int_equal(start, at[k]);
+        for (; at[k] < end; at[k]++) {
+            CHECK_OK(c.ctx, orth_corpus_read(c.ctx, splits[k], &id, at[k], 1));
+            assert_true(at[k] == end - 1 ? id == 256 : id == (unsigned char)text[place]);
+            place += at[k] < end - 1;
+        }
+    }
+    assert_int_equal(place, n);
+    orth_dataset_close(c.ctx, d);
+    orth_tokenizer_free(c.ctx, tok);
+    free(text);
+    case_end(&c);
+}
+
+/* ---- lists of inputs ---- */
+
+TEST(folders_give_their_files_in_the_order_of_their_paths)
+{
+    data_case c = case_begin(1);
+    char path[512], dir[512], list[2048];
+    static const char *const made[] = {"t/b/2.txt", "t/b/10.txt", "t/a.txt", "t/z", "t/.git/x", "t/b/.y", "t/B.txt"};
+    static const char *const wanted[] = {"t/B.txt", "t/a.txt", "t/b/10.txt", "t/b/2.txt", "t/link", "t/z", "t/z"};
+    static const char *const folders[] = {"t/b", "t/.git", "e"};
+    for (int i = 0; i < ORTH_COUNT(folders); i++)
+        CHECK_OK(c.ctx, orth_path_make_dirs(c.ctx, case_path(&c, &path, folders[i])));
+    for (int i = 0; i < ORTH_COUNT(made); i++)
+        CHECK_OK(c.ctx, orth_file_write(c.ctx, case_path(&c, &path, made[i]), "x", 1));
+    assert_int_equal(symlink("b/2.txt", case_path(&c, &path, "t/link")), 0);
+    assert_int_equal(symlink("..", case_path(&c, &path, "t/b/loop")), 0);
+    snprintf(list, sizeof list, "%s/t\n\n%s/t/z\r\n", c.dir, c.dir);
+    CHECK_OK(c.ctx, orth_file_write(c.ctx, case_path(&c, &path, "list"), list, strlen(list)));
+    orth_inputs in = {0};
+    CHECK_OK(c.ctx, orth_inputs_add_list(c.ctx, &in, path));
+    assert_int_equal(in.num, ORTH_COUNT(wanted));
+    for (int i = 0; i < in.num; i++)
+        assert_string_equal(in.v[i], case_path(&c, &dir, wanted[i]));
+    CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "/e: is a folder without files", orth_inputs_add(c.ctx, &in, case_path(&c, &dir, "e")));
+    CHECK_OK(c.ctx, orth_file_write(c.ctx, case_path(&c, &path, "e/dataset.json"), "{}", 2));
+    CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "/e: is prepared already", orth_inputs_add(c.ctx, &in, dir));
+    CHECK_OK(c.ctx, orth_file_write(c.ctx, case_path(&c, &path, "list"), "\n\n", 2));
+    CHECK_FAILS(c.ctx, ORTH_ERR_ARG, "the list names no file", orth_inputs_add_list(c.ctx, &in, path));
+    orth_inputs_free(c.ctx, &in);
+    case_end(&c);
+}
+
+/* ---- the program ---- */
+
+static void write_jsonl(run_case *r, const char *name)
+{
+    char *text = words_text(60000, 6), *json = malloc(300000);
+    size_t at = 0;
+    for (char *p = text, *end; *p; p = end) {
+        end = p + ORTH_MIN(strlen(p), 97 + strcspn(p + ORTH_MIN(strlen(p), 97), " "));
+        at += (size_t)sprintf(json + at, "{\"id\": %zu, \"content\": \"", at);
+        for (; p < end; p++)
+            at += (size_t)sprintf(json + at, *p == '\n' ? "\\n" : "%c", *p);
+        at += (size_t)sprintf(json + at, " \\\"\"}\n");
+    }
+    run_write(r, name, json, at);
+    free(text);
+    free(json);
+}
+
+TEST(tokenizer_train_reads_jsonl_as_data_prepare_does)
+{
+    run_case *r = run_begin();
+    write_jsonl(r, "code.jsonl");
+    RUN(r, 0, "JSONL, field 'content'", "data prepare --train-tokenizer=400 --field=content --out=s code.jsonl");
+    RUN(r, 0, "merges", "tokenizer train --vocab-size=400 --field=content --out=flag.json code.jsonl");
+    RUN(r, 0, "merges", "tokenizer train --vocab-size=400 data.jsonl_field=content --out=key.json code.jsonl");
+    RUN(r, 0, "merges", "tokenizer train --vocab-size=400 --field=content data.format=jsonl --out=stdin.json - < code.jsonl");
+    run_same_file(r, "s/tokenizer.json", "flag.json");
+    run_same_file(r, "s/tokenizer.json", "key.json");
+    run_same_file(r, "s/tokenizer.json", "stdin.json");
+    RUN(r, 0, "", "tokenizer inspect --tokens flag.json > tokens");
+    char *tokens = run_read(r, "tokens", NULL);
+    assert_null(strstr(tokens, "content"));
+    free(tokens);
+    RUN(r, 0, "from 1000 bytes", "tokenizer train --vocab-size=400 --field=content --max-bytes=1000 --out=part.json code.jsonl");
+    assert_non_null(strstr(r->out, "learned from the first 1000 bytes of the text only"));
+    RUN(r, 5, "it has 'id', 'content': --field=NAME", "tokenizer train --vocab-size=400 --out=bad.json code.jsonl");
+    RUN(r, 5, "it has 'id', 'content': --field=NAME", "data prepare --tokenizer=bytes --out=bad code.jsonl");
+    assert_false(run_has(r, "bad.json") || run_has(r, "bad"));
+    /* A line of tokens for each document, without the JSON around it. */
+    RUN(r, 0, "", "tokenizer encode --tokenizer=bytes --field=content code.jsonl | wc -l > lines; wc -l < code.jsonl >> lines");
+    char *lines = run_read(r, "lines", NULL), *second = strchr(lines, '\n') + 1;
+    assert_int_equal(atoi(lines), atoi(second));
+    free(lines);
+    run_end(r);
+}
+
+static void check_same_set(run_case *r, const char *a, const char *b)
+{
+    static const char *const files[] = {"train-00000.orts", "valid-00000.orts"};
+    for (int i = 0; i < ORTH_COUNT(files); i++) {
+        char p[128], q[128];
+        snprintf(p, sizeof p, "%s/%s", a, files[i]);
+        snprintf(q, sizeof q, "%s/%s", b, files[i]);
+        run_same_file(r, p, q);
+    }
+}
+
+TEST(every_way_in_gives_the_same_shards)
+{
+    run_case *r = run_begin();
+    size_t n;
+    char *text = run_read(r, "text.txt", &n);
+    packed gz = gzip_of(text, n), zst = zstd_of(text, n);
+    run_write(r, "text.gz", gz.v, gz.n);
+    run_write(r, "text.zst", zst.v, zst.n);
+    run_write(r, "list", "text.txt\n", 9);
+#define PREPARE "data prepare --tokenizer=shards --valid-fraction=0.1 --overwrite --out=other "
+    RUN(r, 0, "separator \"file\", 0 bytes of separators", PREPARE "text.gz");
+    check_same_set(r, "shards", "other");
+    RUN(r, 0, "tokens", PREPARE "text.zst");
+    check_same_set(r, "shards", "other");
+    RUN(r, 0, "tokens", PREPARE "- < text.zst");
+    check_same_set(r, "shards", "other");
+    RUN(r, 0, "tokens", PREPARE "--files-from=list");
+    check_same_set(r, "shards", "other");
+    RUN(r, 0, "loss", "train run.yaml data.path=text.gz data.tokenizer=shards data.valid_fraction=0.1 train.steps=1");
+    RUN(r, 0, "loss", "eval a --text=text.gz");
+    RUN(r, 0, "loss", "eval a --text=- < text.zst");
+    RUN(r, 2, "standard input (-) is named 2 times", PREPARE "- text.txt - < text.txt");
+    RUN(r, 2, "reads the text twice", "data prepare --train-tokenizer=300 --out=x - < text.txt");
+    RUN(r, 2, "data prepare: which text?", "data prepare --tokenizer=bytes --out=x");
+    RUN(r, 2, "(data.separator=blank-line now, file then): --resume goes on with the same data",
+        "train run.yaml data.path=text.gz data.tokenizer=shards data.valid_fraction=0.1 train.steps=2 data.separator=blank-line "
+        "--resume");
+    /* Damaged: nothing is left. */
+    run_write(r, "cut.gz", gz.v, gz.n / 2);
+    RUN(r, 5, "cut.gz: the gzip stream is damaged at byte", "data prepare --tokenizer=bytes --out=cut text.txt cut.gz");
+    RUN(r, 5, "cut.gz: the gzip stream is damaged at byte", "tokenizer train --vocab-size=300 --out=cut.json cut.gz");
+    RUN(r, 5, "cut.gz: the gzip stream is damaged at byte", "eval a --text=cut.gz");
+    RUN(r, 0, "1\n", "help > /dev/null; ls -a | grep -c cut"); /* the file itself */
+    run_write(r, "table.parquet", "PAR1\0\0\0PAR1", 11);
+    RUN(r, 5, "table.parquet: is Parquet, not text", "data prepare --tokenizer=bytes --out=x table.parquet");
+    RUN(r, 5, "table.parquet: is Parquet, not text", "tokenizer train --vocab-size=300 --out=x table.parquet");
+    RUN(r, 0, "11 bytes", "data prepare --tokenizer=bytes --out=x data.format=text table.parquet");
+    /* A signal ends the wait for standard input. */
+    RUN(r, 130, "SIGINT", "help > /dev/null; mkfifo pipe; timeout --preserve-status -s INT 1 %s data prepare --tokenizer=bytes "
+        "--out=waits - <> pipe", ORTH_BINARY);
+    assert_false(run_has(r, "waits"));
+    free(text), free(gz.v), free(zst.v);
+    run_end(r);
+}
+
+TEST(any_number_of_files_fits_a_command_line)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "", "help > /dev/null; mkdir many; i=0; while [ $i -lt 700 ]; do echo text $i > many/$i.txt; i=$((i+1)); done");
+    RUN(r, 0, "of 700 inputs", "data prepare --tokenizer=bytes --out=one many/*.txt");
+    RUN(r, 0, "train         6890 tokens        700 documents", "data prepare --tokenizer=bytes --valid-fraction=0 --out=two many");
+    RUN(r, 0, "merges", "tokenizer train --vocab-size=270 --out=t.json many/*.txt");
+    RUN(r, 0, "", "tokenizer encode --tokenizer=bytes many/*.txt > ids");
+    run_end(r);
+}
+
+/* ---- epochs ---- */
+
+static int64_t number_behind(const char *text, const char *what)
+{
+    const char *at = strstr(text, what);
+    assert_non_null(at);
+    return strtoll(at + strlen(what), NULL, 10);
+}
+
+TEST(epochs_are_steps_that_plan_inspect_and_run_yaml_tell)
+{
+    run_case *r = run_begin();
+    char *yaml = run_read(r, "run.yaml", NULL), *at = strstr(yaml, "steps: 8, ");
+    memmove(at, at + 10, strlen(at + 10) + 1);
+    run_write(r, "free.yaml", yaml, strlen(yaml));
+    RUN(r, 0, "epoch", "data inspect shards data.seq_len=32 train.global_batch=6");
+    const int64_t tokens = number_behind(r->out, "train"), sequences = (tokens - 1) / 32;
+    assert_int_equal(number_behind(r->out, "epoch"), sequences);
+    RUN(r, 0, "\"epoch\": {\"seq_len\": 32", "data inspect --json shards data.seq_len=32 train.global_batch=6");
+    assert_int_equal(number_behind(r->out, "\"sequences\": "), sequences);
+    const int64_t half = (sequences + 11) / 12; /* half a pass in batches of 6, rounded up */
+    char want[64];
+    RUN(r, 0, "training tokens; an epoch is", "plan free.yaml train.epochs=0.5");
+    assert_int_equal(number_behind(r->out, "data"), tokens);
+    snprintf(want, sizeof want, "steps; %" PRId64 " steps are 0.5", half);
+    assert_non_null(strstr(r->out, want));
+    RUN(r, 2, "train.epochs=0.5 and train.steps=8 both say how long", "train run.yaml train.epochs=0.5");
+    RUN(r, 0, "saved", "train free.yaml train.epochs=0.5");
+    RUN(r, 0, "saved", "train free.yaml train.steps=%d checkpoint.dir=b", (int)half);
+    char *a = run_metrics(r, "a"), *b = run_metrics(r, "b"); /* also the learning rates: they end with the steps */
+    assert_string_equal(a, b);
+    snprintf(want, sizeof want, "steps: %" PRId64 "\n", half);
+    char *used = run_read(r, "a/run.yaml", NULL);
+    assert_non_null(strstr(used, want));
+    RUN(r, 0, "", "plan a/run.yaml");
+    RUN(r, 0, "", "train free.yaml train.epochs=0.5 --resume"); /* nothing is left to do */
+    RUN(r, 2, "the last step is", "train free.yaml train.epochs=0.5 checkpoint.dir=c --timeline=%d", (int)half + 1);
+    free(yaml), free(used), free(a), free(b);
+    run_end(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cutting_a_file_into_pieces_does_not_change_its_tokens),
+        cmocka_unit_test(a_whole_file_is_in_the_data_set_to_the_byte_and_ends_where_a_piece_is_held_out),
+        cmocka_unit_test(folders_give_their_files_in_the_order_of_their_paths),
+        cmocka_unit_test(tokenizer_train_reads_jsonl_as_data_prepare_does),
+        cmocka_unit_test(every_way_in_gives_the_same_shards),
+        cmocka_unit_test(any_number_of_files_fits_a_command_line),
+        cmocka_unit_test(epochs_are_steps_that_plan_inspect_and_run_yaml_tell),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
