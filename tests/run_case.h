@@ -171,7 +171,7 @@ static inline run_case *run_begin(void)
     static const char yaml[] =
         "model: {preset: gpt2-tiny, vocab: 300}\n"
         "data: {path: shards, seq_len: 32}\n"
-        "train: {steps: 8, global_batch: 6, micro_batch: 2, seed: 3}\n"
+        "train: {steps: 8, global_batch: 6, micro_batch: 2, seed: 3, log_every: 1}\n"
         "optimizer: {lr: 1.0e-3}\n"
         "schedule: {warmup_steps: 3}\n"
         "checkpoint: {dir: a}\n"

@@ -144,7 +144,7 @@ TEST(a_run_folder_belongs_to_one_process_at_a_time)
 TEST(progress_that_nobody_reads_ends_no_run_and_reaches_no_file)
 {
     run_case *r = run_begin();
-    RUN(r, 0, "step", "train run.yaml | head -1");
+    RUN(r, 0, "model", "train run.yaml | head -1");
     assert_true(run_has(r, "a/checkpoints/step-00000008"));
     RUN(r, 5, "", "help >/dev/null; (%s train run.yaml checkpoint.dir=b >&- 2>&- <&-)", ORTH_BINARY);
     assert_true(run_has(r, "b/checkpoints/step-00000008"));

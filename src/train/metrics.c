@@ -6,8 +6,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/files.h"
+#include "report/tensorboard.h"
 
 /* Keeps the lines of metrics.jsonl up to and including `step`. Every line starts with {"step": N. */
 static orth_status trim(orth_ctx *ctx, const char *path, int64_t step)
@@ -50,7 +53,14 @@ orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, 
     if (!m->file)
         return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     m->live = terminal_columns(m) > 0;
+    m->opened_s = orth_clock_s();
+    m->best_step = -1;
     return ORTH_OK;
+}
+
+orth_status orth_metrics_open_events(orth_ctx *ctx, orth_metrics *m, const char *dir, int64_t steps_done)
+{
+    return orth_tensorboard_open(ctx, &m->events, dir, steps_done + 1);
 }
 
 /* What comes after the live line begins on a line of its own. */
@@ -64,7 +74,9 @@ void orth_metrics_close(orth_metrics *m)
 {
     if (m->file)
         fclose(m->file);
-    m->file = NULL;
+    if (m->events)
+        fclose(m->events);
+    m->file = m->events = NULL;
     end_line(m);
 }
 
@@ -147,24 +159,49 @@ static size_t fit_terminal(const orth_metrics *m, const orth_step_result *r, con
     return columns;
 }
 
-static void print_line(orth_metrics *m, const orth_step_result *r, double tokens_per_s, double mfu)
+/* `stays`: the line ends, and what comes next goes below it; else, on a terminal, it is rewritten by the next one. */
+static void print_line(orth_metrics *m, const orth_step_result *r, const line_rates *t, bool stays)
 {
-    const line_rates t = {tokens_per_s, mfu, (int64_t)((double)(m->steps - r->step) * m->smooth_s + 0.5)};
     line_fields f;
-    write_fields(m, r, &t, f);
-    const size_t columns = m->live ? fit_terminal(m, r, &t, f) : 0;
+    write_fields(m, r, t, f);
+    const size_t columns = m->live ? fit_terminal(m, r, t, f) : 0;
     char line[NUM_FIELDS * sizeof f[0] + 512];
     size_t at = (size_t)snprintf(line, sizeof line, "%s", m->live ? "\r" : "");
     for (int i = 0; i < NUM_FIELDS; i++)
         at += (size_t)snprintf(line + at, sizeof line - at, "%s", f[i]);
     if (m->live) { /* what is left of a longer line goes under spaces: not every terminal knows how to clear */
         const size_t width = line_width(f), end = ORTH_MIN(m->width, columns - 1);
-        snprintf(line + at, sizeof line - at, "%*s", end > width ? (int)(end - width) : 0, "");
-        m->width = width;
-    } else {
-        snprintf(line + at, sizeof line - at, "\n");
+        at += (size_t)snprintf(line + at, sizeof line - at, "%*s", end > width ? (int)(end - width) : 0, "");
+        m->width = stays ? 0 : width;
     }
+    snprintf(line + at, sizeof line - at, "%s", stays ? "\n" : "");
     print_text(m, r->step < m->steps, line);
+}
+
+#define REFRESH_S 0.25 /* between two states of the live line */
+
+/* A line every log_every steps, with means since the one before it; on a terminal also the state in between. */
+static void show_step(orth_metrics *m, const orth_step_result *r, double seconds)
+{
+    const double now = orth_clock_s();
+    m->window_loss += r->loss;
+    m->window_s += seconds;
+    m->window_steps++;
+    const bool stays = r->step % m->log_every == 0 || r->step == m->steps;
+    if (!m->print.write || (!stays && !(m->live && now - m->refreshed_s >= REFRESH_S)))
+        return;
+    const double mean_s = m->window_s / (double)m->window_steps;
+    orth_step_result mean = *r;
+    mean.loss = m->window_loss / (double)m->window_steps;
+    const line_rates t = {.tokens_per_s = (double)m->plan.tokens / mean_s,
+                          .mfu = m->peak_flops > 0 ? m->plan.cost.model_flops / mean_s / m->peak_flops : 0,
+                          .left_s = (int64_t)((double)(m->steps - r->step) * m->smooth_s + 0.5)};
+    print_line(m, &mean, &t, stays);
+    m->refreshed_s = now;
+    if (stays) {
+        m->window_loss = m->window_s = 0;
+        m->window_steps = 0;
+    }
 }
 
 #define EXPOSED_MAX 512
@@ -180,6 +217,33 @@ static void exposed_json(const double exposed_s[ORTH_NUM_GROUPS], char out[EXPOS
     snprintf(out + at, EXPOSED_MAX - at, "}");
 }
 
+/* Bytes that were sent hardly ever change: they are written when they do. Else the text is empty. */
+static const char *traffic_json(orth_metrics *m, const orth_traffic *sent, const orth_traffic *sent_by_all)
+{
+    char comm[ORTH_TRAFFIC_JSON_MAX], total[ORTH_TRAFFIC_JSON_MAX], text[ORTH_METRICS_TRAFFIC_MAX];
+    orth_traffic_json(sent, comm);
+    orth_traffic_json(sent_by_all, total);
+    snprintf(text, sizeof text, ", \"peak_bytes\": %zu, \"comm_bytes\": %s, \"comm_bytes_total\": %s", m->peak_bytes, comm, total);
+    if (strcmp(m->traffic, text) == 0)
+        return "";
+    memcpy(m->traffic, text, sizeof text);
+    return m->traffic;
+}
+
+/* ", \"time\": ..., \"elapsed_s\": ...": of the wall clock, in seconds since 1970, and since this process opened the file. */
+static void time_json(const orth_metrics *m, char out[80])
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(out, 80, "\"time\": %.3f, \"elapsed_s\": %.3f", (double)now.tv_sec + 1e-9 * (double)now.tv_nsec,
+             orth_clock_s() - m->opened_s);
+}
+
+static orth_status add_events(orth_ctx *ctx, orth_metrics *m, int64_t step, const orth_scalar *scalars, int n)
+{
+    return m->events ? orth_tensorboard_add(ctx, m->events, step, scalars, n) : ORTH_OK;
+}
+
 orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
                               int64_t first, int64_t end, const orth_traffic *sent, const orth_traffic *sent_by_all,
                               const double exposed_s[ORTH_NUM_GROUPS])
@@ -188,31 +252,48 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
     double mfu = m->peak_flops > 0 ? m->plan.cost.model_flops / seconds / m->peak_flops : 0;
     double hfu = m->peak_flops > 0 ? m->plan.cost.hardware_flops / seconds / m->peak_flops : 0;
     m->smooth_s = m->smooth_s > 0 ? 0.9 * m->smooth_s + 0.1 * seconds : seconds;
-    char loss[40], norm[40];
+    char loss[40], norm[40], exposed[EXPOSED_MAX], when[80], line[2 * ORTH_TRAFFIC_JSON_MAX + EXPOSED_MAX + 1024];
+    const char *traffic = traffic_json(m, sent, sent_by_all);
     orth_metrics_number(loss, sizeof loss, r->loss);
     orth_metrics_number(norm, sizeof norm, r->grad_norm);
-    char line[2 * ORTH_TRAFFIC_JSON_MAX + EXPOSED_MAX + 1024], comm[ORTH_TRAFFIC_JSON_MAX], total[ORTH_TRAFFIC_JSON_MAX];
-    char exposed[EXPOSED_MAX];
-    orth_traffic_json(sent, comm);
-    orth_traffic_json(sent_by_all, total);
     exposed_json(exposed_s, exposed);
+    time_json(m, when);
     for (int g = 0; g < ORTH_NUM_GROUPS && m->num_steps > 0; g++)
         m->exposed_s[g] += exposed_s[g];
     m->after_first_s += m->num_steps++ > 0 ? seconds : 0;
     int n = snprintf(line, sizeof line,
                      "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_hex\": \"%a\", \"grad_norm\": %s, \"lr\": %.9g, "
-                     "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
-                     "\"hfu\": %.4f, \"peak_bytes\": %zu, \"comm_bytes\": %s, \"comm_bytes_total\": %s, \"exposed_comm_s\": %s, \"skipped\": %s, "
-                     "\"samples\": [%" PRId64 ", %" PRId64 "]}\n",
-                     r->step, loss, orth_metrics_said(r->loss), norm, r->lr, m->plan.tokens, seconds, rate, mfu, hfu, m->peak_bytes, comm,
-                     total, exposed, r->skipped ? "true" : "false", first, end);
+                     "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, %s, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
+                     "\"hfu\": %.4f%s, \"exposed_comm_s\": %s, \"skipped\": %s, \"samples\": [%" PRId64 ", %" PRId64 "]}\n",
+                     r->step, loss, orth_metrics_said(r->loss), norm, r->lr, m->plan.tokens, seconds, when, rate, mfu, hfu, traffic,
+                     exposed, r->skipped ? "true" : "false", first, end);
     ORTH_TRY(orth_file_append(ctx, m->file, line, (size_t)n));
-    if (m->print.write && (r->step % m->log_every == 0 || r->step == m->steps))
-        print_line(m, r, rate, mfu);
+    const orth_scalar scalars[] = {{"loss", r->loss}, {"grad_norm", r->grad_norm}, {"lr", r->lr}, {"tokens_per_s", rate}, {"mfu", mfu}};
+    ORTH_TRY(add_events(ctx, m, r->step, scalars, ORTH_COUNT(scalars)));
+    show_step(m, r, seconds);
     return ORTH_OK;
 }
 
-orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m)
+orth_status orth_metrics_evaluation(orth_ctx *ctx, orth_metrics *m, const orth_eval_figures *e)
+{
+    char text[256], json[384], loss[40], bits[40], when[80];
+    orth_metrics_number(loss, sizeof loss, e->loss);
+    orth_metrics_number(bits, sizeof bits, e->bits_per_byte);
+    time_json(m, when);
+    snprintf(text, sizeof text, "eval %6" PRId64 "  loss %8.4f  perplexity %.3f  bits per byte %.4f  (%.0f targets)", e->step, e->loss,
+             exp(e->loss), e->bits_per_byte, e->num_targets);
+    snprintf(json, sizeof json, "{\"step\": %" PRId64 ", \"eval_loss\": %s, \"eval_loss_hex\": \"%a\", \"eval_bits_per_byte\": %s, "
+             "\"eval_targets\": %.0f, %s}", e->step, loss, e->loss, bits, e->num_targets, when);
+    if (m->best_step < 0 || e->loss < m->best_eval) {
+        m->best_eval = e->loss;
+        m->best_step = e->step;
+    }
+    const orth_scalar scalars[] = {{"eval/loss", e->loss}, {"eval/bits_per_byte", e->bits_per_byte}};
+    ORTH_TRY(add_events(ctx, m, e->step, scalars, ORTH_COUNT(scalars)));
+    return orth_metrics_event(ctx, m, text, json);
+}
+
+orth_status orth_metrics_communication(orth_ctx *ctx, orth_metrics *m)
 {
     char text[512], parts[384] = "";
     double sum = 0;
@@ -226,8 +307,20 @@ orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m)
     }
     if (at == 0)
         return ORTH_OK;
-    snprintf(text, sizeof text, "exposed communication of rank 0: %.2f %% of the time of the steps after the first (%s)",
+    snprintf(text, sizeof text, "rank 0 waited for communication in %.2f %% of the time of the steps after the first (%s)",
              100 * sum / m->after_first_s, parts);
+    return orth_metrics_event(ctx, m, text, NULL);
+}
+
+orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m, const char *dir, int64_t steps_done)
+{
+    char text[512], best[128] = "";
+    const int64_t s = (int64_t)(orth_clock_s() - m->opened_s + 0.5);
+    if (m->best_step >= 0)
+        snprintf(best, sizeof best, "; best evaluation: loss %.4f after step %" PRId64, m->best_eval, m->best_step);
+    snprintf(text, sizeof text, "done: step %" PRId64 "; %" PRId64 " steps, %" PRId64 " tokens in %" PRId64 ":%02" PRId64 ":%02" PRId64 "%s\n"
+             "next: orthant generate %.200s --prompt='...'", steps_done, m->num_steps, m->num_steps * m->plan.tokens, s / 3600, s / 60 % 60,
+             s % 60, best, dir);
     return orth_metrics_event(ctx, m, text, NULL);
 }
 

@@ -13,6 +13,8 @@ typedef struct {
     void *user;
 } orth_print_sink;
 
+#define ORTH_METRICS_TRAFFIC_MAX (2 * ORTH_TRAFFIC_JSON_MAX + 128)
+
 typedef struct {
     FILE *file;              /* metrics.jsonl; NULL: none */
     const char *path;
@@ -25,13 +27,28 @@ typedef struct {
     size_t width;            /* of the live line that stands there without an end; 0: none */
     orth_print_sink print;
     double smooth_s;         /* smoothed step time */
+    double opened_s, refreshed_s; /* clock: when the file was opened, when the live line was last rewritten */
+    double window_loss, window_s; /* sums over the steps since the last line that stayed */
+    int64_t window_steps;
+    char traffic[ORTH_METRICS_TRAFFIC_MAX]; /* peak_bytes and comm_bytes as last written */
+    FILE *events;            /* for TensorBoard; NULL: none */
+    double best_eval;        /* least loss of an evaluation, and after which step; no evaluation: best_step < 0 */
+    int64_t best_step;
     int64_t num_steps;       /* of this run */
     double after_first_s, exposed_s[ORTH_NUM_GROUPS]; /* sums over the steps but the first */
 } orth_metrics;
 
+/* One evaluation: loss in nats per token, bits per byte of text (0: not known), targets scored. */
+typedef struct {
+    int64_t step;
+    double loss, bits_per_byte, num_targets;
+} orth_eval_figures;
+
 /* Opens `path` for appending; lines of steps after `resume_step` (left by a run that went further than
  * its checkpoint) are dropped first. resume_step < 0: a new file. */
 orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step);
+/* From now on every step and evaluation also goes into an event file in the existing folder `dir`. ORTH_ERR_IO. */
+orth_status orth_metrics_open_events(orth_ctx *ctx, orth_metrics *m, const char *dir, int64_t steps_done);
 void orth_metrics_close(orth_metrics *m);
 
 /* One optimizer step on sequences [first, end) that took `seconds`; sent by rank 0 and by all ranks in it; time that rank 0
@@ -39,8 +56,11 @@ void orth_metrics_close(orth_metrics *m);
 orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
                               int64_t first, int64_t end, const orth_traffic *sent, const orth_traffic *sent_by_all,
                               const double exposed_s[ORTH_NUM_GROUPS]);
+orth_status orth_metrics_evaluation(orth_ctx *ctx, orth_metrics *m, const orth_eval_figures *e);
 /* The share of communication in the time of the steps, as an event, if there was any. */
-orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m);
+orth_status orth_metrics_communication(orth_ctx *ctx, orth_metrics *m);
+/* What the run did, and the command that comes next: `dir` is its folder. */
+orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m, const char *dir, int64_t steps_done);
 /* x as JSON, which has no infinities and no NaN: those become null. */
 void orth_metrics_number(char *out, size_t n, double x);
 /* What a person is shown: a NaN has no sign. */

@@ -215,16 +215,9 @@ static orth_status evaluate(orth_ctx *ctx, rank_state *s, int64_t max_batches)
         return ORTH_OK;
     double loss = isnan(values[0]) ? (double)NAN : values[0] / values[1];
     double bits = values[2] > 0 ? orth_metrics_said(values[0] / log(2.0) / values[2]) : 0;
-    char text[256], json[256], loss_text[40], bits_text[40];
-    orth_metrics_number(loss_text, sizeof loss_text, loss);
-    orth_metrics_number(bits_text, sizeof bits_text, bits);
-    snprintf(text, sizeof text, "eval %6" PRId64 "  loss %8.4f  perplexity %.3f  bits per byte %.4f  (%.0f targets)",
-             s->steps_done, loss, exp(loss), bits, values[1]);
-    snprintf(json, sizeof json, "{\"step\": %" PRId64 ", \"eval_loss\": %s, \"eval_loss_hex\": \"%a\", "
-             "\"eval_bits_per_byte\": %s, \"eval_targets\": %.0f}", s->steps_done, loss_text, loss, bits_text,
-             values[1]);
+    const orth_eval_figures figures = {s->steps_done, loss, bits, values[1]};
     orth_phase_begin(ctx, "writing metrics.jsonl");
-    const orth_status said = orth_metrics_event(ctx, &r->metrics, text, json);
+    const orth_status said = orth_metrics_evaluation(ctx, &r->metrics, &figures);
     orth_phase_end(ctx);
     return said;
 }
@@ -412,6 +405,16 @@ static orth_status say_timeline(orth_ctx *ctx, rank_state *s)
     return status;
 }
 
+static orth_status open_events(orth_ctx *ctx, orth_run *r, int64_t steps_done)
+{
+    char *dir = orth_path_join(ctx, r->dir, "tensorboard");
+    orth_status s = dir ? orth_path_make_dirs(ctx, dir) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        s = orth_metrics_open_events(ctx, &r->metrics, dir, steps_done);
+    orth_mem_free(ctx, dir);
+    return s;
+}
+
 static orth_status begin(orth_ctx *ctx, rank_state *s)
 {
     orth_run *r = s->run;
@@ -421,7 +424,10 @@ static orth_status begin(orth_ctx *ctx, rank_state *s)
     r->metrics.steps = r->last_step;
     r->metrics.log_every = r->cfg->train_log_every;
     r->metrics.print = r->options.print;
-    return orth_metrics_open(ctx, &r->metrics, r->metrics_path, r->resumed ? s->steps_done : -1);
+    ORTH_TRY(orth_metrics_open(ctx, &r->metrics, r->metrics_path, r->resumed ? s->steps_done : -1));
+    if (r->cfg->log_tensorboard && !r->options.watch)
+        ORTH_TRY(open_events(ctx, r, s->steps_done));
+    return r->options.watch ? ORTH_OK : rank_banner(ctx, r, s->steps_done);
 }
 
 static orth_status run_rank(orth_ctx *ctx, rank_state *s)
@@ -436,7 +442,7 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
                          r->options.timeline, s->steps_done);
     ORTH_TRY(run_steps(ctx, s));
     if (s->rank == 0)
-        ORTH_TRY(orth_metrics_summary(ctx, &r->metrics));
+        ORTH_TRY(orth_metrics_communication(ctx, &r->metrics));
     if (r->valid && !s->signal)
         ORTH_TRY(evaluate(ctx, s, 0));
     ORTH_TRY(rank_report_saved(ctx, s, true));
@@ -444,8 +450,10 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
         ORTH_TRY(say_counted(ctx, s));
     if (s->clock && s->steps_done >= r->options.timeline)
         ORTH_TRY(say_timeline(ctx, s));
-    if (!s->signal && s->rank == 0 && !r->options.watch)
+    if (!s->signal && s->rank == 0 && !r->options.watch) {
+        ORTH_TRY(orth_metrics_summary(ctx, &r->metrics, r->dir, s->steps_done));
         return write_complete(ctx, s);
+    }
     if (s->signal && s->rank == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_SIGNAL, "stopped by %s after step %" PRId64 "; %s", orth_signal_name(s->signal),
                          s->steps_done, r->options.watch ? "nothing is kept" : "the checkpoint is saved, --resume continues");

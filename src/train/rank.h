@@ -33,6 +33,8 @@ typedef struct {
     orth_step_result result;         /* of the last step */
 } rank_state;
 
+/* What the run is, as events, before its first step: model, data, ranks, plan, folder. Of rank 0. */
+orth_status rank_banner(orth_ctx *ctx, orth_run *r, int64_t steps_done);
 /* One rank of `run` (an orth_run), from its weights to its end. Collective. world NULL: a rank alone. */
 orth_status rank_main(orth_ctx *ctx, orth_world *world, void *run);
 

@@ -106,7 +106,7 @@ orth_status rank_report_saved(orth_ctx *ctx, const rank_state *s, bool wait)
         ORTH_TRY(orth_saver_outcome(ctx, s->saver, wait, &saved));
     if (saved.step == 0)
         return ORTH_OK;
-    snprintf(text, sizeof text, "saved %s/step-%08" PRId64 " in %.2f s, %.2f s of it between steps", s->run->checkpoints,
+    snprintf(text, sizeof text, "saved %s/step-%08" PRId64 " (%.2f s; training paused %.2f s)", s->run->checkpoints,
              saved.step, saved.seconds, saved.blocked_s);
     return orth_metrics_event(ctx, &s->run->metrics, text, NULL);
 }

@@ -39,7 +39,7 @@ static bool is_of_problem(const char *path)
 
 static bool is_of_this_machine(const char *path)
 {
-    return starts_with(path, "checkpoint.") || starts_with(path, "train.log_") || starts_with(path, "train.eval_");
+    return starts_with(path, "checkpoint.") || starts_with(path, "train.log_") || starts_with(path, "log.") || starts_with(path, "train.eval_");
 }
 
 /* Values of key `id` in both, if they differ; else NULL in *x and *y. Free both. */
