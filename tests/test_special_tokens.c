@@ -261,6 +261,9 @@ TEST(an_import_copies_a_tokenizer_that_cannot_be_read)
     RUN(r, 0, "Orthant cannot use it", "ckpt import e1 i");
     RUN(r, 0, "end of text 299", "ckpt inspect i");
     assert_true(run_has(r, "i/step-00000000/tokenizer.json") && !run_has(r, "i/step-00000000/tokenizer_config.json"));
+    run_write(r, "e1/generation_config.json", "{\"eos_token_id\": {}}\n", 21);
+    RUN(r, 5, "generation_config.json: eos_token_id is not a token's id", "ckpt import e1 j");
+    assert_false(run_has(r, "j"));
     run_end(r);
 }
 

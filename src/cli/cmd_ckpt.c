@@ -51,9 +51,9 @@ static orth_status has_file(orth_ctx *ctx, const char *dir, const char *name, bo
 }
 
 /* A tokenizer that Orthant does not read is copied all the same. Then *out stays NULL, and names of tokens cannot be told. */
-static orth_status try_tokenizer(orth_ctx *ctx, orth_tokenizer **out, const char *dir)
+static orth_status try_tokenizer(orth_ctx *ctx, orth_tokenizer **out, const beside *b, const char *path)
 {
-    orth_status s = orth_tokenizer_load(ctx, out, dir);
+    orth_status s = orth_tokenizer_parse(ctx, out, b->tokenizer, b->tokenizer_bytes, path);
     if (s != ORTH_ERR_DATA)
         return s;
     orth_log(ctx, ORTH_LOG_WARN, "tokenizer", "it is copied, but Orthant cannot use it, and no tokenizer_config.json is "
@@ -62,16 +62,29 @@ static orth_status try_tokenizer(orth_ctx *ctx, orth_tokenizer **out, const char
     return ORTH_OK;
 }
 
+static orth_status load_beside(orth_ctx *ctx, beside *b, const char *dir, orth_tokenizer **out)
+{
+    char *path = orth_path_join(ctx, dir, "tokenizer.json");
+    orth_status s = path ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (path && orth_path_exists(path)) {
+        s = orth_file_read(ctx, path, &b->tokenizer, &b->tokenizer_bytes);
+        if (s == ORTH_OK)
+            s = try_tokenizer(ctx, out, b, path);
+    }
+    orth_mem_free(ctx, path);
+    return s;
+}
+
 /* known: the special tokens where they are known already, else those that the folder's files name are taken. */
 static orth_status read_with(orth_ctx *ctx, beside *b, const char *dir, const orth_tokenizer *tok,
                              const orth_special_tokens *known, int64_t max_seq)
 {
     if (known && known->num_eos > 0)
         b->special = *known;
-    else if (tok)
-        b->special = *orth_tokenizer_special(tok);
     else
-        ORTH_TRY(orth_special_tokens_read(ctx, &b->special, dir, NULL));
+        ORTH_TRY(orth_special_tokens_read(ctx, &b->special, dir, tok));
+    if (tok && b->special.num_eos == 0)
+        b->special = *orth_tokenizer_special(tok);
     b->other_pattern = tok && strcmp(orth_tokenizer_kind_name(tok), "qwen") != 0;
     if (tok)
         b->tokenizer_config = orth_hf_tokenizer_text(ctx, tok, &b->special, max_seq);
@@ -82,15 +95,7 @@ static orth_status beside_read(orth_ctx *ctx, beside *b, const char *dir, const 
                                int64_t max_seq)
 {
     orth_tokenizer *tok = NULL;
-    bool there = false;
-    ORTH_TRY(has_file(ctx, dir, "tokenizer.json", &there));
-    if (there) {
-        char *path = orth_path_join(ctx, dir, "tokenizer.json");
-        orth_status s = path ? orth_file_read(ctx, path, &b->tokenizer, &b->tokenizer_bytes) : ORTH_ERR_NOMEM;
-        orth_mem_free(ctx, path);
-        ORTH_TRY(s);
-        ORTH_TRY(try_tokenizer(ctx, &tok, dir));
-    }
+    ORTH_TRY(load_beside(ctx, b, dir, &tok));
     orth_status s = read_with(ctx, b, dir, tok, known, max_seq);
     orth_tokenizer_free(ctx, tok);
     return s;
