@@ -1,16 +1,14 @@
 #!/bin/bash
 # hf_check.sh BUILD -- Orthant and Hugging Face Transformers read each other's folders and compute the same.
 #
-# Makes a virtual environment outside of the tree, once: PyTorch and Transformers in the versions below, from whatever
-# index pip is configured for (the CPU build of PyTorch where its own index can be reached, a tenth of the size).
-# Then tools/golden/hf_check.py. Fails, loudly, where the packages cannot be had: nothing is passed over.
+# Makes a virtual environment outside of the tree, once, with the packages below from whatever index pip is configured for.
+# Then tools/golden/hf_check.py, which also has TensorBoard read what a run wrote for it. Fails, loudly, where the packages cannot be had: nothing is passed over.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
-versions=(torch==2.15.0 transformers==5.23.0 tokenizers==0.23.3 safetensors==0.8.0 numpy==2.4.6)
+versions=(torch==2.15.0 transformers==5.23.0 tokenizers==0.23.3 safetensors==0.8.0 numpy==2.4.6 tensorboard==2.21.0)
 venv="${XDG_CACHE_HOME:-$HOME/.cache}/orthant-hf"
 stamp="$venv/.$(IFS=,; echo "${versions[*]}")"
-cpu_index=https://download.pytorch.org/whl/cpu
 
 if [[ ! -e $stamp ]]; then
   echo "hf_check: setting up $venv: ${versions[*]}"
@@ -19,12 +17,7 @@ if [[ ! -e $stamp ]]; then
     echo "hf_check: python3 has no venv module (Debian: apt-get install python3-venv)" >&2
     exit 1
   }
-  index=()
-  if command -v curl >/dev/null && curl -sfIo /dev/null -m 10 "$cpu_index/torch/"; then
-    index=(--index-url "$cpu_index" --extra-index-url https://pypi.org/simple)
-    versions[0]+=+cpu
-  fi
-  "$venv/bin/pip" install --quiet --disable-pip-version-check "${index[@]}" "${versions[@]}" || {
+  "$venv/bin/pip" install --quiet --disable-pip-version-check "${versions[@]}" || {
     echo "hf_check: FAILED: these packages cannot be installed (no network?). Nothing was checked." >&2
     exit 1
   }

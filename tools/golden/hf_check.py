@@ -24,6 +24,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import (AutoModelForCausalLM, AutoTokenizer, GPT2Config, LlamaConfig, MistralConfig,
                           PreTrainedTokenizerFast, Qwen2Config, Qwen3Config)
 
@@ -198,6 +199,24 @@ class Check:
         checkpoint = next((run / "checkpoints").glob("step-*"))     # as it is
         self.same_continuations(checkpoint)
 
+    # ---- event files ----
+
+    def tensorboard(self):
+        """What TensorBoard reads of a run that was resumed is what metrics.jsonl has, each step once."""
+        run = self.dir / "events"
+        words = ["train", *OWN["llama"].split(), *OWN_RUN.split(), f"data.path={self.text}", f"checkpoint.dir={run}",
+                 "log.tensorboard=true", "train.eval_every=5", "schedule.name=constant"]
+        self.run(*words)
+        self.run(*words, "train.steps=30", "--resume")
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        events = EventAccumulator(str(run / "tensorboard"))
+        events.Reload()
+        for tag, key in (("loss", "loss"), ("lr", "lr"), ("grad_norm", "grad_norm"), ("eval/loss", "eval_loss")):
+            wanted = [(r["step"], r[key]) for r in rows if key in r]
+            got = [(e.step, e.value) for e in events.Scalars(tag)]
+            if [s for s, _ in wanted] != [s for s, _ in got] or any(abs(a - b) > 1e-6 * abs(a) for (_, a), (_, b) in zip(wanted, got)):
+                fail(f"TensorBoard reads another {tag} than metrics.jsonl has: {got} for {wanted}")
+
 
 def main():
     warnings.filterwarnings("ignore")
@@ -213,6 +232,8 @@ def main():
                 if not names or name in names:
                     print(f"-- {which}: {name}", flush=True)
                     getattr(check, which)(name, case)
+        print("-- TensorBoard", flush=True)
+        check.tensorboard()
     print("hf_check: all equal")
 
 
