@@ -239,7 +239,7 @@ TEST(calls_that_differ_are_named_on_both_sides)
     const char *const want[] = {
         "rank 1: 'dp' call 2: rank 1 called all_gather fp32 x 4 (instruction 11, tag 3) in step 0 where rank 0 called "
         "all_reduce sum fp32 x 4 (instruction 11, tag 3) in step 0",
-        "rank 1 called all_reduce max", "rank 1: ", "rank 1 called broadcast", "tag 4", "it sends 5 elements",
+        "rank 1 called all_reduce max", "rank 1: ", "rank 1 called broadcast", "tag 4", "rank 1: 'dp' call 2: rank 1 sends 5 elements",
     };
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(want); i++)
