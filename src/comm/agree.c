@@ -21,18 +21,27 @@ uint64_t comm_extent(const orth_comm *c, const orth_comm_call *call)
     return h;
 }
 
-/* Programs repeat: the same instruction with another count than last time is suspicious. */
+/* What a member's own call asks for, in an all-to-all as well. */
+static uint64_t own_extent(const orth_comm *c, const orth_comm_call *call)
+{
+    if (call->kind != ORTH_COMM_ALL_TO_ALL)
+        return comm_extent(c, call);
+    return (uint64_t)(comm_offset_of(call->counts, call->count, c->n) + comm_offset_of(call->send_counts, call->count, c->n));
+}
+
+/* Programs repeat: the same call with another count than last time is suspicious. The same is the instruction; outside of
+ * programs, the tag; and of messages the peer. */
 bool comm_call_unusual(orth_comm *c, const orth_comm_call *call)
 {
-    const uint64_t extent = comm_extent(c, call);
+    const uint64_t extent = own_extent(c, call);
     const bool message = call->kind == ORTH_COMM_SEND || call->kind == ORTH_COMM_RECV;
+    const uint64_t what = call->instr >= 0 ? (uint64_t)call->instr : ~(uint64_t)call->tag;
+    const uint64_t key = what * 4 * ORTH_MAX_RANKS + (message ? (uint64_t)call->peer * 2 + (call->kind == ORTH_COMM_SEND) : 0);
     /* Collectives come from the queue's thread, messages from the caller's: each has its own half. */
-    const int place = (int)((uint32_t)call->instr % ORTH_COUNT(c->history[0]));
-    const bool known = c->history[message][place].seen && c->history[message][place].instr == call->instr;
-    const bool unusual = known && c->history[message][place].extent != extent;
-    c->history[message][place].seen = true;
-    c->history[message][place].instr = call->instr;
-    c->history[message][place].extent = extent;
+    const uint64_t place = call->instr >= 0 ? what : key * 0x9e3779b97f4a7c15u >> (64 - COMM_HISTORY_BITS);
+    comm_history *h = &c->history[message][place % ORTH_COUNT(c->history[0])];
+    const bool unusual = h->seen && h->key == key && h->extent != extent;
+    *h = (comm_history){.seen = true, .key = key, .extent = extent};
     return unusual;
 }
 
@@ -44,6 +53,7 @@ void comm_header_fill(comm_header *h, orth_comm *c, const orth_comm_call *call, 
     h->extent = comm_extent(c, call);
     h->algo = comm_pick_algo(c, call);
     h->step = r ? atomic_load_explicit(&r->step, memory_order_relaxed) : 0;
+    h->epoch = r ? atomic_load_explicit(&r->progress.epoch, memory_order_relaxed) : 0;
     h->seq = seq;
     h->unusual = comm_call_unusual(c, call);
 }
@@ -77,6 +87,10 @@ static bool is_ahead(const comm_header *a, const comm_header *b)
 {
     if (a->step != b->step)
         return a->step > b->step;
+    if (a->epoch != b->epoch)
+        return a->epoch > b->epoch;
+    if (a->call.tag != b->call.tag)
+        return a->call.tag > b->call.tag;
     return a->call.instr != b->call.instr ? a->call.instr > b->call.instr : a->unusual && !b->unusual;
 }
 
@@ -123,8 +137,9 @@ static bool check_pairs(orth_comm *c, const comm_header *const *h)
         char a[ORTH_PLACE_MAX + 96], b[ORTH_PLACE_MAX + 96];
         describe(a, sizeof a, c->world->s, c->ranks[i], theirs, c->n);
         describe(b, sizeof b, c->world->s, c->ranks[c->pos], mine, c->n);
-        comm_abort(c->world->s, c->ranks[i], ORTH_ERR_COMM, "'%s' call %u: it sends %lld elements in %s where rank %d expects "
-                   "%lld in %s", c->name, h[i]->seq, (long long)sent, a, c->ranks[c->pos], (long long)wanted, b);
+        const bool me = h[c->pos]->unusual && !h[i]->unusual;
+        comm_abort(c->world->s, c->ranks[me ? c->pos : i], ORTH_ERR_COMM, "'%s' call %u: rank %d sends %lld elements in %s where rank %d expects "
+                   "%lld in %s", c->name, h[i]->seq, c->ranks[i], (long long)sent, a, c->ranks[c->pos], (long long)wanted, b);
         return false;
     }
     return true;

@@ -171,6 +171,8 @@ static orth_status make_with_fault(orth_ctx *ctx, orth_comm *c, const orth_comm_
         ORTH_TRY(make(ctx, c, call, out));
         return make(ctx, w->held_comm, &w->held, NULL);
     }
+    if (f->from_step > 0 && w->s->ranks && atomic_load(&w->s->ranks[w->rank].step) < f->from_step)
+        return make(ctx, c, call, out);
     if (++w->calls != f->at)
         return make(ctx, c, call, out);
     orth_comm_call wrong = *call;

@@ -70,6 +70,7 @@ typedef struct {
     orth_comm_fault_kind kind;
     int rank;
     int64_t at;
+    int64_t from_step;            /* calls count from the beginning of this step; 0: from the start */
 } orth_comm_fault;
 
 /* All zero: the defaults. */

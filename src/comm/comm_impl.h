@@ -66,6 +66,13 @@ orth_status comm_run_thread_ranks(orth_ctx *ctx, int num_ranks, orth_rank_fn fn,
 orth_status comm_run_mpi_rank(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, void *arg, comm_shared *s);
 void comm_mpi_shutdown(void);
 
+/* The last call of an instruction. */
+#define COMM_HISTORY_BITS 10
+typedef struct {
+    bool seen;
+    uint64_t key, extent;
+} comm_history;
+
 struct orth_comm {
     orth_world *world;
     orth_comm *next;              /* of the world handle's list */
@@ -79,11 +86,7 @@ struct orth_comm {
     orth_comm_order order;
     uint32_t seq;                 /* collectives made so far */
     orth_comm_counts counts;
-    struct {
-        bool seen;
-        int32_t instr;
-        uint64_t extent;
-    } history[2][64];             /* last call of each instruction: collectives, messages; agree.c */
+    comm_history history[2][1 << COMM_HISTORY_BITS]; /* collectives, messages; agree.c */
     char *work;                   /* scratch of algo.c; NULL: direct only */
     size_t work_bytes;
 
@@ -261,7 +264,7 @@ typedef struct {
     orth_comm_call call;
     uint64_t extent;
     orth_comm_algo algo;
-    int64_t step;
+    int64_t step, epoch;          /* epoch: of orth_progress */
     uint32_t seq;
     bool unusual;                 /* not the count that this instruction had last time */
     bool has_pair;                /* mpi, all-to-all: the sender's count for the reader, as its */

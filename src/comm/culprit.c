@@ -47,10 +47,15 @@ void comm_watch_count(comm_watch *w, int64_t most_ns)
     }
 }
 
+static int64_t limit_of(const comm_shared *s, const comm_rank *r, int64_t limit_ns)
+{
+    return atomic_load(&r->progress.depth) > 0 ? s->busy_ns : limit_ns;
+}
+
 bool comm_rank_moves(const comm_shared *s, int rank, int64_t limit_ns)
 {
     const comm_rank *r = &s->ranks[rank];
-    return atomic_load(&r->quiet_ns) < (atomic_load(&r->progress.depth) > 0 ? s->busy_ns : limit_ns);
+    return atomic_load(&r->quiet_ns) < limit_of(s, r, limit_ns);
 }
 
 static bool misses_nobody(const comm_seen *v)
@@ -90,14 +95,16 @@ static comm_culprit_kind kind_of(const comm_watch *w, int a, int m, int64_t limi
     const comm_rank *ra = &w->s->ranks[a], *rm = &w->s->ranks[m];
     if (atomic_load(&rm->ended))
         return COMM_CULPRIT_ENDED;
-    if (atomic_load(&ra->quiet_ns) < limit_ns || comm_rank_moves(w->s, m, limit_ns))
+    if (atomic_load(&ra->quiet_ns) < ORTH_MIN(limit_ns, limit_of(w->s, ra, limit_ns)) || comm_rank_moves(w->s, m, limit_ns))
         return COMM_CULPRIT_NONE;
     if (!w->seen[m].waits)
         return COMM_CULPRIT_STUCK;
     if (w->excused[m])
         return COMM_CULPRIT_NONE;
     const int64_t step_a = atomic_load(&ra->step), step_m = atomic_load(&rm->step);
-    const bool later = step_m > step_a || (step_m == step_a && w->seen[m].instr > w->seen[a].instr);
+    const int64_t epoch_a = atomic_load(&ra->progress.epoch), epoch_m = atomic_load(&rm->progress.epoch);
+    const bool later = step_m != step_a ? step_m > step_a : epoch_m != epoch_a ? epoch_m > epoch_a
+                                                                              : w->seen[m].instr > w->seen[a].instr;
     return later ? COMM_CULPRIT_LEFT_OUT : COMM_CULPRIT_CIRCLE;
 }
 
@@ -117,7 +124,7 @@ static comm_culprit find(comm_watch *w, int64_t limit_ns)
             longest = quiet;
         }
     }
-    /* One that nobody waits for, yet or at all. */
+    /* One that nobody waits for, yet or at all: in a phase, or in a step for as long as in a phase. */
     for (int m = 0; m < s->num_ranks && best.kind == COMM_CULPRIT_NONE; m++)
         if (!w->seen[m].waits && !atomic_load(&s->ranks[m].ended) && !comm_rank_moves(s, m, ORTH_MAX(limit_ns, s->busy_ns)))
             best = (comm_culprit){.kind = COMM_CULPRIT_STUCK, .rank = m, .waiter = -1};

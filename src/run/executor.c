@@ -18,6 +18,7 @@ struct orth_executor {
     orth_op_call *calls;       /* [num_instrs] */
     orth_tensor *tensors;      /* of all calls, one after the other */
     int64_t *clock;            /* [num_instrs + 1]: see executor.h */
+    int64_t *tags;             /* [num_instrs] of the first call of each */
     orth_comm *comms[ORTH_NUM_GROUPS];
     orth_ticket tickets[ORTH_MAX_TICKETS]; /* of started calls, by attr.ticket */
     bool *touched;             /* [num_buffers] */
@@ -88,6 +89,33 @@ static orth_status resolve_all(orth_ctx *ctx, orth_executor *e)
     return ORTH_OK;
 }
 
+/* Tags: the members of a group make the same collectives in one order, and two ranks the same messages, so the number of a
+ * call in that order is what they agree on. A rank that leaves one out is found at the next. */
+static orth_status number_calls(orth_ctx *ctx, orth_executor *e)
+{
+    const orth_program *p = e->p;
+    int32_t most = 0;
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        most = ORTH_MAX(most, p->instrs[i].attr.peer);
+    enum { COLLECTIVES, SENDS, RECEIVES, NUM };
+    int64_t *seen = ORTH_NEW_ARRAY(ctx, int64_t, (int64_t)ORTH_NUM_GROUPS * (most + 1) * NUM);
+    if (!seen)
+        return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        const int kind = n->op == ORTH_OP_send ? SENDS : n->op == ORTH_OP_recv ? RECEIVES : COLLECTIVES;
+        const int64_t peer = kind == COLLECTIVES ? 0 : n->attr.peer;
+        const int num = orth_instr_num_calls(n);
+        if (num == 0)
+            continue;
+        int64_t *at = &seen[((int64_t)n->attr.group * (most + 1) + peer) * NUM + kind];
+        e->tags[i] = *at + 1;
+        *at += num;
+    }
+    orth_mem_free(ctx, seen);
+    return ORTH_OK;
+}
+
 orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_program *p,
                                  const orth_kernel_fn *kernels, const orth_executor *lender, bool overlay)
 {
@@ -101,8 +129,9 @@ orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_
     e->calls = ORTH_NEW_ARRAY(ctx, orth_op_call, p->num_instrs);
     e->tensors = ORTH_NEW_ARRAY(ctx, orth_tensor, num_tensors);
     e->clock = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs + 1);
+    e->tags = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs);
     e->touched = ORTH_NEW_ARRAY(ctx, bool, p->num_buffers);
-    orth_status s = e->calls && e->tensors && e->clock && e->touched ? ORTH_OK : ORTH_ERR_NOMEM;
+    orth_status s = e->calls && e->tensors && e->clock && e->tags && e->touched ? ORTH_OK : ORTH_ERR_NOMEM;
     void *arena = NULL;
     if (overlay) {
         arena = lender->arena + lender->p->transient_offset;
@@ -116,6 +145,8 @@ orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_
     e->arena = arena;
     if (s == ORTH_OK)
         s = resolve_all(ctx, e);
+    if (s == ORTH_OK)
+        s = number_calls(ctx, e);
     if (s != ORTH_OK) {
         orth_executor_destroy(ctx, e);
         return s;
@@ -133,6 +164,7 @@ void orth_executor_destroy(orth_ctx *ctx, orth_executor *e)
     orth_mem_free(ctx, e->calls);
     orth_mem_free(ctx, e->tensors);
     orth_mem_free(ctx, e->clock);
+    orth_mem_free(ctx, e->tags);
     orth_mem_free(ctx, e->touched);
     orth_mem_free(ctx, e);
 }
@@ -172,6 +204,7 @@ static orth_status run_comm(orth_ctx *ctx, orth_executor *e, int32_t index)
         return orth_comm_wait(ctx, comm, e->tickets[n->attr.ticket % ORTH_MAX_TICKETS]);
     for (int k = 0; k < orth_instr_num_calls(n); k++) {
         orth_comm_call call = orth_instr_call(n, index, k, orth_comm_size(comm));
+        call.tag = e->tags[index] + k;
         call.send = k < n->num_in ? begin_of(n, c->in, n->num_in, k) : NULL;
         call.recv = k < n->num_out ? begin_of(n, c->out, n->num_out, k) : NULL;
         if (n->attr.ticket > 0)
@@ -207,8 +240,10 @@ static orth_status run_all(orth_ctx *ctx, orth_executor *e)
 
 static void show_program(orth_ctx *ctx, const orth_executor *e)
 {
-    if (ctx->progress)
-        atomic_store(&ctx->progress->program, e);
+    if (!ctx->progress)
+        return;
+    atomic_store(&ctx->progress->program, e);
+    atomic_fetch_add(&ctx->progress->epoch, 1);
 }
 
 orth_status orth_executor_run(orth_ctx *ctx, orth_executor *e)

@@ -44,25 +44,48 @@ static float *data_of(const orth_trainer *t, orth_bind bind, int64_t index, cons
     return (float *)orth_executor_find(t->executor, bind, index) + (p->first_elem - t->unit.program.buffers[b].first_elem);
 }
 
+/* The message that holds elements `at`.. of a piece (-1: the piece itself). Its tag says so: of two ranks that are not at the
+ * same message, the one that is behind or ahead is found. */
+static orth_comm_call message(const piece *p, int64_t at, orth_comm_kind kind, int peer)
+{
+    const int64_t part = at < 0 ? 0 : 1 + at / ORTH_GATHER_CHUNK_ELEMS;
+    return (orth_comm_call){.kind = kind, .dtype = at < 0 ? ORTH_U8 : ORTH_F32, .peer = peer, .instr = -1,
+                            .count = at < 0 ? (int64_t)sizeof *p : ORTH_MIN(ORTH_GATHER_CHUNK_ELEMS, p->n - at),
+                            .tag = ((p->bind * (INT64_C(1) << 24) + p->index) << 24) + part + 1};
+}
+
+static orth_status send_part(orth_ctx *ctx, orth_comm *all, const piece *p, int64_t at, const void *from)
+{
+    orth_comm_call call = message(p, at, ORTH_COMM_SEND, 0);
+    call.send = from;
+    return orth_comm_run(ctx, all, &call);
+}
+
+static orth_status take_part(orth_ctx *ctx, orth_comm *all, int rank, const piece *p, int64_t at, void *to)
+{
+    orth_comm_call call = message(p, at, ORTH_COMM_RECV, rank);
+    call.recv = to;
+    return orth_comm_run(ctx, all, &call);
+}
+
 static orth_status hand_in(orth_ctx *ctx, const orth_trainer *t, orth_comm *all, const piece *p)
 {
-    ORTH_TRY(orth_send(ctx, all, p, (int64_t)sizeof *p, ORTH_U8, 0));
+    ORTH_TRY(send_part(ctx, all, p, -1, p));
     for (int64_t at = 0; at < p->n; at += ORTH_GATHER_CHUNK_ELEMS)
-        ORTH_TRY(orth_send(ctx, all, data_of(t, (orth_bind)p->bind, p->index, p) + at,
-                           ORTH_MIN(ORTH_GATHER_CHUNK_ELEMS, p->n - at), ORTH_F32, 0));
+        ORTH_TRY(send_part(ctx, all, p, at, data_of(t, (orth_bind)p->bind, p->index, p) + at));
     return ORTH_OK;
 }
 
 /* What `rank` hands in. */
 static orth_status take(orth_ctx *ctx, orth_comm *all, int rank, const piece *mine, float *chunk, float *whole)
 {
-    piece p;
-    ORTH_TRY(orth_recv(ctx, all, &p, (int64_t)sizeof p, ORTH_U8, rank));
+    piece p = {.index = -1};
+    ORTH_TRY(take_part(ctx, all, rank, mine, -1, &p));
     if (p.index != mine->index || p.bind != mine->bind)
         return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "rank %d hands in another tensor than is gathered", rank);
     for (int64_t at = 0; at < p.n; at += ORTH_GATHER_CHUNK_ELEMS) {
         const int64_t n = ORTH_MIN(ORTH_GATHER_CHUNK_ELEMS, p.n - at);
-        ORTH_TRY(orth_recv(ctx, all, chunk, n, ORTH_F32, rank));
+        ORTH_TRY(take_part(ctx, all, rank, &p, at, chunk));
         orth_weights_move(&p.desc, p.first_elem + at, n, chunk, whole, true);
     }
     return ORTH_OK;

@@ -265,6 +265,7 @@ orth_status orth_run_train(orth_ctx *ctx, orth_run *r)
     if (r->num_ranks == 1 || r->world)
         return rank_main(ctx, r->num_ranks > 1 ? r->world : NULL, r);
     orth_world_options options = orth_groups_options(r->cfg, orth_pool_num_threads(ctx->pool), r->num_ranks);
+    options.fault = r->options.fault;
     return orth_run_ranks(ctx, r->num_ranks, rank_main, r, &options);
 }
 
@@ -274,6 +275,7 @@ static orth_status run_processes(orth_ctx *ctx, const orth_run_options *options)
     orth_layout layout = orth_setup_layout(options->cfg);
     orth_world_options o = orth_groups_options(options->cfg, 1, 1);
     o.backend = ORTH_BACKEND_MPI;
+    o.fault = options->fault;
     int64_t ranks = ORTH_MIN(orth_layout_ranks(&layout), INT_MAX);
     orth_run_options copy = *options;
     return orth_run_ranks(ctx, (int)ranks, process_main, &copy, &o);

@@ -36,6 +36,7 @@ typedef struct {
     orth_print_sink print;          /* progress and events of rank 0; write NULL: none */
     const char *init_dir;           /* weights to start from; NULL: at random */
     int64_t timeline;               /* step of which timeline.json is written; 0: none */
+    orth_comm_fault fault;          /* for tests */
     orth_stop_fn stop;              /* may be NULL */
     void *stop_user;
 } orth_run_options;

@@ -22,7 +22,7 @@
 
 /* What processes tell each other; sent as it is. */
 typedef struct {
-    int64_t calls, step, ticks;
+    int64_t calls, step, ticks, epoch;
     int32_t last_kind, last_instr, depth; /* depth > 0: in a phase */
     comm_seen seen;                     /* whether and for whom it waits */
     char place[ORTH_PLACE_MAX];         /* in words; ends with a file: */
@@ -111,6 +111,7 @@ static void describe_rank(comm_shared *s, int rank, note *n)
     n->step = atomic_load(&me->step);
     n->ticks = atomic_load(&me->progress.ticks);
     n->depth = atomic_load(&me->progress.depth);
+    n->epoch = atomic_load(&me->progress.epoch);
     n->last_kind = atomic_load(&me->last_kind);
     n->last_instr = atomic_load(&me->last_instr);
     pthread_mutex_lock(&s->mutex);
@@ -148,6 +149,7 @@ static void remember(comm_monitor *m, int rank, const note *n)
     atomic_store(&r->step, n->step);
     atomic_store(&r->progress.ticks, n->ticks);
     atomic_store(&r->progress.depth, n->depth);
+    atomic_store(&r->progress.epoch, n->epoch);
     atomic_store(&r->last_kind, n->last_kind);
     atomic_store(&r->last_instr, n->last_instr);
     atomic_store(&r->ended, n->ended);
