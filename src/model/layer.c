@@ -107,6 +107,7 @@ orth_value orth_layer_column(orth_layer_builder *b, orth_weight_id weight, orth_
     const orth_param_desc d = orth_layer_weight(b, weight);
     int64_t O = d.dim[0];
     orth_attr attr = orth_layer_attr_inside(b);
+    assert(d.split_dim == 0);
     attr.act = act;
     attr.split = ORTH_SPLIT_WHOLE(d.dim[1]);
     attr.split_out = orth_param_split_here(&d);
@@ -127,6 +128,7 @@ orth_value orth_layer_row(orth_layer_builder *b, orth_weight_id weight, orth_wei
     const orth_param_desc d = orth_layer_weight(b, weight);
     int64_t C = d.dim[0];
     orth_attr attr = orth_layer_attr_inside(b), outside = orth_layer_attr_outside(b);
+    assert(d.split_dim == 1);
     attr.split = orth_param_split_here(&d);
     attr.split_out = ORTH_SPLIT_WHOLE(C);
     orth_value w = required(b, weight), bv = orth_layer_param(b, bias);
