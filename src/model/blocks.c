@@ -138,18 +138,14 @@ orth_param_desc orth_weight_here(const orth_model_config *c, const orth_model_sh
     const orth_weight w = orth_weight_get(c, id);
     orth_param_desc d = {.num_dims = w.shape.num_dims, .dim = {w.shape.dim[0], w.shape.dim[1]}, .whole_cols = w.shape.dim[1],
                          .matrix = w.type == ORTH_WEIGHT_COMPUTE,
-                         .reduce = w.reduce, .leaf = w.leaf, .split_dim = -1};
+                         .reduce = w.reduce, .leaf = w.leaf, .split_dim = -1, .lr_factor = 1,
+                         .decay_factor = w.decay == ORTH_WEIGHT_DECAY ? 1 : 0};
     if (w.split.cut == ORTH_CUT_WHOLE)
         return d;
     d.split_dim = w.split.cut == ORTH_CUT_ROWS ? 0 : 1;
     d.split = (orth_split){w.split.kind, shape->parts, w.split.units, w.split.unit, w.split.group};
     localize(&shape->mesh, &d);
     return d;
-}
-
-static bool decays(const orth_model_config *c, orth_weight_id id)
-{
-    return orth_weight_get(c, id).decay == ORTH_WEIGHT_DECAY;
 }
 
 static orth_status list_params(orth_model_blocks *m, const orth_model_config *c, const orth_model_shape *shape)
@@ -168,8 +164,8 @@ static orth_status list_params(orth_model_blocks *m, const orth_model_config *c,
             return ORTH_ERR_NOMEM;
         d[i] = orth_weight_here(c, shape, p.weight);
         d[i].name = name;
-        d[i].lr_factor = orth_factor_of(&shape->lr_factors, name, 1);
-        d[i].decay_factor = orth_factor_of(&shape->decay_factors, name, decays(c, p.weight) ? 1 : 0);
+        d[i].lr_factor = orth_factor_of(&shape->lr_factors, name, d[i].lr_factor);
+        d[i].decay_factor = orth_factor_of(&shape->decay_factors, name, d[i].decay_factor);
     }
     m->spec.params = d;
     m->spec.num_params = n;

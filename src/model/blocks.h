@@ -23,7 +23,7 @@ typedef struct {
     bool external_params;         /* weights and caches are those of another program */
     orth_op optimizer;
     bool nesterov;
-    orth_factors lr_factors, decay_factors; /* of single parameters; none: 1, and 1 or 0 as weights.def says */
+    orth_factors lr_factors, decay_factors; /* of single parameters; others have 1, and 1 or 0 as weights.def says */
     orth_place_in_mesh mesh;      /* this rank's place; all zero: alone */
     orth_comm_policy comm;
     bool keep_packed;             /* as in orth_compile_spec */
@@ -53,7 +53,7 @@ int64_t orth_head_leaves(int64_t seq_len, int64_t parts);
 /* Chunks in which the head computes a sequence, or a rank's seq_len tokens of one, of that many leaves: as many as keep
  * the logits small. */
 int64_t orth_head_chunks(int64_t leaves, int64_t num_seqs, int64_t seq_len);
-/* What this rank has of a weight; without name and factors, which a parameter has. */
+/* What this rank has of a weight; name and factors of its own only a parameter has. */
 orth_param_desc orth_weight_here(const orth_model_config *c, const orth_model_shape *shape, orth_weight_id id);
 
 /* cos and sin of the rotary angles: table[p*D + i], table[p*D + D/2 + i] for i < D/2, positions

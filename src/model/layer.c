@@ -1,6 +1,7 @@
 /* layer.c -- see layer.h. */
 #include "model/layer.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -64,8 +65,15 @@ orth_value orth_layer_param(orth_layer_builder *b, orth_weight_id id)
     return orth_graph_param(b->g, id, orth_weight_get(b->c, id).name, w.matrix ? b->s->compute : ORTH_F32, w.num_dims, w.dim);
 }
 
+/* The parameter of a weight that the layer cannot do without. */
+static orth_value required(orth_layer_builder *b, orth_weight_id id)
+{
+    assert(orth_weight_present(b->c, id));
+    return orth_layer_param(b, id);
+}
+
 /* "attn.qkv" of "attn.qkv.weight", and what follows it, in the graph's arena. */
-static const char *name_beside(orth_layer_builder *b, orth_weight_id id, const char *suffix)
+static const char *derived_name(orth_layer_builder *b, orth_weight_id id, const char *suffix)
 {
     const char *name = orth_weight_get(b->c, id).name, *end = strrchr(name, '.');
     const char *s = orth_arena_printf(b->g->ctx, &b->g->arena, "%.*s%s", (int)(end - name), name, suffix);
@@ -79,10 +87,10 @@ orth_normed orth_layer_norm(orth_layer_builder *b, orth_weight_id gain_id, orth_
     int64_t C = b->c->hidden;
     bool joins = res != ORTH_NO_VALUE;
     orth_attr attr = orth_layer_attr_outside(b);
-    orth_value gain = orth_layer_param(b, gain_id), shift = orth_layer_param(b, shift_id);
-    orth_value y = orth_graph_temp(b->g, name_beside(b, gain_id, ""), b->s->compute, b->outside, C);
+    orth_value gain = required(b, gain_id), shift = orth_layer_param(b, shift_id);
+    orth_value y = orth_graph_temp(b->g, derived_name(b, gain_id, ""), b->s->compute, b->outside, C);
     orth_value sum = joins ? orth_graph_temp(b->g, "residual", b->s->compute, b->outside, C) : ORTH_NO_VALUE;
-    orth_value stats = orth_graph_temp(b->g, name_beside(b, gain_id, ".stats"), ORTH_F32, b->outside, 2);
+    orth_value stats = orth_graph_temp(b->g, derived_name(b, gain_id, ".stats"), ORTH_F32, b->outside, 2);
     const orth_value in[] = {x, res, gain, shift}, out[] = {y, sum, stats};
     orth_graph_add(b->g, ORTH_OP_norm, &attr, 4, in, 3, out);
     return (orth_normed){y, joins ? sum : x};
@@ -103,15 +111,16 @@ orth_value orth_layer_column(orth_layer_builder *b, orth_weight_id weight, orth_
     const orth_param_desc d = orth_layer_weight(b, weight);
     int64_t O = d.dim[0];
     orth_attr attr = orth_layer_attr_inside(b);
+    assert(d.split_dim == 0);
     attr.act = act;
     attr.split = ORTH_SPLIT_WHOLE(d.dim[1]);
     attr.split_out = orth_param_split_here(&d);
     attr.replica_rows = d.replica_rows;
     attr.partial = b->tp > 1;
-    orth_value w = orth_layer_param(b, weight), bv = orth_layer_param(b, bias);
-    orth_value y = orth_graph_temp(b->g, name_beside(b, weight, ""), b->s->compute, b->N, O);
+    orth_value w = required(b, weight), bv = orth_layer_param(b, bias);
+    orth_value y = orth_graph_temp(b->g, derived_name(b, weight, ""), b->s->compute, b->N, O);
     bool saves_pre = act != ORTH_ACT_NONE && b->s->mode == ORTH_MODE_TRAIN;
-    orth_value pre = saves_pre ? orth_graph_temp(b->g, name_beside(b, weight, ".pre"), b->s->compute, b->N, O)
+    orth_value pre = saves_pre ? orth_graph_temp(b->g, derived_name(b, weight, ".pre"), b->s->compute, b->N, O)
                                : ORTH_NO_VALUE;
     const orth_value in[] = {x, w, bv}, out[] = {y, pre};
     orth_graph_add(b->g, ORTH_OP_linear, &attr, 3, in, 2, out);
@@ -123,17 +132,18 @@ orth_value orth_layer_row(orth_layer_builder *b, orth_weight_id weight, orth_wei
     const orth_param_desc d = orth_layer_weight(b, weight);
     int64_t C = d.dim[0];
     orth_attr attr = orth_layer_attr_inside(b), outside = orth_layer_attr_outside(b);
+    assert(d.split_dim == 1);
     attr.split = orth_param_split_here(&d);
     attr.split_out = ORTH_SPLIT_WHOLE(C);
-    orth_value w = orth_layer_param(b, weight), bv = orth_layer_param(b, bias);
-    orth_value y = orth_graph_temp(b->g, name_beside(b, weight, ""), b->s->compute, b->outside, C);
+    orth_value w = required(b, weight), bv = orth_layer_param(b, bias);
+    orth_value y = orth_graph_temp(b->g, derived_name(b, weight, ""), b->s->compute, b->outside, C);
     if (b->tp == 1) {
         const orth_value in[] = {x, w, bv}, out[] = {y, ORTH_NO_VALUE};
         orth_graph_add(b->g, ORTH_OP_linear, &attr, 3, in, 2, out);
         return y;
     }
-    orth_value v = orth_graph_temp(b->g, name_beside(b, weight, ".part"), ORTH_F32, b->N, C);
-    orth_value sum = orth_graph_temp(b->g, name_beside(b, weight, ".sum"), ORTH_F32, b->outside, C);
+    orth_value v = orth_graph_temp(b->g, derived_name(b, weight, ".part"), ORTH_F32, b->N, C);
+    orth_value sum = orth_graph_temp(b->g, derived_name(b, weight, ".sum"), ORTH_F32, b->outside, C);
     const orth_value in[] = {x, w, ORTH_NO_VALUE}, out[] = {v, ORTH_NO_VALUE}, finish[] = {sum, bv};
     orth_graph_add(b->g, ORTH_OP_linear, &attr, 3, in, 2, out);
     orth_graph_add(b->g, ORTH_OP_leave, &attr, 1, &v, 1, &sum);
@@ -149,7 +159,7 @@ static orth_value head_norm(orth_layer_builder *b, orth_value qkv, int64_t R)
     attr.split.unit = 1;
     attr.replica_rows = orth_layer_weight(b, ORTH_WEIGHT_qkv).replica_rows;
     attr.partial = b->tp > 1; /* one gain for all heads, and each rank has some of them */
-    orth_value q = orth_layer_param(b, ORTH_WEIGHT_q_norm_gain), k = orth_layer_param(b, ORTH_WEIGHT_k_norm_gain);
+    orth_value q = required(b, ORTH_WEIGHT_q_norm_gain), k = required(b, ORTH_WEIGHT_k_norm_gain);
     orth_value y = orth_graph_temp(b->g, "qk_norm", b->s->compute, b->N, R);
     orth_value stats = orth_graph_temp(b->g, "qk_norm.stats", ORTH_F32, b->N, attr.heads + attr.kv_heads);
     const orth_value in[] = {qkv, q, k}, results[] = {y, stats};
