@@ -8,7 +8,7 @@ CMAKE  = cmake -S . -B
 CTEST  = ctest --output-on-failure -j$(JOBS) --test-dir
 
 all:            ## the program, at build/orthant
-	@command -v cmake >/dev/null && pkg-config --exists yaml-0.1 jansson libpcre2-8 libxxhash zlib libzstd || \
+	@command -v cmake >/dev/null && pkg-config --exists yaml-0.1 jansson oniguruma libxxhash zlib libzstd || \
 	  { echo "something to build with is missing: run 'make deps' first" >&2; exit 1; }
 	@$(CMAKE) $(BUILD) >$(BUILD).log || { cat $(BUILD).log; exit 1; }
 	@sed -n 's/^-- \(comm back ends\|pinning\)/\1/p' $(BUILD).log; rm -f $(BUILD).log

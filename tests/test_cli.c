@@ -30,7 +30,7 @@ static void expect(const char *args, int code, const char *text)
 TEST(mistakes_are_named_with_exit_2)
 {
     static const struct { const char *args, *message; } cases[] = {
-        {"", "tokenizer  train and use byte-level BPE tokenizers"}, /* the help, and then */
+        {"", "tokenizer  train and use BPE tokenizers"}, /* the help, and then */
         {"", "orthant: no verb given"},
         {"trian", "orthant: unknown verb 'trian'; did you mean 'train'?"},
         {"zzzzzz", "orthant: unknown verb 'zzzzzz'; `orthant help` lists the verbs"},
@@ -91,7 +91,7 @@ TEST(a_run_file_is_quoted_with_line_and_column)
 
 TEST(help_comes_from_the_tables)
 {
-    expect("--help", 0, "tokenizer  train and use byte-level BPE tokenizers");
+    expect("--help", 0, "tokenizer  train and use BPE tokenizers");
     expect("help", 0, "`orthant help options` the keys of a run file");
     expect("--version", 0, "orthant " ORTH_VERSION);
     expect("help options", 0, "train.steps  (N, at least 0, default 100)");

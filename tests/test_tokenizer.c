@@ -1,67 +1,12 @@
 /* test_tokenizer.c -- against ids and merges made by Hugging Face `tokenizers`
- * (tools/golden/make_tokenizer_fixtures.py), and against PCRE2. */
-#define PCRE2_CODE_UNIT_WIDTH 8
+ * (tools/golden/make_tokenizer_fixtures.py), and against Oniguruma. */
 #include <jansson.h>
-#include <pcre2.h>
 #include <unistd.h>
 
 #include "data/tokenizer_impl.h"
 #include "tokenizer_case.h"
 
 static const char *const kinds[] = {"gpt2", "llama3", "qwen", "prefix", "o200k", "stages"};
-
-static json_t *load_texts(orth_ctx *ctx)
-{
-    size_t num_bytes;
-    char *text = read_fixture(ctx, "texts", ".json", &num_bytes);
-    json_t *texts = json_loadb(text, num_bytes, JSON_ALLOW_NUL, NULL);
-    orth_mem_free(ctx, text);
-    assert_non_null(texts);
-    return texts;
-}
-
-/* Fails with the text, both lists and the place where they part. */
-static void check_ids(const char *kind, const char *text, const orth_ids *got, const char *line)
-{
-    int64_t n = 0;
-    for (const char *p = line; *p && *p != '\n';) {
-        char *end;
-        const long want = strtol(p, &end, 10);
-        if (end == p)
-            break;
-        if (n >= got->num || got->v[n] != want)
-            fail_msg("%s: \"%s\": id %d is %d, not %ld", kind, text, (int)n,
-                     n < got->num ? (int)got->v[n] : -1, want);
-        n++;
-        p = end;
-    }
-    if (n != got->num)
-        fail_msg("%s: \"%s\": %d ids, not %d", kind, text, (int)got->num, (int)n);
-}
-
-static void check_fixture(orth_ctx *ctx, const orth_tokenizer *tok, const char *kind, const json_t *texts)
-{
-    size_t num_bytes;
-    char *lines = read_fixture(ctx, kind, ".ids", &num_bytes), *line = lines;
-    orth_encoder *enc = NULL;
-    CHECK_OK(ctx, orth_encoder_create(ctx, &enc, tok));
-    orth_ids ids = {0};
-    for (size_t i = 0; i < json_array_size(texts); i++) {
-        const json_t *t = json_array_get(texts, i);
-        for (int again = 0; again < 2; again++) { /* the second time from the cache */
-            ids.num = 0;
-            CHECK_OK(ctx, orth_encoder_encode(ctx, enc, &ids, json_string_value(t), json_string_length(t)));
-            check_ids(kind, json_string_value(t), &ids, line);
-        }
-        ids.num = 0;
-        CHECK_OK(ctx, orth_tokenizer_encode(ctx, tok, &ids, json_string_value(t), json_string_length(t)));
-        check_ids(kind, json_string_value(t), &ids, line);
-        line = strchr(line, '\n') + 1;
-    }
-    orth_ids_free(ctx, &ids);
-    orth_encoder_free(ctx, enc);
-    orth_mem_free(ctx, lines);
-}
 
 TEST(encoding_equals_hugging_face)
 {
@@ -176,9 +121,9 @@ TEST(training_refuses_small_vocabularies_and_survives_odd_texts)
     test_ctx_free(ctx);
 }
 
-/* ---- scanners against PCRE2 ---- */
+/* ---- scanners against patterns ---- */
 
-/* Where PCRE2 10.42 and the tables of `tokenizers` agree, and a bit of everything else. */
+/* A bit of everything, characters of Unicode 15 and 16 among it. */
 static size_t random_text(char *out, size_t max, uint64_t seed)
 {
     static const char *const parts[] = {
@@ -186,7 +131,7 @@ static size_t random_text(char *out, size_t max, uint64_t seed)
         "  ", "\n", "\r\n", "\t", "!", ".", "_", "\"", "\xc3\xa9", "\xc5\xbf", "\xce\xbb", "\xd0\x96", "\xe4\xb8\xad",
         "\xe6\x97\xa5", "\xf0\x9f\x98\x80", "\xe2\x80\x8d", "\xcc\x81", "\xc2\xa0", "\xe2\x80\x83", "\xe3\x80\x80",
         "\xc2\x85", "\xd9\xa3", "\xc2\xbd", "\xe2\x85\xa3", "\xe0\xa4\x95", "\xe0\xa5\x8d", "\xf0\xa0\x80\x80",
-        "\xe2\x80\xa8", "\xef\xbb\xbf", "$", "(",
+        "\xe2\x80\xa8", "\xef\xbb\xbf", "$", "(", "\xc2\xb2", "\xf0\xb1\x8d\x90", "\xf0\x90\xb5\x90", "\xe1\xb2\x89",
     };
     size_t n = 0;
     for (uint64_t i = 0; n + 4 < max; i++) {
@@ -197,50 +142,48 @@ static size_t random_text(char *out, size_t max, uint64_t seed)
     return n;
 }
 
-static void check_scan(orth_scan_kind kind, const uint8_t *classes, pcre2_code *code, pcre2_match_data *match,
-                       const char *text, size_t num_bytes)
+static void check_scan(orth_ctx *ctx, orth_scan_kind kind, const uint8_t *classes, const orth_pattern *pattern,
+                       orth_matcher *matcher, const char *text, size_t num_bytes)
 {
+    orth_matches m = {.pattern = pattern, .text = text, .num_bytes = num_bytes};
     size_t at = 0;
     const char *ends[7]; /* odd, so that words fall on either side of a batch */
     while (at < num_bytes) {
         const int n = orth_scan_words(kind, classes, text + at, text + num_bytes, ends, ORTH_COUNT(ends));
         assert_in_range(n, 1, ORTH_COUNT(ends));
         for (int i = 0; i < n; i++) {
-            assert_true(pcre2_match(code, (PCRE2_SPTR)text, num_bytes, at, PCRE2_NO_UTF_CHECK, match, NULL) >
-                        0);
-            const PCRE2_SIZE *ov = pcre2_get_ovector_pointer(match);
-            assert_int_equal(ov[0], at);
-            if (ov[1] != (size_t)(ends[i] - text))
-                fail_msg("kind %d: \"%.*s\" at byte %d: PCRE2 has %d bytes, the scanner %d", (int)kind,
-                         (int)num_bytes, text, (int)at, (int)(ov[1] - ov[0]),
+            bool found;
+            CHECK_OK(ctx, orth_matches_next(ctx, matcher, &m, &found));
+            assert_true(found);
+            assert_int_equal(m.start, at);
+            if (m.stop != (size_t)(ends[i] - text))
+                fail_msg("kind %d: \"%.*s\" at byte %d: the pattern has %d bytes, the scanner %d", (int)kind,
+                         (int)num_bytes, text, (int)at, (int)(m.stop - m.start),
                          (int)(ends[i] - text - (int64_t)at));
-            at = ov[1];
+            at = m.stop;
         }
     }
 }
 
-TEST(scanners_cut_where_pcre2_cuts)
+TEST(scanners_cut_where_patterns_cut)
 {
     orth_ctx *ctx = test_ctx(1);
     orth_arena arena = {0};
+    orth_matcher matcher = {0};
     uint8_t *classes;
     CHECK_OK(ctx, orth_char_classes_create(ctx, &arena, &classes));
     for (orth_scan_kind kind = ORTH_SCAN_GPT2; kind <= ORTH_SCAN_QWEN; kind++) {
-        int error;
-        PCRE2_SIZE offset;
-        pcre2_code *code = pcre2_compile((PCRE2_SPTR)orth_scan_pattern(kind), PCRE2_ZERO_TERMINATED,
-                                         PCRE2_UTF | PCRE2_UCP, &error, &offset, NULL);
-        assert_non_null(code);
-        pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
-        pcre2_match_data *match = pcre2_match_data_create(1, NULL);
+        const char *text = orth_scan_pattern(kind);
+        orth_pattern pattern;
+        CHECK_OK(ctx, orth_pattern_compile(ctx, &arena, &pattern, text, strlen(text), false, "", ""));
         for (uint64_t seed = 0; seed < 4000; seed++) {
-            char text[256];
-            const size_t max = (size_t)test_rand_int(seed, 1u << 20, 5, sizeof text);
-            check_scan(kind, classes, code, match, text, random_text(text, max, seed));
+            char buffer[256];
+            const size_t max = (size_t)test_rand_int(seed, 1u << 20, 5, sizeof buffer);
+            check_scan(ctx, kind, classes, &pattern, &matcher, buffer, random_text(buffer, max, seed));
         }
-        pcre2_match_data_free(match);
-        pcre2_code_free(code);
+        orth_pattern_free(&pattern);
     }
+    orth_matcher_free(&matcher);
     orth_arena_release(ctx, &arena);
     test_ctx_free(ctx);
 }
@@ -391,7 +334,7 @@ int main(void)
         cmocka_unit_test(training_learns_the_merges_that_hugging_face_learns),
         cmocka_unit_test(training_does_not_depend_on_threads_or_order),
         cmocka_unit_test(training_refuses_small_vocabularies_and_survives_odd_texts),
-        cmocka_unit_test(scanners_cut_where_pcre2_cuts),
+        cmocka_unit_test(scanners_cut_where_patterns_cut),
         cmocka_unit_test(any_bytes_survive_encoding_and_decoding),
         cmocka_unit_test(a_byte_that_is_no_character_is_a_piece_by_itself),
         cmocka_unit_test(bytes_tokenizer_is_built_in),

@@ -3,6 +3,7 @@
  */
 #include <unistd.h>
 
+#include "data/tokenizer_pattern.h"
 #include "tokenizer_case.h"
 
 #define PRE "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"
@@ -44,23 +45,45 @@ TEST(damaged_files_are_refused_with_the_place)
         {"{" PRE "," ADDED("\"id\":0,\"content\":\"x\"," FLAGS) "," MODEL("\"a\":0", "") "}",
          "added_tokens: \"a\" and \"x\" both have id 0"},
         {"{\"added_tokens\":{}," PRE "," MODEL("\"a\":0", "") "}", "added_tokens is not a list"},
-        {"{" MODEL("\"a\":0", "") "}", "pre_tokenizer of type \"(none)\" is not supported"},
+        {"{\"pre_tokenizer\":{}," MODEL("\"a\":0", "") "}", "pre_tokenizer of type \"(none)\" is not supported"},
         {"{\"pre_tokenizer\":{\"type\":\"Whitespace\"}," MODEL("\"a\":0", "") "}",
          "pre_tokenizer of type \"Whitespace\" is not supported"},
-        {"{\"pre_tokenizer\":{\"type\":\"Digits\"}," MODEL("\"a\":0", "") "}", "does not end in ByteLevel"},
         {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"(a\"}}"
          "," MODEL("\"a\":0", "") "}",
-         "pre_tokenizer.pattern \"(a\": at byte 2: missing closing parenthesis"},
+         "pre_tokenizer \"(a\": end pattern with unmatched parenthesis"},
         {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Some\",\"pattern\":{\"String\":\"a\"}}"
          "," MODEL("\"a\":0", "") "}",
          "pre_tokenizer.behavior \"Some\" is not one of Isolated"},
         {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":"
          "\"Digits\"}]}," MODEL("\"a\":0", "") "}",
          "pre_tokenizer.pretokenizers[1]: nothing may follow ByteLevel"},
-        {"{\"normalizer\":{\"type\":\"NFKC\"}," PRE "," MODEL("\"a\":0", "") "}",
-         "normalizer of type \"NFKC\" is not supported"},
+        {"{\"normalizer\":{\"type\":\"Precompiled\"}," PRE "," MODEL("\"a\":0", "") "}",
+         "normalizer of type \"Precompiled\" is not supported"},
+        {"{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"StripAccents\"}]}," PRE "," MODEL(
+             "\"a\":0", "") "}",
+         "normalizer.normalizers[1] of type \"StripAccents\" is not supported"},
+        {"{\"normalizer\":{\"type\":\"Prepend\"}," PRE "," MODEL("\"a\":0", "") "}", "normalizer.prepend is not a string"},
+        {"{\"normalizer\":{\"type\":\"Replace\",\"content\":\"x\"}," PRE "," MODEL("\"a\":0", "") "}",
+         "normalizer.pattern is not {\"Regex\""},
         {"{" PRE ",\"model\":{\"byte_fallback\":true,\"vocab\":{},\"merges\":[]}}",
-         "model.byte_fallback is true"},
+         "model.byte_fallback is true, pre_tokenizer is ByteLevel, and byte 0 has no token"},
+        {"{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"ab\"}," MODEL("\"a\":0", "") "}",
+         "pre_tokenizer.replacement \"ab\" is not one character"},
+        {"{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"last\"}," MODEL("\"a\":0", "") "}",
+         "pre_tokenizer.prepend_scheme is not one of always, first, never"},
+        {"{\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\","
+         "\"prepend_scheme\":\"first\"},"
+         MODEL("\"a\":0", "") "}",
+         "pre_tokenizer.prepend_scheme \"first\" is supported only without a normalizer"},
+        {"{\"decoder\":{\"type\":\"WordPiece\"}," MODEL("\"a\":0", "") "}", "decoder of type \"WordPiece\" is not supported here"},
+        {"{\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}," MODEL("\"a\":0", "") "}",
+         "decoder: Strip is supported only behind Fuse"},
+        {"{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":\"Replace\"}]},"
+         MODEL("\"a\":0", "") "}",
+         "decoder.decoders[1]: Replace is supported only before ByteFallback"},
+        {"IQ== 0\nIg== 1\n", "t.json: this is a .tiktoken file, not a tokenizer.json: "},
+        {"\x0a\x0e\x0a\x05<unk>\x15\1\1\1\1\x18\2", 
+         "t.json: this is a SentencePiece model (tokenizer.model), not a tokenizer.json"},
         {"{" PRE ",\"model\":{\"dropout\":0.1,\"vocab\":{},\"merges\":[]}}", "model.dropout is set"},
         {"{" PRE ",\"model\":{\"unk_token\":\"u\",\"vocab\":{},\"merges\":[]}}",
          "model.unk_token is not a token"},
@@ -109,11 +132,50 @@ TEST(a_pattern_that_explodes_ends_with_a_message)
     char text[64];
     memset(text, 'a', sizeof text);
     memcpy(text + 60, "c1", 2);
-    CHECK_FAILS(ctx, ORTH_ERR_DATA, "PCRE2 gave up with error",
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, "was given up at byte 0 of a text of 64 bytes: retry-limit-in-match over",
                 orth_tokenizer_encode(ctx, tok, &ids, text, sizeof text));
     assert_int_equal(ids.num, 0);
     orth_ids_free(ctx, &ids);
     orth_tokenizer_free(ctx, tok);
+    test_ctx_free(ctx);
+}
+
+/* Each search takes few steps, all of them together take the square of the text's length. */
+TEST(a_pattern_that_is_quadratic_ends_with_a_message)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_arena arena = {0};
+    orth_pattern pattern;
+    orth_matcher matcher = {0};
+    enum { N = 20000 };
+    char *text = orth_mem_alloc(ctx, N);
+    memset(text, 'a', N);
+    CHECK_OK(ctx, orth_pattern_compile(ctx, &arena, &pattern, "(?:a|b)*c|a", 11, false, "", ""));
+    orth_matches m = {.pattern = &pattern, .text = text, .num_bytes = N};
+    orth_status status = ORTH_OK;
+    bool found = true;
+    while (status == ORTH_OK && found)
+        status = orth_matches_next(ctx, &matcher, &m, &found);
+    assert_int_equal(status, ORTH_ERR_DATA);
+    assert_non_null(strstr(ctx->error.message, "retry-limit-in-search over"));
+    orth_mem_free(ctx, text);
+    orth_matcher_free(&matcher);
+    orth_pattern_free(&pattern);
+    orth_arena_release(ctx, &arena);
+    test_ctx_free(ctx);
+}
+
+TEST(a_folder_with_another_kind_of_tokenizer_says_so)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_tokenizer *tok = NULL;
+    char dir[] = "/tmp/orth-tokenizer-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/tokenizer.model", dir);
+    CHECK_OK(ctx, orth_file_write(ctx, path, "\x0a", 1));
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, "no tokenizer.json, but there is a tokenizer.model", orth_tokenizer_load(ctx, &tok, dir));
+    unlink(path);
+    rmdir(dir);
     test_ctx_free(ctx);
 }
 
@@ -144,7 +206,7 @@ done:
 
 TEST(every_failing_allocation_is_reported_and_nothing_leaks)
 {
-    static const char *const names[] = {"qwen", "stages", "prefix"};
+    static const char *const names[] = {"qwen", "stages", "prefix", "chars/llama2", "chars/nounk"};
     for (int k = 0; k < ORTH_COUNT(names); k++) {
         orth_ctx *ctx = test_ctx(1);
         size_t num_bytes;
@@ -196,6 +258,8 @@ int main(void)
         cmocka_unit_test(damaged_files_are_refused_with_the_place),
         cmocka_unit_test(deep_nesting_and_missing_files_are_refused),
         cmocka_unit_test(a_pattern_that_explodes_ends_with_a_message),
+        cmocka_unit_test(a_pattern_that_is_quadratic_ends_with_a_message),
+        cmocka_unit_test(a_folder_with_another_kind_of_tokenizer_says_so),
         cmocka_unit_test(every_failing_allocation_is_reported_and_nothing_leaks),
         cmocka_unit_test(a_failing_write_leaves_the_old_file),
     };

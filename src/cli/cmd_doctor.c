@@ -1,8 +1,7 @@
 /* cmd_doctor.c -- `orthant doctor`: what this machine has, and what Orthant makes of it. */
 #include <inttypes.h>
 #include <jansson.h>
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+#include <oniguruma.h>
 #include <string.h>
 #include <yaml.h>
 #include <xxhash.h>
@@ -63,12 +62,10 @@ static orth_status measure(orth_ctx *ctx, peaks *p)
 
 static void library_versions(char *out, size_t size)
 {
-    char pcre[32] = "?", gemm[64];
-    pcre2_config(PCRE2_CONFIG_VERSION, pcre);
-    pcre[strcspn(pcre, " ")] = '\0';
+    char gemm[64];
     orth_gemm_library_version(gemm, sizeof gemm);
-    snprintf(out, size, "libyaml %s, jansson %s, PCRE2 %s, xxHash %u.%u.%u, %s", yaml_get_version_string(),
-             jansson_version_str(), pcre, XXH_versionNumber() / 10000, XXH_versionNumber() / 100 % 100,
+    snprintf(out, size, "libyaml %s, jansson %s, Oniguruma %s, xxHash %u.%u.%u, %s", yaml_get_version_string(),
+             jansson_version_str(), onig_version(), XXH_versionNumber() / 10000, XXH_versionNumber() / 100 % 100,
              XXH_versionNumber() % 100, gemm[0] ? gemm : "no oneDNN (libdnnl-dev)");
 }
 

@@ -26,19 +26,15 @@ static orth_status read_options(orth_ctx *ctx, const orth_cmd *cmd, options *o)
     return ORTH_OK;
 }
 
-/* Prints a token, or a line with its number, log-probability and text. */
-static orth_status print_token(orth_ctx *ctx, const orth_tokenizer *t, int32_t token, float logprob, bool line)
+/* Prints the text of a token, or a line with its number, log-probability and text. */
+static void print_token(const char *text, size_t num_bytes, int32_t token, float logprob, bool line)
 {
-    orth_bytes text = {0};
-    ORTH_TRY(orth_tokenizer_decode(ctx, t, &text, &token, 1, false));
     if (line)
         printf("%d\t%.9g\t%a\t", token, (double)logprob, (double)logprob);
-    fwrite(text.v, 1, text.num, stdout);
+    fwrite(text, 1, num_bytes, stdout);
     if (line)
         printf("\n");
     fflush(stdout);
-    orth_bytes_free(ctx, &text);
-    return ORTH_OK;
 }
 
 /* Whether `stop`, which may span tokens and end within one, lies in the text and ends after `before`. */
@@ -51,8 +47,9 @@ static bool reached(const orth_bytes *text, size_t before, const char *stop)
     return false;
 }
 
-/* Sample number `index`: continues the prompt that was fed. */
-static orth_status print_sample(orth_ctx *ctx, orth_generator *g, const orth_model_file *f, const options *o, int64_t index)
+/* Sample number `index`: continues the prompt that was fed. `at`: where decoding stands behind the prompt. */
+static orth_status print_sample(orth_ctx *ctx, orth_generator *g, const orth_model_file *f, const options *o, int64_t index,
+                                orth_decoding at)
 {
     orth_sample_options how = o->sample;
     how.seed += (uint64_t)index;
@@ -68,10 +65,10 @@ static orth_status print_sample(orth_ctx *ctx, orth_generator *g, const orth_mod
         s = orth_generator_sample(ctx, g, &how, &token, &logprob);
         if (s != ORTH_OK || orth_special_tokens_ends(special, token))
             break;
-        s = print_token(ctx, f->tokenizer, token, logprob, o->logprobs);
         size_t before = text.num;
+        s = orth_tokenizer_decode_on(ctx, f->tokenizer, &at, &text, &token, 1, false);
         if (s == ORTH_OK)
-            s = orth_tokenizer_decode(ctx, f->tokenizer, &text, &token, 1, false);
+            print_token(text.num > before ? text.v + before : "", text.num - before, token, logprob, o->logprobs);
         if (s != ORTH_OK || reached(&text, before, o->stop) || i + 1 == o->tokens)
             break;
         s = orth_generator_feed(ctx, g, &token, 1);
@@ -85,7 +82,12 @@ static orth_status print_sample(orth_ctx *ctx, orth_generator *g, const orth_mod
 static orth_status print_samples(orth_ctx *ctx, orth_generator *g, const orth_model_file *f, const options *o,
                                  const int32_t *prompt, int64_t n)
 {
+    orth_decoding at = {0};
+    orth_bytes text = {0};
     orth_status s = orth_generator_feed(ctx, g, prompt, n);
+    if (s == ORTH_OK && o->prompt && o->prompt[0]) /* its text is known */
+        s = orth_tokenizer_decode_on(ctx, f->tokenizer, &at, &text, prompt, n, false);
+    orth_bytes_free(ctx, &text);
     for (int64_t i = 0; i < o->samples && s == ORTH_OK; i++) {
         if (i > 0) { /* its last token gives the scores again */
             printf("---\n");
@@ -93,7 +95,7 @@ static orth_status print_samples(orth_ctx *ctx, orth_generator *g, const orth_mo
             s = orth_generator_feed(ctx, g, prompt + n - 1, 1);
         }
         if (s == ORTH_OK)
-            s = print_sample(ctx, g, f, o, i);
+            s = print_sample(ctx, g, f, o, i, at);
     }
     return s;
 }

@@ -163,7 +163,7 @@ static orth_status encode(orth_ctx *ctx, const orth_cmd *cmd, const orth_tokeniz
 }
 
 /* Writes the bytes of the numbers in text; `place` says where they come from. */
-static orth_status print_text(orth_ctx *ctx, const orth_cmd *cmd, const orth_tokenizer *tok, const char *text,
+static orth_status print_text(orth_ctx *ctx, const orth_cmd *cmd, const orth_tokenizer *tok, orth_decoding *at, const char *text,
                               const char *place)
 {
     orth_bytes out = {0};
@@ -179,7 +179,7 @@ static orth_status print_text(orth_ctx *ctx, const orth_cmd *cmd, const orth_tok
             break;
         }
         const int32_t id = (int32_t)v;
-        status = orth_tokenizer_decode(ctx, tok, &out, &id, 1, orth_cmd_flag(cmd, "skip-special") != NULL);
+        status = orth_tokenizer_decode_on(ctx, tok, at, &out, &id, 1, orth_cmd_flag(cmd, "skip-special") != NULL);
         p = end + strspn(end, " \t\r\n,");
     }
     if (status == ORTH_OK)
@@ -190,19 +190,20 @@ static orth_status print_text(orth_ctx *ctx, const orth_cmd *cmd, const orth_tok
 
 static orth_status decode(orth_ctx *ctx, const orth_cmd *cmd, const orth_tokenizer *tok)
 {
+    orth_decoding at = {0};
     orth_bytes text = {0};
     orth_status status = ORTH_OK;
     if (cmd->num_words == 1) {
         status = read_stdin(ctx, &text);
         if (status == ORTH_OK) {
             text.v[text.num] = 0; /* read_stdin ends with room to spare */
-            status = print_text(ctx, cmd, tok, text.v, "standard input");
+            status = print_text(ctx, cmd, tok, &at, text.v, "standard input");
         }
         orth_bytes_free(ctx, &text);
         return status;
     }
     for (int i = 1; i < cmd->num_words && status == ORTH_OK; i++)
-        status = print_text(ctx, cmd, tok, cmd->words[i], "the command line");
+        status = print_text(ctx, cmd, tok, &at, cmd->words[i], "the command line");
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* tokenizer.c -- building a tokenizer from its parts, asking it, decoding. */
+/* tokenizer.c -- building a tokenizer from its parts, asking it. */
 #include "data/tokenizer.h"
 
 #include <string.h>
@@ -142,6 +142,8 @@ void orth_tokenizer_free(orth_ctx *ctx, orth_tokenizer *tok)
     if (!tok)
         return;
     orth_stages_free(tok);
+    orth_normalizers_free(tok);
+    orth_mem_free(ctx, tok->joins.keys);
     orth_strmap_free(ctx, &tok->by_content);
     orth_strmap_free(ctx, &tok->by_bytes);
     orth_mem_free(ctx, tok->pairs.entries);
@@ -151,8 +153,7 @@ void orth_tokenizer_free(orth_ctx *ctx, orth_tokenizer *tok)
     orth_mem_free(ctx, tok);
 }
 
-/* The arena aligns every block to 64 bytes; short strings share one. */
-static char *text_alloc(orth_ctx *ctx, orth_tokenizer *tok, size_t num_bytes)
+char *orth_tokenizer_text(orth_ctx *ctx, orth_tokenizer *tok, size_t num_bytes)
 {
     const size_t block = (size_t)64 << 10;
     if (num_bytes > tok->text_left) {
@@ -171,73 +172,14 @@ static char *text_alloc(orth_ctx *ctx, orth_tokenizer *tok, size_t num_bytes)
 orth_status orth_tokenizer_put(orth_ctx *ctx, orth_tokenizer *tok, int64_t id, const char *content,
                                size_t num_bytes, uint32_t flags)
 {
-    /* Content and what it stands for, side by side: at most twice the length, and a zero byte. */
-    char *copy = text_alloc(ctx, tok, 2 * num_bytes + 1);
+    char *copy = orth_tokenizer_text(ctx, tok, num_bytes + 1);
     if (!copy)
         return ORTH_ERR_NOMEM;
     memcpy(copy, content, num_bytes);
-    orth_token *t = &tok->tokens[id];
-    *t =
-        (orth_token){.content = copy, .content_bytes = (uint32_t)num_bytes, .flags = flags | ORTH_TOKEN_USED};
-    int64_t n = -1;
-    if (flags & ORTH_TOKEN_MODEL)
-        n = orth_byte_unspell(content, num_bytes, copy + num_bytes + 1);
-    t->bytes = n < 0 ? copy : copy + num_bytes + 1; /* other characters stand for themselves */
-    t->num_bytes = n < 0 ? (uint32_t)num_bytes : (uint32_t)n;
+    copy[num_bytes] = 0;
+    tok->tokens[id] = (orth_token){.content = copy, .bytes = copy, .content_bytes = (uint32_t)num_bytes,
+                                   .num_bytes = (uint32_t)num_bytes, .flags = flags | ORTH_TOKEN_USED};
     return ORTH_OK;
-}
-
-static orth_status build_maps(orth_ctx *ctx, orth_tokenizer *tok)
-{
-    ORTH_TRY(orth_strmap_init(ctx, &tok->by_content, tok->num_ids));
-    for (int b = 0; b < 256; b++)
-        tok->byte_id[b] = -1;
-    for (int64_t id = 0; id < tok->num_ids; id++) {
-        const orth_token *t = &tok->tokens[id];
-        if (!(t->flags & ORTH_TOKEN_USED))
-            continue;
-        ORTH_TRY(orth_strmap_put(ctx, &tok->by_content, t->content, t->content_bytes, (int32_t)id));
-        if ((t->flags & ORTH_TOKEN_MODEL) && t->num_bytes == 1 && t->bytes != t->content)
-            tok->byte_id[(uint8_t)t->bytes[0]] = (int32_t)id;
-    }
-    ORTH_TRY(orth_pairmap_init(ctx, &tok->pairs, tok->merges, tok->num_merges));
-    if (!tok->ignore_merges)
-        return ORTH_OK;
-    ORTH_TRY(orth_strmap_init(ctx, &tok->by_bytes, tok->num_ids));
-    for (int64_t id = 0; id < tok->num_ids; id++) {
-        const orth_token *t = &tok->tokens[id];
-        if ((t->flags & ORTH_TOKEN_MODEL) && t->bytes != t->content)
-            ORTH_TRY(orth_strmap_put(ctx, &tok->by_bytes, t->bytes, t->num_bytes, (int32_t)id));
-    }
-    return ORTH_OK;
-}
-
-static orth_status build_tries(orth_ctx *ctx, orth_tokenizer *tok)
-{
-    ORTH_TRY(orth_trie_init(ctx, &tok->raw_added));
-    ORTH_TRY(orth_trie_init(ctx, &tok->normalized_added));
-    orth_bytes normal = {0};
-    orth_status status = ORTH_OK;
-    /* Special tokens come first, which decides between tokens with one normal form. */
-    for (int64_t i = 0; i < 2 * tok->num_added; i++) {
-        const int32_t id = tok->added[i % tok->num_added];
-        const orth_token *t = &tok->tokens[id];
-        if (!(t->flags & ORTH_TOKEN_SPECIAL) != (i >= tok->num_added))
-            continue;
-        if (!(t->flags & ORTH_TOKEN_NORMALIZED)) {
-            ORTH_TRY_GOTO(orth_trie_add(ctx, &tok->raw_added, t->content, t->content_bytes, id));
-            continue;
-        }
-        bool same = true;
-        normal.num = 0;
-        if (tok->nfc)
-            ORTH_TRY_GOTO(orth_nfc(ctx, tok->classes, &normal, &same, t->content, t->content_bytes));
-        ORTH_TRY_GOTO(orth_trie_add(ctx, &tok->normalized_added, same ? t->content : normal.v,
-                                    same ? t->content_bytes : normal.num, id));
-    }
-done:
-    orth_bytes_free(ctx, &normal);
-    return status;
 }
 
 static void hash_string(XXH64_state_t *h, const char *s, uint64_t num_bytes)
@@ -247,25 +189,47 @@ static void hash_string(XXH64_state_t *h, const char *s, uint64_t num_bytes)
         XXH64_update(h, s, num_bytes);
 }
 
+/* What not all tokenizers have: nothing is added for the others, whose fingerprints stay as they were before these were read. */
+static void hash_more(XXH64_state_t *h, const orth_tokenizer *tok)
+{
+    for (int i = 0; i < tok->num_normalizers && !tok->only_nfc; i++) {
+        const orth_normalizer *n = &tok->normalizers[i];
+        const int32_t fields[] = {n->type, n->left, n->right, n->literal};
+        XXH64_update(h, fields, sizeof fields);
+        hash_string(h, n->pattern.text, n->pattern.num_bytes);
+        hash_string(h, n->content, n->content_bytes);
+    }
+    for (int i = 0; i < tok->num_stages; i++) {
+        const int32_t fields[] = {tok->stages[i].prepend, tok->stages[i].cuts};
+        if (tok->stages[i].type == ORTH_STAGE_METASPACE)
+            XXH64_update(h, fields, sizeof fields);
+    }
+    const int32_t model[] = {tok->byte_level, tok->byte_fallback};
+    if (!tok->byte_level)
+        XXH64_update(h, model, sizeof model);
+}
+
 static uint64_t compute_fingerprint(const orth_tokenizer *tok)
 {
     XXH64_state_t h;
     XXH64_reset(&h, 0);
     const int32_t head[] = {(int32_t)tok->num_ids, (int32_t)tok->num_merges, tok->unk, tok->fuse_unk,
-                            tok->ignore_merges, tok->nfc, tok->num_stages};
+                            tok->ignore_merges, tok->only_nfc, tok->num_stages};
     XXH64_update(&h, head, sizeof head);
     for (int i = 0; i < tok->num_stages; i++) {
         const orth_stage *s = &tok->stages[i];
         const int32_t fields[] = {s->type, s->behavior, s->invert, s->literal, s->individual_digits,
                                   s->add_prefix_space};
         XXH64_update(&h, fields, sizeof fields);
-        hash_string(&h, s->pattern, s->pattern_bytes);
+        hash_string(&h, s->pattern.text, s->pattern.num_bytes);
     }
     for (int64_t id = 0; id < tok->num_ids; id++) {
-        XXH64_update(&h, &tok->tokens[id].flags, sizeof tok->tokens[id].flags);
+        const uint32_t flags = tok->tokens[id].flags & ~(uint32_t)ORTH_TOKEN_SPELLED;
+        XXH64_update(&h, &flags, sizeof flags);
         hash_string(&h, tok->tokens[id].content, tok->tokens[id].content_bytes);
     }
     XXH64_update(&h, tok->merges, (size_t)tok->num_merges * sizeof *tok->merges);
+    hash_more(&h, tok);
     return XXH64_digest(&h);
 }
 
@@ -306,9 +270,9 @@ static orth_special_tokens guess_special(const orth_tokenizer *tok)
 orth_status orth_tokenizer_finish(orth_ctx *ctx, orth_tokenizer *tok, const char *name)
 {
     ORTH_TRY(orth_char_classes_create(ctx, &tok->arena, &tok->classes));
+    ORTH_TRY(orth_normalizers_parse(ctx, tok, name));
     ORTH_TRY(orth_stages_parse(ctx, tok, name));
-    ORTH_TRY(build_maps(ctx, tok));
-    ORTH_TRY(build_tries(ctx, tok));
+    ORTH_TRY(orth_tokenizer_derive(ctx, tok, name));
     tok->special = guess_special(tok);
     tok->fingerprint = compute_fingerprint(tok);
     return ORTH_OK;
@@ -426,29 +390,9 @@ uint64_t orth_tokenizer_fingerprint(const orth_tokenizer *tok)
 const char *orth_tokenizer_kind_name(const orth_tokenizer *tok)
 {
     static const char *const names[] = {"custom", "gpt2", "llama3", "qwen"};
-    if (tok->num_merges == 0 && tok->num_stages == 1 && !tok->stages[0].pattern)
+    if (!tok->byte_level)
+        return "characters";
+    if (tok->num_merges == 0 && tok->num_stages == 1 && !tok->stages[0].cuts)
         return "bytes";
     return names[orth_stages_single_scan(tok)];
-}
-
-orth_status orth_tokenizer_decode(orth_ctx *ctx, const orth_tokenizer *tok, orth_bytes *out,
-                                  const int32_t *ids, int64_t num_ids, bool skip_special)
-{
-    const size_t before = out->num;
-    for (int64_t i = 0; i < num_ids; i++) {
-        if (!is_used(tok, ids[i])) {
-            out->num = before;
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA,
-                             "token %lld of %lld has id %d: not in the vocabulary of %lld", (long long)i,
-                             (long long)num_ids, (int)ids[i], (long long)tok->num_ids);
-        }
-        const orth_token *t = &tok->tokens[ids[i]];
-        if (skip_special && (t->flags & ORTH_TOKEN_SPECIAL))
-            continue;
-        if (orth_bytes_append(ctx, out, t->bytes, t->num_bytes) != ORTH_OK) {
-            out->num = before;
-            return ORTH_ERR_NOMEM;
-        }
-    }
-    return ORTH_OK;
 }

@@ -1,4 +1,5 @@
-/* tokenizer.h -- byte-level BPE tokenizers: Hugging Face tokenizer.json in and out, training, encoding.
+/* tokenizer.h -- BPE tokenizers, of bytes and of characters: Hugging Face tokenizer.json in and out, encoding;
+ * training of byte-level ones.
  *
  * Sources: Sennrich et al., "Neural machine translation of rare words with subword units",
  * arXiv:1508.07909; Radford et al., "Language models are unsupervised multitask learners" (the byte
@@ -106,7 +107,8 @@ bool orth_tokenizer_is_special(const orth_tokenizer *tok, int32_t id);
 /* XXH64 of everything that decides how text is encoded and decoded; equal after save and load. Shards
  * and checkpoints carry it, so that they are never read with another tokenizer. */
 uint64_t orth_tokenizer_fingerprint(const orth_tokenizer *tok);
-/* "gpt2", "llama3", "qwen", "bytes", or "custom" (patterns that run through PCRE2). */
+/* "gpt2", "llama3", "qwen", "bytes", "custom" (other patterns), or "characters" (the model sees characters, not bytes:
+ * the kind of SentencePiece). */
 const char *orth_tokenizer_kind_name(const orth_tokenizer *tok);
 
 /* --- encoding and decoding --- */
@@ -116,7 +118,7 @@ const char *orth_tokenizer_kind_name(const orth_tokenizer *tok);
 orth_status orth_encoder_create(orth_ctx *ctx, orth_encoder **out, const orth_tokenizer *tok);
 void orth_encoder_free(orth_ctx *ctx, orth_encoder *enc); /* NULL is fine */
 /* Appends the ids of text[num_bytes]. On failure ids->num is as before. ORTH_ERR_NOMEM; ORTH_ERR_DATA if a
- * custom pattern runs into PCRE2's limits. */
+ * custom pattern takes too many steps. */
 orth_status orth_encoder_encode(orth_ctx *ctx, orth_encoder *enc, orth_ids *ids, const char *text,
                                 size_t num_bytes);
 
@@ -127,5 +129,16 @@ orth_status orth_tokenizer_encode(orth_ctx *ctx, const orth_tokenizer *tok, orth
  * ORTH_ERR_DATA for an id outside the vocabulary; out->num is then as before. */
 orth_status orth_tokenizer_decode(orth_ctx *ctx, const orth_tokenizer *tok, orth_bytes *out,
                                   const int32_t *ids, int64_t num_ids, bool skip_special);
+
+/* How far a text was decoded; zero-initialised: it begins. The first tokens of a text may stand for less than later
+ * ones: tokenizers of the kind of SentencePiece drop the space before the first word. */
+typedef struct {
+    int64_t num_tokens, num_stripped;
+    bool begun;                 /* some text was given out */
+} orth_decoding;
+/* The same, of a text that comes in parts: the parts together are what one call gives. *at moves on, unless the call
+ * fails. */
+orth_status orth_tokenizer_decode_on(orth_ctx *ctx, const orth_tokenizer *tok, orth_decoding *at, orth_bytes *out,
+                                     const int32_t *ids, int64_t num_ids, bool skip_special);
 
 #endif

@@ -26,6 +26,38 @@ static int64_t split_bytes(const orth_tokenizer *tok, int32_t *out, const char *
     return n;
 }
 
+/* The same of characters. One without a token becomes the tokens of its bytes, if there are all of them, otherwise the
+ * unknown token; that one waits for the next character with a token, so bytes go before it (as in Hugging Face's merge_word).
+ * Bytes that are no character come one by one. */
+static int64_t split_chars(const orth_tokenizer *tok, int32_t *out, const char *word, size_t num_bytes)
+{
+    int64_t n = 0;
+    bool waiting = false;
+    size_t length;
+    for (size_t i = 0; i < num_bytes; i += length) {
+        int want;
+        orth_utf8_at((const unsigned char *)word + i, &want);
+        const bool is_char = (size_t)want <= num_bytes - i;
+        length = is_char ? (size_t)want : 1;
+        const int32_t id = is_char ? orth_char_token(tok, word + i, length) : -1;
+        bool bytes = id < 0 && tok->byte_fallback;
+        for (size_t k = 0; k < length && bytes; k++)
+            bytes = tok->byte_id[(uint8_t)word[i + k]] >= 0;
+        for (size_t k = 0; k < length && bytes; k++)
+            out[n++] = tok->byte_id[(uint8_t)word[i + k]];
+        if (bytes || (id < 0 && tok->unk < 0))
+            continue;
+        if (waiting && (id >= 0 || !tok->fuse_unk))
+            out[n++] = tok->unk;
+        waiting = id < 0;
+        if (id >= 0)
+            out[n++] = id;
+    }
+    if (waiting)
+        out[n++] = tok->unk;
+    return n;
+}
+
 static int64_t merge_linear(const orth_tokenizer *tok, int32_t *sym, int64_t n)
 {
     uint32_t rank[LINEAR_MAX];
@@ -149,7 +181,7 @@ int64_t orth_bpe_word(orth_ctx *ctx, const orth_tokenizer *tok, orth_bpe_scratch
             return 1;
         }
     }
-    const int64_t n = split_bytes(tok, out, word, num_bytes);
+    const int64_t n = tok->byte_level ? split_bytes(tok, out, word, num_bytes) : split_chars(tok, out, word, num_bytes);
     if (tok->num_merges == 0)
         return n;
     if (n <= LINEAR_MAX)

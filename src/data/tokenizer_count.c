@@ -139,7 +139,7 @@ static orth_status count_words(const orth_word_counter *c, worker *w, const char
     if (c->nfc) {
         bool same;
         w->normal.num = 0;
-        ORTH_TRY(orth_nfc(&w->ctx, c->classes, &w->normal, &same, p, num_bytes));
+        ORTH_TRY(orth_normal_form(&w->ctx, c->classes, ORTH_NORMALIZE_NFC, &w->normal, &same, p, num_bytes));
         if (!same) {
             p = w->normal.v;
             end = p + w->normal.num;

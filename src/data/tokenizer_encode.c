@@ -42,7 +42,8 @@ struct orth_encoder {
     orth_bytes keys;
     orth_ids long_ids;
     orth_splitter splitter;
-    orth_bytes normal;
+    orth_bytes normal[2];
+    const char *text;           /* where the text that is being encoded begins */
     orth_bpe_scratch scratch;
 };
 
@@ -58,9 +59,7 @@ static orth_status encoder_create(orth_ctx *ctx, orth_encoder **out, const orth_
     enc->long_mask = ((uint64_t)1 << long_log2) - 1;
     enc->shorts = ORTH_NEW_ARRAY(ctx, short_entry, enc->short_mask + 1);
     enc->longs = ORTH_NEW_ARRAY(ctx, long_entry, enc->long_mask + 1);
-    orth_status status = enc->shorts && enc->longs ? ORTH_OK : ORTH_ERR_NOMEM;
-    if (status == ORTH_OK)
-        status = orth_splitter_init(ctx, &enc->splitter, tok);
+    const orth_status status = enc->shorts && enc->longs ? ORTH_OK : ORTH_ERR_NOMEM;
     if (status != ORTH_OK) {
         orth_encoder_free(ctx, enc);
         return status;
@@ -83,7 +82,8 @@ void orth_encoder_free(orth_ctx *ctx, orth_encoder *enc)
     orth_bytes_free(ctx, &enc->keys);
     orth_ids_free(ctx, &enc->long_ids);
     orth_splitter_free(ctx, &enc->splitter);
-    orth_bytes_free(ctx, &enc->normal);
+    orth_bytes_free(ctx, &enc->normal[0]);
+    orth_bytes_free(ctx, &enc->normal[1]);
     orth_mem_free(ctx, enc->scratch.block);
     orth_mem_free(ctx, enc);
 }
@@ -214,17 +214,31 @@ static orth_status encode_scanned(orth_ctx *ctx, orth_encoder *enc, orth_ids *ou
     return ORTH_OK;
 }
 
+/* A piece of characters: the parts that merges cannot leave. With ignore_merges, the whole piece may be a token. */
+static orth_status encode_chars(orth_ctx *ctx, orth_encoder *enc, orth_ids *out, const char *p, const char *end)
+{
+    for (const char *stop; p < end; p = stop) {
+        ORTH_TRY(orth_ctx_check_stop(ctx));
+        stop = enc->tok->ignore_merges ? end : orth_cut(enc->tok, p, end);
+        ORTH_TRY(encode_word(ctx, enc, out, p, (size_t)(stop - p), end));
+    }
+    return ORTH_OK;
+}
+
 static orth_status encode_plain(orth_ctx *ctx, orth_encoder *enc, orth_ids *out, const char *p,
                                 const char *end)
 {
     if (enc->scan != ORTH_SCAN_NONE)
         return encode_scanned(ctx, enc, out, p, end);
     orth_splitter *s = &enc->splitter;
-    ORTH_TRY(orth_splitter_run(ctx, s, enc->tok, p, (size_t)(end - p)));
+    ORTH_TRY(orth_splitter_run(ctx, s, enc->tok, p, (size_t)(end - p), p == enc->text));
     for (int64_t i = 0; i < s->in.num; i++) {
         const orth_piece *w = &s->in.v[i];
         ORTH_TRY(orth_ids_reserve(ctx, out, (int64_t)w->num_bytes + SHORT_IDS));
-        ORTH_TRY(encode_word(ctx, enc, out, w->p, w->num_bytes, w->p + w->num_bytes));
+        if (enc->tok->byte_level)
+            ORTH_TRY(encode_word(ctx, enc, out, w->p, w->num_bytes, w->p + w->num_bytes));
+        else
+            ORTH_TRY(encode_chars(ctx, enc, out, w->p, w->p + w->num_bytes));
     }
     return ORTH_OK;
 }
@@ -296,17 +310,9 @@ static orth_status encode_around(orth_ctx *ctx, orth_encoder *enc, orth_ids *out
 static orth_status encode_normal(orth_ctx *ctx, orth_encoder *enc, orth_ids *out, const char *p,
                                  const char *end)
 {
-    const orth_tokenizer *tok = enc->tok;
-    if (tok->nfc) {
-        bool same;
-        enc->normal.num = 0;
-        ORTH_TRY(orth_nfc(ctx, tok->classes, &enc->normal, &same, p, (size_t)(end - p)));
-        if (!same) {
-            p = enc->normal.v;
-            end = p + enc->normal.num;
-        }
-    }
-    return encode_around(ctx, enc, out, &tok->normalized_added, encode_plain, p, end);
+    size_t num_bytes = (size_t)(end - p);
+    ORTH_TRY(orth_normalize(ctx, enc->tok, &enc->splitter.matcher, enc->normal, &p, &num_bytes));
+    return encode_around(ctx, enc, out, &enc->tok->normalized_added, encode_plain, p, p + num_bytes);
 }
 
 /* ---- all of a text ---- */
@@ -316,6 +322,7 @@ static orth_status encode_text(orth_ctx *ctx, orth_encoder *enc, orth_ids *out, 
 {
     while (p < end) {
         const size_t n = orth_utf8_valid_prefix((const unsigned char *)p, (const unsigned char *)end);
+        enc->text = p;
         if (n > 0)
             ORTH_TRY(encode_around(ctx, enc, out, &enc->tok->raw_added, encode_normal, p, p + n));
         p += n;

@@ -1,14 +1,21 @@
 /* tokenizer_impl.h -- what the files of the tokenizer share; nobody else includes it.
  *
  *   tokenizer.c          lifetime, building, questions, decoding
+ *   tokenizer_derive.c   what follows from the parts
  *   tokenizer_load.c     tokenizer.json -> builder calls
+ *   tokenizer_foreign.c  what other files of tokenizers are called
  *   tokenizer_save.c     back to tokenizer.json
  *   tokenizer_tables.c   the two hash tables (strings, pairs) and the character classes
  *   tokenizer_added.c    finding added tokens in text
- *   tokenizer_nfc.c      Unicode normalization
+ *   tokenizer_normalize.c  normalizers: parsing and running them
+ *   tokenizer_unicode.c  Unicode normal forms, lower case
  *   tokenizer_scan.c     the well-known patterns, by hand
  *   tokenizer_stages.c   pre-tokenizer stages from JSON
- *   tokenizer_split.c    running them, any pattern through PCRE2
+ *   tokenizer_split.c    running them
+ *   tokenizer_pattern.c  any pattern, by Oniguruma; its header is its own
+ *   tokenizer_properties.c  the character sets that patterns name
+ *   tokenizer_decoder.c  the decoder section, ids -> text
+ *   tokenizer_cut.c      where a text can be cut without a merge across
  *   tokenizer_bpe.c      one word -> ids
  *   tokenizer_encode.c   text -> pieces -> words -> ids
  *   tokenizer_train.c, tokenizer_count.c   learning merges from word counts; counting words
@@ -18,6 +25,7 @@
 
 #include "base/arena.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_pattern.h"
 
 /* ---- character classes (unicode_classes.def) ---- */
 
@@ -27,6 +35,8 @@ enum {
     ORTH_CHAR_SPACE = 4,
     ORTH_CHAR_WORD = 8,
     ORTH_CHAR_NFC_UNSAFE = 16,
+    ORTH_CHAR_NUMERIC = 32,     /* a number to the pre-tokenizer Digits, whose Unicode is newer */
+    ORTH_CHAR_FORM_UNSAFE = 64, /* NFD, NFKC or NFKD may change or move it */
 };
 /* Code points below this have their class in a table; none above has one but variation selectors. */
 #define ORTH_CHAR_TABLE 0x40000
@@ -125,6 +135,7 @@ enum {
     ORTH_TOKEN_RSTRIP = 32,
     ORTH_TOKEN_SINGLE_WORD = 64,
     ORTH_TOKEN_NORMALIZED = 128,
+    ORTH_TOKEN_SPELLED = 256,   /* its content is bytes, in the byte-level alphabet */
 };
 
 typedef struct {
@@ -151,7 +162,8 @@ typedef struct {
     int only_first;             /* the one byte that all tokens start with, -1: several or no token */
 } orth_trie;
 
-typedef enum { ORTH_STAGE_SPLIT, ORTH_STAGE_BYTE_LEVEL, ORTH_STAGE_DIGITS } orth_stage_type;
+typedef enum { ORTH_STAGE_SPLIT, ORTH_STAGE_BYTE_LEVEL, ORTH_STAGE_DIGITS, ORTH_STAGE_METASPACE } orth_stage_type;
+typedef enum { ORTH_PREPEND_ALWAYS, ORTH_PREPEND_FIRST, ORTH_PREPEND_NEVER } orth_prepend_scheme;
 typedef enum { /* names: tokenizer_split.c */
     ORTH_SPLIT_ISOLATED,
     ORTH_SPLIT_REMOVED,
@@ -161,9 +173,6 @@ typedef enum { /* names: tokenizer_split.c */
 } orth_split_behavior;
 typedef enum { ORTH_SCAN_NONE, ORTH_SCAN_GPT2, ORTH_SCAN_LLAMA3, ORTH_SCAN_QWEN } orth_scan_kind;
 
-struct pcre2_real_code_8;
-struct pcre2_real_general_context_8;
-
 /* One step of the pre-tokenizer: cuts every piece into smaller ones. */
 typedef struct {
     orth_stage_type type;
@@ -172,11 +181,54 @@ typedef struct {
     bool literal;               /* the pattern is a plain string */
     bool individual_digits;     /* ORTH_STAGE_DIGITS */
     bool add_prefix_space;      /* ORTH_STAGE_BYTE_LEVEL; done before its pattern */
+    bool cuts;                  /* there is a pattern */
+    orth_prepend_scheme prepend; /* ORTH_STAGE_METASPACE, whose pattern is its replacement */
     orth_scan_kind scan;        /* not NONE: the pattern is this well-known one, every piece is a match */
-    const char *pattern;        /* NULL: no cutting */
-    size_t pattern_bytes;
-    struct pcre2_real_code_8 *code; /* compiled pattern; NULL if there is none */
+    orth_pattern pattern;
 } orth_stage;
+
+typedef enum { /* names: tokenizer_normalize.c */
+    ORTH_NORMALIZE_NFC,
+    ORTH_NORMALIZE_NFD,
+    ORTH_NORMALIZE_NFKC,
+    ORTH_NORMALIZE_NFKD,
+    ORTH_NORMALIZE_LOWERCASE,
+    ORTH_NORMALIZE_STRIP,
+    ORTH_NORMALIZE_PREPEND,
+    ORTH_NORMALIZE_REPLACE,
+} orth_normalizer_type;
+
+/* One step of the normalizer: changes a text. */
+typedef struct {
+    orth_normalizer_type type;
+    bool left, right;           /* STRIP */
+    bool literal;               /* REPLACE: the pattern is a plain string */
+    orth_pattern pattern;       /* REPLACE */
+    const char *content;        /* PREPEND, REPLACE */
+    size_t content_bytes;
+} orth_normalizer;
+
+#define ORTH_MAX_STEPS 16       /* of a normalizer, of a pre-tokenizer, of a decoder */
+
+/* What the decoder section asks for, where a token is characters (byte-level ones are always bytes). */
+typedef struct {
+    struct {
+        const char *from, *to;
+    } replace[ORTH_MAX_STEPS];  /* in each token, in this order */
+    int num_replace;
+    bool byte_tokens;           /* <0x41> is the byte 0x41 */
+    bool spaces;                /* there is no decoder: a space between tokens */
+    bool metaspace_drops;       /* Metaspace: its character is nothing in the first token */
+    const char *strip;          /* a character that is dropped at the start of the text, NULL: none */
+    int64_t strip_max;          /* at most so often */
+} orth_token_decoder;
+
+/* Pairs of characters that stand side by side within a token that a merge makes. */
+typedef struct {
+    uint64_t *keys;             /* [mask + 1]; 0: free */
+    uint64_t num, mask;
+    uint8_t ascii[128][16];     /* the same for ASCII, a bit each */
+} orth_char_pairs;
 
 struct orth_tokenizer {
     orth_arena arena;           /* all that is not listed as owned below */
@@ -190,21 +242,26 @@ struct orth_tokenizer {
     int64_t num_added;
     orth_special_tokens special;
     int32_t unk;                /* -1: none */
-    bool fuse_unk, ignore_merges;
-    bool nfc;
+    bool fuse_unk, ignore_merges, byte_fallback;
+    bool byte_level;            /* the model sees bytes, spelled as characters; otherwise characters */
+    bool only_nfc;              /* the normalizer is NFC and nothing else */
+    orth_normalizer *normalizers; /* [num_normalizers] */
+    int num_normalizers;
     orth_stage *stages;         /* [num_stages] */
     int num_stages;
+    orth_token_decoder decoder; /* not byte_level */
     /* Sections of tokenizer.json as compact JSON; "null" where there is none. */
     const char *normalizer_json, *pre_tokenizer_json, *post_processor_json, *decoder_json;
 
     /* Derived. Owned: maps, tries and compiled patterns. */
-    int32_t byte_id[256];       /* token of a single byte, -1: none */
+    int32_t byte_id[256];       /* token of a single byte (not byte_level: <0x41>), -1: none */
+    int32_t ascii_id[128];      /* not byte_level: token of a character */
+    orth_char_pairs joins;      /* not byte_level: where merges can happen */
     orth_strmap by_content;     /* all tokens */
     orth_strmap by_bytes;       /* tokens of the model; filled only if ignore_merges */
     orth_pairmap pairs;
     orth_trie raw_added, normalized_added; /* searched before, after normalization */
     uint8_t *classes;           /* [ORTH_CHAR_TABLE] */
-    struct pcre2_real_general_context_8 *pcre;
     uint64_t fingerprint;
 };
 
@@ -218,6 +275,11 @@ orth_status orth_tokenizer_put(orth_ctx *ctx, orth_tokenizer *tok, int64_t id, c
                                size_t num_bytes, uint32_t flags);
 /* Parses the sections and derives the rest. `name` is for messages. */
 orth_status orth_tokenizer_finish(orth_ctx *ctx, orth_tokenizer *tok, const char *name);
+
+/* Room for a string of the tokenizer. The arena aligns every block to 64 bytes; short strings share one. NULL: no memory. */
+char *orth_tokenizer_text(orth_ctx *ctx, orth_tokenizer *tok, size_t num_bytes);
+/* What follows from normalizers, stages, tokens and merges (tokenizer_derive.c). `name` is for messages. */
+orth_status orth_tokenizer_derive(orth_ctx *ctx, orth_tokenizer *tok, const char *name);
 
 /* UTF-8 of the character that spells `byte` in the byte-level alphabet; returns its 1 or 2 bytes. */
 int orth_byte_spell(unsigned char byte, char out[2]);
@@ -237,10 +299,19 @@ orth_status orth_trie_add(orth_ctx *ctx, orth_trie *t, const char *key, size_t n
 bool orth_trie_find(const orth_trie *t, const char *p, const char *end, const char **out_start,
                     const char **out_end, int32_t *out_id);
 
-/* Appends the normal form C of well-formed UTF-8 to *out, or, when text is its own normal form, sets
- * *out_same and appends nothing. ORTH_ERR_NOMEM. */
-orth_status orth_nfc(orth_ctx *ctx, const uint8_t *classes, orth_bytes *out, bool *out_same, const char *text,
-                     size_t num_bytes);
+/* Appends a normal form (NFC, NFD, NFKC, NFKD) of well-formed UTF-8 to *out, or, when text is its own normal form,
+ * sets *out_same and appends nothing. ORTH_ERR_NOMEM. */
+orth_status orth_normal_form(orth_ctx *ctx, const uint8_t *classes, orth_normalizer_type form, orth_bytes *out,
+                             bool *out_same, const char *text, size_t num_bytes);
+/* Appends the text in lower case, character by character. */
+orth_status orth_lowercase(orth_ctx *ctx, orth_bytes *out, const char *text, size_t num_bytes);
+
+/* tok->normalizers from the section's JSON. */
+orth_status orth_normalizers_parse(orth_ctx *ctx, orth_tokenizer *tok, const char *name);
+void orth_normalizers_free(orth_tokenizer *tok);
+/* Runs all steps over *text, which then points into buffers[0] or [1], or stays. */
+orth_status orth_normalize(orth_ctx *ctx, const orth_tokenizer *tok, orth_matcher *matcher, orth_bytes buffers[2],
+                           const char **text, size_t *num_bytes);
 
 /* Writes where the words of well-formed UTF-8 [p, end) end, at most `max` of them, and returns how many;
  * fewer than max: the last ends at `end`. kind is not ORTH_SCAN_NONE. */
@@ -250,9 +321,28 @@ int orth_scan_words(orth_scan_kind kind, const uint8_t *classes, const char *p, 
 orth_scan_kind orth_scan_from_pattern(const char *pattern, size_t num_bytes);
 const char *orth_scan_pattern(orth_scan_kind kind);
 
-/* tok->stages and tok->nfc from the sections' JSON. */
+/* tok->stages and tok->byte_level from the section's JSON. */
 orth_status orth_stages_parse(orth_ctx *ctx, orth_tokenizer *tok, const char *name);
 void orth_stages_free(orth_tokenizer *tok);
+
+/* tok->decoder from the section's JSON. */
+orth_status orth_decoder_parse(orth_ctx *ctx, orth_tokenizer *tok, const char *name);
+/* The byte of a content such as "<0x41>"; -1: it is not of that form. */
+int orth_byte_token(const char *content, size_t num_bytes);
+/* What a token of characters stands for, in the middle of a text: *content then points into buffers[0] or [1], or stays. */
+orth_status orth_decoder_token(orth_ctx *ctx, const orth_token_decoder *d, orth_bytes buffers[2], const char **content,
+                               size_t *num_bytes);
+
+orth_status orth_char_pairs_init(orth_ctx *ctx, orth_char_pairs *pairs, const orth_tokenizer *tok);
+/* End of the first part of [p, end) that merges cannot leave. */
+const char *orth_cut(const orth_tokenizer *tok, const char *p, const char *end);
+/* Token of the model that is this character; -1: none. */
+int32_t orth_char_token(const orth_tokenizer *tok, const char *p, size_t num_bytes);
+
+/* "" for what may be a tokenizer.json, otherwise what the file is and how to make one of it. */
+const char *orth_foreign_tokenizer(const char *data, size_t num_bytes);
+/* What a folder without tokenizer.json may have instead: *out_hint is "" or says so. ORTH_ERR_NOMEM. */
+orth_status orth_foreign_in_folder(orth_ctx *ctx, const char *dir, const char **out_hint);
 
 /* A piece of text on its way through the stages. */
 typedef struct {
@@ -263,18 +353,16 @@ typedef struct {
     orth_piece *v;
     int64_t num, cap;
 } orth_pieces;
-/* What stages need besides the text; one per thread. */
+/* What stages need besides the text; one per thread. Zero-initialised: ready. */
 typedef struct {
     orth_pieces in, out;        /* the result is in `in` */
-    orth_bytes prefixed;        /* text of pieces that were given a space */
-    void *match;                /* pcre2_match_data */
-    void *match_context, *jit_stack;
+    orth_bytes changed[2];      /* text of pieces that a stage has changed; the next such stage uses the other */
+    orth_matcher matcher;
 } orth_splitter;
-orth_status orth_splitter_init(orth_ctx *ctx, orth_splitter *s, const orth_tokenizer *tok);
 void orth_splitter_free(orth_ctx *ctx, orth_splitter *s);
-/* Runs all stages over one text; s->in holds the words, valid until the next call. */
+/* Runs all stages over one text; s->in holds the words, valid until the next call. `first`: the whole text begins here. */
 orth_status orth_splitter_run(orth_ctx *ctx, orth_splitter *s, const orth_tokenizer *tok, const char *text,
-                              size_t num_bytes);
+                              size_t num_bytes, bool first);
 /* The scanner that alone does what all stages do; NONE: there is no such. */
 orth_scan_kind orth_stages_single_scan(const orth_tokenizer *tok);
 

@@ -239,10 +239,6 @@ static orth_status check_model(loader *ld)
     const json_t *dropout = json_object_get(ld->model, "dropout");
     if (dropout && !json_is_null(dropout) && (!json_is_number(dropout) || json_number_value(dropout) != 0.0))
         return BAD(ld, "%s: model.dropout is set: not supported", ld->name);
-    bool byte_fallback;
-    ORTH_TRY(model_flag(ld, "byte_fallback", &byte_fallback));
-    if (byte_fallback)
-        return BAD(ld, "%s: model.byte_fallback is true: not supported (it is not byte-level)", ld->name);
     return ORTH_OK;
 }
 
@@ -250,6 +246,7 @@ static orth_status load_model(loader *ld)
 {
     ORTH_TRY(model_flag(ld, "fuse_unk", &ld->tok->fuse_unk));
     ORTH_TRY(model_flag(ld, "ignore_merges", &ld->tok->ignore_merges));
+    ORTH_TRY(model_flag(ld, "byte_fallback", &ld->tok->byte_fallback));
     const json_t *unk = json_object_get(ld->model, "unk_token");
     if (unk && !json_is_null(unk)) {
         const json_t *id = json_is_string(unk) ? json_object_get(ld->vocab, json_string_value(unk)) : NULL;
@@ -305,6 +302,9 @@ orth_status orth_tokenizer_parse(orth_ctx *ctx, orth_tokenizer **out, const char
     if (num_bytes > MAX_FILE_BYTES)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %zu bytes; the limit is %zu", name, num_bytes,
                          MAX_FILE_BYTES);
+    const char *foreign = orth_foreign_tokenizer(json, num_bytes);
+    if (foreign[0])
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s", name, foreign);
     json_error_t error;
     json_t *root = json_loadb(json ? json : "", num_bytes, JSON_REJECT_DUPLICATES, &error);
     if (!root)
@@ -332,12 +332,19 @@ static orth_status load_file(orth_ctx *ctx, orth_tokenizer **out, const char *pa
 /* tokenizer.json of `dir`, and what its other files say of special tokens. */
 static orth_status load_from(orth_ctx *ctx, orth_tokenizer **out, const char *dir)
 {
-    orth_special_tokens special;
+    orth_special_tokens special = {0};
     orth_tokenizer *tok = NULL;
     char *file = orth_path_join(ctx, dir, "tokenizer.json");
     if (!file)
         return ORTH_ERR_NOMEM;
-    orth_status status = load_file(ctx, &tok, file);
+    const char *hint = "";
+    orth_status status = ORTH_OK;
+    if (!orth_path_exists(file))
+        status = orth_foreign_in_folder(ctx, dir, &hint);
+    if (status == ORTH_OK && hint[0])
+        status = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: no tokenizer.json, but %s", dir, hint);
+    if (status == ORTH_OK)
+        status = load_file(ctx, &tok, file);
     orth_mem_free(ctx, file);
     if (status == ORTH_OK)
         status = orth_special_tokens_read(ctx, &special, dir, tok);

@@ -87,8 +87,8 @@ static orth_status put_model(orth_ctx *ctx, orth_bytes *out, const orth_tokenize
     ORTH_TRY(put_text(ctx, out, ",\n    \"continuing_subword_prefix\": null,\n"
                                 "    \"end_of_word_suffix\": null,\n"));
     ORTH_TRY(put_flag(ctx, out, "    \"fuse_unk\": ", tok->fuse_unk));
-    ORTH_TRY(
-        put_flag(ctx, out, ",\n    \"byte_fallback\": false,\n    \"ignore_merges\": ", tok->ignore_merges));
+    ORTH_TRY(put_flag(ctx, out, ",\n    \"byte_fallback\": ", tok->byte_fallback));
+    ORTH_TRY(put_flag(ctx, out, ",\n    \"ignore_merges\": ", tok->ignore_merges));
     ORTH_TRY(put_text(ctx, out, ",\n    \"vocab\": {"));
     bool first = true;
     for (int64_t id = 0; id < tok->num_ids; id++) {

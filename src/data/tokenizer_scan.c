@@ -1,7 +1,7 @@
 /* tokenizer_scan.c -- the patterns of GPT-2, Llama 3 and Qwen 2/3 as scanners.
  *
  * Each function below follows its pattern alternative by alternative; the names (a), (b), ... mark them.
- * tests/test_tokenizer.c holds them against the same patterns in PCRE2 on random text. Every character is
+ * tests/test_tokenizer.c holds them against the same patterns in Oniguruma on random text. Every character is
  * matched by some alternative, so words follow each other without gaps.
  */
 #include <string.h>

@@ -1,45 +1,20 @@
-/* tokenizer_split.c -- running the stages of a pre-tokenizer over a text, by any pattern (PCRE2).
+/* tokenizer_split.c -- running the stages of a pre-tokenizer over a text.
  *
  * Each stage turns the list of pieces into a finer one. What the stages are is parsed in
- * tokenizer_stages.c; the well-known patterns are scanned by tokenizer_scan.c.
+ * tokenizer_stages.c; the well-known patterns are scanned by tokenizer_scan.c, all others are
+ * matched by tokenizer_pattern.c.
  */
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
 #include <string.h>
 
 #include "data/tokenizer_impl.h"
 
-/* A hostile pattern ends here instead of running for hours. */
-#define MATCH_LIMIT 10000000
-#define JIT_STACK_MAX ((size_t)16 << 20)
-
-orth_status orth_splitter_init(orth_ctx *ctx, orth_splitter *s, const orth_tokenizer *tok)
-{
-    memset(s, 0, sizeof *s);
-    bool needed = false;
-    for (int i = 0; i < tok->num_stages; i++)
-        needed = needed || tok->stages[i].code;
-    if (!needed)
-        return ORTH_OK;
-    /* Not through the tokenizer's general context: that counts bytes in the ctx it was made with. */
-    s->match = pcre2_match_data_create(1, NULL);
-    s->match_context = pcre2_match_context_create(NULL);
-    s->jit_stack = pcre2_jit_stack_create((size_t)64 << 10, JIT_STACK_MAX, NULL);
-    if (!s->match || !s->match_context || !s->jit_stack)
-        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "tokenizer: no memory for matching patterns");
-    pcre2_set_match_limit(s->match_context, MATCH_LIMIT);
-    pcre2_jit_stack_assign(s->match_context, NULL, s->jit_stack);
-    return ORTH_OK;
-}
-
 void orth_splitter_free(orth_ctx *ctx, orth_splitter *s)
 {
-    pcre2_match_data_free(s->match);
-    pcre2_match_context_free(s->match_context);
-    pcre2_jit_stack_free(s->jit_stack);
+    orth_matcher_free(&s->matcher);
     orth_mem_free(ctx, s->in.v);
     orth_mem_free(ctx, s->out.v);
-    orth_bytes_free(ctx, &s->prefixed);
+    orth_bytes_free(ctx, &s->changed[0]);
+    orth_bytes_free(ctx, &s->changed[1]);
     memset(s, 0, sizeof *s);
 }
 
@@ -56,7 +31,8 @@ static orth_status reserve_piece(orth_ctx *ctx, orth_pieces *a)
     return ORTH_OK;
 }
 
-/* Collects the parts of one piece by the rules of a behavior. Parts arrive left to right without gaps. */
+/* Collects the parts of one piece by the rules of a behavior. Parts arrive left to right without gaps; a part may be empty,
+ * which counts for its neighbours and is dropped at the end. */
 typedef struct {
     orth_pieces *out;
     int64_t first;              /* where this piece's parts begin in out */
@@ -112,32 +88,26 @@ static orth_status split_scan(orth_ctx *ctx, joiner *j, const orth_tokenizer *to
 static orth_status split_pattern(orth_ctx *ctx, orth_splitter *s, joiner *j, const orth_stage *stage,
                                  orth_piece piece)
 {
-    const PCRE2_SIZE *ov = pcre2_get_ovector_pointer(s->match);
-    size_t done = 0, from = 0;
-    while (from < piece.num_bytes) {
-        const int rc = pcre2_match(stage->code, (PCRE2_SPTR)piece.p, piece.num_bytes, from,
-                                   PCRE2_NO_UTF_CHECK, s->match, s->match_context);
-        if (rc == PCRE2_ERROR_NOMATCH)
+    orth_matches m = {.pattern = &stage->pattern, .text = piece.p, .num_bytes = piece.num_bytes};
+    size_t done = 0;
+    for (bool found;; done = m.stop) {
+        ORTH_TRY(orth_matches_next(ctx, &s->matcher, &m, &found));
+        if (!found)
             break;
-        if (rc < 0)
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA,
-                             "tokenizer: pattern \"%.200s\": PCRE2 gave up with error %d on "
-                             "a text of %zu bytes",
-                             stage->pattern, rc, piece.num_bytes);
-        const size_t start = ORTH_MAX(ov[0], done), stop = ORTH_MAX(ov[1], start);
-        if (stop == start) { /* an empty match cuts nothing: look again behind the next character */
-            int n;
-            orth_utf8_at((const unsigned char *)piece.p + ORTH_MIN(start, piece.num_bytes - 1), &n);
-            from = ORTH_MAX(start, from) + (size_t)n;
-            continue;
-        }
-        if (start > done)
-            ORTH_TRY(join_part(ctx, j, piece.p + done, start - done, false));
-        ORTH_TRY(join_part(ctx, j, piece.p + start, stop - start, true));
-        done = from = stop;
+        ORTH_TRY(orth_ctx_check_stop(ctx));
+        if (m.start > done)
+            ORTH_TRY(join_part(ctx, j, piece.p + done, m.start - done, false));
+        ORTH_TRY(join_part(ctx, j, piece.p + m.start, m.stop - m.start, true));
     }
     if (done < piece.num_bytes)
         ORTH_TRY(join_part(ctx, j, piece.p + done, piece.num_bytes - done, false));
+    orth_pieces *out = j->out;
+    int64_t kept = j->first;
+    for (int64_t i = j->first; i < out->num; i++) {
+        if (out->v[i].num_bytes > 0)
+            out->v[kept++] = out->v[i];
+    }
+    out->num = kept;
     return ORTH_OK;
 }
 
@@ -150,7 +120,7 @@ static orth_status split_digits(orth_ctx *ctx, joiner *j, const orth_tokenizer *
     while (p < end) {
         int n;
         const uint32_t c = orth_utf8_at((const unsigned char *)p, &n);
-        const bool is = orth_char_class(tok->classes, c) & ORTH_CHAR_NUMBER;
+        const bool is = orth_char_class(tok->classes, c) & ORTH_CHAR_NUMERIC;
         if (p > start && (is != number || (is && stage->individual_digits))) {
             ORTH_TRY(join_part(ctx, j, start, (size_t)(p - start), number));
             start = p;
@@ -161,17 +131,51 @@ static orth_status split_digits(orth_ctx *ctx, joiner *j, const orth_tokenizer *
     return join_part(ctx, j, start, (size_t)(end - start), number);
 }
 
-/* Gives the piece a leading space if it has none; its text then lives in s->prefixed, which has room. */
-static void prefix_space(orth_splitter *s, orth_piece *piece)
+/* ---- stages that change the text of pieces ---- */
+
+/* Copies the piece to `out`, which has room, with its spaces replaced and `prefix` before it if it does not begin with that. */
+static void change_piece(orth_bytes *out, orth_piece *piece, const char *space, size_t space_bytes, const char *prefix,
+                         size_t prefix_bytes)
 {
-    if (piece->p[0] == ' ')
-        return;
-    char *at = s->prefixed.v + s->prefixed.num;
-    at[0] = ' ';
-    memcpy(at + 1, piece->p, piece->num_bytes);
-    s->prefixed.num += piece->num_bytes + 1;
-    *piece = (orth_piece){.p = at, .num_bytes = piece->num_bytes + 1};
+    char *start = out->v + out->num, *at = start + prefix_bytes;
+    for (size_t i = 0; i < piece->num_bytes; i++) {
+        if (piece->p[i] == ' ') {
+            memcpy(at, space, space_bytes);
+            at += space_bytes;
+        } else
+            *at++ = piece->p[i];
+    }
+    const char *text = start + prefix_bytes;
+    if ((size_t)(at - text) >= prefix_bytes && memcmp(text, prefix, prefix_bytes) == 0)
+        *piece = (orth_piece){.p = text, .num_bytes = (size_t)(at - text)};
+    else {
+        memcpy(start, prefix, prefix_bytes);
+        *piece = (orth_piece){.p = start, .num_bytes = (size_t)(at - start)};
+    }
+    out->num = (size_t)(at - out->v);
 }
+
+/* The pieces of s->in with what ByteLevel or Metaspace puts into them; their text then lies in s->changed[which]. */
+static orth_status change_pieces(orth_ctx *ctx, orth_splitter *s, const orth_stage *stage, const char *text, int which)
+{
+    const bool meta = stage->type == ORTH_STAGE_METASPACE;
+    const char *space = meta ? stage->pattern.text : " ";
+    const size_t n = meta ? stage->pattern.num_bytes : 1;
+    size_t total = 0;
+    for (int64_t i = 0; i < s->in.num; i++)
+        total += s->in.v[i].num_bytes * n + n;
+    orth_bytes *out = &s->changed[which];
+    out->num = 0;
+    ORTH_TRY(orth_bytes_reserve(ctx, out, total));
+    for (int64_t i = 0; i < s->in.num; i++) {
+        const bool first = s->in.v[i].p == text;
+        const bool prefix = !meta || stage->prepend == ORTH_PREPEND_ALWAYS || (stage->prepend == ORTH_PREPEND_FIRST && first);
+        change_piece(out, &s->in.v[i], space, n, space, prefix ? n : 0);
+    }
+    return ORTH_OK;
+}
+
+/* ---- all stages ---- */
 
 static orth_status split_piece(orth_ctx *ctx, orth_splitter *s, const orth_tokenizer *tok,
                                const orth_stage *stage, orth_piece piece)
@@ -181,33 +185,29 @@ static orth_status split_piece(orth_ctx *ctx, orth_splitter *s, const orth_token
         return split_digits(ctx, &j, tok, stage, piece);
     if (stage->scan != ORTH_SCAN_NONE)
         return split_scan(ctx, &j, tok, stage, piece);
-    if (stage->code)
+    if (stage->cuts)
         return split_pattern(ctx, s, &j, stage, piece);
-    ORTH_TRY(reserve_piece(ctx, &s->out)); /* ByteLevel without its pattern, or an empty one */
+    ORTH_TRY(reserve_piece(ctx, &s->out)); /* ByteLevel without its pattern, Metaspace without cuts */
     s->out.v[s->out.num++] = piece;
     return ORTH_OK;
 }
 
 orth_status orth_splitter_run(orth_ctx *ctx, orth_splitter *s, const orth_tokenizer *tok, const char *text,
-                              size_t num_bytes)
+                              size_t num_bytes, bool first)
 {
     s->in.num = 0;
     if (num_bytes == 0)
         return ORTH_OK;
     ORTH_TRY(reserve_piece(ctx, &s->in));
     s->in.v[s->in.num++] = (orth_piece){.p = text, .num_bytes = num_bytes};
+    int changes = 0;
     for (int k = 0; k < tok->num_stages; k++) {
         const orth_stage *stage = &tok->stages[k];
-        if (stage->add_prefix_space) {
-            s->prefixed.num = 0; /* there is one such stage: ByteLevel comes last */
-            ORTH_TRY(orth_bytes_reserve(ctx, &s->prefixed, num_bytes + (size_t)s->in.num));
-        }
+        if (stage->add_prefix_space || stage->type == ORTH_STAGE_METASPACE)
+            ORTH_TRY(change_pieces(ctx, s, stage, first ? text : NULL, changes++ % 2));
         s->out.num = 0;
-        for (int64_t i = 0; i < s->in.num; i++) {
-            if (stage->add_prefix_space)
-                prefix_space(s, &s->in.v[i]);
+        for (int64_t i = 0; i < s->in.num; i++)
             ORTH_TRY(split_piece(ctx, s, tok, stage, s->in.v[i]));
-        }
         const orth_pieces swap = s->in;
         s->in = s->out;
         s->out = swap;

@@ -106,6 +106,8 @@ orth_status orth_pairmap_init(orth_ctx *ctx, orth_pairmap *m, const orth_merge *
 #define S ORTH_CHAR_SPACE
 #define W ORTH_CHAR_WORD
 #define U ORTH_CHAR_NFC_UNSAFE
+#define D ORTH_CHAR_NUMERIC
+#define K ORTH_CHAR_FORM_UNSAFE
 #define R(first, last, classes) {first, last, classes},
 static const struct {
     uint32_t first, last;
@@ -119,6 +121,8 @@ static const struct {
 #undef S
 #undef W
 #undef U
+#undef D
+#undef K
 
 orth_status orth_char_classes_create(orth_ctx *ctx, orth_arena *arena, uint8_t **out)
 {

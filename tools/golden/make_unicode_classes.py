@@ -2,8 +2,8 @@
 """Prints src/data/unicode_classes.def: what Hugging Face `tokenizers` takes every character for.
 
 The sets are read off the library itself (Oniguruma's tables for L, N and white space, those of Rust's
-regex for word characters, its own older ones for NFC), because equal ids need equal sets, and the tables
-of PCRE2 or libunistring on a given machine may be of another version of Unicode.
+regex for word characters and of Rust for Digits, its own older ones for normal forms), because equal ids need equal sets, and the tables
+of libonig or libunistring on a given machine may be of another version of Unicode.
 
     pip install tokenizers
     python3 tools/golden/make_unicode_classes.py > src/data/unicode_classes.def
@@ -35,6 +35,32 @@ def word_characters():
     return {c for c, e in zip(ALL, encoded) if qq not in e.ids}
 
 
+def numeric_characters():
+    """Characters that are numbers to the pre-tokenizer Digits."""
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    found = set()
+    for at in range(0, len(ALL), 4096):
+        for piece, _ in digits.pre_tokenize_str("a" + "a".join(map(chr, ALL[at:at + 4096])) + "a"):
+            if "a" not in piece:
+                found.add(ord(piece))
+    return found
+
+
+MARKS = matching(r"\p{M}")
+
+
+def moves(c, form):
+    """Whether the mark c changes places with a mark of another class. Marks that the tables of `tokenizers` do not know yet do not."""
+    s, low, high = chr(c), "\u0334", "\u0345"
+    return c in MARKS and (form("a" + s + low) != "a" + s + low or form("a" + high + s) != "a" + high + s)
+
+
+def form_unsafe():
+    """The same as nfc_unsafe, for the other forms."""
+    nfkd, nfkc, nfd = (n().normalize_str for n in (normalizers.NFKD, normalizers.NFKC, normalizers.NFD))
+    return {c for c in ALL if nfkd(chr(c)) != chr(c) or nfkc(chr(c)) != chr(c) or moves(c, nfd)}
+
+
 def nfc_unsafe():
     """Characters that NFC may change, move or join with what stands before them. All others are places
     where a text can be cut without changing its normal form."""
@@ -44,12 +70,8 @@ def nfc_unsafe():
         s = chr(c)
         if nfc(s) != s:
             unsafe.add(c)
-        # A mark that can be reordered moves before or behind one of another class. Marks that the tables
-        # of `tokenizers` do not know yet do neither there.
-        if unicodedata.combining(s):
-            low, high = "\u0334", "\u0345"
-            if nfc("a" + s + low) != "a" + s + low or nfc("a" + high + s) != "a" + high + s:
-                unsafe.add(c)
+        if moves(c, nfc):
+            unsafe.add(c)
         d = unicodedata.decomposition(s)
         if d and not d.startswith("<") and " " in d:
             first, second = (chr(int(x, 16)) for x in d.split())
@@ -62,10 +84,12 @@ def nfc_unsafe():
 
 def main():
     sets = [("L", matching(r"\p{L}")), ("N", matching(r"\p{N}")), ("S", matching(r"\s")),
-            ("W", word_characters()), ("U", nfc_unsafe())]
+            ("W", word_characters()), ("U", nfc_unsafe()),
+            ("D", numeric_characters()), ("K", form_unsafe())]
     print("/* unicode_classes.def -- made by tools/golden/make_unicode_classes.py from tokenizers %s.\n"
           " * R(first, last, classes): L letter, N number, S white space, W word character, U: NFC may change,\n"
-          " * move or join it with what stands before. Characters in no row have no class. */"
+          " * move or join it with what stands before, K: NFD, NFKC or NFKD may, D: a number to Digits. Characters\n"
+          " * in no row have no class. */"
           % tokenizers.__version__)
     rows, start, last, now = [], None, None, ""
     for c in ALL + [0x110000]:
