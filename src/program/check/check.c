@@ -9,6 +9,7 @@ typedef struct {
     orth_ctx *ctx;
     const orth_program *p;
     int32_t *written;   /* [num_buffers] instruction of the first write, -1 */
+    int32_t *master;    /* [num_buffers] of gradients: the buffer of the parameter, -1 */
     int32_t *updates;   /* [num_buffers] optimizer instructions that wrote the master */
     int32_t *owner;     /* [num_buffers] of the buffers that share bytes with this one: who wrote last */
     bool *measured;     /* [num_buffers] gradients whose squares were summed */
@@ -55,7 +56,7 @@ static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, b
     if (writes && c->measured[o->buffer])
         return refuse(c, i, o, "gradient written after its norm was taken");
     if (writes && b->bind == ORTH_BIND_GRAD) {
-        int32_t master = orth_program_find(c->p, ORTH_BIND_MASTER, b->index);
+        const int32_t master = c->master[o->buffer];
         if (master >= 0 && c->updates[master] == c->p->num_updates)
             return refuse(c, i, o, "gradient written after its parameter was updated");
     }
@@ -127,6 +128,26 @@ static orth_status check_packed(checker *c, int32_t i)
     return ORTH_OK;
 }
 
+/* The parameters of the gradients. */
+static orth_status find_masters(checker *c, orth_arena *arena)
+{
+    const orth_program *p = c->p;
+    int64_t num = 0;
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        num = p->buffers[b].bind == ORTH_BIND_MASTER ? ORTH_MAX(num, p->buffers[b].index + 1) : num;
+    int32_t *of = ORTH_ARENA_ARRAY(c->ctx, arena, int32_t, num + 1); /* 1 + buffer, by parameter */
+    if (!of)
+        return ORTH_ERR_NOMEM;
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        if (p->buffers[b].bind == ORTH_BIND_MASTER)
+            of[p->buffers[b].index] = b + 1;
+    for (int32_t b = 0; b < p->num_buffers; b++) {
+        const orth_buffer *buf = &p->buffers[b];
+        c->master[b] = buf->bind == ORTH_BIND_GRAD && buf->index >= 0 && buf->index < num ? of[buf->index] - 1 : -1;
+    }
+    return ORTH_OK;
+}
+
 static orth_status check_instrs(checker *c)
 {
     for (int32_t i = 0; i < c->p->num_instrs; i++) {
@@ -172,15 +193,22 @@ static orth_status check_updates(checker *c)
 
 /* ---- addresses ---- */
 
+/* A buffer's bytes during its life. */
 typedef struct {
     size_t begin, end;
     int32_t first, last, buffer;
 } extent;
 
-static int by_begin(const void *a, const void *b)
+static int by_first(const void *a, const void *b)
 {
     const extent *x = a, *y = b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : (x->buffer > y->buffer) - (x->buffer < y->buffer);
+}
+
+static int by_last(const void *a, const void *b)
+{
+    const extent *x = *(extent *const *)a, *y = *(extent *const *)b;
+    return (x->last > y->last) - (x->last < y->last);
 }
 
 static orth_status check_chains(orth_ctx *ctx, const orth_program *p)
@@ -195,11 +223,8 @@ static orth_status check_chains(orth_ctx *ctx, const orth_program *p)
     return ORTH_OK;
 }
 
-static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
+static int32_t list_extents(const orth_program *p, extent *e)
 {
-    extent *e = ORTH_NEW_ARRAY(ctx, extent, p->num_buffers + 1);
-    if (!e)
-        return ORTH_ERR_NOMEM;
     int32_t n = 0;
     for (int32_t b = 0; b < p->num_buffers; b++) {
         const orth_buffer *buf = &p->buffers[b];
@@ -208,21 +233,82 @@ static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
         e[n++] = (extent){buf->offset, buf->offset + buf->bytes, buf->persistent ? 0 : buf->first,
                           buf->persistent ? p->num_instrs : buf->last, b};
     }
-    qsort(e, (size_t)n, sizeof *e, by_begin);
-    orth_status status = ORTH_OK;
-    for (int32_t i = 0; i < n && status == ORTH_OK; i++) {
+    return n;
+}
+
+/* What is live, by address. None of them overlap. */
+typedef struct {
+    const extent **v;
+    int32_t num;
+} live_set;
+
+/* Where `begin` is, or would stand. */
+static int32_t live_at(const live_set *l, size_t begin)
+{
+    int32_t low = 0, high = l->num;
+    while (low < high) {
+        const int32_t mid = low + (high - low) / 2;
+        if (l->v[mid]->begin < begin)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static void live_remove(live_set *l, const extent *e)
+{
+    const int32_t at = live_at(l, e->begin);
+    l->num--;
+    memmove(l->v + at, l->v + at + 1, (size_t)(l->num - at) * sizeof *l->v);
+}
+
+/* Adds e; what it overlaps with, or NULL: only its neighbours by address can. */
+static const extent *live_add(live_set *l, const extent *e)
+{
+    const int32_t at = live_at(l, e->begin);
+    if (at > 0 && l->v[at - 1]->end > e->begin)
+        return l->v[at - 1];
+    if (at < l->num && l->v[at]->begin < e->end)
+        return l->v[at];
+    memmove(l->v + at + 1, l->v + at, (size_t)(l->num - at) * sizeof *l->v);
+    l->v[at] = e;
+    l->num++;
+    return NULL;
+}
+
+/* Through the time of the program: each buffer comes to live when those that died before have gone. */
+static orth_status sweep(orth_ctx *ctx, const orth_program *p, const extent *e, const extent **ending, int32_t n, live_set live)
+{
+    for (int32_t i = 0, gone = 0; i < n; i++) {
         if (e[i].end > p->space_bytes[ORTH_SPACE_HOST])
-            status = ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' reaches past the end of the arena",
-                               p->buffers[e[i].buffer].name);
-        for (int32_t k = i + 1; k < n && e[k].begin < e[i].end; k++) {
-            if (e[k].first > e[i].last || e[k].last < e[i].first)
-                continue;
-            status = ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffers '%s' and '%s' overlap while both are live",
-                               p->buffers[e[i].buffer].name, p->buffers[e[k].buffer].name);
-            break;
-        }
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' reaches past the end of the arena",
+                             p->buffers[e[i].buffer].name);
+        while (gone < n && ending[gone]->last < e[i].first)
+            live_remove(&live, ending[gone++]);
+        const extent *other = live_add(&live, &e[i]);
+        if (other)
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffers '%s' and '%s' overlap while both are live",
+                             p->buffers[other->buffer].name, p->buffers[e[i].buffer].name);
+    }
+    return ORTH_OK;
+}
+
+static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
+{
+    extent *e = ORTH_NEW_ARRAY(ctx, extent, p->num_buffers + 1);
+    const extent **ending = ORTH_NEW_ARRAY(ctx, const extent *, 2 * (int64_t)p->num_buffers + 1);
+    orth_status status = e && ending ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK) {
+        const int32_t n = list_extents(p, e);
+        qsort(e, (size_t)n, sizeof *e, by_first);
+        for (int32_t i = 0; i < n; i++)
+            ending[i] = &e[i];
+        qsort(ending, (size_t)n, sizeof *ending, by_last);
+        status = sweep(ctx, p, e, ending, n, (live_set){ending + n, 0});
     }
     orth_mem_free(ctx, e);
+    orth_mem_free(ctx, ending);
     return status;
 }
 
@@ -232,6 +318,7 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     checker c = {.ctx = ctx, .p = p};
     orth_arena arena = {0};
     c.written = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.master = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.updates = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.owner = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.measured = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
@@ -242,12 +329,14 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     c.user = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.user_before = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
     c.seen = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
-    orth_status status = c.written && c.updates && c.owner && c.measured && c.applied && c.writes &&
+    orth_status status = c.written && c.master && c.updates && c.owner && c.measured && c.applied && c.writes &&
                                  c.packed_by && c.packed_at && c.user && c.user_before && c.seen
                              ? ORTH_OK
                              : ORTH_ERR_NOMEM;
     for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++)
         c.written[b] = c.user[b] = -1;
+    if (status == ORTH_OK)
+        status = find_masters(&c, &arena);
     if (status == ORTH_OK)
         status = check_instrs(&c);
     if (status == ORTH_OK)
