@@ -1,6 +1,20 @@
 /* cmd_plan.c -- `orthant plan RUN.yaml`: what a run will need, without running it. */
+#ifdef __linux__
+#include <malloc.h>
+#endif
+
 #include "cli/cmd.h"
 #include "train/timeline.h"
+
+/* One program is compiled after the other. What the last one freed is used again, instead of being mapped and zeroed anew,
+ * which took a third of the time. */
+static void keep_freed_memory(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 64 << 20);
+    mallopt(M_TRIM_THRESHOLD, 256 << 20);
+#endif
+}
 
 static orth_status make(orth_ctx *ctx, const orth_cmd *cmd, orth_run_plan *plan, const orth_model_config *model, bool evaluates)
 {
@@ -22,6 +36,7 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     orth_run_plan plan;
     orth_model_config model;
     bool evaluates;
+    keep_freed_memory();
     ORTH_TRY(orth_describe_model(ctx, &cmd->config, &model));
     ORTH_TRY(orth_describe_evaluates(ctx, &cmd->config, &evaluates));
     ORTH_TRY(make(ctx, cmd, &plan, &model, evaluates));

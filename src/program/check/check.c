@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/index_set.h"
 #include "program/check/check_shapes.h"
 
 typedef struct {
@@ -197,6 +198,7 @@ static orth_status check_updates(checker *c)
 typedef struct {
     size_t begin, end;
     int32_t first, last, buffer;
+    int32_t slot; /* which it is by address */
 } extent;
 
 static int by_first(const void *a, const void *b)
@@ -209,6 +211,12 @@ static int by_last(const void *a, const void *b)
 {
     const extent *x = *(extent *const *)a, *y = *(extent *const *)b;
     return (x->last > y->last) - (x->last < y->last);
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const extent *x = *(extent *const *)a, *y = *(extent *const *)b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
 static orth_status check_chains(orth_ctx *ctx, const orth_program *p)
@@ -236,79 +244,70 @@ static int32_t list_extents(const orth_program *p, extent *e)
     return n;
 }
 
-/* What is live, by address. None of them overlap. */
+/* Extents by the times and addresses at which they begin and end. What is live does not overlap, so that a new one can
+ * overlap with its neighbours by address only. */
 typedef struct {
-    const extent **v;
-    int32_t num;
-} live_set;
+    extent *e;           /* [n] by beginning of life */
+    extent **ending;     /* [n] by end of life */
+    extent **at;         /* [n] by address */
+    orth_index_set live; /* slots of `at` */
+    int32_t n;
+} extents;
 
-/* Where `begin` is, or would stand. */
-static int32_t live_at(const live_set *l, size_t begin)
+static orth_status extents_make(orth_ctx *ctx, orth_arena *arena, const orth_program *p, extents *out)
 {
-    int32_t low = 0, high = l->num;
-    while (low < high) {
-        const int32_t mid = low + (high - low) / 2;
-        if (l->v[mid]->begin < begin)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    const int64_t room = p->num_buffers + 1;
+    *out = (extents){.e = ORTH_ARENA_ARRAY(ctx, arena, extent, room),
+                     .ending = ORTH_ARENA_ARRAY(ctx, arena, extent *, room),
+                     .at = ORTH_ARENA_ARRAY(ctx, arena, extent *, room)};
+    if (!out->e || !out->ending || !out->at)
+        return ORTH_ERR_NOMEM;
+    const size_t n = (size_t)(out->n = list_extents(p, out->e));
+    qsort(out->e, n, sizeof *out->e, by_first);
+    for (size_t i = 0; i < n; i++)
+        out->ending[i] = out->at[i] = &out->e[i];
+    qsort(out->ending, n, sizeof *out->ending, by_last);
+    qsort(out->at, n, sizeof *out->at, by_begin);
+    for (size_t i = 0; i < n; i++)
+        out->at[i]->slot = (int32_t)i;
+    return orth_index_set_make(ctx, arena, &out->live, room);
 }
 
-static void live_remove(live_set *l, const extent *e)
+/* A live extent that shares bytes with e, or NULL. */
+static const extent *overlapping(const extents *x, const extent *e)
 {
-    const int32_t at = live_at(l, e->begin);
-    l->num--;
-    memmove(l->v + at, l->v + at + 1, (size_t)(l->num - at) * sizeof *l->v);
-}
-
-/* Adds e; what it overlaps with, or NULL: only its neighbours by address can. */
-static const extent *live_add(live_set *l, const extent *e)
-{
-    const int32_t at = live_at(l, e->begin);
-    if (at > 0 && l->v[at - 1]->end > e->begin)
-        return l->v[at - 1];
-    if (at < l->num && l->v[at]->begin < e->end)
-        return l->v[at];
-    memmove(l->v + at + 1, l->v + at, (size_t)(l->num - at) * sizeof *l->v);
-    l->v[at] = e;
-    l->num++;
-    return NULL;
+    const int64_t below = orth_index_set_at_or_below(&x->live, e->slot), above = orth_index_set_at_or_above(&x->live, e->slot);
+    if (below >= 0 && x->at[below]->end > e->begin)
+        return x->at[below];
+    return above >= 0 && x->at[above]->begin < e->end ? x->at[above] : NULL;
 }
 
 /* Through the time of the program: each buffer comes to live when those that died before have gone. */
-static orth_status sweep(orth_ctx *ctx, const orth_program *p, const extent *e, const extent **ending, int32_t n, live_set live)
+static orth_status sweep(orth_ctx *ctx, const orth_program *p, extents *x)
 {
-    for (int32_t i = 0, gone = 0; i < n; i++) {
-        if (e[i].end > p->space_bytes[ORTH_SPACE_HOST])
-            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' reaches past the end of the arena",
-                             p->buffers[e[i].buffer].name);
-        while (gone < n && ending[gone]->last < e[i].first)
-            live_remove(&live, ending[gone++]);
-        const extent *other = live_add(&live, &e[i]);
+    for (int32_t i = 0, gone = 0; i < x->n; i++) {
+        const extent *e = &x->e[i];
+        if (e->end > p->space_bytes[ORTH_SPACE_HOST])
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' reaches past the end of the arena", p->buffers[e->buffer].name);
+        for (; x->ending[gone]->last < e->first; gone++)
+            orth_index_set_remove(&x->live, x->ending[gone]->slot);
+        const extent *other = overlapping(x, e);
         if (other)
             return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffers '%s' and '%s' overlap while both are live",
-                             p->buffers[other->buffer].name, p->buffers[e[i].buffer].name);
+                             p->buffers[other->buffer].name, p->buffers[e->buffer].name);
+        orth_index_set_add(&x->live, e->slot);
     }
     return ORTH_OK;
 }
 
 static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
 {
-    extent *e = ORTH_NEW_ARRAY(ctx, extent, p->num_buffers + 1);
-    const extent **ending = ORTH_NEW_ARRAY(ctx, const extent *, 2 * (int64_t)p->num_buffers + 1);
-    orth_status status = e && ending ? ORTH_OK : ORTH_ERR_NOMEM;
-    if (status == ORTH_OK) {
-        const int32_t n = list_extents(p, e);
-        qsort(e, (size_t)n, sizeof *e, by_first);
-        for (int32_t i = 0; i < n; i++)
-            ending[i] = &e[i];
-        qsort(ending, (size_t)n, sizeof *ending, by_last);
-        status = sweep(ctx, p, e, ending, n, (live_set){ending + n, 0});
-    }
-    orth_mem_free(ctx, e);
-    orth_mem_free(ctx, ending);
+    orth_arena arena = {0};
+    extents x;
+    orth_status status = extents_make(ctx, &arena, p, &x);
+    if (status == ORTH_OK)
+        status = sweep(ctx, p, &x);
+    orth_arena_release(ctx, &arena);
     return status;
 }
 
