@@ -31,6 +31,7 @@ fi
 if bench bench_tokenizer; then
   report_part "Tokenizer" "against Hugging Face: see the table of peers" "$build/bench_tokenizer"
 fi
+report_part "Plans of large layouts" "llama3-70b on 256 ranks within 2 s of one core and 1 GB, measuring the peaks not counted" bench/plan.sh "$build"
 report_part "Collectives between 2 thread ranks" "at least 85 % of the byte optimum from 4 MB on; canonical order costs at most 15 %" \
   "$build/orthant" bench collectives --rounds="$([[ $quick ]] && echo 1 || echo 7)" --max-mb="$([[ $quick ]] && echo 4 || echo 256)"
 if command -v mpirun >/dev/null && bench bench_collectives_mpi; then

@@ -81,7 +81,7 @@ static inline patient *patient_new(const layout_case *c, bool placed)
         orth_program_init(x->ctx, &x->p[r]);
         CHECK_OK(x->ctx, orth_compile(x->ctx, &x->blocks[r].spec, &x->p[r]));
         if (placed)
-            CHECK_OK(x->ctx, orth_place(x->ctx, &x->p[r], 1, x->ctx->isa));
+            CHECK_OK(x->ctx, orth_place(x->ctx, &x->p[r], 1, x->ctx->isa, NULL));
     }
     return x;
 }

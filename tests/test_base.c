@@ -1,4 +1,5 @@
 /* test_base.c -- ctx, heap, pool, files, canonical parts. */
+#include "base/index_set.h"
 #include "test.h"
 
 #include <math.h>
@@ -116,10 +117,43 @@ TEST(qkv_parts_cover_the_rows_and_start_with_k_and_v)
         assert_int_equal(orth_split_bound(&s, i), want[i]);
 }
 
+/* Beside an array of what is in it, over sets that are empty, sparse and full. */
+TEST(a_set_of_indices_finds_its_neighbours)
+{
+    static const int sizes[] = {1, 63, 64, 65, 4096, 4097, 5000};
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < ORTH_COUNT(sizes); k++) {
+        const int n = sizes[k];
+        orth_arena arena = {0};
+        orth_index_set s;
+        bool in[5000] = {false};
+        CHECK_OK(ctx, orth_index_set_make(ctx, &arena, &s, n));
+        for (int step = 0; step < 3000; step++) {
+            const int i = (int)test_rand_int((uint64_t)k, (uint64_t)(2 * step), 0, n - 1);
+            const int at = (int)test_rand_int((uint64_t)k, (uint64_t)(2 * step + 1), 0, n - 1);
+            in[i] = step % 1000 < 20 || step % 3 != 0;
+            if (in[i])
+                orth_index_set_add(&s, i);
+            else
+                orth_index_set_remove(&s, i);
+            int above = at, below = at;
+            while (above < n && !in[above])
+                above++;
+            while (below >= 0 && !in[below])
+                below--;
+            assert_int_equal(orth_index_set_at_or_above(&s, at), above < n ? above : -1);
+            assert_int_equal(orth_index_set_at_or_below(&s, at), below);
+        }
+        orth_arena_release(ctx, &arena);
+    }
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_error_wins),
+        cmocka_unit_test(a_set_of_indices_finds_its_neighbours),
         cmocka_unit_test(every_allocation_can_be_made_to_fail),
         cmocka_unit_test(normal_numbers_are_words_of_the_generator_inverted),
         cmocka_unit_test(the_pool_runs_every_task_once),

@@ -231,6 +231,10 @@ CASE(zero_shares, l->dp_share = shares_zero; l->num_dp_share = 4)
 CASE(fifths, l->dp_share = shares_fifths; l->num_dp_share = 4)
 CASE(micro_3, l->micro_batch = 3)
 CASE(million, l->global_batch = 4000000)
+CASE(endless_step, l->global_batch = 4 << 22; l->micro_batch = 1 << 20; l->parts = l->seq_len = 1; l->cp = l->tp = 1; l->sequence_parallel = false; l->num_ranks = 0)
+CASE(long_step, l->global_batch = 16384 * 8; d->layers = 160)
+CASE(many_uneven, l->dp = 256; l->zero = l->shard_group = 0; l->global_batch = 256 * 6; l->num_ranks = 0)
+CASE(many_ranks, l->dp = 16384; l->num_ranks = 0)
 CASE(leaves, l->micro_batch = 1024; l->global_batch = (16 << 20) / 8 + 4096)
 CASE(batch_48, l->zero = 2; l->global_batch = 48)
 CASE(group_of_uneven, l->dp_share = shares_good; l->num_dp_share = 4)
@@ -297,6 +301,12 @@ static const rule_case cases[] = {
     {"micro_batch=3 does not divide the 8 sequences of a dp rank (global_batch=32, dp=4)", micro_3},
     {"the 1000000 sequences of a dp rank are 500000 micro-batches of micro_batch=2: at most 16384 (a larger micro_batch, or "
      "more ranks)", million},
+    {"dp=16384 x tp=2 x pp=2 x cp=2 x ep=1 is 131072 ranks: at most 65536", many_ranks},
+    {"the 4194304 sequences of a dp rank are more than 2097152: its step would be too long a program", endless_step},
+    {"16384 micro-batches of 2 sequences through 80 layers are about 68419584 instructions on a rank: at most 2097152 (fewer and "
+     "larger micro-batches, more pipeline stages, longer sequences)", long_step},
+    {"dp=256 with shares of the batch that are not equal powers of two: each rank exchanges the gradients of its 6 layers with "
+     "each other, and dp x dp x layers may be at most 131072", many_uneven},
     {"global_batch=2101248 sequences of 8 parts each (numerics.parts, seq_len=1024): a step sums up at most 16777216 of "
      "them", leaves},
     {"global_batch=48 / dp=4 is 12 sequences for each rank, not a power of two: with zero=2 in reproducible mode a rank "

@@ -148,7 +148,7 @@ static step *step_open_with(bool placed, bool dropout, bool keep_packed)
     orth_program_init(s->ctx, &s->p);
     CHECK_OK(s->ctx, orth_compile(s->ctx, &s->blocks.spec, &s->p));
     if (placed)
-        CHECK_OK(s->ctx, orth_place(s->ctx, &s->p, 2, ORTH_ISA_BASE));
+        CHECK_OK(s->ctx, orth_place(s->ctx, &s->p, 2, ORTH_ISA_BASE, NULL));
     CHECK_OK(s->ctx, orth_check(s->ctx, &s->p));
     return s;
 }

@@ -11,7 +11,7 @@ declare -A packages=(
   [deb]="dpkg-dev debootstrap"
   [docs]="python3"
   [mpi]="libopenmpi-dev openmpi-bin iproute2"
-  [bench]="libdnnl-dev"
+  [bench]="libdnnl-dev time"
   [dev]="clang clang-14 libclang-rt-14-dev cppcheck binutils"
 )
 

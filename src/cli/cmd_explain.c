@@ -80,7 +80,7 @@ orth_status orth_cmd_explain(orth_ctx *ctx, const orth_cmd *cmd)
     else if (s == ORTH_OK && orth_cmd_flag(cmd, "schedule"))
         s = print_schedule(ctx, &spread);
     else if (s == ORTH_OK && orth_cmd_flag(cmd, "memory"))
-        orth_print_memory(stdout, &unit.program, MEMORY_ROWS);
+        s = orth_print_memory(stdout, &unit.program, MEMORY_ROWS);
     else if (s == ORTH_OK)
         orth_print_program(stdout, &unit.program, (int32_t)layer, (int32_t)micro);
     orth_unit_release(&unit);

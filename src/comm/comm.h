@@ -29,7 +29,7 @@
 #include "base/ctx.h"
 #include "tensor/tensor.h"
 
-#define ORTH_MAX_RANKS 1024       /* of a world that runs; plans know no limit */
+#define ORTH_MAX_RANKS 1024       /* of a world that runs; a plan may have more (parallel/layout_limits.c) */
 #define ORTH_COMM_NAME_MAX 16     /* with the zero at the end */
 
 typedef struct orth_world orth_world;   /* opaque; one rank's handle of its world */

@@ -7,18 +7,11 @@ typedef struct {
     const orth_model_config *model;
     const orth_model_shape *shape;
     orth_chunk *chunks; /* [num_chunks] */
+    const orth_classes *classes; /* NULL: only programs that are the same are shared */
     int rank;           /* whose it is; -1: there is none */
     orth_model_blocks blocks;
     orth_program program;
 } builder;
-
-int orth_spread_same_program(const orth_spread *s, int rank)
-{
-    /* Replicas with equal shares differ in their sequences only; without ZeRO, so do all data-parallel ranks. */
-    if (s->shares)
-        return rank;
-    return orth_mesh_group_member(&s->mesh, rank, orth_layout_deals_state(&s->layout) ? ORTH_AXES_REPLICATE : ORTH_AXES_DP, 0);
-}
 
 static void forget(builder *b)
 {
@@ -32,6 +25,7 @@ static void forget(builder *b)
 static orth_status build(orth_ctx *ctx, void *user, int rank, orth_rank_program *out)
 {
     builder *b = user;
+    rank = b->classes ? orth_classes_of(b->classes, rank) : rank;
     if (b->rank != rank) {
         orth_model_shape shape = *b->shape;
         forget(b);
@@ -47,7 +41,8 @@ static orth_status build(orth_ctx *ctx, void *user, int rank, orth_rank_program 
 
 static int same_as(void *user, int rank)
 {
-    return orth_spread_same_program(((builder *)user)->spread, rank);
+    const builder *b = user;
+    return b->classes ? orth_classes_of(b->classes, rank) : orth_spread_same_program(b->spread, rank);
 }
 
 static int group_of(void *user, int rank, orth_group group, int *ranks)
@@ -55,10 +50,14 @@ static int group_of(void *user, int rank, orth_group group, int *ranks)
     return orth_spread_group(((builder *)user)->spread, rank, group, ranks);
 }
 
-orth_status orth_with_programs(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
-                               const orth_model_shape *shape, orth_programs_fn fn, void *user)
+static orth_rank_groups groups_of(void *user, int rank)
 {
-    builder b = {.spread = spread, .model = model, .shape = shape, .rank = -1};
+    return orth_spread_groups(((builder *)user)->spread, rank);
+}
+
+static orth_status with_programs(orth_ctx *ctx, builder b, orth_programs_fn fn, void *user)
+{
+    const orth_spread *spread = b.spread;
     b.chunks = ORTH_NEW_ARRAY(ctx, orth_chunk, spread->schedule.num_chunks);
     if (!b.chunks)
         return ORTH_ERR_NOMEM;
@@ -66,10 +65,22 @@ orth_status orth_with_programs(orth_ctx *ctx, const orth_spread *spread, const o
                                      .user = &b,
                                      .same_as = same_as,
                                      .program = build,
-                                     .group = group_of};
+                                     .group = group_of,
+                                     .groups = groups_of};
     orth_status s = fn(ctx, user, &source);
     forget(&b);
     orth_mem_free(ctx, b.chunks);
+    return s;
+}
+
+orth_status orth_with_programs(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
+                               const orth_model_shape *shape, orth_programs_fn fn, void *user)
+{
+    orth_classes classes;
+    ORTH_TRY(orth_classes_make(ctx, &classes, spread, model, shape));
+    const builder b = {.spread = spread, .model = model, .shape = shape, .classes = &classes, .rank = -1};
+    const orth_status s = with_programs(ctx, b, fn, user);
+    orth_classes_release(ctx, &classes);
     return s;
 }
 
@@ -82,5 +93,6 @@ static orth_status check(orth_ctx *ctx, void *user, const orth_rank_source *sour
 orth_status orth_check_layout(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
                               const orth_model_shape *shape)
 {
-    return orth_with_programs(ctx, spread, model, shape, check, NULL);
+    const builder b = {.spread = spread, .model = model, .shape = shape, .rank = -1};
+    return with_programs(ctx, b, check, NULL);
 }

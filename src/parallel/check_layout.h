@@ -6,7 +6,7 @@
 #ifndef ORTH_PARALLEL_CHECK_LAYOUT_H
 #define ORTH_PARALLEL_CHECK_LAYOUT_H
 
-#include "parallel/spread.h"
+#include "parallel/classes.h"
 #include "program/check/check_ranks.h"
 
 /* `shape` says what is the same on all ranks (mode, sequence length, types, optimizer); the rest of it is
@@ -15,12 +15,10 @@
 orth_status orth_check_layout(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
                               const orth_model_shape *shape);
 
-/* Hands fn the programs of all ranks, compiled as above, one at a time and only while it runs. What fn returns. */
+/* Hands fn the programs of all ranks, one at a time and only while it runs: of each class (classes.h) that of its lowest rank.
+ * What fn returns. */
 typedef orth_status (*orth_programs_fn)(orth_ctx *ctx, void *user, const orth_rank_source *source);
 orth_status orth_with_programs(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
                                const orth_model_shape *shape, orth_programs_fn fn, void *user);
-
-/* Lowest rank whose program is the same: ranks that differ in nothing but their data. */
-int orth_spread_same_program(const orth_spread *s, int rank);
 
 #endif

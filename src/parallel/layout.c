@@ -43,6 +43,11 @@ bool orth_layout_shares_are_equal(const orth_layout *l)
     return true;
 }
 
+int64_t orth_layout_num_shares(const orth_layout *l)
+{
+    return orth_layout_has_good_shares(l) ? l->dp : 1;
+}
+
 bool orth_layout_deals_state(const orth_layout *l)
 {
     return l->zero > 0 || l->owner;

@@ -9,21 +9,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "model/blocks.h"
 #include "parallel/pipeline/balance.h"
 #include "parallel/pipeline/schedule.h"
-#include "program/lower/gradtree.h"
 #include "program/lower/ring.h"
 
-typedef struct {
-    const orth_layout *l;
-    const orth_model_dims *d;
-    char *why;
-    size_t size;
-} judge;
-
-/* Writes `text` to j->why, with the values in place of {}, and the name of the schedule in place of {@}. */
-static bool say(const judge *j, const char *text, const int64_t *values)
+bool orth_layout_say(const judge *j, const char *text, const int64_t *values)
 {
     size_t used = 0;
     while (*text && used < j->size) {
@@ -41,21 +31,9 @@ static bool say(const judge *j, const char *text, const int64_t *values)
     return false;
 }
 
-#define MAX_MICRO_BATCHES 16384
-
-/* The condition, or its text; whole numbers follow for the {} of the text. */
-#define NEED(j, condition, ...) ((condition) || SAY((j), __VA_ARGS__, 0))
-#define SAY(j, text, ...) say((j), (text), (const int64_t[]){__VA_ARGS__})
-
 static bool one_divides_the_other(int64_t a, int64_t b)
 {
     return a % b == 0 || b % a == 0;
-}
-
-/* dp ranks whose shares may differ. */
-static int64_t num_shares(const orth_layout *l)
-{
-    return orth_layout_has_good_shares(l) ? l->dp : 1;
 }
 
 static int64_t shard_size(const orth_layout *l)
@@ -276,34 +254,12 @@ static bool shares_are_whole(const judge *j)
 static bool micro_batch_divides_share(const judge *j)
 {
     const orth_layout *l = j->l;
-    for (int64_t r = 0; r < num_shares(l); r++)
+    for (int64_t r = 0; r < orth_layout_num_shares(l); r++)
         if (orth_layout_share(l, r) % l->micro_batch != 0)
             return SAY(j,
                        "micro_batch={} does not divide the {} sequences of a dp rank (global_batch={}, "
                        "dp={})", l->micro_batch, orth_layout_share(l, r), l->global_batch, l->dp);
     return true;
-}
-
-/* A step is a program that names each of them. */
-static bool micro_batches_are_countable(const judge *j)
-{
-    const orth_layout *l = j->l;
-    for (int64_t r = 0; r < num_shares(l); r++)
-        if (orth_layout_share(l, r) / l->micro_batch > MAX_MICRO_BATCHES)
-            return SAY(j, "the {} sequences of a dp rank are {} micro-batches of micro_batch={}: at most {} (a larger micro_batch, or "
-                       "more ranks)", orth_layout_share(l, r), orth_layout_share(l, r) / l->micro_batch, l->micro_batch,
-                       (int64_t)MAX_MICRO_BATCHES);
-    return true;
-}
-
-/* The head's weight gradient has the most leaves of all. */
-static bool leaves_are_countable(const judge *j)
-{
-    const orth_layout *l = j->l;
-    const int64_t leaves = orth_head_leaves(l->seq_len, l->parts);
-    return NEED(j, l->global_batch <= ORTH_GRADTREE_MAX_LEAVES / leaves,
-                "global_batch={} sequences of {} parts each (numerics.parts, seq_len={}): a step sums up at most {} of them",
-                l->global_batch, leaves, l->seq_len, ORTH_GRADTREE_MAX_LEAVES);
 }
 
 /* ZeRO 2 and 3: what is reduced at once must be whole nodes of the aligned tree of tensor/parts.h, and so all that a
@@ -422,7 +378,7 @@ static bool layers_by_hand_add_up(const judge *j)
 static bool schedule_fits(const judge *j)
 {
     const orth_layout *l = j->l;
-    for (int64_t r = 0; r < num_shares(l); r++) {
+    for (int64_t r = 0; r < orth_layout_num_shares(l); r++) {
         const int64_t m = ORTH_MAX(orth_layout_micro_batches(l, r), 1); /* 0: an earlier rule is broken */
         if (!orth_schedule_fits(l->pipeline, l->pp, l->virtual_stages, m, j->why, j->size))
             return false;
@@ -467,12 +423,13 @@ static bool async_has_equal_shares(const judge *j)
 /* ---- the list ---- */
 
 static bool (*const rules[])(const judge *) = {
-    sizes_are_positive, mesh_is_countable, mesh_uses_all_ranks, experts_need_a_mixture, tp_divides_heads,
-    tp_fits_kv_heads, tp_divides_ffn, tp_fits_vocab, tp_divides_parts, sequence_parallel_needs_tp,
+    sizes_are_positive, mesh_is_countable, mesh_uses_all_ranks, orth_layout_ranks_are_plannable, experts_need_a_mixture,
+    tp_divides_heads, tp_fits_kv_heads, tp_divides_ffn, tp_fits_vocab, tp_divides_parts, sequence_parallel_needs_tp,
     sequence_parallel_fits_tokens, sequence_parallel_fits_parts, cp_fits_tokens, cp_fits_parts,
     parts_fit_tokens, fast_pieces_fit_tokens, ring_blocks_are_whole, ring_is_countable, all_to_all_fits_heads,
     all_to_all_fits_kv_heads, dp_divides_batch, shares_are_those_of_dp, shares_are_whole, micro_batch_divides_share,
-    micro_batches_are_countable, leaves_are_countable, zero_stage_exists, owner_owns_everything, shard_group_divides_dp, shard_group_needs_zero,
+    orth_layout_micro_batches_are_countable, orth_layout_leaves_are_countable, orth_layout_program_is_not_too_long,
+    orth_layout_uneven_ranks_are_few, zero_stage_exists, owner_owns_everything, shard_group_divides_dp, shard_group_needs_zero,
     shard_group_is_a_subtree, kept_whole_is_gathered_otherwise, zero_needs_equal_shares, share_is_a_subtree, shard_group_needs_even_shares,
     reduced_at_once_is_a_subtree, virtual_stages_need_pp, chunks_have_layers, layers_by_hand_add_up, schedule_fits,
     async_keeps_whole_weights, async_has_untied_weights, async_does_not_clip, async_has_equal_shares,

@@ -132,20 +132,41 @@ static int cp_heads(const orth_spread *s)
     return l->cp_kind == ORTH_CP_ALL_TO_ALL ? (int)ORTH_MIN(l->cp, ORTH_MAX(s->kv_heads / l->tp, 1)) : 1;
 }
 
-static int cp_subgroup(const orth_spread *s, int rank, orth_group group, int *ranks)
+/* A group: ranks along these axes in mesh order, or some of one axis. */
+typedef struct {
+    int n, pos;          /* n 0: there is none */
+    orth_axes axes;      /* 0: members are at `first`, first + step, ... on `axis` */
+    orth_axis axis;
+    int first, step;
+} group_shape;
+
+static group_shape on_axis(const orth_spread *s, int rank, orth_axis axis, int first, int step, int n)
+{
+    return (group_shape){.n = n, .axis = axis, .first = first, .step = step,
+                         .pos = step ? (orth_mesh_coord(&s->mesh, rank, axis) - first) / step : 0};
+}
+
+static group_shape cp_subgroup(const orth_spread *s, int rank, orth_group group)
 {
     const int heads = cp_heads(s), tokens = (int)s->layout.cp / heads;
     const int pos = orth_mesh_group_pos(&s->mesh, rank, ORTH_AXES_CP);
     if (heads == 1 || tokens == 1)
-        return 0;
-    const bool of_heads = group == ORTH_GROUP_CP_HEADS;
-    const int first = of_heads ? pos - pos % heads : pos % heads, step = of_heads ? 1 : heads, n = of_heads ? heads : tokens;
-    for (int i = 0; i < n; i++)
-        ranks[i] = orth_mesh_moved(&s->mesh, rank, ORTH_AXIS_CP, first + i * step);
-    return n;
+        return (group_shape){0};
+    return group == ORTH_GROUP_CP_HEADS ? on_axis(s, rank, ORTH_AXIS_CP, pos - pos % heads, 1, heads)
+                                        : on_axis(s, rank, ORTH_AXIS_CP, pos % heads, heads, tokens);
 }
 
-int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ranks)
+/* The stages that hold tied embeddings. */
+static group_shape embed_group(const orth_spread *s, int rank)
+{
+    const int first = s->schedule.chunk_rank[0], last = s->schedule.chunk_rank[s->schedule.num_chunks - 1];
+    const int mine = orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_PP);
+    if (!s->tied || first == last || (mine != first && mine != last))
+        return (group_shape){0};
+    return on_axis(s, rank, ORTH_AXIS_PP, first, last - first, 2);
+}
+
+static group_shape shape_of(const orth_spread *s, int rank, orth_group group)
 {
     static const orth_axes axes[ORTH_NUM_GROUPS] = {
         [ORTH_GROUP_TP] = ORTH_AXES_TP, [ORTH_GROUP_CP] = ORTH_AXES_CP, [ORTH_GROUP_DP] = ORTH_AXES_DP,
@@ -153,29 +174,40 @@ int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ran
         [ORTH_GROUP_PP] = ORTH_AXES_PP, [ORTH_GROUP_PP_BACK] = ORTH_AXES_PP,
     };
     const orth_mesh *m = &s->mesh;
-    if (group == ORTH_GROUP_EMBED) {
-        int first = s->schedule.chunk_rank[0], last = s->schedule.chunk_rank[s->schedule.num_chunks - 1];
-        int mine = orth_mesh_coord(m, rank, ORTH_AXIS_PP);
-        if (!s->tied || first == last || (mine != first && mine != last))
-            return 0;
-        ranks[0] = orth_mesh_moved(m, rank, ORTH_AXIS_PP, first);
-        ranks[1] = orth_mesh_moved(m, rank, ORTH_AXIS_PP, last);
-        return 2;
-    }
+    const bool replicated = m->size[ORTH_AXIS_REPLICATE] > 1;
+    if (group == ORTH_GROUP_EMBED)
+        return embed_group(s, rank);
     if (group == ORTH_GROUP_KV) {
-        int pos = orth_mesh_coord(m, rank, ORTH_AXIS_TP), first = pos - pos % s->kv_ranks;
-        for (int i = 0; i < s->kv_ranks; i++)
-            ranks[i] = orth_mesh_moved(m, rank, ORTH_AXIS_TP, first + i);
-        return s->kv_ranks;
+        const int pos = orth_mesh_coord(m, rank, ORTH_AXIS_TP);
+        return on_axis(s, rank, ORTH_AXIS_TP, pos - pos % s->kv_ranks, 1, s->kv_ranks);
     }
     if (group == ORTH_GROUP_CP_HEADS || group == ORTH_GROUP_CP_TOKENS)
-        return cp_subgroup(s, rank, group, ranks);
-    bool replicated = m->size[ORTH_AXIS_REPLICATE] > 1;
+        return cp_subgroup(s, rank, group);
     if ((group == ORTH_GROUP_DP && replicated) || (group == ORTH_GROUP_SHARD && !replicated))
-        return 0;
-    orth_axes of = group == ORTH_GROUP_NORM ? norm_axes(s) : axes[group];
-    orth_mesh_group(m, rank, of, ranks);
-    return orth_mesh_group_size(m, of);
+        return (group_shape){0};
+    const orth_axes of = group == ORTH_GROUP_NORM ? norm_axes(s) : axes[group];
+    return (group_shape){.n = orth_mesh_group_size(m, of), .pos = orth_mesh_group_pos(m, rank, of), .axes = of};
+}
+
+int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ranks)
+{
+    const group_shape g = shape_of(s, rank, group);
+    if (g.axes)
+        orth_mesh_group(&s->mesh, rank, g.axes, ranks);
+    for (int i = 0; !g.axes && i < g.n; i++)
+        ranks[i] = orth_mesh_moved(&s->mesh, rank, g.axis, g.first + i * g.step);
+    return g.n;
+}
+
+orth_rank_groups orth_spread_groups(const orth_spread *s, int rank)
+{
+    orth_rank_groups out = {.size = {0}};
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        const group_shape x = shape_of(s, rank, (orth_group)g);
+        out.size[g] = x.n;
+        out.pos[g] = x.pos;
+    }
+    return out;
 }
 
 static void place(const orth_spread *s, int rank, orth_place_in_mesh *p)

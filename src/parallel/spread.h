@@ -8,6 +8,7 @@
 #include "parallel/layout.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/schedule.h"
+#include "program/check/check_flow.h"
 
 /* Of a whole run. */
 typedef struct {
@@ -35,6 +36,9 @@ void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, 
 /* Global ranks of a group of `rank`, in canonical order, into ranks [num_ranks of the mesh]; returns how
  * many. 0 or 1: the rank does not communicate there. */
 int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ranks);
+
+/* Size of each group of `rank` and its position there, as orth_spread_group lists them, but without a list. */
+orth_rank_groups orth_spread_groups(const orth_spread *s, int rank);
 
 /* Global index of local sequence i (0 .. num_micro_batches*micro_batch - 1) of the step that starts at
  * sequence `first` of the run. A shard group has a contiguous run; in it each rank has a contiguous run where

@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 
+#include "base/text.h"
+
 orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, size_t limit_bytes)
 {
     orth_plan plan = {.total_bytes = p->space_bytes[ORTH_SPACE_HOST], .lower_bound_bytes = p->lower_bound,
@@ -87,26 +89,20 @@ static void time_json(const orth_rank_time *t, char out[TIME_JSON_MAX])
                  "\"bubble_fraction\": %.9g}", t->step_s, t->compute_s, t->comm_s, t->wait_s / t->step_s);
 }
 
-/* "{...}, {...}": an object per rank, in heap memory. */
-static char *ranks_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks)
+/* "{...}, {...}": an object per rank. */
+static void add_ranks(orth_ctx *ctx, orth_text *out, const orth_plan *plans, int num_ranks)
 {
-    char *all = orth_mem_strdup(ctx, "");
-    for (int k = 0; all && k < num_ranks; k++) {
+    for (int k = 0; k < num_ranks && !out->failed; k++) {
+        char comm[ORTH_TRAFFIC_JSON_MAX], time[TIME_JSON_MAX];
         char *memory = orth_memory_json(ctx, plans[k].class_bytes);
-        char comm[ORTH_TRAFFIC_JSON_MAX];
-        char time[TIME_JSON_MAX];
         orth_traffic_json(&plans[k].traffic, comm);
         time_json(&plans[k].time, time);
-        char *longer = memory ? orth_mem_printf(ctx, "%s%s{\"rank\": %d, \"coords\": {%s}, \"memory\": %s, "
-                                                "\"comm\": %s, \"flops\": {\"model\": %.0f, \"hardware\": %.0f}%s}", all,
-                                                k ? ", " : "", k, plans[k].coords, memory, comm, plans[k].cost.model_flops,
-                                                plans[k].cost.hardware_flops, time)
-                              : NULL;
+        orth_text_addf(ctx, out, "%s{\"rank\": %d, \"coords\": {%s}, \"memory\": %s, \"comm\": %s, \"flops\": {\"model\": %.0f, "
+                       "\"hardware\": %.0f}%s}", k ? ", " : "", k, plans[k].coords, memory ? memory : "", comm,
+                       plans[k].cost.model_flops, plans[k].cost.hardware_flops, time);
+        out->failed = out->failed || !memory;
         orth_mem_free(ctx, memory);
-        orth_mem_free(ctx, all);
-        all = longer;
     }
-    return all;
 }
 
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *p)
@@ -119,14 +115,14 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
     if (s > 0)
         snprintf(rates, sizeof rates, ", \"mfu\": %.6g, \"hfu\": %.6g, \"tokens_per_s\": %.9g",
                  p->cost.model_flops / s / p->peak_flops, p->cost.hardware_flops / s / p->peak_flops, (double)p->tokens / s);
-    char *ranks = ranks_json(ctx, plans, num_ranks);
-    char *text = ranks ? orth_mem_printf(ctx,
-        "{\"ranks\": [%s], \"comm\": %s%s%s, \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
-        ", \"memory_lower_bound\": %zu, \"memory_limit\": %zu, \"fits\": %s, \"reasons\": [%s%s%s]}\n",
-        ranks, comm, time, rates, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
-        why[0] ? "\"" : "", why, why[0] ? "\"" : "") : NULL;
-    orth_mem_free(ctx, ranks);
-    return text;
+    orth_text text = {0};
+    orth_text_add(ctx, &text, "{\"ranks\": [");
+    add_ranks(ctx, &text, plans, num_ranks);
+    orth_text_addf(ctx, &text, "], \"comm\": %s%s%s, \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
+                   ", \"memory_lower_bound\": %zu, \"memory_limit\": %zu, \"fits\": %s, \"reasons\": [%s%s%s]}\n",
+                   comm, time, rates, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
+                   why[0] ? "\"" : "", why, why[0] ? "\"" : "");
+    return orth_text_take(ctx, &text);
 }
 
 char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)

@@ -41,6 +41,7 @@ typedef struct {
     int32_t num_calls;
     double after;    /* seconds of computing after the last */
     double compute;  /* in all */
+    bool sends_on[ORTH_NUM_GROUPS];
 } digest;
 
 /* ---- communicators ---- */
@@ -53,7 +54,7 @@ typedef struct {
     int32_t *arrived;            /* [collectives] members that have posted it */
     double *begin, *length;      /* [collectives] the latest to come; the longest of the members' */
     double free_at;              /* end of the last complete collective */
-    int32_t *first, *sent, *received;              /* [n*n] */
+    int32_t *first, *sent, *received;              /* [n*n]; NULL: no messages */
     double *sent_at, *received_at, *transfer;      /* [messages]; NOT_YET */
 } channel;
 
@@ -130,6 +131,7 @@ static orth_status make_digest(simulation *x, int rank, digest *d)
                                               (uint8_t)n->attr.group};
             d->after = 0;
         }
+        d->sends_on[n->attr.group] = d->sends_on[n->attr.group] || n->op == ORTH_OP_send;
     }
     return ORTH_OK;
 }
@@ -155,29 +157,22 @@ static bool is_message(const call *e)
     return e->op == ORTH_OP_send || e->op == ORTH_OP_recv;
 }
 
-/* Counts the calls of group g, and the messages of each pair into c->first, which becomes places. */
-static orth_status open_channel(simulation *x, channel *c, int g)
+/* Counts the messages of each pair into c->first, which become places. */
+static orth_status open_messages(simulation *x, channel *c, int g)
 {
-    const digest *first = x->digests[c->ranks[0]];
-    int64_t collectives = 0, messages = 0;
-    for (int32_t i = 0; i < first->num_calls; i++)
-        collectives += first->calls[i].group == g && !is_message(&first->calls[i]);
-    c->posted = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int32_t, c->n);
-    c->arrived = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int32_t, collectives + 1);
-    c->begin = ORTH_ARENA_ARRAY(x->ctx, &x->arena, double, 2 * collectives + 1);
-    c->first = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int32_t, 3 * (int64_t)c->n * c->n);
-    if (!c->posted || !c->arrived || !c->begin || !c->first)
+    int64_t messages = 0, pairs = (int64_t)c->n * c->n;
+    c->first = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int32_t, 3 * pairs);
+    if (!c->first)
         return ORTH_ERR_NOMEM;
-    c->length = c->begin + collectives;
-    c->sent = c->first + c->n * c->n;
-    c->received = c->sent + c->n * c->n;
+    c->sent = c->first + pairs;
+    c->received = c->sent + pairs;
     for (int m = 0; m < c->n; m++) {
         const digest *d = x->digests[c->ranks[m]];
-        for (int32_t i = 0; i < d->num_calls; i++)
+        for (int32_t i = 0; d->sends_on[g] && i < d->num_calls; i++)
             if (d->calls[i].group == g && d->calls[i].op == ORTH_OP_send)
-                c->first[m * c->n + d->calls[i].peer]++;
+                c->first[(int64_t)m * c->n + d->calls[i].peer]++;
     }
-    for (int i = 0; i < c->n * c->n; i++) {
+    for (int64_t i = 0; i < pairs; i++) {
         const int32_t num = c->first[i];
         c->first[i] = (int32_t)messages;
         messages += num;
@@ -190,6 +185,25 @@ static orth_status open_channel(simulation *x, channel *c, int g)
     for (int64_t i = 0; i < 2 * messages; i++)
         c->sent_at[i] = NOT_YET;
     return ORTH_OK;
+}
+
+/* Room for the calls of group g. */
+static orth_status open_channel(simulation *x, channel *c, int g)
+{
+    const digest *first = x->digests[c->ranks[0]];
+    int64_t collectives = 0;
+    bool sends = false;
+    for (int32_t i = 0; i < first->num_calls; i++)
+        collectives += first->calls[i].group == g && !is_message(&first->calls[i]);
+    c->posted = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int32_t, c->n);
+    c->arrived = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int32_t, collectives + 1);
+    c->begin = ORTH_ARENA_ARRAY(x->ctx, &x->arena, double, 2 * collectives + 1);
+    if (!c->posted || !c->arrived || !c->begin)
+        return ORTH_ERR_NOMEM;
+    c->length = c->begin + collectives;
+    for (int m = 0; m < c->n; m++)
+        sends = sends || x->digests[c->ranks[m]]->sends_on[g];
+    return sends ? open_messages(x, c, g) : ORTH_OK;
 }
 
 static orth_status open_channels(simulation *x)

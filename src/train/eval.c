@@ -11,14 +11,15 @@ static orth_model_shape eval_shape(const orth_config *cfg)
 }
 
 orth_status orth_eval_unit_build(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
-                                 const orth_model_shape *step, int num_threads, orth_unit *out)
+                                 const orth_model_shape *step, int num_threads, orth_place_memory *memory,
+                                 orth_unit *out)
 {
     orth_model_shape shape = eval_shape(cfg);
     shape.external_params = true;
     shape.mesh = step->mesh;
     shape.chunks = step->chunks;
     shape.num_chunks = step->num_chunks;
-    return orth_unit_build_for(ctx, model, &shape, num_threads, out);
+    return orth_unit_build_for(ctx, model, &shape, num_threads, memory, out);
 }
 
 orth_status orth_evaluator_create_beside(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,

@@ -34,7 +34,8 @@ orth_status orth_evaluator_create(orth_ctx *ctx, orth_evaluator *out, const orth
 /* The program of an evaluation beside that of a training step of shape `step` (a rank among others: orth_spread_shape),
  * which lends its weights and its memory: see orth_place_reserve. ORTH_ERR_NOMEM, ORTH_ERR_ARG. */
 orth_status orth_eval_unit_build(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
-                                 const orth_model_shape *step, int num_threads, orth_unit *out);
+                                 const orth_model_shape *step, int num_threads, orth_place_memory *memory,
+                                 orth_unit *out);
 /* Takes such a unit, whatever happens. lender: executor of the step, outlives *out. The executor needs communicators
  * where the step does. ORTH_ERR_NOMEM. */
 orth_status orth_evaluator_create_beside(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,

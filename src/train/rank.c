@@ -90,7 +90,7 @@ static orth_status create_executors(orth_ctx *ctx, rank_state *s)
     const orth_run *r = s->run;
     orth_rank_units units;
     ORTH_TRY(orth_rank_units_build(ctx, r->cfg, &r->model, &r->plan.spread, s->rank, r->valid != NULL,
-                                   orth_pool_num_threads(ctx->pool), s->chunks, &units));
+                                   orth_pool_num_threads(ctx->pool), NULL, s->chunks, &units));
     s->shape = units.shape;
     const orth_status status = orth_trainer_create(ctx, &s->trainer, r->cfg, &r->model, &units.step);
     s->has_trainer = status == ORTH_OK;

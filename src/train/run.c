@@ -211,7 +211,7 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     ORTH_TRY(orth_ctx_check_stop(ctx));
     ORTH_TRY(choose_model(ctx, r, orth_tokenizer_vocab_size(r->data->tokenizer)));
     ORTH_TRY(read_tokenizer(ctx, r));
-    ORTH_TRY(orth_run_plan_make(ctx, &r->plan, r->cfg, &r->model, r->valid != NULL));
+    ORTH_TRY(orth_run_plan_make(ctx, &r->plan, r->cfg, &r->model, r->valid != NULL, false));
     r->num_ranks = r->plan.num_ranks;
     r->metrics.plan = r->plan.total;
     r->metrics.peak_bytes = r->plan.total.total_bytes;

@@ -6,7 +6,6 @@
 
 #include "base/pool.h"
 #include "program/check/check.h"
-#include "program/passes/place.h"
 
 #define MB ((int64_t)1 << 20)
 
@@ -246,17 +245,17 @@ void orth_setup_positions_sp(const orth_compile_spec *spec, const orth_executor 
 orth_status orth_unit_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
                             orth_unit *out)
 {
-    return orth_unit_build_for(ctx, model, shape, orth_pool_num_threads(ctx->pool), out);
+    return orth_unit_build_for(ctx, model, shape, orth_pool_num_threads(ctx->pool), NULL, out);
 }
 
 orth_status orth_unit_build_for(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
-                                int num_threads, orth_unit *out)
+                                int num_threads, orth_place_memory *memory, orth_unit *out)
 {
     ORTH_TRY(orth_model_blocks_build(ctx, model, shape, &out->blocks));
     orth_program_init(ctx, &out->program);
     orth_status s = orth_compile(ctx, &out->blocks.spec, &out->program);
     if (s == ORTH_OK)
-        s = orth_place(ctx, &out->program, num_threads, ctx->isa);
+        s = orth_place(ctx, &out->program, num_threads, ctx->isa, memory);
     if (s == ORTH_OK)
         s = orth_check(ctx, &out->program);
     if (s != ORTH_OK)

@@ -6,6 +6,7 @@
 #include "data/reader.h"
 #include "data/sampler.h"
 #include "model/blocks.h"
+#include "program/passes/place.h"
 #include "parallel/spread.h"
 #include "run/executor.h"
 
@@ -49,9 +50,9 @@ typedef struct {
 /* ORTH_ERR_ARG, ORTH_ERR_NOMEM. On failure there is nothing to release. */
 orth_status orth_unit_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
                             orth_unit *out);
-/* For a rank with num_threads threads, which workspaces depend on, instead of those of ctx. */
+/* For a rank with num_threads threads, which workspaces depend on, instead of those of ctx. memory: of orth_place, or NULL. */
 orth_status orth_unit_build_for(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
-                                int num_threads, orth_unit *out);
+                                int num_threads, orth_place_memory *memory, orth_unit *out);
 void orth_unit_release(orth_unit *u);
 
 /* precision.fp32_products; for auto what numerics.mode makes of it: fma, or auto where the processor decides. */

@@ -1,21 +1,7 @@
 /* timeline.c -- see timeline.h. */
 #include "train/timeline.h"
 
-#include "base/pool.h"
 #include "parallel/check_layout.h"
-#include "plan/probe.h"
-
-#define PROBE_SECONDS 0.05
-
-orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ranks, orth_rates *out)
-{
-    double peak_flops, bytes;
-    const bool bf16 = cfg->precision_compute == ORTH_precision_compute_bf16;
-    ORTH_TRY(orth_probe_matmul_peak(ctx, &peak_flops, bf16, PROBE_SECONDS));
-    ORTH_TRY(orth_probe_measure(ctx, &bytes, ORTH_PROBE_COPY, orth_pool_num_threads(ctx->pool), PROBE_SECONDS));
-    *out = (orth_rates){peak_flops / num_ranks, bytes / num_ranks};
-    return ORTH_OK;
-}
 
 orth_status orth_timeline_clocks(orth_ctx *ctx, const orth_run_plan *p, int64_t ***out)
 {

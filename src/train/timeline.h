@@ -5,10 +5,6 @@
 #include "plan/timeline.h"
 #include "train/describe.h"
 
-/* What each of num_ranks ranks that share the threads of ctx->pool has of their measured peaks: an equal part. Takes
- * about a fifth of a second. ORTH_ERR_NOMEM. */
-orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ranks, orth_rates *out);
-
 /* Fills in the time of p's ranks and total (plan/simulate.h), for ranks that each have `rates`. timeline: where the
  * simulated step goes as a trace; NULL: nowhere. ORTH_ERR_NOMEM, and what writing a file returns. */
 orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,

@@ -3,12 +3,14 @@
 
 #include <stdlib.h>
 
+#include "base/index_set.h"
 #include "program/check/check_shapes.h"
 
 typedef struct {
     orth_ctx *ctx;
     const orth_program *p;
     int32_t *written;   /* [num_buffers] instruction of the first write, -1 */
+    int32_t *master;    /* [num_buffers] of gradients: the buffer of the parameter, -1 */
     int32_t *updates;   /* [num_buffers] optimizer instructions that wrote the master */
     int32_t *owner;     /* [num_buffers] of the buffers that share bytes with this one: who wrote last */
     bool *measured;     /* [num_buffers] gradients whose squares were summed */
@@ -55,7 +57,7 @@ static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, b
     if (writes && c->measured[o->buffer])
         return refuse(c, i, o, "gradient written after its norm was taken");
     if (writes && b->bind == ORTH_BIND_GRAD) {
-        int32_t master = orth_program_find(c->p, ORTH_BIND_MASTER, b->index);
+        const int32_t master = c->master[o->buffer];
         if (master >= 0 && c->updates[master] == c->p->num_updates)
             return refuse(c, i, o, "gradient written after its parameter was updated");
     }
@@ -127,6 +129,26 @@ static orth_status check_packed(checker *c, int32_t i)
     return ORTH_OK;
 }
 
+/* The parameters of the gradients. */
+static orth_status find_masters(checker *c, orth_arena *arena)
+{
+    const orth_program *p = c->p;
+    int64_t num = 0;
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        num = p->buffers[b].bind == ORTH_BIND_MASTER ? ORTH_MAX(num, p->buffers[b].index + 1) : num;
+    int32_t *of = ORTH_ARENA_ARRAY(c->ctx, arena, int32_t, num + 1); /* 1 + buffer, by parameter */
+    if (!of)
+        return ORTH_ERR_NOMEM;
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        if (p->buffers[b].bind == ORTH_BIND_MASTER)
+            of[p->buffers[b].index] = b + 1;
+    for (int32_t b = 0; b < p->num_buffers; b++) {
+        const orth_buffer *buf = &p->buffers[b];
+        c->master[b] = buf->bind == ORTH_BIND_GRAD && buf->index >= 0 && buf->index < num ? of[buf->index] - 1 : -1;
+    }
+    return ORTH_OK;
+}
+
 static orth_status check_instrs(checker *c)
 {
     for (int32_t i = 0; i < c->p->num_instrs; i++) {
@@ -172,14 +194,28 @@ static orth_status check_updates(checker *c)
 
 /* ---- addresses ---- */
 
+/* A buffer's bytes during its life. */
 typedef struct {
     size_t begin, end;
     int32_t first, last, buffer;
+    int32_t slot; /* which it is by address */
 } extent;
+
+static int by_first(const void *a, const void *b)
+{
+    const extent *x = a, *y = b;
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : (x->buffer > y->buffer) - (x->buffer < y->buffer);
+}
+
+static int by_last(const void *a, const void *b)
+{
+    const extent *x = *(extent *const *)a, *y = *(extent *const *)b;
+    return (x->last > y->last) - (x->last < y->last);
+}
 
 static int by_begin(const void *a, const void *b)
 {
-    const extent *x = a, *y = b;
+    const extent *x = *(extent *const *)a, *y = *(extent *const *)b;
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
@@ -195,11 +231,8 @@ static orth_status check_chains(orth_ctx *ctx, const orth_program *p)
     return ORTH_OK;
 }
 
-static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
+static int32_t list_extents(const orth_program *p, extent *e)
 {
-    extent *e = ORTH_NEW_ARRAY(ctx, extent, p->num_buffers + 1);
-    if (!e)
-        return ORTH_ERR_NOMEM;
     int32_t n = 0;
     for (int32_t b = 0; b < p->num_buffers; b++) {
         const orth_buffer *buf = &p->buffers[b];
@@ -208,21 +241,73 @@ static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
         e[n++] = (extent){buf->offset, buf->offset + buf->bytes, buf->persistent ? 0 : buf->first,
                           buf->persistent ? p->num_instrs : buf->last, b};
     }
-    qsort(e, (size_t)n, sizeof *e, by_begin);
-    orth_status status = ORTH_OK;
-    for (int32_t i = 0; i < n && status == ORTH_OK; i++) {
-        if (e[i].end > p->space_bytes[ORTH_SPACE_HOST])
-            status = ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' reaches past the end of the arena",
-                               p->buffers[e[i].buffer].name);
-        for (int32_t k = i + 1; k < n && e[k].begin < e[i].end; k++) {
-            if (e[k].first > e[i].last || e[k].last < e[i].first)
-                continue;
-            status = ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffers '%s' and '%s' overlap while both are live",
-                               p->buffers[e[i].buffer].name, p->buffers[e[k].buffer].name);
-            break;
-        }
+    return n;
+}
+
+/* Extents by the times and addresses at which they begin and end. What is live does not overlap, so that a new one can
+ * overlap with its neighbours by address only. */
+typedef struct {
+    extent *e;           /* [n] by beginning of life */
+    extent **ending;     /* [n] by end of life */
+    extent **at;         /* [n] by address */
+    orth_index_set live; /* slots of `at` */
+    int32_t n;
+} extents;
+
+static orth_status extents_make(orth_ctx *ctx, orth_arena *arena, const orth_program *p, extents *out)
+{
+    const int64_t room = p->num_buffers + 1;
+    *out = (extents){.e = ORTH_ARENA_ARRAY(ctx, arena, extent, room),
+                     .ending = ORTH_ARENA_ARRAY(ctx, arena, extent *, room),
+                     .at = ORTH_ARENA_ARRAY(ctx, arena, extent *, room)};
+    if (!out->e || !out->ending || !out->at)
+        return ORTH_ERR_NOMEM;
+    const size_t n = (size_t)(out->n = list_extents(p, out->e));
+    qsort(out->e, n, sizeof *out->e, by_first);
+    for (size_t i = 0; i < n; i++)
+        out->ending[i] = out->at[i] = &out->e[i];
+    qsort(out->ending, n, sizeof *out->ending, by_last);
+    qsort(out->at, n, sizeof *out->at, by_begin);
+    for (size_t i = 0; i < n; i++)
+        out->at[i]->slot = (int32_t)i;
+    return orth_index_set_make(ctx, arena, &out->live, room);
+}
+
+/* A live extent that shares bytes with e, or NULL. */
+static const extent *overlapping(const extents *x, const extent *e)
+{
+    const int64_t below = orth_index_set_at_or_below(&x->live, e->slot), above = orth_index_set_at_or_above(&x->live, e->slot);
+    if (below >= 0 && x->at[below]->end > e->begin)
+        return x->at[below];
+    return above >= 0 && x->at[above]->begin < e->end ? x->at[above] : NULL;
+}
+
+/* Through the time of the program: each buffer comes to live when those that died before have gone. */
+static orth_status sweep(orth_ctx *ctx, const orth_program *p, extents *x)
+{
+    for (int32_t i = 0, gone = 0; i < x->n; i++) {
+        const extent *e = &x->e[i];
+        if (e->end > p->space_bytes[ORTH_SPACE_HOST])
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' reaches past the end of the arena", p->buffers[e->buffer].name);
+        for (; x->ending[gone]->last < e->first; gone++)
+            orth_index_set_remove(&x->live, x->ending[gone]->slot);
+        const extent *other = overlapping(x, e);
+        if (other)
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffers '%s' and '%s' overlap while both are live",
+                             p->buffers[other->buffer].name, p->buffers[e->buffer].name);
+        orth_index_set_add(&x->live, e->slot);
     }
-    orth_mem_free(ctx, e);
+    return ORTH_OK;
+}
+
+static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
+{
+    orth_arena arena = {0};
+    extents x;
+    orth_status status = extents_make(ctx, &arena, p, &x);
+    if (status == ORTH_OK)
+        status = sweep(ctx, p, &x);
+    orth_arena_release(ctx, &arena);
     return status;
 }
 
@@ -232,6 +317,7 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     checker c = {.ctx = ctx, .p = p};
     orth_arena arena = {0};
     c.written = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.master = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.updates = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.owner = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.measured = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
@@ -242,12 +328,14 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     c.user = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.user_before = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
     c.seen = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
-    orth_status status = c.written && c.updates && c.owner && c.measured && c.applied && c.writes &&
+    orth_status status = c.written && c.master && c.updates && c.owner && c.measured && c.applied && c.writes &&
                                  c.packed_by && c.packed_at && c.user && c.user_before && c.seen
                              ? ORTH_OK
                              : ORTH_ERR_NOMEM;
     for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++)
         c.written[b] = c.user[b] = -1;
+    if (status == ORTH_OK)
+        status = find_masters(&c, &arena);
     if (status == ORTH_OK)
         status = check_instrs(&c);
     if (status == ORTH_OK)

@@ -87,6 +87,7 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
         int calls = n->op == ORTH_OP_wait ? 1 : orth_instr_num_calls(n);
         for (int c = 0; c < calls; c++)
             d->events[d->num_events++] = event_of(p, i, c, g->size[n->attr.group]);
+        d->messages_on[n->attr.group] = d->messages_on[n->attr.group] || n->op == ORTH_OP_send || n->op == ORTH_OP_recv;
     }
     return ORTH_OK;
 }

@@ -112,7 +112,7 @@ static orth_status match_pairs(rank_check *k, const orth_instance *in)
     orth_status s = ORTH_OK;
     for (int m = 0; m < in->n; m++) {
         const digest *d = k->digests[in->ranks[m]];
-        for (int32_t i = 0; i < d->num_events; i++) {
+        for (int32_t i = 0; d->messages_on[in->group] && i < d->num_events; i++) {
             const rank_event *e = &d->events[i];
             if (e->group != in->group || !event_is_message(e))
                 continue;

@@ -17,6 +17,7 @@
 #ifndef ORTH_PROGRAM_CHECK_RANKS_H
 #define ORTH_PROGRAM_CHECK_RANKS_H
 
+#include "program/check/check_flow.h"
 #include "program/lower/compile.h"
 
 typedef struct {
@@ -36,6 +37,9 @@ typedef struct {
     /* Global ranks of a group of `rank` in canonical order, into ranks[num_ranks]; returns how many. 0 or 1:
      * the rank does not communicate there. */
     int (*group)(void *user, int rank, orth_group group, int *ranks);
+    /* Sizes of all groups of `rank` and its positions there: where given, only one member of each group is asked for its
+     * list, and the others must stand in it where they say. */
+    orth_rank_groups (*groups)(void *user, int rank);
 } orth_rank_source;
 
 /* ORTH_ERR_INTERNAL with the first broken rule, ORTH_ERR_NOMEM, or what `program` returned. */

@@ -38,6 +38,7 @@ typedef struct {
     holding *holdings; /* ascending index */
     int32_t num_events, num_holdings;
     bool trains;
+    bool messages_on[ORTH_NUM_GROUPS];
 } digest;
 
 typedef struct {

@@ -147,13 +147,12 @@ static orth_status prepare(waits *w)
     for (int32_t c = 0; c < k->instances.num; c++) {
         const orth_instance *in = &k->instances.list[c];
         const digest *d = k->digests[in->ranks[0]]; /* all members make the same collectives */
-        int64_t collectives = 0, messages = 0;
+        int64_t collectives = 0;
+        bool messages = false;
         for (int32_t i = 0; i < d->num_events; i++)
             collectives += d->events[i].group == in->group;
         for (int m = 0; m < in->n; m++)
-            for (int32_t i = 0; i < k->digests[in->ranks[m]]->num_events && !messages; i++)
-                messages += k->digests[in->ranks[m]]->events[i].group == in->group &&
-                            event_is_message(&k->digests[in->ranks[m]]->events[i]);
+            messages = messages || k->digests[in->ranks[m]]->messages_on[in->group];
         int64_t pairs = messages ? (int64_t)in->n * in->n : 0;
         int32_t *all = ORTH_ARENA_ARRAY(k->ctx, &w->arena, int32_t, in->n + collectives + 2 * pairs + 1);
         if (!all)

@@ -1,6 +1,12 @@
 /* rank_instances.c -- see rank_instances.h. */
 #include "program/check/rank_instances.h"
 
+/* The rank stands where it says in a group that an earlier member listed. */
+static bool stands_in(const orth_instance *group, int rank, int n, int pos)
+{
+    return n == group->n && pos >= 0 && pos < n && group->ranks[pos] == rank;
+}
+
 /* The group's members, found at the first of them that is looked at; the others must say the same. */
 static orth_status join_group(orth_ctx *ctx, orth_arena *arena, const orth_rank_source *source, int rank, orth_group g,
                               int *list, orth_instances *x)
@@ -38,6 +44,7 @@ static orth_status join_group(orth_ctx *ctx, orth_arena *arena, const orth_rank_
 orth_status orth_instances_find(orth_ctx *ctx, orth_arena *arena, const orth_rank_source *source, orth_instances *out)
 {
     const int R = source->num_ranks;
+    const bool groups = source->groups != NULL;
     int *list = ORTH_ARENA_ARRAY(ctx, arena, int, R);
     orth_instances x = {.list = ORTH_ARENA_ARRAY(ctx, arena, orth_instance, (int64_t)R * ORTH_NUM_GROUPS),
                         .of = orth_arena_alloc(ctx, arena, (size_t)R * sizeof *x.of),
@@ -47,9 +54,17 @@ orth_status orth_instances_find(orth_ctx *ctx, orth_arena *arena, const orth_ran
     for (int r = 0; r < R; r++)
         for (int g = 0; g < ORTH_NUM_GROUPS; g++)
             x.of[r][g] = -1;
-    for (int r = 0; r < R; r++)
-        for (int g = 0; g < ORTH_NUM_GROUPS; g++)
-            ORTH_TRY(join_group(ctx, arena, source, r, (orth_group)g, list, &x));
+    for (int r = 0; r < R; r++) {
+        const orth_rank_groups mine = groups ? source->groups(source->user, r) : (orth_rank_groups){{0}};
+        for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+            if (groups && mine.size[g] <= 1 && x.of[r][g] < 0)
+                continue;
+            if (!groups || x.of[r][g] < 0 || !stands_in(&x.list[x.of[r][g]], r, mine.size[g], mine.pos[g]))
+                ORTH_TRY(join_group(ctx, arena, source, r, (orth_group)g, list, &x));
+            else
+                x.pos[r][g] = mine.pos[g];
+        }
+    }
     *out = x;
     return ORTH_OK;
 }

@@ -84,27 +84,41 @@ void orth_print_program(FILE *out, const orth_program *p, int32_t layer, int32_t
     }
 }
 
-/* Live transient bytes while instruction `at` runs, and the largest such buffer. */
-static size_t live_at(const orth_program *p, int32_t at, int32_t *largest)
+static bool is_counted(const orth_buffer *b)
 {
-    size_t sum = 0, most = 0;
-    *largest = -1;
+    return !b->persistent && b->alias < 0 && b->first >= 0;
+}
+
+/* Live transient bytes during each instruction, in heap memory. */
+static size_t *live_bytes(const orth_program *p)
+{
+    size_t *live = ORTH_NEW_ARRAY(p->ctx, size_t, p->num_instrs + 1), sum = 0;
+    for (int32_t b = 0; live && b < p->num_buffers; b++) {
+        if (!is_counted(&p->buffers[b]))
+            continue;
+        live[p->buffers[b].first] += p->buffers[b].bytes;
+        live[p->buffers[b].last + 1] -= p->buffers[b].bytes; /* modulo the word: the sums below come out right */
+    }
+    for (int32_t i = 0; live && i < p->num_instrs; i++)
+        live[i] = sum += live[i];
+    return live;
+}
+
+/* The largest transient buffer that lives while instruction `at` runs. */
+static const char *largest_at(const orth_program *p, int32_t at)
+{
+    const orth_buffer *largest = NULL;
     for (int32_t b = 0; b < p->num_buffers; b++) {
         const orth_buffer *buf = &p->buffers[b];
-        if (buf->persistent || buf->alias >= 0 || buf->first < 0 || buf->first > at || buf->last < at)
-            continue;
-        sum += buf->bytes;
-        if (buf->bytes > most) {
-            most = buf->bytes;
-            *largest = b;
-        }
+        if (is_counted(buf) && buf->first <= at && buf->last >= at && buf->bytes > (largest ? largest->bytes : 0))
+            largest = buf;
     }
-    return sum;
+    return largest ? largest->name : "";
 }
 
 #define BAR_WIDTH 48
 
-void orth_print_memory(FILE *out, const orth_program *p, int rows)
+orth_status orth_print_memory(FILE *out, const orth_program *p, int rows)
 {
     const double mib = 1 << 20;
     fprintf(out, "host arena: %.2f MiB\n", (double)p->space_bytes[ORTH_SPACE_HOST] / mib);
@@ -112,26 +126,23 @@ void orth_print_memory(FILE *out, const orth_program *p, int rows)
         fprintf(out, "  %-12s %12.2f MiB\n", orth_class_name((orth_class)c), (double)p->class_bytes[c] / mib);
     fprintf(out, "  of the activations %.2f MiB are the region of transient buffers, at offset %zu\n\n",
             (double)p->transient_bytes / mib, p->transient_offset);
-    int32_t stride = ORTH_MAX(1, p->num_instrs / ORTH_MAX(rows, 1));
-    for (int32_t i = 0; i < p->num_instrs; i += stride) {
-        size_t most = 0;
-        int32_t at = i, largest = -1;
-        for (int32_t k = i; k < ORTH_MIN(i + stride, p->num_instrs); k++) {
-            int32_t big;
-            size_t live = live_at(p, k, &big);
-            if (live >= most) {
-                most = live;
-                at = k;
-                largest = big;
-            }
-        }
+    size_t *live = live_bytes(p);
+    const int32_t stride = ORTH_MAX(1, p->num_instrs / ORTH_MAX(rows, 1));
+    for (int32_t i = 0; live && i < p->num_instrs; i += stride) {
+        int32_t at = i;
+        for (int32_t k = i; k < ORTH_MIN(i + stride, p->num_instrs); k++)
+            at = live[k] >= live[at] ? k : at;
         const orth_instr *n = &p->instrs[at];
-        int bar = p->transient_bytes ? (int)((double)most / (double)p->transient_bytes * BAR_WIDTH + 0.5) : 0;
+        const double most = (double)live[at];
+        const int bar = p->transient_bytes ? (int)(most / (double)p->transient_bytes * BAR_WIDTH + 0.5) : 0;
         fprintf(out, "%6d %-18s ", at, orth_op_name(n->op));
         print_place(out, n);
         fputc('|', out);
         for (int k = 0; k < BAR_WIDTH; k++)
             fputc(k < bar ? '#' : ' ', out);
-        fprintf(out, "| %9.2f MiB  %s\n", (double)most / mib, largest >= 0 ? p->buffers[largest].name : "");
+        fprintf(out, "| %9.2f MiB  %s\n", most / mib, largest_at(p, at));
     }
+    const orth_status status = live ? ORTH_OK : ORTH_ERR_NOMEM;
+    orth_mem_free(p->ctx, live);
+    return status;
 }

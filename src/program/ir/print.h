@@ -14,6 +14,6 @@ void orth_print_program(FILE *out, const orth_program *p, int32_t layer, int32_t
 
 /* The memory map: persistent bytes per class, then a bar of live transient bytes for each of about
  * `rows` stretches of the step, with the buffer that is largest there. */
-void orth_print_memory(FILE *out, const orth_program *p, int rows);
+orth_status orth_print_memory(FILE *out, const orth_program *p, int rows);
 
 #endif

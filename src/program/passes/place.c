@@ -151,28 +151,99 @@ static int32_t list_blocks(const orth_program *p, orth_pack_block *blocks)
     return n;
 }
 
+/* ---- what was found before ---- */
+
+struct orth_place_found {
+    orth_pack_block *blocks; /* [n] in the order of their buffers, with offsets */
+    int32_t n;
+    size_t height;
+};
+
+static bool same_lives(const orth_pack_block *a, const orth_pack_block *b, int32_t n)
+{
+    int32_t i = 0;
+    while (i < n && a[i].first == b[i].first && a[i].last == b[i].last && a[i].bytes == b[i].bytes)
+        i++;
+    return i == n;
+}
+
+/* The order of buffers settles ties, so equal sizes and lives in that order have equal offsets. */
+static const orth_place_found *recall(const orth_place_memory *m, const orth_pack_block *blocks, int32_t n)
+{
+    for (int64_t i = m ? m->num - 1 : -1; i >= 0 && i >= m->num - ORTH_PLACE_MEMORY; i--) {
+        const orth_place_found *f = &m->found[i % ORTH_PLACE_MEMORY];
+        if (f->n == n && same_lives(f->blocks, blocks, n))
+            return f;
+    }
+    return NULL;
+}
+
+static orth_status remember(orth_ctx *ctx, orth_place_memory *m, const orth_program *p, int32_t n, size_t height)
+{
+    if (!m->found)
+        m->found = ORTH_NEW_ARRAY(ctx, orth_place_found, ORTH_PLACE_MEMORY);
+    orth_pack_block *blocks = m->found ? ORTH_NEW_ARRAY(ctx, orth_pack_block, n + 1) : NULL;
+    if (!blocks)
+        return ORTH_ERR_NOMEM;
+    list_blocks(p, blocks);
+    for (int32_t i = 0; i < n; i++)
+        blocks[i].offset = p->buffers[blocks[i].buffer].offset;
+    orth_place_found *f = &m->found[m->num++ % ORTH_PLACE_MEMORY];
+    orth_mem_free(ctx, f->blocks);
+    *f = (orth_place_found){blocks, n, height};
+    return ORTH_OK;
+}
+
+void orth_place_forget(orth_ctx *ctx, orth_place_memory *m)
+{
+    for (int i = 0; m->found && i < ORTH_PLACE_MEMORY; i++)
+        orth_mem_free(ctx, m->found[i].blocks);
+    orth_mem_free(ctx, m->found);
+    *m = (orth_place_memory){0};
+}
+
+/* ---- the best of several orders ---- */
+
+static void put_blocks(orth_program *p, const orth_pack_block *to, const orth_pack_block *from, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        put_chain(p, to[i].buffer, from[i].offset);
+}
+
+static orth_status try_orders(orth_ctx *ctx, orth_program *p, orth_pack_block *blocks, int32_t n, size_t bound, size_t *best)
+{
+    size_t height;
+    *best = SIZE_MAX;
+    for (int order = 0; order < 4 && *best > bound; order++) {
+        for (int32_t i = 0; i < n; i++)
+            blocks[i].weight = weight_of(&blocks[i], order);
+        qsort(blocks, (size_t)n, sizeof *blocks, by_weight);
+        ORTH_TRY(orth_pack(ctx, blocks, n, p->num_instrs, &height));
+        if (height < *best)
+            put_blocks(p, blocks, blocks, n);
+        *best = ORTH_MIN(*best, height);
+    }
+    return ORTH_OK;
+}
+
 /* Offsets of the transient buffers from the start of their region; its height, and what no placement can go below. */
-static orth_status pack_transients(orth_ctx *ctx, orth_program *p, size_t *out_height, size_t *out_bound)
+static orth_status pack_transients(orth_ctx *ctx, orth_program *p, orth_place_memory *m, size_t *out_height, size_t *out_bound)
 {
     orth_pack_block *blocks = ORTH_NEW_ARRAY(ctx, orth_pack_block, p->num_buffers + 1);
     int64_t *delta = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs + 2);
     orth_status status = blocks && delta ? ORTH_OK : ORTH_ERR_NOMEM;
     const int32_t n = status == ORTH_OK ? list_blocks(p, blocks) : 0;
-    size_t best = SIZE_MAX, height;
+    const orth_place_found *known = status == ORTH_OK ? recall(m, blocks, n) : NULL;
     if (status == ORTH_OK)
         *out_bound = live_peak(blocks, n, p->num_instrs, delta);
-    for (int order = 0; status == ORTH_OK && order < 4 && best > *out_bound; order++) {
-        for (int32_t i = 0; i < n; i++)
-            blocks[i].weight = weight_of(&blocks[i], order);
-        qsort(blocks, (size_t)n, sizeof *blocks, by_weight);
-        status = orth_pack(ctx, blocks, n, p->num_instrs, &height);
-        if (status != ORTH_OK || height >= best)
-            continue;
-        best = height;
-        for (int32_t i = 0; i < n; i++)
-            put_chain(p, blocks[i].buffer, blocks[i].offset);
+    if (known) {
+        put_blocks(p, blocks, known->blocks, n);
+        *out_height = known->height;
+    } else if (status == ORTH_OK) {
+        status = try_orders(ctx, p, blocks, n, *out_bound, out_height);
+        if (status == ORTH_OK && m)
+            status = remember(ctx, m, p, n, *out_height);
     }
-    *out_height = best;
     orth_mem_free(ctx, blocks);
     orth_mem_free(ctx, delta);
     return status;
@@ -197,7 +268,7 @@ static void add_workspace(orth_program *p, int num_threads, orth_isa isa)
     p->workspace = orth_program_add_buffer(p, &b);
 }
 
-orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa)
+orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa, orth_place_memory *m)
 {
     add_workspace(p, num_threads, isa);
     ORTH_TRY(orth_program_done(p));
@@ -205,7 +276,7 @@ orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa
     join_lives(p);
     find_aliases(p);
     size_t height, bound, at = 0;
-    ORTH_TRY(pack_transients(ctx, p, &height, &bound));
+    ORTH_TRY(pack_transients(ctx, p, m, &height, &bound));
     for (int c = 0; c < ORTH_NUM_CLASSES; c++) {
         size_t begin = at;
         for (int32_t b = 0; b < p->num_buffers; b++) {

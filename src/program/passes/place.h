@@ -13,10 +13,20 @@
 
 #define ORTH_PLACE_ALIGN 64
 
+/* Placements that were found, for programs whose transient buffers have the same sizes and lives: those of most ranks of a
+ * stage. Zeroed it is empty; it forgets the oldest first. */
+typedef struct orth_place_found orth_place_found;
+typedef struct {
+    orth_place_found *found;   /* [ORTH_PLACE_MEMORY]; NULL: nothing yet */
+    int64_t num;               /* that there ever were */
+} orth_place_memory;
+#define ORTH_PLACE_MEMORY 64
+void orth_place_forget(orth_ctx *ctx, orth_place_memory *m);
+
 /* Fills lives, aliases, offsets, space_bytes, class_bytes, lower_bound and the workspace buffer, which
- * depends on the threads and instruction set that the kernels will use. Once per program.
- * ORTH_ERR_NOMEM. */
-orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa);
+ * depends on the threads and instruction set that the kernels will use. Once per program. Looks for the placement in
+ * `memory` (NULL: nowhere), and leaves there what it finds; the result is the same. ORTH_ERR_NOMEM. */
+orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa, orth_place_memory *memory);
 
 /* Makes the region of p's transient buffers large enough for all of `guest`, a program that runs in it by turns with p
  * (an evaluation between training steps). Both are placed; nothing is mapped yet. */

@@ -1,0 +1,121 @@
+/* classes.c -- see classes.h. What makes programs differ is looked for in what they are compiled from. */
+#include "parallel/classes.h"
+
+#include <string.h>
+
+#include "program/lower/shard.h"
+
+int orth_spread_same_program(const orth_spread *s, int rank)
+{
+    /* Replicas with equal shares differ in their sequences only; without ZeRO, so do all data-parallel ranks. */
+    if (s->shares)
+        return rank;
+    return orth_mesh_group_member(&s->mesh, rank, orth_layout_deals_state(&s->layout) ? ORTH_AXES_REPLICATE : ORTH_AXES_DP, 0);
+}
+
+/* Pieces of one shape in one order: shards and sums of squares are made of them. */
+static bool params_are_alike(const orth_param_desc *a, const orth_param_desc *b)
+{
+    if (a->num_dims != b->num_dims || memcmp(a->dim, b->dim, sizeof a->dim) != 0 || a->split_dim != b->split_dim ||
+        a->num_parts != b->num_parts || a->replica_rows != b->replica_rows || a->whole_cols != b->whole_cols)
+        return false;
+    for (int32_t q = 0; q < orth_param_row_parts(a); q++) {
+        int64_t x[2], y[2];
+        orth_param_row_part(a, q, &x[0], &x[1]);
+        orth_param_row_part(b, q, &y[0], &y[1]);
+        if (x[0] != y[0] || x[1] != y[1])
+            return false;
+    }
+    return true;
+}
+
+static bool graphs_are_alike(const orth_graph *a, const orth_graph *b)
+{
+    if (a->num_nodes != b->num_nodes || a->num_values != b->num_values)
+        return false;
+    for (int32_t i = 0; i < a->num_nodes; i++) {
+        const orth_node *x = &a->nodes[i], *y = &b->nodes[i];
+        if (x->op != y->op || x->num_in != y->num_in || memcmp(x->in, y->in, (size_t)x->num_in * sizeof *x->in) != 0)
+            return false;
+    }
+    for (int32_t v = 0; v < a->num_values; v++) {
+        const orth_value_info *x = &a->values[v], *y = &b->values[v];
+        if (x->kind != y->kind || x->dtype != y->dtype || x->num_dims != y->num_dims ||
+            memcmp(x->dim, y->dim, (size_t)x->num_dims * sizeof *x->dim) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool blocks_are_alike(const orth_model_blocks *a, const orth_model_blocks *b)
+{
+    const orth_graph *const x[] = {&a->embed, &a->layer, &a->final, &a->head};
+    const orth_graph *const y[] = {&b->embed, &b->layer, &b->final, &b->head};
+    for (int i = 0; i < ORTH_COUNT(x); i++)
+        if (!graphs_are_alike(x[i], y[i]))
+            return false;
+    for (int64_t i = 0; i < a->spec.num_params; i++)
+        if (!params_are_alike(&a->spec.params[i], &b->spec.params[i]))
+            return false;
+    return true;
+}
+
+static orth_status build_at(orth_ctx *ctx, const orth_classes *c, const orth_model_config *model, const orth_model_shape *shape,
+                            int tp, orth_chunk *chunks, orth_model_blocks *out)
+{
+    orth_model_shape s = *shape;
+    orth_spread_shape(c->spread, orth_mesh_moved(&c->spread->mesh, 0, ORTH_AXIS_TP, tp), &s, chunks);
+    return orth_model_blocks_build(ctx, model, &s, out);
+}
+
+/* Position 0 is alone. All others are compared with the one that the one before is like, and those before it. */
+static orth_status sort_positions(orth_ctx *ctx, orth_classes *c, const orth_model_config *model,
+                                  const orth_model_shape *shape, orth_model_blocks *first, int *num_open)
+{
+    const int tp = c->spread->mesh.size[ORTH_AXIS_TP];
+    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &c->arena, orth_chunk, c->spread->schedule.num_chunks);
+    int32_t *of = ORTH_ARENA_ARRAY(ctx, &c->arena, int32_t, tp); /* position of each open class */
+    if (!chunks || !of)
+        return ORTH_ERR_NOMEM;
+    for (int t = 1; t < tp; t++) {
+        int k = 0;
+        ORTH_TRY(build_at(ctx, c, model, shape, t, chunks, &first[*num_open]));
+        while (k < *num_open && !blocks_are_alike(&first[k], &first[*num_open]))
+            k++;
+        c->of_tp[t] = k < *num_open ? of[k] : t;
+        if (k < *num_open)
+            orth_model_blocks_release(&first[*num_open]);
+        else
+            of[(*num_open)++] = t;
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_classes_make(orth_ctx *ctx, orth_classes *out, const orth_spread *spread, const orth_model_config *model,
+                              const orth_model_shape *shape)
+{
+    const int tp = spread->mesh.size[ORTH_AXIS_TP];
+    int num_open = 0;
+    *out = (orth_classes){.spread = spread};
+    out->of_tp = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, tp);
+    orth_model_blocks *first = ORTH_NEW_ARRAY(ctx, orth_model_blocks, tp);
+    orth_status s = out->of_tp && first ? sort_positions(ctx, out, model, shape, first, &num_open) : ORTH_ERR_NOMEM;
+    for (int k = 0; k < num_open; k++)
+        orth_model_blocks_release(&first[k]);
+    orth_mem_free(ctx, first);
+    if (s != ORTH_OK)
+        orth_classes_release(ctx, out);
+    return s;
+}
+
+void orth_classes_release(orth_ctx *ctx, orth_classes *c)
+{
+    orth_arena_release(ctx, &c->arena);
+}
+
+int orth_classes_of(const orth_classes *c, int rank)
+{
+    const orth_mesh *m = &c->spread->mesh;
+    const int same = orth_spread_same_program(c->spread, rank);
+    return orth_mesh_moved(m, same, ORTH_AXIS_TP, c->of_tp[orth_mesh_coord(m, same, ORTH_AXIS_TP)]);
+}

@@ -1,0 +1,194 @@
+/* test_classes.c -- ranks of one class (parallel/classes.h): every rank is compiled by itself and compared with the rank
+ * whose program stands for it. ORTH_CLASSES: how many random layouts; ORTH_LAYOUT_SEED: the first. */
+#include <time.h>
+
+#include "layouts.h"
+#include "parallel/classes.h"
+#include "plan/simulate.h"
+#include "plan/traffic.h"
+#include "program/ir/cost.h"
+#include "program/passes/place.h"
+
+typedef struct {
+    orth_chunk chunks[16];
+    orth_model_blocks blocks;
+    orth_program p;
+} compiled;
+
+static void compile(orth_ctx *ctx, const layout_case *c, const orth_spread *spread, int rank, orth_place_memory *places,
+                    compiled *out)
+{
+    orth_model_shape shape = layout_shape(c);
+    orth_spread_shape(spread, rank, &shape, out->chunks);
+    CHECK_OK(ctx, orth_model_blocks_build(ctx, &c->model, &shape, &out->blocks));
+    orth_program_init(ctx, &out->p);
+    CHECK_OK(ctx, orth_compile(ctx, &out->blocks.spec, &out->p));
+    CHECK_OK(ctx, orth_place(ctx, &out->p, 2, ctx->isa, places));
+}
+
+static void release(compiled *x)
+{
+    orth_program_release(&x->p);
+    orth_model_blocks_release(&x->blocks);
+}
+
+/* What differs between two buffers, or NULL. */
+static const char *buffer_difference(const orth_buffer *a, const orth_buffer *b)
+{
+    if (strcmp(a->name, b->name) != 0 || a->cls != b->cls || a->bind != b->bind || a->index != b->index)
+        return "another buffer";
+    if (a->bytes != b->bytes || a->first_elem != b->first_elem)
+        return "another size";
+    if (a->first != b->first || a->last != b->last || a->persistent != b->persistent)
+        return "another life";
+    if (a->offset != b->offset || a->alias != b->alias || a->prev != b->prev || a->next != b->next)
+        return "another place";
+    return NULL;
+}
+
+/* Squares go where this rank's are among the sums. */
+static bool same_operand(orth_op op, bool written, const orth_operand *a, const orth_operand *b)
+{
+    const bool moved = op == ORTH_OP_grad_square && written;
+    return a->buffer == b->buffer && a->dtype == b->dtype && a->num_dims == b->num_dims &&
+           memcmp(a->dim, b->dim, sizeof a->dim) == 0 && (moved || a->byte_offset == b->byte_offset);
+}
+
+static const char *instr_difference(const orth_instr *a, const orth_instr *b, int group_size)
+{
+    const orth_cost x = orth_instr_cost(a), y = orth_instr_cost(b);
+    if (a->op != b->op || a->num_in != b->num_in || a->num_out != b->num_out)
+        return "another instruction";
+    if (a->layer != b->layer || a->micro_batch != b->micro_batch || a->action != b->action || a->phase != b->phase)
+        return "another place in the step";
+    for (int k = 0; k < a->num_in + a->num_out; k++) {
+        const bool written = k >= a->num_in;
+        const int i = written ? k - a->num_in : k;
+        if (!same_operand(a->op, written, written ? &a->out[i] : &a->in[i], written ? &b->out[i] : &b->in[i]))
+            return "another operand";
+    }
+    if (a->attr.group != b->attr.group || a->attr.peer != b->attr.peer || a->attr.ticket != b->attr.ticket ||
+        a->attr.num_addends != b->attr.num_addends || a->joined != b->joined || !a->counts != !b->counts)
+        return "another call";
+    const int rows = a->joined ? a->num_in + 1 : ORTH_MAX(a->num_in, a->num_out);
+    if (a->counts && memcmp(a->counts, b->counts, (size_t)(rows * group_size) * sizeof *a->counts) != 0)
+        return "other counts";
+    if (x.model_flops != y.model_flops || x.hardware_flops != y.hardware_flops || x.bytes != y.bytes)
+        return "another cost";
+    return NULL;
+}
+
+static void compare(const char *what, int rank, int like, const compiled *a, const compiled *b, const orth_rank_groups *g)
+{
+    const char *why = NULL;
+    int32_t at = 0;
+    if (a->p.num_instrs != b->p.num_instrs || a->p.num_buffers != b->p.num_buffers)
+        fail_msg("%s: rank %d has %d instructions and %d buffers, rank %d of its class %d and %d", what, rank, (int)a->p.num_instrs,
+                 (int)a->p.num_buffers, like, (int)b->p.num_instrs, (int)b->p.num_buffers);
+    for (; at < a->p.num_buffers && !why; at++)
+        why = buffer_difference(&a->p.buffers[at], &b->p.buffers[at]);
+    if (why)
+        fail_msg("%s: buffer '%s' of rank %d and of rank %d of its class: %s", what, a->p.buffers[at - 1].name, rank, like, why);
+    for (at = 0; at < a->p.num_instrs && !why; at++)
+        why = instr_difference(&a->p.instrs[at], &b->p.instrs[at], g->size[a->p.instrs[at].attr.group]);
+    if (why)
+        fail_msg("%s: instruction %d (%s) of rank %d and of rank %d of its class: %s", what, (int)at - 1,
+                 orth_op_name(a->p.instrs[at - 1].op), rank, like, why);
+    assert_memory_equal(a->p.class_bytes, b->p.class_bytes, sizeof a->p.class_bytes);
+    assert_int_equal(a->p.lower_bound, b->p.lower_bound);
+    assert_int_equal(a->p.transient_bytes, b->p.transient_bytes);
+}
+
+/* Returns how many classes there are. */
+static int check_case(orth_ctx *ctx, const layout_case *c)
+{
+    char what[256];
+    orth_spread spread;
+    orth_classes classes;
+    orth_place_memory places = {0};
+    const orth_model_shape shape = layout_shape(c);
+    compiled one, like;
+    int num = 0;
+    layout_describe(c, what, sizeof what);
+    CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c->layout, &c->model));
+    CHECK_OK(ctx, orth_classes_make(ctx, &classes, &spread, &c->model, &shape));
+    for (int r = 0; r < spread.mesh.num_ranks; r++) {
+        const int of = orth_classes_of(&classes, r);
+        assert_in_range(of, 0, r);
+        assert_int_equal(orth_classes_of(&classes, of), of);
+        num += of == r;
+        if (of == r)
+            continue;
+        const orth_rank_groups groups = orth_spread_groups(&spread, r);
+        compile(ctx, c, &spread, r, NULL, &one);
+        compile(ctx, c, &spread, of, &places, &like);
+        compare(what, r, of, &one, &like, &groups);
+        release(&one);
+        release(&like);
+    }
+    orth_place_forget(ctx, &places);
+    orth_classes_release(ctx, &classes);
+    orth_spread_release(ctx, &spread);
+    return num;
+}
+
+TEST(the_program_of_a_class_is_that_of_each_of_its_ranks)
+{
+    const char *count = getenv("ORTH_CLASSES"), *given = getenv("ORTH_LAYOUT_SEED");
+    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) / 3600;
+    orth_ctx *ctx = test_ctx(1);
+    print_message("ORTH_LAYOUT_SEED=%llu\n", (unsigned long long)seed);
+    for (uint64_t i = 0; i < (count ? strtoull(count, NULL, 10) : 40); i++) {
+        const layout_case c = layout_random_case(seed + i, i % 4 == 3 ? LAYOUT_FAST : LAYOUT_ANY);
+        check_case(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
+/* Equal slices: the first tensor-parallel rank, and all others. */
+TEST(ranks_of_equal_slices_make_few_classes)
+{
+    orth_ctx *ctx = test_ctx(1);
+    layout_case c = layout_base_case(1, 1);
+    c.model.heads = c.model.kv_heads = 8;
+    c.model.vocab = 128;
+    c.layout.tp = c.layout.dp = 4;
+    c.layout.pp = 2;
+    assert_int_equal(check_case(ctx, &c), 2 * 2);
+    c.layout.zero = 1;
+    assert_int_equal(check_case(ctx, &c), 2 * 2 * 4);
+    c.layout.shard_group = 2;
+    assert_int_equal(check_case(ctx, &c), 2 * 2 * 2);
+    test_ctx_free(ctx);
+}
+
+TEST(positions_in_groups_are_those_of_their_lists)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        const layout_case c = layout_random_case(seed, seed % 4 == 3 ? LAYOUT_OWNER : LAYOUT_ANY);
+        orth_spread spread;
+        int ranks[64];
+        CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c.layout, &c.model));
+        for (int r = 0; r < spread.mesh.num_ranks; r++) {
+            const orth_rank_groups g = orth_spread_groups(&spread, r);
+            for (int k = 0; k < ORTH_NUM_GROUPS; k++) {
+                assert_int_equal(orth_spread_group(&spread, r, (orth_group)k, ranks), g.size[k]);
+                if (g.size[k] > 0)
+                    assert_int_equal(ranks[g.pos[k]], r);
+            }
+        }
+        orth_spread_release(ctx, &spread);
+    }
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_program_of_a_class_is_that_of_each_of_its_ranks),
+        cmocka_unit_test(ranks_of_equal_slices_make_few_classes),
+        cmocka_unit_test(positions_in_groups_are_those_of_their_lists),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
