@@ -40,7 +40,8 @@ tsan:           ## communicators, products and layouts under ThreadSanitizer
 		test_layouts_cp
 	ORTH_LAYOUTS=40 $(CTEST) $(BUILD)-tsan -R '^test_(comm|gemm|gemm_library|layouts|layouts_cp)$$'
 
-soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 200 disturbed runs, 600 faults; hours
+soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 200 disturbed runs, 600 faults, 100 calls of each op; hours
+	ORTH_OPS_DRAWS=100 $(BUILD)/test_ops
 	ORTH_LAYOUTS=$(or $(LAYOUTS),2000) $(BUILD)/test_layouts
 	ORTH_ALARMS=200 $(BUILD)/test_watchdog
 	ORTH_FAULTS=400 $(BUILD)/test_train_faults

@@ -133,7 +133,7 @@ static inline int32_t find_op(const orth_program *p, orth_op op, orth_group g, i
 {
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
-        if (n->op == op && (op < ORTH_FIRST_COMM_OP || n->attr.group == g) && nth-- == 0)
+        if (n->op == op && (!orth_op_is_comm(op) || n->attr.group == g) && nth-- == 0)
             return i;
     }
     fail_msg("no %s on %s", orth_op_name(op), orth_group_name(g));
@@ -143,7 +143,7 @@ static inline int32_t find_op(const orth_program *p, orth_op op, orth_group g, i
 static inline int32_t find_last(const orth_program *p, orth_op op, orth_group g)
 {
     for (int32_t i = p->num_instrs - 1; i >= 0; i--)
-        if (p->instrs[i].op == op && (op < ORTH_FIRST_COMM_OP || p->instrs[i].attr.group == g))
+        if (p->instrs[i].op == op && (!orth_op_is_comm(op) || p->instrs[i].attr.group == g))
             return i;
     fail_msg("no %s on %s", orth_op_name(op), orth_group_name(g));
     return -1;

@@ -113,12 +113,15 @@ typedef struct {
     orth_tensor in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
     int num_in, num_out;
     orth_attr attr;
+    bool by_isa;                 /* the bits are those of the reference at the same instruction set (gemm.h) */
+    float tolerance;             /* above AVX512, where attention of bf16 has bits of its own; 0: none */
     int alias;                   /* input whose memory output 0 shares; 0 or less: none (1 + index) */
 } kernel_case;
 
-static inline void case_run_cpu(kernel_case *k, orth_ctx *ctx, orth_isa isa, const orth_tensor *want)
+/* Into `out`. */
+static inline void case_call_cpu(kernel_case *k, orth_ctx *ctx, orth_isa isa, orth_tensor *out)
 {
-    orth_tensor in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+    orth_tensor in[ORTH_OP_MAX_IN];
     memcpy(in, k->in, sizeof in);
     for (int i = 0; i < k->num_out; i++)
         out[i] = case_copy(&k->out[i]);
@@ -134,6 +137,28 @@ static inline void case_run_cpu(kernel_case *k, orth_ctx *ctx, orth_isa isa, con
     CHECK_OK(ctx, k->cpu(ctx, &call));
     guarded_check(call.workspace, bytes, k->name);
     guarded_free(call.workspace);
+}
+
+/* Each output within the tolerance, of its largest element. */
+static inline void case_near(const kernel_case *k, orth_isa isa, const orth_tensor *out, const orth_tensor *want)
+{
+    for (int i = 0; i < k->num_out; i++) {
+        const orth_tensor *t = &want[i];
+        float most = 0, apart = 0;
+        for (int64_t e = 0; t->data && (t->dtype == ORTH_F32 || t->dtype == ORTH_BF16) && e < orth_tensor_elems(t); e++) {
+            const float w = orth_load_f32(t->data, t->dtype, e), d = orth_load_f32(out[i].data, t->dtype, e) - w;
+            most = ORTH_MAX(most, w < 0 ? -w : w);
+            apart = d < 0 ? ORTH_MAX(apart, -d) : d <= 1e30f ? ORTH_MAX(apart, d) : 1e30f; /* NaN, too */
+        }
+        if (apart > k->tolerance * ORTH_MAX(most, 1))
+            fail_msg("%s on %s: output %d is off by %g of %g", k->name, orth_isa_name(isa), i, (double)apart, (double)most);
+    }
+}
+
+static inline void case_run_cpu(kernel_case *k, orth_ctx *ctx, orth_isa isa, const orth_tensor *want)
+{
+    orth_tensor out[ORTH_OP_MAX_OUT];
+    case_call_cpu(k, ctx, isa, out);
     for (int i = 0; i < k->num_out; i++) {
         if (!out[i].data)
             continue;
@@ -177,9 +202,23 @@ static inline void case_check(kernel_case *k, case_pool *pool)
     orth_tensor want[ORTH_OP_MAX_OUT];
     orth_isa top = orth_isa_detect();
     case_run_ref(k, pool->ctx[0], want);
-    for (orth_isa isa = ORTH_ISA_BASE; isa <= top; isa++)
+    for (orth_isa isa = ORTH_ISA_BASE; isa <= top; isa++) {
+        const bool near = k->tolerance > 0 && isa > ORTH_ISA_AVX512;
+        orth_tensor own[ORTH_OP_MAX_OUT];
+        if (k->by_isa) {
+            case_free(want, k->num_out);
+            pool->ctx[0]->isa = isa;
+            case_run_ref(k, pool->ctx[0], want);
+        }
+        if (near) {
+            case_call_cpu(k, pool->ctx[0], isa, own);
+            case_near(k, isa, own, want);
+        }
         for (int t = 0; t < CASE_THREADS; t++)
-            case_run_cpu(k, pool->ctx[t], isa, want);
+            case_run_cpu(k, pool->ctx[t], isa, near ? own : want);
+        if (near)
+            case_free(own, k->num_out);
+    }
     for (int t = 0; t < CASE_THREADS; t++)
         pool->ctx[t]->isa = top;
     case_free(want, k->num_out);

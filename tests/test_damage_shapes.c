@@ -315,14 +315,14 @@ TEST(no_operand_may_change_its_type_or_be_left_out)
         patient *x = patient_new(&c, false);
         for (int32_t i = 0; i < P(0)->num_instrs; i++) {
             const orth_instr *n = &P(0)->instrs[i];
-            if (n->op < ORTH_FIRST_COMM_OP)
+            if (!orth_op_is_comm(n->op))
                 damage_operands(n, &types, &absent);
             seen[n->op] = true;
         }
         patient_free(x);
     }
     int ops = 0;
-    for (int op = 0; op < ORTH_FIRST_COMM_OP; op++)
+    for (int op = 0; !orth_op_is_comm(op); op++)
         ops += seen[op];
     print_message("%d ops: %d of %d types refused, %d of %d absent operands\n", ops, types.refused, types.tried,
                   absent.refused, absent.tried);

@@ -393,51 +393,6 @@ TEST(all_addends_are_added_in_their_order)
     test_ctx_free(ctx);
 }
 
-/* Rows of ops.def: y = act(x w^T + b), dx = (dy w) act', dw = dy^T x + acc. */
-TEST(linear_ops_equal_their_plain_twins)
-{
-    orth_ctx *ctx = test_ctx(3);
-    enum { N = 40, K = 24, O = 54 };
-    float *data[8];
-    for (int i = 0; i < 8; i++)
-        data[i] = random_operand(ORTH_F32, 64 * 64, (uint64_t)i);
-#define T2(p, r, c) {.data = (p), .dtype = ORTH_F32, .num_dims = 2, .dim = {(r), (c), 1, 1}}
-    float out[4][64 * 64];
-    orth_attr attr = {.split = {ORTH_SPLIT_EVEN, 8, K, 1, 1}, .act = ORTH_ACT_GELU_TANH};
-    orth_attr dx_attr = {.split = {ORTH_SPLIT_EVEN, 2, O, 1, 1}, .act = ORTH_ACT_GELU_TANH};
-    orth_attr dw_attr = {.split = {ORTH_SPLIT_TOKENS, 4, 20, 1, 2}, .num_addends = 2};
-    const orth_tensor x = T2(data[0], N, K), w = T2(data[1], O, K), dy = T2(data[2], N, O);
-    const orth_tensor bias = T2(data[3], O, 1), pre = T2(data[4], N, K);
-    const orth_tensor acc0 = T2(data[5], O, K), acc1 = T2(data[6], O, K);
-    const orth_tensor in[3][4] = {{x, w, bias}, {dy, w, pre}, {dy, x, acc0, acc1}};
-    const orth_attr *attrs[3] = {&attr, &dx_attr, &dw_attr};
-    static const orth_kernel_fn ref[3] = {orth_ref_linear, orth_ref_linear_dx, orth_ref_linear_dw};
-    static const orth_kernel_fn cpu[3] = {orth_cpu_linear, orth_cpu_linear_dx, orth_cpu_linear_dw};
-    static const orth_workspace_fn ws[3] = {orth_workspace_linear, orth_workspace_linear_dx,
-                                            orth_workspace_linear_dw};
-    const int64_t rows[3] = {N, N, O}, cols[3] = {O, K, K};
-    for (int op = 0; op < 3; op++) {
-        memset(out, 0, sizeof out);
-        for (int fast = 0; fast < 2; fast++) {
-            const orth_tensor o[2] = {T2(out[2 * fast], rows[op], cols[op]),
-                                      T2(out[2 * fast + 1], rows[op], cols[op])};
-            orth_op_call call = {.in = in[op],
-                                 .out = o,
-                                 .num_in = op == 2 ? 4 : 3,
-                                 .num_out = op == 0 ? 2 : 1,
-                                 .attr = attrs[op]};
-            call.workspace = orth_mem_alloc(ctx, ws[op](&call, 3, ctx->isa));
-            CHECK_OK(ctx, (fast ? cpu : ref)[op](ctx, &call));
-            orth_mem_free(ctx, call.workspace);
-        }
-        assert_memory_equal(out[0], out[2], sizeof out[0]);
-        assert_memory_equal(out[1], out[3], sizeof out[1]);
-    }
-    for (int i = 0; i < 8; i++)
-        free(data[i]);
-    test_ctx_free(ctx);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -457,7 +412,6 @@ int main(void)
         cmocka_unit_test(amx_tiles_in_emulation_equal_plain),
 #endif
         cmocka_unit_test(all_addends_are_added_in_their_order),
-        cmocka_unit_test(linear_ops_equal_their_plain_twins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

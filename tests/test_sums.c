@@ -64,24 +64,6 @@ TEST(tree_acc_f64_is_the_aligned_tree)
     case_pool_free(&pool);
 }
 
-TEST(tree_acc_equals_reference)
-{
-    case_pool pool = case_pool_make();
-    for (int64_t L = 1; L <= 40; L += L < 10 ? 1 : 7)
-        for (int addends = 0; addends <= 3; addends++) {
-            const int64_t n = L % 2 ? 515 : 1300;
-            kernel_case k = {KERNEL_CASE(tree_acc), .num_in = 1 + addends, .num_out = 1};
-            k.attr.num_addends = addends;
-            k.in[0] = case_random(ORTH_F32, L, n, 1, 1);
-            for (int a = 0; a < addends; a++)
-                k.in[1 + a] = case_random(ORTH_F32, n, 0, 2 + (uint64_t)a, 1);
-            k.alias = addends ? 1 + (int)(L % addends) + 1 : 0;
-            k.out[0] = case_tensor(ORTH_F32, n, 0);
-            case_check(&k, &pool);
-        }
-    case_pool_free(&pool);
-}
-
 /* dgain of 8 sequences, made `micro` at a time; the leaves of all are then one tree. */
 static void gain_gradient(orth_ctx *ctx, float *dgain, int micro, const orth_tensor *all, int64_t T, int64_t C)
 {
@@ -129,7 +111,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loss_sum_is_the_tree_of_chains),
         cmocka_unit_test(tree_acc_f64_is_the_aligned_tree),
-        cmocka_unit_test(tree_acc_equals_reference),
         cmocka_unit_test(gain_gradients_ignore_the_split_into_micro_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

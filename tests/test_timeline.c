@@ -24,10 +24,10 @@ static double unit_seconds(void *user, const orth_program *p, int32_t i, int k, 
     const units *u = user;
     const int32_t action = p->instrs[i].action;
     (void)k;
-    if (p->instrs[i].op >= ORTH_FIRST_COMM_OP || action < 0)
+    if (orth_op_is_comm(p->instrs[i].op) || action < 0)
         return 0;
     for (int32_t before = i - 1; before >= 0 && p->instrs[before].action == action; before--)
-        if (p->instrs[before].op < ORTH_FIRST_COMM_OP)
+        if (!orth_op_is_comm(p->instrs[before].op))
             return 0;
     const orth_action_list *list = &u->schedule->lists[groups->pos[ORTH_GROUP_PP]];
     double s = u->time[list->actions[action].kind];
@@ -134,7 +134,7 @@ static orth_status time_programs(orth_ctx *ctx, void *user, const orth_rank_sour
         assert_true(p->num_instrs < MAX_INSTRS && clock[0] == 0);
         for (int32_t i = 0; i < p->num_instrs; i++) {
             assert_true(clock[i + 1] >= clock[i]);
-            if (p->instrs[i].op >= ORTH_FIRST_COMM_OP)
+            if (orth_op_is_comm(p->instrs[i].op))
                 continue;
             const double s = orth_seconds_by_rates(t->rates, p, i, 0, &groups);
             assert_true(fabs(1e-9 * (double)(clock[i + 1] - clock[i]) - s) <= 2e-9);

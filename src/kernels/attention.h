@@ -136,6 +136,14 @@ static inline void orth_attn_find_rows(const orth_attn_place *l, int32_t *row)
     }
 }
 
+/* What is carried from block to block lies in output `out`; in lowered programs it is the memory of input `in` already. */
+static inline void orth_attn_carry(const orth_op_call *call, int in, int out)
+{
+    const orth_tensor *from = &call->in[in], *to = &call->out[out];
+    if (from->data && from->data != to->data)
+        memcpy(to->data, from->data, orth_tensor_bytes(to));
+}
+
 /* Folds 16 lanes in the order of sum16. */
 static inline float orth_fold16(float *lane)
 {

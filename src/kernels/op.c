@@ -1,30 +1,35 @@
-/* op.c -- the tables made from ops.def and workspace.def. */
+/* op.c -- the tables made from ops.def. */
 #include "kernels/op.h"
 
-static const char *const names[ORTH_NUM_OPS] = {
-#define OP(name, in, out) [ORTH_OP_##name] = #name,
-#define COMM(name, in, out) [ORTH_OP_##name] = #name,
+static const struct {
+    const char *name;
+    orth_op_family family;
+} rows[ORTH_NUM_OPS] = {
+#define OP(name, family, ...) [ORTH_OP_##name] = {#name, ORTH_OPS_##family},
+#define COMM(name, in, out, vjp, lower, waits, form, kind, count) [ORTH_OP_##name] = {#name, ORTH_OPS_##form},
+#define GRAPH(name, ...) [ORTH_OP_##name] = {#name, ORTH_OPS_GRAPH},
 #include "kernels/ops.def"
+#undef GRAPH
 #undef COMM
 #undef OP
 };
 
 static const orth_kernel_fn ref_kernels[ORTH_NUM_OPS] = {
-#define OP(name, in, out) [ORTH_OP_##name] = orth_ref_##name,
+#define OP(name, ...) [ORTH_OP_##name] = orth_ref_##name,
 #include "kernels/ops.def"
 #undef OP
 };
 
 static const orth_kernel_fn cpu_kernels[ORTH_NUM_OPS] = {
-#define OP(name, in, out) [ORTH_OP_##name] = orth_cpu_##name,
+#define OP(name, ...) [ORTH_OP_##name] = orth_cpu_##name,
 #include "kernels/ops.def"
 #undef OP
 };
 
 static const orth_workspace_fn workspaces[ORTH_NUM_OPS] = {
-#define WS(name) [ORTH_OP_##name] = orth_workspace_##name,
-#include "kernels/workspace.def"
-#undef WS
+#define OP(name, family, in, out, vjp, flops, sum, alias, workspace) [ORTH_OP_##name] = orth_workspace_##workspace,
+#include "kernels/ops.def"
+#undef OP
 };
 
 static const char *const group_names[ORTH_NUM_GROUPS] = {
@@ -37,7 +42,29 @@ const char *orth_group_name(orth_group g)
 
 const char *orth_op_name(orth_op op)
 {
-    return names[op];
+    return rows[op].name;
+}
+
+orth_op_family orth_op_family_of(orth_op op)
+{
+    return rows[op].family;
+}
+
+orth_op orth_op_packing(orth_op op)
+{
+    static const struct {
+        orth_op product, packs;
+    } pairs[] = {
+#define OP(...)
+#define PACK(product, packs) {ORTH_OP_##product, ORTH_OP_##packs},
+#include "kernels/ops.def"
+#undef PACK
+#undef OP
+    };
+    for (int i = 0; i < ORTH_COUNT(pairs); i++)
+        if (pairs[i].product == op)
+            return pairs[i].packs;
+    return ORTH_NUM_OPS;
 }
 
 const orth_kernel_fn *orth_kernels_ref(void)
@@ -48,6 +75,14 @@ const orth_kernel_fn *orth_kernels_ref(void)
 const orth_kernel_fn *orth_kernels_cpu(void)
 {
     return cpu_kernels;
+}
+
+size_t orth_workspace_none(const orth_op_call *call, int num_threads, orth_isa isa)
+{
+    (void)call;
+    (void)num_threads;
+    (void)isa;
+    return 0;
 }
 
 size_t orth_op_workspace_bytes(orth_op op, const orth_op_call *call, int num_threads, orth_isa isa)

@@ -17,14 +17,40 @@
 #define ORTH_NORM_BLOCK 65536   /* about as many elements have their squares summed together */
 
 typedef enum {
-#define OP(name, in, out) ORTH_OP_##name,
-#define COMM(name, in, out) ORTH_OP_##name,
+#define OP(name, ...) ORTH_OP_##name,
+#define COMM(name, ...) ORTH_OP_##name,
+#define GRAPH(name, ...) ORTH_OP_##name,
 #include "kernels/ops.def"
+#undef GRAPH
 #undef COMM
 #undef OP
     ORTH_NUM_OPS
 } orth_op;
+
+/* The kinds of ops. Of COMM rows: their form; GRAPH rows are of none of them. */
+typedef enum {
+    ORTH_OPS_PRODUCT = 0, ORTH_OPS_PACK, ORTH_OPS_EMBED, ORTH_OPS_NORM, ORTH_OPS_ATTENTION, ORTH_OPS_ROWS,
+    ORTH_OPS_DROPOUT, ORTH_OPS_LOSS, ORTH_OPS_SUMS, ORTH_OPS_OPTIMIZER, ORTH_OPS_MOVE, ORTH_OPS_COLLECTIVE, ORTH_OPS_MESSAGE,
+    ORTH_OPS_WAIT, ORTH_OPS_GRAPH
+} orth_op_family;
+orth_op_family orth_op_family_of(orth_op op);
+
+static inline bool orth_op_is_wait(orth_op op)
+{
+    return op == ORTH_OP_wait;
+}
+
+static inline bool orth_op_is_message(orth_op op)
+{
+    return orth_op_family_of(op) == ORTH_OPS_MESSAGE;
+}
+
+/* Made with other ranks; nodes of block graphs that become such instructions, too. Everything else has kernels. */
 #define ORTH_FIRST_COMM_OP ORTH_OP_all_reduce
+static inline bool orth_op_is_comm(orth_op op)
+{
+    return op >= ORTH_FIRST_COMM_OP;
+}
 
 /* Groups of ranks that communicate. TP, CP, DP: those that differ in this coordinate of the mesh only. SHARD and
  * REPLICATE: the two axes that dp is made of, which speak in place of DP where there are replicas of shards. PP and
@@ -103,9 +129,12 @@ typedef struct {
 
 typedef orth_status (*orth_kernel_fn)(orth_ctx *ctx, const orth_op_call *call);
 
-#define OP(name, in, out)                                              \
+typedef size_t (*orth_workspace_fn)(const orth_op_call *call, int num_threads, orth_isa isa);
+
+#define OP(name, family, in, out, vjp, flops, sum, alias, workspace)      \
     orth_status orth_ref_##name(orth_ctx *ctx, const orth_op_call *call); \
-    orth_status orth_cpu_##name(orth_ctx *ctx, const orth_op_call *call);
+    orth_status orth_cpu_##name(orth_ctx *ctx, const orth_op_call *call); \
+    size_t orth_workspace_##workspace(const orth_op_call *call, int num_threads, orth_isa isa);
 #include "kernels/ops.def"
 #undef OP
 
@@ -119,17 +148,18 @@ const orth_kernel_fn *orth_kernels_cpu(void);
  * with this many threads, at this isa. The reference kernels need none. */
 size_t orth_op_workspace_bytes(orth_op op, const orth_op_call *call, int num_threads, orth_isa isa);
 
-/* P of `linear_pack` and `linear_dx_pack`, for the cpu kernels at this isa, where `linear` or `linear_dx` has these first
+/* The op that packs the weight of product `op`; ORTH_NUM_OPS: none does. Such a product has its weight in
+ * in[ORTH_IN_WEIGHT], and in in[ORTH_IN_PACKED] what was made of it, if there is such an input. */
+orth_op orth_op_packing(orth_op op);
+#define ORTH_IN_WEIGHT 1
+#define ORTH_IN_PACKED 3
+
+/* Bytes of `packed` of `linear_pack` and `linear_dx_pack`, for the cpu kernels at this isa, where `linear` or `linear_dx` has these first
  * two inputs (data pointers are not read). 0: so few rows gain nothing from a packed weight. */
 size_t orth_op_packed_bytes(orth_op op, const orth_tensor in[2], const orth_attr *attr, orth_isa isa);
 
 /* Set-up of the cpu kernel of `op` for calls of these shapes: announces products to ctx->gemm_library, if there
  * is one. May be called again for the same shapes. ORTH_ERR_NOMEM. */
 orth_status orth_op_prepare(orth_ctx *ctx, orth_op op, const orth_op_call *call);
-
-typedef size_t (*orth_workspace_fn)(const orth_op_call *call, int num_threads, orth_isa isa);
-#define WS(name) size_t orth_workspace_##name(const orth_op_call *call, int num_threads, orth_isa isa);
-#include "kernels/workspace.def"
-#undef WS
 
 #endif

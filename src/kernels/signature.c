@@ -13,9 +13,11 @@
 static const struct {
     const char *in, *out;
 } rows[ORTH_NUM_OPS] = {
-#define OP(name, in, out) [ORTH_OP_##name] = {in, out},
-#define COMM(name, in, out) [ORTH_OP_##name] = {in, out},
+#define OP(name, family, in, out, ...) [ORTH_OP_##name] = {in, out},
+#define COMM(name, in, out, ...) [ORTH_OP_##name] = {in, out},
+#define GRAPH(name, in, out, ...) [ORTH_OP_##name] = {in, out},
 #include "kernels/ops.def"
+#undef GRAPH
 #undef COMM
 #undef OP
 };
@@ -25,7 +27,7 @@ static const struct {
 static const char *const attr_letters[] = {"B", "T", "P", "H", "KV", "D", "R", "F", "M", "Q", "L", "E", "U"};
 
 /* In the order of attr_letters. */
-static int64_t attr_value(const orth_attr *a, int which)
+int64_t orth_signature_attr(const orth_attr *a, int which)
 {
     switch (which) {
     case 0: return a->num_seqs;
@@ -173,12 +175,32 @@ void orth_signature_of(orth_op op, orth_signature *s)
     s->num_out = parse_list(s, rows[op].out, s->out, ORTH_COUNT(s->out));
 }
 
-int orth_signature_input(const orth_signature *s, const char *name)
+static int find(const orth_sig_operand *o, int num, const char *name)
 {
-    for (int k = 0; k < s->num_in; k++)
-        if (strlen(name) == (size_t)s->in[k].name_size && memcmp(name, s->in[k].name, strlen(name)) == 0)
+    for (int k = 0; k < num; k++)
+        if (strlen(name) == (size_t)o[k].name_size && memcmp(name, o[k].name, strlen(name)) == 0)
             return k;
     return -1;
+}
+
+int orth_signature_input(const orth_signature *s, const char *name)
+{
+    return find(s->in, s->num_in, name);
+}
+
+int orth_signature_leaf(const orth_signature *s)
+{
+    int k = 0;
+    while (s->in[k].type[0] == 'i')
+        k++;
+    return k;
+}
+
+bool orth_op_has_output(orth_op op, const char *name)
+{
+    orth_signature s;
+    orth_signature_of(op, &s);
+    return find(s.out, s.num_out, name) >= 0;
 }
 
 /* ---- fitting ---- */
@@ -397,7 +419,7 @@ bool orth_signature_fits(const orth_signature *s, const orth_attr *attr, const o
     fitting f = {.s = s, .in = in, .out = out, .num_in = num_in, .num_out = num_out, .type = {-1, -1}, .why = why,
                  .size = size};
     for (int i = 0; i < s->num_letters; i++)
-        f.value[i] = s->letter[i].attr >= 0 ? attr_value(attr, s->letter[i].attr) : UNKNOWN;
+        f.value[i] = s->letter[i].attr >= 0 ? orth_signature_attr(attr, s->letter[i].attr) : UNKNOWN;
     if (!fits_number(&f, attr))
         return false;
     for (int k = 0; k < s->num_in + s->num_out; k++)

@@ -58,7 +58,14 @@ void orth_signature_of(orth_op op, orth_signature *s);
 bool orth_signature_fits(const orth_signature *s, const orth_attr *attr, const orth_tensor *in, int num_in,
                          const orth_tensor *out, int num_out, char *why, size_t size);
 
+/* What the attributes say of a letter: `attr` of one. */
+int64_t orth_signature_attr(const orth_attr *a, int attr);
+
 /* The place of an input of this name; -1: the op has none. */
 int orth_signature_input(const orth_signature *s, const char *name);
+/* Of an op with addends: the input that is the leaf of a sum, after those that only say where it belongs (tokens). */
+int orth_signature_leaf(const orth_signature *s);
+
+bool orth_op_has_output(orth_op op, const char *name);
 
 #endif

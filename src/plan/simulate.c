@@ -17,7 +17,7 @@ double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, 
 {
     const orth_rates *r = rates;
     const orth_instr *n = &p->instrs[instr];
-    if (n->op < ORTH_FIRST_COMM_OP) {
+    if (!orth_op_is_comm(n->op)) {
         const orth_cost c = orth_instr_cost(n);
         return fmax(c.hardware_flops / r->flops, c.bytes / r->bytes);
     }
@@ -119,14 +119,14 @@ static orth_status make_digest(simulation *x, int rank, digest *d)
         return ORTH_ERR_NOMEM;
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
-        if (n->op < ORTH_FIRST_COMM_OP) {
+        if (!orth_op_is_comm(n->op)) {
             const double s = x->seconds(x->user, p, i, 0, &x->groups[rank]);
             d->after += s;
             d->compute += s;
             continue;
         }
-        for (int k = 0; k < (n->op == ORTH_OP_wait ? 1 : orth_instr_num_calls(n)); k++) {
-            const double s = n->op == ORTH_OP_wait ? 0 : x->seconds(x->user, p, i, k, &x->groups[rank]);
+        for (int k = 0; k < (orth_op_is_wait(n->op) ? 1 : orth_instr_num_calls(n)); k++) {
+            const double s = orth_op_is_wait(n->op) ? 0 : x->seconds(x->user, p, i, k, &x->groups[rank]);
             d->calls[d->num_calls++] = (call){d->after, s, i, n->attr.peer, n->attr.ticket, (uint8_t)n->op,
                                               (uint8_t)n->attr.group};
             d->after = 0;
@@ -154,7 +154,7 @@ static orth_status read_programs(simulation *x)
 
 static bool is_message(const call *e)
 {
-    return e->op == ORTH_OP_send || e->op == ORTH_OP_recv;
+    return orth_op_is_message(e->op);
 }
 
 /* Counts the messages of each pair into c->first, which become places. */
@@ -275,12 +275,12 @@ static void advance(simulation *x, int rank)
         const call *e = &d->calls[r->at];
         if (!r->posted) {
             r->now += e->before;
-            r->on = e->op == ORTH_OP_wait ? r->tickets[e->ticket % ORTH_MAX_TICKETS] : post(x, rank, e);
+            r->on = orth_op_is_wait(e->op) ? r->tickets[e->ticket % ORTH_MAX_TICKETS] : post(x, rank, e);
             r->posted = true;
-            if (e->op != ORTH_OP_wait && e->ticket > 0)
+            if (!orth_op_is_wait(e->op) && e->ticket > 0)
                 r->tickets[e->ticket % ORTH_MAX_TICKETS] = r->on;
         }
-        if (e->op == ORTH_OP_wait || e->ticket <= 0) {
+        if (orth_op_is_wait(e->op) || e->ticket <= 0) {
             double begin, end;
             if (!complete(x, &r->on, &begin, &end))
                 return;
@@ -333,7 +333,7 @@ static orth_status fill_clock(simulation *x, int rank, int64_t *clock)
     int32_t k = 0;
     clock[0] = 0;
     for (int32_t i = 0; i < r.program->num_instrs; i++) {
-        if (r.program->instrs[i].op < ORTH_FIRST_COMM_OP)
+        if (!orth_op_is_comm(r.program->instrs[i].op))
             now += x->seconds(x->user, r.program, i, 0, &x->groups[rank]);
         for (; k < d->num_calls && d->calls[k].instr == i; k++)
             now = x->ranks[rank].ends[k];

@@ -11,7 +11,7 @@ static void name_rows(orth_ctx *ctx, orth_trace *t, int rank, const char *name, 
 {
     bool used[ORTH_NUM_GROUPS] = {false};
     for (int32_t i = 0; i < p->num_instrs; i++)
-        if (p->instrs[i].op >= ORTH_FIRST_COMM_OP)
+        if (orth_op_is_comm(p->instrs[i].op))
             used[p->instrs[i].attr.group] = true;
     orth_trace_group(ctx, t, rank, name);
     orth_trace_row(ctx, t, rank, ROW_ACTIONS, "schedule");
@@ -25,7 +25,7 @@ static void name_rows(orth_ctx *ctx, orth_trace *t, int rank, const char *name, 
 static void add_instr(orth_ctx *ctx, orth_trace *t, int rank, const orth_program *p, int32_t i, int64_t begin, int64_t end)
 {
     const orth_instr *n = &p->instrs[i];
-    const int row = n->op < ORTH_FIRST_COMM_OP ? ROW_COMPUTE : ROW_GROUPS + (int)n->attr.group;
+    const int row = !orth_op_is_comm(n->op) ? ROW_COMPUTE : ROW_GROUPS + (int)n->attr.group;
     char name[64], detail[96];
     size_t at = (size_t)snprintf(name, sizeof name, "%s", orth_op_name(n->op));
     if (n->layer >= 0)
@@ -46,7 +46,7 @@ void orth_timeline_actions(const orth_program *p, const int64_t *clock, int64_t 
         const orth_instr *n = &p->instrs[i];
         /* What is started may be started in an earlier action, and waited for in a later one. */
         const bool started = n->attr.ticket > 0;
-        const bool message = n->op >= ORTH_FIRST_COMM_OP &&
+        const bool message = orth_op_is_comm(n->op) &&
                              (n->attr.group == ORTH_GROUP_PP || n->attr.group == ORTH_GROUP_PP_BACK);
         if (n->action < 0 || n->action >= num_actions || started || message)
             continue;

@@ -200,7 +200,7 @@ static orth_status run_comm(orth_ctx *ctx, orth_executor *e, int32_t index)
     if (!comm)
         return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "instruction %d (%s): no communicator for axis %s", index,
                          orth_op_name(n->op), orth_group_name(n->attr.group));
-    if (n->op == ORTH_OP_wait)
+    if (orth_op_is_wait(n->op))
         return orth_comm_wait(ctx, comm, e->tickets[n->attr.ticket % ORTH_MAX_TICKETS]);
     for (int k = 0; k < orth_instr_num_calls(n); k++) {
         orth_comm_call call = orth_instr_call(n, index, k, orth_comm_size(comm));
@@ -221,7 +221,7 @@ static orth_status run_one(orth_ctx *ctx, orth_executor *e, int32_t i)
         atomic_store_explicit(&ctx->progress->instr, i, memory_order_relaxed);
     orth_tick(ctx);
     orth_op op = e->p->instrs[i].op;
-    return op >= ORTH_FIRST_COMM_OP ? run_comm(ctx, e, i) : e->kernels[op](ctx, &e->calls[i]);
+    return orth_op_is_comm(op) ? run_comm(ctx, e, i) : e->kernels[op](ctx, &e->calls[i]);
 }
 
 static orth_status run_all(orth_ctx *ctx, orth_executor *e)
@@ -330,7 +330,7 @@ static orth_status find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, 
         const char *what = bad ? "the parameter " : "";
         if (!bad)
             ORTH_TRY(run_one(ctx, e, i));
-        bool waits = n->op == ORTH_OP_wait, started = n->attr.ticket > 0 && !waits; /* then the wait shows its results */
+        bool waits = orth_op_is_wait(n->op), started = n->attr.ticket > 0 && !waits; /* then the wait shows its results */
         for (int k = 0; k < n->num_out && !bad && !started; k++)
             bad = is_finite(&e->calls[i].out[k]) ? NULL : &n->out[k];
         for (int k = 0; k < n->num_in && !bad && waits; k++)
@@ -408,7 +408,7 @@ void orth_executor_exposed(const orth_executor *e, double seconds[ORTH_NUM_GROUP
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         seconds[g] = 0;
     for (int32_t i = 0; i < e->p->num_instrs; i++)
-        if (e->p->instrs[i].op >= ORTH_FIRST_COMM_OP)
+        if (orth_op_is_comm(e->p->instrs[i].op))
             seconds[e->p->instrs[i].attr.group] += 1e-9 * (double)(e->clock[i + 1] - e->clock[i]);
 }
 

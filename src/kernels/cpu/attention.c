@@ -404,6 +404,8 @@ orth_status orth_cpu_attention_block(orth_ctx *ctx, const orth_op_call *call)
                  .key_end = a->key_begin + a->num_keys, .doc = call->in[2].data, .seq = call->in[3].data,
                  .step = call->in[4].data, .state_o = call->out[0].data, .state_ml = call->out[1].data,
                  .begun = call->in[5].data != NULL};
+    orth_attn_carry(call, 5, 0);
+    orth_attn_carry(call, 6, 1);
     run_forward(ctx, &x, call, l.len, &l);
     return ORTH_OK;
 }

@@ -227,6 +227,11 @@ orth_status orth_cpu_attention_block_bwd(orth_ctx *ctx, const orth_op_call *call
                        .step = in[7].data, .dkv = call->out[1].data, .kv_type = ORTH_F32, .kv_rows = a->num_keys,
                        .key_begin = a->key_begin, .key_end = a->key_begin + a->num_keys, .dq = call->out[0].data,
                        .begun = in[8].data != NULL};
+    orth_attn_carry(call, 8, 0);
+    if (!x.begun && (!x.kv || x.key_begin > 0)) { /* queries before the block see nothing of it, and are not visited */
+        memset(x.dq, 0, orth_tensor_bytes(&call->out[0]));
+        x.begun = true;
+    }
     if (x.kv)
         return run_backward(ctx, call, &x);
     memset(x.dkv, 0, orth_tensor_bytes(&call->out[1]));

@@ -204,6 +204,9 @@ orth_status orth_ref_attention_block_bwd(orth_ctx *ctx, const orth_op_call *call
                  .dq = call->out[0].data, .dq_before = in[8].data};
     if (x.kv)
         return run(ctx, &x);
+    orth_attn_carry(call, 8, 0);
+    if (!x.dq_before)
+        memset(x.dq, 0, orth_tensor_bytes(&call->out[0]));
     memset(x.dkv, 0, orth_tensor_bytes(&call->out[1]));
     return ORTH_OK;
 }

@@ -9,6 +9,7 @@
 typedef struct {
     orth_ctx *ctx;
     const orth_program *p;
+    const orth_signature *of; /* [ORTH_NUM_OPS] */
     int32_t *written;   /* [num_buffers] instruction of the first write, -1 */
     int32_t *master;    /* [num_buffers] of gradients: the buffer of the parameter, -1 */
     int32_t *updates;   /* [num_buffers] optimizer instructions that wrote the master */
@@ -29,9 +30,9 @@ static int32_t root_of(const orth_program *p, int32_t buffer)
     return buffer;
 }
 
-bool orth_op_is_optimizer(orth_op op)
+static bool is_optimizer(orth_op op)
 {
-    return op == ORTH_OP_adamw || op == ORTH_OP_adam || op == ORTH_OP_sgd;
+    return orth_op_family_of(op) == ORTH_OPS_OPTIMIZER;
 }
 
 static orth_status refuse(checker *c, int32_t i, const orth_operand *o, const char *rule)
@@ -93,10 +94,9 @@ static bool same_leaf(const orth_instr *a, const orth_instr *b)
 static orth_status check_leaf(checker *c, int32_t i)
 {
     const orth_instr *n = &c->p->instrs[i];
-    bool by_row = n->op == ORTH_OP_embed_bwd || n->op == ORTH_OP_pos_embed_bwd; /* tokens, then what flows back */
-    if (!by_row && n->op != ORTH_OP_linear_dw && n->op != ORTH_OP_tree_acc)
+    if (!c->of[n->op].addends)
         return ORTH_OK;
-    int32_t b = n->in[by_row].buffer;
+    int32_t b = n->in[orth_signature_leaf(&c->of[n->op])].buffer;
     c->seen[i] = c->writes[b];
     for (int32_t k = c->user[b]; k >= 0 && c->seen[k] == c->seen[i]; k = c->user_before[k])
         if (same_leaf(&c->p->instrs[k], n)) {
@@ -113,16 +113,16 @@ static orth_status check_leaf(checker *c, int32_t i)
 static orth_status check_packed(checker *c, int32_t i)
 {
     const orth_instr *n = &c->p->instrs[i];
-    if (n->op == ORTH_OP_linear_pack || n->op == ORTH_OP_linear_dx_pack) {
+    if (orth_op_family_of(n->op) == ORTH_OPS_PACK) {
         c->packed_by[n->out[0].buffer] = i;
         c->packed_at[n->out[0].buffer] = c->writes[n->in[0].buffer];
     }
     if (!orth_instr_reads_packed(n))
         return ORTH_OK;
-    const orth_operand *packed = &n->in[3], *weight = &n->in[1];
+    const orth_operand *packed = &n->in[ORTH_IN_PACKED], *weight = &n->in[ORTH_IN_WEIGHT];
     const orth_instr *by = &c->p->instrs[c->packed_by[packed->buffer]];
-    if (by->op != (n->op == ORTH_OP_linear ? ORTH_OP_linear_pack : ORTH_OP_linear_dx_pack) ||
-        !same_operand(&by->in[0], weight) || by->attr.replica_rows != n->attr.replica_rows)
+    if (by->op != orth_op_packing(n->op) || !same_operand(&by->in[0], weight) ||
+        by->attr.replica_rows != n->attr.replica_rows)
         return refuse(c, i, packed, "read as the packed weight of a product, which it is not");
     if (c->packed_at[packed->buffer] != c->writes[weight->buffer])
         return refuse(c, i, packed, "packed before its weight changed");
@@ -161,7 +161,7 @@ static orth_status check_instrs(checker *c)
             ORTH_TRY(check_operand(c, i, &n->out[k], true));
         if (n->op == ORTH_OP_grad_square)
             c->measured[n->in[0].buffer] = true;
-        if (!orth_op_is_optimizer(n->op))
+        if (!is_optimizer(n->op))
             continue;
         if (c->updates[n->out[0].buffer]++ == c->p->num_updates)
             return refuse(c, i, &n->out[0], c->p->num_updates == 1 ? "parameter updated twice"
@@ -178,7 +178,7 @@ static orth_status check_updates(checker *c)
 {
     bool trains = false;
     for (int32_t i = 0; i < c->p->num_instrs; i++)
-        trains = trains || orth_op_is_optimizer(c->p->instrs[i].op);
+        trains = trains || is_optimizer(c->p->instrs[i].op);
     for (int32_t b = 0; trains && b < c->p->num_buffers; b++) {
         const orth_buffer *buf = &c->p->buffers[b];
         if (buf->bind == ORTH_BIND_MASTER && c->updates[b] == 0)
@@ -313,9 +313,12 @@ static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
 
 orth_status orth_check(orth_ctx *ctx, const orth_program *p)
 {
-    ORTH_TRY(orth_check_shapes(ctx, p));
     checker c = {.ctx = ctx, .p = p};
     orth_arena arena = {0};
+    orth_signature *of = ORTH_ARENA_ARRAY(ctx, &arena, orth_signature, ORTH_NUM_OPS);
+    for (int op = 0; of && op < ORTH_NUM_OPS; op++)
+        orth_signature_of((orth_op)op, &of[op]);
+    c.of = of;
     c.written = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.master = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.updates = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
@@ -328,10 +331,12 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     c.user = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.user_before = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
     c.seen = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
-    orth_status status = c.written && c.master && c.updates && c.owner && c.measured && c.applied && c.writes &&
+    orth_status status = of && c.written && c.master && c.updates && c.owner && c.measured && c.applied && c.writes &&
                                  c.packed_by && c.packed_at && c.user && c.user_before && c.seen
                              ? ORTH_OK
                              : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK)
+        status = orth_check_shapes(ctx, p, of);
     for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++)
         c.written[b] = c.user[b] = -1;
     if (status == ORTH_OK)

@@ -15,7 +15,4 @@
  * ORTH_ERR_INTERNAL naming the instruction, the buffer and the rule. */
 orth_status orth_check(orth_ctx *ctx, const orth_program *p);
 
-/* adamw, adam, sgd: out[0] is the parameter, in[0] its gradient. */
-bool orth_op_is_optimizer(orth_op op);
-
 #endif

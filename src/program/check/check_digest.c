@@ -60,7 +60,7 @@ static rank_event event_of(const orth_program *p, int32_t i, int k, int group_si
                     .operand = (int16_t)k,
                     .op = (uint8_t)n->op,
                     .group = (uint8_t)n->attr.group};
-    if (n->op == ORTH_OP_wait)
+    if (orth_op_is_wait(n->op))
         return e;
     orth_comm_call call = orth_instr_call(n, i, k, group_size);
     e.kind = (uint8_t)call.kind;
@@ -84,7 +84,7 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
         return ORTH_ERR_NOMEM;
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
-        int calls = n->op == ORTH_OP_wait ? 1 : orth_instr_num_calls(n);
+        int calls = orth_op_is_wait(n->op) ? 1 : orth_instr_num_calls(n);
         for (int c = 0; c < calls; c++)
             d->events[d->num_events++] = event_of(p, i, c, g->size[n->attr.group]);
         d->messages_on[n->attr.group] = d->messages_on[n->attr.group] || n->op == ORTH_OP_send || n->op == ORTH_OP_recv;
@@ -97,7 +97,7 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
 static void note_instr(const orth_program *p, int32_t i, holding *of, digest *d)
 {
     const orth_instr *n = &p->instrs[i];
-    if (orth_op_is_optimizer(n->op)) {
+    if (orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER) {
         const orth_operand *o = &n->out[0];
         const orth_buffer *b = &p->buffers[o->buffer];
         orth_tensor t = orth_operand_tensor(o);
@@ -186,7 +186,7 @@ void rank_describe(rank_check *k, int rank, const rank_event *e, char *out, size
     }
     size_t at = (size_t)snprintf(out, size, "rank %d, instruction %d (%s", rank, e->instr,
                                  orth_op_name((orth_op)e->op));
-    if (at < size && e->op == ORTH_OP_wait)
+    if (at < size && orth_op_is_wait(e->op))
         at += (size_t)snprintf(out + at, size - at, " for ticket %d", e->ticket);
     else if (at < size)
         at += (size_t)snprintf(out + at, size - at, "%s of %" PRId64 " %s",

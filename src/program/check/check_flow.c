@@ -64,56 +64,113 @@ static bool of_some_parts(const orth_attr *a)
     return a->split.kind != ORTH_SPLIT_TOKENS && a->split.of > a->split.parts;
 }
 
-/* Groups on which output k of a computing op is a part of a sum, for complete inputs. */
-static parts_of begins(const flow *f, const orth_instr *n, int k)
+static parts_of group_of(const flow *f, orth_group g)
 {
-    static const orth_group of_dp[] = {ORTH_GROUP_DP, ORTH_GROUP_SHARD, ORTH_GROUP_REPLICATE};
-    parts_of dp = 0;
-    for (int i = 0; i < ORTH_COUNT(of_dp); i++)
-        dp |= has_group(f, of_dp[i]) ? BIT(of_dp[i]) : 0;
-    parts_of tp = has_group(f, ORTH_GROUP_TP) ? BIT(ORTH_GROUP_TP) : 0;
-    parts_of norm = has_group(f, ORTH_GROUP_NORM) ? BIT(ORTH_GROUP_NORM) : 0;
-    parts_of cp = has_group(f, ORTH_GROUP_CP) ? BIT(ORTH_GROUP_CP) : 0;
-    parts_of kv = has_group(f, ORTH_GROUP_KV) ? BIT(ORTH_GROUP_KV) : 0;
-    parts_of leaves = dp | (n->attr.sum_leaves & (tp | cp));
-    switch (n->op) {
-    case ORTH_OP_linear_dw:
-    case ORTH_OP_embed_bwd:
-    case ORTH_OP_pos_embed_bwd:
-        return dp | cp;
-    case ORTH_OP_bias_bwd:
-        return leaves;
-    case ORTH_OP_norm_bwd:
-        return k > 0 ? leaves : 0;
-    case ORTH_OP_head_norm_bwd: /* one gain for all heads, of which a rank has some */
-        return k > 0 ? leaves | (n->attr.partial ? tp : 0) : 0;
-    case ORTH_OP_linear:
-    case ORTH_OP_linear_dx:
-    case ORTH_OP_xent_max:
-    case ORTH_OP_xent_sum:
-        return of_some_parts(&n->attr) ? tp : 0;
-    case ORTH_OP_embed:
-        return tp;
-    case ORTH_OP_attention_part_bwd:
-    case ORTH_OP_attention_block_bwd:
-        return k > 0 ? kv | (has_group(f, n->attr.group) ? BIT(n->attr.group) : 0) : 0;
-    case ORTH_OP_loss_sum:
-        return cp | dp | norm;
-    case ORTH_OP_grad_square:
-        return norm;
-    case ORTH_OP_zero: /* fp64: the turn of another rank to give a sum */
-        return n->out[0].dtype == ORTH_F64 ? norm : 0;
-    default:
-        return 0;
-    }
+    return has_group(f, g) ? BIT(g) : 0;
 }
+
+static parts_of over_dp(const flow *f)
+{
+    return group_of(f, ORTH_GROUP_DP) | group_of(f, ORTH_GROUP_SHARD) | group_of(f, ORTH_GROUP_REPLICATE);
+}
+
+/* begins_<name>, named by a row of ops.def: groups on which output k of a computing op is a part of a sum, for complete
+ * inputs. */
+static parts_of begins_whole(const flow *f, const orth_instr *n, int k)
+{
+    (void)f;
+    (void)n;
+    (void)k;
+    return 0;
+}
+
+/* Every input is added to the result as it is. */
+static parts_of begins_adds(const flow *f, const orth_instr *n, int k)
+{
+    return begins_whole(f, n, k);
+}
+
+/* The same, of which tokens are the innermost nodes. */
+static parts_of begins_adds_losses(const flow *f, const orth_instr *n, int k)
+{
+    return begins_whole(f, n, k);
+}
+
+static parts_of begins_tokens(const flow *f, const orth_instr *n, int k)
+{
+    (void)n;
+    (void)k;
+    return over_dp(f) | group_of(f, ORTH_GROUP_CP);
+}
+
+/* Sums per sequence: over the ranks that have some of its tokens. */
+static parts_of begins_leaves(const flow *f, const orth_instr *n, int k)
+{
+    (void)k;
+    return over_dp(f) | (n->attr.sum_leaves & (group_of(f, ORTH_GROUP_TP) | group_of(f, ORTH_GROUP_CP)));
+}
+
+static parts_of begins_leaves_from_1(const flow *f, const orth_instr *n, int k)
+{
+    return k > 0 ? begins_leaves(f, n, k) : 0;
+}
+
+/* One gain for all heads, of which a rank has some. */
+static parts_of begins_head_leaves(const flow *f, const orth_instr *n, int k)
+{
+    return k > 0 ? begins_leaves(f, n, k) | (n->attr.partial ? group_of(f, ORTH_GROUP_TP) : 0) : 0;
+}
+
+static parts_of begins_contraction(const flow *f, const orth_instr *n, int k)
+{
+    (void)k;
+    return of_some_parts(&n->attr) ? group_of(f, ORTH_GROUP_TP) : 0;
+}
+
+static parts_of begins_vocab(const flow *f, const orth_instr *n, int k)
+{
+    (void)n;
+    (void)k;
+    return group_of(f, ORTH_GROUP_TP);
+}
+
+/* Of all queries that see the keys. */
+static parts_of begins_keys_from_1(const flow *f, const orth_instr *n, int k)
+{
+    return k > 0 ? group_of(f, ORTH_GROUP_KV) | group_of(f, n->attr.group) : 0;
+}
+
+static parts_of begins_loss(const flow *f, const orth_instr *n, int k)
+{
+    return begins_tokens(f, n, k) | group_of(f, ORTH_GROUP_NORM);
+}
+
+static parts_of begins_squares(const flow *f, const orth_instr *n, int k)
+{
+    (void)n;
+    (void)k;
+    return group_of(f, ORTH_GROUP_NORM);
+}
+
+/* fp64: the turn of another rank to give a sum. */
+static parts_of begins_zero(const flow *f, const orth_instr *n, int k)
+{
+    return n->out[0].dtype == ORTH_F64 ? begins_squares(f, n, k) : 0;
+}
+
+typedef parts_of (*begins_fn)(const flow *f, const orth_instr *n, int k);
+
+static const begins_fn sums[ORTH_NUM_OPS] = {
+#define OP(name, family, in, out, vjp, flops, sum, ...) [ORTH_OP_##name] = begins_##sum,
+#include "kernels/ops.def"
+#undef OP
+};
 
 /* First input that is added to the result as it is. */
 static int first_added(const orth_instr *n)
 {
-    if (n->op == ORTH_OP_tree_acc || n->op == ORTH_OP_tree_acc_f64 || n->op == ORTH_OP_add)
-        return 0;
-    return n->num_in - n->attr.num_addends;
+    const bool all = sums[n->op] == begins_adds || sums[n->op] == begins_adds_losses;
+    return all ? 0 : n->num_in - n->attr.num_addends;
 }
 
 static orth_status check_complete_over(flow *f, int32_t i, const orth_operand *o, parts_of groups)
@@ -203,23 +260,23 @@ static orth_status check_compute(flow *f, int32_t i)
     parts_of added = 0;
     int from = first_added(n);
     bool any = false;
-    if (n->op == ORTH_OP_tree_acc && n->attr.group == ORTH_GROUP_DP)
+    if (sums[n->op] == begins_adds && n->attr.group == ORTH_GROUP_DP)
         return check_nodes(f, i);
     for (int k = 0; k < n->num_in; k++) {
         const orth_operand *o = &n->in[k];
         if (o->buffer < 0)
             continue;
         /* Leaves per token slot become leaves per sequence: still parts of the same sums. */
-        bool slots = n->op == ORTH_OP_bias_bwd && (read_state(f, o) & ~STALE) == begins(f, n, 0);
+        bool slots = sums[n->op] == begins_leaves && (read_state(f, o) & ~STALE) == begins_leaves(f, n, 0);
         if (k < from) {
             if (!slots)
                 ORTH_TRY(check_complete(f, i, o));
             continue;
         }
-        if (n->op == ORTH_OP_tree_acc_f64) /* tokens are the innermost nodes of the tree of losses */
+        if (sums[n->op] == begins_adds_losses)
             ORTH_TRY(check_complete_over(f, i, o, BIT(ORTH_GROUP_CP)));
         parts_of now = read_state(f, o);
-        parts_of want = any ? added : from > 0 ? begins(f, n, 0) : now;
+        parts_of want = any ? added : from > 0 ? sums[n->op](f, n, 0) : now;
         char a[64], b[64];
         if (now != want && orth_operand_bytes(o) > 0)
             return flow_refuse(
@@ -229,11 +286,11 @@ static orth_status check_compute(flow *f, int32_t i)
         added = want;
         any = true;
     }
-    if (orth_op_is_optimizer(n->op))
+    if (orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER)
         return check_update(f, i);
     for (int k = 0; k < n->num_out; k++)
         if (n->out[k].buffer >= 0)
-            write_state(f, &n->out[k], k == 0 && any ? added : begins(f, n, k));
+            write_state(f, &n->out[k], k == 0 && any ? added : sums[n->op](f, n, k));
     return ORTH_OK;
 }
 
@@ -307,12 +364,12 @@ static orth_status check_comm(flow *f, int32_t i)
     const orth_instr *n = &f->p->instrs[i];
     orth_group g = n->attr.group;
     const orth_operand *o = n->num_in ? &n->in[0] : n->num_out ? &n->out[0] : NULL;
-    if (n->op == ORTH_OP_wait)
+    if (orth_op_is_wait(n->op))
         return flow_check_wait(f, i);
     if ((unsigned)g >= ORTH_NUM_GROUPS || !has_group(f, g))
         return flow_refuse(f, i, o, "the rank has no peers in group %s",
                       (unsigned)g < ORTH_NUM_GROUPS ? orth_group_name(g) : "?");
-    bool message = n->op == ORTH_OP_send || n->op == ORTH_OP_recv;
+    bool message = orth_op_is_message(n->op);
     if (message && (n->attr.peer < 0 || n->attr.peer >= f->g->size[g] || n->attr.peer == f->g->pos[g]))
         return flow_refuse(f, i, o, "peer %d: the rank is position %d of %d in group %s", n->attr.peer,
                       f->g->pos[g], f->g->size[g], orth_group_name(g));
@@ -329,9 +386,9 @@ static orth_status check_instrs(flow *f)
 {
     for (int32_t i = 0; i < f->p->num_instrs; i++) {
         const orth_instr *n = &f->p->instrs[i];
-        for (int k = 0; n->op != ORTH_OP_wait && k < n->num_in + n->num_out; k++)
+        for (int k = 0; !orth_op_is_wait(n->op) && k < n->num_in + n->num_out; k++)
             ORTH_TRY(flow_check_touch(f, i, k < n->num_in ? &n->in[k] : &n->out[k - n->num_in], k >= n->num_in));
-        ORTH_TRY(n->op >= ORTH_FIRST_COMM_OP ? check_comm(f, i) : check_compute(f, i));
+        ORTH_TRY(orth_op_is_comm(n->op) ? check_comm(f, i) : check_compute(f, i));
     }
     if (f->num_calls > 0) {
         const under_way *c = &f->calls[0];

@@ -16,8 +16,8 @@ static bool is_met(const walk *w, const rank_event *e)
 {
     if (e->group != w->group)
         return false;
-    if (w->op == ORTH_OP_wait)
-        return e->op != ORTH_OP_wait && !event_is_message(e);
+    if (orth_op_is_wait(w->op))
+        return !orth_op_is_wait(e->op) && !event_is_message(e);
     return e->op == w->op && e->peer == w->peer;
 }
 

@@ -52,7 +52,7 @@ typedef struct {
 
 static inline bool event_is_message(const rank_event *e)
 {
-    return e->op == ORTH_OP_send || e->op == ORTH_OP_recv;
+    return orth_op_is_message(e->op);
 }
 
 /* "rank 3, instruction 17 (all_gather of 40 fp32 on dp, layer 2, micro-batch 0), buffer 'x'" into out. Builds

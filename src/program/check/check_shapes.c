@@ -4,8 +4,6 @@
 
 #include <inttypes.h>
 
-#include "kernels/signature.h"
-
 typedef struct {
     orth_ctx *ctx;
     const orth_program *p;
@@ -83,21 +81,13 @@ static orth_status check_all(shapes *s)
         const orth_instr *n = &s->p->instrs[s->at];
         for (int k = 0; k < n->num_in + n->num_out; k++)
             ORTH_TRY(check_view(s, k < n->num_in ? &n->in[k] : &n->out[k - n->num_in]));
-        if (n->op < ORTH_FIRST_COMM_OP)
+        if (!orth_op_is_comm(n->op))
             ORTH_TRY(check_signature(s, n));
     }
     return ORTH_OK;
 }
 
-orth_status orth_check_shapes(orth_ctx *ctx, const orth_program *p)
+orth_status orth_check_shapes(orth_ctx *ctx, const orth_program *p, const orth_signature *of)
 {
-    orth_signature *of = ORTH_NEW_ARRAY(ctx, orth_signature, ORTH_NUM_OPS);
-    if (!of)
-        return ORTH_ERR_NOMEM;
-    for (int op = 0; op < ORTH_NUM_OPS; op++)
-        orth_signature_of((orth_op)op, &of[op]);
-    shapes s = {.ctx = ctx, .p = p, .of = of};
-    const orth_status status = check_all(&s);
-    orth_mem_free(ctx, of);
-    return status;
+    return check_all(&(shapes){.ctx = ctx, .p = p, .of = of});
 }

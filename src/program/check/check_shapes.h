@@ -2,10 +2,11 @@
 #ifndef ORTH_PROGRAM_CHECK_SHAPES_H
 #define ORTH_PROGRAM_CHECK_SHAPES_H
 
+#include "kernels/signature.h"
 #include "program/ir/program.h"
 
-/* Part of orth_check (check.h), and first in it: the other checks read buffers without looking whether they exist.
+/* of [ORTH_NUM_OPS]. Part of orth_check (check.h), and first in it: the other checks read buffers without looking whether they exist.
  * ORTH_ERR_INTERNAL names the instruction, the operand, and both values. */
-orth_status orth_check_shapes(orth_ctx *ctx, const orth_program *p);
+orth_status orth_check_shapes(orth_ctx *ctx, const orth_program *p, const orth_signature *of);
 
 #endif

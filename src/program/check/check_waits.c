@@ -82,12 +82,12 @@ static void advance(waits *w, int rank)
     while (r->at < d->num_events) {
         const rank_event *e = &d->events[r->at];
         if (!r->posted) {
-            r->on = e->op == ORTH_OP_wait ? r->tickets[e->ticket % ORTH_MAX_TICKETS] : post(w, rank, e);
+            r->on = orth_op_is_wait(e->op) ? r->tickets[e->ticket % ORTH_MAX_TICKETS] : post(w, rank, e);
             r->posted = true;
-            if (e->op != ORTH_OP_wait && e->ticket > 0)
+            if (!orth_op_is_wait(e->op) && e->ticket > 0)
                 r->tickets[e->ticket % ORTH_MAX_TICKETS] = r->on;
         }
-        bool blocks = e->op == ORTH_OP_wait || e->ticket <= 0;
+        bool blocks = orth_op_is_wait(e->op) || e->ticket <= 0;
         if (blocks && !complete(w, &r->on))
             return;
         r->posted = false;

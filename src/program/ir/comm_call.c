@@ -1,31 +1,37 @@
 /* comm_call.c -- see comm_call.h. */
 #include "program/ir/comm_call.h"
 
+/* How many elements a call has: those of its input, of its output, of a block of its input for each rank. */
+typedef enum { INPUT = 0, OUTPUT, BLOCK } call_count;
+
+static const struct {
+    orth_comm_kind kind;
+    call_count count;
+} calls[ORTH_NUM_OPS] = {
+#define OP(...)
+#define COMM(name, in, out, vjp, lower, waits, form, kind, count) [ORTH_OP_##name] = {ORTH_##kind, count},
+#include "kernels/ops.def"
+#undef COMM
+#undef OP
+};
+
 int orth_instr_num_calls(const orth_instr *n)
 {
     int operands = ORTH_MAX(n->num_in, n->num_out);
-    return n->op < ORTH_FIRST_COMM_OP || n->op == ORTH_OP_wait ? 0 : n->joined ? ORTH_MIN(operands, 1) : operands;
+    return !orth_op_is_comm(n->op) || orth_op_is_wait(n->op) ? 0 : n->joined ? ORTH_MIN(operands, 1) : operands;
 }
 
 int64_t orth_program_num_events(const orth_program *p)
 {
     int64_t num = 0;
     for (int32_t i = 0; i < p->num_instrs; i++)
-        num += p->instrs[i].op == ORTH_OP_wait ? 1 : orth_instr_num_calls(&p->instrs[i]);
+        num += orth_op_is_wait(p->instrs[i].op) ? 1 : orth_instr_num_calls(&p->instrs[i]);
     return num;
 }
 
 orth_comm_call orth_instr_call(const orth_instr *n, int32_t index, int k, int group_size)
 {
-    static const orth_comm_kind kinds[] = {
-        [ORTH_OP_all_reduce - ORTH_FIRST_COMM_OP] = ORTH_COMM_ALL_REDUCE,
-        [ORTH_OP_reduce_scatter - ORTH_FIRST_COMM_OP] = ORTH_COMM_REDUCE_SCATTER,
-        [ORTH_OP_all_gather - ORTH_FIRST_COMM_OP] = ORTH_COMM_ALL_GATHER,
-        [ORTH_OP_all_to_all - ORTH_FIRST_COMM_OP] = ORTH_COMM_ALL_TO_ALL,
-        [ORTH_OP_send - ORTH_FIRST_COMM_OP] = ORTH_COMM_SEND,
-        [ORTH_OP_recv - ORTH_FIRST_COMM_OP] = ORTH_COMM_RECV,
-    };
-    const bool by_output = n->op == ORTH_OP_reduce_scatter || n->op == ORTH_OP_recv;
+    const bool by_output = calls[n->op].count == OUTPUT;
     const orth_operand *blocks = by_output ? n->out : n->in;
     int64_t count = 0;
     for (int j = k; j < (n->joined ? (by_output ? n->num_out : n->num_in) : k + 1); j++) {
@@ -34,10 +40,10 @@ orth_comm_call orth_instr_call(const orth_instr *n, int32_t index, int k, int gr
     }
     const int64_t row = n->joined ? n->num_in : k; /* the last one holds the sums */
     return (orth_comm_call){
-        .kind = kinds[n->op - ORTH_FIRST_COMM_OP],
+        .kind = calls[n->op].kind,
         .dtype = blocks[k].dtype,
         .op = n->attr.maximum ? ORTH_MAX_OF : ORTH_SUM,
-        .count = count / (n->op == ORTH_OP_all_to_all ? group_size : 1),
+        .count = count / (calls[n->op].count == BLOCK ? group_size : 1),
         .counts = n->counts ? n->counts + row * group_size : NULL,
         .peer = n->attr.peer,
         .instr = index,

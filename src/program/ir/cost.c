@@ -35,57 +35,75 @@ static double block_product(const orth_attr *a)
     return 2.0 * a->num_seqs * a->heads * a->head_dim * pairs;
 }
 
-static void add_flops(const orth_instr *i, orth_cost *c)
+/* ---- flops_<name>, named by a row of ops.def ---- */
+
+/* Replicas are made anew: work, but not the model's. */
+static void flops_linear(const orth_instr *i, orth_cost *c)
 {
-    switch (i->op) {
-    case ORTH_OP_linear: /* replicas are made anew: work, but not the model's */
-        c->hardware_flops = product_flops(&i->in[0], &i->in[1], 0);
-        c->model_flops = product_flops(&i->in[0], &i->in[1], i->attr.replica_rows);
-        return;
-    case ORTH_OP_linear_dx:
-        c->hardware_flops = c->model_flops = product_flops(&i->in[0], &i->in[1], i->attr.replica_rows);
-        return;
-    case ORTH_OP_linear_dw:
-        c->hardware_flops = product_flops(&i->in[0], &i->out[0], 0);
-        c->model_flops = product_flops(&i->in[0], &i->out[0], i->attr.replica_rows);
-        return;
-    case ORTH_OP_attention:
-    case ORTH_OP_attention_full:
-    case ORTH_OP_attention_part:
-        c->hardware_flops = c->model_flops = 2 * attention_product(&i->attr);
-        return;
-    case ORTH_OP_attention_bwd:
-    case ORTH_OP_attention_part_bwd:
-        c->model_flops = 4 * attention_product(&i->attr);
-        c->hardware_flops = 5 * attention_product(&i->attr);
-        return;
-    case ORTH_OP_attention_block:
-        c->hardware_flops = c->model_flops = 2 * block_product(&i->attr);
-        return;
-    case ORTH_OP_attention_block_bwd:
-        c->model_flops = 4 * block_product(&i->attr);
-        c->hardware_flops = 5 * block_product(&i->attr);
-        return;
-    case ORTH_OP_attention_cached:
-        /* Upper bound: every new token sees the whole cache. */
-        c->hardware_flops = c->model_flops = 4.0 * (double)i->out[0].dim[0] * i->attr.heads * i->attr.head_dim *
-                                             (double)i->in[2].dim[1];
-        return;
-    default:
-        return;
-    }
+    c->hardware_flops = product_flops(&i->in[0], &i->in[1], 0);
+    c->model_flops = product_flops(&i->in[0], &i->in[1], i->attr.replica_rows);
 }
+
+static void flops_linear_dx(const orth_instr *i, orth_cost *c)
+{
+    c->hardware_flops = c->model_flops = product_flops(&i->in[0], &i->in[1], i->attr.replica_rows);
+}
+
+static void flops_linear_dw(const orth_instr *i, orth_cost *c)
+{
+    c->hardware_flops = product_flops(&i->in[0], &i->out[0], 0);
+    c->model_flops = product_flops(&i->in[0], &i->out[0], i->attr.replica_rows);
+}
+
+static void flops_attention(const orth_instr *i, orth_cost *c)
+{
+    c->hardware_flops = c->model_flops = 2 * attention_product(&i->attr);
+}
+
+static void flops_attention_bwd(const orth_instr *i, orth_cost *c)
+{
+    c->model_flops = 4 * attention_product(&i->attr);
+    c->hardware_flops = 5 * attention_product(&i->attr);
+}
+
+static void flops_attention_block(const orth_instr *i, orth_cost *c)
+{
+    c->hardware_flops = c->model_flops = 2 * block_product(&i->attr);
+}
+
+static void flops_attention_block_bwd(const orth_instr *i, orth_cost *c)
+{
+    c->model_flops = 4 * block_product(&i->attr);
+    c->hardware_flops = 5 * block_product(&i->attr);
+}
+
+/* Upper bound: every new token sees the whole cache. */
+static void flops_attention_cached(const orth_instr *i, orth_cost *c)
+{
+    c->hardware_flops = c->model_flops = 4.0 * (double)i->out[0].dim[0] * i->attr.heads * i->attr.head_dim *
+                                         (double)i->in[2].dim[1];
+}
+
+typedef void (*flops_fn)(const orth_instr *i, orth_cost *c);
+#define flops_none NULL
+
+static const flops_fn flops_of[ORTH_NUM_OPS] = {
+#define OP(name, family, in, out, vjp, flops, ...) [ORTH_OP_##name] = flops_##flops,
+#include "kernels/ops.def"
+#undef OP
+};
 
 orth_cost orth_instr_cost(const orth_instr *i)
 {
     orth_cost c = {0};
-    if (i->op == ORTH_OP_wait) /* the call has counted */
+    if (orth_op_is_wait(i->op)) /* the call has counted */
         return c;
-    add_flops(i, &c);
+    if (flops_of[i->op])
+        flops_of[i->op](i, &c);
     if (i->recomputed)
         c.model_flops = 0;
     for (int k = 0; k < i->num_in; k++)
-        if (k != 1 || !orth_instr_reads_packed(i))
+        if (k != ORTH_IN_WEIGHT || !orth_instr_reads_packed(i))
             c.bytes += (double)orth_operand_bytes(&i->in[k]);
     for (int k = 0; k < i->num_out; k++)
         c.bytes += (double)orth_operand_bytes(&i->out[k]);

@@ -24,14 +24,14 @@ static void print_attr(FILE *out, const orth_instr *n)
 {
     static const char *const acts[] = {"", " gelu_tanh", " gelu", " silu"};
     int64_t leaves = orth_split_leaves(&n->attr.split);
-    bool product = n->op == ORTH_OP_linear || n->op == ORTH_OP_linear_dx || n->op == ORTH_OP_linear_dw;
+    bool product = orth_op_family_of(n->op) == ORTH_OPS_PRODUCT;
     if (product && leaves > 1)
         fprintf(out, " parts=%" PRId64, leaves);
     if (product)
         fprintf(out, "%s", acts[n->attr.act]);
     if (n->attr.num_addends > 0)
         fprintf(out, " addends=%d", n->attr.num_addends);
-    if (n->op >= ORTH_FIRST_COMM_OP)
+    if (orth_op_is_comm(n->op))
         fprintf(out, " %s", orth_group_name(n->attr.group));
     if (n->attr.ticket > 0)
         fprintf(out, " ticket=%d", n->attr.ticket);

@@ -124,10 +124,10 @@ int32_t orth_program_find(const orth_program *p, orth_bind bind, int64_t index);
 /* View of `buffer` as a whole. */
 orth_operand orth_operand_of(int32_t buffer, orth_dtype dtype, int num_dims, const int64_t *dim);
 extern const orth_operand orth_operand_absent;
-/* A product that reads its weight as a linear_pack or linear_dx_pack left it: in[3], instead of in[1]. */
+/* A product that reads its weight as the op that packs it left it, not the weight itself. */
 static inline bool orth_instr_reads_packed(const orth_instr *i)
 {
-    return (i->op == ORTH_OP_linear || i->op == ORTH_OP_linear_dx) && i->num_in > 3 && i->in[3].buffer >= 0;
+    return i->num_in > ORTH_IN_PACKED && i->in[ORTH_IN_PACKED].buffer >= 0 && orth_op_packing(i->op) != ORTH_NUM_OPS;
 }
 /* Rows [begin, end) of dim 0. */
 orth_operand orth_operand_rows(orth_operand o, int64_t begin, int64_t end);

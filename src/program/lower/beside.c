@@ -22,19 +22,29 @@ typedef struct {
     bool begins_with_call;
 } order;
 
+/* ROWS: without sequence parallelism all ranks have all rows. */
+static const enum { NO = 0, ROWS, YES } waits[ORTH_NUM_OPS] = {
+#define OP(...)
+#define COMM(name, in, out, vjp, lower, waits, ...) [ORTH_OP_##name] = waits,
+#define GRAPH(name, in, out, vjp, lower, waits) [ORTH_OP_##name] = waits,
+#include "kernels/ops.def"
+#undef GRAPH
+#undef COMM
+#undef OP
+};
+
+/* Of a weight's gradient. */
 static bool is_product(const orth_node *n)
 {
-    return n->op == ORTH_OP_linear_dw && n->for_weights;
+    return orth_op_family_of(n->op) == ORTH_OPS_PRODUCT && n->param >= 0 && n->for_weights;
 }
 
 /* Whether the gradient of the input must wait for a call here. Gathers are made of what the forward left. */
 static bool is_call(const orth_graph *g, const orth_node *n)
 {
-    if (n->for_weights)
+    if (n->for_weights || waits[n->op] == NO)
         return false;
-    if (n->op == ORTH_OP_enter) /* without sequence parallelism all ranks have all rows */
-        return g->values[n->in[0]].dim[0] != g->values[n->out[0]].dim[0];
-    return n->op == ORTH_OP_leave || n->op == ORTH_OP_scatter_rows || n->op == ORTH_OP_all_to_all;
+    return waits[n->op] == YES || g->values[n->in[0]].dim[0] != g->values[n->out[0]].dim[0];
 }
 
 /* The last products to the calls, in order. */

@@ -61,31 +61,136 @@ static orth_operand sequence_rows(const orth_builder *b, orth_operand x, int64_t
     return orth_operand_rows(x, sequence * T, (sequence + 1) * T);
 }
 
-/* A communication node of a graph: in place where it changes values only, sequence by sequence where it
- * changes which rows a rank has. */
-static void expand_comm(orth_builder *b, const orth_block *block, orth_block_env *env, const orth_node *n)
+/* A node of a block whose operands are being made. */
+typedef struct {
+    orth_builder *b;
+    const orth_block *block;
+    orth_block_env *env;
+    const orth_node *node;
+    const orth_leaf_range *leaves;
+} lowering;
+
+/* A call that changes which rows a rank has: sequence by sequence. */
+static void call_by_sequence(const lowering *l, orth_op op)
 {
-    orth_operand x = read_value(b, block, env, n->in[0], -1);
-    orth_attr attr = {.group = n->attr.group, .maximum = n->attr.maximum};
-    bool tokens = n->op == ORTH_OP_gather_rows || n->op == ORTH_OP_scatter_rows || n->op == ORTH_OP_all_to_all;
-    bool rows = tokens || (b->spec->mesh.sequence_parallel && n->op != ORTH_OP_all_reduce);
-    bool gathers = n->op == ORTH_OP_enter || n->op == ORTH_OP_gather_rows;
-    if (!rows) {
-        env->of[n->out[0]] = x;
-        if (n->op != ORTH_OP_enter)
-            orth_build_emit(b, ORTH_OP_all_reduce, &attr, 1, &x, 1, &x);
-        return;
-    }
-    orth_operand y = make_value(b, block, env, n->out[0]);
+    orth_builder *b = l->b;
     const int32_t B = b->spec->num_seqs;
+    orth_operand x = read_value(b, l->block, l->env, l->node->in[0], -1);
+    orth_operand y = make_value(b, l->block, l->env, l->node->out[0]);
     orth_operand *in = b->cut, *out = b->cut + B;
     for (int32_t i = 0; i < B; i++) {
         in[i] = sequence_rows(b, x, i);
         out[i] = sequence_rows(b, y, i);
     }
-    orth_op op = n->op == ORTH_OP_all_to_all ? n->op : gathers ? ORTH_OP_all_gather : ORTH_OP_reduce_scatter;
-    orth_build_emit(b, op, &attr, B, in, B, out);
+    orth_build_emit(b, op, &(orth_attr){.group = l->node->attr.group}, B, in, B, out);
 }
+
+/* ---- lower_<name>, named by a row of ops.def: what is no instruction, or one with other operands ---- */
+
+static void lower_all_reduce(const lowering *l)
+{
+    const orth_attr attr = {.group = l->node->attr.group, .maximum = l->node->attr.maximum};
+    orth_operand x = read_value(l->b, l->block, l->env, l->node->in[0], -1);
+    l->env->of[l->node->out[0]] = x;
+    orth_build_emit(l->b, ORTH_OP_all_reduce, &attr, 1, &x, 1, &x);
+}
+
+static void lower_enter(const lowering *l)
+{
+    if (l->b->spec->mesh.sequence_parallel)
+        call_by_sequence(l, ORTH_OP_all_gather);
+    else
+        l->env->of[l->node->out[0]] = read_value(l->b, l->block, l->env, l->node->in[0], -1);
+}
+
+static void lower_leave(const lowering *l)
+{
+    if (l->b->spec->mesh.sequence_parallel)
+        call_by_sequence(l, ORTH_OP_reduce_scatter);
+    else
+        lower_all_reduce(l);
+}
+
+static void lower_gather_rows(const lowering *l)
+{
+    call_by_sequence(l, ORTH_OP_all_gather);
+}
+
+static void lower_scatter_rows(const lowering *l)
+{
+    call_by_sequence(l, ORTH_OP_reduce_scatter);
+}
+
+static void lower_all_to_all(const lowering *l)
+{
+    call_by_sequence(l, ORTH_OP_all_to_all);
+}
+
+static void read_inputs(const lowering *l, orth_operand *in)
+{
+    for (int k = 0; k < l->node->num_in; k++)
+        in[k] = read_value(l->b, l->block, l->env, l->node->in[k], l->leaves->row0);
+}
+
+static void make_outputs(const lowering *l, orth_operand *out)
+{
+    for (int k = 0; k < l->node->num_out; k++)
+        out[k] = make_value(l->b, l->block, l->env, l->node->out[k]);
+}
+
+/* Layers share a graph, not their dropouts. */
+static orth_attr attr_of_layer(const lowering *l)
+{
+    orth_attr attr = l->node->attr;
+    attr.site += SITES_PER_LAYER * (l->b->layer + 1);
+    return attr;
+}
+
+static void lower_ring_attention(const lowering *l)
+{
+    const orth_attr attr = attr_of_layer(l);
+    orth_operand in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+    read_inputs(l, in);
+    make_outputs(l, out);
+    orth_build_ring_forward(l->b, &attr, in, out);
+}
+
+static void lower_ring_attention_bwd(const lowering *l)
+{
+    const orth_attr attr = attr_of_layer(l);
+    orth_operand in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+    read_inputs(l, in);
+    make_outputs(l, out);
+    orth_build_ring_backward(l->b, &attr, in, out);
+}
+
+/* An instruction like the node; what makes a gradient of a parameter, one for each run of leaves. */
+static void lower_op(const lowering *l)
+{
+    const orth_node *n = l->node;
+    orth_operand in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+    read_inputs(l, in);
+    if (n->param >= 0) {
+        orth_build_gradient(l->b, l->block->param_index[n->param], n, in, l->leaves);
+        return;
+    }
+    const orth_attr attr = attr_of_layer(l);
+    make_outputs(l, out);
+    orth_build_emit(l->b, n->op, &attr, n->num_in, in, n->num_out, out);
+}
+
+typedef void (*lower_fn)(const lowering *l);
+#define lower_none NULL
+
+static const lower_fn lowers[ORTH_NUM_OPS] = {
+#define OP(name, ...) [ORTH_OP_##name] = lower_op,
+#define COMM(name, in, out, vjp, lower, ...) [ORTH_OP_##name] = lower_##lower,
+#define GRAPH(name, in, out, vjp, lower, ...) [ORTH_OP_##name] = lower_##lower,
+#include "kernels/ops.def"
+#undef GRAPH
+#undef COMM
+#undef OP
+};
 
 /* Whether a node is left to the other half of a split backward. */
 static bool skipped(orth_action_kind kind, const orth_node *n)
@@ -98,30 +203,8 @@ static void expand(orth_builder *b, const orth_block *block, orth_block_env *env
 {
     for (int32_t i = first; i < end && !b->p->failed; i++) {
         const orth_node *n = &block->graph->nodes[i];
-        orth_operand in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
-        if (skipped(kind, n))
-            continue;
-        const bool ring = n->op == ORTH_OP_ring_attention || n->op == ORTH_OP_ring_attention_bwd;
-        if (n->op >= ORTH_FIRST_COMM_OP && !ring) {
-            expand_comm(b, block, env, n);
-            continue;
-        }
-        for (int k = 0; k < n->num_in; k++)
-            in[k] = read_value(b, block, env, n->in[k], leaves->row0);
-        if (n->param >= 0) {
-            orth_build_gradient(b, block->param_index[n->param], n, in, leaves);
-            continue;
-        }
-        for (int k = 0; k < n->num_out; k++)
-            out[k] = make_value(b, block, env, n->out[k]);
-        orth_attr attr = n->attr;
-        attr.site += SITES_PER_LAYER * (b->layer + 1); /* layers share a graph, not their dropouts */
-        if (n->op == ORTH_OP_ring_attention)
-            orth_build_ring_forward(b, &attr, in, out);
-        else if (ring)
-            orth_build_ring_backward(b, &attr, in, out);
-        else
-            orth_build_emit(b, n->op, &attr, n->num_in, in, n->num_out, out);
+        if (!skipped(kind, n))
+            lowers[n->op](&(lowering){b, block, env, n, leaves});
     }
 }
 

@@ -1,5 +1,6 @@
 /* update.c -- the end of a step, when the gradients are reduced (bucket.c): loss, gradient norm, clipping, optimizer,
  * and (ZeRO) the updated shards given back to all. */
+#include "kernels/signature.h"
 #include "program/lower/build.h"
 
 static int32_t state_buffer(orth_builder *b, const char *what, orth_bind bind, int64_t index, int64_t first,
@@ -209,7 +210,7 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
     int num_out = 1;
     int32_t m = state_buffer(b, "m", ORTH_BIND_M, index, mine.first, mine.count);
     out[num_out++] = orth_build_vector(m, ORTH_F32, 0, mine.count);
-    if (b->spec->optimizer != ORTH_OP_sgd) {
+    if (orth_op_has_output(b->spec->optimizer, "v")) {
         int32_t v = state_buffer(b, "v", ORTH_BIND_V, index, mine.first, mine.count);
         out[num_out++] = orth_build_vector(v, ORTH_F32, 0, mine.count);
     }

@@ -1,4 +1,4 @@
-/* vjp.c -- the vector-Jacobian product of each op, in terms of other ops.
+/* vjp.c -- the vector-Jacobian product of each op, in terms of other ops: vjp_<name>, named by a row of ops.def.
  *
  * The walk goes over the forward nodes from last to first; grad[v] is the value that holds the
  * gradient of v so far. A value with several consumers gets its sum where possible inside a kernel
@@ -277,17 +277,26 @@ static void vjp_attention_shared(walk *w, const orth_node *n)
     accumulate(w, n->in[0], dqkv);
 }
 
-static void vjp_attention(walk *w, const orth_node *n, orth_op op)
+static void attention_backward(walk *w, const orth_node *n, orth_op op)
 {
-    if (n->attr.shares_kv && op == ORTH_OP_attention_bwd) {
-        vjp_attention_shared(w, n);
-        return;
-    }
     orth_value dqkv = like(w, n->in[0], "d.");
     const orth_value in[] = {w->grad[n->out[0]], n->in[0], n->out[0], n->out[1], n->in[1], n->in[2], n->in[3]};
     const orth_value out[] = {dqkv};
     emit(w, op, &n->attr, 7, in, 1, out);
     accumulate(w, n->in[0], dqkv);
+}
+
+static void vjp_attention(walk *w, const orth_node *n)
+{
+    if (n->attr.shares_kv)
+        vjp_attention_shared(w, n);
+    else
+        attention_backward(w, n, ORTH_OP_attention_bwd);
+}
+
+static void vjp_ring_attention(walk *w, const orth_node *n)
+{
+    attention_backward(w, n, ORTH_OP_ring_attention_bwd);
 }
 
 static void vjp_attention_part(walk *w, const orth_node *n)
@@ -402,45 +411,67 @@ static void vjp_unary(walk *w, const orth_node *n, orth_op op, bool inverse, boo
     accumulate(w, n->in[0], dx);
 }
 
-static orth_status vjp(walk *w, const orth_node *n)
+static void vjp_swiglu(walk *w, const orth_node *n)
 {
-    switch (n->op) {
-    case ORTH_OP_embed: vjp_embed(w, n); return ORTH_OK;
-    case ORTH_OP_norm: vjp_norm(w, n); return ORTH_OK;
-    case ORTH_OP_linear: vjp_linear(w, n); return ORTH_OK;
-    case ORTH_OP_attention:
-    case ORTH_OP_attention_full: vjp_attention(w, n, ORTH_OP_attention_bwd); return ORTH_OK;
-    case ORTH_OP_ring_attention: vjp_attention(w, n, ORTH_OP_ring_attention_bwd); return ORTH_OK;
-    case ORTH_OP_attention_part: vjp_attention_part(w, n); return ORTH_OK;
-    case ORTH_OP_gather_rows: vjp_gather_rows(w, n); return ORTH_OK;
-    case ORTH_OP_kv_pack: vjp_kv_pack(w, n); return ORTH_OK;
-    case ORTH_OP_head_norm: vjp_head_norm(w, n); return ORTH_OK;
-    case ORTH_OP_swiglu: vjp_unary(w, n, ORTH_OP_swiglu_bwd, false, true); return ORTH_OK;
-    case ORTH_OP_rope: vjp_unary(w, n, ORTH_OP_rope, true, false); return ORTH_OK;
-    case ORTH_OP_dropout: vjp_unary(w, n, ORTH_OP_dropout, false, false); return ORTH_OK;
-    case ORTH_OP_heads_split: vjp_unary(w, n, ORTH_OP_heads_join, false, false); return ORTH_OK;
-    case ORTH_OP_heads_join: vjp_unary(w, n, ORTH_OP_heads_split, false, false); return ORTH_OK;
-    case ORTH_OP_all_to_all: vjp_unary(w, n, ORTH_OP_all_to_all, false, false); return ORTH_OK;
-    case ORTH_OP_add:
-        accumulate(w, n->in[0], w->grad[n->out[0]]);
-        accumulate(w, n->in[1], w->grad[n->out[0]]);
-        return ORTH_OK;
-    case ORTH_OP_enter: vjp_enter(w, n); return ORTH_OK;
-    case ORTH_OP_leave: vjp_leave(w, n); return ORTH_OK;
-    case ORTH_OP_round_bias: vjp_round_bias(w, n); return ORTH_OK;
-    case ORTH_OP_xent_max:
-    case ORTH_OP_xent_sum:
-    case ORTH_OP_all_reduce: /* between the parts of a split cross-entropy: nothing flows back */
-        return ORTH_OK;
-    case ORTH_OP_xent_grad:
-    case ORTH_OP_softmax_xent: /* its second output is the gradient of the logits */
-        w->grad[n->in[0]] = n->out[1];
-        return ORTH_OK;
-    default:
-        return ORTH_FAIL(w->g->ctx, ORTH_ERR_INTERNAL, "op %s has no vector-Jacobian product",
-                         orth_op_name(n->op));
-    }
+    vjp_unary(w, n, ORTH_OP_swiglu_bwd, false, true);
 }
+
+static void vjp_rope(walk *w, const orth_node *n)
+{
+    vjp_unary(w, n, ORTH_OP_rope, true, false);
+}
+
+static void vjp_dropout(walk *w, const orth_node *n)
+{
+    vjp_unary(w, n, ORTH_OP_dropout, false, false);
+}
+
+static void vjp_heads_split(walk *w, const orth_node *n)
+{
+    vjp_unary(w, n, ORTH_OP_heads_join, false, false);
+}
+
+static void vjp_heads_join(walk *w, const orth_node *n)
+{
+    vjp_unary(w, n, ORTH_OP_heads_split, false, false);
+}
+
+static void vjp_all_to_all(walk *w, const orth_node *n)
+{
+    vjp_unary(w, n, ORTH_OP_all_to_all, false, false);
+}
+
+static void vjp_add(walk *w, const orth_node *n)
+{
+    accumulate(w, n->in[0], w->grad[n->out[0]]);
+    accumulate(w, n->in[1], w->grad[n->out[0]]);
+}
+
+/* Between the parts of a split cross-entropy: nothing flows back. */
+static void vjp_stop(walk *w, const orth_node *n)
+{
+    (void)w;
+    (void)n;
+}
+
+/* The second output is the gradient of the logits. */
+static void vjp_loss(walk *w, const orth_node *n)
+{
+    w->grad[n->in[0]] = n->out[1];
+}
+
+typedef void (*vjp_fn)(walk *w, const orth_node *n);
+#define vjp_none NULL
+
+static const vjp_fn vjps[ORTH_NUM_OPS] = {
+#define OP(name, family, in, out, vjp, ...) [ORTH_OP_##name] = vjp_##vjp,
+#define COMM(name, in, out, vjp, ...) [ORTH_OP_##name] = vjp_##vjp,
+#define GRAPH(name, in, out, vjp, ...) [ORTH_OP_##name] = vjp_##vjp,
+#include "kernels/ops.def"
+#undef GRAPH
+#undef COMM
+#undef OP
+};
 
 /* Sets for_weights of the backward nodes, walking back from the gradient of the input. */
 static orth_status find_weight_nodes(orth_graph *g)
@@ -473,16 +504,18 @@ orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad)
         return ORTH_ERR_NOMEM;
     for (orth_value v = 0; v < g->num_values; v++)
         w.grad[v] = ORTH_NO_VALUE;
-    orth_op last = g->nodes[g->values[g->output].producer].op;
-    if (last != ORTH_OP_softmax_xent && last != ORTH_OP_xent_grad) {
+    const vjp_fn last = vjps[g->nodes[g->values[g->output].producer].op];
+    if (last != vjp_loss) {
         orth_value_info info = g->values[g->output];
-        orth_dtype dtype = last == ORTH_OP_enter ? ORTH_F32 : info.dtype; /* parts of a sum come back */
+        orth_dtype dtype = last == vjp_enter ? ORTH_F32 : info.dtype; /* parts of a sum come back */
         g->output_grad = orth_graph_add_value(g, ORTH_VALUE_INPUT, 1, dtype, "d.out", info.num_dims, info.dim);
         w.grad[g->output] = g->output_grad;
     }
     for (int32_t i = g->num_forward - 1; i >= 0; i--) {
         orth_node n = g->nodes[i]; /* a copy: emitting may move the array */
-        ORTH_TRY(vjp(&w, &n));
+        if (!vjps[n.op])
+            return ORTH_FAIL(g->ctx, ORTH_ERR_INTERNAL, "op %s has no vector-Jacobian product", orth_op_name(n.op));
+        vjps[n.op](&w, &n);
         ORTH_TRY(orth_graph_done(g));
     }
     add_pending_leaves(&w);

@@ -24,7 +24,7 @@ typedef struct {
 /* A split has no padding. */
 static bool same_weight(const orth_instr *a, const orth_instr *b)
 {
-    const orth_operand *v = &a->in[1], *w = &b->in[1];
+    const orth_operand *v = &a->in[ORTH_IN_WEIGHT], *w = &b->in[ORTH_IN_WEIGHT];
     return a->op == b->op && v->byte_offset == w->byte_offset && v->dtype == w->dtype && v->dim[0] == w->dim[0] &&
            v->dim[1] == w->dim[1] && a->attr.replica_rows == b->attr.replica_rows &&
            memcmp(&a->attr.split, &b->attr.split, sizeof a->attr.split) == 0;
@@ -33,16 +33,16 @@ static bool same_weight(const orth_instr *a, const orth_instr *b)
 /* What keeping the weight of product n takes; 0: it is no product, or gains nothing. */
 static size_t packed_bytes(const keeper *k, const orth_instr *n)
 {
-    if (n->op != ORTH_OP_linear && n->op != ORTH_OP_linear_dx)
+    if (orth_op_packing(n->op) == ORTH_NUM_OPS)
         return 0;
-    const orth_tensor in[2] = {orth_operand_tensor(&n->in[0]), orth_operand_tensor(&n->in[1])};
+    const orth_tensor in[2] = {orth_operand_tensor(&n->in[0]), orth_operand_tensor(&n->in[ORTH_IN_WEIGHT])};
     return orth_op_packed_bytes(n->op, in, &n->attr, k->ctx->isa);
 }
 
 static void note_product(keeper *k, int32_t i)
 {
     const orth_instr *n = &k->p->instrs[i];
-    int32_t *last = &k->last[n->in[1].buffer], r = *last;
+    int32_t *last = &k->last[n->in[ORTH_IN_WEIGHT].buffer], r = *last;
     while (r >= 0 && !same_weight(&k->p->instrs[k->runs[r].first], n))
         r = k->runs[r].before;
     if (r < 0) {
@@ -76,11 +76,11 @@ static void find_runs(keeper *k)
 /* Appends the instruction that packs the weight of n, with the tags of n. */
 static void pack(keeper *k, packed_run *run, const orth_instr *n)
 {
-    const orth_op op = n->op == ORTH_OP_linear ? ORTH_OP_linear_pack : ORTH_OP_linear_dx_pack;
     const int64_t bytes = (int64_t)packed_bytes(k, n);
     const orth_buffer buffer = {.name = "packed", .bytes = (size_t)bytes, .cls = ORTH_CLASS_ACTIVATIONS};
     run->packed = orth_operand_of(orth_program_add_buffer(k->p, &buffer), ORTH_U8, 1, &bytes);
-    orth_instr *added = orth_program_add_instr(k->p, op, &n->attr, 1, &n->in[1], 1, &run->packed);
+    orth_instr *added = orth_program_add_instr(k->p, orth_op_packing(n->op), &n->attr, 1, &n->in[ORTH_IN_WEIGHT], 1,
+                                               &run->packed);
     if (!added)
         return;
     added->phase = n->phase;
@@ -92,7 +92,7 @@ static void pack(keeper *k, packed_run *run, const orth_instr *n)
 /* Appends product n with one operand more. */
 static void append_packed(keeper *k, const orth_instr *n, orth_operand packed)
 {
-    const int at = 3;             /* of `packed` in ops.def */
+    const int at = ORTH_IN_PACKED;
     orth_operand *in = ORTH_ARENA_ARRAY(k->ctx, &k->p->arena, orth_operand, at + 1);
     orth_instr *added = orth_program_append(k->p, n);
     k->p->failed = k->p->failed || !in;

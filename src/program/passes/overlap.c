@@ -93,7 +93,7 @@ static int32_t find_until(const pass *s, int32_t i)
         const int32_t buffer = operand(call, k)->buffer;
         for (int32_t u = buffer < 0 ? 0 : first_use_behind(s, buffer, i);
              buffer >= 0 && u < s->first_use[buffer + 1] && s->uses[u] < until; u++)
-            if (s->old[s->uses[u]].op != ORTH_OP_wait && touches_operand(&s->old[s->uses[u]], call, k))
+            if (!orth_op_is_wait(s->old[s->uses[u]].op) && touches_operand(&s->old[s->uses[u]], call, k))
                 until = s->uses[u];
     }
     return until;
@@ -103,9 +103,7 @@ static int32_t find_until(const pass *s, int32_t i)
 
 static bool is_movable(const orth_instr *n)
 {
-    bool collective = n->op == ORTH_OP_all_reduce || n->op == ORTH_OP_reduce_scatter || n->op == ORTH_OP_all_gather ||
-                      n->op == ORTH_OP_all_to_all;
-    return collective && n->attr.ticket == 0;
+    return orth_op_family_of(n->op) == ORTH_OPS_COLLECTIVE && n->attr.ticket == 0;
 }
 
 static bool writes(const orth_instr *n, int32_t buffer)
@@ -113,7 +111,7 @@ static bool writes(const orth_instr *n, int32_t buffer)
     for (int k = 0; k < n->num_out; k++)
         if (n->out[k].buffer == buffer)
             return true;
-    return n->op == ORTH_OP_wait; /* what it names may be written until then */
+    return orth_op_is_wait(n->op); /* what it names may be written until then */
 }
 
 /* The last instruction before call i on whose work the call's depends, or the other way round; -1. Buffers count as a
@@ -140,7 +138,7 @@ static int32_t find_start(const pass *s, int32_t i)
     int32_t at = i, rival = last_rival(s, i);
     while (at > rival + 1) {
         const orth_instr *n = &s->old[at - 1];
-        bool same_group = n->op >= ORTH_FIRST_COMM_OP && n->op != ORTH_OP_wait && n->attr.group == call->attr.group;
+        bool same_group = orth_op_is_comm(n->op) && !orth_op_is_wait(n->op) && n->attr.group == call->attr.group;
         if (same_group || n->phase != call->phase || n->micro_batch != call->micro_batch)
             break;
         at--;
@@ -191,7 +189,7 @@ static void prefetch(pass *s, const orth_comm_policy *policy, int32_t *last, int
 static bool computes_between(const pass *s, int32_t begin, int32_t end, int32_t call)
 {
     for (int32_t i = begin; i < end; i++)
-        if (i != call && s->old[i].op < ORTH_FIRST_COMM_OP)
+        if (i != call && !orth_op_is_comm(s->old[i].op))
             return true;
     return false;
 }
@@ -307,7 +305,7 @@ static void rewrite(pass *s)
                 emit_wait(s, f--);
         if (i == s->num)
             break;
-        if (s->old[i].op == ORTH_OP_wait)
+        if (orth_op_is_wait(s->old[i].op))
             emit_own_wait(s, i);
         else if (s->old[i].attr.ticket > 0)
             emit_start(s, i, -1);

@@ -68,12 +68,18 @@ static bool covers(const orth_program *p, const orth_operand *o)
            orth_operand_bytes(o) == b->bytes;
 }
 
+static const enum { NONE = 0, IN0 } aliases[ORTH_NUM_OPS] = {
+#define OP(name, family, in, out, vjp, flops, sum, alias, ...) [ORTH_OP_##name] = alias,
+#include "kernels/ops.def"
+#undef OP
+};
+
 /* Out takes over the bytes of in[0] where the op allows it and nobody reads in[0] afterwards. */
 static void find_aliases(orth_program *p)
 {
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
-        if (n->op != ORTH_OP_rope && n->op != ORTH_OP_add && n->op != ORTH_OP_dropout)
+        if (aliases[n->op] == NONE)
             continue;
         if (!covers(p, &n->in[0]) || !covers(p, &n->out[0]))
             continue;
@@ -255,7 +261,7 @@ static void add_workspace(orth_program *p, int num_threads, orth_isa isa)
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         orth_tensor in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
-        if (n->op >= ORTH_FIRST_COMM_OP)
+        if (orth_op_is_comm(n->op))
             continue;
         for (int k = 0; k < n->num_in; k++)
             in[k] = orth_operand_tensor(&n->in[k]);
