@@ -273,7 +273,9 @@ orth_status orth_stages_parse(orth_ctx *ctx, orth_tokenizer *tok, const char *na
         return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "tokenizer: no memory for patterns");
     json_t *normalizer = json_loads(tok->normalizer_json, JSON_DECODE_ANY, NULL);
     json_t *pre_tokenizer = json_loads(tok->pre_tokenizer_json, JSON_DECODE_ANY, NULL);
-    orth_status status = parse_sections(&ps, normalizer, pre_tokenizer);
+    const bool parsed = !normalizer == !tok->normalizer_json && !pre_tokenizer == !tok->pre_tokenizer_json;
+    orth_status status = parsed ? parse_sections(&ps, normalizer, pre_tokenizer)
+                                : ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "%s: no memory for its stages", name); /* they were JSON before */
     json_decref(normalizer);
     json_decref(pre_tokenizer);
     return status;
