@@ -40,9 +40,10 @@ tsan:           ## communicators, products and layouts under ThreadSanitizer
 		test_layouts_cp
 	ORTH_LAYOUTS=40 $(CTEST) $(BUILD)-tsan -R '^test_(comm|gemm|gemm_library|layouts|layouts_cp)$$'
 
-soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 200 disturbed runs; hours
+soak: all       ## 2,000 random layouts (LAYOUTS=n for another number), 200 disturbed runs, every call failing once; many hours
 	ORTH_LAYOUTS=$(or $(LAYOUTS),2000) $(BUILD)/test_layouts
 	ORTH_ALARMS=200 $(BUILD)/test_watchdog
+	ORTH_FAULTS=all $(BUILD)/test_faults
 
 globals: all    ## fails if the library keeps writable state at file scope
 	@tools/globals.sh $(BUILD)/liborthant_lib.a
