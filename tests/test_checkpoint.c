@@ -277,6 +277,8 @@ TEST(json_is_whole_or_not_written)
     orth_ctx *ctx = test_ctx(1);
     orth_model_config c = case_config(ctx, "llama-tiny");
     orth_checkpoint_manifest m = {.run_config = "a: 1\n", .num_files = 2, .files = {{.name = "a"}, {.name = "b"}}};
+    const orth_special_tokens special = {.eos = {2, 3}, .num_eos = 2, .bos = 1, .pad = -1};
+    m.state.special = special;
     c.rope_factor = 2;
     for (int what = 0; what < 2; what++) {
         char *want = NULL, *text = NULL;
@@ -284,7 +286,7 @@ TEST(json_is_whole_or_not_written)
         for (; !text; k++) {
             json_set_alloc_funcs(json_memory, free);
             json_calls_left = k;
-            text = what ? orth_hf_config_text(ctx, &c, ORTH_F32, 2) : orth_checkpoint_manifest_text(ctx, &m);
+            text = what ? orth_hf_config_text(ctx, &c, ORTH_F32, &special) : orth_checkpoint_manifest_text(ctx, &m);
             json_set_alloc_funcs(malloc, free);
             if (k == 0) {
                 want = text; /* 0: none fails */
