@@ -276,10 +276,73 @@ TEST(a_call_that_fails_damages_and_loses_nothing)
     run_end(r);
 }
 
+/* ---- what is said, and who may go on ---- */
+
+TEST(metrics_that_cannot_be_written_name_the_file_and_the_step_and_the_run_saves)
+{
+    run_case *r = begin();
+    trial t = {.r = r, .label = "metrics"};
+    const command resume = {.name = "metrics", .args = "train run.yaml checkpoint.dir=w train.steps=9 --quiet --resume",
+                            .start = "seed"};
+    run_command(&t, &resume, "ORTH_FAULT=fwrite:1:28");
+    must(&t, t.code == 3, "not the exit code of a full disk");
+    must(&t, strstr(t.said, "orthant: w/metrics.jsonl: cannot write: No space left on device (the line of step 3)"), "not said");
+    must(&t, check_checkpoints(&t, STEPS_BEFORE) == STEPS_BEFORE + 2, "nothing was saved");
+    assert_false(t.failed);
+    run_end(r);
+}
+
+TEST(metrics_that_are_cut_on_resume_are_said)
+{
+    run_case *r = begin();
+    shell(r, "cp -r seed w; printf '{\"step\": 7, \"loss\": 1}\\n{\"step\": 8, \"lo' >> w/metrics.jsonl");
+    RUN(r, 0, "w/metrics.jsonl: lines dropped: 1 (15 bytes) that are cut short or damaged, from line 5 on",
+        "train run.yaml checkpoint.dir=w train.steps=3 --quiet --resume");
+    assert_non_null(strstr(r->out, "w/metrics.jsonl: lines dropped: 1 (23 bytes) of steps after 2"));
+    run_end(r);
+}
+
+TEST(control_characters_of_names_are_not_printed)
+{
+    run_case *r = begin();
+    RUN(r, 5, "orthant: no\\x1b[31m\\x0a\\xc2\\x9b\xc3\xa9: ", "eval \"$(printf 'no\\033[31m\\n\\302\\233\\303\\251')\"");
+    run_end(r);
+}
+
+/* The copy that measures bandwidth wants 256 MiB. */
+TEST(little_memory_shrinks_what_measures_and_not_the_run)
+{
+    run_case *r = begin();
+    shell(r, "ulimit -v 250000; " ORTH_BINARY " train run.yaml checkpoint.dir=w --quiet");
+    run_end(r);
+}
+
+/* Every step saves, and only the newest checkpoint stays: each is gone soon after it was found. */
+TEST(readers_beside_a_trainer_find_a_checkpoint)
+{
+    run_case *r = begin();
+    shell(r, ORTH_BINARY " train run.yaml checkpoint.dir=w train.steps=1000000 --quiet >log.txt 2>&1 & echo $! >pid.txt");
+    shell(r, "for i in $(seq 600); do ls w/checkpoints/step-* >out.txt 2>&1 && exit 0; sleep 0.1; done; exit 1");
+    for (int i = 0; i < 20; i++) {
+        RUN(r, 0, "loss", "eval w");
+        RUN(r, 0, "", "generate w --tokens=2");
+        RUN(r, 0, "", "ckpt verify w");
+        RUN(r, 2, "another process is training in this run folder", "train run.yaml checkpoint.dir=w --resume");
+    }
+    shell(r, "kill -9 $(cat pid.txt); while kill -0 $(cat pid.txt) 2>err.txt; do sleep 0.1; done");
+    RUN(r, 0, "valid", "ckpt verify w");
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_that_fails_damages_and_loses_nothing),
+        cmocka_unit_test(metrics_that_cannot_be_written_name_the_file_and_the_step_and_the_run_saves),
+        cmocka_unit_test(metrics_that_are_cut_on_resume_are_said),
+        cmocka_unit_test(control_characters_of_names_are_not_printed),
+        cmocka_unit_test(little_memory_shrinks_what_measures_and_not_the_run),
+        cmocka_unit_test(readers_beside_a_trainer_find_a_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
