@@ -1,6 +1,8 @@
 /* test_checkpoint.c -- a checkpoint comes back bit for bit, or the one before it does. */
 #include "ckpt_case.h"
 
+#include <jansson.h>
+
 static const char tokenizer_text[] = "{\"model\": {}}\n";
 
 static orth_checkpoint_view view_of(const model_case *m, int64_t step, orth_dtype dtype)
@@ -201,7 +203,7 @@ TEST(a_damaged_file_is_named_and_the_older_checkpoint_is_taken)
             CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &two, 0, &second));
             damage(ctx, AT(path, "%s/%s", second, files[f]), kind);
             orth_status s = orth_checkpoint_verify(ctx, second);
-            assert_true(s == (kind == 3 ? ORTH_ERR_IO : ORTH_ERR_DATA));
+            assert_int_equal(s, ORTH_ERR_DATA);
             assert_non_null(strstr(ctx->error.message, files[f]));
             orth_ctx_clear_error(ctx);
             ctx->log.write = quiet;
@@ -244,12 +246,141 @@ TEST(a_kill_while_a_step_is_replaced_leaves_the_former_one)
     CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 1, NULL));
     AT(path, "%s/step-00000004", dir);
     CHECK_OK(ctx, orth_path_rename(ctx, path, AT(aside, "%s/.old-step-00000004", dir)));
-    CHECK_OK(ctx, orth_checkpoint_newest(ctx, dir, &found));
-    assert_string_equal(found, path);
+    CHECK_OK(ctx, orth_checkpoint_newest(ctx, dir, &found)); /* a reader takes it as it is */
+    assert_string_equal(found, aside);
     load_equal(ctx, found, &m, 4);
+    assert_true(orth_path_exists(aside) && !orth_path_exists(path));
+    CHECK_OK(ctx, orth_checkpoint_tidy(ctx, dir)); /* a writer gives it its name back */
+    assert_true(!orth_path_exists(aside) && orth_path_exists(path));
     CHECK_OK(ctx, orth_path_make_dirs(ctx, AT(aside, "%s/.old-step-00000004/x", dir)));
     CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 1, NULL)); /* a leftover is not in the way */
+    assert_false(orth_path_exists(AT(aside, "%s/.old-step-00000004", dir)));
     orth_mem_free(ctx, found);
+    case_free(&m);
+    scratch_free(ctx, dir);
+    test_ctx_free(ctx);
+}
+
+/* ---- jansson without memory ---- */
+
+static int64_t json_calls_left;
+
+static void *json_memory(size_t n)
+{
+    return --json_calls_left == 0 ? NULL : malloc(n);
+}
+
+/* It allocates while it builds and while it writes: at whichever of these it fails, the text is whole, or there is none and the
+ * status is that of a lack of memory. */
+TEST(json_is_whole_or_not_written)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_model_config c = case_config(ctx, "llama-tiny");
+    orth_checkpoint_manifest m = {.run_config = "a: 1\n", .num_files = 2, .files = {{.name = "a"}, {.name = "b"}}};
+    const orth_special_tokens special = {.eos = {2, 3}, .num_eos = 2, .bos = 1, .pad = -1};
+    m.state.special = special;
+    c.rope_factor = 2;
+    for (int what = 0; what < 2; what++) {
+        char *want = NULL, *text = NULL;
+        int64_t k = 0;
+        for (; !text; k++) {
+            json_set_alloc_funcs(json_memory, free);
+            json_calls_left = k;
+            text = what ? orth_hf_config_text(ctx, &c, ORTH_F32, &special) : orth_checkpoint_manifest_text(ctx, &m);
+            json_set_alloc_funcs(malloc, free);
+            if (k == 0) {
+                want = text; /* 0: none fails */
+                text = NULL;
+                assert_non_null(want);
+            } else if (!text) {
+                assert_int_equal(ctx->error.code, ORTH_ERR_NOMEM);
+                orth_ctx_clear_error(ctx);
+            }
+        }
+        assert_string_equal(text, want);
+        assert_true(k > 30);
+        orth_mem_free(ctx, text);
+        orth_mem_free(ctx, want);
+    }
+    test_ctx_free(ctx);
+}
+
+/* ---- beside a writer ---- */
+
+/* A checkpoint is removed under a name that is not a checkpoint's (test_faults.c lets that fail half-way). */
+TEST(what_a_kill_left_of_a_removed_checkpoint_goes_with_the_next_save)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char *dir = scratch_dir(), path[256];
+    int64_t *steps = NULL, n = 0;
+    orth_model_config c = case_config(ctx, "llama-tiny");
+    model_case m = case_make(ctx, &c, 9);
+    orth_checkpoint_view one = view_of(&m, 1, ORTH_F32), two = view_of(&m, 2, ORTH_F32);
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &one, 1, NULL));
+    CHECK_OK(ctx, orth_path_make_dirs(ctx, AT(path, "%s/.del-step-00000009/x", dir)));
+    CHECK_OK(ctx, orth_checkpoint_list(ctx, dir, &steps, &n));
+    assert_int_equal(n, 1);
+    orth_mem_free(ctx, steps);
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &two, 1, NULL));
+    assert_false(orth_path_exists(AT(path, "%s/.del-step-00000009", dir)));
+    assert_true(!has_step(dir, 1) && has_step(dir, 2));
+    case_free(&m);
+    scratch_free(ctx, dir);
+    test_ctx_free(ctx);
+}
+
+typedef struct {
+    char *dir;
+    orth_ctx *ctx;
+    int64_t looks;
+} vanishing;
+
+/* Step `looks` is removed while it is read. */
+static orth_status read_vanishing(orth_ctx *ctx, void *user, const char *folder, bool own)
+{
+    vanishing *v = user;
+    char want[256];
+    v->looks++;
+    assert_true(own);
+    assert_string_equal(folder, AT(want, "%s/step-%08d", v->dir, 4 - (int)v->looks));
+    if (v->looks == 3)
+        return ORTH_OK;
+    CHECK_OK(ctx, orth_path_remove(ctx, folder));
+    return ORTH_FAIL(ctx, ORTH_ERR_IO, "it went away");
+}
+
+TEST(a_reader_looks_again_when_a_checkpoint_goes_away)
+{
+    orth_ctx *ctx = test_ctx(1);
+    vanishing v = {.dir = scratch_dir(), .ctx = ctx};
+    orth_model_config c = case_config(ctx, "llama-tiny");
+    model_case m = case_make(ctx, &c, 9);
+    for (int64_t step = 1; step <= 3; step++) {
+        orth_checkpoint_view view = view_of(&m, step, ORTH_F32);
+        CHECK_OK(ctx, orth_checkpoint_save(ctx, v.dir, &view, 0, NULL));
+    }
+    CHECK_OK(ctx, orth_checkpoint_read_weights(ctx, v.dir, read_vanishing, &v));
+    assert_int_equal(v.looks, 3);
+    case_free(&m);
+    scratch_free(ctx, v.dir);
+    test_ctx_free(ctx);
+}
+
+/* Not readable is not damaged: an older checkpoint is not taken for it. */
+TEST(a_checkpoint_that_cannot_be_read_is_not_passed_over)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char *dir = scratch_dir(), path[256], *found = NULL;
+    orth_model_config c = case_config(ctx, "llama-tiny");
+    model_case m = case_make(ctx, &c, 9);
+    for (int64_t step = 1; step <= 2; step++) {
+        orth_checkpoint_view view = view_of(&m, step, ORTH_F32);
+        CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &view, 0, NULL));
+    }
+    AT(path, "%s/step-00000002/config.json", dir);
+    CHECK_OK(ctx, orth_path_remove(ctx, path));
+    assert_int_equal(symlink(path, path), 0); /* a loop: ELOOP, whoever reads */
+    CHECK_FAILS(ctx, ORTH_ERR_IO, "step-00000002/config.json: cannot open", orth_checkpoint_newest(ctx, dir, &found));
     case_free(&m);
     scratch_free(ctx, dir);
     test_ctx_free(ctx);
@@ -356,6 +487,10 @@ int main(void)
         cmocka_unit_test(a_damaged_file_is_named_and_the_older_checkpoint_is_taken),
         cmocka_unit_test(no_checkpoint_is_said_in_words),
         cmocka_unit_test(a_kill_while_a_step_is_replaced_leaves_the_former_one),
+        cmocka_unit_test(json_is_whole_or_not_written),
+        cmocka_unit_test(what_a_kill_left_of_a_removed_checkpoint_goes_with_the_next_save),
+        cmocka_unit_test(a_reader_looks_again_when_a_checkpoint_goes_away),
+        cmocka_unit_test(a_checkpoint_that_cannot_be_read_is_not_passed_over),
         cmocka_unit_test(a_run_folder_resolves_to_its_newest_checkpoint),
         cmocka_unit_test(wrong_arrays_are_refused),
     };

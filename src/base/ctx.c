@@ -12,6 +12,7 @@
 
 #include "base/pool.h"
 #include "base/progress.h"
+#include "base/text.h"
 
 /* In front of every heap block, so that free and realloc know its size. 64 keeps the alignment. */
 #define HEAP_HEADER 64
@@ -21,10 +22,12 @@ static void log_to_stderr(void *user, int rank, orth_log_level level, const char
 {
     (void)user;
     static const char *const names[] = {"error", "warning", "info", "debug"};
+    char shown[4096];
+    orth_text_escape(shown, sizeof shown, text);
     if (level == ORTH_LOG_INFO)
-        fprintf(stderr, "%s\n", text);
+        fprintf(stderr, "%s\n", shown);
     else
-        fprintf(stderr, "orthant: %s: rank %d: %s: %s\n", names[level], rank, component, text);
+        fprintf(stderr, "orthant: %s: rank %d: %s: %s\n", names[level], rank, component, shown);
 }
 
 orth_status orth_ctx_init(orth_ctx *ctx, int num_threads)
@@ -186,6 +189,11 @@ void orth_mem_free(orth_ctx *ctx, void *p)
     void **raw = (void **)((char *)p - HEAP_HEADER);
     count_heap(ctx, -(int64_t) * (size_t *)raw);
     free(raw[1]);
+}
+
+void *orth_mem_system(size_t num_bytes)
+{
+    return malloc(num_bytes);
 }
 
 char *orth_mem_strdup(orth_ctx *ctx, const char *s)

@@ -107,6 +107,8 @@ void orth_log(orth_ctx *ctx, orth_log_level level, const char *component, const 
 void *orth_mem_alloc(orth_ctx *ctx, size_t num_bytes);
 void *orth_mem_realloc(orth_ctx *ctx, void *p, size_t num_bytes); /* new tail is zero-filled */
 void orth_mem_free(orth_ctx *ctx, void *p);
+/* malloc, for an allocator that is handed to a library; free it with free. Nothing is recorded. */
+void *orth_mem_system(size_t num_bytes);
 char *orth_mem_strdup(orth_ctx *ctx, const char *s);
 /* NULL with the error recorded on failure. */
 char *orth_mem_printf(orth_ctx *ctx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -26,15 +26,35 @@ struct orth_writer {
 
 static orth_status fail_errno(orth_ctx *ctx, const char *path, const char *what)
 {
-    bool full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG; /* EFBIG: `ulimit -f` */
-    orth_status code = full ? ORTH_ERR_NOSPACE : ORTH_ERR_IO;
-    return ORTH_FAIL(ctx, code, "%s: cannot %s: %s", path, what, strerror(errno));
+    const int reason = errno;
+    const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG; /* EFBIG: `ulimit -f` */
+    const orth_status code = full ? ORTH_ERR_NOSPACE : reason == ENOMEM ? ORTH_ERR_NOMEM : ORTH_ERR_IO;
+    return ORTH_FAIL(ctx, code, "%s: cannot %s: %s", path, what, strerror(reason));
+}
+
+/* A signal that comes while a slow file system (FUSE, NFS) works ends these calls, not the need for them. */
+static int open_again(const char *path, int flags)
+{
+    int fd;
+    do
+        fd = open(path, flags | O_CLOEXEC, 0644);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+static int fsync_again(int fd)
+{
+    int result;
+    do
+        result = fsync(fd);
+    while (result != 0 && errno == EINTR);
+    return result;
 }
 
 orth_status orth_file_map_open(orth_ctx *ctx, orth_file_map *out, const char *path)
 {
     /* Not blocking: the open of a pipe would wait for its writer. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open_again(path, O_RDONLY | O_NONBLOCK);
     if (fd < 0)
         return fail_errno(ctx, path, "open");
     struct stat st = {.st_mode = 0};
@@ -142,7 +162,7 @@ orth_status orth_writer_open(orth_ctx *ctx, orth_writer **out, const char *path)
         writer_free(ctx, w);
         return ORTH_ERR_NOMEM;
     }
-    w->fd = open(w->tmp_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    w->fd = open_again(w->tmp_path, O_WRONLY | O_CREAT | O_TRUNC);
     if (w->fd < 0) {
         orth_status s = fail_errno(ctx, path, "create");
         writer_free(ctx, w);
@@ -205,14 +225,22 @@ static orth_status sync_parent(orth_ctx *ctx, const char *path)
     if (!dir)
         return ORTH_ERR_NOMEM;
     orth_status s = ORTH_OK;
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open_again(dir, O_RDONLY | O_DIRECTORY);
     /* Some file systems refuse fsync on a folder; then there is nothing more to ask for. */
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP))
+    if (fd < 0 || (fsync_again(fd) != 0 && errno != EINVAL && errno != ENOTSUP))
         s = fail_errno(ctx, dir, "sync");
     if (fd >= 0)
         close(fd);
     orth_mem_free(ctx, dir);
     return s;
+}
+
+/* Some file systems (NFS) tell of a write that failed only here. EINTR: closed all the same. */
+static orth_status close_written(orth_ctx *ctx, orth_writer *w)
+{
+    const int fd = w->fd;
+    w->fd = -1;
+    return close(fd) == 0 || errno == EINTR ? ORTH_OK : fail_errno(ctx, w->path, "close");
 }
 
 orth_status orth_writer_commit(orth_ctx *ctx, orth_writer *w)
@@ -221,11 +249,13 @@ orth_status orth_writer_commit(orth_ctx *ctx, orth_writer *w)
     if (write_fault(ctx)) {
         errno = EIO;
         s = fail_errno(ctx, w->path, "sync");
-    } else if (fsync(w->fd) != 0) {
+    } else if (fsync_again(w->fd) != 0) {
         s = fail_errno(ctx, w->path, "sync");
-    } else if (rename(w->tmp_path, w->path) != 0) {
-        s = fail_errno(ctx, w->path, "rename into place");
     }
+    if (s == ORTH_OK)
+        s = close_written(ctx, w);
+    if (s == ORTH_OK && rename(w->tmp_path, w->path) != 0)
+        s = fail_errno(ctx, w->path, "rename into place");
     if (s != ORTH_OK) {
         orth_writer_abort(ctx, w);
         return s;
@@ -257,13 +287,13 @@ orth_status orth_file_write(orth_ctx *ctx, const char *path, const void *bytes, 
     return orth_writer_commit(ctx, w);
 }
 
-orth_status orth_file_append(orth_ctx *ctx, FILE *f, const void *bytes, size_t num_bytes)
+orth_status orth_file_append(orth_ctx *ctx, FILE *f, const char *path, const void *bytes, size_t num_bytes)
 {
     if (write_fault(ctx))
         errno = ENOSPC;
     else if (fwrite(bytes, 1, num_bytes, f) == num_bytes && fflush(f) == 0)
         return ORTH_OK;
-    return fail_errno(ctx, "appended file", "write");
+    return fail_errno(ctx, path, "write");
 }
 
 bool orth_path_exists(const char *path)
@@ -300,7 +330,9 @@ orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path)
             continue;
         char saved = *p;
         *p = '\0';
-        if (mkdir(copy, 0755) != 0 && errno != EEXIST)
+        if (mkdir(copy, 0755) == 0)
+            s = sync_parent(ctx, copy);
+        else if (errno != EEXIST)
             s = fail_errno(ctx, copy, "create folder");
         *p = saved;
         if (saved == '\0')
@@ -314,15 +346,22 @@ orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path)
 
 orth_status orth_path_lock(orth_ctx *ctx, const char *dir, const char *what, int *out_fd)
 {
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open_again(dir, O_RDONLY | O_DIRECTORY);
     if (fd < 0)
         return fail_errno(ctx, dir, "open");
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        close(fd);
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s", dir, what);
+    int refused = 0;
+    do
+        refused = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    while (refused == EINTR);
+    if (refused == 0 || refused == ENOSYS || refused == ENOTSUP) {
+        if (refused != 0)
+            orth_log(ctx, ORTH_LOG_WARN, "files", "%s: its file system has no locks: nothing keeps another process out", dir);
+        *out_fd = fd;
+        return ORTH_OK;
     }
-    *out_fd = fd;
-    return ORTH_OK;
+    close(fd);
+    errno = refused;
+    return refused == EWOULDBLOCK ? ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s", dir, what) : fail_errno(ctx, dir, "lock");
 }
 
 orth_status orth_path_rename(orth_ctx *ctx, const char *from, const char *to)
@@ -336,20 +375,36 @@ orth_status orth_path_rename(orth_ctx *ctx, const char *from, const char *to)
     return sync_parent(ctx, to);
 }
 
-static orth_status remove_children(orth_ctx *ctx, const char *path)
+orth_status orth_path_each(orth_ctx *ctx, const char *dir,
+                           orth_status (*fn)(orth_ctx *ctx, void *user, const char *dir, const char *name), void *user)
 {
-    DIR *dir = opendir(path);
-    if (!dir)
-        return fail_errno(ctx, path, "list");
+    DIR *d;
+    do
+        d = opendir(dir);
+    while (!d && errno == EINTR);
+    if (!d)
+        return errno == ENOENT ? ORTH_OK : fail_errno(ctx, dir, "list");
     orth_status s = ORTH_OK;
-    for (struct dirent *e = readdir(dir); e && s == ORTH_OK; e = readdir(dir)) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        char *child = orth_path_join(ctx, path, e->d_name);
-        s = child ? orth_path_remove(ctx, child) : ORTH_ERR_NOMEM;
-        orth_mem_free(ctx, child);
+    while (s == ORTH_OK) {
+        errno = 0;
+        const struct dirent *e = readdir(d);
+        if (!e && errno != 0)
+            s = fail_errno(ctx, dir, "list");
+        if (!e)
+            break;
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            s = fn(ctx, user, dir, e->d_name);
     }
-    closedir(dir);
+    closedir(d);
+    return s;
+}
+
+static orth_status remove_child(orth_ctx *ctx, void *user, const char *dir, const char *name)
+{
+    (void)user;
+    char *child = orth_path_join(ctx, dir, name);
+    const orth_status s = child ? orth_path_remove(ctx, child) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, child);
     return s;
 }
 
@@ -359,7 +414,7 @@ orth_status orth_path_remove(orth_ctx *ctx, const char *path)
     if (lstat(path, &st) != 0)
         return errno == ENOENT ? ORTH_OK : fail_errno(ctx, path, "remove");
     if (S_ISDIR(st.st_mode))
-        ORTH_TRY(remove_children(ctx, path));
+        ORTH_TRY(orth_path_each(ctx, path, remove_child, NULL));
     return remove(path) == 0 ? ORTH_OK : fail_errno(ctx, path, "remove");
 }
 

@@ -15,7 +15,7 @@ typedef struct {
     size_t size;
 } orth_file_map;
 
-/* ORTH_ERR_IO with the path and the system's reason. */
+/* ORTH_ERR_IO with the path and the system's reason; ORTH_ERR_NOMEM where the reason is memory (all calls). */
 orth_status orth_file_map_open(orth_ctx *ctx, orth_file_map *out, const char *path);
 void orth_file_map_close(orth_file_map *map);
 /* The whole pages within these bytes leave the resident set; they are read from the file again when used. */
@@ -41,17 +41,21 @@ void orth_writer_abort(orth_ctx *ctx, orth_writer *w);
 /* open + put + commit. */
 orth_status orth_file_write(orth_ctx *ctx, const char *path, const void *bytes, size_t num_bytes);
 
-/* Appends to an open stream through the same door (metrics); ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
-orth_status orth_file_append(orth_ctx *ctx, FILE *f, const void *bytes, size_t num_bytes);
+/* Appends to the open stream of `path` through the same door (metrics); ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
+orth_status orth_file_append(orth_ctx *ctx, FILE *f, const char *path, const void *bytes, size_t num_bytes);
 
 bool orth_path_exists(const char *path);
 bool orth_path_is_dir(const char *path);
 bool orth_path_is_empty_dir(const char *path);
-/* mkdir -p. */
+/* mkdir -p; each folder that was made has its name on the disk. */
 orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path);
 /* Keeps a folder to this process until *out_fd is closed, at the latest by the end of the process, however it
- * ends. ORTH_ERR_ARG with `what` if another process has it. A file system without locks grants it. */
+ * ends. ORTH_ERR_ARG with `what` if another process has it. A file system without locks grants it, with a warning. */
 orth_status orth_path_lock(orth_ctx *ctx, const char *dir, const char *what, int *out_fd);
+/* Calls fn with each name in a folder but "." and "..", until one fails; a missing folder has none. fn may rename and remove.
+ * ORTH_ERR_IO, ORTH_ERR_NOMEM, else what fn returns. */
+orth_status orth_path_each(orth_ctx *ctx, const char *dir,
+                           orth_status (*fn)(orth_ctx *ctx, void *user, const char *dir, const char *name), void *user);
 /* rename, then fsync of the folder of `to`; an empty folder or nothing may be there. A write fault
  * point. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
 orth_status orth_path_rename(orth_ctx *ctx, const char *from, const char *to);

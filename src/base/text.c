@@ -160,3 +160,20 @@ const char *orth_nearest(const char *word, const char *const *names, int num_nam
     }
     return found;
 }
+
+void orth_text_escape(char *out, size_t size, const char *s)
+{
+    const bool utf8 = orth_utf8_valid(s);
+    size_t n = 0;
+    for (const unsigned char *p = (const unsigned char *)s; *p && n + 9 <= size; p++) {
+        const bool c1 = utf8 && *p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f; /* U+0080 to U+009F */
+        if (*p >= 0x20 && *p != 0x7f && (*p < 0x80 || (utf8 && !c1))) {
+            out[n++] = (char)*p;
+            continue;
+        }
+        n += (size_t)snprintf(out + n, size - n, "\\x%02x", *p);
+        if (c1)
+            n += (size_t)snprintf(out + n, size - n, "\\x%02x", *++p);
+    }
+    out[n] = '\0';
+}

@@ -23,6 +23,10 @@ void orth_text_quote(orth_ctx *ctx, orth_text *t, const char *s);
 /* The text, owned by the caller from now on (orth_mem_free); NULL when an addition failed. */
 char *orth_text_take(orth_ctx *ctx, orth_text *t);
 
+/* A message as it may be printed, cut to fit: control characters, which names of files may hold and terminals obey, and bytes
+ * that are not UTF-8 become \xNN. */
+void orth_text_escape(char *out, size_t size, const char *s);
+
 /* Whether `s` is well-formed UTF-8. */
 bool orth_utf8_valid(const char *s);
 

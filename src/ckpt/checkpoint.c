@@ -1,6 +1,7 @@
 /* checkpoint.c -- see checkpoint.h. */
 #include "ckpt/checkpoint.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #define XXH_STATIC_LINKING_ONLY /* for the size of XXH64_state_t */
 #include <xxhash.h>
@@ -216,43 +217,67 @@ struct orth_checkpoint {
     orth_safetensors optimizer;
 };
 
-/* In pieces: the pages of a large file come from a slow disk for minutes, which must be seen to go on. */
+/* In pieces: the pages of a large file come from a slow disk for minutes, which must be seen to go on, and leave the resident
+ * set after they were read: a checkpoint may be larger than the memory. */
 static uint64_t hash_of(orth_ctx *ctx, const orth_file_map *map)
 {
     const size_t piece = (size_t)8 << 20;
     XXH64_state_t state;
     XXH64_reset(&state, 0);
     for (size_t at = 0; at < map->size; at += piece) {
-        XXH64_update(&state, map->data + at, ORTH_MIN(piece, map->size - at));
+        const size_t n = ORTH_MIN(piece, map->size - at);
+        XXH64_update(&state, map->data + at, n);
+        orth_file_map_release(map, at, n);
         orth_tick(ctx);
     }
     return XXH64_digest(&state);
 }
 
+/* A file that is not there is damage. One that cannot be read now (EIO, no descriptor left, no permission) says nothing about
+ * the checkpoint, which must not be passed over for it. */
+static orth_status open_part(orth_ctx *ctx, orth_file_map *map, const char *dir, const char *name)
+{
+    char *path = orth_path_join(ctx, dir, name);
+    if (!path)
+        return ORTH_ERR_NOMEM;
+    const orth_status s = orth_path_exists(path) || errno != ENOENT
+                              ? orth_file_map_open(ctx, map, path)
+                              : ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: is missing", path);
+    orth_mem_free(ctx, path);
+    return s;
+}
+
 static orth_status verify_file(orth_ctx *ctx, const char *dir, const orth_checkpoint_file *f)
 {
     orth_file_map map = {0};
-    char *path = orth_path_join(ctx, dir, f->name);
+    orth_status s = ORTH_OK;
+    ORTH_TRY(open_part(ctx, &map, dir, f->name));
     orth_phase_file(ctx, f->name);
-    orth_status s = path ? orth_file_map_open(ctx, &map, path) : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK && map.size != f->num_bytes)
-        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: has %zu bytes; state.json says %" PRIu64, path, map.size,
+    if (map.size != f->num_bytes)
+        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s/%s: has %zu bytes; state.json says %" PRIu64, dir, f->name, map.size,
                       f->num_bytes);
     if (s == ORTH_OK && hash_of(ctx, &map) != f->hash)
-        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its content does not match the checksum in state.json", path);
+        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s/%s: its content does not match the checksum in state.json", dir, f->name);
     orth_phase_file(ctx, NULL);
     orth_file_map_close(&map);
+    return s;
+}
+
+static orth_status parse_state(orth_ctx *ctx, orth_checkpoint_manifest *m, const char *dir)
+{
+    orth_file_map map = {0};
+    ORTH_TRY(open_part(ctx, &map, dir, "state.json"));
+    char *path = orth_path_join(ctx, dir, "state.json");
+    const orth_status s = path ? orth_checkpoint_manifest_parse(ctx, m, path, (const char *)map.data, map.size) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, path);
+    orth_file_map_close(&map);
     return s;
 }
 
 static orth_status read_manifest(orth_ctx *ctx, orth_checkpoint_manifest *m, const char *dir)
 {
-    char *path = orth_path_join(ctx, dir, "state.json");
-    orth_status s = path ? orth_checkpoint_manifest_read(ctx, m, path) : ORTH_ERR_NOMEM;
-    orth_mem_free(ctx, path);
-    if (s != ORTH_OK)
-        return s;
+    ORTH_TRY(parse_state(ctx, m, dir));
+    orth_status s = ORTH_OK;
     static const char *const needed[] = {weights_name, optimizer_name, "config.json"};
     for (int i = 0; i < ORTH_COUNT(needed) && s == ORTH_OK; i++)
         if (!orth_checkpoint_manifest_find(m, needed[i]))

@@ -48,7 +48,8 @@ typedef struct {
  * ORTH_ERR_NOSPACE, ORTH_ERR_NOMEM. */
 orth_status orth_checkpoint_write(orth_ctx *ctx, const char *path, const orth_checkpoint_view *view);
 
-/* Reads every byte and compares sizes and hashes with state.json. ORTH_ERR_DATA names the file. */
+/* Reads every byte and compares sizes and hashes with state.json. ORTH_ERR_DATA names the file that is damaged or missing;
+ * ORTH_ERR_IO, ORTH_ERR_NOMEM: it could not be read now, which says nothing about the checkpoint. */
 orth_status orth_checkpoint_verify(orth_ctx *ctx, const char *path);
 
 typedef struct orth_checkpoint orth_checkpoint;

@@ -1,13 +1,16 @@
 /* folder.c -- see folder.h. */
 #include "ckpt/folder.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #define TMP_PREFIX ".tmp-"
 #define OLD_PREFIX ".old-"
+#define DEL_PREFIX ".del-"
+#define MAX_LOOKS 100           /* of a reader at a folder in which checkpoints come and go */
+
+/* ---- names ---- */
 
 /* "step-" and at least eight digits; -1: another name. */
 static int64_t parse_step(const char *name)
@@ -21,45 +24,9 @@ static int64_t parse_step(const char *name)
     return strtoll(digits, NULL, 10);
 }
 
-static int descending(const void *a, const void *b)
+static bool has_prefix(const char *name, const char *prefix)
 {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x > y ? -1 : x < y;
-}
-
-orth_status orth_checkpoint_list(orth_ctx *ctx, const char *dir, int64_t **out, int64_t *out_num)
-{
-    int64_t n = 0, room = 64;
-    int64_t *steps = ORTH_NEW_ARRAY(ctx, int64_t, room);
-    if (!steps)
-        return ORTH_ERR_NOMEM;
-    DIR *d = opendir(dir);
-    if (!d && errno != ENOENT) {
-        orth_mem_free(ctx, steps);
-        return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot list: %s", dir, strerror(errno));
-    }
-    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
-        int64_t step = parse_step(e->d_name);
-        if (step < 0)
-            continue;
-        if (n == room) {
-            room *= 2;
-            int64_t *more = orth_mem_realloc(ctx, steps, (size_t)room * sizeof *steps);
-            if (!more) {
-                closedir(d);
-                orth_mem_free(ctx, steps);
-                return ORTH_ERR_NOMEM;
-            }
-            steps = more;
-        }
-        steps[n++] = step;
-    }
-    if (d)
-        closedir(d);
-    qsort(steps, (size_t)n, sizeof *steps, descending);
-    *out = steps;
-    *out_num = n;
-    return ORTH_OK;
+    return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
 static char *step_path(orth_ctx *ctx, const char *dir, const char *prefix, int64_t step)
@@ -72,95 +39,158 @@ char *orth_checkpoint_step_path(orth_ctx *ctx, const char *dir, int64_t step)
     return step_path(ctx, dir, "", step);
 }
 
-/* What is asked of the run after the commit must not undo the commit: failures become warnings. */
-static void remove_or_warn(orth_ctx *ctx, const char *path)
+typedef struct {
+    int64_t *steps, num, room;
+    bool aside;                 /* those that have only their aside name, too */
+} step_list;
+
+static orth_status list_step(orth_ctx *ctx, void *user, const char *dir, const char *name)
 {
-    orth_status s = path ? orth_path_remove(ctx, path) : ORTH_ERR_NOMEM;
+    (void)dir;
+    step_list *list = user;
+    const bool aside = list->aside && has_prefix(name, OLD_PREFIX);
+    const int64_t step = parse_step(aside ? name + strlen(OLD_PREFIX) : name);
+    if (step < 0)
+        return ORTH_OK;
+    if (list->num == list->room) {
+        const int64_t room = ORTH_MAX(64, 2 * list->room);
+        int64_t *more = orth_mem_realloc(ctx, list->steps, (size_t)room * sizeof *more);
+        if (!more)
+            return ORTH_ERR_NOMEM;
+        list->steps = more;
+        list->room = room;
+    }
+    list->steps[list->num++] = step;
+    return ORTH_OK;
+}
+
+static int descending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x > y ? -1 : x < y;
+}
+
+/* On failure the list is empty. */
+static orth_status list_steps(orth_ctx *ctx, const char *dir, step_list *list)
+{
+    orth_status s = orth_path_each(ctx, dir, list_step, list);
+    if (s != ORTH_OK) {
+        orth_mem_free(ctx, list->steps);
+        *list = (step_list){.steps = NULL};
+    } else if (list->num > 0) {
+        qsort(list->steps, (size_t)list->num, sizeof *list->steps, descending);
+    }
+    return s;
+}
+
+orth_status orth_checkpoint_list(orth_ctx *ctx, const char *dir, int64_t **out, int64_t *out_num)
+{
+    step_list list = {.aside = false};
+    ORTH_TRY(list_steps(ctx, dir, &list));
+    *out = list.steps;
+    *out_num = list.num;
+    return ORTH_OK;
+}
+
+/* ---- removing ---- */
+
+/* Removes checkpoint `from` of a step: it first gets a name that nobody reads, so that a kill leaves no part of it under a name
+ * that says it is whole. */
+static orth_status discard(orth_ctx *ctx, const char *dir, const char *from, int64_t step)
+{
+    char *doomed = step_path(ctx, dir, DEL_PREFIX, step);
+    orth_status s = doomed ? orth_path_remove(ctx, doomed) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        s = orth_path_rename(ctx, from, doomed);
+    if (s == ORTH_OK)
+        s = orth_path_remove(ctx, doomed);
+    orth_mem_free(ctx, doomed);
+    return s;
+}
+
+/* What is asked of the run after the commit must not undo the commit: failures become warnings. */
+static void warn(orth_ctx *ctx, orth_status s)
+{
     if (s == ORTH_OK)
         return;
     orth_log(ctx, ORTH_LOG_WARN, "checkpoint", "cannot remove an old checkpoint: %s", ctx->error.message);
     orth_ctx_clear_error(ctx);
 }
 
-/* Temporaries of runs that were killed. */
-static void remove_leftovers(orth_ctx *ctx, const char *dir)
-{
-    DIR *d = opendir(dir);
-    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
-        if (strncmp(e->d_name, TMP_PREFIX "step-", 10) != 0 &&
-            strncmp(e->d_name, OLD_PREFIX "step-", 10) != 0)
-            continue;
-        char *path = orth_path_join(ctx, dir, e->d_name);
-        remove_or_warn(ctx, path);
-        orth_mem_free(ctx, path);
-    }
-    if (d)
-        closedir(d);
-}
-
 static void remove_older(orth_ctx *ctx, const char *dir, int64_t keep, int64_t saved)
 {
-    int64_t *steps = NULL, n = 0;
+    step_list list = {.aside = false};
     if (keep <= 0)
         return;
-    if (orth_checkpoint_list(ctx, dir, &steps, &n) != ORTH_OK) {
-        orth_log(ctx, ORTH_LOG_WARN, "checkpoint", "old checkpoints stay: %s", ctx->error.message);
-        orth_ctx_clear_error(ctx);
-        return;
-    }
-    for (int64_t i = keep; i < n; i++) {
+    warn(ctx, list_steps(ctx, dir, &list));
+    for (int64_t i = keep; i < list.num; i++) {
         /* A run that went back to an older step saves below what lies there. */
-        if (steps[i] == saved)
+        if (list.steps[i] == saved)
             continue;
-        char *path = step_path(ctx, dir, "", steps[i]);
-        remove_or_warn(ctx, path);
+        char *path = step_path(ctx, dir, "", list.steps[i]);
+        warn(ctx, path ? discard(ctx, dir, path, list.steps[i]) : ORTH_ERR_NOMEM);
         orth_mem_free(ctx, path);
     }
-    orth_mem_free(ctx, steps);
+    orth_mem_free(ctx, list.steps);
 }
 
-/* A kill between the two renames of `publish` leaves a checkpoint that only has its aside name. */
-static void restore_aside(orth_ctx *ctx, const char *dir)
+/* One name that a killed run may have left. A kill between the two renames of `publish` leaves a checkpoint that only has its
+ * aside name: it gets its own back. */
+static orth_status tidy_name(orth_ctx *ctx, void *user, const char *dir, const char *name)
 {
-    DIR *d = opendir(dir);
-    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
-        const char *name = e->d_name + strlen(OLD_PREFIX);
-        if (strncmp(e->d_name, OLD_PREFIX, strlen(OLD_PREFIX)) != 0 || parse_step(name) < 0)
-            continue;
-        char *from = orth_path_join(ctx, dir, e->d_name);
-        char *to = from ? orth_path_join(ctx, dir, name) : NULL;
-        if (to && !orth_path_exists(to))
-            rename(from, to);
-        orth_mem_free(ctx, from);
-        orth_mem_free(ctx, to);
-    }
-    if (d)
-        closedir(d);
+    (void)user;
+    const bool aside = has_prefix(name, OLD_PREFIX "step-");
+    if (!aside && !has_prefix(name, TMP_PREFIX "step-") && !has_prefix(name, DEL_PREFIX "step-"))
+        return ORTH_OK;
+    const int64_t step = aside ? parse_step(name + strlen(OLD_PREFIX)) : -1;
+    if (aside && step < 0)
+        return ORTH_OK;
+    char *path = orth_path_join(ctx, dir, name);
+    char *own = path && aside ? step_path(ctx, dir, "", step) : NULL;
+    orth_status s = ORTH_OK;
+    if (!path || (aside && !own))
+        s = ORTH_ERR_NOMEM;
+    else if (!aside)
+        warn(ctx, orth_path_remove(ctx, path));
+    else if (orth_path_exists(own))
+        warn(ctx, discard(ctx, dir, path, step));
+    else
+        s = orth_path_rename(ctx, path, own);
+    orth_mem_free(ctx, path);
+    orth_mem_free(ctx, own);
+    return s;
 }
 
-/* A folder cannot be renamed over one that is not empty, so a checkpoint of the same step steps
- * aside first, and comes back if the new one does not get its name. */
+orth_status orth_checkpoint_tidy(orth_ctx *ctx, const char *dir)
+{
+    return orth_path_each(ctx, dir, tidy_name, NULL);
+}
+
+/* ---- writing ---- */
+
+/* A folder cannot be renamed over one that is not empty, so a checkpoint of the same step steps aside first, and comes back if
+ * the new one does not get its name; should that fail, too, orth_checkpoint_tidy gives it back. */
 static orth_status publish(orth_ctx *ctx, const char *tmp, const char *path, const char *old)
 {
     const bool replaces = orth_path_exists(path);
-    if (replaces) {
-        ORTH_TRY(orth_path_remove(ctx, old));
+    if (replaces)
         ORTH_TRY(orth_path_rename(ctx, path, old));
-    }
     orth_status s = orth_path_rename(ctx, tmp, path);
     if (s != ORTH_OK && replaces && !orth_path_exists(path))
         rename(old, path);
     return s;
 }
 
+/* Everything is read back before it gets its name: what follows relies on it, and removes older checkpoints. */
 static orth_status save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view, const char *tmp,
                         const char *path, const char *old)
 {
     ORTH_TRY(orth_path_make_dirs(ctx, dir));
-    restore_aside(ctx, dir);
+    ORTH_TRY(orth_checkpoint_tidy(ctx, dir));
     ORTH_TRY(orth_path_remove(ctx, tmp));
     ORTH_TRY(orth_path_make_dirs(ctx, tmp));
     ORTH_TRY(orth_checkpoint_write(ctx, tmp, view));
+    ORTH_TRY(orth_checkpoint_verify(ctx, tmp));
     return publish(ctx, tmp, path, old);
 }
 
@@ -175,7 +205,8 @@ orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_chec
     char *old = path ? step_path(ctx, dir, OLD_PREFIX, step) : NULL;
     orth_status s = old ? save(ctx, dir, view, tmp, path, old) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK) {
-        remove_leftovers(ctx, dir);
+        if (orth_path_exists(old))
+            warn(ctx, discard(ctx, dir, old, step));
         remove_older(ctx, dir, keep, step);
     } else if (tmp) {
         orth_path_remove(ctx, tmp); /* the first error stays the one that is told */
@@ -189,40 +220,100 @@ orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_chec
     return s;
 }
 
+/* ---- reading ---- */
+
+/* Which folder has this name: a writer may have removed or replaced it meanwhile. */
+typedef struct {
+    bool there;
+    dev_t device;
+    ino_t number;
+} folder_id;
+
+static folder_id identify(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return (folder_id){.there = false};
+    return (folder_id){true, st.st_dev, st.st_ino};
+}
+
+/* Whether it is worth to look again after `s`, and if so forgets the error. */
+static bool went_away(orth_ctx *ctx, orth_status s, const char *path, folder_id was)
+{
+    const folder_id is = identify(path);
+    if (s != ORTH_ERR_DATA && s != ORTH_ERR_IO)
+        return false;
+    if (is.there && was.there && is.device == was.device && is.number == was.number)
+        return false;
+    orth_ctx_clear_error(ctx);
+    return true;
+}
+
+static orth_status fail_too_fast(orth_ctx *ctx, const char *path)
+{
+    return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: its checkpoints are removed faster than they can be read (%d looks)", path, MAX_LOOKS);
+}
+
+/* *found if it is valid. *again: it went away. A damaged one is passed over; one that cannot be read is an error. */
+static orth_status try_step(orth_ctx *ctx, const char *dir, int64_t step, char **found, bool *again)
+{
+    char *path = step_path(ctx, dir, "", step);
+    if (path && !orth_path_exists(path)) {
+        orth_mem_free(ctx, path);
+        path = step_path(ctx, dir, OLD_PREFIX, step);
+    }
+    if (!path)
+        return ORTH_ERR_NOMEM;
+    const folder_id id = identify(path);
+    orth_status s = orth_checkpoint_verify(ctx, path);
+    if (s == ORTH_OK) {
+        *found = path;
+        return ORTH_OK;
+    }
+    *again = went_away(ctx, s, path, id);
+    if (*again) {
+        s = ORTH_OK;
+    } else if (s == ORTH_ERR_DATA) {
+        orth_log(ctx, ORTH_LOG_WARN, "checkpoint", "%s is passed over: %s", path, ctx->error.message);
+        orth_ctx_clear_error(ctx);
+        s = ORTH_OK;
+    }
+    orth_mem_free(ctx, path);
+    return s;
+}
+
 orth_status orth_checkpoint_newest(orth_ctx *ctx, const char *dir, char **out)
 {
-    int64_t *steps = NULL, n = 0;
-    restore_aside(ctx, dir);
-    ORTH_TRY(orth_checkpoint_list(ctx, dir, &steps, &n));
-    char *found = NULL;
-    orth_status s = ORTH_OK;
-    for (int64_t i = 0; i < n && !found && s == ORTH_OK; i++) {
-        char *path = step_path(ctx, dir, "", steps[i]);
-        s = path ? orth_checkpoint_verify(ctx, path) : ORTH_ERR_NOMEM;
-        if (s == ORTH_OK) {
-            found = path;
-            break;
-        }
-        if (s == ORTH_ERR_DATA || s == ORTH_ERR_IO) {
-            orth_log(ctx, ORTH_LOG_WARN, "checkpoint", "%s is passed over: %s", path, ctx->error.message);
-            orth_ctx_clear_error(ctx);
-            s = ORTH_OK;
-        }
-        orth_mem_free(ctx, path);
+    for (int look = 0; look < MAX_LOOKS; look++) {
+        step_list list = {.aside = true};
+        char *found = NULL;
+        bool again = false;
+        ORTH_TRY(list_steps(ctx, dir, &list));
+        orth_status s = ORTH_OK;
+        for (int64_t i = 0; i < list.num && !found && !again && s == ORTH_OK; i++)
+            if (i == 0 || list.steps[i] != list.steps[i - 1])
+                s = try_step(ctx, dir, list.steps[i], &found, &again);
+        orth_mem_free(ctx, list.steps);
+        if (s == ORTH_OK && !again)
+            *out = found;
+        if (!again)
+            return s;
     }
-    orth_mem_free(ctx, steps);
-    if (s == ORTH_OK)
-        *out = found;
-    return s;
+    return fail_too_fast(ctx, dir);
+}
+
+static orth_status holds(orth_ctx *ctx, const char *dir, const char *name, bool *out)
+{
+    char *path = orth_path_join(ctx, dir, name);
+    *out = path && orth_path_exists(path);
+    orth_mem_free(ctx, path);
+    return path ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 orth_status orth_checkpoint_resolve(orth_ctx *ctx, const char *path, char **out)
 {
-    char *state = orth_path_join(ctx, path, "state.json");
-    if (!state)
-        return ORTH_ERR_NOMEM;
-    const bool itself = orth_path_exists(state);
-    orth_mem_free(ctx, state);
+    bool itself;
+    ORTH_TRY(holds(ctx, path, "state.json", &itself));
     if (itself) {
         char *copy = orth_mem_strdup(ctx, path);
         if (copy)
@@ -244,18 +335,37 @@ orth_status orth_checkpoint_resolve(orth_ctx *ctx, const char *path, char **out)
     return s;
 }
 
-orth_status orth_checkpoint_find_weights(orth_ctx *ctx, const char *path, char **out, bool *out_own)
+/* The folder of weights: a checkpoint, or PATH itself with a config.json. */
+static orth_status find_weights(orth_ctx *ctx, const char *path, char **out, bool *out_own)
 {
-    *out_own = orth_checkpoint_resolve(ctx, path, out) == ORTH_OK;
-    if (*out_own)
-        return ORTH_OK;
-    char *config = orth_path_join(ctx, path, "config.json");
-    if (!config || !orth_path_exists(config)) {
-        orth_mem_free(ctx, config);
-        return ctx->error.code;
-    }
-    orth_mem_free(ctx, config);
+    bool foreign;
+    const orth_status s = orth_checkpoint_resolve(ctx, path, out);
+    *out_own = s == ORTH_OK;
+    if (s != ORTH_ERR_DATA)
+        return s;
+    const orth_error error = ctx->error;
     orth_ctx_clear_error(ctx);
+    ORTH_TRY(holds(ctx, path, "config.json", &foreign));
+    if (!foreign) {
+        ctx->error = error;
+        return s;
+    }
     *out = orth_mem_strdup(ctx, path);
     return *out ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+orth_status orth_checkpoint_read_weights(orth_ctx *ctx, const char *path, orth_checkpoint_reader read, void *user)
+{
+    for (int look = 0; look < MAX_LOOKS; look++) {
+        char *folder = NULL;
+        bool own;
+        ORTH_TRY(find_weights(ctx, path, &folder, &own));
+        const folder_id id = identify(folder);
+        const orth_status s = read(ctx, user, folder, own);
+        const bool again = went_away(ctx, s, folder, id);
+        orth_mem_free(ctx, folder);
+        if (!again)
+            return s;
+    }
+    return fail_too_fast(ctx, path);
 }

@@ -1,11 +1,14 @@
 /* folder.h -- checkpoints by step below one folder: DIR/step-NNNNNNNN (eight digits or more).
  *
- *   DIR/.tmp-step-N  --orth_checkpoint_write-->  complete  --rename-->  DIR/step-N  --keep-->  removed
+ *   DIR/.tmp-step-N  --orth_checkpoint_write, verify-->  complete  --rename-->  DIR/step-N
+ *   DIR/step-N  --keep-->  DIR/.del-step-N  -->  removed
+ *   DIR/step-N  --saved again-->  DIR/.old-step-N  --new one has its name-->  DIR/.del-step-N  -->  removed
  *
- * Invariants: 1. a name step-N never holds a part of a checkpoint that is being written; 2. an older
- * checkpoint is removed only after the new one has its name on the disk; 3. there is no pointer to
- * "the latest": it is the highest step that verifies, so nothing can point wrong.
- * One writer at a time per folder.
+ * Invariants: 1. a name step-N never holds a part of a checkpoint, neither of one that is being written nor of one that is being
+ * removed; 2. a checkpoint gets its name only after all of it was read back and verified, and an older one is removed only after
+ * that name is on the disk; 3. there is no pointer to "the latest": it is the highest step that verifies, so nothing can point
+ * wrong; 4. readers change nothing: step-N, or .old-step-N where a kill left only that, is what they take.
+ * One writer at a time per folder, beside any number of readers.
  */
 #ifndef ORTH_CKPT_FOLDER_H
 #define ORTH_CKPT_FOLDER_H
@@ -15,12 +18,17 @@
 /* Saves as DIR/step-<view->state.step>, replacing one of that step, then removes all but the `keep`
  * highest steps (0: removes none) and what killed runs left. *out_path (heap; NULL is fine) is the
  * new folder. If anything fails, the checkpoints there were are still there; a failure to remove old
- * ones is a warning. Errors as orth_checkpoint_write. */
+ * ones is a warning. Errors as orth_checkpoint_write; ORTH_ERR_DATA if what was written reads back otherwise. */
 orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view,
                                  int64_t keep, char **out_path);
 
-/* The highest step that verifies, in heap memory; *out = NULL if there is none (a missing DIR is
- * none). Damaged ones that are passed over are reported as warnings. */
+/* For the writer, before it reads: a checkpoint whose replacement was cut off gets its name back, and what killed runs left is
+ * removed (a failure to do so is a warning). A save does it, too. ORTH_ERR_IO, ORTH_ERR_NOMEM. */
+orth_status orth_checkpoint_tidy(orth_ctx *ctx, const char *dir);
+
+/* The highest step that is valid, in heap memory; *out = NULL if there is none (a missing DIR is none). Damaged ones that are
+ * passed over are reported as warnings; one that the writer removes meanwhile is not missed: the folder is looked at again.
+ * ORTH_ERR_IO, ORTH_ERR_NOMEM: a checkpoint could not be read; none is passed over for that. */
 orth_status orth_checkpoint_newest(orth_ctx *ctx, const char *dir, char **out);
 
 /* The steps below dir, valid or not, highest first, in heap memory; a missing DIR has none. */
@@ -32,8 +40,10 @@ char *orth_checkpoint_step_path(orth_ctx *ctx, const char *dir, int64_t step);
  * PATH/checkpoints; heap memory. ORTH_ERR_DATA if there is none. */
 orth_status orth_checkpoint_resolve(orth_ctx *ctx, const char *path, char **out);
 
-/* The folder that holds the weights a user means by `path`: the above (*out_own), or PATH as a Hugging Face folder,
- * which has a config.json. ORTH_ERR_DATA if it is neither. */
-orth_status orth_checkpoint_find_weights(orth_ctx *ctx, const char *path, char **out, bool *out_own);
+/* Calls read(user, F) for the folder F of weights that a user means by `path`: the above (own), or PATH as a Hugging Face folder,
+ * which has a config.json. Where a run that goes on removed F meanwhile, it calls read again for the next; read then begins anew.
+ * ORTH_ERR_DATA if path is neither, else what read returns. */
+typedef orth_status (*orth_checkpoint_reader)(orth_ctx *ctx, void *user, const char *folder, bool own);
+orth_status orth_checkpoint_read_weights(orth_ctx *ctx, const char *path, orth_checkpoint_reader read, void *user);
 
 #endif

@@ -35,7 +35,7 @@ bool orth_hf_is_qwen2(const orth_model_config *c);
 /* ---- special tokens (hf_tokens.c). Heap memory, NULL with the error recorded. ---- */
 
 /* Sets bos_token_id, eos_token_id (a list if there are several) and pad_token_id, null for none. special: NULL for none. */
-void orth_hf_put_special(json_t *object, const orth_special_tokens *special);
+void orth_hf_put_special(json_t **object, const orth_special_tokens *special);
 /* generation_config.json: what Transformers' generate() stops at, begins with and pads with. */
 char *orth_hf_generation_text(orth_ctx *ctx, const orth_special_tokens *special);
 /* tokenizer_config.json: the class and the special tokens of AutoTokenizer. Without a pad token the end of text pads, so

@@ -305,17 +305,15 @@ typedef struct {
     double value;
 } real_member;
 
-static json_t *object_of(const int_member *ints, int num_ints, const real_member *reals, int num_reals)
+static void add_members(json_t **object, const int_member *ints, int num_ints, const real_member *reals, int num_reals)
 {
-    json_t *root = json_object();
     for (int i = 0; i < num_ints; i++)
-        json_object_set_new(root, ints[i].key, json_integer((json_int_t)ints[i].value));
+        orth_json_add(object, ints[i].key, json_integer((json_int_t)ints[i].value));
     for (int i = 0; i < num_reals; i++)
-        json_object_set_new(root, reals[i].key, json_real(reals[i].value));
-    return root;
+        orth_json_add(object, reals[i].key, json_real(reals[i].value));
 }
 
-static json_t *gpt2_json(const orth_model_config *c)
+static void add_gpt2(json_t **root, const orth_model_config *c)
 {
     const int_member ints[] = {
         {"n_layer", c->layers}, {"n_embd", c->hidden},        {"n_head", c->heads},  {"n_inner", c->ffn},
@@ -325,9 +323,8 @@ static json_t *gpt2_json(const orth_model_config *c)
         {"layer_norm_epsilon", c->norm_eps}, {"embd_pdrop", c->embed_dropout},
         {"attn_pdrop", c->attn_dropout},     {"resid_pdrop", c->dropout},
     };
-    json_t *root = object_of(ints, ORTH_COUNT(ints), reals, ORTH_COUNT(reals));
-    json_object_set_new(root, "activation_function", json_string(c->gelu_erf ? "gelu" : "gelu_new"));
-    return root;
+    add_members(root, ints, ORTH_COUNT(ints), reals, ORTH_COUNT(reals));
+    orth_json_add(root, "activation_function", json_string(c->gelu_erf ? "gelu" : "gelu_new"));
 }
 
 /* The form that every version of Transformers since 4.43 reads. */
@@ -339,12 +336,13 @@ static json_t *scaling_json(const orth_model_config *c)
     const real_member reals[] = {{"factor", c->rope_factor},
                                  {"low_freq_factor", c->rope_low_freq},
                                  {"high_freq_factor", c->rope_high_freq}};
-    json_t *root = object_of(ints, ORTH_COUNT(ints), reals, ORTH_COUNT(reals));
-    json_object_set_new(root, "rope_type", json_string("llama3"));
+    json_t *root = json_object();
+    add_members(&root, ints, ORTH_COUNT(ints), reals, ORTH_COUNT(reals));
+    orth_json_add(&root, "rope_type", json_string("llama3"));
     return root;
 }
 
-static json_t *llama_json(const orth_model_config *c, int a)
+static void add_llama(json_t **root, const orth_model_config *c, int a)
 {
     const int_member ints[] = {
         {"num_hidden_layers", c->layers},   {"hidden_size", c->hidden},
@@ -355,25 +353,24 @@ static json_t *llama_json(const orth_model_config *c, int a)
     const real_member reals[] = {
         {"rms_norm_eps", c->norm_eps}, {"attention_dropout", c->attn_dropout}, {"rope_theta", c->rope_theta},
     };
-    json_t *root = object_of(ints, ORTH_COUNT(ints), reals, ORTH_COUNT(reals));
+    add_members(root, ints, ORTH_COUNT(ints), reals, ORTH_COUNT(reals));
     if (c->dropout > 0)
-        json_object_set_new(root, "resid_pdrop", json_real(c->dropout));
+        orth_json_add(root, "resid_pdrop", json_real(c->dropout));
     if (c->embed_dropout > 0)
-        json_object_set_new(root, "embd_pdrop", json_real(c->embed_dropout));
-    json_object_set_new(root, "hidden_act", json_string("silu"));
-    json_object_set_new(root, "rope_scaling", scaling_json(c));
+        orth_json_add(root, "embd_pdrop", json_real(c->embed_dropout));
+    orth_json_add(root, "hidden_act", json_string("silu"));
+    orth_json_add(root, "rope_scaling", scaling_json(c));
     if (a == ARCH_LLAMA || a == ARCH_QWEN3)
-        json_object_set_new(root, "attention_bias", json_boolean(c->qkv_bias));
+        orth_json_add(root, "attention_bias", json_boolean(c->qkv_bias));
     if (a == ARCH_LLAMA || a == ARCH_OWN)
-        json_object_set_new(root, "mlp_bias", json_boolean(c->mlp_bias));
+        orth_json_add(root, "mlp_bias", json_boolean(c->mlp_bias));
     if (a == ARCH_QWEN2 || a == ARCH_QWEN3)
-        json_object_set_new(root, "use_sliding_window", json_false());
+        orth_json_add(root, "use_sliding_window", json_false());
     if (a == ARCH_OWN) {
-        json_object_set_new(root, "qkv_bias", json_boolean(c->qkv_bias));
-        json_object_set_new(root, "out_bias", json_boolean(c->out_bias));
-        json_object_set_new(root, "qk_norm", json_boolean(c->qk_norm));
+        orth_json_add(root, "qkv_bias", json_boolean(c->qkv_bias));
+        orth_json_add(root, "out_bias", json_boolean(c->out_bias));
+        orth_json_add(root, "qk_norm", json_boolean(c->qk_norm));
     }
-    return root;
 }
 
 char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype dtype,
@@ -385,11 +382,12 @@ char *orth_hf_config_text(orth_ctx *ctx, const orth_model_config *c, orth_dtype 
                              "model_type",
                              archs[a].model_type, "torch_dtype", type, "tie_word_embeddings", (int)c->tied,
                              "initializer_range", c->init_std);
-    json_t *sizes = a == ARCH_GPT2 ? gpt2_json(c) : llama_json(c, a);
-    bool good = root && sizes && json_object_update_missing(root, sizes) == 0;
-    orth_hf_put_special(root, special); /* left out, these would be 50256 for GPT-2: beyond a small vocabulary */
-    char *text = orth_json_lines(ctx, good ? root : NULL);
-    json_decref(sizes);
+    if (a == ARCH_GPT2)
+        add_gpt2(&root, c);
+    else
+        add_llama(&root, c, a);
+    orth_hf_put_special(&root, special); /* left out, these would be 50256 for GPT-2: beyond a small vocabulary */
+    char *text = orth_json_lines(ctx, root);
     json_decref(root);
     return text;
 }

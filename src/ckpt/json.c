@@ -12,7 +12,8 @@ orth_status orth_json_parse(orth_ctx *ctx, json_t **out, const char *place, cons
     json_error_t error;
     json_t *root = json_loadb(text, num_bytes, JSON_REJECT_DUPLICATES, &error);
     if (!root) {
-        if (json_error_code(&error) == json_error_out_of_memory)
+        /* Where its tables get no memory, it fails without a word. */
+        if (json_error_code(&error) == json_error_out_of_memory || error.text[0] == '\0')
             return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "%s: no memory to read its JSON", place);
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s:%d:%d: not valid JSON: %s", place, error.line, error.column,
                          error.text);
@@ -117,13 +118,34 @@ orth_status orth_json_require(orth_ctx *ctx, const json_t *object, const char *p
 
 char *orth_json_text(orth_ctx *ctx, const json_t *value, size_t flags)
 {
-    size_t n = json_dumpb(value, NULL, 0, flags);
-    char *text = value && n ? orth_mem_alloc(ctx, n + 1) : NULL;
-    if (text)
-        json_dumpb(value, text, n, flags);
-    else
-        ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "no memory to write JSON");
-    return text;
+    /* jansson allocates while it writes, too: the second pass may end early where the first did not. */
+    const size_t n = value ? json_dumpb(value, NULL, 0, flags) : 0;
+    char *text = n ? orth_mem_alloc(ctx, n + 1) : NULL;
+    if (text && json_dumpb(value, text, n, flags) == n)
+        return text;
+    orth_mem_free(ctx, text);
+    ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "no memory to write JSON");
+    return NULL;
+}
+
+void orth_json_add(json_t **object, const char *key, json_t *value)
+{
+    if (*object && json_object_set_new(*object, key, value) == 0)
+        return; /* which takes the value whatever happens */
+    if (!*object)
+        json_decref(value);
+    json_decref(*object);
+    *object = NULL;
+}
+
+void orth_json_append(json_t **array, json_t *value)
+{
+    if (*array && json_array_append_new(*array, value) == 0)
+        return;
+    if (!*array)
+        json_decref(value);
+    json_decref(*array);
+    *array = NULL;
 }
 
 char *orth_json_lines(orth_ctx *ctx, const json_t *value)

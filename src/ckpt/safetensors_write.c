@@ -23,34 +23,36 @@ static const char *type_name(orth_dtype t)
     return names[t];
 }
 
+static json_t *shape_json(const orth_st_spec *spec)
+{
+    json_t *shape = json_array();
+    for (int d = 0; d < spec->num_dims; d++)
+        orth_json_append(&shape, json_integer(spec->dim[d]));
+    return shape;
+}
+
 /* The header as JSON; NULL when out of memory. */
 static json_t *header_json(const orth_st_spec *specs, int64_t num_specs, const char *const *metadata,
                            uint64_t *out_data_bytes)
 {
     json_t *root = json_object();
     json_t *meta = json_object();
-    int bad = 0;
     for (const char *const *m = metadata; m && *m; m += 2)
-        bad |= json_object_set_new(meta, m[0], json_string(m[1]));
-    bad |= json_object_set_new(root, "__metadata__", meta);
+        orth_json_add(&meta, m[0], json_string(m[1]));
+    orth_json_add(&root, "__metadata__", meta);
     int64_t at = 0;
     for (int64_t i = 0; i < num_specs; i++) {
-        json_t *shape = json_array();
         int64_t bytes = (int64_t)orth_dtype_bytes(specs[i].dtype);
-        for (int d = 0; d < specs[i].num_dims; d++) {
-            bad |= json_array_append_new(shape, json_integer(specs[i].dim[d]));
+        for (int d = 0; d < specs[i].num_dims; d++)
             bytes *= specs[i].dim[d];
-        }
-        json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_name(specs[i].dtype), "shape", shape,
-                                  "data_offsets", (json_int_t)at, (json_int_t)(at + bytes));
-        bad |= json_object_set_new(root, specs[i].name, entry);
+        json_t *entry = json_object();
+        orth_json_add(&entry, "dtype", json_string(type_name(specs[i].dtype)));
+        orth_json_add(&entry, "shape", shape_json(&specs[i]));
+        orth_json_add(&entry, "data_offsets", json_pack("[I, I]", (json_int_t)at, (json_int_t)(at + bytes)));
+        orth_json_add(&root, specs[i].name, entry);
         at += bytes;
     }
     *out_data_bytes = (uint64_t)at;
-    if (bad) {
-        json_decref(root);
-        return NULL;
-    }
     return root;
 }
 

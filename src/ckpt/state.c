@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "base/files.h"
+#include "base/text.h"
 #include "ckpt/json.h"
 
 /* What follows the hashed text: fixed in form and length, so that no parser is needed to find it. */
@@ -28,23 +29,25 @@ static json_t *hex64(uint64_t v)
 static json_t *files_json(const orth_checkpoint_manifest *m)
 {
     json_t *files = json_object();
-    for (int i = 0; i < m->num_files; i++)
-        json_object_set_new(files, m->files[i].name,
-                            json_pack("{s:I, s:o}", "bytes", (json_int_t)m->files[i].num_bytes, "xxh64",
-                                      hex64(m->files[i].hash)));
+    for (int i = 0; i < m->num_files; i++) {
+        json_t *entry = json_object();
+        orth_json_add(&entry, "bytes", json_integer((json_int_t)m->files[i].num_bytes));
+        orth_json_add(&entry, "xxh64", hex64(m->files[i].hash));
+        orth_json_add(&files, m->files[i].name, entry);
+    }
     return files;
 }
 
 /* eos_token is what the first readers of this form ask for. */
-static void put_special(json_t *root, const orth_special_tokens *s)
+static void put_special(json_t **root, const orth_special_tokens *s)
 {
     json_t *eos = json_array();
     for (int i = 0; i < s->num_eos; i++)
-        json_array_append_new(eos, json_integer(s->eos[i]));
-    json_object_set_new(root, "eos_token", json_integer(orth_special_tokens_eos(s)));
-    json_object_set_new(root, "eos_tokens", eos);
-    json_object_set_new(root, "bos_token", json_integer(s->bos));
-    json_object_set_new(root, "pad_token", json_integer(s->pad));
+        orth_json_append(&eos, json_integer(s->eos[i]));
+    orth_json_add(root, "eos_token", json_integer(orth_special_tokens_eos(s)));
+    orth_json_add(root, "eos_tokens", eos);
+    orth_json_add(root, "bos_token", json_integer(s->bos));
+    orth_json_add(root, "pad_token", json_integer(s->pad));
 }
 
 char *orth_checkpoint_seal(orth_ctx *ctx, const char *body, size_t num_bytes)
@@ -57,27 +60,33 @@ char *orth_checkpoint_seal(orth_ctx *ctx, const char *body, size_t num_bytes)
     return text;
 }
 
-char *orth_checkpoint_manifest_text(orth_ctx *ctx, const orth_checkpoint_manifest *m)
+/* Without the checksum; NULL when out of memory. */
+static json_t *manifest_json(const orth_checkpoint_manifest *m)
 {
     char scale[40];
     snprintf(scale, sizeof scale, "%a", m->state.loss_scale);
-    json_t *root = json_pack("{s:s, s:i}", "format", "orthant-checkpoint", "version",
-                             ORTH_CHECKPOINT_VERSION);
-#define INT(name) json_object_set_new(root, #name, json_integer((json_int_t)m->state.name));
+    json_t *root = json_object();
+    orth_json_add(&root, "format", json_string("orthant-checkpoint"));
+    orth_json_add(&root, "version", json_integer(ORTH_CHECKPOINT_VERSION));
+#define INT(name) orth_json_add(&root, #name, json_integer((json_int_t)m->state.name));
     STATE_INTS(INT)
 #undef INT
-    put_special(root, &m->state.special);
-    json_object_set_new(root, "loss_scale", json_string(scale));
-    json_object_set_new(root, "tokenizer_fingerprint", hex64(m->state.tokenizer_fingerprint));
-    json_object_set_new(root, "data_fingerprint", hex64(m->state.data_fingerprint));
-    json_object_set_new(root, "files", files_json(m));
-    json_t *run = json_string(m->run_config ? m->run_config : "");
-    if (!run) {
-        json_decref(root);
+    put_special(&root, &m->state.special);
+    orth_json_add(&root, "loss_scale", json_string(scale));
+    orth_json_add(&root, "tokenizer_fingerprint", hex64(m->state.tokenizer_fingerprint));
+    orth_json_add(&root, "data_fingerprint", hex64(m->state.data_fingerprint));
+    orth_json_add(&root, "files", files_json(m));
+    orth_json_add(&root, "run_config", json_string(m->run_config ? m->run_config : ""));
+    return root;
+}
+
+char *orth_checkpoint_manifest_text(orth_ctx *ctx, const orth_checkpoint_manifest *m)
+{
+    if (m->run_config && !orth_utf8_valid(m->run_config)) {
         ORTH_FAIL(ctx, ORTH_ERR_ARG, "checkpoint: the run configuration is not valid UTF-8");
         return NULL;
     }
-    json_object_set_new(root, "run_config", run);
+    json_t *root = manifest_json(m);
     char *body = orth_json_text(ctx, root, JSON_INDENT(2));
     json_decref(root);
     if (!body)

@@ -179,9 +179,13 @@ static orth_status inspect_foreign(orth_ctx *ctx, const char *dir, bool tensors)
     return s;
 }
 
-static orth_status inspect_own(orth_ctx *ctx, const char *path, bool tensors)
+/* For orth_checkpoint_read_weights. */
+static orth_status inspect_own(orth_ctx *ctx, void *with_tensors, const char *path, bool own)
 {
+    const bool tensors = *(bool *)with_tensors;
     orth_checkpoint *ck = NULL;
+    if (!own)
+        return inspect_foreign(ctx, path, tensors);
     ORTH_TRY(orth_checkpoint_open(ctx, &ck, path));
     printf("checkpoint   %s (verified)\n", path);
     print_model(orth_checkpoint_config(ck));
@@ -203,17 +207,8 @@ static orth_status is_foreign(orth_ctx *ctx, const char *dir, bool *out)
 
 static orth_status inspect(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    const char *dir = cmd->words[1];
-    const bool tensors = orth_cmd_flag(cmd, "tensors") != NULL;
-    bool foreign = false;
-    char *path = NULL;
-    ORTH_TRY(is_foreign(ctx, dir, &foreign));
-    if (foreign)
-        return inspect_foreign(ctx, dir, tensors);
-    ORTH_TRY(orth_checkpoint_resolve(ctx, dir, &path));
-    orth_status s = inspect_own(ctx, path, tensors);
-    orth_mem_free(ctx, path);
-    return s;
+    bool tensors = orth_cmd_flag(cmd, "tensors") != NULL;
+    return orth_checkpoint_read_weights(ctx, cmd->words[1], inspect_own, &tensors);
 }
 
 /* ---- verify ---- */
@@ -234,7 +229,7 @@ static orth_status verify_foreign(orth_ctx *ctx, const char *path)
     return ORTH_OK;
 }
 
-/* All of them are looked at; the first damage decides the exit code. */
+/* All of them are looked at; the first damage decides the exit code. A run may go on beside this and remove some. */
 static orth_status verify_steps(orth_ctx *ctx, const char *dir, int64_t *out_num)
 {
     int64_t *steps = NULL;
@@ -244,8 +239,11 @@ static orth_status verify_steps(orth_ctx *ctx, const char *dir, int64_t *out_num
     for (int64_t i = 0; i < *out_num; i++) {
         char *path = orth_checkpoint_step_path(ctx, dir, steps[i]);
         orth_status s = path ? verify_own(ctx, path) : ORTH_ERR_NOMEM;
-        if (s != ORTH_OK) {
-            printf("%s: DAMAGED: %s\n", path ? path : dir, ctx->error.message);
+        if (s != ORTH_OK && path && !orth_path_exists(path)) {
+            printf("%s: was removed by its run\n", path);
+            orth_ctx_clear_error(ctx);
+        } else if (s != ORTH_OK) {
+            printf("%s: %s: %s\n", path ? path : dir, s == ORTH_ERR_DATA ? "DAMAGED" : "NOT VERIFIED", ctx->error.message);
             if (first == ORTH_OK) {
                 first = s;
                 error = ctx->error;
@@ -381,14 +379,14 @@ static orth_status parse_dtype(orth_ctx *ctx, const orth_cmd *cmd, orth_dtype *o
     return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--dtype=%s is not one of fp32, bf16, fp16", name);
 }
 
-static orth_status export_from(orth_ctx *ctx, const orth_checkpoint *ck, weights *w, const char *path,
-                               const char *out, orth_dtype dtype)
+static orth_status export_weights(orth_ctx *ctx, const orth_checkpoint *ck, const weights *w, const char *path,
+                                  const char *out, orth_dtype dtype)
 {
     const orth_model_config *c = orth_checkpoint_config(ck);
     beside b = {.special = ORTH_NO_SPECIAL_TOKENS};
-    ORTH_TRY(weights_alloc(ctx, w, c));
-    ORTH_TRY(orth_checkpoint_load(ctx, ck, w->arrays, w->num));
     orth_status s = beside_read(ctx, &b, path, &orth_checkpoint_get_state(ck)->special, c->max_seq);
+    if (s == ORTH_OK && !b.tokenizer && orth_checkpoint_manifest_find(orth_checkpoint_files(ck), "tokenizer.json"))
+        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: was removed while it was read", path);
     const orth_hf_beside files = {&b.special, b.tokenizer, b.tokenizer_bytes, b.tokenizer_config};
     if (s == ORTH_OK)
         s = orth_hf_write_folder(ctx, out, c, (const float *const *)w->values, dtype, &files);
@@ -396,28 +394,43 @@ static orth_status export_from(orth_ctx *ctx, const orth_checkpoint *ck, weights
         orth_log(ctx, ORTH_LOG_WARN, "export", "%s: Transformers takes it for Qwen2, whose AutoTokenizer cuts words its own way: "
                  "load this tokenizer by PreTrainedTokenizerFast.from_pretrained", out);
     beside_free(ctx, &b);
+    return s;
+}
+
+typedef struct {
+    const char *out;
+    orth_dtype dtype;
+} export_job;
+
+/* For orth_checkpoint_read_weights. */
+static orth_status export_from(orth_ctx *ctx, void *user, const char *path, bool own)
+{
+    const export_job *job = user;
+    orth_checkpoint *ck = NULL;
+    weights w = {0};
+    if (!own)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: holds no valid checkpoint", path);
+    ORTH_TRY(orth_checkpoint_open(ctx, &ck, path));
+    const orth_model_config *c = orth_checkpoint_config(ck);
+    orth_status s = weights_alloc(ctx, &w, c);
     if (s == ORTH_OK)
-        printf("%s: %" PRId64 " parameters in %s, of %s%s\n", out, orth_model_num_elems(c), orth_dtype_name(dtype), path,
+        s = orth_checkpoint_load(ctx, ck, w.arrays, w.num);
+    if (s == ORTH_OK)
+        s = export_weights(ctx, ck, &w, path, job->out, job->dtype);
+    if (s == ORTH_OK)
+        printf("%s: %" PRId64 " parameters in %s, of %s%s\n", job->out, orth_model_num_elems(c), orth_dtype_name(job->dtype), path,
                orth_hf_has_family(c) ? "" : "; no family of Transformers has these biases and norms: only Orthant reads it");
+    orth_arena_release(ctx, &w.arena);
+    orth_checkpoint_close(ctx, ck);
     return s;
 }
 
 static orth_status export(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    orth_dtype dtype;
-    orth_checkpoint *ck = NULL;
-    weights w = {0};
-    char *path = NULL;
-    ORTH_TRY(parse_dtype(ctx, cmd, &dtype));
-    ORTH_TRY(require_no_run(ctx, cmd->words[2]));
-    ORTH_TRY(orth_checkpoint_resolve(ctx, cmd->words[1], &path));
-    orth_status s = orth_checkpoint_open(ctx, &ck, path);
-    if (s == ORTH_OK)
-        s = export_from(ctx, ck, &w, path, cmd->words[2], dtype);
-    orth_arena_release(ctx, &w.arena);
-    orth_checkpoint_close(ctx, ck);
-    orth_mem_free(ctx, path);
-    return s;
+    export_job job = {.out = cmd->words[2]};
+    ORTH_TRY(parse_dtype(ctx, cmd, &job.dtype));
+    ORTH_TRY(require_no_run(ctx, job.out));
+    return orth_checkpoint_read_weights(ctx, cmd->words[1], export_from, &job);
 }
 
 orth_status orth_cmd_ckpt(orth_ctx *ctx, const orth_cmd *cmd)

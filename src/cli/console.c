@@ -8,6 +8,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 enum { RING_BYTES = 1 << 16, LINE_MAX_BYTES = 4096 };
 
 typedef struct {
@@ -134,12 +136,13 @@ static size_t columns(void *console)
 static void log_line(void *console, int rank, orth_log_level level, const char *component, const char *text)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
-    char line[LINE_MAX_BYTES];
+    char line[LINE_MAX_BYTES], shown[LINE_MAX_BYTES - 128];
     orth_console *c = console;
+    orth_text_escape(shown, sizeof shown, text);
     if (level == ORTH_LOG_INFO)
-        snprintf(line, sizeof line, "%s\n", text);
+        snprintf(line, sizeof line, "%s\n", shown);
     else
-        snprintf(line, sizeof line, "orthant: %s: rank %d: %s: %s\n", names[level], rank, component, text);
+        snprintf(line, sizeof line, "orthant: %s: rank %d: %.60s: %s\n", names[level], rank, component, shown);
     put(&c->err, level > ORTH_LOG_WARN, line);
 }
 

@@ -1,6 +1,7 @@
 /* main.c -- the program: reads the command line, sets up the rank, runs the verb, prints its error. */
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "cli/stop.h"
 #include "cli/verbs.h"
 
@@ -40,6 +42,19 @@ static void end_on_a_cut_file(int signal)
     ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
     (void)written;
     _exit(orth_status_exit_code(ORTH_ERR_DATA));
+}
+
+/* For jansson, whose lexer does not check what it is given: where it gets no memory, it drops characters or aborts (2.14). So it
+ * is always given some, or the process ends; checkpoints are whole at any moment. */
+static void *json_memory(size_t num_bytes)
+{
+    static const char text[] = "orthant: no memory to read or write JSON\n";
+    void *p = orth_mem_system(num_bytes);
+    if (p)
+        return p;
+    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)written;
+    _exit(orth_status_exit_code(ORTH_ERR_NOMEM));
 }
 
 /* What was printed must have arrived. */
@@ -94,7 +109,9 @@ static void say_error(const orth_ctx *ctx, orth_status s, bool ran)
     }
     if (!ran && is_later_process())
         sleep(2); /* mpirun gives it one */
-    fprintf(stderr, "orthant: %s\n", ctx->error.message[0] ? ctx->error.message : orth_status_name(s));
+    char shown[4 * ORTH_MESSAGE_MAX];
+    orth_text_escape(shown, sizeof shown, ctx->error.message[0] ? ctx->error.message : orth_status_name(s));
+    fprintf(stderr, "orthant: %s\n", shown);
 }
 
 int main(int argc, char **argv)
@@ -106,6 +123,7 @@ int main(int argc, char **argv)
     occupy_standard_streams();
     signal(SIGXFSZ, SIG_IGN); /* a file over its limit is a failed write, with its message and exit code */
     signal(SIGBUS, end_on_a_cut_file);
+    json_set_alloc_funcs(json_memory, free);
     orth_status s = orth_ctx_init(&ctx, 1);
     if (s == ORTH_OK) {
         s = run(&ctx, &args, &stop, argc, argv, &ran);

@@ -128,6 +128,8 @@ static orth_status open_json(orth_ctx *ctx, orth_dataset *d, const char *json_pa
 {
     json_error_t error;
     json_t *root = json_loadb(n ? json : "", n, JSON_REJECT_DUPLICATES, &error);
+    if (!root && error.text[0] == '\0') /* its tables got no memory */
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "%s: no memory to read its JSON", json_path);
     if (!root)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s:%d:%d: %s", json_path, error.line, error.column, error.text);
     orth_status status = open_root(ctx, d, root, json_path);

@@ -134,9 +134,10 @@ static orth_status write_json(orth_ctx *ctx, const orth_prepare_output *out)
         fprintf(f, ",\n");
         print_split(f, &out->splits[1]);
         fprintf(f, "\n}\n");
-        long n = ftell(f);
-        fclose(f);
-        status = orth_file_write(ctx, path, text, (size_t)n);
+        const long n = ftell(f);
+        const bool whole = n >= 0 && !ferror(f);
+        status = fclose(f) == 0 && whole ? orth_file_write(ctx, path, text, (size_t)n)
+                                         : ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "%s: cannot put it together", path);
     } else if (text && path) {
         status = ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "no memory for dataset.json");
     }

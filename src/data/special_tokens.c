@@ -134,6 +134,8 @@ static orth_status open_json(orth_ctx *ctx, json_t **out, const char *path)
     if (n > MAX_FILE_BYTES)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its %zu bytes are more than the %zu that such a file may have", path, n,
                          MAX_FILE_BYTES);
+    if (!root && error.text[0] == '\0') /* its tables got no memory */
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "%s: no memory to read its JSON", path);
     if (!root)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s:%d:%d: not valid JSON: %s", path, error.line, error.column, error.text);
     if (!json_is_object(root)) {

@@ -307,6 +307,8 @@ orth_status orth_tokenizer_parse(orth_ctx *ctx, orth_tokenizer **out, const char
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s", name, foreign);
     json_error_t error;
     json_t *root = json_loadb(json ? json : "", num_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!root && error.text[0] == '\0') /* its tables got no memory */
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "%s: no memory to read its JSON", name);
     if (!root)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s:%d:%d: %s", name, error.line, error.column, error.text);
     loader ld = {.ctx = ctx, .name = name};

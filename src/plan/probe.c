@@ -18,6 +18,7 @@
 #define ROUNDS 2000
 #define COPY_TOTAL_BYTES ((size_t)256 << 20)
 #define COPY_MIN_BYTES ((size_t)16 << 20)
+#define COPY_LEAST_BYTES ((size_t)64 << 10)  /* where there is no room for more: measures a cache */
 
 typedef struct {
     int64_t end_ns;                        /* all tasks stop here */
@@ -171,6 +172,27 @@ const char *orth_probe_name(orth_probe kind)
     return names[kind];
 }
 
+/* As much as there is room for, under `ulimit -v` for instance: this measures, it is not what the run is for. */
+static orth_status alloc_copy(orth_ctx *ctx, probe_run *run, int num_threads)
+{
+    const size_t want = ORTH_MAX(COPY_MIN_BYTES, COPY_TOTAL_BYTES / 2 / (size_t)num_threads);
+    run->copy_bytes = want;
+    run->buffers = orth_mem_alloc(ctx, 2 * want * (size_t)num_threads);
+    while (!run->buffers && run->copy_bytes / 2 >= COPY_LEAST_BYTES) {
+        orth_ctx_clear_error(ctx);
+        run->copy_bytes /= 2;
+        run->buffers = orth_mem_alloc(ctx, 2 * run->copy_bytes * (size_t)num_threads);
+    }
+    if (!run->buffers)
+        return ORTH_ERR_NOMEM;
+    if (run->copy_bytes < want)
+        orth_log(ctx, ORTH_LOG_WARN, "plan", "there is room for %zu KiB of the copy that measures the memory's bandwidth, of %zu "
+                 "KiB: the time of a step that is planned may be too short", run->copy_bytes >> 10, want >> 10);
+    /* Untouched pages would all be the one zero page, and stay in cache. */
+    memset(run->buffers, 1, 2 * run->copy_bytes * (size_t)num_threads);
+    return ORTH_OK;
+}
+
 orth_status orth_probe_measure(orth_ctx *ctx, double *rate, orth_probe kind, int num_threads, double seconds)
 {
     probe_run run = {.chains = chains_for(kind, ctx->isa)};
@@ -178,16 +200,10 @@ orth_status orth_probe_measure(orth_ctx *ctx, double *rate, orth_probe kind, int
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "a probe on %d threads of a pool of %d", num_threads,
                          orth_pool_num_threads(ctx->pool));
     *rate = 0;
-    if (kind == ORTH_PROBE_COPY) {
-        run.copy_bytes = ORTH_MAX(COPY_MIN_BYTES, COPY_TOTAL_BYTES / 2 / (size_t)num_threads);
-        run.buffers = orth_mem_alloc(ctx, 2 * run.copy_bytes * (size_t)num_threads);
-        if (!run.buffers)
-            return ORTH_ERR_NOMEM;
-        /* Untouched pages would all be the one zero page, and stay in cache. */
-        memset(run.buffers, 1, 2 * run.copy_bytes * (size_t)num_threads);
-    } else if (!run.chains) {
+    if (kind == ORTH_PROBE_COPY)
+        ORTH_TRY(alloc_copy(ctx, &run, num_threads));
+    else if (!run.chains)
         return ORTH_OK;
-    }
     int64_t start = orth_clock_ns();
     run.end_ns = start + (int64_t)(1e9 * seconds);
     orth_pool_run(ctx->pool, num_threads, probe_task, &run);

@@ -89,7 +89,7 @@ static orth_status write_record(orth_ctx *ctx, FILE *file, const message *m)
     memcpy(record + 8, &of_length, 4);
     memcpy(record + 12, m->bytes, m->n);
     memcpy(record + 12 + m->n, &of_bytes, 4);
-    return orth_file_append(ctx, file, record, m->n + 16);
+    return orth_file_append(ctx, file, "event file", record, m->n + 16);
 }
 
 static orth_status write_opening(orth_ctx *ctx, FILE *file, int64_t first_step)

@@ -10,27 +10,89 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "report/tensorboard.h"
 
-/* Keeps the lines of metrics.jsonl up to and including `step`. Every line starts with {"step": N. */
+typedef struct {
+    int64_t later, later_bytes;    /* of steps after the one that is resumed from */
+    int64_t bad, bad_bytes, first_bad;
+} dropped_lines;
+
+/* Keeps, in place, the lines of steps up to and including `step`; their bytes. Every line starts with {"step": N and ends with }. */
+static size_t keep_lines(char *text, size_t size, int64_t step, dropped_lines *dropped)
+{
+    size_t keep = 0;
+    int64_t number = 0;
+    for (size_t at = 0, n; at < size; at += n) {
+        const char *line = text + at, *end = memchr(line, '\n', size - at);
+        int64_t of = 0;
+        n = end ? (size_t)(end - line) + 1 : size - at;
+        number++;
+        const bool good = end && n > 2 && end[-1] == '}' && !memchr(line, '\0', n) &&
+                          sscanf(line, "{\"step\": %" SCNd64, &of) == 1;
+        if (good && of <= step) {
+            memmove(text + keep, line, n);
+            keep += n;
+        } else if (good) {
+            dropped->later++;
+            dropped->later_bytes += (int64_t)n;
+        } else {
+            dropped->first_bad = dropped->bad++ ? dropped->first_bad : number;
+            dropped->bad_bytes += (int64_t)n;
+        }
+    }
+    return keep;
+}
+
 static orth_status trim(orth_ctx *ctx, const char *path, int64_t step)
 {
     char *text;
-    size_t size, keep = 0;
+    size_t size;
+    dropped_lines d = {.later = 0};
     if (!orth_path_exists(path))
         return ORTH_OK;
     ORTH_TRY(orth_file_read(ctx, path, &text, &size));
-    for (char *line = text; line < text + size;) {
-        char *end = memchr(line, '\n', (size_t)(text + size - line));
-        int64_t n;
-        if (!end || sscanf(line, "{\"step\": %" SCNd64, &n) != 1 || n > step)
-            break;
-        line = end + 1;
-        keep = (size_t)(line - text);
-    }
-    orth_status s = orth_file_write(ctx, path, text, keep);
+    const size_t keep = keep_lines(text, size, step, &d);
+    const orth_status s = keep < size ? orth_file_write(ctx, path, text, keep) : ORTH_OK;
     orth_mem_free(ctx, text);
+    if (s == ORTH_OK && d.later > 0)
+        orth_log(ctx, ORTH_LOG_INFO, "metrics", "%s: lines dropped: %" PRId64 " (%" PRId64 " bytes) of steps after %" PRId64 ", from "
+                 "which the run goes on", path, d.later, d.later_bytes, step);
+    if (s == ORTH_OK && d.bad > 0)
+        orth_log(ctx, ORTH_LOG_WARN, "metrics", "%s: lines dropped: %" PRId64 " (%" PRId64 " bytes) that are cut short or damaged, "
+                 "from line %" PRId64 " on", path, d.bad, d.bad_bytes, d.first_bad);
     return s;
+}
+
+/* The run goes on to its next checkpoint; the first failure is kept. */
+static void keep_failure(orth_ctx *ctx, orth_metrics *m, const char *what)
+{
+    m->failed = ctx->error;
+    orth_ctx_clear_error(ctx);
+    const size_t n = strlen(m->failed.message);
+    snprintf(m->failed.message + n, sizeof m->failed.message - n, " (%s)", what);
+    orth_log(ctx, ORTH_LOG_WARN, "metrics", "%s: the run saves a checkpoint and ends", m->failed.message);
+}
+
+static void append(orth_ctx *ctx, orth_metrics *m, const char *line, size_t num_bytes, const char *what)
+{
+    if (m->failed.code == ORTH_OK && orth_file_append(ctx, m->file, m->path, line, num_bytes) != ORTH_OK)
+        keep_failure(ctx, m, what);
+}
+
+static void add_events(orth_ctx *ctx, orth_metrics *m, int64_t step, const orth_scalar *scalars, int n)
+{
+    if (m->events && m->failed.code == ORTH_OK && orth_tensorboard_add(ctx, m->events, step, scalars, n) != ORTH_OK)
+        keep_failure(ctx, m, "the event file for TensorBoard");
+}
+
+orth_status orth_metrics_finish(orth_ctx *ctx, orth_metrics *m)
+{
+    const bool closed = !m->file || fclose(m->file) == 0;
+    m->file = NULL;
+    if (m->failed.code != ORTH_OK)
+        return orth_fail(ctx, m->failed.code, m->failed.file, m->failed.line, "%s", m->failed.message);
+    return closed ? ORTH_OK : ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot close: %s", m->path, strerror(errno));
 }
 
 static size_t terminal_columns(const orth_metrics *m)
@@ -239,11 +301,6 @@ static void time_json(const orth_metrics *m, char out[80])
              orth_clock_s() - m->opened_s);
 }
 
-static orth_status add_events(orth_ctx *ctx, orth_metrics *m, int64_t step, const orth_scalar *scalars, int n)
-{
-    return m->events ? orth_tensorboard_add(ctx, m->events, step, scalars, n) : ORTH_OK;
-}
-
 orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
                               int64_t first, int64_t end, const orth_traffic *sent, const orth_traffic *sent_by_all,
                               const double exposed_s[ORTH_NUM_GROUPS])
@@ -267,9 +324,11 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
                      "\"hfu\": %.4f%s, \"exposed_comm_s\": %s, \"skipped\": %s, \"samples\": [%" PRId64 ", %" PRId64 "]}\n",
                      r->step, loss, orth_metrics_said(r->loss), norm, r->lr, m->plan.tokens, seconds, when, rate, mfu, hfu, traffic,
                      exposed, r->skipped ? "true" : "false", first, end);
-    ORTH_TRY(orth_file_append(ctx, m->file, line, (size_t)n));
+    char what[48];
+    snprintf(what, sizeof what, "the line of step %" PRId64, r->step);
+    append(ctx, m, line, (size_t)n, what);
     const orth_scalar scalars[] = {{"loss", r->loss}, {"grad_norm", r->grad_norm}, {"lr", r->lr}, {"tokens_per_s", rate}, {"mfu", mfu}};
-    ORTH_TRY(add_events(ctx, m, r->step, scalars, ORTH_COUNT(scalars)));
+    add_events(ctx, m, r->step, scalars, ORTH_COUNT(scalars));
     show_step(m, r, seconds);
     return ORTH_OK;
 }
@@ -289,7 +348,7 @@ orth_status orth_metrics_evaluation(orth_ctx *ctx, orth_metrics *m, const orth_e
         m->best_step = e->step;
     }
     const orth_scalar scalars[] = {{"eval/loss", e->loss}, {"eval/bits_per_byte", e->bits_per_byte}};
-    ORTH_TRY(add_events(ctx, m, e->step, scalars, ORTH_COUNT(scalars)));
+    add_events(ctx, m, e->step, scalars, ORTH_COUNT(scalars));
     return orth_metrics_event(ctx, m, text, json);
 }
 
@@ -326,12 +385,14 @@ orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m, const char *dir
 
 orth_status orth_metrics_event(orth_ctx *ctx, orth_metrics *m, const char *text, const char *json)
 {
-    char line[1024];
-    snprintf(line, sizeof line, "%s\n", text);
+    char line[2048];
+    orth_text_escape(line, sizeof line - 1, text);
+    strcat(line, "\n");
     end_line(m);
     print_text(m, false, line);
     if (!json)
         return ORTH_OK;
     int n = snprintf(line, sizeof line, "%s\n", json);
-    return orth_file_append(ctx, m->file, line, (size_t)n);
+    append(ctx, m, line, (size_t)n, "an evaluation");
+    return ORTH_OK;
 }

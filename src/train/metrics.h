@@ -18,6 +18,7 @@ typedef struct {
 typedef struct {
     FILE *file;              /* metrics.jsonl; NULL: none */
     const char *path;
+    orth_error failed;       /* why it cannot be written any more; code ORTH_OK: it can */
     orth_plan plan;
     double peak_flops;       /* measured; 0: not known */
     size_t peak_bytes;       /* of the arenas */
@@ -45,14 +46,19 @@ typedef struct {
 } orth_eval_figures;
 
 /* Opens `path` for appending; lines of steps after `resume_step` (left by a run that went further than
- * its checkpoint) are dropped first. resume_step < 0: a new file. */
+ * its checkpoint) and those that cannot be read are dropped first, which is said. resume_step < 0: a new file.
+ *
+ * A line that cannot be written ends no call below: it is said once, and m->failed holds the error, so that the run can
+ * save before it ends. */
 orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step);
 /* From now on every step and evaluation also goes into an event file in the existing folder `dir`. ORTH_ERR_IO. */
 orth_status orth_metrics_open_events(orth_ctx *ctx, orth_metrics *m, const char *dir, int64_t steps_done);
+/* At the end of a run, before orth_metrics_close: all lines are in the file, or the error. */
+orth_status orth_metrics_finish(orth_ctx *ctx, orth_metrics *m);
 void orth_metrics_close(orth_metrics *m);
 
 /* One optimizer step on sequences [first, end) that took `seconds`; sent by rank 0 and by all ranks in it; time that rank 0
- * spent on communication (run/executor.h). ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
+ * spent on communication (run/executor.h). */
 orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
                               int64_t first, int64_t end, const orth_traffic *sent, const orth_traffic *sent_by_all,
                               const double exposed_s[ORTH_NUM_GROUPS]);

@@ -23,18 +23,25 @@ static orth_status open_run_config(orth_ctx *ctx, orth_model_file *f, bool check
     return s;
 }
 
-static orth_status open_all(orth_ctx *ctx, orth_model_file *f, const char *path)
+/* For orth_checkpoint_read_weights. */
+static orth_status open_folder(orth_ctx *ctx, void *user, const char *folder, bool own)
 {
-    bool checkpoint;
-    ORTH_TRY(orth_checkpoint_find_weights(ctx, path, &f->folder, &checkpoint));
-    ORTH_TRY(orth_hf_open(ctx, &f->source, f->folder));
-    f->model = *orth_hf_source_config(f->source);
-    f->model.dropout = f->model.embed_dropout = f->model.attn_dropout = 0;
-    ORTH_TRY(open_run_config(ctx, f, checkpoint));
-    char *tokenizer = orth_path_join(ctx, f->folder, "tokenizer.json");
+    orth_model_file *f = user;
+    orth_model_file_close(ctx, f);
+    f->folder = orth_mem_strdup(ctx, folder);
+    char *tokenizer = f->folder ? orth_path_join(ctx, folder, "tokenizer.json") : NULL;
     if (!tokenizer)
         return ORTH_ERR_NOMEM;
-    orth_status s = orth_path_exists(tokenizer) ? orth_tokenizer_load(ctx, &f->tokenizer, tokenizer) : ORTH_OK;
+    orth_status s = orth_hf_open(ctx, &f->source, folder);
+    if (s == ORTH_OK) {
+        f->model = *orth_hf_source_config(f->source);
+        f->model.dropout = f->model.embed_dropout = f->model.attn_dropout = 0;
+        s = open_run_config(ctx, f, own);
+    }
+    if (s == ORTH_OK && orth_path_exists(tokenizer))
+        s = orth_tokenizer_load(ctx, &f->tokenizer, tokenizer);
+    else if (s == ORTH_OK && !orth_path_is_dir(folder)) /* then there may have been one */
+        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: was removed while it was read", folder);
     orth_mem_free(ctx, tokenizer);
     return s;
 }
@@ -42,7 +49,7 @@ static orth_status open_all(orth_ctx *ctx, orth_model_file *f, const char *path)
 orth_status orth_model_file_open(orth_ctx *ctx, orth_model_file *f, const char *path)
 {
     *f = (orth_model_file){.folder = NULL};
-    orth_status s = open_all(ctx, f, path);
+    orth_status s = orth_checkpoint_read_weights(ctx, path, open_folder, f);
     if (s != ORTH_OK)
         orth_model_file_close(ctx, f);
     return s;

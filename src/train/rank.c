@@ -17,18 +17,21 @@
 
 /* ---- signals ---- */
 
-/* A signal may have been sent to any process, and all end together: agrees on it, and adds up what the ranks have sent
- * (NULL: nothing). Collective. */
+#define STOP_METRICS (-1)   /* beside the numbers of signals: see agree */
+
+/* A signal may have been sent to any process, and all end together: agrees on it, or on the end of a run whose metrics cannot
+ * be written (STOP_METRICS), and adds up what the ranks have sent (NULL: nothing). Collective. */
 static orth_status agree(orth_ctx *ctx, rank_state *s, orth_traffic *sent)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, STOP_METRICS};
     enum { NUM_SIGNALS = ORTH_COUNT(signals) };
     struct {
         int64_t got[NUM_SIGNALS];
         orth_traffic sent;
     } news = {.got = {0}};
     const orth_run_options *o = &s->run->options;
-    const int got = o->stop ? o->stop(o->stop_user) : 0;
+    const int signal = o->stop ? o->stop(o->stop_user) : 0;
+    const int got = s->rank == 0 && s->run->metrics.failed.code != ORTH_OK ? STOP_METRICS : signal;
     for (int i = 0; i < NUM_SIGNALS; i++)
         news.got[i] = got == signals[i];
     if (sent)
@@ -450,6 +453,8 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
         ORTH_TRY(say_counted(ctx, s));
     if (s->clock && s->steps_done >= r->options.timeline)
         ORTH_TRY(say_timeline(ctx, s));
+    if (s->rank == 0)
+        ORTH_TRY(orth_metrics_finish(ctx, &r->metrics));
     if (!s->signal && s->rank == 0 && !r->options.watch) {
         ORTH_TRY(orth_metrics_summary(ctx, &r->metrics, r->dir, s->steps_done));
         return write_complete(ctx, s);

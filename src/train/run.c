@@ -113,15 +113,31 @@ static orth_status remove_complete(orth_ctx *ctx, const orth_run *r)
     return status;
 }
 
+/* From here on nobody else writes in the run folder, if there is one yet. Rank 0 does it for all. */
+static orth_status lock_folder(orth_ctx *ctx, orth_run *r)
+{
+    const bool writes = (!r->world || orth_world_rank(r->world) == 0) && !r->options.watch;
+    if (!writes || r->lock >= 0 || !orth_path_is_dir(r->dir))
+        return ORTH_OK;
+    ORTH_TRY(orth_path_lock(ctx, r->dir, "another process is training in this run folder: wait for its end, or give "
+                            "another checkpoint.dir", &r->lock));
+    return orth_checkpoint_tidy(ctx, r->checkpoints);
+}
+
+/* For orth_checkpoint_read_weights. */
+static orth_status start_from(orth_ctx *ctx, void *user, const char *folder, bool own)
+{
+    (void)own;
+    orth_run *r = user;
+    r->start_from = orth_mem_strdup(ctx, folder);
+    return r->start_from ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
 /* Which folder the weights come from, if any. */
 static orth_status find_start(orth_ctx *ctx, orth_run *r)
 {
     char *newest = NULL;
     int64_t *steps = NULL, num_steps = 0;
-    bool own;
-    r->checkpoints = orth_path_join(ctx, r->dir, "checkpoints");
-    if (!r->checkpoints)
-        return ORTH_ERR_NOMEM;
     ORTH_TRY(orth_checkpoint_newest(ctx, r->checkpoints, &newest));
     r->start_from = newest;
     r->resumed = newest && (r->options.resume || r->options.resume_or_start);
@@ -137,7 +153,7 @@ static orth_status find_start(orth_ctx *ctx, orth_run *r)
     if (num_steps > 0)
         return ORTH_FAIL(ctx, r->options.resume_or_start ? ORTH_ERR_DATA : ORTH_ERR_ARG, "%s holds a run whose checkpoints are all damaged: give another "
                          "checkpoint.dir, or remove it", r->dir);
-    return r->options.init_dir ? orth_checkpoint_find_weights(ctx, r->options.init_dir, &r->start_from, &own) : ORTH_OK;
+    return r->options.init_dir ? orth_checkpoint_read_weights(ctx, r->options.init_dir, start_from, r) : ORTH_OK;
 }
 
 /* Memory belongs to a host: what its ranks need together must fit. */
@@ -194,15 +210,17 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     const bool first = !r->world || orth_world_rank(r->world) == 0;
     if (r->cfg->train_epochs == 0)
         ORTH_TRY(check_timeline(ctx, r));
+    r->checkpoints = orth_path_join(ctx, r->dir, "checkpoints");
+    if (!r->checkpoints)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(lock_folder(ctx, r));
     ORTH_TRY(find_start(ctx, r));
     if (r->resumed)
         ORTH_TRY(orth_resume_check_options(ctx, r->cfg, r->start_from));
     if (r->cfg->data_path.n > 0)
         ORTH_TRY(check_early(ctx, r));
     ORTH_TRY(orth_path_make_dirs(ctx, r->dir));
-    if (first && !r->options.watch)
-        ORTH_TRY(orth_path_lock(ctx, r->dir, "another process is training in this run folder: wait for its end, or give "
-                                "another checkpoint.dir", &r->lock));
+    ORTH_TRY(lock_folder(ctx, r));
     ORTH_TRY(open_data(ctx, r));
     if (r->cfg->train_epochs > 0)
         ORTH_TRY(resolve_epochs(ctx, r));

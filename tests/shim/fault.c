@@ -1,0 +1,234 @@
+/* fault.c -- a preloaded library (LD_PRELOAD) that makes the k-th call of a kind fail, for test_faults.c.
+ *
+ *   ORTH_FAULT=KIND:K[:ERRNO]    the K-th call of a kind fails; ERRNO "+": and all after it
+ *   ORTH_FAULT_COUNTS=FILE       at the end of the process: a line "KIND COUNT" for each kind
+ *
+ * Calls count from main on: what the loader does before is not the program's. A close that fails has closed, as Linux does it.
+ * For glibc, whose own allocator is reachable under other names (so nothing here allocates to find it).
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <dirent.h>
+#include <unistd.h>
+
+/* KIND(name, errno of its failure) */
+#define KINDS(KIND)                                                                                        \
+    KIND(malloc, ENOMEM) KIND(write, ENOSPC) KIND(fsync, EIO) KIND(rename, EIO) KIND(open, EMFILE)          \
+    KIND(close, EIO) KIND(mmap, ENOMEM) KIND(fopen, EMFILE) KIND(fwrite, ENOSPC) KIND(opendir, EMFILE)      \
+    KIND(mkdir, ENOSPC) KIND(flock, EIO) KIND(remove, EIO) KIND(thread, EAGAIN)
+
+enum {
+#define KIND(name, code) F_##name,
+    KINDS(KIND)
+#undef KIND
+    NUM_KINDS
+};
+
+static const struct {
+    const char *name;
+    int code;
+} kinds[NUM_KINDS] = {
+#define KIND(name, code) {#name, code},
+    KINDS(KIND)
+#undef KIND
+};
+
+static atomic_bool armed;
+static atomic_long calls[NUM_KINDS];
+static int fault_kind = -1, fault_errno;
+static long fault_at;
+static bool fault_stays;
+
+/* Whether this call fails; errno is then set. */
+static bool fails(int kind)
+{
+    if (!atomic_load(&armed))
+        return false;
+    const long n = atomic_fetch_add(&calls[kind], 1) + 1;
+    if (kind != fault_kind || n < fault_at || (n > fault_at && !fault_stays))
+        return false;
+    errno = fault_errno;
+    return true;
+}
+
+static void read_fault(const char *text)
+{
+    const size_t n = strcspn(text, ":");
+    for (int i = 0; i < NUM_KINDS; i++)
+        if (strlen(kinds[i].name) == n && strncmp(kinds[i].name, text, n) == 0)
+            fault_kind = i;
+    char *end = NULL;
+    fault_at = text[n] ? strtol(text + n + 1, &end, 10) : 0;
+    if (fault_kind < 0 || fault_at < 1) {
+        fprintf(stderr, "fault.c: ORTH_FAULT=%s is not KIND:K\n", text);
+        _exit(99);
+    }
+    fault_errno = kinds[fault_kind].code;
+    fault_stays = strcmp(end, ":+") == 0;
+    if (*end == ':' && !fault_stays)
+        fault_errno = atoi(end + 1);
+}
+
+__attribute__((destructor)) static void write_counts(void)
+{
+    const char *path = getenv("ORTH_FAULT_COUNTS");
+    if (!path || !atomic_exchange(&armed, false))
+        return;
+    FILE *f = fopen(path, "w");
+    for (int i = 0; f && i < NUM_KINDS; i++)
+        fprintf(f, "%s %ld\n", kinds[i].name, atomic_load(&calls[i]));
+    if (f)
+        fclose(f);
+}
+
+/* ---- main ---- */
+
+static int (*real_main)(int, char **, char **);
+
+static int armed_main(int argc, char **argv, char **env)
+{
+    const char *text = getenv("ORTH_FAULT");
+    if (text)
+        read_fault(text);
+    atomic_store(&armed, true);
+    return real_main(argc, argv, env);
+}
+
+int __libc_start_main(int (*start)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
+                      void (*rtld_fini)(void), void *stack_end);
+
+int __libc_start_main(int (*start)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
+                      void (*rtld_fini)(void), void *stack_end)
+{
+    __typeof__(&__libc_start_main) next = (__typeof__(next))dlsym(RTLD_NEXT, "__libc_start_main");
+    real_main = start;
+    return next(armed_main, argc, argv, init, fini, rtld_fini, stack_end);
+}
+
+/* ---- memory ---- */
+
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+
+void *malloc(size_t n)
+{
+    return fails(F_malloc) ? NULL : __libc_malloc(n);
+}
+
+void *calloc(size_t n, size_t size)
+{
+    return fails(F_malloc) ? NULL : __libc_calloc(n, size);
+}
+
+void *realloc(void *p, size_t n)
+{
+    return fails(F_malloc) ? NULL : __libc_realloc(p, n);
+}
+
+void *aligned_alloc(size_t alignment, size_t n)
+{
+    return fails(F_malloc) ? NULL : __libc_memalign(alignment, n);
+}
+
+int posix_memalign(void **out, size_t alignment, size_t n)
+{
+    void *p = fails(F_malloc) ? NULL : __libc_memalign(alignment, n);
+    if (!p)
+        return ENOMEM;
+    *out = p;
+    return 0;
+}
+
+/* ---- files ---- */
+
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+ssize_t write(int fd, const void *bytes, size_t n)
+{
+    return fails(F_write) ? -1 : NEXT(write)(fd, bytes, n);
+}
+
+int fsync(int fd)
+{
+    return fails(F_fsync) ? -1 : NEXT(fsync)(fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    return fails(F_rename) ? -1 : NEXT(rename)(from, to);
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    return fails(F_open) ? -1 : NEXT(open)(path, flags, mode);
+}
+
+int close(int fd)
+{
+    const bool fail = fails(F_close);
+    const int result = NEXT(close)(fd);
+    if (fail)
+        errno = fault_errno;
+    return fail ? -1 : result;
+}
+
+void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset)
+{
+    return fails(F_mmap) ? MAP_FAILED : NEXT(mmap)(at, n, protection, flags, fd, offset);
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+    return fails(F_fopen) ? NULL : NEXT(fopen)(path, mode);
+}
+
+size_t fwrite(const void *bytes, size_t size, size_t n, FILE *f)
+{
+    if (!fails(F_fwrite))
+        return NEXT(fwrite)(bytes, size, n, f);
+    f->_flags |= 0x20; /* what ferror asks for */
+    return 0;
+}
+
+DIR *opendir(const char *path)
+{
+    return fails(F_opendir) ? NULL : NEXT(opendir)(path);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    return fails(F_mkdir) ? -1 : NEXT(mkdir)(path, mode);
+}
+
+int flock(int fd, int operation)
+{
+    return fails(F_flock) ? -1 : NEXT(flock)(fd, operation);
+}
+
+int remove(const char *path)
+{
+    return fails(F_remove) ? -1 : NEXT(remove)(path);
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *), void *arg)
+{
+    return fails(F_thread) ? fault_errno : NEXT(pthread_create)(thread, attr, start, arg);
+}
