@@ -97,8 +97,10 @@ static inline void attrs_tokens(op_case *c)
     c->attr.seq_len = c->wide ? 4 : (int32_t)PICK(4, 5, 17, 33);
     c->attr.eps = 1e-5f;
     c->attr.dropout = 0.25f;
-    c->attr.decay = c->attr.nesterov = PICK(0, 1);
-    c->attr.num_addends = c->sig.addends && !c->wide ? (int32_t)PICK(0, 1, 3) : 0;
+    c->attr.nesterov = PICK(0, 1);
+    c->attr.lr_factor = (float)PICK(1, 2) * 0.5f;
+    c->attr.decay_factor = (float)PICK(0, 1, 2);
+    c->attr.num_addends = c->sig.addends && !c->wide ? (int32_t)PICK(0, 1, 3, 12) : 0;
     case_force(c, "n", PICK(1, 17, 1000, 70001)); /* vectors */
 }
 

@@ -92,7 +92,8 @@ orth_status orth_graph_done(orth_graph *g);
  * ORTH_ERR_INTERNAL if an op has no vector-Jacobian product. */
 orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad);
 
-/* Puts products of the backward pass behind the calls of other ranks that need not wait for them (beside.c). */
+/* Says which nodes of the backward pass are for weights only, and puts products among them behind the calls of other ranks
+ * that need not wait for them (beside.c). */
 orth_status orth_graph_compute_beside(orth_graph *g);
 
 /* Name of a data slot. */

@@ -14,6 +14,27 @@
  */
 #include "program/ir/graph.h"
 
+/* Sets for_weights of the backward nodes, walking back from the gradient of the input. */
+static orth_status find_weight_nodes(orth_graph *g)
+{
+    bool *needed = ORTH_ARENA_ARRAY(g->ctx, &g->arena, bool, g->num_values);
+    if (!needed)
+        return ORTH_ERR_NOMEM;
+    if (g->input_grad != ORTH_NO_VALUE)
+        needed[g->input_grad] = true;
+    for (int32_t i = g->num_nodes - 1; i >= g->num_forward; i--) {
+        orth_node *n = &g->nodes[i];
+        n->for_weights = true;
+        for (int k = 0; k < n->num_out; k++)
+            if (n->out[k] != ORTH_NO_VALUE && needed[n->out[k]])
+                n->for_weights = false;
+        for (int k = 0; k < n->num_in && !n->for_weights; k++)
+            if (n->in[k] != ORTH_NO_VALUE)
+                needed[n->in[k]] = true;
+    }
+    return ORTH_OK;
+}
+
 typedef struct {
     orth_graph *g;
     int32_t *behind;              /* [num_nodes] the node behind which one is moved; -1: it stays */
@@ -103,6 +124,7 @@ orth_status orth_graph_compute_beside(orth_graph *g)
     orth_node *nodes = ORTH_ARENA_ARRAY(g->ctx, &g->arena, orth_node, num + 1);
     if (!all || !nodes)
         return ORTH_ERR_NOMEM;
+    ORTH_TRY(find_weight_nodes(g));
     order o = {.g = g, .behind = all, .products = all + g->num_nodes, .calls = all + 2 * (int64_t)g->num_nodes};
     share_out_products(&o);
     for (int32_t i = g->num_forward; i < g->num_nodes; i++)

@@ -411,35 +411,17 @@ static void vjp_unary(walk *w, const orth_node *n, orth_op op, bool inverse, boo
     accumulate(w, n->in[0], dx);
 }
 
-static void vjp_swiglu(walk *w, const orth_node *n)
-{
-    vjp_unary(w, n, ORTH_OP_swiglu_bwd, false, true);
-}
-
-static void vjp_rope(walk *w, const orth_node *n)
-{
-    vjp_unary(w, n, ORTH_OP_rope, true, false);
-}
-
-static void vjp_dropout(walk *w, const orth_node *n)
-{
-    vjp_unary(w, n, ORTH_OP_dropout, false, false);
-}
-
-static void vjp_heads_split(walk *w, const orth_node *n)
-{
-    vjp_unary(w, n, ORTH_OP_heads_join, false, false);
-}
-
-static void vjp_heads_join(walk *w, const orth_node *n)
-{
-    vjp_unary(w, n, ORTH_OP_heads_split, false, false);
-}
-
-static void vjp_all_to_all(walk *w, const orth_node *n)
-{
-    vjp_unary(w, n, ORTH_OP_all_to_all, false, false);
-}
+#define VJP_UNARY(name, op, inverse, pass_input)            \
+    static void vjp_##name(walk *w, const orth_node *n)     \
+    {                                                       \
+        vjp_unary(w, n, ORTH_OP_##op, inverse, pass_input); \
+    }
+VJP_UNARY(swiglu, swiglu_bwd, false, true)
+VJP_UNARY(rope, rope, true, false)
+VJP_UNARY(dropout, dropout, false, false)
+VJP_UNARY(heads_split, heads_join, false, false)
+VJP_UNARY(heads_join, heads_split, false, false)
+VJP_UNARY(all_to_all, all_to_all, false, false)
 
 static void vjp_add(walk *w, const orth_node *n)
 {
@@ -473,27 +455,6 @@ static const vjp_fn vjps[ORTH_NUM_OPS] = {
 #undef OP
 };
 
-/* Sets for_weights of the backward nodes, walking back from the gradient of the input. */
-static orth_status find_weight_nodes(orth_graph *g)
-{
-    bool *needed = ORTH_ARENA_ARRAY(g->ctx, &g->arena, bool, g->num_values);
-    if (!needed)
-        return ORTH_ERR_NOMEM;
-    if (g->input_grad != ORTH_NO_VALUE)
-        needed[g->input_grad] = true;
-    for (int32_t i = g->num_nodes - 1; i >= g->num_forward; i--) {
-        orth_node *n = &g->nodes[i];
-        n->for_weights = true;
-        for (int k = 0; k < n->num_out; k++)
-            if (n->out[k] != ORTH_NO_VALUE && needed[n->out[k]])
-                n->for_weights = false;
-        for (int k = 0; k < n->num_in && !n->for_weights; k++)
-            if (n->in[k] != ORTH_NO_VALUE)
-                needed[n->in[k]] = true;
-    }
-    return ORTH_OK;
-}
-
 orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad)
 {
     ORTH_TRY(orth_graph_done(g));
@@ -522,6 +483,5 @@ orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad)
     ORTH_TRY(orth_graph_done(g));
     if (needs_input_grad)
         g->input_grad = w.grad[g->input];
-    ORTH_TRY(find_weight_nodes(g));
     return orth_graph_compute_beside(g);
 }
