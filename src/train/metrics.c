@@ -377,9 +377,10 @@ orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m, const char *dir
     const int64_t s = (int64_t)(orth_clock_s() - m->opened_s + 0.5);
     if (m->best_step >= 0)
         snprintf(best, sizeof best, "; best evaluation: loss %.4f after step %" PRId64, m->best_eval, m->best_step);
-    snprintf(text, sizeof text, "done: step %" PRId64 "; %" PRId64 " steps, %" PRId64 " tokens in %" PRId64 ":%02" PRId64 ":%02" PRId64 "%s\n"
-             "next: orthant generate %.200s --prompt='...'", steps_done, m->num_steps, m->num_steps * m->plan.tokens, s / 3600, s / 60 % 60,
-             s % 60, best, dir);
+    snprintf(text, sizeof text, "done: step %" PRId64 "; %" PRId64 " steps, %" PRId64 " tokens in %" PRId64 ":%02" PRId64 ":%02" PRId64 "%s",
+             steps_done, m->num_steps, m->num_steps * m->plan.tokens, s / 3600, s / 60 % 60, s % 60, best);
+    ORTH_TRY(orth_metrics_event(ctx, m, text, NULL));
+    snprintf(text, sizeof text, "next: orthant generate %.200s --prompt='...'", dir);
     return orth_metrics_event(ctx, m, text, NULL);
 }
 
