@@ -70,7 +70,7 @@ static void print_reading(orth_ctx *ctx, const orth_prepare_options *p, const or
 
 static orth_status prepare_inputs(orth_ctx *ctx, const orth_cmd *cmd, orth_prepare_options *p)
 {
-    orth_prepare_result r;
+    orth_prepare_result r = {0};
     orth_tokenizer *tok = NULL;
     const double start = orth_clock_s();
     orth_status status = get_tokenizer(ctx, cmd, p, &tok);
