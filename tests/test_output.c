@@ -89,13 +89,13 @@ TEST(a_row_has_the_time_and_what_does_not_change_stands_once)
 /* Records of the only event file of the folder, whose lengths must be those of the file. */
 static int count_events(run_case *r, const char *folder, int64_t *float_values)
 {
-    char dir[256], name[512] = "";
+    char dir[256], name[256] = "";
     snprintf(dir, sizeof dir, "%s/%s", r->dir, folder);
     DIR *d = opendir(dir);
     assert_non_null(d);
     for (struct dirent *e; (e = readdir(d)) != NULL;)
         if (strncmp(e->d_name, "events.out.tfevents.", 20) == 0)
-            snprintf(name, sizeof name, "%s/%.200s", folder, e->d_name);
+            snprintf(name, sizeof name, "%s/%.150s", folder, e->d_name);
     closedir(d);
     size_t n;
     char *bytes = run_read(r, name, &n);

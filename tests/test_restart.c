@@ -200,6 +200,65 @@ TEST(a_second_signal_ends_at_once_and_says_what_is_saved)
     run_end(r);
 }
 
+/* ---- the learning rate of a resumed run ---- */
+
+static double lr_of(run_case *r, const char *file, int step)
+{
+    char *text = run_read(r, file, NULL), key[64];
+    snprintf(key, sizeof key, "{\"step\": %d, \"loss\"", step);
+    const char *row = strstr(text, key);
+    assert_non_null(row);
+    const double lr = atof(strstr(row, "\"lr\": ") + 6);
+    free(text);
+    return lr;
+}
+
+TEST(a_resumed_run_tells_that_its_learning_rate_moves)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "", "train run.yaml train.steps=4 checkpoint.every_steps=2 --quiet");
+    /* The cosine of 4 steps has ended; that of 8 is half way. */
+    RUN(r, 0, "the learning rate of step 5 is 0.000", "train run.yaml train.steps=8 --resume --quiet");
+    assert_non_null(strstr(r->out, ", where the run would have had 0.0001: its schedule (cosine) now ends at step 8, was to end at 4"));
+    RUN(r, 0, "", "train run.yaml train.steps=8 checkpoint.dir=b checkpoint.every_steps=4 --quiet");
+    run_remove(r, "b/checkpoints/step-00000008");
+    RUN(r, 0, "", "train run.yaml train.steps=8 checkpoint.dir=b --resume --quiet");
+    assert_null(strstr(r->out, "learning rate")); /* nothing moves */
+    run_end(r);
+}
+
+TEST(a_resumed_run_takes_another_learning_rate_when_it_is_told_to)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "", "train run.yaml train.steps=4 schedule.name=constant --quiet");
+    RUN(r, 2, "--override lets it change the learning rate and its schedule", "train run.yaml schedule.name=constant optimizer.lr=5e-4 --resume");
+    RUN(r, 2, "optimizer.weight_decay=0.5: a/checkpoints/step-00000004 was trained with 0.1",
+        "train run.yaml schedule.name=constant optimizer.weight_decay=0.5 --resume --override");
+    RUN(r, 2, "give --resume with it", "train run.yaml checkpoint.dir=c --override");
+    RUN(r, 0, "the learning rate of step 5 is 0.0005, where the run would have had 0.001",
+        "train run.yaml train.steps=6 schedule.name=constant optimizer.lr=5e-4 --resume --override --quiet");
+    assert_true(lr_of(r, "a/metrics.jsonl", 4) > 0.00099 && lr_of(r, "a/metrics.jsonl", 5) < 0.00051);
+    char *yaml = run_read(r, "a/run.yaml", NULL);
+    assert_non_null(strstr(yaml, "lr: 0.0005"));
+    free(yaml);
+    /* From then on it is the run's own. */
+    RUN(r, 0, "", "train run.yaml train.steps=7 schedule.name=constant optimizer.lr=5e-4 --resume --quiet");
+    assert_null(strstr(r->out, "learning rate"));
+    run_end(r);
+}
+
+TEST(a_folder_that_holds_a_run_hides_no_other_mistake)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "", "train run.yaml train.steps=1 --quiet");
+    RUN(r, 2, "dp=4 does not divide", "train run.yaml parallel.dp=4");
+    RUN(r, 2, "model.preset=x is unknown", "train run.yaml model.preset=x");
+    RUN(r, 2, "1F1B", "train run.yaml parallel.pipeline=1F1B");
+    RUN(r, 5, "nofile.txt: no such file", "train run.yaml data.path=nofile.txt");
+    RUN(r, 2, "a holds a run already (a/checkpoints/step-00000001)", "train run.yaml");
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +266,9 @@ int main(void)
         cmocka_unit_test(resume_or_start_does_what_there_is_to_do),
         cmocka_unit_test(complete_json_says_that_all_steps_are_done),
         cmocka_unit_test(a_second_signal_ends_at_once_and_says_what_is_saved),
+        cmocka_unit_test(a_resumed_run_tells_that_its_learning_rate_moves),
+        cmocka_unit_test(a_resumed_run_takes_another_learning_rate_when_it_is_told_to),
+        cmocka_unit_test(a_folder_that_holds_a_run_hides_no_other_mistake),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,13 +9,15 @@ orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
 {
     orth_run_options options = {.cfg = &cmd->config, .resume = orth_cmd_flag(cmd, "resume") != NULL,
                                 .resume_or_start = orth_cmd_flag(cmd, "resume-or-start") != NULL,
-                                .init_dir = orth_cmd_flag(cmd, "init"),
+                                .override = orth_cmd_flag(cmd, "override") != NULL, .init_dir = orth_cmd_flag(cmd, "init"),
                                 .stop = ctx->stop, .stop_user = ctx->stop_user};
     if (orth_cmd_flag(cmd, "timeline"))
         ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "timeline", 1, INT64_MAX, &options.timeline));
     if (options.resume && options.init_dir)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "train: --resume continues with the weights of the run's own checkpoint: "
                          "--init=%s cannot be given with it", options.init_dir);
+    if (options.override && !options.resume && !options.resume_or_start)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "train: --override changes the learning rate of a run that is resumed: give --resume with it");
     signal(SIGPIPE, SIG_IGN); /* who reads the progress may go (`| head`): the run goes on */
     orth_console *console;
     ORTH_TRY(orth_console_open(ctx, &console));

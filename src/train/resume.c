@@ -2,9 +2,11 @@
 #include "train/resume.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "ckpt/state.h"
+#include "train/lr.h"
 #include "train/setup.h"
 
 static orth_status read_manifest(orth_ctx *ctx, orth_checkpoint_manifest *m, const char *dir)
@@ -20,6 +22,13 @@ static const char *place_of(const orth_config *cfg, orth_option_id id)
     return cfg->place[id] ? cfg->place[id] : "defaults";
 }
 
+/* What --override lets a resumed run have anew. */
+static bool moves_lr(orth_option_id id)
+{
+    return id == ORTH_OPT_optimizer_lr || id == ORTH_OPT_optimizer_lr_scaling || id == ORTH_OPT_optimizer_lr_base_batch ||
+           strncmp(orth_option_get(id)->path, "schedule.", 9) == 0;
+}
+
 static orth_status compare_key(orth_ctx *ctx, const orth_config *cfg, const orth_config *was, orth_option_id id,
                                const char *dir)
 {
@@ -28,31 +37,32 @@ static orth_status compare_key(orth_ctx *ctx, const orth_config *cfg, const orth
     orth_status s = now && before ? ORTH_OK : ORTH_ERR_NOMEM;
     if (s == ORTH_OK && strcmp(now, before) != 0)
         s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: %s was trained with %s, and --resume changes nothing that "
-                      "decides the numbers (--init starts another run from its weights)", place_of(cfg, id), key, now,
-                      dir, before);
+                      "decides the numbers (%s--init starts another run from its weights)", place_of(cfg, id), key, now,
+                      dir, before, moves_lr(id) ? "--override lets it change the learning rate and its schedule; " : "");
     orth_mem_free(ctx, now);
     orth_mem_free(ctx, before);
     return s;
 }
 
-static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const char *recorded, const char *dir)
+static orth_status compare_options(orth_ctx *ctx, const orth_config *cfg, const char *recorded, const char *dir, bool override)
 {
     orth_config was;
     ORTH_TRY(orth_config_init(ctx, &was));
     orth_status s = orth_config_parse(ctx, &was, "state.json: run options", recorded, strlen(recorded));
     bool same_products = orth_setup_fp32_products(cfg) == orth_setup_fp32_products(&was); /* auto may stand for fma */
     for (int id = 0; s == ORTH_OK && id < ORTH_NUM_OPTIONS; id++)
-        if (orth_option_decides_numbers((orth_option_id)id) && !(id == ORTH_OPT_precision_fp32_products && same_products))
+        if (orth_option_decides_numbers((orth_option_id)id) && !(id == ORTH_OPT_precision_fp32_products && same_products) &&
+            !(override && moves_lr((orth_option_id)id)))
             s = compare_key(ctx, cfg, &was, (orth_option_id)id, dir);
     orth_config_release(ctx, &was);
     return s;
 }
 
-orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, const char *dir)
+orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, const char *dir, bool override)
 {
     orth_checkpoint_manifest m;
     ORTH_TRY(read_manifest(ctx, &m, dir));
-    orth_status s = m.run_config[0] ? compare_options(ctx, cfg, m.run_config, dir) : ORTH_OK;
+    orth_status s = m.run_config[0] ? compare_options(ctx, cfg, m.run_config, dir, override) : ORTH_OK;
     orth_checkpoint_manifest_release(ctx, &m);
     return s;
 }
@@ -86,6 +96,37 @@ static orth_status fail_data(orth_ctx *ctx, const orth_config *cfg, const orth_d
                      ", those that %s was trained on %016" PRIx64 "%s: --resume goes on with the same data",
                      place_of(cfg, ORTH_OPT_data_path), cfg->data_path.v[0], data->fingerprint, dir,
                      m->state.data_fingerprint, why);
+}
+
+static bool same_rate(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b));
+}
+
+static void tell_lr(orth_ctx *ctx, const orth_config *cfg, const orth_config *was, int64_t step)
+{
+    const double next = (double)step + 1, end = (double)was->train_steps;
+    const double now_lr = orth_lr_at(cfg, next), was_lr = orth_lr_at(was, next);
+    if (same_rate(now_lr, was_lr) && (end <= next || same_rate(orth_lr_at(cfg, end), orth_lr_at(was, end))))
+        return;
+    orth_log(ctx, ORTH_LOG_WARN, "resume", "the learning rate of step %.0f is %.3g, where the run would have had %.3g: its schedule (%s) now ends "
+             "at step %" PRId64 ", was to end at %" PRId64, next, now_lr, was_lr, orth_option_choice(ORTH_OPT_schedule_name, (int)cfg->schedule_name),
+             cfg->train_steps, was->train_steps);
+}
+
+orth_status orth_resume_tell_lr(orth_ctx *ctx, const orth_config *cfg, const char *dir)
+{
+    orth_checkpoint_manifest m;
+    orth_config was;
+    ORTH_TRY(read_manifest(ctx, &m, dir));
+    orth_status s = orth_config_init(ctx, &was);
+    if (s == ORTH_OK && m.run_config[0])
+        s = orth_config_parse(ctx, &was, "state.json: run options", m.run_config, strlen(m.run_config));
+    if (s == ORTH_OK && m.run_config[0])
+        tell_lr(ctx, cfg, &was, m.state.step);
+    orth_config_release(ctx, &was);
+    orth_checkpoint_manifest_release(ctx, &m);
+    return s;
 }
 
 static orth_status compare_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data,

@@ -9,8 +9,13 @@
 #include "data/data.h"
 
 /* Compares the run file with the options recorded in checkpoint folder `dir`. ORTH_ERR_ARG naming the first
- * key that differs, its place and both values. Cheap: comes before the data are prepared. */
-orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, const char *dir);
+ * key that differs, its place and both values. Cheap: comes before the data are prepared. `override`: the learning rate and its
+ * schedule (optimizer.lr, lr_scaling, lr_base_batch, schedule.*) may differ; run.yaml and the checkpoints to come record them. */
+orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, const char *dir, bool override);
+
+/* Logs a warning if the learning rate goes on otherwise than the checkpoint's run would have: train.steps moves the end of a
+ * schedule, `override` its values. After train.epochs has become train.steps. */
+orth_status orth_resume_tell_lr(orth_ctx *ctx, const orth_config *cfg, const char *dir);
 
 /* The same for what the options led to: training tokens (ORTH_ERR_ARG), tokenizer (ORTH_ERR_DATA), and the
  * place in the data, which must be that of the step. */

@@ -139,13 +139,13 @@ static orth_status find_start(orth_ctx *ctx, orth_run *r)
     char *newest = NULL;
     int64_t *steps = NULL, num_steps = 0;
     ORTH_TRY(orth_checkpoint_newest(ctx, r->checkpoints, &newest));
-    r->start_from = newest;
     r->resumed = newest && (r->options.resume || r->options.resume_or_start);
+    if (r->resumed)
+        r->start_from = newest;
+    else
+        r->holds = newest;
     if (r->options.resume && !newest)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: no valid checkpoint to resume from", r->checkpoints);
-    if (!r->resumed && newest)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s holds a run already (%s): continue it with --resume, or give another "
-                         "checkpoint.dir", r->dir, newest);
     if (newest)
         return ORTH_OK;
     ORTH_TRY(orth_checkpoint_list(ctx, r->checkpoints, &steps, &num_steps));
@@ -154,6 +154,18 @@ static orth_status find_start(orth_ctx *ctx, orth_run *r)
         return ORTH_FAIL(ctx, r->options.resume_or_start ? ORTH_ERR_DATA : ORTH_ERR_ARG, "%s holds a run whose checkpoints are all damaged: give another "
                          "checkpoint.dir, or remove it", r->dir);
     return r->options.init_dir ? orth_checkpoint_read_weights(ctx, r->options.init_dir, start_from, r) : ORTH_OK;
+}
+
+/* Comes after all other mistakes that are found quickly, so that it hides none of them. */
+static orth_status refuse_to_overwrite(orth_ctx *ctx, const orth_run *r)
+{
+    for (int i = 0; i < r->cfg->data_path.n; i++)
+        if (!orth_path_exists(r->cfg->data_path.v[i]))
+            return ORTH_OK; /* which is told when the data are opened */
+    if (!r->holds || r->cfg->data_path.n == 0)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s holds a run already (%s): continue it with --resume, or give another "
+                     "checkpoint.dir", r->dir, r->holds);
 }
 
 /* Memory belongs to a host: what its ranks need together must fit. */
@@ -216,9 +228,10 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     ORTH_TRY(lock_folder(ctx, r));
     ORTH_TRY(find_start(ctx, r));
     if (r->resumed)
-        ORTH_TRY(orth_resume_check_options(ctx, r->cfg, r->start_from));
+        ORTH_TRY(orth_resume_check_options(ctx, r->cfg, r->start_from, r->options.override));
     if (r->cfg->data_path.n > 0)
         ORTH_TRY(check_early(ctx, r));
+    ORTH_TRY(refuse_to_overwrite(ctx, r));
     ORTH_TRY(orth_path_make_dirs(ctx, r->dir));
     ORTH_TRY(lock_folder(ctx, r));
     ORTH_TRY(open_data(ctx, r));
@@ -226,6 +239,8 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
         ORTH_TRY(resolve_epochs(ctx, r));
     if (r->resumed)
         ORTH_TRY(orth_resume_check_data(ctx, r->cfg, r->data, r->start_from));
+    if (r->resumed && first && !r->options.watch)
+        ORTH_TRY(orth_resume_tell_lr(ctx, r->cfg, r->start_from));
     ORTH_TRY(orth_ctx_check_stop(ctx));
     ORTH_TRY(choose_model(ctx, r, orth_tokenizer_vocab_size(r->data->tokenizer)));
     ORTH_TRY(read_tokenizer(ctx, r));
@@ -273,6 +288,7 @@ void orth_run_close(orth_ctx *ctx, orth_run *r)
     orth_mem_free(ctx, r->metrics_path);
     orth_mem_free(ctx, r->checkpoints);
     orth_mem_free(ctx, r->start_from);
+    orth_mem_free(ctx, r->holds);
     if (r->lock >= 0)
         close(r->lock);
     *r = (orth_run){.cfg = NULL};

@@ -33,6 +33,7 @@ typedef struct {
     const orth_run_watch *watch;    /* NULL: an ordinary run */
     bool resume;                    /* continue; without a valid checkpoint it is an error */
     bool resume_or_start;           /* continue if there is a valid checkpoint, else start */
+    bool override;                  /* with resume: learning rate and schedule may be others than the checkpoint's */
     orth_print_sink print;          /* progress and events of rank 0; write NULL: none */
     const char *init_dir;           /* weights to start from; NULL: at random */
     int64_t timeline;               /* step of which timeline.json is written; 0: none */
@@ -50,6 +51,7 @@ typedef struct {
     int lock;                       /* on dir; -1: none */
     char *checkpoints;              /* dir/checkpoints */
     char *start_from;               /* folder of the weights; NULL: at random */
+    char *holds;                    /* newest checkpoint of a run that is in the folder already, and is not resumed */
     bool resumed;                   /* start_from is a checkpoint of this run */
     orth_data *data;
     orth_sampler *train, *valid;    /* valid: NULL if nothing is held out */
