@@ -8,7 +8,7 @@ Each file is checked in a scratch folder of its own that has `build/orthant`, `o
                         output (both streams). A line `...` stands for any lines, ` ... ` within a line for any text.
   <!-- numbers vary --> before a console block: numbers are compared as `N` (times and rates of this machine).
   <!-- exit 2 -->       before a console block: its last command ends with that code.
-  <!-- run -->          before an sh block: each command must succeed; output is not compared.
+  <!-- run -->          before an sh block: each command must succeed; output is not compared. <<'END' ... END is one command.
   <!-- made by: CMD --> ... <!-- end -->: the lines between are what CMD prints.
   <!-- figures of: F... --> before a table: every number of the table that has a decimal point stands in one of the files.
 
@@ -29,7 +29,7 @@ BOOK_BYTES = 300_000
 
 def scratch_folder():
     folder = tempfile.mkdtemp(prefix="orthant-docs-")
-    for name in ("configs", "tools"):
+    for name in ("configs", "tools", "src"):
         os.symlink(os.path.join(TOP, name), os.path.join(folder, name))
     os.symlink(BUILD, os.path.join(folder, "build"))
     book = subprocess.run(["zcat", DICTIONARY], stdout=subprocess.PIPE, check=True).stdout[:BOOK_BYTES]
@@ -118,6 +118,10 @@ class Checker:
         while at < end:
             first, command = at, self.lines[at]
             while command.endswith("\\"):
+                at += 1
+                command += "\n" + self.lines[at]
+            here = re.search(r"<<'(\w+)'$", command)
+            while here and not command.endswith("\n" + here.group(1)):
                 at += 1
                 command += "\n" + self.lines[at]
             if command.strip() and not command.lstrip().startswith("#"):
