@@ -17,8 +17,8 @@ all:            ## the program, at build/orthant
 deps:           ## installs what building, testing and the demo need (Debian, Ubuntu)
 	@tools/deps.sh build test demo
 
-test:           ## sets up, builds, runs all tests
-	@tools/deps.sh build test
+test:           ## sets up (MPI too), builds, runs all tests
+	@tools/deps.sh build test mpi
 	@$(MAKE) all
 	$(CTEST) $(BUILD)
 
@@ -31,7 +31,7 @@ asan:           ## the tests under AddressSanitizer and UndefinedBehaviorSanitiz
 	@tools/deps.sh build test
 	@$(CMAKE) $(BUILD)-asan -DORTH_SANITIZE=address,undefined >/dev/null
 	@cmake --build $(BUILD)-asan -j$(JOBS)
-	ORTH_CHECK_SECONDS=60 $(CTEST) $(BUILD)-asan $(TESTS)
+	ORTH_CHECK_SECONDS=60 ORTH_LAYOUTS=60 $(CTEST) $(BUILD)-asan $(TESTS)
 
 tsan:           ## communicators, products and layouts under ThreadSanitizer
 	@tools/deps.sh build test
