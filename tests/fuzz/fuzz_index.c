@@ -70,6 +70,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     snprintf(from, sizeof from, "%s/fixtures/models/mistral/model.safetensors.index.json", ORTH_TEST_DIR);
     if (orth_file_read(ctx, from, &seed, &seed_bytes) != ORTH_OK || !use(ctx, seed, seed_bytes)) /* what is fuzzed must be able to go well */
         abort();
+    free(ctx);
     return 0;
 }
 
