@@ -5,7 +5,7 @@
  * For every weight of each model: forward y = x w^T, dX = dy w, dW = dy^T x, 1024 tokens. oneDNN runs
  * with plain layouts and, where B is a weight, with the layout it asks for, the reordering not counted;
  * the better one is what Orthant is held against. Orthant gets plain layouts and packs inside its time.
- * parts1 is fast mode (one part, and the library for what fast mode gives it), parts8 reproducible mode's default.
+ * parts1 is fast mode (one part), parts8 reproducible mode's default.
  * A round times every contender once; ratios are medians of the rounds' ratios. bf16: forward and
  * dX store bf16, dW fp32. bf16x6: precision.fp32_products, beside oneDNN in fp32. With one thread, processor time is what counts: on a busy machine that is the
  * comparison to trust.
@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/pool.h"
-#include "kernels/gemm_library.h"
+#include "kernels/gemm.h"
 
 #define TOKENS 1024
 #define MAX_ROUNDS 64
@@ -166,7 +166,6 @@ typedef enum { DNNL_PLAIN, DNNL_OWN, OURS_FAST, OURS_PARTS, OURS_FAST_KEPT, OURS
 
 typedef struct {
     orth_ctx *ctx;
-    struct orth_gemm_library *library; /* what fast mode may use */
     dnnl_stream_t stream;
     peer_gemm dnnl[2];
     bool has_own;
@@ -179,11 +178,8 @@ static void run_once(duel *d, contender who)
 {
     if (who <= DNNL_OWN)
         peer_run(d->stream, &d->dnnl[who]);
-    else {
-        d->ctx->gemm_library = who == OURS_FAST ? d->library : NULL;
+    else
         orth_gemm(d->ctx, &d->g[who - OURS_FAST], d->workspace);
-        d->ctx->gemm_library = d->library;
-    }
 }
 
 static double now(const duel *d)
@@ -277,7 +273,6 @@ static void run_duel(orth_ctx *ctx, dnnl_engine_t engine, dnnl_stream_t stream, 
     static duel d; /* large: kept off the stack of a program that has one */
     memset(&d, 0, sizeof d);
     d.ctx = ctx;
-    d.library = ctx->gemm_library;
     d.stream = stream;
     size_t bytes = 0;
     for (int i = 0; i < OURS; i++) {
@@ -300,8 +295,6 @@ static void run_duel(orth_ctx *ctx, dnnl_engine_t engine, dnnl_stream_t stream, 
         d.g[i].b_packed = packed[i - 2];
     }
     d.workspace = orth_mem_alloc(ctx, bytes);
-    if (orth_gemm_library_add(ctx, &d.g[0]) != ORTH_OK)
-        fail(ctx->error.message);
     d.dnnl[0] = peer_make(engine, stream, &d.g[0], false);
     if (d.has_own)
         d.dnnl[1] = peer_make(engine, stream, &d.g[0], true);
@@ -366,8 +359,6 @@ int main(int argc, char **argv)
     if (orth_ctx_init(&ctx, threads) != ORTH_OK)
         fail(ctx.error.message);
     omp_set_num_threads(threads);
-    if (orth_gemm_library_open(&ctx, ORTH_GEMM_LIBRARY_FASTER) != ORTH_OK)
-        fail(ctx.error.message);
     check(dnnl_engine_create(&engine, dnnl_cpu, 0), "engine");
     check(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags), "stream");
     const dnnl_version_t *v = dnnl_version();
@@ -389,7 +380,6 @@ int main(int argc, char **argv)
     print_peak(&ctx, "after");
     dnnl_stream_destroy(stream);
     dnnl_engine_destroy(engine);
-    orth_gemm_library_close(&ctx);
     orth_ctx_destroy(&ctx);
     return 0;
 }

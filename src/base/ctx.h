@@ -56,7 +56,6 @@ typedef struct {
 } orth_faults;
 
 struct orth_pool;
-struct orth_gemm_library;
 struct orth_progress;
 
 typedef struct orth_ctx {
@@ -64,7 +63,6 @@ typedef struct orth_ctx {
     int rank;                     /* global rank, 0 when there is one */
     orth_isa isa;                 /* highest level the kernels may use */
     struct orth_pool *pool;       /* this rank's compute threads; never NULL after orth_ctx_init */
-    struct orth_gemm_library *gemm_library; /* of a fast run (kernels/gemm_library.h); else NULL */
     orth_log_sink log;
     orth_faults *faults;          /* NULL outside tests */
     struct orth_progress *progress; /* what this rank is doing (base/progress.h); NULL: nobody watches */

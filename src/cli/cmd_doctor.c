@@ -10,7 +10,6 @@
 #include "base/pool.h"
 #include "base/text.h"
 #include "cli/verbs.h"
-#include "kernels/gemm_library.h"
 #include "plan/probe.h"
 
 #define PROBE_SECONDS 0.25
@@ -32,11 +31,6 @@ typedef struct {
 static const backend backends[] = {
     {"cpu", true, "fast kernels for this CPU (run.backend=cpu, the default)"},
     {"ref", true, "plain reference kernels (run.backend=ref)"},
-#if defined(ORTH_HAVE_DNNL)
-    {"onednn", true, "in numerics.mode=fast: products that it multiplies faster than the cpu kernels"},
-#else
-    {"onednn", false, "was not there when this program was built (libdnnl-dev)"},
-#endif
     {"cuda", false, "not part of this version"},
     {"thread ranks", true, "the default (comm.backend=thread)"},
 #if ORTH_HAVE_MPI
@@ -62,11 +56,9 @@ static orth_status measure(orth_ctx *ctx, peaks *p)
 
 static void library_versions(char *out, size_t size)
 {
-    char gemm[64];
-    orth_gemm_library_version(gemm, sizeof gemm);
-    snprintf(out, size, "libyaml %s, jansson %s, Oniguruma %s, xxHash %u.%u.%u, %s", yaml_get_version_string(),
+    snprintf(out, size, "libyaml %s, jansson %s, Oniguruma %s, xxHash %u.%u.%u", yaml_get_version_string(),
              jansson_version_str(), onig_version(), XXH_versionNumber() / 10000, XXH_versionNumber() / 100 % 100,
-             XXH_versionNumber() % 100, gemm[0] ? gemm : "no oneDNN (libdnnl-dev)");
+             XXH_versionNumber() % 100);
 }
 
 static void print_text(const orth_ctx *ctx, const orth_machine *m, const peaks *p, const char *libraries)

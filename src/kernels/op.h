@@ -158,8 +158,4 @@ orth_op orth_op_packing(orth_op op);
  * two inputs (data pointers are not read). 0: so few rows gain nothing from a packed weight. */
 size_t orth_op_packed_bytes(orth_op op, const orth_tensor in[2], const orth_attr *attr, orth_isa isa);
 
-/* Set-up of the cpu kernel of `op` for calls of these shapes: announces products to ctx->gemm_library, if there
- * is one. May be called again for the same shapes. ORTH_ERR_NOMEM. */
-orth_status orth_op_prepare(orth_ctx *ctx, orth_op op, const orth_op_call *call);
-
 #endif

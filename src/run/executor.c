@@ -84,7 +84,6 @@ static orth_status resolve_all(orth_ctx *ctx, orth_executor *e)
             ORTH_TRY(check_joined(ctx, i, c->in, n->num_in));
             ORTH_TRY(check_joined(ctx, i, c->out, n->num_out));
         }
-        ORTH_TRY(orth_op_prepare(ctx, n->op, c));
     }
     return ORTH_OK;
 }

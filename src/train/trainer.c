@@ -4,34 +4,18 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "kernels/gemm_library.h"
 #include "program/ir/cost.h"
 #include "train/lr.h"
-
-/* Memory that the plan does not know: what a library wants for scratch shows only once it is set up. */
-static void tell_library(orth_ctx *ctx)
-{
-    char version[64];
-    if (orth_gemm_library_products(ctx) == 0)
-        return;
-    orth_gemm_library_version(version, sizeof version);
-    orth_log(ctx, ORTH_LOG_INFO, "train", "%s multiplies %d of the products; library workspace %zu B beside the plan",
-             version, orth_gemm_library_products(ctx), orth_gemm_library_bytes(ctx));
-}
 
 orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_config *cfg,
                                 const orth_model_config *model, const orth_unit *unit)
 {
     *t = (orth_trainer){.cfg = cfg, .model = *model, .unit = *unit};
-    const bool fast = cfg->numerics_mode == ORTH_numerics_mode_fast && cfg->run_backend == ORTH_run_backend_cpu;
-    orth_status s = fast ? orth_gemm_library_open(ctx, ORTH_GEMM_LIBRARY_FASTER) : ORTH_OK;
-    if (s == ORTH_OK)
-        s = orth_executor_create(ctx, &t->executor, &t->unit.program, orth_setup_kernels(cfg), NULL, false);
+    const orth_status s = orth_executor_create(ctx, &t->executor, &t->unit.program, orth_setup_kernels(cfg), NULL, false);
     if (s != ORTH_OK) {
         orth_trainer_destroy(ctx, t);
         return s;
     }
-    tell_library(ctx);
     t->step = orth_executor_find(t->executor, ORTH_BIND_DATA, ORTH_DATA_STEP);
     float *table = orth_executor_find(t->executor, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
     if (table)
@@ -43,7 +27,6 @@ void orth_trainer_destroy(orth_ctx *ctx, orth_trainer *t)
 {
     orth_executor_destroy(ctx, t->executor);
     orth_unit_release(&t->unit);
-    orth_gemm_library_close(ctx);
     t->executor = NULL;
 }
 

@@ -1,7 +1,6 @@
 /* gemm.c -- orth_gemm: which kernels, which way, and the memory for it. */
 #include "base/pool.h"
 #include "kernels/cpu/gemm_work.h"
-#include "kernels/gemm_library.h"
 
 orth_isa orth_gemm_isa(orth_isa isa, orth_dtype in_type)
 {
@@ -37,10 +36,7 @@ orth_status orth_gemm(orth_ctx *ctx, const orth_gemm_desc *g, void *workspace)
 {
     orth_gemm_run run = {.workspace = workspace};
     orth_gemm_plan *p = &run.plan;
-    bool done = g->M == 0 || g->N == 0;
-    if (!done)
-        ORTH_TRY(orth_gemm_library_run(ctx, g, &done));
-    if (done)
+    if (g->M == 0 || g->N == 0)
         return ORTH_OK;
     orth_gemm_plan_make(p, g, orth_gemm_kernels_for(ctx->isa, g->in_type), orth_pool_num_threads(ctx->pool));
     memset(run.workspace + p->counters_at, 0, p->a_at - p->counters_at);
