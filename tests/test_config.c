@@ -17,7 +17,7 @@ TEST(the_run_file_of_the_design_is_read)
         "train:    {steps: 200, global_batch: 32, micro_batch: 4, seed: 1, clip_norm: 1.0}\n"
         "optimizer: {name: adamw, lr: 6.0e-4, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1}\n"
         "schedule: {name: cosine, warmup_steps: 20, min_lr_ratio: 0.1}\n"
-        "parallel: {dp: 1, tp: 1, pp: 1, cp: 1, ep: 1, zero: 0, shard_group: 0, sequence_parallel: false,\n"
+        "parallel: {dp: 1, tp: 1, pp: 1, cp: 1, zero: 0, shard_group: 0, sequence_parallel: false,\n"
         "           pipeline: 1f1b, virtual_stages: 1}\n"
         "memory:   {recompute: none, offload: {optimizer: none, params: none, activations: none}, limit: auto}\n"
         "precision: {compute: bf16, master: fp32, moments: fp32, grad_reduce: fp32, loss_scale: none}\n"
@@ -66,11 +66,6 @@ TEST(a_dump_reads_back_as_the_same_values)
     assert_true(ORTH_CONFIG_IS_SET(&b, model, tied));
     orth_mem_free(ctx, first);
     orth_mem_free(ctx, second);
-    char *json = orth_config_json(ctx, &a);
-    orth_config_release(ctx, &b);
-    CHECK_OK(ctx, parse(ctx, &b, json)); /* JSON is YAML, too */
-    assert_true(a.optimizer_lr == b.optimizer_lr && b.model_layers == 3);
-    orth_mem_free(ctx, json);
     orth_config_release(ctx, &a);
     orth_config_release(ctx, &b);
     test_ctx_free(ctx);

@@ -1,5 +1,6 @@
 /* test_schedule_text.c -- schedules that are refused, in words; the file format. */
 #include "schedule_case.h"
+#include "schedule_text.h"
 
 #include "base/files.h"
 
@@ -151,7 +152,7 @@ TEST(a_schedule_as_text_reads_back_equal)
     const orth_schedule_kind *kind;
     for (int i = 0; (kind = orth_schedule_kind_get(i)); i++) {
         const orth_schedule s = make(&k, kind->name, 4, virtual_of(kind), 8);
-        char *text = orth_schedule_text(k.ctx, &k.arena, &s);
+        char *text = schedule_text(k.ctx, &k.arena, &s);
         orth_schedule back;
         CHECK_OK(k.ctx, orth_schedule_parse(k.ctx, &k.arena, &back, "f", text, strlen(text), 4, virtual_of(kind), 8));
         assert_string_equal(back.name, "file:f");
@@ -226,7 +227,7 @@ TEST(damaged_texts_give_a_schedule_or_a_message)
 {
     pipe_case k = begin();
     const orth_schedule s = make(&k, "zb-v", 2, 2, 3);
-    const char *text = orth_schedule_text(k.ctx, &k.arena, &s);
+    const char *text = schedule_text(k.ctx, &k.arena, &s);
     const size_t n = strlen(text);
     char *copy = malloc(n + 1);
     int accepted = 0;

@@ -38,7 +38,7 @@ typedef enum {
     ORTH_ISA_AMX_BF16X6   /* + fp32 products as six of bf16 on AMX; never by itself: precision.fp32_products */
 } orth_isa;
 
-typedef enum { ORTH_LOG_ERROR, ORTH_LOG_WARN, ORTH_LOG_INFO, ORTH_LOG_DEBUG } orth_log_level;
+typedef enum { ORTH_LOG_ERROR, ORTH_LOG_WARN, ORTH_LOG_INFO } orth_log_level;
 
 /* Where log lines go. `write` may be called by several ranks at once. */
 typedef struct {

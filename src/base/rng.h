@@ -11,13 +11,12 @@
 
 #include <stdint.h>
 
+/* The numbers are fixed: runs depend on them. */
 typedef enum {
     ORTH_STREAM_INIT = 1,      /* initial weights */
     ORTH_STREAM_DROPOUT = 2,
     ORTH_STREAM_ORDER = 3,     /* order of the samples */
-    ORTH_STREAM_BLEND = 4,     /* choice of the corpus */
     ORTH_STREAM_SAMPLE = 5,    /* generate */
-    ORTH_STREAM_ROUND = 6,     /* stochastic rounding */
     ORTH_STREAM_TEST = 7,
     ORTH_STREAM_SPLIT = 8      /* which documents are held out */
 } orth_stream;

@@ -69,16 +69,6 @@ void orth_trace_span(orth_ctx *ctx, orth_trace *t, int group, int row, const cha
     orth_text_add(ctx, &t->text, "}");
 }
 
-void orth_trace_counter(orth_ctx *ctx, orth_trace *t, int group, const char *name, int64_t time_ns,
-                        double value)
-{
-    begin_event(ctx, t);
-    orth_text_addf(ctx, &t->text, "{\"ph\": \"C\", \"pid\": %d, \"name\": ", group);
-    orth_text_quote(ctx, &t->text, name);
-    add_us(ctx, t, "ts", time_ns);
-    orth_text_addf(ctx, &t->text, ", \"args\": {\"value\": %.17g}}", value);
-}
-
 char *orth_trace_take(orth_ctx *ctx, orth_trace *t)
 {
     orth_text_add(ctx, &t->text, t->num_events ? "\n]}\n" : "{\"traceEvents\": []}\n");

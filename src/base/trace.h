@@ -24,10 +24,6 @@ void orth_trace_row(orth_ctx *ctx, orth_trace *t, int group, int row, const char
 void orth_trace_span(orth_ctx *ctx, orth_trace *t, int group, int row, const char *name, const char *category,
                      int64_t start_ns, int64_t end_ns, const char *detail);
 
-/* A counter drawn as a graph above the rows of its group ("in flight", "bytes"). */
-void orth_trace_counter(orth_ctx *ctx, orth_trace *t, int group, const char *name, int64_t time_ns,
-                        double value);
-
 /* The whole file as text, heap memory; NULL with the error recorded. *t is empty afterwards. */
 char *orth_trace_take(orth_ctx *ctx, orth_trace *t);
 /* Writes it to `path` and empties *t, whatever happens. ORTH_ERR_IO, ORTH_ERR_NOSPACE, ORTH_ERR_NOMEM. */

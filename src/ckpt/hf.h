@@ -75,9 +75,6 @@ typedef struct orth_hf_source orth_hf_source;
  * config describes: every tensor there, of the right shape and a readable type, none left over
  * (masks and tables that can be computed, and a head that is tied, aside). ORTH_ERR_DATA, ORTH_ERR_IO. */
 orth_status orth_hf_open(orth_ctx *ctx, orth_hf_source **out, const char *dir);
-/* As orth_hf_open for a config known already and one file. */
-orth_status orth_hf_open_file(orth_ctx *ctx, orth_hf_source **out, const orth_model_config *c,
-                              const char *path);
 void orth_hf_close(orth_ctx *ctx, orth_hf_source *src); /* NULL is fine */
 
 const orth_model_config *orth_hf_source_config(const orth_hf_source *src);

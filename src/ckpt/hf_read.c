@@ -244,17 +244,6 @@ static orth_status read_config(orth_ctx *ctx, orth_hf_source *src, const char *d
     return s;
 }
 
-static orth_status finish_open(orth_ctx *ctx, orth_hf_source **out, orth_hf_source *src, orth_status s)
-{
-    if (s == ORTH_OK)
-        s = check_all(ctx, src);
-    if (s == ORTH_OK)
-        *out = src;
-    else
-        orth_hf_close(ctx, src);
-    return s;
-}
-
 orth_status orth_hf_open(orth_ctx *ctx, orth_hf_source **out, const char *dir)
 {
     orth_hf_source *src = ORTH_NEW(ctx, orth_hf_source);
@@ -263,20 +252,13 @@ orth_status orth_hf_open(orth_ctx *ctx, orth_hf_source **out, const char *dir)
     orth_status s = read_config(ctx, src, dir);
     if (s == ORTH_OK)
         s = open_weights(ctx, src, dir);
-    return finish_open(ctx, out, src, s);
-}
-
-orth_status orth_hf_open_file(orth_ctx *ctx, orth_hf_source **out, const orth_model_config *c,
-                              const char *path)
-{
-    orth_hf_source *src = ORTH_NEW(ctx, orth_hf_source);
-    if (!src)
-        return ORTH_ERR_NOMEM;
-    src->config = *c;
-    src->files = ORTH_ARENA_ARRAY(ctx, &src->arena, orth_safetensors, 1);
-    orth_status s = src->files ? orth_safetensors_open(ctx, &src->files[0], path) : ORTH_ERR_NOMEM;
-    src->num_files = s == ORTH_OK;
-    return finish_open(ctx, out, src, s);
+    if (s == ORTH_OK)
+        s = check_all(ctx, src);
+    if (s == ORTH_OK)
+        *out = src;
+    else
+        orth_hf_close(ctx, src);
+    return s;
 }
 
 void orth_hf_close(orth_ctx *ctx, orth_hf_source *src)

@@ -222,12 +222,6 @@ orth_status orth_comm_wait(orth_ctx *ctx, orth_comm *c, orth_ticket t)
     return ok ? ORTH_OK : comm_fail(ctx, c->world);
 }
 
-bool orth_comm_done(orth_comm *c, orth_ticket t)
-{
-    comm_request *r = t ? request_of(c, t) : NULL;
-    return !r || atomic_load_explicit(&r->done, memory_order_acquire) || comm_aborted(c->world->s);
-}
-
 /* ---- blocking calls in words ---- */
 
 orth_status orth_all_reduce(orth_ctx *ctx, orth_comm *c, void *recv, const void *send, int64_t count,

@@ -196,8 +196,6 @@ orth_status orth_comm_start(orth_ctx *ctx, orth_comm *c, const orth_comm_call *c
 /* Returns when the call is complete: outputs are there and all peers are done with the inputs. A ticket
  * may be waited for again. */
 orth_status orth_comm_wait(orth_ctx *ctx, orth_comm *c, orth_ticket t);
-/* True when wait would return at once. */
-bool orth_comm_done(orth_comm *c, orth_ticket t);
 
 /* Blocking calls in words; counts NULL where all are `count`. */
 orth_status orth_all_reduce(orth_ctx *ctx, orth_comm *c, void *recv, const void *send, int64_t count,

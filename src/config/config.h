@@ -82,7 +82,6 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg);
 /* All options with their values, as text that parses back to the same values (bit for bit); heap
  * memory, NULL with the error recorded. */
 char *orth_config_yaml(orth_ctx *ctx, const orth_config *cfg);
-char *orth_config_json(orth_ctx *ctx, const orth_config *cfg);
 
 /* ---- the table ---- */
 

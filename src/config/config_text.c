@@ -1,4 +1,4 @@
-/* config_text.c -- a configuration as text: run.yaml and its JSON form. */
+/* config_text.c -- a configuration as text: run.yaml. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,15 +29,15 @@ static bool is_plain(const char *s)
     return letter && s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-")] == '\0';
 }
 
-static void add_string(orth_ctx *ctx, orth_text *t, const char *s, bool json)
+static void add_string(orth_ctx *ctx, orth_text *t, const char *s)
 {
-    if (!json && is_plain(s))
+    if (is_plain(s))
         orth_text_add(ctx, t, s);
     else
         orth_text_quote(ctx, t, s);
 }
 
-static void add_list(orth_ctx *ctx, orth_text *t, const orth_option *o, const void *field, bool json)
+static void add_list(orth_ctx *ctx, orth_text *t, const orth_option *o, const void *field)
 {
     const orth_strings *strings = field;
     const orth_reals *reals = field;
@@ -47,20 +47,20 @@ static void add_list(orth_ctx *ctx, orth_text *t, const orth_option *o, const vo
         if (i)
             orth_text_add(ctx, t, ", ");
         if (o->type == ORTH_TYPE_STRS)
-            add_string(ctx, t, strings->v[i], json);
+            add_string(ctx, t, strings->v[i]);
         else
             add_real(ctx, t, reals->v[i]);
     }
     orth_text_add(ctx, t, "]");
 }
 
-static void add_value(orth_ctx *ctx, orth_text *t, const orth_config *cfg, orth_option_id id, bool json)
+static void add_value(orth_ctx *ctx, orth_text *t, const orth_config *cfg, orth_option_id id)
 {
     const orth_option *o = orth_option_get(id);
     const void *field = (const char *)cfg + o->offset;
     int choice = 0;
     if (o->type < ORTH_TYPE_STR && !cfg->place[id] && strcmp(o->default_text, "auto") == 0) {
-        add_string(ctx, t, "auto", json);
+        add_string(ctx, t, "auto");
         return;
     }
     switch (o->type) {
@@ -68,22 +68,22 @@ static void add_value(orth_ctx *ctx, orth_text *t, const orth_config *cfg, orth_
     case ORTH_TYPE_BYTES: orth_text_addf(ctx, t, "%" PRId64, *(const int64_t *)field); break;
     case ORTH_TYPE_REAL: add_real(ctx, t, *(const double *)field); break;
     case ORTH_TYPE_BOOL: orth_text_add(ctx, t, *(const bool *)field ? "true" : "false"); break;
-    case ORTH_TYPE_STR: add_string(ctx, t, *(const char *const *)field, json); break;
+    case ORTH_TYPE_STR: add_string(ctx, t, *(const char *const *)field); break;
     case ORTH_TYPE_ENUM:
         memcpy(&choice, field, sizeof choice);
         if (strspn(o->choices[choice], "0123456789") == strlen(o->choices[choice])) /* a number stays one */
             orth_text_add(ctx, t, o->choices[choice]);
         else
-            add_string(ctx, t, o->choices[choice], json);
+            add_string(ctx, t, o->choices[choice]);
         break;
-    default: add_list(ctx, t, o, field, json); break;
+    default: add_list(ctx, t, o, field); break;
     }
 }
 
 char *orth_option_text(orth_ctx *ctx, const orth_config *cfg, orth_option_id id)
 {
     orth_text t = {0};
-    add_value(ctx, &t, cfg, id, false);
+    add_value(ctx, &t, cfg, id);
     return orth_text_take(ctx, &t);
 }
 
@@ -128,46 +128,24 @@ static const char *part(const char *path, int i, int *len)
     return path;
 }
 
-/* The rows of a section stand together in the table, so opening and closing mappings follows from
- * what each row has in common with the one before it. */
-static char *config_text(orth_ctx *ctx, const orth_config *cfg, bool json)
-{
-    orth_text t = {0};
-    const char *before = "";
-    int depth = 0, len;
-    orth_text_add(ctx, &t, json ? "{" : "");
-    for (int id = 0; id < ORTH_NUM_OPTIONS; id++) {
-        const char *path = orth_option_get((orth_option_id)id)->path;
-        int same = common_parts(before, path), parts = num_parts(path);
-        bool opened = id == 0;
-        for (; json && depth > same; depth--)
-            orth_text_addf(ctx, &t, "\n%*s}", 2 * depth, "");
-        for (depth = same; depth < parts - 1; depth++) {
-            const char *name = part(path, depth, &len);
-            const char *comma = json && !opened ? "," : "";
-            const char *line = json || id || depth ? "\n" : "";
-            orth_text_addf(ctx, &t, json ? "%s%s%*s\"%.*s\": {" : "%s%s%*s%.*s:", comma, line,
-                           json ? 2 * depth + 2 : 2 * depth, "", len, name);
-            opened = true;
-        }
-        const char *name = part(path, parts - 1, &len);
-        orth_text_addf(ctx, &t, json ? "%s\n%*s\"%s\": " : "%s\n%*s%s: ", json && !opened ? "," : "",
-                       json ? 2 * depth + 2 : 2 * depth, "", name);
-        add_value(ctx, &t, cfg, (orth_option_id)id, json);
-        before = path;
-    }
-    for (; json && depth > 0; depth--)
-        orth_text_addf(ctx, &t, "\n%*s}", 2 * depth, "");
-    orth_text_add(ctx, &t, json ? "\n}\n" : "\n");
-    return orth_text_take(ctx, &t);
-}
-
+/* The rows of a section stand together in the table, so where a mapping begins follows from what each row has in common with
+ * the one before it. */
 char *orth_config_yaml(orth_ctx *ctx, const orth_config *cfg)
 {
-    return config_text(ctx, cfg, false);
-}
-
-char *orth_config_json(orth_ctx *ctx, const orth_config *cfg)
-{
-    return config_text(ctx, cfg, true);
+    orth_text t = {0};
+    const char *before = "", *line = "";
+    int len;
+    for (int id = 0; id < ORTH_NUM_OPTIONS; id++) {
+        const char *path = orth_option_get((orth_option_id)id)->path;
+        const int parts = num_parts(path);
+        for (int depth = common_parts(before, path); depth < parts; depth++, line = "\n") {
+            const char *name = part(path, depth, &len);
+            orth_text_addf(ctx, &t, "%s%*s%.*s:", line, 2 * depth, "", len, name);
+        }
+        orth_text_add(ctx, &t, " ");
+        add_value(ctx, &t, cfg, (orth_option_id)id);
+        before = path;
+    }
+    orth_text_add(ctx, &t, "\n");
+    return orth_text_take(ctx, &t);
 }

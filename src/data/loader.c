@@ -12,8 +12,6 @@
 #include <signal.h>
 #include <string.h>
 
-#include "base/clock.h"
-
 typedef struct {
     orth_sample sample;
     int64_t *indices;
@@ -33,7 +31,6 @@ struct orth_loader {
     pthread_cond_t asked, ready;
     int64_t requested, filled, got, released;
     bool quit;
-    int64_t wait_ns;
 };
 
 static void fill_buffer(orth_loader *l, loader_buffer *b)
@@ -201,14 +198,9 @@ orth_status orth_loader_get(orth_ctx *ctx, orth_loader *l, orth_loader_batch *ou
     if (l->got == l->requested)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "loader: get without a request");
     l->released = l->got;
-    l->wait_ns = 0;
     pthread_mutex_lock(&l->mutex);
-    if (l->filled == l->got) {
-        const int64_t start_ns = orth_clock_ns();
-        while (l->filled == l->got)
-            pthread_cond_wait(&l->ready, &l->mutex);
-        l->wait_ns = orth_clock_ns() - start_ns;
-    }
+    while (l->filled == l->got)
+        pthread_cond_wait(&l->ready, &l->mutex);
     pthread_mutex_unlock(&l->mutex);
     const loader_buffer *b = &l->buffers[l->got++ % l->options.num_buffers];
     if (b->status != ORTH_OK)
@@ -221,9 +213,4 @@ orth_status orth_loader_get(orth_ctx *ctx, orth_loader *l, orth_loader_batch *ou
                                .doc = b->sample.doc,
                                .weights = b->sample.weights};
     return ORTH_OK;
-}
-
-int64_t orth_loader_wait_ns(const orth_loader *l)
-{
-    return l->wait_ns;
 }

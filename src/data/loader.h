@@ -43,7 +43,5 @@ orth_status orth_loader_request(orth_ctx *ctx, orth_loader *l, const int64_t *in
 /* Waits for the oldest request and gives back the batch got before. An error of the loader thread is
  * returned here, for the request it happened in, with its own message. ORTH_ERR_ARG without a request. */
 orth_status orth_loader_get(orth_ctx *ctx, orth_loader *l, orth_loader_batch *out);
-/* Time the last get waited: 0 when prefetching kept up. */
-int64_t orth_loader_wait_ns(const orth_loader *l);
 
 #endif

@@ -3,13 +3,13 @@
 #include "parallel/layout_impl.h"
 
 const orth_layout orth_layout_defaults = {
-    .dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .pipeline = "1f1b", .virtual_stages = 1, .global_batch = 1,
+    .dp = 1, .tp = 1, .pp = 1, .cp = 1, .pipeline = "1f1b", .virtual_stages = 1, .global_batch = 1,
     .micro_batch = 1, .seq_len = 1, .parts = 8, .reproducible = true,
 };
 
 int64_t orth_layout_ranks(const orth_layout *l)
 {
-    return l->dp * l->tp * l->pp * l->cp * l->ep;
+    return l->dp * l->tp * l->pp * l->cp;
 }
 
 bool orth_layout_has_good_shares(const orth_layout *l)

@@ -13,7 +13,7 @@ typedef enum {
 } orth_cp_kind;
 
 typedef struct {
-    int64_t dp, tp, pp, cp, ep;      /* ranks along each axis */
+    int64_t dp, tp, pp, cp;          /* ranks along each axis */
     int64_t num_ranks;               /* ranks there are; 0: as many as the layout needs */
     int64_t zero;                    /* stage, 0 .. 3 */
     bool owner;                      /* dp rank 0 alone has the optimizer state and updates */
@@ -34,7 +34,7 @@ typedef struct {
     bool clips;                      /* clip_norm > 0 */
 } orth_layout;
 
-/* dp = tp = pp = cp = ep = 1, "1f1b", one sequence of 1 token, parts = 8, reproducible. */
+/* dp = tp = pp = cp = 1, "1f1b", one sequence of 1 token, parts = 8, reproducible. */
 extern const orth_layout orth_layout_defaults;
 
 typedef struct {
@@ -42,7 +42,7 @@ typedef struct {
     bool tied;
 } orth_model_dims;
 
-/* dp * tp * pp * cp * ep. */
+/* dp * tp * pp * cp. */
 int64_t orth_layout_ranks(const orth_layout *l);
 /* `parts` of a layout in fast mode: as few as tp and cp split evenly. */
 int64_t orth_layout_fast_parts(const orth_layout *l);

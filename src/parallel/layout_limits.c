@@ -12,8 +12,8 @@
 bool orth_layout_ranks_are_plannable(const judge *j)
 {
     const orth_layout *l = j->l;
-    return NEED(j, orth_layout_ranks(l) <= MAX_RANKS, "dp={} x tp={} x pp={} x cp={} x ep={} is {} ranks: at most {}", l->dp,
-                l->tp, l->pp, l->cp, l->ep, orth_layout_ranks(l), MAX_RANKS);
+    return NEED(j, orth_layout_ranks(l) <= MAX_RANKS, "dp={} x tp={} x pp={} x cp={} is {} ranks: at most {}", l->dp,
+                l->tp, l->pp, l->cp, orth_layout_ranks(l), MAX_RANKS);
 }
 
 bool orth_layout_micro_batches_are_countable(const judge *j)

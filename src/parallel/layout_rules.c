@@ -52,7 +52,7 @@ static bool sizes_are_positive(const judge *j)
         int64_t value;
     } sizes[] = {
 #define SIZE(name, value) {name "={}: must be at least 1", value}
-        SIZE("dp", l->dp), SIZE("tp", l->tp), SIZE("pp", l->pp), SIZE("cp", l->cp), SIZE("ep", l->ep),
+        SIZE("dp", l->dp), SIZE("tp", l->tp), SIZE("pp", l->pp), SIZE("cp", l->cp),
         SIZE("virtual_stages", l->virtual_stages), SIZE("global_batch", l->global_batch),
         SIZE("micro_batch", l->micro_batch), SIZE("seq_len", l->seq_len), SIZE("numerics.parts", l->parts),
         SIZE("layers", d->layers), SIZE("hidden", d->hidden), SIZE("heads", d->heads),
@@ -67,26 +67,21 @@ static bool sizes_are_positive(const judge *j)
 
 static bool mesh_is_countable(const judge *j)
 {
-    const int64_t sizes[] = {j->l->dp, j->l->tp, j->l->pp, j->l->cp, j->l->ep, j->l->virtual_stages};
+    const int64_t sizes[] = {j->l->dp, j->l->tp, j->l->pp, j->l->cp, j->l->virtual_stages};
     int64_t left = INT32_MAX;
     for (int i = 0; i < ORTH_COUNT(sizes); i++)
         left /= sizes[i];
     return NEED(j, left >= 1,
-                "dp={} x tp={} x pp={} x cp={} x ep={} (x virtual_stages={}) is more than {} ranks",
-                sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], INT32_MAX);
+                "dp={} x tp={} x pp={} x cp={} (x virtual_stages={}) is more than {} ranks",
+                sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], INT32_MAX);
 }
 
 static bool mesh_uses_all_ranks(const judge *j)
 {
     const orth_layout *l = j->l;
     return NEED(j, l->num_ranks == 0 || l->num_ranks == orth_layout_ranks(l),
-                "dp={} x tp={} x pp={} x cp={} x ep={} is {} ranks, but there are {}",
-                l->dp, l->tp, l->pp, l->cp, l->ep, orth_layout_ranks(l), l->num_ranks);
-}
-
-static bool experts_need_a_mixture(const judge *j)
-{
-    return NEED(j, j->l->ep == 1, "ep={}: expert parallelism needs a model with experts", j->l->ep);
+                "dp={} x tp={} x pp={} x cp={} is {} ranks, but there are {}",
+                l->dp, l->tp, l->pp, l->cp, orth_layout_ranks(l), l->num_ranks);
 }
 
 /* ---- tensor and sequence parallel ---- */
@@ -423,7 +418,7 @@ static bool async_has_equal_shares(const judge *j)
 /* ---- the list ---- */
 
 static bool (*const rules[])(const judge *) = {
-    sizes_are_positive, mesh_is_countable, mesh_uses_all_ranks, orth_layout_ranks_are_plannable, experts_need_a_mixture,
+    sizes_are_positive, mesh_is_countable, mesh_uses_all_ranks, orth_layout_ranks_are_plannable,
     tp_divides_heads, tp_fits_kv_heads, tp_divides_ffn, tp_fits_vocab, tp_divides_parts, sequence_parallel_needs_tp,
     sequence_parallel_fits_tokens, sequence_parallel_fits_parts, cp_fits_tokens, cp_fits_parts,
     parts_fit_tokens, fast_pieces_fit_tokens, ring_blocks_are_whole, ring_is_countable, all_to_all_fits_heads,

@@ -4,12 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const char *const axis_names[ORTH_NUM_AXES] = {"tp", "cp", "ep", "shard", "replicate", "pp"};
-
-const char *orth_axis_name(orth_axis axis)
-{
-    return axis_names[axis];
-}
+static const char *const axis_names[ORTH_NUM_AXES] = {"tp", "cp", "shard", "replicate", "pp"};
 
 void orth_axes_name(orth_axes axes, char *name, size_t size)
 {
@@ -54,7 +49,7 @@ static orth_status parse_order(orth_ctx *ctx, const char *text, orth_axis order[
         const int num = axes_of_word(at, length, found);
         if (num == 0)
             return ORTH_FAIL(ctx, ORTH_ERR_ARG,
-                             "mesh order \"%s\": \"%.*s\" is not an axis; there are tp, cp, ep, dp, pp, and "
+                             "mesh order \"%s\": \"%.*s\" is not an axis; there are tp, cp, dp, pp, and "
                              "shard and replicate in place of dp", text, (int)ORTH_MIN(length, 40), at);
         for (int i = 0; i < num; i++) {
             if (seen >> found[i] & 1)
@@ -77,7 +72,7 @@ orth_status orth_mesh_init(orth_ctx *ctx, orth_mesh *out, const orth_mesh_option
     const struct {
         const char *name;
         int64_t size;
-    } given[] = {{"dp", o->dp}, {"tp", o->tp}, {"pp", o->pp}, {"cp", o->cp}, {"ep", o->ep}};
+    } given[] = {{"dp", o->dp}, {"tp", o->tp}, {"pp", o->pp}, {"cp", o->cp}};
     orth_mesh m = {.num_ranks = 1};
     for (int i = 0; i < ORTH_COUNT(given); i++)
         if (given[i].size < 1 || given[i].size > INT32_MAX)
@@ -89,7 +84,6 @@ orth_status orth_mesh_init(orth_ctx *ctx, orth_mesh *out, const orth_mesh_option
                          o->dp);
     m.size[ORTH_AXIS_TP] = (int32_t)o->tp;
     m.size[ORTH_AXIS_CP] = (int32_t)o->cp;
-    m.size[ORTH_AXIS_EP] = (int32_t)o->ep;
     m.size[ORTH_AXIS_SHARD] = (int32_t)shard;
     m.size[ORTH_AXIS_REPLICATE] = (int32_t)(o->dp / shard);
     m.size[ORTH_AXIS_PP] = (int32_t)o->pp;
@@ -103,20 +97,6 @@ orth_status orth_mesh_init(orth_ctx *ctx, orth_mesh *out, const orth_mesh_option
     }
     *out = m;
     return ORTH_OK;
-}
-
-void orth_mesh_coords(const orth_mesh *m, int rank, int32_t coord[ORTH_NUM_AXES])
-{
-    for (int a = 0; a < ORTH_NUM_AXES; a++)
-        coord[a] = orth_mesh_coord(m, rank, (orth_axis)a);
-}
-
-int orth_mesh_rank(const orth_mesh *m, const int32_t coord[ORTH_NUM_AXES])
-{
-    int rank = 0;
-    for (int a = 0; a < ORTH_NUM_AXES; a++)
-        rank += coord[a] * m->stride[a];
-    return rank;
 }
 
 int orth_mesh_moved(const orth_mesh *m, int rank, orth_axis axis, int coord)
@@ -162,11 +142,6 @@ void orth_mesh_group(const orth_mesh *m, int rank, orth_axes axes, int *ranks)
     const int n = orth_mesh_group_size(m, axes);
     for (int pos = 0; pos < n; pos++)
         ranks[pos] = orth_mesh_group_member(m, rank, axes, pos);
-}
-
-int orth_mesh_group_id(const orth_mesh *m, int rank, orth_axes axes)
-{
-    return orth_mesh_group_pos(m, rank, ~axes & ORTH_AXES_ALL);
 }
 
 /* ---- hosts ---- */

@@ -2,7 +2,7 @@
  *
  * Two orders, kept apart on purpose:
  *  - placement: which global rank sits at which coordinates. Configurable; by default tp varies fastest,
- *    then cp, ep, dp, pp, so that the most talkative axis has neighbouring ranks (one host).
+ *    then cp, dp, pp, so that the most talkative axis has neighbouring ranks (one host).
  *  - canonical: the order of a group's members along one axis or a product of axes. Fixed: ascending
  *    coordinates, the axes in the order of orth_axis, the first varying fastest. Sums and the cut of a batch
  *    follow it, so that placement never changes a number.
@@ -16,7 +16,7 @@
 #include "base/text.h"
 
 typedef enum {
-    ORTH_AXIS_TP = 0, ORTH_AXIS_CP, ORTH_AXIS_EP, ORTH_AXIS_SHARD, ORTH_AXIS_REPLICATE, ORTH_AXIS_PP,
+    ORTH_AXIS_TP = 0, ORTH_AXIS_CP, ORTH_AXIS_SHARD, ORTH_AXIS_REPLICATE, ORTH_AXIS_PP,
     ORTH_NUM_AXES
 } orth_axis;
 
@@ -24,14 +24,12 @@ typedef enum {
 typedef uint32_t orth_axes;
 #define ORTH_AXES_TP (1u << ORTH_AXIS_TP)
 #define ORTH_AXES_CP (1u << ORTH_AXIS_CP)
-#define ORTH_AXES_EP (1u << ORTH_AXIS_EP)
 #define ORTH_AXES_SHARD (1u << ORTH_AXIS_SHARD)
 #define ORTH_AXES_REPLICATE (1u << ORTH_AXIS_REPLICATE)
 #define ORTH_AXES_PP (1u << ORTH_AXIS_PP)
 #define ORTH_AXES_DP (ORTH_AXES_SHARD | ORTH_AXES_REPLICATE)
 #define ORTH_AXES_ALL ((1u << ORTH_NUM_AXES) - 1)
 
-const char *orth_axis_name(orth_axis axis);
 /* "dp", "tp", "dp+cp", "shard": into name[size]. dp stands for shard and replicate together. */
 void orth_axes_name(orth_axes axes, char *name, size_t size);
 
@@ -43,9 +41,9 @@ typedef struct {
 } orth_mesh;
 
 typedef struct {
-    int64_t dp, tp, pp, cp, ep;      /* >= 1 */
+    int64_t dp, tp, pp, cp;          /* >= 1 */
     int64_t shard_group;             /* 0: all of dp; else divides dp */
-    const char *order;               /* "tp,cp,ep,dp,pp", fastest first; NULL or "": that. Names of axes, dp
+    const char *order;               /* "tp,cp,dp,pp", fastest first; NULL or "": that. Names of axes, dp
                                         for "shard,replicate"; axes left out follow in the default order */
 } orth_mesh_options;
 
@@ -57,8 +55,6 @@ static inline int orth_mesh_coord(const orth_mesh *m, int rank, orth_axis axis)
 {
     return rank / m->stride[axis] % m->size[axis];
 }
-void orth_mesh_coords(const orth_mesh *m, int rank, int32_t coord[ORTH_NUM_AXES]);
-int orth_mesh_rank(const orth_mesh *m, const int32_t coord[ORTH_NUM_AXES]);
 /* The rank that differs from `rank` in this coordinate only. */
 int orth_mesh_moved(const orth_mesh *m, int rank, orth_axis axis, int coord);
 
@@ -67,8 +63,6 @@ int orth_mesh_group_size(const orth_mesh *m, orth_axes axes);
 int orth_mesh_group_pos(const orth_mesh *m, int rank, orth_axes axes);       /* canonical position */
 int orth_mesh_group_member(const orth_mesh *m, int rank, orth_axes axes, int pos); /* global rank */
 void orth_mesh_group(const orth_mesh *m, int rank, orth_axes axes, int *ranks); /* [group size] */
-/* Groups along `axes` partition the ranks; this numbers them, 0 .. num_ranks/group_size - 1. */
-int orth_mesh_group_id(const orth_mesh *m, int rank, orth_axes axes);
 
 /* Hosts of `ranks_per_host` consecutive global ranks (0: one host). */
 int orth_mesh_host(int rank, int ranks_per_host);

@@ -51,14 +51,6 @@ static orth_status backwards_ascend(orth_ctx *ctx, orth_arena *arena, const orth
     return ORTH_OK;
 }
 
-/* Valid layouts that this version does not compile. */
-static orth_status supported(orth_ctx *ctx, const orth_layout *l)
-{
-    if (l->ep > 1)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "parallel.ep=%d: only 1 is supported by this version", (int)l->ep);
-    return ORTH_OK;
-}
-
 static orth_status make_schedule(orth_ctx *ctx, orth_spread *s, orth_schedule *out, int64_t num_micro_batches)
 {
     const orth_layout *l = &s->layout;
@@ -92,8 +84,7 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
     const orth_layout *l = &s->layout;
     orth_model_dims dims = dims_of(c);
     ORTH_TRY(orth_layout_check(ctx, l, &dims));
-    ORTH_TRY(supported(ctx, l));
-    orth_mesh_options mesh = {.dp = l->dp, .tp = l->tp, .pp = l->pp, .cp = l->cp, .ep = l->ep,
+    orth_mesh_options mesh = {.dp = l->dp, .tp = l->tp, .pp = l->pp, .cp = l->cp,
                               .shard_group = l->shard_group, .order = l->order};
     ORTH_TRY(orth_mesh_init(ctx, &s->mesh, &mesh));
     ORTH_TRY(make_schedule(ctx, s, &s->schedule, orth_layout_micro_batches(l, 0)));

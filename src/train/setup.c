@@ -204,7 +204,6 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.pp = cfg->parallel_pp;
     l.cp = cfg->parallel_cp;
     l.cp_kind = (orth_cp_kind)cfg->parallel_cp_kind;
-    l.ep = cfg->parallel_ep;
     l.zero = zero_stage(cfg);
     l.shard_group = cfg->parallel_shard_group;
     l.owner = cfg->parallel_data_parallel == ORTH_parallel_data_parallel_owner;

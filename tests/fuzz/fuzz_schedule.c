@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "parallel/pipeline/draw.h"
-#include "parallel/pipeline/schedule.h"
+#include "../schedule_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -26,7 +26,7 @@ static void use(orth_ctx *ctx, orth_arena *arena, const orth_schedule *s)
     orth_schedule_draw(ctx, &text, s, &sim, 0, 20);
     orth_schedule_report(ctx, &text, s, &sim);
     orth_mem_free(ctx, text.s);
-    const char *written = orth_schedule_text(ctx, arena, s);
+    const char *written = schedule_text(ctx, arena, s);
     require(orth_schedule_parse(ctx, arena, &again, "again", written, strlen(written), s->num_ranks, 0,
                                 s->num_micro_batches) == ORTH_OK);
 }

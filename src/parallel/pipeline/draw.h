@@ -1,9 +1,8 @@
-/* draw.h -- a simulated schedule for people: a text drawing, and a timeline (base/trace.h). */
+/* draw.h -- a simulated schedule for people: a text drawing and a report. */
 #ifndef ORTH_PARALLEL_PIPELINE_DRAW_H
 #define ORTH_PARALLEL_PIPELINE_DRAW_H
 
 #include "base/text.h"
-#include "base/trace.h"
 #include "parallel/pipeline/simulate.h"
 
 /* Appends a row per rank, time to the right, one column per `unit` of time (0: the shortest action):
@@ -19,10 +18,5 @@ void orth_schedule_draw(orth_ctx *ctx, orth_text *out, const orth_schedule *s, c
 
 /* One line per rank: busy, idle, in flight, versions; then makespan and bubble. */
 void orth_schedule_report(orth_ctx *ctx, orth_text *out, const orth_schedule *s, const orth_sim *sim);
-
-/* Adds a group per rank with its actions as spans and its count in flight; times are multiplied by
- * `ns_per_unit`. Failures are noted in the trace. */
-void orth_schedule_trace(orth_ctx *ctx, orth_trace *trace, const orth_schedule *s, const orth_sim *sim,
-                         double ns_per_unit);
 
 #endif

@@ -325,35 +325,3 @@ orth_status orth_schedule_parse(orth_ctx *ctx, orth_arena *arena, orth_schedule 
     orth_mem_free(ctx, p.entries);
     return status;
 }
-
-static void add_list(orth_ctx *ctx, orth_text *t, const orth_schedule *s, int rank)
-{
-    const orth_action_list *l = &s->lists[rank];
-    const bool several = orth_schedule_chunks(s, rank, NULL, 0) > 1;
-    for (int i = 0; i < l->num_actions; i++) {
-        if (i % 16 == 0)
-            orth_text_addf(ctx, t, "%srank %d:", i ? "\n" : "", rank);
-        orth_text_addf(ctx, t, " %c%d", orth_action_letter(l->actions[i].kind),
-                       (int)l->actions[i].micro_batch);
-        if (several)
-            orth_text_addf(ctx, t, "@%d", (int)l->actions[i].chunk);
-    }
-    if (l->num_actions)
-        orth_text_add(ctx, t, "\n");
-}
-
-char *orth_schedule_text(orth_ctx *ctx, orth_arena *arena, const orth_schedule *s)
-{
-    orth_text t = {0};
-    orth_text_addf(ctx, &t, "orthant-schedule 1\n# %s\nranks %d\nmicro_batches %d\nchunks", s->name,
-                   (int)s->num_ranks, (int)s->num_micro_batches);
-    for (int c = 0; c < s->num_chunks; c++)
-        orth_text_addf(ctx, &t, " %d", (int)s->chunk_rank[c]);
-    orth_text_add(ctx, &t, s->async ? "\nasync\n" : "\n");
-    for (int r = 0; r < s->num_ranks; r++)
-        add_list(ctx, &t, s, r);
-    char *text = orth_text_take(ctx, &t);
-    char *copy = text ? orth_arena_printf(ctx, arena, "%s", text) : NULL;
-    orth_mem_free(ctx, text);
-    return copy;
-}

@@ -40,8 +40,6 @@ orth_status orth_schedule_make(orth_ctx *ctx, orth_arena *arena, orth_schedule *
 orth_status orth_schedule_parse(orth_ctx *ctx, orth_arena *arena, orth_schedule *out, const char *place,
                                 const char *text, size_t num_bytes, int num_ranks, int virtual_stages,
                                 int num_micro_batches);
-/* The same text for a schedule; parses back to equal lists. Arena memory; NULL with the error recorded. */
-char *orth_schedule_text(orth_ctx *ctx, orth_arena *arena, const orth_schedule *s);
 
 /* The rules, ORTH_ERR_ARG naming rank and action:
  *   1. actions name existing chunks and micro-batches, and stand in the list of their chunk's rank;

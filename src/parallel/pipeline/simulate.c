@@ -135,20 +135,3 @@ orth_status orth_schedule_replay(orth_ctx *ctx, orth_arena *arena, const orth_sc
 {
     return simulate(ctx, arena, s, NULL, durations, out);
 }
-
-int orth_sim_in_flight(const orth_schedule *s, const orth_sim *sim, int rank, orth_in_flight_step *steps,
-                       int max)
-{
-    int n = 0, count = 0;
-    for (int i = 0; i < s->lists[rank].num_actions; i++) {
-        const orth_action_kind kind = s->lists[rank].actions[i].kind;
-        if (kind == ORTH_ACTION_BI)
-            continue;
-        count += kind == ORTH_ACTION_F ? 1 : -1;
-        if (n < max)
-            steps[n] = (orth_in_flight_step){kind == ORTH_ACTION_F ? sim->ranks[rank].spans[i].start
-                                                                   : sim->ranks[rank].spans[i].end, count};
-        n++;
-    }
-    return n;
-}

@@ -51,13 +51,4 @@ orth_status orth_schedule_simulate(orth_ctx *ctx, orth_arena *arena, const orth_
 orth_status orth_schedule_replay(orth_ctx *ctx, orth_arena *arena, const orth_schedule *s,
                                  const double *const *durations, orth_sim *out);
 
-/* In flight on a rank over time: after each change (F begins, B or W ends) a step of (time, count).
- * Returns the number of steps, which go to steps[0..max). */
-typedef struct {
-    double time;
-    int32_t count;
-} orth_in_flight_step;
-int orth_sim_in_flight(const orth_schedule *s, const orth_sim *sim, int rank, orth_in_flight_step *steps,
-                       int max);
-
 #endif

@@ -18,7 +18,6 @@ typedef struct {
 typedef struct {
     orth_graph *g;
     orth_value *grad;       /* [cap] per forward value, ORTH_NO_VALUE: none yet */
-    int32_t num_forward_values;
     bool needs_input_grad;
     orth_value kv_again;    /* keys and values of all tokens, gathered for the backward of attention; ORTH_NO_VALUE */
     merge merges[MAX_MERGES];
@@ -458,7 +457,7 @@ static const vjp_fn vjps[ORTH_NUM_OPS] = {
 orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad)
 {
     ORTH_TRY(orth_graph_done(g));
-    walk w = {.g = g, .num_forward_values = g->num_values, .needs_input_grad = needs_input_grad, .kv_again = ORTH_NO_VALUE};
+    walk w = {.g = g, .needs_input_grad = needs_input_grad, .kv_again = ORTH_NO_VALUE};
     g->num_forward = g->num_nodes;
     w.grad = ORTH_ARENA_ARRAY(g->ctx, &g->arena, orth_value, g->num_values);
     if (!w.grad)
