@@ -182,6 +182,19 @@ void *orth_mem_realloc(orth_ctx *ctx, void *p, size_t num_bytes)
     return fresh;
 }
 
+bool orth_mem_grow(orth_ctx *ctx, void **array, int32_t *cap, int32_t num, size_t elem_bytes)
+{
+    if (num < *cap)
+        return true;
+    const int32_t more = *cap ? 2 * *cap : 64;
+    void *fresh = orth_mem_realloc(ctx, *array, (size_t)more * elem_bytes);
+    if (!fresh)
+        return false;
+    *array = fresh;
+    *cap = more;
+    return true;
+}
+
 void orth_mem_free(orth_ctx *ctx, void *p)
 {
     if (!p)

@@ -105,6 +105,8 @@ void orth_log(orth_ctx *ctx, orth_log_level level, const char *component, const 
 void *orth_mem_alloc(orth_ctx *ctx, size_t num_bytes);
 void *orth_mem_realloc(orth_ctx *ctx, void *p, size_t num_bytes); /* new tail is zero-filled */
 void orth_mem_free(orth_ctx *ctx, void *p);
+/* Room for element num of *array, which has room for *cap: twice as many where it is full. False with the error recorded. */
+bool orth_mem_grow(orth_ctx *ctx, void **array, int32_t *cap, int32_t num, size_t elem_bytes);
 /* malloc, for an allocator that is handed to a library; free it with free. Nothing is recorded. */
 void *orth_mem_system(size_t num_bytes);
 char *orth_mem_strdup(orth_ctx *ctx, const char *s);

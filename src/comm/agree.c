@@ -6,6 +6,7 @@
  * judge the same headers, so all come to the same verdict.
  */
 #include <string.h>
+#include <xxhash.h>
 
 #include "comm/comm_impl.h"
 
@@ -15,9 +16,11 @@ uint64_t comm_extent(const orth_comm *c, const orth_comm_call *call)
         return 0; /* all-to-all: compared pair by pair */
     if (call->kind != ORTH_COMM_REDUCE_SCATTER && call->kind != ORTH_COMM_ALL_GATHER)
         return (uint64_t)call->count;
-    uint64_t h = 14695981039346656037u;
-    for (int i = 0; i < c->n; i++)
-        h = (h ^ (uint64_t)comm_count_of(call->counts, call->count, i)) * 1099511628211u;
+    uint64_t h = 0;
+    for (int i = 0; i < c->n; i++) {
+        const int64_t count = comm_count_of(call->counts, call->count, i);
+        h = XXH64(&count, sizeof count, h);
+    }
     return h;
 }
 
@@ -38,7 +41,7 @@ bool comm_call_unusual(orth_comm *c, const orth_comm_call *call)
     const uint64_t what = call->instr >= 0 ? (uint64_t)call->instr : ~(uint64_t)call->tag;
     const uint64_t key = what * 4 * ORTH_MAX_RANKS + (message ? (uint64_t)call->peer * 2 + (call->kind == ORTH_COMM_SEND) : 0);
     /* Collectives come from the queue's thread, messages from the caller's: each has its own half. */
-    const uint64_t place = call->instr >= 0 ? what : key * 0x9e3779b97f4a7c15u >> (64 - COMM_HISTORY_BITS);
+    const uint64_t place = call->instr >= 0 ? what : XXH64(&key, sizeof key, 0);
     comm_history *h = &c->history[message][place % ORTH_COUNT(c->history[0])];
     const bool unusual = h->seen && h->key == key && h->extent != extent;
     *h = (comm_history){.seen = true, .key = key, .extent = extent};

@@ -30,7 +30,7 @@
 #define ORTH_KERNELS_ATTENTION_H
 
 #include "base/rng.h"
-#include "kernels/op.h"
+#include "kernels/sums.h"
 
 /* A maximum moves only when it has grown by more than so much, so that most blocks leave o and l as they are. Sums of
  * powers of 2 have the same precision for it, and no e_k exceeds 2^8 times what it would be. */
@@ -142,15 +142,6 @@ static inline void orth_attn_carry(const orth_op_call *call, int in, int out)
     const orth_tensor *from = &call->in[in], *to = &call->out[out];
     if (from->data && from->data != to->data)
         memcpy(to->data, from->data, orth_tensor_bytes(to));
-}
-
-/* Folds 16 lanes in the order of sum16. */
-static inline float orth_fold16(float *lane)
-{
-    for (int half = 8; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            lane[i] = lane[i] + lane[i + half];
-    return lane[0];
 }
 
 /* Which random numbers a row draws for its dropped probabilities. */

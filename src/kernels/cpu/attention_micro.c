@@ -118,13 +118,13 @@ static inline vf V_TOPS(const vf *v)
 static inline vf V_FOLDS(vf *v)
 {
     vf sum;
-    LANES(sum.f[i], orth_fold16(v[i].f));
+    LANES(sum.f[i], orth_lanes_fold(v[i].f));
     return sum;
 }
 
 static inline float V_FOLD16(vf *v)
 {
-    return orth_fold16(v->f);
+    return orth_lanes_fold(v->f);
 }
 
 #define V_UNITS(p) V_LOAD((const float *)(p))

@@ -443,7 +443,7 @@ static float dot(const void *a, const void *b, int D, orth_dtype type)
         V_STORE(lane + v * VW, acc[v]);
     for (; d < D; d++)
         lane[d % 16] = __builtin_fmaf(orth_load_f32(a, type, d), orth_load_f32(b, type, d), lane[d % 16]);
-    return orth_fold16(lane);
+    return orth_lanes_fold(lane);
 }
 
 #define ORTH_ATTN_MICRO_TABLE \

@@ -87,7 +87,7 @@ INLINE float norm_as(void *out, const void *x, const float *gain, int D, float e
 {
     float lane[BLOCK] = {0};
     BLOCKS(D, square_block, lane, x, type);
-    float rstd = 1.0f / sqrtf(orth_fold16(lane) / (float)D + eps);
+    float rstd = 1.0f / sqrtf(orth_lanes_fold(lane) / (float)D + eps);
     BLOCKS(D, scale_block, out, x, gain, rstd, type);
     return rstd;
 }
@@ -124,7 +124,7 @@ INLINE void norm_bwd_as(void *dx, const void *dy, const void *x, const float *ga
 {
     float lane[BLOCK] = {0};
     BLOCKS(D, project_block, lane, dy, x, gain, rstd, type);
-    float c = orth_fold16(lane) / (float)D;
+    float c = orth_lanes_fold(lane) / (float)D;
     BLOCKS(D, grad_block, dx, dy, x, gain, rstd, c, type);
 }
 

@@ -81,7 +81,7 @@ static void visit(const query *x, int64_t begin, int64_t end, running *run, floa
         }
         for (int k = 0; k < KB; k++)
             lane[k % 16] += e[k];
-        l = fmaf(l, a, orth_fold16(lane));
+        l = fmaf(l, a, orth_lanes_fold(lane));
     }
     *run = (running){m, l};
 }

@@ -42,7 +42,7 @@ static float delta_of(const problem *x, int64_t n, int h)
     for (int d = 0; d < D; d++)
         lane[d % 16] = fmaf(orth_load_f32(x->dout, x->type, at + d), orth_load_f32(x->o, x->type, at + d),
                             lane[d % 16]);
-    return orth_fold16(lane);
+    return orth_lanes_fold(lane);
 }
 
 /* Gradient ds of the score of (query row n, key at key_pos), and *p, the dropped probability. */

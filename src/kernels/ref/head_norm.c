@@ -43,7 +43,7 @@ orth_status orth_ref_head_norm(orth_ctx *ctx, const orth_op_call *call)
             float lane[16] = {0};
             for (int d = 0; d < D; d++)
                 lane[d % 16] = fmaf(load(in, at + d), load(in, at + d), lane[d % 16]);
-            float rstd = 1.0f / sqrtf(orth_fold16(lane) / (float)D + a->eps);
+            float rstd = 1.0f / sqrtf(orth_lanes_fold(lane) / (float)D + a->eps);
             ((float *)call->out[1].data)[n * J + j] = rstd;
             for (int d = 0; d < D; d++)
                 orth_store_f32(out->data, out->dtype, at + d, load(in, at + d) * rstd * gain[d]);
@@ -63,7 +63,7 @@ static void input_grad(const orth_op_call *call, int64_t n, int j)
     float lane[16] = {0};
     for (int d = 0; d < D; d++)
         lane[d % 16] = fmaf(load(dout, at + d) * gain[d], load(in, at + d) * rstd, lane[d % 16]);
-    float c = orth_fold16(lane) / (float)D;
+    float c = orth_lanes_fold(lane) / (float)D;
     for (int d = 0; d < D; d++) {
         float u = load(in, at + d) * rstd, g = load(dout, at + d) * gain[d];
         orth_store_f32(dx->data, dx->dtype, at + d, fmaf(-u, c, g) * rstd);

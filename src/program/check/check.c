@@ -23,13 +23,6 @@ typedef struct {
     int32_t *user_before, *seen; /* [num_instrs] the one before it, and `writes` at that time */
 } checker;
 
-static int32_t root_of(const orth_program *p, int32_t buffer)
-{
-    while (p->buffers[buffer].alias >= 0)
-        buffer = p->buffers[buffer].alias;
-    return buffer;
-}
-
 static bool is_optimizer(orth_op op)
 {
     return orth_op_family_of(op) == ORTH_OPS_OPTIMIZER;
@@ -53,7 +46,7 @@ static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, b
     bool made_here = !b->persistent || b->cls == ORTH_CLASS_GRADS;
     if (!writes && made_here && c->written[o->buffer] < 0)
         return refuse(c, i, o, "read before it is written");
-    if (!writes && made_here && c->owner[root_of(c->p, o->buffer)] != o->buffer)
+    if (!writes && made_here && c->owner[orth_buffer_root(c->p, o->buffer)] != o->buffer)
         return refuse(c, i, o, "its bytes were taken over by a result in place");
     if (writes && c->measured[o->buffer])
         return refuse(c, i, o, "gradient written after its norm was taken");
@@ -68,7 +61,7 @@ static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, b
     if (writes)
         c->applied[o->buffer] = false;
     if (writes)
-        c->owner[root_of(c->p, o->buffer)] = o->buffer;
+        c->owner[orth_buffer_root(c->p, o->buffer)] = o->buffer;
     return ORTH_OK;
 }
 

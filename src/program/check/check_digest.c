@@ -3,19 +3,12 @@
 #include "program/check/check_ranks_impl.h"
 
 #include <inttypes.h>
+#include <string.h>
+#include <xxhash.h>
 
 static uint64_t mix(uint64_t h, uint64_t v)
 {
-    h = (h ^ v) * 0x9e3779b97f4a7c15u;
-    return h ^ h >> 29;
-}
-
-static uint64_t hash_text(const char *s)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    return h;
+    return XXH64(&v, sizeof v, h);
 }
 
 /* What the ends of a message must agree on: where a block of keys stands. Stages of a pipeline know no layer alike. */
@@ -36,7 +29,7 @@ static uint64_t hash_what(const orth_program *p, const orth_instr *n, int k)
             continue;
         const orth_buffer *b = &p->buffers[o->buffer];
         h = mix(mix(h, (uint64_t)b->index),
-                b->bind == ORTH_BIND_NONE ? hash_text(b->name) : (uint64_t)b->bind);
+                b->bind == ORTH_BIND_NONE ? XXH64(b->name, strlen(b->name), 0) : (uint64_t)b->bind);
     }
     return h;
 }

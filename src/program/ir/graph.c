@@ -21,19 +21,9 @@ void orth_graph_release(orth_graph *g)
 /* Makes room for one more element; false if the graph has failed. */
 static bool grow(orth_graph *g, void **array, int32_t *cap, int32_t num, size_t elem)
 {
-    if (g->failed)
-        return false;
-    if (num < *cap)
-        return true;
-    int32_t cap_new = *cap ? 2 * *cap : 64;
-    void *p = orth_mem_realloc(g->ctx, *array, (size_t)cap_new * elem);
-    if (!p) {
+    if (!g->failed && !orth_mem_grow(g->ctx, array, cap, num, elem))
         g->failed = ORTH_ERR_NOMEM;
-        return false;
-    }
-    *array = p;
-    *cap = cap_new;
-    return true;
+    return !g->failed;
 }
 
 orth_value orth_graph_add_value(orth_graph *g, orth_value_kind kind, int32_t slot, orth_dtype dtype,

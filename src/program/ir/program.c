@@ -25,21 +25,11 @@ void orth_program_release(orth_program *p)
     p->instrs = NULL;
 }
 
+/* Room for one more; false, and the program has failed, where there is none. */
 static bool grow(orth_program *p, void **array, int32_t *cap, int32_t num, size_t elem)
 {
-    if (p->failed)
-        return false;
-    if (num < *cap)
-        return true;
-    int32_t cap_new = *cap ? 2 * *cap : 256;
-    void *fresh = orth_mem_realloc(p->ctx, *array, (size_t)cap_new * elem);
-    if (!fresh) {
-        p->failed = true;
-        return false;
-    }
-    *array = fresh;
-    *cap = cap_new;
-    return true;
+    p->failed = p->failed || !orth_mem_grow(p->ctx, array, cap, num, elem);
+    return !p->failed;
 }
 
 int32_t orth_program_add_buffer(orth_program *p, const orth_buffer *b)

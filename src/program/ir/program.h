@@ -121,6 +121,14 @@ orth_status orth_program_done(orth_program *p);
 /* The buffer bound to (bind, index); -1 if there is none. */
 int32_t orth_program_find(const orth_program *p, orth_bind bind, int64_t index);
 
+/* The buffer that `buffer` takes over from, through all that take over from each other: offsets are its. */
+static inline int32_t orth_buffer_root(const orth_program *p, int32_t buffer)
+{
+    while (p->buffers[buffer].alias >= 0)
+        buffer = p->buffers[buffer].alias;
+    return buffer;
+}
+
 /* View of `buffer` as a whole. */
 orth_operand orth_operand_of(int32_t buffer, orth_dtype dtype, int num_dims, const int64_t *dim);
 extern const orth_operand orth_operand_absent;

@@ -10,13 +10,6 @@ static size_t aligned(size_t bytes)
     return (bytes + ORTH_PLACE_ALIGN - 1) / ORTH_PLACE_ALIGN * ORTH_PLACE_ALIGN;
 }
 
-static int32_t root_of(const orth_program *p, int32_t buffer)
-{
-    while (p->buffers[buffer].alias >= 0)
-        buffer = p->buffers[buffer].alias;
-    return buffer;
-}
-
 /* ---- lives ---- */
 
 static void touch(orth_program *p, const orth_operand *o, int32_t at)
@@ -83,7 +76,7 @@ static void find_aliases(orth_program *p)
             continue;
         if (!covers(p, &n->in[0]) || !covers(p, &n->out[0]))
             continue;
-        int32_t in = root_of(p, n->in[0].buffer), out = n->out[0].buffer;
+        int32_t in = orth_buffer_root(p, n->in[0].buffer), out = n->out[0].buffer;
         if (p->buffers[in].last != i || p->buffers[out].first != i ||
             p->buffers[in].bytes != p->buffers[out].bytes)
             continue;
@@ -302,7 +295,7 @@ orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa
             p->buffers[b].offset += at;
     for (int32_t b = 0; b < p->num_buffers; b++)
         if (p->buffers[b].alias >= 0)
-            p->buffers[b].offset = p->buffers[root_of(p, b)].offset;
+            p->buffers[b].offset = p->buffers[orth_buffer_root(p, b)].offset;
     p->class_bytes[ORTH_CLASS_ACTIVATIONS] += height;
     p->space_bytes[ORTH_SPACE_HOST] = at + height;
     return ORTH_OK;
