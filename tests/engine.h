@@ -15,6 +15,62 @@ typedef struct {
     orth_executor *ex;
 } engine;
 
+/* A copy of a bound buffer, for free(); NULL if the program has none. */
+static inline void *engine_get(const engine *e, orth_bind bind, int64_t index)
+{
+    const size_t bytes = orth_executor_size(e->ex, bind, index);
+    orth_ctx ctx = {.rank = 0};
+    void *host = bytes ? malloc(bytes) : NULL;
+    if (host)
+        CHECK_OK(&ctx, orth_executor_read(&ctx, e->ex, (orth_ref){bind, index, 0, bytes}, host));
+    return host;
+}
+
+/* All of a bound buffer, if the program has it. */
+static inline void engine_put(engine *e, orth_bind bind, int64_t index, const void *host)
+{
+    const size_t bytes = orth_executor_size(e->ex, bind, index);
+    orth_ctx ctx = {.rank = 0};
+    if (bytes)
+        CHECK_OK(&ctx, orth_executor_write(&ctx, e->ex, (orth_ref){bind, index, 0, bytes}, host));
+}
+
+static inline double engine_loss(const engine *e)
+{
+    double loss = NAN, *got = engine_get(e, ORTH_BIND_LOSS, 0);
+    if (got)
+        loss = *got;
+    free(got);
+    return loss;
+}
+
+/* Values of the first update. */
+static inline orth_step_values engine_step_values(const engine *e)
+{
+    orth_step_values *all = engine_get(e, ORTH_BIND_DATA, ORTH_DATA_STEP), first = *all;
+    free(all);
+    return first;
+}
+
+static inline void engine_set_step(engine *e, int update, orth_step_values values)
+{
+    orth_ctx ctx = {.rank = 0};
+    const orth_ref ref = {ORTH_BIND_DATA, ORTH_DATA_STEP, (size_t)update * sizeof values, sizeof values};
+    CHECK_OK(&ctx, orth_executor_write(&ctx, e->ex, ref, &values));
+}
+
+/* Parameter `index`: w [elems of the buffer] into the fp32 parameter, or bf16 copy, that the program has. */
+static inline void engine_put_param(engine *e, orth_bind bind, int64_t index, const float *w)
+{
+    const size_t elem = bind == ORTH_BIND_COPY ? sizeof(orth_bf16) : sizeof(float);
+    const size_t n = orth_executor_size(e->ex, bind, index) / elem;
+    void *values = malloc(n * elem + 1);
+    for (size_t k = 0; k < n; k++)
+        orth_store_f32(values, bind == ORTH_BIND_COPY ? ORTH_BF16 : ORTH_F32, (int64_t)k, w[k]);
+    engine_put(e, bind, index, values);
+    free(values);
+}
+
 /* The step that `shape` describes, with the weights of the fixture. */
 static inline void engine_open(orth_ctx *ctx, engine *e, const golden *g, const orth_model_shape *shape,
                                const orth_kernel_fn *kernels)
@@ -30,21 +86,12 @@ static inline void engine_open(orth_ctx *ctx, engine *e, const golden *g, const 
         CHECK_OK(ctx, orth_model_param(ctx, &e->model, i, &p));
         float *w = calloc((size_t)orth_param_elems(&p), sizeof *w);
         CHECK_OK(ctx, orth_hf_read_param(ctx, src, i, w));
-        float *master = orth_executor_find(e->ex, ORTH_BIND_MASTER, i);
-        orth_bf16 *copy = orth_executor_find(e->ex, ORTH_BIND_COPY, i);
-        for (int64_t k = 0; k < orth_param_elems(&p); k++) {
-            if (master)
-                master[k] = w[k];
-            if (copy)
-                copy[k] = orth_bf16_from_f32(w[k]);
-        }
+        engine_put_param(e, ORTH_BIND_MASTER, i, w);
+        engine_put_param(e, ORTH_BIND_COPY, i, w);
         free(w);
     }
     orth_hf_close(ctx, src);
-    int64_t rows = shape->mode == ORTH_MODE_DECODE ? shape->cache_rows : shape->seq_len;
-    float *table = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
-    if (table)
-        orth_model_rope_table(&e->model, table, rows);
+    CHECK_OK(ctx, orth_setup_rope_table(ctx, e->ex, &e->model));
 }
 
 static inline void engine_close(orth_ctx *ctx, engine *e)
@@ -67,48 +114,48 @@ static inline int64_t engine_first_row(const engine *e)
 /* Positions of the rows that sequence parallelism leaves on this rank. */
 static inline void engine_fill_positions_sp(engine *e, int64_t n)
 {
-    int32_t *p = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_POSITIONS_SP);
+    int32_t *p = engine_get(e, ORTH_BIND_DATA, ORTH_DATA_POSITIONS_SP);
     int64_t tp = e->shape.mesh.size[ORTH_GROUP_TP], rows = p ? engine_rows(e) / tp : 0;
     int64_t first = engine_first_row(e) + rows * e->shape.mesh.pos[ORTH_GROUP_TP];
     for (int64_t i = 0; i < n * rows; i++)
         p[i] = (int32_t)orth_fold_pos(e->shape.seq_len, e->shape.parts, first + i % rows);
+    engine_put(e, ORTH_BIND_DATA, ORTH_DATA_POSITIONS_SP, p);
+    free(p);
 }
 
-/* Puts this rank's rows of sequences [0, n) of natural-order arrays into the step's data, in storage order. */
+/* Puts this rank's rows of sequences [0, n), all of the step's, of natural-order arrays into the step's data, in storage order. */
 static inline void engine_fill(engine *e, int64_t n, const int32_t *tokens, const int32_t *targets,
                                const float *weights, const int32_t *doc)
 {
     const int64_t T = e->shape.seq_len, rows = engine_rows(e);
-    int32_t *t = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_TOKENS);
-    int32_t *y = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_TARGETS);
-    int32_t *p = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_POSITIONS);
-    int32_t *d = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_DOC_STARTS);
-    int32_t *s = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_SEQ);
-    float *w = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_WEIGHTS);
+    int32_t *t = malloc((size_t)(n * rows) * 4), *y = malloc((size_t)(n * rows) * 4), *p = malloc((size_t)(n * rows) * 4);
+    int32_t *d = malloc((size_t)(n * rows) * 4), *s = malloc((size_t)n * 4);
+    float *w = malloc((size_t)(n * rows) * 4);
     for (int64_t i = 0; i < n; i++) {
         for (int64_t row = 0; row < rows; row++) {
             int parts = e->shape.mode == ORTH_MODE_DECODE ? 1 : e->shape.parts;
             int64_t pos = orth_fold_pos(T, parts, engine_first_row(e) + row), from = i * T + pos, to = i * rows + row;
-            if (t)
-                t[to] = tokens[from];
-            if (y)
-                y[to] = targets[from];
-            if (w)
-                w[to] = weights[from];
-            if (p)
-                p[to] = (int32_t)pos;
-            if (d)
-                d[to] = doc ? doc[from] : 0;
+            t[to] = tokens[from];
+            y[to] = targets[from];
+            w[to] = weights[from];
+            p[to] = (int32_t)pos;
+            d[to] = doc ? doc[from] : 0;
         }
-        if (s)
-            s[i] = (int32_t)i;
+        s[i] = (int32_t)i;
     }
+    engine_put(e, ORTH_BIND_DATA, ORTH_DATA_TOKENS, t);
+    engine_put(e, ORTH_BIND_DATA, ORTH_DATA_TARGETS, y);
+    engine_put(e, ORTH_BIND_DATA, ORTH_DATA_WEIGHTS, w);
+    engine_put(e, ORTH_BIND_DATA, ORTH_DATA_POSITIONS, p);
+    engine_put(e, ORTH_BIND_DATA, ORTH_DATA_DOC_STARTS, d);
+    engine_put(e, ORTH_BIND_DATA, ORTH_DATA_SEQ, s);
     engine_fill_positions_sp(e, n);
-}
-
-static inline orth_step_values *engine_step_values(engine *e)
-{
-    return orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_STEP);
+    free(t);
+    free(y);
+    free(w);
+    free(p);
+    free(d);
+    free(s);
 }
 
 /* Program (of e->model and e->shape), executor and communicators of a rank. */

@@ -64,17 +64,19 @@ static inline void fill_step(const layout_case *c, const orth_spread *s, const o
         }
     }
     engine_fill(e, n, tokens, targets, weights, c->doc_mask ? doc : NULL);
-    int32_t *seq = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_SEQ);
-    for (int64_t i = 0; seq && i < n; i++)
+    int32_t *seq = calloc((size_t)n, 4);
+    for (int64_t i = 0; i < n; i++)
         seq[i] = (int32_t)(s ? orth_spread_sequence(s, rank, step * c->layout.global_batch, i)
                              : step * c->layout.global_batch + i);
+    engine_put(e, ORTH_BIND_DATA, ORTH_DATA_SEQ, seq);
+    free(seq);
     free(tokens);
     free(targets);
     free(doc);
     free(weights);
-    *engine_step_values(e) = (orth_step_values){
+    engine_set_step(e, 0, (orth_step_values){
         .seed = c->seed, .step = (uint64_t)step + 1, .lr = 0.01f, .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f,
-        .eps = 1e-8f, .clip_norm = 0.05f, .loss_scale = 1.0f / (float)(c->layout.global_batch * T)};
+        .eps = 1e-8f, .clip_norm = 0.05f, .loss_scale = 1.0f / (float)(c->layout.global_batch * T)});
 }
 
 static inline void set_weights(const layout_case *c, engine *e)
@@ -90,10 +92,12 @@ static inline void set_weights(const layout_case *c, engine *e)
             if (b < 0)
                 continue;
             const orth_buffer *buf = &e->unit.program.buffers[b];
-            void *data = orth_executor_find(e->ex, binds[k], i);
-            orth_dtype t = k == 0 ? ORTH_F32 : ORTH_BF16;
-            for (int64_t j = 0; j < (int64_t)(buf->bytes / orth_dtype_bytes(t)); j++)
-                orth_store_f32(data, t, j, initial(c, &p, i, global_elem(d, buf->first_elem + j)));
+            const int64_t n = (int64_t)(buf->bytes / orth_dtype_bytes(k == 0 ? ORTH_F32 : ORTH_BF16));
+            float *w = malloc((size_t)n * 4 + 1);
+            for (int64_t j = 0; j < n; j++)
+                w[j] = initial(c, &p, i, global_elem(d, buf->first_elem + j));
+            engine_put_param(e, binds[k], i, w);
+            free(w);
         }
     }
 }
@@ -155,8 +159,9 @@ static inline void check_params(orth_ctx *ctx, layout_case *c, engine *e, int ra
         int32_t b = orth_program_find(&e->unit.program, ORTH_BIND_MASTER, i);
         if (b < 0)
             continue;
-        square += check_param(c, want, &e->unit.blocks.spec.params[i],
-                              &e->unit.program.buffers[b], orth_executor_find(e->ex, ORTH_BIND_MASTER, i), rank);
+        float *data = engine_get(e, ORTH_BIND_MASTER, i);
+        square += check_param(c, want, &e->unit.blocks.spec.params[i], &e->unit.program.buffers[b], data, rank);
+        free(data);
         elems += (int64_t)(e->unit.program.buffers[b].bytes / 4);
     }
     if (c->compare && c->tolerance > 0 && square > 100 * c->tolerance * c->tolerance * (double)elems)
@@ -167,15 +172,12 @@ static inline void run_steps(orth_ctx *ctx, layout_case *c, const orth_spread *s
                       int rank, orth_status *status)
 {
     set_weights(c, e);
-    float *table = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
-    if (table)
-        orth_model_rope_table(&c->model, table, c->layout.seq_len);
+    CHECK_OK(ctx, orth_setup_rope_table(ctx, e->ex, &c->model));
     for (int step = 0; step < c->steps && *status == ORTH_OK; step++) {
         fill_step(c, s, shape, e, rank, step);
         *status = orth_executor_run(ctx, e->ex);
         if (*status == ORTH_OK)
-            check_step(c, rank, step, *(double *)orth_executor_find(e->ex, ORTH_BIND_LOSS, 0),
-                       engine_step_values(e)->grad_norm);
+            check_step(c, rank, step, engine_loss(e), engine_step_values(e).grad_norm);
     }
     if (*status == ORTH_OK)
         check_params(ctx, c, e, rank);

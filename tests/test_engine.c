@@ -42,10 +42,9 @@ static orth_model_shape train_shape(const batch *b, int micro, int parts, orth_d
 static double run_step(orth_ctx *ctx, engine *e, const batch *b)
 {
     engine_fill(e, b->B, b->tokens, b->targets, b->weights, b->doc);
-    *engine_step_values(e) = (orth_step_values){.step = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                                                .loss_scale = (float)(1 / b->total)};
+    engine_set_step(e, 0, (orth_step_values){.step = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .loss_scale = (float)(1 / b->total)});
     CHECK_OK(ctx, orth_executor_run(ctx, e->ex));
-    return *(double *)orth_executor_find(e->ex, ORTH_BIND_LOSS, 0) / b->total;
+    return engine_loss(e) / b->total;
 }
 
 /* How far from PyTorch's fp32 results may be, relatively (tensors: in the Euclidean norm). bf16: six of PyTorch's own ways of
@@ -86,14 +85,16 @@ static void check_case(orth_ctx *ctx, const char *name, const char *which, int m
     orth_model_shape shape = train_shape(&b, micro, parts, compute);
     engine_open(ctx, &e, &g, &shape, kernels);
     double loss = run_step(ctx, &e, &b), want = golden_number(&g, which, "loss");
-    double norm = engine_step_values(&e)->grad_norm, want_norm = golden_number(&g, which, "grad_norm");
+    double norm = engine_step_values(&e).grad_norm, want_norm = golden_number(&g, which, "grad_norm");
     if (!(fabs(loss - want) <= limits->loss * want) || !(fabs(norm - want_norm) <= limits->norm * want_norm))
         fail_msg("%s, %s: loss %.9g, PyTorch %.9g; norm %.9g, PyTorch %.9g", name, which, loss, want, norm, want_norm);
     bool grads = strcmp(which, "main") == 0 ||
                  (b.doc && (strcmp(name, "gpt2_hub") == 0 || strcmp(name, "llama_tied") == 0));
-    for (int64_t i = 0; grads && i < orth_model_num_params(&e.model); i++)
-        golden_check_grad(ctx, &g, &e.model, which, i, orth_executor_find(e.ex, ORTH_BIND_GRAD, i), limits->grad,
-                          BF16_TENSOR, &errors);
+    for (int64_t i = 0; grads && i < orth_model_num_params(&e.model); i++) {
+        float *grad = engine_get(&e, ORTH_BIND_GRAD, i);
+        golden_check_grad(ctx, &g, &e.model, which, i, grad, limits->grad, BF16_TENSOR, &errors);
+        free(grad);
+    }
     if (grads && compute == ORTH_BF16)
         check_errors(&g, name, which, ctx, errors);
     engine_close(ctx, &e);
@@ -152,14 +153,17 @@ static void check_logits(orth_ctx *ctx, const char *name, orth_dtype compute)
                               .seq_len = (int32_t)b.T, .cache_rows = b.T, .parts = 8, .compute = compute};
     engine_open(ctx, &e, &g, &shape, orth_kernels_cpu());
     engine_fill(&e, b.B, b.tokens, b.targets, b.weights, NULL);
-    memset(orth_executor_find(e.ex, ORTH_BIND_DATA, ORTH_DATA_PAST), 0, (size_t)b.B * 4);
+    int32_t *past = calloc((size_t)b.B, sizeof *past);
+    engine_put(&e, ORTH_BIND_DATA, ORTH_DATA_PAST, past);
+    free(past);
     CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
-    float *want = golden_tensor(&g, "main", "logits", &n);
-    double error = rel_error_norm(orth_executor_find(e.ex, ORTH_BIND_LOGITS, 0), want, n);
+    float *want = golden_tensor(&g, "main", "logits", &n), *got = engine_get(&e, ORTH_BIND_LOGITS, 0);
+    double error = rel_error_norm(got, want, n);
     double limit = compute == ORTH_F32 ? 2e-5 : golden_number(&g, "main", "bf16_error.logits");
     if (!(error <= limit))
         fail_msg("%s: logits are off by %.3g in norm, allowed %.3g", name, error, limit);
     free(want);
+    free(got);
     engine_close(ctx, &e);
     batch_close(&b);
     golden_close(ctx, &g);
@@ -194,18 +198,18 @@ static void check_training(orth_ctx *ctx, const char *name, const orth_factors *
         for (int64_t i = 0; i < b.B * b.T; i++)
             total += b.weights[at + i];
         engine_fill(&e, b.B, b.tokens + at, b.targets + at, b.weights + at, NULL);
-        *engine_step_values(&e) = (orth_step_values){
+        engine_set_step(&e, 0, (orth_step_values){
             .step = (uint64_t)step, .lr = (float)golden_number(&g, "train", "lr"),
             .beta1 = (float)golden_number(&g, "train", "beta1"), .beta2 = (float)golden_number(&g, "train", "beta2"),
             .eps = (float)golden_number(&g, "train", "eps"),
             .weight_decay = (float)golden_number(&g, "train", "weight_decay"),
-            .clip_norm = (float)golden_number(&g, "train", "clip_norm"), .loss_scale = (float)(1 / total)};
+            .clip_norm = (float)golden_number(&g, "train", "clip_norm"), .loss_scale = (float)(1 / total)});
         CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
-        double loss = *(double *)orth_executor_find(e.ex, ORTH_BIND_LOSS, 0) / total;
+        double loss = engine_loss(&e) / total;
         if (!(fabs(loss - losses[step - 1]) <= 1e-4) ||
-            !(fabs(engine_step_values(&e)->grad_norm - norms[step - 1]) <= 1e-3 * norms[step - 1]))
+            !(fabs(engine_step_values(&e).grad_norm - norms[step - 1]) <= 1e-3 * norms[step - 1]))
             fail_msg("%s, step %d: loss %.9g, PyTorch %.9g; norm %.9g, PyTorch %.9g", name, step, loss,
-                     losses[step - 1], engine_step_values(&e)->grad_norm, norms[step - 1]);
+                     losses[step - 1], engine_step_values(&e).grad_norm, norms[step - 1]);
     }
     engine_close(ctx, &e);
     batch_close(&b);
@@ -277,9 +281,7 @@ static outcome run_outcome(orth_ctx *ctx, const orth_model_config *model, int32_
     CHECK_OK(ctx, orth_unit_build(ctx, model, &shape, &e.unit));
     CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false));
     CHECK_OK(ctx, orth_weights_init(ctx, model, &e.unit, e.ex, 5));
-    float *table = orth_executor_find(e.ex, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
-    if (table)
-        orth_model_rope_table(model, table, T);
+    CHECK_OK(ctx, orth_setup_rope_table(ctx, e.ex, model));
     int64_t rows = (int64_t)sequences * T;
     int32_t *tokens = malloc((size_t)rows * 4), *targets = malloc((size_t)rows * 4), *doc = malloc((size_t)rows * 4);
     float *weights = malloc((size_t)rows * 4);
@@ -290,17 +292,17 @@ static outcome run_outcome(orth_ctx *ctx, const orth_model_config *model, int32_
         doc[i] = (int32_t)(i % T / 7 * 7);
     }
     engine_fill(&e, sequences, tokens, targets, weights, doc_mask ? doc : NULL);
-    *engine_step_values(&e) = (orth_step_values){.seed = 3, .step = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                                                 .loss_scale = 1.0f / (float)rows};
+    engine_set_step(&e, 0, (orth_step_values){.seed = 3, .step = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                                              .loss_scale = 1.0f / (float)rows});
     CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
     outcome o = {.num_params = orth_model_num_params(model), .elems = orth_model_num_elems(model)};
     o.grads = malloc((size_t)o.elems * 4);
-    o.loss = *(double *)orth_executor_find(e.ex, ORTH_BIND_LOSS, 0);
+    o.loss = engine_loss(&e);
     int64_t at = 0;
     for (int64_t i = 0; i < o.num_params; i++) {
         orth_param p;
         CHECK_OK(ctx, orth_model_param(ctx, model, i, &p));
-        memcpy(o.grads + at, orth_executor_find(e.ex, ORTH_BIND_GRAD, i), (size_t)orth_param_elems(&p) * 4);
+        CHECK_OK(ctx, orth_executor_read(ctx, e.ex, (orth_ref){ORTH_BIND_GRAD, i, 0, (size_t)orth_param_elems(&p) * 4}, o.grads + at));
         at += orth_param_elems(&p);
     }
     free(tokens);
@@ -374,7 +376,7 @@ TEST(planned_bytes_are_the_counted_bytes)
         CHECK_OK(ctx, orth_unit_build(ctx, &c, &shape, &e.unit));
         CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false));
         CHECK_OK(ctx, orth_weights_init(ctx, &c, &e.unit, e.ex, 5));
-        engine_step_values(&e)->step = 1;
+        engine_set_step(&e, 0, (orth_step_values){.step = 1});
         CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
         size_t counted[ORTH_NUM_CLASSES], sum = 0;
         orth_executor_counted(e.ex, counted);

@@ -43,7 +43,7 @@ static scored *score_text(run_case *r, const orth_model_file *f, const char *sha
         CHECK_OK(r->ctx, orth_sampler_fill(r->ctx, sampler, &sample, i, &rows));
     }
     CHECK_OK(r->ctx, orth_evaluator_create(r->ctx, &e, &f->run, &f->model));
-    CHECK_OK(r->ctx, orth_model_file_fill(r->ctx, f, e.executor));
+    CHECK_OK(r->ctx, orth_model_file_fill(r->ctx, f, &e.unit, e.executor));
     CHECK_OK(r->ctx, orth_evaluator_run(r->ctx, &e, sampler, 0, SEQUENCES, NULL, note, s, &result));
     assert_int_equal(s->n, SEQUENCES * T);
     orth_evaluator_destroy(r->ctx, &e);
@@ -55,8 +55,7 @@ static scored *score_text(run_case *r, const orth_model_file *f, const char *sha
 static orth_generator *generator(run_case *r, const orth_model_file *f, int64_t max_tokens)
 {
     orth_generator *g;
-    CHECK_OK(r->ctx, orth_generator_create(r->ctx, &g, &f->run, &f->model, max_tokens));
-    CHECK_OK(r->ctx, orth_model_file_fill(r->ctx, f, orth_generator_weights(g)));
+    CHECK_OK(r->ctx, orth_generator_create(r->ctx, &g, f, max_tokens));
     return g;
 }
 

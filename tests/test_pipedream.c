@@ -61,12 +61,13 @@ static void fill(const stale_case *x, engine *e, int64_t n, const int64_t *q)
         weights[i] = test_rand_int(x->c.seed + 3, id, 0, 5) > 0;
     }
     engine_fill(e, n, tokens, targets, weights, NULL);
-    int32_t *seq = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_SEQ);
-    for (int64_t i = 0; seq && i < n; i++)
+    int32_t *seq = calloc((size_t)n, 4);
+    for (int64_t i = 0; i < n; i++)
         seq[i] = (int32_t)q[i];
-    float *table = orth_executor_find(e->ex, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
-    if (table)
-        orth_model_rope_table(&x->c.model, table, T);
+    engine_put(e, ORTH_BIND_DATA, ORTH_DATA_SEQ, seq);
+    orth_ctx ctx = {.rank = 0};
+    CHECK_OK(&ctx, orth_setup_rope_table(&ctx, e->ex, &x->c.model));
+    free(seq);
     free(tokens);
     free(targets);
     free(weights);
@@ -80,10 +81,7 @@ static void put(engine *e, int64_t index, const float *w)
         const int32_t b = orth_program_find(&e->unit.program, binds[k], index);
         if (b < 0)
             continue;
-        const orth_buffer *buf = &e->unit.program.buffers[b];
-        const orth_dtype t = k == 0 ? ORTH_F32 : ORTH_BF16;
-        for (int64_t j = 0; j < (int64_t)(buf->bytes / orth_dtype_bytes(t)); j++)
-            orth_store_f32(orth_executor_find(e->ex, binds[k], index), t, j, w[buf->first_elem + j]);
+        engine_put_param(e, binds[k], index, w + e->unit.program.buffers[b].first_elem);
     }
 }
 
@@ -108,7 +106,8 @@ static void update(orth_ctx *ctx, stale_case *x, engine *e, int64_t index, int64
 {
     orth_step_values values = step_values(x, number);
     const int64_t n = x->elems[index];
-    const orth_tensor in[] = {{.data = orth_executor_find(e->ex, ORTH_BIND_GRAD, index), .dtype = ORTH_F32, .num_dims = 1, .dim = {n, 1, 1, 1}},
+    float *grad = engine_get(e, ORTH_BIND_GRAD, index);
+    const orth_tensor in[] = {{.data = grad, .dtype = ORTH_F32, .num_dims = 1, .dim = {n, 1, 1, 1}},
                               {.data = &values, .dtype = ORTH_U8, .num_dims = 1, .dim = {sizeof values, 1, 1, 1}}};
     orth_tensor out[4] = {{.num_dims = 1, .dtype = ORTH_F32, .dim = {n, 1, 1, 1}}};
     out[1] = out[2] = out[0];
@@ -122,6 +121,7 @@ static void update(orth_ctx *ctx, stale_case *x, engine *e, int64_t index, int64
     const orth_attr attr = {.lr_factor = d->lr_factor, .decay_factor = d->decay_factor};
     const orth_op_call call = {.in = in, .out = out, .num_in = 2, .num_out = 4, .attr = &attr};
     CHECK_OK(ctx, orth_kernels_ref()[ORTH_OP_adamw](ctx, &call));
+    free(grad);
 }
 
 /* Micro-batch i of a step on stage r is computed with the weights after max(0, i - (p - r - 1)) updates of that step. */
@@ -150,11 +150,12 @@ static void run_one_process(orth_ctx *ctx, stale_case *x)
             put(&e, k, x->weights[step * m + ORTH_MAX(0, i - behind)][k]);
         }
         fill(x, &e, dp * B, q);
-        *engine_step_values(&e) = step_values(x, n);
+        engine_set_step(&e, 0, step_values(x, n));
         CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
-        const double *seq_loss = orth_executor_find(e.ex, ORTH_BIND_SEQ_LOSS, 0);
+        double *seq_loss = engine_get(&e, ORTH_BIND_SEQ_LOSS, 0);
         for (int64_t k = 0; k < dp * B; k++)
             leaves[q[k] - step * c->layout.global_batch] = seq_loss[k];
+        free(seq_loss);
         for (int64_t k = 0; k < x->num_params; k++)
             update(ctx, x, &e, k, n);
         const orth_tensor in = {.data = leaves, .dtype = ORTH_F64, .num_dims = 1, .dim = {c->layout.global_batch, 1, 1, 1}};
@@ -199,7 +200,7 @@ static void stale_free(stale_case *x)
 
 static void compare(stale_case *x, engine *e, int rank, int step)
 {
-    const double loss = *(double *)orth_executor_find(e->ex, ORTH_BIND_LOSS, 0);
+    const double loss = engine_loss(e);
     if (memcmp(&loss, &x->loss[step], sizeof loss) != 0 && !x->difference[0])
         snprintf(x->difference, sizeof x->difference, "rank %d, step %d: loss %a, wanted %a", rank, step + 1, loss, x->loss[step]);
     for (int64_t k = 0; k < x->num_params; k++) {
@@ -207,11 +208,13 @@ static void compare(stale_case *x, engine *e, int rank, int step)
         if (b < 0)
             continue;
         const orth_buffer *buf = &e->unit.program.buffers[b];
-        const float *is = orth_executor_find(e->ex, ORTH_BIND_MASTER, k), *want = x->weights[(step + 1) * x->updates][k] + buf->first_elem;
+        const float *want = x->weights[(step + 1) * x->updates][k] + buf->first_elem;
+        float *is = engine_get(e, ORTH_BIND_MASTER, k);
         for (int64_t j = 0; j < (int64_t)(buf->bytes / sizeof *is) && !x->difference[0]; j++)
             if (memcmp(&is[j], &want[j], sizeof *is) != 0)
                 snprintf(x->difference, sizeof x->difference, "rank %d, step %d: %s[%d] is %a, wanted %a", rank, step + 1,
                          buf->name, (int)j, (double)is[j], (double)want[j]);
+        free(is);
     }
 }
 
@@ -237,7 +240,7 @@ static orth_status run_steps(orth_ctx *ctx, stale_case *x, const orth_spread *s,
             q[i] = orth_spread_sequence(s, rank, step * x->c.layout.global_batch, i);
         fill(x, e, n, q);
         for (int u = 0; u < e->unit.program.num_updates; u++)
-            engine_step_values(e)[u] = step_values(x, step * x->updates + u);
+            engine_set_step(e, u, step_values(x, step * x->updates + u));
         status = orth_executor_run(ctx, e->ex);
         if (status == ORTH_OK)
             compare(x, e, rank, step);

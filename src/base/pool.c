@@ -15,6 +15,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <string.h>
 
 #include "base/machine.h"
 
@@ -224,4 +225,30 @@ void orth_pool_run(orth_pool *pool, int64_t n, orth_task_fn fn, void *arg)
     while (atomic_load(&pool->busy) != 0)
         pthread_cond_wait(&pool->finished, &pool->mutex);
     pthread_mutex_unlock(&pool->mutex);
+}
+
+#define COPY_BYTES ((size_t)1 << 20) /* by one task */
+
+typedef struct {
+    char *to;
+    const char *from;
+    size_t bytes;
+} copy_job;
+
+static void copy_task(void *arg, int64_t index, int worker)
+{
+    (void)worker;
+    const copy_job *j = arg;
+    const size_t at = (size_t)index * COPY_BYTES;
+    memcpy(j->to + at, j->from + at, ORTH_MIN(COPY_BYTES, j->bytes - at));
+}
+
+void orth_pool_copy(orth_pool *pool, void *to, const void *from, size_t bytes)
+{
+    copy_job job = {to, from, bytes};
+    if (!pool || bytes <= COPY_BYTES) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    orth_pool_run(pool, orth_div_up((int64_t)bytes, (int64_t)COPY_BYTES), copy_task, &job);
 }

@@ -29,4 +29,7 @@ int orth_pool_num_threads(const orth_pool *pool);
  * done and their writes are visible. Called by the pool's owner only, never from inside a task. */
 void orth_pool_run(orth_pool *pool, int64_t n, orth_task_fn fn, void *arg);
 
+/* memcpy by all threads where it is worth their while. pool NULL: the caller alone. Otherwise as orth_pool_run. */
+void orth_pool_copy(orth_pool *pool, void *to, const void *from, size_t bytes);
+
 #endif

@@ -119,9 +119,7 @@ static orth_status run(orth_ctx *ctx, const orth_cmd *cmd, orth_model_file *f, o
     if (!orth_cmd_flag(cmd, "tokens") && n < f->model.max_seq)
         o->tokens = ORTH_MIN(o->tokens, f->model.max_seq - n);
     if (s == ORTH_OK)
-        s = orth_generator_create(ctx, &g, &f->run, &f->model, n + o->tokens);
-    if (s == ORTH_OK)
-        s = orth_model_file_fill(ctx, f, orth_generator_weights(g));
+        s = orth_generator_create(ctx, &g, f, n + o->tokens);
     if (s == ORTH_OK)
         s = print_samples(ctx, g, f, o, prompt, n);
     orth_generator_destroy(ctx, g);

@@ -1,10 +1,12 @@
 /* executor.c -- see executor.h. */
 #include "run/executor.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 #include "base/clock.h"
 #include "base/pages.h"
+#include "base/pool.h"
 #include "base/progress.h"
 #include "program/ir/comm_call.h"
 #include "program/passes/place.h"
@@ -25,20 +27,49 @@ struct orth_executor {
     bool counted;              /* `touched` is complete: a step has run */
 };
 
+/* NULL: the lender does not have it. */
 static char *address(const orth_executor *e, int32_t buffer)
 {
     const orth_buffer *b = &e->p->buffers[buffer];
-    if (b->external)
-        return orth_executor_find(e->lender, b->bind, b->index);
-    return e->arena + b->offset;
+    if (!b->external)
+        return e->arena + b->offset;
+    const int32_t lent = e->lender ? orth_program_find(e->lender->p, b->bind, b->index) : -1;
+    return lent < 0 ? NULL : address(e->lender, lent);
 }
 
-void *orth_executor_find(const orth_executor *e, orth_bind bind, int64_t index)
+size_t orth_executor_size(const orth_executor *e, orth_bind bind, int64_t index)
 {
-    if (!e)
-        return NULL;
-    int32_t b = orth_program_find(e->p, bind, index);
-    return b < 0 ? NULL : address(e, b);
+    const int32_t b = orth_program_find(e->p, bind, index);
+    return b < 0 ? 0 : e->p->buffers[b].bytes;
+}
+
+static orth_status find_bytes(orth_ctx *ctx, const orth_executor *e, orth_ref ref, char **out)
+{
+    const int32_t b = orth_program_find(e->p, ref.bind, ref.index);
+    if (b < 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "the program has no buffer %" PRId64 " of kind %d", ref.index, (int)ref.bind);
+    const orth_buffer *buffer = &e->p->buffers[b];
+    if (ref.bytes > buffer->bytes || ref.at > buffer->bytes - ref.bytes)
+        return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "bytes %zu to %zu of '%s', which has %zu", ref.at, ref.at + ref.bytes,
+                         buffer->name, buffer->bytes);
+    *out = address(e, b) + ref.at;
+    return ORTH_OK;
+}
+
+orth_status orth_executor_read(orth_ctx *ctx, const orth_executor *e, orth_ref ref, void *host)
+{
+    char *from;
+    ORTH_TRY(find_bytes(ctx, e, ref, &from));
+    orth_pool_copy(ctx->pool, host, from, ref.bytes);
+    return ORTH_OK;
+}
+
+orth_status orth_executor_write(orth_ctx *ctx, orth_executor *e, orth_ref ref, const void *host)
+{
+    char *to;
+    ORTH_TRY(find_bytes(ctx, e, ref, &to));
+    orth_pool_copy(ctx->pool, to, host, ref.bytes);
+    return ORTH_OK;
 }
 
 static orth_status resolve(orth_ctx *ctx, orth_executor *e, orth_tensor *t, const orth_operand *o)

@@ -24,8 +24,19 @@ void orth_executor_destroy(orth_ctx *ctx, orth_executor *e); /* NULL is fine */
 /* The groups that the program's communication goes to, by axis; NULL where it has none. They outlive e. */
 void orth_executor_set_comms(orth_executor *e, orth_comm *const comms[ORTH_NUM_GROUPS]);
 
-/* The bytes of a bound buffer; NULL if the program has none. */
-void *orth_executor_find(const orth_executor *e, orth_bind bind, int64_t index);
+/* Bytes [at, at + bytes) of a bound buffer. */
+typedef struct {
+    orth_bind bind;
+    int64_t index;
+    size_t at, bytes;
+} orth_ref;
+
+/* Bytes of a bound buffer; 0 if the program has none. */
+size_t orth_executor_size(const orth_executor *e, orth_bind bind, int64_t index);
+/* Copy bound bytes to and from memory of the caller, between two steps. Large ones are copied by all threads of ctx. Only
+ * kernels, copies and communicators have addresses of an arena. ORTH_ERR_INTERNAL if there are no such bytes. */
+orth_status orth_executor_read(orth_ctx *ctx, const orth_executor *e, orth_ref ref, void *host);
+orth_status orth_executor_write(orth_ctx *ctx, orth_executor *e, orth_ref ref, const void *host);
 
 /* One step. The first error of a kernel ends it. */
 orth_status orth_executor_run(orth_ctx *ctx, orth_executor *e);

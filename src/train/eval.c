@@ -22,6 +22,27 @@ orth_status orth_eval_unit_build(orth_ctx *ctx, const orth_config *cfg, const or
     return orth_unit_build_for(ctx, model, &shape, num_threads, memory, out);
 }
 
+/* Rows of a batch that are on this rank. */
+static int64_t num_rows(const orth_evaluator *e)
+{
+    return e->num_seqs * (e->rows.row_end - e->rows.row_begin);
+}
+
+static orth_status create_arrays(orth_ctx *ctx, orth_evaluator *e)
+{
+    const int64_t n = num_rows(e);
+    e->tokens = ORTH_NEW_ARRAY(ctx, int32_t, 4 * n);
+    e->weights = ORTH_NEW_ARRAY(ctx, float, 2 * n);
+    e->leaves = ORTH_NEW_ARRAY(ctx, double, e->num_seqs);
+    if (!e->tokens || !e->weights || !e->leaves)
+        return ORTH_ERR_NOMEM;
+    e->targets = e->tokens + n;
+    e->pos = e->targets + n;
+    e->doc = e->pos + n;
+    e->nll = e->weights + n;
+    return ORTH_OK;
+}
+
 orth_status orth_evaluator_create_beside(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
                                          const orth_model_config *model, const orth_executor *lender,
                                          const orth_unit *unit)
@@ -30,10 +51,9 @@ orth_status orth_evaluator_create_beside(orth_ctx *ctx, orth_evaluator *out, con
     shape.mesh = unit->blocks.spec.mesh;
     *out = (orth_evaluator){.unit = *unit, .num_seqs = shape.num_seqs, .seq_len = shape.seq_len, .parts = shape.parts,
                             .doc_mask = shape.doc_mask, .model = *model, .rows = orth_setup_rows(&shape)};
-    out->pos = ORTH_NEW_ARRAY(ctx, int32_t, out->rows.row_end - out->rows.row_begin);
-    orth_status s = out->pos ? orth_executor_create(ctx, &out->executor, &out->unit.program, orth_setup_kernels(cfg),
-                                                    lender, lender != NULL)
-                             : ORTH_ERR_NOMEM;
+    orth_status s = create_arrays(ctx, out);
+    if (s == ORTH_OK)
+        s = orth_executor_create(ctx, &out->executor, &out->unit.program, orth_setup_kernels(cfg), lender, lender != NULL);
     if (s != ORTH_OK)
         orth_evaluator_destroy(ctx, out);
     return s;
@@ -52,7 +72,9 @@ void orth_evaluator_destroy(orth_ctx *ctx, orth_evaluator *e)
 {
     orth_executor_destroy(ctx, e->executor);
     orth_unit_release(&e->unit);
-    orth_mem_free(ctx, e->pos);
+    orth_mem_free(ctx, e->tokens);
+    orth_mem_free(ctx, e->weights);
+    orth_mem_free(ctx, e->leaves);
     e->executor = NULL;
 }
 
@@ -67,42 +89,50 @@ int32_t *orth_eval_token_bytes(orth_ctx *ctx, const orth_tokenizer *t, int64_t v
     return bytes;
 }
 
-static void *slot(const orth_evaluator *e, orth_data_slot s)
-{
-    return orth_executor_find(e->executor, ORTH_BIND_DATA, s);
-}
-
-/* Element `at` of a data slot, NULL where this rank's program does not read it. */
-static void *row_of(const orth_evaluator *e, orth_data_slot which, int64_t at)
-{
-    char *base = slot(e, which);
-    return base ? base + 4 * at : NULL;
-}
-
 /* Rows of the batch from sequence `first` on; what lies past `end` gets weight 0. */
 static orth_status fill(orth_ctx *ctx, orth_evaluator *e, const orth_sampler *sampler, int64_t first, int64_t end)
 {
-    int64_t R = e->rows.row_end - e->rows.row_begin;
+    const int64_t R = e->rows.row_end - e->rows.row_begin;
     for (int32_t b = 0; b < e->num_seqs; b++) {
-        int64_t at = b * R;
-        float *weights = row_of(e, ORTH_DATA_WEIGHTS, at);
-        orth_sample sample = {.tokens = row_of(e, ORTH_DATA_TOKENS, at), .targets = row_of(e, ORTH_DATA_TARGETS, at),
-                              .weights = weights, .pos = e->pos, .doc = row_of(e, ORTH_DATA_DOC_STARTS, at)};
+        const int64_t at = b * R;
+        orth_sample sample = {.tokens = e->tokens + at, .targets = e->targets + at, .weights = e->weights + at,
+                              .pos = e->pos + at, .doc = e->doc + at};
         ORTH_TRY(orth_sampler_fill(ctx, sampler, &sample, ORTH_MIN(first + b, end - 1), &e->rows));
-        if (row_of(e, ORTH_DATA_POSITIONS, at))
-            memcpy(row_of(e, ORTH_DATA_POSITIONS, at), e->pos, (size_t)R * sizeof *e->pos);
-        if (first + b >= end && weights)
-            memset(weights, 0, (size_t)R * sizeof(float));
+        if (first + b >= end)
+            memset(sample.weights, 0, (size_t)R * sizeof(float));
     }
+    return ORTH_OK;
+}
+
+/* The batch into the program, as far as it reads it. */
+static orth_status put_batch(orth_ctx *ctx, orth_evaluator *e)
+{
+    const size_t bytes = (size_t)num_rows(e) * 4;
+    ORTH_TRY(orth_setup_put(ctx, e->executor, ORTH_DATA_TOKENS, e->tokens, bytes));
+    ORTH_TRY(orth_setup_put(ctx, e->executor, ORTH_DATA_TARGETS, e->targets, bytes));
+    ORTH_TRY(orth_setup_put(ctx, e->executor, ORTH_DATA_WEIGHTS, e->weights, bytes));
+    ORTH_TRY(orth_setup_put(ctx, e->executor, ORTH_DATA_POSITIONS, e->pos, bytes));
+    return orth_setup_put(ctx, e->executor, ORTH_DATA_DOC_STARTS, e->doc, bytes);
+}
+
+/* Of the losses what the program has: the last stage alone. */
+static orth_status take_losses(orth_ctx *ctx, const orth_evaluator *e)
+{
+    const orth_ref leaves = {ORTH_BIND_SEQ_LOSS, 0, 0, (size_t)e->num_seqs * sizeof *e->leaves};
+    const orth_ref nll = {ORTH_BIND_NLL, 0, 0, (size_t)num_rows(e) * sizeof *e->nll};
+    if (orth_executor_size(e->executor, leaves.bind, 0) > 0)
+        ORTH_TRY(orth_executor_read(ctx, e->executor, leaves, e->leaves));
+    if (orth_executor_size(e->executor, nll.bind, 0) > 0)
+        ORTH_TRY(orth_executor_read(ctx, e->executor, nll, e->nll));
     return ORTH_OK;
 }
 
 static void report(const orth_evaluator *e, int64_t first, int64_t end, const int32_t *token_bytes,
                    orth_eval_each each, void *user, orth_eval_result *out)
 {
-    const float *weights = slot(e, ORTH_DATA_WEIGHTS), *nll = orth_executor_find(e->executor, ORTH_BIND_NLL, 0);
-    const int32_t *targets = slot(e, ORTH_DATA_TARGETS);
-    if (!nll)
+    const float *weights = e->weights;
+    const int32_t *targets = e->targets;
+    if (orth_executor_size(e->executor, ORTH_BIND_NLL, 0) == 0)
         return;
     for (int64_t b = 0; b < e->num_seqs && first + b < end; b++) {
         for (int64_t p = 0; p < e->seq_len; p++) {
@@ -114,7 +144,7 @@ static void report(const orth_evaluator *e, int64_t first, int64_t end, const in
             if (token_bytes && weights[row] > 0)
                 out->target_bytes += token_bytes[targets[row]];
             if (each)
-                each(user, first + b, p, targets[row], weights[row], -nll[row]);
+                each(user, first + b, p, targets[row], weights[row], -e->nll[row]);
         }
     }
 }
@@ -123,20 +153,21 @@ orth_status orth_evaluator_run(orth_ctx *ctx, orth_evaluator *e, const orth_samp
                                int64_t n, const int32_t *token_bytes, orth_eval_each each, void *user,
                                orth_eval_result *out)
 {
+    const orth_step_values step = {.loss_scale = 1.0f};
     *out = (orth_eval_result){0};
     /* The arena may be a trainer's: nothing in it is left from the last time. */
-    *(orth_step_values *)slot(e, ORTH_DATA_STEP) = (orth_step_values){.loss_scale = 1.0f};
-    if (slot(e, ORTH_DATA_ROPE_TABLE))
-        orth_model_rope_table(&e->model, slot(e, ORTH_DATA_ROPE_TABLE), e->seq_len);
-    const double *leaves = orth_executor_find(e->executor, ORTH_BIND_SEQ_LOSS, 0);
+    ORTH_TRY(orth_setup_put(ctx, e->executor, ORTH_DATA_STEP, &step, sizeof step));
+    ORTH_TRY(orth_setup_rope_table(ctx, e->executor, &e->model));
     for (int64_t at = first; at < first + n; at += e->num_seqs) {
         orth_phase_begin(ctx, "reading sequences to evaluate");
         const orth_status filled = fill(ctx, e, sampler, at, first + n);
         orth_phase_end(ctx);
         ORTH_TRY(filled);
+        ORTH_TRY(put_batch(ctx, e));
         ORTH_TRY(orth_executor_run(ctx, e->executor));
-        for (int32_t b = 0; leaves && b < e->num_seqs; b++) /* one by one: the micro-batch does not show in the sum */
-            out->nll += leaves[b];
+        ORTH_TRY(take_losses(ctx, e));
+        for (int32_t b = 0; b < e->num_seqs; b++) /* one by one: the micro-batch does not show in the sum */
+            out->nll += e->leaves[b];
         report(e, at, first + n, token_bytes, each, user, out);
         if (e->stop && at + e->num_seqs < first + n)
             ORTH_TRY(e->stop(ctx, e->stop_user, &out->stopped));

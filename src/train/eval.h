@@ -14,7 +14,9 @@ typedef struct {
     int32_t num_seqs, seq_len, parts;   /* seq_len: of the whole sequence */
     orth_sample_rows rows;              /* those on this rank */
     bool doc_mask;
-    int32_t *pos;                       /* [rows] scratch */
+    int32_t *tokens, *targets, *pos, *doc; /* [num_seqs*rows] a batch; one piece of memory with weights */
+    float *weights, *nll;               /* [num_seqs*rows] */
+    double *leaves;                     /* [num_seqs] losses of the sequences */
     /* NULL, or asked between two batches: *out true ends the evaluation there. Set by the owner. */
     orth_status (*stop)(orth_ctx *ctx, void *user, bool *out);
     void *stop_user;

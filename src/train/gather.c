@@ -37,11 +37,19 @@ static piece piece_of(const orth_trainer *t, orth_bind bind, int64_t index)
     return mine;
 }
 
-/* The elements of a piece on the rank that owns it. */
-static float *data_of(const orth_trainer *t, orth_bind bind, int64_t index, const piece *p)
+/* Elements [at, at + n) of a piece on the rank that owns it. */
+static orth_status read_part(orth_ctx *ctx, const orth_trainer *t, const piece *p, int64_t at, int64_t n, float *out)
 {
-    int32_t b = orth_program_find(&t->unit.program, bind, index);
-    return (float *)orth_executor_find(t->executor, bind, index) + (p->first_elem - t->unit.program.buffers[b].first_elem);
+    const int32_t b = orth_program_find(&t->unit.program, (orth_bind)p->bind, p->index);
+    const int64_t first = p->first_elem - t->unit.program.buffers[b].first_elem + at;
+    const orth_ref part = {(orth_bind)p->bind, p->index, (size_t)first * sizeof *out, (size_t)n * sizeof *out};
+    return orth_executor_read(ctx, t->executor, part, out);
+}
+
+/* Elements of the part that begins at `at`. */
+static int64_t part_elems(const piece *p, int64_t at)
+{
+    return ORTH_MIN(ORTH_GATHER_CHUNK_ELEMS, p->n - at);
 }
 
 /* The message that holds elements `at`.. of a piece (-1: the piece itself). Its tag says so: of two ranks that are not at the
@@ -50,7 +58,7 @@ static orth_comm_call message(const piece *p, int64_t at, orth_comm_kind kind, i
 {
     const int64_t part = at < 0 ? 0 : 1 + at / ORTH_GATHER_CHUNK_ELEMS;
     return (orth_comm_call){.kind = kind, .dtype = at < 0 ? ORTH_U8 : ORTH_F32, .peer = peer, .instr = -1,
-                            .count = at < 0 ? (int64_t)sizeof *p : ORTH_MIN(ORTH_GATHER_CHUNK_ELEMS, p->n - at),
+                            .count = at < 0 ? (int64_t)sizeof *p : part_elems(p, at),
                             .tag = ((p->bind * (INT64_C(1) << 24) + p->index) << 24) + part + 1};
 }
 
@@ -68,11 +76,23 @@ static orth_status take_part(orth_ctx *ctx, orth_comm *all, int rank, const piec
     return orth_comm_run(ctx, all, &call);
 }
 
-static orth_status hand_in(orth_ctx *ctx, const orth_trainer *t, orth_comm *all, const piece *p)
+static orth_status hand_in(orth_ctx *ctx, const orth_trainer *t, orth_comm *all, const piece *p, float *chunk)
 {
     ORTH_TRY(send_part(ctx, all, p, -1, p));
-    for (int64_t at = 0; at < p->n; at += ORTH_GATHER_CHUNK_ELEMS)
-        ORTH_TRY(send_part(ctx, all, p, at, data_of(t, (orth_bind)p->bind, p->index, p) + at));
+    for (int64_t at = 0; at < p->n; at += ORTH_GATHER_CHUNK_ELEMS) {
+        ORTH_TRY(read_part(ctx, t, p, at, part_elems(p, at), chunk));
+        ORTH_TRY(send_part(ctx, all, p, at, chunk));
+    }
+    return ORTH_OK;
+}
+
+/* What rank 0 owns itself. */
+static orth_status take_own(orth_ctx *ctx, const orth_trainer *t, const piece *p, float *chunk, float *whole)
+{
+    for (int64_t at = 0; at < p->n; at += ORTH_GATHER_CHUNK_ELEMS) {
+        ORTH_TRY(read_part(ctx, t, p, at, part_elems(p, at), chunk));
+        orth_weights_move(&p->desc, p->first_elem + at, part_elems(p, at), chunk, whole, true);
+    }
     return ORTH_OK;
 }
 
@@ -84,9 +104,8 @@ static orth_status take(orth_ctx *ctx, orth_comm *all, int rank, const piece *mi
     if (p.index != mine->index || p.bind != mine->bind)
         return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "rank %d hands in another tensor than is gathered", rank);
     for (int64_t at = 0; at < p.n; at += ORTH_GATHER_CHUNK_ELEMS) {
-        const int64_t n = ORTH_MIN(ORTH_GATHER_CHUNK_ELEMS, p.n - at);
         ORTH_TRY(take_part(ctx, all, rank, &p, at, chunk));
-        orth_weights_move(&p.desc, p.first_elem + at, n, chunk, whole, true);
+        orth_weights_move(&p.desc, p.first_elem + at, part_elems(&p, at), chunk, whole, true);
     }
     return ORTH_OK;
 }
@@ -96,9 +115,8 @@ orth_status orth_gather_one(orth_ctx *ctx, const orth_trainer *t, orth_comm *all
 {
     const piece mine = piece_of(t, bind, index);
     if (all && orth_comm_pos(all) > 0)
-        return hand_in(ctx, t, all, &mine);
-    if (mine.n > 0)
-        orth_weights_move(&mine.desc, mine.first_elem, mine.n, data_of(t, bind, index, &mine), whole, true);
+        return hand_in(ctx, t, all, &mine, chunk);
+    ORTH_TRY(take_own(ctx, t, &mine, chunk, whole));
     for (int rank = 1; all && rank < orth_comm_size(all); rank++)
         ORTH_TRY(take(ctx, all, rank, &mine, chunk, whole));
     return ORTH_OK;
@@ -106,9 +124,8 @@ orth_status orth_gather_one(orth_ctx *ctx, const orth_trainer *t, orth_comm *all
 
 orth_status orth_gather(orth_ctx *ctx, const orth_trainer *t, orth_comm *all, orth_bind bind, float *const *whole)
 {
-    const bool takes = all && orth_comm_pos(all) == 0;
-    float *chunk = takes ? ORTH_NEW_ARRAY(ctx, float, ORTH_GATHER_CHUNK_ELEMS) : NULL;
-    orth_status s = chunk || !takes ? ORTH_OK : ORTH_ERR_NOMEM;
+    float *chunk = ORTH_NEW_ARRAY(ctx, float, ORTH_GATHER_CHUNK_ELEMS);
+    orth_status s = chunk ? ORTH_OK : ORTH_ERR_NOMEM;
     for (int64_t i = 0; s == ORTH_OK && i < t->unit.blocks.spec.num_params; i++)
         s = orth_gather_one(ctx, t, all, bind, i, chunk, whole ? whole[i] : NULL);
     orth_mem_free(ctx, chunk);

@@ -23,7 +23,8 @@ struct orth_generator {
     int32_t parts;
     orth_unit unit[2];             /* 0: PREFILL_TOKENS at once, 1: one */
     orth_executor *executor[2];
-    const float *logits;           /* [V] of the next token; NULL before the first feed */
+    float *logits;                 /* [V] of the next token */
+    bool fed;                      /* they are filled */
     candidate *order;              /* [V] scratch of the sampler */
     double *cumulative;            /* [V] */
 };
@@ -43,15 +44,12 @@ static orth_status create_unit(orth_ctx *ctx, orth_generator *g, const orth_conf
         orth_unit_release(&g->unit[i]);
         return s;
     }
-    float *table = orth_executor_find(g->executor[i], ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
-    if (table)
-        orth_model_rope_table(&g->model, table, g->max_tokens);
-    return ORTH_OK;
+    return orth_setup_rope_table(ctx, g->executor[i], &g->model);
 }
 
-orth_status orth_generator_create(orth_ctx *ctx, orth_generator **out, const orth_config *cfg,
-                                  const orth_model_config *model, int64_t max_tokens)
+orth_status orth_generator_create(orth_ctx *ctx, orth_generator **out, const orth_model_file *file, int64_t max_tokens)
 {
+    const orth_model_config *model = &file->model;
     if (max_tokens > model->max_seq)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "prompt and continuation of %" PRId64 " tokens exceed the model's "
                          "longest sequence of %" PRId64, max_tokens, model->max_seq);
@@ -59,15 +57,18 @@ orth_status orth_generator_create(orth_ctx *ctx, orth_generator **out, const ort
     if (!g)
         return ORTH_ERR_NOMEM;
     g->model = *model;
-    g->kernels = orth_setup_kernels(cfg);
+    g->kernels = orth_setup_kernels(&file->run);
     g->max_tokens = max_tokens;
     g->order = ORTH_NEW_ARRAY(ctx, candidate, model->vocab);
     g->cumulative = ORTH_NEW_ARRAY(ctx, double, model->vocab);
-    orth_status s = g->order && g->cumulative ? ORTH_OK : ORTH_ERR_NOMEM;
+    g->logits = ORTH_NEW_ARRAY(ctx, float, model->vocab);
+    orth_status s = g->order && g->cumulative && g->logits ? ORTH_OK : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
-        s = create_unit(ctx, g, cfg, 0, (int32_t)ORTH_MIN(PREFILL_TOKENS, max_tokens));
+        s = create_unit(ctx, g, &file->run, 0, (int32_t)ORTH_MIN(PREFILL_TOKENS, max_tokens));
     if (s == ORTH_OK)
-        s = create_unit(ctx, g, cfg, 1, 1);
+        s = create_unit(ctx, g, &file->run, 1, 1);
+    if (s == ORTH_OK)
+        s = orth_model_file_fill(ctx, file, &g->unit[0], g->executor[0]);
     if (s != ORTH_OK) {
         orth_generator_destroy(ctx, g);
         return s;
@@ -88,26 +89,26 @@ void orth_generator_destroy(orth_ctx *ctx, orth_generator *g)
     }
     orth_mem_free(ctx, g->order);
     orth_mem_free(ctx, g->cumulative);
+    orth_mem_free(ctx, g->logits);
     orth_mem_free(ctx, g);
-}
-
-const orth_executor *orth_generator_weights(const orth_generator *g)
-{
-    return g->executor[0];
 }
 
 /* Runs the tokens through unit `which`, whose width they have. */
 static orth_status feed(orth_ctx *ctx, orth_generator *g, int which, const int32_t *tokens, int64_t n)
 {
-    const orth_executor *e = g->executor[which];
-    int32_t *pos = orth_executor_find(e, ORTH_BIND_DATA, ORTH_DATA_POSITIONS);
-    memcpy(orth_executor_find(e, ORTH_BIND_DATA, ORTH_DATA_TOKENS), tokens, (size_t)n * sizeof *tokens);
+    orth_executor *e = g->executor[which];
+    const size_t row = (size_t)g->model.vocab * sizeof *g->logits;
+    const int32_t past = (int32_t)g->past;
+    int32_t pos[PREFILL_TOKENS];
     for (int64_t i = 0; i < n; i++)
-        pos[i] = (int32_t)(g->past + i);
-    *(int32_t *)orth_executor_find(e, ORTH_BIND_DATA, ORTH_DATA_PAST) = (int32_t)g->past;
-    ORTH_TRY(orth_executor_run(ctx, g->executor[which]));
+        pos[i] = past + (int32_t)i;
+    ORTH_TRY(orth_setup_put(ctx, e, ORTH_DATA_TOKENS, tokens, (size_t)n * sizeof *tokens));
+    ORTH_TRY(orth_setup_put(ctx, e, ORTH_DATA_POSITIONS, pos, (size_t)n * sizeof *pos));
+    ORTH_TRY(orth_setup_put(ctx, e, ORTH_DATA_PAST, &past, sizeof past));
+    ORTH_TRY(orth_executor_run(ctx, e));
+    ORTH_TRY(orth_executor_read(ctx, e, (orth_ref){ORTH_BIND_LOGITS, 0, (size_t)(n - 1) * row, row}, g->logits));
     g->past += n;
-    g->logits = (const float *)orth_executor_find(e, ORTH_BIND_LOGITS, 0) + (n - 1) * g->model.vocab;
+    g->fed = true;
     return ORTH_OK;
 }
 
@@ -130,7 +131,7 @@ orth_status orth_generator_feed(orth_ctx *ctx, orth_generator *g, const int32_t 
 void orth_generator_rewind(orth_generator *g, int64_t n)
 {
     g->past = ORTH_MIN(n, g->past); /* rows of the caches behind it are not read before they are written */
-    g->logits = NULL;
+    g->fed = false;
 }
 
 orth_status orth_generator_score(orth_ctx *ctx, orth_generator *g, int32_t token, float *logprob)
@@ -139,7 +140,7 @@ orth_status orth_generator_score(orth_ctx *ctx, orth_generator *g, int32_t token
     float weight = 1, nll;
     orth_step_values step = {.loss_scale = 1};
     orth_attr attr = {.split = {ORTH_SPLIT_EVEN, g->parts, V, 1, 1}};
-    const orth_tensor in[] = {{(void *)g->logits, ORTH_F32, 2, {1, V, 1, 1}}, {&token, ORTH_I32, 1, {1, 1, 1, 1}},
+    const orth_tensor in[] = {{g->logits, ORTH_F32, 2, {1, V, 1, 1}}, {&token, ORTH_I32, 1, {1, 1, 1, 1}},
                               {&weight, ORTH_F32, 1, {1, 1, 1, 1}}, {&step, ORTH_U8, 1, {sizeof step, 1, 1, 1}}};
     const orth_tensor out[] = {{&nll, ORTH_F32, 1, {1, 1, 1, 1}}, {NULL, ORTH_F32, 1, {0, 1, 1, 1}}};
     orth_op_call call = {.in = in, .out = out, .num_in = 4, .num_out = 2, .attr = &attr};
@@ -198,7 +199,7 @@ static orth_status check_finite(orth_ctx *ctx, const orth_generator *g)
 orth_status orth_generator_sample(orth_ctx *ctx, orth_generator *g, const orth_sample_options *options,
                                   int32_t *token, float *logprob)
 {
-    if (!g->logits)
+    if (!g->fed)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "an empty prompt: at least one token must come first");
     ORTH_TRY(check_finite(ctx, g));
     *token = choose(g, options);

@@ -3,7 +3,7 @@
 #define ORTH_TRAIN_GENERATE_H
 
 #include "run/executor.h"
-#include "train/setup.h"
+#include "train/model_file.h"
 
 typedef struct {
     int64_t num_tokens;     /* ids below it are sampled: those that the tokenizer has; 0: all */
@@ -15,13 +15,10 @@ typedef struct {
 
 typedef struct orth_generator orth_generator;
 
-/* Room for `max_tokens` tokens of prompt and continuation. The caller then fills the weights of
- * orth_generator_weights (BIND_COPY where there is one, else BIND_MASTER). ORTH_ERR_ARG if max_tokens
+/* Room for `max_tokens` tokens of prompt and continuation, with the weights of a model. ORTH_ERR_ARG if max_tokens
  * exceeds the model's max_seq; ORTH_ERR_NOMEM. */
-orth_status orth_generator_create(orth_ctx *ctx, orth_generator **out, const orth_config *cfg,
-                                  const orth_model_config *model, int64_t max_tokens);
+orth_status orth_generator_create(orth_ctx *ctx, orth_generator **out, const orth_model_file *file, int64_t max_tokens);
 void orth_generator_destroy(orth_ctx *ctx, orth_generator *g); /* NULL is fine */
-const orth_executor *orth_generator_weights(const orth_generator *g);
 
 /* Appends tokens to the text so far. ORTH_ERR_ARG past max_tokens or for an id outside the vocabulary. */
 orth_status orth_generator_feed(orth_ctx *ctx, orth_generator *g, const int32_t *tokens, int64_t n);

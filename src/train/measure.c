@@ -28,28 +28,34 @@ struct orth_measure {
     bool failed;                     /* some rank gave up */
 };
 
-static void fill_data(const orth_trainer *t, const orth_measure *m)
+static orth_status put_data(orth_ctx *ctx, orth_trainer *t, int64_t rows, int32_t *ints, float *weights)
 {
-    const orth_executor *e = t->executor;
+    const size_t bytes = (size_t)rows * 4;
+    ORTH_TRY(orth_setup_put(ctx, t->executor, ORTH_DATA_TOKENS, ints, bytes));
+    ORTH_TRY(orth_setup_put(ctx, t->executor, ORTH_DATA_TARGETS, ints + rows, bytes));
+    ORTH_TRY(orth_setup_put(ctx, t->executor, ORTH_DATA_POSITIONS, ints + 2 * rows, bytes));
+    return orth_setup_put(ctx, t->executor, ORTH_DATA_WEIGHTS, weights, bytes);
+}
+
+static orth_status fill_data(orth_ctx *ctx, orth_trainer *t, const orth_measure *m)
+{
     const orth_config *cfg = m->cfg;
     int64_t T = t->unit.blocks.spec.seq_len, rows = t->unit.program.num_tokens;
-    int32_t *tokens = orth_executor_find(e, ORTH_BIND_DATA, ORTH_DATA_TOKENS);
-    int32_t *targets = orth_executor_find(e, ORTH_BIND_DATA, ORTH_DATA_TARGETS);
-    int32_t *pos = orth_executor_find(e, ORTH_BIND_DATA, ORTH_DATA_POSITIONS);
-    float *weights = orth_executor_find(e, ORTH_BIND_DATA, ORTH_DATA_WEIGHTS);
-    for (int64_t i = 0; i < rows; i++) {
+    int32_t *ints = ORTH_NEW_ARRAY(ctx, int32_t, 3 * rows);
+    float *weights = ORTH_NEW_ARRAY(ctx, float, rows);
+    for (int64_t i = 0; ints && weights && i < rows; i++) {
         orth_rand4 r = orth_philox(1, ORTH_STREAM_TEST, 0, (uint64_t)i);
-        if (tokens)
-            tokens[i] = (int32_t)(r.v[0] % (uint64_t)m->model.vocab);
-        if (targets)
-            targets[i] = (int32_t)(r.v[1] % (uint64_t)m->model.vocab);
-        if (weights)
-            weights[i] = 1;
-        if (pos)
-            pos[i] = (int32_t)(i % T);
+        ints[i] = (int32_t)(r.v[0] % (uint64_t)m->model.vocab);
+        ints[rows + i] = (int32_t)(r.v[1] % (uint64_t)m->model.vocab);
+        ints[2 * rows + i] = (int32_t)(i % T);
+        weights[i] = 1;
     }
+    const orth_status s = ints && weights ? put_data(ctx, t, rows, ints, weights) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, ints);
+    orth_mem_free(ctx, weights);
     for (int32_t u = 0; u < t->unit.program.num_updates; u++)
         t->step[u].loss_scale = (float)t->unit.program.num_updates / (float)(cfg->train_global_batch * cfg->data_seq_len);
+    return s;
 }
 
 /* ---- the gate between rank 0 and the others ---- */
@@ -118,9 +124,10 @@ static orth_status run_trainer(orth_ctx *ctx, orth_measure *m, orth_trainer *t, 
     m->trainers[rank] = t;
     if (s == ORTH_OK) {
         orth_executor_set_comms(t->executor, comms);
-        fill_data(t, m);
-        s = orth_weights_init(ctx, &m->model, &t->unit, t->executor, (uint64_t)m->cfg->train_seed);
+        s = fill_data(ctx, t, m);
     }
+    if (s == ORTH_OK)
+        s = orth_weights_init(ctx, &m->model, &t->unit, t->executor, (uint64_t)m->cfg->train_seed);
     if (s == ORTH_OK && rank == 0) {
         m->first = t;
         s = m->fn(ctx, m, m->user);

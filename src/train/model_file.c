@@ -5,7 +5,7 @@
 
 #include "base/files.h"
 #include "ckpt/folder.h"
-#include "train/setup.h"
+#include "train/weights.h"
 
 static orth_status open_run_config(orth_ctx *ctx, orth_model_file *f, bool checkpoint)
 {
@@ -101,21 +101,12 @@ void orth_model_file_close(orth_ctx *ctx, orth_model_file *f)
     *f = (orth_model_file){.folder = NULL};
 }
 
-orth_status orth_model_file_fill(orth_ctx *ctx, const orth_model_file *f, const orth_executor *e)
+static orth_status read_param(orth_ctx *ctx, void *source, int64_t index, float *out)
 {
-    for (int64_t i = 0; i < orth_model_num_params(&f->model); i++) {
-        orth_param p;
-        ORTH_TRY(orth_model_param(ctx, &f->model, i, &p));
-        int64_t n = orth_param_elems(&p);
-        float *master = orth_executor_find(e, ORTH_BIND_MASTER, i);
-        orth_bf16 *copy = orth_executor_find(e, ORTH_BIND_COPY, i);
-        float *values = master ? master : ORTH_NEW_ARRAY(ctx, float, n);
-        orth_status s = values ? orth_hf_read_param(ctx, f->source, i, values) : ORTH_ERR_NOMEM;
-        for (int64_t k = 0; s == ORTH_OK && copy && k < n; k++)
-            copy[k] = orth_bf16_from_f32(values[k]);
-        if (!master)
-            orth_mem_free(ctx, values);
-        ORTH_TRY(s);
-    }
-    return ORTH_OK;
+    return orth_hf_read_param(ctx, source, index, out);
+}
+
+orth_status orth_model_file_fill(orth_ctx *ctx, const orth_model_file *f, const orth_unit *u, orth_executor *e)
+{
+    return orth_weights_fill(ctx, &f->model, u, e, read_param, f->source);
 }

@@ -6,6 +6,7 @@
 #include "ckpt/hf.h"
 #include "data/tokenizer.h"
 #include "run/executor.h"
+#include "train/setup.h"
 
 typedef struct {
     char *folder;                 /* the one that holds model.safetensors */
@@ -24,8 +25,8 @@ orth_status orth_model_file_open(orth_ctx *ctx, orth_model_file *f, const char *
 orth_status orth_model_file_use(orth_ctx *ctx, orth_model_file *f, const orth_config *given);
 void orth_model_file_close(orth_ctx *ctx, orth_model_file *f);
 
-/* Fills masters, and copies in the compute type, of an executor; either may be missing for a
+/* Fills masters, and copies in the compute type, of the executor of `u`; either may be missing for a
  * parameter. */
-orth_status orth_model_file_fill(orth_ctx *ctx, const orth_model_file *f, const orth_executor *e);
+orth_status orth_model_file_fill(orth_ctx *ctx, const orth_model_file *f, const orth_unit *u, orth_executor *e);
 
 #endif

@@ -265,7 +265,7 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     if (step < r->last_step)
         ORTH_TRY(request_step(ctx, s, step + 1));
     ORTH_TRY(weigh_updates(ctx, s, first));
-    orth_trainer_load(&s->trainer, &batch, s->weights);
+    ORTH_TRY(orth_trainer_load(ctx, &s->trainer, &batch, s->weights));
     orth_traffic before = orth_traffic_counted(s->comms);
     ORTH_TRY(orth_trainer_step(ctx, &s->trainer, step, &s->result));
     if (step == r->options.timeline)

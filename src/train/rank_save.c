@@ -24,16 +24,11 @@ static orth_status read_saved(orth_ctx *ctx, void *user, int64_t index, float *o
 static orth_status read_moment(orth_ctx *ctx, rank_state *s, const orth_checkpoint *ck, int64_t index, orth_bind bind,
                                float *whole)
 {
-    int32_t b = orth_program_find(&s->trainer.unit.program, bind, index);
-    if (b < 0)
-        return ORTH_OK;
-    const orth_buffer *buffer = &s->trainer.unit.program.buffers[b];
     saved_source source = {ck, bind};
+    if (orth_program_find(&s->trainer.unit.program, bind, index) < 0)
+        return ORTH_OK;
     ORTH_TRY(read_saved(ctx, &source, index, whole));
-    orth_weights_move(&s->trainer.unit.blocks.spec.params[index], buffer->first_elem,
-                      (int64_t)(buffer->bytes / sizeof(float)), orth_executor_find(s->trainer.executor, bind, index),
-                      whole, false);
-    return ORTH_OK;
+    return orth_weights_put(ctx, &s->trainer.unit, s->trainer.executor, bind, index, whole);
 }
 
 static orth_status resume_from(orth_ctx *ctx, rank_state *s, const orth_checkpoint *ck)
@@ -79,10 +74,13 @@ static orth_status hand_in(orth_ctx *ctx, rank_state *s)
 {
     const orth_bind *binds;
     const int num_binds = orth_saver_binds(s->run->cfg, &binds);
+    float *chunk = ORTH_NEW_ARRAY(ctx, float, ORTH_GATHER_CHUNK_ELEMS);
+    orth_status status = chunk ? ORTH_OK : ORTH_ERR_NOMEM;
     for (int k = 0; k < num_binds; k++)
-        for (int64_t i = 0; i < orth_model_num_params(&s->run->model); i++)
-            ORTH_TRY(rank_fetch(ctx, s, binds[k], i, NULL, NULL));
-    return ORTH_OK;
+        for (int64_t i = 0; status == ORTH_OK && i < orth_model_num_params(&s->run->model); i++)
+            status = rank_fetch(ctx, s, binds[k], i, chunk, NULL);
+    orth_mem_free(ctx, chunk);
+    return status;
 }
 
 /* Rank 0: whole tensors, and a checkpoint of them. The write before it has been told of. */

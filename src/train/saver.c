@@ -13,13 +13,11 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/pages.h"
-#include "base/pool.h"
 #include "base/progress.h"
 #include "ckpt/folder.h"
 #include "train/gather.h"
 
 #define ALIGN_ELEMS 16                   /* each tensor begins on a cache line */
-#define COPY_ELEMS ((int64_t)1 << 18)    /* copied by a task */
 #define WAIT_LOOK_NS 20000000            /* between two looks at a write that is waited for */
 
 struct orth_saver {
@@ -32,7 +30,7 @@ struct orth_saver {
     bool background;
     orth_checkpoint_array *arrays;       /* [num_params] */
     int64_t num_params;
-    void *copy;                          /* what they point into; NULL: into the executor */
+    void *copy;                          /* what they point into */
     size_t copy_bytes, counted;
     float *chunk;                        /* behind it, where several ranks hand in */
     orth_checkpoint_view view;
@@ -89,7 +87,7 @@ static void count_memory(const orth_config *cfg, const orth_model_config *model,
     const orth_bind *binds;
     int64_t all, largest;
     count_elems(model, &all, &largest);
-    *copy = in_background(cfg) ? all * orth_saver_binds(cfg, &binds) : alone ? 0 : largest;
+    *copy = in_background(cfg) ? all * orth_saver_binds(cfg, &binds) : largest;
     *chunk = alone ? 0 : ORTH_MIN(largest, ORTH_GATHER_CHUNK_ELEMS);
 }
 
@@ -136,32 +134,16 @@ orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config
 
 /* ---- the copy ---- */
 
-typedef struct {
-    float *to;
-    const float *from;
-    int64_t n;
-} copy_job;
-
-static void copy_task(void *arg, int64_t index, int worker)
-{
-    (void)worker;
-    const copy_job *j = arg;
-    int64_t at = index * COPY_ELEMS;
-    memcpy(j->to + at, j->from + at, (size_t)ORTH_MIN(COPY_ELEMS, j->n - at) * sizeof *j->to);
-}
-
 /* One array into the copy. */
-static orth_status copy_array(orth_ctx *ctx, const orth_saver *s, orth_bind bind, int64_t index, int64_t n, float *to)
+static orth_status copy_array(orth_ctx *ctx, const orth_saver *s, orth_bind bind, int64_t index, float *to)
 {
     if (!s->alone)
         return s->source.fetch(ctx, s->source.user, bind, index, s->chunk, to);
-    copy_job job = {to, orth_executor_find(s->alone, bind, index), n};
-    orth_pool_run(ctx->pool, orth_div_up(n, COPY_ELEMS), copy_task, &job);
-    return ORTH_OK;
+    const orth_ref all = {bind, index, 0, orth_executor_size(s->alone, bind, index)};
+    return orth_executor_read(ctx, s->alone, all, to);
 }
 
-/* Where the arrays are, kind by kind: in the executor; in the copy, which is filled; or all in one place, filled
- * when their turn comes. */
+/* Where the arrays are, kind by kind: in the copy, which is filled; or all in one place, filled when their turn comes. */
 static orth_status find_arrays(orth_ctx *ctx, orth_saver *s)
 {
     const orth_bind *binds;
@@ -173,10 +155,10 @@ static orth_status find_arrays(orth_ctx *ctx, orth_saver *s)
             orth_param p;
             ORTH_TRY(orth_model_param(ctx, s->model, i, &p));
             s->arrays[i].index = i;
-            *array_of(&s->arrays[i], kind) = to ? to : orth_executor_find(s->alone, binds[kind], i);
+            *array_of(&s->arrays[i], kind) = to;
             if (!s->background)
                 continue;
-            ORTH_TRY(copy_array(ctx, s, binds[kind], i, orth_param_elems(&p), to));
+            ORTH_TRY(copy_array(ctx, s, binds[kind], i, to));
             to += orth_round_up(orth_param_elems(&p), ALIGN_ELEMS);
         }
     }
@@ -196,7 +178,7 @@ static orth_status fetch(orth_ctx *ctx, void *user, int64_t index, orth_checkpoi
     const orth_saver *s = user;
     const orth_bind *binds;
     orth_saver_binds(s->cfg, &binds);
-    return s->source.fetch(s->caller, s->source.user, binds[kind], index, s->chunk, s->copy);
+    return copy_array(s->caller, s, binds[kind], index, s->copy);
 }
 
 static void *write_main(void *arg)
@@ -224,7 +206,7 @@ orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_checkpoint
     s->view = (orth_checkpoint_view){.config = *s->model, .state = *state, .arrays = s->arrays, .num_arrays = s->num_params,
                                      .weight_dtype = ORTH_F32, .run_config = s->config, .tokenizer = tokenizer->v,
                                      .tokenizer_bytes = tokenizer->num, .tokenizer_config = tokenizer_config};
-    if (!s->alone && !s->background) {
+    if (!s->background) {
         s->view.fetch = fetch;
         s->view.fetch_user = s;
     }

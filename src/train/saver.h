@@ -4,8 +4,8 @@
  *   between later ones: orth_saver_outcome, until it tells of it
  *
  * checkpoint.async with checkpoint.every_steps writes in the background, from a copy, so that the steps that follow do
- * not show in it. Several ranks hand in what they hold, array by array: into that copy, or, where the steps wait, into room
- * for the largest one, from which it is written at once. This memory is mapped before the first step and is
+ * not show in it. Where the steps wait, each array is copied into room for the largest one, from which it is written at once.
+ * Several ranks hand in what they hold, array by array. This memory is mapped before the first step and is
  * in the plan (orth_saver_bytes). One write goes on at a time: the next save waits for it. A write that fails ends the run
  * as one between two steps does; the older checkpoints stay valid.
  */

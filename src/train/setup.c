@@ -231,14 +231,38 @@ orth_sample_rows orth_setup_rows(const orth_model_shape *shape)
     return (orth_sample_rows){.parts = shape->parts, .row_begin = T * pos / cp, .row_end = T * (pos + 1) / cp};
 }
 
-void orth_setup_positions_sp(const orth_compile_spec *spec, const orth_executor *e, const int32_t *pos,
-                             int64_t num_seqs)
+orth_status orth_setup_put(orth_ctx *ctx, orth_executor *e, orth_data_slot slot, const void *from, size_t bytes)
 {
-    int32_t *out = orth_executor_find(e, ORTH_BIND_DATA, ORTH_DATA_POSITIONS_SP);
-    int64_t rows = spec->seq_len / ORTH_MAX(spec->mesh.size[ORTH_GROUP_TP], 1);
-    for (int64_t i = 0; out && i < num_seqs; i++)
-        memcpy(out + i * rows, pos + i * spec->seq_len + rows * spec->mesh.pos[ORTH_GROUP_TP],
-               (size_t)rows * sizeof *pos);
+    if (orth_executor_size(e, ORTH_BIND_DATA, slot) == 0)
+        return ORTH_OK;
+    return orth_executor_write(ctx, e, (orth_ref){ORTH_BIND_DATA, slot, 0, bytes}, from);
+}
+
+orth_status orth_setup_rope_table(orth_ctx *ctx, orth_executor *e, const orth_model_config *model)
+{
+    const size_t bytes = orth_executor_size(e, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
+    if (bytes == 0)
+        return ORTH_OK;
+    float *table = orth_mem_alloc(ctx, bytes);
+    if (!table)
+        return ORTH_ERR_NOMEM;
+    orth_model_rope_table(model, table, (int64_t)(bytes / sizeof *table) / model->head_dim);
+    const orth_status s = orth_setup_put(ctx, e, ORTH_DATA_ROPE_TABLE, table, bytes);
+    orth_mem_free(ctx, table);
+    return s;
+}
+
+orth_status orth_setup_positions_sp(orth_ctx *ctx, const orth_compile_spec *spec, orth_executor *e, const int32_t *pos,
+                                    int64_t num_seqs)
+{
+    const int64_t rows = spec->seq_len / ORTH_MAX(spec->mesh.size[ORTH_GROUP_TP], 1);
+    const size_t bytes = (size_t)rows * sizeof *pos;
+    if (orth_executor_size(e, ORTH_BIND_DATA, ORTH_DATA_POSITIONS_SP) == 0)
+        return ORTH_OK;
+    for (int64_t i = 0; i < num_seqs; i++)
+        ORTH_TRY(orth_executor_write(ctx, e, (orth_ref){ORTH_BIND_DATA, ORTH_DATA_POSITIONS_SP, (size_t)i * bytes, bytes},
+                                     pos + i * spec->seq_len + rows * spec->mesh.pos[ORTH_GROUP_TP]));
+    return ORTH_OK;
 }
 
 orth_status orth_unit_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,

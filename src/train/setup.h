@@ -36,10 +36,14 @@ orth_layout orth_setup_layout(const orth_config *cfg);
 /* Rows of each sequence that are on a rank. */
 orth_sample_rows orth_setup_rows(const orth_model_shape *shape);
 
-/* Fills the positions of the rows that sequence parallelism leaves on this rank, if the program asks for
+/* Writes the first bytes of a data slot, if the program has it. */
+orth_status orth_setup_put(orth_ctx *ctx, orth_executor *e, orth_data_slot slot, const void *from, size_t bytes);
+/* Writes the table of rotary angles, if the program has it. ORTH_ERR_NOMEM. */
+orth_status orth_setup_rope_table(orth_ctx *ctx, orth_executor *e, const orth_model_config *model);
+/* Writes the positions of the rows that sequence parallelism leaves on this rank, if the program asks for
  * them; pos [num_seqs*seq_len]: of all rows. */
-void orth_setup_positions_sp(const orth_compile_spec *spec, const orth_executor *e, const int32_t *pos,
-                             int64_t num_seqs);
+orth_status orth_setup_positions_sp(orth_ctx *ctx, const orth_compile_spec *spec, orth_executor *e, const int32_t *pos,
+                                    int64_t num_seqs);
 
 /* A compiled, checked and placed program with the graphs that its names live in. */
 typedef struct {

@@ -7,19 +7,28 @@
 #include "program/ir/cost.h"
 #include "train/lr.h"
 
+static orth_status create_arrays(orth_ctx *ctx, orth_trainer *t)
+{
+    const size_t seq_bytes = orth_executor_size(t->executor, ORTH_BIND_DATA, ORTH_DATA_SEQ);
+    t->step = ORTH_NEW_ARRAY(ctx, orth_step_values, t->unit.program.num_updates);
+    if (seq_bytes > 0)
+        t->seq = orth_mem_alloc(ctx, seq_bytes);
+    return t->step && (t->seq || seq_bytes == 0) ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
 orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_config *cfg,
                                 const orth_model_config *model, const orth_unit *unit)
 {
     *t = (orth_trainer){.cfg = cfg, .model = *model, .unit = *unit};
-    const orth_status s = orth_executor_create(ctx, &t->executor, &t->unit.program, orth_setup_kernels(cfg), NULL, false);
+    orth_status s = orth_executor_create(ctx, &t->executor, &t->unit.program, orth_setup_kernels(cfg), NULL, false);
+    if (s == ORTH_OK)
+        s = create_arrays(ctx, t);
+    if (s == ORTH_OK)
+        s = orth_setup_rope_table(ctx, t->executor, model);
     if (s != ORTH_OK) {
         orth_trainer_destroy(ctx, t);
         return s;
     }
-    t->step = orth_executor_find(t->executor, ORTH_BIND_DATA, ORTH_DATA_STEP);
-    float *table = orth_executor_find(t->executor, ORTH_BIND_DATA, ORTH_DATA_ROPE_TABLE);
-    if (table)
-        orth_model_rope_table(model, table, cfg->data_seq_len);
     return ORTH_OK;
 }
 
@@ -27,14 +36,9 @@ void orth_trainer_destroy(orth_ctx *ctx, orth_trainer *t)
 {
     orth_executor_destroy(ctx, t->executor);
     orth_unit_release(&t->unit);
+    orth_mem_free(ctx, t->step);
+    orth_mem_free(ctx, t->seq);
     t->executor = NULL;
-}
-
-static void put(orth_trainer *t, orth_data_slot slot, const void *src, size_t elem, int64_t n)
-{
-    void *dst = orth_executor_find(t->executor, ORTH_BIND_DATA, slot);
-    if (dst && src)
-        memcpy(dst, src, elem * (size_t)n);
 }
 
 static float scale_of(int64_t weight)
@@ -42,25 +46,26 @@ static float scale_of(int64_t weight)
     return weight > 0 ? (float)(1.0 / (double)weight) : 0.0f;
 }
 
-void orth_trainer_load(orth_trainer *t, const orth_loader_batch *batch, const int64_t *weights)
+orth_status orth_trainer_load(orth_ctx *ctx, orth_trainer *t, const orth_loader_batch *batch, const int64_t *weights)
 {
     int64_t total = 0;
     const orth_compile_spec *spec = &t->unit.blocks.spec;
-    int64_t rows = batch->num_sequences * spec->seq_len;
-    put(t, ORTH_DATA_TOKENS, batch->tokens, 4, rows);
-    put(t, ORTH_DATA_TARGETS, batch->targets, 4, rows);
-    put(t, ORTH_DATA_POSITIONS, batch->pos, 4, rows);
-    put(t, ORTH_DATA_DOC_STARTS, batch->doc, 4, rows);
-    put(t, ORTH_DATA_WEIGHTS, batch->weights, 4, rows);
-    orth_setup_positions_sp(spec, t->executor, batch->pos, batch->num_sequences);
-    int32_t *seq = orth_executor_find(t->executor, ORTH_BIND_DATA, ORTH_DATA_SEQ);
-    for (int64_t i = 0; seq && i < batch->num_sequences; i++)
-        seq[i] = (int32_t)(batch->indices[i] & 0x7fffffff);
+    const size_t bytes = (size_t)(batch->num_sequences * spec->seq_len) * 4;
+    ORTH_TRY(orth_setup_put(ctx, t->executor, ORTH_DATA_TOKENS, batch->tokens, bytes));
+    ORTH_TRY(orth_setup_put(ctx, t->executor, ORTH_DATA_TARGETS, batch->targets, bytes));
+    ORTH_TRY(orth_setup_put(ctx, t->executor, ORTH_DATA_POSITIONS, batch->pos, bytes));
+    ORTH_TRY(orth_setup_put(ctx, t->executor, ORTH_DATA_DOC_STARTS, batch->doc, bytes));
+    ORTH_TRY(orth_setup_put(ctx, t->executor, ORTH_DATA_WEIGHTS, batch->weights, bytes));
+    ORTH_TRY(orth_setup_positions_sp(ctx, spec, t->executor, batch->pos, batch->num_sequences));
+    for (int64_t i = 0; t->seq && i < batch->num_sequences; i++)
+        t->seq[i] = (int32_t)(batch->indices[i] & 0x7fffffff);
+    ORTH_TRY(orth_setup_put(ctx, t->executor, ORTH_DATA_SEQ, t->seq, (size_t)batch->num_sequences * sizeof *t->seq));
     for (int32_t u = 0; u < t->unit.program.num_updates; u++) {
         t->step[u].loss_scale = scale_of(weights[u]);
         total += weights[u];
     }
     t->loss_scale = scale_of(total);
+    return ORTH_OK;
 }
 
 /* Values of update `u` of step `step`. With several updates in a step each is one for the optimizer and the learning
@@ -91,11 +96,16 @@ static orth_status check_async_loss(orth_ctx *ctx, const orth_step_result *r)
 
 orth_status orth_trainer_step(orth_ctx *ctx, orth_trainer *t, int64_t step, orth_step_result *out)
 {
-    const orth_step_values *last = &t->step[t->unit.program.num_updates - 1];
-    for (int32_t u = 0; u < t->unit.program.num_updates; u++)
+    const int32_t num_updates = t->unit.program.num_updates;
+    const orth_step_values *last = &t->step[num_updates - 1];
+    const orth_ref values = {ORTH_BIND_DATA, ORTH_DATA_STEP, 0, (size_t)num_updates * sizeof *t->step};
+    double sum;
+    for (int32_t u = 0; u < num_updates; u++)
         set_step_values(t, step, u);
+    ORTH_TRY(orth_executor_write(ctx, t->executor, values, t->step));
     ORTH_TRY(orth_executor_run(ctx, t->executor));
-    double sum = *(double *)orth_executor_find(t->executor, ORTH_BIND_LOSS, 0);
+    ORTH_TRY(orth_executor_read(ctx, t->executor, values, t->step));
+    ORTH_TRY(orth_executor_read(ctx, t->executor, (orth_ref){ORTH_BIND_LOSS, 0, 0, sizeof sum}, &sum));
     *out = (orth_step_result){.step = step, .loss = sum * (double)t->loss_scale, .lr = last->lr,
                               .grad_norm = last->grad_norm, .skipped = last->bad != 0};
     if (t->unit.blocks.spec.async) {

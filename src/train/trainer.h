@@ -11,7 +11,8 @@ typedef struct {
     orth_model_config model;
     orth_unit unit;
     orth_executor *executor;
-    orth_step_values *step;       /* [num_updates of the program], in the arena */
+    orth_step_values *step;       /* [num_updates of the program]: written before a step, read after it */
+    int32_t *seq;                 /* [sequences of a step], scratch; NULL: the program does not read them */
     float loss_scale;             /* 1 / (weight of all targets of the global batch) */
 } orth_trainer;
 
@@ -30,7 +31,7 @@ void orth_trainer_destroy(orth_ctx *ctx, orth_trainer *t);
 
 /* Copies the step's data in: what the loader made, and for each update of the step the sum of the target weights of
  * its sequences on all ranks: weights [num_updates of the program]. */
-void orth_trainer_load(orth_trainer *t, const orth_loader_batch *batch, const int64_t *weights);
+orth_status orth_trainer_load(orth_ctx *ctx, orth_trainer *t, const orth_loader_batch *batch, const int64_t *weights);
 
 /* Runs optimizer step `step` (from 1) on the loaded data. ORTH_ERR_NUMERIC under on_nonfinite=stop, naming
  * the first tensor that is not finite; weights and moments are then as before the step. Asynchronous updates cannot be

@@ -61,14 +61,15 @@ static orth_status init_param(orth_ctx *ctx, void *user, int64_t index, float *o
     return ORTH_OK;
 }
 
-orth_status orth_weights_init(orth_ctx *ctx, const orth_model_config *c, const orth_unit *u,
-                              const orth_executor *e, uint64_t seed)
+orth_status orth_weights_init(orth_ctx *ctx, const orth_model_config *c, const orth_unit *u, orth_executor *e, uint64_t seed)
 {
     init_source s = {c, seed};
     return orth_weights_fill(ctx, c, u, e, init_param, &s);
 }
 
 /* ---- filling ---- */
+
+#define PIECE ((int64_t)1 << 20) /* elements that are moved, converted and written at once */
 
 static orth_status make_copy(orth_ctx *ctx, float *values, void *copy, int64_t n)
 {
@@ -78,44 +79,66 @@ static orth_status make_copy(orth_ctx *ctx, float *values, void *copy, int64_t n
     return orth_kernels_cpu()[ORTH_OP_cast](ctx, &call);
 }
 
-/* Elements of the parameter that a buffer of type t holds; 0 if there is no such buffer. */
-static int64_t held_elems(const orth_unit *u, orth_bind bind, int64_t index, orth_dtype t, int64_t *first)
+typedef struct {
+    const orth_param_desc *desc;
+    orth_executor *e;
+    const orth_buffer *buffer;
+    float *whole;
+    float *values;                   /* [PIECE] */
+    orth_bf16 *copy;                 /* [PIECE], behind them */
+} put_job;
+
+/* Elements [at, at + n) of the buffer. */
+static orth_status put_piece(orth_ctx *ctx, const put_job *j, int64_t at, int64_t n)
 {
-    int32_t b = orth_program_find(&u->program, bind, index);
-    if (b < 0)
-        return 0;
-    *first = u->program.buffers[b].first_elem;
-    return (int64_t)(u->program.buffers[b].bytes / orth_dtype_bytes(t));
+    const orth_buffer *b = j->buffer;
+    const bool converts = b->bind == ORTH_BIND_COPY, all = j->desc->split_dim < 0; /* all: no detour */
+    const size_t elem = converts ? sizeof *j->copy : sizeof *j->values;
+    float *values = all ? j->whole + b->first_elem + at : j->values;
+    if (!all)
+        orth_weights_move(j->desc, b->first_elem + at, n, values, j->whole, false);
+    if (converts)
+        ORTH_TRY(make_copy(ctx, values, j->copy, n));
+    return orth_executor_write(ctx, j->e, (orth_ref){b->bind, b->index, (size_t)at * elem, (size_t)n * elem},
+                               converts ? (const void *)j->copy : values);
 }
 
-static orth_status fill_param(orth_ctx *ctx, const orth_unit *u, const orth_executor *e, int64_t index,
-                              int64_t whole_elems, orth_weights_read_fn read, void *user)
+orth_status orth_weights_put(orth_ctx *ctx, const orth_unit *u, orth_executor *e, orth_bind bind, int64_t index, float *whole)
 {
-    const orth_param_desc *d = &u->blocks.spec.params[index];
-    int64_t first_master = 0, first_copy = 0;
-    int64_t masters = held_elems(u, ORTH_BIND_MASTER, index, ORTH_F32, &first_master);
-    int64_t copies = held_elems(u, ORTH_BIND_COPY, index, ORTH_BF16, &first_copy);
-    float *master = orth_executor_find(e, ORTH_BIND_MASTER, index);
-    if (masters == 0 && copies == 0)
+    const int32_t b = orth_program_find(&u->program, bind, index);
+    if (b < 0)
         return ORTH_OK;
-    bool in_place = masters == whole_elems; /* this rank has all of it: no detour */
-    float *whole = in_place ? master : ORTH_NEW_ARRAY(ctx, float, 2 * whole_elems);
-    orth_status s = whole ? read(ctx, user, index, whole) : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK && !in_place)
-        orth_weights_move(d, first_master, masters, master, whole, false);
-    if (s == ORTH_OK && copies > 0) {
-        float *values = in_place && copies == whole_elems ? master : whole + whole_elems;
-        if (values != master)
-            orth_weights_move(d, first_copy, copies, values, whole, false);
-        s = make_copy(ctx, values, orth_executor_find(e, ORTH_BIND_COPY, index), copies);
-    }
-    if (!in_place)
-        orth_mem_free(ctx, whole);
+    const orth_buffer *buffer = &u->program.buffers[b];
+    const int64_t elems = (int64_t)(buffer->bytes / (bind == ORTH_BIND_COPY ? sizeof(orth_bf16) : sizeof(float)));
+    const int64_t room = ORTH_MIN(PIECE, elems);
+    float *values = orth_mem_alloc(ctx, (size_t)room * (sizeof(float) + sizeof(orth_bf16)));
+    if (!values)
+        return ORTH_ERR_NOMEM;
+    const put_job job = {&u->blocks.spec.params[index], e, buffer, whole, values, (orth_bf16 *)(values + room)};
+    orth_status s = ORTH_OK;
+    for (int64_t at = 0; at < elems && s == ORTH_OK; at += PIECE)
+        s = put_piece(ctx, &job, at, ORTH_MIN(PIECE, elems - at));
+    orth_mem_free(ctx, values);
     return s;
 }
 
-orth_status orth_weights_fill(orth_ctx *ctx, const orth_model_config *c, const orth_unit *u,
-                              const orth_executor *e, orth_weights_read_fn read, void *user)
+static orth_status fill_param(orth_ctx *ctx, const orth_unit *u, orth_executor *e, int64_t index, int64_t whole_elems,
+                              orth_weights_read_fn read, void *user)
+{
+    if (orth_program_find(&u->program, ORTH_BIND_MASTER, index) < 0 && orth_program_find(&u->program, ORTH_BIND_COPY, index) < 0)
+        return ORTH_OK;
+    float *whole = ORTH_NEW_ARRAY(ctx, float, whole_elems);
+    orth_status s = whole ? read(ctx, user, index, whole) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        s = orth_weights_put(ctx, u, e, ORTH_BIND_MASTER, index, whole);
+    if (s == ORTH_OK)
+        s = orth_weights_put(ctx, u, e, ORTH_BIND_COPY, index, whole);
+    orth_mem_free(ctx, whole);
+    return s;
+}
+
+orth_status orth_weights_fill(orth_ctx *ctx, const orth_model_config *c, const orth_unit *u, orth_executor *e,
+                              orth_weights_read_fn read, void *user)
 {
     for (int64_t i = 0; i < orth_model_num_params(c); i++) {
         orth_param p;
