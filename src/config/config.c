@@ -200,7 +200,7 @@ static orth_status put_text(orth_ctx *ctx, orth_config *cfg, orth_option_id id, 
         char *list = orth_arena_printf(ctx, &cfg->arena, "%s: %s=%s", place, orth_option_get(id)->path, text);
         if (!list)
             return ORTH_ERR_NOMEM;
-        ORTH_TRY(orth_config_read_list(ctx, cfg, list, text, &value));
+        ORTH_TRY(orth_yaml_list(ctx, &cfg->arena, list, text, &value));
     }
     return orth_config_put(ctx, cfg, id, place, &value);
 }

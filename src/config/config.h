@@ -13,9 +13,7 @@
 #ifndef ORTH_CONFIG_CONFIG_H
 #define ORTH_CONFIG_CONFIG_H
 
-#include "base/arena.h"
-
-#define ORTH_LIST_MAX 32
+#include "base/yaml.h"
 
 typedef struct {
     int32_t n;

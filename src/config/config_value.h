@@ -2,22 +2,13 @@
 #ifndef ORTH_CONFIG_VALUE_H
 #define ORTH_CONFIG_VALUE_H
 
+#include "base/yaml.h"
 #include "config/config.h"
-
-/* A value as written: one scalar, or the items of a list. */
-typedef struct {
-    const char *items[ORTH_LIST_MAX];
-    int num_items;
-    bool is_list;
-} orth_written;
 
 /* Checks `value` by the row and stores it. `place` starts the messages; the config keeps a copy. */
 orth_status orth_config_put(orth_ctx *ctx, orth_config *cfg, orth_option_id id, const char *place,
                             const orth_written *value);
 /* Accepts the one value of a reserved key, and keeps nothing. */
 orth_status orth_config_put_reserved(orth_ctx *ctx, const char *place, const char *path, const char *value);
-/* The items of "[a, b]" as strings in cfg's arena. */
-orth_status orth_config_read_list(orth_ctx *ctx, orth_config *cfg, const char *place, const char *text,
-                                  orth_written *out);
 
 #endif

@@ -1,0 +1,174 @@
+/* hardware.c -- see hardware.h. */
+#include "plan/hardware.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "plan/described.h"
+
+static const orth_described_row rows[] = {
+#define HW_TEXT(sec, key, need, help) \
+    {.path = #sec "." #key, .section = #sec, .is_text = true, .needed = need, .offset = offsetof(orth_hardware, sec##_##key)},
+#define HW_NUM(sec, key, need, def, lo, hi, u, help) \
+    {.path = #sec "." #key, .section = #sec, .needed = need, .default_value = def, .min = lo, .max = hi, .unit = u, \
+     .offset = offsetof(orth_hardware, sec##_##key)},
+#include "plan/hardware.def"
+};
+static const orth_described_section sections[] = {
+#define HW_SECTION(name, needed, help) {#name, needed},
+#include "plan/hardware.def"
+};
+static const orth_described hardware = {"hardware", "node: {devices: 8}", rows, ORTH_COUNT(rows), sections, ORTH_COUNT(sections)};
+
+static orth_status check_whole(orth_ctx *ctx, const orth_described_places *p, const char *path, double value)
+{
+    if (value == floor(value))
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%.9g: must be a whole number", orth_described_place(p, path), path, value);
+}
+
+static orth_status set_topology(orth_ctx *ctx, orth_hardware *h, const orth_described_places *p)
+{
+    static const char *const names[] = {[ORTH_TOPOLOGY_SWITCH] = "switch", [ORTH_TOPOLOGY_MESH] = "mesh",
+                                        [ORTH_TOPOLOGY_TORUS] = "torus", [ORTH_TOPOLOGY_BUS] = "bus"};
+    h->topology = ORTH_TOPOLOGY_SWITCH;
+    for (int i = 0; i < ORTH_COUNT(names); i++)
+        if (strcmp(h->node_topology, names[i]) == 0) {
+            h->topology = (orth_topology)i;
+            return ORTH_OK;
+        }
+    if (!h->node_topology[0])
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: node.topology=%s: must be switch, mesh, torus or bus",
+                     orth_described_place(p, "node.topology"), h->node_topology);
+}
+
+/* What must hold between keys. */
+static orth_status check_together(orth_ctx *ctx, const orth_hardware *h, const orth_described_places *p, const char *name)
+{
+    ORTH_TRY(check_whole(ctx, p, "node.devices", h->node_devices));
+    if (h->has_network)
+        ORTH_TRY(check_whole(ctx, p, "network.nics", h->network_nics));
+    if (h->node_devices > 1 && h->node_GBps == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: node.GBps is missing: the %.0f devices of a node (node.devices) are linked",
+                         name, h->node_devices);
+    if (h->device_reserved_GiB >= h->device_memory_GiB)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: device.reserved_GiB=%.9g: must be less than device.memory_GiB=%.9g",
+                         orth_described_place(p, "device.reserved_GiB"), h->device_reserved_GiB, h->device_memory_GiB);
+    if (h->device_fp32_tflops == 0 && h->device_bf16_tflops == 0 && h->device_fp16_tflops == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: device.bf16_tflops is missing: give the rate of at least one of fp32, fp16, "
+                         "bf16", name);
+    return ORTH_OK;
+}
+
+orth_status orth_hardware_parse(orth_ctx *ctx, orth_hardware *out, const char *name, const char *text, size_t num_bytes)
+{
+    orth_hardware h = {.num_devices = 0};
+    orth_described_places places;
+    ORTH_TRY(orth_described_parse(ctx, &hardware, &h, &places, name, text, num_bytes));
+    h.has_network = orth_described_has(&places, "network");
+    ORTH_TRY(set_topology(ctx, &h, &places));
+    ORTH_TRY(check_together(ctx, &h, &places, name));
+    *out = h;
+    return ORTH_OK;
+}
+
+/* ---- clusters by name ---- */
+
+/* Cuts "-512" off `word`; false: what follows the last dash is no number of devices. */
+static bool cut_count(const char *word, size_t *stem, int64_t *count)
+{
+    const char *dash = strrchr(word, '-');
+    char *end;
+    if (!dash || dash == word || !dash[1] || strspn(dash + 1, "0123456789") != strlen(dash + 1) || strlen(dash) > 8)
+        return false;
+    *count = strtoll(dash + 1, &end, 10);
+    *stem = (size_t)(dash - word);
+    return true;
+}
+
+static bool ends_in(const char *word, size_t n, const char *end)
+{
+    return n >= strlen(end) && memcmp(word + n - strlen(end), end, strlen(end)) == 0;
+}
+
+static const orth_hardware_file *known_file(const char *word, size_t n)
+{
+    for (const orth_hardware_file *f = orth_hardware_files(); f->name; f++)
+        if (strlen(f->name) == n && memcmp(f->name, word, n) == 0)
+            return f;
+    return NULL;
+}
+
+static orth_status fail_unknown(orth_ctx *ctx, const char *word)
+{
+    char names[512] = "";
+    size_t at = 0;
+    for (const orth_hardware_file *f = orth_hardware_files(); f->name && at < sizeof names; f++)
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "", f->name);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "cluster '%s' is not known: name a .yaml file, or one of %s, with a number of devices "
+                     "as in %s-64", word, names, orth_hardware_files()->name);
+}
+
+static orth_status load(orth_ctx *ctx, orth_hardware *out, const char *word, size_t n)
+{
+    const orth_hardware_file *known = known_file(word, n);
+    char place[128], *path, *text;
+    size_t bytes;
+    if (known) {
+        snprintf(place, sizeof place, "configs/hardware/%s.yaml", known->name);
+        return orth_hardware_parse(ctx, out, place, known->text, strlen(known->text));
+    }
+    if (!ends_in(word, n, ".yaml") && !ends_in(word, n, ".yml"))
+        return fail_unknown(ctx, word);
+    path = orth_mem_printf(ctx, "%.*s", (int)n, word);
+    orth_status s = path ? orth_file_read(ctx, path, &text, &bytes) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK) {
+        s = orth_hardware_parse(ctx, out, path, text, bytes);
+        orth_mem_free(ctx, text);
+    }
+    orth_mem_free(ctx, path);
+    return s;
+}
+
+orth_status orth_hardware_find(orth_ctx *ctx, orth_hardware *out, const char *word)
+{
+    size_t n = strlen(word), stem;
+    int64_t count = 0;
+    if (!known_file(word, n) && cut_count(word, &stem, &count)) {
+        if (count < 1)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "cluster '%s': 0 devices; it has 1 at least", word);
+        n = stem;
+    }
+    ORTH_TRY(load(ctx, out, word, n));
+    out->num_devices = count;
+    return ORTH_OK;
+}
+
+orth_status orth_hardware_use(orth_ctx *ctx, orth_hardware *h, int64_t num_ranks)
+{
+    if (h->num_devices && h->num_devices != num_ranks)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %" PRId64 " ranks (dp * tp * pp * cp), the cluster %" PRId64
+                         " devices: they must be equal", num_ranks, h->num_devices);
+    h->num_devices = num_ranks;
+    if (num_ranks > (int64_t)h->node_devices && !h->has_network)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %" PRId64 " devices are more than one node of %.0f (node.devices), and the "
+                         "description has no link between nodes: give it a section `network`", h->device_name, num_ranks,
+                         h->node_devices);
+    return ORTH_OK;
+}
+
+orth_status orth_hardware_peak(orth_ctx *ctx, const orth_hardware *h, orth_dtype dtype, double *flops)
+{
+    const double t = dtype == ORTH_BF16 ? h->device_bf16_tflops : dtype == ORTH_F16 ? h->device_fp16_tflops
+                                                                                   : h->device_fp32_tflops;
+    if (t == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: the description has no device.%s_tflops, and the run computes in %s "
+                         "(precision.compute)", h->device_name, orth_dtype_name(dtype), orth_dtype_name(dtype));
+    *flops = 1e12 * t;
+    return ORTH_OK;
+}

@@ -1,0 +1,44 @@
+/* hardware.h -- a cluster as described by a file: devices, the links between them, prices.
+ *
+ * hardware.def has a row for each key. Nothing here is measured: the same file gives the same answer everywhere.
+ */
+#ifndef ORTH_PLAN_HARDWARE_H
+#define ORTH_PLAN_HARDWARE_H
+
+#include "plan/described.h"
+#include "tensor/tensor.h"
+
+typedef enum { ORTH_TOPOLOGY_SWITCH = 0, ORTH_TOPOLOGY_MESH, ORTH_TOPOLOGY_TORUS, ORTH_TOPOLOGY_BUS } orth_topology;
+
+/* One field per row, <section>_<key>: device_memory_GiB (double), device_name (text). */
+typedef struct {
+#define HW_TEXT(section, key, needed, help) char section##_##key[ORTH_DESCRIBED_TEXT_MAX];
+#define HW_NUM(section, key, needed, default_, min, max, unit, help) double section##_##key;
+#include "plan/hardware.def"
+    orth_topology topology;
+    bool has_network;
+    int64_t num_devices;      /* of the cluster; 0: as many as are asked for */
+} orth_hardware;
+
+/* Reads a description. ORTH_ERR_ARG with FILE:LINE:COLUMN, the key, the value and the rule. */
+orth_status orth_hardware_parse(orth_ctx *ctx, orth_hardware *out, const char *name, const char *text, size_t num_bytes);
+
+/* The cluster that a word names: "h100-512" (512 devices of configs/hardware/h100.yaml, which the program holds), "h100"
+ * (as many as are asked for), "mine.yaml" or "mine.yaml-64" (a file). ORTH_ERR_ARG for an unknown name, with those
+ * that there are, or a number of devices that is not one; ORTH_ERR_IO. */
+orth_status orth_hardware_find(orth_ctx *ctx, orth_hardware *out, const char *word);
+
+/* The descriptions that the program holds; NULL after the last. */
+typedef struct {
+    const char *name, *text;  /* "h100", the text of configs/hardware/h100.yaml */
+} orth_hardware_file;
+const orth_hardware_file *orth_hardware_files(void);
+
+/* Sets the number of devices that a layout needs. ORTH_ERR_ARG if the cluster has another number, or several nodes without a
+ * network. */
+orth_status orth_hardware_use(orth_ctx *ctx, orth_hardware *h, int64_t num_ranks);
+
+/* FLOP/s of one device for products of this type; ORTH_ERR_ARG if the file does not say. */
+orth_status orth_hardware_peak(orth_ctx *ctx, const orth_hardware *h, orth_dtype dtype, double *flops);
+
+#endif

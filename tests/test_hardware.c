@@ -1,0 +1,100 @@
+/* test_hardware.c -- descriptions of clusters: what they say, and what is refused, with the place. */
+#include "test.h"
+
+#include "plan/hardware.h"
+
+static orth_status parse(orth_ctx *ctx, orth_hardware *h, const char *text)
+{
+    return orth_hardware_parse(ctx, h, "mine.yaml", text, strlen(text));
+}
+
+#define DEVICE "device: {name: X, memory_GiB: 80, memory_GBps: 2000, bf16_tflops: 300}\n"
+
+TEST(every_description_that_comes_with_the_program_is_read)
+{
+    orth_ctx *ctx = test_ctx(1);
+    int n = 0;
+    for (const orth_hardware_file *f = orth_hardware_files(); f->name; f++, n++) {
+        orth_hardware h;
+        CHECK_OK(ctx, orth_hardware_find(ctx, &h, f->name));
+        assert_true(h.device_memory_GBps >= 900 && h.node_devices >= 8 && h.num_devices == 0);
+    }
+    assert_true(n >= 16);
+    test_ctx_free(ctx);
+}
+
+TEST(a_word_names_a_description_and_a_number_of_devices)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "h100-512"));
+    assert_int_equal(h.num_devices, 512);
+    assert_true(h.device_bf16_tflops == 989.5 && h.node_GBps == 450 && h.has_network);
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "rtx-4090-4"));
+    assert_true(h.num_devices == 4 && h.device_bf16_tflops == 165.2 && h.topology == ORTH_TOPOLOGY_BUS && !h.has_network);
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "rtx-4090"));
+    assert_int_equal(h.num_devices, 0);
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "cluster 'h1000' is not known: name a .yaml file, or one of", orth_hardware_find(ctx, &h, "h1000"));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "cluster 'h100-0': 0 devices", orth_hardware_find(ctx, &h, "h100-0"));
+    CHECK_FAILS(ctx, ORTH_ERR_IO, "no-such.yaml", orth_hardware_find(ctx, &h, "no-such.yaml-64"));
+    test_ctx_free(ctx);
+}
+
+TEST(a_bad_description_is_refused_with_place_key_value_and_rule)
+{
+    static const struct { const char *text, *message; } cases[] = {
+        {DEVICE "nodes: {devices: 8}", "mine.yaml:2:1: unknown key 'nodes' of hardware"},
+        {DEVICE "node: {device: 8}", "mine.yaml:2:8: unknown key 'node.device' of hardware; did you mean 'node.devices'?"},
+        {DEVICE "node: {devices: 8}", "mine.yaml: node.GBps is missing: the 8 devices of a node (node.devices) are linked"},
+        {DEVICE, "mine.yaml: node.devices is missing"},
+        {DEVICE "node: {devices: 1}\nnetwork: {nics: 1}", "mine.yaml: network.GBps is missing"},
+        {DEVICE "node: {devices: many, GBps: 1}", "mine.yaml:2:17: node.devices=many: is not a number"},
+        {DEVICE "node: {devices: 1.5, GBps: 1}", "mine.yaml:2:17: node.devices=1.5: must be a whole number"},
+        {DEVICE "node: {devices: 8, GBps: 1e9}", "mine.yaml:2:26: node.GBps=1e9: must be between 0.1 and 100000 GB/s"},
+        {DEVICE "node: {devices: 8, GBps: nan}", "node.GBps=nan: is not a number"},
+        {DEVICE "node: {devices: 8, GBps: [1]}", "node.GBps takes one value, not a list"},
+        {DEVICE "node: {devices: 8, GBps: 1, topology: star}", "mine.yaml:2:39: node.topology=star: must be switch, mesh, torus or bus"},
+        {DEVICE "node: {devices: 8, GBps: 1, share: 1.1}", "node.share=1.1: must be between 0.05 and 1"},
+        {"device: {name: X, memory_GiB: 80, memory_GBps: 2000}\nnode: {devices: 1}", "device.bf16_tflops is missing"},
+        {"device: {name: X, memory_GiB: 1, reserved_GiB: 2, memory_GBps: 2000, bf16_tflops: 1}\nnode: {devices: 1}",
+         "mine.yaml:1:48: device.reserved_GiB=2: must be less than device.memory_GiB=1"},
+        {"- 1", "mine.yaml:1:1: a description of hardware is a mapping, as in `node: {devices: 8}`"},
+        {DEVICE DEVICE, "mine.yaml:2:1: duplicate key 'device', first given in line 1"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_hardware h;
+        CHECK_FAILS(ctx, ORTH_ERR_ARG, cases[i].message, parse(ctx, &h, cases[i].text));
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(a_layout_must_have_as_many_ranks_as_the_cluster_has_devices_and_links_between_them)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    double flops;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "h100-64"));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "the layout has 32 ranks (dp * tp * pp * cp), the cluster 64 devices", orth_hardware_use(ctx, &h, 32));
+    CHECK_OK(ctx, orth_hardware_use(ctx, &h, 64));
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "rtx-3090"));
+    CHECK_OK(ctx, orth_hardware_use(ctx, &h, 8));
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "rtx-3090"));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "16 devices are more than one node of 8 (node.devices)", orth_hardware_use(ctx, &h, 16));
+    CHECK_OK(ctx, orth_hardware_peak(ctx, &h, ORTH_BF16, &flops));
+    assert_true(flops == 71e12);
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "v100"));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "NVIDIA V100 SXM2 32GB: the description has no device.bf16_tflops", orth_hardware_peak(ctx, &h, ORTH_BF16, &flops));
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_description_that_comes_with_the_program_is_read),
+        cmocka_unit_test(a_word_names_a_description_and_a_number_of_devices),
+        cmocka_unit_test(a_bad_description_is_refused_with_place_key_value_and_rule),
+        cmocka_unit_test(a_layout_must_have_as_many_ranks_as_the_cluster_has_devices_and_links_between_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
