@@ -1,6 +1,6 @@
 /* program_text.h -- all of a program as text, a line for each instruction and buffer: what a change that is to change no
  * program is held against (tests/tool/program_text.c). Fields that are 0 are left out, so that a new field changes no text
- * before somebody sets it. Fields of which -1 says that there is none (layer, micro_batch, action, alias, prev, next) are
+ * before somebody sets it. Fields of which -1 says that there is none (layer, micro_batch, action, block, node, alias, prev, next) are
  * printed plus 1.
  */
 #ifndef ORTH_TESTS_PROGRAM_TEXT_H
@@ -139,6 +139,8 @@ static inline void program_text_instr(const program_text *t, const orth_instr *n
     program_text_int(t, "layer", n->layer + 1);
     program_text_int(t, "micro_batch", n->micro_batch + 1);
     program_text_int(t, "action", n->action + 1);
+    program_text_int(t, "block", n->block + 1);
+    program_text_int(t, "node", n->node + 1);
     PROGRAM_TEXT_INT(t, n, joined);
     PROGRAM_TEXT_INT(t, n, recomputed);
     program_text_attr(t, &n->attr);

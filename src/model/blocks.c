@@ -109,8 +109,8 @@ static void build_head(orth_layer_builder *b, int64_t rows)
 }
 
 /* Registry numbers of a graph's parameters. */
-static orth_status map_params(orth_model_blocks *m, const orth_model_config *c, const orth_graph *g, int layer,
-                              orth_block *out)
+static orth_status map_params(orth_model_blocks *m, const orth_model_config *c, orth_block_kind kind, orth_graph *g,
+                              int layer, orth_block *out)
 {
     int64_t *index = ORTH_ARENA_ARRAY(m->ctx, &m->arena, int64_t, g->num_params + 1);
     if (!index)
@@ -118,7 +118,7 @@ static orth_status map_params(orth_model_blocks *m, const orth_model_config *c, 
     for (orth_value v = 0; v < g->num_values; v++)
         if (g->values[v].kind == ORTH_VALUE_PARAM)
             index[g->values[v].slot] = orth_model_param_index(c, (orth_weight_id)g->values[v].weight, layer);
-    *out = (orth_block){(orth_graph *)g, index};
+    *out = (orth_block){kind, g, index};
     return ORTH_OK;
 }
 
@@ -218,11 +218,11 @@ static orth_status build_all(orth_model_blocks *m, const orth_model_config *c, c
     orth_block *layers = ORTH_ARENA_ARRAY(m->ctx, &m->arena, orth_block, c->layers);
     if (!layers)
         return ORTH_ERR_NOMEM;
-    ORTH_TRY(map_params(m, c, &m->embed, -1, &spec->embed));
+    ORTH_TRY(map_params(m, c, ORTH_BLOCK_EMBED, &m->embed, -1, &spec->embed));
     for (int l = 0; l < (int)c->layers; l++)
-        ORTH_TRY(map_params(m, c, &m->layer, l, &layers[l]));
-    ORTH_TRY(map_params(m, c, &m->final, -1, &spec->final));
-    ORTH_TRY(map_params(m, c, &m->head, -1, &spec->head));
+        ORTH_TRY(map_params(m, c, ORTH_BLOCK_LAYER, &m->layer, l, &layers[l]));
+    ORTH_TRY(map_params(m, c, ORTH_BLOCK_FINAL, &m->final, -1, &spec->final));
+    ORTH_TRY(map_params(m, c, ORTH_BLOCK_HEAD, &m->head, -1, &spec->head));
     spec->layers = layers;
     return list_params(m, c, shape);
 }

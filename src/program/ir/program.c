@@ -54,7 +54,7 @@ orth_instr *orth_program_add_instr(orth_program *p, orth_op op, const orth_attr 
     }
     orth_instr *i = &p->instrs[p->num_instrs++];
     *i = (orth_instr){.op = op, .attr = *attr, .in = copy, .out = copy + num_in, .num_in = num_in,
-                      .num_out = num_out, .layer = -1, .micro_batch = -1, .action = -1};
+                      .num_out = num_out, .layer = -1, .micro_batch = -1, .action = -1, .block = ORTH_BLOCK_NONE, .node = -1};
     if (num_in > 0) /* of none there is no array either */
         memcpy(i->in, in, (size_t)num_in * sizeof *in);
     if (num_out > 0)
@@ -68,6 +68,17 @@ orth_instr *orth_program_append(orth_program *p, const orth_instr *n)
         return NULL;
     p->instrs[p->num_instrs] = *n;
     return &p->instrs[p->num_instrs++];
+}
+
+void orth_instr_tag_as(orth_instr *n, const orth_instr *like)
+{
+    n->phase = like->phase;
+    n->layer = like->layer;
+    n->micro_batch = like->micro_batch;
+    n->action = like->action;
+    n->block = like->block;
+    n->node = like->node;
+    n->recomputed = like->recomputed;
 }
 
 void orth_program_chain(orth_program *p, const int32_t *buffers, int n)

@@ -73,6 +73,9 @@ typedef enum { ORTH_QUEUE_COMPUTE = 0, ORTH_NUM_QUEUES } orth_queue;
 
 typedef enum { ORTH_PHASE_FORWARD = 0, ORTH_PHASE_BACKWARD, ORTH_PHASE_UPDATE, ORTH_NUM_PHASES } orth_phase;
 
+/* The blocks of a model, each with a graph. */
+typedef enum { ORTH_BLOCK_NONE = -1, ORTH_BLOCK_EMBED, ORTH_BLOCK_LAYER, ORTH_BLOCK_FINAL, ORTH_BLOCK_HEAD } orth_block_kind;
+
 typedef struct {
     orth_op op;
     orth_attr attr;
@@ -83,6 +86,8 @@ typedef struct {
     int32_t layer;           /* -1: embedding or step-wide; num_layers: final norm and head */
     int32_t micro_batch;     /* -1: step-wide */
     int32_t action;          /* which of the rank's actions it belongs to; -1: none of a schedule's */
+    orth_block_kind block;   /* the graph, and the node of it, that it was lowered from; NONE and -1: messages between */
+    int32_t node;            /* stages, parameters that are gathered, sums of gradients over ranks, the update */
     /* Collectives: [num operands][group size] elements; NULL: equal blocks. Joined: one row more, their sums. */
     const int64_t *counts;
     bool joined;             /* collectives: the operands are neighbours in memory and travel in one call */
@@ -114,6 +119,8 @@ orth_instr *orth_program_add_instr(orth_program *p, orth_op op, const orth_attr 
                                    const orth_operand *in, int num_out, const orth_operand *out);
 /* The same instruction, its operands shared with *n. */
 orth_instr *orth_program_append(orth_program *p, const orth_instr *n);
+/* n gets the place in the step, and the node, of `like`. */
+void orth_instr_tag_as(orth_instr *n, const orth_instr *like);
 /* Lays buffers, none of which is in a chain, one after the other: same class, all persistent or all not. */
 void orth_program_chain(orth_program *p, const int32_t *buffers, int n);
 orth_status orth_program_done(orth_program *p);
@@ -136,6 +143,15 @@ extern const orth_operand orth_operand_absent;
 static inline bool orth_instr_reads_packed(const orth_instr *i)
 {
     return i->num_in > ORTH_IN_PACKED && i->in[ORTH_IN_PACKED].buffer >= 0 && orth_op_packing(i->op) != ORTH_NUM_OPS;
+}
+/* Its operands, inputs first. */
+static inline int orth_instr_num_operands(const orth_instr *i)
+{
+    return i->num_in + i->num_out;
+}
+static inline const orth_operand *orth_instr_operand(const orth_instr *i, int k)
+{
+    return k < i->num_in ? &i->in[k] : &i->out[k - i->num_in];
 }
 /* Rows [begin, end) of dim 0. */
 orth_operand orth_operand_rows(orth_operand o, int64_t begin, int64_t end);

@@ -204,6 +204,8 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
     bool cp = !node->leaves && orth_build_size(b, ORTH_GROUP_CP) > 1, at_once = orth_build_reduces_at_once(b);
     bool over_cp = cp && !b->spec->mesh.cp_once, cp_last = cp && b->spec->mesh.cp_once && !joins_first_use(b, leaves);
     use_of(b, index, leaves->second_use)->step.of_tokens = cp_last && b->spec->shares;
+    const orth_block_kind block = b->block;
+    const int32_t number = b->node;
     push_fn *push = over_cp ? push_sequence : at_once ? push_micro : push_step;
     for (int64_t begin = leaves->begin; begin < leaves->end && !b->p->failed;) {
         int64_t base, end;
@@ -218,7 +220,9 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
             operand[num_in++] = orth_operand_rows(in[i], at, at + size * rows);
         orth_attr attr = run_attr(node, leaves, size, rows);
         orth_operand out = push(b, index, leaves->second_use, size, last, operand, &num_in, &attr.num_addends);
+        orth_build_from_node(b, block, number);
         orth_build_emit(b, node->op, &attr, num_in, operand, 1, &out);
+        orth_build_from_node(b, ORTH_BLOCK_NONE, -1); /* sums over ranks may be of other nodes, too */
         begin += size;
         if (cp_last && last)
             sum_over_cp(b, index, out);

@@ -203,9 +203,11 @@ static void expand(orth_builder *b, const orth_block *block, orth_block_env *env
 {
     for (int32_t i = first; i < end && !b->p->failed; i++) {
         const orth_node *n = &block->graph->nodes[i];
+        orth_build_from_node(b, block->kind, i);
         if (!skipped(kind, n))
             lowers[n->op](&(lowering){b, block, env, n, leaves});
     }
+    orth_build_from_node(b, ORTH_BLOCK_NONE, -1);
 }
 
 /* ---- blocks ---- */

@@ -18,6 +18,8 @@ orth_instr *orth_build_emit(orth_builder *b, orth_op op, const orth_attr *attr, 
         i->layer = b->layer;
         i->micro_batch = b->micro_batch;
         i->action = b->action;
+        i->block = b->block;
+        i->node = b->node;
     }
     return i;
 }

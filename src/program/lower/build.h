@@ -99,6 +99,8 @@ typedef struct {
     /* Tags of what is being emitted. */
     orth_phase phase;
     int32_t layer, micro_batch, action;
+    orth_block_kind block;
+    int32_t node;
 } orth_builder;
 
 static inline int32_t orth_build_size(const orth_builder *b, orth_group a)
@@ -121,6 +123,12 @@ bool orth_build_is_gathered(const orth_builder *b, int64_t index);
 /* Elements [first, first+n) of a buffer of fp32 or compute-type elements, as a vector. */
 orth_operand orth_build_vector(int32_t buffer, orth_dtype dtype, int64_t first, int64_t n);
 
+/* What is emitted from here on comes from this node; NONE, -1: from none. */
+static inline void orth_build_from_node(orth_builder *b, orth_block_kind block, int32_t node)
+{
+    b->block = block;
+    b->node = node;
+}
 /* Instruction with the builder's tags. */
 orth_instr *orth_build_emit(orth_builder *b, orth_op op, const orth_attr *attr, int num_in,
                             const orth_operand *in, int num_out, const orth_operand *out);

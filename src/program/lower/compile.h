@@ -10,6 +10,7 @@
 #define ORTH_PROGRAM_COMPILE_H
 
 #include "program/ir/action.h"
+#include "program/ir/comm_policy.h"
 #include "program/ir/param.h"
 #include "program/ir/program.h"
 
@@ -17,6 +18,7 @@ typedef enum { ORTH_MODE_TRAIN = 0, ORTH_MODE_EVAL, ORTH_MODE_DECODE } orth_mode
 
 /* A block graph and which parameters of the registry its slots are. */
 typedef struct {
+    orth_block_kind kind;
     orth_graph *graph;
     const int64_t *param_index;   /* [graph->num_params] */
 } orth_block;
@@ -41,15 +43,6 @@ typedef struct {
     bool cp_once;                                     /* fast mode: gradients are summed over CP when they are complete,
                                                          not sequence by sequence */
 } orth_place_in_mesh;
-
-/* When and in which pieces data-parallel ranks communicate. Never changes a number. */
-typedef struct {
-    bool overlap;                    /* beside computing; else where the program stands */
-    int64_t bucket_bytes;            /* a bucket of gradients, or of updated parameters, is full from here on */
-    int32_t prefetch;                /* ZeRO 3: blocks gathered ahead of the one at work, with overlap */
-    int64_t prefetch_bytes;          /* of whole parameters, at most; 0: no limit */
-    bool keep_gathered;              /* ZeRO 3: whole parameters stay from their first use in a step to the last */
-} orth_comm_policy;
 
 typedef struct {
     orth_mode mode;

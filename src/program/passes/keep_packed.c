@@ -6,19 +6,19 @@
  */
 #include "program/passes/keep_packed.h"
 
+#include "program/passes/rewrite.h"
+
 typedef struct {
     int32_t first, num;           /* the first product, and how many there are */
-    int32_t before;               /* an earlier run on the same buffer; -1 */
+    int32_t before;               /* an earlier run on the same bytes; -1 */
     orth_operand packed;          /* buffer -1 until it is made */
 } packed_run;
 
 typedef struct {
-    orth_ctx *ctx;
-    orth_program *p;
+    orth_rewrite r;
     packed_run *runs;             /* [num] */
     int32_t num;
-    int32_t *last;                /* [num_buffers] the newest run on what is in it; -1 */
-    int32_t *run_of;              /* [num_instrs] of a product; -1 */
+    int32_t *run_of;              /* [r.num] of a product; -1 */
 } keeper;
 
 /* A split has no padding. */
@@ -36,40 +36,35 @@ static size_t packed_bytes(const keeper *k, const orth_instr *n)
     if (orth_op_packing(n->op) == ORTH_NUM_OPS)
         return 0;
     const orth_tensor in[2] = {orth_operand_tensor(&n->in[0]), orth_operand_tensor(&n->in[ORTH_IN_WEIGHT])};
-    return orth_op_packed_bytes(n->op, in, &n->attr, k->ctx->isa);
+    return orth_op_packed_bytes(n->op, in, &n->attr, k->r.ctx->isa);
 }
 
-static void note_product(keeper *k, int32_t i)
+/* Product i joins its run, or begins one. *newest: of those on the weight as it is now; -1. */
+static void note_product(keeper *k, int32_t i, int32_t *newest)
 {
-    const orth_instr *n = &k->p->instrs[i];
-    int32_t *last = &k->last[n->in[ORTH_IN_WEIGHT].buffer], r = *last;
-    while (r >= 0 && !same_weight(&k->p->instrs[k->runs[r].first], n))
+    const orth_instr *n = &k->r.old[i];
+    int32_t r = *newest;
+    while (r >= 0 && !same_weight(&k->r.old[k->runs[r].first], n))
         r = k->runs[r].before;
     if (r < 0) {
         r = k->num++;
-        k->runs[r] = (packed_run){.first = i, .before = *last, .packed = orth_operand_absent};
-        *last = r;
+        k->runs[r] = (packed_run){.first = i, .before = *newest, .packed = orth_operand_absent};
+        *newest = r;
     }
     k->runs[r].num++;
     k->run_of[i] = r;
 }
 
-static void note_writes(keeper *k, const orth_instr *n)
+static void find_runs(keeper *k, int32_t buffer)
 {
-    for (int o = 0; o < n->num_out; o++)
-        if (n->out[o].buffer >= 0)
-            k->last[n->out[o].buffer] = -1;
-}
-
-static void find_runs(keeper *k)
-{
-    for (int32_t b = 0; b < k->p->num_buffers; b++)
-        k->last[b] = -1;
-    for (int32_t i = 0; i < k->p->num_instrs; i++) {
-        k->run_of[i] = -1;
-        if (packed_bytes(k, &k->p->instrs[i]) > 0)
-            note_product(k, i);
-        note_writes(k, &k->p->instrs[i]);
+    int32_t newest = -1;
+    for (int32_t u = k->r.first_use[buffer]; u < k->r.first_use[buffer + 1]; u++) {
+        const orth_use *use = &k->r.uses[u];
+        const orth_instr *n = &k->r.old[use->instr];
+        if (use->writes)
+            newest = -1;
+        else if (packed_bytes(k, n) > 0 && n->in[ORTH_IN_WEIGHT].buffer == buffer)
+            note_product(k, use->instr, &newest);
     }
 }
 
@@ -78,24 +73,20 @@ static void pack(keeper *k, packed_run *run, const orth_instr *n)
 {
     const int64_t bytes = (int64_t)packed_bytes(k, n);
     const orth_buffer buffer = {.name = "packed", .bytes = (size_t)bytes, .cls = ORTH_CLASS_ACTIVATIONS};
-    run->packed = orth_operand_of(orth_program_add_buffer(k->p, &buffer), ORTH_U8, 1, &bytes);
-    orth_instr *added = orth_program_add_instr(k->p, orth_op_packing(n->op), &n->attr, 1, &n->in[ORTH_IN_WEIGHT], 1,
+    run->packed = orth_operand_of(orth_program_add_buffer(k->r.p, &buffer), ORTH_U8, 1, &bytes);
+    orth_instr *added = orth_program_add_instr(k->r.p, orth_op_packing(n->op), &n->attr, 1, &n->in[ORTH_IN_WEIGHT], 1,
                                                &run->packed);
-    if (!added)
-        return;
-    added->phase = n->phase;
-    added->layer = n->layer;
-    added->micro_batch = n->micro_batch;
-    added->action = n->action;
+    if (added)
+        orth_instr_tag_as(added, n);
 }
 
 /* Appends product n with one operand more. */
 static void append_packed(keeper *k, const orth_instr *n, orth_operand packed)
 {
     const int at = ORTH_IN_PACKED;
-    orth_operand *in = ORTH_ARENA_ARRAY(k->ctx, &k->p->arena, orth_operand, at + 1);
-    orth_instr *added = orth_program_append(k->p, n);
-    k->p->failed = k->p->failed || !in;
+    orth_operand *in = ORTH_ARENA_ARRAY(k->r.ctx, &k->r.p->arena, orth_operand, at + 1);
+    orth_instr *added = orth_program_append(k->r.p, n);
+    k->r.p->failed = k->r.p->failed || !in;
     if (!in || !added)
         return;
     for (int i = 0; i < at; i++)
@@ -105,39 +96,38 @@ static void append_packed(keeper *k, const orth_instr *n, orth_operand packed)
     added->num_in = at + 1;
 }
 
-static void rewrite(keeper *k, const orth_instr *old, int32_t num)
+static void rewrite(keeper *k)
 {
-    k->p->num_instrs = 0;
-    for (int32_t i = 0; i < num && !k->p->failed; i++) {
+    for (int32_t i = 0; i < k->r.num && !k->r.p->failed; i++) {
+        const orth_instr *n = &k->r.old[i];
         packed_run *run = k->run_of[i] < 0 ? NULL : &k->runs[k->run_of[i]];
         if (!run || run->num < 2) {
-            orth_program_append(k->p, &old[i]);
+            orth_program_append(k->r.p, n);
             continue;
         }
         if (run->packed.buffer < 0)
-            pack(k, run, &old[i]);
-        append_packed(k, &old[i], run->packed);
+            pack(k, run, n);
+        append_packed(k, n, run->packed);
     }
 }
 
 orth_status orth_keep_packed(orth_ctx *ctx, orth_program *p)
 {
-    const int32_t num = p->num_instrs;
-    keeper k = {.ctx = ctx, .p = p};
-    k.runs = ORTH_NEW_ARRAY(ctx, packed_run, num + 1);
-    k.last = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
-    k.run_of = ORTH_NEW_ARRAY(ctx, int32_t, num + 1);
-    orth_instr *old = ORTH_NEW_ARRAY(ctx, orth_instr, num + 1);
-    if (k.runs && k.last && k.run_of && old) {
-        find_runs(&k);
-        memcpy(old, p->instrs, (size_t)num * sizeof *old);
-        rewrite(&k, old, num);
+    const int32_t num_buffers = p->num_buffers;
+    keeper k = {.num = 0};
+    ORTH_TRY(orth_rewrite_begin(ctx, p, &k.r));
+    k.runs = ORTH_NEW_ARRAY(ctx, packed_run, k.r.num + 1);
+    k.run_of = ORTH_NEW_ARRAY(ctx, int32_t, k.r.num + 1);
+    if (k.runs && k.run_of) {
+        for (int32_t i = 0; i < k.r.num; i++)
+            k.run_of[i] = -1;
+        for (int32_t b = 0; b < num_buffers; b++)
+            find_runs(&k, b);
+        rewrite(&k);
     } else {
         p->failed = true;
     }
     orth_mem_free(ctx, k.runs);
-    orth_mem_free(ctx, k.last);
     orth_mem_free(ctx, k.run_of);
-    orth_mem_free(ctx, old);
-    return orth_program_done(p);
+    return orth_rewrite_end(&k.r);
 }

@@ -13,7 +13,8 @@
 #ifndef ORTH_PROGRAM_OVERLAP_H
 #define ORTH_PROGRAM_OVERLAP_H
 
-#include "program/lower/compile.h"
+#include "program/ir/comm_policy.h"
+#include "program/ir/program.h"
 
 /* Before orth_place. ORTH_ERR_NOMEM. */
 orth_status orth_overlap(orth_ctx *ctx, orth_program *p, const orth_comm_policy *policy);

@@ -1,0 +1,17 @@
+/* comm_policy.h -- what a layout says about communication beside its groups: read by lowering and by the overlap pass. */
+#ifndef ORTH_PROGRAM_COMM_POLICY_H
+#define ORTH_PROGRAM_COMM_POLICY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* When and in which pieces data-parallel ranks communicate. Never changes a number. */
+typedef struct {
+    bool overlap;                    /* beside computing; else where the program stands */
+    int64_t bucket_bytes;            /* a bucket of gradients, or of updated parameters, is full from here on */
+    int32_t prefetch;                /* ZeRO 3: blocks gathered ahead of the one at work, with overlap */
+    int64_t prefetch_bytes;          /* of whole parameters, at most; 0: no limit */
+    bool keep_gathered;              /* ZeRO 3: whole parameters stay from their first use in a step to the last */
+} orth_comm_policy;
+
+#endif
