@@ -4,6 +4,7 @@
 
 #include "layouts.h"
 #include "program/check/check_ranks.h"
+#include "program/passes/order.h"
 #include "program/passes/place.h"
 
 /* The layouts that are harmed. */
@@ -80,8 +81,10 @@ static inline patient *patient_new(const layout_case *c, bool placed)
         CHECK_OK(x->ctx, orth_model_blocks_build(x->ctx, &c->model, &shape, &x->blocks[r]));
         orth_program_init(x->ctx, &x->p[r]);
         CHECK_OK(x->ctx, orth_compile(x->ctx, &x->blocks[r].spec, &x->p[r]));
-        if (placed)
+        if (placed) {
             CHECK_OK(x->ctx, orth_place(x->ctx, &x->p[r], 1, x->ctx->isa, NULL));
+            CHECK_OK(x->ctx, orth_order(x->ctx, &x->p[r]));
+        }
     }
     return x;
 }
@@ -234,6 +237,8 @@ static inline bool damage_is_refused(const damage *d)
     patient *x = patient_new(&c, d->placed);
     CHECK_OK(x->ctx, patient_check(x)); /* in health */
     d->harm(x);
+    for (int r = 0; r < x->num_ranks && d->placed; r++)
+        CHECK_OK(x->ctx, orth_order(x->ctx, &x->p[r])); /* events as the harmed list asks for */
     bool right = patient_check(x) != ORTH_OK;
     const char *said = right ? x->ctx->error.message : "accepted";
     for (int k = 0; k < ORTH_COUNT(d->says) && d->says[k]; k++)

@@ -280,6 +280,8 @@ orth_status orth_unit_build_for(orth_ctx *ctx, const orth_model_config *model, c
     if (s == ORTH_OK)
         s = orth_place(ctx, &out->program, num_threads, ctx->isa, memory);
     if (s == ORTH_OK)
+        s = orth_order(ctx, &out->program);
+    if (s == ORTH_OK)
         s = orth_check(ctx, &out->program);
     if (s != ORTH_OK)
         orth_unit_release(out);

@@ -6,6 +6,7 @@
 #include "data/reader.h"
 #include "data/sampler.h"
 #include "model/blocks.h"
+#include "program/passes/order.h"
 #include "program/passes/place.h"
 #include "parallel/spread.h"
 #include "run/executor.h"

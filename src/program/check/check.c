@@ -5,6 +5,7 @@
 
 #include "base/index_set.h"
 #include "program/check/check_shapes.h"
+#include "program/check/happens.h"
 
 typedef struct {
     orth_ctx *ctx;
@@ -343,5 +344,5 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     if (status == ORTH_OK && p->space_bytes[ORTH_SPACE_HOST] > 0)
         status = check_overlaps(ctx, p);
     orth_arena_release(ctx, &arena);
-    return status;
+    return status == ORTH_OK ? orth_check_happens(ctx, p) : status;
 }

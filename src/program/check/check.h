@@ -11,7 +11,8 @@
  *   was taken or its parameter updated; nothing is added to a gradient twice; with a master for training, each parameter is updated once;
  *   if placed: buffers are used within their lives only and lie inside the arena; those that live at the
  *   same time do not overlap unless one is the other's alias, those of a chain are neighbours, and a buffer whose bytes an alias took over is
- *   not read any more.
+ *   not read any more;
+ *   if it has queues: events order all that conflicts (happens.h).
  * ORTH_ERR_INTERNAL naming the instruction, the buffer and the rule. */
 orth_status orth_check(orth_ctx *ctx, const orth_program *p);
 

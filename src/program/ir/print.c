@@ -46,6 +46,20 @@ static void print_place(FILE *out, const orth_instr *n)
     fprintf(out, n->layer >= 0 ? "L%-3d " : "     ", n->layer);
 }
 
+/* "  in dp", "  after compute 17, pp to 1 3" */
+static void print_events(FILE *out, const orth_program *p, const orth_instr *n)
+{
+    char name[48];
+    if (n->queue > 0) {
+        orth_queue_name(&p->queues[n->queue], name, sizeof name);
+        fprintf(out, "  in %s", name);
+    }
+    for (int k = 0; k < n->num_waits; k++) {
+        orth_queue_name(&p->queues[n->waits[k].queue], name, sizeof name);
+        fprintf(out, "%s %s %d", k ? "," : "  after", name, (int)n->waits[k].count);
+    }
+}
+
 static void print_instr(FILE *out, const orth_program *p, int32_t i)
 {
     static const char phases[] = {'F', 'B', 'U'};
@@ -69,12 +83,14 @@ static void print_instr(FILE *out, const orth_program *p, int32_t i)
     print_attr(out, n);
     if (n->num_out > 0 && n->out[0].buffer >= 0)
         fprintf(out, "  @%zu", p->buffers[n->out[0].buffer].offset + n->out[0].byte_offset);
+    print_events(out, p, n);
     fprintf(out, "\n");
 }
 
 void orth_print_program(FILE *out, const orth_program *p, int32_t layer, int32_t micro_batch)
 {
-    fprintf(out, "# number phase(F forward, B backward, U update) micro-batch layer  outputs = op(inputs) @arena offset\n");
+    fprintf(out, "# number phase(F forward, B backward, U update) micro-batch layer  outputs = op(inputs) @arena offset  in queue  "
+                 "after so many instructions of other queues\n");
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         if ((layer != ORTH_PRINT_ALL && n->layer != layer) ||

@@ -94,6 +94,17 @@ orth_status orth_program_done(orth_program *p)
     return p->failed ? ORTH_ERR_NOMEM : ORTH_OK;
 }
 
+void orth_queue_name(const orth_queue *q, char *text, size_t size)
+{
+    static const char *const kinds[] = {"compute", "copy in", "copy out", "file"};
+    if (q->kind < ORTH_QUEUE_COLLECTIVE)
+        snprintf(text, size, "%s", kinds[q->kind]);
+    else if (q->kind == ORTH_QUEUE_SEND)
+        snprintf(text, size, "%s to %d", orth_group_name(q->group), (int)q->peer);
+    else
+        snprintf(text, size, "%s%s", orth_group_name(q->group), q->kind == ORTH_QUEUE_RECV ? " receive" : "");
+}
+
 int32_t orth_program_find(const orth_program *p, orth_bind bind, int64_t index)
 {
     for (int32_t b = 0; b < p->num_buffers; b++)

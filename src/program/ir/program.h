@@ -64,9 +64,29 @@ typedef struct {
     size_t byte_offset;
 } orth_operand;
 
-/* Queues run side by side; events order them. One compute queue per rank; the others come with the
- * passes that fill them. */
-typedef enum { ORTH_QUEUE_COMPUTE = 0, ORTH_NUM_QUEUES } orth_queue;
+/* Queues run side by side; events order them (passes/order.h). What blocks is in the queue of computing, whatever it is. */
+typedef enum {
+    ORTH_QUEUE_COMPUTE = 0,
+    ORTH_QUEUE_COPY_IN, ORTH_QUEUE_COPY_OUT,    /* to the space of computing, and from it */
+    ORTH_QUEUE_FILE,
+    ORTH_QUEUE_COLLECTIVE,                      /* of a group */
+    ORTH_QUEUE_SEND,                            /* of a group, to a peer: a slow one keeps up no other */
+    ORTH_QUEUE_RECV,                            /* of a group */
+    ORTH_NUM_QUEUE_KINDS
+} orth_queue_kind;
+
+typedef struct {
+    orth_queue_kind kind;
+    orth_group group;
+    int32_t peer;            /* 0 unless it sends */
+    int32_t num_instrs;
+} orth_queue;
+#define ORTH_MAX_QUEUES 64
+
+/* An event: `count` instructions of a queue are complete. */
+typedef struct {
+    int32_t queue, count;
+} orth_wait;
 
 /* Started calls that may be under way at once, with tickets from 1 on: places of the executor's ring. */
 #define ORTH_MAX_TICKETS 64
@@ -81,7 +101,9 @@ typedef struct {
     orth_attr attr;
     orth_operand *in, *out;  /* [num_in], [num_out], in the program's arena */
     int32_t num_in, num_out;
-    orth_queue queue;
+    int32_t queue;           /* 0: computing; passes/order.c */
+    const orth_wait *waits;  /* [num_waits] before it begins: the fewest that do; passes/order.c */
+    int32_t num_waits;
     orth_phase phase;
     int32_t layer;           /* -1: embedding or step-wide; num_layers: final norm and head */
     int32_t micro_batch;     /* -1: step-wide */
@@ -101,6 +123,8 @@ typedef struct orth_program {
     orth_instr *instrs;
     int32_t num_buffers, cap_buffers, num_instrs, cap_instrs;
     int32_t workspace;              /* the buffer that all instructions of the compute queue share; -1 */
+    orth_queue queues[ORTH_MAX_QUEUES]; /* [num_queues], that of computing first; 0: not in queues yet; passes/order.c */
+    int32_t num_queues;
     size_t space_bytes[ORTH_NUM_SPACES];   /* arena sizes; place.c */
     size_t class_bytes[ORTH_NUM_CLASSES];  /* sum over classes = sum over spaces; place.c */
     size_t transient_offset, transient_bytes; /* the region of transient buffers in the host space; place.c */
@@ -124,6 +148,8 @@ void orth_instr_tag_as(orth_instr *n, const orth_instr *like);
 /* Lays buffers, none of which is in a chain, one after the other: same class, all persistent or all not. */
 void orth_program_chain(orth_program *p, const int32_t *buffers, int n);
 orth_status orth_program_done(orth_program *p);
+/* "compute", "dp", "pp to 1", "cp receive" into text. */
+void orth_queue_name(const orth_queue *q, char *text, size_t size);
 
 /* The buffer bound to (bind, index); -1 if there is none. */
 int32_t orth_program_find(const orth_program *p, orth_bind bind, int64_t index);
