@@ -130,26 +130,11 @@ TEST(special_values)
 }
 
 #if defined(__x86_64__)
+/* Each copy is compiled for its own instruction set, so that the first runs where the second does not. Results are
+ * y[c*16 + lane], in the order of `cases`. */
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512dq,avx512vl,avx512bw")
+#pragma GCC target("avx2,fma")
 #include "kernels/mathf_simd.h"
-
-/* y[c*16 + lane], in the order of `cases`. */
-static void all_m512(const float *x, float *y)
-{
-    __m512 v = _mm512_loadu_ps(x);
-    const orth_act acts[] = {ORTH_ACT_GELU_TANH, ORTH_ACT_GELU_ERF, ORTH_ACT_SILU};
-    _mm512_storeu_ps(y, orth_expf_m512(v));
-    _mm512_storeu_ps(y + 16, orth_exp2f_m512(_mm512_min_ps(_mm512_set1_ps(128), v))); /* NaN stays */
-    _mm512_storeu_ps(y + 32, orth_logf_m512(v));
-    _mm512_storeu_ps(y + 48, orth_tanhf_m512(v));
-    _mm512_storeu_ps(y + 64, orth_erff_m512(v));
-    _mm512_storeu_ps(y + 80, orth_sigmoidf_m512(v));
-    for (int a = 0; a < 3; a++) {
-        _mm512_storeu_ps(y + 96 + 32 * a, orth_act_apply_m512(acts[a], v));
-        _mm512_storeu_ps(y + 112 + 32 * a, orth_act_grad_m512(acts[a], v));
-    }
-}
 
 static void all_m256(const float *x, float *y)
 {
@@ -166,6 +151,27 @@ static void all_m256(const float *x, float *y)
             _mm256_storeu_ps(y + h + 96 + 32 * a, orth_act_apply_m256(acts[a], v));
             _mm256_storeu_ps(y + h + 112 + 32 * a, orth_act_grad_m256(acts[a], v));
         }
+    }
+}
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512dq,avx512vl,avx512bw")
+#include "kernels/mathf_simd.h"
+
+static void all_m512(const float *x, float *y)
+{
+    __m512 v = _mm512_loadu_ps(x);
+    const orth_act acts[] = {ORTH_ACT_GELU_TANH, ORTH_ACT_GELU_ERF, ORTH_ACT_SILU};
+    _mm512_storeu_ps(y, orth_expf_m512(v));
+    _mm512_storeu_ps(y + 16, orth_exp2f_m512(_mm512_min_ps(_mm512_set1_ps(128), v))); /* NaN stays */
+    _mm512_storeu_ps(y + 32, orth_logf_m512(v));
+    _mm512_storeu_ps(y + 48, orth_tanhf_m512(v));
+    _mm512_storeu_ps(y + 64, orth_erff_m512(v));
+    _mm512_storeu_ps(y + 80, orth_sigmoidf_m512(v));
+    for (int a = 0; a < 3; a++) {
+        _mm512_storeu_ps(y + 96 + 32 * a, orth_act_apply_m512(acts[a], v));
+        _mm512_storeu_ps(y + 112 + 32 * a, orth_act_grad_m512(acts[a], v));
     }
 }
 #pragma GCC pop_options

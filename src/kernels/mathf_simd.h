@@ -2,13 +2,12 @@
  *
  * orth_expf_m256(__m256), orth_act_apply_m256(act, x), ... where __AVX2__ and __FMA__ are on;
  * orth_expf_m512(__m512), ... where __AVX512F__ and __AVX512DQ__ are. Same bits as the scalar ones.
+ * A file that compiles parts of itself for each of them includes this once in each part.
  */
-#ifndef ORTH_KERNELS_MATHF_SIMD_H
-#define ORTH_KERNELS_MATHF_SIMD_H
-
 #include "kernels/mathf.h"
 
-#if defined(__AVX2__) && defined(__FMA__)
+#if defined(__AVX2__) && defined(__FMA__) && !defined(ORTH_MATHF_M256)
+#define ORTH_MATHF_M256
 #include <immintrin.h>
 
 #define MF(name) name##_m256
@@ -37,7 +36,8 @@
 #include "kernels/mathf_body.h"
 #endif
 
-#if defined(__AVX512F__) && defined(__AVX512DQ__)
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && !defined(ORTH_MATHF_M512)
+#define ORTH_MATHF_M512
 #include <immintrin.h>
 
 #define MF(name) name##_m512
@@ -67,6 +67,4 @@
 #define M_NOT_LT(a, b) _mm512_cmp_ps_mask((a), (b), _CMP_NLT_UQ)
 #define M_SCALE(m, p, n) _mm512_maskz_scalef_ps((m), (p), (n))
 #include "kernels/mathf_body.h"
-#endif
-
 #endif
