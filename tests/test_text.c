@@ -239,6 +239,16 @@ TEST(any_number_of_files_fits_a_command_line)
     run_end(r);
 }
 
+TEST(a_file_of_spaces_is_encoded_and_is_no_document_of_a_training_set)
+{
+    run_case *r = run_begin();
+    run_write(r, "blank.txt", "  \n", 3);
+    RUN(r, 0, "32 32 10", "tokenizer encode --tokenizer=bytes blank.txt");
+    RUN(r, 0, "", "help > /dev/null; mkdir some; echo text > some/a.txt; cp blank.txt some/b.txt");
+    RUN(r, 0, "1 documents", "data prepare --tokenizer=bytes --valid-fraction=0 --out=set some");
+    run_end(r);
+}
+
 /* ---- epochs ---- */
 
 static int64_t number_behind(const char *text, const char *what)
@@ -289,6 +299,7 @@ int main(void)
         cmocka_unit_test(tokenizer_train_reads_jsonl_as_data_prepare_does),
         cmocka_unit_test(every_way_in_gives_the_same_shards),
         cmocka_unit_test(any_number_of_files_fits_a_command_line),
+        cmocka_unit_test(a_file_of_spaces_is_encoded_and_is_no_document_of_a_training_set),
         cmocka_unit_test(epochs_are_steps_that_plan_inspect_and_run_yaml_tell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,7 +107,8 @@ static orth_status begin(orth_ctx *ctx, orth_reader *r, const char *path)
     ORTH_TRY(fill(ctx, r));
     const size_t n = (size_t)(r->docs.end - r->docs.p);
     r->docs.unit = choose_unit(r, ORTH_MIN(n, WINDOW_BYTES)); /* a window that grew for an input shows in no other */
-    if (r->docs.kind == ORTH_DOCS_FILE && r->docs.final && orth_text_is_blank(r->docs.p, n))
+    /* A blank file is no document of a training set; who reads files whole wants its spaces. */
+    if (r->docs.kind == ORTH_DOCS_FILE && r->num_inputs > 0 && r->docs.final && orth_text_is_blank(r->docs.p, n))
         r->docs.p = r->docs.end;
     return r->options.format != ORTH_TEXT_AUTO
                ? ORTH_OK : orth_content_check(ctx, orth_reader_name(r), r->window, n, !r->docs.final);

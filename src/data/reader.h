@@ -26,7 +26,7 @@ typedef struct {
 typedef struct orth_reader orth_reader;
 
 /* num_inputs: how many inputs there will be, each taken to be as long as the others: a piece of a whole file is a
- * thousandth of them all, but 512 bytes to 64 KiB. 0: files are not cut (and at most ORTH_READER_MAX_DOCUMENT long).
+ * thousandth of them all, but 512 bytes to 64 KiB. 0: files are not cut (and at most ORTH_READER_MAX_DOCUMENT long), and one of white space is a document.
  * What the options point to outlives the reader. */
 orth_status orth_reader_create(orth_ctx *ctx, orth_reader **out, const orth_text_options *options, int num_inputs);
 void orth_reader_free(orth_ctx *ctx, orth_reader *r); /* NULL is fine */
