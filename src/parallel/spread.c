@@ -9,7 +9,23 @@ static orth_model_dims dims_of(const orth_model_config *c)
                              .ffn = c->ffn, .vocab = c->vocab, .tied = c->tied};
 }
 
-/* Products of one token through a layer, and through the head; the attention of half a sequence. */
+static int64_t elems_of(const orth_weight *w)
+{
+    return w->shape.dim[0] * w->shape.dim[1];
+}
+
+/* Multiplications of one token in a layer: by each element of its matrices, and in the attention over half a sequence. */
+static int64_t layer_cost(const orth_model_config *c, int64_t seq_len)
+{
+    int64_t sum = c->heads * c->head_dim * seq_len;
+    for (orth_weight_id id = ORTH_WEIGHT_NONE + 1; id < ORTH_NUM_WEIGHTS; id++) {
+        const orth_weight w = orth_weight_get(c, id);
+        if (w.section == ORTH_SECTION_LAYER && w.shape.num_dims == 2 && orth_weight_present(c, id))
+            sum += elems_of(&w);
+    }
+    return sum;
+}
+
 static orth_status cut_layers(orth_ctx *ctx, orth_spread *s, const orth_model_config *c)
 {
     int chunks = s->schedule.num_chunks;
@@ -20,11 +36,11 @@ static orth_status cut_layers(orth_ctx *ctx, orth_spread *s, const orth_model_co
     if (s->layout.stage_layers)
         return orth_balance_by_hand(ctx, s->layout.stage_layers, (int)s->layout.num_stage_layers, (int)c->layers,
                                     chunks, s->first_layer);
-    int64_t rows = (c->heads + 2 * c->kv_heads) * c->head_dim, mats = c->family == ORTH_FAMILY_GPT2 ? 2 : 3;
-    int64_t layer = c->hidden * (rows + c->heads * c->head_dim + mats * c->ffn) + c->heads * c->head_dim * s->layout.seq_len;
+    const orth_weight head = orth_weight_get(c, c->tied ? ORTH_WEIGHT_embed : ORTH_WEIGHT_head);
+    const int64_t layer = layer_cost(c, s->layout.seq_len);
     for (int64_t l = 0; l < c->layers; l++)
         cost[l] = layer;
-    return orth_balance_layers(ctx, cost, (int)c->layers, 0, c->hidden * c->vocab, chunks, s->first_layer);
+    return orth_balance_layers(ctx, cost, (int)c->layers, 0, elems_of(&head), chunks, s->first_layer);
 }
 
 /* Gradients are summed in the order in which they are made: that of the micro-batches, in each chunk. The
