@@ -2,6 +2,7 @@
 #include "parallel/spread.h"
 
 #include "parallel/pipeline/balance.h"
+#include "program/lower/route.h"
 
 static orth_model_dims dims_of(const orth_model_config *c)
 {
@@ -275,10 +276,11 @@ int64_t orth_spread_sequence(const orth_spread *s, int rank, int64_t first, int6
 {
     int64_t B = s->layout.micro_batch, shards = s->mesh.size[ORTH_AXIS_SHARD];
     int64_t shard = orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_SHARD), me = dp_pos(s, rank);
-    int64_t before = s->layout.zero >= 2 ? me - shard : me; /* ranks whose shares come first */
+    const bool turns = orth_route_takes_turns(s->layout.zero, shards);
+    int64_t before = turns ? me - shard : me; /* ranks whose shares come first */
     for (int64_t r = 0; r < before; r++)
         first += orth_layout_share(&s->layout, r);
-    return s->layout.zero >= 2 ? first + (i / B * shards + shard) * B + i % B : first + i;
+    return turns ? first + (i / B * shards + shard) * B + i % B : first + i;
 }
 
 int orth_spread_update_runs(const orth_spread *s)

@@ -1,6 +1,7 @@
 /* gather.c -- see gather.h. */
 #include "train/gather.h"
 
+#include "program/lower/route.h"
 #include "train/weights.h"
 
 /* What a rank owns of one parameter, and where that lies in the whole. Travels as it is: all ranks run one
@@ -15,10 +16,12 @@ typedef struct {
 static bool is_owner(const orth_compile_spec *spec, int64_t index)
 {
     const orth_place_in_mesh *mesh = &spec->mesh;
-    if (mesh->pos[ORTH_GROUP_CP] > 0 || mesh->pos[mesh->zero == 0 ? ORTH_GROUP_DP : ORTH_GROUP_REPLICATE] > 0)
+    const bool sharded = orth_route_is_sharded(mesh->zero, mesh->size[ORTH_GROUP_SHARD]);
+    orth_route first_use;
+    if (mesh->pos[ORTH_GROUP_CP] > 0 || mesh->pos[sharded ? ORTH_GROUP_REPLICATE : ORTH_GROUP_DP] > 0)
         return false;
-    bool tied_copy = index == spec->embed.param_index[0] && !spec->chunks[0].embed &&
-                     spec->chunks[spec->num_chunks - 1].head;
+    orth_route_make(spec, index, false, &first_use);
+    const bool tied_copy = first_use.num == 0;
     return !tied_copy && (spec->params[index].split_dim >= 0 || mesh->pos[ORTH_GROUP_TP] == 0);
 }
 

@@ -67,7 +67,7 @@ typedef struct {
     const orth_block *block;
     orth_block_env *env;
     const orth_node *node;
-    const orth_leaf_range *leaves;
+    const orth_leaves *leaves;
 } lowering;
 
 /* A call that changes which rows a rank has: sequence by sequence. */
@@ -199,7 +199,7 @@ static bool skipped(orth_action_kind kind, const orth_node *n)
 }
 
 static void expand(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t first, int32_t end,
-                   orth_action_kind kind, const orth_leaf_range *leaves)
+                   orth_action_kind kind, const orth_leaves *leaves)
 {
     for (int32_t i = first; i < end && !b->p->failed; i++) {
         const orth_node *n = &block->graph->nodes[i];
@@ -216,8 +216,6 @@ static void expand(orth_builder *b, const orth_block *block, orth_block_env *env
  * are whole until the block is done, or for the rest of the step. */
 static void gather_block(orth_builder *b, const orth_block *block, orth_block_env *env)
 {
-    if (b->spec->mesh.zero != 3 || !b->shards)
-        return;
     for (orth_value v = 0; v < block->graph->num_values; v++) {
         const orth_value_info *info = &block->graph->values[v];
         if (info->kind != ORTH_VALUE_PARAM)
@@ -234,38 +232,22 @@ static void gather_block(orth_builder *b, const orth_block *block, orth_block_en
         if (b->spec->comm.keep_gathered)
             b->gathered[index] = env->of[v].buffer;
         orth_bucket *k = &b->gathers[shard.dtype != ORTH_F32];
-        orth_bucket_item item = {.index = index,
+        orth_bucket_item item = {.use = 2 * index,
                                  .in = orth_build_vector(shard.buffer, shard.dtype, 0, b->shards[index].count),
                                  .out = orth_build_vector(env->of[v].buffer, shard.dtype, 0, orth_build_elems(b, index))};
         if (!orth_bucket_fits(b, k, &item))
             orth_bucket_emit(b, k);
+        k->group = orth_route_find(orth_build_route(b, index), ORTH_ROUTE_GATHER_WEIGHT)->over;
         orth_bucket_add(k, &item);
     }
     for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
         orth_bucket_emit(b, &b->gathers[k]);
 }
 
-/* The sum of gradients that the micro-batch at hand belongs to: its place there, and how many there are. That of
- * the step, or, asynchronous, of an update of its own. */
-static int64_t place_in_sum(const orth_builder *b)
-{
-    return b->spec->async ? 0 : b->micro_batch;
-}
-
-static int64_t micros_of_sum(const orth_builder *b)
-{
-    return b->spec->async ? 1 : b->spec->num_micro_batches;
-}
-
 /* Leaves of the micro-batch at hand: its sequences. */
-static orth_leaf_range sequences_of(const orth_builder *b)
+static orth_leaves sequences_of(const orth_builder *b)
 {
-    const orth_compile_spec *s = b->spec;
-    int64_t begin = orth_build_first_sequence(b) + place_in_sum(b) * s->num_seqs;
-    return (orth_leaf_range){.begin = begin, .end = begin + s->num_seqs, .micro_begin = begin,
-                             .micro_end = begin + s->num_seqs, .rows = s->seq_len, .row0 = -1,
-                             .per_sequence = 1,
-                             .total = s->shares ? INT64_MAX : micros_of_sum(b) * s->num_seqs};
+    return (orth_leaves){.num = b->spec->num_seqs, .rows = b->spec->seq_len, .row0 = -1};
 }
 
 orth_operand orth_build_forward(orth_builder *b, const orth_block *block, orth_block_env *env, orth_operand x)
@@ -276,7 +258,7 @@ orth_operand orth_build_forward(orth_builder *b, const orth_block *block, orth_b
     if (block->graph->input != ORTH_NO_VALUE)
         env->of[block->graph->input] = x;
     gather_block(b, block, env);
-    orth_leaf_range leaves = sequences_of(b);
+    orth_leaves leaves = sequences_of(b);
     int32_t end = b->spec->mode == ORTH_MODE_TRAIN ? block->graph->num_forward : block->graph->num_nodes;
     expand(b, block, env, 0, end, ORTH_ACTION_F, &leaves);
     return env->of[block->graph->output];
@@ -293,7 +275,7 @@ orth_operand orth_build_backward(orth_builder *b, const orth_block *block, orth_
         if (g->values[v].kind == ORTH_VALUE_PARAM)
             env->of[v].buffer = -2; /* the weights of the forward may lie elsewhere by now */
     gather_block(b, block, env);
-    orth_leaf_range leaves = sequences_of(b);
+    orth_leaves leaves = sequences_of(b);
     expand(b, block, env, g->num_forward, g->num_nodes, kind, &leaves);
     return g->input_grad == ORTH_NO_VALUE ? orth_operand_absent : env->of[g->input_grad];
 }
@@ -302,23 +284,17 @@ orth_operand orth_build_backward(orth_builder *b, const orth_block *block, orth_
  * gathered under ZeRO 3. */
 void orth_build_weights(orth_builder *b, const orth_block *block, orth_block_env *env)
 {
-    orth_leaf_range leaves = sequences_of(b);
+    orth_leaves leaves = sequences_of(b);
     expand(b, block, env, block->graph->num_forward, block->graph->num_nodes, ORTH_ACTION_W, &leaves);
 }
 
 /* ---- the head ---- */
 
-static orth_leaf_range head_leaves(const orth_builder *b, int64_t c, int64_t rows)
+static orth_leaves head_leaves(const orth_builder *b, int64_t c, int64_t rows)
 {
-    const orth_compile_spec *s = b->spec;
-    int64_t per_chunk = s->head_leaves / s->head_chunks, per_micro = (int64_t)s->num_seqs * s->head_leaves;
-    int64_t first = orth_build_first_sequence(b) * s->head_leaves + place_in_sum(b) * per_micro;
-    return (orth_leaf_range){.begin = first + c * per_chunk, .end = first + (c + 1) * per_chunk,
-                             .micro_begin = first, .micro_end = first + per_micro,
-                             .total = s->shares ? INT64_MAX : micros_of_sum(b) * per_micro,
-                             .rows = rows / per_chunk, .chunk = true,
-                             .per_sequence = s->head_leaves,
-                             .second_use = b->tied, .row0 = c * rows};
+    const int64_t per_chunk = b->spec->head_leaves / b->spec->head_chunks;
+    return (orth_leaves){.num = per_chunk, .rows = rows / per_chunk, .chunk = true,
+                         .second_use = orth_route_is_tied(b->spec), .row0 = c * rows};
 }
 
 /* Loss of the micro-batch's sequences, from its rows of nll. */
@@ -359,7 +335,7 @@ orth_operand orth_build_head(orth_builder *b, orth_operand normed)
         env.of[g->output] = orth_build_vector(b->logits_or_nll, ORTH_F32, b->micro_batch * N + c * rows, rows);
         if (train)
             env.of[g->input_grad] = orth_operand_rows(grad, c * rows, (c + 1) * rows);
-        orth_leaf_range leaves = head_leaves(b, c, rows);
+        orth_leaves leaves = head_leaves(b, c, rows);
         expand(b, block, &env, 0, g->num_nodes, ORTH_ACTION_B, &leaves);
     }
     sum_micro_loss(b);
@@ -375,6 +351,6 @@ void orth_build_decode_head(orth_builder *b, orth_operand normed)
     env.of[g->input] = normed;
     const orth_value_info *out = &g->values[g->output];
     env.of[g->output] = orth_operand_of(b->logits_or_nll, ORTH_F32, out->num_dims, out->dim);
-    orth_leaf_range leaves = {.row0 = 0};
+    orth_leaves leaves = {.row0 = 0};
     expand(b, &b->spec->head, &env, 0, g->num_nodes, ORTH_ACTION_F, &leaves);
 }

@@ -3,31 +3,17 @@
  * The tensors of a bucket are neighbours in memory, in the order of the registry. ZeRO deals parameters out in that
  * order, too, so that the pieces of a rank are neighbours, and the bucket is one call with a block for each rank.
  *
- * A gradient joins the open bucket when the last instruction that adds to it has been emitted; the bucket is reduced over
- * the shard group when it is full. What comes of it is then summed over the replicas of the shards, if there are
- * any. ZeRO 2 and 3: so it goes in every micro-batch, and this rank's pieces join the sums over the step. Where
- * communication overlaps, all that follows the reduction waits until the next bucket has been started, so that it
- * may take as long as that one takes to compute; after the last bucket of a micro-batch until the layers of the next
- * forward have been computed, after that of a step until the squares of the other gradients have.
+ * A gradient joins the open bucket when it comes to a stage of its route that reduces in buckets; the bucket is reduced when it
+ * is full. What is reduced goes on along its route later, where communication overlaps (follow.c).
  */
 #include "program/lower/build.h"
 
-bool orth_build_reduces_at_once(const orth_builder *b)
-{
-    return b->spec->mesh.zero >= 2 && b->shards;
-}
-
 /* ---- buckets ---- */
-
-static int64_t order_of(const orth_bucket_item *i)
-{
-    return 2 * i->index + i->second_use;
-}
 
 static int32_t place_of(const orth_bucket *k, const orth_bucket_item *item)
 {
     int32_t at = k->num;
-    while (at > 0 && order_of(&k->items[at - 1]) > order_of(item))
+    while (at > 0 && k->items[at - 1].use > item->use)
         at--;
     return at;
 }
@@ -49,8 +35,8 @@ bool orth_bucket_fits(const orth_builder *b, const orth_bucket *k, const orth_bu
     int32_t at = place_of(k, item);
     if (k->op == ORTH_OP_all_reduce)
         return true;
-    return (at == 0 || dealt_in_order(b, k->items[at - 1].index, item->index)) &&
-           (at == k->num || dealt_in_order(b, item->index, k->items[at].index));
+    return (at == 0 || dealt_in_order(b, k->items[at - 1].use / 2, item->use / 2)) &&
+           (at == k->num || dealt_in_order(b, item->use / 2, k->items[at].use / 2));
 }
 
 void orth_bucket_add(orth_bucket *k, const orth_bucket_item *item)
@@ -80,8 +66,8 @@ static int64_t *counts_of(orth_builder *b, const orth_bucket *k)
     b->p->failed = b->p->failed || !counts;
     for (int32_t i = 0; counts && i < k->num; i++) {
         for (int32_t r = 0; r < ranks; r++) {
-            counts[(int64_t)i * ranks + r] = b->shards[k->items[i].index].counts[r];
-            counts[(int64_t)k->num * ranks + r] += b->shards[k->items[i].index].counts[r];
+            counts[(int64_t)i * ranks + r] = b->shards[k->items[i].use / 2].counts[r];
+            counts[(int64_t)k->num * ranks + r] += b->shards[k->items[i].use / 2].counts[r];
         }
     }
     return counts;
@@ -113,96 +99,70 @@ void orth_bucket_emit(orth_builder *b, orth_bucket *k)
 
 /* ---- gradients ---- */
 
-/* The sums of shard groups, whose sequences are a branch of the tree, over the replicas. */
-static void reduce_over_replicas(orth_builder *b, bool at_once, orth_bucket_item *items, int32_t num)
+/* Calls whose gradients wait, and these gradients. */
+static int count_waiting(const orth_builder *b, int32_t *num)
 {
-    orth_bucket k = {.op = ORTH_OP_all_reduce, .group = ORTH_GROUP_REPLICATE, .items = items, .num = num};
-    size_t bytes = 0;
-    for (int32_t i = 0; i < k.num; i++) {
-        orth_bucket_item *r = &k.items[i];
-        if (at_once)
-            r->out = orth_build_vector(b->uses[2 * r->index + r->second_use].step.slot[0], ORTH_F32, 0,
-                                       b->shards[r->index].count);
-        r->in = r->out;
-        bytes += orth_operand_bytes(&r->out);
+    int calls = 0;
+    int32_t last = 0;
+    *num = 0;
+    for (int32_t i = 0; i < b->num_waiting; i++) {
+        if (b->waiting[i].travels != ORTH_TRAVELS_IN_BUCKET)
+            continue;
+        calls += b->waiting[i].call != last;
+        last = b->waiting[i].call;
+        ++*num;
     }
-    if (bytes > 0)
-        orth_bucket_emit(b, &k);
+    return calls;
 }
 
-/* What a reduced bucket is for. */
-static void follow_up(orth_builder *b, orth_bucket_item *items, int32_t num)
+void orth_bucket_start(orth_builder *b, bool crowded)
 {
-    bool at_once = orth_build_reduces_at_once(b), last = false;
-    bool replicas = orth_build_size(b, ORTH_GROUP_SHARD) > 1 && orth_build_size(b, ORTH_GROUP_REPLICATE) > 1;
-    for (int32_t i = 0; i < num && !b->p->failed; i++) {
-        const orth_bucket_item *r = &items[i];
-        last = last || r->last;
-        if (at_once)
-            orth_build_join(b, r->index, r->second_use, r->last, r->out);
-    }
-    if (replicas && last && !b->p->failed)
-        reduce_over_replicas(b, at_once, items, num);
-}
-
-void orth_build_follow_up(orth_builder *b)
-{
-    for (int k = 0; k < b->num_open; k++)
-        follow_up(b, b->reduced + b->open[k], (k + 1 < b->num_open ? b->open[k + 1] : b->num_reduced) - b->open[k]);
-    b->num_reduced = b->num_open = 0;
-}
-
-/* crowded: nothing is computed between this bucket and the one before, which need not be complete yet. */
-static void reduce_bucket(orth_builder *b, bool crowded)
-{
-    int32_t num = b->grads.num;
+    const int32_t num = b->grads.num;
+    int32_t waiting;
     orth_bucket_emit(b, &b->grads);
     if (b->p->failed || num == 0)
         return;
-    if (!crowded || b->num_open == ORTH_MAX_OPEN_BUCKETS || b->num_reduced + num > 2 * b->spec->num_params)
-        orth_build_follow_up(b);
-    b->open[b->num_open++] = b->num_reduced;
-    memcpy(b->reduced + b->num_reduced, b->grads.items, (size_t)num * sizeof *b->reduced);
-    b->num_reduced += num;
-    if (!b->spec->comm.overlap)
-        orth_build_follow_up(b);
-}
-
-void orth_build_reduce_open(orth_builder *b)
-{
-    reduce_bucket(b, true);
-}
-
-/* The group over which the gradient of a parameter is summed here: that of the shards where there are any. */
-static orth_group group_of(const orth_builder *b, orth_reduce_rule rule)
-{
-    switch (rule) {
-    case ORTH_REDUCE_DENSE:
-        return orth_build_size(b, ORTH_GROUP_SHARD) > 1 ? orth_build_shard_group(b) : ORTH_GROUP_REPLICATE;
+    const int calls = count_waiting(b, &waiting);
+    if (!crowded || calls == ORTH_MAX_OPEN_BUCKETS || waiting + num > 2 * b->spec->num_params)
+        orth_build_resume(b, ORTH_TRAVELS_IN_BUCKET);
+    b->calls++;
+    bool lag = false;
+    for (int32_t i = 0; i < num; i++) {
+        const orth_bucket_item *item = &b->grads.items[i];
+        lag = b->uses[item->use].route.stage[item->stage].lag;
+        orth_build_park(b, item->use, item->stage + 1, ORTH_TRAVELS_IN_BUCKET, b->calls, item->out);
     }
-    return ORTH_GROUP_DP; /* orth_compile has refused what is no rule */
+    if (!lag)
+        orth_build_resume(b, ORTH_TRAVELS_IN_BUCKET);
 }
 
-void orth_build_reduce(orth_builder *b, int64_t index, bool second_use, int32_t buffer, bool last)
+/* The sums of shard groups, whose sequences are a branch of the tree, over the replicas. The update is all that comes then. */
+void orth_bucket_reduce_together(orth_builder *b)
 {
-    orth_operand whole = orth_build_vector(buffer, ORTH_F32, 0, orth_build_elems(b, index));
-    orth_bucket_item item = {index, second_use, last, whole, whole};
-    orth_group group = group_of(b, b->spec->params[index].reduce);
-    if (b->shards)
-        item.out = orth_build_vector(buffer, ORTH_F32, b->shards[index].first, b->shards[index].count);
-    b->grads.op = b->shards ? ORTH_OP_reduce_scatter : ORTH_OP_all_reduce;
-    bool same_group = b->grads.num == 0 || b->grads.group == group;
+    if (b->together.bytes > 0)
+        orth_bucket_emit(b, &b->together);
+    b->together.num = 0;
+}
+
+void orth_bucket_reduce(orth_builder *b, int64_t use, int32_t stage, orth_operand value)
+{
+    const orth_route_stage *s = &b->uses[use].route.stage[stage];
+    if (s->travels == ORTH_TRAVELS_TOGETHER) {
+        b->together.group = s->over;
+        orth_bucket_add(&b->together, &(orth_bucket_item){use, stage, value, value});
+        return;
+    }
+    const bool shard = s->extent == ORTH_EXTENT_SHARD;
+    const orth_operand whole = orth_build_vector(value.buffer, ORTH_F32, 0, orth_build_elems(b, use / 2));
+    const orth_bucket_item item = {use, stage, whole, shard ? orth_build_vector(value.buffer, ORTH_F32, b->shards[use / 2].first,
+                                                                                b->shards[use / 2].count) : whole};
+    b->grads.op = shard ? ORTH_OP_reduce_scatter : ORTH_OP_all_reduce;
+    bool same_group = b->grads.num == 0 || b->grads.group == s->over;
     bool fits = same_group && orth_bucket_fits(b, &b->grads, &item);
     if (!fits)
-        reduce_bucket(b, false);
-    b->grads.group = group;
+        orth_bucket_start(b, false);
+    b->grads.group = s->over;
     orth_bucket_add(&b->grads, &item);
     if (b->grads.bytes >= b->spec->comm.bucket_bytes)
-        reduce_bucket(b, !fits);
-}
-
-void orth_build_reduce_rest(orth_builder *b)
-{
-    orth_build_reduce_open(b);
-    orth_build_follow_up(b);
+        orth_bucket_start(b, !fits);
 }

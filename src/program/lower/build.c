@@ -26,8 +26,7 @@ orth_instr *orth_build_emit(orth_builder *b, orth_op op, const orth_attr *attr, 
 
 int64_t orth_build_elems(const orth_builder *b, int64_t index)
 {
-    const orth_param_desc *p = &b->spec->params[index];
-    return orth_param_rows(p) * orth_param_cols(p);
+    return orth_param_elems_here(&b->spec->params[index]);
 }
 
 orth_operand orth_build_vector(int32_t buffer, orth_dtype dtype, int64_t first, int64_t n)
@@ -73,7 +72,53 @@ orth_operand orth_build_param(const orth_builder *b, int64_t index)
 
 bool orth_build_is_gathered(const orth_builder *b, int64_t index)
 {
-    return b->spec->mesh.zero == 3 && b->shards && orth_build_elems(b, index) > b->spec->mesh.keep_whole;
+    const orth_route_stage *s = orth_route_find(orth_build_route(b, index), ORTH_ROUTE_GATHER_WEIGHT);
+    return s && s->when == ORTH_MOMENT_USE;
+}
+
+/* ---- routes ---- */
+
+static void make_shards(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    const int32_t ranks = orth_build_size(b, ORTH_GROUP_SHARD), owners = s->mesh.owner ? 1 : ranks;
+    const int64_t shared = orth_build_size(b, ORTH_GROUP_EMBED) > 1 ? s->embed.param_index[0] : -1;
+    if (orth_route_is_sharded(s->mesh.zero, ranks) &&
+        orth_shards_make(b->ctx, &b->p->arena, s->params, b->held, s->num_params, shared, ranks, owners,
+                         s->mesh.pos[ORTH_GROUP_SHARD], &b->shards) != ORTH_OK)
+        b->p->failed = true;
+}
+
+static void make_route(orth_builder *b, int64_t use)
+{
+    orth_grad_use *u = &b->uses[use];
+    orth_route_make(b->spec, use / 2, use % 2 > 0, &u->route);
+    for (int i = 0; i < u->route.num; i++)
+        if (u->route.stage[i].op == ORTH_ROUTE_TREE)
+            u->sum[u->route.stage[i].when].tree.next = u->route.stage[i].first_leaf;
+}
+
+void orth_build_routes(orth_builder *b)
+{
+    make_shards(b);
+    for (int64_t i = 0; i < b->spec->num_params; i++) {
+        if (!b->held[i])
+            continue;
+        make_route(b, 2 * i);
+        make_route(b, 2 * i + 1);
+    }
+}
+
+const orth_route *orth_build_route(const orth_builder *b, int64_t index)
+{
+    const orth_route *first = &b->uses[2 * index].route;
+    return first->num > 0 ? first : &b->uses[2 * index + 1].route;
+}
+
+orth_zero_shard orth_build_own(const orth_builder *b, int64_t index)
+{
+    const orth_route_stage *s = orth_route_find(orth_build_route(b, index), ORTH_ROUTE_OPTIMIZE);
+    return s && s->extent == ORTH_EXTENT_SHARD ? b->shards[index] : (orth_zero_shard){0, orth_build_elems(b, index), NULL};
 }
 
 /* ---- persistent buffers ---- */
@@ -102,7 +147,7 @@ static void make_params(orth_builder *b)
             continue;
         bool copied = s->compute != ORTH_F32 && param->matrix, sharded = orth_build_is_gathered(b, i);
         orth_zero_shard all = {0, orth_build_elems(b, i), NULL};
-        orth_zero_shard mine = b->shards ? b->shards[i] : all, read = sharded ? mine : all;
+        orth_zero_shard mine = orth_build_own(b, i), read = sharded ? mine : all;
         if (!copied || s->mode == ORTH_MODE_TRAIN) {
             orth_zero_shard kept = copied ? mine : read;
             const char *name = copied ? orth_arena_printf(b->ctx, &b->p->arena, "master.%s", param->name)

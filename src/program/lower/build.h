@@ -1,32 +1,40 @@
-/* build.h -- the state that build.c, blocks.c, compile.c, accumulate.c and update.c share while a program grows. */
+/* build.h -- the state that the files of lower/ share while a program grows. */
 #ifndef ORTH_PROGRAM_BUILD_H
 #define ORTH_PROGRAM_BUILD_H
 
 #include "program/lower/compile.h"
 #include "program/lower/gradtree.h"
+#include "program/lower/route.h"
 #include "program/lower/shard.h"
 
-/* One sum of gradients: a parameter that is used in two blocks (tied embeddings) has two of them,
- * whose results are added at the end, so that no schedule changes the order. */
+/* One sum of gradients that is growing. */
 typedef struct {
     orth_gradtree tree;
-    int32_t slot[ORTH_GRADTREE_MAX_DEPTH]; /* buffers; slot 0 of use 0 is the gradient itself */
+    int32_t slot[ORTH_GRADTREE_MAX_DEPTH]; /* buffers; of the step's sum, slot 0 is the gradient itself */
     int32_t num_slots;
-    bool of_tokens;     /* of this rank's tokens only: still to be summed over CP when it is complete (uneven shares) */
 } orth_grad_sum;
 
+/* One use of a parameter: the path of its gradient, and the sums of the trees on it. */
 typedef struct {
-    orth_grad_sum step;    /* over the micro-batches */
-    orth_grad_sum micro;   /* ZeRO 2 and 3: within one micro-batch, in transient buffers */
-    orth_grad_sum sequence; /* context parallelism: of this rank's tokens of one sequence, transient, too */
+    orth_route route;
+    orth_grad_sum sum[ORTH_NUM_SPANS]; /* by the moment at which they are complete */
 } orth_grad_use;
 
 /* A tensor of a bucket: what goes into the collective, and what comes out of it here. */
 typedef struct {
-    int64_t index;         /* parameter */
-    bool second_use, last; /* gradients: of a tied one; of the last micro-batch */
+    int64_t use;           /* 2*parameter, + 1: the second use */
+    int32_t stage;         /* gradients: of the use's route, at which it is reduced */
     orth_operand in, out;
 } orth_bucket_item;
+
+/* A gradient that was communicated, and goes on later from `stage` of its route. */
+typedef struct {
+    int64_t use;
+    int32_t stage;
+    orth_travels travels;  /* how it was communicated */
+    int32_t call;          /* number of the call; those of one bucket have the same */
+    orth_operand value;
+} orth_waiting_grad;
 
 /* Tensors that travel together (bucket.c), in ascending order of their parameters. */
 typedef struct {
@@ -44,24 +52,14 @@ typedef struct {
  * too soon for its peer could keep another from ever receiving: check.h looks at all ranks together. */
 #define ORTH_MAX_PENDING_SENDS 4
 
-/* Where the rows of a block's gradients lie among the leaves of the step. */
+/* The leaves in the rows of a block: sequences, or parts of one. */
 typedef struct {
-    int64_t begin, end, total; /* leaves; shares: no leaf is the last */
-    int64_t micro_begin, micro_end; /* leaves of the micro-batch */
-    int64_t per_sequence;      /* leaves of a sequence on this rank */
+    int64_t num;
     int64_t rows;              /* rows of activations per leaf */
     bool chunk;                /* a chunk of the head: leaves are equal parts of a sequence */
     bool second_use;           /* of a tied parameter */
     int64_t row0;              /* first row of a head chunk in its micro-batch; -1 for other blocks */
-} orth_leaf_range;
-
-/* Context parallelism: the gradient of a sequence, being summed over CP, that is to join the next sum. */
-typedef struct {
-    int64_t index;
-    orth_leaf_range leaves;
-    orth_operand sum;          /* buffer -1: there is none */
-    bool last;
-} orth_sequence_grad;
+} orth_leaves;
 
 typedef struct {
     orth_ctx *ctx;
@@ -76,14 +74,12 @@ typedef struct {
     int32_t version, updates;    /* asynchronous: the weights of the action at hand; updates made so far */
     bool *reread;                /* asynchronous: [num_params] parameters that a backward reads */
     int32_t *stashed;            /* asynchronous: [versions][num_params] buffers of older weights */
-    bool tied;
     orth_bucket grads;             /* finished gradients, not reduced yet */
+    orth_bucket together;          /* of one bucket that was reduced, about to be reduced over another group */
     orth_bucket gathers[2];        /* parameters about to be gathered: fp32, and in the compute type */
-    orth_bucket_item *reduced;     /* [num_reduced] reduced, not joined to the step's sum or summed over replicas yet */
-    int32_t num_reduced;
-    int32_t open[ORTH_MAX_OPEN_BUCKETS]; /* [num_open] where the buckets of these begin */
-    int num_open;
-    orth_sequence_grad sequence_grad;
+    orth_waiting_grad *waiting;    /* [num_waiting], oldest first, of at most 2*num_params + 1 */
+    int32_t num_waiting;
+    int32_t calls;                 /* calls whose gradients waited, so far */
     int32_t *gathered;             /* [num_params] buffers that hold whole parameters from now on; -1 */
     orth_operand *cut;             /* [2*num_seqs] room for the sequences of two operands */
     int32_t logits_or_nll;
@@ -111,12 +107,13 @@ static inline int32_t orth_build_size(const orth_builder *b, orth_group a)
 /* ---- build.c: buffers, operands ---- */
 
 size_t orth_build_bytes(orth_dtype t, int num_dims, const int64_t *dim);
-/* The group of the shard axis: where shards have replicas, that axis of dp, else all of dp. */
-static inline orth_group orth_build_shard_group(const orth_builder *b)
-{
-    return orth_build_size(b, ORTH_GROUP_REPLICATE) > 1 ? ORTH_GROUP_SHARD : ORTH_GROUP_DP;
-}
 
+/* The shards of each parameter are known, and the routes of the gradients of those that this rank holds are made. */
+void orth_build_routes(orth_builder *b);
+/* The route that ends in the update of parameter `index`: of its only use, or of that to which the other one is joined. */
+const orth_route *orth_build_route(const orth_builder *b, int64_t index);
+/* Elements of parameter `index` that this rank updates. */
+orth_zero_shard orth_build_own(const orth_builder *b, int64_t index);
 int64_t orth_build_elems(const orth_builder *b, int64_t index);
 /* ZeRO 3: this rank keeps a shard of parameter `index`, which is gathered for each use. */
 bool orth_build_is_gathered(const orth_builder *b, int64_t index);
@@ -163,42 +160,49 @@ orth_operand orth_build_head(orth_builder *b, orth_operand normed);
 /* Logits of the rows of one micro-batch, no loss. */
 void orth_build_decode_head(orth_builder *b, orth_operand normed);
 
-/* ---- accumulate.c ---- */
+/* ---- build.c: calls under way ---- */
 
 /* The number of a call that is about to be started, and the wait for a call with its `num` operands. Fewer than
  * ORTH_MAX_TICKETS calls may be under way. */
 int32_t orth_build_ticket(orth_builder *b);
 void orth_build_wait(orth_builder *b, orth_group group, int32_t ticket, int num, const orth_operand *x);
 
+/* ---- accumulate.c: trees ---- */
+
 /* Emits the backward node that makes a gradient of parameter `index`, once per aligned run of leaves. */
 void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, const orth_operand *in,
-                         const orth_leaf_range *leaves);
-
-/* The gradient of a sequence that was still being summed over CP joins its sum. */
-void orth_build_join_sequence(orth_builder *b);
-
-/* A reduced vector joins the sum over the step, in which it is one leaf. */
-void orth_build_join(orth_builder *b, int64_t index, bool second_use, bool last, orth_operand leaf);
-
+                         const orth_leaves *leaves);
+/* `value`, a vector, is a leaf of the tree at `stage`. Returns whether that completes the node, which *value is then. */
+bool orth_build_add_leaf(orth_builder *b, int64_t use, int32_t stage, orth_operand *value);
 /* The finished gradient's buffer: of the first use, or of the head's where the embedding is elsewhere. */
 int32_t orth_build_grad_buffer(const orth_builder *b, int64_t index);
 
-/* ---- update.c ---- */
+/* ---- follow.c: along a route ---- */
+
+/* `value` is the input of `stage` of the route of `use`: it goes on until a tree is not complete, a bucket not full, a call
+ * is under way, or only the update is left. */
+void orth_build_follow(orth_builder *b, int64_t use, int32_t stage, orth_operand value);
+/* It goes on from `stage` later: at the latest of orth_build_resume and the next call of its kind. */
+void orth_build_park(orth_builder *b, int64_t use, int32_t stage, orth_travels travels, int32_t call, orth_operand value);
+/* What waits and was communicated like this goes on. */
+void orth_build_resume(orth_builder *b, orth_travels travels);
+/* The backward of a micro-batch is done: calls of single gradients are not left to the next one, and gradients that are
+ * reduced in every micro-batch do not wait for those of the next one. */
+void orth_build_end_of_gradients(orth_builder *b);
+/* All gradients of the step are made, and started to be reduced; with `rest`, what waits goes on. */
+void orth_build_finish_gradients(orth_builder *b, bool rest);
+/* Whether the gradient of parameter `index` still waits. */
+bool orth_build_is_waiting(const orth_builder *b, int64_t index);
 
 /* ---- bucket.c ---- */
 
-/* ZeRO 2 and 3: the gradients of each micro-batch are reduced by themselves. */
-bool orth_build_reduces_at_once(const orth_builder *b);
-/* Buffer `buffer` holds the whole gradient of parameter `index`, to be reduced over dp: now, or with those that follow.
- * last: of the step's last micro-batch. */
-void orth_build_reduce(orth_builder *b, int64_t index, bool second_use, int32_t buffer, bool last);
-/* The bucket that is not full yet: started, and followed up later where communication overlaps. */
-void orth_build_reduce_open(orth_builder *b);
-/* What the buckets that were reduced last are for. */
-void orth_build_follow_up(orth_builder *b);
-/* What is left of all that. */
-void orth_build_reduce_rest(orth_builder *b);
-
+/* `value` is to be reduced at `stage` in a bucket: now, or with those that follow. */
+void orth_bucket_reduce(orth_builder *b, int64_t use, int32_t stage, orth_operand value);
+/* The open bucket of gradients is reduced, full or not. crowded: nothing is computed between this bucket and the one before,
+ * which need not be complete yet. */
+void orth_bucket_start(orth_builder *b, bool crowded);
+/* What of a bucket was to be reduced together over another group. */
+void orth_bucket_reduce_together(orth_builder *b);
 /* Whether the bucket with this item still is one call. */
 bool orth_bucket_fits(const orth_builder *b, const orth_bucket *k, const orth_bucket_item *item);
 void orth_bucket_add(orth_bucket *k, const orth_bucket_item *item);
@@ -207,11 +211,13 @@ void orth_bucket_emit(orth_builder *b, orth_bucket *k);
 
 /* ---- uneven.c ---- */
 
-/* Shares that are no single nodes of the tree over sequences (uneven.c). */
-int64_t orth_build_first_sequence(const orth_builder *b);
-int64_t orth_build_leaves_per_sequence(const orth_builder *b, int64_t index, bool second_use);
+/* Uneven shares: all gradients are combined node by node. */
 void orth_build_combine(orth_builder *b);
-void orth_build_combine_loss(orth_builder *b, orth_operand leaves, orth_operand loss);
+
+/* ---- loss.c ---- */
+
+/* The loss of the step, from those of its sequences; computes: this rank has the head. */
+void orth_build_loss(orth_builder *b, bool computes);
 
 /* ---- update.c ---- */
 

@@ -94,21 +94,13 @@ static void forward(stage *st, int32_t local, int32_t micro)
     b->layer = b->spec->num_layers;
     if (b->p->failed)
         return;
-    orth_build_follow_up(b); /* its memory is wanted by the head */
+    orth_build_resume(b, ORTH_TRAVELS_IN_BUCKET); /* its memory is wanted by the head */
     if (c->head)
         m->normed = orth_build_forward(b, &b->spec->final, &m->final, x);
     else if (same_rank(b, c->next))
         m->handed = x;
     else
         send(b, ORTH_GROUP_PP, c->next, x);
-}
-
-/* Nothing is left to the next action; whole gradients of a micro-batch do not wait for the next one. */
-static void end_of_gradients(orth_builder *b)
-{
-    orth_build_join_sequence(b);
-    if (orth_build_reduces_at_once(b))
-        orth_build_reduce_open(b);
 }
 
 /* kind: B or BI. The head is whole in both: its logits die with their chunk, and its weight gradient must be
@@ -138,7 +130,7 @@ static void backward(stage *st, orth_action_kind kind, int32_t local, int32_t mi
         m->handed_back = dy;
     else
         send(b, ORTH_GROUP_PP_BACK, c->prev, dy);
-    end_of_gradients(b);
+    orth_build_end_of_gradients(b);
 }
 
 /* The weight gradients that BI left, in the order of the whole backward. */
@@ -156,7 +148,7 @@ static void weights(stage *st, int32_t local, int32_t micro)
     b->layer = -1;
     if (c->embed)
         orth_build_weights(b, &b->spec->embed, &m->embed);
-    end_of_gradients(b);
+    orth_build_end_of_gradients(b);
 }
 
 /* BI and W of the first chunk in one: nobody waits for what BI makes there, and layer by layer the
@@ -225,10 +217,26 @@ static void run_actions(stage *st)
         run_in_turn(st, j);
 }
 
-static void hold(orth_builder *b, const orth_block *block)
+static void hold(const orth_block *block, bool *held)
 {
     for (int32_t i = 0; i < block->graph->num_params; i++)
-        b->held[block->param_index[i]] = true;
+        held[block->param_index[i]] = true;
+}
+
+void orth_compile_held(const orth_compile_spec *s, bool *held)
+{
+    const orth_chunk whole = {.num_layers = s->num_layers, .embed = true, .head = true};
+    for (int32_t c = 0; c < (s->chunks ? s->num_chunks : 1); c++) {
+        const orth_chunk *k = s->chunks ? &s->chunks[c] : &whole;
+        if (k->embed)
+            hold(&s->embed, held);
+        for (int32_t l = 0; l < k->num_layers; l++)
+            hold(&s->layers[k->first_layer + l], held);
+        if (k->head) {
+            hold(&s->final, held);
+            hold(&s->head, held);
+        }
+    }
 }
 
 /* Notes the parameters that nodes from `first` on read. */
@@ -257,26 +265,10 @@ static void note_reread(orth_builder *b)
 static void compile_step(orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
-    for (int32_t c = 0; c < s->num_chunks; c++) {
-        const orth_chunk *k = &s->chunks[c];
-        if (k->embed)
-            hold(b, &s->embed);
-        for (int32_t l = 0; l < k->num_layers; l++)
-            hold(b, &s->layers[k->first_layer + l]);
-        if (k->head) {
-            hold(b, &s->final);
-            hold(b, &s->head);
-        }
-    }
-    int64_t shared = orth_build_size(b, ORTH_GROUP_EMBED) > 1 ? s->embed.param_index[0] : -1;
-    int32_t owners = s->mesh.owner ? 1 : orth_build_size(b, ORTH_GROUP_SHARD);
-    if (s->mesh.zero > 0 && orth_build_size(b, ORTH_GROUP_SHARD) > 1 &&
-        orth_shards_make(b->ctx, &b->p->arena, s->params, b->held, s->num_params, shared,
-                         orth_build_size(b, ORTH_GROUP_SHARD), owners, s->mesh.pos[ORTH_GROUP_SHARD],
-                         &b->shards) != ORTH_OK) {
-        b->p->failed = true;
+    orth_compile_held(s, b->held);
+    orth_build_routes(b);
+    if (b->p->failed)
         return;
-    }
     const int64_t step_bytes = sizeof(orth_step_values);
     const orth_value_info step = {.slot = ORTH_DATA_STEP, .dtype = ORTH_U8, .num_dims = 1,
                                   .dim = {step_bytes, 1, 1, 1}};
@@ -302,7 +294,7 @@ static void compile_step(orth_builder *b)
     run_actions(&st);
     while (b->num_pending > 0)
         wait_oldest(b);
-    orth_build_reduce_open(b);
+    orth_build_finish_gradients(b, false);
     if (s->mode != ORTH_MODE_DECODE && !b->p->failed)
         orth_build_update(b);
     b->p->num_tokens = (int64_t)s->num_micro_batches * s->num_seqs * s->seq_len;
@@ -345,11 +337,9 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
         full.chunks = &whole;
         full.num_chunks = 1;
     }
-    orth_builder b = {.ctx = ctx, .spec = &full, .p = out, .layer = -1, .micro_batch = -1, .action = -1, .block = ORTH_BLOCK_NONE, .node = -1,
-                      .sequence_grad.sum.buffer = -1};
+    orth_builder b = {.ctx = ctx, .spec = &full, .p = out, .layer = -1, .micro_batch = -1, .action = -1, .block = ORTH_BLOCK_NONE, .node = -1};
     for (int i = 0; i < ORTH_NUM_DATA; i++)
         b.data[i] = -1;
-    b.tied = spec->head.param_index[0] == spec->embed.param_index[0];
     b.held = ORTH_ARENA_ARRAY(ctx, &out->arena, bool, n);
     b.master = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
     b.copy = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
@@ -359,19 +349,20 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
         b.moments[i] = -1;
     b.uses = ORTH_NEW_ARRAY(ctx, orth_grad_use, 2 * n);
     orth_bucket_item *items = ORTH_NEW_ARRAY(ctx, orth_bucket_item, 8 * n);
+    b.waiting = ORTH_NEW_ARRAY(ctx, orth_waiting_grad, 2 * n + 1);
     b.cut = ORTH_NEW_ARRAY(ctx, orth_operand, 2 * (int64_t)spec->num_seqs);
-    if (!b.held || !b.master || !b.copy || !b.gathered || !b.moments || !b.uses || !items || !b.cut) {
+    if (!b.held || !b.master || !b.copy || !b.gathered || !b.moments || !b.uses || !items || !b.waiting || !b.cut) {
         out->failed = true;
     } else {
         b.grads = (orth_bucket){.op = ORTH_OP_all_reduce, .items = items};
-        b.gathers[0] = (orth_bucket){.op = ORTH_OP_all_gather, .group = orth_build_shard_group(&b), .items = items + 2 * n};
-        b.gathers[1] = b.gathers[0];
-        b.gathers[1].items = items + 4 * n;
-        b.reduced = items + 6 * n;
+        b.together = (orth_bucket){.op = ORTH_OP_all_reduce, .items = items + 2 * n};
+        for (int k = 0; k < ORTH_COUNT(b.gathers); k++)
+            b.gathers[k] = (orth_bucket){.op = ORTH_OP_all_gather, .items = items + (4 + 2 * k) * n};
         compile_step(&b);
     }
     orth_mem_free(ctx, b.uses);
     orth_mem_free(ctx, items);
+    orth_mem_free(ctx, b.waiting);
     orth_mem_free(ctx, b.cut);
     if (spec->keep_packed && !out->failed)
         ORTH_TRY(orth_keep_packed(ctx, out));

@@ -73,6 +73,9 @@ typedef struct {
     bool external_params;            /* weights and caches are another program's */
 } orth_compile_spec;
 
+/* held [num_params], all false: becomes true for the parameters of the chunks of this rank. */
+void orth_compile_held(const orth_compile_spec *spec, bool *held);
+
 /* Appends the step to an initialised program: persistent buffers, instructions, not yet placed.
  * ORTH_ERR_NOMEM, ORTH_ERR_INTERNAL. */
 orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_program *out);

@@ -11,7 +11,7 @@ int64_t orth_param_cols(const orth_param_desc *p)
     return p->num_dims > 1 ? p->dim[1] : 1;
 }
 
-static int64_t elems_of(const orth_param_desc *p)
+int64_t orth_param_elems_here(const orth_param_desc *p)
 {
     return orth_param_rows(p) * orth_param_cols(p);
 }
@@ -92,14 +92,14 @@ orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_
     if (!shards)
         return ORTH_ERR_NOMEM;
     for (int64_t i = 0; i < num_params; i++)
-        total += held[i] && i != shared ? elems_of(&params[i]) : 0;
+        total += held[i] && i != shared ? orth_param_elems_here(&params[i]) : 0;
     for (int64_t i = 0; i < num_params; i++) {
         int64_t *counts = ORTH_ARENA_ARRAY(ctx, arena, int64_t, num_ranks);
         if (!counts)
             return ORTH_ERR_NOMEM;
         int64_t alone = 0;
         if (held[i])
-            deal(&params[i], counts, i == shared ? &alone : &at, i == shared ? elems_of(&params[i]) : total, num_owners);
+            deal(&params[i], counts, i == shared ? &alone : &at, i == shared ? orth_param_elems_here(&params[i]) : total, num_owners);
         shards[i] = (orth_zero_shard){.count = counts[rank], .counts = counts};
         for (int32_t r = 0; r < rank; r++)
             shards[i].first += counts[r];

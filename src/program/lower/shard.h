@@ -14,6 +14,7 @@
 
 int64_t orth_param_rows(const orth_param_desc *p);  /* on this rank */
 int64_t orth_param_cols(const orth_param_desc *p);  /* on this rank; 1 for vectors */
+int64_t orth_param_elems_here(const orth_param_desc *p);
 int64_t orth_param_block_rows(const orth_param_desc *p);
 /* Column parts of a block that have sums of their own, of the whole parameter. */
 int32_t orth_param_col_parts(const orth_param_desc *p);

@@ -25,22 +25,6 @@ typedef struct {
     int32_t num_nodes;
 } job;
 
-int64_t orth_build_first_sequence(const orth_builder *b)
-{
-    int64_t first = 0;
-    for (int32_t r = 0; b->spec->shares && r < b->spec->mesh.pos[ORTH_GROUP_DP]; r++)
-        first += b->spec->shares[r];
-    return first;
-}
-
-/* The head makes its weight gradient in parts of a sequence, which CP adds up before they join the sum (in fast mode
- * afterwards). */
-int64_t orth_build_leaves_per_sequence(const orth_builder *b, int64_t index, bool second_use)
-{
-    bool head = index == b->spec->head.param_index[0] && second_use == b->tied;
-    return head && (orth_build_size(b, ORTH_GROUP_CP) == 1 || b->spec->mesh.cp_once) ? b->spec->head_leaves : 1;
-}
-
 static int32_t me(const orth_builder *b)
 {
     return b->spec->mesh.pos[ORTH_GROUP_DP];
@@ -55,10 +39,10 @@ static orth_operand slice(const job *j, int32_t r, int32_t buffer)
     return orth_build_vector(buffer, ORTH_F32, first, j->counts[r]);
 }
 
-static const int64_t *count_slices(orth_builder *b, int64_t index)
+static const int64_t *count_slices(orth_builder *b, int64_t index, orth_extent extent)
 {
     int32_t R = orth_build_size(b, ORTH_GROUP_DP);
-    if (b->shards)
+    if (extent == ORTH_EXTENT_SHARD)
         return b->shards[index].counts;
     int64_t *counts = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int64_t, R), n = orth_build_elems(b, index);
     b->p->failed = b->p->failed || !counts;
@@ -157,48 +141,46 @@ static void sum_over_cp(orth_builder *b, const orth_grad_sum *sum, int64_t index
     }
 }
 
-static void combine(orth_builder *b, int64_t index, bool second_use)
+static void exchange_all(orth_builder *b, job *j, int64_t leaves_per_sequence)
 {
     int32_t R = orth_build_size(b, ORTH_GROUP_DP);
-    job j = {.sum = &b->uses[2 * index + second_use].step, .counts = count_slices(b, index)};
-    if (j.sum->num_slots == 0 || b->p->failed)
-        return;
-    if (j.sum->of_tokens)
-        sum_over_cp(b, j.sum, index);
-    list_nodes(b, &j, orth_build_leaves_per_sequence(b, index, second_use));
+    list_nodes(b, j, leaves_per_sequence);
     for (int32_t k = 1; k < R && !b->p->failed; k++)
-        exchange(b, &j, (me(b) + k) % R, (me(b) + R - k) % R);
-    if (j.counts[me(b)] > 0)
-        add_nodes(b, &j);
-    if (b->shards || b->p->failed)
-        return;
-    orth_operand mine = slice(&j, me(b), j.sum->slot[0]);
-    orth_operand whole = orth_build_vector(j.sum->slot[0], ORTH_F32, 0, orth_build_elems(b, index));
+        exchange(b, j, (me(b) + k) % R, (me(b) + R - k) % R);
+    if (!b->p->failed && j->counts[me(b)] > 0)
+        add_nodes(b, j);
+}
+
+static void gather(orth_builder *b, const job *j, int64_t index)
+{
+    orth_operand mine = slice(j, me(b), j->sum->slot[0]);
+    orth_operand whole = orth_build_vector(j->sum->slot[0], ORTH_F32, 0, orth_build_elems(b, index));
     orth_instr *i = orth_build_emit(b, ORTH_OP_all_gather, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &mine, 1, &whole);
     if (i)
-        i->counts = j.counts;
+        i->counts = j->counts;
+}
+
+/* The stages of this use behind the tree of the step. */
+static void combine(orth_builder *b, int64_t use)
+{
+    const orth_route *r = &b->uses[use].route;
+    const orth_route_stage *exchanged = orth_route_find(r, ORTH_ROUTE_EXCHANGE);
+    job j = {.sum = &b->uses[use].sum[ORTH_MOMENT_STEP]};
+    if (!exchanged || j.sum->num_slots == 0)
+        return;
+    j.counts = count_slices(b, use / 2, exchanged->extent);
+    for (const orth_route_stage *s = r->stage; s < r->stage + r->num && !b->p->failed; s++) {
+        if (s->when == ORTH_MOMENT_UPDATE && s->op == ORTH_ROUTE_REDUCE)
+            sum_over_cp(b, j.sum, use / 2);
+        else if (s->op == ORTH_ROUTE_EXCHANGE)
+            exchange_all(b, &j, orth_route_find(r, ORTH_ROUTE_TREE)->per_sequence);
+        else if (s->op == ORTH_ROUTE_GATHER)
+            gather(b, &j, use / 2);
+    }
 }
 
 void orth_build_combine(orth_builder *b)
 {
-    for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
-        if (!b->held[i])
-            continue;
-        combine(b, i, false);
-        combine(b, i, true);
-    }
-}
-
-/* One number for each sequence: all ranks get all of them. */
-void orth_build_combine_loss(orth_builder *b, orth_operand leaves, orth_operand loss)
-{
-    orth_operand all = leaves;
-    all.dim[0] = 0;
-    for (int32_t r = 0; r < orth_build_size(b, ORTH_GROUP_DP); r++)
-        all.dim[0] += b->spec->shares[r];
-    all = orth_build_temp(b, "seq_loss.all", all);
-    orth_instr *i = orth_build_emit(b, ORTH_OP_all_gather, &(orth_attr){.group = ORTH_GROUP_DP}, 1, &leaves, 1, &all);
-    if (i)
-        i->counts = b->spec->shares;
-    orth_build_emit(b, ORTH_OP_tree_acc_f64, &(orth_attr){.num_addends = 0}, 1, &all, 1, &loss);
+    for (int64_t use = 0; use < 2 * b->spec->num_params && !b->p->failed; use++)
+        combine(b, use);
 }

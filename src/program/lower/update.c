@@ -1,5 +1,5 @@
-/* update.c -- the end of a step, when the gradients are reduced (bucket.c): loss, gradient norm, clipping, optimizer,
- * and (ZeRO) the updated shards given back to all. */
+/* update.c -- the end of a step, when the gradients are reduced (follow.c): gradient norm, clipping, optimizer, and (ZeRO) the
+ * updated shards given back to all. */
 #include "kernels/signature.h"
 #include "program/lower/build.h"
 
@@ -17,79 +17,34 @@ static int32_t state_buffer(orth_builder *b, const char *what, orth_bind bind, i
     return *known = orth_program_add_buffer(b->p, &buffer);
 }
 
-/* Elements of parameter `index` that this rank updates. */
-static orth_zero_shard own(const orth_builder *b, int64_t index)
-{
-    return b->shards ? b->shards[index] : (orth_zero_shard){0, orth_build_elems(b, index), NULL};
-}
-
 /* This rank's elements of a buffer that holds the whole parameter, or just them. */
 static orth_operand piece(const orth_builder *b, int32_t buffer, orth_dtype dtype, orth_zero_shard s)
 {
     return orth_build_vector(buffer, dtype, s.first - b->p->buffers[buffer].first_elem, s.count);
 }
 
-/* ---- sums over ranks ---- */
+/* ---- tied weights ---- */
 
-/* Tied embeddings: the sums of the two uses become one. On two pipeline stages each has one of them, and
- * both end with the total, and update their copies alike. */
+/* The sums of the two uses become one. On two pipeline stages each has one of them, and both end with the total, and update
+ * their copies alike. */
 static void join_tied(orth_builder *b)
 {
-    int64_t index = b->spec->embed.param_index[0];
-    const orth_grad_sum *first = &b->uses[2 * index].step, *second = &b->uses[2 * index + 1].step;
-    if (!b->tied || (first->num_slots == 0 && second->num_slots == 0))
+    const int64_t index = b->spec->embed.param_index[0];
+    const orth_route_stage *s = orth_route_find(orth_build_route(b, index), ORTH_ROUTE_JOIN);
+    if (!s || s->when != ORTH_MOMENT_UPDATE)
         return;
-    orth_operand g = piece(b, orth_build_grad_buffer(b, index), ORTH_F32, own(b, index));
-    if (first->num_slots == 0 || second->num_slots == 0) {
-        if (orth_build_size(b, ORTH_GROUP_EMBED) > 1)
-            orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_EMBED}, 1, &g, 1, &g);
-    } else if (orth_build_size(b, ORTH_GROUP_DP) > 1) {
-        orth_operand leaf = g;
-        leaf.num_dims = 2;
-        leaf.dim[0] = 1;
-        leaf.dim[1] = g.dim[0];
-        const orth_operand in[] = {leaf, piece(b, second->slot[0], ORTH_F32, own(b, index))};
-        orth_build_emit(b, ORTH_OP_tree_acc, &(orth_attr){.num_addends = 1}, 2, in, 1, &g);
-    }
-}
-
-/* Where the sequences of a shard group take turns by micro-batch, the sums of the micro-batches are added over it
- * first: the same tree as that of the gradients. */
-static void sum_loss(orth_builder *b, bool computes)
-{
-    const orth_compile_spec *s = b->spec;
-    const orth_attr over = {.group = orth_build_shard_group(b)}, replicas = {.group = ORTH_GROUP_REPLICATE};
-    bool train = s->mode == ORTH_MODE_TRAIN, in_turns = train && orth_build_reduces_at_once(b);
-    orth_operand loss = orth_build_vector(b->loss, ORTH_F64, 0, 1);
-    orth_attr none = {0};
-    if (!computes) {
-        orth_build_emit(b, ORTH_OP_zero, &none, 0, NULL, 1, &loss);
+    orth_operand g = piece(b, orth_build_grad_buffer(b, index), ORTH_F32, orth_build_own(b, index));
+    if (s->over == ORTH_GROUP_EMBED) {
+        orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_EMBED}, 1, &g, 1, &g);
         return;
     }
-    orth_operand leaves = orth_build_vector(b->seq_loss, ORTH_F64, 0, (int64_t)s->num_micro_batches * s->num_seqs);
-    if (orth_build_size(b, ORTH_GROUP_CP) > 1) /* each rank has the tokens that are its own */
-        orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_CP}, 1, &leaves, 1, &leaves);
-    if (train && s->shares) {
-        orth_build_combine_loss(b, leaves, loss);
-        return;
-    }
-    int32_t runs = in_turns ? s->num_micro_batches : 1;
-    orth_operand sums = loss;
-    if (in_turns) {
-        sums.dim[0] = runs;
-        sums = orth_build_temp(b, "micro_losses", sums);
-    }
-    for (int32_t j = 0; j < runs; j++) {
-        orth_operand of = orth_operand_rows(leaves, leaves.dim[0] / runs * j, leaves.dim[0] / runs * (j + 1));
-        orth_operand sum = orth_operand_rows(sums, j, j + 1);
-        orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &of, 1, &sum);
-    }
-    if (train && orth_build_size(b, ORTH_GROUP_SHARD) > 1)
-        orth_build_emit(b, ORTH_OP_all_reduce, &over, 1, &sums, 1, &sums);
-    if (in_turns)
-        orth_build_emit(b, ORTH_OP_tree_acc_f64, &none, 1, &sums, 1, &loss);
-    if (train && orth_build_size(b, ORTH_GROUP_REPLICATE) > 1)
-        orth_build_emit(b, ORTH_OP_all_reduce, &replicas, 1, &loss, 1, &loss);
+    orth_operand leaf = g;
+    leaf.num_dims = 2;
+    leaf.dim[0] = 1;
+    leaf.dim[1] = g.dim[0];
+    const int32_t heads = b->uses[2 * index + 1].sum[ORTH_MOMENT_STEP].slot[0];
+    const orth_operand in[] = {leaf, piece(b, heads, ORTH_F32, orth_build_own(b, index))};
+    orth_build_emit(b, ORTH_OP_tree_acc, &(orth_attr){.num_addends = 1}, 2, in, 1, &g);
 }
 
 /* ---- norm ---- */
@@ -98,16 +53,17 @@ static void sum_loss(orth_builder *b, bool computes)
  * over tensor parallelism, and tied embeddings on two pipeline stages. */
 static bool counts_norm(const orth_builder *b, int64_t index)
 {
-    bool second_only = b->uses[2 * index].step.num_slots == 0 && orth_build_size(b, ORTH_GROUP_EMBED) > 1;
+    const orth_route_stage *join = orth_route_find(orth_build_route(b, index), ORTH_ROUTE_JOIN);
+    bool copy = join && join->over == ORTH_GROUP_EMBED && b->uses[2 * index].route.num == 0;
     bool replica = b->spec->params[index].split_dim < 0 && b->spec->mesh.pos[ORTH_GROUP_TP] > 0;
-    return b->held[index] && !replica && !(second_only && b->tied && index == b->spec->embed.param_index[0]);
+    return b->held[index] && !replica && !copy;
 }
 
 /* Squares of this rank's elements of parameter `index`; its sums begin at `base` of the sums of all. */
 static void square_param(orth_builder *b, int64_t index, orth_operand sums, int64_t base)
 {
     const orth_param_desc *p = &b->spec->params[index];
-    orth_zero_shard mine = own(b, index);
+    orth_zero_shard mine = orth_build_own(b, index);
     int64_t cols = orth_param_cols(p), step = orth_param_block_rows(p);
     int32_t col_parts = orth_param_col_parts(p), g = orth_build_grad_buffer(b, index);
     orth_attr attr = {.block_rows = (int32_t)step, .split = ORTH_SPLIT_WHOLE(cols)};
@@ -135,12 +91,11 @@ static void square_param(orth_builder *b, int64_t index, orth_operand sums, int6
     }
 }
 
+/* Whether the gradient is not complete yet, for it waits for a call, or for the other use. */
 static bool is_under_way(const orth_builder *b, int64_t index)
 {
-    for (int32_t i = 0; i < b->num_reduced; i++)
-        if (b->reduced[i].index == index)
-            return true;
-    return b->tied && index == b->spec->embed.param_index[0];
+    const orth_route_stage *join = orth_route_find(orth_build_route(b, index), ORTH_ROUTE_JOIN);
+    return orth_build_is_waiting(b, index) || (join && join->when == ORTH_MOMENT_UPDATE);
 }
 
 /* Squares of all gradients, from the last parameter to the first: the order of the backward pass, so that what it made
@@ -154,7 +109,7 @@ static void square_params(orth_builder *b, orth_operand sums)
         at -= orth_param_num_blocks(&s->params[i]) * orth_param_col_parts(&s->params[i]);
         if (!complete && is_under_way(b, i)) {
             complete = true;
-            orth_build_follow_up(b);
+            orth_build_resume(b, ORTH_TRAVELS_IN_BUCKET);
             join_tied(b);
         }
         if (counts_norm(b, i))
@@ -186,7 +141,7 @@ static void clip(orth_builder *b, bool has_loss, orth_operand step)
     if (shared)
         orth_build_emit(b, ORTH_OP_zero, &none, 0, NULL, 1, &sums);
     square_params(b, sums);
-    sum_loss(b, has_loss);
+    orth_build_loss(b, has_loss);
     if (shared) {
         /* Each sum, and the loss, comes from one rank and is 0 on the others: adding them is exact, and a
          * NaN stays one. */
@@ -203,7 +158,7 @@ static void clip(orth_builder *b, bool has_loss, orth_operand step)
 static void update_param(orth_builder *b, int64_t index, orth_operand step)
 {
     const orth_param_desc *param = &b->spec->params[index];
-    orth_zero_shard mine = own(b, index);
+    orth_zero_shard mine = orth_build_own(b, index);
     bool has_copy = b->copy[index] != b->master[index];
     orth_operand in[] = {piece(b, orth_build_grad_buffer(b, index), ORTH_F32, mine), step};
     orth_operand out[4] = {piece(b, b->master[index], ORTH_F32, mine)};
@@ -219,16 +174,17 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
     orth_build_emit(b, b->spec->optimizer, &attr, 2, in, num_out, out);
 }
 
-/* What is not gathered for each use: everybody gets everybody's updated shards, in the type that the kernels read. */
-static void gather_param(orth_builder *b, int64_t index)
+/* Everybody gets everybody's updated shards, in the type that the kernels read. */
+static void gather_param(orth_builder *b, int64_t index, orth_group group)
 {
     bool copied = b->copy[index] != b->master[index];
     orth_dtype dtype = copied ? b->spec->compute : ORTH_F32;
     orth_bucket *k = &b->gathers[copied];
-    orth_bucket_item item = {.index = index, .in = piece(b, b->copy[index], dtype, own(b, index)),
+    orth_bucket_item item = {.use = 2 * index, .in = piece(b, b->copy[index], dtype, orth_build_own(b, index)),
                              .out = orth_build_vector(b->copy[index], dtype, 0, orth_build_elems(b, index))};
     if (!orth_bucket_fits(b, k, &item))
         orth_bucket_emit(b, k);
+    k->group = group;
     orth_bucket_add(k, &item);
     if (k->bytes >= b->spec->comm.bucket_bytes)
         orth_bucket_emit(b, k);
@@ -241,8 +197,9 @@ static void update_params(orth_builder *b, orth_operand step)
         if (!b->held[i])
             continue;
         update_param(b, i, step);
-        if (b->shards && !orth_build_is_gathered(b, i))
-            gather_param(b, i);
+        const orth_route_stage *gather = orth_route_find(orth_build_route(b, i), ORTH_ROUTE_GATHER_WEIGHT);
+        if (gather && gather->when == ORTH_MOMENT_UPDATE)
+            gather_param(b, i, gather->over);
     }
     for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
         orth_bucket_emit(b, &b->gathers[k]);
@@ -286,14 +243,12 @@ void orth_build_update_now(orth_builder *b, bool needed)
 {
     b->phase = ORTH_PHASE_UPDATE;
     b->layer = -1;
-    orth_build_reduce_rest(b);
+    orth_build_finish_gradients(b, true);
     if (needed)
         stash(b);
     name_gradients(b);
     join_tied(b);
     update_params(b, step_values(b, b->micro_batch));
-    for (int64_t i = 0; i < 2 * b->spec->num_params; i++)
-        b->uses[i].step.tree = (orth_gradtree){0}; /* the next micro-batch begins a sum of its own */
     b->updates++;
 }
 
@@ -318,13 +273,12 @@ void orth_build_update(orth_builder *b)
     b->phase = ORTH_PHASE_UPDATE;
     b->layer = b->micro_batch = -1;
     if (s->mode != ORTH_MODE_TRAIN || s->async) {
-        sum_loss(b, has_loss);
+        orth_build_loss(b, has_loss);
         if (s->mode == ORTH_MODE_TRAIN)
             end_asynchronous(b);
         return;
     }
-    if (s->shares)
-        orth_build_combine(b);
+    orth_build_combine(b);
     clip(b, has_loss, step_values(b, 0));
     name_gradients(b);
     update_params(b, step_values(b, 0));

@@ -1,0 +1,110 @@
+/* follow.c -- gradients on their way along their routes (route.h).
+ *
+ * What one stage completes is handed to the next. Where communication overlaps, a stage that communicates starts its call, and
+ * the gradient waits in a queue, so that the call may take as long as computation goes on beside it. It goes on
+ *  1. when the next call of its kind has been started: of one gradient (over cp), or of a bucket (bucket.c);
+ *  2. buckets: when the layers of the next forward have been computed, since the head wants the memory;
+ *  3. single gradients: when the backward of a micro-batch ends;
+ *  4. before the update, or before the first square that needs it (update.c).
+ */
+#include "program/lower/build.h"
+
+#define GONE_ON ((orth_travels)0) /* of an entry of the queue that is about to be removed */
+
+void orth_build_park(orth_builder *b, int64_t use, int32_t stage, orth_travels travels, int32_t call, orth_operand value)
+{
+    b->waiting[b->num_waiting++] = (orth_waiting_grad){use, stage, travels, call, value};
+}
+
+/* The first that waits after such a call; -1: none. */
+static int32_t first_waiting(const orth_builder *b, orth_travels travels)
+{
+    for (int32_t i = 0; i < b->num_waiting; i++)
+        if (b->waiting[i].travels == travels)
+            return i;
+    return -1;
+}
+
+/* Removes what has gone on. */
+static void remove_gone(orth_builder *b)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < b->num_waiting; i++)
+        if (b->waiting[i].travels != GONE_ON)
+            b->waiting[kept++] = b->waiting[i];
+    b->num_waiting = kept;
+}
+
+/* Each is marked before it goes on: what it does then may add to the queue, or let others go on. */
+void orth_build_resume(orth_builder *b, orth_travels travels)
+{
+    for (int32_t i; !b->p->failed && (i = first_waiting(b, travels)) >= 0;) {
+        const orth_waiting_grad g = b->waiting[i];
+        b->waiting[i].travels = GONE_ON;
+        orth_build_follow(b, g.use, g.stage, g.value);
+        const int32_t next = first_waiting(b, travels);
+        if (travels == ORTH_TRAVELS_IN_BUCKET && (next < 0 || b->waiting[next].call != g.call))
+            orth_bucket_reduce_together(b);
+    }
+    remove_gone(b);
+}
+
+bool orth_build_is_waiting(const orth_builder *b, int64_t index)
+{
+    for (int32_t i = 0; i < b->num_waiting; i++)
+        if (b->waiting[i].use / 2 == index)
+            return true;
+    return false;
+}
+
+/* A gradient is reduced by itself. Returns whether it goes on at once. */
+static bool reduce_alone(orth_builder *b, int64_t use, int32_t stage, orth_operand *value)
+{
+    const orth_route_stage *s = &b->uses[use].route.stage[stage];
+    *value = orth_build_vector(value->buffer, ORTH_F32, 0, orth_build_elems(b, use / 2));
+    orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = s->over}, 1, value, 1, value);
+    orth_build_resume(b, s->travels);
+    if (s->lag)
+        orth_build_park(b, use, stage + 1, s->travels, ++b->calls, *value);
+    return !s->lag;
+}
+
+void orth_build_follow(orth_builder *b, int64_t use, int32_t stage, orth_operand value)
+{
+    const orth_route *r = &b->uses[use].route;
+    for (; stage < r->num && r->stage[stage].when < ORTH_MOMENT_UPDATE && !b->p->failed; stage++) {
+        switch (r->stage[stage].op) {
+        case ORTH_ROUTE_TREE:
+            if (!orth_build_add_leaf(b, use, stage, &value))
+                return;
+            break;
+        case ORTH_ROUTE_REDUCE:
+            if (r->stage[stage].travels != ORTH_TRAVELS_ALONE) {
+                orth_bucket_reduce(b, use, stage, value);
+                return;
+            }
+            if (!reduce_alone(b, use, stage, &value))
+                return;
+            break;
+        case ORTH_ROUTE_JOIN: /* the tree has added it */
+            break;
+        default:              /* the other use takes it */
+            return;
+        }
+    }
+}
+
+void orth_build_end_of_gradients(orth_builder *b)
+{
+    const orth_bucket_item *i = b->grads.items;
+    orth_build_resume(b, ORTH_TRAVELS_ALONE);
+    if (b->grads.num > 0 && b->uses[i->use].route.stage[i->stage].when == ORTH_MOMENT_MICRO_BATCH)
+        orth_bucket_start(b, true);
+}
+
+void orth_build_finish_gradients(orth_builder *b, bool rest)
+{
+    orth_bucket_start(b, true);
+    if (rest)
+        orth_build_resume(b, ORTH_TRAVELS_IN_BUCKET);
+}
