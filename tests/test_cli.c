@@ -69,6 +69,12 @@ TEST(mistakes_are_named_with_exit_2)
         {"explain --memory --schedule x.yaml", "there is no such run file"},
         {"explain --memory --schedule", "orthant: explain: --schedule and --memory: one at a time"},
         {"explain --memory --layer=1", "orthant: explain: --layer chooses instructions of the program, --memory shows none"},
+        {"explain --gradient=embed.weight --mesh", "orthant: explain: --mesh and --gradient: one at a time"},
+        {"explain model.preset=gpt2-tiny data.seq_len=32 --gradient=embed.wieght",
+         "explain --gradient=embed.wieght: the model has no such weight; did you mean 'embed.weight'"},
+        {"explain model.preset=gpt2-tiny data.seq_len=32 --gradient=embed.weight --rank=1", "rank 1 is not one of the 1 of this layout"},
+        {"explain model.preset=gpt2-tiny data.seq_len=32 train.global_batch=2 parallel.pp=2 --gradient=pos.weight --rank=1",
+         "explain --gradient=pos.weight: rank 1 does not have this weight"},
         {"generate . x --prompt a=b --stop c=d", "orthant: generate takes one CHECKPOINT"},
         {"help --completion=tcsh", "orthant: help: --completion=tcsh: must be one of bash, zsh, fish"},
     };
@@ -237,6 +243,15 @@ TEST(explain_shows_the_mesh_and_the_schedule)
            "comm.algorithm=ring needs numerics.mode=fast");
 }
 
+/* A tied weight on two stages has a path on each. */
+TEST(explain_shows_the_path_of_a_gradient)
+{
+    static const char two_stages[] = "explain model.preset=gpt2-tiny data.seq_len=32 train.global_batch=2 parallel.pp=2 --gradient=embed.weight";
+    expect(two_stages, 0, "on rank 0 of 2 (stage 0 of 2)\nused by the embedding:");
+    expect(two_stages, 0, "on rank 1 of 2 (stage 1 of 2)\nused by the head:");
+    expect(two_stages, 0, "all_reduce over embed (2 ranks): the sums of embedding and head");
+}
+
 TEST(bench_times_steps_of_layouts_and_collectives)
 {
     expect("bench collectives --rounds=1 --max-mb=1 --json", 0, "{\"what\": \"all_reduce\", \"bytes\": 1048576");
@@ -258,6 +273,7 @@ int main(void)
         cmocka_unit_test(the_help_of_a_verb_is_short),
         cmocka_unit_test(doctor_reports_the_machine),
         cmocka_unit_test(explain_shows_the_mesh_and_the_schedule),
+        cmocka_unit_test(explain_shows_the_path_of_a_gradient),
         cmocka_unit_test(bench_times_steps_of_layouts_and_collectives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

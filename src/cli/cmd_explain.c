@@ -1,6 +1,7 @@
-/* cmd_explain.c -- `orthant explain RUN.yaml`: the program of a rank, its memory map, the mesh or the schedule. */
+/* cmd_explain.c -- `orthant explain RUN.yaml`: the program of a rank, its memory map, the mesh, the schedule or the path of a gradient. */
 #include <stdio.h>
 
+#include "cli/explain_gradient.h"
 #include "cli/numbers.h"
 #include "parallel/pipeline/draw.h"
 #include "program/ir/print.h"
@@ -48,7 +49,7 @@ static orth_status print_schedule(orth_ctx *ctx, orth_spread *spread)
 /* One picture at a time, and only the program has parts. */
 static orth_status check_flags(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    static const char *const pictures[] = {"mesh", "schedule", "memory"}, *const parts[] = {"layer", "micro-batch"};
+    static const char *const pictures[] = {"mesh", "schedule", "memory", "gradient"}, *const parts[] = {"layer", "micro-batch"};
     const char *picture = NULL;
     for (int i = 0; i < ORTH_COUNT(pictures); i++) {
         if (!orth_cmd_flag(cmd, pictures[i]))
@@ -71,6 +72,8 @@ orth_status orth_cmd_explain(orth_ctx *ctx, const orth_cmd *cmd)
     int64_t rank = 0, layer = ORTH_PRINT_ALL, micro = ORTH_PRINT_ALL;
     ORTH_TRY(check_flags(ctx, cmd));
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "rank", 0, INT32_MAX, &rank));
+    if (orth_cmd_flag(cmd, "gradient"))
+        return orth_explain_gradient(ctx, &cmd->config, orth_cmd_flag(cmd, "gradient"), orth_cmd_flag(cmd, "rank") ? (int)rank : -1);
     ORTH_TRY(orth_describe_step(ctx, &cmd->config, (int)rank, &model, &spread, &unit));
     orth_status s = orth_cmd_flag_int(ctx, cmd, "layer", -1, model.layers, &layer);
     if (s == ORTH_OK)
