@@ -19,6 +19,7 @@ typedef struct {
     orth_dtype compute;
     bool bf16x6;              /* precision.fp32_products */
     bool keep_packed;         /* of the layout, not of what one rank computes */
+    orth_recompute recompute; /* the same */
     bool doc_mask;
     int32_t steps;
     int threads;              /* of each rank */
@@ -65,6 +66,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, ", buckets of %d%s", (int)c->comm.bucket_bytes, c->comm.overlap ? ", overlap" : "");
     layout_say(out, n, ", prefetch %d to %d%s", (int)c->comm.prefetch, (int)c->comm.prefetch_bytes,
                c->comm.keep_gathered ? ", kept" : "");
+    if (c->recompute.kind)
+        layout_say(out, n, ", recompute %d (%d%s)", (int)c->recompute.kind, (int)c->recompute.layers, c->recompute.block ? " block" : "");
     layout_say(out, n, "%s%s", l->owner ? ", owner" : "", c->keep_packed ? ", packed weights" : "");
     for (int64_t r = 0; r < l->num_stage_layers; r++)
         layout_say(out, n, "%s%g", r ? ":" : ", layers ", l->stage_layers[r]);
@@ -117,6 +120,26 @@ static inline void layout_draw_layers(orth_layout *l, int kind)
         l->stage_layers = uneven[kind - 1];
         l->num_stage_layers = 2;
     }
+}
+
+/* Policies of recomputation, none first. */
+#define LAYOUT_NUM_RECOMPUTE 10
+static inline orth_recompute layout_recompute(int i)
+{
+    static const char *const some[] = {"norm", "linear"};
+    const orth_recompute all[LAYOUT_NUM_RECOMPUTE] = {
+        {.kind = ORTH_RECOMPUTE_NONE},
+        {.kind = ORTH_RECOMPUTE_SELECTIVE},
+        {.kind = ORTH_RECOMPUTE_FULL},
+        {.kind = ORTH_RECOMPUTE_FULL, .layers = 2},
+        {.kind = ORTH_RECOMPUTE_FULL, .layers = 3},
+        {.kind = ORTH_RECOMPUTE_FULL, .layers = 1, .block = true},
+        {.kind = ORTH_RECOMPUTE_SQRT},
+        {.kind = ORTH_RECOMPUTE_OPS, .ops = some, .num_ops = 1},
+        {.kind = ORTH_RECOMPUTE_KEEP, .ops = some + 1, .num_ops = 1},
+        {.kind = ORTH_RECOMPUTE_ALL},
+    };
+    return all[i];
 }
 
 typedef enum {
@@ -176,6 +199,7 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         c.compute = LAYOUT_PICK(0, 1) ? ORTH_BF16 : ORTH_F32;
         c.bf16x6 = c.compute == ORTH_F32 && seed % 2 && test_has_bf16x6();
         c.keep_packed = seed / 2 % 2;
+        c.recompute = layout_recompute((int)ORTH_MAX(test_rand_int(seed, 2000, -4, LAYOUT_NUM_RECOMPUTE - 1), 0));
         c.doc_mask = LAYOUT_PICK(0, 0, 1);
         c.model.tied = LAYOUT_PICK(0, 1);
         c.model.dropout = c.model.embed_dropout = c.model.attn_dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
@@ -218,7 +242,7 @@ static inline orth_model_shape layout_shape(const layout_case *c)
     return (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
                               .parts = (int32_t)c->layout.parts, .compute = c->compute, .doc_mask = c->doc_mask,
                               .lr_factors = {"lr", 3 * grouped, lr}, .decay_factors = {"decay", 2 * grouped, decay},
-                              .optimizer = ORTH_OP_adamw, .comm = c->comm, .keep_packed = c->keep_packed};
+                              .optimizer = ORTH_OP_adamw, .comm = c->comm, .keep_packed = c->keep_packed, .recompute = c->recompute};
 }
 
 #endif

@@ -36,6 +36,7 @@ static stale_case *stale_new(uint64_t seed, int kind, int pp, int dp, int micros
     c->layout.dp = dp;
     c->layout.micro_batch = micro_batch;
     c->layout.global_batch = (int64_t)dp * micros * micro_batch;
+    c->recompute = layout_recompute((int)(seed % LAYOUT_NUM_RECOMPUTE));
     x->updates = micros;
     assert_true(c->steps * micros <= MAX_UPDATES);
     return x;
@@ -135,6 +136,7 @@ static void run_one_process(orth_ctx *ctx, stale_case *x)
     e.shape = layout_shape(c);
     e.shape.num_seqs = (int32_t)B;
     e.shape.num_micro_batches = (int32_t)dp;
+    e.shape.recompute = layout_recompute(0);
     CHECK_OK(ctx, orth_unit_build(ctx, &c->model, &e.shape, &e.unit));
     CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false));
     double *leaves = calloc((size_t)c->layout.global_batch, sizeof *leaves);

@@ -128,6 +128,12 @@ static bool is_of_no_node(const orth_instr *n)
     return n->block == ORTH_BLOCK_NONE && n->node == -1;
 }
 
+/* One checkpoint: the final norm comes with the backward. */
+static bool is_late_norm(const compiled *x, const orth_instr *n)
+{
+    return x->c.recompute.kind == ORTH_RECOMPUTE_ALL && n->block == ORTH_BLOCK_FINAL && n->op == ORTH_OP_norm;
+}
+
 /* Layers share a graph, and gradients are made run by run. */
 static void check_origin(const compiled *x, const orth_instr *n)
 {
@@ -136,7 +142,7 @@ static void check_origin(const compiled *x, const orth_instr *n)
     const orth_node *from = &g->nodes[n->node];
     assert_int_equal(n->block == ORTH_BLOCK_LAYER, n->layer >= 0 && n->layer < x->blocks.spec.num_layers);
     if (n->block != ORTH_BLOCK_HEAD)
-        assert_int_equal(n->phase, from < g->nodes + g->num_forward ? ORTH_PHASE_FORWARD : ORTH_PHASE_BACKWARD);
+        assert_int_equal(n->phase == ORTH_PHASE_FORWARD || n->recomputed || is_late_norm(x, n), from < g->nodes + g->num_forward);
     if (orth_op_family_of(from->op) == ORTH_OPS_GRAPH || orth_op_is_comm(n->op) || orth_op_family_of(n->op) == ORTH_OPS_PACK)
         return;
     assert_int_equal(n->op, from->op);

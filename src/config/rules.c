@@ -119,6 +119,29 @@ static orth_status pieces_are_of_fp32(orth_ctx *ctx, const orth_config *c)
                   "precision.fp32_products=bf16x6 is for precision.compute=fp32, which is bf16: nothing is multiplied in fp32");
 }
 
+static orth_status recomputed_ops_are_named(orth_ctx *ctx, const orth_config *c)
+{
+    const bool wanted = c->memory_recompute == ORTH_memory_recompute_ops || c->memory_recompute == ORTH_memory_recompute_keep;
+    const char *name = orth_option_choice(ORTH_OPT_memory_recompute, (int)c->memory_recompute);
+    if (wanted && c->memory_recompute_ops.n == 0)
+        return BREAKS(ctx, c, memory_recompute, memory_recompute_ops, "memory.recompute=%s needs memory.recompute_ops", name);
+    if (!wanted && c->memory_recompute_ops.n > 0)
+        return BREAKS(ctx, c, memory_recompute_ops, memory_recompute,
+                      "memory.recompute_ops needs memory.recompute=ops or keep, not %s", name);
+    return ORTH_OK;
+}
+
+static orth_status recomputed_layers_are_of_full(orth_ctx *ctx, const orth_config *c)
+{
+    const bool given = ORTH_CONFIG_IS_SET(c, memory, recompute_layers) && c->memory_recompute_layers > 1;
+    if (c->memory_recompute == ORTH_memory_recompute_full ||
+        (!given && c->memory_recompute_method == ORTH_memory_recompute_method_uniform))
+        return ORTH_OK;
+    return BREAKS(ctx, c, memory_recompute_layers, memory_recompute,
+                  "memory.recompute_layers and memory.recompute_method need memory.recompute=full, not %s",
+                  orth_option_choice(ORTH_OPT_memory_recompute, (int)c->memory_recompute));
+}
+
 static orth_status full_attention_is_on_one_rank(orth_ctx *ctx, const orth_config *c)
 {
     if (c->model_attention != ORTH_model_attention_full || c->parallel_cp == 1)
@@ -176,6 +199,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
                  micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
         sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
+        recomputed_ops_are_named, recomputed_layers_are_of_full,
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, steps_or_epochs,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)

@@ -241,7 +241,7 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
         .num_micro_batches = shape->num_micro_batches, .num_seqs = shape->num_seqs, .seq_len = local.seq_len,
         .token_parts = local.token_parts, .shares = shape->mode == ORTH_MODE_TRAIN ? shape->shares : NULL,
         .optimizer = shape->optimizer, .nesterov = shape->nesterov, .cache_rows = shape->cache_rows,
-        .external_params = shape->external_params, .mesh = shape->mesh, .comm = shape->comm,
+        .external_params = shape->external_params, .mesh = shape->mesh, .comm = shape->comm, .recompute = shape->recompute,
         .chunks = shape->chunks, .num_chunks = shape->num_chunks, .actions = shape->actions,
         .num_actions = shape->num_actions, .async = shape->async, .keep_packed = shape->keep_packed,
     };
@@ -251,6 +251,8 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
     orth_graph_init(ctx, &out->final);
     orth_graph_init(ctx, &out->head);
     orth_status s = build_all(out, c, shape);
+    if (s == ORTH_OK)
+        s = orth_recompute_check(ctx, &shape->recompute, &out->layer);
     if (s != ORTH_OK)
         orth_model_blocks_release(out);
     return s;

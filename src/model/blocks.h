@@ -26,6 +26,7 @@ typedef struct {
     orth_factors lr_factors, decay_factors; /* of single parameters; others have 1, and 1 or 0 as weights.def says */
     orth_place_in_mesh mesh;      /* this rank's place; all zero: alone */
     orth_comm_policy comm;
+    orth_recompute recompute;     /* training */
     bool keep_packed;             /* as in orth_compile_spec */
     const orth_chunk *chunks;     /* as in orth_compile_spec; outlive the blocks */
     int32_t num_chunks;

@@ -133,6 +133,19 @@ orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, cons
     return cfg->model_preset[0] ? match_preset(ctx, cfg, m, dir) : ORTH_OK;
 }
 
+static orth_recompute setup_recompute(const orth_config *cfg)
+{
+    static const orth_recompute_kind kinds[] = {
+        [ORTH_memory_recompute_none] = ORTH_RECOMPUTE_NONE, [ORTH_memory_recompute_selective] = ORTH_RECOMPUTE_SELECTIVE,
+        [ORTH_memory_recompute_full] = ORTH_RECOMPUTE_FULL, [ORTH_memory_recompute_sqrt] = ORTH_RECOMPUTE_SQRT,
+        [ORTH_memory_recompute_ops] = ORTH_RECOMPUTE_OPS,   [ORTH_memory_recompute_keep] = ORTH_RECOMPUTE_KEEP,
+        [ORTH_memory_recompute_all] = ORTH_RECOMPUTE_ALL,
+    };
+    return (orth_recompute){.kind = kinds[cfg->memory_recompute], .layers = (int32_t)cfg->memory_recompute_layers,
+                            .block = cfg->memory_recompute_method == ORTH_memory_recompute_method_block,
+                            .ops = cfg->memory_recompute_ops.v, .num_ops = cfg->memory_recompute_ops.n};
+}
+
 orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
 {
     static const orth_op optimizers[] = {
@@ -159,6 +172,7 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
                  .prefetch = (int32_t)cfg->comm_prefetch, .prefetch_bytes = cfg->comm_prefetch_mb * MB,
                  .keep_gathered = !cfg->parallel_reshard_after_forward},
         .keep_packed = cfg->memory_packed_weights,
+        .recompute = setup_recompute(cfg),
     };
 }
 

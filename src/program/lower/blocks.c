@@ -18,13 +18,17 @@ static orth_block_env env_new(orth_builder *b, const orth_graph *g)
     return e;
 }
 
+static void make_again(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t node);
+
 static orth_operand read_value(orth_builder *b, const orth_block *block, orth_block_env *env, orth_value v,
                                int64_t row0)
 {
     if (v == ORTH_NO_VALUE)
         return orth_operand_absent;
     const orth_value_info *info = &block->graph->values[v];
-    if (env->of[v].buffer == -2 && info->kind == ORTH_VALUE_PARAM) {
+    if (env->of[v].buffer == -2 && env->again && info->kind == ORTH_VALUE_TEMP) {
+        make_again(b, block, env, info->producer);
+    } else if (env->of[v].buffer == -2 && info->kind == ORTH_VALUE_PARAM) {
         env->of[v] = orth_build_param(b, block->param_index[info->slot]);
     } else if (env->of[v].buffer == -2 && info->kind == ORTH_VALUE_DATA) {
         env->of[v] = orth_build_data(b, info);
@@ -192,10 +196,36 @@ static const lower_fn lowers[ORTH_NUM_OPS] = {
 #undef OP
 };
 
+/* Expands forward node `node`, whose output was forgotten, where the backward reads it: those that it needs come first. */
+static void make_again(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t node)
+{
+    const orth_leaf_range none = {.row0 = -1};
+    const orth_block_kind from_block = b->block;
+    const int32_t from_node = b->node;
+    const bool recomputed = b->recomputed;
+    const orth_node *n = &block->graph->nodes[node];
+    for (int k = 0; k < n->num_in; k++)
+        read_value(b, block, env, n->in[k], -1);
+    b->recomputed = true;
+    orth_build_from_node(b, block->kind, node);
+    lowers[n->op](&(lowering){b, block, env, n, &none});
+    b->recomputed = recomputed;
+    orth_build_from_node(b, from_block, from_node);
+}
+
 /* Whether a node is left to the other half of a split backward. */
 static bool skipped(orth_action_kind kind, const orth_node *n)
 {
     return (kind == ORTH_ACTION_BI && n->for_weights) || (kind == ORTH_ACTION_W && !n->for_weights);
+}
+
+/* What W will read is made again while the parameters are whole (ZeRO 3), and W makes nothing again. */
+static void make_inputs_again(orth_builder *b, const orth_block *block, orth_block_env *env, const orth_node *n)
+{
+    const orth_graph *g = block->graph;
+    for (int k = 0; env->again && k < n->num_in; k++)
+        if (n->in[k] != ORTH_NO_VALUE && g->values[n->in[k]].producer >= 0 && g->values[n->in[k]].producer < g->num_forward)
+            read_value(b, block, env, n->in[k], -1);
 }
 
 static void expand(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t first, int32_t end,
@@ -206,6 +236,8 @@ static void expand(orth_builder *b, const orth_block *block, orth_block_env *env
         orth_build_from_node(b, block->kind, i);
         if (!skipped(kind, n))
             lowers[n->op](&(lowering){b, block, env, n, leaves});
+        else if (kind == ORTH_ACTION_BI)
+            make_inputs_again(b, block, env, n);
     }
     orth_build_from_node(b, ORTH_BLOCK_NONE, -1);
 }
@@ -264,6 +296,41 @@ orth_operand orth_build_forward(orth_builder *b, const orth_block *block, orth_b
     return env->of[block->graph->output];
 }
 
+void orth_build_forget(orth_builder *b, const orth_block *block, orth_block_env *env, const bool *again, bool forget_input)
+{
+    const orth_graph *g = block->graph;
+    if (b->p->failed)
+        return;
+    env->again = again;
+    for (int32_t i = 0; i < g->num_forward; i++)
+        for (int k = 0; again[i] && k < g->nodes[i].num_out; k++)
+            if (g->nodes[i].out[k] != ORTH_NO_VALUE)
+                env->of[g->nodes[i].out[k]].buffer = -2;
+    if (forget_input && g->input != ORTH_NO_VALUE)
+        env->of[g->input].buffer = -2;
+}
+
+/* The parameters that the backward reads: whole again (ZeRO 3), or older ones (asynchronous). */
+static void renew_params(orth_builder *b, const orth_block *block, orth_block_env *env)
+{
+    const orth_graph *g = block->graph;
+    for (orth_value v = 0; b->spec->async && v < g->num_values; v++)
+        if (g->values[v].kind == ORTH_VALUE_PARAM)
+            env->of[v].buffer = -2; /* the weights of the forward may lie elsewhere by now */
+    gather_block(b, block, env);
+}
+
+orth_operand orth_build_again(orth_builder *b, const orth_block *block, orth_block_env *env, orth_operand x)
+{
+    const orth_graph *g = block->graph;
+    if (b->p->failed)
+        return x;
+    if (g->input != ORTH_NO_VALUE)
+        env->of[g->input] = x;
+    renew_params(b, block, env);
+    return read_value(b, block, env, g->output, -1);
+}
+
 orth_operand orth_build_backward(orth_builder *b, const orth_block *block, orth_block_env *env, orth_action_kind kind,
                                  orth_operand dy)
 {
@@ -271,10 +338,7 @@ orth_operand orth_build_backward(orth_builder *b, const orth_block *block, orth_
     if (b->p->failed)
         return dy;
     env->of[g->output_grad] = dy;
-    for (orth_value v = 0; b->spec->async && v < g->num_values; v++)
-        if (g->values[v].kind == ORTH_VALUE_PARAM)
-            env->of[v].buffer = -2; /* the weights of the forward may lie elsewhere by now */
-    gather_block(b, block, env);
+    renew_params(b, block, env);
     orth_leaves leaves = sequences_of(b);
     expand(b, block, env, g->num_forward, g->num_nodes, kind, &leaves);
     return g->input_grad == ORTH_NO_VALUE ? orth_operand_absent : env->of[g->input_grad];

@@ -20,6 +20,7 @@ orth_instr *orth_build_emit(orth_builder *b, orth_op op, const orth_attr *attr, 
         i->action = b->action;
         i->block = b->block;
         i->node = b->node;
+        i->recomputed = b->recomputed;
     }
     return i;
 }

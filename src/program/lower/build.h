@@ -97,6 +97,7 @@ typedef struct {
     int32_t layer, micro_batch, action;
     orth_block_kind block;
     int32_t node;
+    bool recomputed;
 } orth_builder;
 
 static inline int32_t orth_build_size(const orth_builder *b, orth_group a)
@@ -146,11 +147,16 @@ void orth_build_results(orth_builder *b);
 
 /* Operands of a block's values. */
 typedef struct {
-    orth_operand *of;   /* [num_values]; buffer -2: not made yet */
+    orth_operand *of;   /* [num_values]; buffer -2: not made yet, or forgotten */
+    const bool *again;  /* [num_forward] nodes whose outputs are made again for the backward; NULL: none */
 } orth_block_env;
 
 /* Each returns what the next block reads: the output; the gradient of the input. */
 orth_operand orth_build_forward(orth_builder *b, const orth_block *block, orth_block_env *env, orth_operand x);
+/* After the forward: what the marked nodes made, and the block's input, is not kept. `again` outlives env. */
+void orth_build_forget(orth_builder *b, const orth_block *block, orth_block_env *env, const bool *again, bool forget_input);
+/* In the backward: the output of a block whose input x is there again. */
+orth_operand orth_build_again(orth_builder *b, const orth_block *block, orth_block_env *env, orth_operand x);
 /* kind: B, or BI, which leaves a part of the nodes to orth_build_weights. */
 orth_operand orth_build_backward(orth_builder *b, const orth_block *block, orth_block_env *env, orth_action_kind kind,
                                  orth_operand dy);

@@ -18,6 +18,8 @@ typedef struct {
     const orth_chunk *chunks;
     int32_t num_chunks;
     chunk_state *states;   /* [num_chunks][num_micro_batches] */
+    const bool *again;     /* of the graph of a layer (recompute.h); NULL: everything is kept */
+    const bool *all;       /* marks for any graph: all nodes */
 } stage;
 
 static chunk_state *state_of(const stage *st, int32_t local, int32_t micro)
@@ -73,6 +75,70 @@ static chunk_state *begin_action(stage *st, orth_phase phase, int32_t local, int
     return state_of(st, local, micro);
 }
 
+/* ---- what is made again ---- */
+
+static bool is_one_group(const stage *st)
+{
+    return st->again && st->b->spec->recompute.kind == ORTH_RECOMPUTE_ALL;
+}
+
+static int32_t group_of(const stage *st, const orth_chunk *c, int32_t l)
+{
+    return st->again ? orth_recompute_group(&st->b->spec->recompute, c->num_layers, l) : -1;
+}
+
+/* After the forward of a chunk. */
+static void forget(stage *st, const orth_chunk *c, chunk_state *m)
+{
+    orth_builder *b = st->b;
+    const bool with_embed = c->embed && is_one_group(st);
+    if (with_embed)
+        orth_build_forget(b, &b->spec->embed, &m->embed, st->all, false);
+    for (int32_t l = 0; l < c->num_layers && !b->p->failed; l++) {
+        const int32_t first = group_of(st, c, l);
+        if (first >= 0)
+            orth_build_forget(b, &b->spec->layers[c->first_layer + l], &m->layers[l], st->again, first < l || with_embed);
+    }
+}
+
+/* Before the backward of layer l, the last one of its group in the chunk: the layers before it in the group are made
+ * again, so that its input is there. The others find theirs. */
+static void make_group_again(stage *st, const orth_chunk *c, chunk_state *m, int32_t l)
+{
+    orth_builder *b = st->b;
+    const int32_t first = group_of(st, c, l), layer = b->layer;
+    const bool with_embed = c->embed && is_one_group(st);
+    if (first < 0 || (first == l && !with_embed) || (l + 1 < c->num_layers && group_of(st, c, l + 1) == first))
+        return;
+    orth_operand x = m->layers[first].of[b->spec->layers[c->first_layer + first].graph->input];
+    if (with_embed) {
+        b->layer = -1;
+        x = orth_build_again(b, &b->spec->embed, &m->embed, orth_operand_absent);
+    }
+    for (int32_t i = first; i < l && !b->p->failed; i++) {
+        b->layer = c->first_layer + i;
+        x = orth_build_again(b, &b->spec->layers[b->layer], &m->layers[i], x);
+    }
+    const orth_graph *g = b->spec->layers[c->first_layer + l].graph;
+    if (!b->p->failed)
+        m->layers[l].of[g->input] = x;
+    b->layer = layer;
+}
+
+/* One group: the final norm waits for the backward, for which all layers are made again. */
+static void make_final(stage *st, const orth_chunk *c, chunk_state *m)
+{
+    orth_builder *b = st->b;
+    const int32_t last = c->num_layers - 1, layer = b->layer;
+    make_group_again(st, c, m, last);
+    b->layer = c->first_layer + last;
+    const orth_block *block = &b->spec->layers[b->layer];
+    orth_operand x = b->p->failed ? orth_operand_absent
+                                  : orth_build_again(b, block, &m->layers[last], m->layers[last].of[block->graph->input]);
+    b->layer = layer;
+    m->normed = orth_build_forward(b, &b->spec->final, &m->final, x);
+}
+
 static void forward(stage *st, int32_t local, int32_t micro)
 {
     orth_builder *b = st->b;
@@ -95,12 +161,15 @@ static void forward(stage *st, int32_t local, int32_t micro)
     if (b->p->failed)
         return;
     orth_build_resume(b, ORTH_TRAVELS_IN_BUCKET); /* its memory is wanted by the head */
-    if (c->head)
+    if (c->head && !is_one_group(st))
         m->normed = orth_build_forward(b, &b->spec->final, &m->final, x);
+    else if (c->head)
+        (void)0; /* see make_final */
     else if (same_rank(b, c->next))
         m->handed = x;
     else
         send(b, ORTH_GROUP_PP, c->next, x);
+    forget(st, c, m);
 }
 
 /* kind: B or BI. The head is whole in both: its logits die with their chunk, and its weight gradient must be
@@ -111,6 +180,8 @@ static void backward(stage *st, orth_action_kind kind, int32_t local, int32_t mi
     const orth_chunk *c = &st->chunks[local];
     chunk_state *m = begin_action(st, ORTH_PHASE_BACKWARD, local, micro);
     orth_operand dy;
+    if (c->head && is_one_group(st))
+        make_final(st, c, m);
     if (c->head)
         dy = orth_build_backward(b, &b->spec->final, &m->final, kind, orth_build_head(b, m->normed));
     else if (same_rank(b, c->next))
@@ -119,6 +190,8 @@ static void backward(stage *st, orth_action_kind kind, int32_t local, int32_t mi
         dy = receive(b, ORTH_GROUP_PP_BACK, c->next, "d.received");
     for (int32_t l = c->num_layers - 1; l >= 0 && !b->p->failed; l--) {
         b->layer = c->first_layer + l;
+        if (!(c->head && is_one_group(st)))
+            make_group_again(st, c, m, l);
         dy = orth_build_backward(b, &b->spec->layers[b->layer], &m->layers[l], kind, dy);
     }
     b->layer = -1;
@@ -255,11 +328,31 @@ static void note_read(orth_builder *b, const orth_block *block, int32_t first)
 static void note_reread(orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
-    note_read(b, &s->embed, s->embed.graph->num_forward);
+    note_read(b, &s->embed, s->recompute.kind == ORTH_RECOMPUTE_ALL ? 0 : s->embed.graph->num_forward);
+    const bool again = s->recompute.kind != ORTH_RECOMPUTE_NONE; /* parts of the forward, too */
     for (int32_t l = 0; l < s->num_layers; l++)
-        note_read(b, &s->layers[l], s->layers[l].graph->num_forward);
+        note_read(b, &s->layers[l], again ? 0 : s->layers[l].graph->num_forward);
     note_read(b, &s->final, s->final.graph->num_forward);
     note_read(b, &s->head, 0);
+}
+
+static bool mark_again(stage *st)
+{
+    orth_builder *b = st->b;
+    const orth_compile_spec *s = b->spec;
+    if (s->recompute.kind == ORTH_RECOMPUTE_NONE || s->mode != ORTH_MODE_TRAIN)
+        return true;
+    const int32_t num = ORTH_MAX(s->layers[0].graph->num_forward, s->embed.graph->num_forward);
+    bool *again = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, bool, num), *all = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, bool, num);
+    if (!again || !all) {
+        b->p->failed = true;
+        return false;
+    }
+    orth_recompute_mark(&s->recompute, s->layers[0].graph, s->mesh.sequence_parallel, again);
+    memset(all, true, (size_t)num * sizeof *all);
+    st->again = again;
+    st->all = all;
+    return true;
 }
 
 static void compile_step(orth_builder *b)
@@ -290,6 +383,8 @@ static void compile_step(orth_builder *b)
     st.states = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, chunk_state, (int64_t)s->num_chunks * s->num_micro_batches);
     b->p->failed = b->p->failed || !st.states;
     if (b->p->failed)
+        return;
+    if (!mark_again(&st))
         return;
     run_actions(&st);
     while (b->num_pending > 0)

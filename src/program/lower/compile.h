@@ -13,6 +13,7 @@
 #include "program/ir/comm_policy.h"
 #include "program/ir/param.h"
 #include "program/ir/program.h"
+#include "program/lower/recompute.h"
 
 typedef enum { ORTH_MODE_TRAIN = 0, ORTH_MODE_EVAL, ORTH_MODE_DECODE } orth_mode;
 
@@ -51,6 +52,7 @@ typedef struct {
     int32_t num_layers;
     orth_place_in_mesh mesh;
     orth_comm_policy comm;
+    orth_recompute recompute;        /* training */
     const orth_chunk *chunks;        /* [num_chunks]; NULL: the whole model */
     int32_t num_chunks;
     const orth_action *actions;      /* [num_actions] of this rank; NULL: F and B of each micro-batch in turn */

@@ -1,0 +1,45 @@
+/* recompute.h -- which activations are not kept for the backward pass, but made again in it (memory.recompute).
+ *
+ * Forward nodes of a layer are marked. What they make is forgotten after the forward; a backward node that reads it has the
+ * marked nodes expanded again before it, as far as they are needed, with the same kernels on the same bytes: no bit changes.
+ * Dropouts repeat, as their random numbers are functions of site, step, sequence and position.
+ *
+ * Groups: of neighbouring layers only the input of the first one is kept; the others' are made again with the rest.
+ * Sources: Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174 (groups of sqrt(L) layers);
+ * Korthikanti et al., arXiv:2205.05198 (selective); uniform and block as in Megatron-LM; Huang et al., "GPipe",
+ * arXiv:1811.06965 (one group).
+ */
+#ifndef ORTH_PROGRAM_RECOMPUTE_H
+#define ORTH_PROGRAM_RECOMPUTE_H
+
+#include "program/ir/graph.h"
+
+typedef enum {
+    ORTH_RECOMPUTE_NONE = 0,
+    ORTH_RECOMPUTE_SELECTIVE, /* attention itself */
+    ORTH_RECOMPUTE_FULL,      /* all nodes, in groups of `layers` layers; block: of the first `layers` layers of a chunk only,
+                                 each a group */
+    ORTH_RECOMPUTE_SQRT,      /* FULL, in groups of about sqrt(layers of the chunk) */
+    ORTH_RECOMPUTE_OPS,       /* the named ops */
+    ORTH_RECOMPUTE_KEEP,      /* all but the named ops */
+    ORTH_RECOMPUTE_ALL        /* the layers of a chunk are one group; embedding and final norm are in it */
+} orth_recompute_kind;
+
+typedef struct {
+    orth_recompute_kind kind;
+    int32_t layers;           /* FULL; 0 counts as 1 */
+    bool block;
+    const char *const *ops;   /* [num_ops] names of ops.def, for OPS and KEEP */
+    int32_t num_ops;
+} orth_recompute;
+
+/* ORTH_ERR_ARG where one of the names is none of the forward ops of a layer; the message lists them. */
+orth_status orth_recompute_check(orth_ctx *ctx, const orth_recompute *r, const orth_graph *layer);
+
+/* Marks nodes [0, num_forward) of a layer whose outputs are not kept. sequence_parallel: as the mesh has it. */
+void orth_recompute_mark(const orth_recompute *r, const orth_graph *layer, bool sequence_parallel, bool *again);
+
+/* The first of the layers 0 .. num_layers - 1 of a chunk that is in the group of `layer`; -1: nothing of it is made again. */
+int32_t orth_recompute_group(const orth_recompute *r, int32_t num_layers, int32_t layer);
+
+#endif
