@@ -199,7 +199,7 @@ static const lower_fn lowers[ORTH_NUM_OPS] = {
 /* Expands forward node `node`, whose output was forgotten, where the backward reads it: those that it needs come first. */
 static void make_again(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t node)
 {
-    const orth_leaf_range none = {.row0 = -1};
+    const orth_leaves none = {.row0 = -1};
     const orth_block_kind from_block = b->block;
     const int32_t from_node = b->node;
     const bool recomputed = b->recomputed;

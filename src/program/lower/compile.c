@@ -1,28 +1,11 @@
 /* compile.c -- the actions of a schedule (forward, backward of a micro-batch) become instructions. */
-#include "program/lower/build.h"
+#include "program/lower/stage.h"
 #include "program/passes/keep_packed.h"
 #include "program/passes/overlap.h"
 
 /* ---- actions ---- */
 
-/* What one micro-batch leaves behind in a chunk between its forward and its backward. */
-typedef struct {
-    orth_block_env embed, final;
-    orth_block_env *layers;     /* [num_layers of the chunk] */
-    orth_operand normed;   /* output of the final norm */
-    orth_operand handed, handed_back; /* to a chunk on the same rank: activation up, gradient down */
-} chunk_state;
-
-typedef struct {
-    orth_builder *b;
-    const orth_chunk *chunks;
-    int32_t num_chunks;
-    chunk_state *states;   /* [num_chunks][num_micro_batches] */
-    const bool *again;     /* of the graph of a layer (recompute.h); NULL: everything is kept */
-    const bool *all;       /* marks for any graph: all nodes */
-} stage;
-
-static chunk_state *state_of(const stage *st, int32_t local, int32_t micro)
+static orth_chunk_state *state_of(const orth_stage *st, int32_t local, int32_t micro)
 {
     return &st->states[(int64_t)local * st->b->spec->num_micro_batches + micro];
 }
@@ -67,7 +50,7 @@ static void send(orth_builder *b, orth_group channel, int32_t peer, orth_operand
 }
 
 /* What is built from here on is of this action: it begins before the first layer, or after the last. */
-static chunk_state *begin_action(stage *st, orth_phase phase, int32_t local, int32_t micro)
+static orth_chunk_state *begin_action(orth_stage *st, orth_phase phase, int32_t local, int32_t micro)
 {
     st->b->phase = phase;
     st->b->micro_batch = micro;
@@ -75,75 +58,11 @@ static chunk_state *begin_action(stage *st, orth_phase phase, int32_t local, int
     return state_of(st, local, micro);
 }
 
-/* ---- what is made again ---- */
-
-static bool is_one_group(const stage *st)
-{
-    return st->again && st->b->spec->recompute.kind == ORTH_RECOMPUTE_ALL;
-}
-
-static int32_t group_of(const stage *st, const orth_chunk *c, int32_t l)
-{
-    return st->again ? orth_recompute_group(&st->b->spec->recompute, c->num_layers, l) : -1;
-}
-
-/* After the forward of a chunk. */
-static void forget(stage *st, const orth_chunk *c, chunk_state *m)
-{
-    orth_builder *b = st->b;
-    const bool with_embed = c->embed && is_one_group(st);
-    if (with_embed)
-        orth_build_forget(b, &b->spec->embed, &m->embed, st->all, false);
-    for (int32_t l = 0; l < c->num_layers && !b->p->failed; l++) {
-        const int32_t first = group_of(st, c, l);
-        if (first >= 0)
-            orth_build_forget(b, &b->spec->layers[c->first_layer + l], &m->layers[l], st->again, first < l || with_embed);
-    }
-}
-
-/* Before the backward of layer l, the last one of its group in the chunk: the layers before it in the group are made
- * again, so that its input is there. The others find theirs. */
-static void make_group_again(stage *st, const orth_chunk *c, chunk_state *m, int32_t l)
-{
-    orth_builder *b = st->b;
-    const int32_t first = group_of(st, c, l), layer = b->layer;
-    const bool with_embed = c->embed && is_one_group(st);
-    if (first < 0 || (first == l && !with_embed) || (l + 1 < c->num_layers && group_of(st, c, l + 1) == first))
-        return;
-    orth_operand x = m->layers[first].of[b->spec->layers[c->first_layer + first].graph->input];
-    if (with_embed) {
-        b->layer = -1;
-        x = orth_build_again(b, &b->spec->embed, &m->embed, orth_operand_absent);
-    }
-    for (int32_t i = first; i < l && !b->p->failed; i++) {
-        b->layer = c->first_layer + i;
-        x = orth_build_again(b, &b->spec->layers[b->layer], &m->layers[i], x);
-    }
-    const orth_graph *g = b->spec->layers[c->first_layer + l].graph;
-    if (!b->p->failed)
-        m->layers[l].of[g->input] = x;
-    b->layer = layer;
-}
-
-/* One group: the final norm waits for the backward, for which all layers are made again. */
-static void make_final(stage *st, const orth_chunk *c, chunk_state *m)
-{
-    orth_builder *b = st->b;
-    const int32_t last = c->num_layers - 1, layer = b->layer;
-    make_group_again(st, c, m, last);
-    b->layer = c->first_layer + last;
-    const orth_block *block = &b->spec->layers[b->layer];
-    orth_operand x = b->p->failed ? orth_operand_absent
-                                  : orth_build_again(b, block, &m->layers[last], m->layers[last].of[block->graph->input]);
-    b->layer = layer;
-    m->normed = orth_build_forward(b, &b->spec->final, &m->final, x);
-}
-
-static void forward(stage *st, int32_t local, int32_t micro)
+static void forward(orth_stage *st, int32_t local, int32_t micro)
 {
     orth_builder *b = st->b;
     const orth_chunk *c = &st->chunks[local];
-    chunk_state *m = begin_action(st, ORTH_PHASE_FORWARD, local, micro);
+    orth_chunk_state *m = begin_action(st, ORTH_PHASE_FORWARD, local, micro);
     orth_operand x;
     if (c->embed)
         x = orth_build_forward(b, &b->spec->embed, &m->embed, orth_operand_absent);
@@ -161,27 +80,26 @@ static void forward(stage *st, int32_t local, int32_t micro)
     if (b->p->failed)
         return;
     orth_build_resume(b, ORTH_TRAVELS_IN_BUCKET); /* its memory is wanted by the head */
-    if (c->head && !is_one_group(st))
-        m->normed = orth_build_forward(b, &b->spec->final, &m->final, x);
-    else if (c->head)
-        (void)0; /* see make_final */
+    if (c->head) /* one group: orth_stage_make_final does that */
+        m->normed = orth_stage_is_one_group(st) ? orth_operand_absent
+                                                : orth_build_forward(b, &b->spec->final, &m->final, x);
     else if (same_rank(b, c->next))
         m->handed = x;
     else
         send(b, ORTH_GROUP_PP, c->next, x);
-    forget(st, c, m);
+    orth_stage_forget(st, c, m);
 }
 
 /* kind: B or BI. The head is whole in both: its logits die with their chunk, and its weight gradient must be
  * made while they live. */
-static void backward(stage *st, orth_action_kind kind, int32_t local, int32_t micro)
+static void backward(orth_stage *st, orth_action_kind kind, int32_t local, int32_t micro)
 {
     orth_builder *b = st->b;
     const orth_chunk *c = &st->chunks[local];
-    chunk_state *m = begin_action(st, ORTH_PHASE_BACKWARD, local, micro);
+    orth_chunk_state *m = begin_action(st, ORTH_PHASE_BACKWARD, local, micro);
     orth_operand dy;
-    if (c->head && is_one_group(st))
-        make_final(st, c, m);
+    if (c->head && orth_stage_is_one_group(st))
+        orth_stage_make_final(st, c, m);
     if (c->head)
         dy = orth_build_backward(b, &b->spec->final, &m->final, kind, orth_build_head(b, m->normed));
     else if (same_rank(b, c->next))
@@ -190,8 +108,8 @@ static void backward(stage *st, orth_action_kind kind, int32_t local, int32_t mi
         dy = receive(b, ORTH_GROUP_PP_BACK, c->next, "d.received");
     for (int32_t l = c->num_layers - 1; l >= 0 && !b->p->failed; l--) {
         b->layer = c->first_layer + l;
-        if (!(c->head && is_one_group(st)))
-            make_group_again(st, c, m, l);
+        if (!(c->head && orth_stage_is_one_group(st)))
+            orth_stage_make_group(st, c, m, l);
         dy = orth_build_backward(b, &b->spec->layers[b->layer], &m->layers[l], kind, dy);
     }
     b->layer = -1;
@@ -207,11 +125,11 @@ static void backward(stage *st, orth_action_kind kind, int32_t local, int32_t mi
 }
 
 /* The weight gradients that BI left, in the order of the whole backward. */
-static void weights(stage *st, int32_t local, int32_t micro)
+static void weights(orth_stage *st, int32_t local, int32_t micro)
 {
     orth_builder *b = st->b;
     const orth_chunk *c = &st->chunks[local];
-    chunk_state *m = begin_action(st, ORTH_PHASE_BACKWARD, local, micro);
+    orth_chunk_state *m = begin_action(st, ORTH_PHASE_BACKWARD, local, micro);
     if (c->head)
         orth_build_weights(b, &b->spec->final, &m->final);
     for (int32_t l = c->num_layers - 1; l >= 0 && !b->p->failed; l--) {
@@ -232,7 +150,7 @@ static bool is_whole(const orth_chunk *c, const orth_action *a, const orth_actio
            next->micro_batch == a->micro_batch;
 }
 
-static int32_t local_chunk(const stage *st, int32_t chunk)
+static int32_t local_chunk(const orth_stage *st, int32_t chunk)
 {
     int32_t k = 0;
     while (k < st->num_chunks && st->chunks[k].chunk != chunk)
@@ -241,7 +159,7 @@ static int32_t local_chunk(const stage *st, int32_t chunk)
 }
 
 /* Without a schedule: a micro-batch all the way through this rank's chunks. */
-static void run_in_turn(stage *st, int32_t micro)
+static void run_in_turn(orth_stage *st, int32_t micro)
 {
     const orth_compile_spec *s = st->b->spec;
     for (int32_t k = 0; k < st->num_chunks && !st->b->p->failed; k++) {
@@ -266,7 +184,7 @@ static bool needed_later(const orth_builder *b, int32_t action)
     return false;
 }
 
-static void run_actions(stage *st)
+static void run_actions(orth_stage *st)
 {
     const orth_compile_spec *s = st->b->spec;
     for (int32_t i = 0; i < s->num_actions && !st->b->p->failed; i++) {
@@ -336,25 +254,6 @@ static void note_reread(orth_builder *b)
     note_read(b, &s->head, 0);
 }
 
-static bool mark_again(stage *st)
-{
-    orth_builder *b = st->b;
-    const orth_compile_spec *s = b->spec;
-    if (s->recompute.kind == ORTH_RECOMPUTE_NONE || s->mode != ORTH_MODE_TRAIN)
-        return true;
-    const int32_t num = ORTH_MAX(s->layers[0].graph->num_forward, s->embed.graph->num_forward);
-    bool *again = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, bool, num), *all = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, bool, num);
-    if (!again || !all) {
-        b->p->failed = true;
-        return false;
-    }
-    orth_recompute_mark(&s->recompute, s->layers[0].graph, s->mesh.sequence_parallel, again);
-    memset(all, true, (size_t)num * sizeof *all);
-    st->again = again;
-    st->all = all;
-    return true;
-}
-
 static void compile_step(orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
@@ -379,12 +278,12 @@ static void compile_step(orth_builder *b)
     orth_build_params(b);
     orth_build_results(b);
     orth_build_data_buffer(b, &step); /* also on ranks whose blocks do not read it: the optimizer does */
-    stage st = {.b = b, .chunks = s->chunks, .num_chunks = s->num_chunks};
-    st.states = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, chunk_state, (int64_t)s->num_chunks * s->num_micro_batches);
+    orth_stage st = {.b = b, .chunks = s->chunks, .num_chunks = s->num_chunks};
+    st.states = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, orth_chunk_state, (int64_t)s->num_chunks * s->num_micro_batches);
     b->p->failed = b->p->failed || !st.states;
     if (b->p->failed)
         return;
-    if (!mark_again(&st))
+    if (!orth_stage_mark(&st))
         return;
     run_actions(&st);
     while (b->num_pending > 0)
