@@ -129,7 +129,7 @@ static orth_status make_call(member *m, orth_comm_call *call)
     call->op = m->op;
     call->tag = m->salt;
     call->instr = (int32_t)m->salt;
-    const int64_t before = orth_comm_counted(m->c)->bytes[call->kind];
+    const orth_comm_counts before = orth_comm_counted(m->c);
     if (!m->s->async) {
         ORTH_TRY(orth_comm_run(m->ctx, m->c, call));
     } else {
@@ -137,8 +137,15 @@ static orth_status make_call(member *m, orth_comm_call *call)
         ORTH_TRY(orth_comm_start(m->ctx, m->c, call, &t));
         ORTH_TRY(orth_comm_wait(m->ctx, m->c, t));
     }
-    if (orth_comm_counted(m->c)->bytes[call->kind] - before != orth_comm_bytes(m->n, m->me, call))
-        return ORTH_FAIL(m->ctx, ORTH_ERR_INTERNAL, "counted bytes differ from orth_comm_bytes");
+    const orth_comm_counts after = orth_comm_counted(m->c);
+    const int64_t want = orth_comm_sent_bytes(orth_comm_method_of(m->c), m->n, m->me, call);
+    const int64_t sent = after.sent[call->kind] - before.sent[call->kind];
+    if (sent != want)
+        return ORTH_FAIL(m->ctx, ORTH_ERR_INTERNAL, "%s of %lld %s, member %d of %d: %lld bytes were moved, not %lld",
+                         orth_comm_kind_name(call->kind), (long long)call->count, orth_dtype_name(m->dtype), m->me, m->n,
+                         (long long)sent, (long long)want);
+    if (after.ideal[call->kind] - before.ideal[call->kind] != orth_comm_bytes(m->n, m->me, call))
+        return ORTH_FAIL(m->ctx, ORTH_ERR_INTERNAL, "bytes of a ring differ from orth_comm_bytes");
     m->s->cases++;
     return ORTH_OK;
 }

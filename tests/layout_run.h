@@ -8,7 +8,7 @@
 
 #include "comm/comm.h"
 #include "layouts.h"
-#include "plan/traffic.h"
+#include "traffic_case.h"
 
 static const int64_t max_elems = 1 << 20;
 
@@ -187,17 +187,14 @@ static inline void run_steps(orth_ctx *ctx, layout_case *c, const orth_spread *s
 static inline void check_plan(layout_case *c, const engine *e, orth_comm *const comms[ORTH_NUM_GROUPS], int rank)
 {
     const orth_rank_groups groups = engine_groups(comms);
-    orth_traffic planned = orth_traffic_planned(&e->unit.program, &groups), counted = orth_traffic_counted(comms);
-    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
-        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
-            planned.calls[g][k] *= c->steps;
-            planned.bytes[g][k] *= c->steps;
-            matched.traffic += (int64_t)counted.bytes[g][k];
-            matched.calls += (int64_t)counted.calls[g][k];
-        }
-    }
-    char what[192];
-    if (orth_traffic_differs(&planned, &counted, what, sizeof what) || engine_memory_differs(e, what, sizeof what))
+    const orth_traffic planned = orth_traffic_planned(&e->unit.program, &groups, traffic_method(comms));
+    const orth_traffic counted = orth_traffic_counted(comms);
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++)
+            matched.calls += counted.calls[g][k];
+    matched.traffic += traffic_bytes(&counted);
+    char what[224];
+    if (traffic_differs(&planned, &counted, c->steps, what, sizeof what) || engine_memory_differs(e, what, sizeof what))
         differs(c, "rank %d: %s", rank, what);
     for (int k = 0; k < ORTH_NUM_CLASSES; k++)
         matched.memory += (int64_t)e->unit.program.class_bytes[k];
@@ -217,11 +214,11 @@ static inline orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
     if (status == ORTH_OK)
         run_steps(ctx, c, &spread, &e.shape, &e, rank, &status);
     if (rank == orth_world_size(world) - 1 && comms[ORTH_GROUP_CP])
-        c->over_cp = *orth_comm_counted(comms[ORTH_GROUP_CP]);
+        c->over_cp = orth_comm_counted(comms[ORTH_GROUP_CP]);
     if (rank == 0 && comms[ORTH_GROUP_DP])
-        c->over_dp = *orth_comm_counted(comms[ORTH_GROUP_DP]);
+        c->over_dp = orth_comm_counted(comms[ORTH_GROUP_DP]);
     if (rank == 0 && comms[ORTH_GROUP_KV])
-        c->over_kv = *orth_comm_counted(comms[ORTH_GROUP_KV]);
+        c->over_kv = orth_comm_counted(comms[ORTH_GROUP_KV]);
     if (status == ORTH_OK)
         check_plan(c, &e, comms, rank);
     if (e.ex)
@@ -274,7 +271,7 @@ static inline orth_ctx *case_ctx(const layout_case *c, int threads)
 
 static inline void run_layout(layout_case *c, int threads)
 {
-    char what[256];
+    char what[224];
     layout_describe(c, what, sizeof what);
     orth_ctx *ctx = case_ctx(c, 1);
     memset(c->hash, 0, sizeof c->hash);

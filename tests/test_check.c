@@ -102,7 +102,7 @@ static int64_t planned_bytes(patient *x, orth_group g, orth_comm_kind kind)
             for (int k = 0; k < groups.size[i]; k++)
                 groups.pos[i] = ranks[k] == r ? k : groups.pos[i];
         }
-        sum += orth_traffic_planned(&x->p[r], &groups).bytes[g][kind];
+        sum += orth_traffic_planned(&x->p[r], &groups, (orth_comm_method){.shares_memory = true}).ideal[g][kind];
     }
     return sum;
 }

@@ -282,9 +282,10 @@ static orth_status count_only(orth_ctx *ctx, orth_world *w, void *arg)
     ORTH_TRY(orth_comm_create(ctx, w, &c, "dp", n, ranks));
     ORTH_TRY(orth_all_reduce(ctx, c, NULL, NULL, 1000, ORTH_F32, ORTH_SUM));
     ORTH_TRY(orth_all_gather(ctx, c, NULL, NULL, 1000, NULL, ORTH_F32));
-    bytes[me][0] = orth_comm_counted(c)->bytes[ORTH_COMM_ALL_REDUCE];
-    bytes[me][1] = orth_comm_counted(c)->bytes[ORTH_COMM_ALL_GATHER];
-    return orth_comm_counted(c)->calls[ORTH_COMM_ALL_REDUCE] == 1 ? ORTH_OK
+    const orth_comm_counts counted = orth_comm_counted(c);
+    bytes[me][0] = counted.ideal[ORTH_COMM_ALL_REDUCE];
+    bytes[me][1] = counted.ideal[ORTH_COMM_ALL_GATHER];
+    return counted.sent[ORTH_COMM_ALL_REDUCE] == 0 && counted.calls[ORTH_COMM_ALL_REDUCE] == 1 ? ORTH_OK
                                                                   : ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "calls");
 }
 

@@ -191,7 +191,7 @@ TEST(shared_kv_heads_send_what_the_formula_says)
         check_layout(&c);
         int64_t r = c.layout.tp / c.model.kv_heads, S = c.layout.global_batch * c.steps, P = c.layout.parts;
         int64_t kv = S * c.model.layers * c.layout.seq_len * 2 * c.model.head_dim;
-        assert_int_equal(c.over_kv.bytes[ORTH_COMM_ALL_REDUCE], 2 * (r - 1) * (P / c.layout.cp) * 4 * kv / r);
+        assert_int_equal(c.over_kv.ideal[ORTH_COMM_ALL_REDUCE], 2 * (r - 1) * (P / c.layout.cp) * 4 * kv / r);
     }
 }
 
@@ -212,8 +212,8 @@ TEST(one_owner)
     c.layout.owner = true;
     check_layout(&c);
     int64_t bytes = 4 * orth_model_num_elems(&c.model); /* of rank 0: weights out, no gradients */
-    assert_int_equal(c.over_dp.bytes[ORTH_COMM_ALL_GATHER], c.steps * bytes);
-    assert_int_equal(c.over_dp.bytes[ORTH_COMM_REDUCE_SCATTER], 0);
+    assert_int_equal(c.over_dp.ideal[ORTH_COMM_ALL_GATHER], c.steps * bytes);
+    assert_int_equal(c.over_dp.ideal[ORTH_COMM_REDUCE_SCATTER], 0);
 }
 
 /* Shares of the batch that are no single branches of the tree over sequences: ranks of different speed. */
@@ -253,8 +253,8 @@ TEST(uneven_shares_send_what_the_formula_says)
         c.model.tied = false;
         check_layout(&c);
         int64_t grads = 4 * orth_model_num_elems(&c.model), losses = 5 * (int64_t)sizeof(double);
-        assert_int_equal(c.over_dp.bytes[ORTH_COMM_SEND], c.steps * 2 * grads / 2);
-        assert_int_equal(c.over_dp.bytes[ORTH_COMM_ALL_GATHER], c.steps * (grads / 2 + losses));
+        assert_int_equal(c.over_dp.ideal[ORTH_COMM_SEND], c.steps * 2 * grads / 2);
+        assert_int_equal(c.over_dp.ideal[ORTH_COMM_ALL_GATHER], c.steps * (grads / 2 + losses));
     }
 }
 

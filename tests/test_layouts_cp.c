@@ -113,7 +113,7 @@ TEST(context_parallel_sends_what_its_formulas_say)
         check_layout(&c);
         const int64_t S = c.layout.global_batch * c.steps, N = S * m->layers * c.layout.seq_len, e = k / 2 % 2 ? 2 : 4;
         const int64_t cp = c.layout.cp, kv = N * 2 * m->kv_heads * m->head_dim, q = N * m->heads * m->head_dim;
-        const int64_t *got = c.over_cp.bytes;
+        const int64_t *got = c.over_cp.ideal;
         const bool gathers = k / 4 == ORTH_CP_ALL_GATHER, trades = k / 4 == ORTH_CP_ALL_TO_ALL;
         assert_int_equal(got[ORTH_COMM_ALL_GATHER], gathers ? 2 * (cp - 1) * kv * e / cp : 0);
         assert_int_equal(got[ORTH_COMM_ALL_TO_ALL], trades ? 2 * (cp - 1) * (2 * q + kv) * e / cp / cp : 0);

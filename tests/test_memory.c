@@ -228,7 +228,7 @@ static long sum_of_numbers(const char *text)
     return sum;
 }
 
-/* Of rank 0 and of all ranks, in every step; the plan's total is the sum of its ranks. */
+/* Of rank 0 and of all ranks, in every step, whatever the algorithm; the plan's total is the sum of its ranks. */
 TEST(bytes_in_metrics_are_those_of_the_plan)
 {
     run_case *r = run_begin();
@@ -237,18 +237,21 @@ TEST(bytes_in_metrics_are_those_of_the_plan)
         const int64_t seed = (int64_t)i * 8;
         int dp = 1 << test_rand_int(9, (uint64_t)seed, 0, 1), tp = 1 << test_rand_int(9, (uint64_t)seed + 1, 0, 1);
         int pp = 1 << test_rand_int(9, (uint64_t)seed + 2, 0, 1), cp = dp * tp * pp == 1 ? 2 : 1;
-        snprintf(layout, sizeof layout, "parallel.dp=%d parallel.tp=%d parallel.pp=%d parallel.cp=%d parallel.zero=%d", dp, tp, pp,
-                 cp, dp > 1 ? (int)test_rand_int(9, (uint64_t)seed + 3, 0, 3) : 0);
+        static const char *const algorithms[] = {"auto", "tree", "ring numerics.mode=fast"};
+        snprintf(layout, sizeof layout, "parallel.dp=%d parallel.tp=%d parallel.pp=%d parallel.cp=%d parallel.zero=%d "
+                 "comm.algorithm=%s", dp, tp, pp, cp, dp > 1 ? (int)test_rand_int(9, (uint64_t)seed + 3, 0, 3) : 0,
+                 algorithms[i % 3]);
         RUN(r, 0, "saved", "train run.yaml train.steps=2 train.global_batch=8 train.micro_batch=1 run.threads=1 checkpoint.dir=c%d %s",
             i, layout);
         snprintf(name, sizeof name, "c%d/plan.json", i);
         char *plan = run_read(r, name, NULL);
         snprintf(name, sizeof name, "c%d/metrics.jsonl", i);
         char *metrics = run_read(r, name, NULL);
-        char *planned = object_of(plan, "\"comm\": {", true), *planned_total = object_of(plan, "\"comm\": {", false);
+        char *planned = object_of(plan, "\"comm_sent\": {", true), *planned_total = object_of(plan, "\"comm_sent\": {", false);
+        char *ring = object_of(plan, "\"comm\": {", false);
         long sum = 0;
-        for (const char *at = plan; (at = strstr(at, "\"comm\": {")) != NULL; at++) {
-            char *one = object_of(at, "\"comm\": {", true);
+        for (const char *at = plan; (at = strstr(at, "\"comm_sent\": {")) != NULL; at++) {
+            char *one = object_of(at, "\"comm_sent\": {", true);
             sum += sum_of_numbers(one);
             free(one);
         }
@@ -256,6 +259,9 @@ TEST(bytes_in_metrics_are_those_of_the_plan)
         assert_int_equal(sum, 2 * sum_of_numbers(planned_total));
         for (int k = 0; k < 2; k++) {
             char *one = object_of(metrics, "\"comm_bytes\": {", k == 0), *all = object_of(metrics, "\"comm_bytes_total\": {", k == 0);
+            char *by_ring = object_of(metrics, "\"comm_ring_total\": {", k == 0);
+            assert_string_equal(by_ring, ring);
+            free(by_ring);
             if (strcmp(one, planned) != 0 || strcmp(all, planned_total) != 0)
                 fail_msg("%s: planned %s and %s, sent %s and %s", layout, planned, planned_total, one, all);
             free(one);
@@ -263,6 +269,7 @@ TEST(bytes_in_metrics_are_those_of_the_plan)
         }
         free(planned);
         free(planned_total);
+        free(ring);
         free(plan);
         free(metrics);
     }

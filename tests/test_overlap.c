@@ -1,7 +1,7 @@
 /* test_overlap.c -- when communication happens: buckets, calls under way, gathers ahead, what is computed meanwhile. That
  * the numbers stay the same is the business of test_layouts.c; that nothing is touched too early, of test_damage_overlap.c. */
 #include "damage.h"
-#include "plan/traffic.h"
+#include "traffic_case.h"
 
 static layout_case case_of(int zero, orth_comm_policy comm)
 {
@@ -28,7 +28,7 @@ static orth_traffic traffic_of(const layout_case *c)
     groups.size[ORTH_GROUP_TP] = ORTH_MAX(c->layout.tp, 1);
     groups.size[ORTH_GROUP_CP] = ORTH_MAX(c->layout.cp, 1);
     groups.size[ORTH_GROUP_NORM] = 2;
-    orth_traffic t = orth_traffic_planned(&x->p[0], &groups);
+    orth_traffic t = orth_traffic_planned(&x->p[0], &groups, (orth_comm_method){.shares_memory = true});
     patient_free(x);
     return t;
 }
@@ -39,8 +39,8 @@ TEST(overlap_changes_no_call_and_no_byte)
         layout_case with = case_of(zero, (orth_comm_policy){.overlap = true, .bucket_bytes = 16384, .prefetch = 2});
         layout_case without = case_of(zero, (orth_comm_policy){.bucket_bytes = 16384});
         orth_traffic a = traffic_of(&with), b = traffic_of(&without);
-        char what[192];
-        if (orth_traffic_differs(&a, &b, what, sizeof what))
+        char what[224];
+        if (traffic_differs(&a, &b, 1, what, sizeof what))
             fail_msg("zero=%d: %s", zero, what);
     }
 }
@@ -62,10 +62,10 @@ TEST(overlap_over_other_axes_changes_no_call_and_no_byte)
         orth_group axis = k < 4 ? ORTH_GROUP_TP : ORTH_GROUP_CP;
         layout_case with = split_case(k, axis, k / 2 == 1, true), without = split_case(k, axis, k / 2 == 1, false);
         orth_traffic a = traffic_of(&with), b = traffic_of(&without);
-        char what[192];
-        if (orth_traffic_differs(&a, &b, what, sizeof what))
+        char what[224];
+        if (traffic_differs(&a, &b, 1, what, sizeof what))
             fail_msg("case %d: %s", k, what);
-        assert_true(orth_traffic_bytes(&a) > 0);
+        assert_true(traffic_bytes(&a) > 0);
     }
 }
 
@@ -183,7 +183,7 @@ TEST(buckets_make_fewer_calls_of_the_same_bytes)
         orth_comm_kind kind = zero ? ORTH_COMM_REDUCE_SCATTER : ORTH_COMM_ALL_REDUCE;
         int64_t params = a.calls[ORTH_GROUP_DP][kind], buckets = b.calls[ORTH_GROUP_DP][kind];
         assert_true(buckets * 10 < params);
-        assert_int_equal(orth_traffic_bytes(&a), orth_traffic_bytes(&b));
+        assert_int_equal(traffic_bytes(&a), traffic_bytes(&b));
     }
 }
 
@@ -277,7 +277,7 @@ TEST(parameters_that_stay_are_gathered_once)
     int64_t other = 0; /* what rank 0 sends is what is not rank 1's */
     for (int64_t i = 0; i < x->blocks[0].spec.num_params; i++)
         other += (int64_t)x->p[1].buffers[orth_program_find(&x->p[1], ORTH_BIND_MASTER, i)].bytes;
-    assert_int_equal(t.bytes[ORTH_GROUP_DP][ORTH_COMM_ALL_GATHER], whole - other);
+    assert_int_equal(t.ideal[ORTH_GROUP_DP][ORTH_COMM_ALL_GATHER], whole - other);
     assert_true(y->p[0].transient_bytes > x->p[0].transient_bytes);
     patient_free(x);
     patient_free(y);

@@ -88,11 +88,11 @@ static comm_block from(int peer, void *p, size_t bytes)
 /* ---- ring ---- */
 
 /* One step: block `out` to the next member, block `in` from the one before. */
-static bool ring_step(orth_comm *c, const void *send, size_t send_bytes, void *recv, size_t recv_bytes)
+static bool ring_step(orth_comm *c, orth_comm_kind kind, const void *send, size_t send_bytes, void *recv, size_t recv_bytes)
 {
     const int next = (c->pos + 1) % c->n, before = (c->pos + c->n - 1) % c->n;
     const comm_block blocks[] = {to(next, send, send_bytes), from(before, recv, recv_bytes)};
-    return c->ops->exchange(c, blocks, 2);
+    return c->ops->exchange(c, kind, blocks, 2);
 }
 
 static bool ring_piece(orth_comm *c, const cut *k, int64_t p)
@@ -105,14 +105,14 @@ static bool ring_piece(orth_comm *c, const cut *k, int64_t p)
     for (int step = 0; step < n - 1; step++) {
         const int out = (c->pos - 1 - step + 2 * n) % n, in = (c->pos - 2 - step + 2 * n) % n;
         char *sum = c->work + (size_t)in * room;
-        if (!ring_step(c, c->work + (size_t)out * room, (size_t)piece(k, out, p) * k->acc, inbox,
+        if (!ring_step(c, k->call->kind, c->work + (size_t)out * room, (size_t)piece(k, out, p) * k->acc, inbox,
                        (size_t)piece(k, in, p) * k->acc))
             return false;
         k->fns->merge(sum, inbox, sum, piece(k, in, p));
     }
     for (int step = 0; k->gather && step < n - 1; step++) {
         const int out = (c->pos - step + n) % n, in = (c->pos - 1 - step + n) % n;
-        if (!ring_step(c, c->work + (size_t)out * room, (size_t)piece(k, out, p) * k->acc,
+        if (!ring_step(c, k->call->kind, c->work + (size_t)out * room, (size_t)piece(k, out, p) * k->acc,
                        c->work + (size_t)in * room, (size_t)piece(k, in, p) * k->acc))
             return false;
     }
@@ -135,7 +135,7 @@ static bool ring_gather(orth_comm *c, const orth_comm_call *call)
         memcpy(recv + at[c->pos], call->send, at[c->pos + 1] - at[c->pos]);
     for (int step = 0; step < n - 1; step++) {
         const int out = (c->pos - step + n) % n, in = (c->pos - 1 - step + n) % n;
-        if (!ring_step(c, recv + at[out], at[out + 1] - at[out], recv + at[in], at[in + 1] - at[in]))
+        if (!ring_step(c, call->kind, recv + at[out], at[out + 1] - at[out], recv + at[in], at[in + 1] - at[in]))
             return false;
     }
     return true;
@@ -159,7 +159,7 @@ static bool tree_level(orth_comm *c, const cut *k, int level, char *mine, char *
             blocks[num++] = to(sibling + i, mine, bytes);
         blocks[num++] = from(sibling + index % their_size, theirs, bytes);
     }
-    if (!c->ops->exchange(c, blocks, num))
+    if (!c->ops->exchange(c, k->call->kind, blocks, num))
         return false;
     if (their_size <= 0)
         return true;
@@ -199,7 +199,7 @@ static bool tree_broadcast(orth_comm *c, const orth_comm_call *call)
             block = to((c->pos + width) % n, call->recv, bytes), num = 1;
         else if (v >= width && v < 2 * width)
             block = from((c->pos - width + n) % n, call->recv, bytes), num = 1;
-        if (!c->ops->exchange(c, &block, num))
+        if (!c->ops->exchange(c, call->kind, &block, num))
             return false;
     }
     return true;
@@ -223,7 +223,7 @@ static bool direct_piece(orth_comm *c, const cut *k, int64_t p)
         blocks[num++] = to(i, input(k, i, p), (size_t)piece(k, i, p) * k->elem);
         blocks[num++] = from(i, c->work + (size_t)i * room, (size_t)mine * k->elem);
     }
-    if (!c->ops->exchange(c, blocks, num))
+    if (!c->ops->exchange(c, k->call->kind, blocks, num))
         return false;
     const comm_combine_how how = {c->world->s->heap.isa, k->call->dtype, k->call->op, c->order, false};
     comm_combine(&how, (void *[]){sum}, 1, leaves, n, 0, mine);
@@ -236,7 +236,7 @@ static bool direct_piece(orth_comm *c, const cut *k, int64_t p)
         blocks[num++] = to(i, sum, (size_t)mine * k->elem);
         blocks[num++] = from(i, output(k, i, p), (size_t)piece(k, i, p) * k->elem);
     }
-    return !k->gather || c->ops->exchange(c, blocks, num);
+    return !k->gather || c->ops->exchange(c, k->call->kind, blocks, num);
 }
 
 /* Everything that only moves blocks: all-gather, broadcast, all-to-all. */
@@ -272,7 +272,7 @@ static bool direct_move(orth_comm *c, const orth_comm_call *call)
         out_at += kind == ORTH_COMM_ALL_TO_ALL ? out : 0;
         in_at += kind == ORTH_COMM_BROADCAST ? 0 : in;
     }
-    return c->ops->exchange(c, blocks, num);
+    return c->ops->exchange(c, kind, blocks, num);
 }
 
 bool comm_algo_run(orth_comm *c, const orth_comm_call *call, orth_comm_algo algo)

@@ -1,5 +1,6 @@
-/* bytes.c -- how many bytes a member sends: the one definition, for the planner and the counters. */
-#include "comm/comm.h"
+/* bytes.c -- how many bytes a member sends: by a ring, which is what prices go by, and by the method in use, which is what the
+ * back ends count. algo.c and thread/direct.c move them; what is said of them here they do not use. */
+#include "comm/comm_impl.h"
 
 static int64_t slice(int64_t count, int n, int i)
 {
@@ -47,4 +48,80 @@ int64_t orth_comm_bytes(int n, int pos, const orth_comm_call *call)
         break;
     }
     return elems * (int64_t)orth_dtype_bytes(call->dtype);
+}
+
+/* ---- by the method in use ---- */
+
+/* Where members share memory direct wins at every size: it needs two meetings, a tree 2*log2(n), a ring
+ * 4(n-1). Where they send messages a tree has the fewest for small sums, direct the fewest bytes. */
+orth_comm_algo orth_comm_algo_of(orth_comm_method m, const orth_comm_call *call)
+{
+    static const bool can[ORTH_NUM_COMM_KINDS][ORTH_NUM_ALGOS] = {
+#define KIND(NAME, text, ring, tree) \
+    [ORTH_COMM_##NAME] = {[ORTH_ALGO_RING] = ring, [ORTH_ALGO_TREE] = tree, [ORTH_ALGO_DIRECT] = true},
+#include "comm/kinds.def"
+#undef KIND
+    };
+    const int64_t small_bytes = 4096;
+    if (m.algo != ORTH_ALGO_AUTO)
+        return can[call->kind][m.algo] ? m.algo : ORTH_ALGO_DIRECT;
+    const int64_t bytes = call->count * (int64_t)orth_dtype_bytes(call->dtype);
+    const bool few = bytes <= small_bytes || call->kind == ORTH_COMM_BROADCAST;
+    return !m.shares_memory && few && can[call->kind][ORTH_ALGO_TREE] ? ORTH_ALGO_TREE : ORTH_ALGO_DIRECT;
+}
+
+/* Recursive doubling: how many buffers a member sends, over all levels. */
+static int64_t tree_sends(int n, int pos)
+{
+    int64_t num = 0;
+    for (int width = 1; width < n; width *= 2) {
+        const int first = pos / width * width, sibling = pos / width % 2 ? first - width : first + width;
+        const int mine = ORTH_MIN(width, n - first), theirs = ORTH_MIN(width, n - sibling);
+        for (int i = pos - first; i < theirs; i += mine)
+            num++;
+    }
+    return num;
+}
+
+/* Binomial broadcast: members that it passes the buffer to. v: how far it is behind the root. */
+static int64_t tree_children(int n, int v)
+{
+    int64_t num = 0;
+    for (int width = 1; width < n; width *= 2)
+        num += v < width && v + width < n;
+    return num;
+}
+
+/* Elements that it sums in a direct all-reduce. */
+static int64_t share(orth_comm_method m, int n, int pos, const orth_comm_call *call)
+{
+    if (!m.shares_memory)
+        return slice(call->count, n, pos);
+    const int64_t each = comm_share(call, n);
+    return ORTH_MIN(ORTH_MAX(call->count - pos * each, 0), each);
+}
+
+int64_t orth_comm_sent_bytes(orth_comm_method m, int n, int pos, const orth_comm_call *call)
+{
+    const orth_comm_algo algo = orth_comm_algo_of(m, call);
+    const int64_t elem = (int64_t)orth_dtype_bytes(call->dtype), sum_elem = (int64_t)orth_dtype_bytes(comm_acc_type(call->dtype));
+    const bool reduces = call->kind == ORTH_COMM_ALL_REDUCE || call->kind == ORTH_COMM_REDUCE_SCATTER;
+    if (n < 2)
+        return 0;
+    if (algo == ORTH_ALGO_RING)
+        return orth_comm_bytes(n, pos, call) / elem * (reduces ? sum_elem : elem);
+    switch (call->kind) {
+    case ORTH_COMM_ALL_REDUCE: /* direct: all but its share to those that sum it, the sum of its share to all */
+        if (algo == ORTH_ALGO_TREE)
+            return tree_sends(n, pos) * call->count * sum_elem;
+        return (call->count + (n - 2) * share(m, n, pos, call)) * elem;
+    case ORTH_COMM_ALL_GATHER:
+        return (n - 1) * comm_count_of(call->counts, call->count, pos) * elem;
+    case ORTH_COMM_BROADCAST:
+        if (algo == ORTH_ALGO_TREE)
+            return tree_children(n, (pos - call->peer + n) % n) * call->count * elem;
+        return pos == call->peer ? (n - 1) * call->count * elem : 0;
+    default:
+        return orth_comm_bytes(n, pos, call);
+    }
 }

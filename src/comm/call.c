@@ -87,8 +87,8 @@ static void make_alone(const orth_comm_call *call)
 
 static void note_call(orth_comm *c, const orth_comm_call *call)
 {
-    c->counts.calls[call->kind]++;
-    c->counts.bytes[call->kind] += orth_comm_bytes(c->n, c->pos, call);
+    c->calls[call->kind]++;
+    c->ideal[call->kind] += orth_comm_bytes(c->n, c->pos, call);
     comm_rank *r = c->world->s->ranks ? &c->world->s->ranks[c->world->rank] : NULL;
     if (!r)
         return;

@@ -87,7 +87,8 @@ orth_status orth_comm_create(orth_ctx *ctx, orth_world *w, orth_comm **out, cons
     c->next = w->comms;
     w->comms = c;
     status = orth_barrier(ctx, c); /* nobody goes on before all members are there */
-    c->counts = (orth_comm_counts){0};
+    memset(c->calls, 0, sizeof c->calls);
+    memset(c->ideal, 0, sizeof c->ideal);
     if (status != ORTH_OK) {
         orth_comm_destroy(ctx, c);
         return status;
@@ -130,23 +131,14 @@ orth_status orth_comm_set(orth_ctx *ctx, orth_comm *c, orth_comm_algo algo, orth
     return ORTH_OK;
 }
 
-/* Where members share memory direct wins at every size: it needs two meetings, a tree 2*log2(n), a ring
- * 4(n-1). Where they send messages a tree has the fewest for small sums, direct the fewest bytes. */
+orth_comm_method orth_comm_method_of(const orth_comm *c)
+{
+    return (orth_comm_method){.algo = c->algo, .shares_memory = c->ops->work_bytes == 0};
+}
+
 orth_comm_algo comm_pick_algo(const orth_comm *c, const orth_comm_call *call)
 {
-    static const bool can[ORTH_NUM_COMM_KINDS][ORTH_NUM_ALGOS] = {
-#define KIND(NAME, text, ring, tree) \
-    [ORTH_COMM_##NAME] = {[ORTH_ALGO_RING] = ring, [ORTH_ALGO_TREE] = tree, [ORTH_ALGO_DIRECT] = true},
-#include "comm/kinds.def"
-#undef KIND
-    };
-    const int64_t small_bytes = 4096;
-    if (c->algo != ORTH_ALGO_AUTO)
-        return can[call->kind][c->algo] ? c->algo : ORTH_ALGO_DIRECT;
-    const bool messages = c->ops->work_bytes > 0;
-    const int64_t bytes = call->count * (int64_t)orth_dtype_bytes(call->dtype);
-    const bool few = bytes <= small_bytes || call->kind == ORTH_COMM_BROADCAST;
-    return messages && few && can[call->kind][ORTH_ALGO_TREE] ? ORTH_ALGO_TREE : ORTH_ALGO_DIRECT;
+    return orth_comm_algo_of(orth_comm_method_of(c), call);
 }
 
 int orth_comm_size(const orth_comm *c)
@@ -169,7 +161,12 @@ const char *orth_comm_name(const orth_comm *c)
     return c->name;
 }
 
-const orth_comm_counts *orth_comm_counted(const orth_comm *c)
+orth_comm_counts orth_comm_counted(const orth_comm *c)
 {
-    return &c->counts;
+    orth_comm_counts out;
+    memcpy(out.calls, c->calls, sizeof out.calls);
+    memcpy(out.ideal, c->ideal, sizeof out.ideal);
+    for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++)
+        out.sent[k] = atomic_load_explicit(&c->sent[k], memory_order_relaxed);
+    return out;
 }

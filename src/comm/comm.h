@@ -213,8 +213,8 @@ orth_status orth_recv(orth_ctx *ctx, orth_comm *c, void *recv, int64_t count, or
 
 /* ---- counting ---- */
 
-/* Bytes that the member at `pos` of n sends in `call`: the one definition, for plans and counters alike,
- * whatever the algorithm in use. Slices s_i = [count*i/n, count*(i+1)/n); everything is 0 for n = 1.
+/* Bytes that the member at `pos` of n would send in `call` if the ring were used: the least for most kinds, and what prices
+ * and docs/parallel.md go by. Slices s_i = [count*i/n, count*(i+1)/n); everything is 0 for n = 1.
  *   all_reduce      2*count - s_pos - s_(pos+1)   a ring: 2(n-1)/n of the buffer
  *   reduce_scatter  sum of counts - counts[pos]
  *   all_gather      sum of counts - counts[pos+1]
@@ -223,11 +223,25 @@ orth_status orth_recv(orth_ctx *ctx, orth_comm *c, void *recv, int64_t count, or
  *   send            count; recv and barrier 0 */
 int64_t orth_comm_bytes(int n, int pos, const orth_comm_call *call);
 
+/* How a communicator moves data. */
+typedef struct {
+    orth_comm_algo algo;
+    bool shares_memory;           /* thread ranks read each other's buffers; processes send messages */
+} orth_comm_method;
+/* What ORTH_ALGO_AUTO, or an algorithm that the kind does not have, means for this call. */
+orth_comm_algo orth_comm_algo_of(orth_comm_method m, const orth_comm_call *call);
+/* Bytes that it sends by this method: those of its memory, or that it computed, that others get. The communicator counts
+ * exactly these. Summed over the members they are those of orth_comm_bytes, but that the tree sends more of an all-reduce, and that
+ * ring and tree carry sums of bf16 as fp32. */
+int64_t orth_comm_sent_bytes(orth_comm_method m, int n, int pos, const orth_comm_call *call);
+
 typedef struct {
     int64_t calls[ORTH_NUM_COMM_KINDS];
-    int64_t bytes[ORTH_NUM_COMM_KINDS];            /* sent, by orth_comm_bytes */
+    int64_t ideal[ORTH_NUM_COMM_KINDS];            /* orth_comm_bytes of these calls */
+    int64_t sent[ORTH_NUM_COMM_KINDS];             /* bytes of this member, counted where they are copied or handed to MPI */
 } orth_comm_counts;
-/* Since creation, counted when a call is made. Read by the thread that makes the calls. */
-const orth_comm_counts *orth_comm_counted(const orth_comm *c);
+/* Since creation: of the calls made; `sent` is complete for those that are. Called by the thread that makes them. */
+orth_comm_counts orth_comm_counted(const orth_comm *c);
+orth_comm_method orth_comm_method_of(const orth_comm *c);
 
 #endif

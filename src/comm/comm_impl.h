@@ -51,8 +51,9 @@ typedef struct {
     bool (*post)(orth_comm *c, comm_request *r);
     /* After an abort: returns when no peer reads this rank's memory any more. */
     void (*quiesce)(orth_comm *c);
-    /* Moves blocks between members, all of whom call it the same number of times; NULL: not used. */
-    bool (*exchange)(orth_comm *c, const comm_block *blocks, int num);
+    /* Moves blocks between members, all of whom call it the same number of times, and counts them as sent in a `kind`; NULL:
+     * not used. */
+    bool (*exchange)(orth_comm *c, orth_comm_kind kind, const comm_block *blocks, int num);
     size_t work_bytes;            /* scratch that each communicator gets; 0: only on demand */
 } comm_ops;
 
@@ -85,7 +86,8 @@ struct orth_comm {
     orth_comm_algo algo;
     orth_comm_order order;
     uint32_t seq;                 /* collectives made so far */
-    orth_comm_counts counts;
+    int64_t calls[ORTH_NUM_COMM_KINDS], ideal[ORTH_NUM_COMM_KINDS]; /* orth_comm_counts: of the calls made */
+    _Atomic int64_t sent[ORTH_NUM_COMM_KINDS]; /* added to by whoever moves this member's bytes, before its call completes */
     comm_history history[2][1 << COMM_HISTORY_BITS]; /* collectives, messages; agree.c */
     char *work;                   /* scratch of algo.c; NULL: direct only */
     size_t work_bytes;
@@ -257,6 +259,17 @@ static inline int64_t comm_offset_of(const int64_t *counts, int64_t count, int i
     for (int k = 0; k < i; k++)
         sum += counts[k];
     return sum;
+}
+
+/* `bytes` of the member `from` have been copied to another, or handed to MPI. */
+static inline void comm_count_sent(orth_comm *from, orth_comm_kind kind, size_t bytes)
+{
+    atomic_fetch_add_explicit(&from->sent[kind], (int64_t)bytes, memory_order_relaxed);
+}
+/* Elements that each member of n brings to its end where members share memory (thread/direct.c): whole cache lines. */
+static inline int64_t comm_share(const orth_comm_call *call, int n)
+{
+    return orth_round_up(orth_div_up(call->count, n), 64 / (int64_t)orth_dtype_bytes(call->dtype));
 }
 
 /* Where the calls of two members differ: culprit by majority, else the one that is further on. */

@@ -93,12 +93,13 @@ static void time_json(const orth_rank_time *t, char out[TIME_JSON_MAX])
 static void add_ranks(orth_ctx *ctx, orth_text *out, const orth_plan *plans, int num_ranks)
 {
     for (int k = 0; k < num_ranks && !out->failed; k++) {
-        char comm[ORTH_TRAFFIC_JSON_MAX], time[TIME_JSON_MAX];
+        char comm[ORTH_TRAFFIC_JSON_MAX], sent[ORTH_TRAFFIC_JSON_MAX], time[TIME_JSON_MAX];
         char *memory = orth_memory_json(ctx, plans[k].class_bytes);
-        orth_traffic_json(&plans[k].traffic, comm);
+        orth_traffic_json(&plans[k].traffic, true, comm);
+        orth_traffic_json(&plans[k].traffic, false, sent);
         time_json(&plans[k].time, time);
-        orth_text_addf(ctx, out, "%s{\"rank\": %d, \"coords\": {%s}, \"memory\": %s, \"comm\": %s, \"flops\": {\"model\": %.0f, "
-                       "\"hardware\": %.0f}%s}", k ? ", " : "", k, plans[k].coords, memory ? memory : "", comm,
+        orth_text_addf(ctx, out, "%s{\"rank\": %d, \"coords\": {%s}, \"memory\": %s, \"comm\": %s, \"comm_sent\": %s, \"flops\": {\"model\": %.0f, "
+                       "\"hardware\": %.0f}%s}", k ? ", " : "", k, plans[k].coords, memory ? memory : "", comm, sent,
                        plans[k].cost.model_flops, plans[k].cost.hardware_flops, time);
         out->failed = out->failed || !memory;
         orth_mem_free(ctx, memory);
@@ -107,20 +108,21 @@ static void add_ranks(orth_ctx *ctx, orth_text *out, const orth_plan *plans, int
 
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *p)
 {
-    char why[256], time[TIME_JSON_MAX], rates[160] = "", comm[ORTH_TRAFFIC_JSON_MAX];
+    char why[256], time[TIME_JSON_MAX], rates[160] = "", comm[ORTH_TRAFFIC_JSON_MAX], sent[ORTH_TRAFFIC_JSON_MAX];
     const double s = p->time.step_s;
     reasons(p, why, sizeof why);
     time_json(&p->time, time);
-    orth_traffic_json(&p->traffic, comm);
+    orth_traffic_json(&p->traffic, true, comm);
+    orth_traffic_json(&p->traffic, false, sent);
     if (s > 0)
         snprintf(rates, sizeof rates, ", \"mfu\": %.6g, \"hfu\": %.6g, \"tokens_per_s\": %.9g",
                  p->cost.model_flops / s / p->peak_flops, p->cost.hardware_flops / s / p->peak_flops, (double)p->tokens / s);
     orth_text text = {0};
     orth_text_add(ctx, &text, "{\"ranks\": [");
     add_ranks(ctx, &text, plans, num_ranks);
-    orth_text_addf(ctx, &text, "], \"comm\": %s%s%s, \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
+    orth_text_addf(ctx, &text, "], \"comm\": %s, \"comm_sent\": %s%s%s, \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
                    ", \"memory_lower_bound\": %zu, \"memory_limit\": %zu, \"fits\": %s, \"reasons\": [%s%s%s]}\n",
-                   comm, time, rates, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
+                   comm, sent, time, rates, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
                    why[0] ? "\"" : "", why, why[0] ? "\"" : "");
     return orth_text_take(ctx, &text);
 }

@@ -6,7 +6,7 @@
 
 #include "program/ir/comm_call.h"
 
-orth_traffic orth_traffic_planned(const orth_program *p, const orth_rank_groups *groups)
+orth_traffic orth_traffic_planned(const orth_program *p, const orth_rank_groups *groups, orth_comm_method m)
 {
     orth_traffic t = {.calls = {{0}}};
     for (int32_t i = 0; i < p->num_instrs; i++) {
@@ -15,7 +15,8 @@ orth_traffic orth_traffic_planned(const orth_program *p, const orth_rank_groups 
         for (int k = 0; k < orth_instr_num_calls(n); k++) {
             const orth_comm_call call = orth_instr_call(n, i, k, groups->size[g]);
             t.calls[g][call.kind]++;
-            t.bytes[g][call.kind] += orth_comm_bytes(groups->size[g], groups->pos[g], &call);
+            t.ideal[g][call.kind] += orth_comm_bytes(groups->size[g], groups->pos[g], &call);
+            t.sent[g][call.kind] += orth_comm_sent_bytes(m, groups->size[g], groups->pos[g], &call);
         }
     }
     return t;
@@ -27,23 +28,15 @@ orth_traffic orth_traffic_counted(orth_comm *const comms[ORTH_NUM_GROUPS])
     for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
         if (!comms[g])
             continue;
-        const orth_comm_counts *c = orth_comm_counted(comms[g]);
-        memcpy(t.calls[g], c->calls, sizeof c->calls);
-        memcpy(t.bytes[g], c->bytes, sizeof c->bytes);
+        const orth_comm_counts c = orth_comm_counted(comms[g]);
+        memcpy(t.calls[g], c.calls, sizeof c.calls);
+        memcpy(t.ideal[g], c.ideal, sizeof c.ideal);
+        memcpy(t.sent[g], c.sent, sizeof c.sent);
     }
     return t;
 }
 
-int64_t orth_traffic_bytes(const orth_traffic *t)
-{
-    int64_t sum = 0;
-    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
-        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++)
-            sum += t->bytes[g][k];
-    return sum;
-}
-
-void orth_traffic_json(const orth_traffic *t, char out[ORTH_TRAFFIC_JSON_MAX])
+void orth_traffic_json(const orth_traffic *t, bool ideal, char out[ORTH_TRAFFIC_JSON_MAX])
 {
     size_t at = 0;
     bool any_group = false;
@@ -57,7 +50,7 @@ void orth_traffic_json(const orth_traffic *t, char out[ORTH_TRAFFIC_JSON_MAX])
                 at += (size_t)snprintf(out + at, ORTH_TRAFFIC_JSON_MAX - at, "%s\"%s\": {", any_group ? ", " : "",
                                        orth_group_name((orth_group)g));
             at += (size_t)snprintf(out + at, ORTH_TRAFFIC_JSON_MAX - at, "%s\"%s\": %" PRId64, any ? ", " : "",
-                                   orth_comm_kind_name((orth_comm_kind)k), t->bytes[g][k]);
+                                   orth_comm_kind_name((orth_comm_kind)k), ideal ? t->ideal[g][k] : t->sent[g][k]);
             any = any_group = true;
         }
         if (any)
@@ -66,29 +59,13 @@ void orth_traffic_json(const orth_traffic *t, char out[ORTH_TRAFFIC_JSON_MAX])
     snprintf(out + at, ORTH_TRAFFIC_JSON_MAX - at, "}");
 }
 
-bool orth_traffic_differs(const orth_traffic *planned, const orth_traffic *counted, char *out, size_t size)
-{
-    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
-        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
-            if (planned->calls[g][k] == counted->calls[g][k] && planned->bytes[g][k] == counted->bytes[g][k])
-                continue;
-            snprintf(out, size,
-                     "%s %s: planned %" PRId64 " calls, %" PRId64 " bytes; counted %" PRId64
-                     " calls, %" PRId64 " bytes",
-                     orth_group_name((orth_group)g), orth_comm_kind_name((orth_comm_kind)k),
-                     planned->calls[g][k], planned->bytes[g][k], counted->calls[g][k], counted->bytes[g][k]);
-            return true;
-        }
-    }
-    return false;
-}
-
 void orth_traffic_add(orth_traffic *sum, const orth_traffic *t)
 {
     for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
         for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
             sum->calls[g][k] += t->calls[g][k];
-            sum->bytes[g][k] += t->bytes[g][k];
+            sum->ideal[g][k] += t->ideal[g][k];
+            sum->sent[g][k] += t->sent[g][k];
         }
     }
 }
@@ -99,7 +76,8 @@ orth_traffic orth_traffic_minus(const orth_traffic *a, const orth_traffic *b)
     for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
         for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
             d.calls[g][k] = a->calls[g][k] - b->calls[g][k];
-            d.bytes[g][k] = a->bytes[g][k] - b->bytes[g][k];
+            d.ideal[g][k] = a->ideal[g][k] - b->ideal[g][k];
+            d.sent[g][k] = a->sent[g][k] - b->sent[g][k];
         }
     }
     return d;

@@ -152,10 +152,10 @@ orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, 
     return s;
 }
 
-static orth_traffic planned_traffic(const orth_spread *spread, const orth_program *p, int rank)
+static orth_traffic planned_traffic(const orth_config *cfg, const orth_spread *spread, const orth_program *p, int rank)
 {
     const orth_rank_groups groups = orth_spread_groups(spread, rank);
-    return orth_traffic_planned(p, &groups);
+    return orth_traffic_planned(p, &groups, orth_groups_method(cfg));
 }
 
 /* Plans of all ranks, from the programs of one of each class (parallel/classes.h), which exist one at a time. */
@@ -189,7 +189,7 @@ static void plan_class(planner *x)
         if (orth_classes_of(&x->classes, r) != x->rank)
             continue;
         p->ranks[r] = plan;
-        p->ranks[r].traffic = planned_traffic(&p->spread, step, r);
+        p->ranks[r].traffic = planned_traffic(x->cfg, &p->spread, step, r);
         describe_place(&p->spread.mesh, r, &p->ranks[r]);
     }
     x->planned[x->rank] = true;
@@ -340,7 +340,7 @@ static double dp_mib(const orth_traffic *t)
     int64_t sum = 0;
     for (int i = 0; i < ORTH_COUNT(groups); i++)
         for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++)
-            sum += t->bytes[groups[i]][k];
+            sum += t->sent[groups[i]][k];
     return (double)sum / 0x1p20;
 }
 
@@ -357,7 +357,7 @@ static orth_status traffic_under_zero_1(orth_ctx *ctx, const orth_config *cfg, c
     orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &spread.arena, orth_chunk, spread.schedule.num_chunks);
     orth_status s = chunks ? build_rank(ctx, cfg, model, &spread, 0, false, NULL, chunks, &units) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK) {
-        *out = planned_traffic(&spread, &units.step.program, 0);
+        *out = planned_traffic(cfg, &spread, &units.step.program, 0);
         orth_rank_units_release(&units);
     }
     orth_spread_release(ctx, &spread);

@@ -1,16 +1,21 @@
 /* groups.c -- see groups.h. */
 #include "train/groups.h"
 
-orth_world_options orth_groups_options(const orth_config *cfg, int threads, int num_ranks)
+orth_comm_method orth_groups_method(const orth_config *cfg)
 {
     static const orth_comm_algo algos[] = {
         [ORTH_comm_algorithm_auto] = ORTH_ALGO_AUTO, [ORTH_comm_algorithm_direct] = ORTH_ALGO_DIRECT,
         [ORTH_comm_algorithm_tree] = ORTH_ALGO_TREE, [ORTH_comm_algorithm_ring] = ORTH_ALGO_RING,
     };
+    return (orth_comm_method){algos[cfg->comm_algorithm], .shares_memory = cfg->comm_backend == ORTH_comm_backend_thread};
+}
+
+orth_world_options orth_groups_options(const orth_config *cfg, int threads, int num_ranks)
+{
     bool fast = cfg->numerics_mode == ORTH_numerics_mode_fast;
     return (orth_world_options){.threads_per_rank = ORTH_MAX(1, threads / num_ranks), .pin = cfg->run_pin,
                                 .order = fast ? ORTH_ORDER_FREE : ORTH_ORDER_CANONICAL,
-                                .algo = algos[cfg->comm_algorithm], .timeout_s = cfg->comm_timeout_s,
+                                .algo = orth_groups_method(cfg).algo, .timeout_s = cfg->comm_timeout_s,
                                 .busy_timeout_s = cfg->comm_busy_timeout_s};
 }
 

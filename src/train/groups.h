@@ -6,6 +6,9 @@
 #include "comm/comm.h"
 #include "parallel/spread.h"
 
+/* How the communicators of a run move data. */
+orth_comm_method orth_groups_method(const orth_config *cfg);
+
 /* What the run file says of communication between `num_ranks` ranks that share `threads` threads. */
 orth_world_options orth_groups_options(const orth_config *cfg, int threads, int num_ranks);
 

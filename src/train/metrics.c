@@ -282,10 +282,12 @@ static void exposed_json(const double exposed_s[ORTH_NUM_GROUPS], char out[EXPOS
 /* Bytes that were sent hardly ever change: they are written when they do. Else the text is empty. */
 static const char *traffic_json(orth_metrics *m, const orth_traffic *sent, const orth_traffic *sent_by_all)
 {
-    char comm[ORTH_TRAFFIC_JSON_MAX], total[ORTH_TRAFFIC_JSON_MAX], text[ORTH_METRICS_TRAFFIC_MAX];
-    orth_traffic_json(sent, comm);
-    orth_traffic_json(sent_by_all, total);
-    snprintf(text, sizeof text, ", \"peak_bytes\": %zu, \"comm_bytes\": %s, \"comm_bytes_total\": %s", m->peak_bytes, comm, total);
+    char comm[ORTH_TRAFFIC_JSON_MAX], total[ORTH_TRAFFIC_JSON_MAX], ideal[ORTH_TRAFFIC_JSON_MAX], text[ORTH_METRICS_TRAFFIC_MAX];
+    orth_traffic_json(sent, false, comm);
+    orth_traffic_json(sent_by_all, false, total);
+    orth_traffic_json(sent_by_all, true, ideal);
+    snprintf(text, sizeof text, ", \"peak_bytes\": %zu, \"comm_bytes\": %s, \"comm_bytes_total\": %s, \"comm_ring_total\": %s",
+             m->peak_bytes, comm, total, ideal);
     if (strcmp(m->traffic, text) == 0)
         return "";
     memcpy(m->traffic, text, sizeof text);
@@ -309,7 +311,7 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
     double mfu = m->peak_flops > 0 ? m->plan.cost.model_flops / seconds / m->peak_flops : 0;
     double hfu = m->peak_flops > 0 ? m->plan.cost.hardware_flops / seconds / m->peak_flops : 0;
     m->smooth_s = m->smooth_s > 0 ? 0.9 * m->smooth_s + 0.1 * seconds : seconds;
-    char loss[40], norm[40], exposed[EXPOSED_MAX], when[80], line[2 * ORTH_TRAFFIC_JSON_MAX + EXPOSED_MAX + 1024];
+    char loss[40], norm[40], exposed[EXPOSED_MAX], when[80], line[ORTH_METRICS_TRAFFIC_MAX + EXPOSED_MAX + 1024];
     const char *traffic = traffic_json(m, sent, sent_by_all);
     orth_metrics_number(loss, sizeof loss, r->loss);
     orth_metrics_number(norm, sizeof norm, r->grad_norm);

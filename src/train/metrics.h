@@ -13,7 +13,7 @@ typedef struct {
     void *user;
 } orth_print_sink;
 
-#define ORTH_METRICS_TRAFFIC_MAX (2 * ORTH_TRAFFIC_JSON_MAX + 128)
+#define ORTH_METRICS_TRAFFIC_MAX (3 * ORTH_TRAFFIC_JSON_MAX + 128)
 
 typedef struct {
     FILE *file;              /* metrics.jsonl; NULL: none */

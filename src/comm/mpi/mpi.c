@@ -20,6 +20,7 @@
 #define LONG_NS 100000000            /* a wait that the monitor hears of, as often */
 
 enum { TAG_BLOCK = 1, TAG_HEADER = 2 };
+#define HEADERS ORTH_NUM_COMM_KINDS  /* in place of a kind: blocks that are no data of a call, and not counted */
 
 /* A send or recv under way. */
 typedef struct {
@@ -42,8 +43,9 @@ static mpi_state *state_of(orth_comm *c)
 /* ---- moving bytes ---- */
 
 /* Posts one block as up to two requests; returns how many. */
-static int post_block(mpi_state *s, MPI_Comm comm, const comm_block *b, MPI_Request *out)
+static int post_block(orth_comm *c, MPI_Comm comm, orth_comm_kind kind, const comm_block *b, MPI_Request *out)
 {
+    const mpi_state *s = state_of(c);
     const int parts = (int)(b->bytes / PART_BYTES), rest = (int)(b->bytes % PART_BYTES);
     const size_t at = (size_t)parts * PART_BYTES;
     int num = 0;
@@ -57,6 +59,8 @@ static int post_block(mpi_state *s, MPI_Comm comm, const comm_block *b, MPI_Requ
             MPI_Isend(b->send, parts, s->part, b->peer, TAG_BLOCK, comm, &out[num++]);
         if (rest)
             MPI_Isend((const char *)b->send + at, rest, MPI_BYTE, b->peer, TAG_BLOCK, comm, &out[num++]);
+        if (kind != HEADERS)
+            comm_count_sent(c, kind, b->bytes);
     }
     return num;
 }
@@ -92,7 +96,7 @@ static void tell_missing(orth_comm *c, const comm_block *blocks, const int *owne
     }
 }
 
-static bool mpi_exchange(orth_comm *c, const comm_block *blocks, int num)
+static bool mpi_exchange(orth_comm *c, orth_comm_kind kind, const comm_block *blocks, int num)
 {
     mpi_state *s = state_of(c);
     MPI_Request q[4 * ORTH_MAX_RANKS];
@@ -101,7 +105,7 @@ static bool mpi_exchange(orth_comm *c, const comm_block *blocks, int num)
     for (int incoming = 1; incoming >= 0; incoming--)
         for (int i = 0; i < num; i++)
             if (blocks[i].incoming == (incoming == 1))
-                for (int k = post_block(s, s->blocks, &blocks[i], q + posted); k > 0; k--)
+                for (int k = post_block(c, s->blocks, kind, &blocks[i], q + posted); k > 0; k--)
                     owner[posted++] = i;
     int64_t told_ns = orth_clock_ns();
     bool told = false;
@@ -159,7 +163,7 @@ static bool exchange_headers(orth_comm *c, const orth_comm_call *call, uint32_t 
         blocks[num++] = (comm_block){.peer = i, .send = &out[i], .bytes = sizeof mine};
         blocks[num++] = (comm_block){.peer = i, .incoming = true, .recv = &in[i], .bytes = sizeof mine};
     }
-    return mpi_exchange(c, blocks, num) && comm_headers_check(c, all);
+    return mpi_exchange(c, HEADERS, blocks, num) && comm_headers_check(c, all);
 }
 
 static bool mpi_collective(orth_comm *c, const orth_comm_call *call, uint32_t seq)
@@ -265,7 +269,7 @@ static bool mpi_post(orth_comm *c, comm_request *r)
         m->header.seq = 1; /* the header has come */
         MPI_Isend(&m->header, bytes_of_header, MPI_BYTE, b.peer, TAG_HEADER, s->messages, &m->request[0]);
     }
-    post_block(s, s->messages, &b, &m->request[1]);
+    post_block(c, s->messages, r->call.kind, &b, &m->request[1]);
     m->r = r;
     atomic_fetch_add(&c->num_receives, 1);
     pthread_mutex_unlock(&c->mutex);

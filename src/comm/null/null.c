@@ -1,4 +1,4 @@
-/* null.c -- a back end that only counts: calls are checked and counted in call.c, and nothing moves. */
+/* null.c -- a back end that only counts calls: they are checked and counted in call.c, and nothing moves. */
 #include "comm/comm_impl.h"
 
 static orth_status null_create(orth_ctx *ctx, orth_comm *c)

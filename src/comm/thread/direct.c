@@ -26,6 +26,20 @@ static const orth_comm_call *call_of(orth_comm *c, int i, int parity)
     return &group_of(c)->slots[i].header[parity].call;
 }
 
+/* Bytes that member i has sent, which others have read, or that were made for it to hand out. */
+static void count_sent(orth_comm *c, int i, orth_comm_kind kind, size_t bytes)
+{
+    comm_count_sent(group_of(c)->slots[i].comm, kind, bytes);
+}
+
+/* The terms of all others have come to the share of `owner`, and the sums have gone to them. It does not matter who took a
+ * chunk of it: so what a member sends is the same in every run. */
+static void count_share(orth_comm *c, int owner, int64_t elems, size_t elem)
+{
+    for (int i = 0; i < c->n && elems > 0; i++)
+        count_sent(c, i, ORTH_COMM_ALL_REDUCE, (size_t)(i == owner ? (c->n - 1) * elems : elems) * elem);
+}
+
 static void all_reduce(orth_comm *c, const orth_comm_call *call, int parity)
 {
     const int n = c->n;
@@ -40,21 +54,25 @@ static void all_reduce(orth_comm *c, const orth_comm_call *call, int parity)
     }
     comm_combine_how how = how_of(c, call);
     how.stream = bytes >= SUM_STREAM_BYTES && !in_place;
-    const int64_t share = orth_round_up(orth_div_up(call->count, n), line);
+    const int64_t share = comm_share(call, n);
     const int64_t chunk = ORTH_MAX(CHUNK_BYTES / n / elem / line, 1) * line;
     for (int k = 0; k < n; k++) {
         const int owner = (c->pos + k) % n;
         const int64_t first = ORTH_MIN(owner * share, call->count);
         const int64_t last = ORTH_MIN(first + share, call->count);
         _Atomic int64_t *next = &group_of(c)->slots[owner].next_chunk;
+        int64_t summed = 0;
         if (k > 0 && bytes <= FIXED_BYTES)
             return;
         for (;;) {
             const int64_t begin = first + atomic_fetch_add_explicit(next, 1, memory_order_relaxed) * chunk;
             if (begin >= last)
                 break;
-            comm_combine(&how, dst, n, src, n, begin, ORTH_MIN(chunk, last - begin));
+            const int64_t take = ORTH_MIN(chunk, last - begin);
+            comm_combine(&how, dst, n, src, n, begin, take);
+            summed += take;
         }
+        count_share(c, owner, summed, (size_t)elem);
     }
 }
 
@@ -66,19 +84,25 @@ static void reduce_scatter(orth_comm *c, const orth_comm_call *call, int parity)
     const void *src[ORTH_MAX_RANKS];
     if (count == 0)
         return;
-    for (int i = 0; i < c->n; i++)
+    for (int i = 0; i < c->n; i++) {
         src[i] = (const char *)call_of(c, i, parity)->send + at;
+        if (i != c->pos)
+            count_sent(c, i, ORTH_COMM_REDUCE_SCATTER, (size_t)count * elem);
+    }
     comm_combine_how how = how_of(c, call);
     how.stream = count * (int64_t)elem >= STREAM_BYTES && call->recv != src[c->pos];
     comm_combine(&how, (void *[]){call->recv}, 1, src, c->n, 0, count);
 }
 
-/* Part of an output of `all` elements. */
-static void copy(const orth_comm *c, const orth_comm_call *call, void *dst, const void *src, size_t bytes,
-                 int64_t all)
+/* From a buffer of member `from` to another's, of which it is a part; `all`: elements of that. */
+static void copy(orth_comm *c, const orth_comm_call *call, int from, int to, void *dst, const void *src, size_t bytes, int64_t all)
 {
+    if (bytes == 0)
+        return;
     const bool stream = all * (int64_t)orth_dtype_bytes(call->dtype) >= STREAM_BYTES;
     comm_copy(c->world->s->heap.isa, dst, src, bytes, stream);
+    if (from != to)
+        count_sent(c, from, call->kind, bytes);
 }
 
 /* Members start at different blocks, so that they do not all read the same one. */
@@ -90,8 +114,7 @@ static void all_gather(orth_comm *c, const orth_comm_call *call, int parity)
         const int i = (c->pos + k) % c->n;
         const size_t bytes = (size_t)comm_count_of(call->counts, call->count, i) * elem;
         const size_t at = (size_t)comm_offset_of(call->counts, call->count, i) * elem;
-        if (bytes > 0)
-            copy(c, call, (char *)call->recv + at, call_of(c, i, parity)->send, bytes, all);
+        copy(c, call, i, c->pos, (char *)call->recv + at, call_of(c, i, parity)->send, bytes, all);
     }
 }
 
@@ -105,8 +128,7 @@ static void all_to_all(orth_comm *c, const orth_comm_call *call, int parity)
         const size_t bytes = (size_t)comm_count_of(call->counts, call->count, i) * elem;
         const size_t to = (size_t)comm_offset_of(call->counts, call->count, i) * elem;
         const size_t from = (size_t)comm_offset_of(theirs->send_counts, theirs->count, c->pos) * elem;
-        if (bytes > 0)
-            copy(c, call, (char *)call->recv + to, (const char *)theirs->send + from, bytes, all);
+        copy(c, call, i, c->pos, (char *)call->recv + to, (const char *)theirs->send + from, bytes, all);
     }
 }
 
@@ -114,13 +136,14 @@ static void all_to_all(orth_comm *c, const orth_comm_call *call, int parity)
 static void broadcast(orth_comm *c, const orth_comm_call *call, int parity)
 {
     const int64_t elem = (int64_t)orth_dtype_bytes(call->dtype);
-    const int64_t share = orth_round_up(orth_div_up(call->count, c->n), 64 / elem);
+    const int64_t share = comm_share(call, c->n);
     const int64_t first = ORTH_MIN(c->pos * share, call->count), count = ORTH_MIN(share, call->count - first);
     const char *from = (const char *)call_of(c, call->peer, parity)->recv + first * elem;
     for (int k = 0; k < c->n; k++) {
         const int i = (c->pos + k) % c->n;
         if (i != call->peer && count > 0)
-            copy(c, call, (char *)call_of(c, i, parity)->recv + first * elem, from, (size_t)(count * elem), call->count);
+            copy(c, call, call->peer, i, (char *)call_of(c, i, parity)->recv + first * elem, from, (size_t)(count * elem),
+                 call->count);
     }
 }
 

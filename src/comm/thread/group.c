@@ -69,6 +69,7 @@ static orth_status group_create(orth_ctx *ctx, orth_comm *c)
     }
     m->group = g;
     m->slot = &g->slots[c->pos];
+    m->slot->comm = c;
     c->state = m;
     c->group = g;
     return ORTH_OK;
@@ -167,7 +168,7 @@ static bool group_collective(orth_comm *c, const orth_comm_call *call, uint32_t 
 }
 
 /* The receiver copies. Members name the blocks they offer; a receiver looks for the one meant for it. */
-static bool group_exchange(orth_comm *c, const comm_block *blocks, int num)
+static bool group_exchange(orth_comm *c, orth_comm_kind kind, const comm_block *blocks, int num)
 {
     comm_group *g = group_of(c);
     comm_slot *mine = &g->slots[c->pos];
@@ -179,9 +180,12 @@ static bool group_exchange(orth_comm *c, const comm_block *blocks, int num)
         const comm_slot *theirs = &g->slots[blocks[i].peer];
         if (!blocks[i].incoming || blocks[i].bytes == 0)
             continue;
-        for (int k = 0; k < theirs->num_blocks; k++)
-            if (!theirs->blocks[k].incoming && theirs->blocks[k].peer == c->pos)
-                memcpy(blocks[i].recv, theirs->blocks[k].send, blocks[i].bytes);
+        for (int k = 0; k < theirs->num_blocks; k++) {
+            if (theirs->blocks[k].incoming || theirs->blocks[k].peer != c->pos)
+                continue;
+            memcpy(blocks[i].recv, theirs->blocks[k].send, blocks[i].bytes);
+            comm_count_sent(theirs->comm, kind, blocks[i].bytes);
+        }
     }
     comm_reader_leave(c);
     return comm_meet(c);

@@ -18,6 +18,7 @@
 typedef struct {
     /* Written by the owner before it arrives at a meeting, read by others after it. */
     _Alignas(64) comm_header header[2];
+    orth_comm *comm;              /* the owner's; from its creation on */
     const comm_block *blocks;
     int num_blocks;
     /* Of this member's share of a reduction: drawn from by all; 0 when all have arrived. */

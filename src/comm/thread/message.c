@@ -54,9 +54,11 @@ static bool match(orth_comm *c)
             continue;
         }
         ok = comm_message_check(c, sent, r);
-        if (ok)
-            comm_copy(c->world->s->heap.isa, r->call.recv, sent->call.send,
-                      (size_t)r->call.count * orth_dtype_bytes(r->call.dtype), false);
+        if (ok) {
+            const size_t bytes = (size_t)r->call.count * orth_dtype_bytes(r->call.dtype);
+            comm_copy(c->world->s->heap.isa, r->call.recv, sent->call.send, bytes, false);
+            comm_count_sent(sent->owner, ORTH_COMM_SEND, bytes);
+        }
         if (before)
             before->next = next;
         else
