@@ -57,9 +57,9 @@ static void case_fill(product_case *p, uint64_t seed, bool turns)
     x->accumulate = x->limit != ORTH_ATTN_COLS && test_rand_int(seed, 5, 0, 3) > 0;
     x->row_scale = x->limit == ORTH_ATTN_KEYS && x->accumulate ? p->row_scale : NULL;
     const int64_t units = orth_div_up(x->depth, 2);
-    const bool turned = x->limit == ORTH_ATTN_QUERIES;
-    x->a_row = turned ? 1 : MAX_WIDTH / 2 + 3;
-    x->a_step = turned ? KB : 1;
+    const bool transposed = x->limit == ORTH_ATTN_QUERIES;
+    x->a_row = transposed ? 1 : MAX_WIDTH / 2 + 3;
+    x->a_step = transposed ? KB : 1;
     x->b_row = x->cols + 16 * test_rand_int(seed, 6, 0, 2);
     memset(p->a, 0xff, sizeof p->a);
     memset(p->b, 0xff, sizeof p->b);
@@ -125,7 +125,7 @@ static void check_products(orth_isa isa, int num)
     const orth_attn_micro *micro = orth_attn_micro_for(isa == ORTH_ISA_AMX_BF16X6 ? ORTH_F32 : ORTH_BF16, isa);
     assert_true(micro->pairs);
     for (uint64_t seed = 0; seed < (uint64_t)num; seed++) {
-        case_fill(&p, seed, micro->turn != NULL);
+        case_fill(&p, seed, micro->transpose != NULL);
         orth_attn_enter(micro);
         micro->product(&p.x);
         orth_attn_leave(micro);
@@ -183,7 +183,7 @@ static float any_float(uint64_t seed, int64_t i)
 TEST(packs_hold_pieces_of_fp32)
 {
     static float x[KB][160];
-    static orth_bf16 rows[3 * KB * 160], cols[3 * KB * 160], inner[3 * KB * 160], turned[3 * KB * 160];
+    static orth_bf16 rows[3 * KB * 160], cols[3 * KB * 160], inner[3 * KB * 160], transposed[3 * KB * 160];
     if (orth_isa_detect() < ORTH_ISA_AVX512BF16)
         skip();
     const orth_attn_micro *micro = &orth_attn_micro_amx_bf16x6;
@@ -197,11 +197,11 @@ TEST(packs_hold_pieces_of_fp32)
                 x[r][d] = d < D && r < num_rows ? any_float(seed, 160 * r + d) : NAN;
         }
         memset(rows, 0xff, sizeof rows), memset(cols, 0xff, sizeof cols), memset(inner, 0xff, sizeof inner);
-        memset(turned, 0xff, sizeof turned);
+        memset(transposed, 0xff, sizeof transposed);
         micro->pack_rows(rows, row, num_rows, D, ORTH_F32);
         micro->pack_cols(cols, row, num_rows, D, ORTH_F32);
         micro->pack_inner(inner, row, num_rows, D, ORTH_F32);
-        micro->pack_turned(turned, row, num_rows, D, ORTH_F32);
+        micro->pack_transposed(transposed, row, num_rows, D, ORTH_F32);
         for (int r = 0; r < KB; r++)
             for (int d = 0; d < Dp; d++) {
                 const float want = d < D && r < num_rows ? x[r][d] : 0.0f;
@@ -209,10 +209,10 @@ TEST(packs_hold_pieces_of_fp32)
                     expect_pieces(rows, plane, r * Dp + d, want, "rows");
                 expect_pieces(cols, plane, (d / 2 * KB + r) * 2 + d % 2, want, "cols");
                 expect_pieces(inner, plane, (r / 2 * Dp + d) * 2 + r % 2, want, "inner");
-                expect_pieces(turned, plane, d * KB + r, want, "turned");
+                expect_pieces(transposed, plane, d * KB + r, want, "transposed");
             }
         for (int64_t i = 3 * plane; i < 3 * KB * 160; i++)
-            assert_true(rows[i] == 0xffff && cols[i] == 0xffff && inner[i] == 0xffff && turned[i] == 0xffff);
+            assert_true(rows[i] == 0xffff && cols[i] == 0xffff && inner[i] == 0xffff && transposed[i] == 0xffff);
     }
 }
 

@@ -216,6 +216,26 @@ static void view_between_elements(patient *x)
     o->dim[0]--;
 }
 
+static orth_instr *the_sum(patient *x)
+{
+    return &P(0)->instrs[find_op(P(0), ORTH_OP_all_reduce, ORTH_GROUP_DP, 0)];
+}
+
+static void sum_of_another_type(patient *x)
+{
+    the_sum(x)->out[0].dtype = ORTH_I32;
+}
+
+static void sum_cut_short(patient *x)
+{
+    the_sum(x)->out[0].dim[0]--;
+}
+
+static void sum_of_more_inputs(patient *x)
+{
+    the_sum(x)->num_out--;
+}
+
 static const damage damages[] = {
     {"another contraction", LAYOUT_DP, false, another_contraction,
      {"rank 0, instruction", "linear: operand 'w' [", "K is 32 here, but 31 by operand 'x'"}},
@@ -254,6 +274,9 @@ static const damage damages[] = {
     {"endless view", LAYOUT_DP, false, endless_view, {"linear", "the operand reaches past the end"}},
     {"negative view", LAYOUT_DP, false, negative_view, {"linear", "the operand reaches past the end"}},
     {"view before its buffer", LAYOUT_DP, false, view_before_its_buffer, {"linear", "the operand reaches past the end"}},
+    {"sum of another type", LAYOUT_DP, false, sum_of_another_type, {"all_reduce: operand 'y'", "type int32, but must be t = fp32"}},
+    {"sum cut short", LAYOUT_DP, false, sum_cut_short, {"all_reduce: operand 'y'", "n is", "by operand 'x'"}},
+    {"sum of more inputs", LAYOUT_DP, false, sum_of_more_inputs, {"all_reduce", "do not go together"}},
     {"view between elements", LAYOUT_DP, false, view_between_elements, {"linear", "within an element of 4 bytes"}},
 };
 

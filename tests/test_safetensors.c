@@ -139,7 +139,7 @@ TEST(damage_is_refused_with_tensor_value_and_rule)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 0, 8, "data_offsets is not [begin, end]"},
         {"{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 0, 8, "tensor 'a' has no dtype"},
         {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}", 0, 8, "tensor 'a' has no shape"},
-        {"{\"a\":3}", 0, 0, "tensor 'a' is not described by an object"},
+        {"{\"a\":3}", 0, 0, "the header has no object for tensor 'a'"},
         {"[1]", 0, 0, "is not an object"},
         {"{\"__metadata__\":{\"a\":1}}", 0, 0, "__metadata__ has 'a', which is not a string"},
         {"{\"__metadata__\":7}", 0, 0, "__metadata__ is not an object"},

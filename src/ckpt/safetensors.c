@@ -170,7 +170,7 @@ static orth_status read_tensors(orth_ctx *ctx, orth_safetensors *st, json_t *hea
         if (!t->name)
             return ORTH_ERR_NOMEM;
         if (!json_is_object(entry))
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: tensor '%s' is not described by an object", st->path,
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: the header has no object for tensor '%s'", st->path,
                              t->name);
         int elem_bytes = 0;
         ORTH_TRY(read_type(ctx, st, t, entry, &elem_bytes));

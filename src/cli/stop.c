@@ -67,7 +67,7 @@ static void *listen_main(void *arg)
     return NULL;
 }
 
-orth_status orth_stop_watch(orth_ctx *ctx, orth_stop *stop, const orth_cmd *cmd)
+orth_status orth_stop_on_signals(orth_ctx *ctx, orth_stop *stop, const orth_cmd *cmd)
 {
     const char *word = cmd->num_words > 0 ? cmd->words[0] : "";
     pthread_t listener;

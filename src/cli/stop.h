@@ -21,6 +21,6 @@ typedef struct {
 
 /* If this command line is to be asked to end: blocks the signals (before there are threads, which inherit that) and sets
  * ctx->stop. *stop and cmd live to the end of the process. ORTH_ERR_NOMEM. */
-orth_status orth_stop_watch(orth_ctx *ctx, orth_stop *stop, const orth_cmd *cmd);
+orth_status orth_stop_on_signals(orth_ctx *ctx, orth_stop *stop, const orth_cmd *cmd);
 
 #endif

@@ -6,7 +6,8 @@
 #include "kernels/sums.h"
 
 #define BLOCK_BYTES 4096          /* of partial sums; a node of each level has one */
-#define MAX_LEVELS 11             /* 2^10 leaves = ORTH_MAX_RANKS, and the root */
+#define MAX_LEVELS 11             /* of the tree over the ranks, and the root */
+_Static_assert(1 << (MAX_LEVELS - 1) >= ORTH_MAX_RANKS, "a node of each level of the tree over all ranks has a block");
 
 static const comm_combine_table *table_of(orth_isa isa)
 {

@@ -3,7 +3,7 @@
  *   call.c     checks, counts and numbers a call; runs it or hands it to
  *   queue.c    the thread that makes a communicator's started collectives, one after the other
  *   world.c    the world: abort and its cause, steps, what a rank waits for
- *   culprit.c  who is waited for, when a wait lasts too long; place.c says in words where a rank is
+ *   blame.c  who is waited for, when a wait lasts too long; place.c says in words where a rank is
  *   algo.c     ring, tree and direct over `exchange`, for back ends that move blocks
  *   combine.h  sums of several buffers in tree order
  *   thread/ null/ mpi/   the back ends: one comm_ops each
@@ -88,7 +88,7 @@ struct orth_comm {
     uint32_t seq;                 /* collectives made so far */
     int64_t calls[ORTH_NUM_COMM_KINDS], ideal[ORTH_NUM_COMM_KINDS]; /* orth_comm_counts: of the calls made */
     _Atomic int64_t sent[ORTH_NUM_COMM_KINDS]; /* added to by whoever moves this member's bytes, before its call completes */
-    comm_history history[2][1 << COMM_HISTORY_BITS]; /* collectives, messages; agree.c */
+    comm_history history[2][1 << COMM_HISTORY_BITS]; /* collectives, messages; cross_check.c */
     char *work;                   /* scratch of algo.c; NULL: direct only */
     size_t work_bytes;
 
@@ -196,7 +196,7 @@ void comm_wait_over(orth_comm *c, orth_ticket t);
 /* What remains when fn has returned: destroys communicators, aborts if s is an error. */
 void comm_world_end(orth_ctx *ctx, orth_world *w, orth_status status);
 
-/* ---- culprit.c ---- */
+/* ---- blame.c ---- */
 
 /* What one look has seen of a rank: filled in by the back end. */
 typedef struct {
@@ -207,27 +207,27 @@ typedef struct {
 } comm_seen;
 
 typedef enum {
-    COMM_CULPRIT_NONE = 0, COMM_CULPRIT_CIRCLE, COMM_CULPRIT_LEFT_OUT, COMM_CULPRIT_STUCK, COMM_CULPRIT_ENDED
-} comm_culprit_kind;
+    COMM_SUSPECT_NONE = 0, COMM_SUSPECT_CIRCLE, COMM_SUSPECT_LEFT_OUT, COMM_SUSPECT_STUCK, COMM_SUSPECT_ENDED
+} comm_suspect_kind;
 typedef struct {
-    comm_culprit_kind kind;
+    comm_suspect_kind kind;
     int rank, waiter;             /* waiter -1: nobody waits for it */
-    int64_t ticks;                /* of the culprit */
-} comm_culprit;
+    int64_t ticks;                /* of the suspect */
+} comm_suspect;
 
 typedef struct {
     comm_shared *s;
     comm_seen *seen;              /* [num_ranks] */
     bool *excused;                /* [num_ranks] */
     int64_t looked_ns;
-    comm_culprit last;
+    comm_suspect last;
 } comm_watch;
 
 orth_status comm_watch_open(orth_ctx *ctx, comm_watch *w, comm_shared *s);
 void comm_watch_close(orth_ctx *ctx, comm_watch *w);
 /* Adds the time since the last look, but at most `most_ns`, to the quiet time of ranks whose ticks stand still. */
 void comm_watch_count(comm_watch *w, int64_t most_ns);
-/* w->seen is filled in: aborts the world when it shows the same culprit as the time before. */
+/* w->seen is filled in: aborts the world when it shows the same suspect as the time before. */
 void comm_watch_judge(comm_watch *w);
 /* Does this rank still move, as far as its limit says? `limit_ns` outside of phases. */
 bool comm_rank_moves(const comm_shared *s, int rank, int64_t limit_ns);
@@ -272,7 +272,7 @@ static inline int64_t comm_share(const orth_comm_call *call, int n)
     return orth_round_up(orth_div_up(call->count, n), 64 / (int64_t)orth_dtype_bytes(call->dtype));
 }
 
-/* Where the calls of two members differ: culprit by majority, else the one that is further on. */
+/* Where the calls of two members differ: suspect by majority, else the one that is further on. */
 typedef struct {
     orth_comm_call call;
     uint64_t extent;

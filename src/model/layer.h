@@ -38,7 +38,8 @@ orth_value orth_layer_param(orth_layer_builder *b, orth_weight_id id);
 /* Outside. y = norm(x + res); sum = x + res (x itself without res). */
 orth_normed orth_layer_norm(orth_layer_builder *b, orth_weight_id gain, orth_weight_id shift, orth_value x, orth_value res);
 /* Which dropout of a block: part of what its random numbers are drawn for. */
-enum { ORTH_SITE_EMBED, ORTH_SITE_ATTENTION_OUT, ORTH_SITE_MLP_OUT, ORTH_SITE_ATTENTION };
+enum { ORTH_SITE_EMBED, ORTH_SITE_ATTENTION_OUT, ORTH_SITE_MLP_OUT, ORTH_SITE_ATTENTION, ORTH_NUM_SITES };
+_Static_assert(ORTH_NUM_SITES <= ORTH_SITES_PER_LAYER, "each layer has numbers of its own for its dropouts");
 orth_value orth_layer_dropout(orth_layer_builder *b, orth_value x, int32_t site);
 orth_value orth_layer_add(orth_layer_builder *b, orth_value a, orth_value c);
 

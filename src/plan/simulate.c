@@ -309,7 +309,7 @@ static orth_status run(simulation *x)
     }
     for (int r = 0; r < x->num_ranks; r++) {
         if (x->ranks[r].at < x->digests[r]->num_calls)
-            return ORTH_FAIL(x->ctx, ORTH_ERR_INTERNAL, "simulation: rank %d waits at instruction %d for ever", r,
+            return ORTH_FAIL(x->ctx, ORTH_ERR_INTERNAL, "simulation: rank %d never gets past instruction %d", r,
                              (int)x->digests[r]->calls[x->ranks[r].at].instr);
         x->times[r].compute_s = x->digests[r]->compute;
         x->ranks[r].now += x->digests[r]->after;

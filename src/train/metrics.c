@@ -150,7 +150,7 @@ void orth_metrics_number(char *out, size_t n, double x)
         snprintf(out, n, "null");
 }
 
-double orth_metrics_said(double x)
+double orth_metrics_shown(double x)
 {
     return isnan(x) ? (double)NAN : x;
 }
@@ -172,8 +172,8 @@ static void write_fields(const orth_metrics *m, const orth_step_result *r, const
     if (t->mfu > 0)
         snprintf(mfu_text, sizeof mfu_text, "%5.1f%%", 100 * t->mfu);
     snprintf(f[F_STEP], sizeof f[0], "step %6" PRId64 "/%" PRId64, r->step, m->steps);
-    snprintf(f[F_LOSS], sizeof f[0], "  loss %8.4f", orth_metrics_said(r->loss));
-    snprintf(f[F_NORM], sizeof f[0], "  norm %8.3f", orth_metrics_said(r->grad_norm));
+    snprintf(f[F_LOSS], sizeof f[0], "  loss %8.4f", orth_metrics_shown(r->loss));
+    snprintf(f[F_NORM], sizeof f[0], "  norm %8.3f", orth_metrics_shown(r->grad_norm));
     snprintf(f[F_LR], sizeof f[0], "  lr %.2e", r->lr);
     snprintf(f[F_RATE], sizeof f[0], "  %8.0f tok/s", t->tokens_per_s);
     snprintf(f[F_MFU], sizeof f[0], "  mfu %s", mfu_text);
@@ -188,8 +188,8 @@ static void write_short_fields(const orth_metrics *m, const orth_step_result *r,
     const int64_t left = t->left_s;
     const double mib = (double)m->peak_bytes / (double)(1 << 20);
     snprintf(f[F_STEP], sizeof f[0], "%" PRId64 "/%" PRId64, r->step, m->steps);
-    snprintf(f[F_LOSS], sizeof f[0], " loss %.4f", orth_metrics_said(r->loss));
-    snprintf(f[F_NORM], sizeof f[0], " norm %.3g", orth_metrics_said(r->grad_norm));
+    snprintf(f[F_LOSS], sizeof f[0], " loss %.4f", orth_metrics_shown(r->loss));
+    snprintf(f[F_NORM], sizeof f[0], " norm %.3g", orth_metrics_shown(r->grad_norm));
     snprintf(f[F_LR], sizeof f[0], " lr %.2g", r->lr);
     snprintf(f[F_RATE], sizeof f[0], " %.0f tok/s", t->tokens_per_s);
     snprintf(f[F_MFU], sizeof f[0], t->mfu > 0 ? " mfu %.0f%%" : "", 100 * t->mfu);
@@ -324,7 +324,7 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
                      "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_hex\": \"%a\", \"grad_norm\": %s, \"lr\": %.9g, "
                      "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, %s, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
                      "\"hfu\": %.4f%s, \"exposed_comm_s\": %s, \"skipped\": %s, \"samples\": [%" PRId64 ", %" PRId64 "]}\n",
-                     r->step, loss, orth_metrics_said(r->loss), norm, r->lr, m->plan.tokens, seconds, when, rate, mfu, hfu, traffic,
+                     r->step, loss, orth_metrics_shown(r->loss), norm, r->lr, m->plan.tokens, seconds, when, rate, mfu, hfu, traffic,
                      exposed, r->skipped ? "true" : "false", first, end);
     char what[48];
     snprintf(what, sizeof what, "the line of step %" PRId64, r->step);

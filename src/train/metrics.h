@@ -70,7 +70,7 @@ orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m, const char *dir
 /* x as JSON, which has no infinities and no NaN: those become null. */
 void orth_metrics_number(char *out, size_t n, double x);
 /* What a person is shown: a NaN has no sign. */
-double orth_metrics_said(double x);
+double orth_metrics_shown(double x);
 /* An event line in both forms: evaluation, checkpoint. `json` is the inside of an object. */
 orth_status orth_metrics_event(orth_ctx *ctx, orth_metrics *m, const char *text, const char *json);
 

@@ -217,7 +217,7 @@ static orth_status evaluate(orth_ctx *ctx, rank_state *s, int64_t max_batches)
     if (s->rank != 0)
         return ORTH_OK;
     double loss = isnan(values[0]) ? (double)NAN : values[0] / values[1];
-    double bits = values[2] > 0 ? orth_metrics_said(values[0] / log(2.0) / values[2]) : 0;
+    double bits = values[2] > 0 ? orth_metrics_shown(values[0] / log(2.0) / values[2]) : 0;
     const orth_eval_figures figures = {s->steps_done, loss, bits, values[1]};
     orth_phase_begin(ctx, "writing metrics.jsonl");
     const orth_status said = orth_metrics_evaluation(ctx, &r->metrics, &figures);

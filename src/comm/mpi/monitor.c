@@ -15,7 +15,7 @@
 #define LOOK_NS 10000000          /* between two looks at what has come */
 #define LOOK_MOST_NS 100000000
 #define NOTE_NS 200000000         /* between two notes to the same rank, if nothing changes */
-#define JUDGE_NS 300000000        /* between two looks for a culprit: each rank has said something new */
+#define JUDGE_NS 300000000        /* between two looks for a suspect: each rank has said something new */
 #define LAST_WORDS_NS 2000000000  /* for the verdict to get out */
 #define SILENCE_S 5.0             /* at least */
 #define STALE_NS 1000000000       /* what a rank said longer ago is not held against it */
@@ -141,7 +141,7 @@ static void compose(comm_monitor *m, note *n)
     pthread_mutex_unlock(&m->mutex);
 }
 
-/* What a rank said last, where culprit.c looks for it. */
+/* What a rank said last, where blame.c looks for it. */
 static void remember(comm_monitor *m, int rank, const note *n)
 {
     comm_rank *r = &m->s->ranks[rank];
@@ -269,7 +269,7 @@ static void judge(comm_monitor *m)
         return;
     m->judged_ns = now;
     if (any_stale(m)) {
-        m->watch.last.kind = COMM_CULPRIT_NONE;
+        m->watch.last.kind = COMM_SUSPECT_NONE;
         return;
     }
     describe_rank(m->s, 0, &own);

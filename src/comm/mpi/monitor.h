@@ -4,7 +4,7 @@
  *   rank r > 0  <--note: the world's cause of abort, the verdict---------  rank 0
  *
  * several times a second, on a communicator of its own, whatever the ranks compute. Rank 0 looks for the
- * culprit of a wait that lasts too long (culprit.c), and anyone who is not heard of is missing: its
+ * suspect of a wait that lasts too long (blame.c), and anyone who is not heard of is missing: its
  * process, its host or the network between. All ranks hear of an abort, and when all have ended rank 0 tells
  * them one verdict, so that all processes end with the same status.
  */

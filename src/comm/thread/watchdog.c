@@ -1,4 +1,4 @@
-/* watchdog.c -- the monitor of a world of threads: looks for the culprit (culprit.c) in the ranks' memory. */
+/* watchdog.c -- the monitor of a world of threads: looks for the suspect (blame.c) in the ranks' memory. */
 #include <string.h>
 #include <time.h>
 

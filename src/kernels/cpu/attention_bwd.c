@@ -60,7 +60,7 @@ static size_t lay_out(orth_attn_bwd_scratch *t, uintptr_t base, const orth_attr 
     t->ds = pairs ? take(&at, packed_square) : NULL;
     t->p_inner = pairs ? take(&at, packed_square) : NULL;
     t->ds_inner = pairs ? take(&at, packed_square) : NULL;
-    t->turned = micro->turn ? take(&at, wide) : NULL;
+    t->transposed = micro->transpose ? take(&at, wide) : NULL;
     for (int i = 0; i < tree_levels(a->token_parts * ORTH_MAX(a->head_parts, 1)); i++)
         t->leaf[i] = take(&at, ORTH_ATTN_SPAN * 2 * wide);
     return at - base;
@@ -110,7 +110,7 @@ static orth_attn_bwd_scratch shared_scratch(const shared_head *s, int worker)
     t.ds = own.ds;
     t.p_inner = own.p_inner;
     t.ds_inner = own.ds_inner;
-    t.turned = own.turned;
+    t.transposed = own.transposed;
     memcpy(t.leaf, own.leaf, sizeof t.leaf);
     t.team = s->team;
     return t;

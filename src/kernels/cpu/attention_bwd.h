@@ -58,14 +58,14 @@ typedef struct {
 /* What a thread works in. Packed forms: attention_micro.h. The first part belongs to a kv head. */
 typedef struct {
     char *q_rows, *q_inner, *do_rows, *do_inner; /* per chunk, pack_bytes apart; inner = rows unless pairs, and
-                                                  * `turned` where the table has turn */
+                                                  * `transposed` where the table has transpose */
     float *dq, *lse, *delta;                     /* per chunk: [KB][Dp], [KB], [KB] */
     int32_t *first_doc;                          /* per chunk */
     char *k_cols, *k_inner, *v_cols;             /* of each key block of a span */
     float *s, *dp, *drop;                        /* [KB][KB] */
     char *ds, *p_inner, *ds_inner;
-    float *leaf[MAX_LEVELS];                     /* of each key block of a span: dk then dv, [2][KB][Dp]; turned: [2][Dp][KB] */
-    float *turned;                               /* [KB][Dp]; NULL unless the table has turn */
+    float *leaf[MAX_LEVELS];                     /* of each key block of a span: dk then dv, [2][KB][Dp]; transposed: [2][Dp][KB] */
+    float *transposed;                               /* [KB][Dp]; NULL unless the table has transpose */
     orth_attn_team *team;                        /* NULL: the thread has the kv head for itself */
 } orth_attn_bwd_scratch;
 

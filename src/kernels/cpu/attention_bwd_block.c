@@ -35,7 +35,7 @@ void orth_attn_pack_chunk(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t
     x->micro->pack_rows(t->do_rows + (size_t)c * pack, dout, rows, D, x->type);
     if (x->micro->pairs) {
         void (*const pack_terms)(void *, const void *const *, int, int, orth_dtype) =
-            x->micro->turn ? x->micro->pack_turned : x->micro->pack_inner;
+            x->micro->transpose ? x->micro->pack_transposed : x->micro->pack_inner;
         pack_terms(t->q_inner + (size_t)c * pack, q, rows, D, x->type);
         pack_terms(t->do_inner + (size_t)c * pack, dout, rows, D, x->type);
     }
@@ -102,7 +102,7 @@ static void add_keys(const orth_attn_bwd *x, float *sum, const void *w, const vo
     orth_attn_product keys_in_cols = {.a = rows, .a_row = KB / u, .a_step = 1, .a_plane = wide, .b = w, .b_row = KB,
                                       .b_plane = square, .c_row = KB, .rows = Dp,
                                       .cols = (int)orth_round_up(num_keys, 16), .limit = ORTH_ATTN_QUERIES_TURNED};
-    orth_attn_product *p = x->micro->turn ? &keys_in_cols : &keys_in_rows;
+    orth_attn_product *p = x->micro->transpose ? &keys_in_cols : &keys_in_rows;
     p->c = sum;
     p->depth = q->rows;
     p->offset = q->pos - k0;
@@ -234,9 +234,9 @@ static void store_keys(const orth_attn_bwd *x, const orth_attn_bwd_scratch *t, c
     const int64_t first = section * x->attr->num_seqs * x->kv_rows * x->l.kv_stride;
     for (int is_v = 0; is_v < 2; is_v++, sum += KB * x->Dp) {
         const float *rows = sum;
-        if (x->micro->turn) {
-            x->micro->turn(t->turned, sum, x->Dp);
-            rows = t->turned;
+        if (x->micro->transpose) {
+            x->micro->transpose(t->transposed, sum, x->Dp);
+            rows = t->transposed;
         }
         for (int i = 0; i < y->num_keys; i++)
             x->micro->store_row(x->dkv + (size_t)(first + key_at(x, b, g, y->k0 + i) + is_v * D) * esize, rows + i * x->Dp,

@@ -10,7 +10,7 @@
  *   rows   unit [row][Dp/u]     summed along head_dim, broadcast        (u = elements in a unit)
  *   cols   unit [Dp/u][KB]      summed along head_dim, loaded
  *   inner  unit [KB/u][Dp]      summed along rows, loaded; for u = 1 the same as `rows`
- *   turned unit [Dp][KB/u]      summed along rows, broadcast
+ *   transposed unit [Dp][KB/u]      summed along rows, broadcast
  */
 #ifndef ORTH_KERNELS_CPU_ATTENTION_MICRO_H
 #define ORTH_KERNELS_CPU_ATTENTION_MICRO_H
@@ -70,14 +70,14 @@ typedef struct {
     void (*grad)(const orth_attn_scores *x, float *s, float *dp, const float *lse, const float *delta,
                  void *ds, void *p_inner, void *ds_inner);
     /* NULL, or sums over queries are made with keys as columns: c[Dp][KB], limited by QUERIES_TURNED instead of QUERIES,
-     * of q and do packed as `turned` and p_inner, ds_inner. Tiles would have to transpose these as rows. Makes
+     * of q and do packed as `transposed` and p_inner, ds_inner. Tiles would have to transpose these as rows. Makes
      * to[KB][Dp] of such a c. */
-    void (*turn)(float *to, const float *c, int64_t Dp);
+    void (*transpose)(float *to, const float *c, int64_t Dp);
     /* row[i]: D elements of type `type`. Rows beyond num_rows are zero up to KB, except in rows. */
     void (*pack_rows)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type);
     void (*pack_cols)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type);
     void (*pack_inner)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type);
-    void (*pack_turned)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type); /* NULL as turn */
+    void (*pack_transposed)(void *dst, const void *const *row, int num_rows, int D, orth_dtype type); /* NULL as transpose */
     /* dst[d] = src[d] / divisor + 0, rounded to type; src is readable up to Dp. */
     void (*store_row)(void *dst, const float *src, int D, float divisor, orth_dtype type);
     /* delta of attention.h. */

@@ -7,8 +7,8 @@
 #define QUERIES MIN_QUERIES /* rows that a step of a product takes in any case */
 #define ENTER orth_tiles_configure
 #define LEAVE orth_tiles_release
-#define TURN turn
-#define PACK_TURNED pack_turned
+#define TRANSPOSE transpose
+#define PACK_TRANSPOSED pack_transposed
 
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/attention_tiles_amx.h"
@@ -20,7 +20,7 @@ static __m512i lanes_at(const orth_bf16 *row, int64_t d, int D)
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, row + d));
 }
 
-static void pack_turned(void *dst, const void *const *row, int num_rows, int D, orth_dtype type)
+static void pack_transposed(void *dst, const void *const *row, int num_rows, int D, orth_dtype type)
 {
     (void)type;
     for (int r0 = 0; r0 < KB; r0 += 32)

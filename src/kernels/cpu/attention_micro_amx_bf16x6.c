@@ -9,8 +9,8 @@
 #define QUERIES KB
 #define ENTER orth_tiles_configure
 #define LEAVE orth_tiles_release
-#define TURN turn
-#define PACK_TURNED pack_turned
+#define TRANSPOSE transpose
+#define PACK_TRANSPOSED pack_transposed
 
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/attention_tiles_amx.h"

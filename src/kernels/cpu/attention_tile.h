@@ -15,7 +15,7 @@
  *   V_FROM_BF16(p)          VW bf16 as floats;  V_TO_BF16(p, v) back, rounded as tensor.h does
  *   TRANSPOSE_UNITS         optional: a fast transpose_units, see attention_vec512.h
  *   V_UNITS(p) V_BCAST(p) V_STEP(acc, a, b)   one step of a product; or OWN_PRODUCT, a function `product`, and
- *                           QUERIES, ENTER, LEAVE, TURN and PACK_TURNED of orth_attn_micro
+ *                           QUERIES, ENTER, LEAVE, TRANSPOSE and PACK_TRANSPOSED of orth_attn_micro
  * and with PAIRS, into every plane, which are KB * KB elements apart,
  *   STORE_BF16(p, v0, v1)   2*VW floats, rounded, in order
  *   STORE_TWO(p, v0, v1)    VW units {v0[i], v1[i]}, rounded
@@ -39,8 +39,8 @@
 #define QUERIES KB
 #define ENTER NULL
 #define LEAVE NULL
-#define TURN NULL
-#define PACK_TURNED NULL
+#define TRANSPOSE NULL
+#define PACK_TRANSPOSED NULL
 
 /* m rows by nv vectors of c from (r0, c0), terms [k0, k1) in units. m and nv are constants. */
 INLINE void tile(const orth_attn_product *x, int r0, int c0, int64_t k0, int64_t k1, const int m,
@@ -447,5 +447,5 @@ static float dot(const void *a, const void *b, int D, orth_dtype type)
 }
 
 #define ORTH_ATTN_MICRO_TABLE \
-    {PAIRS, PLANES, QUERIES, ENTER, LEAVE, product, softmax, finish, grad, TURN, pack_rows, pack_cols, pack_inner, \
-     PACK_TURNED, store_row, dot}
+    {PAIRS, PLANES, QUERIES, ENTER, LEAVE, product, softmax, finish, grad, TRANSPOSE, pack_rows, pack_cols, pack_inner, \
+     PACK_TRANSPOSED, store_row, dot}

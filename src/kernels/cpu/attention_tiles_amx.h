@@ -134,7 +134,7 @@ static void tile_32(const orth_attn_product *x, float *c, tile_source a, tile_so
 }
 
 /* to[KB][Dp] of c[Dp][KB]. */
-static void turn(float *to, const float *c, int64_t Dp)
+static void transpose(float *to, const float *c, int64_t Dp)
 {
     for (int64_t d0 = 0; d0 < Dp; d0 += 16)
         for (int k0 = 0; k0 < KB; k0 += 16) {

@@ -104,7 +104,7 @@ static void pack_cols(void *dst, const void *const *row, int num_rows, int D, or
         }
 }
 
-static void pack_turned(void *dst, const void *const *row, int num_rows, int D, orth_dtype type)
+static void pack_transposed(void *dst, const void *const *row, int num_rows, int D, orth_dtype type)
 {
     const int64_t Dp = orth_round_up(D, 16), plane = ORTH_ATTN_BLOCK / 2 * Dp;
     (void)type;

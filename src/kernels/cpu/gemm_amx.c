@@ -77,7 +77,7 @@ static void tile(const orth_gemm_tile *t)
 
 const orth_gemm_kernels orth_gemm_amx_bf16 = {
     .mr = MR, .nr = NR, .unit = 2, .planes = 1, .align = ALIGN, .kc = 144, .task_m = 512,
-    .wishes = true, .streams = FINISH_STREAMS,
+    .prefetches = true, .streams = FINISH_STREAMS,
     .pack_a = pack_a, .pack_b = pack_b,
     .tile = tile, .finish = finish, .enter = orth_tiles_configure, .leave = orth_tiles_release,
 };

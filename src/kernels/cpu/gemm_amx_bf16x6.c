@@ -108,7 +108,7 @@ static void tile(const orth_gemm_tile *t)
 }
 
 const orth_gemm_kernels orth_gemm_amx_bf16x6 = {
-    .mr = MR, .nr = NR, .unit = 2, .planes = PLANES, .align = PLANES * ALIGN, .kc = 144, .task_m = 512, .wishes = true,
+    .mr = MR, .nr = NR, .unit = 2, .planes = PLANES, .align = PLANES * ALIGN, .kc = 144, .task_m = 512, .prefetches = true,
     .streams = FINISH_STREAMS, .pack_a = pack_a, .pack_b = pack_b,
     .tile = tile, .finish = finish, .enter = orth_tiles_configure, .leave = orth_tiles_release,
 };

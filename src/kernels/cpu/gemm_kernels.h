@@ -34,7 +34,7 @@ typedef struct {
 typedef struct {
     const char *at;
     int64_t stride, bytes;
-} orth_gemm_wish;
+} orth_gemm_prefetch;
 
 /* One call of a tile: adds num_rows packed rows (0 is fine) of panels a, b to its chains, then the older
  * subtrees on the left, and stores the sums. */
@@ -48,19 +48,19 @@ typedef struct {
     float *to;                      /* may be any of these slots */
     int m, n;                       /* how much of the tile is needed */
     orth_gemm_ahead ahead;          /* what is read after this tile; a kernel may leave it */
-    /* Kernels that take wishes (.wishes) ask for rows [wish, wish_end), wish_step of them in `align` packed rows. */
-    const orth_gemm_wish *wishes;
-    int num_wishes;
-    int wish, wish_end, wish_step;
+    /* Kernels that take prefetches (.prefetches) ask for rows [prefetch, prefetch_end), prefetch_step of them in `align` packed rows. */
+    const orth_gemm_prefetch *prefetches;
+    int num_prefetches;
+    int prefetch, prefetch_end, prefetch_step;
 } orth_gemm_tile;
 
-/* Asks for row `row` of all wishes, so that it is in the L2 when it is used. Always inline: GCC drops calls of a function
+/* Asks for row `row` of all prefetches, so that it is in the L2 when it is used. Always inline: GCC drops calls of a function
  * that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void orth_gemm_ask(const orth_gemm_tile *t, int row)
 {
-    for (int i = 0; i < t->num_wishes; i++)
-        for (int64_t at = t->wishes[i].bytes - 1; at >= 0; at -= 64)
-            __builtin_prefetch(t->wishes[i].at + row * t->wishes[i].stride + at, 0, 2);
+    for (int i = 0; i < t->num_prefetches; i++)
+        for (int64_t at = t->prefetches[i].bytes - 1; at >= 0; at -= 64)
+            __builtin_prefetch(t->prefetches[i].at + row * t->prefetches[i].stride + at, 0, 2);
 }
 
 /* Epilogues that write past the caches (.streams) do it with this product: it only stores, whole lines. */
@@ -83,7 +83,7 @@ typedef struct {
     int align;                      /* packed rows of a leaf are a multiple of it */
     int kc;                         /* packed rows that are worked through at once */
     int task_m;                     /* rows of C that share what is read of B, where A is packed */
-    bool wishes;                    /* the tile asks for wishes on its way; others: all is asked for before it */
+    bool prefetches;                    /* the tile asks for prefetches on its way; others: all is asked for before it */
     bool streams;                   /* the epilogue writes past the caches where orth_gemm_past_caches says so */
     bool unpacked_a;                /* the tile takes A as it lies, where K is contiguous */
     orth_gemm_pack_fn pack_a, pack_b;

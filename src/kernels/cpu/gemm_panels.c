@@ -81,9 +81,9 @@ static void run_parts(orth_gemm_run *run, int64_t task, int64_t part, int worker
     const int64_t k_bytes = (int64_t)orth_dtype_bytes(p->g->in_type);
     orth_gemm_ahead soon[MAX_SOON];
     const int num_soon = soon_patterns(p, next_task(p, task), soon);
-    orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES];
+    orth_gemm_prefetch prefetches[ORTH_GEMM_MAX_PREFETCHES];
     orth_gemm_column column = {.block = &block, .is_last = s.k == p->num_blocks - 1, .n_panel = panel, .b = b,
-                               .ahead_step = kr->mr * p->a_stride, .soon = soon, .wishes = wishes, .turns = 1};
+                               .ahead_step = kr->mr * p->a_stride, .soon = soon, .prefetches = prefetches, .turns = 1};
     if (!p->g->b_packed)
         orth_gemm_pack(p, &operand, 0, 1, s.k, s.k + 1);
     for (; part < p->num_parts; part = orth_gemm_draw_part(run, task)) {
@@ -92,8 +92,8 @@ static void run_parts(orth_gemm_run *run, int64_t task, int64_t part, int worker
         column.num_m = ORTH_MIN(p->m_task, p->m_chunk - i);
         column.sums = sums;
         column.sums.kept += p->tile_kept_bytes / 4 * (size_t)i;
-        column.num_wishes = orth_gemm_wishes(p, column.m_panel * kr->mr, panel, column.is_last,
-                                             column.sums.kept + p->tile_kept_bytes / 4, wishes);
+        column.num_prefetches = orth_gemm_prefetches(p, column.m_panel * kr->mr, panel, column.is_last,
+                                             column.sums.kept + p->tile_kept_bytes / 4, prefetches);
         column.num_soon = part == p->num_parts - 1 ? num_soon : 0;
         column.ahead = (orth_gemm_ahead){(const char *)p->g->a + (column.m_panel + 1) * column.ahead_step +
                                              block.segment[0].k0 * k_bytes,
@@ -109,7 +109,7 @@ static void thin_task(orth_gemm_run *run, int64_t panel, int worker)
     const orth_gemm_plan *p = &run->plan;
     char *b = run->workspace + p->b_at + p->b_slot_bytes * (size_t)worker;
     const orth_gemm_operand operand = orth_gemm_operand_b(p, b, panel, 1);
-    orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES];
+    orth_gemm_prefetch prefetches[ORTH_GEMM_MAX_PREFETCHES];
     for (int64_t index = 0; index < p->num_blocks; index++) {
         orth_gemm_block block;
         orth_gemm_block_at(p, index, &block);
@@ -117,9 +117,9 @@ static void thin_task(orth_gemm_run *run, int64_t panel, int worker)
         const orth_gemm_column column = {.block = &block, .is_last = index == p->num_blocks - 1,
                                          .num_m = p->m_panels, .n_panel = panel, .a = run->workspace + a_at,
                                          .b = b, .sums = orth_gemm_sums_at(run, worker, worker),
-                                         .ahead.at = b, .wishes = wishes, .turns = 1,
-                                         .num_wishes = orth_gemm_wishes(p, 0, panel, index == p->num_blocks - 1,
-                                                                        NULL, wishes)};
+                                         .ahead.at = b, .prefetches = prefetches, .turns = 1,
+                                         .num_prefetches = orth_gemm_prefetches(p, 0, panel, index == p->num_blocks - 1,
+                                                                        NULL, prefetches)};
         orth_gemm_pack(p, &operand, 0, 1, index, index + 1);
         orth_gemm_column_run(p, &column);
     }

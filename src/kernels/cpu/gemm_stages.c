@@ -77,13 +77,13 @@ static stage_task task_at(orth_gemm_run *run, int64_t task, int worker)
 /* What a block asks for: kernels that ask on their way do it during all blocks, for their own epilogue and the sums
  * of the next column; others before each tile, for its epilogue and the sums of the next tile. */
 static void expect(const orth_gemm_plan *p, const stage_task *t, int64_t block, orth_gemm_column *c,
-                   orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES])
+                   orth_gemm_prefetch prefetches[ORTH_GEMM_MAX_PREFETCHES])
 {
-    const bool on_the_way = p->kernels->wishes, ends_here = t->block + t->num_blocks == p->num_blocks;
+    const bool on_the_way = p->kernels->prefetches, ends_here = t->block + t->num_blocks == p->num_blocks;
     const int64_t tiles = !on_the_way ? 1 : p->k_stages > 1 ? t->num_i : 0;
     const float *kept = tiles ? c->sums.kept + p->tile_kept_bytes / 4 * (size_t)tiles : NULL;
-    c->num_wishes = orth_gemm_wishes(p, c->m_panel * p->kernels->mr, c->n_panel, on_the_way ? ends_here : c->is_last,
-                                     kept, wishes);
+    c->num_prefetches = orth_gemm_prefetches(p, c->m_panel * p->kernels->mr, c->n_panel, on_the_way ? ends_here : c->is_last,
+                                     kept, prefetches);
     c->turn = on_the_way ? block : 0;
     c->turns = on_the_way ? t->num_blocks : 1;
 }
@@ -92,10 +92,10 @@ static void expect(const orth_gemm_plan *p, const stage_task *t, int64_t block, 
 static void compute_column(const orth_gemm_plan *p, const stage_task *t, int64_t j)
 {
     const int64_t panel_a = 4 * p->block_rows * p->kernels->mr, panel_b = (int64_t)orth_gemm_panel_b_bytes(p);
-    orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES];
+    orth_gemm_prefetch prefetches[ORTH_GEMM_MAX_PREFETCHES];
     orth_gemm_column column = {.m_panel = t->stage.m * p->m_chunk + t->i, .num_m = t->num_i,
                                .n_panel = t->stage.n * p->n_chunk + j, .sums = t->sums,
-                               .wishes = wishes};
+                               .prefetches = prefetches};
     if (p->k_stages > 1)
         column.sums.kept += p->tile_kept_bytes / 4 * (size_t)(t->num_i * (j - t->j));
     /* While a panel of B is used, the rows of A take turns in asking for the next one: 2 of its rows a line. */
@@ -110,7 +110,7 @@ static void compute_column(const orth_gemm_plan *p, const stage_task *t, int64_t
         column.b = t->b + panel_b * (i * t->b_panels + j);
         const char *next = i + 1 < t->num_blocks ? column.b + panel_b * t->b_panels : t->b + panel_b * (j + 1);
         column.ahead = (orth_gemm_ahead){next, share, 8 * share};
-        expect(p, t, i, &column, wishes);
+        expect(p, t, i, &column, prefetches);
         orth_gemm_column_run(p, &column);
     }
 }

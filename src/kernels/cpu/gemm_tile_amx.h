@@ -93,12 +93,12 @@ TILE_INLINE void tile_of_planes(const orth_gemm_tile *t, const int planes)
         _tile_zero(3);
     }
     const char *ahead = t->ahead.at;
-    int wish = t->wish;
+    int prefetch = t->prefetch;
     for (int64_t k = 0; k < t->num_rows; k += planes * ALIGN, a += step, b += step) {
         for (const char *end = ahead + planes * 8 * t->ahead.stride; ahead < end; ahead += 64)
             _mm_prefetch(ahead, _MM_HINT_T1);
-        for (const int end = ORTH_MIN(t->wish_end, wish + t->wish_step); wish < end; wish++)
-            orth_gemm_ask(t, wish);
+        for (const int end = ORTH_MIN(t->prefetch_end, prefetch + t->prefetch_step); prefetch < end; prefetch++)
+            orth_gemm_ask(t, prefetch);
         if (planes == 1) {
             _tile_loadd(4, a, 64);
             load_b(b);

@@ -108,7 +108,7 @@ static void run_tile(const orth_gemm_plan *p, const orth_gemm_block *block, orth
     const orth_gemm_kernels *kr = p->kernels;
     const int64_t k_bytes = (int64_t)orth_dtype_bytes(p->g->in_type), slot = kr->mr * kr->nr;
     const char *a = t->a, *b = t->b, *ahead = t->ahead.at;
-    const int wish = t->wish;
+    const int prefetch = t->prefetch;
     const orth_gemm_place place = block->place;
     float *kept = sums.kept + place.slot * slot, *chain = kept + place.num_older * slot;
     for (int i = 0; i < block->num_segments; i++) {
@@ -117,7 +117,7 @@ static void run_tile(const orth_gemm_plan *p, const orth_gemm_block *block, orth
         t->a = a + (p->a_stride ? s->k0 * k_bytes : 4 * s->row * kr->mr);
         t->b = b + 4 * s->row * kr->nr;
         t->ahead.at = ahead + s->row / 16 * t->ahead.step;
-        t->wish = wish + (int)s->row / kr->align * t->wish_step;
+        t->prefetch = prefetch + (int)s->row / kr->align * t->prefetch_step;
         t->num_rows = s->num_rows;
         t->from = block->resumes ? chain : NULL;
         t->num_older = 0;
@@ -131,8 +131,8 @@ static void run_tile(const orth_gemm_plan *p, const orth_gemm_block *block, orth
     }
 }
 
-int orth_gemm_wishes(const orth_gemm_plan *p, int64_t m0, int64_t n_panel, bool epilogue, const float *kept,
-                     orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES])
+int orth_gemm_prefetches(const orth_gemm_plan *p, int64_t m0, int64_t n_panel, bool epilogue, const float *kept,
+                     orth_gemm_prefetch prefetches[ORTH_GEMM_MAX_PREFETCHES])
 {
     const orth_gemm_desc *g = p->g;
     const int64_t n0 = n_panel * p->kernels->nr, n = ORTH_MIN(p->kernels->nr, g->N - n0), at = m0 * g->c_row + n0;
@@ -140,16 +140,16 @@ int orth_gemm_wishes(const orth_gemm_plan *p, int64_t m0, int64_t n_panel, bool 
     const int64_t kept_bytes = (int64_t)p->tile_kept_bytes / p->kernels->mr;
     int num = 0;
     if (kept && kept_bytes)
-        wishes[num++] = (orth_gemm_wish){(const char *)kept, kept_bytes, kept_bytes};
+        prefetches[num++] = (orth_gemm_prefetch){(const char *)kept, kept_bytes, kept_bytes};
     if (!epilogue)
         return num;
     const bool past_caches = p->kernels->streams && orth_gemm_past_caches(g);
     const void *of_c_type[] = {past_caches ? NULL : g->c, g->pre, g->act_grad_of};
     for (int i = 0; i < ORTH_COUNT(of_c_type); i++)
         if (of_c_type[i])
-            wishes[num++] = (orth_gemm_wish){(const char *)of_c_type[i] + at * size, g->c_row * size, n * size};
+            prefetches[num++] = (orth_gemm_prefetch){(const char *)of_c_type[i] + at * size, g->c_row * size, n * size};
     for (int i = 0; i < g->num_addends; i++)
-        wishes[num++] = (orth_gemm_wish){(const char *)(g->addend[i] + at), g->c_row * f32, n * f32};
+        prefetches[num++] = (orth_gemm_prefetch){(const char *)(g->addend[i] + at), g->c_row * f32, n * f32};
     return num;
 }
 
@@ -158,10 +158,10 @@ void orth_gemm_column_run(const orth_gemm_plan *p, const orth_gemm_column *c)
     const orth_gemm_kernels *kr = p->kernels;
     const int64_t n0 = c->n_panel * kr->nr, num = ORTH_MIN(c->num_m, p->m_panels - c->m_panel);
     orth_gemm_sums sums = c->sums;
-    orth_gemm_tile tile = {.a_stride = p->a_stride, .n = (int)ORTH_MIN(kr->nr, p->g->N - n0), .wishes = c->wishes,
-                           .num_wishes = c->num_wishes};
-    const int wish = (int)(kr->mr * c->turn / c->turns), wish_end = (int)(kr->mr * (c->turn + 1) / c->turns);
-    tile.wish_step = (int)orth_div_up((wish_end - wish) * kr->align, ORTH_MAX(1, p->block_rows));
+    orth_gemm_tile tile = {.a_stride = p->a_stride, .n = (int)ORTH_MIN(kr->nr, p->g->N - n0), .prefetches = c->prefetches,
+                           .num_prefetches = c->num_prefetches};
+    const int prefetch = (int)(kr->mr * c->turn / c->turns), prefetch_end = (int)(kr->mr * (c->turn + 1) / c->turns);
+    tile.prefetch_step = (int)orth_div_up((prefetch_end - prefetch) * kr->align, ORTH_MAX(1, p->block_rows));
     for (int64_t i = 0; i < num && tile.n > 0; i++) {
         const int64_t m = i * kr->mr, m0 = c->m_panel * kr->mr + m;
         tile.m = (int)ORTH_MIN(kr->mr, p->g->M - m0);
@@ -171,9 +171,9 @@ void orth_gemm_column_run(const orth_gemm_plan *p, const orth_gemm_column *c)
         tile.ahead.at += i * c->ahead_step;
         if (num - 1 - i < c->num_soon)
             tile.ahead = c->soon[num - 1 - i];
-        tile.wish = (int)m + ORTH_MIN(tile.m, wish);
-        tile.wish_end = (int)m + ORTH_MIN(tile.m, wish_end);
-        for (int r = tile.wish; r < tile.wish_end && !kr->wishes; r++)
+        tile.prefetch = (int)m + ORTH_MIN(tile.m, prefetch);
+        tile.prefetch_end = (int)m + ORTH_MIN(tile.m, prefetch_end);
+        for (int r = tile.prefetch; r < tile.prefetch_end && !kr->prefetches; r++)
             orth_gemm_ask(&tile, r);
         run_tile(p, c->block, &tile, sums, c->is_last);
         if (c->is_last)

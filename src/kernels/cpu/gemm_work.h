@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/gemm_plan.h"
 
-#define ORTH_GEMM_MAX_WISHES (4 + ORTH_GEMM_MAX_ADDENDS)
+#define ORTH_GEMM_MAX_PREFETCHES (4 + ORTH_GEMM_MAX_ADDENDS)
 
 typedef struct {
     orth_gemm_plan plan;
@@ -58,8 +58,8 @@ typedef struct {
     orth_gemm_sums sums;            /* of the first tile */
     orth_gemm_ahead ahead;          /* during the first tile */
     int64_t ahead_step;             /* from tile to tile */
-    const orth_gemm_wish *wishes;   /* [num_wishes] from the first row of the first tile on */
-    int num_wishes;
+    const orth_gemm_prefetch *prefetches;   /* [num_prefetches] from the first row of the first tile on */
+    int num_prefetches;
     int64_t turn, turns;            /* which share of its rows a tile asks for */
     const orth_gemm_ahead *soon;    /* [num_soon] during the last tiles, instead; reversed */
     int num_soon;
@@ -67,8 +67,8 @@ typedef struct {
 
 /* What the epilogue of rows m0.. of panel n_panel reads and writes, and slots of sums from `kept` on, or NULL.
  * Returns how many. */
-int orth_gemm_wishes(const orth_gemm_plan *p, int64_t m0, int64_t n_panel, bool epilogue, const float *kept,
-                     orth_gemm_wish wishes[ORTH_GEMM_MAX_WISHES]);
+int orth_gemm_prefetches(const orth_gemm_plan *p, int64_t m0, int64_t n_panel, bool epilogue, const float *kept,
+                     orth_gemm_prefetch prefetches[ORTH_GEMM_MAX_PREFETCHES]);
 
 /* Block `block` of panel `panel` of a B that is packed beforehand. */
 static inline const char *orth_gemm_packed_at(const orth_gemm_plan *p, int64_t block, int64_t panel)

@@ -101,9 +101,9 @@ static orth_status fill(orth_ctx *ctx, zb_v *z)
     const int p = z->p, m = z->m;
     int64_t left = (int64_t)6 * p * m;
     for (int now = 1; left > 0; now++) {
-        /* No order can wait longer than this; the check of the lists would name the culprit. */
+        /* No order can wait longer than this; the check of the lists would name the place. */
         if (now > 6 * m * p + 12 * p)
-            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "zb-v: p=%d, m=%d does not come to an end", p, m);
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "zb-v: the schedule of p=%d, m=%d does not terminate", p, m);
         for (int r = 0; r < p; r++) {
             orth_action a;
             bool found = next_ordered(z, r, &a) && can_run(z, r, &a, now);

@@ -3,7 +3,7 @@
  * Rules, each refused in words that name ranks, instructions, ops and buffers:
  *  1. all members of a group agree on who is in it;
  *  2. every collective has the same members, and on each of them the same kind, type, count, blocks,
- * reduction, place in the order, and the same thing to work on (layer, micro-batch, parameter);
+ *     reduction, place in the order, and the same thing to work on (layer, micro-batch, parameter);
  *  3. every send has its receive, and every receive its send: same type, count, micro-batch (and, of keys,
  *     layer and position), in one order per sender, receiver and group;
  *  4. run in order, all ranks reach their ends: no cycle of waits. Receives, collectives and `wait` block; a
@@ -11,8 +11,8 @@
  *  5. each rank's program obeys orth_check and orth_check_flow (buffers, sums, tickets);
  *  6. each parameter is on one stage of the pipeline, or its gradient is summed once over those that hold it;
  *     the parts of tensor-parallel ranks tile it; the elements that the ranks of a shard group update are
- *     all of them on each, or tile it without gap or overlap; replicas update the same. Programs are looked at one at a time and forgotten: what
- * is kept is about 60 bytes per call.
+ *     all of them on each, or tile it without gap or overlap; replicas update the same.
+ * Programs are looked at one at a time and forgotten: what is kept is about 60 bytes per call.
  */
 #ifndef ORTH_PROGRAM_CHECK_RANKS_H
 #define ORTH_PROGRAM_CHECK_RANKS_H

@@ -1,5 +1,5 @@
-/* check_shapes.c -- each operand is a view inside its buffer, and each computing instruction fits the signature of its op:
- * what kernels rely on. Collectives: check_flow.c, which knows how many ranks there are. */
+/* check_shapes.c -- each operand is a view inside its buffer, and each instruction fits the signature of its op: what kernels
+ * and communicators rely on. How blocks go with the number of ranks: check_flow.c, which knows it. */
 #include "program/check/check_shapes.h"
 
 #include <inttypes.h>
@@ -75,14 +75,35 @@ static orth_status check_signature(const shapes *s, const orth_instr *n)
                                                                                                     : refuse(s, why);
 }
 
+/* Each operand of a call is held against the signature by itself, an input with its output. Those that a rank does not have
+ * (a piece that another updates) are left out. */
+static orth_status check_comm(const shapes *s, const orth_instr *n)
+{
+    const orth_signature *of = &s->of[n->op];
+    char why[256];
+    if (orth_op_is_wait(n->op))
+        return ORTH_OK;
+    if ((of->num_in && of->num_out && n->num_in != n->num_out) || (!of->num_in && n->num_in) || (!of->num_out && n->num_out)) {
+        snprintf(why, sizeof why, "%d inputs and %d outputs do not go together", n->num_in, n->num_out);
+        return refuse(s, why);
+    }
+    for (int k = 0; k < ORTH_MAX(n->num_in, n->num_out); k++) {
+        const orth_tensor in = k < n->num_in ? shape_of(&n->in[k]) : (orth_tensor){0};
+        const orth_tensor out = k < n->num_out ? shape_of(&n->out[k]) : (orth_tensor){0};
+        const bool absent = (of->num_in && in.num_dims == 0) || (of->num_out && out.num_dims == 0);
+        if (!absent && !orth_signature_fits(of, &n->attr, &in, of->num_in, &out, of->num_out, why, sizeof why))
+            return refuse(s, why);
+    }
+    return ORTH_OK;
+}
+
 static orth_status check_all(shapes *s)
 {
     for (s->at = 0; s->at < s->p->num_instrs; s->at++) {
         const orth_instr *n = &s->p->instrs[s->at];
         for (int k = 0; k < n->num_in + n->num_out; k++)
             ORTH_TRY(check_view(s, k < n->num_in ? &n->in[k] : &n->out[k - n->num_in]));
-        if (!orth_op_is_comm(n->op))
-            ORTH_TRY(check_signature(s, n));
+        ORTH_TRY(orth_op_is_comm(n->op) ? check_comm(s, n) : check_signature(s, n));
     }
     return ORTH_OK;
 }

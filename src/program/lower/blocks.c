@@ -4,8 +4,6 @@
 
 /* ---- nodes ---- */
 
-#define SITES_PER_LAYER 8     /* dropouts in a block, at most */
-
 static orth_block_env env_new(orth_builder *b, const orth_graph *g)
 {
     orth_block_env e = {ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, orth_operand, g->num_values)};
@@ -146,7 +144,7 @@ static void make_outputs(const lowering *l, orth_operand *out)
 static orth_attr attr_of_layer(const lowering *l)
 {
     orth_attr attr = l->node->attr;
-    attr.site += SITES_PER_LAYER * (l->b->layer + 1);
+    attr.site += ORTH_SITES_PER_LAYER * (l->b->layer + 1);
     return attr;
 }
 

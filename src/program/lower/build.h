@@ -1,4 +1,4 @@
-/* build.h -- the state that the files of lower/ share while a program grows. */
+/* build.h -- the state that the files of lower/ share while a program grows, and what they call of each other. */
 #ifndef ORTH_PROGRAM_BUILD_H
 #define ORTH_PROGRAM_BUILD_H
 

@@ -24,6 +24,8 @@ typedef struct {
         int32_t ticket;
     } sums[SUMS];
 } ring;
+_Static_assert(2 * ORTH_MAX_RING + SUMS + 1 + ORTH_MAX_PENDING_SENDS <= ORTH_MAX_TICKETS,
+               "a ring's sends, sums and the block that comes, beside the sends of a stage, are under way at once");
 
 static int32_t owner_of(const ring *r, int32_t block)
 {

@@ -1,4 +1,4 @@
-/* agree.c -- do the members mean the same call? And if not, who is wrong.
+/* cross_check.c -- do the members mean the same call? And if not, who is wrong.
  *
  * Blame: the member whose call differs from what most say; if no more than half agree, the one that is
  * furthest on in its program (it left a call out, or made one too early); if they are at the same

@@ -1,7 +1,7 @@
-/* culprit.c -- which rank is everyone waiting for?
+/* blame.c -- which rank is everyone waiting for?
  *
  * A rank moves while its ticks do; it is quiet for as long as they stand still. A rank that waits, waits for others: the
- * members that have not made the call, or the peer of a message. Those edges lead to the culprit, the first of:
+ * members that have not made the call, or the peer of a message. Those edges lead to the suspect, the first of:
  *   1. a rank that has ended: it will never come (reported at once, whatever the limit);
  *   2. a rank that is quiet, over its limit, and waits for nobody: it is stuck outside of communication;
  *   3. a rank that waits in a call that comes later in its program than the one it is missed in: it left that one out;
@@ -90,49 +90,49 @@ static void find_excused(comm_watch *w, int64_t limit_ns)
 }
 
 /* What is wrong with rank m, for which a waits. */
-static comm_culprit_kind kind_of(const comm_watch *w, int a, int m, int64_t limit_ns)
+static comm_suspect_kind kind_of(const comm_watch *w, int a, int m, int64_t limit_ns)
 {
     const comm_rank *ra = &w->s->ranks[a], *rm = &w->s->ranks[m];
     if (atomic_load(&rm->ended))
-        return COMM_CULPRIT_ENDED;
+        return COMM_SUSPECT_ENDED;
     if (atomic_load(&ra->quiet_ns) < ORTH_MIN(limit_ns, limit_of(w->s, ra, limit_ns)) || comm_rank_moves(w->s, m, limit_ns))
-        return COMM_CULPRIT_NONE;
+        return COMM_SUSPECT_NONE;
     if (!w->seen[m].waits)
-        return COMM_CULPRIT_STUCK;
+        return COMM_SUSPECT_STUCK;
     if (w->excused[m])
-        return COMM_CULPRIT_NONE;
+        return COMM_SUSPECT_NONE;
     const int64_t step_a = atomic_load(&ra->step), step_m = atomic_load(&rm->step);
     const int64_t epoch_a = atomic_load(&ra->progress.epoch), epoch_m = atomic_load(&rm->progress.epoch);
     const bool later = step_m != step_a ? step_m > step_a : epoch_m != epoch_a ? epoch_m > epoch_a
                                                                               : w->seen[m].instr > w->seen[a].instr;
-    return later ? COMM_CULPRIT_LEFT_OUT : COMM_CULPRIT_CIRCLE;
+    return later ? COMM_SUSPECT_LEFT_OUT : COMM_SUSPECT_CIRCLE;
 }
 
-static comm_culprit find(comm_watch *w, int64_t limit_ns)
+static comm_suspect find(comm_watch *w, int64_t limit_ns)
 {
     const comm_shared *s = w->s;
-    comm_culprit best = {.waiter = -1};
+    comm_suspect best = {.waiter = -1};
     int64_t longest = -1;
     find_excused(w, limit_ns);
     for (int a = 0; a < s->num_ranks; a++) {
         const int64_t quiet = atomic_load(&s->ranks[a].quiet_ns);
         for (int m = 0; m < s->num_ranks && w->seen[a].waits; m++) {
-            const comm_culprit_kind kind = comm_set_has(&w->seen[a].missing, m) ? kind_of(w, a, m, limit_ns) : COMM_CULPRIT_NONE;
-            if (kind < best.kind || kind == COMM_CULPRIT_NONE || (kind == best.kind && quiet <= longest))
+            const comm_suspect_kind kind = comm_set_has(&w->seen[a].missing, m) ? kind_of(w, a, m, limit_ns) : COMM_SUSPECT_NONE;
+            if (kind < best.kind || kind == COMM_SUSPECT_NONE || (kind == best.kind && quiet <= longest))
                 continue;
-            best = (comm_culprit){.kind = kind, .rank = m, .waiter = a};
+            best = (comm_suspect){.kind = kind, .rank = m, .waiter = a};
             longest = quiet;
         }
     }
     /* One that nobody waits for, yet or at all: in a phase, or in a step for as long as in a phase. */
-    for (int m = 0; m < s->num_ranks && best.kind == COMM_CULPRIT_NONE; m++)
+    for (int m = 0; m < s->num_ranks && best.kind == COMM_SUSPECT_NONE; m++)
         if (!w->seen[m].waits && !atomic_load(&s->ranks[m].ended) && !comm_rank_moves(s, m, ORTH_MAX(limit_ns, s->busy_ns)))
-            best = (comm_culprit){.kind = COMM_CULPRIT_STUCK, .rank = m, .waiter = -1};
+            best = (comm_suspect){.kind = COMM_SUSPECT_STUCK, .rank = m, .waiter = -1};
     best.ticks = atomic_load(&s->ranks[best.rank].progress.ticks);
     return best;
 }
 
-/* "all_reduce on 'tp'": the call before the culprit was stuck. */
+/* "all_reduce on 'tp'": the call before the suspect was stuck. */
 static void put_last_call(comm_shared *s, int rank, char *text, size_t n)
 {
     const comm_rank *r = &s->ranks[rank];
@@ -145,7 +145,7 @@ static void put_last_call(comm_shared *s, int rank, char *text, size_t n)
     snprintf(text, n, "its last call was %s (%s)", orth_comm_kind_name((orth_comm_kind)atomic_load(&r->last_kind)), words);
 }
 
-static void put_culprit(comm_watch *w, const comm_culprit *v, char *text, size_t n)
+static void put_suspect(comm_watch *w, const comm_suspect *v, char *text, size_t n)
 {
     comm_shared *s = w->s;
     const comm_rank *r = &s->ranks[v->rank];
@@ -155,15 +155,15 @@ static void put_culprit(comm_watch *w, const comm_culprit *v, char *text, size_t
     char place[ORTH_PLACE_MAX], last[ORTH_PLACE_MAX];
     bool file;
     comm_place(s, v->rank, seen->waits ? seen->group : NULL, place, sizeof place, &file);
-    if (v->kind == COMM_CULPRIT_STUCK && busy) {
+    if (v->kind == COMM_SUSPECT_STUCK && busy) {
         snprintf(text, n, "it is stuck %s, no %s for %.1f s", place, file ? "byte" : "progress", quiet_s);
-    } else if (v->kind == COMM_CULPRIT_STUCK) {
+    } else if (v->kind == COMM_SUSPECT_STUCK) {
         put_last_call(s, v->rank, last, sizeof last);
         snprintf(text, n, "it is stuck outside of communication, %s, no progress for %.1f s; %s", place, quiet_s, last);
-    } else if (v->kind == COMM_CULPRIT_ENDED) {
+    } else if (v->kind == COMM_SUSPECT_ENDED) {
         snprintf(text, n, "it has ended");
     } else {
-        snprintf(text, n, "%s: it waits in %s", v->kind == COMM_CULPRIT_CIRCLE ? "ranks wait for each other" : "it left out a call",
+        snprintf(text, n, "%s: it waits in %s", v->kind == COMM_SUSPECT_CIRCLE ? "ranks wait for each other" : "it left out a call",
                  place);
     }
     if (v->waiter < 0)
@@ -180,17 +180,17 @@ void comm_watch_judge(comm_watch *w)
     const int64_t limit_ns = atomic_load(&s->limit_ns);
     char text[ORTH_MESSAGE_MAX - 32];
     if (comm_aborted(s) || limit_ns == 0) {
-        w->last.kind = COMM_CULPRIT_NONE;
+        w->last.kind = COMM_SUSPECT_NONE;
         return;
     }
-    const comm_culprit v = find(w, limit_ns), *last = &w->last;
-    const bool same = v.kind != COMM_CULPRIT_NONE && v.kind == last->kind && v.rank == last->rank &&
+    const comm_suspect v = find(w, limit_ns), *last = &w->last;
+    const bool same = v.kind != COMM_SUSPECT_NONE && v.kind == last->kind && v.rank == last->rank &&
                       v.waiter == last->waiter && v.ticks == last->ticks;
     w->last = v;
     if (!same)
         return;
     pthread_mutex_lock(&s->mutex);
-    put_culprit(w, &v, text, sizeof text);
+    put_suspect(w, &v, text, sizeof text);
     pthread_mutex_unlock(&s->mutex);
     comm_abort(s, v.rank, ORTH_ERR_COMM, "%s", text);
 }
