@@ -4,8 +4,8 @@
 #include "data/data.h"
 #include "run_case.h"
 #include "train/eval.h"
-#include "train/generate.h"
-#include "train/model_file.h"
+#include "tools/generate.h"
+#include "tools/model_file.h"
 
 #define T 100         /* longer than what a generator takes at once */
 #define SEQUENCES 3

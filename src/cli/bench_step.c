@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "cli/bench.h"
 #include "plan/probe.h"
-#include "train/measure.h"
+#include "tools/measure.h"
 
 static void print_shares(const orth_measure *m, double step_s)
 {

@@ -9,7 +9,7 @@
 #include "data/inputs.h"
 #include "train/eval.h"
 #include "train/metrics.h"
-#include "train/model_file.h"
+#include "tools/model_file.h"
 #include "train/setup.h"
 
 typedef struct {

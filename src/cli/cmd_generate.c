@@ -1,7 +1,7 @@
 /* cmd_generate.c -- `orthant generate CHECKPOINT`: sampled text. */
 #include "cli/numbers.h"
-#include "train/generate.h"
-#include "train/model_file.h"
+#include "tools/generate.h"
+#include "tools/model_file.h"
 
 typedef struct {
     const char *prompt, *stop;

@@ -5,7 +5,7 @@
 
 #include "base/files.h"
 #include "cli/numbers.h"
-#include "train/verify.h"
+#include "tools/verify.h"
 
 typedef struct {
     const char *path[2];

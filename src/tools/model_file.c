@@ -1,5 +1,5 @@
 /* model_file.c -- see model_file.h. */
-#include "train/model_file.h"
+#include "tools/model_file.h"
 
 #include <inttypes.h>
 

@@ -1,5 +1,5 @@
 /* measure.c -- see measure.h. */
-#include "train/measure.h"
+#include "tools/measure.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* measure.h -- timing training steps of any layout on made-up data. For `orthant bench`. */
-#ifndef ORTH_TRAIN_MEASURE_H
-#define ORTH_TRAIN_MEASURE_H
+#ifndef ORTH_TOOLS_MEASURE_H
+#define ORTH_TOOLS_MEASURE_H
 
 #include "plan/plan.h"
 #include "plan/timeline.h"

@@ -1,5 +1,5 @@
 /* verify.c -- see verify.h. */
-#include "train/verify.h"
+#include "tools/verify.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

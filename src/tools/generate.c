@@ -1,7 +1,7 @@
 /* generate.c -- two decoding programs over one set of weights and caches: one takes many tokens at once
  * (the prompt), the other a single one. Rows do not depend on each other, so it does not show in the
  * numbers which of them a token went through. */
-#include "train/generate.h"
+#include "tools/generate.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* model_file.h -- a checkpoint or a Hugging Face folder, opened for use: generate and eval. */
-#ifndef ORTH_TRAIN_MODEL_FILE_H
-#define ORTH_TRAIN_MODEL_FILE_H
+#ifndef ORTH_TOOLS_MODEL_FILE_H
+#define ORTH_TOOLS_MODEL_FILE_H
 
 #include "config/config.h"
 #include "ckpt/hf.h"

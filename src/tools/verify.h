@@ -6,8 +6,8 @@
  * last every weight (fp32 masters), bit for bit. What A computed lies in files of the scratch folder: 4 bytes
  * per parameter and step. Neither run evaluates, saves or touches its run folder.
  */
-#ifndef ORTH_TRAIN_VERIFY_H
-#define ORTH_TRAIN_VERIFY_H
+#ifndef ORTH_TOOLS_VERIFY_H
+#define ORTH_TOOLS_VERIFY_H
 
 #include "config/config.h"
 #include "train/run.h"

@@ -1,6 +1,6 @@
 /* generate.h -- sampling from a model with a KV cache. */
-#ifndef ORTH_TRAIN_GENERATE_H
-#define ORTH_TRAIN_GENERATE_H
+#ifndef ORTH_TOOLS_GENERATE_H
+#define ORTH_TOOLS_GENERATE_H
 
 #include "run/executor.h"
 #include "train/model_file.h"
