@@ -32,7 +32,7 @@ typedef enum { SLOW_FSYNC, SLOW_WRITE, NOT_READ, STOPPED, LOADED, NUM_NUISANCES 
 
 static const char *const layouts[] = {
     "parallel.dp=2", "parallel.tp=2", "parallel.pp=2", "parallel.dp=2 parallel.zero=3", "parallel.dp=2 parallel.pp=2",
-    "parallel.cp=2 parallel.cp_kind=all_to_all", "parallel.pp=2 parallel.pipeline=zb-h1",
+    "parallel.cp=2 parallel.cp_kind=all_to_all", "parallel.pp=2 parallel.pipeline=zb-h1", "parallel.dp=1",
 };
 
 typedef struct {
@@ -172,6 +172,10 @@ TEST(a_write_that_hangs_is_found_and_named)
          "rank 0: it is stuck writing checkpoint step-00000004: state.json, no byte for "},
         {"hang:metrics.jsonl:2", "parallel.dp=2", "rank 0: it is stuck writing metrics.jsonl, no progress for "},
         {"hang:memory.json:1", "parallel.dp=2", "rank 0: it is stuck writing memory.json: memory.json, no byte for "},
+        {"hang:/.tmp-step-00000002/model:1", "parallel.dp=1 checkpoint.every_steps=2",
+         "orthant: rank 0: it is stuck saving checkpoint step-00000004: writing checkpoint step-00000002: model.safetensors, no byte for "},
+        {"hang:/.tmp-step-00000004/model:1", "parallel.dp=1",
+         "orthant: rank 0: it is stuck saving checkpoint step-00000004: model.safetensors, no byte for "},
     };
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(cases); i++) {

@@ -96,7 +96,7 @@ typedef orth_status (*orth_rank_fn)(orth_ctx *ctx, orth_world *world, void *arg)
  *     processes of the world call it, and return the same error: ctx->error.said_elsewhere is false on
  *     the one that should print it. A process that cannot reach rank 0 any more returns its own.
  * When fn fails on a rank the world is aborted. Returns the error that came first in cause, of the lowest
- * rank if there are several; its message starts with "rank N: ". Communicators that fn leaves behind are
+ * rank if there are several; its message starts with "rank N: " (of several ranks). Communicators that fn leaves behind are
  * destroyed. If a stalled rank does not come back within the timeout after an abort, its thread and
  * world are left behind: the caller should end the process.
  * ORTH_ERR_ARG, ORTH_ERR_NOMEM, ORTH_ERR_COMM, or what fn returned. */

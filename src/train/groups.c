@@ -13,7 +13,7 @@ orth_comm_method orth_groups_method(const orth_config *cfg)
 orth_world_options orth_groups_options(const orth_config *cfg, int threads, int num_ranks)
 {
     bool fast = cfg->numerics_mode == ORTH_numerics_mode_fast;
-    return (orth_world_options){.threads_per_rank = ORTH_MAX(1, threads / num_ranks), .pin = cfg->run_pin,
+    return (orth_world_options){.threads_per_rank = ORTH_MAX(1, threads / num_ranks), .pin = cfg->run_pin && num_ranks > 1,
                                 .order = fast ? ORTH_ORDER_FREE : ORTH_ORDER_CANONICAL,
                                 .algo = orth_groups_method(cfg).algo, .timeout_s = cfg->comm_timeout_s,
                                 .busy_timeout_s = cfg->comm_busy_timeout_s};

@@ -121,21 +121,19 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
         s->clock = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.unit.program.num_instrs + 1);
     if (!s->weights || (r->options.timeline > 0 && !s->clock))
         return ORTH_ERR_NOMEM;
-    if (s->world)
+    if (r->num_ranks > 1)
         ORTH_TRY(make_groups(ctx, s));
     orth_executor_set_comms(s->trainer.executor, s->comms);
     if (s->has_evaluator)
         orth_executor_set_comms(s->evaluator.executor, s->comms);
-    if (s->world) {
-        orth_world_expect(s->world, r->plan.total.time.step_s);
-        orth_world_name_instrs(s->world, orth_executor_name_instr);
-    }
+    orth_world_expect(s->world, r->plan.total.time.step_s);
+    orth_world_name_instrs(s->world, orth_executor_name_instr);
     orth_loader_options o = {.sampler = r->train, .rows = orth_setup_rows(&s->shape),
                              .max_sequences = (int64_t)s->shape.num_micro_batches * s->shape.num_seqs};
     ORTH_TRY(orth_loader_create(ctx, &s->loader, &o));
     const orth_saver_source source = {rank_fetch, s};
     if (s->rank == 0 && !r->options.watch)
-        ORTH_TRY(orth_saver_create(ctx, &s->saver, r->cfg, &r->model, s->world ? NULL : s->trainer.executor, &source,
+        ORTH_TRY(orth_saver_create(ctx, &s->saver, r->cfg, &r->model, s->all ? NULL : s->trainer.executor, &source,
                                    r->checkpoints));
     return fill_weights(ctx, s);
 }
@@ -256,8 +254,7 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     int64_t n = r->cfg->train_global_batch, first = (step - 1) * n;
     double started = orth_clock_s();
     orth_loader_batch batch;
-    if (s->world)
-        orth_world_step(s->world, step);
+    orth_world_step(s->world, step);
     orth_phase_begin(ctx, "reading the sequences of step %" PRId64, step);
     const orth_status got = orth_loader_get(ctx, s->loader, &batch);
     orth_phase_end(ctx);
@@ -467,12 +464,11 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
 
 orth_status rank_main(orth_ctx *ctx, orth_world *world, void *run)
 {
-    rank_state s = {.run = run, .world = world, .rank = world ? orth_world_rank(world) : 0};
+    rank_state s = {.run = run, .world = world, .rank = orth_world_rank(world)};
     orth_status status = run_rank(ctx, &s);
-    if (status != ORTH_OK && world)
+    if (status != ORTH_OK && s.all)
         orth_world_abort(world, ctx->error.message); /* before what is released together with others */
-    if (world)
-        orth_world_name_instrs(world, NULL);
+    orth_world_name_instrs(world, NULL);
     orth_phase_begin(ctx, "closing the run");
     close_rank(ctx, &s);
     orth_phase_end(ctx);

@@ -13,7 +13,7 @@
 
 typedef struct {
     orth_run *run;
-    orth_world *world;               /* NULL: a rank alone */
+    orth_world *world;
     orth_comm *all;                  /* all ranks; NULL alone */
     orth_comm *comms[ORTH_NUM_GROUPS];
     int rank;
@@ -35,7 +35,7 @@ typedef struct {
 
 /* What the run is, as events, before its first step: model, data, ranks, plan, folder. Of rank 0. */
 orth_status rank_banner(orth_ctx *ctx, orth_run *r, int64_t steps_done);
-/* One rank of `run` (an orth_run), from its weights to its end. Collective. world NULL: a rank alone. */
+/* One rank of `run` (an orth_run), from its weights to its end. Collective. */
 orth_status rank_main(orth_ctx *ctx, orth_world *world, void *run);
 
 static inline orth_status rank_barrier(orth_ctx *ctx, const rank_state *s)

@@ -296,8 +296,8 @@ void orth_run_close(orth_ctx *ctx, orth_run *r)
 
 orth_status orth_run_train(orth_ctx *ctx, orth_run *r)
 {
-    if (r->num_ranks == 1 || r->world)
-        return rank_main(ctx, r->num_ranks > 1 ? r->world : NULL, r);
+    if (r->world)
+        return rank_main(ctx, r->world, r);
     orth_world_options options = orth_groups_options(r->cfg, orth_pool_num_threads(ctx->pool), r->num_ranks);
     options.fault = r->options.fault;
     return orth_run_ranks(ctx, r->num_ranks, rank_main, r, &options);

@@ -141,7 +141,7 @@ static void stop_watchdog(thread_world *tw)
     pthread_join(tw->monitor, NULL);
 }
 
-/* The lowest rank with an error of its own; else the cause that the watchdog or a check found. */
+/* The lowest rank with an error of its own; else the cause that the watchdog or a check found. A rank alone is not named. */
 static orth_status verdict(orth_ctx *ctx, thread_world *tw)
 {
     comm_shared *s = tw->s;
@@ -149,9 +149,10 @@ static orth_status verdict(orth_ctx *ctx, thread_world *tw)
     pthread_mutex_lock(&tw->mutex); /* a rank that was given up may come back just now */
     for (int i = 0; i < tw->num_started && status == ORTH_OK; i++) {
         const thread_rank *r = &tw->ranks[i];
+        const char *message = r->ctx.error.code ? r->ctx.error.message : orth_status_name(r->status);
         if (r->done && r->primary)
-            status = ORTH_FAIL(ctx, r->status, "rank %d: %s", i,
-                               r->ctx.error.code ? r->ctx.error.message : orth_status_name(r->status));
+            status = s->num_ranks == 1 ? ORTH_FAIL(ctx, r->status, "%s", message)
+                                       : ORTH_FAIL(ctx, r->status, "rank %d: %s", i, message);
     }
     pthread_mutex_unlock(&tw->mutex);
     if (status == ORTH_OK && comm_aborted(s))
