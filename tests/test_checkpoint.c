@@ -366,6 +366,47 @@ TEST(a_reader_looks_again_when_a_checkpoint_goes_away)
     test_ctx_free(ctx);
 }
 
+/* Saves two more steps that keep one checkpoint, while this one is read. */
+static orth_status read_beside_saves(orth_ctx *ctx, void *user, const char *folder, bool own)
+{
+    const vanishing *v = user;
+    orth_model_config c = case_config(ctx, "llama-tiny");
+    model_case m = case_make(ctx, &c, 9);
+    (void)own;
+    for (int64_t step = 2; step <= 3; step++) {
+        orth_checkpoint_view view = view_of(&m, step, ORTH_F32);
+        CHECK_OK(ctx, orth_checkpoint_save(ctx, v->dir, &view, 1, NULL));
+    }
+    CHECK_OK(ctx, orth_checkpoint_verify(ctx, folder));
+    case_free(&m);
+    return ORTH_OK;
+}
+
+TEST(a_checkpoint_that_is_read_is_not_removed_before_a_later_save)
+{
+    orth_ctx *ctx = test_ctx(1);
+    vanishing v = {.dir = scratch_dir(), .ctx = ctx};
+    orth_model_config c = case_config(ctx, "llama-tiny");
+    model_case m = case_make(ctx, &c, 9);
+    orth_checkpoint_view view = view_of(&m, 1, ORTH_F32);
+    int64_t *steps, n;
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, v.dir, &view, 1, NULL));
+    CHECK_OK(ctx, orth_checkpoint_read_weights(ctx, v.dir, read_beside_saves, &v));
+    CHECK_OK(ctx, orth_checkpoint_list(ctx, v.dir, &steps, &n));
+    assert_int_equal(n, 2); /* 3, and 1 that was read; 2, which nobody read, is gone */
+    assert_int_equal(steps[0], 3);
+    assert_int_equal(steps[1], 1);
+    orth_mem_free(ctx, steps);
+    view = view_of(&m, 4, ORTH_F32);
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, v.dir, &view, 1, NULL));
+    CHECK_OK(ctx, orth_checkpoint_list(ctx, v.dir, &steps, &n));
+    assert_int_equal(n, 1);
+    orth_mem_free(ctx, steps);
+    case_free(&m);
+    scratch_free(ctx, v.dir);
+    test_ctx_free(ctx);
+}
+
 /* Not readable is not damaged: an older checkpoint is not taken for it. */
 TEST(a_checkpoint_that_cannot_be_read_is_not_passed_over)
 {
@@ -490,6 +531,7 @@ int main(void)
         cmocka_unit_test(json_is_whole_or_not_written),
         cmocka_unit_test(what_a_kill_left_of_a_removed_checkpoint_goes_with_the_next_save),
         cmocka_unit_test(a_reader_looks_again_when_a_checkpoint_goes_away),
+        cmocka_unit_test(a_checkpoint_that_is_read_is_not_removed_before_a_later_save),
         cmocka_unit_test(a_checkpoint_that_cannot_be_read_is_not_passed_over),
         cmocka_unit_test(a_run_folder_resolves_to_its_newest_checkpoint),
         cmocka_unit_test(wrong_arrays_are_refused),

@@ -317,11 +317,13 @@ TEST(little_memory_shrinks_what_measures_and_not_the_run)
     run_end(r);
 }
 
-/* Every step saves, and only the newest checkpoint stays: each is gone soon after it was found. */
+/* Every step saves, and only the newest checkpoint stays: each would be gone soon after it was found, were it not being read.
+ * A failure ends the trainer as well, by its time. */
 TEST(readers_beside_a_trainer_find_a_checkpoint)
 {
     run_case *r = begin();
-    shell(r, ORTH_BINARY " train run.yaml checkpoint.dir=w train.steps=1000000 --quiet >log.txt 2>&1 & echo $! >pid.txt");
+    shell(r, "timeout -s KILL 300 sh -c 'echo $$ >pid.txt; exec " ORTH_BINARY " train run.yaml checkpoint.dir=w train.steps=1000000 "
+          "--quiet' >log.txt 2>&1 & true");
     shell(r, "for i in $(seq 600); do ls w/checkpoints/step-* >out.txt 2>&1 && exit 0; sleep 0.1; done; exit 1");
     for (int i = 0; i < 20; i++) {
         RUN(r, 0, "loss", "eval w");

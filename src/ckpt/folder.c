@@ -3,12 +3,15 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/stat.h>
+#include <time.h>
+
+#include "ckpt/folder_lock.h"
 
 #define TMP_PREFIX ".tmp-"
 #define OLD_PREFIX ".old-"
 #define DEL_PREFIX ".del-"
 #define MAX_LOOKS 100           /* of a reader at a folder in which checkpoints come and go */
+#define LOOK_AGAIN_NS 2000000   /* before another look */
 
 /* ---- names ---- */
 
@@ -117,6 +120,20 @@ static void warn(orth_ctx *ctx, orth_status s)
     orth_ctx_clear_error(ctx);
 }
 
+/* The same by `keep`, which leaves a checkpoint that is being read until it removes one again. */
+static orth_status discard_unread(orth_ctx *ctx, const char *dir, int64_t step)
+{
+    bool is_read;
+    char *path = step_path(ctx, dir, "", step);
+    if (!path)
+        return ORTH_ERR_NOMEM;
+    const int lock = orth_folder_lock(path, ORTH_LOCK_ALONE, &is_read);
+    const orth_status s = is_read ? ORTH_OK : discard(ctx, dir, path, step);
+    orth_folder_unlock(lock);
+    orth_mem_free(ctx, path);
+    return s;
+}
+
 static void remove_older(orth_ctx *ctx, const char *dir, int64_t keep, int64_t saved)
 {
     step_list list = {.aside = false};
@@ -125,11 +142,8 @@ static void remove_older(orth_ctx *ctx, const char *dir, int64_t keep, int64_t s
     warn(ctx, list_steps(ctx, dir, &list));
     for (int64_t i = keep; i < list.num; i++) {
         /* A run that went back to an older step saves below what lies there. */
-        if (list.steps[i] == saved)
-            continue;
-        char *path = step_path(ctx, dir, "", list.steps[i]);
-        warn(ctx, path ? discard(ctx, dir, path, list.steps[i]) : ORTH_ERR_NOMEM);
-        orth_mem_free(ctx, path);
+        if (list.steps[i] != saved)
+            warn(ctx, discard_unread(ctx, dir, list.steps[i]));
     }
     orth_mem_free(ctx, list.steps);
 }
@@ -222,31 +236,22 @@ orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_chec
 
 /* ---- reading ---- */
 
-/* Which folder has this name: a writer may have removed or replaced it meanwhile. */
-typedef struct {
-    bool there;
-    dev_t device;
-    ino_t number;
-} folder_id;
-
-static folder_id identify(const char *path)
-{
-    struct stat st;
-    if (stat(path, &st) != 0)
-        return (folder_id){.there = false};
-    return (folder_id){true, st.st_dev, st.st_ino};
-}
-
 /* Whether it is worth to look again after `s`, and if so forgets the error. */
-static bool went_away(orth_ctx *ctx, orth_status s, const char *path, folder_id was)
+static bool went_away(orth_ctx *ctx, orth_status s, const char *path, orth_folder_id was)
 {
-    const folder_id is = identify(path);
+    const orth_folder_id is = orth_folder_identify(path);
     if (s != ORTH_ERR_DATA && s != ORTH_ERR_IO)
         return false;
-    if (is.there && was.there && is.device == was.device && is.number == was.number)
+    if (orth_folder_same(is, was))
         return false;
     orth_ctx_clear_error(ctx);
     return true;
+}
+
+static void rest(void)
+{
+    const struct timespec t = {.tv_nsec = LOOK_AGAIN_NS};
+    nanosleep(&t, NULL);
 }
 
 static orth_status fail_too_fast(orth_ctx *ctx, const char *path)
@@ -254,8 +259,9 @@ static orth_status fail_too_fast(orth_ctx *ctx, const char *path)
     return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: its checkpoints are removed faster than they can be read (%d looks)", path, MAX_LOOKS);
 }
 
-/* *found if it is valid. *again: it went away. A damaged one is passed over; one that cannot be read is an error. */
-static orth_status try_step(orth_ctx *ctx, const char *dir, int64_t step, char **found, bool *again)
+/* *found, and *lock on it, if it is valid. *again: it went away. A damaged one is passed over; one that cannot be read is an
+ * error. */
+static orth_status try_step(orth_ctx *ctx, const char *dir, int64_t step, char **found, int *lock, bool *again)
 {
     char *path = step_path(ctx, dir, "", step);
     if (path && !orth_path_exists(path)) {
@@ -264,13 +270,14 @@ static orth_status try_step(orth_ctx *ctx, const char *dir, int64_t step, char *
     }
     if (!path)
         return ORTH_ERR_NOMEM;
-    const folder_id id = identify(path);
-    orth_status s = orth_checkpoint_verify(ctx, path);
-    if (s == ORTH_OK) {
+    orth_folder_id id;
+    *again = !orth_folder_hold(path, lock, &id);
+    orth_status s = *again ? ORTH_OK : orth_checkpoint_verify(ctx, path);
+    if (s == ORTH_OK && !*again) {
         *found = path;
         return ORTH_OK;
     }
-    *again = went_away(ctx, s, path, id);
+    *again = *again || went_away(ctx, s, path, id);
     if (*again) {
         s = ORTH_OK;
     } else if (s == ORTH_ERR_DATA) {
@@ -278,12 +285,16 @@ static orth_status try_step(orth_ctx *ctx, const char *dir, int64_t step, char *
         orth_ctx_clear_error(ctx);
         s = ORTH_OK;
     }
+    orth_folder_unlock(*lock);
+    *lock = -1;
     orth_mem_free(ctx, path);
     return s;
 }
 
-orth_status orth_checkpoint_newest(orth_ctx *ctx, const char *dir, char **out)
+/* *lock: on *out, -1 if there is none. */
+static orth_status newest(orth_ctx *ctx, const char *dir, char **out, int *lock)
 {
+    *lock = -1;
     for (int look = 0; look < MAX_LOOKS; look++) {
         step_list list = {.aside = true};
         char *found = NULL;
@@ -292,14 +303,23 @@ orth_status orth_checkpoint_newest(orth_ctx *ctx, const char *dir, char **out)
         orth_status s = ORTH_OK;
         for (int64_t i = 0; i < list.num && !found && !again && s == ORTH_OK; i++)
             if (i == 0 || list.steps[i] != list.steps[i - 1])
-                s = try_step(ctx, dir, list.steps[i], &found, &again);
+                s = try_step(ctx, dir, list.steps[i], &found, lock, &again);
         orth_mem_free(ctx, list.steps);
         if (s == ORTH_OK && !again)
             *out = found;
         if (!again)
             return s;
+        rest();
     }
     return fail_too_fast(ctx, dir);
+}
+
+orth_status orth_checkpoint_newest(orth_ctx *ctx, const char *dir, char **out)
+{
+    int lock;
+    const orth_status s = newest(ctx, dir, out, &lock);
+    orth_folder_unlock(lock);
+    return s;
 }
 
 static orth_status holds(orth_ctx *ctx, const char *dir, const char *name, bool *out)
@@ -310,21 +330,26 @@ static orth_status holds(orth_ctx *ctx, const char *dir, const char *name, bool 
     return path ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
-orth_status orth_checkpoint_resolve(orth_ctx *ctx, const char *path, char **out)
+/* *lock: on *out, -1 if there is none. */
+static orth_status resolve(orth_ctx *ctx, const char *path, char **out, int *lock)
 {
     bool itself;
+    *lock = -1;
     ORTH_TRY(holds(ctx, path, "state.json", &itself));
     if (itself) {
+        bool refused;
         char *copy = orth_mem_strdup(ctx, path);
-        if (copy)
-            *out = copy;
-        return copy ? ORTH_OK : ORTH_ERR_NOMEM;
+        if (!copy)
+            return ORTH_ERR_NOMEM;
+        *lock = orth_folder_lock(path, ORTH_LOCK_SHARED, &refused);
+        *out = copy;
+        return ORTH_OK;
     }
     char *found = NULL, *below = NULL;
-    orth_status s = orth_checkpoint_newest(ctx, path, &found);
+    orth_status s = newest(ctx, path, &found, lock);
     if (s == ORTH_OK && !found) {
         below = orth_path_join(ctx, path, "checkpoints");
-        s = below ? orth_checkpoint_newest(ctx, below, &found) : ORTH_ERR_NOMEM;
+        s = below ? newest(ctx, below, &found, lock) : ORTH_ERR_NOMEM;
         orth_mem_free(ctx, below);
     }
     if (s == ORTH_OK && !found)
@@ -335,11 +360,19 @@ orth_status orth_checkpoint_resolve(orth_ctx *ctx, const char *path, char **out)
     return s;
 }
 
+orth_status orth_checkpoint_resolve(orth_ctx *ctx, const char *path, char **out)
+{
+    int lock;
+    const orth_status s = resolve(ctx, path, out, &lock);
+    orth_folder_unlock(lock);
+    return s;
+}
+
 /* The folder of weights: a checkpoint, or PATH itself with a config.json. */
-static orth_status find_weights(orth_ctx *ctx, const char *path, char **out, bool *out_own)
+static orth_status find_weights(orth_ctx *ctx, const char *path, char **out, bool *out_own, int *lock)
 {
     bool foreign;
-    const orth_status s = orth_checkpoint_resolve(ctx, path, out);
+    const orth_status s = resolve(ctx, path, out, lock);
     *out_own = s == ORTH_OK;
     if (s != ORTH_ERR_DATA)
         return s;
@@ -359,13 +392,16 @@ orth_status orth_checkpoint_read_weights(orth_ctx *ctx, const char *path, orth_c
     for (int look = 0; look < MAX_LOOKS; look++) {
         char *folder = NULL;
         bool own;
-        ORTH_TRY(find_weights(ctx, path, &folder, &own));
-        const folder_id id = identify(folder);
+        int lock;
+        ORTH_TRY(find_weights(ctx, path, &folder, &own, &lock));
+        const orth_folder_id id = orth_folder_identify(folder);
         const orth_status s = read(ctx, user, folder, own);
         const bool again = went_away(ctx, s, folder, id);
+        orth_folder_unlock(lock);
         orth_mem_free(ctx, folder);
         if (!again)
             return s;
+        rest();
     }
     return fail_too_fast(ctx, path);
 }

@@ -7,7 +7,8 @@
  * Invariants: 1. a name step-N never holds a part of a checkpoint, neither of one that is being written nor of one that is being
  * removed; 2. a checkpoint gets its name only after all of it was read back and verified, and an older one is removed only after
  * that name is on the disk; 3. there is no pointer to "the latest": it is the highest step that verifies, so nothing can point
- * wrong; 4. readers change nothing: step-N, or .old-step-N where a kill left only that, is what they take.
+ * wrong; 4. readers change nothing: step-N, or .old-step-N where a kill left only that, is what they take; 5. a folder that is being
+ * read (a shared lock, flock) is not removed by `keep`, but the next time that one is removed.
  * One writer at a time per folder, beside any number of readers.
  */
 #ifndef ORTH_CKPT_FOLDER_H
@@ -41,7 +42,8 @@ char *orth_checkpoint_step_path(orth_ctx *ctx, const char *dir, int64_t step);
 orth_status orth_checkpoint_resolve(orth_ctx *ctx, const char *path, char **out);
 
 /* Calls read(user, F) for the folder F of weights that a user means by `path`: the above (own), or PATH as a Hugging Face folder,
- * which has a config.json. Where a run that goes on removed F meanwhile, it calls read again for the next; read then begins anew.
+ * which has a config.json. A run that goes on does not remove F meanwhile; where it can (a file system without locks, a step that is
+ * saved again), read is called again for the next, and begins anew.
  * ORTH_ERR_DATA if path is neither, else what read returns. */
 typedef orth_status (*orth_checkpoint_reader)(orth_ctx *ctx, void *user, const char *folder, bool own);
 orth_status orth_checkpoint_read_weights(orth_ctx *ctx, const char *path, orth_checkpoint_reader read, void *user);

@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "base/pool.h"
+#include "ckpt/folder_lock.h"
 #include "parallel/check_layout.h"
 #include "train/describe.h"
 #include "train/groups.h"
@@ -129,6 +130,10 @@ static orth_status start_from(orth_ctx *ctx, void *user, const char *folder, boo
 {
     (void)own;
     orth_run *r = user;
+    bool refused;
+    orth_folder_unlock(r->start_lock);
+    r->start_lock = orth_folder_lock(folder, ORTH_LOCK_SHARED, &refused);
+    orth_mem_free(ctx, r->start_from);
     r->start_from = orth_mem_strdup(ctx, folder);
     return r->start_from ? ORTH_OK : ORTH_ERR_NOMEM;
 }
@@ -267,7 +272,7 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
 orth_status orth_run_open(orth_ctx *ctx, orth_run *r, const orth_run_options *options, orth_world *world)
 {
     *r = (orth_run){.options = *options, .cfg = options->cfg, .world = world, .dir = options->cfg->checkpoint_dir,
-                    .lock = -1};
+                    .lock = -1, .start_lock = -1};
     r->last_step = options->watch ? options->watch->steps : r->cfg->train_steps;
     orth_status status = open_all(ctx, r);
     if (status != ORTH_OK)
@@ -289,6 +294,7 @@ void orth_run_close(orth_ctx *ctx, orth_run *r)
     orth_mem_free(ctx, r->checkpoints);
     orth_mem_free(ctx, r->start_from);
     orth_mem_free(ctx, r->holds);
+    orth_folder_unlock(r->start_lock);
     if (r->lock >= 0)
         close(r->lock);
     *r = (orth_run){.cfg = NULL};

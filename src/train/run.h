@@ -51,6 +51,7 @@ typedef struct {
     int lock;                       /* on dir; -1: none */
     char *checkpoints;              /* dir/checkpoints */
     char *start_from;               /* folder of the weights; NULL: at random */
+    int start_lock;                 /* on start_from of --init, whose run may go on; -1: none */
     char *holds;                    /* newest checkpoint of a run that is in the folder already, and is not resumed */
     bool resumed;                   /* start_from is a checkpoint of this run */
     orth_data *data;
