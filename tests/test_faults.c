@@ -306,6 +306,20 @@ TEST(control_characters_of_names_are_not_printed)
 {
     run_case *r = begin();
     RUN(r, 5, "orthant: no\\x1b[31m\\x0a\\xc2\\x9b\xc3\xa9: ", "eval \"$(printf 'no\\033[31m\\n\\302\\233\\303\\251')\"");
+    shell(r, "n=$(printf 'a\\033[31mb'); cp -r seed \"$n\"; cp -r shards \"$n-data\"");
+    static const char *const args[] = {
+        "ckpt verify \"$n\"", "ckpt inspect \"$n\"", "ckpt export \"$n\" \"$n-hf\"", "ckpt inspect \"$n-hf\"", "plot \"$n\"",
+        "ckpt verify \"$n-hf\"", "data inspect \"$n-data\"", "data verify \"$n-data\"",
+        "data prepare --tokenizer=shards/tokenizer.json --out=\"$n-out\" text.txt",
+        "tokenizer train --vocab-size=280 --out=\"$n.json\" text.txt", "tokenizer inspect \"$n.json\"",
+        "ckpt import \"$n-hf\" \"$n-own\"",
+    };
+    for (int i = 0; i < ORTH_COUNT(args); i++) {
+        char line[1024];
+        snprintf(line, sizeof line, "cd %s && n=$(printf 'a\\033[31mb') && " ORTH_BINARY " %s 2>&1", r->dir, args[i]);
+        if (run_shell(line, r->out, sizeof r->out) != 0 || !strstr(r->out, "a\\x1b[31mb") || strchr(r->out, '\033'))
+            fail_msg("%s: it said:\n%s", args[i], r->out);
+    }
     run_end(r);
 }
 

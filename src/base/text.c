@@ -177,3 +177,9 @@ void orth_text_escape(char *out, size_t size, const char *s)
     }
     out[n] = '\0';
 }
+
+const char *orth_text_shown(char *out, size_t size, const char *s)
+{
+    orth_text_escape(out, size, s);
+    return out;
+}

@@ -26,6 +26,10 @@ char *orth_text_take(orth_ctx *ctx, orth_text *t);
 /* A message as it may be printed, cut to fit: control characters, which names of files may hold and terminals obey, and bytes
  * that are not UTF-8 become \xNN. */
 void orth_text_escape(char *out, size_t size, const char *s);
+/* The same as an argument of printf: the text lives until the end of the block. */
+#define ORTH_SHOWN(s) orth_text_shown((char[ORTH_SHOWN_BYTES]){0}, ORTH_SHOWN_BYTES, s)
+#define ORTH_SHOWN_BYTES 1024
+const char *orth_text_shown(char *out, size_t size, const char *s);
 
 /* Whether `s` is well-formed UTF-8. */
 bool orth_utf8_valid(const char *s);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "ckpt/folder.h"
 #include "cli/cmd.h"
 
@@ -163,7 +164,7 @@ static void print_state(const orth_checkpoint *ck)
     print_special(&s->special);
     for (int i = 0; i < m->num_files; i++)
         printf("%s%-24s %14" PRIu64 " bytes  %016" PRIx64 "\n", i ? "             " : "files        ",
-               m->files[i].name, m->files[i].num_bytes, m->files[i].hash);
+               ORTH_SHOWN(m->files[i].name), m->files[i].num_bytes, m->files[i].hash);
 }
 
 static orth_status inspect_foreign(orth_ctx *ctx, const char *dir, bool tensors)
@@ -171,7 +172,7 @@ static orth_status inspect_foreign(orth_ctx *ctx, const char *dir, bool tensors)
     orth_hf_source *src = NULL;
     ORTH_TRY(orth_hf_open(ctx, &src, dir));
     const orth_model_config *c = orth_hf_source_config(src);
-    printf("folder       %s (Hugging Face, %" PRId64 " file%s, %s)\n", dir, orth_hf_source_num_files(src),
+    printf("folder       %s (Hugging Face, %" PRId64 " file%s, %s)\n", ORTH_SHOWN(dir), orth_hf_source_num_files(src),
            orth_hf_source_num_files(src) == 1 ? "" : "s", orth_dtype_name(orth_hf_source_dtype(src, 0)));
     print_model(c);
     orth_status s = tensors ? print_tensors(ctx, c) : ORTH_OK;
@@ -187,7 +188,7 @@ static orth_status inspect_own(orth_ctx *ctx, void *with_tensors, const char *pa
     if (!own)
         return inspect_foreign(ctx, path, tensors);
     ORTH_TRY(orth_checkpoint_open(ctx, &ck, path));
-    printf("checkpoint   %s (verified)\n", path);
+    printf("checkpoint   %s (verified)\n", ORTH_SHOWN(path));
     print_model(orth_checkpoint_config(ck));
     print_state(ck);
     orth_status s = tensors ? print_tensors(ctx, orth_checkpoint_config(ck)) : ORTH_OK;
@@ -216,7 +217,7 @@ static orth_status inspect(orth_ctx *ctx, const orth_cmd *cmd)
 static orth_status verify_own(orth_ctx *ctx, const char *path)
 {
     ORTH_TRY(orth_checkpoint_verify(ctx, path));
-    printf("%s: valid\n", path);
+    printf("%s: valid\n", ORTH_SHOWN(path));
     return ORTH_OK;
 }
 
@@ -225,7 +226,7 @@ static orth_status verify_foreign(orth_ctx *ctx, const char *path)
     orth_hf_source *src = NULL;
     ORTH_TRY(orth_hf_open(ctx, &src, path));
     orth_hf_close(ctx, src);
-    printf("%s: valid (no checksums in this form)\n", path);
+    printf("%s: valid (no checksums in this form)\n", ORTH_SHOWN(path));
     return ORTH_OK;
 }
 
@@ -240,10 +241,11 @@ static orth_status verify_steps(orth_ctx *ctx, const char *dir, int64_t *out_num
         char *path = orth_checkpoint_step_path(ctx, dir, steps[i]);
         orth_status s = path ? verify_own(ctx, path) : ORTH_ERR_NOMEM;
         if (s != ORTH_OK && path && !orth_path_exists(path)) {
-            printf("%s: was removed by its run\n", path);
+            printf("%s: was removed by its run\n", ORTH_SHOWN(path));
             orth_ctx_clear_error(ctx);
         } else if (s != ORTH_OK) {
-            printf("%s: %s: %s\n", path ? path : dir, s == ORTH_ERR_DATA ? "DAMAGED" : "NOT VERIFIED", ctx->error.message);
+            printf("%s: %s: %s\n", ORTH_SHOWN(path ? path : dir), s == ORTH_ERR_DATA ? "DAMAGED" : "NOT VERIFIED",
+                   ORTH_SHOWN(ctx->error.message));
             if (first == ORTH_OK) {
                 first = s;
                 error = ctx->error;
@@ -330,7 +332,7 @@ static orth_status save_import(orth_ctx *ctx, const orth_model_config *c, const 
     };
     char *path = NULL;
     ORTH_TRY(orth_checkpoint_save(ctx, out, &view, 0, &path));
-    printf("%s: %" PRId64 " parameters of %s%s\n", path, orth_model_num_elems(c), dir,
+    printf("%s: %" PRId64 " parameters of %s%s\n", ORTH_SHOWN(path), orth_model_num_elems(c), ORTH_SHOWN(dir),
            b->tokenizer ? ", with its tokenizer" : "");
     orth_mem_free(ctx, path);
     return ORTH_OK;
@@ -418,7 +420,8 @@ static orth_status export_from(orth_ctx *ctx, void *user, const char *path, bool
     if (s == ORTH_OK)
         s = export_weights(ctx, ck, &w, path, job->out, job->dtype);
     if (s == ORTH_OK)
-        printf("%s: %" PRId64 " parameters in %s, of %s%s\n", job->out, orth_model_num_elems(c), orth_dtype_name(job->dtype), path,
+        printf("%s: %" PRId64 " parameters in %s, of %s%s\n", ORTH_SHOWN(job->out), orth_model_num_elems(c),
+               orth_dtype_name(job->dtype), ORTH_SHOWN(path),
                orth_hf_has_family(c) ? "" : "; no family of Transformers has these biases and norms: only Orthant reads it");
     orth_arena_release(ctx, &w.arena);
     orth_checkpoint_close(ctx, ck);
@@ -454,5 +457,6 @@ orth_status orth_cmd_ckpt(orth_ctx *ctx, const orth_cmd *cmd)
                              cmd->num_words - 1, word, verbs[i].usage);
         return verbs[i].run(ctx, cmd);
     }
-    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "ckpt: '%s' is not one of inspect, verify, import, export", word);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, *word ? "ckpt: '%s' is not one of inspect, verify, import, export"
+                                               : "ckpt%s: say which: inspect, verify, import, export", word);
 }

@@ -63,7 +63,7 @@ static void print_reading(orth_ctx *ctx, const orth_prepare_options *p, const or
                separator.s ? separator.s : "?", r->dropped_bytes);
     if (r->num_jsonl > 0)
         printf("%s JSONL, field '%s'", r->num_text > 0 ? ";" : "",
-               p->text.field && p->text.field[0] ? p->text.field : "text");
+               ORTH_SHOWN(p->text.field && p->text.field[0] ? p->text.field : "text"));
     printf("\n");
     orth_mem_free(ctx, separator.s);
 }
@@ -80,7 +80,7 @@ static orth_status prepare_inputs(orth_ctx *ctx, const orth_cmd *cmd, orth_prepa
     orth_tokenizer_free(ctx, tok);
     ORTH_TRY(status);
     const int64_t tokens = r.train_tokens + r.valid_tokens;
-    printf("%s: %" PRId64 " tokens of %" PRId64 " bytes (%.2f bytes a token) in %.1f s\n", p->out_dir, tokens,
+    printf("%s: %" PRId64 " tokens of %" PRId64 " bytes (%.2f bytes a token) in %.1f s\n", ORTH_SHOWN(p->out_dir), tokens,
            r.text_bytes, (double)r.text_bytes / (double)tokens, orth_clock_s() - start);
     print_reading(ctx, p, &r);
     printf("  train %12" PRId64 " tokens %10" PRId64 " documents\n", r.train_tokens, r.train_docs);
@@ -140,8 +140,8 @@ static void print_summary(const orth_dataset *d, const orth_config *c, bool json
         printf("}\n");
         return;
     }
-    printf("%s: vocabulary %" PRId64 ", tokenizer %016" PRIx64 ", end of text %d\n", d->path, d->vocab_size,
-           d->fingerprint, (int)d->eot_token);
+    printf("%s: vocabulary %" PRId64 ", tokenizer %016" PRIx64 ", end of text %d\n", ORTH_SHOWN(d->path),
+           d->vocab_size, d->fingerprint, (int)d->eot_token);
     print_split(&d->train, "train");
     print_split(&d->valid, "valid");
     print_epoch(d, c, false);
@@ -206,7 +206,7 @@ static orth_status verify(orth_ctx *ctx, const char *path)
                            " made the shards", path, orth_tokenizer_fingerprint(tok), d->fingerprint);
     const int shards = d->train.num_shards + d->valid.num_shards;
     if (status == ORTH_OK)
-        printf("%s: %" PRId64 " tokens in %d shard%s are as they were written\n", path,
+        printf("%s: %" PRId64 " tokens in %d shard%s are as they were written\n", ORTH_SHOWN(path),
                d->train.num_tokens + d->valid.num_tokens, shards, shards == 1 ? "" : "s");
     orth_tokenizer_free(ctx, tok);
     orth_dataset_close(ctx, d);
@@ -220,7 +220,8 @@ orth_status orth_cmd_data(orth_ctx *ctx, const orth_cmd *cmd)
         return prepare(ctx, cmd);
     const bool inspects = strcmp(what, "inspect") == 0;
     if (!inspects && strcmp(what, "verify") != 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data '%s': is not prepare, inspect or verify", what);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, *what ? "data: '%s' is not one of prepare, inspect, verify"
+                                                  : "data%s: say which: prepare, inspect, verify", what);
     if (cmd->num_words < 2)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data %s: which folder?", what);
     for (int i = 1; i < cmd->num_words; i++)

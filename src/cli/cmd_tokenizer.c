@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "cli/numbers.h"
 #include "cli/text_inputs.h"
 #include "data/prepare.h"
@@ -46,7 +47,7 @@ static orth_status save(orth_ctx *ctx, const orth_tokenizer *tok, const char *ou
         return ORTH_ERR_NOMEM;
     const orth_status status = orth_tokenizer_save(ctx, tok, path);
     if (status == ORTH_OK)
-        printf("%s: %" PRId64 " tokens, %" PRId64 " merges from %" PRId64 " bytes in %.1f s\n", path,
+        printf("%s: %" PRId64 " tokens, %" PRId64 " merges from %" PRId64 " bytes in %.1f s\n", ORTH_SHOWN(path),
                orth_tokenizer_vocab_size(tok), orth_tokenizer_num_merges(tok), text_bytes, seconds);
     orth_mem_free(ctx, path);
     return status;
@@ -229,7 +230,7 @@ static void print_token(const orth_tokenizer *tok, int32_t id)
 static orth_status inspect(const orth_cmd *cmd, const orth_tokenizer *tok, const char *path)
 {
     const int32_t eos = orth_tokenizer_eos(tok);
-    printf("%s: %s, vocabulary %" PRId64 ", %" PRId64 " merges, fingerprint %016" PRIx64 "\n", path,
+    printf("%s: %s, vocabulary %" PRId64 ", %" PRId64 " merges, fingerprint %016" PRIx64 "\n", ORTH_SHOWN(path),
            orth_tokenizer_kind_name(tok), orth_tokenizer_vocab_size(tok), orth_tokenizer_num_merges(tok),
            orth_tokenizer_fingerprint(tok));
     if (eos < 0)
@@ -254,7 +255,8 @@ orth_status orth_cmd_tokenizer(orth_ctx *ctx, const orth_cmd *cmd)
     while (v < ORTH_COUNT(verbs) && strcmp(what, verbs[v]) != 0)
         v++;
     if (v == ORTH_COUNT(verbs))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "tokenizer '%s': is not train, encode, decode or inspect", what);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, *what ? "tokenizer: '%s' is not one of train, encode, decode, inspect"
+                                                  : "tokenizer%s: say which: train, encode, decode, inspect", what);
     if (v == 3)
         return train(ctx, cmd);
     const char *path = orth_cmd_flag(cmd, "tokenizer");

@@ -124,7 +124,7 @@ static void add_legend(orth_ctx *ctx, orth_text *out, const orth_plot *p)
 {
     bool marked = false;
     for (int i = 0; i < p->num_series; i++) {
-        orth_text_addf(ctx, out, "%12s %c %s\n", "", symbols[i], p->series[i].name);
+        orth_text_addf(ctx, out, "%12s %c %s\n", "", symbols[i], ORTH_SHOWN(p->series[i].name));
         marked = marked || (p->marks && p->marks[i].num_points > 0);
     }
     if (marked)
