@@ -3,7 +3,7 @@
 #define ORTH_TOOLS_GENERATE_H
 
 #include "run/executor.h"
-#include "train/model_file.h"
+#include "tools/model_file.h"
 
 typedef struct {
     int64_t num_tokens;     /* ids below it are sampled: those that the tokenizer has; 0: all */
