@@ -6,8 +6,6 @@
  */
 #include "program/ir/touched.h"
 
-#include <stdlib.h>
-
 /* An access before its addresses are numbered. */
 typedef struct {
     uint64_t address;
@@ -20,17 +18,11 @@ typedef struct {
     uint64_t *base;         /* [num_buffers] */
     uint64_t calls;         /* addresses of communicators */
     int32_t num_peers;
-    mark *marks;
+    mark *marks, *spare;
     int64_t num_marks;
     orth_touched *out;
     int32_t num;
 } lister;
-
-static int by_address(const void *a, const void *b)
-{
-    const mark *x = a, *y = b;
-    return (x->address > y->address) - (x->address < y->address);
-}
 
 /* Buffers of other programs lie behind the arena, each by itself. */
 static void find_bases(lister *l)
@@ -79,11 +71,39 @@ static void list(lister *l)
     l->out->first[l->p->num_instrs] = l->num;
 }
 
+/* Sorts marks by DIGIT bits of their addresses, from bit `shift` on; those with equal bits keep their order. */
+enum { DIGIT = 11 };
+static void sort_by_digit(const mark *from, mark *to, int64_t n, int shift)
+{
+    int64_t first[(1 << DIGIT) + 1] = {0};
+    const uint64_t mask = (1 << DIGIT) - 1;
+    for (int64_t k = 0; k < n; k++)
+        first[(from[k].address >> shift & mask) + 1]++;
+    for (int d = 0; d < 1 << DIGIT; d++)
+        first[d + 1] += first[d];
+    for (int64_t k = 0; k < n; k++)
+        to[first[from[k].address >> shift & mask]++] = from[k];
+}
+
+/* By address, digit by digit from the lowest: a sort that compares would be a third of a plan's time. */
+static void sort(lister *l)
+{
+    uint64_t highest = 0;
+    for (int64_t k = 0; k < l->num_marks; k++)
+        highest = ORTH_MAX(highest, l->marks[k].address);
+    for (int shift = 0; shift < 64 && highest >> shift > 0; shift += DIGIT) {
+        sort_by_digit(l->marks, l->spare, l->num_marks, shift);
+        mark *sorted = l->spare;
+        l->spare = l->marks;
+        l->marks = sorted;
+    }
+}
+
 /* Numbers the addresses in their order; returns how many there are. */
 static int32_t number(lister *l)
 {
     int32_t num = 0;
-    qsort(l->marks, (size_t)l->num_marks, sizeof *l->marks, by_address);
+    sort(l);
     for (int64_t k = 0; k < l->num_marks; k++) {
         const mark *m = &l->marks[k];
         num += k > 0 && m->address != l->marks[k - 1].address;
@@ -105,9 +125,10 @@ static orth_status prepare(orth_ctx *ctx, orth_arena *arena, lister *l)
     }
     l->base = ORTH_NEW_ARRAY(ctx, uint64_t, p->num_buffers + 1);
     l->marks = ORTH_NEW_ARRAY(ctx, mark, 2 * most + 1);
+    l->spare = ORTH_NEW_ARRAY(ctx, mark, 2 * most + 1);
     l->out->accesses = ORTH_ARENA_ARRAY(ctx, arena, orth_access, most + 1);
     l->out->first = ORTH_ARENA_ARRAY(ctx, arena, int32_t, p->num_instrs + 1);
-    return l->base && l->marks && l->out->accesses && l->out->first ? ORTH_OK : ORTH_ERR_NOMEM;
+    return l->base && l->marks && l->spare && l->out->accesses && l->out->first ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 orth_status orth_touched_make(orth_ctx *ctx, orth_arena *arena, const orth_program *p, orth_touched *out)
@@ -127,6 +148,7 @@ orth_status orth_touched_make(orth_ctx *ctx, orth_arena *arena, const orth_progr
         orth_index_set_add(&out->begins, 0);
     orth_mem_free(ctx, l.base);
     orth_mem_free(ctx, l.marks);
+    orth_mem_free(ctx, l.spare);
     return s;
 }
 
