@@ -323,6 +323,32 @@ TEST(control_characters_of_names_are_not_printed)
     run_end(r);
 }
 
+static long folder_fsyncs(run_case *r, const char *dir)
+{
+    trial t = {.r = r, .label = "folders"};
+    char args[128];
+    long n = -1;
+    snprintf(args, sizeof args, "train run.yaml checkpoint.dir=%s train.steps=1 --quiet", dir);
+    const command c = {.name = "folders", .args = args, .start = ""};
+    run_command(&t, &c, "ORTH_FAULT_COUNTS=counts.txt");
+    must(&t, t.code == 0, "it failed");
+    assert_false(t.failed);
+    char *text = run_read(r, "counts.txt", NULL), *line = strstr(text, "folder_fsync ");
+    assert_true(line && sscanf(line, "folder_fsync %ld", &n) == 1);
+    free(text);
+    return n;
+}
+
+/* A folder that was made is there after the machine stops only if the folder that has its name was flushed. */
+TEST(parents_of_new_folders_are_flushed)
+{
+    run_case *r = begin();
+    const long one = folder_fsyncs(r, "w");
+    assert_true(one >= 4); /* ., w, w/checkpoints; the rename of step-1 */
+    assert_int_equal(folder_fsyncs(r, "x/y/w"), one + 2);
+    run_end(r);
+}
+
 /* The copy that measures bandwidth wants 256 MiB. */
 TEST(little_memory_shrinks_what_measures_and_not_the_run)
 {
@@ -357,6 +383,7 @@ int main(void)
         cmocka_unit_test(metrics_that_cannot_be_written_name_the_file_and_the_step_and_the_run_saves),
         cmocka_unit_test(metrics_that_are_cut_on_resume_are_said),
         cmocka_unit_test(control_characters_of_names_are_not_printed),
+        cmocka_unit_test(parents_of_new_folders_are_flushed),
         cmocka_unit_test(little_memory_shrinks_what_measures_and_not_the_run),
         cmocka_unit_test(readers_beside_a_trainer_find_a_checkpoint),
     };

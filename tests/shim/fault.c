@@ -1,7 +1,7 @@
 /* fault.c -- a preloaded library (LD_PRELOAD) that makes the k-th call of a kind fail, for test_faults.c.
  *
  *   ORTH_FAULT=KIND:K[:ERRNO]    the K-th call of a kind fails; ERRNO "+": and all after it
- *   ORTH_FAULT_COUNTS=FILE       at the end of the process: a line "KIND COUNT" for each kind
+ *   ORTH_FAULT_COUNTS=FILE       at the end of the process: a line "KIND COUNT" for each kind, and one for fsync of folders
  *
  * Calls count from main on: what the loader does before is not the program's. A close that fails has closed, as Linux does it.
  * For glibc, whose own allocator is reachable under other names (so nothing here allocates to find it).
@@ -46,7 +46,7 @@ static const struct {
 };
 
 static atomic_bool armed;
-static atomic_long calls[NUM_KINDS];
+static atomic_long calls[NUM_KINDS], folder_fsyncs;
 static int fault_kind = -1, fault_errno;
 static long fault_at;
 static bool fault_stays;
@@ -89,8 +89,10 @@ __attribute__((destructor)) static void write_counts(void)
     FILE *f = fopen(path, "w");
     for (int i = 0; f && i < NUM_KINDS; i++)
         fprintf(f, "%s %ld\n", kinds[i].name, atomic_load(&calls[i]));
-    if (f)
+    if (f) {
+        fprintf(f, "folder_fsync %ld\n", atomic_load(&folder_fsyncs));
         fclose(f);
+    }
 }
 
 /* ---- main ---- */
@@ -164,6 +166,9 @@ ssize_t write(int fd, const void *bytes, size_t n)
 
 int fsync(int fd)
 {
+    struct stat st;
+    if (atomic_load(&armed) && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
+        atomic_fetch_add(&folder_fsyncs, 1);
     return fails(F_fsync) ? -1 : NEXT(fsync)(fd);
 }
 
