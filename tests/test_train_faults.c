@@ -142,7 +142,7 @@ TEST(the_rank_that_did_it_is_named_in_runs_of_random_layouts)
     for (int k = 1; k < ORTH_COUNT(kind_names); k++)
         printf("%s: %d of %d\n", kind_names[k], right[k], all[k]);
     printf("%d of %d blamed on the right rank, the slowest run took %.1f s\n", n - wrong, n, slowest);
-    assert_true(wrong <= 1 + n / 100); /* of two ranks that wait for each other in different programs, the wrong one, at times */
+    assert_int_equal(wrong, 0);
     run_end(r);
 }
 
@@ -228,7 +228,7 @@ TEST(the_process_that_did_it_is_named)
         printf("kind %d of rank %d at call %d from step %d, %s:\n%.1500s\n", kind, rank, call, step, layouts[layout].options, r->out);
     }
     printf("%d of %d blamed on the right process\n", n - wrong, n);
-    assert_true(wrong <= 1 + n / 100); /* of two ranks that wait for each other in different programs, the wrong one, at times */
+    assert_true(wrong <= 1 + n / 100); /* a launcher that ends before the message is out */
     run_end(r);
 }
 

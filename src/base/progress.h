@@ -24,6 +24,7 @@ typedef struct orth_progress {
     _Atomic(const void *) program; /* whose instruction runs (an executor); NULL: none */
     _Atomic int32_t instr;
     _Atomic int64_t epoch;         /* + 1 when a program begins to run and when it ends: the same on all ranks in between */
+    _Atomic int64_t asked;         /* calls of communicators that the program has asked for up to here */
     _Atomic int32_t depth;         /* phases begun and not ended */
     pthread_mutex_t mutex;         /* of the texts */
     char phase[ORTH_PHASE_DEPTH][ORTH_PHASE_MAX];

@@ -4,7 +4,8 @@
  * members that have not made the call, or the peer of a message. Those edges lead to the suspect, the first of:
  *   1. a rank that has ended: it will never come (reported at once, whatever the limit);
  *   2. a rank that is quiet, over its limit, and waits for nobody: it is stuck outside of communication;
- *   3. a rank that waits in a call that comes later in its program than the one it is missed in: it left that one out;
+ *   3. a rank that left a call out: it has made fewer than its program asked for; or it waits in a later step, or in a later
+ *      part of one (an evaluation), or further on in its program, than the rank that misses it;
  *   4. else ranks wait for each other in a circle, and one of them is named.
  * 3 and 4 need that nobody moves any more: a rank that waits for one that moves, directly or by way of others, is
  * excused, because it will go on when that one comes.
@@ -58,6 +59,12 @@ bool comm_rank_moves(const comm_shared *s, int rank, int64_t limit_ns)
     return atomic_load(&r->quiet_ns) < limit_of(s, r, limit_ns);
 }
 
+bool comm_rank_lacks(const comm_rank *r)
+{
+    const bool any = atomic_load(&r->made_epoch) == atomic_load(&r->progress.epoch);
+    return r->remote ? r->remote_lacks : atomic_load(&r->progress.asked) > (any ? atomic_load(&r->made) : 0);
+}
+
 static bool misses_nobody(const comm_seen *v)
 {
     uint64_t any = 0;
@@ -105,6 +112,9 @@ static comm_suspect_kind kind_of(const comm_watch *w, int a, int m, int64_t limi
     const int64_t epoch_a = atomic_load(&ra->progress.epoch), epoch_m = atomic_load(&rm->progress.epoch);
     const bool later = step_m != step_a ? step_m > step_a : epoch_m != epoch_a ? epoch_m > epoch_a
                                                                               : w->seen[m].instr > w->seen[a].instr;
+    const bool lacks_a = comm_rank_lacks(ra), lacks_m = comm_rank_lacks(rm);
+    if (lacks_a != lacks_m)
+        return lacks_m ? COMM_SUSPECT_LEFT_OUT : COMM_SUSPECT_CIRCLE;
     return later ? COMM_SUSPECT_LEFT_OUT : COMM_SUSPECT_CIRCLE;
 }
 

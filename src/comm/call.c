@@ -92,6 +92,10 @@ static void note_call(orth_comm *c, const orth_comm_call *call)
     comm_rank *r = c->world->s->ranks ? &c->world->s->ranks[c->world->rank] : NULL;
     if (!r)
         return;
+    const int64_t epoch = atomic_load_explicit(&r->progress.epoch, memory_order_relaxed);
+    const bool same = epoch == atomic_load_explicit(&r->made_epoch, memory_order_relaxed);
+    atomic_store_explicit(&r->made, same ? atomic_load_explicit(&r->made, memory_order_relaxed) + 1 : 1, memory_order_relaxed);
+    atomic_store_explicit(&r->made_epoch, epoch, memory_order_relaxed);
     atomic_store_explicit(&r->last_kind, (int32_t)call->kind, memory_order_relaxed);
     atomic_store_explicit(&r->last_instr, call->instr, memory_order_relaxed);
     atomic_fetch_add_explicit(&r->progress.ticks, 1, memory_order_relaxed);

@@ -89,6 +89,10 @@ struct orth_comm {
     int64_t calls[ORTH_NUM_COMM_KINDS], ideal[ORTH_NUM_COMM_KINDS]; /* orth_comm_counts: of the calls made */
     _Atomic int64_t sent[ORTH_NUM_COMM_KINDS]; /* added to by whoever moves this member's bytes, before its call completes */
     comm_history history[2][1 << COMM_HISTORY_BITS]; /* collectives, messages; cross_check.c */
+    struct {
+        int32_t instr;
+        int64_t step, epoch, count;
+    } repeat[2];                  /* calls that one instruction makes, one after the other */
     char *work;                   /* scratch of algo.c; NULL: direct only */
     size_t work_bytes;
 
@@ -130,6 +134,7 @@ typedef struct {
     _Atomic int32_t kind, instr, peer;
     _Atomic int32_t last_kind, last_instr; /* of the last call begun */
     _Atomic int64_t step;
+    _Atomic int64_t made, made_epoch; /* calls since progress.epoch was made_epoch */
     _Atomic bool ended;
     orth_progress progress;       /* the rank's ctx points to it */
     orth_instr_name_fn name;      /* of the instructions of this rank's programs; under the world's mutex */
@@ -140,7 +145,7 @@ typedef struct {
     /* The monitor's. */
     int64_t ticks_seen;
     _Atomic int64_t quiet_ns;     /* for so long the ticks have stood still, as far as the monitor has watched */
-    bool remote, remote_file;     /* mpi, on rank 0: another process, which has said: */
+    bool remote, remote_file, remote_lacks;     /* mpi, on rank 0: another process, which has said: */
     char remote_place[ORTH_PLACE_MAX];
 } comm_rank;
 
@@ -229,6 +234,8 @@ void comm_watch_close(orth_ctx *ctx, comm_watch *w);
 void comm_watch_count(comm_watch *w, int64_t most_ns);
 /* w->seen is filled in: aborts the world when it shows the same suspect as the time before. */
 void comm_watch_judge(comm_watch *w);
+/* Has it made fewer calls than its program asked for? Then it left one out, whatever it waits in. */
+bool comm_rank_lacks(const comm_rank *r);
 /* Does this rank still move, as far as its limit says? `limit_ns` outside of phases. */
 bool comm_rank_moves(const comm_shared *s, int rank, int64_t limit_ns);
 

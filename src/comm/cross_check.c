@@ -1,8 +1,8 @@
 /* cross_check.c -- do the members mean the same call? And if not, who is wrong.
  *
- * Blame: the member whose call differs from what most say; if no more than half agree, the one that is
- * furthest on in its program (it left a call out, or made one too early); if they are at the same
- * instruction, the one whose count is not what it was there in the step before. All members
+ * Blame: the member whose call differs from what most say; if no more than half agree, the one whose count is not what it was
+ * at this instruction before; else the one that is furthest on (step, part of it, tag, instruction): it left a call out, or made
+ * one too early. All members
  * judge the same headers, so all come to the same verdict.
  */
 #include <string.h>
@@ -32,17 +32,45 @@ static uint64_t own_extent(const orth_comm *c, const orth_comm_call *call)
     return (uint64_t)(comm_offset_of(call->counts, call->count, c->n) + comm_offset_of(call->send_counts, call->count, c->n));
 }
 
-/* Programs repeat: the same call with another count than last time is suspicious. The same is the instruction; outside of
- * programs, the tag; and of messages the peer. */
+/* The last call of this key, or room for it. */
+static comm_history *find_history(comm_history *all, uint64_t key)
+{
+    enum { NUM = 1 << COMM_HISTORY_BITS, PROBES = 8 };
+    const uint64_t first = key * 0x9e3779b97f4a7c15u >> (64 - COMM_HISTORY_BITS);
+    for (int i = 0; i < PROBES; i++) {
+        comm_history *h = &all[(first + (uint64_t)i) % NUM];
+        if (!h->seen || h->key == key)
+            return h;
+    }
+    return &all[first];
+}
+
+/* Which call of its instruction it is, from 0: one on several tensors makes several. */
+static int64_t repeat(orth_comm *c, const orth_comm_call *call, const comm_rank *r, bool message)
+{
+    const int64_t step = atomic_load(&r->step), epoch = atomic_load(&r->progress.epoch);
+    const bool same = c->repeat[message].instr == call->instr + 1 && c->repeat[message].step == step && c->repeat[message].epoch == epoch;
+    c->repeat[message].count = same ? c->repeat[message].count + 1 : 0;
+    c->repeat[message].instr = call->instr + 1; /* 0: none yet */
+    c->repeat[message].step = step;
+    c->repeat[message].epoch = epoch;
+    return c->repeat[message].count;
+}
+
+/* Programs repeat: the same call with another count than last time is suspicious. The same is the instruction
+ * of the same program (an evaluation has its own); outside of programs, the tag; and of messages the peer. */
 bool comm_call_unusual(orth_comm *c, const orth_comm_call *call)
 {
     const uint64_t extent = own_extent(c, call);
     const bool message = call->kind == ORTH_COMM_SEND || call->kind == ORTH_COMM_RECV;
     const uint64_t what = call->instr >= 0 ? (uint64_t)call->instr : ~(uint64_t)call->tag;
-    const uint64_t key = what * 4 * ORTH_MAX_RANKS + (message ? (uint64_t)call->peer * 2 + (call->kind == ORTH_COMM_SEND) : 0);
+    const comm_rank *r = c->world->s->ranks ? &c->world->s->ranks[c->world->rank] : NULL;
+    const uint64_t program = call->instr >= 0 && r ? (uint64_t)(uintptr_t)atomic_load(&r->progress.program) : 0;
+    const uint64_t peer = message ? (uint64_t)call->peer * 2 + (call->kind == ORTH_COMM_SEND) : 0;
+    const uint64_t nth = call->instr >= 0 && r ? (uint64_t)repeat(c, call, r, message) : 0;
+    const uint64_t key = program * 0xff51afd7ed558ccdu + nth * 0xc4ceb9fe1a85ec53u + what * 4 * ORTH_MAX_RANKS + peer;
     /* Collectives come from the queue's thread, messages from the caller's: each has its own half. */
-    const uint64_t place = call->instr >= 0 ? what : XXH64(&key, sizeof key, 0);
-    comm_history *h = &c->history[message][place % ORTH_COUNT(c->history[0])];
+    comm_history *h = find_history(c->history[message], key);
     const bool unusual = h->seen && h->key == key && h->extent != extent;
     *h = (comm_history){.seen = true, .key = key, .extent = extent};
     return unusual;
@@ -86,8 +114,12 @@ static void describe(char *text, size_t bytes, comm_shared *s, int rank, const o
     snprintf(text + at, bytes - (size_t)at, " (%s, tag %lld)", words, (long long)call->tag);
 }
 
-static bool is_ahead(const comm_header *a, const comm_header *b)
+/* Is it more likely to be a that is wrong? */
+static bool is_worse(const comm_header *a, const comm_header *b)
 {
+    const bool same_place = a->call.instr >= 0 && b->call.instr >= 0 && a->call.tag == b->call.tag && a->step == b->step;
+    if (same_place && a->unusual != b->unusual)
+        return a->unusual;
     if (a->step != b->step)
         return a->step > b->step;
     if (a->epoch != b->epoch)
@@ -120,7 +152,7 @@ static bool find_odd(const comm_header *const *h, int n, int *odd, int *other)
     }
     *odd = 0;
     for (int i = 1; i < n; i++)
-        if (is_ahead(h[i], h[*odd]))
+        if (is_worse(h[i], h[*odd]))
             *odd = i;
     for (*other = 0; comm_header_same(h[*other], h[*odd]);)
         ++*other;

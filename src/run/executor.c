@@ -235,6 +235,8 @@ static orth_status run_comm(orth_ctx *ctx, orth_executor *e, int32_t index)
     for (int k = 0; k < orth_instr_num_calls(n); k++) {
         orth_comm_call call = orth_instr_call(n, index, k, orth_comm_size(comm));
         call.tag = e->tags[index] + k;
+        if (ctx->progress)
+            atomic_fetch_add_explicit(&ctx->progress->asked, 1, memory_order_relaxed);
         call.send = k < n->num_in ? begin_of(n, c->in, n->num_in, k) : NULL;
         call.recv = k < n->num_out ? begin_of(n, c->out, n->num_out, k) : NULL;
         if (n->attr.ticket > 0)
@@ -273,6 +275,7 @@ static void show_program(orth_ctx *ctx, const orth_executor *e)
     if (!ctx->progress)
         return;
     atomic_store(&ctx->progress->program, e);
+    atomic_store(&ctx->progress->asked, 0);
     atomic_fetch_add(&ctx->progress->epoch, 1);
 }
 

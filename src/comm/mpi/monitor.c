@@ -27,6 +27,7 @@ typedef struct {
     comm_seen seen;                     /* whether and for whom it waits */
     char place[ORTH_PLACE_MAX];         /* in words; ends with a file: */
     bool file;
+    bool lacks;                         /* comm_rank_lacks */
     bool ended, primary;                /* its function has returned; with an error of its own */
     bool aborted;                       /* then cause_rank, status, text */
     bool over;                          /* rank 0's verdict: status, text, and who says it */
@@ -112,6 +113,7 @@ static void describe_rank(comm_shared *s, int rank, note *n)
     n->ticks = atomic_load(&me->progress.ticks);
     n->depth = atomic_load(&me->progress.depth);
     n->epoch = atomic_load(&me->progress.epoch);
+    n->lacks = comm_rank_lacks(me);
     n->last_kind = atomic_load(&me->last_kind);
     n->last_instr = atomic_load(&me->last_instr);
     pthread_mutex_lock(&s->mutex);
@@ -150,6 +152,7 @@ static void remember(comm_monitor *m, int rank, const note *n)
     atomic_store(&r->progress.ticks, n->ticks);
     atomic_store(&r->progress.depth, n->depth);
     atomic_store(&r->progress.epoch, n->epoch);
+    r->remote_lacks = n->lacks;
     atomic_store(&r->last_kind, n->last_kind);
     atomic_store(&r->last_instr, n->last_instr);
     atomic_store(&r->ended, n->ended);
