@@ -62,7 +62,7 @@ lint:           ## static checks
 
 readme-check: all ## runs the commands and tables of README and docs; UPDATE=1 writes what they print
 	@tools/deps.sh demo docs
-	BUILD=$(BUILD) tools/readme_check.py $(if $(UPDATE),--update) README.md $(shell grep -lE '^```console|made by: |figures of: ' docs/*.md)
+	BUILD=$(BUILD) tools/readme_check.py $(if $(UPDATE),--update) README.md $(shell grep -lE '^```console|made by: |figures of: |<!-- run -->' docs/*.md)
 
 deb:            ## a Debian package in build-deb/
 	@tools/deps.sh build deb
