@@ -237,6 +237,17 @@ TEST(options_of_eval_and_generate_replace_those_of_the_weights)
     char own[256];
     snprintf(own, sizeof own, "%.200s", r->out);
     RUN(r, 0, own, "eval a --text=text.txt --batches=12 --json data.tokenizer=bytes");
+    /* Documents of a field of JSONL are those of lines of text. */
+    static const char lines[] = "the river was on the stone\nthey said each mountain\nwater of the river is long\n";
+    static const char jsonl[] = "{\"body\": \"the river was on the stone\"}\n{\"body\": \"they said each mountain\"}\n"
+                                "{\"body\": \"water of the river is long\"}\n";
+    run_write(r, "few.txt", lines, strlen(lines));
+    run_write(r, "few.jsonl", jsonl, strlen(jsonl));
+    RUN(r, 0, "loss", "eval a --text=few.txt --document-separator=line --json");
+    char as_lines[1024];
+    snprintf(as_lines, sizeof as_lines, "%.1000s", r->out);
+    RUN(r, 0, as_lines, "eval a --text=few.jsonl --field=body --json");
+    RUN(r, 2, "eval: --field and --document-separator say how --text is read", "eval a --field=body");
     RUN(r, 0, "loss", "eval a --text=text.txt --batches=12 --json precision.compute=bf16");
     assert_null(strstr(r->out, own));
     RUN(r, 0, "loss", "eval a --text=text.txt --batches=12 --json data.separator=blank-line");

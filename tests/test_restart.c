@@ -48,7 +48,9 @@ static void fake_slurm(run_case *r)
                  "echo 'none 0' >fate\n"
                  "case $before in\n"
                  "  none) exec \"$ORTHANT\" \"${args[@]}\" ;;\n"
-                 "  kill) SLOW_DISK=hang:/.tmp-step-00000004/model:1 LD_PRELOAD=$SHIM timeout -s KILL 2 \"$ORTHANT\" \"${args[@]}\" ;;\n"
+                 "  kill) SLOW_DISK=hang:/.tmp-step-00000004/model:1 LD_PRELOAD=$SHIM \"$ORTHANT\" \"${args[@]}\" & pid=$!\n"
+                 "    for i in {1..600}; do [ -e runs/big/checkpoints/.tmp-step-00000004 ] && break; sleep 0.1; done\n"
+                 "    kill -9 $pid; wait $pid ;;\n"
                  "  wrong) exec \"$ORTHANT\" \"${args[@]}\" train.steps=x ;;\n"
                  "esac\n"
                  "exit $code\n");
@@ -238,6 +240,9 @@ TEST(a_resumed_run_takes_another_learning_rate_when_it_is_told_to)
     RUN(r, 0, "the learning rate of step 5 is 0.0005, where the run would have had 0.001",
         "train run.yaml train.steps=6 schedule.name=constant optimizer.lr=5e-4 --resume --override --quiet");
     assert_true(lr_of(r, "a/metrics.jsonl", 4) > 0.00099 && lr_of(r, "a/metrics.jsonl", 5) < 0.00051);
+    char *lines = run_read(r, "a/metrics.jsonl", NULL);
+    assert_non_null(strstr(lines, "{\"step\": 4, \"override\": \"optimizer.lr\", \"was\": \"0.001\", \"now\": \"0.0005\", \"time\": "));
+    free(lines);
     char *yaml = run_read(r, "a/run.yaml", NULL);
     assert_non_null(strstr(yaml, "lr: 0.0005"));
     free(yaml);

@@ -40,7 +40,7 @@ static orth_status prepare_flags(orth_ctx *ctx, const orth_cmd *cmd, orth_prepar
     int64_t seed = cmd->config.train_seed;
     *p = (orth_prepare_options){
         .out_dir = orth_cmd_flag(cmd, "out"),
-        .text = orth_cmd_text_options(cmd),
+        .text = orth_cmd_text_options(cmd, &cmd->config),
         .valid_fraction = cmd->config.data_valid_fraction,
         .overwrite = orth_cmd_flag(cmd, "overwrite") != NULL,
     };

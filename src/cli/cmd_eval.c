@@ -5,8 +5,8 @@
 
 #include "base/files.h"
 #include "cli/numbers.h"
+#include "cli/text_inputs.h"
 #include "data/data.h"
-#include "data/inputs.h"
 #include "train/eval.h"
 #include "train/metrics.h"
 #include "tools/model_file.h"
@@ -24,7 +24,7 @@ typedef struct {
 } scoring;
 
 /* The text becomes a data set in a temporary folder, none of it held out. */
-static orth_status open_text(orth_ctx *ctx, scoring *s, const char *path, const orth_corpus **corpus)
+static orth_status open_text(orth_ctx *ctx, scoring *s, const orth_cmd *cmd, const orth_corpus **corpus)
 {
     if (!s->file.tokenizer)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: no tokenizer.json beside the weights: give data.tokenizer=FILE", s->file.folder);
@@ -32,9 +32,9 @@ static orth_status open_text(orth_ctx *ctx, scoring *s, const char *path, const 
     if (!mkdtemp(s->scratch))
         return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot create a temporary folder", s->scratch);
     orth_inputs files = {0};
-    orth_status status = orth_inputs_add(ctx, &files, path);
+    orth_status status = orth_inputs_add(ctx, &files, orth_cmd_flag(cmd, "text"));
     orth_prepare_options o = {.inputs = (const char *const *)files.v, .num_inputs = files.num, .out_dir = s->scratch,
-                              .tokenizer = s->file.tokenizer, .text = orth_setup_text(&s->file.run), .overwrite = true};
+                              .tokenizer = s->file.tokenizer, .text = orth_cmd_text_options(cmd, &s->file.run), .overwrite = true};
     if (status == ORTH_OK)
         status = orth_prepare(ctx, &o, NULL);
     orth_inputs_free(ctx, &files);
@@ -85,6 +85,8 @@ static orth_status open_all(orth_ctx *ctx, scoring *s, const orth_cmd *cmd)
 {
     const orth_corpus *text_corpus = NULL;
     const char *text = orth_cmd_flag(cmd, "text");
+    if (!text && (orth_cmd_flag(cmd, "field") || orth_cmd_flag(cmd, "document-separator")))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "eval: --field and --document-separator say how --text is read, which is not given");
     ORTH_TRY(orth_model_file_open(ctx, &s->file, cmd->words[0]));
     orth_config *c = &s->file.run;
     ORTH_TRY(orth_model_file_use(ctx, &s->file, &cmd->config));
@@ -92,7 +94,7 @@ static orth_status open_all(orth_ctx *ctx, scoring *s, const orth_cmd *cmd)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.seq_len=%" PRId64 " exceeds the model's longest sequence of %" PRId64,
                          c->data_seq_len, s->file.model.max_seq);
     c->data_seq_len = ORTH_MIN(c->data_seq_len, s->file.model.max_seq);
-    ORTH_TRY(text ? open_text(ctx, s, text, &text_corpus) : open_run_data(ctx, s));
+    ORTH_TRY(text ? open_text(ctx, s, cmd, &text_corpus) : open_run_data(ctx, s));
     orth_sampler_options o = {.corpora = text ? &text_corpus : s->data->valid,
                               .num_corpora = text ? 1 : s->data->num_valid, .seq_len = c->data_seq_len,
                               .doc_mask = c->data_doc_mask, .natural = true};

@@ -57,7 +57,7 @@ static orth_status train_on(orth_ctx *ctx, const orth_cmd *cmd, const char *out,
 {
     orth_tokenizer_train_options options;
     const orth_prepare_options text = {.inputs = (const char *const *)files->v, .num_inputs = files->num,
-                                       .text = orth_cmd_text_options(cmd)};
+                                       .text = orth_cmd_text_options(cmd, &cmd->config)};
     int64_t max_bytes = 0, text_bytes = 0;
     ORTH_TRY(train_options(ctx, cmd, &options));
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "max-bytes", 1, INT64_MAX, &max_bytes));
@@ -151,7 +151,7 @@ static orth_status encode(orth_ctx *ctx, const orth_cmd *cmd, const orth_tokeniz
     static const char *const standard_input[] = {"-"};
     const bool named = cmd->num_words > 1;
     const char *const *paths = named ? cmd->words + 1 : standard_input;
-    const orth_text_options text = orth_cmd_text_options(cmd);
+    const orth_text_options text = orth_cmd_text_options(cmd, &cmd->config);
     orth_encoder *enc = NULL;
     orth_reader *r = NULL;
     ORTH_TRY(orth_encoder_create(ctx, &enc, tok));

@@ -5,9 +5,9 @@
 
 #include "train/setup.h"
 
-orth_text_options orth_cmd_text_options(const orth_cmd *cmd)
+orth_text_options orth_cmd_text_options(const orth_cmd *cmd, const orth_config *cfg)
 {
-    orth_text_options o = orth_setup_text(&cmd->config);
+    orth_text_options o = orth_setup_text(cfg);
     const char *separator = orth_cmd_flag(cmd, "document-separator"), *field = orth_cmd_flag(cmd, "field");
     o.separator = separator ? separator : o.separator;
     o.field = field ? field : o.field;

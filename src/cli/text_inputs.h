@@ -6,8 +6,8 @@
 #include "data/inputs.h"
 #include "data/reader.h"
 
-/* data.format, --document-separator or data.separator, --field or data.jsonl_field. */
-orth_text_options orth_cmd_text_options(const orth_cmd *cmd);
+/* data.format, --document-separator or data.separator, --field or data.jsonl_field; the keys are those of cfg. */
+orth_text_options orth_cmd_text_options(const orth_cmd *cmd, const orth_config *cfg);
 
 /* The words of the command line from words[first] on, then what --files-from names, folders replaced by their files;
  * without either, data.path. ORTH_ERR_ARG if there is none, or standard input twice; and as orth_inputs_add.

@@ -354,6 +354,22 @@ orth_status orth_metrics_evaluation(orth_ctx *ctx, orth_metrics *m, const orth_e
     return orth_metrics_event(ctx, m, text, json);
 }
 
+orth_status orth_metrics_override(orth_ctx *ctx, orth_metrics *m, int64_t step, const char *key, const char *was, const char *now)
+{
+    char text[512], when[80];
+    orth_text json = {0};
+    time_json(m, when);
+    snprintf(text, sizeof text, "override after step %" PRId64 ": %s is %.150s, was %.150s", step, key, now, was);
+    orth_text_addf(ctx, &json, "{\"step\": %" PRId64 ", \"override\": \"%s\", \"was\": ", step, key);
+    orth_text_quote(ctx, &json, was);
+    orth_text_add(ctx, &json, ", \"now\": ");
+    orth_text_quote(ctx, &json, now);
+    orth_text_addf(ctx, &json, ", %s}", when);
+    const orth_status s = json.failed ? ORTH_ERR_NOMEM : orth_metrics_event(ctx, m, text, json.s);
+    orth_mem_free(ctx, json.s);
+    return s;
+}
+
 orth_status orth_metrics_communication(orth_ctx *ctx, orth_metrics *m)
 {
     char text[512], parts[384] = "";

@@ -72,6 +72,8 @@ void orth_metrics_number(char *out, size_t n, double x);
 /* What a person is shown: a NaN has no sign. */
 double orth_metrics_shown(double x);
 /* An event line in both forms: evaluation, checkpoint. `json` is the inside of an object. */
+/* A key that a resumed run has otherwise from step + 1 on, as a line and as an event. */
+orth_status orth_metrics_override(orth_ctx *ctx, orth_metrics *m, int64_t step, const char *key, const char *was, const char *now);
 orth_status orth_metrics_event(orth_ctx *ctx, orth_metrics *m, const char *text, const char *json);
 
 #endif

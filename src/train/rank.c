@@ -12,6 +12,7 @@
 #include "base/pool.h"
 #include "train/gather.h"
 #include "train/groups.h"
+#include "train/resume.h"
 #include "train/timeline.h"
 #include "train/weights.h"
 
@@ -415,6 +416,13 @@ static orth_status open_events(orth_ctx *ctx, orth_run *r, int64_t steps_done)
     return s;
 }
 
+/* For orth_resume_overrides. */
+static orth_status record_override(orth_ctx *ctx, void *user, const char *key, const char *was, const char *now)
+{
+    rank_state *s = user;
+    return orth_metrics_override(ctx, &s->run->metrics, s->steps_done, key, was, now);
+}
+
 static orth_status begin(orth_ctx *ctx, rank_state *s)
 {
     orth_run *r = s->run;
@@ -425,6 +433,8 @@ static orth_status begin(orth_ctx *ctx, rank_state *s)
     r->metrics.log_every = r->cfg->train_log_every;
     r->metrics.print = r->options.print;
     ORTH_TRY(orth_metrics_open(ctx, &r->metrics, r->metrics_path, r->resumed ? s->steps_done : -1));
+    if (r->resumed && r->options.override)
+        ORTH_TRY(orth_resume_overrides(ctx, r->cfg, r->start_from, record_override, s));
     if (r->cfg->log_tensorboard && !r->options.watch)
         ORTH_TRY(open_events(ctx, r, s->steps_done));
     return r->options.watch ? ORTH_OK : rank_banner(ctx, r, s->steps_done);

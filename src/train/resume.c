@@ -67,6 +67,38 @@ orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, con
     return s;
 }
 
+static orth_status tell_overrides(orth_ctx *ctx, const orth_config *cfg, const orth_config *was, orth_override_fn tell, void *user)
+{
+    orth_status s = ORTH_OK;
+    for (int id = 0; s == ORTH_OK && id < ORTH_NUM_OPTIONS; id++) {
+        if (!moves_lr((orth_option_id)id))
+            continue;
+        char *now = orth_option_text(ctx, cfg, (orth_option_id)id), *before = orth_option_text(ctx, was, (orth_option_id)id);
+        s = now && before ? ORTH_OK : ORTH_ERR_NOMEM;
+        if (s == ORTH_OK && strcmp(now, before) != 0)
+            s = tell(ctx, user, orth_option_get((orth_option_id)id)->path, before, now);
+        orth_mem_free(ctx, now);
+        orth_mem_free(ctx, before);
+    }
+    return s;
+}
+
+orth_status orth_resume_overrides(orth_ctx *ctx, const orth_config *cfg, const char *dir, orth_override_fn tell, void *user)
+{
+    orth_checkpoint_manifest m;
+    orth_config was;
+    ORTH_TRY(read_manifest(ctx, &m, dir));
+    orth_status s = orth_config_init(ctx, &was);
+    if (s == ORTH_OK && m.run_config[0]) {
+        s = orth_config_parse(ctx, &was, "state.json: run options", m.run_config, strlen(m.run_config));
+        if (s == ORTH_OK)
+            s = tell_overrides(ctx, cfg, &was, tell, user);
+    }
+    orth_config_release(ctx, &was);
+    orth_checkpoint_manifest_release(ctx, &m);
+    return s;
+}
+
 /* Of text: a key that makes other tokens of it, and its values then and now; "" where none differs. */
 static void explain_data(orth_ctx *ctx, const orth_config *cfg, const char *recorded, char *out, size_t room)
 {

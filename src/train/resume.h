@@ -17,6 +17,10 @@ orth_status orth_resume_check_options(orth_ctx *ctx, const orth_config *cfg, con
  * schedule, `override` its values. After train.epochs has become train.steps. */
 orth_status orth_resume_tell_lr(orth_ctx *ctx, const orth_config *cfg, const char *dir);
 
+/* Calls tell for each key that `override` changes, with its values then and now; an error of tell ends it. */
+typedef orth_status (*orth_override_fn)(orth_ctx *ctx, void *user, const char *key, const char *was, const char *now);
+orth_status orth_resume_overrides(orth_ctx *ctx, const orth_config *cfg, const char *dir, orth_override_fn tell, void *user);
+
 /* The same for what the options led to: training tokens (ORTH_ERR_ARG), tokenizer (ORTH_ERR_DATA), and the
  * place in the data, which must be that of the step. */
 orth_status orth_resume_check_data(orth_ctx *ctx, const orth_config *cfg, const orth_data *data, const char *dir);
