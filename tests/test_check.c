@@ -2,7 +2,7 @@
 #include <time.h>
 
 #include "damage.h"
-#include "parallel/check_layout.h"
+#include "plan/programs.h"
 #include "plan/traffic.h"
 
 static orth_status check_case(orth_ctx *ctx, const layout_case *c)
@@ -152,6 +152,27 @@ TEST(planned_traffic_of_hybrid_sharding_is_the_formula)
     }
 }
 
+/* A collective of sequence parallelism has an operand for each sequence: more than a 16-bit number can tell apart. */
+TEST(the_last_of_40000_operands_of_a_call_is_named)
+{
+    layout_case c = damage_case(LAYOUT_SP);
+    char buffer[96];
+    c.model.layers = 1;
+    c.layout.seq_len = c.model.max_seq = 8;
+    c.layout.micro_batch = c.layout.global_batch = 40000;
+    patient *x = patient_new(&c, false);
+    int32_t i = 0;
+    while (x->p[1].instrs[i].op != ORTH_OP_all_gather || x->p[1].instrs[i].num_in != 40000)
+        i++;
+    orth_instr *n = &x->p[1].instrs[i];
+    snprintf(buffer, sizeof buffer, "buffer '%s'", x->p[0].buffers[x->p[0].instrs[i].in[39999].buffer].name);
+    n->num_in = n->num_out = 39999;
+    assert_int_equal(patient_check(x), ORTH_ERR_INTERNAL);
+    if (!strstr(x->ctx->error.message, "as call 80000 on tp: rank 0") || !strstr(x->ctx->error.message, buffer))
+        fail_msg("%s is not named: %s", buffer, x->ctx->error.message);
+    patient_free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +181,7 @@ int main(void)
         cmocka_unit_test(planned_traffic_of_data_parallelism_is_the_formula),
         cmocka_unit_test(planned_traffic_of_hybrid_sharding_is_the_formula),
         cmocka_unit_test(a_thousand_ranks_are_checked_in_seconds),
+        cmocka_unit_test(the_last_of_40000_operands_of_a_call_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

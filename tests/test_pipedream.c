@@ -4,7 +4,8 @@
 
 #include "comm/comm.h"
 #include "damage.h"
-#include "parallel/check_layout.h"
+#include "plan/programs.h"
+#include "plan/traffic.h"
 #include "run_case.h"
 #include "traffic_case.h"
 

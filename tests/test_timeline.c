@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "layouts.h"
-#include "parallel/check_layout.h"
+#include "plan/programs.h"
 #include "plan/timeline.h"
 #include "plan/simulate.h"
 #include "run_case.h"
@@ -38,6 +38,17 @@ static double unit_seconds(void *user, const orth_program *p, int32_t i, int k, 
                     ? u->time[ORTH_ACTION_W] : 0);
 }
 
+static void with_programs(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model, const orth_model_shape *shape,
+                          orth_status (*fn)(orth_ctx *, void *, const orth_rank_source *), void *user)
+{
+    const orth_programs_spec spec = {.spread = spread, .model = model, .step = *shape, .num_threads = 1};
+    orth_programs programs;
+    CHECK_OK(ctx, orth_programs_make(ctx, &programs, &spec));
+    const orth_rank_source source = orth_programs_source(&programs);
+    CHECK_OK(ctx, fn(ctx, user, &source));
+    orth_programs_release(ctx, &programs);
+}
+
 static orth_status simulate_units(orth_ctx *ctx, void *user, const orth_rank_source *source)
 {
     void **both = user;
@@ -60,7 +71,7 @@ static double length_of_programs(orth_ctx *ctx, const char *name, int p, int v, 
     units u = {&spread.schedule, {f, bi + w, bi, w}};
     orth_rank_time times[8];
     void *both[] = {&u, times};
-    CHECK_OK(ctx, orth_with_programs(ctx, &spread, &c.model, &shape, simulate_units, both));
+    with_programs(ctx, &spread, &c.model, &shape, simulate_units, both);
     orth_spread_release(ctx, &spread);
     return times[0].step_s;
 }
@@ -161,7 +172,7 @@ TEST(simulated_time_is_computing_communication_and_waiting)
         orth_spread spread;
         timed t = {.spread = &spread, .times = times, .clocks = clocks, .rates = &rates};
         CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c.layout, &c.model));
-        CHECK_OK(ctx, orth_with_programs(ctx, &spread, &c.model, &shape, time_programs, &t));
+        with_programs(ctx, &spread, &c.model, &shape, time_programs, &t);
         for (int r = 0; r < t.num_ranks; r++) {
             const double sum = times[r].compute_s + times[r].comm_s + times[r].wait_s;
             assert_true(times[r].step_s == times[0].step_s && times[r].wait_s >= 0 && times[r].comm_s >= 0);

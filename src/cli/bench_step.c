@@ -71,7 +71,7 @@ static void print_step(const step_bench *b, const orth_measure *m, double set_up
            (double)p->total_bytes / (1 << 20));
 }
 
-static orth_status note_bubble(orth_ctx *ctx, const orth_measure *m, step_bench *b)
+static orth_status note_bubble(orth_ctx *ctx, orth_measure *m, step_bench *b)
 {
     orth_bubble bubble;
     ORTH_TRY(orth_measure_bubble(ctx, m, &bubble));

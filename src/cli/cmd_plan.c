@@ -4,7 +4,7 @@
 #endif
 
 #include "cli/cmd.h"
-#include "train/timeline.h"
+#include "train/describe.h"
 
 /* One program is compiled after the other. What the last one freed is used again, instead of being mapped and zeroed anew,
  * which took a third of the time. */
@@ -18,14 +18,13 @@ static void keep_freed_memory(void)
 
 static orth_status make(orth_ctx *ctx, const orth_cmd *cmd, orth_run_plan *plan, const orth_model_config *model, bool evaluates)
 {
-    const char *timeline = orth_cmd_flag(cmd, "timeline");
     orth_rates rates;
-    ORTH_TRY(orth_run_plan_make(ctx, plan, &cmd->config, model, evaluates, timeline == NULL));
-    if (!timeline)
-        return ORTH_OK;
-    orth_status s = orth_machine_rates(ctx, &cmd->config, plan->num_ranks, &rates);
+    ORTH_TRY(orth_describe_plan(ctx, plan, &cmd->config, model, evaluates));
+    orth_status s = orth_run_plan_check(ctx, plan);
     if (s == ORTH_OK)
-        s = orth_run_plan_price(ctx, plan, &cmd->config, model, &rates, timeline);
+        s = orth_machine_rates(ctx, &cmd->config, plan->num_ranks, &rates);
+    if (s == ORTH_OK)
+        s = orth_run_plan_price(ctx, plan, &rates, orth_cmd_flag(cmd, "timeline"));
     if (s != ORTH_OK)
         orth_run_plan_release(ctx, plan);
     return s;

@@ -5,14 +5,6 @@
 
 #include "program/lower/shard.h"
 
-int orth_spread_same_program(const orth_spread *s, int rank)
-{
-    /* Replicas with equal shares differ in their sequences only; without ZeRO, so do all data-parallel ranks. */
-    if (s->shares)
-        return rank;
-    return orth_mesh_group_member(&s->mesh, rank, orth_layout_deals_state(&s->layout) ? ORTH_AXES_REPLICATE : ORTH_AXES_DP, 0);
-}
-
 /* Pieces of one shape in one order: shards and sums of squares are made of them. */
 static bool params_are_alike(const orth_param_desc *a, const orth_param_desc *b)
 {
@@ -60,33 +52,28 @@ static bool blocks_are_alike(const orth_model_blocks *a, const orth_model_blocks
     return true;
 }
 
-static orth_status build_at(orth_ctx *ctx, const orth_classes *c, const orth_model_config *model, const orth_model_shape *shape,
-                            int tp, orth_chunk *chunks, orth_model_blocks *out)
+static orth_status build_at(orth_ctx *ctx, orth_classes *c, const orth_model_config *model, const orth_model_shape *shape, int tp)
 {
     orth_model_shape s = *shape;
+    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &c->arena, orth_chunk, c->spread->schedule.num_chunks);
+    if (!chunks)
+        return ORTH_ERR_NOMEM;
     orth_spread_shape(c->spread, orth_mesh_moved(&c->spread->mesh, 0, ORTH_AXIS_TP, tp), &s, chunks);
-    return orth_model_blocks_build(ctx, model, &s, out);
+    ORTH_TRY(orth_model_blocks_build(ctx, model, &s, &c->blocks[tp]));
+    c->num_blocks++;
+    return ORTH_OK;
 }
 
-/* Position 0 is alone. All others are compared with the one that the one before is like, and those before it. */
-static orth_status sort_positions(orth_ctx *ctx, orth_classes *c, const orth_model_config *model,
-                                  const orth_model_shape *shape, orth_model_blocks *first, int *num_open)
+/* Position 0 is alone. All others are compared with those before that are the first of their kind. */
+static orth_status sort_positions(orth_ctx *ctx, orth_classes *c, const orth_model_config *model, const orth_model_shape *shape)
 {
     const int tp = c->spread->mesh.size[ORTH_AXIS_TP];
-    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &c->arena, orth_chunk, c->spread->schedule.num_chunks);
-    int32_t *of = ORTH_ARENA_ARRAY(ctx, &c->arena, int32_t, tp); /* position of each open class */
-    if (!chunks || !of)
-        return ORTH_ERR_NOMEM;
-    for (int t = 1; t < tp; t++) {
-        int k = 0;
-        ORTH_TRY(build_at(ctx, c, model, shape, t, chunks, &first[*num_open]));
-        while (k < *num_open && !blocks_are_alike(&first[k], &first[*num_open]))
-            k++;
-        c->of_tp[t] = k < *num_open ? of[k] : t;
-        if (k < *num_open)
-            orth_model_blocks_release(&first[*num_open]);
-        else
-            of[(*num_open)++] = t;
+    for (int t = 0; t < tp; t++) {
+        int like = ORTH_MIN(t, 1);
+        ORTH_TRY(build_at(ctx, c, model, shape, t));
+        while (like < t && (c->of_tp[like] != like || !blocks_are_alike(&c->blocks[like], &c->blocks[t])))
+            like++;
+        c->of_tp[t] = like;
     }
     return ORTH_OK;
 }
@@ -95,14 +82,10 @@ orth_status orth_classes_make(orth_ctx *ctx, orth_classes *out, const orth_sprea
                               const orth_model_shape *shape)
 {
     const int tp = spread->mesh.size[ORTH_AXIS_TP];
-    int num_open = 0;
     *out = (orth_classes){.spread = spread};
     out->of_tp = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, tp);
-    orth_model_blocks *first = ORTH_NEW_ARRAY(ctx, orth_model_blocks, tp);
-    orth_status s = out->of_tp && first ? sort_positions(ctx, out, model, shape, first, &num_open) : ORTH_ERR_NOMEM;
-    for (int k = 0; k < num_open; k++)
-        orth_model_blocks_release(&first[k]);
-    orth_mem_free(ctx, first);
+    out->blocks = ORTH_ARENA_ARRAY(ctx, &out->arena, orth_model_blocks, tp);
+    const orth_status s = out->of_tp && out->blocks ? sort_positions(ctx, out, model, shape) : ORTH_ERR_NOMEM;
     if (s != ORTH_OK)
         orth_classes_release(ctx, out);
     return s;
@@ -110,12 +93,28 @@ orth_status orth_classes_make(orth_ctx *ctx, orth_classes *out, const orth_sprea
 
 void orth_classes_release(orth_ctx *ctx, orth_classes *c)
 {
+    for (int t = 0; t < c->num_blocks; t++)
+        orth_model_blocks_release(&c->blocks[t]);
+    c->num_blocks = 0;
     orth_arena_release(ctx, &c->arena);
+}
+
+int orth_classes_twin(const orth_classes *c, int rank)
+{
+    const orth_spread *s = c->spread;
+    if (!s->shares) /* uneven shares: every rank has micro-batches of its own */
+        rank = orth_mesh_group_member(&s->mesh, rank, orth_layout_deals_state(&s->layout) ? ORTH_AXES_REPLICATE : ORTH_AXES_DP, 0);
+    return orth_mesh_moved(&s->mesh, rank, ORTH_AXIS_TP, c->of_tp[orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_TP)]);
 }
 
 int orth_classes_of(const orth_classes *c, int rank)
 {
-    const orth_mesh *m = &c->spread->mesh;
-    const int same = orth_spread_same_program(c->spread, rank);
-    return orth_mesh_moved(m, same, ORTH_AXIS_TP, c->of_tp[orth_mesh_coord(m, same, ORTH_AXIS_TP)]);
+    const orth_spread *s = c->spread;
+    rank = orth_classes_twin(c, rank);
+    return s->shares ? rank : orth_mesh_group_member(&s->mesh, rank, ORTH_AXES_DP, 0);
+}
+
+const orth_param_desc *orth_classes_params(const orth_classes *c, int rank)
+{
+    return c->blocks[orth_mesh_coord(&c->spread->mesh, rank, ORTH_AXIS_TP)].spec.params;
 }

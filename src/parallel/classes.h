@@ -1,10 +1,11 @@
-/* classes.h -- ranks whose programs are alike, so that one of them is compiled for all.
+/* classes.h -- ranks that share a program, so that one of them is compiled for all.
  *
- * Alike: the same instructions on buffers of the same sizes, lives and places, in the same calls. They may differ in which
- * heads, rows, slots and parts they work on, which is no more than numbers in attributes, and where in the sums of squares
- * theirs lie. A plan, a price and a timeline of one are those of all; each runs its own.
- * Data-parallel ranks with equal shares are alike unless shards are dealt out, tensor-parallel ranks if their slices are of
- * one shape and both or neither of them are the first, which counts what all of them hold.
+ * Ranks of one class have the same instructions on the same buffers, in the same calls. They may differ in which heads, rows,
+ * slots and parts they work on, which is no more than numbers in attributes, and in the shards that they have, to which a
+ * program can be bound (program/lower/views.h). Twins have equal shards, too: sizes, places and costs of one are those of the
+ * other. Each rank runs its own program; plans, prices and timelines are made of those of the classes.
+ * Data-parallel ranks with equal shares are of one class. So are tensor-parallel ranks, if their slices are of one shape and both
+ * or neither of them are the first, which counts what all of them hold.
  */
 #ifndef ORTH_PARALLEL_CLASSES_H
 #define ORTH_PARALLEL_CLASSES_H
@@ -13,19 +14,23 @@
 
 typedef struct {
     const orth_spread *spread;
-    int32_t *of_tp;   /* [tp] the lowest tensor-parallel position that is alike */
+    int32_t *of_tp;             /* [tp] the lowest tensor-parallel position that is alike */
+    orth_model_blocks *blocks;  /* [tp] of the first rank at each position */
+    int num_blocks;             /* built so far */
     orth_arena arena;
 } orth_classes;
 
-/* `shape`: what is the same on all ranks, as in orth_check_layout. spread outlives *out. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
+/* `shape`: what is the same on all ranks (mode, sequence length, types, optimizer); orth_spread_shape adds the rest. spread outlives *out. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
 orth_status orth_classes_make(orth_ctx *ctx, orth_classes *out, const orth_spread *spread, const orth_model_config *model,
                               const orth_model_shape *shape);
 void orth_classes_release(orth_ctx *ctx, orth_classes *c);
 
-/* The lowest rank that is alike. */
+/* The lowest rank of the same class. */
 int orth_classes_of(const orth_classes *c, int rank);
+/* The lowest twin. */
+int orth_classes_twin(const orth_classes *c, int rank);
 
-/* Lowest rank whose program is the same: ranks that differ in nothing but their data. */
-int orth_spread_same_program(const orth_spread *s, int rank);
+/* The rank's own slices of all parameters. */
+const orth_param_desc *orth_classes_params(const orth_classes *c, int rank);
 
 #endif

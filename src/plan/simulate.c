@@ -42,6 +42,7 @@ typedef struct {
     double after;    /* seconds of computing after the last */
     double compute;  /* in all */
     bool sends_on[ORTH_NUM_GROUPS];
+    int32_t num_instrs;
 } digest;
 
 /* ---- communicators ---- */
@@ -109,20 +110,26 @@ static orth_status find_groups(simulation *x)
     return ORTH_OK;
 }
 
+static void add_compute(digest *d)
+{
+    d->compute = d->after;
+    for (int32_t k = 0; k < d->num_calls; k++)
+        d->compute += d->calls[k].before;
+}
+
 static orth_status make_digest(simulation *x, int rank, digest *d)
 {
     orth_rank_program r;
     ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
     const orth_program *p = r.program;
+    d->num_instrs = p->num_instrs;
     d->calls = ORTH_ARENA_ARRAY(x->ctx, &x->arena, call, orth_program_num_events(p) + 1);
     if (!d->calls)
         return ORTH_ERR_NOMEM;
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         if (!orth_op_is_comm(n->op)) {
-            const double s = x->seconds(x->user, p, i, 0, &x->groups[rank]);
-            d->after += s;
-            d->compute += s;
+            d->after += x->seconds(x->user, p, i, 0, &x->groups[rank]);
             continue;
         }
         for (int k = 0; k < (orth_op_is_wait(n->op) ? 1 : orth_instr_num_calls(n)); k++) {
@@ -133,18 +140,69 @@ static orth_status make_digest(simulation *x, int rank, digest *d)
         }
         d->sends_on[n->attr.group] = d->sends_on[n->attr.group] || n->op == ORTH_OP_send;
     }
+    add_compute(d);
+    return ORTH_OK;
+}
+
+/* The first call of the digest that is made by instruction i, or after it. */
+static int32_t first_call_from(const digest *d, int32_t i)
+{
+    int32_t low = 0, high = d->num_calls;
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (d->calls[middle].instr < i)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Computing between call k - 1 and call k, again. */
+static void time_computing(simulation *x, int rank, const orth_program *p, digest *d, int32_t k)
+{
+    double *sum = k < d->num_calls ? &d->calls[k].before : &d->after;
+    const int32_t end = k < d->num_calls ? d->calls[k].instr : d->num_instrs;
+    *sum = 0;
+    for (int32_t i = k > 0 ? d->calls[k - 1].instr + 1 : 0; i < end; i++)
+        *sum += x->seconds(x->user, p, i, 0, &x->groups[rank]);
+}
+
+/* Of a rank that shares the program of `like`: only the instructions that are its own take another time. */
+static orth_status make_digest_like(simulation *x, int rank, const digest *like, digest *d)
+{
+    orth_rank_program r;
+    ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
+    const orth_program *p = r.program;
+    *d = *like;
+    d->calls = ORTH_ARENA_ARRAY(x->ctx, &x->arena, call, d->num_calls + 1);
+    if (!d->calls)
+        return ORTH_ERR_NOMEM;
+    memcpy(d->calls, like->calls, (size_t)d->num_calls * sizeof *d->calls);
+    for (int32_t at = 0, done = -1; at < p->num_own; at++) {
+        const int32_t i = p->own[at], k = first_call_from(d, i);
+        const orth_instr *n = &p->instrs[i];
+        if (orth_op_is_wait(n->op))
+            continue;
+        for (int j = 0; orth_op_is_comm(n->op) && j < orth_instr_num_calls(n); j++)
+            d->calls[k + j].seconds = x->seconds(x->user, p, i, j, &x->groups[rank]);
+        if (!orth_op_is_comm(n->op) && k != done)
+            time_computing(x, rank, p, d, done = k);
+    }
+    add_compute(d);
     return ORTH_OK;
 }
 
 static orth_status read_programs(simulation *x)
 {
+    const orth_rank_source *s = x->source;
     for (int r = 0; r < x->num_ranks; r++) {
-        const int same = x->source->same_as ? x->source->same_as(x->source->user, r) : r;
-        x->digests[r] = same < r ? x->digests[same] : ORTH_ARENA_ARRAY(x->ctx, &x->arena, digest, 1);
+        const int same = s->same_as ? s->same_as(s->user, r) : r, twin = s->twin_of ? s->twin_of(s->user, r) : same;
+        x->digests[r] = twin < r ? x->digests[twin] : ORTH_ARENA_ARRAY(x->ctx, &x->arena, digest, 1);
         if (!x->digests[r])
             return ORTH_ERR_NOMEM;
-        if (same == r)
-            ORTH_TRY(make_digest(x, r, x->digests[r]));
+        if (twin == r)
+            ORTH_TRY(same < r ? make_digest_like(x, r, x->digests[same], x->digests[r]) : make_digest(x, r, x->digests[r]));
         x->ranks[r].ends = ORTH_ARENA_ARRAY(x->ctx, &x->arena, double, x->digests[r]->num_calls + 1);
         if (!x->ranks[r].ends)
             return ORTH_ERR_NOMEM;

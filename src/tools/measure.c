@@ -7,10 +7,8 @@
 #include "base/clock.h"
 #include "base/pool.h"
 #include "base/rng.h"
-#include "parallel/check_layout.h"
 #include "train/describe.h"
 #include "train/groups.h"
-#include "train/timeline.h"
 #include "train/weights.h"
 
 struct orth_measure {
@@ -143,17 +141,12 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
 {
     orth_measure *m = arg;
     orth_trainer trainer;
-    orth_unit unit;
+    orth_rank_units units;
     int rank = world ? orth_world_rank(world) : 0;
-    orth_model_shape shape = orth_setup_shape(m->cfg, ORTH_MODE_TRAIN);
     orth_chunk *chunks = ORTH_NEW_ARRAY(ctx, orth_chunk, m->plan.spread.schedule.num_chunks);
-    orth_status s = chunks ? ORTH_OK : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK) {
-        orth_spread_shape(&m->plan.spread, rank, &shape, chunks);
-        s = orth_unit_build(ctx, &m->model, &shape, &unit);
-    }
+    orth_status s = chunks ? orth_programs_take(ctx, &m->plan.programs, rank, chunks, &units) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
-        s = orth_trainer_create(ctx, &trainer, m->cfg, &m->model, &unit);
+        s = orth_trainer_create(ctx, &trainer, m->cfg, &m->model, &units.step);
     if (s == ORTH_OK) {
         s = run_trainer(ctx, m, &trainer, world, rank);
         orth_trainer_destroy(ctx, &trainer);
@@ -166,11 +159,10 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
 
 static orth_status run_all(orth_ctx *ctx, orth_measure *m)
 {
-    orth_model_shape shape = orth_setup_shape(m->cfg, ORTH_MODE_TRAIN);
     ORTH_TRY(orth_plan_require_fit(ctx, &m->plan.total));
     if (m->plan.num_ranks == 1)
         return rank_main(ctx, NULL, m);
-    ORTH_TRY(orth_check_layout(ctx, &m->plan.spread, &m->model, &shape));
+    ORTH_TRY(orth_run_plan_check(ctx, &m->plan));
     orth_world_options o = orth_groups_options(m->cfg, orth_pool_num_threads(ctx->pool), m->plan.num_ranks);
     return orth_run_ranks(ctx, m->plan.num_ranks, rank_main, m, &o);
 }
@@ -182,7 +174,7 @@ orth_status orth_measure_run(orth_ctx *ctx, const orth_config *cfg, orth_measure
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "comm.backend=mpi: steps on made-up data are timed on thread ranks only; "
                          "`orthant train` prints the speed of a run over MPI");
     ORTH_TRY(orth_describe_model(ctx, cfg, &m.model));
-    ORTH_TRY(orth_run_plan_make(ctx, &m.plan, cfg, &m.model, false, false));
+    ORTH_TRY(orth_describe_plan(ctx, &m.plan, cfg, &m.model, false));
     pthread_mutex_init(&m.lock, NULL);
     pthread_cond_init(&m.changed, NULL);
     m.trainers = ORTH_NEW_ARRAY(ctx, const orth_trainer *, m.plan.num_ranks);
@@ -200,14 +192,14 @@ const orth_plan *orth_measure_plan(const orth_measure *m)
 }
 
 /* Between two steps the other ranks wait, and their clocks lie still. */
-orth_status orth_measure_bubble(orth_ctx *ctx, const orth_measure *m, orth_bubble *out)
+orth_status orth_measure_bubble(orth_ctx *ctx, orth_measure *m, orth_bubble *out)
 {
     int64_t **clocks;
-    ORTH_TRY(orth_timeline_clocks(ctx, &m->plan, &clocks));
+    ORTH_TRY(orth_run_plan_clocks(ctx, &m->plan, &clocks));
     for (int r = 0; r < m->plan.num_ranks; r++)
         memcpy(clocks[r], orth_executor_clock(m->trainers[r]->executor),
                (size_t)(m->plan.ranks[r].num_instrs + 1) * sizeof(int64_t));
-    const orth_status s = orth_timeline_write(ctx, &m->plan, m->cfg, &m->model, clocks, NULL, out);
+    const orth_status s = orth_run_plan_timeline(ctx, &m->plan, clocks, NULL, out);
     orth_mem_free(ctx, clocks);
     return s;
 }

@@ -21,7 +21,7 @@ orth_status orth_measure_step(orth_ctx *ctx, orth_measure *m, double *seconds);
 const orth_plan *orth_measure_plan(const orth_measure *m);
 
 /* What the last step says of the pipeline of rank 0. ORTH_ERR_NOMEM. */
-orth_status orth_measure_bubble(orth_ctx *ctx, const orth_measure *m, orth_bubble *out);
+orth_status orth_measure_bubble(orth_ctx *ctx, orth_measure *m, orth_bubble *out);
 const orth_schedule *orth_measure_schedule(const orth_measure *m);
 
 /* Where the last step's time went on rank 0: one entry per op and phase. */

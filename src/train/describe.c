@@ -2,14 +2,13 @@
 #include "train/describe.h"
 
 #include <inttypes.h>
+#include <limits.h>
 
 #include "base/machine.h"
 #include "base/pool.h"
 #include "data/corpus.h"
 #include "data/tokenizer.h"
-#include "parallel/classes.h"
 #include "plan/probe.h"
-#include "program/passes/place.h"
 #include "train/eval.h"
 #include "train/groups.h"
 #include "train/saver.h"
@@ -92,44 +91,35 @@ orth_status orth_describe_epochs(orth_ctx *ctx, const orth_config *cfg, char **o
 
 /* ---- programs ---- */
 
-orth_status orth_rank_units_build(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
-                                  const orth_spread *spread, int rank, bool evaluates, int num_threads,
-                                  orth_place_memory *memory, orth_chunk *chunks, orth_rank_units *out)
-{
-    *out = (orth_rank_units){.shape = orth_setup_shape(cfg, ORTH_MODE_TRAIN), .evaluates = evaluates};
-    orth_spread_shape(spread, rank, &out->shape, chunks);
-    ORTH_TRY(orth_unit_build_for(ctx, model, &out->shape, num_threads, memory, &out->step));
-    if (!evaluates)
-        return ORTH_OK;
-    orth_status s = orth_eval_unit_build(ctx, cfg, model, &out->shape, num_threads, memory, &out->eval);
-    if (s == ORTH_OK)
-        orth_place_reserve(&out->step.program, &out->eval.program);
-    else
-        orth_unit_release(&out->step);
-    return s;
-}
-
-void orth_rank_units_release(orth_rank_units *u)
-{
-    orth_unit_release(&u->step);
-    if (u->evaluates)
-        orth_unit_release(&u->eval);
-}
-
 /* Thread ranks share those of ctx; a process has its own. */
-static int threads_of_a_rank(const orth_ctx *ctx, const orth_config *cfg, int num_ranks)
+static int threads_of_a_rank(const orth_ctx *ctx, const orth_config *cfg)
 {
-    int threads = orth_pool_num_threads(ctx->pool);
-    bool share = cfg->comm_backend == ORTH_comm_backend_thread;
-    return share ? orth_groups_options(cfg, threads, num_ranks).threads_per_rank : threads;
+    const orth_layout layout = orth_setup_layout(cfg);
+    const int threads = orth_pool_num_threads(ctx->pool), ranks = (int)ORTH_MIN(orth_layout_ranks(&layout), INT_MAX);
+    const bool share = cfg->comm_backend == ORTH_comm_backend_thread;
+    return share ? orth_groups_options(cfg, threads, ranks).threads_per_rank : threads;
 }
 
-static orth_status build_rank(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
-                              const orth_spread *spread, int rank, bool evaluates, orth_place_memory *memory,
-                              orth_chunk *chunks, orth_rank_units *units)
+static orth_programs_spec programs_spec(const orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, bool evaluates)
 {
-    return orth_rank_units_build(ctx, cfg, model, spread, rank, evaluates,
-                                 threads_of_a_rank(ctx, cfg, spread->mesh.num_ranks), memory, chunks, units);
+    return (orth_programs_spec){.model = model, .step = orth_setup_shape(cfg, ORTH_MODE_TRAIN), .eval = orth_eval_shape(cfg),
+                                .evaluates = evaluates, .num_threads = threads_of_a_rank(ctx, cfg)};
+}
+
+static orth_status build_step(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, orth_spread *spread, int rank,
+                              orth_unit *unit)
+{
+    orth_programs_spec spec = programs_spec(ctx, cfg, model, false);
+    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &spread->arena, orth_chunk, spread->schedule.num_chunks);
+    orth_rank_units units;
+    if (!chunks)
+        return ORTH_ERR_NOMEM;
+    if (rank >= spread->mesh.num_ranks)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "rank %d is not one of the %d of this layout", rank, spread->mesh.num_ranks);
+    spec.spread = spread;
+    ORTH_TRY(orth_rank_units_build(ctx, &spec, rank, NULL, chunks, &units));
+    *unit = units.step;
+    return ORTH_OK;
 }
 
 orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, orth_model_config *model,
@@ -138,139 +128,9 @@ orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, 
     orth_layout layout = orth_setup_layout(cfg);
     ORTH_TRY(orth_describe_model(ctx, cfg, model));
     ORTH_TRY(orth_spread_make(ctx, spread, &layout, model));
-    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &spread->arena, orth_chunk, spread->schedule.num_chunks);
-    orth_rank_units units;
-    orth_status s = chunks ? ORTH_OK : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK && rank >= spread->mesh.num_ranks)
-        s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "rank %d is not one of the %d of this layout", rank, spread->mesh.num_ranks);
-    if (s == ORTH_OK)
-        s = build_rank(ctx, cfg, model, spread, rank, false, NULL, chunks, &units);
-    if (s == ORTH_OK)
-        *unit = units.step;
-    else
+    const orth_status s = build_step(ctx, cfg, model, spread, rank, unit);
+    if (s != ORTH_OK)
         orth_spread_release(ctx, spread);
-    return s;
-}
-
-static orth_traffic planned_traffic(const orth_config *cfg, const orth_spread *spread, const orth_program *p, int rank)
-{
-    const orth_rank_groups groups = orth_spread_groups(spread, rank);
-    return orth_traffic_planned(p, &groups, orth_groups_method(cfg));
-}
-
-/* Plans of all ranks, from the programs of one of each class (parallel/classes.h), which exist one at a time. */
-typedef struct {
-    orth_run_plan *plan;
-    const orth_config *cfg;
-    const orth_model_config *model;
-    bool evaluates;
-    orth_classes classes;
-    orth_chunk *chunks;      /* [num_chunks] */
-    orth_place_memory places;
-    bool *planned;           /* [num_ranks] classes, by their lowest rank */
-    int rank;                /* whose the units are; -1: there are none */
-    orth_rank_units units;
-} planner;
-
-static void describe_place(const orth_mesh *m, int rank, orth_plan *plan)
-{
-    snprintf(plan->coords, sizeof plan->coords, "\"dp\": %d, \"tp\": %d, \"pp\": %d, \"cp\": %d",
-             orth_mesh_group_pos(m, rank, ORTH_AXES_DP), orth_mesh_coord(m, rank, ORTH_AXIS_TP),
-             orth_mesh_coord(m, rank, ORTH_AXIS_PP), orth_mesh_coord(m, rank, ORTH_AXIS_CP));
-}
-
-/* Of all ranks that are like x->rank. Bytes that a rank sends depend on where it stands in its groups, too. */
-static void plan_class(planner *x)
-{
-    orth_run_plan *p = x->plan;
-    const orth_program *step = &x->units.step.program;
-    const orth_plan plan = orth_plan_of(step, orth_model_num_elems(x->model), 0);
-    for (int r = x->rank; r < p->num_ranks; r++) {
-        if (orth_classes_of(&x->classes, r) != x->rank)
-            continue;
-        p->ranks[r] = plan;
-        p->ranks[r].traffic = planned_traffic(x->cfg, &p->spread, step, r);
-        describe_place(&p->spread.mesh, r, &p->ranks[r]);
-    }
-    x->planned[x->rank] = true;
-}
-
-static void forget(planner *x)
-{
-    if (x->rank >= 0)
-        orth_rank_units_release(&x->units);
-    x->rank = -1;
-}
-
-static orth_status program_of(orth_ctx *ctx, void *user, int rank, orth_rank_program *out)
-{
-    planner *x = user;
-    rank = orth_classes_of(&x->classes, rank);
-    if (x->rank != rank) {
-        forget(x);
-        ORTH_TRY(build_rank(ctx, x->cfg, x->model, &x->plan->spread, rank, x->evaluates, &x->places, x->chunks,
-                            &x->units));
-        x->rank = rank;
-    }
-    if (!x->planned[rank])
-        plan_class(x);
-    *out = (orth_rank_program){&x->units.step.program, x->units.step.blocks.spec.params, x->units.step.blocks.spec.num_params};
-    return ORTH_OK;
-}
-
-static int same_as(void *user, int rank)
-{
-    return orth_classes_of(&((planner *)user)->classes, rank);
-}
-
-static int group_of(void *user, int rank, orth_group group, int *ranks)
-{
-    return orth_spread_group(&((planner *)user)->plan->spread, rank, group, ranks);
-}
-
-static orth_rank_groups groups_of(void *user, int rank)
-{
-    return orth_spread_groups(&((planner *)user)->plan->spread, rank);
-}
-
-/* Simulating asks for the program of each class, which is planned then. */
-static orth_status plan_and_price(orth_ctx *ctx, planner *x, const orth_rates *rates)
-{
-    const orth_rank_source source = {.num_ranks = x->plan->num_ranks, .user = x, .same_as = same_as, .program = program_of,
-                                     .group = group_of, .groups = groups_of};
-    orth_rank_time *times = ORTH_NEW_ARRAY(ctx, orth_rank_time, x->plan->num_ranks);
-    if (!times)
-        return ORTH_ERR_NOMEM;
-    const orth_status s = orth_simulate_step(ctx, &source, orth_seconds_by_rates, (void *)rates, times, NULL);
-    for (int r = 0; s == ORTH_OK && r < x->plan->num_ranks; r++)
-        x->plan->ranks[r].time = times[r];
-    orth_mem_free(ctx, times);
-    return s;
-}
-
-static orth_status plan_only(orth_ctx *ctx, planner *x)
-{
-    orth_rank_program program;
-    for (int r = 0; r < x->plan->num_ranks; r++)
-        if (orth_classes_of(&x->classes, r) == r)
-            ORTH_TRY(program_of(ctx, x, r, &program));
-    return ORTH_OK;
-}
-
-static orth_status plan_ranks(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
-                              bool evaluates, const orth_rates *rates)
-{
-    const orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_TRAIN);
-    planner x = {.plan = p, .cfg = cfg, .model = model, .evaluates = evaluates, .rank = -1};
-    x.chunks = ORTH_ARENA_ARRAY(ctx, &p->spread.arena, orth_chunk, p->spread.schedule.num_chunks);
-    x.planned = ORTH_ARENA_ARRAY(ctx, &p->spread.arena, bool, p->num_ranks);
-    if (!x.chunks || !x.planned)
-        return ORTH_ERR_NOMEM;
-    ORTH_TRY(orth_classes_make(ctx, &x.classes, &p->spread, model, &shape));
-    const orth_status s = rates ? plan_and_price(ctx, &x, rates) : plan_only(ctx, &x);
-    forget(&x);
-    orth_place_forget(ctx, &x.places);
-    orth_classes_release(ctx, &x.classes);
     return s;
 }
 
@@ -297,39 +157,18 @@ static size_t memory_limit(const orth_config *cfg)
     return (size_t)(available > 0 ? ORTH_MIN(available, left) : left);
 }
 
-orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
-                               bool evaluates, bool priced)
+orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
+                               bool evaluates)
 {
-    orth_layout layout = orth_setup_layout(cfg);
-    orth_rates rates;
-    *p = (orth_run_plan){.ranks = NULL};
-    ORTH_TRY(orth_spread_make(ctx, &p->spread, &layout, model));
-    p->num_ranks = p->spread.mesh.num_ranks;
-    p->ranks = ORTH_NEW_ARRAY(ctx, orth_plan, p->num_ranks);
-    orth_status s = p->ranks ? ORTH_OK : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK && priced)
-        s = orth_machine_rates(ctx, cfg, p->num_ranks, &rates);
-    if (s == ORTH_OK)
-        s = plan_ranks(ctx, p, cfg, model, evaluates, priced ? &rates : NULL);
-    if (s != ORTH_OK) {
-        orth_run_plan_release(ctx, p);
-        return s;
-    }
-    size_t copy = orth_saver_bytes(cfg, model, p->num_ranks);
+    const orth_layout layout = orth_setup_layout(cfg);
+    const orth_programs_spec spec = programs_spec(ctx, cfg, model, evaluates);
+    ORTH_TRY(orth_run_plan_make(ctx, p, &layout, &spec, orth_groups_method(cfg)));
+    const size_t copy = orth_saver_bytes(cfg, model, p->num_ranks);
     p->ranks[0].class_bytes[ORTH_CLASS_WORKSPACE] += copy;
     p->ranks[0].total_bytes += copy;
     p->ranks[0].lower_bound_bytes += copy;
     p->total = orth_plan_total(p->ranks, p->num_ranks, cfg->train_global_batch * cfg->data_seq_len, memory_limit(cfg));
-    if (priced)
-        orth_plan_price_total(&p->total, p->ranks, p->num_ranks, rates.flops * p->num_ranks);
     return ORTH_OK;
-}
-
-void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p)
-{
-    orth_mem_free(ctx, p->ranks);
-    orth_spread_release(ctx, &p->spread);
-    p->ranks = NULL;
 }
 
 /* ---- in words ---- */
@@ -350,15 +189,15 @@ static orth_status traffic_under_zero_1(orth_ctx *ctx, const orth_config *cfg, c
 {
     orth_layout layout = orth_setup_layout(cfg);
     orth_spread spread;
-    orth_rank_units units;
+    orth_unit unit;
     layout.zero = 1;
     layout.keep_whole = 0;
     ORTH_TRY(orth_spread_make(ctx, &spread, &layout, model));
-    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &spread.arena, orth_chunk, spread.schedule.num_chunks);
-    orth_status s = chunks ? build_rank(ctx, cfg, model, &spread, 0, false, NULL, chunks, &units) : ORTH_ERR_NOMEM;
+    const orth_rank_groups groups = orth_spread_groups(&spread, 0);
+    const orth_status s = build_step(ctx, cfg, model, &spread, 0, &unit);
     if (s == ORTH_OK) {
-        *out = planned_traffic(cfg, &spread, &units.step.program, 0);
-        orth_rank_units_release(&units);
+        *out = orth_traffic_planned(&unit.program, &groups, orth_groups_method(cfg));
+        orth_unit_release(&unit);
     }
     orth_spread_release(ctx, &spread);
     return s;

@@ -2,7 +2,7 @@
 #ifndef ORTH_TRAIN_DESCRIBE_H
 #define ORTH_TRAIN_DESCRIBE_H
 
-#include "plan/plan.h"
+#include "plan/run_plan.h"
 #include "train/setup.h"
 
 /* Vocabulary that the model would have: model.vocab or the preset's, else that of the tokenizer or the
@@ -13,19 +13,6 @@ orth_status orth_describe_model(orth_ctx *ctx, const orth_config *cfg, orth_mode
 /* Model and unit of one training step of `rank`, with the layout that its names live in. */
 orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, orth_model_config *model,
                                orth_spread *spread, orth_unit *unit);
-
-/* The programs of a rank of a run: its training step and, of a run that evaluates, an evaluation, for which the memory of
- * the step makes room (orth_place_reserve). memory: of orth_place, or NULL. chunks [num_chunks
- * of the schedule]: room, outlives the units. */
-typedef struct {
-    orth_model_shape shape;   /* of the step */
-    orth_unit step, eval;
-    bool evaluates;
-} orth_rank_units;
-orth_status orth_rank_units_build(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
-                                  const orth_spread *spread, int rank, bool evaluates, int num_threads,
-                                  orth_place_memory *memory, orth_chunk *chunks, orth_rank_units *out);
-void orth_rank_units_release(orth_rank_units *u);
 
 /* Whether the data of the run file will have a held-out part, on which a run evaluates. Of text that is not prepared yet
  * data.valid_fraction says so. */
@@ -39,19 +26,10 @@ orth_status orth_describe_epochs(orth_ctx *ctx, const orth_config *cfg, char **o
  * about a fifth of a second. ORTH_ERR_NOMEM. */
 orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ranks, orth_rates *out);
 
-/* The layout of the run file applied to a model, and every rank's plan. */
-typedef struct {
-    orth_spread spread;
-    int num_ranks;
-    orth_plan *ranks;      /* [num_ranks] */
-    orth_plan total;
-} orth_run_plan;
-
-/* evaluates: see orth_rank_units. priced: with the time of a step, as orth_run_plan_price with the rates of this machine,
- * shared out among all ranks. ORTH_ERR_ARG for an invalid layout, in words. Whether it fits is for the caller to ask. */
-orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
-                               bool evaluates, bool priced);
-void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p);
+/* The plan of a run, without the time of a step (orth_run_plan_price). evaluates: see orth_rank_units. model outlives *p.
+ * ORTH_ERR_ARG for an invalid layout, in words. Whether it fits is for the caller to ask. */
+orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
+                               bool evaluates);
 
 /* What reducing, and gathering, micro-batch by micro-batch costs (ZeRO 2 and 3), in words and bytes beside those of
  * ZeRO 1; *out: heap memory, or NULL where there is nothing to say. */

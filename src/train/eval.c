@@ -3,23 +3,11 @@
 
 #include "base/progress.h"
 
-static orth_model_shape eval_shape(const orth_config *cfg)
+orth_model_shape orth_eval_shape(const orth_config *cfg)
 {
     orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_EVAL);
     shape.num_micro_batches = 1;
     return shape;
-}
-
-orth_status orth_eval_unit_build(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
-                                 const orth_model_shape *step, int num_threads, orth_place_memory *memory,
-                                 orth_unit *out)
-{
-    orth_model_shape shape = eval_shape(cfg);
-    shape.external_params = true;
-    shape.mesh = step->mesh;
-    shape.chunks = step->chunks;
-    shape.num_chunks = step->num_chunks;
-    return orth_unit_build_for(ctx, model, &shape, num_threads, memory, out);
 }
 
 /* Rows of a batch that are on this rank. */
@@ -47,7 +35,7 @@ orth_status orth_evaluator_create_beside(orth_ctx *ctx, orth_evaluator *out, con
                                          const orth_model_config *model, const orth_executor *lender,
                                          const orth_unit *unit)
 {
-    orth_model_shape shape = eval_shape(cfg);
+    orth_model_shape shape = orth_eval_shape(cfg);
     shape.mesh = unit->blocks.spec.mesh;
     *out = (orth_evaluator){.unit = *unit, .num_seqs = shape.num_seqs, .seq_len = shape.seq_len, .parts = shape.parts,
                             .doc_mask = shape.doc_mask, .model = *model, .rows = orth_setup_rows(&shape)};
@@ -62,7 +50,7 @@ orth_status orth_evaluator_create_beside(orth_ctx *ctx, orth_evaluator *out, con
 orth_status orth_evaluator_create(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
                                   const orth_model_config *model)
 {
-    const orth_model_shape shape = eval_shape(cfg);
+    const orth_model_shape shape = orth_eval_shape(cfg);
     orth_unit unit;
     ORTH_TRY(orth_unit_build(ctx, model, &shape, &unit));
     return orth_evaluator_create_beside(ctx, out, cfg, model, NULL, &unit);

@@ -33,13 +33,10 @@ typedef struct {
 orth_status orth_evaluator_create(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
                                   const orth_model_config *model);
 
-/* The program of an evaluation beside that of a training step of shape `step` (a rank among others: orth_spread_shape),
- * which lends its weights and its memory: see orth_place_reserve. ORTH_ERR_NOMEM, ORTH_ERR_ARG. */
-orth_status orth_eval_unit_build(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
-                                 const orth_model_shape *step, int num_threads, orth_place_memory *memory,
-                                 orth_unit *out);
-/* Takes such a unit, whatever happens. lender: executor of the step, outlives *out. The executor needs communicators
- * where the step does. ORTH_ERR_NOMEM. */
+/* What the run file says of one batch of an evaluation. */
+orth_model_shape orth_eval_shape(const orth_config *cfg);
+/* Takes a unit of such a shape beside that of a training step, which lends its weights and its memory (orth_rank_units), whatever
+ * happens. lender: executor of the step, outlives *out. The executor needs communicators where the step does. ORTH_ERR_NOMEM. */
 orth_status orth_evaluator_create_beside(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
                                          const orth_model_config *model, const orth_executor *lender,
                                          const orth_unit *unit);

@@ -13,7 +13,6 @@
 #include "train/gather.h"
 #include "train/groups.h"
 #include "train/resume.h"
-#include "train/timeline.h"
 #include "train/weights.h"
 
 /* ---- signals ---- */
@@ -91,10 +90,9 @@ static orth_status fill_weights(orth_ctx *ctx, rank_state *s)
 
 static orth_status create_executors(orth_ctx *ctx, rank_state *s)
 {
-    const orth_run *r = s->run;
+    orth_run *r = s->run;
     orth_rank_units units;
-    ORTH_TRY(orth_rank_units_build(ctx, r->cfg, &r->model, &r->plan.spread, s->rank, r->valid != NULL,
-                                   orth_pool_num_threads(ctx->pool), NULL, s->chunks, &units));
+    ORTH_TRY(orth_programs_take(ctx, &r->plan.programs, s->rank, s->chunks, &units));
     s->shape = units.shape;
     const orth_status status = orth_trainer_create(ctx, &s->trainer, r->cfg, &r->model, &units.step);
     s->has_trainer = status == ORTH_OK;
@@ -371,7 +369,7 @@ static orth_status write_timeline(orth_ctx *ctx, orth_run *r, int64_t *const *cl
 {
     orth_bubble bubble;
     char text[256], *path = orth_path_join(ctx, r->dir, "timeline.json");
-    orth_status status = path ? orth_timeline_write(ctx, &r->plan, r->cfg, &r->model, clocks, path, &bubble)
+    orth_status status = path ? orth_run_plan_timeline(ctx, &r->plan, clocks, path, &bubble)
                               : ORTH_ERR_NOMEM;
     if (status == ORTH_OK) {
         snprintf(text, sizeof text, "step %" PRId64 " is in %.80s: forwards and backwards %.6f s, ranks idle %.2f %% of it; "
@@ -388,7 +386,7 @@ static orth_status say_timeline(orth_ctx *ctx, rank_state *s)
 {
     orth_run *r = s->run;
     int64_t **clocks = NULL, *counts = ORTH_NEW_ARRAY(ctx, int64_t, r->num_ranks);
-    orth_status status = counts ? orth_timeline_clocks(ctx, &r->plan, &clocks) : ORTH_ERR_NOMEM;
+    orth_status status = counts ? orth_run_plan_clocks(ctx, &r->plan, &clocks) : ORTH_ERR_NOMEM;
     for (int k = 0; status == ORTH_OK && k < r->num_ranks; k++)
         counts[k] = (r->plan.ranks[k].num_instrs + 1) * (int64_t)sizeof(int64_t);
     orth_phase_begin(ctx, "writing the timeline");

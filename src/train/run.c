@@ -8,13 +8,11 @@
 #include "base/files.h"
 #include "base/pool.h"
 #include "ckpt/folder_lock.h"
-#include "parallel/check_layout.h"
 #include "train/describe.h"
 #include "train/groups.h"
 #include "train/process.h"
 #include "train/rank.h"
 #include "train/resume.h"
-#include "train/timeline.h"
 
 static orth_status open_data(orth_ctx *ctx, orth_run *r)
 {
@@ -194,7 +192,7 @@ static orth_status price(orth_ctx *ctx, orth_run *r)
 {
     orth_rates rates;
     ORTH_TRY(orth_machine_rates(ctx, r->cfg, r->world ? 1 : r->num_ranks, &rates));
-    return orth_run_plan_price(ctx, &r->plan, r->cfg, &r->model, &rates, NULL);
+    return orth_run_plan_price(ctx, &r->plan, &rates, NULL);
 }
 
 static orth_status check_timeline(orth_ctx *ctx, const orth_run *r)
@@ -249,13 +247,12 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     ORTH_TRY(orth_ctx_check_stop(ctx));
     ORTH_TRY(choose_model(ctx, r, orth_tokenizer_vocab_size(r->data->tokenizer)));
     ORTH_TRY(read_tokenizer(ctx, r));
-    ORTH_TRY(orth_run_plan_make(ctx, &r->plan, r->cfg, &r->model, r->valid != NULL, false));
+    ORTH_TRY(orth_describe_plan(ctx, &r->plan, r->cfg, &r->model, r->valid != NULL));
     r->num_ranks = r->plan.num_ranks;
     r->metrics.plan = r->plan.total;
     r->metrics.peak_bytes = r->plan.total.total_bytes;
     ORTH_TRY(require_fit(ctx, r));
-    orth_model_shape shape = orth_setup_shape(r->cfg, ORTH_MODE_TRAIN);
-    ORTH_TRY(orth_check_layout(ctx, &r->plan.spread, &r->model, &shape));
+    ORTH_TRY(orth_run_plan_check(ctx, &r->plan));
     r->metrics_path = orth_path_join(ctx, r->dir, "metrics.jsonl");
     if (!r->metrics_path)
         return ORTH_ERR_NOMEM;

@@ -279,35 +279,6 @@ orth_status orth_setup_positions_sp(orth_ctx *ctx, const orth_compile_spec *spec
     return ORTH_OK;
 }
 
-orth_status orth_unit_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
-                            orth_unit *out)
-{
-    return orth_unit_build_for(ctx, model, shape, orth_pool_num_threads(ctx->pool), NULL, out);
-}
-
-orth_status orth_unit_build_for(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
-                                int num_threads, orth_place_memory *memory, orth_unit *out)
-{
-    ORTH_TRY(orth_model_blocks_build(ctx, model, shape, &out->blocks));
-    orth_program_init(ctx, &out->program);
-    orth_status s = orth_compile(ctx, &out->blocks.spec, &out->program);
-    if (s == ORTH_OK)
-        s = orth_place(ctx, &out->program, num_threads, ctx->isa, memory);
-    if (s == ORTH_OK)
-        s = orth_order(ctx, &out->program);
-    if (s == ORTH_OK)
-        s = orth_check(ctx, &out->program);
-    if (s != ORTH_OK)
-        orth_unit_release(out);
-    return s;
-}
-
-void orth_unit_release(orth_unit *u)
-{
-    orth_program_release(&u->program);
-    orth_model_blocks_release(&u->blocks);
-}
-
 orth_option_precision_fp32_products orth_setup_fp32_products(const orth_config *cfg)
 {
     bool fast_fp32 = cfg->numerics_mode == ORTH_numerics_mode_fast && cfg->precision_compute == ORTH_precision_compute_fp32;

@@ -6,9 +6,7 @@
 #include "data/reader.h"
 #include "data/sampler.h"
 #include "model/blocks.h"
-#include "program/passes/order.h"
-#include "program/passes/place.h"
-#include "parallel/spread.h"
+#include "plan/programs.h"
 #include "run/executor.h"
 
 /* The dropouts that the run file gives, in place of those of `c`. */
@@ -45,20 +43,6 @@ orth_status orth_setup_rope_table(orth_ctx *ctx, orth_executor *e, const orth_mo
  * them; pos [num_seqs*seq_len]: of all rows. */
 orth_status orth_setup_positions_sp(orth_ctx *ctx, const orth_compile_spec *spec, orth_executor *e, const int32_t *pos,
                                     int64_t num_seqs);
-
-/* A compiled, checked and placed program with the graphs that its names live in. */
-typedef struct {
-    orth_model_blocks blocks;
-    orth_program program;
-} orth_unit;
-
-/* ORTH_ERR_ARG, ORTH_ERR_NOMEM. On failure there is nothing to release. */
-orth_status orth_unit_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
-                            orth_unit *out);
-/* For a rank with num_threads threads, which workspaces depend on, instead of those of ctx. memory: of orth_place, or NULL. */
-orth_status orth_unit_build_for(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
-                                int num_threads, orth_place_memory *memory, orth_unit *out);
-void orth_unit_release(orth_unit *u);
 
 /* precision.fp32_products; for auto what numerics.mode makes of it: fma, or auto where the processor decides. */
 orth_option_precision_fp32_products orth_setup_fp32_products(const orth_config *cfg);

@@ -81,26 +81,34 @@ static orth_status check_shards(rank_check *k, members m, int32_t index)
 
 /* ---- tensor parallelism ---- */
 
+/* The rank's own slice of a parameter. `of`: parameters of some program. */
+static const orth_param_desc *slice_of(const rank_check *k, int rank, const orth_param_desc *of, int32_t index)
+{
+    return &(k->source->params ? k->source->params(k->source->user, rank) : of)[index];
+}
+
 static orth_status check_parts(rank_check *k, members m, int32_t index)
 {
-    int32_t at = 0;
+    int32_t at = 0, all = 0;
     for (int i = 0; i < m.n; i++) {
-        const holding *h = rank_holding(k, m.ranks[i], index);
-        if (!h)
+        orth_rank_program r = {0};
+        if (!rank_holding(k, m.ranks[i], index))
             return refuse(k, m.ranks[0], index, "rank %d has it, rank %d of its tp group does not",
                           m.ranks[0], m.ranks[i]);
-        if (h->all_parts == 0)
+        if (!k->source->params)
+            ORTH_TRY(k->source->program(k->ctx, k->source->user, m.ranks[i], &r));
+        const orth_param_desc *slice = slice_of(k, m.ranks[i], r.params, index);
+        if (slice->split_dim < 0)
             continue;
-        if (h->first_part != at)
+        if (slice->first_part != at)
             return refuse(k, m.ranks[0], index,
                           "rank %d has parts [%d, %d), but those of the tp ranks before end at %d",
-                          m.ranks[i], h->first_part, h->first_part + h->num_parts, at);
-        at += h->num_parts;
+                          m.ranks[i], slice->first_part, slice->first_part + slice->num_parts, at);
+        at += slice->num_parts;
+        all = slice->split.parts;
     }
-    const holding *h = rank_holding(k, m.ranks[0], index);
-    if (h->all_parts > 0 && at != h->all_parts)
-        return refuse(k, m.ranks[0], index, "the tp group of rank %d has %d of its %d parts", m.ranks[0], at,
-                      h->all_parts);
+    if (at != all)
+        return refuse(k, m.ranks[0], index, "the tp group of rank %d has %d of its %d parts", m.ranks[0], at, all);
     return ORTH_OK;
 }
 
@@ -158,7 +166,7 @@ static orth_status check_replicas(rank_check *k, int32_t rank, orth_group g)
 {
     members m = members_of(k, &rank, g);
     const digest *d = k->digests[rank];
-    for (int32_t i = 0; m.ranks[0] != rank && i < d->num_holdings; i++) {
+    for (int32_t i = 0; d != k->digests[m.ranks[0]] && i < d->num_holdings; i++) {
         const holding *h = &d->holdings[i], *first = rank_holding(k, m.ranks[0], h->index);
         if (first && (h->first != first->first || h->count != first->count))
             return refuse(k, rank, h->index,
@@ -175,7 +183,7 @@ static orth_status check_alike(rank_check *k, int32_t rank, orth_group g)
 {
     members m = members_of(k, &rank, g);
     const digest *d = k->digests[rank];
-    for (int32_t i = 0; m.ranks[0] != rank && i < d->num_holdings; i++)
+    for (int32_t i = 0; d->events != k->digests[m.ranks[0]]->events && i < d->num_holdings; i++)
         if (!rank_holding(k, m.ranks[0], d->holdings[i].index))
             return refuse(k, rank, d->holdings[i].index, "rank %d has it, rank %d of its %s group does not",
                           rank, m.ranks[0], orth_group_name(g));

@@ -50,7 +50,7 @@ static rank_event event_of(const orth_program *p, int32_t i, int k, int group_si
                     .ticket = n->attr.ticket,
                     .layer = n->layer,
                     .micro_batch = n->micro_batch,
-                    .operand = (int16_t)k,
+                    .operand = k,
                     .op = (uint8_t)n->op,
                     .group = (uint8_t)n->attr.group};
     if (orth_op_is_wait(n->op))
@@ -72,14 +72,15 @@ static rank_event event_of(const orth_program *p, int32_t i, int k, int group_si
 
 static orth_status list_events(rank_check *k, const orth_program *p, const orth_rank_groups *g, digest *d)
 {
-    d->events = ORTH_ARENA_ARRAY(k->ctx, &k->arena, rank_event, orth_program_num_events(p) + 1);
-    if (!d->events)
+    rank_event *events = ORTH_ARENA_ARRAY(k->ctx, &k->arena, rank_event, orth_program_num_events(p) + 1);
+    d->events = events;
+    if (!events)
         return ORTH_ERR_NOMEM;
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         int calls = orth_op_is_wait(n->op) ? 1 : orth_instr_num_calls(n);
         for (int c = 0; c < calls; c++)
-            d->events[d->num_events++] = event_of(p, i, c, g->size[n->attr.group]);
+            events[d->num_events++] = event_of(p, i, c, g->size[n->attr.group]);
         d->messages_on[n->attr.group] = d->messages_on[n->attr.group] || n->op == ORTH_OP_send || n->op == ORTH_OP_recv;
     }
     return ORTH_OK;
@@ -87,16 +88,20 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
 
 /* ---- parameters ---- */
 
+static void note_update(const orth_program *p, int32_t i, holding *h)
+{
+    const orth_operand *o = &p->instrs[i].out[0];
+    orth_tensor t = orth_operand_tensor(o);
+    h->update = i;
+    h->first = p->buffers[o->buffer].first_elem + (int64_t)(o->byte_offset / sizeof(float));
+    h->count = orth_tensor_elems(&t);
+}
+
 static void note_instr(const orth_program *p, int32_t i, holding *of, digest *d)
 {
     const orth_instr *n = &p->instrs[i];
     if (orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER) {
-        const orth_operand *o = &n->out[0];
-        const orth_buffer *b = &p->buffers[o->buffer];
-        orth_tensor t = orth_operand_tensor(o);
-        of[b->index].update = i;
-        of[b->index].first = b->first_elem + (int64_t)(o->byte_offset / sizeof(float));
-        of[b->index].count = orth_tensor_elems(&t);
+        note_update(p, i, &of[p->buffers[n->out[0].buffer].index]);
         d->trains = true;
     }
     if (n->op == ORTH_OP_all_reduce && n->attr.group == ORTH_GROUP_EMBED)
@@ -121,9 +126,6 @@ static orth_status list_holdings(rank_check *k, const orth_rank_program *r, dige
         const orth_param_desc *desc = &r->params[buf->index];
         of[buf->index].index = (int32_t)buf->index;
         of[buf->index].elems = desc->dim[0] * (desc->num_dims > 1 ? desc->dim[1] : 1);
-        of[buf->index].first_part = desc->first_part;
-        of[buf->index].num_parts = desc->num_parts;
-        of[buf->index].all_parts = desc->split_dim < 0 ? 0 : desc->split.parts;
         d->num_holdings++;
     }
     for (int32_t i = 0; i < p->num_instrs; i++)
@@ -161,6 +163,22 @@ orth_status rank_digest(rank_check *k, int rank, digest *out)
     ORTH_TRY(orth_check_flow(k->ctx, r.program, rank, &g));
     ORTH_TRY(list_events(k, r.program, &g, out));
     return list_holdings(k, &r, out);
+}
+
+orth_status rank_digest_views(rank_check *k, int rank, const digest *like, digest *out)
+{
+    orth_rank_program r = {0};
+    ORTH_TRY(k->source->program(k->ctx, k->source->user, rank, &r));
+    *out = *like;
+    out->holdings = ORTH_ARENA_ARRAY(k->ctx, &k->arena, holding, like->num_holdings + 1);
+    if (!out->holdings)
+        return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < like->num_holdings; i++) {
+        out->holdings[i] = like->holdings[i];
+        if (like->holdings[i].update >= 0)
+            note_update(r.program, like->holdings[i].update, &out->holdings[i]);
+    }
+    return ORTH_OK;
 }
 
 /* ---- words ---- */

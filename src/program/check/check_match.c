@@ -94,7 +94,7 @@ static orth_status match_members(rank_check *k, const orth_instance *in, int r, 
     const digest *a = k->digests[r], *b = k->digests[q];
     const walk of_r = {.rank = r, .d = a, .group = in->group, .op = ORTH_OP_wait};
     const walk of_q = {.rank = q, .d = b, .group = in->group, .op = ORTH_OP_wait};
-    return a == b ? ORTH_OK : match(k, of_r, of_q);
+    return a->events == b->events ? ORTH_OK : match(k, of_r, of_q);
 }
 
 /* Sends of member `from` to member `to`, and the receives there. */

@@ -3,16 +3,17 @@
 
 static orth_status read_programs(rank_check *k)
 {
+    const orth_rank_source *s = k->source;
     for (int r = 0; r < k->num_ranks; r++) {
-        int same = k->source->same_as ? k->source->same_as(k->source->user, r) : r;
-        if (same < r) {
-            k->digests[r] = k->digests[same];
+        const int same = s->same_as ? s->same_as(s->user, r) : r, twin = s->twin_of ? s->twin_of(s->user, r) : same;
+        if (twin < r) {
+            k->digests[r] = k->digests[twin];
             continue;
         }
         k->digests[r] = ORTH_ARENA_ARRAY(k->ctx, &k->arena, digest, 1);
         if (!k->digests[r])
             return ORTH_ERR_NOMEM;
-        ORTH_TRY(rank_digest(k, r, k->digests[r]));
+        ORTH_TRY(same < r ? rank_digest_views(k, r, k->digests[same], k->digests[r]) : rank_digest(k, r, k->digests[r]));
     }
     return ORTH_OK;
 }

@@ -12,7 +12,9 @@
  *  6. each parameter is on one stage of the pipeline, or its gradient is summed once over those that hold it;
  *     the parts of tensor-parallel ranks tile it; the elements that the ranks of a shard group update are
  *     all of them on each, or tile it without gap or overlap; replicas update the same.
- * Programs are looked at one at a time and forgotten: what is kept is about 60 bytes per call.
+ *
+ * Of ranks that share a program one is looked at for rules 1 to 5, each for rule 6. Programs are looked at one at a time and
+ * forgotten: what is kept is about 60 bytes per call.
  */
 #ifndef ORTH_PROGRAM_CHECK_RANKS_H
 #define ORTH_PROGRAM_CHECK_RANKS_H
@@ -30,10 +32,14 @@ typedef struct {
 typedef struct {
     int num_ranks;
     void *user;
-    /* The lowest rank that runs the same program: only its program is asked for. NULL: all differ. */
+    /* The lowest rank that shares the program, but for its views (lower/views.h), and the lowest whose views are the same, too.
+     * NULL: all differ. */
     int (*same_as)(void *user, int rank);
+    int (*twin_of)(void *user, int rank);
     /* Program of a rank, valid until the next call. */
     orth_status (*program)(orth_ctx *ctx, void *user, int rank, orth_rank_program *out);
+    /* The rank's own slices of the parameters; NULL: those of its program. */
+    const orth_param_desc *(*params)(void *user, int rank);
     /* Global ranks of a group of `rank` in canonical order, into ranks[num_ranks]; returns how many. 0 or 1:
      * the rank does not communicate there. */
     int (*group)(void *user, int rank, orth_group group, int *ranks);

@@ -15,7 +15,7 @@ typedef struct {
     int32_t instr;
     int32_t peer, ticket;
     int32_t layer, micro_batch;
-    int16_t operand;
+    int32_t operand;
     uint8_t op, group, kind, dtype, reduce;
     int64_t count;
     uint64_t blocks; /* hash of the counts; 0: equal ones */
@@ -28,13 +28,12 @@ typedef struct {
     int32_t update;                           /* instruction; -1: none */
     int64_t first, count;                     /* elements that it updates */
     int64_t elems;                            /* of the parameter, after tensor parallelism */
-    int32_t first_part, num_parts, all_parts; /* canonical parts; all_parts 0: not split */
     int32_t embed_sums;                       /* times its gradient is summed over EMBED */
 } holding;
 
-/* Of one program; several ranks may share it. */
+/* Of one program and its views; twins share it, and ranks of one class the events. */
 typedef struct {
-    rank_event *events;
+    const rank_event *events;
     holding *holdings; /* ascending index */
     int32_t num_events, num_holdings;
     bool trains;
@@ -63,6 +62,8 @@ void rank_param_name(rank_check *k, int rank, int32_t index, char *out, size_t s
 const holding *rank_holding(const rank_check *k, int rank, int32_t index);
 
 orth_status rank_digest(rank_check *k, int rank, digest *out);
+/* Of a rank that has the program of `like` with other views. */
+orth_status rank_digest_views(rank_check *k, int rank, const digest *like, digest *out);
 orth_status rank_check_match(rank_check *k);
 orth_status rank_check_waits(rank_check *k);
 orth_status rank_check_cover(rank_check *k);

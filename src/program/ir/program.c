@@ -152,6 +152,8 @@ bool orth_operands_overlap(const orth_operand *a, const orth_operand *b)
 {
     if (a->buffer < 0 || a->buffer != b->buffer)
         return false;
+    if (a->view != ORTH_VIEW_SAME || b->view != ORTH_VIEW_SAME)
+        return true;
     size_t n = orth_operand_bytes(a), m = orth_operand_bytes(b);
     return n && m && a->byte_offset < b->byte_offset + m &&
            b->byte_offset < a->byte_offset + n;

@@ -46,6 +46,7 @@ typedef struct {
     orth_class cls;
     bool persistent;
     bool external;           /* lives in another program's arena (weights of an evaluation) */
+    int32_t shard_elem;      /* holds the rank's shard of parameter `index` (views.h): bytes of an element; 0: it does not */
     orth_bind bind;
     int64_t index;
     int64_t first_elem;      /* of the parameter's elements on this rank: a shard's begin (ZeRO) */
@@ -55,11 +56,22 @@ typedef struct {
     size_t offset;           /* in the arena of its space; place.c */
 } orth_buffer;
 
+/* What a view shows on each of the ranks that share a program (lower/views.h): the same, or something of the rank's own. */
+typedef enum {
+    ORTH_VIEW_SAME = 0,
+    ORTH_VIEW_SHARD,       /* the rank's shard of the buffer's parameter */
+    ORTH_VIEW_SHARD_ROWS,  /* the rows of row part `part` that are in the shard */
+    ORTH_VIEW_SUMS,        /* the sums of squares of these rows */
+    ORTH_VIEW_OF_OTHERS    /* nothing on the first rank of the shard axis */
+} orth_view;
+
 /* A dense view into a buffer. buffer -1: absent. */
 typedef struct {
     int32_t buffer;
     int32_t num_dims;
     orth_dtype dtype;
+    uint8_t view;            /* orth_view; dim and byte_offset are those of the rank that the program is bound to */
+    uint16_t part;
     int64_t dim[ORTH_MAX_DIMS];
     size_t byte_offset;
 } orth_operand;
@@ -127,9 +139,16 @@ typedef struct orth_program {
     int32_t num_queues;
     size_t space_bytes[ORTH_NUM_SPACES];   /* arena sizes; place.c */
     size_t class_bytes[ORTH_NUM_CLASSES];  /* sum over classes = sum over spaces; place.c */
+    size_t persistent_bytes[ORTH_NUM_CLASSES]; /* of which persistent; place.c */
     size_t transient_offset, transient_bytes; /* the region of transient buffers in the host space; place.c */
     size_t lower_bound;             /* persistent bytes + largest sum of live transient bytes; place.c */
     int64_t num_tokens;             /* tokens of one step on this rank */
+    /* Where parameters are sharded: elements of each on each rank of the shard axis, and the rank of the axis that the
+     * program is bound to (lower/views.h). */
+    const int64_t **shard_counts;   /* [num_params][ranks]; NULL: nothing is sharded */
+    int32_t shard;
+    int32_t *own, num_own;          /* instructions with views of the rank's own, or blocks of several sizes, in order;
+                                     * orth_program_bind lists them */
     int32_t num_updates;            /* of each parameter in a step; as many orth_step_values: 1 unless asynchronous */
     bool failed;                    /* an allocation failed while building */
 } orth_program;
@@ -184,7 +203,7 @@ orth_operand orth_operand_rows(orth_operand o, int64_t begin, int64_t end);
 size_t orth_operand_bytes(const orth_operand *o);
 /* a ends where b begins, in one buffer or in a chain. */
 bool orth_operands_adjoin(const orth_program *p, const orth_operand *a, const orth_operand *b);
-/* Both have bytes in common. */
+/* Both have bytes in common, or may have on another rank that shares the program. */
 bool orth_operands_overlap(const orth_operand *a, const orth_operand *b);
 /* Shape and type without data, for cost and workspace functions. */
 orth_tensor orth_operand_tensor(const orth_operand *o);

@@ -24,14 +24,16 @@ typedef struct {
     int32_t num;
 } lister;
 
-/* Buffers of other programs lie behind the arena, each by itself. */
+/* Buffers of other programs lie behind the arena, each by itself. So do shards, of one address each: ranks that share a program
+ * (lower/views.h) have the same conflicts, whatever the sizes of their shards. */
 static void find_bases(lister *l)
 {
     uint64_t at = l->p->space_bytes[ORTH_SPACE_HOST];
     for (int32_t b = 0; b < l->p->num_buffers; b++) {
         const orth_buffer *buf = &l->p->buffers[b];
-        l->base[b] = buf->external ? at : buf->offset;
-        at += buf->external ? buf->bytes : 0;
+        const bool apart = buf->external || buf->shard_elem > 0;
+        l->base[b] = apart ? at : buf->offset;
+        at += buf->shard_elem > 0 ? 1 : buf->external ? buf->bytes : 0;
     }
     l->calls = at;
 }
@@ -60,8 +62,10 @@ static void list(lister *l)
         l->out->first[i] = l->num;
         for (int32_t k = 0; k < n->num_in + n->num_out; k++) {
             const orth_operand *o = orth_instr_operand(n, k);
-            const size_t bytes = orth_operand_bytes(o);
-            const uint64_t begin = bytes > 0 ? l->base[o->buffer] + o->byte_offset : 0;
+            const orth_buffer *buf = o->buffer >= 0 ? &l->p->buffers[o->buffer] : NULL;
+            const bool whole = buf && (o->view != ORTH_VIEW_SAME || buf->shard_elem > 0);
+            const size_t bytes = !whole ? orth_operand_bytes(o) : buf->shard_elem > 0 ? 1 : buf->bytes;
+            const uint64_t begin = bytes > 0 ? l->base[o->buffer] + (whole ? 0 : o->byte_offset) : 0;
             if (bytes > 0)
                 add(l, i, k, k >= n->num_in, begin, begin + bytes);
         }

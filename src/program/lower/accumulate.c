@@ -26,7 +26,7 @@ static int32_t add_persistent(orth_builder *b, int64_t use, int32_t slot, orth_z
         .name = orth_arena_printf(b->ctx, &b->p->arena, "grad.%s%s%s", param_of(b, use)->name, second_use ? ".head" : "",
                                   slot == 0 ? "" : ".partial"),
         .bytes = (size_t)held.count * sizeof(float), .cls = ORTH_CLASS_GRADS, .persistent = true,
-        .bind = whole ? ORTH_BIND_GRAD : ORTH_BIND_NONE, .index = use / 2, .first_elem = held.first,
+        .bind = whole ? ORTH_BIND_GRAD : ORTH_BIND_NONE, .index = use / 2, .first_elem = held.first, .shard_elem = held.counts ? sizeof(float) : 0,
     };
     return orth_program_add_buffer(b->p, &buffer);
 }
@@ -51,6 +51,8 @@ static orth_operand slot_of(orth_builder *b, int64_t use, const orth_route_stage
         int32_t buffer = s->keep == ORTH_KEEP_PERSISTENT ? add_persistent(b, use, sum->num_slots, held) : add_transient(b, use, x);
         sum->slot[sum->num_slots++] = buffer;
     }
+    if (shard && !b->p->failed)
+        return orth_build_own_elems(b, sum->slot[slot], ORTH_F32, use / 2);
     x.buffer = sum->slot[slot];
     return x;
 }

@@ -263,7 +263,7 @@ static void gather_block(orth_builder *b, const orth_block *block, orth_block_en
             b->gathered[index] = env->of[v].buffer;
         orth_bucket *k = &b->gathers[shard.dtype != ORTH_F32];
         orth_bucket_item item = {.use = 2 * index,
-                                 .in = orth_build_vector(shard.buffer, shard.dtype, 0, b->shards[index].count),
+                                 .in = orth_build_own_elems(b, shard.buffer, shard.dtype, index),
                                  .out = orth_build_vector(env->of[v].buffer, shard.dtype, 0, orth_build_elems(b, index))};
         if (!orth_bucket_fits(b, k, &item))
             orth_bucket_emit(b, k);

@@ -139,9 +139,7 @@ void orth_bucket_start(orth_builder *b, bool crowded)
 /* The sums of shard groups, whose sequences are a branch of the tree, over the replicas. The update is all that comes then. */
 void orth_bucket_reduce_together(orth_builder *b)
 {
-    if (b->together.bytes > 0)
-        orth_bucket_emit(b, &b->together);
-    b->together.num = 0;
+    orth_bucket_emit(b, &b->together); /* also of nothing: other shards share the program */
 }
 
 void orth_bucket_reduce(orth_builder *b, int64_t use, int32_t stage, orth_operand value)
@@ -154,8 +152,7 @@ void orth_bucket_reduce(orth_builder *b, int64_t use, int32_t stage, orth_operan
     }
     const bool shard = s->extent == ORTH_EXTENT_SHARD;
     const orth_operand whole = orth_build_vector(value.buffer, ORTH_F32, 0, orth_build_elems(b, use / 2));
-    const orth_bucket_item item = {use, stage, whole, shard ? orth_build_vector(value.buffer, ORTH_F32, b->shards[use / 2].first,
-                                                                                b->shards[use / 2].count) : whole};
+    const orth_bucket_item item = {use, stage, whole, shard ? orth_build_own_elems(b, value.buffer, ORTH_F32, use / 2) : whole};
     b->grads.op = shard ? ORTH_OP_reduce_scatter : ORTH_OP_all_reduce;
     bool same_group = b->grads.num == 0 || b->grads.group == s->over;
     bool fits = same_group && orth_bucket_fits(b, &b->grads, &item);

@@ -30,6 +30,14 @@ int64_t orth_build_elems(const orth_builder *b, int64_t index)
     return orth_param_elems_here(&b->spec->params[index]);
 }
 
+orth_operand orth_build_own_elems(const orth_builder *b, int32_t buffer, orth_dtype dtype, int64_t index)
+{
+    const orth_zero_shard own = orth_build_own(b, index);
+    orth_operand o = orth_build_vector(buffer, dtype, own.first - b->p->buffers[buffer].first_elem, own.count);
+    o.view = own.counts ? ORTH_VIEW_SHARD : ORTH_VIEW_SAME;
+    return o;
+}
+
 orth_operand orth_build_vector(int32_t buffer, orth_dtype dtype, int64_t first, int64_t n)
 {
     orth_operand o = orth_operand_of(buffer, dtype, 1, &n);
@@ -134,6 +142,15 @@ static int32_t persistent(orth_builder *b, const char *name, orth_class cls, ort
     return orth_program_add_buffer(b->p, &buffer);
 }
 
+/* The buffer is as large as this rank's shard. NULL: it holds the whole. */
+static void hold_shard(orth_builder *b, int32_t buffer, const orth_zero_shard *shard, orth_dtype dtype)
+{
+    if (b->p->failed || !shard)
+        return;
+    b->p->buffers[buffer].shard_elem = (int32_t)orth_dtype_bytes(dtype);
+    b->p->buffers[buffer].first_elem = shard->first;
+}
+
 /* In fp32 a parameter is one buffer; else matrices have a copy in the compute type that the kernels
  * read, and the master counts as optimizer state: a shard of it under ZeRO. Under ZeRO 3 what the kernels
  * read is a shard, too, gathered block by block when it is needed. A program that does not train has no
@@ -155,15 +172,13 @@ static void make_params(orth_builder *b)
                                       : param->name;
             b->master[i] = persistent(b, name, copied ? ORTH_CLASS_OPTIMIZER : ORTH_CLASS_PARAMS, ORTH_BIND_MASTER,
                                       i, orth_build_bytes(ORTH_F32, 1, &kept.count));
-            if (!b->p->failed)
-                b->p->buffers[b->master[i]].first_elem = kept.first;
+            hold_shard(b, b->master[i], kept.counts ? &kept : NULL, ORTH_F32);
         }
         b->copy[i] = b->master[i];
         if (copied) {
             b->copy[i] = persistent(b, param->name, ORTH_CLASS_PARAMS, ORTH_BIND_COPY, i,
                                     orth_build_bytes(s->compute, 1, &read.count));
-            if (!b->p->failed)
-                b->p->buffers[b->copy[i]].first_elem = read.first;
+            hold_shard(b, b->copy[i], read.counts ? &read : NULL, s->compute);
         }
     }
 }

@@ -115,6 +115,8 @@ void orth_build_routes(orth_builder *b);
 const orth_route *orth_build_route(const orth_builder *b, int64_t index);
 /* Elements of parameter `index` that this rank updates. */
 orth_zero_shard orth_build_own(const orth_builder *b, int64_t index);
+/* These, in a buffer that holds all of the parameter, or just them. */
+orth_operand orth_build_own_elems(const orth_builder *b, int32_t buffer, orth_dtype dtype, int64_t index);
 int64_t orth_build_elems(const orth_builder *b, int64_t index);
 /* ZeRO 3: this rank keeps a shard of parameter `index`, which is gathered for each use. */
 bool orth_build_is_gathered(const orth_builder *b, int64_t index);

@@ -254,6 +254,19 @@ static void note_reread(orth_builder *b)
     note_read(b, &s->head, 0);
 }
 
+/* What ranks that share the program differ in (views.h). */
+static void note_shards(orth_builder *b)
+{
+    const int64_t n = b->spec->num_params;
+    if (!b->shards)
+        return;
+    b->p->shard = b->spec->mesh.pos[ORTH_GROUP_SHARD];
+    b->p->shard_counts = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, const int64_t *, n);
+    b->p->failed = b->p->failed || !b->p->shard_counts;
+    for (int64_t i = 0; !b->p->failed && i < n; i++)
+        b->p->shard_counts[i] = b->shards[i].counts;
+}
+
 static void compile_step(orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
@@ -291,6 +304,7 @@ static void compile_step(orth_builder *b)
     orth_build_finish_gradients(b, false);
     if (s->mode != ORTH_MODE_DECODE && !b->p->failed)
         orth_build_update(b);
+    note_shards(b);
     b->p->num_tokens = (int64_t)s->num_micro_batches * s->num_seqs * s->seq_len;
 }
 

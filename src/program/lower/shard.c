@@ -68,6 +68,18 @@ int64_t orth_param_num_blocks(const orth_param_desc *p)
     return blocks;
 }
 
+orth_zero_rows orth_zero_shard_rows(const orth_param_desc *p, const orth_zero_shard *s, int32_t part)
+{
+    const int64_t cols = orth_param_cols(p), step = orth_param_block_rows(p), sums = orth_param_col_parts(p);
+    int64_t begin, end;
+    orth_param_row_part(p, part, &begin, &end);
+    const int64_t from = ORTH_MAX(begin, s->first / cols), to = ORTH_MIN(end, (s->first + s->count) / cols);
+    if (from >= to)
+        return (orth_zero_rows){.begin = s->first / cols};
+    return (orth_zero_rows){from, to - from, (orth_param_blocks_before(p, part) + (from - begin) / step) * sums,
+                            orth_div_up(to - from, step) * sums};
+}
+
 /* Adds this rank's blocks of p to the owners' counts. *at: elements of the parameters before. */
 static void deal(const orth_param_desc *p, int64_t *counts, int64_t *at, int64_t total, int32_t num_owners)
 {

@@ -33,6 +33,13 @@ typedef struct {
     const int64_t *counts;         /* [num_ranks] of all ranks, in order */
 } orth_zero_shard;
 
+/* Rows of row part `part` that are in the shard, and their sums of squares among those of the whole parameter. */
+typedef struct {
+    int64_t begin, count;          /* rows on this rank */
+    int64_t first_sum, num_sums;
+} orth_zero_rows;
+orth_zero_rows orth_zero_shard_rows(const orth_param_desc *p, const orth_zero_shard *s, int32_t part);
+
 /* Shards over the first num_owners of num_ranks ranks of the parameters with held[i]; arrays from `arena`. Parameter `shared` (-1: none) is
  * dealt out by itself: another stage of the pipeline has it, too, beside other parameters, and must cut it alike.
  * ORTH_ERR_NOMEM. */

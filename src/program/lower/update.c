@@ -12,15 +12,9 @@ static int32_t state_buffer(orth_builder *b, const char *what, orth_bind bind, i
     orth_buffer buffer = {
         .name = orth_arena_printf(b->ctx, &b->p->arena, "%s.%s", what, b->spec->params[index].name),
         .bytes = (size_t)n * sizeof(float), .cls = ORTH_CLASS_OPTIMIZER, .persistent = true,
-        .bind = bind, .index = index, .first_elem = first,
+        .bind = bind, .index = index, .first_elem = first, .shard_elem = b->shards ? sizeof(float) : 0,
     };
     return *known = orth_program_add_buffer(b->p, &buffer);
-}
-
-/* This rank's elements of a buffer that holds the whole parameter, or just them. */
-static orth_operand piece(const orth_builder *b, int32_t buffer, orth_dtype dtype, orth_zero_shard s)
-{
-    return orth_build_vector(buffer, dtype, s.first - b->p->buffers[buffer].first_elem, s.count);
 }
 
 /* ---- tied weights ---- */
@@ -33,7 +27,7 @@ static void join_tied(orth_builder *b)
     const orth_route_stage *s = orth_route_find(orth_build_route(b, index), ORTH_ROUTE_JOIN);
     if (!s || s->when != ORTH_MOMENT_UPDATE)
         return;
-    orth_operand g = piece(b, orth_build_grad_buffer(b, index), ORTH_F32, orth_build_own(b, index));
+    orth_operand g = orth_build_own_elems(b, orth_build_grad_buffer(b, index), ORTH_F32, index);
     if (s->over == ORTH_GROUP_EMBED) {
         orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_EMBED}, 1, &g, 1, &g);
         return;
@@ -43,7 +37,7 @@ static void join_tied(orth_builder *b)
     leaf.dim[0] = 1;
     leaf.dim[1] = g.dim[0];
     const int32_t heads = b->uses[2 * index + 1].sum[ORTH_MOMENT_STEP].slot[0];
-    const orth_operand in[] = {leaf, piece(b, heads, ORTH_F32, orth_build_own(b, index))};
+    const orth_operand in[] = {leaf, orth_build_own_elems(b, heads, ORTH_F32, index)};
     orth_build_emit(b, ORTH_OP_tree_acc, &(orth_attr){.num_addends = 1}, 2, in, 1, &g);
 }
 
@@ -59,34 +53,34 @@ static bool counts_norm(const orth_builder *b, int64_t index)
     return b->held[index] && !replica && !copy;
 }
 
-/* Squares of this rank's elements of parameter `index`; its sums begin at `base` of the sums of all. */
+/* Squares of this rank's elements of parameter `index`; its sums begin at `base` of the sums of all. A shard may have no row of
+ * a part, but ranks that share a program have the same instructions. */
 static void square_param(orth_builder *b, int64_t index, orth_operand sums, int64_t base)
 {
     const orth_param_desc *p = &b->spec->params[index];
-    orth_zero_shard mine = orth_build_own(b, index);
-    int64_t cols = orth_param_cols(p), step = orth_param_block_rows(p);
-    int32_t col_parts = orth_param_col_parts(p), g = orth_build_grad_buffer(b, index);
-    orth_attr attr = {.block_rows = (int32_t)step, .split = ORTH_SPLIT_WHOLE(cols)};
+    const orth_zero_shard mine = orth_build_own(b, index);
+    int64_t cols = orth_param_cols(p);
+    int32_t g = orth_build_grad_buffer(b, index);
+    orth_attr attr = {.block_rows = (int32_t)orth_param_block_rows(p), .split = ORTH_SPLIT_WHOLE(cols)};
     if (p->split_dim == 1) {
         attr.split = orth_param_split_here(p);
         attr.first_part = p->first_part;
     }
     for (int32_t q = p->replica_rows > 0; q < orth_param_row_parts(p); q++) { /* replicas: by the rank they count as */
-        int64_t begin, end;
-        orth_param_row_part(p, q, &begin, &end);
-        int64_t from = ORTH_MAX(begin, mine.first / cols), to = ORTH_MIN(end, (mine.first + mine.count) / cols);
-        if (from >= to)
-            continue;
-        orth_operand in = piece(b, g, ORTH_F32, (orth_zero_shard){from * cols, (to - from) * cols, NULL});
+        const orth_zero_rows rows = orth_zero_shard_rows(p, &mine, q);
+        orth_operand in = orth_build_vector(g, ORTH_F32, rows.begin * cols - b->p->buffers[g].first_elem, rows.count * cols);
         in.num_dims = 2;
-        in.dim[0] = to - from;
+        in.dim[0] = rows.count;
         in.dim[1] = cols;
-        int64_t first = base + (orth_param_blocks_before(p, q) + (from - begin) / step) * col_parts;
-        int64_t blocks = orth_div_up(to - from, step);
-        orth_operand out = orth_operand_rows(sums, first, first + blocks * col_parts);
+        orth_operand out = orth_operand_rows(sums, base + rows.first_sum, base + rows.first_sum + rows.num_sums);
         out.num_dims = 2;
-        out.dim[0] = blocks;
-        out.dim[1] = col_parts;
+        out.dim[1] = orth_param_col_parts(p);
+        out.dim[0] = rows.num_sums / out.dim[1];
+        if (b->shards) {
+            in.view = ORTH_VIEW_SHARD_ROWS;
+            out.view = ORTH_VIEW_SUMS;
+            in.part = out.part = (uint16_t)q;
+        }
         orth_build_emit(b, ORTH_OP_grad_square, &attr, 1, &in, 1, &out);
     }
 }
@@ -118,11 +112,16 @@ static void square_params(orth_builder *b, orth_operand sums)
 }
 
 /* One rank gives the loss to a sum over NORM. */
-static void leave_loss_to_one(orth_builder *b, const orth_operand *loss)
+static void leave_loss_to_one(orth_builder *b, orth_operand loss)
 {
     const int32_t *pos = b->spec->mesh.pos;
-    if (pos[ORTH_GROUP_TP] > 0 || (b->shards && pos[ORTH_GROUP_SHARD] > 0))
-        orth_build_emit(b, ORTH_OP_zero, &(orth_attr){0}, 0, NULL, 1, loss);
+    if (pos[ORTH_GROUP_TP] == 0 && !b->shards)
+        return;
+    if (pos[ORTH_GROUP_TP] == 0) {
+        loss.view = ORTH_VIEW_OF_OTHERS;
+        loss.dim[0] = pos[ORTH_GROUP_SHARD] > 0;
+    }
+    orth_build_emit(b, ORTH_OP_zero, &(orth_attr){0}, 0, NULL, 1, &loss);
 }
 
 /* The loss comes behind the squares: its call would wait for the last bucket of gradients. */
@@ -145,7 +144,7 @@ static void clip(orth_builder *b, bool has_loss, orth_operand step)
     if (shared) {
         /* Each sum, and the loss, comes from one rank and is 0 on the others: adding them is exact, and a
          * NaN stays one. */
-        leave_loss_to_one(b, &loss);
+        leave_loss_to_one(b, loss);
         const orth_operand both[] = {sums, loss};
         orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_NORM}, 2, both, 2, both);
     }
@@ -158,18 +157,18 @@ static void clip(orth_builder *b, bool has_loss, orth_operand step)
 static void update_param(orth_builder *b, int64_t index, orth_operand step)
 {
     const orth_param_desc *param = &b->spec->params[index];
-    orth_zero_shard mine = orth_build_own(b, index);
+    const orth_zero_shard mine = orth_build_own(b, index);
     bool has_copy = b->copy[index] != b->master[index];
-    orth_operand in[] = {piece(b, orth_build_grad_buffer(b, index), ORTH_F32, mine), step};
-    orth_operand out[4] = {piece(b, b->master[index], ORTH_F32, mine)};
+    orth_operand in[] = {orth_build_own_elems(b, orth_build_grad_buffer(b, index), ORTH_F32, index), step};
+    orth_operand out[4] = {orth_build_own_elems(b, b->master[index], ORTH_F32, index)};
     int num_out = 1;
     int32_t m = state_buffer(b, "m", ORTH_BIND_M, index, mine.first, mine.count);
-    out[num_out++] = orth_build_vector(m, ORTH_F32, 0, mine.count);
+    out[num_out++] = orth_build_own_elems(b, m, ORTH_F32, index);
     if (orth_op_has_output(b->spec->optimizer, "v")) {
         int32_t v = state_buffer(b, "v", ORTH_BIND_V, index, mine.first, mine.count);
-        out[num_out++] = orth_build_vector(v, ORTH_F32, 0, mine.count);
+        out[num_out++] = orth_build_own_elems(b, v, ORTH_F32, index);
     }
-    out[num_out++] = has_copy ? piece(b, b->copy[index], b->spec->compute, mine) : orth_operand_absent;
+    out[num_out++] = has_copy ? orth_build_own_elems(b, b->copy[index], b->spec->compute, index) : orth_operand_absent;
     orth_attr attr = {.lr_factor = param->lr_factor, .decay_factor = param->decay_factor, .nesterov = b->spec->nesterov};
     orth_build_emit(b, b->spec->optimizer, &attr, 2, in, num_out, out);
 }
@@ -180,7 +179,7 @@ static void gather_param(orth_builder *b, int64_t index, orth_group group)
     bool copied = b->copy[index] != b->master[index];
     orth_dtype dtype = copied ? b->spec->compute : ORTH_F32;
     orth_bucket *k = &b->gathers[copied];
-    orth_bucket_item item = {.use = 2 * index, .in = piece(b, b->copy[index], dtype, orth_build_own(b, index)),
+    orth_bucket_item item = {.use = 2 * index, .in = orth_build_own_elems(b, b->copy[index], dtype, index),
                              .out = orth_build_vector(b->copy[index], dtype, 0, orth_build_elems(b, index))};
     if (!orth_bucket_fits(b, k, &item))
         orth_bucket_emit(b, k);
@@ -258,7 +257,7 @@ static void end_asynchronous(orth_builder *b)
     const orth_operand loss = orth_build_vector(b->loss, ORTH_F64, 0, 1);
     if (orth_build_size(b, ORTH_GROUP_NORM) == 1)
         return;
-    leave_loss_to_one(b, &loss);
+    leave_loss_to_one(b, loss);
     orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_NORM}, 1, &loss, 1, &loss);
 }
 

@@ -267,6 +267,24 @@ static void add_workspace(orth_program *p, int num_threads, orth_isa isa)
     p->workspace = orth_program_add_buffer(p, &b);
 }
 
+/* Offsets of the persistent buffers, class by class, and what each class has. Returns their sum. */
+static size_t put_persistent(orth_program *p)
+{
+    size_t at = 0;
+    for (int c = 0; c < ORTH_NUM_CLASSES; c++) {
+        const size_t begin = at;
+        for (int32_t b = 0; b < p->num_buffers; b++) {
+            const orth_buffer *buf = &p->buffers[b];
+            if (!buf->persistent || buf->external || (int)buf->cls != c || buf->prev >= 0)
+                continue;
+            put_chain(p, b, at);
+            at += chain_bytes(p, b);
+        }
+        p->persistent_bytes[c] = at - begin;
+    }
+    return at;
+}
+
 orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa, orth_place_memory *m)
 {
     add_workspace(p, num_threads, isa);
@@ -274,19 +292,10 @@ orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa
     find_lives(p);
     join_lives(p);
     find_aliases(p);
-    size_t height, bound, at = 0;
+    size_t height, bound;
     ORTH_TRY(pack_transients(ctx, p, m, &height, &bound));
-    for (int c = 0; c < ORTH_NUM_CLASSES; c++) {
-        size_t begin = at;
-        for (int32_t b = 0; b < p->num_buffers; b++) {
-            orth_buffer *buf = &p->buffers[b];
-            if (!buf->persistent || buf->external || (int)buf->cls != c || buf->prev >= 0)
-                continue;
-            put_chain(p, b, at);
-            at += chain_bytes(p, b);
-        }
-        p->class_bytes[c] = at - begin;
-    }
+    const size_t at = put_persistent(p);
+    memcpy(p->class_bytes, p->persistent_bytes, sizeof p->class_bytes);
     p->lower_bound = at + bound;
     p->transient_offset = at;
     p->transient_bytes = height;
@@ -299,6 +308,21 @@ orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa
     p->class_bytes[ORTH_CLASS_ACTIVATIONS] += height;
     p->space_bytes[ORTH_SPACE_HOST] = at + height;
     return ORTH_OK;
+}
+
+void orth_place_again(orth_program *p)
+{
+    size_t before[ORTH_NUM_CLASSES];
+    memcpy(before, p->persistent_bytes, sizeof before);
+    const size_t more = put_persistent(p) - p->transient_offset; /* or less: modulo SIZE_MAX + 1 */
+    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+        p->class_bytes[c] += p->persistent_bytes[c] - before[c];
+    for (int32_t b = 0; more && b < p->num_buffers; b++)
+        if (!p->buffers[b].persistent)
+            p->buffers[b].offset += more;
+    p->transient_offset += more;
+    p->lower_bound += more;
+    p->space_bytes[ORTH_SPACE_HOST] += more;
 }
 
 void orth_place_reserve(orth_program *p, const orth_program *guest)

@@ -28,6 +28,10 @@ void orth_place_forget(orth_ctx *ctx, orth_place_memory *m);
  * `memory` (NULL: nowhere), and leaves there what it finds; the result is the same. ORTH_ERR_NOMEM. */
 orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa, orth_place_memory *memory);
 
+/* After the sizes of persistent buffers of a placed program have changed (orth_program_bind): all of them, and the region behind,
+ * move to where orth_place would have put them. */
+void orth_place_again(orth_program *p);
+
 /* Makes the region of p's transient buffers large enough for all of `guest`, a program that runs in it by turns with p
  * (an evaluation between training steps). Both are placed; nothing is mapped yet. */
 void orth_place_reserve(orth_program *p, const orth_program *guest);

@@ -1,0 +1,150 @@
+/* run_plan.c -- see run_plan.h. */
+#include "plan/run_plan.h"
+
+/* ---- memory, FLOPs, traffic ---- */
+
+static void describe_place(const orth_mesh *m, int rank, orth_plan *plan)
+{
+    snprintf(plan->coords, sizeof plan->coords, "\"dp\": %d, \"tp\": %d, \"pp\": %d, \"cp\": %d",
+             orth_mesh_group_pos(m, rank, ORTH_AXES_DP), orth_mesh_coord(m, rank, ORTH_AXIS_TP),
+             orth_mesh_coord(m, rank, ORTH_AXIS_PP), orth_mesh_coord(m, rank, ORTH_AXIS_CP));
+}
+
+/* Twins need the same. Bytes that a rank sends depend on where it stands in its groups, too. */
+static orth_status plan_ranks(orth_ctx *ctx, orth_run_plan *p, orth_comm_method method)
+{
+    for (int r = 0; r < p->num_ranks; r++) {
+        const int twin = orth_classes_twin(&p->programs.classes, r);
+        const orth_rank_groups groups = orth_spread_groups(&p->spread, r);
+        const orth_unit *unit;
+        ORTH_TRY(orth_programs_of(ctx, &p->programs, r, &unit));
+        p->ranks[r] = twin < r ? p->ranks[twin]
+                               : orth_plan_of(&unit->program, orth_model_num_elems(p->programs.spec.model), 0);
+        p->ranks[r].traffic = orth_traffic_planned(&unit->program, &groups, method);
+        describe_place(&p->spread.mesh, r, &p->ranks[r]);
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_layout *layout, const orth_programs_spec *spec,
+                               orth_comm_method method)
+{
+    orth_programs_spec full = *spec;
+    *p = (orth_run_plan){.ranks = NULL};
+    ORTH_TRY(orth_spread_make(ctx, &p->spread, layout, spec->model));
+    full.spread = &p->spread;
+    p->num_ranks = p->spread.mesh.num_ranks;
+    p->ranks = ORTH_NEW_ARRAY(ctx, orth_plan, p->num_ranks);
+    orth_status s = p->ranks ? orth_programs_make(ctx, &p->programs, &full) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        s = plan_ranks(ctx, p, method);
+    if (s != ORTH_OK)
+        orth_run_plan_release(ctx, p);
+    return s;
+}
+
+void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p)
+{
+    orth_programs_release(ctx, &p->programs);
+    orth_mem_free(ctx, p->ranks);
+    orth_spread_release(ctx, &p->spread);
+    p->ranks = NULL;
+}
+
+orth_status orth_run_plan_check(orth_ctx *ctx, orth_run_plan *p)
+{
+    const orth_rank_source source = orth_programs_source(&p->programs);
+    return orth_check_ranks(ctx, &source);
+}
+
+/* ---- timelines ---- */
+
+orth_status orth_run_plan_clocks(orth_ctx *ctx, const orth_run_plan *p, int64_t ***out)
+{
+    size_t bytes = (size_t)p->num_ranks * sizeof(int64_t *);
+    for (int r = 0; r < p->num_ranks; r++)
+        bytes += (size_t)(p->ranks[r].num_instrs + 1) * sizeof(int64_t);
+    int64_t **clocks = orth_mem_alloc(ctx, bytes);
+    if (!clocks)
+        return ORTH_ERR_NOMEM;
+    int64_t *at = (int64_t *)(clocks + p->num_ranks);
+    for (int r = 0; r < p->num_ranks; r++) {
+        clocks[r] = at;
+        at += p->ranks[r].num_instrs + 1;
+    }
+    *out = clocks;
+    return ORTH_OK;
+}
+
+typedef struct {
+    const orth_run_plan *plan;
+    int64_t *const *clocks;
+    int64_t origin;            /* the earliest beginning of a rank */
+    orth_arena arena;
+    const orth_span **spans;   /* [pp] of the pipeline of rank 0 */
+    orth_trace trace;
+} timeline;
+
+static orth_status add_rank(orth_ctx *ctx, timeline *x, const orth_program *p, int rank)
+{
+    const orth_spread *s = &x->plan->spread;
+    const int stage = orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_PP);
+    const orth_action_list *list = &s->schedule.lists[stage];
+    orth_span *spans = ORTH_ARENA_ARRAY(ctx, &x->arena, orth_span, list->num_actions);
+    if (!spans)
+        return ORTH_ERR_NOMEM;
+    char name[48];
+    snprintf(name, sizeof name, "rank %d (stage %d)", rank, stage);
+    orth_timeline_actions(p, x->clocks[rank], x->origin, spans, list->num_actions);
+    orth_timeline_add(ctx, &x->trace, rank, name, p, list, spans, x->clocks[rank], x->origin);
+    if (orth_mesh_moved(&s->mesh, 0, ORTH_AXIS_PP, stage) == rank)
+        x->spans[stage] = spans;
+    return ORTH_OK;
+}
+
+orth_status orth_run_plan_timeline(orth_ctx *ctx, orth_run_plan *p, int64_t *const *clocks, const char *path,
+                                   orth_bubble *bubble)
+{
+    timeline x = {.plan = p, .clocks = clocks, .origin = clocks[0][0]};
+    for (int r = 1; r < p->num_ranks; r++)
+        x.origin = ORTH_MIN(x.origin, clocks[r][0]);
+    x.spans = ORTH_ARENA_ARRAY(ctx, &x.arena, const orth_span *, p->spread.schedule.num_ranks);
+    orth_status s = x.spans ? ORTH_OK : ORTH_ERR_NOMEM;
+    for (int r = 0; s == ORTH_OK && r < p->num_ranks; r++) {
+        const orth_unit *unit;
+        s = orth_programs_of(ctx, &p->programs, r, &unit);
+        if (s == ORTH_OK)
+            s = add_rank(ctx, &x, &unit->program, r);
+    }
+    if (s == ORTH_OK)
+        s = orth_timeline_bubble(ctx, &p->spread.schedule, x.spans, bubble);
+    if (s == ORTH_OK && path)
+        s = orth_trace_write(ctx, &x.trace, path);
+    orth_trace_release(ctx, &x.trace);
+    orth_arena_release(ctx, &x.arena);
+    return s;
+}
+
+/* ---- planned time ---- */
+
+orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_rates *rates, const char *path)
+{
+    const orth_rank_source source = orth_programs_source(&p->programs);
+    int64_t **clocks = NULL;
+    orth_bubble bubble;
+    orth_rank_time *times = ORTH_NEW_ARRAY(ctx, orth_rank_time, p->num_ranks);
+    orth_status s = times ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK && path)
+        s = orth_run_plan_clocks(ctx, p, &clocks);
+    if (s == ORTH_OK)
+        s = orth_simulate_step(ctx, &source, orth_seconds_by_rates, (void *)rates, times, clocks);
+    for (int r = 0; s == ORTH_OK && r < p->num_ranks; r++)
+        p->ranks[r].time = times[r];
+    if (s == ORTH_OK)
+        orth_plan_price_total(&p->total, p->ranks, p->num_ranks, rates->flops * p->num_ranks);
+    if (s == ORTH_OK && path)
+        s = orth_run_plan_timeline(ctx, p, clocks, path, &bubble);
+    orth_mem_free(ctx, clocks);
+    orth_mem_free(ctx, times);
+    return s;
+}

@@ -1,0 +1,42 @@
+/* run_plan.h -- what every rank of a run needs and how long its step takes, from the programs of the run, which it holds; and
+ * timelines (plan/timeline.h) of all ranks, planned or measured. */
+#ifndef ORTH_PLAN_RUN_PLAN_H
+#define ORTH_PLAN_RUN_PLAN_H
+
+#include "plan/plan.h"
+#include "plan/programs.h"
+#include "plan/timeline.h"
+
+/* The programs point to `spread`: a plan stays where it was made. */
+typedef struct {
+    orth_spread spread;
+    orth_programs programs;
+    int num_ranks;
+    orth_plan *ranks;      /* [num_ranks] */
+    orth_plan total;
+} orth_run_plan;
+
+/* The layout applied to the model, and every rank's memory, FLOPs and traffic; no total yet. `spec` without its spread; method: of its
+ * collectives.
+ * ORTH_ERR_ARG for an invalid layout, in words; ORTH_ERR_NOMEM. On failure there is nothing to release. */
+orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_layout *layout, const orth_programs_spec *spec,
+                               orth_comm_method method);
+void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p);
+
+/* The programs of all ranks together obey the rules of program/check/check_ranks.h: ORTH_ERR_INTERNAL with the first that is
+ * broken, ORTH_ERR_NOMEM. */
+orth_status orth_run_plan_check(orth_ctx *ctx, orth_run_plan *p);
+
+/* Fills in the time of p's ranks and total (plan/simulate.h), for ranks that each have `rates`. timeline: where the
+ * simulated step goes as a trace; NULL: nowhere. ORTH_ERR_NOMEM, and what writing a file returns. */
+orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_rates *rates, const char *timeline);
+
+/* A clock for each rank, [num_instrs + 1] of its program, in one block that is freed with orth_mem_free(ctx, *out).
+ * The clocks lie one after the other from out[0] on. ORTH_ERR_NOMEM. */
+orth_status orth_run_plan_clocks(orth_ctx *ctx, const orth_run_plan *p, int64_t ***out);
+
+/* Clocks of all ranks as the file `path` (NULL: none), and the bubble of rank 0's pipeline into *bubble. */
+orth_status orth_run_plan_timeline(orth_ctx *ctx, orth_run_plan *p, int64_t *const *clocks, const char *path,
+                                   orth_bubble *bubble);
+
+#endif

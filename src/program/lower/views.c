@@ -1,0 +1,125 @@
+/* views.c -- see views.h. */
+#include "program/lower/views.h"
+
+#include "program/lower/shard.h"
+#include "program/passes/place.h"
+
+typedef struct {
+    orth_program *p;
+    const orth_param_desc *params;
+    const orth_zero_shard *own;    /* [num_params] of the rank that the program is being bound to */
+    const int64_t *first_sum;      /* [num_params] where the sums of squares of each parameter begin */
+} binding;
+
+static void bind_buffer(const binding *x, orth_buffer *b)
+{
+    const orth_zero_shard *s = &x->own[b->index];
+    b->bytes = (size_t)s->count * (size_t)b->shard_elem;
+    b->first_elem = s->first;
+}
+
+static void show_elems(orth_operand *o, int64_t first, const orth_buffer *of)
+{
+    o->byte_offset = (size_t)(first - of->first_elem) * orth_dtype_bytes(o->dtype);
+}
+
+/* `index`: the parameter that the instruction is about. */
+static void bind_operand(const binding *x, orth_operand *o, int64_t index)
+{
+    const orth_param_desc *param = &x->params[index];
+    const orth_zero_shard *s = &x->own[index];
+    orth_zero_rows rows;
+    switch ((orth_view)o->view) {
+    case ORTH_VIEW_SAME: break;
+    case ORTH_VIEW_SHARD:
+        show_elems(o, s->first, &x->p->buffers[o->buffer]);
+        o->dim[o->num_dims - 1] = s->count; /* a vector, or one row */
+        break;
+    case ORTH_VIEW_SHARD_ROWS:
+        rows = orth_zero_shard_rows(param, s, o->part);
+        show_elems(o, rows.begin * orth_param_cols(param), &x->p->buffers[o->buffer]);
+        o->dim[0] = rows.count;
+        break;
+    case ORTH_VIEW_SUMS:
+        rows = orth_zero_shard_rows(param, s, o->part);
+        o->byte_offset = (size_t)(x->first_sum[index] + rows.first_sum) * sizeof(double);
+        o->dim[0] = rows.num_sums / o->dim[1];
+        break;
+    case ORTH_VIEW_OF_OTHERS: o->dim[0] = x->p->shard > 0; break;
+    }
+}
+
+static void bind_instr(const binding *x, const orth_instr *n)
+{
+    for (int k = 0; k < n->num_in + n->num_out; k++) {
+        orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k - n->num_in];
+        const int32_t about = o->view == ORTH_VIEW_SUMS ? n->in[0].buffer : o->buffer;
+        if (o->view != ORTH_VIEW_SAME)
+            bind_operand(x, o, x->p->buffers[about].index);
+    }
+}
+
+static bool is_own(const orth_instr *n)
+{
+    bool own = n->counts != NULL;
+    for (int k = 0; k < n->num_in + n->num_out; k++)
+        own = own || (k < n->num_in ? n->in[k] : n->out[k - n->num_in]).view != ORTH_VIEW_SAME;
+    return own;
+}
+
+static orth_status list_own(orth_ctx *ctx, orth_program *p)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        n += is_own(&p->instrs[i]);
+    p->own = ORTH_ARENA_ARRAY(ctx, &p->arena, int32_t, n + 1);
+    if (!p->own)
+        return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        if (is_own(&p->instrs[i]))
+            p->own[p->num_own++] = i;
+    return ORTH_OK;
+}
+
+/* Shards of all parameters on rank `shard` of the axis. */
+static void find_shards(const orth_program *p, const orth_param_desc *params, int64_t num_params, int32_t shard,
+                        orth_zero_shard *own, int64_t *first_sum)
+{
+    for (int64_t i = 0; i < num_params; i++) {
+        own[i] = (orth_zero_shard){.count = p->shard_counts[i][shard]};
+        for (int32_t r = 0; r < shard; r++)
+            own[i].first += p->shard_counts[i][r];
+        first_sum[i + 1] = first_sum[i] + orth_param_num_blocks(&params[i]) * orth_param_col_parts(&params[i]);
+    }
+}
+
+static void bind(const binding *x)
+{
+    orth_program *p = x->p;
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        if (p->buffers[b].shard_elem)
+            bind_buffer(x, &p->buffers[b]);
+    for (int32_t i = 0; i < p->num_own; i++)
+        bind_instr(x, &p->instrs[p->own[i]]);
+    if (p->space_bytes[ORTH_SPACE_HOST] > 0)
+        orth_place_again(p);
+}
+
+orth_status orth_program_bind(orth_ctx *ctx, orth_program *p, const orth_param_desc *params, int64_t num_params, int32_t shard)
+{
+    if (!p->own)
+        ORTH_TRY(list_own(ctx, p));
+    if (!p->shard_counts || p->shard == shard)
+        return ORTH_OK;
+    orth_zero_shard *own = ORTH_NEW_ARRAY(ctx, orth_zero_shard, num_params + 1);
+    int64_t *first_sum = ORTH_NEW_ARRAY(ctx, int64_t, num_params + 1);
+    const bool room = own && first_sum;
+    if (room) {
+        find_shards(p, params, num_params, shard, own, first_sum);
+        p->shard = shard;
+        bind(&(binding){p, params, own, first_sum});
+    }
+    orth_mem_free(ctx, own);
+    orth_mem_free(ctx, first_sum);
+    return room ? ORTH_OK : ORTH_ERR_NOMEM;
+}
