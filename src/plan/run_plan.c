@@ -11,19 +11,32 @@ static void describe_place(const orth_mesh *m, int rank, orth_plan *plan)
 }
 
 /* Twins need the same. Bytes that a rank sends depend on where it stands in its groups, too. */
-static orth_status plan_ranks(orth_ctx *ctx, orth_run_plan *p, orth_comm_method method)
+static orth_status plan_all(orth_ctx *ctx, orth_run_plan *p, orth_comm_method method, orth_arena *arena)
 {
+    orth_traffic_calls *calls = ORTH_ARENA_ARRAY(ctx, arena, orth_traffic_calls, p->num_ranks); /* of classes */
+    if (!calls)
+        return ORTH_ERR_NOMEM;
     for (int r = 0; r < p->num_ranks; r++) {
-        const int twin = orth_classes_twin(&p->programs.classes, r);
+        const int twin = orth_classes_twin(&p->programs.classes, r), of = orth_classes_of(&p->programs.classes, r);
         const orth_rank_groups groups = orth_spread_groups(&p->spread, r);
         const orth_unit *unit;
         ORTH_TRY(orth_programs_of(ctx, &p->programs, r, &unit));
+        if (of == r)
+            ORTH_TRY(orth_traffic_count(ctx, arena, &unit->program, &groups, &calls[r]));
         p->ranks[r] = twin < r ? p->ranks[twin]
                                : orth_plan_of(&unit->program, orth_model_num_elems(p->programs.spec.model), 0);
-        p->ranks[r].traffic = orth_traffic_planned(&unit->program, &groups, method);
+        p->ranks[r].traffic = orth_traffic_of_calls(&calls[of], &unit->program, &groups, method);
         describe_place(&p->spread.mesh, r, &p->ranks[r]);
     }
     return ORTH_OK;
+}
+
+static orth_status plan_ranks(orth_ctx *ctx, orth_run_plan *p, orth_comm_method method)
+{
+    orth_arena arena = {0};
+    const orth_status s = plan_all(ctx, p, method, &arena);
+    orth_arena_release(ctx, &arena);
+    return s;
 }
 
 orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_layout *layout, const orth_programs_spec *spec,

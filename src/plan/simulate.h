@@ -1,10 +1,7 @@
 /* simulate.h -- a step of all ranks in time, from their programs: what the executors would do.
  *
- * Model. A rank runs its instructions in order, one at a time. A computing instruction takes what the cost says.
- * A call is posted when its rank comes to it; a collective begins when all members have posted it, a message when
- * both sides have, and takes what the cost says, the largest of the members'. The collectives of one communicator
- * are made in turn. Blocking calls and `wait` hold their rank until the call is complete; a started call goes on
- * beside it. (The order of waits is that of program/check/check_waits.c, which has no time.)
+ * A rank runs its instructions in order, one at a time. A computing instruction takes what the cost says, and so does a call, in the
+ * model of program/check/waits.h, which has the order of waits for the check of all ranks, too.
  */
 #ifndef ORTH_PLAN_SIMULATE_H
 #define ORTH_PLAN_SIMULATE_H

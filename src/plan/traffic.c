@@ -6,19 +6,93 @@
 
 #include "program/ir/comm_call.h"
 
+static void add_calls(orth_traffic *t, const orth_comm_call *call, orth_group g, int64_t times, const orth_rank_groups *groups,
+                      orth_comm_method m)
+{
+    t->calls[g][call->kind] += times;
+    t->ideal[g][call->kind] += times * orth_comm_bytes(groups->size[g], groups->pos[g], call);
+    t->sent[g][call->kind] += times * orth_comm_sent_bytes(m, groups->size[g], groups->pos[g], call);
+}
+
+static void add_instr(orth_traffic *t, const orth_program *p, int32_t i, const orth_rank_groups *groups, orth_comm_method m)
+{
+    const orth_instr *n = &p->instrs[i];
+    const orth_group g = n->attr.group;
+    for (int k = 0; k < orth_instr_num_calls(n); k++) {
+        const orth_comm_call call = orth_instr_call(n, i, k, groups->size[g]);
+        add_calls(t, &call, g, 1, groups, m);
+    }
+}
+
 orth_traffic orth_traffic_planned(const orth_program *p, const orth_rank_groups *groups, orth_comm_method m)
 {
     orth_traffic t = {.calls = {{0}}};
-    for (int32_t i = 0; i < p->num_instrs; i++) {
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        add_instr(&t, p, i, groups, m);
+    return t;
+}
+
+/* ---- many ranks ---- */
+
+struct orth_traffic_kind {
+    orth_comm_call call;
+    orth_group group;
+    int64_t times;
+};
+
+static bool sends_alike(const orth_comm_call *a, const orth_comm_call *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->count == b->count && a->peer == b->peer &&
+           a->counts == b->counts && a->send_counts == b->send_counts;
+}
+
+static bool count_call(orth_ctx *ctx, orth_arena *arena, orth_traffic_calls *x, const orth_comm_call *call, orth_group g)
+{
+    int32_t i = 0;
+    while (i < x->num && (x->kinds[i].group != g || !sends_alike(&x->kinds[i].call, call)))
+        i++;
+    if (i == x->num) {
+        if ((i & (i - 1)) == 0) { /* a power of two: full */
+            struct orth_traffic_kind *more = ORTH_ARENA_ARRAY(ctx, arena, struct orth_traffic_kind, 2 * (int64_t)i + 1);
+            if (!more)
+                return false;
+            if (i > 0)
+                memcpy(more, x->kinds, (size_t)i * sizeof *more);
+            x->kinds = more;
+        }
+        x->kinds[x->num++] = (struct orth_traffic_kind){*call, g, 0};
+    }
+    x->kinds[i].times++;
+    return true;
+}
+
+orth_status orth_traffic_count(orth_ctx *ctx, orth_arena *arena, const orth_program *p, const orth_rank_groups *sizes,
+                               orth_traffic_calls *out)
+{
+    *out = (orth_traffic_calls){NULL, 0};
+    for (int32_t i = 0, own = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
-        const orth_group g = n->attr.group;
+        if (own < p->num_own && p->own[own] == i) {
+            own++;
+            continue;
+        }
         for (int k = 0; k < orth_instr_num_calls(n); k++) {
-            const orth_comm_call call = orth_instr_call(n, i, k, groups->size[g]);
-            t.calls[g][call.kind]++;
-            t.ideal[g][call.kind] += orth_comm_bytes(groups->size[g], groups->pos[g], &call);
-            t.sent[g][call.kind] += orth_comm_sent_bytes(m, groups->size[g], groups->pos[g], &call);
+            const orth_comm_call call = orth_instr_call(n, i, k, sizes->size[n->attr.group]);
+            if (!count_call(ctx, arena, out, &call, n->attr.group))
+                return ORTH_ERR_NOMEM;
         }
     }
+    return ORTH_OK;
+}
+
+orth_traffic orth_traffic_of_calls(const orth_traffic_calls *x, const orth_program *p, const orth_rank_groups *groups,
+                                   orth_comm_method m)
+{
+    orth_traffic t = {.calls = {{0}}};
+    for (int32_t i = 0; i < x->num; i++)
+        add_calls(&t, &x->kinds[i].call, x->kinds[i].group, x->kinds[i].times, groups, m);
+    for (int32_t i = 0; i < p->num_own; i++)
+        add_instr(&t, p, p->own[i], groups, m);
     return t;
 }
 

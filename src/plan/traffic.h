@@ -17,6 +17,17 @@ typedef struct {
 /* Of one step of a checked program on the rank with these groups, by this method. */
 orth_traffic orth_traffic_planned(const orth_program *p, const orth_rank_groups *groups, orth_comm_method m);
 
+/* The same for many ranks that share the program, once the calls that are not a rank's own (orth_program.own) are counted. Lives in
+ * the arena; sizes: of the groups, equal on all these ranks. ORTH_ERR_NOMEM. */
+typedef struct {
+    struct orth_traffic_kind *kinds;   /* that differ from each other */
+    int32_t num;
+} orth_traffic_calls;
+orth_status orth_traffic_count(orth_ctx *ctx, orth_arena *arena, const orth_program *p, const orth_rank_groups *sizes,
+                               orth_traffic_calls *out);
+orth_traffic orth_traffic_of_calls(const orth_traffic_calls *calls, const orth_program *p, const orth_rank_groups *groups,
+                                   orth_comm_method m);
+
 /* Since the communicators were made, one per group, NULL where the rank has none. Called by the rank's
  * thread. */
 orth_traffic orth_traffic_counted(orth_comm *const comms[ORTH_NUM_GROUPS]);

@@ -74,13 +74,17 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
 {
     rank_event *events = ORTH_ARENA_ARRAY(k->ctx, &k->arena, rank_event, orth_program_num_events(p) + 1);
     d->events = events;
-    if (!events)
+    d->waits.calls = ORTH_ARENA_ARRAY(k->ctx, &k->arena, orth_wait_call, orth_program_num_events(p) + 1);
+    if (!events || !d->waits.calls)
         return ORTH_ERR_NOMEM;
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         int calls = orth_op_is_wait(n->op) ? 1 : orth_instr_num_calls(n);
-        for (int c = 0; c < calls; c++)
+        for (int c = 0; c < calls; c++) {
             events[d->num_events++] = event_of(p, i, c, g->size[n->attr.group]);
+            orth_wait_list_add(&d->waits, &(orth_wait_call){.instr = i, .peer = n->attr.peer, .ticket = n->attr.ticket,
+                                                            .op = (uint8_t)n->op, .group = (uint8_t)n->attr.group});
+        }
         d->messages_on[n->attr.group] = d->messages_on[n->attr.group] || n->op == ORTH_OP_send || n->op == ORTH_OP_recv;
     }
     return ORTH_OK;

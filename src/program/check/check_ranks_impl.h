@@ -8,7 +8,7 @@
 #include "program/check/check_flow.h"
 #include "program/check/check_ranks.h"
 #include "program/ir/comm_call.h"
-#include "program/check/rank_instances.h"
+#include "program/check/waits.h"
 
 /* A call, or a `wait`, of one rank. */
 typedef struct {
@@ -34,6 +34,7 @@ typedef struct {
 /* Of one program and its views; twins share it, and ranks of one class the events. */
 typedef struct {
     const rank_event *events;
+    orth_wait_list waits; /* the same calls */
     holding *holdings; /* ascending index */
     int32_t num_events, num_holdings;
     bool trains;

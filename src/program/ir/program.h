@@ -140,6 +140,7 @@ typedef struct orth_program {
     size_t space_bytes[ORTH_NUM_SPACES];   /* arena sizes; place.c */
     size_t class_bytes[ORTH_NUM_CLASSES];  /* sum over classes = sum over spaces; place.c */
     size_t persistent_bytes[ORTH_NUM_CLASSES]; /* of which persistent; place.c */
+    int32_t *persistent, num_persistent;       /* buffers in the order of their offsets, of a chain the first; place.c */
     size_t transient_offset, transient_bytes; /* the region of transient buffers in the host space; place.c */
     size_t lower_bound;             /* persistent bytes + largest sum of live transient bytes; place.c */
     int64_t num_tokens;             /* tokens of one step on this rank */
@@ -149,6 +150,7 @@ typedef struct orth_program {
     int32_t shard;
     int32_t *own, num_own;          /* instructions with views of the rank's own, or blocks of several sizes, in order;
                                      * orth_program_bind lists them */
+    int32_t *own_buffers, num_own_buffers; /* those that hold shards, likewise */
     int32_t num_updates;            /* of each parameter in a step; as many orth_step_values: 1 unless asynchronous */
     bool failed;                    /* an allocation failed while building */
 } orth_program;

@@ -73,8 +73,12 @@ static orth_status list_own(orth_ctx *ctx, orth_program *p)
     for (int32_t i = 0; i < p->num_instrs; i++)
         n += is_own(&p->instrs[i]);
     p->own = ORTH_ARENA_ARRAY(ctx, &p->arena, int32_t, n + 1);
-    if (!p->own)
+    p->own_buffers = ORTH_ARENA_ARRAY(ctx, &p->arena, int32_t, p->num_buffers + 1);
+    if (!p->own || !p->own_buffers)
         return ORTH_ERR_NOMEM;
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        if (p->buffers[b].shard_elem)
+            p->own_buffers[p->num_own_buffers++] = b;
     for (int32_t i = 0; i < p->num_instrs; i++)
         if (is_own(&p->instrs[i]))
             p->own[p->num_own++] = i;
@@ -96,9 +100,8 @@ static void find_shards(const orth_program *p, const orth_param_desc *params, in
 static void bind(const binding *x)
 {
     orth_program *p = x->p;
-    for (int32_t b = 0; b < p->num_buffers; b++)
-        if (p->buffers[b].shard_elem)
-            bind_buffer(x, &p->buffers[b]);
+    for (int32_t i = 0; i < p->num_own_buffers; i++)
+        bind_buffer(x, &p->buffers[p->own_buffers[i]]);
     for (int32_t i = 0; i < p->num_own; i++)
         bind_instr(x, &p->instrs[p->own[i]]);
     if (p->space_bytes[ORTH_SPACE_HOST] > 0)

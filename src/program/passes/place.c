@@ -267,20 +267,31 @@ static void add_workspace(orth_program *p, int num_threads, orth_isa isa)
     p->workspace = orth_program_add_buffer(p, &b);
 }
 
-/* Offsets of the persistent buffers, class by class, and what each class has. Returns their sum. */
+/* The persistent buffers, of chains the first ones, class by class. */
+static void list_persistent(orth_program *p)
+{
+    p->num_persistent = 0;
+    p->persistent = ORTH_ARENA_ARRAY(p->ctx, &p->arena, int32_t, p->num_buffers);
+    p->failed = p->failed || !p->persistent;
+    for (int c = 0; c < ORTH_NUM_CLASSES && !p->failed; c++)
+        for (int32_t b = 0; b < p->num_buffers; b++) {
+            const orth_buffer *buf = &p->buffers[b];
+            if (buf->persistent && !buf->external && (int)buf->cls == c && buf->prev < 0)
+                p->persistent[p->num_persistent++] = b;
+        }
+}
+
+/* Their offsets, and what each class has. Returns the sum. */
 static size_t put_persistent(orth_program *p)
 {
     size_t at = 0;
-    for (int c = 0; c < ORTH_NUM_CLASSES; c++) {
-        const size_t begin = at;
-        for (int32_t b = 0; b < p->num_buffers; b++) {
-            const orth_buffer *buf = &p->buffers[b];
-            if (!buf->persistent || buf->external || (int)buf->cls != c || buf->prev >= 0)
-                continue;
-            put_chain(p, b, at);
-            at += chain_bytes(p, b);
-        }
-        p->persistent_bytes[c] = at - begin;
+    memset(p->persistent_bytes, 0, sizeof p->persistent_bytes);
+    for (int32_t i = 0; i < p->num_persistent; i++) {
+        const int32_t b = p->persistent[i];
+        const size_t bytes = chain_bytes(p, b);
+        put_chain(p, b, at);
+        p->persistent_bytes[p->buffers[b].cls] += bytes;
+        at += bytes;
     }
     return at;
 }
@@ -288,6 +299,7 @@ static size_t put_persistent(orth_program *p)
 orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa, orth_place_memory *m)
 {
     add_workspace(p, num_threads, isa);
+    list_persistent(p);
     ORTH_TRY(orth_program_done(p));
     find_lives(p);
     join_lives(p);

@@ -1,0 +1,241 @@
+/* waits.c -- see waits.h. */
+#include "program/check/waits.h"
+
+#include <math.h>
+
+#define NOT_YET (-1.0)
+
+/* What happens in one communicator. Message number i of a pair (from * n + to) has its place at first[pair] + i. */
+typedef struct {
+    int32_t n;
+    const int32_t *ranks;
+    int32_t *posted;             /* [n] collectives that each member has posted */
+    int32_t *arrived;            /* [collectives] members that have posted it */
+    double *begin, *length;      /* [collectives] the latest to come; the longest of the members' */
+    double free_at;              /* end of the last complete collective */
+    int32_t *first, *sent, *received;              /* [n*n]; NULL: no messages */
+    double *sent_at, *received_at, *transfer;      /* [messages]; NOT_YET */
+} channel;
+
+/* What a rank waits for. */
+typedef struct {
+    int32_t channel, at;         /* number of the collective, or place of the message */
+    int32_t peer;                /* position of the other side of a message; -1: a collective */
+} condition;
+
+typedef struct {
+    orth_rank_waits so_far;
+    bool posted, queued, ended;
+    condition on, tickets[ORTH_MAX_TICKETS];
+} rank_state;
+
+struct orth_waits {
+    const orth_instances *instances;
+    const orth_wait_list *const *lists;
+    int num_ranks;
+    channel *channels;           /* [num_instances] */
+    rank_state *ranks;
+    int32_t *queue;              /* ranks that may go on: a ring of num_ranks */
+    int32_t head, num_queued;
+};
+
+void orth_wait_list_add(orth_wait_list *l, const orth_wait_call *c)
+{
+    l->calls[l->num_calls++] = *c;
+    l->sends[c->group] += c->op == ORTH_OP_send;
+    l->collectives[c->group] += !orth_op_is_wait(c->op) && !orth_op_is_message(c->op);
+}
+
+/* ---- room ---- */
+
+/* Counts the messages of each pair into c->first, which become places. */
+static orth_status open_messages(orth_ctx *ctx, orth_arena *arena, const orth_waits *w, channel *c, int g)
+{
+    int64_t messages = 0, pairs = (int64_t)c->n * c->n;
+    c->first = ORTH_ARENA_ARRAY(ctx, arena, int32_t, 3 * pairs);
+    if (!c->first)
+        return ORTH_ERR_NOMEM;
+    c->sent = c->first + pairs;
+    c->received = c->sent + pairs;
+    for (int m = 0; m < c->n; m++) {
+        const orth_wait_list *l = w->lists[c->ranks[m]];
+        for (int32_t i = 0; l->sends[g] > 0 && i < l->num_calls; i++)
+            if (l->calls[i].group == g && l->calls[i].op == ORTH_OP_send)
+                c->first[(int64_t)m * c->n + l->calls[i].peer]++;
+    }
+    for (int64_t i = 0; i < pairs; i++) {
+        const int32_t num = c->first[i];
+        c->first[i] = (int32_t)messages;
+        messages += num;
+    }
+    c->sent_at = ORTH_ARENA_ARRAY(ctx, arena, double, 3 * messages + 1);
+    if (!c->sent_at)
+        return ORTH_ERR_NOMEM;
+    c->received_at = c->sent_at + messages;
+    c->transfer = c->received_at + messages;
+    for (int64_t i = 0; i < 2 * messages; i++)
+        c->sent_at[i] = NOT_YET;
+    return ORTH_OK;
+}
+
+/* All members make the same collectives. */
+static orth_status open_channel(orth_ctx *ctx, orth_arena *arena, const orth_waits *w, const orth_instance *in, channel *c)
+{
+    const int64_t collectives = w->lists[in->ranks[0]]->collectives[in->group];
+    bool sends = false;
+    *c = (channel){.n = in->n, .ranks = in->ranks};
+    c->posted = ORTH_ARENA_ARRAY(ctx, arena, int32_t, c->n);
+    c->arrived = ORTH_ARENA_ARRAY(ctx, arena, int32_t, collectives + 1);
+    c->begin = ORTH_ARENA_ARRAY(ctx, arena, double, 2 * collectives + 1);
+    if (!c->posted || !c->arrived || !c->begin)
+        return ORTH_ERR_NOMEM;
+    c->length = c->begin + collectives;
+    for (int m = 0; m < c->n; m++)
+        sends = sends || w->lists[c->ranks[m]]->sends[in->group] > 0;
+    return sends ? open_messages(ctx, arena, w, c, in->group) : ORTH_OK;
+}
+
+static orth_status make_room(orth_ctx *ctx, orth_arena *arena, orth_waits *w, bool keep_ends)
+{
+    w->channels = ORTH_ARENA_ARRAY(ctx, arena, channel, w->instances->num + 1);
+    w->ranks = ORTH_ARENA_ARRAY(ctx, arena, rank_state, w->num_ranks);
+    w->queue = ORTH_ARENA_ARRAY(ctx, arena, int32_t, w->num_ranks);
+    if (!w->channels || !w->ranks || !w->queue)
+        return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < w->instances->num; i++)
+        ORTH_TRY(open_channel(ctx, arena, w, &w->instances->list[i], &w->channels[i]));
+    for (int r = 0; keep_ends && r < w->num_ranks; r++) {
+        w->ranks[r].so_far.ends = ORTH_ARENA_ARRAY(ctx, arena, double, w->lists[r]->num_calls + 1);
+        if (!w->ranks[r].so_far.ends)
+            return ORTH_ERR_NOMEM;
+    }
+    return ORTH_OK;
+}
+
+/* ---- running ---- */
+
+static void wake(orth_waits *w, int rank)
+{
+    if (w->ranks[rank].queued)
+        return;
+    w->ranks[rank].queued = true;
+    w->queue[(w->head + w->num_queued++) % w->num_ranks] = rank;
+}
+
+static condition post_message(orth_waits *w, int rank, int32_t id, const orth_wait_call *e)
+{
+    channel *c = &w->channels[id];
+    const int32_t me = w->instances->pos[rank][e->group];
+    const bool sends = e->op == ORTH_OP_send;
+    const int32_t pair = sends ? me * c->n + e->peer : e->peer * c->n + me;
+    const int32_t at = c->first[pair] + (sends ? c->sent : c->received)[pair]++;
+    (sends ? c->sent_at : c->received_at)[at] = w->ranks[rank].so_far.now;
+    c->transfer[at] = fmax(c->transfer[at], e->seconds);
+    wake(w, c->ranks[e->peer]);
+    return (condition){id, at, e->peer};
+}
+
+static condition post_collective(orth_waits *w, int rank, int32_t id, const orth_wait_call *e)
+{
+    channel *c = &w->channels[id];
+    const int32_t at = c->posted[w->instances->pos[rank][e->group]]++;
+    c->begin[at] = fmax(c->begin[at], w->ranks[rank].so_far.now);
+    c->length[at] = fmax(c->length[at], e->seconds);
+    if (++c->arrived[at] == c->n) {
+        c->begin[at] = fmax(c->begin[at], c->free_at);
+        c->free_at = c->begin[at] + c->length[at];
+        for (int i = 0; i < c->n; i++)
+            wake(w, c->ranks[i]);
+    }
+    return (condition){id, at, -1};
+}
+
+/* Whether the call has all it takes; then when it began and ended. */
+static bool complete(const orth_waits *w, const condition *on, double *begin, double *end)
+{
+    const channel *c = &w->channels[on->channel];
+    if (on->peer >= 0) {
+        *begin = fmax(c->sent_at[on->at], c->received_at[on->at]);
+        *end = *begin + c->transfer[on->at];
+        return c->sent_at[on->at] >= 0 && c->received_at[on->at] >= 0;
+    }
+    *begin = c->begin[on->at];
+    *end = *begin + c->length[on->at];
+    return c->arrived[on->at] == c->n;
+}
+
+/* Goes on until the rank must wait for others, or ends. */
+static void advance(orth_waits *w, int rank)
+{
+    const orth_wait_list *l = w->lists[rank];
+    rank_state *r = &w->ranks[rank];
+    orth_rank_waits *t = &r->so_far;
+    for (; t->at < l->num_calls; t->at++) {
+        const orth_wait_call *e = &l->calls[t->at];
+        const bool waits = orth_op_is_wait(e->op);
+        condition *ticket = &r->tickets[e->ticket % ORTH_MAX_TICKETS];
+        if (!r->posted) {
+            const int32_t id = w->instances->of[rank][e->group];
+            t->now += e->before;
+            r->on = waits                       ? *ticket
+                    : orth_op_is_message(e->op) ? post_message(w, rank, id, e)
+                                                : post_collective(w, rank, id, e);
+            r->posted = true;
+            if (!waits && e->ticket > 0)
+                *ticket = r->on;
+        }
+        if (waits || e->ticket <= 0) {
+            double begin, end;
+            if (!complete(w, &r->on, &begin, &end))
+                return;
+            end = fmax(end, t->now);
+            begin = fmin(fmax(begin, t->now), end);
+            t->wait_s += begin - t->now;
+            t->comm_s += end - begin;
+            t->now = end;
+        }
+        r->posted = false;
+        if (t->ends)
+            t->ends[t->at] = t->now;
+    }
+    t->now += r->ended ? 0 : l->after;
+    r->ended = true;
+}
+
+orth_status orth_waits_run(orth_ctx *ctx, orth_arena *arena, orth_waits **out, const orth_instances *instances, int num_ranks,
+                           const orth_wait_list *const *lists, bool keep_ends)
+{
+    orth_waits *w = ORTH_ARENA_ARRAY(ctx, arena, orth_waits, 1);
+    if (!w)
+        return ORTH_ERR_NOMEM;
+    *w = (orth_waits){.instances = instances, .lists = lists, .num_ranks = num_ranks};
+    ORTH_TRY(make_room(ctx, arena, w, keep_ends));
+    for (int r = 0; r < num_ranks; r++)
+        wake(w, r);
+    while (w->num_queued > 0) {
+        const int rank = w->queue[w->head];
+        w->head = (w->head + 1) % num_ranks;
+        w->num_queued--;
+        w->ranks[rank].queued = false;
+        advance(w, rank);
+    }
+    *out = w;
+    return ORTH_OK;
+}
+
+const orth_rank_waits *orth_waits_of(const orth_waits *w, int rank)
+{
+    return &w->ranks[rank].so_far;
+}
+
+int orth_waits_for(const orth_waits *w, int rank)
+{
+    const condition *on = &w->ranks[rank].on;
+    const channel *c = &w->channels[on->channel];
+    if (on->peer >= 0)
+        return c->ranks[on->peer];
+    for (int i = 0; i < c->n; i++)
+        if (c->posted[i] <= on->at)
+            return c->ranks[i];
+    return rank;
+}
