@@ -1,6 +1,8 @@
 /* program.c -- see program.h. */
 #include "program/ir/program.h"
 
+#include <stdlib.h>
+
 const orth_operand orth_operand_absent = {.buffer = -1, .num_dims = 1, .dim = {0, 1, 1, 1}};
 
 static const char *const class_names[ORTH_NUM_CLASSES] = {"params", "grads", "optimizer", "activations",
@@ -105,8 +107,41 @@ void orth_queue_name(const orth_queue *q, char *text, size_t size)
         snprintf(text, size, "%s%s", orth_group_name(q->group), q->kind == ORTH_QUEUE_RECV ? " receive" : "");
 }
 
+struct orth_bound {
+    int64_t index;
+    orth_bind bind;
+    int32_t buffer;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    const struct orth_bound *x = a, *y = b;
+    if (x->bind != y->bind)
+        return x->bind < y->bind ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+void orth_program_index(orth_program *p)
+{
+    int32_t n = 0;
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        n += p->buffers[b].bind != ORTH_BIND_NONE;
+    p->bound = ORTH_ARENA_ARRAY(p->ctx, &p->arena, struct orth_bound, n + 1);
+    p->failed = p->failed || !p->bound;
+    for (int32_t b = 0; p->bound && b < p->num_buffers; b++)
+        if (p->buffers[b].bind != ORTH_BIND_NONE)
+            p->bound[p->num_bound++] = (struct orth_bound){p->buffers[b].index, p->buffers[b].bind, b};
+    if (p->bound)
+        qsort(p->bound, (size_t)n, sizeof *p->bound, by_name);
+}
+
 int32_t orth_program_find(const orth_program *p, orth_bind bind, int64_t index)
 {
+    if (p->bound) {
+        const struct orth_bound name = {.index = index, .bind = bind};
+        const struct orth_bound *found = bsearch(&name, p->bound, (size_t)p->num_bound, sizeof *p->bound, by_name);
+        return found ? found->buffer : -1;
+    }
     for (int32_t b = 0; b < p->num_buffers; b++)
         if (p->buffers[b].bind == bind && p->buffers[b].index == index)
             return b;

@@ -134,6 +134,8 @@ typedef struct orth_program {
     orth_buffer *buffers;
     orth_instr *instrs;
     int32_t num_buffers, cap_buffers, num_instrs, cap_instrs;
+    struct orth_bound *bound;       /* [num_bound] of orth_program_index; NULL: there is none yet */
+    int32_t num_bound;
     int32_t workspace;              /* the buffer that all instructions of the compute queue share; -1 */
     orth_queue queues[ORTH_MAX_QUEUES]; /* [num_queues], that of computing first; 0: not in queues yet; passes/order.c */
     int32_t num_queues;
@@ -172,6 +174,8 @@ orth_status orth_program_done(orth_program *p);
 /* "compute", "dp", "pp to 1", "cp receive" into text. */
 void orth_queue_name(const orth_queue *q, char *text, size_t size);
 
+/* Sorts the bound buffers, whose names do not change any more: the next function then searches instead of looking at all. */
+void orth_program_index(orth_program *p);
 /* The buffer bound to (bind, index); -1 if there is none. */
 int32_t orth_program_find(const orth_program *p, orth_bind bind, int64_t index);
 

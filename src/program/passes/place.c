@@ -300,6 +300,7 @@ orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa
 {
     add_workspace(p, num_threads, isa);
     list_persistent(p);
+    orth_program_index(p);
     ORTH_TRY(orth_program_done(p));
     find_lives(p);
     join_lives(p);
