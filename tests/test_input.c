@@ -10,13 +10,16 @@ TEST(a_model_that_does_not_fit_is_refused_with_figures_before_anything_is_alloca
     assert_non_null(strstr(r->out, "nothing was allocated"));
     assert_non_null(strstr(r->out, "optimizer"));
     assert_false(run_has(r, "a/metrics.jsonl"));
-    static const char *const big[] = {"plan", "train", "bench step"};
+    static const char *const big[] = {"plan --require-fit", "train", "bench step"};
     for (int i = 0; i < 3; i++)
         RUN(r, 3, "limit 64.00 MiB (memory.limit); nothing was allocated",
             "%s run.yaml memory.limit=64MiB model.preset=gpt2-124m model.vocab=auto", big[i]);
-    RUN(r, 3, "the run does not fit",
-        "plan run.yaml model.preset=llama3-405b model.vocab=auto data.seq_len=8192");
+    RUN(r, 0, "does not fit", "plan run.yaml model.preset=llama3-405b model.vocab=auto data.seq_len=8192");
     assert_non_null(strstr(r->out, "parameters       405"));
+    RUN(r, 3, "on the rank that needs the most", "plan run.yaml --cluster=a100-40gb-1 precision.compute=bf16 model.preset=llama3-3b "
+        "model.vocab=auto --require-fit");
+    RUN(r, 2, "the layout has 1 ranks", "plan run.yaml --cluster=h100-64");
+    RUN(r, 2, "cluster 'h101' is not known", "plan run.yaml --cluster=h101");
     RUN(r, 3, "the run does not fit", "train run.yaml model.preset=llama3-405b model.vocab=auto");
     run_end(r);
 }

@@ -3,8 +3,10 @@
 
 #include <math.h>
 
+#include "plan/cluster.h"
 #include "plan/device_time.h"
 #include "plan/link_time.h"
+#include "train/describe.h"
 
 /* 8 devices of 100 GB/s a node, a card of 25 GB/s for each, nothing lost, latencies of 2 and 10 us. */
 static orth_hardware simple_cluster(void)
@@ -146,6 +148,125 @@ TEST(products_fill_a_device_when_they_are_large_and_lose_by_tiles_rounds_and_sho
         assert_true(orth_gemm_fill(m, 4096, 4096, 132) > 0 && orth_gemm_fill(m, 4096, 4096, 132) <= 1);
 }
 
+/* ---- runs on clusters ---- */
+
+#define SMALL_RUN "model: {preset: llama-tiny, max_seq: 256}\ndata: {seq_len: 256}\ntrain: {global_batch: 32, micro_batch: 2}\n" \
+                  "parallel: {dp: 4, tp: 4, pp: 2, zero: 1, sequence_parallel: true}\nprecision: {compute: bf16}\n"
+
+typedef struct {
+    orth_config cfg;
+    orth_model_config model;
+    orth_run_plan plan;
+    orth_cluster_plan cluster;
+} priced;
+
+static void price(orth_ctx *ctx, priced *x, const char *text, orth_hardware h)
+{
+    CHECK_OK(ctx, orth_config_init(ctx, &x->cfg));
+    CHECK_OK(ctx, orth_config_parse(ctx, &x->cfg, "run.yaml", text, strlen(text)));
+    CHECK_OK(ctx, orth_describe_model(ctx, &x->cfg, &x->model));
+    CHECK_OK(ctx, orth_describe_plan(ctx, &x->plan, &x->cfg, &x->model, false));
+    CHECK_OK(ctx, orth_hardware_use(ctx, &h, x->plan.num_ranks));
+    CHECK_OK(ctx, orth_cluster_price(ctx, &x->plan, &h, ORTH_BF16, 1000, NULL, &x->cluster));
+}
+
+static void release(orth_ctx *ctx, priced *x)
+{
+    orth_run_plan_release(ctx, &x->plan);
+    orth_config_release(ctx, &x->cfg);
+}
+
+static double step_on(orth_ctx *ctx, const char *text, const orth_hardware *h)
+{
+    priced x;
+    price(ctx, &x, text, *h);
+    release(ctx, &x);
+    return x.cluster.step_s;
+}
+
+TEST(the_parts_of_a_step_make_its_time_and_no_step_is_faster_than_the_peak)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    priced x;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "a100-80gb"));
+    price(ctx, &x, SMALL_RUN, h);
+    const orth_cluster_plan *c = &x.cluster;
+    double sum = c->compute_s + c->update_s + c->wait_s;
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        sum += c->exposed_s[g];
+    assert_true(fabs(sum - c->step_s) < 1e-9 * c->step_s && c->update_s > 0 && c->exposed_s[ORTH_GROUP_TP] > 0);
+    assert_true(c->mfu > 0 && c->mfu <= c->hfu && c->hfu < h.device_gemm_share);
+    check_near(c->days, 1000 * c->step_s / 86400);
+    check_near(c->on_demand_usd, 24 * c->days * 32 * h.price_on_demand);
+    release(ctx, &x);
+    test_ctx_free(ctx);
+}
+
+TEST(the_same_run_and_cluster_give_the_same_answer_and_worse_links_never_a_faster_one)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h, slow;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "a100-80gb"));
+    const double t = step_on(ctx, SMALL_RUN, &h);
+    assert_true(step_on(ctx, SMALL_RUN, &h) == t);
+    slow = h;
+    slow.node_GBps /= 1000;
+    assert_true(step_on(ctx, SMALL_RUN, &slow) > t);
+    slow = h;
+    slow.network_latency_us *= 100;
+    assert_true(step_on(ctx, SMALL_RUN, &slow) > t);
+    slow = h;
+    slow.node_devices = 2; /* tensor-parallel ranks are now on two nodes */
+    slow.network_nics = 2;
+    assert_true(step_on(ctx, SMALL_RUN, &slow) > t);
+    test_ctx_free(ctx);
+}
+
+TEST(on_a_cluster_each_rank_is_held_against_the_memory_of_a_device)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    priced x;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "a100-80gb"));
+    price(ctx, &x, SMALL_RUN, h);
+    const size_t worst = x.plan.ranks[x.cluster.worst_rank].total_bytes, all = x.plan.total.total_bytes;
+    assert_true(all > 20 * worst && x.plan.total.fits);
+    for (int r = 0; r < x.plan.num_ranks; r++)
+        assert_true(x.plan.ranks[r].total_bytes <= worst);
+    release(ctx, &x);
+    h.device_reserved_GiB = h.device_memory_GiB - (double)worst / 0x1p30;      /* as much as it needs */
+    price(ctx, &x, SMALL_RUN, h);
+    assert_true(x.plan.total.fits);
+    release(ctx, &x);
+    h.device_reserved_GiB += 1.5 / 0x1p30;
+    price(ctx, &x, SMALL_RUN, h);
+    assert_false(x.plan.total.fits);
+    CHECK_FAILS(ctx, ORTH_ERR_NOMEM, "on the rank that needs the most", orth_plan_require_fit(ctx, &x.plan.total));
+    release(ctx, &x);
+    test_ctx_free(ctx);
+}
+
+/* FORMULAS: 8 stages with 32 micro-batches idle (p-1)/(m+p-1) = 17.9 % of a step. Here with links and memory that take nothing,
+ * so that all micro-batches take as long; the head is what makes it a little more. */
+TEST(eight_stages_with_32_micro_batches_wait_about_18_percent_of_a_step)
+{
+    static const char text[] = "model: {family: llama, layers: 8, hidden: 1024, heads: 8, vocab: 64, max_seq: 512}\ndata: {seq_len: 512}\n"
+                               "train: {global_batch: 32, micro_batch: 1}\nparallel: {pp: 8}\nprecision: {compute: bf16}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    priced x;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "h100"));
+    h.node_GBps = h.device_memory_GBps = 1e9;
+    h.node_latency_us = h.device_launch_us = 0;
+    price(ctx, &x, text, h);
+    const double idle = x.cluster.wait_s / (x.cluster.step_s - x.cluster.update_s);
+    if (idle < 0.178 || idle > 0.195)
+        fail_msg("waits %.3f of a step, wanted 7/39 = 0.179", idle);
+    release(ctx, &x);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +278,10 @@ int main(void)
         cmocka_unit_test(more_members_or_fewer_links_never_make_a_collective_faster),
         cmocka_unit_test(no_instruction_is_faster_than_the_peak_or_the_memory),
         cmocka_unit_test(products_fill_a_device_when_they_are_large_and_lose_by_tiles_rounds_and_short_sums),
+        cmocka_unit_test(the_parts_of_a_step_make_its_time_and_no_step_is_faster_than_the_peak),
+        cmocka_unit_test(the_same_run_and_cluster_give_the_same_answer_and_worse_links_never_a_faster_one),
+        cmocka_unit_test(on_a_cluster_each_rank_is_held_against_the_memory_of_a_device),
+        cmocka_unit_test(eight_stages_with_32_micro_batches_wait_about_18_percent_of_a_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

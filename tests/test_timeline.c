@@ -147,7 +147,7 @@ static orth_status time_programs(orth_ctx *ctx, void *user, const orth_rank_sour
             assert_true(clock[i + 1] >= clock[i]);
             if (orth_op_is_comm(p->instrs[i].op))
                 continue;
-            const double s = orth_seconds_by_rates(t->rates, p, i, 0, &groups);
+            const double s = orth_seconds_by_rates(t->rates, p, i, 0, r, &groups);
             assert_true(fabs(1e-9 * (double)(clock[i + 1] - clock[i]) - s) <= 2e-9);
             compute += s;
         }

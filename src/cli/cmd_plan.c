@@ -4,6 +4,7 @@
 #endif
 
 #include "cli/cmd.h"
+#include "plan/cluster.h"
 #include "train/describe.h"
 
 /* One program is compiled after the other. What the last one freed is used again, instead of being mapped and zeroed anew,
@@ -16,48 +17,93 @@ static void keep_freed_memory(void)
 #endif
 }
 
-static orth_status make(orth_ctx *ctx, const orth_cmd *cmd, orth_run_plan *plan, const orth_model_config *model, bool evaluates)
+/* What is planned, and for what: a described cluster, or this machine. */
+typedef struct {
+    const orth_config *cfg;
+    const char *cluster, *timeline;   /* NULL: not given */
+    orth_model_config model;
+    orth_run_plan plan;
+    orth_hardware hardware;
+    orth_cluster_plan on_cluster;
+} planning;
+
+static orth_status price(orth_ctx *ctx, planning *x)
 {
+    const orth_config *cfg = x->cfg;
     orth_rates rates;
-    ORTH_TRY(orth_describe_plan(ctx, plan, &cmd->config, model, evaluates));
-    orth_status s = orth_run_plan_check(ctx, plan);
+    if (!x->cluster) {
+        ORTH_TRY(orth_machine_rates(ctx, cfg, x->plan.num_ranks, &rates));
+        return orth_run_plan_price(ctx, &x->plan, &rates, x->timeline);
+    }
+    const bool bf16 = cfg->precision_compute == ORTH_precision_compute_bf16;
+    const int64_t steps = ORTH_CONFIG_IS_SET(cfg, train, steps) ? cfg->train_steps : 0;
+    return orth_cluster_price(ctx, &x->plan, &x->hardware, bf16 ? ORTH_BF16 : ORTH_F32, steps, x->timeline, &x->on_cluster);
+}
+
+/* The cluster is looked at before anything is compiled. */
+static orth_status make(orth_ctx *ctx, planning *x)
+{
+    bool evaluates;
+    if (x->cluster) {
+        const orth_layout layout = orth_setup_layout(x->cfg);
+        ORTH_TRY(orth_hardware_find(ctx, &x->hardware, x->cluster));
+        ORTH_TRY(orth_hardware_use(ctx, &x->hardware, orth_layout_ranks(&layout)));
+        /* Workspaces depend on threads and instruction set: a cluster's plan is not to depend on this machine. */
+        ORTH_TRY(orth_ctx_use_threads(ctx, 1));
+        ctx->isa = ORTH_ISA_BASE;
+    }
+    ORTH_TRY(orth_describe_model(ctx, x->cfg, &x->model));
+    ORTH_TRY(orth_describe_evaluates(ctx, x->cfg, &evaluates));
+    ORTH_TRY(orth_describe_plan(ctx, &x->plan, x->cfg, &x->model, evaluates));
+    orth_status s = orth_run_plan_check(ctx, &x->plan);
     if (s == ORTH_OK)
-        s = orth_machine_rates(ctx, &cmd->config, plan->num_ranks, &rates);
-    if (s == ORTH_OK)
-        s = orth_run_plan_price(ctx, plan, &rates, orth_cmd_flag(cmd, "timeline"));
+        s = price(ctx, x);
     if (s != ORTH_OK)
-        orth_run_plan_release(ctx, plan);
+        orth_run_plan_release(ctx, &x->plan);
+    return s;
+}
+
+/* Prints `text` and frees it; NULL: nothing. */
+static void print(orth_ctx *ctx, char *text)
+{
+    if (text)
+        fputs(text, stdout);
+    orth_mem_free(ctx, text);
+}
+
+static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, const planning *x)
+{
+    const orth_run_plan *p = &x->plan;
+    char *text, *more = NULL, *epochs = NULL;
+    if (orth_cmd_flag(cmd, "json"))
+        text = orth_plan_json(ctx, p->ranks, p->num_ranks, &p->total);
+    else if (x->cluster)
+        text = orth_cluster_text(ctx, p, &x->hardware, &x->on_cluster);
+    else
+        text = orth_plan_text(ctx, &p->total, p->num_ranks);
+    orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK && !orth_cmd_flag(cmd, "json"))
+        s = orth_describe_zero_cost(ctx, p, x->cfg, &x->model, &more);
+    if (s == ORTH_OK && !orth_cmd_flag(cmd, "json"))
+        s = orth_describe_epochs(ctx, x->cfg, &epochs);
+    if (!x->cluster) {
+        print(ctx, epochs);
+        epochs = NULL;
+    }
+    print(ctx, text);
+    print(ctx, more);
+    print(ctx, epochs);
     return s;
 }
 
 orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    orth_run_plan plan;
-    orth_model_config model;
-    bool evaluates;
+    planning x = {.cfg = &cmd->config, .cluster = orth_cmd_flag(cmd, "cluster"), .timeline = orth_cmd_flag(cmd, "timeline")};
     keep_freed_memory();
-    ORTH_TRY(orth_describe_model(ctx, &cmd->config, &model));
-    ORTH_TRY(orth_describe_evaluates(ctx, &cmd->config, &evaluates));
-    ORTH_TRY(make(ctx, cmd, &plan, &model, evaluates));
-    const bool json = orth_cmd_flag(cmd, "json") != NULL;
-    char *text = NULL, *more = NULL, *epochs = NULL;
-    text = json ? orth_plan_json(ctx, plan.ranks, plan.num_ranks, &plan.total) : orth_plan_text(ctx, &plan.total, plan.num_ranks);
-    orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK && !json)
-        s = orth_describe_zero_cost(ctx, &plan, &cmd->config, &model, &more);
-    if (s == ORTH_OK && !json)
-        s = orth_describe_epochs(ctx, &cmd->config, &epochs);
-    if (epochs)
-        fputs(epochs, stdout);
-    if (text)
-        fputs(text, stdout);
-    if (more)
-        fputs(more, stdout);
-    orth_mem_free(ctx, text);
-    orth_mem_free(ctx, more);
-    orth_mem_free(ctx, epochs);
-    if (s == ORTH_OK)
-        s = orth_plan_require_fit(ctx, &plan.total);
-    orth_run_plan_release(ctx, &plan);
+    ORTH_TRY(make(ctx, &x));
+    orth_status s = print_plan(ctx, cmd, &x);
+    if (s == ORTH_OK && orth_cmd_flag(cmd, "require-fit"))
+        s = orth_plan_require_fit(ctx, &x.plan.total);
+    orth_run_plan_release(ctx, &x.plan);
     return s;
 }

@@ -32,10 +32,16 @@ static double gib(size_t bytes)
     return (double)bytes / (double)(1 << 30);
 }
 
+/* What the limit is for. */
+static size_t limited_bytes(const orth_plan *p)
+{
+    return p->worst_bytes ? p->worst_bytes : p->total_bytes;
+}
+
 /* The unit in which both sides of a comparison show digits. */
 static double unit_of(const orth_plan *p, const char **name)
 {
-    bool small = p->total_bytes < (size_t)10 << 30 || p->limit_bytes < (size_t)1 << 30;
+    bool small = limited_bytes(p) < (size_t)10 << 30 || p->limit_bytes < (size_t)1 << 30;
     *name = small ? "MiB" : "GiB";
     return small ? 0x1p20 : 0x1p30;
 }
@@ -46,8 +52,8 @@ static void reasons(const orth_plan *p, char *out, size_t n)
     double u = unit_of(p, &unit);
     out[0] = '\0';
     if (!p->fits)
-        snprintf(out, n, "%.2f %s planned exceed the limit of %.2f %s", (double)p->total_bytes / u, unit,
-                 (double)p->limit_bytes / u, unit);
+        snprintf(out, n, "%.2f %s planned%s exceed the limit of %.2f %s", (double)limited_bytes(p) / u, unit,
+                 p->worst_bytes ? " on the rank that needs the most" : "", (double)p->limit_bytes / u, unit);
 }
 
 orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens, size_t limit_bytes)
@@ -108,7 +114,7 @@ static void add_ranks(orth_ctx *ctx, orth_text *out, const orth_plan *plans, int
 
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *p)
 {
-    char why[256], time[TIME_JSON_MAX], rates[160] = "", comm[ORTH_TRAFFIC_JSON_MAX], sent[ORTH_TRAFFIC_JSON_MAX];
+    char why[256], time[TIME_JSON_MAX], rates[160] = "", cost[128] = "", comm[ORTH_TRAFFIC_JSON_MAX], sent[ORTH_TRAFFIC_JSON_MAX];
     const double s = p->time.step_s;
     reasons(p, why, sizeof why);
     time_json(&p->time, time);
@@ -118,12 +124,15 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
         snprintf(rates, sizeof rates, ", \"mfu\": %.6g, \"hfu\": %.6g, \"tokens_per_s\": %.9g",
                  p->cost.model_flops / s / p->peak_flops, p->cost.hardware_flops / s / p->peak_flops, (double)p->tokens / s);
     orth_text text = {0};
+    if (p->worst_bytes)
+        snprintf(cost, sizeof cost, ", \"cost\": {\"days\": %.9g, \"on_demand_usd\": %.9g, \"spot_usd\": %.9g}", p->days,
+                 p->on_demand_usd, p->spot_usd);
     orth_text_add(ctx, &text, "{\"ranks\": [");
     add_ranks(ctx, &text, plans, num_ranks);
     orth_text_addf(ctx, &text, "], \"comm\": %s, \"comm_sent\": %s%s%s, \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
-                   ", \"memory_lower_bound\": %zu, \"memory_limit\": %zu, \"fits\": %s, \"reasons\": [%s%s%s]}\n",
+                   ", \"memory_lower_bound\": %zu, \"memory_limit\": %zu, \"fits\": %s, \"reasons\": [%s%s%s]%s}\n",
                    comm, sent, time, rates, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
-                   why[0] ? "\"" : "", why, why[0] ? "\"" : "");
+                   why[0] ? "\"" : "", why, why[0] ? "\"" : "", cost);
     return orth_text_take(ctx, &text);
 }
 
@@ -156,6 +165,10 @@ orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *p)
 {
     if (p->fits)
         return ORTH_OK;
+    char why[256];
+    reasons(p, why, sizeof why);
+    if (p->worst_bytes)
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: %s", why);
     const char *unit;
     double u = unit_of(p, &unit), c[ORTH_NUM_CLASSES];
     for (int i = 0; i < ORTH_NUM_CLASSES; i++)

@@ -15,6 +15,7 @@ typedef struct {
     size_t total_bytes;        /* the arena of the step */
     size_t lower_bound_bytes;  /* what no placement could go below */
     size_t limit_bytes;        /* what it may take; 0: not known */
+    size_t worst_bytes;        /* of totals whose limit is that of each rank: of the rank that needs the most; else 0 */
     orth_cost cost;            /* of a step */
     int64_t tokens;            /* of a step */
     int64_t num_elems;         /* parameters of the model */
@@ -23,6 +24,7 @@ typedef struct {
     orth_traffic traffic;      /* of a step */
     orth_rank_time time;       /* simulated, means over ranks in totals; step_s = 0: not priced */
     double peak_flops;         /* of all ranks together, as priced; of totals */
+    double days, on_demand_usd, spot_usd; /* of the whole run on a described cluster; of totals; 0: not known */
     char coords[96];           /* inside of a JSON object: place of the rank in the mesh */
 } orth_plan;
 

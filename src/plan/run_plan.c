@@ -140,7 +140,7 @@ orth_status orth_run_plan_timeline(orth_ctx *ctx, orth_run_plan *p, int64_t *con
 
 /* ---- planned time ---- */
 
-orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_rates *rates, const char *path)
+orth_status orth_run_plan_time(orth_ctx *ctx, orth_run_plan *p, orth_seconds_fn seconds, void *user, const char *path)
 {
     const orth_rank_source source = orth_programs_source(&p->programs);
     int64_t **clocks = NULL;
@@ -150,14 +150,19 @@ orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_rate
     if (s == ORTH_OK && path)
         s = orth_run_plan_clocks(ctx, p, &clocks);
     if (s == ORTH_OK)
-        s = orth_simulate_step(ctx, &source, orth_seconds_by_rates, (void *)rates, times, clocks);
+        s = orth_simulate_step(ctx, &source, seconds, user, times, clocks);
     for (int r = 0; s == ORTH_OK && r < p->num_ranks; r++)
         p->ranks[r].time = times[r];
-    if (s == ORTH_OK)
-        orth_plan_price_total(&p->total, p->ranks, p->num_ranks, rates->flops * p->num_ranks);
     if (s == ORTH_OK && path)
         s = orth_run_plan_timeline(ctx, p, clocks, path, &bubble);
     orth_mem_free(ctx, clocks);
     orth_mem_free(ctx, times);
     return s;
+}
+
+orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_rates *rates, const char *path)
+{
+    ORTH_TRY(orth_run_plan_time(ctx, p, orth_seconds_by_rates, (void *)rates, path));
+    orth_plan_price_total(&p->total, p->ranks, p->num_ranks, rates->flops * p->num_ranks);
+    return ORTH_OK;
 }

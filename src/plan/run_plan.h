@@ -27,8 +27,10 @@ void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p);
  * broken, ORTH_ERR_NOMEM. */
 orth_status orth_run_plan_check(orth_ctx *ctx, orth_run_plan *p);
 
-/* Fills in the time of p's ranks and total (plan/simulate.h), for ranks that each have `rates`. timeline: where the
- * simulated step goes as a trace; NULL: nowhere. ORTH_ERR_NOMEM, and what writing a file returns. */
+/* Fills in the time of p's ranks (plan/simulate.h), for instructions that take `seconds`. timeline: where the simulated step
+ * goes as a trace; NULL: nowhere. ORTH_ERR_NOMEM, and what writing a file returns. */
+orth_status orth_run_plan_time(orth_ctx *ctx, orth_run_plan *p, orth_seconds_fn seconds, void *user, const char *timeline);
+/* The same, and the total's, for ranks that each have `rates`. */
 orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_rates *rates, const char *timeline);
 
 /* A clock for each rank, [num_instrs + 1] of its program, in one block that is freed with orth_mem_free(ctx, *out).

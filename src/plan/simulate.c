@@ -13,8 +13,9 @@
 #include "program/ir/cost.h"
 #include "program/check/waits.h"
 
-double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, int k, const orth_rank_groups *groups)
+double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, int k, int rank, const orth_rank_groups *groups)
 {
+    (void)rank;
     const orth_rates *r = rates;
     const orth_instr *n = &p->instrs[instr];
     if (!orth_op_is_comm(n->op)) {
@@ -30,7 +31,8 @@ double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, 
 /* What is kept of a program. */
 typedef struct {
     orth_wait_list waits;
-    double compute;  /* seconds in all */
+    double compute;  /* seconds in all, */
+    double update;   /* and of the update */
     int32_t num_instrs;
 } digest;
 
@@ -83,11 +85,13 @@ static orth_status make_digest(simulation *x, int rank, digest *d)
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         if (!orth_op_is_comm(n->op)) {
-            l->after += x->seconds(x->user, p, i, 0, &x->groups[rank]);
+            const double s = x->seconds(x->user, p, i, 0, rank, &x->groups[rank]);
+            l->after += s;
+            d->update += n->phase == ORTH_PHASE_UPDATE ? s : 0;
             continue;
         }
         for (int k = 0; k < (orth_op_is_wait(n->op) ? 1 : orth_instr_num_calls(n)); k++) {
-            const double s = orth_op_is_wait(n->op) ? 0 : x->seconds(x->user, p, i, k, &x->groups[rank]);
+            const double s = orth_op_is_wait(n->op) ? 0 : x->seconds(x->user, p, i, k, rank, &x->groups[rank]);
             orth_wait_list_add(l, &(orth_wait_call){l->after, s, i, n->attr.peer, n->attr.ticket, (uint8_t)n->op,
                                                     (uint8_t)n->attr.group});
             l->after = 0;
@@ -119,7 +123,7 @@ static void time_computing(simulation *x, int rank, const orth_program *p, diges
     const int32_t end = k < l->num_calls ? l->calls[k].instr : of->num_instrs;
     *sum = 0;
     for (int32_t i = k > 0 ? l->calls[k - 1].instr + 1 : 0; i < end; i++)
-        *sum += x->seconds(x->user, p, i, 0, &x->groups[rank]);
+        *sum += x->seconds(x->user, p, i, 0, rank, &x->groups[rank]);
 }
 
 /* Of a rank that shares the program of `like`: only the instructions that are its own take another time. */
@@ -140,7 +144,7 @@ static orth_status make_digest_like(simulation *x, int rank, const digest *like,
         if (orth_op_is_wait(n->op))
             continue;
         for (int j = 0; orth_op_is_comm(n->op) && j < orth_instr_num_calls(n); j++)
-            l->calls[k + j].seconds = x->seconds(x->user, p, i, j, &x->groups[rank]);
+            l->calls[k + j].seconds = x->seconds(x->user, p, i, j, rank, &x->groups[rank]);
         if (!orth_op_is_comm(n->op) && k != done)
             time_computing(x, rank, p, d, done = k);
     }
@@ -179,7 +183,8 @@ static orth_status run(simulation *x, bool keep_ends)
     for (int r = 0; r < x->num_ranks; r++) {
         const orth_rank_waits *w = orth_waits_of(x->waits, r);
         x->times[r] = (orth_rank_time){.step_s = step, .compute_s = x->digests[r]->compute, .comm_s = w->comm_s,
-                                       .wait_s = w->wait_s + (step - w->now)};
+                                       .wait_s = w->wait_s + (step - w->now), .update_s = x->digests[r]->update};
+        memcpy(x->times[r].comm_by_group, w->comm_by_group, sizeof w->comm_by_group);
     }
     return ORTH_OK;
 }
@@ -196,7 +201,7 @@ static orth_status fill_clock(simulation *x, int rank, int64_t *clock)
     clock[0] = 0;
     for (int32_t i = 0; i < r.program->num_instrs; i++) {
         if (!orth_op_is_comm(r.program->instrs[i].op))
-            now += x->seconds(x->user, r.program, i, 0, &x->groups[rank]);
+            now += x->seconds(x->user, r.program, i, 0, rank, &x->groups[rank]);
         for (; k < l->num_calls && l->calls[k].instr == i; k++)
             now = orth_waits_of(x->waits, rank)->ends[k];
         clock[i + 1] = llround(1e9 * now);

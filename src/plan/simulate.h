@@ -9,8 +9,10 @@
 #include "program/check/check_flow.h"
 #include "program/check/check_ranks.h"
 
-/* Seconds of an instruction: of call `k` of a communicating one on a rank with these groups. */
-typedef double (*orth_seconds_fn)(void *user, const orth_program *p, int32_t instr, int k, const orth_rank_groups *groups);
+/* Seconds of an instruction: of call `k` of a communicating one on `rank`, which has these groups. Ranks with one program may be
+ * asked for once. */
+typedef double (*orth_seconds_fn)(void *user, const orth_program *p, int32_t instr, int k, int rank,
+                                  const orth_rank_groups *groups);
 
 /* What one rank can do; costs by the larger of operations and bytes. */
 typedef struct {
@@ -20,7 +22,7 @@ typedef struct {
 /* An orth_seconds_fn on orth_rates: an instruction takes its operations at the peak or its bytes at the rate of
  * copying, whichever is longer: no kernel is faster, real ones are slower. What a rank sends or receives is read
  * once and written once. */
-double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, int k, const orth_rank_groups *groups);
+double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, int k, int rank, const orth_rank_groups *groups);
 
 /* compute_s + comm_s + wait_s = step_s, the same on all ranks. */
 typedef struct {
@@ -28,6 +30,8 @@ typedef struct {
     double compute_s;
     double comm_s;   /* held by a call after it has begun: communication that is not hidden */
     double wait_s;   /* held before it began, and after the rank's end: bubble, imbalance */
+    double update_s; /* of compute_s, what the update takes */
+    double comm_by_group[ORTH_NUM_GROUPS];  /* comm_s by whose call it was */
 } orth_rank_time;
 
 /* times [num_ranks of the source]. clock: NULL, or [num_ranks] arrays of num_instrs + 1 that are filled in ns from

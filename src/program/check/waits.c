@@ -192,6 +192,7 @@ static void advance(orth_waits *w, int rank)
             begin = fmin(fmax(begin, t->now), end);
             t->wait_s += begin - t->now;
             t->comm_s += end - begin;
+            t->comm_by_group[e->group] += end - begin;
             t->now = end;
         }
         r->posted = false;

@@ -37,6 +37,7 @@ typedef struct {
     int32_t at;              /* the call that holds it; num_calls: it came to its end */
     double now;              /* and when */
     double comm_s, wait_s;   /* held by calls that had begun, and by those that had not */
+    double comm_by_group[ORTH_NUM_GROUPS]; /* comm_s by whose call it was */
     double *ends;            /* [num_calls] when it went on after each; NULL: not kept */
 } orth_rank_waits;
 

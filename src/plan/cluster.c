@@ -1,0 +1,217 @@
+/* cluster.c -- see cluster.h. */
+#include "plan/cluster.h"
+
+#include <inttypes.h>
+
+#include "plan/device_time.h"
+#include "plan/link_time.h"
+#include "program/ir/comm_call.h"
+
+/* What the clock of the simulation asks: where the groups of the rank at hand lie. */
+typedef struct {
+    const orth_hardware *h;
+    const orth_spread *spread;
+    int *ranks;                             /* [num_ranks] room for a group */
+    int rank;                               /* whose places these are; -1 */
+    bool known[ORTH_NUM_GROUPS];
+    orth_link_place place[ORTH_NUM_GROUPS];
+} links;
+
+static const orth_link_place *place_of(links *x, int rank, orth_group g)
+{
+    if (rank != x->rank)
+        memset(x->known, 0, sizeof x->known);
+    x->rank = rank;
+    if (!x->known[g]) {
+        const int n = orth_spread_group(x->spread, rank, g, x->ranks);
+        x->place[g] = orth_link_place_of(x->h, x->ranks, n);
+        x->known[g] = true;
+    }
+    return &x->place[g];
+}
+
+/* Of the whole tensor, as orth_link_seconds counts. */
+static double call_bytes(const orth_comm_call *c, int n)
+{
+    const bool blocks = c->kind == ORTH_COMM_ALL_GATHER || c->kind == ORTH_COMM_REDUCE_SCATTER || c->kind == ORTH_COMM_ALL_TO_ALL;
+    double elems = c->counts ? 0 : (double)c->count * (blocks ? n : 1);
+    for (int i = 0; c->counts && i < n; i++)
+        elems += (double)c->counts[i];
+    return elems * (double)orth_dtype_bytes(c->dtype);
+}
+
+static double seconds(void *user, const orth_program *p, int32_t instr, int k, int rank, const orth_rank_groups *groups)
+{
+    links *x = user;
+    const orth_instr *n = &p->instrs[instr];
+    if (!orth_op_is_comm(n->op))
+        return orth_device_seconds(x->h, n);
+    const orth_group g = n->attr.group;
+    const orth_comm_call call = orth_instr_call(n, instr, k, groups->size[g]);
+    orth_link_place place = *place_of(x, rank, g);
+    if (orth_op_is_message(n->op)) {
+        const int devices = (int)x->h->node_devices;
+        orth_spread_group(x->spread, rank, g, x->ranks);
+        place.same_node = x->ranks[call.peer] / devices == rank / devices;
+    }
+    return orth_link_seconds(x->h, call.kind, call_bytes(&call, groups->size[g]), &place, NULL);
+}
+
+static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_cluster_plan *c)
+{
+    const double limit = 0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB);
+    const int n = p->num_ranks;
+    for (int r = 0; r < n; r++) {
+        const orth_rank_time *t = &p->ranks[r].time;
+        p->ranks[r].limit_bytes = (size_t)limit;
+        p->ranks[r].fits = (double)p->ranks[r].total_bytes <= limit;
+        if (p->ranks[r].total_bytes > p->ranks[c->worst_rank].total_bytes)
+            c->worst_rank = r;
+        c->compute_s += (t->compute_s - t->update_s) / n;
+        c->update_s += t->update_s / n;
+        c->wait_s += t->wait_s / n;
+        for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+            c->exposed_s[g] += t->comm_by_group[g] / n;
+    }
+    orth_plan_price_total(&p->total, p->ranks, n, peak * n);
+    p->total.fits = p->ranks[c->worst_rank].fits;
+    p->total.limit_bytes = (size_t)limit;
+    p->total.worst_bytes = p->ranks[c->worst_rank].total_bytes;
+    c->step_s = p->total.time.step_s;
+    c->tokens_per_s = (double)p->total.tokens / c->step_s;
+    c->mfu = p->total.cost.model_flops / c->step_s / (peak * n);
+    c->hfu = p->total.cost.hardware_flops / c->step_s / (peak * n);
+}
+
+orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardware *h, orth_dtype compute, int64_t steps,
+                               const char *timeline, orth_cluster_plan *out)
+{
+    double peak;
+    ORTH_TRY(orth_hardware_peak(ctx, h, compute, &peak));
+    links x = {.h = h, .spread = &p->spread, .rank = -1, .ranks = ORTH_NEW_ARRAY(ctx, int, p->num_ranks)};
+    if (!x.ranks)
+        return ORTH_ERR_NOMEM;
+    const orth_status s = orth_run_plan_time(ctx, p, seconds, &x, timeline);
+    orth_mem_free(ctx, x.ranks);
+    if (s != ORTH_OK)
+        return s;
+    *out = (orth_cluster_plan){.steps = (double)steps};
+    sum_up(p, h, peak, out);
+    out->days = out->steps * out->step_s / 86400;
+    out->on_demand_usd = 24 * out->days * p->num_ranks * h->price_on_demand;
+    out->spot_usd = 24 * out->days * p->num_ranks * h->price_spot;
+    p->total.days = out->days;
+    p->total.on_demand_usd = out->on_demand_usd;
+    p->total.spot_usd = out->spot_usd;
+    return ORTH_OK;
+}
+
+/* ---- for people ---- */
+
+static double gib(size_t bytes)
+{
+    return (double)bytes / 0x1p30;
+}
+
+static void add_exposed(orth_ctx *ctx, orth_text *t, const orth_cluster_plan *c)
+{
+    const char *sep = "";
+    double sum = 0;
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        sum += c->exposed_s[g];
+    orth_text_addf(ctx, t, "exposed communication %.1f %%", 100 * sum / c->step_s);
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        if (c->exposed_s[g] >= 0.0005 * c->step_s) {
+            orth_text_addf(ctx, t, "%s%s %.1f", *sep ? sep : " (", orth_group_name((orth_group)g), 100 * c->exposed_s[g] / c->step_s);
+            sep = ", ";
+        }
+    orth_text_add(ctx, t, *sep ? ")" : "");
+}
+
+static void add_cost(orth_ctx *ctx, orth_text *t, const orth_hardware *h, const orth_cluster_plan *c)
+{
+    if (c->steps == 0) {
+        orth_text_add(ctx, t, "the whole run  not known: train.steps is not set\n");
+        return;
+    }
+    orth_text_addf(ctx, t, "the whole run  %.0f steps take %.3g days", c->steps, c->days);
+    if (h->price_on_demand > 0)
+        orth_text_addf(ctx, t, ", %.0f USD at %.2f USD a device and hour", c->on_demand_usd, h->price_on_demand);
+    if (h->price_spot > 0)
+        orth_text_addf(ctx, t, ", %.0f USD at %.2f USD (spot), without interruptions", c->spot_usd, h->price_spot);
+    orth_text_add(ctx, t, h->price_on_demand > 0 || h->price_spot > 0 ? "\n" : "; the description has no price\n");
+}
+
+static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c)
+{
+    const orth_plan *w = &p->ranks[c->worst_rank];
+    const double s = c->step_s;
+    orth_text_addf(ctx, t, "%s %.2f GiB on rank %d, the worst, of %.2f GiB (%.1f of the device, %.1f reserved)\n",
+                   w->fits ? "fits          " : "does not fit: ", gib(w->total_bytes), c->worst_rank, gib(w->limit_bytes),
+                   h->device_memory_GiB, h->device_reserved_GiB);
+    orth_text_addf(ctx, t, "step           %.6g s (estimate): computing %.1f %%, update %.1f %%, waiting %.1f %%, ", s,
+                   100 * c->compute_s / s, 100 * c->update_s / s, 100 * c->wait_s / s);
+    add_exposed(ctx, t, c);
+    orth_text_addf(ctx, t, "\nspeed          %.6g tokens/s, %.5g a device; MFU %.3f, HFU %.3f\n", c->tokens_per_s,
+                   c->tokens_per_s / p->num_ranks, c->mfu, c->hfu);
+    add_cost(ctx, t, h, c);
+    orth_text_addf(ctx, t, "cluster        %d x %s, %.0f a node\n", p->num_ranks, h->device_name, h->node_devices);
+}
+
+/* A row for each pipeline stage: the rank of it that needs the most. */
+static void add_memory(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_cluster_plan *c)
+{
+    const int stages = p->spread.mesh.size[ORTH_AXIS_PP];
+    orth_text_addf(ctx, t, "\nmemory in GiB (exact)%9s", "");
+    for (int k = 0; k < ORTH_NUM_CLASSES; k++)
+        orth_text_addf(ctx, t, " %11s", orth_class_name((orth_class)k));
+    orth_text_addf(ctx, t, " %11s\n", "total");
+    for (int stage = 0; stage < stages; stage++) {
+        int worst = -1;
+        for (int r = 0; r < p->num_ranks; r++)
+            if (orth_mesh_coord(&p->spread.mesh, r, ORTH_AXIS_PP) == stage &&
+                (worst < 0 || p->ranks[r].total_bytes > p->ranks[worst].total_bytes))
+                worst = r;
+        char name[48];
+        snprintf(name, sizeof name, "stage %d, rank %d%s", stage, worst, worst == c->worst_rank ? ", worst" : "");
+        orth_text_addf(ctx, t, "  %-28s", name);
+        for (int k = 0; k < ORTH_NUM_CLASSES; k++)
+            orth_text_addf(ctx, t, " %11.3f", gib(p->ranks[worst].class_bytes[k]));
+        orth_text_addf(ctx, t, " %11.3f\n", gib(p->ranks[worst].total_bytes));
+    }
+}
+
+static void add_traffic(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *h)
+{
+    int *ranks = ORTH_NEW_ARRAY(ctx, int, p->num_ranks);
+    bool any = false;
+    for (int g = 0; ranks && g < ORTH_NUM_GROUPS; g++) {
+        int64_t bytes = 0;
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++)
+            bytes += p->total.traffic.bytes[g][k];
+        if (bytes == 0)
+            continue;
+        if (!any)
+            orth_text_addf(ctx, t, "\nsent in a step (exact)        GiB a rank  members  nodes  a node\n");
+        any = true;
+        int n = 0; /* of the first rank that has such a group */
+        for (int r = 0; r < p->num_ranks && n < 2; r++)
+            n = orth_spread_group(&p->spread, r, (orth_group)g, ranks);
+        const orth_link_place place = orth_link_place_of(h, ranks, n);
+        orth_text_addf(ctx, t, "  %-26s %12.4f %8d %6d %7d\n", orth_group_name((orth_group)g),
+                       gib((size_t)bytes) / p->num_ranks, n, place.num_nodes, place.per_node);
+    }
+    t->failed = t->failed || !ranks;
+    orth_mem_free(ctx, ranks);
+}
+
+char *orth_cluster_text(orth_ctx *ctx, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c)
+{
+    orth_text t = {0};
+    add_answer(ctx, &t, p, h, c);
+    orth_text_addf(ctx, &t, "\nparameters     %" PRId64 "\ntokens a step  %" PRId64 "\nFLOPs a step   %.4e model, %.4e hardware\n",
+                   p->total.num_elems, p->total.tokens, p->total.cost.model_flops, p->total.cost.hardware_flops);
+    add_memory(ctx, &t, p, c);
+    add_traffic(ctx, &t, p, h);
+    return orth_text_take(ctx, &t);
+}

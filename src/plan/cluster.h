@@ -1,0 +1,34 @@
+/* cluster.h -- the programs of a run on a described cluster: whether they fit, how long a step takes, what it costs.
+ *
+ * Ranks are devices, node after node, in the order of global ranks: the placement of the mesh (mesh.h) decides what lies
+ * inside a node. Memory, FLOPs and bytes sent are exact, read off the programs; times are estimates (device_time.h, link_time.h)
+ * on the clock of the simulation, which knows what communication the program hides. Nothing is measured: the same run file and
+ * cluster give the same answer everywhere. The workspace is that of the plain CPU kernels on one thread; a device
+ * that runs other kernels needs another.
+ */
+#ifndef ORTH_PLAN_CLUSTER_H
+#define ORTH_PLAN_CLUSTER_H
+
+#include "plan/hardware.h"
+#include "plan/run_plan.h"
+
+typedef struct {
+    int worst_rank;          /* needs the most memory */
+    double step_s, tokens_per_s, mfu, hfu;
+    double compute_s, update_s, wait_s;    /* means over ranks; update is part of no other */
+    double exposed_s[ORTH_NUM_GROUPS];     /* communication that computing waits for, on each group's links */
+    double steps;            /* of the run; 0: not known */
+    double days, on_demand_usd, spot_usd;  /* of `steps`; 0: not known */
+} orth_cluster_plan;
+
+/* Prices p's ranks on `h`, whose devices they are (orth_hardware_use): times, totals, and what fits, each rank
+ * by itself. compute: type of products. steps: of the run, or 0. timeline as in orth_run_plan_price.
+ * ORTH_ERR_ARG where the devices do not have the type; ORTH_ERR_NOMEM. */
+orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardware *h, orth_dtype compute, int64_t steps,
+                               const char *timeline, orth_cluster_plan *out);
+
+/* For people: the answer in five lines, then memory of the worst rank and of each stage, and traffic of each axis. Heap
+ * memory; NULL with the error recorded. */
+char *orth_cluster_text(orth_ctx *ctx, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c);
+
+#endif
