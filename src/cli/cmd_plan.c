@@ -4,6 +4,7 @@
 #endif
 
 #include "cli/cmd.h"
+#include "plan/cases.h"
 #include "plan/cluster.h"
 #include "train/describe.h"
 
@@ -96,8 +97,20 @@ static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, const planning
     return s;
 }
 
+static orth_status plan_cases(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    orth_software software;
+    char *text = NULL;
+    ORTH_TRY(orth_software_load(ctx, &software, orth_cmd_flag(cmd, "software")));
+    ORTH_TRY(orth_cases_predict(ctx, orth_cmd_flag(cmd, "cases"), &software, orth_cmd_flag(cmd, "json") != NULL, &text));
+    print(ctx, text);
+    return ORTH_OK;
+}
+
 orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
 {
+    if (orth_cmd_flag(cmd, "cases"))
+        return plan_cases(ctx, cmd);
     planning x = {.cfg = &cmd->config, .cluster = orth_cmd_flag(cmd, "cluster"), .timeline = orth_cmd_flag(cmd, "timeline")};
     keep_freed_memory();
     ORTH_TRY(make(ctx, &x));

@@ -1,0 +1,410 @@
+/* cases.c -- see cases.h. */
+#include "plan/cases.h"
+
+#include <ctype.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "plan/estimate.h"
+
+typedef struct {
+    const json_t *c;            /* the object */
+    const char *id, *family, *tier;
+    double tokens_per_s, peak_GiB, error;   /* measured: a device; NAN: not; error: of the step, predicted over measured less 1 */
+    orth_job job;
+    orth_hardware hardware;
+    orth_estimate e;
+    double tokens, devices, speed, mfu, hfu;
+    bool fits;
+    char impossible[256];
+} one;
+
+/* ---- reading ---- */
+
+static double number(const json_t *o, const char *key, double missing)
+{
+    const json_t *v = json_object_get(o, key);
+    return json_is_number(v) ? json_number_value(v) : missing;
+}
+
+static const char *word(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "";
+}
+
+static bool mentions(const json_t *c, const char *name)
+{
+    const char *const texts[] = {word(c, "id"), word(c, "family"), word(c, "precision"), word(json_object_get(c, "source"), "name")};
+    for (int i = 0; i < ORTH_COUNT(texts); i++)
+        for (const char *t = texts[i]; *t; t++) {
+            size_t n = 0;
+            while (name[n] && tolower((unsigned char)t[n]) == name[n])
+                n++;
+            if (!name[n])
+                return true;
+        }
+    return false;
+}
+
+/* Whose software it is: by what the source is called. */
+static const char *system_of(const json_t *c)
+{
+    static const struct {
+        const char *name, *system;
+    } known[] = {{"llm.c", "llmc"}, {"llmc", "llmc"}, {"nanotron", "nanotron"}, {"smol", "nanotron"}, {"deepspeed", "deepspeed"},
+                 {"zero3", "deepspeed"}, {"gist", "deepspeed"}, {"compile", "fsdp"}, {"torchtitan", "eager"}, {"titan", "eager"},
+                 {"foundry", "eager"}, {"mosaic", "eager"}, {"fsdp", "eager"}, {"tinyllama", "eager"}, {"megatron", "megatron"},
+                 {"nemo", "megatron"}};
+    for (int i = 0; i < ORTH_COUNT(known); i++)
+        if (mentions(c, known[i].name))
+            return known[i].system;
+    return number(json_object_get(c, "layout"), "zero_stage", 0) >= 3 ? "eager" : "megatron";
+}
+
+static orth_recompute recompute_of(const char *s)
+{
+    static const struct {
+        const char *name;
+        orth_recompute kind;
+    } known[] = {{"full", ORTH_RECOMPUTE_FULL}, {"selective-op", ORTH_RECOMPUTE_OPS}, {"selective-block", ORTH_RECOMPUTE_BLOCKS},
+                 {"selective", ORTH_RECOMPUTE_CORE}, {"gelu", ORTH_RECOMPUTE_ACTIVATION}};
+    for (int i = 0; i < ORTH_COUNT(known); i++)
+        if (strcmp(s, known[i].name) == 0)
+            return known[i].kind;
+    return ORTH_RECOMPUTE_NONE;
+}
+
+static void read_model(const json_t *m, orth_job *j)
+{
+    orth_model_config *c = &j->model;
+    const bool gated = json_is_true(json_object_get(m, "glu"));
+    orth_model_config_defaults(gated ? ORTH_FAMILY_LLAMA : ORTH_FAMILY_GPT2, c);
+    c->layers = (int64_t)number(m, "layers", 0);
+    c->hidden = (int64_t)number(m, "hidden", 0);
+    c->heads = (int64_t)number(m, "heads", 0);
+    c->kv_heads = (int64_t)number(m, "kv_heads", (double)c->heads);
+    c->head_dim = (int64_t)number(m, "head_dim", 0);
+    c->ffn = (int64_t)number(m, "ffn", 0);
+    c->vocab = (int64_t)number(m, "vocab", 0);
+    j->seq_len = c->max_seq = (int64_t)number(m, "seq", 0);
+    c->tied = json_is_true(json_object_get(m, "tied_embeddings"));
+    orth_model_config_complete(c);
+}
+
+/* newer: a device whose software hides tensor-parallel calls unless the case says otherwise. */
+static void read_layout(const json_t *l, bool newer, orth_job *j)
+{
+    j->tp = (int32_t)number(l, "tp", 1);
+    j->pp = (int32_t)number(l, "pp", 1);
+    j->chunks = (int32_t)number(l, "vpp", 1);
+    j->dp = (int32_t)number(l, "dp", 1);
+    j->cp = (int32_t)number(l, "cp", 1);
+    j->zero = (int32_t)number(l, "zero_stage", 0);
+    j->sequence_parallel = j->tp > 1 && json_is_true(json_object_get(l, "sequence_parallel"));
+    j->hybrid_shards = json_is_true(json_object_get(l, "hsdp"));
+    const json_t *hides = json_object_get(l, "tp_overlap");
+    j->hides_calls = json_is_true(hides) || (j->sequence_parallel && !json_is_false(hides) && newer);
+    const json_t *flash = json_object_get(l, "flash_attention");
+    j->fused_attention = json_is_true(flash) || json_is_string(flash);
+    j->offload_optimizer = strcmp(word(l, "offload"), "optimizer") == 0;
+    j->recompute = recompute_of(word(l, "recompute"));
+    const char *s = word(l, "schedule");
+    j->schedule = strcmp(s, "zb-1p") == 0 ? "zb-h1" : strcmp(s, "zb-2p") == 0 ? "zb-2p" : j->chunks > 1 ? "interleaved" : "1f1b";
+}
+
+static void read_precision(const json_t *c, orth_job *j)
+{
+    const char *states = word(json_object_get(c, "layout"), "optimizer_state"), *p = word(c, "precision");
+    j->fp8 = strstr(p, "fp8") != NULL;
+    const bool shards = strstr(p, "fp32 shards") || strstr(p, "fp32 master shards") || strstr(states, "fp32 params");
+    j->recipe = shards ? (orth_recipe){4, 4, 8} : strstr(states, "bf16 adam") ? (orth_recipe){2, 2, 4}
+              : strstr(p, "fp32 grad accumulation") ? (orth_recipe){2, 6, 12}
+              : strcmp(system_of(c), "megatron") == 0 ? (orth_recipe){2, 4, 12} : (orth_recipe){2, 2, 12};
+    j->reduced_bytes = shards && !strstr(p, "PURE") ? 4 : 2;
+}
+
+static void read_hardware(const json_t *h, orth_hardware *out)
+{
+    *out = (orth_hardware){.device_memory_GiB = number(h, "mem_GiB", 80), .device_memory_GBps = number(h, "hbm_GBps", 2000),
+                           .device_memory_share = 0.85, .device_bf16_tflops = number(h, "peak_dense_bf16_TFLOPs", 100),
+                           .device_fp8_tflops = number(h, "peak_dense_fp8_TFLOPs", 0), .device_reserved_GiB = 1.5,
+                           .node_devices = number(h, "per_node", 8), .node_GBps = number(h, "intranode_GBps_per_gpu_unidir", 20),
+                           .node_share = 0.8, .node_latency_us = 3, .network_share = 0.9, .network_latency_us = 10, .network_taper = 1,
+                           .has_network = true};
+    out->network_nics = out->node_devices;
+    out->network_GBps = number(h, "internode_GBps_per_gpu_unidir", 12.5);
+    out->device_units = strstr(word(h, "gpu"), "100") ? strstr(word(h, "gpu"), "H") ? 132 : 108 : strstr(word(h, "gpu"), "200") ? 140 : 0;
+    snprintf(out->device_name, sizeof out->device_name, "%s", word(h, "gpu"));
+}
+
+/* ---- predicting ---- */
+
+static void say(one *x, const char *why)
+{
+    snprintf(x->impossible, sizeof x->impossible, "%s", why);
+}
+
+static orth_status estimate(orth_ctx *ctx, one *x, const orth_software *software, orth_estimate *e)
+{
+    orth_system system;
+    const orth_device_shares shares = orth_software_device(software, x->hardware.device_name);
+    orth_software_system(software, system_of(x->c), &system);
+    return orth_estimate_step(ctx, &x->job, &x->hardware, software, &system, &shares, e);
+}
+
+static bool fits(const one *x, const orth_estimate *e)
+{
+    return 1.05 * e->peak_bytes / 0x1p30 + x->hardware.device_reserved_GiB <= x->hardware.device_memory_GiB;
+}
+
+/* One micro-batch and number of chunks. *any: one was tried before; the first is kept until a better one comes. */
+static orth_status try_one(orth_ctx *ctx, one *x, const orth_software *software, int64_t b, int32_t chunks, double global, bool *any)
+{
+    orth_estimate e;
+    orth_job *j = &x->job;
+    const double batches = global > 0 ? global / ((double)j->dp * (double)b) : 1;
+    j->micro_batch = b;
+    j->num_micro_batches = (int64_t)fmax(1, floor(batches + 0.5));
+    j->chunks = chunks;
+    if (chunks > 1 && j->num_micro_batches % j->pp != 0) {
+        if (*any)
+            return ORTH_OK;
+        j->chunks = 1;
+    }
+    if (strcmp(j->schedule, "1f1b") == 0 || strcmp(j->schedule, "interleaved") == 0)
+        j->schedule = j->chunks > 1 ? "interleaved" : "1f1b";
+    if (*any && batches != floor(batches))
+        return ORTH_OK;
+    ORTH_TRY(estimate(ctx, x, software, &e));
+    const double tokens = (double)(j->num_micro_batches * b * j->seq_len) * j->dp;
+    if (!*any || (fits(x, &e) && (!fits(x, &x->e) || tokens / e.step_s > x->tokens / x->e.step_s))) {
+        x->e = e;
+        x->tokens = tokens;
+    }
+    *any = true;
+    return ORTH_OK;
+}
+
+/* With what is given, or what is fastest among those that fit; if none does, the least. */
+static orth_status choose(orth_ctx *ctx, one *x, const orth_software *software, const json_t *layout)
+{
+    const double global = number(layout, "global_batch_seqs", 0);
+    const int64_t given = (int64_t)number(layout, "micro_batch", 0);
+    const int32_t chunks = (int32_t)number(layout, "vpp", 0), most = chunks ? chunks : x->job.pp > 1 ? 8 : 1;
+    bool any = false;
+    for (int64_t b = given ? given : 1; b <= (given ? given : 16); b *= 2)
+        for (int32_t v = chunks ? chunks : 1; v <= most; v++)
+            if (v == 1 || chunks || x->job.model.layers % (v * x->job.pp) == 0)
+                ORTH_TRY(try_one(ctx, x, software, b, v, global, &any));
+    return ORTH_OK;
+}
+
+static orth_status predict(orth_ctx *ctx, one *x, const orth_software *software)
+{
+    const json_t *m = json_object_get(x->c, "model"), *l = json_object_get(x->c, "layout"), *h = json_object_get(x->c, "hardware");
+    if (strcmp(word(m, "arch"), "moe") == 0) {
+        say(x, "a mixture of experts: not supported by this version");
+        return ORTH_OK;
+    }
+    read_model(m, &x->job);
+    read_hardware(h, &x->hardware);
+    read_layout(l, x->hardware.device_fp8_tflops > 0 && strcmp(system_of(x->c), "megatron") == 0, &x->job);
+    read_precision(x->c, &x->job);
+    const orth_model_config *c = &x->job.model;
+    const int64_t pad = 128 * x->job.tp;
+    x->job.model.vocab = (c->vocab + pad - 1) / pad * pad;
+    if (c->layers < 1 || c->hidden < 1 || c->heads < 1 || c->vocab < 1 || x->job.seq_len < 1) {
+        say(x, "layers, hidden, heads, vocab and seq must be given");
+        return ORTH_OK;
+    }
+    if (c->heads % x->job.tp || x->job.seq_len % x->job.cp || x->job.dp < 1 || x->job.pp < 1 || x->job.pp > c->layers) {
+        say(x, "tp does not divide heads, cp does not divide seq, or pp exceeds layers");
+        return ORTH_OK;
+    }
+    if (x->job.fp8 && x->hardware.device_fp8_tflops == 0) {
+        say(x, "fp8 on a device without");
+        return ORTH_OK;
+    }
+    if (choose(ctx, x, software, l) != ORTH_OK) {
+        say(x, ctx->error.message);
+        const orth_status s = ctx->error.code;
+        orth_ctx_clear_error(ctx);
+        return s == ORTH_ERR_NOMEM ? s : ORTH_OK;
+    }
+    x->devices = (double)x->job.dp * x->job.tp * x->job.pp * x->job.cp;
+    x->fits = fits(x, &x->e);
+    x->speed = x->tokens / x->e.step_s / x->devices;
+    const double square = 6.0 * x->tokens * (double)(c->layers * c->heads * c->head_dim * x->job.seq_len);
+    const double peak = 1e12 * x->hardware.device_bf16_tflops * x->devices * x->e.step_s;
+    x->mfu = (x->e.flops + square) / peak;
+    x->hfu = (x->e.hardware_flops + square) / peak;
+    const double measured = number(json_object_get(x->c, "derived"), "tokens_per_s_per_gpu", NAN);
+    x->tokens_per_s = measured;
+    x->peak_GiB = number(json_object_get(x->c, "measured"), "peak_mem_GiB", NAN);
+    x->error = measured / x->speed - 1;
+    return ORTH_OK;
+}
+
+/* ---- errors ---- */
+
+typedef struct {
+    int n;
+    double mean, median, p90;   /* of absolute errors of the step's time */
+} errors;
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of the cases with this tier and family; NULL: all. */
+static errors errors_of(const one *list, int n, const char *tier, const char *family, double *room)
+{
+    errors e = {0};
+    for (int i = 0; i < n; i++)
+        if (!isnan(list[i].error) && !list[i].impossible[0] && (!tier || strcmp(tier, list[i].tier) == 0) &&
+            (!family || strcmp(family, list[i].family) == 0)) {
+            room[e.n++] = fabs(list[i].error);
+            e.mean += fabs(list[i].error);
+        }
+    if (e.n == 0)
+        return e;
+    qsort(room, (size_t)e.n, sizeof *room, ascending);
+    e.mean /= e.n;
+    e.median = e.n % 2 ? room[e.n / 2] : (room[e.n / 2 - 1] + room[e.n / 2]) / 2;
+    e.p90 = room[(int)ceil(0.9 * e.n) - 1];
+    return e;
+}
+
+static bool first_of_family(const one *list, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (strcmp(list[k].family, list[i].family) == 0)
+            return false;
+    return true;
+}
+
+static const char *const tiers[] = {"core", "stress"};
+
+/* ---- output ---- */
+
+static json_t *case_json(const one *x)
+{
+    const orth_estimate *e = &x->e;
+    if (x->impossible[0])
+        return json_pack("{s:s,s:n,s:n,s:n,s:n,s:n,s:n,s:{},s:s}", "id", x->id, "step_s", "tokens_per_s_per_gpu", "mfu", "hfu",
+                         "peak_mem_GiB", "fits", "components", "impossible", x->impossible);
+    return json_pack("{s:s,s:f,s:f,s:f,s:f,s:f,s:b,s:{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f},s:n}", "id", x->id, "step_s", e->step_s,
+                     "tokens_per_s_per_gpu", x->speed, "mfu", x->mfu, "hfu", x->hfu, "peak_mem_GiB", e->peak_bytes / 0x1p30, "fits",
+                     x->fits, "components", "forward_s", e->forward_s, "backward_s", e->backward_s, "bubble_s", e->bubble_s,
+                     "data_parallel_s", e->data_parallel_s, "update_s", e->update_s, "layer_forward_s", e->layer_forward_s,
+                     "layer_backward_s", e->layer_backward_s, "params_GiB", e->params_bytes / 0x1p30, "grads_GiB",
+                     e->grads_bytes / 0x1p30, "optimizer_GiB", e->optimizer_bytes / 0x1p30, "activations_GiB",
+                     e->activation_bytes / 0x1p30, "impossible");
+}
+
+static json_t *errors_json(errors e)
+{
+    return json_pack("{s:i,s:f,s:f,s:f}", "cases", e.n, "mean", e.mean, "median", e.median, "p90", e.p90);
+}
+
+static char *as_json(orth_ctx *ctx, const one *list, int n, double *room)
+{
+    json_t *cases = json_array(), *by_tier = json_object(), *by_family = json_object();
+    for (int i = 0; i < n; i++) {
+        json_array_append_new(cases, case_json(&list[i]));
+        if (first_of_family(list, i))
+            json_object_set_new(by_family, list[i].family, errors_json(errors_of(list, n, NULL, list[i].family, room)));
+    }
+    for (int t = 0; t < ORTH_COUNT(tiers); t++)
+        json_object_set_new(by_tier, tiers[t], errors_json(errors_of(list, n, tiers[t], NULL, room)));
+    json_t *root = json_pack("{s:o,s:{s:o,s:o}}", "cases", cases, "errors", "time_tier", by_tier, "family", by_family);
+    char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL, *out = text ? orth_mem_printf(ctx, "%s\n", text) : NULL;
+    free(text);
+    json_decref(root);
+    return out;
+}
+
+static void add_errors(orth_ctx *ctx, orth_text *t, const char *name, errors e)
+{
+    if (e.n > 0)
+        orth_text_addf(ctx, t, "%-34s %5d %9.1f %% %9.1f %% %9.1f %%\n", name, e.n, 100 * e.mean, 100 * e.median, 100 * e.p90);
+}
+
+static char *as_text(orth_ctx *ctx, const one *list, int n, double *room)
+{
+    orth_text t = {0};
+    orth_text_addf(ctx, &t, "%-34s %12s %12s %9s %7s %10s %10s\n", "case", "tokens/s", "measured", "error", "MFU", "GiB", "measured");
+    for (int i = 0; i < n; i++) {
+        const one *x = &list[i];
+        if (x->impossible[0]) {
+            orth_text_addf(ctx, &t, "%-34s %s\n", x->id, x->impossible);
+            continue;
+        }
+        orth_text_addf(ctx, &t, "%-34s %12.1f", x->id, x->speed);
+        if (isnan(x->error))
+            orth_text_addf(ctx, &t, " %12s %9s", "-", "-");
+        else
+            orth_text_addf(ctx, &t, " %12.1f %+7.1f %%", x->tokens_per_s, 100 * x->error);
+        orth_text_addf(ctx, &t, " %7.3f %10.2f", x->mfu, x->e.peak_bytes / 0x1p30);
+        if (isnan(x->peak_GiB))
+            orth_text_addf(ctx, &t, " %10s%s\n", "-", x->fits ? "" : "  does not fit");
+        else
+            orth_text_addf(ctx, &t, " %10.2f%s\n", x->peak_GiB, x->fits ? "" : "  does not fit");
+    }
+    orth_text_addf(ctx, &t, "\n%-34s %5s %11s %11s %11s\n", "error of the step's time", "cases", "mean", "median", "p90");
+    for (int k = 0; k < ORTH_COUNT(tiers); k++)
+        add_errors(ctx, &t, tiers[k], errors_of(list, n, tiers[k], NULL, room));
+    for (int i = 0; i < n; i++)
+        if (first_of_family(list, i))
+            add_errors(ctx, &t, list[i].family, errors_of(list, n, NULL, list[i].family, room));
+    return orth_text_take(ctx, &t);
+}
+
+/* ---- all ---- */
+
+static orth_status predict_all(orth_ctx *ctx, const json_t *root, const orth_software *software, bool json, char **out)
+{
+    const int n = (int)json_array_size(root);
+    one *list = ORTH_NEW_ARRAY(ctx, one, n);
+    double *room = ORTH_NEW_ARRAY(ctx, double, n);
+    orth_status s = list && room ? ORTH_OK : ORTH_ERR_NOMEM;
+    for (int i = 0; s == ORTH_OK && i < n; i++) {
+        const json_t *c = json_array_get(root, (size_t)i);
+        list[i] = (one){.c = c, .id = word(c, "id"), .family = word(c, "family"), .tier = word(c, "time_tier"), .error = NAN};
+        if (!json_is_object(json_object_get(c, "model")) || !json_is_object(json_object_get(c, "layout")) || !json_is_object(json_object_get(c, "hardware")))
+            s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "case %d '%s': model, hardware and layout must be objects", i + 1, list[i].id);
+        else
+            s = predict(ctx, &list[i], software);
+    }
+    if (s == ORTH_OK) {
+        *out = json ? as_json(ctx, list, n, room) : as_text(ctx, list, n, room);
+        s = *out ? ORTH_OK : ORTH_ERR_NOMEM;
+    }
+    orth_mem_free(ctx, list);
+    orth_mem_free(ctx, room);
+    return s;
+}
+
+orth_status orth_cases_predict(orth_ctx *ctx, const char *path, const orth_software *software, bool json, char **out)
+{
+    json_error_t error;
+    char *text;
+    size_t bytes;
+    ORTH_TRY(orth_file_read(ctx, path, &text, &bytes));
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    orth_mem_free(ctx, text);
+    orth_status s;
+    if (!json_is_array(root))
+        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s:%d:%d: %s", path, root ? 1 : error.line, root ? 1 : error.column,
+                      root ? "is not a list of cases" : error.text);
+    else
+        s = predict_all(ctx, root, software, json, out);
+    json_decref(root);
+    return s;
+}

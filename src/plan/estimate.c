@@ -1,0 +1,363 @@
+/* estimate.c -- see estimate.h. */
+#include "plan/estimate.h"
+
+#include <math.h>
+
+#include "model/blocks.h"
+#include "model/registry.h"
+#include "parallel/pipeline/schedule.h"
+#include "parallel/pipeline/simulate.h"
+#include "plan/device_time.h"
+#include "plan/link_time.h"
+
+orth_states orth_recipe_states(const orth_recipe *r, double elems, int stage, double n)
+{
+    return (orth_states){r->param * elems / (stage >= 3 ? n : 1), r->grad * elems / (stage >= 2 ? n : 1),
+                         r->optimizer * elems / (stage >= 1 ? n : 1)};
+}
+
+/* Seconds of one block and micro-batch, and what it keeps. */
+typedef struct {
+    double products, attention, rows, calls;  /* forward */
+    double input, weights, back_calls;        /* backward */
+    double flops, elems, saved;               /* flops: model, forward and backward */
+} block;
+
+typedef struct {
+    const orth_job *job;
+    orth_hardware attention, products;  /* the device, with the shares of this software */
+    const orth_software *software;
+    const orth_system *system;
+    orth_link_place tp, cp;
+    double launch;
+} pricing;
+
+static orth_link_place group_place(const orth_hardware *h, int n, int stride)
+{
+    const int fit = (int)h->node_devices / stride;
+    const int k = ORTH_MAX(1, ORTH_MIN(n, fit));
+    return (orth_link_place){.n = n, .per_node = k, .num_nodes = (n + k - 1) / k, .same_node = n <= k};
+}
+
+static double link_seconds(const pricing *x, orth_comm_kind kind, double bytes, const orth_link_place *place)
+{
+    return orth_link_seconds(&x->attention, kind, bytes / x->system->links, place, NULL);
+}
+
+/* Activations travel in 16 bits. */
+static double call_seconds(const pricing *x, const orth_instr *n)
+{
+    const double in = 2 * (double)orth_operand_bytes(&n->in[0]) / (double)orth_dtype_bytes(n->in[0].dtype);
+    const double out = 2 * (double)orth_operand_bytes(&n->out[0]) / (double)orth_dtype_bytes(n->out[0].dtype);
+    const orth_link_place *place = n->attr.group == ORTH_GROUP_TP || n->op == ORTH_OP_enter || n->op == ORTH_OP_leave ? &x->tp : &x->cp;
+    const bool sp = x->job->sequence_parallel;
+    switch (n->op) {
+    case ORTH_OP_enter: return sp ? link_seconds(x, ORTH_COMM_ALL_GATHER, out, place) : 0;
+    case ORTH_OP_leave: return link_seconds(x, sp ? ORTH_COMM_REDUCE_SCATTER : ORTH_COMM_ALL_REDUCE, in, place);
+    case ORTH_OP_gather_rows: return link_seconds(x, ORTH_COMM_ALL_GATHER, out, place);
+    case ORTH_OP_scatter_rows: return link_seconds(x, ORTH_COMM_REDUCE_SCATTER, in, place);
+    case ORTH_OP_all_to_all: return link_seconds(x, ORTH_COMM_ALL_TO_ALL, in, place);
+    default: return link_seconds(x, ORTH_COMM_ALL_REDUCE, in, place);
+    }
+}
+
+static bool is_attention(orth_op op)
+{
+    return op == ORTH_OP_attention || op == ORTH_OP_attention_part || op == ORTH_OP_attention_bwd || op == ORTH_OP_attention_part_bwd;
+}
+
+static double attention_seconds(const pricing *x, const orth_instr *n)
+{
+    const bool backward = n->op == ORTH_OP_attention_bwd || n->op == ORTH_OP_attention_part_bwd;
+    const orth_attr *a = &n->attr;
+    if (x->job->fused_attention)
+        return orth_device_seconds(&x->attention, n) * (backward ? 0.8 / x->software->attention_backward : 1);
+    const double keys = a->full_len > 0 ? a->full_len : a->seq_len, scores = (double)a->num_seqs * a->heads * a->seq_len * keys;
+    const double passes = x->software->attention_unfused, twice = backward ? 2 : 1;
+    const double rate = 1e12 * ORTH_MAX(x->attention.device_bf16_tflops, x->attention.device_fp16_tflops) * x->attention.device_gemm_share;
+    return twice * (4 * scores * a->head_dim / (0.6 * rate) + 2 * passes * scores / (1e9 * x->attention.device_memory_GBps * 0.85));
+}
+
+static double node_seconds(const pricing *x, const orth_instr *n)
+{
+    const orth_cost c = orth_instr_cost(n);
+    if (is_attention(n->op))
+        return attention_seconds(x, n);
+    if (c.hardware_flops > 0)
+        return orth_device_seconds(&x->products, n);
+    return x->launch + x->system->rows * c.bytes / (1e9 * x->attention.device_memory_GBps * x->attention.device_memory_share);
+}
+
+/* rows > 0: operands with that many rows have `times` as many. */
+static orth_operand operand_of(const orth_graph *g, orth_value v, int64_t rows, int64_t times)
+{
+    if (v == ORTH_NO_VALUE)
+        return orth_operand_absent;
+    const orth_value_info *i = &g->values[v];
+    orth_operand o = orth_operand_of(v, i->dtype, i->num_dims, i->dim);
+    if (o.dim[0] == rows)
+        o.dim[0] *= times;
+    return o;
+}
+
+static void add_node(const pricing *x, const orth_graph *g, const orth_node *n, bool forward, int64_t rows, int64_t times, block *b)
+{
+    orth_operand in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
+    for (int k = 0; k < n->num_in; k++)
+        in[k] = operand_of(g, n->in[k], rows, times);
+    for (int k = 0; k < n->num_out; k++)
+        out[k] = operand_of(g, n->out[k], rows, times);
+    const orth_instr i = {.op = n->op, .attr = n->attr, .in = in, .out = out, .num_in = n->num_in, .num_out = n->num_out};
+    if (orth_op_is_comm(n->op)) {
+        *(forward ? &b->calls : &b->back_calls) += call_seconds(x, &i) * (x->job->hides_calls ? 1 - x->system->calls : 1);
+        return;
+    }
+    const orth_cost c = orth_instr_cost(&i);
+    const double s = node_seconds(x, &i);
+    const bool weights = n->op == ORTH_OP_linear_dw || n->op == ORTH_OP_bias_bwd || n->op == ORTH_OP_embed_bwd;
+    b->flops += c.model_flops;
+    if (!forward)
+        *(weights ? &b->weights : &b->input) += s;
+    else
+        *(is_attention(n->op) ? &b->attention : c.hardware_flops > 0 ? &b->products : &b->rows) += s;
+}
+
+/* What the backward reads of what the forward made, and the block's input. */
+static double saved_bytes(const orth_graph *g)
+{
+    double bytes = 0;
+    for (orth_value v = 0; v < g->num_values; v++) {
+        const orth_value_info *i = &g->values[v];
+        const bool made = i->kind == ORTH_VALUE_TEMP && i->producer >= 0 && i->producer < g->num_forward;
+        bool read = false;
+        for (int32_t n = g->num_forward; n < g->num_nodes && !read; n++)
+            for (int k = 0; k < g->nodes[n].num_in; k++)
+                read = read || g->nodes[n].in[k] == v;
+        if ((made || v == g->input) && read) {
+            const orth_operand o = orth_operand_of(v, i->dtype, i->num_dims, i->dim);
+            bytes += (double)orth_operand_bytes(&o);
+        }
+    }
+    return bytes;
+}
+
+static block price_block(const pricing *x, const orth_graph *g, int64_t rows, int64_t times)
+{
+    block b = {.saved = saved_bytes(g) * (double)times};
+    for (int32_t n = 0; n < g->num_nodes; n++)
+        add_node(x, g, &g->nodes[n], n < g->num_forward, rows, times, &b);
+    for (orth_value v = 0; v < g->num_values; v++) {
+        const orth_value_info *i = &g->values[v];
+        const orth_operand o = orth_operand_of(v, ORTH_U8, i->num_dims, i->dim);
+        if (i->kind == ORTH_VALUE_PARAM)
+            b.elems += (double)orth_operand_bytes(&o);
+    }
+    return b;
+}
+
+static double forward_of(const block *b)
+{
+    return b->products + b->attention + b->rows + b->calls;
+}
+
+/* Seconds of a layer's forward that its backward repeats. */
+static double again(const orth_job *j, const block *b)
+{
+    switch (j->recompute) {
+    case ORTH_RECOMPUTE_FULL: return forward_of(b);
+    case ORTH_RECOMPUTE_CORE: return j->fused_attention ? 0 : b->attention;
+    case ORTH_RECOMPUTE_OPS: return 0.5 * b->products + b->rows;
+    case ORTH_RECOMPUTE_BLOCKS: return 0.6 * forward_of(b);
+    case ORTH_RECOMPUTE_ACTIVATION: return 0.3 * b->rows;
+    default: return 0;
+    }
+}
+
+/* Bytes that a layer keeps of a micro-batch. */
+static double kept(const orth_job *j, const block *layer, double input)
+{
+    const double scores = j->fused_attention ? 0 : 5.0 * (double)(j->micro_batch * j->model.heads / j->tp) * (double)(j->seq_len * j->seq_len);
+    switch (j->recompute) {
+    case ORTH_RECOMPUTE_FULL: return input;
+    case ORTH_RECOMPUTE_CORE: return layer->saved;
+    case ORTH_RECOMPUTE_OPS: return 0.5 * layer->saved;
+    case ORTH_RECOMPUTE_BLOCKS: return 0.5 * layer->saved;
+    default: return layer->saved + scores;
+    }
+}
+
+/* ---- the step ---- */
+
+typedef struct {
+    block embed, layer, final, head;
+    int32_t num_chunks;
+    double layers_of_chunk, first_missing, last_missing;
+} cut;
+
+/* Layers of a chunk; the first and the last chunk have fewer where they do not divide: the embedding and the head take their place. */
+static void cut_layers(const orth_job *j, cut *c)
+{
+    c->num_chunks = j->pp * j->chunks;
+    c->layers_of_chunk = ceil((double)j->model.layers / c->num_chunks);
+    const double missing = c->layers_of_chunk * c->num_chunks - (double)j->model.layers;
+    c->last_missing = fmin(ceil(missing / 2), c->layers_of_chunk);
+    c->first_missing = fmin(missing - c->last_missing, c->layers_of_chunk);
+    if (c->num_chunks > 1 && missing > c->last_missing + c->first_missing)
+        c->layers_of_chunk = (double)j->model.layers / c->num_chunks;
+}
+
+static double layers_in(const cut *c, int chunk)
+{
+    return c->layers_of_chunk - (chunk == 0 ? c->first_missing : 0) - (chunk == c->num_chunks - 1 ? c->last_missing : 0);
+}
+
+static orth_chunk_times times_of(const orth_job *j, const cut *c, int chunk)
+{
+    const block *l = &c->layer, *e = &c->embed, *h = &c->head, *f = &c->final;
+    const bool first = chunk == 0, last = chunk == c->num_chunks - 1;
+    const double n = layers_in(c, chunk);
+    orth_chunk_times t = {.time = {0}};
+    double input = n * (l->input + l->back_calls + again(j, l)), weights = n * l->weights;
+    t.time[ORTH_ACTION_F] = n * forward_of(l) + (first ? forward_of(e) : 0) + (last ? forward_of(h) + forward_of(f) : 0);
+    input += (first ? e->input + e->back_calls : 0) + (last ? h->input + h->back_calls + f->input : 0);
+    weights += (first ? e->weights : 0) + (last ? h->weights : 0);
+    t.time[ORTH_ACTION_BI] = input;
+    t.time[ORTH_ACTION_W] = weights;
+    t.time[ORTH_ACTION_B] = input + weights;
+    return t;
+}
+
+/* Ranks that shards are dealt over, or gradients reduced over. */
+static orth_link_place data_place(const pricing *x)
+{
+    const orth_job *j = x->job;
+    const int n = j->dp * j->cp;
+    const int sharers = j->hybrid_shards ? ORTH_MIN(n, (int)x->attention.node_devices) : n;
+    return group_place(&x->attention, sharers, j->tp);
+}
+
+/* ZeRO 3: a layer's parameters are gathered for forward and backward, its gradients scattered, while its neighbours compute. */
+static void hide_gathers(const pricing *x, const cut *c, int chunk, orth_chunk_times *t)
+{
+    const orth_link_place place = data_place(x);
+    const double elems = layers_in(c, chunk) * c->layer.elems + (chunk == 0 ? c->embed.elems : 0) + (chunk == c->num_chunks - 1 ? c->head.elems : 0);
+    const double gather = link_seconds(x, ORTH_COMM_ALL_GATHER, 2 * elems, &place);
+    const double scatter = link_seconds(x, ORTH_COMM_REDUCE_SCATTER, x->job->reduced_bytes * elems, &place);
+    const double rest = 1 - x->system->overlap;
+    t->time[ORTH_ACTION_F] = fmax(t->time[ORTH_ACTION_F], gather) + rest * fmin(t->time[ORTH_ACTION_F], gather);
+    t->time[ORTH_ACTION_B] = fmax(t->time[ORTH_ACTION_B], gather + scatter) + rest * fmin(t->time[ORTH_ACTION_B], gather + scatter);
+}
+
+static orth_status run_schedule(orth_ctx *ctx, const pricing *x, const cut *c, orth_estimate *e)
+{
+    const orth_job *j = x->job;
+    orth_arena arena = {0};
+    orth_schedule s;
+    orth_sim sim;
+    const bool free_bubble = strcmp(j->schedule, "zb-2p") == 0;
+    const char *name = j->pp == 1 ? "1f1b" : free_bubble ? "zb-h1" : j->schedule;
+    orth_chunk_times *times = ORTH_ARENA_ARRAY(ctx, &arena, orth_chunk_times, c->num_chunks);
+    orth_status st = times ? orth_schedule_make(ctx, &arena, &s, name, j->pp, j->pp == 1 ? 1 : j->chunks, (int)j->num_micro_batches) : ORTH_ERR_NOMEM;
+    const orth_link_place next = {.n = 2, .per_node = 1, .num_nodes = 2, .same_node = (double)j->tp * j->pp * j->dp * j->cp <= x->attention.node_devices};
+    const double bytes = 2.0 * (double)(j->micro_batch * j->seq_len / j->cp * j->model.hidden) / (j->sequence_parallel ? j->tp : 1);
+    for (int k = 0; st == ORTH_OK && k < c->num_chunks; k++) {
+        times[k] = times_of(j, c, k);
+        if (j->zero == 3 && j->pp == 1)
+            hide_gathers(x, c, k, &times[k]);
+        times[k].send_forward = times[k].send_backward = link_seconds(x, ORTH_COMM_SEND, bytes, &next);
+    }
+    if (st == ORTH_OK)
+        st = orth_schedule_simulate(ctx, &arena, &s, times, &sim);
+    if (st == ORTH_OK) {
+        e->bubble_s = free_bubble ? 0.02 * sim.ideal : sim.bubble;
+        e->step_s = sim.ideal + e->bubble_s;
+        e->forward_s = times[0].time[ORTH_ACTION_F] * (double)j->num_micro_batches * j->chunks;
+        e->backward_s = sim.ideal - e->forward_s;
+    }
+    orth_arena_release(ctx, &arena);
+    return st;
+}
+
+/* Of data-parallel communication what the last backward does not hide. */
+static double exposed(const pricing *x, const cut *c, double elems)
+{
+    const orth_job *j = x->job;
+    const int n = j->dp * j->cp;
+    const orth_link_place place = data_place(x);
+    const orth_chunk_times t = times_of(j, c, 0);
+    if (n == 1)
+        return 0;
+    double s = 0;
+    if (j->zero == 3 && j->pp == 1)
+        s = j->hybrid_shards ? 0.2 * link_seconds(x, ORTH_COMM_ALL_REDUCE, j->reduced_bytes * elems / place.n, &place) : 0;
+    else
+        s = link_seconds(x, ORTH_COMM_REDUCE_SCATTER, j->reduced_bytes * elems, &place) + link_seconds(x, ORTH_COMM_ALL_GATHER, (j->zero ? 2 : j->reduced_bytes) * elems, &place);
+    return s - fmin(x->system->overlap * s, t.time[ORTH_ACTION_B] * j->chunks);
+}
+
+static void add_memory(const orth_job *j, const cut *c, double elems, double input, orth_estimate *e)
+{
+    const orth_states s = orth_recipe_states(&j->recipe, elems, j->zero, (double)j->dp * j->cp);
+    const double m = (double)j->num_micro_batches, p = j->pp, v = j->chunks;
+    const double flight = p == 1 ? 1 : v > 1 ? fmin(m, p * (1 + (p - 1) / (p * v))) : fmin(m, p);
+    const double layers = ceil((double)j->model.layers / p);
+    const double working = j->recompute == ORTH_RECOMPUTE_NONE ? 0 : c->layer.saved;
+    e->params_bytes = s.params + (j->zero == 3 ? 2 * 2 * c->layer.elems : 0);
+    e->grads_bytes = s.grads + (j->zero == 3 ? 2 * c->layer.elems : 0);
+    e->optimizer_bytes = j->offload_optimizer ? 0 : s.optimizer;
+    e->activation_bytes = flight * layers * kept(j, &c->layer, input) + working;
+    if (p == 1)
+        e->activation_bytes += c->head.saved;
+    e->peak_bytes = e->params_bytes + e->grads_bytes + e->optimizer_bytes + e->activation_bytes;
+}
+
+static orth_status build(orth_ctx *ctx, const orth_job *j, orth_model_blocks *out)
+{
+    orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = (int32_t)j->micro_batch, .seq_len = (int32_t)j->seq_len,
+                              .num_micro_batches = 1, .compute = ORTH_BF16, .optimizer = ORTH_OP_adamw};
+    shape.parts = j->cp > 1 ? j->cp * (j->tp % 2 ? 2 * j->tp : j->tp) : j->tp;
+    shape.mesh.size[ORTH_GROUP_TP] = j->tp;
+    shape.mesh.size[ORTH_GROUP_CP] = j->cp;
+    shape.mesh.size[ORTH_GROUP_KV] = (int32_t)ORTH_MAX(1, j->tp / j->model.kv_heads);
+    shape.mesh.sequence_parallel = j->sequence_parallel;
+    shape.mesh.cp_heads = 1;
+    return orth_model_blocks_build(ctx, &j->model, &shape, out);
+}
+
+orth_status orth_estimate_step(orth_ctx *ctx, const orth_job *job, const orth_hardware *h, const orth_software *software,
+                               const orth_system *system, const orth_device_shares *shares, orth_estimate *out)
+{
+    orth_model_blocks blocks;
+    pricing x = {.job = job, .attention = *h, .software = software, .system = system, .launch = 1e-6 * system->launch_us};
+    ORTH_TRY(build(ctx, job, &blocks));
+    x.attention.device_gemm_share = fmin(1, shares->gemm * system->products);
+    x.attention.device_attention_share = fmin(1, shares->attention * system->fused);
+    x.attention.device_launch_us = system->launch_us;
+    x.products = x.attention;
+    if (job->fp8) {
+        x.products.device_bf16_tflops = h->device_fp8_tflops;
+        x.products.device_gemm_share = fmin(1, shares->fp8 * system->products);
+    }
+    x.tp = group_place(h, job->tp, 1);
+    x.cp = group_place(h, job->cp, job->tp);
+    const int64_t rows = blocks.spec.seq_len / blocks.spec.head_chunks, times = (int64_t)blocks.spec.head_chunks * job->micro_batch;
+    cut c = {.embed = price_block(&x, &blocks.embed, 0, 1), .layer = price_block(&x, &blocks.layer, 0, 1),
+             .final = price_block(&x, &blocks.final, 0, 1), .head = price_block(&x, &blocks.head, rows, times)};
+    orth_model_blocks_release(&blocks);
+    cut_layers(job, &c);
+    *out = (orth_estimate){.step_s = 0};
+    ORTH_TRY(run_schedule(ctx, &x, &c, out));
+    const double elems = (double)job->model.layers / job->pp * c.layer.elems + c.embed.elems;
+    const double input = 2.0 * (double)(job->micro_batch * job->seq_len / job->cp * job->model.hidden) / (job->sequence_parallel ? job->tp : 1);
+    const double updated = elems / (job->zero ? (double)job->dp * job->cp : 1), nodes = fmax(1, (double)job->tp * job->pp * job->dp * job->cp / h->node_devices);
+    out->data_parallel_s = exposed(&x, &c, elems);
+    out->update_s = 30 * updated / (0.8e9 * h->device_memory_GBps) + (job->offload_optimizer ? updated * (6 / 15e9 + 30 / 20e9) : 0);
+    out->step_s = (out->step_s + out->data_parallel_s + out->update_s) * (1 + system->jitter * log2(nodes));
+    out->layer_forward_s = forward_of(&c.layer);
+    out->layer_backward_s = c.layer.input + c.layer.weights + c.layer.back_calls + again(job, &c.layer);
+    const double all = (double)job->num_micro_batches * job->dp * job->tp * job->cp;
+    out->flops = all * ((double)job->model.layers * c.layer.flops + c.head.flops);
+    out->hardware_flops = out->flops + (job->recompute == ORTH_RECOMPUTE_FULL ? all * (double)job->model.layers * c.layer.flops / 3 : 0);
+    add_memory(job, &c, elems, input, out);
+    return ORTH_OK;
+}

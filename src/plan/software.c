@@ -1,0 +1,68 @@
+/* software.c -- see software.h. */
+#include "plan/software.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/files.h"
+
+static const orth_described_row rows[] = {
+#define SW(sec, key, def, lo, hi, help) \
+    {.path = #sec "." #key, .section = #sec, .default_value = def, .min = lo, .max = hi, .unit = "", \
+     .offset = offsetof(orth_software, sec##_##key)},
+#include "plan/software.def"
+#undef SW
+};
+static const orth_described_section sections[] = {{"ampere", false}, {"hopper", false}, {"blackwell", false}, {"other", false},
+                                                  {"attention", false}, {"megatron", false}, {"fsdp", false}, {"eager", false},
+                                                  {"deepspeed", false}, {"nanotron", false}, {"llmc", false}};
+static const orth_described software = {"software", "megatron: {rows: 1.5}", rows, ORTH_COUNT(rows), sections, ORTH_COUNT(sections)};
+
+orth_status orth_software_load(orth_ctx *ctx, orth_software *out, const char *path)
+{
+    orth_described_places places;
+    char *text = NULL;
+    size_t bytes;
+    if (!path) {
+        const char *own = orth_software_text();
+        return orth_described_parse(ctx, &software, out, &places, "configs/software.yaml", own, strlen(own));
+    }
+    ORTH_TRY(orth_file_read(ctx, path, &text, &bytes));
+    const orth_status s = orth_described_parse(ctx, &software, out, &places, path, text, bytes);
+    orth_mem_free(ctx, text);
+    return s;
+}
+
+bool orth_software_system(const orth_software *s, const char *name, orth_system *out)
+{
+#define TAKE(x) \
+    if (strcmp(name, #x) == 0) { \
+        *out = (orth_system){s->x##_rows, s->x##_launch_us, s->x##_overlap, s->x##_jitter, s->x##_links, \
+                            s->x##_calls, s->x##_products, s->x##_fused}; \
+        return true; \
+    }
+    TAKE(megatron)
+    TAKE(fsdp)
+    TAKE(eager)
+    TAKE(deepspeed)
+    TAKE(nanotron)
+    TAKE(llmc)
+#undef TAKE
+    return false;
+}
+
+orth_device_shares orth_software_device(const orth_software *s, const char *gpu)
+{
+    static const char *const ampere[] = {"A100", "A800"}, *const hopper[] = {"H100", "H800", "H200", "GH200"},
+                      *const blackwell[] = {"GB200", "GB300", "B200", "B300"};
+    for (int i = 0; i < ORTH_COUNT(ampere); i++)
+        if (strstr(gpu, ampere[i]))
+            return (orth_device_shares){s->ampere_gemm, s->ampere_fp8, s->ampere_attention};
+    for (int i = 0; i < ORTH_COUNT(hopper); i++)
+        if (strstr(gpu, hopper[i]))
+            return (orth_device_shares){s->hopper_gemm, s->hopper_fp8, s->hopper_attention};
+    for (int i = 0; i < ORTH_COUNT(blackwell); i++)
+        if (strstr(gpu, blackwell[i]))
+            return (orth_device_shares){s->blackwell_gemm, s->blackwell_fp8, s->blackwell_attention};
+    return (orth_device_shares){s->other_gemm, s->other_fp8, s->other_attention};
+}

@@ -1,0 +1,33 @@
+/* software.h -- how other training systems use a device: few constants, described by configs/software.yaml (software.def). */
+#ifndef ORTH_PLAN_SOFTWARE_H
+#define ORTH_PLAN_SOFTWARE_H
+
+#include "plan/described.h"
+
+/* One field per row, <section>_<key>. */
+typedef struct {
+#define SW(section, key, default_, min, max, help) double section##_##key;
+#include "plan/software.def"
+#undef SW
+} orth_software;
+
+/* Of a system, and of a kind of device. */
+typedef struct {
+    double rows, launch_us, overlap, jitter, links, calls, products, fused;
+} orth_system;
+typedef struct {
+    double gemm, fp8, attention;
+} orth_device_shares;
+
+/* configs/software.yaml, which the program holds. */
+const char *orth_software_text(void);
+
+/* path NULL: the description that the program holds. ORTH_ERR_ARG with the place, ORTH_ERR_IO. */
+orth_status orth_software_load(orth_ctx *ctx, orth_software *out, const char *path);
+
+/* "megatron", "fsdp", ...; false: there is no such system. */
+bool orth_software_system(const orth_software *s, const char *name, orth_system *out);
+/* By the name of a device, such as "A100-SXM4-80GB". */
+orth_device_shares orth_software_device(const orth_software *s, const char *gpu);
+
+#endif

@@ -1,0 +1,187 @@
+/* test_cases.c -- training runs of other systems: memory and FLOPs against worked figures, files of cases. */
+#include "test.h"
+
+#include <math.h>
+
+#include "base/files.h"
+#include "plan/cases.h"
+#include "plan/estimate.h"
+#include "train/describe.h"
+
+static void check_states(const orth_recipe *r, double elems, int stage, double n, double params, double grads, double optimizer)
+{
+    const orth_states s = orth_recipe_states(r, elems, stage, n);
+    const double got[] = {s.params / 1e9, s.grads / 1e9, s.optimizer / 1e9}, want[] = {params, grads, optimizer};
+    for (int i = 0; i < 3; i++)
+        if (fabs(got[i] - want[i]) > 1e-6 * want[i])
+            fail_msg("stage %d, %d: %.6f GB, wanted %.6f", stage, i, got[i], want[i]);
+}
+
+/* Rajbhandari et al. 2020: 2 bytes of parameter, 2 of gradient, 12 of optimizer. */
+TEST(seven_billion_parameters_on_8_ranks_take_112_38_5_26_25_and_14_GB)
+{
+    const orth_recipe r = {2, 2, 12};
+    check_states(&r, 7e9, 0, 8, 14, 14, 84);
+    check_states(&r, 7e9, 1, 8, 14, 14, 10.5);
+    check_states(&r, 7e9, 2, 8, 14, 1.75, 10.5);
+    check_states(&r, 7e9, 3, 8, 1.75, 1.75, 10.5);
+}
+
+TEST(gpt_3_fits_no_card_of_80_GB_on_8_ranks_under_any_stage)
+{
+    const orth_recipe r = {2, 2, 12};
+    static const double total[] = {2800, 962.5, 656.25, 350};
+    for (int stage = 0; stage <= 3; stage++) {
+        const orth_states s = orth_recipe_states(&r, 175e9, stage, 8);
+        assert_true(fabs((s.params + s.grads + s.optimizer) / 1e9 - total[stage]) < 1e-6 * total[stage]);
+    }
+}
+
+TEST(seventy_four_billion_on_tp_4_pp_2_dp_16_with_zero_1_take_43_9_GB_of_states)
+{
+    const orth_recipe r = {2, 2, 12};
+    check_states(&r, 74e9 / 8, 1, 16, 18.5, 18.5, 6.9375);
+}
+
+/* ---- estimates ---- */
+
+static orth_job job_of(orth_ctx *ctx, const char *preset, int tp, int dp, int64_t seq)
+{
+    orth_job j = {.seq_len = seq, .micro_batch = 1, .num_micro_batches = 4, .tp = tp, .pp = 1, .chunks = 1, .dp = dp, .cp = 1,
+                  .sequence_parallel = tp > 1, .fused_attention = true, .schedule = "1f1b", .recipe = {2, 4, 12}, .reduced_bytes = 2};
+    CHECK_OK(ctx, orth_model_preset(ctx, preset, &j.model));
+    return j;
+}
+
+static orth_estimate estimate(orth_ctx *ctx, const orth_job *j)
+{
+    orth_hardware h;
+    orth_software software;
+    orth_system system;
+    orth_estimate e;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "h100"));
+    CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
+    assert_true(orth_software_system(&software, "megatron", &system));
+    const orth_device_shares shares = orth_software_device(&software, h.device_name);
+    CHECK_OK(ctx, orth_estimate_step(ctx, j, &h, &software, &system, &shares, &e));
+    return e;
+}
+
+TEST(an_estimate_counts_the_flops_of_the_program)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int tp = 1; tp <= 2; tp++) {
+        const orth_job j = job_of(ctx, "llama-tiny", tp, 1, 128);
+        char text[256];
+        orth_config cfg;
+        orth_model_config model;
+        orth_run_plan plan;
+        snprintf(text, sizeof text, "model: {preset: llama-tiny}\ndata: {seq_len: 128}\ntrain: {global_batch: 4}\nparallel: {tp: %d}\n"
+                 "precision: {compute: bf16}\n", tp);
+        CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+        CHECK_OK(ctx, orth_config_parse(ctx, &cfg, "run.yaml", text, strlen(text)));
+        CHECK_OK(ctx, orth_describe_model(ctx, &cfg, &model));
+        CHECK_OK(ctx, orth_describe_plan(ctx, &plan, &cfg, &model, false));
+        const double want = plan.total.cost.model_flops, got = estimate(ctx, &j).flops;
+        if (fabs(got - want) > 1e-9 * want)
+            fail_msg("tp=%d: %.9g FLOPs, the program has %.9g", tp, got, want);
+        orth_run_plan_release(ctx, &plan);
+        orth_config_release(ctx, &cfg);
+    }
+    test_ctx_free(ctx);
+}
+
+/* FORMULAS: not 2 times, one more forward. */
+TEST(full_recomputation_costs_a_forward_and_keeps_inputs_only)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_job j = job_of(ctx, "llama3-8b", 1, 1, 4096);
+    const orth_estimate none = estimate(ctx, &j);
+    j.recompute = ORTH_RECOMPUTE_FULL;
+    const orth_estimate full = estimate(ctx, &j);
+    assert_true(full.step_s > 1.2 * none.step_s && full.step_s < 1.36 * none.step_s);
+    assert_true(full.activation_bytes < 0.2 * none.activation_bytes && full.flops == none.flops && full.hardware_flops > full.flops);
+    test_ctx_free(ctx);
+}
+
+/* FORMULAS: 70 B on 64 H100 runs at about 940 tokens/s a device at 40 % MFU. */
+TEST(seventy_billion_on_64_devices_runs_at_several_hundred_tokens_a_second_and_below_the_peak)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_job j = job_of(ctx, "llama3-70b", 8, 8, 4096);
+    j.num_micro_batches = 32;
+    const orth_estimate e = estimate(ctx, &j);
+    const double speed = 32 * 8 * 4096.0 / e.step_s / 64, mfu = e.flops / e.step_s / (64 * 989.5e12);
+    if (speed < 700 || speed > 1300 || mfu > 0.6)
+        fail_msg("%.1f tokens/s a device, MFU %.3f", speed, mfu);
+    test_ctx_free(ctx);
+}
+
+/* ---- files ---- */
+
+#define HARDWARE "\"hardware\": {\"gpu\": \"A100-SXM4-80GB\", \"mem_GiB\": 80, \"peak_dense_bf16_TFLOPs\": 312, \"hbm_GBps\": 2039, " \
+                 "\"per_node\": 8, \"intranode_GBps_per_gpu_unidir\": 300, \"internode_GBps_per_gpu_unidir\": 25}"
+#define LAYOUT "\"layout\": {\"tp\": 1, \"pp\": 1, \"dp\": 8, \"cp\": 1, \"zero_stage\": 1, \"micro_batch\": 2, \"global_batch_seqs\": 16, " \
+               "\"flash_attention\": true}"
+#define MODEL(arch, heads) "\"model\": {\"arch\": \"" arch "\", \"layers\": 12, \"hidden\": 768, \"heads\": " heads ", \"kv_heads\": 12, " \
+                           "\"head_dim\": 64, \"ffn\": 3072, \"glu\": false, \"vocab\": 50257, \"seq\": 1024}"
+#define CASE(model, measured) "{\"id\": \"a\", \"family\": \"f\", \"time_tier\": \"core\", \"precision\": \"bf16\", " model ", " HARDWARE ", " LAYOUT measured "}"
+
+static orth_status predict(orth_ctx *ctx, const char *text, bool json, char **out)
+{
+    char path[] = "/tmp/orth_cases_XXXXXX";
+    const int fd = mkstemp(path);
+    FILE *f = fdopen(fd, "w");
+    orth_software software;
+    fputs(text, f);
+    fclose(f);
+    CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
+    *out = NULL;
+    const orth_status s = orth_cases_predict(ctx, path, &software, json, out);
+    remove(path);
+    return s;
+}
+
+TEST(a_prediction_reads_nothing_that_was_measured)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char *alone, *beside;
+    CHECK_OK(ctx, predict(ctx, "[" CASE(MODEL("gpt", "12"), "") "]", true, &alone));
+    CHECK_OK(ctx, predict(ctx, "[" CASE(MODEL("gpt", "12"), ", \"derived\": {\"tokens_per_s_per_gpu\": 1000}, \"measured\": {\"peak_mem_GiB\": 5}") "]",
+                          true, &beside));
+    assert_memory_equal(alone, beside, (size_t)(strstr(alone, "\"errors\"") - alone));
+    assert_non_null(strstr(beside, "\"cases\": 1"));
+    assert_null(strstr(alone, "\"cases\": 1"));
+    orth_mem_free(ctx, alone);
+    orth_mem_free(ctx, beside);
+    test_ctx_free(ctx);
+}
+
+TEST(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char *out;
+    CHECK_OK(ctx, predict(ctx, "[" CASE(MODEL("moe", "12"), "") ", " CASE(MODEL("gpt", "0"), "") "]", false, &out));
+    assert_non_null(strstr(out, "a mixture of experts: not supported by this version"));
+    assert_non_null(strstr(out, "layers, hidden, heads, vocab and seq must be given"));
+    orth_mem_free(ctx, out);
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, "is not a list of cases", predict(ctx, "{}", false, &out));
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, "case 1 '': model, hardware and layout must be objects", predict(ctx, "[1]", false, &out));
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, ":1:", predict(ctx, "[", false, &out));
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(seven_billion_parameters_on_8_ranks_take_112_38_5_26_25_and_14_GB),
+        cmocka_unit_test(gpt_3_fits_no_card_of_80_GB_on_8_ranks_under_any_stage),
+        cmocka_unit_test(seventy_four_billion_on_tp_4_pp_2_dp_16_with_zero_1_take_43_9_GB_of_states),
+        cmocka_unit_test(an_estimate_counts_the_flops_of_the_program),
+        cmocka_unit_test(full_recomputation_costs_a_forward_and_keeps_inputs_only),
+        cmocka_unit_test(seventy_billion_on_64_devices_runs_at_several_hundred_tokens_a_second_and_below_the_peak),
+        cmocka_unit_test(a_prediction_reads_nothing_that_was_measured),
+        cmocka_unit_test(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

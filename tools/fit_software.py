@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""fit_software.py CASES.json [--report FILE] -- fits configs/software.yaml on one half of a file of published runs (docs/formats/cases.md),
+and prints the errors on both halves. ORTHANT names the program.
+
+The halves: the runs of each family in the order of their names, every second one. A coordinate descent: each constant of
+src/plan/software.def in turn is made larger or smaller, and keeps what lowers the objective: the mean absolute error of the step's
+time, stress runs counted a quarter. A weak pull to the defaults keeps constants that no run depends on where they are.
+Without --fit it only reports with the constants as they are.
+"""
+import argparse
+import json
+import math
+import os
+import re
+import subprocess
+import tempfile
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ORTHANT = os.environ.get("ORTHANT", os.path.join(TOP, "build", "orthant"))
+FILE = os.path.join(TOP, "configs", "software.yaml")
+HEAD = ("# How other training systems use a device: the constants of src/plan/software.def, fitted by\n"
+        "# tools/fit_software.py --fit on one half of 140 published runs.\n")
+
+
+def constants():
+    """{(section, key): [value, least, most]} from software.def."""
+    text = open(os.path.join(TOP, "src", "plan", "software.def")).read()
+    out = {}
+    for macro in ("DEVICE", "SYSTEM"):
+        body = re.search(r"#define %s\((.*?)\) \\\n(.*?)\n%s" % (macro, macro), text, re.S)
+        names = [n.strip() for n in body[1].split(",")][1:]
+        rows = re.findall(r"SW\(section, (\w+), (\w+), ([\d.]+), ([\d.]+)", body[2])
+        for call in re.findall(r"^%s\((\w+), (.*)\)$" % macro, text, re.M):
+            values = dict(zip(names, call[1].split(", ")))
+            for key, name, least, most in rows:
+                out[call[0], key] = [float(values[name]), float(least), float(most)]
+    for section, key, value, least, most in re.findall(r"^SW\((\w+), (\w+), ([\d.]+), ([\d.]+), ([\d.]+)", text, re.M):
+        out[section, key] = [float(value), float(least), float(most)]
+    return out
+
+
+def write(values, path, head=""):
+    sections = {}
+    for (section, key), value in values.items():
+        sections.setdefault(section, []).append("%s: %.3g" % (key, value))
+    with open(path, "w") as f:
+        f.write(head + "".join("%s: {%s}\n" % (s, ", ".join(k)) for s, k in sections.items()))
+
+
+def read(path):
+    out = {}
+    for line in open(path):
+        m = re.match(r"(\w+): \{(.*)\}", line)
+        for item in m[2].split(", ") if m else []:
+            key, value = item.split(": ")
+            out[m[1], key] = float(value)
+    return out
+
+
+def predict(values, cases):
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as f:
+        write(values, f.name)
+        done = subprocess.run([ORTHANT, "plan", "--cases=" + cases, "--software=" + f.name, "--json"], stdout=subprocess.PIPE, check=True)
+    return {c["id"]: c for c in json.loads(done.stdout)["cases"]}
+
+
+def errors_of(predicted, measured):
+    """Error of the step's time of each run that has a measured speed."""
+    out = {}
+    for c in measured:
+        speed, p = c.get("derived", {}).get("tokens_per_s_per_gpu"), predicted[c["id"]]["tokens_per_s_per_gpu"]
+        if speed and p and c["time_tier"] in ("core", "stress"):
+            out[c["id"]] = speed / p - 1
+    return out
+
+
+def halves(measured):
+    fit = set()
+    for family in {c["family"] for c in measured}:
+        names = sorted(c["id"] for c in measured if c["family"] == family)
+        fit |= set(names[::2])
+    return fit
+
+
+def summary(errors, ids):
+    e = sorted(abs(errors[i]) for i in ids if i in errors)
+    if not e:
+        return "| 0 | - | - | - |"
+    median = (e[(len(e) - 1) // 2] + e[len(e) // 2]) / 2
+    return "| %d | %.1f | %.1f | %.1f |" % (len(e), 100 * sum(e) / len(e), 100 * median, 100 * e[math.ceil(0.9 * len(e)) - 1])
+
+
+def main():
+    args = argparse.ArgumentParser()
+    args.add_argument("cases")
+    args.add_argument("--fit", action="store_true")
+    args.add_argument("--report")
+    args = args.parse_args()
+    measured = json.load(open(args.cases))
+    tier = {c["id"]: c["time_tier"] for c in measured}
+    rows, fit = constants(), halves(measured)
+    values = {k: r[0] for k, r in rows.items()}
+    values.update({k: v for k, v in read(FILE).items() if k in rows})
+
+    def objective(v):
+        e = errors_of(predict(v, args.cases), measured)
+        weight = {i: 1.0 if tier[i] == "core" else 0.25 for i in e if i in fit}
+        loss = sum(w * min(abs(math.log1p(e[i])), 0.7) for i, w in weight.items()) / sum(weight.values())
+        return loss + 2e-4 * sum(abs(math.log((v[k] + 1e-3) / (r[0] + 1e-3))) for k, r in rows.items())
+
+    if args.fit:
+        best, step = objective(values), 1.25
+        while step > 1.02:
+            before = best
+            for k, (_, least, most) in rows.items():
+                for factor in (step, 1 / step):
+                    changed = dict(values)
+                    changed[k] = min(most, max(least, (values[k] or 0.002) * factor))
+                    loss = objective(changed)
+                    if loss < best:
+                        best, values = loss, changed
+                        break
+            print("step %.3f: %.4f" % (step, best), flush=True)
+            write(values, FILE, HEAD)
+            if before - best < 0.001:
+                step = math.sqrt(step)
+        values = read(FILE)
+    e = errors_of(predict(values, args.cases), measured)
+    lines = ["| runs | number | mean % | median % | 90th percentile % |", "| --- | --- | --- | --- | --- |"]
+    for name, ids in (("fitted", fit), ("held out", set(e) - fit)):
+        for t in ("core", "stress"):
+            lines.append("| %s, %s %s" % (t, name, summary(e, [i for i in ids if tier.get(i) == t])))
+    for family in sorted({c["family"] for c in measured}):
+        ids = [c["id"] for c in measured if c["family"] == family]
+        if any(i in e for i in ids):
+            lines.append("| family %s %s" % (family, summary(e, ids)))
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if args.report:
+        with open(args.report, "w") as f:
+            f.write("# Predicted and measured steps of published runs\n\nMade by `tools/fit_software.py CASES.json --report FILE`. Errors of the "
+                    "time of a step, absolute values. The constants of\nconfigs/software.yaml were fitted on one half of the runs (every second one "
+                    "of each family, by name); the rows\n\"held out\" are the other half.\n\n" + text)
+
+
+if __name__ == "__main__":
+    main()
