@@ -145,7 +145,7 @@ static void read_hardware(const json_t *h, orth_hardware *out)
 
 static void say(one *x, const char *why)
 {
-    snprintf(x->impossible, sizeof x->impossible, "%s", why);
+    snprintf(x->impossible, sizeof x->impossible, "%.255s", why);
 }
 
 static orth_status estimate(orth_ctx *ctx, one *x, const orth_software *software, orth_estimate *e)
