@@ -97,7 +97,7 @@ TEST(full_recomputation_costs_a_forward_and_keeps_inputs_only)
     orth_ctx *ctx = test_ctx(1);
     orth_job j = job_of(ctx, "llama3-8b", 1, 1, 4096);
     const orth_estimate none = estimate(ctx, &j);
-    j.recompute = ORTH_RECOMPUTE_FULL;
+    j.recompute = ORTH_AGAIN_FULL;
     const orth_estimate full = estimate(ctx, &j);
     assert_true(full.step_s > 1.2 * none.step_s && full.step_s < 1.36 * none.step_s);
     assert_true(full.activation_bytes < 0.2 * none.activation_bytes && full.flops == none.flops && full.hardware_flops > full.flops);

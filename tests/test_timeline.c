@@ -19,8 +19,9 @@ typedef struct {
     double time[ORTH_NUM_ACTION_KINDS];
 } units;
 
-static double unit_seconds(void *user, const orth_program *p, int32_t i, int k, const orth_rank_groups *groups)
+static double unit_seconds(void *user, const orth_program *p, int32_t i, int k, int rank, const orth_rank_groups *groups)
 {
+    (void)rank;
     const units *u = user;
     const int32_t action = p->instrs[i].action;
     (void)k;

@@ -65,17 +65,17 @@ static const char *system_of(const json_t *c)
     return number(json_object_get(c, "layout"), "zero_stage", 0) >= 3 ? "eager" : "megatron";
 }
 
-static orth_recompute recompute_of(const char *s)
+static orth_again recompute_of(const char *s)
 {
     static const struct {
         const char *name;
-        orth_recompute kind;
-    } known[] = {{"full", ORTH_RECOMPUTE_FULL}, {"selective-op", ORTH_RECOMPUTE_OPS}, {"selective-block", ORTH_RECOMPUTE_BLOCKS},
-                 {"selective", ORTH_RECOMPUTE_CORE}, {"gelu", ORTH_RECOMPUTE_ACTIVATION}};
+        orth_again kind;
+    } known[] = {{"full", ORTH_AGAIN_FULL}, {"selective-op", ORTH_AGAIN_OPS}, {"selective-block", ORTH_AGAIN_BLOCKS},
+                 {"selective", ORTH_AGAIN_CORE}, {"gelu", ORTH_AGAIN_ACTIVATION}};
     for (int i = 0; i < ORTH_COUNT(known); i++)
         if (strcmp(s, known[i].name) == 0)
             return known[i].kind;
-    return ORTH_RECOMPUTE_NONE;
+    return ORTH_AGAIN_NONE;
 }
 
 static void read_model(const json_t *m, orth_job *j)

@@ -188,11 +188,11 @@ static void add_traffic(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, con
     for (int g = 0; ranks && g < ORTH_NUM_GROUPS; g++) {
         int64_t bytes = 0;
         for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++)
-            bytes += p->total.traffic.bytes[g][k];
+            bytes += p->total.traffic.ideal[g][k];
         if (bytes == 0)
             continue;
         if (!any)
-            orth_text_addf(ctx, t, "\nsent in a step (exact)        GiB a rank  members  nodes  a node\n");
+            orth_text_addf(ctx, t, "\nsent by rings (exact)          GiB a rank  members  nodes  a node\n");
         any = true;
         int n = 0; /* of the first rank that has such a group */
         for (int r = 0; r < p->num_ranks && n < 2; r++)

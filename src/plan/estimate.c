@@ -164,11 +164,11 @@ static double forward_of(const block *b)
 static double again(const orth_job *j, const block *b)
 {
     switch (j->recompute) {
-    case ORTH_RECOMPUTE_FULL: return forward_of(b);
-    case ORTH_RECOMPUTE_CORE: return j->fused_attention ? 0 : b->attention;
-    case ORTH_RECOMPUTE_OPS: return 0.5 * b->products + b->rows;
-    case ORTH_RECOMPUTE_BLOCKS: return 0.6 * forward_of(b);
-    case ORTH_RECOMPUTE_ACTIVATION: return 0.3 * b->rows;
+    case ORTH_AGAIN_FULL: return forward_of(b);
+    case ORTH_AGAIN_CORE: return j->fused_attention ? 0 : b->attention;
+    case ORTH_AGAIN_OPS: return 0.5 * b->products + b->rows;
+    case ORTH_AGAIN_BLOCKS: return 0.6 * forward_of(b);
+    case ORTH_AGAIN_ACTIVATION: return 0.3 * b->rows;
     default: return 0;
     }
 }
@@ -178,10 +178,10 @@ static double kept(const orth_job *j, const block *layer, double input)
 {
     const double scores = j->fused_attention ? 0 : 5.0 * (double)(j->micro_batch * j->model.heads / j->tp) * (double)(j->seq_len * j->seq_len);
     switch (j->recompute) {
-    case ORTH_RECOMPUTE_FULL: return input;
-    case ORTH_RECOMPUTE_CORE: return layer->saved;
-    case ORTH_RECOMPUTE_OPS: return 0.5 * layer->saved;
-    case ORTH_RECOMPUTE_BLOCKS: return 0.5 * layer->saved;
+    case ORTH_AGAIN_FULL: return input;
+    case ORTH_AGAIN_CORE: return layer->saved;
+    case ORTH_AGAIN_OPS: return 0.5 * layer->saved;
+    case ORTH_AGAIN_BLOCKS: return 0.5 * layer->saved;
     default: return layer->saved + scores;
     }
 }
@@ -301,7 +301,7 @@ static void add_memory(const orth_job *j, const cut *c, double elems, double inp
     const double m = (double)j->num_micro_batches, p = j->pp, v = j->chunks;
     const double flight = p == 1 ? 1 : v > 1 ? fmin(m, p * (1 + (p - 1) / (p * v))) : fmin(m, p);
     const double layers = ceil((double)j->model.layers / p);
-    const double working = j->recompute == ORTH_RECOMPUTE_NONE ? 0 : c->layer.saved;
+    const double working = j->recompute == ORTH_AGAIN_NONE ? 0 : c->layer.saved;
     e->params_bytes = s.params + (j->zero == 3 ? 2 * 2 * c->layer.elems : 0);
     e->grads_bytes = s.grads + (j->zero == 3 ? 2 * c->layer.elems : 0);
     e->optimizer_bytes = j->offload_optimizer ? 0 : s.optimizer;
@@ -357,7 +357,7 @@ orth_status orth_estimate_step(orth_ctx *ctx, const orth_job *job, const orth_ha
     out->layer_backward_s = c.layer.input + c.layer.weights + c.layer.back_calls + again(job, &c.layer);
     const double all = (double)job->num_micro_batches * job->dp * job->tp * job->cp;
     out->flops = all * ((double)job->model.layers * c.layer.flops + c.head.flops);
-    out->hardware_flops = out->flops + (job->recompute == ORTH_RECOMPUTE_FULL ? all * (double)job->model.layers * c.layer.flops / 3 : 0);
+    out->hardware_flops = out->flops + (job->recompute == ORTH_AGAIN_FULL ? all * (double)job->model.layers * c.layer.flops / 3 : 0);
     add_memory(job, &c, elems, input, out);
     return ORTH_OK;
 }

@@ -16,13 +16,13 @@
 #include "plan/software.h"
 
 typedef enum {
-    ORTH_RECOMPUTE_NONE = 0,
-    ORTH_RECOMPUTE_FULL,      /* each layer, from its input */
-    ORTH_RECOMPUTE_CORE,      /* attention without its products with weights ("selective" of Megatron-LM) */
-    ORTH_RECOMPUTE_OPS,       /* every second product and all between products */
-    ORTH_RECOMPUTE_BLOCKS,    /* some layers */
-    ORTH_RECOMPUTE_ACTIVATION /* of the feed-forward layer */
-} orth_recompute;
+    ORTH_AGAIN_NONE = 0,
+    ORTH_AGAIN_FULL,      /* each layer, from its input */
+    ORTH_AGAIN_CORE,      /* attention without its products with weights ("selective" of Megatron-LM) */
+    ORTH_AGAIN_OPS,       /* every second product and all between products */
+    ORTH_AGAIN_BLOCKS,    /* some layers */
+    ORTH_AGAIN_ACTIVATION /* of the feed-forward layer */
+} orth_again;
 
 /* Bytes of a parameter on a rank that has all of them. */
 typedef struct {
@@ -42,7 +42,7 @@ typedef struct {
     int32_t tp, pp, chunks, dp, cp, zero;   /* chunks: of a stage */
     bool sequence_parallel, hybrid_shards, fused_attention, fp8, offload_optimizer;
     bool hides_calls;                       /* tensor-parallel calls go on beside the products of other rows */
-    orth_recompute recompute;
+    orth_again recompute;
     const char *schedule;                   /* of schedules.def; "zb-2p": no bubble, whatever memory it takes */
     orth_recipe recipe;
     double reduced_bytes;                   /* of a gradient when it is sent */
