@@ -114,7 +114,7 @@ orth_status orth_weights_put(orth_ctx *ctx, const orth_unit *u, orth_executor *e
     float *values = orth_mem_alloc(ctx, (size_t)room * (sizeof(float) + sizeof(orth_bf16)));
     if (!values)
         return ORTH_ERR_NOMEM;
-    const put_job job = {&u->blocks.spec.params[index], e, buffer, whole, values, (orth_bf16 *)(values + room)};
+    const put_job job = {&u->blocks.spec.params[index], e, buffer, whole, values, (orth_bf16 *)(void *)(values + room)};
     orth_status s = ORTH_OK;
     for (int64_t at = 0; at < elems && s == ORTH_OK; at += PIECE)
         s = put_piece(ctx, &job, at, ORTH_MIN(PIECE, elems - at));

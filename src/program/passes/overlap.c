@@ -218,10 +218,12 @@ orth_status orth_overlap(orth_ctx *ctx, orth_program *p, const orth_comm_policy 
     pass s = {.num_flights = 0};
     ORTH_TRY(orth_rewrite_begin(ctx, p, &s.r));
     int32_t *all = ORTH_NEW_ARRAY(ctx, int32_t, 4 * (int64_t)s.r.num + 1);
-    s.start = all;
-    s.until = all + s.r.num;
-    s.first = all + 2 * (int64_t)s.r.num;
-    s.next = all + 3 * (int64_t)s.r.num;
+    if (all) {
+        s.start = all;
+        s.until = all + s.r.num;
+        s.first = all + 2 * (int64_t)s.r.num;
+        s.next = all + 3 * (int64_t)s.r.num;
+    }
     if (all && decide(&s, policy) == ORTH_OK)
         rewrite(&s);
     else
