@@ -60,7 +60,7 @@ static orth_status put(orth_ctx *ctx, void *user, const char *path, const char *
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s takes one value, not a list", place, path);
     snprintf(p->place[i], sizeof p->place[i], "%s", place);
     if (!r->is_text)
-        return put_number(ctx, r, (double *)field, place, text);
+        return put_number(ctx, r, (double *)(void *)field, place, text);
     if (snprintf(field, ORTH_DESCRIBED_TEXT_MAX, "%s", text) >= ORTH_DESCRIBED_TEXT_MAX)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s has more than %d characters", place, path, ORTH_DESCRIBED_TEXT_MAX - 1);
     return ORTH_OK;
@@ -96,7 +96,7 @@ orth_status orth_described_parse(orth_ctx *ctx, const orth_described *d, void *o
     *places = (orth_described_places){.d = d, .out = out};
     for (int i = 0; i < d->num_rows; i++)
         if (!d->rows[i].is_text)
-            *(double *)((char *)out + d->rows[i].offset) = d->rows[i].default_value;
+            *(double *)(void *)((char *)out + d->rows[i].offset) = d->rows[i].default_value;
     ORTH_TRY(orth_yaml_parse(ctx, &schema, places, name, text, num_bytes));
     for (int i = 0; i < d->num_rows; i++)
         if (d->rows[i].needed && !places->place[i][0] && needs(places, d->rows[i].section))
