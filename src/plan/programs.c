@@ -124,6 +124,8 @@ orth_status orth_programs_take(orth_ctx *ctx, orth_programs *p, int rank, orth_c
     ORTH_TRY(bind(ctx, p, p->of[rank], rank));
     *out = *p->of[rank];
     p->of[rank] = NULL;
+    memcpy(chunks, out->shape.chunks, (size_t)out->shape.num_chunks * sizeof *chunks);
+    out->shape.chunks = chunks;
     return ORTH_OK;
 }
 
