@@ -196,8 +196,7 @@ static inline void check_plan(layout_case *c, const engine *e, orth_comm *const 
     char what[224];
     if (traffic_differs(&planned, &counted, c->steps, what, sizeof what) || engine_memory_differs(e, what, sizeof what))
         differs(c, "rank %d: %s", rank, what);
-    for (int k = 0; k < ORTH_NUM_CLASSES; k++)
-        matched.memory += (int64_t)e->unit.program.class_bytes[k];
+    matched.memory += (int64_t)orth_program_bytes(&e->unit.program);
 }
 
 static inline orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)

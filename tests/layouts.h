@@ -240,7 +240,8 @@ static inline orth_model_shape layout_shape(const layout_case *c)
     static const char *const decay[] = {"*=3", "*.out.weight=0"};
     const int32_t grouped = c->seed % 3 == 0; /* parameters with factors of their own */
     return (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
-                              .parts = (int32_t)c->layout.parts, .compute = c->compute, .doc_mask = c->doc_mask,
+                              .parts = (int32_t)c->layout.parts, .compute = c->compute,
+                              .space = c->seed % 4 == 1 ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST, .doc_mask = c->doc_mask,
                               .lr_factors = {"lr", 3 * grouped, lr}, .decay_factors = {"decay", 2 * grouped, decay},
                               .optimizer = ORTH_OP_adamw, .comm = c->comm, .keep_packed = c->keep_packed, .recompute = c->recompute};
 }

@@ -98,7 +98,7 @@ static void compare(const char *what, int rank, int like, const compiled *a, con
     assert_memory_equal(a->p.class_bytes, b->p.class_bytes, sizeof a->p.class_bytes);
     assert_memory_equal(a->p.space_bytes, b->p.space_bytes, sizeof a->p.space_bytes);
     assert_int_equal(a->p.lower_bound, b->p.lower_bound);
-    assert_int_equal(a->p.transient_bytes, b->p.transient_bytes);
+    assert_memory_equal(a->p.transient_bytes, b->p.transient_bytes, sizeof a->p.transient_bytes);
 }
 
 /* Returns how many classes there are. */

@@ -221,7 +221,8 @@ static void buffers_that_overlap(patient *x)
 
 static void buffer_outside_of_the_arena(patient *x)
 {
-    P(0)->buffers[P(0)->instrs[find_op(P(0), ORTH_OP_attention, 0, 0)].out[0].buffer].offset = P(0)->space_bytes[0];
+    orth_buffer *b = &P(0)->buffers[P(0)->instrs[find_op(P(0), ORTH_OP_attention, 0, 0)].out[0].buffer];
+    b->offset = P(0)->space_bytes[b->space];
 }
 
 static void keys_used_before_they_arrived(patient *x)

@@ -112,7 +112,7 @@ static size_t planned_bytes(orth_ctx *ctx, const layout_case *c, const char *pip
     CHECK_OK(ctx, orth_spread_make(ctx, &spread, &layout, &c->model));
     orth_spread_shape(&spread, rank, &shape, chunks);
     CHECK_OK(ctx, orth_unit_build(ctx, &c->model, &shape, &unit));
-    size_t bytes = unit.program.transient_bytes;
+    size_t bytes = unit.program.transient_bytes[ORTH_SPACE_HOST];
     orth_unit_release(&unit);
     orth_spread_release(ctx, &spread);
     return bytes;

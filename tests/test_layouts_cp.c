@@ -167,7 +167,7 @@ static size_t activation_bytes(orth_ctx *ctx, const layout_case *c)
     CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c->layout, &c->model));
     orth_spread_shape(&spread, 0, &shape, chunks);
     CHECK_OK(ctx, orth_unit_build(ctx, &c->model, &shape, &unit));
-    size_t bytes = unit.program.class_bytes[ORTH_CLASS_ACTIVATIONS];
+    size_t bytes = orth_program_class_bytes(&unit.program, ORTH_CLASS_ACTIVATIONS);
     orth_unit_release(&unit);
     orth_spread_release(ctx, &spread);
     return bytes;

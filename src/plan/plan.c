@@ -7,10 +7,11 @@
 
 orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, size_t limit_bytes)
 {
-    orth_plan plan = {.total_bytes = p->space_bytes[ORTH_SPACE_HOST], .lower_bound_bytes = p->lower_bound,
+    orth_plan plan = {.total_bytes = orth_program_bytes(p), .lower_bound_bytes = p->lower_bound,
                       .limit_bytes = limit_bytes, .cost = orth_program_cost(p), .tokens = p->num_tokens,
                       .num_elems = num_elems, .num_instrs = p->num_instrs};
-    memcpy(plan.class_bytes, p->class_bytes, sizeof plan.class_bytes);
+    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+        plan.class_bytes[c] = orth_program_class_bytes(p, (orth_class)c);
     plan.fits = limit_bytes == 0 || plan.total_bytes <= limit_bytes;
     return plan;
 }
@@ -170,13 +171,12 @@ orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *p)
     if (p->worst_bytes)
         return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: %s", why);
     const char *unit;
-    double u = unit_of(p, &unit), c[ORTH_NUM_CLASSES];
-    for (int i = 0; i < ORTH_NUM_CLASSES; i++)
-        c[i] = (double)p->class_bytes[i] / u;
-    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM,
-                     "the run does not fit: %.2f %s planned (params %.2f, grads %.2f, optimizer %.2f, activations "
-                     "%.2f, workspace %.2f), limit %.2f %s (memory.limit); nothing was allocated",
-                     (double)p->total_bytes / u, unit, c[ORTH_CLASS_PARAMS], c[ORTH_CLASS_GRADS],
-                     c[ORTH_CLASS_OPTIMIZER], c[ORTH_CLASS_ACTIVATIONS], c[ORTH_CLASS_WORKSPACE],
-                     (double)p->limit_bytes / u, unit);
+    char classes[256];
+    const double u = unit_of(p, &unit);
+    size_t at = 0;
+    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+        at += (size_t)snprintf(classes + at, sizeof classes - at, "%s%s %.2f", c ? ", " : "", orth_class_name((orth_class)c),
+                               (double)p->class_bytes[c] / u);
+    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: %.2f %s planned (%s), limit %.2f %s (memory.limit); nothing was "
+                     "allocated", (double)p->total_bytes / u, unit, classes, (double)p->limit_bytes / u, unit);
 }

@@ -11,8 +11,8 @@
 #include "program/ir/cost.h"
 
 typedef struct {
-    size_t class_bytes[ORTH_NUM_CLASSES];
-    size_t total_bytes;        /* the arena of the step */
+    size_t class_bytes[ORTH_NUM_CLASSES]; /* of all spaces together */
+    size_t total_bytes;        /* their sum */
     size_t lower_bound_bytes;  /* what no placement could go below */
     size_t limit_bytes;        /* what it may take; 0: not known */
     size_t worst_bytes;        /* of totals whose limit is that of each rank: of the rank that needs the most; else 0 */

@@ -5,36 +5,41 @@
 #include <math.h>
 
 #include "base/clock.h"
-#include "base/pages.h"
-#include "base/pool.h"
 #include "base/progress.h"
 #include "program/ir/comm_call.h"
 #include "program/passes/place.h"
+#include "run/space/space.h"
 
 struct orth_executor {
     const orth_program *p;
     const orth_kernel_fn *kernels;
     const orth_executor *lender;
-    char *arena;               /* host space */
-    bool borrowed;             /* it lies in the lender's */
+    orth_region own[ORTH_NUM_SPACES];     /* arenas; none where they lie in the lender's */
+    orth_region *region[ORTH_NUM_SPACES]; /* `own`, or the lender's */
+    size_t base[ORTH_NUM_SPACES];         /* where the arena begins in it */
+    bool borrowed;             /* they are the lender's */
     orth_op_call *calls;       /* [num_instrs] */
     orth_tensor *tensors;      /* of all calls, one after the other */
     int64_t *clock;            /* [num_instrs + 1]: see executor.h */
     int64_t *tags;             /* [num_instrs] of the first call of each */
     orth_comm *comms[ORTH_NUM_GROUPS];
     orth_ticket tickets[ORTH_MAX_TICKETS]; /* of started calls, by attr.ticket */
+    uint8_t *spaces;           /* [num_instrs] bits of the spaces that the instruction works in */
+    uint8_t held[ORTH_MAX_TICKETS]; /* those of started calls, entered until they are waited for */
     bool *touched;             /* [num_buffers] */
     bool counted;              /* `touched` is complete: a step has run */
 };
 
-/* NULL: the lender does not have it. */
-static char *address(const orth_executor *e, int32_t buffer)
+/* The region that a buffer lies in, and *at which byte; NULL: the lender does not have it in that space. */
+static orth_region *place_of(const orth_executor *e, int32_t buffer, size_t *at)
 {
     const orth_buffer *b = &e->p->buffers[buffer];
-    if (!b->external)
-        return e->arena + b->offset;
+    if (!b->external) {
+        *at = e->base[b->space] + b->offset;
+        return e->region[b->space];
+    }
     const int32_t lent = e->lender ? orth_program_find(e->lender->p, b->bind, b->index) : -1;
-    return lent < 0 ? NULL : address(e->lender, lent);
+    return lent < 0 || e->lender->p->buffers[lent].space != b->space ? NULL : place_of(e->lender, lent, at);
 }
 
 size_t orth_executor_size(const orth_executor *e, orth_bind bind, int64_t index)
@@ -43,7 +48,7 @@ size_t orth_executor_size(const orth_executor *e, orth_bind bind, int64_t index)
     return b < 0 ? 0 : e->p->buffers[b].bytes;
 }
 
-static orth_status find_bytes(orth_ctx *ctx, const orth_executor *e, orth_ref ref, char **out)
+static orth_status find_bytes(orth_ctx *ctx, const orth_executor *e, orth_ref ref, orth_region **out, size_t *at)
 {
     const int32_t b = orth_program_find(e->p, ref.bind, ref.index);
     if (b < 0)
@@ -52,24 +57,25 @@ static orth_status find_bytes(orth_ctx *ctx, const orth_executor *e, orth_ref re
     if (ref.bytes > buffer->bytes || ref.at > buffer->bytes - ref.bytes)
         return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "bytes %zu to %zu of '%s', which has %zu", ref.at, ref.at + ref.bytes,
                          buffer->name, buffer->bytes);
-    *out = address(e, b) + ref.at;
+    *out = place_of(e, b, at);
+    *at += ref.at;
     return ORTH_OK;
 }
 
 orth_status orth_executor_read(orth_ctx *ctx, const orth_executor *e, orth_ref ref, void *host)
 {
-    char *from;
-    ORTH_TRY(find_bytes(ctx, e, ref, &from));
-    orth_pool_copy(ctx->pool, host, from, ref.bytes);
-    return ORTH_OK;
+    orth_region *r;
+    size_t at;
+    ORTH_TRY(find_bytes(ctx, e, ref, &r, &at));
+    return r->ops->read(ctx, r, at, host, ref.bytes);
 }
 
 orth_status orth_executor_write(orth_ctx *ctx, orth_executor *e, orth_ref ref, const void *host)
 {
-    char *to;
-    ORTH_TRY(find_bytes(ctx, e, ref, &to));
-    orth_pool_copy(ctx->pool, to, host, ref.bytes);
-    return ORTH_OK;
+    orth_region *r;
+    size_t at;
+    ORTH_TRY(find_bytes(ctx, e, ref, &r, &at));
+    return r->ops->write(ctx, r, at, host, ref.bytes);
 }
 
 static orth_status resolve(orth_ctx *ctx, orth_executor *e, orth_tensor *t, const orth_operand *o)
@@ -77,10 +83,11 @@ static orth_status resolve(orth_ctx *ctx, orth_executor *e, orth_tensor *t, cons
     *t = orth_operand_tensor(o);
     if (o->buffer < 0)
         return ORTH_OK;
-    char *base = address(e, o->buffer);
-    if (!base)
+    size_t at;
+    orth_region *r = place_of(e, o->buffer, &at);
+    if (!r)
         return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' is not lent", e->p->buffers[o->buffer].name);
-    t->data = base + o->byte_offset;
+    t->data = r->base + at + o->byte_offset;
     return ORTH_OK;
 }
 
@@ -99,14 +106,27 @@ static orth_status check_joined(orth_ctx *ctx, int32_t i, const orth_tensor *t, 
     return ORTH_OK;
 }
 
+static uint8_t spaces_of(const orth_program *p, const orth_instr *n)
+{
+    int bits = orth_op_is_comm(n->op) ? 0 : 1 << p->buffers[p->workspace].space;
+    for (int k = 0; k < n->num_in; k++)
+        bits |= n->in[k].buffer < 0 ? 0 : 1 << p->buffers[n->in[k].buffer].space;
+    for (int k = 0; k < n->num_out; k++)
+        bits |= n->out[k].buffer < 0 ? 0 : 1 << p->buffers[n->out[k].buffer].space;
+    return (uint8_t)bits;
+}
+
 static orth_status resolve_all(orth_ctx *ctx, orth_executor *e)
 {
+    size_t at;
+    const orth_region *scratch = place_of(e, e->p->workspace, &at);
     orth_tensor *t = e->tensors;
     for (int32_t i = 0; i < e->p->num_instrs; i++) {
         const orth_instr *n = &e->p->instrs[i];
         orth_op_call *c = &e->calls[i];
         *c = (orth_op_call){.in = t, .out = t + n->num_in, .num_in = n->num_in, .num_out = n->num_out,
-                            .attr = &n->attr, .workspace = address(e, e->p->workspace)};
+                            .attr = &n->attr, .workspace = scratch->base + at};
+        e->spaces[i] = spaces_of(e->p, n);
         for (int k = 0; k < n->num_in; k++)
             ORTH_TRY(resolve(ctx, e, t++, &n->in[k]));
         for (int k = 0; k < n->num_out; k++)
@@ -146,6 +166,22 @@ static orth_status number_calls(orth_ctx *ctx, orth_executor *e)
     return ORTH_OK;
 }
 
+static orth_status map_space(orth_ctx *ctx, orth_executor *e, orth_space s)
+{
+    const size_t bytes = e->p->space_bytes[s];
+    if (!e->borrowed) {
+        e->region[s] = &e->own[s];
+        return orth_region_map(ctx, &e->own[s], s, bytes);
+    }
+    const orth_executor *l = e->lender;
+    if (bytes > l->p->transient_bytes[s])
+        return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "a program of %zu bytes is to lie in %zu bytes of another", bytes,
+                         l->p->transient_bytes[s]);
+    e->region[s] = l->region[s];
+    e->base[s] = l->base[s] + l->p->transient_offset[s];
+    return ORTH_OK;
+}
+
 orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_program *p,
                                  const orth_kernel_fn *kernels, const orth_executor *lender, bool overlay)
 {
@@ -161,18 +197,11 @@ orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_
     e->clock = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs + 1);
     e->tags = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs);
     e->touched = ORTH_NEW_ARRAY(ctx, bool, p->num_buffers);
-    orth_status s = e->calls && e->tensors && e->clock && e->tags && e->touched ? ORTH_OK : ORTH_ERR_NOMEM;
-    void *arena = NULL;
-    if (overlay) {
-        arena = lender->arena + lender->p->transient_offset;
-        e->borrowed = true;
-        if (p->space_bytes[ORTH_SPACE_HOST] > lender->p->transient_bytes)
-            s = ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "a program of %zu bytes is to lie in %zu bytes of another",
-                          p->space_bytes[ORTH_SPACE_HOST], lender->p->transient_bytes);
-    } else if (s == ORTH_OK) {
-        s = orth_pages_map(ctx, &arena, p->space_bytes[ORTH_SPACE_HOST]);
-    }
-    e->arena = arena;
+    e->spaces = ORTH_NEW_ARRAY(ctx, uint8_t, p->num_instrs);
+    e->borrowed = overlay;
+    orth_status s = e->calls && e->tensors && e->clock && e->tags && e->touched && e->spaces ? ORTH_OK : ORTH_ERR_NOMEM;
+    for (int k = 0; s == ORTH_OK && k < ORTH_NUM_SPACES; k++)
+        s = map_space(ctx, e, (orth_space)k);
     if (s == ORTH_OK)
         s = resolve_all(ctx, e);
     if (s == ORTH_OK)
@@ -189,8 +218,9 @@ void orth_executor_destroy(orth_ctx *ctx, orth_executor *e)
 {
     if (!e)
         return;
-    if (!e->borrowed)
-        orth_pages_unmap(e->arena, e->p->space_bytes[ORTH_SPACE_HOST]);
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        orth_region_unmap(&e->own[s]);
+    orth_mem_free(ctx, e->spaces);
     orth_mem_free(ctx, e->calls);
     orth_mem_free(ctx, e->tensors);
     orth_mem_free(ctx, e->clock);
@@ -247,13 +277,78 @@ static orth_status run_comm(orth_ctx *ctx, orth_executor *e, int32_t index)
     return ORTH_OK;
 }
 
+/* ---- the spaces of an instruction ---- */
+
+static void leave_spaces(const orth_executor *e, int spaces)
+{
+    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        if (!(spaces >> s & 1))
+            continue;
+        e->region[s]->ops->leave(e->region[s]);
+        if (e->lender && !e->borrowed)
+            e->lender->region[s]->ops->leave(e->lender->region[s]);
+    }
+}
+
+/* Those of the lender, too: external buffers are there. */
+static orth_status enter_spaces(orth_ctx *ctx, const orth_executor *e, int spaces)
+{
+    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        if (!(spaces >> s & 1))
+            continue;
+        ORTH_TRY(e->region[s]->ops->enter(ctx, e->region[s]));
+        if (e->lender && !e->borrowed)
+            ORTH_TRY(e->lender->region[s]->ops->enter(ctx, e->lender->region[s]));
+    }
+    return ORTH_OK;
+}
+
+/* `copy` between two spaces, one of which is the host's memory. */
+static orth_status move_between(orth_ctx *ctx, const orth_executor *e, const orth_instr *n)
+{
+    size_t from, to;
+    orth_region *in = place_of(e, n->in[0].buffer, &from), *out = place_of(e, n->out[0].buffer, &to);
+    from += n->in[0].byte_offset;
+    to += n->out[0].byte_offset;
+    if (e->p->buffers[n->out[0].buffer].space == ORTH_SPACE_HOST)
+        return in->ops->read(ctx, in, from, out->base + to, orth_operand_bytes(&n->in[0]));
+    return out->ops->write(ctx, out, to, in->base + from, orth_operand_bytes(&n->in[0]));
+}
+
+static bool moves_between(const orth_executor *e, const orth_instr *n)
+{
+    return n->op == ORTH_OP_copy && e->p->buffers[n->in[0].buffer].space != e->p->buffers[n->out[0].buffer].space;
+}
+
+/* A started call works until it is waited for, and keeps its spaces open so long. */
+static orth_status run_in_spaces(orth_ctx *ctx, orth_executor *e, int32_t i)
+{
+    const orth_instr *n = &e->p->instrs[i];
+    const bool started = n->attr.ticket > 0 && !orth_op_is_wait(n->op);
+    uint8_t *held = &e->held[n->attr.ticket % ORTH_MAX_TICKETS];
+    if (moves_between(e, n))
+        return move_between(ctx, e, n);
+    if (orth_op_is_wait(n->op)) {
+        const orth_status s = run_comm(ctx, e, i);
+        leave_spaces(e, *held);
+        *held = 0;
+        return s;
+    }
+    ORTH_TRY(enter_spaces(ctx, e, e->spaces[i]));
+    const orth_status s = orth_op_is_comm(n->op) ? run_comm(ctx, e, i) : e->kernels[n->op](ctx, &e->calls[i]);
+    if (started && s == ORTH_OK)
+        *held = e->spaces[i];
+    else
+        leave_spaces(e, e->spaces[i]);
+    return s;
+}
+
 static orth_status run_one(orth_ctx *ctx, orth_executor *e, int32_t i)
 {
     if (ctx->progress)
         atomic_store_explicit(&ctx->progress->instr, i, memory_order_relaxed);
     orth_tick(ctx);
-    orth_op op = e->p->instrs[i].op;
-    return orth_op_is_comm(op) ? run_comm(ctx, e, i) : e->kernels[op](ctx, &e->calls[i]);
+    return run_in_spaces(ctx, e, i);
 }
 
 static orth_status run_all(orth_ctx *ctx, orth_executor *e)
@@ -331,26 +426,42 @@ void orth_executor_name_instr(const void *executor, int32_t instr, char *text, s
     snprintf(text, size, "%s: %s%s%s (instruction %d)", place, orth_op_name(n->op), of, over, instr);
 }
 
-static bool is_finite(const orth_tensor *t)
+static bool all_finite(orth_dtype t, const void *values, int64_t n)
 {
-    int64_t n = t->data ? orth_tensor_elems(t) : 0;
     for (int64_t i = 0; i < n; i++) {
-        bool bad = t->dtype == ORTH_F32   ? !isfinite(((const float *)t->data)[i])
-                   : t->dtype == ORTH_F64 ? !isfinite(((const double *)t->data)[i])
-                   : t->dtype == ORTH_BF16 && !isfinite(orth_bf16_to_f32(((const orth_bf16 *)t->data)[i]));
+        const bool bad = t == ORTH_F32   ? !isfinite(((const float *)values)[i])
+                         : t == ORTH_F64 ? !isfinite(((const double *)values)[i])
+                         : t == ORTH_BF16 && !isfinite(orth_bf16_to_f32(((const orth_bf16 *)values)[i]));
         if (bad)
             return false;
     }
     return true;
 }
 
+/* Read piece by piece; what cannot be read is no infinity. */
+static bool is_finite(orth_ctx *ctx, const orth_executor *e, const orth_operand *o)
+{
+    double piece[512];
+    size_t at;
+    orth_region *r = o->buffer < 0 ? NULL : place_of(e, o->buffer, &at);
+    const size_t bytes = r ? orth_operand_bytes(o) : 0, elem = orth_dtype_bytes(o->dtype);
+    for (size_t done = 0, n; done < bytes; done += n) {
+        n = ORTH_MIN(sizeof piece, bytes - done);
+        if (r->ops->read(ctx, r, at + o->byte_offset + done, piece, n) != ORTH_OK)
+            return true;
+        if (!all_finite(o->dtype, piece, (int64_t)(n / elem)))
+            return false;
+    }
+    return true;
+}
+
 /* A parameter that was bad before the step; its gradient and update come later in the program. */
-static bool is_bad_parameter(const orth_executor *e, const orth_operand *o, const orth_tensor *t)
+static bool is_bad_parameter(orth_ctx *ctx, const orth_executor *e, const orth_operand *o)
 {
     if (o->buffer < 0)
         return false;
     orth_bind bind = e->p->buffers[o->buffer].bind;
-    return (bind == ORTH_BIND_MASTER || bind == ORTH_BIND_COPY) && !is_finite(t);
+    return (bind == ORTH_BIND_MASTER || bind == ORTH_BIND_COPY) && !is_finite(ctx, e, o);
 }
 
 static orth_status find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, size_t where_bytes)
@@ -359,15 +470,15 @@ static orth_status find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, 
         const orth_instr *n = &e->p->instrs[i];
         const orth_operand *bad = NULL;
         for (int k = 0; k < n->num_in && !bad; k++)
-            bad = is_bad_parameter(e, &n->in[k], &e->calls[i].in[k]) ? &n->in[k] : NULL;
+            bad = is_bad_parameter(ctx, e, &n->in[k]) ? &n->in[k] : NULL;
         const char *what = bad ? "the parameter " : "";
         if (!bad)
             ORTH_TRY(run_one(ctx, e, i));
         bool waits = orth_op_is_wait(n->op), started = n->attr.ticket > 0 && !waits; /* then the wait shows its results */
         for (int k = 0; k < n->num_out && !bad && !started; k++)
-            bad = is_finite(&e->calls[i].out[k]) ? NULL : &n->out[k];
+            bad = is_finite(ctx, e, &n->out[k]) ? NULL : &n->out[k];
         for (int k = 0; k < n->num_in && !bad && waits; k++)
-            bad = is_finite(&e->calls[i].in[k]) ? NULL : &n->in[k];
+            bad = is_finite(ctx, e, &n->in[k]) ? NULL : &n->in[k];
         if (!bad)
             continue;
         snprintf(where, where_bytes, "%s'%s' (op %s, layer %d, micro-batch %d, instruction %d)", what,
@@ -397,33 +508,43 @@ static size_t touched_bytes(const orth_executor *e, int32_t i)
     return (b->next >= 0 ? end : (end + ORTH_PLACE_ALIGN - 1) / ORTH_PLACE_ALIGN * ORTH_PLACE_ALIGN) - b->offset;
 }
 
-void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_CLASSES])
+/* The region of transient buffers as far as it was used: by class as it was planned, activations as many as there were. */
+static void count_transients(const orth_executor *e, orth_space s, size_t bytes, size_t of[ORTH_NUM_CLASSES])
 {
-    size_t low = SIZE_MAX, high = 0; /* of the region of transient buffers */
+    const size_t unused = e->p->transient_bytes[s] - ORTH_MIN(bytes, e->p->transient_bytes[s]);
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
-        class_bytes[c] = 0;
+        of[c] += e->p->transient_class[s][c] - (c == ORTH_CLASS_ACTIVATIONS ? ORTH_MIN(unused, e->p->transient_class[s][c]) : 0);
+}
+
+void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_SPACES][ORTH_NUM_CLASSES])
+{
+    size_t low[ORTH_NUM_SPACES], high[ORTH_NUM_SPACES] = {0}; /* of the regions of transient buffers */
+    memset(class_bytes, 0, ORTH_NUM_SPACES * sizeof *class_bytes);
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        low[s] = SIZE_MAX;
     for (int32_t i = 0; i < e->p->num_buffers; i++) {
         const orth_buffer *b = &e->p->buffers[i];
         const size_t bytes = touched_bytes(e, i);
         if (bytes == 0)
             continue;
         if (b->persistent) {
-            class_bytes[b->cls] += bytes;
+            class_bytes[b->space][b->cls] += bytes;
         } else {
-            low = ORTH_MIN(low, b->offset);
-            high = ORTH_MAX(high, b->offset + bytes);
+            low[b->space] = ORTH_MIN(low[b->space], b->offset);
+            high[b->space] = ORTH_MAX(high[b->space], b->offset + bytes);
         }
     }
-    if (high > 0)
-        class_bytes[ORTH_CLASS_ACTIVATIONS] += high - low;
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        if (high[s] > 0)
+            count_transients(e, (orth_space)s, high[s] - low[s], class_bytes[s]);
 }
 
-/* One past the last byte of the arena that was touched. */
-static size_t touched_end(const orth_executor *e)
+/* One past the last byte of the arena of a space that was touched. */
+static size_t touched_end(const orth_executor *e, orth_space s)
 {
     size_t high = 0;
     for (int32_t i = 0; i < e->p->num_buffers; i++) {
-        const size_t bytes = touched_bytes(e, i);
+        const size_t bytes = e->p->buffers[i].space == s ? touched_bytes(e, i) : 0;
         high = bytes > 0 ? ORTH_MAX(high, e->p->buffers[i].offset + bytes) : high;
     }
     return high;
@@ -431,9 +552,13 @@ static size_t touched_end(const orth_executor *e)
 
 size_t orth_executor_counted_above(const orth_executor *e)
 {
-    const size_t own = ORTH_MAX(touched_end(e->lender), e->lender->p->transient_offset);
-    const size_t mine = e->lender->p->transient_offset + touched_end(e);
-    return mine > own ? mine - own : 0;
+    size_t above = 0;
+    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        const size_t begin = e->lender->p->transient_offset[s], own = ORTH_MAX(touched_end(e->lender, (orth_space)s), begin);
+        const size_t mine = begin + touched_end(e, (orth_space)s);
+        above += mine > own ? mine - own : 0;
+    }
+    return above;
 }
 
 void orth_executor_exposed(const orth_executor *e, double seconds[ORTH_NUM_GROUPS])

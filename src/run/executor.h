@@ -12,9 +12,9 @@
 
 typedef struct orth_executor orth_executor;
 
-/* Maps the arenas and resolves every operand. kernels: orth_kernels_cpu() or _ref(). External buffers
+/* Maps an arena for each memory space and resolves every operand. kernels: orth_kernels_cpu() or _ref(). External buffers
  * are found in `lender` (NULL if there are none), which outlives *out, as must `p`. With `overlay` the
- * arena lies in the lender's region of transient buffers, which orth_place_reserve has made large enough: the two
+ * arenas lie in the lender's regions of transient buffers, which orth_place_reserve has made large enough: the two
  * then run by turns, and nothing but weights survives from one turn to the next. ORTH_ERR_NOMEM; ORTH_ERR_INTERNAL if
  * a lent buffer is missing or the region too small. */
 orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_program *p,
@@ -45,8 +45,8 @@ orth_status orth_executor_run(orth_ctx *ctx, orth_executor *e);
  * describes the first that holds an infinity or NaN in `where` (left alone if there is none): tensor, op, layer, micro-batch. */
 orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, size_t where_bytes);
 
-/* Arena bytes that the steps so far have touched, per class as in program.h. */
-void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_CLASSES]);
+/* Arena bytes that the steps so far have touched, per space and class as in program.h. */
+void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_SPACES][ORTH_NUM_CLASSES]);
 
 /* Of an executor that overlays another: bytes that it has touched of the lender's region above what the lender itself has
  * touched there. They are to be added to the lender's activations. */

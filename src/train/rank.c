@@ -347,10 +347,13 @@ static orth_status write_complete(orth_ctx *ctx, const rank_state *s)
 /* What the ranks have touched, beside plan.json. */
 static orth_status say_counted(orth_ctx *ctx, rank_state *s)
 {
-    size_t mine[ORTH_NUM_CLASSES], (*all)[ORTH_NUM_CLASSES] = orth_mem_alloc(ctx, (size_t)s->run->num_ranks * sizeof mine);
+    size_t counted[ORTH_NUM_SPACES][ORTH_NUM_CLASSES], mine[ORTH_NUM_CLASSES] = {0}, (*all)[ORTH_NUM_CLASSES] = orth_mem_alloc(ctx, (size_t)s->run->num_ranks * sizeof mine);
     if (!all)
         return ORTH_ERR_NOMEM;
-    orth_executor_counted(s->trainer.executor, mine);
+    orth_executor_counted(s->trainer.executor, counted);
+    for (int k = 0; k < ORTH_NUM_SPACES; k++)
+        for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+            mine[c] += counted[k][c];
     mine[ORTH_CLASS_ACTIVATIONS] += s->has_evaluator ? orth_executor_counted_above(s->evaluator.executor) : 0;
     mine[ORTH_CLASS_WORKSPACE] += s->saver ? orth_saver_counted(s->saver) : 0;
     memcpy(all[0], mine, sizeof mine);

@@ -41,8 +41,7 @@ static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, b
     if (o->buffer == -1)
         return ORTH_OK;
     const orth_buffer *b = &c->p->buffers[o->buffer];
-    bool placed = c->p->space_bytes[ORTH_SPACE_HOST] > 0;
-    if (placed && !b->persistent && (i < b->first || i > b->last))
+    if (c->p->placed && !b->persistent && (i < b->first || i > b->last))
         return refuse(c, i, o, "used outside of its life: its bytes may be another's");
     bool made_here = !b->persistent || b->cls == ORTH_CLASS_GRADS;
     if (!writes && made_here && c->written[o->buffer] < 0)
@@ -219,18 +218,18 @@ static orth_status check_chains(orth_ctx *ctx, const orth_program *p)
         const orth_buffer *buf = &p->buffers[b];
         const orth_buffer *next = buf->next < 0 || buf->external ? NULL : &p->buffers[buf->next];
         bool used = buf->persistent || buf->first >= 0;
-        if (next && used && next->offset != buf->offset + buf->bytes)
+        if (next && used && (next->space != buf->space || next->offset != buf->offset + buf->bytes))
             return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' does not follow '%s' in memory", next->name, buf->name);
     }
     return ORTH_OK;
 }
 
-static int32_t list_extents(const orth_program *p, extent *e)
+static int32_t list_extents(const orth_program *p, orth_space space, extent *e)
 {
     int32_t n = 0;
     for (int32_t b = 0; b < p->num_buffers; b++) {
         const orth_buffer *buf = &p->buffers[b];
-        if (buf->alias >= 0 || buf->bytes == 0 || buf->external || (!buf->persistent && buf->first < 0))
+        if (buf->space != space || buf->alias >= 0 || buf->bytes == 0 || buf->external || (!buf->persistent && buf->first < 0))
             continue;
         e[n++] = (extent){buf->offset, buf->offset + buf->bytes, buf->persistent ? 0 : buf->first,
                           buf->persistent ? p->num_instrs : buf->last, b};
@@ -248,7 +247,7 @@ typedef struct {
     int32_t n;
 } extents;
 
-static orth_status extents_make(orth_ctx *ctx, orth_arena *arena, const orth_program *p, extents *out)
+static orth_status extents_make(orth_ctx *ctx, orth_arena *arena, const orth_program *p, orth_space space, extents *out)
 {
     const int64_t room = p->num_buffers + 1;
     *out = (extents){.e = ORTH_ARENA_ARRAY(ctx, arena, extent, room),
@@ -256,7 +255,7 @@ static orth_status extents_make(orth_ctx *ctx, orth_arena *arena, const orth_pro
                      .at = ORTH_ARENA_ARRAY(ctx, arena, extent *, room)};
     if (!out->e || !out->ending || !out->at)
         return ORTH_ERR_NOMEM;
-    const size_t n = (size_t)(out->n = list_extents(p, out->e));
+    const size_t n = (size_t)(out->n = list_extents(p, space, out->e));
     qsort(out->e, n, sizeof *out->e, by_first);
     for (size_t i = 0; i < n; i++)
         out->ending[i] = out->at[i] = &out->e[i];
@@ -277,11 +276,11 @@ static const extent *overlapping(const extents *x, const extent *e)
 }
 
 /* Through the time of the program: each buffer comes to live when those that died before have gone. */
-static orth_status sweep(orth_ctx *ctx, const orth_program *p, extents *x)
+static orth_status sweep(orth_ctx *ctx, const orth_program *p, orth_space space, extents *x)
 {
     for (int32_t i = 0, gone = 0; i < x->n; i++) {
         const extent *e = &x->e[i];
-        if (e->end > p->space_bytes[ORTH_SPACE_HOST])
+        if (e->end > p->space_bytes[space])
             return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' reaches past the end of the arena", p->buffers[e->buffer].name);
         for (; x->ending[gone]->last < e->first; gone++)
             orth_index_set_remove(&x->live, x->ending[gone]->slot);
@@ -294,13 +293,13 @@ static orth_status sweep(orth_ctx *ctx, const orth_program *p, extents *x)
     return ORTH_OK;
 }
 
-static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p)
+static orth_status check_overlaps(orth_ctx *ctx, const orth_program *p, orth_space space)
 {
     orth_arena arena = {0};
     extents x;
-    orth_status status = extents_make(ctx, &arena, p, &x);
+    orth_status status = extents_make(ctx, &arena, p, space, &x);
     if (status == ORTH_OK)
-        status = sweep(ctx, p, &x);
+        status = sweep(ctx, p, space, &x);
     orth_arena_release(ctx, &arena);
     return status;
 }
@@ -339,10 +338,10 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
         status = check_instrs(&c);
     if (status == ORTH_OK)
         status = check_updates(&c);
-    if (status == ORTH_OK && p->space_bytes[ORTH_SPACE_HOST] > 0)
+    if (status == ORTH_OK && p->placed)
         status = check_chains(ctx, p);
-    if (status == ORTH_OK && p->space_bytes[ORTH_SPACE_HOST] > 0)
-        status = check_overlaps(ctx, p);
+    for (int s = 0; status == ORTH_OK && p->placed && s < ORTH_NUM_SPACES; s++)
+        status = check_overlaps(ctx, p, (orth_space)s);
     orth_arena_release(ctx, &arena);
     return status == ORTH_OK ? orth_check_happens(ctx, p) : status;
 }

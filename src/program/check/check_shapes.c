@@ -97,12 +97,31 @@ static orth_status check_comm(const shapes *s, const orth_instr *n)
     return ORTH_OK;
 }
 
+/* Only `copy` moves bytes between memory spaces. */
+static orth_status check_spaces(const shapes *s, const orth_instr *n)
+{
+    const orth_buffer *first = NULL;
+    for (int k = 0; k < n->num_in + n->num_out && n->op != ORTH_OP_copy; k++) {
+        const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k - n->num_in];
+        const orth_buffer *b = o->buffer < 0 ? first : &s->p->buffers[o->buffer];
+        first = first ? first : b;
+        if (!b || b->space == first->space)
+            continue;
+        char why[192];
+        snprintf(why, sizeof why, "buffer '%.60s' is in %s memory and '%.60s' in %s memory: only copy moves between them",
+                 first->name, orth_space_name(first->space), b->name, orth_space_name(b->space));
+        return refuse(s, why);
+    }
+    return ORTH_OK;
+}
+
 static orth_status check_all(shapes *s)
 {
     for (s->at = 0; s->at < s->p->num_instrs; s->at++) {
         const orth_instr *n = &s->p->instrs[s->at];
         for (int k = 0; k < n->num_in + n->num_out; k++)
             ORTH_TRY(check_view(s, k < n->num_in ? &n->in[k] : &n->out[k - n->num_in]));
+        ORTH_TRY(check_spaces(s, n));
         ORTH_TRY(orth_op_is_comm(n->op) ? check_comm(s, n) : check_signature(s, n));
     }
     return ORTH_OK;

@@ -81,8 +81,10 @@ static void print_instr(FILE *out, const orth_program *p, int32_t i)
     }
     fprintf(out, ")");
     print_attr(out, n);
-    if (n->num_out > 0 && n->out[0].buffer >= 0)
-        fprintf(out, "  @%zu", p->buffers[n->out[0].buffer].offset + n->out[0].byte_offset);
+    if (n->num_out > 0 && n->out[0].buffer >= 0) {
+        const orth_buffer *b = &p->buffers[n->out[0].buffer];
+        fprintf(out, "  %s@%zu", b->space == ORTH_SPACE_HOST ? "" : orth_space_name(b->space), b->offset + n->out[0].byte_offset);
+    }
     print_events(out, p, n);
     fprintf(out, "\n");
 }
@@ -100,17 +102,17 @@ void orth_print_program(FILE *out, const orth_program *p, int32_t layer, int32_t
     }
 }
 
-static bool is_counted(const orth_buffer *b)
+static bool is_counted(const orth_buffer *b, orth_space space)
 {
-    return !b->persistent && b->alias < 0 && b->first >= 0;
+    return !b->persistent && b->space == space && b->alias < 0 && b->first >= 0;
 }
 
-/* Live transient bytes during each instruction, in heap memory. */
-static size_t *live_bytes(const orth_program *p)
+/* Live transient bytes of a space during each instruction, in heap memory. */
+static size_t *live_bytes(const orth_program *p, orth_space space)
 {
     size_t *live = ORTH_NEW_ARRAY(p->ctx, size_t, p->num_instrs + 1), sum = 0;
     for (int32_t b = 0; live && b < p->num_buffers; b++) {
-        if (!is_counted(&p->buffers[b]))
+        if (!is_counted(&p->buffers[b], space))
             continue;
         live[p->buffers[b].first] += p->buffers[b].bytes;
         live[p->buffers[b].last + 1] -= p->buffers[b].bytes; /* modulo the word: the sums below come out right */
@@ -120,13 +122,13 @@ static size_t *live_bytes(const orth_program *p)
     return live;
 }
 
-/* The largest transient buffer that lives while instruction `at` runs. */
-static const char *largest_at(const orth_program *p, int32_t at)
+/* The largest transient buffer of a space that lives while instruction `at` runs. */
+static const char *largest_at(const orth_program *p, orth_space space, int32_t at)
 {
     const orth_buffer *largest = NULL;
     for (int32_t b = 0; b < p->num_buffers; b++) {
         const orth_buffer *buf = &p->buffers[b];
-        if (is_counted(buf) && buf->first <= at && buf->last >= at && buf->bytes > (largest ? largest->bytes : 0))
+        if (is_counted(buf, space) && buf->first <= at && buf->last >= at && buf->bytes > (largest ? largest->bytes : 0))
             largest = buf;
     }
     return largest ? largest->name : "";
@@ -134,15 +136,20 @@ static const char *largest_at(const orth_program *p, int32_t at)
 
 #define BAR_WIDTH 48
 
-orth_status orth_print_memory(FILE *out, const orth_program *p, int rows)
+static orth_status print_space(FILE *out, const orth_program *p, orth_space space, int rows)
 {
     const double mib = 1 << 20;
-    fprintf(out, "host arena: %.2f MiB\n", (double)p->space_bytes[ORTH_SPACE_HOST] / mib);
+    const double height = (double)p->transient_bytes[space];
+    fprintf(out, "%s arena: %.2f MiB\n", orth_space_name(space), (double)p->space_bytes[space] / mib);
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
-        fprintf(out, "  %-12s %12.2f MiB\n", orth_class_name((orth_class)c), (double)p->class_bytes[c] / mib);
-    fprintf(out, "  of the activations %.2f MiB are the region of transient buffers, at offset %zu\n\n",
-            (double)p->transient_bytes / mib, p->transient_offset);
-    size_t *live = live_bytes(p);
+        fprintf(out, "  %-12s %12.2f MiB\n", orth_class_name((orth_class)c), (double)p->class_bytes[space][c] / mib);
+    fprintf(out, "  of these %.2f MiB are the region of transient buffers, at offset %zu; when most of it is in use, it holds\n",
+            height / mib, p->transient_offset[space]);
+    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+        if (p->transient_class[space][c] > 0)
+            fprintf(out, "  %-12s %12.2f MiB\n", orth_class_name((orth_class)c), (double)p->transient_class[space][c] / mib);
+    fputc('\n', out);
+    size_t *live = live_bytes(p, space);
     const int32_t stride = ORTH_MAX(1, p->num_instrs / ORTH_MAX(rows, 1));
     for (int32_t i = 0; live && i < p->num_instrs; i += stride) {
         int32_t at = i;
@@ -150,15 +157,23 @@ orth_status orth_print_memory(FILE *out, const orth_program *p, int rows)
             at = live[k] >= live[at] ? k : at;
         const orth_instr *n = &p->instrs[at];
         const double most = (double)live[at];
-        const int bar = p->transient_bytes ? (int)(most / (double)p->transient_bytes * BAR_WIDTH + 0.5) : 0;
+        const int bar = height > 0 ? (int)(most / height * BAR_WIDTH + 0.5) : 0;
         fprintf(out, "%6d %-18s ", at, orth_op_name(n->op));
         print_place(out, n);
         fputc('|', out);
         for (int k = 0; k < BAR_WIDTH; k++)
             fputc(k < bar ? '#' : ' ', out);
-        fprintf(out, "| %9.2f MiB  %s\n", most / mib, largest_at(p, at));
+        fprintf(out, "| %9.2f MiB  %s\n", most / mib, largest_at(p, space, at));
     }
     const orth_status status = live ? ORTH_OK : ORTH_ERR_NOMEM;
     orth_mem_free(p->ctx, live);
     return status;
+}
+
+orth_status orth_print_memory(FILE *out, const orth_program *p, int rows)
+{
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        if (p->space_bytes[s] > 0)
+            ORTH_TRY(print_space(out, p, (orth_space)s, rows));
+    return ORTH_OK;
 }

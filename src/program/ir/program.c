@@ -13,6 +13,28 @@ const char *orth_class_name(orth_class c)
     return class_names[c];
 }
 
+const char *orth_space_name(orth_space s)
+{
+    static const char *const names[ORTH_NUM_SPACES] = {"host", "device"};
+    return names[s];
+}
+
+size_t orth_program_class_bytes(const orth_program *p, orth_class c)
+{
+    size_t sum = 0;
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        sum += p->class_bytes[s][c];
+    return sum;
+}
+
+size_t orth_program_bytes(const orth_program *p)
+{
+    size_t sum = 0;
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        sum += p->space_bytes[s];
+    return sum;
+}
+
 void orth_program_init(orth_ctx *ctx, orth_program *p)
 {
     *p = (orth_program){.ctx = ctx, .workspace = -1, .num_updates = 1};
@@ -40,6 +62,7 @@ int32_t orth_program_add_buffer(orth_program *p, const orth_buffer *b)
         return 0;
     p->buffers[p->num_buffers] = *b;
     orth_buffer *added = &p->buffers[p->num_buffers];
+    added->space = p->space;
     added->alias = added->prev = added->next = -1;
     return p->num_buffers++;
 }

@@ -15,9 +15,13 @@
 
 #include "program/ir/graph.h"
 
-typedef enum { ORTH_SPACE_HOST = 0, ORTH_SPACE_DEVICE, ORTH_SPACE_FILE, ORTH_NUM_SPACES } orth_space;
+/* Where a buffer's bytes are; run/space/ has a table of functions for each. Kernels and communicators work in one space, the
+ * op `copy` moves bytes from one to another. */
+typedef enum { ORTH_SPACE_HOST = 0, ORTH_SPACE_DEVICE, ORTH_NUM_SPACES } orth_space;
+const char *orth_space_name(orth_space s);
 
-/* The classes of the `memory` object of plans and runs. */
+/* The classes of the `memory` object of plans and runs. Activations include the step's data and its losses. A transient buffer
+ * that a communicator fills, or that only communicators read, is communication, whatever it was made as (place.c). */
 typedef enum {
     ORTH_CLASS_PARAMS = 0, ORTH_CLASS_GRADS, ORTH_CLASS_OPTIMIZER, ORTH_CLASS_ACTIVATIONS, ORTH_CLASS_COMM,
     ORTH_CLASS_WORKSPACE, ORTH_NUM_CLASSES
@@ -42,7 +46,7 @@ typedef enum {
 typedef struct {
     const char *name;
     size_t bytes;
-    orth_space space;
+    orth_space space;        /* the program's when it is added */
     orth_class cls;
     bool persistent;
     bool external;           /* lives in another program's arena (weights of an evaluation) */
@@ -139,12 +143,16 @@ typedef struct orth_program {
     int32_t workspace;              /* the buffer that all instructions of the compute queue share; -1 */
     orth_queue queues[ORTH_MAX_QUEUES]; /* [num_queues], that of computing first; 0: not in queues yet; passes/order.c */
     int32_t num_queues;
-    size_t space_bytes[ORTH_NUM_SPACES];   /* arena sizes; place.c */
-    size_t class_bytes[ORTH_NUM_CLASSES];  /* sum over classes = sum over spaces; place.c */
-    size_t persistent_bytes[ORTH_NUM_CLASSES]; /* of which persistent; place.c */
-    int32_t *persistent, num_persistent;       /* buffers in the order of their offsets, of a chain the first; place.c */
-    size_t transient_offset, transient_bytes; /* the region of transient buffers in the host space; place.c */
-    size_t lower_bound;             /* persistent bytes + largest sum of live transient bytes; place.c */
+    orth_space space;               /* where kernels work: of every buffer that lowering and passes add */
+    bool placed;                    /* the following is filled; place.c */
+    size_t space_bytes[ORTH_NUM_SPACES];   /* arena sizes */
+    size_t class_bytes[ORTH_NUM_SPACES][ORTH_NUM_CLASSES]; /* their sum over classes is space_bytes */
+    size_t persistent_bytes[ORTH_NUM_SPACES][ORTH_NUM_CLASSES]; /* of which persistent */
+    int32_t *persistent, num_persistent;   /* buffers in the order of their spaces and offsets, of a chain the first */
+    size_t transient_offset[ORTH_NUM_SPACES], transient_bytes[ORTH_NUM_SPACES]; /* the region of transient buffers */
+    size_t transient_class[ORTH_NUM_SPACES][ORTH_NUM_CLASSES]; /* what lives there when most does; with what no buffer fills
+                                       then, in ACTIVATIONS, their sum is transient_bytes */
+    size_t lower_bound;             /* persistent bytes + largest sums of live transient bytes */
     int64_t num_tokens;             /* tokens of one step on this rank */
     /* Where parameters are sharded: elements of each on each rank of the shard axis, and the rank of the axis that the
      * program is bound to (lower/views.h). */
@@ -176,6 +184,10 @@ void orth_queue_name(const orth_queue *q, char *text, size_t size);
 
 /* Sorts the bound buffers, whose names do not change any more: the next function then searches instead of looking at all. */
 void orth_program_index(orth_program *p);
+/* Bytes of all spaces: of a class, and of all. */
+size_t orth_program_class_bytes(const orth_program *p, orth_class c);
+size_t orth_program_bytes(const orth_program *p);
+
 /* The buffer bound to (bind, index); -1 if there is none. */
 int32_t orth_program_find(const orth_program *p, orth_bind bind, int64_t index);
 

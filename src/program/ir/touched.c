@@ -24,15 +24,19 @@ typedef struct {
     int32_t num;
 } lister;
 
-/* Buffers of other programs lie behind the arena, each by itself. So do shards, of one address each: ranks that share a program
- * (lower/views.h) have the same conflicts, whatever the sizes of their shards. */
+/* The arenas lie one behind the other, then the buffers of other programs, each by itself. So do shards, of one address each:
+ * ranks that share a program (lower/views.h) have the same conflicts, whatever the sizes of their shards. */
 static void find_bases(lister *l)
 {
-    uint64_t at = l->p->space_bytes[ORTH_SPACE_HOST];
+    uint64_t at = 0, arena[ORTH_NUM_SPACES];
+    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        arena[s] = at;
+        at += l->p->space_bytes[s];
+    }
     for (int32_t b = 0; b < l->p->num_buffers; b++) {
         const orth_buffer *buf = &l->p->buffers[b];
         const bool apart = buf->external || buf->shard_elem > 0;
-        l->base[b] = apart ? at : buf->offset;
+        l->base[b] = apart ? at : arena[buf->space] + buf->offset;
         at += buf->shard_elem > 0 ? 1 : buf->external ? buf->bytes : 0;
     }
     l->calls = at;

@@ -345,6 +345,7 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
         full.chunks = &whole;
         full.num_chunks = 1;
     }
+    out->space = spec->space;
     orth_builder b = {.ctx = ctx, .spec = &full, .p = out, .layer = -1, .micro_batch = -1, .action = -1, .block = ORTH_BLOCK_NONE, .node = -1};
     for (int i = 0; i < ORTH_NUM_DATA; i++)
         b.data[i] = -1;

@@ -61,6 +61,7 @@ typedef struct {
     const orth_param_desc *params;   /* [num_params], the registry */
     int64_t num_params;
     orth_dtype compute;              /* type of activations and of matrix copies */
+    orth_space space;                /* where kernels work */
     int32_t num_micro_batches;
     const int64_t *shares;           /* [DP ranks] sequences of each, where they combine gradients node by node
                                         (uneven.c); NULL: what a rank adds up is one node */

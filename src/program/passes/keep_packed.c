@@ -72,7 +72,7 @@ static void find_runs(keeper *k, int32_t buffer)
 static void pack(keeper *k, packed_run *run, const orth_instr *n)
 {
     const int64_t bytes = (int64_t)packed_bytes(k, n);
-    const orth_buffer buffer = {.name = "packed", .bytes = (size_t)bytes, .cls = ORTH_CLASS_ACTIVATIONS};
+    const orth_buffer buffer = {.name = "packed", .bytes = (size_t)bytes, .cls = ORTH_CLASS_WORKSPACE};
     run->packed = orth_operand_of(orth_program_add_buffer(k->r.p, &buffer), ORTH_U8, 1, &bytes);
     orth_instr *added = orth_program_add_instr(k->r.p, orth_op_packing(n->op), &n->attr, 1, &n->in[ORTH_IN_WEIGHT], 1,
                                                &run->packed);

@@ -67,6 +67,29 @@ static const enum { NONE = 0, IN0 } aliases[ORTH_NUM_OPS] = {
 #undef OP
 };
 
+/* Transient buffers that exist for communicators, which are not activations: what one fills, and what no other instruction
+ * reads. */
+static orth_status find_communication(orth_ctx *ctx, orth_program *p)
+{
+    enum { WRITTEN = 1, FILLED = 2, COMPUTED = 4, SENT = 8 };
+    uint8_t *use = ORTH_NEW_ARRAY(ctx, uint8_t, p->num_buffers + 1);
+    for (int32_t i = 0; use && i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        const bool comm = orth_op_is_comm(n->op);
+        for (int k = 0; k < n->num_in; k++)
+            if (n->in[k].buffer >= 0)
+                use[n->in[k].buffer] |= comm ? SENT : COMPUTED;
+        for (int k = 0; k < n->num_out; k++)
+            if (n->out[k].buffer >= 0)
+                use[n->out[k].buffer] |= WRITTEN | (comm && !(use[n->out[k].buffer] & WRITTEN) ? FILLED : 0);
+    }
+    for (int32_t b = 0; use && b < p->num_buffers; b++)
+        if (!p->buffers[b].persistent && (use[b] & FILLED || (use[b] & (SENT | COMPUTED)) == SENT))
+            p->buffers[b].cls = ORTH_CLASS_COMM;
+    orth_mem_free(ctx, use);
+    return use ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
 /* Out takes over the bytes of in[0] where the op allows it and nobody reads in[0] afterwards. */
 static void find_aliases(orth_program *p)
 {
@@ -78,7 +101,7 @@ static void find_aliases(orth_program *p)
             continue;
         int32_t in = orth_buffer_root(p, n->in[0].buffer), out = n->out[0].buffer;
         if (p->buffers[in].last != i || p->buffers[out].first != i ||
-            p->buffers[in].bytes != p->buffers[out].bytes)
+            p->buffers[in].bytes != p->buffers[out].bytes || p->buffers[in].space != p->buffers[out].space)
             continue;
         p->buffers[out].alias = in;
         p->buffers[in].last = p->buffers[out].last;
@@ -122,7 +145,8 @@ static double weight_of(const orth_pack_block *it, int order)
     }
 }
 
-static size_t live_peak(const orth_pack_block *items, int32_t n, int32_t num_instrs, int64_t *delta)
+/* The most that lives at once, and *at which instruction. delta: scratch [num_instrs + 2]. */
+static size_t live_peak(const orth_pack_block *items, int32_t n, int32_t num_instrs, int64_t *delta, int32_t *at)
 {
     for (int32_t i = 0; i <= num_instrs; i++)
         delta[i] = 0;
@@ -133,18 +157,20 @@ static size_t live_peak(const orth_pack_block *items, int32_t n, int32_t num_ins
     int64_t live = 0, peak = 0;
     for (int32_t i = 0; i <= num_instrs; i++) {
         live += delta[i];
+        if (live > peak)
+            *at = i;
         peak = ORTH_MAX(peak, live);
     }
     return (size_t)peak;
 }
 
-/* What is placed: the transient buffers, a chain of them as one. Returns how many. */
-static int32_t list_blocks(const orth_program *p, orth_pack_block *blocks)
+/* What is placed in a space: its transient buffers, a chain of them as one. Returns how many. */
+static int32_t list_blocks(const orth_program *p, orth_space space, orth_pack_block *blocks)
 {
     int32_t n = 0;
     for (int32_t b = 0; b < p->num_buffers; b++) {
         const orth_buffer *buf = &p->buffers[b];
-        if (!buf->persistent && buf->alias < 0 && buf->first >= 0 && buf->prev < 0)
+        if (!buf->persistent && buf->space == space && buf->alias < 0 && buf->first >= 0 && buf->prev < 0)
             blocks[n++] = (orth_pack_block){.buffer = b, .first = buf->first, .last = buf->last, .bytes = chain_bytes(p, b)};
     }
     return n;
@@ -177,14 +203,15 @@ static const orth_place_found *recall(const orth_place_memory *m, const orth_pac
     return NULL;
 }
 
-static orth_status remember(orth_ctx *ctx, orth_place_memory *m, const orth_program *p, int32_t n, size_t height)
+static orth_status remember(orth_ctx *ctx, orth_place_memory *m, const orth_program *p, orth_space space, int32_t n,
+                            size_t height)
 {
     if (!m->found)
         m->found = ORTH_NEW_ARRAY(ctx, orth_place_found, ORTH_PLACE_MEMORY);
     orth_pack_block *blocks = m->found ? ORTH_NEW_ARRAY(ctx, orth_pack_block, n + 1) : NULL;
     if (!blocks)
         return ORTH_ERR_NOMEM;
-    list_blocks(p, blocks);
+    list_blocks(p, space, blocks);
     for (int32_t i = 0; i < n; i++)
         blocks[i].offset = p->buffers[blocks[i].buffer].offset;
     orth_place_found *f = &m->found[m->num++ % ORTH_PLACE_MEMORY];
@@ -225,24 +252,44 @@ static orth_status try_orders(orth_ctx *ctx, orth_program *p, orth_pack_block *b
     return ORTH_OK;
 }
 
-/* Offsets of the transient buffers from the start of their region; its height, and what no placement can go below. */
-static orth_status pack_transients(orth_ctx *ctx, orth_program *p, orth_place_memory *m, size_t *out_height, size_t *out_bound)
+/* Bytes of each class that live while instruction `at` runs, with what aligns them; a chain has the class of its first buffer. The
+ * rest of the region of `height`, gaps that packing leaves, counts as activations. */
+static void classify(orth_program *p, orth_space space, const orth_pack_block *blocks, int32_t n, int32_t at, size_t height)
 {
+    size_t *of = p->transient_class[space], sum = 0;
+    memset(of, 0, sizeof p->transient_class[space]);
+    for (int32_t i = 0; i < n; i++) {
+        if (blocks[i].first > at || blocks[i].last < at)
+            continue;
+        of[p->buffers[blocks[i].buffer].cls] += blocks[i].bytes;
+        sum += blocks[i].bytes;
+    }
+    of[ORTH_CLASS_ACTIVATIONS] += height - sum;
+    p->transient_bytes[space] = height;
+}
+
+/* Offsets of the transient buffers of a space from the start of their region, its bytes, and what no placement can go below. */
+static orth_status pack_transients(orth_ctx *ctx, orth_program *p, orth_space space, orth_place_memory *m, size_t *out_bound)
+{
+    int32_t peak_at = 0;
+    size_t height = 0;
     orth_pack_block *blocks = ORTH_NEW_ARRAY(ctx, orth_pack_block, p->num_buffers + 1);
     int64_t *delta = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs + 2);
     orth_status status = blocks && delta ? ORTH_OK : ORTH_ERR_NOMEM;
-    const int32_t n = status == ORTH_OK ? list_blocks(p, blocks) : 0;
+    const int32_t n = status == ORTH_OK ? list_blocks(p, space, blocks) : 0;
     const orth_place_found *known = status == ORTH_OK ? recall(m, blocks, n) : NULL;
     if (status == ORTH_OK)
-        *out_bound = live_peak(blocks, n, p->num_instrs, delta);
+        *out_bound = live_peak(blocks, n, p->num_instrs, delta, &peak_at);
     if (known) {
         put_blocks(p, blocks, known->blocks, n);
-        *out_height = known->height;
+        height = known->height;
     } else if (status == ORTH_OK) {
-        status = try_orders(ctx, p, blocks, n, *out_bound, out_height);
+        status = try_orders(ctx, p, blocks, n, *out_bound, &height);
         if (status == ORTH_OK && m)
-            status = remember(ctx, m, p, n, *out_height);
+            status = remember(ctx, m, p, space, n, height);
     }
+    if (status == ORTH_OK)
+        classify(p, space, blocks, n, peak_at, height);
     orth_mem_free(ctx, blocks);
     orth_mem_free(ctx, delta);
     return status;
@@ -267,33 +314,52 @@ static void add_workspace(orth_program *p, int num_threads, orth_isa isa)
     p->workspace = orth_program_add_buffer(p, &b);
 }
 
-/* The persistent buffers, of chains the first ones, class by class. */
+/* The persistent buffers, of chains the first ones, space by space and class by class. */
 static void list_persistent(orth_program *p)
 {
     p->num_persistent = 0;
     p->persistent = ORTH_ARENA_ARRAY(p->ctx, &p->arena, int32_t, p->num_buffers);
     p->failed = p->failed || !p->persistent;
-    for (int c = 0; c < ORTH_NUM_CLASSES && !p->failed; c++)
+    for (int k = 0; k < ORTH_NUM_SPACES * ORTH_NUM_CLASSES && !p->failed; k++)
         for (int32_t b = 0; b < p->num_buffers; b++) {
             const orth_buffer *buf = &p->buffers[b];
-            if (buf->persistent && !buf->external && (int)buf->cls == c && buf->prev < 0)
+            if (buf->persistent && !buf->external && (int)buf->space * ORTH_NUM_CLASSES + (int)buf->cls == k && buf->prev < 0)
                 p->persistent[p->num_persistent++] = b;
         }
 }
 
-/* Their offsets, and what each class has. Returns the sum. */
-static size_t put_persistent(orth_program *p)
+/* Their offsets in the arena of `space`, and what each class has there. Returns the sum. */
+static size_t put_persistent(orth_program *p, orth_space space)
 {
     size_t at = 0;
-    memset(p->persistent_bytes, 0, sizeof p->persistent_bytes);
+    memset(p->persistent_bytes[space], 0, sizeof p->persistent_bytes[space]);
     for (int32_t i = 0; i < p->num_persistent; i++) {
         const int32_t b = p->persistent[i];
+        if (p->buffers[b].space != space)
+            continue;
         const size_t bytes = chain_bytes(p, b);
         put_chain(p, b, at);
-        p->persistent_bytes[p->buffers[b].cls] += bytes;
+        p->persistent_bytes[space][p->buffers[b].cls] += bytes;
         at += bytes;
     }
     return at;
+}
+
+/* Persistent buffers class by class, then the region of the others. */
+static orth_status place_space(orth_ctx *ctx, orth_program *p, orth_space space, orth_place_memory *m)
+{
+    size_t bound = 0;
+    ORTH_TRY(pack_transients(ctx, p, space, m, &bound));
+    const size_t at = put_persistent(p, space);
+    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+        p->class_bytes[space][c] = p->persistent_bytes[space][c] + p->transient_class[space][c];
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        if (!p->buffers[b].persistent && p->buffers[b].space == space && p->buffers[b].alias < 0)
+            p->buffers[b].offset += at;
+    p->transient_offset[space] = at;
+    p->space_bytes[space] = at + p->transient_bytes[space];
+    p->lower_bound += at + bound;
+    return ORTH_OK;
 }
 
 orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa, orth_place_memory *m)
@@ -304,47 +370,47 @@ orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa
     ORTH_TRY(orth_program_done(p));
     find_lives(p);
     join_lives(p);
+    ORTH_TRY(find_communication(ctx, p));
     find_aliases(p);
-    size_t height, bound;
-    ORTH_TRY(pack_transients(ctx, p, m, &height, &bound));
-    const size_t at = put_persistent(p);
-    memcpy(p->class_bytes, p->persistent_bytes, sizeof p->class_bytes);
-    p->lower_bound = at + bound;
-    p->transient_offset = at;
-    p->transient_bytes = height;
-    for (int32_t b = 0; b < p->num_buffers; b++)
-        if (!p->buffers[b].persistent && p->buffers[b].alias < 0)
-            p->buffers[b].offset += at;
+    p->lower_bound = 0;
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        ORTH_TRY(place_space(ctx, p, (orth_space)s, m));
     for (int32_t b = 0; b < p->num_buffers; b++)
         if (p->buffers[b].alias >= 0)
             p->buffers[b].offset = p->buffers[orth_buffer_root(p, b)].offset;
-    p->class_bytes[ORTH_CLASS_ACTIVATIONS] += height;
-    p->space_bytes[ORTH_SPACE_HOST] = at + height;
+    p->placed = true;
     return ORTH_OK;
 }
 
 void orth_place_again(orth_program *p)
 {
-    size_t before[ORTH_NUM_CLASSES];
-    memcpy(before, p->persistent_bytes, sizeof before);
-    const size_t more = put_persistent(p) - p->transient_offset; /* or less: modulo SIZE_MAX + 1 */
-    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
-        p->class_bytes[c] += p->persistent_bytes[c] - before[c];
-    for (int32_t b = 0; more && b < p->num_buffers; b++)
-        if (!p->buffers[b].persistent)
-            p->buffers[b].offset += more;
-    p->transient_offset += more;
-    p->lower_bound += more;
-    p->space_bytes[ORTH_SPACE_HOST] += more;
+    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        size_t before[ORTH_NUM_CLASSES];
+        memcpy(before, p->persistent_bytes[s], sizeof before);
+        const size_t more = put_persistent(p, (orth_space)s) - p->transient_offset[s]; /* or less: modulo SIZE_MAX + 1 */
+        for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+            p->class_bytes[s][c] += p->persistent_bytes[s][c] - before[c];
+        for (int32_t b = 0; more && b < p->num_buffers; b++)
+            if (!p->buffers[b].persistent && (int)p->buffers[b].space == s)
+                p->buffers[b].offset += more;
+        p->transient_offset[s] += more;
+        p->lower_bound += more;
+        p->space_bytes[s] += more;
+    }
 }
 
 void orth_place_reserve(orth_program *p, const orth_program *guest)
 {
-    const size_t bytes = guest->space_bytes[ORTH_SPACE_HOST];
-    p->lower_bound = ORTH_MAX(p->lower_bound, p->transient_offset + guest->lower_bound);
-    if (bytes <= p->transient_bytes)
-        return;
-    p->class_bytes[ORTH_CLASS_ACTIVATIONS] += bytes - p->transient_bytes;
-    p->space_bytes[ORTH_SPACE_HOST] += bytes - p->transient_bytes;
-    p->transient_bytes = bytes;
+    size_t persistent = 0;
+    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        const size_t bytes = guest->space_bytes[s], own = p->transient_bytes[s];
+        persistent += p->transient_offset[s];
+        if (bytes <= own)
+            continue;
+        p->class_bytes[s][ORTH_CLASS_ACTIVATIONS] += bytes - own;
+        p->transient_class[s][ORTH_CLASS_ACTIVATIONS] += bytes - own;
+        p->space_bytes[s] += bytes - own;
+        p->transient_bytes[s] = bytes;
+    }
+    p->lower_bound = ORTH_MAX(p->lower_bound, persistent + guest->lower_bound);
 }

@@ -1,4 +1,4 @@
-/* place.h -- exact addresses for every buffer of a program, before anything is allocated.
+/* place.h -- exact addresses for every buffer of a program, before anything is allocated: in one arena for each memory space.
  *
  * Persistent buffers come first, class by class; then one region into which transient buffers are
  * packed by their lives (offline dynamic storage allocation: several greedy orders are tried and the
@@ -23,16 +23,16 @@ typedef struct {
 #define ORTH_PLACE_MEMORY 64
 void orth_place_forget(orth_ctx *ctx, orth_place_memory *m);
 
-/* Fills lives, aliases, offsets, space_bytes, class_bytes, lower_bound and the workspace buffer, which
+/* Fills lives, aliases, offsets, the sizes of the arenas and what each class takes of them, and the workspace buffer, which
  * depends on the threads and instruction set that the kernels will use. Once per program. Looks for the placement in
  * `memory` (NULL: nowhere), and leaves there what it finds; the result is the same. ORTH_ERR_NOMEM. */
 orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa, orth_place_memory *memory);
 
-/* After the sizes of persistent buffers of a placed program have changed (orth_program_bind): all of them, and the region behind,
+/* After the sizes of persistent buffers of a placed program have changed (orth_program_bind): all of them, and the regions behind,
  * move to where orth_place would have put them. */
 void orth_place_again(orth_program *p);
 
-/* Makes the region of p's transient buffers large enough for all of `guest`, a program that runs in it by turns with p
+/* Makes the regions of p's transient buffers large enough for all of `guest`, a program that runs in them by turns with p
  * (an evaluation between training steps). Both are placed; nothing is mapped yet. */
 void orth_place_reserve(orth_program *p, const orth_program *guest);
 
