@@ -179,12 +179,13 @@ static inline void program_text_write(const program_text *t)
         program_text_buffer(t, b);
     fprintf(t->out, "program");
     PROGRAM_TEXT_INT(t, p, workspace);
-    for (int i = 0; i < ORTH_NUM_SPACES; i++)
-        program_text_int(t, "space", (int64_t)p->space_bytes[i]);
-    for (int i = 0; i < ORTH_NUM_CLASSES; i++)
-        program_text_int(t, "class", (int64_t)p->class_bytes[i]);
-    PROGRAM_TEXT_INT(t, p, transient_offset);
-    PROGRAM_TEXT_INT(t, p, transient_bytes);
+    for (int k = 0; k < ORTH_NUM_SPACES; k++) {
+        program_text_int(t, "space", (int64_t)p->space_bytes[k]);
+        for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+            program_text_int(t, "class", (int64_t)p->class_bytes[k][c]);
+        program_text_int(t, "transient_offset", (int64_t)p->transient_offset[k]);
+        program_text_int(t, "transient_bytes", (int64_t)p->transient_bytes[k]);
+    }
     PROGRAM_TEXT_INT(t, p, lower_bound);
     PROGRAM_TEXT_INT(t, p, num_tokens);
     PROGRAM_TEXT_INT(t, p, num_updates);
