@@ -104,7 +104,7 @@ static void bind(const binding *x)
         bind_buffer(x, &p->buffers[p->own_buffers[i]]);
     for (int32_t i = 0; i < p->num_own; i++)
         bind_instr(x, &p->instrs[p->own[i]]);
-    if (p->space_bytes[ORTH_SPACE_HOST] > 0)
+    if (p->placed)
         orth_place_again(p);
 }
 
