@@ -73,7 +73,7 @@ static size_t region(orth_ctx *ctx, layout_case c, int policy)
     compiled x;
     c.recompute = layout_recompute(policy);
     compile(ctx, &c, 0, &x);
-    const size_t bytes = x.p.transient_bytes[ORTH_SPACE_HOST];
+    const size_t bytes = x.p.transient_bytes[x.p.space];
     release(ctx, &x);
     return bytes;
 }
