@@ -71,7 +71,7 @@ void orth_rank_units_release(orth_rank_units *u)
 
 orth_status orth_programs_make(orth_ctx *ctx, orth_programs *out, const orth_programs_spec *spec)
 {
-    *out = (orth_programs){.spec = *spec};
+    *out = (orth_programs){.ctx = ctx, .spec = *spec};
     ORTH_TRY(orth_classes_make(ctx, &out->classes, spec->spread, spec->model, &spec->step));
     out->of = ORTH_ARENA_ARRAY(ctx, &out->arena, orth_rank_units *, spec->spread->mesh.num_ranks);
     if (!out->of)
@@ -112,7 +112,7 @@ orth_status orth_programs_of(orth_ctx *ctx, orth_programs *p, int rank, const or
 {
     const int of = orth_classes_of(&p->classes, rank);
     if (!p->of[of])
-        ORTH_TRY(compile_class(ctx, p, of));
+        ORTH_TRY(compile_class(p->ctx, p, of)); /* kept when the rank that asks has ended */
     *out = &p->of[of]->step;
     return bind(ctx, p, p->of[of], rank);
 }

@@ -49,6 +49,7 @@ void orth_rank_units_release(orth_rank_units *u);
 
 typedef struct {
     orth_programs_spec spec;
+    orth_ctx *ctx;                  /* that of orth_programs_make, which outlives the ranks that ask */
     orth_classes classes;
     orth_place_memory places;
     orth_rank_units **of;  /* [num_ranks] of classes, at their lowest ranks; NULL: not compiled yet, or taken */
