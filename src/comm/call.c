@@ -113,16 +113,20 @@ static orth_status start(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call
     r->next = NULL;
     r->ticket = ++c->last_ticket;
     atomic_store_explicit(&r->done, false, memory_order_relaxed);
+    orth_status status = ORTH_OK;
     if (is_message(call->kind)) {
         r->unusual = comm_call_unusual(c, call);
         if (!c->ops->post(c, r))
-            return comm_fail(ctx, c->world);
+            status = comm_fail(ctx, c->world);
     } else {
         r->seq = ++c->seq;
-        ORTH_TRY(comm_queue_push(ctx, c, r));
+        status = comm_queue_push(ctx, c, r);
     }
-    *out = r->ticket;
-    return ORTH_OK;
+    if (status == ORTH_OK)
+        *out = r->ticket;
+    else
+        r->ticket = 0; /* nobody will complete it: nobody may wait for it */
+    return status;
 }
 
 static orth_status run(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call)
@@ -184,6 +188,10 @@ static orth_status make_with_fault(orth_ctx *ctx, orth_comm *c, const orth_comm_
     case ORTH_COMM_FAULT_STOP:
         return stop_here(ctx, w);
     case ORTH_COMM_FAULT_SWAP:
+        if (call->instr < 0 || is_message(call->kind)) { /* buffers that may be gone by then; what is late, not wrong */
+            w->calls--;
+            return make(ctx, c, call, out);
+        }
         w->holding = true;
         w->held = *call;
         w->held_comm = c;

@@ -61,7 +61,7 @@ typedef enum {
     ORTH_COMM_FAULT_NONE = 0,
     ORTH_COMM_FAULT_STOP,         /* never makes the call, until the world is aborted */
     ORTH_COMM_FAULT_SKIP,         /* goes on as if the call were made */
-    ORTH_COMM_FAULT_SWAP,         /* makes the next call first */
+    ORTH_COMM_FAULT_SWAP,         /* of two collectives of a program, makes the second first */
     ORTH_COMM_FAULT_COUNT,        /* one element more than asked */
     ORTH_COMM_FAULT_LEAVE         /* the call fails, as if the rank had an error of its own */
 } orth_comm_fault_kind;
@@ -132,6 +132,10 @@ void orth_world_name_instrs(orth_world *w, orth_instr_name_fn name);
 /* Ends all waits of all ranks with ORTH_ERR_COMM and this cause (the first one stays). For ranks that
  * fail outside of a communicator; orth_run_ranks does it when fn returns an error. */
 void orth_world_abort(orth_world *w, const char *cause);
+
+/* After an abort: the back end (MPI) may still read what a call under way sends, so buffers of calls must stay until the
+ * process ends, which it does with an error. */
+bool orth_world_keeps_buffers(const orth_world *w);
 
 /* ---- communicators ---- */
 

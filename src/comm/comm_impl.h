@@ -55,6 +55,7 @@ typedef struct {
      * not used. */
     bool (*exchange)(orth_comm *c, orth_comm_kind kind, const comm_block *blocks, int num);
     size_t work_bytes;            /* scratch that each communicator gets; 0: only on demand */
+    bool keeps_buffers;           /* orth_world_keeps_buffers, after an abort */
 } comm_ops;
 
 extern const comm_ops comm_ops_thread, comm_ops_null;

@@ -185,6 +185,11 @@ void orth_world_abort(orth_world *w, const char *cause)
     comm_abort(w->s, w->rank, ORTH_ERR_COMM, "%s", cause);
 }
 
+bool orth_world_keeps_buffers(const orth_world *w)
+{
+    return w->s->ops->keeps_buffers && comm_aborted(w->s);
+}
+
 orth_status comm_fail(orth_ctx *ctx, orth_world *w)
 {
     if (ctx->error.code == ORTH_OK)

@@ -141,13 +141,15 @@ static void close_rank(orth_ctx *ctx, rank_state *s)
 {
     orth_saver_destroy(ctx, s->saver);
     orth_loader_destroy(ctx, s->loader);
-    if (s->has_evaluator)
+    const bool keep = orth_world_keeps_buffers(s->world);
+    if (s->has_evaluator && !keep)
         orth_evaluator_destroy(ctx, &s->evaluator);
-    if (s->has_trainer)
+    if (s->has_trainer && !keep)
         orth_trainer_destroy(ctx, &s->trainer);
     orth_groups_destroy(ctx, s->comms);
     orth_comm_destroy(ctx, s->all);
-    orth_mem_free(ctx, s->chunks);
+    if (!keep)
+        orth_mem_free(ctx, s->chunks);
     orth_mem_free(ctx, s->indices);
     orth_mem_free(ctx, s->weights);
     orth_mem_free(ctx, s->clock);

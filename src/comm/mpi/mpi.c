@@ -4,6 +4,10 @@
  * collectives are not used: their order of sums is theirs. Every wait polls, so that it notices an abort of
  * the world, of which the monitor (monitor.h) hears. A rank that fails returns without MPI_Finalize: the process
  * must end with a non-zero status, upon which the launcher ends those that do not come back.
+ *
+ * After an abort the monitor still talks, and whoever calls MPI makes it move all data: a large send that was
+ * under way is still read from its buffer. Sends cannot be cancelled, so their buffers stay until the process ends.
+ * Receives are cancelled, since their buffers may be on a stack.
  */
 #include <mpi.h>
 #include <sched.h>
@@ -96,6 +100,15 @@ static void tell_missing(orth_comm *c, const comm_block *blocks, const int *owne
     }
 }
 
+static void cancel(MPI_Request *request)
+{
+    int done;
+    if (*request == MPI_REQUEST_NULL)
+        return;
+    MPI_Cancel(request);
+    MPI_Test(request, &done, MPI_STATUS_IGNORE);
+}
+
 static bool mpi_exchange(orth_comm *c, orth_comm_kind kind, const comm_block *blocks, int num)
 {
     mpi_state *s = state_of(c);
@@ -116,8 +129,12 @@ static bool mpi_exchange(orth_comm *c, orth_comm_kind kind, const comm_block *bl
         }
         if (done)
             break;
-        if (comm_aborted(c->world->s))
+        if (comm_aborted(c->world->s)) {
+            for (int i = 0; i < posted; i++)
+                if (blocks[owner[i]].incoming)
+                    cancel(&q[i]);
             return false;
+        }
         if (orth_clock_ns() - told_ns > LONG_NS) {
             tell_missing(c, blocks, owner, q, posted);
             told_ns = orth_clock_ns();
@@ -213,6 +230,8 @@ static bool poll_messages(orth_comm *c)
             continue;
         }
         comm_request *r = m->r;
+        for (int k = 0; k < 3 && r->call.kind == ORTH_COMM_RECV; k++)
+            cancel(&m->request[k]); /* only after an abort is one left */
         m->r = NULL;
         atomic_fetch_sub(&c->num_receives, 1);
         comm_request_complete(r);
@@ -308,7 +327,8 @@ static orth_status mpi_create(orth_ctx *ctx, orth_comm *c)
     return ORTH_OK;
 }
 
-/* Freeing an MPI communicator is collective: after an abort it is left to the end of the process. */
+/* Freeing an MPI communicator is collective: after an abort it is left to the end of the process, as are the headers
+ * and the scratch of messages under way. */
 static void mpi_destroy(orth_ctx *ctx, orth_comm *c)
 {
     mpi_state *s = state_of(c);
@@ -317,13 +337,15 @@ static void mpi_destroy(orth_ctx *ctx, orth_comm *c)
     if (atomic_load(&me->group) == c)
         atomic_store(&me->group, NULL);
     pthread_mutex_unlock(&c->world->s->mutex);
-    if (!comm_aborted(c->world->s)) {
-        MPI_Type_free(&s->part);
-        MPI_Comm_free(&s->messages);
-        MPI_Comm_free(&s->blocks);
-    }
-    orth_mem_free(ctx, s);
     c->state = NULL;
+    if (comm_aborted(c->world->s)) {
+        c->work = NULL;
+        return;
+    }
+    MPI_Type_free(&s->part);
+    MPI_Comm_free(&s->messages);
+    MPI_Comm_free(&s->blocks);
+    orth_mem_free(ctx, s);
 }
 
 static void mpi_quiesce(orth_comm *c)
@@ -339,6 +361,7 @@ const comm_ops comm_ops_mpi = {
     .quiesce = mpi_quiesce,
     .exchange = mpi_exchange,
     .work_bytes = (size_t)4 << 20,
+    .keeps_buffers = true,
 };
 
 /* ---- the world ---- */
