@@ -176,7 +176,7 @@ static void add_memory(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
         snprintf(name, sizeof name, "stage %d, rank %d%s", stage, worst, worst == c->worst_rank ? ", worst" : "");
         orth_text_addf(ctx, t, "  %-28s", name);
         for (int k = 0; k < ORTH_NUM_CLASSES; k++)
-            orth_text_addf(ctx, t, " %11.3f", gib(p->ranks[worst].class_bytes[k]));
+            orth_text_addf(ctx, t, " %11.3f", gib(orth_memory_of_class(&p->ranks[worst].memory, (orth_class)k)));
         orth_text_addf(ctx, t, " %11.3f\n", gib(p->ranks[worst].total_bytes));
     }
 }

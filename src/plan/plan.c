@@ -10,22 +10,9 @@ orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, size_t limit_by
     orth_plan plan = {.total_bytes = orth_program_bytes(p), .lower_bound_bytes = p->lower_bound,
                       .limit_bytes = limit_bytes, .cost = orth_program_cost(p), .tokens = p->num_tokens,
                       .num_elems = num_elems, .num_instrs = p->num_instrs};
-    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
-        plan.class_bytes[c] = orth_program_class_bytes(p, (orth_class)c);
+    memcpy(plan.memory.of, p->class_bytes, sizeof plan.memory.of);
     plan.fits = limit_bytes == 0 || plan.total_bytes <= limit_bytes;
     return plan;
-}
-
-char *orth_memory_json(orth_ctx *ctx, const size_t class_bytes[ORTH_NUM_CLASSES])
-{
-    char text[512];
-    size_t at = 0, total = 0;
-    for (int c = 0; c < ORTH_NUM_CLASSES; c++) {
-        at += (size_t)snprintf(text + at, sizeof text - at, "\"%s\": %zu, ", orth_class_name((orth_class)c),
-                               class_bytes[c]);
-        total += class_bytes[c];
-    }
-    return orth_mem_printf(ctx, "{%s\"total\": %zu}", text, total);
 }
 
 static double gib(size_t bytes)
@@ -61,8 +48,9 @@ orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens,
 {
     orth_plan sum = {.limit_bytes = limit_bytes, .tokens = tokens, .num_elems = plans[0].num_elems};
     for (int k = 0; k < num_ranks; k++) {
-        for (int c = 0; c < ORTH_NUM_CLASSES; c++)
-            sum.class_bytes[c] += plans[k].class_bytes[c];
+        for (int s = 0; s < ORTH_NUM_SPACES; s++)
+            for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+                sum.memory.of[s][c] += plans[k].memory.of[s][c];
         sum.total_bytes += plans[k].total_bytes;
         sum.lower_bound_bytes += plans[k].lower_bound_bytes;
         sum.cost.model_flops += plans[k].cost.model_flops;
@@ -101,7 +89,7 @@ static void add_ranks(orth_ctx *ctx, orth_text *out, const orth_plan *plans, int
 {
     for (int k = 0; k < num_ranks && !out->failed; k++) {
         char comm[ORTH_TRAFFIC_JSON_MAX], sent[ORTH_TRAFFIC_JSON_MAX], time[TIME_JSON_MAX];
-        char *memory = orth_memory_json(ctx, plans[k].class_bytes);
+        char *memory = orth_memory_json(ctx, &plans[k].memory);
         orth_traffic_json(&plans[k].traffic, true, comm);
         orth_traffic_json(&plans[k].traffic, false, sent);
         time_json(&plans[k].time, time);
@@ -139,14 +127,11 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
 
 char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
 {
-    char rows[1024], why[256], whose[48] = "rank 0";
-    size_t at = 0;
+    char why[256], whose[48] = "rank 0";
+    orth_text text = {0};
     reasons(p, why, sizeof why);
     if (num_ranks > 1)
         snprintf(whose, sizeof whose, "all %d ranks together", num_ranks);
-    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
-        at += (size_t)snprintf(rows + at, sizeof rows - at, "  %-12s %14zu B %9.3f GiB\n",
-                               orth_class_name((orth_class)c), p->class_bytes[c], gib(p->class_bytes[c]));
     char time[256] = "";
     const orth_rank_time *t = &p->time;
     if (t->step_s > 0)
@@ -154,12 +139,13 @@ char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
                  "waiting %.1f %%\n               %14.1f tokens/s, MFU %.3f\n", t->step_s, 100 * t->compute_s / t->step_s,
                  100 * t->comm_s / t->step_s, 100 * t->wait_s / t->step_s, (double)p->tokens / t->step_s,
                  p->cost.model_flops / t->step_s / p->peak_flops);
-    return orth_mem_printf(ctx,
-        "parameters     %14" PRId64 "\ntokens a step  %14" PRId64 "\nFLOPs a step   %14.4e model, %.4e hardware "
-        "(%.4e per token)\n%smemory of %s\n%s  %-12s %14zu B %9.3f GiB (lower bound %.3f GiB)\n%s%s%s",
-        p->num_elems, p->tokens, p->cost.model_flops, p->cost.hardware_flops,
-        p->cost.model_flops / (double)ORTH_MAX(p->tokens, 1), time, whose, rows, "total", p->total_bytes, gib(p->total_bytes),
-        gib(p->lower_bound_bytes), p->fits ? "fits" : "does not fit: ", why, "\n");
+    orth_text_addf(ctx, &text, "parameters     %14" PRId64 "\ntokens a step  %14" PRId64 "\nFLOPs a step   %14.4e model, %.4e hardware "
+                   "(%.4e per token)\n%s", p->num_elems, p->tokens, p->cost.model_flops, p->cost.hardware_flops,
+                   p->cost.model_flops / (double)ORTH_MAX(p->tokens, 1), time);
+    orth_memory_add_rows(ctx, &text, &p->memory, whose);
+    orth_text_addf(ctx, &text, "  %-12s %14zu B %9.3f GiB (lower bound %.3f GiB)\n%s%s\n", "total", p->total_bytes, gib(p->total_bytes),
+                   gib(p->lower_bound_bytes), p->fits ? "fits" : "does not fit: ", why);
+    return orth_text_take(ctx, &text);
 }
 
 orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *p)
@@ -176,7 +162,7 @@ orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *p)
     size_t at = 0;
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
         at += (size_t)snprintf(classes + at, sizeof classes - at, "%s%s %.2f", c ? ", " : "", orth_class_name((orth_class)c),
-                               (double)p->class_bytes[c] / u);
+                               (double)orth_memory_of_class(&p->memory, (orth_class)c) / u);
     return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: %.2f %s planned (%s), limit %.2f %s (memory.limit); nothing was "
                      "allocated", (double)p->total_bytes / u, unit, classes, (double)p->limit_bytes / u, unit);
 }

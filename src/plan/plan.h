@@ -6,13 +6,14 @@
 #ifndef ORTH_PLAN_PLAN_H
 #define ORTH_PLAN_PLAN_H
 
+#include "plan/memory.h"
 #include "plan/simulate.h"
 #include "plan/traffic.h"
 #include "program/ir/cost.h"
 
 typedef struct {
-    size_t class_bytes[ORTH_NUM_CLASSES]; /* of all spaces together */
-    size_t total_bytes;        /* their sum */
+    orth_memory memory;        /* arenas, and on rank 0 what saves checkpoints */
+    size_t total_bytes;        /* its sum */
     size_t lower_bound_bytes;  /* what no placement could go below */
     size_t limit_bytes;        /* what it may take; 0: not known */
     size_t worst_bytes;        /* of totals whose limit is that of each rank: of the rank that needs the most; else 0 */
@@ -39,8 +40,6 @@ void orth_plan_price_total(orth_plan *total, const orth_plan *ranks, int num_ran
 
 /* "--json" and plan.json (docs/formats/run.md). Heap memory; NULL with the error recorded. */
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *total);
-/* {"params": ..., ..., "total": ...}: the memory object of plan.json and memory.json. */
-char *orth_memory_json(orth_ctx *ctx, const size_t class_bytes[ORTH_NUM_CLASSES]);
 /* For people, several lines: `plan` is that of the only rank, or the total of num_ranks. */
 char *orth_plan_text(orth_ctx *ctx, const orth_plan *plan, int num_ranks);
 

@@ -550,15 +550,11 @@ static size_t touched_end(const orth_executor *e, orth_space s)
     return high;
 }
 
-size_t orth_executor_counted_above(const orth_executor *e)
+size_t orth_executor_counted_above(const orth_executor *e, orth_space s)
 {
-    size_t above = 0;
-    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
-        const size_t begin = e->lender->p->transient_offset[s], own = ORTH_MAX(touched_end(e->lender, (orth_space)s), begin);
-        const size_t mine = begin + touched_end(e, (orth_space)s);
-        above += mine > own ? mine - own : 0;
-    }
-    return above;
+    const size_t begin = e->lender->p->transient_offset[s], own = ORTH_MAX(touched_end(e->lender, s), begin);
+    const size_t mine = begin + touched_end(e, s);
+    return mine > own ? mine - own : 0;
 }
 
 void orth_executor_exposed(const orth_executor *e, double seconds[ORTH_NUM_GROUPS])

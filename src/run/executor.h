@@ -48,9 +48,9 @@ orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *
 /* Arena bytes that the steps so far have touched, per space and class as in program.h. */
 void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_SPACES][ORTH_NUM_CLASSES]);
 
-/* Of an executor that overlays another: bytes that it has touched of the lender's region above what the lender itself has
- * touched there. They are to be added to the lender's activations. */
-size_t orth_executor_counted_above(const orth_executor *e);
+/* Of an executor that overlays another: bytes of a space that it has touched of the lender's region above what the lender itself
+ * has touched there. They are to be added to the lender's activations. */
+size_t orth_executor_counted_above(const orth_executor *e, orth_space s);
 
 /* Time that the last step's thread of computing spent on communication, by group: in calls that block, in starting
  * others and in waiting for them. */

@@ -164,7 +164,7 @@ orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_confi
     const orth_programs_spec spec = programs_spec(ctx, cfg, model, evaluates);
     ORTH_TRY(orth_run_plan_make(ctx, p, &layout, &spec, orth_groups_method(cfg)));
     const size_t copy = orth_saver_bytes(cfg, model, p->num_ranks);
-    p->ranks[0].class_bytes[ORTH_CLASS_WORKSPACE] += copy;
+    p->ranks[0].memory.of[ORTH_SPACE_HOST][ORTH_CLASS_WORKSPACE] += copy;
     p->ranks[0].total_bytes += copy;
     p->ranks[0].lower_bound_bytes += copy;
     p->total = orth_plan_total(p->ranks, p->num_ranks, cfg->train_global_batch * cfg->data_seq_len, memory_limit(cfg));

@@ -313,11 +313,11 @@ static orth_status run_steps(orth_ctx *ctx, rank_state *s)
 
 /* ---- memory.json ---- */
 
-static orth_status write_counted(orth_ctx *ctx, const orth_run *r, size_t (*counted)[ORTH_NUM_CLASSES])
+static orth_status write_counted(orth_ctx *ctx, const orth_run *r, orth_memory *counted)
 {
     char *all = orth_mem_strdup(ctx, "");
     for (int k = 0; all && k < r->num_ranks; k++) {
-        char *memory = orth_memory_json(ctx, counted[k]);
+        char *memory = orth_memory_json(ctx, &counted[k]);
         char *longer = memory ? orth_mem_printf(ctx, "%s%s{\"rank\": %d, \"memory\": %s}", all, k ? ", " : "", k, memory)
                               : NULL;
         orth_mem_free(ctx, memory);
@@ -349,17 +349,15 @@ static orth_status write_complete(orth_ctx *ctx, const rank_state *s)
 /* What the ranks have touched, beside plan.json. */
 static orth_status say_counted(orth_ctx *ctx, rank_state *s)
 {
-    size_t counted[ORTH_NUM_SPACES][ORTH_NUM_CLASSES], mine[ORTH_NUM_CLASSES] = {0}, (*all)[ORTH_NUM_CLASSES] = orth_mem_alloc(ctx, (size_t)s->run->num_ranks * sizeof mine);
+    orth_memory mine, *all = orth_mem_alloc(ctx, (size_t)s->run->num_ranks * sizeof mine);
     if (!all)
         return ORTH_ERR_NOMEM;
-    orth_executor_counted(s->trainer.executor, counted);
-    for (int k = 0; k < ORTH_NUM_SPACES; k++)
-        for (int c = 0; c < ORTH_NUM_CLASSES; c++)
-            mine[c] += counted[k][c];
-    mine[ORTH_CLASS_ACTIVATIONS] += s->has_evaluator ? orth_executor_counted_above(s->evaluator.executor) : 0;
-    mine[ORTH_CLASS_WORKSPACE] += s->saver ? orth_saver_counted(s->saver) : 0;
-    memcpy(all[0], mine, sizeof mine);
-    orth_status status = s->all ? orth_all_gather(ctx, s->all, all, mine, sizeof mine, NULL, ORTH_U8) : ORTH_OK;
+    orth_executor_counted(s->trainer.executor, mine.of);
+    for (int k = 0; k < ORTH_NUM_SPACES && s->has_evaluator; k++)
+        mine.of[k][ORTH_CLASS_ACTIVATIONS] += orth_executor_counted_above(s->evaluator.executor, (orth_space)k);
+    mine.of[ORTH_SPACE_HOST][ORTH_CLASS_WORKSPACE] += s->saver ? orth_saver_counted(s->saver) : 0;
+    all[0] = mine;
+    orth_status status = s->all ? orth_all_gather(ctx, s->all, all, &mine, sizeof mine, NULL, ORTH_U8) : ORTH_OK;
     orth_phase_begin(ctx, "writing memory.json");
     if (status == ORTH_OK && s->rank == 0)
         status = write_counted(ctx, s->run, all);

@@ -31,11 +31,14 @@ static int32_t add_persistent(orth_builder *b, int64_t use, int32_t slot, orth_z
     return orth_program_add_buffer(b->p, &buffer);
 }
 
+/* A partial sum that lives within the step is a gradient as well. */
 static int32_t add_transient(orth_builder *b, int64_t use, orth_operand whole)
 {
     int32_t buffer = orth_build_temp(b, "grad.part", whole).buffer;
-    if (!b->p->failed)
+    if (!b->p->failed) {
+        b->p->buffers[buffer].cls = ORTH_CLASS_GRADS;
         b->p->buffers[buffer].index = use / 2; /* what ranks that reduce it must agree on */
+    }
     return buffer;
 }
 

@@ -1,0 +1,68 @@
+/* memory.c -- see memory.h. */
+#include "plan/memory.h"
+
+size_t orth_memory_of_class(const orth_memory *m, orth_class c)
+{
+    size_t sum = 0;
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        sum += m->of[s][c];
+    return sum;
+}
+
+size_t orth_memory_of_space(const orth_memory *m, orth_space s)
+{
+    size_t sum = 0;
+    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+        sum += m->of[s][c];
+    return sum;
+}
+
+/* "params": ..., "total": ... */
+static void add_classes(orth_ctx *ctx, orth_text *out, const size_t bytes[ORTH_NUM_CLASSES])
+{
+    size_t total = 0;
+    for (int c = 0; c < ORTH_NUM_CLASSES; c++) {
+        orth_text_addf(ctx, out, "\"%s\": %zu, ", orth_class_name((orth_class)c), bytes[c]);
+        total += bytes[c];
+    }
+    orth_text_addf(ctx, out, "\"total\": %zu", total);
+}
+
+char *orth_memory_json(orth_ctx *ctx, const orth_memory *m)
+{
+    size_t sums[ORTH_NUM_CLASSES];
+    const char *sep = "";
+    orth_text text = {0};
+    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+        sums[c] = orth_memory_of_class(m, (orth_class)c);
+    orth_text_add(ctx, &text, "{");
+    add_classes(ctx, &text, sums);
+    orth_text_add(ctx, &text, ", \"spaces\": {");
+    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        if (orth_memory_of_space(m, (orth_space)s) == 0)
+            continue;
+        orth_text_addf(ctx, &text, "%s\"%s\": {", sep, orth_space_name((orth_space)s));
+        add_classes(ctx, &text, m->of[s]);
+        orth_text_add(ctx, &text, "}");
+        sep = ", ";
+    }
+    orth_text_add(ctx, &text, "}}");
+    return orth_text_take(ctx, &text);
+}
+
+void orth_memory_add_rows(orth_ctx *ctx, orth_text *out, const orth_memory *m, const char *whose)
+{
+    int used = 0;
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        used += orth_memory_of_space(m, (orth_space)s) > 0;
+    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        const size_t total = orth_memory_of_space(m, (orth_space)s);
+        if (total == 0)
+            continue;
+        orth_text_addf(ctx, out, "memory of %s%s%s\n", whose, used > 1 ? ", space " : "", used > 1 ? orth_space_name((orth_space)s) : "");
+        for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+            orth_text_addf(ctx, out, "  %-12s %14zu B %9.3f GiB\n", orth_class_name((orth_class)c), m->of[s][c], (double)m->of[s][c] / 0x1p30);
+        if (used > 1)
+            orth_text_addf(ctx, out, "  %-12s %14zu B %9.3f GiB\n", "its total", total, (double)total / 0x1p30);
+    }
+}

@@ -1,0 +1,23 @@
+/* memory.h -- bytes of memory by space and class, planned or counted: their sums, and the `memory` object of plan.json and
+ * memory.json (docs/formats/run.md). */
+#ifndef ORTH_PLAN_MEMORY_H
+#define ORTH_PLAN_MEMORY_H
+
+#include "base/text.h"
+#include "program/ir/program.h"
+
+/* Bytes of each class in each space. */
+typedef struct {
+    size_t of[ORTH_NUM_SPACES][ORTH_NUM_CLASSES];
+} orth_memory;
+
+size_t orth_memory_of_class(const orth_memory *m, orth_class c);
+size_t orth_memory_of_space(const orth_memory *m, orth_space s);
+
+/* {"params": ..., "total": ..., "spaces": {"host": {"params": ..., "total": ...}}}: sums over spaces, then each space that has bytes.
+ * Heap memory; NULL with the error recorded. */
+char *orth_memory_json(orth_ctx *ctx, const orth_memory *m);
+
+/* Rows for people: a section for each space that has bytes, headed "memory of WHOSE" and, where there are several, the space. */
+void orth_memory_add_rows(orth_ctx *ctx, orth_text *out, const orth_memory *m, const char *whose);
+#endif
