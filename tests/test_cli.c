@@ -64,6 +64,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"doctor memory.offload=1", "'memory.offload' is a section"},
         {"doctor comm.compress=int8", "comm.compress=int8: only none is supported by this version"},
         {"plan model.preset=gpt3", "model.preset=gpt3 is unknown; there are gpt2-124m, "},
+        {"plan --compare model.preset=llama-tiny", "orthant: --compare needs the values to compare"},
+        {"plan --compare --timeline=t.json parallel.zero=[1,2] model.preset=llama-tiny", "--compare plans many"},
         {"tokenizer encode --tokenizer=t.json --vocab-size=3 x.txt", "orthant: tokenizer encode: --vocab-size is not for it but for `tokenizer train`"},
         {"tokenizer train --tokenizer=t.json x.txt", "is not for it but for `tokenizer encode, decode, inspect`"},
         {"bench gemm --ranks=2", "orthant: bench gemm: --ranks is not for it but for `bench collectives`"},

@@ -134,6 +134,27 @@ static orth_status check_flags_of_word(orth_ctx *ctx, const orth_args *args)
     return ORTH_OK;
 }
 
+/* With --compare: KEY=[A, B, ...] of a key that takes one value. */
+static bool is_compared(const orth_cmd *cmd, const char *word)
+{
+    char key[128];
+    const size_t n = key_length(word);
+    if (!orth_cmd_flag(cmd, "compare") || word[n + 1] != '[')
+        return false;
+    snprintf(key, sizeof key, "%.*s", (int)n, word);
+    const int id = orth_option_find(key);
+    return id < 0 || (orth_option_get((orth_option_id)id)->type != ORTH_TYPE_STRS && orth_option_get((orth_option_id)id)->type != ORTH_TYPE_REALS);
+}
+
+const char *orth_cmd_compared(const orth_cmd *cmd, int i)
+{
+    const orth_args *args = cmd->flags;
+    for (int k = 0; k < args->num_settings; k++)
+        if (is_compared(cmd, args->settings[k]) && i-- == 0)
+            return args->settings[k];
+    return NULL;
+}
+
 static orth_status set_from_word(orth_ctx *ctx, orth_config *cfg, const char *word)
 {
     char key[128];
@@ -167,7 +188,8 @@ orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, 
         ORTH_TRY(orth_config_load(ctx, cfg, run_file));
     ORTH_TRY(set_from_environment(ctx, cfg));
     for (int i = 0; i < args->num_settings; i++)
-        ORTH_TRY(set_from_word(ctx, cfg, args->settings[i]));
+        if (!is_compared(cmd, args->settings[i]))
+            ORTH_TRY(set_from_word(ctx, cfg, args->settings[i]));
     return orth_config_check(ctx, cfg);
 }
 

@@ -17,6 +17,10 @@ typedef struct {
  * takes are rows of flags.def: FLAG(verb, name, metavar or "", help). Unknown ones never get here. */
 const char *orth_cmd_flag(const orth_cmd *cmd, const char *name);
 
+/* The i-th word KEY=[A, B, ...] whose key takes one value: with --compare these are values to try one after the other, and the
+ * configuration does not have them. NULL past the last. */
+const char *orth_cmd_compared(const orth_cmd *cmd, int i);
+
 /* Loads a run file (NULL: none) as the verb's own was: defaults, the file, the environment, the key=value
  * words. ORTH_ERR_ARG, ORTH_ERR_IO; `cfg` is to be released whatever happens. */
 orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, const char *run_file);

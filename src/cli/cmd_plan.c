@@ -6,7 +6,7 @@
 #include "cli/cmd.h"
 #include "plan/cases.h"
 #include "plan/cluster.h"
-#include "train/describe.h"
+#include "tools/compare.h"
 
 /* One program is compiled after the other. What the last one freed is used again, instead of being mapped and zeroed anew,
  * which took a third of the time. */
@@ -107,12 +107,28 @@ static orth_status plan_cases(orth_ctx *ctx, const orth_cmd *cmd)
     return ORTH_OK;
 }
 
+static orth_status compare(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    const char *words[ORTH_COMPARE_MAX_KEYS + 1], *word;
+    int n = 0;
+    char *text = NULL;
+    if (orth_cmd_flag(cmd, "timeline") || orth_cmd_flag(cmd, "require-fit"))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --timeline and --require-fit are for one run, --compare plans many");
+    while (n < ORTH_COUNT(words) && (word = orth_cmd_compared(cmd, n)))
+        words[n++] = word;
+    ORTH_TRY(orth_compare(ctx, &cmd->config, orth_cmd_flag(cmd, "cluster"), words, n, orth_cmd_flag(cmd, "json") != NULL, &text));
+    print(ctx, text);
+    return ORTH_OK;
+}
+
 orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
 {
     if (orth_cmd_flag(cmd, "cases"))
         return plan_cases(ctx, cmd);
-    planning x = {.cfg = &cmd->config, .cluster = orth_cmd_flag(cmd, "cluster"), .timeline = orth_cmd_flag(cmd, "timeline")};
     keep_freed_memory();
+    if (orth_cmd_flag(cmd, "compare"))
+        return compare(ctx, cmd);
+    planning x = {.cfg = &cmd->config, .cluster = orth_cmd_flag(cmd, "cluster"), .timeline = orth_cmd_flag(cmd, "timeline")};
     ORTH_TRY(make(ctx, &x));
     orth_status s = print_plan(ctx, cmd, &x);
     if (s == ORTH_OK && orth_cmd_flag(cmd, "require-fit"))

@@ -1,0 +1,93 @@
+/* price.c -- see price.h. */
+#include "tools/price.h"
+
+orth_status orth_place_to_run_find(orth_ctx *ctx, orth_place_to_run *out, const char *cluster)
+{
+    *out = (orth_place_to_run){.described = cluster != NULL};
+    if (!cluster)
+        return ORTH_OK;
+    ORTH_TRY(orth_hardware_find(ctx, &out->hardware, cluster));
+    ctx->isa = ORTH_ISA_BASE; /* workspaces depend on threads and instruction set */
+    return orth_ctx_use_threads(ctx, 1);
+}
+
+static orth_status price_here(orth_ctx *ctx, orth_place_to_run *where, const orth_config *cfg, orth_run_plan *p, orth_price *out)
+{
+    orth_rates *whole = &where->rates[cfg->precision_compute == ORTH_precision_compute_bf16];
+    if (whole->flops == 0)
+        ORTH_TRY(orth_machine_rates(ctx, cfg, 1, whole));
+    const orth_rates each = {whole->flops / p->num_ranks, whole->bytes / p->num_ranks};
+    ORTH_TRY(orth_run_plan_price(ctx, p, &each, NULL));
+    const orth_plan *t = &p->total;
+    const double s = t->time.step_s;
+    *out = (orth_price){.num_ranks = p->num_ranks, .bytes = t->total_bytes, .limit_bytes = t->limit_bytes, .fits = t->fits, .step_s = s,
+                        .tokens_per_s = (double)t->tokens / s, .mfu = t->cost.model_flops / s / t->peak_flops,
+                        .hfu = t->cost.hardware_flops / s / t->peak_flops, .compute_s = t->time.compute_s, .wait_s = t->time.wait_s};
+    for (int r = 0; r < p->num_ranks; r++)
+        for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+            out->exposed_s[g] += p->ranks[r].time.comm_by_group[g] / p->num_ranks;
+    return ORTH_OK;
+}
+
+static orth_status price_there(orth_ctx *ctx, const orth_place_to_run *where, const orth_config *cfg, orth_run_plan *p, orth_price *out)
+{
+    orth_cluster_plan c;
+    orth_hardware h = where->hardware;
+    const bool bf16 = cfg->precision_compute == ORTH_precision_compute_bf16;
+    const int64_t steps = ORTH_CONFIG_IS_SET(cfg, train, steps) ? cfg->train_steps : 0;
+    ORTH_TRY(orth_hardware_use(ctx, &h, p->num_ranks));
+    ORTH_TRY(orth_cluster_price(ctx, p, &h, bf16 ? ORTH_BF16 : ORTH_F32, steps, NULL, &c));
+    *out = (orth_price){.num_ranks = p->num_ranks, .worst_rank = c.worst_rank, .bytes = p->total.worst_bytes,
+                        .limit_bytes = p->total.limit_bytes, .fits = p->total.fits, .step_s = c.step_s, .tokens_per_s = c.tokens_per_s,
+                        .mfu = c.mfu, .hfu = c.hfu, .compute_s = c.compute_s, .update_s = c.update_s, .wait_s = c.wait_s,
+                        .days = c.days, .usd = c.on_demand_usd};
+    memcpy(out->exposed_s, c.exposed_s, sizeof out->exposed_s);
+    return ORTH_OK;
+}
+
+/* What needs no program is asked first. */
+static orth_status check_place(orth_ctx *ctx, const orth_place_to_run *where, const orth_config *cfg)
+{
+    const orth_layout layout = orth_setup_layout(cfg);
+    orth_hardware h = where->hardware;
+    ORTH_TRY(orth_config_check(ctx, cfg));
+    return where->described ? orth_hardware_use(ctx, &h, orth_layout_ranks(&layout)) : ORTH_OK;
+}
+
+static orth_status price(orth_ctx *ctx, orth_place_to_run *where, const orth_config *cfg, orth_price *out)
+{
+    orth_model_config model;
+    orth_run_plan plan;
+    bool evaluates;
+    ORTH_TRY(check_place(ctx, where, cfg));
+    ORTH_TRY(orth_describe_model(ctx, cfg, &model));
+    ORTH_TRY(orth_describe_evaluates(ctx, cfg, &evaluates));
+    ORTH_TRY(orth_describe_plan(ctx, &plan, cfg, &model, evaluates));
+    const orth_status s = where->described ? price_there(ctx, where, cfg, &plan, out) : price_here(ctx, where, cfg, &plan, out);
+    orth_run_plan_release(ctx, &plan);
+    return s;
+}
+
+orth_status orth_price_run(orth_ctx *ctx, orth_place_to_run *where, const orth_config *cfg, orth_price *out)
+{
+    const orth_status s = price(ctx, where, cfg, out);
+    if (s != ORTH_ERR_ARG)
+        return s;
+    *out = (orth_price){.refused = true};
+    snprintf(out->why, sizeof out->why, "%s", ctx->error.message);
+    orth_ctx_clear_error(ctx);
+    return ORTH_OK;
+}
+
+void orth_price_split(const orth_price *p, char out[ORTH_PRICE_SPLIT_MAX])
+{
+    const double s = p->step_s;
+    size_t at = (size_t)snprintf(out, ORTH_PRICE_SPLIT_MAX, "computing %.1f %%", 100 * p->compute_s / s);
+    if (p->update_s > 0)
+        at += (size_t)snprintf(out + at, ORTH_PRICE_SPLIT_MAX - at, ", update %.1f %%", 100 * p->update_s / s);
+    at += (size_t)snprintf(out + at, ORTH_PRICE_SPLIT_MAX - at, ", waiting %.1f %%", 100 * p->wait_s / s);
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        if (p->exposed_s[g] >= 0.0005 * s)
+            at += (size_t)snprintf(out + at, ORTH_PRICE_SPLIT_MAX - at, ", %s %.1f %%", orth_group_name((orth_group)g),
+                                   100 * p->exposed_s[g] / s);
+}

@@ -1,0 +1,39 @@
+/* price.h -- what a run file costs, in one line: the plan of the run, priced on a described cluster or on this machine. For what looks at
+ * many run files (compare.h, search.h).
+ */
+#ifndef ORTH_TOOLS_PRICE_H
+#define ORTH_TOOLS_PRICE_H
+
+#include "plan/cluster.h"
+#include "train/describe.h"
+
+/* Where runs are priced. */
+typedef struct {
+    bool described;
+    orth_hardware hardware;         /* where it is described */
+    orth_rates rates[2];            /* of this machine in fp32 and in bf16; flops 0: not measured yet */
+} orth_place_to_run;
+
+/* cluster: of orth_hardware_find; NULL: this machine, which is measured when the first run is priced. A described cluster is planned for
+ * by one thread without vector kernels, so that the answer is the same everywhere: ctx is set so. ORTH_ERR_ARG, ORTH_ERR_IO. */
+orth_status orth_place_to_run_find(orth_ctx *ctx, orth_place_to_run *out, const char *cluster);
+
+typedef struct {
+    bool refused;                   /* by a rule, which `why` says; nothing else is filled in then */
+    char why[ORTH_MESSAGE_MAX];
+    int num_ranks, worst_rank;
+    size_t bytes, limit_bytes;      /* of the worst rank on a cluster, of all ranks together here */
+    bool fits;
+    double step_s, tokens_per_s, mfu, hfu;
+    double compute_s, update_s, wait_s, exposed_s[ORTH_NUM_GROUPS];   /* means over ranks; `update` is 0 here: part of compute */
+    double days, usd;               /* of the whole run, on demand; 0: not known */
+} orth_price;
+
+/* Plans the run and prices it. An invalid run is a price, too: refused. ORTH_ERR_NOMEM and other failures of the machine. */
+orth_status orth_price_run(orth_ctx *ctx, orth_place_to_run *where, const orth_config *cfg, orth_price *out);
+
+/* "computing 91.7 %, update 0.1 %, waiting 2.1 %, tp 4.3 %, dp 1.7 %": where the step of a priced run goes. */
+#define ORTH_PRICE_SPLIT_MAX 320
+void orth_price_split(const orth_price *p, char out[ORTH_PRICE_SPLIT_MAX]);
+
+#endif
