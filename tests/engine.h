@@ -177,13 +177,14 @@ static inline orth_status engine_open_rank(orth_ctx *ctx, engine *e, orth_world 
 /* What was planned and counted of memory; false: alike, else what is not in what[size]. */
 static inline bool engine_memory_differs(const engine *e, char *what, size_t size)
 {
-    size_t used[ORTH_NUM_SPACES][ORTH_NUM_CLASSES];
-    orth_executor_counted(e->ex, used);
+    orth_counted used;
+    orth_ctx ctx = {.rank = 0};
+    CHECK_OK(&ctx, orth_executor_counted(&ctx, e->ex, &used));
     for (int s = 0; s < ORTH_NUM_SPACES; s++)
         for (int k = 0; k < ORTH_NUM_CLASSES; k++)
-            if (used[s][k] != e->unit.program.class_bytes[s][k]) {
+            if (used.bytes[s][k] != e->unit.program.class_bytes[s][k]) {
                 snprintf(what, size, "%s in %s memory: planned %zu bytes, counted %zu", orth_class_name((orth_class)k),
-                         orth_space_name((orth_space)s), e->unit.program.class_bytes[s][k], used[s][k]);
+                         orth_space_name((orth_space)s), e->unit.program.class_bytes[s][k], used.bytes[s][k]);
                 return true;
             }
     return false;

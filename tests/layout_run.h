@@ -3,9 +3,11 @@
 #define ORTH_TESTS_LAYOUT_RUN_H
 
 #include <math.h>
+#include <sys/prctl.h>
 
 #include "engine.h"
 
+#include "base/pages.h"
 #include "comm/comm.h"
 #include "layouts.h"
 #include "traffic_case.h"
@@ -183,8 +185,29 @@ static inline void run_steps(orth_ctx *ctx, layout_case *c, const orth_spread *s
         check_params(ctx, c, e, rank);
 }
 
+/* With small pages, the pages of the arenas that are in memory are those in which instructions were given bytes, but for the
+ * workspace, of which kernels take what they need. */
+static inline bool pages_differ(orth_ctx *ctx, const engine *e, char *what, size_t size)
+{
+    const orth_program *p = &e->unit.program;
+    orth_counted used;
+    if (prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) != 1)
+        return false;
+    CHECK_OK(ctx, orth_executor_counted(ctx, e->ex, &used));
+    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        const size_t touched = orth_executor_touched_bytes(e->ex, (orth_space)s), page = orth_pages_size();
+        const size_t room = (int)p->buffers[p->workspace].space == s ? p->buffers[p->workspace].bytes + page : 0;
+        if (touched <= used.pages[s] && used.pages[s] - touched <= room && used.pages[s] <= p->space_bytes[s] + 2 * page)
+            continue;
+        snprintf(what, size, "%s memory: %zu bytes planned, pages of %zu bytes given, pages of %zu bytes touched",
+                 orth_space_name((orth_space)s), p->space_bytes[s], used.pages[s], touched);
+        return true;
+    }
+    return false;
+}
+
 /* What was planned of memory and traffic is what was counted, to the byte. */
-static inline void check_plan(layout_case *c, const engine *e, orth_comm *const comms[ORTH_NUM_GROUPS], int rank)
+static inline void check_plan(orth_ctx *ctx, layout_case *c, const engine *e, orth_comm *const comms[ORTH_NUM_GROUPS], int rank)
 {
     const orth_rank_groups groups = engine_groups(comms);
     const orth_traffic planned = orth_traffic_planned(&e->unit.program, &groups, traffic_method(comms));
@@ -194,7 +217,8 @@ static inline void check_plan(layout_case *c, const engine *e, orth_comm *const 
             matched.calls += counted.calls[g][k];
     matched.traffic += traffic_bytes(&counted);
     char what[224];
-    if (traffic_differs(&planned, &counted, c->steps, what, sizeof what) || engine_memory_differs(e, what, sizeof what))
+    if (traffic_differs(&planned, &counted, c->steps, what, sizeof what) || engine_memory_differs(e, what, sizeof what) ||
+        pages_differ(ctx, e, what, sizeof what))
         differs(c, "rank %d: %s", rank, what);
     matched.memory += (int64_t)orth_program_bytes(&e->unit.program);
 }
@@ -219,7 +243,7 @@ static inline orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
     if (rank == 0 && comms[ORTH_GROUP_KV])
         c->over_kv = orth_comm_counted(comms[ORTH_GROUP_KV]);
     if (status == ORTH_OK)
-        check_plan(c, &e, comms, rank);
+        check_plan(ctx, c, &e, comms, rank);
     if (e.ex)
         engine_close(ctx, &e);
     orth_spread_release(ctx, &spread);
@@ -245,6 +269,7 @@ static inline void run_alone(orth_ctx *ctx, layout_case *c)
 /* Room for what one rank computes, to compare with; computes it. */
 static inline void case_prepare(orth_ctx *ctx, layout_case *c, bool computes)
 {
+    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* for pages_differ */
     c->loss = calloc((size_t)c->steps, 8);
     c->norm = calloc((size_t)c->steps, 8);
     c->params = calloc((size_t)max_elems, 4);

@@ -1,7 +1,12 @@
 /* pages.c -- see pages.h. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* mincore, pthread_getattr_np */
+#endif
 #include "base/pages.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -48,4 +53,63 @@ size_t orth_pages_resident_bytes(void)
         resident = 0;
     fclose(f);
     return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+size_t orth_pages_size(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+#define PAGES_AT_ONCE 1024
+
+size_t orth_pages_touched_bytes(const void *p, size_t num_bytes)
+{
+    const size_t page = orth_pages_size(), skew = (uintptr_t)p % page;
+    unsigned char in_memory[PAGES_AT_ONCE];
+    size_t n = num_bytes ? (num_bytes + skew + page - 1) / page : 0, sum = 0;
+    char *at = (char *)p - skew;
+    for (size_t k; n > 0; n -= k, at += k * page) {
+        k = ORTH_MIN(n, (size_t)PAGES_AT_ONCE);
+        if (mincore(at, k * page, in_memory) != 0)
+            return 0;
+        for (size_t i = 0; i < k; i++)
+            sum += in_memory[i] & 1 ? page : 0;
+    }
+    return sum;
+}
+
+/* A stack grows downwards; that of the first thread is mapped as far as it has grown. */
+size_t orth_pages_stack_bytes(pthread_t thread)
+{
+    pthread_attr_t attr;
+    void *low = NULL;
+    size_t size = 0, sum = 0;
+    const size_t page = orth_pages_size();
+    unsigned char in_memory;
+    if (pthread_getattr_np(thread, &attr) != 0)
+        return 0;
+    pthread_attr_getstack(&attr, &low, &size);
+    pthread_attr_destroy(&attr);
+    sum = orth_pages_touched_bytes(low, size);
+    const bool whole = sum > 0;
+    for (char *at = (char *)low + size / page * page - page; !whole && size > 0 && at >= (char *)low; at -= page) {
+        if (mincore(at, page, &in_memory) != 0)
+            break;
+        sum += in_memory & 1 ? page : 0;
+    }
+    return sum;
+}
+
+size_t orth_pages_resident_peak_bytes(void)
+{
+    char text[4096];
+    const int f = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    const ssize_t n = f < 0 ? -1 : read(f, text, sizeof text - 1);
+    if (f >= 0)
+        close(f);
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    const char *line = strstr(text, "VmHWM:");
+    return line ? (size_t)strtoull(line + 6, NULL, 10) * 1024 : 0;
 }

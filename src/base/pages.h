@@ -2,6 +2,8 @@
 #ifndef ORTH_BASE_PAGES_H
 #define ORTH_BASE_PAGES_H
 
+#include <pthread.h>
+
 #include "base/ctx.h"
 
 /* Zero pages, taken from the machine only when they are first touched; large pages where offered.
@@ -9,6 +11,15 @@
 orth_status orth_pages_map(orth_ctx *ctx, void **out, size_t num_bytes);
 void orth_pages_unmap(void *p, size_t num_bytes);
 
-/* Bytes of the calling process that are in memory now; 0 where the system does not tell. */
+size_t orth_pages_size(void); /* bytes */
+
+/* Bytes of the pages that hold [p, p + num_bytes) and are in memory, whole pages at both ends: what was ever read or written, unless
+ * it was swapped out. A large page counts as a whole. 0 where the system does not tell. */
+size_t orth_pages_touched_bytes(const void *p, size_t num_bytes);
+/* The same of the stack of a thread of this process. */
+size_t orth_pages_stack_bytes(pthread_t thread);
+
+/* Bytes of the calling process that are in memory now, and the most that ever were (VmHWM); 0 where the system does not tell. */
 size_t orth_pages_resident_bytes(void);
+size_t orth_pages_resident_peak_bytes(void);
 #endif

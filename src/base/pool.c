@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/machine.h"
+#include "base/pages.h"
 
 /* 0.2 to 1 ms on current CPUs: what a thread waits at the end of a kernel. To sleep there costs 50 us in a virtual
  * machine, at every kernel. Spinning takes a core from nobody: where threads share cores nobody spins. */
@@ -197,6 +198,14 @@ void orth_pool_share_cores(orth_pool *pool)
 int orth_pool_num_threads(const orth_pool *pool)
 {
     return pool->num_threads;
+}
+
+size_t orth_pool_stack_bytes(const orth_pool *pool)
+{
+    size_t sum = orth_pages_stack_bytes(pthread_self());
+    for (int i = 1; i < pool->num_started; i++)
+        sum += orth_pages_stack_bytes(pool->workers[i].thread);
+    return sum;
 }
 
 void orth_pool_run(orth_pool *pool, int64_t n, orth_task_fn fn, void *arg)

@@ -24,6 +24,8 @@ void orth_pool_destroy(orth_ctx *ctx, orth_pool *pool); /* NULL is fine */
 void orth_pool_share_cores(orth_pool *pool);
 
 int orth_pool_num_threads(const orth_pool *pool);
+/* Bytes of the stacks of its threads that are in memory (base/pages.h), that of the caller among them. */
+size_t orth_pool_stack_bytes(const orth_pool *pool);
 
 /* Runs fn(arg, i, worker) for all i in [0, n), in any order, on all threads; returns when all are
  * done and their writes are visible. Called by the pool's owner only, never from inside a task. */

@@ -5,7 +5,20 @@
 
 #include "comm/comm_impl.h"
 
+/* Scratch for blocks that travel, where members could also read each other's memory. */
 #define WORK_BYTES ((size_t)1 << 20)
+
+size_t orth_comm_scratch_planned(orth_comm_method m)
+{
+    if (!m.shares_memory)
+        return COMM_MESSAGE_WORK_BYTES;
+    return m.algo == ORTH_ALGO_RING || m.algo == ORTH_ALGO_TREE ? WORK_BYTES : 0;
+}
+
+size_t orth_comm_scratch_bytes(const orth_comm *c)
+{
+    return c ? c->work_bytes : 0;
+}
 
 /* ORTH_OK and *pos, this rank's place in the list. */
 static orth_status check_members(orth_ctx *ctx, const orth_world *w, const char *name, int n,

@@ -248,4 +248,9 @@ typedef struct {
 orth_comm_counts orth_comm_counted(const orth_comm *c);
 orth_comm_method orth_comm_method_of(const orth_comm *c);
 
+/* Bytes of heap in which a communicator of several members sums and forwards blocks: what it will take, and what it has taken
+ * (NULL: 0). */
+size_t orth_comm_scratch_planned(orth_comm_method m);
+size_t orth_comm_scratch_bytes(const orth_comm *c);
+
 #endif

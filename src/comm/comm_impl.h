@@ -20,6 +20,9 @@
 
 typedef struct comm_shared comm_shared;
 
+/* Scratch of a communicator whose members send each other messages. */
+#define COMM_MESSAGE_WORK_BYTES ((size_t)4 << 20)
+
 /* A started call. The owner's requests are a ring of ORTH_COMM_PENDING, indexed by ticket. */
 typedef struct comm_request {
     orth_comm_call call;

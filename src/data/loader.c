@@ -23,6 +23,7 @@ typedef struct {
 struct orth_loader {
     orth_loader_options options;
     int64_t rows;                /* of one sequence */
+    int64_t counted;             /* heap bytes of the buffers */
     loader_buffer *buffers;
     orth_ctx ctx;                /* of the loader thread */
     pthread_t thread;
@@ -75,6 +76,7 @@ static orth_status alloc_buffers(orth_ctx *ctx, orth_loader *l)
     l->buffers = ORTH_NEW_ARRAY(ctx, loader_buffer, l->options.num_buffers);
     if (!l->buffers)
         return ORTH_ERR_NOMEM;
+    const int64_t before = atomic_load(&ctx->heap_bytes);
     for (int i = 0; i < l->options.num_buffers; i++) {
         loader_buffer *b = &l->buffers[i];
         b->indices = ORTH_NEW_ARRAY(ctx, int64_t, l->options.max_sequences);
@@ -87,6 +89,7 @@ static orth_status alloc_buffers(orth_ctx *ctx, orth_loader *l)
             !b->sample.doc)
             return ORTH_ERR_NOMEM;
     }
+    l->counted = atomic_load(&ctx->heap_bytes) - before;
     return ORTH_OK;
 }
 
@@ -172,6 +175,16 @@ int64_t orth_loader_bytes(const orth_loader_options *o)
     const int64_t per_row = 4 * (int64_t)sizeof(int32_t) + (int64_t)sizeof(float);
     return (o->num_buffers ? o->num_buffers : 2) * o->max_sequences *
            ((o->rows.row_end - o->rows.row_begin) * per_row + (int64_t)sizeof(int64_t));
+}
+
+int64_t orth_loader_counted(const orth_loader *l)
+{
+    return l->counted;
+}
+
+pthread_t orth_loader_thread(const orth_loader *l)
+{
+    return l->thread;
 }
 
 orth_status orth_loader_request(orth_ctx *ctx, orth_loader *l, const int64_t *indices, int64_t n)

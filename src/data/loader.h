@@ -10,6 +10,8 @@
 #ifndef ORTH_DATA_LOADER_H
 #define ORTH_DATA_LOADER_H
 
+#include <pthread.h>
+
 #include "data/sampler.h"
 
 typedef struct {
@@ -34,8 +36,11 @@ typedef struct orth_loader orth_loader;
 orth_status orth_loader_create(orth_ctx *ctx, orth_loader **out, const orth_loader_options *options);
 /* Stops the thread, whatever is outstanding. NULL is fine. */
 void orth_loader_destroy(orth_ctx *ctx, orth_loader *l);
-/* Heap bytes that a loader takes (for the plan), its small fixed part left out. */
+/* Heap bytes of the sequences that a loader holds: as planned, and as it was given them. Its small fixed part is left out. */
 int64_t orth_loader_bytes(const orth_loader_options *options);
+int64_t orth_loader_counted(const orth_loader *l);
+/* The thread that fills them. */
+pthread_t orth_loader_thread(const orth_loader *l);
 
 /* Queues a step's sequences (copied), returns at once. ORTH_ERR_ARG if n > max_sequences or all buffers
  * are held or asked for. */

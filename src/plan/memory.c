@@ -1,6 +1,21 @@
 /* memory.c -- see memory.h. */
 #include "plan/memory.h"
 
+const char *orth_outside_name(orth_outside_kind k)
+{
+    static const char *const names[ORTH_NUM_OUTSIDE] = {"comm_scratch", "loader", "stacks"};
+    return names[k];
+}
+
+char *orth_outside_json(orth_ctx *ctx, const orth_outside *o)
+{
+    orth_text text = {0};
+    for (int k = 0; k < ORTH_NUM_OUTSIDE; k++)
+        orth_text_addf(ctx, &text, "%s\"%s\": %zu", k ? ", " : "{", orth_outside_name((orth_outside_kind)k), o->of[k]);
+    orth_text_add(ctx, &text, "}");
+    return orth_text_take(ctx, &text);
+}
+
 size_t orth_memory_of_class(const orth_memory *m, orth_class c)
 {
     size_t sum = 0;

@@ -11,6 +11,20 @@ typedef struct {
     size_t of[ORTH_NUM_SPACES][ORTH_NUM_CLASSES];
 } orth_memory;
 
+/* What a rank has outside of its arenas. */
+typedef enum {
+    ORTH_OUTSIDE_COMM_SCRATCH = 0, /* heap: sums and blocks on their way (comm/comm.h) */
+    ORTH_OUTSIDE_LOADER,           /* heap: sequences of this step and the next (data/loader.h) */
+    ORTH_OUTSIDE_STACKS,           /* of its computing threads and of the loader's; planned: an allowance */
+    ORTH_NUM_OUTSIDE
+} orth_outside_kind;
+typedef struct {
+    size_t of[ORTH_NUM_OUTSIDE];
+} orth_outside;
+const char *orth_outside_name(orth_outside_kind k);
+/* {"comm_scratch": ..., ...}. Heap memory; NULL with the error recorded. */
+char *orth_outside_json(orth_ctx *ctx, const orth_outside *o);
+
 size_t orth_memory_of_class(const orth_memory *m, orth_class c);
 size_t orth_memory_of_space(const orth_memory *m, orth_space s);
 

@@ -51,6 +51,8 @@ orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens,
         for (int s = 0; s < ORTH_NUM_SPACES; s++)
             for (int c = 0; c < ORTH_NUM_CLASSES; c++)
                 sum.memory.of[s][c] += plans[k].memory.of[s][c];
+        for (int o = 0; o < ORTH_NUM_OUTSIDE; o++)
+            sum.outside.of[o] += plans[k].outside.of[o];
         sum.total_bytes += plans[k].total_bytes;
         sum.lower_bound_bytes += plans[k].lower_bound_bytes;
         sum.cost.model_flops += plans[k].cost.model_flops;
@@ -89,15 +91,17 @@ static void add_ranks(orth_ctx *ctx, orth_text *out, const orth_plan *plans, int
 {
     for (int k = 0; k < num_ranks && !out->failed; k++) {
         char comm[ORTH_TRAFFIC_JSON_MAX], sent[ORTH_TRAFFIC_JSON_MAX], time[TIME_JSON_MAX];
-        char *memory = orth_memory_json(ctx, &plans[k].memory);
+        char *memory = orth_memory_json(ctx, &plans[k].memory), *outside = orth_outside_json(ctx, &plans[k].outside);
         orth_traffic_json(&plans[k].traffic, true, comm);
         orth_traffic_json(&plans[k].traffic, false, sent);
         time_json(&plans[k].time, time);
-        orth_text_addf(ctx, out, "%s{\"rank\": %d, \"coords\": {%s}, \"memory\": %s, \"comm\": %s, \"comm_sent\": %s, \"flops\": {\"model\": %.0f, "
-                       "\"hardware\": %.0f}%s}", k ? ", " : "", k, plans[k].coords, memory ? memory : "", comm, sent,
+        orth_text_addf(ctx, out, "%s{\"rank\": %d, \"coords\": {%s}, \"memory\": %s, \"outside\": %s, \"comm\": %s, \"comm_sent\": %s, \"flops\": {\"model\": %.0f, "
+                       "\"hardware\": %.0f}%s}", k ? ", " : "", k, plans[k].coords, memory ? memory : "",
+                       outside ? outside : "", comm, sent,
                        plans[k].cost.model_flops, plans[k].cost.hardware_flops, time);
-        out->failed = out->failed || !memory;
+        out->failed = out->failed || !memory || !outside;
         orth_mem_free(ctx, memory);
+        orth_mem_free(ctx, outside);
     }
 }
 
@@ -145,6 +149,10 @@ char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
     orth_memory_add_rows(ctx, &text, &p->memory, whose);
     orth_text_addf(ctx, &text, "  %-12s %14zu B %9.3f GiB (lower bound %.3f GiB)\n%s%s\n", "total", p->total_bytes, gib(p->total_bytes),
                    gib(p->lower_bound_bytes), p->fits ? "fits" : "does not fit: ", why);
+    orth_text_add(ctx, &text, "outside of the arenas");
+    for (int k = 0; k < ORTH_NUM_OUTSIDE; k++)
+        orth_text_addf(ctx, &text, "%s %s %zu B", k ? "," : ":", orth_outside_name((orth_outside_kind)k), p->outside.of[k]);
+    orth_text_add(ctx, &text, "\n");
     return orth_text_take(ctx, &text);
 }
 

@@ -13,7 +13,8 @@
 
 typedef struct {
     orth_memory memory;        /* arenas, and on rank 0 what saves checkpoints */
-    size_t total_bytes;        /* its sum */
+    orth_outside outside;      /* what the rank has besides, which `total_bytes` and `fits` leave out */
+    size_t total_bytes;        /* sum of `memory` */
     size_t lower_bound_bytes;  /* what no placement could go below */
     size_t limit_bytes;        /* what it may take; 0: not known */
     size_t worst_bytes;        /* of totals whose limit is that of each rank: of the rank that needs the most; else 0 */

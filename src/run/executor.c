@@ -5,9 +5,9 @@
 #include <math.h>
 
 #include "base/clock.h"
+#include "base/pages.h"
 #include "base/progress.h"
 #include "program/ir/comm_call.h"
-#include "program/passes/place.h"
 #include "run/space/space.h"
 
 struct orth_executor {
@@ -26,8 +26,7 @@ struct orth_executor {
     orth_ticket tickets[ORTH_MAX_TICKETS]; /* of started calls, by attr.ticket */
     uint8_t *spaces;           /* [num_instrs] bits of the spaces that the instruction works in */
     uint8_t held[ORTH_MAX_TICKETS]; /* those of started calls, entered until they are waited for */
-    bool *touched;             /* [num_buffers] */
-    bool counted;              /* `touched` is complete: a step has run */
+    uint8_t *ran;              /* [num_instrs] whether it ever ran */
 };
 
 /* The region that a buffer lies in, and *at which byte; NULL: the lender does not have it in that space. */
@@ -196,10 +195,10 @@ orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_
     e->tensors = ORTH_NEW_ARRAY(ctx, orth_tensor, num_tensors);
     e->clock = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs + 1);
     e->tags = ORTH_NEW_ARRAY(ctx, int64_t, p->num_instrs);
-    e->touched = ORTH_NEW_ARRAY(ctx, bool, p->num_buffers);
+    e->ran = ORTH_NEW_ARRAY(ctx, uint8_t, p->num_instrs);
     e->spaces = ORTH_NEW_ARRAY(ctx, uint8_t, p->num_instrs);
     e->borrowed = overlay;
-    orth_status s = e->calls && e->tensors && e->clock && e->tags && e->touched && e->spaces ? ORTH_OK : ORTH_ERR_NOMEM;
+    orth_status s = e->calls && e->tensors && e->clock && e->tags && e->ran && e->spaces ? ORTH_OK : ORTH_ERR_NOMEM;
     for (int k = 0; s == ORTH_OK && k < ORTH_NUM_SPACES; k++)
         s = map_space(ctx, e, (orth_space)k);
     if (s == ORTH_OK)
@@ -225,18 +224,8 @@ void orth_executor_destroy(orth_ctx *ctx, orth_executor *e)
     orth_mem_free(ctx, e->tensors);
     orth_mem_free(ctx, e->clock);
     orth_mem_free(ctx, e->tags);
-    orth_mem_free(ctx, e->touched);
+    orth_mem_free(ctx, e->ran);
     orth_mem_free(ctx, e);
-}
-
-static void count(orth_executor *e, const orth_instr *n)
-{
-    for (int k = 0; k < n->num_in; k++)
-        if (n->in[k].buffer >= 0)
-            e->touched[n->in[k].buffer] = true;
-    for (int k = 0; k < n->num_out; k++)
-        if (n->out[k].buffer >= 0)
-            e->touched[n->out[k].buffer] = true;
 }
 
 void orth_executor_set_comms(orth_executor *e, orth_comm *const comms[ORTH_NUM_GROUPS])
@@ -348,6 +337,7 @@ static orth_status run_one(orth_ctx *ctx, orth_executor *e, int32_t i)
     if (ctx->progress)
         atomic_store_explicit(&ctx->progress->instr, i, memory_order_relaxed);
     orth_tick(ctx);
+    e->ran[i] = 1;
     return run_in_spaces(ctx, e, i);
 }
 
@@ -355,13 +345,9 @@ static orth_status run_all(orth_ctx *ctx, orth_executor *e)
 {
     e->clock[0] = orth_clock_ns();
     for (int32_t i = 0; i < e->p->num_instrs; i++) {
-        const orth_instr *n = &e->p->instrs[i];
-        if (!e->counted)
-            count(e, n);
         ORTH_TRY(run_one(ctx, e, i));
         e->clock[i + 1] = orth_clock_ns();
     }
-    e->counted = true;
     return ORTH_OK;
 }
 
@@ -496,65 +482,31 @@ orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *
     return s;
 }
 
-/* Bytes of buffer i in the arena, with what aligns the next; 0: not touched so far, or not here. Within a chain nothing is
- * aligned. */
-static size_t touched_bytes(const orth_executor *e, int32_t i)
-{
-    const orth_buffer *b = &e->p->buffers[i];
-    const bool used = e->touched[i] || (i == e->p->workspace && e->counted);
-    const size_t end = b->offset + b->bytes;
-    if (!used || b->external)
-        return 0;
-    return (b->next >= 0 ? end : (end + ORTH_PLACE_ALIGN - 1) / ORTH_PLACE_ALIGN * ORTH_PLACE_ALIGN) - b->offset;
-}
+/* ---- what was used ---- */
 
-/* The region of transient buffers as far as it was used: by class as it was planned, activations as many as there were. */
-static void count_transients(const orth_executor *e, orth_space s, size_t bytes, size_t of[ORTH_NUM_CLASSES])
+orth_status orth_executor_counted(orth_ctx *ctx, const orth_executor *e, orth_counted *out)
 {
-    const size_t unused = e->p->transient_bytes[s] - ORTH_MIN(bytes, e->p->transient_bytes[s]);
-    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
-        of[c] += e->p->transient_class[s][c] - (c == ORTH_CLASS_ACTIVATIONS ? ORTH_MIN(unused, e->p->transient_class[s][c]) : 0);
-}
-
-void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_SPACES][ORTH_NUM_CLASSES])
-{
-    size_t low[ORTH_NUM_SPACES], high[ORTH_NUM_SPACES] = {0}; /* of the regions of transient buffers */
-    memset(class_bytes, 0, ORTH_NUM_SPACES * sizeof *class_bytes);
+    orth_run_record record = {.p = e->p, .calls = e->calls, .ran = e->ran};
     for (int s = 0; s < ORTH_NUM_SPACES; s++)
-        low[s] = SIZE_MAX;
-    for (int32_t i = 0; i < e->p->num_buffers; i++) {
-        const orth_buffer *b = &e->p->buffers[i];
-        const size_t bytes = touched_bytes(e, i);
-        if (bytes == 0)
-            continue;
-        if (b->persistent) {
-            class_bytes[b->space][b->cls] += bytes;
-        } else {
-            low[b->space] = ORTH_MIN(low[b->space], b->offset);
-            high[b->space] = ORTH_MAX(high[b->space], b->offset + bytes);
-        }
-    }
-    for (int s = 0; s < ORTH_NUM_SPACES; s++)
-        if (high[s] > 0)
-            count_transients(e, (orth_space)s, high[s] - low[s], class_bytes[s]);
+        record.arena[s] = e->region[s]->base + e->base[s];
+    return orth_count_run(ctx, &record, out);
 }
 
-/* One past the last byte of the arena of a space that was touched. */
-static size_t touched_end(const orth_executor *e, orth_space s)
+orth_status orth_executor_counted_above(orth_ctx *ctx, const orth_executor *e, size_t above[ORTH_NUM_SPACES])
 {
-    size_t high = 0;
-    for (int32_t i = 0; i < e->p->num_buffers; i++) {
-        const size_t bytes = e->p->buffers[i].space == s ? touched_bytes(e, i) : 0;
-        high = bytes > 0 ? ORTH_MAX(high, e->p->buffers[i].offset + bytes) : high;
+    orth_counted own, guest;
+    ORTH_TRY(orth_executor_counted(ctx, e->lender, &own));
+    ORTH_TRY(orth_executor_counted(ctx, e, &guest));
+    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        const size_t begin = e->lender->p->transient_offset[s], end = begin + guest.high[s];
+        above[s] = end - ORTH_MIN(end, ORTH_MAX(own.high[s], begin));
     }
-    return high;
+    return ORTH_OK;
 }
 
-size_t orth_executor_counted_above(const orth_executor *e, orth_space s)
+size_t orth_executor_touched_bytes(const orth_executor *e, orth_space s)
 {
-    const size_t begin = e->lender->p->transient_offset[s], own = ORTH_MAX(touched_end(e->lender, s), begin);
-    const size_t mine = begin + touched_end(e, s);
-    return mine > own ? mine - own : 0;
+    return orth_pages_touched_bytes(e->own[s].base, e->own[s].bytes);
 }
 
 void orth_executor_exposed(const orth_executor *e, double seconds[ORTH_NUM_GROUPS])

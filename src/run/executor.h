@@ -1,14 +1,14 @@
 /* executor.h -- runs a placed program on the CPU: a loop without policy.
  *
  * All addresses are known before the first step; a step allocates nothing (ctx->frozen is set while
- * it runs, so that any attempt is an error). The executor also counts what the run touches, so that
+ * it runs, so that any attempt is an error). The executor also notes which instructions ran, so that
  * planned and used bytes can be compared.
  */
 #ifndef ORTH_RUN_EXECUTOR_H
 #define ORTH_RUN_EXECUTOR_H
 
 #include "comm/comm.h"
-#include "program/ir/program.h"
+#include "run/counted.h"
 
 typedef struct orth_executor orth_executor;
 
@@ -45,12 +45,15 @@ orth_status orth_executor_run(orth_ctx *ctx, orth_executor *e);
  * describes the first that holds an infinity or NaN in `where` (left alone if there is none): tensor, op, layer, micro-batch. */
 orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, size_t where_bytes);
 
-/* Arena bytes that the steps so far have touched, per space and class as in program.h. */
-void orth_executor_counted(const orth_executor *e, size_t class_bytes[ORTH_NUM_SPACES][ORTH_NUM_CLASSES]);
+/* What the steps so far were given of the arenas (run/counted.h). Between two steps. ORTH_ERR_NOMEM. */
+orth_status orth_executor_counted(orth_ctx *ctx, const orth_executor *e, orth_counted *out);
 
-/* Of an executor that overlays another: bytes of a space that it has touched of the lender's region above what the lender itself
- * has touched there. They are to be added to the lender's activations. */
-size_t orth_executor_counted_above(const orth_executor *e, orth_space s);
+/* Of an executor that overlays another: bytes that it was given of the lender's region above what the lender itself was given
+ * there. They are to be added to the lender's activations. ORTH_ERR_NOMEM. */
+orth_status orth_executor_counted_above(orth_ctx *ctx, const orth_executor *e, size_t above[ORTH_NUM_SPACES]);
+
+/* Bytes of the pages of its own arena in a space that are in memory (base/pages.h). */
+size_t orth_executor_touched_bytes(const orth_executor *e, orth_space s);
 
 /* Time that the last step's thread of computing spent on communication, by group: in calls that block, in starting
  * others and in waiting for them. */

@@ -7,6 +7,7 @@
 #include "base/machine.h"
 #include "base/pool.h"
 #include "data/corpus.h"
+#include "data/loader.h"
 #include "data/tokenizer.h"
 #include "plan/probe.h"
 #include "train/eval.h"
@@ -157,12 +158,32 @@ static size_t memory_limit(const orth_config *cfg)
     return (size_t)(available > 0 ? ORTH_MIN(available, left) : left);
 }
 
+/* Pages of a stack that threads of a rank touch, at most: tests/test_memory.c holds them to it. */
+#define STACK_ALLOWANCE ((size_t)128 << 10)
+
+static orth_outside outside_of(const orth_run_plan *p, const orth_config *cfg, int num_threads, int rank)
+{
+    const orth_layout *l = &p->spread.layout;
+    const orth_rank_groups groups = orth_spread_groups(&p->spread, rank);
+    const int dp = orth_mesh_group_pos(&p->spread.mesh, rank, ORTH_AXES_DP);
+    const orth_loader_options loader = {.rows = {.row_end = l->seq_len / p->spread.mesh.size[ORTH_AXIS_CP]},
+                                        .max_sequences = orth_layout_micro_batches(l, dp) * cfg->train_micro_batch};
+    int comms = p->num_ranks > 1; /* of all ranks */
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        comms += groups.size[g] > 1;
+    return (orth_outside){.of = {[ORTH_OUTSIDE_COMM_SCRATCH] = (size_t)comms * orth_comm_scratch_planned(orth_groups_method(cfg)),
+                                 [ORTH_OUTSIDE_LOADER] = (size_t)orth_loader_bytes(&loader),
+                                 [ORTH_OUTSIDE_STACKS] = (size_t)(num_threads + 1) * STACK_ALLOWANCE}};
+}
+
 orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
                                bool evaluates)
 {
     const orth_layout layout = orth_setup_layout(cfg);
     const orth_programs_spec spec = programs_spec(ctx, cfg, model, evaluates);
     ORTH_TRY(orth_run_plan_make(ctx, p, &layout, &spec, orth_groups_method(cfg)));
+    for (int r = 0; r < p->num_ranks; r++)
+        p->ranks[r].outside = outside_of(p, cfg, spec.num_threads, r);
     const size_t copy = orth_saver_bytes(cfg, model, p->num_ranks);
     p->ranks[0].memory.of[ORTH_SPACE_HOST][ORTH_CLASS_WORKSPACE] += copy;
     p->ranks[0].total_bytes += copy;

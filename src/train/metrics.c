@@ -286,12 +286,21 @@ static const char *traffic_json(orth_metrics *m, const orth_traffic *sent, const
     orth_traffic_json(sent, false, comm);
     orth_traffic_json(sent_by_all, false, total);
     orth_traffic_json(sent_by_all, true, ideal);
-    snprintf(text, sizeof text, ", \"peak_bytes\": %zu, \"comm_bytes\": %s, \"comm_bytes_total\": %s, \"comm_ring_total\": %s",
-             m->peak_bytes, comm, total, ideal);
+    snprintf(text, sizeof text, ", \"comm_bytes\": %s, \"comm_bytes_total\": %s, \"comm_ring_total\": %s",
+             comm, total, ideal);
     if (strcmp(m->traffic, text) == 0)
         return "";
     memcpy(m->traffic, text, sizeof text);
     return m->traffic;
+}
+
+/* Likewise. */
+static void peak_json(orth_metrics *m, char out[40])
+{
+    out[0] = '\0';
+    if (m->peak_bytes != m->told_peak_bytes)
+        snprintf(out, 40, ", \"peak_bytes\": %zu", m->peak_bytes);
+    m->told_peak_bytes = m->peak_bytes;
 }
 
 /* ", \"time\": ..., \"elapsed_s\": ...": of the wall clock, in seconds since 1970, and since this process opened the file. */
@@ -311,8 +320,9 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
     double mfu = m->peak_flops > 0 ? m->plan.cost.model_flops / seconds / m->peak_flops : 0;
     double hfu = m->peak_flops > 0 ? m->plan.cost.hardware_flops / seconds / m->peak_flops : 0;
     m->smooth_s = m->smooth_s > 0 ? 0.9 * m->smooth_s + 0.1 * seconds : seconds;
-    char loss[40], norm[40], exposed[EXPOSED_MAX], when[80], line[ORTH_METRICS_TRAFFIC_MAX + EXPOSED_MAX + 1024];
+    char loss[40], norm[40], exposed[EXPOSED_MAX], when[80], peak[40], line[ORTH_METRICS_TRAFFIC_MAX + EXPOSED_MAX + 1024];
     const char *traffic = traffic_json(m, sent, sent_by_all);
+    peak_json(m, peak);
     orth_metrics_number(loss, sizeof loss, r->loss);
     orth_metrics_number(norm, sizeof norm, r->grad_norm);
     exposed_json(exposed_s, exposed);
@@ -323,8 +333,8 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
     int n = snprintf(line, sizeof line,
                      "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_hex\": \"%a\", \"grad_norm\": %s, \"lr\": %.9g, "
                      "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, %s, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
-                     "\"hfu\": %.4f%s, \"exposed_comm_s\": %s, \"skipped\": %s, \"samples\": [%" PRId64 ", %" PRId64 "]}\n",
-                     r->step, loss, orth_metrics_shown(r->loss), norm, r->lr, m->plan.tokens, seconds, when, rate, mfu, hfu, traffic,
+                     "\"hfu\": %.4f%s%s, \"exposed_comm_s\": %s, \"skipped\": %s, \"samples\": [%" PRId64 ", %" PRId64 "]}\n",
+                     r->step, loss, orth_metrics_shown(r->loss), norm, r->lr, m->plan.tokens, seconds, when, rate, mfu, hfu, peak, traffic,
                      exposed, r->skipped ? "true" : "false", first, end);
     char what[48];
     snprintf(what, sizeof what, "the line of step %" PRId64, r->step);

@@ -21,7 +21,7 @@ typedef struct {
     orth_error failed;       /* why it cannot be written any more; code ORTH_OK: it can */
     orth_plan plan;
     double peak_flops;       /* measured; 0: not known */
-    size_t peak_bytes;       /* of the arenas */
+    size_t peak_bytes;       /* resident high-water of the processes of all ranks, summed */
     int64_t steps;           /* of the whole run */
     int64_t log_every;
     bool live;               /* a terminal: one line, rewritten */
@@ -31,7 +31,8 @@ typedef struct {
     double opened_s, refreshed_s; /* clock: when the file was opened, when the live line was last rewritten */
     double window_loss, window_s; /* sums over the steps since the last line that stayed */
     int64_t window_steps;
-    char traffic[ORTH_METRICS_TRAFFIC_MAX]; /* peak_bytes and comm_bytes as last written */
+    size_t told_peak_bytes;  /* as last written */
+    char traffic[ORTH_METRICS_TRAFFIC_MAX]; /* comm_bytes as last written */
     FILE *events;            /* for TensorBoard; NULL: none */
     double best_eval;        /* least loss of an evaluation, and after which step; no evaluation: best_step < 0 */
     int64_t best_step;

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/pages.h"
 #include "base/pool.h"
 #include "train/gather.h"
 #include "train/groups.h"
@@ -20,13 +21,15 @@
 #define STOP_METRICS (-1)   /* beside the numbers of signals: see agree */
 
 /* A signal may have been sent to any process, and all end together: agrees on it, or on the end of a run whose metrics cannot
- * be written (STOP_METRICS), and adds up what the ranks have sent (NULL: nothing). Collective. */
+ * be written (STOP_METRICS), and adds up what the ranks have sent (NULL: nothing), and what their processes have had in memory.
+ * Collective. */
 static orth_status agree(orth_ctx *ctx, rank_state *s, orth_traffic *sent)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, STOP_METRICS};
     enum { NUM_SIGNALS = ORTH_COUNT(signals) };
     struct {
         int64_t got[NUM_SIGNALS];
+        int64_t resident;
         orth_traffic sent;
     } news = {.got = {0}};
     const orth_run_options *o = &s->run->options;
@@ -34,15 +37,19 @@ static orth_status agree(orth_ctx *ctx, rank_state *s, orth_traffic *sent)
     const int got = s->rank == 0 && s->run->metrics.failed.code != ORTH_OK ? STOP_METRICS : signal;
     for (int i = 0; i < NUM_SIGNALS; i++)
         news.got[i] = got == signals[i];
-    if (sent)
+    if (sent) {
         news.sent = *sent;
+        news.resident = s->rank == 0 || s->run->world ? (int64_t)orth_pages_resident_peak_bytes() : 0;
+    }
     const int64_t bytes = sent ? (int64_t)sizeof news : (int64_t)sizeof news.got;
     if (s->all)
         ORTH_TRY(orth_all_reduce(ctx, s->all, &news, &news, bytes / (int64_t)sizeof(int64_t), ORTH_I64, ORTH_SUM));
     for (int i = 0; i < NUM_SIGNALS && !s->signal; i++)
         s->signal = news.got[i] ? signals[i] : 0;
-    if (sent)
+    if (sent) {
         *sent = news.sent;
+        s->resident_peak = (size_t)news.resident;
+    }
     return ORTH_OK;
 }
 
@@ -280,6 +287,7 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
         return ORTH_OK;
     double exposed_s[ORTH_NUM_GROUPS];
     orth_executor_exposed(s->trainer.executor, exposed_s);
+    r->metrics.peak_bytes = s->resident_peak;
     orth_phase_begin(ctx, "writing metrics.jsonl");
     const orth_status said = orth_metrics_step(ctx, &r->metrics, &s->result, seconds, first, first + n, &sent, &sent_by_all,
                                                exposed_s);
@@ -311,27 +319,7 @@ static orth_status run_steps(orth_ctx *ctx, rank_state *s)
     return ORTH_OK;
 }
 
-/* ---- memory.json ---- */
-
-static orth_status write_counted(orth_ctx *ctx, const orth_run *r, orth_memory *counted)
-{
-    char *all = orth_mem_strdup(ctx, "");
-    for (int k = 0; all && k < r->num_ranks; k++) {
-        char *memory = orth_memory_json(ctx, &counted[k]);
-        char *longer = memory ? orth_mem_printf(ctx, "%s%s{\"rank\": %d, \"memory\": %s}", all, k ? ", " : "", k, memory)
-                              : NULL;
-        orth_mem_free(ctx, memory);
-        orth_mem_free(ctx, all);
-        all = longer;
-    }
-    char *text = all ? orth_mem_printf(ctx, "{\"ranks\": [%s]}\n", all) : NULL;
-    char *path = orth_path_join(ctx, r->dir, "memory.json");
-    orth_status status = text && path ? orth_file_write(ctx, path, text, strlen(text)) : ORTH_ERR_NOMEM;
-    orth_mem_free(ctx, all);
-    orth_mem_free(ctx, text);
-    orth_mem_free(ctx, path);
-    return status;
-}
+/* ---- the end ---- */
 
 /* For scripts: launchers may return 0 for a run that was killed. The last thing that a run writes. */
 static orth_status write_complete(orth_ctx *ctx, const rank_state *s)
@@ -343,26 +331,6 @@ static orth_status write_complete(orth_ctx *ctx, const rank_state *s)
     const orth_status status = path ? orth_file_write(ctx, path, text, (size_t)n) : ORTH_ERR_NOMEM;
     orth_phase_end(ctx);
     orth_mem_free(ctx, path);
-    return status;
-}
-
-/* What the ranks have touched, beside plan.json. */
-static orth_status say_counted(orth_ctx *ctx, rank_state *s)
-{
-    orth_memory mine, *all = orth_mem_alloc(ctx, (size_t)s->run->num_ranks * sizeof mine);
-    if (!all)
-        return ORTH_ERR_NOMEM;
-    orth_executor_counted(s->trainer.executor, mine.of);
-    for (int k = 0; k < ORTH_NUM_SPACES && s->has_evaluator; k++)
-        mine.of[k][ORTH_CLASS_ACTIVATIONS] += orth_executor_counted_above(s->evaluator.executor, (orth_space)k);
-    mine.of[ORTH_SPACE_HOST][ORTH_CLASS_WORKSPACE] += s->saver ? orth_saver_counted(s->saver) : 0;
-    all[0] = mine;
-    orth_status status = s->all ? orth_all_gather(ctx, s->all, all, &mine, sizeof mine, NULL, ORTH_U8) : ORTH_OK;
-    orth_phase_begin(ctx, "writing memory.json");
-    if (status == ORTH_OK && s->rank == 0)
-        status = write_counted(ctx, s->run, all);
-    orth_phase_end(ctx);
-    orth_mem_free(ctx, all);
     return status;
 }
 
@@ -458,7 +426,7 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
         ORTH_TRY(evaluate(ctx, s, 0));
     ORTH_TRY(rank_report_saved(ctx, s, true));
     if (fresh)
-        ORTH_TRY(say_counted(ctx, s));
+        ORTH_TRY(rank_write_memory(ctx, s));
     if (s->clock && s->steps_done >= r->options.timeline)
         ORTH_TRY(say_timeline(ctx, s));
     if (s->rank == 0)

@@ -2,6 +2,7 @@
  *
  *   rank.c       builds its program, fills its weights, steps, evaluates
  *   rank_save.c  checkpoints: back into the rank, and handed in to rank 0
+ *   rank_memory.c  memory.json
  */
 #ifndef ORTH_TRAIN_RANK_H
 #define ORTH_TRAIN_RANK_H
@@ -31,6 +32,7 @@ typedef struct {
     int64_t steps_done, tokens_done, skipped;
     int signal;                      /* that some rank was sent; all ranks know it after the same step */
     orth_step_result result;         /* of the last step */
+    size_t resident_peak;            /* of the processes of all ranks together, each at its own highest */
 } rank_state;
 
 /* What the run is, as events, before its first step: model, data, ranks, plan, folder. Of rank 0. */
@@ -48,6 +50,9 @@ orth_status rank_resume(orth_ctx *ctx, rank_state *s);
 
 /* Saves a checkpoint of the steps done, or begins to. Collective; rank 0 writes. */
 orth_status rank_save(orth_ctx *ctx, rank_state *s);
+
+/* Rank 0 writes memory.json: what all ranks have used, beside what was planned. Collective. */
+orth_status rank_write_memory(orth_ctx *ctx, rank_state *s);
 
 /* The fetch of orth_saver_source; rank: a rank_state. */
 orth_status rank_fetch(orth_ctx *ctx, void *rank, orth_bind bind, int64_t index, float *chunk, float *whole);

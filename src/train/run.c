@@ -250,7 +250,6 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     ORTH_TRY(orth_describe_plan(ctx, &r->plan, r->cfg, &r->model, r->valid != NULL));
     r->num_ranks = r->plan.num_ranks;
     r->metrics.plan = r->plan.total;
-    r->metrics.peak_bytes = r->plan.total.total_bytes;
     ORTH_TRY(require_fit(ctx, r));
     ORTH_TRY(orth_run_plan_check(ctx, &r->plan));
     r->metrics_path = orth_path_join(ctx, r->dir, "metrics.jsonl");

@@ -360,7 +360,7 @@ const comm_ops comm_ops_mpi = {
     .post = mpi_post,
     .quiesce = mpi_quiesce,
     .exchange = mpi_exchange,
-    .work_bytes = (size_t)4 << 20,
+    .work_bytes = COMM_MESSAGE_WORK_BYTES,
     .keeps_buffers = true,
 };
 

@@ -1,0 +1,117 @@
+/* rank_memory.c -- memory.json: what a rank has used, counted in four ways, beside what was planned (docs/formats/run.md). */
+#include "train/rank.h"
+
+#include "base/files.h"
+#include "base/pages.h"
+#include "base/pool.h"
+
+/* What a rank hands in. */
+typedef struct {
+    orth_memory counted;                 /* bytes that instructions were given */
+    size_t given[ORTH_NUM_SPACES];       /* bytes of the pages in which they lie */
+    size_t touched[ORTH_NUM_SPACES];     /* bytes of the pages of the arena that are in memory */
+    size_t mapped[ORTH_NUM_SPACES];
+    orth_outside outside;
+    size_t heap_peak, process_heap_peak, resident_peak;
+} used;
+
+static orth_status count_arenas(orth_ctx *ctx, const rank_state *s, used *u)
+{
+    const orth_executor *e = s->trainer.executor;
+    size_t above[ORTH_NUM_SPACES] = {0};
+    orth_counted counted;
+    ORTH_TRY(orth_executor_counted(ctx, e, &counted));
+    if (s->has_evaluator)
+        ORTH_TRY(orth_executor_counted_above(ctx, s->evaluator.executor, above));
+    memcpy(u->counted.of, counted.bytes, sizeof u->counted.of);
+    for (int k = 0; k < ORTH_NUM_SPACES; k++) {
+        u->counted.of[k][ORTH_CLASS_ACTIVATIONS] += above[k];
+        u->given[k] = counted.pages[k];
+        u->touched[k] = orth_executor_touched_bytes(e, (orth_space)k);
+        u->mapped[k] = s->trainer.unit.program.space_bytes[k];
+    }
+    u->counted.of[ORTH_SPACE_HOST][ORTH_CLASS_WORKSPACE] += s->saver ? orth_saver_counted(s->saver) : 0;
+    return ORTH_OK;
+}
+
+static void count_outside(const orth_ctx *ctx, const rank_state *s, used *u)
+{
+    const orth_ctx *process = s->run->plan.programs.ctx;
+    u->outside.of[ORTH_OUTSIDE_COMM_SCRATCH] = orth_comm_scratch_bytes(s->all);
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        u->outside.of[ORTH_OUTSIDE_COMM_SCRATCH] += orth_comm_scratch_bytes(s->comms[g]);
+    u->outside.of[ORTH_OUTSIDE_LOADER] = (size_t)orth_loader_counted(s->loader);
+    u->outside.of[ORTH_OUTSIDE_STACKS] = orth_pool_stack_bytes(ctx->pool) + orth_pages_stack_bytes(orth_loader_thread(s->loader));
+    u->heap_peak = (size_t)atomic_load(&ctx->heap_peak);
+    u->process_heap_peak = (size_t)atomic_load(&process->heap_peak);
+    u->resident_peak = orth_pages_resident_peak_bytes();
+}
+
+/* ", "key": {"host": {"mapped": ..., "given": ..., "touched": ...}}" */
+static void add_pages(orth_ctx *ctx, orth_text *out, const used *u)
+{
+    const char *sep = "";
+    orth_text_add(ctx, out, ", \"pages\": {");
+    for (int k = 0; k < ORTH_NUM_SPACES; k++) {
+        if (u->mapped[k] == 0)
+            continue;
+        orth_text_addf(ctx, out, "%s\"%s\": {\"mapped\": %zu, \"given\": %zu, \"touched\": %zu}", sep, orth_space_name((orth_space)k),
+                       u->mapped[k], u->given[k], u->touched[k]);
+        sep = ", ";
+    }
+    orth_text_add(ctx, out, "}");
+}
+
+static void add_outside(orth_ctx *ctx, orth_text *out, const orth_outside *planned, const orth_outside *counted)
+{
+    orth_text_add(ctx, out, ", \"outside\": {");
+    for (int k = 0; k < ORTH_NUM_OUTSIDE; k++)
+        orth_text_addf(ctx, out, "%s\"%s\": {\"planned\": %zu, \"counted\": %zu}", k ? ", " : "", orth_outside_name((orth_outside_kind)k),
+                       planned->of[k], counted->of[k]);
+    orth_text_add(ctx, out, "}");
+}
+
+static void add_rank(orth_ctx *ctx, orth_text *out, int rank, const orth_plan *planned, const used *u)
+{
+    char *plan = orth_memory_json(ctx, &planned->memory), *counted = orth_memory_json(ctx, &u->counted);
+    orth_text_addf(ctx, out, "%s{\"rank\": %d, \"planned\": %s, \"memory\": %s", rank ? ", " : "", rank, plan ? plan : "",
+                   counted ? counted : "");
+    add_pages(ctx, out, u);
+    add_outside(ctx, out, &planned->outside, &u->outside);
+    orth_text_addf(ctx, out, ", \"heap_peak\": %zu, \"process\": {\"heap_peak\": %zu, \"resident_peak\": %zu}}", u->heap_peak,
+                   u->process_heap_peak, u->resident_peak);
+    out->failed = out->failed || !plan || !counted;
+    orth_mem_free(ctx, plan);
+    orth_mem_free(ctx, counted);
+}
+
+static orth_status write_all(orth_ctx *ctx, const orth_run *r, const used *all)
+{
+    orth_text text = {0};
+    orth_text_addf(ctx, &text, "{\"page_bytes\": %zu, \"ranks\": [", orth_pages_size());
+    for (int k = 0; k < r->num_ranks; k++)
+        add_rank(ctx, &text, k, &r->plan.ranks[k], &all[k]);
+    orth_text_add(ctx, &text, "]}\n");
+    char *json = orth_text_take(ctx, &text), *path = orth_path_join(ctx, r->dir, "memory.json");
+    const orth_status status = json && path ? orth_file_write(ctx, path, json, strlen(json)) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, json);
+    orth_mem_free(ctx, path);
+    return status;
+}
+
+orth_status rank_write_memory(orth_ctx *ctx, rank_state *s)
+{
+    used mine = {.given = {0}}, *all = orth_mem_alloc(ctx, (size_t)s->run->num_ranks * sizeof mine);
+    orth_status status = all ? count_arenas(ctx, s, &mine) : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK) {
+        count_outside(ctx, s, &mine);
+        all[0] = mine;
+        status = s->all ? orth_all_gather(ctx, s->all, all, &mine, sizeof mine, NULL, ORTH_U8) : ORTH_OK;
+    }
+    orth_phase_begin(ctx, "writing memory.json");
+    if (status == ORTH_OK && s->rank == 0)
+        status = write_all(ctx, s->run, all);
+    orth_phase_end(ctx);
+    orth_mem_free(ctx, all);
+    return status;
+}
