@@ -1,8 +1,11 @@
 /* test_memory_plan.c -- what a plan says of memory: spaces, classes, what lives when most does. */
 #include "test.h"
 
+#include <jansson.h>
+
 #include "config/config.h"
-#include "plan/memory.h"
+#include "program/ir/live.h"
+#include "report/memory_svg.h"
 #include "train/describe.h"
 
 /* A small run with these words, planned; release with close_plan. */
@@ -79,11 +82,128 @@ TEST(gradients_that_live_within_a_step_are_of_the_class_grads)
     }
 }
 
+/* ---- when most is live ---- */
+
+/* The program of the rank that a plan shows first, in several layouts. */
+static const char *const layouts[][4] = {
+    {"1", "0", "8", "4"}, {"2", "2", "8", "1"}, {"4", "3", "8", "1"}, {"2", "1", "8", "2"},
+};
+static const char *const layout_keys[] = {"parallel.dp", "parallel.zero", "train.global_batch", "train.micro_batch"};
+
+TEST(buffers_that_are_live_at_the_peak_add_up_to_it)
+{
+    for (int i = 0; i < ORTH_COUNT(layouts); i++) {
+        plan_case c;
+        const orth_unit *unit;
+        orth_live_buffer *live;
+        orth_live_bytes *over;
+        int32_t num;
+        size_t sum = 0, most = 0;
+        open_plan(&c, layout_keys, layouts[i], 4);
+        CHECK_OK(c.ctx, orth_programs_of(c.ctx, &c.plan.programs, 0, &unit));
+        const orth_program *p = &unit->program;
+        const orth_arena_use *use = &c.plan.ranks[0].arenas[ORTH_SPACE_HOST];
+        const int32_t at = p->peak_instr[ORTH_SPACE_HOST];
+        CHECK_OK(c.ctx, orth_live_during(c.ctx, p, ORTH_SPACE_HOST, at, &live, &num));
+        CHECK_OK(c.ctx, orth_live_over_step(c.ctx, p, ORTH_SPACE_HOST, &over));
+        for (int32_t k = 0; k < num; k++) {
+            sum += live[k].bytes;
+            assert_true(k == 0 || live[k].bytes <= live[k - 1].bytes);
+        }
+        for (int32_t k = 0; k < p->num_instrs; k++)
+            most = ORTH_MAX(most, orth_live_sum(&over[k]));
+        assert_int_equal(sum, use->peak);
+        assert_int_equal(use->between_steps + most, use->peak);
+        assert_int_equal(orth_live_sum(&over[at]), most);
+        assert_true(use->reserved >= use->peak);
+        for (int k = 0; k < ORTH_NUM_CLASSES; k++) {
+            const size_t gaps = k == ORTH_CLASS_ACTIVATIONS ? use->reserved - use->peak : 0;
+            assert_int_equal(over[at].of[k] + gaps, p->transient_class[ORTH_SPACE_HOST][k]);
+        }
+        orth_mem_free(c.ctx, live);
+        orth_mem_free(c.ctx, over);
+        close_plan(&c);
+    }
+}
+
+/* How often `what` is in `text`. */
+static int occurrences(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)) != NULL; at++)
+        n++;
+    return n;
+}
+
+TEST(the_picture_of_memory_has_every_class_and_the_timeline_reaches_the_peak)
+{
+    plan_case c;
+    const orth_unit *unit;
+    orth_text svg = {0};
+    open_plan(&c, layout_keys, layouts[1], 4);
+    CHECK_OK(c.ctx, orth_programs_of(c.ctx, &c.plan.programs, 0, &unit));
+    const orth_program *p = &unit->program;
+    orth_memory_svg(c.ctx, &svg, p, 0);
+    assert_int_equal(occurrences(svg.s, "<polygon"), ORTH_NUM_CLASSES);
+    orth_mem_free(c.ctx, svg.s);
+    int64_t *clock = calloc((size_t)p->num_instrs + 1, sizeof *clock);
+    for (int32_t i = 0; i <= p->num_instrs; i++)
+        clock[i] = 1000 * i;
+    orth_trace trace = {0};
+    const orth_action_list none = {0};
+    orth_timeline_add(c.ctx, &trace, 0, "rank 0", p, &none, NULL, clock, 0);
+    char *text = orth_trace_take(c.ctx, &trace);
+    json_t *root = json_loads(text, 0, NULL), *event, *value;
+    size_t i, most = 0;
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
+        size_t sum = 0;
+        const char *key;
+        if (strcmp(json_string_value(json_object_get(event, "ph")), "C") != 0)
+            continue;
+        json_object_foreach(json_object_get(event, "args"), key, value)
+            sum += (size_t)json_integer_value(value);
+        most = ORTH_MAX(most, sum);
+    }
+    assert_int_equal(most, c.plan.ranks[0].arenas[ORTH_SPACE_HOST].peak);
+    json_decref(root);
+    orth_mem_free(c.ctx, text);
+    free(clock);
+    close_plan(&c);
+}
+
+TEST(plan_json_lists_what_is_live_at_the_peak_of_the_first_and_the_worst_rank)
+{
+    static const char *const keys[] = {"parallel.pp", "train.global_batch", "train.micro_batch", "model.vocab"};
+    static const char *const values[] = {"2", "8", "1", "4096"};
+    plan_case c;
+    open_plan(&c, keys, values, 4);
+    CHECK_OK(c.ctx, orth_run_plan_find_peaks(c.ctx, &c.plan));
+    char *text = orth_plan_json(c.ctx, c.plan.ranks, c.plan.num_ranks, &c.plan.total), *rows;
+    json_t *root = json_loads(text, 0, NULL), *peaks = json_object_get(root, "live_at_peak");
+    const int worst = c.plan.ranks[1].total_bytes > c.plan.ranks[0].total_bytes;
+    assert_int_equal(json_array_size(peaks), worst ? 2 : 1);
+    for (size_t k = 0; k < json_array_size(peaks); k++) {
+        const json_t *one = json_array_get(peaks, k), *layers = json_object_get(one, "activations_by_layer");
+        const orth_plan *r = &c.plan.ranks[json_integer_value(json_object_get(one, "rank"))];
+        assert_int_equal(json_integer_value(json_object_get(one, "bytes")), r->arenas[ORTH_SPACE_HOST].peak);
+        assert_true(json_array_size(json_object_get(one, "buffers")) > 10 && json_object_size(layers) > 0);
+    }
+    CHECK_OK(c.ctx, orth_run_plan_peaks_text(c.ctx, &c.plan, &rows));
+    assert_non_null(strstr(rows, "activations by op:"));
+    orth_mem_free(c.ctx, rows);
+    json_decref(root);
+    orth_mem_free(c.ctx, text);
+    close_plan(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_space_has_its_section_in_text_and_json),
         cmocka_unit_test(gradients_that_live_within_a_step_are_of_the_class_grads),
+        cmocka_unit_test(buffers_that_are_live_at_the_peak_add_up_to_it),
+        cmocka_unit_test(the_picture_of_memory_has_every_class_and_the_timeline_reaches_the_peak),
+        cmocka_unit_test(plan_json_lists_what_is_live_at_the_peak_of_the_first_and_the_worst_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,6 +69,19 @@ void orth_trace_span(orth_ctx *ctx, orth_trace *t, int group, int row, const cha
     orth_text_add(ctx, &t->text, "}");
 }
 
+void orth_trace_counter(orth_ctx *ctx, orth_trace *t, int group, const char *name, int64_t at_ns, int num, const char *const *series,
+                        const int64_t *values)
+{
+    begin_event(ctx, t);
+    orth_text_addf(ctx, &t->text, "{\"ph\": \"C\", \"pid\": %d, \"name\": ", group);
+    orth_text_quote(ctx, &t->text, name);
+    add_us(ctx, t, "ts", at_ns);
+    orth_text_add(ctx, &t->text, ", \"args\": {");
+    for (int i = 0; i < num; i++)
+        orth_text_addf(ctx, &t->text, "%s\"%s\": %" PRId64, i ? ", " : "", series[i], values[i]);
+    orth_text_add(ctx, &t->text, "}}");
+}
+
 char *orth_trace_take(orth_ctx *ctx, orth_trace *t)
 {
     orth_text_add(ctx, &t->text, t->num_events ? "\n]}\n" : "{\"traceEvents\": []}\n");

@@ -24,6 +24,10 @@ void orth_trace_row(orth_ctx *ctx, orth_trace *t, int group, int row, const char
 void orth_trace_span(orth_ctx *ctx, orth_trace *t, int group, int row, const char *name, const char *category,
                      int64_t start_ns, int64_t end_ns, const char *detail);
 
+/* A counter track of the group: from `at_ns` on, num series have these values; the viewer stacks them. */
+void orth_trace_counter(orth_ctx *ctx, orth_trace *t, int group, const char *name, int64_t at_ns, int num, const char *const *series,
+                        const int64_t *values);
+
 /* The whole file as text, heap memory; NULL with the error recorded. *t is empty afterwards. */
 char *orth_trace_take(orth_ctx *ctx, orth_trace *t);
 /* Writes it to `path` and empties *t, whatever happens. ORTH_ERR_IO, ORTH_ERR_NOSPACE, ORTH_ERR_NOMEM. */

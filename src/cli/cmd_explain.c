@@ -1,10 +1,12 @@
 /* cmd_explain.c -- `orthant explain RUN.yaml`: the program of a rank, its memory map, the mesh, the schedule or the path of a gradient. */
 #include <stdio.h>
 
+#include "base/files.h"
 #include "cli/explain_gradient.h"
 #include "cli/numbers.h"
 #include "parallel/pipeline/draw.h"
 #include "program/ir/print.h"
+#include "report/memory_svg.h"
 #include "train/describe.h"
 
 #define MEMORY_ROWS 60
@@ -61,7 +63,22 @@ static orth_status check_flags(orth_ctx *ctx, const orth_cmd *cmd)
     for (int i = 0; i < ORTH_COUNT(parts) && picture; i++)
         if (orth_cmd_flag(cmd, parts[i]))
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "explain: --%s chooses instructions of the program, --%s shows none", parts[i], picture);
+    if (orth_cmd_flag(cmd, "svg") && !orth_cmd_flag(cmd, "memory"))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "explain: --svg draws what --memory shows: give both");
     return ORTH_OK;
+}
+
+/* In the terminal, or as a picture. */
+static orth_status print_memory(orth_ctx *ctx, const orth_cmd *cmd, const orth_program *p, int rank)
+{
+    const char *svg = orth_cmd_flag(cmd, "svg");
+    orth_text text = {0};
+    if (!svg)
+        return orth_print_memory(stdout, p, MEMORY_ROWS);
+    orth_memory_svg(ctx, &text, p, rank);
+    const orth_status s = text.failed ? ORTH_ERR_NOMEM : orth_file_write(ctx, svg, text.s, text.num_bytes);
+    orth_mem_free(ctx, text.s);
+    return s;
 }
 
 orth_status orth_cmd_explain(orth_ctx *ctx, const orth_cmd *cmd)
@@ -83,7 +100,7 @@ orth_status orth_cmd_explain(orth_ctx *ctx, const orth_cmd *cmd)
     else if (s == ORTH_OK && orth_cmd_flag(cmd, "schedule"))
         s = print_schedule(ctx, &spread);
     else if (s == ORTH_OK && orth_cmd_flag(cmd, "memory"))
-        s = orth_print_memory(stdout, &unit.program, MEMORY_ROWS);
+        s = print_memory(ctx, cmd, &unit.program, (int)rank);
     else if (s == ORTH_OK)
         orth_print_program(stdout, &unit.program, (int32_t)layer, (int32_t)micro);
     orth_unit_release(&unit);

@@ -42,7 +42,7 @@ static orth_status price(orth_ctx *ctx, planning *x)
 }
 
 /* The cluster is looked at before anything is compiled. */
-static orth_status make(orth_ctx *ctx, planning *x)
+static orth_status make(orth_ctx *ctx, planning *x, bool json)
 {
     bool evaluates;
     if (x->cluster) {
@@ -59,6 +59,8 @@ static orth_status make(orth_ctx *ctx, planning *x)
     orth_status s = orth_run_plan_check(ctx, &x->plan);
     if (s == ORTH_OK)
         s = price(ctx, x);
+    if (s == ORTH_OK && json)
+        s = orth_run_plan_find_peaks(ctx, &x->plan);
     if (s != ORTH_OK)
         orth_run_plan_release(ctx, &x->plan);
     return s;
@@ -72,10 +74,10 @@ static void print(orth_ctx *ctx, char *text)
     orth_mem_free(ctx, text);
 }
 
-static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, const planning *x)
+static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
 {
-    const orth_run_plan *p = &x->plan;
-    char *text, *more = NULL, *epochs = NULL;
+    orth_run_plan *p = &x->plan;
+    char *text, *more = NULL, *epochs = NULL, *peaks = NULL;
     if (orth_cmd_flag(cmd, "json"))
         text = orth_plan_json(ctx, p->ranks, p->num_ranks, &p->total);
     else if (x->cluster)
@@ -87,12 +89,15 @@ static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, const planning
         s = orth_describe_zero_cost(ctx, p, x->cfg, &x->model, &more);
     if (s == ORTH_OK && !orth_cmd_flag(cmd, "json"))
         s = orth_describe_epochs(ctx, x->cfg, &epochs);
+    if (s == ORTH_OK && orth_cmd_flag(cmd, "peak") && !orth_cmd_flag(cmd, "json"))
+        s = orth_run_plan_peaks_text(ctx, p, &peaks);
     if (!x->cluster) {
         print(ctx, epochs);
         epochs = NULL;
     }
     print(ctx, text);
     print(ctx, more);
+    print(ctx, peaks);
     print(ctx, epochs);
     return s;
 }
@@ -129,7 +134,7 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     if (orth_cmd_flag(cmd, "compare"))
         return compare(ctx, cmd);
     planning x = {.cfg = &cmd->config, .cluster = orth_cmd_flag(cmd, "cluster"), .timeline = orth_cmd_flag(cmd, "timeline")};
-    ORTH_TRY(make(ctx, &x));
+    ORTH_TRY(make(ctx, &x, orth_cmd_flag(cmd, "json") != NULL));
     orth_status s = print_plan(ctx, cmd, &x);
     if (s == ORTH_OK && orth_cmd_flag(cmd, "require-fit"))
         s = orth_plan_require_fit(ctx, &x.plan.total);

@@ -16,6 +16,22 @@ char *orth_outside_json(orth_ctx *ctx, const orth_outside *o)
     return orth_text_take(ctx, &text);
 }
 
+char *orth_arenas_json(orth_ctx *ctx, const orth_arena_use a[ORTH_NUM_SPACES])
+{
+    orth_text text = {0};
+    const char *sep = "";
+    orth_text_add(ctx, &text, "{");
+    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        if (a[s].reserved == 0)
+            continue;
+        orth_text_addf(ctx, &text, "%s\"%s\": {\"between_steps\": %zu, \"peak\": %zu, \"reserved\": %zu}", sep,
+                       orth_space_name((orth_space)s), a[s].between_steps, a[s].peak, a[s].reserved);
+        sep = ", ";
+    }
+    orth_text_add(ctx, &text, "}");
+    return orth_text_take(ctx, &text);
+}
+
 size_t orth_memory_of_class(const orth_memory *m, orth_class c)
 {
     size_t sum = 0;

@@ -25,6 +25,15 @@ const char *orth_outside_name(orth_outside_kind k);
 /* {"comm_scratch": ..., ...}. Heap memory; NULL with the error recorded. */
 char *orth_outside_json(orth_ctx *ctx, const orth_outside *o);
 
+/* An arena over the step. */
+typedef struct {
+    size_t between_steps;    /* persistent buffers */
+    size_t peak;             /* live when most is */
+    size_t reserved;         /* mapped: with gaps between buffers, and room for an evaluation */
+} orth_arena_use;
+/* {"host": {"between_steps": ..., ...}} of the spaces that have bytes. Heap memory; NULL with the error recorded. */
+char *orth_arenas_json(orth_ctx *ctx, const orth_arena_use a[ORTH_NUM_SPACES]);
+
 size_t orth_memory_of_class(const orth_memory *m, orth_class c);
 size_t orth_memory_of_space(const orth_memory *m, orth_space s);
 

@@ -10,6 +10,8 @@ orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, size_t limit_by
     orth_plan plan = {.total_bytes = orth_program_bytes(p), .lower_bound_bytes = p->lower_bound,
                       .limit_bytes = limit_bytes, .cost = orth_program_cost(p), .tokens = p->num_tokens,
                       .num_elems = num_elems, .num_instrs = p->num_instrs};
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        plan.arenas[s] = (orth_arena_use){p->transient_offset[s], p->transient_offset[s] + p->peak_bytes[s], p->space_bytes[s]};
     memcpy(plan.memory.of, p->class_bytes, sizeof plan.memory.of);
     plan.fits = limit_bytes == 0 || plan.total_bytes <= limit_bytes;
     return plan;
@@ -92,16 +94,18 @@ static void add_ranks(orth_ctx *ctx, orth_text *out, const orth_plan *plans, int
     for (int k = 0; k < num_ranks && !out->failed; k++) {
         char comm[ORTH_TRAFFIC_JSON_MAX], sent[ORTH_TRAFFIC_JSON_MAX], time[TIME_JSON_MAX];
         char *memory = orth_memory_json(ctx, &plans[k].memory), *outside = orth_outside_json(ctx, &plans[k].outside);
+        char *arenas = orth_arenas_json(ctx, plans[k].arenas);
         orth_traffic_json(&plans[k].traffic, true, comm);
         orth_traffic_json(&plans[k].traffic, false, sent);
         time_json(&plans[k].time, time);
-        orth_text_addf(ctx, out, "%s{\"rank\": %d, \"coords\": {%s}, \"memory\": %s, \"outside\": %s, \"comm\": %s, \"comm_sent\": %s, \"flops\": {\"model\": %.0f, "
+        orth_text_addf(ctx, out, "%s{\"rank\": %d, \"coords\": {%s}, \"memory\": %s, \"arenas\": %s, \"outside\": %s, \"comm\": %s, \"comm_sent\": %s, \"flops\": {\"model\": %.0f, "
                        "\"hardware\": %.0f}%s}", k ? ", " : "", k, plans[k].coords, memory ? memory : "",
-                       outside ? outside : "", comm, sent,
+                       arenas ? arenas : "", outside ? outside : "", comm, sent,
                        plans[k].cost.model_flops, plans[k].cost.hardware_flops, time);
-        out->failed = out->failed || !memory || !outside;
+        out->failed = out->failed || !memory || !outside || !arenas;
         orth_mem_free(ctx, memory);
         orth_mem_free(ctx, outside);
+        orth_mem_free(ctx, arenas);
     }
 }
 
@@ -123,9 +127,12 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
     orth_text_add(ctx, &text, "{\"ranks\": [");
     add_ranks(ctx, &text, plans, num_ranks);
     orth_text_addf(ctx, &text, "], \"comm\": %s, \"comm_sent\": %s%s%s, \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
-                   ", \"memory_lower_bound\": %zu, \"memory_limit\": %zu, \"fits\": %s, \"reasons\": [%s%s%s]%s}\n",
+                   ", \"memory_lower_bound\": %zu, \"memory_limit\": %zu, \"fits\": %s, \"reasons\": [%s%s%s]%s",
                    comm, sent, time, rates, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
                    why[0] ? "\"" : "", why, why[0] ? "\"" : "", cost);
+    if (p->peaks)
+        orth_text_addf(ctx, &text, ", \"live_at_peak\": [%s]", p->peaks);
+    orth_text_add(ctx, &text, "}\n");
     return orth_text_take(ctx, &text);
 }
 

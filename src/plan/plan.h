@@ -13,6 +13,7 @@
 
 typedef struct {
     orth_memory memory;        /* arenas, and on rank 0 what saves checkpoints */
+    orth_arena_use arenas[ORTH_NUM_SPACES]; /* of one rank, not of totals */
     orth_outside outside;      /* what the rank has besides, which `total_bytes` and `fits` leave out */
     size_t total_bytes;        /* sum of `memory` */
     size_t lower_bound_bytes;  /* what no placement could go below */
@@ -27,6 +28,7 @@ typedef struct {
     orth_rank_time time;       /* simulated, means over ranks in totals; step_s = 0: not priced */
     double peak_flops;         /* of all ranks together, as priced; of totals */
     double days, on_demand_usd, spot_usd; /* of the whole run on a described cluster; of totals; 0: not known */
+    const char *peaks;         /* of totals, inside of a JSON array: what is live at the peak of ranks (plan/peak.h); NULL: not looked for */
     char coords[96];           /* inside of a JSON object: place of the rank in the mesh */
 } orth_plan;
 

@@ -1,6 +1,8 @@
 /* run_plan.c -- see run_plan.h. */
 #include "plan/run_plan.h"
 
+#include "plan/peak.h"
+
 /* ---- memory, FLOPs, traffic ---- */
 
 static void describe_place(const orth_mesh *m, int rank, orth_plan *plan)
@@ -56,8 +58,50 @@ orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_layou
     return s;
 }
 
+/* ---- peaks ---- */
+
+#define PEAK_ROWS_JSON 32
+#define PEAK_ROWS_TEXT 16
+
+typedef void (*add_peak_fn)(orth_ctx *ctx, orth_text *out, const orth_program *p, int rank, int rows);
+
+static orth_status add_peaks(orth_ctx *ctx, orth_run_plan *p, add_peak_fn add, int rows, const char *sep, char **out)
+{
+    orth_text text = {0};
+    int worst = 0;
+    for (int r = 1; r < p->num_ranks; r++)
+        worst = p->ranks[r].total_bytes > p->ranks[worst].total_bytes ? r : worst;
+    for (int i = 0; i < (worst > 0 ? 2 : 1); i++) {
+        const int rank = i ? worst : 0;
+        const orth_unit *unit;
+        const orth_status s = orth_programs_of(ctx, &p->programs, rank, &unit);
+        if (s != ORTH_OK) {
+            orth_mem_free(ctx, text.s);
+            return s;
+        }
+        orth_text_add(ctx, &text, i ? sep : "");
+        add(ctx, &text, &unit->program, rank, rows);
+    }
+    *out = orth_text_take(ctx, &text);
+    return *out ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+orth_status orth_run_plan_find_peaks(orth_ctx *ctx, orth_run_plan *p)
+{
+    ORTH_TRY(add_peaks(ctx, p, orth_peak_add_json, PEAK_ROWS_JSON, ", ", &p->peaks));
+    p->total.peaks = p->peaks;
+    return ORTH_OK;
+}
+
+orth_status orth_run_plan_peaks_text(orth_ctx *ctx, orth_run_plan *p, char **out)
+{
+    return add_peaks(ctx, p, orth_peak_add_text, PEAK_ROWS_TEXT, "", out);
+}
+
 void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p)
 {
+    orth_mem_free(ctx, p->peaks);
+    p->peaks = NULL;
     orth_programs_release(ctx, &p->programs);
     orth_mem_free(ctx, p->ranks);
     orth_spread_release(ctx, &p->spread);

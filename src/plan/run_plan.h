@@ -14,6 +14,7 @@ typedef struct {
     int num_ranks;
     orth_plan *ranks;      /* [num_ranks] */
     orth_plan total;
+    char *peaks;           /* of orth_run_plan_find_peaks, which total.peaks shows; NULL: not looked for */
 } orth_run_plan;
 
 /* The layout applied to the model, and every rank's memory, FLOPs and traffic; no total yet. `spec` without its spread; method: of its
@@ -22,6 +23,11 @@ typedef struct {
 orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_layout *layout, const orth_programs_spec *spec,
                                orth_comm_method method);
 void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p);
+
+/* What is live at the peak of rank 0, and of the rank that needs the most if that is another: into the total, for plan.json; and as
+ * text for people. ORTH_ERR_NOMEM. */
+orth_status orth_run_plan_find_peaks(orth_ctx *ctx, orth_run_plan *p);
+orth_status orth_run_plan_peaks_text(orth_ctx *ctx, orth_run_plan *p, char **out);
 
 /* The programs of all ranks together obey the rules of program/check/check_ranks.h: ORTH_ERR_INTERNAL with the first that is
  * broken, ORTH_ERR_NOMEM. */

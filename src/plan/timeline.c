@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "program/ir/live.h"
+
 enum { ROW_ACTIONS = 0, ROW_COMPUTE = 1, ROW_GROUPS = 2 };
 
 static const char *const phase_names[ORTH_NUM_PHASES] = {"forward", "backward", "update"};
@@ -71,6 +73,30 @@ static void add_action(orth_ctx *ctx, orth_trace *t, int rank, const orth_action
                     llround(1e9 * span->end), detail);
 }
 
+/* "host memory": bytes of each class, persistent ones included, whenever they change. */
+static void add_memory(orth_ctx *ctx, orth_trace *t, int rank, const orth_program *p, orth_space space, const int64_t *clock, int64_t origin)
+{
+    const char *series[ORTH_NUM_CLASSES];
+    char name[32];
+    int64_t now[ORTH_NUM_CLASSES], before[ORTH_NUM_CLASSES] = {-1};
+    orth_live_bytes *live;
+    if (orth_live_over_step(ctx, p, space, &live) != ORTH_OK) {
+        t->text.failed = true;
+        return;
+    }
+    snprintf(name, sizeof name, "%s memory", orth_space_name(space));
+    for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+        series[c] = orth_class_name((orth_class)c);
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        for (int c = 0; c < ORTH_NUM_CLASSES; c++)
+            now[c] = (int64_t)(p->persistent_bytes[space][c] + live[i].of[c]);
+        if (memcmp(now, before, sizeof now) != 0)
+            orth_trace_counter(ctx, t, rank, name, clock[i] - origin, ORTH_NUM_CLASSES, series, now);
+        memcpy(before, now, sizeof now);
+    }
+    orth_mem_free(ctx, live);
+}
+
 void orth_timeline_add(orth_ctx *ctx, orth_trace *t, int rank, const char *name, const orth_program *p,
                        const orth_action_list *list, const orth_span *spans, const int64_t *clock, int64_t origin)
 {
@@ -79,6 +105,9 @@ void orth_timeline_add(orth_ctx *ctx, orth_trace *t, int rank, const char *name,
         add_action(ctx, t, rank, list, a, &spans[a]);
     for (int32_t i = 0; i < p->num_instrs; i++)
         add_instr(ctx, t, rank, p, i, clock[i] - origin, clock[i + 1] - origin);
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        if (p->space_bytes[s] > 0)
+            add_memory(ctx, t, rank, p, (orth_space)s, clock, origin);
 }
 
 orth_status orth_timeline_bubble(orth_ctx *ctx, const orth_schedule *s, const orth_span *const *spans, orth_bubble *out)

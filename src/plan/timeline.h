@@ -3,7 +3,7 @@
  * A clock [num_instrs + 1] is that of orth_executor_clock (measured) or of orth_simulate_step (planned): both give
  * the same file. A rank is a process of the viewer; its rows are the actions of the schedule, computing, and one
  * for each group that it communicates with. A blocking call lasts as long as it holds its rank: waiting for the
- * others is part of it. A started call lasts as long as starting it takes, its `wait` as long as it holds the rank.
+ * others is part of it. A counter shows the bytes of each class that live in the rank's arenas. A started call lasts as long as starting it takes, its `wait` as long as it holds the rank.
  */
 #ifndef ORTH_PLAN_TIMELINE_H
 #define ORTH_PLAN_TIMELINE_H

@@ -261,6 +261,7 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
         ORTH_TRY(remove_complete(ctx, r));
         ORTH_TRY(price(ctx, r));
     }
+    ORTH_TRY(orth_run_plan_find_peaks(ctx, &r->plan));
     ORTH_TRY(write_file(ctx, r, "run.yaml", orth_config_yaml(ctx, r->cfg)));
     return write_file(ctx, r, "plan.json", orth_plan_json(ctx, r->plan.ranks, r->num_ranks, &r->plan.total));
 }

@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 
+#include "program/ir/live.h"
+
 static void print_operand(FILE *out, const orth_program *p, const orth_operand *o, bool with_type)
 {
     if (o->buffer < 0) {
@@ -107,21 +109,6 @@ static bool is_counted(const orth_buffer *b, orth_space space)
     return !b->persistent && b->space == space && b->alias < 0 && b->first >= 0;
 }
 
-/* Live transient bytes of a space during each instruction, in heap memory. */
-static size_t *live_bytes(const orth_program *p, orth_space space)
-{
-    size_t *live = ORTH_NEW_ARRAY(p->ctx, size_t, p->num_instrs + 1), sum = 0;
-    for (int32_t b = 0; live && b < p->num_buffers; b++) {
-        if (!is_counted(&p->buffers[b], space))
-            continue;
-        live[p->buffers[b].first] += p->buffers[b].bytes;
-        live[p->buffers[b].last + 1] -= p->buffers[b].bytes; /* modulo the word: the sums below come out right */
-    }
-    for (int32_t i = 0; live && i < p->num_instrs; i++)
-        live[i] = sum += live[i];
-    return live;
-}
-
 /* The largest transient buffer of a space that lives while instruction `at` runs. */
 static const char *largest_at(const orth_program *p, orth_space space, int32_t at)
 {
@@ -149,14 +136,15 @@ static orth_status print_space(FILE *out, const orth_program *p, orth_space spac
         if (p->transient_class[space][c] > 0)
             fprintf(out, "  %-12s %12.2f MiB\n", orth_class_name((orth_class)c), (double)p->transient_class[space][c] / mib);
     fputc('\n', out);
-    size_t *live = live_bytes(p, space);
+    orth_live_bytes *live;
+    ORTH_TRY(orth_live_over_step(p->ctx, p, space, &live));
     const int32_t stride = ORTH_MAX(1, p->num_instrs / ORTH_MAX(rows, 1));
-    for (int32_t i = 0; live && i < p->num_instrs; i += stride) {
+    for (int32_t i = 0; i < p->num_instrs; i += stride) {
         int32_t at = i;
         for (int32_t k = i; k < ORTH_MIN(i + stride, p->num_instrs); k++)
-            at = live[k] >= live[at] ? k : at;
+            at = orth_live_sum(&live[k]) >= orth_live_sum(&live[at]) ? k : at;
         const orth_instr *n = &p->instrs[at];
-        const double most = (double)live[at];
+        const double most = (double)orth_live_sum(&live[at]);
         const int bar = height > 0 ? (int)(most / height * BAR_WIDTH + 0.5) : 0;
         fprintf(out, "%6d %-18s ", at, orth_op_name(n->op));
         print_place(out, n);
@@ -165,9 +153,8 @@ static orth_status print_space(FILE *out, const orth_program *p, orth_space spac
             fputc(k < bar ? '#' : ' ', out);
         fprintf(out, "| %9.2f MiB  %s\n", most / mib, largest_at(p, space, at));
     }
-    const orth_status status = live ? ORTH_OK : ORTH_ERR_NOMEM;
     orth_mem_free(p->ctx, live);
-    return status;
+    return ORTH_OK;
 }
 
 orth_status orth_print_memory(FILE *out, const orth_program *p, int rows)

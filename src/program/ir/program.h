@@ -28,6 +28,9 @@ typedef enum {
 } orth_class;
 const char *orth_class_name(orth_class c);
 
+/* Offsets of buffers, but of those inside of a chain, are multiples of it. */
+#define ORTH_PLACE_ALIGN 64
+
 /* What a persistent buffer is, for those who fill or read it. `index` is a registry number for the
  * first five, a data slot for DATA, a layer for the caches. */
 typedef enum {
@@ -152,6 +155,8 @@ typedef struct orth_program {
     size_t transient_offset[ORTH_NUM_SPACES], transient_bytes[ORTH_NUM_SPACES]; /* the region of transient buffers */
     size_t transient_class[ORTH_NUM_SPACES][ORTH_NUM_CLASSES]; /* what lives there when most does; with what no buffer fills
                                        then, in ACTIVATIONS, their sum is transient_bytes */
+    int32_t peak_instr[ORTH_NUM_SPACES];   /* the first instruction during which most does */
+    size_t peak_bytes[ORTH_NUM_SPACES];    /* of transient buffers then */
     size_t lower_bound;             /* persistent bytes + largest sums of live transient bytes */
     int64_t num_tokens;             /* tokens of one step on this rank */
     /* Where parameters are sharded: elements of each on each rank of the shard axis, and the rank of the axis that the

@@ -266,6 +266,8 @@ static void classify(orth_program *p, orth_space space, const orth_pack_block *b
     }
     of[ORTH_CLASS_ACTIVATIONS] += height - sum;
     p->transient_bytes[space] = height;
+    p->peak_instr[space] = at;
+    p->peak_bytes[space] = sum;
 }
 
 /* Offsets of the transient buffers of a space from the start of their region, its bytes, and what no placement can go below. */

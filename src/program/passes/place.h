@@ -11,8 +11,6 @@
 
 #include "program/ir/program.h"
 
-#define ORTH_PLACE_ALIGN 64
-
 /* Placements that were found, for programs whose transient buffers have the same sizes and lives: those of most ranks of a
  * stage. Zeroed it is empty; it forgets the oldest first. */
 typedef struct orth_place_found orth_place_found;

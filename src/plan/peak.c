@@ -1,0 +1,178 @@
+/* peak.c -- see peak.h. */
+#include "plan/peak.h"
+
+#include "program/ir/live.h"
+
+/* One space at its fullest. */
+typedef struct {
+    const orth_program *p;
+    orth_space space;
+    orth_live_buffer *live;  /* [num] */
+    int32_t num;
+    size_t bytes;            /* their sum */
+    size_t by_op[ORTH_NUM_OPS];
+    size_t *by_layer;        /* [num_layers + 2] from layer -1 on */
+    int32_t num_layers;
+} peak;
+
+static int32_t layer_of(const orth_program *p, const orth_live_buffer *b)
+{
+    return b->made_by < 0 ? -1 : p->instrs[b->made_by].layer;
+}
+
+/* Activations that instructions make, by who made them; the step's data, which is persistent, is no layer's. */
+static void sort_activations(peak *x)
+{
+    for (int32_t i = 0; i < x->num; i++) {
+        const orth_live_buffer *b = &x->live[i];
+        x->bytes += b->bytes;
+        if (x->p->buffers[b->buffer].cls != ORTH_CLASS_ACTIVATIONS || b->made_by < 0)
+            continue;
+        x->by_op[x->p->instrs[b->made_by].op] += b->bytes;
+        x->by_layer[layer_of(x->p, b) + 1] += b->bytes;
+    }
+}
+
+static orth_status find(orth_ctx *ctx, const orth_program *p, orth_space space, peak *x)
+{
+    *x = (peak){.p = p, .space = space};
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        x->num_layers = ORTH_MAX(x->num_layers, p->instrs[i].layer + 1);
+    x->by_layer = ORTH_NEW_ARRAY(ctx, size_t, x->num_layers + 2);
+    if (!x->by_layer)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(orth_live_during(ctx, p, space, p->peak_instr[space], &x->live, &x->num));
+    sort_activations(x);
+    return ORTH_OK;
+}
+
+static void release(orth_ctx *ctx, peak *x)
+{
+    orth_mem_free(ctx, x->live);
+    orth_mem_free(ctx, x->by_layer);
+}
+
+static const char *phase_name(orth_phase p)
+{
+    static const char *const names[ORTH_NUM_PHASES] = {"forward", "backward", "update"};
+    return names[p];
+}
+
+/* ---- for people ---- */
+
+static void add_place(orth_ctx *ctx, orth_text *out, const orth_instr *n)
+{
+    orth_text_addf(ctx, out, "%s", phase_name(n->phase));
+    if (n->layer >= 0)
+        orth_text_addf(ctx, out, ", layer %d", (int)n->layer);
+    if (n->micro_batch >= 0)
+        orth_text_addf(ctx, out, ", micro-batch %d", (int)n->micro_batch);
+}
+
+static void add_buffer_row(orth_ctx *ctx, orth_text *out, const peak *x, const orth_live_buffer *b)
+{
+    const orth_buffer *buf = &x->p->buffers[b->buffer];
+    orth_text_addf(ctx, out, "  %14zu B  %-11s  %-28s ", b->bytes, orth_class_name(buf->cls), buf->name);
+    if (b->made_by < 0) {
+        orth_text_add(ctx, out, "always\n");
+        return;
+    }
+    orth_text_addf(ctx, out, "%s, ", orth_op_name(x->p->instrs[b->made_by].op));
+    add_place(ctx, out, &x->p->instrs[b->made_by]);
+    orth_text_add(ctx, out, "\n");
+}
+
+static void add_sums(orth_ctx *ctx, orth_text *out, const peak *x)
+{
+    orth_text_add(ctx, out, "activations by op:");
+    for (int k = 0; k < ORTH_NUM_OPS; k++)
+        if (x->by_op[k] > 0)
+            orth_text_addf(ctx, out, " %s %zu", orth_op_name((orth_op)k), x->by_op[k]);
+    orth_text_add(ctx, out, "\nactivations by layer:");
+    for (int32_t k = 0; k <= x->num_layers; k++)
+        if (x->by_layer[k] > 0)
+            orth_text_addf(ctx, out, " %d: %zu", (int)k - 1, x->by_layer[k]);
+    orth_text_add(ctx, out, "\n");
+}
+
+void orth_peak_add_text(orth_ctx *ctx, orth_text *out, const orth_program *p, int rank, int rows)
+{
+    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        peak x = {.live = NULL};
+        if (p->space_bytes[s] == 0)
+            continue;
+        const orth_instr *n = &p->instrs[p->peak_instr[s]];
+        out->failed = out->failed || find(ctx, p, (orth_space)s, &x) != ORTH_OK;
+        orth_text_addf(ctx, out, "rank %d, %s memory: %zu of %zu B live during instruction %d (%s, ", rank, orth_space_name((orth_space)s),
+                       x.bytes, p->space_bytes[s], (int)p->peak_instr[s], orth_op_name(n->op));
+        add_place(ctx, out, n);
+        orth_text_addf(ctx, out, ")%s\n", x.num > rows ? "; the largest:" : ":");
+        for (int32_t i = 0; i < ORTH_MIN(x.num, rows); i++)
+            add_buffer_row(ctx, out, &x, &x.live[i]);
+        if (!out->failed)
+            add_sums(ctx, out, &x);
+        release(ctx, &x);
+    }
+}
+
+/* ---- JSON ---- */
+
+static void add_buffer_json(orth_ctx *ctx, orth_text *out, const peak *x, const orth_live_buffer *b)
+{
+    const orth_buffer *buf = &x->p->buffers[b->buffer];
+    orth_text_add(ctx, out, "{\"name\": ");
+    orth_text_quote(ctx, out, buf->name);
+    orth_text_addf(ctx, out, ", \"class\": \"%s\", \"bytes\": %zu", orth_class_name(buf->cls), b->bytes);
+    if (b->made_by >= 0) {
+        const orth_instr *n = &x->p->instrs[b->made_by];
+        orth_text_addf(ctx, out, ", \"op\": \"%s\", \"phase\": \"%s\", \"layer\": %d, \"micro_batch\": %d", orth_op_name(n->op),
+                       phase_name(n->phase), (int)n->layer, (int)n->micro_batch);
+    }
+    orth_text_add(ctx, out, "}");
+}
+
+static void add_sums_json(orth_ctx *ctx, orth_text *out, const peak *x)
+{
+    const char *sep = "";
+    orth_text_add(ctx, out, ", \"activations_by_op\": {");
+    for (int k = 0; k < ORTH_NUM_OPS; k++) {
+        if (x->by_op[k] == 0)
+            continue;
+        orth_text_addf(ctx, out, "%s\"%s\": %zu", sep, orth_op_name((orth_op)k), x->by_op[k]);
+        sep = ", ";
+    }
+    orth_text_add(ctx, out, "}, \"activations_by_layer\": {");
+    sep = "";
+    for (int32_t k = 0; k <= x->num_layers; k++) {
+        if (x->by_layer[k] == 0)
+            continue;
+        orth_text_addf(ctx, out, "%s\"%d\": %zu", sep, (int)k - 1, x->by_layer[k]);
+        sep = ", ";
+    }
+    orth_text_add(ctx, out, "}");
+}
+
+void orth_peak_add_json(orth_ctx *ctx, orth_text *out, const orth_program *p, int rank, int rows)
+{
+    const char *sep = "";
+    for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        peak x = {.live = NULL};
+        if (p->space_bytes[s] == 0)
+            continue;
+        out->failed = out->failed || find(ctx, p, (orth_space)s, &x) != ORTH_OK;
+        const orth_instr *n = &p->instrs[p->peak_instr[s]];
+        orth_text_addf(ctx, out, "%s{\"rank\": %d, \"space\": \"%s\", \"instr\": %d, \"op\": \"%s\", \"phase\": \"%s\", \"layer\": %d, "
+                       "\"micro_batch\": %d, \"bytes\": %zu, \"buffers\": [", sep, rank, orth_space_name((orth_space)s),
+                       (int)p->peak_instr[s], orth_op_name(n->op), phase_name(n->phase), (int)n->layer, (int)n->micro_batch, x.bytes);
+        for (int32_t i = 0; i < ORTH_MIN(x.num, rows); i++) {
+            orth_text_add(ctx, out, i ? ", " : "");
+            add_buffer_json(ctx, out, &x, &x.live[i]);
+        }
+        orth_text_add(ctx, out, "]");
+        if (!out->failed)
+            add_sums_json(ctx, out, &x);
+        orth_text_add(ctx, out, "}");
+        sep = ", ";
+        release(ctx, &x);
+    }
+}
