@@ -1,0 +1,321 @@
+/* cmd_init.c -- `orthant init DATA...`: a run file for the user's data, in which each key is explained.
+ *
+ * What is chosen, and by what:
+ *   model          the largest of a few for which there are 20 tokens a parameter (Hoffmann et al., "Training Compute-Optimal
+ *                  Large Language Models", arXiv:2203.15556) within MAX_EPOCHS passes
+ *   epochs         as many as these tokens take, at most MAX_EPOCHS: further ones are worth little (Muennighoff et al., "Scaling
+ *                  Data-Constrained Language Models", arXiv:2305.16264)
+ *   learning rate  by the width of the model, about as 1 / width
+ * A key that is given on the command line stays as it is given, and what is chosen follows it.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/text_inputs.h"
+#include "data/survey.h"
+#include "train/describe.h"
+
+#define TOKENS_A_PARAMETER 20.0
+#define MAX_EPOCHS 4.0
+#define BYTES_A_TOKEN 3.5 /* of English text in a vocabulary of ORTH_AUTO_VOCAB */
+#define MIN_STEPS 200     /* fewer sequences a step where an epoch would have too few steps */
+#define WIDTH 112
+
+/* Models of Llama's kind, the smallest first. */
+typedef struct {
+    int layers, hidden, heads, seq_len, batch;
+    double lr;
+} size_class;
+
+static const size_class sizes[] = {
+    {4, 128, 2, 256, 16, 3e-3}, {6, 256, 4, 256, 16, 2e-3},  {8, 384, 6, 512, 16, 1e-3},
+    {8, 512, 8, 512, 32, 1e-3}, {12, 768, 12, 1024, 32, 6e-4},
+};
+
+static double layer_params(double layers, double hidden)
+{
+    return 12 * layers * hidden * hidden;
+}
+
+typedef struct {
+    orth_survey data;
+    double tokens;          /* of training in one pass */
+    double params;          /* of the model's layers */
+    double epochs, steps;
+} choice;
+
+/* Sets a key that was not given. */
+static orth_status __attribute__((format(printf, 4, 5))) choose(orth_ctx *ctx, orth_config *cfg, orth_option_id id, const char *fmt, ...)
+{
+    char value[64];
+    va_list list;
+    if (cfg->place[id])
+        return ORTH_OK;
+    va_start(list, fmt);
+    vsnprintf(value, sizeof value, fmt, list);
+    va_end(list);
+    return orth_config_set(ctx, cfg, "init", orth_option_get(id)->path, value);
+}
+
+#define CHOOSE(key, ...) ORTH_TRY(choose(ctx, cfg, ORTH_OPT_##key, __VA_ARGS__))
+
+/* data.path, from the words of the command line. */
+static orth_status choose_data(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg)
+{
+    orth_text list = {0};
+    for (int i = 0; i < cmd->num_words; i++) {
+        orth_text_add(ctx, &list, i ? ", " : "[");
+        orth_text_quote(ctx, &list, cmd->words[i]);
+    }
+    orth_text_add(ctx, &list, "]");
+    char *value = orth_text_take(ctx, &list);
+    if (!value)
+        return ORTH_ERR_NOMEM;
+    const orth_status s = cmd->num_words ? orth_config_set(ctx, cfg, "init", "data.path", value) : ORTH_OK;
+    orth_mem_free(ctx, value);
+    ORTH_TRY(s);
+    if (cfg->data_path.n == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "init: which data? Name text or JSONL files, folders of them, or prepared shards");
+    return ORTH_OK;
+}
+
+static const size_class *size_for(double tokens)
+{
+    const size_class *best = &sizes[0];
+    for (int i = 0; i < ORTH_COUNT(sizes); i++)
+        if (TOKENS_A_PARAMETER * layer_params(sizes[i].layers, sizes[i].hidden) <= MAX_EPOCHS * tokens)
+            best = &sizes[i];
+    return best;
+}
+
+/* The class whose learning rate and batch suit a model that the user has chosen. */
+static const size_class *size_of_width(int64_t hidden)
+{
+    const size_class *best = &sizes[0];
+    for (int i = 0; i < ORTH_COUNT(sizes); i++)
+        if (sizes[i].hidden <= hidden)
+            best = &sizes[i];
+    return best;
+}
+
+static bool model_is_given(const orth_config *cfg)
+{
+    return ORTH_CONFIG_IS_SET(cfg, model, preset) || ORTH_CONFIG_IS_SET(cfg, model, layers) || ORTH_CONFIG_IS_SET(cfg, model, hidden);
+}
+
+static orth_status choose_model(orth_ctx *ctx, orth_config *cfg, choice *c, const size_class **out)
+{
+    orth_model_config m;
+    const size_class *size = size_for(c->tokens);
+    if (!model_is_given(cfg)) {
+        CHOOSE(model_family, "llama");
+        CHOOSE(model_layers, "%d", size->layers);
+        CHOOSE(model_hidden, "%d", size->hidden);
+        CHOOSE(model_heads, "%d", size->heads);
+    }
+    ORTH_TRY(orth_describe_model(ctx, cfg, &m));
+    size = size_of_width(m.hidden);
+    int64_t seq_len = size->seq_len;
+    while (seq_len > 32 && ((cfg->model_preset[0] && seq_len > m.max_seq) || 4.0 * (double)seq_len * size->batch > c->tokens))
+        seq_len /= 2;
+    CHOOSE(data_seq_len, "%" PRId64, seq_len);
+    c->params = layer_params((double)m.layers, (double)m.hidden);
+    *out = size;
+    return ORTH_OK;
+}
+
+static double two_digits(double x)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.1e", x);
+    return strtod(text, NULL);
+}
+
+/* The largest of 1, 2, 5, 10, 20, 50, ... that is not above x. */
+static double round_interval(double x)
+{
+    double best = 1;
+    for (double ten = 1; ten <= x; ten *= 10)
+        best = 5 * ten <= x ? 5 * ten : 2 * ten <= x ? 2 * ten : ten;
+    return best;
+}
+
+static orth_status choose_length(orth_ctx *ctx, orth_config *cfg, choice *c, const size_class *size)
+{
+    const double sequences = ORTH_MAX(floor(c->tokens / (double)cfg->data_seq_len), 1);
+    const double wanted = TOKENS_A_PARAMETER * c->params / c->tokens;
+    c->epochs = cfg->train_epochs > 0 ? cfg->train_epochs : two_digits(ORTH_MIN(wanted, MAX_EPOCHS));
+    int64_t batch = size->batch;
+    while (batch > 4 && sequences * c->epochs / (double)batch < MIN_STEPS)
+        batch /= 2;
+    const int64_t dp = cfg->parallel_dp;
+    CHOOSE(train_global_batch, "%" PRId64, (batch + dp - 1) / dp * dp);
+    batch = cfg->train_global_batch;
+    const int64_t of_a_rank = batch / dp;
+    CHOOSE(train_micro_batch, "%d", cfg->parallel_dp_share.n ? 1 : of_a_rank % 4 == 0 ? 4 : of_a_rank % 2 == 0 ? 2 : 1);
+    if (!ORTH_CONFIG_IS_SET(cfg, train, steps))
+        CHOOSE(train_epochs, "%g", c->epochs);
+    c->steps = cfg->train_epochs > 0 ? ORTH_MAX(ceil(sequences * c->epochs / (double)batch), 1) : (double)cfg->train_steps;
+    return ORTH_OK;
+}
+
+static orth_status choose_all(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, choice *c, const char *run_name)
+{
+    const size_class *size;
+    ORTH_TRY(choose_data(ctx, cmd, cfg));
+    const orth_text_options text = orth_setup_text(cfg);
+    ORTH_TRY(orth_survey_data(ctx, &c->data, cfg->data_path.v, cfg->data_path.n, &text));
+    const bool bytes = strcmp(cfg->data_tokenizer, "bytes") == 0;
+    if (c->data.num_files > 0 && c->data.documents < 300 && c->data.num_text == 0)
+        CHOOSE(data_valid_fraction, "0.1"); /* a hundredth of few documents is none */
+    if (c->data.num_files > 0)
+        CHOOSE(data_valid_fraction, "0.01");
+    c->tokens = (double)c->data.tokens + c->data.text_bytes / (bytes ? 1 : BYTES_A_TOKEN) * (1 - cfg->data_valid_fraction);
+    if (c->tokens < 64)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "init: the data is about %.0f tokens: too little to train on", c->tokens);
+    ORTH_TRY(choose_model(ctx, cfg, c, &size));
+    if (c->data.num_jsonl > 0)
+        CHOOSE(data_jsonl_field, "%s", cfg->data_jsonl_field);
+    if (c->data.documents > 1 && c->tokens / c->data.documents < (double)cfg->data_seq_len)
+        CHOOSE(data_doc_mask, "true");
+    ORTH_TRY(choose_length(ctx, cfg, c, size));
+    CHOOSE(train_log_every, "%.0f", round_interval(ORTH_MIN(c->steps / 30, 50)));
+    CHOOSE(train_eval_every, "%.0f", round_interval(c->steps / 6));
+    CHOOSE(optimizer_lr, "%.1e", size->lr);
+    CHOOSE(schedule_name, "cosine");
+    CHOOSE(schedule_warmup_steps, "%.0f", round_interval(ORTH_MIN(c->steps / 15, 200)));
+    CHOOSE(precision_compute, ctx->isa >= ORTH_ISA_AVX512BF16 ? "bf16" : "fp32");
+    CHOOSE(checkpoint_dir, "runs/%.40s", run_name);
+    CHOOSE(checkpoint_every_steps, "%.0f", round_interval(c->steps / 3));
+    return orth_config_check(ctx, cfg);
+}
+
+/* ---- the file ---- */
+
+static void add_comment(orth_ctx *ctx, orth_text *t, const char *indent, const char *words)
+{
+    orth_text lines = {0};
+    orth_text_wrap(ctx, &lines, words, 0, 0, WIDTH);
+    for (const char *at = lines.s, *end; at && (end = strchr(at, '\n')) != NULL; at = end + 1)
+        orth_text_addf(ctx, t, "%s# %.*s\n", indent, (int)(end - at), at);
+    t->failed = t->failed || lines.failed;
+    orth_mem_free(ctx, lines.s);
+}
+
+static bool of_this_machine(const orth_config *cfg, int id)
+{
+    return strncmp(cfg->place[id], "environment", strlen("environment")) == 0;
+}
+
+/* All keys that are set, in the order of the table, so each section once. */
+static void add_keys(orth_ctx *ctx, orth_text *t, const orth_config *cfg)
+{
+    const char *open = "";
+    for (int id = 0; id < ORTH_NUM_OPTIONS; id++) {
+        const orth_option *o = orth_option_get((orth_option_id)id);
+        const int len = (int)strcspn(o->path, ".");
+        if (!cfg->place[id] || of_this_machine(cfg, id))
+            continue;
+        if (strncmp(open, o->path, (size_t)len + 1) != 0)
+            orth_text_addf(ctx, t, "\n%.*s:\n", len, o->path);
+        open = o->path;
+        char *value = orth_option_text(ctx, cfg, (orth_option_id)id);
+        add_comment(ctx, t, "  ", o->help);
+        orth_text_addf(ctx, t, "  %s: %s\n", o->path + len + 1, value ? value : "");
+        t->failed = t->failed || !value;
+        orth_mem_free(ctx, value);
+    }
+}
+
+/* "84.9 thousand" */
+#define IN_WORDS(x) in_words((char[32]){0}, x)
+static const char *in_words(char out[32], double x)
+{
+    static const struct { double unit; const char *name; } units[] = {{1e9, " billion"}, {1e6, " million"}, {1e3, " thousand"}};
+    int i = 0;
+    while (i < ORTH_COUNT(units) && x < units[i].unit)
+        i++;
+    if (i == ORTH_COUNT(units))
+        snprintf(out, 32, "%.0f", x);
+    else
+        snprintf(out, 32, "%.3g%s", x / units[i].unit, units[i].name);
+    return out;
+}
+
+static void describe(orth_ctx *ctx, orth_text *t, const choice *c)
+{
+    const orth_survey *d = &c->data;
+    if (d->num_prepared)
+        orth_text_addf(ctx, t, "%d prepared data set%s", d->num_prepared, d->num_prepared == 1 ? "" : "s");
+    if (d->num_files)
+        orth_text_addf(ctx, t, "%s%d file%s of %s with %s bytes of text", d->num_prepared ? " and " : "", d->num_files,
+                       d->num_files == 1 ? "" : "s", d->num_jsonl && d->num_text ? "text and JSONL" : d->num_jsonl ? "JSONL" : "text",
+                       IN_WORDS(d->text_bytes));
+    orth_text_addf(ctx, t, ": %s document%s, %s%s training tokens", IN_WORDS(d->documents), d->documents < 1.5 ? "" : "s",
+                   d->num_files ? "about " : "", IN_WORDS(c->tokens));
+}
+
+static char *make_text(orth_ctx *ctx, const orth_config *cfg, const choice *c, const char *path, const char *seen)
+{
+    orth_text t = {0}, head = {0};
+    orth_text_addf(ctx, &head, "A run file of Orthant, made by `orthant init` for %s. The layers of the model have %s parameters; %.0f tokens "
+                   "for each would be %.3g passes over the data, of which at most %.0f are chosen. Keys that are not here have the defaults of `orthant help "
+                   "options`. `orthant plan %s` says what the run needs, `orthant train %s` starts it.", seen, IN_WORDS(c->params),
+                   TOKENS_A_PARAMETER, TOKENS_A_PARAMETER * c->params / c->tokens, MAX_EPOCHS, path, path);
+    add_comment(ctx, &t, "", head.s ? head.s : "");
+    t.failed = t.failed || head.failed;
+    orth_mem_free(ctx, head.s);
+    add_keys(ctx, &t, cfg);
+    return orth_text_take(ctx, &t);
+}
+
+/* The file's name without folder and ending: that of the run folder. */
+static void name_of(char out[64], const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(out, 64, "%.40s", slash ? slash + 1 : path);
+    char *dot = strrchr(out, '.');
+    if (dot && dot != out)
+        *dot = '\0';
+}
+
+static orth_status write_run_file(orth_ctx *ctx, const orth_config *cfg, const choice *c, const char *path)
+{
+    orth_text seen = {0};
+    describe(ctx, &seen, c);
+    char *text = seen.failed ? NULL : make_text(ctx, cfg, c, path, seen.s);
+    const orth_status s = text ? orth_file_write(ctx, path, text, strlen(text)) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        printf("%s: for %s, %s steps\nnext:  orthant plan %s\n       orthant train %s\n", ORTH_SHOWN(path), seen.s, IN_WORDS(c->steps),
+               ORTH_SHOWN(path), ORTH_SHOWN(path));
+    orth_mem_free(ctx, text);
+    orth_mem_free(ctx, seen.s);
+    return s;
+}
+
+orth_status orth_cmd_init(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    const char *given = orth_cmd_flag(cmd, "out"), *path = given ? given : "run.yaml";
+    orth_config cfg;
+    choice c = {0};
+    char run_name[64];
+    if (cmd->run_file)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "init: %s is no data; the run file that is written is named by --out", cmd->run_file);
+    if (!path[0])
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "init: --out is empty");
+    if (orth_path_exists(path))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "init: %s exists already and is left as it is: name another file with --out", path);
+    name_of(run_name, path);
+    orth_status status;
+    ORTH_TRY_GOTO(orth_cmd_load(ctx, cmd, &cfg, NULL));
+    ORTH_TRY_GOTO(choose_all(ctx, cmd, &cfg, &c, run_name));
+    ORTH_TRY_GOTO(write_run_file(ctx, &cfg, &c, path));
+done:
+    orth_config_release(ctx, &cfg);
+    return status;
+}

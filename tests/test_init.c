@@ -1,0 +1,119 @@
+/* test_init.c -- `orthant init`: run files that fit the data and train as they are. */
+#include "run_case.h"
+
+#include <string.h>
+
+#include "config/config.h"
+
+/* The run file trains for a few steps of its own batch, and what it printed is in r->out. */
+static void trains(run_case *r, const char *run_file)
+{
+    RUN(r, 0, "done: step 2", "train %s train.epochs=0 train.steps=2", run_file);
+}
+
+static void has(run_case *r, const char *file, const char *text)
+{
+    char *all = run_read(r, file, NULL);
+    if (!strstr(all, text))
+        fail_msg("%s has no \"%s\":\n%s", file, text, all);
+    free(all);
+}
+
+TEST(its_run_files_train_on_text_jsonl_and_shards)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "t.yaml: for 1 file of text with ", "init text.txt --out=t.yaml");
+    has(r, "t.yaml", "  path: [text.txt]\n");
+    has(r, "t.yaml", "  dir: runs/t\n");
+    trains(r, "t.yaml");
+
+    char lines[64 * 64];
+    size_t n = 0;
+    for (int i = 0; i < 64; i++)
+        n += (size_t)sprintf(lines + n, "{\"content\": \"the water was in the river\"}\n");
+    run_write(r, "lines.jsonl", lines, n);
+    RUN(r, 5, "it has 'content'", "init lines.jsonl --out=j.yaml");
+    assert_false(run_has(r, "j.yaml"));
+    RUN(r, 0, "1 file of JSONL", "init lines.jsonl --out=j.yaml data.jsonl_field=content");
+    has(r, "j.yaml", "  jsonl_field: content\n");
+    has(r, "j.yaml", "  doc_mask: true\n");
+    has(r, "j.yaml", "  valid_fraction: 0.1\n");
+    trains(r, "j.yaml");
+
+    RUN(r, 0, "1 prepared data set", "init shards --out=s.yaml");
+    trains(r, "s.yaml");
+    run_end(r);
+}
+
+TEST(a_key_that_is_given_stays_and_the_others_follow_it)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "", "init text.txt --out=p.yaml model.preset=gpt2-tiny model.vocab=300 data.tokenizer=bytes train.steps=7 parallel.dp=2");
+    has(r, "p.yaml", "  preset: gpt2-tiny\n");
+    has(r, "p.yaml", "  steps: 7\n");
+    has(r, "p.yaml", "  dp: 2\n");
+    char *all = run_read(r, "p.yaml", NULL);
+    assert_null(strstr(all, "  layers: "));
+    assert_null(strstr(all, "  epochs: "));
+    free(all);
+    RUN(r, 0, "done: step 7", "train p.yaml");
+    run_end(r);
+}
+
+TEST(more_text_gets_a_larger_model)
+{
+    run_case *r = run_begin();
+    const size_t large = 72 << 20; /* more than is looked at: the rest is estimated */
+    char *text = malloc(large);
+    for (size_t i = 0; i < large; i++)
+        text[i] = "the water was in the river\n"[i % 27];
+    run_write(r, "large.txt", text, large);
+    free(text);
+    RUN(r, 0, "75.5 million bytes", "init large.txt --out=large.yaml data.tokenizer=bytes");
+    RUN(r, 0, "", "init text.txt --out=small.yaml data.tokenizer=bytes");
+    has(r, "large.yaml", "  layers: 8\n");
+    has(r, "small.yaml", "  layers: 4\n");
+    run_end(r);
+}
+
+/* The comment above a key is its row of options.def; a file that is there stays. */
+TEST(each_key_is_explained_and_no_file_is_overwritten)
+{
+    run_case *r = run_begin();
+    RUN(r, 2, "init: run.yaml exists already and is left as it is", "init text.txt"); /* run_begin's */
+    has(r, "run.yaml", "gpt2-tiny");
+    RUN(r, 0, "", "init text.txt --out=k.yaml");
+    orth_config cfg;
+    char path[256];
+    snprintf(path, sizeof path, "%s/k.yaml", r->dir);
+    RUN(r, 2, "which data?", "init --out=no.yaml");
+    RUN(r, 2, "can be read once", "init - --out=no.yaml");
+    assert_false(run_has(r, "no.yaml"));
+    CHECK_OK(r->ctx, orth_config_init(r->ctx, &cfg));
+    CHECK_OK(r->ctx, orth_config_load(r->ctx, &cfg, path));
+    char *all = run_read(r, "k.yaml", NULL);
+    int keys = 0;
+    for (int id = 0; id < ORTH_NUM_OPTIONS; id++) {
+        const orth_option *o = orth_option_get((orth_option_id)id);
+        char first[32];
+        snprintf(first, sizeof first, "  # %.20s", o->help);
+        if (cfg.place[id] && !strstr(all, first))
+            fail_msg("%s: \"%s\" is not in k.yaml", o->path, first);
+        keys += cfg.place[id] != NULL;
+    }
+    assert_true(keys > 12);
+    free(all);
+    orth_config_release(r->ctx, &cfg);
+    run_end(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(its_run_files_train_on_text_jsonl_and_shards),
+        cmocka_unit_test(a_key_that_is_given_stays_and_the_others_follow_it),
+        cmocka_unit_test(more_text_gets_a_larger_model),
+        cmocka_unit_test(each_key_is_explained_and_no_file_is_overwritten),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
