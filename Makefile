@@ -42,6 +42,7 @@ tsan:           ## communicators, products and layouts under ThreadSanitizer
 soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 200 disturbed runs, 600 faults, 100 calls of each op, every call of the system failing once; many hours
 	ORTH_OPS_DRAWS=100 $(BUILD)/test_ops
 	ORTH_LAYOUTS=$(or $(LAYOUTS),2000) $(BUILD)/test_layouts
+	ORTH_AGAIN_CASES=300 $(BUILD)/test_recompute_auto
 	ORTH_ALARMS=200 $(BUILD)/test_watchdog
 	ORTH_FAULTS=400 $(BUILD)/test_train_faults
 	ORTH_FAULTS=all $(BUILD)/test_faults

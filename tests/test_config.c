@@ -157,6 +157,8 @@ TEST(rules_between_options_are_told_in_words)
         {"optimizer: {betas: [0.9]}", "optimizer.betas holds 1 numbers, not 2"},
         {"memory: {recompute: keep}", "memory.recompute=keep needs memory.recompute_ops"},
         {"memory: {recompute_ops: [norm]}", "memory.recompute_ops needs memory.recompute=ops or keep, not none"},
+        {"memory: {recompute: full, recompute_limit: 1GB}", "memory.recompute_limit needs memory.recompute=auto, not full"},
+        {"comm: {backend: mpi}\nmemory: {recompute: auto}", "memory.recompute=auto with comm.backend=mpi needs memory.recompute_limit"},
         {"memory: {recompute: sqrt, recompute_layers: 2}", "memory.recompute_layers and memory.recompute_method need memory.recompute=full, not sqrt"},
         {"optimizer: {nesterov: true}", "optimizer.nesterov=true needs optimizer.name=sgd, not adamw"},
         {"optimizer: {lr_factors: [\"*.bias=0.5\", embed]}", "run.yaml:1:25: optimizer.lr_factors: 'embed' is not PATTERN=FACTOR"},

@@ -23,42 +23,52 @@ typedef struct {
     const orth_config *cfg;
     const char *cluster, *timeline;   /* NULL: not given */
     orth_model_config model;
+    bool evaluates;
+    orth_rates rates;                 /* of a rank on this machine; zero: not measured yet */
     orth_run_plan plan;
     orth_hardware hardware;
+    orth_config on_devices;           /* cfg, with what a device holds as the limit of a rank */
     orth_cluster_plan on_cluster;
 } planning;
 
-static orth_status price(orth_ctx *ctx, planning *x)
+static orth_status price(orth_ctx *ctx, planning *x, orth_run_plan *p, const char *timeline)
 {
     const orth_config *cfg = x->cfg;
-    orth_rates rates;
     if (!x->cluster) {
-        ORTH_TRY(orth_machine_rates(ctx, cfg, x->plan.num_ranks, &rates));
-        return orth_run_plan_price(ctx, &x->plan, &rates, x->timeline);
+        if (x->rates.flops == 0)
+            ORTH_TRY(orth_machine_rates(ctx, cfg, p->num_ranks, &x->rates));
+        return orth_run_plan_price(ctx, p, &x->rates, timeline);
     }
     const bool bf16 = cfg->precision_compute == ORTH_precision_compute_bf16;
     const int64_t steps = ORTH_CONFIG_IS_SET(cfg, train, steps) ? cfg->train_steps : 0;
-    return orth_cluster_price(ctx, &x->plan, &x->hardware, bf16 ? ORTH_BF16 : ORTH_F32, steps, x->timeline, &x->on_cluster);
+    return orth_cluster_price(ctx, p, &x->hardware, bf16 ? ORTH_BF16 : ORTH_F32, steps, timeline, &x->on_cluster);
 }
 
 /* The cluster is looked at before anything is compiled. */
-static orth_status make(orth_ctx *ctx, planning *x, bool json)
+static orth_status prepare(orth_ctx *ctx, planning *x)
 {
-    bool evaluates;
     if (x->cluster) {
         const orth_layout layout = orth_setup_layout(x->cfg);
         ORTH_TRY(orth_hardware_find(ctx, &x->hardware, x->cluster));
         ORTH_TRY(orth_hardware_use(ctx, &x->hardware, orth_layout_ranks(&layout)));
+        x->on_devices = *x->cfg;
+        if (x->on_devices.memory_recompute_limit == 0)
+            x->on_devices.memory_recompute_limit = (int64_t)orth_cluster_rank_limit(&x->hardware);
+        x->cfg = &x->on_devices;
         /* Workspaces depend on threads and instruction set: a cluster's plan is not to depend on this machine. */
         ORTH_TRY(orth_ctx_use_threads(ctx, 1));
         ctx->isa = ORTH_ISA_BASE;
     }
     ORTH_TRY(orth_describe_model(ctx, x->cfg, &x->model));
-    ORTH_TRY(orth_describe_evaluates(ctx, x->cfg, &evaluates));
-    ORTH_TRY(orth_describe_plan(ctx, &x->plan, x->cfg, &x->model, evaluates));
+    return orth_describe_evaluates(ctx, x->cfg, &x->evaluates);
+}
+
+static orth_status make(orth_ctx *ctx, planning *x, bool json)
+{
+    ORTH_TRY(orth_describe_plan(ctx, &x->plan, x->cfg, &x->model, x->evaluates));
     orth_status s = orth_run_plan_check(ctx, &x->plan);
     if (s == ORTH_OK)
-        s = price(ctx, x);
+        s = price(ctx, x, &x->plan, x->timeline);
     if (s == ORTH_OK && json)
         s = orth_run_plan_find_peaks(ctx, &x->plan);
     if (s != ORTH_OK)
@@ -126,6 +136,22 @@ static orth_status compare(orth_ctx *ctx, const orth_cmd *cmd)
     return ORTH_OK;
 }
 
+static orth_status price_row(orth_ctx *ctx, void *user, orth_run_plan *p)
+{
+    return price(ctx, user, p, NULL);
+}
+
+static orth_status plan_pareto(orth_ctx *ctx, planning *x, bool json)
+{
+    orth_pareto p;
+    ORTH_TRY(orth_describe_pareto(ctx, &p, x->cfg, &x->model, x->evaluates, price_row, x));
+    char *text = json ? orth_pareto_json(ctx, &p) : orth_pareto_text(ctx, &p);
+    const orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
+    print(ctx, text);
+    orth_pareto_release(ctx, &p);
+    return s;
+}
+
 orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
 {
     if (orth_cmd_flag(cmd, "cases"))
@@ -134,6 +160,9 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     if (orth_cmd_flag(cmd, "compare"))
         return compare(ctx, cmd);
     planning x = {.cfg = &cmd->config, .cluster = orth_cmd_flag(cmd, "cluster"), .timeline = orth_cmd_flag(cmd, "timeline")};
+    ORTH_TRY(prepare(ctx, &x));
+    if (orth_cmd_flag(cmd, "pareto"))
+        return plan_pareto(ctx, &x, orth_cmd_flag(cmd, "json") != NULL);
     ORTH_TRY(make(ctx, &x, orth_cmd_flag(cmd, "json") != NULL));
     orth_status s = print_plan(ctx, cmd, &x);
     if (s == ORTH_OK && orth_cmd_flag(cmd, "require-fit"))

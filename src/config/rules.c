@@ -142,6 +142,18 @@ static orth_status recomputed_layers_are_of_full(orth_ctx *ctx, const orth_confi
                   orth_option_choice(ORTH_OPT_memory_recompute, (int)c->memory_recompute));
 }
 
+static orth_status recompute_limit_is_of_auto(orth_ctx *ctx, const orth_config *c)
+{
+    const bool is_auto = c->memory_recompute == ORTH_memory_recompute_auto;
+    if (c->memory_recompute_limit > 0 && !is_auto)
+        return BREAKS(ctx, c, memory_recompute_limit, memory_recompute, "memory.recompute_limit needs memory.recompute=auto, not %s",
+                      orth_option_choice(ORTH_OPT_memory_recompute, (int)c->memory_recompute));
+    if (is_auto && c->memory_recompute_limit == 0 && c->comm_backend == ORTH_comm_backend_mpi)
+        return BREAKS(ctx, c, memory_recompute, comm_backend, "memory.recompute=auto with comm.backend=mpi needs "
+                      "memory.recompute_limit: all hosts must choose alike");
+    return ORTH_OK;
+}
+
 static orth_status full_attention_is_on_one_rank(orth_ctx *ctx, const orth_config *c)
 {
     if (c->model_attention != ORTH_model_attention_full || c->parallel_cp == 1)
@@ -199,7 +211,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
                  micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
         sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
-        recomputed_ops_are_named, recomputed_layers_are_of_full,
+        recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto,
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, steps_or_epochs,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)

@@ -57,14 +57,19 @@ static double seconds(void *user, const orth_program *p, int32_t instr, int k, i
     return orth_link_seconds(x->h, call.kind, call_bytes(&call, groups->size[g]), &place, NULL);
 }
 
+size_t orth_cluster_rank_limit(const orth_hardware *h)
+{
+    return (size_t)(0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB));
+}
+
 static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_cluster_plan *c)
 {
-    const double limit = 0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB);
+    const size_t limit = orth_cluster_rank_limit(h);
     const int n = p->num_ranks;
     for (int r = 0; r < n; r++) {
         const orth_rank_time *t = &p->ranks[r].time;
-        p->ranks[r].limit_bytes = (size_t)limit;
-        p->ranks[r].fits = (double)p->ranks[r].total_bytes <= limit;
+        p->ranks[r].limit_bytes = limit;
+        p->ranks[r].fits = p->ranks[r].total_bytes <= limit;
         if (p->ranks[r].total_bytes > p->ranks[c->worst_rank].total_bytes)
             c->worst_rank = r;
         c->compute_s += (t->compute_s - t->update_s) / n;
@@ -75,7 +80,7 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_c
     }
     orth_plan_price_total(&p->total, p->ranks, n, peak * n);
     p->total.fits = p->ranks[c->worst_rank].fits;
-    p->total.limit_bytes = (size_t)limit;
+    p->total.limit_bytes = limit;
     p->total.worst_bytes = p->ranks[c->worst_rank].total_bytes;
     c->step_s = p->total.time.step_s;
     c->tokens_per_s = (double)p->total.tokens / c->step_s;
@@ -211,6 +216,8 @@ char *orth_cluster_text(orth_ctx *ctx, const orth_run_plan *p, const orth_hardwa
     add_answer(ctx, &t, p, h, c);
     orth_text_addf(ctx, &t, "\nparameters     %" PRId64 "\ntokens a step  %" PRId64 "\nFLOPs a step   %.4e model, %.4e hardware\n",
                    p->total.num_elems, p->total.tokens, p->total.cost.model_flops, p->total.cost.hardware_flops);
+    if (p->total.recomputed)
+        orth_text_addf(ctx, &t, "recomputed     %s\n", p->total.recomputed);
     add_memory(ctx, &t, p, c);
     add_traffic(ctx, &t, p, h);
     return orth_text_take(ctx, &t);

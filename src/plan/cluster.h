@@ -21,6 +21,9 @@ typedef struct {
     double days, on_demand_usd, spot_usd;  /* of `steps`; 0: not known */
 } orth_cluster_plan;
 
+/* What a rank, on a device of its own, may need. */
+size_t orth_cluster_rank_limit(const orth_hardware *h);
+
 /* Prices p's ranks on `h`, whose devices they are (orth_hardware_use): times, totals, and what fits, each rank
  * by itself. compute: type of products. steps: of the run, or 0. timeline as in orth_run_plan_price.
  * ORTH_ERR_ARG where the devices do not have the type; ORTH_ERR_NOMEM. */

@@ -48,7 +48,8 @@ static void reasons(const orth_plan *p, char *out, size_t n)
 
 orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens, size_t limit_bytes)
 {
-    orth_plan sum = {.limit_bytes = limit_bytes, .tokens = tokens, .num_elems = plans[0].num_elems};
+    orth_plan sum = {.limit_bytes = limit_bytes, .tokens = tokens, .num_elems = plans[0].num_elems,
+                     .recomputed = plans[0].recomputed};
     for (int k = 0; k < num_ranks; k++) {
         for (int s = 0; s < ORTH_NUM_SPACES; s++)
             for (int c = 0; c < ORTH_NUM_CLASSES; c++)
@@ -126,7 +127,12 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
                  p->on_demand_usd, p->spot_usd);
     orth_text_add(ctx, &text, "{\"ranks\": [");
     add_ranks(ctx, &text, plans, num_ranks);
-    orth_text_addf(ctx, &text, "], \"comm\": %s, \"comm_sent\": %s%s%s, \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
+    orth_text_add(ctx, &text, "]");
+    if (p->recomputed) {
+        orth_text_add(ctx, &text, ", \"recomputed\": ");
+        orth_text_quote(ctx, &text, p->recomputed);
+    }
+    orth_text_addf(ctx, &text, ", \"comm\": %s, \"comm_sent\": %s%s%s, \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
                    ", \"memory_lower_bound\": %zu, \"memory_limit\": %zu, \"fits\": %s, \"reasons\": [%s%s%s]%s",
                    comm, sent, time, rates, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
                    why[0] ? "\"" : "", why, why[0] ? "\"" : "", cost);
@@ -153,6 +159,8 @@ char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
     orth_text_addf(ctx, &text, "parameters     %14" PRId64 "\ntokens a step  %14" PRId64 "\nFLOPs a step   %14.4e model, %.4e hardware "
                    "(%.4e per token)\n%s", p->num_elems, p->tokens, p->cost.model_flops, p->cost.hardware_flops,
                    p->cost.model_flops / (double)ORTH_MAX(p->tokens, 1), time);
+    if (p->recomputed)
+        orth_text_addf(ctx, &text, "recomputed     %s\n", p->recomputed);
     orth_memory_add_rows(ctx, &text, &p->memory, whose);
     orth_text_addf(ctx, &text, "  %-12s %14zu B %9.3f GiB (lower bound %.3f GiB)\n%s%s\n", "total", p->total_bytes, gib(p->total_bytes),
                    gib(p->lower_bound_bytes), p->fits ? "fits" : "does not fit: ", why);

@@ -23,6 +23,7 @@ typedef struct {
     int64_t tokens;            /* of a step */
     int64_t num_elems;         /* parameters of the model */
     bool fits;
+    const char *recomputed;    /* what memory.recompute=auto has chosen, in words; NULL: another policy */
     int32_t num_instrs;        /* of the program; of one rank, not of totals */
     orth_traffic traffic;      /* of a step */
     orth_rank_time time;       /* simulated, means over ranks in totals; step_s = 0: not priced */

@@ -32,6 +32,8 @@ typedef struct {
     orth_model_shape eval;            /* and of an evaluation, which reads the weights of the step */
     bool evaluates;
     int num_threads;                  /* of a rank */
+    size_t first_rank_bytes;          /* that rank 0 needs beside its program */
+    size_t rank_limit, total_limit;   /* for recomputation AUTO (plan/recompute_auto.h): bytes of each rank, of all; 0: none */
 } orth_programs_spec;
 
 /* The programs of a rank of a run: its training step and, of a run that evaluates, an evaluation, for which the memory of

@@ -2,6 +2,7 @@
 #include "plan/run_plan.h"
 
 #include "plan/peak.h"
+#include "plan/recompute_auto.h"
 
 /* ---- memory, FLOPs, traffic ---- */
 
@@ -45,14 +46,19 @@ orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_layou
                                orth_comm_method method)
 {
     orth_programs_spec full = *spec;
+    const char *again = NULL;
     *p = (orth_run_plan){.ranks = NULL};
     ORTH_TRY(orth_spread_make(ctx, &p->spread, layout, spec->model));
     full.spread = &p->spread;
     p->num_ranks = p->spread.mesh.num_ranks;
     p->ranks = ORTH_NEW_ARRAY(ctx, orth_plan, p->num_ranks);
-    orth_status s = p->ranks ? orth_programs_make(ctx, &p->programs, &full) : ORTH_ERR_NOMEM;
+    orth_status s = p->ranks ? orth_again_resolve(ctx, &p->spread.arena, &full, &again) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        s = orth_programs_make(ctx, &p->programs, &full);
     if (s == ORTH_OK)
         s = plan_ranks(ctx, p, method);
+    for (int r = 0; s == ORTH_OK && r < p->num_ranks; r++)
+        p->ranks[r].recomputed = again;
     if (s != ORTH_OK)
         orth_run_plan_release(ctx, p);
     return s;

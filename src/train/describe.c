@@ -10,6 +10,7 @@
 #include "data/loader.h"
 #include "data/tokenizer.h"
 #include "plan/probe.h"
+#include "plan/recompute_auto.h"
 #include "train/eval.h"
 #include "train/groups.h"
 #include "train/saver.h"
@@ -101,10 +102,25 @@ static int threads_of_a_rank(const orth_ctx *ctx, const orth_config *cfg)
     return share ? orth_groups_options(cfg, threads, ranks).threads_per_rank : threads;
 }
 
+/* Ranks that are threads share one process, and what it may map. 0: not known. */
+static size_t memory_limit(const orth_config *cfg)
+{
+    if (cfg->memory_limit > 0)
+        return (size_t)cfg->memory_limit;
+    const int64_t available = orth_machine_available_bytes(), left = orth_machine_addresses_left();
+    if (cfg->comm_backend == ORTH_comm_backend_mpi || left == INT64_MAX)
+        return (size_t)available;
+    return (size_t)(available > 0 ? ORTH_MIN(available, left) : left);
+}
+
 static orth_programs_spec programs_spec(const orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, bool evaluates)
 {
+    const orth_layout layout = orth_setup_layout(cfg);
     return (orth_programs_spec){.model = model, .step = orth_setup_shape(cfg, ORTH_MODE_TRAIN), .eval = orth_eval_shape(cfg),
-                                .evaluates = evaluates, .num_threads = threads_of_a_rank(ctx, cfg)};
+                                .evaluates = evaluates, .num_threads = threads_of_a_rank(ctx, cfg),
+                                .first_rank_bytes = orth_saver_bytes(cfg, model, (int)orth_layout_ranks(&layout)),
+                                .rank_limit = (size_t)cfg->memory_recompute_limit,
+                                .total_limit = cfg->memory_recompute_limit > 0 ? 0 : memory_limit(cfg)};
 }
 
 static orth_status build_step(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, orth_spread *spread, int rank,
@@ -113,11 +129,13 @@ static orth_status build_step(orth_ctx *ctx, const orth_config *cfg, const orth_
     orth_programs_spec spec = programs_spec(ctx, cfg, model, false);
     orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &spread->arena, orth_chunk, spread->schedule.num_chunks);
     orth_rank_units units;
+    const char *words;
     if (!chunks)
         return ORTH_ERR_NOMEM;
     if (rank >= spread->mesh.num_ranks)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "rank %d is not one of the %d of this layout", rank, spread->mesh.num_ranks);
     spec.spread = spread;
+    ORTH_TRY(orth_again_resolve(ctx, &spread->arena, &spec, &words));
     ORTH_TRY(orth_rank_units_build(ctx, &spec, rank, NULL, chunks, &units));
     *unit = units.step;
     return ORTH_OK;
@@ -147,17 +165,6 @@ orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ra
     return ORTH_OK;
 }
 
-/* Ranks that are threads share one process, and what it may map. 0: not known. */
-static size_t memory_limit(const orth_config *cfg)
-{
-    if (cfg->memory_limit > 0)
-        return (size_t)cfg->memory_limit;
-    const int64_t available = orth_machine_available_bytes(), left = orth_machine_addresses_left();
-    if (cfg->comm_backend == ORTH_comm_backend_mpi || left == INT64_MAX)
-        return (size_t)available;
-    return (size_t)(available > 0 ? ORTH_MIN(available, left) : left);
-}
-
 /* Pages of a stack that threads of a rank touch, at most: tests/test_memory.c holds them to it. */
 #define STACK_ALLOWANCE ((size_t)128 << 10)
 
@@ -184,12 +191,20 @@ orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_confi
     ORTH_TRY(orth_run_plan_make(ctx, p, &layout, &spec, orth_groups_method(cfg)));
     for (int r = 0; r < p->num_ranks; r++)
         p->ranks[r].outside = outside_of(p, cfg, spec.num_threads, r);
-    const size_t copy = orth_saver_bytes(cfg, model, p->num_ranks);
+    const size_t copy = spec.first_rank_bytes;
     p->ranks[0].memory.of[ORTH_SPACE_HOST][ORTH_CLASS_WORKSPACE] += copy;
     p->ranks[0].total_bytes += copy;
     p->ranks[0].lower_bound_bytes += copy;
     p->total = orth_plan_total(p->ranks, p->num_ranks, cfg->train_global_batch * cfg->data_seq_len, memory_limit(cfg));
     return ORTH_OK;
+}
+
+orth_status orth_describe_pareto(orth_ctx *ctx, orth_pareto *p, const orth_config *cfg, const orth_model_config *model, bool evaluates,
+                                 orth_pareto_price_fn price, void *user)
+{
+    const orth_layout layout = orth_setup_layout(cfg);
+    const orth_programs_spec spec = programs_spec(ctx, cfg, model, evaluates);
+    return orth_pareto_make(ctx, p, &layout, &spec, price, user);
 }
 
 /* ---- in words ---- */

@@ -2,7 +2,7 @@
 #ifndef ORTH_TRAIN_DESCRIBE_H
 #define ORTH_TRAIN_DESCRIBE_H
 
-#include "plan/run_plan.h"
+#include "plan/pareto.h"
 #include "train/setup.h"
 
 /* Vocabulary that the model would have: model.vocab or the preset's, else that of the tokenizer or the
@@ -30,6 +30,10 @@ orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ra
  * ORTH_ERR_ARG for an invalid layout, in words. Whether it fits is for the caller to ask. */
 orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
                                bool evaluates);
+
+/* The same from the most memory to the least, whatever memory.recompute says. */
+orth_status orth_describe_pareto(orth_ctx *ctx, orth_pareto *p, const orth_config *cfg, const orth_model_config *model, bool evaluates,
+                                 orth_pareto_price_fn price, void *user);
 
 /* What reducing, and gathering, micro-batch by micro-batch costs (ZeRO 2 and 3), in words and bytes beside those of
  * ZeRO 1; *out: heap memory, or NULL where there is nothing to say. */

@@ -139,7 +139,7 @@ static orth_recompute setup_recompute(const orth_config *cfg)
         [ORTH_memory_recompute_none] = ORTH_RECOMPUTE_NONE, [ORTH_memory_recompute_selective] = ORTH_RECOMPUTE_SELECTIVE,
         [ORTH_memory_recompute_full] = ORTH_RECOMPUTE_FULL, [ORTH_memory_recompute_sqrt] = ORTH_RECOMPUTE_SQRT,
         [ORTH_memory_recompute_ops] = ORTH_RECOMPUTE_OPS,   [ORTH_memory_recompute_keep] = ORTH_RECOMPUTE_KEEP,
-        [ORTH_memory_recompute_all] = ORTH_RECOMPUTE_ALL,
+        [ORTH_memory_recompute_all] = ORTH_RECOMPUTE_ALL,   [ORTH_memory_recompute_auto] = ORTH_RECOMPUTE_AUTO,
     };
     return (orth_recompute){.kind = kinds[cfg->memory_recompute], .layers = (int32_t)cfg->memory_recompute_layers,
                             .block = cfg->memory_recompute_method == ORTH_memory_recompute_method_block,

@@ -17,13 +17,15 @@ static bool is_attention(orth_op op)
            op == ORTH_OP_ring_attention;
 }
 
-static bool is_marked(const orth_recompute *r, orth_op op)
+static bool is_marked(const orth_recompute *r, int32_t layer, const orth_graph *g, int32_t node)
 {
+    const orth_op op = g->nodes[node].op;
     switch (r->kind) {
     case ORTH_RECOMPUTE_NONE: return false;
     case ORTH_RECOMPUTE_SELECTIVE: return is_attention(op);
     case ORTH_RECOMPUTE_OPS: return is_named(r, op);
     case ORTH_RECOMPUTE_KEEP: return !is_named(r, op);
+    case ORTH_RECOMPUTE_CHOSEN: return node < ORTH_RECOMPUTE_NODES && r->chosen[layer] >> node & 1;
     default: return true;
     }
 }
@@ -77,24 +79,33 @@ static void need(const orth_recompute *r, const orth_graph *g, bool sequence_par
 }
 
 /* A node in place is kept or made again with the one whose bytes it takes over. */
-void orth_recompute_mark(const orth_recompute *r, const orth_graph *layer, bool sequence_parallel, bool *again)
+void orth_recompute_mark(const orth_recompute *r, int32_t layer, const orth_graph *g, bool sequence_parallel, bool *again)
 {
-    const orth_graph *g = layer;
     for (int32_t i = 0; i < g->num_forward; i++) {
         const int32_t p = g->values[g->nodes[i].in[0]].producer;
-        again[i] = is_in_place(g->nodes[i].op, sequence_parallel) ? p >= 0 && again[p] : is_marked(r, g->nodes[i].op);
+        again[i] = is_in_place(g->nodes[i].op, sequence_parallel) ? p >= 0 && again[p] : is_marked(r, layer, g, i);
     }
     for (int32_t i = g->num_forward - 1; i >= 0; i--)
         for (int k = 0; again[i] && k < g->nodes[i].num_in; k++)
             need(r, g, sequence_parallel, again, g->nodes[i].in[k]);
 }
 
-int32_t orth_recompute_group(const orth_recompute *r, int32_t num_layers, int32_t layer)
+static int32_t chosen_group(const uint64_t *chosen, int32_t num_layers, int32_t layer)
+{
+    int32_t first = layer;
+    while (first > 0 && chosen[first] & ORTH_RECOMPUTE_JOINED)
+        first--;
+    const bool alone = first == layer && (layer + 1 == num_layers || !(chosen[layer + 1] & ORTH_RECOMPUTE_JOINED));
+    return alone && !(chosen[layer] & ~ORTH_RECOMPUTE_JOINED) ? -1 : first;
+}
+
+int32_t orth_recompute_group(const orth_recompute *r, int32_t first_layer, int32_t num_layers, int32_t layer)
 {
     int32_t size = ORTH_MAX(r->layers, 1);
     switch (r->kind) {
     case ORTH_RECOMPUTE_NONE: return -1;
     case ORTH_RECOMPUTE_ALL: return 0;
+    case ORTH_RECOMPUTE_CHOSEN: return chosen_group(r->chosen + first_layer, num_layers, layer);
     case ORTH_RECOMPUTE_SQRT: size = (int32_t)ceil(sqrt((double)num_layers)); break;
     case ORTH_RECOMPUTE_FULL:
         if (r->block)

@@ -1,6 +1,20 @@
 /* stage.c -- see stage.h. */
 #include "program/lower/stage.h"
 
+/* Layers for which one policy holds share their marks. */
+static void mark_layers(const orth_stage *st, int32_t num)
+{
+    const orth_compile_spec *s = st->b->spec;
+    const bool differ = s->recompute.kind == ORTH_RECOMPUTE_CHOSEN;
+    for (int32_t l = 0; l < s->num_layers && !st->b->p->failed; l++) {
+        bool *marks = l == 0 || differ ? ORTH_ARENA_ARRAY(st->b->ctx, &st->b->p->arena, bool, num) : NULL;
+        if (marks)
+            orth_recompute_mark(&s->recompute, l, s->layers[l].graph, s->mesh.sequence_parallel, marks);
+        st->again[l] = marks || differ ? marks : st->again[0];
+        st->b->p->failed = st->b->p->failed || !st->again[l];
+    }
+}
+
 bool orth_stage_mark(orth_stage *st)
 {
     orth_builder *b = st->b;
@@ -8,16 +22,15 @@ bool orth_stage_mark(orth_stage *st)
     if (s->recompute.kind == ORTH_RECOMPUTE_NONE || s->mode != ORTH_MODE_TRAIN)
         return true;
     const int32_t num = ORTH_MAX(s->layers[0].graph->num_forward, s->embed.graph->num_forward);
-    bool *again = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, bool, num), *all = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, bool, num);
-    if (!again || !all) {
-        b->p->failed = true;
+    bool *all = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, bool, num);
+    st->again = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, const bool *, s->num_layers);
+    b->p->failed = b->p->failed || !st->again || !all;
+    if (b->p->failed)
         return false;
-    }
-    orth_recompute_mark(&s->recompute, s->layers[0].graph, s->mesh.sequence_parallel, again);
     memset(all, true, (size_t)num * sizeof *all);
-    st->again = again;
     st->all = all;
-    return true;
+    mark_layers(st, num);
+    return !b->p->failed;
 }
 
 bool orth_stage_is_one_group(const orth_stage *st)
@@ -27,7 +40,7 @@ bool orth_stage_is_one_group(const orth_stage *st)
 
 static int32_t group_of(const orth_stage *st, const orth_chunk *c, int32_t l)
 {
-    return st->again ? orth_recompute_group(&st->b->spec->recompute, c->num_layers, l) : -1;
+    return st->again ? orth_recompute_group(&st->b->spec->recompute, c->first_layer, c->num_layers, l) : -1;
 }
 
 void orth_stage_forget(orth_stage *st, const orth_chunk *c, orth_chunk_state *m)
@@ -39,7 +52,7 @@ void orth_stage_forget(orth_stage *st, const orth_chunk *c, orth_chunk_state *m)
     for (int32_t l = 0; l < c->num_layers && !b->p->failed; l++) {
         const int32_t first = group_of(st, c, l);
         if (first >= 0)
-            orth_build_forget(b, &b->spec->layers[c->first_layer + l], &m->layers[l], st->again, first < l || with_embed);
+            orth_build_forget(b, &b->spec->layers[c->first_layer + l], &m->layers[l], st->again[c->first_layer + l], first < l || with_embed);
     }
 }
 

@@ -17,7 +17,7 @@ typedef struct {
     const orth_chunk *chunks;
     int32_t num_chunks;
     orth_chunk_state *states;   /* [num_chunks][num_micro_batches] */
-    const bool *again;     /* of the graph of a layer (recompute.h); NULL: everything is kept */
+    const bool **again;    /* [layers of the model] nodes of each (recompute.h); NULL: everything is kept */
     const bool *all;       /* marks for any graph: all nodes */
 } orth_stage;
 

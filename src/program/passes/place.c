@@ -164,13 +164,33 @@ static size_t live_peak(const orth_pack_block *items, int32_t n, int32_t num_ins
     return (size_t)peak;
 }
 
+/* Whether a chain of transient buffers, or one alone, begins with this one and is placed in the space. */
+static bool is_block(const orth_buffer *b, orth_space space)
+{
+    return !b->persistent && b->space == space && b->alias < 0 && b->first >= 0 && b->prev < 0;
+}
+
+void orth_place_live(const orth_program *p, orth_space space, int64_t *live)
+{
+    memset(live, 0, (size_t)p->num_instrs * sizeof *live);
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        if (is_block(&p->buffers[b], space)) {
+            const int64_t bytes = (int64_t)chain_bytes(p, b);
+            live[p->buffers[b].first] += bytes;
+            if (p->buffers[b].last + 1 < p->num_instrs)
+                live[p->buffers[b].last + 1] -= bytes;
+        }
+    for (int32_t i = 1; i < p->num_instrs; i++)
+        live[i] += live[i - 1];
+}
+
 /* What is placed in a space: its transient buffers, a chain of them as one. Returns how many. */
 static int32_t list_blocks(const orth_program *p, orth_space space, orth_pack_block *blocks)
 {
     int32_t n = 0;
     for (int32_t b = 0; b < p->num_buffers; b++) {
         const orth_buffer *buf = &p->buffers[b];
-        if (!buf->persistent && buf->space == space && buf->alias < 0 && buf->first >= 0 && buf->prev < 0)
+        if (is_block(buf, space))
             blocks[n++] = (orth_pack_block){.buffer = b, .first = buf->first, .last = buf->last, .bytes = chain_bytes(p, b)};
     }
     return n;

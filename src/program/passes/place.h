@@ -26,6 +26,10 @@ void orth_place_forget(orth_ctx *ctx, orth_place_memory *m);
  * `memory` (NULL: nowhere), and leaves there what it finds; the result is the same. ORTH_ERR_NOMEM. */
 orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa, orth_place_memory *memory);
 
+/* Bytes of transient buffers of a space that live while each instruction of a placed program runs, with what aligns them:
+ * live [num_instrs]. */
+void orth_place_live(const orth_program *p, orth_space space, int64_t *live);
+
 /* After the sizes of persistent buffers of a placed program have changed (orth_program_bind): all of them, and the regions behind,
  * move to where orth_place would have put them. */
 void orth_place_again(orth_program *p);

@@ -1,0 +1,203 @@
+/* again_sets.c -- see again_sets.h. */
+#include "plan/again_sets.h"
+
+#include <stdlib.h>
+
+/* Subsets of so many nodes are looked at; further nodes, which keep less, are always kept. */
+#define MAX_FREE 16
+
+int orth_again_compare(orth_again_cost a, orth_again_cost b)
+{
+    if (a.flops != b.flops)
+        return a.flops < b.flops ? -1 : 1;
+    return (a.moved > b.moved) - (a.moved < b.moved);
+}
+
+/* ---- one layer ---- */
+
+/* Node n, which is marked, is needed: so are the marked ones among those whose values it reads. */
+static void need(const orth_graph *g, const bool *again, int32_t n, uint64_t *made)
+{
+    if (*made >> n & 1)
+        return;
+    *made |= (uint64_t)1 << n;
+    for (int k = 0; k < g->nodes[n].num_in; k++) {
+        const orth_value v = g->nodes[n].in[k];
+        if (v != ORTH_NO_VALUE && g->values[v].producer >= 0 && again[g->values[v].producer])
+            need(g, again, g->values[v].producer, made);
+    }
+}
+
+/* Those of the marked nodes that the backward, or the next layer of a group, has use for. */
+static uint64_t made_again(const orth_graph *g, const bool *again, bool joined)
+{
+    uint64_t made = 0;
+    for (int32_t i = g->num_forward; i < g->num_nodes; i++)
+        for (int k = 0; k < g->nodes[i].num_in; k++) {
+            const orth_value v = g->nodes[i].in[k];
+            const int32_t p = v == ORTH_NO_VALUE ? -1 : g->values[v].producer;
+            if (p >= 0 && p < g->num_forward && again[p])
+                need(g, again, p, &made);
+        }
+    const int32_t last = g->values[g->output].producer;
+    if (joined && last >= 0 && again[last])
+        need(g, again, last, &made);
+    return made;
+}
+
+orth_again_set orth_again_set_of(const orth_saved *saved, const orth_graph *g, const bool *again, bool joined)
+{
+    const uint64_t made = made_again(g, again, joined);
+    orth_again_set set = {.marks = made};
+    for (int32_t n = 0; n < g->num_forward && n < ORTH_RECOMPUTE_NODES; n++) {
+        if (!(made >> n & 1))
+            continue;
+        set.cost.flops += saved->cost[n].flops;
+        set.cost.moved += saved->cost[n].moved;
+        set.spared += saved->kept[n];
+    }
+    return set;
+}
+
+static int by_cost(const void *a, const void *b)
+{
+    const orth_again_set *x = a, *y = b;
+    const int c = orth_again_compare(x->cost, y->cost);
+    return c ? c : (x->spared < y->spared) - (x->spared > y->spared);
+}
+
+/* Of sets in the order of by_cost those that spare more than all before. */
+static int32_t keep_worthy(orth_again_set *s, int32_t n)
+{
+    int32_t num = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (num == 0 || s[i].spared > s[num - 1].spared)
+            s[num++] = s[i];
+    return num;
+}
+
+/* The nodes with the most bytes, those in place excepted, which go with what they take over. */
+static int32_t list_free(const orth_saved *saved, const orth_graph *g, int32_t *nodes)
+{
+    int32_t num = 0;
+    for (int32_t n = 0; n < g->num_forward && n < ORTH_RECOMPUTE_NODES; n++) {
+        if (saved->kept[n] == 0)
+            continue;
+        int32_t at = num < MAX_FREE ? num++ : MAX_FREE;
+        for (; at > 0 && saved->kept[nodes[at - 1]] < saved->kept[n]; at--)
+            if (at < MAX_FREE)
+                nodes[at] = nodes[at - 1];
+        if (at < MAX_FREE)
+            nodes[at] = n;
+    }
+    return num;
+}
+
+/* Leaves out the set that spares the least more than the one before it. */
+static int32_t drop_least(orth_again_set *s, int32_t n)
+{
+    int32_t least = 1;
+    for (int32_t i = 2; i + 1 < n; i++)
+        if (s[i].spared - s[i - 1].spared < s[least].spared - s[least - 1].spared)
+            least = i;
+    memmove(s + least, s + least + 1, (size_t)(n - least - 1) * sizeof *s);
+    return n - 1;
+}
+
+static orth_again_set subset_of(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, const int32_t *nodes,
+                                int32_t num_free, uint32_t subset)
+{
+    bool again[ORTH_RECOMPUTE_NODES];
+    uint64_t marks = 0;
+    for (int32_t i = 0; i < num_free; i++)
+        marks |= (uint64_t)(subset >> i & 1) << nodes[i];
+    const orth_recompute r = {.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = &marks};
+    orth_recompute_mark(&r, 0, g, sequence_parallel, again);
+    return orth_again_set_of(saved, g, again, false);
+}
+
+int32_t orth_again_all_sets(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, int32_t most, orth_again_set *out)
+{
+    int32_t nodes[MAX_FREE];
+    const int32_t num_free = list_free(saved, g, nodes), num = (int32_t)1 << num_free;
+    for (int32_t i = 0; i < num && num <= most; i++)
+        out[i] = subset_of(saved, g, sequence_parallel, nodes, num_free, (uint32_t)i);
+    return num <= most ? num : 0;
+}
+
+/* Worthy sets pile up in a buffer, which is thinned when it is full. */
+int32_t orth_again_sets(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, orth_again_set *out)
+{
+    int32_t nodes[MAX_FREE];
+    const int32_t num_free = list_free(saved, g, nodes);
+    orth_again_set piled[512];
+    int32_t n = 0;
+    for (uint32_t subset = 0; subset < (uint32_t)1 << num_free; subset++) {
+        piled[n++] = subset_of(saved, g, sequence_parallel, nodes, num_free, subset);
+        if (n < ORTH_COUNT(piled) && subset + 1 < (uint32_t)1 << num_free)
+            continue;
+        qsort(piled, (size_t)n, sizeof *piled, by_cost);
+        n = keep_worthy(piled, n);
+        while (n > ORTH_COUNT(piled) / 2)
+            n = drop_least(piled, n);
+    }
+    while (n > ORTH_AGAIN_SETS)
+        n = drop_least(piled, n);
+    memcpy(out, piled, (size_t)n * sizeof *out);
+    return n;
+}
+
+/* ---- several layers ---- */
+
+static int by_mixture_cost(const void *a, const void *b)
+{
+    const orth_again_mixture *x = a, *y = b;
+    const int c = orth_again_compare(x->cost, y->cost);
+    if (c || x->spared != y->spared)
+        return c ? c : (x->spared < y->spared) - (x->spared > y->spared);
+    return memcmp(x->layers, y->layers, sizeof x->layers);
+}
+
+/* Too many: every so many are left out, and both ends kept. */
+static int32_t thin(orth_again_mixture *m, int32_t n)
+{
+    if (n <= ORTH_AGAIN_MIXTURES)
+        return n;
+    for (int64_t i = 0; i < ORTH_AGAIN_MIXTURES; i++)
+        m[i] = m[i * (n - 1) / (ORTH_AGAIN_MIXTURES - 1)];
+    return ORTH_AGAIN_MIXTURES;
+}
+
+static int32_t keep_worthy_mixtures(orth_again_mixture *m, int32_t n)
+{
+    int32_t num = 0;
+    qsort(m, (size_t)n, sizeof *m, by_mixture_cost);
+    for (int32_t i = 0; i < n; i++)
+        if (num == 0 || m[i].spared > m[num - 1].spared)
+            m[num++] = m[i];
+    return thin(m, num);
+}
+
+orth_status orth_again_mixtures(orth_ctx *ctx, orth_arena *arena, const orth_again_set *sets, int32_t num_sets, int32_t num_layers,
+                                orth_again_mixture **out, int32_t *num)
+{
+    orth_again_mixture *now = ORTH_ARENA_ARRAY(ctx, arena, orth_again_mixture, ORTH_AGAIN_MIXTURES);
+    orth_again_mixture *next = ORTH_NEW_ARRAY(ctx, orth_again_mixture, (int64_t)ORTH_AGAIN_MIXTURES * num_sets);
+    int32_t n = 1;
+    for (int32_t l = 0; now && next && l < num_layers; l++) {
+        for (int32_t i = 0; i < n * num_sets; i++) {
+            const orth_again_set *s = &sets[i % num_sets];
+            next[i] = now[i / num_sets];
+            next[i].cost.flops += s->cost.flops;
+            next[i].cost.moved += s->cost.moved;
+            next[i].spared += s->spared;
+            next[i].layers[i % num_sets]++;
+        }
+        n = keep_worthy_mixtures(next, n * num_sets);
+        memcpy(now, next, (size_t)n * sizeof *now);
+    }
+    orth_mem_free(ctx, next);
+    *out = now;
+    *num = n;
+    return now && next ? ORTH_OK : ORTH_ERR_NOMEM;
+}

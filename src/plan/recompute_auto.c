@@ -1,0 +1,485 @@
+/* recompute_auto.c -- see recompute_auto.h. */
+#include "plan/recompute_auto.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/text.h"
+#include "plan/again_sets.h"
+#include "program/ir/cost.h"
+#include "program/lower/views.h"
+
+/* Where every set in every layer makes no more choices, all are looked at. */
+#define MAX_ALL 4096
+
+/* What is made again in the layers of a stage. */
+typedef struct {
+    uint64_t *marks;           /* [layers of the stage] */
+    orth_again_cost cost;      /* of a micro-batch */
+    int32_t rank;              /* between equal costs */
+    size_t bound;              /* no rank's worth less; 0: not known yet, or nothing is */
+    bool bounded, compiled;
+    size_t worst, total;       /* when it is compiled: of the largest rank, of all */
+    int worst_rank;
+    double flops;              /* of all ranks */
+} choice;
+
+/* The ranks at one place of the pipeline. */
+typedef struct {
+    int place;
+    choice *choices;           /* [num], those that keep every layer's input first, in either part by cost */
+    int32_t num;
+    orth_saved saved;
+    orth_again_set sets[ORTH_AGAIN_SETS];
+    int32_t num_sets;
+    size_t constant;           /* bytes of the first class's largest rank that are not transient */
+} stage;
+
+struct orth_again_search {
+    orth_programs_spec spec;   /* its choice is `trial` */
+    orth_programs programs;    /* of the run with nothing made again */
+    orth_arena arena;
+    uint64_t *trial;           /* [layers of the model] */
+    stage *stages;
+    int num_stages;
+};
+
+/* ---- what a choice needs: compiled ---- */
+
+static int place_of(const orth_again_search *s, int rank)
+{
+    return orth_mesh_coord(&s->spec.spread->mesh, rank, ORTH_AXIS_PP);
+}
+
+static size_t bytes_beside(const orth_again_search *s, int rank)
+{
+    return rank == 0 ? s->spec.first_rank_bytes : 0;
+}
+
+/* Adds the ranks of one class. */
+static orth_status add_class(orth_ctx *ctx, const orth_again_search *s, orth_rank_units *units, int class_rank, choice *c)
+{
+    const orth_classes *classes = &s->programs.classes;
+    const orth_compile_spec *spec = &units->step.blocks.spec;
+    size_t bytes = 0;
+    for (int r = class_rank, twin = -1; r < s->spec.spread->mesh.num_ranks; r++) {
+        if (orth_classes_of(classes, r) != class_rank)
+            continue;
+        if (orth_classes_twin(classes, r) != twin) {
+            twin = orth_classes_twin(classes, r);
+            ORTH_TRY(orth_program_bind(ctx, &units->step.program, spec->params, spec->num_params,
+                                       orth_mesh_coord(&s->spec.spread->mesh, r, ORTH_AXIS_SHARD)));
+            bytes = orth_program_bytes(&units->step.program);
+        }
+        const size_t here = bytes + bytes_beside(s, r);
+        c->worst_rank = here > c->worst ? r : c->worst_rank;
+        c->worst = ORTH_MAX(c->worst, here);
+        c->total += here;
+        c->flops += orth_program_cost(&units->step.program).hardware_flops;
+    }
+    return ORTH_OK;
+}
+
+static orth_status compile_class(orth_ctx *ctx, orth_again_search *s, int rank, choice *c)
+{
+    orth_rank_units units;
+    orth_chunk *chunks = ORTH_NEW_ARRAY(ctx, orth_chunk, s->spec.spread->schedule.num_chunks);
+    if (!chunks)
+        return ORTH_ERR_NOMEM;
+    orth_status status = orth_rank_units_build(ctx, &s->spec, rank, NULL, chunks, &units);
+    if (status == ORTH_OK) {
+        status = add_class(ctx, s, &units, rank, c);
+        orth_rank_units_release(&units);
+    }
+    orth_mem_free(ctx, chunks);
+    return status;
+}
+
+static orth_status compile(orth_ctx *ctx, orth_again_search *s, const stage *st, choice *c)
+{
+    if (c->compiled)
+        return ORTH_OK;
+    for (int32_t l = 0; l < st->saved.num_layers; l++)
+        s->trial[st->saved.layers[l]] = c->marks[l];
+    for (int r = 0; r < s->spec.spread->mesh.num_ranks; r++)
+        if (place_of(s, r) == st->place && orth_classes_of(&s->programs.classes, r) == r)
+            ORTH_TRY(compile_class(ctx, s, r, c));
+    c->compiled = true;
+    return ORTH_OK;
+}
+
+/* ---- what a choice needs at least ---- */
+
+static int64_t not_waiting(const stage *st, const choice *c, int32_t moment)
+{
+    const orth_saved *d = &st->saved;
+    const int64_t *waiting = d->waiting + (int64_t)moment * d->num_layers * d->num_nodes;
+    int64_t bytes = 0;
+    for (int32_t l = 0; l < d->num_layers; l++, waiting += d->num_nodes)
+        for (int32_t n = 0; c->marks[l] && n < d->num_nodes; n++)
+            if (c->marks[l] >> n & 1)
+                bytes += waiting[n];
+    return bytes;
+}
+
+static size_t lower_bound(const stage *st, choice *c)
+{
+    int64_t most = 0;
+    for (int32_t t = 0; t < st->saved.num_moments && !c->bounded; t++)
+        most = ORTH_MAX(most, st->saved.live[t] - not_waiting(st, c, t));
+    if (!c->bounded)
+        c->bound = st->constant + (size_t)most;
+    c->bounded = true;
+    return c->bound;
+}
+
+/* ---- choices of a stage, in their order ---- */
+
+/* The sets that spare the most come first. */
+static orth_status add_mixture(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_again_mixture *m)
+{
+    choice *c = &st->choices[st->num++];
+    *c = (choice){.cost = m->cost, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, st->saved.num_layers)};
+    if (!c->marks)
+        return ORTH_ERR_NOMEM;
+    int32_t l = 0;
+    for (int32_t k = st->num_sets - 1; k >= 0; k--)
+        for (int32_t i = 0; i < m->layers[k]; i++)
+            c->marks[l++] = st->sets[k].marks;
+    return ORTH_OK;
+}
+
+/* Whether a chunk begins with layer l. */
+static bool begins_chunk(const orth_spread *s, int32_t l)
+{
+    int32_t c = 0;
+    while (c < s->schedule.num_chunks && s->first_layer[c] != l)
+        c++;
+    return c < s->schedule.num_chunks;
+}
+
+static void set_layer(choice *c, int32_t l, const orth_again_set *set, uint64_t joined)
+{
+    c->marks[l] = set->marks | joined;
+    c->cost.flops += set->cost.flops;
+    c->cost.moved += set->cost.moved;
+}
+
+/* All in groups of `size` layers, which do not reach beyond a chunk. */
+static orth_status add_groups(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_graph *layer, int32_t size)
+{
+    const orth_recompute full = {.kind = ORTH_RECOMPUTE_FULL};
+    const orth_saved *d = &st->saved;
+    bool again[ORTH_RECOMPUTE_NODES];
+    choice *c = &st->choices[st->num++];
+    *c = (choice){.bounded = true, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, d->num_layers)};
+    if (!c->marks)
+        return ORTH_ERR_NOMEM;
+    orth_recompute_mark(&full, 0, layer, s->spec.spread->layout.sequence_parallel, again);
+    const orth_again_set last = orth_again_set_of(d, layer, again, false), inner = orth_again_set_of(d, layer, again, true);
+    for (int32_t k = 0, from = 0; k < d->num_layers; k++) {
+        if (k - from == size || begins_chunk(s->spec.spread, d->layers[k]))
+            from = k;
+        const bool ends = k + 1 == d->num_layers || k + 1 - from == size || begins_chunk(s->spec.spread, d->layers[k + 1]);
+        set_layer(c, k, ends ? &last : &inner, from < k ? ORTH_RECOMPUTE_JOINED : 0);
+    }
+    return ORTH_OK;
+}
+
+static orth_status list_mixtures(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_graph *layer)
+{
+    orth_again_mixture *mixtures;
+    int32_t num;
+    const int32_t layers = st->saved.num_layers;
+    st->num_sets = orth_again_sets(&st->saved, layer, s->spec.spread->layout.sequence_parallel, st->sets);
+    ORTH_TRY(orth_again_mixtures(ctx, &s->arena, st->sets, st->num_sets, layers, &mixtures, &num));
+    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, choice, num + layers);
+    if (!st->choices)
+        return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < num; i++)
+        ORTH_TRY(add_mixture(ctx, s, st, &mixtures[i]));
+    return ORTH_OK;
+}
+
+static int by_cost(const void *a, const void *b)
+{
+    const choice *x = a, *y = b;
+    const int c = orth_again_compare(x->cost, y->cost);
+    return c ? c : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* Every set in every layer. */
+static orth_status list_all(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_again_set *sets, int32_t num_sets, int32_t num)
+{
+    const int32_t layers = st->saved.num_layers;
+    uint64_t *marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, (int64_t)num * layers);
+    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, choice, num + layers);
+    if (!marks || !st->choices)
+        return ORTH_ERR_NOMEM;
+    for (; st->num < num; st->num++) {
+        choice *c = &st->choices[st->num];
+        *c = (choice){.marks = marks + (int64_t)st->num * layers, .rank = st->num};
+        for (int32_t l = 0, which = st->num; l < layers; l++, which /= num_sets)
+            set_layer(c, l, &sets[which % num_sets], 0);
+    }
+    qsort(st->choices, (size_t)num, sizeof *st->choices, by_cost);
+    return ORTH_OK;
+}
+
+static orth_status list_choices(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_graph *layer)
+{
+    const int32_t layers = st->saved.num_layers;
+    orth_again_set sets[MAX_ALL];
+    const int32_t num_sets = orth_again_all_sets(&st->saved, layer, s->spec.spread->layout.sequence_parallel, MAX_ALL, sets);
+    double num = num_sets ? 1 : INFINITY;
+    for (int32_t l = 0; l < layers; l++)
+        num *= num_sets;
+    if (num <= MAX_ALL)
+        ORTH_TRY(list_all(ctx, s, st, sets, num_sets, (int32_t)num));
+    else
+        ORTH_TRY(list_mixtures(ctx, s, st, layer));
+    for (int32_t size = 2; size <= layers; size++)
+        ORTH_TRY(add_groups(ctx, s, st, layer, size));
+    return ORTH_OK;
+}
+
+/* Of the first class: what the lower bounds start from. */
+static orth_status make_stage(orth_ctx *ctx, orth_again_search *s, stage *st)
+{
+    int rank = 0;
+    const orth_unit *unit;
+    while (place_of(s, rank) != st->place)
+        rank++;
+    rank = orth_classes_of(&s->programs.classes, rank);
+    ORTH_TRY(orth_programs_of(ctx, &s->programs, rank, &unit));
+    const orth_compile_spec *spec = &unit->blocks.spec;
+    if (unit->blocks.layer.num_forward > ORTH_RECOMPUTE_NODES)
+        return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "a layer of %d nodes: sets have %d at most", unit->blocks.layer.num_forward,
+                         ORTH_RECOMPUTE_NODES);
+    ORTH_TRY(orth_saved_find(ctx, &s->arena, &unit->program, spec, &st->saved));
+    st->constant = orth_program_bytes(&unit->program) - unit->program.transient_bytes[unit->program.space] + bytes_beside(s, rank);
+    return list_choices(ctx, s, st, unit->blocks.spec.layers[0].graph);
+}
+
+static orth_status make_all(orth_ctx *ctx, orth_again_search *s)
+{
+    s->trial = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, s->spec.model->layers);
+    s->stages = ORTH_ARENA_ARRAY(ctx, &s->arena, stage, s->num_stages);
+    if (!s->trial || !s->stages)
+        return ORTH_ERR_NOMEM;
+    for (int i = 0; i < s->num_stages; i++) {
+        s->stages[i].place = i;
+        ORTH_TRY(make_stage(ctx, s, &s->stages[i]));
+    }
+    s->spec.step.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = s->trial};
+    return ORTH_OK;
+}
+
+orth_status orth_again_search_make(orth_ctx *ctx, orth_again_search **out, const orth_programs_spec *spec)
+{
+    orth_again_search *s = ORTH_NEW(ctx, orth_again_search);
+    if (!s)
+        return ORTH_ERR_NOMEM;
+    s->spec = *spec;
+    s->spec.step.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_NONE};
+    s->num_stages = spec->spread->mesh.size[ORTH_AXIS_PP];
+    orth_status status = orth_programs_make(ctx, &s->programs, &s->spec);
+    if (status == ORTH_OK) {
+        status = make_all(ctx, s);
+        if (status != ORTH_OK)
+            orth_again_search_release(ctx, s);
+        else
+            *out = s;
+        return status;
+    }
+    orth_mem_free(ctx, s);
+    return status;
+}
+
+void orth_again_search_release(orth_ctx *ctx, orth_again_search *s)
+{
+    orth_programs_release(ctx, &s->programs);
+    orth_arena_release(ctx, &s->arena);
+    orth_mem_free(ctx, s);
+}
+
+/* ---- the choice ---- */
+
+/* The first that fits; where none does, *fits is false, and it is the smallest. */
+static orth_status choose_stage(orth_ctx *ctx, orth_again_search *s, stage *st, size_t limit, choice **out, bool *fits)
+{
+    *out = NULL;
+    *fits = true;
+    for (int32_t i = 0; i < st->num; i++) {
+        choice *c = &st->choices[i];
+        if (lower_bound(st, c) > limit)
+            continue;
+        ORTH_TRY(orth_ctx_check_stop(ctx));
+        ORTH_TRY(compile(ctx, s, st, c));
+        *out = c;
+        if (c->worst <= limit)
+            return ORTH_OK;
+    }
+    *fits = false;
+    for (int32_t i = st->num - 1; i >= 0; i--) {
+        choice *c = &st->choices[i];
+        if (*out && lower_bound(st, c) >= (*out)->worst)
+            continue;
+        ORTH_TRY(compile(ctx, s, st, c));
+        if (!*out || c->worst < (*out)->worst)
+            *out = c;
+    }
+    return ORTH_OK;
+}
+
+static orth_status choose_all(orth_ctx *ctx, orth_again_search *s, size_t limit, uint64_t *chosen, orth_again_result *out)
+{
+    *out = (orth_again_result){.fits = true};
+    for (int i = 0; i < s->num_stages; i++) {
+        stage *st = &s->stages[i];
+        choice *c;
+        bool fits;
+        ORTH_TRY(choose_stage(ctx, s, st, limit, &c, &fits));
+        ORTH_TRY(compile(ctx, s, st, &st->choices[0]));
+        out->fits = out->fits && fits;
+        out->worst_rank = c->worst > out->worst_bytes ? c->worst_rank : out->worst_rank;
+        out->worst_bytes = ORTH_MAX(out->worst_bytes, c->worst);
+        out->total_bytes += c->total;
+        out->added_flops += c->flops - st->choices[0].flops;
+        for (int32_t l = 0; l < st->saved.num_layers; l++)
+            chosen[st->saved.layers[l]] = c->marks[l];
+    }
+    return ORTH_OK;
+}
+
+/* The highest limit for a rank with which the sum of all ranks is no more than `total`; a stage that cannot keep it takes the
+ * smallest. */
+static orth_status divide(orth_ctx *ctx, orth_again_search *s, size_t total, size_t *limit, uint64_t *chosen, orth_again_result *out)
+{
+    size_t low = 0, high = *limit;
+    while (low + 1 < high) {
+        const size_t middle = low + (high - low) / 2;
+        ORTH_TRY(choose_all(ctx, s, middle, chosen, out));
+        if (out->total_bytes <= total)
+            low = middle;
+        else
+            high = middle;
+    }
+    *limit = low;
+    ORTH_TRY(choose_all(ctx, s, low, chosen, out));
+    out->fits = out->total_bytes <= total;
+    return ORTH_OK;
+}
+
+orth_status orth_again_choose(orth_ctx *ctx, orth_again_search *s, size_t rank_limit, size_t total_limit, uint64_t *chosen,
+                              orth_again_result *out)
+{
+    size_t each = rank_limit ? rank_limit : SIZE_MAX;
+    ORTH_TRY(choose_all(ctx, s, each, chosen, out));
+    if (!total_limit || out->total_bytes <= total_limit)
+        return ORTH_OK;
+    const bool kept = out->fits;
+    each = out->worst_bytes;
+    ORTH_TRY(divide(ctx, s, total_limit, &each, chosen, out));
+    out->fits = out->fits && kept;
+    return ORTH_OK;
+}
+
+/* ---- in words ---- */
+
+static void add_marks(orth_ctx *ctx, orth_text *t, const orth_graph *g, uint64_t marks)
+{
+    const char *sep = "";
+    for (int32_t n = 0; n < g->num_forward; n++)
+        if (marks >> n & 1) {
+            orth_text_addf(ctx, t, "%s%s", sep, g->values[g->nodes[n].out[0]].name);
+            sep = ", ";
+        }
+    if (!*sep)
+        orth_text_add(ctx, t, "nothing");
+}
+
+/* Layers from l on that are one group. */
+static int32_t group_size(const uint64_t *chosen, int32_t num_layers, int32_t l)
+{
+    int32_t end = l + 1;
+    while (end < num_layers && chosen[end] & ORTH_RECOMPUTE_JOINED)
+        end++;
+    return end - l;
+}
+
+/* The layer after those from l on that are alike: equal sets, or groups of equal size. */
+static int32_t alike_until(const uint64_t *chosen, int32_t num_layers, int32_t l)
+{
+    const int32_t size = group_size(chosen, num_layers, l);
+    int32_t end = l + size;
+    while (end < num_layers && group_size(chosen, num_layers, end) == size && chosen[end] == chosen[l])
+        end += size;
+    return end;
+}
+
+char *orth_again_text(orth_ctx *ctx, const orth_graph *layer, const uint64_t *chosen, int32_t num_layers)
+{
+    orth_text t = {0};
+    for (int32_t l = 0, end; l < num_layers; l = end) {
+        const int32_t size = group_size(chosen, num_layers, l);
+        end = alike_until(chosen, num_layers, l);
+        orth_text_addf(ctx, &t, "%slayer%s %d", l ? "; " : "", end > l + 1 ? "s" : "", l);
+        if (end > l + 1)
+            orth_text_addf(ctx, &t, "-%d", end - 1);
+        if (size > 1)
+            orth_text_addf(ctx, &t, " in groups of %d", size);
+        orth_text_add(ctx, &t, ": ");
+        if (size > 1)
+            orth_text_add(ctx, &t, "all");
+        else
+            add_marks(ctx, &t, layer, chosen[l]);
+    }
+    return orth_text_take(ctx, &t);
+}
+
+/* ---- for a run ---- */
+
+#define OTHER_WAYS "A smaller train.micro_batch, parallel.zero, or more ranks (parallel.tp, pp, cp) need less"
+
+static orth_status refuse(orth_ctx *ctx, const orth_programs_spec *spec, const orth_again_result *r)
+{
+    if (spec->rank_limit && r->worst_bytes > spec->rank_limit)
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "memory.recompute=auto: rank %d needs %zu bytes at least, with as little kept as "
+                         "possible; the limit of a rank is %zu (memory.recompute_limit). " OTHER_WAYS, r->worst_rank,
+                         r->worst_bytes, spec->rank_limit);
+    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "memory.recompute=auto: all ranks together need %zu bytes at least, with as little kept "
+                     "as possible; the limit is %zu (memory.limit). " OTHER_WAYS, r->total_bytes, spec->total_limit);
+}
+
+static orth_status describe(orth_ctx *ctx, orth_arena *arena, const orth_again_search *s, const uint64_t *chosen, const char **words)
+{
+    const orth_model_blocks *any = &s->programs.classes.blocks[0];
+    char *text = orth_again_text(ctx, &any->layer, chosen, (int32_t)s->spec.model->layers);
+    if (text)
+        *words = orth_arena_printf(ctx, arena, "%s", text);
+    orth_mem_free(ctx, text);
+    return *words ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+orth_status orth_again_resolve(orth_ctx *ctx, orth_arena *arena, orth_programs_spec *spec, const char **words)
+{
+    orth_again_search *s;
+    orth_again_result result;
+    *words = NULL;
+    if (spec->step.recompute.kind != ORTH_RECOMPUTE_AUTO)
+        return ORTH_OK;
+    uint64_t *chosen = ORTH_ARENA_ARRAY(ctx, arena, uint64_t, spec->model->layers);
+    if (!chosen)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(orth_again_search_make(ctx, &s, spec));
+    orth_status status = orth_again_choose(ctx, s, spec->rank_limit, spec->total_limit, chosen, &result);
+    if (status == ORTH_OK && !result.fits)
+        status = refuse(ctx, spec, &result);
+    if (status == ORTH_OK)
+        status = describe(ctx, arena, s, chosen, words);
+    orth_again_search_release(ctx, s);
+    spec->step.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = chosen};
+    return status;
+}

@@ -1,0 +1,234 @@
+/* test_recompute_auto.c -- memory.recompute=auto (plan/recompute_auto.h): nothing that fits computes less, the bytes are those of the
+ * program, and they never rise when the limit falls. ORTH_LAYOUT_SEED: the first of the random layouts; ORTH_AGAIN_CASES: how many. */
+#include <time.h>
+
+#include "layout_run.h"
+#include "plan/again_sets.h"
+#include "plan/recompute_auto.h"
+#include "program/ir/cost.h"
+
+typedef struct {
+    layout_case c;
+    orth_spread spread;
+    orth_programs_spec spec;
+    orth_again_search *search;
+    uint64_t chosen[16];
+} searching;
+
+static void begin(orth_ctx *ctx, searching *x, const layout_case *c)
+{
+    *x = (searching){.c = *c};
+    CHECK_OK(ctx, orth_spread_make(ctx, &x->spread, &x->c.layout, &x->c.model));
+    x->spec = (orth_programs_spec){.spread = &x->spread, .model = &x->c.model, .step = layout_shape(&x->c), .num_threads = 1};
+    CHECK_OK(ctx, orth_again_search_make(ctx, &x->search, &x->spec));
+}
+
+static void end(orth_ctx *ctx, searching *x)
+{
+    orth_again_search_release(ctx, x->search);
+    orth_spread_release(ctx, &x->spread);
+}
+
+static orth_again_result choose(orth_ctx *ctx, searching *x, size_t rank_limit, size_t total_limit)
+{
+    orth_again_result r;
+    CHECK_OK(ctx, orth_again_choose(ctx, x->search, rank_limit, total_limit, x->chosen, &r));
+    return r;
+}
+
+/* What the programs of all ranks say, compiled one by one. */
+static orth_again_result counted(orth_ctx *ctx, const searching *x, const orth_recompute *r)
+{
+    orth_again_result sum = {0};
+    orth_chunk chunks[64];
+    for (int rank = 0; rank < x->spread.mesh.num_ranks; rank++) {
+        orth_programs_spec spec = x->spec;
+        orth_rank_units units;
+        spec.step.recompute = *r;
+        CHECK_OK(ctx, orth_rank_units_build(ctx, &spec, rank, NULL, chunks, &units));
+        const size_t bytes = orth_program_bytes(&units.step.program);
+        if (bytes > sum.worst_bytes)
+            sum.worst_rank = rank;
+        sum.worst_bytes = ORTH_MAX(sum.worst_bytes, bytes);
+        sum.total_bytes += bytes;
+        sum.added_flops += orth_program_cost(&units.step.program).hardware_flops;
+        orth_rank_units_release(&units);
+    }
+    return sum;
+}
+
+static orth_again_result counted_chosen(orth_ctx *ctx, const searching *x, const uint64_t *chosen)
+{
+    const orth_recompute none = {.kind = ORTH_RECOMPUTE_NONE}, r = {.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = chosen};
+    orth_again_result a = counted(ctx, x, &r);
+    a.added_flops -= counted(ctx, x, &none).added_flops;
+    return a;
+}
+
+/* ---- exhaustive search ---- */
+
+#define MAX_TRIED 4096
+
+typedef struct {
+    size_t bytes;
+    double flops;
+} tried;
+
+/* Every set of nodes of one or two layers, and the second layer's input kept or not. */
+static int try_all(orth_ctx *ctx, const searching *x, int num_nodes, const uint64_t *sets, int num_sets, tried *all)
+{
+    const uint64_t full = ((uint64_t)1 << num_nodes) - 1;
+    const int second = x->c.model.layers > 1 ? num_sets : 1, with_group = second > 1;
+    const double plain = counted(ctx, x, &(orth_recompute){.kind = ORTH_RECOMPUTE_NONE}).added_flops;
+    int n = 0;
+    for (int i = 0; i < num_sets * second + with_group; i++) {
+        const uint64_t a = i < num_sets * second ? sets[i % num_sets] : full;
+        const uint64_t chosen[2] = {a, i < num_sets * second ? sets[i / num_sets] : full | ORTH_RECOMPUTE_JOINED};
+        const orth_again_result r = counted(ctx, x, &(orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = chosen});
+        assert_true(n < MAX_TRIED);
+        all[n++] = (tried){r.worst_bytes, r.added_flops - plain};
+    }
+    return n;
+}
+
+/* Different sets of nodes: with what is made again because of them, and without what no backward needs. */
+static int list_sets(orth_ctx *ctx, const searching *x, int *num_nodes, uint64_t *sets)
+{
+    orth_chunk chunks[64];
+    orth_rank_units units;
+    orth_arena arena = {0};
+    orth_saved saved;
+    int n = 0;
+    CHECK_OK(ctx, orth_rank_units_build(ctx, &x->spec, 0, NULL, chunks, &units));
+    const orth_graph *g = &units.step.blocks.layer;
+    CHECK_OK(ctx, orth_saved_find(ctx, &arena, &units.step.program, &units.step.blocks.spec, &saved));
+    *num_nodes = g->num_forward;
+    for (uint64_t subset = 0; subset < (uint64_t)1 << g->num_forward; subset++) {
+        bool again[64];
+        const orth_recompute r = {.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = &subset};
+        orth_recompute_mark(&r, 0, g, false, again);
+        const uint64_t marks = orth_again_set_of(&saved, g, again, false).marks;
+        int k = 0;
+        while (k < n && sets[k] != marks)
+            k++;
+        if (k == n)
+            sets[n++] = marks;
+    }
+    orth_arena_release(ctx, &arena);
+    orth_rank_units_release(&units);
+    return n;
+}
+
+static void check_optimal(orth_ctx *ctx, const layout_case *c)
+{
+    static tried all[MAX_TRIED];
+    uint64_t sets[1024];
+    int num_nodes;
+    searching x;
+    begin(ctx, &x, c);
+    const int num_sets = list_sets(ctx, &x, &num_nodes, sets), n = try_all(ctx, &x, num_nodes, sets, num_sets, all);
+    for (int i = 0; i < n; i++) {
+        double best = INFINITY;
+        for (int k = 0; k < n; k++)
+            if (all[k].bytes <= all[i].bytes)
+                best = fmin(best, all[k].flops);
+        const orth_again_result r = choose(ctx, &x, all[i].bytes, 0);
+        assert_true(r.fits && r.worst_bytes <= all[i].bytes);
+        assert_true(r.added_flops == best);
+    }
+    end(ctx, &x);
+}
+
+TEST(no_set_of_tensors_that_fits_is_cheaper_than_the_chosen_one)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int kind = 0; kind < 2; kind++) {
+        layout_case c = layout_base_case(1, kind);
+        c.model.layers = kind ? 1 : 2;
+        c.layout.micro_batch = 4;
+        c.layout.seq_len = 64;
+        check_optimal(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
+/* ---- random layouts ---- */
+
+static uint64_t first_seed(void)
+{
+    const char *given = getenv("ORTH_LAYOUT_SEED");
+    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) / 3600;
+    print_message("ORTH_LAYOUT_SEED=%llu\n", (unsigned long long)seed);
+    return seed;
+}
+
+static layout_case small_case(uint64_t seed)
+{
+    layout_case c = layout_random_case(seed, LAYOUT_ANY);
+    for (uint64_t k = 1; orth_layout_ranks(&c.layout) > 8; k++)
+        c = layout_random_case(seed + 1000 * k, LAYOUT_ANY);
+    return c;
+}
+
+TEST(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_falls)
+{
+    orth_ctx *ctx = test_ctx(1);
+    const uint64_t seed = first_seed();
+    for (uint64_t i = 0; i < 4; i++) {
+        const layout_case c = small_case(seed + i);
+        searching x;
+        begin(ctx, &x, &c);
+        orth_again_result last = choose(ctx, &x, 0, 0);
+        assert_true(last.fits && last.added_flops == 0);
+        const bool together = i % 2;
+        for (int k = 0; k < 40; k++) {
+            const size_t limit = (together ? last.total_bytes : last.worst_bytes) - 1;
+            const orth_again_result r = choose(ctx, &x, together ? 0 : limit, together ? limit : 0);
+            if (!r.fits)
+                break;
+            assert_true((together ? r.total_bytes : r.worst_bytes) <= limit);
+            assert_true(r.worst_bytes <= last.worst_bytes && r.total_bytes <= last.total_bytes);
+            last = r;
+            if (k % 8)
+                continue;
+            const orth_again_result is = counted_chosen(ctx, &x, x.chosen);
+            assert_int_equal(is.worst_bytes, r.worst_bytes);
+            assert_int_equal(is.total_bytes, r.total_bytes);
+            assert_true(is.added_flops == r.added_flops);
+        }
+        end(ctx, &x);
+    }
+    test_ctx_free(ctx);
+}
+
+/* Where a random limit leads, and to what the layers of a random run are set. */
+TEST(what_is_chosen_computes_the_bits_of_a_plain_run)
+{
+    const char *given = getenv("ORTH_AGAIN_CASES");
+    const uint64_t num = given ? strtoull(given, NULL, 10) : 4, seed = first_seed();
+    orth_ctx *ctx = test_ctx(1);
+    for (uint64_t i = 0; i < num; i++) {
+        layout_case c = small_case(seed * 1000 + i);
+        searching x;
+        begin(ctx, &x, &c);
+        const orth_again_result most = choose(ctx, &x, 0, 0), least = choose(ctx, &x, 1, 0);
+        const double part = (double)test_rand_int(seed, i, 0, 100) / 100;
+        const size_t limit = least.worst_bytes + (size_t)(part * (double)(most.worst_bytes - least.worst_bytes));
+        assert_true(!least.fits && choose(ctx, &x, limit, 0).fits);
+        c.steps = 2;
+        c.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = x.chosen};
+        check_layout(&c);
+        end(ctx, &x);
+    }
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_set_of_tensors_that_fits_is_cheaper_than_the_chosen_one),
+        cmocka_unit_test(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_falls),
+        cmocka_unit_test(what_is_chosen_computes_the_bits_of_a_plain_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
