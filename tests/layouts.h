@@ -67,7 +67,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, ", prefetch %d to %d%s", (int)c->comm.prefetch, (int)c->comm.prefetch_bytes,
                c->comm.keep_gathered ? ", kept" : "");
     if (c->recompute.kind)
-        layout_say(out, n, ", recompute %d (%d%s)", (int)c->recompute.kind, (int)c->recompute.layers, c->recompute.block ? " block" : "");
+        layout_say(out, n, ", recompute %d (%d%s)", (int)c->recompute.kind, (int)c->recompute.layers,
+                   c->recompute.split_input ? " split" : c->recompute.block ? " block" : "");
     layout_say(out, n, "%s%s", l->owner ? ", owner" : "", c->keep_packed ? ", packed weights" : "");
     for (int64_t r = 0; r < l->num_stage_layers; r++)
         layout_say(out, n, "%s%g", r ? ":" : ", layers ", l->stage_layers[r]);
@@ -200,6 +201,8 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         c.bf16x6 = c.compute == ORTH_F32 && seed % 2 && test_has_bf16x6();
         c.keep_packed = seed / 2 % 2;
         c.recompute = layout_recompute((int)ORTH_MAX(test_rand_int(seed, 2000, -4, LAYOUT_NUM_RECOMPUTE - 1), 0));
+        c.recompute.split_input = seed / 4 % 2 && !l->sequence_parallel &&
+                                  (c.recompute.kind == ORTH_RECOMPUTE_FULL || c.recompute.kind == ORTH_RECOMPUTE_SQRT);
         c.doc_mask = LAYOUT_PICK(0, 0, 1);
         c.model.tied = LAYOUT_PICK(0, 1);
         c.model.dropout = c.model.embed_dropout = c.model.attn_dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;

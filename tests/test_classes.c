@@ -47,10 +47,10 @@ static const char *buffer_difference(const orth_buffer *a, const orth_buffer *b)
     return NULL;
 }
 
-/* Squares go where this rank's are among the sums. */
+/* Squares go where this rank's are among the sums; a copied part of a layer's input lies where it is this rank's turn. */
 static bool same_operand(orth_op op, bool written, const orth_operand *a, const orth_operand *b)
 {
-    const bool moved = op == ORTH_OP_grad_square && written;
+    const bool moved = (op == ORTH_OP_grad_square && written) || (op == ORTH_OP_copy && !written);
     return a->buffer == b->buffer && a->dtype == b->dtype && a->num_dims == b->num_dims &&
            memcmp(a->dim, b->dim, sizeof a->dim) == 0 && (moved || a->byte_offset == b->byte_offset);
 }

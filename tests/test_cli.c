@@ -79,10 +79,20 @@ TEST(mistakes_are_named_with_exit_2)
         {"explain model.preset=gpt2-tiny data.seq_len=32 train.global_batch=2 parallel.pp=2 --gradient=pos.weight --rank=1",
          "explain --gradient=pos.weight: rank 1 does not have this weight"},
         {"generate . x --prompt a=b --stop c=d", "orthant: generate takes one CHECKPOINT"},
+        {"plan model.preset=gpt2-tiny data.seq_len=32 --pareto --require-fit", "--timeline and --require-fit are for one choice"},
         {"help --completion=tcsh", "orthant: help: --completion=tcsh: must be one of bash, zsh, fish"},
     };
     for (int i = 0; i < ORTH_COUNT(cases); i++)
         expect(cases[i].args, 2, cases[i].message);
+}
+
+TEST(recomputation_for_a_limit_is_listed_and_refused_where_none_fits)
+{
+    expect("plan model.preset=gpt2-tiny data.seq_len=32 --pareto", 0, "made again");
+    expect("plan model.preset=gpt2-tiny data.seq_len=32 --pareto --json", 0, "\"added_flops\": 0, ");
+    expect("plan model.preset=gpt2-tiny data.seq_len=32 memory.recompute=auto memory.recompute_limit=1KB", 3,
+           "bytes at least, with as little kept as possible; the limit of a rank is 1000 (memory.recompute_limit)");
+    expect("explain model.preset=gpt2-tiny data.seq_len=32 memory.recompute=auto memory.recompute_limit=1KB", 3, "needs ");
 }
 
 TEST(a_run_file_is_quoted_with_line_and_column)
@@ -269,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_are_named_with_exit_2),
+        cmocka_unit_test(recomputation_for_a_limit_is_listed_and_refused_where_none_fits),
         cmocka_unit_test(a_run_file_is_quoted_with_line_and_column),
         cmocka_unit_test(help_comes_from_the_tables),
         cmocka_unit_test(the_manual_page_and_the_completion_are_well_formed),

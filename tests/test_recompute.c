@@ -95,6 +95,42 @@ TEST(policies_keep_as_little_as_they_say)
     test_ctx_free(ctx);
 }
 
+/* Eight layers of eight micro-batches wait with half of their inputs each; at the peak one of them has both its half and the whole. */
+TEST(ranks_of_tensor_parallelism_keep_a_part_of_each_input)
+{
+    orth_ctx *ctx = test_ctx(1);
+    const size_t half = 64 * 32 * sizeof(float) / 2;
+    layout_case c = deep_case(2);
+    compiled x;
+    size_t bytes[2];
+    c.layout.tp = 2;
+    c.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_FULL};
+    for (int k = 0; k < 2; k++) {
+        c.recompute.split_input = k;
+        compile(ctx, &c, 1, &x);
+        bytes[k] = x.p.transient_bytes[x.p.space];
+        release(ctx, &x);
+    }
+    assert_true(bytes[1] <= bytes[0] - 8 * 8 * half + 2 * half);
+    test_ctx_free(ctx);
+}
+
+TEST(split_inputs_compute_the_bits_of_a_plain_run)
+{
+    const uint64_t seed = first_seed();
+    int n = 0;
+    for (uint64_t k = 0; n < 3; k++) {
+        layout_case c = layout_random_case(seed * 1000 + k, LAYOUT_ANY);
+        if (c.layout.tp == 1 || c.layout.sequence_parallel || orth_layout_ranks(&c.layout) > 8)
+            continue;
+        c.recompute = layout_recompute(n == 0 ? 2 : n == 1 ? 3 : 6);
+        c.recompute.split_input = true;
+        c.steps = 2;
+        check_layout(&c);
+        n++;
+    }
+}
+
 /* The instruction of the forward that `n` repeats. */
 static const orth_instr *original(const orth_program *p, const orth_instr *n)
 {
@@ -158,6 +194,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_policy_computes_the_bits_of_a_plain_run),
         cmocka_unit_test(policies_keep_as_little_as_they_say),
+        cmocka_unit_test(ranks_of_tensor_parallelism_keep_a_part_of_each_input),
+        cmocka_unit_test(split_inputs_compute_the_bits_of_a_plain_run),
         cmocka_unit_test(what_is_made_again_repeats_the_forward_and_counts_as_hardware_flops),
         cmocka_unit_test(an_op_that_no_layer_has_is_named),
     };

@@ -51,9 +51,7 @@ static orth_status prepare(orth_ctx *ctx, planning *x)
         const orth_layout layout = orth_setup_layout(x->cfg);
         ORTH_TRY(orth_hardware_find(ctx, &x->hardware, x->cluster));
         ORTH_TRY(orth_hardware_use(ctx, &x->hardware, orth_layout_ranks(&layout)));
-        x->on_devices = *x->cfg;
-        if (x->on_devices.memory_recompute_limit == 0)
-            x->on_devices.memory_recompute_limit = (int64_t)orth_cluster_rank_limit(&x->hardware);
+        x->on_devices = orth_describe_on_devices(x->cfg, &x->hardware);
         x->cfg = &x->on_devices;
         /* Workspaces depend on threads and instruction set: a cluster's plan is not to depend on this machine. */
         ORTH_TRY(orth_ctx_use_threads(ctx, 1));
@@ -160,6 +158,8 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     if (orth_cmd_flag(cmd, "compare"))
         return compare(ctx, cmd);
     planning x = {.cfg = &cmd->config, .cluster = orth_cmd_flag(cmd, "cluster"), .timeline = orth_cmd_flag(cmd, "timeline")};
+    if (orth_cmd_flag(cmd, "pareto") && (x.timeline || orth_cmd_flag(cmd, "require-fit")))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --timeline and --require-fit are for one choice, --pareto lists many");
     ORTH_TRY(prepare(ctx, &x));
     if (orth_cmd_flag(cmd, "pareto"))
         return plan_pareto(ctx, &x, orth_cmd_flag(cmd, "json") != NULL);

@@ -142,6 +142,22 @@ static orth_status recomputed_layers_are_of_full(orth_ctx *ctx, const orth_confi
                   orth_option_choice(ORTH_OPT_memory_recompute, (int)c->memory_recompute));
 }
 
+static orth_status inputs_are_split_where_all_ranks_have_them(orth_ctx *ctx, const orth_config *c)
+{
+    const bool keeps_inputs = c->memory_recompute == ORTH_memory_recompute_full || c->memory_recompute == ORTH_memory_recompute_sqrt;
+    if (!c->memory_recompute_split)
+        return ORTH_OK;
+    if (!keeps_inputs)
+        return BREAKS(ctx, c, memory_recompute_split, memory_recompute, "memory.recompute_split needs memory.recompute=full or sqrt, not %s",
+                      orth_option_choice(ORTH_OPT_memory_recompute, (int)c->memory_recompute));
+    if (c->parallel_tp == 1)
+        return BREAKS(ctx, c, memory_recompute_split, parallel_tp, "memory.recompute_split needs parallel.tp above 1");
+    if (c->parallel_sequence_parallel)
+        return BREAKS(ctx, c, memory_recompute_split, parallel_sequence_parallel,
+                      "memory.recompute_split: parallel.sequence_parallel=true splits the inputs of layers already");
+    return ORTH_OK;
+}
+
 static orth_status recompute_limit_is_of_auto(orth_ctx *ctx, const orth_config *c)
 {
     const bool is_auto = c->memory_recompute == ORTH_memory_recompute_auto;
@@ -212,6 +228,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
         recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto,
+        inputs_are_split_where_all_ranks_have_them,
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, steps_or_epochs,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)

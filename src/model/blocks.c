@@ -252,7 +252,7 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
     orth_graph_init(ctx, &out->head);
     orth_status s = build_all(out, c, shape);
     if (s == ORTH_OK)
-        s = orth_recompute_check(ctx, &shape->recompute, &out->layer);
+        s = orth_recompute_check(ctx, &shape->recompute, &out->layer, local.tp);
     if (s != ORTH_OK)
         orth_model_blocks_release(out);
     return s;

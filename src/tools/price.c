@@ -60,6 +60,8 @@ static orth_status price(orth_ctx *ctx, orth_place_to_run *where, const orth_con
     orth_run_plan plan;
     bool evaluates;
     ORTH_TRY(check_place(ctx, where, cfg));
+    const orth_config on_devices = where->described ? orth_describe_on_devices(cfg, &where->hardware) : *cfg;
+    cfg = &on_devices;
     ORTH_TRY(orth_describe_model(ctx, cfg, &model));
     ORTH_TRY(orth_describe_evaluates(ctx, cfg, &evaluates));
     ORTH_TRY(orth_describe_plan(ctx, &plan, cfg, &model, evaluates));
@@ -71,7 +73,8 @@ static orth_status price(orth_ctx *ctx, orth_place_to_run *where, const orth_con
 orth_status orth_price_run(orth_ctx *ctx, orth_place_to_run *where, const orth_config *cfg, orth_price *out)
 {
     const orth_status s = price(ctx, where, cfg, out);
-    if (s != ORTH_ERR_ARG)
+    const bool none_fits = s == ORTH_ERR_NOMEM && cfg->memory_recompute == ORTH_memory_recompute_auto;
+    if (s != ORTH_ERR_ARG && !none_fits)
         return s;
     *out = (orth_price){.refused = true};
     snprintf(out->why, sizeof out->why, "%s", ctx->error.message);

@@ -199,6 +199,14 @@ orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_confi
     return ORTH_OK;
 }
 
+orth_config orth_describe_on_devices(const orth_config *cfg, const orth_hardware *h)
+{
+    orth_config c = *cfg;
+    if (c.memory_recompute_limit == 0)
+        c.memory_recompute_limit = (int64_t)orth_cluster_rank_limit(h);
+    return c;
+}
+
 orth_status orth_describe_pareto(orth_ctx *ctx, orth_pareto *p, const orth_config *cfg, const orth_model_config *model, bool evaluates,
                                  orth_pareto_price_fn price, void *user)
 {

@@ -2,6 +2,7 @@
 #ifndef ORTH_TRAIN_DESCRIBE_H
 #define ORTH_TRAIN_DESCRIBE_H
 
+#include "plan/cluster.h"
 #include "plan/pareto.h"
 #include "train/setup.h"
 
@@ -31,7 +32,10 @@ orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ra
 orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
                                bool evaluates);
 
-/* The same from the most memory to the least, whatever memory.recompute says. */
+/* cfg for described devices, each of which has a rank: what one holds is the limit for recomputation auto that has none. */
+orth_config orth_describe_on_devices(const orth_config *cfg, const orth_hardware *h);
+
+/* The plan from the most memory to the least, whatever memory.recompute says. */
 orth_status orth_describe_pareto(orth_ctx *ctx, orth_pareto *p, const orth_config *cfg, const orth_model_config *model, bool evaluates,
                                  orth_pareto_price_fn price, void *user);
 

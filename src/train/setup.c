@@ -142,6 +142,7 @@ static orth_recompute setup_recompute(const orth_config *cfg)
         [ORTH_memory_recompute_all] = ORTH_RECOMPUTE_ALL,   [ORTH_memory_recompute_auto] = ORTH_RECOMPUTE_AUTO,
     };
     return (orth_recompute){.kind = kinds[cfg->memory_recompute], .layers = (int32_t)cfg->memory_recompute_layers,
+                            .split_input = cfg->memory_recompute_split,
                             .block = cfg->memory_recompute_method == ORTH_memory_recompute_method_block,
                             .ops = cfg->memory_recompute_ops.v, .num_ops = cfg->memory_recompute_ops.n};
 }

@@ -74,6 +74,7 @@ static void forward(orth_stage *st, int32_t local, int32_t micro)
     b->p->failed = b->p->failed || !m->layers;
     for (int32_t l = 0; l < c->num_layers && !b->p->failed; l++) {
         b->layer = c->first_layer + l;
+        orth_stage_keep_part(st, c, m, l, x);
         x = orth_build_forward(b, &b->spec->layers[b->layer], &m->layers[l], x);
     }
     b->layer = b->spec->num_layers;

@@ -30,8 +30,12 @@ static bool is_marked(const orth_recompute *r, int32_t layer, const orth_graph *
     }
 }
 
-orth_status orth_recompute_check(orth_ctx *ctx, const orth_recompute *r, const orth_graph *layer)
+orth_status orth_recompute_check(orth_ctx *ctx, const orth_recompute *r, const orth_graph *layer, int32_t tp)
 {
+    const int64_t *dim = layer->values[layer->input].dim;
+    if (r->split_input && dim[0] * dim[1] % tp != 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "memory.recompute_split: tp=%d does not divide the %lld elements of a layer's input", (int)tp,
+                         (long long)(dim[0] * dim[1]));
     for (int32_t i = 0; i < r->num_ops; i++) {
         char all[256] = "";
         bool found = false;

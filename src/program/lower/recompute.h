@@ -6,7 +6,7 @@
  *
  * Groups: of neighbouring layers only the input of the first one is kept; the others' are made again with the rest.
  * Which policy fits a limit with the least to compute, plan/recompute_auto.h finds; it is CHOSEN then.
- * Sources: Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174 (groups of sqrt(L) layers);
+ * Sources: Shoeybi et al., "Megatron-LM" (distribute-saved-activations: split_input); Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174 (groups of sqrt(L) layers);
  * Korthikanti et al., arXiv:2205.05198 (selective); uniform and block as in Megatron-LM; Huang et al., "GPipe",
  * arXiv:1811.06965 (one group).
  */
@@ -37,13 +37,16 @@ typedef struct {
     orth_recompute_kind kind;
     int32_t layers;           /* FULL; 0 counts as 1 */
     bool block;
+    bool split_input;         /* FULL, SQRT: each rank of tensor parallelism keeps an equal part of an input that all of them have, and
+                                 they gather it before its group is made again. Not with sequence parallelism, which splits it anyway */
     const char *const *ops;   /* [num_ops] names of ops.def, for OPS and KEEP */
     int32_t num_ops;
     const uint64_t *chosen;   /* CHOSEN: [layers of the model] */
 } orth_recompute;
 
-/* ORTH_ERR_ARG where one of the names is none of the forward ops of a layer; the message lists them. */
-orth_status orth_recompute_check(orth_ctx *ctx, const orth_recompute *r, const orth_graph *layer);
+/* ORTH_ERR_ARG where one of the names is none of the forward ops of a layer; the message lists them. Where inputs are split and tp
+ * ranks cannot have equal parts. */
+orth_status orth_recompute_check(orth_ctx *ctx, const orth_recompute *r, const orth_graph *layer, int32_t tp);
 
 /* Marks nodes [0, num_forward) of layer number `layer` whose outputs are not kept. sequence_parallel: as the mesh has it. */
 void orth_recompute_mark(const orth_recompute *r, int32_t layer, const orth_graph *graph, bool sequence_parallel, bool *again);

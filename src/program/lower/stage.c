@@ -43,6 +43,46 @@ static int32_t group_of(const orth_stage *st, const orth_chunk *c, int32_t l)
     return st->again ? orth_recompute_group(&st->b->spec->recompute, c->first_layer, c->num_layers, l) : -1;
 }
 
+static bool splits_inputs(const orth_stage *st)
+{
+    const orth_compile_spec *s = st->b->spec;
+    return st->again && s->recompute.split_input && orth_build_size(st->b, ORTH_GROUP_TP) > 1 && !s->mesh.sequence_parallel;
+}
+
+static int64_t elems_of(orth_operand x)
+{
+    return x.dim[0] * x.dim[1];
+}
+
+/* The input dies with the forward of its layer, so its part is copied before that. */
+void orth_stage_keep_part(orth_stage *st, const orth_chunk *c, orth_chunk_state *m, int32_t l, orth_operand x)
+{
+    orth_builder *b = st->b;
+    const int64_t n = elems_of(x) / orth_build_size(b, ORTH_GROUP_TP);
+    if (!splits_inputs(st) || group_of(st, c, l) != l)
+        return;
+    if (!m->parts)
+        m->parts = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, orth_operand, c->num_layers);
+    b->p->failed = b->p->failed || !m->parts;
+    if (b->p->failed)
+        return;
+    orth_operand mine = orth_build_vector(x.buffer, x.dtype, n * b->spec->mesh.pos[ORTH_GROUP_TP], n);
+    mine.byte_offset += x.byte_offset;
+    m->parts[l] = orth_build_temp(b, "layer_in.part", mine);
+    orth_build_emit(b, ORTH_OP_copy, &(orth_attr){0}, 1, &mine, 1, &m->parts[l]);
+}
+
+static void gather_input(orth_stage *st, const orth_chunk *c, orth_chunk_state *m, int32_t first)
+{
+    orth_builder *b = st->b;
+    const orth_graph *g = b->spec->layers[c->first_layer + first].graph;
+    const orth_value_info *info = &g->values[g->input];
+    const orth_operand x = orth_build_temp(b, "layer_in.gathered", orth_operand_of(-1, info->dtype, info->num_dims, info->dim));
+    const orth_operand all = orth_build_vector(x.buffer, x.dtype, 0, elems_of(x));
+    orth_build_emit(b, ORTH_OP_all_gather, &(orth_attr){.group = ORTH_GROUP_TP}, 1, &m->parts[first], 1, &all);
+    m->layers[first].of[g->input] = x;
+}
+
 void orth_stage_forget(orth_stage *st, const orth_chunk *c, orth_chunk_state *m)
 {
     orth_builder *b = st->b;
@@ -52,7 +92,7 @@ void orth_stage_forget(orth_stage *st, const orth_chunk *c, orth_chunk_state *m)
     for (int32_t l = 0; l < c->num_layers && !b->p->failed; l++) {
         const int32_t first = group_of(st, c, l);
         if (first >= 0)
-            orth_build_forget(b, &b->spec->layers[c->first_layer + l], &m->layers[l], st->again[c->first_layer + l], first < l || with_embed);
+            orth_build_forget(b, &b->spec->layers[c->first_layer + l], &m->layers[l], st->again[c->first_layer + l], first < l || with_embed || m->parts);
     }
 }
 
@@ -61,7 +101,11 @@ void orth_stage_make_group(orth_stage *st, const orth_chunk *c, orth_chunk_state
     orth_builder *b = st->b;
     const int32_t first = group_of(st, c, l), layer = b->layer;
     const bool with_embed = c->embed && orth_stage_is_one_group(st);
-    if (first < 0 || (first == l && !with_embed) || (l + 1 < c->num_layers && group_of(st, c, l + 1) == first))
+    if (first < 0 || (l + 1 < c->num_layers && group_of(st, c, l + 1) == first) || b->p->failed)
+        return;
+    if (m->parts)
+        gather_input(st, c, m, first);
+    if (first == l && !with_embed)
         return;
     orth_operand x = m->layers[first].of[b->spec->layers[c->first_layer + first].graph->input];
     if (with_embed) {
