@@ -180,6 +180,8 @@ TEST(rules_between_options_are_told_in_words)
         {"parallel: {dp: 4, zero: SHARD_GRAD_OP, shard_group: 1}", "it is _HYBRID_SHARD_ZERO2"},
         {"data: {seq_len: 4}", "data.seq_len=4 is less than numerics.parts=8"},
         {"model: {attention: full}\nparallel: {cp: 2}", "run.yaml:1:20: model.attention=full needs parallel.cp=1, not 2"},
+        {"precision: {loss_scale: static}\nparallel: {pipeline: pipedream, pp: 2}", "precision.loss_scale=static with parallel.pipeline=pipedream"},
+        {"precision: {loss_scale: dynamic, loss_scale_start: 8, loss_scale_least: 16}", "loss_scale_start=8 is less than precision.loss_scale_least=16"},
         {"precision: {compute: bf16, fp32_products: bf16x6}", "run.yaml:1:43: precision.fp32_products=bf16x6 is for "
          "precision.compute=fp32"},
         {"train: {steps: 5, epochs: 1.5}", "run.yaml:1:27: train.epochs=1.5 and train.steps=5 both say how long to train"},

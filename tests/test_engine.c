@@ -2,6 +2,7 @@
 #include <jansson.h>
 
 #include "engine.h"
+#include "train/loss_scale.h"
 
 /* Where kernels work: all tests run twice. */
 static orth_space space = ORTH_SPACE_HOST;
@@ -182,9 +183,15 @@ TEST(logits_are_those_of_transformers)
     test_ctx_free(ctx);
 }
 
-/* Ten steps of a fixture's batches, which should give these losses and gradient norms. */
-static void check_training(orth_ctx *ctx, const char *name, const orth_factors *lr, const orth_factors *decay,
-                           const double *losses, const double *norms)
+/* What ten steps of a fixture's batches should give. */
+typedef struct {
+    orth_factors lr, decay;
+    double times;             /* the loss is multiplied by this */
+    orth_loss_scale scale;
+    double loss[10], norm[10]; /* norm 0: the update is left out */
+} training;
+
+static void check_training(orth_ctx *ctx, const char *name, training *t)
 {
     golden g;
     engine e;
@@ -192,8 +199,9 @@ static void check_training(orth_ctx *ctx, const char *name, const orth_factors *
     batch b = batch_open(&g, "train");
     b.B = 2; /* of each of the ten steps */
     orth_model_shape shape = train_shape(&b, 2, 8, ORTH_F32);
-    shape.lr_factors = *lr;
-    shape.decay_factors = *decay;
+    shape.lr_factors = t->lr;
+    shape.decay_factors = t->decay;
+    int32_t left_out = 0;
     engine_open(ctx, &e, &g, &shape, orth_kernels_cpu());
     for (int step = 1; step <= 10; step++) {
         int64_t at = (step - 1) * b.B * b.T;
@@ -206,13 +214,16 @@ static void check_training(orth_ctx *ctx, const char *name, const orth_factors *
             .beta1 = (float)golden_number(&g, "train", "beta1"), .beta2 = (float)golden_number(&g, "train", "beta2"),
             .eps = (float)golden_number(&g, "train", "eps"),
             .weight_decay = (float)golden_number(&g, "train", "weight_decay"),
-            .clip_norm = (float)golden_number(&g, "train", "clip_norm"), .loss_scale = (float)(1 / total)});
+            .clip_norm = (float)golden_number(&g, "train", "clip_norm"), .left_out = left_out,
+            .loss_scale = (float)(t->times / total) * t->scale.scale, .grad_scale = t->scale.scale});
         CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
-        double loss = engine_loss(&e) / total;
-        if (!(fabs(loss - losses[step - 1]) <= 1e-4) ||
-            !(fabs(engine_step_values(&e).grad_norm - norms[step - 1]) <= 1e-3 * norms[step - 1]))
-            fail_msg("%s, step %d: loss %.9g, PyTorch %.9g; norm %.9g, PyTorch %.9g", name, step, loss,
-                     losses[step - 1], engine_step_values(&e).grad_norm, norms[step - 1]);
+        const orth_step_values got = engine_step_values(&e);
+        const double loss = t->times * engine_loss(&e) / total, want = t->loss[step - 1], norm = t->norm[step - 1];
+        if (!(fabs(loss - want) <= 1e-4 * t->times) || got.bad != (norm == 0) ||
+            !(got.bad || fabs(got.grad_norm - norm) <= 1e-3 * norm))
+            fail_msg("%s, step %d: loss %.9g, PyTorch %.9g; norm %.9g, PyTorch %.9g", name, step, loss, want, got.grad_norm, norm);
+        left_out += got.bad;
+        orth_loss_scale_step(&t->scale, got.bad);
     }
     engine_close(ctx, &e);
     batch_close(&b);
@@ -222,12 +233,14 @@ static void check_training(orth_ctx *ctx, const char *name, const orth_factors *
 TEST(ten_adamw_steps_follow_pytorch)
 {
     orth_ctx *ctx = test_ctx(2);
-    const orth_factors none = {"", 0, NULL};
     for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
         golden g;
         golden_open(ctx, &g, golden_cases[c]);
         double *losses = golden_doubles(&g, "train", "loss", NULL), *norms = golden_doubles(&g, "train", "grad_norm", NULL);
-        check_training(ctx, golden_cases[c], &none, &none, losses, norms);
+        training t = {.times = 1, .scale = {.scale = 1}};
+        memcpy(t.loss, losses, sizeof t.loss);
+        memcpy(t.norm, norms, sizeof t.norm);
+        check_training(ctx, golden_cases[c], &t);
         free(losses);
         free(norms);
         golden_close(ctx, &g);
@@ -243,6 +256,12 @@ static int32_t strings_of(const json_t *list, const char **out, int32_t cap)
     return n;
 }
 
+static void read_numbers(const json_t *entry, const char *key, double out[10])
+{
+    for (size_t i = 0; i < 10; i++)
+        out[i] = json_number_value(json_array_get(json_object_get(entry, key), i));
+}
+
 TEST(ten_adamw_steps_with_parameter_groups_follow_pytorch)
 {
     orth_ctx *ctx = test_ctx(2);
@@ -252,19 +271,63 @@ TEST(ten_adamw_steps_with_parameter_groups_follow_pytorch)
     int num_cases = 0;
     json_object_foreach(json_object_get(root, "cases"), name, entry) {
         const char *lr[8], *decay[8];
-        double losses[10], norms[10];
-        orth_factors lr_factors = {"lr", strings_of(json_object_get(entry, "lr_factors"), lr, 8), lr};
-        orth_factors decay_factors = {"decay", strings_of(json_object_get(entry, "decay_factors"), decay, 8), decay};
-        for (size_t i = 0; i < 10; i++) {
-            losses[i] = json_number_value(json_array_get(json_object_get(entry, "loss"), i));
-            norms[i] = json_number_value(json_array_get(json_object_get(entry, "grad_norm"), i));
-        }
-        check_training(ctx, name, &lr_factors, &decay_factors, losses, norms);
+        training t = {.lr = {"lr", strings_of(json_object_get(entry, "lr_factors"), lr, 8), lr},
+                      .decay = {"decay", strings_of(json_object_get(entry, "decay_factors"), decay, 8), decay},
+                      .times = 1, .scale = {.scale = 1}};
+        read_numbers(entry, "loss", t.loss);
+        read_numbers(entry, "grad_norm", t.norm);
+        check_training(ctx, name, &t);
         num_cases++;
     }
     assert_int_equal(num_cases, 4);
     json_decref(root);
     test_ctx_free(ctx);
+}
+
+static orth_loss_scale scale_of(const json_t *words)
+{
+    return (orth_loss_scale){.on = true, .dynamic = true, .scale = (float)json_number_value(json_object_get(words, "init_scale")),
+                             .growth = json_number_value(json_object_get(words, "growth_factor")),
+                             .backoff = json_number_value(json_object_get(words, "backoff_factor")),
+                             .interval = json_integer_value(json_object_get(words, "growth_interval"))};
+}
+
+/* Gradients overflow fp32 in some of the steps, whose updates are left out; the others are unscaled, clipped and counted as torch does. */
+TEST(adamw_steps_with_loss_scaling_follow_pytorch)
+{
+    orth_ctx *ctx = test_ctx(2);
+    json_t *root = json_load_file(ORTH_TEST_DIR "/fixtures/loss_scale.json", 0, NULL), *entry;
+    const char *name;
+    int num_cases = 0;
+    json_object_foreach(json_object_get(root, "cases"), name, entry) {
+        training t = {.times = json_number_value(json_object_get(entry, "times")), .scale = scale_of(entry)};
+        read_numbers(entry, "loss", t.loss);
+        read_numbers(entry, "grad_norm", t.norm);
+        check_training(ctx, name, &t);
+        num_cases++;
+    }
+    assert_int_equal(num_cases, 2);
+    json_decref(root);
+    test_ctx_free(ctx);
+}
+
+TEST(loss_scales_move_as_those_of_pytorch)
+{
+    json_t *root = json_load_file(ORTH_TEST_DIR "/fixtures/loss_scale.json", 0, NULL), *words, *overflow;
+    size_t i, step;
+    assert_int_equal(json_array_size(json_object_get(root, "scales")), 3);
+    json_array_foreach(json_object_get(root, "scales"), i, words) {
+        orth_loss_scale s = scale_of(words);
+        json_array_foreach(json_object_get(words, "overflow"), step, overflow) {
+            const bool fell = orth_loss_scale_step(&s, json_integer_value(overflow) != 0);
+            assert_true((double)s.scale == json_number_value(json_array_get(json_object_get(words, "scale"), step)));
+            assert_true(fell == (json_integer_value(overflow) != 0));
+        }
+    }
+    orth_loss_scale s = {.on = true, .dynamic = true, .scale = 6, .backoff = 0.5, .growth = 2, .interval = 1, .least = 4};
+    assert_true(orth_loss_scale_step(&s, true) && s.scale == 4);
+    assert_true(!orth_loss_scale_step(&s, true) && s.scale == 4); /* it falls no further: the overflow is the run's own */
+    json_decref(root);
 }
 
 /* A random step: any odd sizes, all bits of its gradients. */
@@ -402,6 +465,8 @@ int main(void)
         cmocka_unit_test(logits_are_those_of_transformers),
         cmocka_unit_test(ten_adamw_steps_follow_pytorch),
         cmocka_unit_test(ten_adamw_steps_with_parameter_groups_follow_pytorch),
+        cmocka_unit_test(adamw_steps_with_loss_scaling_follow_pytorch),
+        cmocka_unit_test(loss_scales_move_as_those_of_pytorch),
         cmocka_unit_test(micro_batches_and_threads_do_not_change_a_bit),
         cmocka_unit_test(batches_that_are_no_power_of_two_do_not_change_a_bit),
         cmocka_unit_test(planned_bytes_are_the_counted_bytes),

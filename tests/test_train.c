@@ -16,6 +16,7 @@ static const char *const flavours[] = {
     "precision.compute=bf16 optimizer.lr_factors=layers.*.qkv.weight=0.5 optimizer.weight_decay_factors=*.gain=1",
     "optimizer.name=adam schedule.name=wsd train.micro_batch=3 numerics.parts=1 data.seq_len=29",
     BF16X6 " model.preset=llama-tiny data.doc_mask=true",
+    "precision.loss_scale=dynamic precision.loss_scale_start=3000 precision.loss_scale_interval=3 precision.compute=bf16",
 };
 
 /* The first run is cut off after its last step's checkpoint was lost: what metrics.jsonl says of the

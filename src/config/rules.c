@@ -119,6 +119,24 @@ static orth_status pieces_are_of_fp32(orth_ctx *ctx, const orth_config *c)
                   "precision.fp32_products=bf16x6 is for precision.compute=fp32, which is bf16: nothing is multiplied in fp32");
 }
 
+static orth_status scaled_updates_can_be_left_out(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->precision_loss_scale == ORTH_precision_loss_scale_none || strcmp(c->parallel_pipeline, "pipedream") != 0)
+        return ORTH_OK;
+    return BREAKS(ctx, c, precision_loss_scale, parallel_pipeline,
+                  "precision.loss_scale=%s with parallel.pipeline=pipedream: an asynchronous update cannot be left out when gradients "
+                  "overflow", orth_option_choice(ORTH_OPT_precision_loss_scale, (int)c->precision_loss_scale));
+}
+
+static orth_status the_scale_begins_above_its_least(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->precision_loss_scale != ORTH_precision_loss_scale_dynamic || c->precision_loss_scale_start >= c->precision_loss_scale_least)
+        return ORTH_OK;
+    return BREAKS(ctx, c, precision_loss_scale_start, precision_loss_scale_least,
+                  "precision.loss_scale_start=%g is less than precision.loss_scale_least=%g", c->precision_loss_scale_start,
+                  c->precision_loss_scale_least);
+}
+
 static orth_status recomputed_ops_are_named(orth_ctx *ctx, const orth_config *c)
 {
     const bool wanted = c->memory_recompute == ORTH_memory_recompute_ops || c->memory_recompute == ORTH_memory_recompute_keep;
@@ -230,6 +248,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto,
         inputs_are_split_where_all_ranks_have_them,
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, steps_or_epochs,
+        scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));

@@ -113,8 +113,10 @@ typedef struct {
     uint64_t seed, step;                /* step counts from 1 */
     float lr, weight_decay, beta1, beta2, eps, momentum;
     float clip_norm;                    /* <= 0: no clipping */
-    float loss_scale;                   /* 1 / (weight of all targets of the global batch) */
-    float clip_scale;                   /* written by clip_scale */
+    float loss_scale;                   /* 1 / (weight of all targets of the global batch), times grad_scale */
+    float grad_scale;                   /* loss scaling: gradients are those of the loss times this; 0 counts as 1 */
+    float clip_scale;                   /* written by clip_scale: clipping, and 1 / grad_scale */
+    int32_t left_out;                   /* steps before this one whose update was left out: the optimizer does not count them */
     int32_t skip;                       /* 1: leave parameters and moments alone */
     int32_t bad;                        /* written by clip_scale */
     double grad_norm;                   /* written by clip_scale */

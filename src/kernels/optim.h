@@ -11,7 +11,7 @@
 #include "kernels/op.h"
 
 typedef struct {
-    float g_scale;                  /* clipping */
+    float g_scale;                  /* clipping, loss scaling */
     float keep;                     /* 1 - lr*weight_decay: decoupled decay */
     float l2;                       /* weight decay added to the gradient */
     float beta1, new1, beta2, new2; /* new = 1 - beta */
@@ -33,6 +33,7 @@ static inline double orth_power(double x, uint64_t n)
 static inline orth_optim_values orth_optim_values_make(const orth_attr *attr, const orth_step_values *s)
 {
     const float lr = s->lr * attr->lr_factor, decay = s->weight_decay * attr->decay_factor;
+    const uint64_t updates = s->step - (uint64_t)s->left_out;
     return (orth_optim_values){
         .g_scale = s->clip_scale,
         .keep = (float)(1.0 - (double)lr * (double)decay),
@@ -41,8 +42,8 @@ static inline orth_optim_values orth_optim_values_make(const orth_attr *attr, co
         .new1 = (float)(1.0 - (double)s->beta1),
         .beta2 = s->beta2,
         .new2 = (float)(1.0 - (double)s->beta2),
-        .step_size = (float)((double)lr / (1.0 - orth_power((double)s->beta1, s->step))),
-        .root_scale = (float)(1.0 / sqrt(1.0 - orth_power((double)s->beta2, s->step))),
+        .step_size = (float)((double)lr / (1.0 - orth_power((double)s->beta1, updates))),
+        .root_scale = (float)(1.0 / sqrt(1.0 - orth_power((double)s->beta2, updates))),
         .eps = s->eps,
         .lr = lr,
         .momentum = s->momentum,

@@ -52,7 +52,7 @@ static orth_status fill_data(orth_ctx *ctx, orth_trainer *t, const orth_measure 
     orth_mem_free(ctx, ints);
     orth_mem_free(ctx, weights);
     for (int32_t u = 0; u < t->unit.program.num_updates; u++)
-        t->step[u].loss_scale = (float)t->unit.program.num_updates / (float)(cfg->train_global_batch * cfg->data_seq_len);
+        t->step[u].loss_scale = t->scale.scale * (float)t->unit.program.num_updates / (float)(cfg->train_global_batch * cfg->data_seq_len);
     return s;
 }
 

@@ -157,7 +157,7 @@ double orth_metrics_shown(double x)
 
 /* ---- the line for people ---- */
 
-enum { F_STEP, F_LOSS, F_NORM, F_LR, F_RATE, F_MFU, F_MEM, F_LEFT, F_SKIPPED, NUM_FIELDS };
+enum { F_STEP, F_LOSS, F_NORM, F_LR, F_RATE, F_MFU, F_MEM, F_LEFT, F_SCALE, F_SKIPPED, NUM_FIELDS };
 typedef char line_fields[NUM_FIELDS][48];
 
 typedef struct {
@@ -179,6 +179,8 @@ static void write_fields(const orth_metrics *m, const orth_step_result *r, const
     snprintf(f[F_MFU], sizeof f[0], "  mfu %s", mfu_text);
     snprintf(f[F_MEM], sizeof f[0], "  mem %.0f MiB", ceil((double)m->peak_bytes / (double)(1 << 20)));
     snprintf(f[F_LEFT], sizeof f[0], "  left %" PRId64 ":%02" PRId64 ":%02" PRId64, left / 3600, left / 60 % 60, left % 60);
+    if (r->loss_scale > 0)
+        snprintf(f[F_SCALE], sizeof f[0], "  scale %g", r->loss_scale);
     snprintf(f[F_SKIPPED], sizeof f[0], "%s", r->skipped ? "  skipped" : "");
 }
 
@@ -212,7 +214,7 @@ static size_t line_width(line_fields f)
  * be resized at any time. Returns its columns. */
 static size_t fit_terminal(const orth_metrics *m, const orth_step_result *r, const line_rates *t, line_fields f)
 {
-    static const int8_t less_and_less_important[] = {F_MEM, F_MFU, F_LR, F_NORM, F_RATE, F_LEFT, F_LOSS};
+    static const int8_t less_and_less_important[] = {F_MEM, F_MFU, F_SCALE, F_LR, F_NORM, F_RATE, F_LEFT, F_LOSS};
     const size_t columns = terminal_columns(m);
     if (line_width(f) >= columns)
         write_short_fields(m, r, t, f);
@@ -224,7 +226,7 @@ static size_t fit_terminal(const orth_metrics *m, const orth_step_result *r, con
 /* `stays`: the line ends, and what comes next goes below it; else, on a terminal, it is rewritten by the next one. */
 static void print_line(orth_metrics *m, const orth_step_result *r, const line_rates *t, bool stays)
 {
-    line_fields f;
+    line_fields f = {""};
     write_fields(m, r, t, f);
     const size_t columns = m->live ? fit_terminal(m, r, t, f) : 0;
     char line[NUM_FIELDS * sizeof f[0] + 512];
@@ -320,27 +322,30 @@ orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_re
     double mfu = m->peak_flops > 0 ? m->plan.cost.model_flops / seconds / m->peak_flops : 0;
     double hfu = m->peak_flops > 0 ? m->plan.cost.hardware_flops / seconds / m->peak_flops : 0;
     m->smooth_s = m->smooth_s > 0 ? 0.9 * m->smooth_s + 0.1 * seconds : seconds;
-    char loss[40], norm[40], exposed[EXPOSED_MAX], when[80], peak[40], line[ORTH_METRICS_TRAFFIC_MAX + EXPOSED_MAX + 1024];
+    char loss[40], norm[40], scale[48] = "", exposed[EXPOSED_MAX], when[80], peak[40], line[ORTH_METRICS_TRAFFIC_MAX + EXPOSED_MAX + 1024];
     const char *traffic = traffic_json(m, sent, sent_by_all);
     peak_json(m, peak);
     orth_metrics_number(loss, sizeof loss, r->loss);
     orth_metrics_number(norm, sizeof norm, r->grad_norm);
+    if (r->loss_scale > 0)
+        snprintf(scale, sizeof scale, "\"loss_scale\": %.9g, ", r->loss_scale);
     exposed_json(exposed_s, exposed);
     time_json(m, when);
     for (int g = 0; g < ORTH_NUM_GROUPS && m->num_steps > 0; g++)
         m->exposed_s[g] += exposed_s[g];
     m->after_first_s += m->num_steps++ > 0 ? seconds : 0;
     int n = snprintf(line, sizeof line,
-                     "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_hex\": \"%a\", \"grad_norm\": %s, \"lr\": %.9g, "
+                     "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_hex\": \"%a\", \"grad_norm\": %s, \"lr\": %.9g, %s"
                      "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, %s, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
                      "\"hfu\": %.4f%s%s, \"exposed_comm_s\": %s, \"skipped\": %s, \"samples\": [%" PRId64 ", %" PRId64 "]}\n",
-                     r->step, loss, orth_metrics_shown(r->loss), norm, r->lr, m->plan.tokens, seconds, when, rate, mfu, hfu, peak, traffic,
+                     r->step, loss, orth_metrics_shown(r->loss), norm, r->lr, scale, m->plan.tokens, seconds, when, rate, mfu, hfu, peak, traffic,
                      exposed, r->skipped ? "true" : "false", first, end);
     char what[48];
     snprintf(what, sizeof what, "the line of step %" PRId64, r->step);
     append(ctx, m, line, (size_t)n, what);
-    const orth_scalar scalars[] = {{"loss", r->loss}, {"grad_norm", r->grad_norm}, {"lr", r->lr}, {"tokens_per_s", rate}, {"mfu", mfu}};
-    add_events(ctx, m, r->step, scalars, ORTH_COUNT(scalars));
+    const orth_scalar scalars[] = {{"loss", r->loss}, {"grad_norm", r->grad_norm}, {"lr", r->lr}, {"tokens_per_s", rate}, {"mfu", mfu},
+                                   {"loss_scale", r->loss_scale}};
+    add_events(ctx, m, r->step, scalars, ORTH_COUNT(scalars) - !(r->loss_scale > 0));
     show_step(m, r, seconds);
     return ORTH_OK;
 }

@@ -278,7 +278,6 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
                (size_t)(s->trainer.unit.program.num_instrs + 1) * sizeof *s->clock);
     s->steps_done = step;
     s->tokens_done += n * r->cfg->data_seq_len;
-    s->skipped += s->result.skipped;
     const double seconds = orth_clock_s() - started;
     const orth_traffic after = orth_traffic_counted(s->comms), sent = orth_traffic_minus(&after, &before);
     orth_traffic sent_by_all = sent;

@@ -29,7 +29,7 @@ typedef struct {
     int64_t *indices;                /* [sequences of a step on this rank] */
     int64_t *weights;                /* [updates of a step] targets of each, on all ranks */
     int64_t *clock;                  /* [num_instrs + 1] of the step of the timeline; NULL: none is asked for */
-    int64_t steps_done, tokens_done, skipped;
+    int64_t steps_done, tokens_done;
     int signal;                      /* that some rank was sent; all ranks know it after the same step */
     orth_step_result result;         /* of the last step */
     size_t resident_peak;            /* of the processes of all ranks together, each at its own highest */

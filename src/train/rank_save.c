@@ -49,7 +49,11 @@ static orth_status resume_from(orth_ctx *ctx, rank_state *s, const orth_checkpoi
     }
     s->steps_done = state->step;
     s->tokens_done = state->tokens;
-    s->skipped = state->skipped;
+    s->trainer.left_out = state->skipped;
+    if (s->trainer.scale.dynamic) {
+        s->trainer.scale.scale = (float)state->loss_scale;
+        s->trainer.scale.streak = state->loss_scale_streak;
+    }
     return ORTH_OK;
 }
 
@@ -89,7 +93,8 @@ static orth_status collect_and_write(orth_ctx *ctx, const rank_state *s)
     const orth_run *r = s->run;
     const orth_checkpoint_state state = {
         .step = s->steps_done, .next_sequence = s->steps_done * r->cfg->train_global_batch, .tokens = s->tokens_done,
-        .skipped = s->skipped, .seed = r->cfg->train_seed, .loss_scale = 1,
+        .skipped = s->trainer.left_out, .seed = r->cfg->train_seed, .loss_scale = (double)s->trainer.scale.scale,
+        .loss_scale_streak = s->trainer.scale.streak,
         .tokenizer_fingerprint = orth_tokenizer_fingerprint(r->data->tokenizer),
         .data_fingerprint = r->data->fingerprint, .special = *orth_tokenizer_special(r->data->tokenizer)};
     ORTH_TRY(rank_report_saved(ctx, s, true));

@@ -19,7 +19,7 @@ static orth_status create_arrays(orth_ctx *ctx, orth_trainer *t)
 orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_config *cfg,
                                 const orth_model_config *model, const orth_unit *unit)
 {
-    *t = (orth_trainer){.cfg = cfg, .model = *model, .unit = *unit};
+    *t = (orth_trainer){.cfg = cfg, .model = *model, .unit = *unit, .scale = orth_loss_scale_make(cfg)};
     orth_status s = orth_executor_create(ctx, &t->executor, &t->unit.program, orth_setup_kernels(cfg), NULL, false);
     if (s == ORTH_OK)
         s = create_arrays(ctx, t);
@@ -61,10 +61,10 @@ orth_status orth_trainer_load(orth_ctx *ctx, orth_trainer *t, const orth_loader_
         t->seq[i] = (int32_t)(batch->indices[i] & 0x7fffffff);
     ORTH_TRY(orth_setup_put(ctx, t->executor, ORTH_DATA_SEQ, t->seq, (size_t)batch->num_sequences * sizeof *t->seq));
     for (int32_t u = 0; u < t->unit.program.num_updates; u++) {
-        t->step[u].loss_scale = scale_of(weights[u]);
+        t->step[u].loss_scale = scale_of(weights[u]) * t->scale.scale;
         total += weights[u];
     }
-    t->loss_scale = scale_of(total);
+    t->mean = scale_of(total);
     return ORTH_OK;
 }
 
@@ -80,7 +80,8 @@ static void set_step_values(orth_trainer *t, int64_t step, int32_t u)
         .seed = (uint64_t)c->train_seed, .step = (uint64_t)((step - 1) * num + u + 1), .lr = (float)orth_lr_at(c, at),
         .weight_decay = (float)c->optimizer_weight_decay, .beta1 = (float)c->optimizer_betas.v[0],
         .beta2 = (float)c->optimizer_betas.v[1], .eps = (float)c->optimizer_eps,
-        .momentum = (float)c->optimizer_momentum, .clip_norm = (float)c->train_clip_norm, .loss_scale = scale,
+        .momentum = (float)c->optimizer_momentum, .clip_norm = (float)c->train_clip_norm,
+        .loss_scale = scale, .grad_scale = t->scale.scale, .left_out = (int32_t)t->left_out,
         .clip_scale = 1, /* of async programs, which have no norm */
     };
 }
@@ -106,13 +107,15 @@ orth_status orth_trainer_step(orth_ctx *ctx, orth_trainer *t, int64_t step, orth
     ORTH_TRY(orth_executor_run(ctx, t->executor));
     ORTH_TRY(orth_executor_read(ctx, t->executor, values, t->step));
     ORTH_TRY(orth_executor_read(ctx, t->executor, (orth_ref){ORTH_BIND_LOSS, 0, 0, sizeof sum}, &sum));
-    *out = (orth_step_result){.step = step, .loss = sum * (double)t->loss_scale, .lr = last->lr,
-                              .grad_norm = last->grad_norm, .skipped = last->bad != 0};
+    *out = (orth_step_result){.step = step, .loss = sum * (double)t->mean, .lr = last->lr,
+                              .grad_norm = last->grad_norm, .loss_scale = t->scale.on ? (double)t->scale.scale : 0, .skipped = last->bad != 0};
     if (t->unit.blocks.spec.async) {
         out->grad_norm = (double)NAN;
         return check_async_loss(ctx, out);
     }
-    if (!t->step->bad || t->cfg->train_on_nonfinite == ORTH_train_on_nonfinite_skip)
+    t->left_out += out->skipped;
+    if (orth_loss_scale_step(&t->scale, out->skipped) || !out->skipped ||
+        t->cfg->train_on_nonfinite == ORTH_train_on_nonfinite_skip)
         return ORTH_OK;
     /* Nothing was updated, so the same step can be run again, looking at every result. */
     char where[256] = "the gradient norm";

@@ -4,6 +4,7 @@
 
 #include "data/loader.h"
 #include "run/executor.h"
+#include "train/loss_scale.h"
 #include "train/setup.h"
 
 typedef struct {
@@ -13,13 +14,16 @@ typedef struct {
     orth_executor *executor;
     orth_step_values *step;       /* [num_updates of the program]: written before a step, read after it */
     int32_t *seq;                 /* [sequences of a step], scratch; NULL: the program does not read them */
-    float loss_scale;             /* 1 / (weight of all targets of the global batch) */
+    float mean;                   /* 1 / (weight of all targets of the global batch) */
+    orth_loss_scale scale;        /* of the next step */
+    int64_t left_out;             /* updates of all steps so far */
 } orth_trainer;
 
 typedef struct {
     int64_t step;                 /* from 1 */
     double loss;                  /* mean over the weight of all targets of the global batch */
     double grad_norm, lr;         /* asynchronous: no norm (NaN); the rate of the last update */
+    double loss_scale;            /* of the step (loss_scale.h); 0: there is none */
     bool skipped;                 /* not finite: the update was left out */
 } orth_step_result;
 
@@ -29,12 +33,12 @@ orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_confi
                                 const orth_model_config *model, const orth_unit *unit);
 void orth_trainer_destroy(orth_ctx *ctx, orth_trainer *t);
 
-/* Copies the step's data in: what the loader made, and for each update of the step the sum of the target weights of
+/* Copies the data of the next step in: what the loader made, and for each update of the step the sum of the target weights of
  * its sequences on all ranks: weights [num_updates of the program]. */
 orth_status orth_trainer_load(orth_ctx *ctx, orth_trainer *t, const orth_loader_batch *batch, const int64_t *weights);
 
-/* Runs optimizer step `step` (from 1) on the loaded data. ORTH_ERR_NUMERIC under on_nonfinite=stop, naming
- * the first tensor that is not finite; weights and moments are then as before the step. Asynchronous updates cannot be
+/* Runs optimizer step `step` (from 1) on the loaded data. ORTH_ERR_NUMERIC under on_nonfinite=stop, unless a smaller loss scale may
+ * help, naming the first tensor that is not finite; weights and moments are then as before the step. Asynchronous updates cannot be
  * taken back: a loss that is not finite ends the run whatever on_nonfinite says. */
 orth_status orth_trainer_step(orth_ctx *ctx, orth_trainer *t, int64_t step, orth_step_result *out);
 

@@ -70,10 +70,12 @@ orth_status orth_ref_clip_scale(orth_ctx *ctx, const orth_op_call *call)
     double total = 0;
     for (int64_t j = 0, m = orth_tensor_elems(&call->in[0]); j < m; j++)
         total += sums[j];
-    step->grad_norm = sqrt(total);
+    const float scale = step->grad_scale != 0 ? step->grad_scale : 1.0f;
+    step->grad_norm = sqrt(total) / (double)scale;
     step->bad = !isfinite(total) || (loss && !isfinite(loss[0]));
     step->clip_scale = 1.0f;
     if (step->clip_norm > 0 && step->clip_norm < step->grad_norm + 1e-6)
         step->clip_scale = (float)(step->clip_norm / (step->grad_norm + 1e-6));
+    step->clip_scale /= scale;
     return ORTH_OK;
 }
