@@ -66,7 +66,7 @@ static inline void engine_put_param(engine *e, orth_bind bind, int64_t index, co
     const size_t n = orth_executor_size(e->ex, bind, index) / elem;
     void *values = malloc(n * elem + 1);
     for (size_t k = 0; k < n; k++)
-        orth_store_f32(values, bind == ORTH_BIND_COPY ? ORTH_BF16 : ORTH_F32, (int64_t)k, w[k]);
+        orth_store_f32(values, bind == ORTH_BIND_COPY ? e->shape.compute : ORTH_F32, (int64_t)k, w[k]);
     engine_put(e, bind, index, values);
     free(values);
 }

@@ -145,7 +145,7 @@ static inline void case_near(const kernel_case *k, orth_isa isa, const orth_tens
     for (int i = 0; i < k->num_out; i++) {
         const orth_tensor *t = &want[i];
         float most = 0, apart = 0;
-        for (int64_t e = 0; t->data && (t->dtype == ORTH_F32 || t->dtype == ORTH_BF16) && e < orth_tensor_elems(t); e++) {
+        for (int64_t e = 0; t->data && (t->dtype == ORTH_F32 || t->dtype == ORTH_BF16 || t->dtype == ORTH_F16) && e < orth_tensor_elems(t); e++) {
             const float w = orth_load_f32(t->data, t->dtype, e), d = orth_load_f32(out[i].data, t->dtype, e) - w;
             most = ORTH_MAX(most, w < 0 ? -w : w);
             apart = d < 0 ? ORTH_MAX(apart, -d) : d <= 1e30f ? ORTH_MAX(apart, d) : 1e30f; /* NaN, too */

@@ -59,7 +59,7 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, " %s v=%d", l->pipeline, (int)l->virtual_stages);
     layout_say(out, n, " batch %d/%d T=%d parts=%d", (int)l->global_batch, (int)l->micro_batch, (int)l->seq_len,
                (int)l->parts);
-    layout_say(out, n, ", %s, %s", m->family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama", c->bf16x6 ? "bf16x6" : c->compute == ORTH_F32 ? "fp32" : "bf16");
+    layout_say(out, n, ", %s, %s", m->family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama", c->bf16x6 ? "bf16x6" : orth_dtype_name(c->compute));
     layout_say(out, n, ", heads %d/%d", (int)m->heads, (int)m->kv_heads);
     layout_say(out, n, "%s%s%s", m->tied ? ", tied" : "", c->doc_mask ? ", docs" : "", m->qk_norm ? ", qk_norm" : "");
     layout_say(out, n, ", %d threads, order %s", c->threads, l->order ? l->order : "default");
@@ -197,7 +197,7 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         layout_draw_shares(l, LAYOUT_PICK(0, 0, 1, 2, 3));
         l->seq_len = LAYOUT_PICK(8, 16, 24, 32);
         l->parts = LAYOUT_PICK(4, 8);
-        c.compute = LAYOUT_PICK(0, 1) ? ORTH_BF16 : ORTH_F32;
+        c.compute = LAYOUT_PICK(0, 1) ? (seed % 3 == 1 ? ORTH_F16 : ORTH_BF16) : ORTH_F32;
         c.bf16x6 = c.compute == ORTH_F32 && seed % 2 && test_has_bf16x6();
         c.keep_packed = seed / 2 % 2;
         c.recompute = layout_recompute((int)ORTH_MAX(test_rand_int(seed, 2000, -4, LAYOUT_NUM_RECOMPUTE - 1), 0));

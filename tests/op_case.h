@@ -356,7 +356,7 @@ static inline orth_tensor case_shape(op_case *c, const orth_sig_operand *o)
     else
         t.dtype = o->type[0] == 'c'                        ? c->compute
                   : o->type[0] == 'f' || o->type[0] == 't' ? ORTH_F32
-                  : o->type[0] == 'b'                      ? ORTH_BF16
+                  : o->type[0] == 'h'                      ? (c->compute == ORTH_F16 ? ORTH_F16 : ORTH_BF16)
                   : o->type[0] == 'd'                      ? ORTH_F64
                   : o->type[0] == 'i'                      ? ORTH_I32
                                                            : ORTH_U8;
@@ -365,7 +365,7 @@ static inline orth_tensor case_shape(op_case *c, const orth_sig_operand *o)
 
 static inline size_t case_bytes(const op_case *c, const orth_tensor *t)
 {
-    const bool real = t->dtype == ORTH_F32 || t->dtype == ORTH_BF16;
+    const bool real = t->dtype == ORTH_F32 || t->dtype == ORTH_BF16 || t->dtype == ORTH_F16;
     return c->wide && real ? (size_t)orth_tensor_elems(t) * sizeof(double) : orth_tensor_bytes(t);
 }
 

@@ -25,7 +25,7 @@ static void expect_same(const problem *a, const problem *b, bool bitwise, const 
 /* Whether `isa` gives the bits of the plain kernels. */
 static bool is_plain(orth_dtype type, orth_isa isa)
 {
-    return isa < (type == ORTH_BF16 ? ORTH_ISA_AVX512BF16 : ORTH_ISA_AMX_BF16X6);
+    return type == ORTH_F16 || isa < (type == ORTH_BF16 ? ORTH_ISA_AVX512BF16 : ORTH_ISA_AMX_BF16X6);
 }
 
 static const shape shapes[] = {
@@ -42,9 +42,9 @@ TEST(every_isa_gives_the_bits_of_the_reference)
 {
     orth_ctx *ctx = test_ctx(2);
     for (int i = 0; i < ORTH_COUNT(shapes); i++)
-        for (int bf16 = 0; bf16 < 2; bf16++) {
+        for (int type = 0; type < 3; type++) {
             shape s = shapes[i];
-            s.type = bf16 ? ORTH_BF16 : ORTH_F32;
+            s.type = (const orth_dtype[]){ORTH_F32, ORTH_BF16, ORTH_F16}[type];
             problem want = problem_new(s), got = problem_new(s);
             plain(ctx, &want);
             for (orth_isa isa = ORTH_ISA_BASE; isa <= test_top_isa(); isa++) {

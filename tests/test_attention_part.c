@@ -272,7 +272,7 @@ TEST(keys_in_blocks_give_the_same_bits)
                 for (orth_isa isa = t ? orth_isa_detect() : ORTH_ISA_BASE; isa <= test_top_isa(); isa++) {
                     ctx->isa = isa;
                     shape s = long_shapes[i];
-                    s.type = bf16 ? ORTH_BF16 : ORTH_F32;
+                    s.type = bf16 ? (i % 2 ? ORTH_F16 : ORTH_BF16) : ORTH_F32;
                     whole w = whole_new(s);
                     whole_run(ctx, &w, &fast);
                     for (int cp = 2; cp <= ORTH_MIN(4, s.T / 128); cp *= 2)

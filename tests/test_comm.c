@@ -56,7 +56,7 @@ TEST(instruction_sets_give_equal_sums)
     for (int p = 0; p < N; p++)
         for (int i = 0; i < COUNT + 8; i++)
             buffers[p][i] = mix((uint64_t)(p * 100000 + i)) & 0xbfffbfffbfffbfffu; /* finite in every type */
-    const orth_dtype types[] = {ORTH_F32, ORTH_BF16, ORTH_F64, ORTH_I32, ORTH_I64};
+    const orth_dtype types[] = {ORTH_F32, ORTH_BF16, ORTH_F16, ORTH_F64, ORTH_I32, ORTH_I64};
     for (int isa = ORTH_ISA_BASE; isa <= (int)orth_isa_detect(); isa++)
         for (int t = 0; t < ORTH_COUNT(types); t++)
             for (int op = 0; op < ORTH_NUM_REDUCES; op++)
@@ -122,7 +122,7 @@ TEST(streamed_sums_of_two_equal_stored_ones)
         for (int i = 0; i < COUNT; i++)
             in[p][i] = mix((uint64_t)(p * 100000 + i)) & 0xbfffbfffbfffbfffu;
     const void *const src[2] = {in[0], in[1]};
-    const orth_dtype types[] = {ORTH_F32, ORTH_BF16, ORTH_F64, ORTH_I32, ORTH_I64};
+    const orth_dtype types[] = {ORTH_F32, ORTH_BF16, ORTH_F16, ORTH_F64, ORTH_I32, ORTH_I64};
     for (int isa = ORTH_ISA_BASE; isa <= (int)orth_isa_detect(); isa++)
         for (int t = 0; t < ORTH_COUNT(types); t++)
             for (int op = 0; op < ORTH_NUM_REDUCES; op++)

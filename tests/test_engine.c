@@ -60,7 +60,7 @@ typedef struct {
 
 #define BF16_TENSOR 1.5
 
-static const golden_limits fp32_limits = {2e-5, 4e-5, 2e-5}, bf16_limits = {5e-4, 4e-3, 0};
+static const golden_limits fp32_limits = {2e-5, 4e-5, 2e-5}, bf16_limits = {5e-4, 4e-3, 0}, fp16_limits = {5e-4 / 8, 4e-3 / 8, 0};
 
 /* bf16: the root mean square, over all gradient tensors of the model, of their relative errors is at most that of PyTorch
  * with a model cast to bf16 (SDPA or eager attention, the larger), which rounds weights and activations as Orthant does. One
@@ -80,7 +80,7 @@ static void check_errors(const golden *g, const char *name, const char *which, c
 static void check_case(orth_ctx *ctx, const char *name, const char *which, int micro, int parts,
                        orth_dtype compute, const orth_kernel_fn *kernels)
 {
-    const golden_limits *limits = compute == ORTH_F32 ? &fp32_limits : &bf16_limits;
+    const golden_limits *limits = compute == ORTH_F32 ? &fp32_limits : compute == ORTH_F16 ? &fp16_limits : &bf16_limits;
     golden_errors errors = {0};
     golden g;
     engine e;
@@ -96,7 +96,7 @@ static void check_case(orth_ctx *ctx, const char *name, const char *which, int m
                  (b.doc && (strcmp(name, "gpt2_hub") == 0 || strcmp(name, "llama_tied") == 0));
     for (int64_t i = 0; grads && i < orth_model_num_params(&e.model); i++) {
         float *grad = engine_get(&e, ORTH_BIND_GRAD, i);
-        golden_check_grad(ctx, &g, &e.model, which, i, grad, limits->grad, BF16_TENSOR, &errors);
+        golden_check_grad(ctx, &g, &e.model, which, i, grad, limits->grad, compute == ORTH_F16 ? BF16_TENSOR / 4 : BF16_TENSOR, &errors);
         free(grad);
     }
     if (grads && compute == ORTH_BF16)
@@ -142,6 +142,15 @@ TEST(bf16_is_nearer_to_fp32_than_pytorchs_own_bf16)
             check_case(ctx, golden_cases[c], "packed", 2, 1, ORTH_BF16, orth_kernels_cpu());
         }
     }
+    test_ctx_free(ctx);
+}
+
+/* Three more bits: an eighth of the error that bf16 may have, a quarter of gradients, which without a scale may lose bits. */
+TEST(fp16_is_nearer_to_fp32_than_bf16)
+{
+    orth_ctx *ctx = test_ctx(2);
+    for (int c = 0; c < GOLDEN_NUM_CASES; c++)
+        check_case(ctx, golden_cases[c], c % 2 ? "packed" : "main", 1, 8, ORTH_F16, orth_kernels_cpu());
     test_ctx_free(ctx);
 }
 
@@ -471,6 +480,7 @@ int main(void)
         cmocka_unit_test(batches_that_are_no_power_of_two_do_not_change_a_bit),
         cmocka_unit_test(planned_bytes_are_the_counted_bytes),
         cmocka_unit_test(bf16_is_nearer_to_fp32_than_pytorchs_own_bf16),
+        cmocka_unit_test(fp16_is_nearer_to_fp32_than_bf16),
     };
     const int in_host = cmocka_run_group_tests_name("host", tests, NULL, NULL);
     space = ORTH_SPACE_DEVICE; /* whose pages are inaccessible outside of instructions */

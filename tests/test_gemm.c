@@ -19,7 +19,7 @@ TEST(fast_equals_plain_at_every_isa)
         for (uint64_t i = 0; i < 200; i++) {
             const uint64_t seed = 1000 * (uint64_t)(t + 1) + 20 * i;
             ctx->isa = (orth_isa)(i % ((uint64_t)best + 1));
-            const orth_dtype in = i / 5 % 2 ? ORTH_BF16 : ORTH_F32, out = i / 10 % 2 ? ORTH_BF16 : ORTH_F32;
+            const orth_dtype half = i / 20 % 2 ? ORTH_F16 : ORTH_BF16, in = i / 5 % 2 ? half : ORTH_F32, out = i / 10 % 2 ? half : ORTH_F32;
             gemm_case c =
                 case_make(in, out, test_rand_int(seed, 2, 1, i % 4 ? 40 : 200),
                           test_rand_int(seed, 3, 1, i % 3 ? 70 : 150), random_split((int)(i / 3 % 4), seed),

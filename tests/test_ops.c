@@ -76,9 +76,10 @@ static int check_op(case_pool *pool, orth_op op, uint64_t seed)
     orth_signature s;
     int calls = 0;
     orth_signature_of(op, &s);
-    for (int compute = 0; compute < 2; compute++)
+    static const orth_dtype types[] = {ORTH_F32, ORTH_BF16, ORTH_F16};
+    for (int compute = 0; compute < ORTH_COUNT(types); compute++)
         for (int v = 0; v < num_variants(&s); v++) {
-            const orth_dtype type = compute ? ORTH_BF16 : ORTH_F32;
+            const orth_dtype type = types[compute];
             op_case c = case_draw(op, seed + (uint64_t)v, type, absent_of(&s, v), false);
             check_fits(&c);
             kernel_case k = kernel_case_of(&c);
@@ -155,7 +156,7 @@ TEST(products_of_packed_weights_equal_those_of_plain_ones)
         assert_int_equal(orth_signature_input(&s, "w"), ORTH_IN_WEIGHT);
         assert_int_equal(orth_signature_input(&s, "packed"), ORTH_IN_PACKED);
         for (uint64_t seed = 0; seed < 12; seed++)
-            check_packed(&pool, (orth_op)op, seed % 2 ? ORTH_BF16 : ORTH_F32, seed);
+            check_packed(&pool, (orth_op)op, seed % 3 == 0 ? ORTH_F32 : seed % 3 == 1 ? ORTH_BF16 : ORTH_F16, seed);
     }
     assert_int_equal(pairs, 2);
     case_pool_free(&pool);

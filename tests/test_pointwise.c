@@ -25,6 +25,13 @@ TEST(cast_rounds_specials_as_the_plain_conversion)
                      .out = {case_tensor(ORTH_BF16, ORTH_COUNT(bits), 0)}, .num_in = 1, .num_out = 1};
     memcpy(k.in[0].data, bits, sizeof bits);
     case_check(&k, &pool);
+    k = (kernel_case){KERNEL_CASE(cast), .in = {case_tensor(ORTH_F32, 1 << 20, 0)}, .out = {case_tensor(ORTH_F16, 1 << 20, 0)},
+                      .num_in = 1, .num_out = 1};
+    for (uint32_t i = 0; i < 1 << 20; i++) { /* all exponents and, of fractions, all that decide the rounding to fp16 */
+        const uint32_t u = (i & 0xfffff) << 12 | (i * 2654435761u & 0xfff) * (i & 1);
+        memcpy((float *)k.in[0].data + i, &u, sizeof u);
+    }
+    case_check(&k, &pool);
     case_pool_free(&pool);
 }
 

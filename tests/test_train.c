@@ -17,6 +17,7 @@ static const char *const flavours[] = {
     "optimizer.name=adam schedule.name=wsd train.micro_batch=3 numerics.parts=1 data.seq_len=29",
     BF16X6 " model.preset=llama-tiny data.doc_mask=true",
     "precision.loss_scale=dynamic precision.loss_scale_start=3000 precision.loss_scale_interval=3 precision.compute=bf16",
+    "precision.compute=fp16 precision.loss_scale_start=16777216 precision.loss_scale_interval=2", /* overflows before and after step 5 */
 };
 
 /* The first run is cut off after its last step's checkpoint was lost: what metrics.jsonl says of the

@@ -251,23 +251,6 @@ const char *orth_safetensors_metadata(const orth_safetensors *st, const char *ke
     return NULL;
 }
 
-/* Exact: every half-precision number, denormals and NaN payloads included, is an fp32 number. */
-static float f16_to_f32(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31, fraction = h & 1023, u;
-    float f;
-    if (exponent == 31) {
-        u = sign | 0x7f800000u | fraction << 13;
-    } else if (exponent == 0) {
-        f = (float)fraction * 0x1p-24f;
-        return sign ? -f : f;
-    } else {
-        u = sign | (exponent + 112) << 23 | fraction << 13;
-    }
-    memcpy(&f, &u, 4);
-    return f;
-}
-
 void orth_st_load_f32(float *out, const orth_st_tensor *t, int64_t first, int64_t n)
 {
     const unsigned char *p = t->data + (size_t)first * orth_dtype_bytes(t->dtype);
@@ -278,6 +261,6 @@ void orth_st_load_f32(float *out, const orth_st_tensor *t, int64_t first, int64_
     for (int64_t i = 0; i < n; i++) {
         uint16_t h;
         memcpy(&h, p + 2 * i, 2);
-        out[i] = t->dtype == ORTH_BF16 ? orth_bf16_to_f32(h) : f16_to_f32(h);
+        out[i] = t->dtype == ORTH_BF16 ? orth_bf16_to_f32(h) : orth_f16_to_f32(h);
     }
 }

@@ -107,27 +107,6 @@ orth_status orth_st_writer_put(orth_ctx *ctx, orth_st_writer *w, const void *byt
     return orth_writer_put(ctx, w->file, bytes, num_bytes);
 }
 
-/* Round to nearest even; NaN stays NaN, too large becomes infinite. */
-static uint16_t f16_from_f32(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    uint32_t sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
-    if (a > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u);
-    if (a >= 0x477ff000u) /* 65520 and above round to infinity */
-        return (uint16_t)(sign | 0x7c00u);
-    if (a < 0x38800000u) {
-        /* Below 2^-14 the step is 2^-24: adding 1/2 makes the float's own rounding do it. */
-        float m;
-        memcpy(&m, &a, 4);
-        m += 0.5f;
-        memcpy(&a, &m, 4);
-        return (uint16_t)(sign | (a - 0x3f000000u));
-    }
-    return (uint16_t)(sign | (a - 0x38000000u + 0xfffu + (a >> 13 & 1)) >> 13);
-}
-
 orth_status orth_st_writer_put_f32(orth_ctx *ctx, orth_st_writer *w, orth_dtype dtype, const float *values,
                                    int64_t n)
 {
@@ -137,7 +116,7 @@ orth_status orth_st_writer_put_f32(orth_ctx *ctx, orth_st_writer *w, orth_dtype 
     for (int64_t i = 0; i < n; i += ORTH_COUNT(part)) {
         int64_t m = ORTH_MIN(n - i, ORTH_COUNT(part));
         for (int64_t j = 0; j < m; j++)
-            part[j] = dtype == ORTH_BF16 ? orth_bf16_from_f32(values[i + j]) : f16_from_f32(values[i + j]);
+            part[j] = dtype == ORTH_BF16 ? orth_bf16_from_f32(values[i + j]) : orth_f16_from_f32(values[i + j]);
         ORTH_TRY(orth_st_writer_put(ctx, w, part, (size_t)m * 2));
     }
     return ORTH_OK;

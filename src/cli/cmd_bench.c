@@ -101,7 +101,7 @@ static orth_status bench_op(orth_ctx *ctx, const op_bench *b, const char *label,
             continue;
         t->data = orth_arena_alloc(ctx, &arena, orth_tensor_bytes(t));
         ok = ok && t->data;
-        if (t->data && (t->dtype == ORTH_F32 || t->dtype == ORTH_BF16))
+        if (t->data && (t->dtype == ORTH_F32 || t->dtype == ORTH_BF16 || t->dtype == ORTH_F16))
             fill_random(t->data, t->dtype, orth_tensor_elems(t));
     }
     size_t ws = orth_op_workspace_bytes(op, &call, orth_pool_num_threads(ctx->pool), ctx->isa);
@@ -170,8 +170,8 @@ orth_status orth_cmd_bench(orth_ctx *ctx, const orth_cmd *cmd)
 {
     op_bench b = {.kernels = orth_setup_kernels(&cmd->config), .seconds = 0.5};
     const char *what = cmd->num_words == 1 ? cmd->words[0] : "";
-    bool bf16 = cmd->config.precision_compute == ORTH_precision_compute_bf16;
-    orth_dtype t = bf16 ? ORTH_BF16 : ORTH_F32;
+    const orth_dtype t = orth_setup_compute(&cmd->config);
+    const bool bf16 = t == ORTH_BF16;
     ORTH_TRY(orth_cmd_flag_real(ctx, cmd, "seconds", 0.001, 3600, &b.seconds));
     if (strcmp(what, "peak") == 0)
         return bench_peak(ctx, cmd, b.seconds);

@@ -39,9 +39,8 @@ static orth_status price(orth_ctx *ctx, planning *x, orth_run_plan *p, const cha
             ORTH_TRY(orth_machine_rates(ctx, cfg, p->num_ranks, &x->rates));
         return orth_run_plan_price(ctx, p, &x->rates, timeline);
     }
-    const bool bf16 = cfg->precision_compute == ORTH_precision_compute_bf16;
     const int64_t steps = ORTH_CONFIG_IS_SET(cfg, train, steps) ? cfg->train_steps : 0;
-    return orth_cluster_price(ctx, p, &x->hardware, bf16 ? ORTH_BF16 : ORTH_F32, steps, timeline, &x->on_cluster);
+    return orth_cluster_price(ctx, p, &x->hardware, orth_setup_compute(cfg), steps, timeline, &x->on_cluster);
 }
 
 /* The cluster is looked at before anything is compiled. */

@@ -98,7 +98,7 @@ void comm_combine(const comm_combine_how *how, void *const *dst, int num_dst, co
         const int64_t m = ORTH_MIN(block_elems, count - done);
         const void *result = block[0];
         (how->order == ORTH_ORDER_FREE ? chain : tree)(f, block, src, n, begin + done, m);
-        if (how->dtype == ORTH_BF16) {
+        if (comm_acc_type(how->dtype) != how->dtype) {
             f->store(rounded, block[0], m);
             result = rounded;
         }

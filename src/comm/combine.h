@@ -1,6 +1,6 @@
 /* combine.h -- several buffers into one, element by element, in the order of the aligned tree.
  *
- * acc(type): fp32 for bf16, else the type itself. One table per instruction set, all with the same bits
+ * acc(type): fp32 for bf16 and fp16, else the type itself. One table per instruction set, all with the same bits
  * (each element sees the same exactly rounded additions). Buffers are aligned as their type is, no more.
  */
 #ifndef ORTH_COMM_COMBINE_H
@@ -34,12 +34,12 @@ extern const comm_combine_table comm_combine_avx2, comm_combine_avx512;
 
 static inline bool comm_can_reduce(orth_dtype t)
 {
-    return t == ORTH_F32 || t == ORTH_BF16 || t == ORTH_F64 || t == ORTH_I32 || t == ORTH_I64;
+    return t == ORTH_F32 || t == ORTH_BF16 || t == ORTH_F16 || t == ORTH_F64 || t == ORTH_I32 || t == ORTH_I64;
 }
 
 static inline orth_dtype comm_acc_type(orth_dtype t)
 {
-    return t == ORTH_BF16 ? ORTH_F32 : t;
+    return t == ORTH_BF16 || t == ORTH_F16 ? ORTH_F32 : t;
 }
 
 typedef struct {

@@ -7,6 +7,16 @@
 #include <immintrin.h>
 #endif
 
+static inline __attribute__((always_inline)) float f16_load(uint16_t h)
+{
+    return orth_f16_to_f32(h);
+}
+
+static inline __attribute__((always_inline)) uint16_t f16_store(float f)
+{
+    return orth_f16_from_f32(f);
+}
+
 static inline __attribute__((always_inline)) float bf16_load(uint16_t h)
 {
     return orth_bf16_to_f32(h);
@@ -108,6 +118,9 @@ static inline __attribute__((always_inline)) void stream_line(void *d, const voi
 COMBINE(f32_sum, float, float, SAME, SAME, OP_SUM)
 COMBINE(f32_max, float, float, SAME, SAME, OP_MAX)
 COMBINE(f32_min, float, float, SAME, SAME, OP_MIN)
+COMBINE(f16_sum, uint16_t, float, f16_load, f16_store, OP_SUM)
+COMBINE(f16_max, uint16_t, float, f16_load, f16_store, OP_MAX)
+COMBINE(f16_min, uint16_t, float, f16_load, f16_store, OP_MIN)
 COMBINE(bf16_sum, uint16_t, float, bf16_load, bf16_store, OP_SUM)
 COMBINE(bf16_max, uint16_t, float, bf16_load, bf16_store, OP_MAX)
 COMBINE(bf16_min, uint16_t, float, bf16_load, bf16_store, OP_MIN)
@@ -154,7 +167,7 @@ static void fence(void)
 #define ROW(T) {[ORTH_SUM] = FNS(T##_sum), [ORTH_MAX_OF] = FNS(T##_max), [ORTH_MIN_OF] = FNS(T##_min)}
 
 const comm_combine_table COMBINE_NAME = {
-    .fns = {[ORTH_F32] = ROW(f32), [ORTH_BF16] = ROW(bf16), [ORTH_F64] = ROW(f64), [ORTH_I32] = ROW(i32),
+    .fns = {[ORTH_F32] = ROW(f32), [ORTH_BF16] = ROW(bf16), [ORTH_F16] = ROW(f16), [ORTH_F64] = ROW(f64), [ORTH_I32] = ROW(i32),
             [ORTH_I64] = ROW(i64)},
     .stream = stream,
     .fence = fence,

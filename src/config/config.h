@@ -77,6 +77,9 @@ orth_status orth_config_override(orth_ctx *ctx, orth_config *cfg, const orth_con
 /* The rules between options; the first that is broken, in words. ORTH_ERR_ARG. */
 orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg);
 
+/* What precision.loss_scale comes to: none, static or dynamic. */
+orth_option_precision_loss_scale orth_config_loss_scale(const orth_config *cfg);
+
 /* All options with their values, as text that parses back to the same values (bit for bit); heap
  * memory, NULL with the error recorded. */
 char *orth_config_yaml(orth_ctx *ctx, const orth_config *cfg);

@@ -116,21 +116,30 @@ static orth_status pieces_are_of_fp32(orth_ctx *ctx, const orth_config *c)
         c->precision_compute == ORTH_precision_compute_fp32)
         return ORTH_OK;
     return BREAKS(ctx, c, precision_fp32_products, precision_compute,
-                  "precision.fp32_products=bf16x6 is for precision.compute=fp32, which is bf16: nothing is multiplied in fp32");
+                  "precision.fp32_products=bf16x6 is for precision.compute=fp32, which is %s: nothing is multiplied in fp32",
+                  orth_option_choice(ORTH_OPT_precision_compute, (int)c->precision_compute));
+}
+
+orth_option_precision_loss_scale orth_config_loss_scale(const orth_config *cfg)
+{
+    if (cfg->precision_loss_scale != ORTH_precision_loss_scale_auto)
+        return cfg->precision_loss_scale;
+    return cfg->precision_compute == ORTH_precision_compute_fp16 ? ORTH_precision_loss_scale_dynamic : ORTH_precision_loss_scale_none;
 }
 
 static orth_status scaled_updates_can_be_left_out(orth_ctx *ctx, const orth_config *c)
 {
-    if (c->precision_loss_scale == ORTH_precision_loss_scale_none || strcmp(c->parallel_pipeline, "pipedream") != 0)
+    const orth_option_precision_loss_scale kind = orth_config_loss_scale(c);
+    if (kind == ORTH_precision_loss_scale_none || strcmp(c->parallel_pipeline, "pipedream") != 0)
         return ORTH_OK;
     return BREAKS(ctx, c, precision_loss_scale, parallel_pipeline,
                   "precision.loss_scale=%s with parallel.pipeline=pipedream: an asynchronous update cannot be left out when gradients "
-                  "overflow", orth_option_choice(ORTH_OPT_precision_loss_scale, (int)c->precision_loss_scale));
+                  "overflow", orth_option_choice(ORTH_OPT_precision_loss_scale, (int)kind));
 }
 
 static orth_status the_scale_begins_above_its_least(orth_ctx *ctx, const orth_config *c)
 {
-    if (c->precision_loss_scale != ORTH_precision_loss_scale_dynamic || c->precision_loss_scale_start >= c->precision_loss_scale_least)
+    if (orth_config_loss_scale(c) != ORTH_precision_loss_scale_dynamic || c->precision_loss_scale_start >= c->precision_loss_scale_least)
         return ORTH_OK;
     return BREAKS(ctx, c, precision_loss_scale_start, precision_loss_scale_least,
                   "precision.loss_scale_start=%g is less than precision.loss_scale_least=%g", c->precision_loss_scale_start,

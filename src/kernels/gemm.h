@@ -15,7 +15,7 @@
 
 typedef struct {
     int64_t M, N, K;
-    orth_dtype in_type;                /* of A and B: F32 or BF16 */
+    orth_dtype in_type;                /* of A and B: F32, BF16 or F16 */
     const void *a;                     /* A[m,k] at a[m*a_row + k*a_col], in elements */
     int64_t a_row, a_col;
     const void *b;                     /* B[k,n] at b[k*b_row + n*b_col] */
@@ -23,7 +23,7 @@ typedef struct {
     const void *b_packed;              /* the same as orth_gemm_pack_b leaves it, or NULL: it is packed on the way */
     void *c;                           /* C[m,n] at c[m*c_row + n] */
     int64_t c_row;
-    orth_dtype c_type;                 /* F32 or BF16 */
+    orth_dtype c_type;                 /* F32, BF16 or F16 */
     bool c_later;                      /* a hint: c is not read soon, and may be written past the caches */
     orth_split split;                  /* along K */
     /* Epilogue on the fp32 sum v, in this order: */

@@ -1,6 +1,6 @@
 /* gemm_chain.h -- one element of a product in plain C: its chain at each instruction set, its epilogue.
  *
- * fp32, and bf16 where there is no bf16 instruction: acc = fma(a[k], b[k], acc), k ascending.
+ * fp32, fp16, and bf16 where there is no bf16 instruction: acc = fma(a[k], b[k], acc), k ascending.
  * AVX512_BF16 (vdpbf16ps): for each pair, an fma with the odd k, then one with the even k; denormal
  *   inputs and results are zero, rounding to nearest even. Checked bit for bit on Zen 5.
  * AMX (tdpbf16ps): for each 32 k, two chains from 0 over the even and the odd k, their sum added to
@@ -36,7 +36,7 @@ static inline float orth_flushed_fma(float a, float b, float c)
     return rounded_up ? __builtin_copysignf(0.0f, r) : orth_flush(r);
 }
 
-/* One strided vector of bf16 or fp32. */
+/* One strided vector of bf16, fp16 or fp32. */
 typedef struct {
     const void *data;
     orth_dtype type;
@@ -93,7 +93,7 @@ static inline float orth_gemm_chain(orth_isa isa, const orth_strided *a, const o
                                     int64_t k1)
 {
     float acc = 0.0f;
-    if (isa < (a->type == ORTH_F32 ? ORTH_ISA_AMX_BF16X6 : ORTH_ISA_AVX512BF16)) {
+    if (a->type == ORTH_F16 || isa < (a->type == ORTH_F32 ? ORTH_ISA_AMX_BF16X6 : ORTH_ISA_AVX512BF16)) {
         for (int64_t k = k0; k < k1; k++)
             acc = __builtin_fmaf(orth_strided_at(a, k, k1), orth_strided_at(b, k, k1), acc);
         return acc;

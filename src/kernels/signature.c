@@ -118,7 +118,7 @@ static void parse_type(orth_signature *s, orth_sig_operand *o, const char **at)
     int n = 0;
     do {
         *at += n > 0;
-        assert(n < 3 && strchr("cfbdiut", **at));
+        assert(n < 3 && strchr("cfhdiut", **at));
         o->type[n++] = *(*at)++;
     } while (**at == '|');
     if (**at == '<') {
@@ -324,12 +324,15 @@ static bool is_type(fitting *f, char letter, orth_dtype type)
     static const struct {
         char letter;
         orth_dtype type;
-    } fixed[] = {{'f', ORTH_F32}, {'b', ORTH_BF16}, {'d', ORTH_F64}, {'i', ORTH_I32}, {'u', ORTH_U8}};
+    } fixed[] = {{'f', ORTH_F32}, {'d', ORTH_F64}, {'i', ORTH_I32}, {'u', ORTH_U8}};
     for (int i = 0; i < ORTH_COUNT(fixed); i++)
         if (fixed[i].letter == letter)
             return fixed[i].type == type;
     int *bound = &f->type[letter == 't'];
-    if (letter == 'c' && type != ORTH_F32 && type != ORTH_BF16)
+    const bool half = type == ORTH_BF16 || type == ORTH_F16;
+    if (letter == 'h')
+        return half;
+    if (letter == 'c' && type != ORTH_F32 && !half)
         return false;
     if (*bound < 0)
         *bound = (int)type;

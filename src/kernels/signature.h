@@ -4,7 +4,7 @@
  *            acc..                                 the last inputs: attr.num_addends of the type and size of output 0
  * dim        letter | sum | letter=sum            sum: products joined by +, and /x: in pieces of x, rounded up
  *            ending in `..`                       all remaining dims, as one
- * type       c compute type (fp32 or bf16, the same one wherever an instruction says c), f fp32, b bf16, d fp64,
+ * type       c compute type (fp32, bf16 or fp16, the same one wherever an instruction says c), f fp32, h bf16 or fp16, d fp64,
  *            i int32, u bytes, t any (the same one wherever it says t); alternatives by |
  *            i<x: integers below x (what tests draw; nothing looks at data)
  * letter     of the attributes: B num_seqs, T seq_len, P token_parts, H heads, KV kv_heads, D head_dim,

@@ -417,7 +417,7 @@ static bool all_finite(orth_dtype t, const void *values, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         const bool bad = t == ORTH_F32   ? !isfinite(((const float *)values)[i])
                          : t == ORTH_F64 ? !isfinite(((const double *)values)[i])
-                         : t == ORTH_BF16 && !isfinite(orth_bf16_to_f32(((const orth_bf16 *)values)[i]));
+                         : (t == ORTH_BF16 || t == ORTH_F16) && !isfinite(orth_load_f32(values, t, i));
         if (bad)
             return false;
     }

@@ -14,6 +14,7 @@ size_t orth_dtype_bytes(orth_dtype t);
 const char *orth_dtype_name(orth_dtype t); /* "fp32", "bf16", ... */
 
 typedef uint16_t orth_bf16; /* the upper half of an fp32 */
+typedef uint16_t orth_f16;  /* IEEE 754 binary16: 5 bits of exponent, 10 of fraction */
 
 /* A contiguous row-major view; owns nothing. data == NULL: an optional operand that is absent. */
 typedef struct {
@@ -44,16 +45,59 @@ static inline orth_bf16 orth_bf16_from_f32(float f)
     return (orth_bf16)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* One element of a tensor of type `t` (F32 or BF16) as fp32, and back: for plain reference code. */
+/* Exact: every fp16 number, denormals included, is an fp32 number. A NaN becomes quiet. This and the next function do what the
+ * instructions of F16C do. */
+static inline float orth_f16_to_f32(orth_f16 h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31, fraction = h & 1023, u;
+    float f;
+    if (exponent == 31) {
+        u = sign | 0x7f800000u | (fraction ? 0x400000u | fraction << 13 : 0);
+    } else if (exponent == 0) {
+        f = (float)fraction * 0x1p-24f;
+        return sign ? -f : f;
+    } else {
+        u = sign | (exponent + 112) << 23 | fraction << 13;
+    }
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+/* Round to nearest even; NaN stays NaN (quiet), too large becomes infinite, denormals are kept. */
+static inline orth_f16 orth_f16_from_f32(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    uint32_t sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
+    if (a > 0x7f800000u)
+        return (orth_f16)(sign | 0x7e00u | (a >> 13 & 0x3ffu));
+    if (a >= 0x477ff000u) /* 65520 and above round to infinity */
+        return (orth_f16)(sign | 0x7c00u);
+    if (a < 0x38800000u) {
+        /* Below 2^-14 the step is 2^-24: adding 1/2 makes the float's own rounding do it. */
+        float m;
+        memcpy(&m, &a, 4);
+        m += 0.5f;
+        memcpy(&a, &m, 4);
+        return (orth_f16)(sign | (a - 0x3f000000u));
+    }
+    return (orth_f16)(sign | (a - 0x38000000u + 0xfffu + (a >> 13 & 1)) >> 13);
+}
+
+/* One element of a tensor of type `t` (F32, BF16 or F16) as fp32, and back: for plain reference code. */
 static inline float orth_load_f32(const void *data, orth_dtype t, int64_t i)
 {
-    return t == ORTH_BF16 ? orth_bf16_to_f32(((const orth_bf16 *)data)[i]) : ((const float *)data)[i];
+    return t == ORTH_BF16  ? orth_bf16_to_f32(((const orth_bf16 *)data)[i])
+           : t == ORTH_F16 ? orth_f16_to_f32(((const orth_f16 *)data)[i])
+                           : ((const float *)data)[i];
 }
 
 static inline void orth_store_f32(void *data, orth_dtype t, int64_t i, float v)
 {
     if (t == ORTH_BF16)
         ((orth_bf16 *)data)[i] = orth_bf16_from_f32(v);
+    else if (t == ORTH_F16)
+        ((orth_f16 *)data)[i] = orth_f16_from_f32(v);
     else
         ((float *)data)[i] = v;
 }

@@ -5,10 +5,10 @@
 
 orth_loss_scale orth_loss_scale_make(const orth_config *cfg)
 {
-    const bool on = cfg->precision_loss_scale != ORTH_precision_loss_scale_none;
+    const orth_option_precision_loss_scale kind = orth_config_loss_scale(cfg);
     return (orth_loss_scale){
-        .on = on, .dynamic = cfg->precision_loss_scale == ORTH_precision_loss_scale_dynamic,
-        .scale = on ? (float)cfg->precision_loss_scale_start : 1.0f,
+        .on = kind != ORTH_precision_loss_scale_none, .dynamic = kind == ORTH_precision_loss_scale_dynamic,
+        .scale = kind != ORTH_precision_loss_scale_none ? (float)cfg->precision_loss_scale_start : 1.0f,
         .growth = cfg->precision_loss_scale_growth, .backoff = cfg->precision_loss_scale_backoff,
         .least = (float)cfg->precision_loss_scale_least, .interval = cfg->precision_loss_scale_interval,
     };

@@ -147,6 +147,13 @@ static orth_recompute setup_recompute(const orth_config *cfg)
                             .ops = cfg->memory_recompute_ops.v, .num_ops = cfg->memory_recompute_ops.n};
 }
 
+orth_dtype orth_setup_compute(const orth_config *cfg)
+{
+    static const orth_dtype types[] = {
+        [ORTH_precision_compute_fp32] = ORTH_F32, [ORTH_precision_compute_bf16] = ORTH_BF16, [ORTH_precision_compute_fp16] = ORTH_F16};
+    return types[cfg->precision_compute];
+}
+
 orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
 {
     static const orth_op optimizers[] = {
@@ -161,7 +168,7 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .seq_len = (int32_t)cfg->data_seq_len,
         .num_micro_batches = (int32_t)(cfg->train_global_batch / cfg->train_micro_batch),
         .parts = fast ? (int32_t)orth_setup_layout(cfg).parts : (int32_t)cfg->numerics_parts,
-        .compute = cfg->precision_compute == ORTH_precision_compute_bf16 ? ORTH_BF16 : ORTH_F32,
+        .compute = orth_setup_compute(cfg),
         .doc_mask = cfg->data_doc_mask,
         .attention_full = cfg->model_attention == ORTH_model_attention_full,
         .optimizer = optimizers[cfg->optimizer_name],

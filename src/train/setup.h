@@ -21,6 +21,8 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
 orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *m, const char *dir);
 
 /* What the run file says of one optimizer step on one rank. */
+/* Of precision.compute. */
+orth_dtype orth_setup_compute(const orth_config *cfg);
 orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode);
 
 /* How the run file has text read. Points into cfg. */

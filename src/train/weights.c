@@ -71,9 +71,9 @@ orth_status orth_weights_init(orth_ctx *ctx, const orth_model_config *c, const o
 
 #define PIECE ((int64_t)1 << 20) /* elements that are moved, converted and written at once */
 
-static orth_status make_copy(orth_ctx *ctx, float *values, void *copy, int64_t n)
+static orth_status make_copy(orth_ctx *ctx, float *values, void *copy, orth_dtype type, int64_t n)
 {
-    orth_tensor src = {values, ORTH_F32, 1, {n, 1, 1, 1}}, dst = {copy, ORTH_BF16, 1, {n, 1, 1, 1}};
+    orth_tensor src = {values, ORTH_F32, 1, {n, 1, 1, 1}}, dst = {copy, type, 1, {n, 1, 1, 1}};
     orth_attr attr = {0};
     orth_op_call call = {.in = &src, .out = &dst, .num_in = 1, .num_out = 1, .attr = &attr};
     return orth_kernels_cpu()[ORTH_OP_cast](ctx, &call);
@@ -85,7 +85,8 @@ typedef struct {
     const orth_buffer *buffer;
     float *whole;
     float *values;                   /* [PIECE] */
-    orth_bf16 *copy;                 /* [PIECE], behind them */
+    uint16_t *copy;                  /* [PIECE], behind them */
+    orth_dtype copy_type;
 } put_job;
 
 /* Elements [at, at + n) of the buffer. */
@@ -98,7 +99,7 @@ static orth_status put_piece(orth_ctx *ctx, const put_job *j, int64_t at, int64_
     if (!all)
         orth_weights_move(j->desc, b->first_elem + at, n, values, j->whole, false);
     if (converts)
-        ORTH_TRY(make_copy(ctx, values, j->copy, n));
+        ORTH_TRY(make_copy(ctx, values, j->copy, j->copy_type, n));
     return orth_executor_write(ctx, j->e, (orth_ref){b->bind, b->index, (size_t)at * elem, (size_t)n * elem},
                                converts ? (const void *)j->copy : values);
 }
@@ -109,12 +110,13 @@ orth_status orth_weights_put(orth_ctx *ctx, const orth_unit *u, orth_executor *e
     if (b < 0)
         return ORTH_OK;
     const orth_buffer *buffer = &u->program.buffers[b];
-    const int64_t elems = (int64_t)(buffer->bytes / (bind == ORTH_BIND_COPY ? sizeof(orth_bf16) : sizeof(float)));
+    const int64_t elems = (int64_t)(buffer->bytes / (bind == ORTH_BIND_COPY ? sizeof(uint16_t) : sizeof(float)));
     const int64_t room = ORTH_MIN(PIECE, elems);
-    float *values = orth_mem_alloc(ctx, (size_t)room * (sizeof(float) + sizeof(orth_bf16)));
+    float *values = orth_mem_alloc(ctx, (size_t)room * (sizeof(float) + sizeof(uint16_t)));
     if (!values)
         return ORTH_ERR_NOMEM;
-    const put_job job = {&u->blocks.spec.params[index], e, buffer, whole, values, (orth_bf16 *)(void *)(values + room)};
+    const put_job job = {&u->blocks.spec.params[index], e, buffer, whole, values, (uint16_t *)(void *)(values + room),
+                         u->blocks.spec.compute};
     orth_status s = ORTH_OK;
     for (int64_t at = 0; at < elems && s == ORTH_OK; at += PIECE)
         s = put_piece(ctx, &job, at, ORTH_MIN(PIECE, elems - at));

@@ -22,7 +22,7 @@ orth_status orth_weights_fill(orth_ctx *ctx, const orth_model_config *c, const o
                               orth_weights_read_fn read, void *user);
 
 /* Writes this rank's part of a whole parameter, or of a moment, into the buffer (bind, index), if the program has it. bind:
- * MASTER, COPY (converted to bf16), M or V. Needs 6 MiB. ORTH_ERR_NOMEM. */
+ * MASTER, COPY (converted to the compute type), M or V. Needs 6 MiB. ORTH_ERR_NOMEM. */
 orth_status orth_weights_put(orth_ctx *ctx, const orth_unit *u, orth_executor *e, orth_bind bind, int64_t index, float *whole);
 
 #endif

@@ -95,10 +95,10 @@ static void grad_task(void *arg, int64_t task, int worker)
         char *row = (char *)out->data + (size_t)(n * orth_attn_qkv_cols(a)) * esize;
         for (int g = 0; g < a->kv_heads; g++) {
             j->rows->round_bias(row + (size_t)orth_attn_k_col(a, g) * esize, dkv + (from * a->kv_heads + g) * pair, NULL,
-                                pair, esize == 2);
+                                pair, out->dtype);
             for (int64_t h = g * G; h < (g + 1) * G; h++)
                 j->rows->round_bias(row + (size_t)orth_attn_q_col(a, (int)h) * esize, dq + (n * a->heads + h) * D, zero,
-                                    D, esize == 2);
+                                    D, out->dtype);
         }
     }
 }

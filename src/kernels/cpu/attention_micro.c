@@ -67,6 +67,18 @@ static inline void V_TO_BF16(orth_bf16 *p, vf v)
     LANES(p[i], orth_bf16_from_f32(v.f[i]));
 }
 
+static inline vf V_FROM_F16(const orth_f16 *p)
+{
+    vf v;
+    LANES(v.f[i], orth_f16_to_f32(p[i]));
+    return v;
+}
+
+static inline void V_TO_F16(orth_f16 *p, vf v)
+{
+    LANES(p[i], orth_f16_from_f32(v.f[i]));
+}
+
 static inline vf V_FMA(vf a, vf b, vf c)
 {
     LANES(c.f[i], __builtin_fmaf(a.f[i], b.f[i], c.f[i]));

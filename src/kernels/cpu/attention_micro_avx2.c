@@ -27,6 +27,9 @@ typedef __m256 vf, vu, vm;
 #define V_FROM_BF16(p) \
     _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
 
+#define V_FROM_F16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
+#define V_TO_F16(p, v) _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph((v), _MM_FROUND_TO_NEAREST_INT))
+
 /* orth_bf16_from_f32 of 8 lanes. */
 static inline void V_TO_BF16(orth_bf16 *p, __m256 v)
 {

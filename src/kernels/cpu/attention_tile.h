@@ -12,7 +12,7 @@
  *   V_TOPS(v)               lane i: the largest lane of v[i], of VW vectors
  *   V_FOLDS(v)              lane i: the lanes of v[i] folded in the order of sum16
  *   V_FOLD16(v)             fold of 16 lanes (16/VW vectors) in the order of sum16
- *   V_FROM_BF16(p)          VW bf16 as floats;  V_TO_BF16(p, v) back, rounded as tensor.h does
+ *   V_FROM_BF16(p)          VW bf16 as floats;  V_TO_BF16(p, v) back, rounded as tensor.h does; V_FROM_F16, V_TO_F16 of fp16
  *   TRANSPOSE_UNITS         optional: a fast transpose_units, see attention_vec512.h
  *   V_UNITS(p) V_BCAST(p) V_STEP(acc, a, b)   one step of a product; or OWN_PRODUCT, a function `product`, and
  *                           QUERIES, ENTER, LEAVE, TRANSPOSE and PACK_TRANSPOSED of orth_attn_micro
@@ -355,6 +355,15 @@ INLINE void load_row(float *dst, const void *src, int D, int64_t Dp, orth_dtype 
     if (type == ORTH_BF16)
         for (int d = 0; d < D; d++)
             dst[d] = orth_bf16_to_f32(((const orth_bf16 *)src)[d]);
+    else if (type == ORTH_F16)
+        for (int d = 0; d < D; d += VW) {
+            float wide[VW];
+            orth_f16 part[VW] = {0};
+            const int n = ORTH_MIN(VW, D - d);
+            memcpy(part, (const orth_f16 *)src + d, (size_t)n * sizeof *part);
+            V_STORE(wide, V_FROM_F16(part));
+            memcpy(dst + d, wide, (size_t)n * sizeof *wide);
+        }
     else
         memcpy(dst, src, (size_t)D * sizeof(float));
     for (int64_t d = D; d < Dp; d++)
@@ -381,7 +390,7 @@ static void pack_cols(void *dst, const void *const *row, int num_rows, int D, or
     uint32_t *to = dst;
     (void)type;
 #ifdef TRANSPOSE_UNITS
-    if (D % UNIT == 0 && (type == ORTH_BF16) == PAIRS) {
+    if (D % UNIT == 0 && (PAIRS || type == ORTH_F32)) {
         TRANSPOSE_UNITS(to, row, num_rows, D / UNIT);
         return;
     }
@@ -412,8 +421,10 @@ static void store_row(void *dst, const float *src, int D, float divisor, orth_dt
         v = V_ADD(v, V_SET(0.0f));
         if (n == VW && type == ORTH_F32) {
             V_STORE((float *)dst + d, v);
-        } else if (n == VW) {
+        } else if (n == VW && type == ORTH_BF16) {
             V_TO_BF16((orth_bf16 *)dst + d, v);
+        } else if (n == VW) {
+            V_TO_F16((orth_f16 *)dst + d, v);
         } else {
             V_STORE(block, v);
             for (int i = 0; i < n; i++)
@@ -424,7 +435,9 @@ static void store_row(void *dst, const float *src, int D, float divisor, orth_dt
 
 INLINE vf load_vector(const void *p, int64_t i, orth_dtype type)
 {
-    return type == ORTH_BF16 ? V_FROM_BF16((const orth_bf16 *)p + i) : V_LOAD((const float *)p + i);
+    return type == ORTH_BF16  ? V_FROM_BF16((const orth_bf16 *)p + i)
+           : type == ORTH_F16 ? V_FROM_F16((const orth_f16 *)p + i)
+                              : V_LOAD((const float *)p + i);
 }
 
 static float dot(const void *a, const void *b, int D, orth_dtype type)

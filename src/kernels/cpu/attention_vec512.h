@@ -28,6 +28,10 @@ typedef __mmask16 vm;
     _mm512_castsi512_ps( \
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
 
+#define V_FROM_F16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
+#define V_TO_F16(p, v) \
+    _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph((v), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
+
 /* orth_bf16_from_f32 of 16 lanes. */
 static inline void V_TO_BF16(orth_bf16 *p, __m512 v)
 {

@@ -19,7 +19,7 @@ typedef struct {
     orth_split split;
     int64_t V, C, N, rows_per_task;
     int64_t first_row;        /* the token of row 0 of the table */
-    bool bf16;
+    orth_dtype type;
     const int32_t *start;     /* [V+1] where the rows of a table row begin in `order` */
     const int32_t *order;     /* [N] rows of dx */
 } embed_job;
@@ -33,14 +33,14 @@ static void embed_task(void *arg, int64_t t, int worker)
     const int32_t *tok = j->call->in[0].data, *pos = j->call->in[1].data;
     const char *wte = j->call->in[2].data, *wpe = j->call->in[3].data;
     char *x = j->call->out[0].data;
-    const size_t row = (size_t)j->C * (j->bf16 ? 2 : 4);
+    const size_t row = (size_t)j->C * rows_bytes(j->type);
     for (int64_t n = t * ROWS_PER_TASK; n < ORTH_MIN(j->N, (t + 1) * ROWS_PER_TASK); n++) {
         const int64_t v = tok[n] - j->first_row;
         char *to = x + (size_t)n * row;
         if (v < 0 || v >= j->V)
             memset(to, 0, row); /* another rank has it */
         else if (wpe)
-            j->rows->add(to, wte + (size_t)v * row, wpe + (size_t)pos[n] * row, j->C, j->bf16);
+            j->rows->add(to, wte + (size_t)v * row, wpe + (size_t)pos[n] * row, j->C, j->type);
         else
             memcpy(to, wte + (size_t)v * row, row);
     }
@@ -50,7 +50,7 @@ orth_status orth_cpu_embed(orth_ctx *ctx, const orth_op_call *call)
 {
     const orth_tensor *x = &call->out[0];
     embed_job job = {.rows = orth_rows_for(ctx->isa), .call = call, .V = call->in[2].dim[0],
-                     .N = x->dim[0], .C = x->dim[1], .first_row = call->attr->first_row, .bf16 = x->dtype == ORTH_BF16};
+                     .N = x->dim[0], .C = x->dim[1], .first_row = call->attr->first_row, .type = x->dtype};
     orth_pool_run(ctx->pool, orth_div_up(job.N, ROWS_PER_TASK), embed_task, &job);
     return ORTH_OK;
 }
@@ -95,15 +95,15 @@ static void gather_tree(const embed_job *j, float *out, int64_t begin, int64_t e
             /* Neighbours whose common node closes before the new slot begins are added now. */
             for (; depth > 1 && highest_difference(slot_of[depth - 2], slot_of[depth - 1]) <
                                     highest_difference(slot_of[depth - 1], slot); depth--)
-                j->rows->accumulate(node[depth - 2], node[depth - 1], n, false);
+                j->rows->accumulate(node[depth - 2], node[depth - 1], n, ORTH_F32);
             memset(node[depth], 0, (size_t)n * sizeof(float));
             slot_of[depth++] = slot;
         }
         j->rows->accumulate(node[depth - 1], (char *)dx->data + (size_t)(r * j->C + first) * orth_dtype_bytes(dx->dtype),
-                            n, j->bf16);
+                            n, j->type);
     }
     for (; depth > 1; depth--)
-        j->rows->accumulate(node[depth - 2], node[depth - 1], n, false);
+        j->rows->accumulate(node[depth - 2], node[depth - 1], n, ORTH_F32);
     memcpy(out, node[0], (size_t)n * sizeof *out);
 }
 
@@ -120,7 +120,7 @@ static void gradient_row(const embed_job *j, int64_t v)
         else
             memset(sum, 0, (size_t)n * sizeof *sum);
         for (int k = 0; k < addends; k++)
-            j->rows->accumulate(sum, orth_addend(j->call, k) + v * j->C + c, n, false);
+            j->rows->accumulate(sum, orth_addend(j->call, k) + v * j->C + c, n, ORTH_F32);
         memcpy(out + c, sum, (size_t)n * sizeof *sum);
     }
 }
@@ -161,7 +161,7 @@ static orth_status table_gradient(orth_ctx *ctx, const orth_op_call *call, int64
     int32_t *start = call->workspace, *order = start + out->dim[0] + 2;
     sort_rows(start, order, call->in[0].data, first_row, dx->dim[0], out->dim[0]);
     embed_job job = {.rows = orth_rows_for(ctx->isa), .call = call, .split = orth_token_split(call->attr),
-                     .V = out->dim[0], .C = out->dim[1], .N = dx->dim[0], .bf16 = dx->dtype == ORTH_BF16,
+                     .V = out->dim[0], .C = out->dim[1], .N = dx->dim[0], .type = dx->dtype,
                      .start = start, .order = order};
     /* Small ranges: frequent tokens lie side by side and would make one range the last to end. */
     job.rows_per_task = ORTH_MAX(1, ORTH_MIN(job.V / 512, 65536 / job.C));

@@ -5,7 +5,7 @@
 orth_isa orth_gemm_isa(orth_isa isa, orth_dtype in_type)
 {
 #if defined(__x86_64__)
-    if (in_type != ORTH_BF16 && isa != ORTH_ISA_AMX_BF16X6)
+    if (in_type == ORTH_F16 || (in_type == ORTH_F32 && isa != ORTH_ISA_AMX_BF16X6))
         return ORTH_MIN(isa, ORTH_ISA_AVX512);
     if (isa >= ORTH_ISA_AMX && !orth_gemm_amx_selfcheck())
         return ORTH_ISA_AVX512;
@@ -19,16 +19,16 @@ orth_isa orth_gemm_isa(orth_isa isa, orth_dtype in_type)
 
 const orth_gemm_kernels *orth_gemm_kernels_for(orth_isa isa, orth_dtype in_type)
 {
-    const bool bf16 = in_type == ORTH_BF16;
+    const bool bf16 = in_type == ORTH_BF16, f16 = in_type == ORTH_F16;
     switch (orth_gemm_isa(isa, in_type)) {
 #if defined(__x86_64__)
     case ORTH_ISA_AMX_BF16X6: return &orth_gemm_amx_bf16x6;
     case ORTH_ISA_AMX: return &orth_gemm_amx_bf16;
     case ORTH_ISA_AVX512BF16: return &orth_gemm_avx512bf16_bf16;
-    case ORTH_ISA_AVX512: return bf16 ? &orth_gemm_avx512_bf16 : &orth_gemm_avx512_f32;
-    case ORTH_ISA_AVX2: return bf16 ? &orth_gemm_avx2_bf16 : &orth_gemm_avx2_f32;
+    case ORTH_ISA_AVX512: return bf16 ? &orth_gemm_avx512_bf16 : f16 ? &orth_gemm_avx512_f16 : &orth_gemm_avx512_f32;
+    case ORTH_ISA_AVX2: return bf16 ? &orth_gemm_avx2_bf16 : f16 ? &orth_gemm_avx2_f16 : &orth_gemm_avx2_f32;
 #endif
-    default: return bf16 ? &orth_gemm_base_bf16 : &orth_gemm_base_f32;
+    default: return bf16 ? &orth_gemm_base_bf16 : f16 ? &orth_gemm_base_f16 : &orth_gemm_base_f32;
     }
 }
 

@@ -1,4 +1,4 @@
-/* gemm_avx2.c -- matrix product kernels for AVX2 with FMA: tiles of 6 x 16; bf16 is widened at packing. */
+/* gemm_avx2.c -- matrix product kernels for AVX2 with FMA: tiles of 6 x 16; bf16 and fp16 are widened at packing. */
 #include "kernels/cpu/gemm_kernels.h"
 
 #include <immintrin.h>
@@ -73,6 +73,8 @@ PACK_INLINE __m256 load8(orth_dtype type, const void *p, int64_t at)
     if (type == ORTH_F32)
         return _mm256_loadu_ps((const float *)p + at);
     __m128i h = _mm_loadu_si128((const __m128i *)((const orth_bf16 *)p + at));
+    if (type == ORTH_F16)
+        return _mm256_cvtph_ps(h);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
@@ -150,6 +152,8 @@ PACK_FN(pack_a_f32, MR, ORTH_F32)
 PACK_FN(pack_b_f32, NR, ORTH_F32)
 PACK_FN(pack_a_bf16, MR, ORTH_BF16)
 PACK_FN(pack_b_bf16, NR, ORTH_BF16)
+PACK_FN(pack_a_f16, MR, ORTH_F16)
+PACK_FN(pack_b_f16, NR, ORTH_F16)
 
 /* ---- epilogue ---- */
 
@@ -157,6 +161,10 @@ static inline void store8(void *c, orth_dtype type, int64_t at, __m256 v)
 {
     if (type == ORTH_F32) {
         _mm256_storeu_ps((float *)c + at, v);
+        return;
+    }
+    if (type == ORTH_F16) {
+        _mm_storeu_si128((__m128i *)((orth_f16 *)c + at), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
         return;
     }
     __m256i u = _mm256_castps_si256(v), high = _mm256_srli_epi32(u, 16);
@@ -205,5 +213,10 @@ const orth_gemm_kernels orth_gemm_avx2_f32 = {
 const orth_gemm_kernels orth_gemm_avx2_bf16 = {
     .mr = MR, .nr = NR, .unit = 1, .planes = 1, .align = 1, .kc = 256, .task_m = 64,
     .pack_a = pack_a_bf16, .pack_b = pack_b_bf16,
+    .tile = tile, .finish = finish,
+};
+const orth_gemm_kernels orth_gemm_avx2_f16 = {
+    .mr = MR, .nr = NR, .unit = 1, .planes = 1, .align = 1, .kc = 256, .task_m = 64,
+    .pack_a = pack_a_f16, .pack_b = pack_b_f16,
     .tile = tile, .finish = finish,
 };

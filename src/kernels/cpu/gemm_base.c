@@ -82,6 +82,8 @@ PACK_FN(pack_a_f32, MR, ORTH_F32)
 PACK_FN(pack_b_f32, NR, ORTH_F32)
 PACK_FN(pack_a_bf16, MR, ORTH_BF16)
 PACK_FN(pack_b_bf16, NR, ORTH_BF16)
+PACK_FN(pack_a_f16, MR, ORTH_F16)
+PACK_FN(pack_b_f16, NR, ORTH_F16)
 
 static void finish(const orth_gemm_desc *g, const float *t, int64_t stride, int64_t m0, int64_t n0, int m, int n)
 {
@@ -98,5 +100,10 @@ const orth_gemm_kernels orth_gemm_base_f32 = {
 const orth_gemm_kernels orth_gemm_base_bf16 = {
     .mr = MR, .nr = NR, .unit = 1, .planes = 1, .align = 1, .kc = 256, .task_m = 64,
     .pack_a = pack_a_bf16, .pack_b = pack_b_bf16,
+    .tile = tile, .finish = finish,
+};
+const orth_gemm_kernels orth_gemm_base_f16 = {
+    .mr = MR, .nr = NR, .unit = 1, .planes = 1, .align = 1, .kc = 256, .task_m = 64,
+    .pack_a = pack_a_f16, .pack_b = pack_b_f16,
     .tile = tile, .finish = finish,
 };

@@ -22,8 +22,10 @@ FINISH_INLINE __m512 finish_load_f32(bool whole, const float *p, __mmask16 mask)
     return whole ? _mm512_loadu_ps(p) : _mm512_maskz_loadu_ps(mask, p);
 }
 
-FINISH_INLINE __m512 finish_widen(__m256i h)
+FINISH_INLINE __m512 finish_widen(orth_dtype type, __m256i h)
 {
+    if (type == ORTH_F16)
+        return _mm512_cvtph_ps(h);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
@@ -32,12 +34,14 @@ FINISH_INLINE __m512 finish_load(bool whole, const void *c, orth_dtype type, int
     if (type == ORTH_F32)
         return finish_load_f32(whole, (const float *)c + at, mask);
     const orth_bf16 *p = (const orth_bf16 *)c + at;
-    return finish_widen(whole ? _mm256_loadu_si256((const __m256i *)p) : _mm256_maskz_loadu_epi16(mask, p));
+    return finish_widen(type, whole ? _mm256_loadu_si256((const __m256i *)p) : _mm256_maskz_loadu_epi16(mask, p));
 }
 
-/* As orth_bf16_from_f32. */
-FINISH_INLINE __m256i finish_round(__m512 v)
+/* As orth_bf16_from_f32 or orth_f16_from_f32. */
+FINISH_INLINE __m256i finish_round(orth_dtype type, __m512 v)
 {
+    if (type == ORTH_F16)
+        return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #if defined(__AVX512BF16__)
     /* The instruction rounds likewise, but turns denormals into zero. */
     if (__builtin_expect(_mm512_fpclass_ps_mask(v, 0x20) == 0, 1))
@@ -60,20 +64,20 @@ FINISH_INLINE void finish_store(bool whole, void *c, orth_dtype type, int64_t at
             _mm512_mask_storeu_ps((float *)c + at, mask, v);
     } else {
         if (whole)
-            _mm256_storeu_si256((__m256i *)(void *)((orth_bf16 *)c + at), finish_round(v));
+            _mm256_storeu_si256((__m256i *)(void *)((orth_bf16 *)c + at), finish_round(type, v));
         else
-            _mm256_mask_storeu_epi16((orth_bf16 *)c + at, mask, finish_round(v));
+            _mm256_mask_storeu_epi16((orth_bf16 *)c + at, mask, finish_round(type, v));
     }
 }
 
-/* `num` vectors, 1 or 2 whole ones side by side. Two of bf16 are one register in memory. */
+/* `num` vectors, 1 or 2 whole ones side by side. Two of 16 bits are one register in memory. */
 FINISH_INLINE void finish_load_vectors(__m512 v[2], const int num, bool whole, const void *c, orth_dtype type, int64_t at,
                                        __mmask16 mask)
 {
-    if (num == 2 && type == ORTH_BF16) {
+    if (num == 2 && type != ORTH_F32) {
         const __m512i both = _mm512_loadu_si512((const orth_bf16 *)c + at);
-        v[0] = finish_widen(_mm512_castsi512_si256(both));
-        v[1] = finish_widen(_mm512_extracti64x4_epi64(both, 1));
+        v[0] = finish_widen(type, _mm512_castsi512_si256(both));
+        v[1] = finish_widen(type, _mm512_extracti64x4_epi64(both, 1));
         return;
     }
 #pragma GCC unroll 2
@@ -84,9 +88,9 @@ FINISH_INLINE void finish_load_vectors(__m512 v[2], const int num, bool whole, c
 FINISH_INLINE void finish_store_vectors(const __m512 v[2], const int num, bool whole, void *c, orth_dtype type, int64_t at,
                                         __mmask16 mask)
 {
-    if (num == 2 && type == ORTH_BF16) {
-        const __m512i low = _mm512_castsi256_si512(finish_round(v[0]));
-        _mm512_storeu_si512((orth_bf16 *)c + at, _mm512_inserti64x4(low, finish_round(v[1]), 1));
+    if (num == 2 && type != ORTH_F32) {
+        const __m512i low = _mm512_castsi256_si512(finish_round(type, v[0]));
+        _mm512_storeu_si512((orth_bf16 *)c + at, _mm512_inserti64x4(low, finish_round(type, v[1]), 1));
         return;
     }
 #pragma GCC unroll 2
@@ -148,7 +152,7 @@ FINISH_INLINE bool finish_stream(const orth_gemm_desc *g, const float *tile, int
 FINISH_INLINE void finish_rows(const orth_gemm_desc *g, orth_act act, const float *tile, int64_t stride, int64_t m0,
                                int64_t n0, int m, int n)
 {
-    const int whole = n & ~15, pairs = g->c_type == ORTH_BF16 ? n & ~31 : 0;
+    const int whole = n & ~15, pairs = g->c_type != ORTH_F32 ? n & ~31 : 0;
     for (int r = 0; r < m; r++, tile += stride) {
         const int64_t at = (m0 + r) * g->c_row + n0;
         int j = 0;

@@ -92,10 +92,10 @@ typedef struct {
     void (*enter)(void), (*leave)(void); /* around a run of tiles on one thread; may be NULL */
 } orth_gemm_kernels;
 
-extern const orth_gemm_kernels orth_gemm_base_f32, orth_gemm_base_bf16;
+extern const orth_gemm_kernels orth_gemm_base_f32, orth_gemm_base_bf16, orth_gemm_base_f16;
 #if defined(__x86_64__)
-extern const orth_gemm_kernels orth_gemm_avx2_f32, orth_gemm_avx2_bf16;
-extern const orth_gemm_kernels orth_gemm_avx512_f32, orth_gemm_avx512_bf16;
+extern const orth_gemm_kernels orth_gemm_avx2_f32, orth_gemm_avx2_bf16, orth_gemm_avx2_f16;
+extern const orth_gemm_kernels orth_gemm_avx512_f32, orth_gemm_avx512_bf16, orth_gemm_avx512_f16;
 extern const orth_gemm_kernels orth_gemm_avx512bf16_bf16;
 extern const orth_gemm_kernels orth_gemm_amx_bf16, orth_gemm_amx_bf16x6;
 /* True if the tile instructions compute what orth_gemm_chain (gemm_chain.h) says they do. Cheap (a

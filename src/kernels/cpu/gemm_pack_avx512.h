@@ -10,8 +10,8 @@
 
 #include "kernels/cpu/gemm_kernels.h"
 
-/* What becomes of the source: fp32 as it is, bf16 in pairs, bf16 widened to fp32. */
-typedef enum { PACK_F32, PACK_PAIR, PACK_WIDE } pack_kind;
+/* What becomes of the source: fp32 as it is, bf16 in pairs, bf16 widened to fp32, fp16 widened to fp32. */
+typedef enum { PACK_F32, PACK_PAIR, PACK_WIDE, PACK_HALF } pack_kind;
 
 #define PACK_INLINE static inline __attribute__((always_inline))
 
@@ -20,8 +20,10 @@ PACK_INLINE uint32_t pack_mask(int64_t n, int width)
     return n >= width ? (uint32_t)(((uint64_t)1 << width) - 1) : n <= 0 ? 0 : ((uint32_t)1 << n) - 1;
 }
 
-PACK_INLINE __m512i pack_widen(__m256i h)
+PACK_INLINE __m512i pack_widen(pack_kind kind, __m256i h)
 {
+    if (kind == PACK_HALF)
+        return _mm512_castps_si512(_mm512_cvtph_ps(h));
     return _mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16);
 }
 
@@ -32,7 +34,7 @@ PACK_INLINE __m512i pack_load_k(pack_kind kind, const void *p, int64_t left)
         return _mm512_maskz_loadu_epi32((__mmask16)pack_mask(left, 16), p);
     if (kind == PACK_PAIR)
         return _mm512_maskz_loadu_epi16((__mmask32)pack_mask(left, 32), p);
-    return pack_widen(_mm256_maskz_loadu_epi16((__mmask16)pack_mask(left, 16), p));
+    return pack_widen(kind, _mm256_maskz_loadu_epi16((__mmask16)pack_mask(left, 16), p));
 }
 
 /* One dword of 16 neighbouring lanes, of which `mask` exist; `left` k exist. */
@@ -41,9 +43,10 @@ PACK_INLINE __m512i pack_load_lanes(pack_kind kind, const void *p, int64_t k_str
 {
     if (kind == PACK_F32)
         return _mm512_maskz_loadu_epi32(mask, p);
-    __m512i even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p));
-    if (kind == PACK_WIDE)
-        return _mm512_slli_epi32(even, 16);
+    const __m256i first = _mm256_maskz_loadu_epi16(mask, p);
+    if (kind != PACK_PAIR)
+        return pack_widen(kind, first);
+    const __m512i even = _mm512_cvtepu16_epi32(first);
     if (left < 2)
         return even;
     const orth_bf16 *next = (const orth_bf16 *)p + k_stride;
@@ -183,6 +186,14 @@ PACK_INLINE void pack_along_lanes(pack_kind kind, const int W, char *dst, size_t
     }
 }
 
+PACK_INLINE uint32_t pack_half(orth_f16 h)
+{
+    const float f = orth_f16_to_f32(h);
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
 PACK_INLINE void pack_any(pack_kind kind, const int W, char *dst, size_t panel_bytes, const void *src,
                           int64_t lane_stride, int64_t k_stride, int64_t lanes, int64_t len)
 {
@@ -192,6 +203,7 @@ PACK_INLINE void pack_any(pack_kind kind, const int W, char *dst, size_t panel_b
             const int64_t at = w * lane_stride + k * k_stride;
             uint32_t x = w >= lanes          ? 0
                          : kind == PACK_F32  ? ((const uint32_t *)src)[at]
+                         : kind == PACK_HALF ? pack_half(((const orth_f16 *)src)[at])
                          : kind == PACK_WIDE ? (uint32_t)((const uint16_t *)src)[at] << 16
                                              : (uint32_t)((const uint16_t *)src)[at] << 16 * (k % 2);
             uint32_t *to = (uint32_t *)(void *)(dst + panel_bytes * (size_t)(w / W)) + k / unit * W + w % W;

@@ -10,12 +10,25 @@
 #define INLINE static inline __attribute__((always_inline))
 #define BLOCK 16
 
+/* The compiler makes vectors of these where the instruction set has conversions. */
+#if defined(__F16C__)
+#include <immintrin.h>
+#define HALF_LOAD(h) _cvtsh_ss(h)
+#define HALF_STORE(f) _cvtss_sh((f), _MM_FROUND_TO_NEAREST_INT)
+#else
+#define HALF_LOAD(h) orth_f16_to_f32(h)
+#define HALF_STORE(f) orth_f16_from_f32(f)
+#endif
+
 /* Elements [at, at + n) as floats. */
 INLINE void get(float *v, const void *x, int at, int n, orth_dtype type)
 {
     if (type == ORTH_BF16)
         for (int i = 0; i < n; i++)
             v[i] = orth_bf16_to_f32(((const orth_bf16 *)x)[at + i]);
+    else if (type == ORTH_F16)
+        for (int i = 0; i < n; i++)
+            v[i] = HALF_LOAD(((const orth_f16 *)x)[at + i]);
     else
         for (int i = 0; i < n; i++)
             v[i] = ((const float *)x)[at + i];
@@ -26,6 +39,9 @@ INLINE void put(void *x, const float *v, int at, int n, orth_dtype type)
     if (type == ORTH_BF16)
         for (int i = 0; i < n; i++)
             ((orth_bf16 *)x)[at + i] = orth_bf16_from_f32(v[i]);
+    else if (type == ORTH_F16)
+        for (int i = 0; i < n; i++)
+            ((orth_f16 *)x)[at + i] = HALF_STORE(v[i]);
     else
         for (int i = 0; i < n; i++)
             ((float *)x)[at + i] = v[i];
@@ -61,6 +77,8 @@ static void rotate(void *out, const void *x, const float *cos, const float *sin,
 {
     if (type == ORTH_BF16)
         BLOCKS(half, rotate_block, out, x, cos, sin, half, sign, ORTH_BF16);
+    else if (type == ORTH_F16)
+        BLOCKS(half, rotate_block, out, x, cos, sin, half, sign, ORTH_F16);
     else
         BLOCKS(half, rotate_block, out, x, cos, sin, half, sign, ORTH_F32);
 }
@@ -94,8 +112,9 @@ INLINE float norm_as(void *out, const void *x, const float *gain, int D, float e
 
 static float norm(void *out, const void *x, const float *gain, int D, float eps, orth_dtype type)
 {
-    return type == ORTH_BF16 ? norm_as(out, x, gain, D, eps, ORTH_BF16)
-                             : norm_as(out, x, gain, D, eps, ORTH_F32);
+    return type == ORTH_BF16  ? norm_as(out, x, gain, D, eps, ORTH_BF16)
+           : type == ORTH_F16 ? norm_as(out, x, gain, D, eps, ORTH_F16)
+                              : norm_as(out, x, gain, D, eps, ORTH_F32);
 }
 
 INLINE void project_block(float *lane, const void *dy, const void *in, const float *gain, float rstd,
@@ -133,6 +152,8 @@ static void norm_bwd(void *dx, const void *dy, const void *x, const float *gain,
 {
     if (type == ORTH_BF16)
         norm_bwd_as(dx, dy, x, gain, rstd, D, ORTH_BF16);
+    else if (type == ORTH_F16)
+        norm_bwd_as(dx, dy, x, gain, rstd, D, ORTH_F16);
     else
         norm_bwd_as(dx, dy, x, gain, rstd, D, ORTH_F32);
 }
@@ -150,6 +171,8 @@ static void gain_bwd(float *acc, const void *dy, const void *x, float rstd, int 
 {
     if (type == ORTH_BF16)
         BLOCKS(n, gain_block, acc, dy, x, rstd, ORTH_BF16);
+    else if (type == ORTH_F16)
+        BLOCKS(n, gain_block, acc, dy, x, rstd, ORTH_F16);
     else
         BLOCKS(n, gain_block, acc, dy, x, rstd, ORTH_F32);
 }

@@ -46,7 +46,7 @@ static void unpack_task(void *arg, int64_t t, int worker)
     const float *dkv = j->call->in[1].data;
     char *to = j->call->out[0].data;
     for (int64_t i = t * ROWS_PER_TASK * j->KV; i < ORTH_MIN(j->N, (t + 1) * ROWS_PER_TASK) * j->KV; i++) {
-        j->rows->round_bias(to + (size_t)i * group, dkv + i * j->D2, NULL, j->D2, j->esize == 2);
+        j->rows->round_bias(to + (size_t)i * group, dkv + i * j->D2, NULL, j->D2, j->call->out[0].dtype);
         if (to != dq)
             memcpy(to + (size_t)i * group + pair, dq + (size_t)i * group + pair, group - pair);
     }

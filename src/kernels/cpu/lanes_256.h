@@ -98,6 +98,30 @@ LANES_INLINE v16 v_round_bf16(v16 v)
     return V_EACH(_mm256_castsi256_ps(v_bf16_bits(v.a)), _mm256_castsi256_ps(v_bf16_bits(v.b)));
 }
 
+LANES_INLINE v16 v_ld_f16(const orth_f16 *p, int k)
+{
+    orth_f16 part[16] = {0};
+    if (k < 16)
+        p = memcpy(part, p, (size_t)k * sizeof *p);
+    return V_EACH(_mm256_cvtph_ps(_mm_loadu_si128((const void *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p + 8))));
+}
+
+LANES_INLINE void v_st_f16(orth_f16 *p, v16 v, int k)
+{
+    orth_f16 part[16], *to = k == 16 ? p : part;
+    _mm_storeu_si128((void *)to, _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((void *)(to + 8), _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT));
+    if (k < 16)
+        /* cppcheck-suppress uninitvar ; written through `to` */
+        memcpy(p, part, (size_t)k * sizeof *p);
+}
+
+LANES_INLINE v16 v_round_f16(v16 v)
+{
+    return V_EACH(_mm256_cvtph_ps(_mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT)),
+                  _mm256_cvtph_ps(_mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT)));
+}
+
 LANES_INLINE float v_sum(v16 v)
 {
     __m256 h = _mm256_add_ps(v.a, v.b);

@@ -68,6 +68,25 @@ LANES_INLINE v16 v_round_bf16(v16 v)
     return _mm512_castsi512_ps(_mm512_and_si512(v_bf16_bits(v), _mm512_set1_epi32((int)0xffff0000u)));
 }
 
+LANES_INLINE v16 v_ld_f16(const orth_f16 *p, int k)
+{
+    return _mm512_cvtph_ps(k == 16 ? _mm256_loadu_si256((const void *)p) : _mm256_maskz_loadu_epi16(v_mask(k), p));
+}
+
+LANES_INLINE void v_st_f16(orth_f16 *p, v16 v, int k)
+{
+    const __m256i h = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    if (k == 16)
+        _mm256_storeu_si256((void *)p, h);
+    else
+        _mm256_mask_storeu_epi16(p, v_mask(k), h);
+}
+
+LANES_INLINE v16 v_round_f16(v16 v)
+{
+    return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
 /* Lanes folded in halves, as orth_lanes_fold. */
 LANES_INLINE float v_sum(v16 v)
 {

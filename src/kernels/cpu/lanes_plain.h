@@ -27,6 +27,10 @@ LANES_INLINE v16 v_silu_pair(v16 a, v16 *grad) { V_MAP(orth_silu_pairf(a.f[l], &
 LANES_INLINE v16 v_fill(v16 a, int k, float fill) { V_MAP(l < k ? a.f[l] : fill); }
 LANES_INLINE v16 v_keep(v16 a, int k) { return v_fill(a, k, 0.0f); }
 LANES_INLINE v16 v_round_bf16(v16 a) { V_MAP(orth_bf16_to_f32(orth_bf16_from_f32(a.f[l]))); }
+/* Calls: sixteen conversions in each loop of each kernel take a compiler minutes. */
+#define LANES_CALL static __attribute__((noinline, unused))
+LANES_CALL v16 v_round_f16(v16 a) { V_MAP(orth_f16_to_f32(orth_f16_from_f32(a.f[l]))); }
+LANES_CALL v16 v_ld_f16(const orth_f16 *p, int k) { V_MAP(l < k ? orth_f16_to_f32(p[l]) : 0.0f); }
 LANES_INLINE v16 v_ld_f32(const float *p, int k) { V_MAP(l < k ? p[l] : 0.0f); }
 LANES_INLINE v16 v_ld_bf16(const orth_bf16 *p, int k) { V_MAP(l < k ? orth_bf16_to_f32(p[l]) : 0.0f); }
 
@@ -39,6 +43,12 @@ LANES_INLINE void v_st_bf16(orth_bf16 *p, v16 v, int k)
 {
     for (int l = 0; l < k; l++)
         p[l] = orth_bf16_from_f32(v.f[l]);
+}
+
+LANES_CALL void v_st_f16(orth_f16 *p, v16 v, int k)
+{
+    for (int l = 0; l < k; l++)
+        p[l] = orth_f16_from_f32(v.f[l]);
 }
 
 LANES_INLINE float v_sum(v16 v) { return orth_lanes_fold(v.f); }

@@ -17,7 +17,7 @@ static void xent_task(void *arg, int64_t row, int worker)
 
 static int64_t scratch_elems(const orth_op_call *call)
 {
-    return call->out[1].dtype == ORTH_BF16 ? orth_round_up(call->in[0].dim[1], 16) : 0;
+    return call->out[1].dtype != ORTH_F32 ? orth_round_up(call->in[0].dim[1], 16) : 0;
 }
 
 size_t orth_workspace_softmax_xent(const orth_op_call *call, int num_threads, orth_isa isa)
@@ -33,7 +33,7 @@ orth_status orth_cpu_softmax_xent(orth_ctx *ctx, const orth_op_call *call)
         orth_rows_for(ctx->isa),
         {.logits = call->in[0].data, .target = call->in[1].data, .weight = call->in[2].data,
          .nll = call->out[0].data, .loss_scale = step->loss_scale, .dlogits = call->out[1].data,
-         .V = call->in[0].dim[1], .split = call->attr->split, .bf16 = call->out[1].dtype == ORTH_BF16},
+         .V = call->in[0].dim[1], .split = call->attr->split, .type = call->out[1].dtype},
         call->workspace,
         scratch_elems(call),
     };
@@ -90,7 +90,7 @@ orth_status orth_cpu_xent_grad(orth_ctx *ctx, const orth_op_call *call)
     job.args.nll = call->out[0].data;
     job.args.loss_scale = step->loss_scale;
     job.args.dlogits = call->out[1].data;
-    job.args.bf16 = call->out[1].dtype == ORTH_BF16;
+    job.args.type = call->out[1].dtype;
     orth_pool_run(ctx->pool, call->in[0].dim[0], slice_task, &job);
     return ORTH_OK;
 }

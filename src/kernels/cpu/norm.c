@@ -17,7 +17,7 @@ static void fold_slots(const orth_rows *rows, float *slot, int64_t parts, int64_
 {
     for (int64_t w = 1; w < parts; w *= 2)
         for (int64_t i = 0; i + w < parts; i += 2 * w)
-            rows->accumulate(slot + i * stride, slot + (i + w) * stride, n, false);
+            rows->accumulate(slot + i * stride, slot + (i + w) * stride, n, ORTH_F32);
 }
 
 /* Columns of a block: wide, but so that all threads have blocks. Bits do not depend on it. */
@@ -52,7 +52,7 @@ orth_status orth_cpu_norm(orth_ctx *ctx, const orth_op_call *call)
         .N = x->dim[0],
         .args = {.x = x->data, .res = call->in[1].data, .gain = call->in[2].data, .shift = call->in[3].data,
                  .y = call->out[0].data, .sum = call->out[1].data, .stats = call->out[2].data, .C = x->dim[1],
-                 .eps = call->attr->eps, .bf16 = x->dtype == ORTH_BF16,
+                 .eps = call->attr->eps, .type = x->dtype,
                  .centred = call->attr->norm == ORTH_NORM_LAYER},
     };
     orth_pool_run(ctx->pool, orth_div_up(job.N, ROWS_PER_TASK), norm_task, &job);
@@ -142,7 +142,7 @@ orth_status orth_cpu_norm_bwd(orth_ctx *ctx, const orth_op_call *call)
         .rows = orth_rows_for(ctx->isa),
         .args = {.dy = dy->data, .sum = call->in[1].data, .dres = call->in[4].data, .stats = call->in[2].data,
                  .gain = call->in[3].data, .dx = call->out[0].data, .C = dy->dim[1],
-                 .bf16 = dy->dtype == ORTH_BF16, .centred = call->attr->norm == ORTH_NORM_LAYER},
+                 .type = dy->dtype, .centred = call->attr->norm == ORTH_NORM_LAYER},
         .split = orth_token_split(call->attr),
         .N = dy->dim[0],
         .dgain = call->out[1].data,
@@ -185,7 +185,7 @@ static void bias_task(void *arg, int64_t t, int worker)
         j->rows->column_sums(sum + p * COLUMN_BLOCK,
                              (char *)j->dy->data +
                                  (size_t)(begin * O + first) * orth_dtype_bytes(j->dy->dtype),
-                             O, end - begin, n, j->dy->dtype == ORTH_BF16);
+                             O, end - begin, n, j->dy->dtype);
     }
     fold_slots(j->rows, sum, parts, COLUMN_BLOCK, n);
     memcpy(j->dbias + b * O + first, sum, (size_t)n * sizeof *sum);

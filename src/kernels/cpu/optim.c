@@ -27,7 +27,7 @@ static orth_status optim_run(orth_ctx *ctx, const orth_op_call *call, int copy,
     optim_job job = {
         fn,
         {.o = orth_optim_values_make(call->attr, step), .g = call->in[0].data, .p = call->out[0].data,
-         .m = call->out[1].data, .v = copy == 3 ? call->out[2].data : NULL, .copy = call->out[copy].data},
+         .m = call->out[1].data, .v = copy == 3 ? call->out[2].data : NULL, .copy = call->out[copy].data, .copy_type = call->out[copy].dtype},
         orth_tensor_elems(&call->out[0]),
     };
     orth_pool_run(ctx->pool, orth_div_up(job.n, CHUNK), optim_task, &job);

@@ -11,7 +11,7 @@ typedef struct {
     const orth_rows *rows;
     const orth_op_call *call;
     int64_t n, chunk;
-    bool bf16;
+    orth_dtype type;
 } range_job;
 
 static void *at(const orth_tensor *t, int64_t i)
@@ -22,7 +22,7 @@ static void *at(const orth_tensor *t, int64_t i)
 static orth_status run_ranges(orth_ctx *ctx, const orth_op_call *call, int64_t n, orth_dtype type,
                               orth_task_fn fn)
 {
-    range_job job = {orth_rows_for(ctx->isa), call, n, CHUNK, type == ORTH_BF16};
+    range_job job = {orth_rows_for(ctx->isa), call, n, CHUNK, type};
     orth_pool_run(ctx->pool, orth_div_up(n, CHUNK), fn, &job);
     return ORTH_OK;
 }
@@ -33,7 +33,7 @@ static void add_task(void *arg, int64_t t, int worker)
     const range_job *j = arg;
     const int64_t i = t * j->chunk;
     j->rows->add(at(&j->call->out[0], i), at(&j->call->in[0], i), at(&j->call->in[1], i),
-                 ORTH_MIN(j->chunk, j->n - i), j->bf16);
+                 ORTH_MIN(j->chunk, j->n - i), j->type);
 }
 
 orth_status orth_cpu_add(orth_ctx *ctx, const orth_op_call *call)
@@ -47,7 +47,7 @@ static void swiglu_task(void *arg, int64_t t, int worker)
     const range_job *j = arg;
     const int64_t i = t * j->chunk;
     j->rows->swiglu(at(&j->call->out[0], i), at(&j->call->in[0], 2 * i), ORTH_MIN(j->chunk, j->n - i),
-                    j->bf16);
+                    j->type);
 }
 
 orth_status orth_cpu_swiglu(orth_ctx *ctx, const orth_op_call *call)
@@ -61,7 +61,7 @@ static void swiglu_bwd_task(void *arg, int64_t t, int worker)
     const range_job *j = arg;
     const int64_t i = t * j->chunk;
     j->rows->swiglu_bwd(at(&j->call->out[0], 2 * i), at(&j->call->in[0], i), at(&j->call->in[1], 2 * i),
-                        ORTH_MIN(j->chunk, j->n - i), j->bf16);
+                        ORTH_MIN(j->chunk, j->n - i), j->type);
 }
 
 orth_status orth_cpu_swiglu_bwd(orth_ctx *ctx, const orth_op_call *call)
@@ -74,7 +74,7 @@ static void cast_task(void *arg, int64_t t, int worker)
     (void)worker;
     const range_job *j = arg;
     const int64_t i = t * j->chunk;
-    j->rows->cast(at(&j->call->out[0], i), at(&j->call->in[0], i), ORTH_MIN(j->chunk, j->n - i));
+    j->rows->cast(at(&j->call->out[0], i), at(&j->call->in[0], i), ORTH_MIN(j->chunk, j->n - i), j->type);
 }
 
 orth_status orth_cpu_cast(orth_ctx *ctx, const orth_op_call *call)
@@ -104,14 +104,14 @@ static void round_bias_task(void *arg, int64_t t, int worker)
     const orth_op_call *call = j->call;
     const int64_t C = call->out[0].dim[1];
     for (int64_t n = t * j->chunk; n < ORTH_MIN(j->n, (t + 1) * j->chunk); n++)
-        j->rows->round_bias(at(&call->out[0], n * C), at(&call->in[0], n * C), call->in[1].data, C, j->bf16);
+        j->rows->round_bias(at(&call->out[0], n * C), at(&call->in[0], n * C), call->in[1].data, C, j->type);
 }
 
 orth_status orth_cpu_round_bias(orth_ctx *ctx, const orth_op_call *call)
 {
     const orth_tensor *y = &call->out[0];
     range_job job = {orth_rows_for(ctx->isa), call, y->dim[0], ORTH_MAX(1, CHUNK / ORTH_MAX(1, y->dim[1])),
-                     y->dtype == ORTH_BF16};
+                     y->dtype};
     orth_pool_run(ctx->pool, orth_div_up(job.n, job.chunk), round_bias_task, &job);
     return ORTH_OK;
 }
@@ -124,14 +124,14 @@ static void dropout_task(void *arg, int64_t n, int worker)
     const int32_t *seq = call->in[1].data, *pos = call->in[2].data;
     const orth_step_values *step = call->in[3].data;
     const int64_t C = call->out[0].dim[1];
-    j->rows->dropout(at(&call->out[0], n * C), at(&call->in[0], n * C), C, j->bf16, call->attr->dropout,
+    j->rows->dropout(at(&call->out[0], n * C), at(&call->in[0], n * C), C, j->type, call->attr->dropout,
                      step->seed, orth_dropout_hi(call->attr->site, step->step),
                      orth_dropout_lo(seq[n / call->attr->seq_len], pos[n], 0));
 }
 
 orth_status orth_cpu_dropout(orth_ctx *ctx, const orth_op_call *call)
 {
-    range_job job = {orth_rows_for(ctx->isa), call, call->out[0].dim[0], 1, call->out[0].dtype == ORTH_BF16};
+    range_job job = {orth_rows_for(ctx->isa), call, call->out[0].dim[0], 1, call->out[0].dtype};
     orth_pool_run(ctx->pool, job.n, dropout_task, &job);
     return ORTH_OK;
 }

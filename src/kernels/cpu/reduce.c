@@ -29,17 +29,17 @@ static void block_tree(const reduce_job *j, float (*node)[COLUMN_BLOCK], int64_t
         const float *leaf = leaves + l * j->n + c;
         int64_t full = l + 1;
         if (full % 2 == 0) { /* the right child of a pair: straight into its left */
-            j->rows->accumulate(node[depth - 1], leaf, n, false);
+            j->rows->accumulate(node[depth - 1], leaf, n, ORTH_F32);
             full /= 2;
         } else {
             memcpy(node[depth++], leaf, (size_t)n * sizeof(float));
             continue;
         }
         for (; full % 2 == 0; full /= 2, depth--)
-            j->rows->accumulate(node[depth - 2], node[depth - 1], n, false);
+            j->rows->accumulate(node[depth - 2], node[depth - 1], n, ORTH_F32);
     }
     for (; depth > 1; depth--)
-        j->rows->accumulate(node[depth - 2], node[depth - 1], n, false);
+        j->rows->accumulate(node[depth - 2], node[depth - 1], n, ORTH_F32);
 }
 
 static void tree_task(void *arg, int64_t t, int worker)
@@ -52,7 +52,7 @@ static void tree_task(void *arg, int64_t t, int worker)
         const int64_t n = ORTH_MIN(COLUMN_BLOCK, end - c);
         block_tree(j, node, j->call->in[0].dim[0], c, n);
         for (int k = 0; k < j->call->attr->num_addends; k++)
-            j->rows->accumulate(node[0], orth_addend(j->call, k) + c, n, false);
+            j->rows->accumulate(node[0], orth_addend(j->call, k) + c, n, ORTH_F32);
         memcpy((float *)j->call->out[0].data + c, node[0], (size_t)n * sizeof(float));
     }
 }

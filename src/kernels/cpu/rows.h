@@ -1,14 +1,19 @@
 /* rows.h -- the inner loops of the pointwise kernels, one table per instruction set.
  *
  * The op files of this folder cut the work into tasks and call these; rows_<isa>.c compile the same
- * bodies (rows_*_body.h) for each instruction set. All tables give the same bits. `bf16` says the type
- * of the activations (else fp32); pointers need no alignment.
+ * bodies (rows_*_body.h) for each instruction set. All tables give the same bits. `type` is that of the activations:
+ * fp32, bf16, fp16. Pointers need no alignment.
  */
 #ifndef ORTH_KERNELS_CPU_ROWS_H
 #define ORTH_KERNELS_CPU_ROWS_H
 
 #include "kernels/optim.h"
 #include "kernels/sums.h"
+
+static inline size_t rows_bytes(orth_dtype type)
+{
+    return type == ORTH_F32 ? 4 : 2;
+}
 
 typedef struct {
     const void *x, *res;   /* [N,C]; res may be NULL */
@@ -17,7 +22,8 @@ typedef struct {
     float *stats;          /* [N,2] */
     int64_t C;
     float eps;
-    bool bf16, centred;    /* centred: LayerNorm */
+    orth_dtype type;
+    bool centred;          /* LayerNorm */
 } rows_norm_args;
 
 typedef struct {
@@ -25,7 +31,8 @@ typedef struct {
     const float *stats, *gain;
     void *dx;
     int64_t C;
-    bool bf16, centred;
+    orth_dtype type;
+    bool centred;
 } rows_norm_bwd_args;
 
 typedef struct {
@@ -36,7 +43,7 @@ typedef struct {
     void *dlogits;         /* NULL in evaluation */
     int64_t V;
     orth_split split;
-    bool bf16;             /* of dlogits */
+    orth_dtype type;       /* of dlogits */
     int64_t first_row;     /* of the slice of the vocabulary; 0 in softmax_xent */
     float *max, *sums;     /* [N], [N,2]: what the steps on a slice hand on */
 } rows_xent_args;
@@ -45,25 +52,26 @@ typedef struct {
     orth_optim_values o;
     const float *g;
     float *p, *m, *v;
-    orth_bf16 *copy;       /* NULL: none */
+    void *copy;            /* NULL: none */
+    orth_dtype copy_type;  /* BF16, F16 */
 } rows_optim_args;
 
 typedef struct {
     /* dst = a + b, rounded to the type. */
-    void (*add)(void *dst, const void *a, const void *b, int64_t n, bool bf16);
+    void (*add)(void *dst, const void *a, const void *b, int64_t n, orth_dtype type);
     /* dst += src, dst fp32. */
-    void (*accumulate)(float *dst, const void *src, int64_t n, bool bf16);
+    void (*accumulate)(float *dst, const void *src, int64_t n, orth_dtype type);
     /* dst[c] = chain from 0 over rows r of src[r*stride + c]. */
-    void (*column_sums)(float *dst, const void *src, int64_t stride, int64_t rows, int64_t n, bool bf16);
-    void (*cast)(orth_bf16 *dst, const float *src, int64_t n);
+    void (*column_sums)(float *dst, const void *src, int64_t stride, int64_t rows, int64_t n, orth_dtype type);
+    void (*cast)(void *dst, const float *src, int64_t n, orth_dtype type);
     /* y = v + bias, rounded to the type; bias may be NULL, y may be v. */
-    void (*round_bias)(void *y, const float *v, const float *bias, int64_t n, bool bf16);
+    void (*round_bias)(void *y, const float *v, const float *bias, int64_t n, orth_dtype type);
     /* Past the caches where that can be done. */
     void (*zero)(float *dst, int64_t n);
-    void (*swiglu)(void *a, const void *h, int64_t n, bool bf16);
-    void (*swiglu_bwd)(void *dh, const void *da, const void *h, int64_t n, bool bf16);
+    void (*swiglu)(void *a, const void *h, int64_t n, orth_dtype type);
+    void (*swiglu_bwd)(void *dh, const void *da, const void *h, int64_t n, orth_dtype type);
     /* One row; lo is orth_dropout_lo of its first column. */
-    void (*dropout)(void *y, const void *x, int64_t n, bool bf16, float rate, uint64_t seed, uint64_t hi,
+    void (*dropout)(void *y, const void *x, int64_t n, orth_dtype type, float rate, uint64_t seed, uint64_t hi,
                     uint64_t lo);
     /* Rows [begin, end). */
     void (*norm)(const rows_norm_args *a, int64_t begin, int64_t end);
@@ -74,7 +82,7 @@ typedef struct {
     /* Only the chains from 0, of columns [first, first + n). */
     void (*norm_bwd_columns)(const rows_norm_bwd_args *a, int64_t begin, int64_t end, int64_t first,
                              int64_t n, float *dgain, float *dshift);
-    /* scratch [V]: needed if dlogits is bf16. */
+    /* scratch [V]: needed if dlogits is of 16 bits. */
     void (*softmax_xent)(const rows_xent_args *a, int64_t row, float *scratch);
     void (*xent_max)(const rows_xent_args *a, int64_t row);
     void (*xent_sum)(const rows_xent_args *a, int64_t row);

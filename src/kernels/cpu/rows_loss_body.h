@@ -47,17 +47,17 @@ static float row_exp_tree(const float *row, float *e, const orth_split *split, f
 
 /* dst = e * inv * scale; dst may be e. */
 LANES_INLINE void row_softmax_grad(void *dst, const float *e, int64_t n, float inv, float scale,
-                                   const bool bf16)
+                                   const orth_dtype type)
 {
     const v16 by = v_set(inv), times = v_set(scale);
-#define STEP(k) v_st(dst, bf16, i, v_mul(v_mul(v_ld_f32(e + i, k), by), times), k)
+#define STEP(k) v_st(dst, type, i, v_mul(v_mul(v_ld_f32(e + i, k), by), times), k)
     LANES_FOR(n, STEP);
 #undef STEP
 }
 
 static void row_of_zeros(const rows_xent_args *a, int64_t n)
 {
-    const size_t bytes = (size_t)a->V * (a->bf16 ? 2 : 4);
+    const size_t bytes = (size_t)a->V * rows_bytes(a->type);
     a->nll[n] = 0;
     if (a->dlogits)
         memset((char *)a->dlogits + (size_t)n * bytes, 0, bytes);
@@ -66,7 +66,7 @@ static void row_of_zeros(const rows_xent_args *a, int64_t n)
 static void rows_softmax_xent(const rows_xent_args *a, int64_t n, float *scratch)
 {
     const float *row = a->logits + n * a->V, weight = a->weight[n];
-    const size_t bytes = a->bf16 ? 2 : 4;
+    const size_t bytes = rows_bytes(a->type);
     char *dst = a->dlogits ? (char *)a->dlogits + (size_t)(n * a->V) * bytes : NULL;
     if (weight == 0) {
         row_of_zeros(a, n);
@@ -74,18 +74,15 @@ static void rows_softmax_xent(const rows_xent_args *a, int64_t n, float *scratch
     }
     const int32_t target = a->target[n];
     /* The gradient needs the exponentials once more: they wait where it will be, or in the scratch. */
-    float *e = !dst ? NULL : a->bf16 ? scratch : (float *)(void *)dst;
+    float *e = !dst ? NULL : a->type != ORTH_F32 ? scratch : (float *)(void *)dst;
     const float max = row_max(row, a->V), sum = row_exp_tree(row, e, &a->split, max);
     a->nll[n] = weight * (max + orth_logf(sum) - row[target]);
     if (!dst)
         return;
     const float inv = 1.0f / sum, scale = weight * a->loss_scale,
                 at_target = (e[target] * inv - 1.0f) * scale;
-    if (a->bf16)
-        row_softmax_grad(dst, e, a->V, inv, scale, true);
-    else
-        row_softmax_grad(dst, e, a->V, inv, scale, false);
-    orth_store_f32(dst, a->bf16 ? ORTH_BF16 : ORTH_F32, target, at_target);
+    LANES_TYPED(a->type, row_softmax_grad, dst, e, a->V, inv, scale);
+    orth_store_f32(dst, a->type, target, at_target);
 }
 
 /* ---- in three steps, for a slice of the vocabulary ---- */
@@ -105,10 +102,10 @@ static void rows_xent_sum(const rows_xent_args *a, int64_t n)
 
 /* As row_softmax_grad of the exponentials, made again. */
 LANES_INLINE void row_exp_grad(void *dst, const float *row, int64_t n, float max, float inv, float scale,
-                               const bool bf16)
+                               const orth_dtype type)
 {
     const v16 top = v_set(max), by = v_set(inv), times = v_set(scale);
-#define STEP(k) v_st(dst, bf16, i, v_mul(v_mul(v_exp(v_sub(v_ld_f32(row + i, k), top)), by), times), k)
+#define STEP(k) v_st(dst, type, i, v_mul(v_mul(v_exp(v_sub(v_ld_f32(row + i, k), top)), by), times), k)
     LANES_FOR(n, STEP);
 #undef STEP
 }
@@ -123,15 +120,12 @@ static void rows_xent_grad(const rows_xent_args *a, int64_t n)
     a->nll[n] = weight * (max + orth_logf(sum) - a->sums[2 * n + 1]);
     if (!a->dlogits)
         return;
-    char *dst = (char *)a->dlogits + (size_t)(n * a->V) * (a->bf16 ? 2 : 4);
+    char *dst = (char *)a->dlogits + (size_t)(n * a->V) * rows_bytes(a->type);
     const float inv = 1.0f / sum, scale = weight * a->loss_scale;
     const int64_t v = a->target[n] - a->first_row;
     const bool here = v >= 0 && v < a->V;
     const float at_target = here ? (orth_expf(row[v] - max) * inv - 1.0f) * scale : 0.0f;
-    if (a->bf16)
-        row_exp_grad(dst, row, a->V, max, inv, scale, true);
-    else
-        row_exp_grad(dst, row, a->V, max, inv, scale, false);
+    LANES_TYPED(a->type, row_exp_grad, dst, row, a->V, max, inv, scale);
     if (here)
-        orth_store_f32(dst, a->bf16 ? ORTH_BF16 : ORTH_F32, v, at_target);
+        orth_store_f32(dst, a->type, v, at_target);
 }

@@ -45,7 +45,7 @@ static double rows_sum_squares(const float *g, int64_t stride, int64_t rows, int
     return orth_lanes_fold_f64(lane);
 }
 
-LANES_INLINE void adam_loop(const rows_optim_args *a, int64_t begin, int64_t n, const bool decoupled)
+LANES_INLINE void adam_loop(const rows_optim_args *a, int64_t begin, int64_t n, const bool decoupled, const orth_dtype copy_type)
 {
     const orth_optim_values *o = &a->o;
     const v16 g_scale = v_set(o->g_scale), keep = v_set(o->keep), l2 = v_set(o->l2);
@@ -53,7 +53,7 @@ LANES_INLINE void adam_loop(const rows_optim_args *a, int64_t begin, int64_t n, 
     const v16 step_size = v_set(o->step_size), root_scale = v_set(o->root_scale), eps = v_set(o->eps);
     const float *grad = a->g + begin;
     float *p = a->p + begin, *m = a->m + begin, *v = a->v + begin;
-    orth_bf16 *copy = a->copy ? a->copy + begin : NULL;
+    void *copy = a->copy ? (char *)a->copy + (size_t)begin * rows_bytes(copy_type) : NULL;
 #define STEP(k)                                                                     \
     {                                                                               \
         v16 g = v_mul(v_ld_f32(grad + i, k), g_scale), w = v_ld_f32(p + i, k);      \
@@ -68,7 +68,7 @@ LANES_INLINE void adam_loop(const rows_optim_args *a, int64_t begin, int64_t n, 
         v_st_f32(v + i, v1, k);                                                     \
         v_st_f32(p + i, w, k);                                                      \
         if (copy)                                                                   \
-            v_st_bf16(copy + i, w, k);                                              \
+            v_st(copy, copy_type, i, w, k);                                         \
     }
     LANES_FOR(n, STEP);
 #undef STEP
@@ -76,22 +76,22 @@ LANES_INLINE void adam_loop(const rows_optim_args *a, int64_t begin, int64_t n, 
 
 static void rows_adamw(const rows_optim_args *a, int64_t begin, int64_t n)
 {
-    adam_loop(a, begin, n, true);
+    LANES_TYPED(a->copy_type, adam_loop, a, begin, n, true);
 }
 
 static void rows_adam(const rows_optim_args *a, int64_t begin, int64_t n)
 {
-    adam_loop(a, begin, n, false);
+    LANES_TYPED(a->copy_type, adam_loop, a, begin, n, false);
 }
 
-static void rows_sgd(const rows_optim_args *a, int64_t begin, int64_t n)
+LANES_INLINE void sgd_loop(const rows_optim_args *a, int64_t begin, int64_t n, const orth_dtype copy_type)
 {
     const orth_optim_values *o = &a->o;
     const v16 g_scale = v_set(o->g_scale), l2 = v_set(o->l2), momentum = v_set(o->momentum),
               lr = v_set(o->lr);
     const float *grad = a->g + begin;
     float *p = a->p + begin, *m = a->m + begin;
-    orth_bf16 *copy = a->copy ? a->copy + begin : NULL;
+    void *copy = a->copy ? (char *)a->copy + (size_t)begin * rows_bytes(copy_type) : NULL;
 #define STEP(k)                                                                     \
     {                                                                               \
         v16 w = v_ld_f32(p + i, k), g = v_fma(l2, w, v_mul(v_ld_f32(grad + i, k), g_scale)); \
@@ -100,8 +100,13 @@ static void rows_sgd(const rows_optim_args *a, int64_t begin, int64_t n)
         v_st_f32(m + i, m1, k);                                                     \
         v_st_f32(p + i, w, k);                                                      \
         if (copy)                                                                   \
-            v_st_bf16(copy + i, w, k);                                              \
+            v_st(copy, copy_type, i, w, k);                                         \
     }
     LANES_FOR(n, STEP);
 #undef STEP
+}
+
+static void rows_sgd(const rows_optim_args *a, int64_t begin, int64_t n)
+{
+    LANES_TYPED(a->copy_type, sgd_loop, a, begin, n);
 }
