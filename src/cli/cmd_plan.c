@@ -7,6 +7,8 @@
 #include "plan/cases.h"
 #include "plan/cluster.h"
 #include "tools/compare.h"
+#include "tools/fit.h"
+#include "tools/ladder.h"
 
 /* One program is compiled after the other. What the last one freed is used again, instead of being mapped and zeroed anew,
  * which took a third of the time. */
@@ -149,11 +151,63 @@ static orth_status plan_pareto(orth_ctx *ctx, planning *x, bool json)
     return s;
 }
 
+/* --limit, in bytes; 0: not given. */
+static orth_status read_limit(orth_ctx *ctx, const orth_cmd *cmd, size_t *out)
+{
+    const char *text = orth_cmd_flag(cmd, "limit");
+    orth_config scratch;
+    *out = 0;
+    if (!text)
+        return ORTH_OK;
+    ORTH_TRY(orth_config_init(ctx, &scratch));
+    const orth_status s = orth_config_set(ctx, &scratch, "--limit", "memory.limit", text);
+    *out = s == ORTH_OK ? (size_t)scratch.memory_limit : 0;
+    orth_config_release(ctx, &scratch);
+    if (s == ORTH_OK && *out == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--limit=%s: a size is needed, such as 8GiB", text);
+    return s;
+}
+
+static orth_status print_ladder(orth_ctx *ctx, const orth_cmd *cmd, orth_place_to_run *where, size_t limit)
+{
+    orth_ladder *ladder = ORTH_NEW(ctx, orth_ladder);
+    orth_status s = ladder ? orth_ladder_find(ctx, &cmd->config, where, limit, ladder) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        print(ctx, orth_cmd_flag(cmd, "json") ? orth_ladder_json(ctx, ladder) : orth_ladder_text(ctx, ladder));
+    orth_mem_free(ctx, ladder);
+    return s;
+}
+
+/* --fit and --ladder: many plans, an answer of their own. */
+static orth_status plan_to_fit(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    static const char *const others[] = {"timeline", "require-fit", "peak", "compare"};
+    orth_place_to_run where;
+    size_t limit;
+    char *text = NULL;
+    for (int i = 0; i < ORTH_COUNT(others); i++)
+        if (orth_cmd_flag(cmd, others[i]))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --%s is about one run; --fit and --ladder plan many", others[i]);
+    if (orth_cmd_flag(cmd, "fit") && orth_cmd_flag(cmd, "ladder"))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --fit and --ladder: one at a time");
+    ORTH_TRY(read_limit(ctx, cmd, &limit));
+    ORTH_TRY(orth_place_to_run_find(ctx, &where, orth_cmd_flag(cmd, "cluster")));
+    if (orth_cmd_flag(cmd, "ladder"))
+        return print_ladder(ctx, cmd, &where, limit);
+    ORTH_TRY(orth_fit(ctx, &cmd->config, &where, orth_cmd_flag(cmd, "fit"), limit, orth_cmd_flag(cmd, "json") != NULL, &text));
+    print(ctx, text);
+    return ORTH_OK;
+}
+
 orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
 {
     if (orth_cmd_flag(cmd, "cases"))
         return plan_cases(ctx, cmd);
     keep_freed_memory();
+    if (orth_cmd_flag(cmd, "fit") || orth_cmd_flag(cmd, "ladder"))
+        return plan_to_fit(ctx, cmd);
+    if (orth_cmd_flag(cmd, "limit"))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --limit is for --fit and --ladder; memory.limit is the run's");
     if (orth_cmd_flag(cmd, "compare"))
         return compare(ctx, cmd);
     planning x = {.cfg = &cmd->config, .cluster = orth_cmd_flag(cmd, "cluster"), .timeline = orth_cmd_flag(cmd, "timeline")};

@@ -3,7 +3,28 @@
 
 #include "cli/console.h"
 #include "cli/numbers.h"
+#include "tools/ladder.h"
 #include "train/run.h"
+
+/* A run that does not fit ends with what would make it fit; the error stays as it is. Over MPI every process would say so. */
+static void tell_ladder(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    const orth_error error = ctx->error;
+    orth_place_to_run here;
+    orth_ladder *ladder;
+    if (error.code != ORTH_ERR_NOMEM || strncmp(error.message, "the run does not fit", 20) != 0 ||
+        cmd->config.comm_backend != ORTH_comm_backend_thread)
+        return;
+    orth_ctx_clear_error(ctx);
+    ladder = ORTH_NEW(ctx, orth_ladder);
+    if (ladder && orth_place_to_run_find(ctx, &here, NULL) == ORTH_OK && orth_ladder_find(ctx, &cmd->config, &here, 0, ladder) == ORTH_OK) {
+        char *text = orth_ladder_text(ctx, ladder);
+        fputs(text ? text : "", stderr);
+        orth_mem_free(ctx, text);
+    }
+    orth_mem_free(ctx, ladder);
+    ctx->error = error;
+}
 
 orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
 {
@@ -27,5 +48,6 @@ orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
     if (s == ORTH_OK)
         orth_comm_shutdown();
     const orth_status printed = orth_console_close(ctx, console);
+    tell_ladder(ctx, cmd);
     return s == ORTH_OK ? printed : s;
 }

@@ -1,0 +1,267 @@
+/* ladder.c -- see ladder.h. */
+#include "tools/ladder.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/text.h"
+
+/* Changes of one kind exclude each other. */
+typedef enum { KIND_RECOMPUTE, KIND_MICRO_BATCH, KIND_ZERO, KIND_SEQUENCE, KIND_PACKED, KIND_PREFETCH, KIND_SAVER, NUM_KINDS } kind;
+
+typedef struct {
+    kind kind;
+    char words[96];          /* one or two key=value, a space between */
+} change;
+
+typedef struct {
+    const orth_config *cfg;
+    orth_place_to_run *where;
+    size_t rank_limit;
+    change changes[ORTH_LADDER_RUNGS_MAX];
+    int num_changes;
+} ladder;
+
+static void offer(ladder *x, kind k, const char *words)
+{
+    change *c = &x->changes[x->num_changes++];
+    c->kind = k;
+    snprintf(c->words, sizeof c->words, "%s", words);
+}
+
+static int zero_stage(const orth_config *c)
+{
+    const orth_layout l = orth_setup_layout(c);
+    return (int)l.zero;
+}
+
+/* What the run does not do already. */
+static void list_changes(ladder *x)
+{
+    static const char *const policies[] = {"memory.recompute=selective", "memory.recompute=ops memory.recompute_ops=[norm,swiglu]",
+                                           "memory.recompute=ops memory.recompute_ops=[norm]", "memory.recompute=keep memory.recompute_ops=[linear]",
+                                           "memory.recompute=full", "memory.recompute=full memory.recompute_layers=2", "memory.recompute=sqrt",
+                                           "memory.recompute=all"};
+    const orth_config *c = x->cfg;
+    char words[64];
+    for (int i = 0; i < ORTH_COUNT(policies); i++)
+        offer(x, KIND_RECOMPUTE, policies[i]);
+    const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0; /* it updates after each micro-batch */
+    for (int64_t m = stale ? 0 : c->train_micro_batch / 2; m > 0 && x->num_changes < ORTH_LADDER_RUNGS_MAX - 10; m /= 2) {
+        snprintf(words, sizeof words, "train.micro_batch=%" PRId64, m);
+        offer(x, KIND_MICRO_BATCH, words);
+    }
+    for (int z = zero_stage(c) + 1; z <= 3 && c->parallel_dp > 1; z++) {
+        snprintf(words, sizeof words, "parallel.zero=%d", z);
+        offer(x, KIND_ZERO, words);
+    }
+    if (c->parallel_tp > 1 && !c->parallel_sequence_parallel)
+        offer(x, KIND_SEQUENCE, "parallel.sequence_parallel=true");
+    if (c->memory_packed_weights)
+        offer(x, KIND_PACKED, "memory.packed_weights=false");
+    if (zero_stage(c) == 3 && c->comm_prefetch > 0)
+        offer(x, KIND_PREFETCH, "comm.prefetch=0");
+    if (c->checkpoint_every_steps > 0 && c->checkpoint_async)
+        offer(x, KIND_SAVER, "checkpoint.async=false");
+}
+
+static orth_status set_words(orth_ctx *ctx, orth_config *cfg, const char *words)
+{
+    char copy[ORTH_LADDER_WORDS_MAX], *rest = NULL;
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        char *value = strchr(word, '=');
+        *value = '\0';
+        ORTH_TRY(orth_config_set(ctx, cfg, "ladder", word, value + 1));
+    }
+    return ORTH_OK;
+}
+
+/* The run with these words. */
+static orth_status price_words(orth_ctx *ctx, const ladder *x, const char *words, orth_price *out)
+{
+    orth_config cfg;
+    ORTH_TRY(orth_ctx_check_stop(ctx));
+    ORTH_TRY(orth_config_init(ctx, &cfg));
+    orth_status s = orth_config_override(ctx, &cfg, x->cfg);
+    if (s == ORTH_OK)
+        s = set_words(ctx, &cfg, words);
+    if (s == ORTH_OK)
+        s = orth_price_run(ctx, x->where, &cfg, out);
+    orth_config_release(ctx, &cfg);
+    return s;
+}
+
+static size_t bytes_of(const ladder *x, const orth_price *p)
+{
+    return x->rank_limit ? p->worst_bytes : p->bytes;
+}
+
+static bool fits(const ladder *x, const orth_price *p)
+{
+    return x->rank_limit ? p->worst_bytes <= x->rank_limit : p->fits;
+}
+
+static orth_rung rung_of(const ladder *x, const orth_ladder *l, const char *words, const orth_price *p)
+{
+    orth_rung r = {.bytes = bytes_of(x, p), .step_s = p->step_s, .added_s = p->step_s - l->step_s, .fits = fits(x, p)};
+    r.saved_bytes = (int64_t)l->bytes - (int64_t)r.bytes;
+    snprintf(r.words, sizeof r.words, "%s", words);
+    return r;
+}
+
+static int cheapest_first(const void *a, const void *b)
+{
+    const orth_rung *x = a, *y = b;
+    if (x->added_s != y->added_s)
+        return x->added_s < y->added_s ? -1 : 1;
+    return x->saved_bytes < y->saved_bytes ? 1 : x->saved_bytes > y->saved_bytes ? -1 : strcmp(x->words, y->words);
+}
+
+static orth_status try_singles(orth_ctx *ctx, const ladder *x, orth_ladder *l)
+{
+    for (int i = 0; i < x->num_changes; i++) {
+        orth_price p;
+        ORTH_TRY(price_words(ctx, x, x->changes[i].words, &p));
+        if (!p.refused && bytes_of(x, &p) < l->bytes)
+            l->single[l->num_single++] = rung_of(x, l, x->changes[i].words, &p);
+    }
+    qsort(l->single, (size_t)l->num_single, sizeof *l->single, cheapest_first);
+    return ORTH_OK;
+}
+
+static bool any_fits(const orth_rung *r, int n)
+{
+    bool any = false;
+    for (int i = 0; i < n; i++)
+        any = any || r[i].fits;
+    return any;
+}
+
+/* One that fits is better than one that does not; then the less time for what is saved the better, and free ones by bytes. */
+static bool is_better(const orth_rung *a, const orth_rung *b, const orth_rung *from)
+{
+    const double sa = (double)from->bytes - (double)a->bytes, sb = (double)from->bytes - (double)b->bytes;
+    const double ta = ORTH_MAX(a->step_s - from->step_s, 0), tb = ORTH_MAX(b->step_s - from->step_s, 0);
+    if (a->fits != b->fits)
+        return a->fits;
+    if (a->fits)
+        return ta < tb || (ta <= tb && sa > sb);
+    return ta * sb != tb * sa ? ta * sb < tb * sa : sa > sb;
+}
+
+/* The chosen change of each kind (-1: none), with `instead` in place of its kind's; as words. */
+static void join_words(const ladder *x, const int chosen[NUM_KINDS], int instead, char out[ORTH_LADDER_WORDS_MAX])
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (int k = 0; k < NUM_KINDS; k++) {
+        const int c = (int)x->changes[instead].kind == k ? instead : chosen[k];
+        if (c >= 0 && at < ORTH_LADDER_WORDS_MAX)
+            at += (size_t)snprintf(out + at, ORTH_LADDER_WORDS_MAX - at, "%s%s", at ? " " : "", x->changes[c].words);
+    }
+}
+
+/* Makes the best change from rung `from` on, in place of another of its kind if there is one; *made false: none saves anything. */
+static orth_status make_one(orth_ctx *ctx, const ladder *x, orth_ladder *l, int chosen[NUM_KINDS], const orth_rung *from, bool *made)
+{
+    int best = -1;
+    orth_rung found = *from;
+    for (int i = 0; i < x->num_changes; i++) {
+        char words[ORTH_LADDER_WORDS_MAX];
+        orth_price p;
+        if (chosen[x->changes[i].kind] == i)
+            continue;
+        join_words(x, chosen, i, words);
+        ORTH_TRY(price_words(ctx, x, words, &p));
+        const orth_rung r = rung_of(x, l, words, &p);
+        if (p.refused || r.bytes >= from->bytes || (best >= 0 && !is_better(&r, &found, from)))
+            continue;
+        best = i;
+        found = r;
+    }
+    *made = best >= 0;
+    if (best < 0)
+        return ORTH_OK;
+    chosen[x->changes[best].kind] = best;
+    l->together[l->num_together++] = found;
+    return ORTH_OK;
+}
+
+static orth_status combine(orth_ctx *ctx, const ladder *x, orth_ladder *l)
+{
+    int chosen[NUM_KINDS];
+    bool made = true;
+    orth_rung from = {.bytes = l->bytes, .step_s = l->step_s};
+    for (int k = 0; k < NUM_KINDS; k++)
+        chosen[k] = -1;
+    while (made && !from.fits && l->num_together < ORTH_LADDER_RUNGS_MAX) {
+        ORTH_TRY(make_one(ctx, x, l, chosen, &from, &made));
+        if (made)
+            from = l->together[l->num_together - 1];
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_ladder_find(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, size_t rank_limit, orth_ladder *out)
+{
+    ladder x = {.cfg = cfg, .where = where, .rank_limit = rank_limit};
+    orth_price p;
+    *out = (orth_ladder){.num_single = 0};
+    ORTH_TRY(price_words(ctx, &x, "", &p));
+    if (p.refused)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s", p.why);
+    out->bytes = bytes_of(&x, &p);
+    out->limit_bytes = rank_limit ? rank_limit : p.limit_bytes;
+    out->step_s = p.step_s;
+    out->fits = fits(&x, &p);
+    list_changes(&x);
+    ORTH_TRY(try_singles(ctx, &x, out));
+    return out->fits || any_fits(out->single, out->num_single) ? ORTH_OK : combine(ctx, &x, out);
+}
+
+/* ---- output ---- */
+
+static void add_rows(orth_ctx *ctx, orth_text *t, const char *title, const orth_rung *r, int n)
+{
+    if (n == 0)
+        return;
+    orth_text_addf(ctx, t, "%s\n  %14s %14s %12s %8s  fits  change\n", title, "bytes", "saved", "added s", "%");
+    for (int i = 0; i < n; i++)
+        orth_text_addf(ctx, t, "  %14zu %14" PRId64 " %12.6f %8.1f  %-4s  %s\n", r[i].bytes, r[i].saved_bytes, r[i].added_s,
+                       100 * r[i].added_s / (r[i].step_s - r[i].added_s), r[i].fits ? "yes" : "no", r[i].words);
+}
+
+char *orth_ladder_text(orth_ctx *ctx, const orth_ladder *l)
+{
+    orth_text t = {0};
+    orth_text_addf(ctx, &t, "planned %zu B, limit %zu B, %.6f s a step. In numerics.mode=reproducible no change below changes a number.\n", l->bytes, l->limit_bytes, l->step_s);
+    add_rows(ctx, &t, "one change, the cheapest in time first:", l->single, l->num_single);
+    add_rows(ctx, &t, "none suffices; one after the other:", l->together, l->num_together);
+    if (l->num_single == 0)
+        orth_text_add(ctx, &t, "no change saves memory\n");
+    else if (l->num_together > 0 && !l->together[l->num_together - 1].fits)
+        orth_text_add(ctx, &t, "all together do not suffice: more ranks (tp, pp, cp, dp with zero), a shorter data.seq_len or a smaller model\n");
+    return orth_text_take(ctx, &t);
+}
+
+static void add_json(orth_ctx *ctx, orth_text *t, const char *key, const orth_rung *r, int n)
+{
+    orth_text_addf(ctx, t, ", \"%s\": [", key);
+    for (int i = 0; i < n; i++)
+        orth_text_addf(ctx, t, "%s{\"change\": \"%s\", \"bytes\": %zu, \"saved_bytes\": %" PRId64 ", \"step_s\": %.9g, \"added_s\": %.9g, "
+                       "\"fits\": %s}", i ? ", " : "", r[i].words, r[i].bytes, r[i].saved_bytes, r[i].step_s, r[i].added_s,
+                       r[i].fits ? "true" : "false");
+    orth_text_add(ctx, t, "]");
+}
+
+char *orth_ladder_json(orth_ctx *ctx, const orth_ladder *l)
+{
+    orth_text t = {0};
+    orth_text_addf(ctx, &t, "{\"bytes\": %zu, \"limit\": %zu, \"step_s\": %.9g, \"fits\": %s", l->bytes, l->limit_bytes, l->step_s,
+                   l->fits ? "true" : "false");
+    add_json(ctx, &t, "single", l->single, l->num_single);
+    add_json(ctx, &t, "together", l->together, l->num_together);
+    orth_text_add(ctx, &t, "}\n");
+    return orth_text_take(ctx, &t);
+}

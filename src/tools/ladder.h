@@ -1,0 +1,42 @@
+/* ladder.h -- changes of a run that make it need less memory, by what they cost in time: for a run that does not fit.
+ *
+ * Only changes that compute the same numbers are looked at: what is recomputed, the micro-batch, ZeRO, what is kept of gathered parameters,
+ * sequence parallelism, the copy for checkpoints. Each is planned and priced as a run of its own (tools/price.h).
+ */
+#ifndef ORTH_TOOLS_LADDER_H
+#define ORTH_TOOLS_LADDER_H
+
+#include "tools/price.h"
+
+#define ORTH_LADDER_WORDS_MAX 200
+
+/* The run with these key=value words. */
+typedef struct {
+    char words[ORTH_LADDER_WORDS_MAX];
+    size_t bytes;            /* what is compared with the limit */
+    int64_t saved_bytes;
+    double step_s, added_s;  /* added may be negative */
+    bool fits;
+} orth_rung;
+
+#define ORTH_LADDER_RUNGS_MAX 32
+typedef struct {
+    size_t bytes, limit_bytes; /* of the run as it is; what it is compared with */
+    double step_s;
+    bool fits;
+    orth_rung single[ORTH_LADDER_RUNGS_MAX];   /* [num_single] one change each that saves bytes, the cheapest first */
+    int num_single;
+    /* [num_together] where no single change suffices: changes are made one after the other, the one that saves most for its time first, and
+     * may replace an earlier one of the same key, until the run fits or nothing saves more. */
+    orth_rung together[ORTH_LADDER_RUNGS_MAX];
+    int num_together;
+} orth_ladder;
+
+/* rank_limit: bytes for each rank; 0: what there is (memory.limit, or on a cluster a device). ORTH_ERR_ARG where the run itself is refused,
+ * ORTH_ERR_NOMEM, and what orth_ctx_check_stop returns. */
+orth_status orth_ladder_find(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, size_t rank_limit, orth_ladder *out);
+
+/* Heap memory; NULL with the error recorded. */
+char *orth_ladder_text(orth_ctx *ctx, const orth_ladder *l);
+char *orth_ladder_json(orth_ctx *ctx, const orth_ladder *l);
+#endif

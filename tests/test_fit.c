@@ -1,0 +1,180 @@
+/* test_fit.c -- `plan --fit` and `plan --ladder`: held against plans of single runs. */
+#include <jansson.h>
+#include <math.h>
+
+#include "run_case.h"
+#include "tools/fit.h"
+#include "tools/ladder.h"
+
+/* A described cluster: no time is measured, so the prices are the same on every machine. */
+typedef struct {
+    orth_ctx *ctx;
+    orth_config cfg;
+    orth_place_to_run where;
+} fit_case;
+
+static void open_case(fit_case *c, const char *const *words, int n)
+{
+    static const char *const tiny[] = {"model.preset", "gpt2-tiny", "data.seq_len", "64", "train.global_batch", "32", "train.micro_batch",
+                                       "4", "precision.compute", "bf16"};
+    c->ctx = test_ctx(1);
+    CHECK_OK(c->ctx, orth_config_init(c->ctx, &c->cfg));
+    for (int i = 0; i < ORTH_COUNT(tiny); i += 2)
+        CHECK_OK(c->ctx, orth_config_set(c->ctx, &c->cfg, "test", tiny[i], tiny[i + 1]));
+    for (int i = 0; i < n; i += 2)
+        CHECK_OK(c->ctx, orth_config_set(c->ctx, &c->cfg, "test", words[i], words[i + 1]));
+    CHECK_OK(c->ctx, orth_place_to_run_find(c->ctx, &c->where, "h100"));
+}
+
+static void close_case(fit_case *c)
+{
+    orth_config_release(c->ctx, &c->cfg);
+    test_ctx_free(c->ctx);
+}
+
+/* The run with key=value words, planned by itself. */
+static orth_price price_with(fit_case *c, const char *words)
+{
+    char copy[256], *rest = NULL;
+    orth_config cfg;
+    orth_price p;
+    CHECK_OK(c->ctx, orth_config_init(c->ctx, &cfg));
+    CHECK_OK(c->ctx, orth_config_override(c->ctx, &cfg, &c->cfg));
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        char *value = strchr(word, '=');
+        *value = '\0';
+        CHECK_OK(c->ctx, orth_config_set(c->ctx, &cfg, "test", word, value + 1));
+    }
+    CHECK_OK(c->ctx, orth_price_run(c->ctx, &c->where, &cfg, &p));
+    orth_config_release(c->ctx, &cfg);
+    return p;
+}
+
+static int64_t largest_found(fit_case *c, const char *key, size_t limit)
+{
+    char *text;
+    CHECK_OK(c->ctx, orth_fit(c->ctx, &c->cfg, &c->where, key, limit, true, &text));
+    json_t *root = json_loads(text, 0, NULL);
+    assert_non_null(root);
+    const json_t *largest = json_object_get(root, "largest");
+    const int64_t value = json_is_null(largest) ? 0 : json_integer_value(largest);
+    json_decref(root);
+    orth_mem_free(c->ctx, text);
+    return value;
+}
+
+/* Every value is planned here. Larger micro-batches have fewer partial gradients, so memory need not rise with each value. */
+TEST(the_largest_value_that_fits_fits_and_the_next_does_not)
+{
+    static const struct { const char *key, *path; int64_t values[12]; } keys[] = {
+        {"micro_batch", "train.micro_batch", {1, 2, 4, 8, 16, 32}},
+        {"model.layers", "model.layers", {1, 2, 3, 4, 5, 6, 7, 8, 9}},
+        {"seq_len", "data.seq_len", {64, 128, 192, 256}},
+        {"hidden", "model.hidden", {32, 64, 96, 128, 160}},
+    };
+    for (int k = 0; k < ORTH_COUNT(keys); k++) {
+        fit_case c;
+        size_t bytes[12] = {0}, least = SIZE_MAX;
+        int n = 0;
+        open_case(&c, NULL, 0);
+        for (; n < 12 && keys[k].values[n]; n++) {
+            char words[64];
+            snprintf(words, sizeof words, "%s=%lld", keys[k].path, (long long)keys[k].values[n]);
+            bytes[n] = price_with(&c, words).worst_bytes;
+            least = ORTH_MIN(least, bytes[n]);
+        }
+        for (int i = 0; i + 1 < n; i++) {
+            const size_t limits[] = {bytes[i], bytes[i + 1] - 1};
+            for (int j = 0; j < 2; j++) {
+                const int64_t found = largest_found(&c, keys[k].key, limits[j]);
+                int at = 0;
+                while (at < n && keys[k].values[at] != found)
+                    at++;
+                if (found == 0 && least > limits[j])
+                    continue;
+                if (at == n || bytes[at] > limits[j] || (at + 1 < n && bytes[at + 1] <= limits[j]))
+                    fail_msg("%s=%lld, limit %zu", keys[k].path, (long long)found, limits[j]);
+            }
+        }
+        assert_int_equal(largest_found(&c, keys[k].key, least - 1), 0);
+        close_case(&c);
+    }
+}
+
+static void check_rungs(fit_case *c, const orth_ladder *l, const orth_rung *r, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const orth_price p = price_with(c, r[i].words);
+        assert_int_equal(p.worst_bytes, r[i].bytes);
+        assert_int_equal((int64_t)l->bytes - r[i].saved_bytes, (int64_t)r[i].bytes);
+        assert_true(fabs(l->step_s + r[i].added_s - p.step_s) < 1e-12 && r[i].saved_bytes > 0);
+        assert_int_equal(r[i].fits, r[i].bytes <= l->limit_bytes);
+    }
+}
+
+/* Whatever is promised of a change is what the plan of the changed run says. */
+TEST(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_time)
+{
+    static const char *const words[] = {"parallel.dp", "2"};
+    fit_case c;
+    orth_ladder *l = calloc(1, sizeof *l);
+    open_case(&c, words, 2);
+    const orth_price plain = price_with(&c, ""), whole = price_with(&c, "train.micro_batch=1 parallel.zero=3 memory.recompute=full");
+    const size_t limits[] = {plain.worst_bytes - 1, whole.worst_bytes + 4096, 1024};
+    for (int i = 0; i < ORTH_COUNT(limits); i++) {
+        CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, limits[i], l));
+        assert_int_equal(l->bytes, plain.worst_bytes);
+        assert_true(l->num_single >= 5 && !l->fits);
+        check_rungs(&c, l, l->single, l->num_single);
+        check_rungs(&c, l, l->together, l->num_together);
+        for (int k = 1; k < l->num_single; k++)
+            assert_true(l->single[k].added_s >= l->single[k - 1].added_s);
+        for (int k = 1; k < l->num_together; k++)
+            assert_true(l->together[k].bytes < l->together[k - 1].bytes);
+        if (i == 0)
+            assert_int_equal(l->num_together, 0); /* one suffices */
+        else
+            assert_int_equal(l->together[l->num_together - 1].fits, i == 1);
+    }
+    CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, plain.worst_bytes, l));
+    assert_true(l->fits);
+    free(l);
+    close_case(&c);
+}
+
+TEST(a_run_that_does_not_fit_ends_with_the_ladder_and_a_rung_of_it_trains)
+{
+    run_case *r = run_begin();
+    const char *at, *words;
+    RUN(r, 3, "none suffices", "train run.yaml checkpoint.dir=tight memory.limit=1MiB");
+    assert_non_null(strstr(r->out, "the run does not fit"));
+    RUN(r, 0, "\"single\"", "plan run.yaml --ladder --json");
+    json_t *root = json_loads(r->out, 0, NULL);
+    const json_t *bytes = json_object_get(root, "bytes");
+    const long limit = (long)json_integer_value(bytes) - 1;
+    json_decref(root);
+    RUN(r, 3, "  yes   ", "train run.yaml checkpoint.dir=tight memory.limit=%ld", limit);
+    at = strstr(r->out, "  yes   ");
+    words = at + strspn(at + 5, " ") + 5;
+    char change[128];
+    snprintf(change, sizeof change, "%.*s", (int)strcspn(words, "\n"), words);
+    for (char *c = strchr(change, '['); c; c = NULL)
+        *c = '\0'; /* lists are quoted in a shell; the test takes changes without one */
+    if (!strstr(change, "recompute_ops"))
+        RUN(r, 0, "saved", "train run.yaml checkpoint.dir=tight memory.limit=%ld train.steps=1 %s", limit, change);
+    RUN(r, 2, "the key is one of micro_batch, seq_len, layers, hidden", "plan run.yaml --fit=heads");
+    RUN(r, 2, "--limit is for --fit and --ladder", "plan run.yaml --limit=1GB");
+    RUN(r, 2, "one at a time", "plan run.yaml --fit=layers --ladder");
+    run_end(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_largest_value_that_fits_fits_and_the_next_does_not),
+        cmocka_unit_test(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_time),
+        cmocka_unit_test(a_run_that_does_not_fit_ends_with_the_ladder_and_a_rung_of_it_trains),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
