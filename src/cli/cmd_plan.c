@@ -181,7 +181,7 @@ static orth_status print_ladder(orth_ctx *ctx, const orth_cmd *cmd, orth_place_t
 /* --fit and --ladder: many plans, an answer of their own. */
 static orth_status plan_to_fit(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    static const char *const others[] = {"timeline", "require-fit", "peak", "compare"};
+    static const char *const others[] = {"timeline", "require-fit", "peak", "compare", "pareto"};
     orth_place_to_run where;
     size_t limit;
     char *text = NULL;

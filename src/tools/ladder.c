@@ -6,6 +6,8 @@
 
 #include "base/text.h"
 
+#define AUTO "memory.recompute=auto"
+
 /* Changes of one kind exclude each other. */
 typedef enum { KIND_RECOMPUTE, KIND_MICRO_BATCH, KIND_ZERO, KIND_SEQUENCE, KIND_PACKED, KIND_PREFETCH, KIND_SAVER, NUM_KINDS } kind;
 
@@ -43,7 +45,12 @@ static void list_changes(ladder *x)
                                            "memory.recompute=full", "memory.recompute=full memory.recompute_layers=2", "memory.recompute=sqrt",
                                            "memory.recompute=all"};
     const orth_config *c = x->cfg;
-    char words[64];
+    char words[96];
+    if (x->rank_limit)
+        snprintf(words, sizeof words, AUTO " memory.recompute_limit=%zu", x->rank_limit);
+    else
+        snprintf(words, sizeof words, AUTO);
+    offer(x, KIND_RECOMPUTE, words);
     for (int i = 0; i < ORTH_COUNT(policies); i++)
         offer(x, KIND_RECOMPUTE, policies[i]);
     const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0; /* it updates after each micro-batch */
@@ -89,6 +96,11 @@ static orth_status price_words(orth_ctx *ctx, const ladder *x, const char *words
     if (s == ORTH_OK)
         s = orth_price_run(ctx, x->where, &cfg, out);
     orth_config_release(ctx, &cfg);
+    if (s == ORTH_ERR_NOMEM && strstr(words, AUTO)) { /* nothing that could be recomputed suffices */
+        *out = (orth_price){.refused = true};
+        orth_ctx_clear_error(ctx);
+        s = ORTH_OK;
+    }
     return s;
 }
 
