@@ -1,4 +1,4 @@
-/* test_mpi_hosts.c -- two hosts with a network between them: the same bits, and the end of a run whose network fails.
+/* test_mpi_hosts.c -- two hosts with a network between them: the same bits, the placement of ranks, and the end of a run whose network fails.
  *
  * The hosts are network namespaces with names of their own, joined by a veth pair; mpirun starts its daemon on the
  * second by `ip netns exec` in place of ssh, and messages go over TCP. Skipped where MPI or mpirun is missing, or where
@@ -103,6 +103,34 @@ TEST(two_hosts_compute_what_thread_ranks_do)
     run_end(t.run);
 }
 
+/* Two ranks of each host: tensor parallelism over all four of them, and blocks of three, cannot stay inside. */
+TEST(ranks_that_lie_otherwise_on_the_hosts_than_the_layout_wants_are_named)
+{
+    static const struct { const char *args, *text; int code; } cases[] = {
+        {"train.steps=2 parallel.tp=4 checkpoint.dir=p0", "warning: rank 0: placement: parallel.tp=4 lies across hosts: ranks 0 and 2,", 0},
+        {"train.steps=2 parallel.tp=2 parallel.dp=2 parallel.ranks_per_host=2 checkpoint.dir=p1", "done: step 2", 0},
+        {"train.steps=2 parallel.tp=2 parallel.dp=2 parallel.ranks_per_host=3 checkpoint.dir=p2",
+         "parallel.ranks_per_host=3, but rank 0 is on host oa", 2},
+    };
+    two_hosts t = {.run = NULL};
+    if (!make_hosts(&t))
+        skip();
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        char command[4096];
+        command_for(&t, cases[i].args, command, sizeof command);
+        const int code = shell("%s", command);
+        char *log = run_read(t.run, "log", NULL);
+        const bool warned = strstr(log, "lies across hosts") != NULL;
+        if ((code != 0) != (cases[i].code != 0) || !strstr(log, cases[i].text) || warned != (i == 0)) {
+            remove_hosts(&t);
+            fail_msg("%s: exit %d, wanted %d and \"%s\":\n%.3000s", cases[i].args, code, cases[i].code, cases[i].text, log);
+        }
+        free(log);
+    }
+    remove_hosts(&t);
+    run_end(t.run);
+}
+
 /* Lines of a run's metrics: steps done. */
 static int steps_of(const two_hosts *t, const char *dir)
 {
@@ -173,6 +201,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_hosts_compute_what_thread_ranks_do),
+        cmocka_unit_test(ranks_that_lie_otherwise_on_the_hosts_than_the_layout_wants_are_named),
         cmocka_unit_test(a_cut_link_ends_all_with_a_report_of_who_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
