@@ -57,6 +57,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"doctor gradient_accumulation_steps=4", "here it is train.global_batch, which is train.micro_batch * parallel.dp * accumulation steps"},
         {"doctor per_device_train_batch_size=4", "here it is train.micro_batch"},
         {"doctor use_reentrant=false", "here it is memory.recompute=full, for which both values mean the same"},
+        {"doctor resume_from_checkpoint=true", "here it is `orthant train RUN.yaml --resume`"},
+        {"doctor gradient_checkpointing=true", "here it is memory.recompute=full"},
         {"doctor max_steps=4", "here it is train.steps"},
         {"doctor warmup_ratio=4", "here it is schedule.warmup_steps"},
         {"doctor optimizer.beta=4", "did you mean 'optimizer.betas'?"},

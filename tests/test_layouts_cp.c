@@ -79,7 +79,7 @@ TEST(context_parallel_by_ring)
         c.layout.sequence_parallel = k % 8 == 5;
         c.layout.dp = k >= 8 && c.layout.tp == 1 ? 2 : 1;
         c.layout.pp = k % 5 == 1 ? 2 : 1;
-        c.steps = 2;
+        c.steps = 3 + k % 3;
         check_layout(&c);
     }
 }

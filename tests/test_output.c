@@ -2,6 +2,8 @@
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
+#include <pty.h>
+#include <sys/ioctl.h>
 
 #include "run_case.h"
 
@@ -61,6 +63,42 @@ TEST(a_line_shows_the_mean_loss_since_the_line_before_it)
             fail_msg("wanted \"%s\": %.200s", wanted, at);
     }
     json_decref(rows);
+    run_end(r);
+}
+
+/* On a terminal: the program writes on one of 120 columns, until the live line was there three times; then Ctrl-C. */
+TEST(the_live_line_moves_between_the_lines_of_log_every)
+{
+    run_case *r = run_begin();
+    const struct winsize size = {.ws_row = 40, .ws_col = 120};
+    int terminal;
+    const pid_t child = forkpty(&terminal, NULL, NULL, &size);
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (chdir(r->dir) == 0)
+            execl(ORTH_BINARY, "orthant", "train", "run.yaml", "train.steps=100000000", "train.log_every=50000000", (char *)NULL);
+        _exit(98);
+    }
+    size_t n = 0;
+    int refreshed = 0, status;
+    while (refreshed < 3 && n < sizeof r->out - 1) {
+        const ssize_t k = read(terminal, r->out + n, sizeof r->out - 1 - n);
+        if (k <= 0)
+            break;
+        n += (size_t)k;
+        r->out[n] = '\0';
+        refreshed = 0;
+        for (const char *at = r->out; (at = strstr(at, " loss ")) != NULL; at++)
+            refreshed++;
+    }
+    assert_int_equal(write(terminal, "\003", 1), 1);
+    char rest[4096];
+    while (read(terminal, rest, sizeof rest) > 0)
+        ;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    close(terminal);
+    if (refreshed < 3 || !WIFEXITED(status) || WEXITSTATUS(status) != 130)
+        fail_msg("%d refreshes, status %x:\n%s", refreshed, (unsigned)status, r->out);
     run_end(r);
 }
 
@@ -132,6 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_says_what_it_is_before_its_first_step_and_what_it_did_after_its_last),
         cmocka_unit_test(a_line_shows_the_mean_loss_since_the_line_before_it),
+        cmocka_unit_test(the_live_line_moves_between_the_lines_of_log_every),
         cmocka_unit_test(a_row_has_the_time_and_what_does_not_change_stands_once),
         cmocka_unit_test(an_event_file_has_a_record_for_each_step_and_evaluation),
     };

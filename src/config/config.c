@@ -234,7 +234,7 @@ static const char *last_word(const char *path)
 static const char *alias(const char *path)
 {
     static const struct { const char *name, *key; } aliases[] = {
-#define ALIAS(name, key) {name, key},
+#define ALIAS(name, key, ...) {name, key},
 #include "config/aliases.def"
     };
     for (int i = 0; i < ORTH_COUNT(aliases); i++)
