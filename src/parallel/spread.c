@@ -27,21 +27,19 @@ static int64_t layer_cost(const orth_model_config *c, int64_t seq_len)
     return sum;
 }
 
-static orth_status cut_layers(orth_ctx *ctx, orth_spread *s, const orth_model_config *c)
+orth_status orth_spread_cut(orth_ctx *ctx, const orth_layout *l, const orth_model_config *c, int num_chunks, int32_t *first_layer)
 {
-    int chunks = s->schedule.num_chunks;
-    s->first_layer = ORTH_ARENA_ARRAY(ctx, &s->arena, int32_t, chunks + 1);
-    int64_t *cost = ORTH_ARENA_ARRAY(ctx, &s->arena, int64_t, c->layers);
-    if (!s->first_layer || !cost)
-        return ORTH_ERR_NOMEM;
-    if (s->layout.stage_layers)
-        return orth_balance_by_hand(ctx, s->layout.stage_layers, (int)s->layout.num_stage_layers, (int)c->layers,
-                                    chunks, s->first_layer);
     const orth_weight head = orth_weight_get(c, c->tied ? ORTH_WEIGHT_embed : ORTH_WEIGHT_head);
-    const int64_t layer = layer_cost(c, s->layout.seq_len);
-    for (int64_t l = 0; l < c->layers; l++)
-        cost[l] = layer;
-    return orth_balance_layers(ctx, cost, (int)c->layers, 0, elems_of(&head), chunks, s->first_layer);
+    if (l->stage_layers)
+        return orth_balance_by_hand(ctx, l->stage_layers, (int)l->num_stage_layers, (int)c->layers, num_chunks, first_layer);
+    int64_t *cost = ORTH_NEW_ARRAY(ctx, int64_t, c->layers);
+    if (!cost)
+        return ORTH_ERR_NOMEM;
+    for (int64_t i = 0; i < c->layers; i++)
+        cost[i] = layer_cost(c, l->seq_len);
+    const orth_status s = orth_balance_layers(ctx, cost, (int)c->layers, 0, elems_of(&head), num_chunks, first_layer);
+    orth_mem_free(ctx, cost);
+    return s;
 }
 
 /* Gradients are summed in the order in which they are made: that of the micro-batches, in each chunk. The
@@ -107,7 +105,8 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
     ORTH_TRY(make_schedule(ctx, s, &s->schedule, orth_layout_micro_batches(l, 0)));
     if (orth_layout_is_uneven(l) && !s->schedule.async)
         ORTH_TRY(make_shares(ctx, s));
-    return cut_layers(ctx, s, c);
+    s->first_layer = ORTH_ARENA_ARRAY(ctx, &s->arena, int32_t, s->schedule.num_chunks + 1);
+    return s->first_layer ? orth_spread_cut(ctx, l, c, s->schedule.num_chunks, s->first_layer) : ORTH_ERR_NOMEM;
 }
 
 orth_status orth_spread_make(orth_ctx *ctx, orth_spread *out, const orth_layout *layout, const orth_model_config *c)

@@ -29,6 +29,9 @@ typedef struct {
 orth_status orth_spread_make(orth_ctx *ctx, orth_spread *out, const orth_layout *layout, const orth_model_config *c);
 void orth_spread_release(orth_ctx *ctx, orth_spread *s);
 
+/* The same cut alone: first_layer [num_chunks + 1]. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
+orth_status orth_spread_cut(orth_ctx *ctx, const orth_layout *layout, const orth_model_config *c, int num_chunks, int32_t *first_layer);
+
 /* Fills the fields of `shape` that depend on the rank: mesh, chunks, actions, micro-batches, rows.
  * chunks [num_chunks of the schedule] is the caller's memory. */
 void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, orth_chunk *chunks);

@@ -30,6 +30,9 @@ size_t orth_cluster_rank_limit(const orth_hardware *h);
 orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardware *h, orth_dtype compute, int64_t steps,
                                const char *timeline, orth_cluster_plan *out);
 
+/* When each instruction of each rank ran, in the form of orth_run_plan_clocks. */
+orth_status orth_cluster_clocks(orth_ctx *ctx, orth_run_plan *p, const orth_hardware *h, int64_t ***out);
+
 /* For people: the answer in five lines, then memory of the worst rank and of each stage, and traffic of each axis. Heap
  * memory; NULL with the error recorded. */
 char *orth_cluster_text(orth_ctx *ctx, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c);

@@ -1,0 +1,422 @@
+/* bounds.c -- see bounds.h. Letters: m micro-batches of a rank, p stages, v chunks of a stage, n data-parallel ranks. */
+#include "plan/bounds.h"
+
+#include <math.h>
+
+#include "plan/device_time.h"
+#include "plan/link_time.h"
+
+#define SMALL_LAYERS 2   /* the first and the last: either may be the cheaper one */
+#define SMALL_MICRO_BATCHES 2
+
+orth_status orth_bounds_make(orth_ctx *ctx, orth_bounds *out, const orth_model_config *model, const orth_hardware *h,
+                             const orth_model_shape *step)
+{
+    *out = (orth_bounds){.model = model, .hardware = h, .step = step};
+    ORTH_TRY(orth_hardware_peak(ctx, h, step->compute, &out->peak));
+    out->cuts = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t *, model->layers + 1);
+    return out->cuts ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+void orth_bounds_release(orth_ctx *ctx, orth_bounds *b)
+{
+    orth_arena_release(ctx, &b->arena);
+}
+
+/* ---- costs of blocks, read off a small run ---- */
+
+static orth_layout small_layout(const orth_layout *l)
+{
+    orth_layout s = *l;
+    s.dp = s.pp = s.virtual_stages = 1;
+    s.num_ranks = s.zero = s.shard_group = s.keep_whole = s.num_stage_layers = s.num_dp_share = 0;
+    s.owner = false;
+    s.stage_layers = s.dp_share = NULL;
+    s.pipeline = "1f1b";
+    s.global_batch = SMALL_MICRO_BATCHES * l->micro_batch;
+    return s;
+}
+
+static orth_piece piece_of_layer(int32_t layer)
+{
+    return layer < 0 ? ORTH_PIECE_EMBED : layer >= SMALL_LAYERS ? ORTH_PIECE_HEAD : ORTH_PIECE_LAYER;
+}
+
+/* What one layer, or a section, took of one micro-batch. */
+typedef struct {
+    double forward, backward, alone, weights, again;
+} taken;
+
+/* Time that instructions held the rank, the least of layers and micro-batches. A clock is rounded to ns. Where gradients are summed over
+ * cp, the calls of the backward may wait for those sums, which bubbles of a pipeline hide: only computing counts there. */
+static void read_times(const orth_program *p, const int64_t *clock, const orth_hardware *h, bool cp, orth_block_costs *out)
+{
+    taken t[SMALL_LAYERS + 2][SMALL_MICRO_BATCHES] = {{{0}}};
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        if (n->phase == ORTH_PHASE_UPDATE || n->micro_batch < 0)
+            continue;
+        const bool call = orth_op_is_comm(n->op);
+        taken *x = &t[n->layer + 1][n->micro_batch];
+        const double s = 1e-9 * (double)(clock[i + 1] - clock[i]);
+        *(n->phase == ORTH_PHASE_FORWARD ? &x->forward : &x->backward) += cp && call && n->phase == ORTH_PHASE_BACKWARD ? 0 : s;
+        x->alone += n->phase == ORTH_PHASE_BACKWARD && !call ? s : 0;
+        x->again += n->recomputed && !call ? s : 0;
+        x->weights += n->op == ORTH_OP_linear_dw ? orth_device_seconds(h, n) : 0;
+    }
+    for (int l = 0; l < SMALL_LAYERS + 2; l++)
+        for (int k = 0; k < SMALL_MICRO_BATCHES; k++) {
+            orth_piece_cost *c = &out->piece[piece_of_layer(l - 1)];
+            const bool first = k == 0 && l != 2;
+            c->forward_s = first ? t[l][k].forward : fmin(c->forward_s, t[l][k].forward);
+            c->backward_s = first ? t[l][k].backward : fmin(c->backward_s, t[l][k].backward);
+            c->backward_alone_s = first ? t[l][k].alone : fmin(c->backward_alone_s, t[l][k].alone);
+            c->again_s = first ? t[l][k].again : fmax(c->again_s, t[l][k].again);
+            c->weights_s = fmin(c->backward_alone_s, first ? t[l][k].weights : fmax(c->weights_s, t[l][k].weights));
+        }
+    for (int k = 0; k < ORTH_NUM_PIECES; k++) {
+        out->piece[k].forward_s = fmax(0, out->piece[k].forward_s - 1e-9);
+        out->piece[k].backward_s = fmax(0, out->piece[k].backward_s - 1e-9);
+        out->piece[k].backward_alone_s = fmax(0, out->piece[k].backward_alone_s - 1e-9);
+    }
+}
+
+/* Of the first micro-batch, of the first layer. */
+static void read_flops(const orth_program *p, orth_block_costs *out)
+{
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        if (n->micro_batch != 0 || n->layer == 1 || orth_op_is_comm(n->op))
+            continue;
+        orth_piece_cost *c = &out->piece[piece_of_layer(n->layer)];
+        *(n->phase == ORTH_PHASE_FORWARD ? &c->forward_flops : &c->backward_flops) += orth_instr_cost(n).hardware_flops;
+    }
+}
+
+static void read_update(const orth_program *p, const orth_hardware *h, double elems, orth_block_costs *out)
+{
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        if (p->instrs[i].phase == ORTH_PHASE_UPDATE && !orth_op_is_comm(p->instrs[i].op))
+            out->update_s += orth_device_seconds(h, &p->instrs[i]) - 1e-6 * h->device_launch_us;
+    out->update_s /= elems;
+}
+
+/* Parameters are numbered section by section, and all layers have as many. */
+static orth_piece piece_of_param(const orth_param_desc *d)
+{
+    return strncmp(d->name, "layers.", 7) == 0 ? ORTH_PIECE_LAYER
+         : strncmp(d->name, "embed.", 6) == 0 || strncmp(d->name, "pos.", 4) == 0 ? ORTH_PIECE_EMBED : ORTH_PIECE_HEAD;
+}
+
+static void read_states(const orth_program *p, const orth_compile_spec *spec, orth_block_costs *out)
+{
+    for (int64_t i = 0; i < spec->num_params; i++) {
+        const orth_piece k = piece_of_param(&spec->params[i]);
+        double elems = 1;
+        for (int d = 0; d < spec->params[i].num_dims; d++)
+            elems *= (double)spec->params[i].dim[d];
+        out->piece[k].elems += elems / (k == ORTH_PIECE_LAYER ? SMALL_LAYERS : 1);
+    }
+    for (int32_t i = 0; i < p->num_buffers; i++) {
+        const orth_buffer *b = &p->buffers[i];
+        const bool of_param = b->bind == ORTH_BIND_MASTER || b->bind == ORTH_BIND_COPY || b->bind == ORTH_BIND_GRAD ||
+                              b->bind == ORTH_BIND_M || b->bind == ORTH_BIND_V;
+        if (!b->persistent || !of_param)
+            continue;
+        const orth_piece k = piece_of_param(&spec->params[b->index]);
+        orth_piece_cost *c = &out->piece[k];
+        *(b->cls == ORTH_CLASS_PARAMS ? &c->params : b->cls == ORTH_CLASS_GRADS ? &c->grads : &c->optimizer) +=
+            (double)b->bytes / (k == ORTH_PIECE_LAYER ? SMALL_LAYERS : 1);
+    }
+}
+
+/* Bytes of transient buffers that are alive when the forward of the first micro-batch ends, by whose layer wrote them: the least of the
+ * layers. Buffers that take over each other's bytes count once. */
+static orth_status read_kept(orth_ctx *ctx, const orth_program *p, orth_block_costs *out)
+{
+    double bytes[SMALL_LAYERS + 2] = {0};
+    int32_t end = -1;
+    bool *seen = ORTH_NEW_ARRAY(ctx, bool, p->num_buffers);
+    if (!seen)
+        return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        if (p->instrs[i].phase == ORTH_PHASE_FORWARD && p->instrs[i].micro_batch == 0 && p->instrs[i].layer >= 0 &&
+            p->instrs[i].layer < SMALL_LAYERS)
+            end = i;
+    for (int32_t i = 0; i < p->num_buffers; i++) {
+        const orth_buffer *b = &p->buffers[i];
+        const int32_t root = orth_buffer_root(p, i);
+        if (b->persistent || b->first < 0 || b->first > end || b->last <= end || i == p->workspace || seen[root])
+            continue;
+        seen[root] = true;
+        bytes[p->instrs[b->first].layer + 1] += (double)b->bytes;
+    }
+    orth_mem_free(ctx, seen);
+    out->piece[ORTH_PIECE_LAYER].kept = fmin(bytes[1], bytes[2]);
+    return ORTH_OK;
+}
+
+static orth_status read_costs(orth_ctx *ctx, const orth_bounds *b, orth_run_plan *p, orth_block_costs *out)
+{
+    const orth_unit *unit;
+    int64_t **clocks;
+    double elems = 0;
+    ORTH_TRY(orth_cluster_clocks(ctx, p, b->hardware, &clocks));
+    orth_status s = orth_programs_of(ctx, &p->programs, 0, &unit);
+    if (s == ORTH_OK) {
+        *out = (orth_block_costs){.update_s = 0};
+        read_times(&unit->program, clocks[0], b->hardware, p->spread.layout.cp > 1, out);
+        read_flops(&unit->program, out);
+        read_states(&unit->program, &unit->blocks.spec, out);
+        for (int k = 0; k < ORTH_NUM_PIECES; k++)
+            elems += out->piece[k].elems * (k == ORTH_PIECE_LAYER ? SMALL_LAYERS : 1);
+        read_update(&unit->program, b->hardware, elems, out);
+        s = read_kept(ctx, &unit->program, out);
+    }
+    orth_mem_free(ctx, clocks);
+    return s;
+}
+
+orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const orth_layout *l, const orth_recompute *recompute,
+                                  orth_block_costs *out)
+{
+    orth_model_config model = *b->model;
+    orth_model_shape step = *b->step;
+    const orth_layout small = small_layout(l);
+    orth_run_plan p;
+    model.layers = SMALL_LAYERS;
+    step.recompute = *recompute;
+    step.parts = (int32_t)l->parts;
+    const orth_programs_spec spec = {.model = &model, .step = step, .num_threads = 1};
+    ORTH_TRY(orth_run_plan_make(ctx, &p, &small, &spec, (orth_comm_method){0}));
+    const orth_status s = read_costs(ctx, b, &p, out);
+    orth_run_plan_release(ctx, &p);
+    return s;
+}
+
+/* ---- groups on the links ---- */
+
+/* n ranks that lie `stride` apart, as close as they can be. */
+static orth_link_place group_place(const orth_hardware *h, int64_t n, int64_t stride)
+{
+    const int64_t fit = orth_div_up((int64_t)h->node_devices, stride), k = ORTH_MAX(1, ORTH_MIN(n, fit));
+    return (orth_link_place){.n = (int32_t)n, .per_node = (int32_t)k, .num_nodes = (int32_t)orth_div_up(n, k), .same_node = n <= k};
+}
+
+static double call_seconds(const orth_bounds *b, orth_comm_kind kind, double bytes, int64_t n, int64_t stride)
+{
+    const orth_link_place place = group_place(b->hardware, n, stride);
+    return orth_link_seconds(b->hardware, kind, bytes, &place, NULL);
+}
+
+/* Bytes of what one micro-batch hands from block to block on a rank. */
+static double rows_bytes(const orth_bounds *b, const orth_layout *l)
+{
+    return (double)(l->micro_batch * l->seq_len / l->cp * b->model->hidden) * (double)orth_dtype_bytes(b->step->compute);
+}
+
+void orth_block_costs_scale(const orth_bounds *b, const orth_block_costs *one, const orth_layout *l, orth_block_costs *out)
+{
+    const double ranks = (double)(l->tp * l->cp), rate = b->peak * fmax(b->hardware->device_gemm_share, b->hardware->device_attention_share);
+    *out = (orth_block_costs){.update_s = one->update_s};
+    for (int k = 0; k < ORTH_NUM_PIECES; k++) {
+        const orth_piece_cost *from = &one->piece[k];
+        const double seconds = (double)l->micro_batch / ranks / rate, tp = 1.0 / (double)l->tp;
+        out->piece[k] = (orth_piece_cost){.forward_s = from->forward_flops * seconds, .backward_s = from->backward_flops * seconds,
+                                          .backward_alone_s = from->backward_flops * seconds, .weights_s = from->backward_flops * seconds, .elems = from->elems * tp,
+                                          .params = from->params * tp, .grads = from->grads * tp, .optimizer = from->optimizer * tp};
+    }
+    if (l->tp > 1)
+        out->piece[ORTH_PIECE_LAYER].forward_s += 4 * call_seconds(b, ORTH_COMM_REDUCE_SCATTER, rows_bytes(b, l), l->tp, 1);
+}
+
+/* ---- a layout ---- */
+
+/* What is the same for all stages. */
+typedef struct {
+    orth_bounds *b;
+    const orth_block_costs *c;
+    const orth_layout *l;
+    const int32_t *cut;     /* [chunks + 1] */
+    int32_t chunks;
+    double m, send;         /* send: seconds of a message to the next stage */
+    bool split, v_shape;    /* schedules with BI and W; whose second chunks lie in reverse */
+} layout_bound;
+
+/* Sums over the chunks of a stage. */
+typedef struct {
+    double forward, backward, input;    /* of a micro-batch; input: backward without weights */
+    double returning;                   /* from the gradient that a backward gets to the one that it sends on */
+    double elems, params, grads, optimizer;
+    int32_t layers, least;              /* of all its chunks, of the one with the fewest */
+} stage_sum;
+
+/* Schedules that split the backward do weight products beside calls, too: only computing is sure to take time. */
+static void add_piece(stage_sum *s, const orth_piece_cost *p, double times, bool split)
+{
+    s->forward += times * p->forward_s;
+    s->backward += times * (split ? p->backward_alone_s : p->backward_s);
+    s->input += times * fmax(0, p->backward_alone_s - p->weights_s);
+    /* What is repeated of the forward waits for no gradient. */
+    s->returning += times * fmax(0, split ? p->backward_alone_s - p->weights_s - p->again_s
+                                          : p->again_s > 0 ? p->backward_alone_s - p->again_s : p->backward_s);
+    s->elems += times * p->elems;
+    s->params += times * p->params;
+    s->grads += times * p->grads;
+    s->optimizer += times * p->optimizer;
+}
+
+static void add_chunk(const layout_bound *x, stage_sum *s, int32_t chunk)
+{
+    const orth_piece_cost *pieces = x->c->piece, *embed = &pieces[ORTH_PIECE_EMBED];
+    const int32_t layers = x->cut[chunk + 1] - x->cut[chunk];
+    const bool first = chunk == 0, last = chunk == x->chunks - 1;
+    add_piece(s, &pieces[ORTH_PIECE_LAYER], layers, x->split);
+    if (first)
+        add_piece(s, embed, 1, x->split);
+    if (last)
+        add_piece(s, &pieces[ORTH_PIECE_HEAD], 1, x->split);
+    if (last && !first && x->b->model->tied && !x->v_shape) { /* its own copy of the embedding's matrix */
+        s->elems += embed->elems;
+        s->params += embed->params;
+        s->grads += embed->grads;
+        s->optimizer += embed->optimizer;
+    }
+    s->least = s->layers == 0 ? layers : ORTH_MIN(s->least, layers);
+    s->layers += layers;
+}
+
+static stage_sum stage_of(const layout_bound *x, int64_t stage)
+{
+    const int64_t p = x->l->pp;
+    stage_sum s = {0};
+    for (int64_t i = 0; i < x->l->virtual_stages; i++)
+        add_chunk(x, &s, (int32_t)(x->v_shape && i == 1 ? 2 * p - 1 - stage : i * p + stage));
+    return s;
+}
+
+/* Seconds of what data-parallel ranks send each other of a stage's `elems` parameters: per_step before the norm, after after it, and
+ * per_micro_batch in each. Of many calls one with all bytes takes the least. */
+static void data_parallel(layout_bound *x, const stage_sum *s, double *per_step, double *per_micro_batch, double *after)
+{
+    const orth_layout *l = x->l;
+    const int64_t n = l->dp, shards = l->shard_group ? l->shard_group : n, stride = l->tp * l->cp;
+    const double whole = 4 * s->elems, copy = (double)orth_dtype_bytes(x->b->step->compute);
+    *per_step = *per_micro_batch = *after = 0;
+    if (n == 1)
+        return;
+    const double scatter = l->zero == 0 ? 0 : call_seconds(x->b, ORTH_COMM_REDUCE_SCATTER, whole, shards, stride);
+    const double layers = s->layers * x->c->piece[ORTH_PIECE_LAYER].elems;
+    if (l->zero == 0)
+        *per_step = call_seconds(x->b, ORTH_COMM_ALL_REDUCE, whole, n, stride);
+    else if (l->zero == 1)
+        *per_step = scatter;
+    else
+        *per_micro_batch = scatter;
+    if (l->zero == 1 || l->zero == 2)
+        *after = call_seconds(x->b, ORTH_COMM_ALL_GATHER, copy * s->elems, shards, stride);
+    if (l->zero == 3 && l->keep_whole == 0) {
+        const double gathered = x->b->step->comm.keep_gathered ? 0 : s->elems + layers; /* layers twice: before forward and backward */
+        *per_micro_batch += call_seconds(x->b, ORTH_COMM_ALL_GATHER, copy * gathered, shards, stride);
+    }
+}
+
+static double update_seconds(const layout_bound *x, const stage_sum *s)
+{
+    const orth_layout *l = x->l;
+    const double sharers = l->zero == 0 ? 1 : (double)(l->shard_group ? l->shard_group : l->dp);
+    return x->c->update_s * s->elems / sharers;
+}
+
+static double step_bound(layout_bound *x)
+{
+    double start = 0, back = 0, computed = 0, after = 0, alone = 0;
+    for (int64_t stage = 0; stage < x->l->pp; stage++) {
+        const stage_sum s = stage_of(x, stage);
+        double per_step, per_micro_batch, gather;
+        stage_sum first = {0};
+        add_chunk(x, &first, (int32_t)stage);
+        data_parallel(x, &s, &per_step, &per_micro_batch, &gather);
+        const double work = x->m * (s.forward + s.backward), tail = fmax(gather, update_seconds(x, &s));
+        double end = start + work;
+        /* Gradients of the last backward are reduced when it has begun; of several chunks the last may be any. */
+        if (x->l->virtual_stages == 1)
+            end = fmax(end, start + work - s.backward + per_step);
+        const double returned = x->split ? start + x->m * (s.forward + s.input) + back : start + work + back;
+        computed = fmax(computed, fmax(fmax(end, returned), x->m * per_micro_batch));
+        after = fmax(after, tail);
+        alone = fmax(alone, fmax(end + tail, x->m * per_micro_batch + gather));
+        start += first.forward + x->send;
+        /* Weight products of the layer that sends its gradient on may come after that. */
+        back += fmax(0, first.returning - (x->split ? 0 : x->c->piece[ORTH_PIECE_LAYER].weights_s)) + x->send;
+    }
+    return x->l->clips ? fmax(computed + after, alone) : fmax(computed, alone);
+}
+
+/* (Chunk, micro-batch) pairs that a stage has between forward and backward at once, at least. */
+static double in_flight(const layout_bound *x, int64_t stage)
+{
+    const double p = (double)x->l->pp, v = (double)x->l->virtual_stages, m = x->m, left = p - (double)stage;
+    if (strcmp(x->l->pipeline, "gpipe") == 0)
+        return m;
+    if (strcmp(x->l->pipeline, "interleaved") == 0 && v > 1)
+        return fmin(m * v, 2 * (left - 1) + (v - 1) * p + 1);
+    if (strcmp(x->l->pipeline, "1f1b") == 0 || strcmp(x->l->pipeline, "zb-h1") == 0)
+        return fmin(m, left);
+    return 1;
+}
+
+/* Partial sums of a gradient that wait for others in the tree over `leaves` micro-batches: as many as a number up to that has ones. */
+static double partial_sums(double leaves)
+{
+    return leaves < 1 ? 0 : floor(log2(leaves + 1));
+}
+
+static double stage_bytes(const layout_bound *x, int64_t stage)
+{
+    const orth_layout *l = x->l;
+    const stage_sum s = stage_of(x, stage);
+    const double n = (double)(l->shard_group ? l->shard_group : l->dp), flight = in_flight(x, stage);
+    const double states = s.params / (l->zero >= 3 ? n : 1) + s.grads / (l->zero >= 2 ? n : 1) + s.optimizer / (l->zero >= 1 ? n : 1);
+    const double kept = flight * x->c->piece[ORTH_PIECE_LAYER].kept * (l->virtual_stages > 1 ? s.least : s.layers);
+    if (l->zero >= 2 && l->dp > 1)
+        return states + kept;
+    /* One partial sum is the gradient itself. */
+    const double with_kept = fmax(0, partial_sums(x->m - flight) - 1), alone = fmax(0, partial_sums(x->m) - 1);
+    return states + fmax(kept + (l->virtual_stages == 1 ? with_kept * s.grads : 0), alone * s.grads);
+}
+
+/* Stages are neighbours pp stride apart; where some lie on one node the message takes the faster link. */
+static double send_seconds(const orth_bounds *b, const orth_layout *l)
+{
+    const int64_t stride = l->tp * l->cp * l->dp;
+    const orth_link_place place = {.n = (int32_t)l->pp, .per_node = 1, .num_nodes = (int32_t)l->pp,
+                                   .same_node = stride < (int64_t)b->hardware->node_devices};
+    return l->pp == 1 ? 0 : orth_link_seconds(b->hardware, ORTH_COMM_SEND, rows_bytes(b, l) / (l->sequence_parallel ? (double)l->tp : 1), &place, NULL);
+}
+
+static orth_status cut_of(orth_ctx *ctx, orth_bounds *b, const orth_layout *l, int64_t chunks, const int32_t **out)
+{
+    if (!b->cuts[chunks]) {
+        int32_t *cut = ORTH_ARENA_ARRAY(ctx, &b->arena, int32_t, chunks + 1);
+        if (!cut)
+            return ORTH_ERR_NOMEM;
+        ORTH_TRY(orth_spread_cut(ctx, l, b->model, (int)chunks, cut));
+        b->cuts[chunks] = cut;
+    }
+    *out = b->cuts[chunks];
+    return ORTH_OK;
+}
+
+orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs *c, const orth_layout *l, orth_bound *out)
+{
+    const orth_schedule_kind *kind = orth_schedule_kind_find(l->pipeline);
+    layout_bound x = {.b = b, .c = c, .l = l, .chunks = (int32_t)(l->pp * l->virtual_stages),
+                      .m = (double)orth_layout_micro_batches(l, 0), .send = send_seconds(b, l), .split = kind && kind->split,
+                      .v_shape = strcmp(l->pipeline, "zb-v") == 0 && l->virtual_stages == 2};
+    ORTH_TRY(cut_of(ctx, b, l, x.chunks, &x.cut));
+    *out = (orth_bound){.step_s = step_bound(&x)};
+    for (int64_t stage = 0; stage < l->pp; stage++)
+        out->bytes = fmax(out->bytes, stage_bytes(&x, stage));
+    return ORTH_OK;
+}

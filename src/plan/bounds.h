@@ -1,0 +1,68 @@
+/* bounds.h -- what a layout takes at least: lower bounds of a step's time and of a rank's memory, from few small programs, in
+ * microseconds. For a search through many layouts, which need not compile what cannot win (tools/search.h).
+ *
+ *   model of two layers, the layout's tp, cp and micro-batch --plan, clock--> seconds and bytes of a layer, the embedding, the head
+ *   these, and the numbers of the layout --closed forms--> bounds
+ *
+ * The costs of a block are read off the program of a small run, priced as any run on a cluster (cluster.h): there is no second
+ * formula for a product or a call. Time: a stage computes all its micro-batches, after the first has come to it, and before the
+ * last has gone back; gradients that are reduced once a step are reduced after the last backward has begun; gathers and updates
+ * come after the norm of all gradients, or a communicator is busy all the time. Memory: the persistent buffers, and what is kept of the
+ * micro-batches that the schedule has under way. (Narayanan et al. 2021; Qi et al. 2023; Rajbhandari et al. 2020.)
+ */
+#ifndef ORTH_PLAN_BOUNDS_H
+#define ORTH_PLAN_BOUNDS_H
+
+#include "plan/cluster.h"
+
+/* Sections of a model on a rank. */
+typedef enum { ORTH_PIECE_EMBED = 0, ORTH_PIECE_LAYER, ORTH_PIECE_HEAD, ORTH_NUM_PIECES } orth_piece;
+
+/* What a section takes on a rank, of one micro-batch where it depends on that. */
+typedef struct {
+    double forward_s, backward_s;              /* that it holds the rank, calls included */
+    double backward_alone_s;                   /* of backward_s: computing */
+    double weights_s, again_s;                 /* of that: products that only weights wait for; forward work that is repeated */
+    double forward_flops, backward_flops;      /* operations of the hardware */
+    double elems;                              /* parameters on the rank */
+    double params, grads, optimizer;           /* bytes of persistent buffers, nothing sharded */
+    double kept;                               /* bytes kept between forward and backward */
+} orth_piece_cost;
+
+typedef struct {
+    orth_piece_cost piece[ORTH_NUM_PIECES];
+    double update_s;                           /* of an element */
+} orth_block_costs;
+
+/* What does not depend on the layout. Points to what it is made from. */
+typedef struct {
+    const orth_model_config *model;
+    const orth_hardware *hardware;
+    const orth_model_shape *step;              /* as in orth_programs_spec */
+    double peak;                               /* FLOP/s of a device in the compute type */
+    orth_arena arena;
+    int32_t **cuts;                            /* [layers + 1] by number of chunks: first layer of each; NULL: not asked for yet */
+} orth_bounds;
+
+/* ORTH_ERR_ARG where the devices do not have the type of `step`; ORTH_ERR_NOMEM. */
+orth_status orth_bounds_make(orth_ctx *ctx, orth_bounds *out, const orth_model_config *model, const orth_hardware *h,
+                             const orth_model_shape *step);
+void orth_bounds_release(orth_ctx *ctx, orth_bounds *b);
+
+/* Costs of the layouts that have the tp, cp, cp_kind, sequence_parallel, micro_batch and recomputation of `l` and of `step`: compiles
+ * and prices a run of two layers. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
+orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const orth_layout *l, const orth_recompute *recompute,
+                                  orth_block_costs *out);
+
+/* Costs that are never more, without a program, from those `one` of a rank with all of the model and one sequence (of the same recomputation):
+ * operations at the rate of the device, divided by the ranks; tensor-parallel calls of the forward at the bandwidth of their links. */
+void orth_block_costs_scale(const orth_bounds *b, const orth_block_costs *one, const orth_layout *l, orth_block_costs *out);
+
+typedef struct {
+    double step_s, bytes;                      /* bytes: of the rank that needs the most */
+} orth_bound;
+
+/* Of a valid layout. ORTH_ERR_NOMEM. */
+orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs *c, const orth_layout *l, orth_bound *out);
+
+#endif

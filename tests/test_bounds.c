@@ -1,0 +1,132 @@
+/* test_bounds.c -- lower bounds of time and memory against full plans: they never exceed them. */
+#include "test.h"
+
+#include <stdlib.h>
+
+#include "plan/bounds.h"
+#include "tools/price.h"
+
+/* Draws from a few values. */
+typedef struct {
+    uint64_t seed, at;
+} draws;
+
+static int64_t draw(draws *d, const int64_t *values, int n)
+{
+    return values[test_rand_int(d->seed, d->at++, 0, n - 1)];
+}
+#define DRAW(d, ...) draw((d), (const int64_t[]){__VA_ARGS__}, ORTH_COUNT(((const int64_t[]){__VA_ARGS__})))
+
+static orth_hardware random_cluster(orth_ctx *ctx, draws *d)
+{
+    static const char *const names[] = {"h100", "a100-80gb", "v100", "rtx-4090", "tpu-v4", "mi300x"};
+    orth_hardware h;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, names[DRAW(d, 0, 1, 2, 3, 4, 5)]));
+    if (h.device_bf16_tflops == 0)
+        h.device_bf16_tflops = 100;
+    if (h.device_fp32_tflops == 0)
+        h.device_fp32_tflops = 20;
+    h.node_devices = (double)DRAW(d, 2, 4, 8);
+    h.node_GBps *= (double)DRAW(d, 1, 1, 10) / (double)DRAW(d, 1, 1, 50);
+    h.network_GBps /= (double)DRAW(d, 1, 1, 100);
+    h.has_network = true;
+    if (h.network_GBps == 0) {
+        h.network_GBps = 12;
+        h.network_nics = 1;
+        h.network_share = 0.8;
+        h.network_latency_us = 10;
+        h.network_taper = 1;
+    }
+    return h;
+}
+
+/* A random run, which may be invalid. */
+static void random_run(orth_ctx *ctx, orth_config *cfg, draws *d, char text[1024])
+{
+    static const char *const pipelines[] = {"1f1b", "gpipe", "zb-h1", "interleaved", "zb-v", "naive"};
+    static const char *const kinds[] = {"all_gather", "ring", "all_to_all"}, *const recompute[] = {"none", "selective", "full"};
+    const int64_t tp = DRAW(d, 1, 1, 2, 4), cp = DRAW(d, 1, 1, 1, 2), pp = DRAW(d, 1, 1, 2, 4), dp = DRAW(d, 1, 2, 4), zero = DRAW(d, 0, 1, 2, 3);
+    const int64_t pipeline = DRAW(d, 0, 0, 1, 2, 3, 4, 5), family = DRAW(d, 0, 1), fast = DRAW(d, 0, 1);
+    const int64_t chunks = pipeline == 3 ? DRAW(d, 2, 3) : pipeline == 4 ? 2 : 1, micro = DRAW(d, 1, 2, 4), many = DRAW(d, 1, 2, 4, 8);
+    snprintf(text, 1024,
+             "model: {family: %s, layers: %d, hidden: %d, heads: %d, vocab: %d, max_seq: 512, tied: %s}\ndata: {seq_len: %d}\n"
+             "train: {global_batch: %d, micro_batch: %d, clip_norm: %d}\nparallel: {dp: %d, tp: %d, pp: %d, cp: %d, cp_kind: %s, zero: %d, "
+             "shard_group: %d, sequence_parallel: %s, pipeline: %s, virtual_stages: %d}\nprecision: {compute: %s}\nnumerics: {mode: %s}\n"
+             "memory: {recompute: %s}\n",
+             family ? "llama" : "gpt2", (int)DRAW(d, 4, 8, 13), (int)DRAW(d, 128, 512, 1024), (int)DRAW(d, 4, 8), (int)DRAW(d, 256, 4096, 32000),
+             DRAW(d, 0, 1) ? "true" : "false", (int)DRAW(d, 256, 512), (int)(dp * micro * many), (int)micro, (int)DRAW(d, 0, 1), (int)dp, (int)tp,
+             (int)pp, (int)cp, kinds[DRAW(d, 0, 1, 2)], (int)zero, zero && dp == 4 ? (int)DRAW(d, 0, 0, 2) : 0, tp > 1 && DRAW(d, 0, 1) ? "true" : "false",
+             pipelines[pipeline], (int)(pp == 1 ? 1 : chunks), DRAW(d, 0, 1) ? "bf16" : "fp32", fast ? "fast" : "reproducible",
+             recompute[DRAW(d, 0, 0, 1, 2)]);
+    CHECK_OK(ctx, orth_config_init(ctx, cfg));
+    CHECK_OK(ctx, orth_config_parse(ctx, cfg, "run.yaml", text, strlen(text)));
+}
+
+/* Bounds of the run, read off its small run and guessed from that of one rank. */
+static void bounds_of(orth_ctx *ctx, const orth_config *cfg, const orth_hardware *h, orth_bound *read, orth_bound *guessed)
+{
+    orth_model_config model;
+    orth_bounds b;
+    orth_block_costs costs, one;
+    const orth_layout l = orth_setup_layout(cfg);
+    const orth_model_shape step = orth_setup_shape(cfg, ORTH_MODE_TRAIN);
+    orth_layout alone = l;
+    CHECK_OK(ctx, orth_describe_model(ctx, cfg, &model));
+    CHECK_OK(ctx, orth_bounds_make(ctx, &b, &model, h, &step));
+    CHECK_OK(ctx, orth_block_costs_read(ctx, &b, &l, &step.recompute, &costs));
+    CHECK_OK(ctx, orth_bound_of(ctx, &b, &costs, &l, read));
+    alone.tp = alone.cp = alone.micro_batch = 1;
+    alone.sequence_parallel = false;
+    alone.parts = l.reproducible ? l.parts : 1;
+    CHECK_OK(ctx, orth_block_costs_read(ctx, &b, &alone, &step.recompute, &one));
+    orth_block_costs_scale(&b, &one, &l, &costs);
+    CHECK_OK(ctx, orth_bound_of(ctx, &b, &costs, &l, guessed));
+    orth_bounds_release(ctx, &b);
+}
+
+static void check(const char *text, const orth_hardware *h, const char *what, double bound, double price)
+{
+    if (bound > price)
+        fail_msg("%s: bound %.9g exceeds %.9g (x %.5f) on %s, %g a node, %g and %g GB/s:\n%s", what, bound, price, bound / price,
+                 h->device_name, h->node_devices, h->node_GBps, h->network_GBps, text);
+}
+
+TEST(no_bound_exceeds_the_full_plan_of_its_layout)
+{
+    const char *many = getenv("ORTH_LAYOUTS");
+    const int wanted = many ? atoi(many) : 60;
+    draws d = {.seed = (uint64_t)(getenv("ORTH_SEED") ? atoll(getenv("ORTH_SEED")) : 20240917)};
+    orth_ctx *ctx = test_ctx(1);
+    double time = 0, memory = 0;
+    printf("seed %llu\n", (unsigned long long)d.seed);
+    for (int n = 0; n < wanted;) {
+        orth_config cfg;
+        orth_bound read, guessed;
+        orth_price price;
+        char text[1024];
+        orth_place_to_run where = {.described = true, .hardware = random_cluster(ctx, &d)};
+        random_run(ctx, &cfg, &d, text);
+        CHECK_OK(ctx, orth_price_run(ctx, &where, &cfg, &price));
+        if (!price.refused) {
+            n++;
+            bounds_of(ctx, &cfg, &where.hardware, &read, &guessed);
+            check(text, &where.hardware, "time", read.step_s, price.step_s * (1 + 1e-6) + 1e-8);
+            check(text, &where.hardware, "guessed time", guessed.step_s, price.step_s);
+            check(text, &where.hardware, "memory", read.bytes, (double)price.bytes);
+            check(text, &where.hardware, "guessed memory", guessed.bytes, (double)price.bytes);
+            time += read.step_s / price.step_s / wanted;
+            memory += read.bytes / (double)price.bytes / wanted;
+        }
+        orth_config_release(ctx, &cfg);
+    }
+    printf("bounds are %.3f of the time and %.3f of the memory\n", time, memory);
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_bound_exceeds_the_full_plan_of_its_layout),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
