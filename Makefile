@@ -39,10 +39,12 @@ tsan:           ## communicators, products and layouts under ThreadSanitizer
 	@cmake --build $(BUILD)-tsan -j$(JOBS) --target orthant test_comm test_gemm test_layouts test_layouts_cp
 	ORTH_LAYOUTS=40 $(CTEST) $(BUILD)-tsan -R '^test_(comm|gemm|layouts|layouts_cp)$$'
 
-soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 200 disturbed runs, 600 faults, 100 calls of each op, every call of the system failing once; many hours
+soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 200 disturbed runs, 600 faults, 100 calls of each op, every call of the system failing once, 2,000 bounds of plans, 200 searches; many hours
 	ORTH_OPS_DRAWS=100 $(BUILD)/test_ops
 	ORTH_LAYOUTS=$(or $(LAYOUTS),2000) $(BUILD)/test_layouts
 	ORTH_AGAIN_CASES=300 $(BUILD)/test_recompute_auto
+	ORTH_BOUNDS=2000 $(BUILD)/test_bounds
+	ORTH_SPACES=200 $(BUILD)/test_search
 	ORTH_ALARMS=200 $(BUILD)/test_watchdog
 	ORTH_FAULTS=400 $(BUILD)/test_train_faults
 	ORTH_FAULTS=all $(BUILD)/test_faults

@@ -75,7 +75,7 @@ static void bounds_of(orth_ctx *ctx, const orth_config *cfg, const orth_hardware
     CHECK_OK(ctx, orth_bounds_make(ctx, &b, &model, h, &step));
     CHECK_OK(ctx, orth_block_costs_read(ctx, &b, &l, &step.recompute, &costs));
     CHECK_OK(ctx, orth_bound_of(ctx, &b, &costs, &l, read));
-    alone.tp = alone.cp = alone.micro_batch = 1;
+    alone.tp = alone.cp = 1;
     alone.sequence_parallel = false;
     alone.parts = l.reproducible ? l.parts : 1;
     CHECK_OK(ctx, orth_block_costs_read(ctx, &b, &alone, &step.recompute, &one));
@@ -93,8 +93,8 @@ static void check(const char *text, const orth_hardware *h, const char *what, do
 
 TEST(no_bound_exceeds_the_full_plan_of_its_layout)
 {
-    const char *many = getenv("ORTH_LAYOUTS");
-    const int wanted = many ? atoi(many) : 60;
+    const char *many = getenv("ORTH_BOUNDS");
+    const int wanted = many ? atoi(many) : 50;
     draws d = {.seed = (uint64_t)(getenv("ORTH_SEED") ? atoll(getenv("ORTH_SEED")) : 20240917)};
     orth_ctx *ctx = test_ctx(1);
     double time = 0, memory = 0;

@@ -1,24 +1,11 @@
 /* cmd_plan.c -- `orthant plan RUN.yaml`: what a run will need, without running it. */
-#ifdef __linux__
-#include <malloc.h>
-#endif
-
 #include "cli/cmd.h"
+#include "cli/memory.h"
 #include "plan/cases.h"
 #include "plan/cluster.h"
 #include "tools/compare.h"
 #include "tools/fit.h"
 #include "tools/ladder.h"
-
-/* One program is compiled after the other. What the last one freed is used again, instead of being mapped and zeroed anew,
- * which took a third of the time. */
-static void keep_freed_memory(void)
-{
-#ifdef __GLIBC__
-    mallopt(M_MMAP_THRESHOLD, 64 << 20);
-    mallopt(M_TRIM_THRESHOLD, 256 << 20);
-#endif
-}
 
 /* What is planned, and for what: a described cluster, or this machine. */
 typedef struct {
@@ -203,7 +190,7 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
 {
     if (orth_cmd_flag(cmd, "cases"))
         return plan_cases(ctx, cmd);
-    keep_freed_memory();
+    orth_keep_freed_memory();
     if (orth_cmd_flag(cmd, "fit") || orth_cmd_flag(cmd, "ladder"))
         return plan_to_fit(ctx, cmd);
     if (orth_cmd_flag(cmd, "limit"))

@@ -81,18 +81,6 @@ static void read_times(const orth_program *p, const int64_t *clock, const orth_h
     }
 }
 
-/* Of the first micro-batch, of the first layer. */
-static void read_flops(const orth_program *p, orth_block_costs *out)
-{
-    for (int32_t i = 0; i < p->num_instrs; i++) {
-        const orth_instr *n = &p->instrs[i];
-        if (n->micro_batch != 0 || n->layer == 1 || orth_op_is_comm(n->op))
-            continue;
-        orth_piece_cost *c = &out->piece[piece_of_layer(n->layer)];
-        *(n->phase == ORTH_PHASE_FORWARD ? &c->forward_flops : &c->backward_flops) += orth_instr_cost(n).hardware_flops;
-    }
-}
-
 static void read_update(const orth_program *p, const orth_hardware *h, double elems, orth_block_costs *out)
 {
     for (int32_t i = 0; i < p->num_instrs; i++)
@@ -156,41 +144,120 @@ static orth_status read_kept(orth_ctx *ctx, const orth_program *p, orth_block_co
     return ORTH_OK;
 }
 
-static orth_status read_costs(orth_ctx *ctx, const orth_bounds *b, orth_run_plan *p, orth_block_costs *out)
+/* The small run. Its ranks are alike, so that the program of the first is taken for all of them; only messages around a ring need the
+ * programs of all. */
+typedef struct {
+    orth_spread spread;
+    orth_programs_spec spec;
+    orth_programs programs;     /* of a ring */
+    orth_rank_units units;      /* else */
+    bool ring;
+    orth_arena arena;
+} small_run;
+
+static orth_status program_of(orth_ctx *ctx, void *user, int rank, orth_rank_program *out)
+{
+    const orth_unit *u = &((small_run *)user)->units.step;
+    (void)ctx, (void)rank;
+    *out = (orth_rank_program){&u->program, u->blocks.spec.params, u->blocks.spec.num_params};
+    return ORTH_OK;
+}
+
+static int first_rank(void *user, int rank)
+{
+    (void)user, (void)rank;
+    return 0;
+}
+
+static const orth_param_desc *params_of(void *user, int rank)
+{
+    (void)rank;
+    return ((small_run *)user)->units.step.blocks.spec.params;
+}
+
+static int group_of(void *user, int rank, orth_group group, int *ranks)
+{
+    return orth_spread_group(&((small_run *)user)->spread, rank, group, ranks);
+}
+
+static orth_rank_groups groups_of(void *user, int rank)
+{
+    return orth_spread_groups(&((small_run *)user)->spread, rank);
+}
+
+static orth_rank_source source_of(small_run *r)
+{
+    if (r->ring)
+        return orth_programs_source(&r->programs);
+    return (orth_rank_source){.num_ranks = r->spread.mesh.num_ranks, .user = r, .same_as = first_rank, .twin_of = first_rank,
+                              .program = program_of, .params = params_of, .group = group_of, .groups = groups_of};
+}
+
+static orth_status build_small(orth_ctx *ctx, small_run *r)
+{
+    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &r->arena, orth_chunk, 1);
+    if (!chunks)
+        return ORTH_ERR_NOMEM;
+    r->spec.spread = &r->spread;
+    return r->ring ? orth_programs_make(ctx, &r->programs, &r->spec) : orth_rank_units_build(ctx, &r->spec, 0, NULL, chunks, &r->units);
+}
+
+/* All clocks of a run whose ranks are alike are one. */
+static orth_status clocks_of(orth_ctx *ctx, const orth_bounds *b, small_run *r, const orth_unit **unit, int64_t ***out)
+{
+    const orth_rank_source source = source_of(r);
+    int64_t **clocks = ORTH_ARENA_ARRAY(ctx, &r->arena, int64_t *, source.num_ranks);
+    if (!clocks)
+        return ORTH_ERR_NOMEM;
+    for (int k = 0; k < source.num_ranks; k++) {
+        orth_rank_program p;
+        ORTH_TRY(source.program(ctx, source.user, k, &p));
+        clocks[k] = k > 0 && !r->ring ? clocks[0] : ORTH_ARENA_ARRAY(ctx, &r->arena, int64_t, p.program->num_instrs + 1);
+        if (!clocks[k])
+            return ORTH_ERR_NOMEM;
+    }
+    ORTH_TRY(orth_cluster_clocks(ctx, &source, &r->spread, b->hardware, clocks));
+    *unit = &r->units.step;
+    *out = clocks;
+    return r->ring ? orth_programs_of(ctx, &r->programs, 0, unit) : ORTH_OK;
+}
+
+static orth_status read_costs(orth_ctx *ctx, const orth_bounds *b, small_run *r, orth_block_costs *out)
 {
     const orth_unit *unit;
     int64_t **clocks;
     double elems = 0;
-    ORTH_TRY(orth_cluster_clocks(ctx, p, b->hardware, &clocks));
-    orth_status s = orth_programs_of(ctx, &p->programs, 0, &unit);
-    if (s == ORTH_OK) {
-        *out = (orth_block_costs){.update_s = 0};
-        read_times(&unit->program, clocks[0], b->hardware, p->spread.layout.cp > 1, out);
-        read_flops(&unit->program, out);
-        read_states(&unit->program, &unit->blocks.spec, out);
-        for (int k = 0; k < ORTH_NUM_PIECES; k++)
-            elems += out->piece[k].elems * (k == ORTH_PIECE_LAYER ? SMALL_LAYERS : 1);
-        read_update(&unit->program, b->hardware, elems, out);
-        s = read_kept(ctx, &unit->program, out);
-    }
-    orth_mem_free(ctx, clocks);
-    return s;
+    ORTH_TRY(clocks_of(ctx, b, r, &unit, &clocks));
+    *out = (orth_block_costs){.update_s = 0};
+    read_times(&unit->program, clocks[0], b->hardware, r->spread.layout.cp > 1, out);
+    read_states(&unit->program, &unit->blocks.spec, out);
+    for (int k = 0; k < ORTH_NUM_PIECES; k++)
+        elems += out->piece[k].elems * (k == ORTH_PIECE_LAYER ? SMALL_LAYERS : 1);
+    read_update(&unit->program, b->hardware, elems, out);
+    return read_kept(ctx, &unit->program, out);
 }
 
 orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const orth_layout *l, const orth_recompute *recompute,
                                   orth_block_costs *out)
 {
     orth_model_config model = *b->model;
-    orth_model_shape step = *b->step;
     const orth_layout small = small_layout(l);
-    orth_run_plan p;
+    small_run r = {.ring = l->cp > 1 && l->cp_kind == ORTH_CP_RING};
     model.layers = SMALL_LAYERS;
-    step.recompute = *recompute;
-    step.parts = (int32_t)l->parts;
-    const orth_programs_spec spec = {.model = &model, .step = step, .num_threads = 1};
-    ORTH_TRY(orth_run_plan_make(ctx, &p, &small, &spec, (orth_comm_method){0}));
-    const orth_status s = read_costs(ctx, b, &p, out);
-    orth_run_plan_release(ctx, &p);
+    r.spec = (orth_programs_spec){.model = &model, .step = *b->step, .num_threads = 1};
+    r.spec.step.recompute = *recompute;
+    r.spec.step.parts = (int32_t)l->parts;
+    ORTH_TRY(orth_spread_make(ctx, &r.spread, &small, &model));
+    orth_status s = build_small(ctx, &r);
+    if (s == ORTH_OK) {
+        s = read_costs(ctx, b, &r, out);
+        if (r.ring)
+            orth_programs_release(ctx, &r.programs);
+        else
+            orth_rank_units_release(&r.units);
+    }
+    orth_spread_release(ctx, &r.spread);
+    orth_arena_release(ctx, &r.arena);
     return s;
 }
 
@@ -215,19 +282,27 @@ static double rows_bytes(const orth_bounds *b, const orth_layout *l)
     return (double)(l->micro_batch * l->seq_len / l->cp * b->model->hidden) * (double)orth_dtype_bytes(b->step->compute);
 }
 
+/* A smaller product may fill its tiles and rounds better by chance. */
+#define LUCK 0.9
+
 void orth_block_costs_scale(const orth_bounds *b, const orth_block_costs *one, const orth_layout *l, orth_block_costs *out)
 {
-    const double ranks = (double)(l->tp * l->cp), rate = b->peak * fmax(b->hardware->device_gemm_share, b->hardware->device_attention_share);
+    const double tp = 1.0 / (double)l->tp, share = l->tp * l->cp == 1 ? 1 : LUCK * tp / (double)l->cp, rows = rows_bytes(b, l);
+    orth_piece_cost *layer = &out->piece[ORTH_PIECE_LAYER];
     *out = (orth_block_costs){.update_s = one->update_s};
     for (int k = 0; k < ORTH_NUM_PIECES; k++) {
         const orth_piece_cost *from = &one->piece[k];
-        const double seconds = (double)l->micro_batch / ranks / rate, tp = 1.0 / (double)l->tp;
-        out->piece[k] = (orth_piece_cost){.forward_s = from->forward_flops * seconds, .backward_s = from->backward_flops * seconds,
-                                          .backward_alone_s = from->backward_flops * seconds, .weights_s = from->backward_flops * seconds, .elems = from->elems * tp,
-                                          .params = from->params * tp, .grads = from->grads * tp, .optimizer = from->optimizer * tp};
+        out->piece[k] = (orth_piece_cost){.forward_s = from->forward_s * share, .backward_s = from->backward_alone_s * share,
+                                          .backward_alone_s = from->backward_alone_s * share, .weights_s = from->weights_s * share / LUCK,
+                                          .again_s = from->again_s * share / LUCK, .elems = from->elems * tp, .params = from->params * tp,
+                                          .grads = from->grads * tp, .optimizer = from->optimizer * tp};
     }
     if (l->tp > 1)
-        out->piece[ORTH_PIECE_LAYER].forward_s += 4 * call_seconds(b, ORTH_COMM_REDUCE_SCATTER, rows_bytes(b, l), l->tp, 1);
+        layer->forward_s += 4 * call_seconds(b, ORTH_COMM_REDUCE_SCATTER, rows, l->tp, 1);
+    if (l->cp > 1 && l->cp_kind == ORTH_CP_ALL_GATHER) { /* of keys and values */
+        const double kv = 2.0 * (double)(b->model->kv_heads * b->model->head_dim) / (double)b->model->hidden * tp;
+        layer->forward_s += call_seconds(b, ORTH_COMM_ALL_GATHER, rows * (double)l->cp * kv, l->cp, l->tp);
+    }
 }
 
 /* ---- a layout ---- */
@@ -386,13 +461,18 @@ static double stage_bytes(const layout_bound *x, int64_t stage)
     return states + fmax(kept + (l->virtual_stages == 1 ? with_kept * s.grads : 0), alone * s.grads);
 }
 
-/* Stages are neighbours pp stride apart; where some lie on one node the message takes the faster link. */
+/* A message to the next stage, over the faster of the links that may be between two stages. */
 static double send_seconds(const orth_bounds *b, const orth_layout *l)
 {
     const int64_t stride = l->tp * l->cp * l->dp;
-    const orth_link_place place = {.n = (int32_t)l->pp, .per_node = 1, .num_nodes = (int32_t)l->pp,
-                                   .same_node = stride < (int64_t)b->hardware->node_devices};
-    return l->pp == 1 ? 0 : orth_link_seconds(b->hardware, ORTH_COMM_SEND, rows_bytes(b, l) / (l->sequence_parallel ? (double)l->tp : 1), &place, NULL);
+    const bool some_near = stride < (int64_t)b->hardware->node_devices, some_far = stride * l->pp > (int64_t)b->hardware->node_devices;
+    const double bytes = rows_bytes(b, l) / (l->sequence_parallel ? (double)l->tp : 1);
+    orth_link_place place = {.n = (int32_t)l->pp, .per_node = 1, .num_nodes = (int32_t)l->pp};
+    if (l->pp == 1)
+        return 0;
+    const double far = some_far ? orth_link_seconds(b->hardware, ORTH_COMM_SEND, bytes, &place, NULL) : INFINITY;
+    place.same_node = true;
+    return some_near ? fmin(far, orth_link_seconds(b->hardware, ORTH_COMM_SEND, bytes, &place, NULL)) : far;
 }
 
 static orth_status cut_of(orth_ctx *ctx, orth_bounds *b, const orth_layout *l, int64_t chunks, const int32_t **out)

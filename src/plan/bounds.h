@@ -23,7 +23,6 @@ typedef struct {
     double forward_s, backward_s;              /* that it holds the rank, calls included */
     double backward_alone_s;                   /* of backward_s: computing */
     double weights_s, again_s;                 /* of that: products that only weights wait for; forward work that is repeated */
-    double forward_flops, backward_flops;      /* operations of the hardware */
     double elems;                              /* parameters on the rank */
     double params, grads, optimizer;           /* bytes of persistent buffers, nothing sharded */
     double kept;                               /* bytes kept between forward and backward */
@@ -54,8 +53,9 @@ void orth_bounds_release(orth_ctx *ctx, orth_bounds *b);
 orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const orth_layout *l, const orth_recompute *recompute,
                                   orth_block_costs *out);
 
-/* Costs that are never more, without a program, from those `one` of a rank with all of the model and one sequence (of the same recomputation):
- * operations at the rate of the device, divided by the ranks; tensor-parallel calls of the forward at the bandwidth of their links. */
+/* Costs that are never more, without a program, from those `one` of a rank with all of the model and the same micro-batch and recomputation:
+ * its computing divided by the ranks, which smaller products make no faster by more than a share; calls of the forward at the bandwidth of
+ * their links. */
 void orth_block_costs_scale(const orth_bounds *b, const orth_block_costs *one, const orth_layout *l, orth_block_costs *out);
 
 typedef struct {

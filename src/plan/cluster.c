@@ -111,17 +111,12 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
     return ORTH_OK;
 }
 
-orth_status orth_cluster_clocks(orth_ctx *ctx, orth_run_plan *p, const orth_hardware *h, int64_t ***out)
+orth_status orth_cluster_clocks(orth_ctx *ctx, const orth_rank_source *source, const orth_spread *spread, const orth_hardware *h,
+                                int64_t *const *clocks)
 {
-    links x = {.h = h, .spread = &p->spread, .rank = -1, .ranks = ORTH_NEW_ARRAY(ctx, int, p->num_ranks)};
-    orth_rank_time *times = ORTH_NEW_ARRAY(ctx, orth_rank_time, p->num_ranks);
-    const orth_rank_source source = orth_programs_source(&p->programs);
-    orth_status s = x.ranks && times ? orth_run_plan_clocks(ctx, p, out) : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK) {
-        s = orth_simulate_step(ctx, &source, seconds, &x, times, *out);
-        if (s != ORTH_OK)
-            orth_mem_free(ctx, *out);
-    }
+    links x = {.h = h, .spread = spread, .rank = -1, .ranks = ORTH_NEW_ARRAY(ctx, int, source->num_ranks)};
+    orth_rank_time *times = ORTH_NEW_ARRAY(ctx, orth_rank_time, source->num_ranks);
+    const orth_status s = x.ranks && times ? orth_simulate_step(ctx, source, seconds, &x, times, clocks) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, times);
     orth_mem_free(ctx, x.ranks);
     return s;

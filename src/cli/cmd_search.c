@@ -1,0 +1,95 @@
+/* cmd_search.c -- `orthant search`: the best layout of a model on a cluster. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/files.h"
+#include "cli/cmd.h"
+#include "cli/memory.h"
+#include "tools/search_report.h"
+
+/* What a run would have that is given by the name of a model only: below what is given. */
+static orth_status set_defaults(orth_ctx *ctx, orth_config *cfg, const char *preset, int64_t devices)
+{
+    orth_model_config model;
+    char seq_len[32], batch[32];
+    ORTH_TRY(orth_model_preset(ctx, preset, &model));
+    snprintf(seq_len, sizeof seq_len, "%" PRId64, ORTH_MIN(model.max_seq, 8192));
+    snprintf(batch, sizeof batch, "%" PRId64, ORTH_MAX(128, devices / 8));
+    const struct {
+        const char *key, *value;
+    } defaults[] = {{"model.preset", preset}, {"data.seq_len", seq_len}, {"train.global_batch", batch}, {"precision.compute", "bf16"},
+                    {"numerics.mode", "fast"}};
+    for (int i = 0; i < ORTH_COUNT(defaults); i++)
+        ORTH_TRY(orth_config_set(ctx, cfg, "search --model", defaults[i].key, defaults[i].value));
+    return ORTH_OK;
+}
+
+static orth_status make_base(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg)
+{
+    const char *preset = orth_cmd_flag(cmd, "model"), *cluster = orth_cmd_flag(cmd, "cluster");
+    orth_hardware h;
+    ORTH_TRY(orth_hardware_find(ctx, &h, cluster));
+    if (preset)
+        ORTH_TRY(set_defaults(ctx, cfg, preset, h.num_devices));
+    return orth_config_override(ctx, cfg, &cmd->config);
+}
+
+static orth_status write_winner(orth_ctx *ctx, const orth_search *s, int32_t winner, const char *path)
+{
+    orth_config cfg;
+    ORTH_TRY(orth_search_config(ctx, s, winner, &cfg));
+    char *yaml = orth_config_yaml(ctx, &cfg);
+    const orth_status st = yaml ? orth_file_write(ctx, path, yaml, strlen(yaml)) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, yaml);
+    orth_config_release(ctx, &cfg);
+    return st;
+}
+
+static void say_assumed(const orth_cmd *cmd, const orth_config *base)
+{
+    if (orth_cmd_flag(cmd, "model") && !orth_cmd_flag(cmd, "json"))
+        printf("run            data.seq_len=%" PRId64 " train.global_batch=%" PRId64 " precision.compute=%s numerics.mode=%s\n", base->data_seq_len,
+               base->train_global_batch, orth_option_choice(ORTH_OPT_precision_compute, (int)base->precision_compute),
+               orth_option_choice(ORTH_OPT_numerics_mode, (int)base->numerics_mode));
+}
+
+static orth_status search(orth_ctx *ctx, const orth_cmd *cmd, const orth_config *base)
+{
+    const char *goal = orth_cmd_flag(cmd, "goal"), *plans = orth_cmd_flag(cmd, "plans"), *out = orth_cmd_flag(cmd, "out");
+    const int max_plans = plans ? atoi(plans) : 60;
+    orth_goal g = ORTH_GOAL_TIME;
+    orth_search s;
+    char *text = NULL;
+    int32_t winner = -1;
+    if (goal)
+        ORTH_TRY(orth_goal_from_name(ctx, goal, &g));
+    if (max_plans < 1)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: --plans=%s: must be a whole number of at least 1", plans);
+    ORTH_TRY(orth_search_make(ctx, &s, base, orth_cmd_flag(cmd, "cluster"), g));
+    orth_status st = orth_search_report(ctx, &s, max_plans, orth_cmd_flag(cmd, "json") != NULL, &text, &winner);
+    if (st == ORTH_OK) {
+        say_assumed(cmd, base);
+        fputs(text, stdout);
+    }
+    if (st == ORTH_OK && out && winner < 0)
+        st = ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "search: no layout fits: %s is not written", out);
+    else if (st == ORTH_OK && out)
+        st = write_winner(ctx, &s, winner, out);
+    orth_mem_free(ctx, text);
+    orth_search_release(ctx, &s);
+    return st;
+}
+
+orth_status orth_cmd_search(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    orth_config base;
+    if (!orth_cmd_flag(cmd, "cluster"))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search needs a cluster: --cluster=h100-64, for example");
+    orth_keep_freed_memory();
+    ORTH_TRY(orth_config_init(ctx, &base));
+    orth_status s = make_base(ctx, cmd, &base);
+    if (s == ORTH_OK)
+        s = search(ctx, cmd, &base);
+    orth_config_release(ctx, &base);
+    return s;
+}

@@ -1,0 +1,69 @@
+/* search.h -- `orthant search`: the best layout of a model on a cluster, proved where the plans allowed suffice.
+ *
+ *   all layouts (search_space.h), by guessed bounds --the least one--> bounds from a small run --the least one--> full plan
+ *
+ * The layout with the least key is looked at next: if its bound is a guess, the bound is read off a small run; if it is a bound, the
+ * layout is planned in full (programs, simulation). When the least key is a full price, no other layout can be better: it is the best. The
+ * next one of a list is found the same way without those before it. A question may leave out layouts (those that need more than
+ * a limit of memory, or are not of a kind); its answer is the best of the others.
+ */
+#ifndef ORTH_TOOLS_SEARCH_H
+#define ORTH_TOOLS_SEARCH_H
+
+#include "tools/price.h"
+#include "tools/search_space.h"
+
+typedef enum { ORTH_GOAL_TIME = 0, ORTH_GOAL_COST, ORTH_GOAL_MEMORY } orth_goal;
+/* "time", "cost", "memory". ORTH_ERR_ARG. */
+orth_status orth_goal_from_name(orth_ctx *ctx, const char *name, orth_goal *out);
+const char *orth_goal_name(orth_goal g);
+
+typedef struct {
+    orth_search_space space;
+    orth_place_to_run where;
+    orth_goal goal;
+    orth_price *plans;          /* [num_plans] */
+    int32_t *of;                /* [num_plans] candidate of each */
+    int32_t num_plans, capacity;
+    int32_t num_read;           /* small runs */
+} orth_search;
+
+/* base: outlives the search. cluster: "h100-64", with a number of devices. ORTH_ERR_ARG, ORTH_ERR_NOMEM. On failure there is
+ * nothing to release. */
+orth_status orth_search_make(orth_ctx *ctx, orth_search *out, const orth_config *base, const char *cluster, orth_goal goal);
+/* The same on num_devices devices of `where`, which is described. */
+orth_status orth_search_make_on(orth_ctx *ctx, orth_search *out, const orth_config *base, const orth_place_to_run *where,
+                                int64_t num_devices, orth_goal goal);
+void orth_search_release(orth_ctx *ctx, orth_search *s);
+
+/* Which layouts may answer. */
+typedef struct {
+    bool (*is)(const orth_search *s, const orth_candidate *c);  /* NULL: all */
+    const int32_t *without;     /* [num_without] candidates that may not */
+    int32_t num_without;
+    double limit_bytes;         /* of a rank; 0: what a device has */
+    int32_t max_plans;          /* full plans that the answer may cost */
+} orth_search_question;
+
+typedef struct {
+    int32_t candidate;          /* -1: no layout fits, or none was found */
+    bool proved;                /* no other one is better */
+    double next;                /* not proved: key of the layout that would be looked at next, a bound */
+    double least_bytes;         /* without an answer: of all layouts asked about, the least bound; 0: there is no such layout */
+} orth_search_answer;
+
+/* ORTH_ERR_NOMEM. */
+orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_question *q, orth_search_answer *out);
+
+/* Of a planned candidate. */
+static inline const orth_price *orth_search_price(const orth_search *s, int32_t candidate)
+{
+    return &s->plans[s->space.list[candidate].plan];
+}
+/* What is minimized: seconds, seconds times devices, or bytes. */
+double orth_search_key(const orth_search *s, const orth_candidate *c);
+
+/* The run file of a candidate: `cfg` initialized, its keys set. */
+orth_status orth_search_config(orth_ctx *ctx, const orth_search *s, int32_t candidate, orth_config *cfg);
+
+#endif

@@ -1,0 +1,330 @@
+/* search_report.c -- see search_report.h. */
+#include "tools/search_report.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/text.h"
+
+#define PLANS_OF_A_KIND 4      /* popular choices, and limits of memory: the best of few plans, not proved */
+#define NUM_LIMITS 3
+#define NUM_REPRICED 3         /* of the best, on changed clusters */
+
+/* ---- popular choices ---- */
+
+static bool is_alone(const orth_candidate *c)
+{
+    return c->tp == 1 && c->cp == 1 && c->pp == 1;
+}
+static bool is_plain_data_parallel(const orth_search *s, const orth_candidate *c)
+{
+    (void)s;
+    return is_alone(c) && c->zero == 0;
+}
+static bool is_fsdp(const orth_search *s, const orth_candidate *c)
+{
+    (void)s;
+    return is_alone(c) && c->zero == 3 && c->shard_group == 0;
+}
+static bool is_tensor_in_a_node(const orth_search *s, const orth_candidate *c)
+{
+    return c->tp > 1 && c->tp == (int32_t)s->where.hardware.node_devices && c->pp == 1 && c->cp == 1 && c->zero <= 1;
+}
+static bool is_tensor_across_nodes(const orth_search *s, const orth_candidate *c)
+{
+    return c->tp > (int32_t)s->where.hardware.node_devices;
+}
+static bool is_pipeline(const orth_search *s, const orth_candidate *c)
+{
+    (void)s;
+    return c->tp == 1 && c->cp == 1 && c->pp > 1;
+}
+static bool is_full_recompute(const orth_search *s, const orth_candidate *c)
+{
+    (void)s;
+    return c->recompute == ORTH_memory_recompute_full;
+}
+
+static const struct {
+    const char *name;
+    bool (*is)(const orth_search *s, const orth_candidate *c);
+} kinds[] = {{"data parallel alone, ZeRO 0", is_plain_data_parallel},
+             {"ZeRO 3 over all ranks (FSDP)", is_fsdp},
+             {"tensor parallel in a node, ZeRO 0 or 1", is_tensor_in_a_node},
+             {"tensor parallel across nodes", is_tensor_across_nodes},
+             {"pipeline without tensor parallel", is_pipeline},
+             {"whole layers recomputed", is_full_recompute}};
+
+/* ---- changed clusters ---- */
+
+static void half_network(orth_hardware *h)
+{
+    h->network_GBps /= 2;
+}
+static void double_network(orth_hardware *h)
+{
+    h->network_GBps *= 2;
+}
+static void slow_messages(orth_hardware *h)
+{
+    h->network_latency_us *= 10;
+}
+static void half_links(orth_hardware *h)
+{
+    h->node_GBps /= 2;
+}
+static void slow_devices(orth_hardware *h)
+{
+    h->device_gemm_share *= 0.9;
+    h->device_attention_share *= 0.9;
+    h->device_memory_share *= 0.9;
+}
+
+static const struct {
+    const char *name;
+    void (*change)(orth_hardware *h);
+} changes[] = {{"network at half the bandwidth", half_network}, {"network at twice the bandwidth", double_network},
+               {"messages between nodes 10 x as late (jitter)", slow_messages}, {"links in a node at half the bandwidth", half_links},
+               {"devices 10 % slower", slow_devices}};
+
+/* ---- what was found ---- */
+
+typedef struct {
+    orth_search *s;
+    orth_search_answer best[ORTH_SEARCH_BEST];
+    int32_t list[ORTH_SEARCH_BEST];
+    int num_best;
+    orth_search_answer kind[ORTH_COUNT(kinds)], limit[NUM_LIMITS];
+    double limit_bytes[NUM_LIMITS];
+    double changed_s[ORTH_COUNT(changes)][NUM_REPRICED];  /* steps of the best */
+} found;
+
+static orth_status find_best(orth_ctx *ctx, found *f, int32_t max_plans)
+{
+    orth_search_question q = {.without = f->list, .max_plans = max_plans};
+    while (f->num_best < ORTH_SEARCH_BEST) {
+        orth_search_answer *a = &f->best[f->num_best];
+        ORTH_TRY(orth_search_ask(ctx, f->s, &q, a));
+        if (a->candidate < 0)
+            break;
+        f->list[f->num_best++] = a->candidate;
+        q.num_without++;
+        q.max_plans = 0; /* the next best are those that were planned on the way */
+    }
+    return ORTH_OK;
+}
+
+static orth_status ask_kinds(orth_ctx *ctx, found *f)
+{
+    for (int k = 0; k < ORTH_COUNT(kinds); k++) {
+        const orth_search_question q = {.is = kinds[k].is, .max_plans = PLANS_OF_A_KIND};
+        ORTH_TRY(orth_search_ask(ctx, f->s, &q, &f->kind[k]));
+    }
+    return ORTH_OK;
+}
+
+/* What three quarters, a half and a quarter of the winner's memory cost. */
+static orth_status ask_limits(orth_ctx *ctx, found *f)
+{
+    for (int k = 0; k < NUM_LIMITS; k++) {
+        f->limit_bytes[k] = (double)orth_search_price(f->s, f->list[0])->bytes * (double)(NUM_LIMITS - k) / (NUM_LIMITS + 1);
+        const orth_search_question q = {.limit_bytes = f->limit_bytes[k], .max_plans = 2 * PLANS_OF_A_KIND};
+        ORTH_TRY(orth_search_ask(ctx, f->s, &q, &f->limit[k]));
+    }
+    return ORTH_OK;
+}
+
+static orth_status price_changes(orth_ctx *ctx, found *f)
+{
+    for (int k = 0; k < ORTH_MIN(NUM_REPRICED, f->num_best); k++) {
+        orth_config cfg;
+        ORTH_TRY(orth_search_config(ctx, f->s, f->list[k], &cfg));
+        orth_status st = ORTH_OK;
+        for (int i = 0; st == ORTH_OK && i < ORTH_COUNT(changes); i++) {
+            orth_place_to_run where = f->s->where;
+            orth_price p;
+            changes[i].change(&where.hardware);
+            st = orth_price_run(ctx, &where, &cfg, &p);
+            f->changed_s[i][k] = p.step_s;
+        }
+        orth_config_release(ctx, &cfg);
+        ORTH_TRY(st);
+    }
+    return ORTH_OK;
+}
+
+/* ---- for people ---- */
+
+static double usd_of(const found *f, const orth_price *p)
+{
+    return 1e9 / p->tokens_per_s / 3600 * p->num_ranks * f->s->where.hardware.price_on_demand;
+}
+
+static void add_candidate(orth_ctx *ctx, orth_text *t, const found *f, int32_t i)
+{
+    char text[ORTH_CANDIDATE_MAX];
+    const orth_price *p = orth_search_price(f->s, i);
+    orth_candidate_text(&f->s->space.list[i], text);
+    orth_text_addf(ctx, t, "%10.5g %8.2f %12.6g %7.3f %9.2f  %s\n", p->step_s, (double)p->bytes / 0x1p30, p->tokens_per_s, p->mfu, usd_of(f, p), text);
+}
+
+static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
+{
+    const orth_search *s = f->s;
+    const orth_search_answer *a = &f->best[0];
+    orth_text_addf(ctx, t, "space          %" PRId64 " layouts, %" PRId64 " valid; %d small runs and %d full plans\n", s->space.num_tried, s->space.num,
+                   s->num_read, s->num_plans);
+    if (f->num_best == 0)
+        orth_text_addf(ctx, t, "winner         %s\n", s->space.num == 0 ? "none: no layout is valid" : a->proved ? "none fits" : "none was found that fits; more plans (--plans) may find one");
+    else if (a->proved)
+        orth_text_add(ctx, t, "winner         proved: the lower bound of every other layout is more\n");
+    else
+        orth_text_addf(ctx, t, "winner         not proved: others may be up to %.1f %% better by their bounds; more plans (--plans) may tell\n",
+                       100 * (1 - a->next / orth_search_key(s, &s->space.list[a->candidate])));
+}
+
+/* The parts of a step that take longest beyond those of the winner. */
+static void add_reason(orth_ctx *ctx, orth_text *t, const orth_price *p, const orth_price *best)
+{
+    const char *name = "computing";
+    double most = p->compute_s + p->update_s - best->compute_s - best->update_s;
+    if (p->wait_s - best->wait_s > most) {
+        most = p->wait_s - best->wait_s;
+        name = "waiting";
+    }
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        if (p->exposed_s[g] - best->exposed_s[g] > most) {
+            most = p->exposed_s[g] - best->exposed_s[g];
+            name = orth_group_name((orth_group)g);
+        }
+    if (most > 0)
+        orth_text_addf(ctx, t, "; %s takes %.3g s more", name, most);
+}
+
+static void add_kind(orth_ctx *ctx, orth_text *t, const found *f, int k)
+{
+    const orth_search_answer *a = &f->kind[k];
+    const orth_price *best = orth_search_price(f->s, f->list[0]);
+    char text[ORTH_CANDIDATE_MAX];
+    orth_text_addf(ctx, t, "  %-40s ", kinds[k].name);
+    if (a->candidate < 0) {
+        orth_text_addf(ctx, t, a->least_bytes > 0 ? "does not fit: %.2f GiB at least\n" : "no such layout is valid\n", a->least_bytes / 0x1p30);
+        return;
+    }
+    const orth_price *p = orth_search_price(f->s, a->candidate);
+    orth_candidate_text(&f->s->space.list[a->candidate], text);
+    if (a->candidate == f->list[0]) {
+        orth_text_add(ctx, t, "is the winner\n");
+        return;
+    }
+    orth_text_addf(ctx, t, "%+.1f %% time, %.2f GiB: %s", 100 * (p->step_s / best->step_s - 1), (double)p->bytes / 0x1p30, text);
+    add_reason(ctx, t, p, best);
+    orth_text_add(ctx, t, "\n");
+}
+
+static void add_limits(orth_ctx *ctx, orth_text *t, const found *f)
+{
+    double last = INFINITY;
+    orth_text_add(ctx, t, "\nmemory against time (the fastest found in less memory)\n");
+    for (int k = -1; k < NUM_LIMITS; k++) {
+        const int32_t i = k < 0 ? f->list[0] : f->limit[k].candidate;
+        const double bytes = i < 0 ? INFINITY : (double)orth_search_price(f->s, i)->bytes;
+        if (i < 0)
+            orth_text_addf(ctx, t, "  none in %.2f GiB\n", f->limit_bytes[k] / 0x1p30);
+        else if (bytes < last)
+            add_candidate(ctx, t, f, i);
+        last = fmin(last, bytes);
+    }
+}
+
+static void add_changes(orth_ctx *ctx, orth_text *t, const found *f)
+{
+    const int n = ORTH_MIN(NUM_REPRICED, f->num_best);
+    orth_text_add(ctx, t, "\nwhat the answer depends on                     step of the winner\n");
+    for (int i = 0; i < ORTH_COUNT(changes); i++) {
+        int first = 0;
+        for (int k = 1; k < n; k++)
+            if (f->changed_s[i][k] < f->changed_s[i][first])
+                first = k;
+        orth_text_addf(ctx, t, "  %-44s %+.1f %%", changes[i].name,
+                       100 * (f->changed_s[i][0] / orth_search_price(f->s, f->list[0])->step_s - 1));
+        if (first > 0)
+            orth_text_addf(ctx, t, "; number %d is then faster by %.1f %%", first + 1, 100 * (1 - f->changed_s[i][first] / f->changed_s[i][0]));
+        orth_text_add(ctx, t, "\n");
+    }
+}
+
+static char *as_text(orth_ctx *ctx, const found *f)
+{
+    orth_text t = {0};
+    char split[ORTH_PRICE_SPLIT_MAX];
+    add_space(ctx, &t, f);
+    if (f->num_best == 0)
+        return orth_text_take(ctx, &t);
+    orth_text_addf(ctx, &t, "\n%10s %8s %12s %7s %9s  %s\n", "step s", "GiB", "tokens/s", "MFU", "USD/1e9", "layout");
+    for (int i = 0; i < f->num_best; i++)
+        add_candidate(ctx, &t, f, f->list[i]);
+    orth_price_split(orth_search_price(f->s, f->list[0]), split);
+    orth_text_addf(ctx, &t, "\nwhy it wins    its step: %s\n\npopular choices against it\n", split);
+    for (int k = 0; k < ORTH_COUNT(kinds); k++)
+        add_kind(ctx, &t, f, k);
+    add_limits(ctx, &t, f);
+    add_changes(ctx, &t, f);
+    return orth_text_take(ctx, &t);
+}
+
+/* ---- JSON ---- */
+
+static json_t *candidate_json(const found *f, int32_t i)
+{
+    char text[ORTH_CANDIDATE_MAX];
+    if (i < 0)
+        return json_null();
+    const orth_candidate *c = &f->s->space.list[i];
+    const orth_price *p = orth_search_price(f->s, i);
+    orth_candidate_text(c, text);
+    return json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:f,s:I,s:f,s:f,s:f,s:f,s:I}", "layout", text, "tp", c->tp, "cp", c->cp, "pp",
+                     c->pp, "dp", c->dp, "zero", c->zero, "shard_group", c->shard_group, "virtual_stages", c->virtual_stages, "micro_batch",
+                     c->micro_batch, "pipeline", orth_schedule_kind_get(c->pipeline)->name, "recompute",
+                     orth_option_choice(ORTH_OPT_memory_recompute, c->recompute), "cp_kind",
+                     orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind), "step_s", p->step_s, "memory", (json_int_t)p->bytes, "tokens_per_s",
+                     p->tokens_per_s, "mfu", p->mfu, "usd_per_1e9_tokens", usd_of(f, p), "bound_s", c->step_s, "memory_bound",
+                     (json_int_t)c->bytes);
+}
+
+static char *as_json(orth_ctx *ctx, const found *f)
+{
+    json_t *best = json_array(), *popular = json_object(), *front = json_array(), *depends = json_object();
+    for (int i = 0; i < f->num_best; i++)
+        json_array_append_new(best, candidate_json(f, f->list[i]));
+    for (int k = 0; k < ORTH_COUNT(kinds) && f->num_best > 0; k++)
+        json_object_set_new(popular, kinds[k].name, candidate_json(f, f->kind[k].candidate));
+    for (int k = 0; k < NUM_LIMITS && f->num_best > 0; k++)
+        json_array_append_new(front, json_pack("{s:f,s:o}", "memory_limit", f->limit_bytes[k], "best", candidate_json(f, f->limit[k].candidate)));
+    for (int i = 0; i < ORTH_COUNT(changes) && f->num_best > 0; i++)
+        json_object_set_new(depends, changes[i].name, json_real(f->changed_s[i][0]));
+    json_t *root = json_pack("{s:s,s:I,s:I,s:i,s:i,s:b,s:f,s:o,s:o,s:o,s:o}", "goal", orth_goal_name(f->s->goal), "layouts",
+                             (json_int_t)f->s->space.num_tried, "valid", (json_int_t)f->s->space.num, "small_runs", f->s->num_read, "plans",
+                             f->s->num_plans, "proved", f->best[0].proved, "next_bound", f->best[0].next, "best", best, "popular", popular,
+                             "memory_against_time", front, "step_s_on_changed_clusters", depends);
+    char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL, *out = text ? orth_mem_printf(ctx, "%s\n", text) : NULL;
+    free(text);
+    json_decref(root);
+    return out;
+}
+
+orth_status orth_search_report(orth_ctx *ctx, orth_search *s, int32_t max_plans, bool json, char **text, int32_t *winner)
+{
+    found f = {.s = s};
+    ORTH_TRY(find_best(ctx, &f, max_plans));
+    *winner = f.num_best > 0 ? f.list[0] : -1;
+    if (f.num_best > 0) {
+        ORTH_TRY(ask_kinds(ctx, &f));
+        ORTH_TRY(ask_limits(ctx, &f));
+        ORTH_TRY(price_changes(ctx, &f));
+    }
+    *text = json ? as_json(ctx, &f) : as_text(ctx, &f);
+    return *text ? ORTH_OK : ORTH_ERR_NOMEM;
+}

@@ -1,0 +1,308 @@
+/* search_space.c -- see search_space.h. */
+#include "tools/search_space.h"
+
+#include <inttypes.h>
+
+#include "parallel/pipeline/schedule.h"
+#include "train/setup.h"
+
+#define MAX_MICRO_BATCH 64
+#define MAX_VIRTUAL 8
+
+/* What is made while candidates are listed. */
+typedef struct {
+    orth_ctx *ctx;
+    orth_search_space *s;
+    orth_model_dims dims;
+    orth_block_costs (*one)[MAX_MICRO_BATCH + 1];   /* [num_recompute] of a rank with all of the model, by micro-batch */
+    int8_t recompute[3];
+    int num_recompute;
+    int64_t devices;
+    orth_block_costs costs;         /* guessed, of the candidates at hand */
+} lister;
+
+static bool is_fixed(const orth_config *cfg, orth_option_id id)
+{
+    return cfg->place[id] && strcmp(cfg->place[id], "command line") == 0;
+}
+#define FIXED(x, section, key) is_fixed((x)->s->base, ORTH_OPT_##section##_##key)
+/* Whether a value may be tried: the key is free, or was given so. */
+#define MAY_BE(x, section, key, value) (!FIXED(x, section, key) || (x)->s->base->section##_##key == (value))
+
+int64_t orth_candidate_ranks(const orth_candidate *c)
+{
+    return (int64_t)c->tp * c->cp * c->pp * c->dp;
+}
+
+static orth_recompute recompute_of(const orth_search_space *s, const orth_candidate *c)
+{
+    static const orth_recompute_kind kinds[] = {[ORTH_memory_recompute_none] = ORTH_RECOMPUTE_NONE,
+                                                [ORTH_memory_recompute_selective] = ORTH_RECOMPUTE_SELECTIVE,
+                                                [ORTH_memory_recompute_full] = ORTH_RECOMPUTE_FULL};
+    if (is_fixed(s->base, ORTH_OPT_memory_recompute))
+        return s->step.recompute;
+    return (orth_recompute){.kind = kinds[c->recompute], .layers = 1};
+}
+
+static orth_layout layout_of(const orth_search_space *s, const orth_candidate *c)
+{
+    orth_layout l = s->layout;
+    l.tp = c->tp;
+    l.cp = c->cp;
+    l.pp = c->pp;
+    l.dp = c->dp;
+    l.cp_kind = (orth_cp_kind)c->cp_kind;
+    l.zero = c->zero;
+    l.shard_group = c->shard_group;
+    l.sequence_parallel = c->sequence_parallel;
+    l.pipeline = orth_schedule_kind_get(c->pipeline)->name;
+    l.virtual_stages = c->virtual_stages;
+    l.micro_batch = c->micro_batch;
+    l.parts = l.reproducible ? l.parts : orth_layout_fast_parts(&l);
+    return l;
+}
+
+static orth_status add(lister *x, const orth_candidate *c, const orth_layout *l)
+{
+    orth_search_space *s = x->s;
+    orth_bound bound;
+    if (s->num == s->capacity) {
+        const int64_t capacity = ORTH_MAX(1024, 2 * s->capacity);
+        orth_candidate *more = ORTH_NEW_ARRAY(x->ctx, orth_candidate, capacity);
+        if (!more)
+            return ORTH_ERR_NOMEM;
+        if (s->list)
+            memcpy(more, s->list, (size_t)s->num * sizeof *more);
+        orth_mem_free(x->ctx, s->list);
+        s->list = more;
+        s->capacity = capacity;
+    }
+    ORTH_TRY(orth_bound_of(x->ctx, &s->bounds, &x->costs, l, &bound));
+    s->list[s->num] = *c;
+    s->list[s->num].step_s = bound.step_s;
+    s->list[s->num++].bytes = bound.bytes;
+    return ORTH_OK;
+}
+
+static orth_status try_layout(lister *x, const orth_candidate *c)
+{
+    char why[ORTH_MESSAGE_MAX];
+    const orth_layout l = layout_of(x->s, c);
+    x->s->num_tried++;
+    if (orth_layout_next_broken(&l, &x->dims, 0, why, sizeof why) >= 0)
+        return ORTH_OK;
+    return add(x, c, &l);
+}
+
+static orth_status try_schedules(lister *x, orth_candidate c)
+{
+    const orth_config *base = x->s->base;
+    for (int k = 0; orth_schedule_kind_get(k); k++) {
+        const orth_schedule_kind *kind = orth_schedule_kind_get(k);
+        const bool fixed = FIXED(x, parallel, pipeline), plain = strcmp(kind->name, "1f1b") == 0;
+        const bool never_better = strcmp(kind->name, "naive") == 0 || strcmp(kind->name, "gpipe") == 0 || kind->async;
+        if (fixed ? strcmp(base->parallel_pipeline, kind->name) != 0 : never_better || (c.pp == 1 && !plain))
+            continue;
+        const int32_t most = (int32_t)ORTH_MIN(ORTH_MIN(kind->max_virtual, MAX_VIRTUAL), x->dims.layers / c.pp);
+        c.pipeline = (int8_t)k;
+        for (c.virtual_stages = c.pp == 1 ? 1 : kind->min_virtual; c.virtual_stages <= (c.pp == 1 ? 1 : most); c.virtual_stages++)
+            if (MAY_BE(x, parallel, virtual_stages, c.virtual_stages))
+                ORTH_TRY(try_layout(x, &c));
+    }
+    return ORTH_OK;
+}
+
+/* Shards over all of dp, or over the ranks of a node. */
+static orth_status try_groups(lister *x, orth_candidate c)
+{
+    const int32_t near = (int32_t)x->s->hardware.node_devices / (c.tp * c.cp);
+    const bool groups = c.zero >= 2 && near > 1 && near < c.dp && c.dp % near == 0;
+    for (int k = 0; k < 1 + groups; k++) {
+        c.shard_group = FIXED(x, parallel, shard_group) ? (int32_t)x->s->base->parallel_shard_group : k ? near : 0;
+        ORTH_TRY(try_schedules(x, c));
+        if (FIXED(x, parallel, shard_group))
+            break;
+    }
+    return ORTH_OK;
+}
+
+/* Layouts that have the block costs at hand. */
+static orth_status try_meshes(lister *x, orth_candidate c)
+{
+    const int64_t left = x->devices / ((int64_t)c.tp * c.cp);
+    const int64_t zero = FIXED(x, parallel, zero) ? x->s->layout.zero : -1;
+    for (c.pp = 1; c.pp <= ORTH_MIN(left, x->dims.layers); c.pp++) {
+        c.dp = (int32_t)(left / c.pp);
+        if (left % c.pp != 0 || !MAY_BE(x, parallel, pp, c.pp) || !MAY_BE(x, parallel, dp, c.dp) ||
+            x->s->layout.global_batch % ((int64_t)c.dp * c.micro_batch) != 0)
+            continue;
+        for (c.zero = 0; c.zero <= (c.dp > 1 || zero >= 0 ? 3 : 0); c.zero++)
+            if (zero < 0 || zero == c.zero)
+                ORTH_TRY(try_groups(x, c));
+    }
+    return ORTH_OK;
+}
+
+static orth_status try_costs(lister *x, orth_candidate c)
+{
+    for (int k = 0; k < x->num_recompute; k++) {
+        c.recompute = x->recompute[k];
+        const orth_layout l = layout_of(x->s, &c);
+        orth_block_costs_scale(&x->s->bounds, &x->one[k][c.micro_batch], &l, &x->costs);
+        c.costs = x->s->num_costs++;
+        ORTH_TRY(try_meshes(x, c));
+    }
+    return ORTH_OK;
+}
+
+/* Each with and without sequence parallelism. */
+static orth_status try_micro_batches(lister *x, orth_candidate c)
+{
+    const int64_t batch = x->s->layout.global_batch;
+    for (c.micro_batch = 1; c.micro_batch <= ORTH_MIN(batch, MAX_MICRO_BATCH); c.micro_batch++) {
+        if (batch % c.micro_batch != 0 || !MAY_BE(x, train, micro_batch, c.micro_batch))
+            continue;
+        for (int sp = 0; sp <= (c.tp > 1); sp++) {
+            c.sequence_parallel = sp;
+            if (MAY_BE(x, parallel, sequence_parallel, c.sequence_parallel))
+                ORTH_TRY(try_costs(x, c));
+        }
+    }
+    return ORTH_OK;
+}
+
+static orth_status try_all(lister *x)
+{
+    orth_candidate c = {.plan = -1, .virtual_stages = 1};
+    for (c.tp = 1; c.tp <= ORTH_MIN(x->devices, x->dims.heads); c.tp++) {
+        if (x->devices % c.tp != 0 || x->dims.heads % c.tp != 0 || !MAY_BE(x, parallel, tp, c.tp))
+            continue;
+        for (c.cp = 1; c.cp <= x->devices / c.tp; c.cp++) {
+            if (x->devices / c.tp % c.cp != 0 || !MAY_BE(x, parallel, cp, c.cp) || (c.cp > 1 && x->s->layout.seq_len % (2 * c.cp) != 0))
+                continue;
+            for (c.cp_kind = 0; c.cp_kind <= (c.cp > 1 || FIXED(x, parallel, cp_kind) ? ORTH_CP_ALL_TO_ALL : 0); c.cp_kind++)
+                if (MAY_BE(x, parallel, cp_kind, (orth_option_parallel_cp_kind)c.cp_kind))
+                    ORTH_TRY(try_micro_batches(x, c));
+        }
+    }
+    return ORTH_OK;
+}
+
+/* What guesses start from. */
+static orth_status read_ones(lister *x, int k)
+{
+    orth_candidate c = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .virtual_stages = 1, .recompute = x->recompute[k]};
+    const orth_recompute r = recompute_of(x->s, &c);
+    for (c.micro_batch = 1; c.micro_batch <= MAX_MICRO_BATCH; c.micro_batch++) {
+        if (x->s->layout.global_batch % c.micro_batch != 0 || !MAY_BE(x, train, micro_batch, c.micro_batch))
+            continue;
+        const orth_layout l = layout_of(x->s, &c);
+        ORTH_TRY(orth_block_costs_read(x->ctx, &x->s->bounds, &l, &r, &x->one[k][c.micro_batch]));
+    }
+    return ORTH_OK;
+}
+
+static orth_status list_all(lister *x, bool fewer)
+{
+    static const int8_t kinds[] = {ORTH_memory_recompute_none, ORTH_memory_recompute_selective, ORTH_memory_recompute_full};
+    const bool fixed = FIXED(x, memory, recompute);
+    x->num_recompute = fixed ? 1 : ORTH_COUNT(kinds);
+    for (int k = 0; k < x->num_recompute; k++) {
+        x->recompute[k] = fixed ? (int8_t)x->s->base->memory_recompute : kinds[k];
+        ORTH_TRY(read_ones(x, k));
+    }
+    ORTH_TRY(try_all(x));
+    while (fewer && x->devices % 2 == 0) {
+        x->devices /= 2;
+        ORTH_TRY(try_all(x));
+    }
+    return ORTH_OK;
+}
+
+orth_status orth_search_space_make(orth_ctx *ctx, orth_search_space *out, const orth_config *base, const orth_model_config *model,
+                                   const orth_hardware *hardware, int64_t num_devices, bool fewer)
+{
+    lister x = {.ctx = ctx, .s = out, .devices = num_devices};
+    *out = (orth_search_space){.base = base, .model = *model, .hardware = *hardware, .step = orth_setup_shape(base, ORTH_MODE_TRAIN),
+                               .layout = orth_setup_layout(base)};
+    x.dims = (orth_model_dims){.layers = model->layers, .hidden = model->hidden, .heads = model->heads, .kv_heads = model->kv_heads,
+                               .ffn = model->ffn, .vocab = model->vocab, .tied = model->tied};
+    ORTH_TRY(orth_bounds_make(ctx, &out->bounds, &out->model, &out->hardware, &out->step));
+    x.one = orth_mem_alloc(ctx, 3 * sizeof *x.one);
+    const orth_status s = x.one ? list_all(&x, fewer) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, x.one);
+    if (s != ORTH_OK)
+        orth_search_space_release(ctx, out);
+    return s;
+}
+
+void orth_search_space_release(orth_ctx *ctx, orth_search_space *s)
+{
+    orth_bounds_release(ctx, &s->bounds);
+    orth_mem_free(ctx, s->list);
+    s->list = NULL;
+}
+
+orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t i)
+{
+    orth_block_costs costs;
+    const orth_layout l = layout_of(s, &s->list[i]);
+    const orth_recompute r = recompute_of(s, &s->list[i]);
+    ORTH_TRY(orth_block_costs_read(ctx, &s->bounds, &l, &r, &costs));
+    for (int64_t k = 0; k < s->num; k++) {
+        orth_candidate *c = &s->list[k];
+        if (c->costs != s->list[i].costs)
+            continue;
+        const orth_layout of = layout_of(s, c);
+        orth_bound bound;
+        ORTH_TRY(orth_bound_of(ctx, &s->bounds, &costs, &of, &bound));
+        c->step_s = bound.step_s;
+        c->bytes = bound.bytes;
+        c->read = true;
+    }
+    return ORTH_OK;
+}
+
+/* ---- as a configuration, as text ---- */
+
+orth_status orth_candidate_set(orth_ctx *ctx, const orth_candidate *c, orth_config *cfg)
+{
+    const struct {
+        orth_option_id id;
+        int64_t value;
+    } numbers[] = {{ORTH_OPT_parallel_tp, c->tp}, {ORTH_OPT_parallel_cp, c->cp}, {ORTH_OPT_parallel_pp, c->pp}, {ORTH_OPT_parallel_dp, c->dp},
+                   {ORTH_OPT_parallel_zero, c->zero}, {ORTH_OPT_parallel_shard_group, c->shard_group},
+                   {ORTH_OPT_parallel_virtual_stages, c->virtual_stages}, {ORTH_OPT_train_micro_batch, c->micro_batch}};
+    char text[32];
+    for (int i = 0; i < ORTH_COUNT(numbers); i++) {
+        snprintf(text, sizeof text, "%" PRId64, numbers[i].value);
+        ORTH_TRY(orth_config_set(ctx, cfg, "search", orth_option_get(numbers[i].id)->path, text));
+    }
+    ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.cp_kind", orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind)));
+    ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.pipeline", orth_schedule_kind_get(c->pipeline)->name));
+    ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.sequence_parallel", c->sequence_parallel ? "true" : "false"));
+    if (is_fixed(cfg, ORTH_OPT_memory_recompute))
+        return ORTH_OK;
+    ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_ops", "[]"));
+    ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_layers", "1"));
+    ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_method", "uniform"));
+    return orth_config_set(ctx, cfg, "search", "memory.recompute", orth_option_choice(ORTH_OPT_memory_recompute, c->recompute));
+}
+
+void orth_candidate_text(const orth_candidate *c, char out[ORTH_CANDIDATE_MAX])
+{
+    size_t at = 0;
+#define ADD(condition, ...) at += condition ? (size_t)snprintf(out + at, ORTH_CANDIDATE_MAX - at, __VA_ARGS__) : 0
+    ADD(c->tp > 1, "tp %d%s, ", c->tp, c->sequence_parallel ? "" : " (whole sequences)");
+    ADD(c->cp > 1, "cp %d %s, ", c->cp, orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind));
+    ADD(c->pp > 1, "pp %d %s", c->pp, orth_schedule_kind_get(c->pipeline)->name);
+    ADD(c->pp > 1 && c->virtual_stages > 1, " x %d", c->virtual_stages);
+    ADD(c->pp > 1, ", ");
+    ADD(true, "dp %d, ", c->dp);
+    ADD(c->zero > 0, "ZeRO %d", c->zero);
+    ADD(c->zero > 0 && c->shard_group > 0, " in groups of %d", c->shard_group);
+    ADD(c->zero > 0, ", ");
+    ADD(true, "micro-batch %d", c->micro_batch);
+    ADD(c->recompute != ORTH_memory_recompute_none, ", recompute %s", orth_option_choice(ORTH_OPT_memory_recompute, c->recompute));
+#undef ADD
+}

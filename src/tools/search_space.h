@@ -1,0 +1,52 @@
+/* search_space.h -- the layouts that a search looks through, each with its bounds.
+ *
+ * All tp x cp x pp x dp that make the number of devices, with every micro-batch that divides, virtual stages (up to 8), pipeline schedules, ZeRO stages,
+ * sequence parallelism, shard groups (all of dp, or those of a node), kinds of context parallelism and recomputation, as far as the rules of layouts hold.
+ * A key that was given on the command line stays as it is. Left out are the schedules naive and gpipe: 1f1b takes as much time and less memory.
+ */
+#ifndef ORTH_TOOLS_SEARCH_SPACE_H
+#define ORTH_TOOLS_SEARCH_SPACE_H
+
+#include "config/config.h"
+#include "plan/bounds.h"
+
+/* A layout, and what is known of it. */
+typedef struct {
+    int32_t tp, cp, pp, dp, shard_group, virtual_stages, micro_batch;
+    int32_t costs;              /* which block costs it has */
+    int32_t plan;               /* which full plan; -1: none yet */
+    int8_t zero, cp_kind, pipeline, recompute;  /* pipeline: row of schedules.def; recompute: of the option */
+    bool sequence_parallel;
+    bool read;                  /* the bounds are those of costs that were read; else of guessed ones */
+    double step_s, bytes;       /* bounds */
+} orth_candidate;
+
+typedef struct {
+    const orth_config *base;
+    orth_model_config model;
+    orth_model_shape step;
+    orth_hardware hardware;
+    orth_layout layout;         /* of the base */
+    orth_bounds bounds;
+    orth_candidate *list;
+    int64_t num, capacity, num_tried;   /* valid ones; tried: before the rules */
+    int32_t num_costs;          /* read costs are made when they are wanted */
+} orth_search_space;
+
+/* Lists the candidates, with guessed bounds. base outlives *out. fewer: also layouts for half of the devices, a quarter, and so on.
+ * ORTH_ERR_ARG for a model or cluster that does not hold, ORTH_ERR_NOMEM. On failure there is nothing to release. */
+orth_status orth_search_space_make(orth_ctx *ctx, orth_search_space *out, const orth_config *base, const orth_model_config *model,
+                                   const orth_hardware *hardware, int64_t num_devices, bool fewer);
+void orth_search_space_release(orth_ctx *ctx, orth_search_space *s);
+
+/* Reads the costs that candidate i has, and bounds all candidates that have the same by them. */
+orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t i);
+
+int64_t orth_candidate_ranks(const orth_candidate *c);
+/* Sets its keys. */
+orth_status orth_candidate_set(orth_ctx *ctx, const orth_candidate *c, orth_config *cfg);
+/* "tp 4, pp 2 (interleaved x 5), dp 8, ZeRO 1, micro-batch 1, recompute full": what is not 1 or none. */
+#define ORTH_CANDIDATE_MAX 192
+void orth_candidate_text(const orth_candidate *c, char out[ORTH_CANDIDATE_MAX]);
+
+#endif

@@ -1,0 +1,201 @@
+/* test_search.c -- the search against exhaustion: random small spaces, whose every layout is planned in full. */
+#include "test.h"
+
+#include <math.h>
+#include <time.h>
+#include <stdlib.h>
+
+#include "tools/search_report.h"
+
+static const char *const pipelines[] = {"1f1b", "gpipe", "zb-h1", "interleaved", "zb-v"}, *const recompute[] = {"none", "selective", "full"};
+
+static void set(orth_ctx *ctx, orth_config *cfg, const char *key, const char *format, int value)
+{
+    char text[64];
+    snprintf(text, sizeof text, format, value);
+    CHECK_OK(ctx, orth_config_set(ctx, cfg, "command line", key, text));
+}
+
+/* A model, a batch, and some keys that are fixed, so that the space is small. */
+static void random_base(orth_ctx *ctx, orth_config *cfg, uint64_t seed, int *zero, int *again)
+{
+    char text[512];
+    snprintf(text, sizeof text, "model: {family: %s, layers: %d, hidden: %d, heads: 4, vocab: %d, max_seq: 128}\ndata: {seq_len: 128}\n"
+             "train: {global_batch: %d, steps: 100}\nprecision: {compute: bf16}\nnumerics: {mode: %s}\n", test_rand_int(seed, 0, 0, 1) ? "gpt2" : "llama",
+             (int)test_rand_int(seed, 1, 2, 5), 64 << test_rand_int(seed, 2, 0, 3), 256 << test_rand_int(seed, 3, 0, 4), 4 << test_rand_int(seed, 4, 0, 1),
+             test_rand_int(seed, 5, 0, 1) ? "fast" : "reproducible");
+    CHECK_OK(ctx, orth_config_init(ctx, cfg));
+    CHECK_OK(ctx, orth_config_parse(ctx, cfg, "run.yaml", text, strlen(text)));
+    *zero = (int)test_rand_int(seed, 6, 0, 3);
+    *again = (int)test_rand_int(seed, 7, 0, 2);
+    set(ctx, cfg, "parallel.zero", "%d", *zero);
+    CHECK_OK(ctx, orth_config_set(ctx, cfg, "command line", "memory.recompute", recompute[*again]));
+    set(ctx, cfg, "parallel.cp", "%d", 1 + (int)(test_rand_int(seed, 8, 0, 3) == 0));
+    set(ctx, cfg, "parallel.shard_group", "%d", 0);
+    CHECK_OK(ctx, orth_config_set(ctx, cfg, "command line", "parallel.cp_kind", "all_gather"));
+}
+
+static orth_place_to_run random_place(orth_ctx *ctx, uint64_t seed)
+{
+    static const char *const names[] = {"h100", "a100-80gb", "mi300x"};
+    orth_place_to_run where = {.described = true};
+    orth_hardware *h = &where.hardware;
+    CHECK_OK(ctx, orth_hardware_find(ctx, h, names[test_rand_int(seed, 9, 0, 2)]));
+    h->node_devices = (double)(2 << test_rand_int(seed, 10, 0, 1));
+    h->node_GBps /= (double)test_rand_int(seed, 11, 1, 100);
+    h->network_GBps /= (double)test_rand_int(seed, 12, 1, 20);
+    h->device_launch_us = 0.1 * (double)test_rand_int(seed, 13, 0, 30);
+    return where;
+}
+
+/* The least key of all layouts of num ranks that fit, each planned in full; INFINITY: none fits. */
+static double exhaust(orth_ctx *ctx, const orth_config *base, orth_place_to_run *where, int num, orth_goal goal, int *planned)
+{
+    double best = INFINITY;
+    const int cp = (int)base->parallel_cp;
+    for (int tp = 1; tp * cp <= num; tp++)
+        for (int pp = 1; tp * cp * pp <= num; pp++)
+            for (int micro = 1; micro <= 8 && num % (tp * cp * pp) == 0; micro++)
+                for (int k = 0; k < (pp == 1 ? 1 : ORTH_COUNT(pipelines)); k++)
+                    for (int v = 1; v <= (pp == 1 ? 1 : (int)base->model_layers / pp); v++)
+                        for (int sp = 0; sp <= (tp > 1); sp++) {
+                            orth_config cfg;
+                            orth_price p;
+                            CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+                            CHECK_OK(ctx, orth_config_override(ctx, &cfg, base));
+                            set(ctx, &cfg, "parallel.tp", "%d", tp);
+                            set(ctx, &cfg, "parallel.pp", "%d", pp);
+                            set(ctx, &cfg, "parallel.dp", "%d", num / (tp * cp * pp));
+                            set(ctx, &cfg, "parallel.virtual_stages", "%d", v);
+                            set(ctx, &cfg, "train.micro_batch", "%d", micro);
+                            CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "parallel.pipeline", pipelines[k]));
+                            CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "parallel.sequence_parallel", sp ? "true" : "false"));
+                            CHECK_OK(ctx, orth_price_run(ctx, where, &cfg, &p));
+                            *planned += !p.refused;
+                            if (!p.refused && p.fits)
+                                best = fmin(best, goal == ORTH_GOAL_TIME ? p.step_s : goal == ORTH_GOAL_MEMORY ? (double)p.bytes : p.step_s * num);
+                            orth_config_release(ctx, &cfg);
+                        }
+    return best;
+}
+
+/* Memory such that not all layouts fit. */
+static void limit_memory(orth_place_to_run *where, const orth_search *s, uint64_t seed)
+{
+    double least = INFINITY, most = 0;
+    for (int64_t i = 0; i < s->space.num; i++) {
+        least = fmin(least, s->space.list[i].bytes);
+        most = fmax(most, s->space.list[i].bytes);
+    }
+    const double share = 0.1 * (double)test_rand_int(seed, 14, 4, 40);
+    where->hardware.device_reserved_GiB = 0;
+    where->hardware.device_memory_GiB = (least + share * (most - least)) / 0x1p30;
+}
+
+TEST(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one)
+{
+    const char *many = getenv("ORTH_SPACES");
+    const int wanted = many ? atoi(many) : 10;
+    const uint64_t first = getenv("ORTH_SEED") ? (uint64_t)atoll(getenv("ORTH_SEED")) : 1;
+    orth_ctx *ctx = test_ctx(1);
+    int equal = 0, planned = 0, all = 0, none = 0;
+    for (int n = 0; n < wanted; n++) {
+        const uint64_t seed = first + (uint64_t)n;
+        const orth_goal goal = n % 4 == 3 ? ORTH_GOAL_MEMORY : ORTH_GOAL_TIME;
+        orth_config base;
+        orth_search s;
+        orth_search_answer a;
+        int zero, again;
+        orth_place_to_run where = random_place(ctx, seed);
+        random_base(ctx, &base, seed, &zero, &again);
+        CHECK_OK(ctx, orth_search_make_on(ctx, &s, &base, &where, 4, goal));
+        limit_memory(&where, &s, seed);
+        orth_search_release(ctx, &s);
+        CHECK_OK(ctx, orth_search_make_on(ctx, &s, &base, &where, 4, goal));
+        CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
+        const double best = exhaust(ctx, &base, &where, 4, goal, &all), mine = a.candidate < 0 ? INFINITY : orth_search_key(&s, &s.space.list[a.candidate]);
+        assert_true(a.proved);
+        planned += s.num_plans;
+        none += isinf(best);
+        if (isinf(mine) ? isinf(best) : mine <= best * (1 + 1e-9))
+            equal++;
+        else
+            printf("seed %d: found %.9g, the best is %.9g\n", (int)seed, mine, best);
+        orth_search_release(ctx, &s);
+        orth_config_release(ctx, &base);
+    }
+    printf("seeds from %d: %d of %d winners are the best (%d times none fits); %d full plans instead of %d\n", (int)first, equal, wanted, none, planned, all);
+    assert_true(equal >= 0.99 * wanted && planned < 0.7 * all);
+    test_ctx_free(ctx);
+}
+
+static int64_t count_list(orth_ctx *ctx, const char *model, double *seconds)
+{
+    orth_config base;
+    orth_search s;
+    char text[256];
+    snprintf(text, sizeof text, "model: {preset: %s}\ndata: {seq_len: 8192}\ntrain: {global_batch: 256}\nprecision: {compute: bf16}\nnumerics: {mode: fast}\n", model);
+    CHECK_OK(ctx, orth_config_init(ctx, &base));
+    CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+    const clock_t before = clock();
+    CHECK_OK(ctx, orth_search_make(ctx, &s, &base, "h100-256", ORTH_GOAL_TIME));
+    *seconds = (double)(clock() - before) / CLOCKS_PER_SEC;
+    const int64_t num = s.space.num;
+    orth_search_release(ctx, &s);
+    orth_config_release(ctx, &base);
+    return num;
+}
+
+/* On one core it takes a few tenths of a second. */
+TEST(a_hundred_thousand_layouts_are_ranked_in_two_seconds_of_processor_time)
+{
+    orth_ctx *ctx = test_ctx(1);
+    double seconds;
+    const int64_t num = count_list(ctx, "llama3-70b", &seconds);
+    printf("%lld layouts, %.2f s\n", (long long)num, seconds);
+    assert_true(num >= 100000 && seconds < 2.0 * (double)num / 1e5);
+    test_ctx_free(ctx);
+}
+
+TEST(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_same_price)
+{
+    static const char text[] = "model: {preset: llama-tiny, max_seq: 128}\ndata: {seq_len: 128}\ntrain: {global_batch: 8, steps: 100}\n"
+                               "precision: {compute: bf16}\nnumerics: {mode: fast}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base, cfg, again;
+    orth_search s;
+    orth_price p;
+    char *report;
+    int32_t winner;
+    CHECK_OK(ctx, orth_config_init(ctx, &base));
+    CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+    set(ctx, &base, "parallel.cp", "%d", 1);
+    CHECK_OK(ctx, orth_search_make(ctx, &s, &base, "a100-80gb-4", ORTH_GOAL_COST));
+    CHECK_OK(ctx, orth_search_report(ctx, &s, 100, false, &report, &winner));
+    if (winner < 0 || !strstr(report, "winner         proved") || !strstr(report, "popular choices against it") || !strstr(report, "what the answer depends on"))
+        fail_msg("%s", report);
+    CHECK_OK(ctx, orth_search_config(ctx, &s, winner, &cfg));
+    char *yaml = orth_config_yaml(ctx, &cfg);
+    CHECK_OK(ctx, orth_config_init(ctx, &again));
+    CHECK_OK(ctx, orth_config_parse(ctx, &again, "best.yaml", yaml, strlen(yaml)));
+    CHECK_OK(ctx, orth_price_run(ctx, &s.where, &again, &p));
+    assert_true(!p.refused && p.step_s == orth_search_price(&s, winner)->step_s && p.bytes == orth_search_price(&s, winner)->bytes);
+    assert_true(p.num_ranks < 4); /* so small a model is cheaper on fewer devices */
+    orth_mem_free(ctx, yaml);
+    orth_mem_free(ctx, report);
+    orth_config_release(ctx, &again);
+    orth_config_release(ctx, &cfg);
+    orth_config_release(ctx, &base);
+    orth_search_release(ctx, &s);
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one),
+        cmocka_unit_test(a_hundred_thousand_layouts_are_ranked_in_two_seconds_of_processor_time),
+        cmocka_unit_test(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_same_price),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
