@@ -59,7 +59,7 @@ static inline layout_case damage_case(layout_name name)
 
 typedef struct {
     orth_ctx *ctx;
-    orth_spread spread;
+    orth_partition partition;
     int num_ranks;
     orth_model_blocks blocks[MAX_RANKS];
     orth_program p[MAX_RANKS];
@@ -72,12 +72,12 @@ static inline patient *patient_new(const layout_case *c, bool placed)
     patient *x = calloc(1, sizeof *x);
     x->ctx = test_ctx(1);
     x->swapped_group = -1;
-    CHECK_OK(x->ctx, orth_spread_make(x->ctx, &x->spread, &c->layout, &c->model));
-    x->num_ranks = x->spread.mesh.num_ranks;
+    CHECK_OK(x->ctx, orth_partition_make(x->ctx, &x->partition, &c->layout, &c->model));
+    x->num_ranks = x->partition.mesh.num_ranks;
     assert_true(x->num_ranks <= MAX_RANKS);
     for (int r = 0; r < x->num_ranks; r++) {
         orth_model_shape shape = layout_shape(c);
-        orth_spread_shape(&x->spread, r, &shape, x->chunks[r]);
+        orth_partition_shape(&x->partition, r, &shape, x->chunks[r]);
         CHECK_OK(x->ctx, orth_model_blocks_build(x->ctx, &c->model, &shape, &x->blocks[r]));
         orth_program_init(x->ctx, &x->p[r]);
         CHECK_OK(x->ctx, orth_compile(x->ctx, &x->blocks[r].spec, &x->p[r]));
@@ -95,7 +95,7 @@ static inline void patient_free(patient *x)
         orth_program_release(&x->p[r]);
         orth_model_blocks_release(&x->blocks[r]);
     }
-    orth_spread_release(x->ctx, &x->spread);
+    orth_partition_release(x->ctx, &x->partition);
     test_ctx_free(x->ctx);
     free(x);
 }
@@ -111,7 +111,7 @@ static inline orth_status patient_program(orth_ctx *ctx, void *user, int rank, o
 static inline int patient_group(void *user, int rank, orth_group g, int *ranks)
 {
     patient *x = user;
-    int n = orth_spread_group(&x->spread, rank, g, ranks);
+    int n = orth_partition_group(&x->partition, rank, g, ranks);
     if ((int)g == x->swapped_group && rank == 1 && n > 1) {
         int first = ranks[0];
         ranks[0] = ranks[1];

@@ -11,7 +11,7 @@
 typedef struct {
     orth_model_config model;
     orth_model_shape shape;
-    orth_unit unit;
+    orth_compiled compiled;
     orth_executor *ex;
 } engine;
 
@@ -79,8 +79,8 @@ static inline void engine_open(orth_ctx *ctx, engine *e, const golden *g, const 
     CHECK_OK(ctx, orth_hf_open(ctx, &src, g->dir));
     *e = (engine){.model = *orth_hf_source_config(src), .shape = *shape};
     e->model.dropout = e->model.embed_dropout = e->model.attn_dropout = 0; /* PyTorch computed in evaluation mode */
-    CHECK_OK(ctx, orth_unit_build(ctx, &e->model, shape, &e->unit));
-    CHECK_OK(ctx, orth_executor_create(ctx, &e->ex, &e->unit.program, kernels, NULL, false));
+    CHECK_OK(ctx, orth_compiled_build(ctx, &e->model, shape, &e->compiled));
+    CHECK_OK(ctx, orth_executor_create(ctx, &e->ex, &e->compiled.program, kernels, NULL, false));
     for (int64_t i = 0; i < orth_model_num_params(&e->model); i++) {
         orth_param p;
         CHECK_OK(ctx, orth_model_param(ctx, &e->model, i, &p));
@@ -97,7 +97,7 @@ static inline void engine_open(orth_ctx *ctx, engine *e, const golden *g, const 
 static inline void engine_close(orth_ctx *ctx, engine *e)
 {
     orth_executor_destroy(ctx, e->ex);
-    orth_unit_release(&e->unit);
+    orth_compiled_release(&e->compiled);
 }
 
 /* Rows of the fold storage of a sequence that context parallelism gives this rank. */
@@ -159,14 +159,14 @@ static inline void engine_fill(engine *e, int64_t n, const int32_t *tokens, cons
 }
 
 /* Program (of e->model and e->shape), executor and communicators of a rank. */
-static inline orth_status engine_open_rank(orth_ctx *ctx, engine *e, orth_world *world, const orth_spread *s,
+static inline orth_status engine_open_rank(orth_ctx *ctx, engine *e, orth_world *world, const orth_partition *s,
                                            orth_comm *comms[ORTH_NUM_GROUPS])
 {
     int ranks[64];
-    ORTH_TRY(orth_unit_build(ctx, &e->model, &e->shape, &e->unit));
-    ORTH_TRY(orth_executor_create(ctx, &e->ex, &e->unit.program, orth_kernels_cpu(), NULL, false));
+    ORTH_TRY(orth_compiled_build(ctx, &e->model, &e->shape, &e->compiled));
+    ORTH_TRY(orth_executor_create(ctx, &e->ex, &e->compiled.program, orth_kernels_cpu(), NULL, false));
     for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
-        int n = orth_spread_group(s, orth_world_rank(world), (orth_group)g, ranks);
+        int n = orth_partition_group(s, orth_world_rank(world), (orth_group)g, ranks);
         if (n > 1)
             ORTH_TRY(orth_comm_create(ctx, world, &comms[g], orth_group_name((orth_group)g), n, ranks));
     }
@@ -182,9 +182,9 @@ static inline bool engine_memory_differs(const engine *e, char *what, size_t siz
     CHECK_OK(&ctx, orth_executor_counted(&ctx, e->ex, &used));
     for (int s = 0; s < ORTH_NUM_SPACES; s++)
         for (int k = 0; k < ORTH_NUM_CLASSES; k++)
-            if (used.bytes[s][k] != e->unit.program.class_bytes[s][k]) {
+            if (used.bytes[s][k] != e->compiled.program.class_bytes[s][k]) {
                 snprintf(what, size, "%s in %s memory: planned %zu bytes, counted %zu", orth_class_name((orth_class)k),
-                         orth_space_name((orth_space)s), e->unit.program.class_bytes[s][k], used.bytes[s][k]);
+                         orth_space_name((orth_space)s), e->compiled.program.class_bytes[s][k], used.bytes[s][k]);
                 return true;
             }
     return false;

@@ -52,7 +52,7 @@ static inline float loss_scale(const layout_case *c, int step)
     return c->seed % 5 ? 0 : step == 1 ? 0x1p127f : 1024;
 }
 
-static inline void fill_step(const layout_case *c, const orth_spread *s, const orth_model_shape *shape, engine *e, int rank,
+static inline void fill_step(const layout_case *c, const orth_partition *s, const orth_model_shape *shape, engine *e, int rank,
                       int step, int left_out)
 {
     const float scale = loss_scale(c, step);
@@ -62,7 +62,7 @@ static inline void fill_step(const layout_case *c, const orth_spread *s, const o
     float *weights = calloc((size_t)(n * T), 4);
     const int64_t document = T > 64 ? 41 : 5;
     for (int64_t i = 0; i < n; i++) {
-        int64_t q = s ? orth_spread_sequence(s, rank, step * c->layout.global_batch, i)
+        int64_t q = s ? orth_partition_sequence(s, rank, step * c->layout.global_batch, i)
                       : step * c->layout.global_batch + i;
         for (int64_t t = 0; t < T; t++) {
             uint64_t id = (uint64_t)(q * T + t);
@@ -75,7 +75,7 @@ static inline void fill_step(const layout_case *c, const orth_spread *s, const o
     engine_fill(e, n, tokens, targets, weights, c->doc_mask ? doc : NULL);
     int32_t *seq = calloc((size_t)n, 4);
     for (int64_t i = 0; i < n; i++)
-        seq[i] = (int32_t)(s ? orth_spread_sequence(s, rank, step * c->layout.global_batch, i)
+        seq[i] = (int32_t)(s ? orth_partition_sequence(s, rank, step * c->layout.global_batch, i)
                              : step * c->layout.global_batch + i);
     engine_put(e, ORTH_BIND_DATA, ORTH_DATA_SEQ, seq);
     free(seq);
@@ -91,17 +91,17 @@ static inline void fill_step(const layout_case *c, const orth_spread *s, const o
 
 static inline void set_weights(const layout_case *c, engine *e)
 {
-    for (int64_t i = 0; i < e->unit.blocks.spec.num_params; i++) {
-        const orth_param_desc *d = &e->unit.blocks.spec.params[i];
+    for (int64_t i = 0; i < e->compiled.blocks.spec.num_params; i++) {
+        const orth_param_desc *d = &e->compiled.blocks.spec.params[i];
         orth_bind binds[] = {ORTH_BIND_MASTER, ORTH_BIND_COPY};
         orth_param p;
         orth_ctx ctx = {.rank = 0};
         orth_model_param(&ctx, &c->model, i, &p);
         for (int k = 0; k < 2; k++) {
-            int32_t b = orth_program_find(&e->unit.program, binds[k], i);
+            int32_t b = orth_program_find(&e->compiled.program, binds[k], i);
             if (b < 0)
                 continue;
-            const orth_buffer *buf = &e->unit.program.buffers[b];
+            const orth_buffer *buf = &e->compiled.program.buffers[b];
             const int64_t n = (int64_t)(buf->bytes / orth_dtype_bytes(k == 0 ? ORTH_F32 : ORTH_BF16));
             float *w = malloc((size_t)n * 4 + 1);
             for (int64_t j = 0; j < n; j++)
@@ -161,24 +161,24 @@ static inline void check_params(orth_ctx *ctx, layout_case *c, engine *e, int ra
 {
     double square = 0;
     int64_t elems = 0, offset = 0;
-    for (int64_t i = 0; i < e->unit.blocks.spec.num_params; i++) {
+    for (int64_t i = 0; i < e->compiled.blocks.spec.num_params; i++) {
         orth_param p;
         CHECK_OK(ctx, orth_model_param(ctx, &c->model, i, &p));
         float *want = c->params + offset;
         offset += orth_param_elems(&p);
-        int32_t b = orth_program_find(&e->unit.program, ORTH_BIND_MASTER, i);
+        int32_t b = orth_program_find(&e->compiled.program, ORTH_BIND_MASTER, i);
         if (b < 0)
             continue;
         float *data = engine_get(e, ORTH_BIND_MASTER, i);
-        square += check_param(c, want, &e->unit.blocks.spec.params[i], &e->unit.program.buffers[b], data, rank);
+        square += check_param(c, want, &e->compiled.blocks.spec.params[i], &e->compiled.program.buffers[b], data, rank);
         free(data);
-        elems += (int64_t)(e->unit.program.buffers[b].bytes / 4);
+        elems += (int64_t)(e->compiled.program.buffers[b].bytes / 4);
     }
     if (c->compare && c->tolerance > 0 && square > 100 * c->tolerance * c->tolerance * (double)elems)
         differs(c, "rank %d: weights are %g away in the root mean square", rank, sqrt(square / (double)elems));
 }
 
-static inline void run_steps(orth_ctx *ctx, layout_case *c, const orth_spread *s, const orth_model_shape *shape, engine *e,
+static inline void run_steps(orth_ctx *ctx, layout_case *c, const orth_partition *s, const orth_model_shape *shape, engine *e,
                       int rank, orth_status *status)
 {
     set_weights(c, e);
@@ -203,7 +203,7 @@ static inline void run_steps(orth_ctx *ctx, layout_case *c, const orth_spread *s
  * workspace, of which kernels take what they need. */
 static inline bool pages_differ(orth_ctx *ctx, const engine *e, char *what, size_t size)
 {
-    const orth_program *p = &e->unit.program;
+    const orth_program *p = &e->compiled.program;
     orth_counted used;
     if (prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) != 1)
         return false;
@@ -224,7 +224,7 @@ static inline bool pages_differ(orth_ctx *ctx, const engine *e, char *what, size
 static inline void check_plan(orth_ctx *ctx, layout_case *c, const engine *e, orth_comm *const comms[ORTH_NUM_GROUPS], int rank)
 {
     const orth_rank_groups groups = engine_groups(comms);
-    const orth_traffic planned = orth_traffic_planned(&e->unit.program, &groups, traffic_method(comms));
+    const orth_traffic planned = orth_traffic_planned(&e->compiled.program, &groups, traffic_method(comms));
     const orth_traffic counted = orth_traffic_counted(comms);
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++)
@@ -234,22 +234,22 @@ static inline void check_plan(orth_ctx *ctx, layout_case *c, const engine *e, or
     if (traffic_differs(&planned, &counted, c->steps, what, sizeof what) || engine_memory_differs(e, what, sizeof what) ||
         pages_differ(ctx, e, what, sizeof what))
         differs(c, "rank %d: %s", rank, what);
-    matched.memory += (int64_t)orth_program_bytes(&e->unit.program);
+    matched.memory += (int64_t)orth_program_bytes(&e->compiled.program);
 }
 
 static inline orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
 {
     layout_case *c = arg;
     int rank = orth_world_rank(world);
-    orth_spread spread;
+    orth_partition partition;
     orth_chunk chunks[64];
     orth_comm *comms[ORTH_NUM_GROUPS] = {0};
-    ORTH_TRY(orth_spread_make(ctx, &spread, &c->layout, &c->model));
+    ORTH_TRY(orth_partition_make(ctx, &partition, &c->layout, &c->model));
     engine e = {.model = c->model, .shape = layout_shape(c)};
-    orth_spread_shape(&spread, rank, &e.shape, chunks);
-    orth_status status = engine_open_rank(ctx, &e, world, &spread, comms);
+    orth_partition_shape(&partition, rank, &e.shape, chunks);
+    orth_status status = engine_open_rank(ctx, &e, world, &partition, comms);
     if (status == ORTH_OK)
-        run_steps(ctx, c, &spread, &e.shape, &e, rank, &status);
+        run_steps(ctx, c, &partition, &e.shape, &e, rank, &status);
     if (rank == orth_world_size(world) - 1 && comms[ORTH_GROUP_CP])
         c->over_cp = orth_comm_counted(comms[ORTH_GROUP_CP]);
     if (rank == 0 && comms[ORTH_GROUP_DP])
@@ -260,7 +260,7 @@ static inline orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
         check_plan(ctx, c, &e, comms, rank);
     if (e.ex)
         engine_close(ctx, &e);
-    orth_spread_release(ctx, &spread);
+    orth_partition_release(ctx, &partition);
     return status;
 }
 
@@ -273,8 +273,8 @@ static inline void run_alone(orth_ctx *ctx, layout_case *c)
                                  .num_micro_batches = (int32_t)c->layout.global_batch, .parts = (int32_t)c->layout.parts,
                                  .compute = c->compute, .doc_mask = c->doc_mask, .optimizer = ORTH_OP_adamw,
                                  .lr_factors = same.lr_factors, .decay_factors = same.decay_factors};
-    CHECK_OK(ctx, orth_unit_build(ctx, &c->model, &e.shape, &e.unit));
-    CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false));
+    CHECK_OK(ctx, orth_compiled_build(ctx, &c->model, &e.shape, &e.compiled));
+    CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.compiled.program, orth_kernels_cpu(), NULL, false));
     run_steps(ctx, c, NULL, &e.shape, &e, 0, &status);
     CHECK_OK(ctx, status);
     engine_close(ctx, &e);

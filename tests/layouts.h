@@ -8,7 +8,7 @@
 #include "test.h"
 
 #include "comm/comm.h"
-#include "parallel/spread.h"
+#include "parallel/partition.h"
 
 /* One case: a model, a batch, a layout. Everything follows from the seed. */
 typedef struct {

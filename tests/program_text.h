@@ -118,7 +118,7 @@ static inline void program_text_operand(const program_text *t, const orth_operan
 
 static inline void program_text_counts(const program_text *t, const orth_instr *n)
 {
-    const int rows = n->joined ? n->num_in + 1 : ORTH_MAX(n->num_in, n->num_out);
+    const int rows = n->coalesced ? n->num_in + 1 : ORTH_MAX(n->num_in, n->num_out);
     const int num = n->counts ? rows * t->groups->size[n->attr.group] : 0;
     if (!program_text_wants(t, "counts"))
         return;
@@ -141,7 +141,7 @@ static inline void program_text_instr(const program_text *t, const orth_instr *n
     program_text_int(t, "action", n->action + 1);
     program_text_int(t, "block", n->block + 1);
     program_text_int(t, "node", n->node + 1);
-    PROGRAM_TEXT_INT(t, n, joined);
+    PROGRAM_TEXT_INT(t, n, coalesced);
     PROGRAM_TEXT_INT(t, n, recomputed);
     program_text_attr(t, &n->attr);
     program_text_counts(t, n);

@@ -7,11 +7,11 @@
 
 static orth_status check_case(orth_ctx *ctx, const layout_case *c)
 {
-    orth_spread spread;
+    orth_partition partition;
     orth_model_shape shape = layout_shape(c);
-    ORTH_TRY(orth_spread_make(ctx, &spread, &c->layout, &c->model));
-    orth_status s = orth_check_layout(ctx, &spread, &c->model, &shape);
-    orth_spread_release(ctx, &spread);
+    ORTH_TRY(orth_partition_make(ctx, &partition, &c->layout, &c->model));
+    orth_status s = orth_check_layout(ctx, &partition, &c->model, &shape);
+    orth_partition_release(ctx, &partition);
     return s;
 }
 
@@ -98,7 +98,7 @@ static int64_t planned_bytes(patient *x, orth_group g, orth_comm_kind kind)
         orth_rank_groups groups = {{0}};
         int ranks[MAX_RANKS];
         for (int i = 0; i < ORTH_NUM_GROUPS; i++) {
-            groups.size[i] = ORTH_MAX(orth_spread_group(&x->spread, r, (orth_group)i, ranks), 1);
+            groups.size[i] = ORTH_MAX(orth_partition_group(&x->partition, r, (orth_group)i, ranks), 1);
             for (int k = 0; k < groups.size[i]; k++)
                 groups.pos[i] = ranks[k] == r ? k : groups.pos[i];
         }

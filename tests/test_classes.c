@@ -16,11 +16,11 @@ typedef struct {
     orth_program p;
 } compiled;
 
-static void compile(orth_ctx *ctx, const layout_case *c, const orth_spread *spread, int rank, orth_place_memory *places,
+static void compile(orth_ctx *ctx, const layout_case *c, const orth_partition *partition, int rank, orth_place_memory *places,
                     compiled *out)
 {
     orth_model_shape shape = layout_shape(c);
-    orth_spread_shape(spread, rank, &shape, out->chunks);
+    orth_partition_shape(partition, rank, &shape, out->chunks);
     CHECK_OK(ctx, orth_model_blocks_build(ctx, &c->model, &shape, &out->blocks));
     orth_program_init(ctx, &out->p);
     CHECK_OK(ctx, orth_compile(ctx, &out->blocks.spec, &out->p));
@@ -69,9 +69,9 @@ static const char *instr_difference(const orth_instr *a, const orth_instr *b, in
             return "another operand";
     }
     if (a->attr.group != b->attr.group || a->attr.peer != b->attr.peer || a->attr.ticket != b->attr.ticket ||
-        a->attr.num_addends != b->attr.num_addends || a->joined != b->joined || !a->counts != !b->counts)
+        a->attr.num_addends != b->attr.num_addends || a->coalesced != b->coalesced || !a->counts != !b->counts)
         return "another call";
-    const int rows = a->joined ? a->num_in + 1 : ORTH_MAX(a->num_in, a->num_out);
+    const int rows = a->coalesced ? a->num_in + 1 : ORTH_MAX(a->num_in, a->num_out);
     if (a->counts && memcmp(a->counts, b->counts, (size_t)(rows * group_size) * sizeof *a->counts) != 0)
         return "other counts";
     if (x.model_flops != y.model_flops || x.hardware_flops != y.hardware_flops || x.bytes != y.bytes)
@@ -105,34 +105,34 @@ static void compare(const char *what, int rank, int like, const compiled *a, con
 static int check_case(orth_ctx *ctx, const layout_case *c)
 {
     char what[256];
-    orth_spread spread;
+    orth_partition partition;
     orth_classes classes;
     orth_place_memory places = {0};
     const orth_model_shape shape = layout_shape(c);
     compiled one, like;
     int num = 0;
     layout_describe(c, what, sizeof what);
-    CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c->layout, &c->model));
-    CHECK_OK(ctx, orth_classes_make(ctx, &classes, &spread, &c->model, &shape));
-    for (int r = 0; r < spread.mesh.num_ranks; r++) {
+    CHECK_OK(ctx, orth_partition_make(ctx, &partition, &c->layout, &c->model));
+    CHECK_OK(ctx, orth_classes_make(ctx, &classes, &partition, &c->model, &shape));
+    for (int r = 0; r < partition.mesh.num_ranks; r++) {
         const int of = orth_classes_of(&classes, r);
         assert_in_range(of, 0, r);
         assert_int_equal(orth_classes_of(&classes, of), of);
         num += of == r;
         if (of == r)
             continue;
-        const orth_rank_groups groups = orth_spread_groups(&spread, r);
-        compile(ctx, c, &spread, r, NULL, &one);
-        compile(ctx, c, &spread, of, &places, &like);
+        const orth_rank_groups groups = orth_partition_groups(&partition, r);
+        compile(ctx, c, &partition, r, NULL, &one);
+        compile(ctx, c, &partition, of, &places, &like);
         CHECK_OK(ctx, orth_program_bind(ctx, &like.p, like.blocks.spec.params, like.blocks.spec.num_params,
-                                        orth_mesh_coord(&spread.mesh, r, ORTH_AXIS_SHARD)));
+                                        orth_mesh_coord(&partition.mesh, r, ORTH_AXIS_SHARD)));
         compare(what, r, of, &one, &like, &groups);
         release(&one);
         release(&like);
     }
     orth_place_forget(ctx, &places);
     orth_classes_release(ctx, &classes);
-    orth_spread_release(ctx, &spread);
+    orth_partition_release(ctx, &partition);
     return num;
 }
 
@@ -172,18 +172,18 @@ TEST(positions_in_groups_are_those_of_their_lists)
     orth_ctx *ctx = test_ctx(1);
     for (uint64_t seed = 1; seed <= 200; seed++) {
         const layout_case c = layout_random_case(seed, seed % 4 == 3 ? LAYOUT_OWNER : LAYOUT_ANY);
-        orth_spread spread;
+        orth_partition partition;
         int ranks[64];
-        CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c.layout, &c.model));
-        for (int r = 0; r < spread.mesh.num_ranks; r++) {
-            const orth_rank_groups g = orth_spread_groups(&spread, r);
+        CHECK_OK(ctx, orth_partition_make(ctx, &partition, &c.layout, &c.model));
+        for (int r = 0; r < partition.mesh.num_ranks; r++) {
+            const orth_rank_groups g = orth_partition_groups(&partition, r);
             for (int k = 0; k < ORTH_NUM_GROUPS; k++) {
-                assert_int_equal(orth_spread_group(&spread, r, (orth_group)k, ranks), g.size[k]);
+                assert_int_equal(orth_partition_group(&partition, r, (orth_group)k, ranks), g.size[k]);
                 if (g.size[k] > 0)
                     assert_int_equal(ranks[g.pos[k]], r);
             }
         }
-        orth_spread_release(ctx, &spread);
+        orth_partition_release(ctx, &partition);
     }
     test_ctx_free(ctx);
 }

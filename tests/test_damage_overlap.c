@@ -1,4 +1,4 @@
-/* test_damage_overlap.c -- damage (test_damage.c) to collectives under way: buckets, gathers ahead, joined
+/* test_damage_overlap.c -- damage (test_damage.c) to collectives under way: buckets, gathers ahead, coalesced
  * tensors. */
 #include "damage.h"
 
@@ -13,10 +13,10 @@ static int32_t find_started(const orth_program *p, orth_op op, int nth)
 }
 
 /* The first started call of several tensors. */
-static const orth_instr *find_joined(const orth_program *p, orth_op op)
+static const orth_instr *find_coalesced(const orth_program *p, orth_op op)
 {
     int nth = 0;
-    while (!p->instrs[find_started(p, op, nth)].joined)
+    while (!p->instrs[find_started(p, op, nth)].coalesced)
         nth++;
     return &p->instrs[find_started(p, op, nth)];
 }
@@ -94,33 +94,33 @@ static void gathered_buffer_dies_before_the_wait(patient *x)
     P(1)->buffers[P(1)->instrs[i].out[0].buffer].last = wait_of(P(1), i) - 1;
 }
 
-static void joined_gradients_apart(patient *x)
+static void coalesced_gradients_apart(patient *x)
 {
-    P(0)->buffers[find_joined(P(0), ORTH_OP_all_reduce)->in[0].buffer].next = -1;
+    P(0)->buffers[find_coalesced(P(0), ORTH_OP_all_reduce)->in[0].buffer].next = -1;
 }
 
-static void joined_gradients_placed_apart(patient *x)
+static void coalesced_gradients_placed_apart(patient *x)
 {
-    P(0)->buffers[find_joined(P(0), ORTH_OP_all_reduce)->in[1].buffer].offset -= 4;
+    P(0)->buffers[find_coalesced(P(0), ORTH_OP_all_reduce)->in[1].buffer].offset -= 4;
 }
 
-static void joined_gradient_left_out(patient *x)
+static void coalesced_gradient_left_out(patient *x)
 {
-    orth_instr *n = (orth_instr *)find_joined(P(1), ORTH_OP_all_reduce);
+    orth_instr *n = (orth_instr *)find_coalesced(P(1), ORTH_OP_all_reduce);
     n->num_in = --n->num_out;
 }
 
-static void sums_of_joined_counts_wrong(patient *x)
+static void sums_of_coalesced_counts_wrong(patient *x)
 {
-    const orth_instr *n = find_joined(P(0), ORTH_OP_reduce_scatter);
+    const orth_instr *n = find_coalesced(P(0), ORTH_OP_reduce_scatter);
     ((int64_t *)n->counts)[2 * n->num_in]++;
 }
 
 /* The first operand that is all of position 0's becomes all of position 1's, after one that was, too: on both. */
-static void joined_blocks_out_of_order(patient *x)
+static void coalesced_blocks_out_of_order(patient *x)
 {
     for (int r = 0; r < 2; r++) {
-        const orth_instr *n = find_joined(P(r), ORTH_OP_reduce_scatter);
+        const orth_instr *n = find_coalesced(P(r), ORTH_OP_reduce_scatter);
         int64_t *counts = (int64_t *)n->counts;
         for (int c = 0; c < 2 * n->num_in; c += 2) {
             int to = c == 0, elems = (int)(counts[c] + counts[c + 1]);
@@ -164,16 +164,16 @@ static const damage damages[] = {
      {"on dp", "rank 0, instruction", "rank 1, instruction"}},
     {"gathered buffer dies before the wait", LAYOUT_BUCKETS_ZERO3, true, gathered_buffer_dies_before_the_wait,
      {"rank 1, instruction", "wait", "used outside of its life"}},
-    {"joined gradients apart", LAYOUT_BUCKETS, false, joined_gradients_apart,
-     {"rank 0, instruction", "all_reduce", "joined to 'grad.", "does not follow it in memory"}},
-    {"joined gradients placed apart", LAYOUT_BUCKETS, true, joined_gradients_placed_apart,
+    {"coalesced gradients apart", LAYOUT_BUCKETS, false, coalesced_gradients_apart,
+     {"rank 0, instruction", "all_reduce", "coalesced with 'grad.", "does not follow it in memory"}},
+    {"coalesced gradients placed apart", LAYOUT_BUCKETS, true, coalesced_gradients_placed_apart,
      {"rank 0, buffer 'grad.", "does not follow 'grad.", "in memory"}},
-    {"joined gradient left out", LAYOUT_BUCKETS, false, joined_gradient_left_out,
+    {"coalesced gradient left out", LAYOUT_BUCKETS, false, coalesced_gradient_left_out,
      {"rank 1, instruction", "never reduced over dp"}},
-    {"sums of joined counts wrong", LAYOUT_BUCKETS_ZERO1, false, sums_of_joined_counts_wrong,
+    {"sums of coalesced counts wrong", LAYOUT_BUCKETS_ZERO1, false, sums_of_coalesced_counts_wrong,
      {"rank 0, instruction", "reduce_scatter", "the block of position 0 has"}},
-    {"joined blocks out of order", LAYOUT_BUCKETS_ZERO1, false, joined_blocks_out_of_order,
-     {"rank 0, instruction", "position 0 has elements of it, and position 1 of a joined operand before"}},
+    {"coalesced blocks out of order", LAYOUT_BUCKETS_ZERO1, false, coalesced_blocks_out_of_order,
+     {"rank 0, instruction", "position 0 has elements of it, and position 1 of a coalesced operand before"}},
 };
 
 TEST(damage_to_collectives_under_way_is_refused_in_words)

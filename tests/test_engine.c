@@ -353,9 +353,9 @@ static outcome run_outcome(orth_ctx *ctx, const orth_model_config *model, int32_
                               .seq_len = T, .parts = parts, .compute = compute, .space = space, .doc_mask = doc_mask,
                               .optimizer = ORTH_OP_adamw};
     engine e = {.model = *model, .shape = shape};
-    CHECK_OK(ctx, orth_unit_build(ctx, model, &shape, &e.unit));
-    CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false));
-    CHECK_OK(ctx, orth_weights_init(ctx, model, &e.unit, e.ex, 5));
+    CHECK_OK(ctx, orth_compiled_build(ctx, model, &shape, &e.compiled));
+    CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.compiled.program, orth_kernels_cpu(), NULL, false));
+    CHECK_OK(ctx, orth_weights_init(ctx, model, &e.compiled, e.ex, 5));
     CHECK_OK(ctx, orth_setup_rope_table(ctx, e.ex, model));
     int64_t rows = (int64_t)sequences * T;
     int32_t *tokens = malloc((size_t)rows * 4), *targets = malloc((size_t)rows * 4), *doc = malloc((size_t)rows * 4);
@@ -448,9 +448,9 @@ TEST(planned_bytes_are_the_counted_bytes)
         orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = 1 + k % 2, .num_micro_batches = 3, .seq_len = 40,
                                   .parts = 4, .compute = k < 3 ? ORTH_F32 : ORTH_BF16, .space = space, .optimizer = ORTH_OP_adamw};
         engine e = {.model = c, .shape = shape};
-        CHECK_OK(ctx, orth_unit_build(ctx, &c, &shape, &e.unit));
-        CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false));
-        CHECK_OK(ctx, orth_weights_init(ctx, &c, &e.unit, e.ex, 5));
+        CHECK_OK(ctx, orth_compiled_build(ctx, &c, &shape, &e.compiled));
+        CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.compiled.program, orth_kernels_cpu(), NULL, false));
+        CHECK_OK(ctx, orth_weights_init(ctx, &c, &e.compiled, e.ex, 5));
         engine_set_step(&e, 0, (orth_step_values){.step = 1});
         CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
         size_t sum = 0;
@@ -458,9 +458,9 @@ TEST(planned_bytes_are_the_counted_bytes)
         if (engine_memory_differs(&e, what, sizeof what))
             fail_msg("case %d: %s", k, what);
         for (int i = 0; i < ORTH_NUM_CLASSES; i++)
-            sum += e.unit.program.class_bytes[space][i];
-        assert_int_equal(sum, e.unit.program.space_bytes[space]);
-        assert_int_equal(sum, orth_program_bytes(&e.unit.program));
+            sum += e.compiled.program.class_bytes[space][i];
+        assert_int_equal(sum, e.compiled.program.space_bytes[space]);
+        assert_int_equal(sum, orth_program_bytes(&e.compiled.program));
         engine_close(ctx, &e);
     }
     test_ctx_free(ctx);

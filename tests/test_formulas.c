@@ -17,7 +17,7 @@ typedef struct {
 static void open_case(formula_case *c, const char *words)
 {
     char copy[512], *rest = NULL;
-    const orth_unit *unit;
+    const orth_compiled *compiled;
     c->ctx = test_ctx(1);
     CHECK_OK(c->ctx, orth_config_init(c->ctx, &c->cfg));
     snprintf(copy, sizeof copy, "%s", words);
@@ -29,8 +29,8 @@ static void open_case(formula_case *c, const char *words)
     CHECK_OK(c->ctx, orth_config_check(c->ctx, &c->cfg));
     CHECK_OK(c->ctx, orth_describe_model(c->ctx, &c->cfg, &c->model));
     CHECK_OK(c->ctx, orth_describe_plan(c->ctx, &c->plan, &c->cfg, &c->model, false));
-    CHECK_OK(c->ctx, orth_programs_of(c->ctx, &c->plan.programs, 0, &unit));
-    c->p = &unit->program;
+    CHECK_OK(c->ctx, orth_programs_of(c->ctx, &c->plan.programs, 0, &compiled));
+    c->p = &compiled->program;
 }
 
 static void close_case(formula_case *c)

@@ -43,7 +43,7 @@ static scored *score_text(run_case *r, const orth_model_file *f, const char *sha
         CHECK_OK(r->ctx, orth_sampler_fill(r->ctx, sampler, &sample, i, &rows));
     }
     CHECK_OK(r->ctx, orth_evaluator_create(r->ctx, &e, &f->run, &f->model));
-    CHECK_OK(r->ctx, orth_model_file_fill(r->ctx, f, &e.unit, e.executor));
+    CHECK_OK(r->ctx, orth_model_file_fill(r->ctx, f, &e.compiled, e.executor));
     CHECK_OK(r->ctx, orth_evaluator_run(r->ctx, &e, sampler, 0, SEQUENCES, NULL, note, s, &result));
     assert_int_equal(s->n, SEQUENCES * T);
     orth_evaluator_destroy(r->ctx, &e);

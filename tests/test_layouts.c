@@ -104,17 +104,17 @@ static size_t planned_bytes(orth_ctx *ctx, const layout_case *c, const char *pip
 {
     orth_layout layout = c->layout;
     layout.pipeline = pipeline;
-    orth_spread spread;
+    orth_partition partition;
     orth_chunk chunks[64];
-    orth_unit unit;
+    orth_compiled compiled;
     orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)layout.seq_len, .parts = (int32_t)layout.parts,
                               .compute = c->compute, .optimizer = ORTH_OP_adamw};
-    CHECK_OK(ctx, orth_spread_make(ctx, &spread, &layout, &c->model));
-    orth_spread_shape(&spread, rank, &shape, chunks);
-    CHECK_OK(ctx, orth_unit_build(ctx, &c->model, &shape, &unit));
-    size_t bytes = unit.program.transient_bytes[ORTH_SPACE_HOST];
-    orth_unit_release(&unit);
-    orth_spread_release(ctx, &spread);
+    CHECK_OK(ctx, orth_partition_make(ctx, &partition, &layout, &c->model));
+    orth_partition_shape(&partition, rank, &shape, chunks);
+    CHECK_OK(ctx, orth_compiled_build(ctx, &c->model, &shape, &compiled));
+    size_t bytes = compiled.program.transient_bytes[ORTH_SPACE_HOST];
+    orth_compiled_release(&compiled);
+    orth_partition_release(ctx, &partition);
     return bytes;
 }
 

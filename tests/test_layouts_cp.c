@@ -159,17 +159,17 @@ TEST(context_parallel_in_fast_mode)
 
 static size_t activation_bytes(orth_ctx *ctx, const layout_case *c)
 {
-    orth_spread spread;
+    orth_partition partition;
     orth_chunk chunks[8];
-    orth_unit unit;
+    orth_compiled compiled;
     orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
                               .parts = (int32_t)c->layout.parts, .compute = c->compute, .optimizer = ORTH_OP_adamw};
-    CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c->layout, &c->model));
-    orth_spread_shape(&spread, 0, &shape, chunks);
-    CHECK_OK(ctx, orth_unit_build(ctx, &c->model, &shape, &unit));
-    size_t bytes = orth_program_class_bytes(&unit.program, ORTH_CLASS_ACTIVATIONS);
-    orth_unit_release(&unit);
-    orth_spread_release(ctx, &spread);
+    CHECK_OK(ctx, orth_partition_make(ctx, &partition, &c->layout, &c->model));
+    orth_partition_shape(&partition, 0, &shape, chunks);
+    CHECK_OK(ctx, orth_compiled_build(ctx, &c->model, &shape, &compiled));
+    size_t bytes = orth_program_class_bytes(&compiled.program, ORTH_CLASS_ACTIVATIONS);
+    orth_compiled_release(&compiled);
+    orth_partition_release(ctx, &partition);
     return bytes;
 }
 

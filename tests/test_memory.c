@@ -287,9 +287,9 @@ TEST(placement_of_gpt2_124m_is_within_2_percent_of_the_lower_bound)
         orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = k & 1 ? 4 : 1, .seq_len = 1024,
                                   .num_micro_batches = k & 2 ? 8 : 1, .parts = k & 8 ? 1 : 8,
                                   .compute = k & 4 ? ORTH_BF16 : ORTH_F32, .optimizer = ORTH_OP_adamw};
-        orth_unit unit;
-        CHECK_OK(ctx, orth_unit_build(ctx, &model, &shape, &unit));
-        const orth_program *p = &unit.program;
+        orth_compiled compiled;
+        CHECK_OK(ctx, orth_compiled_build(ctx, &model, &shape, &compiled));
+        const orth_program *p = &compiled.program;
         size_t total = p->space_bytes[ORTH_SPACE_HOST], sum = 0;
         if ((double)total > 1.02 * (double)p->lower_bound || total < p->lower_bound)
             fail_msg("micro-batch %d, %d of them, %s, %d parts: %zu bytes, lower bound %zu", shape.num_seqs,
@@ -305,7 +305,7 @@ TEST(placement_of_gpt2_124m_is_within_2_percent_of_the_lower_bound)
         const size_t grads = 4 * (size_t)124439808;
         if (shape.num_seqs == 1 && shape.num_micro_batches == 1)
             assert_in_range(orth_program_class_bytes(p, ORTH_CLASS_GRADS), grads, grads + 64 * 1024);
-        orth_unit_release(&unit);
+        orth_compiled_release(&compiled);
     }
     test_ctx_free(ctx);
 }

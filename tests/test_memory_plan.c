@@ -67,17 +67,17 @@ TEST(gradients_that_live_within_a_step_are_of_the_class_grads)
         plan_case c;
         int parts = 0;
         open_plan(&c, keys, values, 4);
-        const orth_unit *unit;
-        CHECK_OK(c.ctx, orth_programs_of(c.ctx, &c.plan.programs, 0, &unit));
-        for (int32_t b = 0; b < unit->program.num_buffers; b++) {
-            const orth_buffer *buf = &unit->program.buffers[b];
+        const orth_compiled *compiled;
+        CHECK_OK(c.ctx, orth_programs_of(c.ctx, &c.plan.programs, 0, &compiled));
+        for (int32_t b = 0; b < compiled->program.num_buffers; b++) {
+            const orth_buffer *buf = &compiled->program.buffers[b];
             if (buf->persistent || strncmp(buf->name, "grad.", 5) != 0)
                 continue;
             parts++;
             assert_true(buf->cls == ORTH_CLASS_GRADS || buf->cls == ORTH_CLASS_COMM);
         }
         assert_true(parts > 0);
-        assert_true(unit->program.transient_class[ORTH_SPACE_HOST][ORTH_CLASS_GRADS] > 0);
+        assert_true(compiled->program.transient_class[ORTH_SPACE_HOST][ORTH_CLASS_GRADS] > 0);
         close_plan(&c);
     }
 }
@@ -94,14 +94,14 @@ TEST(buffers_that_are_live_at_the_peak_add_up_to_it)
 {
     for (int i = 0; i < ORTH_COUNT(layouts); i++) {
         plan_case c;
-        const orth_unit *unit;
+        const orth_compiled *compiled;
         orth_live_buffer *live;
         orth_live_bytes *over;
         int32_t num;
         size_t sum = 0, most = 0;
         open_plan(&c, layout_keys, layouts[i], 4);
-        CHECK_OK(c.ctx, orth_programs_of(c.ctx, &c.plan.programs, 0, &unit));
-        const orth_program *p = &unit->program;
+        CHECK_OK(c.ctx, orth_programs_of(c.ctx, &c.plan.programs, 0, &compiled));
+        const orth_program *p = &compiled->program;
         const orth_arena_use *use = &c.plan.ranks[0].arenas[ORTH_SPACE_HOST];
         const int32_t at = p->peak_instr[ORTH_SPACE_HOST];
         CHECK_OK(c.ctx, orth_live_during(c.ctx, p, ORTH_SPACE_HOST, at, &live, &num));
@@ -138,11 +138,11 @@ static int occurrences(const char *text, const char *what)
 TEST(the_picture_of_memory_has_every_class_and_the_timeline_reaches_the_peak)
 {
     plan_case c;
-    const orth_unit *unit;
+    const orth_compiled *compiled;
     orth_text svg = {0};
     open_plan(&c, layout_keys, layouts[1], 4);
-    CHECK_OK(c.ctx, orth_programs_of(c.ctx, &c.plan.programs, 0, &unit));
-    const orth_program *p = &unit->program;
+    CHECK_OK(c.ctx, orth_programs_of(c.ctx, &c.plan.programs, 0, &compiled));
+    const orth_program *p = &compiled->program;
     orth_memory_svg(c.ctx, &svg, p, 0);
     assert_int_equal(occurrences(svg.s, "<polygon"), ORTH_NUM_CLASSES);
     orth_mem_free(c.ctx, svg.s);

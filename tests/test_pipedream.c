@@ -80,17 +80,17 @@ static void put(engine *e, int64_t index, const float *w)
 {
     const orth_bind binds[] = {ORTH_BIND_MASTER, ORTH_BIND_COPY};
     for (int k = 0; k < 2; k++) {
-        const int32_t b = orth_program_find(&e->unit.program, binds[k], index);
+        const int32_t b = orth_program_find(&e->compiled.program, binds[k], index);
         if (b < 0)
             continue;
-        engine_put_param(e, binds[k], index, w + e->unit.program.buffers[b].first_elem);
+        engine_put_param(e, binds[k], index, w + e->compiled.program.buffers[b].first_elem);
     }
 }
 
 /* ---- one process ---- */
 
 /* Stage that has a parameter. */
-static int stage_of(const orth_spread *s, const orth_param *p)
+static int stage_of(const orth_partition *s, const orth_param *p)
 {
     int layer;
     if (strncmp(p->name, "embed", 5) == 0 || strncmp(p->name, "pos", 3) == 0)
@@ -119,7 +119,7 @@ static void update(orth_ctx *ctx, stale_case *x, engine *e, int64_t index, int64
     out[0].data = next;
     out[1].data = x->m[index];
     out[2].data = x->v[index];
-    const orth_param_desc *d = &e->unit.blocks.spec.params[index];
+    const orth_param_desc *d = &e->compiled.blocks.spec.params[index];
     const orth_attr attr = {.lr_factor = d->lr_factor, .decay_factor = d->decay_factor};
     const orth_op_call call = {.in = in, .out = out, .num_in = 2, .num_out = 4, .attr = &attr};
     CHECK_OK(ctx, orth_kernels_ref()[ORTH_OP_adamw](ctx, &call));
@@ -131,15 +131,15 @@ static void run_one_process(orth_ctx *ctx, stale_case *x)
 {
     const layout_case *c = &x->c;
     const int64_t B = c->layout.micro_batch, dp = c->layout.dp, m = x->updates, p = c->layout.pp;
-    orth_spread s;
-    CHECK_OK(ctx, orth_spread_make(ctx, &s, &c->layout, &c->model));
+    orth_partition s;
+    CHECK_OK(ctx, orth_partition_make(ctx, &s, &c->layout, &c->model));
     engine e = {.model = c->model};
     e.shape = layout_shape(c);
     e.shape.num_seqs = (int32_t)B;
     e.shape.num_micro_batches = (int32_t)dp;
     e.shape.recompute = layout_recompute(0);
-    CHECK_OK(ctx, orth_unit_build(ctx, &c->model, &e.shape, &e.unit));
-    CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.unit.program, orth_kernels_cpu(), NULL, false));
+    CHECK_OK(ctx, orth_compiled_build(ctx, &c->model, &e.shape, &e.compiled));
+    CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.compiled.program, orth_kernels_cpu(), NULL, false));
     double *leaves = calloc((size_t)c->layout.global_batch, sizeof *leaves);
     int64_t *q = calloc((size_t)(dp * B), sizeof *q);
     for (int64_t n = 0; n < c->steps * m; n++) {
@@ -169,7 +169,7 @@ static void run_one_process(orth_ctx *ctx, stale_case *x)
     free(leaves);
     free(q);
     engine_close(ctx, &e);
-    orth_spread_release(ctx, &s);
+    orth_partition_release(ctx, &s);
 }
 
 static void open_weights(orth_ctx *ctx, stale_case *x)
@@ -207,10 +207,10 @@ static void compare(stale_case *x, engine *e, int rank, int step)
     if (memcmp(&loss, &x->loss[step], sizeof loss) != 0 && !x->difference[0])
         snprintf(x->difference, sizeof x->difference, "rank %d, step %d: loss %a, wanted %a", rank, step + 1, loss, x->loss[step]);
     for (int64_t k = 0; k < x->num_params; k++) {
-        const int32_t b = orth_program_find(&e->unit.program, ORTH_BIND_MASTER, k);
+        const int32_t b = orth_program_find(&e->compiled.program, ORTH_BIND_MASTER, k);
         if (b < 0)
             continue;
-        const orth_buffer *buf = &e->unit.program.buffers[b];
+        const orth_buffer *buf = &e->compiled.program.buffers[b];
         const float *want = x->weights[(step + 1) * x->updates][k] + buf->first_elem;
         float *is = engine_get(e, ORTH_BIND_MASTER, k);
         for (int64_t j = 0; j < (int64_t)(buf->bytes / sizeof *is) && !x->difference[0]; j++)
@@ -224,7 +224,7 @@ static void compare(stale_case *x, engine *e, int rank, int step)
 static void check_plan(stale_case *x, const engine *e, orth_comm *const comms[ORTH_NUM_GROUPS], int rank)
 {
     const orth_rank_groups groups = engine_groups(comms);
-    const orth_traffic planned = orth_traffic_planned(&e->unit.program, &groups, traffic_method(comms));
+    const orth_traffic planned = orth_traffic_planned(&e->compiled.program, &groups, traffic_method(comms));
     const orth_traffic counted = orth_traffic_counted(comms);
     char what[224];
     if (traffic_differs(&planned, &counted, x->c.steps, what, sizeof what) && !x->difference[0])
@@ -233,7 +233,7 @@ static void check_plan(stale_case *x, const engine *e, orth_comm *const comms[OR
         snprintf(x->difference, sizeof x->difference, "rank %d: %s", rank, what);
 }
 
-static orth_status run_steps(orth_ctx *ctx, stale_case *x, const orth_spread *s, engine *e, int rank)
+static orth_status run_steps(orth_ctx *ctx, stale_case *x, const orth_partition *s, engine *e, int rank)
 {
     const int64_t n = (int64_t)e->shape.num_micro_batches * e->shape.num_seqs;
     int64_t *q = calloc((size_t)n, sizeof *q);
@@ -242,9 +242,9 @@ static orth_status run_steps(orth_ctx *ctx, stale_case *x, const orth_spread *s,
         put(e, k, x->weights[0][k]);
     for (int step = 0; step < x->c.steps && status == ORTH_OK; step++) {
         for (int64_t i = 0; i < n; i++)
-            q[i] = orth_spread_sequence(s, rank, step * x->c.layout.global_batch, i);
+            q[i] = orth_partition_sequence(s, rank, step * x->c.layout.global_batch, i);
         fill(x, e, n, q);
-        for (int u = 0; u < e->unit.program.num_updates; u++)
+        for (int u = 0; u < e->compiled.program.num_updates; u++)
             engine_set_step(e, u, step_values(x, step * x->updates + u));
         status = orth_executor_run(ctx, e->ex);
         if (status == ORTH_OK)
@@ -258,20 +258,20 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
 {
     stale_case *x = arg;
     const int rank = orth_world_rank(world);
-    orth_spread spread;
+    orth_partition partition;
     orth_chunk chunks[8];
     orth_comm *comms[ORTH_NUM_GROUPS] = {0};
-    ORTH_TRY(orth_spread_make(ctx, &spread, &x->c.layout, &x->c.model));
+    ORTH_TRY(orth_partition_make(ctx, &partition, &x->c.layout, &x->c.model));
     engine e = {.model = x->c.model, .shape = layout_shape(&x->c)};
-    orth_spread_shape(&spread, rank, &e.shape, chunks);
-    orth_status status = engine_open_rank(ctx, &e, world, &spread, comms);
+    orth_partition_shape(&partition, rank, &e.shape, chunks);
+    orth_status status = engine_open_rank(ctx, &e, world, &partition, comms);
     if (status == ORTH_OK)
-        status = run_steps(ctx, x, &spread, &e, rank);
+        status = run_steps(ctx, x, &partition, &e, rank);
     if (status == ORTH_OK)
         check_plan(x, &e, comms, rank);
     if (e.ex)
         engine_close(ctx, &e);
-    orth_spread_release(ctx, &spread);
+    orth_partition_release(ctx, &partition);
     return status;
 }
 
@@ -320,22 +320,22 @@ TEST(a_rank_keeps_as_many_versions_as_its_schedule_says)
 {
     orth_ctx *ctx = test_ctx(1);
     stale_case *x = stale_new(1, 0, 4, 1, 8, 1);
-    orth_spread s;
-    CHECK_OK(ctx, orth_spread_make(ctx, &s, &x->c.layout, &x->c.model));
+    orth_partition s;
+    CHECK_OK(ctx, orth_partition_make(ctx, &s, &x->c.layout, &x->c.model));
     for (int r = 0; r < 4; r++) {
         orth_chunk chunks[8];
-        orth_unit unit;
+        orth_compiled compiled;
         orth_model_shape shape = layout_shape(&x->c);
         char name[64];
-        orth_spread_shape(&s, r, &shape, chunks);
-        CHECK_OK(ctx, orth_unit_build(ctx, &x->c.model, &shape, &unit));
+        orth_partition_shape(&s, r, &shape, chunks);
+        CHECK_OK(ctx, orth_compiled_build(ctx, &x->c.model, &shape, &compiled));
         snprintf(name, sizeof name, "stash.layers.%d.attn.qkv.weight", chunks[0].first_layer);
         assert_int_equal(orth_schedule_peak_versions(&s.schedule, r), 4 - r);
-        assert_int_equal(most_stashed(&unit.program, name), 4 - r - 1);
-        assert_int_equal(unit.program.num_updates, 8);
-        orth_unit_release(&unit);
+        assert_int_equal(most_stashed(&compiled.program, name), 4 - r - 1);
+        assert_int_equal(compiled.program.num_updates, 8);
+        orth_compiled_release(&compiled);
     }
-    orth_spread_release(ctx, &s);
+    orth_partition_release(ctx, &s);
     stale_free(x);
     test_ctx_free(ctx);
 }
@@ -347,7 +347,7 @@ TEST(asynchronous_layouts_are_accepted)
     orth_ctx *ctx = test_ctx(1);
     for (uint64_t seed = 1; seed <= 60; seed++) {
         layout_case c = layout_random_case(seed, LAYOUT_ANY);
-        orth_spread s;
+        orth_partition s;
         const orth_model_shape shape = layout_shape(&c);
         char what[224];
         c.layout.pipeline = "pipedream";
@@ -358,10 +358,10 @@ TEST(asynchronous_layouts_are_accepted)
         c.layout.num_dp_share = 0;
         c.model.tied = c.model.tied && c.layout.pp == 1;
         layout_describe(&c, what, sizeof what);
-        CHECK_OK(ctx, orth_spread_make(ctx, &s, &c.layout, &c.model));
+        CHECK_OK(ctx, orth_partition_make(ctx, &s, &c.layout, &c.model));
         if (orth_check_layout(ctx, &s, &c.model, &shape) != ORTH_OK)
             fail_msg("%s: %s", what, ctx->error.message);
-        orth_spread_release(ctx, &s);
+        orth_partition_release(ctx, &s);
     }
     test_ctx_free(ctx);
 }

@@ -9,7 +9,7 @@
 
 typedef struct {
     layout_case c;
-    orth_spread spread;
+    orth_partition partition;
     orth_chunk chunks[16];
     orth_model_blocks blocks;
     orth_program p;
@@ -18,9 +18,9 @@ typedef struct {
 static void compile(orth_ctx *ctx, const layout_case *c, int rank, compiled *x)
 {
     x->c = *c;
-    CHECK_OK(ctx, orth_spread_make(ctx, &x->spread, &x->c.layout, &x->c.model));
+    CHECK_OK(ctx, orth_partition_make(ctx, &x->partition, &x->c.layout, &x->c.model));
     orth_model_shape shape = layout_shape(&x->c);
-    orth_spread_shape(&x->spread, rank, &shape, x->chunks);
+    orth_partition_shape(&x->partition, rank, &shape, x->chunks);
     CHECK_OK(ctx, orth_model_blocks_build(ctx, &x->c.model, &shape, &x->blocks));
     orth_program_init(ctx, &x->p);
     CHECK_OK(ctx, orth_compile(ctx, &x->blocks.spec, &x->p));
@@ -32,7 +32,7 @@ static void release(orth_ctx *ctx, compiled *x)
 {
     orth_program_release(&x->p);
     orth_model_blocks_release(&x->blocks);
-    orth_spread_release(ctx, &x->spread);
+    orth_partition_release(ctx, &x->partition);
 }
 
 static uint64_t first_seed(void)

@@ -9,7 +9,7 @@
 
 typedef struct {
     layout_case c;
-    orth_spread spread;
+    orth_partition partition;
     orth_programs_spec spec;
     orth_again_search *search;
     uint64_t chosen[16];
@@ -18,15 +18,15 @@ typedef struct {
 static void begin(orth_ctx *ctx, searching *x, const layout_case *c)
 {
     *x = (searching){.c = *c};
-    CHECK_OK(ctx, orth_spread_make(ctx, &x->spread, &x->c.layout, &x->c.model));
-    x->spec = (orth_programs_spec){.spread = &x->spread, .model = &x->c.model, .step = layout_shape(&x->c), .num_threads = 1};
+    CHECK_OK(ctx, orth_partition_make(ctx, &x->partition, &x->c.layout, &x->c.model));
+    x->spec = (orth_programs_spec){.partition = &x->partition, .model = &x->c.model, .step = layout_shape(&x->c), .num_threads = 1};
     CHECK_OK(ctx, orth_again_search_make(ctx, &x->search, &x->spec));
 }
 
 static void end(orth_ctx *ctx, searching *x)
 {
     orth_again_search_release(ctx, x->search);
-    orth_spread_release(ctx, &x->spread);
+    orth_partition_release(ctx, &x->partition);
 }
 
 static orth_again_result choose(orth_ctx *ctx, searching *x, size_t rank_limit, size_t total_limit)
@@ -41,18 +41,18 @@ static orth_again_result counted(orth_ctx *ctx, const searching *x, const orth_r
 {
     orth_again_result sum = {0};
     orth_chunk chunks[64];
-    for (int rank = 0; rank < x->spread.mesh.num_ranks; rank++) {
+    for (int rank = 0; rank < x->partition.mesh.num_ranks; rank++) {
         orth_programs_spec spec = x->spec;
-        orth_rank_units units;
+        orth_rank_programs programs;
         spec.step.recompute = *r;
-        CHECK_OK(ctx, orth_rank_units_build(ctx, &spec, rank, NULL, chunks, &units));
-        const size_t bytes = orth_program_bytes(&units.step.program);
+        CHECK_OK(ctx, orth_rank_programs_build(ctx, &spec, rank, NULL, chunks, &programs));
+        const size_t bytes = orth_program_bytes(&programs.step.program);
         if (bytes > sum.worst_bytes)
             sum.worst_rank = rank;
         sum.worst_bytes = ORTH_MAX(sum.worst_bytes, bytes);
         sum.total_bytes += bytes;
-        sum.added_flops += orth_program_cost(&units.step.program).hardware_flops;
-        orth_rank_units_release(&units);
+        sum.added_flops += orth_program_cost(&programs.step.program).hardware_flops;
+        orth_rank_programs_release(&programs);
     }
     return sum;
 }
@@ -95,13 +95,13 @@ static int try_all(orth_ctx *ctx, const searching *x, int num_nodes, const uint6
 static int list_sets(orth_ctx *ctx, const searching *x, int *num_nodes, uint64_t *sets)
 {
     orth_chunk chunks[64];
-    orth_rank_units units;
+    orth_rank_programs programs;
     orth_arena arena = {0};
     orth_saved saved;
     int n = 0;
-    CHECK_OK(ctx, orth_rank_units_build(ctx, &x->spec, 0, NULL, chunks, &units));
-    const orth_graph *g = &units.step.blocks.layer;
-    CHECK_OK(ctx, orth_saved_find(ctx, &arena, &units.step.program, &units.step.blocks.spec, &saved));
+    CHECK_OK(ctx, orth_rank_programs_build(ctx, &x->spec, 0, NULL, chunks, &programs));
+    const orth_graph *g = &programs.step.blocks.layer;
+    CHECK_OK(ctx, orth_saved_find(ctx, &arena, &programs.step.program, &programs.step.blocks.spec, &saved));
     *num_nodes = g->num_forward;
     for (uint64_t subset = 0; subset < (uint64_t)1 << g->num_forward; subset++) {
         bool again[64];
@@ -115,7 +115,7 @@ static int list_sets(orth_ctx *ctx, const searching *x, int *num_nodes, uint64_t
             sets[n++] = marks;
     }
     orth_arena_release(ctx, &arena);
-    orth_rank_units_release(&units);
+    orth_rank_programs_release(&programs);
     return n;
 }
 

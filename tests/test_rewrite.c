@@ -7,7 +7,7 @@
 
 typedef struct {
     layout_case c;
-    orth_spread spread;
+    orth_partition partition;
     orth_chunk chunks[16];
     orth_model_blocks blocks;
     orth_program p;
@@ -25,10 +25,10 @@ static uint64_t first_seed(void)
 static void compile(orth_ctx *ctx, uint64_t seed, compiled *x)
 {
     x->c = layout_random_case(seed, seed % 4 == 3 ? LAYOUT_FAST : LAYOUT_ANY);
-    CHECK_OK(ctx, orth_spread_make(ctx, &x->spread, &x->c.layout, &x->c.model));
+    CHECK_OK(ctx, orth_partition_make(ctx, &x->partition, &x->c.layout, &x->c.model));
     orth_model_shape shape = layout_shape(&x->c);
-    const int rank = (int)test_rand_int(seed, 0, 0, x->spread.mesh.num_ranks - 1);
-    orth_spread_shape(&x->spread, rank, &shape, x->chunks);
+    const int rank = (int)test_rand_int(seed, 0, 0, x->partition.mesh.num_ranks - 1);
+    orth_partition_shape(&x->partition, rank, &shape, x->chunks);
     CHECK_OK(ctx, orth_model_blocks_build(ctx, &x->c.model, &shape, &x->blocks));
     orth_program_init(ctx, &x->p);
     CHECK_OK(ctx, orth_compile(ctx, &x->blocks.spec, &x->p));
@@ -38,7 +38,7 @@ static void release(orth_ctx *ctx, compiled *x)
 {
     orth_program_release(&x->p);
     orth_model_blocks_release(&x->blocks);
-    orth_spread_release(ctx, &x->spread);
+    orth_partition_release(ctx, &x->partition);
 }
 
 static void put_back(orth_rewrite *r)

@@ -131,7 +131,7 @@ static void compare(const char *what, int rank, const orth_param_desc *param, co
                  (int)said->weight_gathers, (int)done->weight_gathers);
 }
 
-static void check_rank(orth_ctx *ctx, const layout_case *c, const orth_spread *spread, int rank)
+static void check_rank(orth_ctx *ctx, const layout_case *c, const orth_partition *partition, int rank)
 {
     orth_chunk chunks[16];
     orth_model_blocks blocks;
@@ -139,7 +139,7 @@ static void check_rank(orth_ctx *ctx, const layout_case *c, const orth_spread *s
     orth_model_shape shape = layout_shape(c);
     char what[512];
     layout_describe(c, what, sizeof what);
-    orth_spread_shape(spread, rank, &shape, chunks);
+    orth_partition_shape(partition, rank, &shape, chunks);
     CHECK_OK(ctx, orth_model_blocks_build(ctx, &c->model, &shape, &blocks));
     orth_program_init(ctx, &p);
     CHECK_OK(ctx, orth_compile(ctx, &blocks.spec, &p));
@@ -170,11 +170,11 @@ static void check_rank(orth_ctx *ctx, const layout_case *c, const orth_spread *s
 
 static void check_case(orth_ctx *ctx, const layout_case *c)
 {
-    orth_spread spread;
-    CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c->layout, &c->model));
-    for (int r = 0; r < spread.mesh.num_ranks; r++)
-        check_rank(ctx, c, &spread, r);
-    orth_spread_release(ctx, &spread);
+    orth_partition partition;
+    CHECK_OK(ctx, orth_partition_make(ctx, &partition, &c->layout, &c->model));
+    for (int r = 0; r < partition.mesh.num_ranks; r++)
+        check_rank(ctx, c, &partition, r);
+    orth_partition_release(ctx, &partition);
 }
 
 TEST(the_printed_path_of_every_gradient_is_the_one_that_the_program_takes)
@@ -226,22 +226,22 @@ TEST(the_two_paths_of_a_tied_weight_join_before_the_update)
         "      6  update        shard   added to the sum of the embedding\n";
     orth_ctx *ctx = test_ctx(1);
     layout_case c = layout_base_case(3, 0);
-    orth_spread spread;
+    orth_partition partition;
     orth_chunk chunks[16];
     orth_model_blocks blocks;
     orth_text text = {0};
     c.model.tied = true;
     c.layout.dp = c.layout.cp = c.layout.zero = 2;
     orth_model_shape shape = layout_shape(&c);
-    CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c.layout, &c.model));
-    orth_spread_shape(&spread, 0, &shape, chunks);
+    CHECK_OK(ctx, orth_partition_make(ctx, &partition, &c.layout, &c.model));
+    orth_partition_shape(&partition, 0, &shape, chunks);
     CHECK_OK(ctx, orth_model_blocks_build(ctx, &c.model, &shape, &blocks));
     orth_route_print(ctx, &text, &blocks.spec, blocks.spec.embed.param_index[0]);
     char *got = orth_text_take(ctx, &text);
     assert_string_equal(got, want);
     orth_mem_free(ctx, got);
     orth_model_blocks_release(&blocks);
-    orth_spread_release(ctx, &spread);
+    orth_partition_release(ctx, &partition);
     test_ctx_free(ctx);
 }
 

@@ -39,10 +39,10 @@ static double unit_seconds(void *user, const orth_program *p, int32_t i, int k, 
                     ? u->time[ORTH_ACTION_W] : 0);
 }
 
-static void with_programs(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model, const orth_model_shape *shape,
+static void with_programs(orth_ctx *ctx, const orth_partition *partition, const orth_model_config *model, const orth_model_shape *shape,
                           orth_status (*fn)(orth_ctx *, void *, const orth_rank_source *), void *user)
 {
-    const orth_programs_spec spec = {.spread = spread, .model = model, .step = *shape, .num_threads = 1};
+    const orth_programs_spec spec = {.partition = partition, .model = model, .step = *shape, .num_threads = 1};
     orth_programs programs;
     CHECK_OK(ctx, orth_programs_make(ctx, &programs, &spec));
     const orth_rank_source source = orth_programs_source(&programs);
@@ -50,7 +50,7 @@ static void with_programs(orth_ctx *ctx, const orth_spread *spread, const orth_m
     orth_programs_release(ctx, &programs);
 }
 
-static orth_status simulate_units(orth_ctx *ctx, void *user, const orth_rank_source *source)
+static orth_status simulate_compiled(orth_ctx *ctx, void *user, const orth_rank_source *source)
 {
     void **both = user;
     return orth_simulate_step(ctx, source, unit_seconds, both[0], both[1], NULL);
@@ -66,14 +66,14 @@ static double length_of_programs(orth_ctx *ctx, const char *name, int p, int v, 
     c.layout.pipeline = name;
     c.layout.virtual_stages = v;
     c.layout.global_batch = m;
-    orth_spread spread;
+    orth_partition partition;
     const orth_model_shape shape = layout_shape(&c);
-    CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c.layout, &c.model));
-    units u = {&spread.schedule, {f, bi + w, bi, w}};
+    CHECK_OK(ctx, orth_partition_make(ctx, &partition, &c.layout, &c.model));
+    units u = {&partition.schedule, {f, bi + w, bi, w}};
     orth_rank_time times[8];
     void *both[] = {&u, times};
-    with_programs(ctx, &spread, &c.model, &shape, simulate_units, both);
-    orth_spread_release(ctx, &spread);
+    with_programs(ctx, &partition, &c.model, &shape, simulate_compiled, both);
+    orth_partition_release(ctx, &partition);
     return times[0].step_s;
 }
 
@@ -104,7 +104,7 @@ TEST(programs_of_every_schedule_have_the_bubble_of_its_formula)
 /* ---- any layout ---- */
 
 typedef struct {
-    const orth_spread *spread;
+    const orth_partition *partition;
     int num_ranks;
     orth_rank_time *times;
     int64_t **clocks;      /* [num_ranks] with room for any program here */
@@ -116,7 +116,7 @@ typedef struct {
 /* A rank does one action after the other, whatever was started early or is waited for late. */
 static void check_actions(orth_ctx *ctx, const timed *t, const orth_program *p, int rank)
 {
-    const orth_spread *s = t->spread;
+    const orth_partition *s = t->partition;
     const int32_t num = s->schedule.lists[orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_PP)].num_actions;
     orth_span *spans = orth_mem_alloc(ctx, (size_t)num * sizeof *spans);
     assert_non_null(spans);
@@ -170,16 +170,16 @@ TEST(simulated_time_is_computing_communication_and_waiting)
         layout_case c = layout_random_case(seed, LAYOUT_ANY);
         orth_rates rates = {1e9, seed % 2 ? 1e8 : 1e12};
         const orth_model_shape shape = layout_shape(&c);
-        orth_spread spread;
-        timed t = {.spread = &spread, .times = times, .clocks = clocks, .rates = &rates};
-        CHECK_OK(ctx, orth_spread_make(ctx, &spread, &c.layout, &c.model));
-        with_programs(ctx, &spread, &c.model, &shape, time_programs, &t);
+        orth_partition partition;
+        timed t = {.partition = &partition, .times = times, .clocks = clocks, .rates = &rates};
+        CHECK_OK(ctx, orth_partition_make(ctx, &partition, &c.layout, &c.model));
+        with_programs(ctx, &partition, &c.model, &shape, time_programs, &t);
         for (int r = 0; r < t.num_ranks; r++) {
             const double sum = times[r].compute_s + times[r].comm_s + times[r].wait_s;
             assert_true(times[r].step_s == times[0].step_s && times[r].wait_s >= 0 && times[r].comm_s >= 0);
             assert_true(fabs(sum - times[r].step_s) < 1e-9 * (1 + sum));
         }
-        orth_spread_release(ctx, &spread);
+        orth_partition_release(ctx, &partition);
     }
     free(room);
     test_ctx_free(ctx);

@@ -109,7 +109,7 @@ static orth_status open_all(orth_ctx *ctx, scoring *s, const orth_cmd *cmd)
     s->token_bytes = orth_eval_token_bytes(ctx, t, s->file.model.vocab);
     if (!s->token_bytes)
         return ORTH_ERR_NOMEM;
-    return orth_model_file_fill(ctx, &s->file, &s->evaluator.unit, s->evaluator.executor);
+    return orth_model_file_fill(ctx, &s->file, &s->evaluator.compiled, s->evaluator.executor);
 }
 
 static void close_all(orth_ctx *ctx, scoring *s)

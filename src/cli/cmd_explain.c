@@ -23,26 +23,26 @@ static orth_status print_text(orth_ctx *ctx, orth_text *text)
     return ORTH_OK;
 }
 
-static orth_status print_mesh(orth_ctx *ctx, const orth_config *cfg, const orth_spread *spread)
+static orth_status print_mesh(orth_ctx *ctx, const orth_config *cfg, const orth_partition *partition)
 {
     orth_text text = {0};
-    orth_mesh_print(ctx, &text, &spread->mesh, (int)cfg->parallel_ranks_per_host, MESH_ROWS);
+    orth_mesh_print(ctx, &text, &partition->mesh, (int)cfg->parallel_ranks_per_host, MESH_ROWS);
     return print_text(ctx, &text);
 }
 
 /* In units of time: forward 1, backward 2, of which the halves of a split one are 1 each. */
-static orth_status print_schedule(orth_ctx *ctx, orth_spread *spread)
+static orth_status print_schedule(orth_ctx *ctx, orth_partition *partition)
 {
-    const orth_schedule *s = &spread->schedule;
+    const orth_schedule *s = &partition->schedule;
     orth_text text = {0};
     orth_sim sim;
-    orth_chunk_times *times = ORTH_ARENA_ARRAY(ctx, &spread->arena, orth_chunk_times, s->num_chunks);
+    orth_chunk_times *times = ORTH_ARENA_ARRAY(ctx, &partition->arena, orth_chunk_times, s->num_chunks);
     if (!times)
         return ORTH_ERR_NOMEM;
     for (int c = 0; c < s->num_chunks; c++)
         times[c] = (orth_chunk_times){.time = {[ORTH_ACTION_F] = 1, [ORTH_ACTION_B] = 2, [ORTH_ACTION_BI] = 1,
                                                [ORTH_ACTION_W] = 1}};
-    ORTH_TRY(orth_schedule_simulate(ctx, &spread->arena, s, times, &sim));
+    ORTH_TRY(orth_schedule_simulate(ctx, &partition->arena, s, times, &sim));
     orth_schedule_draw(ctx, &text, s, &sim, 0, 0);
     orth_schedule_report(ctx, &text, s, &sim);
     return print_text(ctx, &text);
@@ -84,26 +84,26 @@ static orth_status print_memory(orth_ctx *ctx, const orth_cmd *cmd, const orth_p
 orth_status orth_cmd_explain(orth_ctx *ctx, const orth_cmd *cmd)
 {
     orth_model_config model;
-    orth_unit unit;
-    orth_spread spread;
+    orth_compiled compiled;
+    orth_partition partition;
     int64_t rank = 0, layer = ORTH_PRINT_ALL, micro = ORTH_PRINT_ALL;
     ORTH_TRY(check_flags(ctx, cmd));
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "rank", 0, INT32_MAX, &rank));
     if (orth_cmd_flag(cmd, "gradient"))
         return orth_explain_gradient(ctx, &cmd->config, orth_cmd_flag(cmd, "gradient"), orth_cmd_flag(cmd, "rank") ? (int)rank : -1);
-    ORTH_TRY(orth_describe_step(ctx, &cmd->config, (int)rank, &model, &spread, &unit));
+    ORTH_TRY(orth_describe_step(ctx, &cmd->config, (int)rank, &model, &partition, &compiled));
     orth_status s = orth_cmd_flag_int(ctx, cmd, "layer", -1, model.layers, &layer);
     if (s == ORTH_OK)
-        s = orth_cmd_flag_int(ctx, cmd, "micro-batch", 0, unit.blocks.spec.num_micro_batches - 1, &micro);
+        s = orth_cmd_flag_int(ctx, cmd, "micro-batch", 0, compiled.blocks.spec.num_micro_batches - 1, &micro);
     if (s == ORTH_OK && orth_cmd_flag(cmd, "mesh"))
-        s = print_mesh(ctx, &cmd->config, &spread);
+        s = print_mesh(ctx, &cmd->config, &partition);
     else if (s == ORTH_OK && orth_cmd_flag(cmd, "schedule"))
-        s = print_schedule(ctx, &spread);
+        s = print_schedule(ctx, &partition);
     else if (s == ORTH_OK && orth_cmd_flag(cmd, "memory"))
-        s = print_memory(ctx, cmd, &unit.program, (int)rank);
+        s = print_memory(ctx, cmd, &compiled.program, (int)rank);
     else if (s == ORTH_OK)
-        orth_print_program(stdout, &unit.program, (int32_t)layer, (int32_t)micro);
-    orth_unit_release(&unit);
-    orth_spread_release(ctx, &spread);
+        orth_print_program(stdout, &compiled.program, (int32_t)layer, (int32_t)micro);
+    orth_compiled_release(&compiled);
+    orth_partition_release(ctx, &partition);
     return s;
 }

@@ -11,7 +11,7 @@
 typedef struct {
     const orth_config *cfg;
     orth_model_config model;
-    orth_spread spread;
+    orth_partition partition;
     orth_chunk *chunks;    /* [num_chunks] of the rank that is looked at */
     int64_t index;
     const char *name;
@@ -42,7 +42,7 @@ static orth_status find(orth_ctx *ctx, weight *w)
 
 static void add_place(orth_ctx *ctx, orth_text *t, const weight *w, int rank, const orth_param_desc *p)
 {
-    const orth_mesh *m = &w->spread.mesh;
+    const orth_mesh *m = &w->partition.mesh;
     orth_text_addf(ctx, t, "%s: %" PRId64, p->name, p->dim[0]);
     if (p->num_dims > 1)
         orth_text_addf(ctx, t, " x %" PRId64, p->dim[1]);
@@ -57,7 +57,7 @@ static orth_status describe_on(orth_ctx *ctx, const weight *w, int rank, orth_te
 {
     orth_model_shape shape = orth_setup_shape(w->cfg, ORTH_MODE_TRAIN);
     orth_model_blocks blocks;
-    orth_spread_shape(&w->spread, rank, &shape, w->chunks);
+    orth_partition_shape(&w->partition, rank, &shape, w->chunks);
     ORTH_TRY(orth_model_blocks_build(ctx, &w->model, &shape, &blocks));
     bool *all = ORTH_NEW_ARRAY(ctx, bool, blocks.spec.num_params);
     if (all) {
@@ -76,7 +76,7 @@ static orth_status describe_on(orth_ctx *ctx, const weight *w, int rank, orth_te
 /* The first rank of each stage that has the weight: others differ in the shape of their slices at most. */
 static orth_status describe_stages(orth_ctx *ctx, const weight *w, orth_text *t)
 {
-    const orth_mesh *m = &w->spread.mesh;
+    const orth_mesh *m = &w->partition.mesh;
     for (int stage = 0; stage < m->size[ORTH_AXIS_PP]; stage++) {
         bool held = false;
         ORTH_TRY(describe_on(ctx, w, orth_mesh_moved(m, 0, ORTH_AXIS_PP, stage), t, &held));
@@ -87,8 +87,8 @@ static orth_status describe_stages(orth_ctx *ctx, const weight *w, orth_text *t)
 static orth_status describe_rank(orth_ctx *ctx, const weight *w, int rank, orth_text *t)
 {
     bool held = false;
-    if (rank >= w->spread.mesh.num_ranks)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "rank %d is not one of the %d of this layout", rank, w->spread.mesh.num_ranks);
+    if (rank >= w->partition.mesh.num_ranks)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "rank %d is not one of the %d of this layout", rank, w->partition.mesh.num_ranks);
     ORTH_TRY(describe_on(ctx, w, rank, t, &held));
     if (!held)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "explain --gradient=%s: rank %d does not have this weight; without --rank, a rank that has "
@@ -101,7 +101,7 @@ static orth_status print(orth_ctx *ctx, weight *w, int rank)
     orth_text t = {0};
     ORTH_TRY(find(ctx, w));
     orth_text_add(ctx, &t, "# stage  one for each  result  how it is made; sums of a tree: kept until the update, or transient\n");
-    w->chunks = ORTH_ARENA_ARRAY(ctx, &w->spread.arena, orth_chunk, w->spread.schedule.num_chunks);
+    w->chunks = ORTH_ARENA_ARRAY(ctx, &w->partition.arena, orth_chunk, w->partition.schedule.num_chunks);
     if (!w->chunks)
         return ORTH_ERR_NOMEM;
     const orth_status s = rank < 0 ? describe_stages(ctx, w, &t) : describe_rank(ctx, w, rank, &t);
@@ -117,8 +117,8 @@ orth_status orth_explain_gradient(orth_ctx *ctx, const orth_config *cfg, const c
     weight w = {.cfg = cfg, .name = name};
     const orth_layout layout = orth_setup_layout(cfg);
     ORTH_TRY(orth_describe_model(ctx, cfg, &w.model));
-    ORTH_TRY(orth_spread_make(ctx, &w.spread, &layout, &w.model));
+    ORTH_TRY(orth_partition_make(ctx, &w.partition, &layout, &w.model));
     const orth_status s = print(ctx, &w, rank);
-    orth_spread_release(ctx, &w.spread);
+    orth_partition_release(ctx, &w.partition);
     return s;
 }

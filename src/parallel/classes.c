@@ -55,10 +55,10 @@ static bool blocks_are_alike(const orth_model_blocks *a, const orth_model_blocks
 static orth_status build_at(orth_ctx *ctx, orth_classes *c, const orth_model_config *model, const orth_model_shape *shape, int tp)
 {
     orth_model_shape s = *shape;
-    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &c->arena, orth_chunk, c->spread->schedule.num_chunks);
+    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &c->arena, orth_chunk, c->partition->schedule.num_chunks);
     if (!chunks)
         return ORTH_ERR_NOMEM;
-    orth_spread_shape(c->spread, orth_mesh_moved(&c->spread->mesh, 0, ORTH_AXIS_TP, tp), &s, chunks);
+    orth_partition_shape(c->partition, orth_mesh_moved(&c->partition->mesh, 0, ORTH_AXIS_TP, tp), &s, chunks);
     ORTH_TRY(orth_model_blocks_build(ctx, model, &s, &c->blocks[tp]));
     c->num_blocks++;
     return ORTH_OK;
@@ -67,7 +67,7 @@ static orth_status build_at(orth_ctx *ctx, orth_classes *c, const orth_model_con
 /* Position 0 is alone. All others are compared with those before that are the first of their kind. */
 static orth_status sort_positions(orth_ctx *ctx, orth_classes *c, const orth_model_config *model, const orth_model_shape *shape)
 {
-    const int tp = c->spread->mesh.size[ORTH_AXIS_TP];
+    const int tp = c->partition->mesh.size[ORTH_AXIS_TP];
     for (int t = 0; t < tp; t++) {
         int like = ORTH_MIN(t, 1);
         ORTH_TRY(build_at(ctx, c, model, shape, t));
@@ -78,11 +78,11 @@ static orth_status sort_positions(orth_ctx *ctx, orth_classes *c, const orth_mod
     return ORTH_OK;
 }
 
-orth_status orth_classes_make(orth_ctx *ctx, orth_classes *out, const orth_spread *spread, const orth_model_config *model,
+orth_status orth_classes_make(orth_ctx *ctx, orth_classes *out, const orth_partition *partition, const orth_model_config *model,
                               const orth_model_shape *shape)
 {
-    const int tp = spread->mesh.size[ORTH_AXIS_TP];
-    *out = (orth_classes){.spread = spread};
+    const int tp = partition->mesh.size[ORTH_AXIS_TP];
+    *out = (orth_classes){.partition = partition};
     out->of_tp = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, tp);
     out->blocks = ORTH_ARENA_ARRAY(ctx, &out->arena, orth_model_blocks, tp);
     const orth_status s = out->of_tp && out->blocks ? sort_positions(ctx, out, model, shape) : ORTH_ERR_NOMEM;
@@ -101,7 +101,7 @@ void orth_classes_release(orth_ctx *ctx, orth_classes *c)
 
 int orth_classes_twin(const orth_classes *c, int rank)
 {
-    const orth_spread *s = c->spread;
+    const orth_partition *s = c->partition;
     if (!s->shares) /* uneven shares: every rank has micro-batches of its own */
         rank = orth_mesh_group_member(&s->mesh, rank, orth_layout_deals_state(&s->layout) ? ORTH_AXES_REPLICATE : ORTH_AXES_DP, 0);
     return orth_mesh_moved(&s->mesh, rank, ORTH_AXIS_TP, c->of_tp[orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_TP)]);
@@ -109,12 +109,12 @@ int orth_classes_twin(const orth_classes *c, int rank)
 
 int orth_classes_of(const orth_classes *c, int rank)
 {
-    const orth_spread *s = c->spread;
+    const orth_partition *s = c->partition;
     rank = orth_classes_twin(c, rank);
     return s->shares ? rank : orth_mesh_group_member(&s->mesh, rank, ORTH_AXES_DP, 0);
 }
 
 const orth_param_desc *orth_classes_params(const orth_classes *c, int rank)
 {
-    return c->blocks[orth_mesh_coord(&c->spread->mesh, rank, ORTH_AXIS_TP)].spec.params;
+    return c->blocks[orth_mesh_coord(&c->partition->mesh, rank, ORTH_AXIS_TP)].spec.params;
 }

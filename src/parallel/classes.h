@@ -10,18 +10,18 @@
 #ifndef ORTH_PARALLEL_CLASSES_H
 #define ORTH_PARALLEL_CLASSES_H
 
-#include "parallel/spread.h"
+#include "parallel/partition.h"
 
 typedef struct {
-    const orth_spread *spread;
+    const orth_partition *partition;
     int32_t *of_tp;             /* [tp] the lowest tensor-parallel position that is alike */
     orth_model_blocks *blocks;  /* [tp] of the first rank at each position */
     int num_blocks;             /* built so far */
     orth_arena arena;
 } orth_classes;
 
-/* `shape`: what is the same on all ranks (mode, sequence length, types, optimizer); orth_spread_shape adds the rest. spread outlives *out. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
-orth_status orth_classes_make(orth_ctx *ctx, orth_classes *out, const orth_spread *spread, const orth_model_config *model,
+/* `shape`: what is the same on all ranks (mode, sequence length, types, optimizer); orth_partition_shape adds the rest. partition outlives *out. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
+orth_status orth_classes_make(orth_ctx *ctx, orth_classes *out, const orth_partition *partition, const orth_model_config *model,
                               const orth_model_shape *shape);
 void orth_classes_release(orth_ctx *ctx, orth_classes *c);
 

@@ -50,7 +50,7 @@ int64_t orth_layout_fast_parts(const orth_layout *l);
 int64_t orth_layout_share(const orth_layout *l, int64_t dp_rank);
 int64_t orth_layout_micro_batches(const orth_layout *l, int64_t dp_rank);
 /* Whether shares are other than branches of one size of the tree over sequences: dp ranks then combine gradients node
- * by node (program/lower/uneven.c). */
+ * by node (program/lower/uneven_shares.c). */
 bool orth_layout_is_uneven(const orth_layout *l);
 
 /* Whether dp ranks have different parts of the optimizer state: ZeRO, or one owner. */

@@ -147,17 +147,17 @@ static orth_status read_kept(orth_ctx *ctx, const orth_program *p, orth_block_co
 /* The small run. Its ranks are alike, so that the program of the first is taken for all of them; only messages around a ring need the
  * programs of all. */
 typedef struct {
-    orth_spread spread;
+    orth_partition partition;
     orth_programs_spec spec;
     orth_programs programs;     /* of a ring */
-    orth_rank_units units;      /* else */
+    orth_rank_programs rank_programs;      /* else */
     bool ring;
     orth_arena arena;
 } small_run;
 
 static orth_status program_of(orth_ctx *ctx, void *user, int rank, orth_rank_program *out)
 {
-    const orth_unit *u = &((small_run *)user)->units.step;
+    const orth_compiled *u = &((small_run *)user)->rank_programs.step;
     (void)ctx, (void)rank;
     *out = (orth_rank_program){&u->program, u->blocks.spec.params, u->blocks.spec.num_params};
     return ORTH_OK;
@@ -172,24 +172,24 @@ static int first_rank(void *user, int rank)
 static const orth_param_desc *params_of(void *user, int rank)
 {
     (void)rank;
-    return ((small_run *)user)->units.step.blocks.spec.params;
+    return ((small_run *)user)->rank_programs.step.blocks.spec.params;
 }
 
 static int group_of(void *user, int rank, orth_group group, int *ranks)
 {
-    return orth_spread_group(&((small_run *)user)->spread, rank, group, ranks);
+    return orth_partition_group(&((small_run *)user)->partition, rank, group, ranks);
 }
 
 static orth_rank_groups groups_of(void *user, int rank)
 {
-    return orth_spread_groups(&((small_run *)user)->spread, rank);
+    return orth_partition_groups(&((small_run *)user)->partition, rank);
 }
 
 static orth_rank_source source_of(small_run *r)
 {
     if (r->ring)
         return orth_programs_source(&r->programs);
-    return (orth_rank_source){.num_ranks = r->spread.mesh.num_ranks, .user = r, .same_as = first_rank, .twin_of = first_rank,
+    return (orth_rank_source){.num_ranks = r->partition.mesh.num_ranks, .user = r, .same_as = first_rank, .twin_of = first_rank,
                               .program = program_of, .params = params_of, .group = group_of, .groups = groups_of};
 }
 
@@ -198,12 +198,12 @@ static orth_status build_small(orth_ctx *ctx, small_run *r)
     orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &r->arena, orth_chunk, 1);
     if (!chunks)
         return ORTH_ERR_NOMEM;
-    r->spec.spread = &r->spread;
-    return r->ring ? orth_programs_make(ctx, &r->programs, &r->spec) : orth_rank_units_build(ctx, &r->spec, 0, NULL, chunks, &r->units);
+    r->spec.partition = &r->partition;
+    return r->ring ? orth_programs_make(ctx, &r->programs, &r->spec) : orth_rank_programs_build(ctx, &r->spec, 0, NULL, chunks, &r->rank_programs);
 }
 
 /* All clocks of a run whose ranks are alike are one. */
-static orth_status clocks_of(orth_ctx *ctx, const orth_bounds *b, small_run *r, const orth_unit **unit, int64_t ***out)
+static orth_status clocks_of(orth_ctx *ctx, const orth_bounds *b, small_run *r, const orth_compiled **compiled, int64_t ***out)
 {
     const orth_rank_source source = source_of(r);
     int64_t **clocks = ORTH_ARENA_ARRAY(ctx, &r->arena, int64_t *, source.num_ranks);
@@ -216,25 +216,25 @@ static orth_status clocks_of(orth_ctx *ctx, const orth_bounds *b, small_run *r, 
         if (!clocks[k])
             return ORTH_ERR_NOMEM;
     }
-    ORTH_TRY(orth_cluster_clocks(ctx, &source, &r->spread, b->hardware, clocks));
-    *unit = &r->units.step;
+    ORTH_TRY(orth_cluster_clocks(ctx, &source, &r->partition, b->hardware, clocks));
+    *compiled = &r->rank_programs.step;
     *out = clocks;
-    return r->ring ? orth_programs_of(ctx, &r->programs, 0, unit) : ORTH_OK;
+    return r->ring ? orth_programs_of(ctx, &r->programs, 0, compiled) : ORTH_OK;
 }
 
 static orth_status read_costs(orth_ctx *ctx, const orth_bounds *b, small_run *r, orth_block_costs *out)
 {
-    const orth_unit *unit;
+    const orth_compiled *compiled;
     int64_t **clocks;
     double elems = 0;
-    ORTH_TRY(clocks_of(ctx, b, r, &unit, &clocks));
+    ORTH_TRY(clocks_of(ctx, b, r, &compiled, &clocks));
     *out = (orth_block_costs){.update_s = 0};
-    read_times(&unit->program, clocks[0], b->hardware, r->spread.layout.cp > 1, out);
-    read_states(&unit->program, &unit->blocks.spec, out);
+    read_times(&compiled->program, clocks[0], b->hardware, r->partition.layout.cp > 1, out);
+    read_states(&compiled->program, &compiled->blocks.spec, out);
     for (int k = 0; k < ORTH_NUM_PIECES; k++)
         elems += out->piece[k].elems * (k == ORTH_PIECE_LAYER ? SMALL_LAYERS : 1);
-    read_update(&unit->program, b->hardware, elems, out);
-    return read_kept(ctx, &unit->program, out);
+    read_update(&compiled->program, b->hardware, elems, out);
+    return read_kept(ctx, &compiled->program, out);
 }
 
 orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const orth_layout *l, const orth_recompute *recompute,
@@ -247,16 +247,16 @@ orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const ort
     r.spec = (orth_programs_spec){.model = &model, .step = *b->step, .num_threads = 1};
     r.spec.step.recompute = *recompute;
     r.spec.step.parts = (int32_t)l->parts;
-    ORTH_TRY(orth_spread_make(ctx, &r.spread, &small, &model));
+    ORTH_TRY(orth_partition_make(ctx, &r.partition, &small, &model));
     orth_status s = build_small(ctx, &r);
     if (s == ORTH_OK) {
         s = read_costs(ctx, b, &r, out);
         if (r.ring)
             orth_programs_release(ctx, &r.programs);
         else
-            orth_rank_units_release(&r.units);
+            orth_rank_programs_release(&r.rank_programs);
     }
-    orth_spread_release(ctx, &r.spread);
+    orth_partition_release(ctx, &r.partition);
     orth_arena_release(ctx, &r.arena);
     return s;
 }
@@ -481,7 +481,7 @@ static orth_status cut_of(orth_ctx *ctx, orth_bounds *b, const orth_layout *l, i
         int32_t *cut = ORTH_ARENA_ARRAY(ctx, &b->arena, int32_t, chunks + 1);
         if (!cut)
             return ORTH_ERR_NOMEM;
-        ORTH_TRY(orth_spread_cut(ctx, l, b->model, (int)chunks, cut));
+        ORTH_TRY(orth_partition_cut(ctx, l, b->model, (int)chunks, cut));
         b->cuts[chunks] = cut;
     }
     *out = b->cuts[chunks];

@@ -10,7 +10,7 @@
 /* What the clock of the simulation asks: where the groups of the rank at hand lie. */
 typedef struct {
     const orth_hardware *h;
-    const orth_spread *spread;
+    const orth_partition *partition;
     int *ranks;                             /* [num_ranks] room for a group */
     int rank;                               /* whose places these are; -1 */
     bool known[ORTH_NUM_GROUPS];
@@ -23,7 +23,7 @@ static const orth_link_place *place_of(links *x, int rank, orth_group g)
         memset(x->known, 0, sizeof x->known);
     x->rank = rank;
     if (!x->known[g]) {
-        const int n = orth_spread_group(x->spread, rank, g, x->ranks);
+        const int n = orth_partition_group(x->partition, rank, g, x->ranks);
         x->place[g] = orth_link_place_of(x->h, x->ranks, n);
         x->known[g] = true;
     }
@@ -51,7 +51,7 @@ static double seconds(void *user, const orth_program *p, int32_t instr, int k, i
     orth_link_place place = *place_of(x, rank, g);
     if (orth_op_is_message(n->op)) {
         const int devices = (int)x->h->node_devices;
-        orth_spread_group(x->spread, rank, g, x->ranks);
+        orth_partition_group(x->partition, rank, g, x->ranks);
         place.same_node = x->ranks[call.peer] / devices == rank / devices;
     }
     return orth_link_seconds(x->h, call.kind, call_bytes(&call, groups->size[g]), &place, NULL);
@@ -93,7 +93,7 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
 {
     double peak;
     ORTH_TRY(orth_hardware_peak(ctx, h, compute, &peak));
-    links x = {.h = h, .spread = &p->spread, .rank = -1, .ranks = ORTH_NEW_ARRAY(ctx, int, p->num_ranks)};
+    links x = {.h = h, .partition = &p->partition, .rank = -1, .ranks = ORTH_NEW_ARRAY(ctx, int, p->num_ranks)};
     if (!x.ranks)
         return ORTH_ERR_NOMEM;
     const orth_status s = orth_run_plan_time(ctx, p, seconds, &x, timeline);
@@ -111,10 +111,10 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
     return ORTH_OK;
 }
 
-orth_status orth_cluster_clocks(orth_ctx *ctx, const orth_rank_source *source, const orth_spread *spread, const orth_hardware *h,
+orth_status orth_cluster_clocks(orth_ctx *ctx, const orth_rank_source *source, const orth_partition *partition, const orth_hardware *h,
                                 int64_t *const *clocks)
 {
-    links x = {.h = h, .spread = spread, .rank = -1, .ranks = ORTH_NEW_ARRAY(ctx, int, source->num_ranks)};
+    links x = {.h = h, .partition = partition, .rank = -1, .ranks = ORTH_NEW_ARRAY(ctx, int, source->num_ranks)};
     orth_rank_time *times = ORTH_NEW_ARRAY(ctx, orth_rank_time, source->num_ranks);
     const orth_status s = x.ranks && times ? orth_simulate_step(ctx, source, seconds, &x, times, clocks) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, times);
@@ -177,7 +177,7 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
 /* A row for each pipeline stage: the rank of it that needs the most. */
 static void add_memory(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_cluster_plan *c)
 {
-    const int stages = p->spread.mesh.size[ORTH_AXIS_PP];
+    const int stages = p->partition.mesh.size[ORTH_AXIS_PP];
     orth_text_addf(ctx, t, "\nmemory in GiB (exact)%9s", "");
     for (int k = 0; k < ORTH_NUM_CLASSES; k++)
         orth_text_addf(ctx, t, " %11s", orth_class_name((orth_class)k));
@@ -185,7 +185,7 @@ static void add_memory(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     for (int stage = 0; stage < stages; stage++) {
         int worst = -1;
         for (int r = 0; r < p->num_ranks; r++)
-            if (orth_mesh_coord(&p->spread.mesh, r, ORTH_AXIS_PP) == stage &&
+            if (orth_mesh_coord(&p->partition.mesh, r, ORTH_AXIS_PP) == stage &&
                 (worst < 0 || p->ranks[r].total_bytes > p->ranks[worst].total_bytes))
                 worst = r;
         char name[48];
@@ -212,7 +212,7 @@ static void add_traffic(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, con
         any = true;
         int n = 0; /* of the first rank that has such a group */
         for (int r = 0; r < p->num_ranks && n < 2; r++)
-            n = orth_spread_group(&p->spread, r, (orth_group)g, ranks);
+            n = orth_partition_group(&p->partition, r, (orth_group)g, ranks);
         const orth_link_place place = orth_link_place_of(h, ranks, n);
         orth_text_addf(ctx, t, "  %-26s %12.4f %8d %6d %7d\n", orth_group_name((orth_group)g),
                        gib((size_t)bytes) / p->num_ranks, n, place.num_nodes, place.per_node);

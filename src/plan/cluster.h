@@ -30,8 +30,8 @@ size_t orth_cluster_rank_limit(const orth_hardware *h);
 orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardware *h, orth_dtype compute, int64_t steps,
                                const char *timeline, orth_cluster_plan *out);
 
-/* When each instruction ran: clocks [num_ranks of the source] as orth_simulate_step fills them. spread: of the ranks. */
-orth_status orth_cluster_clocks(orth_ctx *ctx, const orth_rank_source *source, const orth_spread *spread, const orth_hardware *h,
+/* When each instruction ran: clocks [num_ranks of the source] as orth_simulate_step fills them. partition: of the ranks. */
+orth_status orth_cluster_clocks(orth_ctx *ctx, const orth_rank_source *source, const orth_partition *partition, const orth_hardware *h,
                                 int64_t *const *clocks);
 
 /* For people: the answer in five lines, then memory of the worst rank and of each stage, and traffic of each axis. Heap

@@ -66,17 +66,17 @@ static orth_status add_rows(orth_ctx *ctx, making *x)
 orth_status orth_pareto_make(orth_ctx *ctx, orth_pareto *out, const orth_layout *layout, const orth_programs_spec *spec,
                              orth_pareto_price_fn price, void *user)
 {
-    orth_spread spread;
+    orth_partition partition;
     making x = {.out = out, .layout = layout, .spec = *spec, .price = price, .user = user};
     *out = (orth_pareto){.num = 0};
-    ORTH_TRY(orth_spread_make(ctx, &spread, layout, spec->model));
-    x.spec.spread = &spread;
+    ORTH_TRY(orth_partition_make(ctx, &partition, layout, spec->model));
+    x.spec.partition = &partition;
     orth_status s = orth_again_search_make(ctx, &x.search, &x.spec);
     if (s == ORTH_OK) {
         s = add_rows(ctx, &x);
         orth_again_search_release(ctx, x.search);
     }
-    orth_spread_release(ctx, &spread);
+    orth_partition_release(ctx, &partition);
     if (s != ORTH_OK)
         orth_pareto_release(ctx, out);
     return s;

@@ -8,14 +8,14 @@
 
 /* ---- one program ---- */
 
-orth_status orth_unit_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
-                            orth_unit *out)
+orth_status orth_compiled_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
+                                orth_compiled *out)
 {
-    return orth_unit_build_for(ctx, model, shape, orth_pool_num_threads(ctx->pool), NULL, out);
+    return orth_compiled_build_for(ctx, model, shape, orth_pool_num_threads(ctx->pool), NULL, out);
 }
 
-orth_status orth_unit_build_for(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
-                                int num_threads, orth_place_memory *memory, orth_unit *out)
+orth_status orth_compiled_build_for(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
+                                    int num_threads, orth_place_memory *memory, orth_compiled *out)
 {
     ORTH_TRY(orth_model_blocks_build(ctx, model, shape, &out->blocks));
     orth_program_init(ctx, &out->program);
@@ -27,11 +27,11 @@ orth_status orth_unit_build_for(orth_ctx *ctx, const orth_model_config *model, c
     if (s == ORTH_OK)
         s = orth_check(ctx, &out->program);
     if (s != ORTH_OK)
-        orth_unit_release(out);
+        orth_compiled_release(out);
     return s;
 }
 
-void orth_unit_release(orth_unit *u)
+void orth_compiled_release(orth_compiled *u)
 {
     orth_program_release(&u->program);
     orth_model_blocks_release(&u->blocks);
@@ -39,12 +39,12 @@ void orth_unit_release(orth_unit *u)
 
 /* ---- of one rank ---- */
 
-orth_status orth_rank_units_build(orth_ctx *ctx, const orth_programs_spec *spec, int rank, orth_place_memory *memory,
-                                  orth_chunk *chunks, orth_rank_units *out)
+orth_status orth_rank_programs_build(orth_ctx *ctx, const orth_programs_spec *spec, int rank, orth_place_memory *memory,
+                                     orth_chunk *chunks, orth_rank_programs *out)
 {
-    *out = (orth_rank_units){.shape = spec->step, .evaluates = spec->evaluates};
-    orth_spread_shape(spec->spread, rank, &out->shape, chunks);
-    ORTH_TRY(orth_unit_build_for(ctx, spec->model, &out->shape, spec->num_threads, memory, &out->step));
+    *out = (orth_rank_programs){.shape = spec->step, .evaluates = spec->evaluates};
+    orth_partition_shape(spec->partition, rank, &out->shape, chunks);
+    ORTH_TRY(orth_compiled_build_for(ctx, spec->model, &out->shape, spec->num_threads, memory, &out->step));
     if (!spec->evaluates)
         return ORTH_OK;
     orth_model_shape eval = spec->eval;
@@ -52,19 +52,19 @@ orth_status orth_rank_units_build(orth_ctx *ctx, const orth_programs_spec *spec,
     eval.mesh = out->shape.mesh;
     eval.chunks = out->shape.chunks;
     eval.num_chunks = out->shape.num_chunks;
-    orth_status s = orth_unit_build_for(ctx, spec->model, &eval, spec->num_threads, memory, &out->eval);
+    orth_status s = orth_compiled_build_for(ctx, spec->model, &eval, spec->num_threads, memory, &out->eval);
     if (s == ORTH_OK)
         orth_place_reserve(&out->step.program, &out->eval.program);
     else
-        orth_unit_release(&out->step);
+        orth_compiled_release(&out->step);
     return s;
 }
 
-void orth_rank_units_release(orth_rank_units *u)
+void orth_rank_programs_release(orth_rank_programs *u)
 {
-    orth_unit_release(&u->step);
+    orth_compiled_release(&u->step);
     if (u->evaluates)
-        orth_unit_release(&u->eval);
+        orth_compiled_release(&u->eval);
 }
 
 /* ---- of all ranks ---- */
@@ -72,8 +72,8 @@ void orth_rank_units_release(orth_rank_units *u)
 orth_status orth_programs_make(orth_ctx *ctx, orth_programs *out, const orth_programs_spec *spec)
 {
     *out = (orth_programs){.ctx = ctx, .spec = *spec};
-    ORTH_TRY(orth_classes_make(ctx, &out->classes, spec->spread, spec->model, &spec->step));
-    out->of = ORTH_ARENA_ARRAY(ctx, &out->arena, orth_rank_units *, spec->spread->mesh.num_ranks);
+    ORTH_TRY(orth_classes_make(ctx, &out->classes, spec->partition, spec->model, &spec->step));
+    out->of = ORTH_ARENA_ARRAY(ctx, &out->arena, orth_rank_programs *, spec->partition->mesh.num_ranks);
     if (!out->of)
         orth_programs_release(ctx, out);
     return out->of ? ORTH_OK : ORTH_ERR_NOMEM;
@@ -81,9 +81,9 @@ orth_status orth_programs_make(orth_ctx *ctx, orth_programs *out, const orth_pro
 
 void orth_programs_release(orth_ctx *ctx, orth_programs *p)
 {
-    for (int r = 0; p->of && r < p->spec.spread->mesh.num_ranks; r++)
+    for (int r = 0; p->of && r < p->spec.partition->mesh.num_ranks; r++)
         if (p->of[r])
-            orth_rank_units_release(p->of[r]);
+            orth_rank_programs_release(p->of[r]);
     p->of = NULL;
     orth_place_forget(ctx, &p->places);
     orth_classes_release(ctx, &p->classes);
@@ -92,23 +92,23 @@ void orth_programs_release(orth_ctx *ctx, orth_programs *p)
 
 static orth_status compile_class(orth_ctx *ctx, orth_programs *p, int rank)
 {
-    orth_rank_units *units = ORTH_ARENA_ARRAY(ctx, &p->arena, orth_rank_units, 1);
-    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &p->arena, orth_chunk, p->spec.spread->schedule.num_chunks);
-    if (!units || !chunks)
+    orth_rank_programs *programs = ORTH_ARENA_ARRAY(ctx, &p->arena, orth_rank_programs, 1);
+    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &p->arena, orth_chunk, p->spec.partition->schedule.num_chunks);
+    if (!programs || !chunks)
         return ORTH_ERR_NOMEM;
-    ORTH_TRY(orth_rank_units_build(ctx, &p->spec, rank, &p->places, chunks, units));
-    p->of[rank] = units;
+    ORTH_TRY(orth_rank_programs_build(ctx, &p->spec, rank, &p->places, chunks, programs));
+    p->of[rank] = programs;
     return ORTH_OK;
 }
 
-static orth_status bind(orth_ctx *ctx, const orth_programs *p, orth_rank_units *units, int rank)
+static orth_status bind(orth_ctx *ctx, const orth_programs *p, orth_rank_programs *programs, int rank)
 {
-    const orth_compile_spec *s = &units->step.blocks.spec;
-    return orth_program_bind(ctx, &units->step.program, s->params, s->num_params,
-                             orth_mesh_coord(&p->spec.spread->mesh, rank, ORTH_AXIS_SHARD));
+    const orth_compile_spec *s = &programs->step.blocks.spec;
+    return orth_program_bind(ctx, &programs->step.program, s->params, s->num_params,
+                             orth_mesh_coord(&p->spec.partition->mesh, rank, ORTH_AXIS_SHARD));
 }
 
-orth_status orth_programs_of(orth_ctx *ctx, orth_programs *p, int rank, const orth_unit **out)
+orth_status orth_programs_of(orth_ctx *ctx, orth_programs *p, int rank, const orth_compiled **out)
 {
     const int of = orth_classes_of(&p->classes, rank);
     if (!p->of[of])
@@ -117,10 +117,10 @@ orth_status orth_programs_of(orth_ctx *ctx, orth_programs *p, int rank, const or
     return bind(ctx, p, p->of[of], rank);
 }
 
-orth_status orth_programs_take(orth_ctx *ctx, orth_programs *p, int rank, orth_chunk *chunks, orth_rank_units *out)
+orth_status orth_programs_take(orth_ctx *ctx, orth_programs *p, int rank, orth_chunk *chunks, orth_rank_programs *out)
 {
     if (!p->of[rank])
-        return orth_rank_units_build(ctx, &p->spec, rank, NULL, chunks, out);
+        return orth_rank_programs_build(ctx, &p->spec, rank, NULL, chunks, out);
     ORTH_TRY(bind(ctx, p, p->of[rank], rank));
     *out = *p->of[rank];
     p->of[rank] = NULL;
@@ -131,7 +131,7 @@ orth_status orth_programs_take(orth_ctx *ctx, orth_programs *p, int rank, orth_c
 
 static orth_status program_of(orth_ctx *ctx, void *user, int rank, orth_rank_program *out)
 {
-    const orth_unit *u;
+    const orth_compiled *u;
     ORTH_TRY(orth_programs_of(ctx, user, rank, &u));
     *out = (orth_rank_program){&u->program, u->blocks.spec.params, u->blocks.spec.num_params};
     return ORTH_OK;
@@ -154,24 +154,24 @@ static const orth_param_desc *params_of(void *user, int rank)
 
 static int group_of(void *user, int rank, orth_group group, int *ranks)
 {
-    return orth_spread_group(((orth_programs *)user)->spec.spread, rank, group, ranks);
+    return orth_partition_group(((orth_programs *)user)->spec.partition, rank, group, ranks);
 }
 
 static orth_rank_groups groups_of(void *user, int rank)
 {
-    return orth_spread_groups(((orth_programs *)user)->spec.spread, rank);
+    return orth_partition_groups(((orth_programs *)user)->spec.partition, rank);
 }
 
 orth_rank_source orth_programs_source(orth_programs *p)
 {
-    return (orth_rank_source){.num_ranks = p->spec.spread->mesh.num_ranks, .user = p, .same_as = same_as, .twin_of = twin_of,
+    return (orth_rank_source){.num_ranks = p->spec.partition->mesh.num_ranks, .user = p, .same_as = same_as, .twin_of = twin_of,
                               .program = program_of, .params = params_of, .group = group_of, .groups = groups_of};
 }
 
-orth_status orth_check_layout(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
+orth_status orth_check_layout(orth_ctx *ctx, const orth_partition *partition, const orth_model_config *model,
                               const orth_model_shape *shape)
 {
-    const orth_programs_spec spec = {.spread = spread, .model = model, .step = *shape, .num_threads = 1};
+    const orth_programs_spec spec = {.partition = partition, .model = model, .step = *shape, .num_threads = 1};
     orth_programs programs;
     ORTH_TRY(orth_programs_make(ctx, &programs, &spec));
     const orth_rank_source source = orth_programs_source(&programs);

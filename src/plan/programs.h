@@ -14,19 +14,19 @@
 typedef struct {
     orth_model_blocks blocks;
     orth_program program;
-} orth_unit;
+} orth_compiled;
 
 /* ORTH_ERR_ARG, ORTH_ERR_NOMEM. On failure there is nothing to release. */
-orth_status orth_unit_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
-                            orth_unit *out);
+orth_status orth_compiled_build(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
+                                orth_compiled *out);
 /* For a rank with num_threads threads, which workspaces depend on, instead of those of ctx. memory: of orth_place, or NULL. */
-orth_status orth_unit_build_for(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
-                                int num_threads, orth_place_memory *memory, orth_unit *out);
-void orth_unit_release(orth_unit *u);
+orth_status orth_compiled_build_for(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
+                                    int num_threads, orth_place_memory *memory, orth_compiled *out);
+void orth_compiled_release(orth_compiled *u);
 
 /* What programs are compiled from. */
 typedef struct {
-    const orth_spread *spread;        /* these two outlive the programs */
+    const orth_partition *partition;    /* these two outlive the programs */
     const orth_model_config *model;
     orth_model_shape step;            /* what is the same on all ranks of a training step */
     orth_model_shape eval;            /* and of an evaluation, which reads the weights of the step */
@@ -40,21 +40,21 @@ typedef struct {
  * the step makes room (orth_place_reserve). */
 typedef struct {
     orth_model_shape shape;   /* of the step */
-    orth_unit step, eval;
+    orth_compiled step, eval;
     bool evaluates;
-} orth_rank_units;
+} orth_rank_programs;
 
-/* Compiles those of one rank. memory: of orth_place, or NULL. chunks [num_chunks of the schedule]: room, outlives the units. */
-orth_status orth_rank_units_build(orth_ctx *ctx, const orth_programs_spec *spec, int rank, orth_place_memory *memory,
-                                  orth_chunk *chunks, orth_rank_units *out);
-void orth_rank_units_release(orth_rank_units *u);
+/* Compiles those of one rank. memory: of orth_place, or NULL. chunks [num_chunks of the schedule]: room, outlives the programs. */
+orth_status orth_rank_programs_build(orth_ctx *ctx, const orth_programs_spec *spec, int rank, orth_place_memory *memory,
+                                     orth_chunk *chunks, orth_rank_programs *out);
+void orth_rank_programs_release(orth_rank_programs *u);
 
 typedef struct {
     orth_programs_spec spec;
     orth_ctx *ctx;                  /* that of orth_programs_make, which outlives the ranks that ask */
     orth_classes classes;
     orth_place_memory places;
-    orth_rank_units **of;  /* [num_ranks] of classes, at their lowest ranks; NULL: not compiled yet, or taken */
+    orth_rank_programs **of;  /* [num_ranks] of classes, at their lowest ranks; NULL: not compiled yet, or taken */
     orth_arena arena;
 } orth_programs;
 
@@ -64,11 +64,11 @@ void orth_programs_release(orth_ctx *ctx, orth_programs *p);
 
 /* The training step of the rank's class, bound to the rank's shards until the next call for a rank of its class. By one thread at
  * a time. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
-orth_status orth_programs_of(orth_ctx *ctx, orth_programs *p, int rank, const orth_unit **out);
+orth_status orth_programs_of(orth_ctx *ctx, orth_programs *p, int rank, const orth_compiled **out);
 
 /* What `rank` runs, which the caller releases: that of its class, if the rank is the lowest of it, else compiled here. The threads of
  * a run may call it at once, each for its own rank, and nobody calls anything else meanwhile. chunks: as above. */
-orth_status orth_programs_take(orth_ctx *ctx, orth_programs *p, int rank, orth_chunk *chunks, orth_rank_units *out);
+orth_status orth_programs_take(orth_ctx *ctx, orth_programs *p, int rank, orth_chunk *chunks, orth_rank_programs *out);
 
 /* For check and simulation; points to p. */
 orth_rank_source orth_programs_source(orth_programs *p);
@@ -76,7 +76,7 @@ orth_rank_source orth_programs_source(orth_programs *p);
 /* A layout of a model, checked before a byte moves: the programs of all ranks together (program/check/check_ranks.h). `shape`: what
  * is the same on all ranks. ORTH_ERR_INTERNAL with the first broken rule, naming ranks, instructions, ops and buffers;
  * ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
-orth_status orth_check_layout(orth_ctx *ctx, const orth_spread *spread, const orth_model_config *model,
+orth_status orth_check_layout(orth_ctx *ctx, const orth_partition *partition, const orth_model_config *model,
                               const orth_model_shape *shape);
 
 #endif

@@ -49,7 +49,7 @@ struct orth_again_search {
 
 static int place_of(const orth_again_search *s, int rank)
 {
-    return orth_mesh_coord(&s->spec.spread->mesh, rank, ORTH_AXIS_PP);
+    return orth_mesh_coord(&s->spec.partition->mesh, rank, ORTH_AXIS_PP);
 }
 
 static size_t bytes_beside(const orth_again_search *s, int rank)
@@ -58,39 +58,39 @@ static size_t bytes_beside(const orth_again_search *s, int rank)
 }
 
 /* Adds the ranks of one class. */
-static orth_status add_class(orth_ctx *ctx, const orth_again_search *s, orth_rank_units *units, int class_rank, choice *c)
+static orth_status add_class(orth_ctx *ctx, const orth_again_search *s, orth_rank_programs *programs, int class_rank, choice *c)
 {
     const orth_classes *classes = &s->programs.classes;
-    const orth_compile_spec *spec = &units->step.blocks.spec;
+    const orth_compile_spec *spec = &programs->step.blocks.spec;
     size_t bytes = 0;
-    for (int r = class_rank, twin = -1; r < s->spec.spread->mesh.num_ranks; r++) {
+    for (int r = class_rank, twin = -1; r < s->spec.partition->mesh.num_ranks; r++) {
         if (orth_classes_of(classes, r) != class_rank)
             continue;
         if (orth_classes_twin(classes, r) != twin) {
             twin = orth_classes_twin(classes, r);
-            ORTH_TRY(orth_program_bind(ctx, &units->step.program, spec->params, spec->num_params,
-                                       orth_mesh_coord(&s->spec.spread->mesh, r, ORTH_AXIS_SHARD)));
-            bytes = orth_program_bytes(&units->step.program);
+            ORTH_TRY(orth_program_bind(ctx, &programs->step.program, spec->params, spec->num_params,
+                                       orth_mesh_coord(&s->spec.partition->mesh, r, ORTH_AXIS_SHARD)));
+            bytes = orth_program_bytes(&programs->step.program);
         }
         const size_t here = bytes + bytes_beside(s, r);
         c->worst_rank = here > c->worst ? r : c->worst_rank;
         c->worst = ORTH_MAX(c->worst, here);
         c->total += here;
-        c->flops += orth_program_cost(&units->step.program).hardware_flops;
+        c->flops += orth_program_cost(&programs->step.program).hardware_flops;
     }
     return ORTH_OK;
 }
 
 static orth_status compile_class(orth_ctx *ctx, orth_again_search *s, int rank, choice *c)
 {
-    orth_rank_units units;
-    orth_chunk *chunks = ORTH_NEW_ARRAY(ctx, orth_chunk, s->spec.spread->schedule.num_chunks);
+    orth_rank_programs programs;
+    orth_chunk *chunks = ORTH_NEW_ARRAY(ctx, orth_chunk, s->spec.partition->schedule.num_chunks);
     if (!chunks)
         return ORTH_ERR_NOMEM;
-    orth_status status = orth_rank_units_build(ctx, &s->spec, rank, NULL, chunks, &units);
+    orth_status status = orth_rank_programs_build(ctx, &s->spec, rank, NULL, chunks, &programs);
     if (status == ORTH_OK) {
-        status = add_class(ctx, s, &units, rank, c);
-        orth_rank_units_release(&units);
+        status = add_class(ctx, s, &programs, rank, c);
+        orth_rank_programs_release(&programs);
     }
     orth_mem_free(ctx, chunks);
     return status;
@@ -102,7 +102,7 @@ static orth_status compile(orth_ctx *ctx, orth_again_search *s, const stage *st,
         return ORTH_OK;
     for (int32_t l = 0; l < st->saved.num_layers; l++)
         s->trial[st->saved.layers[l]] = c->marks[l];
-    for (int r = 0; r < s->spec.spread->mesh.num_ranks; r++)
+    for (int r = 0; r < s->spec.partition->mesh.num_ranks; r++)
         if (place_of(s, r) == st->place && orth_classes_of(&s->programs.classes, r) == r)
             ORTH_TRY(compile_class(ctx, s, r, c));
     c->compiled = true;
@@ -151,7 +151,7 @@ static orth_status add_mixture(orth_ctx *ctx, orth_again_search *s, stage *st, c
 }
 
 /* Whether a chunk begins with layer l. */
-static bool begins_chunk(const orth_spread *s, int32_t l)
+static bool begins_chunk(const orth_partition *s, int32_t l)
 {
     int32_t c = 0;
     while (c < s->schedule.num_chunks && s->first_layer[c] != l)
@@ -176,12 +176,12 @@ static orth_status add_groups(orth_ctx *ctx, orth_again_search *s, stage *st, co
     *c = (choice){.bounded = true, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, d->num_layers)};
     if (!c->marks)
         return ORTH_ERR_NOMEM;
-    orth_recompute_mark(&full, 0, layer, s->spec.spread->layout.sequence_parallel, again);
+    orth_recompute_mark(&full, 0, layer, s->spec.partition->layout.sequence_parallel, again);
     const orth_again_set last = orth_again_set_of(d, layer, again, false), inner = orth_again_set_of(d, layer, again, true);
     for (int32_t k = 0, from = 0; k < d->num_layers; k++) {
-        if (k - from == size || begins_chunk(s->spec.spread, d->layers[k]))
+        if (k - from == size || begins_chunk(s->spec.partition, d->layers[k]))
             from = k;
-        const bool ends = k + 1 == d->num_layers || k + 1 - from == size || begins_chunk(s->spec.spread, d->layers[k + 1]);
+        const bool ends = k + 1 == d->num_layers || k + 1 - from == size || begins_chunk(s->spec.partition, d->layers[k + 1]);
         set_layer(c, k, ends ? &last : &inner, from < k ? ORTH_RECOMPUTE_JOINED : 0);
     }
     return ORTH_OK;
@@ -192,7 +192,7 @@ static orth_status list_mixtures(orth_ctx *ctx, orth_again_search *s, stage *st,
     orth_again_mixture *mixtures;
     int32_t num;
     const int32_t layers = st->saved.num_layers;
-    st->num_sets = orth_again_sets(&st->saved, layer, s->spec.spread->layout.sequence_parallel, st->sets);
+    st->num_sets = orth_again_sets(&st->saved, layer, s->spec.partition->layout.sequence_parallel, st->sets);
     ORTH_TRY(orth_again_mixtures(ctx, &s->arena, st->sets, st->num_sets, layers, &mixtures, &num));
     st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, choice, num + layers);
     if (!st->choices)
@@ -231,7 +231,7 @@ static orth_status list_choices(orth_ctx *ctx, orth_again_search *s, stage *st, 
 {
     const int32_t layers = st->saved.num_layers;
     orth_again_set sets[MAX_ALL];
-    const int32_t num_sets = orth_again_all_sets(&st->saved, layer, s->spec.spread->layout.sequence_parallel, MAX_ALL, sets);
+    const int32_t num_sets = orth_again_all_sets(&st->saved, layer, s->spec.partition->layout.sequence_parallel, MAX_ALL, sets);
     double num = num_sets ? 1 : INFINITY;
     for (int32_t l = 0; l < layers; l++)
         num *= num_sets;
@@ -248,18 +248,18 @@ static orth_status list_choices(orth_ctx *ctx, orth_again_search *s, stage *st, 
 static orth_status make_stage(orth_ctx *ctx, orth_again_search *s, stage *st)
 {
     int rank = 0;
-    const orth_unit *unit;
+    const orth_compiled *compiled;
     while (place_of(s, rank) != st->place)
         rank++;
     rank = orth_classes_of(&s->programs.classes, rank);
-    ORTH_TRY(orth_programs_of(ctx, &s->programs, rank, &unit));
-    const orth_compile_spec *spec = &unit->blocks.spec;
-    if (unit->blocks.layer.num_forward > ORTH_RECOMPUTE_NODES)
-        return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "a layer of %d nodes: sets have %d at most", unit->blocks.layer.num_forward,
+    ORTH_TRY(orth_programs_of(ctx, &s->programs, rank, &compiled));
+    const orth_compile_spec *spec = &compiled->blocks.spec;
+    if (compiled->blocks.layer.num_forward > ORTH_RECOMPUTE_NODES)
+        return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "a layer of %d nodes: sets have %d at most", compiled->blocks.layer.num_forward,
                          ORTH_RECOMPUTE_NODES);
-    ORTH_TRY(orth_saved_find(ctx, &s->arena, &unit->program, spec, &st->saved));
-    st->constant = orth_program_bytes(&unit->program) - unit->program.transient_bytes[unit->program.space] + bytes_beside(s, rank);
-    return list_choices(ctx, s, st, unit->blocks.spec.layers[0].graph);
+    ORTH_TRY(orth_saved_find(ctx, &s->arena, &compiled->program, spec, &st->saved));
+    st->constant = orth_program_bytes(&compiled->program) - compiled->program.transient_bytes[compiled->program.space] + bytes_beside(s, rank);
+    return list_choices(ctx, s, st, compiled->blocks.spec.layers[0].graph);
 }
 
 static orth_status make_all(orth_ctx *ctx, orth_again_search *s)
@@ -283,7 +283,7 @@ orth_status orth_again_search_make(orth_ctx *ctx, orth_again_search **out, const
         return ORTH_ERR_NOMEM;
     s->spec = *spec;
     s->spec.step.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_NONE};
-    s->num_stages = spec->spread->mesh.size[ORTH_AXIS_PP];
+    s->num_stages = spec->partition->mesh.size[ORTH_AXIS_PP];
     orth_status status = orth_programs_make(ctx, &s->programs, &s->spec);
     if (status == ORTH_OK) {
         status = make_all(ctx, s);

@@ -21,15 +21,15 @@ static orth_status plan_all(orth_ctx *ctx, orth_run_plan *p, orth_comm_method me
         return ORTH_ERR_NOMEM;
     for (int r = 0; r < p->num_ranks; r++) {
         const int twin = orth_classes_twin(&p->programs.classes, r), of = orth_classes_of(&p->programs.classes, r);
-        const orth_rank_groups groups = orth_spread_groups(&p->spread, r);
-        const orth_unit *unit;
-        ORTH_TRY(orth_programs_of(ctx, &p->programs, r, &unit));
+        const orth_rank_groups groups = orth_partition_groups(&p->partition, r);
+        const orth_compiled *compiled;
+        ORTH_TRY(orth_programs_of(ctx, &p->programs, r, &compiled));
         if (of == r)
-            ORTH_TRY(orth_traffic_count(ctx, arena, &unit->program, &groups, &calls[r]));
+            ORTH_TRY(orth_traffic_count(ctx, arena, &compiled->program, &groups, &calls[r]));
         p->ranks[r] = twin < r ? p->ranks[twin]
-                               : orth_plan_of(&unit->program, orth_model_num_elems(p->programs.spec.model), 0);
-        p->ranks[r].traffic = orth_traffic_of_calls(&calls[of], &unit->program, &groups, method);
-        describe_place(&p->spread.mesh, r, &p->ranks[r]);
+                               : orth_plan_of(&compiled->program, orth_model_num_elems(p->programs.spec.model), 0);
+        p->ranks[r].traffic = orth_traffic_of_calls(&calls[of], &compiled->program, &groups, method);
+        describe_place(&p->partition.mesh, r, &p->ranks[r]);
     }
     return ORTH_OK;
 }
@@ -48,11 +48,11 @@ orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_layou
     orth_programs_spec full = *spec;
     const char *again = NULL;
     *p = (orth_run_plan){.ranks = NULL};
-    ORTH_TRY(orth_spread_make(ctx, &p->spread, layout, spec->model));
-    full.spread = &p->spread;
-    p->num_ranks = p->spread.mesh.num_ranks;
+    ORTH_TRY(orth_partition_make(ctx, &p->partition, layout, spec->model));
+    full.partition = &p->partition;
+    p->num_ranks = p->partition.mesh.num_ranks;
     p->ranks = ORTH_NEW_ARRAY(ctx, orth_plan, p->num_ranks);
-    orth_status s = p->ranks ? orth_again_resolve(ctx, &p->spread.arena, &full, &again) : ORTH_ERR_NOMEM;
+    orth_status s = p->ranks ? orth_again_resolve(ctx, &p->partition.arena, &full, &again) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
         s = orth_programs_make(ctx, &p->programs, &full);
     if (s == ORTH_OK)
@@ -79,14 +79,14 @@ static orth_status add_peaks(orth_ctx *ctx, orth_run_plan *p, add_peak_fn add, i
         worst = p->ranks[r].total_bytes > p->ranks[worst].total_bytes ? r : worst;
     for (int i = 0; i < (worst > 0 ? 2 : 1); i++) {
         const int rank = i ? worst : 0;
-        const orth_unit *unit;
-        const orth_status s = orth_programs_of(ctx, &p->programs, rank, &unit);
+        const orth_compiled *compiled;
+        const orth_status s = orth_programs_of(ctx, &p->programs, rank, &compiled);
         if (s != ORTH_OK) {
             orth_mem_free(ctx, text.s);
             return s;
         }
         orth_text_add(ctx, &text, i ? sep : "");
-        add(ctx, &text, &unit->program, rank, rows);
+        add(ctx, &text, &compiled->program, rank, rows);
     }
     *out = orth_text_take(ctx, &text);
     return *out ? ORTH_OK : ORTH_ERR_NOMEM;
@@ -110,7 +110,7 @@ void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p)
     p->peaks = NULL;
     orth_programs_release(ctx, &p->programs);
     orth_mem_free(ctx, p->ranks);
-    orth_spread_release(ctx, &p->spread);
+    orth_partition_release(ctx, &p->partition);
     p->ranks = NULL;
 }
 
@@ -150,7 +150,7 @@ typedef struct {
 
 static orth_status add_rank(orth_ctx *ctx, timeline *x, const orth_program *p, int rank)
 {
-    const orth_spread *s = &x->plan->spread;
+    const orth_partition *s = &x->plan->partition;
     const int stage = orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_PP);
     const orth_action_list *list = &s->schedule.lists[stage];
     orth_span *spans = ORTH_ARENA_ARRAY(ctx, &x->arena, orth_span, list->num_actions);
@@ -171,16 +171,16 @@ orth_status orth_run_plan_timeline(orth_ctx *ctx, orth_run_plan *p, int64_t *con
     timeline x = {.plan = p, .clocks = clocks, .origin = clocks[0][0]};
     for (int r = 1; r < p->num_ranks; r++)
         x.origin = ORTH_MIN(x.origin, clocks[r][0]);
-    x.spans = ORTH_ARENA_ARRAY(ctx, &x.arena, const orth_span *, p->spread.schedule.num_ranks);
+    x.spans = ORTH_ARENA_ARRAY(ctx, &x.arena, const orth_span *, p->partition.schedule.num_ranks);
     orth_status s = x.spans ? ORTH_OK : ORTH_ERR_NOMEM;
     for (int r = 0; s == ORTH_OK && r < p->num_ranks; r++) {
-        const orth_unit *unit;
-        s = orth_programs_of(ctx, &p->programs, r, &unit);
+        const orth_compiled *compiled;
+        s = orth_programs_of(ctx, &p->programs, r, &compiled);
         if (s == ORTH_OK)
-            s = add_rank(ctx, &x, &unit->program, r);
+            s = add_rank(ctx, &x, &compiled->program, r);
     }
     if (s == ORTH_OK)
-        s = orth_timeline_bubble(ctx, &p->spread.schedule, x.spans, bubble);
+        s = orth_timeline_bubble(ctx, &p->partition.schedule, x.spans, bubble);
     if (s == ORTH_OK && path)
         s = orth_trace_write(ctx, &x.trace, path);
     orth_trace_release(ctx, &x.trace);

@@ -7,9 +7,9 @@
 #include "plan/programs.h"
 #include "plan/timeline.h"
 
-/* The programs point to `spread`: a plan stays where it was made. */
+/* The programs point to `partition`: a plan stays where it was made. */
 typedef struct {
-    orth_spread spread;
+    orth_partition partition;
     orth_programs programs;
     int num_ranks;
     orth_plan *ranks;      /* [num_ranks] */
@@ -17,7 +17,7 @@ typedef struct {
     char *peaks;           /* of orth_run_plan_find_peaks, which total.peaks shows; NULL: not looked for */
 } orth_run_plan;
 
-/* The layout applied to the model, and every rank's memory, FLOPs and traffic; no total yet. `spec` without its spread; method: of its
+/* The layout applied to the model, and every rank's memory, FLOPs and traffic; no total yet. `spec` without its partition; method: of its
  * collectives.
  * ORTH_ERR_ARG for an invalid layout, in words; ORTH_ERR_NOMEM. On failure there is nothing to release. */
 orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_layout *layout, const orth_programs_spec *spec,

@@ -91,14 +91,14 @@ static orth_status resolve(orth_ctx *ctx, orth_executor *e, orth_tensor *t, cons
 }
 
 /* Joined operands lie one after the other, also where they are another program's. */
-static orth_status check_joined(orth_ctx *ctx, int32_t i, const orth_tensor *t, int num)
+static orth_status check_coalesced(orth_ctx *ctx, int32_t i, const orth_tensor *t, int num)
 {
     const char *end = NULL;
     for (int k = 0; k < num; k++) {
         if (orth_tensor_elems(&t[k]) == 0)
             continue;
         if (end && end != (const char *)t[k].data)
-            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "instruction %d: joined operand %d does not follow the one before",
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "instruction %d: coalesced operand %d does not follow the one before",
                              i, k);
         end = (const char *)t[k].data + orth_tensor_bytes(&t[k]);
     }
@@ -130,9 +130,9 @@ static orth_status resolve_all(orth_ctx *ctx, orth_executor *e)
             ORTH_TRY(resolve(ctx, e, t++, &n->in[k]));
         for (int k = 0; k < n->num_out; k++)
             ORTH_TRY(resolve(ctx, e, t++, &n->out[k]));
-        if (n->joined) {
-            ORTH_TRY(check_joined(ctx, i, c->in, n->num_in));
-            ORTH_TRY(check_joined(ctx, i, c->out, n->num_out));
+        if (n->coalesced) {
+            ORTH_TRY(check_coalesced(ctx, i, c->in, n->num_in));
+            ORTH_TRY(check_coalesced(ctx, i, c->out, n->num_out));
         }
     }
     return ORTH_OK;
@@ -233,10 +233,10 @@ void orth_executor_set_comms(orth_executor *e, orth_comm *const comms[ORTH_NUM_G
     memcpy(e->comms, comms, sizeof e->comms);
 }
 
-/* Where call k begins: joined operands begin with the first that is not empty. */
+/* Where call k begins: coalesced operands begin with the first that is not empty. */
 static void *begin_of(const orth_instr *n, const orth_tensor *t, int num, int k)
 {
-    while (n->joined && k + 1 < num && orth_tensor_elems(&t[k]) == 0)
+    while (n->coalesced && k + 1 < num && orth_tensor_elems(&t[k]) == 0)
         k++;
     return t[k].data;
 }

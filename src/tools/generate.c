@@ -21,7 +21,7 @@ struct orth_generator {
     const orth_kernel_fn *kernels;
     int64_t max_tokens, past;
     int32_t parts;
-    orth_unit unit[2];             /* 0: PREFILL_TOKENS at once, 1: one */
+    orth_compiled compiled[2];             /* 0: PREFILL_TOKENS at once, 1: one */
     orth_executor *executor[2];
     float *logits;                 /* [V] of the next token */
     bool fed;                      /* they are filled */
@@ -37,11 +37,11 @@ static orth_status create_unit(orth_ctx *ctx, orth_generator *g, const orth_conf
     shape.seq_len = tokens;
     shape.cache_rows = g->max_tokens;
     shape.external_params = i > 0;
-    ORTH_TRY(orth_unit_build(ctx, &g->model, &shape, &g->unit[i]));
-    orth_status s = orth_executor_create(ctx, &g->executor[i], &g->unit[i].program, g->kernels,
+    ORTH_TRY(orth_compiled_build(ctx, &g->model, &shape, &g->compiled[i]));
+    orth_status s = orth_executor_create(ctx, &g->executor[i], &g->compiled[i].program, g->kernels,
                                          i > 0 ? g->executor[0] : NULL, false);
     if (s != ORTH_OK) {
-        orth_unit_release(&g->unit[i]);
+        orth_compiled_release(&g->compiled[i]);
         return s;
     }
     return orth_setup_rope_table(ctx, g->executor[i], &g->model);
@@ -68,7 +68,7 @@ orth_status orth_generator_create(orth_ctx *ctx, orth_generator **out, const ort
     if (s == ORTH_OK)
         s = create_unit(ctx, g, &file->run, 1, 1);
     if (s == ORTH_OK)
-        s = orth_model_file_fill(ctx, file, &g->unit[0], g->executor[0]);
+        s = orth_model_file_fill(ctx, file, &g->compiled[0], g->executor[0]);
     if (s != ORTH_OK) {
         orth_generator_destroy(ctx, g);
         return s;
@@ -85,7 +85,7 @@ void orth_generator_destroy(orth_ctx *ctx, orth_generator *g)
         if (!g->executor[i])
             continue;
         orth_executor_destroy(ctx, g->executor[i]);
-        orth_unit_release(&g->unit[i]);
+        orth_compiled_release(&g->compiled[i]);
     }
     orth_mem_free(ctx, g->order);
     orth_mem_free(ctx, g->cumulative);
@@ -93,7 +93,7 @@ void orth_generator_destroy(orth_ctx *ctx, orth_generator *g)
     orth_mem_free(ctx, g);
 }
 
-/* Runs the tokens through unit `which`, whose width they have. */
+/* Runs the tokens through compiled step `which`, whose width they have. */
 static orth_status feed(orth_ctx *ctx, orth_generator *g, int which, const int32_t *tokens, int64_t n)
 {
     orth_executor *e = g->executor[which];

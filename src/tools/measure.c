@@ -38,7 +38,7 @@ static orth_status put_data(orth_ctx *ctx, orth_trainer *t, int64_t rows, int32_
 static orth_status fill_data(orth_ctx *ctx, orth_trainer *t, const orth_measure *m)
 {
     const orth_config *cfg = m->cfg;
-    int64_t T = t->unit.blocks.spec.seq_len, rows = t->unit.program.num_tokens;
+    int64_t T = t->compiled.blocks.spec.seq_len, rows = t->compiled.program.num_tokens;
     int32_t *ints = ORTH_NEW_ARRAY(ctx, int32_t, 3 * rows);
     float *weights = ORTH_NEW_ARRAY(ctx, float, rows);
     for (int64_t i = 0; ints && weights && i < rows; i++) {
@@ -51,8 +51,8 @@ static orth_status fill_data(orth_ctx *ctx, orth_trainer *t, const orth_measure 
     const orth_status s = ints && weights ? put_data(ctx, t, rows, ints, weights) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, ints);
     orth_mem_free(ctx, weights);
-    for (int32_t u = 0; u < t->unit.program.num_updates; u++)
-        t->step[u].loss_scale = t->scale.scale * (float)t->unit.program.num_updates / (float)(cfg->train_global_batch * cfg->data_seq_len);
+    for (int32_t u = 0; u < t->compiled.program.num_updates; u++)
+        t->step[u].loss_scale = t->scale.scale * (float)t->compiled.program.num_updates / (float)(cfg->train_global_batch * cfg->data_seq_len);
     return s;
 }
 
@@ -118,14 +118,14 @@ static orth_status follow(orth_ctx *ctx, orth_measure *m, orth_trainer *t)
 static orth_status run_trainer(orth_ctx *ctx, orth_measure *m, orth_trainer *t, orth_world *world, int rank)
 {
     orth_comm *comms[ORTH_NUM_GROUPS] = {0};
-    orth_status s = world ? orth_groups_create(ctx, world, &m->plan.spread, rank, comms) : ORTH_OK;
+    orth_status s = world ? orth_groups_create(ctx, world, &m->plan.partition, rank, comms) : ORTH_OK;
     m->trainers[rank] = t;
     if (s == ORTH_OK) {
         orth_executor_set_comms(t->executor, comms);
         s = fill_data(ctx, t, m);
     }
     if (s == ORTH_OK)
-        s = orth_weights_init(ctx, &m->model, &t->unit, t->executor, (uint64_t)m->cfg->train_seed);
+        s = orth_weights_init(ctx, &m->model, &t->compiled, t->executor, (uint64_t)m->cfg->train_seed);
     if (s == ORTH_OK && rank == 0) {
         m->first = t;
         s = m->fn(ctx, m, m->user);
@@ -141,12 +141,12 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
 {
     orth_measure *m = arg;
     orth_trainer trainer;
-    orth_rank_units units;
+    orth_rank_programs programs;
     int rank = world ? orth_world_rank(world) : 0;
-    orth_chunk *chunks = ORTH_NEW_ARRAY(ctx, orth_chunk, m->plan.spread.schedule.num_chunks);
-    orth_status s = chunks ? orth_programs_take(ctx, &m->plan.programs, rank, chunks, &units) : ORTH_ERR_NOMEM;
+    orth_chunk *chunks = ORTH_NEW_ARRAY(ctx, orth_chunk, m->plan.partition.schedule.num_chunks);
+    orth_status s = chunks ? orth_programs_take(ctx, &m->plan.programs, rank, chunks, &programs) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
-        s = orth_trainer_create(ctx, &trainer, m->cfg, &m->model, &units.step);
+        s = orth_trainer_create(ctx, &trainer, m->cfg, &m->model, &programs.step);
     if (s == ORTH_OK) {
         s = run_trainer(ctx, m, &trainer, world, rank);
         orth_trainer_destroy(ctx, &trainer);
@@ -206,7 +206,7 @@ orth_status orth_measure_bubble(orth_ctx *ctx, orth_measure *m, orth_bubble *out
 
 const orth_schedule *orth_measure_schedule(const orth_measure *m)
 {
-    return &m->plan.spread.schedule;
+    return &m->plan.partition.schedule;
 }
 
 static int by_seconds(const void *a, const void *b)
@@ -217,7 +217,7 @@ static int by_seconds(const void *a, const void *b)
 
 int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_MEASURE_MAX_SHARES])
 {
-    const orth_program *p = &m->first->unit.program;
+    const orth_program *p = &m->first->compiled.program;
     const int64_t *clock = orth_executor_clock(m->first->executor);
     int n = 0;
     for (int32_t i = 0; i < p->num_instrs; i++) {

@@ -106,7 +106,7 @@ static orth_status read_param(orth_ctx *ctx, void *source, int64_t index, float 
     return orth_hf_read_param(ctx, source, index, out);
 }
 
-orth_status orth_model_file_fill(orth_ctx *ctx, const orth_model_file *f, const orth_unit *u, orth_executor *e)
+orth_status orth_model_file_fill(orth_ctx *ctx, const orth_model_file *f, const orth_compiled *u, orth_executor *e)
 {
     return orth_weights_fill(ctx, &f->model, u, e, read_param, f->source);
 }

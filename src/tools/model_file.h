@@ -27,6 +27,6 @@ void orth_model_file_close(orth_ctx *ctx, orth_model_file *f);
 
 /* Fills masters, and copies in the compute type, of the executor of `u`; either may be missing for a
  * parameter. */
-orth_status orth_model_file_fill(orth_ctx *ctx, const orth_model_file *f, const orth_unit *u, orth_executor *e);
+orth_status orth_model_file_fill(orth_ctx *ctx, const orth_model_file *f, const orth_compiled *u, orth_executor *e);
 
 #endif

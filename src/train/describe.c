@@ -123,33 +123,33 @@ static orth_programs_spec programs_spec(const orth_ctx *ctx, const orth_config *
                                 .total_limit = cfg->memory_recompute_limit > 0 ? 0 : memory_limit(cfg)};
 }
 
-static orth_status build_step(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, orth_spread *spread, int rank,
-                              orth_unit *unit)
+static orth_status build_step(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, orth_partition *partition, int rank,
+                              orth_compiled *compiled)
 {
     orth_programs_spec spec = programs_spec(ctx, cfg, model, false);
-    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &spread->arena, orth_chunk, spread->schedule.num_chunks);
-    orth_rank_units units;
+    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &partition->arena, orth_chunk, partition->schedule.num_chunks);
+    orth_rank_programs programs;
     const char *words;
     if (!chunks)
         return ORTH_ERR_NOMEM;
-    if (rank >= spread->mesh.num_ranks)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "rank %d is not one of the %d of this layout", rank, spread->mesh.num_ranks);
-    spec.spread = spread;
-    ORTH_TRY(orth_again_resolve(ctx, &spread->arena, &spec, &words));
-    ORTH_TRY(orth_rank_units_build(ctx, &spec, rank, NULL, chunks, &units));
-    *unit = units.step;
+    if (rank >= partition->mesh.num_ranks)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "rank %d is not one of the %d of this layout", rank, partition->mesh.num_ranks);
+    spec.partition = partition;
+    ORTH_TRY(orth_again_resolve(ctx, &partition->arena, &spec, &words));
+    ORTH_TRY(orth_rank_programs_build(ctx, &spec, rank, NULL, chunks, &programs));
+    *compiled = programs.step;
     return ORTH_OK;
 }
 
 orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, orth_model_config *model,
-                               orth_spread *spread, orth_unit *unit)
+                               orth_partition *partition, orth_compiled *compiled)
 {
     orth_layout layout = orth_setup_layout(cfg);
     ORTH_TRY(orth_describe_model(ctx, cfg, model));
-    ORTH_TRY(orth_spread_make(ctx, spread, &layout, model));
-    const orth_status s = build_step(ctx, cfg, model, spread, rank, unit);
+    ORTH_TRY(orth_partition_make(ctx, partition, &layout, model));
+    const orth_status s = build_step(ctx, cfg, model, partition, rank, compiled);
     if (s != ORTH_OK)
-        orth_spread_release(ctx, spread);
+        orth_partition_release(ctx, partition);
     return s;
 }
 
@@ -170,10 +170,10 @@ orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ra
 
 static orth_outside outside_of(const orth_run_plan *p, const orth_config *cfg, int num_threads, int rank)
 {
-    const orth_layout *l = &p->spread.layout;
-    const orth_rank_groups groups = orth_spread_groups(&p->spread, rank);
-    const int dp = orth_mesh_group_pos(&p->spread.mesh, rank, ORTH_AXES_DP);
-    const orth_loader_options loader = {.rows = {.row_end = l->seq_len / p->spread.mesh.size[ORTH_AXIS_CP]},
+    const orth_layout *l = &p->partition.layout;
+    const orth_rank_groups groups = orth_partition_groups(&p->partition, rank);
+    const int dp = orth_mesh_group_pos(&p->partition.mesh, rank, ORTH_AXES_DP);
+    const orth_loader_options loader = {.rows = {.row_end = l->seq_len / p->partition.mesh.size[ORTH_AXIS_CP]},
                                         .max_sequences = orth_layout_micro_batches(l, dp) * cfg->train_micro_batch};
     int comms = p->num_ranks > 1; /* of all ranks */
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
@@ -232,29 +232,29 @@ static orth_status traffic_under_zero_1(orth_ctx *ctx, const orth_config *cfg, c
                                         orth_traffic *out)
 {
     orth_layout layout = orth_setup_layout(cfg);
-    orth_spread spread;
-    orth_unit unit;
+    orth_partition partition;
+    orth_compiled compiled;
     layout.zero = 1;
     layout.keep_whole = 0;
-    ORTH_TRY(orth_spread_make(ctx, &spread, &layout, model));
-    const orth_rank_groups groups = orth_spread_groups(&spread, 0);
-    const orth_status s = build_step(ctx, cfg, model, &spread, 0, &unit);
+    ORTH_TRY(orth_partition_make(ctx, &partition, &layout, model));
+    const orth_rank_groups groups = orth_partition_groups(&partition, 0);
+    const orth_status s = build_step(ctx, cfg, model, &partition, 0, &compiled);
     if (s == ORTH_OK) {
-        *out = orth_traffic_planned(&unit.program, &groups, orth_groups_method(cfg));
-        orth_unit_release(&unit);
+        *out = orth_traffic_planned(&compiled.program, &groups, orth_groups_method(cfg));
+        orth_compiled_release(&compiled);
     }
-    orth_spread_release(ctx, &spread);
+    orth_partition_release(ctx, &partition);
     return s;
 }
 
 orth_status orth_describe_zero_cost(orth_ctx *ctx, const orth_run_plan *p, const orth_config *cfg,
                                     const orth_model_config *model, char **out)
 {
-    const orth_layout *l = &p->spread.layout;
+    const orth_layout *l = &p->partition.layout;
     const int32_t micro_batches = (int32_t)orth_layout_micro_batches(l, 0);
     orth_traffic once;
     *out = NULL;
-    if (l->zero < 2 || micro_batches == 1 || p->spread.mesh.size[ORTH_AXIS_SHARD] == 1)
+    if (l->zero < 2 || micro_batches == 1 || p->partition.mesh.size[ORTH_AXIS_SHARD] == 1)
         return ORTH_OK;
     ORTH_TRY(traffic_under_zero_1(ctx, cfg, model, &once));
     *out = orth_mem_printf(ctx, "zero=%d with %d micro-batches: the gradients of each are reduced at once%s; rank 0 sends "

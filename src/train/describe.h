@@ -11,9 +11,9 @@
 #define ORTH_AUTO_VOCAB 4096
 orth_status orth_describe_model(orth_ctx *ctx, const orth_config *cfg, orth_model_config *out);
 
-/* Model and unit of one training step of `rank`, with the layout that its names live in. */
+/* Model and compiled program of one training step of `rank`, with the layout that its names live in. */
 orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, orth_model_config *model,
-                               orth_spread *spread, orth_unit *unit);
+                               orth_partition *partition, orth_compiled *compiled);
 
 /* Whether the data of the run file will have a held-out part, on which a run evaluates. Of text that is not prepared yet
  * data.valid_fraction says so. */
@@ -27,7 +27,7 @@ orth_status orth_describe_epochs(orth_ctx *ctx, const orth_config *cfg, char **o
  * about a fifth of a second. ORTH_ERR_NOMEM. */
 orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ranks, orth_rates *out);
 
-/* The plan of a run, without the time of a step (orth_run_plan_price). evaluates: see orth_rank_units. model outlives *p.
+/* The plan of a run, without the time of a step (orth_run_plan_price). evaluates: see orth_rank_programs. model outlives *p.
  * ORTH_ERR_ARG for an invalid layout, in words. Whether it fits is for the caller to ask. */
 orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
                                bool evaluates);

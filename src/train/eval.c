@@ -33,15 +33,15 @@ static orth_status create_arrays(orth_ctx *ctx, orth_evaluator *e)
 
 orth_status orth_evaluator_create_beside(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
                                          const orth_model_config *model, const orth_executor *lender,
-                                         const orth_unit *unit)
+                                         const orth_compiled *compiled)
 {
     orth_model_shape shape = orth_eval_shape(cfg);
-    shape.mesh = unit->blocks.spec.mesh;
-    *out = (orth_evaluator){.unit = *unit, .num_seqs = shape.num_seqs, .seq_len = shape.seq_len, .parts = shape.parts,
+    shape.mesh = compiled->blocks.spec.mesh;
+    *out = (orth_evaluator){.compiled = *compiled, .num_seqs = shape.num_seqs, .seq_len = shape.seq_len, .parts = shape.parts,
                             .doc_mask = shape.doc_mask, .model = *model, .rows = orth_setup_rows(&shape)};
     orth_status s = create_arrays(ctx, out);
     if (s == ORTH_OK)
-        s = orth_executor_create(ctx, &out->executor, &out->unit.program, orth_setup_kernels(cfg), lender, lender != NULL);
+        s = orth_executor_create(ctx, &out->executor, &out->compiled.program, orth_setup_kernels(cfg), lender, lender != NULL);
     if (s != ORTH_OK)
         orth_evaluator_destroy(ctx, out);
     return s;
@@ -51,15 +51,15 @@ orth_status orth_evaluator_create(orth_ctx *ctx, orth_evaluator *out, const orth
                                   const orth_model_config *model)
 {
     const orth_model_shape shape = orth_eval_shape(cfg);
-    orth_unit unit;
-    ORTH_TRY(orth_unit_build(ctx, model, &shape, &unit));
-    return orth_evaluator_create_beside(ctx, out, cfg, model, NULL, &unit);
+    orth_compiled compiled;
+    ORTH_TRY(orth_compiled_build(ctx, model, &shape, &compiled));
+    return orth_evaluator_create_beside(ctx, out, cfg, model, NULL, &compiled);
 }
 
 void orth_evaluator_destroy(orth_ctx *ctx, orth_evaluator *e)
 {
     orth_executor_destroy(ctx, e->executor);
-    orth_unit_release(&e->unit);
+    orth_compiled_release(&e->compiled);
     orth_mem_free(ctx, e->tokens);
     orth_mem_free(ctx, e->weights);
     orth_mem_free(ctx, e->leaves);

@@ -8,7 +8,7 @@
 #include "train/setup.h"
 
 typedef struct {
-    orth_unit unit;
+    orth_compiled compiled;
     orth_executor *executor;
     orth_model_config model;
     int32_t num_seqs, seq_len, parts;   /* seq_len: of the whole sequence */
@@ -35,11 +35,11 @@ orth_status orth_evaluator_create(orth_ctx *ctx, orth_evaluator *out, const orth
 
 /* What the run file says of one batch of an evaluation. */
 orth_model_shape orth_eval_shape(const orth_config *cfg);
-/* Takes a unit of such a shape beside that of a training step, which lends its weights and its memory (orth_rank_units), whatever
+/* Takes a compiled step of such a shape beside that of a training step, which lends its weights and its memory (orth_rank_programs), whatever
  * happens. lender: executor of the step, outlives *out. The executor needs communicators where the step does. ORTH_ERR_NOMEM. */
 orth_status orth_evaluator_create_beside(orth_ctx *ctx, orth_evaluator *out, const orth_config *cfg,
                                          const orth_model_config *model, const orth_executor *lender,
-                                         const orth_unit *unit);
+                                         const orth_compiled *compiled);
 void orth_evaluator_destroy(orth_ctx *ctx, orth_evaluator *e);
 
 /* Bytes of text that each token stands for, 0 for special ones: [max(vocab, tokens)] in heap memory. NULL: no memory. */

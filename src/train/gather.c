@@ -27,8 +27,8 @@ static bool is_owner(const orth_compile_spec *spec, int64_t index)
 
 static piece piece_of(const orth_trainer *t, orth_bind bind, int64_t index)
 {
-    const orth_compile_spec *spec = &t->unit.blocks.spec;
-    const orth_program *p = &t->unit.program;
+    const orth_compile_spec *spec = &t->compiled.blocks.spec;
+    const orth_program *p = &t->compiled.program;
     int32_t m = orth_program_find(p, ORTH_BIND_M, index);
     if (m < 0 || orth_program_find(p, bind, index) < 0 || !is_owner(spec, index))
         return (piece){.index = index, .bind = bind, .n = 0};
@@ -43,8 +43,8 @@ static piece piece_of(const orth_trainer *t, orth_bind bind, int64_t index)
 /* Elements [at, at + n) of a piece on the rank that owns it. */
 static orth_status read_part(orth_ctx *ctx, const orth_trainer *t, const piece *p, int64_t at, int64_t n, float *out)
 {
-    const int32_t b = orth_program_find(&t->unit.program, (orth_bind)p->bind, p->index);
-    const int64_t first = p->first_elem - t->unit.program.buffers[b].first_elem + at;
+    const int32_t b = orth_program_find(&t->compiled.program, (orth_bind)p->bind, p->index);
+    const int64_t first = p->first_elem - t->compiled.program.buffers[b].first_elem + at;
     const orth_ref part = {(orth_bind)p->bind, p->index, (size_t)first * sizeof *out, (size_t)n * sizeof *out};
     return orth_executor_read(ctx, t->executor, part, out);
 }
@@ -129,7 +129,7 @@ orth_status orth_gather(orth_ctx *ctx, const orth_trainer *t, orth_comm *all, or
 {
     float *chunk = ORTH_NEW_ARRAY(ctx, float, ORTH_GATHER_CHUNK_ELEMS);
     orth_status s = chunk ? ORTH_OK : ORTH_ERR_NOMEM;
-    for (int64_t i = 0; s == ORTH_OK && i < t->unit.blocks.spec.num_params; i++)
+    for (int64_t i = 0; s == ORTH_OK && i < t->compiled.blocks.spec.num_params; i++)
         s = orth_gather_one(ctx, t, all, bind, i, chunk, whole ? whole[i] : NULL);
     orth_mem_free(ctx, chunk);
     return s;

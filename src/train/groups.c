@@ -19,13 +19,13 @@ orth_world_options orth_groups_options(const orth_config *cfg, int threads, int 
                                 .busy_timeout_s = cfg->comm_busy_timeout_s};
 }
 
-orth_status orth_groups_create(orth_ctx *ctx, orth_world *world, const orth_spread *spread, int rank,
+orth_status orth_groups_create(orth_ctx *ctx, orth_world *world, const orth_partition *partition, int rank,
                                orth_comm *comms[ORTH_NUM_GROUPS])
 {
     int *ranks = ORTH_NEW_ARRAY(ctx, int, orth_world_size(world));
     orth_status status = ranks ? ORTH_OK : ORTH_ERR_NOMEM;
     for (int g = 0; g < ORTH_NUM_GROUPS && status == ORTH_OK; g++) {
-        int members = orth_spread_group(spread, rank, (orth_group)g, ranks);
+        int members = orth_partition_group(partition, rank, (orth_group)g, ranks);
         if (members > 1)
             status = orth_comm_create(ctx, world, &comms[g], orth_group_name((orth_group)g), members, ranks);
     }

@@ -91,7 +91,7 @@ static orth_status meet(orth_ctx *ctx, orth_run *r, orth_world *world, orth_comm
     if (orth_world_rank(world) == 0)
         ORTH_TRY(orth_barrier(ctx, all));
     ORTH_TRY(require_same_run(ctx, r, all));
-    ORTH_TRY(orth_placement_check_ranks(ctx, r->cfg, &r->plan.spread.mesh, all));
+    ORTH_TRY(orth_placement_check_ranks(ctx, r->cfg, &r->plan.partition.mesh, all));
     return process_peak(ctx, r, all);
 }
 

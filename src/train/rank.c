@@ -73,7 +73,7 @@ static orth_status make_groups(orth_ctx *ctx, rank_state *s)
     if (status == ORTH_OK)
         status = orth_comm_create(ctx, s->world, &s->all, "world", n, ranks);
     orth_mem_free(ctx, ranks);
-    return status == ORTH_OK ? orth_groups_create(ctx, s->world, &s->run->plan.spread, s->rank, s->comms) : status;
+    return status == ORTH_OK ? orth_groups_create(ctx, s->world, &s->run->plan.partition, s->rank, s->comms) : status;
 }
 
 static orth_status read_source(orth_ctx *ctx, void *source, int64_t index, float *out)
@@ -85,12 +85,12 @@ static orth_status fill_weights(orth_ctx *ctx, rank_state *s)
 {
     const orth_run *r = s->run;
     if (!r->start_from)
-        return orth_weights_init(ctx, &r->model, &s->trainer.unit, s->trainer.executor, (uint64_t)r->cfg->train_seed);
+        return orth_weights_init(ctx, &r->model, &s->trainer.compiled, s->trainer.executor, (uint64_t)r->cfg->train_seed);
     if (r->resumed)
         return rank_resume(ctx, s);
     orth_hf_source *source = NULL;
     ORTH_TRY(orth_hf_open(ctx, &source, r->start_from));
-    orth_status status = orth_weights_fill(ctx, &r->model, &s->trainer.unit, s->trainer.executor, read_source, source);
+    orth_status status = orth_weights_fill(ctx, &r->model, &s->trainer.compiled, s->trainer.executor, read_source, source);
     orth_hf_close(ctx, source);
     return status;
 }
@@ -98,16 +98,16 @@ static orth_status fill_weights(orth_ctx *ctx, rank_state *s)
 static orth_status create_executors(orth_ctx *ctx, rank_state *s)
 {
     orth_run *r = s->run;
-    orth_rank_units units;
-    ORTH_TRY(orth_programs_take(ctx, &r->plan.programs, s->rank, s->chunks, &units));
-    s->shape = units.shape;
-    const orth_status status = orth_trainer_create(ctx, &s->trainer, r->cfg, &r->model, &units.step);
+    orth_rank_programs programs;
+    ORTH_TRY(orth_programs_take(ctx, &r->plan.programs, s->rank, s->chunks, &programs));
+    s->shape = programs.shape;
+    const orth_status status = orth_trainer_create(ctx, &s->trainer, r->cfg, &r->model, &programs.step);
     s->has_trainer = status == ORTH_OK;
-    if (units.evaluates && !s->has_trainer)
-        orth_unit_release(&units.eval);
-    if (!units.evaluates || !s->has_trainer)
+    if (programs.evaluates && !s->has_trainer)
+        orth_compiled_release(&programs.eval);
+    if (!programs.evaluates || !s->has_trainer)
         return status;
-    ORTH_TRY(orth_evaluator_create_beside(ctx, &s->evaluator, r->cfg, &r->model, s->trainer.executor, &units.eval));
+    ORTH_TRY(orth_evaluator_create_beside(ctx, &s->evaluator, r->cfg, &r->model, s->trainer.executor, &programs.eval));
     s->has_evaluator = true;
     s->evaluator.stop = stop_evaluation;
     s->evaluator.stop_user = s;
@@ -117,14 +117,14 @@ static orth_status create_executors(orth_ctx *ctx, rank_state *s)
 static orth_status open_rank(orth_ctx *ctx, rank_state *s)
 {
     orth_run *r = s->run;
-    s->chunks = ORTH_NEW_ARRAY(ctx, orth_chunk, r->plan.spread.schedule.num_chunks);
+    s->chunks = ORTH_NEW_ARRAY(ctx, orth_chunk, r->plan.partition.schedule.num_chunks);
     s->indices = ORTH_NEW_ARRAY(ctx, int64_t, r->cfg->train_global_batch);
     if (!s->chunks || !s->indices)
         return ORTH_ERR_NOMEM;
     ORTH_TRY(create_executors(ctx, s));
-    s->weights = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.unit.program.num_updates);
+    s->weights = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.compiled.program.num_updates);
     if (r->options.timeline > 0)
-        s->clock = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.unit.program.num_instrs + 1);
+        s->clock = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.compiled.program.num_instrs + 1);
     if (!s->weights || (r->options.timeline > 0 && !s->clock))
         return ORTH_ERR_NOMEM;
     if (r->num_ranks > 1)
@@ -237,18 +237,18 @@ static orth_status request_step(orth_ctx *ctx, rank_state *s, int64_t step)
 {
     int64_t n = (int64_t)s->shape.num_micro_batches * s->shape.num_seqs;
     for (int64_t i = 0; i < n; i++)
-        s->indices[i] = orth_spread_sequence(&s->run->plan.spread, s->rank, (step - 1) * s->run->cfg->train_global_batch, i);
+        s->indices[i] = orth_partition_sequence(&s->run->plan.partition, s->rank, (step - 1) * s->run->cfg->train_global_batch, i);
     return orth_loader_request(ctx, s->loader, s->indices, n);
 }
 
 static orth_status weigh_updates(orth_ctx *ctx, rank_state *s, int64_t first)
 {
-    const orth_spread *spread = &s->run->plan.spread;
-    for (int u = 0; u < s->trainer.unit.program.num_updates; u++) {
+    const orth_partition *partition = &s->run->plan.partition;
+    for (int u = 0; u < s->trainer.compiled.program.num_updates; u++) {
         s->weights[u] = 0;
-        for (int i = 0; i < orth_spread_update_runs(spread); i++) {
+        for (int i = 0; i < orth_partition_update_runs(partition); i++) {
             int64_t begin, count, weight;
-            orth_spread_update_run(spread, first, u, i, &begin, &count);
+            orth_partition_update_run(partition, first, u, i, &begin, &count);
             ORTH_TRY(orth_sampler_weight(ctx, s->run->train, &weight, begin, count));
             s->weights[u] += weight;
         }
@@ -275,7 +275,7 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     ORTH_TRY(orth_trainer_step(ctx, &s->trainer, step, &s->result));
     if (step == r->options.timeline)
         memcpy(s->clock, orth_executor_clock(s->trainer.executor),
-               (size_t)(s->trainer.unit.program.num_instrs + 1) * sizeof *s->clock);
+               (size_t)(s->trainer.compiled.program.num_instrs + 1) * sizeof *s->clock);
     s->steps_done = step;
     s->tokens_done += n * r->cfg->data_seq_len;
     const double seconds = orth_clock_s() - started;
@@ -344,7 +344,7 @@ static orth_status write_timeline(orth_ctx *ctx, orth_run *r, int64_t *const *cl
     if (status == ORTH_OK) {
         snprintf(text, sizeof text, "step %" PRId64 " is in %.80s: forwards and backwards %.6f s, ranks idle %.2f %% of it; "
                  "%.40s with the same times for each would idle %.2f %%", r->options.timeline, path, bubble.seconds,
-                 100 * bubble.idle_share, r->plan.spread.schedule.name, 100 * bubble.replayed);
+                 100 * bubble.idle_share, r->plan.partition.schedule.name, 100 * bubble.replayed);
         status = orth_metrics_event(ctx, &r->metrics, text, NULL);
     }
     orth_mem_free(ctx, path);

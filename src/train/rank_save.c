@@ -25,10 +25,10 @@ static orth_status read_moment(orth_ctx *ctx, rank_state *s, const orth_checkpoi
                                float *whole)
 {
     saved_source source = {ck, bind};
-    if (orth_program_find(&s->trainer.unit.program, bind, index) < 0)
+    if (orth_program_find(&s->trainer.compiled.program, bind, index) < 0)
         return ORTH_OK;
     ORTH_TRY(read_saved(ctx, &source, index, whole));
-    return orth_weights_put(ctx, &s->trainer.unit, s->trainer.executor, bind, index, whole);
+    return orth_weights_put(ctx, &s->trainer.compiled, s->trainer.executor, bind, index, whole);
 }
 
 static orth_status resume_from(orth_ctx *ctx, rank_state *s, const orth_checkpoint *ck)
@@ -36,7 +36,7 @@ static orth_status resume_from(orth_ctx *ctx, rank_state *s, const orth_checkpoi
     const orth_run *r = s->run;
     const orth_checkpoint_state *state = orth_checkpoint_get_state(ck);
     saved_source masters = {ck, ORTH_BIND_MASTER};
-    ORTH_TRY(orth_weights_fill(ctx, &r->model, &s->trainer.unit, s->trainer.executor, read_saved, &masters));
+    ORTH_TRY(orth_weights_fill(ctx, &r->model, &s->trainer.compiled, s->trainer.executor, read_saved, &masters));
     for (int64_t i = 0; i < orth_model_num_params(&r->model); i++) {
         orth_param p;
         ORTH_TRY(orth_model_param(ctx, &r->model, i, &p));

@@ -85,10 +85,10 @@ static orth_status choose_model(orth_ctx *ctx, orth_run *r, int64_t vocab)
 static orth_status check_early(orth_ctx *ctx, orth_run *r)
 {
     orth_layout layout = orth_setup_layout(r->cfg);
-    orth_spread spread;
+    orth_partition partition;
     ORTH_TRY(choose_model(ctx, r, ORTH_AUTO_VOCAB));
-    ORTH_TRY(orth_spread_make(ctx, &spread, &layout, &r->model));
-    orth_spread_release(ctx, &spread);
+    ORTH_TRY(orth_partition_make(ctx, &partition, &layout, &r->model));
+    orth_partition_release(ctx, &partition);
     return ORTH_OK;
 }
 

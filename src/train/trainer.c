@@ -10,17 +10,17 @@
 static orth_status create_arrays(orth_ctx *ctx, orth_trainer *t)
 {
     const size_t seq_bytes = orth_executor_size(t->executor, ORTH_BIND_DATA, ORTH_DATA_SEQ);
-    t->step = ORTH_NEW_ARRAY(ctx, orth_step_values, t->unit.program.num_updates);
+    t->step = ORTH_NEW_ARRAY(ctx, orth_step_values, t->compiled.program.num_updates);
     if (seq_bytes > 0)
         t->seq = orth_mem_alloc(ctx, seq_bytes);
     return t->step && (t->seq || seq_bytes == 0) ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_config *cfg,
-                                const orth_model_config *model, const orth_unit *unit)
+                                const orth_model_config *model, const orth_compiled *compiled)
 {
-    *t = (orth_trainer){.cfg = cfg, .model = *model, .unit = *unit, .scale = orth_loss_scale_make(cfg)};
-    orth_status s = orth_executor_create(ctx, &t->executor, &t->unit.program, orth_setup_kernels(cfg), NULL, false);
+    *t = (orth_trainer){.cfg = cfg, .model = *model, .compiled = *compiled, .scale = orth_loss_scale_make(cfg)};
+    orth_status s = orth_executor_create(ctx, &t->executor, &t->compiled.program, orth_setup_kernels(cfg), NULL, false);
     if (s == ORTH_OK)
         s = create_arrays(ctx, t);
     if (s == ORTH_OK)
@@ -35,7 +35,7 @@ orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_confi
 void orth_trainer_destroy(orth_ctx *ctx, orth_trainer *t)
 {
     orth_executor_destroy(ctx, t->executor);
-    orth_unit_release(&t->unit);
+    orth_compiled_release(&t->compiled);
     orth_mem_free(ctx, t->step);
     orth_mem_free(ctx, t->seq);
     t->executor = NULL;
@@ -49,7 +49,7 @@ static float scale_of(int64_t weight)
 orth_status orth_trainer_load(orth_ctx *ctx, orth_trainer *t, const orth_loader_batch *batch, const int64_t *weights)
 {
     int64_t total = 0;
-    const orth_compile_spec *spec = &t->unit.blocks.spec;
+    const orth_compile_spec *spec = &t->compiled.blocks.spec;
     const size_t bytes = (size_t)(batch->num_sequences * spec->seq_len) * 4;
     ORTH_TRY(orth_setup_put(ctx, t->executor, ORTH_DATA_TOKENS, batch->tokens, bytes));
     ORTH_TRY(orth_setup_put(ctx, t->executor, ORTH_DATA_TARGETS, batch->targets, bytes));
@@ -60,7 +60,7 @@ orth_status orth_trainer_load(orth_ctx *ctx, orth_trainer *t, const orth_loader_
     for (int64_t i = 0; t->seq && i < batch->num_sequences; i++)
         t->seq[i] = (int32_t)(batch->indices[i] & 0x7fffffff);
     ORTH_TRY(orth_setup_put(ctx, t->executor, ORTH_DATA_SEQ, t->seq, (size_t)batch->num_sequences * sizeof *t->seq));
-    for (int32_t u = 0; u < t->unit.program.num_updates; u++) {
+    for (int32_t u = 0; u < t->compiled.program.num_updates; u++) {
         t->step[u].loss_scale = scale_of(weights[u]) * t->scale.scale;
         total += weights[u];
     }
@@ -73,7 +73,7 @@ orth_status orth_trainer_load(orth_ctx *ctx, orth_trainer *t, const orth_loader_
 static void set_step_values(orth_trainer *t, int64_t step, int32_t u)
 {
     const orth_config *c = t->cfg;
-    const int32_t num = t->unit.program.num_updates;
+    const int32_t num = t->compiled.program.num_updates;
     const float scale = t->step[u].loss_scale;
     const double at = num == 1 ? (double)step : (double)(step - 1) + (u + 1.0) / num;
     t->step[u] = (orth_step_values){
@@ -97,7 +97,7 @@ static orth_status check_async_loss(orth_ctx *ctx, const orth_step_result *r)
 
 orth_status orth_trainer_step(orth_ctx *ctx, orth_trainer *t, int64_t step, orth_step_result *out)
 {
-    const int32_t num_updates = t->unit.program.num_updates;
+    const int32_t num_updates = t->compiled.program.num_updates;
     const orth_step_values *last = &t->step[num_updates - 1];
     const orth_ref values = {ORTH_BIND_DATA, ORTH_DATA_STEP, 0, (size_t)num_updates * sizeof *t->step};
     double sum;
@@ -109,7 +109,7 @@ orth_status orth_trainer_step(orth_ctx *ctx, orth_trainer *t, int64_t step, orth
     ORTH_TRY(orth_executor_read(ctx, t->executor, (orth_ref){ORTH_BIND_LOSS, 0, 0, sizeof sum}, &sum));
     *out = (orth_step_result){.step = step, .loss = sum * (double)t->mean, .lr = last->lr,
                               .grad_norm = last->grad_norm, .loss_scale = t->scale.on ? (double)t->scale.scale : 0, .skipped = last->bad != 0};
-    if (t->unit.blocks.spec.async) {
+    if (t->compiled.blocks.spec.async) {
         out->grad_norm = (double)NAN;
         return check_async_loss(ctx, out);
     }

@@ -10,7 +10,7 @@
 typedef struct {
     const orth_config *cfg;       /* outlives this */
     orth_model_config model;
-    orth_unit unit;
+    orth_compiled compiled;
     orth_executor *executor;
     orth_step_values *step;       /* [num_updates of the program]: written before a step, read after it */
     int32_t *seq;                 /* [sequences of a step], scratch; NULL: the program does not read them */
@@ -27,10 +27,10 @@ typedef struct {
     bool skipped;                 /* not finite: the update was left out */
 } orth_step_result;
 
-/* Takes a unit of ORTH_MODE_TRAIN (built by the caller, who has looked at its memory plan; owned by the
+/* Takes a compiled step of ORTH_MODE_TRAIN (built by the caller, who has looked at its memory plan; owned by the
  * trainer from here on) and maps its arena. Weights are not filled. */
 orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_config *cfg,
-                                const orth_model_config *model, const orth_unit *unit);
+                                const orth_model_config *model, const orth_compiled *compiled);
 void orth_trainer_destroy(orth_ctx *ctx, orth_trainer *t);
 
 /* Copies the data of the next step in: what the loader made, and for each update of the step the sum of the target weights of

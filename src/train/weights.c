@@ -61,7 +61,7 @@ static orth_status init_param(orth_ctx *ctx, void *user, int64_t index, float *o
     return ORTH_OK;
 }
 
-orth_status orth_weights_init(orth_ctx *ctx, const orth_model_config *c, const orth_unit *u, orth_executor *e, uint64_t seed)
+orth_status orth_weights_init(orth_ctx *ctx, const orth_model_config *c, const orth_compiled *u, orth_executor *e, uint64_t seed)
 {
     init_source s = {c, seed};
     return orth_weights_fill(ctx, c, u, e, init_param, &s);
@@ -104,7 +104,7 @@ static orth_status put_piece(orth_ctx *ctx, const put_job *j, int64_t at, int64_
                                converts ? (const void *)j->copy : values);
 }
 
-orth_status orth_weights_put(orth_ctx *ctx, const orth_unit *u, orth_executor *e, orth_bind bind, int64_t index, float *whole)
+orth_status orth_weights_put(orth_ctx *ctx, const orth_compiled *u, orth_executor *e, orth_bind bind, int64_t index, float *whole)
 {
     const int32_t b = orth_program_find(&u->program, bind, index);
     if (b < 0)
@@ -124,7 +124,7 @@ orth_status orth_weights_put(orth_ctx *ctx, const orth_unit *u, orth_executor *e
     return s;
 }
 
-static orth_status fill_param(orth_ctx *ctx, const orth_unit *u, orth_executor *e, int64_t index, int64_t whole_elems,
+static orth_status fill_param(orth_ctx *ctx, const orth_compiled *u, orth_executor *e, int64_t index, int64_t whole_elems,
                               orth_weights_read_fn read, void *user)
 {
     if (orth_program_find(&u->program, ORTH_BIND_MASTER, index) < 0 && orth_program_find(&u->program, ORTH_BIND_COPY, index) < 0)
@@ -139,7 +139,7 @@ static orth_status fill_param(orth_ctx *ctx, const orth_unit *u, orth_executor *
     return s;
 }
 
-orth_status orth_weights_fill(orth_ctx *ctx, const orth_model_config *c, const orth_unit *u, orth_executor *e,
+orth_status orth_weights_fill(orth_ctx *ctx, const orth_model_config *c, const orth_compiled *u, orth_executor *e,
                               orth_weights_read_fn read, void *user)
 {
     for (int64_t i = 0; i < orth_model_num_params(c); i++) {

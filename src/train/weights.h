@@ -14,15 +14,15 @@ void orth_weights_move(const orth_param_desc *d, int64_t first_elem, int64_t n, 
 
 /* Initial weights from (seed, number of the parameter, index of the element), the same for every layout.
  * Fills this rank's masters and its copies in the compute type. */
-orth_status orth_weights_init(orth_ctx *ctx, const orth_model_config *c, const orth_unit *u, orth_executor *e, uint64_t seed);
+orth_status orth_weights_init(orth_ctx *ctx, const orth_model_config *c, const orth_compiled *u, orth_executor *e, uint64_t seed);
 
 /* Fills masters and copies from whole parameters: read(ctx, user, index, out) gives each. */
 typedef orth_status (*orth_weights_read_fn)(orth_ctx *ctx, void *user, int64_t index, float *out);
-orth_status orth_weights_fill(orth_ctx *ctx, const orth_model_config *c, const orth_unit *u, orth_executor *e,
+orth_status orth_weights_fill(orth_ctx *ctx, const orth_model_config *c, const orth_compiled *u, orth_executor *e,
                               orth_weights_read_fn read, void *user);
 
 /* Writes this rank's part of a whole parameter, or of a moment, into the buffer (bind, index), if the program has it. bind:
  * MASTER, COPY (converted to the compute type), M or V. Needs 6 MiB. ORTH_ERR_NOMEM. */
-orth_status orth_weights_put(orth_ctx *ctx, const orth_unit *u, orth_executor *e, orth_bind bind, int64_t index, float *whole);
+orth_status orth_weights_put(orth_ctx *ctx, const orth_compiled *u, orth_executor *e, orth_bind bind, int64_t index, float *whole);
 
 #endif

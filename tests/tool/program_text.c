@@ -72,15 +72,15 @@ static void show(const options *o, const program_text *t, int sort, uint64_t see
     free(text);
 }
 
-static void show_rank(orth_ctx *ctx, const options *o, int sort, const layout_case *c, const orth_spread *spread, int rank,
+static void show_rank(orth_ctx *ctx, const options *o, int sort, const layout_case *c, const orth_partition *partition, int rank,
                       orth_place_memory *places)
 {
     orth_chunk chunks[16];
     orth_model_blocks blocks;
     orth_program p;
     orth_model_shape shape = layout_shape(c);
-    const orth_rank_groups groups = orth_spread_groups(spread, rank);
-    orth_spread_shape(spread, rank, &shape, chunks);
+    const orth_rank_groups groups = orth_partition_groups(partition, rank);
+    orth_partition_shape(partition, rank, &shape, chunks);
     if (sort >= SORT_EVAL) {
         shape.mode = sort == SORT_EVAL ? ORTH_MODE_EVAL : ORTH_MODE_DECODE;
         shape.actions = NULL;
@@ -101,13 +101,13 @@ static void show_case(orth_ctx *ctx, const options *o, int sort, uint64_t seed)
 {
     const layout_case c = draw_case(sort, seed);
     orth_place_memory places = {0};
-    orth_spread spread;
-    must(ctx, orth_spread_make(ctx, &spread, &c.layout, &c.model));
-    for (int r = 0; r < spread.mesh.num_ranks; r++)
+    orth_partition partition;
+    must(ctx, orth_partition_make(ctx, &partition, &c.layout, &c.model));
+    for (int r = 0; r < partition.mesh.num_ranks; r++)
         if (o->text_sort < 0 || r == o->text_rank)
-            show_rank(ctx, o, sort, &c, &spread, r, &places);
+            show_rank(ctx, o, sort, &c, &partition, r, &places);
     orth_place_forget(ctx, &places);
-    orth_spread_release(ctx, &spread);
+    orth_partition_release(ctx, &partition);
 }
 
 static int sort_of(const char *name, size_t length)

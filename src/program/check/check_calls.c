@@ -72,14 +72,14 @@ static orth_status check_neighbours(flow *f, int32_t i, const orth_operand *o, i
         if (orth_operand_bytes(&o[k]) == 0)
             continue;
         if (before && (before->dtype != o[k].dtype || !orth_operands_adjoin(f->p, before, &o[k])))
-            return flow_refuse(f, i, &o[k], "joined to '%s', but it does not follow it in memory, in one type",
+            return flow_refuse(f, i, &o[k], "coalesced with '%s', but it does not follow it in memory, in one type",
                           f->p->buffers[before->buffer].name);
         before = &o[k];
     }
     return ORTH_OK;
 }
 
-orth_status flow_check_joined(flow *f, int32_t i)
+orth_status flow_check_coalesced(flow *f, int32_t i)
 {
     const orth_instr *n = &f->p->instrs[i];
     const int32_t size = f->g->size[n->attr.group];
@@ -98,7 +98,7 @@ orth_status flow_check_joined(flow *f, int32_t i)
         int32_t low, high;
         owners(n->counts + (int64_t)k * size, size, &low, &high);
         if (low < last)
-            return flow_refuse(f, i, &n->in[k], "position %d has elements of it, and position %d of a joined operand before",
+            return flow_refuse(f, i, &n->in[k], "position %d has elements of it, and position %d of a coalesced operand before",
                           low, last);
         last = ORTH_MAX(last, high);
     }

@@ -23,7 +23,7 @@ static uint64_t hash_what(const orth_program *p, const orth_instr *n, int k)
 {
     uint64_t h =
         mix(mix(mix(n->phase, (uint64_t)(n->layer + 1)), (uint64_t)(n->micro_batch + 1)), (uint64_t)k);
-    for (int end = n->joined ? ORTH_MAX(n->num_in, n->num_out) : k + 1; k < end; k++) {
+    for (int end = n->coalesced ? ORTH_MAX(n->num_in, n->num_out) : k + 1; k < end; k++) {
         const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k];
         if (o->buffer < 0)
             continue;

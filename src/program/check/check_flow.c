@@ -375,8 +375,8 @@ static orth_status check_comm(flow *f, int32_t i)
                       f->g->pos[g], f->g->size[g], orth_group_name(g));
     for (int k = 0; k < ORTH_MAX(n->num_in, n->num_out); k++)
         ORTH_TRY(check_call(f, i, k));
-    if (n->joined)
-        ORTH_TRY(flow_check_joined(f, i));
+    if (n->coalesced)
+        ORTH_TRY(flow_check_coalesced(f, i));
     return n->attr.ticket > 0 ? flow_start(f, i) : ORTH_OK;
 }
 

@@ -14,7 +14,7 @@
  *     where its rank's turn is; a group that is called has other members, a peer is one of them;
  *  3. the optimizer's operands are the same elements of gradient, moments and parameter;
  *  4. a parameter of which a piece was updated is gathered before the step ends;
- *  5. joined operands are neighbours in memory, in the order of ranks: the call's blocks are those of its operands;
+ *  5. coalesced operands are neighbours in memory, in the order of ranks: the call's blocks are those of its operands;
  *  6. a started call has one `wait`, which names its operands; until then what it sends is not written and
  *     what it receives is not touched; no two calls under way share a place in the executor's ring.
  */

@@ -44,7 +44,7 @@ int64_t flow_elems(const orth_operand *o);
 orth_status flow_check_blocks(flow *f, int32_t i, const orth_operand *block, const orth_operand *all,
                               const int64_t *counts);
 /* Joined operands are one call: its blocks are one after the other, and so are those of its operands. */
-orth_status flow_check_joined(flow *f, int32_t i);
+orth_status flow_check_coalesced(flow *f, int32_t i);
 /* Instruction i has a ticket, and is under way from now on; the wait ends that. */
 orth_status flow_start(flow *f, int32_t i);
 orth_status flow_check_wait(flow *f, int32_t i);

@@ -18,7 +18,7 @@ static const struct {
 int orth_instr_num_calls(const orth_instr *n)
 {
     int operands = ORTH_MAX(n->num_in, n->num_out);
-    return !orth_op_is_comm(n->op) || orth_op_is_wait(n->op) ? 0 : n->joined ? ORTH_MIN(operands, 1) : operands;
+    return !orth_op_is_comm(n->op) || orth_op_is_wait(n->op) ? 0 : n->coalesced ? ORTH_MIN(operands, 1) : operands;
 }
 
 int64_t orth_program_num_events(const orth_program *p)
@@ -34,11 +34,11 @@ orth_comm_call orth_instr_call(const orth_instr *n, int32_t index, int k, int gr
     const bool by_output = calls[n->op].count == OUTPUT;
     const orth_operand *blocks = by_output ? n->out : n->in;
     int64_t count = 0;
-    for (int j = k; j < (n->joined ? (by_output ? n->num_out : n->num_in) : k + 1); j++) {
+    for (int j = k; j < (n->coalesced ? (by_output ? n->num_out : n->num_in) : k + 1); j++) {
         orth_tensor t = orth_operand_tensor(&blocks[j]);
         count += orth_tensor_elems(&t);
     }
-    const int64_t row = n->joined ? n->num_in : k; /* the last one holds the sums */
+    const int64_t row = n->coalesced ? n->num_in : k; /* the last one holds the sums */
     return (orth_comm_call){
         .kind = calls[n->op].kind,
         .dtype = blocks[k].dtype,

@@ -7,7 +7,7 @@
 #include "comm/comm.h"
 #include "program/ir/program.h"
 
-/* Calls that the instruction makes, one after the other: one for each operand, or one for all if they are joined.
+/* Calls that the instruction makes, one after the other: one for each operand, or one for all if they are coalesced.
  * 0 for computing ops and `wait`. */
 int orth_instr_num_calls(const orth_instr *n);
 /* Calls and waits of a whole program. */

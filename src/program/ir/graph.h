@@ -93,8 +93,8 @@ orth_status orth_graph_done(orth_graph *g);
 orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad);
 
 /* Says which nodes of the backward pass are for weights only, and puts products among them behind the calls of other ranks
- * that need not wait for them (beside.c). */
-orth_status orth_graph_compute_beside(orth_graph *g);
+ * that need not wait for them (delay_products.c). */
+orth_status orth_graph_delay_products(orth_graph *g);
 
 /* Name of a data slot. */
 const char *orth_data_slot_name(orth_data_slot slot);

@@ -131,7 +131,7 @@ typedef struct {
     int32_t node;            /* stages, parameters that are gathered, sums of gradients over ranks, the update */
     /* Collectives: [num operands][group size] elements; NULL: equal blocks. Joined: one row more, their sums. */
     const int64_t *counts;
-    bool joined;             /* collectives: the operands are neighbours in memory and travel in one call */
+    bool coalesced;             /* collectives: the operands are neighbours in memory and travel in one call */
     bool recomputed;         /* repeats forward work: hardware FLOPs, not model FLOPs */
 } orth_instr;
 

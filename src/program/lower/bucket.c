@@ -91,7 +91,7 @@ void orth_bucket_emit(orth_builder *b, orth_bucket *k)
     orth_instr *n = orth_build_emit(b, k->op, &(orth_attr){.group = k->group}, k->num, in, k->num, out);
     if (n) {
         n->counts = counts;
-        n->joined = k->num > 1;
+        n->coalesced = k->num > 1;
     }
     k->num = 0;
     k->bytes = 0;

@@ -72,7 +72,7 @@ typedef struct {
     orth_grad_use *uses;         /* [2*num_params]: 2*index for the first use, +1 for the head's if tied */
     int32_t *moments;            /* [2*num_params] buffers of m and v of the optimizer; -1: not made yet */
     int32_t version, updates;    /* asynchronous: the weights of the action at hand; updates made so far */
-    bool *reread;                /* asynchronous: [num_params] parameters that a backward reads */
+    bool *read_by_backward;                /* asynchronous: [num_params] parameters that a backward reads */
     int32_t *stashed;            /* asynchronous: [versions][num_params] buffers of older weights */
     orth_bucket grads;             /* finished gradients, not reduced yet */
     orth_bucket together;          /* of one bucket that was reduced, about to be reduced over another group */
@@ -217,7 +217,7 @@ void orth_bucket_add(orth_bucket *k, const orth_bucket_item *item);
 /* The collective; the bucket is empty then. */
 void orth_bucket_emit(orth_builder *b, orth_bucket *k);
 
-/* ---- uneven.c ---- */
+/* ---- uneven_shares.c ---- */
 
 /* Uneven shares: all gradients are combined node by node. */
 void orth_build_combine(orth_builder *b);

@@ -239,12 +239,12 @@ static void note_read(orth_builder *b, const orth_block *block, int32_t first)
         for (int k = 0; k < g->nodes[i].num_in; k++) {
             const orth_value v = g->nodes[i].in[k];
             if (v != ORTH_NO_VALUE && g->values[v].kind == ORTH_VALUE_PARAM)
-                b->reread[block->param_index[g->values[v].slot]] = true;
+                b->read_by_backward[block->param_index[g->values[v].slot]] = true;
         }
 }
 
 /* What a backward reads of the weights; the head's forward is a part of it. */
-static void note_reread(orth_builder *b)
+static void note_read_by_backward(orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
     note_read(b, &s->embed, s->recompute.kind == ORTH_RECOMPUTE_ALL ? 0 : s->embed.graph->num_forward);
@@ -280,12 +280,12 @@ static void compile_step(orth_builder *b)
                                   .dim = {step_bytes, 1, 1, 1}};
     if (s->async) {
         b->p->num_updates = s->num_micro_batches;
-        b->reread = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, bool, s->num_params);
+        b->read_by_backward = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, bool, s->num_params);
         b->stashed = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int32_t, s->num_micro_batches * s->num_params);
-        b->p->failed = b->p->failed || !b->reread || !b->stashed;
+        b->p->failed = b->p->failed || !b->read_by_backward || !b->stashed;
         if (b->p->failed)
             return;
-        note_reread(b);
+        note_read_by_backward(b);
     }
     for (int64_t i = 0; i < s->num_params; i++)
         b->gathered[i] = -1;

@@ -64,7 +64,7 @@ typedef struct {
     orth_space space;                /* where kernels work */
     int32_t num_micro_batches;
     const int64_t *shares;           /* [DP ranks] sequences of each, where they combine gradients node by node
-                                        (uneven.c); NULL: what a rank adds up is one node */
+                                        (uneven_shares.c); NULL: what a rank adds up is one node */
     int32_t num_seqs, seq_len;       /* B, T of a micro-batch; T: the tokens of a sequence that are on this rank, */
     int32_t token_parts;             /* in this many canonical parts */
     int32_t head_chunks;             /* chunks of a sequence: a power of two that divides the leaves */

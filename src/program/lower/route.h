@@ -1,7 +1,7 @@
 /* route.h -- the path of a gradient, as a table: from the instructions that make it to the update of its weight.
  *
  * A route is made once for each use of a weight, from its row in weights.def and the layout. The stages follow each other:
- * what one of them completes is the input of the next. Emission follows the table (accumulate.c, follow.c, bucket.c, uneven.c,
+ * what one of them completes is the input of the next. Emission follows the table (accumulate.c, follow.c, bucket.c, uneven_shares.c,
  * update.c), and `explain --gradient` prints it (route_words.c). orth_route_make alone knows what ZeRO, context parallelism,
  * shares, asynchrony, replicas, owners and tied weights mean for a gradient.
  *
@@ -27,7 +27,7 @@
 typedef enum {
     ORTH_MOMENT_SEQUENCE = 1, ORTH_MOMENT_MICRO_BATCH,
     ORTH_MOMENT_STEP,          /* all micro-batches that one update sums */
-    ORTH_MOMENT_UPDATE,        /* after the last backward of the step; update.c and uneven.c emit these stages */
+    ORTH_MOMENT_UPDATE,        /* after the last backward of the step; update.c and uneven_shares.c emit these stages */
     ORTH_MOMENT_USE            /* weights: before each block that reads them */
 } orth_moment;
 #define ORTH_NUM_SPANS (ORTH_MOMENT_STEP + 1) /* moments at which a tree may be complete */
@@ -35,7 +35,7 @@ typedef enum {
 typedef enum {
     ORTH_ROUTE_TREE = 1,       /* added up in the aligned tree (gradtree.h) */
     ORTH_ROUTE_REDUCE,         /* summed over a group: all_reduce, or reduce_scatter where whole becomes shard */
-    ORTH_ROUTE_EXCHANGE,       /* uneven shares: slices of the nodes of all ranks are exchanged and added (uneven.c) */
+    ORTH_ROUTE_EXCHANGE,       /* uneven shares: slices of the nodes of all ranks are exchanged and added (uneven_shares.c) */
     ORTH_ROUTE_GATHER,         /* the slices of a gradient become whole */
     ORTH_ROUTE_JOIN,           /* the other use of a tied weight is added: its sum on this rank, or over EMBED */
     ORTH_ROUTE_GIVE,           /* this sum is added to that of the other use */

@@ -228,7 +228,7 @@ static void stash(orth_builder *b)
     const orth_compile_spec *s = b->spec;
     b->version = b->updates;
     for (int64_t i = 0; i < s->num_params && !b->p->failed; i++) {
-        if (!b->held[i] || !b->reread[i])
+        if (!b->held[i] || !b->read_by_backward[i])
             continue;
         const orth_operand now = orth_build_param(b, i);
         const char *name = orth_arena_printf(b->ctx, &b->p->arena, "stash.%s", s->params[i].name);

@@ -482,5 +482,5 @@ orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad)
     ORTH_TRY(orth_graph_done(g));
     if (needs_input_grad)
         g->input_grad = w.grad[g->input];
-    return orth_graph_compute_beside(g);
+    return orth_graph_delay_products(g);
 }

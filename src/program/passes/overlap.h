@@ -8,7 +8,7 @@
  * touches that. Where nothing is computed between the two, it blocks where it stands. Gathers of parameters that a block is
  * about to use (ZeRO 3) are started some blocks earlier. Nothing else moves: the same calls, in the same order on all
  * members of a group, give the same bits; buffers live until the wait, which placement sees. What there is to compute
- * meanwhile follows from the order of the program: beside.c, bucket.c, accumulate.c.
+ * meanwhile follows from the order of the program: delay_products.c, bucket.c, accumulate.c.
  */
 #ifndef ORTH_PROGRAM_OVERLAP_H
 #define ORTH_PROGRAM_OVERLAP_H

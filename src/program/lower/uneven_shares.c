@@ -1,4 +1,4 @@
-/* uneven.c -- data-parallel ranks whose shares of the batch are no single nodes of the tree over sequences.
+/* uneven_shares.c -- data-parallel ranks whose shares of the batch are no single nodes of the tree over sequences.
  *
  * A contiguous share is always a row of such nodes, largest in the middle:
  *

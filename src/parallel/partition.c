@@ -1,5 +1,5 @@
-/* spread.c -- see spread.h. */
-#include "parallel/spread.h"
+/* partition.c -- see partition.h. */
+#include "parallel/partition.h"
 
 #include "parallel/pipeline/balance.h"
 #include "program/lower/route.h"
@@ -27,7 +27,7 @@ static int64_t layer_cost(const orth_model_config *c, int64_t seq_len)
     return sum;
 }
 
-orth_status orth_spread_cut(orth_ctx *ctx, const orth_layout *l, const orth_model_config *c, int num_chunks, int32_t *first_layer)
+orth_status orth_partition_cut(orth_ctx *ctx, const orth_layout *l, const orth_model_config *c, int num_chunks, int32_t *first_layer)
 {
     const orth_weight head = orth_weight_get(c, c->tied ? ORTH_WEIGHT_embed : ORTH_WEIGHT_head);
     if (l->stage_layers)
@@ -66,7 +66,7 @@ static orth_status backwards_ascend(orth_ctx *ctx, orth_arena *arena, const orth
     return ORTH_OK;
 }
 
-static orth_status make_schedule(orth_ctx *ctx, orth_spread *s, orth_schedule *out, int64_t num_micro_batches)
+static orth_status make_schedule(orth_ctx *ctx, orth_partition *s, orth_schedule *out, int64_t num_micro_batches)
 {
     const orth_layout *l = &s->layout;
     ORTH_TRY(orth_schedule_make(ctx, &s->arena, out, l->pipeline, (int)l->pp, (int)l->virtual_stages,
@@ -80,7 +80,7 @@ static orth_status make_schedule(orth_ctx *ctx, orth_spread *s, orth_schedule *o
 }
 
 /* Uneven data-parallel ranks: their shares, and a schedule for each. */
-static orth_status make_shares(orth_ctx *ctx, orth_spread *s)
+static orth_status make_shares(orth_ctx *ctx, orth_partition *s)
 {
     const int64_t dp = s->layout.dp;
     s->shares = ORTH_ARENA_ARRAY(ctx, &s->arena, int64_t, dp);
@@ -94,7 +94,7 @@ static orth_status make_shares(orth_ctx *ctx, orth_spread *s)
     return ORTH_OK;
 }
 
-static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *c)
+static orth_status make(orth_ctx *ctx, orth_partition *s, const orth_model_config *c)
 {
     const orth_layout *l = &s->layout;
     orth_model_dims dims = dims_of(c);
@@ -106,34 +106,34 @@ static orth_status make(orth_ctx *ctx, orth_spread *s, const orth_model_config *
     if (orth_layout_is_uneven(l) && !s->schedule.async)
         ORTH_TRY(make_shares(ctx, s));
     s->first_layer = ORTH_ARENA_ARRAY(ctx, &s->arena, int32_t, s->schedule.num_chunks + 1);
-    return s->first_layer ? orth_spread_cut(ctx, l, c, s->schedule.num_chunks, s->first_layer) : ORTH_ERR_NOMEM;
+    return s->first_layer ? orth_partition_cut(ctx, l, c, s->schedule.num_chunks, s->first_layer) : ORTH_ERR_NOMEM;
 }
 
-orth_status orth_spread_make(orth_ctx *ctx, orth_spread *out, const orth_layout *layout, const orth_model_config *c)
+orth_status orth_partition_make(orth_ctx *ctx, orth_partition *out, const orth_layout *layout, const orth_model_config *c)
 {
-    *out = (orth_spread){.layout = *layout, .tied = c->tied, .kv_heads = (int32_t)c->kv_heads,
+    *out = (orth_partition){.layout = *layout, .tied = c->tied, .kv_heads = (int32_t)c->kv_heads,
                          .kv_ranks = (int32_t)(layout->tp > c->kv_heads ? layout->tp / c->kv_heads : 1)};
     orth_status s = make(ctx, out, c);
     if (s != ORTH_OK)
-        orth_spread_release(ctx, out);
+        orth_partition_release(ctx, out);
     return s;
 }
 
-void orth_spread_release(orth_ctx *ctx, orth_spread *s)
+void orth_partition_release(orth_ctx *ctx, orth_partition *s)
 {
     orth_arena_release(ctx, &s->arena);
 }
 
 /* Ranks that hold different parts of the gradient: other stages, other shards of tensors, and, where
  * ZeRO shards it, other data-parallel ranks. */
-static orth_axes norm_axes(const orth_spread *s)
+static orth_axes norm_axes(const orth_partition *s)
 {
     return ORTH_AXES_PP | ORTH_AXES_TP | (orth_layout_deals_state(&s->layout) ? ORTH_AXES_SHARD : 0);
 }
 
 /* Ranks of a cp group that trade heads against tokens: as many as have whole key heads for it; they lie side by
  * side, so that together they hold token slots side by side. */
-static int cp_heads(const orth_spread *s)
+static int cp_heads(const orth_partition *s)
 {
     const orth_layout *l = &s->layout;
     return l->cp_kind == ORTH_CP_ALL_TO_ALL ? (int)ORTH_MIN(l->cp, ORTH_MAX(s->kv_heads / l->tp, 1)) : 1;
@@ -147,13 +147,13 @@ typedef struct {
     int first, step;
 } group_shape;
 
-static group_shape on_axis(const orth_spread *s, int rank, orth_axis axis, int first, int step, int n)
+static group_shape on_axis(const orth_partition *s, int rank, orth_axis axis, int first, int step, int n)
 {
     return (group_shape){.n = n, .axis = axis, .first = first, .step = step,
                          .pos = step ? (orth_mesh_coord(&s->mesh, rank, axis) - first) / step : 0};
 }
 
-static group_shape cp_subgroup(const orth_spread *s, int rank, orth_group group)
+static group_shape cp_subgroup(const orth_partition *s, int rank, orth_group group)
 {
     const int heads = cp_heads(s), tokens = (int)s->layout.cp / heads;
     const int pos = orth_mesh_group_pos(&s->mesh, rank, ORTH_AXES_CP);
@@ -164,7 +164,7 @@ static group_shape cp_subgroup(const orth_spread *s, int rank, orth_group group)
 }
 
 /* The stages that hold tied embeddings. */
-static group_shape embed_group(const orth_spread *s, int rank)
+static group_shape embed_group(const orth_partition *s, int rank)
 {
     const int first = s->schedule.chunk_rank[0], last = s->schedule.chunk_rank[s->schedule.num_chunks - 1];
     const int mine = orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_PP);
@@ -173,7 +173,7 @@ static group_shape embed_group(const orth_spread *s, int rank)
     return on_axis(s, rank, ORTH_AXIS_PP, first, last - first, 2);
 }
 
-static group_shape shape_of(const orth_spread *s, int rank, orth_group group)
+static group_shape shape_of(const orth_partition *s, int rank, orth_group group)
 {
     static const orth_axes axes[ORTH_NUM_GROUPS] = {
         [ORTH_GROUP_TP] = ORTH_AXES_TP, [ORTH_GROUP_CP] = ORTH_AXES_CP, [ORTH_GROUP_DP] = ORTH_AXES_DP,
@@ -196,7 +196,7 @@ static group_shape shape_of(const orth_spread *s, int rank, orth_group group)
     return (group_shape){.n = orth_mesh_group_size(m, of), .pos = orth_mesh_group_pos(m, rank, of), .axes = of};
 }
 
-int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ranks)
+int orth_partition_group(const orth_partition *s, int rank, orth_group group, int *ranks)
 {
     const group_shape g = shape_of(s, rank, group);
     if (g.axes)
@@ -206,7 +206,7 @@ int orth_spread_group(const orth_spread *s, int rank, orth_group group, int *ran
     return g.n;
 }
 
-orth_rank_groups orth_spread_groups(const orth_spread *s, int rank)
+orth_rank_groups orth_partition_groups(const orth_partition *s, int rank)
 {
     orth_rank_groups out = {.size = {0}};
     for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
@@ -217,7 +217,7 @@ orth_rank_groups orth_spread_groups(const orth_spread *s, int rank)
     return out;
 }
 
-static void place(const orth_spread *s, int rank, orth_place_in_mesh *p)
+static void place(const orth_partition *s, int rank, orth_place_in_mesh *p)
 {
     const orth_mesh *m = &s->mesh;
     static const struct {
@@ -242,12 +242,12 @@ static void place(const orth_spread *s, int rank, orth_place_in_mesh *p)
     p->size[ORTH_GROUP_EMBED] = s->tied && first != last && (mine == first || mine == last) ? 2 : 1;
 }
 
-static int dp_pos(const orth_spread *s, int rank)
+static int dp_pos(const orth_partition *s, int rank)
 {
     return orth_mesh_group_pos(&s->mesh, rank, ORTH_AXES_DP);
 }
 
-void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, orth_chunk *chunks)
+void orth_partition_shape(const orth_partition *s, int rank, orth_model_shape *shape, orth_chunk *chunks)
 {
     const orth_schedule *sch = s->shares ? &s->schedules[dp_pos(s, rank)] : &s->schedule;
     place(s, rank, &shape->mesh);
@@ -271,7 +271,7 @@ void orth_spread_shape(const orth_spread *s, int rank, orth_model_shape *shape, 
     shape->shares = s->shares;
 }
 
-int64_t orth_spread_sequence(const orth_spread *s, int rank, int64_t first, int64_t i)
+int64_t orth_partition_sequence(const orth_partition *s, int rank, int64_t first, int64_t i)
 {
     int64_t B = s->layout.micro_batch, shards = s->mesh.size[ORTH_AXIS_SHARD];
     int64_t shard = orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_SHARD), me = dp_pos(s, rank);
@@ -282,12 +282,12 @@ int64_t orth_spread_sequence(const orth_spread *s, int rank, int64_t first, int6
     return turns ? first + (i / B * shards + shard) * B + i % B : first + i;
 }
 
-int orth_spread_update_runs(const orth_spread *s)
+int orth_partition_update_runs(const orth_partition *s)
 {
     return s->schedule.async ? (int)s->layout.dp : 1;
 }
 
-void orth_spread_update_run(const orth_spread *s, int64_t first, int update, int i, int64_t *begin, int64_t *count)
+void orth_partition_update_run(const orth_partition *s, int64_t first, int update, int i, int64_t *begin, int64_t *count)
 {
     const int64_t B = s->layout.micro_batch;
     *begin = s->schedule.async ? first + (i * s->schedule.num_micro_batches + update) * B : first;

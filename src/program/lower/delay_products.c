@@ -1,4 +1,4 @@
-/* beside.c -- which weight gradients of a block are computed while the gradient of its input waits for other ranks.
+/* delay_products.c -- which weight gradients of a block are computed while the gradient of its input waits for other ranks.
  *
  *     derived   dX dW [all-reduce of dX] norm ...          the call needs dX only, and nobody in the block needs dW:
  *     in order  dX [all-reduce of dX] dW norm ...          so dW comes behind it, and overlap.c lets both go on at once
@@ -117,7 +117,7 @@ static void place(orth_graph *g, orth_node *nodes, int32_t *at, const orth_node 
     nodes[(*at)++ - g->num_forward] = *n;
 }
 
-orth_status orth_graph_compute_beside(orth_graph *g)
+orth_status orth_graph_delay_products(orth_graph *g)
 {
     int32_t num = g->num_nodes - g->num_forward, at = g->num_forward;
     int32_t *all = ORTH_ARENA_ARRAY(g->ctx, &g->arena, int32_t, 3 * (int64_t)g->num_nodes + 1);
