@@ -429,6 +429,7 @@ static inline op_case case_draw(orth_op op, uint64_t seed, orth_dtype compute, u
     for (int i = 0; i < c->sig.num_letters; i++)
         c->value[i] = -1;
     rules.attrs(c);
+    c->attr = orth_attr_for(op, &c->attr); /* what a kernel reads beyond these is zero */
     if (wide) /* whole sequences, which derivatives are summed over */
         case_force(c, "N", (int64_t)c->attr.num_seqs * c->attr.seq_len);
     for (int i = 0; i < c->sig.num_letters; i++)

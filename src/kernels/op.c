@@ -1,6 +1,9 @@
 /* op.c -- the tables made from ops.def. */
 #include "kernels/op.h"
 
+#include <stddef.h>
+#include <string.h>
+
 static const struct {
     const char *name;
     orth_op_family family;
@@ -48,6 +51,64 @@ const char *orth_op_name(orth_op op)
 orth_op_family orth_op_family_of(orth_op op)
 {
     return rows[op].family;
+}
+
+/* Groups of attributes, in their order in orth_attr: each begins with a field of this name. */
+#define ATTR_GROUPS(GROUP)      \
+    GROUP(PRODUCT, act)         \
+    GROUP(NORM, norm)           \
+    GROUP(HEADS, heads)         \
+    GROUP(KEYS, key_begin)      \
+    GROUP(DROPOUT, dropout)     \
+    GROUP(VOCAB, first_row)     \
+    GROUP(SUMS, block_rows)     \
+    GROUP(OPTIMIZER, lr_factor) \
+    GROUP(CALL, group)
+
+enum {
+#define GROUP(name, first) AT_##name,
+    ATTR_GROUPS(GROUP) NUM_ATTR_GROUPS
+#undef GROUP
+};
+
+enum {
+#define GROUP(name, first) name = 1 << AT_##name,
+    ATTR_GROUPS(GROUP) NONE = 0
+#undef GROUP
+};
+
+/* Groups of ranks: the sum that a tree_acc completes, the calls of a ring. */
+static const uint16_t attrs_of[] = {
+    [ORTH_OPS_PRODUCT] = PRODUCT,
+    [ORTH_OPS_PACK] = NONE,
+    [ORTH_OPS_EMBED] = VOCAB,
+    [ORTH_OPS_NORM] = NORM | HEADS,
+    [ORTH_OPS_ATTENTION] = HEADS | KEYS | DROPOUT,
+    [ORTH_OPS_ROWS] = NONE,
+    [ORTH_OPS_DROPOUT] = DROPOUT,
+    [ORTH_OPS_LOSS] = VOCAB,
+    [ORTH_OPS_SUMS] = SUMS | CALL,
+    [ORTH_OPS_OPTIMIZER] = OPTIMIZER,
+    [ORTH_OPS_MOVE] = NONE,
+    [ORTH_OPS_COLLECTIVE] = CALL | KEYS,
+    [ORTH_OPS_MESSAGE] = CALL | KEYS,
+    [ORTH_OPS_WAIT] = CALL | KEYS,
+    [ORTH_OPS_GRAPH] = HEADS | KEYS | DROPOUT | CALL,
+};
+_Static_assert(ORTH_COUNT(attrs_of) == ORTH_OPS_GRAPH + 1, "each family says which attributes it has");
+
+orth_attr orth_attr_for(orth_op op, const orth_attr *attr)
+{
+    static const size_t first[NUM_ATTR_GROUPS + 1] = {
+#define GROUP(name, first) [AT_##name] = offsetof(orth_attr, first),
+        ATTR_GROUPS(GROUP)
+#undef GROUP
+        sizeof(orth_attr)};
+    orth_attr out = *attr;
+    for (int g = 0; g < NUM_ATTR_GROUPS; g++)
+        if (!(attrs_of[rows[op].family] >> g & 1))
+            memset((char *)&out + first[g], 0, first[g + 1] - first[g]);
+    return out;
 }
 
 orth_op orth_op_packing(orth_op op)

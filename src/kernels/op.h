@@ -70,42 +70,67 @@ const char *orth_group_name(orth_group g);
 typedef enum { ORTH_ACT_NONE = 0, ORTH_ACT_GELU_TANH, ORTH_ACT_GELU_ERF, ORTH_ACT_SILU } orth_act;
 typedef enum { ORTH_NORM_LAYER = 0, ORTH_NORM_RMS } orth_norm_kind;
 
-/* Fixed when the program is built. An op reads the fields that ops.def names. */
+/* Fixed when the program is built. What the first part says, any op may read; each other group of fields belongs to the
+ * families that attrs_of names it for (op.c). Nodes and instructions have the groups of their op; the others are zero
+ * (orth_attr_for), so that nothing depends on what an op was copied from. */
 typedef struct {
     int32_t num_seqs, seq_len;          /* B, T */
     int32_t token_parts;                /* fold slots per sequence (numerics.parts, or 1) */
-    int32_t heads, kv_heads, head_dim;  /* H, KV, D, local to the rank */
-    int32_t first_head;                 /* global number of the rank's first query head (dropout) */
-    int32_t head_parts;                 /* canonical parts of the query heads of a group, local to the rank; 0: one */
-    bool shares_kv;                     /* KV ranks have other query heads of the same group */
-    int64_t replica_rows;               /* leading k and v rows of a fused qkv that count as another rank's */
-    orth_split split;                   /* canonical parts of the contraction */
-    orth_split split_out;               /* of `linear`: parts of its output dim, which linear_dx contracts */
-    orth_act act;
-    orth_norm_kind norm;
-    float eps, scale, dropout;
-    int32_t site;                       /* which dropout of the model this is */
-    int32_t num_addends;
-    bool inverse, nesterov;
-    float lr_factor, decay_factor;      /* optimizers: of the step's learning rate and weight decay */
-    int32_t full_len, slot_begin, slot_count; /* attention_part: whole sequences have full_len tokens in
-                                           token_parts slots; the rank's queries are those of slot_count */
-    int32_t key_begin, num_keys;        /* attention_block, and messages of keys: their positions */
-    bool full;                          /* attention_cached: the numbers of attention_full */
-    int64_t first_row;                  /* of the vocabulary, on this rank */
-    int32_t block_rows, first_part;     /* grad_square */
-    /* Communication. */
-    orth_group group;                   /* who takes part */
-    bool maximum;                       /* all_reduce: largest instead of sum */
-    int32_t peer;                       /* position in the group */
-    int32_t ticket;                     /* 0: complete when the instruction is */
-    int32_t nodes;                      /* tree_acc: with it the sum over `group` is complete, of so many nodes in all;
-                                           0: not */
-    bool partial;                       /* linear: its dx, head_norm: the gradients of its gains are one rank's
-                                           part of a sum over TP, kept in fp32 */
     uint32_t sum_leaves;                /* groups (1u << group) whose ranks each have some of the tokens, or heads, of a
                                            sequence: parameter gradients per sequence are summed over them in turn */
+    orth_split split;                   /* canonical parts of the contraction */
+    int64_t replica_rows;               /* leading k and v rows of a fused qkv that count as another rank's */
+    int32_t num_addends;
+    bool partial;                       /* linear: its dx, head_norm: the gradients of its gains are one rank's
+                                           part of a sum over TP, kept in fp32 */
+    struct {                            /* PRODUCT */
+        orth_act act;
+        orth_split split_out;           /* of `linear`: parts of its output dim, which linear_dx contracts */
+    };
+    struct {                            /* NORM */
+        orth_norm_kind norm;
+        float eps;
+    };
+    struct {                            /* HEADS */
+        int32_t heads, kv_heads, head_dim; /* H, KV, D, local to the rank */
+        int32_t first_head;             /* global number of the rank's first query head (dropout) */
+        int32_t head_parts;             /* canonical parts of the query heads of a group, local to the rank; 0: one */
+        bool shares_kv;                 /* KV ranks have other query heads of the same group */
+        bool full;                      /* attention_cached: the numbers of attention_full */
+        bool inverse;                   /* rope */
+        float scale;
+        int32_t full_len, slot_begin, slot_count; /* attention_part: whole sequences have full_len tokens in
+                                           token_parts slots; the rank's queries are those of slot_count */
+    };
+    struct {                            /* KEYS: their positions, of a block of attention or in a message */
+        int32_t key_begin, num_keys;
+    };
+    struct {                            /* DROPOUT */
+        float dropout;
+        int32_t site;                   /* which dropout of the model this is */
+    };
+    struct {                            /* VOCAB */
+        int64_t first_row;              /* of the vocabulary, on this rank */
+    };
+    struct {                            /* SUMS */
+        int32_t block_rows, first_part; /* grad_square */
+        int32_t nodes;                  /* tree_acc: with it the sum over `group` is complete, of so many nodes in all;
+                                           0: not */
+    };
+    struct {                            /* OPTIMIZER */
+        float lr_factor, decay_factor;  /* of the step's learning rate and weight decay */
+        bool nesterov;
+    };
+    struct {                            /* CALL */
+        orth_group group;               /* who takes part */
+        int32_t peer;                   /* position in the group */
+        int32_t ticket;                 /* 0: complete when the instruction is */
+        bool maximum;                   /* all_reduce: largest instead of sum */
+    };
 } orth_attr;
+
+/* `attr` with the groups of fields that `op` has; the others zero. */
+orth_attr orth_attr_for(orth_op op, const orth_attr *attr);
 
 /* Values that change from step to step: operands, not reasons to rebuild a program. One per rank, in
  * host memory; as an orth_tensor it is U8 [sizeof]. */

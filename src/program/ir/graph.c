@@ -116,7 +116,7 @@ orth_node *orth_graph_add(orth_graph *g, orth_op op, const orth_attr *attr, int 
         !fits(g, op, attr, num_in, in, num_out, out))
         return NULL;
     orth_node *n = &g->nodes[g->num_nodes];
-    *n = (orth_node){.op = op, .attr = *attr, .num_in = num_in, .num_out = num_out, .param = -1};
+    *n = (orth_node){.op = op, .attr = orth_attr_for(op, attr), .num_in = num_in, .num_out = num_out, .param = -1};
     for (int i = 0; i < num_in; i++)
         n->in[i] = in[i];
     for (int i = 0; i < num_out; i++) {

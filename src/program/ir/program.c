@@ -78,7 +78,7 @@ orth_instr *orth_program_add_instr(orth_program *p, orth_op op, const orth_attr 
         return NULL;
     }
     orth_instr *i = &p->instrs[p->num_instrs++];
-    *i = (orth_instr){.op = op, .attr = *attr, .in = copy, .out = copy + num_in, .num_in = num_in,
+    *i = (orth_instr){.op = op, .attr = orth_attr_for(op, attr), .in = copy, .out = copy + num_in, .num_in = num_in,
                       .num_out = num_out, .layer = -1, .micro_batch = -1, .action = -1, .block = ORTH_BLOCK_NONE, .node = -1};
     if (num_in > 0) /* of none there is no array either */
         memcpy(i->in, in, (size_t)num_in * sizeof *in);
