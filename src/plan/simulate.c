@@ -11,7 +11,7 @@
 
 #include "program/ir/comm_call.h"
 #include "program/ir/cost.h"
-#include "program/check/waits.h"
+#include "program/check/alike.h"
 
 double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, int k, int rank, const orth_rank_groups *groups)
 {
@@ -47,7 +47,8 @@ typedef struct {
     const orth_wait_list **lists;   /* [num_ranks] of the digests */
     orth_instances instances;
     orth_rank_groups *groups;       /* [num_ranks] */
-    orth_waits *waits;
+    orth_alike alike;
+    orth_waits *waits;              /* of those that are alike one */
     orth_rank_time *times;
 } simulation;
 
@@ -169,19 +170,25 @@ static orth_status read_programs(simulation *x)
 
 /* ---- running ---- */
 
+static const orth_rank_waits *waits_of(const simulation *x, int rank)
+{
+    return orth_waits_of(x->waits, x->alike.of[rank]);
+}
+
 static orth_status run(simulation *x, bool keep_ends)
 {
     double step = 0;
-    ORTH_TRY(orth_waits_run(x->ctx, &x->arena, &x->waits, &x->instances, x->num_ranks, x->lists, keep_ends));
+    ORTH_TRY(orth_alike_find(x->ctx, &x->arena, &x->alike, &x->instances, x->num_ranks, x->lists));
+    ORTH_TRY(orth_waits_run(x->ctx, &x->arena, &x->waits, &x->alike.instances, x->alike.num, x->alike.lists, keep_ends));
     for (int r = 0; r < x->num_ranks; r++) {
-        const orth_rank_waits *w = orth_waits_of(x->waits, r);
+        const orth_rank_waits *w = waits_of(x, r);
         if (w->at < x->lists[r]->num_calls)
             return ORTH_FAIL(x->ctx, ORTH_ERR_INTERNAL, "simulation: rank %d never gets past instruction %d", r,
                              (int)x->lists[r]->calls[w->at].instr);
         step = fmax(step, w->now);
     }
     for (int r = 0; r < x->num_ranks; r++) {
-        const orth_rank_waits *w = orth_waits_of(x->waits, r);
+        const orth_rank_waits *w = waits_of(x, r);
         x->times[r] = (orth_rank_time){.step_s = step, .compute_s = x->digests[r]->compute, .comm_s = w->comm_s,
                                        .wait_s = w->wait_s + (step - w->now), .update_s = x->digests[r]->update};
         memcpy(x->times[r].comm_by_group, w->comm_by_group, sizeof w->comm_by_group);
@@ -203,7 +210,7 @@ static orth_status fill_clock(simulation *x, int rank, int64_t *clock)
         if (!orth_op_is_comm(r.program->instrs[i].op))
             now += x->seconds(x->user, r.program, i, 0, rank, &x->groups[rank]);
         for (; k < l->num_calls && l->calls[k].instr == i; k++)
-            now = orth_waits_of(x->waits, rank)->ends[k];
+            now = waits_of(x, rank)->ends[k];
         clock[i + 1] = llround(1e9 * now);
     }
     return ORTH_OK;

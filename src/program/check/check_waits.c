@@ -1,6 +1,7 @@
 /* check_waits.c -- whether all ranks come to their ends (waits.h), and if not, who waits for whom in a circle. The calls have been
  * matched: only their order is left to judge.
  */
+#include "program/check/alike.h"
 #include "program/check/check_ranks_impl.h"
 
 #define SHOWN 6 /* ranks of a cycle */
@@ -31,17 +32,38 @@ static orth_status refuse_cycle(rank_check *k, const orth_waits *w, int rank)
                      length > SHOWN ? "; ..." : "");
 }
 
+/* Of all ranks, to say who waits. */
+static orth_status refuse(rank_check *k, orth_arena *arena, const orth_wait_list *const *lists)
+{
+    orth_waits *w = NULL;
+    ORTH_TRY(orth_waits_run(k->ctx, arena, &w, &k->instances, k->num_ranks, lists, false));
+    for (int r = 0; r < k->num_ranks; r++)
+        if (orth_waits_of(w, r)->at < lists[r]->num_calls)
+            return refuse_cycle(k, w, r);
+    return ORTH_OK;
+}
+
+static orth_status check(rank_check *k, orth_arena *arena)
+{
+    orth_alike alike;
+    orth_waits *w = NULL;
+    const orth_wait_list **lists = ORTH_ARENA_ARRAY(k->ctx, arena, const orth_wait_list *, k->num_ranks);
+    if (!lists)
+        return ORTH_ERR_NOMEM;
+    for (int r = 0; r < k->num_ranks; r++)
+        lists[r] = &k->digests[r]->waits;
+    ORTH_TRY(orth_alike_find(k->ctx, arena, &alike, &k->instances, k->num_ranks, lists));
+    ORTH_TRY(orth_waits_run(k->ctx, arena, &w, &alike.instances, alike.num, alike.lists, false));
+    for (int32_t c = 0; c < alike.num; c++)
+        if (orth_waits_of(w, c)->at < alike.lists[c]->num_calls)
+            return refuse(k, arena, lists);
+    return ORTH_OK;
+}
+
 orth_status rank_check_waits(rank_check *k)
 {
     orth_arena arena = {0};
-    orth_waits *w = NULL;
-    const orth_wait_list **lists = ORTH_ARENA_ARRAY(k->ctx, &arena, const orth_wait_list *, k->num_ranks);
-    for (int r = 0; lists && r < k->num_ranks; r++)
-        lists[r] = &k->digests[r]->waits;
-    orth_status s = lists ? orth_waits_run(k->ctx, &arena, &w, &k->instances, k->num_ranks, lists, false) : ORTH_ERR_NOMEM;
-    for (int r = 0; s == ORTH_OK && r < k->num_ranks; r++)
-        if (orth_waits_of(w, r)->at < lists[r]->num_calls)
-            s = refuse_cycle(k, w, r);
+    const orth_status s = check(k, &arena);
     orth_arena_release(k->ctx, &arena);
     return s;
 }
