@@ -133,7 +133,7 @@ static orth_status make_call(member *m, orth_comm_call *call)
     if (!m->s->async) {
         ORTH_TRY(orth_comm_run(m->ctx, m->c, call));
     } else {
-        orth_ticket t;
+        orth_request t;
         ORTH_TRY(orth_comm_start(m->ctx, m->c, call, &t));
         ORTH_TRY(orth_comm_wait(m->ctx, m->c, t));
     }
@@ -295,7 +295,7 @@ static orth_status case_messages(member *m, int64_t n)
     orth_comm_call in = {.kind = ORTH_COMM_RECV, .dtype = m->dtype, .recv = m->recv, .count = n, .peer = before,
                          .tag = m->salt};
     const bool first = m->me % 2 == 0;
-    orth_ticket a, b;
+    orth_request a, b;
     ORTH_TRY(orth_comm_start(m->ctx, m->c, first ? &in : &out, &a));
     ORTH_TRY(orth_comm_start(m->ctx, m->c, first ? &out : &in, &b));
     ORTH_TRY(orth_comm_wait(m->ctx, m->c, b));

@@ -65,6 +65,7 @@ typedef struct {
     orth_program p[MAX_RANKS];
     orth_chunk chunks[MAX_RANKS][16];
     int swapped_group;         /* a group that rank 1 lists the other way round; -1 */
+    bool events_harmed;        /* else they are derived from the harmed list */
 } patient;
 
 static inline patient *patient_new(const layout_case *c, bool placed)
@@ -152,13 +153,29 @@ static inline int32_t find_last(const orth_program *p, orth_op op, orth_group g)
     return -1;
 }
 
-/* The wait for what instruction i starts. */
-static inline int32_t wait_of(const orth_program *p, int32_t i)
+/* The last event of a placed program that is about a queue of this kind on this group: to be harmed. */
+static inline orth_wait *find_event(patient *x, int rank, orth_queue_kind kind, orth_group g)
 {
-    const int32_t ticket = p->instrs[i].attr.ticket;
-    while (p->instrs[i].op != ORTH_OP_wait || p->instrs[i].attr.ticket != ticket)
-        i++;
-    return i;
+    const orth_program *p = P(rank);
+    x->events_harmed = true;
+    for (int32_t i = p->num_instrs - 1; i >= 0; i--)
+        for (int k = 0; k < p->instrs[i].num_waits; k++) {
+            const orth_queue *q = &p->queues[p->instrs[i].waits[k].queue];
+            if (q->kind == kind && q->group == g)
+                return (orth_wait *)&p->instrs[i].waits[k];
+        }
+    fail_msg("nothing waits for a queue of kind %d on %s", (int)kind, orth_group_name(g));
+    return NULL;
+}
+
+/* Takes that event away. */
+static inline void drop_event(patient *x, int rank, orth_queue_kind kind, orth_group g)
+{
+    orth_wait *w = find_event(x, rank, kind, g);
+    orth_instr *n = P(rank)->instrs;
+    while (w < n->waits || w >= n->waits + n->num_waits)
+        n++;
+    *w = n->waits[--n->num_waits];
 }
 
 static inline void drop(orth_program *p, int32_t i)
@@ -208,6 +225,27 @@ static inline void insert_zero(orth_program *p, int32_t i, orth_operand o)
     move(p, p->num_instrs - 1, i);
 }
 
+/* The same in a placed program, where lives and events are those of the list before. */
+static inline void insert_zero_unseen(patient *x, int rank, int32_t i, orth_operand o)
+{
+    orth_program *p = P(rank);
+    int32_t passed = 0;
+    for (int32_t k = 0; k < i; k++)
+        passed += p->instrs[k].queue == 0;
+    for (int32_t k = i; k < p->num_instrs; k++)
+        for (int w = 0; w < p->instrs[k].num_waits; w++) {
+            orth_wait *event = (orth_wait *)&p->instrs[k].waits[w];
+            event->count += event->queue == 0 && event->count > passed;
+        }
+    for (int32_t b = 0; b < p->num_buffers; b++) {
+        p->buffers[b].first += p->buffers[b].first >= i;
+        p->buffers[b].last += p->buffers[b].last >= i;
+    }
+    p->queues[0].num_instrs++;
+    insert_zero(p, i, o);
+    x->events_harmed = true;
+}
+
 /* A buffer that is one rank's piece of a parameter: as if it began `by` elements later. */
 static inline void shift_piece(orth_program *p, int64_t index, int64_t by)
 {
@@ -237,7 +275,7 @@ static inline bool damage_is_refused(const damage *d)
     patient *x = patient_new(&c, d->placed);
     CHECK_OK(x->ctx, patient_check(x)); /* in health */
     d->harm(x);
-    for (int r = 0; r < x->num_ranks && d->placed; r++)
+    for (int r = 0; r < x->num_ranks && d->placed && !x->events_harmed; r++)
         CHECK_OK(x->ctx, orth_order(x->ctx, &x->p[r])); /* events as the harmed list asks for */
     bool right = patient_check(x) != ORTH_OK;
     const char *said = right ? x->ctx->error.message : "accepted";

@@ -182,6 +182,8 @@ static inline void run_steps(orth_ctx *ctx, layout_case *c, const orth_partition
                       int rank, orth_status *status)
 {
     set_weights(c, e);
+    if (c->shuffle > 0 && c->compare)
+        orth_executor_shuffle(e->ex, 2 * (c->shuffle * 1000 + (uint64_t)rank) + (uint64_t)rank % 2);
     CHECK_OK(ctx, orth_setup_rope_table(ctx, e->ex, &c->model));
     int left_out = 0;
     for (int step = 0; step < c->steps && *status == ORTH_OK; step++) {

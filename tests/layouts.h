@@ -23,6 +23,7 @@ typedef struct {
     bool doc_mask;
     int32_t steps;
     int threads;              /* of each rank */
+    uint64_t shuffle;         /* seed of the orders in which its queues run; 0: that of the list */
     bool odd_losses;          /* tokens of very different loss, weighted by fractions */
     /* Results: what one rank computed; filled by the first run, compared by the second. */
     double *loss, *norm;      /* [steps] */

@@ -175,11 +175,13 @@ typedef struct {
     double **buffer;
     int32_t at;                                     /* next instruction */
     double *sent[MAX_CALLS], *given[MAX_CALLS];     /* messages to the other rank; parts of sums over both */
-    int num_sent, num_given, received, summed;
+    int num_sent, num_given, received;
     struct {
         const orth_instr *call;
         int number;
-    } started[ORTH_MAX_TICKETS];
+        bool finished;
+    } started[MAX_CALLS];
+    int num_started;
 } ring_rank;
 
 static double *place_of(ring_rank *k, const orth_operand *o)
@@ -202,9 +204,10 @@ static double *copy_of(ring_rank *k, const orth_operand *o)
 
 static void start_call(ring_rank *k, const orth_instr *n)
 {
-    const int slot = n->attr.ticket % ORTH_MAX_TICKETS;
-    assert_true(n->attr.ticket > 0 && k->num_sent < MAX_CALLS && k->num_given < MAX_CALLS);
+    assert_true(n->until > 0 && k->num_sent < MAX_CALLS && k->num_given < MAX_CALLS && k->num_started < MAX_CALLS);
+    const int slot = k->num_started++;
     k->started[slot].call = n;
+    k->started[slot].finished = false;
     if (n->op == ORTH_OP_send)
         k->sent[k->num_sent++] = copy_of(k, &n->in[0]);
     else if (n->op == ORTH_OP_recv)
@@ -217,10 +220,10 @@ static void start_call(ring_rank *k, const orth_instr *n)
 }
 
 /* False: the other rank is not so far. */
-static bool finish_call(ring_rank *k, ring_rank *other, const orth_instr *wait)
+static bool finish_call(ring_rank *k, ring_rank *other, int slot)
 {
-    const orth_instr *n = k->started[wait->attr.ticket % ORTH_MAX_TICKETS].call;
-    const int number = k->started[wait->attr.ticket % ORTH_MAX_TICKETS].number;
+    const orth_instr *n = k->started[slot].call;
+    const int number = k->started[slot].number;
     if (n->op == ORTH_OP_recv) {
         if (number >= other->num_sent)
             return false;
@@ -249,17 +252,28 @@ static void run_kernel(orth_ctx *ctx, ring_rank *k, const orth_instr *n)
     CHECK_OK(ctx, kernels[n->op](ctx, &call));
 }
 
+/* Finishes what ends before the next instruction. */
+static bool finish_calls(ring_rank *k, ring_rank *other)
+{
+    for (int slot = 0; slot < k->num_started; slot++) {
+        if (k->started[slot].finished || k->started[slot].call->until > k->at)
+            continue;
+        if (!finish_call(k, other, slot))
+            return false;
+        k->started[slot].finished = true;
+    }
+    return true;
+}
+
 /* Runs one rank as far as it gets. */
 static void advance(orth_ctx *ctx, ring_rank *k, ring_rank *other)
 {
-    for (; k->at < k->p.num_instrs; k->at++) {
+    for (; finish_calls(k, other) && k->at < k->p.num_instrs; k->at++) {
         const orth_instr *n = &k->p.instrs[k->at];
         if (!orth_op_is_comm(n->op))
             run_kernel(ctx, k, n);
-        else if (!orth_op_is_wait(n->op))
+        else
             start_call(k, n);
-        else if (!finish_call(k, other, n))
-            return;
     }
 }
 
@@ -320,6 +334,7 @@ static void run_ring(world *w, const orth_node *n, ring_fn lower)
         advance(w->ctx, &k[turn % 2], &k[1 - turn % 2]);
     for (int r = 0; r < RANKS; r++) {
         assert_int_equal(k[r].at, k[r].p.num_instrs);
+        assert_true(finish_calls(&k[r], &k[1 - r]));
         close_ring(&k[r], borrowed[r]);
     }
     free(k);

@@ -88,7 +88,6 @@ static inline void program_text_attr(const program_text *t, const orth_attr *a)
     PROGRAM_TEXT_INT(t, a, group);
     PROGRAM_TEXT_INT(t, a, maximum);
     PROGRAM_TEXT_INT(t, a, peer);
-    PROGRAM_TEXT_INT(t, a, ticket);
     PROGRAM_TEXT_INT(t, a, nodes);
     PROGRAM_TEXT_INT(t, a, partial);
     PROGRAM_TEXT_INT(t, a, sum_leaves);

@@ -8,6 +8,7 @@
 #include "plan/traffic.h"
 #include "program/ir/cost.h"
 #include "program/lower/views.h"
+#include "program/passes/order.h"
 #include "program/passes/place.h"
 
 typedef struct {
@@ -25,6 +26,7 @@ static void compile(orth_ctx *ctx, const layout_case *c, const orth_partition *p
     orth_program_init(ctx, &out->p);
     CHECK_OK(ctx, orth_compile(ctx, &out->blocks.spec, &out->p));
     CHECK_OK(ctx, orth_place(ctx, &out->p, 2, ctx->isa, places));
+    CHECK_OK(ctx, orth_order(ctx, &out->p));
 }
 
 static void release(compiled *x)
@@ -68,7 +70,11 @@ static const char *instr_difference(const orth_instr *a, const orth_instr *b, in
         if (!same_operand(a->op, written, written ? &a->out[i] : &a->in[i], written ? &b->out[i] : &b->in[i]))
             return "another operand";
     }
-    if (a->attr.group != b->attr.group || a->attr.peer != b->attr.peer || a->attr.ticket != b->attr.ticket ||
+    if (a->queue != b->queue || a->until != b->until)
+        return "another queue";
+    if (a->num_waits != b->num_waits || (a->num_waits > 0 && memcmp(a->waits, b->waits, (size_t)a->num_waits * sizeof *a->waits) != 0))
+        return "other events";
+    if (a->attr.group != b->attr.group || a->attr.peer != b->attr.peer ||
         a->attr.num_addends != b->attr.num_addends || a->coalesced != b->coalesced || !a->counts != !b->counts)
         return "another call";
     const int rows = a->coalesced ? a->num_in + 1 : ORTH_MAX(a->num_in, a->num_out);
@@ -95,6 +101,9 @@ static void compare(const char *what, int rank, int like, const compiled *a, con
     if (why)
         fail_msg("%s: instruction %d (%s) of rank %d and of rank %d of its class: %s", what, (int)at - 1,
                  orth_op_name(a->p.instrs[at - 1].op), rank, like, why);
+    assert_int_equal(a->p.num_queues, b->p.num_queues);
+    for (int32_t q = 0; q < a->p.num_queues; q++)
+        assert_memory_equal(&a->p.queues[q], &b->p.queues[q], sizeof a->p.queues[q]);
     assert_memory_equal(a->p.class_bytes, b->p.class_bytes, sizeof a->p.class_bytes);
     assert_memory_equal(a->p.space_bytes, b->p.space_bytes, sizeof a->p.space_bytes);
     assert_int_equal(a->p.lower_bound, b->p.lower_bound);

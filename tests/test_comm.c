@@ -90,7 +90,7 @@ static orth_status start_many(orth_ctx *ctx, orth_world *w, void *arg)
     ORTH_TRY(orth_comm_create(ctx, w, &c[0], "a", n, ranks));
     ORTH_TRY(orth_comm_create(ctx, w, &c[1], "b", n, ranks));
     int32_t *x = ORTH_NEW_ARRAY(ctx, int32_t, MANY * LENGTH);
-    orth_ticket tickets[MANY];
+    orth_request requests[MANY];
     if (!x)
         return ORTH_ERR_NOMEM;
     ctx->frozen = true; /* nothing may allocate */
@@ -99,11 +99,11 @@ static orth_status start_many(orth_ctx *ctx, orth_world *w, void *arg)
             x[k * LENGTH + i] = k * 1000 + i + me;
         const orth_comm_call call = {.kind = ORTH_COMM_ALL_REDUCE, .dtype = ORTH_I32, .send = x + k * LENGTH,
                                      .recv = x + k * LENGTH, .count = LENGTH, .instr = k, .tag = k};
-        ORTH_TRY(orth_comm_start(ctx, c[k % 2], &call, &tickets[k]));
+        ORTH_TRY(orth_comm_start(ctx, c[k % 2], &call, &requests[k]));
     }
     orth_status status = ORTH_OK;
     for (int k = MANY - 1; k >= 0; k--) {
-        ORTH_TRY(orth_comm_wait(ctx, c[k % 2], tickets[k]));
+        ORTH_TRY(orth_comm_wait(ctx, c[k % 2], requests[k]));
         for (int i = 0; i < LENGTH; i++)
             if (x[k * LENGTH + i] != n * (k * 1000 + i) + n * (n - 1) / 2)
                 status = ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "call %d element %d is %d", k, i, x[k * LENGTH + i]);
@@ -157,7 +157,7 @@ static orth_status overlap(orth_ctx *ctx, orth_world *w, void *arg)
     const int ranks[] = {0, 1, 2};
     orth_comm *c;
     float x[100] = {0};
-    orth_ticket t;
+    orth_request t;
     ORTH_TRY(orth_comm_create(ctx, w, &c, "dp", 3, ranks));
     const orth_comm_call call = {.kind = ORTH_COMM_ALL_REDUCE, .dtype = ORTH_F32, .send = x, .recv = x, .count = 100};
     ORTH_TRY(orth_comm_start(ctx, c, &call, &t));
@@ -187,7 +187,7 @@ static orth_status crossed(orth_ctx *ctx, orth_world *w, void *arg)
     const int ranks[] = {0, 1, 2}, me = orth_world_rank(w);
     orth_comm *c;
     int64_t x = me, a = -1, b = -1;
-    orth_ticket ta, tb;
+    orth_request ta, tb;
     ORTH_TRY(orth_comm_create(ctx, w, &c, "pp", 3, ranks));
     orth_comm_call in = {.kind = ORTH_COMM_RECV, .dtype = ORTH_I64, .recv = &a, .count = 1, .peer = 1};
     if (me == 0) {

@@ -32,7 +32,7 @@ static orth_status call(stepper *s, orth_comm *c, int instr, orth_comm_call k)
     k.dtype = ORTH_F32;
     if (!s->async)
         return orth_comm_run(s->ctx, c, &k);
-    orth_ticket t;
+    orth_request t;
     ORTH_TRY(orth_comm_start(s->ctx, c, &k, &t));
     return orth_comm_wait(s->ctx, c, t);
 }
@@ -47,7 +47,7 @@ static orth_status step(stepper *s)
     ORTH_TRY(call(s, s->dp, 3, (orth_comm_call){.kind = ORTH_COMM_ALL_REDUCE, .send = x, .recv = y, .count = 8}));
     const orth_comm_call send = {.kind = ORTH_COMM_SEND, .dtype = ORTH_F32, .send = x, .count = 16,
                                  .peer = (me + 1) % n, .instr = 4, .tag = s->step * CALLS + 4};
-    orth_ticket t;
+    orth_request t;
     ORTH_TRY(orth_comm_start(s->ctx, s->all, &send, &t));
     orth_comm_call recv = send;
     recv.kind = ORTH_COMM_RECV;

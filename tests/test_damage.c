@@ -34,9 +34,7 @@ static void last_receive_replaced_by_zeros(patient *x)
 
 static void dropped_send(patient *x)
 {
-    int32_t i = find_last(P(0), ORTH_OP_send, ORTH_GROUP_PP);
-    drop(P(0), wait_of(P(0), i));
-    drop(P(0), i);
+    drop(P(0), find_last(P(0), ORTH_OP_send, ORTH_GROUP_PP));
 }
 
 static void sends_in_another_order(patient *x)
@@ -63,9 +61,7 @@ static void peer_outside_of_the_group(patient *x)
 
 static void activations_on_the_channel_of_gradients(patient *x)
 {
-    int32_t i = find_op(P(0), ORTH_OP_send, ORTH_GROUP_PP, 0);
-    P(0)->instrs[i].attr.group = ORTH_GROUP_PP_BACK;
-    P(0)->instrs[wait_of(P(0), i)].attr.group = ORTH_GROUP_PP_BACK;
+    P(0)->instrs[find_op(P(0), ORTH_OP_send, ORTH_GROUP_PP, 0)].attr.group = ORTH_GROUP_PP_BACK;
 }
 
 static void message_of_another_length(patient *x)
@@ -79,53 +75,38 @@ static void message_of_another_type(patient *x)
     P(1)->instrs[find_op(P(1), ORTH_OP_recv, ORTH_GROUP_PP, 0)].out[0].dtype = ORTH_I32;
 }
 
-static void missing_wait(patient *x)
+static void event_of_a_send_missing(patient *x)
 {
-    int32_t i = find_last(P(0), ORTH_OP_wait, ORTH_GROUP_PP);
-    drop(P(0), i);
+    drop_event(x, 0, ORTH_QUEUE_SEND, ORTH_GROUP_CP);
 }
 
-static void double_wait(patient *x)
+static void event_of_a_send_too_early(patient *x)
 {
-    duplicate(P(0), find_op(P(0), ORTH_OP_wait, ORTH_GROUP_PP, 0));
+    find_event(x, 0, ORTH_QUEUE_SEND, ORTH_GROUP_CP)->count--;
 }
 
-static void wait_before_the_start(patient *x)
+static void event_of_no_queue(patient *x)
 {
-    int32_t i = find_op(P(0), ORTH_OP_send, ORTH_GROUP_PP, 0);
-    move(P(0), wait_of(P(0), i), i);
+    find_event(x, 1, ORTH_QUEUE_SEND, ORTH_GROUP_CP)->queue = P(1)->num_queues;
 }
 
-static void wait_on_another_group(patient *x)
+static void send_in_the_queue_of_another_peer(patient *x)
 {
-    P(0)->instrs[find_op(P(0), ORTH_OP_wait, ORTH_GROUP_PP, 0)].attr.group = ORTH_GROUP_PP_BACK;
-}
-
-static void wait_that_lets_its_buffer_die(patient *x)
-{
-    P(0)->instrs[find_op(P(0), ORTH_OP_wait, ORTH_GROUP_PP, 0)].num_in = 0;
-}
-
-static void ticket_given_out_twice(patient *x)
-{
-    int32_t i = find_op(P(0), ORTH_OP_send, ORTH_GROUP_PP, 0), j = find_op(P(0), ORTH_OP_send, ORTH_GROUP_PP, 1);
-    P(0)->instrs[j].attr.ticket = P(0)->instrs[i].attr.ticket;
+    x->events_harmed = true;
+    P(1)->queues[P(1)->instrs[find_op(P(1), ORTH_OP_send, ORTH_GROUP_PP, 0)].queue].peer = 0;
 }
 
 static void write_while_a_send_is_under_way(patient *x)
 {
     int32_t i = find_op(P(0), ORTH_OP_send, ORTH_GROUP_PP, 0);
-    insert_zero(P(0), i + 1, P(0)->instrs[i].in[0]);
+    insert_zero_unseen(x, 0, i + 1, P(0)->instrs[i].in[0]);
 }
 
 static void sends_that_block(patient *x)
 {
     for (int r = 0; r < 2; r++)
-        for (int32_t i = P(r)->num_instrs - 1; i >= 0; i--) {
-            P(r)->instrs[i].attr.ticket = 0;
-            if (P(r)->instrs[i].op == ORTH_OP_wait)
-                drop(P(r), i);
-        }
+        for (int32_t i = 0; i < P(r)->num_instrs; i++)
+            P(r)->instrs[i].until = 0;
 }
 
 static void collectives_of_two_groups_crossed(patient *x)
@@ -227,14 +208,12 @@ static void buffer_outside_of_the_arena(patient *x)
 
 static void keys_used_before_they_arrived(patient *x)
 {
-    drop(P(1), wait_of(P(1), find_op(P(1), ORTH_OP_recv, ORTH_GROUP_CP, 0)));
+    drop_event(x, 1, ORTH_QUEUE_RECV, ORTH_GROUP_CP);
 }
 
 static void keys_not_sent(patient *x)
 {
-    int32_t i = find_op(P(0), ORTH_OP_send, ORTH_GROUP_CP, 0);
-    drop(P(0), wait_of(P(0), i));
-    drop(P(0), i);
+    drop(P(0), find_op(P(0), ORTH_OP_send, ORTH_GROUP_CP, 0));
 }
 
 /* The two blocks of a rank have one size. */
@@ -306,20 +285,16 @@ static const damage damages[] = {
      {"different counts as call 1 on pp", "rank 0, instruction", "rank 1, instruction"}},
     {"message of another type", LAYOUT_PP, false, message_of_another_type,
      {"different types as call 1 on pp", "of 512 int32", "of 512 fp32"}},
-    {"missing wait", LAYOUT_PP, false, missing_wait,
-     {"rank 0, instruction", "send", "is never waited for"}},
-    {"double wait", LAYOUT_PP, false, double_wait,
-     {"rank 0, instruction", "wait", "never started, or waited for before"}},
-    {"wait before the start", LAYOUT_PP, false, wait_before_the_start,
-     {"rank 0, instruction", "waits for ticket 1, which no call under way has"}},
-    {"wait on another group", LAYOUT_PP, false, wait_on_another_group,
-     {"rank 0, instruction", "waits on pp_back for ticket 1, which instruction"}},
-    {"wait that lets its buffer die", LAYOUT_PP, false, wait_that_lets_its_buffer_die,
-     {"rank 0, instruction", "does not name it: it could die before instruction"}},
-    {"ticket given out twice", LAYOUT_PP, false, ticket_given_out_twice,
-     {"rank 0, instruction", "takes the place of ticket 1, which instruction"}},
-    {"write while a send is under way", LAYOUT_PP, false, write_while_a_send_is_under_way,
-     {"rank 0, instruction", "written while instruction", "(send, ticket 1) is under way"}},
+    {"event of a send missing", LAYOUT_RING, true, event_of_a_send_missing,
+     {"rank 0, instruction", "in queue compute", "no event says that instruction", "(send, in queue cp to 1) is complete"}},
+    {"event of a send too early", LAYOUT_RING, true, event_of_a_send_too_early,
+     {"rank 0, instruction", "in queue compute", "no event says that instruction", "(send, in queue cp to 1) is complete"}},
+    {"event of no queue", LAYOUT_RING, true, event_of_no_queue,
+     {"rank 1, instruction", "waits for a queue that is its own or not there"}},
+    {"send in the queue of another peer", LAYOUT_PP4, true, send_in_the_queue_of_another_peer,
+     {"rank 1, instruction", "send", "does not belong into that queue"}},
+    {"write while a send is under way", LAYOUT_PP, true, write_while_a_send_is_under_way,
+     {"rank 0, instruction", "zero, in queue compute", "writes '", "(send, in queue pp to 1) is complete"}},
     {"sends that block", LAYOUT_PP, false, sends_that_block,
      {"a cycle of waits of 2 ranks", "rank 0, instruction", "waits for rank 1; rank 1, instruction"}},
     {"collectives of two groups crossed", LAYOUT_TPDP, false, collectives_of_two_groups_crossed,
@@ -356,8 +331,8 @@ static const damage damages[] = {
      {"rank 1, buffers '", "overlap while both are live"}},
     {"buffer outside of the arena", LAYOUT_DP, true, buffer_outside_of_the_arena,
      {"rank 0, buffer '", "past the end of the arena"}},
-    {"keys used before they arrived", LAYOUT_RING, false, keys_used_before_they_arrived,
-     {"rank 1, instruction", "attention_block", "touched while instruction", "(recv, ticket"}},
+    {"keys used before they arrived", LAYOUT_RING, true, keys_used_before_they_arrived,
+     {"rank 1, instruction", "attention_block", "reads 'kv.block'", "(recv, in queue cp from 0) is complete"}},
     {"keys not sent", LAYOUT_RING, false, keys_not_sent,
      {"different keys as call 1 on cp", "rank 0, instruction", "rank 1, instruction"}},
     {"other keys sent", LAYOUT_RING, false, other_keys_sent,

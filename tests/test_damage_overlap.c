@@ -6,7 +6,7 @@
 static int32_t find_started(const orth_program *p, orth_op op, int nth)
 {
     for (int32_t i = 0; i < p->num_instrs; i++)
-        if (p->instrs[i].op == op && p->instrs[i].attr.group == ORTH_GROUP_DP && p->instrs[i].attr.ticket > 0 && nth-- == 0)
+        if (p->instrs[i].op == op && p->instrs[i].attr.group == ORTH_GROUP_DP && p->instrs[i].until > 0 && nth-- == 0)
             return i;
     fail_msg("no such %s is started", orth_op_name(op));
     return -1;
@@ -21,31 +21,31 @@ static const orth_instr *find_coalesced(const orth_program *p, orth_op op)
     return &p->instrs[find_started(p, op, nth)];
 }
 
-static void bucket_never_waited_for(patient *x)
+static void bucket_used_before_it_is_reduced(patient *x)
 {
-    drop(P(0), wait_of(P(0), find_started(P(0), ORTH_OP_all_reduce, 0)));
+    drop_event(x, 0, ORTH_QUEUE_COLLECTIVE, ORTH_GROUP_DP);
 }
 
-static void last_gather_never_waited_for(patient *x)
+static void event_of_a_bucket_too_early(patient *x)
 {
-    drop(P(1), find_last(P(1), ORTH_OP_wait, ORTH_GROUP_DP));
+    find_event(x, 0, ORTH_QUEUE_COLLECTIVE, ORTH_GROUP_DP)->count--;
 }
 
-static void bucket_waited_for_twice(patient *x)
+static void bucket_reduced_before_it_is_filled(patient *x)
 {
-    duplicate(P(1), wait_of(P(1), find_started(P(1), ORTH_OP_all_reduce, 0)));
+    x->events_harmed = true;
+    P(1)->instrs[find_started(P(1), ORTH_OP_all_reduce, 0)].num_waits = 0;
 }
 
-static void norm_before_the_wait(patient *x)
+static void squares_before_the_bucket_is_reduced(patient *x)
 {
-    int32_t i = wait_of(P(0), find_started(P(0), ORTH_OP_all_reduce, 0));
-    move(P(0), i, find_last(P(0), ORTH_OP_grad_square, 0));
+    move(P(0), find_started(P(0), ORTH_OP_all_reduce, 0), find_last(P(0), ORTH_OP_grad_square, 0));
 }
 
-static void gathered_parameters_used_before_the_wait(patient *x)
+static void gathered_parameters_used_before_they_arrived(patient *x)
 {
-    int32_t i = wait_of(P(1), find_started(P(1), ORTH_OP_all_gather, 0));
-    move(P(1), i, i + 1);
+    x->events_harmed = true;
+    P(1)->instrs[P(1)->instrs[find_started(P(1), ORTH_OP_all_gather, 0)].until].num_waits = 0;
 }
 
 static void shard_written_while_it_is_gathered(patient *x)
@@ -53,29 +53,19 @@ static void shard_written_while_it_is_gathered(patient *x)
     int32_t i = find_started(P(0), ORTH_OP_all_gather, 0), k = 0;
     while (orth_operand_bytes(&P(0)->instrs[i].in[k]) == 0)
         k++;
-    insert_zero(P(0), i + 1, P(0)->instrs[i].in[k]);
+    insert_zero_unseen(x, 0, i + 1, P(0)->instrs[i].in[k]);
 }
 
 static void gradient_written_while_it_is_reduced(patient *x)
 {
     int32_t i = find_started(P(0), ORTH_OP_reduce_scatter, 0);
-    insert_zero(P(0), i + 1, P(0)->instrs[i].in[0]);
+    insert_zero_unseen(x, 0, i + 1, P(0)->instrs[i].in[0]);
 }
 
-static void wait_that_lets_an_operand_die(patient *x)
+static void bucket_in_the_queue_of_another_group(patient *x)
 {
-    P(0)->instrs[wait_of(P(0), find_started(P(0), ORTH_OP_all_gather, 0))].num_in--;
-}
-
-static void wait_of_a_bucket_on_another_group(patient *x)
-{
-    P(0)->instrs[wait_of(P(0), find_started(P(0), ORTH_OP_reduce_scatter, 0))].attr.group = ORTH_GROUP_NORM;
-}
-
-static void two_buckets_with_one_ticket(patient *x)
-{
-    int32_t i = find_started(P(0), ORTH_OP_all_reduce, 0), j = find_started(P(0), ORTH_OP_all_reduce, 1);
-    P(0)->instrs[wait_of(P(0), j)].attr.ticket = P(0)->instrs[j].attr.ticket = P(0)->instrs[i].attr.ticket;
+    x->events_harmed = true;
+    P(0)->queues[P(0)->instrs[find_started(P(0), ORTH_OP_reduce_scatter, 0)].queue].group = ORTH_GROUP_NORM;
 }
 
 static void buckets_started_in_another_order(patient *x)
@@ -88,10 +78,10 @@ static void gather_started_in_another_order(patient *x)
     move(P(1), find_started(P(1), ORTH_OP_all_gather, 0), find_started(P(1), ORTH_OP_all_gather, 1));
 }
 
-static void gathered_buffer_dies_before_the_wait(patient *x)
+static void gathered_buffer_dies_with_its_call(patient *x)
 {
     int32_t i = find_started(P(1), ORTH_OP_all_gather, 0);
-    P(1)->buffers[P(1)->instrs[i].out[0].buffer].last = wait_of(P(1), i) - 1;
+    P(1)->buffers[P(1)->instrs[i].out[0].buffer].last = i;
 }
 
 static void coalesced_gradients_apart(patient *x)
@@ -138,34 +128,30 @@ static void coalesced_blocks_out_of_order(patient *x)
 }
 
 static const damage damages[] = {
-    {"bucket never waited for", LAYOUT_BUCKETS, false, bucket_never_waited_for,
-     {"rank 0, instruction", "grad_square", "touched while instruction", "(all_reduce, ticket"}},
-    {"last gather never waited for", LAYOUT_BUCKETS_ZERO1, false, last_gather_never_waited_for,
-     {"rank 1, instruction", "all_gather", "is never waited for"}},
-    {"bucket waited for twice", LAYOUT_BUCKETS, false, bucket_waited_for_twice,
-     {"rank 1, instruction", "wait", "never started, or waited for before"}},
-    {"norm before the wait", LAYOUT_BUCKETS, false, norm_before_the_wait,
-     {"rank 0, instruction", "grad_square", "touched while instruction", "(all_reduce, ticket"}},
-    {"gathered parameters used before the wait", LAYOUT_BUCKETS_ZERO3, false, gathered_parameters_used_before_the_wait,
-     {"rank 1, instruction", "'gathered'", "touched while instruction", "(all_gather, ticket"}},
-    {"shard written while it is gathered", LAYOUT_BUCKETS_ZERO3, false, shard_written_while_it_is_gathered,
-     {"rank 0, instruction", "written while instruction", "(all_gather, ticket"}},
-    {"gradient written while it is reduced", LAYOUT_BUCKETS_ZERO1, false, gradient_written_while_it_is_reduced,
-     {"rank 0, instruction", "buffer 'grad.", "written while instruction", "(reduce_scatter, ticket"}},
-    {"wait that lets an operand die", LAYOUT_BUCKETS_ZERO3, false, wait_that_lets_an_operand_die,
-     {"rank 0, instruction", "does not name it: it could die before instruction"}},
-    {"wait of a bucket on another group", LAYOUT_BUCKETS_ZERO1, false, wait_of_a_bucket_on_another_group,
-     {"rank 0, instruction", "waits on norm for ticket", "started on dp"}},
-    {"two buckets with one ticket", LAYOUT_BUCKETS, false, two_buckets_with_one_ticket,
-     {"rank 0, instruction", "takes the place of ticket"}},
+    {"bucket used before it is reduced", LAYOUT_BUCKETS, true, bucket_used_before_it_is_reduced,
+     {"rank 0, instruction", "grad_square", "reads 'grad.", "(all_reduce, in queue dp) is complete"}},
+    {"event of a bucket too early", LAYOUT_BUCKETS, true, event_of_a_bucket_too_early,
+     {"rank 0, instruction", "grad_square", "reads 'grad.", "(all_reduce, in queue dp) is complete"}},
+    {"bucket reduced before it is filled", LAYOUT_BUCKETS, true, bucket_reduced_before_it_is_filled,
+     {"rank 1, instruction", "all_reduce", "'grad.", "in queue compute) is complete"}},
+    {"squares before the bucket is reduced", LAYOUT_BUCKETS, false, squares_before_the_bucket_is_reduced,
+     {"rank 0, instruction", "all_reduce", "gradient written after its norm was taken"}},
+    {"gathered parameters used before they arrived", LAYOUT_BUCKETS_ZERO3, true, gathered_parameters_used_before_they_arrived,
+     {"rank 1, instruction", "reads 'gathered'", "(all_gather, in queue dp) is complete"}},
+    {"shard written while it is gathered", LAYOUT_BUCKETS_ZERO3, true, shard_written_while_it_is_gathered,
+     {"rank 0, instruction", "zero, in queue compute", "(all_gather, in queue dp) is complete"}},
+    {"gradient written while it is reduced", LAYOUT_BUCKETS_ZERO1, true, gradient_written_while_it_is_reduced,
+     {"rank 0, instruction", "writes 'grad.", "(reduce_scatter, in queue dp) is complete"}},
+    {"bucket in the queue of another group", LAYOUT_BUCKETS_ZERO1, true, bucket_in_the_queue_of_another_group,
+     {"rank 0, instruction", "reduce_scatter", "does not belong into that queue"}},
     {"buckets started in another order", LAYOUT_BUCKETS, false, buckets_started_in_another_order,
      {"as call 1 on dp", "rank 0, instruction", "rank 1, instruction"}},
     {"gather started in another order", LAYOUT_BUCKETS_ZERO3, false, gather_started_in_another_order,
      {"on dp", "rank 0, instruction", "rank 1, instruction"}},
-    {"gathered buffer dies before the wait", LAYOUT_BUCKETS_ZERO3, true, gathered_buffer_dies_before_the_wait,
-     {"rank 1, instruction", "wait", "used outside of its life"}},
+    {"gathered buffer dies with its call", LAYOUT_BUCKETS_ZERO3, true, gathered_buffer_dies_with_its_call,
+     {"rank 1, instruction", "used outside of its life"}},
     {"coalesced gradients apart", LAYOUT_BUCKETS, false, coalesced_gradients_apart,
-     {"rank 0, instruction", "all_reduce", "coalesced with 'grad.", "does not follow it in memory"}},
+     {"rank 0, instruction", "all_reduce", "coalesced to 'grad.", "does not follow it in memory"}},
     {"coalesced gradients placed apart", LAYOUT_BUCKETS, true, coalesced_gradients_placed_apart,
      {"rank 0, buffer 'grad.", "does not follow 'grad.", "in memory"}},
     {"coalesced gradient left out", LAYOUT_BUCKETS, false, coalesced_gradient_left_out,

@@ -263,9 +263,7 @@ static void node_of_uneven_shares_forgotten(patient *x)
 
 static void node_of_uneven_shares_not_sent(patient *x)
 {
-    int32_t send = find_op(P(0), ORTH_OP_send, ORTH_GROUP_DP, 1);
-    drop(P(0), wait_of(P(0), send));
-    drop(P(0), send);
+    drop(P(0), find_op(P(0), ORTH_OP_send, ORTH_GROUP_DP, 1));
 }
 
 static void shared_keys_not_summed(patient *x)

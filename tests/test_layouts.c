@@ -295,6 +295,23 @@ TEST(random_layouts)
            (long long)matched.traffic, (long long)matched.calls, (long long)matched.memory);
 }
 
+/* Each rank runs its queues in an order of its own, some with events told as late as can be (run/shuffle.c). */
+TEST(random_layouts_in_any_order_of_their_queues)
+{
+    int n = ORTH_MAX(number("ORTH_LAYOUTS", 200) / 10, 4), done = 0, queues = 0;
+    uint64_t seed = (uint64_t)number("ORTH_LAYOUT_SEED", 1);
+    for (; done < n; seed++) {
+        layout_case c = layout_random_case(seed, LAYOUT_ANY);
+        if (orth_layout_ranks(&c.layout) > 8) /* threads that poll */
+            continue;
+        c.shuffle = seed;
+        queues += c.comm.overlap || c.layout.pp > 1;
+        check_layout(&c);
+        done++;
+    }
+    printf("%d layouts equal to one rank, bit for bit, in any order of their queues; %d of them have several\n", n, queues);
+}
+
 /* random_layouts rarely draws one. */
 TEST(random_layouts_with_one_owner)
 {
@@ -393,6 +410,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(uneven_shares_send_what_the_formula_says),
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
         cmocka_unit_test(random_layouts),
+        cmocka_unit_test(random_layouts_in_any_order_of_their_queues),
         cmocka_unit_test(random_layouts_with_one_owner),
         cmocka_unit_test(random_layouts_in_fast_mode),
     };

@@ -146,9 +146,9 @@ TEST(the_picture_of_memory_has_every_class_and_the_timeline_reaches_the_peak)
     orth_memory_svg(c.ctx, &svg, p, 0);
     assert_int_equal(occurrences(svg.s, "<polygon"), ORTH_NUM_CLASSES);
     orth_mem_free(c.ctx, svg.s);
-    int64_t *clock = calloc((size_t)p->num_instrs + 1, sizeof *clock);
-    for (int32_t i = 0; i <= p->num_instrs; i++)
-        clock[i] = 1000 * i;
+    int64_t *clock = calloc((size_t)orth_clock_length(p->num_instrs), sizeof *clock);
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        orth_clock_set(clock, i, 1000 * i, 1000 * i + 1000);
     orth_trace trace = {0};
     const orth_action_list none = {0};
     orth_timeline_add(c.ctx, &trace, 0, "rank 0", p, &none, NULL, clock, 0);

@@ -40,8 +40,7 @@ static bool conflict(const orth_program *p, const orth_instr *a, const orth_inst
         for (int j = 0; j < b->num_in + b->num_out; j++)
             if ((k >= a->num_in || j >= b->num_in) && share_bytes(p, orth_instr_operand(a, k), orth_instr_operand(b, j)))
                 return true;
-    if (!orth_op_is_comm(a->op) || !orth_op_is_comm(b->op) || a->attr.group != b->attr.group || orth_op_is_wait(a->op) ||
-        orth_op_is_wait(b->op))
+    if (!orth_op_is_comm(a->op) || !orth_op_is_comm(b->op) || a->attr.group != b->attr.group)
         return false;
     return orth_op_is_message(a->op) ? a->op == b->op && a->attr.peer == b->attr.peer : !orth_op_is_message(b->op);
 }
@@ -88,8 +87,10 @@ static void random_program(uint64_t seed, orth_ctx *ctx, orth_program *p)
         const orth_operand in[] = {random_view(seed, &k), random_view(seed, &k)}, out = random_view(seed, &k);
         orth_attr attr = {.group = groups[test_rand_int(seed, k++, 0, 2)]};
         attr.peer = calls ? (int32_t)test_rand_int(seed, k++, 0, 2) : 0;
-        attr.ticket = calls && test_rand_int(seed, k++, 0, 3) ? 1 : 0;
-        orth_program_add_instr(p, op, &attr, op == ORTH_OP_recv ? 0 : op == ORTH_OP_add ? 2 : 1, in, op != ORTH_OP_send, &out);
+        const bool beside = calls && test_rand_int(seed, k++, 0, 3);
+        orth_instr *n =
+            orth_program_add_instr(p, op, &attr, op == ORTH_OP_recv ? 0 : op == ORTH_OP_add ? 2 : 1, in, op != ORTH_OP_send, &out);
+        n->until = beside ? i + 1 : 0;
     }
     CHECK_OK(ctx, orth_program_done(p));
 }

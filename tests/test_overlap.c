@@ -69,17 +69,12 @@ TEST(overlap_over_other_axes_changes_no_call_and_no_byte)
     }
 }
 
-/* Instructions `op` between the start of call i and the wait for it; 0 if it blocks. */
+/* Instructions `op` that call i goes on beside; 0 if it blocks. */
 static int num_beside(const orth_program *p, int32_t i, orth_op op)
 {
-    const orth_attr *call = &p->instrs[i].attr;
     int num = 0;
-    for (int32_t k = i + 1; call->ticket > 0 && k < p->num_instrs; k++) {
-        const orth_instr *n = &p->instrs[k];
-        if (n->op == ORTH_OP_wait && n->attr.group == call->group && n->attr.ticket == call->ticket)
-            break;
-        num += n->op == op;
-    }
+    for (int32_t k = i + 1; k < p->instrs[i].until; k++)
+        num += p->instrs[k].op == op;
     return num;
 }
 
@@ -199,12 +194,10 @@ TEST(buckets_are_reduced_while_the_last_backward_goes_on)
         if (!is_collective(&p->instrs[i], ORTH_OP_all_reduce))
             continue;
         assert_int_equal(p->instrs[i].micro_batch, 1);
-        assert_true(p->instrs[i].attr.ticket > 0);
+        assert_true(p->instrs[i].until > last_product);
         before++;
     }
     assert_true(before > 3);
-    for (int32_t i = 0; i < last_product; i++)
-        assert_true(p->instrs[i].op != ORTH_OP_wait);
     patient_free(x);
 }
 
@@ -212,27 +205,29 @@ TEST(buckets_are_reduced_while_the_last_backward_goes_on)
  * such blocks. */
 static void look_ahead(const orth_program *p, int *blocks, int64_t *bytes)
 {
-    int64_t sizes[ORTH_MAX_TICKETS] = {0}, now = 0;
-    int num = 0;
+    int64_t *ending = calloc((size_t)p->num_instrs + 1, sizeof *ending), now = 0; /* bytes by the end of their calls */
+    int *calls = calloc((size_t)p->num_instrs + 1, sizeof *calls), num = 0;
     *blocks = 0;
     *bytes = 0;
     for (int32_t i = 0; i < p->num_instrs && p->instrs[i].phase != ORTH_PHASE_UPDATE; i++) {
         const orth_instr *n = &p->instrs[i];
-        if (is_collective(n, ORTH_OP_all_gather) && n->attr.ticket > 0) {
-            for (int k = 0; k < n->num_out; k++)
-                sizes[n->attr.ticket] += (int64_t)orth_operand_bytes(&n->out[k]);
-            now += sizes[n->attr.ticket];
+        now -= ending[i];
+        num -= calls[i];
+        if (is_collective(n, ORTH_OP_all_gather) && n->until > 0) {
+            for (int k = 0; k < n->num_out; k++) {
+                ending[n->until] += (int64_t)orth_operand_bytes(&n->out[k]);
+                now += (int64_t)orth_operand_bytes(&n->out[k]);
+            }
+            calls[n->until]++;
             num++;
-        } else if (n->op == ORTH_OP_wait && sizes[n->attr.ticket] > 0) {
-            now -= sizes[n->attr.ticket];
-            sizes[n->attr.ticket] = 0;
-            num--;
         }
         if (n->op == ORTH_OP_linear || n->op == ORTH_OP_linear_dx) { /* a block is at work */
             *blocks = ORTH_MAX(*blocks, num);
             *bytes = ORTH_MAX(*bytes, now);
         }
     }
+    free(ending);
+    free(calls);
 }
 
 TEST(gathers_run_as_far_ahead_as_they_may)

@@ -4,6 +4,7 @@
 #include "model/blocks.h"
 #include "program/check/check.h"
 #include "program/lower/gradtree.h"
+#include "program/passes/order.h"
 #include "program/passes/place.h"
 #include "test.h"
 
@@ -147,8 +148,10 @@ static step *step_open_with(bool placed, bool dropout, bool keep_packed)
     CHECK_OK(s->ctx, orth_model_blocks_build(s->ctx, &c, &shape, &s->blocks));
     orth_program_init(s->ctx, &s->p);
     CHECK_OK(s->ctx, orth_compile(s->ctx, &s->blocks.spec, &s->p));
-    if (placed)
+    if (placed) {
         CHECK_OK(s->ctx, orth_place(s->ctx, &s->p, 2, ORTH_ISA_BASE, NULL));
+        CHECK_OK(s->ctx, orth_order(s->ctx, &s->p));
+    }
     CHECK_OK(s->ctx, orth_check(s->ctx, &s->p));
     return s;
 }

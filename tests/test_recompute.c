@@ -157,7 +157,7 @@ TEST(what_is_made_again_repeats_the_forward_and_counts_as_hardware_flops)
         compile(ctx, &c, 0, &x);
         for (int32_t k = 0; k < x.p.num_instrs; k++) {
             const orth_instr *n = &x.p.instrs[k];
-            if (!n->recomputed || orth_op_is_wait(n->op) || orth_op_family_of(n->op) == ORTH_OPS_PACK)
+            if (!n->recomputed || orth_op_family_of(n->op) == ORTH_OPS_PACK)
                 continue;
             const orth_instr *o = original(&x.p, n);
             again++;

@@ -43,8 +43,11 @@ static void release(orth_ctx *ctx, compiled *x)
 
 static void put_back(orth_rewrite *r)
 {
-    for (int32_t i = 0; i < r->num; i++)
+    for (int32_t i = 0; i < r->num; i++) {
+        orth_rewrite_reach(r, i);
         orth_program_append(r->p, &r->old[i]);
+    }
+    orth_rewrite_reach(r, r->num);
     CHECK_OK(r->ctx, orth_rewrite_end(r));
 }
 
@@ -66,7 +69,7 @@ TEST(uses_of_a_buffer_are_the_operands_in_it)
                     if (orth_instr_operand(&r.old[n], k)->buffer != b)
                         continue;
                     assert_int_equal(r.uses[u].instr, n);
-                    assert_int_equal(r.uses[u++].writes, k >= r.old[n].num_in || orth_op_is_wait(r.old[n].op));
+                    assert_int_equal(r.uses[u++].writes, k >= r.old[n].num_in);
                 }
             }
             assert_int_equal(u, r.first_use[b + 1]);
@@ -83,7 +86,7 @@ static bool conflict(const orth_instr *a, const orth_instr *b, bool by_bytes)
     for (int i = 0; i < orth_instr_num_operands(a); i++)
         for (int k = 0; k < orth_instr_num_operands(b); k++) {
             const orth_operand *x = orth_instr_operand(a, i), *y = orth_instr_operand(b, k);
-            const bool writes = i >= a->num_in || k >= b->num_in || (!by_bytes && orth_op_is_wait(a->op));
+            const bool writes = i >= a->num_in || k >= b->num_in;
             if (writes && (by_bytes ? orth_operands_overlap(x, y) : x->buffer >= 0 && x->buffer == y->buffer))
                 return true;
         }
@@ -103,7 +106,7 @@ TEST(conflicts_are_those_that_all_pairs_have)
             int32_t before = i - 1, behind = i + 1;
             while (before >= 0 && !conflict(&r.old[before], &r.old[i], false))
                 before--;
-            while (behind < r.num && (orth_op_is_wait(r.old[behind].op) || !conflict(&r.old[behind], &r.old[i], true)))
+            while (behind < r.num && !conflict(&r.old[behind], &r.old[i], true))
                 behind++;
             assert_int_equal(orth_conflict_before(&r, i), before);
             assert_int_equal(orth_conflict_behind(&r, i), behind);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "program/check/check.h"
+#include "program/passes/order.h"
 #include "program/passes/place.h"
 #include "run/executor.h"
 #include "run/space/space.h"
@@ -36,6 +37,7 @@ static void build(orth_ctx *ctx, orth_program *p)
     add_copy(p, there, moved);
     add_copy(p, moved, out);
     CHECK_OK(ctx, orth_place(ctx, p, 1, ctx->isa, NULL));
+    CHECK_OK(ctx, orth_order(ctx, p));
 }
 
 TEST(copy_moves_bytes_between_spaces)

@@ -102,16 +102,16 @@ static void note_call(orth_comm *c, const orth_comm_call *call)
     atomic_fetch_add_explicit(&r->calls, 1, memory_order_release);
 }
 
-static orth_status start(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call, orth_ticket *out)
+static orth_status start(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call, orth_request *out)
 {
     *out = 0;
-    comm_request *r = &c->requests[(c->last_ticket + 1) % ORTH_COMM_PENDING];
-    if (r->ticket && !atomic_load_explicit(&r->done, memory_order_acquire))
-        ORTH_TRY(orth_comm_wait(ctx, c, r->ticket));
+    comm_request *r = &c->requests[(c->last_request + 1) % ORTH_COMM_PENDING];
+    if (r->request && !atomic_load_explicit(&r->done, memory_order_acquire))
+        ORTH_TRY(orth_comm_wait(ctx, c, r->request));
     r->call = *call;
     r->owner = c;
     r->next = NULL;
-    r->ticket = ++c->last_ticket;
+    r->request = ++c->last_request;
     atomic_store_explicit(&r->done, false, memory_order_relaxed);
     orth_status status = ORTH_OK;
     if (is_message(call->kind)) {
@@ -123,16 +123,16 @@ static orth_status start(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call
         status = comm_queue_push(ctx, c, r);
     }
     if (status == ORTH_OK)
-        *out = r->ticket;
+        *out = r->request;
     else
-        r->ticket = 0; /* nobody will complete it: nobody may wait for it */
+        r->request = 0; /* nobody will complete it: nobody may wait for it */
     return status;
 }
 
 static orth_status run(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call)
 {
     if (is_message(call->kind) || atomic_load(&c->num_collectives) > 0) {
-        orth_ticket t;
+        orth_request t;
         ORTH_TRY(start(ctx, c, call, &t));
         return orth_comm_wait(ctx, c, t);
     }
@@ -145,7 +145,7 @@ static orth_status run(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call)
 }
 
 /* Makes the call, or starts it if `out` is there. */
-static orth_status make(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call, orth_ticket *out)
+static orth_status make(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call, orth_request *out)
 {
     ORTH_TRY(check_call(ctx, c, call));
     if (comm_aborted(c->world->s))
@@ -168,7 +168,7 @@ static orth_status stop_here(orth_ctx *ctx, orth_world *w)
     return comm_fail(ctx, w);
 }
 
-static orth_status make_with_fault(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call, orth_ticket *out)
+static orth_status make_with_fault(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call, orth_request *out)
 {
     orth_world *w = c->world;
     const orth_comm_fault *f = &w->s->options.fault;
@@ -211,19 +211,25 @@ orth_status orth_comm_run(orth_ctx *ctx, orth_comm *c, const orth_comm_call *cal
     return make_with_fault(ctx, c, call, NULL);
 }
 
-orth_status orth_comm_start(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call, orth_ticket *out)
+orth_status orth_comm_start(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call, orth_request *out)
 {
     *out = 0;
     return make_with_fault(ctx, c, call, out);
 }
 
-static comm_request *request_of(orth_comm *c, orth_ticket t)
+static comm_request *request_of(orth_comm *c, orth_request t)
 {
     comm_request *r = &c->requests[t % ORTH_COMM_PENDING];
-    return r->ticket == t ? r : NULL; /* else its place was taken over, after it was done */
+    return r->request == t ? r : NULL; /* else its place was taken over, after it was done */
 }
 
-orth_status orth_comm_wait(orth_ctx *ctx, orth_comm *c, orth_ticket t)
+bool orth_comm_is_complete(orth_comm *c, orth_request t)
+{
+    const comm_request *r = t ? request_of(c, t) : NULL;
+    return !r || atomic_load_explicit(&r->done, memory_order_acquire) || comm_aborted(c->world->s);
+}
+
+orth_status orth_comm_wait(orth_ctx *ctx, orth_comm *c, orth_request t)
 {
     comm_request *r = t ? request_of(c, t) : NULL;
     if (!r || (atomic_load_explicit(&r->done, memory_order_acquire) && !comm_aborted(c->world->s)))

@@ -114,7 +114,7 @@ void orth_comm_destroy(orth_ctx *ctx, orth_comm *c)
 {
     if (!c)
         return;
-    for (orth_ticket t = ORTH_MAX(c->last_ticket - ORTH_COMM_PENDING, 0) + 1; t <= c->last_ticket; t++)
+    for (orth_request t = ORTH_MAX(c->last_request - ORTH_COMM_PENDING, 0) + 1; t <= c->last_request; t++)
         orth_comm_wait(ctx, c, t);
     comm_queue_stop(c);
     if (c->state) {

@@ -3,7 +3,7 @@
  *   orth_run_ranks --starts--> R ranks, each running fn(ctx, world, arg)
  *   orth_comm_create(world, name, ranks) --> this rank's communicator for one group (one mesh axis)
  *   orth_comm_run(comm, call)            blocking
- *   orth_comm_start(comm, call) --> ticket ... orth_comm_wait(comm, ticket)    beside the caller
+ *   orth_comm_start(comm, call) --> request ... orth_comm_wait(comm, request)  beside the caller
  *
  * Back ends: `thread` (ranks are threads that read each other's buffers; the reference), `mpi` (one rank
  * per process), `null` (counts only). All give the same bits.
@@ -195,11 +195,13 @@ orth_status orth_comm_run(orth_ctx *ctx, orth_comm *c, const orth_comm_call *cal
  * buffers and arrays are not. At most ORTH_COMM_PENDING calls may be under way; one more waits for
  * the oldest. */
 #define ORTH_COMM_PENDING 256
-typedef int64_t orth_ticket;                       /* 0: nothing to wait for */
-orth_status orth_comm_start(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call, orth_ticket *out);
-/* Returns when the call is complete: outputs are there and all peers are done with the inputs. A ticket
+typedef int64_t orth_request;                      /* 0: nothing to wait for */
+orth_status orth_comm_start(orth_ctx *ctx, orth_comm *c, const orth_comm_call *call, orth_request *out);
+/* Returns when the call is complete: outputs are there and all peers are done with the inputs. A request
  * may be waited for again. */
-orth_status orth_comm_wait(orth_ctx *ctx, orth_comm *c, orth_ticket t);
+orth_status orth_comm_wait(orth_ctx *ctx, orth_comm *c, orth_request t);
+/* Whether orth_comm_wait would return at once. */
+bool orth_comm_is_complete(orth_comm *c, orth_request t);
 
 /* Blocking calls in words; counts NULL where all are `count`. */
 orth_status orth_all_reduce(orth_ctx *ctx, orth_comm *c, void *recv, const void *send, int64_t count,

@@ -23,11 +23,11 @@ typedef struct comm_shared comm_shared;
 /* Scratch of a communicator whose members send each other messages. */
 #define COMM_MESSAGE_WORK_BYTES ((size_t)4 << 20)
 
-/* A started call. The owner's requests are a ring of ORTH_COMM_PENDING, indexed by ticket. */
+/* A started call. The owner's requests are a ring of ORTH_COMM_PENDING, indexed by request. */
 typedef struct comm_request {
     orth_comm_call call;
     orth_comm *owner;
-    orth_ticket ticket;
+    orth_request request;
     uint32_t seq;                 /* of collectives */
     bool unusual;                 /* as in comm_header, of messages */
     _Atomic bool done;            /* last write of whoever completes it, before bumping owner->events */
@@ -101,7 +101,7 @@ struct orth_comm {
     size_t work_bytes;
 
     /* Started calls. `events` is bumped at each completion. */
-    orth_ticket last_ticket;
+    orth_request last_request;
     comm_request *requests;       /* [ORTH_COMM_PENDING] */
     comm_word events;
     pthread_mutex_t mutex;        /* of the two queues below */
@@ -134,7 +134,7 @@ typedef struct {
     _Alignas(64) _Atomic int64_t calls;
     _Atomic int64_t since_ns;     /* start of the present wait; 0: not waiting */
     _Atomic(const void *) group;  /* waited in: the back end's */
-    _Atomic int64_t ticket;       /* waited for; 0: a call on the caller's own thread */
+    _Atomic int64_t request;      /* waited for; 0: a call on the caller's own thread */
     _Atomic int32_t kind, instr, peer;
     _Atomic int32_t last_kind, last_instr; /* of the last call begun */
     _Atomic int64_t step;
@@ -198,10 +198,10 @@ static inline bool comm_aborted(comm_shared *s)
 /* Records the world's cause as this rank's error; ORTH_ERR_COMM. */
 orth_status comm_fail(orth_ctx *ctx, orth_world *w);
 /* Around everything that may wait on behalf of the rank's caller. */
-void comm_wait_begin(orth_comm *c, const orth_comm_call *call, orth_ticket t);
+void comm_wait_begin(orth_comm *c, const orth_comm_call *call, orth_request t);
 void comm_wait_end(orth_comm *c);
 /* The request is done: a rank that still sleeps over it waits for nobody any more. */
-void comm_wait_over(orth_comm *c, orth_ticket t);
+void comm_wait_over(orth_comm *c, orth_request t);
 /* What remains when fn has returned: destroys communicators, aborts if s is an error. */
 void comm_world_end(orth_ctx *ctx, orth_world *w, orth_status status);
 

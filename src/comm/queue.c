@@ -12,7 +12,7 @@
 void comm_request_complete(comm_request *r)
 {
     orth_comm *c = r->owner;
-    comm_wait_over(c, r->ticket);
+    comm_wait_over(c, r->request);
     atomic_store_explicit(&r->done, true, memory_order_release);
     comm_word_bump(&c->events); /* the owner may be gone after the next wait: nothing may follow */
 }

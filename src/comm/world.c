@@ -208,13 +208,13 @@ static comm_rank *self(const orth_world *w)
     return w->s->ranks ? &w->s->ranks[w->rank] : NULL;
 }
 
-void comm_wait_begin(orth_comm *c, const orth_comm_call *call, orth_ticket t)
+void comm_wait_begin(orth_comm *c, const orth_comm_call *call, orth_request t)
 {
     comm_rank *r = self(c->world);
     if (!r)
         return;
     atomic_store_explicit(&r->group, c->group, memory_order_relaxed);
-    atomic_store_explicit(&r->ticket, t, memory_order_relaxed);
+    atomic_store_explicit(&r->request, t, memory_order_relaxed);
     atomic_store_explicit(&r->kind, (int32_t)call->kind, memory_order_relaxed);
     atomic_store_explicit(&r->instr, call->instr, memory_order_relaxed);
     atomic_store_explicit(&r->peer, call->peer, memory_order_relaxed);
@@ -230,13 +230,13 @@ void comm_wait_end(orth_comm *c)
     atomic_store_explicit(&r->since_ns, 0, memory_order_release);
 }
 
-void comm_wait_over(orth_comm *c, orth_ticket t)
+void comm_wait_over(orth_comm *c, orth_request t)
 {
     comm_rank *r = self(c->world);
     int64_t since = r ? atomic_load_explicit(&r->since_ns, memory_order_acquire) : 0;
     /* The time is unlike that of any later wait, so a wait that has begun meanwhile is not ended. */
     if (since && atomic_load_explicit(&r->group, memory_order_relaxed) == c->group &&
-        atomic_load_explicit(&r->ticket, memory_order_relaxed) == t)
+        atomic_load_explicit(&r->request, memory_order_relaxed) == t)
         atomic_compare_exchange_strong(&r->since_ns, &since, 0);
 }
 

@@ -92,7 +92,6 @@ static const uint16_t attrs_of[] = {
     [ORTH_OPS_MOVE] = NONE,
     [ORTH_OPS_COLLECTIVE] = CALL | KEYS,
     [ORTH_OPS_MESSAGE] = CALL | KEYS,
-    [ORTH_OPS_WAIT] = CALL | KEYS,
     [ORTH_OPS_GRAPH] = HEADS | KEYS | DROPOUT | CALL,
 };
 _Static_assert(ORTH_COUNT(attrs_of) == ORTH_OPS_GRAPH + 1, "each family says which attributes it has");

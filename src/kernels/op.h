@@ -32,14 +32,9 @@ typedef enum {
 typedef enum {
     ORTH_OPS_PRODUCT = 0, ORTH_OPS_PACK, ORTH_OPS_EMBED, ORTH_OPS_NORM, ORTH_OPS_ATTENTION, ORTH_OPS_ROWS,
     ORTH_OPS_DROPOUT, ORTH_OPS_LOSS, ORTH_OPS_SUMS, ORTH_OPS_OPTIMIZER, ORTH_OPS_MOVE, ORTH_OPS_COLLECTIVE, ORTH_OPS_MESSAGE,
-    ORTH_OPS_WAIT, ORTH_OPS_GRAPH
+    ORTH_OPS_GRAPH
 } orth_op_family;
 orth_op_family orth_op_family_of(orth_op op);
-
-static inline bool orth_op_is_wait(orth_op op)
-{
-    return op == ORTH_OP_wait;
-}
 
 static inline bool orth_op_is_message(orth_op op)
 {
@@ -76,6 +71,7 @@ typedef enum { ORTH_NORM_LAYER = 0, ORTH_NORM_RMS } orth_norm_kind;
 typedef struct {
     int32_t num_seqs, seq_len;          /* B, T */
     int32_t token_parts;                /* fold slots per sequence (numerics.parts, or 1) */
+
     uint32_t sum_leaves;                /* groups (1u << group) whose ranks each have some of the tokens, or heads, of a
                                            sequence: parameter gradients per sequence are summed over them in turn */
     orth_split split;                   /* canonical parts of the contraction */
@@ -124,7 +120,6 @@ typedef struct {
     struct {                            /* CALL */
         orth_group group;               /* who takes part */
         int32_t peer;                   /* position in the group */
-        int32_t ticket;                 /* 0: complete when the instruction is */
         bool maximum;                   /* all_reduce: largest instead of sum */
     };
 } orth_attr;

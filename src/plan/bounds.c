@@ -47,22 +47,48 @@ typedef struct {
     double forward, backward, alone, weights, again;
 } taken;
 
+/* The call that instruction i waited for: of its events, the last to be complete. -1: none in another queue. */
+static int32_t waited_for(const orth_program *p, const int64_t *clock, int32_t i)
+{
+    int32_t last = -1;
+    for (int k = 0; k < p->instrs[i].num_waits; k++) {
+        int32_t call = -1;
+        for (int32_t left = p->instrs[i].waits[k].count; left > 0; left -= p->instrs[call].queue == p->instrs[i].waits[k].queue)
+            call++;
+        if (p->instrs[call].queue > 0 && (last < 0 || orth_clock_end(clock, call) > orth_clock_end(clock, last)))
+            last = call;
+    }
+    return last;
+}
+
+/* Instruction n, or an event of it, held the rank for s seconds. NULL: it belongs to no micro-batch. */
+static taken *take(taken t[SMALL_LAYERS + 2][SMALL_MICRO_BATCHES], const orth_instr *n, double s, bool cp)
+{
+    if (n->phase == ORTH_PHASE_UPDATE || n->micro_batch < 0)
+        return NULL;
+    const bool call = orth_op_is_comm(n->op);
+    taken *x = &t[n->layer + 1][n->micro_batch];
+    *(n->phase == ORTH_PHASE_FORWARD ? &x->forward : &x->backward) += cp && call && n->phase == ORTH_PHASE_BACKWARD ? 0 : s;
+    x->alone += n->phase == ORTH_PHASE_BACKWARD && !call ? s : 0;
+    x->again += n->recomputed && !call ? s : 0;
+    return x;
+}
+
 /* Time that instructions held the rank, the least of layers and micro-batches. A clock is rounded to ns. Where gradients are summed over
  * cp, the calls of the backward may wait for those sums, which bubbles of a pipeline hide: only computing counts there. */
 static void read_times(const orth_program *p, const int64_t *clock, const orth_hardware *h, bool cp, orth_block_costs *out)
 {
     taken t[SMALL_LAYERS + 2][SMALL_MICRO_BATCHES] = {{{0}}};
+    int64_t now = clock[0];
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
-        if (n->phase == ORTH_PHASE_UPDATE || n->micro_batch < 0)
-            continue;
-        const bool call = orth_op_is_comm(n->op);
-        taken *x = &t[n->layer + 1][n->micro_batch];
-        const double s = 1e-9 * (double)(clock[i + 1] - clock[i]);
-        *(n->phase == ORTH_PHASE_FORWARD ? &x->forward : &x->backward) += cp && call && n->phase == ORTH_PHASE_BACKWARD ? 0 : s;
-        x->alone += n->phase == ORTH_PHASE_BACKWARD && !call ? s : 0;
-        x->again += n->recomputed && !call ? s : 0;
-        x->weights += n->op == ORTH_OP_linear_dw ? orth_device_seconds(h, n) : 0;
+        const int32_t by = waited_for(p, clock, i);
+        if (by >= 0)
+            take(t, &p->instrs[by], 1e-9 * (double)(orth_clock_begin(clock, i) - now), cp);
+        now = n->queue > 0 ? orth_clock_begin(clock, i) : orth_clock_end(clock, i);
+        taken *x = take(t, n, 1e-9 * (double)(now - orth_clock_begin(clock, i)), cp);
+        if (x && n->op == ORTH_OP_linear_dw)
+            x->weights += orth_device_seconds(h, n);
     }
     for (int l = 0; l < SMALL_LAYERS + 2; l++)
         for (int k = 0; k < SMALL_MICRO_BATCHES; k++) {
@@ -212,7 +238,7 @@ static orth_status clocks_of(orth_ctx *ctx, const orth_bounds *b, small_run *r, 
     for (int k = 0; k < source.num_ranks; k++) {
         orth_rank_program p;
         ORTH_TRY(source.program(ctx, source.user, k, &p));
-        clocks[k] = k > 0 && !r->ring ? clocks[0] : ORTH_ARENA_ARRAY(ctx, &r->arena, int64_t, p.program->num_instrs + 1);
+        clocks[k] = k > 0 && !r->ring ? clocks[0] : ORTH_ARENA_ARRAY(ctx, &r->arena, int64_t, orth_clock_length(p.program->num_instrs));
         if (!clocks[k])
             return ORTH_ERR_NOMEM;
     }

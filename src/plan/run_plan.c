@@ -126,14 +126,14 @@ orth_status orth_run_plan_clocks(orth_ctx *ctx, const orth_run_plan *p, int64_t 
 {
     size_t bytes = (size_t)p->num_ranks * sizeof(int64_t *);
     for (int r = 0; r < p->num_ranks; r++)
-        bytes += (size_t)(p->ranks[r].num_instrs + 1) * sizeof(int64_t);
+        bytes += (size_t)orth_clock_length(p->ranks[r].num_instrs) * sizeof(int64_t);
     int64_t **clocks = orth_mem_alloc(ctx, bytes);
     if (!clocks)
         return ORTH_ERR_NOMEM;
     int64_t *at = (int64_t *)(clocks + p->num_ranks);
     for (int r = 0; r < p->num_ranks; r++) {
         clocks[r] = at;
-        at += p->ranks[r].num_instrs + 1;
+        at += orth_clock_length(p->ranks[r].num_instrs);
     }
     *out = clocks;
     return ORTH_OK;

@@ -39,7 +39,7 @@ orth_status orth_run_plan_time(orth_ctx *ctx, orth_run_plan *p, orth_seconds_fn 
 /* The same, and the total's, for ranks that each have `rates`. */
 orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_rates *rates, const char *timeline);
 
-/* A clock for each rank, [num_instrs + 1] of its program, in one block that is freed with orth_mem_free(ctx, *out).
+/* A clock (program.h) for each rank, in one block that is freed with orth_mem_free(ctx, *out).
  * The clocks lie one after the other from out[0] on. ORTH_ERR_NOMEM. */
 orth_status orth_run_plan_clocks(orth_ctx *ctx, const orth_run_plan *p, int64_t ***out);
 

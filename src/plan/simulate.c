@@ -80,35 +80,31 @@ static orth_status make_digest(simulation *x, int rank, digest *d)
     ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
     const orth_program *p = r.program;
     d->num_instrs = p->num_instrs;
-    l->calls = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_wait_call, orth_program_num_events(p) + 1);
-    if (!l->calls)
-        return ORTH_ERR_NOMEM;
+    ORTH_TRY(orth_wait_list_open(x->ctx, &x->arena, l, p));
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
+        orth_wait_list_add_events(l, p, i);
         if (!orth_op_is_comm(n->op)) {
             const double s = x->seconds(x->user, p, i, 0, rank, &x->groups[rank]);
             l->after += s;
             d->update += n->phase == ORTH_PHASE_UPDATE ? s : 0;
             continue;
         }
-        for (int k = 0; k < (orth_op_is_wait(n->op) ? 1 : orth_instr_num_calls(n)); k++) {
-            const double s = orth_op_is_wait(n->op) ? 0 : x->seconds(x->user, p, i, k, rank, &x->groups[rank]);
-            orth_wait_list_add(l, &(orth_wait_call){l->after, s, i, n->attr.peer, n->attr.ticket, (uint8_t)n->op,
-                                                    (uint8_t)n->attr.group});
-            l->after = 0;
-        }
+        for (int k = 0; k < orth_instr_num_calls(n); k++)
+            orth_wait_list_add_call(l, p, i, x->seconds(x->user, p, i, k, rank, &x->groups[rank]));
     }
+    orth_wait_list_close(l, p);
     add_compute(d);
     return ORTH_OK;
 }
 
-/* The first call that is made by instruction i, or after it. */
+/* The first call that is made, or event that is waited for, behind the events of instruction i. */
 static int32_t first_call_from(const orth_wait_list *l, int32_t i)
 {
     int32_t low = 0, high = l->num_calls;
     while (low < high) {
         const int32_t middle = low + (high - low) / 2;
-        if (l->calls[middle].instr < i)
+        if (l->calls[middle].instr < i || (l->calls[middle].instr == i && l->calls[middle].count > 0))
             low = middle + 1;
         else
             high = middle;
@@ -116,15 +112,16 @@ static int32_t first_call_from(const orth_wait_list *l, int32_t i)
     return low;
 }
 
-/* Computing between call k - 1 and call k, again. */
+/* Computing between call or event k - 1 and k, again: what waits for event k - 1 is behind it. */
 static void time_computing(simulation *x, int rank, const orth_program *p, digest *of, int32_t k)
 {
     orth_wait_list *l = &of->waits;
     double *sum = k < l->num_calls ? &l->calls[k].before : &l->after;
     const int32_t end = k < l->num_calls ? l->calls[k].instr : of->num_instrs;
     *sum = 0;
-    for (int32_t i = k > 0 ? l->calls[k - 1].instr + 1 : 0; i < end; i++)
-        *sum += x->seconds(x->user, p, i, 0, rank, &x->groups[rank]);
+    for (int32_t i = k > 0 ? l->calls[k - 1].instr : 0; i < end; i++)
+        if (!orth_op_is_comm(p->instrs[i].op))
+            *sum += x->seconds(x->user, p, i, 0, rank, &x->groups[rank]);
 }
 
 /* Of a rank that shares the program of `like`: only the instructions that are its own take another time. */
@@ -142,8 +139,6 @@ static orth_status make_digest_like(simulation *x, int rank, const digest *like,
     for (int32_t at = 0, done = -1; at < p->num_own; at++) {
         const int32_t i = p->own[at], k = first_call_from(l, i);
         const orth_instr *n = &p->instrs[i];
-        if (orth_op_is_wait(n->op))
-            continue;
         for (int j = 0; orth_op_is_comm(n->op) && j < orth_instr_num_calls(n); j++)
             l->calls[k + j].seconds = x->seconds(x->user, p, i, j, rank, &x->groups[rank]);
         if (!orth_op_is_comm(n->op) && k != done)
@@ -203,15 +198,21 @@ static orth_status fill_clock(simulation *x, int rank, int64_t *clock)
     const orth_wait_list *l = x->lists[rank];
     orth_rank_program r;
     ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
+    const orth_rank_waits *w = orth_waits_of(x->waits, rank);
     double now = 0;
     int32_t k = 0;
     clock[0] = 0;
     for (int32_t i = 0; i < r.program->num_instrs; i++) {
+        for (; k < l->num_calls && l->calls[k].instr == i && l->calls[k].count > 0; k++)
+            now = w->ends[k];
+        double begin = now, end = now;
         if (!orth_op_is_comm(r.program->instrs[i].op))
-            now += x->seconds(x->user, r.program, i, 0, rank, &x->groups[rank]);
-        for (; k < l->num_calls && l->calls[k].instr == i; k++)
-            now = waits_of(x, rank)->ends[k];
-        clock[i + 1] = llround(1e9 * now);
+            now = end = begin + x->seconds(x->user, r.program, i, 0, rank, &x->groups[rank]);
+        for (; k < l->num_calls && l->calls[k].instr == i; k++) {
+            end = w->ends[k];
+            now = l->calls[k].queue == 0 ? end : now;
+        }
+        orth_clock_set(clock, i, llround(1e9 * begin), llround(1e9 * end));
     }
     return ORTH_OK;
 }

@@ -5,7 +5,7 @@
 
 #include "program/ir/live.h"
 
-enum { ROW_ACTIONS = 0, ROW_COMPUTE = 1, ROW_GROUPS = 2 };
+enum { ROW_ACTIONS = 0, ROW_COMPUTE = 1, ROW_GROUPS = 2, ROW_QUEUES = ROW_GROUPS + ORTH_NUM_GROUPS };
 
 static const char *const phase_names[ORTH_NUM_PHASES] = {"forward", "backward", "update"};
 
@@ -13,7 +13,7 @@ static void name_rows(orth_ctx *ctx, orth_trace *t, int rank, const char *name, 
 {
     bool used[ORTH_NUM_GROUPS] = {false};
     for (int32_t i = 0; i < p->num_instrs; i++)
-        if (orth_op_is_comm(p->instrs[i].op))
+        if (orth_op_is_comm(p->instrs[i].op) && p->instrs[i].queue == 0)
             used[p->instrs[i].attr.group] = true;
     orth_trace_group(ctx, t, rank, name);
     orth_trace_row(ctx, t, rank, ROW_ACTIONS, "schedule");
@@ -21,13 +21,21 @@ static void name_rows(orth_ctx *ctx, orth_trace *t, int rank, const char *name, 
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         if (used[g])
             orth_trace_row(ctx, t, rank, ROW_GROUPS + g, orth_group_name((orth_group)g));
+    for (int q = 1; q < p->num_queues; q++) {
+        char queue[48], beside[64];
+        orth_queue_name(&p->queues[q], queue, sizeof queue);
+        snprintf(beside, sizeof beside, "beside: %s", queue);
+        orth_trace_row(ctx, t, rank, ROW_QUEUES + q, beside);
+    }
 }
 
 /* "linear L3 mb2" */
 static void add_instr(orth_ctx *ctx, orth_trace *t, int rank, const orth_program *p, int32_t i, int64_t begin, int64_t end)
 {
     const orth_instr *n = &p->instrs[i];
-    const int row = !orth_op_is_comm(n->op) ? ROW_COMPUTE : ROW_GROUPS + (int)n->attr.group;
+    const int row = n->queue > 0             ? ROW_QUEUES + n->queue
+                    : orth_op_is_comm(n->op) ? ROW_GROUPS + (int)n->attr.group
+                                             : ROW_COMPUTE;
     char name[64], detail[96];
     size_t at = (size_t)snprintf(name, sizeof name, "%s", orth_op_name(n->op));
     if (n->layer >= 0)
@@ -46,15 +54,14 @@ void orth_timeline_actions(const orth_program *p, const int64_t *clock, int64_t 
         spans[a] = (orth_span){0, 0};
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
-        /* What is started may be started in an earlier action, and waited for in a later one. */
-        const bool started = n->attr.ticket > 0;
+        /* What other queues do may begin before the action, and end after it. */
         const bool message = orth_op_is_comm(n->op) &&
                              (n->attr.group == ORTH_GROUP_PP || n->attr.group == ORTH_GROUP_PP_BACK);
-        if (n->action < 0 || n->action >= num_actions || started || message)
+        if (n->action < 0 || n->action >= num_actions || n->queue > 0 || message)
             continue;
         if (spans[n->action].end <= 0)
-            spans[n->action].start = 1e-9 * (double)(clock[i] - origin);
-        spans[n->action].end = 1e-9 * (double)(clock[i + 1] - origin);
+            spans[n->action].start = 1e-9 * (double)(orth_clock_begin(clock, i) - origin);
+        spans[n->action].end = 1e-9 * (double)(orth_clock_end(clock, i) - origin);
     }
 }
 
@@ -91,7 +98,7 @@ static void add_memory(orth_ctx *ctx, orth_trace *t, int rank, const orth_progra
         for (int c = 0; c < ORTH_NUM_CLASSES; c++)
             now[c] = (int64_t)(p->persistent_bytes[space][c] + live[i].of[c]);
         if (memcmp(now, before, sizeof now) != 0)
-            orth_trace_counter(ctx, t, rank, name, clock[i] - origin, ORTH_NUM_CLASSES, series, now);
+            orth_trace_counter(ctx, t, rank, name, orth_clock_begin(clock, i) - origin, ORTH_NUM_CLASSES, series, now);
         memcpy(before, now, sizeof now);
     }
     orth_mem_free(ctx, live);
@@ -103,8 +110,13 @@ void orth_timeline_add(orth_ctx *ctx, orth_trace *t, int rank, const char *name,
     name_rows(ctx, t, rank, name, p);
     for (int32_t a = 0; a < list->num_actions; a++)
         add_action(ctx, t, rank, list, a, &spans[a]);
-    for (int32_t i = 0; i < p->num_instrs; i++)
-        add_instr(ctx, t, rank, p, i, clock[i] - origin, clock[i + 1] - origin);
+    int64_t done[ORTH_MAX_QUEUES] = {0}; /* a queue does one after the other */
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const int32_t q = p->instrs[i].queue;
+        const int64_t begin = ORTH_MAX(orth_clock_begin(clock, i) - origin, done[q]);
+        done[q] = ORTH_MAX(orth_clock_end(clock, i) - origin, begin);
+        add_instr(ctx, t, rank, p, i, begin, done[q]);
+    }
     for (int s = 0; s < ORTH_NUM_SPACES; s++)
         if (p->space_bytes[s] > 0)
             add_memory(ctx, t, rank, p, (orth_space)s, clock, origin);

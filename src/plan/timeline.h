@@ -1,9 +1,10 @@
 /* timeline.h -- when the instructions of a step ran: as a trace for Perfetto, and what it says of the pipeline.
  *
- * A clock [num_instrs + 1] is that of orth_executor_clock (measured) or of orth_simulate_step (planned): both give
- * the same file. A rank is a process of the viewer; its rows are the actions of the schedule, computing, and one
- * for each group that it communicates with. A blocking call lasts as long as it holds its rank: waiting for the
- * others is part of it. A counter shows the bytes of each class that live in the rank's arenas. A started call lasts as long as starting it takes, its `wait` as long as it holds the rank.
+ * A clock (program.h) is that of orth_executor_clock (measured) or of orth_simulate_step (planned): both give
+ * the same file. A rank is a process of the viewer; its rows are the actions of the schedule, computing, one for each group
+ * with calls in the queue of computing, and one for each other queue. A call lasts from where its rank makes it to where it is
+ * complete (measured: is known to be), or in other queues from the end of the one before: waiting for others is part of it.
+ * A counter shows the bytes of each class that live in the rank's arenas.
  */
 #ifndef ORTH_PLAN_TIMELINE_H
 #define ORTH_PLAN_TIMELINE_H
@@ -13,8 +14,8 @@
 #include "program/ir/program.h"
 
 /* When each action of a rank's list computed, in seconds after `origin` (of the clock): from its first computing
- * instruction to the end of its last; receiving its input and sending its result are no part of it, nor are started
- * calls and their waits. start = end = 0 for an action without instructions (a weight gradient that was made with the
+ * instruction to the end of its last; receiving its input and sending its result are no part of it, nor are calls
+ * in other queues. start = end = 0 for an action without instructions (a weight gradient that was made with the
  * input's). spans [num_actions]. */
 void orth_timeline_actions(const orth_program *p, const int64_t *clock, int64_t origin, orth_span *spans,
                            int32_t num_actions);

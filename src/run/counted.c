@@ -21,14 +21,15 @@ static size_t aligned(size_t bytes)
     return (bytes + ORTH_PLACE_ALIGN - 1) / ORTH_PLACE_ALIGN * ORTH_PLACE_ALIGN;
 }
 
-static void give(counting *x, int32_t i, int32_t buffer, const void *at, size_t bytes)
+/* From instruction i on, and until the one before `end`. */
+static void give(counting *x, int32_t i, int32_t end, int32_t buffer, const void *at, size_t bytes)
 {
     const orth_buffer *b = &x->r->p->buffers[buffer];
     extent *e = &x->of[orth_buffer_root(x->r->p, buffer)];
     if (b->external)
         return;
     e->first = e->last < 0 ? i : e->first;
-    e->last = i;
+    e->last = ORTH_MAX(e->last, end - 1);
     if (bytes == 0)
         return;
     const size_t begin = (size_t)((const char *)at - x->r->arena[b->space]);
@@ -44,16 +45,17 @@ static void follow_instructions(counting *x)
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         const orth_op_call *c = &x->r->calls[i];
+        const int32_t end = ORTH_MAX(n->until, i + 1); /* a call in another queue holds on to them */
         if (!x->r->ran[i])
             continue;
         for (int k = 0; k < n->num_in; k++)
             if (n->in[k].buffer >= 0)
-                give(x, i, n->in[k].buffer, c->in[k].data, orth_tensor_bytes(&c->in[k]));
+                give(x, i, end, n->in[k].buffer, c->in[k].data, orth_tensor_bytes(&c->in[k]));
         for (int k = 0; k < n->num_out; k++)
             if (n->out[k].buffer >= 0)
-                give(x, i, n->out[k].buffer, c->out[k].data, orth_tensor_bytes(&c->out[k]));
+                give(x, i, end, n->out[k].buffer, c->out[k].data, orth_tensor_bytes(&c->out[k]));
         if (!orth_op_is_comm(n->op))
-            give(x, i, p->workspace, c->workspace, p->buffers[p->workspace].bytes);
+            give(x, i, end, p->workspace, c->workspace, p->buffers[p->workspace].bytes);
     }
 }
 

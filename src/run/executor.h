@@ -1,4 +1,4 @@
-/* executor.h -- runs a placed program on the CPU: a loop without policy.
+/* executor.h -- runs a placed program, whose instructions are in queues, on the CPU (step.c): a loop without policy.
  *
  * All addresses are known before the first step; a step allocates nothing (ctx->frozen is set while
  * it runs, so that any attempt is an error). The executor also notes which instructions ran, so that
@@ -16,7 +16,7 @@ typedef struct orth_executor orth_executor;
  * are found in `lender` (NULL if there are none), which outlives *out, as must `p`. With `overlay` the
  * arenas lie in the lender's regions of transient buffers, which orth_place_reserve has made large enough: the two
  * then run by turns, and nothing but weights survives from one turn to the next. ORTH_ERR_NOMEM; ORTH_ERR_INTERNAL if
- * a lent buffer is missing or the region too small. */
+ * a lent buffer is missing, the region too small, or the program without queues (orth_order). */
 orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_program *p,
                                  const orth_kernel_fn *kernels, const orth_executor *lender, bool overlay);
 void orth_executor_destroy(orth_ctx *ctx, orth_executor *e); /* NULL is fine */
@@ -55,7 +55,7 @@ orth_status orth_executor_counted_above(orth_ctx *ctx, const orth_executor *e, s
 /* Bytes of the pages of its own arena in a space that are in memory (base/pages.h). */
 size_t orth_executor_touched_bytes(const orth_executor *e, orth_space s);
 
-/* Time that the last step's thread of computing spent on communication, by group: in calls that block, in starting
+/* Time that the thread of the last step spent on communication, by group: in calls in the queue of computing, in starting
  * others and in waiting for them. */
 void orth_executor_exposed(const orth_executor *e, double seconds[ORTH_NUM_GROUPS]);
 
@@ -63,8 +63,12 @@ void orth_executor_exposed(const orth_executor *e, double seconds[ORTH_NUM_GROUP
  * 412)"): an orth_instr_name_fn. While a step runs, ctx->progress shows the executor and its instruction. */
 void orth_executor_name_instr(const void *executor, int32_t instr, char *text, size_t n);
 
-/* Times of the last step in ns (base/clock.h), valid until the next one: clock[0] is its beginning, clock[i + 1] the
- * end of instruction i and the beginning of i + 1. */
+/* Times of the last step (program.h, base/clock.h), valid until the next one. A call in another queue ends when it is known to be
+ * complete. And for how long the thread was held by each instruction, in ns: their sum is the step. */
 const int64_t *orth_executor_clock(const orth_executor *e);
+const int64_t *orth_executor_held(const orth_executor *e);
+
+/* For tests: steps run in orders drawn from `seed`, among all that queues and events allow (shuffle.c). 0: in that of the list. */
+void orth_executor_shuffle(orth_executor *e, uint64_t seed);
 
 #endif

@@ -198,7 +198,7 @@ orth_status orth_measure_bubble(orth_ctx *ctx, orth_measure *m, orth_bubble *out
     ORTH_TRY(orth_run_plan_clocks(ctx, &m->plan, &clocks));
     for (int r = 0; r < m->plan.num_ranks; r++)
         memcpy(clocks[r], orth_executor_clock(m->trainers[r]->executor),
-               (size_t)(m->plan.ranks[r].num_instrs + 1) * sizeof(int64_t));
+               (size_t)orth_clock_length(m->plan.ranks[r].num_instrs) * sizeof(int64_t));
     const orth_status s = orth_run_plan_timeline(ctx, &m->plan, clocks, NULL, out);
     orth_mem_free(ctx, clocks);
     return s;
@@ -218,7 +218,7 @@ static int by_seconds(const void *a, const void *b)
 int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_MEASURE_MAX_SHARES])
 {
     const orth_program *p = &m->first->compiled.program;
-    const int64_t *clock = orth_executor_clock(m->first->executor);
+    const int64_t *held = orth_executor_held(m->first->executor);
     int n = 0;
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *in = &p->instrs[i];
@@ -229,7 +229,7 @@ int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_ME
             shares[n++] = (orth_measure_share){.op = in->op, .phase = in->phase};
         orth_cost c = orth_instr_cost(in);
         shares[k].calls++;
-        shares[k].seconds += 1e-9 * (double)(clock[i + 1] - clock[i]);
+        shares[k].seconds += 1e-9 * (double)held[i];
         shares[k].flops += c.hardware_flops;
         shares[k].bytes += c.bytes;
     }

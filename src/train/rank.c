@@ -124,7 +124,7 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
     ORTH_TRY(create_executors(ctx, s));
     s->weights = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.compiled.program.num_updates);
     if (r->options.timeline > 0)
-        s->clock = ORTH_NEW_ARRAY(ctx, int64_t, s->trainer.compiled.program.num_instrs + 1);
+        s->clock = ORTH_NEW_ARRAY(ctx, int64_t, orth_clock_length(s->trainer.compiled.program.num_instrs));
     if (!s->weights || (r->options.timeline > 0 && !s->clock))
         return ORTH_ERR_NOMEM;
     if (r->num_ranks > 1)
@@ -275,7 +275,7 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     ORTH_TRY(orth_trainer_step(ctx, &s->trainer, step, &s->result));
     if (step == r->options.timeline)
         memcpy(s->clock, orth_executor_clock(s->trainer.executor),
-               (size_t)(s->trainer.compiled.program.num_instrs + 1) * sizeof *s->clock);
+               (size_t)orth_clock_length(s->trainer.compiled.program.num_instrs) * sizeof *s->clock);
     s->steps_done = step;
     s->tokens_done += n * r->cfg->data_seq_len;
     const double seconds = orth_clock_s() - started;
@@ -358,7 +358,7 @@ static orth_status say_timeline(orth_ctx *ctx, rank_state *s)
     int64_t **clocks = NULL, *counts = ORTH_NEW_ARRAY(ctx, int64_t, r->num_ranks);
     orth_status status = counts ? orth_run_plan_clocks(ctx, &r->plan, &clocks) : ORTH_ERR_NOMEM;
     for (int k = 0; status == ORTH_OK && k < r->num_ranks; k++)
-        counts[k] = (r->plan.ranks[k].num_instrs + 1) * (int64_t)sizeof(int64_t);
+        counts[k] = orth_clock_length(r->plan.ranks[k].num_instrs) * (int64_t)sizeof(int64_t);
     orth_phase_begin(ctx, "writing the timeline");
     if (status == ORTH_OK && s->all)
         status = orth_all_gather(ctx, s->all, clocks[0], s->clock, 0, counts, ORTH_U8);

@@ -28,7 +28,7 @@ typedef struct {
     orth_saver *saver;               /* rank 0 of a run that is not watched; else NULL */
     int64_t *indices;                /* [sequences of a step on this rank] */
     int64_t *weights;                /* [updates of a step] targets of each, on all ranks */
-    int64_t *clock;                  /* [num_instrs + 1] of the step of the timeline; NULL: none is asked for */
+    int64_t *clock;                  /* a clock (program.h) of the step of the timeline; NULL: none is asked for */
     int64_t steps_done, tokens_done;
     int signal;                      /* that some rank was sent; all ranks know it after the same step */
     orth_step_result result;         /* of the last step */

@@ -261,7 +261,7 @@ static void *messages_main(void *p)
 static bool mpi_post(orth_comm *c, comm_request *r)
 {
     mpi_state *s = state_of(c);
-    mpi_message *m = &s->pending[r->ticket % ORTH_COMM_PENDING];
+    mpi_message *m = &s->pending[r->request % ORTH_COMM_PENDING];
     const bool incoming = r->call.kind == ORTH_COMM_RECV;
     const size_t bytes = (size_t)r->call.count * orth_dtype_bytes(r->call.dtype);
     const comm_block b = {.peer = r->call.peer, .incoming = incoming, .send = r->call.send, .recv = r->call.recv,

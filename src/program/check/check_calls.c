@@ -1,4 +1,4 @@
-/* check_calls.c -- calls of one rank: their operands, and what may happen while they are under way. */
+/* check_calls.c -- the operands of a rank's calls. */
 #include <inttypes.h>
 
 #include "program/check/check_flow_impl.h"
@@ -16,8 +16,6 @@ orth_status flow_refuse(flow *f, int32_t i, const orth_operand *o, const char *f
                      orth_op_name(n->op), n->layer, n->micro_batch,
                      o && o->buffer >= 0 ? f->p->buffers[o->buffer].name : "-", rule);
 }
-
-/* ---- operands ---- */
 
 int64_t flow_elems(const orth_operand *o)
 {
@@ -101,80 +99,6 @@ orth_status flow_check_coalesced(flow *f, int32_t i)
             return flow_refuse(f, i, &n->in[k], "position %d has elements of it, and position %d of a coalesced operand before",
                           low, last);
         last = ORTH_MAX(last, high);
-    }
-    return ORTH_OK;
-}
-
-/* ---- calls under way ---- */
-
-static void name_buffers(flow *f, const orth_instr *call, int by)
-{
-    for (int k = 0; k < call->num_in; k++)
-        f->busy[call->in[k].buffer] += by;
-    for (int k = 0; k < call->num_out; k++)
-        f->busy[call->out[k].buffer] += by;
-}
-
-orth_status flow_start(flow *f, int32_t i)
-{
-    const orth_instr *n = &f->p->instrs[i];
-    for (int c = 0; c < f->num_calls; c++)
-        if ((f->calls[c].ticket - n->attr.ticket) % ORTH_MAX_TICKETS == 0)
-            return flow_refuse(f, i, n->num_in ? &n->in[0] : n->num_out ? &n->out[0] : NULL,
-                          "ticket %d takes the place of ticket %d, which instruction %d started and nobody "
-                          "has waited for",
-                          n->attr.ticket, f->calls[c].ticket, f->calls[c].instr);
-    name_buffers(f, n, 1);
-    f->calls[f->num_calls++] = (under_way){i, n->attr.ticket};
-    return ORTH_OK;
-}
-
-orth_status flow_check_wait(flow *f, int32_t i)
-{
-    const orth_instr *n = &f->p->instrs[i];
-    int c = 0;
-    while (c < f->num_calls && f->calls[c].ticket != n->attr.ticket)
-        c++;
-    if (c == f->num_calls)
-        return flow_refuse(f, i, n->num_in ? &n->in[0] : NULL,
-                      "waits for ticket %d, which no call under way has: never "
-                      "started, or waited for before",
-                      n->attr.ticket);
-    const orth_instr *call = &f->p->instrs[f->calls[c].instr];
-    if (call->attr.group != n->attr.group)
-        return flow_refuse(f, i, n->num_in ? &n->in[0] : NULL,
-                      "waits on %s for ticket %d, which instruction %d started on %s",
-                      orth_group_name(n->attr.group), n->attr.ticket, f->calls[c].instr,
-                      orth_group_name(call->attr.group));
-    for (int k = 0; k < call->num_in + call->num_out; k++) {
-        const orth_operand *o = k < call->num_in ? &call->in[k] : &call->out[k - call->num_in];
-        bool named = false;
-        for (int j = 0; j < n->num_in + n->num_out; j++)
-            named = named || (j < n->num_in ? n->in[j].buffer : n->out[j - n->num_in].buffer) == o->buffer;
-        if (!named)
-            return flow_refuse(f, i, o,
-                          "the wait for ticket %d does not name it: it could die before instruction %d is "
-                          "complete",
-                          n->attr.ticket, f->calls[c].instr);
-    }
-    name_buffers(f, call, -1);
-    f->num_calls--;
-    memmove(f->calls + c, f->calls + c + 1, (size_t)(f->num_calls - c) * sizeof *f->calls);
-    return ORTH_OK;
-}
-
-orth_status flow_check_touch(flow *f, int32_t i, const orth_operand *o, bool writes)
-{
-    for (int c = 0; o->buffer >= 0 && f->busy[o->buffer] > 0 && c < f->num_calls; c++) {
-        const orth_instr *call = &f->p->instrs[f->calls[c].instr];
-        for (int k = 0; k < call->num_in; k++)
-            if (writes && orth_operands_overlap(o, &call->in[k]))
-                return flow_refuse(f, i, o, "written while instruction %d (%s, ticket %d) is under way",
-                              f->calls[c].instr, orth_op_name(call->op), f->calls[c].ticket);
-        for (int k = 0; k < call->num_out; k++)
-            if (orth_operands_overlap(o, &call->out[k]))
-                return flow_refuse(f, i, o, "touched while instruction %d (%s, ticket %d) is under way",
-                              f->calls[c].instr, orth_op_name(call->op), f->calls[c].ticket);
     }
     return ORTH_OK;
 }

@@ -47,14 +47,11 @@ static rank_event event_of(const orth_program *p, int32_t i, int k, int group_si
     const orth_instr *n = &p->instrs[i];
     rank_event e = {.instr = i,
                     .peer = n->attr.peer,
-                    .ticket = n->attr.ticket,
                     .layer = n->layer,
                     .micro_batch = n->micro_batch,
                     .operand = k,
                     .op = (uint8_t)n->op,
                     .group = (uint8_t)n->attr.group};
-    if (orth_op_is_wait(n->op))
-        return e;
     orth_comm_call call = orth_instr_call(n, i, k, group_size);
     e.kind = (uint8_t)call.kind;
     e.dtype = (uint8_t)call.dtype;
@@ -74,19 +71,19 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
 {
     rank_event *events = ORTH_ARENA_ARRAY(k->ctx, &k->arena, rank_event, orth_program_num_events(p) + 1);
     d->events = events;
-    d->waits.calls = ORTH_ARENA_ARRAY(k->ctx, &k->arena, orth_wait_call, orth_program_num_events(p) + 1);
-    if (!events || !d->waits.calls)
+    if (!events)
         return ORTH_ERR_NOMEM;
+    ORTH_TRY(orth_wait_list_open(k->ctx, &k->arena, &d->waits, p));
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
-        int calls = orth_op_is_wait(n->op) ? 1 : orth_instr_num_calls(n);
-        for (int c = 0; c < calls; c++) {
+        orth_wait_list_add_events(&d->waits, p, i);
+        for (int c = 0; c < orth_instr_num_calls(n); c++) {
             events[d->num_events++] = event_of(p, i, c, g->size[n->attr.group]);
-            orth_wait_list_add(&d->waits, &(orth_wait_call){.instr = i, .peer = n->attr.peer, .ticket = n->attr.ticket,
-                                                            .op = (uint8_t)n->op, .group = (uint8_t)n->attr.group});
+            orth_wait_list_add_call(&d->waits, p, i, 0);
         }
         d->messages_on[n->attr.group] = d->messages_on[n->attr.group] || n->op == ORTH_OP_send || n->op == ORTH_OP_recv;
     }
+    orth_wait_list_close(&d->waits, p);
     return ORTH_OK;
 }
 
@@ -201,9 +198,7 @@ void rank_describe(rank_check *k, int rank, const rank_event *e, char *out, size
     }
     size_t at = (size_t)snprintf(out, size, "rank %d, instruction %d (%s", rank, e->instr,
                                  orth_op_name((orth_op)e->op));
-    if (at < size && orth_op_is_wait(e->op))
-        at += (size_t)snprintf(out + at, size - at, " for ticket %d", e->ticket);
-    else if (at < size)
+    if (at < size)
         at += (size_t)snprintf(out + at, size - at, "%s of %" PRId64 " %s",
                                e->reduce == ORTH_MAX_OF ? " of the maximum" : "", e->count,
                                orth_dtype_name((orth_dtype)e->dtype));

@@ -364,8 +364,6 @@ static orth_status check_comm(flow *f, int32_t i)
     const orth_instr *n = &f->p->instrs[i];
     orth_group g = n->attr.group;
     const orth_operand *o = n->num_in ? &n->in[0] : n->num_out ? &n->out[0] : NULL;
-    if (orth_op_is_wait(n->op))
-        return flow_check_wait(f, i);
     if ((unsigned)g >= ORTH_NUM_GROUPS || !has_group(f, g))
         return flow_refuse(f, i, o, "the rank has no peers in group %s",
                       (unsigned)g < ORTH_NUM_GROUPS ? orth_group_name(g) : "?");
@@ -375,27 +373,15 @@ static orth_status check_comm(flow *f, int32_t i)
                       f->g->pos[g], f->g->size[g], orth_group_name(g));
     for (int k = 0; k < ORTH_MAX(n->num_in, n->num_out); k++)
         ORTH_TRY(check_call(f, i, k));
-    if (n->coalesced)
-        ORTH_TRY(flow_check_coalesced(f, i));
-    return n->attr.ticket > 0 ? flow_start(f, i) : ORTH_OK;
+    return n->coalesced ? flow_check_coalesced(f, i) : ORTH_OK;
 }
 
 /* ---- all ---- */
 
 static orth_status check_instrs(flow *f)
 {
-    for (int32_t i = 0; i < f->p->num_instrs; i++) {
-        const orth_instr *n = &f->p->instrs[i];
-        for (int k = 0; !orth_op_is_wait(n->op) && k < n->num_in + n->num_out; k++)
-            ORTH_TRY(flow_check_touch(f, i, k < n->num_in ? &n->in[k] : &n->out[k - n->num_in], k >= n->num_in));
-        ORTH_TRY(orth_op_is_comm(n->op) ? check_comm(f, i) : check_compute(f, i));
-    }
-    if (f->num_calls > 0) {
-        const under_way *c = &f->calls[0];
-        const orth_instr *n = &f->p->instrs[c->instr];
-        return flow_refuse(f, c->instr, n->num_in ? &n->in[0] : &n->out[0], "ticket %d is never waited for",
-                      c->ticket);
-    }
+    for (int32_t i = 0; i < f->p->num_instrs; i++)
+        ORTH_TRY(orth_op_is_comm(f->p->instrs[i].op) ? check_comm(f, i) : check_compute(f, i));
     return ORTH_OK;
 }
 
@@ -421,12 +407,10 @@ orth_status orth_check_flow(orth_ctx *ctx, const orth_program *p, int rank, cons
         return ORTH_ERR_NOMEM;
     *f = (flow){.ctx = ctx, .p = p, .rank = rank, .g = groups};
     f->state = ORTH_NEW_ARRAY(ctx, buffer_state, p->num_buffers + 1);
-    f->busy = ORTH_NEW_ARRAY(ctx, int32_t, p->num_buffers + 1);
-    orth_status s = f->state && f->busy ? check_instrs(f) : ORTH_ERR_NOMEM;
+    orth_status s = f->state ? check_instrs(f) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
         s = check_gathered(f);
     orth_mem_free(ctx, f->state);
-    orth_mem_free(ctx, f->busy);
     orth_mem_free(ctx, f);
     return s;
 }

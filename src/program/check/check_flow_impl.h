@@ -20,18 +20,11 @@ typedef struct {
 } buffer_state;
 
 typedef struct {
-    int32_t instr, ticket;
-} under_way;
-
-typedef struct {
     orth_ctx *ctx;
     const orth_program *p;
     int rank;
     const orth_rank_groups *g;
     buffer_state *state; /* [num_buffers] */
-    int32_t *busy;       /* [num_buffers] times that calls under way name it */
-    under_way calls[ORTH_MAX_TICKETS];
-    int num_calls;
 } flow;
 
 orth_status flow_refuse(flow *f, int32_t i, const orth_operand *o, const char *fmt, ...)
@@ -45,10 +38,5 @@ orth_status flow_check_blocks(flow *f, int32_t i, const orth_operand *block, con
                               const int64_t *counts);
 /* Joined operands are one call: its blocks are one after the other, and so are those of its operands. */
 orth_status flow_check_coalesced(flow *f, int32_t i);
-/* Instruction i has a ticket, and is under way from now on; the wait ends that. */
-orth_status flow_start(flow *f, int32_t i);
-orth_status flow_check_wait(flow *f, int32_t i);
-/* Instruction i touches nothing that a call under way still needs. */
-orth_status flow_check_touch(flow *f, int32_t i, const orth_operand *o, bool writes);
 
 #endif

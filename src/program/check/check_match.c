@@ -7,7 +7,7 @@ typedef struct {
     int rank;
     const digest *d;
     orth_group group;
-    orth_op op;   /* ORTH_OP_send or ORTH_OP_recv; ORTH_OP_wait: collectives */
+    orth_op op;   /* ORTH_OP_send or ORTH_OP_recv; ORTH_NUM_OPS: collectives */
     int32_t peer; /* of messages */
     int32_t at;   /* d->num_events: over */
 } walk;
@@ -16,8 +16,8 @@ static bool is_met(const walk *w, const rank_event *e)
 {
     if (e->group != w->group)
         return false;
-    if (orth_op_is_wait(w->op))
-        return !orth_op_is_wait(e->op) && !event_is_message(e);
+    if (w->op == ORTH_NUM_OPS)
+        return !event_is_message(e);
     return e->op == w->op && e->peer == w->peer;
 }
 
@@ -92,8 +92,8 @@ static orth_status match(rank_check *k, walk a, walk b)
 static orth_status match_members(rank_check *k, const orth_instance *in, int r, int q)
 {
     const digest *a = k->digests[r], *b = k->digests[q];
-    const walk of_r = {.rank = r, .d = a, .group = in->group, .op = ORTH_OP_wait};
-    const walk of_q = {.rank = q, .d = b, .group = in->group, .op = ORTH_OP_wait};
+    const walk of_r = {.rank = r, .d = a, .group = in->group, .op = ORTH_NUM_OPS};
+    const walk of_q = {.rank = q, .d = b, .group = in->group, .op = ORTH_NUM_OPS};
     return a->events == b->events ? ORTH_OK : match(k, of_r, of_q);
 }
 

@@ -8,7 +8,7 @@
  *     layer and position), in one order per sender, receiver and group;
  *  4. run in order, all ranks reach their ends: no cycle of waits. Receives, collectives and `wait` block; a
  *     started call goes on beside its rank; a send is complete when the receive is there;
- *  5. each rank's program obeys orth_check and orth_check_flow (buffers, sums, tickets);
+ *  5. each rank's program obeys orth_check and orth_check_flow (buffers, sums, events);
  *  6. each parameter is on one stage of the pipeline, or its gradient is summed once over those that hold it;
  *     the parts of tensor-parallel ranks tile it; the elements that the ranks of a shard group update are
  *     all of them on each, or tile it without gap or overlap; replicas update the same.

@@ -10,10 +10,10 @@
 #include "program/ir/comm_call.h"
 #include "program/check/waits.h"
 
-/* A call, or a `wait`, of one rank. */
+/* A call of one rank. */
 typedef struct {
     int32_t instr;
-    int32_t peer, ticket;
+    int32_t peer;
     int32_t layer, micro_batch;
     int32_t operand;
     uint8_t op, group, kind, dtype, reduce;
@@ -34,7 +34,7 @@ typedef struct {
 /* Of one program and its views; twins share it, and ranks of one class the events. */
 typedef struct {
     const rank_event *events;
-    orth_wait_list waits; /* the same calls */
+    orth_wait_list waits; /* the same calls, and who waits for them */
     holding *holdings; /* ascending index */
     int32_t num_events, num_holdings;
     bool trains;

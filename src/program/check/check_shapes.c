@@ -81,8 +81,6 @@ static orth_status check_comm(const shapes *s, const orth_instr *n)
 {
     const orth_signature *of = &s->of[n->op];
     char why[256];
-    if (orth_op_is_wait(n->op))
-        return ORTH_OK;
     if ((of->num_in && of->num_out && n->num_in != n->num_out) || (!of->num_in && n->num_in) || (!of->num_out && n->num_out)) {
         snprintf(why, sizeof why, "%d inputs and %d outputs do not go together", n->num_in, n->num_out);
         return refuse(s, why);

@@ -6,6 +6,15 @@
 
 #define SHOWN 6 /* ranks of a cycle */
 
+/* The first call of an instruction. */
+static const rank_event *event_of(const digest *d, int32_t instr)
+{
+    const rank_event *e = d->events;
+    while (e->instr != instr)
+        e++;
+    return e;
+}
+
 static orth_status refuse_cycle(rank_check *k, const orth_waits *w, int rank)
 {
     char text[ORTH_MESSAGE_MAX], one[160];
@@ -18,9 +27,9 @@ static orth_status refuse_cycle(rank_check *k, const orth_waits *w, int rank)
     for (int i = 0; i < ORTH_MIN(length, SHOWN) && at < sizeof text; i++) {
         const digest *d = k->digests[rank];
         int next = orth_waits_for(w, rank);
-        const int32_t call = orth_waits_of(w, rank)->at;
-        if (call < d->num_events)
-            rank_describe(k, rank, &d->events[call], one, sizeof one);
+        const int32_t call = orth_waits_of(w, rank)->held_by;
+        if (call >= 0)
+            rank_describe(k, rank, event_of(d, d->waits.calls[call].instr), one, sizeof one);
         else
             snprintf(one, sizeof one, "rank %d (at its end)", rank);
         at +=

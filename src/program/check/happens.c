@@ -41,7 +41,7 @@ static orth_status check_queue(const proof *s, int32_t i)
     if (calls && (!orth_op_is_comm(n->op) || q->group != n->attr.group ||
                   (q->kind == ORTH_QUEUE_SEND) != (n->op == ORTH_OP_send) ||
                   (q->kind == ORTH_QUEUE_RECV) != (n->op == ORTH_OP_recv) ||
-                  (q->kind == ORTH_QUEUE_SEND && q->peer != n->attr.peer)))
+                  (q->kind != ORTH_QUEUE_COLLECTIVE && q->peer != n->attr.peer)))
         return refuse(s, i, "does not belong into that queue", n->queue);
     return ORTH_OK;
 }

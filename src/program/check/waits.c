@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "program/ir/comm_call.h"
+
 #define NOT_YET (-1.0)
 
 /* What happens in one communicator. Message number i of a pair (from * n + to) has its place at first[pair] + i. */
@@ -23,10 +25,18 @@ typedef struct {
     int32_t peer;                /* position of the other side of a message; -1: a collective */
 } condition;
 
+/* An instruction of another queue that was made and is not known to be complete: by its last call. */
+typedef struct {
+    condition on;
+    int32_t call;
+} pending;
+
 typedef struct {
     orth_rank_waits so_far;
     bool posted, queued, ended;
-    condition on, tickets[ORTH_MAX_TICKETS];
+    condition on;
+    int32_t *made, *complete;    /* [num_queues] instructions of each */
+    pending **ring;              /* [num_queues][most] */
 } rank_state;
 
 struct orth_waits {
@@ -39,11 +49,58 @@ struct orth_waits {
     int32_t head, num_queued;
 };
 
-void orth_wait_list_add(orth_wait_list *l, const orth_wait_call *c)
+/* ---- lists ---- */
+
+orth_status orth_wait_list_open(orth_ctx *ctx, orth_arena *arena, orth_wait_list *l, const orth_program *p)
 {
-    l->calls[l->num_calls++] = *c;
-    l->sends[c->group] += c->op == ORTH_OP_send;
-    l->collectives[c->group] += !orth_op_is_wait(c->op) && !orth_op_is_message(c->op);
+    int64_t num = orth_program_num_events(p) + p->num_queues;
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        num += p->instrs[i].num_waits;
+    *l = (orth_wait_list){.num_queues = p->num_queues, .calls = ORTH_ARENA_ARRAY(ctx, arena, orth_wait_call, num + 1)};
+    return l->calls ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+static void add(orth_wait_list *l, orth_wait_call c)
+{
+    c.before = l->after;
+    l->after = 0;
+    l->calls[l->num_calls++] = c;
+}
+
+/* Nothing that is known already; what is in the queue of computing is complete when the list has come past it. */
+static void add_event(orth_wait_list *l, const orth_program *p, int32_t i, int32_t queue, int32_t count)
+{
+    if (queue == 0 || count <= l->complete[queue])
+        return;
+    l->complete[queue] = count;
+    add(l, (orth_wait_call){.instr = i, .queue = queue, .count = count, .group = (uint8_t)p->queues[queue].group});
+}
+
+void orth_wait_list_add_events(orth_wait_list *l, const orth_program *p, int32_t i)
+{
+    for (int32_t k = 0; k < p->instrs[i].num_waits; k++)
+        add_event(l, p, i, p->instrs[i].waits[k].queue, p->instrs[i].waits[k].count);
+}
+
+void orth_wait_list_add_call(orth_wait_list *l, const orth_program *p, int32_t i, double seconds)
+{
+    const orth_instr *n = &p->instrs[i];
+    const int32_t queue = n->until > 0 && p->num_queues == 0 ? -1 : n->queue;
+    const bool another = l->num_calls > 0 && l->calls[l->num_calls - 1].instr == i && l->calls[l->num_calls - 1].count == 0;
+    if (queue > 0 && !another) {
+        l->made[queue]++;
+        l->most[queue] = ORTH_MAX(l->most[queue], l->made[queue] - l->complete[queue]);
+    }
+    l->sends[n->attr.group] += n->op == ORTH_OP_send;
+    l->collectives[n->attr.group] += !orth_op_is_message(n->op);
+    add(l, (orth_wait_call){.seconds = seconds, .instr = i, .peer = n->attr.peer, .queue = queue, .op = (uint8_t)n->op,
+                            .group = (uint8_t)n->attr.group});
+}
+
+void orth_wait_list_close(orth_wait_list *l, const orth_program *p)
+{
+    for (int32_t q = 1; q < l->num_queues; q++)
+        add_event(l, p, p->num_instrs, q, l->made[q]);
 }
 
 /* ---- room ---- */
@@ -60,7 +117,7 @@ static orth_status open_messages(orth_ctx *ctx, orth_arena *arena, const orth_wa
     for (int m = 0; m < c->n; m++) {
         const orth_wait_list *l = w->lists[c->ranks[m]];
         for (int32_t i = 0; l->sends[g] > 0 && i < l->num_calls; i++)
-            if (l->calls[i].group == g && l->calls[i].op == ORTH_OP_send)
+            if (l->calls[i].group == g && l->calls[i].count == 0 && l->calls[i].op == ORTH_OP_send)
                 c->first[(int64_t)m * c->n + l->calls[i].peer]++;
     }
     for (int64_t i = 0; i < pairs; i++) {
@@ -95,6 +152,26 @@ static orth_status open_channel(orth_ctx *ctx, orth_arena *arena, const orth_wai
     return sends ? open_messages(ctx, arena, w, c, in->group) : ORTH_OK;
 }
 
+static orth_status open_rank(orth_ctx *ctx, orth_arena *arena, const orth_wait_list *l, rank_state *r, bool keep_ends)
+{
+    int64_t room = 0;
+    for (int32_t q = 1; q < l->num_queues; q++)
+        room += l->most[q];
+    r->so_far.held_by = -1;
+    r->made = ORTH_ARENA_ARRAY(ctx, arena, int32_t, 2 * (int64_t)l->num_queues + 1);
+    r->ring = ORTH_ARENA_ARRAY(ctx, arena, pending *, l->num_queues + 1);
+    pending *ring = ORTH_ARENA_ARRAY(ctx, arena, pending, room + 1);
+    if (!r->made || !r->ring || !ring)
+        return ORTH_ERR_NOMEM;
+    r->complete = r->made + l->num_queues;
+    for (int32_t q = 1; q < l->num_queues; ring += l->most[q++])
+        r->ring[q] = ring;
+    if (!keep_ends)
+        return ORTH_OK;
+    r->so_far.ends = ORTH_ARENA_ARRAY(ctx, arena, double, l->num_calls + 1);
+    return r->so_far.ends ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
 static orth_status make_room(orth_ctx *ctx, orth_arena *arena, orth_waits *w, bool keep_ends)
 {
     w->channels = ORTH_ARENA_ARRAY(ctx, arena, channel, w->instances->num + 1);
@@ -104,11 +181,8 @@ static orth_status make_room(orth_ctx *ctx, orth_arena *arena, orth_waits *w, bo
         return ORTH_ERR_NOMEM;
     for (int32_t i = 0; i < w->instances->num; i++)
         ORTH_TRY(open_channel(ctx, arena, w, &w->instances->list[i], &w->channels[i]));
-    for (int r = 0; keep_ends && r < w->num_ranks; r++) {
-        w->ranks[r].so_far.ends = ORTH_ARENA_ARRAY(ctx, arena, double, w->lists[r]->num_calls + 1);
-        if (!w->ranks[r].so_far.ends)
-            return ORTH_ERR_NOMEM;
-    }
+    for (int r = 0; r < w->num_ranks; r++)
+        ORTH_TRY(open_rank(ctx, arena, w->lists[r], &w->ranks[r], keep_ends));
     return ORTH_OK;
 }
 
@@ -164,6 +238,55 @@ static bool complete(const orth_waits *w, const condition *on, double *begin, do
     return c->arrived[on->at] == c->n;
 }
 
+/* False: the rank must wait for others before the call is complete. *end: of the call, which may be long past. */
+static bool hold(const orth_waits *w, rank_state *r, const condition *on, int32_t call, int group, double *end)
+{
+    orth_rank_waits *t = &r->so_far;
+    double begin;
+    r->on = *on;
+    t->held_by = call;
+    if (!complete(w, on, &begin, end))
+        return false;
+    const double until = fmax(*end, t->now);
+    begin = fmin(fmax(begin, t->now), until);
+    t->wait_s += begin - t->now;
+    t->comm_s += until - begin;
+    t->comm_by_group[group] += until - begin;
+    t->now = until;
+    return true;
+}
+
+static void post(orth_waits *w, int rank, const orth_wait_list *l, int32_t call)
+{
+    const orth_wait_call *e = &l->calls[call];
+    rank_state *r = &w->ranks[rank];
+    const int32_t id = w->instances->of[rank][e->group], q = e->queue;
+    r->on = orth_op_is_message(e->op) ? post_message(w, rank, id, e) : post_collective(w, rank, id, e);
+    if (q <= 0)
+        return;
+    const bool another = call > 0 && l->calls[call - 1].instr == e->instr && l->calls[call - 1].count == 0;
+    r->made[q] += !another;
+    r->ring[q][(r->made[q] - 1) % l->most[q]] = (pending){r->on, call};
+}
+
+/* What event or call `at` holds its rank for; false: it must wait for others. */
+static bool pass(const orth_waits *w, rank_state *r, const orth_wait_list *l, int32_t at)
+{
+    const orth_wait_call *e = &l->calls[at];
+    const int32_t q = e->queue;
+    double end;
+    if (e->count == 0)
+        return q != 0 || hold(w, r, &r->on, at, e->group, &end);
+    for (; r->complete[q] < e->count; r->complete[q]++) {
+        const pending *x = &r->ring[q][r->complete[q] % l->most[q]];
+        if (!hold(w, r, &x->on, x->call, e->group, &end))
+            return false;
+        if (r->so_far.ends)
+            r->so_far.ends[x->call] = end;
+    }
+    return true;
+}
+
 /* Goes on until the rank must wait for others, or ends. */
 static void advance(orth_waits *w, int rank)
 {
@@ -171,30 +294,14 @@ static void advance(orth_waits *w, int rank)
     rank_state *r = &w->ranks[rank];
     orth_rank_waits *t = &r->so_far;
     for (; t->at < l->num_calls; t->at++) {
-        const orth_wait_call *e = &l->calls[t->at];
-        const bool waits = orth_op_is_wait(e->op);
-        condition *ticket = &r->tickets[e->ticket % ORTH_MAX_TICKETS];
         if (!r->posted) {
-            const int32_t id = w->instances->of[rank][e->group];
-            t->now += e->before;
-            r->on = waits                       ? *ticket
-                    : orth_op_is_message(e->op) ? post_message(w, rank, id, e)
-                                                : post_collective(w, rank, id, e);
+            t->now += l->calls[t->at].before;
+            if (l->calls[t->at].count == 0)
+                post(w, rank, l, t->at);
             r->posted = true;
-            if (!waits && e->ticket > 0)
-                *ticket = r->on;
         }
-        if (waits || e->ticket <= 0) {
-            double begin, end;
-            if (!complete(w, &r->on, &begin, &end))
-                return;
-            end = fmax(end, t->now);
-            begin = fmin(fmax(begin, t->now), end);
-            t->wait_s += begin - t->now;
-            t->comm_s += end - begin;
-            t->comm_by_group[e->group] += end - begin;
-            t->now = end;
-        }
+        if (!pass(w, r, l, t->at))
+            return;
         r->posted = false;
         if (t->ends)
             t->ends[t->at] = t->now;

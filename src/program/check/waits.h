@@ -5,19 +5,23 @@
  *
  * A rank makes its calls in order, and computes between them. A call is posted when its rank comes to it. A collective begins when
  * all members have posted it and the one before it in its communicator has ended, a message when both sides have posted it; either
- * takes the longest of the times that its sides say. Blocking calls and `wait` hold their rank until the call is complete; a
- * started call goes on beside it. Who does not care for times has them all zero.
+ * takes the longest of the times that its sides say. A call in the queue of computing holds its rank until it is complete. One in
+ * another queue goes on beside it, and an event holds the rank until the calls are complete that it names. That is how the
+ * executor works (run/step.c). Who does not care for times has them all zero.
  */
 #ifndef ORTH_PROGRAM_WAITS_H
 #define ORTH_PROGRAM_WAITS_H
 
 #include "program/check/rank_instances.h"
 
-/* A call, or a `wait`. */
+/* A call, or an event. */
 typedef struct {
-    double before;   /* seconds of computing since the call before */
-    double seconds;  /* of this one */
-    int32_t instr, peer, ticket;
+    double before;   /* seconds of computing since the one before */
+    double seconds;  /* of the call */
+    int32_t instr;   /* of the call; that waits for the event, num_instrs at the end of the step */
+    int32_t peer;
+    int32_t queue;   /* of the call, or of those waited for; -1: the program has no queues yet, nobody waits for the call */
+    int32_t count;   /* event: so many instructions of the queue are complete; 0: a call */
     uint8_t op, group;
 } orth_wait_call;
 
@@ -27,18 +31,28 @@ typedef struct {
     int32_t num_calls;
     double after;    /* seconds of computing after the last */
     int32_t collectives[ORTH_NUM_GROUPS], sends[ORTH_NUM_GROUPS]; /* among the calls */
+    int32_t num_queues;
+    /* Instructions of each queue but that of computing: made so far, known to be complete, the most in between. */
+    int32_t made[ORTH_MAX_QUEUES], complete[ORTH_MAX_QUEUES], most[ORTH_MAX_QUEUES];
 } orth_wait_list;
 
-/* Appends to calls, which has room. */
-void orth_wait_list_add(orth_wait_list *l, const orth_wait_call *c);
+/* An empty list with room for the calls and events of p, in the arena. ORTH_ERR_NOMEM. */
+orth_status orth_wait_list_open(orth_ctx *ctx, orth_arena *arena, orth_wait_list *l, const orth_program *p);
+/* The events that instruction i waits for; one call of it; all that is under way at the end. The first to be added after computing
+ * takes over `after` as its `before`. */
+void orth_wait_list_add_events(orth_wait_list *l, const orth_program *p, int32_t i);
+void orth_wait_list_add_call(orth_wait_list *l, const orth_program *p, int32_t i, double seconds);
+void orth_wait_list_close(orth_wait_list *l, const orth_program *p);
 
 /* How far a rank came. */
 typedef struct {
-    int32_t at;              /* the call that holds it; num_calls: it came to its end */
+    int32_t at;              /* the call or event that holds it; num_calls: it came to its end */
+    int32_t held_by;         /* the call that it waits, or waited last, for; -1: none */
     double now;              /* and when */
     double comm_s, wait_s;   /* held by calls that had begun, and by those that had not */
     double comm_by_group[ORTH_NUM_GROUPS]; /* comm_s by whose call it was */
-    double *ends;            /* [num_calls] when it went on after each; NULL: not kept */
+    double *ends;            /* [num_calls] when it went on after each; when the last call of an instruction in another queue was
+                              * complete; NULL: not kept */
 } orth_rank_waits;
 
 typedef struct orth_waits orth_waits;

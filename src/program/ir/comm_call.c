@@ -18,14 +18,14 @@ static const struct {
 int orth_instr_num_calls(const orth_instr *n)
 {
     int operands = ORTH_MAX(n->num_in, n->num_out);
-    return !orth_op_is_comm(n->op) || orth_op_is_wait(n->op) ? 0 : n->coalesced ? ORTH_MIN(operands, 1) : operands;
+    return !orth_op_is_comm(n->op) ? 0 : n->coalesced ? ORTH_MIN(operands, 1) : operands;
 }
 
 int64_t orth_program_num_events(const orth_program *p)
 {
     int64_t num = 0;
     for (int32_t i = 0; i < p->num_instrs; i++)
-        num += orth_op_is_wait(p->instrs[i].op) ? 1 : orth_instr_num_calls(&p->instrs[i]);
+        num += orth_instr_num_calls(&p->instrs[i]);
     return num;
 }
 

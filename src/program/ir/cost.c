@@ -96,8 +96,6 @@ static const flops_fn flops_of[ORTH_NUM_OPS] = {
 orth_cost orth_instr_cost(const orth_instr *i)
 {
     orth_cost c = {0};
-    if (orth_op_is_wait(i->op)) /* the call has counted */
-        return c;
     if (flops_of[i->op])
         flops_of[i->op](i, &c);
     if (i->recomputed)

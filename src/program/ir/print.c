@@ -35,8 +35,6 @@ static void print_attr(FILE *out, const orth_instr *n)
         fprintf(out, " addends=%d", n->attr.num_addends);
     if (orth_op_is_comm(n->op))
         fprintf(out, " %s", orth_group_name(n->attr.group));
-    if (n->attr.ticket > 0)
-        fprintf(out, " ticket=%d", n->attr.ticket);
 }
 
 static void print_place(FILE *out, const orth_instr *n)

@@ -124,10 +124,10 @@ void orth_queue_name(const orth_queue *q, char *text, size_t size)
     static const char *const kinds[] = {"compute", "copy in", "copy out", "file"};
     if (q->kind < ORTH_QUEUE_COLLECTIVE)
         snprintf(text, size, "%s", kinds[q->kind]);
-    else if (q->kind == ORTH_QUEUE_SEND)
-        snprintf(text, size, "%s to %d", orth_group_name(q->group), (int)q->peer);
+    else if (q->kind == ORTH_QUEUE_COLLECTIVE)
+        snprintf(text, size, "%s", orth_group_name(q->group));
     else
-        snprintf(text, size, "%s%s", orth_group_name(q->group), q->kind == ORTH_QUEUE_RECV ? " receive" : "");
+        snprintf(text, size, "%s %s %d", orth_group_name(q->group), q->kind == ORTH_QUEUE_SEND ? "to" : "from", (int)q->peer);
 }
 
 struct orth_bound {

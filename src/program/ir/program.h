@@ -90,25 +90,22 @@ typedef enum {
     ORTH_QUEUE_FILE,
     ORTH_QUEUE_COLLECTIVE,                      /* of a group */
     ORTH_QUEUE_SEND,                            /* of a group, to a peer: a slow one keeps up no other */
-    ORTH_QUEUE_RECV,                            /* of a group */
+    ORTH_QUEUE_RECV,                            /* of a group, from a peer */
     ORTH_NUM_QUEUE_KINDS
 } orth_queue_kind;
 
 typedef struct {
     orth_queue_kind kind;
     orth_group group;
-    int32_t peer;            /* 0 unless it sends */
+    int32_t peer;            /* of messages */
     int32_t num_instrs;
 } orth_queue;
-#define ORTH_MAX_QUEUES 64
+#define ORTH_MAX_QUEUES 128
 
 /* An event: `count` instructions of a queue are complete. */
 typedef struct {
     int32_t queue, count;
 } orth_wait;
-
-/* Started calls that may be under way at once, with tickets from 1 on: places of the executor's ring. */
-#define ORTH_MAX_TICKETS 64
 
 typedef enum { ORTH_PHASE_FORWARD = 0, ORTH_PHASE_BACKWARD, ORTH_PHASE_UPDATE, ORTH_NUM_PHASES } orth_phase;
 
@@ -120,6 +117,8 @@ typedef struct {
     orth_attr attr;
     orth_operand *in, *out;  /* [num_in], [num_out], in the program's arena */
     int32_t num_in, num_out;
+    int32_t until;           /* a call that goes on beside computing: its operands live until before this instruction; 0: it
+                              * holds up computing */
     int32_t queue;           /* 0: computing; passes/order.c */
     const orth_wait *waits;  /* [num_waits] before it begins: the fewest that do; passes/order.c */
     int32_t num_waits;
@@ -134,6 +133,25 @@ typedef struct {
     bool coalesced;             /* collectives: the operands are neighbours in memory and travel in one call */
     bool recomputed;         /* repeats forward work: hardware FLOPs, not model FLOPs */
 } orth_instr;
+
+/* Times of the instructions of a step in ns: clock[0] is its beginning, then the beginning and the end of each. */
+static inline int64_t orth_clock_length(int32_t num_instrs)
+{
+    return 2 * (int64_t)num_instrs + 1;
+}
+static inline int64_t orth_clock_begin(const int64_t *clock, int32_t i)
+{
+    return clock[2 * (int64_t)i + 1];
+}
+static inline int64_t orth_clock_end(const int64_t *clock, int32_t i)
+{
+    return clock[2 * (int64_t)i + 2];
+}
+static inline void orth_clock_set(int64_t *clock, int32_t i, int64_t begin, int64_t end)
+{
+    clock[2 * (int64_t)i + 1] = begin;
+    clock[2 * (int64_t)i + 2] = end;
+}
 
 typedef struct orth_program {
     orth_ctx *ctx;
@@ -184,7 +202,7 @@ void orth_instr_tag_as(orth_instr *n, const orth_instr *like);
 /* Lays buffers, none of which is in a chain, one after the other: same class, all persistent or all not. */
 void orth_program_chain(orth_program *p, const int32_t *buffers, int n);
 orth_status orth_program_done(orth_program *p);
-/* "compute", "dp", "pp to 1", "cp receive" into text. */
+/* "compute", "dp", "pp to 1", "cp from 2" into text. */
 void orth_queue_name(const orth_queue *q, char *text, size_t size);
 
 /* Sorts the bound buffers, whose names do not change any more: the next function then searches instead of looking at all. */

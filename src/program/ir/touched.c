@@ -73,7 +73,7 @@ static void list(lister *l)
             if (bytes > 0)
                 add(l, i, k, k >= n->num_in, begin, begin + bytes);
         }
-        if (orth_op_is_comm(n->op) && !orth_op_is_wait(n->op))
+        if (orth_op_is_comm(n->op))
             add_call(l, i);
     }
     l->out->first[l->p->num_instrs] = l->num;

@@ -45,19 +45,20 @@ orth_operand orth_build_vector(int32_t buffer, orth_dtype dtype, int64_t first, 
     return o;
 }
 
-int32_t orth_build_ticket(orth_builder *b)
+int32_t orth_build_start(orth_builder *b, orth_op op, const orth_attr *attr, int num_in, const orth_operand *in, int num_out,
+                         const orth_operand *out)
 {
-    do
-        b->tickets++;
-    while (b->under_way[b->tickets % ORTH_MAX_TICKETS]);
-    b->under_way[b->tickets % ORTH_MAX_TICKETS] = true;
-    return b->tickets;
+    orth_instr *n = orth_build_emit(b, op, attr, num_in, in, num_out, out);
+    if (!n)
+        return -1;
+    n->until = b->p->num_instrs;
+    return b->p->num_instrs - 1;
 }
 
-void orth_build_wait(orth_builder *b, orth_group group, int32_t ticket, int num, const orth_operand *x)
+void orth_build_until_here(orth_builder *b, int32_t call)
 {
-    orth_build_emit(b, ORTH_OP_wait, &(orth_attr){.group = group, .ticket = ticket}, num, x, 0, NULL);
-    b->under_way[ticket % ORTH_MAX_TICKETS] = false;
+    if (call >= 0)
+        b->p->instrs[call].until = b->p->num_instrs;
 }
 
 orth_operand orth_build_temp(orth_builder *b, const char *name, orth_operand like)

@@ -84,13 +84,7 @@ typedef struct {
     orth_operand *cut;             /* [2*num_seqs] room for the sequences of two operands */
     int32_t logits_or_nll;
     int32_t seq_loss, loss;
-    int32_t tickets;             /* given out to started calls */
-    bool under_way[ORTH_MAX_TICKETS]; /* by ticket, modulo: as the executor keeps them */
-    struct {
-        orth_operand x;
-        orth_group channel;
-        int32_t ticket;
-    } pending[ORTH_MAX_PENDING_SENDS]; /* of activations: started, not yet waited for, oldest first */
+    int32_t pending[ORTH_MAX_PENDING_SENDS]; /* instructions: sends of activations whose operands still live, oldest first */
     int32_t num_pending;
     /* Tags of what is being emitted. */
     orth_phase phase;
@@ -170,10 +164,11 @@ void orth_build_decode_head(orth_builder *b, orth_operand normed);
 
 /* ---- build.c: calls under way ---- */
 
-/* The number of a call that is about to be started, and the wait for a call with its `num` operands. Fewer than
- * ORTH_MAX_TICKETS calls may be under way. */
-int32_t orth_build_ticket(orth_builder *b);
-void orth_build_wait(orth_builder *b, orth_group group, int32_t ticket, int num, const orth_operand *x);
+/* Emits a call that goes on beside computing; returns its number, -1 on failure. Its operands live until the place where the
+ * second function is called with that number. */
+int32_t orth_build_start(orth_builder *b, orth_op op, const orth_attr *attr, int num_in, const orth_operand *in, int num_out,
+                         const orth_operand *out);
+void orth_build_until_here(orth_builder *b, int32_t call);
 
 /* ---- accumulate.c: trees ---- */
 

@@ -30,23 +30,20 @@ static orth_operand receive(orth_builder *b, orth_group channel, int32_t peer, c
     return x;
 }
 
-static void wait_oldest(orth_builder *b)
+static void end_oldest(orth_builder *b)
 {
-    orth_build_wait(b, b->pending[0].channel, b->pending[0].ticket, 1, &b->pending[0].x);
+    orth_build_until_here(b, b->pending[0]);
     b->num_pending--;
     memmove(b->pending, b->pending + 1, (size_t)b->num_pending * sizeof *b->pending);
 }
 
-/* Started here; complete when it is waited for. */
+/* Goes on beside computing. What it sends lives until the ORTH_MAX_PENDING_SENDS-th send after it. */
 static void send(orth_builder *b, orth_group channel, int32_t peer, orth_operand x)
 {
     if (b->num_pending == ORTH_MAX_PENDING_SENDS)
-        wait_oldest(b);
-    orth_attr attr = {.group = channel, .peer = peer, .ticket = orth_build_ticket(b)};
-    orth_build_emit(b, ORTH_OP_send, &attr, 1, &x, 0, NULL);
-    b->pending[b->num_pending].x = x;
-    b->pending[b->num_pending].channel = channel;
-    b->pending[b->num_pending++].ticket = attr.ticket;
+        end_oldest(b);
+    b->pending[b->num_pending++] =
+        orth_build_start(b, ORTH_OP_send, &(orth_attr){.group = channel, .peer = peer}, 1, &x, 0, NULL);
 }
 
 /* What is built from here on is of this action: it begins before the first layer, or after the last. */
@@ -301,7 +298,7 @@ static void compile_step(orth_builder *b)
         return;
     run_actions(&st);
     while (b->num_pending > 0)
-        wait_oldest(b);
+        end_oldest(b);
     orth_build_finish_gradients(b, false);
     if (s->mode != ORTH_MODE_DECODE && !b->p->failed)
         orth_build_update(b);

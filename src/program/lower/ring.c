@@ -11,21 +11,16 @@ typedef struct {
     orth_operand arrived[2]; /* blocks of others, in turn */
     int32_t num_arrived;
     struct {
-        int32_t block, ticket;
+        int32_t block, call;
         orth_operand kv;
     } coming;                /* block -1: none */
+    int32_t sent[2 * ORTH_MAX_RING], num_sent; /* calls */
     struct {
-        orth_operand kv;
-        int32_t ticket;
-    } sent[2 * ORTH_MAX_RING];
-    int32_t num_sent;
-    struct {
-        orth_operand dkv, to;
-        int32_t ticket;
+        orth_operand dkv;
+        int32_t call;
     } sums[SUMS];
 } ring;
-_Static_assert(2 * ORTH_MAX_RING + SUMS + 1 + ORTH_MAX_PENDING_SENDS <= ORTH_MAX_TICKETS,
-               "a ring's sends, sums and the block that comes, beside the sends of a stage, are under way at once");
+_Static_assert(2 * ORTH_MAX_RING + 3 * ORTH_NUM_GROUPS < ORTH_MAX_QUEUES, "a ring has a queue to and one from each other rank");
 
 static int32_t owner_of(const ring *r, int32_t block)
 {
@@ -46,8 +41,7 @@ static orth_operand own_half(orth_operand both, int half)
 /* Both ends say which block it is (check_ranks.h). */
 static orth_attr message(ring *r, int32_t peer, int32_t block)
 {
-    return (orth_attr){.group = r->attr.group, .peer = peer, .ticket = orth_build_ticket(r->b),
-                       .key_begin = block * r->attr.num_keys, .num_keys = r->attr.num_keys};
+    return (orth_attr){.group = r->attr.group, .peer = peer, .key_begin = block * r->attr.num_keys, .num_keys = r->attr.num_keys};
 }
 
 /* Starts to send this rank's blocks to all that see them. */
@@ -61,17 +55,16 @@ static void start_sends(ring *r)
                 continue;
             orth_operand kv = own_half(r->mine, half);
             orth_attr attr = message(r, to, blocks[half]);
-            orth_build_emit(r->b, ORTH_OP_send, &attr, 1, &kv, 0, NULL);
-            r->sent[r->num_sent].kv = kv;
-            r->sent[r->num_sent++].ticket = attr.ticket;
+            r->sent[r->num_sent++] = orth_build_start(r->b, ORTH_OP_send, &attr, 1, &kv, 0, NULL);
         }
     }
 }
 
+/* What they send may be written from here on. */
 static void finish_sends(ring *r)
 {
     for (int32_t i = 0; i < r->num_sent; i++)
-        orth_build_wait(r->b, r->attr.group, r->sent[i].ticket, 1, &r->sent[i].kv);
+        orth_build_until_here(r->b, r->sent[i]);
 }
 
 /* Starts to receive the first block from `block` on that is another rank's and seen here. */
@@ -84,9 +77,8 @@ static void start_receive(ring *r, int32_t block)
         return;
     r->coming.block = block;
     r->coming.kv = r->arrived[r->num_arrived++ % 2];
-    orth_attr attr = message(r, owner_of(r, block), block);
-    r->coming.ticket = attr.ticket;
-    orth_build_emit(r->b, ORTH_OP_recv, &attr, 0, NULL, 1, &r->coming.kv);
+    const orth_attr attr = message(r, owner_of(r, block), block);
+    r->coming.call = orth_build_start(r->b, ORTH_OP_recv, &attr, 0, NULL, 1, &r->coming.kv);
 }
 
 /* Keys and values of a block, in turn; the next one is on its way. Absent: no query here sees it. */
@@ -97,7 +89,7 @@ static orth_operand take_block(ring *r, int32_t block)
     if (owner_of(r, block) == r->me)
         return own_half(r->mine, block >= r->ranks);
     orth_operand kv = r->coming.kv;
-    orth_build_wait(r->b, r->attr.group, r->coming.ticket, 1, &kv);
+    orth_build_until_here(r->b, r->coming.call);
     start_receive(r, block + 1);
     return kv;
 }
@@ -142,11 +134,10 @@ void orth_build_ring_forward(orth_builder *b, const orth_attr *attr, const orth_
     finish_sends(&r);
 }
 
-/* Waits until dk, dv of block are summed. */
+/* dk, dv of the block are summed from here on. */
 static void finish_sum(ring *r, int32_t block)
 {
-    const int32_t i = block % SUMS;
-    orth_build_wait(r->b, r->attr.group, r->sums[i].ticket, 2, (orth_operand[]){r->sums[i].dkv, r->sums[i].to});
+    orth_build_until_here(r->b, r->sums[block % SUMS].call);
 }
 
 /* Starts to sum dk, dv of a block over all ranks, to its owner, who has room for them in `mine`. */
@@ -160,12 +151,11 @@ static void start_sum(ring *r, int32_t block, orth_operand dkv, orth_operand min
     }
     counts[owner] = dkv.dim[0] * dkv.dim[1];
     orth_operand to = owner == r->me ? own_half(mine, block >= r->ranks) : orth_operand_rows(dkv, 0, 0);
-    const orth_attr attr = {.group = r->attr.group, .ticket = orth_build_ticket(r->b)};
-    orth_instr *i = orth_build_emit(r->b, ORTH_OP_reduce_scatter, &attr, 1, &dkv, 1, &to);
-    if (i)
-        i->counts = counts;
-    r->sums[block % SUMS].to = to;
-    r->sums[block % SUMS].ticket = attr.ticket;
+    const orth_attr attr = {.group = r->attr.group};
+    const int32_t call = orth_build_start(r->b, ORTH_OP_reduce_scatter, &attr, 1, &dkv, 1, &to);
+    if (call >= 0)
+        r->b->p->instrs[call].counts = counts;
+    r->sums[block % SUMS].call = call;
 }
 
 /* What this rank's queries add to dk, dv of a block: of its heads and, where ranks share kv heads, of all of the group.

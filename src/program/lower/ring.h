@@ -19,7 +19,7 @@
 
 #include "program/lower/build.h"
 
-#define ORTH_MAX_RING 16 /* ranks: two sends to each are under way at once, of ORTH_MAX_TICKETS */
+#define ORTH_MAX_RING 16 /* ranks */
 
 /* in: qkv, doc, seq, step. out: o, lse. attr as of attention_part. */
 void orth_build_ring_forward(orth_builder *b, const orth_attr *attr, const orth_operand *in, const orth_operand *out);

@@ -84,25 +84,22 @@ static bool is_of(const job *j, const node *n, int32_t rank)
 }
 
 /* Slice `to` of this rank's nodes goes to rank `to`, this rank's slice of those of `from` comes from there: one of each at
- * a time, so that all ranks send before they wait. */
+ * a time. Sends go on beside: all ranks send before they receive. */
 static void exchange(orth_builder *b, job *j, int32_t to, int32_t from)
 {
     node *mine = first_of(j, me(b)), *theirs = first_of(j, from);
     for (int32_t slot = 0; is_of(j, mine, me(b)) || is_of(j, theirs, from); mine++, theirs++, slot++) {
-        orth_attr sent = {.group = ORTH_GROUP_DP, .peer = to, .ticket = b->tickets + 1};
-        bool sends = is_of(j, mine, me(b)) && j->counts[to] > 0;
-        orth_operand out = sends ? slice(j, to, j->sum->slot[slot]) : orth_operand_absent;
-        if (sends) {
-            b->tickets++;
-            orth_build_emit(b, ORTH_OP_send, &sent, 1, &out, 0, NULL);
+        int32_t sent = -1;
+        if (is_of(j, mine, me(b)) && j->counts[to] > 0) {
+            const orth_operand out = slice(j, to, j->sum->slot[slot]);
+            sent = orth_build_start(b, ORTH_OP_send, &(orth_attr){.group = ORTH_GROUP_DP, .peer = to}, 1, &out, 0, NULL);
         }
         if (is_of(j, theirs, from) && j->counts[me(b)] > 0) {
             theirs->place = orth_build_temp(b, "grad.node", slice(j, me(b), -1));
             const orth_attr received = {.group = ORTH_GROUP_DP, .peer = from};
             orth_build_emit(b, ORTH_OP_recv, &received, 0, NULL, 1, &theirs->place);
         }
-        if (sends)
-            orth_build_emit(b, ORTH_OP_wait, &(orth_attr){.group = ORTH_GROUP_DP, .ticket = sent.ticket}, 1, &out, 0, NULL);
+        orth_build_until_here(b, sent);
     }
 }
 

@@ -99,6 +99,7 @@ static void append_packed(keeper *k, const orth_instr *n, orth_operand packed)
 static void rewrite(keeper *k)
 {
     for (int32_t i = 0; i < k->r.num && !k->r.p->failed; i++) {
+        orth_rewrite_reach(&k->r, i);
         const orth_instr *n = &k->r.old[i];
         packed_run *run = k->run_of[i] < 0 ? NULL : &k->runs[k->run_of[i]];
         if (!run || run->num < 2) {
@@ -109,6 +110,7 @@ static void rewrite(keeper *k)
             pack(k, run, n);
         append_packed(k, n, run->packed);
     }
+    orth_rewrite_reach(&k->r, k->r.num);
 }
 
 orth_status orth_keep_packed(orth_ctx *ctx, orth_program *p)

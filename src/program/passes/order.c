@@ -25,12 +25,12 @@ typedef struct {
 
 static orth_queue queue_of(const orth_instr *n)
 {
-    if (n->attr.ticket == 0 || orth_op_is_wait(n->op))
+    if (n->until == 0)
         return (orth_queue){.kind = ORTH_QUEUE_COMPUTE};
     const orth_queue_kind kind = n->op == ORTH_OP_send   ? ORTH_QUEUE_SEND
                                  : n->op == ORTH_OP_recv ? ORTH_QUEUE_RECV
                                                          : ORTH_QUEUE_COLLECTIVE;
-    return (orth_queue){.kind = kind, .group = n->attr.group, .peer = kind == ORTH_QUEUE_SEND ? n->attr.peer : 0};
+    return (orth_queue){.kind = kind, .group = n->attr.group, .peer = kind == ORTH_QUEUE_COLLECTIVE ? 0 : n->attr.peer};
 }
 
 /* Those that the instructions are in, in the order of their first. */
@@ -119,7 +119,7 @@ static orth_status derive(pass *s, int32_t i)
     const int32_t *before = clock_before(s, i);
     orth_instr *n = &s->p->instrs[i];
     orth_wait waits[ORTH_MAX_QUEUES];
-    memset(s->need, 0, sizeof s->need);
+    memset(s->need, 0, (size_t)s->p->num_queues * sizeof *s->need);
     ORTH_TRY(orth_touched_visit(&s->touched, i, note_need, s));
     orth_touched_note(&s->touched, i);
     for (int32_t q = 0; q < s->p->num_queues; q++)

@@ -3,25 +3,17 @@
 
 #include "program/passes/rewrite.h"
 
-/* Started calls: collectives of this pass, and the sends that the program has started already. */
-typedef struct {
-    int32_t call;            /* number in the program as it was */
-    int32_t ticket, until;   /* until -1: the program has its own wait */
-} flight;
-
 typedef struct {
     orth_rewrite r;
-    int32_t *start, *until;  /* [r.num] of collectives: before which instructions they are started and waited for; -1 */
-    int32_t *first, *next;   /* [r.num] calls that are started earlier than they stand: lists by start */
-    flight flights[ORTH_MAX_TICKETS];
-    int num_flights;
+    int32_t *start, *until;  /* [r.num] of collectives: behind which instructions they begin, before which they end; -1 */
+    int32_t *first, *next;   /* [r.num] calls that begin earlier than they stand: lists by start */
 } pass;
 
 /* ---- where a call begins and ends ---- */
 
 static bool is_movable(const orth_instr *n)
 {
-    return orth_op_family_of(n->op) == ORTH_OPS_COLLECTIVE && n->attr.ticket == 0;
+    return orth_op_family_of(n->op) == ORTH_OPS_COLLECTIVE && n->until == 0;
 }
 
 /* The instruction behind which call i is started; i, if there is nothing in between. It stays in its micro-batch, and
@@ -32,7 +24,7 @@ static int32_t find_start(const pass *s, int32_t i)
     int32_t at = i, rival = orth_conflict_before(&s->r, i);
     while (at > rival + 1) {
         const orth_instr *n = &s->r.old[at - 1];
-        bool same_group = orth_op_is_comm(n->op) && !orth_op_is_wait(n->op) && n->attr.group == call->attr.group;
+        bool same_group = orth_op_is_comm(n->op) && n->attr.group == call->attr.group;
         if (same_group || n->phase != call->phase || n->micro_batch != call->micro_batch)
             break;
         at--;
@@ -122,100 +114,30 @@ static orth_status decide(pass *s, const orth_comm_policy *policy)
 
 /* ---- the new program ---- */
 
-static void end_flight(pass *s, int f)
+static void append_started(pass *s, int32_t call)
 {
-    s->num_flights--;
-    memmove(s->flights + f, s->flights + f + 1, (size_t)(s->num_flights - f) * sizeof *s->flights);
-}
-
-/* The wait names all operands of the call: they live until then. */
-static void emit_wait(pass *s, int f)
-{
-    const orth_instr *call = &s->r.old[s->flights[f].call];
-    int num = call->num_in + call->num_out;
-    orth_operand *all = ORTH_ARENA_ARRAY(s->r.ctx, &s->r.p->arena, orth_operand, num);
-    s->r.p->failed = s->r.p->failed || !all;
-    if (all) {
-        memcpy(all, call->in, (size_t)call->num_in * sizeof *all);
-        memcpy(all + call->num_in, call->out, (size_t)call->num_out * sizeof *all);
-        orth_program_append(s->r.p, &(orth_instr){
-            .op = ORTH_OP_wait, .attr = {.group = call->attr.group, .ticket = s->flights[f].ticket}, .in = all,
-            .num_in = num, .phase = call->phase, .layer = call->layer, .micro_batch = call->micro_batch, .action = -1,
-            .block = call->block, .node = call->node});
-    }
-    end_flight(s, f);
-}
-
-/* The lowest number that no call under way has. */
-static int32_t free_ticket(const pass *s)
-{
-    bool taken[ORTH_MAX_TICKETS + 1] = {false};
-    for (int f = 0; f < s->num_flights; f++)
-        taken[s->flights[f].ticket] = true;
-    int32_t ticket = 1;
-    while (taken[ticket])
-        ticket++;
-    return ticket;
-}
-
-/* A call that starts early finds others under way which work on the same. */
-static void wait_for_rivals(pass *s, int32_t call)
-{
-    for (int f = 0; f < s->num_flights; f++)
-        if (s->flights[f].until >= 0 && orth_instrs_conflict(&s->r.old[s->flights[f].call], &s->r.old[call]))
-            emit_wait(s, f--);
-}
-
-static void emit_start(pass *s, int32_t call, int32_t until)
-{
-    if (s->start[call] != call)
-        wait_for_rivals(s, call);
-    for (int f = 0; f < s->num_flights && s->num_flights >= ORTH_MAX_TICKETS - 1; f++)
-        if (s->flights[f].until >= 0)
-            emit_wait(s, f); /* the oldest */
-    int32_t ticket = free_ticket(s);
     orth_instr *n = orth_program_append(s->r.p, &s->r.old[call]);
     if (n)
-        n->attr.ticket = ticket;
-    s->flights[s->num_flights++] = (flight){call, ticket, until};
-}
-
-/* Sends and their waits get new tickets. */
-static void emit_own_wait(pass *s, int32_t i)
-{
-    int f = 0;
-    while (s->flights[f].until >= 0 || s->r.old[s->flights[f].call].attr.ticket != s->r.old[i].attr.ticket)
-        f++;
-    orth_instr *n = orth_program_append(s->r.p, &s->r.old[i]);
-    if (n)
-        n->attr.ticket = s->flights[f].ticket;
-    end_flight(s, f);
+        n->until = s->until[call];
 }
 
 static void rewrite(pass *s)
 {
-    for (int32_t i = 0; i <= s->r.num && !s->r.p->failed; i++) {
-        for (int f = 0; f < s->num_flights; f++)
-            if (s->flights[f].until == i)
-                emit_wait(s, f--);
-        if (i == s->r.num)
-            break;
-        if (orth_op_is_wait(s->r.old[i].op))
-            emit_own_wait(s, i);
-        else if (s->r.old[i].attr.ticket > 0)
-            emit_start(s, i, -1);
-        else if (s->start[i] < 0)
+    for (int32_t i = 0; i < s->r.num && !s->r.p->failed; i++) {
+        orth_rewrite_reach(&s->r, i);
+        if (s->start[i] < 0)
             orth_program_append(s->r.p, &s->r.old[i]);
         else if (s->start[i] == i)
-            emit_start(s, i, s->until[i]);
+            append_started(s, i);
         for (int32_t call = s->first[i]; call >= 0; call = s->next[call])
-            emit_start(s, call, s->until[call]);
+            append_started(s, call);
     }
+    orth_rewrite_reach(&s->r, s->r.num);
 }
 
 orth_status orth_overlap(orth_ctx *ctx, orth_program *p, const orth_comm_policy *policy)
 {
-    pass s = {.num_flights = 0};
+    pass s = {.start = NULL};
     ORTH_TRY(orth_rewrite_begin(ctx, p, &s.r));
     int32_t *all = ORTH_NEW_ARRAY(ctx, int32_t, 4 * (int64_t)s.r.num + 1);
     if (all) {

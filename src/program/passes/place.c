@@ -22,6 +22,7 @@ static void touch(orth_program *p, const orth_operand *o, int32_t at)
     b->last = at;
 }
 
+/* From the first to the last instruction that names it; a call that goes on beside computing names it until it is over. */
 static void find_lives(orth_program *p)
 {
     for (int32_t b = 0; b < p->num_buffers; b++)
@@ -33,6 +34,12 @@ static void find_lives(orth_program *p)
         for (int k = 0; k < in->num_out; k++)
             touch(p, &in->out[k], i);
     }
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        for (int k = 0; p->instrs[i].until > 0 && k < orth_instr_num_operands(&p->instrs[i]); k++) {
+            const int32_t b = orth_instr_operand(&p->instrs[i], k)->buffer;
+            if (b >= 0)
+                p->buffers[b].last = ORTH_MAX(p->buffers[b].last, p->instrs[i].until - 1);
+        }
 }
 
 /* The buffers of a chain live as long as any of them. */

@@ -21,7 +21,7 @@ static orth_status list_uses(orth_rewrite *r)
     for (int32_t i = 0; i < r->num; i++)
         for (int k = 0; k < orth_instr_num_operands(&r->old[i]); k++) {
             const int32_t buffer = orth_instr_operand(&r->old[i], k)->buffer;
-            const bool writes = k >= r->old[i].num_in || orth_op_is_wait(r->old[i].op);
+            const bool writes = k >= r->old[i].num_in;
             if (buffer >= 0)
                 r->uses[r->first_use[buffer + 1]++] = (orth_use){i, writes};
         }
@@ -33,14 +33,24 @@ orth_status orth_rewrite_begin(orth_ctx *ctx, orth_program *p, orth_rewrite *r)
     *r = (orth_rewrite){.ctx = ctx, .p = p, .old = p->instrs, .num = p->num_instrs};
     p->instrs = NULL;
     p->num_instrs = p->cap_instrs = 0;
-    if (list_uses(r) == ORTH_OK)
+    r->at = ORTH_NEW_ARRAY(ctx, int32_t, (int64_t)r->num + 1);
+    if (r->at && list_uses(r) == ORTH_OK)
         return ORTH_OK;
     p->failed = true;
     return orth_rewrite_end(r);
 }
 
+void orth_rewrite_reach(orth_rewrite *r, int32_t i)
+{
+    r->at[i] = r->p->num_instrs;
+}
+
 orth_status orth_rewrite_end(orth_rewrite *r)
 {
+    for (int32_t i = 0; i < r->p->num_instrs && !r->p->failed; i++)
+        if (r->p->instrs[i].until > 0)
+            r->p->instrs[i].until = r->at[r->p->instrs[i].until];
+    orth_mem_free(r->ctx, r->at);
     orth_mem_free(r->ctx, r->old);
     orth_mem_free(r->ctx, r->uses);
     orth_mem_free(r->ctx, r->first_use);
@@ -86,8 +96,7 @@ int32_t orth_conflict_behind(const orth_rewrite *r, int32_t i)
         if (buffer < 0)
             continue;
         for (int32_t u = orth_uses_behind(r, buffer, i); u < r->first_use[buffer + 1] && r->uses[u].instr < first; u++) {
-            const orth_instr *other = &r->old[r->uses[u].instr];
-            if (!orth_op_is_wait(other->op) && conflicts_with_operand(other, n, k))
+            if (conflicts_with_operand(&r->old[r->uses[u].instr], n, k))
                 first = r->uses[u].instr;
         }
     }
