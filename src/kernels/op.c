@@ -77,13 +77,13 @@ enum {
 #undef GROUP
 };
 
-/* Groups of ranks: the sum that a tree_acc completes, the calls of a ring. */
+/* CALL of an op without calls: the ranks whose sum a tree_acc completes, or among which the keys of attention are. */
 static const uint16_t attrs_of[] = {
     [ORTH_OPS_PRODUCT] = PRODUCT,
     [ORTH_OPS_PACK] = NONE,
     [ORTH_OPS_EMBED] = VOCAB,
     [ORTH_OPS_NORM] = NORM | HEADS,
-    [ORTH_OPS_ATTENTION] = HEADS | KEYS | DROPOUT,
+    [ORTH_OPS_ATTENTION] = HEADS | KEYS | DROPOUT | CALL,
     [ORTH_OPS_ROWS] = NONE,
     [ORTH_OPS_DROPOUT] = DROPOUT,
     [ORTH_OPS_LOSS] = VOCAB,
