@@ -151,7 +151,7 @@ static const damage damages[] = {
     {"gathered buffer dies with its call", LAYOUT_BUCKETS_ZERO3, true, gathered_buffer_dies_with_its_call,
      {"rank 1, instruction", "used outside of its life"}},
     {"coalesced gradients apart", LAYOUT_BUCKETS, false, coalesced_gradients_apart,
-     {"rank 0, instruction", "all_reduce", "coalesced to 'grad.", "does not follow it in memory"}},
+     {"rank 0, instruction", "all_reduce", "coalesced with 'grad.", "does not follow it in memory"}},
     {"coalesced gradients placed apart", LAYOUT_BUCKETS, true, coalesced_gradients_placed_apart,
      {"rank 0, buffer 'grad.", "does not follow 'grad.", "in memory"}},
     {"coalesced gradient left out", LAYOUT_BUCKETS, false, coalesced_gradient_left_out,

@@ -5,15 +5,32 @@
 
 #include "base/text.h"
 
+static void count_bytes(orth_plan *plan, const orth_program *p)
+{
+    plan->total_bytes = orth_program_bytes(p);
+    plan->lower_bound_bytes = p->lower_bound;
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        plan->arenas[s] = (orth_arena_use){p->transient_offset[s], p->transient_offset[s] + p->peak_bytes[s], p->space_bytes[s]};
+    memcpy(plan->memory.of, p->class_bytes, sizeof plan->memory.of);
+    plan->fits = plan->limit_bytes == 0 || plan->total_bytes <= plan->limit_bytes;
+}
+
 orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, size_t limit_bytes)
 {
-    orth_plan plan = {.total_bytes = orth_program_bytes(p), .lower_bound_bytes = p->lower_bound,
-                      .limit_bytes = limit_bytes, .cost = orth_program_cost(p), .tokens = p->num_tokens,
+    orth_plan plan = {.limit_bytes = limit_bytes, .cost = orth_program_cost(p), .tokens = p->num_tokens,
                       .num_elems = num_elems, .num_instrs = p->num_instrs};
-    for (int s = 0; s < ORTH_NUM_SPACES; s++)
-        plan.arenas[s] = (orth_arena_use){p->transient_offset[s], p->transient_offset[s] + p->peak_bytes[s], p->space_bytes[s]};
-    memcpy(plan.memory.of, p->class_bytes, sizeof plan.memory.of);
-    plan.fits = limit_bytes == 0 || plan.total_bytes <= limit_bytes;
+    count_bytes(&plan, p);
+    return plan;
+}
+
+orth_plan orth_plan_of_views(const orth_plan *like, const orth_cost *own, const orth_program *p)
+{
+    orth_plan plan = *like;
+    const orth_cost now = orth_program_cost_of_own(p);
+    plan.cost.model_flops += now.model_flops - own->model_flops;
+    plan.cost.hardware_flops += now.hardware_flops - own->hardware_flops;
+    plan.cost.bytes += now.bytes - own->bytes;
+    count_bytes(&plan, p);
     return plan;
 }
 

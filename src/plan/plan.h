@@ -35,6 +35,8 @@ typedef struct {
 
 /* Of a placed program. */
 orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, size_t limit_bytes);
+/* Of a program that is bound to another rank than for the plan `like`, when its own instructions cost `own`. */
+orth_plan orth_plan_of_views(const orth_plan *like, const orth_cost *own, const orth_program *p);
 
 /* All ranks on one machine: sums of bytes and FLOPs; tokens: of the whole step. */
 orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens, size_t limit_bytes);

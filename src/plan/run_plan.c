@@ -13,22 +13,32 @@ static void describe_place(const orth_mesh *m, int rank, orth_plan *plan)
              orth_mesh_coord(m, rank, ORTH_AXIS_PP), orth_mesh_coord(m, rank, ORTH_AXIS_CP));
 }
 
+/* What is counted once for all ranks of a class. */
+typedef struct {
+    orth_traffic_calls calls;
+    orth_cost own;  /* of the first rank's own instructions */
+} class_counts;
+
 /* Twins need the same. Bytes that a rank sends depend on where it stands in its groups, too. */
 static orth_status plan_all(orth_ctx *ctx, orth_run_plan *p, orth_comm_method method, orth_arena *arena)
 {
-    orth_traffic_calls *calls = ORTH_ARENA_ARRAY(ctx, arena, orth_traffic_calls, p->num_ranks); /* of classes */
-    if (!calls)
+    class_counts *classes = ORTH_ARENA_ARRAY(ctx, arena, class_counts, p->num_ranks);
+    if (!classes)
         return ORTH_ERR_NOMEM;
     for (int r = 0; r < p->num_ranks; r++) {
         const int twin = orth_classes_twin(&p->programs.classes, r), of = orth_classes_of(&p->programs.classes, r);
         const orth_rank_groups groups = orth_partition_groups(&p->partition, r);
         const orth_compiled *compiled;
         ORTH_TRY(orth_programs_of(ctx, &p->programs, r, &compiled));
-        if (of == r)
-            ORTH_TRY(orth_traffic_count(ctx, arena, &compiled->program, &groups, &calls[r]));
-        p->ranks[r] = twin < r ? p->ranks[twin]
-                               : orth_plan_of(&compiled->program, orth_model_num_elems(p->programs.spec.model), 0);
-        p->ranks[r].traffic = orth_traffic_of_calls(&calls[of], &compiled->program, &groups, method);
+        const orth_program *program = &compiled->program;
+        if (of == r) {
+            ORTH_TRY(orth_traffic_count(ctx, arena, program, &groups, &classes[r].calls));
+            classes[r].own = orth_program_cost_of_own(program);
+        }
+        p->ranks[r] = twin < r   ? p->ranks[twin]
+                      : of < r   ? orth_plan_of_views(&p->ranks[of], &classes[of].own, program)
+                                 : orth_plan_of(program, orth_model_num_elems(p->programs.spec.model), 0);
+        p->ranks[r].traffic = orth_traffic_of_calls(&classes[of].calls, program, &groups, method);
         describe_place(&p->partition.mesh, r, &p->ranks[r]);
     }
     return ORTH_OK;

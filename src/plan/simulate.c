@@ -8,6 +8,7 @@
 #include "plan/simulate.h"
 
 #include <math.h>
+#include <xxhash.h>
 
 #include "program/ir/comm_call.h"
 #include "program/ir/cost.h"
@@ -29,11 +30,13 @@ double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, 
 }
 
 /* What is kept of a program. */
-typedef struct {
+typedef struct digest {
     orth_wait_list waits;
     double compute;  /* seconds in all, */
     double update;   /* and of the update */
     int32_t num_instrs;
+    uint64_t hash;   /* of the calls, */
+    struct digest *other; /* and the one before that has the same program and other times */
 } digest;
 
 typedef struct {
@@ -50,6 +53,8 @@ typedef struct {
     orth_alike alike;
     orth_waits *waits;              /* of those that are alike one */
     orth_rank_time *times;
+    digest *spare;                  /* is being made, with room for so many calls */
+    int32_t room;
 } simulation;
 
 static orth_status find_groups(simulation *x)
@@ -73,9 +78,12 @@ static void add_compute(digest *d)
         d->compute += d->waits.calls[k].before;
 }
 
-static orth_status make_digest(simulation *x, int rank, digest *d)
+static orth_status make_digest(simulation *x, int rank, digest **out)
 {
     orth_rank_program r;
+    digest *d = *out = ORTH_ARENA_ARRAY(x->ctx, &x->arena, digest, 1);
+    if (!d)
+        return ORTH_ERR_NOMEM;
     orth_wait_list *l = &d->waits;
     ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
     const orth_program *p = r.program;
@@ -124,18 +132,10 @@ static void time_computing(simulation *x, int rank, const orth_program *p, diges
             *sum += x->seconds(x->user, p, i, 0, rank, &x->groups[rank]);
 }
 
-/* Of a rank that shares the program of `like`: only the instructions that are its own take another time. */
-static orth_status make_digest_like(simulation *x, int rank, const digest *like, digest *d)
+/* Only the instructions that are the rank's own take another time. */
+static void time_own(simulation *x, int rank, const orth_program *p, digest *d)
 {
-    orth_rank_program r;
-    ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
-    const orth_program *p = r.program;
-    *d = *like;
     orth_wait_list *l = &d->waits;
-    l->calls = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_wait_call, l->num_calls + 1);
-    if (!l->calls)
-        return ORTH_ERR_NOMEM;
-    memcpy(l->calls, like->waits.calls, (size_t)l->num_calls * sizeof *l->calls);
     for (int32_t at = 0, done = -1; at < p->num_own; at++) {
         const int32_t i = p->own[at], k = first_call_from(l, i);
         const orth_instr *n = &p->instrs[i];
@@ -145,6 +145,39 @@ static orth_status make_digest_like(simulation *x, int rank, const digest *like,
             time_computing(x, rank, p, d, done = k);
     }
     add_compute(d);
+}
+
+/* Of a rank that shares the program of `like`. Ranks with the same times share a digest. */
+static orth_status make_digest_like(simulation *x, int rank, digest *like, digest **out)
+{
+    const size_t bytes = (size_t)like->waits.num_calls * sizeof *like->waits.calls;
+    orth_rank_program r;
+    ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
+    if (!x->spare)
+        x->spare = ORTH_ARENA_ARRAY(x->ctx, &x->arena, digest, 1);
+    if (x->spare && x->room < like->waits.num_calls) {
+        x->spare->waits.calls = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_wait_call, like->waits.num_calls);
+        x->room = like->waits.num_calls;
+    }
+    if (!x->spare || (bytes > 0 && !x->spare->waits.calls))
+        return ORTH_ERR_NOMEM;
+    digest *d = x->spare;
+    orth_wait_call *calls = d->waits.calls;
+    *d = *like;
+    d->waits.calls = calls;
+    if (bytes > 0)
+        memcpy(calls, like->waits.calls, bytes);
+    time_own(x, rank, r.program, d);
+    d->hash = XXH64(calls, bytes, 0);
+    for (*out = like->other; *out; *out = (*out)->other)
+        if ((*out)->hash == d->hash && (*out)->waits.after == d->waits.after && (*out)->update == d->update &&
+            memcmp((*out)->waits.calls, calls, bytes) == 0)
+            return ORTH_OK;
+    *out = d;
+    d->other = like->other;
+    like->other = d;
+    x->spare = NULL;
+    x->room = 0;
     return ORTH_OK;
 }
 
@@ -153,11 +186,12 @@ static orth_status read_programs(simulation *x)
     const orth_rank_source *s = x->source;
     for (int r = 0; r < x->num_ranks; r++) {
         const int same = s->same_as ? s->same_as(s->user, r) : r, twin = s->twin_of ? s->twin_of(s->user, r) : same;
-        x->digests[r] = twin < r ? x->digests[twin] : ORTH_ARENA_ARRAY(x->ctx, &x->arena, digest, 1);
-        if (!x->digests[r])
-            return ORTH_ERR_NOMEM;
-        if (twin == r)
-            ORTH_TRY(same < r ? make_digest_like(x, r, x->digests[same], x->digests[r]) : make_digest(x, r, x->digests[r]));
+        if (twin < r)
+            x->digests[r] = x->digests[twin];
+        else if (same < r)
+            ORTH_TRY(make_digest_like(x, r, x->digests[same], &x->digests[r]));
+        else
+            ORTH_TRY(make_digest(x, r, &x->digests[r]));
         x->lists[r] = &x->digests[r]->waits;
     }
     return ORTH_OK;

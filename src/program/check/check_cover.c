@@ -38,13 +38,13 @@ static members shard_group(const rank_check *k, const int32_t *rank)
 }
 
 /* Elements that the members update: all on each of them, or one piece after the other. */
-static orth_status check_shards(rank_check *k, members m, int32_t index)
+static orth_status check_shards(rank_check *k, members m, int32_t index, int32_t near)
 {
-    const holding *first = rank_holding(k, m.ranks[0], index), *before = NULL;
+    const holding *first = rank_holding(k, m.ranks[0], index, near), *before = NULL;
     int32_t whole = 0, at_rank = -1;
     int64_t at = 0;
     for (int i = 0; i < m.n; i++) {
-        const holding *h = rank_holding(k, m.ranks[i], index);
+        const holding *h = rank_holding(k, m.ranks[i], index, near);
         if (!h || h->elems != first->elems)
             return refuse(k, m.ranks[0], index,
                           "rank %d has %" PRId64 " elements of it, rank %d %" PRId64
@@ -53,7 +53,7 @@ static orth_status check_shards(rank_check *k, members m, int32_t index)
         whole += h->first == 0 && h->count == h->elems;
     }
     for (int i = 0; whole < m.n && i < m.n; i++) {
-        const holding *h = rank_holding(k, m.ranks[i], index);
+        const holding *h = rank_holding(k, m.ranks[i], index, near);
         if (h->count == 0)
             continue;
         if (h->first > at)
@@ -87,12 +87,12 @@ static const orth_param_desc *slice_of(const rank_check *k, int rank, const orth
     return &(k->source->params ? k->source->params(k->source->user, rank) : of)[index];
 }
 
-static orth_status check_parts(rank_check *k, members m, int32_t index)
+static orth_status check_parts(rank_check *k, members m, int32_t index, int32_t near)
 {
     int32_t at = 0, all = 0;
     for (int i = 0; i < m.n; i++) {
         orth_rank_program r = {0};
-        if (!rank_holding(k, m.ranks[i], index))
+        if (!rank_holding(k, m.ranks[i], index, near))
             return refuse(k, m.ranks[0], index, "rank %d has it, rank %d of its tp group does not",
                           m.ranks[0], m.ranks[i]);
         if (!k->source->params)
@@ -119,7 +119,7 @@ static orth_status check_stages(rank_check *k, members m, int32_t index)
 {
     int32_t holders = 0, first = -1;
     for (int i = 0; i < m.n; i++) {
-        if (!rank_holding(k, m.ranks[i], index))
+        if (!rank_holding(k, m.ranks[i], index, 0))
             continue;
         holders++;
         first = first < 0 ? m.ranks[i] : first;
@@ -129,7 +129,7 @@ static orth_status check_stages(rank_check *k, members m, int32_t index)
                       m.ranks[0], m.ranks[m.n - 1]);
     members sharing = members_of(k, &first, ORTH_GROUP_EMBED);
     for (int i = 0; i < m.n; i++) {
-        const holding *h = rank_holding(k, m.ranks[i], index);
+        const holding *h = rank_holding(k, m.ranks[i], index, 0);
         int32_t want = holders > 1;
         if (!h)
             continue;
@@ -154,9 +154,9 @@ static orth_status check_rank(rank_check *k, int32_t rank)
     const digest *d = k->digests[rank];
     for (int32_t i = 0; i < d->num_holdings; i++) {
         if (shards.ranks[0] == rank)
-            ORTH_TRY(check_shards(k, shards, d->holdings[i].index));
+            ORTH_TRY(check_shards(k, shards, d->holdings[i].index, i));
         if (tp.ranks[0] == rank)
-            ORTH_TRY(check_parts(k, tp, d->holdings[i].index));
+            ORTH_TRY(check_parts(k, tp, d->holdings[i].index, i));
     }
     return ORTH_OK;
 }
@@ -167,7 +167,7 @@ static orth_status check_replicas(rank_check *k, int32_t rank, orth_group g)
     members m = members_of(k, &rank, g);
     const digest *d = k->digests[rank];
     for (int32_t i = 0; d != k->digests[m.ranks[0]] && i < d->num_holdings; i++) {
-        const holding *h = &d->holdings[i], *first = rank_holding(k, m.ranks[0], h->index);
+        const holding *h = &d->holdings[i], *first = rank_holding(k, m.ranks[0], h->index, i);
         if (first && (h->first != first->first || h->count != first->count))
             return refuse(k, rank, h->index,
                           "instruction %d of rank %d updates elements [%" PRId64 ", %" PRId64
@@ -184,10 +184,28 @@ static orth_status check_alike(rank_check *k, int32_t rank, orth_group g)
     members m = members_of(k, &rank, g);
     const digest *d = k->digests[rank];
     for (int32_t i = 0; d->events != k->digests[m.ranks[0]]->events && i < d->num_holdings; i++)
-        if (!rank_holding(k, m.ranks[0], d->holdings[i].index))
+        if (!rank_holding(k, m.ranks[0], d->holdings[i].index, i))
             return refuse(k, rank, d->holdings[i].index, "rank %d has it, rank %d of its %s group does not",
                           rank, m.ranks[0], orth_group_name(g));
     return ORTH_OK;
+}
+
+/* Pipelines that were looked at, by their first ranks. */
+typedef struct {
+    int32_t num, *first;
+} seen;
+
+/* Not so for a pipeline whose stages have the programs of another one's: what a stage holds is the same. */
+static bool is_new(const rank_check *k, seen *s, int32_t rank)
+{
+    const int32_t id = k->instances.of[rank][ORTH_GROUP_PP];
+    for (int32_t i = s->num - 1; id >= 0 && i >= 0; i--) {
+        const int32_t of = k->instances.of[s->first[i]][ORTH_GROUP_PP];
+        if (of >= 0 && rank_same_members(k, &k->instances.list[of], &k->instances.list[id]))
+            return false;
+    }
+    s->first[s->num++] = rank;
+    return true;
 }
 
 orth_status rank_check_cover(rank_check *k)
@@ -195,6 +213,9 @@ orth_status rank_check_cover(rank_check *k)
     static const orth_group alike[] = {ORTH_GROUP_TP, ORTH_GROUP_CP, ORTH_GROUP_DP, ORTH_GROUP_SHARD,
                                        ORTH_GROUP_REPLICATE};
     orth_rank_program r;
+    seen pipelines = {0, ORTH_ARENA_ARRAY(k->ctx, &k->arena, int32_t, k->num_ranks)};
+    if (!pipelines.first)
+        return ORTH_ERR_NOMEM;
     ORTH_TRY(k->source->program(k->ctx, k->source->user, 0, &r));
     for (int32_t rank = 0; rank < k->num_ranks; rank++) {
         if (!k->digests[rank]->trains)
@@ -205,8 +226,9 @@ orth_status rank_check_cover(rank_check *k)
         ORTH_TRY(check_replicas(k, rank, ORTH_GROUP_REPLICATE));
         ORTH_TRY(check_rank(k, rank));
         members pp = members_of(k, &rank, ORTH_GROUP_PP);
-        for (int32_t i = 0; pp.ranks[0] == rank && i < r.num_params; i++)
-            ORTH_TRY(check_stages(k, pp, i));
+        if (pp.ranks[0] == rank && is_new(k, &pipelines, rank))
+            for (int32_t i = 0; i < r.num_params; i++)
+                ORTH_TRY(check_stages(k, pp, i));
     }
     return ORTH_OK;
 }

@@ -217,9 +217,11 @@ void rank_param_name(rank_check *k, int rank, int32_t index, char *out, size_t s
     snprintf(out, size, "%s", known ? r.params[index].name : "?");
 }
 
-const holding *rank_holding(const rank_check *k, int rank, int32_t index)
+const holding *rank_holding(const rank_check *k, int rank, int32_t index, int32_t near)
 {
     const digest *d = k->digests[rank];
+    if (near < d->num_holdings && d->holdings[near].index == index)
+        return &d->holdings[near];
     int32_t low = 0, high = d->num_holdings;
     while (low < high) {
         int32_t mid = (low + high) / 2;

@@ -130,10 +130,30 @@ static orth_status match_pairs(rank_check *k, const orth_instance *in)
     return s;
 }
 
+bool rank_same_members(const rank_check *k, const orth_instance *a, const orth_instance *b)
+{
+    if (a->group != b->group || a->n != b->n)
+        return false;
+    for (int m = 0; m < a->n; m++)
+        if (k->digests[a->ranks[m]]->events != k->digests[b->ranks[m]]->events)
+            return false;
+    return true;
+}
+
+/* Of communicators with the same members, as far as their calls go, the first one stands for all. */
 orth_status rank_check_match(rank_check *k)
 {
+    int32_t num = 0, *seen = ORTH_ARENA_ARRAY(k->ctx, &k->arena, int32_t, k->instances.num + 1);
+    if (!seen)
+        return ORTH_ERR_NOMEM;
     for (int32_t c = 0; c < k->instances.num; c++) {
         const orth_instance *in = &k->instances.list[c];
+        int32_t like = num - 1;
+        while (like >= 0 && !rank_same_members(k, in, &k->instances.list[seen[like]]))
+            like--;
+        if (like >= 0)
+            continue;
+        seen[num++] = c;
         for (int m = 1; m < in->n; m++)
             ORTH_TRY(match_members(k, in, in->ranks[0], in->ranks[m]));
         ORTH_TRY(match_pairs(k, in));

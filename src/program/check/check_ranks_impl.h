@@ -60,8 +60,11 @@ static inline bool event_is_message(const rank_event *e)
 void rank_describe(rank_check *k, int rank, const rank_event *e, char *out, size_t size);
 /* Name of a parameter, into out. */
 void rank_param_name(rank_check *k, int rank, int32_t index, char *out, size_t size);
-const holding *rank_holding(const rank_check *k, int rank, int32_t index);
+/* near: where it is likely to stand among the rank's. */
+const holding *rank_holding(const rank_check *k, int rank, int32_t index, int32_t near);
 
+/* Whether the members of a and b have the same programs but for their views, position by position. */
+bool rank_same_members(const rank_check *k, const orth_instance *a, const orth_instance *b);
 orth_status rank_digest(rank_check *k, int rank, digest *out);
 /* Of a rank that has the program of `like` with other views. */
 orth_status rank_digest_views(rank_check *k, int rank, const digest *like, digest *out);

@@ -108,14 +108,26 @@ orth_cost orth_instr_cost(const orth_instr *i)
     return c;
 }
 
+static void add_cost(orth_cost *sum, const orth_instr *i)
+{
+    const orth_cost c = orth_instr_cost(i);
+    sum->model_flops += c.model_flops;
+    sum->hardware_flops += c.hardware_flops;
+    sum->bytes += c.bytes;
+}
+
 orth_cost orth_program_cost(const orth_program *p)
 {
     orth_cost sum = {0};
-    for (int32_t i = 0; i < p->num_instrs; i++) {
-        orth_cost c = orth_instr_cost(&p->instrs[i]);
-        sum.model_flops += c.model_flops;
-        sum.hardware_flops += c.hardware_flops;
-        sum.bytes += c.bytes;
-    }
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        add_cost(&sum, &p->instrs[i]);
+    return sum;
+}
+
+orth_cost orth_program_cost_of_own(const orth_program *p)
+{
+    orth_cost sum = {0};
+    for (int32_t i = 0; i < p->num_own; i++)
+        add_cost(&sum, &p->instrs[p->own[i]]);
     return sum;
 }

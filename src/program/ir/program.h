@@ -180,6 +180,8 @@ typedef struct orth_program {
     /* Where parameters are sharded: elements of each on each rank of the shard axis, and the rank of the axis that the
      * program is bound to (lower/views.h). */
     const int64_t **shard_counts;   /* [num_params][ranks]; NULL: nothing is sharded */
+    int64_t *shard_first;           /* [num_params] where the shards of this rank begin; NULL: it was not bound yet */
+    int64_t *first_sum;             /* [num_params + 1] where the sums of squares of each parameter begin */
     int32_t shard;
     int32_t *own, num_own;          /* instructions with views of the rank's own, or blocks of several sizes, in order;
                                      * orth_program_bind lists them */

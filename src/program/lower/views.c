@@ -7,15 +7,19 @@
 typedef struct {
     orth_program *p;
     const orth_param_desc *params;
-    const orth_zero_shard *own;    /* [num_params] of the rank that the program is being bound to */
-    const int64_t *first_sum;      /* [num_params] where the sums of squares of each parameter begin */
 } binding;
+
+/* Of the rank that the program is being bound to. */
+static orth_zero_shard shard_of(const orth_program *p, int64_t index)
+{
+    return (orth_zero_shard){.first = p->shard_first[index], .count = p->shard_counts[index][p->shard]};
+}
 
 static void bind_buffer(const binding *x, orth_buffer *b)
 {
-    const orth_zero_shard *s = &x->own[b->index];
-    b->bytes = (size_t)s->count * (size_t)b->shard_elem;
-    b->first_elem = s->first;
+    const orth_zero_shard s = shard_of(x->p, b->index);
+    b->bytes = (size_t)s.count * (size_t)b->shard_elem;
+    b->first_elem = s.first;
 }
 
 static void show_elems(orth_operand *o, int64_t first, const orth_buffer *of)
@@ -27,22 +31,22 @@ static void show_elems(orth_operand *o, int64_t first, const orth_buffer *of)
 static void bind_operand(const binding *x, orth_operand *o, int64_t index)
 {
     const orth_param_desc *param = &x->params[index];
-    const orth_zero_shard *s = &x->own[index];
+    const orth_zero_shard s = shard_of(x->p, index);
     orth_zero_rows rows;
     switch ((orth_view)o->view) {
     case ORTH_VIEW_SAME: break;
     case ORTH_VIEW_SHARD:
-        show_elems(o, s->first, &x->p->buffers[o->buffer]);
-        o->dim[o->num_dims - 1] = s->count; /* a vector, or one row */
+        show_elems(o, s.first, &x->p->buffers[o->buffer]);
+        o->dim[o->num_dims - 1] = s.count; /* a vector, or one row */
         break;
     case ORTH_VIEW_SHARD_ROWS:
-        rows = orth_zero_shard_rows(param, s, o->part);
+        rows = orth_zero_shard_rows(param, &s, o->part);
         show_elems(o, rows.begin * orth_param_cols(param), &x->p->buffers[o->buffer]);
         o->dim[0] = rows.count;
         break;
     case ORTH_VIEW_SUMS:
-        rows = orth_zero_shard_rows(param, s, o->part);
-        o->byte_offset = (size_t)(x->first_sum[index] + rows.first_sum) * sizeof(double);
+        rows = orth_zero_shard_rows(param, &s, o->part);
+        o->byte_offset = (size_t)(x->p->first_sum[index] + rows.first_sum) * sizeof(double);
         o->dim[0] = rows.num_sums / o->dim[1];
         break;
     case ORTH_VIEW_OF_OTHERS: o->dim[0] = x->p->shard > 0; break;
@@ -85,16 +89,31 @@ static orth_status list_own(orth_ctx *ctx, orth_program *p)
     return ORTH_OK;
 }
 
-/* Shards of all parameters on rank `shard` of the axis. */
-static void find_shards(const orth_program *p, const orth_param_desc *params, int64_t num_params, int32_t shard,
-                        orth_zero_shard *own, int64_t *first_sum)
+/* What is the same on all ranks, and where the shards of the rank that the program was compiled for begin. */
+static orth_status find_shards(orth_ctx *ctx, orth_program *p, const orth_param_desc *params, int64_t num_params)
+{
+    p->shard_first = ORTH_ARENA_ARRAY(ctx, &p->arena, int64_t, num_params + 1);
+    p->first_sum = ORTH_ARENA_ARRAY(ctx, &p->arena, int64_t, num_params + 1);
+    if (!p->shard_first || !p->first_sum)
+        return ORTH_ERR_NOMEM;
+    for (int64_t i = 0; i < num_params; i++) {
+        for (int32_t r = 0; r < p->shard; r++)
+            p->shard_first[i] += p->shard_counts[i][r];
+        p->first_sum[i + 1] = p->first_sum[i] + orth_param_num_blocks(&params[i]) * orth_param_col_parts(&params[i]);
+    }
+    return ORTH_OK;
+}
+
+/* Shards lie one behind the other: from those of one rank to those of another. */
+static void move_shards(orth_program *p, int64_t num_params, int32_t to)
 {
     for (int64_t i = 0; i < num_params; i++) {
-        own[i] = (orth_zero_shard){.count = p->shard_counts[i][shard]};
-        for (int32_t r = 0; r < shard; r++)
-            own[i].first += p->shard_counts[i][r];
-        first_sum[i + 1] = first_sum[i] + orth_param_num_blocks(&params[i]) * orth_param_col_parts(&params[i]);
+        for (int32_t r = p->shard; r < to; r++)
+            p->shard_first[i] += p->shard_counts[i][r];
+        for (int32_t r = to; r < p->shard; r++)
+            p->shard_first[i] -= p->shard_counts[i][r];
     }
+    p->shard = to;
 }
 
 static void bind(const binding *x)
@@ -114,15 +133,9 @@ orth_status orth_program_bind(orth_ctx *ctx, orth_program *p, const orth_param_d
         ORTH_TRY(list_own(ctx, p));
     if (!p->shard_counts || p->shard == shard)
         return ORTH_OK;
-    orth_zero_shard *own = ORTH_NEW_ARRAY(ctx, orth_zero_shard, num_params + 1);
-    int64_t *first_sum = ORTH_NEW_ARRAY(ctx, int64_t, num_params + 1);
-    const bool room = own && first_sum;
-    if (room) {
-        find_shards(p, params, num_params, shard, own, first_sum);
-        p->shard = shard;
-        bind(&(binding){p, params, own, first_sum});
-    }
-    orth_mem_free(ctx, own);
-    orth_mem_free(ctx, first_sum);
-    return room ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (!p->shard_first)
+        ORTH_TRY(find_shards(ctx, p, params, num_params));
+    move_shards(p, num_params, shard);
+    bind(&(binding){p, params});
+    return ORTH_OK;
 }
