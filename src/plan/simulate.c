@@ -232,7 +232,7 @@ static orth_status fill_clock(simulation *x, int rank, int64_t *clock)
     const orth_wait_list *l = x->lists[rank];
     orth_rank_program r;
     ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
-    const orth_rank_waits *w = orth_waits_of(x->waits, rank);
+    const orth_rank_waits *w = waits_of(x, rank);
     double now = 0;
     int32_t k = 0;
     clock[0] = 0;
