@@ -39,9 +39,10 @@ tsan:           ## communicators, products and layouts under ThreadSanitizer
 	@cmake --build $(BUILD)-tsan -j$(JOBS) --target orthant test_comm test_gemm test_layouts test_layouts_cp
 	ORTH_LAYOUTS=40 $(CTEST) $(BUILD)-tsan -R '^test_(comm|gemm|layouts|layouts_cp)$$'
 
-soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 200 disturbed runs, 600 faults, 100 calls of each op, every call of the system failing once, 2,000 bounds of plans, 200 searches; many hours
+soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 200 disturbed runs, 600 faults, 100 calls of each op, every call of the system failing once, the resident set of 300 runs, 10,000 steps in flat memory, 2,000 bounds of plans, 200 searches; many hours
 	ORTH_OPS_DRAWS=100 $(BUILD)/test_ops
 	ORTH_LAYOUTS=$(or $(LAYOUTS),2000) $(BUILD)/test_layouts
+	ORTH_RESIDENT=300 ORTH_STEPS=10000 $(BUILD)/test_resident
 	ORTH_AGAIN_CASES=300 $(BUILD)/test_recompute_auto
 	ORTH_BOUNDS=2000 $(BUILD)/test_bounds
 	ORTH_SPACES=200 $(BUILD)/test_search

@@ -181,6 +181,12 @@ static inline bool engine_memory_differs(const engine *e, char *what, size_t siz
     orth_ctx ctx = {.rank = 0};
     CHECK_OK(&ctx, orth_executor_counted(&ctx, e->ex, &used));
     for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        if (used.peak[s] != e->compiled.program.transient_offset[s] + e->compiled.program.peak_bytes[s]) {
+            snprintf(what, size, "peak of %s memory: planned %zu bytes, counted %zu", orth_space_name((orth_space)s),
+                     e->compiled.program.transient_offset[s] + e->compiled.program.peak_bytes[s], used.peak[s]);
+            return true;
+        }
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
         for (int k = 0; k < ORTH_NUM_CLASSES; k++)
             if (used.bytes[s][k] != e->compiled.program.class_bytes[s][k]) {
                 snprintf(what, size, "%s in %s memory: planned %zu bytes, counted %zu", orth_class_name((orth_class)k),

@@ -6,6 +6,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -98,6 +101,13 @@ size_t orth_pages_stack_bytes(pthread_t thread)
         sum += in_memory & 1 ? page : 0;
     }
     return sum;
+}
+
+void orth_pages_trim_heap(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0); /* of the heaps of all threads, each of which keeps what it has freed */
+#endif
 }
 
 size_t orth_pages_resident_peak_bytes(void)

@@ -19,6 +19,9 @@ size_t orth_pages_touched_bytes(const void *p, size_t num_bytes);
 /* The same of the stack of a thread of this process. */
 size_t orth_pages_stack_bytes(pthread_t thread);
 
+/* Gives pages of the heap that nobody uses back to the system: after work whose memory is free again, such as compiling. */
+void orth_pages_trim_heap(void);
+
 /* Bytes of the calling process that are in memory now, and the most that ever were (VmHWM); 0 where the system does not tell. */
 size_t orth_pages_resident_bytes(void);
 size_t orth_pages_resident_peak_bytes(void);

@@ -2,9 +2,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/clock.h"
+#include "base/pages.h"
 #include "cli/bench.h"
 #include "plan/probe.h"
 #include "tools/measure.h"
@@ -24,9 +24,7 @@ static void print_shares(const orth_measure *m, double step_s)
 
 static double peak_rss_mb(void)
 {
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (double)u.ru_maxrss / 1024;
+    return (double)orth_pages_resident_peak_bytes() / (1 << 20);
 }
 
 /* What `bench step` was asked for and has found. */

@@ -122,6 +122,7 @@ static void count_space(const counting *x, orth_space s, orth_counted *out)
         const orth_class c = p->buffers[b].cls;
         if (is_given(x, b, s, true, &e)) {
             out->bytes[s][c] += bytes_of(&e);
+            out->persistent[s] += bytes_of(&e);
             out->high[s] = ORTH_MAX(out->high[s], e.begin + bytes_of(&e));
         }
         if (!is_given(x, b, s, false, &e))
@@ -136,6 +137,7 @@ static void count_space(const counting *x, orth_space s, orth_counted *out)
     if (high > 0)
         out->bytes[s][ORTH_CLASS_ACTIVATIONS] += high - low - live;
     out->high[s] = ORTH_MAX(out->high[s], high);
+    out->peak[s] = out->persistent[s] + live;
 }
 
 /* Pages of the space in which some buffer was given. */

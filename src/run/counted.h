@@ -20,6 +20,8 @@ typedef struct {
     /* As orth_program.class_bytes: persistent bytes, and those that lived at the instant at which most did; what no buffer had
      * then of the region that transient buffers reached counts as activations. */
     size_t bytes[ORTH_NUM_SPACES][ORTH_NUM_CLASSES];
+    size_t persistent[ORTH_NUM_SPACES];  /* in use between two steps */
+    size_t peak[ORTH_NUM_SPACES];        /* with those that lived when most did, without the gaps */
     size_t high[ORTH_NUM_SPACES];        /* one past the last byte of the arena that was given */
     size_t pages[ORTH_NUM_SPACES];       /* bytes of the pages in which bytes were given */
 } orth_counted;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/pages.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "train/describe.h"
@@ -126,6 +127,7 @@ static orth_status run_trainer(orth_ctx *ctx, orth_measure *m, orth_trainer *t, 
     }
     if (s == ORTH_OK)
         s = orth_weights_init(ctx, &m->model, &t->compiled, t->executor, (uint64_t)m->cfg->train_seed);
+    orth_pages_trim_heap();
     if (s == ORTH_OK && rank == 0) {
         m->first = t;
         s = m->fn(ctx, m, m->user);

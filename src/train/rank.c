@@ -141,7 +141,9 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
     if (s->rank == 0 && !r->options.watch)
         ORTH_TRY(orth_saver_create(ctx, &s->saver, r->cfg, &r->model, s->all ? NULL : s->trainer.executor, &source,
                                    r->checkpoints));
-    return fill_weights(ctx, s);
+    ORTH_TRY(fill_weights(ctx, s));
+    orth_pages_trim_heap(); /* before the arena fills up */
+    return ORTH_OK;
 }
 
 static void close_rank(orth_ctx *ctx, rank_state *s)

@@ -11,6 +11,7 @@ typedef struct {
     size_t given[ORTH_NUM_SPACES];       /* bytes of the pages in which they lie */
     size_t touched[ORTH_NUM_SPACES];     /* bytes of the pages of the arena that are in memory */
     size_t mapped[ORTH_NUM_SPACES];
+    orth_arena_use arenas[ORTH_NUM_SPACES];
     orth_outside outside;
     size_t heap_peak, process_heap_peak, resident_peak;
 } used;
@@ -29,6 +30,7 @@ static orth_status count_arenas(orth_ctx *ctx, const rank_state *s, used *u)
         u->given[k] = counted.pages[k];
         u->touched[k] = orth_executor_touched_bytes(e, (orth_space)k);
         u->mapped[k] = s->trainer.compiled.program.space_bytes[k];
+        u->arenas[k] = (orth_arena_use){counted.persistent[k], counted.peak[k], u->mapped[k]};
     }
     u->counted.of[ORTH_SPACE_HOST][ORTH_CLASS_WORKSPACE] += s->saver ? orth_saver_counted(s->saver) : 0;
     return ORTH_OK;
@@ -47,7 +49,7 @@ static void count_outside(const orth_ctx *ctx, const rank_state *s, used *u)
     u->resident_peak = orth_pages_resident_peak_bytes();
 }
 
-/* ", "key": {"host": {"mapped": ..., "given": ..., "touched": ...}}" */
+/* ", "pages": {"host": {"mapped": ..., "given": ..., "touched": ...}}" */
 static void add_pages(orth_ctx *ctx, orth_text *out, const used *u)
 {
     const char *sep = "";
@@ -74,15 +76,17 @@ static void add_outside(orth_ctx *ctx, orth_text *out, const orth_outside *plann
 static void add_rank(orth_ctx *ctx, orth_text *out, int rank, const orth_plan *planned, const used *u)
 {
     char *plan = orth_memory_json(ctx, &planned->memory), *counted = orth_memory_json(ctx, &u->counted);
-    orth_text_addf(ctx, out, "%s{\"rank\": %d, \"planned\": %s, \"memory\": %s", rank ? ", " : "", rank, plan ? plan : "",
-                   counted ? counted : "");
+    char *arenas = orth_arenas_json(ctx, u->arenas);
+    orth_text_addf(ctx, out, "%s{\"rank\": %d, \"planned\": %s, \"memory\": %s, \"arenas\": %s", rank ? ", " : "", rank, plan ? plan : "",
+                   counted ? counted : "", arenas ? arenas : "");
     add_pages(ctx, out, u);
     add_outside(ctx, out, &planned->outside, &u->outside);
     orth_text_addf(ctx, out, ", \"heap_peak\": %zu, \"process\": {\"heap_peak\": %zu, \"resident_peak\": %zu}}", u->heap_peak,
                    u->process_heap_peak, u->resident_peak);
-    out->failed = out->failed || !plan || !counted;
+    out->failed = out->failed || !plan || !counted || !arenas;
     orth_mem_free(ctx, plan);
     orth_mem_free(ctx, counted);
+    orth_mem_free(ctx, arenas);
 }
 
 static orth_status write_all(orth_ctx *ctx, const orth_run *r, const used *all)
