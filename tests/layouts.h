@@ -229,7 +229,7 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         if (l->cp > 1 && l->cp_kind == ORTH_CP_RING) { /* whole blocks of keys: few, long sequences */
             l->seq_len = c.model.max_seq = 2 * l->cp * ORTH_ATTN_BLOCK;
             l->global_batch = 4;
-            c.steps = 2;
+            c.steps = 3 + (int32_t)(seed % 3);
         }
         char why[256];
         if (orth_layout_ranks(l) > 1 && orth_layout_ranks(l) <= 64 && orth_layout_next_broken(l, &d, 0, why, sizeof why) < 0)

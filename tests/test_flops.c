@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <math.h>
 
+#include "program/ir/cost.h"
 #include "run_case.h"
 
 typedef struct {
@@ -80,6 +81,91 @@ static void expect_flops(run_case *r, const flops_case *c, const char *layout, b
     json_decref(p);
 }
 
+/* ---- each op, counted by its loops ---- */
+
+static orth_operand matrix(int64_t rows, int64_t columns)
+{
+    return (orth_operand){.num_dims = 2, .dim = {rows, columns}};
+}
+
+/* Multiplies and adds of out[n][o] += a[n][k] * b[k][o], one by one. */
+static double count_product(int64_t N, int64_t K, int64_t O)
+{
+    double count = 0;
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t o = 0; o < O; o++)
+            for (int64_t k = 0; k < K; k++)
+                count += 2;
+    return count;
+}
+
+static orth_cost cost_of(orth_op op, orth_operand a, orth_operand b, orth_operand out)
+{
+    const orth_instr i = {.op = op, .num_in = 2, .in = (orth_operand[]){a, b}, .num_out = 1, .out = &out};
+    return orth_instr_cost(&i);
+}
+
+TEST(flops_of_products_are_their_multiplies_and_adds)
+{
+    for (uint64_t s = 1; s <= 20; s++) {
+        const int64_t N = test_rand_int(s, 0, 1, 40), K = test_rand_int(s, 1, 1, 40), O = test_rand_int(s, 2, 1, 40);
+        const double count = count_product(N, K, O);
+        assert_true(cost_of(ORTH_OP_linear, matrix(N, K), matrix(O, K), matrix(N, O)).model_flops == count);
+        assert_true(cost_of(ORTH_OP_linear_dx, matrix(N, O), matrix(O, K), matrix(N, K)).model_flops == count);
+        assert_true(cost_of(ORTH_OP_linear_dw, matrix(N, O), matrix(N, K), matrix(O, K)).model_flops == count);
+        assert_true(cost_of(ORTH_OP_norm, matrix(N, K), matrix(K, 1), matrix(N, K)).hardware_flops == 0); /* pointwise: bytes */
+    }
+}
+
+/* Of `products` products of D terms for each pair that the mask leaves: 2 in the forward (scores, values), 4 in the backward (dV, dP,
+ * dQ, dK), which makes the scores again. The formula takes the diagonal as half seen, so it is below the count by at most 1/T. */
+static double count_attention(const orth_attr *a, int products)
+{
+    double count = 0;
+    for (int b = 0; b < a->num_seqs; b++)
+        for (int h = 0; h < a->heads; h++)
+            for (int q = 0; q < a->seq_len; q++)
+                for (int k = 0; k <= q; k++)
+                    count += 2.0 * products * a->head_dim;
+    return count;
+}
+
+static void near_count(double formula, const orth_attr *a, int products)
+{
+    const double count = count_attention(a, products);
+    assert_true(formula < count && count <= formula * (1 + 1.0 / a->seq_len) * (1 + 1e-12));
+}
+
+TEST(flops_of_attention_are_those_of_the_pairs_that_the_mask_leaves)
+{
+    for (uint64_t s = 1; s <= 10; s++) {
+        const int T = 128 * (int)test_rand_int(s, 0, 1, 2), parts = 8, block = 64;
+        const orth_attr a = {.num_seqs = (int32_t)test_rand_int(s, 1, 1, 3), .seq_len = T, .heads = (int32_t)test_rand_int(s, 2, 1, 4),
+                             .head_dim = 8 * (int32_t)test_rand_int(s, 3, 1, 4), .token_parts = parts};
+        const orth_cost forward = orth_instr_cost(&(orth_instr){.op = ORTH_OP_attention, .attr = a});
+        const orth_cost backward = orth_instr_cost(&(orth_instr){.op = ORTH_OP_attention_bwd, .attr = a});
+        near_count(forward.model_flops, &a, 2);
+        near_count(backward.model_flops, &a, 4);
+        near_count(backward.hardware_flops, &a, 5);
+        /* By ring: the blocks of keys, for the queries of two ranks, are together the whole. */
+        double blocks = 0, blocks_bwd = 0;
+        for (int rank = 0; rank < 2; rank++)
+            for (int key = 0; key < T; key += block) {
+                orth_instr i = {.op = ORTH_OP_attention_block, .attr = a};
+                i.attr.full_len = T, i.attr.seq_len = T / 2;
+                i.attr.slot_begin = rank * parts / 2, i.attr.slot_count = parts / 2;
+                i.attr.key_begin = key, i.attr.num_keys = block;
+                blocks += orth_instr_cost(&i).model_flops;
+                i.op = ORTH_OP_attention_block_bwd;
+                blocks_bwd += orth_instr_cost(&i).hardware_flops;
+            }
+        assert_true(fabs(blocks / forward.model_flops - 1) < 1e-12);
+        assert_true(fabs(blocks_bwd / backward.hardware_flops - 1) < 1e-12);
+    }
+}
+
+/* ---- runs ---- */
+
 TEST(flops_of_a_step_are_six_n_and_the_causal_attention)
 {
     static const char *const layouts[] = {"", "train.micro_batch=2", "parallel.dp=2 parallel.zero=3", "parallel.tp=2",
@@ -143,6 +229,8 @@ TEST(rates_of_a_run_follow_from_its_flops_and_the_time_of_each_step)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flops_of_products_are_their_multiplies_and_adds),
+        cmocka_unit_test(flops_of_attention_are_those_of_the_pairs_that_the_mask_leaves),
         cmocka_unit_test(flops_of_a_step_are_six_n_and_the_causal_attention),
         cmocka_unit_test(rates_of_a_plan_follow_from_its_flops_and_its_time),
         cmocka_unit_test(rates_of_a_run_follow_from_its_flops_and_the_time_of_each_step),

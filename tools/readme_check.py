@@ -29,7 +29,7 @@ BOOK_BYTES = 300_000
 
 def scratch_folder():
     folder = tempfile.mkdtemp(prefix="orthant-docs-")
-    for name in ("configs", "tools", "src"):
+    for name in ("configs", "tools", "src", "bench"):
         os.symlink(os.path.join(TOP, name), os.path.join(folder, name))
     os.symlink(BUILD, os.path.join(folder, "build"))
     book = subprocess.run(["zcat", DICTIONARY], stdout=subprocess.PIPE, check=True).stdout[:BOOK_BYTES]
