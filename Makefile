@@ -50,6 +50,10 @@ soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another 
 	ORTH_FAULTS=400 $(BUILD)/test_train_faults
 	ORTH_FAULTS=all $(BUILD)/test_faults
 
+arm-check:      ## the kernel tests of a build for 64-bit Arm, under qemu (downloads 100 MB once)
+	@tools/deps.sh build arm
+	@tools/arm_check.sh $(BUILD)-arm
+
 globals: all    ## fails if the library keeps writable state at file scope
 	@tools/globals.sh $(BUILD)/liborthant_lib.a
 
@@ -87,9 +91,9 @@ install: all    ## program, manual page and completion under PREFIX (and DESTDIR
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:          ## removes all build folders
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-deb
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-deb $(BUILD)-arm
 
 help:           ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
 
-.PHONY: all deps test demo asan tsan soak globals fuzz lint readme-check hf-check deb deb-check bench bench-peers install clean help
+.PHONY: all deps test demo asan tsan soak arm-check globals fuzz lint readme-check hf-check deb deb-check bench bench-peers install clean help

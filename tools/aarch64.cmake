@@ -1,4 +1,5 @@
-# aarch64.cmake -- builds for 64-bit Arm on another machine, and runs its tests there under qemu:
+# aarch64.cmake -- builds for 64-bit Arm on another machine, and runs its tests there under qemu. `make arm-check` does so with the
+# kernel tests, and shows how CMAKE_SYSROOT is filled:
 #   cmake -S . -B build-arm -DCMAKE_TOOLCHAIN_FILE=tools/aarch64.cmake -DCMAKE_SYSROOT=/path/to/arm64
 # Needs gcc-aarch64-linux-gnu and qemu-user-static; CMAKE_SYSROOT holds the -dev packages of tools/deps.sh (build, test) for
 # arm64, unpacked. ctest runs the tests; those that start the program itself want qemu in binfmt_misc, and QEMU_LD_PREFIX.

@@ -1,6 +1,7 @@
 #!/bin/bash
 # deps.sh GROUP... -- installs from the distribution's archive what is missing, and only that.
-# Groups: build, test, demo, docs (make readme-check), deb (a package), mpi (ranks as processes), bench, dev (fuzzing and lint).
+# Groups: build, test, demo, docs (make readme-check), deb (a package), mpi (ranks as processes), bench,
+# arm (builds for 64-bit Arm, run under qemu), dev (fuzzing and lint).
 # Debian 12, Ubuntu 22.04 and later.
 set -euo pipefail
 
@@ -12,6 +13,7 @@ declare -A packages=(
   [docs]="python3"
   [mpi]="libopenmpi-dev openmpi-bin iproute2"
   [bench]="libdnnl-dev time"
+  [arm]="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
   [dev]="clang clang-14 libclang-rt-14-dev cppcheck binutils"
 )
 
