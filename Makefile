@@ -37,9 +37,9 @@ tsan:           ## communicators, products and layouts under ThreadSanitizer
 	@tools/deps.sh build test
 	@$(CMAKE) $(BUILD)-tsan -DORTH_SANITIZE=thread >/dev/null
 	@cmake --build $(BUILD)-tsan -j$(JOBS) --target orthant test_comm test_gemm test_layouts test_layouts_cp
-	ORTH_LAYOUTS=40 $(CTEST) $(BUILD)-tsan -R '^test_(comm|gemm|layouts|layouts_cp)$$'
+	ORTH_LAYOUTS=$(or $(TSAN_LAYOUTS),40) $(CTEST) $(BUILD)-tsan -R '^test_(comm|gemm|layouts|layouts_cp)$$'
 
-soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 200 disturbed runs, 600 faults, 100 calls of each op, every call of the system failing once, the resident set of 300 runs, 10,000 steps in flat memory, 2,000 bounds of plans, 200 searches; many hours
+soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 200 disturbed runs, 600 faults, 100 calls of each op, every call of the system failing once, the resident set of 300 runs, 10,000 steps in flat memory, 2,000 bounds of plans, 200 searches, 200 layouts under ThreadSanitizer; many hours
 	ORTH_OPS_DRAWS=100 $(BUILD)/test_ops
 	ORTH_LAYOUTS=$(or $(LAYOUTS),2000) $(BUILD)/test_layouts
 	ORTH_RESIDENT=300 ORTH_STEPS=10000 $(BUILD)/test_resident
@@ -49,6 +49,7 @@ soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another 
 	ORTH_ALARMS=200 $(BUILD)/test_watchdog
 	ORTH_FAULTS=400 $(BUILD)/test_train_faults
 	ORTH_FAULTS=all $(BUILD)/test_faults
+	@$(MAKE) tsan TSAN_LAYOUTS=200
 
 arm-check:      ## the kernel tests of a build for 64-bit Arm, under qemu (downloads 100 MB once)
 	@tools/deps.sh build arm

@@ -10,7 +10,7 @@ Ours: Orthant trains a small model of each family and exports it.
 Of each folder: Transformers loads it without a missing or unexpected tensor; per-token log-probabilities of `orthant eval` are
 its own (LIMIT, relative, in norm); AutoTokenizer gives the ids of `orthant tokenizer encode` and has an end-of-text and a pad
 token; a padded batch continued by generate() has the tokens of `orthant generate`, prompt by prompt, with one end-of-text
-token and with several. Of an import exported again: the same tensors bit for bit, the same special tokens and dropouts.
+token and with several. The Python of docs/quickstart.md runs as it stands there. Of an import exported again: the same tensors bit for bit, the same special tokens and dropouts.
 Exit: 0 all equal; 1 not, with the first difference.
 """
 import json
@@ -199,6 +199,17 @@ class Check:
         checkpoint = next((run / "checkpoints").glob("step-*"))     # as it is
         self.same_continuations(checkpoint)
 
+    def snippet(self):
+        """The Python of docs/quickstart.md, as it stands there, loads an exported folder and continues its prompt as `orthant generate` does."""
+        code = re.search(r"```python\n(.*?)```", (TREE / "docs/quickstart.md").read_text(), re.S).group(1)
+        shutil.copytree(self.dir / "own-llama", self.dir / "hf-folder")
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            fail(f"the Python of docs/quickstart.md: {done.stderr[-2000:]}")
+        ours = self.run("generate", self.dir / "hf-folder", "--prompt=The ", "--tokens=60", "--temperature=0")
+        if not done.stdout.startswith("The ") or done.stdout.rstrip("\n")[:60] != ours.rstrip("\n")[:60]:
+            fail(f"the Python of docs/quickstart.md prints {done.stdout!r}, orthant generate {ours!r}")
+
     # ---- event files ----
 
     def tensorboard(self):
@@ -232,6 +243,9 @@ def main():
                 if not names or name in names:
                     print(f"-- {which}: {name}", flush=True)
                     getattr(check, which)(name, case)
+        if not names or "llama" in names:
+            print("-- docs/quickstart.md", flush=True)
+            check.snippet()
         print("-- TensorBoard", flush=True)
         check.tensorboard()
     print("hf_check: all equal")
