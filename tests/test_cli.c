@@ -68,6 +68,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"plan model.preset=gpt3", "model.preset=gpt3 is unknown; there are gpt2-124m, "},
         {"plan --compare model.preset=llama-tiny", "orthant: --compare needs the values to compare"},
         {"plan --compare --timeline=t.json parallel.zero=[1,2] model.preset=llama-tiny", "--compare plans many"},
+        {"plan configs/none.yaml --model=llama-tiny", "there is no such run file"},
+        {"plan --model=nothere.json", "model.preset=nothere.json is unknown"},
         {"search", "orthant: search needs a cluster: --cluster=h100-64, for example"},
         {"search --model=llama-tiny --cluster=h100", "names no number of devices: say h100-64"},
         {"search --model=llama-huge --cluster=h100-8", "is unknown; there are gpt2-124m"},

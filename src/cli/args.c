@@ -6,6 +6,7 @@
 #include "base/machine.h"
 #include "base/pool.h"
 #include "cli/verbs.h"
+#include "tools/hf_model.h"
 #include "train/setup.h"
 
 const char *orth_cmd_flag(const orth_cmd *cmd, const char *name)
@@ -178,6 +179,18 @@ static orth_status set_from_environment(orth_ctx *ctx, orth_config *cfg)
     return ORTH_OK;
 }
 
+/* --model of plan and search: a preset, or a config.json of Hugging Face. */
+static orth_status set_model(orth_ctx *ctx, orth_config *cfg, const char *model)
+{
+    for (int i = 0; i < ORTH_NUM_OPTIONS; i++)
+        if (cfg->place[i] && strncmp(orth_option_get((orth_option_id)i)->path, "model.", 6) == 0)
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s: the run file has a model, so that --model=%s cannot be meant", cfg->place[i],
+                             orth_option_get((orth_option_id)i)->path, model);
+    if (orth_path_exists(model))
+        return orth_hf_model_set(ctx, cfg, model);
+    return orth_config_set(ctx, cfg, "--model", "model.preset", model);
+}
+
 orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, const char *run_file)
 {
     const orth_args *args = cmd->flags;
@@ -186,6 +199,8 @@ orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, 
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: there is no such run file", run_file);
     if (run_file)
         ORTH_TRY(orth_config_load(ctx, cfg, run_file));
+    if (orth_cmd_flag(cmd, "model"))
+        ORTH_TRY(set_model(ctx, cfg, orth_cmd_flag(cmd, "model")));
     ORTH_TRY(set_from_environment(ctx, cfg));
     for (int i = 0; i < args->num_settings; i++)
         if (!is_compared(cmd, args->settings[i]))

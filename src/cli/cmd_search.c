@@ -7,18 +7,17 @@
 #include "cli/memory.h"
 #include "tools/search_report.h"
 
-/* What a run would have that is given by the name of a model only: below what is given. */
-static orth_status set_defaults(orth_ctx *ctx, orth_config *cfg, const char *preset, int64_t devices)
+/* What a run has that is given by its model only: below what is given. */
+static orth_status set_defaults(orth_ctx *ctx, const orth_config *given, orth_config *cfg, int64_t devices)
 {
     orth_model_config model;
     char seq_len[32], batch[32];
-    ORTH_TRY(orth_model_preset(ctx, preset, &model));
+    ORTH_TRY(orth_describe_model(ctx, given, &model));
     snprintf(seq_len, sizeof seq_len, "%" PRId64, ORTH_MIN(model.max_seq, 8192));
     snprintf(batch, sizeof batch, "%" PRId64, ORTH_MAX(128, devices / 8));
     const struct {
         const char *key, *value;
-    } defaults[] = {{"model.preset", preset}, {"data.seq_len", seq_len}, {"train.global_batch", batch}, {"precision.compute", "bf16"},
-                    {"numerics.mode", "fast"}};
+    } defaults[] = {{"data.seq_len", seq_len}, {"train.global_batch", batch}, {"precision.compute", "bf16"}, {"numerics.mode", "fast"}};
     for (int i = 0; i < ORTH_COUNT(defaults); i++)
         ORTH_TRY(orth_config_set(ctx, cfg, "search --model", defaults[i].key, defaults[i].value));
     return ORTH_OK;
@@ -26,11 +25,10 @@ static orth_status set_defaults(orth_ctx *ctx, orth_config *cfg, const char *pre
 
 static orth_status make_base(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg)
 {
-    const char *preset = orth_cmd_flag(cmd, "model"), *cluster = orth_cmd_flag(cmd, "cluster");
     orth_hardware h;
-    ORTH_TRY(orth_hardware_find(ctx, &h, cluster));
-    if (preset)
-        ORTH_TRY(set_defaults(ctx, cfg, preset, h.num_devices));
+    ORTH_TRY(orth_hardware_find(ctx, &h, orth_cmd_flag(cmd, "cluster")));
+    if (orth_cmd_flag(cmd, "model") && !cmd->run_file)
+        ORTH_TRY(set_defaults(ctx, &cmd->config, cfg, h.num_devices));
     return orth_config_override(ctx, cfg, &cmd->config);
 }
 
@@ -47,7 +45,7 @@ static orth_status write_winner(orth_ctx *ctx, const orth_search *s, int32_t win
 
 static void say_assumed(const orth_cmd *cmd, const orth_config *base)
 {
-    if (orth_cmd_flag(cmd, "model") && !orth_cmd_flag(cmd, "json"))
+    if (orth_cmd_flag(cmd, "model") && !cmd->run_file && !orth_cmd_flag(cmd, "json"))
         printf("run            data.seq_len=%" PRId64 " train.global_batch=%" PRId64 " precision.compute=%s numerics.mode=%s\n", base->data_seq_len,
                base->train_global_batch, orth_option_choice(ORTH_OPT_precision_compute, (int)base->precision_compute),
                orth_option_choice(ORTH_OPT_numerics_mode, (int)base->numerics_mode));

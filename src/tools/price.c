@@ -33,10 +33,9 @@ static orth_status price_there(orth_ctx *ctx, const orth_place_to_run *where, co
 {
     orth_cluster_plan c;
     orth_hardware h = where->hardware;
-    const bool bf16 = cfg->precision_compute == ORTH_precision_compute_bf16;
     const int64_t steps = ORTH_CONFIG_IS_SET(cfg, train, steps) ? cfg->train_steps : 0;
     ORTH_TRY(orth_hardware_use(ctx, &h, p->num_ranks));
-    ORTH_TRY(orth_cluster_price(ctx, p, &h, bf16 ? ORTH_BF16 : ORTH_F32, steps, NULL, &c));
+    ORTH_TRY(orth_cluster_price(ctx, p, &h, orth_setup_compute(cfg), steps, NULL, &c));
     *out = (orth_price){.num_ranks = p->num_ranks, .worst_rank = c.worst_rank, .bytes = p->total.worst_bytes,
                         .limit_bytes = p->total.limit_bytes, .fits = p->total.fits, .step_s = c.step_s, .tokens_per_s = c.tokens_per_s,
                         .mfu = c.mfu, .hfu = c.hfu, .compute_s = c.compute_s, .update_s = c.update_s, .wait_s = c.wait_s,

@@ -1,0 +1,74 @@
+/* test_hf_model.c -- the model of a run from a config.json, without weights: the same as that of a folder with weights. */
+#include "test.h"
+
+#include <unistd.h>
+
+#include "base/files.h"
+#include "ckpt/hf.h"
+#include "tools/hf_model.h"
+#include "train/describe.h"
+
+static void read_by_keys(orth_ctx *ctx, const char *path, orth_model_config *out)
+{
+    orth_config cfg;
+    CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+    CHECK_OK(ctx, orth_hf_model_set(ctx, &cfg, path));
+    CHECK_OK(ctx, orth_describe_model(ctx, &cfg, out));
+    orth_config_release(ctx, &cfg);
+}
+
+TEST(keys_from_a_config_json_make_the_model_that_its_weights_are_read_into)
+{
+    static const char *const models[] = {"gpt2", "gpt2_erf", "llama", "llama_tied", "mistral", "qwen2", "qwen3"};
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(models); i++) {
+        orth_model_config a, b;
+        char path[512], *text;
+        size_t bytes;
+        snprintf(path, sizeof path, ORTH_TEST_DIR "/fixtures/models/%s/config.json", models[i]);
+        CHECK_OK(ctx, orth_file_read(ctx, path, &text, &bytes));
+        CHECK_OK(ctx, orth_hf_config_parse(ctx, &a, path, text, bytes));
+        read_by_keys(ctx, path, &b);
+        assert_true(a.family == b.family && a.layers == b.layers && a.hidden == b.hidden && a.heads == b.heads && a.kv_heads == b.kv_heads);
+        assert_true(a.head_dim == b.head_dim && a.ffn == b.ffn && a.vocab == b.vocab && a.max_seq == b.max_seq && a.tied == b.tied);
+        assert_true(a.norm_eps == b.norm_eps && a.qkv_bias == b.qkv_bias && a.out_bias == b.out_bias && a.mlp_bias == b.mlp_bias);
+        assert_true(a.qk_norm == b.qk_norm && a.gelu_erf == b.gelu_erf && a.dropout == b.dropout && a.attn_dropout == b.attn_dropout);
+        assert_true(a.family == ORTH_FAMILY_GPT2 || (a.rope_theta == b.rope_theta && a.rope_factor == b.rope_factor));
+        assert_true(a.family == ORTH_FAMILY_GPT2 || a.rope_factor == 1 ||
+                    (a.rope_low_freq == b.rope_low_freq && a.rope_high_freq == b.rope_high_freq && a.rope_original_seq == b.rope_original_seq));
+        orth_mem_free(ctx, text);
+    }
+    test_ctx_free(ctx);
+}
+
+TEST(a_mixture_of_experts_and_an_unknown_kind_are_refused_by_name)
+{
+    static const struct {
+        const char *text, *message;
+    } bad[] = {{"{\"model_type\": \"mixtral\", \"num_local_experts\": 8}", "num_local_experts=8: a mixture of experts"},
+               {"{\"model_type\": \"qwen3_moe\", \"num_experts\": 128}", "num_experts=128: a mixture of experts"},
+               {"{\"model_type\": \"mamba\"}", "model_type=\"mamba\" is not one of gpt2, llama"},
+               {"{\"model_type\": \"llama\"}", "num_hidden_layers"},
+               {"[1]", "config"}};
+    orth_ctx *ctx = test_ctx(1);
+    char path[128];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-config.json", (long)getpid());
+    for (int i = 0; i < ORTH_COUNT(bad); i++) {
+        orth_config cfg;
+        CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+        CHECK_OK(ctx, orth_file_write(ctx, path, bad[i].text, strlen(bad[i].text)));
+        CHECK_FAILS(ctx, ORTH_ERR_DATA, bad[i].message, orth_hf_model_set(ctx, &cfg, path));
+        orth_config_release(ctx, &cfg);
+    }
+    unlink(path);
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_from_a_config_json_make_the_model_that_its_weights_are_read_into),
+        cmocka_unit_test(a_mixture_of_experts_and_an_unknown_kind_are_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
