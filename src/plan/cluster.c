@@ -102,9 +102,19 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
         return s;
     *out = (orth_cluster_plan){.steps = (double)steps};
     sum_up(p, h, peak, out);
-    out->days = out->steps * out->step_s / 86400;
+    const double busy = out->steps * out->step_s / 86400, checkpoint = 12.0 * (double)p->total.num_elems; /* fp32 weights and moments */
+    if (h->failures_device_hours > 0)
+        out->goodput = orth_goodput_on(h, p->num_ranks, checkpoint, false);
+    if (h->failures_device_hours > 0 && h->failures_spot_hours > 0)
+        out->spot_goodput = orth_goodput_on(h, p->num_ranks, checkpoint, true);
+    if ((h->failures_device_hours > 0 && out->goodput.share == 0) || (h->failures_spot_hours > 0 && h->failures_device_hours > 0 && out->spot_goodput.share == 0))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: the section `failures` leaves no time for progress: an interruption in %.3g h, and a checkpoint of "
+                         "%.3g GB takes %.3g h", h->device_name, (out->goodput.share == 0 ? out->goodput : out->spot_goodput).between_s / 3600,
+                         checkpoint / 1e9, out->goodput.save_s / 3600);
+    out->days = h->failures_device_hours > 0 ? busy / out->goodput.share : busy;
     out->on_demand_usd = 24 * out->days * p->num_ranks * h->price_on_demand;
-    out->spot_usd = 24 * out->days * p->num_ranks * h->price_spot;
+    out->spot_usd = 24 * (out->spot_goodput.share > 0 ? busy / out->spot_goodput.share : out->days) * p->num_ranks * h->price_spot;
+    p->total.goodput = out->goodput.share;
     p->total.days = out->days;
     p->total.on_demand_usd = out->on_demand_usd;
     p->total.spot_usd = out->spot_usd;
@@ -154,8 +164,16 @@ static void add_cost(orth_ctx *ctx, orth_text *t, const orth_hardware *h, const 
     if (h->price_on_demand > 0)
         orth_text_addf(ctx, t, ", %.0f USD at %.2f USD a device and hour", c->on_demand_usd, h->price_on_demand);
     if (h->price_spot > 0)
-        orth_text_addf(ctx, t, ", %.0f USD at %.2f USD (spot), without interruptions", c->spot_usd, h->price_spot);
+        orth_text_addf(ctx, t, ", %.0f USD at %.2f USD (spot), %s", c->spot_usd, h->price_spot,
+                       c->spot_goodput.share > 0 ? "with what is lost when nodes are taken away" : "without interruptions");
     orth_text_add(ctx, t, h->price_on_demand > 0 || h->price_spot > 0 ? "\n" : "; the description has no price\n");
+}
+
+static void add_goodput(orth_ctx *ctx, orth_text *t, const char *name, const orth_goodput *g)
+{
+    if (g->share > 0)
+        orth_text_addf(ctx, t, "%s %.1f %% of the time makes progress: an interruption in %.3g h, a checkpoint of %.3g s every %.3g min\n", name,
+                       100 * g->share, g->between_s / 3600, g->save_s, g->interval_s / 60);
 }
 
 static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c)
@@ -171,6 +189,8 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     orth_text_addf(ctx, t, "\nspeed          %.6g tokens/s, %.5g a device; MFU %.3f, HFU %.3f\n", c->tokens_per_s,
                    c->tokens_per_s / p->num_ranks, c->mfu, c->hfu);
     add_cost(ctx, t, h, c);
+    add_goodput(ctx, t, "goodput       ", &c->goodput);
+    add_goodput(ctx, t, "goodput (spot)", &c->spot_goodput);
     orth_text_addf(ctx, t, "cluster        %d x %s, %.0f a node\n", p->num_ranks, h->device_name, h->node_devices);
 }
 

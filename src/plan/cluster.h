@@ -9,7 +9,7 @@
 #ifndef ORTH_PLAN_CLUSTER_H
 #define ORTH_PLAN_CLUSTER_H
 
-#include "plan/hardware.h"
+#include "plan/goodput.h"
 #include "plan/run_plan.h"
 
 typedef struct {
@@ -18,7 +18,8 @@ typedef struct {
     double compute_s, update_s, wait_s;    /* means over ranks; update is part of no other */
     double exposed_s[ORTH_NUM_GROUPS];     /* communication that computing waits for, on each group's links */
     double steps;            /* of the run; 0: not known */
-    double days, on_demand_usd, spot_usd;  /* of `steps`; 0: not known */
+    double days, on_demand_usd, spot_usd;  /* of `steps`, interruptions included where they are known; 0: not known */
+    orth_goodput goodput, spot_goodput;    /* share 0: not known */
 } orth_cluster_plan;
 
 /* What a rank, on a device of its own, may need. */

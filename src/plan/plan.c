@@ -129,7 +129,7 @@ static void add_ranks(orth_ctx *ctx, orth_text *out, const orth_plan *plans, int
 
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *p)
 {
-    char why[256], time[TIME_JSON_MAX], rates[160] = "", cost[128] = "", comm[ORTH_TRAFFIC_JSON_MAX], sent[ORTH_TRAFFIC_JSON_MAX];
+    char why[256], time[TIME_JSON_MAX], rates[160] = "", cost[160] = "", comm[ORTH_TRAFFIC_JSON_MAX], sent[ORTH_TRAFFIC_JSON_MAX];
     const double s = p->time.step_s;
     reasons(p, why, sizeof why);
     time_json(&p->time, time);
@@ -140,8 +140,8 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
                  p->cost.model_flops / s / p->peak_flops, p->cost.hardware_flops / s / p->peak_flops, (double)p->tokens / s);
     orth_text text = {0};
     if (p->worst_bytes)
-        snprintf(cost, sizeof cost, ", \"cost\": {\"days\": %.9g, \"on_demand_usd\": %.9g, \"spot_usd\": %.9g}", p->days,
-                 p->on_demand_usd, p->spot_usd);
+        snprintf(cost, sizeof cost, ", \"cost\": {\"days\": %.9g, \"on_demand_usd\": %.9g, \"spot_usd\": %.9g, \"goodput\": %.9g}", p->days,
+                 p->on_demand_usd, p->spot_usd, p->goodput);
     orth_text_add(ctx, &text, "{\"ranks\": [");
     add_ranks(ctx, &text, plans, num_ranks);
     orth_text_add(ctx, &text, "]");

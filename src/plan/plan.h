@@ -29,6 +29,7 @@ typedef struct {
     orth_rank_time time;       /* simulated, means over ranks in totals; step_s = 0: not priced */
     double peak_flops;         /* of all ranks together, as priced; of totals */
     double days, on_demand_usd, spot_usd; /* of the whole run on a described cluster; of totals; 0: not known */
+    double goodput;            /* share of that time that makes progress; 0: not known */
     const char *peaks;         /* of totals, inside of a JSON array: what is live at the peak of ranks (plan/peak.h); NULL: not looked for */
     char coords[96];           /* inside of a JSON object: place of the rank in the mesh */
 } orth_plan;
