@@ -1,4 +1,5 @@
 /* cmd_plan.c -- `orthant plan RUN.yaml`: what a run will need, without running it. */
+#include "base/files.h"
 #include "cli/cmd.h"
 #include "cli/memory.h"
 #include "plan/cases.h"
@@ -186,11 +187,21 @@ static orth_status plan_to_fit(orth_ctx *ctx, const orth_cmd *cmd)
     return ORTH_OK;
 }
 
+static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *path)
+{
+    char *yaml = orth_config_yaml(ctx, cfg);
+    const orth_status s = yaml ? orth_file_write(ctx, path, yaml, strlen(yaml)) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, yaml);
+    return s;
+}
+
 orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
 {
     if (orth_cmd_flag(cmd, "cases"))
         return plan_cases(ctx, cmd);
     orth_keep_freed_memory();
+    if (orth_cmd_flag(cmd, "out"))
+        ORTH_TRY(write_run(ctx, &cmd->config, orth_cmd_flag(cmd, "out")));
     if (orth_cmd_flag(cmd, "fit") || orth_cmd_flag(cmd, "ladder"))
         return plan_to_fit(ctx, cmd);
     if (orth_cmd_flag(cmd, "limit"))
