@@ -1,10 +1,12 @@
-/* test_hf_model.c -- runs from files of other programs: config.json of Hugging Face without weights, ds_config.json of DeepSpeed. */
+/* test_hf_model.c -- runs from files of other programs: config.json of Hugging Face without weights, ds_config.json of DeepSpeed,
+ * YAML files of Accelerate. */
 #include "test.h"
 
 #include <unistd.h>
 
 #include "base/files.h"
 #include "ckpt/hf.h"
+#include "tools/accelerate.h"
 #include "tools/deepspeed.h"
 #include "tools/hf_model.h"
 #include "train/describe.h"
@@ -117,12 +119,36 @@ TEST(a_deepspeed_configuration_that_contradicts_itself_is_refused)
     test_ctx_free(ctx);
 }
 
+TEST(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same)
+{
+    static const char text[] = "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\ndowncast_bf16: 'no'\nfsdp_config:\n"
+                               "  fsdp_activation_checkpointing: true\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+                               "  fsdp_backward_prefetch: BACKWARD_PRE\n  fsdp_offload_params: false\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
+                               "machine_rank: 0\nmain_training_function: main\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 4\n"
+                               "tpu_env: []\nuse_cpu: false\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    char path[128];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-acc.yaml", (long)getpid());
+    CHECK_OK(ctx, orth_config_init(ctx, &c));
+    CHECK_OK(ctx, orth_file_write(ctx, path, text, strlen(text)));
+    CHECK_OK(ctx, orth_accelerate_set(ctx, &c, path));
+    assert_true(c.parallel_dp == 4 && c.parallel_zero == ORTH_parallel_zero_2 && c.precision_compute == ORTH_precision_compute_bf16);
+    assert_true(c.memory_recompute == ORTH_memory_recompute_full && c.comm_prefetch == 1);
+    CHECK_OK(ctx, orth_file_write(ctx, path, "num_processes: many\n", 20));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "-acc.yaml:1:16: parallel.dp=many: must be a whole number", orth_accelerate_set(ctx, &c, path));
+    orth_config_release(ctx, &c);
+    unlink(path);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_from_a_config_json_make_the_model_that_its_weights_are_read_into),
         cmocka_unit_test(a_deepspeed_configuration_becomes_the_keys_that_mean_the_same),
         cmocka_unit_test(a_deepspeed_configuration_that_contradicts_itself_is_refused),
+        cmocka_unit_test(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same),
         cmocka_unit_test(a_mixture_of_experts_and_an_unknown_kind_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include "base/machine.h"
 #include "base/pool.h"
 #include "cli/verbs.h"
+#include "tools/accelerate.h"
 #include "tools/deepspeed.h"
 #include "tools/hf_model.h"
 #include "train/setup.h"
@@ -204,6 +205,8 @@ orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, 
         ORTH_TRY(set_model(ctx, cfg, orth_cmd_flag(cmd, "model")));
     if (orth_cmd_flag(cmd, "deepspeed"))
         ORTH_TRY(orth_deepspeed_set(ctx, cfg, orth_cmd_flag(cmd, "deepspeed")));
+    if (orth_cmd_flag(cmd, "accelerate"))
+        ORTH_TRY(orth_accelerate_set(ctx, cfg, orth_cmd_flag(cmd, "accelerate")));
     ORTH_TRY(set_from_environment(ctx, cfg));
     for (int i = 0; i < args->num_settings; i++)
         if (!is_compared(cmd, args->settings[i]))
