@@ -54,7 +54,7 @@ static void say_assumed(const orth_cmd *cmd, const orth_config *base)
 static orth_status search(orth_ctx *ctx, const orth_cmd *cmd, const orth_config *base)
 {
     const char *goal = orth_cmd_flag(cmd, "goal"), *plans = orth_cmd_flag(cmd, "plans"), *out = orth_cmd_flag(cmd, "out");
-    const int max_plans = plans ? atoi(plans) : 60;
+    const int max_plans = plans ? atoi(plans) : 40;
     orth_goal g = ORTH_GOAL_TIME;
     orth_search s;
     char *text = NULL;

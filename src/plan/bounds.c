@@ -15,7 +15,8 @@ orth_status orth_bounds_make(orth_ctx *ctx, orth_bounds *out, const orth_model_c
     *out = (orth_bounds){.model = model, .hardware = h, .step = step};
     ORTH_TRY(orth_hardware_peak(ctx, h, step->compute, &out->peak));
     out->cuts = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t *, model->layers + 1);
-    return out->cuts ? ORTH_OK : ORTH_ERR_NOMEM;
+    out->v_flight = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t *, model->layers + 1);
+    return out->cuts && out->v_flight ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 void orth_bounds_release(orth_ctx *ctx, orth_bounds *b)
@@ -462,6 +463,8 @@ static double in_flight(const layout_bound *x, int64_t stage)
         return m;
     if (strcmp(x->l->pipeline, "interleaved") == 0 && v > 1)
         return fmin(m * v, 2 * (left - 1) + (v - 1) * p + 1);
+    if (x->v_shape)
+        return x->b->v_flight[x->l->pp][(int64_t)fmin(m, 2 * p) * x->l->pp + stage];
     if (strcmp(x->l->pipeline, "1f1b") == 0 || strcmp(x->l->pipeline, "zb-h1") == 0)
         return fmin(m, left);
     return 1;
@@ -514,6 +517,37 @@ static orth_status cut_of(orth_ctx *ctx, orth_bounds *b, const orth_layout *l, i
     return ORTH_OK;
 }
 
+/* Most pairs of a rank between F and BI at once. */
+static int32_t peak_of(const orth_action_list *l)
+{
+    int32_t now = 0, peak = 0;
+    for (int32_t i = 0; i < l->num_actions; i++) {
+        now += l->actions[i].kind == ORTH_ACTION_F;
+        now -= l->actions[i].kind == ORTH_ACTION_BI || l->actions[i].kind == ORTH_ACTION_B;
+        peak = ORTH_MAX(peak, now);
+    }
+    return peak;
+}
+
+/* zb-v has no closed form: counted in its schedule, of 2 p micro-batches at most, since more of them have no fewer under way. */
+static orth_status count_v_flight(orth_ctx *ctx, orth_bounds *b, int64_t p, int64_t m)
+{
+    orth_arena arena = {0};
+    orth_schedule schedule;
+    m = ORTH_MIN(m, 2 * p);
+    if (!b->v_flight[p])
+        b->v_flight[p] = ORTH_ARENA_ARRAY(ctx, &b->arena, int32_t, (2 * p + 1) * p);
+    if (!b->v_flight[p])
+        return ORTH_ERR_NOMEM;
+    if (b->v_flight[p][m * p])
+        return ORTH_OK;
+    const orth_status s = orth_schedule_make(ctx, &arena, &schedule, "zb-v", (int)p, 2, (int)m);
+    for (int64_t r = 0; s == ORTH_OK && r < p; r++)
+        b->v_flight[p][m * p + r] = peak_of(&schedule.lists[r]);
+    orth_arena_release(ctx, &arena);
+    return s;
+}
+
 orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs *c, const orth_layout *l, orth_bound *out)
 {
     const orth_schedule_kind *kind = orth_schedule_kind_find(l->pipeline);
@@ -521,6 +555,8 @@ orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs 
                       .m = (double)orth_layout_micro_batches(l, 0), .send = send_seconds(b, l), .split = kind && kind->split,
                       .v_shape = strcmp(l->pipeline, "zb-v") == 0 && l->virtual_stages == 2};
     ORTH_TRY(cut_of(ctx, b, l, x.chunks, &x.cut));
+    if (x.v_shape)
+        ORTH_TRY(count_v_flight(ctx, b, l->pp, (int64_t)x.m));
     *out = (orth_bound){.step_s = step_bound(&x)};
     for (int64_t stage = 0; stage < l->pp; stage++)
         out->bytes = fmax(out->bytes, stage_bytes(&x, stage));

@@ -41,6 +41,7 @@ typedef struct {
     double peak;                               /* FLOP/s of a device in the compute type */
     orth_arena arena;
     int32_t **cuts;                            /* [layers + 1] by number of chunks: first layer of each; NULL: not asked for yet */
+    int32_t **v_flight;                        /* [layers + 1] by stages p: in_flight of zb-v, [2 p + 1 micro-batches][p]; 0, NULL: likewise */
 } orth_bounds;
 
 /* ORTH_ERR_ARG where the devices do not have the type of `step`; ORTH_ERR_NOMEM. */

@@ -8,9 +8,9 @@
 
 #include "base/text.h"
 
-#define PLANS_OF_A_KIND 4      /* popular choices, and limits of memory: the best of few plans, not proved */
+#define PLANS_OF_A_KIND 2      /* popular choices, and limits of memory: the best of few plans, not proved */
 #define NUM_LIMITS 3
-#define NUM_REPRICED 3         /* of the best, on changed clusters */
+#define NUM_REPRICED 2         /* of the best, on changed clusters */
 
 /* ---- popular choices ---- */
 
@@ -101,9 +101,22 @@ typedef struct {
     double changed_s[ORTH_COUNT(changes)][NUM_REPRICED];  /* steps of the best */
 } found;
 
+/* Bounds of memory are some way below what layouts need, so that the first ones in the order of their bounds often do not fit. One that fits
+ * for sure is looked for among those with bounds well below the limit; the proof then has something to compare with. */
+#define SURE_TO_FIT 0.75
+
+static orth_status find_one_that_fits(orth_ctx *ctx, found *f, int32_t max_plans)
+{
+    const orth_hardware *h = &f->s->where.hardware;
+    const orth_search_question q = {.limit_bytes = SURE_TO_FIT * 0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB), .max_plans = max_plans};
+    orth_search_answer ignored;
+    return orth_search_ask(ctx, f->s, &q, &ignored);
+}
+
 static orth_status find_best(orth_ctx *ctx, found *f, int32_t max_plans)
 {
     orth_search_question q = {.without = f->list, .max_plans = max_plans};
+    ORTH_TRY(find_one_that_fits(ctx, f, max_plans));
     while (f->num_best < ORTH_SEARCH_BEST) {
         orth_search_answer *a = &f->best[f->num_best];
         ORTH_TRY(orth_search_ask(ctx, f->s, &q, a));
