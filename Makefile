@@ -46,6 +46,7 @@ soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another 
 	ORTH_AGAIN_CASES=300 $(BUILD)/test_recompute_auto
 	ORTH_BOUNDS=2000 $(BUILD)/test_bounds
 	ORTH_SPACES=200 $(BUILD)/test_search
+	ORTH_CHUNK_CASES=300 $(BUILD)/test_recompute
 	ORTH_ALARMS=200 $(BUILD)/test_watchdog
 	ORTH_FAULTS=400 $(BUILD)/test_train_faults
 	ORTH_FAULTS=all $(BUILD)/test_faults

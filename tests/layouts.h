@@ -20,6 +20,7 @@ typedef struct {
     bool bf16x6;              /* precision.fp32_products */
     bool keep_packed;         /* of the layout, not of what one rank computes */
     orth_recompute recompute; /* the same */
+    int32_t ffn_chunk_rows, head_chunk_rows; /* the same */
     bool doc_mask;
     int32_t steps;
     int threads;              /* of each rank */
@@ -70,6 +71,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     if (c->recompute.kind)
         layout_say(out, n, ", recompute %d (%d%s)", (int)c->recompute.kind, (int)c->recompute.layers,
                    c->recompute.split_input ? " split" : c->recompute.block ? " block" : "");
+    if (c->ffn_chunk_rows)
+        layout_say(out, n, ", chunks of %d", (int)c->ffn_chunk_rows);
     layout_say(out, n, "%s%s", l->owner ? ", owner" : "", c->keep_packed ? ", packed weights" : "");
     for (int64_t r = 0; r < l->num_stage_layers; r++)
         layout_say(out, n, "%s%g", r ? ":" : ", layers ", l->stage_layers[r]);
@@ -204,6 +207,9 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         c.recompute = layout_recompute((int)ORTH_MAX(test_rand_int(seed, 2000, -4, LAYOUT_NUM_RECOMPUTE - 1), 0));
         c.recompute.split_input = seed / 4 % 2 && !l->sequence_parallel &&
                                   (c.recompute.kind == ORTH_RECOMPUTE_FULL || c.recompute.kind == ORTH_RECOMPUTE_SQRT);
+        static const int32_t chunks[] = {0, 0, 0, 1, 8, 20};
+        c.ffn_chunk_rows = chunks[test_rand_int(seed, 2001, 0, 5)];
+        c.head_chunk_rows = test_rand_int(seed, 2002, 0, 3) ? 0 : 4;
         c.doc_mask = LAYOUT_PICK(0, 0, 1);
         c.model.tied = LAYOUT_PICK(0, 1);
         c.model.dropout = c.model.embed_dropout = c.model.attn_dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
@@ -247,7 +253,8 @@ static inline orth_model_shape layout_shape(const layout_case *c)
                               .parts = (int32_t)c->layout.parts, .compute = c->compute,
                               .space = c->seed % 4 == 1 ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST, .doc_mask = c->doc_mask,
                               .lr_factors = {"lr", 3 * grouped, lr}, .decay_factors = {"decay", 2 * grouped, decay},
-                              .optimizer = ORTH_OP_adamw, .comm = c->comm, .keep_packed = c->keep_packed, .recompute = c->recompute};
+                              .optimizer = ORTH_OP_adamw, .comm = c->comm, .keep_packed = c->keep_packed, .recompute = c->recompute,
+                              .ffn_chunk_rows = c->ffn_chunk_rows, .head_chunk_rows = c->head_chunk_rows};
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* test_recompute.c -- activations that are made again (program/lower/recompute.h): every policy computes the bits of a plain run in
- * every kind of layout, keeps less, and repeats exactly what it says. ORTH_LAYOUT_SEED: the first of the random layouts. */
+ * every kind of layout, keeps less, and repeats exactly what it says; and so do chunks of rows (lower/chunks.c). ORTH_LAYOUT_SEED: the
+ * first of the random layouts; ORTH_CHUNK_CASES: how many have chunks. */
 #include <time.h>
 
 #include "layout_run.h"
@@ -93,6 +94,64 @@ TEST(policies_keep_as_little_as_they_say)
     assert_true(two[TWO] <= two[FULL] - 8 * 4 * input + one[FULL] && two[SQRT] < two[FULL]);
     assert_true(two[ALL] < two[NONE] / 4); /* eight micro-batches keep an input each, and one has all */
     test_ctx_free(ctx);
+}
+
+TEST(chunks_are_whole_sequences_or_equal_canonical_parts_of_one)
+{
+    static const struct { int64_t most, seqs, len; int32_t parts; int64_t rows; int32_t of; } cases[] = {
+        {1000, 4, 64, 8, 256, 1}, {200, 4, 64, 8, 128, 1}, {64, 4, 64, 8, 64, 1}, {63, 4, 64, 8, 32, 8}, {1, 4, 64, 8, 8, 8},
+        {100, 3, 64, 8, 64, 1},   {20, 3, 64, 8, 16, 8},   {10, 1, 60, 8, 60, 1}, {1, 2, 64, 1, 64, 1},
+    };
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        int32_t of;
+        assert_int_equal(orth_ffn_chunk_rows(cases[i].most, cases[i].seqs, cases[i].len, cases[i].parts, &of), cases[i].rows);
+        assert_int_equal(of, cases[i].of);
+    }
+}
+
+TEST(hidden_values_of_a_feed_forward_in_chunks_never_exist_for_all_tokens)
+{
+    orth_ctx *ctx = test_ctx(1);
+    layout_case c = deep_case(1);
+    compiled plain, x;
+    int32_t forward = 0, again = 0;
+    compile(ctx, &c, 0, &plain);
+    c.ffn_chunk_rows = 16;
+    compile(ctx, &c, 0, &x);
+    for (int32_t i = 0; i < x.p.num_instrs; i++) {
+        const orth_instr *n = &x.p.instrs[i];
+        if (n->op != ORTH_OP_swiglu)
+            continue;
+        forward += n->phase == ORTH_PHASE_FORWARD;
+        again += n->recomputed;
+        assert_int_equal(n->out[0].dim[0], 16);
+        assert_int_equal(x.p.buffers[n->out[0].buffer].bytes, 16 * 48 * sizeof(float));
+        assert_int_equal(x.p.buffers[n->in[0].buffer].bytes, 16 * 96 * sizeof(float));
+    }
+    assert_int_equal(forward, 16 * 8 * 4); /* layers, micro-batches, chunks */
+    assert_int_equal(again, forward);
+    const size_t hidden = 64 * (96 + 48) * sizeof(float); /* of a layer; the layer at the peak has some of its own */
+    assert_true(x.p.transient_bytes[x.p.space] <= plain.p.transient_bytes[x.p.space] - 15 * hidden);
+    assert_true(orth_program_cost(&x.p).model_flops == orth_program_cost(&plain.p).model_flops);
+    release(ctx, &x);
+    release(ctx, &plain);
+    test_ctx_free(ctx);
+}
+
+TEST(a_feed_forward_in_chunks_computes_the_bits_of_a_plain_run)
+{
+    const uint64_t seed = first_seed();
+    const char *given = getenv("ORTH_CHUNK_CASES");
+    const int num = given ? atoi(given) : 5;
+    for (int i = 0, k = 0; i < num; i++, k++) {
+        layout_case c = layout_random_case(seed * 1000 + (uint64_t)k, LAYOUT_ANY);
+        while (orth_layout_ranks(&c.layout) > 8)
+            c = layout_random_case(seed * 1000 + (uint64_t)++k, LAYOUT_ANY);
+        c.ffn_chunk_rows = i % 3 == 0 ? 1 : i % 3 == 1 ? 6 : 24;
+        c.head_chunk_rows = i % 2 ? 2 : 0;
+        c.steps = 2;
+        check_layout(&c);
+    }
 }
 
 /* Eight layers of eight micro-batches wait with half of their inputs each; at the peak one of them has both its half and the whole. */
@@ -194,6 +253,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_policy_computes_the_bits_of_a_plain_run),
         cmocka_unit_test(policies_keep_as_little_as_they_say),
+        cmocka_unit_test(chunks_are_whole_sequences_or_equal_canonical_parts_of_one),
+        cmocka_unit_test(hidden_values_of_a_feed_forward_in_chunks_never_exist_for_all_tokens),
+        cmocka_unit_test(a_feed_forward_in_chunks_computes_the_bits_of_a_plain_run),
         cmocka_unit_test(ranks_of_tensor_parallelism_keep_a_part_of_each_input),
         cmocka_unit_test(split_inputs_compute_the_bits_of_a_plain_run),
         cmocka_unit_test(what_is_made_again_repeats_the_forward_and_counts_as_hardware_flops),

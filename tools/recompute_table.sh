@@ -1,6 +1,6 @@
 #!/bin/bash
-# recompute_table.sh TEXT [split] -- the tables of docs/memory.md: what `plan` says of rank 0 of a run under each policy of recomputation;
-# split: on four ranks, with the inputs of layers split over two of them.
+# recompute_table.sh TEXT [split|chunks] -- the tables of docs/memory.md: what `plan` says of rank 0 of a run under each policy of
+# recomputation; split: on four ranks, with the inputs of layers split over two of them; chunks: with rows in chunks.
 set -euo pipefail
 text=$1
 orthant=${ORTHANT:-orthant}
@@ -23,6 +23,16 @@ if [ "${2:-}" = split ]; then
     "memory.recompute=full"
     "memory.recompute=full memory.recompute_split=true"
     "memory.recompute=full parallel.sequence_parallel=true"
+  )
+fi
+if [ "${2:-}" = chunks ]; then
+  policies=(
+    "memory.recompute=none"
+    "memory.ffn_chunk_rows=64"
+    "memory.recompute=full"
+    "memory.recompute=full memory.head_chunk_rows=64"
+    "memory.recompute=full memory.head_chunk_rows=64 memory.ffn_chunk_rows=64"
+    "memory.recompute=full memory.head_chunk_rows=32 memory.ffn_chunk_rows=32"
   )
 fi
 echo "| options | activations and communication, bytes | of those of a plain run | FLOPs computed / FLOPs of the model |"

@@ -6,10 +6,6 @@
 
 #include "model/layer.h"
 
-/* A chunk of the head has about this many rows: enough for the products to run at full speed, few
- * enough that its logits stay a fraction of what they would be for a micro-batch. */
-#define HEAD_CHUNK_ROWS 512
-
 static void build_embed(orth_layer_builder *b)
 {
     orth_graph *g = b->g;
@@ -180,20 +176,42 @@ int64_t orth_head_leaves(int64_t seq_len, int64_t parts)
     return leaves;
 }
 
-int64_t orth_head_chunks(int64_t leaves, int64_t num_seqs, int64_t seq_len)
+int64_t orth_head_chunks(int64_t leaves, int64_t num_seqs, int64_t seq_len, int64_t rows)
 {
     int64_t chunks = 1;
-    while (leaves % (2 * chunks) == 0 && seq_len / chunks > HEAD_CHUNK_ROWS)
+    while (leaves % (2 * chunks) == 0 && seq_len / chunks > rows)
         chunks *= 2;
     return chunks == 1 && num_seqs == 1 && leaves % 2 == 0 ? 2 : chunks;
 }
 
 /* A rank has the leaves of its tokens. */
-static void choose_head_chunks(orth_compile_spec *spec, int32_t parts)
+static void choose_head_chunks(orth_compile_spec *spec, int32_t parts, int32_t rows)
 {
     const int32_t cp = ORTH_MAX(spec->mesh.size[ORTH_GROUP_CP], 1);
     spec->head_leaves = (int32_t)orth_head_leaves((int64_t)spec->seq_len * cp, parts) / cp;
-    spec->head_chunks = (int32_t)orth_head_chunks(spec->head_leaves, spec->num_seqs, spec->seq_len);
+    spec->head_chunks = (int32_t)orth_head_chunks(spec->head_leaves, spec->num_seqs, spec->seq_len,
+                                                  rows > 0 ? rows : ORTH_HEAD_CHUNK_ROWS);
+}
+
+int64_t orth_ffn_chunk_rows(int64_t most, int64_t num_seqs, int64_t seq_len, int32_t token_parts, int32_t *parts)
+{
+    int64_t rows = num_seqs * seq_len, within = seq_len % token_parts == 0 ? token_parts : 1;
+    while (rows > seq_len && rows > most)
+        rows = rows / seq_len % 2 == 0 ? rows / 2 : seq_len;
+    while (rows <= seq_len && rows > most && within > 1) {
+        rows /= 2;
+        within /= 2;
+    }
+    *parts = rows < seq_len ? token_parts : 1;
+    return rows;
+}
+
+static void choose_ffn_chunks(orth_compile_spec *spec, const orth_model_shape *shape)
+{
+    int32_t parts = 1;
+    if (shape->ffn_chunk_rows > 0 && shape->mode != ORTH_MODE_DECODE)
+        spec->chunk_rows = (int32_t)orth_ffn_chunk_rows(shape->ffn_chunk_rows, spec->num_seqs, spec->seq_len, spec->token_parts, &parts);
+    spec->chunk_parts = parts;
 }
 
 static orth_status build_all(orth_model_blocks *m, const orth_model_config *c, const orth_model_shape *shape)
@@ -214,6 +232,7 @@ static orth_status build_all(orth_model_blocks *m, const orth_model_config *c, c
         graphs[i]->num_forward = graphs[i]->num_nodes;
         if (shape->mode == ORTH_MODE_TRAIN)
             ORTH_TRY(orth_graph_differentiate(graphs[i], graphs[i] != &m->embed));
+        orth_graph_mark_chunked(graphs[i]);
     }
     orth_block *layers = ORTH_ARENA_ARRAY(m->ctx, &m->arena, orth_block, c->layers);
     if (!layers)
@@ -245,7 +264,8 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
         .chunks = shape->chunks, .num_chunks = shape->num_chunks, .actions = shape->actions,
         .num_actions = shape->num_actions, .async = shape->async, .keep_packed = shape->keep_packed,
     };
-    choose_head_chunks(&out->spec, shape->parts);
+    choose_head_chunks(&out->spec, shape->parts, shape->head_chunk_rows);
+    choose_ffn_chunks(&out->spec, shape);
     orth_graph_init(ctx, &out->embed);
     orth_graph_init(ctx, &out->layer);
     orth_graph_init(ctx, &out->final);

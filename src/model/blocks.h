@@ -28,6 +28,8 @@ typedef struct {
     orth_place_in_mesh mesh;      /* this rank's place; all zero: alone */
     orth_comm_policy comm;
     orth_recompute recompute;     /* training */
+    int32_t ffn_chunk_rows;       /* rows of the feed-forward that are computed at once, at most; 0: all */
+    int32_t head_chunk_rows;      /* the same of the head; 0: ORTH_HEAD_CHUNK_ROWS */
     bool keep_packed;             /* as in orth_compile_spec */
     const orth_chunk *chunks;     /* as in orth_compile_spec; outlive the blocks */
     int32_t num_chunks;
@@ -52,9 +54,14 @@ void orth_model_blocks_release(orth_model_blocks *b);
 
 /* Canonical leaves of a sequence in the head's weight gradient, which depend on the problem only. */
 int64_t orth_head_leaves(int64_t seq_len, int64_t parts);
-/* Chunks in which the head computes a sequence, or a rank's seq_len tokens of one, of that many leaves: as many as keep
- * the logits small. */
-int64_t orth_head_chunks(int64_t leaves, int64_t num_seqs, int64_t seq_len);
+/* Chunks in which the head computes a sequence, or a rank's seq_len tokens of one, of that many leaves: of at most `rows` rows
+ * where there are as many leaves. By default enough rows for the products to run at full speed, few enough that the logits stay a
+ * fraction of what they would be for a micro-batch. */
+#define ORTH_HEAD_CHUNK_ROWS 512
+int64_t orth_head_chunks(int64_t leaves, int64_t num_seqs, int64_t seq_len, int64_t rows);
+/* Rows of a chunk of the feed-forward: `most` or fewer, but a canonical part of a sequence at least; whole sequences, or a power of two
+ * of the token_parts parts of one, if they are equal: *parts is then token_parts, else 1. num_seqs sequences of seq_len tokens. */
+int64_t orth_ffn_chunk_rows(int64_t most, int64_t num_seqs, int64_t seq_len, int32_t token_parts, int32_t *parts);
 /* What this rank has of a weight; name and factors of its own only a parameter has. */
 orth_param_desc orth_weight_here(const orth_model_config *c, const orth_model_shape *shape, orth_weight_id id);
 

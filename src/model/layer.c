@@ -151,6 +151,13 @@ orth_value orth_layer_row(orth_layer_builder *b, orth_weight_id weight, orth_wei
     return y;
 }
 
+void orth_layer_in_chunks(orth_layer_builder *b, int32_t first)
+{
+    const bool wanted = b->s->ffn_chunk_rows > 0 && b->s->mode != ORTH_MODE_DECODE && !b->g->failed;
+    for (int32_t i = first; wanted && i < b->g->num_nodes; i++)
+        b->g->nodes[i].chunked = b->g->nodes[i].op == ORTH_OP_linear || b->g->nodes[i].op == ORTH_OP_swiglu;
+}
+
 static orth_value head_norm(orth_layer_builder *b, orth_value qkv, int64_t R)
 {
     const orth_param_desc out = orth_layer_weight(b, ORTH_WEIGHT_attn_out); /* its columns are the heads */

@@ -49,6 +49,8 @@ orth_value orth_layer_enter(orth_layer_builder *b, orth_value x);
 orth_value orth_layer_column(orth_layer_builder *b, orth_weight_id weight, orth_weight_id bias, orth_value x, orth_act act);
 /* Row-parallel product with a weight that is split by columns, from inside to outside: y = x w^T summed over ranks, + bias. */
 orth_value orth_layer_row(orth_layer_builder *b, orth_weight_id weight, orth_weight_id bias, orth_value x);
+/* From node `first` on to the row product: computed a chunk of rows at a time, where the shape says so. */
+void orth_layer_in_chunks(orth_layer_builder *b, int32_t first);
 /* The attention sublayer after its norm: qkv product, [QK-norm, rotation,] attention, output product. */
 orth_value orth_layer_attention(orth_layer_builder *b, orth_value x);
 

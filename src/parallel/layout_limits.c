@@ -44,7 +44,7 @@ bool orth_layout_program_is_not_too_long(const judge *j)
     const orth_layout *l = j->l;
     const int64_t share = orth_layout_share(l, 0), micro = orth_layout_micro_batches(l, 0);
     const int64_t layers = orth_div_up(j->d->layers, l->pp), tokens = l->seq_len / ORTH_MIN(l->cp, l->seq_len);
-    const int64_t chunks = orth_head_chunks(orth_head_leaves(l->seq_len, l->parts), l->micro_batch, tokens);
+    const int64_t chunks = orth_head_chunks(orth_head_leaves(l->seq_len, l->parts), l->micro_batch, tokens, ORTH_HEAD_CHUNK_ROWS);
     const bool calls = l->tp > 1 || l->cp > 1, exchanges = l->cp > 1 || l->sequence_parallel;
     if (share > MAX_INSTRS) /* so that what follows cannot overflow */
         return SAY(j, "the {} sequences of a dp rank are more than {}: its step would be too long a program", share, MAX_INSTRS);

@@ -179,6 +179,8 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .comm = {.overlap = cfg->comm_overlap, .bucket_bytes = cfg->comm_bucket_mb * MB,
                  .prefetch = (int32_t)cfg->comm_prefetch, .prefetch_bytes = cfg->comm_prefetch_mb * MB,
                  .keep_gathered = !cfg->parallel_reshard_after_forward},
+        .head_chunk_rows = (int32_t)cfg->memory_head_chunk_rows,
+        .ffn_chunk_rows = (int32_t)cfg->memory_ffn_chunk_rows,
         .keep_packed = cfg->memory_packed_weights,
         .recompute = setup_recompute(cfg),
     };

@@ -132,3 +132,57 @@ orth_status orth_graph_done(orth_graph *g)
 {
     return g->failed;
 }
+
+/* ---- rows in chunks ---- */
+
+static bool reads(const orth_node *n, orth_value v)
+{
+    for (int k = 0; k < n->num_in; k++)
+        if (n->in[k] == v)
+            return true;
+    return false;
+}
+
+/* Whether a chunked forward node reads v. */
+static bool read_in_chunks(const orth_graph *g, orth_value v)
+{
+    for (int32_t i = 0; i < g->num_forward; i++)
+        if (g->nodes[i].chunked && reads(&g->nodes[i], v))
+            return true;
+    return false;
+}
+
+/* Backward nodes that read what chunks make of the forward, or a matrix of theirs, or make the gradient of one. A bias's gradient is a
+ * sum over whole sequences. */
+static bool belongs_to_chunks(const orth_graph *g, const orth_node *n)
+{
+    for (int k = 0; k < n->num_in; k++) {
+        const orth_value_info *v = n->in[k] == ORTH_NO_VALUE ? NULL : &g->values[n->in[k]];
+        if (v && v->kind == ORTH_VALUE_TEMP && v->producer < g->num_forward && g->nodes[v->producer].chunked &&
+            read_in_chunks(g, n->in[k]))
+            return true;
+        if (v && v->kind == ORTH_VALUE_PARAM && v->num_dims == 2 && read_in_chunks(g, n->in[k]))
+            return true;
+    }
+    for (orth_value p = 0; n->param >= 0 && !n->leaves && p < g->num_values; p++)
+        if (g->values[p].kind == ORTH_VALUE_PARAM && g->values[p].slot == n->param)
+            return read_in_chunks(g, p);
+    return false;
+}
+
+void orth_graph_mark_chunked(orth_graph *g)
+{
+    bool any = false;
+    for (int32_t i = 0; i < g->num_forward; i++)
+        any = any || g->nodes[i].chunked;
+    for (int32_t i = g->num_forward; any && i < g->num_nodes; i++)
+        g->nodes[i].chunked = belongs_to_chunks(g, &g->nodes[i]);
+    for (orth_value v = 0; any && v < g->num_values; v++) {
+        const int32_t producer = g->values[v].producer;
+        bool inside = g->values[v].kind == ORTH_VALUE_TEMP && producer >= 0 && g->nodes[producer].chunked && v != g->output &&
+                      v != g->input_grad;
+        for (int32_t i = 0; inside && i < g->num_nodes; i++)
+            inside = g->nodes[i].chunked || !reads(&g->nodes[i], v);
+        g->values[v].chunked = inside;
+    }
+}

@@ -43,6 +43,7 @@ typedef struct {
     const char *name;   /* static or in the graph's arena; for people */
     int32_t weight;     /* PARAM: which weight of the model it is, a number that the model gives */
     int32_t producer;   /* node, -1 */
+    bool chunked;       /* only chunked nodes read and write it */
 } orth_value_info;
 
 typedef struct {
@@ -55,6 +56,7 @@ typedef struct {
     bool leaves;        /* that output is [B, n], one leaf per sequence, to be merged by tree_acc */
     bool for_weights;   /* backward node that the gradient of the block's input does not need: a split backward
                            leaves it to the weight gradient */
+    bool chunked;       /* computed a chunk of rows at a time, with all others that are (lower/chunks.c) */
 } orth_node;
 
 typedef struct {
@@ -95,6 +97,9 @@ orth_status orth_graph_differentiate(orth_graph *g, bool needs_input_grad);
 /* Says which nodes of the backward pass are for weights only, and puts products among them behind the calls of other ranks
  * that need not wait for them (delay_products.c). */
 orth_status orth_graph_delay_products(orth_graph *g);
+
+/* Some forward nodes, neighbours, are chunked: finds the backward nodes that compute with the same rows, and the values in between. */
+void orth_graph_mark_chunked(orth_graph *g);
 
 /* Name of a data slot. */
 const char *orth_data_slot_name(orth_data_slot slot);

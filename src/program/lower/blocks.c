@@ -42,7 +42,12 @@ static orth_operand read_value(orth_builder *b, const orth_block *block, orth_bl
     return env->of[v];
 }
 
-static orth_operand make_value(orth_builder *b, const orth_block *block, orth_block_env *env, orth_value v)
+orth_operand orth_build_read(orth_builder *b, const orth_block *block, orth_block_env *env, orth_value v)
+{
+    return read_value(b, block, env, v, -1);
+}
+
+orth_operand orth_build_make(orth_builder *b, const orth_block *block, orth_block_env *env, orth_value v)
 {
     if (v == ORTH_NO_VALUE)
         return orth_operand_absent;
@@ -78,7 +83,7 @@ static void call_by_sequence(const lowering *l, orth_op op)
     orth_builder *b = l->b;
     const int32_t B = b->spec->num_seqs;
     orth_operand x = read_value(b, l->block, l->env, l->node->in[0], -1);
-    orth_operand y = make_value(b, l->block, l->env, l->node->out[0]);
+    orth_operand y = orth_build_make(b, l->block, l->env, l->node->out[0]);
     orth_operand *in = b->cut, *out = b->cut + B;
     for (int32_t i = 0; i < B; i++) {
         in[i] = sequence_rows(b, x, i);
@@ -137,7 +142,7 @@ static void read_inputs(const lowering *l, orth_operand *in)
 static void make_outputs(const lowering *l, orth_operand *out)
 {
     for (int k = 0; k < l->node->num_out; k++)
-        out[k] = make_value(l->b, l->block, l->env, l->node->out[k]);
+        out[k] = orth_build_make(l->b, l->block, l->env, l->node->out[k]);
 }
 
 /* Layers share a graph, not their dropouts. */
@@ -194,6 +199,13 @@ static const lower_fn lowers[ORTH_NUM_OPS] = {
 #undef OP
 };
 
+void orth_build_node(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t node, const orth_leaves *leaves)
+{
+    const orth_node *n = &block->graph->nodes[node];
+    orth_build_from_node(b, block->kind, node);
+    lowers[n->op](&(lowering){b, block, env, n, leaves});
+}
+
 /* Expands forward node `node`, whose output was forgotten, where the backward reads it: those that it needs come first. */
 static void make_again(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t node)
 {
@@ -202,11 +214,13 @@ static void make_again(orth_builder *b, const orth_block *block, orth_block_env 
     const int32_t from_node = b->node;
     const bool recomputed = b->recomputed;
     const orth_node *n = &block->graph->nodes[node];
-    for (int k = 0; k < n->num_in; k++)
+    for (int k = 0; k < n->num_in && !n->chunked; k++)
         read_value(b, block, env, n->in[k], -1);
     b->recomputed = true;
-    orth_build_from_node(b, block->kind, node);
-    lowers[n->op](&(lowering){b, block, env, n, &none});
+    if (n->chunked)
+        orth_build_chunks(b, block, env, false);
+    else
+        orth_build_node(b, block, env, node, &none);
     b->recomputed = recomputed;
     orth_build_from_node(b, from_block, from_node);
 }
@@ -229,11 +243,17 @@ static void make_inputs_again(orth_builder *b, const orth_block *block, orth_blo
 static void expand(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t first, int32_t end,
                    orth_action_kind kind, const orth_leaves *leaves)
 {
+    bool chunked = kind == ORTH_ACTION_W; /* done by then */
     for (int32_t i = first; i < end && !b->p->failed; i++) {
         const orth_node *n = &block->graph->nodes[i];
+        if (n->chunked && !chunked)
+            orth_build_chunks(b, block, env, i >= block->graph->num_forward);
+        chunked = chunked || n->chunked;
+        if (n->chunked)
+            continue;
         orth_build_from_node(b, block->kind, i);
         if (!skipped(kind, n))
-            lowers[n->op](&(lowering){b, block, env, n, leaves});
+            orth_build_node(b, block, env, i, leaves);
         else if (kind == ORTH_ACTION_BI)
             make_inputs_again(b, block, env, n);
     }

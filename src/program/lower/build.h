@@ -147,6 +147,10 @@ typedef struct {
     const bool *again;  /* [num_forward] nodes whose outputs are made again for the backward; NULL: none */
 } orth_block_env;
 
+/* The operand of a value of all rows: made again where it was forgotten; made where it is not there yet. The instructions of a node. */
+orth_operand orth_build_read(orth_builder *b, const orth_block *block, orth_block_env *env, orth_value v);
+orth_operand orth_build_make(orth_builder *b, const orth_block *block, orth_block_env *env, orth_value v);
+void orth_build_node(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t node, const orth_leaves *leaves);
 /* Each returns what the next block reads: the output; the gradient of the input. */
 orth_operand orth_build_forward(orth_builder *b, const orth_block *block, orth_block_env *env, orth_operand x);
 /* After the forward: what the marked nodes made, and the block's input, is not kept. `again` outlives env. */
@@ -161,6 +165,11 @@ void orth_build_weights(orth_builder *b, const orth_block *block, orth_block_env
 orth_operand orth_build_head(orth_builder *b, orth_operand normed);
 /* Logits of the rows of one micro-batch, no loss. */
 void orth_build_decode_head(orth_builder *b, orth_operand normed);
+
+/* ---- chunks.c ---- */
+
+/* The chunked nodes of the forward, or those of the backward with what they need of the forward. */
+void orth_build_chunks(orth_builder *b, const orth_block *block, orth_block_env *env, bool backward);
 
 /* ---- build.c: calls under way ---- */
 

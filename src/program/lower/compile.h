@@ -69,6 +69,8 @@ typedef struct {
     int32_t token_parts;             /* in this many canonical parts */
     int32_t head_chunks;             /* chunks of a sequence: a power of two that divides the leaves */
     int32_t head_leaves;             /* canonical token parts of the head's weight gradient, of a sequence here */
+    int32_t chunk_rows, chunk_parts; /* rows of a chunk of the feed-forward, and canonical parts of a sequence of which it has some: 1
+                                        where it has whole sequences; rows 0: it is not computed in chunks */
     orth_op optimizer;               /* ORTH_OP_adamw, adam or sgd */
     bool nesterov;
     int64_t cache_rows;              /* decoding: S of the caches */

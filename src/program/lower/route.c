@@ -88,9 +88,24 @@ static void add_reduce(orth_route *r, orth_moment when, orth_group over, orth_ex
     s->lag = lag;
 }
 
-/* Leaves of a sequence, where nothing sums them before the tree over sequences: the head makes its gradient in parts of one. */
+/* Whether the gradient of a weight of the layers is made in chunks of rows (chunks.c). */
+static bool is_chunked(const orth_compile_spec *s, int64_t index)
+{
+    for (int32_t l = 0; s->chunk_rows > 0 && l < s->num_layers; l++) {
+        const orth_graph *g = s->layers[l].graph;
+        for (int32_t i = g->num_forward; i < g->num_nodes; i++)
+            if (g->nodes[i].chunked && g->nodes[i].param >= 0 && s->layers[l].param_index[g->nodes[i].param] == index)
+                return true;
+    }
+    return false;
+}
+
+/* Leaves of a sequence, where nothing sums them before the tree over sequences: the head, and chunks of the feed-forward, make
+ * gradients in parts of one. */
 static int64_t parts_of_sequence(const orth_compile_spec *s, int64_t index, bool second)
 {
+    if (is_chunked(s, index))
+        return s->chunk_parts;
     return index == s->head.param_index[0] && second == orth_route_is_tied(s) ? s->head_leaves : 1;
 }
 
