@@ -152,6 +152,32 @@ TEST(no_set_of_tensors_that_fits_is_cheaper_than_the_chosen_one)
     test_ctx_free(ctx);
 }
 
+/* Three layers have 32,768 choices, of which the search looks at mixtures only; ORTH_AGAIN_DRAWS of all are compared with it. */
+TEST(no_drawn_set_for_each_of_many_layers_is_cheaper_than_the_chosen_one)
+{
+    const char *given = getenv("ORTH_AGAIN_DRAWS");
+    const int num = given ? atoi(given) : 60;
+    orth_ctx *ctx = test_ctx(1);
+    uint64_t sets[1024];
+    int num_nodes;
+    searching x;
+    layout_case c = layout_base_case(1, 0);
+    c.model.layers = 3;
+    c.layout.micro_batch = 4;
+    c.layout.seq_len = 64;
+    begin(ctx, &x, &c);
+    const int num_sets = list_sets(ctx, &x, &num_nodes, sets);
+    for (int i = 0; i < num; i++) {
+        uint64_t chosen[3];
+        for (int l = 0; l < 3; l++)
+            chosen[l] = sets[test_rand_int(given ? 2 : (uint64_t)time(NULL) / 3600, (uint64_t)(3 * i + l), 0, num_sets - 1)];
+        const orth_again_result drawn = counted_chosen(ctx, &x, chosen), r = choose(ctx, &x, drawn.worst_bytes, 0);
+        assert_true(r.fits && r.worst_bytes <= drawn.worst_bytes && r.added_flops <= drawn.added_flops);
+    }
+    end(ctx, &x);
+    test_ctx_free(ctx);
+}
+
 /* ---- random layouts ---- */
 
 static uint64_t first_seed(void)
@@ -181,7 +207,7 @@ TEST(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_fal
         orth_again_result last = choose(ctx, &x, 0, 0);
         assert_true(last.fits && last.added_flops == 0);
         const bool together = i % 2;
-        for (int k = 0; k < 40; k++) {
+        for (int k = 0; k < 20; k++) {
             const size_t limit = (together ? last.total_bytes : last.worst_bytes) - 1;
             const orth_again_result r = choose(ctx, &x, together ? 0 : limit, together ? limit : 0);
             if (!r.fits)
@@ -227,6 +253,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_set_of_tensors_that_fits_is_cheaper_than_the_chosen_one),
+        cmocka_unit_test(no_drawn_set_for_each_of_many_layers_is_cheaper_than_the_chosen_one),
         cmocka_unit_test(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_falls),
         cmocka_unit_test(what_is_chosen_computes_the_bits_of_a_plain_run),
     };

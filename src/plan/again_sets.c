@@ -147,6 +147,42 @@ int32_t orth_again_sets(const orth_saved *saved, const orth_graph *g, bool seque
     return n;
 }
 
+/* ---- the last layer ---- */
+
+static int64_t waiting_at(const orth_saved *saved, int32_t moment, uint64_t marks)
+{
+    const int64_t *waiting = saved->waiting + ((int64_t)moment * saved->num_layers + saved->num_layers - 1) * saved->num_nodes;
+    int64_t bytes = 0;
+    for (int32_t n = 0; n < saved->num_nodes; n++)
+        bytes += marks >> n & 1 ? waiting[n] : 0;
+    return bytes;
+}
+
+/* Of equal sets the first is as good as the others. */
+static bool is_as_good(const orth_saved *saved, const orth_again_set *a, const orth_again_set *b)
+{
+    if (orth_again_compare(a->cost, b->cost) > 0 || a->spared < b->spared)
+        return false;
+    for (int32_t t = 0; t < saved->num_moments; t++)
+        if (waiting_at(saved, t, a->marks & ~b->marks) < waiting_at(saved, t, b->marks & ~a->marks))
+            return false;
+    return true;
+}
+
+int32_t orth_again_sets_of_last(const orth_saved *saved, orth_again_set *sets, int32_t num)
+{
+    int32_t n = 0;
+    qsort(sets, (size_t)num, sizeof *sets, by_cost);
+    for (int32_t i = 0; i < num; i++) {
+        bool worthy = true;
+        for (int32_t k = 0; k < n && worthy; k++)
+            worthy = !is_as_good(saved, &sets[k], &sets[i]);
+        if (worthy)
+            sets[n++] = sets[i];
+    }
+    return n;
+}
+
 /* ---- several layers ---- */
 
 static int by_mixture_cost(const void *a, const void *b)

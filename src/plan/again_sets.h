@@ -38,6 +38,10 @@ int32_t orth_again_sets(const orth_saved *saved, const orth_graph *layer, bool s
 int32_t orth_again_all_sets(const orth_saved *saved, const orth_graph *layer, bool sequence_parallel, int32_t most,
                             orth_again_set *out);
 
+/* Leaves of num sets those of which no other, for no more computing, leaves as little live at any of the moments, in the rank's last
+ * layer, whose backward comes first: sets that spare what only the end of its backward reads may be worth it there. Returns how many. */
+int32_t orth_again_sets_of_last(const orth_saved *saved, orth_again_set *sets, int32_t num);
+
 /* Mixtures over num_layers layers by ascending cost, of which the first is empty. ORTH_ERR_NOMEM. */
 orth_status orth_again_mixtures(orth_ctx *ctx, orth_arena *arena, const orth_again_set *sets, int32_t num_sets, int32_t num_layers,
                                 orth_again_mixture **out, int32_t *num);

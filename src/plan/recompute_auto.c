@@ -136,20 +136,6 @@ static size_t lower_bound(const stage *st, choice *c)
 
 /* ---- choices of a stage, in their order ---- */
 
-/* The sets that spare the most come first. */
-static orth_status add_mixture(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_again_mixture *m)
-{
-    choice *c = &st->choices[st->num++];
-    *c = (choice){.cost = m->cost, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, st->saved.num_layers)};
-    if (!c->marks)
-        return ORTH_ERR_NOMEM;
-    int32_t l = 0;
-    for (int32_t k = st->num_sets - 1; k >= 0; k--)
-        for (int32_t i = 0; i < m->layers[k]; i++)
-            c->marks[l++] = st->sets[k].marks;
-    return ORTH_OK;
-}
-
 /* Whether a chunk begins with layer l. */
 static bool begins_chunk(const orth_partition *s, int32_t l)
 {
@@ -187,18 +173,19 @@ static orth_status add_groups(orth_ctx *ctx, orth_again_search *s, stage *st, co
     return ORTH_OK;
 }
 
-static orth_status list_mixtures(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_graph *layer)
+/* Layers from the first on, those with the sets that spare the most first; the last one has `last`, if it is not NULL. */
+static orth_status add_mixture(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_again_mixture *m, const orth_again_set *last)
 {
-    orth_again_mixture *mixtures;
-    int32_t num;
-    const int32_t layers = st->saved.num_layers;
-    st->num_sets = orth_again_sets(&st->saved, layer, s->spec.partition->layout.sequence_parallel, st->sets);
-    ORTH_TRY(orth_again_mixtures(ctx, &s->arena, st->sets, st->num_sets, layers, &mixtures, &num));
-    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, choice, num + layers);
-    if (!st->choices)
+    choice *c = &st->choices[st->num];
+    *c = (choice){.rank = st->num++, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, st->saved.num_layers)};
+    if (!c->marks)
         return ORTH_ERR_NOMEM;
-    for (int32_t i = 0; i < num; i++)
-        ORTH_TRY(add_mixture(ctx, s, st, &mixtures[i]));
+    int32_t l = 0;
+    for (int32_t k = st->num_sets - 1; k >= 0; k--)
+        for (int32_t i = 0; i < m->layers[k]; i++)
+            set_layer(c, l++, &st->sets[k], 0);
+    if (last)
+        set_layer(c, l, last, 0);
     return ORTH_OK;
 }
 
@@ -207,6 +194,29 @@ static int by_cost(const void *a, const void *b)
     const choice *x = a, *y = b;
     const int c = orth_again_compare(x->cost, y->cost);
     return c ? c : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* Of all layers, or of all but the last one, which has any of the sets: where that makes no more choices than can be looked at. */
+static orth_status list_mixtures(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_graph *layer, orth_again_set *last,
+                                 int32_t num_last)
+{
+    orth_again_mixture *mixtures;
+    int32_t num;
+    const int32_t layers = st->saved.num_layers;
+    st->num_sets = orth_again_sets(&st->saved, layer, s->spec.partition->layout.sequence_parallel, st->sets);
+    num_last = num_last ? orth_again_sets_of_last(&st->saved, last, num_last) : 0;
+    ORTH_TRY(orth_again_mixtures(ctx, &s->arena, st->sets, st->num_sets, layers - 1, &mixtures, &num));
+    const bool apart = num_last > 0 && (int64_t)num * num_last <= 2 * MAX_ALL;
+    if (!apart)
+        ORTH_TRY(orth_again_mixtures(ctx, &s->arena, st->sets, st->num_sets, layers, &mixtures, &num));
+    num_last = apart ? num_last : 1;
+    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, choice, num * num_last + layers);
+    if (!st->choices)
+        return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < num * num_last; i++)
+        ORTH_TRY(add_mixture(ctx, s, st, &mixtures[i / num_last], apart ? &last[i % num_last] : NULL));
+    qsort(st->choices, (size_t)st->num, sizeof *st->choices, by_cost);
+    return ORTH_OK;
 }
 
 /* Every set in every layer. */
@@ -238,7 +248,7 @@ static orth_status list_choices(orth_ctx *ctx, orth_again_search *s, stage *st, 
     if (num <= MAX_ALL)
         ORTH_TRY(list_all(ctx, s, st, sets, num_sets, (int32_t)num));
     else
-        ORTH_TRY(list_mixtures(ctx, s, st, layer));
+        ORTH_TRY(list_mixtures(ctx, s, st, layer, sets, num_sets));
     for (int32_t size = 2; size <= layers; size++)
         ORTH_TRY(add_groups(ctx, s, st, layer, size));
     return ORTH_OK;

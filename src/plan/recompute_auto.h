@@ -2,7 +2,8 @@
  *
  * A choice says for each layer of a pipeline stage which set of nodes is made again. Of a stage with few choices all are looked at.
  * Otherwise, as its layers are equal, a choice is how many of them have which set (again_sets.h); the layers with the sets that
- * spare the most come first, because the first layers of a stage wait the longest for their backward. Behind all of these, in
+ * spare the most come first, because the first layers of a stage wait the longest for their backward; the last layer, whose backward
+ * is the first, may have any set, if that does not make too many choices. Behind all of these, in
  * the order of their costs, come choices that keep the inputs of some layers only: groups of 2, 3, ... layers. The order of choices
  * is fixed and does not know the limit. Of a stage the first choice is taken whose largest rank fits, and to know what a rank needs,
  * its program is compiled, placed and checked: the bytes are those of the run. So of what fits, nothing that is listed
