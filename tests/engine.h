@@ -62,11 +62,12 @@ static inline void engine_set_step(engine *e, int update, orth_step_values value
 /* Parameter `index`: w [elems of the buffer] into the fp32 parameter, or bf16 copy, that the program has. */
 static inline void engine_put_param(engine *e, orth_bind bind, int64_t index, const float *w)
 {
-    const size_t elem = bind == ORTH_BIND_COPY ? sizeof(orth_bf16) : sizeof(float);
+    const orth_dtype type = orth_executor_type(e->ex, bind, index);
+    const size_t elem = orth_dtype_bytes(type);
     const size_t n = orth_executor_size(e->ex, bind, index) / elem;
     void *values = malloc(n * elem + 1);
     for (size_t k = 0; k < n; k++)
-        orth_store_f32(values, bind == ORTH_BIND_COPY ? e->shape.compute : ORTH_F32, (int64_t)k, w[k]);
+        orth_store_f32(values, type, (int64_t)k, w[k]);
     engine_put(e, bind, index, values);
     free(values);
 }

@@ -102,7 +102,7 @@ static inline void set_weights(const layout_case *c, engine *e)
             if (b < 0)
                 continue;
             const orth_buffer *buf = &e->compiled.program.buffers[b];
-            const int64_t n = (int64_t)(buf->bytes / orth_dtype_bytes(k == 0 ? ORTH_F32 : ORTH_BF16));
+            const int64_t n = orth_buffer_elems(buf);
             float *w = malloc((size_t)n * 4 + 1);
             for (int64_t j = 0; j < n; j++)
                 w[j] = initial(c, &p, i, global_elem(d, buf->first_elem + j));
@@ -142,17 +142,18 @@ static inline void check_step(layout_case *c, int rank, int step, double loss, d
 
 /* This rank's masters of parameter i. Returns the square of their distance to what is wanted. */
 static inline double check_param(layout_case *c, float *want, const orth_param_desc *d, const orth_buffer *buf,
-                                 const float *data, int rank)
+                                 const void *raw, int rank)
 {
     double square = 0;
-    for (int64_t j = 0; j < (int64_t)(buf->bytes / 4); j++) {
+    for (int64_t j = 0; j < orth_buffer_elems(buf); j++) {
         int64_t at = global_elem(d, buf->first_elem + j);
+        const float got = orth_load_f32(raw, buf->dtype, j);
         if (!c->compare)
-            want[at] = data[j];
-        else if (c->tolerance <= 0 && memcmp(&want[at], &data[j], 4) != 0)
-            differs(c, "rank %d: %s[%lld] is %a, wanted %a", rank, d->name, (long long)at, (double)data[j], (double)want[at]);
-        c->hash[rank] = 31 * c->hash[rank] + bits_of((double)data[j]);
-        square += ((double)data[j] - want[at]) * ((double)data[j] - want[at]);
+            want[at] = got;
+        else if (c->tolerance <= 0 && memcmp(&want[at], &got, 4) != 0)
+            differs(c, "rank %d: %s[%lld] is %a, wanted %a", rank, d->name, (long long)at, (double)got, (double)want[at]);
+        c->hash[rank] = 31 * c->hash[rank] + bits_of((double)got);
+        square += ((double)got - want[at]) * ((double)got - want[at]);
     }
     return square;
 }
@@ -172,7 +173,7 @@ static inline void check_params(orth_ctx *ctx, layout_case *c, engine *e, int ra
         float *data = engine_get(e, ORTH_BIND_MASTER, i);
         square += check_param(c, want, &e->compiled.blocks.spec.params[i], &e->compiled.program.buffers[b], data, rank);
         free(data);
-        elems += (int64_t)(e->compiled.program.buffers[b].bytes / 4);
+        elems += orth_buffer_elems(&e->compiled.program.buffers[b]);
     }
     if (c->compare && c->tolerance > 0 && square > 100 * c->tolerance * c->tolerance * (double)elems)
         differs(c, "rank %d: weights are %g away in the root mean square", rank, sqrt(square / (double)elems));
@@ -273,7 +274,7 @@ static inline void run_alone(orth_ctx *ctx, layout_case *c)
     const orth_model_shape same = layout_shape(c);
     e.shape = (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len, .num_seqs = 1,
                                  .num_micro_batches = (int32_t)c->layout.global_batch, .parts = (int32_t)c->layout.parts,
-                                 .compute = c->compute, .doc_mask = c->doc_mask, .optimizer = ORTH_OP_adamw,
+                                 .compute = c->compute, .types = c->types, .doc_mask = c->doc_mask, .optimizer = ORTH_OP_adamw,
                                  .lr_factors = same.lr_factors, .decay_factors = same.decay_factors};
     CHECK_OK(ctx, orth_compiled_build(ctx, &c->model, &e.shape, &e.compiled));
     CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.compiled.program, orth_kernels_cpu(), NULL, false));

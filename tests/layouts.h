@@ -17,6 +17,7 @@ typedef struct {
     orth_layout layout;
     orth_comm_policy comm;
     orth_dtype compute;
+    orth_state_types types;
     bool bf16x6;              /* precision.fp32_products */
     bool keep_packed;         /* of the layout, not of what one rank computes */
     orth_recompute recompute; /* the same */
@@ -63,6 +64,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
                (int)l->parts);
     layout_say(out, n, ", %s, %s", m->family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama", c->bf16x6 ? "bf16x6" : orth_dtype_name(c->compute));
     layout_say(out, n, ", heads %d/%d", (int)m->heads, (int)m->kv_heads);
+    layout_say(out, n, "%s%s%s", c->types.master ? ", bf16 masters" : "", c->types.moments ? ", bf16 moments" : "",
+               c->types.stochastic ? ", stochastic" : "");
     layout_say(out, n, "%s%s%s", m->tied ? ", tied" : "", c->doc_mask ? ", docs" : "", m->qk_norm ? ", qk_norm" : "");
     layout_say(out, n, ", %d threads, order %s", c->threads, l->order ? l->order : "default");
     layout_say(out, n, ", buckets of %d%s", (int)c->comm.bucket_bytes, c->comm.overlap ? ", overlap" : "");
@@ -202,6 +205,9 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         l->seq_len = LAYOUT_PICK(8, 16, 24, 32);
         l->parts = LAYOUT_PICK(4, 8);
         c.compute = LAYOUT_PICK(0, 1) ? (seed % 3 == 1 ? ORTH_F16 : ORTH_BF16) : ORTH_F32;
+        c.types = (orth_state_types){.master = c.compute == ORTH_BF16 && seed % 7 < 3 ? ORTH_BF16 : ORTH_F32,
+                                     .moments = seed % 7 > 1 && seed % 7 < 5 ? ORTH_BF16 : ORTH_F32};
+        c.types.stochastic = (c.types.master || c.types.moments) && seed % 4 < 3;
         c.bf16x6 = c.compute == ORTH_F32 && seed % 2 && test_has_bf16x6();
         c.keep_packed = seed / 2 % 2;
         c.recompute = layout_recompute((int)ORTH_MAX(test_rand_int(seed, 2000, -4, LAYOUT_NUM_RECOMPUTE - 1), 0));
@@ -250,7 +256,7 @@ static inline orth_model_shape layout_shape(const layout_case *c)
     static const char *const decay[] = {"*=3", "*.out.weight=0"};
     const int32_t grouped = c->seed % 3 == 0; /* parameters with factors of their own */
     return (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
-                              .parts = (int32_t)c->layout.parts, .compute = c->compute,
+                              .parts = (int32_t)c->layout.parts, .compute = c->compute, .types = c->types,
                               .space = c->seed % 4 == 1 ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST, .doc_mask = c->doc_mask,
                               .lr_factors = {"lr", 3 * grouped, lr}, .decay_factors = {"decay", 2 * grouped, decay},
                               .optimizer = ORTH_OP_adamw, .comm = c->comm, .keep_packed = c->keep_packed, .recompute = c->recompute,

@@ -75,7 +75,7 @@ static const char *instr_difference(const orth_instr *a, const orth_instr *b, in
     if (a->num_waits != b->num_waits || (a->num_waits > 0 && memcmp(a->waits, b->waits, (size_t)a->num_waits * sizeof *a->waits) != 0))
         return "other events";
     if (a->attr.group != b->attr.group || a->attr.peer != b->attr.peer ||
-        a->attr.num_addends != b->attr.num_addends || a->coalesced != b->coalesced || !a->counts != !b->counts)
+        a->attr.num_addends != b->attr.num_addends || a->attr.place.first != b->attr.place.first || a->coalesced != b->coalesced || !a->counts != !b->counts)
         return "another call";
     const int rows = a->coalesced ? a->num_in + 1 : ORTH_MAX(a->num_in, a->num_out);
     if (a->counts && memcmp(a->counts, b->counts, (size_t)(rows * group_size) * sizeof *a->counts) != 0)

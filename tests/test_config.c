@@ -118,7 +118,7 @@ TEST(messages_name_the_place_the_value_and_the_rule)
         {"model: {dropout: 2}", "model.dropout=2: must be between 0 and 0.99"},
         {"model: {tied: yes}", "model.tied=yes: must be true or false"},
         {"optimizer: {name: adamv}", "optimizer.name=adamv: must be one of adamw, adam, sgd; did you mean 'adamw'?"},
-        {"precision: {master: bf16}", "precision.master=bf16: only fp32 is supported by this version"},
+        {"precision: {grad_reduce: bf16}", "precision.grad_reduce=bf16: only fp32 is supported by this version"},
         {"memory: {limit: lots}", "memory.limit=lots: must be auto or a size such as 8GB, 500MiB"},
         {"train: 5", "run.yaml:1:8: train takes keys"},
         {"- a", "run.yaml:1:1: a run file is a mapping"},
@@ -180,6 +180,7 @@ TEST(rules_between_options_are_told_in_words)
         {"parallel: {dp: 4, zero: SHARD_GRAD_OP, shard_group: 1}", "it is _HYBRID_SHARD_ZERO2"},
         {"data: {seq_len: 4}", "data.seq_len=4 is less than numerics.parts=8"},
         {"model: {attention: full}\nparallel: {cp: 2}", "run.yaml:1:20: model.attention=full needs parallel.cp=1, not 2"},
+        {"precision: {master: bf16}", "precision.master=bf16 needs precision.compute=bf16, not fp32"},
         {"precision: {loss_scale: static}\nparallel: {pipeline: pipedream, pp: 2}", "precision.loss_scale=static with parallel.pipeline=pipedream"},
         {"precision: {loss_scale: dynamic, loss_scale_start: 8, loss_scale_least: 16}", "loss_scale_start=8 is less than precision.loss_scale_least=16"},
         {"precision: {compute: bf16, fp32_products: bf16x6}", "run.yaml:1:43: precision.fp32_products=bf16x6 is for "

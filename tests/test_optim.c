@@ -1,10 +1,14 @@
 /* test_optim.c -- gradient norm, clipping, AdamW, Adam, SGD follow an independent double-precision version of PyTorch's
  * torch.optim; that fast kernels equal the plain ones is in test_ops.c. */
+#include <jansson.h>
+
 #include "kernel_case.h"
 
 #include <math.h>
 
 #include "kernels/optim.h"
+#include "kernels/round.h"
+#include "program/ir/param.h"
 
 static orth_step_values step_values(uint64_t t)
 {
@@ -160,6 +164,160 @@ TEST(grad_square_equals_reference_and_double)
     case_pool_free(&pool);
 }
 
+/* ---- 16 bits ---- */
+
+/* The tensors of a case in bf16: bit 0 of `which` the weights, 1 and 2 the moments. */
+static void narrow(kernel_case *k, int which)
+{
+    for (int t = 0; t < k->num_out - 1; t++) {
+        if (!(which >> t & 1))
+            continue;
+        const orth_tensor wide = k->out[t];
+        k->out[t] = case_tensor(ORTH_BF16, wide.dim[0], 0);
+        for (int64_t i = 0; i < wide.dim[0]; i++)
+            orth_store_f32(k->out[t].data, ORTH_BF16, i, ((float *)wide.data)[i]);
+        guarded_check(wide.data, orth_tensor_bytes(&wide), "narrow");
+        case_free((orth_tensor *)&wide, 1);
+    }
+}
+
+TEST(states_in_16_bits_are_the_same_bits_on_every_instruction_set)
+{
+    case_pool pool = case_pool_make();
+    for (int variant = 0; variant < 48; variant++) {
+        orth_step_values s = step_values((uint64_t)variant + 1);
+        kernel_case k = optim_case(variant % 3, (const int64_t[]){1, 255, 1030, 40000}[variant / 3 % 4], variant % 2, &s);
+        narrow(&k, 1 + variant % 7);
+        k.attr.stochastic = variant / 12 % 2;
+        k.attr.place = (orth_elem_place){.param = 7, .first = 3, .cols = 21, .whole_cols = 77, .row = 5, .col = 11,
+                                         .replica_rows = 2, .replica_first = 900};
+        case_check(&k, &pool);
+    }
+    case_pool_free(&pool);
+}
+
+/* A matrix of 12 x 40 as one, by rows, by columns, with replicated rows, and in shards of each. */
+TEST(pieces_of_a_weight_are_rounded_as_the_whole_is)
+{
+    enum { ROWS = 12, COLS = 40 };
+    orth_ctx *ctx = test_ctx(1);
+    for (int split = 0; split < 3; split++) {
+        orth_step_values s = step_values(2);
+        s.seed = 9;
+        kernel_case k = optim_case(0, ROWS * COLS, false, &s), part = optim_case(0, ROWS * COLS, false, &s);
+        narrow(&k, 7);
+        narrow(&part, 7);
+        const int64_t rows = split == 1 ? 4 : ROWS, cols = split == 2 ? 10 : COLS;
+        const orth_param_desc d = {.num_dims = 2, .dim = {rows, cols}, .whole_cols = COLS, .split_dim = split - 1,
+                                   .split = {.parts = 4, .units = split == 1 ? ROWS : COLS, .unit = 1}, .first_part = 2, .num_parts = 1};
+        const int64_t first = 7, n = rows * cols - first;
+        const int64_t row = split == 1 ? 6 : 0, col = split == 2 ? 20 : 0;
+        part.attr = k.attr;
+        k.attr.stochastic = part.attr.stochastic = true;
+        k.attr.place = (orth_elem_place){.param = 3, .cols = COLS, .whole_cols = COLS};
+        part.attr.place = orth_param_place(&d, 3, first);
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t at = (row + (first + i) / cols) * COLS + col + (first + i) % cols;
+            ((float *)part.in[0].data)[i] = ((float *)k.in[0].data)[at % (ROWS * COLS)];
+            for (int t = 0; t < 3; t++)
+                ((orth_bf16 *)part.out[t].data)[i] = ((orth_bf16 *)k.out[t].data)[at % (ROWS * COLS)];
+        }
+        for (int t = 0; t < 3; t++)
+            part.out[t].dim[0] = n;
+        CHECK_OK(ctx, orth_cpu_adamw(ctx, &(orth_op_call){k.in, k.out, 2, 4, &k.attr, NULL}));
+        CHECK_OK(ctx, orth_cpu_adamw(ctx, &(orth_op_call){part.in, part.out, 2, 4, &part.attr, NULL}));
+        for (int64_t i = 0; i < n && split < 3; i++) {
+            const int64_t at = (row + (first + i) / cols) * COLS + col + (first + i) % cols;
+            for (int t = 0; t < 3 && at < ROWS * COLS; t++)
+                assert_int_equal(((orth_bf16 *)part.out[t].data)[i], ((orth_bf16 *)k.out[t].data)[at]);
+        }
+        for (int t = 0; t < 3; t++)
+            part.out[t].dim[0] = ROWS * COLS;
+        case_free(k.in, 2);
+        case_free(k.out, 3);
+        case_free(part.in, 2);
+        case_free(part.out, 3);
+    }
+    test_ctx_free(ctx);
+}
+
+/* The mean of many roundings is the number itself; each is one of the two neighbours; what bf16 holds stays. */
+TEST(stochastic_rounding_is_right_in_the_mean)
+{
+    enum { DRAWS = 1 << 16 };
+    static const float some[] = {1.001f, -3.14159f, 1e-20f, 0x1.01p-126f, 0x1.fep127f, 2.0f, -0.0f, 0x1p-140f};
+    const orth_step_values s = {.seed = 3, .step = 2};
+    for (int i = 0; i < ORTH_COUNT(some); i++) {
+        double sum = 0, low = INFINITY, high = -INFINITY;
+        for (int64_t e = 0; e < DRAWS; e++) {
+            const orth_rand4 draw = orth_round_draw(&s, 1, e / 2);
+            const double x = (double)orth_bf16_to_f32(orth_bf16_stochastic(some[i], orth_round_bits(&draw, e, (orth_round_what)(e % 3))));
+            sum += x;
+            low = fmin(low, x);
+            high = fmax(high, x);
+        }
+        const double step = high - low;
+        assert_true(low <= (double)some[i] && (double)some[i] <= high && (step > 0) == (low != (double)some[i]));
+        assert_true(fabs(sum / DRAWS - (double)some[i]) <= 4 * 0.5 * step / sqrt(DRAWS));
+    }
+    assert_true(isnan(orth_bf16_to_f32(orth_bf16_stochastic(NAN, 0xffff))) && isinf(orth_bf16_to_f32(orth_bf16_stochastic(INFINITY, 0xffff))));
+}
+
+static void load_bits(orth_tensor *t, const json_t *bits)
+{
+    for (int64_t i = 0; i < t->dim[0]; i++) {
+        const orth_bf16 h = (orth_bf16)json_integer_value(json_array_get(bits, (size_t)i));
+        orth_store_f32(t->data, t->dtype, i, orth_bf16_to_f32(h));
+    }
+}
+
+/* Numbers that are not those of the fixture; by more than one bf16: the test fails. */
+static int others(const orth_tensor *t, const json_t *bits)
+{
+    int n = 0;
+    for (int64_t i = 0; i < t->dim[0]; i++) {
+        const int want = (int)json_integer_value(json_array_get(bits, (size_t)i)), got = ((orth_bf16 *)t->data)[i];
+        assert_true(abs(want - got) <= 1);
+        n += want != got;
+    }
+    return n;
+}
+
+TEST(adamw_on_weights_and_moments_in_bf16_follows_pytorchs_fused_one)
+{
+    orth_ctx *ctx = test_ctx(1);
+    json_t *root = json_load_file(ORTH_TEST_DIR "/fixtures/bf16_adamw.json", 0, NULL);
+    const int64_t n = (int64_t)json_array_size(json_object_get(root, "w"));
+    assert_int_equal(n, 200);
+    orth_step_values s = {.lr = (float)json_number_value(json_object_get(root, "lr")), .clip_scale = 1,
+                          .weight_decay = (float)json_number_value(json_object_get(root, "weight_decay")),
+                          .beta1 = (float)json_number_value(json_object_get(root, "beta1")),
+                          .beta2 = (float)json_number_value(json_object_get(root, "beta2")),
+                          .eps = (float)json_number_value(json_object_get(root, "eps"))};
+    kernel_case k = optim_case(0, n, false, &s);
+    static const char *const kept[] = {"p", "m", "v"};
+    narrow(&k, 7);
+    k.attr = (orth_attr){.lr_factor = 1, .decay_factor = 1};
+    load_bits(&k.out[0], json_object_get(root, "w"));
+    memset(k.out[1].data, 0, (size_t)n * 2);
+    memset(k.out[2].data, 0, (size_t)n * 2);
+    for (size_t step = 0; step < json_array_size(json_object_get(root, "g")); step++) {
+        s.step = step + 1;
+        memcpy(k.in[1].data, &s, sizeof s);
+        load_bits(&k.in[0], json_array_get(json_object_get(root, "g"), step));
+        CHECK_OK(ctx, orth_cpu_adamw(ctx, &(orth_op_call){k.in, k.out, k.num_in, k.num_out, &k.attr, NULL}));
+        for (int t = 0; t < 3; t++) {
+            const json_t *want = json_array_get(json_object_get(root, kept[t]), step);
+            assert_true(others(&k.out[t], want) <= n / 50);
+            load_bits(&k.out[t], want); /* one that rounds otherwise is not to count again */
+        }
+    }
+    json_decref(root);
+    case_free(k.in, k.num_in);
+    case_free(k.out, 3);
+    test_ctx_free(ctx);
+}
+
 static orth_step_values clip(double a, double b, double loss, float clip_norm)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -189,6 +347,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_skipped_or_bad_step_writes_nothing),
         cmocka_unit_test(fifty_steps_follow_torch_optim_in_double),
+        cmocka_unit_test(states_in_16_bits_are_the_same_bits_on_every_instruction_set),
+        cmocka_unit_test(pieces_of_a_weight_are_rounded_as_the_whole_is),
+        cmocka_unit_test(stochastic_rounding_is_right_in_the_mean),
+        cmocka_unit_test(adamw_on_weights_and_moments_in_bf16_follows_pytorchs_fused_one),
         cmocka_unit_test(bias_corrections_need_no_libm),
         cmocka_unit_test(grad_square_equals_reference_and_double),
         cmocka_unit_test(clipping_scales_to_the_norm_and_marks_what_is_not_finite),

@@ -18,6 +18,8 @@ static const char *const flavours[] = {
     BF16X6 " model.preset=llama-tiny data.doc_mask=true",
     "precision.loss_scale=dynamic precision.loss_scale_start=3000 precision.loss_scale_interval=3 precision.compute=bf16",
     "precision.compute=fp16 precision.loss_scale_start=16777216 precision.loss_scale_interval=2", /* overflows before and after step 5 */
+    "precision.compute=bf16 precision.master=bf16 precision.moments=bf16",
+    "precision.moments=bf16 precision.rounding=nearest optimizer.name=sgd",
 };
 
 /* The first run is cut off after its last step's checkpoint was lost: what metrics.jsonl says of the
@@ -497,7 +499,7 @@ TEST(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does)
     run_case *r = run_begin();
     char alone[64], eval[64], dir[8] = "h0";
     const char *base = "train run.yaml train.global_batch=8 train.micro_batch=1 precision.compute=bf16 "
-                       "schedule.decay_steps=5";
+                       "precision.master=bf16 precision.moments=bf16 schedule.decay_steps=5";
     RUN(r, 0, "saved", "%s checkpoint.dir=one", base);
     last_metric(r, "one", "\"eval_loss_hex\"", alone, sizeof alone);
     for (int i = 0; i < 3; i++) {

@@ -18,7 +18,8 @@ typedef enum {
     ORTH_STREAM_ORDER = 3,     /* order of the samples */
     ORTH_STREAM_SAMPLE = 5,    /* generate */
     ORTH_STREAM_TEST = 7,
-    ORTH_STREAM_SPLIT = 8      /* which documents are held out */
+    ORTH_STREAM_SPLIT = 8,     /* which documents are held out */
+    ORTH_STREAM_ROUND = 9      /* stochastic rounding of weights and moments */
 } orth_stream;
 
 typedef struct {

@@ -127,6 +127,14 @@ orth_option_precision_loss_scale orth_config_loss_scale(const orth_config *cfg)
     return cfg->precision_compute == ORTH_precision_compute_fp16 ? ORTH_precision_loss_scale_dynamic : ORTH_precision_loss_scale_none;
 }
 
+static orth_status masters_are_of_a_type_that_is_computed_in(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->precision_master == ORTH_precision_master_fp32 || c->precision_compute == ORTH_precision_compute_bf16)
+        return ORTH_OK;
+    return BREAKS(ctx, c, precision_master, precision_compute, "precision.master=bf16 needs precision.compute=bf16, not %s: without a "
+                  "master the weights themselves are updated", orth_option_choice(ORTH_OPT_precision_compute, (int)c->precision_compute));
+}
+
 static orth_status scaled_updates_can_be_left_out(orth_ctx *ctx, const orth_config *c)
 {
     const orth_option_precision_loss_scale kind = orth_config_loss_scale(c);
@@ -257,7 +265,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto,
         inputs_are_split_where_all_ranks_have_them,
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, steps_or_epochs,
-        scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
+        masters_are_of_a_type_that_is_computed_in, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));

@@ -65,6 +65,25 @@ const char *orth_group_name(orth_group g);
 typedef enum { ORTH_ACT_NONE = 0, ORTH_ACT_GELU_TANH, ORTH_ACT_GELU_ERF, ORTH_ACT_SILU } orth_act;
 typedef enum { ORTH_NORM_LAYER = 0, ORTH_NORM_RMS } orth_norm_kind;
 
+/* Where elements of a parameter on a rank lie in the whole of it, of which the rank may have some rows or some columns. The first
+ * `replica_rows` rows are copies of others from `replica_first` on. */
+typedef struct {
+    int64_t param;                      /* number of the parameter */
+    int64_t first;                      /* element of the rank's that an operand begins with (ZeRO) */
+    int64_t cols, whole_cols;           /* of the rank's, and of the whole */
+    int64_t row, col;                   /* in the whole, of the first element behind the replicas */
+    int64_t replica_rows, replica_first;
+} orth_elem_place;
+
+/* Element of the whole parameter, row-major, that element e of an operand is. *run: how many that follow are its neighbours, too. */
+static inline int64_t orth_elem_in_whole(const orth_elem_place *p, int64_t e, int64_t *run)
+{
+    const int64_t row = (p->first + e) / p->cols, col = (p->first + e) % p->cols;
+    const bool replica = row < p->replica_rows;
+    *run = p->cols - col;
+    return (replica ? p->replica_first + row : p->row + row - p->replica_rows) * p->whole_cols + p->col + col;
+}
+
 /* Fixed when the program is built. What the first part says, any op may read; each other group of fields belongs to the
  * families that attrs_of names it for (op.c). Nodes and instructions have the groups of their op; the others are zero
  * (orth_attr_for), so that nothing depends on what an op was copied from. */
@@ -116,6 +135,8 @@ typedef struct {
     struct {                            /* OPTIMIZER */
         float lr_factor, decay_factor;  /* of the step's learning rate and weight decay */
         bool nesterov;
+        bool stochastic;                /* what is kept in bf16 is rounded at random (kernels/round.h), */
+        orth_elem_place place;          /* and these are the elements */
     };
     struct {                            /* CALL */
         orth_group group;               /* who takes part */

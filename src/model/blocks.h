@@ -17,6 +17,7 @@ typedef struct {
     const int64_t *shares;        /* as in orth_compile_spec */
     int32_t parts;                /* numerics.parts; 1 in fast mode */
     orth_dtype compute;
+    orth_state_types types;
     orth_space space;             /* where kernels work; tests put it elsewhere than in the host's memory */
     bool doc_mask;                /* a doc_starts operand for attention */
     bool attention_full;          /* the materialised reference */

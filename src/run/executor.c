@@ -15,6 +15,12 @@ orth_region *executor_place_of(const orth_executor *e, int32_t buffer, size_t *a
     return lent < 0 || e->lender->p->buffers[lent].space != b->space ? NULL : executor_place_of(e->lender, lent, at);
 }
 
+orth_dtype orth_executor_type(const orth_executor *e, orth_bind bind, int64_t index)
+{
+    const int32_t b = orth_program_find(e->p, bind, index);
+    return b < 0 ? ORTH_F32 : e->p->buffers[b].dtype;
+}
+
 size_t orth_executor_size(const orth_executor *e, orth_bind bind, int64_t index)
 {
     const int32_t b = orth_program_find(e->p, bind, index);

@@ -31,6 +31,8 @@ typedef struct {
     size_t at, bytes;
 } orth_ref;
 
+/* The type of the elements of a buffer of a parameter or moment. */
+orth_dtype orth_executor_type(const orth_executor *e, orth_bind bind, int64_t index);
 /* Bytes of a bound buffer; 0 if the program has none. */
 size_t orth_executor_size(const orth_executor *e, orth_bind bind, int64_t index);
 /* Copy bound bytes to and from memory of the caller, between two steps. Large ones are copied by all threads of ctx. Only

@@ -34,7 +34,7 @@ static piece piece_of(const orth_trainer *t, orth_bind bind, int64_t index)
         return (piece){.index = index, .bind = bind, .n = 0};
     /* What this rank updates is what it has the moments of; its fp32 parameter may be all of it, and of a
      * gradient only that part is reduced. */
-    piece mine = {.index = index, .bind = bind, .first_elem = p->buffers[m].first_elem, .n = (int64_t)(p->buffers[m].bytes / sizeof(float)),
+    piece mine = {.index = index, .bind = bind, .first_elem = p->buffers[m].first_elem, .n = orth_buffer_elems(&p->buffers[m]),
                   .desc = spec->params[index]};
     mine.desc.name = NULL;
     return mine;
@@ -45,8 +45,7 @@ static orth_status read_part(orth_ctx *ctx, const orth_trainer *t, const piece *
 {
     const int32_t b = orth_program_find(&t->compiled.program, (orth_bind)p->bind, p->index);
     const int64_t first = p->first_elem - t->compiled.program.buffers[b].first_elem + at;
-    const orth_ref part = {(orth_bind)p->bind, p->index, (size_t)first * sizeof *out, (size_t)n * sizeof *out};
-    return orth_executor_read(ctx, t->executor, part, out);
+    return orth_weights_read(ctx, t->executor, (orth_bind)p->bind, p->index, first, n, out);
 }
 
 /* Elements of the part that begins at `at`. */

@@ -16,6 +16,7 @@
 #include "base/progress.h"
 #include "ckpt/folder.h"
 #include "train/gather.h"
+#include "train/weights.h"
 
 #define ALIGN_ELEMS 16                   /* each tensor begins on a cache line */
 #define WAIT_LOOK_NS 20000000            /* between two looks at a write that is waited for */
@@ -139,8 +140,8 @@ static orth_status copy_array(orth_ctx *ctx, const orth_saver *s, orth_bind bind
 {
     if (!s->alone)
         return s->source.fetch(ctx, s->source.user, bind, index, s->chunk, to);
-    const orth_ref all = {bind, index, 0, orth_executor_size(s->alone, bind, index)};
-    return orth_executor_read(ctx, s->alone, all, to);
+    const size_t elem = orth_dtype_bytes(orth_executor_type(s->alone, bind, index));
+    return orth_weights_read(ctx, s->alone, bind, index, 0, (int64_t)(orth_executor_size(s->alone, bind, index) / elem), to);
 }
 
 /* Where the arrays are, kind by kind: in the copy, which is filled; or all in one place, filled when their turn comes. */

@@ -162,6 +162,7 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         [ORTH_optimizer_name_sgd] = ORTH_OP_sgd,
     };
     bool fast = cfg->numerics_mode == ORTH_numerics_mode_fast;
+    const bool narrow = cfg->precision_master != ORTH_precision_master_fp32 || cfg->precision_moments != ORTH_precision_moments_fp32;
     return (orth_model_shape){
         .mode = mode,
         .num_seqs = (int32_t)cfg->train_micro_batch,
@@ -169,6 +170,9 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .num_micro_batches = (int32_t)(cfg->train_global_batch / cfg->train_micro_batch),
         .parts = fast ? (int32_t)orth_setup_layout(cfg).parts : (int32_t)cfg->numerics_parts,
         .compute = orth_setup_compute(cfg),
+        .types = {.master = cfg->precision_master == ORTH_precision_master_bf16 ? ORTH_BF16 : ORTH_F32,
+                  .moments = cfg->precision_moments == ORTH_precision_moments_bf16 ? ORTH_BF16 : ORTH_F32,
+                  .stochastic = narrow && cfg->precision_rounding == ORTH_precision_rounding_stochastic},
         .doc_mask = cfg->data_doc_mask,
         .attention_full = cfg->model_attention == ORTH_model_attention_full,
         .optimizer = optimizers[cfg->optimizer_name],

@@ -79,27 +79,37 @@ static orth_status make_copy(orth_ctx *ctx, float *values, void *copy, orth_dtyp
     return orth_kernels_cpu()[ORTH_OP_cast](ctx, &call);
 }
 
+orth_status orth_weights_read(orth_ctx *ctx, const orth_executor *e, orth_bind bind, int64_t index, int64_t first, int64_t n, float *out)
+{
+    const orth_dtype type = orth_executor_type(e, bind, index);
+    const size_t elem = orth_dtype_bytes(type);
+    void *raw = (char *)out + (size_t)n * (sizeof *out - elem); /* widened from the front, it is never overtaken */
+    ORTH_TRY(orth_executor_read(ctx, e, (orth_ref){bind, index, (size_t)first * elem, (size_t)n * elem}, raw));
+    for (int64_t i = 0; i < n && type != ORTH_F32; i++)
+        out[i] = orth_load_f32(raw, type, i);
+    return ORTH_OK;
+}
+
 typedef struct {
     const orth_param_desc *desc;
     orth_executor *e;
     const orth_buffer *buffer;
     float *whole;
     float *values;                   /* [PIECE] */
-    uint16_t *copy;                  /* [PIECE], behind them */
-    orth_dtype copy_type;
+    uint16_t *copy;                  /* [PIECE], behind them: in a type of 16 bits */
 } put_job;
 
 /* Elements [at, at + n) of the buffer. */
 static orth_status put_piece(orth_ctx *ctx, const put_job *j, int64_t at, int64_t n)
 {
     const orth_buffer *b = j->buffer;
-    const bool converts = b->bind == ORTH_BIND_COPY, all = j->desc->split_dim < 0; /* all: no detour */
+    const bool converts = b->dtype != ORTH_F32, all = j->desc->split_dim < 0; /* all: no detour */
     const size_t elem = converts ? sizeof *j->copy : sizeof *j->values;
     float *values = all ? j->whole + b->first_elem + at : j->values;
     if (!all)
         orth_weights_move(j->desc, b->first_elem + at, n, values, j->whole, false);
     if (converts)
-        ORTH_TRY(make_copy(ctx, values, j->copy, j->copy_type, n));
+        ORTH_TRY(make_copy(ctx, values, j->copy, b->dtype, n));
     return orth_executor_write(ctx, j->e, (orth_ref){b->bind, b->index, (size_t)at * elem, (size_t)n * elem},
                                converts ? (const void *)j->copy : values);
 }
@@ -110,13 +120,12 @@ orth_status orth_weights_put(orth_ctx *ctx, const orth_compiled *u, orth_executo
     if (b < 0)
         return ORTH_OK;
     const orth_buffer *buffer = &u->program.buffers[b];
-    const int64_t elems = (int64_t)(buffer->bytes / (bind == ORTH_BIND_COPY ? sizeof(uint16_t) : sizeof(float)));
+    const int64_t elems = orth_buffer_elems(buffer);
     const int64_t room = ORTH_MIN(PIECE, elems);
     float *values = orth_mem_alloc(ctx, (size_t)room * (sizeof(float) + sizeof(uint16_t)));
     if (!values)
         return ORTH_ERR_NOMEM;
-    const put_job job = {&u->blocks.spec.params[index], e, buffer, whole, values, (uint16_t *)(void *)(values + room),
-                         u->blocks.spec.compute};
+    const put_job job = {&u->blocks.spec.params[index], e, buffer, whole, values, (uint16_t *)(void *)(values + room)};
     orth_status s = ORTH_OK;
     for (int64_t at = 0; at < elems && s == ORTH_OK; at += PIECE)
         s = put_piece(ctx, &job, at, ORTH_MIN(PIECE, elems - at));

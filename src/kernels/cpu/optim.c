@@ -1,23 +1,121 @@
-/* optim.c -- optimizer steps: one pass over memory, in ranges shared out dynamically. */
+/* optim.c -- optimizer steps: one pass over memory, in ranges shared out dynamically.
+ *
+ * What is kept in 16 bits goes through a tile of fp32, on which the same loop runs.
+ */
 #include "base/pool.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/round.h"
 
 #define CHUNK 16384 /* elements: 0.5 MB of traffic under AdamW */
+#define TILE 256    /* elements; even */
 
 typedef struct {
     void (*step)(const rows_optim_args *a, int64_t begin, int64_t n);
     rows_optim_args args;
     int64_t n;
+    const orth_op_call *call;
+    const orth_rows *rows;
+    bool narrow;               /* some of p, m, v have 16 bits */
+    int num_kept;              /* p, m, and of Adam v: the first outputs */
 } optim_job;
+
+/* Elements [first, first + n) of the whole parameter; bits[0] is for the first of them. */
+static void round_at_random(orth_bf16 *kept, const float *x, const uint16_t *bits, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++) {
+        uint32_t u;
+        memcpy(&u, x + k, sizeof u);
+        const bool finite = (u & 0x7f800000u) != 0x7f800000u; /* orth_bf16_stochastic, for vectors */
+        const uint32_t nan = (u & 0x7fffffffu) > 0x7f800000u ? 0x400000u : 0;
+        kept[k] = (orth_bf16)((finite ? u + bits[k] : u | nan) >> 16);
+    }
+}
+
+/* Draws of COUNTERS pairs: bits[what][e] is for element 2*first + e. */
+#define COUNTERS 16
+static void draw_pairs(uint16_t bits[3][2 * COUNTERS], const orth_step_values *step, int64_t param, int64_t first)
+{
+    for (int l = 0; l < COUNTERS; l++) {
+        const orth_rand4 draw = orth_round_draw(step, param, first + l);
+        for (int e = 0; e < 2; e++)
+            for (int what = 0; what < 3; what++)
+                bits[what][2 * l + e] = (uint16_t)orth_round_bits(&draw, e, (orth_round_what)what);
+    }
+}
+
+/* Branches outside of the loop, which a compiler then makes vectors of. */
+static void widen(float *x, const orth_tensor *t, int64_t i, int64_t n)
+{
+    if (t->dtype == ORTH_F32)
+        memcpy(x, (const float *)t->data + i, (size_t)n * sizeof *x);
+    else if (t->dtype == ORTH_BF16)
+        for (int64_t k = 0; k < n; k++)
+            x[k] = orth_bf16_to_f32(((const orth_bf16 *)t->data)[i + k]);
+    else
+        for (int64_t k = 0; k < n; k++)
+            x[k] = orth_f16_to_f32(((const orth_f16 *)t->data)[i + k]);
+}
+
+static void round_to_nearest(const optim_job *j, const orth_tensor *t, const float *x, int64_t i, int64_t n)
+{
+    if (t->dtype == ORTH_F32)
+        memcpy((float *)t->data + i, x, (size_t)n * sizeof *x);
+    else
+        j->rows->cast((uint16_t *)t->data + i, x, n, t->dtype);
+}
+
+/* What a tile has computed, back to elements [i, i + n). */
+static void keep(const optim_job *j, float tile[3][TILE], int64_t i, int64_t n)
+{
+    const orth_attr *a = j->call->attr;
+    for (int64_t done = 0; done < n;) {
+        int64_t run;
+        const int64_t first = a->stochastic ? orth_elem_in_whole(&a->place, i + done, &run) : (run = n, 0);
+        uint16_t bits[3][2 * COUNTERS];
+        const int skip = (int)(first & 1);
+        run = ORTH_MIN(run, n - done);
+        if (a->stochastic) {
+            run = ORTH_MIN(run, 2 * COUNTERS - skip);
+            draw_pairs(bits, j->call->in[1].data, a->place.param, first / 2);
+        }
+        for (int t = 0; t < j->num_kept; t++) {
+            const orth_tensor *out = &j->call->out[t];
+            if (a->stochastic && out->dtype == ORTH_BF16)
+                round_at_random((orth_bf16 *)out->data + i + done, tile[t] + done, bits[t] + skip, run);
+            else
+                round_to_nearest(j, out, tile[t] + done, i + done, run);
+        }
+        done += run;
+    }
+}
+
+static void narrow_step(const optim_job *j, int64_t i, int64_t n)
+{
+    float tile[3][TILE];
+    rows_optim_args args = j->args;
+    for (int t = 0; t < j->num_kept; t++)
+        widen(tile[t], &j->call->out[t], i, n);
+    args.g += i;
+    args.p = tile[ORTH_ROUND_WEIGHT];
+    args.m = tile[ORTH_ROUND_M];
+    args.v = j->num_kept > ORTH_ROUND_V ? tile[ORTH_ROUND_V] : NULL;
+    args.copy = args.copy ? (char *)args.copy + (size_t)i * rows_bytes(args.copy_type) : NULL;
+    j->step(&args, 0, n);
+    keep(j, tile, i, n);
+}
 
 static void optim_task(void *arg, int64_t t, int worker)
 {
     (void)worker;
     const optim_job *j = arg;
-    j->step(&j->args, t * CHUNK, ORTH_MIN(CHUNK, j->n - t * CHUNK));
+    const int64_t end = ORTH_MIN(j->n, (t + 1) * CHUNK);
+    if (!j->narrow)
+        j->step(&j->args, t * CHUNK, end - t * CHUNK);
+    for (int64_t i = t * CHUNK; j->narrow && i < end; i += TILE)
+        narrow_step(j, i, ORTH_MIN(TILE, end - i));
 }
 
-/* p, m, then `copy` at out[copy]; v, if any, at out[2]. */
+/* p, m and perhaps v, then `copy` at out[copy]. */
 static orth_status optim_run(orth_ctx *ctx, const orth_op_call *call, int copy,
                              void (*fn)(const rows_optim_args *, int64_t, int64_t))
 {
@@ -29,7 +127,10 @@ static orth_status optim_run(orth_ctx *ctx, const orth_op_call *call, int copy,
         {.o = orth_optim_values_make(call->attr, step), .g = call->in[0].data, .p = call->out[0].data,
          .m = call->out[1].data, .v = copy == 3 ? call->out[2].data : NULL, .copy = call->out[copy].data, .copy_type = call->out[copy].dtype},
         orth_tensor_elems(&call->out[0]),
+        .call = call, .rows = orth_rows_for(ctx->isa), .num_kept = copy,
     };
+    for (int t = 0; t < copy; t++)
+        job.narrow = job.narrow || call->out[t].dtype != ORTH_F32;
     orth_pool_run(ctx->pool, orth_div_up(job.n, CHUNK), optim_task, &job);
     return ORTH_OK;
 }

@@ -2,6 +2,21 @@
  * arXiv:1412.6980), SGD with momentum, plainly. Nothing is written in a step that is skipped or bad. */
 #include "kernels/optim.h"
 #include "kernels/ref/ref.h"
+#include "kernels/round.h"
+
+/* Element i of an output, and what it is. */
+static void keep(const orth_op_call *call, int out, int64_t i, float x, orth_round_what what)
+{
+    const orth_tensor *t = &call->out[out];
+    if (!call->attr->stochastic || t->dtype != ORTH_BF16) {
+        ref_put(t, i, x);
+        return;
+    }
+    int64_t run;
+    const int64_t at = orth_elem_in_whole(&call->attr->place, i, &run);
+    const orth_rand4 draw = orth_round_draw(call->in[1].data, call->attr->place.param, at / 2);
+    ((orth_bf16 *)t->data)[i] = orth_bf16_stochastic(x, orth_round_bits(&draw, at, what));
+}
 
 static void adam_step(const orth_op_call *call, bool decoupled)
 {
@@ -10,18 +25,19 @@ static void adam_step(const orth_op_call *call, bool decoupled)
         return;
     const orth_optim_values o = orth_optim_values_make(call->attr, step);
     const float *grad = call->in[0].data;
-    float *p = call->out[0].data, *m = call->out[1].data, *v = call->out[2].data;
     for (int64_t i = 0, n = orth_tensor_elems(&call->out[0]); i < n; i++) {
-        float g = grad[i] * o.g_scale, w = p[i];
+        float g = grad[i] * o.g_scale, w = ref_get(&call->out[0], i);
         if (decoupled)
             w = w * o.keep;
         else
             g = fmaf(o.l2, w, g);
-        m[i] = fmaf(o.beta1, m[i], o.new1 * g);
-        v[i] = fmaf(o.beta2, v[i], o.new2 * g * g);
-        p[i] = fmaf(-o.step_size, m[i] / fmaf(sqrtf(v[i]), o.root_scale, o.eps), w);
+        const float m = fmaf(o.beta1, ref_get(&call->out[1], i), o.new1 * g), v = fmaf(o.beta2, ref_get(&call->out[2], i), o.new2 * g * g);
+        w = fmaf(-o.step_size, m / fmaf(sqrtf(v), o.root_scale, o.eps), w);
+        keep(call, 0, i, w, ORTH_ROUND_WEIGHT);
+        keep(call, 1, i, m, ORTH_ROUND_M);
+        keep(call, 2, i, v, ORTH_ROUND_V);
         if (call->out[3].data)
-            ref_put(&call->out[3], i, p[i]);
+            ref_put(&call->out[3], i, w);
     }
 }
 
@@ -47,13 +63,13 @@ orth_status orth_ref_sgd(orth_ctx *ctx, const orth_op_call *call)
         return ORTH_OK;
     const orth_optim_values o = orth_optim_values_make(call->attr, step);
     const float *grad = call->in[0].data;
-    float *p = call->out[0].data, *m = call->out[1].data;
     for (int64_t i = 0, n = orth_tensor_elems(&call->out[0]); i < n; i++) {
-        float g = fmaf(o.l2, p[i], grad[i] * o.g_scale);
-        m[i] = fmaf(o.momentum, m[i], g);
-        p[i] = fmaf(-o.lr, o.nesterov ? fmaf(o.momentum, m[i], g) : m[i], p[i]);
+        float w = ref_get(&call->out[0], i), g = fmaf(o.l2, w, grad[i] * o.g_scale), m = fmaf(o.momentum, ref_get(&call->out[1], i), g);
+        w = fmaf(-o.lr, o.nesterov ? fmaf(o.momentum, m, g) : m, w);
+        keep(call, 0, i, w, ORTH_ROUND_WEIGHT);
+        keep(call, 1, i, m, ORTH_ROUND_M);
         if (call->out[2].data)
-            ref_put(&call->out[2], i, p[i]);
+            ref_put(&call->out[2], i, w);
     }
     return ORTH_OK;
 }

@@ -94,7 +94,7 @@ static void note_update(const orth_program *p, int32_t i, holding *h)
     const orth_operand *o = &p->instrs[i].out[0];
     orth_tensor t = orth_operand_tensor(o);
     h->update = i;
-    h->first = p->buffers[o->buffer].first_elem + (int64_t)(o->byte_offset / sizeof(float));
+    h->first = p->buffers[o->buffer].first_elem + (int64_t)(o->byte_offset / orth_dtype_bytes(o->dtype));
     h->count = orth_tensor_elems(&t);
 }
 

@@ -7,6 +7,7 @@
 
 #include "tensor/parts.h"
 #include "base/ctx.h"
+#include "kernels/op.h"
 
 /* The ranks whose parts of a gradient are summed, apart from tensor parallelism, whose sums are nodes of the graph. 0 is
  * no rule. A parameter that few ranks hold (an expert) will have a rule, and a group, of its own. */
@@ -47,6 +48,15 @@ static inline orth_split orth_param_split_here(const orth_param_desc *p)
     s.first = p->first_part;
     s.parts = p->num_parts;
     return s;
+}
+
+/* Where the elements of parameter `index` on this rank, from `first` on, lie in the whole. */
+static inline orth_elem_place orth_param_place(const orth_param_desc *p, int64_t index, int64_t first)
+{
+    const int64_t begin = p->split_dim < 0 ? 0 : orth_split_bound(&p->split, p->first_part), cols = p->num_dims > 1 ? p->dim[1] : 1;
+    return (orth_elem_place){.param = index, .first = first, .cols = cols, .whole_cols = p->split_dim == 1 ? p->whole_cols : cols,
+                             .row = p->split_dim == 0 ? begin : 0, .col = p->split_dim == 1 ? begin : 0,
+                             .replica_rows = p->split_dim == 0 ? p->replica_rows : 0, .replica_first = p->replica_first};
 }
 
 #endif

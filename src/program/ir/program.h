@@ -35,8 +35,8 @@ const char *orth_class_name(orth_class c);
  * first five, a data slot for DATA, a layer for the caches. */
 typedef enum {
     ORTH_BIND_NONE = 0,
-    ORTH_BIND_MASTER,    /* fp32 parameter */
-    ORTH_BIND_COPY,      /* the parameter in the compute type; absent when that is fp32 */
+    ORTH_BIND_MASTER,    /* the parameter that the optimizer updates */
+    ORTH_BIND_COPY,      /* the parameter in the compute type; absent when the master is of that type */
     ORTH_BIND_GRAD, ORTH_BIND_M, ORTH_BIND_V,
     ORTH_BIND_DATA,      /* all micro-batches of the step, one after the other */
     ORTH_BIND_CACHE_K, ORTH_BIND_CACHE_V,
@@ -55,6 +55,7 @@ typedef struct {
     bool external;           /* lives in another program's arena (weights of an evaluation) */
     int32_t shard_elem;      /* holds the rank's shard of parameter `index` (views.h): bytes of an element; 0: it does not */
     orth_bind bind;
+    orth_dtype dtype;        /* of the elements of a parameter or moment (the first five binds): F32, BF16 or F16 */
     int64_t index;
     int64_t first_elem;      /* of the parameter's elements on this rank: a shard's begin (ZeRO) */
     int32_t first, last;     /* instructions of the first write and the last use; place.c fills these */
@@ -209,6 +210,11 @@ void orth_queue_name(const orth_queue *q, char *text, size_t size);
 
 /* Sorts the bound buffers, whose names do not change any more: the next function then searches instead of looking at all. */
 void orth_program_index(orth_program *p);
+/* Elements of a buffer of a parameter or moment. */
+static inline int64_t orth_buffer_elems(const orth_buffer *b)
+{
+    return (int64_t)(b->bytes / orth_dtype_bytes(b->dtype));
+}
 /* Bytes of all spaces: of a class, and of all. */
 size_t orth_program_class_bytes(const orth_program *p, orth_class c);
 size_t orth_program_bytes(const orth_program *p);

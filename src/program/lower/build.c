@@ -74,7 +74,7 @@ orth_operand orth_build_param(const orth_builder *b, int64_t index)
 {
     const orth_param_desc *param = &b->spec->params[index];
     int32_t buffer = b->copy[index];
-    orth_dtype dtype = buffer == b->master[index] ? ORTH_F32 : b->spec->compute;
+    const orth_dtype dtype = orth_build_param_type(b, buffer);
     if (b->version < b->updates)
         buffer = b->stashed[b->version * b->spec->num_params + index];
     return orth_operand_of(buffer, dtype, param->num_dims, param->dim);
@@ -143,6 +143,15 @@ static int32_t persistent(orth_builder *b, const char *name, orth_class cls, ort
     return orth_program_add_buffer(b->p, &buffer);
 }
 
+/* `n` elements of a parameter. */
+static int32_t elements(orth_builder *b, const char *name, orth_class cls, orth_bind bind, int64_t index, orth_dtype dtype, int64_t n)
+{
+    const int32_t buffer = persistent(b, name, cls, bind, index, orth_build_bytes(dtype, 1, &n));
+    if (!b->p->failed)
+        b->p->buffers[buffer].dtype = dtype;
+    return buffer;
+}
+
 /* The buffer is as large as this rank's shard. NULL: it holds the whole. */
 static void hold_shard(orth_builder *b, int32_t buffer, const orth_zero_shard *shard, orth_dtype dtype)
 {
@@ -152,8 +161,8 @@ static void hold_shard(orth_builder *b, int32_t buffer, const orth_zero_shard *s
     b->p->buffers[buffer].first_elem = shard->first;
 }
 
-/* In fp32 a parameter is one buffer; else matrices have a copy in the compute type that the kernels
- * read, and the master counts as optimizer state: a shard of it under ZeRO. Under ZeRO 3 what the kernels
+/* In fp32, or where matrices are updated in the compute type, a parameter is one buffer; else matrices have a copy in the compute
+ * type that the kernels read, and the master counts as optimizer state: a shard of it under ZeRO. Under ZeRO 3 what the kernels
  * read is a shard, too, gathered block by block when it is needed. A program that does not train has no
  * masters beside copies. */
 static void make_params(orth_builder *b)
@@ -164,35 +173,34 @@ static void make_params(orth_builder *b)
         b->master[i] = b->copy[i] = -1;
         if (!b->held[i])
             continue;
-        bool copied = s->compute != ORTH_F32 && param->matrix, sharded = orth_build_is_gathered(b, i);
+        const orth_dtype type = param->matrix ? s->types.master : ORTH_F32;
+        bool copied = s->compute != type && param->matrix, sharded = orth_build_is_gathered(b, i);
         orth_zero_shard all = {0, orth_build_elems(b, i), NULL};
         orth_zero_shard mine = orth_build_own(b, i), read = sharded ? mine : all;
         if (!copied || s->mode == ORTH_MODE_TRAIN) {
             orth_zero_shard kept = copied ? mine : read;
             const char *name = copied ? orth_arena_printf(b->ctx, &b->p->arena, "master.%s", param->name)
                                       : param->name;
-            b->master[i] = persistent(b, name, copied ? ORTH_CLASS_OPTIMIZER : ORTH_CLASS_PARAMS, ORTH_BIND_MASTER,
-                                      i, orth_build_bytes(ORTH_F32, 1, &kept.count));
-            hold_shard(b, b->master[i], kept.counts ? &kept : NULL, ORTH_F32);
+            b->master[i] = elements(b, name, copied ? ORTH_CLASS_OPTIMIZER : ORTH_CLASS_PARAMS, ORTH_BIND_MASTER,
+                                      i, type, kept.count);
+            hold_shard(b, b->master[i], kept.counts ? &kept : NULL, type);
         }
         b->copy[i] = b->master[i];
         if (copied) {
-            b->copy[i] = persistent(b, param->name, ORTH_CLASS_PARAMS, ORTH_BIND_COPY, i,
-                                    orth_build_bytes(s->compute, 1, &read.count));
+            b->copy[i] = elements(b, param->name, ORTH_CLASS_PARAMS, ORTH_BIND_COPY, i, s->compute, read.count);
             hold_shard(b, b->copy[i], read.counts ? &read : NULL, s->compute);
         }
     }
 }
 
-/* What ZeRO gathers, for each use or after the update, lies in the order of the registry: a run of it is one call. */
-static void chain_params(orth_builder *b, const int32_t *buffer, orth_bind bind, bool gathered)
+/* What ZeRO gathers of one type, for each use or after the update, lies in the order of the registry: a run of it is one call. */
+static void chain_params(orth_builder *b, bool narrow, bool gathered)
 {
     int32_t *chain = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int32_t, b->spec->num_params), n = 0;
     b->p->failed = b->p->failed || !chain;
     for (int64_t i = 0; !b->p->failed && i < b->spec->num_params; i++) {
-        const orth_buffer *buf = buffer[i] >= 0 ? &b->p->buffers[buffer[i]] : NULL;
-        if (buf && buf->cls == ORTH_CLASS_PARAMS && buf->bind == bind && orth_build_is_gathered(b, i) == gathered)
-            chain[n++] = buffer[i];
+        if (b->copy[i] >= 0 && (b->p->buffers[b->copy[i]].dtype != ORTH_F32) == narrow && orth_build_is_gathered(b, i) == gathered)
+            chain[n++] = b->copy[i];
     }
     if (!b->p->failed)
         orth_program_chain(b->p, chain, n);
@@ -202,8 +210,8 @@ void orth_build_params(orth_builder *b)
 {
     make_params(b);
     for (int gathered = 0; b->shards && gathered < 2; gathered++) {
-        chain_params(b, b->master, ORTH_BIND_MASTER, gathered);
-        chain_params(b, b->copy, ORTH_BIND_COPY, gathered);
+        chain_params(b, false, gathered);
+        chain_params(b, true, gathered);
     }
 }
 

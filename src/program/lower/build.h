@@ -129,6 +129,11 @@ orth_instr *orth_build_emit(orth_builder *b, orth_op op, const orth_attr *attr, 
 /* A transient buffer of the shape of `like`. */
 orth_operand orth_build_temp(orth_builder *b, const char *name, orth_operand like);
 
+/* The type of a buffer of a parameter, its master or its copy. */
+static inline orth_dtype orth_build_param_type(const orth_builder *b, int32_t buffer)
+{
+    return b->p->failed ? ORTH_F32 : b->p->buffers[buffer].dtype;
+}
 /* Parameter `index` as the kernels read it: whole, fp32 or in the compute type. */
 orth_operand orth_build_param(const orth_builder *b, int64_t index);
 /* The data of the micro-batch at hand. */

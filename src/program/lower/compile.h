@@ -45,6 +45,13 @@ typedef struct {
                                                          not sequence by sequence */
 } orth_place_in_mesh;
 
+/* What the optimizer keeps. All zero: fp32. */
+typedef struct {
+    orth_dtype master;               /* of matrices: F32, or the compute type, of which then no copy is kept */
+    orth_dtype moments;              /* F32 or BF16 */
+    bool stochastic;                 /* what is kept in bf16 is rounded at random (kernels/round.h) */
+} orth_state_types;
+
 typedef struct {
     orth_mode mode;
     orth_block embed, final, head;   /* head: a chunk of head_rows rows */
@@ -61,6 +68,7 @@ typedef struct {
     const orth_param_desc *params;   /* [num_params], the registry */
     int64_t num_params;
     orth_dtype compute;              /* type of activations and of matrix copies */
+    orth_state_types types;
     orth_space space;                /* where kernels work */
     int32_t num_micro_batches;
     const int64_t *shares;           /* [DP ranks] sequences of each, where they combine gradients node by node

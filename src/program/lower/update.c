@@ -6,13 +6,14 @@
 static int32_t state_buffer(orth_builder *b, const char *what, orth_bind bind, int64_t index, int64_t first,
                             int64_t n)
 {
+    const orth_dtype dtype = b->spec->types.moments;
     int32_t *known = &b->moments[2 * index + (bind == ORTH_BIND_V)];
     if (*known >= 0)
         return *known;
     orth_buffer buffer = {
         .name = orth_arena_printf(b->ctx, &b->p->arena, "%s.%s", what, b->spec->params[index].name),
-        .bytes = (size_t)n * sizeof(float), .cls = ORTH_CLASS_OPTIMIZER, .persistent = true,
-        .bind = bind, .index = index, .first_elem = first, .shard_elem = b->shards ? sizeof(float) : 0,
+        .bytes = orth_build_bytes(dtype, 1, &n), .cls = ORTH_CLASS_OPTIMIZER, .persistent = true,
+        .bind = bind, .dtype = dtype, .index = index, .first_elem = first, .shard_elem = b->shards ? (int32_t)orth_dtype_bytes(dtype) : 0,
     };
     return *known = orth_program_add_buffer(b->p, &buffer);
 }
@@ -160,25 +161,28 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
     const orth_zero_shard mine = orth_build_own(b, index);
     bool has_copy = b->copy[index] != b->master[index];
     orth_operand in[] = {orth_build_own_elems(b, orth_build_grad_buffer(b, index), ORTH_F32, index), step};
-    orth_operand out[4] = {orth_build_own_elems(b, b->master[index], ORTH_F32, index)};
+    const orth_dtype moments = b->spec->types.moments;
+    orth_operand out[4] = {orth_build_own_elems(b, b->master[index], orth_build_param_type(b, b->master[index]), index)};
     int num_out = 1;
     int32_t m = state_buffer(b, "m", ORTH_BIND_M, index, mine.first, mine.count);
-    out[num_out++] = orth_build_own_elems(b, m, ORTH_F32, index);
+    out[num_out++] = orth_build_own_elems(b, m, moments, index);
     if (orth_op_has_output(b->spec->optimizer, "v")) {
         int32_t v = state_buffer(b, "v", ORTH_BIND_V, index, mine.first, mine.count);
-        out[num_out++] = orth_build_own_elems(b, v, ORTH_F32, index);
+        out[num_out++] = orth_build_own_elems(b, v, moments, index);
     }
     out[num_out++] = has_copy ? orth_build_own_elems(b, b->copy[index], b->spec->compute, index) : orth_operand_absent;
-    orth_attr attr = {.lr_factor = param->lr_factor, .decay_factor = param->decay_factor, .nesterov = b->spec->nesterov};
+    orth_attr attr = {.lr_factor = param->lr_factor, .decay_factor = param->decay_factor, .nesterov = b->spec->nesterov,
+                      .stochastic = b->spec->types.stochastic};
+    if (attr.stochastic)
+        attr.place = orth_param_place(param, index, mine.first);
     orth_build_emit(b, b->spec->optimizer, &attr, 2, in, num_out, out);
 }
 
 /* Everybody gets everybody's updated shards, in the type that the kernels read. */
 static void gather_param(orth_builder *b, int64_t index, orth_group group)
 {
-    bool copied = b->copy[index] != b->master[index];
-    orth_dtype dtype = copied ? b->spec->compute : ORTH_F32;
-    orth_bucket *k = &b->gathers[copied];
+    const orth_dtype dtype = orth_build_param_type(b, b->copy[index]);
+    orth_bucket *k = &b->gathers[dtype != ORTH_F32];
     orth_bucket_item item = {.use = 2 * index, .in = orth_build_own_elems(b, b->copy[index], dtype, index),
                              .out = orth_build_vector(b->copy[index], dtype, 0, orth_build_elems(b, index))};
     if (!orth_bucket_fits(b, k, &item))
