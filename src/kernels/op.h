@@ -90,7 +90,6 @@ static inline int64_t orth_elem_in_whole(const orth_elem_place *p, int64_t e, in
 typedef struct {
     int32_t num_seqs, seq_len;          /* B, T */
     int32_t token_parts;                /* fold slots per sequence (numerics.parts, or 1) */
-
     uint32_t sum_leaves;                /* groups (1u << group) whose ranks each have some of the tokens, or heads, of a
                                            sequence: parameter gradients per sequence are summed over them in turn */
     orth_split split;                   /* canonical parts of the contraction */

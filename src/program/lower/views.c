@@ -56,7 +56,7 @@ static void bind_operand(const binding *x, orth_operand *o, int64_t index)
 static void bind_instr(const binding *x, orth_instr *n)
 {
     if (n->attr.stochastic && n->out[0].view == ORTH_VIEW_SHARD)
-        n->attr.place.first = x->own[n->attr.place.param].first;
+        n->attr.place.first = shard_of(x->p, n->attr.place.param).first;
     for (int k = 0; k < n->num_in + n->num_out; k++) {
         orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k - n->num_in];
         const int32_t about = o->view == ORTH_VIEW_SUMS ? n->in[0].buffer : o->buffer;
