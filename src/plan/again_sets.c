@@ -130,7 +130,7 @@ int32_t orth_again_sets(const orth_saved *saved, const orth_graph *g, bool seque
 {
     int32_t nodes[MAX_FREE];
     const int32_t num_free = list_free(saved, g, nodes);
-    orth_again_set piled[512];
+    orth_again_set piled[512] = {{0}};
     int32_t n = 0;
     for (uint32_t subset = 0; subset < (uint32_t)1 << num_free; subset++) {
         piled[n++] = subset_of(saved, g, sequence_parallel, nodes, num_free, subset);

@@ -162,7 +162,7 @@ static orth_status try_micro_batches(lister *x, orth_candidate c)
     for (c.micro_batch = 1; c.micro_batch <= ORTH_MIN(batch, MAX_MICRO_BATCH); c.micro_batch++) {
         if (batch % c.micro_batch != 0 || !MAY_BE(x, train, micro_batch, c.micro_batch))
             continue;
-        for (int sp = 0; sp <= (c.tp > 1); sp++) {
+        for (int sp = 0; sp < (c.tp > 1 ? 2 : 1); sp++) {
             c.sequence_parallel = sp;
             if (MAY_BE(x, parallel, sequence_parallel, c.sequence_parallel))
                 ORTH_TRY(try_costs(x, c));
