@@ -22,7 +22,7 @@ for i in "${!layouts[@]}"; do
   "$orthant" train configs/runs/llama.yaml data.path="$text" precision.compute=fp32 checkpoint.dir="$folder/$i" ${layouts[i]} \
     --quiet >"$folder/out" 2>&1 || { cat "$folder/out" >&2; exit 1; }
   loss=$(sed -n 's/.*"eval_loss_hex": "\([^"]*\)".*/\1/p' "$folder/$i/metrics.jsonl" | tail -1)
-  ranks=$(grep -o '"rank": [0-9]*' "$folder/$i/plan.json" | wc -l)
+  ranks=$(grep -o '"rank": [0-9]*, "coords"' "$folder/$i/plan.json" | wc -l)
   echo "| \`${layouts[i]}\` | $ranks | \`$loss\` |"
   [[ ${first:=$loss} == "$loss" ]] || { echo "layout_table: ${layouts[i]}: $loss is not $first" >&2; exit 1; }
 done

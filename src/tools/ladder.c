@@ -50,9 +50,9 @@ static void list_changes(ladder *x)
         snprintf(words, sizeof words, AUTO " memory.recompute_limit=%zu", x->rank_limit);
     else
         snprintf(words, sizeof words, AUTO);
-    offer(x, KIND_RECOMPUTE, words);
     for (int i = 0; i < ORTH_COUNT(policies); i++)
         offer(x, KIND_RECOMPUTE, policies[i]);
+    offer(x, KIND_RECOMPUTE, words);
     const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0; /* it updates after each micro-batch */
     for (int64_t m = stale ? 0 : c->train_micro_batch / 2; m > 0 && x->num_changes < ORTH_LADDER_RUNGS_MAX - 10; m /= 2) {
         snprintf(words, sizeof words, "train.micro_batch=%" PRId64, m);
@@ -130,10 +130,24 @@ static int cheapest_first(const void *a, const void *b)
     return x->saved_bytes < y->saved_bytes ? 1 : x->saved_bytes > y->saved_bytes ? -1 : strcmp(x->words, y->words);
 }
 
+/* auto plans hundreds of runs. Where far more is missing than any named policy saves, as of a model that is much too large, it is not tried. */
+static bool is_hopeless(const ladder *x, const orth_ladder *l, int which, size_t bytes)
+{
+    int64_t most = 0;
+    if (strncmp(x->changes[which].words, AUTO, sizeof AUTO - 1) != 0 || bytes <= l->limit_bytes)
+        return false;
+    for (int i = 0; i < l->num_single; i++)
+        if (strncmp(l->single[i].words, "memory.recompute=", 17) == 0)
+            most = ORTH_MAX(most, l->single[i].saved_bytes);
+    return bytes - l->limit_bytes > 2 * (size_t)most;
+}
+
 static orth_status try_singles(orth_ctx *ctx, const ladder *x, orth_ladder *l)
 {
     for (int i = 0; i < x->num_changes; i++) {
         orth_price p;
+        if (is_hopeless(x, l, i, l->bytes))
+            continue;
         ORTH_TRY(price_words(ctx, x, x->changes[i].words, &p));
         if (!p.refused && bytes_of(x, &p) < l->bytes)
             l->single[l->num_single++] = rung_of(x, l, x->changes[i].words, &p);
@@ -182,7 +196,7 @@ static orth_status make_one(orth_ctx *ctx, const ladder *x, orth_ladder *l, int 
     for (int i = 0; i < x->num_changes; i++) {
         char words[ORTH_LADDER_WORDS_MAX];
         orth_price p;
-        if (chosen[x->changes[i].kind] == i)
+        if (chosen[x->changes[i].kind] == i || is_hopeless(x, l, i, from->bytes))
             continue;
         join_words(x, chosen, i, words);
         ORTH_TRY(price_words(ctx, x, words, &p));
