@@ -151,12 +151,12 @@ static void close_rank(orth_ctx *ctx, rank_state *s)
     orth_saver_destroy(ctx, s->saver);
     orth_loader_destroy(ctx, s->loader);
     const bool keep = orth_world_keeps_buffers(s->world);
+    orth_groups_destroy(ctx, s->comms); /* first: calls under way after an error, this rank's and its peers', use the arenas */
+    orth_comm_destroy(ctx, s->all);
     if (s->has_evaluator && !keep)
         orth_evaluator_destroy(ctx, &s->evaluator);
     if (s->has_trainer && !keep)
         orth_trainer_destroy(ctx, &s->trainer);
-    orth_groups_destroy(ctx, s->comms);
-    orth_comm_destroy(ctx, s->all);
     if (!keep)
         orth_mem_free(ctx, s->chunks);
     orth_mem_free(ctx, s->indices);
