@@ -16,11 +16,6 @@ typedef struct {
     int64_t *change;         /* [num_instrs + 1] of live bytes, room */
 } counting;
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ORTH_PLACE_ALIGN - 1) / ORTH_PLACE_ALIGN * ORTH_PLACE_ALIGN;
-}
-
 /* From instruction i on, and until the one before `end`. */
 static void give(counting *x, int32_t i, int32_t end, int32_t buffer, const void *at, size_t bytes)
 {
@@ -87,7 +82,7 @@ static bool is_given(const counting *x, int32_t b, orth_space s, bool persistent
 
 static size_t bytes_of(const extent *e)
 {
-    return aligned(e->end - e->begin);
+    return (size_t)orth_round_up((int64_t)(e->end - e->begin), ORTH_PLACE_ALIGN);
 }
 
 /* The instruction during which most transient bytes of the space lived. */
