@@ -31,7 +31,7 @@ asan:           ## the tests under AddressSanitizer and UndefinedBehaviorSanitiz
 	@tools/deps.sh build test
 	@$(CMAKE) $(BUILD)-asan -DORTH_SANITIZE=address,undefined >/dev/null
 	@cmake --build $(BUILD)-asan -j$(JOBS)
-	ORTH_CHECK_SECONDS=60 ORTH_LAYOUTS=30 $(CTEST) $(BUILD)-asan $(TESTS)
+	ASAN_OPTIONS=handle_abort=1 ORTH_CHECK_SECONDS=60 ORTH_LAYOUTS=30 $(CTEST) $(BUILD)-asan $(TESTS)
 
 tsan:           ## communicators, products and layouts under ThreadSanitizer
 	@tools/deps.sh build test

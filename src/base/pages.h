@@ -19,7 +19,8 @@ size_t orth_pages_touched_bytes(const void *p, size_t num_bytes);
 /* The same of the stack of a thread of this process. */
 size_t orth_pages_stack_bytes(pthread_t thread);
 
-/* Gives pages of the heap that nobody uses back to the system: after work whose memory is free again, such as compiling. */
+/* Gives pages of the heap that nobody uses back to the system: after work whose memory is free again, such as compiling. One thread
+ * of a process calls it: where malloc is another library's, the C library's own heap is made by the first call, unprotected. */
 void orth_pages_trim_heap(void);
 
 /* Bytes of the calling process that are in memory now, and the most that ever were (VmHWM); 0 where the system does not tell. */

@@ -127,7 +127,8 @@ static orth_status run_trainer(orth_ctx *ctx, orth_measure *m, orth_trainer *t, 
     }
     if (s == ORTH_OK)
         s = orth_weights_init(ctx, &m->model, &t->compiled, t->executor, (uint64_t)m->cfg->train_seed);
-    orth_pages_trim_heap();
+    if (rank == 0)
+        orth_pages_trim_heap();
     if (s == ORTH_OK && rank == 0) {
         m->first = t;
         s = m->fn(ctx, m, m->user);

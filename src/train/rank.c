@@ -142,7 +142,9 @@ static orth_status open_rank(orth_ctx *ctx, rank_state *s)
         ORTH_TRY(orth_saver_create(ctx, &s->saver, r->cfg, &r->model, s->all ? NULL : s->trainer.executor, &source,
                                    r->checkpoints));
     ORTH_TRY(fill_weights(ctx, s));
-    orth_pages_trim_heap(); /* before the arena fills up */
+    ORTH_TRY(rank_barrier(ctx, s));
+    if (s->rank == 0 || r->world)
+        orth_pages_trim_heap(); /* before the arena fills up */
     return ORTH_OK;
 }
 
