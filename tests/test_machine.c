@@ -1,6 +1,11 @@
 /* test_machine.c -- what the machine is said to have, measured peaks, and growing text. */
+#define _GNU_SOURCE /* sched_getcpu, pthread_setaffinity_np */
 #include "test.h"
 
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/clock.h"
 #include "base/machine.h"
 #include "base/text.h"
 #include "plan/probe.h"
@@ -34,6 +39,35 @@ TEST(probes_measure_what_the_cpu_has_and_nothing_else)
     test_ctx_free(ctx);
 }
 
+static void *compute(void *stop)
+{
+    while (!atomic_load((_Atomic bool *)stop))
+        ;
+    return NULL;
+}
+
+/* Two threads on one CPU: one of them waits at any moment. */
+TEST(time_without_a_cpu_is_counted)
+{
+    cpu_set_t before, one;
+    _Atomic bool stop = false;
+    pthread_t other;
+    if (orth_machine_starved_ns() < 0)
+        skip();
+    pthread_getaffinity_np(pthread_self(), sizeof before, &before);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+    assert_int_equal(pthread_create(&other, NULL, compute, &stop), 0);
+    const int64_t starved = orth_machine_starved_ns(), end = orth_clock_ns() + 300000000;
+    while (orth_clock_ns() < end)
+        ;
+    assert_true(orth_machine_starved_ns() - starved > 100000000);
+    stop = true;
+    pthread_join(other, NULL);
+    pthread_setaffinity_np(pthread_self(), sizeof before, &before);
+}
+
 TEST(text_is_wrapped_between_words)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -61,6 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_machine_has_cores_and_memory),
+        cmocka_unit_test(time_without_a_cpu_is_counted),
         cmocka_unit_test(probes_measure_what_the_cpu_has_and_nothing_else),
         cmocka_unit_test(text_is_wrapped_between_words),
         cmocka_unit_test(utf8_is_told_from_other_bytes),

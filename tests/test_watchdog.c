@@ -134,9 +134,10 @@ TEST(slow_disks_readers_that_wait_pauses_and_load_are_no_failures)
         command_of(&c, r, command, sizeof command);
         const int code = run_disturbed(&c, command);
         char *log = run_read(r, "log", NULL);
-        const size_t end = strlen(log), shown = ORTH_MIN(end, 1500); /* what ended it is said last */
-        if (code != 0)
-            fail_msg("case %d (%s): exit %d\n%s\n%s", i, names[c.kind], code, command, log + end - shown);
+        if (code != 0) {
+            run_show_end(log);
+            fail_msg("case %d (%s): exit %d\n%s", i, names[c.kind], code, command);
+        }
         free(log);
         check_kept(r, &c);
     }

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "base/machine.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -178,4 +180,37 @@ void orth_machine_query(orth_machine *m)
     m->memory_total = meminfo_bytes("MemTotal:");
     m->memory_available = orth_machine_available_bytes();
     m->memory_limit = container_limit();
+}
+
+/* ---- time without a CPU ---- */
+
+/* The second of the three numbers of a thread's schedstat. */
+static int64_t run_delay_ns(int tasks, const char *thread)
+{
+    char name[64], text[96];
+    snprintf(name, sizeof name, "%.20s/schedstat", thread);
+    const int f = openat(tasks, name, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = f < 0 ? -1 : read(f, text, sizeof text - 1);
+    if (f >= 0)
+        close(f);
+    if (n <= 0)
+        return 0; /* it has ended meanwhile */
+    text[n] = '\0';
+    char *second = NULL;
+    strtoll(text, &second, 10);
+    return strtoll(second, NULL, 10);
+}
+
+int64_t orth_machine_starved_ns(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    int64_t sum = 0;
+    if (!tasks || faccessat(dirfd(tasks), "../schedstat", R_OK, 0) != 0)
+        sum = -1;
+    for (const struct dirent *d; sum >= 0 && (d = readdir(tasks));)
+        if (d->d_name[0] != '.')
+            sum += run_delay_ns(dirfd(tasks), d->d_name);
+    if (tasks)
+        closedir(tasks);
+    return sum;
 }

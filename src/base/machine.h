@@ -33,5 +33,8 @@ int64_t orth_machine_available_bytes(void);
 /* Bytes that this process may still map, whoever has them (`ulimit -v`); INT64_MAX: no such limit. */
 int64_t orth_machine_addresses_left(void);
 void orth_machine_query(orth_machine *out);
+/* Nanoseconds that threads of this process have been ready to run while others had the CPUs: the sum over the threads that there
+ * are now. -1: the system does not tell. */
+int64_t orth_machine_starved_ns(void);
 
 #endif

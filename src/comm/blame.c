@@ -12,7 +12,7 @@
  *
  * What is seen must hold unchanged in two looks in a row, so that a rank caught between two calls is not blamed. Quiet
  * times are sums over the monitor's own looks, none of which counts for much: after a pause of the whole program, or on
- * a machine that is short of time, nobody looks dead.
+ * a machine that is short of time, nobody looks dead. Time for which threads had to wait for a CPU hardly counts either.
  *
  * Used by the monitor of a world of threads (thread/watchdog.c), which sees all of it in memory, and by that of rank 0
  * over MPI (mpi/monitor.c), which is told by the others.
@@ -20,10 +20,11 @@
 #include "comm/comm_impl.h"
 
 #include "base/clock.h"
+#include "base/machine.h"
 
 orth_status comm_watch_open(orth_ctx *ctx, comm_watch *w, comm_shared *s)
 {
-    *w = (comm_watch){.s = s, .looked_ns = orth_clock_ns()};
+    *w = (comm_watch){.s = s, .looked_ns = orth_clock_ns(), .starved_ns = -1};
     w->seen = ORTH_NEW_ARRAY(ctx, comm_seen, s->num_ranks);
     w->excused = ORTH_NEW_ARRAY(ctx, bool, s->num_ranks);
     return w->seen && w->excused ? ORTH_OK : ORTH_ERR_NOMEM;
@@ -36,10 +37,24 @@ void comm_watch_close(orth_ctx *ctx, comm_watch *w)
     *w = (comm_watch){0};
 }
 
+/* Of `passed`, what counts: on a machine that is short of time a rank may wait for a CPU for longer than its limit. The system is
+ * asked only where somebody is quiet. An eighth counts always: who computes without end starves, too. */
+static int64_t with_a_cpu(comm_watch *w, int64_t passed, bool any_quiet)
+{
+    const int64_t before = w->starved_ns, now = any_quiet ? orth_machine_starved_ns() : -1;
+    w->starved_ns = now;
+    return before < 0 || now < before ? passed : ORTH_MAX(passed - (now - before), passed / 8);
+}
+
 void comm_watch_count(comm_watch *w, int64_t most_ns)
 {
-    const int64_t now = orth_clock_ns(), passed = ORTH_MIN(now - w->looked_ns, most_ns);
+    const int64_t now = orth_clock_ns(), limit = atomic_load(&w->s->limit_ns);
+    int64_t passed = ORTH_MIN(now - w->looked_ns, most_ns);
+    bool any_quiet = false;
+    for (int i = 0; i < w->s->num_ranks; i++)
+        any_quiet = any_quiet || atomic_load(&w->s->ranks[i].quiet_ns) > limit / 4;
     w->looked_ns = now;
+    passed = with_a_cpu(w, passed, any_quiet);
     for (int i = 0; i < w->s->num_ranks; i++) {
         comm_rank *r = &w->s->ranks[i];
         const int64_t ticks = atomic_load(&r->progress.ticks);

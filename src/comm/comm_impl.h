@@ -229,12 +229,14 @@ typedef struct {
     comm_seen *seen;              /* [num_ranks] */
     bool *excused;                /* [num_ranks] */
     int64_t looked_ns;
+    int64_t starved_ns;           /* orth_machine_starved_ns at the last look; -1: nobody was quiet for long */
     comm_suspect last;
 } comm_watch;
 
 orth_status comm_watch_open(orth_ctx *ctx, comm_watch *w, comm_shared *s);
 void comm_watch_close(orth_ctx *ctx, comm_watch *w);
-/* Adds the time since the last look, but at most `most_ns`, to the quiet time of ranks whose ticks stand still. */
+/* Adds the time since the last look, but at most `most_ns`, to the quiet time of ranks whose ticks stand still. Time for which
+ * threads of this process had no CPU counts little. */
 void comm_watch_count(comm_watch *w, int64_t most_ns);
 /* w->seen is filled in: aborts the world when it shows the same suspect as the time before. */
 void comm_watch_judge(comm_watch *w);
