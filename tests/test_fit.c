@@ -126,6 +126,8 @@ TEST(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_tim
         CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, limits[i], l));
         assert_int_equal(l->bytes, plain.worst_bytes);
         assert_true(l->num_single >= 5 && !l->fits);
+        assert_true(l->fast.saved_bytes > 0);
+        check_rungs(&c, l, &l->fast, 1);
         check_rungs(&c, l, l->single, l->num_single);
         check_rungs(&c, l, l->together, l->num_together);
         for (int k = 1; k < l->num_single; k++)

@@ -82,6 +82,23 @@ TEST(gradients_that_live_within_a_step_are_of_the_class_grads)
     }
 }
 
+/* In reproducible mode the tree over micro-batches keeps up to log2 of their number beside it. */
+TEST(in_fast_mode_a_gradient_is_one_sum_however_many_micro_batches_there_are)
+{
+    static const char *const keys[] = {"train.global_batch", "train.micro_batch", "numerics.mode"};
+    static const char *const modes[] = {"fast", "reproducible"};
+    for (int i = 0; i < 2; i++) {
+        const char *const values[] = {"16", "1", modes[i]};
+        plan_case c;
+        open_plan(&c, keys, values, 3);
+        const size_t grads = c.plan.ranks[0].memory.of[ORTH_SPACE_HOST][ORTH_CLASS_GRADS];
+        const size_t one = sizeof(float) * (size_t)orth_model_num_elems(&c.model);
+        const size_t tied = sizeof(float) * (size_t)(c.model.vocab * c.model.hidden); /* it has a sum for each of its two uses */
+        assert_true(i == 0 ? grads < one + tied + 4096 : grads > 4 * one);
+        close_plan(&c);
+    }
+}
+
 /* ---- when most is live ---- */
 
 /* The program of the rank that a plan shows first, in several layouts. */
@@ -201,6 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_space_has_its_section_in_text_and_json),
         cmocka_unit_test(gradients_that_live_within_a_step_are_of_the_class_grads),
+        cmocka_unit_test(in_fast_mode_a_gradient_is_one_sum_however_many_micro_batches_there_are),
         cmocka_unit_test(buffers_that_are_live_at_the_peak_add_up_to_it),
         cmocka_unit_test(the_picture_of_memory_has_every_class_and_the_timeline_reaches_the_peak),
         cmocka_unit_test(plan_json_lists_what_is_live_at_the_peak_of_the_first_and_the_worst_rank),

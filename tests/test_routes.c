@@ -71,7 +71,7 @@ static void read_lines(const orth_compile_spec *s, int64_t index, char *text, ta
             t->weight_gathers += strstr(line, "  use ") ? -1 : 1;
         if (!read_call(line, &op, &group))
             continue;
-        const int64_t parts = head && second == tied && s->mesh.cp_once ? s->head_leaves : 1;
+        const int64_t parts = head && second == tied && s->mesh.fast ? s->head_leaves : 1;
         const int64_t nodes = strstr(line, "each node") || op == ORTH_OP_send ? num_nodes(s, parts) : 1;
         t->calls[group][op] += times(s, line) * nodes;
         t->sliced = t->sliced || strstr(line, "  slice ");

@@ -229,7 +229,7 @@ static void place(const orth_partition *s, int rank, orth_place_in_mesh *p)
     *p = (orth_place_in_mesh){.zero = s->layout.owner ? 1 : (int32_t)s->layout.zero, .owner = s->layout.owner,
                               .keep_whole = s->layout.keep_whole,
                               .sequence_parallel = s->layout.sequence_parallel, .cp_heads = cp_heads(s),
-                              .cp_ring = s->layout.cp_kind == ORTH_CP_RING, .cp_once = !s->layout.reproducible};
+                              .cp_ring = s->layout.cp_kind == ORTH_CP_RING, .fast = !s->layout.reproducible};
     for (int i = 0; i < ORTH_COUNT(simple); i++) {
         p->size[simple[i].group] = orth_mesh_group_size(m, simple[i].axes);
         p->pos[simple[i].group] = orth_mesh_group_pos(m, rank, simple[i].axes);

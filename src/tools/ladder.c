@@ -7,6 +7,7 @@
 #include "base/text.h"
 
 #define AUTO "memory.recompute=auto"
+#define MOST_INSTRS_FOR_AUTO 20000 /* hundreds of plans of a longer program take minutes */
 
 /* Changes of one kind exclude each other. */
 typedef enum { KIND_RECOMPUTE, KIND_MICRO_BATCH, KIND_ZERO, KIND_SEQUENCE, KIND_PACKED, KIND_PREFETCH, KIND_SAVER, NUM_KINDS } kind;
@@ -130,12 +131,15 @@ static int cheapest_first(const void *a, const void *b)
     return x->saved_bytes < y->saved_bytes ? 1 : x->saved_bytes > y->saved_bytes ? -1 : strcmp(x->words, y->words);
 }
 
-/* auto plans hundreds of runs. Where far more is missing than any named policy saves, as of a model that is much too large, it is not tried. */
+/* auto plans hundreds of runs. It is not tried where that would take long, nor where far more is missing than any named policy saves, as
+ * of a model that is much too large. */
 static bool is_hopeless(const ladder *x, const orth_ladder *l, int which, size_t bytes)
 {
     int64_t most = 0;
-    if (strncmp(x->changes[which].words, AUTO, sizeof AUTO - 1) != 0 || bytes <= l->limit_bytes)
+    if (strncmp(x->changes[which].words, AUTO, sizeof AUTO - 1) != 0)
         return false;
+    if (l->too_long_for_auto || bytes <= l->limit_bytes)
+        return l->too_long_for_auto;
     for (int i = 0; i < l->num_single; i++)
         if (strncmp(l->single[i].words, "memory.recompute=", 17) == 0)
             most = ORTH_MAX(most, l->single[i].saved_bytes);
@@ -153,6 +157,16 @@ static orth_status try_singles(orth_ctx *ctx, const ladder *x, orth_ladder *l)
             l->single[l->num_single++] = rung_of(x, l, x->changes[i].words, &p);
     }
     qsort(l->single, (size_t)l->num_single, sizeof *l->single, cheapest_first);
+    return ORTH_OK;
+}
+
+static orth_status try_fast(orth_ctx *ctx, const ladder *x, orth_ladder *l)
+{
+    static const char words[] = "numerics.mode=fast";
+    orth_price p;
+    ORTH_TRY(price_words(ctx, x, words, &p));
+    if (!p.refused && bytes_of(x, &p) < l->bytes)
+        l->fast = rung_of(x, l, words, &p);
     return ORTH_OK;
 }
 
@@ -241,8 +255,11 @@ orth_status orth_ladder_find(orth_ctx *ctx, const orth_config *cfg, orth_place_t
     out->limit_bytes = rank_limit ? rank_limit : p.limit_bytes;
     out->step_s = p.step_s;
     out->fits = fits(&x, &p);
+    out->too_long_for_auto = p.num_instrs > MOST_INSTRS_FOR_AUTO;
     list_changes(&x);
     ORTH_TRY(try_singles(ctx, &x, out));
+    if (cfg->numerics_mode == ORTH_numerics_mode_reproducible)
+        ORTH_TRY(try_fast(ctx, &x, out));
     return out->fits || any_fits(out->single, out->num_single) ? ORTH_OK : combine(ctx, &x, out);
 }
 
@@ -264,6 +281,10 @@ char *orth_ladder_text(orth_ctx *ctx, const orth_ladder *l)
     orth_text_addf(ctx, &t, "planned %zu B, limit %zu B, %.6f s a step. In numerics.mode=reproducible no change below changes a number.\n", l->bytes, l->limit_bytes, l->step_s);
     add_rows(ctx, &t, "one change, the cheapest in time first:", l->single, l->num_single);
     add_rows(ctx, &t, "none suffices; one after the other:", l->together, l->num_together);
+    if (l->fast.saved_bytes > 0)
+        add_rows(ctx, &t, "one that changes the last bits (one sum for each gradient, no canonical parts):", &l->fast, 1);
+    if (l->too_long_for_auto)
+        orth_text_add(ctx, &t, "memory.recompute=auto was not tried: it plans hundreds of runs, and this one has a long program\n");
     if (l->num_single == 0)
         orth_text_add(ctx, &t, "no change saves memory\n");
     else if (l->num_together > 0 && !l->together[l->num_together - 1].fits)
@@ -288,6 +309,7 @@ char *orth_ladder_json(orth_ctx *ctx, const orth_ladder *l)
                    l->fits ? "true" : "false");
     add_json(ctx, &t, "single", l->single, l->num_single);
     add_json(ctx, &t, "together", l->together, l->num_together);
+    add_json(ctx, &t, "fast", &l->fast, l->fast.saved_bytes > 0);
     orth_text_add(ctx, &t, "}\n");
     return orth_text_take(ctx, &t);
 }

@@ -1,7 +1,8 @@
 /* ladder.h -- changes of a run that make it need less memory, by what they cost in time: for a run that does not fit.
  *
  * Only changes that compute the same numbers are looked at: what is recomputed, the micro-batch, ZeRO, what is kept of gathered parameters,
- * sequence parallelism, the copy for checkpoints. Each is planned and priced as a run of its own (tools/price.h).
+ * sequence parallelism, the copy for checkpoints. Each is planned and priced as a run of its own (tools/price.h). What fast numerics
+ * would save is said apart.
  */
 #ifndef ORTH_TOOLS_LADDER_H
 #define ORTH_TOOLS_LADDER_H
@@ -30,6 +31,8 @@ typedef struct {
      * may replace an earlier one of the same key, until the run fits or nothing saves more. */
     orth_rung together[ORTH_LADDER_RUNGS_MAX];
     int num_together;
+    bool too_long_for_auto;    /* memory.recompute=auto was left out: it plans hundreds of runs, and this one is long */
+    orth_rung fast;            /* numerics.mode=fast, which changes the last bits; saved_bytes 0: saves nothing, or is so already */
 } orth_ladder;
 
 /* rank_limit: bytes for each rank; 0: what there is (memory.limit, or on a cluster a device). ORTH_ERR_ARG where the run itself is refused,

@@ -53,11 +53,12 @@ static orth_status check_place(orth_ctx *ctx, const orth_place_to_run *where, co
     return where->described ? orth_hardware_use(ctx, &h, orth_layout_ranks(&layout)) : ORTH_OK;
 }
 
-static size_t worst_of(const orth_run_plan *p)
+static const orth_plan *worst_of(const orth_run_plan *p)
 {
-    size_t worst = 0;
-    for (int r = 0; r < p->num_ranks; r++)
-        worst = ORTH_MAX(worst, p->ranks[r].total_bytes);
+    const orth_plan *worst = &p->ranks[0];
+    for (int r = 1; r < p->num_ranks; r++)
+        if (p->ranks[r].total_bytes > worst->total_bytes)
+            worst = &p->ranks[r];
     return worst;
 }
 
@@ -73,8 +74,10 @@ static orth_status price(orth_ctx *ctx, orth_place_to_run *where, const orth_con
     ORTH_TRY(orth_describe_evaluates(ctx, cfg, &evaluates));
     ORTH_TRY(orth_describe_plan(ctx, &plan, cfg, &model, evaluates));
     const orth_status s = where->described ? price_there(ctx, where, cfg, &plan, out) : price_here(ctx, where, cfg, &plan, out);
-    if (s == ORTH_OK)
-        out->worst_bytes = worst_of(&plan);
+    if (s == ORTH_OK) {
+        out->worst_bytes = worst_of(&plan)->total_bytes;
+        out->num_instrs = worst_of(&plan)->num_instrs;
+    }
     orth_run_plan_release(ctx, &plan);
     return s;
 }

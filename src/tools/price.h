@@ -24,6 +24,7 @@ typedef struct {
     int num_ranks, worst_rank;
     size_t bytes, limit_bytes;      /* of the worst rank on a cluster, of all ranks together here */
     size_t worst_bytes;             /* of the rank that needs the most */
+    int64_t num_instrs;             /* of its program */
     bool fits;
     double step_s, tokens_per_s, mfu, hfu;
     double compute_s, update_s, wait_s, exposed_s[ORTH_NUM_GROUPS];   /* means over ranks; `update` is 0 here: part of compute */

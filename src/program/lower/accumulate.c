@@ -75,7 +75,8 @@ static orth_operand push(orth_builder *b, sum_ref at, int64_t size, orth_operand
     orth_grad_sum *sum = &b->uses[at.use].sum[s->when];
     int32_t addends[ORTH_GRADTREE_MAX_DEPTH], n;
     *complete = sum->tree.next + size == s->leaves;
-    int32_t slot = orth_gradtree_push(&sum->tree, size, *complete, addends, &n);
+    const int32_t slot = s->running ? orth_gradtree_push_running(&sum->tree, size, addends, &n)
+                                    : orth_gradtree_push(&sum->tree, size, *complete, addends, &n);
     for (int i = 0; i < n; i++)
         in[(*num_in)++] = slot_of(b, at.use, s, addends[i]);
     *num_addends = n;

@@ -4,7 +4,7 @@
  * (tensor/parts.h), whatever the micro-batch: each micro-batch is cut into aligned runs of
  * sequences; the kernel that makes the gradient of a run also adds the finished neighbours to it,
  * in the tree's order (`addends`). So piling up costs no passes of its own and at most
- * log2(micro-batches) partial buffers.
+ * log2(micro-batches) partial buffers. In fast mode there is one, to which each run is added as it comes.
  */
 #ifndef ORTH_PROGRAM_COMPILE_H
 #define ORTH_PROGRAM_COMPILE_H
@@ -41,8 +41,8 @@ typedef struct {
     bool sequence_parallel;                           /* norms, residuals and dropout split over TP */
     int32_t cp_heads;                                 /* ranks of CP that trade heads against tokens; 0, 1: none */
     bool cp_ring;                                     /* keys and values travel block by block */
-    bool cp_once;                                     /* fast mode: gradients are summed over CP when they are complete,
-                                                         not sequence by sequence */
+    bool fast;                                        /* numerics.mode=fast: a gradient is one running sum, and is summed over
+                                                         CP when it is complete (route.h) */
 } orth_place_in_mesh;
 
 /* What the optimizer keeps. All zero: fp32. */

@@ -23,3 +23,13 @@ int32_t orth_gradtree_push(orth_gradtree *t, int64_t size, bool last, int32_t *a
     t->size[t->depth] = size;
     return t->depth++;
 }
+
+int32_t orth_gradtree_push_running(orth_gradtree *t, int64_t size, int32_t *addends, int32_t *num_addends)
+{
+    *num_addends = t->next > 0;
+    addends[0] = 0;
+    t->next += size;
+    t->size[0] = t->next;
+    t->depth = 1;
+    return 0;
+}

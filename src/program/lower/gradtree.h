@@ -38,4 +38,7 @@ int64_t orth_gradtree_run(int64_t begin, int64_t end);
  * returns the slot that receives the result (it is the last addend's, if there is one). */
 int32_t orth_gradtree_push(orth_gradtree *t, int64_t size, bool last, int32_t *addends, int32_t *num_addends);
 
+/* The same where the order does not matter: all is added to slot 0. */
+int32_t orth_gradtree_push_running(orth_gradtree *t, int64_t size, int32_t *addends, int32_t *num_addends);
+
 #endif

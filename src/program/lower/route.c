@@ -73,12 +73,13 @@ static orth_route_stage *add(orth_route *r, orth_moment when, orth_route_op op, 
     return &r->stage[r->num++];
 }
 
-static void add_tree(orth_route *r, orth_moment when, orth_extent extent, orth_keep keep, int64_t leaves, int64_t per_sequence)
+static void add_tree(orth_route *r, orth_moment when, orth_extent extent, orth_keep keep, int64_t leaves, int64_t per_sequence, bool running)
 {
     orth_route_stage *s = add(r, when, ORTH_ROUTE_TREE, ORTH_NUM_GROUPS, extent);
     s->keep = keep;
     s->leaves = leaves;
     s->per_sequence = per_sequence;
+    s->running = running;
 }
 
 static void add_reduce(orth_route *r, orth_moment when, orth_group over, orth_extent extent, orth_travels travels, bool lag)
@@ -125,17 +126,18 @@ static void add_own_sums(const layout *l, orth_route *r, int64_t parts, bool ove
 {
     const orth_compile_spec *s = l->spec;
     int64_t per_sequence = parts;
-    if (over_cp && !s->mesh.cp_once) {
-        add_tree(r, ORTH_MOMENT_SEQUENCE, ORTH_EXTENT_WHOLE, ORTH_KEEP_TRANSIENT, parts, parts);
+    if (over_cp && !s->mesh.fast) {
+        add_tree(r, ORTH_MOMENT_SEQUENCE, ORTH_EXTENT_WHOLE, ORTH_KEEP_TRANSIENT, parts, parts, false);
         add_reduce(r, ORTH_MOMENT_SEQUENCE, ORTH_GROUP_CP, ORTH_EXTENT_WHOLE, ORTH_TRAVELS_ALONE, s->comm.overlap);
         per_sequence = 1;
     }
     const int64_t per_micro = per_sequence * s->num_seqs;
     if (l->at_once) {
-        add_tree(r, ORTH_MOMENT_MICRO_BATCH, ORTH_EXTENT_WHOLE, ORTH_KEEP_TRANSIENT, per_micro, per_sequence);
+        add_tree(r, ORTH_MOMENT_MICRO_BATCH, ORTH_EXTENT_WHOLE, ORTH_KEEP_TRANSIENT, per_micro, per_sequence, s->mesh.fast);
         return;
     }
-    add_tree(r, ORTH_MOMENT_STEP, ORTH_EXTENT_WHOLE, ORTH_KEEP_PERSISTENT, l->uneven ? 0 : l->num_micros * per_micro, per_sequence);
+    add_tree(r, ORTH_MOMENT_STEP, ORTH_EXTENT_WHOLE, ORTH_KEEP_PERSISTENT, l->uneven ? 0 : l->num_micros * per_micro, per_sequence,
+             s->mesh.fast && !l->uneven);
     r->stage[r->num - 1].first_leaf = l->uneven ? first_sequence(s) * per_sequence : 0;
 }
 
@@ -148,7 +150,7 @@ static void add_reductions(const layout *l, orth_route *r, orth_reduce_rule rule
         return;
     add_reduce(r, when, first_group(l, rule), extent, ORTH_TRAVELS_IN_BUCKET, l->spec->comm.overlap);
     if (l->at_once)
-        add_tree(r, ORTH_MOMENT_STEP, extent, ORTH_KEEP_PERSISTENT, l->num_micros, 0);
+        add_tree(r, ORTH_MOMENT_STEP, extent, ORTH_KEEP_PERSISTENT, l->num_micros, 0, l->spec->mesh.fast);
     if (l->shard > 1 && l->replicate > 1)
         add_reduce(r, ORTH_MOMENT_STEP, ORTH_GROUP_REPLICATE, extent, ORTH_TRAVELS_TOGETHER, false);
 }
@@ -198,7 +200,7 @@ void orth_route_make(const orth_compile_spec *spec, int64_t index, bool second, 
         add(out, ORTH_MOMENT_STEP, second ? ORTH_ROUTE_GIVE : ORTH_ROUTE_JOIN, ORTH_NUM_GROUPS, ORTH_EXTENT_WHOLE);
     if (join_in_tree && second)
         return;
-    if (over_cp && spec->mesh.cp_once) /* fast mode: the tokens of all sequences were added up first */
+    if (over_cp && spec->mesh.fast) /* the tokens of all sequences were added up first */
         add_reduce(out, l.uneven ? ORTH_MOMENT_UPDATE : l.at_once ? ORTH_MOMENT_MICRO_BATCH : ORTH_MOMENT_STEP, ORTH_GROUP_CP,
                    ORTH_EXTENT_WHOLE, ORTH_TRAVELS_ALONE, false);
     if (l.uneven)
@@ -224,13 +226,13 @@ void orth_route_make_loss(const orth_compile_spec *spec, orth_route *out)
         add_reduce(out, ORTH_MOMENT_SEQUENCE, ORTH_GROUP_CP, ORTH_EXTENT_WHOLE, ORTH_TRAVELS_ALONE, false);
     if (l.uneven)
         add(out, ORTH_MOMENT_SEQUENCE, ORTH_ROUTE_GATHER, ORTH_GROUP_DP, ORTH_EXTENT_WHOLE);
-    add_tree(out, first, ORTH_EXTENT_WHOLE, ORTH_KEEP_TRANSIENT, 0, 1);
+    add_tree(out, first, ORTH_EXTENT_WHOLE, ORTH_KEEP_TRANSIENT, 0, 1, false);
     if (!train || l.uneven)
         return;
     if (l.shard > 1)
         add_reduce(out, first, shard_group(&l), ORTH_EXTENT_WHOLE, ORTH_TRAVELS_ALONE, false);
     if (l.at_once)
-        add_tree(out, ORTH_MOMENT_STEP, ORTH_EXTENT_WHOLE, ORTH_KEEP_TRANSIENT, 0, 0);
+        add_tree(out, ORTH_MOMENT_STEP, ORTH_EXTENT_WHOLE, ORTH_KEEP_TRANSIENT, 0, 0, false);
     if (l.replicate > 1)
         add_reduce(out, ORTH_MOMENT_STEP, ORTH_GROUP_REPLICATE, ORTH_EXTENT_WHOLE, ORTH_TRAVELS_ALONE, false);
 }

@@ -33,7 +33,7 @@ typedef enum {
 #define ORTH_NUM_SPANS (ORTH_MOMENT_STEP + 1) /* moments at which a tree may be complete */
 
 typedef enum {
-    ORTH_ROUTE_TREE = 1,       /* added up in the aligned tree (gradtree.h) */
+    ORTH_ROUTE_TREE = 1,       /* added up in the aligned tree, or in order (gradtree.h) */
     ORTH_ROUTE_REDUCE,         /* summed over a group: all_reduce, or reduce_scatter where whole becomes shard */
     ORTH_ROUTE_EXCHANGE,       /* uneven shares: slices of the nodes of all ranks are exchanged and added (uneven_shares.c) */
     ORTH_ROUTE_GATHER,         /* the slices of a gradient become whole */
@@ -65,6 +65,7 @@ typedef struct {
     int64_t leaves;            /* of a complete node; 0: the rank completes none (uneven shares) */
     int64_t first_leaf;        /* of this rank; 0 unless shares are uneven */
     int64_t per_sequence;      /* leaves of a sequence; 0: a leaf is several sequences */
+    bool running;              /* one sum, to which leaves are added in their order (gradtree.h): fast mode */
 } orth_route_stage;
 
 #define ORTH_ROUTE_MAX 10

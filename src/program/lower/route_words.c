@@ -87,7 +87,7 @@ static void say_join(orth_ctx *ctx, orth_text *t, const orth_compile_spec *spec,
     } else if (s->when == ORTH_MOMENT_UPDATE) {
         orth_text_add(ctx, t, "tree_acc, adds the sum of the head");
     } else {
-        orth_text_add(ctx, t, "the last instruction of the tree adds the sum of the head");
+        orth_text_add(ctx, t, "the last instruction of that sum adds that of the head");
     }
 }
 
@@ -96,7 +96,7 @@ static void say_stage(orth_ctx *ctx, orth_text *t, const orth_compile_spec *spec
     const orth_route_stage *s = &r->stage[i];
     switch (s->op) {
     case ORTH_ROUTE_TREE:
-        orth_text_addf(ctx, t, "%s, added up in the tree over ", i == 0 ? op : "tree_acc");
+        orth_text_addf(ctx, t, "%s, added up in %s ", i == 0 ? op : "tree_acc", s->running ? "order, over" : "the tree over");
         say_leaves(ctx, t, s);
         break;
     case ORTH_ROUTE_REDUCE:
