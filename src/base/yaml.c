@@ -112,6 +112,33 @@ static bool is_empty_scalar(const reader *r)
            r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
 }
 
+/* The present event starts a list or a mapping; leaves its end as the present event. */
+static orth_status skip(reader *r)
+{
+    for (int depth = 1; depth > 0;) {
+        ORTH_TRY(next_event(r));
+        const yaml_event_type_t t = r->event.type;
+        depth += (t == YAML_SEQUENCE_START_EVENT || t == YAML_MAPPING_START_EVENT) - (t == YAML_SEQUENCE_END_EVENT || t == YAML_MAPPING_END_EVENT);
+    }
+    return ORTH_OK;
+}
+
+/* A list of whatever there is; *taken false: of more than scalars, or too many. */
+static orth_status read_any_list(reader *r, orth_written *out, bool *taken)
+{
+    *out = (orth_written){.is_list = true};
+    for (*taken = true;;) {
+        ORTH_TRY(next_event(r));
+        if (r->event.type == YAML_SEQUENCE_END_EVENT)
+            return ORTH_OK;
+        *taken = *taken && r->event.type == YAML_SCALAR_EVENT && out->num_items < ORTH_LIST_MAX;
+        if (r->event.type != YAML_SCALAR_EVENT)
+            ORTH_TRY(skip(r));
+        else if (*taken)
+            ORTH_TRY(scalar_text(r, &out->items[out->num_items++]));
+    }
+}
+
 /* The present event starts a list; leaves its end as the present event. */
 static orth_status read_list(reader *r, orth_written *out)
 {
@@ -140,11 +167,12 @@ static orth_status read_value(reader *r, const char *path, orth_yaml_kind kind)
         return REFUSE(r, "%s has no value", path);
     if (r->event.type == YAML_MAPPING_START_EVENT)
         return REFUSE(r, "%s takes a value, not a mapping", path);
+    bool taken = true;
     if (r->event.type == YAML_SEQUENCE_START_EVENT)
-        ORTH_TRY(read_list(r, &value));
+        ORTH_TRY(kind == ORTH_YAML_ANY ? read_any_list(r, &value, &taken) : read_list(r, &value));
     else
         ORTH_TRY(scalar_text(r, &value.items[0]));
-    return r->schema->put(r->ctx, r->user, path, place, &value);
+    return !taken ? ORTH_OK : r->schema->put(r->ctx, r->user, path, place, &value);
 }
 
 static orth_status read_mapping(reader *r, const char *prefix, int depth);
@@ -168,6 +196,8 @@ static orth_status read_pair(reader *r, const char *prefix, int depth, seen_key 
     if (kind == ORTH_YAML_UNKNOWN)
         return r->schema->unknown(r->ctx, r->user, key_place, path);
     ORTH_TRY(next_event(r));
+    if (kind == ORTH_YAML_ANY && r->event.type == YAML_MAPPING_START_EVENT)
+        return read_mapping(r, path, depth + 1);
     if (kind != ORTH_YAML_SECTION)
         return read_value(r, path, kind);
     if (is_empty_scalar(r))

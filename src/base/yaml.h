@@ -22,7 +22,8 @@ typedef enum {
     ORTH_YAML_UNKNOWN = 0,
     ORTH_YAML_SECTION,   /* holds keys */
     ORTH_YAML_VALUE,     /* a scalar that is not empty, or a list */
-    ORTH_YAML_SCALAR     /* a scalar, which may be empty */
+    ORTH_YAML_SCALAR,    /* a scalar, which may be empty */
+    ORTH_YAML_ANY        /* what it is: for files of other programs. Of a list with more than scalars, or too many, nothing is taken */
 } orth_yaml_kind;
 
 /* Paths are keys joined by dots, "train.steps". */

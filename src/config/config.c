@@ -230,16 +230,28 @@ static const char *last_word(const char *path)
     return dot ? dot + 1 : path;
 }
 
-/* What other programs call a key, by its last word. */
+/* Whether another program's name is meant: the name itself, or its last word in another section, where a word such as `type` says too little. */
+static bool is_called(const char *name, const char *path)
+{
+    const char *word = last_word(name);
+    return strcmp(name, path) == 0 || (strcmp(word, last_word(path)) == 0 && (word == name || strchr(word, '_')));
+}
+
+/* What other programs call a key. */
 static const char *alias(const char *path)
 {
-    static const struct { const char *name, *key; } aliases[] = {
-#define ALIAS(name, key, ...) {name, key},
+    static const struct { const char *name, *key, *value, *whole; } aliases[] = {
+#define ALIAS(name, key, ...) {name, key, "", NULL},
 #include "config/aliases.def"
+#define SAME(tool, name, key) {name, key, "", NULL},
+#define ELEMS(tool, name, key) {name, key, "", NULL},
+#define PART(tool, name, part, key) {name, key, "", NULL},
+#define GIVES(tool, name, value, key, here) {name, key, value, key "=" here},
+#include "config/imports.def"
     };
     for (int i = 0; i < ORTH_COUNT(aliases); i++)
-        if (strcmp(aliases[i].name, last_word(path)) == 0)
-            return aliases[i].key;
+        if (is_called(aliases[i].name, path) && strcmp(last_word(aliases[i].name), last_word(aliases[i].key)) != 0) /* else it is misplaced only */
+            return strcmp(aliases[i].value, "true") == 0 ? aliases[i].whole : aliases[i].key; /* of a switch: what it switches on */
     return NULL;
 }
 

@@ -1,0 +1,250 @@
+/* import.c -- see import.h: pairs of their keys and values, and what the rows of imports.def make of them. */
+#include "tools/import_impl.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/files.h"
+
+#define GRADIENT_BYTES 4.0     /* of an element in a bucket */
+
+static const struct {
+    const char *id, *name;
+    orth_import_form form;
+} tools[] = {
+#define TOOL(id, name, form, what) {#id, name, ORTH_FORM_##form},
+#include "config/imports.def"
+};
+
+static const orth_import_row rows[] = {
+#define SAME(tool, path, key) {ORTH_TOOL_##tool, ORTH_ROW_SAME, path, NULL, key, NULL, ORTH_PART_none},
+#define GIVES(tool, path, value, key, here) {ORTH_TOOL_##tool, ORTH_ROW_GIVES, path, value, key, here, ORTH_PART_none},
+#define ELEMS(tool, path, key) {ORTH_TOOL_##tool, ORTH_ROW_ELEMS, path, NULL, key, NULL, ORTH_PART_none},
+#define PART(tool, path, part, key) {ORTH_TOOL_##tool, ORTH_ROW_PART, path, NULL, key, NULL, ORTH_PART_##part},
+#define NOT(tool, path, why) {ORTH_TOOL_##tool, ORTH_ROW_NOT, path, NULL, NULL, why, ORTH_PART_none},
+#define NOT_AT(tool, path, value, why) {ORTH_TOOL_##tool, ORTH_ROW_NOT, path, value, NULL, why, ORTH_PART_none},
+#define REFUSED(tool, path, value, why) {ORTH_TOOL_##tool, ORTH_ROW_REFUSED, path, value, NULL, why, ORTH_PART_none},
+#include "config/imports.def"
+};
+
+static const struct {
+    orth_tool tool;
+    const char *path, *value;
+} absent[] = {
+#define ABSENT(tool, path, value) {ORTH_TOOL_##tool, path, value},
+#include "config/imports.def"
+};
+
+const char *orth_tool_id(orth_tool tool)
+{
+    return tools[tool].id;
+}
+
+const char *orth_tool_name(orth_tool tool)
+{
+    return tools[tool].name;
+}
+
+/* ---- rows and pairs ---- */
+
+static bool fits(const char *pattern, const char *text)
+{
+    const size_t n = strlen(pattern);
+    return n > 0 && pattern[n - 1] == '*' ? strncmp(pattern, text, n - 1) == 0 : strcmp(pattern, text) == 0;
+}
+
+static const orth_import_row *find_row(orth_tool tool, const char *path, const char *value)
+{
+    for (int i = 0; i < ORTH_COUNT(rows); i++)
+        if (rows[i].tool == tool && fits(rows[i].path, path) && (!rows[i].value || !*rows[i].value || fits(rows[i].value, value)))
+            return &rows[i];
+    return NULL;
+}
+
+/* Programs in Python write True, False and None. */
+static const char *plain(const char *value)
+{
+    if (strcmp(value, "True") == 0)
+        return "true";
+    return strcmp(value, "False") == 0 ? "false" : value;
+}
+
+orth_status orth_import_add(orth_importer *x, const char *where, const char *path, const char *value)
+{
+    static const char *const none[] = {"", "null", "None", "~"};
+    for (int i = 0; i < ORTH_COUNT(none); i++)
+        if (strcmp(none[i], value) == 0)
+            return ORTH_OK;
+    orth_import_pair *p = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_import_pair, 1);
+    if (!p)
+        return ORTH_ERR_NOMEM;
+    *p = (orth_import_pair){.path = orth_arena_printf(x->ctx, &x->arena, "%s", path),
+                            .value = orth_arena_printf(x->ctx, &x->arena, "%s", plain(value)),
+                            .place = orth_arena_printf(x->ctx, &x->arena, "%s: %s", where, path)};
+    if (!p->path || !p->value || !p->place)
+        return ORTH_ERR_NOMEM;
+    p->row = find_row(x->tool, p->path, p->value);
+    *(x->last ? &x->last->next : &x->first) = p;
+    x->last = p;
+    return ORTH_OK;
+}
+
+const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_part part)
+{
+    const orth_import_pair *found = NULL;
+    for (const orth_import_pair *p = x->first; p; p = p->next)
+        if (p->row && p->row->part == part)
+            found = p;
+    return found;
+}
+
+/* The key that a row is about; a PART may say more than its name. */
+static bool is_about(const orth_import_row *row, const char *key)
+{
+    const size_t n = strlen(key);
+    return row && row->key && strncmp(row->key, key, n) == 0 && (row->key[n] == '\0' || strchr(" ,=", row->key[n]));
+}
+
+bool orth_import_gives(const orth_importer *x, const char *key)
+{
+    for (const orth_import_pair *p = x->first; p; p = p->next)
+        if (is_about(p->row, key))
+            return true;
+    return false;
+}
+
+/* ---- what is done with a pair ---- */
+
+const char *orth_import_place(orth_importer *x, const char *what)
+{
+    return orth_arena_printf(x->ctx, &x->arena, "%s: %s", x->name, what);
+}
+
+orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value)
+{
+    if (!place)
+        return ORTH_ERR_NOMEM; /* of orth_import_place */
+    ORTH_TRY(orth_config_set(x->ctx, x->cfg, place, key, value));
+    orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is %s=%s", ORTH_SHOWN(place), key, ORTH_SHOWN(value));
+    return ORTH_OK;
+}
+
+orth_status orth_import_set_int(orth_importer *x, const char *place, const char *key, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    return orth_import_set(x, place, key, text);
+}
+
+void orth_import_unused(orth_importer *x, const char *place, const char *why)
+{
+    orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is not used: %s", ORTH_SHOWN(place), why);
+}
+
+static orth_status set_mb_of_elems(orth_importer *x, const orth_import_pair *p)
+{
+    char *end;
+    const double elems = strtod(p->value, &end);
+    if (*end || !(elems >= 0 && elems <= 1e15))
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be a number of elements", p->place, ORTH_SHOWN(p->value));
+    return orth_import_set_int(x, p->place, p->row->key, (int64_t)ceil(GRADIENT_BYTES * elems / 0x1p20));
+}
+
+static void say_unknown(orth_importer *x, const orth_import_pair *p)
+{
+    const char *names[ORTH_COUNT(rows)], *near;
+    char why[192];
+    int n = 0;
+    for (int i = 0; i < ORTH_COUNT(rows); i++)
+        if (rows[i].tool == x->tool && !strchr(rows[i].path, '*'))
+            names[n++] = rows[i].path;
+    near = orth_nearest(p->path, names, n);
+    snprintf(why, sizeof why, near ? "no such key is known; was '%s' meant?" : "it has no counterpart that changes memory or time", near);
+    orth_import_unused(x, p->place, why);
+}
+
+static orth_status apply(orth_importer *x, const orth_import_pair *p)
+{
+    const orth_import_row *row = p->row;
+    if (!row) {
+        say_unknown(x, p);
+        return ORTH_OK;
+    }
+    switch (row->kind) {
+    case ORTH_ROW_SAME: return orth_import_set(x, p->place, row->key, p->value);
+    case ORTH_ROW_GIVES: return orth_import_set(x, p->place, row->key, row->text);
+    case ORTH_ROW_ELEMS: return set_mb_of_elems(x, p);
+    case ORTH_ROW_REFUSED: return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: %s", p->place, ORTH_SHOWN(p->value), row->text);
+    case ORTH_ROW_NOT: orth_import_unused(x, p->place, row->text); return ORTH_OK;
+    case ORTH_ROW_PART: break; /* together with others, later */
+    }
+    return ORTH_OK;
+}
+
+/* ---- keys that a configuration leaves to their defaults ---- */
+
+static bool is_given(const orth_importer *x, const char *path)
+{
+    for (const orth_import_pair *p = x->first; p; p = p->next)
+        if (strcmp(p->path, path) == 0)
+            return true;
+    return false;
+}
+
+/* Whether their default decides: nothing gave the key, here or there, and of a model only where the configuration has one. */
+static bool default_counts(const orth_importer *x, const orth_import_row *row)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(row->key, " ,="), row->key);
+    const int id = orth_option_find(key);
+    if (id < 0 || x->cfg->place[id] || is_given(x, row->path))
+        return false;
+    return strncmp(key, "model.", 6) != 0 || orth_import_gives(x, "model.layers");
+}
+
+static orth_status add_defaults(orth_importer *x)
+{
+    char *where = orth_arena_printf(x->ctx, &x->arena, "%s: the default of %s", x->name, tools[x->tool].name);
+    if (!where)
+        return ORTH_ERR_NOMEM;
+    for (int i = 0; i < ORTH_COUNT(absent); i++) {
+        const orth_import_row *row = absent[i].tool == x->tool ? find_row(x->tool, absent[i].path, absent[i].value) : NULL;
+        if (row && default_counts(x, row))
+            ORTH_TRY(orth_import_add(x, where, absent[i].path, absent[i].value));
+    }
+    return ORTH_OK;
+}
+
+static orth_status read_source(orth_importer *x, const char *source)
+{
+    if (strncmp(source, "--", 2) != 0 && !orth_path_exists(source))
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "--%s=%s: there is no such file", tools[x->tool].id, ORTH_SHOWN(source));
+    switch (tools[x->tool].form) {
+    case ORTH_FORM_JSON: return orth_import_read_json(x, source);
+    case ORTH_FORM_YAML: return orth_import_read_yaml(x, source);
+    case ORTH_FORM_WORDS: break;
+    }
+    return orth_import_read_words(x, source);
+}
+
+static orth_status import(orth_importer *x, const char *source)
+{
+    ORTH_TRY(read_source(x, source));
+    ORTH_TRY(add_defaults(x));
+    for (const orth_import_pair *p = x->first; p; p = p->next)
+        ORTH_TRY(apply(x, p));
+    ORTH_TRY(orth_import_combine(x));
+    if (ORTH_CONFIG_IS_SET(x->cfg, numerics, mode))
+        return ORTH_OK;
+    return orth_import_set(x, orth_import_place(x, "sums in any order"), "numerics.mode", "fast");
+}
+
+orth_status orth_import(orth_ctx *ctx, orth_config *cfg, orth_tool tool, const char *source)
+{
+    orth_importer x = {.ctx = ctx, .cfg = cfg, .tool = tool, .name = source};
+    const orth_status s = import(&x, source);
+    orth_arena_release(ctx, &x.arena);
+    return s;
+}

@@ -1,0 +1,26 @@
+/* import.h -- a run from a configuration of another program: DeepSpeed, Accelerate, Megatron-LM, NeMo.
+ *
+ * One importer for all: import_read.c makes pairs of key and value of a file, whatever its form; the rows of config/imports.def say what becomes of
+ * each; import_parts.c makes the keys that depend on several of theirs (ranks, virtual stages, the kind of block).
+ */
+#ifndef ORTH_TOOLS_IMPORT_H
+#define ORTH_TOOLS_IMPORT_H
+
+#include "config/config.h"
+
+typedef enum {
+#define TOOL(id, name, form, what) ORTH_TOOL_##id,
+#include "config/imports.def"
+    ORTH_NUM_TOOLS
+} orth_tool;
+
+/* "megatron", which is also the flag of `plan`; "Megatron-LM". */
+const char *orth_tool_id(orth_tool tool);
+const char *orth_tool_name(orth_tool tool);
+
+/* Sets keys of cfg to what `source` says: a file of the tool, for Megatron-LM also its arguments themselves. What was used, and what was not and
+ * why, goes into the log, a line each. ORTH_ERR_ARG naming file, key and rule for a value that cannot be, keys that contradict each other, and
+ * a run that there is not here; ORTH_ERR_DATA for what is no JSON; ORTH_ERR_IO, ORTH_ERR_NOMEM. */
+orth_status orth_import(orth_ctx *ctx, orth_config *cfg, orth_tool tool, const char *source);
+
+#endif

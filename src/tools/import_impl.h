@@ -1,0 +1,76 @@
+/* import_impl.h -- what the files of the importer share. */
+#ifndef ORTH_TOOLS_IMPORT_IMPL_H
+#define ORTH_TOOLS_IMPORT_IMPL_H
+
+#include "base/text.h"
+#include "tools/import.h"
+
+typedef enum { ORTH_FORM_JSON, ORTH_FORM_YAML, ORTH_FORM_WORDS } orth_import_form;
+
+typedef enum {
+    ORTH_ROW_SAME, ORTH_ROW_GIVES, ORTH_ROW_ELEMS, ORTH_ROW_PART, ORTH_ROW_NOT, ORTH_ROW_REFUSED
+} orth_import_kind;
+
+/* What several of their keys decide together. */
+typedef enum {
+    ORTH_PART_none,
+    ORTH_PART_nodes, ORTH_PART_ranks_a_node, ORTH_PART_accumulation, ORTH_PART_replicas, ORTH_PART_keep_whole, ORTH_PART_sequence_parallel,
+    ORTH_PART_cp_kind, ORTH_PART_layers_of_chunk, ORTH_PART_chunks,
+    ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_static_scale, ORTH_PART_first_scale, ORTH_PART_scale_power,
+    ORTH_PART_samples, ORTH_PART_warmup_samples, ORTH_PART_warmup_fraction, ORTH_PART_decay_steps, ORTH_PART_decay_samples, ORTH_PART_min_lr,
+    ORTH_PART_beta1, ORTH_PART_beta2,
+    ORTH_PART_swiglu, ORTH_PART_activation, ORTH_PART_norm, ORTH_PART_positions, ORTH_PART_rotary, ORTH_PART_no_bias, ORTH_PART_bias,
+    ORTH_PART_qkv_bias, ORTH_PART_ffn, ORTH_PART_group_query, ORTH_PART_query_groups, ORTH_PART_vocab, ORTH_PART_tokenizer,
+    ORTH_PART_vocab_multiple
+} orth_import_part;
+
+/* A row of imports.def. */
+typedef struct {
+    orth_tool tool;
+    orth_import_kind kind;
+    const char *path, *value;     /* value NULL or empty: any */
+    const char *key;              /* here; NULL: none */
+    const char *text;             /* GIVES: the value here; NOT, REFUSED: why */
+    orth_import_part part;
+} orth_import_row;
+
+/* A key of theirs that was given. */
+typedef struct orth_import_pair {
+    const char *path, *value;
+    const char *place;            /* for messages: "run.sh:3: lr" */
+    const orth_import_row *row;   /* NULL: there is none */
+    struct orth_import_pair *next;
+} orth_import_pair;
+
+typedef struct {
+    orth_ctx *ctx;
+    orth_config *cfg;
+    orth_tool tool;
+    const char *name;             /* of the file, for messages */
+    orth_arena arena;             /* of the pairs */
+    orth_import_pair *first, *last;
+} orth_importer;
+
+/* Adds a pair; `where` is the file and, if known, the line. A value that says "none" (null, empty) is left out. */
+orth_status orth_import_add(orth_importer *x, const char *where, const char *path, const char *value);
+/* The last pair of a part; NULL: not given. */
+const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_part part);
+/* Whether a pair sets this key. */
+bool orth_import_gives(const orth_importer *x, const char *key);
+/* "run.sh: what"; NULL without memory, which orth_import_set passes on. */
+const char *orth_import_place(orth_importer *x, const char *what);
+/* Sets a key here and says so. */
+orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value);
+orth_status orth_import_set_int(orth_importer *x, const char *place, const char *key, int64_t value);
+/* Says that a key of theirs is not used. */
+void orth_import_unused(orth_importer *x, const char *place, const char *why);
+
+orth_status orth_import_read_json(orth_importer *x, const char *path);
+orth_status orth_import_read_yaml(orth_importer *x, const char *path);
+/* `source`: a script, or the words themselves. */
+orth_status orth_import_read_words(orth_importer *x, const char *source);
+
+/* The keys that follow from parts. All other rows were applied. */
+orth_status orth_import_combine(orth_importer *x);
+
+#endif

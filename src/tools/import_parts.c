@@ -1,0 +1,362 @@
+/* import_parts.c -- keys here that several keys of another program decide together. Each function below is about one of them; it does nothing where
+ * its parts are not given. Keys that rows set by themselves are in the configuration already. */
+#include "tools/import_impl.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_true(const orth_import_pair *p)
+{
+    return p && (strcmp(p->value, "true") == 0 || strcmp(p->value, "1") == 0);
+}
+
+static bool is_word(const orth_import_pair *p, const char *const *words, int num)
+{
+    for (int i = 0; i < num; i++)
+        if (strcmp(words[i], p->value) == 0)
+            return true;
+    return false;
+}
+
+/* A part as a number; `fallback` where it is not given. ORTH_ERR_ARG for another word. */
+static orth_status number(orth_importer *x, orth_import_part part, double least, double fallback, double *out)
+{
+    const orth_import_pair *p = orth_import_find(x, part);
+    char *end = NULL;
+    *out = p ? strtod(p->value, &end) : fallback;
+    if (p && (*end || !(*out >= least && *out <= 1e15)))
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be a number of at least %g", p->place, ORTH_SHOWN(p->value), least);
+    return ORTH_OK;
+}
+
+static orth_status count(orth_importer *x, orth_import_part part, int64_t fallback, int64_t *out)
+{
+    double v;
+    ORTH_TRY(number(x, part, 1, (double)fallback, &v));
+    if (v != floor(v))
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%g: must be a whole number", orth_import_find(x, part)->place, v);
+    *out = (int64_t)v;
+    return ORTH_OK;
+}
+
+/* ---- precision ---- */
+
+static orth_status set_precision(orth_importer *x)
+{
+    const orth_import_pair *bf16 = orth_import_find(x, ORTH_PART_bf16), *fp16 = orth_import_find(x, ORTH_PART_fp16);
+    if (is_true(bf16) && is_true(fp16))
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s and %s are both true", bf16->place, fp16->path);
+    if (is_true(bf16))
+        return orth_import_set(x, bf16->place, "precision.compute", "bf16");
+    if (is_true(fp16))
+        return orth_import_set(x, fp16->place, "precision.compute", "fp16");
+    return ORTH_OK;
+}
+
+static orth_status set_real(orth_importer *x, const char *place, const char *key, double value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.15g", value);
+    return orth_import_set(x, place, key, text);
+}
+
+static orth_status set_loss_scale(orth_importer *x)
+{
+    const orth_import_pair *fixed = orth_import_find(x, ORTH_PART_static_scale), *first = orth_import_find(x, ORTH_PART_first_scale);
+    const orth_import_pair *power = orth_import_find(x, ORTH_PART_scale_power);
+    double v;
+    if (fixed) {
+        ORTH_TRY(orth_import_set(x, fixed->place, "precision.loss_scale", "static"));
+        return orth_import_set(x, fixed->place, "precision.loss_scale_start", fixed->value);
+    }
+    if (first)
+        return orth_import_set(x, first->place, "precision.loss_scale_start", first->value);
+    if (!power)
+        return ORTH_OK;
+    ORTH_TRY(number(x, ORTH_PART_scale_power, 0, 0, &v));
+    return set_real(x, power->place, "precision.loss_scale_start", exp2(v));
+}
+
+/* ---- layout ---- */
+
+/* ranks = nodes * ranks of a node = tp * pp * cp * dp. Words instead of numbers leave it to whoever starts the run. */
+static orth_status set_ranks(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_ranks_a_node);
+    const int64_t others = x->cfg->parallel_tp * x->cfg->parallel_pp * x->cfg->parallel_cp;
+    int64_t nodes, a_node;
+    if (!p)
+        return ORTH_OK;
+    if (p->value[strspn(p->value, "0123456789")]) {
+        orth_import_unused(x, p->place, "it is no number: give parallel.dp");
+        return ORTH_OK;
+    }
+    ORTH_TRY(count(x, ORTH_PART_nodes, 1, &nodes));
+    ORTH_TRY(count(x, ORTH_PART_ranks_a_node, 1, &a_node));
+    if (nodes > 1000000 || a_node > 1000000 || (nodes * a_node) % others != 0)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": %" PRId64 " nodes have %" PRId64 " ranks, which tensor x pipeline x context parallel "
+                         "ranks = %" PRId64 " do not divide", p->place, a_node, nodes, nodes * a_node, others);
+    return orth_import_set_int(x, p->place, "parallel.dp", nodes * a_node / others);
+}
+
+/* The batch of a step = micro-batch * accumulation steps * data-parallel ranks. */
+static orth_status set_ranks_of_batches(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_accumulation);
+    const int64_t all = x->cfg->train_global_batch, micro = x->cfg->train_micro_batch;
+    int64_t steps;
+    if (!p || !orth_import_gives(x, "train.global_batch") || !orth_import_gives(x, "train.micro_batch"))
+        return ORTH_OK;
+    ORTH_TRY(count(x, ORTH_PART_accumulation, 1, &steps));
+    if (steps > all || micro > all / steps || all % (micro * steps) != 0)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " x a micro-batch of %" PRId64 " does not divide the batch of a step, %" PRId64, p->place,
+                         steps, micro, all);
+    return orth_import_set_int(x, p->place, "parallel.dp", all / (micro * steps));
+}
+
+static orth_status set_shards(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_replicas), *whole = orth_import_find(x, ORTH_PART_keep_whole);
+    int64_t replicas;
+    if (whole && x->cfg->parallel_zero == ORTH_parallel_zero_3)
+        ORTH_TRY(orth_import_set(x, whole->place, "parallel.keep_whole", whole->value));
+    else if (whole)
+        orth_import_unused(x, whole->place, "only ZeRO 3 gathers parameters");
+    ORTH_TRY(count(x, ORTH_PART_replicas, 1, &replicas));
+    if (replicas == 1)
+        return ORTH_OK;
+    if (x->cfg->parallel_dp % replicas != 0)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " does not divide the data-parallel ranks, parallel.dp=%" PRId64, p->place, replicas,
+                         x->cfg->parallel_dp);
+    return orth_import_set_int(x, p->place, "parallel.shard_group", x->cfg->parallel_dp / replicas);
+}
+
+static orth_status set_sequence_parallel(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_sequence_parallel);
+    if (!p)
+        return ORTH_OK;
+    if (x->cfg->parallel_tp > 1)
+        return orth_import_set(x, p->place, "parallel.sequence_parallel", p->value);
+    orth_import_unused(x, p->place, "there is no tensor parallelism");
+    return ORTH_OK;
+}
+
+static orth_status set_cp_kind(orth_importer *x)
+{
+    static const struct {
+        const char *there, *here;
+    } kinds[] = {{"p2p", "ring"}, {"all_gather", "all_gather"}, {"a2a", "all_to_all"}};
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_cp_kind);
+    if (!p || x->cfg->parallel_cp == 1)
+        return ORTH_OK;
+    for (int i = 0; i < ORTH_COUNT(kinds); i++)
+        if (strcmp(kinds[i].there, p->value) == 0)
+            return orth_import_set(x, p->place, "parallel.cp_kind", kinds[i].here);
+    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are p2p, all_gather and a2a", p->place, ORTH_SHOWN(p->value));
+}
+
+/* Chunks of a pipeline rank: their number, or the layers of each. */
+static orth_status set_chunks(orth_importer *x)
+{
+    const orth_import_pair *of_layers = orth_import_find(x, ORTH_PART_layers_of_chunk), *p = of_layers ? of_layers : orth_import_find(x, ORTH_PART_chunks);
+    const int64_t layers = x->cfg->model_layers, pp = x->cfg->parallel_pp;
+    int64_t n;
+    if (!p)
+        return ORTH_OK;
+    ORTH_TRY(count(x, of_layers ? ORTH_PART_layers_of_chunk : ORTH_PART_chunks, 1, &n));
+    if (of_layers && (n > layers || layers % (pp * n) != 0))
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": %" PRId64 " layers are no multiple of %" PRId64 " layers x %" PRId64 " pipeline stages",
+                         p->place, n, layers, n, pp);
+    const int64_t chunks = of_layers ? layers / (pp * n) : n;
+    if (pp == 1 || chunks == 1) {
+        orth_import_unused(x, p->place, pp == 1 ? "there is no pipeline" : "a pipeline rank has one chunk");
+        return ORTH_OK;
+    }
+    ORTH_TRY(orth_import_set_int(x, p->place, "parallel.virtual_stages", chunks));
+    return orth_import_set(x, p->place, "parallel.pipeline", "interleaved");
+}
+
+/* ---- schedule and optimizer ---- */
+
+static int64_t steps_of(const orth_importer *x, double samples)
+{
+    return (int64_t)ceil(samples / (double)x->cfg->train_global_batch);
+}
+
+static orth_status set_steps(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_samples);
+    double samples;
+    ORTH_TRY(number(x, ORTH_PART_samples, 1, 0, &samples));
+    return p ? orth_import_set_int(x, p->place, "train.steps", steps_of(x, samples)) : ORTH_OK;
+}
+
+/* There the way down begins at step 0 and the warm-up is a part of it; here it begins after the warm-up. */
+static orth_status set_warmup_and_decay(orth_importer *x)
+{
+    const orth_import_pair *down = orth_import_find(x, ORTH_PART_decay_steps), *share = orth_import_find(x, ORTH_PART_warmup_fraction);
+    const orth_import_pair *down_samples = orth_import_find(x, ORTH_PART_decay_samples), *up = orth_import_find(x, ORTH_PART_warmup_samples);
+    double decay, samples, fraction, warmup;
+    ORTH_TRY(number(x, ORTH_PART_decay_samples, 1, 0, &samples));
+    ORTH_TRY(number(x, ORTH_PART_decay_steps, 1, down_samples ? (double)steps_of(x, samples) : (double)x->cfg->train_steps, &decay));
+    ORTH_TRY(number(x, ORTH_PART_warmup_fraction, 0, 0, &fraction));
+    ORTH_TRY(number(x, ORTH_PART_warmup_samples, 0, 0, &warmup));
+    if (share)
+        ORTH_TRY(orth_import_set_int(x, share->place, "schedule.warmup_steps", (int64_t)(fraction * decay)));
+    if (up)
+        ORTH_TRY(orth_import_set_int(x, up->place, "schedule.warmup_steps", steps_of(x, warmup)));
+    down = down ? down : down_samples;
+    if (!down)
+        return ORTH_OK;
+    if ((int64_t)decay <= x->cfg->schedule_warmup_steps)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be more than the warm-up, %" PRId64 " steps", down->place, ORTH_SHOWN(down->value),
+                         x->cfg->schedule_warmup_steps);
+    return orth_import_set_int(x, down->place, "schedule.decay_steps", (int64_t)decay - x->cfg->schedule_warmup_steps);
+}
+
+static orth_status set_least_lr(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_min_lr);
+    double least;
+    ORTH_TRY(number(x, ORTH_PART_min_lr, 0, 0, &least));
+    if (!p || !orth_import_gives(x, "optimizer.lr"))
+        return ORTH_OK;
+    if (!(x->cfg->optimizer_lr > 0) || least > x->cfg->optimizer_lr)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%g: is more than the learning rate, %g", p->place, least, x->cfg->optimizer_lr);
+    return set_real(x, p->place, "schedule.min_lr_ratio", least / x->cfg->optimizer_lr);
+}
+
+static orth_status set_betas(orth_importer *x)
+{
+    const orth_import_pair *first = orth_import_find(x, ORTH_PART_beta1), *second = orth_import_find(x, ORTH_PART_beta2);
+    char text[96];
+    if (!first || !second || x->cfg->optimizer_name == ORTH_optimizer_name_sgd)
+        return ORTH_OK;
+    snprintf(text, sizeof text, "[%.32s, %.32s]", first->value, second->value);
+    return orth_import_set(x, second->place, "optimizer.betas", text);
+}
+
+/* ---- model ---- */
+
+static const char *value_or(const orth_import_pair *p, const char *fallback)
+{
+    return p ? p->value : fallback;
+}
+
+/* Whether the feed-forward is gated: a flag of its own, or the name of an activation. */
+static orth_status find_gated(orth_importer *x, bool *gated)
+{
+    static const char *const yes[] = {"swiglu", "fast-swiglu"}, *const no[] = {"gelu", "openai-gelu", "fast-gelu"};
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_activation);
+    *gated = p ? is_word(p, yes, ORTH_COUNT(yes)) : is_true(orth_import_find(x, ORTH_PART_swiglu));
+    if (p && !*gated && !is_word(p, no, ORTH_COUNT(no)))
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are GELU and SwiGLU", p->place, ORTH_SHOWN(p->value));
+    return ORTH_OK;
+}
+
+/* The two kinds of block that there are. */
+static orth_status set_family(orth_importer *x, bool gated)
+{
+    static const char *const rms[] = {"RMSNorm", "rmsnorm"}, *const layer[] = {"LayerNorm", "layernorm", "layernorm1p"};
+    const orth_import_pair *norm = orth_import_find(x, ORTH_PART_norm), *positions = orth_import_find(x, ORTH_PART_positions);
+    const orth_import_pair *flag = orth_import_find(x, ORTH_PART_rotary);
+    const bool is_rms = norm && is_word(norm, rms, ORTH_COUNT(rms)), is_layer = !norm || is_word(norm, layer, ORTH_COUNT(layer));
+    const char *pos = is_true(flag) ? "rope" : value_or(positions, "learned_absolute");
+    const bool rope = strcmp(pos, "rope") == 0, learned = strcmp(pos, "learned_absolute") == 0;
+    if (gated && is_rms && rope)
+        return orth_import_set(x, orth_import_place(x, "SwiGLU, RMSNorm, rope"), "model.family", "llama");
+    if (!gated && is_layer && learned)
+        return orth_import_set(x, orth_import_place(x, "GELU, LayerNorm, learned positions"), "model.family", "gpt2");
+    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s: a block with %s, %s and positions '%s': there are SwiGLU, RMSNorm and rope (llama), and GELU, LayerNorm "
+                     "and learned_absolute (gpt2)", x->name, gated ? "SwiGLU" : "GELU", value_or(norm, "LayerNorm"), ORTH_SHOWN(pos));
+}
+
+static orth_status set_biases(orth_importer *x)
+{
+    const orth_import_pair *none = orth_import_find(x, ORTH_PART_no_bias), *bias = orth_import_find(x, ORTH_PART_bias);
+    const orth_import_pair *qkv = orth_import_find(x, ORTH_PART_qkv_bias), *p = none ? none : bias;
+    const char *all = is_true(none) || (bias && !is_true(bias)) ? "false" : "true";
+    const char *place = p ? p->place : orth_import_place(x, "biases by default");
+    ORTH_TRY(orth_import_set(x, is_true(qkv) ? qkv->place : place, "model.qkv_bias", is_true(qkv) ? "true" : all));
+    ORTH_TRY(orth_import_set(x, place, "model.out_bias", all));
+    return orth_import_set(x, place, "model.mlp_bias", all);
+}
+
+/* Without the key Megatron-LM takes 4 times the width, with a gate two thirds of it, down to a multiple of 64. */
+static orth_status set_ffn(orth_importer *x, bool gated)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_ffn);
+    const int64_t wide = 4 * x->cfg->model_hidden;
+    if (p)
+        return orth_import_set(x, p->place, "model.ffn", p->value);
+    return orth_import_set_int(x, orth_import_place(x, "the feed-forward by default"), "model.ffn",
+                               gated && x->tool == ORTH_TOOL_megatron ? wide * 2 / 3 / 64 * 64 : wide);
+}
+
+static orth_status set_query_groups(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_query_groups), *flag = orth_import_find(x, ORTH_PART_group_query);
+    if (!p)
+        return ORTH_OK;
+    if (is_true(flag))
+        return orth_import_set(x, p->place, "model.kv_heads", p->value);
+    orth_import_unused(x, p->place, "group_query_attention is not given");
+    return ORTH_OK;
+}
+
+/* A size of the vocabulary that follows from the tokenizer's name; 0: not known. */
+static int64_t known_vocabulary(const orth_import_pair *p)
+{
+    static const struct {
+        const char *name;
+        int64_t tokens;
+    } known[] = {{"GPT2BPETokenizer", 50257}, {"Llama2Tokenizer", 32000}};
+    for (int i = 0; p && i < ORTH_COUNT(known); i++)
+        if (strcmp(known[i].name, p->value) == 0)
+            return known[i].tokens;
+    return 0;
+}
+
+/* The vocabulary is filled up to a multiple of make_vocab_size_divisible_by * tp. */
+static orth_status set_vocabulary(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_vocab), *tokenizer = orth_import_find(x, ORTH_PART_tokenizer);
+    int64_t tokens, multiple;
+    ORTH_TRY(count(x, ORTH_PART_vocab, known_vocabulary(tokenizer), &tokens));
+    ORTH_TRY(count(x, ORTH_PART_vocab_multiple, 128, &multiple));
+    if (tokens == 0) {
+        if (!ORTH_CONFIG_IS_SET(x->cfg, model, vocab))
+            orth_log(x->ctx, ORTH_LOG_WARN, "import", "%s: the size of the vocabulary is not said: give model.vocab", ORTH_SHOWN(x->name));
+        return ORTH_OK;
+    }
+    if (multiple > 1000000)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 ": must be at most 1000000", orth_import_find(x, ORTH_PART_vocab_multiple)->place, multiple);
+    return orth_import_set_int(x, p ? p->place : tokenizer->place, "model.vocab", orth_round_up(tokens, multiple * x->cfg->parallel_tp));
+}
+
+static orth_status set_model(orth_importer *x)
+{
+    bool gated;
+    if (!orth_import_gives(x, "model.layers"))
+        return ORTH_OK; /* it comes from elsewhere */
+    ORTH_TRY(find_gated(x, &gated));
+    ORTH_TRY(set_family(x, gated));
+    ORTH_TRY(set_biases(x));
+    ORTH_TRY(set_ffn(x, gated));
+    ORTH_TRY(set_query_groups(x));
+    return set_vocabulary(x);
+}
+
+orth_status orth_import_combine(orth_importer *x)
+{
+    /* In this order: ranks come before what divides them, the warm-up before the way down. */
+    static orth_status (*const steps[])(orth_importer *) = {
+        set_precision, set_loss_scale, set_ranks, set_ranks_of_batches, set_shards, set_sequence_parallel, set_cp_kind, set_chunks,
+        set_steps, set_warmup_and_decay, set_least_lr, set_betas, set_model};
+    for (int i = 0; i < ORTH_COUNT(steps); i++)
+        ORTH_TRY(steps[i](x));
+    return ORTH_OK;
+}

@@ -1,0 +1,226 @@
+/* test_import.c -- runs from configurations of DeepSpeed, Accelerate, Megatron-LM and NeMo: what becomes of their keys, and which are refused.
+ * The files in fixtures/imports are written as users of these programs write them. */
+#include "test.h"
+
+#include <unistd.h>
+
+#include "base/files.h"
+#include "tools/import.h"
+#include "train/describe.h"
+
+#define FIXTURE(name) ORTH_TEST_DIR "/fixtures/imports/" name
+
+static void open_import(orth_ctx *ctx, orth_config *c, orth_tool tool, const char *source)
+{
+    CHECK_OK(ctx, orth_config_init(ctx, c));
+    CHECK_OK(ctx, orth_import(ctx, c, tool, source));
+    CHECK_OK(ctx, orth_config_check(ctx, c));
+}
+
+static void fails(orth_ctx *ctx, orth_tool tool, const char *source, const char *message)
+{
+    orth_config c;
+    CHECK_OK(ctx, orth_config_init(ctx, &c));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, message, orth_import(ctx, &c, tool, source));
+    orth_config_release(ctx, &c);
+}
+
+/* The same from the text of a file. */
+static void file_fails(orth_ctx *ctx, orth_tool tool, const char *text, const char *message)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-import", (long)getpid());
+    CHECK_OK(ctx, orth_file_write(ctx, path, text, strlen(text)));
+    fails(ctx, tool, path, message);
+    unlink(path);
+}
+
+/* ---- the table ---- */
+
+TEST(each_row_names_a_key_and_a_value_that_there_are)
+{
+    static const struct {
+        const char *path, *key, *value;
+    } rows[] = {
+#define SAME(tool, path, key) {path, key, NULL},
+#define ELEMS(tool, path, key) {path, key, NULL},
+#define GIVES(tool, path, value, key, here) {path, key, here},
+#define PART(tool, path, part, key) {path, key, NULL},
+#include "config/imports.def"
+    };
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    CHECK_OK(ctx, orth_config_init(ctx, &c));
+    for (int i = 0; i < ORTH_COUNT(rows); i++) {
+        char key[64];
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(rows[i].key, " ,="), rows[i].key); /* of a part words follow */
+        if (orth_option_find(key) < 0)
+            fail_msg("%s: there is no key %s", rows[i].path, key);
+        if (rows[i].value)
+            CHECK_OK(ctx, orth_config_set(ctx, &c, rows[i].path, key, rows[i].value));
+    }
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
+/* ---- Megatron-LM and NeMo ---- */
+
+TEST(a_script_of_megatron_becomes_the_keys_that_mean_the_same)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    orth_model_config m;
+    open_import(ctx, &c, ORTH_TOOL_megatron, FIXTURE("llama2-7b.sh"));
+    assert_true(c.parallel_tp == 4 && c.parallel_pp == 2 && c.parallel_dp == 4 && c.parallel_cp == 1 && c.parallel_zero == ORTH_parallel_zero_1);
+    assert_true(c.parallel_virtual_stages == 2 && c.parallel_sequence_parallel && c.comm_overlap);
+    assert_string_equal(c.parallel_pipeline, "interleaved");
+    assert_true(c.train_micro_batch == 1 && c.train_global_batch == 256 && c.train_steps == 100000 && c.data_seq_len == 4096);
+    assert_true(c.precision_compute == ORTH_precision_compute_bf16 && c.memory_recompute == ORTH_memory_recompute_selective);
+    assert_true(c.optimizer_lr == 3e-4 && c.schedule_name == ORTH_schedule_name_cosine && c.schedule_warmup_steps == 2000);
+    assert_true(c.schedule_min_lr_ratio == 0.1 && c.optimizer_betas.v[1] == 0.95 && c.checkpoint_every_steps == 1000);
+    CHECK_OK(ctx, orth_describe_model(ctx, &c, &m));
+    assert_int_equal(orth_model_num_elems(&m), 6738415616); /* as published of Llama 2 7B */
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
+TEST(one_run_in_the_words_of_megatron_and_of_nemo_is_one_configuration)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config a, b;
+    open_import(ctx, &a, ORTH_TOOL_megatron, FIXTURE("llama2-7b.sh"));
+    open_import(ctx, &b, ORTH_TOOL_nemo, FIXTURE("llama2-7b-nemo.yaml"));
+    CHECK_OK(ctx, orth_config_set(ctx, &b, "test", "checkpoint.every_steps", "1000")); /* a number of validations there */
+    char *of_a = orth_config_yaml(ctx, &a), *of_b = orth_config_yaml(ctx, &b);
+    assert_string_equal(of_a, of_b);
+    orth_mem_free(ctx, of_a);
+    orth_mem_free(ctx, of_b);
+    orth_config_release(ctx, &a);
+    orth_config_release(ctx, &b);
+    test_ctx_free(ctx);
+}
+
+TEST(arguments_without_a_file_have_the_defaults_of_megatron)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    orth_model_config m;
+    open_import(ctx, &c, ORTH_TOOL_megatron, "--num-layers=12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024 "
+                "--micro-batch-size 4 --global-batch-size 8 --fp16 --lr 1.5e-4 --train-samples 4000 --lr-decay-samples 1600 --lr-warmup-fraction .01 "
+                "--tokenizer-type GPT2BPETokenizer");
+    assert_true(c.precision_compute == ORTH_precision_compute_fp16 && !c.comm_overlap && c.model_dropout == 0.1 && c.model_attn_dropout == 0.1);
+    assert_true(c.train_steps == 500 && c.schedule_name == ORTH_schedule_name_linear && c.schedule_warmup_steps == 2 && c.schedule_decay_steps == 198);
+    assert_true(c.optimizer_weight_decay == 0.01 && c.optimizer_betas.v[1] == 0.999 && c.schedule_min_lr_ratio == 0);
+    CHECK_OK(ctx, orth_describe_model(ctx, &c, &m));
+    assert_true(m.family == ORTH_FAMILY_GPT2 && m.tied && m.qkv_bias && m.ffn == 3072 && m.vocab == 50304); /* a multiple of 128 */
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
+TEST(what_a_run_file_says_is_not_replaced_by_a_default_of_megatron)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    CHECK_OK(ctx, orth_config_init(ctx, &c));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "run.yaml:1:1", "optimizer.weight_decay", "0.3"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "run.yaml:2:1", "optimizer.betas", "[0.8, 0.7]"));
+    CHECK_OK(ctx, orth_import(ctx, &c, ORTH_TOOL_megatron, "--tensor-model-parallel-size 2 --nproc_per_node 8"));
+    assert_true(c.optimizer_weight_decay == 0.3 && c.optimizer_betas.v[0] == 0.8 && c.parallel_tp == 2 && c.parallel_dp == 4);
+    assert_false(ORTH_CONFIG_IS_SET(&c, model, dropout)); /* the arguments have no model */
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
+TEST(arguments_of_megatron_that_cannot_be_are_refused_with_key_and_rule)
+{
+    static const struct {
+        const char *words, *message;
+    } bad[] = {
+        {"--bf16 --fp16", "--megatron: bf16 and fp16 are both true"},
+        {"--num-experts 8", "--megatron: num_experts=8: a mixture of experts"},
+        {"--num-layers 12 --swiglu", "a block with SwiGLU, LayerNorm and positions 'learned_absolute'"},
+        {"--num-layers twelve", "--megatron: num_layers: model.layers=twelve: must be a whole number"},
+        {"--num-layers 12 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 5", "12 layers are no multiple of 5 layers x 2"},
+        {"--nproc_per_node 8 --nnodes 3 --tensor-model-parallel-size 5", "3 nodes have 24 ranks, which tensor x pipeline x context parallel ranks = 5 do"},
+        {"--lr 1e-4 --min-lr 1e-3", "min_lr=0.001: is more than the learning rate"},
+        {"--optimizer lion", "optimizer=lion: there are adam and sgd"},
+        {"--context-parallel-size 2 --cp-comm-type a2a+p2p", "cp_comm_type=a2a+p2p: there are p2p"},
+        {"--lr-decay-iters 10 --lr-warmup-iters 20", "lr_decay_iters=10: must be more than the warm-up"},
+        {"--nproc_per_node 8 --num-distributed-optimizer-instances 3", "=3 does not divide the data-parallel ranks, parallel.dp=8"},
+        {"--lr \"1e-4", "a quote \" without its end"},
+        {"--", "holds no argument"},
+        {"no-such-file", "--megatron=no-such-file: there is no such file"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(bad); i++)
+        fails(ctx, ORTH_TOOL_megatron, bad[i].words, bad[i].message);
+    file_fails(ctx, ORTH_TOOL_megatron, "A=1\nX=(\n  --num-layers\n  --lr x # a comment\n)\n", "-import:3: num_layers: model.layers=true");
+    file_fails(ctx, ORTH_TOOL_megatron, "TP=two\npython a.py \\\n  --tensor-model-parallel-size ${TP}\n", "-import:3: tensor_model_parallel_size: parallel.tp=two");
+    file_fails(ctx, ORTH_TOOL_nemo, "model: {num_layers: 4, normalization: batchnorm}\n", "a block with GELU, batchnorm and positions");
+    file_fails(ctx, ORTH_TOOL_nemo, "trainer:\n  precision: fp4\n", "-import:2:14: trainer.precision=fp4: there are 32, bf16 and 16");
+    file_fails(ctx, ORTH_TOOL_nemo, "- a\n", "a configuration is a mapping");
+    test_ctx_free(ctx);
+}
+
+/* ---- DeepSpeed and Accelerate ---- */
+
+TEST(a_deepspeed_configuration_becomes_the_keys_that_mean_the_same)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    open_import(ctx, &c, ORTH_TOOL_deepspeed, FIXTURE("ds_config.json"));
+    assert_true(c.train_global_batch == 128 && c.train_micro_batch == 2 && c.parallel_dp == 8 && c.parallel_zero == ORTH_parallel_zero_3);
+    assert_true(c.comm_bucket_mb == 1908 && !c.comm_overlap && c.parallel_keep_whole == 1000 && c.train_clip_norm == 0.5);
+    assert_true(c.precision_compute == ORTH_precision_compute_bf16 && c.optimizer_lr == 3e-4 && c.optimizer_betas.v[1] == 0.95);
+    assert_true(c.schedule_name == ORTH_schedule_name_cosine && c.schedule_warmup_steps == 100 && c.train_steps == 2000);
+    assert_false(ORTH_CONFIG_IS_SET(&c, optimizer, weight_decay)); /* auto: the default stays */
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
+TEST(a_deepspeed_configuration_that_contradicts_itself_is_refused)
+{
+    static const struct {
+        const char *text, *message;
+    } bad[] = {
+        {"{\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}}", "bf16.enabled and fp16.enabled are both true"},
+        {"{\"train_batch_size\": 10, \"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 1}", "=1 x a micro-batch of 4 does not divide"},
+        {"{\"optimizer\": {\"type\": \"Lamb\"}}", "optimizer.type=Lamb: there are Adam, AdamW and SGD"},
+        {"{\"zero_optimization\": {\"stage\": 7}}", "zero_optimization.stage: parallel.zero=7: must be one of"},
+        {"{\"zero_optimization\": {\"reduce_bucket_size\": -1}}", "reduce_bucket_size=-1: must be a number of elements"},
+        {"{\"train_batch_size\": [1]}", "train.global_batch"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(bad); i++)
+        file_fails(ctx, ORTH_TOOL_deepspeed, bad[i].text, bad[i].message);
+    test_ctx_free(ctx);
+}
+
+TEST(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    open_import(ctx, &c, ORTH_TOOL_accelerate, FIXTURE("accelerate_fsdp.yaml"));
+    assert_true(c.parallel_dp == 4 && c.parallel_zero == ORTH_parallel_zero_2 && c.precision_compute == ORTH_precision_compute_bf16);
+    assert_true(c.memory_recompute == ORTH_memory_recompute_full && c.comm_prefetch == 1);
+    file_fails(ctx, ORTH_TOOL_accelerate, "num_processes: many\n", "-import:1:16: num_processes: parallel.dp=many: must be a whole number");
+    file_fails(ctx, ORTH_TOOL_accelerate, "mixed_precision: fp4\n", "mixed_precision=fp4: there are no, bf16 and fp16");
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_row_names_a_key_and_a_value_that_there_are),
+        cmocka_unit_test(a_script_of_megatron_becomes_the_keys_that_mean_the_same),
+        cmocka_unit_test(one_run_in_the_words_of_megatron_and_of_nemo_is_one_configuration),
+        cmocka_unit_test(arguments_without_a_file_have_the_defaults_of_megatron),
+        cmocka_unit_test(what_a_run_file_says_is_not_replaced_by_a_default_of_megatron),
+        cmocka_unit_test(arguments_of_megatron_that_cannot_be_are_refused_with_key_and_rule),
+        cmocka_unit_test(a_deepspeed_configuration_becomes_the_keys_that_mean_the_same),
+        cmocka_unit_test(a_deepspeed_configuration_that_contradicts_itself_is_refused),
+        cmocka_unit_test(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
