@@ -20,6 +20,7 @@ typedef struct {
     double tokens, devices, speed, mfu, hfu;
     bool fits;
     char impossible[256];
+    char claim[96];        /* why what was measured cannot be; empty: it can */
 } one;
 
 /* ---- reading ---- */
@@ -203,6 +204,17 @@ static orth_status choose(orth_ctx *ctx, one *x, const orth_software *software, 
     return ORTH_OK;
 }
 
+/* No run is faster than the peak of its devices, or larger than their memory. The FLOPs are the least that count: attention by halves. */
+static void judge_claim(one *x)
+{
+    const double rate = 1e12 * (x->job.fp8 ? x->hardware.device_fp8_tflops : x->hardware.device_bf16_tflops);
+    const double times = x->tokens_per_s * x->e.flops / x->tokens / rate;
+    if (times > 1)
+        snprintf(x->claim, sizeof x->claim, "impossible: the measured speed is %.2f times the peak of the devices", times);
+    else if (x->peak_GiB > x->hardware.device_memory_GiB)
+        snprintf(x->claim, sizeof x->claim, "impossible: a device of %.0f GiB cannot have held %.1f", x->hardware.device_memory_GiB, x->peak_GiB);
+}
+
 static orth_status predict(orth_ctx *ctx, one *x, const orth_software *software)
 {
     const json_t *m = json_object_get(x->c, "model"), *l = json_object_get(x->c, "layout"), *h = json_object_get(x->c, "hardware");
@@ -246,6 +258,7 @@ static orth_status predict(orth_ctx *ctx, one *x, const orth_software *software)
     x->tokens_per_s = measured;
     x->peak_GiB = number(json_object_get(x->c, "measured"), "peak_mem_GiB", NAN);
     x->error = measured / x->speed - 1;
+    judge_claim(x);
     return ORTH_OK;
 }
 
@@ -267,7 +280,7 @@ static errors errors_of(const one *list, int n, const char *tier, const char *fa
 {
     errors e = {0};
     for (int i = 0; i < n; i++)
-        if (!isnan(list[i].error) && !list[i].impossible[0] && (!tier || strcmp(tier, list[i].tier) == 0) &&
+        if (!isnan(list[i].error) && !list[i].impossible[0] && !list[i].claim[0] && (!tier || strcmp(tier, list[i].tier) == 0) &&
             (!family || strcmp(family, list[i].family) == 0)) {
             room[e.n++] = fabs(list[i].error);
             e.mean += fabs(list[i].error);
@@ -297,15 +310,15 @@ static json_t *case_json(const one *x)
 {
     const orth_estimate *e = &x->e;
     if (x->impossible[0])
-        return json_pack("{s:s,s:n,s:n,s:n,s:n,s:n,s:n,s:{},s:s}", "id", x->id, "step_s", "tokens_per_s_per_gpu", "mfu", "hfu",
-                         "peak_mem_GiB", "fits", "components", "impossible", x->impossible);
-    return json_pack("{s:s,s:f,s:f,s:f,s:f,s:f,s:b,s:{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f},s:n}", "id", x->id, "step_s", e->step_s,
+        return json_pack("{s:s,s:n,s:n,s:n,s:n,s:n,s:n,s:{},s:s,s:n}", "id", x->id, "step_s", "tokens_per_s_per_gpu", "mfu", "hfu",
+                         "peak_mem_GiB", "fits", "components", "impossible", x->impossible, "claim");
+    return json_pack("{s:s,s:f,s:f,s:f,s:f,s:f,s:b,s:{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f},s:n,s:s?}", "id", x->id, "step_s", e->step_s,
                      "tokens_per_s_per_gpu", x->speed, "mfu", x->mfu, "hfu", x->hfu, "peak_mem_GiB", e->peak_bytes / 0x1p30, "fits",
                      x->fits, "components", "forward_s", e->forward_s, "backward_s", e->backward_s, "bubble_s", e->bubble_s,
                      "data_parallel_s", e->data_parallel_s, "update_s", e->update_s, "layer_forward_s", e->layer_forward_s,
                      "layer_backward_s", e->layer_backward_s, "params_GiB", e->params_bytes / 0x1p30, "grads_GiB",
                      e->grads_bytes / 0x1p30, "optimizer_GiB", e->optimizer_bytes / 0x1p30, "activations_GiB",
-                     e->activation_bytes / 0x1p30, "impossible");
+                     e->activation_bytes / 0x1p30, "impossible", "claim", x->claim[0] ? x->claim : NULL);
 }
 
 static json_t *errors_json(errors e)
@@ -353,9 +366,10 @@ static char *as_text(orth_ctx *ctx, const one *list, int n, double *room)
             orth_text_addf(ctx, &t, " %12.1f %+7.1f %%", x->tokens_per_s, 100 * x->error);
         orth_text_addf(ctx, &t, " %7.3f %10.2f", x->mfu, x->e.peak_bytes / 0x1p30);
         if (isnan(x->peak_GiB))
-            orth_text_addf(ctx, &t, " %10s%s\n", "-", x->fits ? "" : "  does not fit");
+            orth_text_addf(ctx, &t, " %10s", "-");
         else
-            orth_text_addf(ctx, &t, " %10.2f%s\n", x->peak_GiB, x->fits ? "" : "  does not fit");
+            orth_text_addf(ctx, &t, " %10.2f", x->peak_GiB);
+        orth_text_addf(ctx, &t, "%s%s%s\n", x->fits ? "" : "  does not fit", x->claim[0] ? "  " : "", x->claim);
     }
     orth_text_addf(ctx, &t, "\n%-34s %5s %11s %11s %11s\n", "error of the step's time", "cases", "mean", "median", "p90");
     for (int k = 0; k < ORTH_COUNT(tiers); k++)

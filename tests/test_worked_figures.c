@@ -1,0 +1,194 @@
+/* test_worked_figures.c -- figures that are often quoted wrongly, worked out by plans: what states and activations take, what recomputation costs,
+ * which claims and rules of thumb cannot be. docs/planning.md lists them, with those of other tests. */
+#include "test.h"
+
+#include <math.h>
+
+#include "base/files.h"
+#include "plan/cases.h"
+#include "plan/cluster.h"
+#include "plan/estimate.h"
+#include "train/describe.h"
+
+static const orth_recipe mixed = {2, 2, 12}, plain = {4, 4, 8};  /* fp16 or bf16 with fp32 masters; fp32: Rajbhandari et al. 2020 */
+
+static double total(const orth_recipe *r, double elems, int stage, double n)
+{
+    const orth_states s = orth_recipe_states(r, elems, stage, n);
+    return s.params + s.grads + s.optimizer;
+}
+
+static void check_near(const char *what, double got, double want, double tolerance)
+{
+    if (!(fabs(got - want) <= tolerance * want))
+        fail_msg("%s: %.6g, wanted %.6g", what, got, want);
+}
+
+static double card_bytes(orth_ctx *ctx)
+{
+    orth_hardware h;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "h100"));
+    return (double)orth_cluster_rank_limit(&h);
+}
+
+/* ---- states ---- */
+
+TEST(states_of_gpt_3_need_35_cards_of_80_GB_and_its_weights_alone_700_GB_in_fp32)
+{
+    check_near("cards", ceil(total(&mixed, 175e9, 0, 1) / 80e9), 35, 0);
+    check_near("weights in fp32", orth_recipe_states(&plain, 175e9, 0, 1).params, 700e9, 1e-9);
+    check_near("saved by stage 2", 1 - total(&mixed, 175e9, 2, 8) / total(&mixed, 175e9, 1, 8), 0.318, 1e-3);
+    assert_true(total(&mixed, 175e9, 3, 8) > 80e9); /* not even stage 3 on 8 ranks */
+}
+
+TEST(mixed_precision_takes_the_states_of_fp32)
+{
+    assert_true(total(&mixed, 7e9, 0, 1) == total(&plain, 7e9, 0, 1));
+}
+
+TEST(rules_of_thumb_by_the_size_of_a_model_fail_the_memory_of_a_card)
+{
+    orth_ctx *ctx = test_ctx(1);
+    const double card = card_bytes(ctx);
+    assert_true(total(&mixed, 7e9, 0, 64) > card);    /* "data parallel alone below 13 B" */
+    assert_true(total(&mixed, 10e9, 0, 1) > card);    /* "10 B on one GPU" */
+    assert_true(total(&mixed, 70e9, 2, 1e6) > card);  /* "ZeRO-2 for 70 B": on no number of ranks, since weights are whole */
+    assert_true(total(&mixed, 70e9, 3, 64) < card);
+    test_ctx_free(ctx);
+}
+
+/* ---- activations and their recomputation ---- */
+
+static orth_job gpt_3(void)
+{
+    const orth_model_config m = {.family = ORTH_FAMILY_GPT2, .layers = 96, .hidden = 12288, .heads = 96, .kv_heads = 96, .head_dim = 128, .ffn = 49152,
+                                 .vocab = 50304, .max_seq = 2048, .norm_eps = 1e-5, .tied = true, .qkv_bias = true, .out_bias = true,
+                                 .mlp_bias = true, .init_std = 0.02, .dropout = 0.1, .embed_dropout = 0.1, .attn_dropout = 0.1};
+    return (orth_job){.model = m, .seq_len = 2048, .micro_batch = 1, .num_micro_batches = 1, .tp = 1, .pp = 1, .chunks = 1, .dp = 1, .cp = 1,
+                      .schedule = "1f1b", .recipe = mixed, .reduced_bytes = 2};
+}
+
+static orth_estimate estimate(orth_ctx *ctx, const orth_job *j)
+{
+    orth_hardware h;
+    orth_software software;
+    orth_system system;
+    orth_estimate e;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "h100"));
+    CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
+    assert_true(orth_software_system(&software, "megatron", &system));
+    const orth_device_shares shares = orth_software_device(&software, h.device_name);
+    CHECK_OK(ctx, orth_estimate_step(ctx, j, &h, &software, &system, &shares, &e));
+    return e;
+}
+
+/* Korthikanti et al. 2022: s b h (34 + 5 a s / h) a layer. */
+TEST(a_sequence_of_gpt_3_keeps_275_GB_of_activations_where_attention_is_not_fused)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_job j = gpt_3();
+    const double sbh = 2048.0 * 12288, square = 5 * 96 * 2048.0 / 12288;
+    check_near("the formula", 96 * sbh * (34 + square), 275e9, 0.002);
+    /* Two masks of hidden dropout, a byte an element each, are drawn again instead of kept: 32 in place of 34. */
+    check_near("unfused", estimate(ctx, &j).activation_bytes, 96 * sbh * (32 + square), 0.005);
+    j.fused_attention = true;
+    check_near("fused", estimate(ctx, &j).activation_bytes, 96 * sbh * 32, 0.005);
+    test_ctx_free(ctx);
+}
+
+TEST(accumulation_does_not_multiply_the_time_of_a_sample)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_job j = gpt_3();
+    j.dp = 8;
+    j.fused_attention = true;
+    const double one = estimate(ctx, &j).step_s;
+    j.num_micro_batches = 16;
+    const double many = estimate(ctx, &j).step_s / 16;
+    assert_true(many <= one && many > 0.3 * one);
+    test_ctx_free(ctx);
+}
+
+/* FLOPs of a step as computed, read off the program of two layers with the width of GPT-3. */
+static double flops_of(const char *recompute)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    orth_model_config m;
+    orth_run_plan p;
+    const char *const words[][2] = {{"model.family", "gpt2"}, {"model.layers", "2"}, {"model.hidden", "12288"}, {"model.heads", "96"}, {"model.vocab", "1024"},
+                                    {"data.seq_len", "2048"}, {"train.global_batch", "1"}, {"precision.compute", "bf16"},
+                                    {"memory.recompute", recompute}};
+    CHECK_OK(ctx, orth_config_init(ctx, &c));
+    for (int i = 0; i < ORTH_COUNT(words); i++)
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", words[i][0], words[i][1]));
+    CHECK_OK(ctx, orth_describe_model(ctx, &c, &m));
+    CHECK_OK(ctx, orth_describe_plan(ctx, &p, &c, &m, false));
+    const double flops = p.total.cost.hardware_flops;
+    orth_run_plan_release(ctx, &p);
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+    return flops;
+}
+
+TEST(full_recomputation_costs_at_most_a_third_and_selective_at_most_3_percent)
+{
+    const double none = flops_of("none"), selective = flops_of("selective") / none, full = flops_of("full") / none;
+    assert_true(selective > 1 && selective < 1.03);
+    /* The last product of a layer is not made again, since nothing in the backward reads it: 16 of the 24 s h^2 of a forward. */
+    check_near("full", full, 1 + 16.0 / 72, 0.01);
+    assert_true(full <= 4.0 / 3);
+}
+
+/* ---- claims ---- */
+
+static char *predict(orth_ctx *ctx, const char *measured)
+{
+    char path[] = "/tmp/orth_claims_XXXXXX", *out = NULL;
+    FILE *f = fdopen(mkstemp(path), "w");
+    orth_software software;
+    /* 74 billion parameters on 128 A100 as dp=16 tp=4 pp=2. */
+    fprintf(f, "[{\"id\": \"claim\", \"family\": \"f\", \"time_tier\": \"core\", \"precision\": \"bf16\", \"model\": {\"arch\": \"gpt\", \"layers\": 90, "
+            "\"hidden\": 8192, \"heads\": 64, \"kv_heads\": 64, \"head_dim\": 128, \"ffn\": 32768, \"glu\": false, \"vocab\": 50257, \"seq\": 2048}, "
+            "\"hardware\": {\"gpu\": \"A100-SXM4-80GB\", \"mem_GiB\": 80, \"peak_dense_bf16_TFLOPs\": 312, \"hbm_GBps\": 2039, \"per_node\": 8, "
+            "\"intranode_GBps_per_gpu_unidir\": 300, \"internode_GBps_per_gpu_unidir\": 25}, \"layout\": {\"tp\": 4, \"pp\": 2, \"dp\": 16, \"cp\": 1, "
+            "\"zero_stage\": 1, \"micro_batch\": 1, \"global_batch_seqs\": 512, \"flash_attention\": true}, %s}]", measured);
+    fclose(f);
+    CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
+    CHECK_OK(ctx, orth_cases_predict(ctx, path, &software, false, &out));
+    remove(path);
+    return out;
+}
+
+TEST(claims_faster_than_the_peak_or_larger_than_the_memory_are_called_impossible)
+{
+    static const struct {
+        const char *measured, *said;
+    } claims[] = {
+        {"\"derived\": {\"tokens_per_s_per_gpu\": 3468.75}", "impossible: the measured speed is 4.96 times the peak"},   /* 444,000 tokens/s in all */
+        {"\"measured\": {\"peak_mem_GiB\": 140}", "impossible: a device of 80 GiB cannot have held 140.0"},
+        {"\"derived\": {\"tokens_per_s_per_gpu\": 350}, \"measured\": {\"peak_mem_GiB\": 60}", NULL}};
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(claims); i++) {
+        char *out = predict(ctx, claims[i].measured);
+        if (claims[i].said ? !strstr(out, claims[i].said) : strstr(out, "impossible") != NULL)
+            fail_msg("%s: %s", claims[i].measured, out);
+        assert_true((strstr(out, "\ncore ") != NULL) == (i == 2)); /* no error is counted of a claim that cannot be */
+        orth_mem_free(ctx, out);
+    }
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(states_of_gpt_3_need_35_cards_of_80_GB_and_its_weights_alone_700_GB_in_fp32),
+        cmocka_unit_test(mixed_precision_takes_the_states_of_fp32),
+        cmocka_unit_test(rules_of_thumb_by_the_size_of_a_model_fail_the_memory_of_a_card),
+        cmocka_unit_test(a_sequence_of_gpt_3_keeps_275_GB_of_activations_where_attention_is_not_fused),
+        cmocka_unit_test(accumulation_does_not_multiply_the_time_of_a_sample),
+        cmocka_unit_test(full_recomputation_costs_at_most_a_third_and_selective_at_most_3_percent),
+        cmocka_unit_test(claims_faster_than_the_peak_or_larger_than_the_memory_are_called_impossible),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
