@@ -284,6 +284,32 @@ TEST(bench_times_steps_of_layouts_and_collectives)
     expect("bench flops", 2, "peak, gemm, attention, collectives, step, not 'flops'");
 }
 
+/* A file of `doctor --calibrate` in small: what it leaves out takes its bytes. */
+#define MACHINE "device: {name: X, memory_GiB: 4, memory_GBps: 10, fp32_tflops: 0.1}\nnode: {devices: 1}\nhost: {cores: 2, isa: base}\n" \
+                "fp32_all: {linear: [1000, 0, 0, 0, 0, 0.05]}\n"
+
+TEST(a_plan_by_a_measured_machine_has_the_same_bytes_each_time)
+{
+    static const char *const ways[] = {"--cluster=cli_machine.yaml", "run.hardware=cli_machine.yaml", "run.hardware=cli_machine.yaml --json"};
+    static char first[1 << 18], second[1 << 18];
+    FILE *f = fopen("cli_machine.yaml", "w");
+    assert_non_null(f);
+    fputs(MACHINE, f);
+    fclose(f);
+    for (int i = 0; i < ORTH_COUNT(ways); i++) {
+        char args[256];
+        snprintf(args, sizeof args, "plan %s model.preset=gpt2-tiny data.seq_len=32 parallel.dp=2 train.global_batch=8", ways[i]);
+        assert_int_equal(run("", args, first, sizeof first), 0);
+        assert_int_equal(run("ORTHANT_THREADS=2", args, second, sizeof second), 0);
+        assert_string_equal(first, second);
+        assert_non_null(strstr(first, i < 2 ? " s by the times of X: computing" : "\"step_s\": "));
+    }
+    expect("search --model=gpt2-124m --cluster=cli_machine.yaml", 2, "search: --cluster=cli_machine.yaml is a machine whose ranks share its cores");
+    expect("plan --cluster=cli_machine.yaml-4 model.preset=gpt2-tiny data.seq_len=32", 2, "any number of ranks share a host: leave the number of devices out");
+    expect("doctor --calibrate=cli_machine.yaml --json", 2, "doctor: --calibrate writes cli_machine.yaml and prints nothing else");
+    remove("cli_machine.yaml");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +323,7 @@ int main(void)
         cmocka_unit_test(doctor_reports_the_machine),
         cmocka_unit_test(explain_shows_the_mesh_and_the_schedule),
         cmocka_unit_test(explain_shows_the_path_of_a_gradient),
+        cmocka_unit_test(a_plan_by_a_measured_machine_has_the_same_bytes_each_time),
         cmocka_unit_test(bench_times_steps_of_layouts_and_collectives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

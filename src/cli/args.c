@@ -59,7 +59,7 @@ static orth_status take_flag(orth_ctx *ctx, orth_args *args, const char *word, c
     const char *value = equals ? equals + 1 : "";
     if (!*f->metavar && equals)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: --%s takes no value", verb, name);
-    if (*f->metavar && !equals) {
+    if (*f->metavar && *f->metavar != '[' && !equals) {
         if (!next)
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: --%s needs a value: --%s=%s", verb, name, name, f->metavar);
         value = next;

@@ -6,11 +6,13 @@
 #include <yaml.h>
 #include <xxhash.h>
 
+#include "base/files.h"
 #include "base/machine.h"
 #include "base/pool.h"
 #include "base/text.h"
 #include "cli/verbs.h"
 #include "plan/probe.h"
+#include "tools/calibrate.h"
 
 #define PROBE_SECONDS 0.25
 #define GIB 1073741824.0
@@ -133,11 +135,29 @@ static orth_status print_json(orth_ctx *ctx, const orth_machine *m, const peaks 
     return ORTH_OK;
 }
 
+static orth_status calibrate(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    const char *given = orth_cmd_flag(cmd, "calibrate"), *path = *given ? given : "machine.yaml";
+    const orth_calibrate_options options = {.max_steps = 0};
+    orth_hardware h;
+    if (orth_cmd_flag(cmd, "json") || orth_cmd_flag(cmd, "no-peaks"))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "doctor: --calibrate writes %s and prints nothing else: leave --json and --no-peaks out", path);
+    ORTH_TRY(orth_calibrate(ctx, &options, &h));
+    char *yaml = orth_calibrate_yaml(ctx, &h);
+    const orth_status s = yaml ? orth_file_write(ctx, path, yaml, strlen(yaml)) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, yaml);
+    if (s == ORTH_OK)
+        printf("%s: %s, %s; for `orthant plan RUN.yaml --cluster=%s`, and run.hardware=%s\n", path, h.device_name, h.host_isa, path, path);
+    return s;
+}
+
 orth_status orth_cmd_doctor(orth_ctx *ctx, const orth_cmd *cmd)
 {
     orth_machine m;
     char libraries[256];
     peaks p = {.num_threads = orth_pool_num_threads(ctx->pool)};
+    if (orth_cmd_flag(cmd, "calibrate"))
+        return calibrate(ctx, cmd);
     orth_machine_query(&m);
     library_versions(libraries, sizeof libraries);
     if (!orth_cmd_flag(cmd, "no-peaks"))

@@ -11,19 +11,22 @@
 /* What is planned, and for what: a described cluster, or this machine. */
 typedef struct {
     const orth_config *cfg;
-    const char *cluster, *timeline;   /* NULL: not given */
+    const char *cluster, *timeline;   /* NULL: not given; cluster: not of a host either */
+    bool host;                        /* `hardware` is a machine with measured times */
     orth_model_config model;
     bool evaluates;
     orth_rates rates;                 /* of a rank on this machine; zero: not measured yet */
     orth_run_plan plan;
     orth_hardware hardware;
-    orth_config on_devices;           /* cfg, with what a device holds as the limit of a rank */
+    orth_config there;                /* cfg, for that hardware */
     orth_cluster_plan on_cluster;
 } planning;
 
 static orth_status price(orth_ctx *ctx, planning *x, orth_run_plan *p, const char *timeline)
 {
     const orth_config *cfg = x->cfg;
+    if (x->host)
+        return orth_host_price(ctx, p, &x->hardware, orth_setup_compute(cfg), timeline);
     if (!x->cluster) {
         if (x->rates.flops == 0)
             ORTH_TRY(orth_machine_rates(ctx, cfg, p->num_ranks, &x->rates));
@@ -36,12 +39,21 @@ static orth_status price(orth_ctx *ctx, planning *x, orth_run_plan *p, const cha
 /* The cluster is looked at before anything is compiled. */
 static orth_status prepare(orth_ctx *ctx, planning *x)
 {
+    if (x->cluster)
+        ORTH_TRY(orth_hardware_find(ctx, &x->hardware, x->cluster));
+    else
+        ORTH_TRY(orth_describe_host(ctx, x->cfg, &x->hardware, &x->host));
+    if (x->host || x->hardware.has_host) {
+        x->cluster = NULL;
+        x->host = true;
+        ORTH_TRY(orth_describe_on_host(ctx, x->cfg, &x->hardware, &x->there));
+        x->cfg = &x->there;
+    }
     if (x->cluster) {
         const orth_layout layout = orth_setup_layout(x->cfg);
-        ORTH_TRY(orth_hardware_find(ctx, &x->hardware, x->cluster));
         ORTH_TRY(orth_hardware_use(ctx, &x->hardware, orth_layout_ranks(&layout)));
-        x->on_devices = orth_describe_on_devices(x->cfg, &x->hardware);
-        x->cfg = &x->on_devices;
+        x->there = orth_describe_on_devices(x->cfg, &x->hardware);
+        x->cfg = &x->there;
         /* Workspaces depend on threads and instruction set: a cluster's plan is not to depend on this machine. */
         ORTH_TRY(orth_ctx_use_threads(ctx, 1));
         ctx->isa = ORTH_ISA_BASE;

@@ -20,7 +20,7 @@ static void add_verb_case(orth_ctx *ctx, orth_text *t, const orth_verb *v)
     for (int i = 0; i < orth_flag_count(); i++) {
         const orth_flag *f = orth_flag_get(i);
         if (strcmp(f->verb, v->name) == 0)
-            orth_text_addf(ctx, t, " --%s%s", f->name, *f->metavar ? "=" : "");
+            orth_text_addf(ctx, t, " --%s%s", f->name, *f->metavar && *f->metavar != '[' ? "=" : "");
     }
     orth_text_add(ctx, t, "\" words=\"");
     /* "prepare|inspect ..." are sub-verbs; words in capitals are the user's. */
@@ -140,7 +140,7 @@ static void add_zsh_verb(orth_ctx *ctx, orth_text *t, const orth_verb *v)
     for (int i = 0; i < orth_flag_count(); i++) {
         const orth_flag *f = orth_flag_get(i);
         if (strcmp(f->verb, v->name) == 0)
-            orth_text_addf(ctx, t, " --%s%s", f->name, *f->metavar ? "=" : "");
+            orth_text_addf(ctx, t, " --%s%s", f->name, *f->metavar && *f->metavar != '[' ? "=" : "");
     }
     orth_text_add(ctx, t, ") words_=(");
     const size_t n = strcspn(v->words, " ");
@@ -218,7 +218,7 @@ static void add_fish_flag(orth_ctx *ctx, orth_text *t, const orth_flag *f)
         for (const char *m = f->metavar; *m; m++)
             orth_text_addf(ctx, t, "%c", *m == '|' ? ' ' : *m);
         orth_text_add(ctx, t, "'");
-    } else if (*f->metavar) {
+    } else if (*f->metavar && *f->metavar != '[') {
         orth_text_add(ctx, t, strstr(f->metavar, "FILE") || strstr(f->metavar, "DIR") ? " -r -F" : " -x");
     }
     char text[80];

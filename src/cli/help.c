@@ -142,7 +142,7 @@ static void add_flags(orth_ctx *ctx, orth_text *t, const orth_verb *verb)
         char name[64];
         if (strcmp(f->verb, verb->name) != 0)
             continue;
-        snprintf(name, sizeof name, "--%s%s%s", f->name, *f->metavar ? "=" : "", f->metavar);
+        snprintf(name, sizeof name, "--%s%s%s", f->name, *f->metavar && *f->metavar != '[' ? "=" : "", f->metavar);
         if (strlen(name) > 24)
             orth_text_addf(ctx, t, "  %s\n%27s", name, "");
         else

@@ -41,7 +41,7 @@ static void add_roff_verb(orth_ctx *ctx, orth_text *t, const orth_verb *v)
         orth_text_add(ctx, t, ".TP\n.B ");
         add_roff(ctx, t, "--");
         add_roff(ctx, t, f->name);
-        orth_text_addf(ctx, t, "%s%s\n", *f->metavar ? "=" : "", f->metavar);
+        orth_text_addf(ctx, t, "%s%s\n", *f->metavar && *f->metavar != '[' ? "=" : "", f->metavar);
         add_roff(ctx, t, f->help);
         orth_text_add(ctx, t, "\n");
     }

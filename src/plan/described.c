@@ -49,6 +49,15 @@ static orth_status put_number(orth_ctx *ctx, const orth_described_row *r, double
     return ORTH_OK;
 }
 
+static orth_status put_list(orth_ctx *ctx, const orth_described_row *r, double *fields, const char *place, const orth_written *value)
+{
+    if (!value->is_list || value->num_items != r->num_items)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s must be a list of %d numbers", place, r->path, r->num_items);
+    for (int k = 0; k < r->num_items; k++)
+        ORTH_TRY(put_number(ctx, r, &fields[k], place, value->items[k]));
+    return ORTH_OK;
+}
+
 static orth_status put(orth_ctx *ctx, void *user, const char *path, const char *place, const orth_written *value)
 {
     orth_described_places *p = user;
@@ -56,9 +65,11 @@ static orth_status put(orth_ctx *ctx, void *user, const char *path, const char *
     const orth_described_row *r = &p->d->rows[i];
     char *field = (char *)p->out + r->offset;
     const char *text = value->items[0];
+    snprintf(p->place[i], sizeof p->place[i], "%s", place);
+    if (r->num_items > 0)
+        return put_list(ctx, r, (double *)(void *)field, place, value);
     if (value->is_list)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s takes one value, not a list", place, path);
-    snprintf(p->place[i], sizeof p->place[i], "%s", place);
     if (!r->is_text)
         return put_number(ctx, r, (double *)(void *)field, place, text);
     if (snprintf(field, ORTH_DESCRIBED_TEXT_MAX, "%s", text) >= ORTH_DESCRIBED_TEXT_MAX)
@@ -95,7 +106,7 @@ orth_status orth_described_parse(orth_ctx *ctx, const orth_described *d, void *o
     const orth_yaml_schema schema = {what, d->example, kind, put, unknown};
     *places = (orth_described_places){.d = d, .out = out};
     for (int i = 0; i < d->num_rows; i++)
-        if (!d->rows[i].is_text)
+        if (!d->rows[i].is_text && d->rows[i].num_items == 0)
             *(double *)(void *)((char *)out + d->rows[i].offset) = d->rows[i].default_value;
     ORTH_TRY(orth_yaml_parse(ctx, &schema, places, name, text, num_bytes));
     for (int i = 0; i < d->num_rows; i++)

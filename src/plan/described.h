@@ -7,11 +7,12 @@
 #include "base/ctx.h"
 
 #define ORTH_DESCRIBED_TEXT_MAX 64
-#define ORTH_DESCRIBED_MAX_ROWS 128
+#define ORTH_DESCRIBED_MAX_ROWS 640
 
 typedef struct {
     const char *path, *section;     /* "node.devices", "node" */
-    bool is_text, needed;           /* the field is char[ORTH_DESCRIBED_TEXT_MAX], or a double */
+    bool is_text, needed;           /* the field is char[ORTH_DESCRIBED_TEXT_MAX], or a double, */
+    int num_items;                  /* or so many, given as a list; 0: no list */
     double default_value, min, max;
     const char *unit;
     size_t offset;

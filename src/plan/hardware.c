@@ -17,9 +17,23 @@ static const orth_described_row rows[] = {
     {.path = #sec "." #key, .section = #sec, .needed = need, .default_value = def, .min = lo, .max = hi, .unit = u, \
      .offset = offsetof(orth_hardware, sec##_##key)},
 #include "plan/hardware.def"
+#define TIMES(sec, key, n, field) \
+    {.path = #sec "." key, .section = #sec, .num_items = n, .max = 1e15, .unit = "ns", .offset = offsetof(orth_hardware, times.field)}
+#define OP(name, ...) \
+    TIMES(fp32_one, #name, ORTH_OP_TERMS, of[ORTH_TIMES_FP32_ONE][ORTH_OP_##name]), \
+    TIMES(fp32_all, #name, ORTH_OP_TERMS, of[ORTH_TIMES_FP32_ALL][ORTH_OP_##name]), \
+    TIMES(bf16_one, #name, ORTH_OP_TERMS, of[ORTH_TIMES_BF16_ONE][ORTH_OP_##name]), \
+    TIMES(bf16_all, #name, ORTH_OP_TERMS, of[ORTH_TIMES_BF16_ALL][ORTH_OP_##name]),
+#include "kernels/ops.def"
+#undef OP
+#define KIND(NAME, name, ...) TIMES(calls, name, ORTH_CALL_TERMS, call[ORTH_COMM_##NAME]),
+#include "comm/kinds.def"
+#undef KIND
 };
+_Static_assert(ORTH_COUNT(rows) <= ORTH_DESCRIBED_MAX_ROWS, "described.h has room for every row");
 static const orth_described_section sections[] = {
 #define HW_SECTION(name, needed, help) {#name, needed},
+#define HW_TIMES(name, set, help) {#name, false},
 #include "plan/hardware.def"
 };
 static const orth_described hardware = {"hardware", "node: {devices: 8}", rows, ORTH_COUNT(rows), sections, ORTH_COUNT(sections)};
@@ -47,6 +61,36 @@ static orth_status set_topology(orth_ctx *ctx, orth_hardware *h, const orth_desc
                      orth_described_place(p, "node.topology"), h->node_topology);
 }
 
+/* A host and its times come together. */
+static orth_status check_host(orth_ctx *ctx, orth_hardware *h, const orth_described_places *p, const char *name)
+{
+    static const char *const times[] = {
+#define HW_TIMES(name, set, help) #name,
+#include "plan/hardware.def"
+        "calls"};
+    bool any = false;
+    h->has_host = orth_described_has(p, "host");
+    for (int i = 0; i < ORTH_COUNT(times); i++) {
+        any = any || (i < ORTH_COUNT(times) - 1 && orth_described_has(p, times[i]));
+        if (!h->has_host && orth_described_has(p, times[i]))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s are times of a host, and the section `host` is missing: write the file anew with "
+                             "`orthant doctor --calibrate=FILE`", name, times[i]);
+    }
+    if (!h->has_host)
+        return ORTH_OK;
+    if (!any)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: a host needs times of ops (fp32_one and so on): write the file anew with "
+                         "`orthant doctor --calibrate=FILE`", name);
+    ORTH_TRY(check_whole(ctx, p, "host.cores", h->host_cores));
+    for (int i = ORTH_ISA_BASE; i <= ORTH_ISA_AMX; i++)
+        if (strcmp(orth_isa_name((orth_isa)i), h->host_isa) == 0) {
+            h->isa = (orth_isa)i;
+            return ORTH_OK;
+        }
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: host.isa=%s: must be base, avx2, avx512, avx512bf16 or amx", orth_described_place(p, "host.isa"),
+                     h->host_isa);
+}
+
 /* What must hold between keys. */
 static orth_status check_together(orth_ctx *ctx, const orth_hardware *h, const orth_described_places *p, const char *name)
 {
@@ -72,6 +116,7 @@ orth_status orth_hardware_parse(orth_ctx *ctx, orth_hardware *out, const char *n
     ORTH_TRY(orth_described_parse(ctx, &hardware, &h, &places, name, text, num_bytes));
     h.has_network = orth_described_has(&places, "network");
     ORTH_TRY(set_topology(ctx, &h, &places));
+    ORTH_TRY(check_host(ctx, &h, &places, name));
     ORTH_TRY(check_together(ctx, &h, &places, name));
     *out = h;
     return ORTH_OK;
@@ -145,6 +190,8 @@ orth_status orth_hardware_find(orth_ctx *ctx, orth_hardware *out, const char *wo
         n = stem;
     }
     ORTH_TRY(load(ctx, out, word, n));
+    if (count > 0 && out->has_host)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "cluster '%s': any number of ranks share a host: leave the number of devices out", word);
     out->num_devices = count;
     return ORTH_OK;
 }

@@ -1,11 +1,13 @@
 /* hardware.h -- a cluster as described by a file: devices, the links between them, prices.
  *
- * hardware.def has a row for each key. Nothing here is measured: the same file gives the same answer everywhere.
+ * hardware.def has a row for each key. Nothing is measured when a file is used: the same file gives the same answer everywhere. A file with a
+ * section `host` describes a machine of thread ranks by measured times (plan/host.h).
  */
 #ifndef ORTH_PLAN_HARDWARE_H
 #define ORTH_PLAN_HARDWARE_H
 
 #include "plan/described.h"
+#include "plan/op_times.h"
 #include "tensor/tensor.h"
 
 typedef enum { ORTH_TOPOLOGY_SWITCH = 0, ORTH_TOPOLOGY_MESH, ORTH_TOPOLOGY_TORUS, ORTH_TOPOLOGY_BUS } orth_topology;
@@ -16,8 +18,10 @@ typedef struct {
 #define HW_NUM(section, key, needed, default_, min, max, unit, help) double section##_##key;
 #include "plan/hardware.def"
     orth_topology topology;
-    bool has_network;
+    bool has_network, has_host;
     int64_t num_devices;      /* of the cluster; 0: as many as are asked for */
+    orth_isa isa;             /* of the host's kernels */
+    orth_op_times times;      /* of a host; zero: not measured */
 } orth_hardware;
 
 /* Reads a description. ORTH_ERR_ARG with FILE:LINE:COLUMN, the key, the value and the rule. */

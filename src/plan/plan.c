@@ -169,8 +169,9 @@ char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
     char time[256] = "";
     const orth_rank_time *t = &p->time;
     if (t->step_s > 0)
-        snprintf(time, sizeof time, "time a step    %14.6f s at measured peaks: computing %.1f %%, exposed communication %.1f %%, "
-                 "waiting %.1f %%\n               %14.1f tokens/s, MFU %.3f\n", t->step_s, 100 * t->compute_s / t->step_s,
+        snprintf(time, sizeof time, "time a step    %14.6f s %s%s: computing %.1f %%, exposed communication %.1f %%, "
+                 "waiting %.1f %%\n               %14.1f tokens/s, MFU %.3f\n", t->step_s, p->times_of ? "by the times of " : "at measured peaks",
+                 p->times_of ? p->times_of : "", 100 * t->compute_s / t->step_s,
                  100 * t->comm_s / t->step_s, 100 * t->wait_s / t->step_s, (double)p->tokens / t->step_s,
                  p->cost.model_flops / t->step_s / p->peak_flops);
     orth_text_addf(ctx, &text, "parameters     %14" PRId64 "\ntokens a step  %14" PRId64 "\nFLOPs a step   %14.4e model, %.4e hardware "

@@ -28,6 +28,7 @@ typedef struct {
     orth_traffic traffic;      /* of a step */
     orth_rank_time time;       /* simulated, means over ranks in totals; step_s = 0: not priced */
     double peak_flops;         /* of all ranks together, as priced; of totals */
+    const char *times_of;      /* the machine whose measured times they are; NULL: measured peaks */
     double days, on_demand_usd, spot_usd; /* of the whole run on a described cluster; of totals; 0: not known */
     double goodput;            /* share of that time that makes progress; 0: not known */
     const char *peaks;         /* of totals, inside of a JSON array: what is live at the peak of ranks (plan/peak.h); NULL: not looked for */

@@ -239,3 +239,13 @@ int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_ME
     qsort(shares, (size_t)n, sizeof *shares, by_seconds);
     return n;
 }
+
+const orth_program *orth_measure_program(const orth_measure *m)
+{
+    return &m->first->compiled.program;
+}
+
+const int64_t *orth_measure_held(const orth_measure *m)
+{
+    return orth_executor_held(m->first->executor);
+}

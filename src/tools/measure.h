@@ -1,4 +1,4 @@
-/* measure.h -- timing training steps of any layout on made-up data. For `orthant bench`. */
+/* measure.h -- timing training steps of any layout on made-up data. For `orthant bench` and calibrate.h. */
 #ifndef ORTH_TOOLS_MEASURE_H
 #define ORTH_TOOLS_MEASURE_H
 
@@ -34,5 +34,9 @@ typedef struct {
 #define ORTH_MEASURE_MAX_SHARES (ORTH_NUM_OPS * ORTH_NUM_PHASES)
 /* Fills shares in descending order of time; returns how many. */
 int orth_measure_shares(const orth_measure *m, orth_measure_share shares[ORTH_MEASURE_MAX_SHARES]);
+
+/* The program of rank 0, and for how long each of its instructions held the last step, in ns. */
+const orth_program *orth_measure_program(const orth_measure *m);
+const int64_t *orth_measure_held(const orth_measure *m);
 
 #endif

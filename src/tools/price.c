@@ -7,17 +7,28 @@ orth_status orth_place_to_run_find(orth_ctx *ctx, orth_place_to_run *out, const 
     if (!cluster)
         return ORTH_OK;
     ORTH_TRY(orth_hardware_find(ctx, &out->hardware, cluster));
+    out->host = out->hardware.has_host;
+    out->described = !out->host;
+    if (out->host)
+        return ORTH_OK;
     ctx->isa = ORTH_ISA_BASE; /* workspaces depend on threads and instruction set */
     return orth_ctx_use_threads(ctx, 1);
 }
 
-static orth_status price_here(orth_ctx *ctx, orth_place_to_run *where, const orth_config *cfg, orth_run_plan *p, orth_price *out)
+static orth_status time_here(orth_ctx *ctx, orth_place_to_run *where, const orth_config *cfg, orth_run_plan *p)
 {
     orth_rates *whole = &where->rates[cfg->precision_compute == ORTH_precision_compute_bf16];
+    if (where->host)
+        return orth_host_price(ctx, p, &where->hardware, orth_setup_compute(cfg), NULL);
     if (whole->flops == 0)
         ORTH_TRY(orth_machine_rates(ctx, cfg, 1, whole));
     const orth_rates each = {whole->flops / p->num_ranks, whole->bytes / p->num_ranks};
-    ORTH_TRY(orth_run_plan_price(ctx, p, &each, NULL));
+    return orth_run_plan_price(ctx, p, &each, NULL);
+}
+
+static orth_status price_here(orth_ctx *ctx, orth_place_to_run *where, const orth_config *cfg, orth_run_plan *p, orth_price *out)
+{
+    ORTH_TRY(time_here(ctx, where, cfg, p));
     const orth_plan *t = &p->total;
     const double s = t->time.step_s;
     *out = (orth_price){.num_ranks = p->num_ranks, .bytes = t->total_bytes, .limit_bytes = t->limit_bytes, .fits = t->fits, .step_s = s,
@@ -68,8 +79,12 @@ static orth_status price(orth_ctx *ctx, orth_place_to_run *where, const orth_con
     orth_run_plan plan;
     bool evaluates;
     ORTH_TRY(check_place(ctx, where, cfg));
-    const orth_config on_devices = where->described ? orth_describe_on_devices(cfg, &where->hardware) : *cfg;
-    cfg = &on_devices;
+    orth_config there = where->described ? orth_describe_on_devices(cfg, &where->hardware) : *cfg;
+    if (!where->described && !where->host)
+        ORTH_TRY(orth_describe_host(ctx, cfg, &where->hardware, &where->host));
+    if (where->host)
+        ORTH_TRY(orth_describe_on_host(ctx, cfg, &where->hardware, &there));
+    cfg = &there;
     ORTH_TRY(orth_describe_model(ctx, cfg, &model));
     ORTH_TRY(orth_describe_evaluates(ctx, cfg, &evaluates));
     ORTH_TRY(orth_describe_plan(ctx, &plan, cfg, &model, evaluates));

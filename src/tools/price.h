@@ -9,12 +9,13 @@
 
 /* Where runs are priced. */
 typedef struct {
-    bool described;
-    orth_hardware hardware;         /* where it is described */
+    bool described;                 /* devices, one for each rank */
+    bool host;                      /* a machine with measured times, which ranks share (plan/host.h) */
+    orth_hardware hardware;         /* of either */
     orth_rates rates[2];            /* of this machine in fp32 and in bf16; flops 0: not measured yet */
 } orth_place_to_run;
 
-/* cluster: of orth_hardware_find; NULL: this machine, which is measured when the first run is priced. A described cluster is planned for
+/* cluster: of orth_hardware_find; NULL: this machine, by the times that run.hardware names, or by peaks that are measured when the first run is priced. A described cluster is planned for
  * by one thread without vector kernels, so that the answer is the same everywhere: ctx is set so. ORTH_ERR_ARG, ORTH_ERR_IO. */
 orth_status orth_place_to_run_find(orth_ctx *ctx, orth_place_to_run *out, const char *cluster);
 

@@ -24,6 +24,9 @@ orth_status orth_search_make(orth_ctx *ctx, orth_search *out, const orth_config 
 {
     orth_place_to_run where;
     ORTH_TRY(orth_place_to_run_find(ctx, &where, cluster));
+    if (where.host)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: --cluster=%s is a machine whose ranks share its cores (section host): a search is over devices; "
+                         "`orthant plan --compare` compares layouts on it", cluster);
     if (where.hardware.num_devices == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: --cluster=%s names no number of devices: say %s-64, for example", cluster, cluster);
     return orth_search_make_on(ctx, out, base, &where, where.hardware.num_devices, goal);

@@ -165,6 +165,29 @@ orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ra
     return ORTH_OK;
 }
 
+orth_status orth_describe_host(orth_ctx *ctx, const orth_config *cfg, orth_hardware *out, bool *given)
+{
+    *given = cfg->run_hardware[0] != '\0';
+    if (!*given)
+        return ORTH_OK;
+    ORTH_TRY(orth_hardware_find(ctx, out, cfg->run_hardware));
+    if (out->has_host)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "run.hardware=%s: has no section `host`: it takes a file of `orthant doctor --calibrate`; for described "
+                     "devices there is --cluster", cfg->run_hardware);
+}
+
+orth_status orth_describe_on_host(orth_ctx *ctx, const orth_config *cfg, const orth_hardware *h, orth_config *out)
+{
+    *out = *cfg;
+    if (cfg->memory_limit == 0)
+        out->memory_limit = (int64_t)orth_host_limit(h);
+    if (cfg->run_isa == ORTH_run_isa_auto)
+        ctx->isa = h->isa;
+    ORTH_TRY(orth_setup_products(ctx, cfg));
+    return cfg->run_threads > 0 ? ORTH_OK : orth_ctx_use_threads(ctx, (int)h->host_cores);
+}
+
 /* Pages of a stack that threads of a rank touch, at most: tests/test_memory.c holds them to it. */
 #define STACK_ALLOWANCE ((size_t)128 << 10)
 

@@ -3,6 +3,7 @@
 #define ORTH_TRAIN_DESCRIBE_H
 
 #include "plan/cluster.h"
+#include "plan/host.h"
 #include "plan/pareto.h"
 #include "train/setup.h"
 
@@ -26,6 +27,11 @@ orth_status orth_describe_epochs(orth_ctx *ctx, const orth_config *cfg, char **o
 /* What each of num_ranks ranks that share the threads of ctx->pool has of their measured peaks: an equal part. Takes
  * about a fifth of a second. ORTH_ERR_NOMEM. */
 orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ranks, orth_rates *out);
+
+/* The description that run.hardware names, of a machine with measured times (plan/host.h); *given: it does name one. ORTH_ERR_ARG, ORTH_ERR_IO. */
+orth_status orth_describe_host(orth_ctx *ctx, const orth_config *cfg, orth_hardware *out, bool *given);
+/* cfg for a plan on such a machine: its threads and instruction set, which ctx gets, and its memory, where the run file does not say. */
+orth_status orth_describe_on_host(orth_ctx *ctx, const orth_config *cfg, const orth_hardware *h, orth_config *out);
 
 /* The plan of a run, without the time of a step (orth_run_plan_price). evaluates: see orth_rank_programs. model outlives *p.
  * ORTH_ERR_ARG for an invalid layout, in words. Whether it fits is for the caller to ask. */

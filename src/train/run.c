@@ -187,10 +187,22 @@ static orth_status require_fit(orth_ctx *ctx, orth_run *r)
     return orth_plan_require_fit(ctx, &sum);
 }
 
-/* What a step will take on this machine. Ranks that are threads share it; over MPI they are here one after the other. */
+/* What a step will take on this machine. Ranks that are threads share it; over MPI they are here one after the other, and by peaks. */
 static orth_status price(orth_ctx *ctx, orth_run *r)
 {
     orth_rates rates;
+    orth_hardware h = {.num_devices = 0};
+    bool known = false;
+    if (!r->world)
+        ORTH_TRY(orth_describe_host(ctx, r->cfg, &h, &known));
+    if (known) {
+        if (h.isa != ORTH_MIN(ctx->isa, ORTH_ISA_AMX))
+            orth_log(ctx, ORTH_LOG_WARN, "plan", "run.hardware=%s was measured with %s, the run uses %s: the planned time is that of the former",
+                     r->cfg->run_hardware, orth_isa_name(h.isa), orth_isa_name(ctx->isa));
+        ORTH_TRY(orth_host_price(ctx, &r->plan, &h, orth_setup_compute(r->cfg), NULL));
+        r->plan.total.times_of = NULL; /* lies in h */
+        return ORTH_OK;
+    }
     ORTH_TRY(orth_machine_rates(ctx, r->cfg, r->world ? 1 : r->num_ranks, &rates));
     return orth_run_plan_price(ctx, &r->plan, &rates, NULL);
 }

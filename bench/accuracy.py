@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""accuracy.py HARDWARE.yaml [--report FILE] -- predicted and measured steps of short runs on this machine, after
+`orthant doctor --calibrate=HARDWARE.yaml`. ORTHANT names the program.
+
+Each run takes steps for a few seconds; the least of them counts, because other programs on the machine only make steps longer. The
+median of all steps over that least step says how busy the machine was.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ORTHANT = os.environ.get("ORTHANT", os.path.join(TOP, "build", "orthant"))
+SECONDS, LEAST, MOST = 2.5, 6, 60
+
+MODELS = {
+    "gpt2 h192 T128": "model.family=gpt2 model.layers=3 model.hidden=192 model.heads=6 model.vocab=1000 data.seq_len=128",
+    "gpt2 h384 T256": "model.family=gpt2 model.layers=4 model.hidden=384 model.heads=6 model.vocab=3000 data.seq_len=256",
+    "gpt2 h96 T512": "model.family=gpt2 model.layers=6 model.hidden=96 model.heads=3 model.vocab=500 data.seq_len=512",
+    "llama h256 T256": "model.family=llama model.layers=4 model.hidden=256 model.heads=8 model.kv_heads=4 model.ffn=688 model.vocab=4096 data.seq_len=256",
+    "llama h640 T128": "model.family=llama model.layers=2 model.hidden=640 model.heads=10 model.kv_heads=2 model.ffn=1728 model.vocab=8000 data.seq_len=128",
+    "llama h128 T1024": "model.family=llama model.layers=3 model.hidden=128 model.heads=4 model.kv_heads=4 model.ffn=384 model.vocab=2048 data.seq_len=1024",
+}
+# name, model, other words
+RUNS = [
+    ("1 rank, 2 threads", "gpt2 h192 T128", "train.micro_batch=2 train.global_batch=8"),
+    ("1 rank, 2 threads", "gpt2 h384 T256", "train.micro_batch=1 train.global_batch=4"),
+    ("1 rank, 2 threads", "gpt2 h96 T512", "train.micro_batch=2 train.global_batch=4"),
+    ("1 rank, 2 threads", "llama h256 T256", "train.micro_batch=4 train.global_batch=8"),
+    ("1 rank, 2 threads", "llama h640 T128", "train.micro_batch=2 train.global_batch=4"),
+    ("1 rank, 2 threads", "llama h128 T1024", "train.micro_batch=1 train.global_batch=2"),
+    ("1 rank, 2 threads, bf16", "gpt2 h384 T256", "train.micro_batch=2 train.global_batch=4 precision.compute=bf16"),
+    ("1 rank, 2 threads, bf16", "llama h256 T256", "train.micro_batch=2 train.global_batch=8 precision.compute=bf16"),
+    ("1 rank, 2 threads, bf16", "llama h640 T128", "train.micro_batch=4 train.global_batch=4 precision.compute=bf16"),
+    ("1 rank, 1 thread", "gpt2 h192 T128", "train.micro_batch=4 train.global_batch=4 run.threads=1"),
+    ("1 rank, 1 thread", "llama h256 T256", "train.micro_batch=2 train.global_batch=2 run.threads=1"),
+    ("1 rank, recompute full", "gpt2 h384 T256", "train.micro_batch=2 train.global_batch=4 memory.recompute=full"),
+    ("1 rank, recompute full", "llama h256 T256", "train.micro_batch=2 train.global_batch=4 memory.recompute=full"),
+    ("1 rank, recompute selective", "llama h128 T1024", "train.micro_batch=1 train.global_batch=2 memory.recompute=selective"),
+    ("1 rank, recompute selective, bf16", "gpt2 h96 T512", "train.micro_batch=4 train.global_batch=4 memory.recompute=selective precision.compute=bf16"),
+    ("dp 2", "gpt2 h192 T128", "train.micro_batch=2 train.global_batch=8 parallel.dp=2"),
+    ("dp 2", "llama h640 T128", "train.micro_batch=1 train.global_batch=8 parallel.dp=2"),
+    ("dp 2, ZeRO 1", "llama h256 T256", "train.micro_batch=2 train.global_batch=8 parallel.dp=2 parallel.zero=1"),
+    ("dp 2, ZeRO 2", "gpt2 h384 T256", "train.micro_batch=1 train.global_batch=4 parallel.dp=2 parallel.zero=2"),
+    ("dp 2, ZeRO 3", "gpt2 h384 T256", "train.micro_batch=2 train.global_batch=4 parallel.dp=2 parallel.zero=3"),
+    ("dp 2, ZeRO 3, bf16", "llama h640 T128", "train.micro_batch=2 train.global_batch=8 parallel.dp=2 parallel.zero=3 precision.compute=bf16"),
+    ("dp 4", "llama h256 T256", "train.micro_batch=1 train.global_batch=8 parallel.dp=4"),
+    ("dp 4, ZeRO 1", "gpt2 h384 T256", "train.micro_batch=1 train.global_batch=4 parallel.dp=4 parallel.zero=1"),
+    ("tp 2", "gpt2 h384 T256", "train.micro_batch=2 train.global_batch=4 parallel.tp=2"),
+    ("tp 2, sequence parallel", "llama h640 T128", "train.micro_batch=2 train.global_batch=4 parallel.tp=2 parallel.sequence_parallel=true"),
+    ("tp 2, bf16", "llama h256 T256", "train.micro_batch=4 train.global_batch=8 parallel.tp=2 precision.compute=bf16"),
+    ("cp 2, all-gather", "llama h128 T1024", "train.micro_batch=1 train.global_batch=2 parallel.cp=2"),
+    ("cp 2, ring", "llama h128 T1024", "train.micro_batch=1 train.global_batch=2 parallel.cp=2 parallel.cp_kind=ring"),
+    ("cp 2, all-to-all", "llama h256 T256", "train.micro_batch=2 train.global_batch=4 parallel.cp=2 parallel.cp_kind=all_to_all"),
+    ("pp 2, 1f1b", "gpt2 h384 T256", "train.micro_batch=1 train.global_batch=8 parallel.pp=2 parallel.pipeline=1f1b"),
+    ("pp 2, 1f1b", "llama h256 T256", "train.micro_batch=1 train.global_batch=4 parallel.pp=2 parallel.pipeline=1f1b"),
+    ("pp 2, zb-h1", "llama h640 T128", "train.micro_batch=2 train.global_batch=8 parallel.pp=2 parallel.pipeline=zb-h1"),
+    ("pp 2, gpipe, recompute full", "gpt2 h384 T256", "train.micro_batch=1 train.global_batch=4 parallel.pp=2 parallel.pipeline=gpipe memory.recompute=full"),
+    ("pp 4, 1f1b", "llama h256 T256", "train.micro_batch=1 train.global_batch=8 parallel.pp=4 parallel.pipeline=1f1b"),
+    ("dp 2, tp 2", "gpt2 h384 T256", "train.micro_batch=1 train.global_batch=4 parallel.dp=2 parallel.tp=2"),
+    ("dp 2, pp 2", "llama h256 T256", "train.micro_batch=1 train.global_batch=8 parallel.dp=2 parallel.pp=2 parallel.pipeline=1f1b"),
+]
+
+
+def predict(words, hardware):
+    done = subprocess.run([ORTHANT, "plan", "--json", "--cluster=" + hardware] + words, stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)["time"]["step_s"]
+
+
+def measure(words):
+    p = subprocess.Popen([ORTHANT, "bench", "step", "--serve"] + words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert p.stdout.readline().strip() == "ready"
+    steps, begin = [], time.time()
+    while len(steps) < LEAST or (time.time() - begin < SECONDS and len(steps) < MOST):
+        p.stdin.write("go\n")
+        p.stdin.flush()
+        steps.append(float(p.stdout.readline()))
+    p.stdin.close()
+    p.wait()
+    return min(steps), statistics.median(steps)
+
+
+def main():
+    args = argparse.ArgumentParser()
+    args.add_argument("hardware")
+    args.add_argument("--report")
+    args.add_argument("--only")
+    args = args.parse_args()
+    rows, errors, busy = ["| run | model | predicted ms | measured ms | error % |", "| --- | --- | --- | --- | --- |"], [], []
+    for name, model, words in RUNS:
+        if args.only and args.only not in name + " " + model:
+            continue
+        words = MODELS[model].split() + words.split()
+        predicted = predict(words, args.hardware)
+        least, median = measure(words)
+        errors.append(predicted / least - 1)
+        busy.append(median / least)
+        rows.append("| %s | %s | %.2f | %.2f | %+.1f |" % (name, model, 1e3 * predicted, 1e3 * least, 100 * errors[-1]))
+        print(rows[-1], flush=True)
+    e = sorted(abs(x) for x in errors)
+    head = "%d runs: median error %.1f %%, worst %.1f %%, mean %.1f %%. Median step over least step: %.2f in the median of runs." % (
+        len(e), 100 * statistics.median(e), 100 * e[-1], 100 * statistics.mean(e), statistics.median(busy))
+    print(head)
+    if args.report:
+        name = [l.split(":", 1)[1].strip().strip('"') for l in open(args.hardware) if l.startswith("  name:")][0]
+        with open(args.report, "w") as f:
+            f.write("# Predicted and measured steps on one machine\n\n%s, calibrated once by `orthant doctor --calibrate=FILE`; then "
+                    "`bench/accuracy.py FILE`.\nMeasured is the least of %d to %d steps.\n\n%s\n\n%s\n" % (name, LEAST, MOST, head, "\n".join(rows)))
+
+
+if __name__ == "__main__":
+    main()
