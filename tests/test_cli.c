@@ -80,6 +80,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"bench gemm --ranks=2", "orthant: bench gemm: --ranks is not for it but for `bench collectives`"},
         {"explain --memory --schedule x.yaml", "there is no such run file"},
         {"explain --memory --schedule", "orthant: explain: --schedule and --memory: one at a time"},
+        {"explain --mesh --svg=x.svg", "orthant: explain: --svg draws what --memory or --schedule shows: give one of them"},
+        {"explain --memory --width=80", "orthant: explain: --width is for --schedule in the terminal"},
         {"explain --memory --layer=1", "orthant: explain: --layer chooses instructions of the program, --memory shows none"},
         {"explain --gradient=embed.weight --mesh", "orthant: explain: --mesh and --gradient: one at a time"},
         {"explain model.preset=gpt2-tiny data.seq_len=32 --gradient=embed.wieght",

@@ -8,6 +8,7 @@
 #include "base/trace.h"
 #include "parallel/pipeline/balance.h"
 #include "parallel/pipeline/draw.h"
+#include "report/schedule_svg.h"
 
 TEST(drawings_show_ranks_and_time)
 {
@@ -28,6 +29,55 @@ TEST(drawings_show_ranks_and_time)
     t.num_bytes = 0;
     orth_schedule_report(k.ctx, &t, &s, &sim);
     assert_non_null(strstr(t.s, "time 12, of which bubble 3; ranks idle 25.0% of it on average"));
+    orth_mem_free(k.ctx, t.s);
+    end(&k);
+}
+
+/* As wide as asked for and no wider; one column is always shown. */
+TEST(drawings_are_cut_to_a_width)
+{
+    pipe_case k = begin();
+    const orth_schedule s = make(&k, "interleaved", 4, 2, 16);
+    const orth_sim sim = simulate(&k, &s, 1, 1, 1, 0);
+    for (int width = 20; width < 300; width += 7) {
+        orth_text t = {0};
+        size_t longest = 0;
+        orth_schedule_draw(k.ctx, &t, &s, &sim, 0, orth_schedule_columns(&s, width));
+        for (const char *line = t.s; *line; line += strcspn(line, "\n") + 1)
+            longest = ORTH_MAX(longest, strcspn(line, "\n"));
+        assert_true(longest <= (size_t)width && (longest + 12 > (size_t)width || !strstr(t.s, "...")));
+        orth_mem_free(k.ctx, t.s);
+    }
+    assert_int_equal(orth_schedule_columns(&s, 3), 1);
+    end(&k);
+}
+
+/* A box for each action, whose sides are its times on the axis. */
+TEST(pictures_of_schedules_have_a_box_for_each_action)
+{
+    pipe_case k = begin();
+    const orth_schedule s = make(&k, "zb-h1", 3, 1, 4);
+    const orth_sim sim = simulate(&k, &s, 1, 1, 1, 0);
+    const orth_span *spans[3];
+    orth_text t = {0};
+    int boxes = 0, actions = 0;
+    for (int r = 0; r < 3; r++) {
+        spans[r] = sim.ranks[r].spans;
+        actions += s.lists[r].num_actions;
+    }
+    orth_schedule_svg(k.ctx, &t, &s, spans, sim.makespan, "units");
+    for (const char *at = t.s; (at = strstr(at, "<title>")); at++) {
+        double begin_x, width, from, to;
+        const char *rect = at;
+        while (strncmp(rect, "<rect", 5) != 0)
+            rect--;
+        assert_int_equal(sscanf(rect, "<rect x=\"%lf\" y=\"%*d\" width=\"%lf\"", &begin_x, &width), 2);
+        assert_int_equal(sscanf(strstr(at, ": ") + 2, "%lf to %lf", &from, &to), 2);
+        assert_true(width * sim.makespan / (to - from) > 880 && width * sim.makespan / (to - from) < 888);
+        boxes++;
+    }
+    assert_int_equal(boxes, actions);
+    assert_true(strstr(t.s, "</svg>\n") == t.s + t.num_bytes - 7 && !strstr(t.s, "href"));
     orth_mem_free(k.ctx, t.s);
     end(&k);
 }
@@ -125,6 +175,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drawings_show_ranks_and_time),
+        cmocka_unit_test(drawings_are_cut_to_a_width),
+        cmocka_unit_test(pictures_of_schedules_have_a_box_for_each_action),
         cmocka_unit_test(docs_show_what_is_drawn),
         cmocka_unit_test(traces_are_json),
         cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),

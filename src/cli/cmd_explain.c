@@ -1,5 +1,7 @@
 /* cmd_explain.c -- `orthant explain RUN.yaml`: the program of a rank, its memory map, the mesh, the schedule or the path of a gradient. */
 #include <stdio.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "base/files.h"
 #include "cli/explain_gradient.h"
@@ -7,6 +9,7 @@
 #include "parallel/pipeline/draw.h"
 #include "program/ir/print.h"
 #include "report/memory_svg.h"
+#include "report/schedule_svg.h"
 #include "train/describe.h"
 
 #define MEMORY_ROWS 60
@@ -23,6 +26,13 @@ static orth_status print_text(orth_ctx *ctx, orth_text *text)
     return ORTH_OK;
 }
 
+static orth_status write_text(orth_ctx *ctx, const char *path, orth_text *text)
+{
+    const orth_status s = text->failed ? ORTH_ERR_NOMEM : orth_file_write(ctx, path, text->s, text->num_bytes);
+    orth_mem_free(ctx, text->s);
+    return s;
+}
+
 static orth_status print_mesh(orth_ctx *ctx, const orth_config *cfg, const orth_partition *partition)
 {
     orth_text text = {0};
@@ -30,9 +40,30 @@ static orth_status print_mesh(orth_ctx *ctx, const orth_config *cfg, const orth_
     return print_text(ctx, &text);
 }
 
-/* In units of time: forward 1, backward 2, of which the halves of a split one are 1 each. */
-static orth_status print_schedule(orth_ctx *ctx, orth_partition *partition)
+/* 0: standard output is no terminal. */
+static int terminal_columns(void)
 {
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+static orth_status write_schedule(orth_ctx *ctx, const orth_cmd *cmd, orth_arena *arena, const orth_schedule *s, const orth_sim *sim)
+{
+    orth_text text = {0};
+    const orth_span **spans = ORTH_ARENA_ARRAY(ctx, arena, const orth_span *, s->num_ranks);
+    if (!spans)
+        return ORTH_ERR_NOMEM;
+    for (int r = 0; r < s->num_ranks; r++)
+        spans[r] = sim->ranks[r].spans;
+    orth_schedule_svg(ctx, &text, s, spans, sim->makespan, "units");
+    return write_text(ctx, orth_cmd_flag(cmd, "svg"), &text);
+}
+
+/* In units of time: forward 1, backward 2, of which the halves of a split one are 1 each. */
+static orth_status print_schedule(orth_ctx *ctx, const orth_cmd *cmd, orth_partition *partition)
+{
+    int64_t columns = terminal_columns();
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "width", 20, 100000, &columns));
     const orth_schedule *s = &partition->schedule;
     orth_text text = {0};
     orth_sim sim;
@@ -43,7 +74,9 @@ static orth_status print_schedule(orth_ctx *ctx, orth_partition *partition)
         times[c] = (orth_chunk_times){.time = {[ORTH_ACTION_F] = 1, [ORTH_ACTION_B] = 2, [ORTH_ACTION_BI] = 1,
                                                [ORTH_ACTION_W] = 1}};
     ORTH_TRY(orth_schedule_simulate(ctx, &partition->arena, s, times, &sim));
-    orth_schedule_draw(ctx, &text, s, &sim, 0, 0);
+    if (orth_cmd_flag(cmd, "svg"))
+        return write_schedule(ctx, cmd, &partition->arena, s, &sim);
+    orth_schedule_draw(ctx, &text, s, &sim, 0, columns > 0 ? orth_schedule_columns(s, (int)columns) : 0);
     orth_schedule_report(ctx, &text, s, &sim);
     return print_text(ctx, &text);
 }
@@ -63,8 +96,10 @@ static orth_status check_flags(orth_ctx *ctx, const orth_cmd *cmd)
     for (int i = 0; i < ORTH_COUNT(parts) && picture; i++)
         if (orth_cmd_flag(cmd, parts[i]))
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "explain: --%s chooses instructions of the program, --%s shows none", parts[i], picture);
-    if (orth_cmd_flag(cmd, "svg") && !orth_cmd_flag(cmd, "memory"))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "explain: --svg draws what --memory shows: give both");
+    if (orth_cmd_flag(cmd, "svg") && !orth_cmd_flag(cmd, "memory") && !orth_cmd_flag(cmd, "schedule"))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "explain: --svg draws what --memory or --schedule shows: give one of them");
+    if (orth_cmd_flag(cmd, "width") && (!orth_cmd_flag(cmd, "schedule") || orth_cmd_flag(cmd, "svg")))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "explain: --width is for --schedule in the terminal");
     return ORTH_OK;
 }
 
@@ -76,9 +111,7 @@ static orth_status print_memory(orth_ctx *ctx, const orth_cmd *cmd, const orth_p
     if (!svg)
         return orth_print_memory(stdout, p, MEMORY_ROWS);
     orth_memory_svg(ctx, &text, p, rank);
-    const orth_status s = text.failed ? ORTH_ERR_NOMEM : orth_file_write(ctx, svg, text.s, text.num_bytes);
-    orth_mem_free(ctx, text.s);
-    return s;
+    return write_text(ctx, svg, &text);
 }
 
 orth_status orth_cmd_explain(orth_ctx *ctx, const orth_cmd *cmd)
@@ -98,7 +131,7 @@ orth_status orth_cmd_explain(orth_ctx *ctx, const orth_cmd *cmd)
     if (s == ORTH_OK && orth_cmd_flag(cmd, "mesh"))
         s = print_mesh(ctx, &cmd->config, &partition);
     else if (s == ORTH_OK && orth_cmd_flag(cmd, "schedule"))
-        s = print_schedule(ctx, &partition);
+        s = print_schedule(ctx, cmd, &partition);
     else if (s == ORTH_OK && orth_cmd_flag(cmd, "memory"))
         s = print_memory(ctx, cmd, &compiled.program, (int)rank);
     else if (s == ORTH_OK)

@@ -2,6 +2,7 @@
 #include "parallel/pipeline/draw.h"
 
 #include <math.h>
+#include <string.h>
 
 #define DEFAULT_COLUMNS 200
 #define CELL_MAX 24
@@ -56,6 +57,17 @@ static int widest_cell(const orth_schedule *s)
     return width;
 }
 
+static int label_digits(const orth_schedule *s)
+{
+    return snprintf(NULL, 0, "%d", (int)s->num_ranks - 1);
+}
+
+int orth_schedule_columns(const orth_schedule *s, int width)
+{
+    const int around = (int)strlen("rank  | ...") + label_digits(s);
+    return ORTH_MAX(1, (width - around) / (widest_cell(s) + 1));
+}
+
 void orth_schedule_draw(orth_ctx *ctx, orth_text *out, const orth_schedule *s, const orth_sim *sim,
                         double unit, int max_columns)
 {
@@ -66,7 +78,7 @@ void orth_schedule_draw(orth_ctx *ctx, orth_text *out, const orth_schedule *s, c
     const int width = widest_cell(s) + 1;
     const double all = ceil(sim->makespan / unit - 1e-9);
     const int columns = all > max_columns ? max_columns : (int)all;
-    const int label = snprintf(NULL, 0, "%d", (int)s->num_ranks - 1);
+    const int label = label_digits(s);
     for (int r = 0; r < s->num_ranks; r++) {
         int i = 0;
         orth_text_addf(ctx, out, "rank %-*d |", label, r);

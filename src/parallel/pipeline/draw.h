@@ -16,6 +16,9 @@
 void orth_schedule_draw(orth_ctx *ctx, orth_text *out, const orth_schedule *s, const orth_sim *sim,
                         double unit, int max_columns);
 
+/* Columns of a drawing whose lines have at most `width` characters; at least 1. */
+int orth_schedule_columns(const orth_schedule *s, int width);
+
 /* One line per rank: busy, idle, in flight, versions; then makespan and bubble. */
 void orth_schedule_report(orth_ctx *ctx, orth_text *out, const orth_schedule *s, const orth_sim *sim);
 
