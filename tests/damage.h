@@ -252,7 +252,7 @@ static inline void shift_piece(orth_program *p, int64_t index, int64_t by)
     for (int32_t b = 0; b < p->num_buffers; b++) {
         orth_bind k = p->buffers[b].bind;
         bool of_param = k == ORTH_BIND_MASTER || k == ORTH_BIND_COPY || k == ORTH_BIND_GRAD || k == ORTH_BIND_M ||
-                        k == ORTH_BIND_V;
+                        k == ORTH_BIND_V || k == ORTH_BIND_SCALES;
         if (of_param && p->buffers[b].index == index)
             p->buffers[b].first_elem += by;
     }

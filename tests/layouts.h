@@ -64,7 +64,7 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
                (int)l->parts);
     layout_say(out, n, ", %s, %s", m->family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama", c->bf16x6 ? "bf16x6" : orth_dtype_name(c->compute));
     layout_say(out, n, ", heads %d/%d", (int)m->heads, (int)m->kv_heads);
-    layout_say(out, n, "%s%s%s", c->types.master ? ", bf16 masters" : "", c->types.moments ? ", bf16 moments" : "",
+    layout_say(out, n, "%s%s%s", c->types.master ? ", bf16 masters" : "", c->types.moments == ORTH_U8 ? ", 8-bit moments" : c->types.moments ? ", bf16 moments" : "",
                c->types.stochastic ? ", stochastic" : "");
     layout_say(out, n, "%s%s%s", m->tied ? ", tied" : "", c->doc_mask ? ", docs" : "", m->qk_norm ? ", qk_norm" : "");
     layout_say(out, n, ", %d threads, order %s", c->threads, l->order ? l->order : "default");
@@ -206,8 +206,8 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         l->parts = LAYOUT_PICK(4, 8);
         c.compute = LAYOUT_PICK(0, 1) ? (seed % 3 == 1 ? ORTH_F16 : ORTH_BF16) : ORTH_F32;
         c.types = (orth_state_types){.master = c.compute == ORTH_BF16 && seed % 7 < 3 ? ORTH_BF16 : ORTH_F32,
-                                     .moments = seed % 7 > 1 && seed % 7 < 5 ? ORTH_BF16 : ORTH_F32};
-        c.types.stochastic = (c.types.master || c.types.moments) && seed % 4 < 3;
+                                     .moments = seed % 7 == 2 || seed % 7 == 3 ? ORTH_BF16 : seed % 5 == 1 ? ORTH_U8 : ORTH_F32};
+        c.types.stochastic = (c.types.master || c.types.moments == ORTH_BF16) && seed % 4 < 3;
         c.bf16x6 = c.compute == ORTH_F32 && seed % 2 && test_has_bf16x6();
         c.keep_packed = seed / 2 % 2;
         c.recompute = layout_recompute((int)ORTH_MAX(test_rand_int(seed, 2000, -4, LAYOUT_NUM_RECOMPUTE - 1), 0));

@@ -104,6 +104,15 @@ static inline void attrs_tokens(op_case *c)
     case_force(c, "n", PICK(1, 17, 1000, 70001)); /* vectors */
 }
 
+/* Rows in blocks; perhaps one rank's parts of the columns. */
+static inline void attrs_blocks(op_case *c)
+{
+    attrs_tokens(c);
+    const int32_t parts = (int32_t)PICK(1, 2, 4), ranks = (int32_t)PICK(1, 2);
+    c->attr.split = (orth_split){ORTH_SPLIT_EVEN, parts, parts * ranks * PICK(1, 37, 300) + PICK(0, 1), 1, 1, parts * (ranks - 1), parts * ranks};
+    case_force(c, "J", PICK(1, 3, 40));
+}
+
 static inline void attrs_heads(op_case *c)
 {
     attrs_tokens(c);
@@ -342,6 +351,18 @@ static inline void fill_cached(op_case *c)
 static inline void fill_moments(op_case *c)
 {
     case_make_positive(c, &c->out[2]); /* v */
+}
+
+/* Codes, and scales of which some are 0. */
+static inline void fill_codes(op_case *c)
+{
+    orth_tensor *scales = &c->out[4];
+    for (int k = 1; k < 3; k++)
+        for (int64_t i = 0; i < orth_tensor_elems(&c->out[k]); i++)
+            ((uint8_t *)c->out[k].data)[i] = (uint8_t)test_rand_int(c->seed, 1000 * (uint64_t)k + (uint64_t)i, 0, 255);
+    case_make_positive(c, scales);
+    for (int64_t i = 0; i < orth_tensor_elems(scales); i += 3)
+        case_put(c, scales, i, 0);
 }
 
 /* ---- tensors ---- */

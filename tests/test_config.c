@@ -180,6 +180,7 @@ TEST(rules_between_options_are_told_in_words)
         {"parallel: {dp: 4, zero: SHARD_GRAD_OP, shard_group: 1}", "it is _HYBRID_SHARD_ZERO2"},
         {"data: {seq_len: 4}", "data.seq_len=4 is less than numerics.parts=8"},
         {"model: {attention: full}\nparallel: {cp: 2}", "run.yaml:1:20: model.attention=full needs parallel.cp=1, not 2"},
+        {"precision: {moments: 8bit}\noptimizer: {name: sgd}", "precision.moments=8bit needs optimizer.name=adamw or adam, not sgd"},
         {"precision: {master: bf16}", "precision.master=bf16 needs precision.compute=bf16, not fp32"},
         {"precision: {loss_scale: static}\nparallel: {pipeline: pipedream, pp: 2}", "precision.loss_scale=static with parallel.pipeline=pipedream"},
         {"precision: {loss_scale: dynamic, loss_scale_start: 8, loss_scale_least: 16}", "loss_scale_start=8 is less than precision.loss_scale_least=16"},

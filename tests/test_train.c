@@ -20,6 +20,7 @@ static const char *const flavours[] = {
     "precision.compute=fp16 precision.loss_scale_start=16777216 precision.loss_scale_interval=2", /* overflows before and after step 5 */
     "precision.compute=bf16 precision.master=bf16 precision.moments=bf16",
     "precision.moments=bf16 precision.rounding=nearest optimizer.name=sgd",
+    "precision.moments=8bit precision.compute=bf16 precision.master=bf16 optimizer.name=adam",
 };
 
 /* The first run is cut off after its last step's checkpoint was lost: what metrics.jsonl says of the
@@ -515,6 +516,18 @@ TEST(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does)
     run_end(r);
 }
 
+/* Codes and scales of moments, too: a run that one layout began and another ends has the checkpoint of one rank. */
+TEST(moments_in_8_bits_go_from_layout_to_layout)
+{
+    run_case *r = run_begin();
+    const char *base = "train run.yaml train.global_batch=8 train.micro_batch=1 precision.moments=8bit schedule.decay_steps=5";
+    RUN(r, 0, "saved", "%s checkpoint.dir=one", base);
+    RUN(r, 0, "saved", "%s checkpoint.dir=two train.steps=3 parallel.dp=2 parallel.tp=2 parallel.zero=3", base);
+    RUN(r, 0, "saved", "%s checkpoint.dir=two --resume parallel.pp=2 parallel.tp=2 checkpoint.every_steps=5", base);
+    run_same(r, "one", "two", 8);
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -526,6 +539,7 @@ int main(void)
         cmocka_unit_test(fast_mode_takes_bf16x6_where_there_is_amx),
         cmocka_unit_test(loss_falls_in_both_modes_and_types),
         cmocka_unit_test(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does),
+        cmocka_unit_test(moments_in_8_bits_go_from_layout_to_layout),
         cmocka_unit_test(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly),
         cmocka_unit_test(a_signal_before_the_first_step_leaves_nothing_half_written),
         cmocka_unit_test(a_signal_ends_the_evaluation_at_the_end_of_a_run),

@@ -78,7 +78,7 @@ static orth_status write_weights(saver *s)
 }
 
 /* Names of tensors in optimizer.safetensors begin with their kind. */
-static const char *const kinds[ORTH_NUM_CHECKPOINT_KINDS] = {"master", "m", "v"};
+static const char *const kinds[ORTH_NUM_CHECKPOINT_KINDS] = {"master", "m", "v", "scales"};
 
 /* NULL: it is not in optimizer.safetensors. */
 static const float *array_of(const saver *s, int64_t index, orth_checkpoint_kind kind)
@@ -86,7 +86,15 @@ static const float *array_of(const saver *s, int64_t index, orth_checkpoint_kind
     const orth_checkpoint_array *a = s->by_index[index];
     if (kind == ORTH_CHECKPOINT_MASTER)
         return s->view->weight_dtype == ORTH_F32 ? NULL : a->master;
-    return kind == ORTH_CHECKPOINT_M ? a->m : a->v;
+    return kind == ORTH_CHECKPOINT_M ? a->m : kind == ORTH_CHECKPOINT_V ? a->v : a->scales;
+}
+
+/* The tensor that the array is in optimizer.safetensors, but its name. */
+static orth_st_spec spec_of(const orth_checkpoint_array *a, const orth_param *p, orth_checkpoint_kind kind)
+{
+    const bool codes = a->scale_cols > 0 && (kind == ORTH_CHECKPOINT_M || kind == ORTH_CHECKPOINT_V);
+    return (orth_st_spec){.dtype = codes ? ORTH_U8 : ORTH_F32, .num_dims = p->num_dims,
+                          .dim = {p->dim[0], kind == ORTH_CHECKPOINT_SCALES ? a->scale_cols : p->dim[1]}};
 }
 
 static orth_status list_optimizer(saver *s, orth_st_spec *specs, int64_t *out_num)
@@ -98,7 +106,7 @@ static orth_status list_optimizer(saver *s, orth_st_spec *specs, int64_t *out_nu
             if (!array_of(s, i, kind))
                 continue;
             ORTH_TRY(orth_model_param(s->ctx, &s->view->config, i, &p));
-            specs[n] = (orth_st_spec){.dtype = ORTH_F32, .num_dims = p.num_dims, .dim = {p.dim[0], p.dim[1]}};
+            specs[n] = spec_of(s->by_index[i], &p, kind);
             specs[n].name = orth_arena_printf(s->ctx, &s->arena, "%s.%s", kinds[kind], p.name);
             if (!specs[n++].name)
                 return ORTH_ERR_NOMEM;
@@ -119,7 +127,9 @@ static orth_status put_optimizer(saver *s, orth_st_writer *w)
                 continue;
             ORTH_TRY(orth_model_param(s->ctx, &s->view->config, i, &p));
             ORTH_TRY(fetch(s, i, kind));
-            ORTH_TRY(orth_st_writer_put_f32(s->ctx, w, ORTH_F32, values, orth_param_elems(&p)));
+            const orth_st_spec spec = spec_of(s->by_index[i], &p, kind);
+            const int64_t n = spec.dim[0] * (spec.num_dims > 1 ? spec.dim[1] : 1);
+            ORTH_TRY(orth_st_writer_put_f32(s->ctx, w, spec.dtype, values, n));
         }
     }
     return ORTH_OK;
@@ -347,34 +357,36 @@ const orth_checkpoint_manifest *orth_checkpoint_files(const orth_checkpoint *ck)
 }
 
 /* *out_found stays false if there is no such tensor. */
-static orth_status load_tensor(orth_ctx *ctx, const orth_checkpoint *ck, const char *kind,
+static orth_status load_tensor(orth_ctx *ctx, const orth_checkpoint *ck, const orth_checkpoint_array *a, orth_checkpoint_kind kind,
                                const orth_param *p, float *out, bool *out_found)
 {
     char name[96];
-    snprintf(name, sizeof name, "%s.%s", kind, p->name);
+    const orth_st_spec spec = spec_of(a, p, kind);
+    const int64_t elems = spec.dim[0] * (spec.num_dims > 1 ? spec.dim[1] : 1);
+    snprintf(name, sizeof name, "%s.%s", kinds[kind], p->name);
     const orth_st_tensor *t = orth_safetensors_find(&ck->optimizer, name);
     if (!t)
         return ORTH_OK;
-    if (t->dtype != ORTH_F32 || t->elems != orth_param_elems(p))
+    if (t->dtype != spec.dtype || t->elems != elems)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA,
-                         "%s: tensor '%s' is %" PRId64 " elements of %s, not %" PRId64 " of F32",
-                         ck->optimizer.path, name, t->elems, t->dtype_name, orth_param_elems(p));
+                         "%s: tensor '%s' is %" PRId64 " elements of %s, not %" PRId64 " of %s",
+                         ck->optimizer.path, name, t->elems, t->dtype_name, elems, spec.dtype == ORTH_U8 ? "U8" : "F32");
     orth_st_load_f32(out, t, 0, t->elems);
     *out_found = true;
     return ORTH_OK;
 }
 
-static orth_status load_moment(orth_ctx *ctx, const orth_checkpoint *ck, const char *kind,
+static orth_status load_moment(orth_ctx *ctx, const orth_checkpoint *ck, const orth_checkpoint_array *a, orth_checkpoint_kind kind,
                                const orth_param *p, float *out)
 {
     bool found = false;
     if (!out)
         return ORTH_OK;
-    ORTH_TRY(load_tensor(ctx, ck, kind, p, out, &found));
+    ORTH_TRY(load_tensor(ctx, ck, a, kind, p, out, &found));
     if (!found)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA,
                          "%s: tensor '%s.%s' is missing; was it saved by another optimizer?",
-                         ck->optimizer.path, kind, p->name);
+                         ck->optimizer.path, kinds[kind], p->name);
     return ORTH_OK;
 }
 
@@ -388,11 +400,12 @@ orth_status orth_checkpoint_load(orth_ctx *ctx, const orth_checkpoint *ck,
         bool found = false;
         ORTH_TRY(orth_model_param(ctx, c, a->index, &p));
         if (a->master)
-            ORTH_TRY(load_tensor(ctx, ck, "master", &p, a->master, &found));
+            ORTH_TRY(load_tensor(ctx, ck, a, ORTH_CHECKPOINT_MASTER, &p, a->master, &found));
         if (a->master && !found)
             ORTH_TRY(orth_hf_read_param(ctx, ck->weights, a->index, a->master));
-        ORTH_TRY(load_moment(ctx, ck, "m", &p, a->m));
-        ORTH_TRY(load_moment(ctx, ck, "v", &p, a->v));
+        ORTH_TRY(load_moment(ctx, ck, a, ORTH_CHECKPOINT_M, &p, a->m));
+        ORTH_TRY(load_moment(ctx, ck, a, ORTH_CHECKPOINT_V, &p, a->v));
+        ORTH_TRY(load_moment(ctx, ck, a, ORTH_CHECKPOINT_SCALES, &p, a->scales));
     }
     return ORTH_OK;
 }

@@ -6,7 +6,8 @@
  *   generation_config.json special tokens, for Transformers' generate
  *   tokenizer.json         a copy, if the run has one
  *   tokenizer_config.json  beside it, for Transformers
- *   optimizer.safetensors  m.NAME, v.NAME in our order, fp32; master.NAME if the weights are not fp32
+ *   optimizer.safetensors  m.NAME, v.NAME in our order, fp32; master.NAME if the weights are not fp32; of moments in 8 bits
+ *                          their codes, and scales.NAME
  *   state.json             counters, the run's options, size and hash of every other file
  *
  * Invariant: what was saved comes back bit for bit, whatever the type of the exported weights.
@@ -18,13 +19,17 @@
 #include "ckpt/state.h"
 
 /* One parameter of the registry in the caller's memory; elements as orth_param_elems. m, v: NULL
- * where the optimizer keeps none. */
+ * where the optimizer keeps none. scale_cols: 0, or m and v are codes of 8 bits, as floats, and each row has so many scales
+ * (kernels/moments8.h). */
 typedef struct {
     int64_t index;
-    float *master, *m, *v;
+    float *master, *m, *v, *scales;
+    int64_t scale_cols;
 } orth_checkpoint_array;
 
-typedef enum { ORTH_CHECKPOINT_MASTER = 0, ORTH_CHECKPOINT_M, ORTH_CHECKPOINT_V, ORTH_NUM_CHECKPOINT_KINDS } orth_checkpoint_kind;
+typedef enum {
+    ORTH_CHECKPOINT_MASTER = 0, ORTH_CHECKPOINT_M, ORTH_CHECKPOINT_V, ORTH_CHECKPOINT_SCALES, ORTH_NUM_CHECKPOINT_KINDS
+} orth_checkpoint_kind;
 
 /* What is to be saved; every parameter of the model exactly once, in any order. */
 typedef struct {

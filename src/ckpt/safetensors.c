@@ -258,7 +258,9 @@ void orth_st_load_f32(float *out, const orth_st_tensor *t, int64_t first, int64_
         memcpy(out, p, (size_t)n * 4);
         return;
     }
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; t->dtype == ORTH_U8 && i < n; i++)
+        out[i] = p[i];
+    for (int64_t i = 0; t->dtype != ORTH_U8 && i < n; i++) {
         uint16_t h;
         memcpy(&h, p + 2 * i, 2);
         out[i] = t->dtype == ORTH_BF16 ? orth_bf16_to_f32(h) : orth_f16_to_f32(h);

@@ -69,7 +69,8 @@ typedef struct orth_st_writer orth_st_writer;
 orth_status orth_st_writer_open(orth_ctx *ctx, orth_st_writer **out, const char *path,
                                 const orth_st_spec *specs, int64_t num_specs, const char *const *metadata);
 orth_status orth_st_writer_put(orth_ctx *ctx, orth_st_writer *w, const void *bytes, size_t num_bytes);
-/* As orth_st_writer_put of n values converted to `dtype` (F32, BF16, F16: round to nearest even). */
+/* As orth_st_writer_put of n values converted to `dtype` (F32; BF16, F16: round to nearest even; U8: whole
+ * numbers below 256). */
 orth_status orth_st_writer_put_f32(orth_ctx *ctx, orth_st_writer *w, orth_dtype dtype, const float *values,
                                    int64_t n);
 /* Frees w whatever happens. *out_hash: XXH64 of the file, *out_bytes its size; NULL is fine.

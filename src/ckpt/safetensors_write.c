@@ -116,8 +116,8 @@ orth_status orth_st_writer_put_f32(orth_ctx *ctx, orth_st_writer *w, orth_dtype 
     for (int64_t i = 0; i < n; i += ORTH_COUNT(part)) {
         int64_t m = ORTH_MIN(n - i, ORTH_COUNT(part));
         for (int64_t j = 0; j < m; j++)
-            part[j] = dtype == ORTH_BF16 ? orth_bf16_from_f32(values[i + j]) : orth_f16_from_f32(values[i + j]);
-        ORTH_TRY(orth_st_writer_put(ctx, w, part, (size_t)m * 2));
+            orth_store_f32(part, dtype, j, values[i + j]);
+        ORTH_TRY(orth_st_writer_put(ctx, w, part, (size_t)m * orth_dtype_bytes(dtype)));
     }
     return ORTH_OK;
 }

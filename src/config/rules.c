@@ -135,6 +135,14 @@ static orth_status masters_are_of_a_type_that_is_computed_in(orth_ctx *ctx, cons
                   "master the weights themselves are updated", orth_option_choice(ORTH_OPT_precision_compute, (int)c->precision_compute));
 }
 
+static orth_status moments_in_8_bits_are_two(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->precision_moments != ORTH_precision_moments_8bit || c->optimizer_name != ORTH_optimizer_name_sgd)
+        return ORTH_OK;
+    return BREAKS(ctx, c, precision_moments, optimizer_name,
+                  "precision.moments=8bit needs optimizer.name=adamw or adam, not sgd: each block has scales of two moments");
+}
+
 static orth_status scaled_updates_can_be_left_out(orth_ctx *ctx, const orth_config *c)
 {
     const orth_option_precision_loss_scale kind = orth_config_loss_scale(c);
@@ -265,7 +273,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto,
         inputs_are_split_where_all_ranks_have_them,
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, steps_or_epochs,
-        masters_are_of_a_type_that_is_computed_in, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
+        masters_are_of_a_type_that_is_computed_in, moments_in_8_bits_are_two, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));

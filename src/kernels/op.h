@@ -12,7 +12,7 @@
 #include "tensor/tensor.h"
 
 #define ORTH_OP_MAX_IN 32
-#define ORTH_OP_MAX_OUT 4
+#define ORTH_OP_MAX_OUT 5
 #define ORTH_ATTN_BLOCK 64      /* keys visited at once: part of the numbers, not of a kernel's tuning */
 #define ORTH_SITES_PER_LAYER 8  /* dropouts in a layer, at most: each layer counts its sites from this times its number */
 #define ORTH_NORM_BLOCK 65536   /* about as many elements have their squares summed together */

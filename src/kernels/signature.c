@@ -10,6 +10,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "kernels/moments8.h"
+
 static const struct {
     const char *in, *out;
 } rows[ORTH_NUM_OPS] = {
@@ -24,7 +26,7 @@ static const struct {
 
 /* ---- letters of the attributes ---- */
 
-static const char *const attr_letters[] = {"B", "T", "P", "H", "KV", "D", "R", "F", "M", "Q", "L", "E", "U"};
+static const char *const attr_letters[] = {"B", "T", "P", "H", "KV", "D", "R", "F", "M", "Q", "L", "E", "U", "X"};
 
 /* In the order of attr_letters. */
 int64_t orth_signature_attr(const orth_attr *a, int which)
@@ -42,7 +44,8 @@ int64_t orth_signature_attr(const orth_attr *a, int which)
     case 9: return a->shares_kv ? a->slot_count : 1;
     case 10: return a->split.parts > 0 ? orth_split_bound(&a->split, orth_split_leaves(&a->split)) : 0;
     case 11: return a->replica_rows;
-    default: return a->block_rows;
+    case 12: return a->block_rows;
+    default: return a->split.parts > 0 ? orth_moment_row_blocks(&a->split) : 0;
     }
 }
 

@@ -74,6 +74,11 @@ orth_weight orth_weight_get(const orth_model_config *c, orth_weight_id id)
     return (orth_weight){.name = ""};
 }
 
+bool orth_weight_moments_8bit(const orth_weight *w)
+{
+    return w->type == ORTH_WEIGHT_COMPUTE && w->section != ORTH_SECTION_BEFORE;
+}
+
 /* ---- the registry ---- */
 
 typedef struct {

@@ -72,6 +72,10 @@ orth_weight orth_weight_get(const orth_model_config *c, orth_weight_id id);
 /* Whether the model has the weight. */
 bool orth_weight_present(const orth_model_config *c, orth_weight_id id);
 
+/* Whether precision.moments=8bit keeps its moments in 8 bits: matrices but embeddings, whose rare rows the largest of a block would
+ * hide; what they leave in fp32 are all vectors, too. */
+bool orth_weight_moments_8bit(const orth_weight *w);
+
 /* A parameter: a weight outside the layers, or that of one layer. */
 typedef struct {
     char name[64];

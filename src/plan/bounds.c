@@ -108,12 +108,24 @@ static void read_times(const orth_program *p, const int64_t *clock, const orth_h
     }
 }
 
-static void read_update(const orth_program *p, const orth_hardware *h, double elems, orth_block_costs *out)
+/* Seconds of an element, all else spread over all. Where some weights have moments in 8 bits, a stage may hold none but those: the least of
+ * all updates. */
+static void read_update(const orth_program *p, const orth_compile_spec *spec, const orth_hardware *h, double elems, orth_block_costs *out)
 {
-    for (int32_t i = 0; i < p->num_instrs; i++)
-        if (p->instrs[i].phase == ORTH_PHASE_UPDATE && !orth_op_is_comm(p->instrs[i].op))
-            out->update_s += orth_device_seconds(h, &p->instrs[i]) - 1e-6 * h->device_launch_us;
-    out->update_s /= elems;
+    const bool mixed = spec->types.moments == ORTH_U8;
+    double least = INFINITY;
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        if (n->phase != ORTH_PHASE_UPDATE || orth_op_is_comm(n->op))
+            continue;
+        const double s = orth_device_seconds(h, n) - 1e-6 * h->device_launch_us;
+        const orth_tensor param = orth_operand_tensor(&n->out[0]);
+        if (mixed && orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER)
+            least = fmin(least, s / (double)orth_tensor_elems(&param));
+        else
+            out->update_s += s;
+    }
+    out->update_s = out->update_s / elems + (mixed ? least : 0);
 }
 
 /* Parameters are numbered section by section, and all layers have as many. */
@@ -135,7 +147,7 @@ static void read_states(const orth_program *p, const orth_compile_spec *spec, or
     for (int32_t i = 0; i < p->num_buffers; i++) {
         const orth_buffer *b = &p->buffers[i];
         const bool of_param = b->bind == ORTH_BIND_MASTER || b->bind == ORTH_BIND_COPY || b->bind == ORTH_BIND_GRAD ||
-                              b->bind == ORTH_BIND_M || b->bind == ORTH_BIND_V;
+                              b->bind == ORTH_BIND_M || b->bind == ORTH_BIND_V || b->bind == ORTH_BIND_SCALES;
         if (!b->persistent || !of_param)
             continue;
         const orth_piece k = piece_of_param(&spec->params[b->index]);
@@ -260,7 +272,7 @@ static orth_status read_costs(orth_ctx *ctx, const orth_bounds *b, small_run *r,
     read_states(&compiled->program, &compiled->blocks.spec, out);
     for (int k = 0; k < ORTH_NUM_PIECES; k++)
         elems += out->piece[k].elems * (k == ORTH_PIECE_LAYER ? SMALL_LAYERS : 1);
-    read_update(&compiled->program, b->hardware, elems, out);
+    read_update(&compiled->program, &compiled->blocks.spec, b->hardware, elems, out);
     return read_kept(ctx, &compiled->program, out);
 }
 

@@ -84,11 +84,12 @@ static inline orth_f16 orth_f16_from_f32(float f)
     return (orth_f16)(sign | (a - 0x38000000u + 0xfffu + (a >> 13 & 1)) >> 13);
 }
 
-/* One element of a tensor of type `t` (F32, BF16 or F16) as fp32, and back: for plain reference code. */
+/* One element of a tensor of type `t` (F32, BF16, F16; U8: the integer) as fp32, and back: for plain reference code. */
 static inline float orth_load_f32(const void *data, orth_dtype t, int64_t i)
 {
     return t == ORTH_BF16  ? orth_bf16_to_f32(((const orth_bf16 *)data)[i])
            : t == ORTH_F16 ? orth_f16_to_f32(((const orth_f16 *)data)[i])
+           : t == ORTH_U8  ? (float)((const uint8_t *)data)[i]
                            : ((const float *)data)[i];
 }
 
@@ -98,6 +99,8 @@ static inline void orth_store_f32(void *data, orth_dtype t, int64_t i, float v)
         ((orth_bf16 *)data)[i] = orth_bf16_from_f32(v);
     else if (t == ORTH_F16)
         ((orth_f16 *)data)[i] = orth_f16_from_f32(v);
+    else if (t == ORTH_U8)
+        ((uint8_t *)data)[i] = (uint8_t)v;
     else
         ((float *)data)[i] = v;
 }

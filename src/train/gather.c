@@ -36,6 +36,12 @@ static piece piece_of(const orth_trainer *t, orth_bind bind, int64_t index)
      * gradient only that part is reduced. */
     piece mine = {.index = index, .bind = bind, .first_elem = p->buffers[m].first_elem, .n = orth_buffer_elems(&p->buffers[m]),
                   .desc = spec->params[index]};
+    if (bind == ORTH_BIND_SCALES) {
+        const orth_zero_shard scales = orth_shard_scales(&mine.desc, &(orth_zero_shard){.first = mine.first_elem, .count = mine.n});
+        mine.first_elem = scales.first;
+        mine.n = scales.count;
+        mine.desc = orth_param_scales(&mine.desc);
+    }
     mine.desc.name = NULL;
     return mine;
 }

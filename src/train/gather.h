@@ -14,9 +14,9 @@
 /* Elements that travel at once. */
 #define ORTH_GATHER_CHUNK_ELEMS ((int64_t)1 << 20)
 
-/* Collective over `all` (NULL: a rank alone). bind: MASTER, GRAD, M or V. chunk [the smaller of ORTH_GATHER_CHUNK_ELEMS and the
- * parameter]: scratch. whole, on rank 0 only (NULL on others): parameter `index`, shape as in the registry, row-major; elements
- * that no rank owns are left as they are. ORTH_ERR_COMM. */
+/* Collective over `all` (NULL: a rank alone). bind: MASTER, GRAD, M, V or SCALES. chunk [the smaller of ORTH_GATHER_CHUNK_ELEMS and the
+ * parameter]: scratch. whole, on rank 0 only (NULL on others): parameter `index`, shape as in the registry (SCALES:
+ * of orth_param_scales), row-major; of M and V in 8 bits the codes; elements that no rank owns are left as they are. ORTH_ERR_COMM. */
 orth_status orth_gather_one(orth_ctx *ctx, const orth_trainer *t, orth_comm *all, orth_bind bind, int64_t index,
                             float *chunk, float *whole);
 

@@ -11,20 +11,21 @@
 typedef struct {
     const orth_checkpoint *ck;
     orth_bind bind;
+    int64_t scale_cols;     /* 0: moments are numbers */
 } saved_source;
 
 static orth_status read_saved(orth_ctx *ctx, void *user, int64_t index, float *out)
 {
     const saved_source *s = user;
-    orth_checkpoint_array a = {.index = index};
-    *(s->bind == ORTH_BIND_MASTER ? &a.master : s->bind == ORTH_BIND_M ? &a.m : &a.v) = out;
+    orth_checkpoint_array a = {.index = index, .scale_cols = s->scale_cols};
+    *(s->bind == ORTH_BIND_MASTER ? &a.master : s->bind == ORTH_BIND_M ? &a.m : s->bind == ORTH_BIND_V ? &a.v : &a.scales) = out;
     return orth_checkpoint_load(ctx, s->ck, &a, 1);
 }
 
 static orth_status read_moment(orth_ctx *ctx, rank_state *s, const orth_checkpoint *ck, int64_t index, orth_bind bind,
-                               float *whole)
+                               int64_t scale_cols, float *whole)
 {
-    saved_source source = {ck, bind};
+    saved_source source = {ck, bind, scale_cols};
     if (orth_program_find(&s->trainer.compiled.program, bind, index) < 0)
         return ORTH_OK;
     ORTH_TRY(read_saved(ctx, &source, index, whole));
@@ -35,15 +36,17 @@ static orth_status resume_from(orth_ctx *ctx, rank_state *s, const orth_checkpoi
 {
     const orth_run *r = s->run;
     const orth_checkpoint_state *state = orth_checkpoint_get_state(ck);
-    saved_source masters = {ck, ORTH_BIND_MASTER};
+    saved_source masters = {.ck = ck, .bind = ORTH_BIND_MASTER};
     ORTH_TRY(orth_weights_fill(ctx, &r->model, &s->trainer.compiled, s->trainer.executor, read_saved, &masters));
     for (int64_t i = 0; i < orth_model_num_params(&r->model); i++) {
         orth_param p;
         ORTH_TRY(orth_model_param(ctx, &r->model, i, &p));
-        float *whole = ORTH_NEW_ARRAY(ctx, float, orth_param_elems(&p));
-        orth_status status = whole ? read_moment(ctx, s, ck, i, ORTH_BIND_M, whole) : ORTH_ERR_NOMEM;
-        if (status == ORTH_OK)
-            status = read_moment(ctx, s, ck, i, ORTH_BIND_V, whole);
+        static const orth_bind binds[] = {ORTH_BIND_M, ORTH_BIND_V, ORTH_BIND_SCALES};
+        const int64_t scale_cols = orth_setup_scale_cols(r->cfg, &r->model, p.weight);
+        float *whole = ORTH_NEW_ARRAY(ctx, float, ORTH_MAX(orth_param_elems(&p), p.dim[0] * scale_cols));
+        orth_status status = whole ? ORTH_OK : ORTH_ERR_NOMEM;
+        for (int k = 0; k < ORTH_COUNT(binds) && status == ORTH_OK; k++)
+            status = read_moment(ctx, s, ck, i, binds[k], scale_cols, whole);
         orth_mem_free(ctx, whole);
         ORTH_TRY(status);
     }
@@ -81,8 +84,12 @@ static orth_status hand_in(orth_ctx *ctx, rank_state *s)
     float *chunk = ORTH_NEW_ARRAY(ctx, float, ORTH_GATHER_CHUNK_ELEMS);
     orth_status status = chunk ? ORTH_OK : ORTH_ERR_NOMEM;
     for (int k = 0; k < num_binds; k++)
-        for (int64_t i = 0; status == ORTH_OK && i < orth_model_num_params(&s->run->model); i++)
-            status = rank_fetch(ctx, s, binds[k], i, chunk, NULL);
+        for (int64_t i = 0; status == ORTH_OK && i < orth_model_num_params(&s->run->model); i++) {
+            orth_param p;
+            status = orth_model_param(ctx, &s->run->model, i, &p);
+            if (status == ORTH_OK && orth_saver_keeps(s->run->cfg, &s->run->model, &p, binds[k]))
+                status = rank_fetch(ctx, s, binds[k], i, chunk, NULL);
+        }
     orth_mem_free(ctx, chunk);
     return status;
 }

@@ -16,6 +16,7 @@
 #include "base/progress.h"
 #include "ckpt/folder.h"
 #include "train/gather.h"
+#include "train/setup.h"
 #include "train/weights.h"
 
 #define ALIGN_ELEMS 16                   /* each tensor begins on a cache line */
@@ -52,43 +53,58 @@ static bool in_background(const orth_config *cfg)
     return cfg->checkpoint_async && cfg->checkpoint_every_steps > 0;
 }
 
-_Static_assert((int)ORTH_CHECKPOINT_MASTER == 0 && (int)ORTH_CHECKPOINT_M == 1 && (int)ORTH_CHECKPOINT_V == 2,
-               "kinds in the order of the list below");
+_Static_assert((int)ORTH_CHECKPOINT_MASTER == 0 && (int)ORTH_CHECKPOINT_M == 1 && (int)ORTH_CHECKPOINT_V == 2 &&
+               (int)ORTH_CHECKPOINT_SCALES == 3, "kinds in the order of the list below");
 
 int orth_saver_binds(const orth_config *cfg, const orth_bind **out)
 {
-    static const orth_bind binds[ORTH_NUM_CHECKPOINT_KINDS] = {ORTH_BIND_MASTER, ORTH_BIND_M, ORTH_BIND_V};
+    static const orth_bind binds[ORTH_NUM_CHECKPOINT_KINDS] = {ORTH_BIND_MASTER, ORTH_BIND_M, ORTH_BIND_V, ORTH_BIND_SCALES};
     *out = binds;
-    return cfg->optimizer_name == ORTH_optimizer_name_sgd ? 2 : 3;
+    return cfg->optimizer_name == ORTH_optimizer_name_sgd ? 2 : cfg->precision_moments == ORTH_precision_moments_8bit ? 4 : 3;
+}
+
+bool orth_saver_keeps(const orth_config *cfg, const orth_model_config *model, const orth_param *p, orth_bind bind)
+{
+    return bind != ORTH_BIND_SCALES || orth_setup_scale_cols(cfg, model, p->weight) > 0;
 }
 
 static float **array_of(orth_checkpoint_array *a, int kind)
 {
-    return kind == ORTH_CHECKPOINT_MASTER ? &a->master : kind == ORTH_CHECKPOINT_M ? &a->m : &a->v;
+    return kind == ORTH_CHECKPOINT_MASTER ? &a->master : kind == ORTH_CHECKPOINT_M ? &a->m : kind == ORTH_CHECKPOINT_V ? &a->v : &a->scales;
 }
 
-/* Elements of all parameters together, and of the largest, each from a cache line on. */
-static void count_elems(const orth_model_config *model, int64_t *all, int64_t *largest)
+/* Elements of an array of a parameter, from one cache line to another; 0: there is none. */
+static int64_t array_elems(const orth_config *cfg, const orth_model_config *model, const orth_param *p, int kind)
+{
+    const int64_t n = kind == ORTH_CHECKPOINT_SCALES ? p->dim[0] * orth_setup_scale_cols(cfg, model, p->weight) : orth_param_elems(p);
+    return orth_round_up(n, ALIGN_ELEMS);
+}
+
+/* Elements of all arrays together, and of the largest. */
+static void count_elems(const orth_config *cfg, const orth_model_config *model, int64_t *all, int64_t *largest)
 {
     orth_ctx none = {.rank = 0}; /* the parameters of a checked model do not fail */
+    const orth_bind *binds;
+    const int num_kinds = orth_saver_binds(cfg, &binds);
     *all = *largest = 0;
     for (int64_t i = 0; i < orth_model_num_params(model); i++) {
         orth_param p;
         if (orth_model_param(&none, model, i, &p) != ORTH_OK)
             continue;
-        const int64_t n = orth_round_up(orth_param_elems(&p), ALIGN_ELEMS);
-        *all += n;
-        *largest = ORTH_MAX(*largest, n);
+        for (int kind = 0; kind < num_kinds; kind++) {
+            const int64_t n = array_elems(cfg, model, &p, kind);
+            *all += n;
+            *largest = ORTH_MAX(*largest, n);
+        }
     }
 }
 
 /* Elements of the copy, and behind it of the chunk in which others hand in. */
 static void count_memory(const orth_config *cfg, const orth_model_config *model, bool alone, int64_t *copy, int64_t *chunk)
 {
-    const orth_bind *binds;
     int64_t all, largest;
-    count_elems(model, &all, &largest);
-    *copy = in_background(cfg) ? all * orth_saver_binds(cfg, &binds) : largest;
+    count_elems(cfg, model, &all, &largest);
+    *copy = in_background(cfg) ? all : largest;
     *chunk = alone ? 0 : ORTH_MIN(largest, ORTH_GATHER_CHUNK_ELEMS);
 }
 
@@ -155,12 +171,14 @@ static orth_status find_arrays(orth_ctx *ctx, orth_saver *s)
         for (int64_t i = 0; i < s->num_params; i++) {
             orth_param p;
             ORTH_TRY(orth_model_param(ctx, s->model, i, &p));
+            const int64_t elems = array_elems(s->cfg, s->model, &p, kind);
             s->arrays[i].index = i;
-            *array_of(&s->arrays[i], kind) = to;
-            if (!s->background)
+            s->arrays[i].scale_cols = orth_setup_scale_cols(s->cfg, s->model, p.weight);
+            *array_of(&s->arrays[i], kind) = elems > 0 ? to : NULL;
+            if (!s->background || elems == 0)
                 continue;
             ORTH_TRY(copy_array(ctx, s, binds[kind], i, to));
-            to += orth_round_up(orth_param_elems(&p), ALIGN_ELEMS);
+            to += elems;
         }
     }
     return ORTH_OK;

@@ -162,7 +162,9 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         [ORTH_optimizer_name_sgd] = ORTH_OP_sgd,
     };
     bool fast = cfg->numerics_mode == ORTH_numerics_mode_fast;
-    const bool narrow = cfg->precision_master != ORTH_precision_master_fp32 || cfg->precision_moments != ORTH_precision_moments_fp32;
+    static const orth_dtype moments[] = {
+        [ORTH_precision_moments_fp32] = ORTH_F32, [ORTH_precision_moments_bf16] = ORTH_BF16, [ORTH_precision_moments_8bit] = ORTH_U8};
+    const bool narrow = cfg->precision_master != ORTH_precision_master_fp32 || cfg->precision_moments == ORTH_precision_moments_bf16;
     return (orth_model_shape){
         .mode = mode,
         .num_seqs = (int32_t)cfg->train_micro_batch,
@@ -171,7 +173,7 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .parts = fast ? (int32_t)orth_setup_layout(cfg).parts : (int32_t)cfg->numerics_parts,
         .compute = orth_setup_compute(cfg),
         .types = {.master = cfg->precision_master == ORTH_precision_master_bf16 ? ORTH_BF16 : ORTH_F32,
-                  .moments = cfg->precision_moments == ORTH_precision_moments_bf16 ? ORTH_BF16 : ORTH_F32,
+                  .moments = moments[cfg->precision_moments],
                   .stochastic = narrow && cfg->precision_rounding == ORTH_precision_rounding_stochastic},
         .doc_mask = cfg->data_doc_mask,
         .attention_full = cfg->model_attention == ORTH_model_attention_full,
@@ -188,6 +190,15 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .keep_packed = cfg->memory_packed_weights,
         .recompute = setup_recompute(cfg),
     };
+}
+
+int64_t orth_setup_scale_cols(const orth_config *cfg, const orth_model_config *model, orth_weight_id id)
+{
+    if (cfg->precision_moments != ORTH_precision_moments_8bit)
+        return 0;
+    const orth_model_shape whole = orth_setup_shape(cfg, ORTH_MODE_TRAIN);
+    const orth_param_desc d = orth_weight_here(model, &whole, id);
+    return d.moments_8bit ? orth_param_scales(&d).dim[1] : 0;
 }
 
 /* FSDP's names stand for stages. */

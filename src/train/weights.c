@@ -73,6 +73,11 @@ orth_status orth_weights_init(orth_ctx *ctx, const orth_model_config *c, const o
 
 static orth_status make_copy(orth_ctx *ctx, float *values, void *copy, orth_dtype type, int64_t n)
 {
+    if (type == ORTH_U8) {
+        for (int64_t i = 0; i < n; i++)
+            orth_store_f32(copy, type, i, values[i]);
+        return ORTH_OK;
+    }
     orth_tensor src = {values, ORTH_F32, 1, {n, 1, 1, 1}}, dst = {copy, type, 1, {n, 1, 1, 1}};
     orth_attr attr = {0};
     orth_op_call call = {.in = &src, .out = &dst, .num_in = 1, .num_out = 1, .attr = &attr};
@@ -96,7 +101,7 @@ typedef struct {
     const orth_buffer *buffer;
     float *whole;
     float *values;                   /* [PIECE] */
-    uint16_t *copy;                  /* [PIECE], behind them: in a type of 16 bits */
+    uint16_t *copy;                  /* [PIECE], behind them: in a type of 16 bits or 8 */
 } put_job;
 
 /* Elements [at, at + n) of the buffer. */
@@ -104,7 +109,7 @@ static orth_status put_piece(orth_ctx *ctx, const put_job *j, int64_t at, int64_
 {
     const orth_buffer *b = j->buffer;
     const bool converts = b->dtype != ORTH_F32, all = j->desc->split_dim < 0; /* all: no detour */
-    const size_t elem = converts ? sizeof *j->copy : sizeof *j->values;
+    const size_t elem = orth_dtype_bytes(b->dtype);
     float *values = all ? j->whole + b->first_elem + at : j->values;
     if (!all)
         orth_weights_move(j->desc, b->first_elem + at, n, values, j->whole, false);
@@ -125,7 +130,8 @@ orth_status orth_weights_put(orth_ctx *ctx, const orth_compiled *u, orth_executo
     float *values = orth_mem_alloc(ctx, (size_t)room * (sizeof(float) + sizeof(uint16_t)));
     if (!values)
         return ORTH_ERR_NOMEM;
-    const put_job job = {&u->blocks.spec.params[index], e, buffer, whole, values, (uint16_t *)(void *)(values + room)};
+    const orth_param_desc *param = &u->blocks.spec.params[index], scales = orth_param_scales(param);
+    const put_job job = {bind == ORTH_BIND_SCALES ? &scales : param, e, buffer, whole, values, (uint16_t *)(void *)(values + room)};
     orth_status s = ORTH_OK;
     for (int64_t at = 0; at < elems && s == ORTH_OK; at += PIECE)
         s = put_piece(ctx, &job, at, ORTH_MIN(PIECE, elems - at));

@@ -21,11 +21,11 @@ typedef orth_status (*orth_weights_read_fn)(orth_ctx *ctx, void *user, int64_t i
 orth_status orth_weights_fill(orth_ctx *ctx, const orth_model_config *c, const orth_compiled *u, orth_executor *e,
                               orth_weights_read_fn read, void *user);
 
-/* Elements [first, +n) of a buffer of a parameter or moment (bind, index), as fp32. */
+/* Elements [first, +n) of a buffer of a parameter or moment (bind, index), as fp32; moments in 8 bits: their codes. */
 orth_status orth_weights_read(orth_ctx *ctx, const orth_executor *e, orth_bind bind, int64_t index, int64_t first, int64_t n, float *out);
 
 /* Writes this rank's part of a whole parameter, or of a moment, into the buffer (bind, index), if the program has it. bind:
- * MASTER, COPY, M or V, rounded to its type. Needs 6 MiB. ORTH_ERR_NOMEM. */
+ * MASTER, COPY, M or V, rounded to its type (8 bits: codes), or SCALES, whose whole is that of orth_param_scales. Needs 6 MiB. ORTH_ERR_NOMEM. */
 orth_status orth_weights_put(orth_ctx *ctx, const orth_compiled *u, orth_executor *e, orth_bind bind, int64_t index, float *whole);
 
 #endif

@@ -208,6 +208,10 @@ static orth_status check_update(flow *f, int32_t i)
             continue;
         orth_tensor u = orth_operand_tensor(o);
         int64_t other = first_elem(f->p, o), elems = orth_tensor_elems(&u);
+        if (f->p->buffers[o->buffer].bind == ORTH_BIND_SCALES) { /* of the same rows: which elements have them */
+            other = other / u.dim[1] * t.dim[1];
+            elems = elems / u.dim[1] * t.dim[1];
+        }
         if (elems != count || (count > 0 && other != first) ||
             f->p->buffers[o->buffer].index != f->p->buffers[param->buffer].index)
             return flow_refuse(f, i, o,

@@ -7,6 +7,7 @@
 
 #include "tensor/parts.h"
 #include "base/ctx.h"
+#include "kernels/moments8.h"
 #include "kernels/op.h"
 
 /* The ranks whose parts of a gradient are summed, apart from tensor parallelism, whose sums are nodes of the graph. 0 is
@@ -29,6 +30,7 @@ typedef struct {
     int64_t dim[2];              /* on this rank */
     float lr_factor, decay_factor; /* of the step's learning rate and weight decay */
     bool matrix;                 /* kept in the compute type beside its fp32 master */
+    bool moments_8bit;           /* its moments are codes and scales (kernels/moments8.h) */
     orth_reduce_rule reduce;
     orth_leaf_rule leaf;
     /* The dim that tensor parallelism may split, and its canonical parts: of all ranks together, and the
@@ -47,6 +49,25 @@ static inline orth_split orth_param_split_here(const orth_param_desc *p)
     s.of = s.parts;
     s.first = p->first_part;
     s.parts = p->num_parts;
+    return s;
+}
+
+/* The parts of the columns of a matrix that blocks of moments do not cross. */
+static inline orth_split orth_param_moment_split(const orth_param_desc *p)
+{
+    return p->split_dim == 1 ? orth_param_split_here(p) : ORTH_SPLIT_WHOLE(p->dim[1]);
+}
+
+/* The scales of its moments in 8 bits as a parameter: as many columns as each row has scales, cut where its own are. */
+static inline orth_param_desc orth_param_scales(const orth_param_desc *p)
+{
+    const orth_split own = orth_param_moment_split(p);
+    const int64_t each = ORTH_BLOCK_SCALES * orth_moment_part_blocks(&own), parts = own.of ? own.of : own.parts;
+    orth_param_desc s = *p;
+    s.dim[1] = each * own.parts;
+    s.whole_cols = each * parts;
+    if (p->split_dim == 1)
+        s.split = (orth_split){ORTH_SPLIT_EVEN, (int32_t)parts, parts, each, 1, 0, 0};
     return s;
 }
 

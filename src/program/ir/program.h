@@ -32,12 +32,13 @@ const char *orth_class_name(orth_class c);
 #define ORTH_PLACE_ALIGN 64
 
 /* What a persistent buffer is, for those who fill or read it. `index` is a registry number for the
- * first five, a data slot for DATA, a layer for the caches. */
+ * first six, a data slot for DATA, a layer for the caches. */
 typedef enum {
     ORTH_BIND_NONE = 0,
     ORTH_BIND_MASTER,    /* the parameter that the optimizer updates */
     ORTH_BIND_COPY,      /* the parameter in the compute type; absent when the master is of that type */
     ORTH_BIND_GRAD, ORTH_BIND_M, ORTH_BIND_V,
+    ORTH_BIND_SCALES,    /* of m and v in 8 bits (orth_param_scales) */
     ORTH_BIND_DATA,      /* all micro-batches of the step, one after the other */
     ORTH_BIND_CACHE_K, ORTH_BIND_CACHE_V,
     ORTH_BIND_LOSS,      /* fp64 [1]: weighted sum of the step */
@@ -55,7 +56,7 @@ typedef struct {
     bool external;           /* lives in another program's arena (weights of an evaluation) */
     int32_t shard_elem;      /* holds the rank's shard of parameter `index` (views.h): bytes of an element; 0: it does not */
     orth_bind bind;
-    orth_dtype dtype;        /* of the elements of a parameter or moment (the first five binds): F32, BF16 or F16 */
+    orth_dtype dtype;        /* of the elements of a parameter or moment (the first six binds): F32, BF16, F16; U8: codes of moments */
     int64_t index;
     int64_t first_elem;      /* of the parameter's elements on this rank: a shard's begin (ZeRO) */
     int32_t first, last;     /* instructions of the first write and the last use; place.c fills these */
@@ -67,7 +68,8 @@ typedef struct {
 /* What a view shows on each of the ranks that share a program (lower/views.h): the same, or something of the rank's own. */
 typedef enum {
     ORTH_VIEW_SAME = 0,
-    ORTH_VIEW_SHARD,       /* the rank's shard of the buffer's parameter */
+    ORTH_VIEW_SHARD,       /* the rank's shard of the buffer's parameter, as a vector or one row */
+    ORTH_VIEW_SHARD_MATRIX, /* the same as whole rows */
     ORTH_VIEW_SHARD_ROWS,  /* the rows of row part `part` that are in the shard */
     ORTH_VIEW_SUMS,        /* the sums of squares of these rows */
     ORTH_VIEW_OF_OTHERS    /* nothing on the first rank of the shard axis */

@@ -7,6 +7,9 @@
 #include "program/lower/route.h"
 #include "program/lower/shard.h"
 
+/* What the optimizer may keep of a parameter beside its master: m, v, their scales, in the order of their binds. */
+#define ORTH_STATES (ORTH_BIND_SCALES - ORTH_BIND_M + 1)
+
 /* One sum of gradients that is growing. */
 typedef struct {
     orth_gradtree tree;
@@ -70,7 +73,7 @@ typedef struct {
     orth_zero_shard *shards;          /* [num_params] over the shard axis; NULL: nothing is sharded */
     int32_t data[ORTH_NUM_DATA]; /* buffers of the whole step; -1 */
     orth_grad_use *uses;         /* [2*num_params]: 2*index for the first use, +1 for the head's if tied */
-    int32_t *moments;            /* [2*num_params] buffers of m and v of the optimizer; -1: not made yet */
+    int32_t *moments;            /* [ORTH_STATES*num_params] buffers of m, v and their scales; -1: not made yet */
     int32_t version, updates;    /* asynchronous: the weights of the action at hand; updates made so far */
     bool *read_by_backward;                /* asynchronous: [num_params] parameters that a backward reads */
     int32_t *stashed;            /* asynchronous: [versions][num_params] buffers of older weights */

@@ -351,8 +351,8 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     b.master = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
     b.copy = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
     b.gathered = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
-    b.moments = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, 2 * n);
-    for (int64_t i = 0; b.moments && i < 2 * n; i++)
+    b.moments = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, ORTH_STATES * n);
+    for (int64_t i = 0; b.moments && i < ORTH_STATES * n; i++)
         b.moments[i] = -1;
     b.uses = ORTH_NEW_ARRAY(ctx, orth_grad_use, 2 * n);
     orth_bucket_item *items = ORTH_NEW_ARRAY(ctx, orth_bucket_item, 8 * n);

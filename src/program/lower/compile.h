@@ -48,7 +48,7 @@ typedef struct {
 /* What the optimizer keeps. All zero: fp32. */
 typedef struct {
     orth_dtype master;               /* of matrices: F32, or the compute type, of which then no copy is kept */
-    orth_dtype moments;              /* F32 or BF16 */
+    orth_dtype moments;              /* F32 or BF16; U8: of some weights in 8 bits (orth_param_desc), else F32 */
     bool stochastic;                 /* what is kept in bf16 is rounded at random (kernels/round.h) */
 } orth_state_types;
 

@@ -80,6 +80,13 @@ orth_zero_rows orth_zero_shard_rows(const orth_param_desc *p, const orth_zero_sh
                             orth_div_up(to - from, step) * sums};
 }
 
+orth_zero_shard orth_shard_scales(const orth_param_desc *p, const orth_zero_shard *s)
+{
+    const orth_param_desc scales = orth_param_scales(p);
+    const int64_t cols = orth_param_cols(p);
+    return (orth_zero_shard){.first = s->first / cols * scales.dim[1], .count = s->count / cols * scales.dim[1]};
+}
+
 /* Adds this rank's blocks of p to the owners' counts. *at: elements of the parameters before. */
 static void deal(const orth_param_desc *p, int64_t *counts, int64_t *at, int64_t total, int32_t num_owners)
 {

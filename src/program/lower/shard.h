@@ -33,6 +33,9 @@ typedef struct {
     const int64_t *counts;         /* [num_ranks] of all ranks, in order */
 } orth_zero_shard;
 
+/* The scales that go with a shard of a parameter whose moments are in 8 bits (param.h): shards are whole rows. */
+orth_zero_shard orth_shard_scales(const orth_param_desc *p, const orth_zero_shard *s);
+
 /* Rows of row part `part` that are in the shard, and their sums of squares among those of the whole parameter. */
 typedef struct {
     int64_t begin, count;          /* rows on this rank */

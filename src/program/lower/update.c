@@ -3,19 +3,23 @@
 #include "kernels/signature.h"
 #include "program/lower/build.h"
 
-static int32_t state_buffer(orth_builder *b, const char *what, orth_bind bind, int64_t index, int64_t first,
-                            int64_t n)
+/* This rank's elements of m or v, or their scales. */
+static orth_operand state(orth_builder *b, const char *what, orth_bind bind, orth_dtype dtype, int64_t index)
 {
-    const orth_dtype dtype = b->spec->types.moments;
-    int32_t *known = &b->moments[2 * index + (bind == ORTH_BIND_V)];
-    if (*known >= 0)
-        return *known;
+    const orth_param_desc *param = &b->spec->params[index];
+    const orth_zero_shard own = orth_build_own(b, index);
+    const orth_zero_shard mine = bind == ORTH_BIND_SCALES ? orth_shard_scales(param, &own) : own;
+    int32_t *known = &b->moments[ORTH_STATES * index + (bind - ORTH_BIND_M)];
     orth_buffer buffer = {
-        .name = orth_arena_printf(b->ctx, &b->p->arena, "%s.%s", what, b->spec->params[index].name),
-        .bytes = orth_build_bytes(dtype, 1, &n), .cls = ORTH_CLASS_OPTIMIZER, .persistent = true,
-        .bind = bind, .dtype = dtype, .index = index, .first_elem = first, .shard_elem = b->shards ? (int32_t)orth_dtype_bytes(dtype) : 0,
+        .name = orth_arena_printf(b->ctx, &b->p->arena, "%s.%s", what, param->name),
+        .bytes = orth_build_bytes(dtype, 1, &mine.count), .cls = ORTH_CLASS_OPTIMIZER, .persistent = true, .bind = bind,
+        .dtype = dtype, .index = index, .first_elem = mine.first, .shard_elem = b->shards ? (int32_t)orth_dtype_bytes(dtype) : 0,
     };
-    return *known = orth_program_add_buffer(b->p, &buffer);
+    if (*known < 0)
+        *known = orth_program_add_buffer(b->p, &buffer);
+    orth_operand o = orth_build_vector(*known, dtype, 0, mine.count);
+    o.view = own.counts ? ORTH_VIEW_SHARD : ORTH_VIEW_SAME;
+    return o;
 }
 
 /* ---- tied weights ---- */
@@ -155,27 +159,50 @@ static void clip(orth_builder *b, bool has_loss, orth_operand step)
 
 /* ---- update ---- */
 
+/* A vector of whole rows as a matrix. */
+static void as_rows(orth_operand *o, int64_t cols)
+{
+    if (o->buffer < 0)
+        return;
+    o->num_dims = 2;
+    o->dim[0] /= cols;
+    o->dim[1] = cols;
+    o->view = o->view == ORTH_VIEW_SHARD ? ORTH_VIEW_SHARD_MATRIX : o->view;
+}
+
+/* The update of a parameter whose moments are in 8 bits: blocks of them are parts of rows. */
+static void emit_8bit(orth_builder *b, int64_t index, orth_attr attr, orth_operand in[2], orth_operand out[5])
+{
+    const orth_param_desc *param = &b->spec->params[index];
+    const orth_param_desc scales = orth_param_scales(param);
+    attr.split = orth_param_moment_split(param);
+    out[4] = state(b, "scales", ORTH_BIND_SCALES, ORTH_F32, index);
+    as_rows(&in[0], orth_param_cols(param));
+    for (int k = 0; k < 5; k++)
+        as_rows(&out[k], k < 4 ? orth_param_cols(param) : scales.dim[1]);
+    orth_build_emit(b, b->spec->optimizer == ORTH_OP_adamw ? ORTH_OP_adamw_8bit : ORTH_OP_adam_8bit, &attr, 2, in, 5, out);
+}
+
 static void update_param(orth_builder *b, int64_t index, orth_operand step)
 {
     const orth_param_desc *param = &b->spec->params[index];
-    const orth_zero_shard mine = orth_build_own(b, index);
     bool has_copy = b->copy[index] != b->master[index];
     orth_operand in[] = {orth_build_own_elems(b, orth_build_grad_buffer(b, index), ORTH_F32, index), step};
-    const orth_dtype moments = b->spec->types.moments;
-    orth_operand out[4] = {orth_build_own_elems(b, b->master[index], orth_build_param_type(b, b->master[index]), index)};
+    const orth_dtype kept = b->spec->types.moments, moments = kept == ORTH_U8 && !param->moments_8bit ? ORTH_F32 : kept;
+    orth_operand out[5] = {orth_build_own_elems(b, b->master[index], orth_build_param_type(b, b->master[index]), index)};
     int num_out = 1;
-    int32_t m = state_buffer(b, "m", ORTH_BIND_M, index, mine.first, mine.count);
-    out[num_out++] = orth_build_own_elems(b, m, moments, index);
-    if (orth_op_has_output(b->spec->optimizer, "v")) {
-        int32_t v = state_buffer(b, "v", ORTH_BIND_V, index, mine.first, mine.count);
-        out[num_out++] = orth_build_own_elems(b, v, moments, index);
-    }
+    out[num_out++] = state(b, "m", ORTH_BIND_M, moments, index);
+    if (orth_op_has_output(b->spec->optimizer, "v"))
+        out[num_out++] = state(b, "v", ORTH_BIND_V, moments, index);
     out[num_out++] = has_copy ? orth_build_own_elems(b, b->copy[index], b->spec->compute, index) : orth_operand_absent;
     orth_attr attr = {.lr_factor = param->lr_factor, .decay_factor = param->decay_factor, .nesterov = b->spec->nesterov,
                       .stochastic = b->spec->types.stochastic};
     if (attr.stochastic)
-        attr.place = orth_param_place(param, index, mine.first);
-    orth_build_emit(b, b->spec->optimizer, &attr, 2, in, num_out, out);
+        attr.place = orth_param_place(param, index, orth_build_own(b, index).first);
+    if (param->moments_8bit)
+        emit_8bit(b, index, attr, in, out);
+    else
+        orth_build_emit(b, b->spec->optimizer, &attr, 2, in, num_out, out);
 }
 
 /* Everybody gets everybody's updated shards, in the type that the kernels read. */

@@ -15,9 +15,16 @@ static orth_zero_shard shard_of(const orth_program *p, int64_t index)
     return (orth_zero_shard){.first = p->shard_first[index], .count = p->shard_counts[index][p->shard]};
 }
 
-static void bind_buffer(const binding *x, orth_buffer *b)
+/* What is in a buffer of the parameter: elements, or the scales of their moments. */
+static orth_zero_shard shard_in(const binding *x, const orth_buffer *b)
 {
     const orth_zero_shard s = shard_of(x->p, b->index);
+    return b->bind == ORTH_BIND_SCALES ? orth_shard_scales(&x->params[b->index], &s) : s;
+}
+
+static void bind_buffer(const binding *x, orth_buffer *b)
+{
+    const orth_zero_shard s = shard_in(x, b);
     b->bytes = (size_t)s.count * (size_t)b->shard_elem;
     b->first_elem = s.first;
 }
@@ -31,13 +38,17 @@ static void show_elems(orth_operand *o, int64_t first, const orth_buffer *of)
 static void bind_operand(const binding *x, orth_operand *o, int64_t index)
 {
     const orth_param_desc *param = &x->params[index];
-    const orth_zero_shard s = shard_of(x->p, index);
+    const orth_zero_shard s = o->view == ORTH_VIEW_SUMS ? shard_of(x->p, index) : shard_in(x, &x->p->buffers[o->buffer]);
     orth_zero_rows rows;
     switch ((orth_view)o->view) {
     case ORTH_VIEW_SAME: break;
     case ORTH_VIEW_SHARD:
         show_elems(o, s.first, &x->p->buffers[o->buffer]);
         o->dim[o->num_dims - 1] = s.count; /* a vector, or one row */
+        break;
+    case ORTH_VIEW_SHARD_MATRIX:
+        show_elems(o, s.first, &x->p->buffers[o->buffer]);
+        o->dim[0] = s.count / o->dim[1];
         break;
     case ORTH_VIEW_SHARD_ROWS:
         rows = orth_zero_shard_rows(param, &s, o->part);
@@ -55,7 +66,7 @@ static void bind_operand(const binding *x, orth_operand *o, int64_t index)
 
 static void bind_instr(const binding *x, orth_instr *n)
 {
-    if (n->attr.stochastic && n->out[0].view == ORTH_VIEW_SHARD)
+    if (n->attr.stochastic && (n->out[0].view == ORTH_VIEW_SHARD || n->out[0].view == ORTH_VIEW_SHARD_MATRIX))
         n->attr.place.first = shard_of(x->p, n->attr.place.param).first;
     for (int k = 0; k < n->num_in + n->num_out; k++) {
         orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k - n->num_in];
