@@ -61,7 +61,7 @@ void orth_dynamic_map_make(orth_dynamic_map *out, bool is_signed);
 /* x in [-1, 1]. A signed map has no -1: its first code is nearest. */
 static inline uint8_t orth_dynamic_code(const orth_dynamic_map *map, float x)
 {
-    const float a = fabsf(x);
+    const float a = (float)fabs(x);
     uint32_t u;
     memcpy(&u, &a, sizeof u);
     const int32_t at = ORTH_MIN(ORTH_MAX((int32_t)(u >> 16) - ORTH_MAP_LOW, 0), ORTH_MAP_BUCKETS - 1);
@@ -81,7 +81,7 @@ static inline float orth_dynamic_encode(const orth_dynamic_map *map, uint8_t *co
 {
     float scale = 0;
     for (int64_t i = 0; i < n; i++)
-        scale = fabsf(x[i]) > scale ? fabsf(x[i]) : scale;
+        scale = ORTH_MAX((float)fabs(x[i]), scale);
     for (int64_t i = 0; i < n; i++)
         code[i] = orth_dynamic_code(map, scale > 0 ? x[i] / scale : 0.0f);
     return scale;
