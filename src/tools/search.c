@@ -158,6 +158,13 @@ static int32_t best_planned(const orth_search *s, const orth_search_question *q,
     return best;
 }
 
+/* Whether the program of a rank is so long that its plan takes seconds: the blocks that it runs in a step. */
+static bool is_long(const orth_search *s, const orth_candidate *c)
+{
+    const int64_t micro_batches = s->space.base->train_global_batch / (c->dp * c->micro_batch);
+    return micro_batches * (s->space.model.layers / c->pp) > 1000;
+}
+
 orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_question *q, orth_search_answer *out)
 {
     const orth_hardware *h = &s->where.hardware;
@@ -165,17 +172,20 @@ orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_que
     for (int32_t planned = 0;;) {
         double bytes;
         const int64_t i = least(s, q, limit, &bytes);
-        *out = (orth_search_answer){.candidate = (int32_t)i, .proved = true, .least_bytes = bytes};
+        *out = (orth_search_answer){.candidate = (int32_t)i, .proved = true, .too_far = -1, .least_bytes = bytes};
         if (i < 0 || s->space.list[i].plan >= 0)
             return ORTH_OK;
         if (!s->space.list[i].read) {
             s->num_read++;
             ORTH_TRY(orth_search_space_read(ctx, &s->space, i));
-        } else if (planned++ < q->max_plans) {
-            ORTH_TRY(plan(ctx, s, i));
-        } else {
-            *out = (orth_search_answer){.candidate = best_planned(s, q, limit), .next = orth_search_key(s, &s->space.list[i]), .least_bytes = bytes};
+            continue;
+        }
+        const double key = orth_search_key(s, &s->space.list[i]);
+        const bool too_far = q->max_key > 0 && key > q->max_key && is_long(s, &s->space.list[i]);
+        if (too_far || planned++ == q->max_plans) {
+            *out = (orth_search_answer){.candidate = best_planned(s, q, limit), .next = key, .too_far = too_far ? (int32_t)i : -1, .least_bytes = bytes};
             return ORTH_OK;
         }
+        ORTH_TRY(plan(ctx, s, i));
     }
 }

@@ -43,12 +43,14 @@ typedef struct {
     int32_t num_without;
     double limit_bytes;         /* of a rank; 0: what a device has */
     int32_t max_plans;          /* full plans that the answer may cost */
+    double max_key;             /* a layout whose bound is more is not planned if that takes seconds, nor those behind it; 0: any is */
 } orth_search_question;
 
 typedef struct {
     int32_t candidate;          /* -1: no layout fits, or none was found */
     bool proved;                /* no other one is better */
     double next;                /* not proved: key of the layout that would be looked at next, a bound */
+    int32_t too_far;            /* not proved: that layout, if it was left out for max_key; else -1 */
     double least_bytes;         /* without an answer: of all layouts asked about, the least bound; 0: there is no such layout */
 } orth_search_answer;
 

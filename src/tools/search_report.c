@@ -10,6 +10,8 @@
 
 #define PLANS_OF_A_KIND 2      /* popular choices, and limits of memory: the best of few plans, not proved */
 #define NUM_LIMITS 3
+#define FAR_BEHIND 1.3         /* a popular choice that loses so much by its bound is not planned: long programs cost most */
+#define TOO_SLOW 2             /* with less memory, layouts that take so many times the winner's step are not looked for */
 #define NUM_REPRICED 2         /* of the best, on changed clusters */
 
 /* ---- popular choices ---- */
@@ -129,10 +131,15 @@ static orth_status find_best(orth_ctx *ctx, found *f, int32_t max_plans)
     return ORTH_OK;
 }
 
+static double winner_key(const found *f)
+{
+    return orth_search_key(f->s, &f->s->space.list[f->list[0]]);
+}
+
 static orth_status ask_kinds(orth_ctx *ctx, found *f)
 {
     for (int k = 0; k < ORTH_COUNT(kinds); k++) {
-        const orth_search_question q = {.is = kinds[k].is, .max_plans = PLANS_OF_A_KIND};
+        const orth_search_question q = {.is = kinds[k].is, .max_plans = PLANS_OF_A_KIND, .max_key = FAR_BEHIND * winner_key(f)};
         ORTH_TRY(orth_search_ask(ctx, f->s, &q, &f->kind[k]));
     }
     return ORTH_OK;
@@ -143,7 +150,7 @@ static orth_status ask_limits(orth_ctx *ctx, found *f)
 {
     for (int k = 0; k < NUM_LIMITS; k++) {
         f->limit_bytes[k] = (double)orth_search_price(f->s, f->list[0])->bytes * (double)(NUM_LIMITS - k) / (NUM_LIMITS + 1);
-        const orth_search_question q = {.limit_bytes = f->limit_bytes[k], .max_plans = 2 * PLANS_OF_A_KIND};
+        const orth_search_question q = {.limit_bytes = f->limit_bytes[k], .max_plans = 2 * PLANS_OF_A_KIND, .max_key = TOO_SLOW * winner_key(f)};
         ORTH_TRY(orth_search_ask(ctx, f->s, &q, &f->limit[k]));
     }
     return ORTH_OK;
@@ -222,6 +229,11 @@ static void add_kind(orth_ctx *ctx, orth_text *t, const found *f, int k)
     const orth_price *best = orth_search_price(f->s, f->list[0]);
     char text[ORTH_CANDIDATE_MAX];
     orth_text_addf(ctx, t, "  %-40s ", kinds[k].name);
+    if (a->candidate < 0 && a->too_far >= 0) {
+        orth_candidate_text(&f->s->space.list[a->too_far], text);
+        orth_text_addf(ctx, t, "at least %+.1f %% %s: %s\n", 100 * (a->next / winner_key(f) - 1), orth_goal_name(f->s->goal), text);
+        return;
+    }
     if (a->candidate < 0) {
         orth_text_addf(ctx, t, a->least_bytes > 0 ? "does not fit: %.2f GiB at least\n" : "no such layout is valid\n", a->least_bytes / 0x1p30);
         return;
@@ -245,7 +257,7 @@ static void add_limits(orth_ctx *ctx, orth_text *t, const found *f)
         const int32_t i = k < 0 ? f->list[0] : f->limit[k].candidate;
         const double bytes = i < 0 ? INFINITY : (double)orth_search_price(f->s, i)->bytes;
         if (i < 0)
-            orth_text_addf(ctx, t, "  none in %.2f GiB\n", f->limit_bytes[k] / 0x1p30);
+            orth_text_addf(ctx, t, "  none in %.2f GiB%s\n", f->limit_bytes[k] / 0x1p30, f->limit[k].too_far >= 0 ? " in less than twice the time" : "");
         else if (bytes < last)
             add_candidate(ctx, t, f, i);
         last = fmin(last, bytes);

@@ -194,6 +194,30 @@ static search search_begin(const timeline *t, int32_t first, int32_t last)
     return q;
 }
 
+/* Lifts `at` over the spans that begin below at + bytes. Ends ascend as begins do: of those, only the last one counts, and it is found by doubling
+ * steps. */
+static size_t lift(cursor *c, size_t at, size_t bytes)
+{
+    while (c->left > 0 && c->v->begin < at + bytes) {
+        int32_t low = 0, high = 1; /* v[low] begins below the limit */
+        while (high < c->left && c->v[high].begin < at + bytes) {
+            low = high;
+            high = high > c->left / 2 ? c->left : 2 * high;
+        }
+        while (high - low > 1) {
+            const int32_t mid = low + (high - low) / 2;
+            if (c->v[mid].begin < at + bytes)
+                low = mid;
+            else
+                high = mid;
+        }
+        at = ORTH_MAX(at, c->v[low].end);
+        c->v += low + 1;
+        c->left -= low + 1;
+    }
+    return at;
+}
+
 /* Every list in turn lifts `at` over what is in the way there, until none does: no lower offset is free, since what is in
  * the way at one offset is so up to its end. */
 static size_t lowest_gap(const timeline *t, const orth_pack_block *b)
@@ -202,11 +226,8 @@ static size_t lowest_gap(const timeline *t, const orth_pack_block *b)
     size_t at = 0, before;
     do {
         before = at;
-        for (int i = 0; i < q.num; i++) {
-            cursor *c = &q.spans[i];
-            for (; c->left > 0 && c->v->begin < at + b->bytes; c->v++, c->left--)
-                at = ORTH_MAX(at, c->v->end);
-        }
+        for (int i = 0; i < q.num; i++)
+            at = lift(&q.spans[i], at, b->bytes);
         for (int i = 0; i < 2; i++)
             for (; q.ends[i] < q.ends_of[i] && q.ends[i]->begin < at + b->bytes; q.ends[i]++)
                 if (q.ends[i]->last >= b->first && q.ends[i]->first <= b->last)
