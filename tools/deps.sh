@@ -1,7 +1,7 @@
 #!/bin/bash
 # deps.sh GROUP... -- installs from the distribution's archive what is missing, and only that.
 # Groups: build, test, demo, docs (make readme-check), deb (a package), mpi (ranks as processes), bench,
-# arm (builds for 64-bit Arm, run under qemu), dev (fuzzing and lint).
+# arm (builds for 64-bit Arm, run under qemu), dev (fuzzing and lint), browser (pages looked at in headless Chromium).
 # Debian 12, Ubuntu 22.04 and later.
 set -euo pipefail
 
@@ -15,6 +15,7 @@ declare -A packages=(
   [bench]="libdnnl-dev time"
   [arm]="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
   [dev]="clang clang-14 libclang-rt-14-dev cppcheck binutils"
+  [browser]="chromium fonts-dejavu-core"
 )
 
 if ! command -v dpkg-query >/dev/null; then

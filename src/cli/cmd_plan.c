@@ -7,6 +7,7 @@
 #include "tools/compare.h"
 #include "tools/fit.h"
 #include "tools/ladder.h"
+#include "tools/plan_html.h"
 
 /* What is planned, and for what: a described cluster, or this machine. */
 typedef struct {
@@ -20,6 +21,7 @@ typedef struct {
     orth_hardware hardware;
     orth_config there;                /* cfg, for that hardware */
     orth_cluster_plan on_cluster;
+    orth_step_detail *detail;         /* NULL: not wanted */
 } planning;
 
 static orth_status price(orth_ctx *ctx, planning *x, orth_run_plan *p, const char *timeline)
@@ -65,6 +67,7 @@ static orth_status prepare(orth_ctx *ctx, planning *x)
 static orth_status make(orth_ctx *ctx, planning *x, bool json)
 {
     ORTH_TRY(orth_describe_plan(ctx, &x->plan, x->cfg, &x->model, x->evaluates));
+    x->plan.detail = x->detail;
     orth_status s = orth_run_plan_check(ctx, &x->plan);
     if (s == ORTH_OK)
         s = price(ctx, x, &x->plan, x->timeline);
@@ -111,6 +114,34 @@ static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
     return s;
 }
 
+/* What a rank has, a second: a device, or its part of this machine. */
+static orth_status find_roofs(orth_ctx *ctx, const planning *x, orth_plan_page *page)
+{
+    const int n = x->plan.num_ranks;
+    if (!x->cluster && !x->host) {
+        page->flops = x->rates.flops;
+        page->bytes = x->rates.bytes;
+        return ORTH_OK;
+    }
+    page->hardware = &x->hardware;
+    ORTH_TRY(orth_hardware_peak(ctx, &x->hardware, orth_setup_compute(x->cfg), &page->flops));
+    page->flops /= x->host ? n : 1;
+    page->bytes = 1e9 * x->hardware.device_memory_GBps / (x->host ? n : 1);
+    return ORTH_OK;
+}
+
+static orth_status write_page(orth_ctx *ctx, const orth_cmd *cmd, const planning *x)
+{
+    orth_scaling scaling;
+    orth_plan_page page = {.plan = &x->plan, .cluster = x->cluster ? &x->on_cluster : NULL, .scaling = &scaling};
+    ORTH_TRY(find_roofs(ctx, x, &page));
+    ORTH_TRY(orth_scaling_find(ctx, &cmd->config, orth_cmd_flag(cmd, "cluster"), &scaling));
+    char *html = orth_plan_html(ctx, &page);
+    const orth_status s = html ? orth_file_write(ctx, orth_cmd_flag(cmd, "html"), html, strlen(html)) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, html);
+    return s;
+}
+
 static orth_status plan_cases(orth_ctx *ctx, const orth_cmd *cmd)
 {
     orth_software software;
@@ -126,8 +157,8 @@ static orth_status compare(orth_ctx *ctx, const orth_cmd *cmd)
     const char *words[ORTH_COMPARE_MAX_KEYS + 1], *word;
     int n = 0;
     char *text = NULL;
-    if (orth_cmd_flag(cmd, "timeline") || orth_cmd_flag(cmd, "require-fit"))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --timeline and --require-fit are for one run, --compare plans many");
+    if (orth_cmd_flag(cmd, "timeline") || orth_cmd_flag(cmd, "require-fit") || orth_cmd_flag(cmd, "html"))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --timeline, --html and --require-fit are for one run, --compare plans many");
     while (n < ORTH_COUNT(words) && (word = orth_cmd_compared(cmd, n)))
         words[n++] = word;
     ORTH_TRY(orth_compare(ctx, &cmd->config, orth_cmd_flag(cmd, "cluster"), words, n, orth_cmd_flag(cmd, "json") != NULL, &text));
@@ -181,7 +212,7 @@ static orth_status print_ladder(orth_ctx *ctx, const orth_cmd *cmd, orth_place_t
 /* --fit and --ladder: many plans, an answer of their own. */
 static orth_status plan_to_fit(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    static const char *const others[] = {"timeline", "require-fit", "peak", "compare", "pareto"};
+    static const char *const others[] = {"timeline", "html", "require-fit", "peak", "compare", "pareto"};
     orth_place_to_run where;
     size_t limit;
     char *text = NULL;
@@ -221,13 +252,18 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     if (orth_cmd_flag(cmd, "compare"))
         return compare(ctx, cmd);
     planning x = {.cfg = &cmd->config, .cluster = orth_cmd_flag(cmd, "cluster"), .timeline = orth_cmd_flag(cmd, "timeline")};
-    if (orth_cmd_flag(cmd, "pareto") && (x.timeline || orth_cmd_flag(cmd, "require-fit")))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --timeline and --require-fit are for one choice, --pareto lists many");
+    orth_step_detail detail;
+    if (orth_cmd_flag(cmd, "html"))
+        x.detail = &detail;
+    if (orth_cmd_flag(cmd, "pareto") && (x.timeline || x.detail || orth_cmd_flag(cmd, "require-fit")))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --timeline, --html and --require-fit are for one choice, --pareto lists many");
     ORTH_TRY(prepare(ctx, &x));
     if (orth_cmd_flag(cmd, "pareto"))
         return plan_pareto(ctx, &x, orth_cmd_flag(cmd, "json") != NULL);
     ORTH_TRY(make(ctx, &x, orth_cmd_flag(cmd, "json") != NULL));
     orth_status s = print_plan(ctx, cmd, &x);
+    if (s == ORTH_OK && x.detail)
+        s = write_page(ctx, cmd, &x);
     if (s == ORTH_OK && orth_cmd_flag(cmd, "require-fit"))
         s = orth_plan_require_fit(ctx, &x.plan.total);
     orth_run_plan_release(ctx, &x.plan);

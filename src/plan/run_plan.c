@@ -132,21 +132,35 @@ orth_status orth_run_plan_check(orth_ctx *ctx, orth_run_plan *p)
 
 /* ---- timelines ---- */
 
-orth_status orth_run_plan_clocks(orth_ctx *ctx, const orth_run_plan *p, int64_t ***out)
+static bool in_first_pipeline(const orth_run_plan *p, int rank)
+{
+    const orth_mesh *m = &p->partition.mesh;
+    return orth_mesh_moved(m, 0, ORTH_AXIS_PP, orth_mesh_coord(m, rank, ORTH_AXIS_PP)) == rank;
+}
+
+/* Of all ranks, or only of rank 0's pipeline: NULL for the others. */
+static orth_status make_clocks(orth_ctx *ctx, const orth_run_plan *p, bool all, int64_t ***out)
 {
     size_t bytes = (size_t)p->num_ranks * sizeof(int64_t *);
     for (int r = 0; r < p->num_ranks; r++)
-        bytes += (size_t)orth_clock_length(p->ranks[r].num_instrs) * sizeof(int64_t);
+        if (all || in_first_pipeline(p, r))
+            bytes += (size_t)orth_clock_length(p->ranks[r].num_instrs) * sizeof(int64_t);
     int64_t **clocks = orth_mem_alloc(ctx, bytes);
     if (!clocks)
         return ORTH_ERR_NOMEM;
     int64_t *at = (int64_t *)(clocks + p->num_ranks);
     for (int r = 0; r < p->num_ranks; r++) {
-        clocks[r] = at;
-        at += orth_clock_length(p->ranks[r].num_instrs);
+        const bool wanted = all || in_first_pipeline(p, r);
+        clocks[r] = wanted ? at : NULL;
+        at += wanted ? orth_clock_length(p->ranks[r].num_instrs) : 0;
     }
     *out = clocks;
     return ORTH_OK;
+}
+
+orth_status orth_run_plan_clocks(orth_ctx *ctx, const orth_run_plan *p, int64_t ***out)
+{
+    return make_clocks(ctx, p, true, out);
 }
 
 typedef struct {
@@ -155,6 +169,7 @@ typedef struct {
     int64_t origin;            /* the earliest beginning of a rank */
     orth_arena arena;
     const orth_span **spans;   /* [pp] of the pipeline of rank 0 */
+    bool traced;
     orth_trace trace;
 } timeline;
 
@@ -169,7 +184,8 @@ static orth_status add_rank(orth_ctx *ctx, timeline *x, const orth_program *p, i
     char name[48];
     snprintf(name, sizeof name, "rank %d (stage %d)", rank, stage);
     orth_timeline_actions(p, x->clocks[rank], x->origin, spans, list->num_actions);
-    orth_timeline_add(ctx, &x->trace, rank, name, p, list, spans, x->clocks[rank], x->origin);
+    if (x->traced)
+        orth_timeline_add(ctx, &x->trace, rank, name, p, list, spans, x->clocks[rank], x->origin);
     if (orth_mesh_moved(&s->mesh, 0, ORTH_AXIS_PP, stage) == rank)
         x->spans[stage] = spans;
     return ORTH_OK;
@@ -178,13 +194,15 @@ static orth_status add_rank(orth_ctx *ctx, timeline *x, const orth_program *p, i
 orth_status orth_run_plan_timeline(orth_ctx *ctx, orth_run_plan *p, int64_t *const *clocks, const char *path,
                                    orth_bubble *bubble)
 {
-    timeline x = {.plan = p, .clocks = clocks, .origin = clocks[0][0]};
+    timeline x = {.plan = p, .clocks = clocks, .origin = clocks[0][0], .traced = path != NULL};
     for (int r = 1; r < p->num_ranks; r++)
         x.origin = ORTH_MIN(x.origin, clocks[r][0]);
     x.spans = ORTH_ARENA_ARRAY(ctx, &x.arena, const orth_span *, p->partition.schedule.num_ranks);
     orth_status s = x.spans ? ORTH_OK : ORTH_ERR_NOMEM;
     for (int r = 0; s == ORTH_OK && r < p->num_ranks; r++) {
         const orth_compiled *compiled;
+        if (!path && !in_first_pipeline(p, r))
+            continue; /* of no use for the bubble */
         s = orth_programs_of(ctx, &p->programs, r, &compiled);
         if (s == ORTH_OK)
             s = add_rank(ctx, &x, &compiled->program, r);
@@ -200,6 +218,47 @@ orth_status orth_run_plan_timeline(orth_ctx *ctx, orth_run_plan *p, int64_t *con
 
 /* ---- planned time ---- */
 
+static orth_status keep_spans(orth_ctx *ctx, orth_run_plan *p, int64_t *const *clocks)
+{
+    const orth_schedule *schedule = &p->partition.schedule;
+    p->detail->spans = ORTH_ARENA_ARRAY(ctx, &p->partition.arena, const orth_span *, schedule->num_ranks);
+    for (int stage = 0; p->detail->spans && stage < schedule->num_ranks; stage++) {
+        const int rank = orth_mesh_moved(&p->partition.mesh, 0, ORTH_AXIS_PP, stage);
+        const int32_t n = schedule->lists[stage].num_actions;
+        orth_span *spans = ORTH_ARENA_ARRAY(ctx, &p->partition.arena, orth_span, n);
+        const orth_compiled *compiled;
+        if (!spans)
+            return ORTH_ERR_NOMEM;
+        ORTH_TRY(orth_programs_of(ctx, &p->programs, rank, &compiled));
+        orth_timeline_actions(&compiled->program, clocks[rank], 0, spans, n);
+        p->detail->spans[stage] = spans;
+    }
+    return p->detail->spans ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+static orth_status sum_ops(orth_ctx *ctx, orth_run_plan *p, const int64_t *clock)
+{
+    const orth_compiled *compiled;
+    ORTH_TRY(orth_programs_of(ctx, &p->programs, 0, &compiled));
+    const orth_program *program = &compiled->program;
+    for (int32_t i = 0; i < program->num_instrs; i++) {
+        const orth_cost c = orth_instr_cost(&program->instrs[i]);
+        const orth_op op = program->instrs[i].op;
+        p->detail->op[op].calls++;
+        p->detail->op[op].seconds += 1e-9 * (double)(orth_clock_end(clock, i) - orth_clock_begin(clock, i));
+        p->detail->op[op].flops += c.hardware_flops;
+        p->detail->op[op].bytes += c.bytes;
+    }
+    return ORTH_OK;
+}
+
+static orth_status keep_detail(orth_ctx *ctx, orth_run_plan *p, int64_t *const *clocks)
+{
+    *p->detail = (orth_step_detail){.spans = NULL};
+    ORTH_TRY(keep_spans(ctx, p, clocks));
+    return sum_ops(ctx, p, clocks[0]);
+}
+
 orth_status orth_run_plan_time(orth_ctx *ctx, orth_run_plan *p, orth_seconds_fn seconds, void *user, const char *path)
 {
     const orth_rank_source source = orth_programs_source(&p->programs);
@@ -207,14 +266,16 @@ orth_status orth_run_plan_time(orth_ctx *ctx, orth_run_plan *p, orth_seconds_fn 
     orth_bubble bubble;
     orth_rank_time *times = ORTH_NEW_ARRAY(ctx, orth_rank_time, p->num_ranks);
     orth_status s = times ? ORTH_OK : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK && path)
-        s = orth_run_plan_clocks(ctx, p, &clocks);
+    if (s == ORTH_OK && (path || p->detail))
+        s = make_clocks(ctx, p, path != NULL, &clocks);
     if (s == ORTH_OK)
         s = orth_simulate_step(ctx, &source, seconds, user, times, clocks);
     for (int r = 0; s == ORTH_OK && r < p->num_ranks; r++)
         p->ranks[r].time = times[r];
     if (s == ORTH_OK && path)
         s = orth_run_plan_timeline(ctx, p, clocks, path, &bubble);
+    if (s == ORTH_OK && p->detail)
+        s = keep_detail(ctx, p, clocks);
     orth_mem_free(ctx, clocks);
     orth_mem_free(ctx, times);
     return s;

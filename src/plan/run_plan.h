@@ -7,6 +7,16 @@
 #include "plan/programs.h"
 #include "plan/timeline.h"
 
+/* More of a planned step, for those who show it. */
+typedef struct {
+    const orth_span **spans;   /* [stages][actions of the schedule] of rank 0's pipeline, in seconds from the beginning of the step; in the arena of
+                                * the plan's partition */
+    struct {
+        int32_t calls;
+        double seconds, flops, bytes; /* flops: with what is computed again */
+    } op[ORTH_NUM_OPS];        /* of rank 0's step */
+} orth_step_detail;
+
 /* The programs point to `partition`: a plan stays where it was made. */
 typedef struct {
     orth_partition partition;
@@ -14,6 +24,7 @@ typedef struct {
     int num_ranks;
     orth_plan *ranks;      /* [num_ranks] */
     orth_plan total;
+    orth_step_detail *detail; /* of the caller, filled when times are; NULL: not wanted */
     char *peaks;           /* of orth_run_plan_find_peaks, which total.peaks shows; NULL: not looked for */
 } orth_run_plan;
 

@@ -263,7 +263,8 @@ static orth_status simulate(simulation *x, int64_t *const *clock)
     ORTH_TRY(read_programs(x));
     ORTH_TRY(run(x, clock != NULL));
     for (int r = 0; clock && r < R; r++)
-        ORTH_TRY(fill_clock(x, r, clock[r]));
+        if (clock[r])
+            ORTH_TRY(fill_clock(x, r, clock[r]));
     return ORTH_OK;
 }
 

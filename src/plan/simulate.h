@@ -35,7 +35,7 @@ typedef struct {
 } orth_rank_time;
 
 /* times [num_ranks of the source]. clock: NULL, or [num_ranks] clocks (program.h) that are filled in ns from
- * the beginning of the step. The programs have passed orth_check_ranks;
+ * the beginning of the step; NULL: not of that rank. The programs have passed orth_check_ranks;
  * ORTH_ERR_INTERNAL if they cannot come to their ends, ORTH_ERR_NOMEM, or what the source returned. */
 orth_status orth_simulate_step(orth_ctx *ctx, const orth_rank_source *source, orth_seconds_fn seconds, void *user,
                                orth_rank_time *times, int64_t *const *clock);

@@ -1,0 +1,145 @@
+/* test_plan_html.c -- `plan --html`: a page that is well formed, loads nothing, and shows the figures of the plan. */
+#include "test.h"
+
+#include "tools/plan_html.h"
+
+/* Tags balance, attributes are quoted, text holds no bare `<` or `&`. */
+static void check_well_formed(const char *s)
+{
+    char open[64][16];
+    int depth = 0;
+    assert_int_equal(strncmp(s, "<!DOCTYPE html>\n", 16), 0);
+    for (s += 16; *s; s++) {
+        if (*s == '&')
+            assert_true(!strncmp(s, "&lt;", 4) || !strncmp(s, "&gt;", 4) || !strncmp(s, "&amp;", 5) || !strncmp(s, "&quot;", 6));
+        if (*s != '<')
+            continue;
+        const char *end = s + 1, *name = s + 1 + (s[1] == '/');
+        int quotes = 0;
+        for (; *end && (*end != '>' || quotes % 2); end++) {
+            quotes += *end == '"';
+            assert_true(*end != '<' && (*end != '=' || quotes % 2 || end[1] == '"'));
+        }
+        assert_true(*end == '>' && quotes % 2 == 0);
+        const int n = (int)strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789");
+        assert_true(n > 0 && n < 16);
+        if (s[1] == '/') {
+            depth--;
+            if (depth < 0 || (int)strlen(open[depth]) != n || strncmp(open[depth], name, (size_t)n) != 0)
+                fail_msg("</%.*s> closes <%s>", n, name, depth < 0 ? "" : open[depth]);
+        } else if (end[-1] != '/') {
+            assert_true(depth < 64);
+            snprintf(open[depth++], sizeof open[0], "%.*s", n, name);
+        }
+        s = end;
+    }
+    assert_int_equal(depth, 0);
+}
+
+static void check_loads_nothing(const char *html)
+{
+    static const char *const words[] = {"<script", "<link", "<img", "<iframe", "<object", "href", "src=", "url(", "@import", "javascript:"};
+    for (int i = 0; i < ORTH_COUNT(words); i++)
+        if (strstr(html, words[i]))
+            fail_msg("the page holds %s", words[i]);
+    for (const char *at = html; (at = strstr(at, "://")); at++) /* names of XML, which nobody loads */
+        assert_true(strncmp(at - 4, "http://www.w3.org/2000/svg", 26) == 0);
+}
+
+static int count(const char *s, const char *word)
+{
+    int n = 0;
+    for (; (s = strstr(s, word)); s++)
+        n++;
+    return n;
+}
+
+/* cluster NULL: this machine, at rates that are made up. */
+static char *page_of(orth_ctx *ctx, const char *run, const char *cluster, orth_run_plan *p, orth_model_config *model, orth_step_detail *detail)
+{
+    orth_config cfg;
+    orth_hardware h;
+    orth_cluster_plan c;
+    orth_scaling scaling;
+    const orth_rates rates = {1e9, 1e9};
+    orth_plan_page page = {.plan = p, .scaling = &scaling, .flops = 1e9, .bytes = 1e9};
+    CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+    CHECK_OK(ctx, orth_config_parse(ctx, &cfg, "run.yaml", run, strlen(run)));
+    CHECK_OK(ctx, orth_describe_model(ctx, &cfg, model));
+    CHECK_OK(ctx, orth_describe_plan(ctx, p, &cfg, model, false));
+    p->detail = detail;
+    if (cluster) {
+        CHECK_OK(ctx, orth_hardware_find(ctx, &h, cluster));
+        CHECK_OK(ctx, orth_hardware_use(ctx, &h, p->num_ranks));
+        snprintf(h.device_name, sizeof h.device_name, "A<B> & \"C\"");
+        CHECK_OK(ctx, orth_cluster_price(ctx, p, &h, ORTH_BF16, 1000, NULL, &c));
+        page.hardware = &h;
+        page.cluster = &c;
+    } else {
+        CHECK_OK(ctx, orth_run_plan_price(ctx, p, &rates, NULL));
+    }
+    CHECK_OK(ctx, orth_scaling_find(ctx, &cfg, cluster, &scaling));
+    char *html = orth_plan_html(ctx, &page);
+    assert_non_null(html);
+    orth_config_release(ctx, &cfg);
+    return html;
+}
+
+TEST(a_page_is_well_formed_loads_nothing_and_has_the_figures_of_the_plan)
+{
+    static const char run[] = "model: {preset: llama-tiny, layers: 4}\ndata: {seq_len: 64}\ntrain: {global_batch: 16, micro_batch: 2, steps: 1000}\n"
+                              "parallel: {dp: 2, tp: 2, pp: 2}\nprecision: {compute: bf16}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_run_plan p;
+    orth_model_config model;
+    orth_step_detail detail;
+    char *html = page_of(ctx, run, "h100", &p, &model, &detail), text[64];
+    check_well_formed(html);
+    check_loads_nothing(html);
+    assert_non_null(strstr(html, "A&lt;B&gt; &amp; &quot;C&quot;"));
+    assert_int_equal(count(html, "<span class=\"bar\">"), 8);
+    for (int r = 0; r < 8; r++) {
+        snprintf(text, sizeof text, "%.3f GiB</span>", (double)p.ranks[r].total_bytes / 0x1p30);
+        assert_non_null(strstr(html, text));
+    }
+    assert_int_equal(count(html, " of micro-batch "), 2 * 2 * 4); /* forward and backward, two stages, four micro-batches */
+    for (int stage = 0; stage < 2; stage++)
+        for (int a = 0; a < 8; a++) {
+            const orth_span *s = &detail.spans[stage][a];
+            assert_true(s->start >= 0 && s->end > s->start && s->end <= p.total.time.step_s * (1 + 1e-9));
+        }
+    double seconds = 0;
+    for (int op = 0; op < ORTH_FIRST_COMM_OP; op++)
+        seconds += detail.op[op].seconds;
+    assert_true(seconds > 0.99 * p.ranks[0].time.compute_s && seconds < 1.01 * p.ranks[0].time.compute_s);
+    assert_int_equal(count(html, " ranks</td>"), 4 + 4); /* dp 1, 2, 4, 8: there is no half rank */
+    assert_non_null(strstr(html, "on demand"));
+    orth_mem_free(ctx, html);
+    orth_run_plan_release(ctx, &p);
+    test_ctx_free(ctx);
+}
+
+TEST(a_page_of_this_machine_has_no_cost_and_says_so)
+{
+    static const char run[] = "model: {preset: gpt2-tiny}\ndata: {seq_len: 64}\ntrain: {global_batch: 4}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_run_plan p;
+    orth_model_config model;
+    orth_step_detail detail;
+    char *html = page_of(ctx, run, NULL, &p, &model, &detail);
+    check_well_formed(html);
+    check_loads_nothing(html);
+    assert_non_null(strstr(html, "Not known: this machine has no price."));
+    orth_mem_free(ctx, html);
+    orth_run_plan_release(ctx, &p);
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_page_is_well_formed_loads_nothing_and_has_the_figures_of_the_plan),
+        cmocka_unit_test(a_page_of_this_machine_has_no_cost_and_says_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
