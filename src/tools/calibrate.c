@@ -190,8 +190,6 @@ static void fit_ops(calibration *c, orth_op_times *times)
 static const int64_t call_bytes[] = {1 << 12, 1 << 16, 1 << 19, 1 << 22};
 
 typedef struct {
-    const int *kinds;
-    int num_kinds;
     double *terms, *ns;     /* [num][ORTH_CALL_TERMS], [num] of every kind, kind by kind */
     int num[ORTH_NUM_COMM_KINDS], room;
 } calls;
