@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include <jansson.h>
+
 #include "base/files.h"
 #include "plan/cases.h"
 #include "plan/estimate.h"
@@ -123,7 +125,8 @@ TEST(seventy_billion_on_64_devices_runs_at_several_hundred_tokens_a_second_and_b
                  "\"per_node\": 8, \"intranode_GBps_per_gpu_unidir\": 300, \"internode_GBps_per_gpu_unidir\": 25}"
 #define LAYOUT "\"layout\": {\"tp\": 1, \"pp\": 1, \"dp\": 8, \"cp\": 1, \"zero_stage\": 1, \"micro_batch\": 2, \"global_batch_seqs\": 16, " \
                "\"flash_attention\": true}"
-#define MODEL(arch, heads) "\"model\": {\"arch\": \"" arch "\", \"layers\": 12, \"hidden\": 768, \"heads\": " heads ", \"kv_heads\": 12, " \
+#define MODEL(arch, heads) MODEL_OF(arch, "12", heads)
+#define MODEL_OF(arch, layers, heads) "\"model\": {\"arch\": \"" arch "\", \"layers\": " layers ", \"hidden\": 768, \"heads\": " heads ", \"kv_heads\": 12, " \
                            "\"head_dim\": 64, \"ffn\": 3072, \"glu\": false, \"vocab\": 50257, \"seq\": 1024}"
 #define CASE(model, measured) "{\"id\": \"a\", \"family\": \"f\", \"time_tier\": \"core\", \"precision\": \"bf16\", " model ", " HARDWARE ", " LAYOUT measured "}"
 
@@ -161,13 +164,77 @@ TEST(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused)
 {
     orth_ctx *ctx = test_ctx(1);
     char *out;
-    CHECK_OK(ctx, predict(ctx, "[" CASE(MODEL("moe", "12"), "") ", " CASE(MODEL("gpt", "0"), "") "]", false, &out));
+    CHECK_OK(ctx, predict(ctx, "[" CASE(MODEL("moe", "12"), "") ", " CASE(MODEL("gpt", "0"), "") ", " CASE(MODEL("gpt", "8"), "") "]", false, &out));
+    assert_non_null(strstr(out, "kv_heads does not divide heads"));
     assert_non_null(strstr(out, "a mixture of experts: not supported by this version"));
     assert_non_null(strstr(out, "layers, hidden, heads, vocab and seq must be given"));
     orth_mem_free(ctx, out);
     CHECK_FAILS(ctx, ORTH_ERR_DATA, "is not a list of cases", predict(ctx, "{}", false, &out));
     CHECK_FAILS(ctx, ORTH_ERR_DATA, "case 1 '': model, hardware and layout must be objects", predict(ctx, "[1]", false, &out));
     CHECK_FAILS(ctx, ORTH_ERR_DATA, ":1:", predict(ctx, "[", false, &out));
+    test_ctx_free(ctx);
+}
+
+typedef struct {
+    double speed[3], mfu[3], GiB[3];
+} figures;
+
+/* Three runs of a sweep, measured as `m` says (NULL: not), scaled; the third ran out of memory. */
+static json_t *judge(orth_ctx *ctx, const figures *m, double mfu_more, double GiB_times)
+{
+    static const char *const models[] = {MODEL_OF("gpt", "4", "12"), MODEL_OF("gpt", "8", "12"), MODEL_OF("gpt", "16", "12")};
+    char text[8192] = "[", *out;
+    for (int i = 0; i < 3; i++) {
+        size_t at = strlen(text);
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s{\"id\": \"%d\", \"family\": \"f\", \"group\": \"g\", \"time_tier\": \"core\", "
+                               "\"memory_class\": \"allocated\", \"precision\": \"bf16\", %s, " HARDWARE ", " LAYOUT, i ? ", " : "", i, models[i]);
+        if (m)
+            at += (size_t)snprintf(text + at, sizeof text - at, ", \"derived\": {\"tokens_per_s_per_gpu\": %.17g, \"mfu_vs_bf16_peak_pct\": %.17g}, "
+                                   "\"measured\": {\"peak_mem_GiB\": %.17g, \"oom\": %s}", m->speed[i], 100 * m->mfu[i] + mfu_more, m->GiB[i] * GiB_times,
+                                   i == 2 ? "true" : "null");
+        snprintf(text + at, sizeof text - at, "}");
+    }
+    strncat(text, "]", sizeof text - strlen(text) - 1);
+    CHECK_OK(ctx, predict(ctx, text, true, &out));
+    json_t *root = json_loads(out, 0, NULL);
+    assert_non_null(root);
+    orth_mem_free(ctx, out);
+    return root;
+}
+
+static double at(const json_t *root, const char *what, const char *key)
+{
+    const json_t *errors = json_object_get(root, "errors"), *o = json_object_get(errors, what);
+    return json_number_value(json_object_get(o, key));
+}
+
+/* Measurements are made of the predictions, so that every score is known. */
+TEST(scores_of_predictions_are_those_of_their_definitions)
+{
+    orth_ctx *ctx = test_ctx(1);
+    figures f;
+    json_t *root = judge(ctx, NULL, 0, 1);
+    for (int i = 0; i < 3; i++) {
+        const json_t *c = json_array_get(json_object_get(root, "cases"), (size_t)i);
+        f.speed[i] = json_number_value(json_object_get(c, "tokens_per_s_per_gpu"));
+        f.mfu[i] = json_number_value(json_object_get(c, "mfu"));
+        f.GiB[i] = json_number_value(json_object_get(c, "peak_mem_GiB"));
+    }
+    json_decref(root);
+    assert_true(f.speed[0] > 1.1 * f.speed[1] && f.speed[1] > 1.1 * f.speed[2]);
+    root = judge(ctx, &f, 2.5, 1.25);
+    assert_true(at(root, "sweeps", "pairs") == 3 && at(root, "sweeps", "right") == 3);
+    assert_true(at(root, "sweeps", "sweeps") == 1 && at(root, "sweeps", "best_within_3_percent") == 1);
+    assert_true(fabs(at(root, "mfu_points", "mean") - 2.5) < 1e-5 && fabs(at(root, "mfu_points", "p90") - 2.5) < 1e-5);
+    const json_t *memory = json_object_get(json_object_get(json_object_get(root, "errors"), "memory"), "allocated");
+    assert_true(fabs(json_number_value(json_object_get(memory, "mean")) - 0.2) < 1e-6);
+    assert_true(fabs(json_number_value(json_object_get(memory, "bias")) + 0.2) < 1e-6);
+    assert_true(at(root, "ran_out", "cases") == 1 && at(root, "ran_out", "called_fitting") == 1);
+    json_decref(root);
+    const figures wrong = {{f.speed[2], f.speed[1], f.speed[0]}, {f.mfu[0], f.mfu[1], f.mfu[2]}, {f.GiB[0], f.GiB[1], f.GiB[2]}};
+    root = judge(ctx, &wrong, 0, 1);
+    assert_true(at(root, "sweeps", "pairs") == 3 && at(root, "sweeps", "right") == 0 && at(root, "sweeps", "best_within_3_percent") == 0);
+    json_decref(root);
     test_ctx_free(ctx);
 }
 
@@ -181,6 +248,7 @@ int main(void)
         cmocka_unit_test(full_recomputation_costs_a_forward_and_keeps_inputs_only),
         cmocka_unit_test(seventy_billion_on_64_devices_runs_at_several_hundred_tokens_a_second_and_below_the_peak),
         cmocka_unit_test(a_prediction_reads_nothing_that_was_measured),
+        cmocka_unit_test(scores_of_predictions_are_those_of_their_definitions),
         cmocka_unit_test(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

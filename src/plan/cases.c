@@ -7,21 +7,8 @@
 #include <stdlib.h>
 
 #include "base/files.h"
-#include "base/text.h"
-#include "plan/estimate.h"
+#include "plan/cases_impl.h"
 
-typedef struct {
-    const json_t *c;            /* the object */
-    const char *id, *family, *tier;
-    double tokens_per_s, peak_GiB, error;   /* measured: a device; NAN: not; error: of the step, predicted over measured less 1 */
-    orth_job job;
-    orth_hardware hardware;
-    orth_estimate e;
-    double tokens, devices, speed, mfu, hfu;
-    bool fits;
-    char impossible[256];
-    char claim[96];        /* why what was measured cannot be; empty: it can */
-} one;
 
 /* ---- reading ---- */
 
@@ -144,12 +131,12 @@ static void read_hardware(const json_t *h, orth_hardware *out)
 
 /* ---- predicting ---- */
 
-static void say(one *x, const char *why)
+static void say(orth_case *x, const char *why)
 {
     snprintf(x->impossible, sizeof x->impossible, "%.255s", why);
 }
 
-static orth_status estimate(orth_ctx *ctx, one *x, const orth_software *software, orth_estimate *e)
+static orth_status estimate(orth_ctx *ctx, orth_case *x, const orth_software *software, orth_estimate *e)
 {
     orth_system system;
     const orth_device_shares shares = orth_software_device(software, x->hardware.device_name);
@@ -157,13 +144,13 @@ static orth_status estimate(orth_ctx *ctx, one *x, const orth_software *software
     return orth_estimate_step(ctx, &x->job, &x->hardware, software, &system, &shares, e);
 }
 
-static bool fits(const one *x, const orth_estimate *e)
+static bool fits(const orth_case *x, const orth_estimate *e)
 {
     return 1.05 * e->peak_bytes / 0x1p30 + x->hardware.device_reserved_GiB <= x->hardware.device_memory_GiB;
 }
 
 /* One micro-batch and number of chunks. *any: one was tried before; the first is kept until a better one comes. */
-static orth_status try_one(orth_ctx *ctx, one *x, const orth_software *software, int64_t b, int32_t chunks, double global, bool *any)
+static orth_status try_one(orth_ctx *ctx, orth_case *x, const orth_software *software, int64_t b, int32_t chunks, double global, bool *any)
 {
     orth_estimate e;
     orth_job *j = &x->job;
@@ -191,7 +178,7 @@ static orth_status try_one(orth_ctx *ctx, one *x, const orth_software *software,
 }
 
 /* With what is given, or what is fastest among those that fit; if none does, the least. */
-static orth_status choose(orth_ctx *ctx, one *x, const orth_software *software, const json_t *layout)
+static orth_status choose(orth_ctx *ctx, orth_case *x, const orth_software *software, const json_t *layout)
 {
     const double global = number(layout, "global_batch_seqs", 0);
     const int64_t given = (int64_t)number(layout, "micro_batch", 0);
@@ -205,7 +192,7 @@ static orth_status choose(orth_ctx *ctx, one *x, const orth_software *software, 
 }
 
 /* No run is faster than the peak of its devices, or larger than their memory. The FLOPs are the least that count: attention by halves. */
-static void judge_claim(one *x)
+static void judge_claim(orth_case *x)
 {
     const double rate = 1e12 * (x->job.fp8 ? x->hardware.device_fp8_tflops : x->hardware.device_bf16_tflops);
     const double times = x->tokens_per_s * x->e.flops / x->tokens / rate;
@@ -215,7 +202,7 @@ static void judge_claim(one *x)
         snprintf(x->claim, sizeof x->claim, "impossible: a device of %.0f GiB cannot have held %.1f", x->hardware.device_memory_GiB, x->peak_GiB);
 }
 
-static orth_status predict(orth_ctx *ctx, one *x, const orth_software *software)
+static orth_status predict(orth_ctx *ctx, orth_case *x, const orth_software *software)
 {
     const json_t *m = json_object_get(x->c, "model"), *l = json_object_get(x->c, "layout"), *h = json_object_get(x->c, "hardware");
     if (strcmp(word(m, "arch"), "moe") == 0) {
@@ -231,6 +218,10 @@ static orth_status predict(orth_ctx *ctx, one *x, const orth_software *software)
     x->job.model.vocab = (c->vocab + pad - 1) / pad * pad;
     if (c->layers < 1 || c->hidden < 1 || c->heads < 1 || c->vocab < 1 || x->job.seq_len < 1) {
         say(x, "layers, hidden, heads, vocab and seq must be given");
+        return ORTH_OK;
+    }
+    if (c->kv_heads < 1 || c->heads % c->kv_heads) {
+        say(x, "kv_heads does not divide heads");
         return ORTH_OK;
     }
     if (c->heads % x->job.tp || x->job.seq_len % x->job.cp || x->job.dp < 1 || x->job.pp < 1 || x->job.pp > c->layers) {
@@ -257,127 +248,10 @@ static orth_status predict(orth_ctx *ctx, one *x, const orth_software *software)
     const double measured = number(json_object_get(x->c, "derived"), "tokens_per_s_per_gpu", NAN);
     x->tokens_per_s = measured;
     x->peak_GiB = number(json_object_get(x->c, "measured"), "peak_mem_GiB", NAN);
+    x->mfu_points = number(json_object_get(x->c, "derived"), "mfu_vs_bf16_peak_pct", NAN);
     x->error = measured / x->speed - 1;
     judge_claim(x);
     return ORTH_OK;
-}
-
-/* ---- errors ---- */
-
-typedef struct {
-    int n;
-    double mean, median, p90;   /* of absolute errors of the step's time */
-} errors;
-
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Of the cases with this tier and family; NULL: all. */
-static errors errors_of(const one *list, int n, const char *tier, const char *family, double *room)
-{
-    errors e = {0};
-    for (int i = 0; i < n; i++)
-        if (!isnan(list[i].error) && !list[i].impossible[0] && !list[i].claim[0] && (!tier || strcmp(tier, list[i].tier) == 0) &&
-            (!family || strcmp(family, list[i].family) == 0)) {
-            room[e.n++] = fabs(list[i].error);
-            e.mean += fabs(list[i].error);
-        }
-    if (e.n == 0)
-        return e;
-    qsort(room, (size_t)e.n, sizeof *room, ascending);
-    e.mean /= e.n;
-    e.median = e.n % 2 ? room[e.n / 2] : (room[e.n / 2 - 1] + room[e.n / 2]) / 2;
-    e.p90 = room[(int)ceil(0.9 * e.n) - 1];
-    return e;
-}
-
-static bool first_of_family(const one *list, int i)
-{
-    for (int k = 0; k < i; k++)
-        if (strcmp(list[k].family, list[i].family) == 0)
-            return false;
-    return true;
-}
-
-static const char *const tiers[] = {"core", "stress"};
-
-/* ---- output ---- */
-
-static json_t *case_json(const one *x)
-{
-    const orth_estimate *e = &x->e;
-    if (x->impossible[0])
-        return json_pack("{s:s,s:n,s:n,s:n,s:n,s:n,s:n,s:{},s:s,s:n}", "id", x->id, "step_s", "tokens_per_s_per_gpu", "mfu", "hfu",
-                         "peak_mem_GiB", "fits", "components", "impossible", x->impossible, "claim");
-    return json_pack("{s:s,s:f,s:f,s:f,s:f,s:f,s:b,s:{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f},s:n,s:s?}", "id", x->id, "step_s", e->step_s,
-                     "tokens_per_s_per_gpu", x->speed, "mfu", x->mfu, "hfu", x->hfu, "peak_mem_GiB", e->peak_bytes / 0x1p30, "fits",
-                     x->fits, "components", "forward_s", e->forward_s, "backward_s", e->backward_s, "bubble_s", e->bubble_s,
-                     "data_parallel_s", e->data_parallel_s, "update_s", e->update_s, "layer_forward_s", e->layer_forward_s,
-                     "layer_backward_s", e->layer_backward_s, "params_GiB", e->params_bytes / 0x1p30, "grads_GiB",
-                     e->grads_bytes / 0x1p30, "optimizer_GiB", e->optimizer_bytes / 0x1p30, "activations_GiB",
-                     e->activation_bytes / 0x1p30, "impossible", "claim", x->claim[0] ? x->claim : NULL);
-}
-
-static json_t *errors_json(errors e)
-{
-    return json_pack("{s:i,s:f,s:f,s:f}", "cases", e.n, "mean", e.mean, "median", e.median, "p90", e.p90);
-}
-
-static char *as_json(orth_ctx *ctx, const one *list, int n, double *room)
-{
-    json_t *cases = json_array(), *by_tier = json_object(), *by_family = json_object();
-    for (int i = 0; i < n; i++) {
-        json_array_append_new(cases, case_json(&list[i]));
-        if (first_of_family(list, i))
-            json_object_set_new(by_family, list[i].family, errors_json(errors_of(list, n, NULL, list[i].family, room)));
-    }
-    for (int t = 0; t < ORTH_COUNT(tiers); t++)
-        json_object_set_new(by_tier, tiers[t], errors_json(errors_of(list, n, tiers[t], NULL, room)));
-    json_t *root = json_pack("{s:o,s:{s:o,s:o}}", "cases", cases, "errors", "time_tier", by_tier, "family", by_family);
-    char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL, *out = text ? orth_mem_printf(ctx, "%s\n", text) : NULL;
-    free(text);
-    json_decref(root);
-    return out;
-}
-
-static void add_errors(orth_ctx *ctx, orth_text *t, const char *name, errors e)
-{
-    if (e.n > 0)
-        orth_text_addf(ctx, t, "%-34s %5d %9.1f %% %9.1f %% %9.1f %%\n", name, e.n, 100 * e.mean, 100 * e.median, 100 * e.p90);
-}
-
-static char *as_text(orth_ctx *ctx, const one *list, int n, double *room)
-{
-    orth_text t = {0};
-    orth_text_addf(ctx, &t, "%-34s %12s %12s %9s %7s %10s %10s\n", "case", "tokens/s", "measured", "error", "MFU", "GiB", "measured");
-    for (int i = 0; i < n; i++) {
-        const one *x = &list[i];
-        if (x->impossible[0]) {
-            orth_text_addf(ctx, &t, "%-34s %s\n", x->id, x->impossible);
-            continue;
-        }
-        orth_text_addf(ctx, &t, "%-34s %12.1f", x->id, x->speed);
-        if (isnan(x->error))
-            orth_text_addf(ctx, &t, " %12s %9s", "-", "-");
-        else
-            orth_text_addf(ctx, &t, " %12.1f %+7.1f %%", x->tokens_per_s, 100 * x->error);
-        orth_text_addf(ctx, &t, " %7.3f %10.2f", x->mfu, x->e.peak_bytes / 0x1p30);
-        if (isnan(x->peak_GiB))
-            orth_text_addf(ctx, &t, " %10s", "-");
-        else
-            orth_text_addf(ctx, &t, " %10.2f", x->peak_GiB);
-        orth_text_addf(ctx, &t, "%s%s%s\n", x->fits ? "" : "  does not fit", x->claim[0] ? "  " : "", x->claim);
-    }
-    orth_text_addf(ctx, &t, "\n%-34s %5s %11s %11s %11s\n", "error of the step's time", "cases", "mean", "median", "p90");
-    for (int k = 0; k < ORTH_COUNT(tiers); k++)
-        add_errors(ctx, &t, tiers[k], errors_of(list, n, tiers[k], NULL, room));
-    for (int i = 0; i < n; i++)
-        if (first_of_family(list, i))
-            add_errors(ctx, &t, list[i].family, errors_of(list, n, NULL, list[i].family, room));
-    return orth_text_take(ctx, &t);
 }
 
 /* ---- all ---- */
@@ -385,19 +259,21 @@ static char *as_text(orth_ctx *ctx, const one *list, int n, double *room)
 static orth_status predict_all(orth_ctx *ctx, const json_t *root, const orth_software *software, bool json, char **out)
 {
     const int n = (int)json_array_size(root);
-    one *list = ORTH_NEW_ARRAY(ctx, one, n);
+    orth_case *list = ORTH_NEW_ARRAY(ctx, orth_case, n);
     double *room = ORTH_NEW_ARRAY(ctx, double, n);
     orth_status s = list && room ? ORTH_OK : ORTH_ERR_NOMEM;
     for (int i = 0; s == ORTH_OK && i < n; i++) {
         const json_t *c = json_array_get(root, (size_t)i);
-        list[i] = (one){.c = c, .id = word(c, "id"), .family = word(c, "family"), .tier = word(c, "time_tier"), .error = NAN};
+        list[i] = (orth_case){.c = c, .id = word(c, "id"), .family = word(c, "family"), .tier = word(c, "time_tier"), .group = word(c, "group"),
+                              .memory_class = word(c, "memory_class"), .tokens_per_s = NAN, .peak_GiB = NAN, .error = NAN, .mfu_points = NAN,
+                              .ran_out = json_is_true(json_object_get(json_object_get(c, "measured"), "oom"))};
         if (!json_is_object(json_object_get(c, "model")) || !json_is_object(json_object_get(c, "layout")) || !json_is_object(json_object_get(c, "hardware")))
             s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "case %d '%s': model, hardware and layout must be objects", i + 1, list[i].id);
         else
             s = predict(ctx, &list[i], software);
     }
     if (s == ORTH_OK) {
-        *out = json ? as_json(ctx, list, n, room) : as_text(ctx, list, n, room);
+        *out = json ? cases_as_json(ctx, list, n, room) : cases_as_text(ctx, list, n, room);
         s = *out ? ORTH_OK : ORTH_ERR_NOMEM;
     }
     orth_mem_free(ctx, list);
