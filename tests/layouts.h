@@ -22,6 +22,7 @@ typedef struct {
     bool keep_packed;         /* of the layout, not of what one rank computes */
     orth_recompute recompute; /* the same */
     int32_t ffn_chunk_rows, head_chunk_rows; /* the same */
+    orth_offload offload;     /* the same */
     bool doc_mask;
     int32_t steps;
     int threads;              /* of each rank */
@@ -76,6 +77,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
                    c->recompute.split_input ? " split" : c->recompute.block ? " block" : "");
     if (c->ffn_chunk_rows)
         layout_say(out, n, ", chunks of %d", (int)c->ffn_chunk_rows);
+    if (c->offload.optimizer)
+        layout_say(out, n, ", optimizer in %s in pieces of %d", c->offload.optimizer == ORTH_TIER_HOST ? "host" : "file", (int)c->offload.sub_group);
     layout_say(out, n, "%s%s", l->owner ? ", owner" : "", c->keep_packed ? ", packed weights" : "");
     for (int64_t r = 0; r < l->num_stage_layers; r++)
         layout_say(out, n, "%s%g", r ? ":" : ", layers ", l->stage_layers[r]);
@@ -216,6 +219,10 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         static const int32_t chunks[] = {0, 0, 0, 1, 8, 20};
         c.ffn_chunk_rows = chunks[test_rand_int(seed, 2001, 0, 5)];
         c.head_chunk_rows = test_rand_int(seed, 2002, 0, 3) ? 0 : 4;
+        static const int32_t pieces[] = {200, 1000, 1 << 20};
+        if (c.types.moments != ORTH_U8) /* a rule: pieces would cut its blocks */
+            c.offload.optimizer = (orth_tier)ORTH_MAX(test_rand_int(seed, 2003, -1, ORTH_TIER_FILE), 0);
+        c.offload.sub_group = pieces[test_rand_int(seed, 2004, 0, 2)];
         c.doc_mask = LAYOUT_PICK(0, 0, 1);
         c.model.tied = LAYOUT_PICK(0, 1);
         c.model.dropout = c.model.embed_dropout = c.model.attn_dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
@@ -249,6 +256,12 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
     }
 }
 
+/* A quarter of the cases runs where no address works outside of instructions. */
+static inline bool layout_guards_device(const layout_case *c)
+{
+    return c->seed % 4 == 1;
+}
+
 /* What is the same on all ranks of a case. */
 static inline orth_model_shape layout_shape(const layout_case *c)
 {
@@ -257,7 +270,8 @@ static inline orth_model_shape layout_shape(const layout_case *c)
     const int32_t grouped = c->seed % 3 == 0; /* parameters with factors of their own */
     return (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
                               .parts = (int32_t)c->layout.parts, .compute = c->compute, .types = c->types,
-                              .space = c->seed % 4 == 1 ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST, .doc_mask = c->doc_mask,
+                              .space = layout_guards_device(c) || c->offload.optimizer ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST,
+                              .offload = c->offload, .doc_mask = c->doc_mask,
                               .lr_factors = {"lr", 3 * grouped, lr}, .decay_factors = {"decay", 2 * grouped, decay},
                               .optimizer = ORTH_OP_adamw, .comm = c->comm, .keep_packed = c->keep_packed, .recompute = c->recompute,
                               .ffn_chunk_rows = c->ffn_chunk_rows, .head_chunk_rows = c->head_chunk_rows};

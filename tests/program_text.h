@@ -76,6 +76,8 @@ static inline void program_text_attr(const program_text *t, const orth_attr *a)
     PROGRAM_TEXT_INT(t, a, nesterov);
     PROGRAM_TEXT_REAL(t, a, lr_factor);
     PROGRAM_TEXT_REAL(t, a, decay_factor);
+    PROGRAM_TEXT_INT(t, a, piece);
+    PROGRAM_TEXT_INT(t, a, num_pieces);
     PROGRAM_TEXT_INT(t, a, full_len);
     PROGRAM_TEXT_INT(t, a, slot_begin);
     PROGRAM_TEXT_INT(t, a, slot_count);
@@ -159,6 +161,7 @@ static inline void program_text_buffer(const program_text *t, int32_t at)
     PROGRAM_TEXT_INT(t, b, external);
     PROGRAM_TEXT_INT(t, b, bind);
     PROGRAM_TEXT_INT(t, b, index);
+    PROGRAM_TEXT_INT(t, b, staging);
     PROGRAM_TEXT_INT(t, b, first_elem);
     PROGRAM_TEXT_INT(t, b, first);
     PROGRAM_TEXT_INT(t, b, last);

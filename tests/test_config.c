@@ -19,7 +19,7 @@ TEST(the_run_file_of_the_design_is_read)
         "schedule: {name: cosine, warmup_steps: 20, min_lr_ratio: 0.1}\n"
         "parallel: {dp: 1, tp: 1, pp: 1, cp: 1, zero: 0, shard_group: 0, sequence_parallel: false,\n"
         "           pipeline: 1f1b, virtual_stages: 1}\n"
-        "memory:   {recompute: none, offload: {optimizer: none, params: none, activations: none}, limit: auto}\n"
+        "memory:   {recompute: none, offload_optimizer: none, offload_params: none, offload_activations: none, limit: auto}\n"
         "precision: {compute: bf16, master: fp32, moments: fp32, grad_reduce: fp32, loss_scale: none}\n"
         "comm:     {backend: thread, bucket_mb: 25, overlap: true, compress: none}\n"
         "numerics: {mode: reproducible, parts: 8}\n"
@@ -180,6 +180,7 @@ TEST(rules_between_options_are_told_in_words)
         {"parallel: {dp: 4, zero: SHARD_GRAD_OP, shard_group: 1}", "it is _HYBRID_SHARD_ZERO2"},
         {"data: {seq_len: 4}", "data.seq_len=4 is less than numerics.parts=8"},
         {"model: {attention: full}\nparallel: {cp: 2}", "run.yaml:1:20: model.attention=full needs parallel.cp=1, not 2"},
+        {"precision: {moments: 8bit}\nmemory: {offload_optimizer: host}", "memory.offload_optimizer=host needs precision.moments=fp32 or bf16"},
         {"precision: {moments: 8bit}\noptimizer: {name: sgd}", "precision.moments=8bit needs optimizer.name=adamw or adam, not sgd"},
         {"precision: {master: bf16}", "precision.master=bf16 needs precision.compute=bf16, not fp32"},
         {"precision: {loss_scale: static}\nparallel: {pipeline: pipedream, pp: 2}", "precision.loss_scale=static with parallel.pipeline=pipedream"},

@@ -2,10 +2,20 @@
 #include <jansson.h>
 
 #include "engine.h"
+#include "run/space/space.h"
 #include "train/loss_scale.h"
 
 /* Where kernels work: all tests run twice. */
 static orth_space space = ORTH_SPACE_HOST;
+
+/* Whose device is out of reach outside of instructions. */
+static orth_ctx *engine_ctx(int threads)
+{
+    static const orth_space_setup guarded = {.guards_device = true};
+    orth_ctx *ctx = test_ctx(threads);
+    ctx->spaces = &guarded;
+    return ctx;
+}
 
 typedef struct {
     int32_t *tokens, *targets, *doc;
@@ -108,7 +118,7 @@ static void check_case(orth_ctx *ctx, const char *name, const char *which, int m
 
 TEST(reference_kernels_give_the_gradients_of_pytorch)
 {
-    orth_ctx *ctx = test_ctx(1);
+    orth_ctx *ctx = engine_ctx(1);
     for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
         check_case(ctx, golden_cases[c], "main", 1, 1, ORTH_F32, orth_kernels_ref());
         check_case(ctx, golden_cases[c], "packed", 2, 8, ORTH_F32, orth_kernels_ref());
@@ -118,7 +128,7 @@ TEST(reference_kernels_give_the_gradients_of_pytorch)
 
 TEST(fast_kernels_give_the_gradients_of_pytorch)
 {
-    orth_ctx *ctx = test_ctx(2);
+    orth_ctx *ctx = engine_ctx(2);
     for (int bf16x6 = 0; bf16x6 <= test_has_bf16x6(); bf16x6++) {
         if (bf16x6)
             ctx->isa = ORTH_ISA_AMX_BF16X6;
@@ -134,7 +144,7 @@ TEST(fast_kernels_give_the_gradients_of_pytorch)
 
 TEST(bf16_is_nearer_to_fp32_than_pytorchs_own_bf16)
 {
-    orth_ctx *ctx = test_ctx(2);
+    orth_ctx *ctx = engine_ctx(2);
     for (orth_isa isa = ORTH_ISA_BASE; isa <= test_top_isa(); isa++) {
         ctx->isa = isa;
         for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
@@ -148,7 +158,7 @@ TEST(bf16_is_nearer_to_fp32_than_pytorchs_own_bf16)
 /* Three more bits: an eighth of the error that bf16 may have, a quarter of gradients, which without a scale may lose bits. */
 TEST(fp16_is_nearer_to_fp32_than_bf16)
 {
-    orth_ctx *ctx = test_ctx(2);
+    orth_ctx *ctx = engine_ctx(2);
     for (int c = 0; c < GOLDEN_NUM_CASES; c++)
         check_case(ctx, golden_cases[c], c % 2 ? "packed" : "main", 1, 8, ORTH_F16, orth_kernels_cpu());
     test_ctx_free(ctx);
@@ -184,7 +194,7 @@ static void check_logits(orth_ctx *ctx, const char *name, orth_dtype compute)
 
 TEST(logits_are_those_of_transformers)
 {
-    orth_ctx *ctx = test_ctx(2);
+    orth_ctx *ctx = engine_ctx(2);
     for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
         check_logits(ctx, golden_cases[c], ORTH_F32);
         check_logits(ctx, golden_cases[c], ORTH_BF16);
@@ -241,7 +251,7 @@ static void check_training(orth_ctx *ctx, const char *name, training *t)
 
 TEST(ten_adamw_steps_follow_pytorch)
 {
-    orth_ctx *ctx = test_ctx(2);
+    orth_ctx *ctx = engine_ctx(2);
     for (int c = 0; c < GOLDEN_NUM_CASES; c++) {
         golden g;
         golden_open(ctx, &g, golden_cases[c]);
@@ -273,7 +283,7 @@ static void read_numbers(const json_t *entry, const char *key, double out[10])
 
 TEST(ten_adamw_steps_with_parameter_groups_follow_pytorch)
 {
-    orth_ctx *ctx = test_ctx(2);
+    orth_ctx *ctx = engine_ctx(2);
     json_t *root = json_load_file(ORTH_TEST_DIR "/fixtures/groups.json", 0, NULL);
     const char *name;
     json_t *entry;
@@ -304,7 +314,7 @@ static orth_loss_scale scale_of(const json_t *words)
 /* Gradients overflow fp32 in some of the steps, whose updates are left out; the others are unscaled, clipped and counted as torch does. */
 TEST(adamw_steps_with_loss_scaling_follow_pytorch)
 {
-    orth_ctx *ctx = test_ctx(2);
+    orth_ctx *ctx = engine_ctx(2);
     json_t *root = json_load_file(ORTH_TEST_DIR "/fixtures/loss_scale.json", 0, NULL), *entry;
     const char *name;
     int num_cases = 0;
@@ -406,7 +416,7 @@ TEST(micro_batches_and_threads_do_not_change_a_bit)
         outcome first = {0};
         int parts = k % 2 ? 8 : 1;
         for (int j = 0; j < ORTH_COUNT(micros); j++) {
-            orth_ctx *ctx = test_ctx(threads[j % 4]);
+            orth_ctx *ctx = engine_ctx(threads[j % 4]);
             orth_model_config c = small_model(ctx, k % 3);
             outcome o = run_outcome(ctx, &c, 12, micros[j], 24, parts, compute, k % 2);
             if (j == 0) {
@@ -428,7 +438,7 @@ TEST(batches_that_are_no_power_of_two_do_not_change_a_bit)
 {
     static const int32_t totals[] = {1, 3, 5, 7, 9};
     for (int t = 0; t < ORTH_COUNT(totals); t++) {
-        orth_ctx *ctx = test_ctx(2);
+        orth_ctx *ctx = engine_ctx(2);
         orth_model_config c = small_model(ctx, t % 3);
         outcome a = run_outcome(ctx, &c, totals[t], 1, 17, 4, ORTH_F32, false);
         outcome b = run_outcome(ctx, &c, totals[t], totals[t], 17, 4, ORTH_F32, false);
@@ -442,7 +452,7 @@ TEST(batches_that_are_no_power_of_two_do_not_change_a_bit)
 
 TEST(planned_bytes_are_the_counted_bytes)
 {
-    orth_ctx *ctx = test_ctx(2);
+    orth_ctx *ctx = engine_ctx(2);
     for (int k = 0; k < 6; k++) {
         orth_model_config c = small_model(ctx, k % 3);
         orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = 1 + k % 2, .num_micro_batches = 3, .seq_len = 40,

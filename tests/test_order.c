@@ -27,7 +27,7 @@ static bool *find_before(const orth_program *p)
 
 static bool share_bytes(const orth_program *p, const orth_operand *a, const orth_operand *b)
 {
-    if (a->buffer < 0 || b->buffer < 0)
+    if (a->buffer < 0 || b->buffer < 0 || p->buffers[a->buffer].space != p->buffers[b->buffer].space)
         return false;
     const size_t x = p->buffers[a->buffer].offset + a->byte_offset, y = p->buffers[b->buffer].offset + b->byte_offset;
     const size_t n = orth_operand_bytes(a), m = orth_operand_bytes(b);

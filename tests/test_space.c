@@ -109,7 +109,9 @@ static bool can_read(const orth_region *r)
 
 TEST(memory_of_the_device_is_out_of_reach_unless_an_instruction_is_under_way)
 {
+    const orth_space_setup guarded = {.guards_device = true};
     orth_ctx *ctx = test_ctx(1);
+    ctx->spaces = &guarded;
     orth_region r = {0};
     const char seven = 7;
     char got = 0;

@@ -57,6 +57,7 @@ typedef struct {
 
 struct orth_pool;
 struct orth_progress;
+struct orth_space_setup;
 
 typedef struct orth_ctx {
     orth_error error;
@@ -65,6 +66,7 @@ typedef struct orth_ctx {
     struct orth_pool *pool;       /* this rank's compute threads; never NULL after orth_ctx_init */
     orth_log_sink log;
     orth_faults *faults;          /* NULL outside tests */
+    const struct orth_space_setup *spaces; /* where memory spaces are (run/space/space.h); NULL: as by default */
     struct orth_progress *progress; /* what this rank is doing (base/progress.h); NULL: nobody watches */
     /* The number of a signal that asks the program to end, 0: none; any thread may call. NULL: signals do
      * what they do by default. Long work outside of training steps asks (orth_ctx_check_stop). */

@@ -113,7 +113,7 @@ orth_status orth_file_read(orth_ctx *ctx, const char *path, char **out_text, siz
     return ORTH_OK;
 }
 
-static bool write_fault(orth_ctx *ctx)
+bool orth_file_write_fails(orth_ctx *ctx)
 {
     if (!ctx->faults)
         return false;
@@ -124,7 +124,7 @@ static bool write_fault(orth_ctx *ctx)
 static orth_status write_all(orth_ctx *ctx, int fd, const char *path, const void *bytes, size_t n)
 {
     const char *p = bytes;
-    if (write_fault(ctx)) {
+    if (orth_file_write_fails(ctx)) {
         errno = ENOSPC;
         return fail_errno(ctx, path, "write");
     }
@@ -246,7 +246,7 @@ static orth_status close_written(orth_ctx *ctx, orth_writer *w)
 orth_status orth_writer_commit(orth_ctx *ctx, orth_writer *w)
 {
     orth_status s = ORTH_OK;
-    if (write_fault(ctx)) {
+    if (orth_file_write_fails(ctx)) {
         errno = EIO;
         s = fail_errno(ctx, w->path, "sync");
     } else if (fsync_again(w->fd) != 0) {
@@ -289,7 +289,7 @@ orth_status orth_file_write(orth_ctx *ctx, const char *path, const void *bytes, 
 
 orth_status orth_file_append(orth_ctx *ctx, FILE *f, const char *path, const void *bytes, size_t num_bytes)
 {
-    if (write_fault(ctx))
+    if (orth_file_write_fails(ctx))
         errno = ENOSPC;
     else if (fwrite(bytes, 1, num_bytes, f) == num_bytes && fflush(f) == 0)
         return ORTH_OK;
@@ -366,7 +366,7 @@ orth_status orth_path_lock(orth_ctx *ctx, const char *dir, const char *what, int
 
 orth_status orth_path_rename(orth_ctx *ctx, const char *from, const char *to)
 {
-    if (write_fault(ctx)) {
+    if (orth_file_write_fails(ctx)) {
         errno = EIO;
         return fail_errno(ctx, to, "rename into place");
     }

@@ -44,6 +44,9 @@ orth_status orth_file_write(orth_ctx *ctx, const char *path, const void *bytes, 
 /* Appends to the open stream of `path` through the same door (metrics); ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
 orth_status orth_file_append(orth_ctx *ctx, FILE *f, const char *path, const void *bytes, size_t num_bytes);
 
+/* Whether an injected fault lets this write fail (ctx->faults->write). */
+bool orth_file_write_fails(orth_ctx *ctx);
+
 bool orth_path_exists(const char *path);
 bool orth_path_is_dir(const char *path);
 bool orth_path_is_empty_dir(const char *path);

@@ -213,6 +213,23 @@ static orth_status recompute_limit_is_of_auto(orth_ctx *ctx, const orth_config *
     return ORTH_OK;
 }
 
+static orth_status offload_has_what_it_speaks_of(orth_ctx *ctx, const orth_config *c)
+{
+    const char *name = orth_option_choice(ORTH_OPT_memory_offload_optimizer, (int)c->memory_offload_optimizer);
+    const bool none = c->memory_offload_optimizer == ORTH_memory_offload_optimizer_none;
+    const bool file = c->memory_offload_optimizer == ORTH_memory_offload_optimizer_file;
+    if (none && ORTH_CONFIG_IS_SET(c, memory, limit_device))
+        return BREAKS(ctx, c, memory_limit_device, memory_offload_optimizer,
+                      "memory.limit_device needs memory.offload_optimizer=host or file, not none: all memory is one, see memory.limit");
+    if (!file && ORTH_CONFIG_IS_SET(c, memory, limit_file))
+        return BREAKS(ctx, c, memory_limit_file, memory_offload_optimizer, "memory.limit_file needs memory.offload_optimizer=file, not %s",
+                      name);
+    if (!none && c->precision_moments == ORTH_precision_moments_8bit)
+        return BREAKS(ctx, c, memory_offload_optimizer, precision_moments, "memory.offload_optimizer=%s needs precision.moments=fp32 or bf16, "
+                      "not 8bit: pieces of a parameter would cut blocks that share a scale", name);
+    return ORTH_OK;
+}
+
 static orth_status full_attention_is_on_one_rank(orth_ctx *ctx, const orth_config *c)
 {
     if (c->model_attention != ORTH_model_attention_full || c->parallel_cp == 1)
@@ -270,7 +287,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
                  micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
         sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
-        recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto,
+        recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto, offload_has_what_it_speaks_of,
         inputs_are_split_where_all_ranks_have_them,
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, steps_or_epochs,
         masters_are_of_a_type_that_is_computed_in, moments_in_8_bits_are_two, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,

@@ -135,7 +135,8 @@ typedef struct {
         float lr_factor, decay_factor;  /* of the step's learning rate and weight decay */
         bool nesterov;
         bool stochastic;                /* what is kept in bf16 is rounded at random (kernels/round.h), */
-        orth_elem_place place;          /* and these are the elements */
+        orth_elem_place place;          /* and these are the elements; of a piece, param and first always say it */
+        int32_t piece, num_pieces;      /* of the rank's elements, which are updated piece by piece; 0 of 0: all at once */
     };
     struct {                            /* CALL */
         orth_group group;               /* who takes part */

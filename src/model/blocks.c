@@ -257,7 +257,7 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
     const orth_layer_builder local = orth_layer_begin(c, shape);
     *out = (orth_model_blocks){.ctx = ctx};
     out->spec = (orth_compile_spec){
-        .mode = shape->mode, .num_layers = (int32_t)c->layers, .compute = shape->compute, .types = shape->types, .space = shape->space,
+        .mode = shape->mode, .num_layers = (int32_t)c->layers, .compute = shape->compute, .types = shape->types, .space = shape->space, .offload = shape->offload,
         .num_micro_batches = shape->num_micro_batches, .num_seqs = shape->num_seqs, .seq_len = local.seq_len,
         .token_parts = local.token_parts, .shares = shape->mode == ORTH_MODE_TRAIN ? shape->shares : NULL,
         .optimizer = shape->optimizer, .nesterov = shape->nesterov, .cache_rows = shape->cache_rows,

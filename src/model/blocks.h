@@ -18,7 +18,8 @@ typedef struct {
     int32_t parts;                /* numerics.parts; 1 in fast mode */
     orth_dtype compute;
     orth_state_types types;
-    orth_space space;             /* where kernels work; tests put it elsewhere than in the host's memory */
+    orth_space space;             /* where kernels work */
+    orth_offload offload;         /* as in orth_compile_spec */
     bool doc_mask;                /* a doc_starts operand for attention */
     bool attention_full;          /* the materialised reference */
     int64_t cache_rows;           /* decoding: longest sequence */

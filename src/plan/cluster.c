@@ -6,6 +6,7 @@
 #include "plan/device_time.h"
 #include "plan/link_time.h"
 #include "program/ir/comm_call.h"
+#include "program/ir/cost.h"
 
 /* What the clock of the simulation asks: where the groups of the rank at hand lie. */
 typedef struct {
@@ -40,12 +41,28 @@ static double call_bytes(const orth_comm_call *c, int n)
     return elems * (double)orth_dtype_bytes(c->dtype);
 }
 
+/* A copy between memories, or an update by the host. */
+static bool is_offloaded(const orth_program *p, const orth_instr *n)
+{
+    const bool near = n->num_out == 0 || n->out[0].buffer < 0 || p->buffers[n->out[0].buffer].space == p->space;
+    return !near || (n->op == ORTH_OP_copy && p->buffers[n->in[0].buffer].space != p->space);
+}
+
+static double offloaded_seconds(const orth_hardware *h, const orth_program *p, const orth_instr *n)
+{
+    const double bytes = (double)orth_operand_bytes(&n->out[0]);
+    if (n->op != ORTH_OP_copy)
+        return orth_instr_cost(n).bytes / (1e9 * h->node_memory_GBps);
+    const bool file = p->buffers[n->in[0].buffer].space == ORTH_SPACE_FILE || p->buffers[n->out[0].buffer].space == ORTH_SPACE_FILE;
+    return bytes / (1e9 * (file ? h->node_file_GBps : h->node_host_GBps));
+}
+
 static double seconds(void *user, const orth_program *p, int32_t instr, int k, int rank, const orth_rank_groups *groups)
 {
     links *x = user;
     const orth_instr *n = &p->instrs[instr];
     if (!orth_op_is_comm(n->op))
-        return orth_device_seconds(x->h, n);
+        return is_offloaded(p, n) ? offloaded_seconds(x->h, p, n) : orth_device_seconds(x->h, n);
     const orth_group g = n->attr.group;
     const orth_comm_call call = orth_instr_call(n, instr, k, groups->size[g]);
     orth_link_place place = *place_of(x, rank, g);
@@ -69,11 +86,12 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_c
     for (int r = 0; r < n; r++) {
         const orth_rank_time *t = &p->ranks[r].time;
         p->ranks[r].limit_bytes = limit;
-        p->ranks[r].fits = p->ranks[r].total_bytes <= limit;
-        if (p->ranks[r].total_bytes > p->ranks[c->worst_rank].total_bytes)
+        p->ranks[r].fits = p->ranks[r].device_bytes <= limit;
+        if (p->ranks[r].device_bytes > p->ranks[c->worst_rank].device_bytes)
             c->worst_rank = r;
         c->compute_s += (t->compute_s - t->update_s) / n;
         c->update_s += t->update_s / n;
+        c->move_s += t->move_s / n;
         c->wait_s += t->wait_s / n;
         for (int g = 0; g < ORTH_NUM_GROUPS; g++)
             c->exposed_s[g] += t->comm_by_group[g] / n;
@@ -81,7 +99,7 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_c
     orth_plan_price_total(&p->total, p->ranks, n, peak * n);
     p->total.fits = p->ranks[c->worst_rank].fits;
     p->total.limit_bytes = limit;
-    p->total.worst_bytes = p->ranks[c->worst_rank].total_bytes;
+    p->total.worst_bytes = p->ranks[c->worst_rank].device_bytes;
     c->step_s = p->total.time.step_s;
     c->tokens_per_s = (double)p->total.tokens / c->step_s;
     c->mfu = p->total.cost.model_flops / c->step_s / (peak * n);
@@ -181,10 +199,12 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     const orth_plan *w = &p->ranks[c->worst_rank];
     const double s = c->step_s;
     orth_text_addf(ctx, t, "%s %.2f GiB on rank %d, the worst, of %.2f GiB (%.1f of the device, %.1f reserved)\n",
-                   w->fits ? "fits          " : "does not fit: ", gib(w->total_bytes), c->worst_rank, gib(w->limit_bytes),
+                   w->fits ? "fits          " : "does not fit: ", gib(w->device_bytes), c->worst_rank, gib(w->limit_bytes),
                    h->device_memory_GiB, h->device_reserved_GiB);
     orth_text_addf(ctx, t, "step           %.6g s (estimate): computing %.1f %%, update %.1f %%, waiting %.1f %%, ", s,
                    100 * c->compute_s / s, 100 * c->update_s / s, 100 * c->wait_s / s);
+    if (c->move_s > 0)
+        orth_text_addf(ctx, t, "exposed copies %.1f %%, ", 100 * c->move_s / s);
     add_exposed(ctx, t, c);
     orth_text_addf(ctx, t, "\nspeed          %.6g tokens/s, %.5g a device; MFU %.3f, HFU %.3f\n", c->tokens_per_s,
                    c->tokens_per_s / p->num_ranks, c->mfu, c->hfu);
@@ -192,6 +212,13 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     add_goodput(ctx, t, "goodput       ", &c->goodput);
     add_goodput(ctx, t, "goodput (spot)", &c->spot_goodput);
     orth_text_addf(ctx, t, "cluster        %d x %s, %.0f a node\n", p->num_ranks, h->device_name, h->node_devices);
+}
+
+/* With offload, only what is on the device. */
+static size_t device_class(const orth_plan *p, orth_class c)
+{
+    const bool offloads = orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0;
+    return offloads ? p->memory.of[ORTH_SPACE_DEVICE][c] : orth_memory_of_class(&p->memory, c);
 }
 
 /* A row for each pipeline stage: the rank of it that needs the most. */
@@ -206,14 +233,14 @@ static void add_memory(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
         int worst = -1;
         for (int r = 0; r < p->num_ranks; r++)
             if (orth_mesh_coord(&p->partition.mesh, r, ORTH_AXIS_PP) == stage &&
-                (worst < 0 || p->ranks[r].total_bytes > p->ranks[worst].total_bytes))
+                (worst < 0 || p->ranks[r].device_bytes > p->ranks[worst].device_bytes))
                 worst = r;
         char name[48];
         snprintf(name, sizeof name, "stage %d, rank %d%s", stage, worst, worst == c->worst_rank ? ", worst" : "");
         orth_text_addf(ctx, t, "  %-28s", name);
         for (int k = 0; k < ORTH_NUM_CLASSES; k++)
-            orth_text_addf(ctx, t, " %11.3f", gib(orth_memory_of_class(&p->ranks[worst].memory, (orth_class)k)));
-        orth_text_addf(ctx, t, " %11.3f\n", gib(p->ranks[worst].total_bytes));
+            orth_text_addf(ctx, t, " %11.3f", gib(device_class(&p->ranks[worst], (orth_class)k)));
+        orth_text_addf(ctx, t, " %11.3f\n", gib(p->ranks[worst].device_bytes));
     }
 }
 

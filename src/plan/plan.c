@@ -8,6 +8,8 @@
 static void count_bytes(orth_plan *plan, const orth_program *p)
 {
     plan->total_bytes = orth_program_bytes(p);
+    plan->device_bytes = p->space_bytes[p->space];
+    plan->file_bytes = p->space_bytes[ORTH_SPACE_FILE];
     plan->lower_bound_bytes = p->lower_bound;
     for (int s = 0; s < ORTH_NUM_SPACES; s++)
         plan->arenas[s] = (orth_arena_use){p->transient_offset[s], p->transient_offset[s] + p->peak_bytes[s], p->space_bytes[s]};
@@ -46,27 +48,53 @@ static size_t limited_bytes(const orth_plan *p)
 }
 
 /* The unit in which both sides of a comparison show digits. */
-static double unit_of(const orth_plan *p, const char **name)
+static double unit_for(size_t bytes, size_t limit, const char **name)
 {
-    bool small = limited_bytes(p) < (size_t)10 << 30 || p->limit_bytes < (size_t)1 << 30;
+    bool small = bytes < (size_t)10 << 30 || limit < (size_t)1 << 30;
     *name = small ? "MiB" : "GiB";
     return small ? 0x1p20 : 0x1p30;
 }
 
-static void reasons(const orth_plan *p, char *out, size_t n)
+static double unit_of(const orth_plan *p, const char **name)
+{
+    return unit_for(limited_bytes(p), p->limit_bytes, name);
+}
+
+static bool exceeds(size_t bytes, size_t limit)
+{
+    return limit > 0 && bytes > limit;
+}
+
+static bool all_fits(const orth_plan *p)
+{
+    return !exceeds(p->total_bytes, p->limit_bytes) && !exceeds(p->device_bytes, p->device_limit_bytes) &&
+           !exceeds(p->file_bytes, p->file_limit_bytes);
+}
+
+/* Of one space, if that is too small. */
+static bool space_reason(const char *what, size_t bytes, size_t limit, char *out, size_t n)
 {
     const char *unit;
-    double u = unit_of(p, &unit);
+    const double u = unit_for(bytes, limit, &unit);
+    if (exceeds(bytes, limit))
+        snprintf(out, n, "%.2f %s planned%s exceed the limit of %.2f %s", (double)bytes / u, unit, what, (double)limit / u, unit);
+    return exceeds(bytes, limit);
+}
+
+static void reasons(const orth_plan *p, char *out, size_t n)
+{
     out[0] = '\0';
-    if (!p->fits)
-        snprintf(out, n, "%.2f %s planned%s exceed the limit of %.2f %s", (double)limited_bytes(p) / u, unit,
-                 p->worst_bytes ? " on the rank that needs the most" : "", (double)p->limit_bytes / u, unit);
+    if (p->fits || space_reason(p->worst_bytes ? " on the rank that needs the most" : "", limited_bytes(p), p->limit_bytes, out, n) ||
+        space_reason(" in the device memory of a rank", p->device_bytes, p->device_limit_bytes, out, n))
+        return;
+    space_reason(" in files", p->file_bytes, p->file_limit_bytes, out, n);
 }
 
 orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens, size_t limit_bytes)
 {
     orth_plan sum = {.limit_bytes = limit_bytes, .tokens = tokens, .num_elems = plans[0].num_elems,
-                     .recomputed = plans[0].recomputed};
+                     .recomputed = plans[0].recomputed, .device_limit_bytes = plans[0].device_limit_bytes,
+                     .file_limit_bytes = plans[0].file_limit_bytes};
     for (int k = 0; k < num_ranks; k++) {
         for (int s = 0; s < ORTH_NUM_SPACES; s++)
             for (int c = 0; c < ORTH_NUM_CLASSES; c++)
@@ -74,13 +102,15 @@ orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens,
         for (int o = 0; o < ORTH_NUM_OUTSIDE; o++)
             sum.outside.of[o] += plans[k].outside.of[o];
         sum.total_bytes += plans[k].total_bytes;
+        sum.device_bytes = ORTH_MAX(sum.device_bytes, plans[k].device_bytes);
+        sum.file_bytes += plans[k].file_bytes;
         sum.lower_bound_bytes += plans[k].lower_bound_bytes;
         sum.cost.model_flops += plans[k].cost.model_flops;
         sum.cost.hardware_flops += plans[k].cost.hardware_flops;
         sum.cost.bytes += plans[k].cost.bytes;
         orth_traffic_add(&sum.traffic, &plans[k].traffic);
     }
-    sum.fits = limit_bytes == 0 || sum.total_bytes <= limit_bytes;
+    sum.fits = all_fits(&sum);
     return sum;
 }
 
@@ -91,19 +121,23 @@ void orth_plan_price_total(orth_plan *total, const orth_plan *ranks, int num_ran
     for (int r = 0; r < num_ranks; r++) {
         total->time.compute_s += ranks[r].time.compute_s / num_ranks;
         total->time.comm_s += ranks[r].time.comm_s / num_ranks;
+        total->time.move_s += ranks[r].time.move_s / num_ranks;
         total->time.wait_s += ranks[r].time.wait_s / num_ranks;
     }
 }
 
-#define TIME_JSON_MAX 192
+#define TIME_JSON_MAX 224
 
 /* ", "time": {...}"; nothing if it was not priced. */
 static void time_json(const orth_rank_time *t, char out[TIME_JSON_MAX])
 {
     out[0] = '\0';
+    char copies[48] = "";
+    if (t->move_s > 0)
+        snprintf(copies, sizeof copies, "\"exposed_copies_s\": %.9g, ", t->move_s);
     if (t->step_s > 0)
-        snprintf(out, TIME_JSON_MAX, ", \"time\": {\"step_s\": %.9g, \"compute_s\": %.9g, \"exposed_comm_s\": %.9g, "
-                 "\"bubble_fraction\": %.9g}", t->step_s, t->compute_s, t->comm_s, t->wait_s / t->step_s);
+        snprintf(out, TIME_JSON_MAX, ", \"time\": {\"step_s\": %.9g, \"compute_s\": %.9g, \"exposed_comm_s\": %.9g, %s"
+                 "\"bubble_fraction\": %.9g}", t->step_s, t->compute_s, t->comm_s, copies, t->wait_s / t->step_s);
 }
 
 /* "{...}, {...}": an object per rank. */
@@ -153,10 +187,28 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
                    ", \"memory_lower_bound\": %zu, \"memory_limit\": %zu, \"fits\": %s, \"reasons\": [%s%s%s]%s",
                    comm, sent, time, rates, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
                    why[0] ? "\"" : "", why, why[0] ? "\"" : "", cost);
+    if (orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0)
+        orth_text_addf(ctx, &text, ", \"device\": {\"bytes\": %zu, \"limit\": %zu}, \"file\": {\"bytes\": %zu, \"limit\": %zu}", p->device_bytes,
+                       p->device_limit_bytes, p->file_bytes, p->file_limit_bytes);
     if (p->peaks)
         orth_text_addf(ctx, &text, ", \"live_at_peak\": [%s]", p->peaks);
     orth_text_add(ctx, &text, "}\n");
     return orth_text_take(ctx, &text);
+}
+
+/* Where something is offloaded: each space against its limit. */
+static void add_space_rows(orth_ctx *ctx, orth_text *t, const orth_plan *p)
+{
+    const struct {
+        const char *name;
+        size_t bytes, limit;
+    } rows[] = {{"device memory of a rank", p->device_bytes, p->device_limit_bytes}, {"files", p->file_bytes, p->file_limit_bytes}};
+    for (int k = 0; k < ORTH_COUNT(rows) && orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0; k++) {
+        if (rows[k].bytes == 0)
+            continue;
+        orth_text_addf(ctx, t, "%s: %zu B", rows[k].name, rows[k].bytes);
+        orth_text_addf(ctx, t, rows[k].limit ? " of %zu B\n" : "\n", rows[k].limit);
+    }
 }
 
 char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
@@ -166,13 +218,15 @@ char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
     reasons(p, why, sizeof why);
     if (num_ranks > 1)
         snprintf(whose, sizeof whose, "all %d ranks together", num_ranks);
-    char time[256] = "";
+    char time[320] = "", copies[48] = "";
     const orth_rank_time *t = &p->time;
+    if (t->move_s > 0)
+        snprintf(copies, sizeof copies, "exposed copies %.1f %%, ", 100 * t->move_s / t->step_s);
     if (t->step_s > 0)
-        snprintf(time, sizeof time, "time a step    %14.6f s %s%s: computing %.1f %%, exposed communication %.1f %%, "
+        snprintf(time, sizeof time, "time a step    %14.6f s %s%s: computing %.1f %%, exposed communication %.1f %%, %s"
                  "waiting %.1f %%\n               %14.1f tokens/s, MFU %.3f\n", t->step_s, p->times_of ? "by the times of " : "at measured peaks",
                  p->times_of ? p->times_of : "", 100 * t->compute_s / t->step_s,
-                 100 * t->comm_s / t->step_s, 100 * t->wait_s / t->step_s, (double)p->tokens / t->step_s,
+                 100 * t->comm_s / t->step_s, copies, 100 * t->wait_s / t->step_s, (double)p->tokens / t->step_s,
                  p->cost.model_flops / t->step_s / p->peak_flops);
     orth_text_addf(ctx, &text, "parameters     %14" PRId64 "\ntokens a step  %14" PRId64 "\nFLOPs a step   %14.4e model, %.4e hardware "
                    "(%.4e per token)\n%s", p->num_elems, p->tokens, p->cost.model_flops, p->cost.hardware_flops,
@@ -182,6 +236,7 @@ char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
     orth_memory_add_rows(ctx, &text, &p->memory, whose);
     orth_text_addf(ctx, &text, "  %-12s %14zu B %9.3f GiB (lower bound %.3f GiB)\n%s%s\n", "total", p->total_bytes, gib(p->total_bytes),
                    gib(p->lower_bound_bytes), p->fits ? "fits" : "does not fit: ", why);
+    add_space_rows(ctx, &text, p);
     orth_text_add(ctx, &text, "outside of the arenas");
     for (int k = 0; k < ORTH_NUM_OUTSIDE; k++)
         orth_text_addf(ctx, &text, "%s %s %zu B", k ? "," : ":", orth_outside_name((orth_outside_kind)k), p->outside.of[k]);
@@ -195,8 +250,10 @@ orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *p)
         return ORTH_OK;
     char why[256];
     reasons(p, why, sizeof why);
-    if (p->worst_bytes)
-        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: %s", why);
+    if (p->worst_bytes || !exceeds(p->total_bytes, p->limit_bytes))
+        return ORTH_FAIL(ctx, exceeds(p->file_bytes, p->file_limit_bytes) ? ORTH_ERR_NOSPACE : ORTH_ERR_NOMEM, "the run does not fit: %s%s",
+                         why, p->worst_bytes ? "" : exceeds(p->device_bytes, p->device_limit_bytes) ? " (memory.limit_device); nothing was allocated"
+                                                                                   : " (memory.limit_file); nothing was allocated");
     const char *unit;
     char classes[256];
     const double u = unit_of(p, &unit);

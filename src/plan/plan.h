@@ -15,7 +15,10 @@ typedef struct {
     orth_memory memory;        /* arenas, and on rank 0 what saves checkpoints */
     orth_arena_use arenas[ORTH_NUM_SPACES]; /* of one rank, not of totals */
     orth_outside outside;      /* what the rank has besides, which `total_bytes` and `fits` leave out */
-    size_t total_bytes;        /* sum of `memory` */
+    size_t total_bytes;        /* sum of `memory` without files */
+    size_t device_bytes;       /* of a rank, of totals the rank with the most: where its kernels work, which is all without offload */
+    size_t file_bytes;         /* in files */
+    size_t device_limit_bytes, file_limit_bytes; /* what they may be: of each rank, and of all together; 0: not known */
     size_t lower_bound_bytes;  /* what no placement could go below */
     size_t limit_bytes;        /* what it may take; 0: not known */
     size_t worst_bytes;        /* of totals whose limit is that of each rank: of the rank that needs the most; else 0 */

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/pages.h"
 #include "base/pool.h"
+#include "base/scratch.h"
 #include "kernels/gemm_chain.h"
 
 #if defined(__x86_64__)
@@ -236,4 +238,33 @@ orth_status orth_probe_matmul_peak(orth_ctx *ctx, double *rate, bool bf16, doubl
         ORTH_TRY(best_rate(ctx, &tiles, ORTH_PROBE_AMX, seconds));
     *rate = ORTH_MAX(*rate, ORTH_MAX(dots, pieces ? tiles / ORTH_BF16X6 : tiles));
     return ORTH_OK;
+}
+
+#define FILE_BYTES ((size_t)32 << 20)
+
+static orth_status time_file(orth_ctx *ctx, double *rate, const orth_scratch *s, char *bytes)
+{
+    memset(bytes, 1, FILE_BYTES);
+    const int64_t begin = orth_clock_ns();
+    ORTH_TRY(orth_scratch_write(ctx, s, 0, bytes, FILE_BYTES));
+    ORTH_TRY(orth_scratch_sync(ctx, s));
+    const int64_t written = orth_clock_ns();
+    ORTH_TRY(orth_scratch_read(ctx, s, 0, bytes, FILE_BYTES));
+    const int64_t slower = ORTH_MAX(written - begin, orth_clock_ns() - written);
+    *rate = 1e9 * (double)FILE_BYTES / (double)ORTH_MAX(slower, 1);
+    return ORTH_OK;
+}
+
+orth_status orth_probe_file(orth_ctx *ctx, double *rate, const char *dir)
+{
+    orth_scratch s;
+    void *bytes;
+    ORTH_TRY(orth_pages_map(ctx, &bytes, FILE_BYTES));
+    orth_status status = orth_scratch_open(ctx, &s, dir, FILE_BYTES);
+    if (status == ORTH_OK) {
+        status = time_file(ctx, rate, &s, bytes);
+        orth_scratch_close(&s);
+    }
+    orth_pages_unmap(bytes, FILE_BYTES);
+    return status;
 }

@@ -24,6 +24,10 @@ const char *orth_probe_name(orth_probe kind);   /* "fp32 FMA", ... */
 orth_status orth_probe_measure(orth_ctx *ctx, double *rate, orth_probe kind, int num_threads,
                                double seconds);
 
+/* Bytes/s to a file in `dir` (base/scratch.h) until they are on the device, and back: the slower. What the probe writes takes a
+ * fraction of a second on a disk of 100 MB/s. ORTH_ERR_IO, ORTH_ERR_NOSPACE, ORTH_ERR_NOMEM. */
+orth_status orth_probe_file(orth_ctx *ctx, double *rate, const char *dir);
+
 /* The best rate for matrix products whose operands are bf16 (or fp32) at ctx->isa, on all threads of the pool. */
 orth_status orth_probe_matmul_peak(orth_ctx *ctx, double *rate, bool bf16, double seconds);
 

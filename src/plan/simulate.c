@@ -21,6 +21,8 @@ double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, 
     const orth_instr *n = &p->instrs[instr];
     if (!orth_op_is_comm(n->op)) {
         const orth_cost c = orth_instr_cost(n);
+        if (n->op == ORTH_OP_copy && (p->buffers[n->in[0].buffer].space == ORTH_SPACE_FILE || p->buffers[n->out[0].buffer].space == ORTH_SPACE_FILE))
+            return (double)orth_operand_bytes(&n->out[0]) / r->file_bytes;
         return fmax(c.hardware_flops / r->flops, c.bytes / r->bytes);
     }
     const orth_comm_call call = orth_instr_call(n, instr, k, groups->size[n->attr.group]);
@@ -71,6 +73,12 @@ static orth_status find_groups(simulation *x)
 
 /* ---- programs ---- */
 
+/* A copy beside computing. */
+static bool is_move(const orth_program *p, const orth_instr *n)
+{
+    return n->queue > 0 && orth_queue_moves(&p->queues[n->queue]);
+}
+
 static void add_compute(digest *d)
 {
     d->compute = d->waits.after;
@@ -92,6 +100,10 @@ static orth_status make_digest(simulation *x, int rank, digest **out)
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         orth_wait_list_add_events(l, p, i);
+        if (is_move(p, n)) {
+            orth_wait_list_add_move(l, p, i, x->seconds(x->user, p, i, 0, rank, &x->groups[rank]));
+            continue;
+        }
         if (!orth_op_is_comm(n->op)) {
             const double s = x->seconds(x->user, p, i, 0, rank, &x->groups[rank]);
             l->after += s;
@@ -128,7 +140,7 @@ static void time_computing(simulation *x, int rank, const orth_program *p, diges
     const int32_t end = k < l->num_calls ? l->calls[k].instr : of->num_instrs;
     *sum = 0;
     for (int32_t i = k > 0 ? l->calls[k - 1].instr : 0; i < end; i++)
-        if (!orth_op_is_comm(p->instrs[i].op))
+        if (!orth_op_is_comm(p->instrs[i].op) && !is_move(p, &p->instrs[i]))
             *sum += x->seconds(x->user, p, i, 0, rank, &x->groups[rank]);
 }
 
@@ -139,9 +151,10 @@ static void time_own(simulation *x, int rank, const orth_program *p, digest *d)
     for (int32_t at = 0, done = -1; at < p->num_own; at++) {
         const int32_t i = p->own[at], k = first_call_from(l, i);
         const orth_instr *n = &p->instrs[i];
-        for (int j = 0; orth_op_is_comm(n->op) && j < orth_instr_num_calls(n); j++)
+        const int num = is_move(p, n) ? 1 : orth_op_is_comm(n->op) ? orth_instr_num_calls(n) : 0;
+        for (int j = 0; j < num; j++)
             l->calls[k + j].seconds = x->seconds(x->user, p, i, j, rank, &x->groups[rank]);
-        if (!orth_op_is_comm(n->op) && k != done)
+        if (num == 0 && !orth_op_is_comm(n->op) && k != done)
             time_computing(x, rank, p, d, done = k);
     }
     add_compute(d);
@@ -218,7 +231,7 @@ static orth_status run(simulation *x, bool keep_ends)
     }
     for (int r = 0; r < x->num_ranks; r++) {
         const orth_rank_waits *w = waits_of(x, r);
-        x->times[r] = (orth_rank_time){.step_s = step, .compute_s = x->digests[r]->compute, .comm_s = w->comm_s,
+        x->times[r] = (orth_rank_time){.step_s = step, .compute_s = x->digests[r]->compute, .comm_s = w->comm_s, .move_s = w->move_s,
                                        .wait_s = w->wait_s + (step - w->now), .update_s = x->digests[r]->update};
         memcpy(x->times[r].comm_by_group, w->comm_by_group, sizeof w->comm_by_group);
     }
@@ -240,10 +253,11 @@ static orth_status fill_clock(simulation *x, int rank, int64_t *clock)
         for (; k < l->num_calls && l->calls[k].instr == i && l->calls[k].count > 0; k++)
             now = w->ends[k];
         double begin = now, end = now;
-        if (!orth_op_is_comm(r.program->instrs[i].op))
+        if (!orth_op_is_comm(r.program->instrs[i].op) && !is_move(r.program, &r.program->instrs[i]))
             now = end = begin + x->seconds(x->user, r.program, i, 0, rank, &x->groups[rank]);
         for (; k < l->num_calls && l->calls[k].instr == i; k++) {
             end = w->ends[k];
+            begin = l->calls[k].group == ORTH_WAIT_MOVES ? end - l->calls[k].seconds : begin;
             now = l->calls[k].queue == 0 ? end : now;
         }
         orth_clock_set(clock, i, llround(1e9 * begin), llround(1e9 * end));

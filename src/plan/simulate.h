@@ -18,18 +18,20 @@ typedef double (*orth_seconds_fn)(void *user, const orth_program *p, int32_t ins
 typedef struct {
     double flops;    /* FLOP/s */
     double bytes;    /* bytes/s to and from memory, read plus written */
+    double file_bytes; /* bytes/s to and from files */
 } orth_rates;
 /* An orth_seconds_fn on orth_rates: an instruction takes its operations at the peak or its bytes at the rate of
  * copying, whichever is longer: no kernel is faster, real ones are slower. What a rank sends or receives is read
  * once and written once. */
 double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, int k, int rank, const orth_rank_groups *groups);
 
-/* compute_s + comm_s + wait_s = step_s, the same on all ranks. */
+/* compute_s + comm_s + move_s + wait_s = step_s, the same on all ranks. */
 typedef struct {
     double step_s;
     double compute_s;
     double comm_s;   /* held by a call after it has begun: communication that is not hidden */
     double wait_s;   /* held before it began, and after the rank's end: bubble, imbalance */
+    double move_s;   /* held by copies between memory spaces */
     double update_s; /* of compute_s, what the update takes */
     double comm_by_group[ORTH_NUM_GROUPS];  /* comm_s by whose call it was */
 } orth_rank_time;

@@ -49,7 +49,7 @@ static void follow_instructions(counting *x)
         for (int k = 0; k < n->num_out; k++)
             if (n->out[k].buffer >= 0)
                 give(x, i, end, n->out[k].buffer, c->out[k].data, orth_tensor_bytes(&c->out[k]));
-        if (!orth_op_is_comm(n->op))
+        if (!orth_op_is_comm(n->op) && c->workspace)
             give(x, i, end, p->workspace, c->workspace, p->buffers[p->workspace].bytes);
     }
 }

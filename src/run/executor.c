@@ -1,7 +1,6 @@
 /* executor.c -- see executor.h. */
 #include <inttypes.h>
 
-#include "base/pages.h"
 #include "run/executor_impl.h"
 
 orth_region *executor_place_of(const orth_executor *e, int32_t buffer, size_t *at)
@@ -94,8 +93,10 @@ static orth_status resolve_all(orth_ctx *ctx, orth_executor *e)
         const orth_instr *n = &e->p->instrs[i];
         orth_op_call *c = &e->calls[i];
         *c = (orth_op_call){.in = t, .out = t + n->num_in, .num_in = n->num_in, .num_out = n->num_out,
-                            .attr = &n->attr, .workspace = scratch->base + at};
+                            .attr = &n->attr};
         e->spaces[i] = executor_spaces_of(e->p, n);
+        if (e->spaces[i] >> e->p->buffers[e->p->workspace].space & 1) /* kernels of other spaces have none */
+            c->workspace = scratch->base + at;
         for (int k = 0; k < n->num_in; k++)
             ORTH_TRY(resolve(ctx, e, t++, &n->in[k]));
         for (int k = 0; k < n->num_out; k++)
@@ -171,6 +172,8 @@ orth_status orth_executor_create(orth_ctx *ctx, orth_executor **out, const orth_
         s = resolve_all(ctx, e);
     if (s == ORTH_OK)
         s = executor_number_calls(ctx, e);
+    if (s == ORTH_OK)
+        s = executor_open_moves(ctx, e);
     if (s != ORTH_OK) {
         orth_executor_destroy(ctx, e);
         return s;
@@ -188,6 +191,7 @@ void orth_executor_destroy(orth_ctx *ctx, orth_executor *e)
 {
     if (!e)
         return;
+    executor_close_moves(ctx, e);
     for (int s = 0; s < ORTH_NUM_SPACES; s++)
         orth_region_unmap(&e->own[s]);
     orth_mem_free(ctx, e->spaces);
@@ -226,5 +230,5 @@ orth_status orth_executor_counted_above(orth_ctx *ctx, const orth_executor *e, s
 
 size_t orth_executor_touched_bytes(const orth_executor *e, orth_space s)
 {
-    return orth_pages_touched_bytes(e->own[s].base, e->own[s].bytes);
+    return e->own[s].ops ? e->own[s].ops->touched(&e->own[s]) : 0;
 }

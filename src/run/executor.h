@@ -54,7 +54,7 @@ orth_status orth_executor_counted(orth_ctx *ctx, const orth_executor *e, orth_co
  * there. They are to be added to the lender's activations. ORTH_ERR_NOMEM. */
 orth_status orth_executor_counted_above(orth_ctx *ctx, const orth_executor *e, size_t above[ORTH_NUM_SPACES]);
 
-/* Bytes of the pages of its own arena in a space that are in memory (base/pages.h). */
+/* Bytes of the pages of its own arena in a space that are in memory (base/pages.h); of a file, bytes of the disk that it takes. */
 size_t orth_executor_touched_bytes(const orth_executor *e, orth_space s);
 
 /* Time that the thread of the last step spent on communication, by group: in calls in the queue of computing, in starting

@@ -4,6 +4,7 @@
  *   step.c       the loop over a step: events, then the instruction
  *   shuffle.c    the same in other orders, for tests
  *   calls.c      an instruction as calls of its communicator
+ *   moves.c      copies between memory spaces beside the loop
  *   spaces.c     an instruction in its memory spaces
  *   nonfinite.c  the first result that is no number; instructions in words
  */
@@ -32,6 +33,7 @@ struct orth_executor {
     int32_t *list;             /* instructions of queue q, in order, from first[q] on */
     int32_t first[ORTH_MAX_QUEUES + 1];
     int32_t complete[ORTH_MAX_QUEUES]; /* instructions of each queue that are known to be */
+    struct executor_moves *moves; /* NULL: the program has no queues of copies */
     orth_request *requests;    /* [num_instrs] of the last call of those in other queues than that of computing */
     int64_t *clock, *held;     /* [orth_clock_length], [num_instrs]: see executor.h */
     int64_t now;               /* when the thread went on last */
@@ -48,6 +50,18 @@ orth_region *executor_place_of(const orth_executor *e, int32_t buffer, size_t *a
 orth_status executor_number_calls(orth_ctx *ctx, orth_executor *e);
 /* Makes the calls of instruction i: returns when they are complete or, with `request`, starts them; *request is that of the last. */
 orth_status executor_call(orth_ctx *ctx, orth_executor *e, int32_t i, orth_request *request);
+
+/* ---- moves.c ---- */
+
+bool executor_is_move(const orth_executor *e, int32_t i);
+orth_status executor_open_moves(orth_ctx *ctx, orth_executor *e);
+void executor_close_moves(orth_ctx *ctx, orth_executor *e);
+void executor_begin_moves(orth_executor *e);
+/* Copy i, the next of its queue, may begin as far as computing and communicators are concerned. */
+void executor_post_move(orth_executor *e, int32_t i);
+/* Whether `count` copies of a queue are done, in this step; waits until they are. The first error of any copy. */
+bool executor_move_is_done(const orth_executor *e, int32_t queue, int32_t count);
+orth_status executor_wait_move(orth_ctx *ctx, orth_executor *e, int32_t queue, int32_t count);
 
 /* ---- spaces.c ---- */
 

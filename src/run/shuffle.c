@@ -19,6 +19,11 @@ typedef struct {
     bool late;
 } shuffle;
 
+static bool is_started(const orth_executor *e, int32_t i)
+{
+    return orth_op_is_comm(e->p->instrs[i].op) || executor_is_move(e, i);
+}
+
 static bool may_begin(const shuffle *s, int32_t q)
 {
     const orth_executor *e = s->e;
@@ -38,18 +43,20 @@ static bool may_tell(const shuffle *s, int32_t q)
         return false;
     const int32_t i = executor_instr_of(e, q, e->complete[q]);
     const orth_instr *n = &e->p->instrs[i];
+    if (executor_is_move(e, i))
+        return executor_move_is_done(e, q, e->complete[q] + 1);
     return !orth_op_is_comm(n->op) || orth_comm_is_complete(e->comms[n->attr.group], e->requests[i]);
 }
 
 static orth_status begin(orth_ctx *ctx, shuffle *s, int32_t q)
 {
     const int32_t i = executor_instr_of(s->e, q, s->begun[q]++);
-    return orth_op_is_comm(s->e->p->instrs[i].op) ? executor_start(ctx, s->e, i) : executor_do(ctx, s->e, i);
+    return is_started(s->e, i) ? executor_start(ctx, s->e, i) : executor_do(ctx, s->e, i);
 }
 
 static orth_status tell(orth_ctx *ctx, shuffle *s, int32_t q)
 {
-    if (orth_op_is_comm(s->e->p->instrs[executor_instr_of(s->e, q, s->e->complete[q])].op))
+    if (is_started(s->e, executor_instr_of(s->e, q, s->e->complete[q])))
         return executor_complete_next(ctx, s->e, q);
     s->e->complete[q]++;
     return ORTH_OK;

@@ -3,7 +3,7 @@
 
 uint8_t executor_spaces_of(const orth_program *p, const orth_instr *n)
 {
-    int bits = orth_op_is_comm(n->op) ? 0 : 1 << p->buffers[p->workspace].space;
+    int bits = 0;
     for (int k = 0; k < n->num_in; k++)
         bits |= n->in[k].buffer < 0 ? 0 : 1 << p->buffers[n->in[k].buffer].space;
     for (int k = 0; k < n->num_out; k++)

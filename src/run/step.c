@@ -2,7 +2,8 @@
  *
  * One thread issues the instructions of all queues in the order of the list, as the host of a GPU does with streams. What is in the
  * queue of computing is complete when the loop goes on. A call in another queue is only started: its communicator makes it beside
- * the loop, those of one queue one after the other. An event is waited for where the first instruction needs it.
+ * the loop, those of one queue one after the other. An event is waited for where the first instruction needs it. Copies between
+ * spaces are made beside the loop, too (moves.c).
  *
  * So when an instruction is issued, all before it in the queue of computing are complete, and all events that any instruction
  * before it has waited for.
@@ -51,6 +52,11 @@ orth_status executor_start(orth_ctx *ctx, orth_executor *e, int32_t i)
     const int64_t begin = e->now;
     show_instr(ctx, i);
     e->ran[i] = 1;
+    if (executor_is_move(e, i)) {
+        executor_post_move(e, i);
+        note_held(e, i);
+        return ORTH_OK;
+    }
     ORTH_TRY(executor_enter(ctx, e, i));
     e->requests[i] = 0;
     const orth_status s = executor_call(ctx, e, i, &e->requests[i]);
@@ -65,6 +71,11 @@ orth_status executor_complete_next(orth_ctx *ctx, orth_executor *e, int32_t q)
 {
     const int32_t i = executor_instr_of(e, q, e->complete[q]);
     show_instr(ctx, i);
+    if (executor_is_move(e, i)) {
+        const orth_status moved = executor_wait_move(ctx, e, q, ++e->complete[q]);
+        note_held(e, i);
+        return moved;
+    }
     const orth_status s = orth_comm_wait(ctx, e->comms[e->p->instrs[i].attr.group], e->requests[i]);
     executor_leave(e, i);
     e->complete[q]++;
@@ -76,8 +87,9 @@ orth_status executor_complete_next(orth_ctx *ctx, orth_executor *e, int32_t q)
 orth_status executor_issue(orth_ctx *ctx, orth_executor *e, int32_t i)
 {
     const orth_instr *n = &e->p->instrs[i];
+    const bool moves = executor_is_move(e, i);
     for (int k = 0; k < n->num_waits; k++)
-        while (e->complete[n->waits[k].queue] < n->waits[k].count)
+        while (!(moves && orth_queue_moves(&e->p->queues[n->waits[k].queue])) && e->complete[n->waits[k].queue] < n->waits[k].count)
             ORTH_TRY(executor_complete_next(ctx, e, n->waits[k].queue));
     if (n->queue > 0)
         return executor_start(ctx, e, i);
@@ -96,6 +108,7 @@ orth_status executor_finish(orth_ctx *ctx, orth_executor *e)
 
 void executor_begin(orth_executor *e)
 {
+    executor_begin_moves(e);
     memset(e->complete, 0, sizeof e->complete);
     memset(e->held, 0, (size_t)e->p->num_instrs * sizeof *e->held);
     e->clock[0] = e->now = orth_clock_ns();

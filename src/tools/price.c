@@ -68,7 +68,7 @@ static const orth_plan *worst_of(const orth_run_plan *p)
 {
     const orth_plan *worst = &p->ranks[0];
     for (int r = 1; r < p->num_ranks; r++)
-        if (p->ranks[r].total_bytes > worst->total_bytes)
+        if (p->ranks[r].device_bytes > worst->device_bytes)
             worst = &p->ranks[r];
     return worst;
 }
@@ -90,7 +90,7 @@ static orth_status price(orth_ctx *ctx, orth_place_to_run *where, const orth_con
     ORTH_TRY(orth_describe_plan(ctx, &plan, cfg, &model, evaluates));
     const orth_status s = where->described ? price_there(ctx, where, cfg, &plan, out) : price_here(ctx, where, cfg, &plan, out);
     if (s == ORTH_OK) {
-        out->worst_bytes = worst_of(&plan)->total_bytes;
+        out->worst_bytes = worst_of(&plan)->device_bytes;
         out->num_instrs = worst_of(&plan)->num_instrs;
     }
     orth_run_plan_release(ctx, &plan);

@@ -6,6 +6,7 @@
 
 #include "base/machine.h"
 #include "base/pool.h"
+#include "base/scratch.h"
 #include "data/corpus.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
@@ -113,6 +114,14 @@ static size_t memory_limit(const orth_config *cfg)
     return (size_t)(available > 0 ? ORTH_MIN(available, left) : left);
 }
 
+/* What all files together may be. 0: there are none, or it is not known. */
+static size_t file_limit(const orth_config *cfg)
+{
+    if (cfg->memory_offload_optimizer != ORTH_memory_offload_optimizer_file)
+        return 0;
+    return cfg->memory_limit_file > 0 ? (size_t)cfg->memory_limit_file : orth_scratch_free_bytes(cfg->memory_offload_dir);
+}
+
 static orth_programs_spec programs_spec(const orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, bool evaluates)
 {
     const orth_layout layout = orth_setup_layout(cfg);
@@ -161,7 +170,11 @@ orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ra
     const bool bf16 = cfg->precision_compute == ORTH_precision_compute_bf16;
     ORTH_TRY(orth_probe_matmul_peak(ctx, &peak_flops, bf16, PROBE_SECONDS));
     ORTH_TRY(orth_probe_measure(ctx, &bytes, ORTH_PROBE_COPY, orth_pool_num_threads(ctx->pool), PROBE_SECONDS));
-    *out = (orth_rates){peak_flops / num_ranks, bytes / num_ranks};
+    *out = (orth_rates){.flops = peak_flops / num_ranks, .bytes = bytes / num_ranks, .file_bytes = bytes / num_ranks};
+    if (cfg->memory_offload_optimizer != ORTH_memory_offload_optimizer_file)
+        return ORTH_OK;
+    ORTH_TRY(orth_probe_file(ctx, &bytes, cfg->memory_offload_dir));
+    out->file_bytes = bytes / num_ranks;
     return ORTH_OK;
 }
 
@@ -217,6 +230,11 @@ orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_confi
     const size_t copy = spec.first_rank_bytes;
     p->ranks[0].memory.of[ORTH_SPACE_HOST][ORTH_CLASS_WORKSPACE] += copy;
     p->ranks[0].total_bytes += copy;
+    p->ranks[0].device_bytes += spec.step.space == ORTH_SPACE_HOST ? copy : 0;
+    for (int r = 0; r < p->num_ranks; r++) {
+        p->ranks[r].device_limit_bytes = (size_t)cfg->memory_limit_device;
+        p->ranks[r].file_limit_bytes = file_limit(cfg);
+    }
     p->ranks[0].lower_bound_bytes += copy;
     p->total = orth_plan_total(p->ranks, p->num_ranks, cfg->train_global_batch * cfg->data_seq_len, memory_limit(cfg));
     return ORTH_OK;

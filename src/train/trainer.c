@@ -20,6 +20,8 @@ orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_confi
                                 const orth_model_config *model, const orth_compiled *compiled)
 {
     *t = (orth_trainer){.cfg = cfg, .model = *model, .compiled = *compiled, .scale = orth_loss_scale_make(cfg)};
+    t->spaces = (orth_space_setup){.file_dir = cfg->memory_offload_dir};
+    ctx->spaces = &t->spaces;
     orth_status s = orth_executor_create(ctx, &t->executor, &t->compiled.program, orth_setup_kernels(cfg), NULL, false);
     if (s == ORTH_OK)
         s = create_arrays(ctx, t);
@@ -35,6 +37,7 @@ orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_confi
 void orth_trainer_destroy(orth_ctx *ctx, orth_trainer *t)
 {
     orth_executor_destroy(ctx, t->executor);
+    ctx->spaces = NULL;
     orth_compiled_release(&t->compiled);
     orth_mem_free(ctx, t->step);
     orth_mem_free(ctx, t->seq);

@@ -4,6 +4,7 @@
 
 #include "data/loader.h"
 #include "run/executor.h"
+#include "run/space/space.h"
 #include "train/loss_scale.h"
 #include "train/setup.h"
 
@@ -12,6 +13,7 @@ typedef struct {
     orth_model_config model;
     orth_compiled compiled;
     orth_executor *executor;
+    orth_space_setup spaces;
     orth_step_values *step;       /* [num_updates of the program]: written before a step, read after it */
     int32_t *seq;                 /* [sequences of a step], scratch; NULL: the program does not read them */
     float mean;                   /* 1 / (weight of all targets of the global batch) */

@@ -27,7 +27,8 @@
 #define KINDS(KIND)                                                                                        \
     KIND(malloc, ENOMEM) KIND(write, ENOSPC) KIND(fsync, EIO) KIND(rename, EIO) KIND(open, EMFILE)          \
     KIND(close, EIO) KIND(mmap, ENOMEM) KIND(fopen, EMFILE) KIND(fwrite, ENOSPC) KIND(opendir, EMFILE)      \
-    KIND(mkdir, ENOSPC) KIND(flock, EIO) KIND(remove, EIO) KIND(thread, EAGAIN)
+    KIND(mkdir, ENOSPC) KIND(flock, EIO) KIND(remove, EIO) KIND(thread, EAGAIN)          \
+    KIND(pwrite, EIO) KIND(pread, EIO)
 
 enum {
 #define KIND(name, code) F_##name,
@@ -164,6 +165,16 @@ ssize_t write(int fd, const void *bytes, size_t n)
     return fails(F_write) ? -1 : NEXT(write)(fd, bytes, n);
 }
 
+ssize_t pwrite(int fd, const void *bytes, size_t n, off_t at)
+{
+    return fails(F_pwrite) ? -1 : NEXT(pwrite)(fd, bytes, n, at);
+}
+
+ssize_t pread(int fd, void *bytes, size_t n, off_t at)
+{
+    return fails(F_pread) ? -1 : NEXT(pread)(fd, bytes, n, at);
+}
+
 int fsync(int fd)
 {
     struct stat st;
@@ -181,7 +192,7 @@ int open(const char *path, int flags, ...)
 {
     va_list args;
     va_start(args, flags);
-    const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    const mode_t mode = flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
     va_end(args);
     return fails(F_open) ? -1 : NEXT(open)(path, flags, mode);
 }

@@ -63,6 +63,7 @@ static void *rank_main(void *p)
         r->ctx.isa = tw->parent->isa;
         r->ctx.log = tw->parent->log;
         r->ctx.faults = tw->parent->faults;
+        r->ctx.spaces = tw->parent->spaces;
         r->ctx.progress = &tw->s->ranks[r->world.rank].progress;
         r->ctx.stop = tw->parent->stop;
         r->ctx.stop_user = tw->parent->stop_user;

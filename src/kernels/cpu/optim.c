@@ -134,6 +134,20 @@ static void blocks_task(void *arg, int64_t t, int worker)
     }
 }
 
+/* The step is left out: the copy is what it was made of, tile by tile. */
+static void copy_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const optim_job *j = arg;
+    const int64_t end = ORTH_MIN(j->n, (t + 1) * CHUNK);
+    float tile[TILE];
+    for (int64_t i = t * CHUNK; i < end; i += TILE) {
+        const int64_t n = ORTH_MIN(TILE, end - i);
+        widen(tile, &j->call->out[0], i, n);
+        j->rows->cast((uint16_t *)j->args.copy + i, tile, n, j->args.copy_type);
+    }
+}
+
 static void optim_task(void *arg, int64_t t, int worker)
 {
     (void)worker;
@@ -162,8 +176,6 @@ static orth_status optim_run(orth_ctx *ctx, const orth_op_call *call, int copy,
                              void (*fn)(const rows_optim_args *, int64_t, int64_t))
 {
     const orth_step_values *step = call->in[1].data;
-    if (step->skip || step->bad)
-        return ORTH_OK;
     optim_job job = {
         fn,
         {.o = orth_optim_values_make(call->attr, step), .g = call->in[0].data, .p = call->out[0].data,
@@ -171,6 +183,11 @@ static orth_status optim_run(orth_ctx *ctx, const orth_op_call *call, int copy,
         orth_tensor_elems(&call->out[0]),
         .call = call, .rows = orth_rows_for(ctx->isa), .num_kept = copy,
     };
+    if (step->skip || step->bad) {
+        if (call->out[copy].data)
+            orth_pool_run(ctx->pool, orth_div_up(job.n, CHUNK), copy_task, &job);
+        return ORTH_OK;
+    }
     if (copy == 3 && call->num_out == 5)
         return blocks_run(ctx, &job);
     for (int t = 0; t < copy; t++)

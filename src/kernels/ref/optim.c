@@ -1,5 +1,5 @@
 /* optim.c -- AdamW (Loshchilov and Hutter, arXiv:1711.05101), Adam with L2 (Kingma and Ba,
- * arXiv:1412.6980), SGD with momentum, plainly. Nothing is written in a step that is skipped or bad. */
+ * arXiv:1412.6980), SGD with momentum, plainly. Of a step that is skipped or bad nothing is written but the copy. */
 #include "kernels/moments8.h"
 #include "kernels/optim.h"
 #include "kernels/ref/ref.h"
@@ -17,6 +17,16 @@ static void keep(const orth_op_call *call, int out, int64_t i, float x, orth_rou
     const int64_t at = orth_elem_in_whole(&call->attr->place, i, &run);
     const orth_rand4 draw = orth_round_draw(call->in[1].data, call->attr->place.param, at / 2);
     ((orth_bf16 *)t->data)[i] = orth_bf16_stochastic(x, orth_round_bits(&draw, at, what));
+}
+
+/* The step is left out: the copy is what it was made of. */
+static bool leaves_out(const orth_op_call *call, int copy)
+{
+    const orth_step_values *step = call->in[1].data;
+    const bool out = step->skip || step->bad;
+    for (int64_t i = 0, n = orth_tensor_elems(&call->out[0]); out && call->out[copy].data && i < n; i++)
+        ref_put(&call->out[copy], i, ref_get(&call->out[0], i));
+    return out;
 }
 
 /* Element i: its weight, and what its moments become. */
@@ -38,7 +48,7 @@ static void adam_element(const orth_op_call *call, const orth_optim_values *o, b
 static void adam_step(const orth_op_call *call, bool decoupled)
 {
     const orth_step_values *step = call->in[1].data;
-    if (step->skip || step->bad)
+    if (leaves_out(call, 3))
         return;
     const orth_optim_values o = orth_optim_values_make(call->attr, step);
     for (int64_t i = 0, n = orth_tensor_elems(&call->out[0]); i < n; i++) {
@@ -67,7 +77,7 @@ orth_status orth_ref_sgd(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
     const orth_step_values *step = call->in[1].data;
-    if (step->skip || step->bad)
+    if (leaves_out(call, 2))
         return ORTH_OK;
     const orth_optim_values o = orth_optim_values_make(call->attr, step);
     const float *grad = call->in[0].data;

@@ -13,7 +13,11 @@ typedef struct {
     const orth_signature *of; /* [ORTH_NUM_OPS] */
     int32_t *written;   /* [num_buffers] instruction of the first write, -1 */
     int32_t *master;    /* [num_buffers] of gradients: the buffer of the parameter, -1 */
-    int32_t *updates;   /* [num_buffers] optimizer instructions that wrote the master */
+    const int32_t *master_of; /* [num_masters] by parameter: 1 + its buffer */
+    int64_t num_masters;
+    int32_t *updates;   /* [num_buffers] how often the parameter was updated, by its master, */
+    int32_t *pieces;    /* [num_buffers] the pieces of an update that is not complete, */
+    int64_t *next_elem; /* [num_buffers] and where the next one begins */
     int32_t *owner;     /* [num_buffers] of the buffers that share bytes with this one: who wrote last */
     bool *measured;     /* [num_buffers] gradients whose squares were summed */
     bool *applied;      /* [num_buffers] gradients that an optimizer read, and nobody wrote since */
@@ -132,6 +136,8 @@ static orth_status find_masters(checker *c, orth_arena *arena)
     int32_t *of = ORTH_ARENA_ARRAY(c->ctx, arena, int32_t, num + 1); /* 1 + buffer, by parameter */
     if (!of)
         return ORTH_ERR_NOMEM;
+    c->master_of = of;
+    c->num_masters = num;
     for (int32_t b = 0; b < p->num_buffers; b++)
         if (p->buffers[b].bind == ORTH_BIND_MASTER)
             of[p->buffers[b].index] = b + 1;
@@ -139,6 +145,37 @@ static orth_status find_masters(checker *c, orth_arena *arena)
         const orth_buffer *buf = &p->buffers[b];
         c->master[b] = buf->bind == ORTH_BIND_GRAD && buf->index >= 0 && buf->index < num ? of[buf->index] - 1 : -1;
     }
+    return ORTH_OK;
+}
+
+/* Pieces come in their order and one behind the other; the last makes the update complete. */
+static orth_status check_piece(checker *c, int32_t i, int32_t master)
+{
+    const orth_instr *n = &c->p->instrs[i];
+    const orth_updated u = orth_instr_updates(c->p, n);
+    if (n->attr.piece != c->pieces[master] || (n->attr.piece > 0 && u.first != c->next_elem[master]))
+        return refuse(c, i, &n->out[0], "a piece of a parameter is updated out of turn");
+    c->pieces[master] = n->attr.piece + 1 < n->attr.num_pieces ? n->attr.piece + 1 : 0;
+    c->next_elem[master] = u.first + u.count;
+    return ORTH_OK;
+}
+
+static orth_status check_update(checker *c, int32_t i)
+{
+    const orth_instr *n = &c->p->instrs[i];
+    const int64_t param = orth_instr_updates(c->p, n).index;
+    const int32_t master = param >= 0 && param < c->num_masters ? c->master_of[param] - 1 : -1;
+    if (master < 0)
+        return refuse(c, i, &n->out[0], "updated, but no parameter");
+    if (c->updates[master] == c->p->num_updates)
+        return refuse(c, i, &n->out[0], c->p->num_updates == 1 ? "parameter updated twice"
+                                                               : "parameter updated once too often");
+    ORTH_TRY(check_piece(c, i, master));
+    c->updates[master] += c->pieces[master] == 0;
+    if (c->p->num_updates > 1 && n->in[0].buffer >= 0 && c->applied[n->in[0].buffer])
+        return refuse(c, i, &n->in[0], "gradient applied twice");
+    if (n->in[0].buffer >= 0)
+        c->applied[n->in[0].buffer] = true;
     return ORTH_OK;
 }
 
@@ -154,15 +191,8 @@ static orth_status check_instrs(checker *c)
             ORTH_TRY(check_operand(c, i, &n->out[k], true));
         if (n->op == ORTH_OP_grad_square)
             c->measured[n->in[0].buffer] = true;
-        if (!is_optimizer(n->op))
-            continue;
-        if (c->updates[n->out[0].buffer]++ == c->p->num_updates)
-            return refuse(c, i, &n->out[0], c->p->num_updates == 1 ? "parameter updated twice"
-                                                                   : "parameter updated once too often");
-        if (c->p->num_updates > 1 && n->in[0].buffer >= 0 && c->applied[n->in[0].buffer])
-            return refuse(c, i, &n->in[0], "gradient applied twice");
-        if (n->in[0].buffer >= 0)
-            c->applied[n->in[0].buffer] = true;
+        if (is_optimizer(n->op))
+            ORTH_TRY(check_update(c, i));
     }
     return ORTH_OK;
 }
@@ -315,6 +345,8 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     c.written = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.master = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.updates = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.pieces = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.next_elem = ORTH_ARENA_ARRAY(ctx, &arena, int64_t, p->num_buffers + 1);
     c.owner = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.measured = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
     c.applied = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
@@ -324,7 +356,7 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     c.user = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.user_before = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
     c.seen = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
-    orth_status status = of && c.written && c.master && c.updates && c.owner && c.measured && c.applied && c.writes &&
+    orth_status status = of && c.written && c.master && c.updates && c.pieces && c.next_elem && c.owner && c.measured && c.applied && c.writes &&
                                  c.packed_by && c.packed_at && c.user && c.user_before && c.seen
                              ? ORTH_OK
                              : ORTH_ERR_NOMEM;

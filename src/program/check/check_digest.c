@@ -77,6 +77,8 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         orth_wait_list_add_events(&d->waits, p, i);
+        if (n->queue > 0 && orth_queue_moves(&p->queues[n->queue]))
+            orth_wait_list_add_move(&d->waits, p, i, 0);
         for (int c = 0; c < orth_instr_num_calls(n); c++) {
             events[d->num_events++] = event_of(p, i, c, g->size[n->attr.group]);
             orth_wait_list_add_call(&d->waits, p, i, 0);
@@ -89,20 +91,36 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
 
 /* ---- parameters ---- */
 
+/* The first piece, or all; the pieces behind it add to that. */
 static void note_update(const orth_program *p, int32_t i, holding *h)
 {
-    const orth_operand *o = &p->instrs[i].out[0];
-    orth_tensor t = orth_operand_tensor(o);
+    const orth_updated u = orth_instr_updates(p, &p->instrs[i]);
+    if (p->instrs[i].attr.piece > 0) {
+        h->count += u.count;
+        return;
+    }
     h->update = i;
-    h->first = p->buffers[o->buffer].first_elem + (int64_t)(o->byte_offset / orth_dtype_bytes(o->dtype));
-    h->count = orth_tensor_elems(&t);
+    h->first = u.first;
+    h->count = u.count;
+}
+
+/* All pieces of the update that begins with instruction i. */
+static void note_pieces(const orth_program *p, int32_t i, holding *h)
+{
+    const int64_t index = orth_instr_updates(p, &p->instrs[i]).index;
+    const int32_t num = ORTH_MAX(p->instrs[i].attr.num_pieces, 1);
+    for (int32_t seen = 0; seen < num && i < p->num_instrs; i++)
+        if (orth_op_family_of(p->instrs[i].op) == ORTH_OPS_OPTIMIZER && orth_instr_updates(p, &p->instrs[i]).index == index) {
+            note_update(p, i, h);
+            seen++;
+        }
 }
 
 static void note_instr(const orth_program *p, int32_t i, holding *of, digest *d)
 {
     const orth_instr *n = &p->instrs[i];
     if (orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER) {
-        note_update(p, i, &of[p->buffers[n->out[0].buffer].index]);
+        note_update(p, i, &of[orth_instr_updates(p, n).index]);
         d->trains = true;
     }
     if (n->op == ORTH_OP_all_reduce && n->attr.group == ORTH_GROUP_EMBED)
@@ -177,7 +195,7 @@ orth_status rank_digest_views(rank_check *k, int rank, const digest *like, diges
     for (int32_t i = 0; i < like->num_holdings; i++) {
         out->holdings[i] = like->holdings[i];
         if (like->holdings[i].update >= 0)
-            note_update(r.program, like->holdings[i].update, &out->holdings[i]);
+            note_pieces(r.program, like->holdings[i].update, &out->holdings[i]);
     }
     return ORTH_OK;
 }

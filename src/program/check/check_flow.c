@@ -50,6 +50,8 @@ static void write_state(flow *f, const orth_operand *o, parts_of now)
     } else if (now == s->inside && begin <= s->end && end >= s->begin) {
         s->begin = ORTH_MIN(begin, s->begin);
         s->end = ORTH_MAX(end, s->end);
+        if (s->begin == 0 && s->end == f->p->buffers[o->buffer].bytes)
+            *s = (buffer_state){.known = true, .outside = now};
     } else if (now != s->outside || (end > s->begin && begin < s->end)) { /* more than is told apart */
         s->inside |= now;
         s->begin = ORTH_MIN(begin, s->begin);
@@ -191,44 +193,86 @@ static orth_status check_complete(flow *f, int32_t i, const orth_operand *o)
 
 /* ---- the optimizer ---- */
 
-static int64_t first_elem(const orth_program *p, const orth_operand *o)
+/* The elements that an operand shows: of the parameter that the buffer is of, or of what was copied into a staging buffer. */
+static orth_updated elems_of(const flow *f, const orth_operand *o)
 {
-    return p->buffers[o->buffer].first_elem + (int64_t)(o->byte_offset / orth_dtype_bytes(o->dtype));
+    const orth_buffer *b = &f->p->buffers[o->buffer];
+    const buffer_state *s = &f->state[o->buffer];
+    const int64_t count = flow_elems(o);
+    if (b->staging)
+        return (orth_updated){s->param, s->first, s->count == count ? count : -1};
+    return (orth_updated){b->index, b->first_elem + (int64_t)(o->byte_offset / orth_dtype_bytes(o->dtype)), count};
+}
+
+static void hold_elems(flow *f, const orth_operand *o, const orth_updated *e)
+{
+    buffer_state *s = &f->state[o->buffer];
+    s->param = e->index;
+    s->first = e->first;
+    s->count = e->count;
+}
+
+/* `of` (NULL: o is none of it): the weight that o is the gradient or state of. Scales are of its rows: they stand for the elements that
+ * have them. */
+static orth_status check_same_elems(flow *f, int32_t i, const orth_operand *o, const orth_operand *of, const orth_updated *want,
+                                    const char *name)
+{
+    orth_updated e = elems_of(f, o);
+    if (of && f->p->buffers[o->buffer].bind == ORTH_BIND_SCALES) {
+        e.first = e.first / o->dim[1] * of->dim[1];
+        e.count = e.count / o->dim[1] * of->dim[1];
+    }
+    if (e.count == want->count && (e.count == 0 || (e.first == want->first && e.index == want->index)))
+        return ORTH_OK;
+    return flow_refuse(f, i, o, "elements [%" PRId64 ", %" PRId64 ") for an update of [%" PRId64 ", %" PRId64 ") of '%s'", e.first,
+                       e.first + e.count, want->first, want->first + want->count, name);
+}
+
+/* Elements of a parameter are new, those of other ranks old. The first piece is the beginning of an update. */
+static void renew(flow *f, const orth_operand *o)
+{
+    buffer_state *s = &f->state[o->buffer];
+    const orth_bind bind = f->p->buffers[o->buffer].bind;
+    if (bind != ORTH_BIND_MASTER && bind != ORTH_BIND_COPY)
+        return;
+    if (!s->known || o->part == 0)
+        *s = (buffer_state){.known = true, .outside = STALE};
+    write_state(f, o, 0);
 }
 
 static orth_status check_update(flow *f, int32_t i)
 {
     const orth_instr *n = &f->p->instrs[i];
-    const orth_operand *param = &n->out[0];
-    orth_tensor t = orth_operand_tensor(param);
-    int64_t first = first_elem(f->p, param), count = orth_tensor_elems(&t);
-    for (int k = 0; k < n->num_out; k++) {
-        const orth_operand *o = k == 0 ? &n->in[0] : &n->out[k];
+    const orth_updated u = orth_instr_updates(f->p, n);
+    const char *name = f->p->buffers[n->out[0].buffer].name;
+    for (int k = -1; k < n->num_out; k++) {
+        const orth_operand *o = k < 0 ? &n->in[0] : &n->out[k];
         if (o->buffer < 0)
             continue;
-        orth_tensor u = orth_operand_tensor(o);
-        int64_t other = first_elem(f->p, o), elems = orth_tensor_elems(&u);
-        if (f->p->buffers[o->buffer].bind == ORTH_BIND_SCALES) { /* of the same rows: which elements have them */
-            other = other / u.dim[1] * t.dim[1];
-            elems = elems / u.dim[1] * t.dim[1];
-        }
-        if (elems != count || (count > 0 && other != first) ||
-            f->p->buffers[o->buffer].index != f->p->buffers[param->buffer].index)
-            return flow_refuse(f, i, o,
-                          "elements [%" PRId64 ", %" PRId64 ") for an update of [%" PRId64 ", %" PRId64
-                          ") of '%s'",
-                          other, other + elems, first, first + count, f->p->buffers[param->buffer].name);
+        if (k > 0 && k == n->num_out - 1 && f->p->buffers[o->buffer].staging) /* the copy is only written */
+            hold_elems(f, o, &u);
+        ORTH_TRY(check_same_elems(f, i, o, &n->out[0], &u, name));
     }
-    for (int k = 0; k < n->num_out; k++) {
-        const orth_operand *o = &n->out[k];
-        if (o->buffer < 0)
-            continue;
-        orth_bind bind = f->p->buffers[o->buffer].bind;
-        if (bind != ORTH_BIND_MASTER && bind != ORTH_BIND_COPY)
-            continue;
-        f->state[o->buffer] = (buffer_state){.known = true, .outside = STALE};
-        write_state(f, o, 0);
+    for (int k = 0; k < n->num_out; k++)
+        if (n->out[k].buffer >= 0)
+            renew(f, &n->out[k]);
+    return ORTH_OK;
+}
+
+/* Pieces of a parameter, its gradient or its state go to the optimizer and come back to where they are from. */
+static orth_status check_staging(flow *f, int32_t i)
+{
+    const orth_operand *in = &f->p->instrs[i].in[0], *out = &f->p->instrs[i].out[0];
+    const orth_buffer *to = &f->p->buffers[out->buffer];
+    const orth_updated e = elems_of(f, in);
+    if (to->staging) {
+        write_state(f, out, 0);
+        hold_elems(f, out, &e);
+        return ORTH_OK;
     }
+    const orth_updated want = elems_of(f, out);
+    ORTH_TRY(check_same_elems(f, i, in, NULL, &want, to->name));
+    renew(f, out);
     return ORTH_OK;
 }
 
@@ -292,6 +336,8 @@ static orth_status check_compute(flow *f, int32_t i)
     }
     if (orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER)
         return check_update(f, i);
+    if (n->op == ORTH_OP_copy && (f->p->buffers[n->in[0].buffer].staging || f->p->buffers[n->out[0].buffer].staging))
+        return check_staging(f, i);
     for (int k = 0; k < n->num_out; k++)
         if (n->out[k].buffer >= 0)
             write_state(f, &n->out[k], k == 0 && any ? added : sums[n->op](f, n, k));

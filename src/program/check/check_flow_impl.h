@@ -16,6 +16,7 @@ typedef struct {
     bool known;
     size_t begin, end;
     parts_of inside, outside;
+    int64_t param, first, count; /* of a staging buffer: which elements of which parameter it has */
     int32_t nodes; /* that were added up in it, where it travels over DP; 0: its own */
 } buffer_state;
 

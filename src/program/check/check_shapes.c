@@ -95,15 +95,30 @@ static orth_status check_comm(const shapes *s, const orth_instr *n)
     return ORTH_OK;
 }
 
-/* Only `copy` moves bytes between memory spaces. */
+/* A copy between spaces is from or to the host's memory; none is within a file. */
+static orth_status check_copy(const shapes *s, const orth_instr *n)
+{
+    const orth_buffer *from = &s->p->buffers[n->in[0].buffer], *to = &s->p->buffers[n->out[0].buffer];
+    const bool host = from->space == ORTH_SPACE_HOST || to->space == ORTH_SPACE_HOST;
+    char why[224];
+    if (host || (from->space == to->space && from->space != ORTH_SPACE_FILE))
+        return ORTH_OK;
+    snprintf(why, sizeof why, "from '%.60s' in %s memory to '%.60s' in %s memory: bytes go through the host's memory", from->name,
+             orth_space_name(from->space), to->name, orth_space_name(to->space));
+    return refuse(s, why);
+}
+
+/* Only `copy` moves bytes between memory spaces, and nothing else works in a file. */
 static orth_status check_spaces(const shapes *s, const orth_instr *n)
 {
     const orth_buffer *first = NULL;
+    if (n->op == ORTH_OP_copy && n->in[0].buffer >= 0 && n->out[0].buffer >= 0)
+        return check_copy(s, n);
     for (int k = 0; k < n->num_in + n->num_out && n->op != ORTH_OP_copy; k++) {
         const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k - n->num_in];
         const orth_buffer *b = o->buffer < 0 ? first : &s->p->buffers[o->buffer];
         first = first ? first : b;
-        if (!b || b->space == first->space)
+        if (!b || (b->space == first->space && b->space != ORTH_SPACE_FILE))
             continue;
         char why[192];
         snprintf(why, sizeof why, "buffer '%.60s' is in %s memory and '%.60s' in %s memory: only copy moves between them",

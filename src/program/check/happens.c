@@ -30,6 +30,15 @@ static orth_status refuse(const proof *s, int32_t i, const char *rule, int64_t v
     return ORTH_FAIL(s->ctx, ORTH_ERR_INTERNAL, "%s %s (%lld)", name, rule, (long long)value);
 }
 
+static bool moves_by(const orth_program *p, const orth_instr *n, orth_queue_kind kind)
+{
+    if (n->op != ORTH_OP_copy)
+        return false;
+    const orth_space from = p->buffers[n->in[0].buffer].space, to = p->buffers[n->out[0].buffer].space;
+    const bool file = from == ORTH_SPACE_FILE || to == ORTH_SPACE_FILE;
+    return from != to && file == (kind == ORTH_QUEUE_FILE) && (file || (kind == ORTH_QUEUE_COPY_IN) == (to == p->space));
+}
+
 static orth_status check_queue(const proof *s, int32_t i)
 {
     const orth_instr *n = &s->p->instrs[i];
@@ -43,6 +52,8 @@ static orth_status check_queue(const proof *s, int32_t i)
                   (q->kind == ORTH_QUEUE_RECV) != (n->op == ORTH_OP_recv) ||
                   (q->kind != ORTH_QUEUE_COLLECTIVE && q->peer != n->attr.peer)))
         return refuse(s, i, "does not belong into that queue", n->queue);
+    if (orth_queue_moves(q) && !moves_by(s->p, n, q->kind))
+        return refuse(s, i, "is no copy that belongs into that queue", n->queue);
     return ORTH_OK;
 }
 

@@ -22,8 +22,10 @@ typedef struct {
 /* What a rank waits for. */
 typedef struct {
     int32_t channel, at;         /* number of the collective, or place of the message */
-    int32_t peer;                /* position of the other side of a message; -1: a collective */
+    int32_t peer;                /* position of the other side of a message; -1: a collective; MOVE: none, but until `end` */
+    double end;
 } condition;
+#define MOVE (-2)
 
 /* An instruction of another queue that was made and is not known to be complete: by its last call. */
 typedef struct {
@@ -36,6 +38,8 @@ typedef struct {
     bool posted, queued, ended;
     condition on;
     int32_t *made, *complete;    /* [num_queues] instructions of each */
+    double *free_at;             /* [num_queues] end of the last move of each */
+    double move_from;            /* when the next move may begin */
     pending **ring;              /* [num_queues][most] */
 } rank_state;
 
@@ -55,7 +59,7 @@ orth_status orth_wait_list_open(orth_ctx *ctx, orth_arena *arena, orth_wait_list
 {
     int64_t num = orth_program_num_events(p) + p->num_queues;
     for (int32_t i = 0; i < p->num_instrs; i++)
-        num += p->instrs[i].num_waits;
+        num += p->instrs[i].num_waits + (p->instrs[i].op == ORTH_OP_copy);
     *l = (orth_wait_list){.num_queues = p->num_queues, .calls = ORTH_ARENA_ARRAY(ctx, arena, orth_wait_call, num + 1)};
     return l->calls ? ORTH_OK : ORTH_ERR_NOMEM;
 }
@@ -72,8 +76,11 @@ static void add_event(orth_wait_list *l, const orth_program *p, int32_t i, int32
 {
     if (queue == 0 || count <= l->complete[queue])
         return;
-    l->complete[queue] = count;
-    add(l, (orth_wait_call){.instr = i, .queue = queue, .count = count, .group = (uint8_t)p->queues[queue].group});
+    const bool moves = orth_queue_moves(&p->queues[queue]), of_move = moves && i < p->num_instrs && orth_queue_moves(&p->queues[p->instrs[i].queue]);
+    if (!of_move)
+        l->complete[queue] = count;
+    add(l, (orth_wait_call){.instr = i, .queue = queue, .count = count, .of_move = of_move,
+                            .group = moves ? ORTH_WAIT_MOVES : (uint8_t)p->queues[queue].group});
 }
 
 void orth_wait_list_add_events(orth_wait_list *l, const orth_program *p, int32_t i)
@@ -82,15 +89,26 @@ void orth_wait_list_add_events(orth_wait_list *l, const orth_program *p, int32_t
         add_event(l, p, i, p->instrs[i].waits[k].queue, p->instrs[i].waits[k].count);
 }
 
+static void note_made(orth_wait_list *l, int32_t queue)
+{
+    l->made[queue]++;
+    l->most[queue] = ORTH_MAX(l->most[queue], l->made[queue] - l->complete[queue]);
+}
+
+void orth_wait_list_add_move(orth_wait_list *l, const orth_program *p, int32_t i, double seconds)
+{
+    note_made(l, p->instrs[i].queue);
+    add(l, (orth_wait_call){.seconds = seconds, .instr = i, .queue = p->instrs[i].queue, .op = (uint8_t)p->instrs[i].op,
+                            .group = ORTH_WAIT_MOVES});
+}
+
 void orth_wait_list_add_call(orth_wait_list *l, const orth_program *p, int32_t i, double seconds)
 {
     const orth_instr *n = &p->instrs[i];
     const int32_t queue = n->until > 0 && p->num_queues == 0 ? -1 : n->queue;
     const bool another = l->num_calls > 0 && l->calls[l->num_calls - 1].instr == i && l->calls[l->num_calls - 1].count == 0;
-    if (queue > 0 && !another) {
-        l->made[queue]++;
-        l->most[queue] = ORTH_MAX(l->most[queue], l->made[queue] - l->complete[queue]);
-    }
+    if (queue > 0 && !another)
+        note_made(l, queue);
     l->sends[n->attr.group] += n->op == ORTH_OP_send;
     l->collectives[n->attr.group] += !orth_op_is_message(n->op);
     add(l, (orth_wait_call){.seconds = seconds, .instr = i, .peer = n->attr.peer, .queue = queue, .op = (uint8_t)n->op,
@@ -159,9 +177,10 @@ static orth_status open_rank(orth_ctx *ctx, orth_arena *arena, const orth_wait_l
         room += l->most[q];
     r->so_far.held_by = -1;
     r->made = ORTH_ARENA_ARRAY(ctx, arena, int32_t, 2 * (int64_t)l->num_queues + 1);
+    r->free_at = ORTH_ARENA_ARRAY(ctx, arena, double, l->num_queues + 1);
     r->ring = ORTH_ARENA_ARRAY(ctx, arena, pending *, l->num_queues + 1);
     pending *ring = ORTH_ARENA_ARRAY(ctx, arena, pending, room + 1);
-    if (!r->made || !r->ring || !ring)
+    if (!r->made || !r->free_at || !r->ring || !ring)
         return ORTH_ERR_NOMEM;
     r->complete = r->made + l->num_queues;
     for (int32_t q = 1; q < l->num_queues; ring += l->most[q++])
@@ -206,7 +225,7 @@ static condition post_message(orth_waits *w, int rank, int32_t id, const orth_wa
     (sends ? c->sent_at : c->received_at)[at] = w->ranks[rank].so_far.now;
     c->transfer[at] = fmax(c->transfer[at], e->seconds);
     wake(w, c->ranks[e->peer]);
-    return (condition){id, at, e->peer};
+    return (condition){id, at, e->peer, 0};
 }
 
 static condition post_collective(orth_waits *w, int rank, int32_t id, const orth_wait_call *e)
@@ -221,12 +240,25 @@ static condition post_collective(orth_waits *w, int rank, int32_t id, const orth
         for (int i = 0; i < c->n; i++)
             wake(w, c->ranks[i]);
     }
-    return (condition){id, at, -1};
+    return (condition){id, at, -1, 0};
+}
+
+static condition post_move(rank_state *r, const orth_wait_call *e)
+{
+    double *free_at = &r->free_at[e->queue];
+    *free_at = fmax(fmax(*free_at, r->move_from), r->so_far.now) + e->seconds;
+    r->move_from = 0;
+    return (condition){.channel = -1, .peer = MOVE, .end = *free_at};
 }
 
 /* Whether the call has all it takes; then when it began and ended. */
 static bool complete(const orth_waits *w, const condition *on, double *begin, double *end)
 {
+    if (on->peer == MOVE) {
+        *begin = 0;
+        *end = on->end;
+        return true;
+    }
     const channel *c = &w->channels[on->channel];
     if (on->peer >= 0) {
         *begin = fmax(c->sent_at[on->at], c->received_at[on->at]);
@@ -250,8 +282,12 @@ static bool hold(const orth_waits *w, rank_state *r, const condition *on, int32_
     const double until = fmax(*end, t->now);
     begin = fmin(fmax(begin, t->now), until);
     t->wait_s += begin - t->now;
-    t->comm_s += until - begin;
-    t->comm_by_group[group] += until - begin;
+    if (group == ORTH_WAIT_MOVES) {
+        t->move_s += until - begin;
+    } else {
+        t->comm_s += until - begin;
+        t->comm_by_group[group] += until - begin;
+    }
     t->now = until;
     return true;
 }
@@ -260,8 +296,10 @@ static void post(orth_waits *w, int rank, const orth_wait_list *l, int32_t call)
 {
     const orth_wait_call *e = &l->calls[call];
     rank_state *r = &w->ranks[rank];
-    const int32_t id = w->instances->of[rank][e->group], q = e->queue;
-    r->on = orth_op_is_message(e->op) ? post_message(w, rank, id, e) : post_collective(w, rank, id, e);
+    const int32_t q = e->queue;
+    r->on = e->group == ORTH_WAIT_MOVES  ? post_move(r, e)
+            : orth_op_is_message(e->op) ? post_message(w, rank, w->instances->of[rank][e->group], e)
+                                        : post_collective(w, rank, w->instances->of[rank][e->group], e);
     if (q <= 0)
         return;
     const bool another = call > 0 && l->calls[call - 1].instr == e->instr && l->calls[call - 1].count == 0;
@@ -275,6 +313,12 @@ static bool pass(const orth_waits *w, rank_state *r, const orth_wait_list *l, in
     const orth_wait_call *e = &l->calls[at];
     const int32_t q = e->queue;
     double end;
+    if (e->of_move) {
+        const int32_t last = r->made[q] - 1, from = ORTH_MAX(r->made[q] - l->most[q], 0), want = e->count - 1;
+        if (want >= from && want <= last)
+            r->move_from = fmax(r->move_from, r->ring[q][want % l->most[q]].on.end);
+        return true;
+    }
     if (e->count == 0)
         return q != 0 || hold(w, r, &r->on, at, e->group, &end);
     for (; r->complete[q] < e->count; r->complete[q]++) {

@@ -15,7 +15,7 @@ const char *orth_class_name(orth_class c)
 
 const char *orth_space_name(orth_space s)
 {
-    static const char *const names[ORTH_NUM_SPACES] = {"host", "device"};
+    static const char *const names[ORTH_NUM_SPACES] = {"host", "device", "file"};
     return names[s];
 }
 
@@ -30,7 +30,7 @@ size_t orth_program_class_bytes(const orth_program *p, orth_class c)
 size_t orth_program_bytes(const orth_program *p)
 {
     size_t sum = 0;
-    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+    for (int s = 0; s < ORTH_SPACE_FILE; s++)
         sum += p->space_bytes[s];
     return sum;
 }
@@ -169,6 +169,17 @@ int32_t orth_program_find(const orth_program *p, orth_bind bind, int64_t index)
         if (p->buffers[b].bind == bind && p->buffers[b].index == index)
             return b;
     return -1;
+}
+
+orth_updated orth_instr_updates(const orth_program *p, const orth_instr *n)
+{
+    const orth_operand *o = &n->out[0];
+    const orth_buffer *b = &p->buffers[o->buffer];
+    const orth_tensor t = orth_operand_tensor(o);
+    const int64_t count = orth_tensor_elems(&t);
+    if (b->staging)
+        return (orth_updated){n->attr.place.param, n->attr.place.first, count};
+    return (orth_updated){b->index, b->first_elem + (int64_t)(o->byte_offset / orth_dtype_bytes(o->dtype)), count};
 }
 
 orth_operand orth_operand_of(int32_t buffer, orth_dtype dtype, int num_dims, const int64_t *dim)

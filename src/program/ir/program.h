@@ -15,9 +15,10 @@
 
 #include "program/ir/graph.h"
 
-/* Where a buffer's bytes are; run/space/ has a table of functions for each. Kernels and communicators work in one space, the
- * op `copy` moves bytes from one to another. */
-typedef enum { ORTH_SPACE_HOST = 0, ORTH_SPACE_DEVICE, ORTH_NUM_SPACES } orth_space;
+/* Where a buffer's bytes are; run/space/ has a table of functions for each. An instruction works in one space: kernels in the
+ * device's or the host's memory, communicators where the program's kernels work. The op `copy` moves bytes between the host's
+ * memory and another space. */
+typedef enum { ORTH_SPACE_HOST = 0, ORTH_SPACE_DEVICE, ORTH_SPACE_FILE, ORTH_NUM_SPACES } orth_space;
 const char *orth_space_name(orth_space s);
 
 /* The classes of the `memory` object of plans and runs. Activations include the step's data and its losses. A transient buffer
@@ -55,6 +56,7 @@ typedef struct {
     bool persistent;
     bool external;           /* lives in another program's arena (weights of an evaluation) */
     int32_t shard_elem;      /* holds the rank's shard of parameter `index` (views.h): bytes of an element; 0: it does not */
+    bool staging;            /* room for pieces of parameters, one after the other: as large as the largest view of it (views.h) */
     orth_bind bind;
     orth_dtype dtype;        /* of the elements of a parameter or moment (the first six binds): F32, BF16, F16; U8: codes of moments */
     int64_t index;
@@ -70,10 +72,13 @@ typedef enum {
     ORTH_VIEW_SAME = 0,
     ORTH_VIEW_SHARD,       /* the rank's shard of the buffer's parameter, as a vector or one row */
     ORTH_VIEW_SHARD_MATRIX, /* the same as whole rows */
+    ORTH_VIEW_PIECE,       /* piece `part` of that shard, of orth_program.piece_elems elements; in a staging buffer, its beginning */
     ORTH_VIEW_SHARD_ROWS,  /* the rows of row part `part` that are in the shard */
     ORTH_VIEW_SUMS,        /* the sums of squares of these rows */
     ORTH_VIEW_OF_OTHERS    /* nothing on the first rank of the shard axis */
 } orth_view;
+
+#define ORTH_MAX_PIECES 65536
 
 /* A dense view into a buffer. buffer -1: absent. */
 typedef struct {
@@ -81,7 +86,7 @@ typedef struct {
     int32_t num_dims;
     orth_dtype dtype;
     uint8_t view;            /* orth_view; dim and byte_offset are those of the rank that the program is bound to */
-    uint16_t part;
+    uint16_t part;           /* < ORTH_MAX_PIECES */
     int64_t dim[ORTH_MAX_DIMS];
     size_t byte_offset;
 } orth_operand;
@@ -167,7 +172,8 @@ typedef struct orth_program {
     int32_t workspace;              /* the buffer that all instructions of the compute queue share; -1 */
     orth_queue queues[ORTH_MAX_QUEUES]; /* [num_queues], that of computing first; 0: not in queues yet; passes/order.c */
     int32_t num_queues;
-    orth_space space;               /* where kernels work: of every buffer that lowering and passes add */
+    orth_space space;               /* where kernels work: of every buffer that is added, until somebody says otherwise (offload.c) */
+    int64_t piece_elems;            /* elements of a parameter that are updated at once; 0: all */
     bool placed;                    /* the following is filled; place.c */
     size_t space_bytes[ORTH_NUM_SPACES];   /* arena sizes */
     size_t class_bytes[ORTH_NUM_SPACES][ORTH_NUM_CLASSES]; /* their sum over classes is space_bytes */
@@ -178,7 +184,7 @@ typedef struct orth_program {
                                        then, in ACTIVATIONS, their sum is transient_bytes */
     int32_t peak_instr[ORTH_NUM_SPACES];   /* the first instruction during which most does */
     size_t peak_bytes[ORTH_NUM_SPACES];    /* of transient buffers then */
-    size_t lower_bound;             /* persistent bytes + largest sums of live transient bytes */
+    size_t lower_bound;             /* persistent bytes + largest sums of live transient bytes; files left out */
     int64_t num_tokens;             /* tokens of one step on this rank */
     /* Where parameters are sharded: elements of each on each rank of the shard axis, and the rank of the axis that the
      * program is bound to (lower/views.h). */
@@ -217,7 +223,7 @@ static inline int64_t orth_buffer_elems(const orth_buffer *b)
 {
     return (int64_t)(b->bytes / orth_dtype_bytes(b->dtype));
 }
-/* Bytes of all spaces: of a class, and of all. */
+/* Bytes of a class in all spaces; of all that is memory, which files are not. */
 size_t orth_program_class_bytes(const orth_program *p, orth_class c);
 size_t orth_program_bytes(const orth_program *p);
 
@@ -231,6 +237,16 @@ static inline int32_t orth_buffer_root(const orth_program *p, int32_t buffer)
         buffer = p->buffers[buffer].alias;
     return buffer;
 }
+
+static inline bool orth_queue_moves(const orth_queue *q)
+{
+    return q->kind >= ORTH_QUEUE_COPY_IN && q->kind <= ORTH_QUEUE_FILE;
+}
+/* The elements of a parameter that an optimizer's instruction updates. */
+typedef struct {
+    int64_t index, first, count;
+} orth_updated;
+orth_updated orth_instr_updates(const orth_program *p, const orth_instr *n);
 
 /* View of `buffer` as a whole. */
 orth_operand orth_operand_of(int32_t buffer, orth_dtype dtype, int num_dims, const int64_t *dim);

@@ -24,6 +24,12 @@ typedef struct {
     int32_t num;
 } lister;
 
+/* Its size is the rank's own. */
+static bool is_own(const orth_buffer *b)
+{
+    return b->shard_elem > 0 || b->staging;
+}
+
 /* The arenas lie one behind the other, then the buffers of other programs, each by itself. So do shards, of one address each:
  * ranks that share a program (lower/views.h) have the same conflicts, whatever the sizes of their shards. */
 static void find_bases(lister *l)
@@ -35,9 +41,9 @@ static void find_bases(lister *l)
     }
     for (int32_t b = 0; b < l->p->num_buffers; b++) {
         const orth_buffer *buf = &l->p->buffers[b];
-        const bool apart = buf->external || buf->shard_elem > 0;
+        const bool apart = buf->external || is_own(buf);
         l->base[b] = apart ? at : arena[buf->space] + buf->offset;
-        at += buf->shard_elem > 0 ? 1 : buf->external ? buf->bytes : 0;
+        at += is_own(buf) ? 1 : buf->external ? buf->bytes : 0;
     }
     l->calls = at;
 }
@@ -67,8 +73,8 @@ static void list(lister *l)
         for (int32_t k = 0; k < n->num_in + n->num_out; k++) {
             const orth_operand *o = orth_instr_operand(n, k);
             const orth_buffer *buf = o->buffer >= 0 ? &l->p->buffers[o->buffer] : NULL;
-            const bool whole = buf && (o->view != ORTH_VIEW_SAME || buf->shard_elem > 0);
-            const size_t bytes = !whole ? orth_operand_bytes(o) : buf->shard_elem > 0 ? 1 : buf->bytes;
+            const bool whole = buf && (o->view != ORTH_VIEW_SAME || is_own(buf));
+            const size_t bytes = !whole ? orth_operand_bytes(o) : is_own(buf) ? 1 : buf->bytes;
             const uint64_t begin = bytes > 0 ? l->base[o->buffer] + (whole ? 0 : o->byte_offset) : 0;
             if (bytes > 0)
                 add(l, i, k, k >= n->num_in, begin, begin + bytes);

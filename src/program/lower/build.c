@@ -183,6 +183,8 @@ static void make_params(orth_builder *b)
                                       : param->name;
             b->master[i] = elements(b, name, copied ? ORTH_CLASS_OPTIMIZER : ORTH_CLASS_PARAMS, ORTH_BIND_MASTER,
                                       i, type, kept.count);
+            if (copied)
+                orth_offload_put(b, b->master[i]);
             hold_shard(b, b->master[i], kept.counts ? &kept : NULL, type);
         }
         b->copy[i] = b->master[i];

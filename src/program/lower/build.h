@@ -64,6 +64,23 @@ typedef struct {
     int64_t row0;              /* first row of a head chunk in its micro-batch; -1 for other blocks */
 } orth_leaves;
 
+/* A piece of an update whose operands are elsewhere: the gradient, then what the optimizer writes (offload.c). */
+#define ORTH_PIECE_OPERANDS 5
+typedef struct {
+    orth_attr attr;
+    orth_operand step;
+    orth_operand far[ORTH_PIECE_OPERANDS], near[ORTH_PIECE_OPERANDS];
+    int32_t call[ORTH_PIECE_OPERANDS];  /* copies under way; -1 */
+    int num, copy;                      /* operands; which of them is only written */
+} orth_piece;
+
+typedef struct {
+    int32_t room[ORTH_PIECE_OPERANDS][2]; /* staging buffers by turns; -1: not made yet */
+    int32_t step;                         /* 1 + buffer of the step's values in the host's memory; 0: not made yet */
+    int32_t num;                          /* pieces so far */
+    orth_piece waiting, leaving;          /* is copied near; was updated last */
+} orth_offloading;
+
 typedef struct {
     orth_ctx *ctx;
     const orth_compile_spec *spec;
@@ -73,6 +90,7 @@ typedef struct {
     orth_zero_shard *shards;          /* [num_params] over the shard axis; NULL: nothing is sharded */
     int32_t data[ORTH_NUM_DATA]; /* buffers of the whole step; -1 */
     orth_grad_use *uses;         /* [2*num_params]: 2*index for the first use, +1 for the head's if tied */
+    orth_offloading offload;
     int32_t *moments;            /* [ORTH_STATES*num_params] buffers of m, v and their scales; -1: not made yet */
     int32_t version, updates;    /* asynchronous: the weights of the action at hand; updates made so far */
     bool *read_by_backward;                /* asynchronous: [num_params] parameters that a backward reads */
@@ -238,6 +256,20 @@ void orth_build_combine(orth_builder *b);
 
 /* The loss of the step, from those of its sequences; computes: this rank has the head. */
 void orth_build_loss(orth_builder *b, bool computes);
+
+/* ---- offload.c ---- */
+
+/* Nothing is made yet; how large pieces are. */
+void orth_offload_begin(orth_builder *b);
+/* A buffer of optimizer state is kept where the spec says. */
+void orth_offload_put(orth_builder *b, int32_t buffer);
+/* The step's values in the host's memory. */
+orth_operand orth_offload_step(orth_builder *b, orth_operand step);
+/* The update of parameter `index`, all but its last piece, which the next call ends, or orth_offload_finish. out: as the optimizer has
+ * them, a copy last. */
+void orth_offload_update(orth_builder *b, int64_t index, orth_operand step, const orth_attr *attr, orth_operand grad, int num_out,
+                         const orth_operand *out);
+void orth_offload_finish(orth_builder *b);
 
 /* ---- update.c ---- */
 

@@ -286,6 +286,7 @@ static void compile_step(orth_builder *b)
     }
     for (int64_t i = 0; i < s->num_params; i++)
         b->gathered[i] = -1;
+    orth_offload_begin(b);
     orth_build_params(b);
     orth_build_results(b);
     orth_build_data_buffer(b, &step); /* also on ranks whose blocks do not read it: the optimizer does */

@@ -52,6 +52,13 @@ typedef struct {
     bool stochastic;                 /* what is kept in bf16 is rounded at random (kernels/round.h) */
 } orth_state_types;
 
+/* Where what kernels do not read is kept: with the rest, or in another space (offload.c). */
+typedef enum { ORTH_TIER_NONE = 0, ORTH_TIER_HOST, ORTH_TIER_FILE } orth_tier;
+typedef struct {
+    orth_tier optimizer;             /* moments, and masters beside copies */
+    int64_t sub_group;               /* elements of a parameter that are updated at once, where they are elsewhere */
+} orth_offload;
+
 typedef struct {
     orth_mode mode;
     orth_block embed, final, head;   /* head: a chunk of head_rows rows */
@@ -69,7 +76,8 @@ typedef struct {
     int64_t num_params;
     orth_dtype compute;              /* type of activations and of matrix copies */
     orth_state_types types;
-    orth_space space;                /* where kernels work */
+    orth_space space;                /* where kernels work; with offload not the host's memory */
+    orth_offload offload;            /* training */
     int32_t num_micro_batches;
     const int64_t *shares;           /* [DP ranks] sequences of each, where they combine gradients node by node
                                         (uneven_shares.c); NULL: what a rank adds up is one node */

@@ -15,8 +15,10 @@ static orth_operand state(orth_builder *b, const char *what, orth_bind bind, ort
         .bytes = orth_build_bytes(dtype, 1, &mine.count), .cls = ORTH_CLASS_OPTIMIZER, .persistent = true, .bind = bind,
         .dtype = dtype, .index = index, .first_elem = mine.first, .shard_elem = b->shards ? (int32_t)orth_dtype_bytes(dtype) : 0,
     };
-    if (*known < 0)
+    if (*known < 0) {
         *known = orth_program_add_buffer(b->p, &buffer);
+        orth_offload_put(b, *known);
+    }
     orth_operand o = orth_build_vector(*known, dtype, 0, mine.count);
     o.view = own.counts ? ORTH_VIEW_SHARD : ORTH_VIEW_SAME;
     return o;
@@ -199,10 +201,17 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
                       .stochastic = b->spec->types.stochastic};
     if (attr.stochastic)
         attr.place = orth_param_place(param, index, orth_build_own(b, index).first);
-    if (param->moments_8bit)
+    if (param->moments_8bit) { /* not with offload: a rule of config/rules.c */
         emit_8bit(b, index, attr, in, out);
-    else
+        return;
+    }
+    if (b->spec->offload.optimizer == ORTH_TIER_NONE) {
         orth_build_emit(b, b->spec->optimizer, &attr, 2, in, num_out, out);
+        return;
+    }
+    attr.place.param = index;
+    attr.place.first = orth_build_own(b, index).first;
+    orth_offload_update(b, index, step, &attr, in[0], num_out, out);
 }
 
 /* Everybody gets everybody's updated shards, in the type that the kernels read. */
@@ -220,17 +229,33 @@ static void gather_param(orth_builder *b, int64_t index, orth_group group)
         orth_bucket_emit(b, k);
 }
 
-/* What is updated already is gathered while the rest is updated. */
+static void gather_updated(orth_builder *b, int64_t index)
+{
+    const orth_route_stage *gather = orth_route_find(orth_build_route(b, index), ORTH_ROUTE_GATHER_WEIGHT);
+    if (gather && gather->when == ORTH_MOMENT_UPDATE)
+        gather_param(b, index, gather->over);
+}
+
+/* What is updated already is gathered while the rest is updated. With offload the update of a parameter ends when that of the
+ * next has begun. */
 static void update_params(orth_builder *b, orth_operand step)
 {
+    const bool offload = b->spec->offload.optimizer != ORTH_TIER_NONE;
+    int64_t before = -1;
+    if (offload)
+        step = orth_offload_step(b, step);
     for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
         if (!b->held[i])
             continue;
         update_param(b, i, step);
-        const orth_route_stage *gather = orth_route_find(orth_build_route(b, i), ORTH_ROUTE_GATHER_WEIGHT);
-        if (gather && gather->when == ORTH_MOMENT_UPDATE)
-            gather_param(b, i, gather->over);
+        const int64_t updated = offload ? before : i;
+        if (updated >= 0)
+            gather_updated(b, updated);
+        before = i;
     }
+    orth_offload_finish(b);
+    if (offload && before >= 0 && !b->p->failed)
+        gather_updated(b, before);
     for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
         orth_bucket_emit(b, &b->gathers[k]);
 }

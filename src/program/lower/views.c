@@ -15,16 +15,21 @@ static orth_zero_shard shard_of(const orth_program *p, int64_t index)
     return (orth_zero_shard){.first = p->shard_first[index], .count = p->shard_counts[index][p->shard]};
 }
 
-/* What is in a buffer of the parameter: elements, or the scales of their moments. */
-static orth_zero_shard shard_in(const binding *x, const orth_buffer *b)
+/* Of a buffer of parameter `index` what is in it: elements, or the scales of their moments. */
+static orth_zero_shard shard_in(const binding *x, const orth_buffer *b, int64_t index)
 {
-    const orth_zero_shard s = shard_of(x->p, b->index);
-    return b->bind == ORTH_BIND_SCALES ? orth_shard_scales(&x->params[b->index], &s) : s;
+    const orth_zero_shard s = shard_of(x->p, index);
+    return b->bind == ORTH_BIND_SCALES ? orth_shard_scales(&x->params[index], &s) : s;
 }
 
+/* A staging buffer becomes as large as its operands, which follow. */
 static void bind_buffer(const binding *x, orth_buffer *b)
 {
-    const orth_zero_shard s = shard_in(x, b);
+    if (b->staging) {
+        b->bytes = 0;
+        return;
+    }
+    const orth_zero_shard s = shard_in(x, b, b->index);
     b->bytes = (size_t)s.count * (size_t)b->shard_elem;
     b->first_elem = s.first;
 }
@@ -34,11 +39,20 @@ static void show_elems(orth_operand *o, int64_t first, const orth_buffer *of)
     o->byte_offset = (size_t)(first - of->first_elem) * orth_dtype_bytes(o->dtype);
 }
 
+static void show_piece(const orth_program *p, orth_operand *o, const orth_zero_shard *s)
+{
+    const orth_buffer *b = &p->buffers[o->buffer];
+    const int64_t first = ORTH_MIN(o->part * p->piece_elems, s->count);
+    if (!b->staging)
+        show_elems(o, s->first + first, b);
+    o->dim[0] = ORTH_MIN(p->piece_elems, s->count - first);
+}
+
 /* `index`: the parameter that the instruction is about. */
 static void bind_operand(const binding *x, orth_operand *o, int64_t index)
 {
     const orth_param_desc *param = &x->params[index];
-    const orth_zero_shard s = o->view == ORTH_VIEW_SUMS ? shard_of(x->p, index) : shard_in(x, &x->p->buffers[o->buffer]);
+    const orth_zero_shard s = shard_in(x, &x->p->buffers[o->buffer], index);
     orth_zero_rows rows;
     switch ((orth_view)o->view) {
     case ORTH_VIEW_SAME: break;
@@ -50,6 +64,7 @@ static void bind_operand(const binding *x, orth_operand *o, int64_t index)
         show_elems(o, s.first, &x->p->buffers[o->buffer]);
         o->dim[0] = s.count / o->dim[1];
         break;
+    case ORTH_VIEW_PIECE: show_piece(x->p, o, &s); break;
     case ORTH_VIEW_SHARD_ROWS:
         rows = orth_zero_shard_rows(param, &s, o->part);
         show_elems(o, rows.begin * orth_param_cols(param), &x->p->buffers[o->buffer]);
@@ -64,23 +79,47 @@ static void bind_operand(const binding *x, orth_operand *o, int64_t index)
     }
 }
 
+/* The parameter that an operand with a view of the rank's own is about. A staging buffer has all by turns: then that of the update,
+ * or of the other side of a copy. */
+static int64_t param_of(const orth_program *p, const orth_instr *n, const orth_operand *o)
+{
+    if (!p->buffers[o->buffer].staging)
+        return p->buffers[o->view == ORTH_VIEW_SUMS ? n->in[0].buffer : o->buffer].index;
+    if (orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER)
+        return n->attr.place.param;
+    return p->buffers[(o == n->in ? n->out : n->in)->buffer].index;
+}
+
+/* Where the elements begin that an update is about. */
+static void bind_place(const binding *x, orth_instr *n)
+{
+    const orth_zero_shard s = shard_of(x->p, n->attr.place.param);
+    if (n->attr.stochastic && (n->out[0].view == ORTH_VIEW_SHARD || n->out[0].view == ORTH_VIEW_SHARD_MATRIX))
+        n->attr.place.first = s.first;
+    else if (n->out[0].view == ORTH_VIEW_PIECE)
+        n->attr.place.first = s.first + ORTH_MIN(n->attr.piece * x->p->piece_elems, s.count);
+}
+
 static void bind_instr(const binding *x, orth_instr *n)
 {
-    if (n->attr.stochastic && (n->out[0].view == ORTH_VIEW_SHARD || n->out[0].view == ORTH_VIEW_SHARD_MATRIX))
-        n->attr.place.first = shard_of(x->p, n->attr.place.param).first;
+    if (orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER)
+        bind_place(x, n);
     for (int k = 0; k < n->num_in + n->num_out; k++) {
         orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k - n->num_in];
-        const int32_t about = o->view == ORTH_VIEW_SUMS ? n->in[0].buffer : o->buffer;
         if (o->view != ORTH_VIEW_SAME)
-            bind_operand(x, o, x->p->buffers[about].index);
+            bind_operand(x, o, param_of(x->p, n, o));
+        if (o->buffer >= 0 && x->p->buffers[o->buffer].staging)
+            x->p->buffers[o->buffer].bytes = ORTH_MAX(x->p->buffers[o->buffer].bytes, orth_operand_bytes(o));
     }
 }
 
-static bool is_own(const orth_instr *n)
+static bool is_own(const orth_program *p, const orth_instr *n)
 {
     bool own = n->counts != NULL;
-    for (int k = 0; k < n->num_in + n->num_out; k++)
-        own = own || (k < n->num_in ? n->in[k] : n->out[k - n->num_in]).view != ORTH_VIEW_SAME;
+    for (int k = 0; k < n->num_in + n->num_out; k++) {
+        const orth_operand *o = orth_instr_operand(n, k);
+        own = own || o->view != ORTH_VIEW_SAME || (o->buffer >= 0 && p->buffers[o->buffer].staging);
+    }
     return own;
 }
 
@@ -88,16 +127,16 @@ static orth_status list_own(orth_ctx *ctx, orth_program *p)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < p->num_instrs; i++)
-        n += is_own(&p->instrs[i]);
+        n += is_own(p, &p->instrs[i]);
     p->own = ORTH_ARENA_ARRAY(ctx, &p->arena, int32_t, n + 1);
     p->own_buffers = ORTH_ARENA_ARRAY(ctx, &p->arena, int32_t, p->num_buffers + 1);
     if (!p->own || !p->own_buffers)
         return ORTH_ERR_NOMEM;
     for (int32_t b = 0; b < p->num_buffers; b++)
-        if (p->buffers[b].shard_elem)
+        if (p->buffers[b].shard_elem || p->buffers[b].staging)
             p->own_buffers[p->num_own_buffers++] = b;
     for (int32_t i = 0; i < p->num_instrs; i++)
-        if (is_own(&p->instrs[i]))
+        if (is_own(p, &p->instrs[i]))
             p->own[p->num_own++] = i;
     return ORTH_OK;
 }

@@ -1,7 +1,7 @@
 /* views.h -- ranks that share a program, though each has its own shard of the parameters (ZeRO).
  *
- * The ranks of a shard axis have the same instructions on the same buffers. Only persistent buffers that hold shards have other
- * sizes, and only the operands with a `view` (ir/program.h) show other elements. What they show follows from the shards alone, so
+ * The ranks of a shard axis have the same instructions on the same buffers. Only persistent buffers that hold shards, or pieces
+ * of them, have other sizes, and only the operands with a `view` (ir/program.h) show other elements. What they show follows from the shards alone, so
  * that a program can be bound to any rank of the axis: it then is, to the byte, what compiling for that rank would have made
  * (tests/test_classes.c).
  */

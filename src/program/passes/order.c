@@ -23,10 +23,20 @@ typedef struct {
 
 /* ---- queues ---- */
 
-static orth_queue queue_of(const orth_instr *n)
+/* A copy between spaces, started. */
+static orth_queue queue_of_move(const orth_program *p, const orth_instr *n)
+{
+    const orth_space from = p->buffers[n->in[0].buffer].space, to = p->buffers[n->out[0].buffer].space;
+    const bool file = from == ORTH_SPACE_FILE || to == ORTH_SPACE_FILE;
+    return (orth_queue){.kind = file ? ORTH_QUEUE_FILE : to == p->space ? ORTH_QUEUE_COPY_IN : ORTH_QUEUE_COPY_OUT};
+}
+
+static orth_queue queue_of(const orth_program *p, const orth_instr *n)
 {
     if (n->until == 0)
         return (orth_queue){.kind = ORTH_QUEUE_COMPUTE};
+    if (n->op == ORTH_OP_copy)
+        return queue_of_move(p, n);
     const orth_queue_kind kind = n->op == ORTH_OP_send   ? ORTH_QUEUE_SEND
                                  : n->op == ORTH_OP_recv ? ORTH_QUEUE_RECV
                                                          : ORTH_QUEUE_COLLECTIVE;
@@ -39,7 +49,7 @@ static orth_status number_queues(orth_ctx *ctx, orth_program *p)
     p->num_queues = 1;
     p->queues[0] = (orth_queue){.kind = ORTH_QUEUE_COMPUTE};
     for (int32_t i = 0; i < p->num_instrs; i++) {
-        const orth_queue of = queue_of(&p->instrs[i]);
+        const orth_queue of = queue_of(p, &p->instrs[i]);
         int32_t q = 0;
         while (q < p->num_queues && (p->queues[q].kind != of.kind || p->queues[q].group != of.group || p->queues[q].peer != of.peer))
             q++;

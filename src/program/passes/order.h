@@ -1,4 +1,5 @@
-/* order.h -- the pass that gives instructions their queues and derives the events that order them.
+/* order.h -- the pass that gives instructions their queues and derives the events that order them: calls of communicators and
+ * copies between spaces that go on beside computing (orth_instr.until) have queues of their own.
  *
  *   list      0 linear_dw   1 all_reduce   2 linear   3 all_reduce   4 adamw
  *   compute   0             .              2          .              4 waits for the second of dp

@@ -387,7 +387,7 @@ static orth_status place_space(orth_ctx *ctx, orth_program *p, orth_space space,
             p->buffers[b].offset += at;
     p->transient_offset[space] = at;
     p->space_bytes[space] = at + p->transient_bytes[space];
-    p->lower_bound += at + bound;
+    p->lower_bound += space == ORTH_SPACE_FILE ? 0 : at + bound;
     return ORTH_OK;
 }
 
@@ -423,7 +423,7 @@ void orth_place_again(orth_program *p)
             if (!p->buffers[b].persistent && (int)p->buffers[b].space == s)
                 p->buffers[b].offset += more;
         p->transient_offset[s] += more;
-        p->lower_bound += more;
+        p->lower_bound += s == ORTH_SPACE_FILE ? 0 : more;
         p->space_bytes[s] += more;
     }
 }
@@ -433,7 +433,7 @@ void orth_place_reserve(orth_program *p, const orth_program *guest)
     size_t persistent = 0;
     for (int s = 0; s < ORTH_NUM_SPACES; s++) {
         const size_t bytes = guest->space_bytes[s], own = p->transient_bytes[s];
-        persistent += p->transient_offset[s];
+        persistent += s == ORTH_SPACE_FILE ? 0 : p->transient_offset[s];
         if (bytes <= own)
             continue;
         p->class_bytes[s][ORTH_CLASS_ACTIVATIONS] += bytes - own;

@@ -67,4 +67,9 @@ static orth_status write_bytes(orth_ctx *ctx, orth_region *r, size_t at, const v
     return ORTH_OK;
 }
 
-const orth_space_ops orth_space_device_test = {map, unmap, read_bytes, write_bytes, enter, leave};
+static size_t touched(const orth_region *r)
+{
+    return orth_pages_touched_bytes(r->base, r->bytes);
+}
+
+const orth_space_ops orth_space_device_test = {map, unmap, read_bytes, write_bytes, enter, leave, touched};

@@ -39,13 +39,20 @@ static void leave(orth_region *r)
     (void)r;
 }
 
-const orth_space_ops orth_space_host = {map, unmap, read_bytes, write_bytes, enter, leave};
+static size_t touched(const orth_region *r)
+{
+    return orth_pages_touched_bytes(r->base, r->bytes);
+}
+
+const orth_space_ops orth_space_host = {map, unmap, read_bytes, write_bytes, enter, leave, touched};
 
 /* ---- all spaces ---- */
 
 orth_status orth_region_map(orth_ctx *ctx, orth_region *out, orth_space space, size_t bytes)
 {
-    static const orth_space_ops *const ops[ORTH_NUM_SPACES] = {&orth_space_host, &orth_space_device_test};
+    const bool guarded = ctx->spaces && ctx->spaces->guards_device;
+    const orth_space_ops *const ops[ORTH_NUM_SPACES] = {[ORTH_SPACE_HOST] = &orth_space_host, [ORTH_SPACE_FILE] = &orth_space_file,
+                                                        [ORTH_SPACE_DEVICE] = guarded ? &orth_space_device_test : &orth_space_host};
     ORTH_TRY(ops[space]->map(ctx, out, bytes));
     out->ops = ops[space];
     return ORTH_OK;

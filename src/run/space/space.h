@@ -1,4 +1,4 @@
-/* space.h -- memory of a space behind a table of functions: what a region of it is, only its file knows.
+/* space.h -- memory, or a file, of a space behind a table of functions: what a region of it is, only its file knows.
  *
  *   map -> read, write (from outside, or by `copy` from and to the host's memory)
  *       -> enter -> a kernel or communicator has addresses -> leave
@@ -10,7 +10,14 @@
 
 #include <pthread.h>
 
+#include "base/scratch.h"
 #include "program/ir/program.h"
+
+/* Of a process (orth_ctx.spaces). All zero: as by default. */
+typedef struct orth_space_setup {
+    const char *file_dir;      /* folder of files; NULL: the current one */
+    bool guards_device;        /* tests: pages of the device are inaccessible outside of instructions */
+} orth_space_setup;
 
 typedef struct orth_space_ops orth_space_ops;
 
@@ -19,6 +26,7 @@ typedef struct {
     char *base;                /* NULL where there are no bytes */
     size_t bytes;
     pthread_mutex_t mutex;     /* of depth; spaces that are closed between instructions */
+    orth_scratch file;         /* of the space of files */
     int depth;                 /* enters without their leave: instructions and calls under way */
 } orth_region;
 
@@ -31,12 +39,14 @@ struct orth_space_ops {
     orth_status (*write)(orth_ctx *ctx, orth_region *r, size_t at, const void *host, size_t n);
     orth_status (*enter)(orth_ctx *ctx, orth_region *r);
     void (*leave)(orth_region *r);
+    size_t (*touched)(const orth_region *r); /* bytes of its pages that are in memory, or on the disk */
 };
 
-extern const orth_space_ops orth_space_host;        /* host.c: always open */
+extern const orth_space_ops orth_space_host;        /* host.c: always open; the device of a machine that has none, too */
+extern const orth_space_ops orth_space_file;        /* file.c: never open */
 extern const orth_space_ops orth_space_device_test; /* device_test.c: no address works outside of enter and leave */
 
-/* Zeroed bytes of a space. ORTH_ERR_NOMEM. */
+/* Zeroed bytes of a space. ORTH_ERR_NOMEM; of a file what orth_scratch_open returns. */
 orth_status orth_region_map(orth_ctx *ctx, orth_region *out, orth_space space, size_t bytes);
 void orth_region_unmap(orth_region *r); /* a zeroed one is fine */
 

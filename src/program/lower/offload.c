@@ -1,0 +1,156 @@
+/* offload.c -- updates whose optimizer state is in the host's memory, or in a file (memory.offload_optimizer).
+ *
+ *     copy out   g 0 | g 1          | g 2          |            g: the gradient comes down
+ *     file       s 0 | s 1          | s 2   s 0    |            s: the state comes up, and goes back (file only)
+ *     compute        | update 0     | update 1     | ...
+ *     copy in                       | w 0          | w 1        w: the weight that kernels read goes back
+ *
+ * The optimizer works on buffers of the host's memory, piece by piece: DeepSpeed's sub-groups. What a piece needs is copied
+ * while the piece before it is updated. Every operand that is elsewhere has two staging buffers, which pieces take by turns; who
+ * waits for whom follows from them (passes/order.h). A master that kernels read, too, stays with the other weights, and is
+ * copied down with its gradient.
+ *
+ * Source: Ren et al., "ZeRO-Offload", arXiv:2101.06840; Rajbhandari et al., "ZeRO-Infinity", arXiv:2104.07857.
+ */
+#include "program/lower/build.h"
+
+static int64_t largest_shard(const orth_builder *b, int64_t index)
+{
+    const orth_zero_shard own = orth_build_own(b, index);
+    int64_t most = own.count;
+    for (int32_t r = 0; own.counts && r < orth_build_size(b, ORTH_GROUP_SHARD); r++)
+        most = ORTH_MAX(most, own.counts[r]);
+    return most;
+}
+
+void orth_offload_begin(orth_builder *b)
+{
+    const orth_offload *o = &b->spec->offload;
+    memset(&b->offload, 0, sizeof b->offload);
+    memset(b->offload.room, -1, sizeof b->offload.room);
+    if (o->optimizer == ORTH_TIER_NONE)
+        return;
+    b->p->piece_elems = ORTH_MAX(o->sub_group, 1);
+    for (int64_t i = 0; i < b->spec->num_params; i++)
+        if (b->held[i])
+            b->p->piece_elems = ORTH_MAX(b->p->piece_elems, orth_div_up(orth_build_elems(b, i), ORTH_MAX_PIECES - 1));
+}
+
+void orth_offload_put(orth_builder *b, int32_t buffer)
+{
+    static const orth_space spaces[] = {[ORTH_TIER_HOST] = ORTH_SPACE_HOST, [ORTH_TIER_FILE] = ORTH_SPACE_FILE};
+    if (!b->p->failed && b->spec->offload.optimizer != ORTH_TIER_NONE)
+        b->p->buffers[buffer].space = spaces[b->spec->offload.optimizer];
+}
+
+static int32_t host_buffer(orth_builder *b, const char *name, orth_class cls, size_t bytes, bool staging)
+{
+    const orth_buffer buffer = {.name = name, .bytes = bytes, .cls = cls, .persistent = true, .staging = staging};
+    const int32_t added = orth_program_add_buffer(b->p, &buffer);
+    if (!b->p->failed)
+        b->p->buffers[added].space = ORTH_SPACE_HOST;
+    return added;
+}
+
+orth_operand orth_offload_step(orth_builder *b, orth_operand step)
+{
+    orth_operand here = step;
+    if (b->offload.step == 0 && !b->p->failed)
+        b->offload.step = 1 + host_buffer(b, "step.host", ORTH_CLASS_OPTIMIZER, orth_operand_bytes(&step), false);
+    b->offload.leaving.num = 0;
+    here.buffer = b->offload.step - 1;
+    here.byte_offset = 0;
+    orth_build_emit(b, ORTH_OP_copy, &(orth_attr){0}, 1, &step, 1, &here);
+    return here;
+}
+
+/* Piece `part` of the elements of an operand. */
+static orth_operand piece_of(const orth_builder *b, orth_operand o, int32_t part)
+{
+    const int64_t first = ORTH_MIN(part * b->p->piece_elems, o.dim[0]);
+    if (o.buffer < 0)
+        return o;
+    o.byte_offset += (size_t)first * orth_dtype_bytes(o.dtype);
+    o.dim[0] = ORTH_MIN(b->p->piece_elems, o.dim[0] - first);
+    o.view = o.view == ORTH_VIEW_SHARD ? ORTH_VIEW_PIECE : o.view;
+    o.part = (uint16_t)part;
+    return o;
+}
+
+/* Where the optimizer works on operand k of the piece at hand. */
+static orth_operand near_of(orth_builder *b, orth_operand far, int k)
+{
+    static const char *const names[ORTH_PIECE_OPERANDS][2] = {{"stage.g.0", "stage.g.1"}, {"stage.p.0", "stage.p.1"},
+                                                              {"stage.m.0", "stage.m.1"}, {"stage.v.0", "stage.v.1"},
+                                                              {"stage.copy.0", "stage.copy.1"}};
+    const int turn = b->offload.num % 2;
+    if (b->p->failed || far.buffer < 0 || b->p->buffers[far.buffer].space == ORTH_SPACE_HOST)
+        return far;
+    if (b->offload.room[k][turn] < 0)
+        b->offload.room[k][turn] = host_buffer(b, names[k][turn], ORTH_CLASS_WORKSPACE, 0, true);
+    if (b->p->failed)
+        return far;
+    orth_operand near = far;
+    near.buffer = b->offload.room[k][turn];
+    near.byte_offset = 0;
+    orth_buffer *room = &b->p->buffers[near.buffer];
+    room->bytes = ORTH_MAX(room->bytes, orth_operand_bytes(&near));
+    return near;
+}
+
+static int32_t start_copy(orth_builder *b, const orth_operand *from, const orth_operand *to)
+{
+    return orth_build_start(b, ORTH_OP_copy, &(orth_attr){0}, 1, from, 1, to);
+}
+
+static bool is_moved(const orth_piece *x, int k)
+{
+    return x->far[k].buffer != x->near[k].buffer;
+}
+
+/* What the optimizer reads comes near. The last operand it only writes. */
+static void bring(orth_builder *b, orth_piece *x)
+{
+    for (int k = 0; k < x->num; k++)
+        x->call[k] = is_moved(x, k) && k != x->copy ? start_copy(b, &x->far[k], &x->near[k]) : -1;
+}
+
+void orth_offload_finish(orth_builder *b)
+{
+    orth_piece *x = &b->offload.waiting, *before = &b->offload.leaving;
+    if (x->num == 0 || b->p->failed)
+        return;
+    const orth_operand in[] = {x->near[0], x->step};
+    orth_build_emit(b, b->spec->optimizer, &x->attr, 2, in, x->num - 1, x->near + 1);
+    for (int k = 0; k < x->num; k++)
+        orth_build_until_here(b, x->call[k]);
+    for (int k = 0; k < before->num; k++)
+        orth_build_until_here(b, before->call[k]);
+    for (int k = 0; k < x->num; k++)
+        x->call[k] = is_moved(x, k) && k > 0 ? start_copy(b, &x->near[k], &x->far[k]) : -1;
+    for (int k = 0; k < x->num; k++)
+        orth_build_until_here(b, x->call[k]);
+    *before = *x;
+    x->num = 0;
+}
+
+void orth_offload_update(orth_builder *b, int64_t index, orth_operand step, const orth_attr *attr, orth_operand grad, int num_out,
+                         const orth_operand *out)
+{
+    const int32_t num = (int32_t)ORTH_MAX(orth_div_up(largest_shard(b, index), b->p->piece_elems), 1);
+    for (int32_t part = 0; part < num && !b->p->failed; part++) {
+        orth_piece x = {.attr = *attr, .step = step, .num = num_out + 1, .copy = num_out};
+        const int64_t own = grad.dim[0];
+        x.attr.piece = part;
+        x.attr.num_pieces = num;
+        x.attr.place.first += ORTH_MIN(part * b->p->piece_elems, own);
+        for (int k = 0; k < x.num; k++) {
+            x.far[k] = piece_of(b, k == 0 ? grad : out[k - 1], part);
+            x.near[k] = near_of(b, x.far[k], k == x.copy ? ORTH_PIECE_OPERANDS - 1 : k);
+        }
+        bring(b, &x);
+        orth_offload_finish(b);
+        b->offload.waiting = x;
+        b->offload.num++;
+    }
+}

@@ -1,0 +1,270 @@
+/* test_offload.c -- optimizer state in the host's memory or in a file: the same numbers, the planned bytes, and no trace of the file
+ * whatever happens to it. Every layout: tests/test_layouts.c, whose draws offload half of the time. */
+#include <dirent.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "program/check/check.h"
+#include "program/check/check_flow.h"
+#include "plan/programs.h"
+#include "run_case.h"
+
+#define STATE "train run.yaml train.steps=4 checkpoint.every_steps=2 --quiet "
+
+/* Each with what it changes of the run: a type with copies and without, moments in 16 bits, losses scaled so that the first steps are
+ * left out, several ranks. */
+TEST(a_run_with_offload_writes_the_checkpoints_of_one_without_byte_for_byte)
+{
+    static const char *const flavours[] = {
+        "", "precision.compute=bf16 precision.moments=bf16 precision.rounding=stochastic",
+        "precision.compute=fp16 precision.loss_scale=dynamic precision.loss_scale_start=1e30",
+        "optimizer.name=sgd precision.compute=bf16", "precision.compute=bf16 parallel.dp=2 parallel.zero=2 train.global_batch=4",
+    };
+    static const char *const tiers[] = {"host memory.offload_sub_group=1024", "file memory.offload_sub_group=5000", "file"};
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(flavours); i++) {
+        RUN(r, 0, "", STATE "checkpoint.dir=plain%d %s", i, flavours[i]);
+        const int k = i % ORTH_COUNT(tiers);
+        char plain[32], other[32];
+        snprintf(plain, sizeof plain, "plain%d", i);
+        snprintf(other, sizeof other, "other%d", i);
+        RUN(r, 0, "", STATE "checkpoint.dir=%s %s memory.offload_optimizer=%s", other, flavours[i], tiers[k]);
+        run_same(r, plain, other, 2);
+        run_same(r, plain, other, 4);
+    }
+    RUN(r, 0, "", STATE "checkpoint.dir=other0 train.steps=6 --resume memory.offload_optimizer=file"); /* from either to the other */
+    RUN(r, 0, "", STATE "checkpoint.dir=plain0 train.steps=6 --resume");
+    run_same(r, "plain0", "other0", 6);
+    run_end(r);
+}
+
+/* The text of `key`: {...} behind `from`, or NULL. */
+static const char *object_of(const char *from, const char *key)
+{
+    char name[64];
+    snprintf(name, sizeof name, "\"%s\": {", key);
+    return from ? strstr(from, name) : NULL;
+}
+
+static long number_of(const char *object, const char *key)
+{
+    char name[64];
+    snprintf(name, sizeof name, "\"%s\": ", key);
+    const char *at = object ? strstr(object, name) : NULL;
+    return at ? strtol(at + strlen(name), NULL, 10) : -1;
+}
+
+TEST(each_space_has_the_planned_bytes_and_what_is_offloaded_is_not_on_the_device)
+{
+    run_case *r = run_begin();
+    for (int file = 0; file < 2; file++) {
+        const char *tier = file ? "file" : "host";
+        RUN(r, 0, "", "train run.yaml checkpoint.dir=m%d train.steps=2 precision.compute=bf16 memory.offload_optimizer=%s --quiet", file, tier);
+        char name[64];
+        snprintf(name, sizeof name, "m%d/memory.json", file);
+        char *text = run_read(r, name, NULL);
+        const char *planned = object_of(text, "planned"), *counted = object_of(text, "memory");
+        const char *spaces[] = {"host", "device", "file"};
+        for (int s = 0; s < 2 + file; s++) {
+            const char *a = object_of(object_of(planned, "spaces"), spaces[s]), *b = object_of(object_of(counted, "spaces"), spaces[s]);
+            static const char *const keys[] = {"params", "grads", "optimizer", "activations", "comm", "workspace", "total"};
+            for (int k = 0; k < ORTH_COUNT(keys); k++) {
+                assert_true(number_of(a, keys[k]) >= 0);
+                assert_int_equal(number_of(a, keys[k]), number_of(b, keys[k]));
+            }
+        }
+        const char *on = object_of(counted, "spaces");
+        assert_int_equal(number_of(object_of(on, "device"), "optimizer"), 0);
+        assert_true(number_of(object_of(on, tier), "optimizer") > number_of(object_of(on, "device"), "params"));
+        free(text);
+    }
+    run_end(r);
+}
+
+TEST(limits_of_the_spaces_are_kept_apart)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "device memory of a rank: ", "plan run.yaml memory.offload_optimizer=host");
+    RUN(r, 3, "exceed the limit of 0.10 MiB (memory.limit_device); nothing was allocated",
+        "train run.yaml memory.offload_optimizer=host memory.limit_device=100KiB");
+    RUN(r, 3, "planned in files exceed the limit of 0.01 MiB (memory.limit_file)",
+        "train run.yaml memory.offload_optimizer=file memory.limit_file=10KiB");
+    RUN(r, 2, "memory.limit_device needs memory.offload_optimizer=host or file, not none", "plan run.yaml memory.limit_device=1GiB");
+    RUN(r, 2, "memory.limit_file needs memory.offload_optimizer=file, not host",
+        "plan run.yaml memory.offload_optimizer=host memory.limit_file=1GiB");
+    run_end(r);
+}
+
+/* Entries of a folder. */
+static int num_entries(run_case *r, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    DIR *d = opendir(path);
+    int n = 0;
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));)
+        n += strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
+    closedir(d);
+    return n;
+}
+
+TEST(a_killed_run_leaves_no_file)
+{
+    run_case *r = run_begin();
+    char command[1024], out[256], path[256];
+    snprintf(path, sizeof path, "%s/there", r->dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(command, sizeof command, "cd %s && { " ORTH_BINARY " train run.yaml train.steps=100000 memory.offload_optimizer=file "
+             "memory.offload_dir=there --quiet & p=$!; while ! grep -q '\"step\": 3' a/metrics.jsonl 2>/dev/null && kill -0 $p 2>/dev/null; "
+             "do sleep 0.02; done; ls -A there | wc -l; kill -KILL $p; wait $p; } 2>/dev/null", r->dir);
+    run_shell(command, out, sizeof out);
+    assert_int_equal(atoi(out), 0);
+    assert_true(run_has(r, "a/metrics.jsonl"));
+    assert_int_equal(num_entries(r, "there"), 0);
+    run_end(r);
+}
+
+TEST(a_folder_that_cannot_have_the_file_is_named)
+{
+    run_case *r = run_begin();
+    RUN(r, 5, "no/such: cannot make", "train run.yaml memory.offload_optimizer=file memory.offload_dir=no/such");
+    RUN(r, 5, "/proc: cannot make", "train run.yaml memory.offload_optimizer=file memory.offload_dir=/proc memory.limit_file=1GiB");
+    run_end(r);
+}
+
+#ifdef ORTH_FAULT_SHIM
+/* The k-th write of the file fails, whatever the reason. */
+TEST(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole)
+{
+    static const struct {
+        const char *kind;
+        int code;
+        const char *says;
+    } cases[] = {
+        {"pwrite:60:5", 5, ": cannot write "}, {"pwrite:60:28", 3, "No space left on device"}, {"pread:60:5", 5, ": cannot read "}};
+    run_case *r = run_begin();
+    RUN(r, 0, "", "train run.yaml train.steps=2 checkpoint.dir=seed --quiet");
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        char command[1024];
+        run_remove(r, "w");
+        snprintf(command, sizeof command, "cd %s && cp -r seed w && env ORTH_FAULT=%s LD_PRELOAD=" ORTH_FAULT_SHIM " " ORTH_BINARY
+                 " train run.yaml train.steps=9 checkpoint.dir=w --resume memory.offload_optimizer=file --quiet 2>&1", r->dir, cases[i].kind);
+        const int code = run_shell(command, r->out, sizeof r->out);
+        if (code != cases[i].code || !strstr(r->out, cases[i].says) || !strstr(r->out, "offloaded state"))
+            fail_msg("%s: exit %d, wanted %d; it said:\n%s", cases[i].kind, code, cases[i].code, r->out);
+        run_same_file(r, "seed/checkpoints/step-00000002/optimizer.safetensors", "w/checkpoints/step-00000002/optimizer.safetensors");
+        RUN(r, 0, "", "train run.yaml train.steps=3 checkpoint.dir=w --resume --quiet");
+    }
+    run_end(r);
+}
+
+#endif
+
+/* ---- the program ---- */
+
+static void compile(orth_ctx *ctx, orth_tier tier, orth_compiled *out)
+{
+    orth_model_config m;
+    CHECK_OK(ctx, orth_model_preset(ctx, "gpt2-tiny", &m));
+    m.vocab = 131;
+    const orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .seq_len = 16, .num_seqs = 1, .num_micro_batches = 2, .parts = 4,
+                                    .compute = ORTH_BF16, .space = ORTH_SPACE_DEVICE, .offload = {tier, 2000}, .optimizer = ORTH_OP_adamw};
+    CHECK_OK(ctx, orth_compiled_build(ctx, &m, &shape, out));
+}
+
+static orth_status check_all(orth_ctx *ctx, const orth_program *p)
+{
+    orth_rank_groups alone;
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        alone.size[g] = 1, alone.pos[g] = 0;
+    ORTH_TRY(orth_check(ctx, p));
+    return orth_check_flow(ctx, p, 0, &alone);
+}
+
+/* The n-th instruction of the kind: an update, or a copy that brings something near or takes it back. */
+typedef enum { UPDATE, NEAR, BACK } part;
+static orth_instr *find(orth_program *p, part kind, int n)
+{
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        orth_instr *x = &p->instrs[i];
+        const bool copy = x->op == ORTH_OP_copy, near = copy && p->buffers[x->out[0].buffer].staging;
+        const bool is = kind == UPDATE ? x->op == ORTH_OP_adamw : kind == NEAR ? near : copy && p->buffers[x->in[0].buffer].staging;
+        if (is && n-- == 0)
+            return x;
+    }
+    fail_msg("there is no such instruction");
+    return NULL;
+}
+
+TEST(pieces_that_are_mixed_up_are_refused)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int tier = ORTH_TIER_HOST; tier <= ORTH_TIER_FILE; tier++) {
+        orth_compiled c;
+        compile(ctx, (orth_tier)tier, &c);
+        orth_program *p = &c.program;
+        CHECK_OK(ctx, check_all(ctx, p));
+        orth_instr *u = find(p, UPDATE, 1), before = *u; /* the second piece of the first weight */
+        assert_true(u->attr.num_pieces > 2 && u->attr.piece == 1);
+        u->attr.piece = 2;
+        CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "updated out of turn", check_all(ctx, p));
+        *u = before;
+        orth_operand *from = &find(p, NEAR, 0)->in[0], was = *from; /* another piece of the gradient */
+        from->byte_offset += 2000 * sizeof(float);
+        CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "for an update of", check_all(ctx, p));
+        *from = was;
+        orth_operand *to = &find(p, BACK, 0)->out[0];
+        was = *to;
+        to->byte_offset += 2000 * orth_dtype_bytes(to->dtype);
+        CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "for an update of", check_all(ctx, p));
+        *to = was;
+        CHECK_OK(ctx, check_all(ctx, p));
+        orth_compiled_release(&c);
+    }
+    test_ctx_free(ctx);
+}
+
+/* The gradient of piece k + 1 is on its way, in a queue of its own, when piece k is updated. */
+TEST(the_next_piece_comes_beside_the_update_of_this_one)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int tier = ORTH_TIER_HOST; tier <= ORTH_TIER_FILE; tier++) {
+        orth_compiled c;
+        compile(ctx, (orth_tier)tier, &c);
+        const orth_program *p = &c.program;
+        int updates = 0, gradients = 0, total = 0;
+        for (int32_t i = 0; i < p->num_instrs; i++)
+            total += p->instrs[i].op == ORTH_OP_adamw;
+        for (int32_t i = 0; i < p->num_instrs; i++) {
+            const orth_instr *n = &p->instrs[i];
+            updates += n->op == ORTH_OP_adamw;
+            if (n->op == ORTH_OP_adamw)
+                assert_int_equal(gradients, ORTH_MIN(updates + 1, total));
+            if (n->op == ORTH_OP_copy && p->buffers[n->in[0].buffer].bind == ORTH_BIND_GRAD) {
+                assert_int_equal(p->queues[n->queue].kind, ORTH_QUEUE_COPY_OUT);
+                gradients++;
+            }
+        }
+        assert_true(total > 10);
+        orth_compiled_release(&c);
+    }
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_with_offload_writes_the_checkpoints_of_one_without_byte_for_byte),
+        cmocka_unit_test(each_space_has_the_planned_bytes_and_what_is_offloaded_is_not_on_the_device),
+        cmocka_unit_test(limits_of_the_spaces_are_kept_apart),
+        cmocka_unit_test(a_killed_run_leaves_no_file),
+        cmocka_unit_test(a_folder_that_cannot_have_the_file_is_named),
+#ifdef ORTH_FAULT_SHIM
+        cmocka_unit_test(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole),
+#endif
+        cmocka_unit_test(pieces_that_are_mixed_up_are_refused),
+        cmocka_unit_test(the_next_piece_comes_beside_the_update_of_this_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
