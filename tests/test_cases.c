@@ -55,7 +55,7 @@ static orth_job job_of(orth_ctx *ctx, const char *preset, int tp, int dp, int64_
     return j;
 }
 
-static orth_estimate estimate(orth_ctx *ctx, const orth_job *j)
+static orth_estimate estimate_with(orth_ctx *ctx, const orth_job *j, double logits)
 {
     orth_hardware h;
     orth_software software;
@@ -64,9 +64,39 @@ static orth_estimate estimate(orth_ctx *ctx, const orth_job *j)
     CHECK_OK(ctx, orth_hardware_find(ctx, &h, "h100"));
     CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
     assert_true(orth_software_system(&software, "megatron", &system));
+    system.logits = logits > 0 ? logits : system.logits;
+    system.saved = 1;
     const orth_device_shares shares = orth_software_device(&software, h.device_name);
     CHECK_OK(ctx, orth_estimate_step(ctx, j, &h, &software, &system, &shares, &e));
     return e;
+}
+
+static orth_estimate estimate(orth_ctx *ctx, const orth_job *j)
+{
+    return estimate_with(ctx, j, 0);
+}
+
+/* Twice the micro-batches in flight (Qi et al. 2023); scores of the one layer that is made again (Korthikanti et al. 2022: 5 a s^2 b); bytes of a logit on
+ * the stage that has the loss. */
+TEST(memory_follows_schedule_recomputation_and_logits)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_job j = job_of(ctx, "llama3-8b", 1, 1, 4096);
+    j.pp = 8;
+    j.num_micro_batches = 24;
+    const orth_estimate plain = estimate(ctx, &j);
+    j.schedule = "zb-2p";
+    const orth_estimate twice = estimate(ctx, &j);
+    assert_true(fabs(twice.activation_bytes / plain.activation_bytes - 2) < 1e-9);
+    j.pp = 1;
+    j.schedule = "1f1b";
+    j.recompute = ORTH_AGAIN_FULL;
+    const orth_estimate fused = estimate_with(ctx, &j, 12), less = estimate_with(ctx, &j, 10);
+    assert_true(fabs((fused.peak_bytes - less.peak_bytes) / (2.0 * 4096 * 128256) - 1) < 1e-6);
+    j.fused_attention = false;
+    const orth_estimate scores = estimate_with(ctx, &j, 12);
+    assert_true(fabs((scores.activation_bytes - fused.activation_bytes) / (5.0 * 32 * 4096 * 4096) - 1) < 1e-6);
+    test_ctx_free(ctx);
 }
 
 TEST(an_estimate_counts_the_flops_of_the_program)
@@ -244,6 +274,7 @@ int main(void)
         cmocka_unit_test(seven_billion_parameters_on_8_ranks_take_112_38_5_26_25_and_14_GB),
         cmocka_unit_test(gpt_3_fits_no_card_of_80_GB_on_8_ranks_under_any_stage),
         cmocka_unit_test(seventy_four_billion_on_tp_4_pp_2_dp_16_with_zero_1_take_43_9_GB_of_states),
+        cmocka_unit_test(memory_follows_schedule_recomputation_and_logits),
         cmocka_unit_test(an_estimate_counts_the_flops_of_the_program),
         cmocka_unit_test(full_recomputation_costs_a_forward_and_keeps_inputs_only),
         cmocka_unit_test(seventy_billion_on_64_devices_runs_at_several_hundred_tokens_a_second_and_below_the_peak),

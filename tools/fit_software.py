@@ -5,7 +5,8 @@ and prints the errors on both halves. ORTHANT names the program.
 The halves: the runs of each family in the order of their names, every second one. A coordinate descent: each constant of
 src/plan/software.def in turn is made larger or smaller, and keeps what lowers the objective: the mean absolute error of the step's
 time, stress runs counted a quarter. A weak pull to the defaults keeps constants that no run depends on where they are.
-Without --fit it only reports with the constants as they are.
+--fit-memory fits `saved` of each system in the same way, on errors of the peak of memory. Without either it only reports with the
+constants as they are.
 """
 import argparse
 import json
@@ -19,7 +20,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ORTHANT = os.environ.get("ORTHANT", os.path.join(TOP, "build", "orthant"))
 FILE = os.path.join(TOP, "configs", "software.yaml")
 HEAD = ("# How other training systems use a device: the constants of src/plan/software.def, fitted by\n"
-        "# tools/fit_software.py --fit on one half of 140 published runs.\n")
+        "# tools/fit_software.py --fit, and `saved` by --fit-memory, on one half of 140 published runs.\n")
 
 
 def constants():
@@ -74,6 +75,40 @@ def errors_of(predicted, measured):
     return out
 
 
+def memory_errors(predicted, measured):
+    """Error of the peak of memory of each run whose memory was measured."""
+    out = {}
+    for c in measured:
+        GiB, p = c.get("measured", {}).get("peak_mem_GiB"), predicted[c["id"]]["peak_mem_GiB"]
+        if GiB and p:
+            out[c["id"]] = p / GiB - 1
+    return out
+
+
+def mfu_errors(predicted, measured):
+    """In percent of the peak, over 100, of core runs."""
+    out = {}
+    for c in measured:
+        points, p = c.get("derived", {}).get("mfu_vs_bf16_peak_pct"), predicted[c["id"]]["mfu"]
+        if points and p and c["time_tier"] == "core":
+            out[c["id"]] = p - points / 100
+    return out
+
+
+def order(predicted, measured, ids):
+    """Pairs of a sweep that differ by more than 3 %, at least one of them among ids, and those in the right order."""
+    pairs = right = 0
+    timed = [c for c in measured if c.get("group") and c.get("derived", {}).get("tokens_per_s_per_gpu") and predicted[c["id"]]["tokens_per_s_per_gpu"]]
+    for i, a in enumerate(timed):
+        for b in timed[i + 1:]:
+            x, y = (c["derived"]["tokens_per_s_per_gpu"] for c in (a, b))
+            if a["group"] == b["group"] and (a["id"] in ids or b["id"] in ids) and max(x, y) > 1.03 * min(x, y):
+                p, q = (predicted[c["id"]]["tokens_per_s_per_gpu"] for c in (a, b))
+                pairs += 1
+                right += (p > q) == (x > y)
+    return "%d of %d" % (right, pairs)
+
+
 def halves(measured):
     fit = set()
     for family in {c["family"] for c in measured}:
@@ -94,6 +129,7 @@ def main():
     args = argparse.ArgumentParser()
     args.add_argument("cases")
     args.add_argument("--fit", action="store_true")
+    args.add_argument("--fit-memory", action="store_true")
     args.add_argument("--report")
     args = args.parse_args()
     measured = json.load(open(args.cases))
@@ -108,11 +144,17 @@ def main():
         loss = sum(w * min(abs(math.log1p(e[i])), 0.7) for i, w in weight.items()) / sum(weight.values())
         return loss + 2e-4 * sum(abs(math.log((v[k] + 1e-3) / (r[0] + 1e-3))) for k, r in rows.items())
 
-    if args.fit:
+    def memory_objective(v):
+        e = memory_errors(predict(v, args.cases), measured)
+        loss = [abs(math.log1p(x)) for i, x in e.items() if i in fit]
+        return sum(loss) / len(loss) + 2e-3 * sum(abs(math.log(v[k] / r[0])) for k, r in rows.items() if k[1] == "saved")
+
+    def descend(objective, keys, values):
         best, step = objective(values), 1.25
         while step > 1.02:
             before = best
-            for k, (_, least, most) in rows.items():
+            for k in keys:
+                _, least, most = rows[k]
                 for factor in (step, 1 / step):
                     changed = dict(values)
                     changed[k] = min(most, max(least, (values[k] or 0.002) * factor))
@@ -124,8 +166,14 @@ def main():
             write(values, FILE, HEAD)
             if before - best < 0.001:
                 step = math.sqrt(step)
-        values = read(FILE)
-    e = errors_of(predict(values, args.cases), measured)
+        return read(FILE)
+
+    if args.fit:
+        values = descend(objective, [k for k in rows if k[1] not in ("saved", "logits")], values)
+    if args.fit_memory:
+        values = descend(memory_objective, [k for k in rows if k[1] == "saved"], values)
+    predicted = predict(values, args.cases)
+    e = errors_of(predicted, measured)
     lines = ["| runs | number | mean % | median % | 90th percentile % |", "| --- | --- | --- | --- | --- |"]
     for name, ids in (("fitted", fit), ("held out", set(e) - fit)):
         for t in ("core", "stress"):
@@ -134,6 +182,16 @@ def main():
         ids = [c["id"] for c in measured if c["family"] == family]
         if any(i in e for i in ids):
             lines.append("| family %s %s" % (family, summary(e, ids)))
+    memory, mfu = memory_errors(predicted, measured), mfu_errors(predicted, measured)
+    rest = {c["id"] for c in measured} - fit
+    lines += ["", "| MFU, in points, and memory | number | mean | median | 90th percentile |", "| --- | --- | --- | --- | --- |"]
+    for name, ids in (("fitted", fit), ("held out", rest)):
+        lines.append("| MFU of core runs, %s %s" % (name, summary(mfu, ids)))
+        lines.append("| memory, %s %s" % (name, summary(memory, ids)))
+        for kind in sorted({c["memory_class"] for c in measured if c.get("memory_class")}):
+            lines.append("| memory measured as %s, %s %s" % (kind, name, summary(memory, [c["id"] for c in measured if c.get("memory_class") == kind and c["id"] in ids])))
+    lines += ["", "Pairs of a sweep that differ by more than 3 %% in the right order: %s; of those with a held-out run %s." % (
+        order(predicted, measured, fit | rest), order(predicted, measured, rest))]
     text = "\n".join(lines) + "\n"
     print(text)
     if args.report:

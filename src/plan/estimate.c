@@ -10,6 +10,8 @@
 #include "plan/device_time.h"
 #include "plan/link_time.h"
 
+#define NO_BUBBLE "zb-2p" /* whatever memory it takes */
+
 orth_states orth_recipe_states(const orth_recipe *r, double elems, int stage, double n)
 {
     return (orth_states){r->param * elems / (stage >= 3 ? n : 1), r->grad * elems / (stage >= 2 ? n : 1),
@@ -173,16 +175,21 @@ static double again(const orth_job *j, const block *b)
     }
 }
 
+/* Of attention without fusion: probabilities, with what dropout keeps of them (Korthikanti et al. 2022). */
+static double scores_of(const orth_job *j)
+{
+    return j->fused_attention ? 0 : 5.0 * (double)(j->micro_batch * j->model.heads / j->tp) * (double)(j->seq_len * j->seq_len);
+}
+
 /* Bytes that a layer keeps of a micro-batch. */
 static double kept(const orth_job *j, const block *layer, double input)
 {
-    const double scores = j->fused_attention ? 0 : 5.0 * (double)(j->micro_batch * j->model.heads / j->tp) * (double)(j->seq_len * j->seq_len);
     switch (j->recompute) {
     case ORTH_AGAIN_FULL: return input;
     case ORTH_AGAIN_CORE: return layer->saved;
     case ORTH_AGAIN_OPS: return 0.5 * layer->saved;
     case ORTH_AGAIN_BLOCKS: return 0.5 * layer->saved;
-    default: return layer->saved + scores;
+    default: return layer->saved + scores_of(j);
     }
 }
 
@@ -254,7 +261,7 @@ static orth_status run_schedule(orth_ctx *ctx, const pricing *x, const cut *c, o
     orth_arena arena = {0};
     orth_schedule s;
     orth_sim sim;
-    const bool free_bubble = strcmp(j->schedule, "zb-2p") == 0;
+    const bool free_bubble = strcmp(j->schedule, NO_BUBBLE) == 0;
     const char *name = j->pp == 1 ? "1f1b" : free_bubble ? "zb-h1" : j->schedule;
     orth_chunk_times *times = ORTH_ARENA_ARRAY(ctx, &arena, orth_chunk_times, c->num_chunks);
     orth_status st = times ? orth_schedule_make(ctx, &arena, &s, name, j->pp, j->pp == 1 ? 1 : j->chunks, (int)j->num_micro_batches) : ORTH_ERR_NOMEM;
@@ -295,20 +302,39 @@ static double exposed(const pricing *x, const cut *c, double elems)
     return s - fmin(x->system->overlap * s, t.time[ORTH_ACTION_B] * j->chunks);
 }
 
-static void add_memory(const orth_job *j, const cut *c, double elems, double input, orth_estimate *e)
+/* Micro-batches whose activations a rank of the first, or of the last, stage holds at once. */
+static double in_flight(const orth_job *j, bool last)
 {
-    const orth_states s = orth_recipe_states(&j->recipe, elems, j->zero, (double)j->dp * j->cp);
     const double m = (double)j->num_micro_batches, p = j->pp, v = j->chunks;
-    const double flight = p == 1 ? 1 : v > 1 ? fmin(m, p * (1 + (p - 1) / (p * v))) : fmin(m, p);
-    const double layers = ceil((double)j->model.layers / p);
-    const double working = j->recompute == ORTH_AGAIN_NONE ? 0 : c->layer.saved;
+    if (p == 1)
+        return 1;
+    if (strcmp(j->schedule, NO_BUBBLE) == 0)
+        return fmin(m, 2 * p); /* Qi et al. 2023, "Zero bubble pipeline parallelism": twice those of 1F1B, on every stage */
+    return fmin(m, last ? ((v - 1) * p + 1) / v : v > 1 ? p * (1 + (p - 1) / (p * v)) : p);
+}
+
+/* Beyond what the backward needs by theory: copies that a system keeps, and logits with their copies and gradient, on the last stage. */
+static double temporary_bytes(const pricing *x, const cut *c, double of_layers, double working)
+{
+    const orth_job *j = x->job;
+    const double logits = x->system->logits * (double)(j->micro_batch * j->seq_len / j->cp * j->model.vocab / j->tp);
+    const double last = of_layers * in_flight(j, true) / in_flight(j, false), saved = x->system->saved;
+    const double theory = of_layers + working + (j->pp == 1 ? c->head.saved : 0);
+    return fmax(0, fmax(saved * (of_layers + working), saved * (last + working) + logits) - theory);
+}
+
+static void add_memory(const pricing *x, const cut *c, double elems, double input, orth_estimate *e)
+{
+    const orth_job *j = x->job;
+    const orth_states s = orth_recipe_states(&j->recipe, elems, j->zero, (double)j->dp * j->cp);
+    const double of_layers = in_flight(j, false) * ceil((double)j->model.layers / j->pp) * kept(j, &c->layer, input);
+    const double working = j->recompute == ORTH_AGAIN_NONE ? 0 : c->layer.saved + scores_of(j); /* of the layer that is made again */
     e->params_bytes = s.params + (j->zero == 3 ? 2 * 2 * c->layer.elems : 0);
     e->grads_bytes = s.grads + (j->zero == 3 ? 2 * c->layer.elems : 0);
     e->optimizer_bytes = j->offload_optimizer ? 0 : s.optimizer;
-    e->activation_bytes = flight * layers * kept(j, &c->layer, input) + working;
-    if (p == 1)
-        e->activation_bytes += c->head.saved;
-    e->peak_bytes = e->params_bytes + e->grads_bytes + e->optimizer_bytes + e->activation_bytes;
+    e->activation_bytes = of_layers + working + (j->pp == 1 ? c->head.saved : 0);
+    e->temporary_bytes = temporary_bytes(x, c, of_layers, working);
+    e->peak_bytes = e->params_bytes + e->grads_bytes + e->optimizer_bytes + e->activation_bytes + e->temporary_bytes;
 }
 
 static orth_status build(orth_ctx *ctx, const orth_job *j, orth_model_blocks *out)
@@ -358,6 +384,6 @@ orth_status orth_estimate_step(orth_ctx *ctx, const orth_job *job, const orth_ha
     const double all = (double)job->num_micro_batches * job->dp * job->tp * job->cp;
     out->flops = all * ((double)job->model.layers * c.layer.flops + c.head.flops);
     out->hardware_flops = out->flops + (job->recompute == ORTH_AGAIN_FULL ? all * (double)job->model.layers * c.layer.flops / 3 : 0);
-    add_memory(job, &c, elems, input, out);
+    add_memory(&x, &c, elems, input, out);
     return ORTH_OK;
 }

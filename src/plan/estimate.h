@@ -6,7 +6,7 @@
  * software.calls says. What is recomputed is added to the backward. orth_schedule_simulate makes a step of the chunks.
  * Data-parallel communication hides behind the last backward as far as software.overlap says; ZeRO 3 behind the computing of each
  * micro-batch. The update moves its bytes. Memory: parameters, gradients and optimizer as the recipe says, what the backward reads of the
- * forward, the logits. All of it is an estimate.
+ * forward, the logits; and what the system keeps in copies. All of it is an estimate.
  */
 #ifndef ORTH_PLAN_ESTIMATE_H
 #define ORTH_PLAN_ESTIMATE_H
@@ -54,7 +54,9 @@ typedef struct {
     double layer_forward_s, layer_backward_s;  /* of a micro-batch */
     double flops;                              /* of the model in a step, attention by halves (causal), all devices */
     double hardware_flops;
-    double params_bytes, grads_bytes, optimizer_bytes, activation_bytes, peak_bytes; /* of the worst rank */
+    double params_bytes, grads_bytes, optimizer_bytes; /* of the worst rank, */
+    double activation_bytes;                   /* what the backward needs, by theory, */
+    double temporary_bytes, peak_bytes;        /* and what a system has besides; all together */
 } orth_estimate;
 
 /* ORTH_ERR_ARG where the model cannot be cut so, ORTH_ERR_NOMEM. */

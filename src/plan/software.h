@@ -13,7 +13,7 @@ typedef struct {
 
 /* Of a system, and of a kind of device. */
 typedef struct {
-    double rows, launch_us, overlap, jitter, links, calls, products, fused;
+    double rows, launch_us, overlap, jitter, links, calls, products, fused, saved, logits;
 } orth_system;
 typedef struct {
     double gemm, fp8, attention;
