@@ -196,8 +196,8 @@ def main():
     print(text)
     if args.report:
         with open(args.report, "w") as f:
-            f.write("# Predicted and measured steps of published runs\n\nMade by `tools/fit_software.py CASES.json --report FILE`. Errors of the "
-                    "time of a step, absolute values. The constants of\nconfigs/software.yaml were fitted on one half of the runs (every second one "
+            f.write("# Predicted and measured runs of other systems\n\nMade by `tools/fit_software.py CASES.json --report FILE`. Absolute errors of the "
+                    "time of a step, of the MFU and of the\npeak of memory. The constants of\nconfigs/software.yaml were fitted on one half of the runs (every second one "
                     "of each family, by name); the rows\n\"held out\" are the other half.\n\n" + text)
 
 
