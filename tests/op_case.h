@@ -113,6 +113,22 @@ static inline void attrs_blocks(op_case *c)
     case_force(c, "J", PICK(1, 3, 40));
 }
 
+static inline void attrs_tiles(op_case *c)
+{
+    attrs_tokens(c);
+    orth_attr *a = &c->attr;
+    a->float8 = (orth_float8)PICK(ORTH_E4M3, ORTH_E5M2);
+    a->tile_rows = (int32_t)PICK(1, 1, 16, 128);
+    a->tile_cols = (int32_t)PICK(16, 32, 128, 600);
+    a->power_of_2 = PICK(0, 1);
+    a->at_random = PICK(0, 1);
+    a->use = 5;
+    a->whole_first = PICK(0, 3, 1000);
+    a->whole_cols = 1001;
+    a->signs = (uint32_t)PICK(0, 0xa53c);
+    case_force(c, "N", PICK(1, 3, 130));
+}
+
 static inline void attrs_heads(op_case *c)
 {
     attrs_tokens(c);
@@ -351,6 +367,19 @@ static inline void fill_cached(op_case *c)
 static inline void fill_moments(op_case *c)
 {
     case_make_positive(c, &c->out[2]); /* v */
+}
+
+/* Numbers of all sizes, of which some are 0, infinite or not numbers. */
+static inline void fill_sizes(op_case *c)
+{
+    static const double odd[] = {0, -0.0, INFINITY, NAN, -INFINITY, 1e-40, 3e38};
+    orth_tensor *x = &c->in[0];
+    for (int64_t i = 0; i < orth_tensor_elems(x); i++)
+        case_put(c, x, i, case_get(c, x, i) * exp2((double)(i / 7 % 40 - 20)));
+    for (int64_t i = 0; c->seed % 3 == 0 && i < orth_tensor_elems(x); i += 1 + 97 * (int64_t)(c->seed % 4))
+        case_put(c, x, i, odd[i % ORTH_COUNT(odd)]);
+    if (c->num_in > 1)
+        case_make_positive(c, &c->in[1]);
 }
 
 /* Codes, and scales of which some are 0. */

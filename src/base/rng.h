@@ -19,7 +19,8 @@ typedef enum {
     ORTH_STREAM_SAMPLE = 5,    /* generate */
     ORTH_STREAM_TEST = 7,
     ORTH_STREAM_SPLIT = 8,     /* which documents are held out */
-    ORTH_STREAM_ROUND = 9      /* stochastic rounding of weights and moments */
+    ORTH_STREAM_ROUND = 9,     /* stochastic rounding of weights and moments */
+    ORTH_STREAM_QUANT = 10     /* and of numbers of 4 bits */
 } orth_stream;
 
 typedef struct {

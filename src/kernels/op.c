@@ -63,6 +63,7 @@ orth_op_family orth_op_family_of(orth_op op)
     GROUP(VOCAB, first_row)     \
     GROUP(SUMS, block_rows)     \
     GROUP(OPTIMIZER, lr_factor) \
+    GROUP(QUANT, float8)        \
     GROUP(CALL, group)
 
 enum {
@@ -87,6 +88,7 @@ static const uint16_t attrs_of[] = {
     [ORTH_OPS_ROWS] = NONE,
     [ORTH_OPS_DROPOUT] = DROPOUT,
     [ORTH_OPS_LOSS] = VOCAB,
+    [ORTH_OPS_QUANT] = QUANT,
     [ORTH_OPS_SUMS] = SUMS | CALL,
     [ORTH_OPS_OPTIMIZER] = OPTIMIZER,
     [ORTH_OPS_MOVE] = NONE,

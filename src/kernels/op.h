@@ -8,6 +8,7 @@
 #define ORTH_KERNELS_OP_H
 
 #include "base/ctx.h"
+#include "tensor/float8.h"
 #include "tensor/parts.h"
 #include "tensor/tensor.h"
 
@@ -31,7 +32,7 @@ typedef enum {
 /* The kinds of ops. Of COMM rows: their form; GRAPH rows are of none of them. */
 typedef enum {
     ORTH_OPS_PRODUCT = 0, ORTH_OPS_PACK, ORTH_OPS_EMBED, ORTH_OPS_NORM, ORTH_OPS_ATTENTION, ORTH_OPS_ROWS,
-    ORTH_OPS_DROPOUT, ORTH_OPS_LOSS, ORTH_OPS_SUMS, ORTH_OPS_OPTIMIZER, ORTH_OPS_MOVE, ORTH_OPS_COLLECTIVE, ORTH_OPS_MESSAGE,
+    ORTH_OPS_DROPOUT, ORTH_OPS_LOSS, ORTH_OPS_QUANT, ORTH_OPS_SUMS, ORTH_OPS_OPTIMIZER, ORTH_OPS_MOVE, ORTH_OPS_COLLECTIVE, ORTH_OPS_MESSAGE,
     ORTH_OPS_GRAPH
 } orth_op_family;
 orth_op_family orth_op_family_of(orth_op op);
@@ -137,6 +138,15 @@ typedef struct {
         bool stochastic;                /* what is kept in bf16 is rounded at random (kernels/round.h), */
         orth_elem_place place;          /* and these are the elements; of a piece, param and first always say it */
         int32_t piece, num_pieces;      /* of the rank's elements, which are updated piece by piece; 0 of 0: all at once */
+    };
+    struct {                            /* QUANT */
+        orth_float8 float8;
+        int32_t tile_rows, tile_cols;   /* of a block that has a scale of its own */
+        bool power_of_2;                /* scales are */
+        bool at_random;                 /* E2M1 is rounded at random: */
+        int32_t use;                    /* of which tensor of a step this is, */
+        int64_t whole_first, whole_cols; /* element 0 is this one, and rows have so many elements */
+        uint32_t signs;                 /* hadamard */
     };
     struct {                            /* CALL */
         orth_group group;               /* who takes part */

@@ -26,7 +26,7 @@ static const struct {
 
 /* ---- letters of the attributes ---- */
 
-static const char *const attr_letters[] = {"B", "T", "P", "H", "KV", "D", "R", "F", "M", "Q", "L", "E", "U", "X"};
+static const char *const attr_letters[] = {"B", "T", "P", "H", "KV", "D", "R", "F", "M", "Q", "L", "E", "U", "X", "TR", "TC"};
 
 /* In the order of attr_letters. */
 int64_t orth_signature_attr(const orth_attr *a, int which)
@@ -45,6 +45,8 @@ int64_t orth_signature_attr(const orth_attr *a, int which)
     case 10: return a->split.parts > 0 ? orth_split_bound(&a->split, orth_split_leaves(&a->split)) : 0;
     case 11: return a->replica_rows;
     case 12: return a->block_rows;
+    case 14: return a->tile_rows;
+    case 15: return a->tile_cols;
     default: return a->split.parts > 0 ? orth_moment_row_blocks(&a->split) : 0;
     }
 }

@@ -89,6 +89,10 @@ typedef struct {
     void (*xent_grad)(const rows_xent_args *a, int64_t row);
     /* Of rows of n elements, stride apart, one after the other: the bits are those of the same contiguous. */
     double (*sum_squares)(const float *g, int64_t stride, int64_t rows, int64_t n);
+    /* Largest magnitude; NaN does not count. */
+    float (*amax)(const void *x, int64_t n, orth_dtype type);
+    /* orth_float8_saturate of x * scale; E2M1: one to a byte. */
+    void (*quantize)(uint8_t *q, const void *x, int64_t n, orth_dtype type, float scale, orth_float8 to);
     /* Elements [begin, begin + n). */
     void (*adamw)(const rows_optim_args *a, int64_t begin, int64_t n);
     void (*adam)(const rows_optim_args *a, int64_t begin, int64_t n);

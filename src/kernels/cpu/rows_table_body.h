@@ -7,6 +7,7 @@
 #include "kernels/cpu/rows_norm_body.h"
 #include "kernels/cpu/rows_loss_body.h"
 #include "kernels/cpu/rows_optim_body.h"
+#include "kernels/cpu/rows_quant_body.h"
 
 const orth_rows ROWS_NAME = {
     .add = rows_add,
@@ -27,6 +28,8 @@ const orth_rows ROWS_NAME = {
     .xent_sum = rows_xent_sum,
     .xent_grad = rows_xent_grad,
     .sum_squares = rows_sum_squares,
+    .amax = rows_amax,
+    .quantize = rows_quantize,
     .adamw = rows_adamw,
     .adam = rows_adam,
     .sgd = rows_sgd,

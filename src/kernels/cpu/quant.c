@@ -1,0 +1,201 @@
+/* quant.c -- quantisers: rows of tiles, shared out dynamically. A tile is read twice, from cache the second time. */
+#include "base/pool.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/quant.h"
+
+#define CHUNK 32768 /* elements of a task, about */
+#define RUN 256     /* elements of 4 bits at once; even */
+
+typedef struct quant_job {
+    const orth_rows *rows;
+    const orth_op_call *call;
+    const orth_tensor *x;
+    int64_t n, across, tile_rows; /* rows of tiles; tiles of one; a task has `group` of them */
+    int64_t group;
+    float tensor;                 /* scale of all */
+    uint32_t amax;                /* bits; numbers that are not negative are ordered as these are */
+    void (*tile)(const struct quant_job *j, int64_t at, int64_t row, int64_t rows, int64_t col, int64_t cols);
+} quant_job;
+
+static const void *element(const orth_tensor *x, int64_t i)
+{
+    return (const char *)x->data + (size_t)i * orth_dtype_bytes(x->dtype);
+}
+
+static float tile_amax(const quant_job *j, int64_t row, int64_t rows, int64_t col, int64_t cols)
+{
+    float amax = 0;
+    for (int64_t r = row; r < row + rows; r++)
+        amax = fmaxf(amax, j->rows->amax(element(j->x, r * j->x->dim[1] + col), cols, j->x->dtype));
+    return amax;
+}
+
+static void encode_tile(const quant_job *j, float scale, int64_t row, int64_t rows, int64_t col, int64_t cols)
+{
+    for (int64_t r = row; r < row + rows; r++) {
+        const int64_t i = r * j->x->dim[1] + col;
+        j->rows->quantize((uint8_t *)j->call->out[0].data + i, element(j->x, i), cols, j->x->dtype, scale, j->call->attr->float8);
+    }
+}
+
+static void block_tile(const quant_job *j, int64_t at, int64_t row, int64_t rows, int64_t col, int64_t cols)
+{
+    const orth_attr *a = j->call->attr;
+    const float scale = orth_quant_encode_scale(tile_amax(j, row, rows, col, cols), a->float8, a->power_of_2);
+    encode_tile(j, scale, row, rows, col, cols);
+    ((float *)j->call->out[1].data)[at] = 1 / scale;
+}
+
+static void mx_tile(const quant_job *j, int64_t at, int64_t row, int64_t rows, int64_t col, int64_t cols)
+{
+    const uint8_t scale = orth_quant_mx_scale(tile_amax(j, row, rows, col, cols), j->call->attr->float8);
+    encode_tile(j, orth_e8m0_reciprocal(scale), row, rows, col, cols);
+    ((uint8_t *)j->call->out[1].data)[at] = scale;
+}
+
+/* Elements from `first` on of the whole tensor. */
+static void e2m1_at_random(const quant_job *j, uint8_t *q, int64_t i, int64_t n, float scale, int64_t first)
+{
+    const orth_step_values *step = j->call->in[2].data;
+    orth_rand4 draw = {{0}};
+    for (int64_t k = 0; k < n; k++) {
+        if (k == 0 || (first + k) % 4 == 0)
+            draw = orth_quant_draw(step, j->call->attr->use, first + k);
+        q[k] = orth_quant_e2m1_at_random(orth_load_f32(j->x->data, j->x->dtype, i + k) * scale, orth_quant_bits(&draw, first + k));
+    }
+}
+
+static void nvfp4_run(const quant_job *j, int64_t r, int64_t c, int64_t n, float scale)
+{
+    const orth_attr *a = j->call->attr;
+    const int64_t i = r * j->x->dim[1] + c;
+    uint8_t q[RUN], *out = (uint8_t *)j->call->out[0].data + i / 2;
+    if (a->at_random)
+        e2m1_at_random(j, q, i, n, scale, a->whole_first + r * a->whole_cols + c);
+    else
+        j->rows->quantize(q, element(j->x, i), n, j->x->dtype, scale, ORTH_E2M1);
+    for (int64_t k = 0; k < n; k += 2)
+        out[k / 2] = (uint8_t)(q[k] | q[k + 1] << 4);
+}
+
+static void nvfp4_tile(const quant_job *j, int64_t at, int64_t row, int64_t rows, int64_t col, int64_t cols)
+{
+    float scale;
+    ((uint8_t *)j->call->out[1].data)[at] = orth_quant_nvfp4_block(tile_amax(j, row, rows, col, cols), j->tensor, &scale);
+    for (int64_t r = row; r < row + rows; r++)
+        for (int64_t c = col; c < col + cols; c += RUN)
+            nvfp4_run(j, r, c, ORTH_MIN(RUN, col + cols - c), scale);
+}
+
+static void tiles_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const quant_job *j = arg;
+    const int64_t N = j->x->dim[0], C = j->x->dim[1], tile_cols = j->call->attr->tile_cols;
+    for (int64_t at = t * j->group * j->across; at < ORTH_MIN(j->n, (t + 1) * j->group) * j->across; at++) {
+        const int64_t row = at / j->across * j->tile_rows, col = at % j->across * tile_cols;
+        j->tile(j, at, row, ORTH_MIN(j->tile_rows, N - row), col, ORTH_MIN(tile_cols, C - col));
+    }
+}
+
+static orth_status run_tiles(orth_ctx *ctx, quant_job *j)
+{
+    const orth_attr *a = j->call->attr;
+    j->rows = orth_rows_for(ctx->isa);
+    j->x = &j->call->in[0];
+    j->tile_rows = a->tile_rows;
+    j->n = orth_div_up(j->x->dim[0], j->tile_rows);
+    j->across = orth_div_up(j->x->dim[1], a->tile_cols);
+    j->group = ORTH_MAX(CHUNK / (j->tile_rows * j->x->dim[1]), 1);
+    orth_pool_run(ctx->pool, orth_div_up(j->n, j->group), tiles_task, j);
+    return ORTH_OK;
+}
+
+orth_status orth_cpu_quant_blocks(orth_ctx *ctx, const orth_op_call *call)
+{
+    return run_tiles(ctx, &(quant_job){.call = call, .tile = block_tile});
+}
+
+orth_status orth_cpu_quant_mx(orth_ctx *ctx, const orth_op_call *call)
+{
+    return run_tiles(ctx, &(quant_job){.call = call, .tile = mx_tile});
+}
+
+orth_status orth_cpu_quant_nvfp4(orth_ctx *ctx, const orth_op_call *call)
+{
+    const float amax = ((const float *)call->in[1].data)[0];
+    return run_tiles(ctx, &(quant_job){.call = call, .tile = nvfp4_tile, .tensor = orth_quant_nvfp4_tensor(amax)});
+}
+
+/* ---- without tiles: ranges of elements ---- */
+
+static int64_t range(const quant_job *j, int64_t t)
+{
+    return ORTH_MIN(CHUNK, j->n - t * CHUNK);
+}
+
+static orth_status run_ranges(orth_ctx *ctx, quant_job *j, orth_task_fn fn)
+{
+    j->rows = orth_rows_for(ctx->isa);
+    j->x = &j->call->in[0];
+    j->n = orth_tensor_elems(j->x);
+    orth_pool_run(ctx->pool, orth_div_up(j->n, CHUNK), fn, j);
+    return ORTH_OK;
+}
+
+static void amax_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    quant_job *j = arg;
+    const uint32_t mine = orth_bits_of_f32(j->rows->amax(element(j->x, t * CHUNK), range(j, t), j->x->dtype));
+    uint32_t most = __atomic_load_n(&j->amax, __ATOMIC_RELAXED);
+    while (mine > most && !__atomic_compare_exchange_n(&j->amax, &most, mine, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
+orth_status orth_cpu_amax(orth_ctx *ctx, const orth_op_call *call)
+{
+    quant_job job = {.call = call};
+    run_ranges(ctx, &job, amax_task);
+    ((float *)call->out[0].data)[0] = orth_f32_of_bits(job.amax);
+    return ORTH_OK;
+}
+
+static void encode_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const quant_job *j = arg;
+    j->rows->quantize((uint8_t *)j->call->out[0].data + t * CHUNK, element(j->x, t * CHUNK), range(j, t), j->x->dtype, j->tensor,
+                      j->call->attr->float8);
+}
+
+orth_status orth_cpu_quant_tensor(orth_ctx *ctx, const orth_op_call *call)
+{
+    quant_job job = {.call = call};
+    float amax = 0;
+    for (int64_t i = 0; i < call->in[1].dim[0]; i++)
+        amax = fmaxf(amax, ((const float *)call->in[1].data)[i]);
+    job.tensor = orth_quant_encode_scale(amax, call->attr->float8, call->attr->power_of_2);
+    ((float *)call->out[1].data)[0] = 1 / job.tensor;
+    return run_ranges(ctx, &job, encode_task);
+}
+
+static void hadamard_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const quant_job *j = arg;
+    const orth_tensor *y = &j->call->out[0];
+    for (int64_t i = t * CHUNK; i < t * CHUNK + range(j, t); i += 16) {
+        float x[16];
+        for (int k = 0; k < 16; k++)
+            x[k] = orth_load_f32(j->x->data, j->x->dtype, i + k);
+        orth_hadamard_16(x, j->call->attr->signs);
+        for (int k = 0; k < 16; k++)
+            orth_store_f32(y->data, y->dtype, i + k, x[k]);
+    }
+}
+
+orth_status orth_cpu_hadamard(orth_ctx *ctx, const orth_op_call *call)
+{
+    return run_ranges(ctx, &(quant_job){.call = call}, hadamard_task);
+}

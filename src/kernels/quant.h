@@ -1,0 +1,87 @@
+/* quant.h -- scales of quantised tensors, and how numbers of 4 bits are rounded at random.
+ *
+ * The rules are those of TransformerEngine's quantisers. An encode scale is what numbers are multiplied with before they are rounded, a decode
+ * scale what codes are multiplied with. amax is the largest magnitude; NaN does not count, and becomes the format's NaN, or the largest.
+ *
+ *   tensor, blocks: encode = largest / amax, or the power of 2 below it; 1 if amax is 0 or infinite; decode = 1 / encode
+ *   MX (E8M0):      decode = the power of 2 that is not below amax * (1 / largest), encode = 1 / decode
+ *   NVFP4:          of the tensor S = 448 * 6 / amax; of a block the E4M3 nearest to (block's amax / 6) * S; encode = S / that
+ *
+ * Stochastic rounding and the random Hadamard transform: NVIDIA, "Pretraining Large Language Models with NVFP4", arXiv:2509.25149.
+ */
+#ifndef ORTH_KERNELS_QUANT_H
+#define ORTH_KERNELS_QUANT_H
+
+#include <float.h>
+#include <math.h>
+
+#include "base/rng.h"
+#include "kernels/op.h"
+
+static inline float orth_quant_encode_scale(float amax, orth_float8 t, bool power_of_2)
+{
+    if (!(amax > 0) || isinf(amax))
+        return 1;
+    const float scale = fminf(orth_float8_form_of(t).max / amax, FLT_MAX);
+    return power_of_2 ? orth_f32_of_bits(orth_bits_of_f32(scale) & 0xff800000u) : scale;
+}
+
+static inline uint8_t orth_quant_mx_scale(float amax, orth_float8 t)
+{
+    return orth_e8m0_up(amax * (1.0f / orth_float8_form_of(t).max));
+}
+
+/* Of the whole tensor. */
+static inline float orth_quant_nvfp4_tensor(float amax)
+{
+    const float s = amax > 0 ? fminf(448.0f * 6.0f / amax, FLT_MAX) : 1;
+    return s > 0 ? s : 1;
+}
+
+/* E4M3 of a block; *encode: of its numbers. */
+static inline uint8_t orth_quant_nvfp4_block(float amax, float tensor, float *encode)
+{
+    const uint8_t code = orth_float8_saturate(fminf(amax * (tensor * (1.0f / 6.0f)), FLT_MAX), ORTH_E4M3);
+    *encode = fminf(1.0f / (orth_float8_to_f32(code, ORTH_E4M3) * (1.0f / tensor)), FLT_MAX);
+    return code;
+}
+
+/* Of element `e` of the whole tensor and its neighbours from e - e % 4 on, and the 24 random bits for e: a function of the step, of which
+ * tensor of the step it is, and of e. */
+static inline orth_rand4 orth_quant_draw(const orth_step_values *step, int32_t use, int64_t e)
+{
+    return orth_philox(step->seed, ORTH_STREAM_QUANT, step->step << 24 | (uint64_t)(uint32_t)use, (uint64_t)e / 4);
+}
+
+static inline uint32_t orth_quant_bits(const orth_rand4 *draw, int64_t e)
+{
+    return draw->v[e % 4] >> 8;
+}
+
+/* x to E2M1: to one of the two numbers around it, the farther one as rarely as it is far. */
+static inline uint8_t orth_quant_e2m1_at_random(float x, uint32_t bits)
+{
+    const float a = fminf(fabsf(x), 6.0f);
+    const uint32_t u = orth_bits_of_f32(a), down = a < 1 ? (uint32_t)(a * 2) : (u - (126u << 23)) >> 22;
+    const float low = orth_float8_to_f32((uint8_t)down, ORTH_E2M1), step = a < 2 ? 0.5f : a < 4 ? 1 : 2;
+    return (uint8_t)((down + ((a - low) / step > (float)bits * 0x1p-24f)) | orth_bits_of_f32(x) >> 31 << 3);
+}
+
+/* Sixteen numbers: signs, then the Hadamard transform, over 4, which is orthogonal. Bit i of `signs`: x[i] is negated. Each
+ * stage adds and subtracts neighbours 1, 2, 4, 8 apart. */
+static inline void orth_hadamard_16(float x[16], uint32_t signs)
+{
+    for (int i = 0; i < 16; i++)
+        x[i] = signs >> i & 1 ? -x[i] : x[i];
+    for (int h = 1; h < 16; h *= 2)
+        for (int i = 0; i < 16; i++)
+            if (!(i & h)) {
+                const float a = x[i], b = x[i + h];
+                x[i] = a + b;
+                x[i + h] = a - b;
+            }
+    for (int i = 0; i < 16; i++)
+        x[i] *= 0.25f;
+}
+
+#endif
