@@ -61,7 +61,7 @@ static inline uint32_t orth_quant_bits(const orth_rand4 *draw, int64_t e)
 /* x to E2M1: to one of the two numbers around it, the farther one as rarely as it is far. */
 static inline uint8_t orth_quant_e2m1_at_random(float x, uint32_t bits)
 {
-    const float a = fminf(fabsf(x), 6.0f);
+    const float a = (float)fmin(fabs(x), 6);
     const uint32_t u = orth_bits_of_f32(a), down = a < 1 ? (uint32_t)(a * 2) : (u - (126u << 23)) >> 22;
     const float low = orth_float8_to_f32((uint8_t)down, ORTH_E2M1), step = a < 2 ? 0.5f : a < 4 ? 1 : 2;
     return (uint8_t)((down + ((a - low) / step > (float)bits * 0x1p-24f)) | orth_bits_of_f32(x) >> 31 << 3);

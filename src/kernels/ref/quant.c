@@ -25,7 +25,7 @@ static float amax_of(const orth_tensor *x, const tile *t)
     float amax = 0;
     for (int64_t r = t->row; r < t->row + t->rows; r++)
         for (int64_t c = t->col; c < t->col + t->cols; c++) {
-            const float a = fabsf(ref_get(x, r * x->dim[1] + c));
+            const float a = (float)fabs(ref_get(x, r * x->dim[1] + c));
             amax = a > amax ? a : amax;
         }
     return amax;
