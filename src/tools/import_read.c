@@ -2,6 +2,7 @@
 #include "tools/import_impl.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/files.h"
@@ -13,10 +14,17 @@
 
 /* ---- JSON ---- */
 
+/* A count may be written as 1e9. */
 static orth_status add_json(orth_importer *x, const char *path, const json_t *value)
 {
+    const double real = json_real_value(value);
+    char whole[32];
     if (json_is_null(value))
         return ORTH_OK;
+    if (json_is_real(value) && real == floor(real) && fabs(real) < 1e15) {
+        snprintf(whole, sizeof whole, "%.0f", real);
+        return orth_import_add(x, x->name, path, whole);
+    }
     if (json_is_string(value))
         return orth_import_add(x, x->name, path, json_string_value(value));
     char *text = orth_json_text(x->ctx, value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));

@@ -112,7 +112,7 @@ static void adam_8bit_step(const orth_op_call *call, bool decoupled)
     const orth_split *parts = &call->attr->split;
     const int64_t rows = call->out[0].dim[0], cols = call->out[0].dim[1], blocks = orth_moment_row_blocks(parts);
     orth_dynamic_map map[2];
-    if (step->skip || step->bad)
+    if (leaves_out(call, 3))
         return;
     const orth_optim_values o = orth_optim_values_make(call->attr, step);
     orth_dynamic_map_make(&map[0], true);
