@@ -58,15 +58,19 @@ typedef struct {
 
 void orth_dynamic_map_make(orth_dynamic_map *out, bool is_signed);
 
+/* The magnitude that is nearest to a in [0, 1]. */
+static inline int32_t orth_dynamic_magnitude(const orth_dynamic_map *map, float a)
+{
+    uint32_t u;
+    memcpy(&u, &a, sizeof u);
+    const int32_t at = ORTH_MIN(ORTH_MAX((int32_t)(u >> 16) - ORTH_MAP_LOW, 0), ORTH_MAP_BUCKETS - 1), m = map->first[at];
+    return m + (a > map->bound[m]);
+}
+
 /* x in [-1, 1]. A signed map has no -1: its first code is nearest. */
 static inline uint8_t orth_dynamic_code(const orth_dynamic_map *map, float x)
 {
-    const float a = (float)fabs(x);
-    uint32_t u;
-    memcpy(&u, &a, sizeof u);
-    const int32_t at = ORTH_MIN(ORTH_MAX((int32_t)(u >> 16) - ORTH_MAP_LOW, 0), ORTH_MAP_BUCKETS - 1);
-    int32_t m = map->first[at];
-    m += a > map->bound[m];
+    const int32_t m = orth_dynamic_magnitude(map, (float)fabs(x));
     return (uint8_t)(!map->is_signed ? m : x < 0 ? 127 - ORTH_MIN(m, 127) : 127 + m);
 }
 
@@ -76,15 +80,16 @@ static inline float orth_dynamic_value(const orth_dynamic_map *map, uint8_t code
     return map->value[code] * scale + 0.0f; /* -0 becomes +0 */
 }
 
-/* n elements of a block as codes; the scale. */
-static inline float orth_dynamic_encode(const orth_dynamic_map *map, uint8_t *code, const float *x, int64_t n)
+/* n elements of a block as codes. */
+static inline void orth_dynamic_codes(const orth_dynamic_map *map, uint8_t *restrict code, const float *x, int64_t n, float scale)
 {
-    float scale = 0;
+    float y[ORTH_MOMENT_BLOCK];
     for (int64_t i = 0; i < n; i++)
-        scale = ORTH_MAX((float)fabs(x[i]), scale);
-    for (int64_t i = 0; i < n; i++)
-        code[i] = orth_dynamic_code(map, scale > 0 ? x[i] / scale : 0.0f);
-    return scale;
+        y[i] = scale > 0 ? x[i] / scale : 0.0f;
+    for (int64_t i = 0; map->is_signed && i < n; i++)
+        code[i] = orth_dynamic_code(map, y[i]);
+    for (int64_t i = 0; !map->is_signed && i < n; i++)
+        code[i] = (uint8_t)orth_dynamic_magnitude(map, y[i]);
 }
 
 #endif

@@ -117,8 +117,10 @@ static void narrow_step(const optim_job *j, int64_t i, int64_t n, float *scales)
     args.copy = args.copy ? (char *)args.copy + (size_t)i * rows_bytes(args.copy_type) : NULL;
     j->step(&args, 0, n);
     keep(j, tile, i, n);
-    for (int t = 1; scales && t < j->num_kept; t++)
-        scales[t - 1] = orth_dynamic_encode(&j->map[t - 1], (uint8_t *)j->call->out[t].data + i, tile[t], n);
+    for (int t = 1; scales && t < j->num_kept; t++) {
+        scales[t - 1] = j->rows->amax(tile[t], n, ORTH_F32);
+        orth_dynamic_codes(&j->map[t - 1], (uint8_t *)j->call->out[t].data + i, tile[t], n, scales[t - 1]);
+    }
 }
 
 static void blocks_task(void *arg, int64_t t, int worker)

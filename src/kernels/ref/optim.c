@@ -102,8 +102,12 @@ static void load_block(const orth_op_call *call, const orth_dynamic_map map[2], 
 
 static void store_block(const orth_op_call *call, const orth_dynamic_map map[2], float mv[2][ORTH_MOMENT_BLOCK], int64_t at, int64_t n, float *scales)
 {
-    for (int k = 0; k < 2; k++)
-        scales[k] = orth_dynamic_encode(&map[k], (uint8_t *)call->out[1 + k].data + at, mv[k], n);
+    for (int k = 0; k < 2; k++) {
+        scales[k] = 0;
+        for (int64_t i = 0; i < n; i++)
+            scales[k] = ORTH_MAX((float)fabs(mv[k][i]), scales[k]);
+        orth_dynamic_codes(&map[k], (uint8_t *)call->out[1 + k].data + at, mv[k], n, scales[k]);
+    }
 }
 
 static void adam_8bit_step(const orth_op_call *call, bool decoupled)
