@@ -105,20 +105,23 @@ typedef struct {
 
 /* Bounds of memory are some way below what layouts need, so that the first ones in the order of their bounds often do not fit. One that fits
  * for sure is looked for among those with bounds well below the limit; the proof then has something to compare with. */
-#define SURE_TO_FIT 0.75
-
 static orth_status find_one_that_fits(orth_ctx *ctx, found *f, int32_t max_plans)
 {
+    static const double below[] = {0.75, 0.5, 0.25};
     const orth_hardware *h = &f->s->where.hardware;
-    const orth_search_question q = {.limit_bytes = SURE_TO_FIT * 0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB), .max_plans = max_plans};
-    orth_search_answer ignored;
-    return orth_search_ask(ctx, f->s, &q, &ignored);
+    const double device = 0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB);
+    orth_search_answer a = {.candidate = -1};
+    for (int i = 0; i < ORTH_COUNT(below) && a.candidate < 0; i++) {
+        const orth_search_question q = {.limit_bytes = below[i] * device, .max_plans = (max_plans + 1) / 2};
+        ORTH_TRY(orth_search_ask(ctx, f->s, &q, &a));
+    }
+    return ORTH_OK;
 }
 
-static orth_status find_best(orth_ctx *ctx, found *f, int32_t max_plans)
+static orth_status list_best(orth_ctx *ctx, found *f, int32_t max_plans)
 {
     orth_search_question q = {.without = f->list, .max_plans = max_plans};
-    ORTH_TRY(find_one_that_fits(ctx, f, max_plans));
+    f->num_best = 0;
     while (f->num_best < ORTH_SEARCH_BEST) {
         orth_search_answer *a = &f->best[f->num_best];
         ORTH_TRY(orth_search_ask(ctx, f->s, &q, a));
@@ -343,10 +346,13 @@ static char *as_json(orth_ctx *ctx, const found *f)
 orth_status orth_search_report(orth_ctx *ctx, orth_search *s, int32_t max_plans, bool json, char **text, int32_t *winner)
 {
     found f = {.s = s};
-    ORTH_TRY(find_best(ctx, &f, max_plans));
+    ORTH_TRY(find_one_that_fits(ctx, &f, max_plans));
+    ORTH_TRY(list_best(ctx, &f, max_plans));
     *winner = f.num_best > 0 ? f.list[0] : -1;
     if (f.num_best > 0) {
         ORTH_TRY(ask_kinds(ctx, &f));
+        if (!f.best[0].proved)
+            ORTH_TRY(list_best(ctx, &f, 0)); /* a popular choice may turn out to be better */
         ORTH_TRY(ask_limits(ctx, &f));
         ORTH_TRY(price_changes(ctx, &f));
     }
