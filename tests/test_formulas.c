@@ -128,6 +128,26 @@ TEST(full_recomputation_keeps_2_s_b_h_of_a_layer)
     close_case(&c);
 }
 
+/* ZeRO 1 would not fit the limit; what it would send is said nevertheless, and is what it sends without recomputation. */
+TEST(what_zero_1_would_send_does_not_depend_on_recomputation)
+{
+    static const char *const policies[] = {"memory.recompute=none", "memory.recompute=auto memory.recompute_limit=900MB"};
+    char said[2][512];
+    for (int i = 0; i < 2; i++) {
+        char words[320], *text;
+        formula_case c;
+        snprintf(words, sizeof words, "model.preset=gpt2-124m precision.compute=bf16 data.seq_len=256 train.global_batch=16 train.micro_batch=1 "
+                 "parallel.dp=8 parallel.zero=3 %s", policies[i]);
+        open_case(&c, words);
+        CHECK_OK(c.ctx, orth_describe_zero_cost(c.ctx, &c.plan, &c.cfg, &c.model, &text));
+        assert_non_null(text);
+        snprintf(said[i], sizeof said[i], "%s", text);
+        orth_mem_free(c.ctx, text);
+        close_case(&c);
+    }
+    assert_string_equal(said[0], said[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -135,6 +155,7 @@ int main(void)
         cmocka_unit_test(a_gpt_layer_keeps_34_s_b_h_less_the_masks_of_dropout),
         cmocka_unit_test(a_gated_layer_keeps_s_b_h_times_8_and_4_4g_6r),
         cmocka_unit_test(full_recomputation_keeps_2_s_b_h_of_a_layer),
+        cmocka_unit_test(what_zero_1_would_send_does_not_depend_on_recomputation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -273,15 +273,18 @@ static orth_status traffic_under_zero_1(orth_ctx *ctx, const orth_config *cfg, c
                                         orth_traffic *out)
 {
     orth_layout layout = orth_setup_layout(cfg);
+    orth_config plain = *cfg;
     orth_partition partition;
     orth_compiled compiled;
     layout.zero = 1;
     layout.keep_whole = 0;
+    /* What is made again changes nothing on dp, and recompute=auto may find nothing that fits under ZeRO 1. */
+    plain.memory_recompute = ORTH_memory_recompute_none;
     ORTH_TRY(orth_partition_make(ctx, &partition, &layout, model));
     const orth_rank_groups groups = orth_partition_groups(&partition, 0);
-    const orth_status s = build_step(ctx, cfg, model, &partition, 0, &compiled);
+    const orth_status s = build_step(ctx, &plain, model, &partition, 0, &compiled);
     if (s == ORTH_OK) {
-        *out = orth_traffic_planned(&compiled.program, &groups, orth_groups_method(cfg));
+        *out = orth_traffic_planned(&compiled.program, &groups, orth_groups_method(&plain));
         orth_compiled_release(&compiled);
     }
     orth_partition_release(ctx, &partition);
