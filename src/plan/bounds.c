@@ -482,10 +482,11 @@ static double in_flight(const layout_bound *x, int64_t stage)
     return 1;
 }
 
-/* Partial sums of a gradient that wait for others in the tree over `leaves` micro-batches: as many as a number up to that has ones. */
-static double partial_sums(double leaves)
+/* Partial sums of a gradient that wait for others in the tree over `leaves` micro-batches: as many as a number up to that has ones. In fast mode
+ * there is no tree but one running sum. */
+static double partial_sums(const orth_layout *l, double leaves)
 {
-    return leaves < 1 ? 0 : floor(log2(leaves + 1));
+    return leaves < 1 ? 0 : l->reproducible ? floor(log2(leaves + 1)) : 1;
 }
 
 static double stage_bytes(const layout_bound *x, int64_t stage)
@@ -498,7 +499,7 @@ static double stage_bytes(const layout_bound *x, int64_t stage)
     if (l->zero >= 2 && l->dp > 1)
         return states + kept;
     /* One partial sum is the gradient itself. */
-    const double with_kept = fmax(0, partial_sums(x->m - flight) - 1), alone = fmax(0, partial_sums(x->m) - 1);
+    const double with_kept = fmax(0, partial_sums(l, x->m - flight) - 1), alone = fmax(0, partial_sums(l, x->m) - 1);
     return states + fmax(kept + (l->virtual_stages == 1 ? with_kept * s.grads : 0), alone * s.grads);
 }
 
