@@ -119,7 +119,7 @@ static bool run_fault(run_case *r, fault_case *c, char *message, double *took)
 
 TEST(the_rank_that_did_it_is_named_in_runs_of_random_layouts)
 {
-    const int n = getenv("ORTH_FAULTS") ? atoi(getenv("ORTH_FAULTS")) : 25;
+    const int n = getenv("ORTH_FAULTS") ? atoi(getenv("ORTH_FAULTS")) : 15;
     const char *given = getenv("ORTH_SEED");
     const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
     int right[ORTH_COUNT(kind_names)] = {0}, all[ORTH_COUNT(kind_names)] = {0}, wrong = 0;

@@ -38,10 +38,12 @@ void comm_watch_close(orth_ctx *ctx, comm_watch *w)
 }
 
 /* Of `passed`, what counts: on a machine that is short of time a rank may wait for a CPU for longer than its limit. The system is
- * asked only where somebody is quiet. An eighth counts always: who computes without end starves, too. */
+ * asked only where somebody is quiet. An eighth counts always: who computes without end starves, too. Processes of MPI poll while they
+ * wait, and would seem to starve where there are more of them than CPUs. */
 static int64_t with_a_cpu(comm_watch *w, int64_t passed, bool any_quiet)
 {
-    const int64_t before = w->starved_ns, now = any_quiet ? orth_machine_starved_ns() : -1;
+    const bool asks = any_quiet && w->s->options.backend == ORTH_BACKEND_THREAD;
+    const int64_t before = w->starved_ns, now = asks ? orth_machine_starved_ns() : -1;
     w->starved_ns = now;
     return before < 0 || now < before ? passed : ORTH_MAX(passed - (now - before), passed / 8);
 }
