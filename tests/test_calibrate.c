@@ -61,6 +61,14 @@ static void write_text(const char *path, const char *text)
     fclose(f);
 }
 
+static double sum_of(const double *terms, int n)
+{
+    double sum = 0;
+    for (int k = 0; k < n; k++)
+        sum += terms[k];
+    return sum;
+}
+
 /* The smallest models only: seconds of measuring, whatever they say. */
 TEST(a_measured_machine_is_a_file_that_is_read_as_it_was_written_and_every_plan_by_it_is_the_same)
 {
@@ -75,13 +83,13 @@ TEST(a_measured_machine_is_a_file_that_is_read_as_it_was_written_and_every_plan_
     char *same = orth_calibrate_yaml(ctx, again);
     assert_string_equal(text, same);
     for (int set = 0; set < ORTH_NUM_TIMES; set++)
-        assert_true(again->times.of[set][ORTH_OP_linear][5] + again->times.of[set][ORTH_OP_linear][0] > 0);
-    assert_true(again->times.call[ORTH_COMM_ALL_REDUCE][1] + again->times.call[ORTH_COMM_ALL_REDUCE][0] > 0);
+        assert_true(sum_of(again->times.of[set][ORTH_OP_linear], ORTH_OP_TERMS) > 0);
+    assert_true(sum_of(again->times.call[ORTH_COMM_ALL_REDUCE], ORTH_CALL_TERMS) > 0);
     write_text("test_calibrate.yaml", text);
     CHECK_OK(ctx, price(ctx, "test_calibrate.yaml", "parallel.dp", "2", &first));
     CHECK_OK(ctx, price(ctx, "test_calibrate.yaml", "parallel.dp", "2", &second));
     remove("test_calibrate.yaml");
-    assert_true(first.step_s > 0 && first.step_s < 10 && memcmp(&first, &second, sizeof first) == 0);
+    assert_true(first.step_s > 0 && isfinite(first.step_s) && memcmp(&first, &second, sizeof first) == 0);
     orth_mem_free(ctx, same);
     orth_mem_free(ctx, text);
     orth_mem_free(ctx, again);
