@@ -13,7 +13,7 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #define LIMIT_S 4.0
-#define LONG_STEPS 400 /* of runs that are to last while they are disturbed */
+#define LONG_STEPS 100 /* of runs that are to last while they are disturbed */
 #else
 #define LIMIT_S 1.0
 #define LONG_STEPS 1000
@@ -54,7 +54,7 @@ static alarm_case draw(uint64_t s, int i)
     c.async = test_rand_int(s, at + 2, 0, 3) > 0;
     c.steps = c.kind == NOT_READ || c.kind == STOPPED ? LONG_STEPS : (int)test_rand_int(s, at + 3, 2, 6);
     c.seconds = LIMIT_S * (c.kind == SLOW_WRITE ? 0.05 : c.kind == SLOW_FSYNC ? 0.25 : 1.8); /* a save: some 50 writes, 10 fsync */
-    c.every = c.kind == NOT_READ || c.kind == STOPPED ? c.every * 100 : ORTH_MAX(c.every, (c.steps + 1) / 2);
+    c.every = c.kind == NOT_READ || c.kind == STOPPED ? c.every * LONG_STEPS / 10 : ORTH_MAX(c.every, (c.steps + 1) / 2);
     return c;
 }
 
