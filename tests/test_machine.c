@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "base/machine.h"
@@ -68,6 +70,27 @@ TEST(time_without_a_cpu_is_counted)
     pthread_setaffinity_np(pthread_self(), sizeof before, &before);
 }
 
+TEST(the_rate_of_a_file_is_measured_where_there_is_little_room)
+{
+    orth_ctx *ctx = test_ctx(1);
+    struct rlimit before, small = {.rlim_cur = 300000};
+    double rate = 0;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    small.rlim_max = before.rlim_max;
+    setrlimit(RLIMIT_FSIZE, &small);
+    const orth_status little = orth_probe_file(ctx, &rate, ".");
+    small.rlim_cur = 1000;
+    setrlimit(RLIMIT_FSIZE, &small);
+    const orth_status none = orth_probe_file(ctx, &rate, ".");
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_int_equal(little, ORTH_OK);
+    assert_int_equal(none, ORTH_ERR_NOSPACE);
+    assert_true(rate > 0 && ctx->error.code == ORTH_ERR_NOSPACE);
+    orth_ctx_clear_error(ctx);
+    test_ctx_free(ctx);
+}
+
 TEST(text_is_wrapped_between_words)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -96,6 +119,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_machine_has_cores_and_memory),
         cmocka_unit_test(time_without_a_cpu_is_counted),
+        cmocka_unit_test(the_rate_of_a_file_is_measured_where_there_is_little_room),
         cmocka_unit_test(probes_measure_what_the_cpu_has_and_nothing_else),
         cmocka_unit_test(text_is_wrapped_between_words),
         cmocka_unit_test(utf8_is_told_from_other_bytes),

@@ -241,29 +241,39 @@ orth_status orth_probe_matmul_peak(orth_ctx *ctx, double *rate, bool bf16, doubl
 }
 
 #define FILE_BYTES ((size_t)32 << 20)
+#define FILE_LEAST_BYTES ((size_t)64 << 10) /* where there is no room for more: measures a cache */
 
-static orth_status time_file(orth_ctx *ctx, double *rate, const orth_scratch *s, char *bytes)
+static orth_status time_file(orth_ctx *ctx, double *rate, const orth_scratch *s, char *bytes, size_t n)
 {
-    memset(bytes, 1, FILE_BYTES);
+    memset(bytes, 1, n);
     const int64_t begin = orth_clock_ns();
-    ORTH_TRY(orth_scratch_write(ctx, s, 0, bytes, FILE_BYTES));
+    ORTH_TRY(orth_scratch_write(ctx, s, 0, bytes, n));
     ORTH_TRY(orth_scratch_sync(ctx, s));
     const int64_t written = orth_clock_ns();
-    ORTH_TRY(orth_scratch_read(ctx, s, 0, bytes, FILE_BYTES));
+    ORTH_TRY(orth_scratch_read(ctx, s, 0, bytes, n));
     const int64_t slower = ORTH_MAX(written - begin, orth_clock_ns() - written);
-    *rate = 1e9 * (double)FILE_BYTES / (double)ORTH_MAX(slower, 1);
+    *rate = 1e9 * (double)n / (double)ORTH_MAX(slower, 1);
     return ORTH_OK;
 }
 
-orth_status orth_probe_file(orth_ctx *ctx, double *rate, const char *dir)
+static orth_status time_new_file(orth_ctx *ctx, double *rate, const char *dir, char *bytes, size_t n)
 {
     orth_scratch s;
+    ORTH_TRY(orth_scratch_open(ctx, &s, dir, n));
+    const orth_status status = time_file(ctx, rate, &s, bytes, n);
+    orth_scratch_close(&s);
+    return status;
+}
+
+/* The run itself may need less than the probe: it takes what there is room for. */
+orth_status orth_probe_file(orth_ctx *ctx, double *rate, const char *dir)
+{
     void *bytes;
     ORTH_TRY(orth_pages_map(ctx, &bytes, FILE_BYTES));
-    orth_status status = orth_scratch_open(ctx, &s, dir, FILE_BYTES);
-    if (status == ORTH_OK) {
-        status = time_file(ctx, rate, &s, bytes);
-        orth_scratch_close(&s);
+    orth_status status = ORTH_ERR_NOSPACE;
+    for (size_t n = FILE_BYTES; status == ORTH_ERR_NOSPACE && n >= FILE_LEAST_BYTES; n /= 2) {
+        orth_ctx_clear_error(ctx);
+        status = time_new_file(ctx, rate, dir, bytes, n);
     }
     orth_pages_unmap(bytes, FILE_BYTES);
     return status;
