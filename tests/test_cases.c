@@ -1,13 +1,11 @@
 /* test_cases.c -- training runs of other systems: memory and FLOPs against worked figures, files of cases. */
-#include "test.h"
+#include "published_case.h"
 
 #include <math.h>
 
 #include <jansson.h>
 
 #include "base/files.h"
-#include "plan/cases.h"
-#include "plan/estimate.h"
 #include "train/describe.h"
 
 static void check_states(const orth_recipe *r, double elems, int stage, double n, double params, double grads, double optimizer)
@@ -57,18 +55,11 @@ static orth_job job_of(orth_ctx *ctx, const char *preset, int tp, int dp, int64_
 
 static orth_estimate estimate_with(orth_ctx *ctx, const orth_job *j, double logits)
 {
-    orth_hardware h;
-    orth_software software;
-    orth_system system;
-    orth_estimate e;
-    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "h100"));
-    CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
-    assert_true(orth_software_system(&software, "megatron", &system));
-    system.logits = logits > 0 ? logits : system.logits;
-    system.saved = 1;
-    const orth_device_shares shares = orth_software_device(&software, h.device_name);
-    CHECK_OK(ctx, orth_estimate_step(ctx, j, &h, &software, &system, &shares, &e));
-    return e;
+    published_place p;
+    published_open(ctx, &p);
+    p.system.logits = logits > 0 ? logits : p.system.logits;
+    p.system.saved = 1;
+    return published_estimate(ctx, &p, j);
 }
 
 static orth_estimate estimate(orth_ctx *ctx, const orth_job *j)
@@ -160,27 +151,12 @@ TEST(seventy_billion_on_64_devices_runs_at_several_hundred_tokens_a_second_and_b
                            "\"head_dim\": 64, \"ffn\": 3072, \"glu\": false, \"vocab\": 50257, \"seq\": 1024}"
 #define CASE(model, measured) "{\"id\": \"a\", \"family\": \"f\", \"time_tier\": \"core\", \"precision\": \"bf16\", " model ", " HARDWARE ", " LAYOUT measured "}"
 
-static orth_status predict(orth_ctx *ctx, const char *text, bool json, char **out)
-{
-    char path[] = "/tmp/orth_cases_XXXXXX";
-    const int fd = mkstemp(path);
-    FILE *f = fdopen(fd, "w");
-    orth_software software;
-    fputs(text, f);
-    fclose(f);
-    CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
-    *out = NULL;
-    const orth_status s = orth_cases_predict(ctx, path, &software, json, out);
-    remove(path);
-    return s;
-}
-
 TEST(a_prediction_reads_nothing_that_was_measured)
 {
     orth_ctx *ctx = test_ctx(1);
     char *alone, *beside;
-    CHECK_OK(ctx, predict(ctx, "[" CASE(MODEL("gpt", "12"), "") "]", true, &alone));
-    CHECK_OK(ctx, predict(ctx, "[" CASE(MODEL("gpt", "12"), ", \"derived\": {\"tokens_per_s_per_gpu\": 1000}, \"measured\": {\"peak_mem_GiB\": 5}") "]",
+    CHECK_OK(ctx, published_predict(ctx, "[" CASE(MODEL("gpt", "12"), "") "]", true, &alone));
+    CHECK_OK(ctx, published_predict(ctx, "[" CASE(MODEL("gpt", "12"), ", \"derived\": {\"tokens_per_s_per_gpu\": 1000}, \"measured\": {\"peak_mem_GiB\": 5}") "]",
                           true, &beside));
     assert_memory_equal(alone, beside, (size_t)(strstr(alone, "\"errors\"") - alone));
     assert_non_null(strstr(beside, "\"cases\": 1"));
@@ -194,14 +170,14 @@ TEST(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused)
 {
     orth_ctx *ctx = test_ctx(1);
     char *out;
-    CHECK_OK(ctx, predict(ctx, "[" CASE(MODEL("moe", "12"), "") ", " CASE(MODEL("gpt", "0"), "") ", " CASE(MODEL("gpt", "8"), "") "]", false, &out));
+    CHECK_OK(ctx, published_predict(ctx, "[" CASE(MODEL("moe", "12"), "") ", " CASE(MODEL("gpt", "0"), "") ", " CASE(MODEL("gpt", "8"), "") "]", false, &out));
     assert_non_null(strstr(out, "kv_heads does not divide heads"));
     assert_non_null(strstr(out, "a mixture of experts: not supported by this version"));
     assert_non_null(strstr(out, "layers, hidden, heads, vocab and seq must be given"));
     orth_mem_free(ctx, out);
-    CHECK_FAILS(ctx, ORTH_ERR_DATA, "is not a list of cases", predict(ctx, "{}", false, &out));
-    CHECK_FAILS(ctx, ORTH_ERR_DATA, "case 1 '': model, hardware and layout must be objects", predict(ctx, "[1]", false, &out));
-    CHECK_FAILS(ctx, ORTH_ERR_DATA, ":1:", predict(ctx, "[", false, &out));
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, "is not a list of cases", published_predict(ctx, "{}", false, &out));
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, "case 1 '': model, hardware and layout must be objects", published_predict(ctx, "[1]", false, &out));
+    CHECK_FAILS(ctx, ORTH_ERR_DATA, ":1:", published_predict(ctx, "[", false, &out));
     test_ctx_free(ctx);
 }
 
@@ -225,7 +201,7 @@ static json_t *judge(orth_ctx *ctx, const figures *m, double mfu_more, double Gi
         snprintf(text + at, sizeof text - at, "}");
     }
     strncat(text, "]", sizeof text - strlen(text) - 1);
-    CHECK_OK(ctx, predict(ctx, text, true, &out));
+    CHECK_OK(ctx, published_predict(ctx, text, true, &out));
     json_t *root = json_loads(out, 0, NULL);
     assert_non_null(root);
     orth_mem_free(ctx, out);

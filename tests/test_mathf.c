@@ -76,7 +76,7 @@ TEST(functions_are_within_a_few_units_of_the_last_place)
         double worst = 0;
         float worst_x = 0;
         for (uint64_t u = 0; u < 0x100000000u; u += STRIDE) {
-            float x = orth_float_from_bits((int32_t)(uint32_t)u);
+            float x = orth_f32_of_bits((uint32_t)u);
             float got = cases[c].fn(x);
             double exact = cases[c].exact(x);
             if (isnan(exact) || isnan(x)) {
@@ -184,13 +184,13 @@ static void check_twin(const char *which, void (*all)(const float *, float *))
                               88.72284f, -87.3365f, -87.33651f, 0.625f};
     for (uint64_t u = 0; u < 0x100000000u; u += 16 * STRIDE) {
         for (int i = 0; i < 16; i++)
-            x[i] = u ? orth_float_from_bits((int32_t)(uint32_t)(u + (uint64_t)i * STRIDE)) : specials[i];
+            x[i] = u ? orth_f32_of_bits((uint32_t)(u + (uint64_t)i * STRIDE)) : specials[i];
         all(x, y);
         for (int c = 0; c < ORTH_COUNT(cases); c++)
             for (int i = 0; i < 16; i++) {
                 float want = cases[c].fn(x[i]), got = y[16 * c + i];
                 /* The sign and payload of a NaN are nobody's business. */
-                if (orth_float_bits(want) != orth_float_bits(got) && !(isnan(want) && isnan(got)))
+                if (orth_bits_of_f32(want) != orth_bits_of_f32(got) && !(isnan(want) && isnan(got)))
                     fail_msg("%s on %s: f(%a) = %a, scalar %a", cases[c].name, which, (double)x[i],
                              (double)got, (double)want);
             }

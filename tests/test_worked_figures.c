@@ -1,13 +1,11 @@
 /* test_worked_figures.c -- figures that are often quoted wrongly, worked out by plans: what states and activations take, what recomputation costs,
  * which claims and rules of thumb cannot be. docs/planning.md lists them, with those of other tests. */
-#include "test.h"
+#include "published_case.h"
 
 #include <math.h>
 
 #include "base/files.h"
-#include "plan/cases.h"
 #include "plan/cluster.h"
-#include "plan/estimate.h"
 #include "train/describe.h"
 
 static const orth_recipe mixed = {2, 2, 12}, plain = {4, 4, 8};  /* fp16 or bf16 with fp32 masters; fp32: Rajbhandari et al. 2020 */
@@ -70,16 +68,9 @@ static orth_job gpt_3(void)
 
 static orth_estimate estimate(orth_ctx *ctx, const orth_job *j)
 {
-    orth_hardware h;
-    orth_software software;
-    orth_system system;
-    orth_estimate e;
-    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "h100"));
-    CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
-    assert_true(orth_software_system(&software, "megatron", &system));
-    const orth_device_shares shares = orth_software_device(&software, h.device_name);
-    CHECK_OK(ctx, orth_estimate_step(ctx, j, &h, &software, &system, &shares, &e));
-    return e;
+    published_place p;
+    published_open(ctx, &p);
+    return published_estimate(ctx, &p, j);
 }
 
 /* Korthikanti et al. 2022: s b h (34 + 5 a s / h) a layer. */
@@ -144,19 +135,14 @@ TEST(full_recomputation_costs_at_most_a_third_and_selective_at_most_3_percent)
 
 static char *predict(orth_ctx *ctx, const char *measured)
 {
-    char path[] = "/tmp/orth_claims_XXXXXX", *out = NULL;
-    FILE *f = fdopen(mkstemp(path), "w");
-    orth_software software;
+    char text[2048], *out;
     /* 74 billion parameters on 128 A100 as dp=16 tp=4 pp=2. */
-    fprintf(f, "[{\"id\": \"claim\", \"family\": \"f\", \"time_tier\": \"core\", \"precision\": \"bf16\", \"model\": {\"arch\": \"gpt\", \"layers\": 90, "
+    snprintf(text, sizeof text, "[{\"id\": \"claim\", \"family\": \"f\", \"time_tier\": \"core\", \"precision\": \"bf16\", \"model\": {\"arch\": \"gpt\", \"layers\": 90, "
             "\"hidden\": 8192, \"heads\": 64, \"kv_heads\": 64, \"head_dim\": 128, \"ffn\": 32768, \"glu\": false, \"vocab\": 50257, \"seq\": 2048}, "
             "\"hardware\": {\"gpu\": \"A100-SXM4-80GB\", \"mem_GiB\": 80, \"peak_dense_bf16_TFLOPs\": 312, \"hbm_GBps\": 2039, \"per_node\": 8, "
             "\"intranode_GBps_per_gpu_unidir\": 300, \"internode_GBps_per_gpu_unidir\": 25}, \"layout\": {\"tp\": 4, \"pp\": 2, \"dp\": 16, \"cp\": 1, "
             "\"zero_stage\": 1, \"micro_batch\": 1, \"global_batch_seqs\": 512, \"flash_attention\": true}, %s}]", measured);
-    fclose(f);
-    CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
-    CHECK_OK(ctx, orth_cases_predict(ctx, path, &software, false, &out));
-    remove(path);
+    CHECK_OK(ctx, published_predict(ctx, text, false, &out));
     return out;
 }
 

@@ -16,20 +16,6 @@
 
 #include "kernels/op.h"
 
-static inline int32_t orth_float_bits(float x)
-{
-    int32_t i;
-    memcpy(&i, &x, sizeof i);
-    return i;
-}
-
-static inline float orth_float_from_bits(int32_t i)
-{
-    float x;
-    memcpy(&x, &i, sizeof x);
-    return x;
-}
-
 #define MF(name) name
 #define M_V float
 #define M_I int32_t
@@ -44,8 +30,8 @@ static inline float orth_float_from_bits(int32_t i)
 #define M_LT(a, b) ((a) < (b))
 #define M_LE(a, b) ((a) <= (b))
 #define M_SEL(m, a, b) ((m) ? (a) : (b))
-#define M_BITS(v) orth_float_bits(v)
-#define M_FLOAT(i) orth_float_from_bits(i)
+#define M_BITS(v) ((int32_t)orth_bits_of_f32(v))
+#define M_FLOAT(i) orth_f32_of_bits((uint32_t)(i))
 #define M_TOF(i) ((float)(i))
 #define M_IADD(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
 #define M_ISUB(a, b) ((int32_t)((uint32_t)(a) - (uint32_t)(b)))

@@ -19,6 +19,7 @@
 
 #include "base/ctx.h"
 #include "tensor/parts.h"
+#include "tensor/tensor.h"
 
 #define ORTH_MOMENT_BLOCK 256
 #define ORTH_BLOCK_SCALES 2         /* of each block: first moment, second moment */
@@ -61,9 +62,7 @@ void orth_dynamic_map_make(orth_dynamic_map *out, bool is_signed);
 /* The magnitude that is nearest to a in [0, 1]. */
 static inline int32_t orth_dynamic_magnitude(const orth_dynamic_map *map, float a)
 {
-    uint32_t u;
-    memcpy(&u, &a, sizeof u);
-    const int32_t at = ORTH_MIN(ORTH_MAX((int32_t)(u >> 16) - ORTH_MAP_LOW, 0), ORTH_MAP_BUCKETS - 1), m = map->first[at];
+    const int32_t at = ORTH_MIN(ORTH_MAX((int32_t)(orth_bits_of_f32(a) >> 16) - ORTH_MAP_LOW, 0), ORTH_MAP_BUCKETS - 1), m = map->first[at];
     return m + (a > map->bound[m]);
 }
 

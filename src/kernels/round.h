@@ -29,9 +29,7 @@ static inline uint32_t orth_round_bits(const orth_rand4 *draw, int64_t elem, ort
 /* x to bf16: up if the lower half of its bits and `bits`, below 2^16, make a carry. What is not finite is rounded to nearest. */
 static inline orth_bf16 orth_bf16_stochastic(float x, uint32_t bits)
 {
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return isfinite(x) ? (orth_bf16)((u + bits) >> 16) : orth_bf16_from_f32(x);
+    return isfinite(x) ? (orth_bf16)((orth_bits_of_f32(x) + bits) >> 16) : orth_bf16_from_f32(x);
 }
 
 #endif

@@ -15,8 +15,7 @@
 #ifndef ORTH_TENSOR_FLOAT8_H
 #define ORTH_TENSOR_FLOAT8_H
 
-#include <stdint.h>
-#include <string.h>
+#include "tensor/tensor.h"
 
 typedef enum { ORTH_E4M3 = 0, ORTH_E5M2, ORTH_E2M1, ORTH_NUM_FLOAT8 } orth_float8;
 
@@ -32,20 +31,6 @@ static inline orth_float8_form orth_float8_form_of(orth_float8 t)
     return t == ORTH_E4M3   ? (orth_float8_form){3, 7, 24, 0x7e, 448.0f, 0x7f, 0x7f}
            : t == ORTH_E5M2 ? (orth_float8_form){2, 15, 24, 0x7b, 57344.0f, 0x7c, 0x7f}
                             : (orth_float8_form){1, 1, 28, 0x7, 6.0f, 0x7, 0x7};
-}
-
-static inline float orth_f32_of_bits(uint32_t u)
-{
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-static inline uint32_t orth_bits_of_f32(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    return u;
 }
 
 /* The magnitude `a` (bits of an fp32) as a code, rounded; beyond the largest code if it is too large, but below 2^24. */

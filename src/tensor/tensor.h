@@ -27,19 +27,29 @@ typedef struct {
 int64_t orth_tensor_elems(const orth_tensor *t);
 size_t orth_tensor_bytes(const orth_tensor *t);
 
+static inline float orth_f32_of_bits(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static inline uint32_t orth_bits_of_f32(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
 static inline float orth_bf16_to_f32(orth_bf16 h)
 {
-    uint32_t u = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
+    return orth_f32_of_bits((uint32_t)h << 16);
 }
 
 /* Round to nearest even; NaN stays NaN (quiet), denormals are kept. */
 static inline orth_bf16 orth_bf16_from_f32(float f)
 {
-    uint32_t u;
-    memcpy(&u, &f, 4);
+    const uint32_t u = orth_bits_of_f32(f);
     if ((u & 0x7fffffffu) > 0x7f800000u)
         return (orth_bf16)(u >> 16 | 0x40);
     return (orth_bf16)((u + 0x7fff + (u >> 16 & 1)) >> 16);
@@ -50,37 +60,27 @@ static inline orth_bf16 orth_bf16_from_f32(float f)
 static inline float orth_f16_to_f32(orth_f16 h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31, fraction = h & 1023, u;
-    float f;
     if (exponent == 31) {
         u = sign | 0x7f800000u | (fraction ? 0x400000u | fraction << 13 : 0);
     } else if (exponent == 0) {
-        f = (float)fraction * 0x1p-24f;
+        const float f = (float)fraction * 0x1p-24f;
         return sign ? -f : f;
     } else {
         u = sign | (exponent + 112) << 23 | fraction << 13;
     }
-    memcpy(&f, &u, 4);
-    return f;
+    return orth_f32_of_bits(u);
 }
 
 /* Round to nearest even; NaN stays NaN (quiet), too large becomes infinite, denormals are kept. */
 static inline orth_f16 orth_f16_from_f32(float f)
 {
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    uint32_t sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
+    const uint32_t u = orth_bits_of_f32(f), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
     if (a > 0x7f800000u)
         return (orth_f16)(sign | 0x7e00u | (a >> 13 & 0x3ffu));
     if (a >= 0x477ff000u) /* 65520 and above round to infinity */
         return (orth_f16)(sign | 0x7c00u);
-    if (a < 0x38800000u) {
-        /* Below 2^-14 the step is 2^-24: adding 1/2 makes the float's own rounding do it. */
-        float m;
-        memcpy(&m, &a, 4);
-        m += 0.5f;
-        memcpy(&a, &m, 4);
-        return (orth_f16)(sign | (a - 0x3f000000u));
-    }
+    if (a < 0x38800000u) /* below 2^-14 the step is 2^-24: adding 1/2 makes the float's own rounding do it */
+        return (orth_f16)(sign | (orth_bits_of_f32(orth_f32_of_bits(a) + 0.5f) - 0x3f000000u));
     return (orth_f16)(sign | (a - 0x38000000u + 0xfffu + (a >> 13 & 1)) >> 13);
 }
 

@@ -42,11 +42,6 @@ const char *orth_tool_id(orth_tool tool)
     return tools[tool].id;
 }
 
-const char *orth_tool_name(orth_tool tool)
-{
-    return tools[tool].name;
-}
-
 /* ---- rows and pairs ---- */
 
 static bool fits(const char *pattern, const char *text)

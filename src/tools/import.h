@@ -14,9 +14,8 @@ typedef enum {
     ORTH_NUM_TOOLS
 } orth_tool;
 
-/* "megatron", which is also the flag of `plan`; "Megatron-LM". */
+/* "megatron", which is also the flag of `plan`. */
 const char *orth_tool_id(orth_tool tool);
-const char *orth_tool_name(orth_tool tool);
 
 /* Sets keys of cfg to what `source` says: a file of the tool, for Megatron-LM also its arguments themselves. What was used, and what was not and
  * why, goes into the log, a line each. ORTH_ERR_ARG naming file, key and rule for a value that cannot be, keys that contradict each other, and
