@@ -2,6 +2,9 @@
 #include "base/index_set.h"
 #include "test.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <math.h>
 #include <unistd.h>
 
@@ -93,6 +96,26 @@ TEST(a_failed_write_leaves_the_old_file)
     test_ctx_free(ctx);
 }
 
+/* As root, a rename would replace /dev/null itself. */
+TEST(a_pipe_or_device_is_written_and_stays_one)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char dir[] = "/tmp/orth_test_XXXXXX", path[64], got[6] = "";
+    struct stat st;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/pipe", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    const int reader = open(path, O_RDWR | O_NONBLOCK);
+    assert_true(reader >= 0);
+    CHECK_OK(ctx, orth_file_write(ctx, path, "bytes", 5));
+    assert_int_equal(read(reader, got, 5), 5);
+    assert_string_equal(got, "bytes");
+    assert_true(stat(path, &st) == 0 && S_ISFIFO(st.st_mode));
+    close(reader);
+    CHECK_OK(ctx, orth_path_remove(ctx, dir));
+    test_ctx_free(ctx);
+}
+
 TEST(fold_order_is_a_permutation_and_its_own_inverse_pair)
 {
     for (int parts = 1; parts <= 16; parts *= 2) {
@@ -158,6 +181,7 @@ int main(void)
         cmocka_unit_test(normal_numbers_are_words_of_the_generator_inverted),
         cmocka_unit_test(the_pool_runs_every_task_once),
         cmocka_unit_test(a_failed_write_leaves_the_old_file),
+        cmocka_unit_test(a_pipe_or_device_is_written_and_stays_one),
         cmocka_unit_test(fold_order_is_a_permutation_and_its_own_inverse_pair),
         cmocka_unit_test(qkv_parts_cover_the_rows_and_start_with_k_and_v),
     };

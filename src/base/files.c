@@ -20,7 +20,7 @@
 struct orth_writer {
     int fd;
     char *path;      /* heap */
-    char *tmp_path;  /* heap */
+    char *tmp_path;  /* heap; NULL: written in place */
     int64_t put, sent; /* bytes written, and of these the ones that the system was told to bring to the device */
 };
 
@@ -150,19 +150,28 @@ static void writer_free(orth_ctx *ctx, orth_writer *w)
     orth_mem_free(ctx, w);
 }
 
+/* Where a rename would put a file in the place of a device or a pipe. */
+static bool stays_in_place(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
+}
+
 orth_status orth_writer_open(orth_ctx *ctx, orth_writer **out, const char *path)
 {
+    const bool in_place = stays_in_place(path);
     orth_writer *w = ORTH_NEW(ctx, orth_writer);
     if (!w)
         return ORTH_ERR_NOMEM;
     w->fd = -1;
     w->path = orth_mem_strdup(ctx, path);
-    w->tmp_path = w->path ? orth_mem_printf(ctx, "%s.tmp-%ld", path, (long)getpid()) : NULL;
-    if (!w->tmp_path) {
+    if (w->path && !in_place)
+        w->tmp_path = orth_mem_printf(ctx, "%s.tmp-%ld", path, (long)getpid());
+    if (!w->path || (!in_place && !w->tmp_path)) {
         writer_free(ctx, w);
         return ORTH_ERR_NOMEM;
     }
-    w->fd = open_again(w->tmp_path, O_WRONLY | O_CREAT | O_TRUNC);
+    w->fd = in_place ? open_again(path, O_WRONLY) : open_again(w->tmp_path, O_WRONLY | O_CREAT | O_TRUNC);
     if (w->fd < 0) {
         orth_status s = fail_errno(ctx, path, "create");
         writer_free(ctx, w);
@@ -249,19 +258,20 @@ orth_status orth_writer_commit(orth_ctx *ctx, orth_writer *w)
     if (orth_file_write_fails(ctx)) {
         errno = EIO;
         s = fail_errno(ctx, w->path, "sync");
-    } else if (fsync_again(w->fd) != 0) {
+    } else if (w->tmp_path && fsync_again(w->fd) != 0) {
         s = fail_errno(ctx, w->path, "sync");
     }
     if (s == ORTH_OK)
         s = close_written(ctx, w);
-    if (s == ORTH_OK && rename(w->tmp_path, w->path) != 0)
+    if (s == ORTH_OK && w->tmp_path && rename(w->tmp_path, w->path) != 0)
         s = fail_errno(ctx, w->path, "rename into place");
     if (s != ORTH_OK) {
         orth_writer_abort(ctx, w);
         return s;
     }
     orth_tick(ctx);
-    s = sync_parent(ctx, w->path);
+    if (w->tmp_path)
+        s = sync_parent(ctx, w->path);
     orth_phase_file(ctx, NULL);
     writer_free(ctx, w);
     return s;
@@ -271,7 +281,8 @@ void orth_writer_abort(orth_ctx *ctx, orth_writer *w)
 {
     if (!w)
         return;
-    unlink(w->tmp_path);
+    if (w->tmp_path)
+        unlink(w->tmp_path);
     writer_free(ctx, w);
 }
 

@@ -26,7 +26,7 @@ orth_status orth_file_read(orth_ctx *ctx, const char *path, char **out_text, siz
 
 typedef struct orth_writer orth_writer;
 
-/* Opens PATH.tmp-PID for writing; nothing happens to PATH before orth_writer_commit.
+/* Opens PATH.tmp-PID for writing; nothing happens to PATH before orth_writer_commit. A device or pipe is written itself, at once.
  * ORTH_ERR_IO; ORTH_ERR_NOSPACE when the disk or a quota is full (all calls). */
 orth_status orth_writer_open(orth_ctx *ctx, orth_writer **out, const char *path);
 orth_status orth_writer_put(orth_ctx *ctx, orth_writer *w, const void *bytes, size_t num_bytes);
