@@ -242,13 +242,21 @@ static bool has_edx_7(int bit)
     __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
     return d >> bit & 1;
 }
+
+/* Bit 29 of leaf 1: clang 14 does not know "f16c" as a name of __builtin_cpu_supports. */
+static bool has_f16c(void)
+{
+    unsigned a = 1, b, c = 0, d;
+    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+    return c >> 29 & 1;
+}
 #endif
 
 orth_isa orth_isa_detect(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")))
+    if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()))
         return ORTH_ISA_BASE;
     if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")))
