@@ -38,6 +38,10 @@ if command -v mpirun >/dev/null && bench bench_collectives_mpi; then
   report_part "All-reduce against Open MPI" "at least 4 times as fast from 64 KB to 256 MB" \
     bench/collectives.sh "$build" 2 "$([[ $quick ]] && echo 1 || echo 5)" "$([[ $quick ]] && echo 4 || echo 256)"
 fi
+if command -v mpirun >/dev/null; then
+  report_part "Tree, direct and ring between processes" "what comm.algorithm=auto chooses is within 25 % of the fastest" \
+    bench/algorithms.sh "$build" "$([[ $quick ]] && echo 1 || echo 3)"
+fi
 for type in fp32 bf16; do
   report_part "GPT-2 124M on one thread and on two, $type" "two threads gain at least 95 % of what they gain in the peak" \
     bench/threads.sh "$build" "$([[ $quick ]] && echo 1 || echo 5)" "$type"

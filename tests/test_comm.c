@@ -312,6 +312,29 @@ TEST(bytes_are_those_of_a_ring)
     test_ctx_free(ctx);
 }
 
+/* The thresholds that bench/algorithms.sh measured: between processes small sums take a tree, large ones go direct. */
+TEST(small_sums_take_a_tree_where_members_send_messages)
+{
+    orth_comm_method messages = {.algo = ORTH_ALGO_AUTO}, shared = {.algo = ORTH_ALGO_AUTO, .shares_memory = true};
+    orth_comm_call call = {.kind = ORTH_COMM_ALL_REDUCE, .dtype = ORTH_F32, .count = 4096};
+    for (int n = 2; n <= 64; n *= 2) {
+        call.count = 4096;
+        assert_int_equal(orth_comm_algo_of(messages, n, &call), ORTH_ALGO_TREE);
+        assert_int_equal(orth_comm_algo_of(shared, n, &call), ORTH_ALGO_DIRECT);
+        call.count = 4097;
+        assert_int_equal(orth_comm_algo_of(messages, n, &call), ORTH_ALGO_DIRECT);
+    }
+    call.dtype = ORTH_BF16; /* a tree sends sums of bf16 as fp32 */
+    assert_int_equal(orth_comm_algo_of(messages, 4, &call), ORTH_ALGO_DIRECT);
+    call.kind = ORTH_COMM_BROADCAST;
+    assert_int_equal(orth_comm_algo_of(messages, 4, &call), ORTH_ALGO_TREE);
+    call.count = 1 << 20;
+    assert_int_equal(orth_comm_algo_of(messages, 8, &call), ORTH_ALGO_DIRECT);
+    assert_int_equal(orth_comm_algo_of(messages, 9, &call), ORTH_ALGO_TREE);
+    messages.algo = ORTH_ALGO_RING; /* asked for, and not there for this kind */
+    assert_int_equal(orth_comm_algo_of(messages, 9, &call), ORTH_ALGO_DIRECT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +349,7 @@ int main(void)
         cmocka_unit_test(each_axis_of_a_mesh_is_a_group_of_its_own),
         cmocka_unit_test(calls_are_checked),
         cmocka_unit_test(bytes_are_those_of_a_ring),
+        cmocka_unit_test(small_sums_take_a_tree_where_members_send_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

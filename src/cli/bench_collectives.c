@@ -6,7 +6,8 @@
  * Byte optimum: what must be read and written at least, at the rate at which all ranks together copy
  * their buffer into another one (the better of memcpy and streaming stores). Each round takes the best of
  * repeated calls of everything, interleaved (hosts are shared, and a mean would measure the
- * neighbours); shown are medians over rounds, and medians of the rounds' ratios.
+ * neighbours); shown are medians over rounds, and medians of the rounds' ratios. Over MPI (comm.backend=mpi, under mpirun)
+ * ranks are processes.
  */
 #include <stdio.h>
 
@@ -16,18 +17,20 @@
 #include "comm/comm.h"
 
 #define MAX_ROUNDS 101 /* below ORTH_BENCH_MAX */
-#define MIN_BYTES ((int64_t)64 << 10)
+#define MIN_BYTES ((int64_t)1 << 10)
 #define REPEAT_BYTES ((int64_t)256 << 20)
 #define ALIGN ((size_t)4096)
+#define MAX_BENCH_RANKS 64
 
 typedef enum {
-    COPY, STREAM, AR_CANONICAL, AR_FREE, AR_OUT, AR_TREE, AR_RING, AR_BF16, REDUCE_SCATTER, ALL_GATHER, BROADCAST,
-    ALL_TO_ALL, NUM_MEASURES
+    COPY, STREAM, AR_CANONICAL, AR_FREE, AR_OUT, AR_TREE, AR_DIRECT, AR_RING, AR_BF16, REDUCE_SCATTER, ALL_GATHER, BROADCAST,
+    BROADCAST_DIRECT, BROADCAST_TREE, ALL_TO_ALL, NUM_MEASURES
 } measure;
 
 static const char *const names[NUM_MEASURES] = {
-    "copy", "stream", "all_reduce", "all_reduce free", "all_reduce apart", "all_reduce tree", "all_reduce ring",
-    "all_reduce bf16", "reduce_scatter", "all_gather", "broadcast", "all_to_all",
+    "copy", "stream", "all_reduce", "all_reduce free", "all_reduce apart", "all_reduce tree", "all_reduce direct",
+    "all_reduce ring", "all_reduce bf16", "reduce_scatter", "all_gather", "broadcast", "broadcast direct", "broadcast tree",
+    "all_to_all",
 };
 
 typedef struct {
@@ -45,6 +48,8 @@ static double traffic(measure m, int n, double bytes)
     case ALL_GATHER:
         return bytes + n * bytes;
     case BROADCAST:
+    case BROADCAST_DIRECT:
+    case BROADCAST_TREE:
         return bytes + (n - 1) * bytes;
     default:
         return 2 * n * bytes;
@@ -53,7 +58,7 @@ static double traffic(measure m, int n, double bytes)
 
 static double bus_factor(measure m, int n)
 {
-    if (m == BROADCAST || m == COPY || m == STREAM)
+    if (m == BROADCAST || m == BROADCAST_DIRECT || m == BROADCAST_TREE || m == COPY || m == STREAM)
         return 1;
     return (m == REDUCE_SCATTER || m == ALL_GATHER || m == ALL_TO_ALL ? 1.0 : 2.0) * (n - 1) / n;
 }
@@ -76,6 +81,8 @@ static orth_status once(orth_ctx *ctx, orth_comm *c, measure m, char *x, char *y
     case ALL_GATHER:
         return orth_all_gather(ctx, c, x, mine, block, NULL, ORTH_F32);
     case BROADCAST:
+    case BROADCAST_DIRECT:
+    case BROADCAST_TREE:
         return orth_broadcast(ctx, c, x, count, ORTH_F32, 0);
     case ALL_TO_ALL:
         return orth_all_to_all(ctx, c, y, x, block, NULL, NULL, ORTH_F32);
@@ -87,8 +94,10 @@ static orth_status once(orth_ctx *ctx, orth_comm *c, measure m, char *x, char *y
 static orth_status timed(orth_ctx *ctx, orth_comm *c, measure m, char *x, char *y, int64_t bytes, double *out)
 {
     const int repeats = (int)ORTH_MAX(3, ORTH_MIN(400, REPEAT_BYTES / bytes));
-    const orth_comm_algo algo = m == AR_RING ? ORTH_ALGO_RING : m == AR_TREE ? ORTH_ALGO_TREE : ORTH_ALGO_AUTO;
-    ORTH_TRY(orth_comm_set(ctx, c, algo, m == AR_FREE || m == AR_RING ? ORTH_ORDER_FREE : ORTH_ORDER_CANONICAL));
+    static const orth_comm_algo algo[NUM_MEASURES] = {
+        [AR_TREE] = ORTH_ALGO_TREE, [AR_DIRECT] = ORTH_ALGO_DIRECT, [AR_RING] = ORTH_ALGO_RING,
+        [BROADCAST_DIRECT] = ORTH_ALGO_DIRECT, [BROADCAST_TREE] = ORTH_ALGO_TREE}; /* the others: ORTH_ALGO_AUTO */
+    ORTH_TRY(orth_comm_set(ctx, c, algo[m], m == AR_FREE || m == AR_RING ? ORTH_ORDER_FREE : ORTH_ORDER_CANONICAL));
     memset(x, 0, (size_t)bytes); /* sums of zeros neither overflow nor slow down */
     ORTH_TRY(once(ctx, c, m, x, y, bytes));
     ORTH_TRY(orth_barrier(ctx, c));
@@ -101,21 +110,21 @@ static orth_status timed(orth_ctx *ctx, orth_comm *c, measure m, char *x, char *
     return ORTH_OK;
 }
 
-static void show(const setup *s, int64_t bytes, double seconds[NUM_MEASURES][MAX_ROUNDS])
+static void show(const setup *s, int n, int64_t bytes, double seconds[NUM_MEASURES][MAX_ROUNDS])
 {
     for (int m = 0; m < NUM_MEASURES; m++) {
         double share[MAX_ROUNDS];
         for (int r = 0; r < s->rounds; r++) {
             const double copy = ORTH_MIN(seconds[COPY][r], seconds[STREAM][r]);
-            const double rate = traffic(COPY, s->ranks, (double)bytes) / copy;
-            share[r] = traffic((measure)m, s->ranks, (double)bytes) / rate / seconds[m][r];
+            const double rate = traffic(COPY, n, (double)bytes) / copy;
+            share[r] = traffic((measure)m, n, (double)bytes) / rate / seconds[m][r];
         }
         const double t = orth_bench_median(seconds[m], s->rounds), algo = (double)bytes / t * 1e-9;
         if (t > 0)
             printf(s->json ? "{\"what\": \"%s\", \"bytes\": %lld, \"us\": %.1f, \"algo_gb_s\": %.2f, \"bus_gb_s\": %.2f, "
                              "\"percent_of_optimum\": %.1f}\n"
                            : "%-16s %12lld %12.1f %8.2f %8.2f %8.1f %%\n", names[m], (long long)bytes, t * 1e6, algo,
-                   algo * bus_factor((measure)m, s->ranks), 100 * orth_bench_median(share, s->rounds));
+                   algo * bus_factor((measure)m, n), 100 * orth_bench_median(share, s->rounds));
     }
     if (s->brief || s->json)
         return;
@@ -129,7 +138,9 @@ static orth_status bench(orth_ctx *ctx, orth_world *w, void *arg)
 {
     const setup *s = arg;
     const int n = orth_world_size(w);
-    int ranks[64];
+    int ranks[MAX_BENCH_RANKS];
+    if (n > MAX_BENCH_RANKS)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "bench collectives: %d ranks; the most is %d", n, MAX_BENCH_RANKS);
     for (int i = 0; i < n; i++)
         ranks[i] = i;
     orth_comm *c;
@@ -147,7 +158,7 @@ static orth_status bench(orth_ctx *ctx, orth_world *w, void *arg)
             for (int m = s->brief ? AR_CANONICAL : 0; m < (s->brief ? AR_FREE : NUM_MEASURES); m++)
                 ORTH_TRY(timed(ctx, c, (measure)m, x, y, bytes, &seconds[m][r]));
         if (orth_world_rank(w) == 0)
-            show(s, bytes, seconds);
+            show(s, n, bytes, seconds);
         fflush(stdout);
     }
     orth_mem_free(ctx, block);
@@ -157,11 +168,12 @@ static orth_status bench(orth_ctx *ctx, orth_world *w, void *arg)
 orth_status orth_bench_collectives(orth_ctx *ctx, const orth_cmd *cmd)
 {
     int64_t ranks = 2, rounds = 7, max_mb = 256;
-    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "ranks", 1, 64, &ranks));
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "ranks", 1, MAX_BENCH_RANKS, &ranks));
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "rounds", 1, MAX_ROUNDS, &rounds));
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "max-mb", 1, 4096, &max_mb));
+    const bool processes = cmd->config.comm_backend == ORTH_comm_backend_mpi;
     setup s = {.ranks = (int)ranks, .rounds = (int)rounds, .max_bytes = max_mb << 20,
                .brief = orth_cmd_flag(cmd, "brief"), .json = orth_cmd_flag(cmd, "json")};
-    orth_world_options o = {.pin = true, .timeout_s = -1};
-    return orth_run_ranks(ctx, s.ranks, bench, &s, &o);
+    orth_world_options o = {.pin = true, .timeout_s = -1, .backend = processes ? ORTH_BACKEND_MPI : ORTH_BACKEND_THREAD};
+    return orth_run_ranks(ctx, processes ? 0 : s.ranks, bench, &s, &o);
 }

@@ -52,9 +52,14 @@ int64_t orth_comm_bytes(int n, int pos, const orth_comm_call *call)
 
 /* ---- by the method in use ---- */
 
-/* Where members share memory direct wins at every size: it needs two meetings, a tree 2*log2(n), a ring
- * 4(n-1). Where they send messages a tree has the fewest for small sums, direct the fewest bytes. */
-orth_comm_algo orth_comm_algo_of(orth_comm_method m, const orth_comm_call *call)
+/* Where members share memory direct wins at every size: it needs two meetings, a tree 2*log2(n), a ring 4(n-1). Where they send
+ * messages (bench/algorithms.sh; bench/results has the figures): a sum of up to 16 KB took a tree 0.5 to 0.8 of direct's time over
+ * TCP between 2, 4 and 8 processes, and from 64 KB on direct was as fast or faster; through shared memory the two are near each
+ * other. A ring was never the fastest. A broadcast goes the same way; but the root of a large group does not send to all by itself. */
+#define TREE_BYTES ((int64_t)16 << 10)
+#define DIRECT_BROADCAST_RANKS 8
+
+orth_comm_algo orth_comm_algo_of(orth_comm_method m, int n, const orth_comm_call *call)
 {
     static const bool can[ORTH_NUM_COMM_KINDS][ORTH_NUM_ALGOS] = {
 #define KIND(NAME, text, ring, tree) \
@@ -62,12 +67,12 @@ orth_comm_algo orth_comm_algo_of(orth_comm_method m, const orth_comm_call *call)
 #include "comm/kinds.def"
 #undef KIND
     };
-    const int64_t small_bytes = 4096;
     if (m.algo != ORTH_ALGO_AUTO)
         return can[call->kind][m.algo] ? m.algo : ORTH_ALGO_DIRECT;
-    const int64_t bytes = call->count * (int64_t)orth_dtype_bytes(call->dtype);
-    const bool few = bytes <= small_bytes || call->kind == ORTH_COMM_BROADCAST;
-    return !m.shares_memory && few && can[call->kind][ORTH_ALGO_TREE] ? ORTH_ALGO_TREE : ORTH_ALGO_DIRECT;
+    const bool broadcast = call->kind == ORTH_COMM_BROADCAST;
+    const orth_dtype sent = broadcast ? call->dtype : comm_acc_type(call->dtype);
+    const bool tree = call->count * (int64_t)orth_dtype_bytes(sent) <= TREE_BYTES || (broadcast && n > DIRECT_BROADCAST_RANKS);
+    return !m.shares_memory && tree && can[call->kind][ORTH_ALGO_TREE] ? ORTH_ALGO_TREE : ORTH_ALGO_DIRECT;
 }
 
 /* Recursive doubling: how many buffers a member sends, over all levels. */
@@ -103,7 +108,7 @@ static int64_t share(orth_comm_method m, int n, int pos, const orth_comm_call *c
 
 int64_t orth_comm_sent_bytes(orth_comm_method m, int n, int pos, const orth_comm_call *call)
 {
-    const orth_comm_algo algo = orth_comm_algo_of(m, call);
+    const orth_comm_algo algo = orth_comm_algo_of(m, n, call);
     const int64_t elem = (int64_t)orth_dtype_bytes(call->dtype), sum_elem = (int64_t)orth_dtype_bytes(comm_acc_type(call->dtype));
     const bool reduces = call->kind == ORTH_COMM_ALL_REDUCE || call->kind == ORTH_COMM_REDUCE_SCATTER;
     if (n < 2)

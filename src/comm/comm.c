@@ -151,7 +151,7 @@ orth_comm_method orth_comm_method_of(const orth_comm *c)
 
 orth_comm_algo comm_pick_algo(const orth_comm *c, const orth_comm_call *call)
 {
-    return orth_comm_algo_of(orth_comm_method_of(c), call);
+    return orth_comm_algo_of(orth_comm_method_of(c), c->n, call);
 }
 
 int orth_comm_size(const orth_comm *c)

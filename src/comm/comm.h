@@ -234,8 +234,8 @@ typedef struct {
     orth_comm_algo algo;
     bool shares_memory;           /* thread ranks read each other's buffers; processes send messages */
 } orth_comm_method;
-/* What ORTH_ALGO_AUTO, or an algorithm that the kind does not have, means for this call. */
-orth_comm_algo orth_comm_algo_of(orth_comm_method m, const orth_comm_call *call);
+/* What ORTH_ALGO_AUTO, or an algorithm that the kind does not have, means for this call of n members. */
+orth_comm_algo orth_comm_algo_of(orth_comm_method m, int n, const orth_comm_call *call);
 /* Bytes that it sends by this method: those of its memory, or that it computed, that others get. The communicator counts
  * exactly these. Summed over the members they are those of orth_comm_bytes, but that the tree sends more of an all-reduce, and that
  * ring and tree carry sums of bf16 as fp32. */

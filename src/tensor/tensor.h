@@ -50,9 +50,7 @@ static inline float orth_bf16_to_f32(orth_bf16 h)
 static inline orth_bf16 orth_bf16_from_f32(float f)
 {
     const uint32_t u = orth_bits_of_f32(f);
-    if ((u & 0x7fffffffu) > 0x7f800000u)
-        return (orth_bf16)(u >> 16 | 0x40);
-    return (orth_bf16)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+    return (orth_bf16)((f != f ? u | 0x400000 : u + 0x7fff + (u >> 16 & 1)) >> 16); /* one comparison: it vectorises */
 }
 
 /* Exact: every fp16 number, denormals included, is an fp32 number. A NaN becomes quiet. This and the next function do what the
