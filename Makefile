@@ -33,11 +33,12 @@ asan:           ## the tests under AddressSanitizer and UndefinedBehaviorSanitiz
 	@cmake --build $(BUILD)-asan -j$(JOBS)
 	ASAN_OPTIONS=handle_abort=1 ORTH_CHECK_SECONDS=60 ORTH_LAYOUTS=16 ORTH_AGAIN_DRAWS=20 ORTH_AGAIN_CASES=2 $(CTEST) $(BUILD)-asan $(TESTS)
 
-tsan:           ## communicators, products and layouts under ThreadSanitizer
+tsan:           ## communicators, products, layouts and runs of train under ThreadSanitizer
 	@tools/deps.sh build test
 	@$(CMAKE) $(BUILD)-tsan -DORTH_SANITIZE=thread >/dev/null
 	@cmake --build $(BUILD)-tsan -j$(JOBS) --target orthant test_comm test_gemm test_layouts test_layouts_cp
 	ORTH_LAYOUTS=$(or $(TSAN_LAYOUTS),16) $(CTEST) $(BUILD)-tsan -R '^test_(comm|gemm|layouts|layouts_cp)$$'
+	tools/tsan_runs.sh $(BUILD)-tsan
 
 soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 200 disturbed runs, 600 faults, 100 calls of each op, every call of the system failing once, the resident set of 300 runs, 10,000 steps in flat memory, 2,000 bounds of plans, 200 searches, 200 layouts under ThreadSanitizer; many hours
 	ORTH_OPS_DRAWS=100 $(BUILD)/test_ops

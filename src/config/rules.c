@@ -55,8 +55,8 @@ static orth_status sequence_holds_its_parts(orth_ctx *ctx, const orth_config *c)
     if (c->data_seq_len >= c->numerics_parts)
         return ORTH_OK;
     return BREAKS(ctx, c, data_seq_len, numerics_parts,
-                  "data.seq_len=%" PRId64 " is less than numerics.parts=%" PRId64, c->data_seq_len,
-                  c->numerics_parts);
+                  "data.seq_len=%" PRId64 " is less than numerics.parts=%" PRId64 "; numerics.parts=1 "
+                  "allows any length, without tp and cp", c->data_seq_len, c->numerics_parts);
 }
 
 static orth_status sequence_fits_the_model(orth_ctx *ctx, const orth_config *c)
