@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -49,6 +50,15 @@ static inline void test_ctx_free(orth_ctx *ctx)
     orth_ctx_destroy(ctx);
     assert_int_equal(ctx->heap_bytes, 0);
     free(ctx);
+}
+
+/* The first seed of what a test draws: ORTH_SEED, or the clock. Printed, so that a failure can be repeated. */
+static inline uint64_t test_seed(void)
+{
+    const char *given = getenv("ORTH_SEED");
+    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+    printf("ORTH_SEED=%llu\n", (unsigned long long)seed);
+    return seed;
 }
 
 static inline bool test_has_bf16x6(void)

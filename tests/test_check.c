@@ -23,7 +23,7 @@ static int number(const char *name, int otherwise)
 
 static void check_random(orth_ctx *ctx, layout_sort sort, int n)
 {
-    uint64_t seed = (uint64_t)number("ORTH_LAYOUT_SEED", 1);
+    uint64_t seed = test_seed();
     for (int i = 0; i < n; i++) {
         layout_case c = layout_random_case(seed + (uint64_t)i, sort);
         char what[256];

@@ -1,5 +1,5 @@
 /* test_classes.c -- ranks of one class (parallel/classes.h): every rank is compiled by itself and compared with the program of its
- * class, bound to its shards. ORTH_CLASSES: how many random layouts; ORTH_LAYOUT_SEED: the first. */
+ * class, bound to its shards. ORTH_CLASSES: how many random layouts; ORTH_SEED: the first. */
 #include <time.h>
 
 #include "layouts.h"
@@ -147,10 +147,9 @@ static int check_case(orth_ctx *ctx, const layout_case *c)
 
 TEST(the_program_of_a_class_bound_to_a_rank_is_that_of_the_rank)
 {
-    const char *count = getenv("ORTH_CLASSES"), *given = getenv("ORTH_LAYOUT_SEED");
-    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) / 3600;
+    const char *count = getenv("ORTH_CLASSES");
+    const uint64_t seed = test_seed();
     orth_ctx *ctx = test_ctx(1);
-    print_message("ORTH_LAYOUT_SEED=%llu\n", (unsigned long long)seed);
     for (uint64_t i = 0; i < (count ? strtoull(count, NULL, 10) : 40); i++) {
         const layout_case c = layout_random_case(seed + i, i % 4 == 3 ? LAYOUT_FAST : LAYOUT_ANY);
         check_case(ctx, &c);

@@ -258,14 +258,13 @@ static run_case *begin(void)
 
 TEST(a_call_that_fails_damages_and_loses_nothing)
 {
-    const char *draws = getenv("ORTH_FAULTS"), *given = getenv("ORTH_SEED"), *only = getenv("ORTH_FAULT_ONLY");
-    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+    const char *draws = getenv("ORTH_FAULTS"), *only = getenv("ORTH_FAULT_ONLY");
     run_case *r = begin();
     if (only) {
         run_only(r, only);
     } else {
         int num = 0, failed = 0;
-        print_message("ORTH_SEED=%llu\n", (unsigned long long)seed);
+        const uint64_t seed = test_seed();
         const char *of = getenv("ORTH_FAULT_COMMAND");
         for (int i = 0; i < ORTH_COUNT(commands); i++)
             if (!of || strcmp(of, commands[i].name) == 0)

@@ -281,7 +281,7 @@ static int number(const char *name, int otherwise)
 TEST(random_layouts)
 {
     int n = number("ORTH_LAYOUTS", 60), hybrid = 0, whole = 0;
-    uint64_t seed = (uint64_t)number("ORTH_LAYOUT_SEED", 1);
+    uint64_t seed = test_seed();
     for (int i = 0; i < n; i++) {
         layout_case c = layout_random_case(seed + (uint64_t)i, LAYOUT_ANY);
         const orth_layout *l = &c.layout;
@@ -299,7 +299,7 @@ TEST(random_layouts)
 TEST(random_layouts_in_any_order_of_their_queues)
 {
     int n = ORTH_MAX(number("ORTH_LAYOUTS", 60) / 10, 4), done = 0, queues = 0;
-    uint64_t seed = (uint64_t)number("ORTH_LAYOUT_SEED", 1);
+    uint64_t seed = test_seed();
     for (; done < n; seed++) {
         layout_case c = layout_random_case(seed, LAYOUT_ANY);
         if (orth_layout_ranks(&c.layout) > 8) /* threads that poll */
@@ -316,7 +316,7 @@ TEST(random_layouts_in_any_order_of_their_queues)
 TEST(random_layouts_with_one_owner)
 {
     int n = number("ORTH_LAYOUTS", 60) / 10;
-    uint64_t seed = (uint64_t)number("ORTH_LAYOUT_SEED", 1);
+    uint64_t seed = test_seed();
     for (int i = 0; i < n; i++) {
         layout_case c = layout_random_case(seed + (uint64_t)i, LAYOUT_OWNER);
         check_layout(&c);
@@ -329,7 +329,7 @@ TEST(random_layouts_with_one_owner)
 TEST(random_layouts_in_fast_mode)
 {
     int n = number("ORTH_LAYOUTS", 60) / 10;
-    uint64_t seed = (uint64_t)number("ORTH_LAYOUT_SEED", 1);
+    uint64_t seed = test_seed();
     for (int i = 0; i < n; i++) {
         layout_case c = layout_random_case(seed + (uint64_t)i, LAYOUT_FAST);
         c.tolerance = c.compute == ORTH_F32 ? 1e-5 : 1e-3;

@@ -144,13 +144,14 @@ TEST(random_layouts_over_processes_equal_one_rank)
     static const struct {
         int n, count;
     } sizes[] = {{2, 10}, {4, 18}, {8, 16}};
-    const char *times = getenv("ORTH_MPI_LAYOUTS"), *seed = getenv("ORTH_LAYOUT_SEED");
+    const char *times = getenv("ORTH_MPI_LAYOUTS");
     if (!can_run())
         skip();
+    const uint64_t seed = test_seed();
     int equal = 0;
     for (int i = 0; i < ORTH_COUNT(sizes); i++) {
         char what[64];
-        snprintf(what, sizeof what, "%d %s %d", sizes[i].n, seed ? seed : "1", sizes[i].count * (times ? atoi(times) : 1));
+        snprintf(what, sizeof what, "%d %llu %d", sizes[i].n, (unsigned long long)seed, sizes[i].count * (times ? atoi(times) : 1));
         const int status = launch_other(sizes[i].n, "test_layouts", what, text, sizeof text);
         if (status != 0)
             fail_msg("%d processes: status %d\n%s", sizes[i].n, status, text);

@@ -1,5 +1,5 @@
 /* test_recompute.c -- activations that are made again (program/lower/recompute.h): every policy computes the bits of a plain run in
- * every kind of layout, keeps less, and repeats exactly what it says; and so do chunks of rows (lower/chunks.c). ORTH_LAYOUT_SEED: the
+ * every kind of layout, keeps less, and repeats exactly what it says; and so do chunks of rows (lower/chunks.c). ORTH_SEED: the
  * first of the random layouts; ORTH_CHUNK_CASES: how many have chunks. */
 #include <time.h>
 
@@ -36,17 +36,9 @@ static void release(orth_ctx *ctx, compiled *x)
     orth_partition_release(ctx, &x->partition);
 }
 
-static uint64_t first_seed(void)
-{
-    const char *given = getenv("ORTH_LAYOUT_SEED");
-    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) / 3600;
-    print_message("ORTH_LAYOUT_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 TEST(every_policy_computes_the_bits_of_a_plain_run)
 {
-    const uint64_t seed = first_seed();
+    const uint64_t seed = test_seed();
     for (int i = 1; i < LAYOUT_NUM_RECOMPUTE; i++) {
         layout_case c = layout_random_case(seed * 100 + (uint64_t)i, LAYOUT_ANY);
         for (uint64_t k = 1; orth_layout_ranks(&c.layout) > 16; k++)
@@ -140,7 +132,7 @@ TEST(hidden_values_of_a_feed_forward_in_chunks_never_exist_for_all_tokens)
 
 TEST(a_feed_forward_in_chunks_computes_the_bits_of_a_plain_run)
 {
-    const uint64_t seed = first_seed();
+    const uint64_t seed = test_seed();
     const char *given = getenv("ORTH_CHUNK_CASES");
     const int num = given ? atoi(given) : 5;
     for (int i = 0, k = 0; i < num; i++, k++) {
@@ -176,7 +168,7 @@ TEST(ranks_of_tensor_parallelism_keep_a_part_of_each_input)
 
 TEST(split_inputs_compute_the_bits_of_a_plain_run)
 {
-    const uint64_t seed = first_seed();
+    const uint64_t seed = test_seed();
     int n = 0;
     for (uint64_t k = 0; n < 3; k++) {
         layout_case c = layout_random_case(seed * 1000 + k, LAYOUT_ANY);
@@ -205,7 +197,7 @@ static const orth_instr *original(const orth_program *p, const orth_instr *n)
 TEST(what_is_made_again_repeats_the_forward_and_counts_as_hardware_flops)
 {
     orth_ctx *ctx = test_ctx(1);
-    const uint64_t seed = first_seed();
+    const uint64_t seed = test_seed();
     for (int i = 1; i < LAYOUT_NUM_RECOMPUTE; i++) {
         layout_case c = layout_random_case(seed + (uint64_t)i, LAYOUT_ANY);
         compiled plain, x;

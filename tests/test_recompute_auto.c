@@ -1,5 +1,5 @@
 /* test_recompute_auto.c -- memory.recompute=auto (plan/recompute_auto.h): nothing that fits computes less, the bytes are those of the
- * program, and they never rise when the limit falls. ORTH_LAYOUT_SEED: the first of the random layouts; ORTH_AGAIN_CASES: how many. */
+ * program, and they never rise when the limit falls. ORTH_SEED: the first of the random layouts; ORTH_AGAIN_CASES: how many. */
 #include <time.h>
 
 #include "layout_run.h"
@@ -180,14 +180,6 @@ TEST(no_drawn_set_for_each_of_many_layers_is_cheaper_than_the_chosen_one)
 
 /* ---- random layouts ---- */
 
-static uint64_t first_seed(void)
-{
-    const char *given = getenv("ORTH_LAYOUT_SEED");
-    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) / 3600;
-    print_message("ORTH_LAYOUT_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 static layout_case small_case(uint64_t seed)
 {
     layout_case c = layout_random_case(seed, LAYOUT_ANY);
@@ -199,7 +191,7 @@ static layout_case small_case(uint64_t seed)
 TEST(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_falls)
 {
     orth_ctx *ctx = test_ctx(1);
-    const uint64_t seed = first_seed();
+    const uint64_t seed = test_seed();
     for (uint64_t i = 0; i < 4; i++) {
         const layout_case c = small_case(seed + i);
         searching x;
@@ -231,7 +223,7 @@ TEST(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_fal
 TEST(what_is_chosen_computes_the_bits_of_a_plain_run)
 {
     const char *given = getenv("ORTH_AGAIN_CASES");
-    const uint64_t num = given ? strtoull(given, NULL, 10) : 4, seed = first_seed();
+    const uint64_t num = given ? strtoull(given, NULL, 10) : 4, seed = test_seed();
     orth_ctx *ctx = test_ctx(1);
     for (uint64_t i = 0; i < num; i++) {
         layout_case c = small_case(seed * 1000 + i);

@@ -1,5 +1,5 @@
 /* test_rewrite.c -- what passes stand on: who uses a buffer, found by looking at all instructions, and where instructions come
- * from. ORTH_LAYOUT_SEED: the first of the random layouts. */
+ * from. ORTH_SEED: the first of the random layouts. */
 #include <time.h>
 
 #include "layouts.h"
@@ -12,14 +12,6 @@ typedef struct {
     orth_model_blocks blocks;
     orth_program p;
 } compiled;
-
-static uint64_t first_seed(void)
-{
-    const char *given = getenv("ORTH_LAYOUT_SEED");
-    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) / 3600;
-    print_message("ORTH_LAYOUT_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
 
 /* The program of one of the ranks, not placed. */
 static void compile(orth_ctx *ctx, uint64_t seed, compiled *x)
@@ -54,7 +46,7 @@ static void put_back(orth_rewrite *r)
 TEST(uses_of_a_buffer_are_the_operands_in_it)
 {
     orth_ctx *ctx = test_ctx(1);
-    const uint64_t seed = first_seed();
+    const uint64_t seed = test_seed();
     for (uint64_t i = 0; i < 6; i++) {
         compiled x;
         orth_rewrite r;
@@ -96,7 +88,7 @@ static bool conflict(const orth_instr *a, const orth_instr *b, bool by_bytes)
 TEST(conflicts_are_those_that_all_pairs_have)
 {
     orth_ctx *ctx = test_ctx(1);
-    const uint64_t seed = first_seed();
+    const uint64_t seed = test_seed();
     for (uint64_t c = 0; c < 6; c++) {
         compiled x;
         orth_rewrite r;
@@ -131,10 +123,10 @@ static bool is_of_no_node(const orth_instr *n)
     return n->block == ORTH_BLOCK_NONE && n->node == -1;
 }
 
-/* One checkpoint: the final norm comes with the backward. */
-static bool is_late_norm(const compiled *x, const orth_instr *n)
+/* One checkpoint: the final norm, and the gather of its rows, come with the backward. */
+static bool is_late(const compiled *x, const orth_instr *n)
 {
-    return x->c.recompute.kind == ORTH_RECOMPUTE_ALL && n->block == ORTH_BLOCK_FINAL && n->op == ORTH_OP_norm;
+    return x->c.recompute.kind == ORTH_RECOMPUTE_ALL && n->block == ORTH_BLOCK_FINAL;
 }
 
 /* Layers share a graph, and gradients are made run by run. */
@@ -144,8 +136,8 @@ static void check_origin(const compiled *x, const orth_instr *n)
     assert_in_range(n->node, 0, g->num_nodes - 1);
     const orth_node *from = &g->nodes[n->node];
     assert_int_equal(n->block == ORTH_BLOCK_LAYER, n->layer >= 0 && n->layer < x->blocks.spec.num_layers);
-    if (n->block != ORTH_BLOCK_HEAD)
-        assert_int_equal(n->phase == ORTH_PHASE_FORWARD || n->recomputed || is_late_norm(x, n), from < g->nodes + g->num_forward);
+    if (n->block != ORTH_BLOCK_HEAD && !is_late(x, n))
+        assert_int_equal(n->phase == ORTH_PHASE_FORWARD || n->recomputed, from < g->nodes + g->num_forward);
     if (orth_op_family_of(from->op) == ORTH_OPS_GRAPH || orth_op_is_comm(n->op) || orth_op_family_of(n->op) == ORTH_OPS_PACK)
         return;
     assert_int_equal(n->op, from->op);
@@ -156,7 +148,7 @@ static void check_origin(const compiled *x, const orth_instr *n)
 TEST(instructions_name_the_nodes_that_they_were_lowered_from)
 {
     orth_ctx *ctx = test_ctx(1);
-    const uint64_t seed = first_seed();
+    const uint64_t seed = test_seed();
     for (uint64_t c = 0; c < 12; c++) {
         compiled x;
         compile(ctx, seed + c, &x);

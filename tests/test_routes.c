@@ -2,7 +2,7 @@
  *
  * The printed lines of every weight are read back: which call over which group, for each sequence, micro-batch or step, gives
  * a number of calls on this gradient. The instructions are counted by their operands, without the table.
- * ORTH_LAYOUTS: how many random layouts; ORTH_LAYOUT_SEED: the first. */
+ * ORTH_LAYOUTS: how many random layouts; ORTH_SEED: the first. */
 #include <time.h>
 
 #include "layouts.h"
@@ -179,10 +179,9 @@ static void check_case(orth_ctx *ctx, const layout_case *c)
 
 TEST(the_printed_path_of_every_gradient_is_the_one_that_the_program_takes)
 {
-    const char *count = getenv("ORTH_LAYOUTS"), *given = getenv("ORTH_LAYOUT_SEED");
-    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) / 3600;
+    const char *count = getenv("ORTH_LAYOUTS");
+    const uint64_t seed = test_seed();
     orth_ctx *ctx = test_ctx(1);
-    print_message("ORTH_LAYOUT_SEED=%llu\n", (unsigned long long)seed);
     for (uint64_t i = 0; i < (count ? strtoull(count, NULL, 10) : 60); i++) {
         const layout_case c = layout_random_case(seed + i, i % 3 == 2 ? LAYOUT_FAST : i % 12 == 1 ? LAYOUT_OWNER : LAYOUT_ANY);
         check_case(ctx, &c);

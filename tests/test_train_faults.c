@@ -120,12 +120,10 @@ static bool run_fault(run_case *r, fault_case *c, char *message, double *took)
 TEST(the_rank_that_did_it_is_named_in_runs_of_random_layouts)
 {
     const int n = getenv("ORTH_FAULTS") ? atoi(getenv("ORTH_FAULTS")) : 15;
-    const char *given = getenv("ORTH_SEED");
-    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+    const uint64_t seed = test_seed();
     int right[ORTH_COUNT(kind_names)] = {0}, all[ORTH_COUNT(kind_names)] = {0}, wrong = 0;
     double slowest = 0;
     run_case *r = run_begin();
-    printf("ORTH_SEED=%llu\n", (unsigned long long)seed);
     for (int i = 0; i < n; i++) {
         char message[ORTH_MESSAGE_MAX];
         double took;
@@ -216,11 +214,9 @@ TEST(the_process_that_did_it_is_named)
         skip();
     }
     const int n = getenv("ORTH_FAULTS") ? atoi(getenv("ORTH_FAULTS")) / 2 : ORTH_COUNT(kinds);
-    const char *given = getenv("ORTH_SEED");
-    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+    const uint64_t seed = test_seed();
     int wrong = 0;
     run_case *r = run_begin();
-    printf("ORTH_SEED=%llu\n", (unsigned long long)seed);
     for (int i = 0; i < n; i++) {
         const uint64_t at = 1000000 + (uint64_t)i * 4;
         const int kind = kinds[i % ORTH_COUNT(kinds)], layout = (int)test_rand_int(seed, at, 0, ORTH_COUNT(layouts) - 1);

@@ -20,14 +20,6 @@
 #endif
 #define PRELOAD "ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD=" ORTH_SLOW_DISK " "
 
-static uint64_t seed(void)
-{
-    const char *given = getenv("ORTH_SEED");
-    const uint64_t s = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-    printf("ORTH_SEED=%llu\n", (unsigned long long)s);
-    return s;
-}
-
 /* ---- no false alarm ---- */
 
 typedef enum { SLOW_FSYNC, SLOW_WRITE, NOT_READ, STOPPED, LOADED, NUM_NUISANCES } nuisance;
@@ -128,7 +120,7 @@ TEST(slow_disks_readers_that_wait_pauses_and_load_are_no_failures)
 {
     static const char *const names[] = {"slow fsync", "slow writes", "output not read", "stopped", "loaded"};
     const int n = getenv("ORTH_ALARMS") ? atoi(getenv("ORTH_ALARMS")) : NUM_NUISANCES;
-    const uint64_t s = seed();
+    const uint64_t s = test_seed();
     run_case *r = run_begin();
     for (int i = 0; i < n; i++) {
         char command[2048];
