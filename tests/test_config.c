@@ -283,6 +283,28 @@ TEST(every_row_has_a_default_within_its_range_and_a_help_text)
     test_ctx_free(ctx);
 }
 
+/* Plans of changed runs are made of a run's own keys: every choice of every key is one that can be set again. */
+TEST(what_a_run_was_given_can_be_given_to_another)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int id = 0; id < ORTH_NUM_OPTIONS; id++) {
+        const orth_option *o = orth_option_get((orth_option_id)id);
+        for (int k = 0; o->type == ORTH_TYPE_ENUM && o->choices[k]; k++) {
+            orth_config a, b;
+            int choice;
+            CHECK_OK(ctx, orth_config_init(ctx, &a));
+            CHECK_OK(ctx, orth_config_init(ctx, &b));
+            CHECK_OK(ctx, orth_config_set(ctx, &a, "test", o->path, o->choices[k]));
+            CHECK_OK(ctx, orth_config_override(ctx, &b, &a));
+            memcpy(&choice, (const char *)&b + o->offset, sizeof choice);
+            assert_int_equal(choice, k);
+            orth_config_release(ctx, &a);
+            orth_config_release(ctx, &b);
+        }
+    }
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +317,7 @@ int main(void)
         cmocka_unit_test(hostile_files_are_refused),
         cmocka_unit_test(reading_survives_every_failed_allocation),
         cmocka_unit_test(every_row_has_a_default_within_its_range_and_a_help_text),
+        cmocka_unit_test(what_a_run_was_given_can_be_given_to_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

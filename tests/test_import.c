@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
-#include "tools/import.h"
+#include "tools/export.h"
 #include "train/describe.h"
 
 #define FIXTURE(name) ORTH_TEST_DIR "/fixtures/imports/" name
@@ -210,6 +210,97 @@ TEST(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same)
     test_ctx_free(ctx);
 }
 
+/* ---- and back ---- */
+
+typedef struct {
+    char text[4096];
+} said;
+
+static void keep_line(void *user, int rank, orth_log_level level, const char *component, const char *text)
+{
+    (void)rank, (void)level;
+    said *lines = user;
+    const size_t used = strlen(lines->text);
+    if (strcmp(component, "export") == 0)
+        snprintf(lines->text + used, sizeof lines->text - used, "%s\n", text);
+}
+
+/* Writes c for the tool; what the log says of keys that were lost. */
+static void write_as(orth_ctx *ctx, const orth_config *c, orth_tool tool, const char *path, said *lost)
+{
+    lost->text[0] = '\0';
+    const orth_log_sink before = ctx->log;
+    ctx->log = (orth_log_sink){.write = keep_line, .user = lost, .level = ORTH_LOG_INFO};
+    const orth_status s = orth_export(ctx, c, tool, path);
+    ctx->log = before;
+    CHECK_OK(ctx, s);
+}
+
+TEST(a_configuration_that_was_read_is_written_as_one_that_means_the_same)
+{
+    static const struct {
+        orth_tool tool;
+        const char *source, *lost;
+    } all[] = {
+        {ORTH_TOOL_megatron, FIXTURE("llama2-7b.sh"), ""},
+        {ORTH_TOOL_nemo, FIXTURE("llama2-7b-nemo.yaml"), ""},
+        {ORTH_TOOL_deepspeed, FIXTURE("ds_config.json"), ""},
+        {ORTH_TOOL_accelerate, FIXTURE("accelerate_fsdp.yaml"), ""},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(all); i++) {
+        char path[128];
+        said lost;
+        orth_config c, back;
+        snprintf(path, sizeof path, "/tmp/orthant-test-%ld-export", (long)getpid());
+        open_import(ctx, &c, all[i].tool, all[i].source);
+        if (!ORTH_CONFIG_IS_SET(&c, model, layers))
+            CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "model.preset", "llama3-8b"));
+        write_as(ctx, &c, all[i].tool, path, &lost);
+        assert_string_equal(lost.text, all[i].lost);
+        open_import(ctx, &back, all[i].tool, path);
+        for (int id = 0; id < ORTH_NUM_OPTIONS; id++) { /* keys that were read have the same values again */
+            if (!c.place[id] || id == ORTH_OPT_model_preset)
+                continue;
+            char *a = orth_option_text(ctx, &c, (orth_option_id)id), *b = orth_option_text(ctx, &back, (orth_option_id)id);
+            if (strcmp(a, b) != 0)
+                fail_msg("%s: %s=%s came back as %s", all[i].source, orth_option_get((orth_option_id)id)->path, a, b);
+            orth_mem_free(ctx, a);
+            orth_mem_free(ctx, b);
+        }
+        orth_config_release(ctx, &c);
+        orth_config_release(ctx, &back);
+        unlink(path);
+    }
+    test_ctx_free(ctx);
+}
+
+/* From one program to another: what only one of the two can say is named. */
+TEST(what_another_program_cannot_say_is_named)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    said lost;
+    char path[128];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-export", (long)getpid());
+    open_import(ctx, &c, ORTH_TOOL_megatron, FIXTURE("llama2-7b.sh"));
+    write_as(ctx, &c, ORTH_TOOL_deepspeed, path, &lost);
+    assert_non_null(strstr(lost.text, "parallel.pp=2 has no counterpart there: /tmp/"));
+    assert_non_null(strstr(lost.text, "memory.recompute=selective has no counterpart there"));
+    assert_null(strstr(lost.text, "parallel.tp="));
+    assert_null(strstr(lost.text, "optimizer."));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "precision.moments", "8bit"));
+    write_as(ctx, &c, ORTH_TOOL_megatron, path, &lost);
+    assert_non_null(strstr(lost.text, "precision.moments=\"8bit\" has no counterpart there"));
+    orth_tool tool;
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "--as=megatrn: must be one of deepspeed, accelerate, megatron, nemo", orth_tool_from_id(ctx, "megatrn", &tool));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "/dev/null: must be a file", orth_export(ctx, &c, ORTH_TOOL_megatron, "/dev/null"));
+    CHECK_FAILS(ctx, ORTH_ERR_IO, "/tmp/no-such-folder/x", orth_export(ctx, &c, ORTH_TOOL_megatron, "/tmp/no-such-folder/x"));
+    orth_config_release(ctx, &c);
+    unlink(path);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +313,8 @@ int main(void)
         cmocka_unit_test(a_deepspeed_configuration_becomes_the_keys_that_mean_the_same),
         cmocka_unit_test(a_deepspeed_configuration_that_contradicts_itself_is_refused),
         cmocka_unit_test(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same),
+        cmocka_unit_test(a_configuration_that_was_read_is_written_as_one_that_means_the_same),
+        cmocka_unit_test(what_another_program_cannot_say_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

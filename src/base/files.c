@@ -150,8 +150,7 @@ static void writer_free(orth_ctx *ctx, orth_writer *w)
     orth_mem_free(ctx, w);
 }
 
-/* Where a rename would put a file in the place of a device or a pipe. */
-static bool stays_in_place(const char *path)
+bool orth_path_is_device(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
@@ -159,7 +158,7 @@ static bool stays_in_place(const char *path)
 
 orth_status orth_writer_open(orth_ctx *ctx, orth_writer **out, const char *path)
 {
-    const bool in_place = stays_in_place(path);
+    const bool in_place = orth_path_is_device(path); /* a rename would put a file in its place */
     orth_writer *w = ORTH_NEW(ctx, orth_writer);
     if (!w)
         return ORTH_ERR_NOMEM;

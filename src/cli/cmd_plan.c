@@ -5,6 +5,7 @@
 #include "plan/cases.h"
 #include "plan/cluster.h"
 #include "tools/compare.h"
+#include "tools/export.h"
 #include "tools/fit.h"
 #include "tools/ladder.h"
 #include "tools/plan_html.h"
@@ -230,8 +231,13 @@ static orth_status plan_to_fit(orth_ctx *ctx, const orth_cmd *cmd)
     return ORTH_OK;
 }
 
-static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *path)
+static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *path, const char *as)
 {
+    orth_tool tool;
+    if (as) {
+        ORTH_TRY(orth_tool_from_id(ctx, as, &tool));
+        return orth_export(ctx, cfg, tool, path);
+    }
     char *yaml = orth_config_yaml(ctx, cfg);
     const orth_status s = yaml ? orth_file_write(ctx, path, yaml, strlen(yaml)) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, yaml);
@@ -243,8 +249,10 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     if (orth_cmd_flag(cmd, "cases"))
         return plan_cases(ctx, cmd);
     orth_keep_freed_memory();
+    if (orth_cmd_flag(cmd, "as") && !orth_cmd_flag(cmd, "out"))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --as says in which form --out=FILE is written");
     if (orth_cmd_flag(cmd, "out"))
-        ORTH_TRY(write_run(ctx, &cmd->config, orth_cmd_flag(cmd, "out")));
+        ORTH_TRY(write_run(ctx, &cmd->config, orth_cmd_flag(cmd, "out"), orth_cmd_flag(cmd, "as")));
     if (orth_cmd_flag(cmd, "fit") || orth_cmd_flag(cmd, "ladder"))
         return plan_to_fit(ctx, cmd);
     if (orth_cmd_flag(cmd, "limit"))

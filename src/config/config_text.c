@@ -93,9 +93,13 @@ orth_status orth_config_override(orth_ctx *ctx, orth_config *cfg, const orth_con
         if (!given->place[i])
             continue;
         const orth_option *o = orth_option_get((orth_option_id)i);
-        const bool string = o->type == ORTH_TYPE_STR;
-        char *text = string ? NULL : orth_option_text(ctx, given, (orth_option_id)i);
-        const char *value = string ? *(const char *const *)((const char *)given + o->offset) : text;
+        const void *field = (const char *)given + o->offset;
+        int choice = 0;
+        if (o->type == ORTH_TYPE_ENUM)
+            memcpy(&choice, field, sizeof choice);
+        /* As it stands on a command line: a list is written out, a word has no quotes. */
+        char *text = o->type == ORTH_TYPE_STR || o->type == ORTH_TYPE_ENUM ? NULL : orth_option_text(ctx, given, (orth_option_id)i);
+        const char *value = o->type == ORTH_TYPE_STR ? *(const char *const *)field : o->type == ORTH_TYPE_ENUM ? o->choices[choice] : text;
         orth_status s = value ? orth_config_set(ctx, cfg, given->place[i], o->path, value) : ORTH_ERR_NOMEM;
         orth_mem_free(ctx, text);
         ORTH_TRY(s);

@@ -57,7 +57,7 @@ static orth_status set_bool(orth_ctx *ctx, orth_config *cfg, const char *path, o
 
 #define SET(kind, field) ORTH_TRY(set_##kind(ctx, cfg, path, ORTH_OPT_model_##field, m->field))
 
-static orth_status set_keys(orth_ctx *ctx, orth_config *cfg, const char *path, const orth_model_config *m)
+orth_status orth_hf_model_keys(orth_ctx *ctx, orth_config *cfg, const char *path, const orth_model_config *m)
 {
     ORTH_TRY(orth_config_set(ctx, cfg, path, "model.family", orth_family_name(m->family)));
     SET(int, layers);
@@ -116,7 +116,7 @@ static orth_status set_from(orth_ctx *ctx, orth_config *cfg, const char *path, j
     if (s == ORTH_OK)
         s = orth_hf_config_parse(ctx, &model, path, text, strlen(text));
     if (s == ORTH_OK)
-        s = set_keys(ctx, cfg, path, &model);
+        s = orth_hf_model_keys(ctx, cfg, path, &model);
     orth_mem_free(ctx, text);
     if (s == ORTH_OK)
         say_unused(ctx, root, path);

@@ -42,6 +42,24 @@ const char *orth_tool_id(orth_tool tool)
     return tools[tool].id;
 }
 
+orth_import_form orth_tool_form(orth_tool tool)
+{
+    return tools[tool].form;
+}
+
+const orth_import_row *orth_import_row_at(int i)
+{
+    return i < ORTH_COUNT(rows) ? &rows[i] : NULL;
+}
+
+const char *orth_import_absent(orth_tool tool, const char *path)
+{
+    for (int i = 0; i < ORTH_COUNT(absent); i++)
+        if (absent[i].tool == tool && strcmp(absent[i].path, path) == 0)
+            return absent[i].value;
+    return NULL;
+}
+
 /* ---- rows and pairs ---- */
 
 static bool fits(const char *pattern, const char *text)

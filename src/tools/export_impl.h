@@ -1,0 +1,21 @@
+/* export_impl.h -- what the files of the exporter share. */
+#ifndef ORTH_TOOLS_EXPORT_IMPL_H
+#define ORTH_TOOLS_EXPORT_IMPL_H
+
+#include "tools/export.h"
+#include "tools/import_impl.h"
+
+typedef struct {
+    orth_ctx *ctx;
+    const orth_config *cfg;       /* the run, its model with all dimensions */
+    orth_importer out;            /* its pairs are what is written; only tool, name, arena and pairs are used */
+} orth_exporter;
+
+/* Adds a key of theirs, unless it is there already. NULL or "": nothing. */
+orth_status orth_export_add(orth_exporter *x, const char *path, const char *value);
+/* Their value of a key that is one of several; NULL: it is not written. Lives as long as the exporter's arena. */
+const char *orth_export_part(orth_exporter *x, orth_import_part part);
+/* Keys that no row is about, without which their program does not do what the others say. */
+orth_status orth_export_extras(orth_exporter *x);
+
+#endif

@@ -1,0 +1,155 @@
+/* export_parts.c -- the other way round of import_parts.c: values there that follow from several keys here. */
+#include "tools/export_impl.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "train/setup.h"
+
+#define RANKS_OF_A_NODE 8      /* where parallel.ranks_per_host is not given */
+
+static const char *int_text(orth_exporter *x, int64_t v)
+{
+    return orth_arena_printf(x->ctx, &x->out.arena, "%" PRId64, v);
+}
+
+static const char *real_text(orth_exporter *x, double v)
+{
+    return orth_arena_printf(x->ctx, &x->out.arena, "%.15g", v);
+}
+
+static const char *yes_if(bool b)
+{
+    return b ? "true" : NULL;
+}
+
+static int64_t num_ranks(const orth_exporter *x)
+{
+    const orth_layout layout = orth_setup_layout(x->cfg);
+    return orth_layout_ranks(&layout);
+}
+
+static int64_t ranks_of_a_node(const orth_exporter *x)
+{
+    const int64_t ranks = num_ranks(x), given = x->cfg->parallel_ranks_per_host;
+    const int64_t most = given > 0 ? given : RANKS_OF_A_NODE;
+    return ranks > most && ranks % most == 0 ? most : ranks;
+}
+
+static const char *accumulation(orth_exporter *x)
+{
+    const orth_config *c = x->cfg;
+    return int_text(x, c->train_global_batch / (c->train_micro_batch * c->parallel_dp));
+}
+
+static const char *cp_kind(const orth_config *c)
+{
+    static const char *const there[] = {[ORTH_parallel_cp_kind_ring] = "p2p", [ORTH_parallel_cp_kind_all_gather] = "all_gather",
+                                        [ORTH_parallel_cp_kind_all_to_all] = "a2a"};
+    return c->parallel_cp > 1 ? there[c->parallel_cp_kind] : NULL;
+}
+
+static const char *scale(orth_exporter *x, orth_import_part part)
+{
+    const orth_config *c = x->cfg;
+    const bool fixed = orth_config_loss_scale(c) == ORTH_precision_loss_scale_static;
+    int power;
+    if (c->precision_compute != ORTH_precision_compute_fp16 || fixed != (part == ORTH_PART_static_scale))
+        return NULL;
+    if (part != ORTH_PART_scale_power)
+        return real_text(x, c->precision_loss_scale_start);
+    return frexp(c->precision_loss_scale_start, &power) == 0.5 ? int_text(x, power - 1) : NULL;
+}
+
+static const char *of_layout(orth_exporter *x, orth_import_part part)
+{
+    const orth_config *c = x->cfg;
+    const bool chunks = c->parallel_virtual_stages > 1 && c->parallel_pp > 1;
+    switch (part) {
+    case ORTH_PART_nodes: return int_text(x, num_ranks(x) / ranks_of_a_node(x));
+    case ORTH_PART_ranks_a_node: return int_text(x, ranks_of_a_node(x));
+    case ORTH_PART_accumulation: return accumulation(x);
+    case ORTH_PART_replicas: return c->parallel_shard_group > 0 ? int_text(x, c->parallel_dp / c->parallel_shard_group) : NULL;
+    case ORTH_PART_keep_whole: return ORTH_CONFIG_IS_SET(c, parallel, keep_whole) ? int_text(x, c->parallel_keep_whole) : NULL;
+    case ORTH_PART_sequence_parallel: return yes_if(c->parallel_sequence_parallel);
+    case ORTH_PART_cp_kind: return cp_kind(c);
+    case ORTH_PART_layers_of_chunk: return chunks ? int_text(x, c->model_layers / (c->parallel_pp * c->parallel_virtual_stages)) : NULL;
+    case ORTH_PART_chunks: return chunks && x->out.tool == ORTH_TOOL_nemo ? int_text(x, c->parallel_virtual_stages) : NULL;
+    default: return NULL;
+    }
+}
+
+static const char *of_training(orth_exporter *x, orth_import_part part)
+{
+    const orth_config *c = x->cfg;
+    const bool adam = c->optimizer_name != ORTH_optimizer_name_sgd;
+    switch (part) {
+    case ORTH_PART_bf16: return yes_if(c->precision_compute == ORTH_precision_compute_bf16);
+    case ORTH_PART_fp16: return yes_if(c->precision_compute == ORTH_precision_compute_fp16);
+    case ORTH_PART_static_scale:
+    case ORTH_PART_first_scale:
+    case ORTH_PART_scale_power: return scale(x, part);
+    case ORTH_PART_decay_steps:
+        return ORTH_CONFIG_IS_SET(c, schedule, decay_steps) ? int_text(x, c->schedule_decay_steps + c->schedule_warmup_steps) : NULL;
+    case ORTH_PART_min_lr: return real_text(x, c->schedule_min_lr_ratio * c->optimizer_lr);
+    case ORTH_PART_beta1: return adam ? real_text(x, c->optimizer_betas.v[0]) : NULL;
+    case ORTH_PART_beta2: return adam ? real_text(x, c->optimizer_betas.v[1]) : NULL;
+    default: return NULL; /* samples and shares: steps are written */
+    }
+}
+
+static const char *of_model(orth_exporter *x, orth_import_part part)
+{
+    const orth_config *c = x->cfg;
+    const bool llama = c->model_family == ORTH_model_family_llama, nemo = x->out.tool == ORTH_TOOL_nemo, grouped = c->model_kv_heads != c->model_heads;
+    switch (part) {
+    case ORTH_PART_swiglu: return yes_if(llama);
+    case ORTH_PART_activation: return llama ? "fast-swiglu" : "gelu";
+    case ORTH_PART_norm: return llama ? (nemo ? "rmsnorm" : "RMSNorm") : nemo ? "layernorm" : "LayerNorm";
+    case ORTH_PART_positions: return llama ? "rope" : "learned_absolute";
+    case ORTH_PART_no_bias: return yes_if(!c->model_out_bias && !c->model_mlp_bias);
+    case ORTH_PART_bias: return c->model_out_bias ? "true" : "false";
+    case ORTH_PART_qkv_bias: return yes_if(c->model_qkv_bias && !c->model_out_bias);
+    case ORTH_PART_ffn: return int_text(x, c->model_ffn);
+    case ORTH_PART_group_query: return yes_if(grouped);
+    case ORTH_PART_query_groups: return grouped ? int_text(x, c->model_kv_heads) : NULL;
+    case ORTH_PART_vocab: return int_text(x, c->model_vocab);
+    case ORTH_PART_vocab_multiple: return "1"; /* it is a multiple of what it has to be already */
+    default: return NULL; /* rotary: positions say it; tokenizer: the size of the vocabulary does */
+    }
+}
+
+const char *orth_export_part(orth_exporter *x, orth_import_part part)
+{
+    if (part <= ORTH_PART_chunks)
+        return of_layout(x, part);
+    return part <= ORTH_PART_beta2 ? of_training(x, part) : of_model(x, part);
+}
+
+/* DeepSpeed's schedules rise to a rate of their own, along a logarithm. */
+static orth_status extras_of_deepspeed(orth_exporter *x)
+{
+    const orth_config *c = x->cfg;
+    if (c->schedule_name != ORTH_schedule_name_cosine)
+        ORTH_TRY(orth_export_add(x, "scheduler.params.warmup_max_lr", real_text(x, c->optimizer_lr)));
+    return orth_export_add(x, "scheduler.params.warmup_type", "linear");
+}
+
+static orth_status extras_of_accelerate(orth_exporter *x)
+{
+    ORTH_TRY(orth_export_add(x, "compute_environment", "LOCAL_MACHINE"));
+    if (x->cfg->parallel_zero == ORTH_parallel_zero_0)
+        return ORTH_OK;
+    ORTH_TRY(orth_export_add(x, "distributed_type", "FSDP"));
+    return orth_export_add(x, "fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
+}
+
+orth_status orth_export_extras(orth_exporter *x)
+{
+    switch (x->out.tool) {
+    case ORTH_TOOL_deepspeed: return extras_of_deepspeed(x);
+    case ORTH_TOOL_accelerate: return extras_of_accelerate(x);
+    default: return ORTH_OK;
+    }
+}
