@@ -4,6 +4,7 @@
 
 #include "layouts.h"
 #include "parallel/classes.h"
+#include "plan/programs.h"
 #include "plan/simulate.h"
 #include "plan/traffic.h"
 #include "program/ir/cost.h"
@@ -157,6 +158,97 @@ TEST(the_program_of_a_class_bound_to_a_rank_is_that_of_the_rank)
     test_ctx_free(ctx);
 }
 
+/* ---- what ranks run ---- */
+
+static bool equal_splits(const orth_split *a, const orth_split *b)
+{
+    return a->kind == b->kind && a->parts == b->parts && a->of == b->of && a->unit == b->unit && a->group == b->group;
+}
+
+/* All that depends on where a rank stands. */
+static bool equal_numbers(const orth_attr *a, const orth_attr *b)
+{
+    return equal_splits(&a->split, &b->split) && equal_splits(&a->split_out, &b->split_out) && a->replica_rows == b->replica_rows &&
+           a->sum_leaves == b->sum_leaves && a->partial == b->partial && a->first_head == b->first_head && a->heads == b->heads &&
+           a->slot_begin == b->slot_begin && a->slot_count == b->slot_count && a->key_begin == b->key_begin &&
+           a->num_keys == b->num_keys && a->site == b->site && a->first_row == b->first_row && a->first_part == b->first_part &&
+           a->nodes == b->nodes && a->place.param == b->place.param && a->place.row == b->place.row && a->place.col == b->place.col &&
+           a->piece == b->piece && a->peer == b->peer;
+}
+
+static bool equal_operands(const orth_operand *a, const orth_operand *b)
+{
+    return same_operand(ORTH_OP_add, false, a, b) && a->view == b->view && a->part == b->part;
+}
+
+static void compare_runnable(const char *what, int rank, const orth_compiled *shared, const orth_compiled *own, const orth_rank_groups *g)
+{
+    const compiled a = {.p = own->program}, b = {.p = shared->program};
+    compare(what, rank, rank, &a, &b, g);
+    for (int32_t i = 0; i < a.p.num_instrs; i++) {
+        const orth_instr *x = &a.p.instrs[i], *y = &b.p.instrs[i];
+        bool equal = equal_numbers(&x->attr, &y->attr) && x->block == y->block && x->node == y->node;
+        for (int k = 0; k < orth_instr_num_operands(x); k++)
+            equal = equal && equal_operands(orth_instr_operand(x, k), orth_instr_operand(y, k));
+        if (!equal)
+            fail_msg("%s: instruction %d (%s) of rank %d is another than that of the program it shares", what, (int)i,
+                     orth_op_name(x->op), rank);
+    }
+    const orth_place_in_mesh *m = &own->blocks.spec.mesh, *n = &shared->blocks.spec.mesh;
+    assert_memory_equal(m->pos, n->pos, sizeof m->pos);
+    assert_memory_equal(m->size, n->size, sizeof m->size);
+}
+
+/* Returns how many ranks have a program that another has, too. */
+static int check_runnable(orth_ctx *ctx, const layout_case *c)
+{
+    char what[256];
+    orth_partition partition;
+    orth_programs programs;
+    orth_chunk chunks[16], own_chunks[16];
+    orth_rank_programs taken[64], own;
+    layout_describe(c, what, sizeof what);
+    CHECK_OK(ctx, orth_partition_make(ctx, &partition, &c->layout, &c->model));
+    orth_programs_spec spec = {.partition = &partition, .model = &c->model, .step = layout_shape(c), .evaluates = !c->offload.optimizer,
+                               .num_threads = 2};
+    spec.eval = spec.step;
+    spec.eval.mode = ORTH_MODE_EVAL;
+    spec.eval.num_seqs = (int32_t)c->layout.micro_batch;
+    spec.eval.num_micro_batches = 1;
+    CHECK_OK(ctx, orth_programs_make(ctx, &programs, &spec));
+    int num = 0;
+    const int R = partition.mesh.num_ranks;
+    for (int r = R; r-- > 0;)
+        CHECK_OK(ctx, orth_programs_take(ctx, &programs, r, chunks, &taken[r]));
+    for (int r = 0; r < R; r++) {
+        const orth_rank_groups groups = orth_partition_groups(&partition, r);
+        CHECK_OK(ctx, orth_rank_programs_build(ctx, &spec, r, NULL, own_chunks, &own));
+        compare_runnable(what, r, &taken[r].step, &own.step, &groups);
+        if (spec.evaluates)
+            compare_runnable(what, r, &taken[r].eval, &own.eval, &groups);
+        num += orth_classes_program(&programs.classes, r) < r;
+        orth_rank_programs_release(&own);
+        orth_rank_programs_release(&taken[r]);
+    }
+    orth_programs_release(ctx, &programs);
+    orth_partition_release(ctx, &partition);
+    return num;
+}
+
+TEST(what_a_rank_runs_of_a_shared_program_is_what_it_would_have_compiled)
+{
+    const char *count = getenv("ORTH_CLASSES"), *given = getenv("ORTH_LAYOUT_SEED");
+    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) / 3600;
+    orth_ctx *ctx = test_ctx(1);
+    int shared = 0;
+    for (uint64_t i = 0; i < (count ? strtoull(count, NULL, 10) : 24); i++) {
+        const layout_case c = layout_random_case(seed + i, i % 4 == 3 ? LAYOUT_FAST : LAYOUT_ANY);
+        shared += check_runnable(ctx, &c);
+    }
+    assert_in_range(shared, 1, 10000);
+    test_ctx_free(ctx);
+}
+
 /* Equal slices: the first tensor-parallel rank, and all others. */
 TEST(ranks_of_equal_slices_make_few_classes)
 {
@@ -200,6 +292,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_program_of_a_class_bound_to_a_rank_is_that_of_the_rank),
+        cmocka_unit_test(what_a_rank_runs_of_a_shared_program_is_what_it_would_have_compiled),
         cmocka_unit_test(ranks_of_equal_slices_make_few_classes),
         cmocka_unit_test(positions_in_groups_are_those_of_their_lists),
     };

@@ -109,8 +109,12 @@ int orth_classes_twin(const orth_classes *c, int rank)
 
 int orth_classes_of(const orth_classes *c, int rank)
 {
+    return orth_classes_program(c, orth_classes_twin(c, rank));
+}
+
+int orth_classes_program(const orth_classes *c, int rank)
+{
     const orth_partition *s = c->partition;
-    rank = orth_classes_twin(c, rank);
     return s->shares ? rank : orth_mesh_group_member(&s->mesh, rank, ORTH_AXES_DP, 0);
 }
 

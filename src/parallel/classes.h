@@ -3,7 +3,7 @@
  * Ranks of one class have the same instructions on the same buffers, in the same calls. They may differ in which heads, rows,
  * slots and parts they work on, which is no more than numbers in attributes, and in the shards that they have, to which a
  * program can be bound (program/lower/views.h). Twins have equal shards, too: sizes, places and costs of one are those of the
- * other. Each rank runs its own program; plans, prices and timelines are made of those of the classes.
+ * other. Plans, prices and timelines are made of the programs of the classes; what a rank runs also has its own numbers.
  * Data-parallel ranks with equal shares are of one class. So are tensor-parallel ranks, if their slices are of one shape and both
  * or neither of them are the first, which counts what all of them hold.
  */
@@ -29,6 +29,10 @@ void orth_classes_release(orth_ctx *ctx, orth_classes *c);
 int orth_classes_of(const orth_classes *c, int rank);
 /* The lowest twin. */
 int orth_classes_twin(const orth_classes *c, int rank);
+
+/* The lowest rank that runs the same program, attributes and all, bound to other shards: that of the class at the rank's
+ * tensor-parallel position. */
+int orth_classes_program(const orth_classes *c, int rank);
 
 /* The rank's own slices of all parameters. */
 const orth_param_desc *orth_classes_params(const orth_classes *c, int rank);

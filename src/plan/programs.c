@@ -17,6 +17,7 @@ orth_status orth_compiled_build(orth_ctx *ctx, const orth_model_config *model, c
 orth_status orth_compiled_build_for(orth_ctx *ctx, const orth_model_config *model, const orth_model_shape *shape,
                                     int num_threads, orth_place_memory *memory, orth_compiled *out)
 {
+    out->shared = false;
     ORTH_TRY(orth_model_blocks_build(ctx, model, shape, &out->blocks));
     orth_program_init(ctx, &out->program);
     orth_status s = orth_compile(ctx, &out->blocks.spec, &out->program);
@@ -34,7 +35,8 @@ orth_status orth_compiled_build_for(orth_ctx *ctx, const orth_model_config *mode
 void orth_compiled_release(orth_compiled *u)
 {
     orth_program_release(&u->program);
-    orth_model_blocks_release(&u->blocks);
+    if (!u->shared)
+        orth_model_blocks_release(&u->blocks);
 }
 
 /* ---- of one rank ---- */
@@ -71,7 +73,7 @@ void orth_rank_programs_release(orth_rank_programs *u)
 
 orth_status orth_programs_make(orth_ctx *ctx, orth_programs *out, const orth_programs_spec *spec)
 {
-    *out = (orth_programs){.ctx = ctx, .spec = *spec};
+    *out = (orth_programs){.ctx = ctx, .spec = *spec, .lock = PTHREAD_MUTEX_INITIALIZER};
     ORTH_TRY(orth_classes_make(ctx, &out->classes, spec->partition, spec->model, &spec->step));
     out->of = ORTH_ARENA_ARRAY(ctx, &out->arena, orth_rank_programs *, spec->partition->mesh.num_ranks);
     if (!out->of)
@@ -90,43 +92,75 @@ void orth_programs_release(orth_ctx *ctx, orth_programs *p)
     orth_arena_release(ctx, &p->arena);
 }
 
-static orth_status compile_class(orth_ctx *ctx, orth_programs *p, int rank)
+static int32_t shard_of(const orth_programs *p, int rank)
 {
-    orth_rank_programs *programs = ORTH_ARENA_ARRAY(ctx, &p->arena, orth_rank_programs, 1);
-    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &p->arena, orth_chunk, p->spec.partition->schedule.num_chunks);
-    if (!programs || !chunks)
-        return ORTH_ERR_NOMEM;
-    ORTH_TRY(orth_rank_programs_build(ctx, &p->spec, rank, &p->places, chunks, programs));
-    p->of[rank] = programs;
-    return ORTH_OK;
+    return orth_mesh_coord(&p->spec.partition->mesh, rank, ORTH_AXIS_SHARD);
 }
 
-static orth_status bind(orth_ctx *ctx, const orth_programs *p, orth_rank_programs *programs, int rank)
+static orth_status bind(orth_ctx *ctx, orth_compiled *u, int32_t shard)
 {
-    const orth_compile_spec *s = &programs->step.blocks.spec;
-    return orth_program_bind(ctx, &programs->step.program, s->params, s->num_params,
-                             orth_mesh_coord(&p->spec.partition->mesh, rank, ORTH_AXIS_SHARD));
+    return orth_program_bind(ctx, &u->program, u->blocks.spec.params, u->blocks.spec.num_params, shard);
+}
+
+/* With the ctx of p: what is compiled is kept when the rank that asks has ended. */
+static orth_status compile_first(orth_programs *p, int rank)
+{
+    orth_rank_programs *programs = ORTH_ARENA_ARRAY(p->ctx, &p->arena, orth_rank_programs, 1);
+    orth_chunk *chunks = ORTH_ARENA_ARRAY(p->ctx, &p->arena, orth_chunk, p->spec.partition->schedule.num_chunks);
+    if (!programs || !chunks)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(orth_rank_programs_build(p->ctx, &p->spec, rank, &p->places, chunks, programs));
+    p->of[rank] = programs;
+    ORTH_TRY(bind(p->ctx, &programs->step, shard_of(p, rank)));
+    return programs->evaluates ? bind(p->ctx, &programs->eval, shard_of(p, rank)) : ORTH_OK;
+}
+
+/* Those that `rank` is the lowest to share. */
+static orth_status find(orth_ctx *ctx, orth_programs *p, int rank)
+{
+    if (p->of[rank])
+        return ORTH_OK;
+    const orth_status s = compile_first(p, rank);
+    if (s != ORTH_OK && ctx != p->ctx) {
+        ctx->error = p->ctx->error;
+        orth_ctx_clear_error(p->ctx);
+    }
+    return s;
 }
 
 orth_status orth_programs_of(orth_ctx *ctx, orth_programs *p, int rank, const orth_compiled **out)
 {
     const int of = orth_classes_of(&p->classes, rank);
-    if (!p->of[of])
-        ORTH_TRY(compile_class(p->ctx, p, of)); /* kept when the rank that asks has ended */
+    ORTH_TRY(find(ctx, p, of));
     *out = &p->of[of]->step;
-    return bind(ctx, p, p->of[of], rank);
+    return bind(ctx, &p->of[of]->step, shard_of(p, rank));
+}
+
+static orth_status share(orth_ctx *ctx, const orth_compiled *of, const orth_model_shape *shape, int32_t shard, orth_compiled *out)
+{
+    out->blocks = of->blocks;
+    out->blocks.spec.mesh = shape->mesh;
+    out->shared = true;
+    return orth_program_share(ctx, &of->program, of->blocks.spec.params, of->blocks.spec.num_params, shard, &out->program);
 }
 
 orth_status orth_programs_take(orth_ctx *ctx, orth_programs *p, int rank, orth_chunk *chunks, orth_rank_programs *out)
 {
-    if (!p->of[rank])
-        return orth_rank_programs_build(ctx, &p->spec, rank, NULL, chunks, out);
-    ORTH_TRY(bind(ctx, p, p->of[rank], rank));
-    *out = *p->of[rank];
-    p->of[rank] = NULL;
-    memcpy(chunks, out->shape.chunks, (size_t)out->shape.num_chunks * sizeof *chunks);
-    out->shape.chunks = chunks;
-    return ORTH_OK;
+    const int first = orth_classes_program(&p->classes, rank);
+    pthread_mutex_lock(&p->lock);
+    orth_status s = find(ctx, p, first);
+    pthread_mutex_unlock(&p->lock);
+    ORTH_TRY(s);
+    const orth_rank_programs *of = p->of[first];
+    *out = (orth_rank_programs){.shape = p->spec.step, .evaluates = of->evaluates};
+    orth_partition_shape(p->spec.partition, rank, &out->shape, chunks);
+    ORTH_TRY(share(ctx, &of->step, &out->shape, shard_of(p, rank), &out->step));
+    if (!of->evaluates)
+        return ORTH_OK;
+    s = share(ctx, &of->eval, &out->shape, shard_of(p, rank), &out->eval);
+    if (s != ORTH_OK)
+        orth_compiled_release(&out->step);
+    return s;
 }
 
 static orth_status program_of(orth_ctx *ctx, void *user, int rank, orth_rank_program *out)

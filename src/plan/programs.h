@@ -1,10 +1,16 @@
 /* programs.h -- the programs of all ranks of a layout, each compiled once.
  *
  * Of every class of ranks (parallel/classes.h) one program is compiled, placed and checked, when somebody asks for it first, and
- * kept. The plan, the check of all ranks together, the simulation and timelines read these; a rank that runs compiles its own.
+ * kept. The plan, the check of all ranks together, the simulation, timelines and the ranks that run read these. Ranks of a class at
+ * other tensor-parallel positions have other numbers in attributes, with which they cannot run the same program: one more is compiled for
+ * each such position when its first rank is about to run.
+ *
+ *   dp=4 tp=4, 16 ranks  --plan-->  2 classes, 2 programs  --run-->  4 programs, each of which 4 ranks share
  */
 #ifndef ORTH_PLAN_PROGRAMS_H
 #define ORTH_PLAN_PROGRAMS_H
+
+#include <pthread.h>
 
 #include "parallel/classes.h"
 #include "program/check/check_ranks.h"
@@ -14,6 +20,7 @@
 typedef struct {
     orth_model_blocks blocks;
     orth_program program;
+    bool shared;              /* the blocks are those of another, which outlives this */
 } orth_compiled;
 
 /* ORTH_ERR_ARG, ORTH_ERR_NOMEM. On failure there is nothing to release. */
@@ -54,8 +61,9 @@ typedef struct {
     orth_ctx *ctx;                  /* that of orth_programs_make, which outlives the ranks that ask */
     orth_classes classes;
     orth_place_memory places;
-    orth_rank_programs **of;  /* [num_ranks] of classes, at their lowest ranks; NULL: not compiled yet, or taken */
+    orth_rank_programs **of;        /* [num_ranks] at the lowest of the ranks that share them; NULL: not compiled yet */
     orth_arena arena;
+    pthread_mutex_t lock;           /* on what is compiled while ranks run */
 } orth_programs;
 
 /* ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
@@ -66,8 +74,9 @@ void orth_programs_release(orth_ctx *ctx, orth_programs *p);
  * a time. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
 orth_status orth_programs_of(orth_ctx *ctx, orth_programs *p, int rank, const orth_compiled **out);
 
-/* What `rank` runs, which the caller releases: that of its class, if the rank is the lowest of it, else compiled here. The threads of
- * a run may call it at once, each for its own rank, and nobody calls anything else meanwhile. chunks: as above. */
+/* What `rank` runs, which the caller releases before p. All that ranks have in common lies in p, and is only read: graphs, instructions,
+ * events, operands, offsets; with shards a rank has copies of what it binds to its own (orth_program_share). The threads of a run may
+ * call it at once, and nobody calls anything else meanwhile. chunks: as above. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
 orth_status orth_programs_take(orth_ctx *ctx, orth_programs *p, int rank, orth_chunk *chunks, orth_rank_programs *out);
 
 /* For check and simulation; points to p. */

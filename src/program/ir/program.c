@@ -42,8 +42,10 @@ void orth_program_init(orth_ctx *ctx, orth_program *p)
 
 void orth_program_release(orth_program *p)
 {
-    orth_mem_free(p->ctx, p->buffers);
-    orth_mem_free(p->ctx, p->instrs);
+    if (!p->borrows) {
+        orth_mem_free(p->ctx, p->buffers);
+        orth_mem_free(p->ctx, p->instrs);
+    }
     orth_arena_release(p->ctx, &p->arena);
     p->buffers = NULL;
     p->instrs = NULL;

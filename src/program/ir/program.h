@@ -196,6 +196,7 @@ typedef struct orth_program {
                                      * orth_program_bind lists them */
     int32_t *own_buffers, num_own_buffers; /* those that hold shards, likewise */
     int32_t num_updates;            /* of each parameter in a step; as many orth_step_values: 1 unless asynchronous */
+    bool borrows;                   /* buffers and instructions are another program's (lower/views.h) */
     bool failed;                    /* an allocation failed while building */
 } orth_program;
 

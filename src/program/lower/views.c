@@ -191,3 +191,58 @@ orth_status orth_program_bind(orth_ctx *ctx, orth_program *p, const orth_param_d
     bind(&(binding){p, params});
     return ORTH_OK;
 }
+
+/* ---- one program for several ranks ---- */
+
+static orth_status copy_operands(orth_ctx *ctx, orth_program *p, orth_instr *n)
+{
+    const int num = n->num_in + n->num_out;
+    orth_operand *copy = ORTH_ARENA_ARRAY(ctx, &p->arena, orth_operand, num);
+    if (!copy)
+        return ORTH_ERR_NOMEM;
+    for (int k = 0; k < num; k++)
+        copy[k] = *orth_instr_operand(n, k);
+    n->in = copy;
+    n->out = copy + n->num_in;
+    return ORTH_OK;
+}
+
+/* What orth_program_bind writes, and no more. */
+static orth_status copy_bound(orth_ctx *ctx, const orth_program *of, int64_t num_params, orth_program *p)
+{
+    p->borrows = false;
+    p->buffers = ORTH_NEW_ARRAY(ctx, orth_buffer, of->num_buffers);
+    p->instrs = ORTH_NEW_ARRAY(ctx, orth_instr, of->num_instrs);
+    if (!p->buffers || !p->instrs)
+        return ORTH_ERR_NOMEM;
+    p->cap_buffers = p->num_buffers;
+    p->cap_instrs = p->num_instrs;
+    memcpy(p->buffers, of->buffers, (size_t)of->num_buffers * sizeof *p->buffers);
+    memcpy(p->instrs, of->instrs, (size_t)of->num_instrs * sizeof *p->instrs);
+    for (int32_t i = 0; i < p->num_own; i++)
+        ORTH_TRY(copy_operands(ctx, p, &p->instrs[p->own[i]]));
+    if (!of->shard_first)
+        return ORTH_OK;
+    p->shard_first = ORTH_ARENA_ARRAY(ctx, &p->arena, int64_t, num_params + 1);
+    if (!p->shard_first)
+        return ORTH_ERR_NOMEM;
+    memcpy(p->shard_first, of->shard_first, (size_t)num_params * sizeof *p->shard_first);
+    return ORTH_OK;
+}
+
+orth_status orth_program_share(orth_ctx *ctx, const orth_program *of, const orth_param_desc *params, int64_t num_params, int32_t shard,
+                               orth_program *out)
+{
+    *out = *of;
+    out->ctx = ctx;
+    out->arena = (orth_arena){0};
+    out->borrows = true;
+    if (!of->shard_counts)
+        return ORTH_OK;
+    orth_status s = copy_bound(ctx, of, num_params, out);
+    if (s == ORTH_OK)
+        s = orth_program_bind(ctx, out, params, num_params, shard);
+    if (s != ORTH_OK)
+        orth_program_release(out);
+    return s;
+}

@@ -14,4 +14,11 @@
  * again if it is placed. Nothing to do where nothing is sharded, or where it is bound to that rank. ORTH_ERR_NOMEM. */
 orth_status orth_program_bind(orth_ctx *ctx, orth_program *p, const orth_param_desc *params, int64_t num_params, int32_t shard);
 
+/* The program of a rank as it shares it: *out is `of`, which was bound before, bound to rank `shard` of the shard axis. `of` is only
+ * read, so that threads may do this at once, and outlives *out. Where nothing is sharded they have all in common; else *out has copies
+ * of what binding changes: the list of buffers, that of instructions, and the operands of those that differ between ranks.
+ * ORTH_ERR_NOMEM; then there is nothing to release. */
+orth_status orth_program_share(orth_ctx *ctx, const orth_program *of, const orth_param_desc *params, int64_t num_params, int32_t shard,
+                               orth_program *out);
+
 #endif
