@@ -45,7 +45,7 @@ TEST(each_block_lies_at_the_lowest_gap_of_its_life)
         size_t height, highest = 0;
         for (int32_t i = 0; i < N; i++)
             blocks[i] = random_block(seed, i, num_instrs);
-        CHECK_OK(ctx, orth_pack(ctx, blocks, N, num_instrs, &height));
+        CHECK_OK(ctx, orth_pack(ctx, blocks, N, num_instrs, SIZE_MAX, &height));
         for (int32_t i = 0; i < N; i++) {
             if (blocks[i].offset != lowest(blocks, i))
                 fail_msg("seed %d: block %d lies at %zu, not at %zu", (int)seed, (int)i, blocks[i].offset, lowest(blocks, i));
@@ -65,7 +65,7 @@ TEST(a_million_blocks_are_packed)
     size_t height;
     for (int32_t i = 0; i < N; i++) /* each dies when the block LONG after it begins, or right away */
         blocks[i] = (orth_pack_block){.first = i, .last = ORTH_MIN(i + (i % 2 ? LONG * (1 + i % 7) : 2), N - 1), .bytes = 64};
-    CHECK_OK(ctx, orth_pack(ctx, blocks, N, N, &height));
+    CHECK_OK(ctx, orth_pack(ctx, blocks, N, N, SIZE_MAX, &height));
     assert_in_range(height, 64 * LONG, 64 * LONG * 4); /* means of 100 live at once */
     orth_mem_free(ctx, blocks);
     test_ctx_free(ctx);
@@ -83,7 +83,7 @@ TEST(packing_survives_every_failed_allocation)
     for (int k = 1; status == ORTH_ERR_NOMEM; k++) {
         orth_faults faults = {.alloc = k};
         ctx->faults = &faults;
-        status = orth_pack(ctx, blocks, N, 500, &height);
+        status = orth_pack(ctx, blocks, N, 500, SIZE_MAX, &height);
         ctx->faults = NULL;
         orth_ctx_clear_error(ctx);
     }

@@ -199,7 +199,7 @@ static orth_rank_groups groups_of(void *user, int rank)
 orth_rank_source orth_programs_source(orth_programs *p)
 {
     return (orth_rank_source){.num_ranks = p->spec.partition->mesh.num_ranks, .user = p, .same_as = same_as, .twin_of = twin_of,
-                              .program = program_of, .params = params_of, .group = group_of, .groups = groups_of};
+                              .program = program_of, .params = params_of, .group = group_of, .groups = groups_of, .checked = true};
 }
 
 orth_status orth_check_layout(orth_ctx *ctx, const orth_partition *partition, const orth_model_config *model,

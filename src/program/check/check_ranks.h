@@ -46,6 +46,7 @@ typedef struct {
     /* Sizes of all groups of `rank` and its positions there: where given, only one member of each group is asked for its
      * list, and the others must stand in it where they say. */
     orth_rank_groups (*groups)(void *user, int rank);
+    bool checked;   /* each program has passed orth_check */
 } orth_rank_source;
 
 /* ORTH_ERR_INTERNAL with the first broken rule, ORTH_ERR_NOMEM, or what `program` returned. */

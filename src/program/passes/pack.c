@@ -236,7 +236,7 @@ static size_t lowest_gap(const timeline *t, const orth_pack_block *b)
     return at;
 }
 
-orth_status orth_pack(orth_ctx *ctx, orth_pack_block *blocks, int32_t n, int32_t num_instrs, size_t *height)
+orth_status orth_pack(orth_ctx *ctx, orth_pack_block *blocks, int32_t n, int32_t num_instrs, size_t limit, size_t *height)
 {
     timeline t = {.ctx = ctx, .num_leaves = 1};
     while (t.num_leaves <= num_instrs / SLICE_INSTRS)
@@ -246,7 +246,7 @@ orth_status orth_pack(orth_ctx *ctx, orth_pack_block *blocks, int32_t n, int32_t
     t.partial = ORTH_ARENA_ARRAY(ctx, &t.arena, placed_list, t.num_leaves);
     bool good = t.any && t.whole && t.partial;
     *height = 0;
-    for (int32_t i = 0; i < n && good; i++) {
+    for (int32_t i = 0; i < n && good && *height < limit; i++) {
         orth_pack_block *b = &blocks[i];
         b->offset = b->bytes > 0 ? lowest_gap(&t, b) : 0;
         *height = ORTH_MAX(*height, b->offset + b->bytes);

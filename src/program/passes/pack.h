@@ -17,8 +17,8 @@ typedef struct {
     double weight;        /* the caller's */
 } orth_pack_block;
 
-/* Sets the offsets of n blocks, one after the other in their order; *height: where the highest ends. Lives lie in
- * [0, num_instrs). ORTH_ERR_NOMEM. */
-orth_status orth_pack(orth_ctx *ctx, orth_pack_block *blocks, int32_t n, int32_t num_instrs, size_t *height);
+/* Sets the offsets of n blocks, one after the other in their order; *height: where the highest ends. Once that is `limit` or
+ * more, no further offsets are set. Lives lie in [0, num_instrs). ORTH_ERR_NOMEM. */
+orth_status orth_pack(orth_ctx *ctx, orth_pack_block *blocks, int32_t n, int32_t num_instrs, size_t limit, size_t *height);
 
 #endif

@@ -271,7 +271,7 @@ static orth_status try_orders(orth_ctx *ctx, orth_program *p, orth_pack_block *b
         for (int32_t i = 0; i < n; i++)
             blocks[i].weight = weight_of(&blocks[i], order);
         qsort(blocks, (size_t)n, sizeof *blocks, by_weight);
-        ORTH_TRY(orth_pack(ctx, blocks, n, p->num_instrs, &height));
+        ORTH_TRY(orth_pack(ctx, blocks, n, p->num_instrs, *best, &height));
         if (height < *best)
             put_blocks(p, blocks, blocks, n);
         *best = ORTH_MIN(*best, height);
