@@ -138,25 +138,30 @@ static mesh *make_mesh(uint64_t seed)
     return m;
 }
 
+static void assert_same_ends(const orth_rank_waits *a, const orth_rank_waits *b)
+{
+    assert_int_equal(a->at, b->at);
+    assert_int_equal(a->held_by, b->held_by);
+    assert_memory_equal(&a->now, &b->now, sizeof a->now);
+    assert_memory_equal(&a->comm_s, &b->comm_s, sizeof a->comm_s);
+    assert_memory_equal(&a->wait_s, &b->wait_s, sizeof a->wait_s);
+    assert_memory_equal(a->comm_by_group, b->comm_by_group, sizeof a->comm_by_group);
+    assert_memory_equal(a->ends, b->ends, (size_t)a->at * sizeof *a->ends);
+}
+
 /* Simulates all ranks, and one of each colour; every rank has come equally far at the same time. Returns the colours. */
 static int32_t compare(orth_ctx *ctx, const mesh *m, bool *all_end)
 {
     orth_arena arena = {0};
     orth_waits *all, *few;
     orth_alike alike;
-    CHECK_OK(ctx, orth_waits_run(ctx, &arena, &all, &m->instances, m->num_ranks, m->lists, true));
+    CHECK_OK(ctx, orth_waits_run(ctx, &arena, &all, &m->instances, m->num_ranks, m->lists, NULL, true));
     CHECK_OK(ctx, orth_alike_find(ctx, &arena, &alike, &m->instances, m->num_ranks, m->lists));
-    CHECK_OK(ctx, orth_waits_run(ctx, &arena, &few, &alike.instances, alike.num, alike.lists, true));
+    CHECK_OK(ctx, orth_waits_run(ctx, &arena, &few, &alike.instances, alike.num, alike.lists, NULL, true));
     *all_end = true;
     for (int r = 0; r < m->num_ranks; r++) {
         const orth_rank_waits *a = orth_waits_of(all, r), *b = orth_waits_of(few, alike.of[r]);
-        assert_int_equal(a->at, b->at);
-        assert_int_equal(a->held_by, b->held_by);
-        assert_memory_equal(&a->now, &b->now, sizeof a->now);
-        assert_memory_equal(&a->comm_s, &b->comm_s, sizeof a->comm_s);
-        assert_memory_equal(&a->wait_s, &b->wait_s, sizeof a->wait_s);
-        assert_memory_equal(a->comm_by_group, b->comm_by_group, sizeof a->comm_by_group);
-        assert_memory_equal(a->ends, b->ends, (size_t)a->at * sizeof *a->ends);
+        assert_same_ends(a, b);
         *all_end = *all_end && a->at == m->lists[r]->num_calls;
     }
     orth_arena_release(ctx, &arena);
@@ -210,12 +215,62 @@ TEST(ranks_that_never_get_on_are_found_among_those_alike)
     test_ctx_free(ctx);
 }
 
+/* From call until[stage] on some ranks take other times. */
+static void slow_down(mesh *m, uint64_t seed, const int32_t *until)
+{
+    for (int r = 0; r < m->num_ranks; r++) {
+        const int32_t from = until[r / (m->dp * m->tp)];
+        orth_wait_list *own = &m->own[r];
+        if (test_rand_int(seed + 5, (uint64_t)r, 0, 2) == 0)
+            continue;
+        *own = *m->lists[r];
+        own->calls = m->calls[MAX_STAGES + r];
+        memcpy(own->calls, m->lists[r]->calls, sizeof m->calls[0]);
+        for (int32_t k = from; k < own->num_calls; k++) {
+            own->calls[k].before += (double)test_rand_int(seed + 6, (uint64_t)(r * 1000 + k), 0, 3);
+            own->calls[k].seconds += (double)test_rand_int(seed + 7, (uint64_t)(r * 1000 + k), 0, 3);
+        }
+        own->after += from < own->num_calls ? 1 : 0;
+        m->lists[r] = own;
+    }
+}
+
+TEST(ranks_run_as_one_up_to_where_they_differ_come_to_the_ends_of_all)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        mesh *m = make_mesh(seed);
+        orth_arena arena = {0};
+        orth_waits *all, *begun, *rest;
+        orth_alike stages, alike;
+        int32_t stage_until[MAX_STAGES], until[MAX_RANKS], like[MAX_RANKS];
+        for (int p = 0; p < m->pp; p++)
+            stage_until[p] = (int32_t)test_rand_int(seed + 8, (uint64_t)p, 0, m->stage[p].num_calls);
+        CHECK_OK(ctx, orth_alike_find(ctx, &arena, &stages, &m->instances, m->num_ranks, m->lists));
+        for (int r = 0; r < m->num_ranks; r++)
+            until[stages.of[r]] = stage_until[r / (m->dp * m->tp)];
+        CHECK_OK(ctx, orth_waits_run(ctx, &arena, &begun, &stages.instances, stages.num, stages.lists, until, true));
+        slow_down(m, seed, stage_until);
+        CHECK_OK(ctx, orth_alike_find(ctx, &arena, &alike, &m->instances, m->num_ranks, m->lists));
+        for (int r = 0; r < m->num_ranks; r++)
+            like[alike.of[r]] = stages.of[r];
+        CHECK_OK(ctx, orth_waits_go_on(ctx, &arena, &rest, &alike.instances, alike.num, alike.lists, begun, like, true));
+        CHECK_OK(ctx, orth_waits_run(ctx, &arena, &all, &m->instances, m->num_ranks, m->lists, NULL, true));
+        for (int r = 0; r < m->num_ranks; r++)
+            assert_same_ends(orth_waits_of(all, r), orth_waits_of(rest, alike.of[r]));
+        orth_arena_release(ctx, &arena);
+        free(m);
+    }
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_with_equal_lists_in_equal_places_are_one_a_stage),
         cmocka_unit_test(a_slow_rank_takes_with_it_exactly_those_that_it_holds_up),
         cmocka_unit_test(ranks_that_never_get_on_are_found_among_those_alike),
+        cmocka_unit_test(ranks_run_as_one_up_to_where_they_differ_come_to_the_ends_of_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,8 @@
  *   source --digest--> calls of each rank --waits.h--> when each is complete --clock--> times of all instructions
  *
  * Of a program its calls are kept, with the seconds of computing before each; programs are made again where every
- * instruction is wanted.
+ * instruction is wanted. Ranks of a class take other times in the update only, where each has its own shard: up to there one rank of
+ * each class is run, from there on those whose times differ.
  */
 #include "plan/simulate.h"
 
@@ -37,8 +38,9 @@ typedef struct digest {
     double compute;  /* seconds in all, */
     double update;   /* and of the update */
     int32_t num_instrs;
+    int32_t own;     /* calls before the first whose time is the rank's own */
     uint64_t hash;   /* of the calls, */
-    struct digest *other; /* and the one before that has the same program and other times */
+    struct digest *first, *other; /* the first that has the same program; the one before with other times */
 } digest;
 
 typedef struct {
@@ -50,6 +52,7 @@ typedef struct {
     orth_arena arena;
     digest **digests;               /* [num_ranks] */
     const orth_wait_list **lists;   /* [num_ranks] of the digests */
+    bool differ;                    /* some ranks share a program and have other times */
     orth_instances instances;
     orth_rank_groups *groups;       /* [num_ranks] */
     orth_alike alike;
@@ -86,6 +89,27 @@ static void add_compute(digest *d)
         d->compute += d->waits.calls[k].before;
 }
 
+/* The first call that is made, or event that is waited for, behind the events of instruction i. */
+static int32_t first_call_from(const orth_wait_list *l, int32_t i)
+{
+    int32_t low = 0, high = l->num_calls;
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (l->calls[middle].instr < i || (l->calls[middle].instr == i && l->calls[middle].count > 0))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void find_own(const orth_program *p, digest *d)
+{
+    d->own = d->waits.num_calls;
+    for (int32_t at = 0; at < p->num_own; at++)
+        d->own = ORTH_MIN(d->own, first_call_from(&d->waits, p->own[at]));
+}
+
 static orth_status make_digest(simulation *x, int rank, digest **out)
 {
     orth_rank_program r;
@@ -115,21 +139,9 @@ static orth_status make_digest(simulation *x, int rank, digest **out)
     }
     orth_wait_list_close(l, p);
     add_compute(d);
+    find_own(p, d);
+    d->first = d;
     return ORTH_OK;
-}
-
-/* The first call that is made, or event that is waited for, behind the events of instruction i. */
-static int32_t first_call_from(const orth_wait_list *l, int32_t i)
-{
-    int32_t low = 0, high = l->num_calls;
-    while (low < high) {
-        const int32_t middle = low + (high - low) / 2;
-        if (l->calls[middle].instr < i || (l->calls[middle].instr == i && l->calls[middle].count > 0))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
 }
 
 /* Computing between call or event k - 1 and k, again: what waits for event k - 1 is behind it. */
@@ -189,6 +201,7 @@ static orth_status make_digest_like(simulation *x, int rank, digest *like, diges
     *out = d;
     d->other = like->other;
     like->other = d;
+    x->differ = true;
     x->spare = NULL;
     x->room = 0;
     return ORTH_OK;
@@ -217,11 +230,41 @@ static const orth_rank_waits *waits_of(const simulation *x, int rank)
     return orth_waits_of(x->waits, x->alike.of[rank]);
 }
 
+/* The ranks of each class as one, up to where their times may differ. */
+static orth_status run_classes(simulation *x, orth_alike *classes, orth_waits **out, bool keep_ends)
+{
+    const orth_wait_list **lists = ORTH_ARENA_ARRAY(x->ctx, &x->arena, const orth_wait_list *, x->num_ranks);
+    int32_t *until = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int32_t, x->num_ranks);
+    if (!lists || !until)
+        return ORTH_ERR_NOMEM;
+    for (int r = 0; r < x->num_ranks; r++)
+        lists[r] = &x->digests[r]->first->waits;
+    ORTH_TRY(orth_alike_find(x->ctx, &x->arena, classes, &x->instances, x->num_ranks, lists));
+    for (int r = 0; r < x->num_ranks; r++)
+        until[classes->of[r]] = x->digests[r]->own;
+    return orth_waits_run(x->ctx, &x->arena, out, &classes->instances, classes->num, classes->lists, until, keep_ends);
+}
+
+static orth_status run_all(simulation *x, bool keep_ends)
+{
+    orth_alike classes, *a = &x->alike;
+    orth_waits *begun;
+    ORTH_TRY(orth_alike_find(x->ctx, &x->arena, a, &x->instances, x->num_ranks, x->lists));
+    if (!x->differ)
+        return orth_waits_run(x->ctx, &x->arena, &x->waits, &a->instances, a->num, a->lists, NULL, keep_ends);
+    ORTH_TRY(run_classes(x, &classes, &begun, keep_ends));
+    int32_t *like = ORTH_ARENA_ARRAY(x->ctx, &x->arena, int32_t, a->num);
+    if (!like)
+        return ORTH_ERR_NOMEM;
+    for (int r = 0; r < x->num_ranks; r++)
+        like[a->of[r]] = classes.of[r];
+    return orth_waits_go_on(x->ctx, &x->arena, &x->waits, &a->instances, a->num, a->lists, begun, like, keep_ends);
+}
+
 static orth_status run(simulation *x, bool keep_ends)
 {
     double step = 0;
-    ORTH_TRY(orth_alike_find(x->ctx, &x->arena, &x->alike, &x->instances, x->num_ranks, x->lists));
-    ORTH_TRY(orth_waits_run(x->ctx, &x->arena, &x->waits, &x->alike.instances, x->alike.num, x->alike.lists, keep_ends));
+    ORTH_TRY(run_all(x, keep_ends));
     for (int r = 0; r < x->num_ranks; r++) {
         const orth_rank_waits *w = waits_of(x, r);
         if (w->at < x->lists[r]->num_calls)

@@ -45,7 +45,7 @@ static orth_status refuse_cycle(rank_check *k, const orth_waits *w, int rank)
 static orth_status refuse(rank_check *k, orth_arena *arena, const orth_wait_list *const *lists)
 {
     orth_waits *w = NULL;
-    ORTH_TRY(orth_waits_run(k->ctx, arena, &w, &k->instances, k->num_ranks, lists, false));
+    ORTH_TRY(orth_waits_run(k->ctx, arena, &w, &k->instances, k->num_ranks, lists, NULL, false));
     for (int r = 0; r < k->num_ranks; r++)
         if (orth_waits_of(w, r)->at < lists[r]->num_calls)
             return refuse_cycle(k, w, r);
@@ -62,7 +62,7 @@ static orth_status check(rank_check *k, orth_arena *arena)
     for (int r = 0; r < k->num_ranks; r++)
         lists[r] = &k->digests[r]->waits;
     ORTH_TRY(orth_alike_find(k->ctx, arena, &alike, &k->instances, k->num_ranks, lists));
-    ORTH_TRY(orth_waits_run(k->ctx, arena, &w, &alike.instances, alike.num, alike.lists, false));
+    ORTH_TRY(orth_waits_run(k->ctx, arena, &w, &alike.instances, alike.num, alike.lists, NULL, false));
     for (int32_t c = 0; c < alike.num; c++)
         if (orth_waits_of(w, c)->at < alike.lists[c]->num_calls)
             return refuse(k, arena, lists);

@@ -16,6 +16,7 @@ typedef struct {
     double *begin, *length;      /* [collectives] the latest to come; the longest of the members' */
     double free_at;              /* end of the last complete collective */
     int32_t *first, *sent, *received;              /* [n*n]; NULL: no messages */
+    int64_t messages;
     double *sent_at, *received_at, *transfer;      /* [messages]; NOT_YET */
 } channel;
 
@@ -46,6 +47,7 @@ typedef struct {
 struct orth_waits {
     const orth_instances *instances;
     const orth_wait_list *const *lists;
+    const int32_t *until;        /* [num_ranks] calls that are made; NULL: all */
     int num_ranks;
     channel *channels;           /* [num_instances] */
     rank_state *ranks;
@@ -124,14 +126,12 @@ void orth_wait_list_close(orth_wait_list *l, const orth_program *p)
 /* ---- room ---- */
 
 /* Counts the messages of each pair into c->first, which become places. */
-static orth_status open_messages(orth_ctx *ctx, orth_arena *arena, const orth_waits *w, channel *c, int g)
+static orth_status count_messages(orth_ctx *ctx, orth_arena *arena, const orth_waits *w, channel *c, int g)
 {
-    int64_t messages = 0, pairs = (int64_t)c->n * c->n;
-    c->first = ORTH_ARENA_ARRAY(ctx, arena, int32_t, 3 * pairs);
+    const int64_t pairs = (int64_t)c->n * c->n;
+    c->first = ORTH_ARENA_ARRAY(ctx, arena, int32_t, pairs);
     if (!c->first)
         return ORTH_ERR_NOMEM;
-    c->sent = c->first + pairs;
-    c->received = c->sent + pairs;
     for (int m = 0; m < c->n; m++) {
         const orth_wait_list *l = w->lists[c->ranks[m]];
         for (int32_t i = 0; l->sends[g] > 0 && i < l->num_calls; i++)
@@ -140,21 +140,30 @@ static orth_status open_messages(orth_ctx *ctx, orth_arena *arena, const orth_wa
     }
     for (int64_t i = 0; i < pairs; i++) {
         const int32_t num = c->first[i];
-        c->first[i] = (int32_t)messages;
-        messages += num;
+        c->first[i] = (int32_t)c->messages;
+        c->messages += num;
     }
-    c->sent_at = ORTH_ARENA_ARRAY(ctx, arena, double, 3 * messages + 1);
-    if (!c->sent_at)
+    return ORTH_OK;
+}
+
+static orth_status open_messages(orth_ctx *ctx, orth_arena *arena, channel *c)
+{
+    const int64_t pairs = (int64_t)c->n * c->n;
+    c->sent = ORTH_ARENA_ARRAY(ctx, arena, int32_t, 2 * pairs);
+    c->sent_at = ORTH_ARENA_ARRAY(ctx, arena, double, 3 * c->messages + 1);
+    if (!c->sent || !c->sent_at)
         return ORTH_ERR_NOMEM;
-    c->received_at = c->sent_at + messages;
-    c->transfer = c->received_at + messages;
-    for (int64_t i = 0; i < 2 * messages; i++)
+    c->received = c->sent + pairs;
+    c->received_at = c->sent_at + c->messages;
+    c->transfer = c->received_at + c->messages;
+    for (int64_t i = 0; i < 2 * c->messages; i++)
         c->sent_at[i] = NOT_YET;
     return ORTH_OK;
 }
 
-/* All members make the same collectives. */
-static orth_status open_channel(orth_ctx *ctx, orth_arena *arena, const orth_waits *w, const orth_instance *in, channel *c)
+/* All members make the same collectives. like: the channel of the ranks that are gone on from; NULL: there is none. */
+static orth_status open_channel(orth_ctx *ctx, orth_arena *arena, const orth_waits *w, const orth_instance *in, const channel *like,
+                                channel *c)
 {
     const int64_t collectives = w->lists[in->ranks[0]]->collectives[in->group];
     bool sends = false;
@@ -167,7 +176,15 @@ static orth_status open_channel(orth_ctx *ctx, orth_arena *arena, const orth_wai
     c->length = c->begin + collectives;
     for (int m = 0; m < c->n; m++)
         sends = sends || w->lists[c->ranks[m]]->sends[in->group] > 0;
-    return sends ? open_messages(ctx, arena, w, c, in->group) : ORTH_OK;
+    if (!sends)
+        return ORTH_OK;
+    if (!like) {
+        ORTH_TRY(count_messages(ctx, arena, w, c, in->group));
+    } else { /* position by position the same */
+        c->first = like->first;
+        c->messages = like->messages;
+    }
+    return open_messages(ctx, arena, c);
 }
 
 static orth_status open_rank(orth_ctx *ctx, orth_arena *arena, const orth_wait_list *l, rank_state *r, bool keep_ends)
@@ -191,7 +208,14 @@ static orth_status open_rank(orth_ctx *ctx, orth_arena *arena, const orth_wait_l
     return r->so_far.ends ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
-static orth_status make_room(orth_ctx *ctx, orth_arena *arena, orth_waits *w, bool keep_ends)
+/* The channel of `from` in which the ranks like those of instance i are. */
+static const channel *channel_like(const orth_waits *w, int32_t i, const orth_waits *from, const int32_t *like)
+{
+    const orth_instance *in = &w->instances->list[i];
+    return from ? &from->channels[from->instances->of[like[in->ranks[0]]][in->group]] : NULL;
+}
+
+static orth_status make_room(orth_ctx *ctx, orth_arena *arena, orth_waits *w, const orth_waits *from, const int32_t *like, bool keep_ends)
 {
     w->channels = ORTH_ARENA_ARRAY(ctx, arena, channel, w->instances->num + 1);
     w->ranks = ORTH_ARENA_ARRAY(ctx, arena, rank_state, w->num_ranks);
@@ -199,10 +223,61 @@ static orth_status make_room(orth_ctx *ctx, orth_arena *arena, orth_waits *w, bo
     if (!w->channels || !w->ranks || !w->queue)
         return ORTH_ERR_NOMEM;
     for (int32_t i = 0; i < w->instances->num; i++)
-        ORTH_TRY(open_channel(ctx, arena, w, &w->instances->list[i], &w->channels[i]));
+        ORTH_TRY(open_channel(ctx, arena, w, &w->instances->list[i], channel_like(w, i, from, like), &w->channels[i]));
     for (int r = 0; r < w->num_ranks; r++)
         ORTH_TRY(open_rank(ctx, arena, w->lists[r], &w->ranks[r], keep_ends));
     return ORTH_OK;
+}
+
+/* ---- going on from another run ---- */
+
+static void move_condition(const orth_waits *w, int rank, const orth_waits *from, condition *on)
+{
+    if (on->peer != MOVE)
+        on->channel = w->instances->of[rank][from->instances->list[on->channel].group];
+}
+
+/* Rank r of w is where rank f of `from` is. */
+static void copy_rank(orth_waits *w, int rank, const orth_waits *from, const rank_state *f)
+{
+    rank_state *r = &w->ranks[rank], room = *r;
+    const orth_wait_list *l = w->lists[rank];
+    *r = *f;
+    r->so_far.ends = room.so_far.ends;
+    r->made = room.made;
+    r->complete = room.complete;
+    r->free_at = room.free_at;
+    r->ring = room.ring;
+    if (r->so_far.ends)
+        memcpy(r->so_far.ends, f->so_far.ends, (size_t)l->num_calls * sizeof *f->so_far.ends);
+    memcpy(r->made, f->made, 2 * (size_t)l->num_queues * sizeof *r->made);
+    memcpy(r->free_at, f->free_at, (size_t)l->num_queues * sizeof *r->free_at);
+    if (r->so_far.held_by >= 0)
+        move_condition(w, rank, from, &r->on);
+    for (int32_t q = 1; q < l->num_queues; q++)
+        for (int32_t k = 0; k < ORTH_MIN(l->most[q], r->made[q]); k++) {
+            r->ring[q][k] = f->ring[q][k];
+            move_condition(w, rank, from, &r->ring[q][k].on);
+        }
+}
+
+static void copy_channel(orth_waits *w, int32_t i, const orth_waits *from, const int32_t *like)
+{
+    const orth_instance *in = &w->instances->list[i];
+    const channel *f = channel_like(w, i, from, like);
+    channel *c = &w->channels[i];
+    const int64_t collectives = w->lists[in->ranks[0]]->collectives[in->group];
+    for (int m = 0; m < c->n; m++) {
+        c->posted[m] = f->posted[from->instances->pos[like[in->ranks[m]]][in->group]];
+        for (int32_t at = 0; at < c->posted[m]; at++)
+            c->arrived[at]++;
+    }
+    memcpy(c->begin, f->begin, 2 * (size_t)collectives * sizeof *c->begin);
+    c->free_at = f->free_at;
+    if (!c->first)
+        return;
+    memcpy(c->sent, f->sent, 2 * (size_t)c->n * (size_t)c->n * sizeof *c->sent);
+    memcpy(c->sent_at, f->sent_at, 3 * (size_t)c->messages * sizeof *c->sent_at);
 }
 
 /* ---- running ---- */
@@ -337,7 +412,8 @@ static void advance(orth_waits *w, int rank)
     const orth_wait_list *l = w->lists[rank];
     rank_state *r = &w->ranks[rank];
     orth_rank_waits *t = &r->so_far;
-    for (; t->at < l->num_calls; t->at++) {
+    const int32_t until = w->until ? w->until[rank] : l->num_calls;
+    for (; t->at < until; t->at++) {
         if (!r->posted) {
             t->now += l->calls[t->at].before;
             if (l->calls[t->at].count == 0)
@@ -350,27 +426,51 @@ static void advance(orth_waits *w, int rank)
         if (t->ends)
             t->ends[t->at] = t->now;
     }
+    if (t->at < l->num_calls)
+        return;
     t->now += r->ended ? 0 : l->after;
     r->ended = true;
 }
 
+static void run_all(orth_waits *w)
+{
+    for (int r = 0; r < w->num_ranks; r++)
+        wake(w, r);
+    while (w->num_queued > 0) {
+        const int rank = w->queue[w->head];
+        w->head = (w->head + 1) % w->num_ranks;
+        w->num_queued--;
+        w->ranks[rank].queued = false;
+        advance(w, rank);
+    }
+}
+
 orth_status orth_waits_run(orth_ctx *ctx, orth_arena *arena, orth_waits **out, const orth_instances *instances, int num_ranks,
-                           const orth_wait_list *const *lists, bool keep_ends)
+                           const orth_wait_list *const *lists, const int32_t *until, bool keep_ends)
+{
+    orth_waits *w = ORTH_ARENA_ARRAY(ctx, arena, orth_waits, 1);
+    if (!w)
+        return ORTH_ERR_NOMEM;
+    *w = (orth_waits){.instances = instances, .lists = lists, .until = until, .num_ranks = num_ranks};
+    ORTH_TRY(make_room(ctx, arena, w, NULL, NULL, keep_ends));
+    run_all(w);
+    *out = w;
+    return ORTH_OK;
+}
+
+orth_status orth_waits_go_on(orth_ctx *ctx, orth_arena *arena, orth_waits **out, const orth_instances *instances, int num_ranks,
+                             const orth_wait_list *const *lists, const orth_waits *from, const int32_t *like, bool keep_ends)
 {
     orth_waits *w = ORTH_ARENA_ARRAY(ctx, arena, orth_waits, 1);
     if (!w)
         return ORTH_ERR_NOMEM;
     *w = (orth_waits){.instances = instances, .lists = lists, .num_ranks = num_ranks};
-    ORTH_TRY(make_room(ctx, arena, w, keep_ends));
+    ORTH_TRY(make_room(ctx, arena, w, from, like, keep_ends));
     for (int r = 0; r < num_ranks; r++)
-        wake(w, r);
-    while (w->num_queued > 0) {
-        const int rank = w->queue[w->head];
-        w->head = (w->head + 1) % num_ranks;
-        w->num_queued--;
-        w->ranks[rank].queued = false;
-        advance(w, rank);
-    }
+        copy_rank(w, r, from, &from->ranks[like[r]]);
+    for (int32_t i = 0; i < instances->num; i++)
+        copy_channel(w, i, from, like);
+    run_all(w);
     *out = w;
     return ORTH_OK;
 }

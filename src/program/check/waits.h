@@ -65,10 +65,16 @@ typedef struct {
 
 typedef struct orth_waits orth_waits;
 
-/* Runs the ranks of `instances` until none can go on. The calls fit together: rank_check_match. lists [num_ranks]; keep_ends: see
- * above. Lives in the arena, with pointers to what it was given. ORTH_ERR_NOMEM. */
+/* Runs the ranks of `instances` until none can go on. The calls fit together: rank_check_match. lists [num_ranks]; until [num_ranks]:
+ * calls of each list that are made, NULL: all; keep_ends: see above. Lives in the arena, with pointers to what it was given.
+ * ORTH_ERR_NOMEM. */
 orth_status orth_waits_run(orth_ctx *ctx, orth_arena *arena, orth_waits **out, const orth_instances *instances, int num_ranks,
-                           const orth_wait_list *const *lists, bool keep_ends);
+                           const orth_wait_list *const *lists, const int32_t *until, bool keep_ends);
+/* Goes on where `from`, which was run `until` some calls, has come: ranks that were alike there differ in times of later calls. Rank r begins
+ * as rank like[r] of `from` ended, whose list has the same calls, up to `until` with the same times; its instances are those of its
+ * like, member by member, of a group without messages as sets. ORTH_ERR_NOMEM. */
+orth_status orth_waits_go_on(orth_ctx *ctx, orth_arena *arena, orth_waits **out, const orth_instances *instances, int num_ranks,
+                             const orth_wait_list *const *lists, const orth_waits *from, const int32_t *like, bool keep_ends);
 
 const orth_rank_waits *orth_waits_of(const orth_waits *w, int rank);
 
