@@ -79,6 +79,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
         layout_say(out, n, ", chunks of %d", (int)c->ffn_chunk_rows);
     if (c->offload.optimizer)
         layout_say(out, n, ", optimizer in %s in pieces of %d", c->offload.optimizer == ORTH_TIER_HOST ? "host" : "file", (int)c->offload.sub_group);
+    if (c->offload.activations)
+        layout_say(out, n, ", activations from %d bytes on in %s", (int)c->offload.min_bytes, c->offload.activations == ORTH_TIER_HOST ? "host" : "file");
     layout_say(out, n, "%s%s", l->owner ? ", owner" : "", c->keep_packed ? ", packed weights" : "");
     for (int64_t r = 0; r < l->num_stage_layers; r++)
         layout_say(out, n, "%s%g", r ? ":" : ", layers ", l->stage_layers[r]);
@@ -223,6 +225,9 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         if (c.types.moments != ORTH_U8) /* a rule: pieces would cut its blocks */
             c.offload.optimizer = (orth_tier)ORTH_MAX(test_rand_int(seed, 2003, -1, ORTH_TIER_FILE), 0);
         c.offload.sub_group = pieces[test_rand_int(seed, 2004, 0, 2)];
+        static const int32_t least[] = {1, 1, 500, 2000};
+        c.offload.activations = (orth_tier)ORTH_MAX(test_rand_int(seed, 2005, -1, ORTH_TIER_FILE), 0);
+        c.offload.min_bytes = least[test_rand_int(seed, 2006, 0, 3)];
         c.doc_mask = LAYOUT_PICK(0, 0, 1);
         c.model.tied = LAYOUT_PICK(0, 1);
         c.model.dropout = c.model.embed_dropout = c.model.attn_dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
@@ -270,7 +275,7 @@ static inline orth_model_shape layout_shape(const layout_case *c)
     const int32_t grouped = c->seed % 3 == 0; /* parameters with factors of their own */
     return (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
                               .parts = (int32_t)c->layout.parts, .compute = c->compute, .types = c->types,
-                              .space = layout_guards_device(c) || c->offload.optimizer ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST,
+                              .space = layout_guards_device(c) || c->offload.optimizer || c->offload.activations ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST,
                               .offload = c->offload, .doc_mask = c->doc_mask,
                               .lr_factors = {"lr", 3 * grouped, lr}, .decay_factors = {"decay", 2 * grouped, decay},
                               .optimizer = ORTH_OP_adamw, .comm = c->comm, .keep_packed = c->keep_packed, .recompute = c->recompute,

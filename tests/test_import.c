@@ -174,6 +174,7 @@ TEST(a_deepspeed_configuration_becomes_the_keys_that_mean_the_same)
     assert_true(c.precision_compute == ORTH_precision_compute_bf16 && c.optimizer_lr == 3e-4 && c.optimizer_betas.v[1] == 0.95);
     assert_true(c.schedule_name == ORTH_schedule_name_cosine && c.schedule_warmup_steps == 100 && c.train_steps == 2000);
     assert_true(c.memory_offload_optimizer == ORTH_memory_offload_optimizer_host && c.memory_offload_sub_group == 100000000);
+    assert_true(c.memory_offload_activations == ORTH_memory_offload_activations_host && !c.memory_recompute_split);
     assert_false(ORTH_CONFIG_IS_SET(&c, optimizer, weight_decay)); /* auto: the default stays */
     orth_config_release(ctx, &c);
     test_ctx_free(ctx);

@@ -1,5 +1,5 @@
-/* test_offload.c -- optimizer state in the host's memory or in a file: the same numbers, the planned bytes, and no trace of the file
- * whatever happens to it. Every layout: tests/test_layouts.c, whose draws offload half of the time. */
+/* test_offload.c -- optimizer state and activations in the host's memory or in a file: the same numbers, the planned bytes, and no trace
+ * of the file whatever happens to it. Every layout: tests/test_layouts.c, whose draws offload half of the time. */
 #include <dirent.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -35,6 +35,29 @@ TEST(a_run_with_offload_writes_the_checkpoints_of_one_without_byte_for_byte)
     RUN(r, 0, "", STATE "checkpoint.dir=other0 train.steps=6 --resume memory.offload_optimizer=file"); /* from either to the other */
     RUN(r, 0, "", STATE "checkpoint.dir=plain0 train.steps=6 --resume");
     run_same(r, "plain0", "other0", 6);
+    run_end(r);
+}
+
+#define ACTIVATIONS "memory.offload_min_bytes=1KiB memory.offload_activations="
+
+/* What leaves the device is whatever is kept: all that the backward reads, inputs of layers, values that wait in a pipeline. */
+TEST(a_run_whose_activations_leave_the_device_writes_the_checkpoints_of_one_without)
+{
+    static const char *const flavours[][2] = {
+        {"model.layers=6", "host"},
+        {"model.layers=6 precision.compute=bf16", "file memory.recompute=full memory.offload_optimizer=host"},
+        {"model.layers=4 train.global_batch=8 parallel.pp=2 parallel.pipeline=interleaved parallel.virtual_stages=2 model.dropout=0.1", "file"},
+        {"model.layers=4 parallel.pp=2 parallel.pipeline=zb-h1", "host memory.recompute=selective memory.offload_optimizer=file"},
+    };
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(flavours); i++) {
+        char plain[32], other[32];
+        snprintf(plain, sizeof plain, "plain%d", i);
+        snprintf(other, sizeof other, "other%d", i);
+        RUN(r, 0, "", STATE "checkpoint.dir=%s %s", plain, flavours[i][0]);
+        RUN(r, 0, "", STATE "checkpoint.dir=%s %s " ACTIVATIONS "%s", other, flavours[i][0], flavours[i][1]);
+        run_same(r, plain, other, 4);
+    }
     run_end(r);
 }
 
@@ -81,6 +104,32 @@ TEST(each_space_has_the_planned_bytes_and_what_is_offloaded_is_not_on_the_device
     run_end(r);
 }
 
+/* All of a space is counted from addresses: docs/memory.md. */
+TEST(activations_are_planned_and_counted_in_the_space_that_they_are_in)
+{
+    static const char *const tiers[] = {"none", "host", "file"};
+    long on_device[3];
+    run_case *r = run_begin();
+    for (int k = 0; k < 3; k++) {
+        RUN(r, 0, "", "train run.yaml checkpoint.dir=m%d train.steps=2 model.layers=8 " ACTIVATIONS "%s --quiet", k, tiers[k]);
+        char name[64];
+        snprintf(name, sizeof name, "m%d/memory.json", k);
+        char *text = run_read(r, name, NULL);
+        const char *planned = object_of(object_of(text, "planned"), "spaces"), *counted = object_of(object_of(text, "memory"), "spaces");
+        static const char *const spaces[] = {"host", "device", "file"};
+        for (int s = 0; s < (k == 0 ? 1 : k == 1 ? 2 : 3); s++) {
+            assert_true(number_of(object_of(counted, spaces[s]), "activations") > 0);
+            assert_int_equal(number_of(object_of(planned, spaces[s]), "activations"), number_of(object_of(counted, spaces[s]), "activations"));
+            assert_int_equal(number_of(object_of(planned, spaces[s]), "total"), number_of(object_of(counted, spaces[s]), "total"));
+        }
+        on_device[k] = number_of(object_of(counted, k == 0 ? "host" : "device"), "activations");
+        free(text);
+    }
+    for (int k = 1; k < 3; k++)
+        assert_true(on_device[k] < on_device[0] / 2);
+    run_end(r);
+}
+
 TEST(limits_of_the_spaces_are_kept_apart)
 {
     run_case *r = run_begin();
@@ -89,9 +138,13 @@ TEST(limits_of_the_spaces_are_kept_apart)
         "train run.yaml memory.offload_optimizer=host memory.limit_device=100KiB");
     RUN(r, 3, "planned in files exceed the limit of 0.01 MiB (memory.limit_file)",
         "train run.yaml memory.offload_optimizer=file memory.limit_file=10KiB");
-    RUN(r, 2, "memory.limit_device needs memory.offload_optimizer=host or file, not none", "plan run.yaml memory.limit_device=1GiB");
-    RUN(r, 2, "memory.limit_file needs memory.offload_optimizer=file, not host",
-        "plan run.yaml memory.offload_optimizer=host memory.limit_file=1GiB");
+    RUN(r, 3, "exceed the limit of 0.10 MiB (memory.limit_device); nothing was allocated",
+        "train run.yaml memory.offload_activations=host memory.limit_device=100KiB");
+    RUN(r, 3, "planned in files exceed the limit of 0.01 MiB (memory.limit_file)",
+        "train run.yaml model.layers=6 " ACTIVATIONS "file memory.limit_file=10KiB");
+    RUN(r, 2, "memory.limit_device needs memory.offload_optimizer or memory.offload_activations", "plan run.yaml memory.limit_device=1GiB");
+    RUN(r, 2, "memory.limit_file needs memory.offload_optimizer=file or memory.offload_activations=file",
+        "plan run.yaml memory.offload_optimizer=host memory.offload_activations=host memory.limit_file=1GiB");
     run_end(r);
 }
 
@@ -140,21 +193,25 @@ TEST(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole)
     static const struct {
         const char *kind;
         int code;
-        const char *says;
+        const char *says, *what;
     } cases[] = {
-        {"pwrite:60:5", 5, ": cannot write "}, {"pwrite:60:28", 3, "No space left on device"}, {"pread:60:5", 5, ": cannot read "}};
+        {"pwrite:60:5", 5, ": cannot write ", "memory.offload_optimizer=file"},
+        {"pwrite:60:28", 3, "No space left on device", "memory.offload_optimizer=file"},
+        {"pread:60:5", 5, ": cannot read ", "memory.offload_optimizer=file"},
+        {"pwrite:40:28", 3, "No space left on device", ACTIVATIONS "file"},
+        {"pread:40:5", 5, ": cannot read ", ACTIVATIONS "file"}};
     run_case *r = run_begin();
-    RUN(r, 0, "", "train run.yaml train.steps=2 checkpoint.dir=seed --quiet");
+    RUN(r, 0, "", "train run.yaml model.layers=4 train.steps=2 checkpoint.dir=seed --quiet");
     for (int i = 0; i < ORTH_COUNT(cases); i++) {
         char command[1024];
         run_remove(r, "w");
         snprintf(command, sizeof command, "cd %s && cp -r seed w && env ORTH_FAULT=%s LD_PRELOAD=" ORTH_FAULT_SHIM " " ORTH_BINARY
-                 " train run.yaml train.steps=9 checkpoint.dir=w --resume memory.offload_optimizer=file --quiet 2>&1", r->dir, cases[i].kind);
+                 " train run.yaml model.layers=4 train.steps=9 checkpoint.dir=w --resume %s --quiet 2>&1", r->dir, cases[i].kind, cases[i].what);
         const int code = run_shell(command, r->out, sizeof r->out);
         if (code != cases[i].code || !strstr(r->out, cases[i].says) || !strstr(r->out, "offloaded state"))
             fail_msg("%s: exit %d, wanted %d; it said:\n%s", cases[i].kind, code, cases[i].code, r->out);
         run_same_file(r, "seed/checkpoints/step-00000002/optimizer.safetensors", "w/checkpoints/step-00000002/optimizer.safetensors");
-        RUN(r, 0, "", "train run.yaml train.steps=3 checkpoint.dir=w --resume --quiet");
+        RUN(r, 0, "", "train run.yaml model.layers=4 train.steps=3 checkpoint.dir=w --resume --quiet");
     }
     run_end(r);
 }
@@ -163,14 +220,21 @@ TEST(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole)
 
 /* ---- the program ---- */
 
-static void compile(orth_ctx *ctx, orth_tier tier, orth_compiled *out)
+static void compile_with(orth_ctx *ctx, int layers, orth_recompute_kind recompute, orth_offload offload, orth_compiled *out)
 {
     orth_model_config m;
     CHECK_OK(ctx, orth_model_preset(ctx, "gpt2-tiny", &m));
     m.vocab = 131;
+    m.layers = layers > 0 ? layers : m.layers;
     const orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .seq_len = 16, .num_seqs = 1, .num_micro_batches = 2, .parts = 4,
-                                    .compute = ORTH_BF16, .space = ORTH_SPACE_DEVICE, .offload = {tier, 2000}, .optimizer = ORTH_OP_adamw};
+                                    .compute = ORTH_BF16, .space = ORTH_SPACE_DEVICE, .offload = offload, .optimizer = ORTH_OP_adamw,
+                                    .recompute = {.kind = recompute, .layers = 1}};
     CHECK_OK(ctx, orth_compiled_build(ctx, &m, &shape, out));
+}
+
+static void compile(orth_ctx *ctx, orth_tier tier, orth_compiled *out)
+{
+    compile_with(ctx, 0, ORTH_RECOMPUTE_NONE, (orth_offload){tier, 2000}, out);
 }
 
 static orth_status check_all(orth_ctx *ctx, const orth_program *p)
@@ -252,11 +316,141 @@ TEST(the_next_piece_comes_beside_the_update_of_this_one)
     test_ctx_free(ctx);
 }
 
+/* ---- activations in the program ---- */
+
+static void compile_activations(orth_ctx *ctx, int layers, orth_recompute_kind recompute, orth_tier tier, orth_compiled *out)
+{
+    compile_with(ctx, layers, recompute, (orth_offload){.activations = tier, .min_bytes = 256}, out);
+}
+
+static size_t peak_of(orth_ctx *ctx, int layers, orth_recompute_kind recompute, orth_tier tier)
+{
+    orth_compiled c;
+    compile_activations(ctx, layers, recompute, tier, &c);
+    const size_t bytes = c.program.transient_bytes[ORTH_SPACE_DEVICE];
+    orth_compiled_release(&c);
+    return bytes;
+}
+
+/* However many layers: what stays are statistics of norms, which are small. */
+TEST(the_device_has_the_activations_of_a_few_layers_at_a_time)
+{
+    static const orth_recompute_kind kinds[] = {ORTH_RECOMPUTE_NONE, ORTH_RECOMPUTE_SELECTIVE, ORTH_RECOMPUTE_FULL};
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < ORTH_COUNT(kinds); k++)
+        for (int tier = ORTH_TIER_HOST; tier <= ORTH_TIER_FILE; tier++) {
+            const size_t plain = peak_of(ctx, 24, kinds[k], ORTH_TIER_NONE) - peak_of(ctx, 12, kinds[k], ORTH_TIER_NONE);
+            const size_t few = peak_of(ctx, 12, kinds[k], (orth_tier)tier), many = peak_of(ctx, 24, kinds[k], (orth_tier)tier);
+            if (many > few + plain / 20)
+                fail_msg("policy %d, tier %d: 12 layers need %zu bytes, 24 layers %zu; kept on the device 12 layers more need %zu more",
+                         (int)kinds[k], tier, few, many, plain);
+        }
+    test_ctx_free(ctx);
+}
+
+/* Copies out stand before what computes; a copy in stands before its reader by no more than two layers' work, and never less than one
+ * product. */
+TEST(a_copy_travels_while_the_next_layer_computes)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_compiled c;
+    compile_activations(ctx, 12, ORTH_RECOMPUTE_NONE, ORTH_TIER_HOST, &c);
+    const orth_program *p = &c.program;
+    int in = 0, out = 0;
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        if (n->op != ORTH_OP_copy || n->queue == 0)
+            continue;
+        const bool leaves = p->queues[n->queue].kind == ORTH_QUEUE_COPY_OUT;
+        assert_true(leaves || p->queues[n->queue].kind == ORTH_QUEUE_COPY_IN);
+        int products = 0, copies = 0;
+        for (int32_t k = i + 1; k < n->until; k++) {
+            products += orth_op_family_of(p->instrs[k].op) == ORTH_OPS_PRODUCT;
+            copies += p->instrs[k].op == ORTH_OP_copy && p->queues[p->instrs[k].queue].kind == p->queues[n->queue].kind;
+        }
+        assert_in_range(products, 1, 12); /* a layer has four forward, eight backward */
+        assert_in_range(copies, 0, 24);
+        *(leaves ? &out : &in) += 1;
+    }
+    assert_true(out > 12 * 5);
+    assert_int_equal(in, out);
+    orth_compiled_release(&c);
+    test_ctx_free(ctx);
+}
+
+/* Every event that is left is the only path between two instructions that touch the same bytes. */
+TEST(without_an_event_of_a_copy_the_program_is_refused)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int tier = ORTH_TIER_HOST; tier <= ORTH_TIER_FILE; tier++) {
+        orth_compiled c;
+        int dropped = 0;
+        compile_activations(ctx, 6, ORTH_RECOMPUTE_NONE, (orth_tier)tier, &c);
+        orth_program *p = &c.program;
+        CHECK_OK(ctx, check_all(ctx, p));
+        for (int32_t i = 0; i < p->num_instrs; i++) {
+            orth_instr *n = &p->instrs[i], was = *n;
+            for (int k = 0; k < was.num_waits; k++) {
+                orth_wait fewer[ORTH_MAX_QUEUES];
+                n->num_waits = 0;
+                n->waits = fewer;
+                for (int w = 0; w < was.num_waits; w++)
+                    if (w != k)
+                        fewer[n->num_waits++] = was.waits[w];
+                CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "no event says that", orth_check(ctx, p));
+                *n = was;
+                dropped++;
+            }
+        }
+        assert_true(dropped > 100);
+        orth_compiled_release(&c);
+    }
+    test_ctx_free(ctx);
+}
+
+/* Before it is placed, so that nothing else of it changes. */
+TEST(without_a_copy_or_with_another_value_the_program_is_refused)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int tier = ORTH_TIER_HOST; tier <= ORTH_TIER_FILE; tier++) {
+        orth_compiled c;
+        compile_activations(ctx, 6, ORTH_RECOMPUTE_NONE, (orth_tier)tier, &c);
+        orth_program p;
+        orth_program_init(ctx, &p);
+        CHECK_OK(ctx, orth_compile(ctx, &c.blocks.spec, &p));
+        CHECK_OK(ctx, check_all(ctx, &p));
+        int32_t before = -1, dropped = 0;
+        for (int32_t i = 0; i < p.num_instrs; i++) {
+            orth_instr n = p.instrs[i], *other = before >= 0 ? &p.instrs[before] : NULL;
+            if (n.op != ORTH_OP_copy)
+                continue;
+            memmove(&p.instrs[i], &p.instrs[i + 1], (size_t)(--p.num_instrs - i) * sizeof n);
+            CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "read before it is written", check_all(ctx, &p));
+            memmove(&p.instrs[i + 1], &p.instrs[i], (size_t)(p.num_instrs++ - i) * sizeof n);
+            p.instrs[i] = n;
+            if (other && orth_operand_bytes(&other->in[0]) == orth_operand_bytes(&n.in[0]) && p.buffers[other->in[0].buffer].space == p.buffers[n.in[0].buffer].space) {
+                p.instrs[i].in = other->in;
+                CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "the value of another buffer", check_all(ctx, &p));
+                p.instrs[i].in = n.in;
+            }
+            before = i;
+            dropped++;
+        }
+        assert_true(dropped > 100);
+        CHECK_OK(ctx, check_all(ctx, &p));
+        orth_program_release(&p);
+        orth_compiled_release(&c);
+    }
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_with_offload_writes_the_checkpoints_of_one_without_byte_for_byte),
+        cmocka_unit_test(a_run_whose_activations_leave_the_device_writes_the_checkpoints_of_one_without),
         cmocka_unit_test(each_space_has_the_planned_bytes_and_what_is_offloaded_is_not_on_the_device),
+        cmocka_unit_test(activations_are_planned_and_counted_in_the_space_that_they_are_in),
         cmocka_unit_test(limits_of_the_spaces_are_kept_apart),
         cmocka_unit_test(a_killed_run_leaves_no_file),
         cmocka_unit_test(a_folder_that_cannot_have_the_file_is_named),
@@ -265,6 +459,10 @@ int main(void)
 #endif
         cmocka_unit_test(pieces_that_are_mixed_up_are_refused),
         cmocka_unit_test(the_next_piece_comes_beside_the_update_of_this_one),
+        cmocka_unit_test(the_device_has_the_activations_of_a_few_layers_at_a_time),
+        cmocka_unit_test(a_copy_travels_while_the_next_layer_computes),
+        cmocka_unit_test(without_an_event_of_a_copy_the_program_is_refused),
+        cmocka_unit_test(without_a_copy_or_with_another_value_the_program_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 #!/bin/bash
-# offload_table.sh TEXT -- the table of docs/memory.md: bytes of each memory space of GPT-2 124M on one rank, as `plan` says them.
+# offload_table.sh TEXT [activations] -- the tables of docs/memory.md: bytes of each memory space of GPT-2 124M on one rank, as `plan` says
+# them: all of them, or those of activations and communication.
 set -euo pipefail
 text=$1
 orthant=${ORTHANT:-orthant}
@@ -12,13 +13,42 @@ train: {steps: 10, global_batch: 4, micro_batch: 1}
 optimizer: {lr: 1.0e-3}
 precision: {compute: bf16}
 RUN
-echo "| \`memory.offload_optimizer\` | device | host | file |"
-echo "| --- | --- | --- | --- |"
-for tier in none host file; do
-  plan=$("$orthant" plan "$run" memory.offload_optimizer=$tier --json)
-  bytes() {
-    sed -n "s/.*\"$1\": {[^}]*\"total\": \([0-9]*\)}.*/\1/p" <<<"${plan%%\"arenas\"*}"
-  }
-  device=$(bytes device)
-  echo "| \`$tier\` | ${device:-$(bytes host)} | ${device:+$(bytes host)} | $(bytes file) |"
-done
+
+# bytes SPACE KEY...: their sum in the space of the plan at hand; nothing where it has none.
+bytes() {
+  local space=$1 object sum=0 key
+  shift
+  object=$(sed -n "s/.*\"$space\": {\([^}]*\)}.*/\1/p" <<<"${plan%%\"arenas\"*}")
+  [ -n "$object" ] || return 0
+  for key in "$@"; do
+    sum=$((sum + $(sed -n "s/.*\"$key\": \([0-9]*\).*/\1/p" <<<"$object")))
+  done
+  echo "$sum"
+}
+
+# row NAME WORDS KEY...: device, host and file. Without offload all memory is the host's, which stands for the device's.
+row() {
+  local name=$1 words=$2 device
+  shift 2
+  # shellcheck disable=SC2086
+  plan=$("$orthant" plan "$run" $words --json)
+  device=$(bytes device "$@")
+  echo "| \`$name\` | ${device:-$(bytes host "$@")} | ${device:+$(bytes host "$@")} | $(bytes file "$@") |"
+}
+
+if [ "${2:-}" = activations ]; then
+  echo "| options | device | host | file |"
+  echo "| --- | --- | --- | --- |"
+  for policy in none full; do
+    for tier in none host file; do
+      words="memory.recompute=$policy memory.offload_activations=$tier"
+      row "$words" "$words train.global_batch=8 train.micro_batch=8" activations comm
+    done
+  done
+else
+  echo "| \`memory.offload_optimizer\` | device | host | file |"
+  echo "| --- | --- | --- | --- |"
+  for tier in none host file; do
+    row "$tier" "memory.offload_optimizer=$tier" total
+  done
+fi

@@ -77,6 +77,10 @@ orth_status orth_config_override(orth_ctx *ctx, orth_config *cfg, const orth_con
 /* The rules between options; the first that is broken, in words. ORTH_ERR_ARG. */
 orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg);
 
+/* Whether something is kept outside of the device: anywhere; in a file. */
+bool orth_config_offloads(const orth_config *cfg);
+bool orth_config_offloads_to_file(const orth_config *cfg);
+
 /* What precision.loss_scale comes to: none, static or dynamic. */
 orth_option_precision_loss_scale orth_config_loss_scale(const orth_config *cfg);
 

@@ -285,11 +285,14 @@ orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const ort
     model.layers = SMALL_LAYERS;
     r.spec = (orth_programs_spec){.model = &model, .step = *b->step, .num_threads = 1};
     r.spec.step.recompute = *recompute;
+    r.spec.step.offload.activations = ORTH_TIER_NONE; /* copies only add to times */
     r.spec.step.parts = (int32_t)l->parts;
     ORTH_TRY(orth_partition_make(ctx, &r.partition, &small, &model));
     orth_status s = build_small(ctx, &r);
     if (s == ORTH_OK) {
         s = read_costs(ctx, b, &r, out);
+        if (b->step->offload.activations != ORTH_TIER_NONE) /* it may be elsewhere */
+            out->piece[ORTH_PIECE_LAYER].kept = 0;
         if (r.ring)
             orth_programs_release(ctx, &r.programs);
         else

@@ -293,6 +293,7 @@ orth_status orth_again_search_make(orth_ctx *ctx, orth_again_search **out, const
         return ORTH_ERR_NOMEM;
     s->spec = *spec;
     s->spec.step.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_NONE};
+    s->spec.step.offload.activations = ORTH_TIER_NONE; /* the lower bounds know what is kept, not where it is meanwhile */
     s->num_stages = spec->partition->mesh.size[ORTH_AXIS_PP];
     orth_status status = orth_programs_make(ctx, &s->programs, &s->spec);
     if (status == ORTH_OK) {

@@ -10,7 +10,7 @@
 #define MOST_INSTRS_FOR_AUTO 20000 /* hundreds of plans of a longer program take minutes */
 
 /* Changes of one kind exclude each other. */
-typedef enum { KIND_RECOMPUTE, KIND_MICRO_BATCH, KIND_ZERO, KIND_SEQUENCE, KIND_PACKED, KIND_PREFETCH, KIND_SAVER, NUM_KINDS } kind;
+typedef enum { KIND_RECOMPUTE, KIND_MICRO_BATCH, KIND_ZERO, KIND_SEQUENCE, KIND_ACTIVATIONS, KIND_PACKED, KIND_PREFETCH, KIND_SAVER, NUM_KINDS } kind;
 
 typedef struct {
     kind kind;
@@ -65,6 +65,10 @@ static void list_changes(ladder *x)
     }
     if (c->parallel_tp > 1 && !c->parallel_sequence_parallel)
         offer(x, KIND_SEQUENCE, "parallel.sequence_parallel=true");
+    if (c->memory_offload_activations == ORTH_memory_offload_activations_none)
+        offer(x, KIND_ACTIVATIONS, "memory.offload_activations=host");
+    if (c->memory_offload_activations != ORTH_memory_offload_activations_file)
+        offer(x, KIND_ACTIVATIONS, "memory.offload_activations=file");
     if (c->memory_packed_weights)
         offer(x, KIND_PACKED, "memory.packed_weights=false");
     if (zero_stage(c) == 3 && c->comm_prefetch > 0)

@@ -1,7 +1,7 @@
 /* ladder.h -- changes of a run that make it need less memory, by what they cost in time: for a run that does not fit.
  *
  * Only changes that compute the same numbers are looked at: what is recomputed, the micro-batch, ZeRO, what is kept of gathered parameters,
- * sequence parallelism, the copy for checkpoints. Each is planned and priced as a run of its own (tools/price.h). What fast numerics
+ * sequence parallelism, where activations are while nobody reads them, the copy for checkpoints. Each is planned and priced as a run of its own (tools/price.h). What fast numerics
  * would save is said apart.
  */
 #ifndef ORTH_TOOLS_LADDER_H

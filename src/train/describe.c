@@ -117,7 +117,7 @@ static size_t memory_limit(const orth_config *cfg)
 /* What all files together may be. 0: there are none, or it is not known. */
 static size_t file_limit(const orth_config *cfg)
 {
-    if (cfg->memory_offload_optimizer != ORTH_memory_offload_optimizer_file)
+    if (!orth_config_offloads_to_file(cfg))
         return 0;
     return cfg->memory_limit_file > 0 ? (size_t)cfg->memory_limit_file : orth_scratch_free_bytes(cfg->memory_offload_dir);
 }
@@ -171,7 +171,7 @@ orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ra
     ORTH_TRY(orth_probe_matmul_peak(ctx, &peak_flops, bf16, PROBE_SECONDS));
     ORTH_TRY(orth_probe_measure(ctx, &bytes, ORTH_PROBE_COPY, orth_pool_num_threads(ctx->pool), PROBE_SECONDS));
     *out = (orth_rates){.flops = peak_flops / num_ranks, .bytes = bytes / num_ranks, .file_bytes = bytes / num_ranks};
-    if (cfg->memory_offload_optimizer != ORTH_memory_offload_optimizer_file)
+    if (!orth_config_offloads_to_file(cfg))
         return ORTH_OK;
     ORTH_TRY(orth_probe_file(ctx, &bytes, cfg->memory_offload_dir));
     out->file_bytes = bytes / num_ranks;

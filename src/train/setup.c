@@ -147,12 +147,17 @@ static orth_recompute setup_recompute(const orth_config *cfg)
                             .ops = cfg->memory_recompute_ops.v, .num_ops = cfg->memory_recompute_ops.n};
 }
 
+#define TIERS(key)                                                                                                        \
+    _Static_assert((int)ORTH_TIER_NONE == ORTH_memory_##key##_none && (int)ORTH_TIER_HOST == ORTH_memory_##key##_host && \
+                   (int)ORTH_TIER_FILE == ORTH_memory_##key##_file, "choices in the order of orth_tier")
+TIERS(offload_optimizer);
+TIERS(offload_activations);
+#undef TIERS
+
 static orth_offload setup_offload(const orth_config *cfg)
 {
-    static const orth_tier tiers[] = {[ORTH_memory_offload_optimizer_none] = ORTH_TIER_NONE,
-                                      [ORTH_memory_offload_optimizer_host] = ORTH_TIER_HOST,
-                                      [ORTH_memory_offload_optimizer_file] = ORTH_TIER_FILE};
-    return (orth_offload){.optimizer = tiers[cfg->memory_offload_optimizer], .sub_group = cfg->memory_offload_sub_group};
+    return (orth_offload){.optimizer = (orth_tier)cfg->memory_offload_optimizer, .sub_group = cfg->memory_offload_sub_group,
+                          .activations = (orth_tier)cfg->memory_offload_activations, .min_bytes = cfg->memory_offload_min_bytes};
 }
 
 orth_dtype orth_setup_compute(const orth_config *cfg)
@@ -169,7 +174,6 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         [ORTH_optimizer_name_adam] = ORTH_OP_adam,
         [ORTH_optimizer_name_sgd] = ORTH_OP_sgd,
     };
-    const bool offloads = cfg->memory_offload_optimizer != ORTH_memory_offload_optimizer_none;
     bool fast = cfg->numerics_mode == ORTH_numerics_mode_fast;
     static const orth_dtype moments[] = {
         [ORTH_precision_moments_fp32] = ORTH_F32, [ORTH_precision_moments_bf16] = ORTH_BF16, [ORTH_precision_moments_8bit] = ORTH_U8};
@@ -181,7 +185,7 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .num_micro_batches = (int32_t)(cfg->train_global_batch / cfg->train_micro_batch),
         .parts = fast ? (int32_t)orth_setup_layout(cfg).parts : (int32_t)cfg->numerics_parts,
         .compute = orth_setup_compute(cfg),
-        .space = offloads ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST,
+        .space = orth_config_offloads(cfg) ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST,
         .offload = setup_offload(cfg),
         .types = {.master = cfg->precision_master == ORTH_precision_master_bf16 ? ORTH_BF16 : ORTH_F32,
                   .moments = moments[cfg->precision_moments],

@@ -276,6 +276,15 @@ static orth_status check_staging(flow *f, int32_t i)
     return ORTH_OK;
 }
 
+/* Whether n carries a value to or from where it is for a while: it comes back as it was, a part of a sum, too. */
+static bool carry(const flow *f, const orth_instr *n)
+{
+    if (n->op != ORTH_OP_copy || f->p->buffers[n->out[0].buffer].of <= 0)
+        return false;
+    f->state[n->out[0].buffer] = f->state[n->in[0].buffer];
+    return true;
+}
+
 /* ---- computing instructions ---- */
 
 /* Nodes of all ranks of DP, uneven shares of a sum, are added here. */
@@ -308,6 +317,8 @@ static orth_status check_compute(flow *f, int32_t i)
     parts_of added = 0;
     int from = first_added(n);
     bool any = false;
+    if (carry(f, n))
+        return ORTH_OK;
     if (sums[n->op] == begins_adds && n->attr.group == ORTH_GROUP_DP)
         return check_nodes(f, i);
     for (int k = 0; k < n->num_in; k++) {

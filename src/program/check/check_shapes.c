@@ -95,12 +95,22 @@ static orth_status check_comm(const shapes *s, const orth_instr *n)
     return ORTH_OK;
 }
 
-/* A copy between spaces is from or to the host's memory; none is within a file. */
+static int32_t value_of(const orth_program *p, int32_t buffer)
+{
+    return p->buffers[buffer].of > 0 ? p->buffers[buffer].of - 1 : buffer;
+}
+
+/* A copy between spaces is from or to the host's memory; none is within a file. What leaves its space comes back as it was. */
 static orth_status check_copy(const shapes *s, const orth_instr *n)
 {
     const orth_buffer *from = &s->p->buffers[n->in[0].buffer], *to = &s->p->buffers[n->out[0].buffer];
     const bool host = from->space == ORTH_SPACE_HOST || to->space == ORTH_SPACE_HOST;
     char why[224];
+    if ((from->of > 0 || to->of > 0) && (value_of(s->p, n->in[0].buffer) != value_of(s->p, n->out[0].buffer) ||
+                                         orth_operand_bytes(&n->in[0]) != from->bytes || orth_operand_bytes(&n->out[0]) != to->bytes)) {
+        snprintf(why, sizeof why, "'%.60s' is copied to '%.60s', which is to have the value of another buffer, or only in part", from->name, to->name);
+        return refuse(s, why);
+    }
     if (host || (from->space == to->space && from->space != ORTH_SPACE_FILE))
         return ORTH_OK;
     snprintf(why, sizeof why, "from '%.60s' in %s memory to '%.60s' in %s memory: bytes go through the host's memory", from->name,

@@ -63,6 +63,7 @@ typedef struct {
     int64_t first_elem;      /* of the parameter's elements on this rank: a shard's begin (ZeRO) */
     int32_t first, last;     /* instructions of the first write and the last use; place.c fills these */
     int32_t alias;           /* buffer whose bytes this one takes over in place; -1 */
+    int32_t of;              /* 1 + the buffer whose value it has while that is elsewhere, and behind (offload_activations.h); 0: its own */
     int32_t prev, next;      /* neighbours in memory, without a gap: a chain lives and is placed as one; -1 */
     size_t offset;           /* in the arena of its space; place.c */
 } orth_buffer;

@@ -1,6 +1,7 @@
 /* compile.c -- the actions of a schedule (forward, backward of a micro-batch) become instructions. */
 #include "program/lower/stage.h"
 #include "program/passes/keep_packed.h"
+#include "program/passes/offload_activations.h"
 #include "program/passes/overlap.h"
 
 /* ---- actions ---- */
@@ -375,6 +376,8 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     if (spec->keep_packed && !out->failed)
         ORTH_TRY(orth_keep_packed(ctx, out));
     if (spec->comm.overlap && !out->failed)
-        return orth_overlap(ctx, out, &spec->comm);
+        ORTH_TRY(orth_overlap(ctx, out, &spec->comm));
+    if (spec->offload.activations != ORTH_TIER_NONE && spec->mode == ORTH_MODE_TRAIN && !out->failed)
+        return orth_offload_activations(ctx, out, orth_tier_space(spec->offload.activations), (size_t)spec->offload.min_bytes);
     return orth_program_done(out);
 }

@@ -54,9 +54,15 @@ typedef struct {
 
 /* Where what kernels do not read is kept: with the rest, or in another space (offload.c). */
 typedef enum { ORTH_TIER_NONE = 0, ORTH_TIER_HOST, ORTH_TIER_FILE } orth_tier;
+static inline orth_space orth_tier_space(orth_tier t)
+{
+    return t == ORTH_TIER_FILE ? ORTH_SPACE_FILE : ORTH_SPACE_HOST;
+}
 typedef struct {
     orth_tier optimizer;             /* moments, and masters beside copies */
     int64_t sub_group;               /* elements of a parameter that are updated at once, where they are elsewhere */
+    orth_tier activations;           /* while nobody reads them (passes/offload_activations.h) */
+    int64_t min_bytes;               /* smaller ones stay */
 } orth_offload;
 
 typedef struct {

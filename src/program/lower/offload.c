@@ -38,9 +38,8 @@ void orth_offload_begin(orth_builder *b)
 
 void orth_offload_put(orth_builder *b, int32_t buffer)
 {
-    static const orth_space spaces[] = {[ORTH_TIER_HOST] = ORTH_SPACE_HOST, [ORTH_TIER_FILE] = ORTH_SPACE_FILE};
     if (!b->p->failed && b->spec->offload.optimizer != ORTH_TIER_NONE)
-        b->p->buffers[buffer].space = spaces[b->spec->offload.optimizer];
+        b->p->buffers[buffer].space = orth_tier_space(b->spec->offload.optimizer);
 }
 
 static int32_t host_buffer(orth_builder *b, const char *name, orth_class cls, size_t bytes, bool staging)
