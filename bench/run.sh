@@ -58,6 +58,11 @@ for type in fp32 bf16; do
   report_part "The price of reproducible numerics on each axis, GPT-2 124M, $type" "" \
     bench/modes.sh "$build" "$([[ $quick ]] && echo 1 || echo 5)" "$type"
 done
+for type in fp32 bf16; do
+  report_part "The price of less memory: recomputation and host space beside a plain step of GPT-2 124M, $type" \
+    "recompute=full at most 1.35, selective 1.03, offload_optimizer=host 1.10" \
+    bench/memory.sh "$build" "$([[ $quick ]] && echo 1 || echo 7)" "$type"
+done
 for parts in 1 8; do
   for type in fp32 bf16; do
     for micro in $([[ $quick ]] && echo 1 || echo 1 4); do

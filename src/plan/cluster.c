@@ -53,8 +53,7 @@ static double offloaded_seconds(const orth_hardware *h, const orth_program *p, c
     const double bytes = (double)orth_operand_bytes(&n->out[0]);
     if (n->op != ORTH_OP_copy)
         return orth_instr_cost(n).bytes / (1e9 * h->node_memory_GBps);
-    const bool file = p->buffers[n->in[0].buffer].space == ORTH_SPACE_FILE || p->buffers[n->out[0].buffer].space == ORTH_SPACE_FILE;
-    return bytes / (1e9 * (file ? h->node_file_GBps : h->node_host_GBps));
+    return bytes / (1e9 * (orth_instr_moves_file(p, n) ? h->node_file_GBps : h->node_host_GBps));
 }
 
 static double seconds(void *user, const orth_program *p, int32_t instr, int k, int rank, const orth_rank_groups *groups)

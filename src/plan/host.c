@@ -37,6 +37,8 @@ static double seconds(void *user, const orth_program *p, int32_t instr, int k, i
     (void)rank;
     const pricing *x = user;
     const orth_instr *n = &p->instrs[instr];
+    if (orth_instr_moves_file(p, n))
+        return (double)orth_operand_bytes(&n->out[0]) / (1e9 * x->h->node_file_GBps);
     return x->slower * (orth_op_is_comm(n->op) ? call_seconds(x, n, instr, k, groups) : op_seconds(x, n));
 }
 

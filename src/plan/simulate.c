@@ -22,7 +22,7 @@ double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, 
     const orth_instr *n = &p->instrs[instr];
     if (!orth_op_is_comm(n->op)) {
         const orth_cost c = orth_instr_cost(n);
-        if (n->op == ORTH_OP_copy && (p->buffers[n->in[0].buffer].space == ORTH_SPACE_FILE || p->buffers[n->out[0].buffer].space == ORTH_SPACE_FILE))
+        if (orth_instr_moves_file(p, n))
             return (double)orth_operand_bytes(&n->out[0]) / r->file_bytes;
         return fmax(c.hardware_flops / r->flops, c.bytes / r->bytes);
     }

@@ -244,6 +244,12 @@ static inline bool orth_queue_moves(const orth_queue *q)
 {
     return q->kind >= ORTH_QUEUE_COPY_IN && q->kind <= ORTH_QUEUE_FILE;
 }
+/* A copy to or from a file. */
+static inline bool orth_instr_moves_file(const orth_program *p, const orth_instr *n)
+{
+    return n->op == ORTH_OP_copy && (p->buffers[n->in[0].buffer].space == ORTH_SPACE_FILE ||
+                                     p->buffers[n->out[0].buffer].space == ORTH_SPACE_FILE);
+}
 /* The elements of a parameter that an optimizer's instruction updates. */
 typedef struct {
     int64_t index, first, count;

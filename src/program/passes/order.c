@@ -26,9 +26,8 @@ typedef struct {
 /* A copy between spaces, started. */
 static orth_queue queue_of_move(const orth_program *p, const orth_instr *n)
 {
-    const orth_space from = p->buffers[n->in[0].buffer].space, to = p->buffers[n->out[0].buffer].space;
-    const bool file = from == ORTH_SPACE_FILE || to == ORTH_SPACE_FILE;
-    return (orth_queue){.kind = file ? ORTH_QUEUE_FILE : to == p->space ? ORTH_QUEUE_COPY_IN : ORTH_QUEUE_COPY_OUT};
+    const bool in = p->buffers[n->out[0].buffer].space == p->space;
+    return (orth_queue){.kind = orth_instr_moves_file(p, n) ? ORTH_QUEUE_FILE : in ? ORTH_QUEUE_COPY_IN : ORTH_QUEUE_COPY_OUT};
 }
 
 static orth_queue queue_of(const orth_program *p, const orth_instr *n)
