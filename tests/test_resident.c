@@ -26,11 +26,12 @@ static int64_t pick(uint64_t seed, uint64_t *k, const int64_t *from, int n)
 }
 #define PICK(...) pick(seed, &k, (const int64_t[]){__VA_ARGS__}, (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
 
-/* Words of a run on *num_ranks ranks: layout, recomputation, model; some are refused. */
+/* Words of a run on *num_ranks ranks: layout, recomputation, offload, model; some are refused. */
 static void draw(uint64_t seed, bool large, char *words, size_t size, int64_t *num_ranks)
 {
     static const char *const policies[] = {"none", "none", "selective", "full", "sqrt", "all", "ops memory.recompute_ops=[norm]",
                                            "keep memory.recompute_ops=[linear]"};
+    static const char *const tiers[] = {"none", "none", "host", "file"};
     uint64_t k = 0;
     const bool llama = test_rand_int(seed, k++, 0, 1);
     const int64_t hidden = large ? PICK(512, 768) : PICK(64, 128, 256), dp = PICK(1, 2, 4), tp = PICK(1, 1, 2), pp = PICK(1, 1, 2), cp = PICK(1, 1, 1, 2);
@@ -48,7 +49,9 @@ static void draw(uint64_t seed, bool large, char *words, size_t size, int64_t *n
         snprintf(rest, sizeof rest, "%s", space + 1);
         snprintf(space, size - (size_t)(space - words), "' '%s", rest);
     }
-    strncat(words, "'", size - strlen(words) - 1);
+    const size_t at = strlen(words);
+    const char *optimizer = tiers[test_rand_int(seed, k++, 0, 3)], *activations = tiers[test_rand_int(seed, k++, 0, 3)];
+    snprintf(words + at, size - at, "' memory.offload_optimizer=%s memory.offload_activations=%s memory.offload_min_bytes=1KiB", optimizer, activations);
 }
 
 /* MB for each rank above four: its program and its tables are on the heap, which plans leave out. */
