@@ -261,6 +261,7 @@ TEST(explain_shows_the_mesh_and_the_schedule)
 {
     expect("explain model.preset=gpt2-tiny data.seq_len=32 parallel.dp=2 parallel.tp=2 parallel.ranks_per_host=2 --mesh", 0,
            "mesh of 4 ranks on 2 hosts of 2");
+    expect("explain model.preset=gpt2-tiny data.seq_len=32 parallel.dp=2 parallel.tp=2 --mesh", 0, "  dp             2 ranks, as in 0 2");
     expect("explain model.preset=gpt2-tiny data.seq_len=32 parallel.dp=2 parallel.order=tp,tp --mesh", 2, "tp");
     expect("explain model.preset=gpt2-tiny data.seq_len=32 train.global_batch=4 parallel.pp=2 parallel.pipeline=gpipe "
            "--schedule", 0, "rank 1 |");

@@ -200,6 +200,14 @@ static void print_axis(orth_ctx *ctx, orth_text *out, const orth_mesh *m, const 
     orth_text_add(ctx, out, "\n");
 }
 
+/* dp is one axis, unless it is made of shards and replicas. */
+static const char *shown_name(const orth_mesh *m, int axis)
+{
+    const bool of_dp = axis == ORTH_AXIS_SHARD || axis == ORTH_AXIS_REPLICATE;
+    const bool split = m->size[ORTH_AXIS_SHARD] > 1 && m->size[ORTH_AXIS_REPLICATE] > 1;
+    return of_dp && !split ? "dp" : axis_names[axis];
+}
+
 static void print_ranks(orth_ctx *ctx, orth_text *out, const orth_mesh *m, int ranks_per_host, int max_ranks)
 {
     const int n = ORTH_MIN(m->num_ranks, max_ranks);
@@ -208,7 +216,7 @@ static void print_ranks(orth_ctx *ctx, orth_text *out, const orth_mesh *m, int r
     orth_text_add(ctx, out, "   rank  host");
     for (int i = ORTH_NUM_AXES - 1; i >= 0; i--)
         if (m->size[m->order[i]] > 1)
-            orth_text_addf(ctx, out, " %9s", axis_names[m->order[i]]);
+            orth_text_addf(ctx, out, " %9s", shown_name(m, m->order[i]));
     orth_text_add(ctx, out, "\n");
     for (int r = 0; r < n; r++) {
         orth_text_addf(ctx, out, " %6d %5d", r, orth_mesh_host(r, ranks_per_host));
@@ -230,7 +238,7 @@ void orth_mesh_print(orth_ctx *ctx, orth_text *out, const orth_mesh *m, int rank
     orth_text_add(ctx, out, ", fastest axis first:\n");
     for (int i = 0; i < ORTH_NUM_AXES; i++)
         if (m->size[m->order[i]] > 1)
-            print_axis(ctx, out, m, axis_names[m->order[i]], 1u << m->order[i], ranks_per_host);
+            print_axis(ctx, out, m, shown_name(m, m->order[i]), 1u << m->order[i], ranks_per_host);
     if (m->size[ORTH_AXIS_REPLICATE] > 1 && m->size[ORTH_AXIS_SHARD] > 1)
         print_axis(ctx, out, m, "dp", ORTH_AXES_DP, ranks_per_host);
     print_ranks(ctx, out, m, ranks_per_host, max_ranks);
