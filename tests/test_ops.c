@@ -16,7 +16,7 @@ typedef struct {
 } row;
 
 static const row rows[] = {
-#define OP(name, family, in, out, vjp, flops, sum, alias, workspace) \
+#define OP(name, family, in, out, vjp, flops, sum, alias, workspace, role) \
     [ORTH_OP_##name] = {orth_ref_##name, orth_cpu_##name, orth_workspace_##workspace, alias},
 #include "kernels/ops.def"
 #undef OP

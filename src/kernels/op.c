@@ -7,10 +7,11 @@
 static const struct {
     const char *name;
     orth_op_family family;
+    orth_op_role role;
 } rows[ORTH_NUM_OPS] = {
-#define OP(name, family, ...) [ORTH_OP_##name] = {#name, ORTH_OPS_##family},
-#define COMM(name, in, out, vjp, lower, waits, form, kind, count) [ORTH_OP_##name] = {#name, ORTH_OPS_##form},
-#define GRAPH(name, ...) [ORTH_OP_##name] = {#name, ORTH_OPS_GRAPH},
+#define OP(name, family, in, out, vjp, flops, sum, alias, workspace, role) [ORTH_OP_##name] = {#name, ORTH_OPS_##family, ORTH_ROLE_##role},
+#define COMM(name, in, out, vjp, lower, waits, form, kind, count) [ORTH_OP_##name] = {#name, ORTH_OPS_##form, ORTH_ROLE_NONE},
+#define GRAPH(name, in, out, vjp, lower, waits, role) [ORTH_OP_##name] = {#name, ORTH_OPS_GRAPH, ORTH_ROLE_##role},
 #include "kernels/ops.def"
 #undef GRAPH
 #undef COMM
@@ -30,7 +31,7 @@ static const orth_kernel_fn cpu_kernels[ORTH_NUM_OPS] = {
 };
 
 static const orth_workspace_fn workspaces[ORTH_NUM_OPS] = {
-#define OP(name, family, in, out, vjp, flops, sum, alias, workspace) [ORTH_OP_##name] = orth_workspace_##workspace,
+#define OP(name, family, in, out, vjp, flops, sum, alias, workspace, role) [ORTH_OP_##name] = orth_workspace_##workspace,
 #include "kernels/ops.def"
 #undef OP
 };
@@ -51,6 +52,11 @@ const char *orth_op_name(orth_op op)
 orth_op_family orth_op_family_of(orth_op op)
 {
     return rows[op].family;
+}
+
+orth_op_role orth_op_role_of(orth_op op)
+{
+    return rows[op].role;
 }
 
 /* Groups of attributes, in their order in orth_attr: each begins with a field of this name. */

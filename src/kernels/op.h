@@ -37,6 +37,10 @@ typedef enum {
 } orth_op_family;
 orth_op_family orth_op_family_of(orth_op op);
 
+/* The column `role` of ops.def. */
+typedef enum { ORTH_ROLE_NONE = 0, ORTH_ROLE_SCORES, ORTH_ROLE_SCORES_BWD, ORTH_ROLE_WEIGHTS } orth_op_role;
+orth_op_role orth_op_role_of(orth_op op);
+
 static inline bool orth_op_is_message(orth_op op)
 {
     return orth_op_family_of(op) == ORTH_OPS_MESSAGE;
@@ -185,7 +189,7 @@ typedef orth_status (*orth_kernel_fn)(orth_ctx *ctx, const orth_op_call *call);
 
 typedef size_t (*orth_workspace_fn)(const orth_op_call *call, int num_threads, orth_isa isa);
 
-#define OP(name, family, in, out, vjp, flops, sum, alias, workspace)      \
+#define OP(name, family, in, out, vjp, flops, sum, alias, workspace, role) \
     orth_status orth_ref_##name(orth_ctx *ctx, const orth_op_call *call); \
     orth_status orth_cpu_##name(orth_ctx *ctx, const orth_op_call *call); \
     size_t orth_workspace_##workspace(const orth_op_call *call, int num_threads, orth_isa isa);

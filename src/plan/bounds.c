@@ -88,7 +88,7 @@ static void read_times(const orth_program *p, const int64_t *clock, const orth_h
             take(t, &p->instrs[by], 1e-9 * (double)(orth_clock_begin(clock, i) - now), cp);
         now = n->queue > 0 ? orth_clock_begin(clock, i) : orth_clock_end(clock, i);
         taken *x = take(t, n, 1e-9 * (double)(now - orth_clock_begin(clock, i)), cp);
-        if (x && n->op == ORTH_OP_linear_dw)
+        if (x && orth_op_role_of(n->op) == ORTH_ROLE_WEIGHTS && orth_op_family_of(n->op) == ORTH_OPS_PRODUCT)
             x->weights += orth_device_seconds(h, n);
     }
     for (int l = 0; l < SMALL_LAYERS + 2; l++)

@@ -38,23 +38,9 @@ static double rate(const orth_hardware *h, orth_dtype dtype)
     return 1e12 * (t > 0 ? t : fp32 > 0 ? fp32 : bf16 > 0 ? bf16 : fp16);
 }
 
-static double rows_of(const orth_operand *o)
+static double product_fill(const orth_hardware *h, const orth_instr *n, double terms)
 {
-    return (double)o->dim[0];
-}
-
-static double cols_of(const orth_operand *o)
-{
-    return (double)o->dim[1];
-}
-
-/* out [m,n] = sums of k terms. */
-static double product_fill(const orth_hardware *h, const orth_instr *n)
-{
-    const double m = rows_of(&n->out[0]), cols = cols_of(&n->out[0]);
-    const double k = n->op == ORTH_OP_linear ? cols_of(&n->in[0]) : n->op == ORTH_OP_linear_dx ? rows_of(&n->in[1])
-                                                                                             : rows_of(&n->in[0]);
-    return h->device_gemm_share * orth_gemm_fill(m, cols, k, h->device_units);
+    return h->device_gemm_share * orth_gemm_fill((double)n->out[0].dim[0], (double)n->out[0].dim[1], terms, h->device_units);
 }
 
 static double attention_fill(const orth_hardware *h, const orth_instr *n)
@@ -70,7 +56,6 @@ double orth_device_seconds(const orth_hardware *h, const orth_instr *n)
     const double launch = 1e-6 * h->device_launch_us, memory = c.bytes / (1e9 * h->device_memory_GBps * h->device_memory_share);
     if (c.hardware_flops == 0)
         return launch + memory;
-    const bool product = n->op == ORTH_OP_linear || n->op == ORTH_OP_linear_dx || n->op == ORTH_OP_linear_dw;
-    const double fill = product ? product_fill(h, n) : attention_fill(h, n);
+    const double fill = c.terms > 0 ? product_fill(h, n, c.terms) : attention_fill(h, n);
     return launch + fmax(memory, c.hardware_flops / (rate(h, n->in[0].dtype) * fill));
 }

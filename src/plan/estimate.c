@@ -65,12 +65,13 @@ static double call_seconds(const pricing *x, const orth_instr *n)
 
 static bool is_attention(orth_op op)
 {
-    return op == ORTH_OP_attention || op == ORTH_OP_attention_part || op == ORTH_OP_attention_bwd || op == ORTH_OP_attention_part_bwd;
+    const orth_op_role role = orth_op_role_of(op);
+    return role == ORTH_ROLE_SCORES || role == ORTH_ROLE_SCORES_BWD;
 }
 
 static double attention_seconds(const pricing *x, const orth_instr *n)
 {
-    const bool backward = n->op == ORTH_OP_attention_bwd || n->op == ORTH_OP_attention_part_bwd;
+    const bool backward = orth_op_role_of(n->op) == ORTH_ROLE_SCORES_BWD;
     const orth_attr *a = &n->attr;
     if (x->job->fused_attention)
         return orth_device_seconds(&x->attention, n) * (backward ? 0.8 / x->software->attention_backward : 1);
@@ -116,7 +117,7 @@ static void add_node(const pricing *x, const orth_graph *g, const orth_node *n, 
     }
     const orth_cost c = orth_instr_cost(&i);
     const double s = node_seconds(x, &i);
-    const bool weights = n->op == ORTH_OP_linear_dw || n->op == ORTH_OP_bias_bwd || n->op == ORTH_OP_embed_bwd;
+    const bool weights = orth_op_role_of(n->op) == ORTH_ROLE_WEIGHTS;
     b->flops += c.model_flops;
     if (!forward)
         *(weights ? &b->weights : &b->input) += s;

@@ -36,7 +36,14 @@ orth_status orth_cpu_linear_dx_pack(orth_ctx *ctx, const orth_op_call *call)
 
 size_t orth_op_packed_bytes(orth_op op, const orth_tensor in[2], const orth_attr *attr, orth_isa isa)
 {
-    orth_gemm_desc g = op == ORTH_OP_linear ? orth_linear_weight(&in[1], attr) : orth_linear_dx_weight(&in[1], attr);
+    static orth_gemm_desc (*const weights[ORTH_NUM_OPS])(const orth_tensor *, const orth_attr *) = {
+#define OP(...)
+#define PACK(product, packs) [ORTH_OP_##product] = orth_##product##_weight,
+#include "kernels/ops.def"
+#undef PACK
+#undef OP
+    };
+    orth_gemm_desc g = weights[op](&in[1], attr);
     g.M = in[0].dim[0];
     return orth_gemm_packed_bytes(&g, isa);
 }

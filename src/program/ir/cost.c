@@ -40,17 +40,20 @@ static double block_product(const orth_attr *a)
 /* Replicas are made anew: work, but not the model's. */
 static void flops_linear(const orth_instr *i, orth_cost *c)
 {
+    c->terms = (double)i->in[0].dim[1];
     c->hardware_flops = product_flops(&i->in[0], &i->in[1], 0);
     c->model_flops = product_flops(&i->in[0], &i->in[1], i->attr.replica_rows);
 }
 
 static void flops_linear_dx(const orth_instr *i, orth_cost *c)
 {
+    c->terms = (double)i->in[1].dim[0];
     c->hardware_flops = c->model_flops = product_flops(&i->in[0], &i->in[1], i->attr.replica_rows);
 }
 
 static void flops_linear_dw(const orth_instr *i, orth_cost *c)
 {
+    c->terms = (double)i->in[0].dim[0];
     c->hardware_flops = product_flops(&i->in[0], &i->out[0], 0);
     c->model_flops = product_flops(&i->in[0], &i->out[0], i->attr.replica_rows);
 }

@@ -14,6 +14,7 @@
 typedef struct {
     double model_flops, hardware_flops;
     double bytes;      /* of all operands, each read or written once */
+    double terms;      /* matrix products: that each element of the output is the sum of; 0: no product */
 } orth_cost;
 
 orth_cost orth_instr_cost(const orth_instr *i);

@@ -11,18 +11,12 @@ static bool is_named(const orth_recompute *r, orth_op op)
     return false;
 }
 
-static bool is_attention(orth_op op)
-{
-    return op == ORTH_OP_attention || op == ORTH_OP_attention_full || op == ORTH_OP_attention_part ||
-           op == ORTH_OP_ring_attention;
-}
-
 static bool is_marked(const orth_recompute *r, int32_t layer, const orth_graph *g, int32_t node)
 {
     const orth_op op = g->nodes[node].op;
     switch (r->kind) {
     case ORTH_RECOMPUTE_NONE: return false;
-    case ORTH_RECOMPUTE_SELECTIVE: return is_attention(op);
+    case ORTH_RECOMPUTE_SELECTIVE: return orth_op_role_of(op) == ORTH_ROLE_SCORES;
     case ORTH_RECOMPUTE_OPS: return is_named(r, op);
     case ORTH_RECOMPUTE_KEEP: return !is_named(r, op);
     case ORTH_RECOMPUTE_CHOSEN: return node < ORTH_RECOMPUTE_NODES && r->chosen[layer] >> node & 1;

@@ -171,7 +171,7 @@ static void vjp_norm(walk *w, const orth_node *n)
 static orth_value activation_input(const walk *w, orth_value x, orth_act *act)
 {
     int32_t p = w->g->values[x].producer;
-    if (p < 0 || w->g->nodes[p].op != ORTH_OP_linear || w->g->nodes[p].attr.act == ORTH_ACT_NONE)
+    if (p < 0 || w->g->nodes[p].attr.act == ORTH_ACT_NONE) /* only products have one */
         return ORTH_NO_VALUE;
     *act = w->g->nodes[p].attr.act;
     return w->g->nodes[p].out[1];
