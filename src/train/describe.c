@@ -268,6 +268,26 @@ static double dp_mib(const orth_traffic *t)
     return (double)sum / 0x1p20;
 }
 
+/* Of rank 0: compiled only, since where buffers lie and what orders calls changes no byte that is sent. */
+static orth_status traffic_of_first(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, orth_partition *partition,
+                                    orth_traffic *out)
+{
+    const orth_rank_groups groups = orth_partition_groups(partition, 0);
+    orth_model_shape shape = orth_setup_shape(cfg, ORTH_MODE_TRAIN);
+    orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &partition->arena, orth_chunk, partition->schedule.num_chunks);
+    orth_compiled u = {.shared = false};
+    if (!chunks)
+        return ORTH_ERR_NOMEM;
+    orth_partition_shape(partition, 0, &shape, chunks);
+    ORTH_TRY(orth_model_blocks_build(ctx, model, &shape, &u.blocks));
+    orth_program_init(ctx, &u.program);
+    const orth_status s = orth_compile(ctx, &u.blocks.spec, &u.program);
+    if (s == ORTH_OK)
+        *out = orth_traffic_planned(&u.program, &groups, orth_groups_method(cfg));
+    orth_compiled_release(&u);
+    return s;
+}
+
 /* Traffic of rank 0 in the same layout under ZeRO 1. */
 static orth_status traffic_under_zero_1(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model,
                                         orth_traffic *out)
@@ -275,18 +295,12 @@ static orth_status traffic_under_zero_1(orth_ctx *ctx, const orth_config *cfg, c
     orth_layout layout = orth_setup_layout(cfg);
     orth_config plain = *cfg;
     orth_partition partition;
-    orth_compiled compiled;
     layout.zero = 1;
     layout.keep_whole = 0;
     /* What is made again changes nothing on dp, and recompute=auto may find nothing that fits under ZeRO 1. */
     plain.memory_recompute = ORTH_memory_recompute_none;
     ORTH_TRY(orth_partition_make(ctx, &partition, &layout, model));
-    const orth_rank_groups groups = orth_partition_groups(&partition, 0);
-    const orth_status s = build_step(ctx, &plain, model, &partition, 0, &compiled);
-    if (s == ORTH_OK) {
-        *out = orth_traffic_planned(&compiled.program, &groups, orth_groups_method(&plain));
-        orth_compiled_release(&compiled);
-    }
+    const orth_status s = traffic_of_first(ctx, &plain, model, &partition, out);
     orth_partition_release(ctx, &partition);
     return s;
 }
