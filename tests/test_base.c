@@ -1,5 +1,8 @@
 /* test_base.c -- ctx, heap, pool, files, canonical parts. */
+#include <jansson.h>
+
 #include "base/index_set.h"
+#include "base/json_out.h"
 #include "test.h"
 
 #include <fcntl.h>
@@ -172,6 +175,37 @@ TEST(a_set_of_indices_finds_its_neighbours)
     test_ctx_free(ctx);
 }
 
+/* Read back by jansson: names with quotes, control bytes and bytes that are no UTF-8 (as printf would show them). */
+TEST(json_that_is_written_piece_by_piece_reads_back)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_text text = {0};
+    orth_json_out j = {ctx, &text, false};
+    orth_json_open(&j, NULL, '{');
+    orth_json_string(&j, "a \"key\"\\", "line\none\ttab \x01 \"q\" \\");
+    orth_json_open(&j, "list", '[');
+    orth_json_string(&j, NULL, "bad \xff byte");
+    orth_json_print(&j, NULL, "%.3g", 0.25);
+    orth_json_open(&j, NULL, '{');
+    orth_json_close(&j, '}');
+    orth_json_bool(&j, NULL, true);
+    orth_json_close(&j, ']');
+    orth_json_print(&j, "n", "%d", 7);
+    orth_json_close(&j, '}');
+    json_t *read = json_loads(text.s, 0, NULL), *list;
+    assert_non_null(read);
+    assert_string_equal(json_string_value(json_object_get(read, "a \"key\"\\")), "line\none\ttab \x01 \"q\" \\");
+    list = json_object_get(read, "list");
+    assert_int_equal(json_array_size(list), 4);
+    assert_string_equal(json_string_value(json_array_get(list, 0)), "bad \\xff byte");
+    assert_true(json_real_value(json_array_get(list, 1)) == 0.25 && json_is_true(json_array_get(list, 3)));
+    assert_int_equal(json_object_size(json_array_get(list, 2)), 0);
+    assert_int_equal(json_integer_value(json_object_get(read, "n")), 7);
+    json_decref(read);
+    orth_mem_free(ctx, text.s);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +218,7 @@ int main(void)
         cmocka_unit_test(a_pipe_or_device_is_written_and_stays_one),
         cmocka_unit_test(fold_order_is_a_permutation_and_its_own_inverse_pair),
         cmocka_unit_test(qkv_parts_cover_the_rows_and_start_with_k_and_v),
+        cmocka_unit_test(json_that_is_written_piece_by_piece_reads_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,10 @@ TEST(each_space_has_its_section_in_text_and_json)
 {
     orth_ctx *ctx = test_ctx(1);
     orth_memory m = {.of = {[ORTH_SPACE_HOST] = {[ORTH_CLASS_OPTIMIZER] = 128}, [ORTH_SPACE_DEVICE] = {[ORTH_CLASS_PARAMS] = 64}}};
-    char *json = orth_memory_json(ctx, &m);
+    orth_text object = {0};
+    orth_json_out out = {ctx, &object, false};
+    orth_memory_json(&out, NULL, &m);
+    char *json = orth_text_take(ctx, &object);
     assert_string_equal(json, "{\"params\": 64, \"grads\": 0, \"optimizer\": 128, \"activations\": 0, \"comm\": 0, \"workspace\": 0, "
                         "\"total\": 192, \"spaces\": {\"host\": {\"params\": 0, \"grads\": 0, \"optimizer\": 128, \"activations\": 0, "
                         "\"comm\": 0, \"workspace\": 0, \"total\": 128}, \"device\": {\"params\": 64, \"grads\": 0, \"optimizer\": 0, "

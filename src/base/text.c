@@ -36,17 +36,23 @@ void orth_text_add(orth_ctx *ctx, orth_text *t, const char *s)
     add_bytes(ctx, t, s, strlen(s));
 }
 
-void orth_text_addf(orth_ctx *ctx, orth_text *t, const char *fmt, ...)
+void orth_text_addv(orth_ctx *ctx, orth_text *t, const char *fmt, va_list args)
 {
-    va_list args, again;
-    va_start(args, fmt);
+    va_list again;
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, fmt, args);
+    const int n = vsnprintf(NULL, 0, fmt, args);
     if (n >= 0 && reserve(ctx, t, (size_t)n)) {
         vsnprintf(t->s + t->num_bytes, (size_t)n + 1, fmt, again);
         t->num_bytes += (size_t)n;
     }
     va_end(again);
+}
+
+void orth_text_addf(orth_ctx *ctx, orth_text *t, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    orth_text_addv(ctx, t, fmt, args);
     va_end(args);
 }
 

@@ -2,6 +2,8 @@
 #ifndef ORTH_BASE_TEXT_H
 #define ORTH_BASE_TEXT_H
 
+#include <stdarg.h>
+
 #include "base/ctx.h"
 
 /* Zero-initialised: empty and ready. After a failed allocation `failed` is set, the error is in ctx
@@ -14,6 +16,7 @@ typedef struct {
 
 void orth_text_add(orth_ctx *ctx, orth_text *t, const char *s);
 void orth_text_addf(orth_ctx *ctx, orth_text *t, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void orth_text_addv(orth_ctx *ctx, orth_text *t, const char *fmt, va_list args) __attribute__((format(printf, 3, 0)));
 /* Words of `s` in lines of at most `width` columns, each line after `indent` spaces; the first one
  * goes on from column `column` of the present line. Ends with a newline. */
 void orth_text_wrap(orth_ctx *ctx, orth_text *t, const char *s, int column, int indent, int width);

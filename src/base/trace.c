@@ -5,81 +5,81 @@
 #include <string.h>
 
 #include "base/files.h"
+#include "base/json_out.h"
 
-static void begin_event(orth_ctx *ctx, orth_trace *t)
+/* An event: what all of them say first. */
+static orth_json_out begin_event(orth_ctx *ctx, orth_trace *t, const char *kind, int group)
 {
-    orth_text_add(ctx, &t->text,
-                  t->num_events++ ? ",\n" : "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n");
+    orth_json_out j = {ctx, &t->text, false};
+    orth_text_add(ctx, &t->text, t->num_events++ ? ",\n" : "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n");
+    orth_json_open(&j, NULL, '{');
+    orth_json_string(&j, "ph", kind);
+    orth_json_print(&j, "pid", "%d", group);
+    return j;
 }
 
 /* Microseconds with three digits, without passing through a double: exact at any length of a run. */
-static void add_us(orth_ctx *ctx, orth_trace *t, const char *key, int64_t ns)
+static void add_us(orth_json_out *j, const char *key, int64_t ns)
 {
     const uint64_t size = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
-    orth_text_addf(ctx, &t->text, ", \"%s\": %s%" PRIu64 ".%03d", key, ns < 0 ? "-" : "", size / 1000,
-                   (int)(size % 1000));
+    orth_json_print(j, key, "%s%" PRIu64 ".%03d", ns < 0 ? "-" : "", size / 1000, (int)(size % 1000));
 }
 
-static void add_name(orth_ctx *ctx, orth_trace *t, int group, int row, const char *event, const char *name)
+/* Something about a group or row: with a name, or an index. */
+static void add_about(orth_ctx *ctx, orth_trace *t, int group, int row, const char *event, const char *name, int index)
 {
-    begin_event(ctx, t);
-    orth_text_addf(ctx, &t->text,
-                   "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"%s\", \"args\": {\"name\": ", group,
-                   row, event);
-    orth_text_quote(ctx, &t->text, name);
-    orth_text_add(ctx, &t->text, "}}");
-}
-
-static void add_index(orth_ctx *ctx, orth_trace *t, int group, int row, const char *event, int index)
-{
-    begin_event(ctx, t);
-    orth_text_addf(ctx, &t->text,
-                   "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"%s\", \"args\": {\"sort_index\": "
-                   "%d}}",
-                   group, row, event, index);
+    orth_json_out j = begin_event(ctx, t, "M", group);
+    orth_json_print(&j, "tid", "%d", row);
+    orth_json_string(&j, "name", event);
+    orth_json_open(&j, "args", '{');
+    if (name)
+        orth_json_string(&j, "name", name);
+    else
+        orth_json_print(&j, "sort_index", "%d", index);
+    orth_json_close(&j, '}');
+    orth_json_close(&j, '}');
 }
 
 void orth_trace_group(orth_ctx *ctx, orth_trace *t, int group, const char *name)
 {
-    add_name(ctx, t, group, 0, "process_name", name);
-    add_index(ctx, t, group, 0, "process_sort_index", group);
+    add_about(ctx, t, group, 0, "process_name", name, 0);
+    add_about(ctx, t, group, 0, "process_sort_index", NULL, group);
 }
 
 void orth_trace_row(orth_ctx *ctx, orth_trace *t, int group, int row, const char *name)
 {
-    add_name(ctx, t, group, row, "thread_name", name);
-    add_index(ctx, t, group, row, "thread_sort_index", row);
+    add_about(ctx, t, group, row, "thread_name", name, 0);
+    add_about(ctx, t, group, row, "thread_sort_index", NULL, row);
 }
 
 void orth_trace_span(orth_ctx *ctx, orth_trace *t, int group, int row, const char *name, const char *category,
                      int64_t start_ns, int64_t end_ns, const char *detail)
 {
-    begin_event(ctx, t);
-    orth_text_addf(ctx, &t->text, "{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"name\": ", group, row);
-    orth_text_quote(ctx, &t->text, name);
-    orth_text_add(ctx, &t->text, ", \"cat\": ");
-    orth_text_quote(ctx, &t->text, category);
-    add_us(ctx, t, "ts", start_ns);
-    add_us(ctx, t, "dur", end_ns - start_ns);
+    orth_json_out j = begin_event(ctx, t, "X", group);
+    orth_json_print(&j, "tid", "%d", row);
+    orth_json_string(&j, "name", name);
+    orth_json_string(&j, "cat", category);
+    add_us(&j, "ts", start_ns);
+    add_us(&j, "dur", end_ns - start_ns);
     if (detail) {
-        orth_text_add(ctx, &t->text, ", \"args\": {\"detail\": ");
-        orth_text_quote(ctx, &t->text, detail);
-        orth_text_add(ctx, &t->text, "}");
+        orth_json_open(&j, "args", '{');
+        orth_json_string(&j, "detail", detail);
+        orth_json_close(&j, '}');
     }
-    orth_text_add(ctx, &t->text, "}");
+    orth_json_close(&j, '}');
 }
 
 void orth_trace_counter(orth_ctx *ctx, orth_trace *t, int group, const char *name, int64_t at_ns, int num, const char *const *series,
                         const int64_t *values)
 {
-    begin_event(ctx, t);
-    orth_text_addf(ctx, &t->text, "{\"ph\": \"C\", \"pid\": %d, \"name\": ", group);
-    orth_text_quote(ctx, &t->text, name);
-    add_us(ctx, t, "ts", at_ns);
-    orth_text_add(ctx, &t->text, ", \"args\": {");
+    orth_json_out j = begin_event(ctx, t, "C", group);
+    orth_json_string(&j, "name", name);
+    add_us(&j, "ts", at_ns);
+    orth_json_open(&j, "args", '{');
     for (int i = 0; i < num; i++)
-        orth_text_addf(ctx, &t->text, "%s\"%s\": %" PRId64, i ? ", " : "", series[i], values[i]);
-    orth_text_add(ctx, &t->text, "}}");
+        orth_json_print(&j, series[i], "%" PRId64, values[i]);
+    orth_json_close(&j, '}');
+    orth_json_close(&j, '}');
 }
 
 char *orth_trace_take(orth_ctx *ctx, orth_trace *t)

@@ -7,29 +7,27 @@ const char *orth_outside_name(orth_outside_kind k)
     return names[k];
 }
 
-char *orth_outside_json(orth_ctx *ctx, const orth_outside *o)
+void orth_outside_json(orth_json_out *j, const char *key, const orth_outside *o)
 {
-    orth_text text = {0};
+    orth_json_open(j, key, '{');
     for (int k = 0; k < ORTH_NUM_OUTSIDE; k++)
-        orth_text_addf(ctx, &text, "%s\"%s\": %zu", k ? ", " : "{", orth_outside_name((orth_outside_kind)k), o->of[k]);
-    orth_text_add(ctx, &text, "}");
-    return orth_text_take(ctx, &text);
+        orth_json_print(j, orth_outside_name((orth_outside_kind)k), "%zu", o->of[k]);
+    orth_json_close(j, '}');
 }
 
-char *orth_arenas_json(orth_ctx *ctx, const orth_arena_use a[ORTH_NUM_SPACES])
+void orth_arenas_json(orth_json_out *j, const char *key, const orth_arena_use a[ORTH_NUM_SPACES])
 {
-    orth_text text = {0};
-    const char *sep = "";
-    orth_text_add(ctx, &text, "{");
+    orth_json_open(j, key, '{');
     for (int s = 0; s < ORTH_NUM_SPACES; s++) {
         if (a[s].reserved == 0)
             continue;
-        orth_text_addf(ctx, &text, "%s\"%s\": {\"between_steps\": %zu, \"peak\": %zu, \"reserved\": %zu}", sep,
-                       orth_space_name((orth_space)s), a[s].between_steps, a[s].peak, a[s].reserved);
-        sep = ", ";
+        orth_json_open(j, orth_space_name((orth_space)s), '{');
+        orth_json_print(j, "between_steps", "%zu", a[s].between_steps);
+        orth_json_print(j, "peak", "%zu", a[s].peak);
+        orth_json_print(j, "reserved", "%zu", a[s].reserved);
+        orth_json_close(j, '}');
     }
-    orth_text_add(ctx, &text, "}");
-    return orth_text_take(ctx, &text);
+    orth_json_close(j, '}');
 }
 
 size_t orth_memory_of_class(const orth_memory *m, orth_class c)
@@ -49,36 +47,33 @@ size_t orth_memory_of_space(const orth_memory *m, orth_space s)
 }
 
 /* "params": ..., "total": ... */
-static void add_classes(orth_ctx *ctx, orth_text *out, const size_t bytes[ORTH_NUM_CLASSES])
+static void add_classes(orth_json_out *j, const size_t bytes[ORTH_NUM_CLASSES])
 {
     size_t total = 0;
     for (int c = 0; c < ORTH_NUM_CLASSES; c++) {
-        orth_text_addf(ctx, out, "\"%s\": %zu, ", orth_class_name((orth_class)c), bytes[c]);
+        orth_json_print(j, orth_class_name((orth_class)c), "%zu", bytes[c]);
         total += bytes[c];
     }
-    orth_text_addf(ctx, out, "\"total\": %zu", total);
+    orth_json_print(j, "total", "%zu", total);
 }
 
-char *orth_memory_json(orth_ctx *ctx, const orth_memory *m)
+void orth_memory_json(orth_json_out *j, const char *key, const orth_memory *m)
 {
     size_t sums[ORTH_NUM_CLASSES];
-    const char *sep = "";
-    orth_text text = {0};
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
         sums[c] = orth_memory_of_class(m, (orth_class)c);
-    orth_text_add(ctx, &text, "{");
-    add_classes(ctx, &text, sums);
-    orth_text_add(ctx, &text, ", \"spaces\": {");
+    orth_json_open(j, key, '{');
+    add_classes(j, sums);
+    orth_json_open(j, "spaces", '{');
     for (int s = 0; s < ORTH_NUM_SPACES; s++) {
         if (orth_memory_of_space(m, (orth_space)s) == 0)
             continue;
-        orth_text_addf(ctx, &text, "%s\"%s\": {", sep, orth_space_name((orth_space)s));
-        add_classes(ctx, &text, m->of[s]);
-        orth_text_add(ctx, &text, "}");
-        sep = ", ";
+        orth_json_open(j, orth_space_name((orth_space)s), '{');
+        add_classes(j, m->of[s]);
+        orth_json_close(j, '}');
     }
-    orth_text_add(ctx, &text, "}}");
-    return orth_text_take(ctx, &text);
+    orth_json_close(j, '}');
+    orth_json_close(j, '}');
 }
 
 void orth_memory_add_rows(orth_ctx *ctx, orth_text *out, const orth_memory *m, const char *whose)

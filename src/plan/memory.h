@@ -3,7 +3,7 @@
 #ifndef ORTH_PLAN_MEMORY_H
 #define ORTH_PLAN_MEMORY_H
 
-#include "base/text.h"
+#include "base/json_out.h"
 #include "program/ir/program.h"
 
 /* Bytes of each class in each space. */
@@ -22,8 +22,8 @@ typedef struct {
     size_t of[ORTH_NUM_OUTSIDE];
 } orth_outside;
 const char *orth_outside_name(orth_outside_kind k);
-/* {"comm_scratch": ..., ...}. Heap memory; NULL with the error recorded. */
-char *orth_outside_json(orth_ctx *ctx, const orth_outside *o);
+/* {"comm_scratch": ..., ...} */
+void orth_outside_json(orth_json_out *j, const char *key, const orth_outside *o);
 
 /* An arena over the step. */
 typedef struct {
@@ -31,15 +31,14 @@ typedef struct {
     size_t peak;             /* live when most is */
     size_t reserved;         /* mapped: with gaps between buffers, and room for an evaluation */
 } orth_arena_use;
-/* {"host": {"between_steps": ..., ...}} of the spaces that have bytes. Heap memory; NULL with the error recorded. */
-char *orth_arenas_json(orth_ctx *ctx, const orth_arena_use a[ORTH_NUM_SPACES]);
+/* {"host": {"between_steps": ..., ...}} of the spaces that have bytes. */
+void orth_arenas_json(orth_json_out *j, const char *key, const orth_arena_use a[ORTH_NUM_SPACES]);
 
 size_t orth_memory_of_class(const orth_memory *m, orth_class c);
 size_t orth_memory_of_space(const orth_memory *m, orth_space s);
 
-/* {"params": ..., "total": ..., "spaces": {"host": {"params": ..., "total": ...}}}: sums over spaces, then each space that has bytes.
- * Heap memory; NULL with the error recorded. */
-char *orth_memory_json(orth_ctx *ctx, const orth_memory *m);
+/* {"params": ..., "total": ..., "spaces": {"host": {"params": ..., "total": ...}}}: sums over spaces, then each space that has bytes. */
+void orth_memory_json(orth_json_out *j, const char *key, const orth_memory *m);
 
 /* Rows for people: a section for each space that has bytes, headed "memory of WHOSE" and, where there are several, the space. */
 void orth_memory_add_rows(orth_ctx *ctx, orth_text *out, const orth_memory *m, const char *whose);

@@ -1,7 +1,7 @@
 /* pareto.c -- see pareto.h. */
 #include "plan/pareto.h"
 
-#include "base/text.h"
+#include "base/json_out.h"
 #include "plan/recompute_auto.h"
 
 typedef struct {
@@ -104,15 +104,22 @@ char *orth_pareto_text(orth_ctx *ctx, const orth_pareto *p)
 char *orth_pareto_json(orth_ctx *ctx, const orth_pareto *p)
 {
     orth_text t = {0};
-    orth_text_add(ctx, &t, "{\"pareto\": [");
+    orth_json_out j = {ctx, &t, false};
+    orth_json_open(&j, NULL, '{');
+    orth_json_open(&j, "pareto", '[');
     for (int i = 0; i < p->num; i++) {
         const orth_pareto_row *r = &p->rows[i];
-        orth_text_addf(ctx, &t, "%s{\"rank_bytes\": %zu, \"total_bytes\": %zu, \"hardware_flops\": %.0f, \"added_flops\": %.0f, "
-                       "\"step_s\": %.9g, \"recomputed\": ", i ? ", " : "", r->worst_bytes, r->total_bytes, r->flops,
-                       r->added_flops, r->step_s);
-        orth_text_quote(ctx, &t, r->recomputed);
-        orth_text_add(ctx, &t, "}");
+        orth_json_open(&j, NULL, '{');
+        orth_json_print(&j, "rank_bytes", "%zu", r->worst_bytes);
+        orth_json_print(&j, "total_bytes", "%zu", r->total_bytes);
+        orth_json_print(&j, "hardware_flops", "%.0f", r->flops);
+        orth_json_print(&j, "added_flops", "%.0f", r->added_flops);
+        orth_json_print(&j, "step_s", "%.9g", r->step_s);
+        orth_json_string(&j, "recomputed", r->recomputed);
+        orth_json_close(&j, '}');
     }
-    orth_text_add(ctx, &t, "]}\n");
+    orth_json_close(&j, ']');
+    orth_json_close(&j, '}');
+    orth_text_add(ctx, &t, "\n");
     return orth_text_take(ctx, &t);
 }

@@ -117,62 +117,63 @@ void orth_peak_add_text(orth_ctx *ctx, orth_text *out, const orth_program *p, in
 
 /* ---- JSON ---- */
 
-static void add_buffer_json(orth_ctx *ctx, orth_text *out, const peak *x, const orth_live_buffer *b)
+static void add_place_json(orth_json_out *j, const orth_instr *n)
+{
+    orth_json_string(j, "op", orth_op_name(n->op));
+    orth_json_string(j, "phase", phase_name(n->phase));
+    orth_json_print(j, "layer", "%d", (int)n->layer);
+    orth_json_print(j, "micro_batch", "%d", (int)n->micro_batch);
+}
+
+static void add_buffer_json(orth_json_out *j, const peak *x, const orth_live_buffer *b)
 {
     const orth_buffer *buf = &x->p->buffers[b->buffer];
-    orth_text_add(ctx, out, "{\"name\": ");
-    orth_text_quote(ctx, out, buf->name);
-    orth_text_addf(ctx, out, ", \"class\": \"%s\", \"bytes\": %zu", orth_class_name(buf->cls), b->bytes);
-    if (b->made_by >= 0) {
-        const orth_instr *n = &x->p->instrs[b->made_by];
-        orth_text_addf(ctx, out, ", \"op\": \"%s\", \"phase\": \"%s\", \"layer\": %d, \"micro_batch\": %d", orth_op_name(n->op),
-                       phase_name(n->phase), (int)n->layer, (int)n->micro_batch);
-    }
-    orth_text_add(ctx, out, "}");
+    orth_json_open(j, NULL, '{');
+    orth_json_string(j, "name", buf->name);
+    orth_json_string(j, "class", orth_class_name(buf->cls));
+    orth_json_print(j, "bytes", "%zu", b->bytes);
+    if (b->made_by >= 0)
+        add_place_json(j, &x->p->instrs[b->made_by]);
+    orth_json_close(j, '}');
 }
 
-static void add_sums_json(orth_ctx *ctx, orth_text *out, const peak *x)
+static void add_sums_json(orth_json_out *j, const peak *x)
 {
-    const char *sep = "";
-    orth_text_add(ctx, out, ", \"activations_by_op\": {");
-    for (int k = 0; k < ORTH_NUM_OPS; k++) {
-        if (x->by_op[k] == 0)
-            continue;
-        orth_text_addf(ctx, out, "%s\"%s\": %zu", sep, orth_op_name((orth_op)k), x->by_op[k]);
-        sep = ", ";
-    }
-    orth_text_add(ctx, out, "}, \"activations_by_layer\": {");
-    sep = "";
+    orth_json_open(j, "activations_by_op", '{');
+    for (int k = 0; k < ORTH_NUM_OPS; k++)
+        if (x->by_op[k] > 0)
+            orth_json_print(j, orth_op_name((orth_op)k), "%zu", x->by_op[k]);
+    orth_json_close(j, '}');
+    orth_json_open(j, "activations_by_layer", '{');
     for (int32_t k = 0; k <= x->num_layers; k++) {
-        if (x->by_layer[k] == 0)
-            continue;
-        orth_text_addf(ctx, out, "%s\"%d\": %zu", sep, (int)k - 1, x->by_layer[k]);
-        sep = ", ";
+        char layer[16];
+        snprintf(layer, sizeof layer, "%d", (int)k - 1);
+        if (x->by_layer[k] > 0)
+            orth_json_print(j, layer, "%zu", x->by_layer[k]);
     }
-    orth_text_add(ctx, out, "}");
+    orth_json_close(j, '}');
 }
 
-void orth_peak_add_json(orth_ctx *ctx, orth_text *out, const orth_program *p, int rank, int rows)
+void orth_peak_add_json(orth_json_out *j, const orth_program *p, int rank, int rows)
 {
-    const char *sep = "";
     for (int s = 0; s < ORTH_NUM_SPACES; s++) {
         peak x = {.live = NULL};
         if (p->space_bytes[s] == 0)
             continue;
-        out->failed = out->failed || find(ctx, p, (orth_space)s, &x) != ORTH_OK;
-        const orth_instr *n = &p->instrs[p->peak_instr[s]];
-        orth_text_addf(ctx, out, "%s{\"rank\": %d, \"space\": \"%s\", \"instr\": %d, \"op\": \"%s\", \"phase\": \"%s\", \"layer\": %d, "
-                       "\"micro_batch\": %d, \"bytes\": %zu, \"buffers\": [", sep, rank, orth_space_name((orth_space)s),
-                       (int)p->peak_instr[s], orth_op_name(n->op), phase_name(n->phase), (int)n->layer, (int)n->micro_batch, x.bytes);
-        for (int32_t i = 0; i < ORTH_MIN(x.num, rows); i++) {
-            orth_text_add(ctx, out, i ? ", " : "");
-            add_buffer_json(ctx, out, &x, &x.live[i]);
-        }
-        orth_text_add(ctx, out, "]");
-        if (!out->failed)
-            add_sums_json(ctx, out, &x);
-        orth_text_add(ctx, out, "}");
-        sep = ", ";
-        release(ctx, &x);
+        j->text->failed = j->text->failed || find(j->ctx, p, (orth_space)s, &x) != ORTH_OK;
+        orth_json_open(j, NULL, '{');
+        orth_json_print(j, "rank", "%d", rank);
+        orth_json_string(j, "space", orth_space_name((orth_space)s));
+        orth_json_print(j, "instr", "%d", (int)p->peak_instr[s]);
+        add_place_json(j, &p->instrs[p->peak_instr[s]]);
+        orth_json_print(j, "bytes", "%zu", x.bytes);
+        orth_json_open(j, "buffers", '[');
+        for (int32_t i = 0; i < ORTH_MIN(x.num, rows); i++)
+            add_buffer_json(j, &x, &x.live[i]);
+        orth_json_close(j, ']');
+        if (!j->text->failed)
+            add_sums_json(j, &x);
+        orth_json_close(j, '}');
+        release(j->ctx, &x);
     }
 }

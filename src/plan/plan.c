@@ -126,73 +126,105 @@ void orth_plan_price_total(orth_plan *total, const orth_plan *ranks, int num_ran
     }
 }
 
-#define TIME_JSON_MAX 224
-
-/* ", "time": {...}"; nothing if it was not priced. */
-static void time_json(const orth_rank_time *t, char out[TIME_JSON_MAX])
+/* Nothing if it was not priced. */
+static void add_time(orth_json_out *j, const orth_rank_time *t)
 {
-    out[0] = '\0';
-    char copies[48] = "";
+    if (t->step_s <= 0)
+        return;
+    orth_json_open(j, "time", '{');
+    orth_json_print(j, "step_s", "%.9g", t->step_s);
+    orth_json_print(j, "compute_s", "%.9g", t->compute_s);
+    orth_json_print(j, "exposed_comm_s", "%.9g", t->comm_s);
     if (t->move_s > 0)
-        snprintf(copies, sizeof copies, "\"exposed_copies_s\": %.9g, ", t->move_s);
-    if (t->step_s > 0)
-        snprintf(out, TIME_JSON_MAX, ", \"time\": {\"step_s\": %.9g, \"compute_s\": %.9g, \"exposed_comm_s\": %.9g, %s"
-                 "\"bubble_fraction\": %.9g}", t->step_s, t->compute_s, t->comm_s, copies, t->wait_s / t->step_s);
+        orth_json_print(j, "exposed_copies_s", "%.9g", t->move_s);
+    orth_json_print(j, "bubble_fraction", "%.9g", t->wait_s / t->step_s);
+    orth_json_close(j, '}');
 }
 
-/* "{...}, {...}": an object per rank. */
-static void add_ranks(orth_ctx *ctx, orth_text *out, const orth_plan *plans, int num_ranks)
+static void add_traffic(orth_json_out *j, const orth_traffic *t)
 {
-    for (int k = 0; k < num_ranks && !out->failed; k++) {
-        char comm[ORTH_TRAFFIC_JSON_MAX], sent[ORTH_TRAFFIC_JSON_MAX], time[TIME_JSON_MAX];
-        char *memory = orth_memory_json(ctx, &plans[k].memory), *outside = orth_outside_json(ctx, &plans[k].outside);
-        char *arenas = orth_arenas_json(ctx, plans[k].arenas);
-        orth_traffic_json(&plans[k].traffic, true, comm);
-        orth_traffic_json(&plans[k].traffic, false, sent);
-        time_json(&plans[k].time, time);
-        orth_text_addf(ctx, out, "%s{\"rank\": %d, \"coords\": {%s}, \"memory\": %s, \"arenas\": %s, \"outside\": %s, \"comm\": %s, \"comm_sent\": %s, \"flops\": {\"model\": %.0f, "
-                       "\"hardware\": %.0f}%s}", k ? ", " : "", k, plans[k].coords, memory ? memory : "",
-                       arenas ? arenas : "", outside ? outside : "", comm, sent,
-                       plans[k].cost.model_flops, plans[k].cost.hardware_flops, time);
-        out->failed = out->failed || !memory || !outside || !arenas;
-        orth_mem_free(ctx, memory);
-        orth_mem_free(ctx, outside);
-        orth_mem_free(ctx, arenas);
-    }
+    char text[ORTH_TRAFFIC_JSON_MAX];
+    orth_traffic_json(t, true, text);
+    orth_json_print(j, "comm", "%s", text);
+    orth_traffic_json(t, false, text);
+    orth_json_print(j, "comm_sent", "%s", text);
+}
+
+static void add_rank(orth_json_out *j, int rank, const orth_plan *p)
+{
+    orth_json_open(j, NULL, '{');
+    orth_json_print(j, "rank", "%d", rank);
+    orth_json_print(j, "coords", "{\"dp\": %d, \"tp\": %d, \"pp\": %d, \"cp\": %d}", p->coords.dp, p->coords.tp, p->coords.pp, p->coords.cp);
+    orth_memory_json(j, "memory", &p->memory);
+    orth_arenas_json(j, "arenas", p->arenas);
+    orth_outside_json(j, "outside", &p->outside);
+    add_traffic(j, &p->traffic);
+    orth_json_print(j, "flops", "{\"model\": %.0f, \"hardware\": %.0f}", p->cost.model_flops, p->cost.hardware_flops);
+    add_time(j, &p->time);
+    orth_json_close(j, '}');
+}
+
+static void add_speed(orth_json_out *j, const orth_plan *p)
+{
+    const double s = p->time.step_s;
+    if (s <= 0)
+        return;
+    orth_json_print(j, "mfu", "%.6g", p->cost.model_flops / s / p->peak_flops);
+    orth_json_print(j, "hfu", "%.6g", p->cost.hardware_flops / s / p->peak_flops);
+    orth_json_print(j, "tokens_per_s", "%.9g", (double)p->tokens / s);
+}
+
+static void add_fit(orth_json_out *j, const orth_plan *p)
+{
+    char why[256];
+    reasons(p, why, sizeof why);
+    orth_json_print(j, "memory_lower_bound", "%zu", p->lower_bound_bytes);
+    orth_json_print(j, "memory_limit", "%zu", p->limit_bytes);
+    orth_json_bool(j, "fits", p->fits);
+    orth_json_open(j, "reasons", '[');
+    if (why[0])
+        orth_json_string(j, NULL, why);
+    orth_json_close(j, ']');
+}
+
+static void add_cost(orth_json_out *j, const orth_plan *p)
+{
+    if (!p->worst_bytes)
+        return;
+    orth_json_open(j, "cost", '{');
+    orth_json_print(j, "days", "%.9g", p->days);
+    orth_json_print(j, "on_demand_usd", "%.9g", p->on_demand_usd);
+    orth_json_print(j, "spot_usd", "%.9g", p->spot_usd);
+    orth_json_print(j, "goodput", "%.9g", p->goodput);
+    orth_json_close(j, '}');
 }
 
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *p)
 {
-    char why[256], time[TIME_JSON_MAX], rates[160] = "", cost[160] = "", comm[ORTH_TRAFFIC_JSON_MAX], sent[ORTH_TRAFFIC_JSON_MAX];
-    const double s = p->time.step_s;
-    reasons(p, why, sizeof why);
-    time_json(&p->time, time);
-    orth_traffic_json(&p->traffic, true, comm);
-    orth_traffic_json(&p->traffic, false, sent);
-    if (s > 0)
-        snprintf(rates, sizeof rates, ", \"mfu\": %.6g, \"hfu\": %.6g, \"tokens_per_s\": %.9g",
-                 p->cost.model_flops / s / p->peak_flops, p->cost.hardware_flops / s / p->peak_flops, (double)p->tokens / s);
     orth_text text = {0};
-    if (p->worst_bytes)
-        snprintf(cost, sizeof cost, ", \"cost\": {\"days\": %.9g, \"on_demand_usd\": %.9g, \"spot_usd\": %.9g, \"goodput\": %.9g}", p->days,
-                 p->on_demand_usd, p->spot_usd, p->goodput);
-    orth_text_add(ctx, &text, "{\"ranks\": [");
-    add_ranks(ctx, &text, plans, num_ranks);
-    orth_text_add(ctx, &text, "]");
-    if (p->recomputed) {
-        orth_text_add(ctx, &text, ", \"recomputed\": ");
-        orth_text_quote(ctx, &text, p->recomputed);
+    orth_json_out j = {ctx, &text, false};
+    orth_json_open(&j, NULL, '{');
+    orth_json_open(&j, "ranks", '[');
+    for (int k = 0; k < num_ranks && !text.failed; k++)
+        add_rank(&j, k, &plans[k]);
+    orth_json_close(&j, ']');
+    if (p->recomputed)
+        orth_json_string(&j, "recomputed", p->recomputed);
+    add_traffic(&j, &p->traffic);
+    add_time(&j, &p->time);
+    add_speed(&j, p);
+    orth_json_print(&j, "tokens", "%" PRId64, p->tokens);
+    orth_json_print(&j, "parameters", "%" PRId64, p->num_elems);
+    add_fit(&j, p);
+    add_cost(&j, p);
+    if (orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0) {
+        orth_json_print(&j, "device", "{\"bytes\": %zu, \"limit\": %zu}", p->device_bytes, p->device_limit_bytes);
+        orth_json_print(&j, "file", "{\"bytes\": %zu, \"limit\": %zu}", p->file_bytes, p->file_limit_bytes);
     }
-    orth_text_addf(ctx, &text, ", \"comm\": %s, \"comm_sent\": %s%s%s, \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
-                   ", \"memory_lower_bound\": %zu, \"memory_limit\": %zu, \"fits\": %s, \"reasons\": [%s%s%s]%s",
-                   comm, sent, time, rates, p->tokens, p->num_elems, p->lower_bound_bytes, p->limit_bytes, p->fits ? "true" : "false",
-                   why[0] ? "\"" : "", why, why[0] ? "\"" : "", cost);
-    if (orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0)
-        orth_text_addf(ctx, &text, ", \"device\": {\"bytes\": %zu, \"limit\": %zu}, \"file\": {\"bytes\": %zu, \"limit\": %zu}", p->device_bytes,
-                       p->device_limit_bytes, p->file_bytes, p->file_limit_bytes);
     if (p->peaks)
-        orth_text_addf(ctx, &text, ", \"live_at_peak\": [%s]", p->peaks);
-    orth_text_add(ctx, &text, "}\n");
+        orth_json_print(&j, "live_at_peak", "%s", p->peaks);
+    orth_json_close(&j, '}');
+    orth_text_add(ctx, &text, "\n");
     return orth_text_take(ctx, &text);
 }
 

@@ -12,6 +12,10 @@
 #include "program/ir/cost.h"
 
 typedef struct {
+    int dp, tp, pp, cp;
+} orth_plan_coords;
+
+typedef struct {
     orth_memory memory;        /* arenas, and on rank 0 what saves checkpoints */
     orth_arena_use arenas[ORTH_NUM_SPACES]; /* of one rank, not of totals */
     orth_outside outside;      /* what the rank has besides, which `total_bytes` and `fits` leave out */
@@ -34,8 +38,8 @@ typedef struct {
     const char *times_of;      /* the machine whose measured times they are; NULL: measured peaks */
     double days, on_demand_usd, spot_usd; /* of the whole run on a described cluster; of totals; 0: not known */
     double goodput;            /* share of that time that makes progress; 0: not known */
-    const char *peaks;         /* of totals, inside of a JSON array: what is live at the peak of ranks (plan/peak.h); NULL: not looked for */
-    char coords[96];           /* inside of a JSON object: place of the rank in the mesh */
+    const char *peaks;         /* of totals, a JSON array: what is live at the peak of ranks (plan/peak.h); NULL: not looked for */
+    orth_plan_coords coords;   /* place of the rank in the mesh */
 } orth_plan;
 
 /* Of a placed program. */

@@ -6,11 +6,10 @@
 
 /* ---- memory, FLOPs, traffic ---- */
 
-static void describe_place(const orth_mesh *m, int rank, orth_plan *plan)
+static orth_plan_coords coords_of(const orth_mesh *m, int rank)
 {
-    snprintf(plan->coords, sizeof plan->coords, "\"dp\": %d, \"tp\": %d, \"pp\": %d, \"cp\": %d",
-             orth_mesh_group_pos(m, rank, ORTH_AXES_DP), orth_mesh_coord(m, rank, ORTH_AXIS_TP),
-             orth_mesh_coord(m, rank, ORTH_AXIS_PP), orth_mesh_coord(m, rank, ORTH_AXIS_CP));
+    return (orth_plan_coords){orth_mesh_group_pos(m, rank, ORTH_AXES_DP), orth_mesh_coord(m, rank, ORTH_AXIS_TP),
+                              orth_mesh_coord(m, rank, ORTH_AXIS_PP), orth_mesh_coord(m, rank, ORTH_AXIS_CP)};
 }
 
 /* What is counted once for all ranks of a class. */
@@ -39,7 +38,7 @@ static orth_status plan_all(orth_ctx *ctx, orth_run_plan *p, orth_comm_method me
                       : of < r   ? orth_plan_of_views(&p->ranks[of], &classes[of].own, program)
                                  : orth_plan_of(program, orth_model_num_elems(p->programs.spec.model), 0);
         p->ranks[r].traffic = orth_traffic_of_calls(&classes[of].calls, program, &groups, method);
-        describe_place(&p->partition.mesh, r, &p->ranks[r]);
+        p->ranks[r].coords = coords_of(&p->partition.mesh, r);
     }
     return ORTH_OK;
 }
@@ -79,39 +78,52 @@ orth_status orth_run_plan_make(orth_ctx *ctx, orth_run_plan *p, const orth_layou
 #define PEAK_ROWS_JSON 32
 #define PEAK_ROWS_TEXT 16
 
-typedef void (*add_peak_fn)(orth_ctx *ctx, orth_text *out, const orth_program *p, int rank, int rows);
+/* Rank 0 and, if that is another, the rank that needs the most. Returns how many. */
+static int peak_ranks(const orth_run_plan *p, int ranks[2])
+{
+    ranks[0] = ranks[1] = 0;
+    for (int r = 1; r < p->num_ranks; r++)
+        ranks[1] = p->ranks[r].total_bytes > p->ranks[ranks[1]].total_bytes ? r : ranks[1];
+    return ranks[1] > 0 ? 2 : 1;
+}
 
-static orth_status add_peaks(orth_ctx *ctx, orth_run_plan *p, add_peak_fn add, int rows, const char *sep, char **out)
+/* In words, or as JSON: an array. */
+static orth_status write_peaks(orth_ctx *ctx, orth_run_plan *p, bool json, char **out)
 {
     orth_text text = {0};
-    int worst = 0;
-    for (int r = 1; r < p->num_ranks; r++)
-        worst = p->ranks[r].total_bytes > p->ranks[worst].total_bytes ? r : worst;
-    for (int i = 0; i < (worst > 0 ? 2 : 1); i++) {
-        const int rank = i ? worst : 0;
+    orth_json_out j = {ctx, &text, false};
+    int ranks[2];
+    orth_status s = ORTH_OK;
+    if (json)
+        orth_json_open(&j, NULL, '[');
+    for (int i = 0, n = peak_ranks(p, ranks); i < n && s == ORTH_OK; i++) {
         const orth_compiled *compiled;
-        const orth_status s = orth_programs_of(ctx, &p->programs, rank, &compiled);
-        if (s != ORTH_OK) {
-            orth_mem_free(ctx, text.s);
-            return s;
-        }
-        orth_text_add(ctx, &text, i ? sep : "");
-        add(ctx, &text, &compiled->program, rank, rows);
+        s = orth_programs_of(ctx, &p->programs, ranks[i], &compiled);
+        if (s == ORTH_OK && json)
+            orth_peak_add_json(&j, &compiled->program, ranks[i], PEAK_ROWS_JSON);
+        else if (s == ORTH_OK)
+            orth_peak_add_text(ctx, &text, &compiled->program, ranks[i], PEAK_ROWS_TEXT);
     }
-    *out = orth_text_take(ctx, &text);
-    return *out ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (json)
+        orth_json_close(&j, ']');
+    char *taken = orth_text_take(ctx, &text);
+    if (s == ORTH_OK && taken)
+        *out = taken;
+    else
+        orth_mem_free(ctx, taken);
+    return s == ORTH_OK && !taken ? ORTH_ERR_NOMEM : s;
 }
 
 orth_status orth_run_plan_find_peaks(orth_ctx *ctx, orth_run_plan *p)
 {
-    ORTH_TRY(add_peaks(ctx, p, orth_peak_add_json, PEAK_ROWS_JSON, ", ", &p->peaks));
+    ORTH_TRY(write_peaks(ctx, p, true, &p->peaks));
     p->total.peaks = p->peaks;
     return ORTH_OK;
 }
 
 orth_status orth_run_plan_peaks_text(orth_ctx *ctx, orth_run_plan *p, char **out)
 {
-    return add_peaks(ctx, p, orth_peak_add_text, PEAK_ROWS_TEXT, "", out);
+    return write_peaks(ctx, p, false, out);
 }
 
 void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p)

@@ -7,7 +7,7 @@
 
 #include <inttypes.h>
 
-#include "base/text.h"
+#include "base/json_out.h"
 
 #define MAX_TRIES 64
 
@@ -211,26 +211,32 @@ static char *as_text(orth_ctx *ctx, const search *x)
 static char *as_json(orth_ctx *ctx, const search *x)
 {
     orth_text t = {0};
+    orth_json_out j = {ctx, &t, false};
     const trial *best = largest(x);
-    orth_text_addf(ctx, &t, "{\"key\": \"%s\", \"largest\": ", x->key);
+    orth_json_open(&j, NULL, '{');
+    orth_json_string(&j, "key", x->key);
     if (best)
-        orth_text_addf(ctx, &t, "%" PRId64, best->value);
+        orth_json_print(&j, "largest", "%" PRId64, best->value);
     else
-        orth_text_add(ctx, &t, "null");
-    orth_text_add(ctx, &t, ", \"tried\": [");
+        orth_json_print(&j, "largest", "null");
+    orth_json_open(&j, "tried", '[');
     for (int i = 0; i < x->num_tries; i++) {
         const orth_price *p = &x->tries[i].price;
-        orth_text_addf(ctx, &t, "%s{\"value\": %" PRId64, i ? ", " : "", x->tries[i].value);
+        orth_json_open(&j, NULL, '{');
+        orth_json_print(&j, "value", "%" PRId64, x->tries[i].value);
         if (p->refused) {
-            orth_text_add(ctx, &t, ", \"refused\": ");
-            orth_text_quote(ctx, &t, p->why);
+            orth_json_string(&j, "refused", p->why);
         } else {
-            orth_text_addf(ctx, &t, ", \"bytes\": %zu, \"fits\": %s, \"step_s\": %.9g, \"tokens_per_s\": %.9g", bytes_of(x, p),
-                           x->tries[i].fits ? "true" : "false", p->step_s, p->tokens_per_s);
+            orth_json_print(&j, "bytes", "%zu", bytes_of(x, p));
+            orth_json_bool(&j, "fits", x->tries[i].fits);
+            orth_json_print(&j, "step_s", "%.9g", p->step_s);
+            orth_json_print(&j, "tokens_per_s", "%.9g", p->tokens_per_s);
         }
-        orth_text_add(ctx, &t, "}");
+        orth_json_close(&j, '}');
     }
-    orth_text_add(ctx, &t, "]}\n");
+    orth_json_close(&j, ']');
+    orth_json_close(&j, '}');
+    orth_text_add(ctx, &t, "\n");
     return orth_text_take(ctx, &t);
 }
 

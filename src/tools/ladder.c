@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "base/text.h"
+#include "base/json_out.h"
 
 #define AUTO "memory.recompute=auto"
 #define MOST_INSTRS_FOR_AUTO 20000 /* hundreds of plans of a longer program take minutes */
@@ -296,24 +296,35 @@ char *orth_ladder_text(orth_ctx *ctx, const orth_ladder *l)
     return orth_text_take(ctx, &t);
 }
 
-static void add_json(orth_ctx *ctx, orth_text *t, const char *key, const orth_rung *r, int n)
+static void add_json(orth_json_out *j, const char *key, const orth_rung *r, int n)
 {
-    orth_text_addf(ctx, t, ", \"%s\": [", key);
-    for (int i = 0; i < n; i++)
-        orth_text_addf(ctx, t, "%s{\"change\": \"%s\", \"bytes\": %zu, \"saved_bytes\": %" PRId64 ", \"step_s\": %.9g, \"added_s\": %.9g, "
-                       "\"fits\": %s}", i ? ", " : "", r[i].words, r[i].bytes, r[i].saved_bytes, r[i].step_s, r[i].added_s,
-                       r[i].fits ? "true" : "false");
-    orth_text_add(ctx, t, "]");
+    orth_json_open(j, key, '[');
+    for (int i = 0; i < n; i++) {
+        orth_json_open(j, NULL, '{');
+        orth_json_string(j, "change", r[i].words);
+        orth_json_print(j, "bytes", "%zu", r[i].bytes);
+        orth_json_print(j, "saved_bytes", "%" PRId64, r[i].saved_bytes);
+        orth_json_print(j, "step_s", "%.9g", r[i].step_s);
+        orth_json_print(j, "added_s", "%.9g", r[i].added_s);
+        orth_json_bool(j, "fits", r[i].fits);
+        orth_json_close(j, '}');
+    }
+    orth_json_close(j, ']');
 }
 
 char *orth_ladder_json(orth_ctx *ctx, const orth_ladder *l)
 {
     orth_text t = {0};
-    orth_text_addf(ctx, &t, "{\"bytes\": %zu, \"limit\": %zu, \"step_s\": %.9g, \"fits\": %s", l->bytes, l->limit_bytes, l->step_s,
-                   l->fits ? "true" : "false");
-    add_json(ctx, &t, "single", l->single, l->num_single);
-    add_json(ctx, &t, "together", l->together, l->num_together);
-    add_json(ctx, &t, "fast", &l->fast, l->fast.saved_bytes > 0);
-    orth_text_add(ctx, &t, "}\n");
+    orth_json_out j = {ctx, &t, false};
+    orth_json_open(&j, NULL, '{');
+    orth_json_print(&j, "bytes", "%zu", l->bytes);
+    orth_json_print(&j, "limit", "%zu", l->limit_bytes);
+    orth_json_print(&j, "step_s", "%.9g", l->step_s);
+    orth_json_bool(&j, "fits", l->fits);
+    add_json(&j, "single", l->single, l->num_single);
+    add_json(&j, "together", l->together, l->num_together);
+    add_json(&j, "fast", &l->fast, l->fast.saved_bytes > 0);
+    orth_json_close(&j, '}');
+    orth_text_add(ctx, &t, "\n");
     return orth_text_take(ctx, &t);
 }

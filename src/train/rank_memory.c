@@ -49,53 +49,62 @@ static void count_outside(const orth_ctx *ctx, const rank_state *s, used *u)
     u->resident_peak = orth_pages_resident_peak_bytes();
 }
 
-/* ", "pages": {"host": {"mapped": ..., "given": ..., "touched": ...}}" */
-static void add_pages(orth_ctx *ctx, orth_text *out, const used *u)
+static void add_pages(orth_json_out *j, const used *u)
 {
-    const char *sep = "";
-    orth_text_add(ctx, out, ", \"pages\": {");
+    orth_json_open(j, "pages", '{');
     for (int k = 0; k < ORTH_NUM_SPACES; k++) {
         if (u->mapped[k] == 0)
             continue;
-        orth_text_addf(ctx, out, "%s\"%s\": {\"mapped\": %zu, \"given\": %zu, \"touched\": %zu}", sep, orth_space_name((orth_space)k),
-                       u->mapped[k], u->given[k], u->touched[k]);
-        sep = ", ";
+        orth_json_open(j, orth_space_name((orth_space)k), '{');
+        orth_json_print(j, "mapped", "%zu", u->mapped[k]);
+        orth_json_print(j, "given", "%zu", u->given[k]);
+        orth_json_print(j, "touched", "%zu", u->touched[k]);
+        orth_json_close(j, '}');
     }
-    orth_text_add(ctx, out, "}");
+    orth_json_close(j, '}');
 }
 
-static void add_outside(orth_ctx *ctx, orth_text *out, const orth_outside *planned, const orth_outside *counted)
+static void add_outside(orth_json_out *j, const orth_outside *planned, const orth_outside *counted)
 {
-    orth_text_add(ctx, out, ", \"outside\": {");
-    for (int k = 0; k < ORTH_NUM_OUTSIDE; k++)
-        orth_text_addf(ctx, out, "%s\"%s\": {\"planned\": %zu, \"counted\": %zu}", k ? ", " : "", orth_outside_name((orth_outside_kind)k),
-                       planned->of[k], counted->of[k]);
-    orth_text_add(ctx, out, "}");
+    orth_json_open(j, "outside", '{');
+    for (int k = 0; k < ORTH_NUM_OUTSIDE; k++) {
+        orth_json_open(j, orth_outside_name((orth_outside_kind)k), '{');
+        orth_json_print(j, "planned", "%zu", planned->of[k]);
+        orth_json_print(j, "counted", "%zu", counted->of[k]);
+        orth_json_close(j, '}');
+    }
+    orth_json_close(j, '}');
 }
 
-static void add_rank(orth_ctx *ctx, orth_text *out, int rank, const orth_plan *planned, const used *u)
+static void add_rank(orth_json_out *j, int rank, const orth_plan *planned, const used *u)
 {
-    char *plan = orth_memory_json(ctx, &planned->memory), *counted = orth_memory_json(ctx, &u->counted);
-    char *arenas = orth_arenas_json(ctx, u->arenas);
-    orth_text_addf(ctx, out, "%s{\"rank\": %d, \"planned\": %s, \"memory\": %s, \"arenas\": %s", rank ? ", " : "", rank, plan ? plan : "",
-                   counted ? counted : "", arenas ? arenas : "");
-    add_pages(ctx, out, u);
-    add_outside(ctx, out, &planned->outside, &u->outside);
-    orth_text_addf(ctx, out, ", \"heap_peak\": %zu, \"process\": {\"heap_peak\": %zu, \"resident_peak\": %zu}}", u->heap_peak,
-                   u->process_heap_peak, u->resident_peak);
-    out->failed = out->failed || !plan || !counted || !arenas;
-    orth_mem_free(ctx, plan);
-    orth_mem_free(ctx, counted);
-    orth_mem_free(ctx, arenas);
+    orth_json_open(j, NULL, '{');
+    orth_json_print(j, "rank", "%d", rank);
+    orth_memory_json(j, "planned", &planned->memory);
+    orth_memory_json(j, "memory", &u->counted);
+    orth_arenas_json(j, "arenas", u->arenas);
+    add_pages(j, u);
+    add_outside(j, &planned->outside, &u->outside);
+    orth_json_print(j, "heap_peak", "%zu", u->heap_peak);
+    orth_json_open(j, "process", '{');
+    orth_json_print(j, "heap_peak", "%zu", u->process_heap_peak);
+    orth_json_print(j, "resident_peak", "%zu", u->resident_peak);
+    orth_json_close(j, '}');
+    orth_json_close(j, '}');
 }
 
 static orth_status write_all(orth_ctx *ctx, const orth_run *r, const used *all)
 {
     orth_text text = {0};
-    orth_text_addf(ctx, &text, "{\"page_bytes\": %zu, \"ranks\": [", orth_pages_size());
+    orth_json_out j = {ctx, &text, false};
+    orth_json_open(&j, NULL, '{');
+    orth_json_print(&j, "page_bytes", "%zu", orth_pages_size());
+    orth_json_open(&j, "ranks", '[');
     for (int k = 0; k < r->num_ranks; k++)
-        add_rank(ctx, &text, k, &r->plan.ranks[k], &all[k]);
-    orth_text_add(ctx, &text, "]}\n");
+        add_rank(&j, k, &r->plan.ranks[k], &all[k]);
+    orth_json_close(&j, ']');
+    orth_json_close(&j, '}');
+    orth_text_add(ctx, &text, "\n");
     char *json = orth_text_take(ctx, &text), *path = orth_path_join(ctx, r->dir, "memory.json");
     const orth_status status = json && path ? orth_file_write(ctx, path, json, strlen(json)) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, json);
