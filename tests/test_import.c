@@ -292,8 +292,16 @@ TEST(what_another_program_cannot_say_is_named)
     assert_null(strstr(lost.text, "parallel.tp="));
     assert_null(strstr(lost.text, "optimizer."));
     CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "precision.moments", "8bit"));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "memory.offload_activations", "host"));
     write_as(ctx, &c, ORTH_TOOL_megatron, path, &lost);
     assert_non_null(strstr(lost.text, "precision.moments=\"8bit\" has no counterpart there"));
+    assert_null(strstr(lost.text, "memory.offload_activations"));
+    char *text;
+    size_t size;
+    CHECK_OK(ctx, orth_file_read(ctx, path, &text, &size));
+    assert_non_null(strstr(text, "--fine-grained-activation-offloading")); /* not the row that any number of layers fits */
+    assert_null(strstr(text, "--cpu-offloading-num-layers"));
+    orth_mem_free(ctx, text);
     orth_tool tool;
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "--as=megatrn: must be one of deepspeed, accelerate, megatron, nemo", orth_tool_from_id(ctx, "megatrn", &tool));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "/dev/null: must be a file", orth_export(ctx, &c, ORTH_TOOL_megatron, "/dev/null"));
