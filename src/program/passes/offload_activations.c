@@ -185,8 +185,9 @@ static void append_move(pass *s, const move *m)
     if (!n)
         return;
     orth_instr_tag_as(n, &s->r.old[m->like]);
-    n->block = ORTH_BLOCK_NONE; /* no node was lowered to it */
+    n->block = ORTH_BLOCK_NONE; /* no node was lowered to it, and it repeats none */
     n->node = -1;
+    n->recomputed = false;
     n->until = m->until;
 }
 
