@@ -56,9 +56,6 @@ typedef struct {
     bool persistent;
     bool external;           /* lives in another program's arena (weights of an evaluation) */
     int32_t shard_elem;      /* holds the rank's shard of parameter `index` (views.h): bytes of an element; 0: it does not */
-    int32_t copy_of;         /* 1 + the buffer, in another space, of which this one is a copy for a while (lower/far.c): of its bytes from
-                              * copy_at on; 0: of none */
-    size_t copy_at;
     bool staging;            /* room for pieces of parameters, one after the other: as large as the largest view of it (views.h) */
     orth_bind bind;
     orth_dtype dtype;        /* of the elements of a parameter or moment (the first six binds): F32, BF16, F16; U8: codes of moments */
