@@ -237,7 +237,7 @@ static int check_runnable(orth_ctx *ctx, const layout_case *c)
 
 TEST(what_a_rank_runs_of_a_shared_program_is_what_it_would_have_compiled)
 {
-    const char *count = getenv("ORTH_CLASSES"), *given = getenv("ORTH_LAYOUT_SEED");
+    const char *count = getenv("ORTH_CLASSES"), *given = getenv("ORTH_SEED");
     const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) / 3600;
     orth_ctx *ctx = test_ctx(1);
     int shared = 0;

@@ -8,6 +8,7 @@
 #include "ckpt/json.h"
 #include "tools/hf_model.h"
 #include "train/describe.h"
+#include "train/setup.h"
 
 #define GRADIENT_BYTES 4       /* of an element in a bucket */
 
@@ -32,11 +33,18 @@ orth_status orth_tool_from_id(orth_ctx *ctx, const char *id, orth_tool *tool)
 
 /* ---- pairs ---- */
 
-orth_status orth_export_add(orth_exporter *x, const char *path, const char *value)
+bool orth_export_says(const orth_exporter *x, const char *path)
 {
     for (const orth_import_pair *p = x->out.first; p; p = p->next)
         if (strcmp(p->path, path) == 0)
-            return ORTH_OK;
+            return true;
+    return false;
+}
+
+orth_status orth_export_add(orth_exporter *x, const char *path, const char *value)
+{
+    if (orth_export_says(x, path))
+        return ORTH_OK;
     return value ? orth_import_add(&x->out, x->out.name, path, value) : ORTH_OK;
 }
 
@@ -76,6 +84,12 @@ static bool is_of_another_schedule(const orth_exporter *x, const char *path)
                                                   (!cosine && strcmp(path, "scheduler.params.cos_min_ratio") == 0));
 }
 
+/* Accelerate takes the norm from the script, and refuses a file that has it at its top. */
+static bool is_for_reading_only(const orth_exporter *x, const char *path)
+{
+    return x->out.tool == ORTH_TOOL_accelerate && strcmp(path, "gradient_clipping") == 0;
+}
+
 /* A pattern's own part: "32*" is 32. */
 static const char *without_star(orth_exporter *x, const char *pattern)
 {
@@ -89,7 +103,8 @@ static const char *elems_of_mb(orth_exporter *x, const char *mb)
 
 static orth_status add_row(orth_exporter *x, const orth_import_row *row, const char *here)
 {
-    if (strcmp(here, "auto") == 0 || strcmp(here, "\"\"") == 0 || is_of_another_schedule(x, row->path))
+    if (strcmp(here, "auto") == 0 || strcmp(here, "\"\"") == 0 || is_of_another_schedule(x, row->path) ||
+        is_for_reading_only(x, row->path))
         return ORTH_OK;
     if (row->kind == ORTH_ROW_SAME)
         return orth_export_add(x, row->path, here);
@@ -297,7 +312,11 @@ orth_status orth_export(orth_ctx *ctx, const orth_config *cfg, orth_tool tool, c
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: must be a file: what is written for another program is read back", ORTH_SHOWN(path));
     ORTH_TRY(orth_config_init(ctx, &whole));
     orth_exporter x = {.ctx = ctx, .cfg = &whole, .out = {.ctx = ctx, .tool = tool, .name = path}};
+    char stage[16];
+    snprintf(stage, sizeof stage, "%d", (int)orth_setup_layout(cfg).zero); /* FSDP's names stand for stages, too */
     orth_status s = orth_config_override(ctx, &whole, cfg);
+    if (s == ORTH_OK)
+        s = orth_config_set(ctx, &whole, "the run", "parallel.zero", stage);
     if (s == ORTH_OK)
         s = complete_model(ctx, &whole);
     if (s == ORTH_OK)

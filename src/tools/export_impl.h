@@ -13,6 +13,8 @@ typedef struct {
 
 /* Adds a key of theirs, unless it is there already. NULL or "": nothing. */
 orth_status orth_export_add(orth_exporter *x, const char *path, const char *value);
+/* Whether this key of theirs is there. */
+bool orth_export_says(const orth_exporter *x, const char *path);
 /* Their value of a key that is one of several; NULL: it is not written. Lives as long as the exporter's arena. */
 const char *orth_export_part(orth_exporter *x, orth_import_part part);
 /* Keys that no row is about, without which their program does not do what the others say. */

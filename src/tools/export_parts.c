@@ -139,8 +139,10 @@ static orth_status extras_of_deepspeed(orth_exporter *x)
 static orth_status extras_of_accelerate(orth_exporter *x)
 {
     ORTH_TRY(orth_export_add(x, "compute_environment", "LOCAL_MACHINE"));
-    if (x->cfg->parallel_zero == ORTH_parallel_zero_0)
+    if (orth_export_says(x, "distributed_type"))
         return ORTH_OK;
+    if (!orth_export_says(x, "fsdp_config.fsdp_sharding_strategy"))
+        return orth_export_add(x, "distributed_type", "MULTI_GPU"); /* FSDP without a strategy shards all */
     ORTH_TRY(orth_export_add(x, "distributed_type", "FSDP"));
     return orth_export_add(x, "fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
 }

@@ -65,9 +65,10 @@ static void list_changes(ladder *x)
     }
     if (c->parallel_tp > 1 && !c->parallel_sequence_parallel)
         offer(x, KIND_SEQUENCE, "parallel.sequence_parallel=true");
-    if (c->memory_offload_activations == ORTH_memory_offload_activations_none)
+    const bool apart = x->where->described || orth_config_offloads(c); /* else the host's memory is the one that is too small */
+    if (apart && c->memory_offload_activations == ORTH_memory_offload_activations_none)
         offer(x, KIND_ACTIVATIONS, "memory.offload_activations=host");
-    if (c->memory_offload_activations != ORTH_memory_offload_activations_file)
+    if (apart && c->memory_offload_activations != ORTH_memory_offload_activations_file)
         offer(x, KIND_ACTIVATIONS, "memory.offload_activations=file");
     if (c->memory_packed_weights)
         offer(x, KIND_PACKED, "memory.packed_weights=false");
