@@ -237,8 +237,8 @@ static int check_runnable(orth_ctx *ctx, const layout_case *c)
 
 TEST(what_a_rank_runs_of_a_shared_program_is_what_it_would_have_compiled)
 {
-    const char *count = getenv("ORTH_CLASSES"), *given = getenv("ORTH_SEED");
-    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) / 3600;
+    const char *count = getenv("ORTH_CLASSES");
+    const uint64_t seed = test_seed();
     orth_ctx *ctx = test_ctx(1);
     int shared = 0;
     for (uint64_t i = 0; i < (count ? strtoull(count, NULL, 10) : 24); i++) {

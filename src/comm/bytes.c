@@ -53,9 +53,10 @@ int64_t orth_comm_bytes(int n, int pos, const orth_comm_call *call)
 /* ---- by the method in use ---- */
 
 /* Where members share memory direct wins at every size: it needs two meetings, a tree 2*log2(n), a ring 4(n-1). Where they send
- * messages (bench/algorithms.sh; bench/results has the figures): a sum of up to 16 KB took a tree 0.5 to 0.8 of direct's time over
- * TCP between 2, 4 and 8 processes, and from 64 KB on direct was as fast or faster; through shared memory the two are near each
- * other. A ring was never the fastest. A broadcast goes the same way; but the root of a large group does not send to all by itself. */
+ * messages (bench/algorithms.sh; bench/results/2026-11-24-algorithms.md): a sum of up to 16 KB took a tree 0.4 to 0.8 of direct's
+ * time over TCP between 2, 4 and 8 processes; from 64 KB on direct was faster, or slower by a quarter at most; through shared memory
+ * the two are near each other. A ring was never the fastest. A broadcast goes the same way; but the root of a large group does not
+ * send to all by itself. */
 #define TREE_BYTES ((int64_t)16 << 10)
 #define DIRECT_BROADCAST_RANKS 8
 
