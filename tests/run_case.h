@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "config/config.h"
 #include "test.h"
 
 typedef struct {
@@ -171,6 +172,18 @@ static inline void run_same(run_case *r, const char *a, const char *b, int step)
         snprintf(p, sizeof p, "%s/checkpoints/step-%08d/%s", a, step, files[i]);
         snprintf(q, sizeof q, "%s/checkpoints/step-%08d/%s", b, step, files[i]);
         run_same_file(r, p, q);
+    }
+}
+
+/* Words key=value, between spaces. */
+static inline void run_set_keys(orth_ctx *ctx, orth_config *cfg, const char *words)
+{
+    char copy[1024], *save = NULL;
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        char *value = strchr(word, '=');
+        *value++ = '\0';
+        CHECK_OK(ctx, orth_config_set(ctx, cfg, "test", word, value));
     }
 }
 

@@ -146,16 +146,24 @@ static int check_case(orth_ctx *ctx, const layout_case *c)
     return num;
 }
 
-TEST(the_program_of_a_class_bound_to_a_rank_is_that_of_the_rank)
+/* ORTH_CLASSES random layouts, or `usual`; the sum of what `check` returns. */
+static int check_random(uint64_t usual, int (*check)(orth_ctx *ctx, const layout_case *c))
 {
     const char *count = getenv("ORTH_CLASSES");
     const uint64_t seed = test_seed();
     orth_ctx *ctx = test_ctx(1);
-    for (uint64_t i = 0; i < (count ? strtoull(count, NULL, 10) : 40); i++) {
+    int sum = 0;
+    for (uint64_t i = 0; i < (count ? strtoull(count, NULL, 10) : usual); i++) {
         const layout_case c = layout_random_case(seed + i, i % 4 == 3 ? LAYOUT_FAST : LAYOUT_ANY);
-        check_case(ctx, &c);
+        sum += check(ctx, &c);
     }
     test_ctx_free(ctx);
+    return sum;
+}
+
+TEST(the_program_of_a_class_bound_to_a_rank_is_that_of_the_rank)
+{
+    check_random(40, check_case);
 }
 
 /* ---- what ranks run ---- */
@@ -237,16 +245,7 @@ static int check_runnable(orth_ctx *ctx, const layout_case *c)
 
 TEST(what_a_rank_runs_of_a_shared_program_is_what_it_would_have_compiled)
 {
-    const char *count = getenv("ORTH_CLASSES");
-    const uint64_t seed = test_seed();
-    orth_ctx *ctx = test_ctx(1);
-    int shared = 0;
-    for (uint64_t i = 0; i < (count ? strtoull(count, NULL, 10) : 24); i++) {
-        const layout_case c = layout_random_case(seed + i, i % 4 == 3 ? LAYOUT_FAST : LAYOUT_ANY);
-        shared += check_runnable(ctx, &c);
-    }
-    assert_in_range(shared, 1, 10000);
-    test_ctx_free(ctx);
+    assert_in_range(check_random(24, check_runnable), 1, 10000);
 }
 
 /* Equal slices: the first tensor-parallel rank, and all others. */

@@ -15,17 +15,6 @@ orth_status __wrap_orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, or
     return __real_orth_compile(ctx, spec, out);
 }
 
-static void set(orth_ctx *ctx, orth_config *cfg, const char *options)
-{
-    char copy[1024], *save = NULL;
-    snprintf(copy, sizeof copy, "%s", options);
-    for (char *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
-        char *value = strchr(word, '=');
-        *value++ = '\0';
-        CHECK_OK(ctx, orth_config_set(ctx, cfg, "test", word, value));
-    }
-}
-
 /* Trains in the folder `dir` of r; how often something was compiled. */
 static int train(run_case *r, const char *dir, const char *options, int64_t timeline)
 {
@@ -34,8 +23,8 @@ static int train(run_case *r, const char *dir, const char *options, int64_t time
     CHECK_OK(r->ctx, orth_config_init(r->ctx, &cfg));
     snprintf(text, sizeof text, "model.preset=gpt2-tiny model.vocab=300 model.dropout=0.1 data.path=%s/shards data.seq_len=32 train.steps=3 "
              "train.global_batch=8 train.micro_batch=1 train.eval_every=2 checkpoint.dir=%s/%s run.threads=1", r->dir, r->dir, dir);
-    set(r->ctx, &cfg, text);
-    set(r->ctx, &cfg, options);
+    run_set_keys(r->ctx, &cfg, text);
+    run_set_keys(r->ctx, &cfg, options);
     const orth_run_options o = {.cfg = &cfg, .timeline = timeline};
     atomic_store(&num_compiled, 0);
     CHECK_OK(r->ctx, orth_run_whole(r->ctx, &o));

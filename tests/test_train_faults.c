@@ -32,17 +32,6 @@ static const struct {
 
 static const char *const kind_names[] = {"none", "stop", "skip", "swap", "count", "leave"};
 
-static void set(orth_ctx *ctx, orth_config *cfg, const char *options)
-{
-    char copy[1024], *save = NULL;
-    snprintf(copy, sizeof copy, "%s", options);
-    for (char *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
-        char *value = strchr(word, '=');
-        *value++ = '\0';
-        CHECK_OK(ctx, orth_config_set(ctx, cfg, "test", word, value));
-    }
-}
-
 /* Trains in `dir`, whose parent holds the shards. stop: NULL, or asked after each step. */
 static orth_status train(orth_ctx *ctx, const char *parent, const char *dir, const char *options, const orth_comm_fault *fault,
                          orth_stop_fn stop)
@@ -53,8 +42,8 @@ static orth_status train(orth_ctx *ctx, const char *parent, const char *dir, con
     snprintf(text, sizeof text, "model.preset=gpt2-tiny model.vocab=300 data.path=%s/shards data.seq_len=32 train.steps=5 "
              "train.global_batch=8 train.micro_batch=2 train.eval_every=2 checkpoint.every_steps=2 checkpoint.dir=%s "
              "comm.timeout_s=%.2f comm.busy_timeout_s=%.2f run.threads=1", parent, dir, LIMIT_S, LIMIT_S);
-    set(ctx, &cfg, text);
-    set(ctx, &cfg, options);
+    run_set_keys(ctx, &cfg, text);
+    run_set_keys(ctx, &cfg, options);
     int64_t asked[2] = {0, fault->at};
     const orth_run_options o = {.cfg = &cfg, .fault = *fault, .stop = stop, .stop_user = asked};
     if (s == ORTH_OK)

@@ -97,6 +97,21 @@ orth_instr *orth_program_append(orth_program *p, const orth_instr *n)
     return &p->instrs[p->num_instrs++];
 }
 
+bool orth_program_own_operands(orth_program *p, orth_instr *n)
+{
+    const int num = orth_instr_num_operands(n);
+    orth_operand *own = ORTH_ARENA_ARRAY(p->ctx, &p->arena, orth_operand, num);
+    if (!own) {
+        p->failed = true;
+        return false;
+    }
+    for (int k = 0; k < num; k++)
+        own[k] = *orth_instr_operand(n, k);
+    n->in = own;
+    n->out = own + n->num_in;
+    return true;
+}
+
 void orth_instr_tag_as(orth_instr *n, const orth_instr *like)
 {
     n->phase = like->phase;

@@ -210,6 +210,9 @@ orth_instr *orth_program_add_instr(orth_program *p, orth_op op, const orth_attr 
                                    const orth_operand *in, int num_out, const orth_operand *out);
 /* The same instruction, its operands shared with *n. */
 orth_instr *orth_program_append(orth_program *p, const orth_instr *n);
+/* Gives n, which shares its operands with another instruction, copies of its own, so that they may be changed. False without memory, which
+ * p->failed says from then on. */
+bool orth_program_own_operands(orth_program *p, orth_instr *n);
 /* n gets the place in the step, and the node, of `like`. */
 void orth_instr_tag_as(orth_instr *n, const orth_instr *like);
 /* Lays buffers, none of which is in a chain, one after the other: same class, all persistent or all not. */

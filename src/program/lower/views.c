@@ -194,19 +194,6 @@ orth_status orth_program_bind(orth_ctx *ctx, orth_program *p, const orth_param_d
 
 /* ---- one program for several ranks ---- */
 
-static orth_status copy_operands(orth_ctx *ctx, orth_program *p, orth_instr *n)
-{
-    const int num = n->num_in + n->num_out;
-    orth_operand *copy = ORTH_ARENA_ARRAY(ctx, &p->arena, orth_operand, num);
-    if (!copy)
-        return ORTH_ERR_NOMEM;
-    for (int k = 0; k < num; k++)
-        copy[k] = *orth_instr_operand(n, k);
-    n->in = copy;
-    n->out = copy + n->num_in;
-    return ORTH_OK;
-}
-
 /* What orth_program_bind writes, and no more. */
 static orth_status copy_bound(orth_ctx *ctx, const orth_program *of, int64_t num_params, orth_program *p)
 {
@@ -220,7 +207,8 @@ static orth_status copy_bound(orth_ctx *ctx, const orth_program *of, int64_t num
     memcpy(p->buffers, of->buffers, (size_t)of->num_buffers * sizeof *p->buffers);
     memcpy(p->instrs, of->instrs, (size_t)of->num_instrs * sizeof *p->instrs);
     for (int32_t i = 0; i < p->num_own; i++)
-        ORTH_TRY(copy_operands(ctx, p, &p->instrs[p->own[i]]));
+        if (!orth_program_own_operands(p, &p->instrs[p->own[i]]))
+            return ORTH_ERR_NOMEM;
     if (!of->shard_first)
         return ORTH_OK;
     p->shard_first = ORTH_ARENA_ARRAY(ctx, &p->arena, int64_t, num_params + 1);

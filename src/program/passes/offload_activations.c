@@ -205,16 +205,12 @@ static void append_old(pass *s, int32_t i)
     bool moved = false;
     for (int k = 0; k < orth_instr_num_operands(old); k++)
         moved = moved || now_at(s, orth_instr_operand(old, k)->buffer, i) != orth_instr_operand(old, k)->buffer;
-    if (!n || !moved)
+    if (!n || !moved || !orth_program_own_operands(s->r.p, n))
         return;
-    orth_operand *own = ORTH_ARENA_ARRAY(s->r.ctx, &s->r.p->arena, orth_operand, orth_instr_num_operands(old));
-    s->r.p->failed = s->r.p->failed || !own;
-    for (int k = 0; own && k < orth_instr_num_operands(old); k++) {
-        own[k] = *orth_instr_operand(old, k);
-        own[k].buffer = now_at(s, own[k].buffer, i);
+    for (int k = 0; k < orth_instr_num_operands(n); k++) { /* inputs and outputs lie side by side */
+        orth_operand *o = &n->in[k];
+        o->buffer = now_at(s, o->buffer, i);
     }
-    n->in = own;
-    n->out = own ? own + n->num_in : NULL;
 }
 
 static void rewrite(pass *s)
