@@ -138,6 +138,9 @@ static int32_t bring_back(pass *s, int32_t buffer, int32_t away, int32_t reader,
 static bool may_leave(const pass *s, int32_t buffer)
 {
     const orth_buffer *b = &s->r.p->buffers[buffer];
+    for (int32_t u = s->r.first_use[buffer]; u < s->r.first_use[buffer + 1]; u++)
+        if (orth_op_family_of(s->r.old[s->r.uses[u].instr].op) == ORTH_OPS_PACK)
+            return false; /* a gathered weight or its packed form, which belong together */
     return b->cls == ORTH_CLASS_ACTIVATIONS && b->space == s->r.p->space && !b->persistent && !b->external && b->prev < 0 && b->next < 0 &&
            b->bytes > 0 && b->bytes >= s->min_bytes;
 }
