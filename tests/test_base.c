@@ -180,7 +180,7 @@ TEST(json_that_is_written_piece_by_piece_reads_back)
 {
     orth_ctx *ctx = test_ctx(1);
     orth_text text = {0};
-    orth_json_out j = {ctx, &text, false};
+    orth_json_out j = {ctx, &text};
     orth_json_open(&j, NULL, '{');
     orth_json_string(&j, "a \"key\"\\", "line\none\ttab \x01 \"q\" \\");
     orth_json_open(&j, "list", '[');
@@ -206,6 +206,33 @@ TEST(json_that_is_written_piece_by_piece_reads_back)
     test_ctx_free(ctx);
 }
 
+/* Two levels on lines of their own, what is deeper or empty on one; what JSON cannot say is null. */
+TEST(json_stands_on_lines_where_asked)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_text text = {0};
+    orth_json_out j = {ctx, &text, .lines = 2};
+    orth_json_open(&j, NULL, '{');
+    orth_json_number(&j, "a", (double)INFINITY);
+    orth_json_open(&j, "none", '[');
+    orth_json_close(&j, ']');
+    orth_json_open(&j, "list", '[');
+    for (int i = 0; i < 2; i++) {
+        orth_json_open(&j, NULL, '{');
+        orth_json_number(&j, "x", i + 0.5);
+        orth_json_hex(&j, "bits", i + 0.5);
+        orth_json_close(&j, '}');
+    }
+    orth_json_close(&j, ']');
+    orth_json_close(&j, '}');
+    assert_string_equal(text.s, "{\n  \"a\": null,\n  \"none\": [],\n  \"list\": [\n    {\"x\": 0.5, \"bits\": \"0x1p-1\"},\n"
+                                "    {\"x\": 1.5, \"bits\": \"0x1.8p+0\"}\n  ]\n}");
+    orth_text_clear(&text);
+    assert_string_equal(text.s, "");
+    orth_mem_free(ctx, text.s);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +246,7 @@ int main(void)
         cmocka_unit_test(fold_order_is_a_permutation_and_its_own_inverse_pair),
         cmocka_unit_test(qkv_parts_cover_the_rows_and_start_with_k_and_v),
         cmocka_unit_test(json_that_is_written_piece_by_piece_reads_back),
+        cmocka_unit_test(json_stands_on_lines_where_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,6 +97,14 @@ void orth_text_quote(orth_ctx *ctx, orth_text *t, const char *s)
     orth_text_add(ctx, t, "\"");
 }
 
+void orth_text_clear(orth_text *t)
+{
+    t->num_bytes = 0;
+    t->failed = false;
+    if (t->s)
+        t->s[0] = '\0';
+}
+
 char *orth_text_take(orth_ctx *ctx, orth_text *t)
 {
     reserve(ctx, t, 0); /* an empty text is "", not NULL */

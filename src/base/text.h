@@ -23,6 +23,9 @@ void orth_text_wrap(orth_ctx *ctx, orth_text *t, const char *s, int column, int 
 /* `s` between double quotes, escaped so that both YAML and JSON read it back. */
 void orth_text_quote(orth_ctx *ctx, orth_text *t, const char *s);
 
+/* Empty again; its memory stays for what is added next. */
+void orth_text_clear(orth_text *t);
+
 /* The text, owned by the caller from now on (orth_mem_free); NULL when an addition failed. */
 char *orth_text_take(orth_ctx *ctx, orth_text *t);
 

@@ -10,7 +10,7 @@
 /* An event: what all of them say first. */
 static orth_json_out begin_event(orth_ctx *ctx, orth_trace *t, const char *kind, int group)
 {
-    orth_json_out j = {ctx, &t->text, false};
+    orth_json_out j = {ctx, &t->text};
     orth_text_add(ctx, &t->text, t->num_events++ ? ",\n" : "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n");
     orth_json_open(&j, NULL, '{');
     orth_json_string(&j, "ph", kind);

@@ -9,9 +9,11 @@
  * neighbours); shown are medians over rounds, and medians of the rounds' ratios. Over MPI (comm.backend=mpi, under mpirun)
  * ranks are processes.
  */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/json_out.h"
 #include "cli/bench.h"
 #include "comm/combine.h"
 #include "comm/comm.h"
@@ -110,7 +112,26 @@ static orth_status timed(orth_ctx *ctx, orth_comm *c, measure m, char *x, char *
     return ORTH_OK;
 }
 
-static void show(const setup *s, int n, int64_t bytes, double seconds[NUM_MEASURES][MAX_ROUNDS])
+typedef struct {
+    double us, algo, bus, percent; /* GB/s of the operation, and of the bytes that it moves; of the optimum */
+} figures;
+
+static orth_status print_json(orth_ctx *ctx, const char *what, int64_t bytes, const figures *f)
+{
+    orth_text text = {0};
+    orth_json_out j = {ctx, &text};
+    orth_json_open(&j, NULL, '{');
+    orth_json_string(&j, "what", what);
+    orth_json_print(&j, "bytes", "%" PRId64, bytes);
+    orth_json_print(&j, "us", "%.1f", f->us);
+    orth_json_print(&j, "algo_gb_s", "%.2f", f->algo);
+    orth_json_print(&j, "bus_gb_s", "%.2f", f->bus);
+    orth_json_print(&j, "percent_of_optimum", "%.1f", f->percent);
+    orth_json_close(&j, '}');
+    return orth_json_show(&j, stdout);
+}
+
+static orth_status show(orth_ctx *ctx, const setup *s, int n, int64_t bytes, double seconds[NUM_MEASURES][MAX_ROUNDS])
 {
     for (int m = 0; m < NUM_MEASURES; m++) {
         double share[MAX_ROUNDS];
@@ -120,18 +141,19 @@ static void show(const setup *s, int n, int64_t bytes, double seconds[NUM_MEASUR
             share[r] = traffic((measure)m, n, (double)bytes) / rate / seconds[m][r];
         }
         const double t = orth_bench_median(seconds[m], s->rounds), algo = (double)bytes / t * 1e-9;
-        if (t > 0)
-            printf(s->json ? "{\"what\": \"%s\", \"bytes\": %lld, \"us\": %.1f, \"algo_gb_s\": %.2f, \"bus_gb_s\": %.2f, "
-                             "\"percent_of_optimum\": %.1f}\n"
-                           : "%-16s %12lld %12.1f %8.2f %8.2f %8.1f %%\n", names[m], (long long)bytes, t * 1e6, algo,
-                   algo * bus_factor((measure)m, n), 100 * orth_bench_median(share, s->rounds));
+        const figures f = {t * 1e6, algo, algo * bus_factor((measure)m, n), 100 * orth_bench_median(share, s->rounds)};
+        if (t > 0 && s->json)
+            ORTH_TRY(print_json(ctx, names[m], bytes, &f));
+        else if (t > 0)
+            printf("%-16s %12" PRId64 " %12.1f %8.2f %8.2f %8.1f %%\n", names[m], bytes, f.us, f.algo, f.bus, f.percent);
     }
     if (s->brief || s->json)
-        return;
+        return ORTH_OK;
     double over[MAX_ROUNDS];
     for (int r = 0; r < s->rounds; r++)
         over[r] = seconds[AR_CANONICAL][r] / seconds[AR_FREE][r];
     printf("canonical / free order: %.3f\n", orth_bench_median(over, s->rounds));
+    return ORTH_OK;
 }
 
 static orth_status bench(orth_ctx *ctx, orth_world *w, void *arg)
@@ -158,7 +180,7 @@ static orth_status bench(orth_ctx *ctx, orth_world *w, void *arg)
             for (int m = s->brief ? AR_CANONICAL : 0; m < (s->brief ? AR_FREE : NUM_MEASURES); m++)
                 ORTH_TRY(timed(ctx, c, (measure)m, x, y, bytes, &seconds[m][r]));
         if (orth_world_rank(w) == 0)
-            show(s, n, bytes, seconds);
+            ORTH_TRY(show(ctx, s, n, bytes, seconds));
         fflush(stdout);
     }
     orth_mem_free(ctx, block);

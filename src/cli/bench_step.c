@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json_out.h"
 #include "base/pages.h"
 #include "cli/bench.h"
 #include "plan/probe.h"
@@ -53,20 +54,43 @@ static orth_status serve(orth_ctx *ctx, orth_measure *m, step_bench *b)
     return ORTH_OK;
 }
 
-static void print_step(const step_bench *b, const orth_measure *m, double set_up_s, double first_s)
+typedef struct {
+    double step_s, first_s, set_up_s;
+    double start_s;     /* what one waits for the first step beyond the step itself */
+    double tokens_per_s, mfu;
+} step_figures;
+
+static orth_status print_json(orth_ctx *ctx, const orth_plan *p, const step_figures *f)
+{
+    orth_text text = {0};
+    orth_json_out j = {ctx, &text};
+    orth_json_open(&j, NULL, '{');
+    orth_json_print(&j, "step_s", "%.5f", f->step_s);
+    orth_json_print(&j, "first_step_s", "%.5f", f->first_s);
+    orth_json_print(&j, "setup_s", "%.5f", f->set_up_s);
+    orth_json_print(&j, "start_s", "%.5f", f->start_s);
+    orth_json_print(&j, "tokens", "%" PRId64, p->tokens);
+    orth_json_print(&j, "tokens_per_s", "%.1f", f->tokens_per_s);
+    orth_json_print(&j, "flops", "%.0f", p->cost.model_flops);
+    orth_json_print(&j, "mfu", "%.4f", f->mfu);
+    orth_json_print(&j, "peak_rss_mb", "%.1f", peak_rss_mb());
+    orth_json_print(&j, "arena_mb", "%.1f", (double)p->total_bytes / (1 << 20));
+    orth_json_close(&j, '}');
+    return orth_json_show(&j, stdout);
+}
+
+static orth_status print_step(orth_ctx *ctx, const step_bench *b, const orth_measure *m, double set_up_s, double first_s)
 {
     const orth_plan *p = orth_measure_plan(m);
-    double mid = orth_bench_median(b->seconds, b->n), flops = p->cost.model_flops;
-    double start_s = set_up_s + first_s - mid; /* what one waits for the first step beyond the step itself */
-    bool json = orth_cmd_flag(b->cmd, "json") || orth_cmd_flag(b->cmd, "serve");
-    if (!json)
-        print_shares(m, mid);
-    printf(json ? "{\"step_s\": %.5f, \"first_step_s\": %.5f, \"setup_s\": %.5f, \"start_s\": %.5f, \"tokens\": %" PRId64
-                  ", \"tokens_per_s\": %.1f, \"flops\": %.0f, \"mfu\": %.4f, \"peak_rss_mb\": %.1f, \"arena_mb\": %.1f}\n"
-                : "step %.4f s (first %.4f, set-up %.4f: %.4f to start)  %" PRId64 " tokens, %.1f tok/s, %.4g FLOP, MFU %.3f, "
-                  "resident %.1f MB of %.1f MB planned\n",
-           mid, first_s, set_up_s, start_s, p->tokens, (double)p->tokens / mid, flops, flops / mid / b->peak, peak_rss_mb(),
-           (double)p->total_bytes / (1 << 20));
+    const double mid = orth_bench_median(b->seconds, b->n), flops = p->cost.model_flops;
+    const step_figures f = {mid, first_s, set_up_s, set_up_s + first_s - mid, (double)p->tokens / mid, flops / mid / b->peak};
+    if (orth_cmd_flag(b->cmd, "json") || orth_cmd_flag(b->cmd, "serve"))
+        return print_json(ctx, p, &f);
+    print_shares(m, mid);
+    printf("step %.4f s (first %.4f, set-up %.4f: %.4f to start)  %" PRId64 " tokens, %.1f tok/s, %.4g FLOP, MFU %.3f, "
+           "resident %.1f MB of %.1f MB planned\n", f.step_s, f.first_s, f.set_up_s, f.start_s, p->tokens, f.tokens_per_s, flops, f.mfu,
+           peak_rss_mb(), (double)p->total_bytes / (1 << 20));
+    return ORTH_OK;
 }
 
 static orth_status note_bubble(orth_ctx *ctx, orth_measure *m, step_bench *b)
@@ -114,7 +138,7 @@ static orth_status time_steps(orth_ctx *ctx, orth_measure *m, void *user)
     if (schedule->num_ranks == 1)
         ORTH_TRY(measure_peak_again(ctx, b));
     if (b->n > 0)
-        print_step(b, m, set_up_s, first);
+        ORTH_TRY(print_step(ctx, b, m, set_up_s, first));
     if (b->n > 0 && schedule->num_ranks > 1 && !orth_cmd_flag(b->cmd, "serve") && !orth_cmd_flag(b->cmd, "json"))
         print_bubble(b, schedule);
     return ORTH_OK;

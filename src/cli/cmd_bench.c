@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json_out.h"
 #include "base/pages.h"
 #include "base/pool.h"
 #include "base/rng.h"
@@ -32,10 +33,11 @@ double orth_bench_median(const double *v, int n)
 
 static orth_status bench_peak(orth_ctx *ctx, const orth_cmd *cmd, double seconds)
 {
-    bool json = orth_cmd_flag(cmd, "json") != NULL, first = true;
-    int all = orth_pool_num_threads(ctx->pool);
-    if (json)
-        printf("{");
+    const bool json = orth_cmd_flag(cmd, "json") != NULL;
+    const int all = orth_pool_num_threads(ctx->pool);
+    orth_text text = {0};
+    orth_json_out j = {ctx, &text};
+    orth_json_open(&j, NULL, '{');
     for (int k = 0; k < ORTH_NUM_PROBES; k++) {
         double one, rate;
         ORTH_TRY(orth_probe_measure(ctx, &one, (orth_probe)k, 1, seconds));
@@ -43,16 +45,19 @@ static orth_status bench_peak(orth_ctx *ctx, const orth_cmd *cmd, double seconds
         if (one <= 0)
             continue;
         const char *unit = k == ORTH_PROBE_COPY ? "GB/s" : "GFLOP/s";
-        if (json)
-            printf("%s\"%s\": {\"unit\": \"%s\", \"one_thread\": %.1f, \"all_threads\": %.1f, \"threads\": %d}",
-                   first ? "" : ", ", orth_probe_name((orth_probe)k), unit, one / 1e9, rate / 1e9, all);
-        else
-            printf("%-12s %9.1f %s on 1 thread, %9.1f on %d\n", orth_probe_name((orth_probe)k), one / 1e9, unit,
-                   rate / 1e9, all);
-        first = false;
+        if (!json)
+            printf("%-12s %9.1f %s on 1 thread, %9.1f on %d\n", orth_probe_name((orth_probe)k), one / 1e9, unit, rate / 1e9, all);
+        orth_json_open(&j, orth_probe_name((orth_probe)k), '{');
+        orth_json_string(&j, "unit", unit);
+        orth_json_print(&j, "one_thread", "%.1f", one / 1e9);
+        orth_json_print(&j, "all_threads", "%.1f", rate / 1e9);
+        orth_json_print(&j, "threads", "%d", all);
+        orth_json_close(&j, '}');
     }
+    orth_json_close(&j, '}');
     if (json)
-        printf("}\n");
+        return orth_json_show(&j, stdout);
+    orth_mem_free(ctx, orth_text_take(ctx, &text));
     return ORTH_OK;
 }
 

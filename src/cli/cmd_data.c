@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/text.h"
+#include "base/json_out.h"
 #include "cli/numbers.h"
 #include "cli/text_inputs.h"
 #include "data/data.h"
@@ -110,41 +110,58 @@ static void print_split(const orth_corpus *c, const char *name)
            c->num_tokens, c->num_docs, c->text_bytes, c->num_shards, c->num_shards == 1 ? "" : "s");
 }
 
-static void print_split_json(const orth_corpus *c, const char *name, const char *after)
-{
-    printf("  \"%s\": {\"tokens\": %" PRId64 ", \"documents\": %" PRId64 ", \"text_bytes\": %" PRId64
-           ", \"shards\": %d}%s\n", name, c->num_tokens, c->num_docs, c->text_bytes, c->num_shards, after);
-}
-
 /* Sequences of training in one pass, and steps: as data.seq_len and train.global_batch have them. */
-static void print_epoch(const orth_dataset *d, const orth_config *c, bool json)
+typedef struct {
+    int64_t sequences;
+    double steps;
+} epoch;
+
+static epoch epoch_of(const orth_dataset *d, const orth_config *c)
 {
     const int64_t sequences = (d->train.num_tokens - 1) / c->data_seq_len;
-    const double steps = (double)sequences / (double)c->train_global_batch;
-    if (json)
-        printf("  \"epoch\": {\"seq_len\": %" PRId64 ", \"sequences\": %" PRId64 ", \"global_batch\": %" PRId64
-               ", \"steps\": %.9g}\n", c->data_seq_len, sequences, c->train_global_batch, steps);
-    else
-        printf("  epoch %12" PRId64 " sequences of data.seq_len=%" PRId64 ", %.1f steps of train.global_batch=%" PRId64 "\n",
-               sequences, c->data_seq_len, steps, c->train_global_batch);
+    return (epoch){sequences, (double)sequences / (double)c->train_global_batch};
 }
 
-static void print_summary(const orth_dataset *d, const orth_config *c, bool json)
+static void add_split(orth_json_out *j, const orth_corpus *c, const char *name)
 {
-    if (json) {
-        printf("{\n  \"vocab_size\": %" PRId64 ",\n  \"tokenizer_fingerprint\": \"%016" PRIx64 "\",\n"
-               "  \"eot_token\": %d,\n", d->vocab_size, d->fingerprint, (int)d->eot_token);
-        print_split_json(&d->train, "train", ",");
-        print_split_json(&d->valid, "valid", ",");
-        print_epoch(d, c, true);
-        printf("}\n");
-        return;
-    }
+    orth_json_open(j, name, '{');
+    orth_json_print(j, "tokens", "%" PRId64, c->num_tokens);
+    orth_json_print(j, "documents", "%" PRId64, c->num_docs);
+    orth_json_print(j, "text_bytes", "%" PRId64, c->text_bytes);
+    orth_json_print(j, "shards", "%d", c->num_shards);
+    orth_json_close(j, '}');
+}
+
+static orth_status print_json(orth_ctx *ctx, const orth_dataset *d, const orth_config *c)
+{
+    const epoch e = epoch_of(d, c);
+    orth_text text = {0};
+    orth_json_out j = {ctx, &text, .lines = 1};
+    orth_json_open(&j, NULL, '{');
+    orth_json_print(&j, "vocab_size", "%" PRId64, d->vocab_size);
+    orth_json_print(&j, "tokenizer_fingerprint", "\"%016" PRIx64 "\"", d->fingerprint);
+    orth_json_print(&j, "eot_token", "%d", (int)d->eot_token);
+    add_split(&j, &d->train, "train");
+    add_split(&j, &d->valid, "valid");
+    orth_json_open(&j, "epoch", '{');
+    orth_json_print(&j, "seq_len", "%" PRId64, c->data_seq_len);
+    orth_json_print(&j, "sequences", "%" PRId64, e.sequences);
+    orth_json_print(&j, "global_batch", "%" PRId64, c->train_global_batch);
+    orth_json_number(&j, "steps", e.steps);
+    orth_json_close(&j, '}');
+    orth_json_close(&j, '}');
+    return orth_json_show(&j, stdout);
+}
+
+static void print_summary(const orth_dataset *d, const orth_config *c)
+{
+    const epoch e = epoch_of(d, c);
     printf("%s: vocabulary %" PRId64 ", tokenizer %016" PRIx64 ", end of text %d\n", ORTH_SHOWN(d->path),
            d->vocab_size, d->fingerprint, (int)d->eot_token);
     print_split(&d->train, "train");
     print_split(&d->valid, "valid");
-    print_epoch(d, c, false);
+    printf("  epoch %12" PRId64 " sequences of data.seq_len=%" PRId64 ", %.1f steps of train.global_batch=%" PRId64 "\n", e.sequences,
+           c->data_seq_len, e.steps, c->train_global_batch);
 }
 
 static orth_status print_document(orth_ctx *ctx, const orth_dataset *d, int64_t number)
@@ -185,8 +202,10 @@ static orth_status inspect(orth_ctx *ctx, const orth_cmd *cmd, const char *path)
     orth_status status = ORTH_OK;
     if (number >= 0)
         status = print_document(ctx, d, number);
+    else if (orth_cmd_flag(cmd, "json"))
+        status = print_json(ctx, d, &cmd->config);
     else
-        print_summary(d, &cmd->config, orth_cmd_flag(cmd, "json") != NULL);
+        print_summary(d, &cmd->config);
     orth_dataset_close(ctx, d);
     return status;
 }

@@ -7,9 +7,9 @@
 #include <xxhash.h>
 
 #include "base/files.h"
+#include "base/json_out.h"
 #include "base/machine.h"
 #include "base/pool.h"
-#include "base/text.h"
 #include "cli/verbs.h"
 #include "plan/probe.h"
 #include "tools/calibrate.h"
@@ -100,39 +100,54 @@ static void print_text(const orth_ctx *ctx, const orth_machine *m, const peaks *
     }
 }
 
-static orth_status print_json(orth_ctx *ctx, const orth_machine *m, const peaks *p, const char *libraries)
+static void add_caches(orth_json_out *j, const orth_machine *m)
+{
+    orth_json_open(j, "caches", '[');
+    for (int i = 0; i < m->num_caches; i++) {
+        orth_json_open(j, NULL, '{');
+        orth_json_print(j, "level", "%d", m->cache[i].level);
+        orth_json_string(j, "type", m->cache[i].type);
+        orth_json_print(j, "bytes", "%" PRId64, m->cache[i].size_bytes);
+        orth_json_print(j, "shared_by", "%d", m->cache[i].num_cpus);
+        orth_json_close(j, '}');
+    }
+    orth_json_close(j, ']');
+}
+
+static void add_peaks(orth_json_out *j, const peaks *p)
 {
     static const char *const keys[] = {"fp32_flops", "bf16_dot_flops", "amx_flops", "copy_bytes"};
-    orth_text t = {0};
-    orth_text_addf(ctx, &t, "{\n  \"version\": \"%s\",\n  \"cpu\": ", ORTH_VERSION);
-    orth_text_quote(ctx, &t, m->cpu);
-    orth_text_add(ctx, &t, ",\n  \"system\": ");
-    orth_text_quote(ctx, &t, m->system);
-    orth_text_addf(ctx, &t, ",\n  \"cores\": %d,\n  \"threads\": %d,\n  \"isa\": \"%s\",\n  \"isa_best\": \"%s\"",
-                   m->cores, p->num_threads, orth_isa_name(ctx->isa), orth_isa_name(orth_isa_detect()));
-    orth_text_addf(ctx, &t, ",\n  \"memory_total\": %" PRId64 ",\n  \"memory_available\": %" PRId64
-                            ",\n  \"memory_limit\": %" PRId64 ",\n  \"caches\": [", m->memory_total,
-                   m->memory_available, m->memory_limit);
-    for (int i = 0; i < m->num_caches; i++)
-        orth_text_addf(ctx, &t, "%s{\"level\": %d, \"type\": \"%s\", \"bytes\": %" PRId64 ", \"shared_by\": %d}",
-                       i ? ", " : "", m->cache[i].level, m->cache[i].type, m->cache[i].size_bytes,
-                       m->cache[i].num_cpus);
-    orth_text_add(ctx, &t, "],\n  \"libraries\": ");
-    orth_text_quote(ctx, &t, libraries);
-    orth_text_add(ctx, &t, ",\n  \"backends\": {");
+    orth_json_open(j, "peaks_per_s", '{');
+    for (int k = 0; k < ORTH_NUM_PROBES; k++)
+        orth_json_print(j, keys[k], "[%.4g, %.4g]", p->one[k], p->all[k]);
+    orth_json_close(j, '}');
+}
+
+static orth_status print_json(orth_ctx *ctx, const orth_machine *m, const peaks *p, const char *libraries)
+{
+    orth_text text = {0};
+    orth_json_out j = {ctx, &text, .lines = 1};
+    orth_json_open(&j, NULL, '{');
+    orth_json_string(&j, "version", ORTH_VERSION);
+    orth_json_string(&j, "cpu", m->cpu);
+    orth_json_string(&j, "system", m->system);
+    orth_json_print(&j, "cores", "%d", m->cores);
+    orth_json_print(&j, "threads", "%d", p->num_threads);
+    orth_json_string(&j, "isa", orth_isa_name(ctx->isa));
+    orth_json_string(&j, "isa_best", orth_isa_name(orth_isa_detect()));
+    orth_json_print(&j, "memory_total", "%" PRId64, m->memory_total);
+    orth_json_print(&j, "memory_available", "%" PRId64, m->memory_available);
+    orth_json_print(&j, "memory_limit", "%" PRId64, m->memory_limit);
+    add_caches(&j, m);
+    orth_json_string(&j, "libraries", libraries);
+    orth_json_open(&j, "backends", '{');
     for (int i = 0; i < ORTH_COUNT(backends); i++)
-        orth_text_addf(ctx, &t, "%s\"%s\": %s", i ? ", " : "", backends[i].name, backends[i].on ? "true" : "false");
-    orth_text_add(ctx, &t, "}");
-    for (int k = 0; p->measured && k < ORTH_NUM_PROBES; k++)
-        orth_text_addf(ctx, &t, "%s\"%s\": [%.4g, %.4g]", k ? ", " : ",\n  \"peaks_per_s\": {", keys[k], p->one[k],
-                       p->all[k]);
-    orth_text_add(ctx, &t, p->measured ? "}\n}\n" : "\n}\n");
-    char *text = orth_text_take(ctx, &t);
-    if (!text)
-        return ORTH_ERR_NOMEM;
-    fputs(text, stdout);
-    orth_mem_free(ctx, text);
-    return ORTH_OK;
+        orth_json_bool(&j, backends[i].name, backends[i].on);
+    orth_json_close(&j, '}');
+    if (p->measured)
+        add_peaks(&j, p);
+    orth_json_close(&j, '}');
+    return orth_json_show(&j, stdout);
 }
 
 static orth_status calibrate(orth_ctx *ctx, const orth_cmd *cmd)

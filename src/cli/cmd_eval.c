@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/files.h"
+#include "base/json_out.h"
 #include "cli/numbers.h"
 #include "cli/text_inputs.h"
 #include "data/data.h"
@@ -132,16 +133,23 @@ static void print_target(void *user, int64_t sequence, int64_t pos, int32_t targ
         printf("%" PRId64 "\t%" PRId64 "\t%d\t%.9g\t%a\n", sequence, pos, target, (double)logprob, (double)logprob);
 }
 
-static void print_json(const orth_eval_result *r, double loss, double bits, int64_t sequences)
+static orth_status print_json(orth_ctx *ctx, const orth_eval_result *r, double loss, double bits, int64_t sequences)
 {
-    char number[3][40];
-    const double x[] = {loss, exp(loss), bits};
-    for (int i = 0; i < 3; i++)
-        orth_metrics_number(number[i], sizeof number[i], x[i]);
-    printf("{\"loss\": %s, \"loss_hex\": ", number[0]);
-    printf(isfinite(loss) ? "\"%a\"" : "null", loss);
-    printf(", \"perplexity\": %s, \"bits_per_byte\": %s, \"targets\": %.0f, \"bytes\": %.0f, \"sequences\": %" PRId64
-           "}\n", number[1], number[2], r->weight, r->target_bytes, sequences);
+    orth_text text = {0};
+    orth_json_out j = {ctx, &text};
+    orth_json_open(&j, NULL, '{');
+    orth_json_number(&j, "loss", loss);
+    if (isfinite(loss))
+        orth_json_hex(&j, "loss_hex", loss);
+    else
+        orth_json_number(&j, "loss_hex", loss);
+    orth_json_number(&j, "perplexity", exp(loss));
+    orth_json_number(&j, "bits_per_byte", bits);
+    orth_json_print(&j, "targets", "%.0f", r->weight);
+    orth_json_print(&j, "bytes", "%.0f", r->target_bytes);
+    orth_json_print(&j, "sequences", "%" PRId64, sequences);
+    orth_json_close(&j, '}');
+    return orth_json_show(&j, stdout);
 }
 
 static orth_status score(orth_ctx *ctx, const orth_cmd *cmd, scoring *s)
@@ -155,7 +163,7 @@ static orth_status score(orth_ctx *ctx, const orth_cmd *cmd, scoring *s)
                                 NULL, &r));
     double loss = r.nll / r.weight, bits = r.target_bytes > 0 ? r.nll / log(2.0) / r.target_bytes : 0;
     if (orth_cmd_flag(cmd, "json"))
-        print_json(&r, loss, bits, n);
+        ORTH_TRY(print_json(ctx, &r, loss, bits, n));
     else if (!lines && isfinite(loss))
         printf("loss %.6f  perplexity %.4f  bits per byte %.5f  (%.0f targets, %.0f bytes, %" PRId64 " sequences)\n",
                loss, exp(loss), bits, r.weight, r.target_bytes, n);

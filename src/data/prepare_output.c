@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json_out.h"
 #include "base/rng.h"
 
 #define DEFAULT_SHARD_TOKENS ((int64_t)1 << 27)
@@ -88,59 +89,59 @@ orth_status orth_prepare_output_piece(orth_ctx *ctx, orth_prepare_output *out, c
 
 /* ---- dataset.json ---- */
 
-static void print_split(FILE *f, const prepare_split *s)
+static void add_split(orth_json_out *j, const prepare_split *s)
 {
-    fprintf(f, "  \"%s\": [", s->name);
+    orth_json_open(j, s->name, '[');
     for (int i = 0; i < s->num_shards; i++) {
         const orth_shard_info *info = &s->shards[i];
-        fprintf(f,
-                "%s\n    {\"file\": \"%s-%05d.orts\", \"tokens\": %" PRId64 ", \"documents\": %" PRId64
-                ", \"text_bytes\": %" PRId64 ", \"header_xxh64\": \"%016" PRIx64 "\"}",
-                i ? "," : "", s->name, i, info->num_tokens, info->num_docs, info->text_bytes,
-                info->header_hash);
+        orth_json_open(j, NULL, '{');
+        orth_json_print(j, "file", "\"%s-%05d.orts\"", s->name, i);
+        orth_json_print(j, "tokens", "%" PRId64, info->num_tokens);
+        orth_json_print(j, "documents", "%" PRId64, info->num_docs);
+        orth_json_print(j, "text_bytes", "%" PRId64, info->text_bytes);
+        orth_json_print(j, "header_xxh64", "\"%016" PRIx64 "\"", info->header_hash);
+        orth_json_close(j, '}');
     }
-    fprintf(f, "%s]", s->num_shards ? "\n  " : "");
+    orth_json_close(j, ']');
 }
 
 /* The special tokens that the text's own eot_token does not tell. */
-static void print_special(FILE *f, const orth_special_tokens *s)
+static void add_special(orth_json_out *j, const orth_special_tokens *s)
 {
-    fprintf(f, "  \"eos_tokens\": [");
+    orth_json_open(j, "eos_tokens", '[');
     for (int i = 0; i < s->num_eos; i++)
-        fprintf(f, "%s%d", i ? ", " : "", (int)s->eos[i]);
-    fprintf(f, "],\n");
+        orth_json_print(j, NULL, "%d", (int)s->eos[i]);
+    orth_json_close(j, ']');
     if (s->bos >= 0)
-        fprintf(f, "  \"bos_token\": %d,\n", (int)s->bos);
+        orth_json_print(j, "bos_token", "%d", (int)s->bos);
     if (s->pad >= 0)
-        fprintf(f, "  \"pad_token\": %d,\n", (int)s->pad);
+        orth_json_print(j, "pad_token", "%d", (int)s->pad);
+}
+
+static char *dataset_json(orth_ctx *ctx, const orth_prepare_output *out)
+{
+    orth_text text = {0};
+    orth_json_out j = {ctx, &text, .lines = 2};
+    orth_json_open(&j, NULL, '{');
+    orth_json_string(&j, "format", "orthant-dataset");
+    orth_json_print(&j, "version", "1");
+    orth_json_print(&j, "vocab_size", "%" PRId64, out->vocab_size);
+    orth_json_print(&j, "eot_token", "%d", (int)orth_tokenizer_eos(out->options->tokenizer));
+    orth_json_print(&j, "tokenizer_fingerprint", "\"%016" PRIx64 "\"", out->fingerprint);
+    orth_json_print(&j, "seed", "%" PRIu64, out->options->seed);
+    orth_json_print(&j, "valid_fraction", "%.17g", out->options->valid_fraction);
+    add_special(&j, orth_tokenizer_special(out->options->tokenizer));
+    add_split(&j, &out->splits[0]);
+    add_split(&j, &out->splits[1]);
+    orth_json_close(&j, '}');
+    orth_text_add(ctx, &text, "\n");
+    return orth_text_take(ctx, &text);
 }
 
 static orth_status write_json(orth_ctx *ctx, const orth_prepare_output *out)
 {
-    /* About 200 bytes a shard. */
-    const size_t room = 4096 + 256 * (size_t)(out->splits[0].num_shards + out->splits[1].num_shards);
-    char *text = orth_mem_alloc(ctx, room), *path = orth_path_join(ctx, out->tmp_dir, "dataset.json");
-    FILE *f = text && path ? fmemopen(text, room, "w") : NULL;
-    orth_status status = ORTH_ERR_NOMEM;
-    if (f) {
-        fprintf(f,
-                "{\n  \"format\": \"orthant-dataset\",\n  \"version\": 1,\n  \"vocab_size\": %" PRId64 ",\n"
-                "  \"eot_token\": %d,\n  \"tokenizer_fingerprint\": \"%016" PRIx64 "\",\n"
-                "  \"seed\": %" PRIu64 ",\n  \"valid_fraction\": %.17g,\n",
-                out->vocab_size, (int)orth_tokenizer_eos(out->options->tokenizer), out->fingerprint,
-                out->options->seed, out->options->valid_fraction);
-        print_special(f, orth_tokenizer_special(out->options->tokenizer));
-        print_split(f, &out->splits[0]);
-        fprintf(f, ",\n");
-        print_split(f, &out->splits[1]);
-        fprintf(f, "\n}\n");
-        const long n = ftell(f);
-        const bool whole = n >= 0 && !ferror(f);
-        status = fclose(f) == 0 && whole ? orth_file_write(ctx, path, text, (size_t)n)
-                                         : ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "%s: cannot put it together", path);
-    } else if (text && path) {
-        status = ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "no memory for dataset.json");
-    }
+    char *text = dataset_json(ctx, out), *path = orth_path_join(ctx, out->tmp_dir, "dataset.json");
+    const orth_status status = text && path ? orth_file_write(ctx, path, text, strlen(text)) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, text);
     orth_mem_free(ctx, path);
     return status;

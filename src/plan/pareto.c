@@ -104,7 +104,7 @@ char *orth_pareto_text(orth_ctx *ctx, const orth_pareto *p)
 char *orth_pareto_json(orth_ctx *ctx, const orth_pareto *p)
 {
     orth_text t = {0};
-    orth_json_out j = {ctx, &t, false};
+    orth_json_out j = {ctx, &t};
     orth_json_open(&j, NULL, '{');
     orth_json_open(&j, "pareto", '[');
     for (int i = 0; i < p->num; i++) {

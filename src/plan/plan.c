@@ -141,15 +141,6 @@ static void add_time(orth_json_out *j, const orth_rank_time *t)
     orth_json_close(j, '}');
 }
 
-static void add_traffic(orth_json_out *j, const orth_traffic *t)
-{
-    char text[ORTH_TRAFFIC_JSON_MAX];
-    orth_traffic_json(t, true, text);
-    orth_json_print(j, "comm", "%s", text);
-    orth_traffic_json(t, false, text);
-    orth_json_print(j, "comm_sent", "%s", text);
-}
-
 static void add_rank(orth_json_out *j, int rank, const orth_plan *p)
 {
     orth_json_open(j, NULL, '{');
@@ -158,7 +149,8 @@ static void add_rank(orth_json_out *j, int rank, const orth_plan *p)
     orth_memory_json(j, "memory", &p->memory);
     orth_arenas_json(j, "arenas", p->arenas);
     orth_outside_json(j, "outside", &p->outside);
-    add_traffic(j, &p->traffic);
+    orth_traffic_json(j, "comm", &p->traffic, true);
+    orth_traffic_json(j, "comm_sent", &p->traffic, false);
     orth_json_print(j, "flops", "{\"model\": %.0f, \"hardware\": %.0f}", p->cost.model_flops, p->cost.hardware_flops);
     add_time(j, &p->time);
     orth_json_close(j, '}');
@@ -202,7 +194,7 @@ static void add_cost(orth_json_out *j, const orth_plan *p)
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *p)
 {
     orth_text text = {0};
-    orth_json_out j = {ctx, &text, false};
+    orth_json_out j = {ctx, &text};
     orth_json_open(&j, NULL, '{');
     orth_json_open(&j, "ranks", '[');
     for (int k = 0; k < num_ranks && !text.failed; k++)
@@ -210,7 +202,8 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
     orth_json_close(&j, ']');
     if (p->recomputed)
         orth_json_string(&j, "recomputed", p->recomputed);
-    add_traffic(&j, &p->traffic);
+    orth_traffic_json(&j, "comm", &p->traffic, true);
+    orth_traffic_json(&j, "comm_sent", &p->traffic, false);
     add_time(&j, &p->time);
     add_speed(&j, p);
     orth_json_print(&j, "tokens", "%" PRId64, p->tokens);

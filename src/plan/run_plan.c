@@ -91,7 +91,7 @@ static int peak_ranks(const orth_run_plan *p, int ranks[2])
 static orth_status write_peaks(orth_ctx *ctx, orth_run_plan *p, bool json, char **out)
 {
     orth_text text = {0};
-    orth_json_out j = {ctx, &text, false};
+    orth_json_out j = {ctx, &text};
     int ranks[2];
     orth_status s = ORTH_OK;
     if (json)

@@ -110,27 +110,27 @@ orth_traffic orth_traffic_counted(orth_comm *const comms[ORTH_NUM_GROUPS])
     return t;
 }
 
-void orth_traffic_json(const orth_traffic *t, bool ideal, char out[ORTH_TRAFFIC_JSON_MAX])
+static bool has_calls(const orth_traffic *t, int g)
 {
-    size_t at = 0;
-    bool any_group = false;
-    at += (size_t)snprintf(out, ORTH_TRAFFIC_JSON_MAX, "{");
+    bool any = false;
+    for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++)
+        any |= t->calls[g][k] > 0;
+    return any;
+}
+
+void orth_traffic_json(orth_json_out *j, const char *key, const orth_traffic *t, bool ideal)
+{
+    orth_json_open(j, key, '{');
     for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
-        bool any = false;
-        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++) {
-            if (t->calls[g][k] == 0)
-                continue;
-            if (!any)
-                at += (size_t)snprintf(out + at, ORTH_TRAFFIC_JSON_MAX - at, "%s\"%s\": {", any_group ? ", " : "",
-                                       orth_group_name((orth_group)g));
-            at += (size_t)snprintf(out + at, ORTH_TRAFFIC_JSON_MAX - at, "%s\"%s\": %" PRId64, any ? ", " : "",
-                                   orth_comm_kind_name((orth_comm_kind)k), ideal ? t->ideal[g][k] : t->sent[g][k]);
-            any = any_group = true;
-        }
-        if (any)
-            at += (size_t)snprintf(out + at, ORTH_TRAFFIC_JSON_MAX - at, "}");
+        if (!has_calls(t, g))
+            continue;
+        orth_json_open(j, orth_group_name((orth_group)g), '{');
+        for (int k = 0; k < ORTH_NUM_COMM_KINDS; k++)
+            if (t->calls[g][k] > 0)
+                orth_json_print(j, orth_comm_kind_name((orth_comm_kind)k), "%" PRId64, ideal ? t->ideal[g][k] : t->sent[g][k]);
+        orth_json_close(j, '}');
     }
-    snprintf(out + at, ORTH_TRAFFIC_JSON_MAX - at, "}");
+    orth_json_close(j, '}');
 }
 
 void orth_traffic_add(orth_traffic *sum, const orth_traffic *t)

@@ -5,6 +5,7 @@
 #ifndef ORTH_PLAN_TRAFFIC_H
 #define ORTH_PLAN_TRAFFIC_H
 
+#include "base/json_out.h"
 #include "comm/comm.h"
 #include "program/check/check_flow.h"
 
@@ -35,9 +36,7 @@ orth_traffic orth_traffic_counted(orth_comm *const comms[ORTH_NUM_GROUPS]);
 void orth_traffic_add(orth_traffic *sum, const orth_traffic *t);
 orth_traffic orth_traffic_minus(const orth_traffic *a, const orth_traffic *b);
 
-/* {"dp": {"all_reduce": 1024}, ...}: `ideal` or `sent` of t, groups and kinds with calls only (docs/formats/run.md). Allocates nothing: it
- * is written between steps. The limit holds all groups and kinds (64 characters each). */
-#define ORTH_TRAFFIC_JSON_MAX (64 * ORTH_NUM_GROUPS * ORTH_NUM_COMM_KINDS)
-void orth_traffic_json(const orth_traffic *t, bool ideal, char out[ORTH_TRAFFIC_JSON_MAX]);
+/* {"dp": {"all_reduce": 1024}, ...} under `key`: `ideal` or `sent` of t, groups and kinds with calls only (docs/formats/run.md). */
+void orth_traffic_json(orth_json_out *j, const char *key, const orth_traffic *t, bool ideal);
 
 #endif

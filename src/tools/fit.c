@@ -211,7 +211,7 @@ static char *as_text(orth_ctx *ctx, const search *x)
 static char *as_json(orth_ctx *ctx, const search *x)
 {
     orth_text t = {0};
-    orth_json_out j = {ctx, &t, false};
+    orth_json_out j = {ctx, &t};
     const trial *best = largest(x);
     orth_json_open(&j, NULL, '{');
     orth_json_string(&j, "key", x->key);

@@ -316,7 +316,7 @@ static void add_json(orth_json_out *j, const char *key, const orth_rung *r, int 
 char *orth_ladder_json(orth_ctx *ctx, const orth_ladder *l)
 {
     orth_text t = {0};
-    orth_json_out j = {ctx, &t, false};
+    orth_json_out j = {ctx, &t};
     orth_json_open(&j, NULL, '{');
     orth_json_print(&j, "bytes", "%zu", l->bytes);
     orth_json_print(&j, "limit", "%zu", l->limit_bytes);

@@ -14,17 +14,17 @@ static const char *scaled(double n, char out[32])
     return out;
 }
 
-static orth_status say_model(orth_ctx *ctx, orth_run *r)
+static void say_model(orth_run *r)
 {
     const orth_model_config *m = &r->model;
     char text[256], params[32];
     snprintf(text, sizeof text, "model   %s, %s parameters: %" PRId64 " layers of %" PRId64 ", %" PRId64 " heads, vocabulary %" PRId64,
              orth_family_name(m->family),
              scaled((double)r->plan.total.num_elems, params), m->layers, m->hidden, m->heads, m->vocab);
-    return orth_metrics_event(ctx, &r->metrics, text, NULL);
+    orth_metrics_event(&r->metrics, text);
 }
 
-static orth_status say_data(orth_ctx *ctx, orth_run *r, int64_t steps_done)
+static void say_data(orth_run *r, int64_t steps_done)
 {
     char text[256], all[32], step[32];
     const double tokens = (double)orth_sampler_num_windows(r->train) * (double)r->cfg->data_seq_len;
@@ -32,7 +32,7 @@ static orth_status say_data(orth_ctx *ctx, orth_run *r, int64_t steps_done)
     snprintf(text, sizeof text, "data    %s tokens to train on; %s a step (%" PRId64 " sequences of %" PRId64 "): steps %" PRId64 " to %" PRId64
              " are %.3g epochs", scaled(tokens, all), scaled(per_step, step), r->cfg->train_global_batch, r->cfg->data_seq_len,
              steps_done + 1, r->last_step, (double)(r->last_step - steps_done) * per_step / tokens);
-    return orth_metrics_event(ctx, &r->metrics, text, NULL);
+    orth_metrics_event(&r->metrics, text);
 }
 
 static orth_status say_ranks(orth_ctx *ctx, orth_run *r)
@@ -52,19 +52,20 @@ static orth_status say_ranks(orth_ctx *ctx, orth_run *r)
              orth_option_choice(ORTH_OPT_parallel_zero, (int)r->cfg->parallel_zero), orth_pool_num_threads(ctx->pool),
              orth_option_choice(ORTH_OPT_precision_compute, (int)r->cfg->precision_compute),
              orth_option_choice(ORTH_OPT_numerics_mode, (int)r->cfg->numerics_mode));
-    return orth_metrics_event(ctx, &r->metrics, text, NULL);
+    orth_metrics_event(&r->metrics, text);
+    return ORTH_OK;
 }
 
-static orth_status say_plan(orth_ctx *ctx, orth_run *r)
+static void say_plan(orth_run *r)
 {
     char text[256], time[64] = "";
     if (r->plan.total.time.step_s > 0)
         snprintf(time, sizeof time, ", %.3g s a step or more", r->plan.total.time.step_s);
     snprintf(text, sizeof text, "plan    %.3f GiB in all%s", (double)r->plan.total.total_bytes / (double)(1 << 30), time);
-    return orth_metrics_event(ctx, &r->metrics, text, NULL);
+    orth_metrics_event(&r->metrics, text);
 }
 
-static orth_status say_folder(orth_ctx *ctx, orth_run *r, int64_t steps_done)
+static void say_folder(orth_run *r, int64_t steps_done)
 {
     char text[512], from[320] = "";
     if (r->resumed)
@@ -72,14 +73,15 @@ static orth_status say_folder(orth_ctx *ctx, orth_run *r, int64_t steps_done)
     else if (r->start_from)
         snprintf(from, sizeof from, ", starts with the weights of %.200s", r->start_from);
     snprintf(text, sizeof text, "folder  %.150s%s", r->dir, from);
-    return orth_metrics_event(ctx, &r->metrics, text, NULL);
+    orth_metrics_event(&r->metrics, text);
 }
 
 orth_status rank_banner(orth_ctx *ctx, orth_run *r, int64_t steps_done)
 {
-    ORTH_TRY(say_model(ctx, r));
-    ORTH_TRY(say_data(ctx, r, steps_done));
+    say_model(r);
+    say_data(r, steps_done);
     ORTH_TRY(say_ranks(ctx, r));
-    ORTH_TRY(say_plan(ctx, r));
-    return say_folder(ctx, r, steps_done);
+    say_plan(r);
+    say_folder(r, steps_done);
+    return ORTH_OK;
 }

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
-#include "base/text.h"
+#include "base/json_out.h"
 #include "report/tensorboard.h"
 
 typedef struct {
@@ -74,10 +74,34 @@ static void keep_failure(orth_ctx *ctx, orth_metrics *m, const char *what)
     orth_log(ctx, ORTH_LOG_WARN, "metrics", "%s: the run saves a checkpoint and ends", m->failed.message);
 }
 
-static void append(orth_ctx *ctx, orth_metrics *m, const char *line, size_t num_bytes, const char *what)
+/* ---- lines of metrics.jsonl ---- */
+
+static orth_json_out begin_json(orth_ctx *ctx, orth_metrics *m, int64_t step)
 {
-    if (m->failed.code == ORTH_OK && orth_file_append(ctx, m->file, m->path, line, num_bytes) != ORTH_OK)
-        keep_failure(ctx, m, what);
+    orth_json_out j = {ctx, &m->line};
+    orth_text_clear(&m->line);
+    orth_json_open(&j, NULL, '{');
+    orth_json_print(&j, "step", "%" PRId64, step);
+    return j;
+}
+
+/* Of the wall clock, in seconds since 1970, and since this process opened the file. */
+static void add_time(orth_json_out *j, const orth_metrics *m)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    orth_json_print(j, "time", "%.3f", (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
+    orth_json_print(j, "elapsed_s", "%.3f", orth_clock_s() - m->opened_s);
+}
+
+static void append(orth_json_out *j, orth_metrics *m, const char *what)
+{
+    orth_json_close(j, '}');
+    orth_text_add(j->ctx, &m->line, "\n");
+    if (m->failed.code != ORTH_OK)
+        return;
+    if (m->line.failed || orth_file_append(j->ctx, m->file, m->path, m->line.s, m->line.num_bytes) != ORTH_OK)
+        keep_failure(j->ctx, m, what);
 }
 
 static void add_events(orth_ctx *ctx, orth_metrics *m, int64_t step, const orth_scalar *scalars, int n)
@@ -132,22 +156,15 @@ static void end_line(orth_metrics *m)
     m->width = 0;
 }
 
-void orth_metrics_close(orth_metrics *m)
+void orth_metrics_close(orth_ctx *ctx, orth_metrics *m)
 {
     if (m->file)
         fclose(m->file);
     if (m->events)
         fclose(m->events);
     m->file = m->events = NULL;
+    orth_mem_free(ctx, orth_text_take(ctx, &m->line));
     end_line(m);
-}
-
-void orth_metrics_number(char *out, size_t n, double x)
-{
-    if (x - x == 0)
-        snprintf(out, n, "%.9g", x);
-    else
-        snprintf(out, n, "null");
 }
 
 double orth_metrics_shown(double x)
@@ -161,7 +178,7 @@ enum { F_STEP, F_LOSS, F_NORM, F_LR, F_RATE, F_MFU, F_MEM, F_LEFT, F_SCALE, F_SK
 typedef char line_fields[NUM_FIELDS][48];
 
 typedef struct {
-    double tokens_per_s, mfu; /* mfu 0: not known */
+    double tokens_per_s, mfu, hfu; /* mfu, hfu 0: not known */
     int64_t left_s;
 } line_rates;
 
@@ -268,124 +285,114 @@ static void show_step(orth_metrics *m, const orth_step_result *r, double seconds
     }
 }
 
-#define EXPOSED_MAX 512
-
-/* {"dp": 0.001, ...}: groups that took time. */
-static void exposed_json(const double exposed_s[ORTH_NUM_GROUPS], char out[EXPOSED_MAX])
+/* Bytes that were sent hardly ever change: they are written when they do. */
+static void add_traffic(orth_json_out *j, orth_metrics *m, const orth_traffic *sent, const orth_traffic *sent_by_all)
 {
-    size_t at = (size_t)snprintf(out, EXPOSED_MAX, "{");
-    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
-        if (exposed_s[g] > 0)
-            at += (size_t)snprintf(out + at, EXPOSED_MAX - at, "%s\"%s\": %.6f", at > 1 ? ", " : "",
-                                   orth_group_name((orth_group)g), exposed_s[g]);
-    snprintf(out + at, EXPOSED_MAX - at, "}");
-}
-
-/* Bytes that were sent hardly ever change: they are written when they do. Else the text is empty. */
-static const char *traffic_json(orth_metrics *m, const orth_traffic *sent, const orth_traffic *sent_by_all)
-{
-    char comm[ORTH_TRAFFIC_JSON_MAX], total[ORTH_TRAFFIC_JSON_MAX], ideal[ORTH_TRAFFIC_JSON_MAX], text[ORTH_METRICS_TRAFFIC_MAX];
-    orth_traffic_json(sent, false, comm);
-    orth_traffic_json(sent_by_all, false, total);
-    orth_traffic_json(sent_by_all, true, ideal);
-    snprintf(text, sizeof text, ", \"comm_bytes\": %s, \"comm_bytes_total\": %s, \"comm_ring_total\": %s",
-             comm, total, ideal);
-    if (strcmp(m->traffic, text) == 0)
-        return "";
-    memcpy(m->traffic, text, sizeof text);
-    return m->traffic;
+    if (m->has_told && memcmp(sent, &m->told_sent, sizeof *sent) == 0 && memcmp(sent_by_all, &m->told_sent_by_all, sizeof *sent) == 0)
+        return;
+    orth_traffic_json(j, "comm_bytes", sent, false);
+    orth_traffic_json(j, "comm_bytes_total", sent_by_all, false);
+    orth_traffic_json(j, "comm_ring_total", sent_by_all, true);
+    m->told_sent = *sent;
+    m->told_sent_by_all = *sent_by_all;
+    m->has_told = true;
 }
 
 /* Likewise. */
-static void peak_json(orth_metrics *m, char out[40])
+static void add_peak(orth_json_out *j, orth_metrics *m)
 {
-    out[0] = '\0';
     if (m->peak_bytes != m->told_peak_bytes)
-        snprintf(out, 40, ", \"peak_bytes\": %zu", m->peak_bytes);
+        orth_json_print(j, "peak_bytes", "%zu", m->peak_bytes);
     m->told_peak_bytes = m->peak_bytes;
 }
 
-/* ", \"time\": ..., \"elapsed_s\": ...": of the wall clock, in seconds since 1970, and since this process opened the file. */
-static void time_json(const orth_metrics *m, char out[80])
+/* Groups that took time. */
+static void add_exposed(orth_json_out *j, const double exposed_s[ORTH_NUM_GROUPS])
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(out, 80, "\"time\": %.3f, \"elapsed_s\": %.3f", (double)now.tv_sec + 1e-9 * (double)now.tv_nsec,
-             orth_clock_s() - m->opened_s);
+    orth_json_open(j, "exposed_comm_s", '{');
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        if (exposed_s[g] > 0)
+            orth_json_print(j, orth_group_name((orth_group)g), "%.6f", exposed_s[g]);
+    orth_json_close(j, '}');
 }
 
-orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
-                              int64_t first, int64_t end, const orth_traffic *sent, const orth_traffic *sent_by_all,
-                              const double exposed_s[ORTH_NUM_GROUPS])
+static void add_step(orth_json_out *j, const orth_metrics *m, const orth_step_result *r, double seconds, const line_rates *t)
 {
-    double rate = (double)m->plan.tokens / seconds;
-    double mfu = m->peak_flops > 0 ? m->plan.cost.model_flops / seconds / m->peak_flops : 0;
-    double hfu = m->peak_flops > 0 ? m->plan.cost.hardware_flops / seconds / m->peak_flops : 0;
-    m->smooth_s = m->smooth_s > 0 ? 0.9 * m->smooth_s + 0.1 * seconds : seconds;
-    char loss[40], norm[40], scale[48] = "", exposed[EXPOSED_MAX], when[80], peak[40], line[ORTH_METRICS_TRAFFIC_MAX + EXPOSED_MAX + 1024];
-    const char *traffic = traffic_json(m, sent, sent_by_all);
-    peak_json(m, peak);
-    orth_metrics_number(loss, sizeof loss, r->loss);
-    orth_metrics_number(norm, sizeof norm, r->grad_norm);
+    orth_json_number(j, "loss", r->loss);
+    orth_json_hex(j, "loss_hex", orth_metrics_shown(r->loss));
+    orth_json_number(j, "grad_norm", r->grad_norm);
+    orth_json_number(j, "lr", r->lr);
     if (r->loss_scale > 0)
-        snprintf(scale, sizeof scale, "\"loss_scale\": %.9g, ", r->loss_scale);
-    exposed_json(exposed_s, exposed);
-    time_json(m, when);
+        orth_json_number(j, "loss_scale", r->loss_scale);
+    orth_json_print(j, "tokens", "%" PRId64, m->plan.tokens);
+    orth_json_print(j, "step_time_s", "%.6f", seconds);
+    add_time(j, m);
+    orth_json_print(j, "tokens_per_s", "%.1f", t->tokens_per_s);
+    orth_json_print(j, "mfu", "%.4f", t->mfu);
+    orth_json_print(j, "hfu", "%.4f", t->hfu);
+}
+
+void orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds, int64_t first, int64_t end,
+                       const orth_traffic *sent, const orth_traffic *sent_by_all, const double exposed_s[ORTH_NUM_GROUPS])
+{
+    const double peak = m->peak_flops > 0 ? m->peak_flops : INFINITY;
+    const line_rates rates = {.tokens_per_s = (double)m->plan.tokens / seconds,
+                                   .mfu = m->plan.cost.model_flops / seconds / peak, .hfu = m->plan.cost.hardware_flops / seconds / peak};
+    char what[48];
+    orth_json_out j = begin_json(ctx, m, r->step);
+    m->smooth_s = m->smooth_s > 0 ? 0.9 * m->smooth_s + 0.1 * seconds : seconds;
     for (int g = 0; g < ORTH_NUM_GROUPS && m->num_steps > 0; g++)
         m->exposed_s[g] += exposed_s[g];
     m->after_first_s += m->num_steps++ > 0 ? seconds : 0;
-    int n = snprintf(line, sizeof line,
-                     "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_hex\": \"%a\", \"grad_norm\": %s, \"lr\": %.9g, %s"
-                     "\"tokens\": %" PRId64 ", \"step_time_s\": %.6f, %s, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
-                     "\"hfu\": %.4f%s%s, \"exposed_comm_s\": %s, \"skipped\": %s, \"samples\": [%" PRId64 ", %" PRId64 "]}\n",
-                     r->step, loss, orth_metrics_shown(r->loss), norm, r->lr, scale, m->plan.tokens, seconds, when, rate, mfu, hfu, peak, traffic,
-                     exposed, r->skipped ? "true" : "false", first, end);
-    char what[48];
+    add_step(&j, m, r, seconds, &rates);
+    add_peak(&j, m);
+    add_traffic(&j, m, sent, sent_by_all);
+    add_exposed(&j, exposed_s);
+    orth_json_bool(&j, "skipped", r->skipped);
+    orth_json_print(&j, "samples", "[%" PRId64 ", %" PRId64 "]", first, end);
     snprintf(what, sizeof what, "the line of step %" PRId64, r->step);
-    append(ctx, m, line, (size_t)n, what);
-    const orth_scalar scalars[] = {{"loss", r->loss}, {"grad_norm", r->grad_norm}, {"lr", r->lr}, {"tokens_per_s", rate}, {"mfu", mfu},
-                                   {"loss_scale", r->loss_scale}};
+    append(&j, m, what);
+    const orth_scalar scalars[] = {{"loss", r->loss}, {"grad_norm", r->grad_norm}, {"lr", r->lr}, {"tokens_per_s", rates.tokens_per_s},
+                                   {"mfu", rates.mfu}, {"loss_scale", r->loss_scale}};
     add_events(ctx, m, r->step, scalars, ORTH_COUNT(scalars) - !(r->loss_scale > 0));
     show_step(m, r, seconds);
-    return ORTH_OK;
 }
 
-orth_status orth_metrics_evaluation(orth_ctx *ctx, orth_metrics *m, const orth_eval_figures *e)
+void orth_metrics_evaluation(orth_ctx *ctx, orth_metrics *m, const orth_eval_figures *e)
 {
-    char text[256], json[384], loss[40], bits[40], when[80];
-    orth_metrics_number(loss, sizeof loss, e->loss);
-    orth_metrics_number(bits, sizeof bits, e->bits_per_byte);
-    time_json(m, when);
+    char text[256];
+    orth_json_out j = begin_json(ctx, m, e->step);
+    orth_json_number(&j, "eval_loss", e->loss);
+    orth_json_hex(&j, "eval_loss_hex", e->loss);
+    orth_json_number(&j, "eval_bits_per_byte", e->bits_per_byte);
+    orth_json_print(&j, "eval_targets", "%.0f", e->num_targets);
+    add_time(&j, m);
+    append(&j, m, "an evaluation");
     snprintf(text, sizeof text, "eval %6" PRId64 "  loss %8.4f  perplexity %.3f  bits per byte %.4f  (%.0f targets)", e->step, e->loss,
              exp(e->loss), e->bits_per_byte, e->num_targets);
-    snprintf(json, sizeof json, "{\"step\": %" PRId64 ", \"eval_loss\": %s, \"eval_loss_hex\": \"%a\", \"eval_bits_per_byte\": %s, "
-             "\"eval_targets\": %.0f, %s}", e->step, loss, e->loss, bits, e->num_targets, when);
     if (m->best_step < 0 || e->loss < m->best_eval) {
         m->best_eval = e->loss;
         m->best_step = e->step;
     }
     const orth_scalar scalars[] = {{"eval/loss", e->loss}, {"eval/bits_per_byte", e->bits_per_byte}};
     add_events(ctx, m, e->step, scalars, ORTH_COUNT(scalars));
-    return orth_metrics_event(ctx, m, text, json);
+    orth_metrics_event(m, text);
 }
 
-orth_status orth_metrics_override(orth_ctx *ctx, orth_metrics *m, int64_t step, const char *key, const char *was, const char *now)
+void orth_metrics_override(orth_ctx *ctx, orth_metrics *m, int64_t step, const char *key, const char *was, const char *now)
 {
-    char text[512], when[80];
-    orth_text json = {0};
-    time_json(m, when);
+    char text[512];
+    orth_json_out j = begin_json(ctx, m, step);
+    orth_json_string(&j, "override", key);
+    orth_json_string(&j, "was", was);
+    orth_json_string(&j, "now", now);
+    add_time(&j, m);
+    append(&j, m, "an override");
     snprintf(text, sizeof text, "override after step %" PRId64 ": %s is %.150s, was %.150s", step, key, now, was);
-    orth_text_addf(ctx, &json, "{\"step\": %" PRId64 ", \"override\": \"%s\", \"was\": ", step, key);
-    orth_text_quote(ctx, &json, was);
-    orth_text_add(ctx, &json, ", \"now\": ");
-    orth_text_quote(ctx, &json, now);
-    orth_text_addf(ctx, &json, ", %s}", when);
-    const orth_status s = json.failed ? ORTH_ERR_NOMEM : orth_metrics_event(ctx, m, text, json.s);
-    orth_mem_free(ctx, json.s);
-    return s;
+    orth_metrics_event(m, text);
 }
 
-orth_status orth_metrics_communication(orth_ctx *ctx, orth_metrics *m)
+void orth_metrics_communication(orth_metrics *m)
 {
     char text[512], parts[384] = "";
     double sum = 0;
@@ -398,13 +405,13 @@ orth_status orth_metrics_communication(orth_ctx *ctx, orth_metrics *m)
                                orth_group_name((orth_group)g), 100 * m->exposed_s[g] / m->after_first_s);
     }
     if (at == 0)
-        return ORTH_OK;
+        return;
     snprintf(text, sizeof text, "rank 0 waited for communication in %.2f %% of the time of the steps after the first (%s)",
              100 * sum / m->after_first_s, parts);
-    return orth_metrics_event(ctx, m, text, NULL);
+    orth_metrics_event(m, text);
 }
 
-orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m, const char *dir, int64_t steps_done)
+void orth_metrics_summary(orth_metrics *m, const char *dir, int64_t steps_done)
 {
     char text[512], best[128] = "";
     const int64_t s = (int64_t)(orth_clock_s() - m->opened_s + 0.5);
@@ -412,21 +419,16 @@ orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m, const char *dir
         snprintf(best, sizeof best, "; best evaluation: loss %.4f after step %" PRId64, m->best_eval, m->best_step);
     snprintf(text, sizeof text, "done: step %" PRId64 "; %" PRId64 " steps, %" PRId64 " tokens in %" PRId64 ":%02" PRId64 ":%02" PRId64 "%s",
              steps_done, m->num_steps, m->num_steps * m->plan.tokens, s / 3600, s / 60 % 60, s % 60, best);
-    ORTH_TRY(orth_metrics_event(ctx, m, text, NULL));
+    orth_metrics_event(m, text);
     snprintf(text, sizeof text, "next: orthant generate %.200s --prompt='...'", dir);
-    return orth_metrics_event(ctx, m, text, NULL);
+    orth_metrics_event(m, text);
 }
 
-orth_status orth_metrics_event(orth_ctx *ctx, orth_metrics *m, const char *text, const char *json)
+void orth_metrics_event(orth_metrics *m, const char *text)
 {
     char line[2048];
     orth_text_escape(line, sizeof line - 1, text);
     strcat(line, "\n");
     end_line(m);
     print_text(m, false, line);
-    if (!json)
-        return ORTH_OK;
-    int n = snprintf(line, sizeof line, "%s\n", json);
-    append(ctx, m, line, (size_t)n, "an evaluation");
-    return ORTH_OK;
 }

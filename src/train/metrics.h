@@ -13,8 +13,6 @@ typedef struct {
     void *user;
 } orth_print_sink;
 
-#define ORTH_METRICS_TRAFFIC_MAX (3 * ORTH_TRAFFIC_JSON_MAX + 128)
-
 typedef struct {
     FILE *file;              /* metrics.jsonl; NULL: none */
     const char *path;
@@ -32,7 +30,9 @@ typedef struct {
     double window_loss, window_s; /* sums over the steps since the last line that stayed */
     int64_t window_steps;
     size_t told_peak_bytes;  /* as last written */
-    char traffic[ORTH_METRICS_TRAFFIC_MAX]; /* comm_bytes as last written */
+    orth_traffic told_sent, told_sent_by_all; /* likewise */
+    bool has_told;           /* a step was written */
+    orth_text line;          /* that is being put together; its memory serves every step */
     FILE *events;            /* for TensorBoard; NULL: none */
     double best_eval;        /* least loss of an evaluation, and after which step; no evaluation: best_step < 0 */
     int64_t best_step;
@@ -56,25 +56,22 @@ orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, 
 orth_status orth_metrics_open_events(orth_ctx *ctx, orth_metrics *m, const char *dir, int64_t steps_done);
 /* At the end of a run, before orth_metrics_close: all lines are in the file, or the error. */
 orth_status orth_metrics_finish(orth_ctx *ctx, orth_metrics *m);
-void orth_metrics_close(orth_metrics *m);
+void orth_metrics_close(orth_ctx *ctx, orth_metrics *m);
 
 /* One optimizer step on sequences [first, end) that took `seconds`; sent by rank 0 and by all ranks in it; time that rank 0
  * spent on communication (run/executor.h). */
-orth_status orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds,
-                              int64_t first, int64_t end, const orth_traffic *sent, const orth_traffic *sent_by_all,
-                              const double exposed_s[ORTH_NUM_GROUPS]);
-orth_status orth_metrics_evaluation(orth_ctx *ctx, orth_metrics *m, const orth_eval_figures *e);
+void orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r, double seconds, int64_t first, int64_t end,
+                       const orth_traffic *sent, const orth_traffic *sent_by_all, const double exposed_s[ORTH_NUM_GROUPS]);
+void orth_metrics_evaluation(orth_ctx *ctx, orth_metrics *m, const orth_eval_figures *e);
 /* The share of communication in the time of the steps, as an event, if there was any. */
-orth_status orth_metrics_communication(orth_ctx *ctx, orth_metrics *m);
+void orth_metrics_communication(orth_metrics *m);
 /* What the run did, and the command that comes next: `dir` is its folder. */
-orth_status orth_metrics_summary(orth_ctx *ctx, orth_metrics *m, const char *dir, int64_t steps_done);
-/* x as JSON, which has no infinities and no NaN: those become null. */
-void orth_metrics_number(char *out, size_t n, double x);
+void orth_metrics_summary(orth_metrics *m, const char *dir, int64_t steps_done);
 /* What a person is shown: a NaN has no sign. */
 double orth_metrics_shown(double x);
-/* An event line in both forms: evaluation, checkpoint. `json` is the inside of an object. */
 /* A key that a resumed run has otherwise from step + 1 on, as a line and as an event. */
-orth_status orth_metrics_override(orth_ctx *ctx, orth_metrics *m, int64_t step, const char *key, const char *was, const char *now);
-orth_status orth_metrics_event(orth_ctx *ctx, orth_metrics *m, const char *text, const char *json);
+void orth_metrics_override(orth_ctx *ctx, orth_metrics *m, int64_t step, const char *key, const char *was, const char *now);
+/* A line for people beside those of steps: of a checkpoint, of the start. */
+void orth_metrics_event(orth_metrics *m, const char *text);
 
 #endif

@@ -230,9 +230,9 @@ static orth_status evaluate(orth_ctx *ctx, rank_state *s, int64_t max_batches)
     double bits = values[2] > 0 ? orth_metrics_shown(values[0] / log(2.0) / values[2]) : 0;
     const orth_eval_figures figures = {s->steps_done, loss, bits, values[1]};
     orth_phase_begin(ctx, "writing metrics.jsonl");
-    const orth_status said = orth_metrics_evaluation(ctx, &r->metrics, &figures);
+    orth_metrics_evaluation(ctx, &r->metrics, &figures);
     orth_phase_end(ctx);
-    return said;
+    return ORTH_OK;
 }
 
 /* ---- steps ---- */
@@ -292,10 +292,9 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     orth_executor_exposed(s->trainer.executor, exposed_s);
     r->metrics.peak_bytes = s->resident_peak;
     orth_phase_begin(ctx, "writing metrics.jsonl");
-    const orth_status said = orth_metrics_step(ctx, &r->metrics, &s->result, seconds, first, first + n, &sent, &sent_by_all,
-                                               exposed_s);
+    orth_metrics_step(ctx, &r->metrics, &s->result, seconds, first, first + n, &sent, &sent_by_all, exposed_s);
     orth_phase_end(ctx);
-    return said;
+    return ORTH_OK;
 }
 
 static orth_status run_steps(orth_ctx *ctx, rank_state *s)
@@ -349,7 +348,7 @@ static orth_status write_timeline(orth_ctx *ctx, orth_run *r, int64_t *const *cl
         snprintf(text, sizeof text, "step %" PRId64 " is in %.80s: forwards and backwards %.6f s, ranks idle %.2f %% of it; "
                  "%.40s with the same times for each would idle %.2f %%", r->options.timeline, path, bubble.seconds,
                  100 * bubble.idle_share, r->plan.partition.schedule.name, 100 * bubble.replayed);
-        status = orth_metrics_event(ctx, &r->metrics, text, NULL);
+        orth_metrics_event(&r->metrics, text);
     }
     orth_mem_free(ctx, path);
     return status;
@@ -392,7 +391,8 @@ static orth_status open_events(orth_ctx *ctx, orth_run *r, int64_t steps_done)
 static orth_status record_override(orth_ctx *ctx, void *user, const char *key, const char *was, const char *now)
 {
     rank_state *s = user;
-    return orth_metrics_override(ctx, &s->run->metrics, s->steps_done, key, was, now);
+    orth_metrics_override(ctx, &s->run->metrics, s->steps_done, key, was, now);
+    return ORTH_OK;
 }
 
 static orth_status begin(orth_ctx *ctx, rank_state *s)
@@ -424,7 +424,7 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
                          r->options.timeline, s->steps_done);
     ORTH_TRY(run_steps(ctx, s));
     if (s->rank == 0)
-        ORTH_TRY(orth_metrics_communication(ctx, &r->metrics));
+        orth_metrics_communication(&r->metrics);
     if (r->valid && !s->signal)
         ORTH_TRY(evaluate(ctx, s, 0));
     ORTH_TRY(rank_report_saved(ctx, s, true));
@@ -435,7 +435,7 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
     if (s->rank == 0)
         ORTH_TRY(orth_metrics_finish(ctx, &r->metrics));
     if (!s->signal && s->rank == 0 && !r->options.watch) {
-        ORTH_TRY(orth_metrics_summary(ctx, &r->metrics, r->dir, s->steps_done));
+        orth_metrics_summary(&r->metrics, r->dir, s->steps_done);
         return write_complete(ctx, s);
     }
     if (s->signal && s->rank == 0)

@@ -96,7 +96,7 @@ static void add_rank(orth_json_out *j, int rank, const orth_plan *planned, const
 static orth_status write_all(orth_ctx *ctx, const orth_run *r, const used *all)
 {
     orth_text text = {0};
-    orth_json_out j = {ctx, &text, false};
+    orth_json_out j = {ctx, &text};
     orth_json_open(&j, NULL, '{');
     orth_json_print(&j, "page_bytes", "%zu", orth_pages_size());
     orth_json_open(&j, "ranks", '[');

@@ -118,7 +118,8 @@ orth_status rank_report_saved(orth_ctx *ctx, const rank_state *s, bool wait)
         return ORTH_OK;
     snprintf(text, sizeof text, "saved %s/step-%08" PRId64 " (%.2f s; training paused %.2f s)", s->run->checkpoints,
              saved.step, saved.seconds, saved.blocked_s);
-    return orth_metrics_event(ctx, &s->run->metrics, text, NULL);
+    orth_metrics_event(&s->run->metrics, text);
+    return ORTH_OK;
 }
 
 orth_status rank_save(orth_ctx *ctx, rank_state *s)
