@@ -17,7 +17,8 @@ TEST(every_description_that_comes_with_the_program_is_read)
     for (const orth_hardware_file *f = orth_hardware_files(); f->name; f++, n++) {
         orth_hardware h;
         CHECK_OK(ctx, orth_hardware_find(ctx, &h, f->name));
-        assert_true(h.device_memory_GBps >= 900 && h.node_devices >= 8 && h.num_devices == 0);
+        assert_true(h.device_memory_GBps >= 900 && h.node_devices >= 8 && (h.mixed != NULL) == (h.num_devices > 0));
+        orth_hardware_release(ctx, &h);
     }
     assert_true(n >= 16);
     test_ctx_free(ctx);

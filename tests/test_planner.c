@@ -132,6 +132,7 @@ TEST(no_instruction_is_faster_than_the_peak_or_the_memory)
             const double t = orth_device_seconds(&h, &n);
             assert_true(t >= c.hardware_flops / (1e12 * h.device_bf16_tflops) && t >= c.bytes / (1e9 * h.device_memory_GBps));
         }
+        orth_hardware_release(ctx, &h);
     }
     test_ctx_free(ctx);
 }

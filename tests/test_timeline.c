@@ -53,7 +53,8 @@ static void with_programs(orth_ctx *ctx, const orth_partition *partition, const 
 static orth_status simulate_compiled(orth_ctx *ctx, void *user, const orth_rank_source *source)
 {
     void **both = user;
-    return orth_simulate_step(ctx, source, unit_seconds, both[0], both[1], NULL);
+    const orth_timing timing = {.seconds = unit_seconds, .user = both[0]};
+    return orth_simulate_step(ctx, source, &timing, both[1], NULL);
 }
 
 /* Length of the step that the programs of `name` make. */
@@ -135,7 +136,8 @@ static orth_status time_programs(orth_ctx *ctx, void *user, const orth_rank_sour
 {
     timed *t = user;
     t->num_ranks = source->num_ranks;
-    ORTH_TRY(orth_simulate_step(ctx, source, orth_seconds_by_rates, t->rates, t->times, t->clocks));
+    const orth_timing timing = {.seconds = orth_seconds_by_rates, .user = t->rates};
+    ORTH_TRY(orth_simulate_step(ctx, source, &timing, t->times, t->clocks));
     for (int r = 0; r < source->num_ranks; r++) {
         orth_rank_program program;
         orth_rank_groups groups = {{0}};

@@ -26,7 +26,7 @@ static double card_bytes(orth_ctx *ctx)
 {
     orth_hardware h;
     CHECK_OK(ctx, orth_hardware_find(ctx, &h, "h100"));
-    return (double)orth_cluster_rank_limit(&h);
+    return (double)orth_cluster_rank_limit(&h, 0);
 }
 
 /* ---- states ---- */

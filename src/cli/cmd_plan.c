@@ -9,6 +9,7 @@
 #include "tools/fit.h"
 #include "tools/ladder.h"
 #include "tools/plan_html.h"
+#include "tools/shares.h"
 
 /* What is planned, and for what: a described cluster, or this machine. */
 typedef struct {
@@ -112,6 +113,18 @@ static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
     print(ctx, more);
     print(ctx, peaks);
     print(ctx, epochs);
+    return s;
+}
+
+/* What other shares of the batch, and each group of devices alone, would make of the step. */
+static orth_status print_shares(orth_ctx *ctx, const orth_cmd *cmd, const planning *x)
+{
+    orth_place_to_run where = {.described = true, .hardware = x->hardware};
+    orth_shares *shares = ORTH_NEW(ctx, orth_shares);
+    orth_status s = shares ? orth_shares_find(ctx, &cmd->config, &where, shares) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        print(ctx, orth_shares_text(ctx, shares, x->hardware.mixed));
+    orth_mem_free(ctx, shares);
     return s;
 }
 
@@ -224,11 +237,15 @@ static orth_status plan_to_fit(orth_ctx *ctx, const orth_cmd *cmd)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --fit and --ladder: one at a time");
     ORTH_TRY(read_limit(ctx, cmd, &limit));
     ORTH_TRY(orth_place_to_run_find(ctx, &where, orth_cmd_flag(cmd, "cluster")));
-    if (orth_cmd_flag(cmd, "ladder"))
-        return print_ladder(ctx, cmd, &where, limit);
-    ORTH_TRY(orth_fit(ctx, &cmd->config, &where, orth_cmd_flag(cmd, "fit"), limit, orth_cmd_flag(cmd, "json") != NULL, &text));
-    print(ctx, text);
-    return ORTH_OK;
+    orth_status s;
+    if (orth_cmd_flag(cmd, "ladder")) {
+        s = print_ladder(ctx, cmd, &where, limit);
+    } else {
+        s = orth_fit(ctx, &cmd->config, &where, orth_cmd_flag(cmd, "fit"), limit, orth_cmd_flag(cmd, "json") != NULL, &text);
+        print(ctx, text);
+    }
+    orth_place_to_run_release(ctx, &where);
+    return s;
 }
 
 static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *path, const char *as)
@@ -241,6 +258,21 @@ static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *
     char *yaml = orth_config_yaml(ctx, cfg);
     const orth_status s = yaml ? orth_file_write(ctx, path, yaml, strlen(yaml)) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, yaml);
+    return s;
+}
+
+static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
+{
+    const bool json = orth_cmd_flag(cmd, "json") != NULL;
+    ORTH_TRY(make(ctx, x, json));
+    orth_status s = print_plan(ctx, cmd, x);
+    if (s == ORTH_OK && x->hardware.mixed && !json && x->cfg->parallel_dp > 1)
+        s = print_shares(ctx, cmd, x);
+    if (s == ORTH_OK && x->detail)
+        s = write_page(ctx, cmd, x);
+    if (s == ORTH_OK && orth_cmd_flag(cmd, "require-fit"))
+        s = orth_plan_require_fit(ctx, &x->plan.total);
+    orth_run_plan_release(ctx, &x->plan);
     return s;
 }
 
@@ -265,15 +297,9 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
         x.detail = &detail;
     if (orth_cmd_flag(cmd, "pareto") && (x.timeline || x.detail || orth_cmd_flag(cmd, "require-fit")))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --timeline, --html and --require-fit are for one choice, --pareto lists many");
-    ORTH_TRY(prepare(ctx, &x));
-    if (orth_cmd_flag(cmd, "pareto"))
-        return plan_pareto(ctx, &x, orth_cmd_flag(cmd, "json") != NULL);
-    ORTH_TRY(make(ctx, &x, orth_cmd_flag(cmd, "json") != NULL));
-    orth_status s = print_plan(ctx, cmd, &x);
-    if (s == ORTH_OK && x.detail)
-        s = write_page(ctx, cmd, &x);
-    if (s == ORTH_OK && orth_cmd_flag(cmd, "require-fit"))
-        s = orth_plan_require_fit(ctx, &x.plan.total);
-    orth_run_plan_release(ctx, &x.plan);
+    orth_status s = prepare(ctx, &x);
+    if (s == ORTH_OK)
+        s = orth_cmd_flag(cmd, "pareto") ? plan_pareto(ctx, &x, orth_cmd_flag(cmd, "json") != NULL) : plan_one(ctx, cmd, &x);
+    orth_hardware_release(ctx, &x.hardware);
     return s;
 }

@@ -6,6 +6,7 @@
 #include "cli/cmd.h"
 #include "cli/memory.h"
 #include "tools/search_report.h"
+#include "tools/shares.h"
 
 /* What a run has that is given by its model only: below what is given. */
 static orth_status set_defaults(orth_ctx *ctx, const orth_config *given, orth_config *cfg, int64_t devices)
@@ -27,18 +28,44 @@ static orth_status make_base(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cf
 {
     orth_hardware h;
     ORTH_TRY(orth_hardware_find(ctx, &h, orth_cmd_flag(cmd, "cluster")));
+    orth_hardware_release(ctx, &h);
     if (orth_cmd_flag(cmd, "model") && !cmd->run_file)
         ORTH_TRY(set_defaults(ctx, &cmd->config, cfg, h.num_devices));
     return orth_config_override(ctx, cfg, &cmd->config);
 }
 
-static orth_status write_winner(orth_ctx *ctx, const orth_search *s, int32_t winner, const char *path)
+/* Of groups of different devices: which shares of the batch the winner has best, which it then gets. */
+static orth_status share_out(orth_ctx *ctx, orth_search *s, orth_config *cfg, bool quiet)
+{
+    orth_shares *shares = ORTH_NEW(ctx, orth_shares);
+    orth_status st = shares ? orth_shares_find(ctx, cfg, &s->where, shares) : ORTH_ERR_NOMEM;
+    char *text = st == ORTH_OK ? orth_shares_text(ctx, shares, s->where.hardware.mixed) : NULL;
+    if (text && !quiet)
+        fputs(text, stdout);
+    if (st == ORTH_OK && shares->list[0])
+        st = orth_config_set(ctx, cfg, "search", "parallel.dp_share", shares->list);
+    orth_mem_free(ctx, text);
+    orth_mem_free(ctx, shares);
+    return st;
+}
+
+static orth_status write_config(orth_ctx *ctx, const orth_config *cfg, const char *path)
+{
+    char *yaml = orth_config_yaml(ctx, cfg);
+    const orth_status st = yaml ? orth_file_write(ctx, path, yaml, strlen(yaml)) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, yaml);
+    return st;
+}
+
+static orth_status finish_winner(orth_ctx *ctx, orth_search *s, int32_t winner, const char *path, bool quiet)
 {
     orth_config cfg;
     ORTH_TRY(orth_search_config(ctx, s, winner, &cfg));
-    char *yaml = orth_config_yaml(ctx, &cfg);
-    const orth_status st = yaml ? orth_file_write(ctx, path, yaml, strlen(yaml)) : ORTH_ERR_NOMEM;
-    orth_mem_free(ctx, yaml);
+    orth_status st = ORTH_OK;
+    if (s->where.hardware.mixed && cfg.parallel_dp > 1)
+        st = share_out(ctx, s, &cfg, quiet);
+    if (st == ORTH_OK && path)
+        st = write_config(ctx, &cfg, path);
     orth_config_release(ctx, &cfg);
     return st;
 }
@@ -71,8 +98,8 @@ static orth_status search(orth_ctx *ctx, const orth_cmd *cmd, const orth_config 
     }
     if (st == ORTH_OK && out && winner < 0)
         st = ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "search: no layout fits: %s is not written", out);
-    else if (st == ORTH_OK && out)
-        st = write_winner(ctx, &s, winner, out);
+    else if (st == ORTH_OK && winner >= 0)
+        st = finish_winner(ctx, &s, winner, out, orth_cmd_flag(cmd, "json") != NULL);
     orth_mem_free(ctx, text);
     orth_search_release(ctx, &s);
     return st;

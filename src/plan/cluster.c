@@ -2,9 +2,11 @@
 #include "plan/cluster.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <xxhash.h>
 
 #include "plan/device_time.h"
-#include "plan/link_time.h"
+#include "plan/mixed.h"
 #include "program/ir/comm_call.h"
 #include "program/ir/cost.h"
 
@@ -15,20 +17,32 @@ typedef struct {
     int *ranks;                             /* [num_ranks] room for a group */
     int rank;                               /* whose places these are; -1 */
     bool known[ORTH_NUM_GROUPS];
-    orth_link_place place[ORTH_NUM_GROUPS];
+    orth_mixed_place place[ORTH_NUM_GROUPS];
 } links;
 
-static const orth_link_place *place_of(links *x, int rank, orth_group g)
+static const orth_mixed_place *place_of(links *x, int rank, orth_group g)
 {
     if (rank != x->rank)
         memset(x->known, 0, sizeof x->known);
     x->rank = rank;
     if (!x->known[g]) {
         const int n = orth_partition_group(x->partition, rank, g, x->ranks);
-        x->place[g] = orth_link_place_of(x->h, x->ranks, n);
+        x->place[g] = orth_mixed_place_of(x->h, x->ranks, n);
         x->known[g] = true;
     }
     return &x->place[g];
+}
+
+/* Of a message, whose two ends alone count. */
+static orth_mixed_place place_of_message(links *x, int rank, orth_group g, int peer)
+{
+    orth_mixed_place place = *place_of(x, rank, g);
+    orth_partition_group(x->partition, rank, g, x->ranks);
+    const int ends[] = {rank, x->ranks[peer]}, devices = (int)x->h->node_devices;
+    if (x->h->mixed)
+        return orth_mixed_place_of(x->h, ends, 2);
+    place.place[0].same_node = ends[0] / devices == ends[1] / devices;
+    return place;
 }
 
 /* Of the whole tensor, as orth_link_seconds counts. */
@@ -60,33 +74,88 @@ static double seconds(void *user, const orth_program *p, int32_t instr, int k, i
 {
     links *x = user;
     const orth_instr *n = &p->instrs[instr];
+    const orth_hardware *device = orth_mixed_device(x->h, rank);
     if (!orth_op_is_comm(n->op))
-        return is_offloaded(p, n) ? offloaded_seconds(x->h, p, n) : orth_device_seconds(x->h, n);
+        return is_offloaded(p, n) ? offloaded_seconds(device, p, n) : orth_device_seconds(device, n);
     const orth_group g = n->attr.group;
     const orth_comm_call call = orth_instr_call(n, instr, k, groups->size[g]);
-    orth_link_place place = *place_of(x, rank, g);
-    if (orth_op_is_message(n->op)) {
-        const int devices = (int)x->h->node_devices;
-        orth_partition_group(x->partition, rank, g, x->ranks);
-        place.same_node = x->ranks[call.peer] / devices == rank / devices;
-    }
-    return orth_link_seconds(x->h, call.kind, call_bytes(&call, groups->size[g]), &place, NULL);
+    const double bytes = call_bytes(&call, groups->size[g]);
+    if (!orth_op_is_message(n->op))
+        return orth_mixed_link_seconds(place_of(x, rank, g), call.kind, bytes);
+    const orth_mixed_place place = place_of_message(x, rank, g, call.peer);
+    return orth_mixed_link_seconds(&place, call.kind, bytes);
 }
 
-size_t orth_cluster_rank_limit(const orth_hardware *h)
+size_t orth_cluster_rank_limit(const orth_hardware *h, int rank)
 {
-    return (size_t)(0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB));
+    const orth_hardware *device = orth_mixed_device(h, rank);
+    return (size_t)(0x1p30 * (device->device_memory_GiB - device->device_reserved_GiB));
+}
+
+size_t orth_cluster_least_limit(const orth_hardware *h)
+{
+    size_t least = orth_cluster_rank_limit(h, 0);
+    for (int i = 1; h->mixed && i < h->mixed->num_groups; i++)
+        least = ORTH_MIN(least, orth_cluster_rank_limit(h, (int)h->mixed->group[i].first));
+    return least;
+}
+
+/* ---- kinds of ranks ---- */
+
+/* What the times of a rank depend on beside its program: its device, and how its groups lie. Of groups with messages, how each member lies
+ * to it, too. */
+static uint64_t signature(links *x, int rank)
+{
+    uint64_t hash = (uint64_t)orth_mixed_group_of(x->h, rank);
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
+        const orth_mixed_place place = *place_of(x, rank, (orth_group)g);
+        for (int i = 0; i < place.num; i++) {
+            const uint64_t part[] = {hash, (uint64_t)(uintptr_t)place.hardware[i], (uint64_t)place.place[i].n, (uint64_t)place.place[i].per_node,
+                                     (uint64_t)place.place[i].num_nodes};
+            hash = XXH64(part, sizeof part, 0);
+        }
+        const int n = g == ORTH_GROUP_PP || g == ORTH_GROUP_CP ? orth_partition_group(x->partition, rank, (orth_group)g, x->ranks) : 0;
+        for (int i = 0; i < n; i++) {
+            const int ends[] = {rank, x->ranks[i]};
+            const orth_mixed_place pair = orth_mixed_place_of(x->h, ends, 2);
+            const uint64_t part[] = {hash, (uint64_t)(uintptr_t)pair.hardware[0], (uint64_t)pair.num, pair.place[0].same_node};
+            hash = XXH64(part, sizeof part, 0);
+        }
+    }
+    return hash;
+}
+
+/* kinds [num_ranks]: of a cluster of groups; numbered by first appearance. */
+static orth_status find_kinds(orth_ctx *ctx, links *x, int num_ranks, int32_t *kinds)
+{
+    uint64_t *of = ORTH_NEW_ARRAY(ctx, uint64_t, num_ranks);
+    if (!of)
+        return ORTH_ERR_NOMEM;
+    for (int r = 0; r < num_ranks; r++) {
+        int first = 0;
+        of[r] = signature(x, r);
+        while (of[first] != of[r])
+            first++;
+        kinds[r] = first;
+    }
+    orth_mem_free(ctx, of);
+    return ORTH_OK;
+}
+
+/* How much of its device a rank needs. */
+static double fill_of(const orth_plan *p)
+{
+    return (double)p->device_bytes / (double)p->limit_bytes;
 }
 
 static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_cluster_plan *c)
 {
-    const size_t limit = orth_cluster_rank_limit(h);
     const int n = p->num_ranks;
     for (int r = 0; r < n; r++) {
         const orth_rank_time *t = &p->ranks[r].time;
-        p->ranks[r].limit_bytes = limit;
-        p->ranks[r].fits = p->ranks[r].device_bytes <= limit;
-        if (p->ranks[r].device_bytes > p->ranks[c->worst_rank].device_bytes)
+        p->ranks[r].limit_bytes = orth_cluster_rank_limit(h, r);
+        p->ranks[r].fits = p->ranks[r].device_bytes <= p->ranks[r].limit_bytes;
+        if (fill_of(&p->ranks[r]) > fill_of(&p->ranks[c->worst_rank]))
             c->worst_rank = r;
         c->compute_s += (t->compute_s - t->update_s) / n;
         c->update_s += t->update_s / n;
@@ -97,7 +166,7 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_c
     }
     orth_plan_price_total(&p->total, p->ranks, n, peak * n);
     p->total.fits = p->ranks[c->worst_rank].fits;
-    p->total.limit_bytes = limit;
+    p->total.limit_bytes = p->ranks[c->worst_rank].limit_bytes;
     p->total.worst_bytes = p->ranks[c->worst_rank].device_bytes;
     c->step_s = p->total.time.step_s;
     c->tokens_per_s = (double)p->total.tokens / c->step_s;
@@ -105,18 +174,38 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_c
     c->hfu = p->total.cost.hardware_flops / c->step_s / (peak * n);
 }
 
+static void close_timing(orth_ctx *ctx, links *x, orth_timing *timing)
+{
+    orth_mem_free(ctx, x->ranks);
+    orth_mem_free(ctx, (void *)timing->kind_of);
+}
+
+/* A clock that asks x, of which hardware and partition are set. */
+static orth_status open_timing(orth_ctx *ctx, links *x, int num_ranks, orth_timing *out)
+{
+    int32_t *kinds = x->h->mixed ? ORTH_NEW_ARRAY(ctx, int32_t, num_ranks) : NULL;
+    x->rank = -1;
+    x->ranks = ORTH_NEW_ARRAY(ctx, int, num_ranks);
+    *out = (orth_timing){.seconds = seconds, .user = x, .kind_of = kinds};
+    orth_status s = x->ranks && (kinds || !x->h->mixed) ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK && kinds)
+        s = find_kinds(ctx, x, num_ranks, kinds);
+    if (s != ORTH_OK)
+        close_timing(ctx, x, out);
+    return s;
+}
+
 orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardware *h, orth_dtype compute, int64_t steps,
                                const char *timeline, orth_cluster_plan *out)
 {
     double peak;
     ORTH_TRY(orth_hardware_peak(ctx, h, compute, &peak));
-    links x = {.h = h, .partition = &p->partition, .rank = -1, .ranks = ORTH_NEW_ARRAY(ctx, int, p->num_ranks)};
-    if (!x.ranks)
-        return ORTH_ERR_NOMEM;
-    const orth_status s = orth_run_plan_time(ctx, p, seconds, &x, timeline);
-    orth_mem_free(ctx, x.ranks);
-    if (s != ORTH_OK)
-        return s;
+    links x = {.h = h, .partition = &p->partition};
+    orth_timing timing;
+    ORTH_TRY(open_timing(ctx, &x, p->num_ranks, &timing));
+    const orth_status s = orth_run_plan_time(ctx, p, &timing, timeline);
+    close_timing(ctx, &x, &timing);
+    ORTH_TRY(s);
     *out = (orth_cluster_plan){.steps = (double)steps};
     sum_up(p, h, peak, out);
     const double busy = out->steps * out->step_s / 86400, checkpoint = 12.0 * (double)p->total.num_elems; /* fp32 weights and moments */
@@ -141,11 +230,13 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
 orth_status orth_cluster_clocks(orth_ctx *ctx, const orth_rank_source *source, const orth_partition *partition, const orth_hardware *h,
                                 int64_t *const *clocks)
 {
-    links x = {.h = h, .partition = partition, .rank = -1, .ranks = ORTH_NEW_ARRAY(ctx, int, source->num_ranks)};
+    links x = {.h = h, .partition = partition};
+    orth_timing timing;
+    ORTH_TRY(open_timing(ctx, &x, source->num_ranks, &timing));
     orth_rank_time *times = ORTH_NEW_ARRAY(ctx, orth_rank_time, source->num_ranks);
-    const orth_status s = x.ranks && times ? orth_simulate_step(ctx, source, seconds, &x, times, clocks) : ORTH_ERR_NOMEM;
+    const orth_status s = times ? orth_simulate_step(ctx, source, &timing, times, clocks) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, times);
-    orth_mem_free(ctx, x.ranks);
+    close_timing(ctx, &x, &timing);
     return s;
 }
 
@@ -193,13 +284,39 @@ static void add_goodput(orth_ctx *ctx, orth_text *t, const char *name, const ort
                        100 * g->share, g->between_s / 3600, g->save_s, g->interval_s / 60);
 }
 
+/* A row for each group: what its slowest rank does, the rank that needs the most, and what the group costs. */
+static void add_group(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_device_group *g, const orth_cluster_plan *c)
+{
+    double busy = 0, wait = 0;
+    size_t most = 0;
+    for (int64_t r = g->first; r < g->first + g->num_devices; r++) {
+        busy = fmax(busy, p->ranks[r].time.compute_s);
+        wait += p->ranks[r].time.wait_s / (double)g->num_devices;
+        most = ORTH_MAX(most, p->ranks[r].device_bytes);
+    }
+    orth_text_addf(ctx, t, "  %-16s %4" PRId64 " x %-32s %9.2f %11.2f %10.1f %9.1f", g->name, g->num_devices, g->own.device_name, gib(most),
+                   gib(orth_cluster_rank_limit(&g->own, 0)), 100 * busy / c->step_s, 100 * wait / c->step_s);
+    if (c->days > 0 && g->own.price_on_demand > 0)
+        orth_text_addf(ctx, t, " %11.0f\n", 24 * c->days * (double)g->num_devices * g->own.price_on_demand);
+    else
+        orth_text_addf(ctx, t, " %11s\n", "-");
+}
+
+static void add_groups(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_mixed *m, const orth_cluster_plan *c)
+{
+    orth_text_addf(ctx, t, "\ngroup of devices %43s %9s %11s %10s %9s %11s\n", "", "GiB", "there are", "computing", "waiting", "USD");
+    for (int i = 0; i < m->num_groups; i++)
+        add_group(ctx, t, p, &m->group[i], c);
+}
+
 static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c)
 {
     const orth_plan *w = &p->ranks[c->worst_rank];
+    const orth_hardware *device = orth_mixed_device(h, c->worst_rank);
     const double s = c->step_s;
     orth_text_addf(ctx, t, "%s %.2f GiB on rank %d, the worst, of %.2f GiB (%.1f of the device, %.1f reserved)\n",
                    w->fits ? "fits          " : "does not fit: ", gib(w->device_bytes), c->worst_rank, gib(w->limit_bytes),
-                   h->device_memory_GiB, h->device_reserved_GiB);
+                   device->device_memory_GiB, device->device_reserved_GiB);
     orth_text_addf(ctx, t, "step           %.6g s (estimate): computing %.1f %%, update %.1f %%, waiting %.1f %%, ", s,
                    100 * c->compute_s / s, 100 * c->update_s / s, 100 * c->wait_s / s);
     if (c->move_s > 0)
@@ -210,7 +327,10 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     add_cost(ctx, t, h, c);
     add_goodput(ctx, t, "goodput       ", &c->goodput);
     add_goodput(ctx, t, "goodput (spot)", &c->spot_goodput);
-    orth_text_addf(ctx, t, "cluster        %d x %s, %.0f a node\n", p->num_ranks, h->device_name, h->node_devices);
+    if (h->mixed)
+        orth_text_addf(ctx, t, "cluster        %d devices in %d groups: %s\n", p->num_ranks, h->mixed->num_groups, h->device_name);
+    else
+        orth_text_addf(ctx, t, "cluster        %d x %s, %.0f a node\n", p->num_ranks, h->device_name, h->node_devices);
 }
 
 /* With offload, only what is on the device. */
@@ -259,7 +379,7 @@ static void add_traffic(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, con
         int n = 0; /* of the first rank that has such a group */
         for (int r = 0; r < p->num_ranks && n < 2; r++)
             n = orth_partition_group(&p->partition, r, (orth_group)g, ranks);
-        const orth_link_place place = orth_link_place_of(h, ranks, n);
+        const orth_link_place place = orth_mixed_place_of(h, ranks, n).place[0];
         orth_text_addf(ctx, t, "  %-26s %12.4f %8d %6d %7d\n", orth_group_name((orth_group)g),
                        gib((size_t)bytes) / p->num_ranks, n, place.num_nodes, place.per_node);
     }
@@ -275,6 +395,8 @@ char *orth_cluster_text(orth_ctx *ctx, const orth_run_plan *p, const orth_hardwa
                    p->total.num_elems, p->total.tokens, p->total.cost.model_flops, p->total.cost.hardware_flops);
     if (p->total.recomputed)
         orth_text_addf(ctx, &t, "recomputed     %s\n", p->total.recomputed);
+    if (h->mixed)
+        add_groups(ctx, &t, p, h->mixed, c);
     add_memory(ctx, &t, p, c);
     add_traffic(ctx, &t, p, h);
     return orth_text_take(ctx, &t);

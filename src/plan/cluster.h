@@ -1,7 +1,7 @@
 /* cluster.h -- the programs of a run on a described cluster: whether they fit, how long a step takes, what it costs.
  *
  * Ranks are devices, node after node, in the order of global ranks: the placement of the mesh (mesh.h) decides what lies
- * inside a node. Memory, FLOPs and bytes sent are exact, read off the programs; times are estimates (device_time.h, link_time.h)
+ * inside a node, and in which group of a mixed cluster (mixed.h). Memory, FLOPs and bytes sent are exact, read off the programs; times are estimates (device_time.h, link_time.h)
  * on the clock of the simulation, which knows what communication the program hides. Nothing is measured: the same run file and
  * cluster give the same answer everywhere. The workspace is that of the plain CPU kernels on one thread; a device
  * that runs other kernels needs another.
@@ -13,7 +13,7 @@
 #include "plan/run_plan.h"
 
 typedef struct {
-    int worst_rank;          /* needs the most memory */
+    int worst_rank;          /* needs the most memory, of what its device has */
     double step_s, tokens_per_s, mfu, hfu;
     double compute_s, update_s, move_s, wait_s; /* means over ranks; update is part of no other; move: held by copies of offload */
     double exposed_s[ORTH_NUM_GROUPS];     /* communication that computing waits for, on each group's links */
@@ -22,8 +22,9 @@ typedef struct {
     orth_goodput goodput, spot_goodput;    /* share 0: not known */
 } orth_cluster_plan;
 
-/* What a rank, on a device of its own, may need. */
-size_t orth_cluster_rank_limit(const orth_hardware *h);
+/* What a rank, on a device of its own, may need; and what any rank may. */
+size_t orth_cluster_rank_limit(const orth_hardware *h, int rank);
+size_t orth_cluster_least_limit(const orth_hardware *h);
 
 /* Prices p's ranks on `h`, whose devices they are (orth_hardware_use): times, totals, and what fits, each rank
  * by itself. compute: type of products. steps: of the run, or 0. timeline as in orth_run_plan_price.

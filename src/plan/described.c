@@ -36,7 +36,7 @@ static orth_status unknown(orth_ctx *ctx, void *user, const char *place, const c
                      near ? near : "", near ? "'?" : "");
 }
 
-static orth_status put_number(orth_ctx *ctx, const orth_described_row *r, double *field, const char *place, const char *text)
+orth_status orth_described_number(orth_ctx *ctx, const orth_described_row *r, double *out, const char *place, const char *text)
 {
     char *end;
     const double v = strtod(text, &end);
@@ -45,7 +45,7 @@ static orth_status put_number(orth_ctx *ctx, const orth_described_row *r, double
     if (v < r->min || v > r->max)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: must be between %.9g and %.9g%s%s", place, r->path, text, r->min, r->max,
                          *r->unit ? " " : "", r->unit);
-    *field = v;
+    *out = v;
     return ORTH_OK;
 }
 
@@ -54,7 +54,7 @@ static orth_status put_list(orth_ctx *ctx, const orth_described_row *r, double *
     if (!value->is_list || value->num_items != r->num_items)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s must be a list of %d numbers", place, r->path, r->num_items);
     for (int k = 0; k < r->num_items; k++)
-        ORTH_TRY(put_number(ctx, r, &fields[k], place, value->items[k]));
+        ORTH_TRY(orth_described_number(ctx, r, &fields[k], place, value->items[k]));
     return ORTH_OK;
 }
 
@@ -71,7 +71,7 @@ static orth_status put(orth_ctx *ctx, void *user, const char *path, const char *
     if (value->is_list)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s takes one value, not a list", place, path);
     if (!r->is_text)
-        return put_number(ctx, r, (double *)(void *)field, place, text);
+        return orth_described_number(ctx, r, (double *)(void *)field, place, text);
     if (snprintf(field, ORTH_DESCRIBED_TEXT_MAX, "%s", text) >= ORTH_DESCRIBED_TEXT_MAX)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s has more than %d characters", place, path, ORTH_DESCRIBED_TEXT_MAX - 1);
     return ORTH_OK;

@@ -43,6 +43,8 @@ typedef struct {
  * and the rule; *out is then partly filled. */
 orth_status orth_described_parse(orth_ctx *ctx, const orth_described *d, void *out, orth_described_places *places,
                                  const char *name, const char *text, size_t num_bytes);
+/* A number as a row says it. */
+orth_status orth_described_number(orth_ctx *ctx, const orth_described_row *r, double *out, const char *place, const char *text);
 /* Of a key; "" if it was not given. */
 const char *orth_described_place(const orth_described_places *p, const char *path);
 bool orth_described_has(const orth_described_places *p, const char *section);

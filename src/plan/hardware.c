@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "plan/described.h"
+#include "plan/mixed.h"
 
 static const orth_described_row rows[] = {
 #define HW_TEXT(sec, key, need, help) \
@@ -113,6 +114,8 @@ orth_status orth_hardware_parse(orth_ctx *ctx, orth_hardware *out, const char *n
 {
     orth_hardware h = {.num_devices = 0};
     orth_described_places places;
+    if (orth_mixed_is(ctx, text, num_bytes))
+        return orth_mixed_parse(ctx, out, name, text, num_bytes);
     ORTH_TRY(orth_described_parse(ctx, &hardware, &h, &places, name, text, num_bytes));
     h.has_network = orth_described_has(&places, "network");
     ORTH_TRY(set_topology(ctx, &h, &places));
@@ -120,6 +123,12 @@ orth_status orth_hardware_parse(orth_ctx *ctx, orth_hardware *out, const char *n
     ORTH_TRY(check_together(ctx, &h, &places, name));
     *out = h;
     return ORTH_OK;
+}
+
+void orth_hardware_release(orth_ctx *ctx, orth_hardware *h)
+{
+    orth_mem_free(ctx, h->mixed);
+    h->mixed = NULL;
 }
 
 /* ---- clusters by name ---- */
@@ -190,14 +199,41 @@ orth_status orth_hardware_find(orth_ctx *ctx, orth_hardware *out, const char *wo
         n = stem;
     }
     ORTH_TRY(load(ctx, out, word, n));
-    if (count > 0 && out->has_host)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "cluster '%s': any number of ranks share a host: leave the number of devices out", word);
-    out->num_devices = count;
+    const bool mixed = out->mixed != NULL;
+    if (count > 0 && mixed)
+        orth_hardware_release(ctx, out);
+    if (count > 0 && (out->has_host || mixed))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "cluster '%s': %s: leave the number of devices out", word,
+                         mixed ? "its groups say how many devices there are" : "any number of ranks share a host");
+    if (!mixed)
+        out->num_devices = count;
     return ORTH_OK;
+}
+
+/* "fast 2 x 8, slow 4 x 4": nodes and devices of groups. */
+static void say_groups(const orth_mixed *m, char *out, size_t size)
+{
+    size_t at = 0;
+    for (int i = 0; i < m->num_groups && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%s %" PRId64 " x %.0f", i > 0 ? ", " : "", m->group[i].name, m->group[i].nodes,
+                               m->group[i].own.node_devices);
+}
+
+static orth_status use_groups(orth_ctx *ctx, const orth_hardware *h, int64_t num_ranks)
+{
+    const orth_device_group *last = &h->mixed->group[h->mixed->num_groups - 1];
+    char groups[512];
+    if (last->first + last->num_devices == num_ranks)
+        return ORTH_OK;
+    say_groups(h->mixed, groups, sizeof groups);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %" PRId64 " ranks (dp * tp * pp * cp), the groups of the cluster have %" PRId64
+                     " devices (nodes x devices: %s): they must be equal", num_ranks, last->first + last->num_devices, groups);
 }
 
 orth_status orth_hardware_use(orth_ctx *ctx, orth_hardware *h, int64_t num_ranks)
 {
+    if (h->mixed)
+        return use_groups(ctx, h, num_ranks);
     if (h->num_devices && h->num_devices != num_ranks)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %" PRId64 " ranks (dp * tp * pp * cp), the cluster %" PRId64
                          " devices: they must be equal", num_ranks, h->num_devices);
@@ -209,7 +245,8 @@ orth_status orth_hardware_use(orth_ctx *ctx, orth_hardware *h, int64_t num_ranks
     return ORTH_OK;
 }
 
-orth_status orth_hardware_peak(orth_ctx *ctx, const orth_hardware *h, orth_dtype dtype, double *flops)
+/* Of one kind of devices. */
+static orth_status peak_of(orth_ctx *ctx, const orth_hardware *h, orth_dtype dtype, double *flops)
 {
     const double t = dtype == ORTH_BF16 ? h->device_bf16_tflops : dtype == ORTH_F16 ? h->device_fp16_tflops
                                                                                    : h->device_fp32_tflops;
@@ -217,5 +254,20 @@ orth_status orth_hardware_peak(orth_ctx *ctx, const orth_hardware *h, orth_dtype
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: the description has no device.%s_tflops, and the run computes in %s "
                          "(precision.compute)", h->device_name, orth_dtype_name(dtype), orth_dtype_name(dtype));
     *flops = 1e12 * t;
+    return ORTH_OK;
+}
+
+orth_status orth_hardware_peak(orth_ctx *ctx, const orth_hardware *h, orth_dtype dtype, double *flops)
+{
+    double sum = 0, devices = 0, each;
+    if (!h->mixed)
+        return peak_of(ctx, h, dtype, flops);
+    for (int i = 0; i < h->mixed->num_groups; i++) {
+        const orth_device_group *g = &h->mixed->group[i];
+        ORTH_TRY(peak_of(ctx, &g->own, dtype, &each));
+        sum += each * (double)g->num_devices;
+        devices += (double)g->num_devices;
+    }
+    *flops = sum / devices;
     return ORTH_OK;
 }

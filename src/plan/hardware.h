@@ -10,6 +10,7 @@
 #include "plan/op_times.h"
 #include "tensor/tensor.h"
 
+typedef struct orth_mixed orth_mixed;
 typedef enum { ORTH_TOPOLOGY_SWITCH = 0, ORTH_TOPOLOGY_MESH, ORTH_TOPOLOGY_TORUS, ORTH_TOPOLOGY_BUS } orth_topology;
 
 /* One field per row, <section>_<key>: device_memory_GiB (double), device_name (text). */
@@ -22,14 +23,18 @@ typedef struct {
     int64_t num_devices;      /* of the cluster; 0: as many as are asked for */
     orth_isa isa;             /* of the host's kernels */
     orth_op_times times;      /* of a host; zero: not measured */
+    orth_mixed *mixed;        /* of a cluster of groups with other devices (mixed.h); NULL: one kind */
 } orth_hardware;
 
-/* Reads a description. ORTH_ERR_ARG with FILE:LINE:COLUMN, the key, the value and the rule. */
+/* Reads a description. ORTH_ERR_ARG with FILE:LINE:COLUMN, the key, the value and the rule. What is read is released with
+ * orth_hardware_release; copies of it share what it holds. */
 orth_status orth_hardware_parse(orth_ctx *ctx, orth_hardware *out, const char *name, const char *text, size_t num_bytes);
 
+void orth_hardware_release(orth_ctx *ctx, orth_hardware *h);
+
 /* The cluster that a word names: "h100-512" (512 devices of configs/hardware/h100.yaml, which the program holds), "h100"
- * (as many as are asked for), "mine.yaml" or "mine.yaml-64" (a file). ORTH_ERR_ARG for an unknown name, with those
- * that there are, or a number of devices that is not one; ORTH_ERR_IO. */
+ * (as many as are asked for), "mine.yaml" or "mine.yaml-64" (a file; one of groups says itself how many). ORTH_ERR_ARG for an unknown
+ * name, with those that there are, or a number of devices that is not one; ORTH_ERR_IO. Released with orth_hardware_release. */
 orth_status orth_hardware_find(orth_ctx *ctx, orth_hardware *out, const char *word);
 
 /* The descriptions that the program holds; NULL after the last. */
@@ -42,7 +47,7 @@ const orth_hardware_file *orth_hardware_files(void);
  * network. */
 orth_status orth_hardware_use(orth_ctx *ctx, orth_hardware *h, int64_t num_ranks);
 
-/* FLOP/s of one device for products of this type; ORTH_ERR_ARG if the file does not say. */
+/* FLOP/s of one device for products of this type, the mean of groups; ORTH_ERR_ARG if the file, or that of a group, does not say. */
 orth_status orth_hardware_peak(orth_ctx *ctx, const orth_hardware *h, orth_dtype dtype, double *flops);
 
 #endif

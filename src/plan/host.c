@@ -103,6 +103,7 @@ static orth_status share_cores(orth_ctx *ctx, orth_run_plan *p, const pricing *x
 static orth_status find_slower(orth_ctx *ctx, orth_run_plan *p, pricing *x)
 {
     const orth_rank_source source = orth_programs_source(&p->programs);
+    const orth_timing timing = {.seconds = seconds, .user = x};
     int64_t **clocks = NULL, room = 0;
     double slower = 1;
     if ((double)p->num_ranks * x->num_threads <= x->h->host_cores)
@@ -113,7 +114,7 @@ static orth_status find_slower(orth_ctx *ctx, orth_run_plan *p, pricing *x)
     edge *edges = ORTH_NEW_ARRAY(ctx, edge, room);
     orth_status s = times && edges ? orth_run_plan_clocks(ctx, p, &clocks) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
-        s = orth_simulate_step(ctx, &source, seconds, x, times, clocks);
+        s = orth_simulate_step(ctx, &source, &timing, times, clocks);
     if (s == ORTH_OK)
         s = share_cores(ctx, p, x, clocks, edges, &slower);
     x->slower = slower;
@@ -127,13 +128,14 @@ orth_status orth_host_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardware
 {
     double peak;
     pricing x = {.h = h, .bf16 = compute == ORTH_BF16, .num_threads = p->programs.spec.num_threads, .slower = 1};
+    const orth_timing timing = {.seconds = seconds, .user = &x};
     if (!h->has_host)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: the description has no section `host`: `orthant doctor --calibrate` writes one", h->device_name);
     ORTH_TRY(orth_hardware_peak(ctx, h, compute, &peak));
-    ORTH_TRY(orth_run_plan_time(ctx, p, seconds, &x, NULL));
+    ORTH_TRY(orth_run_plan_time(ctx, p, &timing, NULL));
     ORTH_TRY(find_slower(ctx, p, &x));
     if (x.slower > 1 || timeline)
-        ORTH_TRY(orth_run_plan_time(ctx, p, seconds, &x, timeline));
+        ORTH_TRY(orth_run_plan_time(ctx, p, &timing, timeline));
     orth_plan_price_total(&p->total, p->ranks, p->num_ranks, peak);
     p->total.times_of = h->device_name;
     return ORTH_OK;

@@ -271,7 +271,7 @@ static orth_status keep_detail(orth_ctx *ctx, orth_run_plan *p, int64_t *const *
     return sum_ops(ctx, p, clocks[0]);
 }
 
-orth_status orth_run_plan_time(orth_ctx *ctx, orth_run_plan *p, orth_seconds_fn seconds, void *user, const char *path)
+orth_status orth_run_plan_time(orth_ctx *ctx, orth_run_plan *p, const orth_timing *timing, const char *path)
 {
     const orth_rank_source source = orth_programs_source(&p->programs);
     int64_t **clocks = NULL;
@@ -281,7 +281,7 @@ orth_status orth_run_plan_time(orth_ctx *ctx, orth_run_plan *p, orth_seconds_fn 
     if (s == ORTH_OK && (path || p->detail))
         s = make_clocks(ctx, p, path != NULL, &clocks);
     if (s == ORTH_OK)
-        s = orth_simulate_step(ctx, &source, seconds, user, times, clocks);
+        s = orth_simulate_step(ctx, &source, timing, times, clocks);
     for (int r = 0; s == ORTH_OK && r < p->num_ranks; r++)
         p->ranks[r].time = times[r];
     if (s == ORTH_OK && path)
@@ -295,7 +295,8 @@ orth_status orth_run_plan_time(orth_ctx *ctx, orth_run_plan *p, orth_seconds_fn 
 
 orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_rates *rates, const char *path)
 {
-    ORTH_TRY(orth_run_plan_time(ctx, p, orth_seconds_by_rates, (void *)rates, path));
+    const orth_timing timing = {.seconds = orth_seconds_by_rates, .user = (void *)rates};
+    ORTH_TRY(orth_run_plan_time(ctx, p, &timing, path));
     orth_plan_price_total(&p->total, p->ranks, p->num_ranks, rates->flops * p->num_ranks);
     return ORTH_OK;
 }

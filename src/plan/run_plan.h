@@ -44,9 +44,9 @@ orth_status orth_run_plan_peaks_text(orth_ctx *ctx, orth_run_plan *p, char **out
  * broken, ORTH_ERR_NOMEM. */
 orth_status orth_run_plan_check(orth_ctx *ctx, orth_run_plan *p);
 
-/* Fills in the time of p's ranks (plan/simulate.h), for instructions that take `seconds`. timeline: where the simulated step
+/* Fills in the time of p's ranks (plan/simulate.h), for instructions that take what `timing` says. timeline: where the simulated step
  * goes as a trace; NULL: nowhere. ORTH_ERR_NOMEM, and what writing a file returns. */
-orth_status orth_run_plan_time(orth_ctx *ctx, orth_run_plan *p, orth_seconds_fn seconds, void *user, const char *timeline);
+orth_status orth_run_plan_time(orth_ctx *ctx, orth_run_plan *p, const orth_timing *timing, const char *timeline);
 /* The same, and the total's, for ranks that each have `rates`. */
 orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_rates *rates, const char *timeline);
 

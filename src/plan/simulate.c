@@ -40,14 +40,15 @@ typedef struct digest {
     int32_t num_instrs;
     int32_t own;     /* calls before the first whose time is the rank's own */
     uint64_t hash;   /* of the calls, */
-    struct digest *first, *other; /* the first that has the same program; the one before with other times */
+    int32_t kind;    /* of its rank (orth_timing) */
+    struct digest *first, *other; /* the first that has the same program and kind; the one before with other times */
+    struct digest *next_kind;     /* the first of the same program on ranks of another kind */
 } digest;
 
 typedef struct {
     orth_ctx *ctx;
     const orth_rank_source *source;
-    orth_seconds_fn seconds;
-    void *user;
+    const orth_timing *timing;
     int num_ranks;
     orth_arena arena;
     digest **digests;               /* [num_ranks] */
@@ -110,6 +111,11 @@ static void find_own(const orth_program *p, digest *d)
         d->own = ORTH_MIN(d->own, first_call_from(&d->waits, p->own[at]));
 }
 
+static int32_t kind_of(const simulation *x, int rank)
+{
+    return x->timing->kind_of ? x->timing->kind_of[rank] : 0;
+}
+
 static orth_status make_digest(simulation *x, int rank, digest **out)
 {
     orth_rank_program r;
@@ -120,22 +126,23 @@ static orth_status make_digest(simulation *x, int rank, digest **out)
     ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
     const orth_program *p = r.program;
     d->num_instrs = p->num_instrs;
+    d->kind = kind_of(x, rank);
     ORTH_TRY(orth_wait_list_open(x->ctx, &x->arena, l, p));
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         orth_wait_list_add_events(l, p, i);
         if (is_move(p, n)) {
-            orth_wait_list_add_move(l, p, i, x->seconds(x->user, p, i, 0, rank, &x->groups[rank]));
+            orth_wait_list_add_move(l, p, i, x->timing->seconds(x->timing->user, p, i, 0, rank, &x->groups[rank]));
             continue;
         }
         if (!orth_op_is_comm(n->op)) {
-            const double s = x->seconds(x->user, p, i, 0, rank, &x->groups[rank]);
+            const double s = x->timing->seconds(x->timing->user, p, i, 0, rank, &x->groups[rank]);
             l->after += s;
             d->update += n->phase == ORTH_PHASE_UPDATE ? s : 0;
             continue;
         }
         for (int k = 0; k < orth_instr_num_calls(n); k++)
-            orth_wait_list_add_call(l, p, i, x->seconds(x->user, p, i, k, rank, &x->groups[rank]));
+            orth_wait_list_add_call(l, p, i, x->timing->seconds(x->timing->user, p, i, k, rank, &x->groups[rank]));
     }
     orth_wait_list_close(l, p);
     add_compute(d);
@@ -153,7 +160,7 @@ static void time_computing(simulation *x, int rank, const orth_program *p, diges
     *sum = 0;
     for (int32_t i = k > 0 ? l->calls[k - 1].instr : 0; i < end; i++)
         if (!orth_op_is_comm(p->instrs[i].op) && !is_move(p, &p->instrs[i]))
-            *sum += x->seconds(x->user, p, i, 0, rank, &x->groups[rank]);
+            *sum += x->timing->seconds(x->timing->user, p, i, 0, rank, &x->groups[rank]);
 }
 
 /* Only the instructions that are the rank's own take another time. */
@@ -165,7 +172,7 @@ static void time_own(simulation *x, int rank, const orth_program *p, digest *d)
         const orth_instr *n = &p->instrs[i];
         const int num = is_move(p, n) ? 1 : orth_op_is_comm(n->op) ? orth_instr_num_calls(n) : 0;
         for (int j = 0; j < num; j++)
-            l->calls[k + j].seconds = x->seconds(x->user, p, i, j, rank, &x->groups[rank]);
+            l->calls[k + j].seconds = x->timing->seconds(x->timing->user, p, i, j, rank, &x->groups[rank]);
         if (num == 0 && !orth_op_is_comm(n->op) && k != done)
             time_computing(x, rank, p, d, done = k);
     }
@@ -188,7 +195,7 @@ static orth_status make_digest_like(simulation *x, int rank, digest *like, diges
         return ORTH_ERR_NOMEM;
     digest *d = x->spare;
     orth_wait_call *calls = d->waits.calls;
-    *d = *like;
+    *d = *like; /* its `first`, too */
     d->waits.calls = calls;
     if (bytes > 0)
         memcpy(calls, like->waits.calls, bytes);
@@ -207,15 +214,28 @@ static orth_status make_digest_like(simulation *x, int rank, digest *like, diges
     return ORTH_OK;
 }
 
+/* Of a rank that is not the lowest with its program. `same`: of that one. */
+static orth_status find_digest(simulation *x, int rank, digest *same, digest **out)
+{
+    digest *first = same->first;
+    while (first->kind != kind_of(x, rank) && first->next_kind)
+        first = first->next_kind;
+    if (first->kind == kind_of(x, rank))
+        return make_digest_like(x, rank, first, out);
+    ORTH_TRY(make_digest(x, rank, out));
+    first->next_kind = *out;
+    return ORTH_OK;
+}
+
 static orth_status read_programs(simulation *x)
 {
     const orth_rank_source *s = x->source;
     for (int r = 0; r < x->num_ranks; r++) {
         const int same = s->same_as ? s->same_as(s->user, r) : r, twin = s->twin_of ? s->twin_of(s->user, r) : same;
-        if (twin < r)
+        if (twin < r && kind_of(x, twin) == kind_of(x, r))
             x->digests[r] = x->digests[twin];
         else if (same < r)
-            ORTH_TRY(make_digest_like(x, r, x->digests[same], &x->digests[r]));
+            ORTH_TRY(find_digest(x, r, x->digests[same], &x->digests[r]));
         else
             ORTH_TRY(make_digest(x, r, &x->digests[r]));
         x->lists[r] = &x->digests[r]->waits;
@@ -297,7 +317,7 @@ static orth_status fill_clock(simulation *x, int rank, int64_t *clock)
             now = w->ends[k];
         double begin = now, end = now;
         if (!orth_op_is_comm(r.program->instrs[i].op) && !is_move(r.program, &r.program->instrs[i]))
-            now = end = begin + x->seconds(x->user, r.program, i, 0, rank, &x->groups[rank]);
+            now = end = begin + x->timing->seconds(x->timing->user, r.program, i, 0, rank, &x->groups[rank]);
         for (; k < l->num_calls && l->calls[k].instr == i; k++) {
             end = w->ends[k];
             begin = l->calls[k].group == ORTH_WAIT_MOVES ? end - l->calls[k].seconds : begin;
@@ -325,11 +345,10 @@ static orth_status simulate(simulation *x, int64_t *const *clock)
     return ORTH_OK;
 }
 
-orth_status orth_simulate_step(orth_ctx *ctx, const orth_rank_source *source, orth_seconds_fn seconds, void *user,
-                               orth_rank_time *times, int64_t *const *clock)
+orth_status orth_simulate_step(orth_ctx *ctx, const orth_rank_source *source, const orth_timing *timing, orth_rank_time *times,
+                               int64_t *const *clock)
 {
-    simulation x = {.ctx = ctx, .source = source, .seconds = seconds, .user = user, .num_ranks = source->num_ranks,
-                    .times = times};
+    simulation x = {.ctx = ctx, .source = source, .timing = timing, .num_ranks = source->num_ranks, .times = times};
     const orth_status s = simulate(&x, clock);
     orth_arena_release(ctx, &x.arena);
     return s;

@@ -14,6 +14,13 @@
 typedef double (*orth_seconds_fn)(void *user, const orth_program *p, int32_t instr, int k, int rank,
                                   const orth_rank_groups *groups);
 
+/* What decides times. Ranks share what they are asked for where they share a program and are of one kind. */
+typedef struct {
+    orth_seconds_fn seconds;
+    void *user;
+    const int32_t *kind_of;  /* [num_ranks] of its device and of its links; NULL: all alike */
+} orth_timing;
+
 /* What one rank can do; costs by the larger of operations and bytes. */
 typedef struct {
     double flops;    /* FLOP/s */
@@ -39,7 +46,7 @@ typedef struct {
 /* times [num_ranks of the source]. clock: NULL, or [num_ranks] clocks (program.h) that are filled in ns from
  * the beginning of the step; NULL: not of that rank. The programs have passed orth_check_ranks;
  * ORTH_ERR_INTERNAL if they cannot come to their ends, ORTH_ERR_NOMEM, or what the source returned. */
-orth_status orth_simulate_step(orth_ctx *ctx, const orth_rank_source *source, orth_seconds_fn seconds, void *user,
-                               orth_rank_time *times, int64_t *const *clock);
+orth_status orth_simulate_step(orth_ctx *ctx, const orth_rank_source *source, const orth_timing *timing, orth_rank_time *times,
+                               int64_t *const *clock);
 
 #endif

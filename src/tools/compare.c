@@ -201,6 +201,7 @@ orth_status orth_compare(orth_ctx *ctx, const orth_config *base, const char *clu
         *out = json ? as_json(ctx, &x) : as_text(ctx, &x);
         s = *out ? ORTH_OK : ORTH_ERR_NOMEM;
     }
+    orth_place_to_run_release(ctx, &x.where);
     orth_arena_release(ctx, &x.arena);
     return s;
 }

@@ -14,7 +14,15 @@ orth_status orth_place_to_run_find(orth_ctx *ctx, orth_place_to_run *out, const 
     if (out->host)
         return ORTH_OK;
     ctx->isa = ORTH_ISA_BASE; /* workspaces depend on threads and instruction set */
-    return orth_ctx_use_threads(ctx, 1);
+    const orth_status s = orth_ctx_use_threads(ctx, 1);
+    if (s != ORTH_OK)
+        orth_place_to_run_release(ctx, out);
+    return s;
+}
+
+void orth_place_to_run_release(orth_ctx *ctx, orth_place_to_run *where)
+{
+    orth_hardware_release(ctx, &where->hardware);
 }
 
 static orth_status time_here(orth_ctx *ctx, orth_place_to_run *where, const orth_config *cfg, orth_run_plan *p)

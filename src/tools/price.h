@@ -20,6 +20,8 @@ typedef struct {
  * by one thread without vector kernels, so that the answer is the same everywhere: ctx is set so. ORTH_ERR_ARG, ORTH_ERR_IO. */
 orth_status orth_place_to_run_find(orth_ctx *ctx, orth_place_to_run *out, const char *cluster);
 
+void orth_place_to_run_release(orth_ctx *ctx, orth_place_to_run *where);
+
 typedef struct {
     bool refused;                   /* by a rule, which `why` says; nothing else is filled in then */
     char why[ORTH_MESSAGE_MAX];

@@ -46,9 +46,12 @@ orth_status orth_scaling_find(orth_ctx *ctx, const orth_config *cfg, const char 
     orth_place_to_run where;
     ORTH_TRY(orth_place_to_run_find(ctx, &where, cluster));
     where.hardware.num_devices = 0;
-    for (int k = 0; k < ORTH_SCALING_POINTS; k++) {
-        ORTH_TRY(price_point(ctx, cfg, &where, k, false, &out->strong[k]));
-        ORTH_TRY(price_point(ctx, cfg, &where, k, true, &out->weak[k]));
+    orth_status s = ORTH_OK;
+    for (int k = 0; k < ORTH_SCALING_POINTS && s == ORTH_OK; k++) {
+        s = price_point(ctx, cfg, &where, k, false, &out->strong[k]);
+        if (s == ORTH_OK)
+            s = price_point(ctx, cfg, &where, k, true, &out->weak[k]);
     }
-    return ORTH_OK;
+    orth_place_to_run_release(ctx, &where);
+    return s;
 }

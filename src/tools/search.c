@@ -29,7 +29,10 @@ orth_status orth_search_make(orth_ctx *ctx, orth_search *out, const orth_config 
                          "`orthant plan --compare` compares layouts on it", cluster);
     if (where.hardware.num_devices == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: --cluster=%s names no number of devices: say %s-64, for example", cluster, cluster);
-    return orth_search_make_on(ctx, out, base, &where, where.hardware.num_devices, goal);
+    const orth_status s = orth_search_make_on(ctx, out, base, &where, where.hardware.num_devices, goal);
+    if (s != ORTH_OK)
+        orth_place_to_run_release(ctx, &where);
+    return s;
 }
 
 orth_status orth_search_make_on(orth_ctx *ctx, orth_search *out, const orth_config *base, const orth_place_to_run *where,
@@ -47,6 +50,7 @@ orth_status orth_search_make_on(orth_ctx *ctx, orth_search *out, const orth_conf
 void orth_search_release(orth_ctx *ctx, orth_search *s)
 {
     orth_search_space_release(ctx, &s->space);
+    orth_place_to_run_release(ctx, &s->where);
     orth_mem_free(ctx, s->plans);
     orth_mem_free(ctx, s->of);
 }
@@ -64,7 +68,9 @@ double orth_search_key(const orth_search *s, const orth_candidate *c)
 
 static double bytes_of(const orth_search *s, const orth_candidate *c)
 {
-    return c->plan < 0 ? c->bytes : s->plans[c->plan].refused ? INFINITY : (double)s->plans[c->plan].bytes;
+    const orth_price *p = c->plan < 0 ? NULL : &s->plans[c->plan];
+    const bool too_small = p && s->where.hardware.mixed && !p->fits; /* a device of some group */
+    return !p ? c->bytes : p->refused || too_small ? INFINITY : (double)p->bytes;
 }
 
 static bool is_left_out(const orth_search_question *q, int64_t i)

@@ -31,7 +31,7 @@ typedef struct {
 /* base: outlives the search. cluster: "h100-64", with a number of devices. ORTH_ERR_ARG, ORTH_ERR_NOMEM. On failure there is
  * nothing to release. */
 orth_status orth_search_make(orth_ctx *ctx, orth_search *out, const orth_config *base, const char *cluster, orth_goal goal);
-/* The same on num_devices devices of `where`, which is described. */
+/* The same on num_devices devices of `where`, which is described, and which the search releases. */
 orth_status orth_search_make_on(orth_ctx *ctx, orth_search *out, const orth_config *base, const orth_place_to_run *where,
                                 int64_t num_devices, orth_goal goal);
 void orth_search_release(orth_ctx *ctx, orth_search *s);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/text.h"
+#include "plan/mixed.h"
 
 #define PLANS_OF_A_KIND 2      /* popular choices, and limits of memory: the best of few plans, not proved */
 #define NUM_LIMITS 3
@@ -159,6 +160,24 @@ static orth_status ask_limits(orth_ctx *ctx, found *f)
     return ORTH_OK;
 }
 
+/* Of a copy, which becomes one of its own. */
+static orth_status change_hardware(orth_ctx *ctx, orth_hardware *h, void (*change)(orth_hardware *h))
+{
+    const orth_mixed *shared = h->mixed;
+    change(h);
+    h->mixed = shared ? ORTH_NEW(ctx, orth_mixed) : NULL;
+    if (!shared)
+        return ORTH_OK;
+    if (!h->mixed)
+        return ORTH_ERR_NOMEM;
+    *h->mixed = *shared;
+    for (int i = 0; i < h->mixed->num_groups; i++) {
+        change(&h->mixed->group[i].own);
+        change(&h->mixed->group[i].far);
+    }
+    return ORTH_OK;
+}
+
 static orth_status price_changes(orth_ctx *ctx, found *f)
 {
     for (int k = 0; k < ORTH_MIN(NUM_REPRICED, f->num_best); k++) {
@@ -167,10 +186,12 @@ static orth_status price_changes(orth_ctx *ctx, found *f)
         orth_status st = ORTH_OK;
         for (int i = 0; st == ORTH_OK && i < ORTH_COUNT(changes); i++) {
             orth_place_to_run where = f->s->where;
-            orth_price p;
-            changes[i].change(&where.hardware);
-            st = orth_price_run(ctx, &where, &cfg, &p);
+            orth_price p = {.step_s = 0};
+            st = change_hardware(ctx, &where.hardware, changes[i].change);
+            if (st == ORTH_OK)
+                st = orth_price_run(ctx, &where, &cfg, &p);
             f->changed_s[i][k] = p.step_s;
+            orth_place_to_run_release(ctx, &where);
         }
         orth_config_release(ctx, &cfg);
         ORTH_TRY(st);

@@ -227,6 +227,7 @@ orth_status orth_search_space_make(orth_ctx *ctx, orth_search_space *out, const 
                                .layout = orth_setup_layout(base)};
     x.dims = (orth_model_dims){.layers = model->layers, .hidden = model->hidden, .heads = model->heads, .kv_heads = model->kv_heads,
                                .ffn = model->ffn, .vocab = model->vocab, .tied = model->tied};
+    out->hardware.mixed = NULL; /* bounds are those of the best devices (mixed.h) */
     ORTH_TRY(orth_bounds_make(ctx, &out->bounds, &out->model, &out->hardware, &out->step));
     x.one = orth_mem_alloc(ctx, 3 * sizeof *x.one);
     const orth_status s = x.one ? list_all(&x, fewer) : ORTH_ERR_NOMEM;

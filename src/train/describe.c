@@ -186,6 +186,7 @@ orth_status orth_describe_host(orth_ctx *ctx, const orth_config *cfg, orth_hardw
     ORTH_TRY(orth_hardware_find(ctx, out, cfg->run_hardware));
     if (out->has_host)
         return ORTH_OK;
+    orth_hardware_release(ctx, out);
     return ORTH_FAIL(ctx, ORTH_ERR_ARG, "run.hardware=%s: has no section `host`: it takes a file of `orthant doctor --calibrate`; for described "
                      "devices there is --cluster", cfg->run_hardware);
 }
@@ -244,7 +245,7 @@ orth_config orth_describe_on_devices(const orth_config *cfg, const orth_hardware
 {
     orth_config c = *cfg;
     if (c.memory_recompute_limit == 0)
-        c.memory_recompute_limit = (int64_t)orth_cluster_rank_limit(h);
+        c.memory_recompute_limit = (int64_t)orth_cluster_least_limit(h);
     return c;
 }
 

@@ -1,0 +1,259 @@
+/* test_mixed.c -- clusters of groups with devices of several kinds: what is read and refused, times against figures worked out by hand, memory
+ * of each rank against its own device, and the shares of the batch that are proposed. */
+#include "test.h"
+
+#include <math.h>
+
+#include "plan/mixed.h"
+#include "tools/shares.h"
+
+#define TWO "groups:\n  fast: {hardware: h100, nodes: 2}\n  slow: {hardware: a100-80gb, nodes: 3, devices: 4}\n"
+#define LINK "between: {GBps: 50, share: 1, latency_us: 20}\n"
+
+static void read_cluster(orth_ctx *ctx, orth_hardware *h, const char *text)
+{
+    CHECK_OK(ctx, orth_hardware_parse(ctx, h, "mine.yaml", text, strlen(text)));
+}
+
+static void check_near(double a, double b, double tolerance)
+{
+    if (!(fabs(a - b) <= tolerance * fabs(b)))
+        fail_msg("%.12g, wanted %.12g", a, b);
+}
+
+TEST(groups_follow_each_other_and_the_cluster_has_the_best_of_them)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    read_cluster(ctx, &h, TWO LINK);
+    assert_true(h.mixed && h.mixed->num_groups == 2 && h.num_devices == 28);
+    assert_true(h.mixed->group[1].first == 16 && h.mixed->group[1].num_devices == 12 && h.mixed->group[1].own.node_devices == 4);
+    assert_true(orth_mixed_group_of(&h, 15) == 0 && orth_mixed_group_of(&h, 16) == 1 && orth_mixed_group_of(&h, 27) == 1);
+    assert_string_equal(orth_mixed_device(&h, 20)->device_name, "NVIDIA A100 SXM4 80GB");
+    assert_true(h.device_bf16_tflops == 989.5 && h.device_memory_GiB == 80 && h.node_devices == 8);
+    check_near(h.price_on_demand, (16 * 6.88 + 12 * 5.12) / 28, 1e-12);
+    double peak;
+    CHECK_OK(ctx, orth_hardware_peak(ctx, &h, ORTH_BF16, &peak));
+    check_near(peak, (16 * 989.5e12 + 12 * 312e12) / 28, 1e-12);
+    orth_hardware_release(ctx, &h);
+    test_ctx_free(ctx);
+}
+
+TEST(a_bad_cluster_of_groups_is_refused_with_file_key_value_and_rule)
+{
+    static const struct { const char *text, *message; } cases[] = {
+        {"groups:\n  fast: {hardware: h100, nodes: 0}\n" LINK, "mine.yaml:2:33: groups.fast.nodes=0: must be between 1 and 100000"},
+        {"groups:\n  fast: {hardware: h100, nodes: 1.5}\n" LINK, "groups.fast.nodes=1.5: must be a whole number"},
+        {"groups:\n  fast: {hardware: h100, nodes: 2}\n" LINK, "mine.yaml: groups: 1 given"},
+        {TWO, "mine.yaml: between.GBps is missing: the nodes of the groups fast and slow are linked"},
+        {TWO "between: {latency_us: 3}\n", "mine.yaml: between.GBps is missing"},
+        {TWO "between: {GBps: 1e9}\n", "mine.yaml:4:17: between.GBps=1e9: must be between 0.01 and 100000 GB/s"},
+        {"groups:\n  a: {hardware: h100}\n  b: {hardware: h100, nodes: 1}\n" LINK, "mine.yaml: groups.a.nodes is missing"},
+        {"groups:\n  a: {nodes: 1}\n  b: {hardware: h100, nodes: 1}\n" LINK, "mine.yaml: groups.a.hardware is missing"},
+        {"groups:\n  a: {hardware: h1000, nodes: 1}\n  b: {hardware: h100, nodes: 1}\n" LINK, "cluster 'h1000' is not known"},
+        {"groups:\n  a: {hardware: h100-8, nodes: 1}\n  b: {hardware: h100, nodes: 1}\n" LINK, "groups.a.hardware=h100-8: has a number of devices"},
+        {"groups:\n  a: {hardware: h100-a100, nodes: 1}\n  b: {hardware: h100, nodes: 1}\n" LINK, "groups.a.hardware=h100-a100: has groups itself"},
+        {"groups:\n  a: {hardware: rtx-4090, nodes: 2}\n  b: {hardware: h100, nodes: 1}\n" LINK, "groups.a.nodes=2: rtx-4090 has no link between nodes"},
+        {"groups:\n  a: {hardware: h100, nodes: 1, gpus: 4}\n" LINK, "unknown key 'groups.a.gpus' of a cluster of groups"},
+        {"groups:\n  a: {hardware: [h100], nodes: 1}\n" LINK, "groups.a.hardware takes one value, not a list"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    for (int i = 0; i < ORTH_COUNT(cases); i++)
+        CHECK_FAILS(ctx, ORTH_ERR_ARG, cases[i].message, orth_hardware_parse(ctx, &h, "mine.yaml", cases[i].text, strlen(cases[i].text)));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "its groups say how many devices there are", orth_hardware_find(ctx, &h, "h100-a100-64"));
+    read_cluster(ctx, &h, TWO LINK);
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "the layout has 32 ranks (dp * tp * pp * cp), the groups of the cluster have 28 devices (nodes x devices: fast 2 x 8, "
+                "slow 3 x 4): they must be equal", orth_hardware_use(ctx, &h, 32));
+    CHECK_OK(ctx, orth_hardware_use(ctx, &h, 28));
+    orth_hardware_release(ctx, &h);
+    test_ctx_free(ctx);
+}
+
+/* Inside of a group its own links count. Over both, a gather of 1e12 bytes first passes between 5 nodes, 4/5 of it at 50 GB/s: 16 s; then inside of
+ * the nodes: 7/8 at 450 x 0.8 GB/s take 2.43 s, 3/4 at 300 x 0.8 GB/s 3.125 s, which is the slower part. A ring would take 27/28 at 50 GB/s: 19.29 s. */
+TEST(a_call_over_two_groups_takes_what_the_slowest_part_takes)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    int all[28];
+    for (int r = 0; r < 28; r++)
+        all[r] = r;
+    read_cluster(ctx, &h, TWO LINK);
+    orth_mixed_place p = orth_mixed_place_of(&h, all, 8);
+    assert_true(p.num == 1 && p.hardware[0] == &h.mixed->group[0].own && p.place[0].per_node == 8 && p.place[0].same_node);
+    p = orth_mixed_place_of(&h, all + 16, 8);
+    assert_true(p.num == 1 && p.hardware[0] == &h.mixed->group[1].own && p.place[0].per_node == 4 && p.place[0].num_nodes == 2);
+    p = orth_mixed_place_of(&h, all, 28);
+    assert_true(p.num == 2 && p.place[0].num_nodes == 5 && p.place[1].num_nodes == 5 && p.place[0].per_node == 8 && p.place[1].per_node == 4);
+    check_near(orth_mixed_link_seconds(&p, ORTH_COMM_ALL_GATHER, 1e12), 16 + 3.125, 1e-3);
+    const int ends[] = {15, 16};
+    p = orth_mixed_place_of(&h, ends, 2);
+    check_near(orth_mixed_link_seconds(&p, ORTH_COMM_SEND, 1e9), 1e9 / (50e9 / 4 > 50e9 / 8 ? 50e9 / 8 : 50e9 / 4) + 20e-6, 1e-9);
+    orth_hardware_release(ctx, &h);
+    test_ctx_free(ctx);
+}
+
+/* ---- a step ---- */
+
+/* Links that take nothing, so that only computing counts. */
+static void free_links(orth_hardware *h)
+{
+    h->node_GBps = h->network_GBps = 1e9;
+    h->node_latency_us = h->network_latency_us = 0;
+}
+
+/* Takes twice as long for everything. */
+static void half_speed(orth_hardware *h)
+{
+    h->device_memory_GBps /= 2;
+    h->device_fp32_tflops /= 2;
+    h->device_bf16_tflops /= 2;
+    h->device_launch_us *= 2;
+}
+
+/* Two devices, and two of the same that are half as fast. */
+static void fast_and_half(orth_ctx *ctx, orth_hardware *h)
+{
+    read_cluster(ctx, h, "groups:\n  fast: {hardware: h100, nodes: 1, devices: 2}\n  slow: {hardware: h100, nodes: 1, devices: 2}\n" LINK);
+    for (int g = 0; g < 2; g++) {
+        free_links(&h->mixed->group[g].own);
+        free_links(&h->mixed->group[g].far);
+    }
+    half_speed(&h->mixed->group[1].own);
+    half_speed(&h->mixed->group[1].far);
+}
+
+static void make_run(orth_ctx *ctx, orth_config *cfg, const char *more)
+{
+    static const char text[] = "model: {family: llama, layers: 4, hidden: 1024, heads: 8, vocab: 512, max_seq: 1024}\ndata: {seq_len: 1024}\n"
+                               "train: {global_batch: 12, micro_batch: 1, steps: 1000}\nprecision: {compute: bf16}\n";
+    char all[1024];
+    snprintf(all, sizeof all, "%s%s", text, more);
+    CHECK_OK(ctx, orth_config_init(ctx, cfg));
+    CHECK_OK(ctx, orth_config_parse(ctx, cfg, "run.yaml", all, strlen(all)));
+}
+
+typedef struct {
+    orth_config cfg;
+    orth_model_config model;
+    orth_run_plan plan;
+    orth_cluster_plan cluster;
+} priced;
+
+static void price(orth_ctx *ctx, priced *x, const char *more, const orth_hardware *h)
+{
+    orth_hardware used = *h;
+    make_run(ctx, &x->cfg, more);
+    CHECK_OK(ctx, orth_describe_model(ctx, &x->cfg, &x->model));
+    CHECK_OK(ctx, orth_describe_plan(ctx, &x->plan, &x->cfg, &x->model, false));
+    CHECK_OK(ctx, orth_hardware_use(ctx, &used, x->plan.num_ranks));
+    CHECK_OK(ctx, orth_cluster_price(ctx, &x->plan, &used, ORTH_BF16, 1000, NULL, &x->cluster));
+}
+
+static void release(orth_ctx *ctx, priced *x)
+{
+    orth_run_plan_release(ctx, &x->plan);
+    orth_config_release(ctx, &x->cfg);
+}
+
+TEST(ranks_that_share_a_program_take_the_time_of_their_own_devices)
+{
+    static const char *const layouts[] = {"parallel: {dp: 4}\n", "parallel: {dp: 4, zero: 1}\n", "parallel: {dp: 2, pp: 2}\n", "parallel: {dp: 2, tp: 2}\n"};
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    priced x;
+    fast_and_half(ctx, &h);
+    for (int i = 0; i < ORTH_COUNT(layouts); i++) {
+        price(ctx, &x, layouts[i], &h);
+        const orth_plan *r = x.plan.ranks;
+        if (i != 2) /* stages differ */
+            check_near(r[2].time.compute_s, 2 * r[0].time.compute_s, 1e-3 /* shards of the update */);
+        assert_true(r[0].time.wait_s > 0.9 * r[0].time.compute_s);
+        if (i == 0 || i == 3) /* with ZeRO, updates wait for each other's shards */
+            check_near(x.cluster.step_s, r[2].time.compute_s, 0.01);
+        check_near(x.cluster.on_demand_usd, 24 * x.cluster.days * 4 * 6.88, 1e-9);
+        release(ctx, &x);
+    }
+    orth_hardware_release(ctx, &h);
+    test_ctx_free(ctx);
+}
+
+TEST(each_rank_is_held_against_the_memory_of_its_own_device)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    priced x;
+    fast_and_half(ctx, &h);
+    price(ctx, &x, "parallel: {dp: 4}\n", &h);
+    const double need = (double)x.plan.ranks[2].device_bytes / 0x1p30;
+    assert_true(x.plan.total.fits && x.plan.ranks[0].fits);
+    release(ctx, &x);
+    h.mixed->group[1].own.device_reserved_GiB = 0;
+    h.mixed->group[1].own.device_memory_GiB = 0.99 * need;
+    price(ctx, &x, "parallel: {dp: 4}\n", &h);
+    assert_true(x.plan.ranks[0].fits && !x.plan.ranks[2].fits && !x.plan.total.fits && x.cluster.worst_rank >= 2);
+    assert_int_equal(orth_cluster_least_limit(&h), (size_t)(0x1p30 * 0.99 * need));
+    release(ctx, &x);
+    orth_hardware_release(ctx, &h);
+    test_ctx_free(ctx);
+}
+
+/* 48 micro-batches, t each on a fast device: 12 on each rank take 24 t on the slow ones, as much as 24 on two fast ones alone. Dealt 16, 16, 8, 8 they
+ * take 16 t. */
+TEST(shares_are_proposed_as_devices_are_fast_and_the_slow_group_is_priced)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_shares s;
+    orth_config cfg;
+    orth_place_to_run where = {.described = true};
+    fast_and_half(ctx, &where.hardware);
+    make_run(ctx, &cfg, "parallel: {dp: 4}\n");
+    CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "train.global_batch", "48"));
+    CHECK_OK(ctx, orth_shares_find(ctx, &cfg, &where, &s));
+    assert_string_equal(s.list, "[2, 2, 1, 1]");
+    check_near(s.proposed.step_s / s.equal.step_s, 16.0 / 24, 0.03);
+    check_near(s.alone[0].price.step_s / s.equal.step_s, 1, 0.06);
+    check_near(s.alone[1].price.step_s / s.equal.step_s, 2, 0.06);
+    char *text = orth_shares_text(ctx, &s, where.hardware.mixed);
+    assert_non_null(strstr(text, "slow alone"));
+    orth_mem_free(ctx, text);
+    orth_config_release(ctx, &cfg);
+    orth_place_to_run_release(ctx, &where);
+    test_ctx_free(ctx);
+}
+
+TEST(where_no_other_shares_are_possible_the_rule_is_said)
+{
+    static const struct { const char *layout, *why; } cases[] = {
+        {"parallel: {dp: 4, zero: 2}\nnumerics: {mode: fast}\n", "zero=2 needs equal shares"}, {"parallel: {dp: 2, pp: 2, order: 'dp,pp'}\n", "lies on the same groups"}};
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_shares s;
+        orth_config cfg;
+        orth_place_to_run where = {.described = true};
+        fast_and_half(ctx, &where.hardware);
+        make_run(ctx, &cfg, cases[i].layout);
+        CHECK_OK(ctx, orth_shares_find(ctx, &cfg, &where, &s));
+        assert_true(s.list[0] == '\0' && s.proposed.step_s == s.equal.step_s);
+        if (!strstr(s.why_not, cases[i].why))
+            fail_msg("'%s', wanted '%s'", s.why_not, cases[i].why);
+        orth_config_release(ctx, &cfg);
+        orth_place_to_run_release(ctx, &where);
+    }
+    test_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_follow_each_other_and_the_cluster_has_the_best_of_them),
+        cmocka_unit_test(a_bad_cluster_of_groups_is_refused_with_file_key_value_and_rule),
+        cmocka_unit_test(a_call_over_two_groups_takes_what_the_slowest_part_takes),
+        cmocka_unit_test(ranks_that_share_a_program_take_the_time_of_their_own_devices),
+        cmocka_unit_test(each_rank_is_held_against_the_memory_of_its_own_device),
+        cmocka_unit_test(shares_are_proposed_as_devices_are_fast_and_the_slow_group_is_priced),
+        cmocka_unit_test(where_no_other_shares_are_possible_the_rule_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
