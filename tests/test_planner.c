@@ -104,6 +104,59 @@ TEST(more_members_or_fewer_links_never_make_a_collective_faster)
             }
 }
 
+/* ---- transfers that share links ---- */
+
+static orth_transfer transfer(double begin, double seconds, float node, float out, float in)
+{
+    return (orth_transfer){.begin = begin, .seconds = seconds, .load = {{node, node, out, in}, true}};
+}
+
+TEST(two_transfers_on_one_link_share_it_from_when_the_second_begins)
+{
+    orth_transfer t[] = {transfer(1, 1, 0, 1, 0), transfer(0, 4, 0, 1, 1)};  /* a message of 1 s beside a gather of 4 s: contention.h draws it */
+    orth_contention_run(t, 2);
+    check_near(t[0].end, 5);   /* sorted by begin: the gather */
+    check_near(t[1].end, 3);
+    orth_transfer same[] = {transfer(0, 1, 1, 0, 0), transfer(0, 1, 1, 0, 0), transfer(0, 1, 1, 0, 0)};
+    orth_contention_run(same, 3);
+    for (int i = 0; i < 3; i++)
+        check_near(same[i].end, 3);
+}
+
+TEST(who_asks_for_less_than_an_equal_part_of_a_link_gets_it_and_other_links_are_apart)
+{
+    orth_transfer t[] = {transfer(0, 1, 0.4f, 1, 1), transfer(0, 0.6, 1, 0, 0)}; /* a ring over nodes takes 0.4 of the links inside of one */
+    orth_contention_run(t, 2);
+    assert_true(fabs(t[0].end - 1) < 1e-6 && fabs(t[1].end - 1) < 1e-6);     /* 0.6 of the links are left for 0.6 s of work */
+    orth_transfer ways[] = {transfer(0, 1, 0, 1, 0), transfer(0, 2, 0, 0, 1)}; /* sent and received at once */
+    orth_contention_run(ways, 2);
+    assert_true(ways[0].end == 1 && ways[1].end == 2);
+}
+
+TEST(links_are_busy_as_long_as_their_bytes_take)
+{
+    const orth_hardware h = simple_cluster();
+    orth_link_place p = on_nodes(8, 8);
+    orth_link_busy b = orth_link_busy_in(&h, ORTH_COMM_ALL_REDUCE, 1e9, &p);   /* 1.75 GB at 100 GB/s */
+    check_near(b.node_s, 17.5e-3);
+    assert_true(b.network_s == 0);
+    p = on_nodes(64, 2);                                                        /* a ring at 2 cards of 25 GB/s, so half of the links of 100 */
+    b = orth_link_busy_in(&h, ORTH_COMM_REDUCE_SCATTER, 64e9, &p);
+    check_near(b.network_s, 63e9 / 50e9);
+    check_near(b.node_s, 63e9 / 100e9);
+    p = (orth_link_place){.n = 4, .per_node = 1, .num_nodes = 4};
+    b = orth_link_busy_in(&h, ORTH_COMM_SEND, 25e6, &p);
+    check_near(b.network_s, 1e-3);
+    for (double bytes = 1e3; bytes < 1e11; bytes *= 10)
+        for (int k = 1; k <= 8; k *= 2)
+            for (int kind = 0; kind < ORTH_NUM_COMM_KINDS; kind++) {
+                p = on_nodes(64, k);
+                b = orth_link_busy_in(&h, (orth_comm_kind)kind, bytes, &p);
+                const double s = orth_link_seconds(&h, (orth_comm_kind)kind, bytes, &p, NULL);
+                assert_true(b.node_s <= s * (1 + 1e-9) && b.network_s <= s * (1 + 1e-9));
+            }
+}
+
 /* ---- devices ---- */
 
 static orth_instr product(orth_op op, orth_operand *in, orth_operand *out, int64_t rows, int64_t outs, int64_t ins)
@@ -342,6 +395,9 @@ int main(void)
         cmocka_unit_test(a_network_of_1600_Gbit_for_8_devices_is_25_GB_a_second_each_way_and_the_members_of_a_node_share_their_cards),
         cmocka_unit_test(trees_win_at_small_messages_and_rings_at_large_ones),
         cmocka_unit_test(a_message_takes_the_link_between_its_two_ends),
+        cmocka_unit_test(two_transfers_on_one_link_share_it_from_when_the_second_begins),
+        cmocka_unit_test(who_asks_for_less_than_an_equal_part_of_a_link_gets_it_and_other_links_are_apart),
+        cmocka_unit_test(links_are_busy_as_long_as_their_bytes_take),
         cmocka_unit_test(groups_are_found_on_their_nodes),
         cmocka_unit_test(more_members_or_fewer_links_never_make_a_collective_faster),
         cmocka_unit_test(no_instruction_is_faster_than_the_peak_or_the_memory),

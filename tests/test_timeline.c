@@ -106,7 +106,7 @@ TEST(programs_of_every_schedule_have_the_bubble_of_its_formula)
 
 typedef struct {
     const orth_partition *partition;
-    int num_ranks;
+    int num_ranks, num_slowed;  /* slowed: steps that take longer where calls share one link */
     orth_rank_time *times;
     int64_t **clocks;      /* [num_ranks] with room for any program here */
     orth_rates *rates;
@@ -132,12 +132,24 @@ static void check_actions(orth_ctx *ctx, const timed *t, const orth_program *p, 
     orth_mem_free(ctx, spans);
 }
 
+/* Every call fills every link of its device. */
+static orth_port_load whole_link(void *user, const orth_program *p, int32_t instr, int k, int rank, const orth_rank_groups *groups)
+{
+    (void)user, (void)p, (void)instr, (void)k, (void)rank, (void)groups;
+    return (orth_port_load){{1, 1, 1, 1}, true};
+}
+
 static orth_status time_programs(orth_ctx *ctx, void *user, const orth_rank_source *source)
 {
     timed *t = user;
     t->num_ranks = source->num_ranks;
     const orth_timing timing = {.seconds = orth_seconds_by_rates, .user = t->rates};
+    const orth_timing on_one_link = {.seconds = orth_seconds_by_rates, .user = t->rates, .load = whole_link};
+    ORTH_TRY(orth_simulate_step(ctx, source, &on_one_link, t->times, NULL));
+    const double shared = t->times[0].step_s;
     ORTH_TRY(orth_simulate_step(ctx, source, &timing, t->times, t->clocks));
+    assert_true(shared >= t->times[0].step_s * (1 - 1e-12));
+    t->num_slowed += shared > t->times[0].step_s;
     for (int r = 0; r < source->num_ranks; r++) {
         orth_rank_program program;
         orth_rank_groups groups = {{0}};
@@ -169,6 +181,7 @@ TEST(simulated_time_is_computing_communication_and_waiting)
 {
     orth_ctx *ctx = test_ctx(1);
     orth_rank_time times[64];
+    int slowed = 0;
     int64_t *clocks[64], *room = calloc(64 * MAX_INSTRS, sizeof *room);
     for (int r = 0; r < 64; r++)
         clocks[r] = room + r * MAX_INSTRS;
@@ -186,7 +199,9 @@ TEST(simulated_time_is_computing_communication_and_waiting)
             assert_true(fabs(sum - times[r].step_s) < 1e-9 * (1 + sum));
         }
         orth_partition_release(ctx, &partition);
+        slowed += t.num_slowed;
     }
+    assert_true(slowed > 0);
     free(room);
     test_ctx_free(ctx);
 }

@@ -86,6 +86,24 @@ static double seconds(void *user, const orth_program *p, int32_t instr, int k, i
     return orth_mixed_link_seconds(&place, call.kind, bytes);
 }
 
+/* What the slowest group's links are asked for. */
+static orth_port_load load(void *user, const orth_program *p, int32_t instr, int k, int rank, const orth_rank_groups *groups)
+{
+    links *x = user;
+    const orth_instr *n = &p->instrs[instr];
+    const orth_group g = n->attr.group;
+    const orth_comm_call call = orth_instr_call(n, instr, k, groups->size[g]);
+    const bool sends = call.kind != ORTH_COMM_RECV, receives = call.kind != ORTH_COMM_SEND;
+    const orth_mixed_place place = orth_op_is_message(n->op) ? place_of_message(x, rank, g, call.peer) : *place_of(x, rank, g);
+    double node, network;
+    orth_mixed_link_load(&place, call.kind, call_bytes(&call, groups->size[g]), &node, &network);
+    const float of[ORTH_NUM_PORTS] = {[ORTH_PORT_NODE_OUT] = sends ? (float)node : 0, [ORTH_PORT_NODE_IN] = receives ? (float)node : 0,
+                                      [ORTH_PORT_NETWORK_OUT] = sends ? (float)network : 0, [ORTH_PORT_NETWORK_IN] = receives ? (float)network : 0};
+    orth_port_load out = {.used = node > 0 || network > 0};
+    memcpy(out.of, of, sizeof of);
+    return out;
+}
+
 size_t orth_cluster_rank_limit(const orth_hardware *h, int rank)
 {
     const orth_hardware *device = orth_mixed_device(h, rank);
@@ -203,6 +221,7 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
     links x = {.h = h, .partition = &p->partition};
     orth_timing timing;
     ORTH_TRY(open_timing(ctx, &x, p->num_ranks, &timing));
+    timing.load = load;
     const orth_status s = orth_run_plan_time(ctx, p, &timing, timeline);
     close_timing(ctx, &x, &timing);
     ORTH_TRY(s);

@@ -143,3 +143,31 @@ double orth_link_seconds(const orth_hardware *h, orth_comm_kind kind, double byt
         *algo = (orth_link_algo)best;
     return t[best];
 }
+
+static orth_link_busy busy_by(const links *l, orth_link_algo algo, double bytes)
+{
+    const bool out = l->nodes > 1, in = l->k > 1;
+    const double around = (l->n - 1) / l->n * bytes;
+    switch (algo) {
+    case ORTH_LINK_RING: return (orth_link_busy){in ? around / l->b : 0, out ? around / (l->k * l->c) : 0};
+    case ORTH_LINK_TREE: return (orth_link_busy){in ? bytes / l->b : 0, out ? bytes / (l->k * l->c) : 0};
+    case ORTH_LINK_HIERARCHICAL: return (orth_link_busy){(l->k - 1) / l->k * bytes / l->b, (l->nodes - 1) / l->nodes * bytes / l->k / l->c};
+    default: return (orth_link_busy){(l->k - 1) / l->n * bytes / l->b, out ? (l->n - l->k) / l->n * bytes / l->c : 0};
+    }
+}
+
+orth_link_busy orth_link_busy_in(const orth_hardware *h, orth_comm_kind kind, double bytes, const orth_link_place *p)
+{
+    const links l = links_of(h, p);
+    orth_link_algo algo;
+    if (p->n < 2 || kind == ORTH_COMM_BARRIER)
+        return (orth_link_busy){0, 0};
+    orth_link_seconds(h, kind, bytes, p, &algo);
+    if (kind == ORTH_COMM_SEND || kind == ORTH_COMM_RECV)
+        return p->same_node ? (orth_link_busy){bytes / inside(h, 2), 0}
+                            : (orth_link_busy){0, bytes / fmin(outside(h, p->num_nodes), 1e9 * h->network_GBps * h->network_share)};
+    orth_link_busy once = busy_by(&l, algo, bytes);
+    if (kind == ORTH_COMM_ALL_REDUCE)
+        once = (orth_link_busy){2 * once.node_s, 2 * once.network_s};
+    return once;
+}

@@ -34,4 +34,11 @@ orth_link_place orth_link_place_of(const orth_hardware *h, const int *ranks, int
  * algo: the fastest; may be NULL. */
 double orth_link_seconds(const orth_hardware *h, orth_comm_kind kind, double bytes, const orth_link_place *p, orth_link_algo *algo);
 
+/* Seconds that the links of a member are busy in such a call at their full bandwidth, by the algorithm that is taken: those inside of its node,
+ * and its part of the network cards. Neither is more than the call takes. */
+typedef struct {
+    double node_s, network_s;
+} orth_link_busy;
+orth_link_busy orth_link_busy_in(const orth_hardware *h, orth_comm_kind kind, double bytes, const orth_link_place *p);
+
 #endif

@@ -365,10 +365,34 @@ orth_mixed_place orth_mixed_place_of(const orth_hardware *h, const int *ranks, i
     return p;
 }
 
+/* The slowest group, and its seconds. */
+static int slowest_of(const orth_mixed_place *p, orth_comm_kind kind, double bytes, double *seconds)
+{
+    int slowest = 0;
+    *seconds = 0;
+    for (int k = 0; k < p->num; k++) {
+        const double s = orth_link_seconds(p->hardware[k], kind, bytes, &p->place[k], NULL);
+        slowest = s > *seconds ? k : slowest;
+        *seconds = fmax(*seconds, s);
+    }
+    return slowest;
+}
+
 double orth_mixed_link_seconds(const orth_mixed_place *p, orth_comm_kind kind, double bytes)
 {
-    double slowest = 0;
-    for (int k = 0; k < p->num; k++)
-        slowest = fmax(slowest, orth_link_seconds(p->hardware[k], kind, bytes, &p->place[k], NULL));
-    return slowest;
+    double seconds;
+    slowest_of(p, kind, bytes, &seconds);
+    return seconds;
+}
+
+void orth_mixed_link_load(const orth_mixed_place *p, orth_comm_kind kind, double bytes, double *node, double *network)
+{
+    double seconds;
+    const int k = slowest_of(p, kind, bytes, &seconds);
+    *node = *network = 0;
+    if (seconds == 0)
+        return;
+    const orth_link_busy busy = orth_link_busy_in(p->hardware[k], kind, bytes, &p->place[k]);
+    *node = fmin(1, busy.node_s / seconds);
+    *network = fmin(1, busy.network_s / seconds);
 }

@@ -53,4 +53,7 @@ orth_mixed_place orth_mixed_place_of(const orth_hardware *h, const int *ranks, i
 /* orth_link_seconds on the slowest of the groups. */
 double orth_mixed_link_seconds(const orth_mixed_place *p, orth_comm_kind kind, double bytes);
 
+/* What part of that time the links inside of a node, and a device's part of the network, are busy, of the slowest group. */
+void orth_mixed_link_load(const orth_mixed_place *p, orth_comm_kind kind, double bytes, double *node, double *network);
+
 #endif

@@ -4,7 +4,8 @@
  *
  * Of a program its calls are kept, with the seconds of computing before each; programs are made again where every
  * instruction is wanted. Ranks of a class take other times in the update only, where each has its own shard: up to there one rank of
- * each class is run, from there on those whose times differ.
+ * each class is run, from there on those whose times differ. Calls of one device that run at once share its links (contention.h): how much longer
+ * they take is found by clocks of one rank of each class.
  */
 #include "plan/simulate.h"
 
@@ -39,6 +40,8 @@ typedef struct digest {
     double update;   /* and of the update */
     int32_t num_instrs;
     int32_t own;     /* calls before the first whose time is the rank's own */
+    orth_port_load *loads;          /* of the first: [num_calls]; NULL: no call can meet another */
+    bool slowed;
     uint64_t hash;   /* of the calls, */
     int32_t kind;    /* of its rank (orth_timing) */
     struct digest *first, *other; /* the first that has the same program and kind; the one before with other times */
@@ -116,6 +119,28 @@ static int32_t kind_of(const simulation *x, int rank)
     return x->timing->kind_of ? x->timing->kind_of[rank] : 0;
 }
 
+/* Of calls beside computing, and of those that they may meet. */
+static orth_status find_loads(simulation *x, int rank, const orth_program *p, digest *d)
+{
+    bool any = false;
+    for (int32_t k = 0; k < d->waits.num_calls; k++)
+        any = any || (d->waits.calls[k].count == 0 && d->waits.calls[k].group != ORTH_WAIT_MOVES && d->waits.calls[k].queue > 0);
+    if (!any)
+        return ORTH_OK;
+    d->loads = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_port_load, d->waits.num_calls);
+    if (!d->loads)
+        return ORTH_ERR_NOMEM;
+    for (int32_t k = 0, i = -1, part = 0; k < d->waits.num_calls; k++) {
+        const orth_wait_call *c = &d->waits.calls[k];
+        if (c->count > 0 || c->group == ORTH_WAIT_MOVES)
+            continue;
+        part = c->instr == i ? part + 1 : 0;
+        i = c->instr;
+        d->loads[k] = x->timing->load(x->timing->user, p, i, part, rank, &x->groups[rank]);
+    }
+    return ORTH_OK;
+}
+
 static orth_status make_digest(simulation *x, int rank, digest **out)
 {
     orth_rank_program r;
@@ -145,6 +170,8 @@ static orth_status make_digest(simulation *x, int rank, digest **out)
             orth_wait_list_add_call(l, p, i, x->timing->seconds(x->timing->user, p, i, k, rank, &x->groups[rank]));
     }
     orth_wait_list_close(l, p);
+    if (x->timing->load)
+        ORTH_TRY(find_loads(x, rank, p, d));
     add_compute(d);
     find_own(p, d);
     d->first = d;
@@ -243,6 +270,119 @@ static orth_status read_programs(simulation *x)
     return ORTH_OK;
 }
 
+/* ---- links that calls share ---- */
+
+/* Clocks before the last one: the calls of each begin when the clock before says, and take what the links of their devices leave them. Two settle
+ * nearly every step. */
+#define SHARING_RUNS 2
+#define SETTLED 1e-3
+
+/* The seconds that the calls of one colour take when they share links as in `w`. *changed: some take another time now. */
+static void share_links(const orth_wait_list *alone, const orth_port_load *loads, const orth_rank_waits *w, orth_transfer *room, orth_wait_list *l,
+                        bool *changed)
+{
+    int32_t num = 0;
+    for (int32_t k = 0; k < alone->num_calls; k++)
+        if (loads[k].used)
+            room[num++] = (orth_transfer){.begin = w->ends[k] - l->calls[k].seconds, .seconds = alone->calls[k].seconds, .load = loads[k], .call = k};
+    orth_contention_run(room, num);
+    for (int32_t i = 0; i < num; i++) {
+        double *seconds = &l->calls[room[i].call].seconds;
+        const double now = room[i].end - room[i].begin;
+        *changed = *changed || fabs(now - *seconds) > SETTLED * *seconds;
+        *seconds = now;
+    }
+}
+
+/* A class of ranks whose calls share links. */
+typedef struct {
+    const digest *first;
+    orth_wait_list list;   /* with the seconds that its calls take */
+} sharing;
+
+static orth_status open_sharing(simulation *x, const orth_alike *a, sharing *s, const orth_wait_list **lists, orth_transfer **room)
+{
+    int32_t most = 1;
+    for (int r = 0; r < x->num_ranks; r++)
+        s[a->of[r]].first = x->digests[r]->first;
+    for (int32_t c = 0; c < a->num; c++) {
+        const size_t bytes = (size_t)a->lists[c]->num_calls * sizeof *a->lists[c]->calls;
+        s[c].list = *a->lists[c];
+        s[c].list.calls = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_wait_call, a->lists[c]->num_calls + 1);
+        if (!s[c].list.calls)
+            return ORTH_ERR_NOMEM;
+        if (bytes > 0)
+            memcpy(s[c].list.calls, a->lists[c]->calls, bytes);
+        lists[c] = &s[c].list;
+        most = ORTH_MAX(most, a->lists[c]->num_calls);
+    }
+    *room = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_transfer, most);
+    return *room ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+static orth_status run_sharing(simulation *x, const orth_alike *a, sharing *s)
+{
+    const orth_wait_list **lists = ORTH_ARENA_ARRAY(x->ctx, &x->arena, const orth_wait_list *, a->num);
+    orth_transfer *room;
+    bool changed = true;
+    if (!lists)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(open_sharing(x, a, s, lists, &room));
+    for (int run = 0; run < SHARING_RUNS && changed; run++) {
+        orth_waits *w;
+        changed = false;
+        ORTH_TRY(orth_waits_run(x->ctx, &x->arena, &w, &a->instances, a->num, lists, NULL, true));
+        for (int32_t c = 0; c < a->num; c++)
+            if (s[c].first->loads)
+                share_links(a->lists[c], s[c].first->loads, orth_waits_of(w, c), room, &s[c].list, &changed);
+    }
+    return ORTH_OK;
+}
+
+/* How much longer each call of a program takes on the ranks where that is the most; all that share the program take so much longer. */
+static orth_status slow_down(simulation *x, digest *first, const sharing *s, int32_t num)
+{
+    const int32_t n = first->waits.num_calls;
+    double *longer = ORTH_ARENA_ARRAY(x->ctx, &x->arena, double, n + 1);
+    if (!longer)
+        return ORTH_ERR_NOMEM;
+    for (int32_t c = 0; c < num; c++)
+        for (int32_t k = 0; s[c].first == first && k < n; k++)
+            if (first->loads[k].used)
+                longer[k] = fmax(longer[k], s[c].list.calls[k].seconds / first->waits.calls[k].seconds);
+    for (digest *d = first; d; d = d->other)
+        for (int32_t k = 0; k < n; k++)
+            d->waits.calls[k].seconds *= fmax(1, longer[k]);
+    return ORTH_OK;
+}
+
+/* Makes calls that meet on the links of a device longer. */
+static orth_status share(simulation *x)
+{
+    const orth_wait_list **lists = ORTH_ARENA_ARRAY(x->ctx, &x->arena, const orth_wait_list *, x->num_ranks);
+    orth_alike classes;
+    bool any = false;
+    if (!lists)
+        return ORTH_ERR_NOMEM;
+    for (int r = 0; r < x->num_ranks; r++) {
+        lists[r] = &x->digests[r]->first->waits;
+        any = any || x->digests[r]->first->loads;
+    }
+    if (!any)
+        return ORTH_OK;
+    ORTH_TRY(orth_alike_find(x->ctx, &x->arena, &classes, &x->instances, x->num_ranks, lists));
+    sharing *s = ORTH_ARENA_ARRAY(x->ctx, &x->arena, sharing, classes.num);
+    if (!s)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(run_sharing(x, &classes, s));
+    for (int r = 0; r < x->num_ranks; r++)
+        if (x->digests[r]->first == x->digests[r] && x->digests[r]->loads && !x->digests[r]->slowed) {
+            x->digests[r]->slowed = true;
+            ORTH_TRY(slow_down(x, x->digests[r], s, classes.num));
+        }
+    return ORTH_OK;
+}
+
 /* ---- running ---- */
 
 static const orth_rank_waits *waits_of(const simulation *x, int rank)
@@ -338,6 +478,7 @@ static orth_status simulate(simulation *x, int64_t *const *clock)
         return ORTH_ERR_NOMEM;
     ORTH_TRY(find_groups(x));
     ORTH_TRY(read_programs(x));
+    ORTH_TRY(share(x));
     ORTH_TRY(run(x, clock != NULL));
     for (int r = 0; clock && r < R; r++)
         if (clock[r])

@@ -6,6 +6,7 @@
 #ifndef ORTH_PLAN_SIMULATE_H
 #define ORTH_PLAN_SIMULATE_H
 
+#include "plan/contention.h"
 #include "program/check/check_flow.h"
 #include "program/check/check_ranks.h"
 
@@ -14,11 +15,15 @@
 typedef double (*orth_seconds_fn)(void *user, const orth_program *p, int32_t instr, int k, int rank,
                                   const orth_rank_groups *groups);
 
+/* What the same call asks of the links of its rank's device. */
+typedef orth_port_load (*orth_load_fn)(void *user, const orth_program *p, int32_t instr, int k, int rank, const orth_rank_groups *groups);
+
 /* What decides times. Ranks share what they are asked for where they share a program and are of one kind. */
 typedef struct {
     orth_seconds_fn seconds;
     void *user;
     const int32_t *kind_of;  /* [num_ranks] of its device and of its links; NULL: all alike */
+    orth_load_fn load;       /* calls of one device that run at once slow each other down (contention.h); NULL: they do not */
 } orth_timing;
 
 /* What one rank can do; costs by the larger of operations and bytes. */
