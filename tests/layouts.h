@@ -23,6 +23,7 @@ typedef struct {
     orth_recompute recompute; /* the same */
     int32_t ffn_chunk_rows, head_chunk_rows; /* the same */
     orth_offload offload;     /* the same */
+    orth_factors freeze;      /* parameters that are not trained */
     bool doc_mask;
     int32_t steps;
     int threads;              /* of each rank */
@@ -47,6 +48,19 @@ static inline void __attribute__((format(printf, 3, 4))) layout_say(char *out, s
     va_start(args, fmt);
     vsnprintf(out + at, n - at, fmt, args);
     va_end(args);
+}
+
+/* Parameters that are frozen; more than a third of the cases has none. */
+static inline orth_factors layout_freeze(uint64_t seed)
+{
+    static const char *const words[][4] = {{"embed.weight"}, {"layers.0.*", "layers.1.*", "embed.*"}, {"*", "!head.weight", "!final_norm.gain"},
+                                           {"*", "!layers.2.*"}, {"layers.*.mlp.*"}, {"*.weight"}, {"*.gain", "layers.3.*"},
+                                           {"*", "!layers.1.attn.*", "layers.1.attn.out.weight"}};
+    const int64_t k = test_rand_int(seed, 2007, -6, ORTH_COUNT(words) - 1);
+    int32_t num = 0;
+    while (k >= 0 && num < 4 && words[k][num])
+        num++;
+    return (orth_factors){"freeze", num, k < 0 ? NULL : words[k]};
 }
 
 static inline void layout_describe(const layout_case *c, char *out, size_t n)
@@ -82,6 +96,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     if (c->offload.activations)
         layout_say(out, n, ", activations from %d bytes on in %s", (int)c->offload.min_bytes, c->offload.activations == ORTH_TIER_HOST ? "host" : "file");
     layout_say(out, n, "%s%s", l->owner ? ", owner" : "", c->keep_packed ? ", packed weights" : "");
+    for (int32_t i = 0; i < c->freeze.num; i++)
+        layout_say(out, n, "%s%s", i ? " " : ", frozen ", c->freeze.word[i]);
     for (int64_t r = 0; r < l->num_stage_layers; r++)
         layout_say(out, n, "%s%g", r ? ":" : ", layers ", l->stage_layers[r]);
     for (int64_t r = 0; r < l->num_dp_share; r++)
@@ -228,6 +244,7 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         static const int32_t least[] = {1, 1, 500, 2000};
         c.offload.activations = (orth_tier)ORTH_MAX(test_rand_int(seed, 2005, -1, ORTH_TIER_FILE), 0);
         c.offload.min_bytes = least[test_rand_int(seed, 2006, 0, 3)];
+        c.freeze = layout_freeze(seed);
         c.doc_mask = LAYOUT_PICK(0, 0, 1);
         c.model.tied = LAYOUT_PICK(0, 1);
         c.model.dropout = c.model.embed_dropout = c.model.attn_dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
@@ -278,6 +295,7 @@ static inline orth_model_shape layout_shape(const layout_case *c)
                               .space = layout_guards_device(c) || c->offload.optimizer || c->offload.activations ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST,
                               .offload = c->offload, .doc_mask = c->doc_mask,
                               .lr_factors = {"lr", 3 * grouped, lr}, .decay_factors = {"decay", 2 * grouped, decay},
+                              .freeze = c->freeze,
                               .optimizer = ORTH_OP_adamw, .comm = c->comm, .keep_packed = c->keep_packed, .recompute = c->recompute,
                               .ffn_chunk_rows = c->ffn_chunk_rows, .head_chunk_rows = c->head_chunk_rows};
 }

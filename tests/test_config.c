@@ -167,6 +167,7 @@ TEST(rules_between_options_are_told_in_words)
         {"optimizer: {nesterov: true}", "optimizer.nesterov=true needs optimizer.name=sgd, not adamw"},
         {"optimizer: {lr_factors: [\"*.bias=0.5\", embed]}", "run.yaml:1:25: optimizer.lr_factors: 'embed' is not PATTERN=FACTOR"},
         {"optimizer: {lr_factors: =1}", "'=1' is not PATTERN=FACTOR"},
+        {"optimizer: {freeze: [embed.*, \"!\"]}", "run.yaml:1:21: optimizer.freeze: '!' is no pattern of names"},
         {"optimizer: {weight_decay_factors: a=1x}", "optimizer.weight_decay_factors: 'a=1x' does not end with a number"},
         {"optimizer: {weight_decay_factors: a=}", "'a=' does not end with a number"},
         {"optimizer: {lr_factors: a=-1}", "'a=-1' has a factor that is not between 0 and 1000"},

@@ -204,11 +204,29 @@ TEST(logits_are_those_of_transformers)
 
 /* What ten steps of a fixture's batches should give. */
 typedef struct {
-    orth_factors lr, decay;
+    orth_factors lr, decay, freeze;
     double times;             /* the loss is multiplied by this */
     orth_loss_scale scale;
     double loss[10], norm[10]; /* norm 0: the update is left out */
+    double squares;           /* sum of the squares of all parameters in the end; 0: not known */
+    int64_t trained;          /* parameters that are not frozen; 0: not known */
 } training;
+
+static void check_end(const char *name, const training *t, const engine *e)
+{
+    double squares = 0;
+    for (int64_t i = 0; i < e->compiled.blocks.spec.num_params; i++) {
+        float *w = engine_get(e, ORTH_BIND_MASTER, i);
+        for (int64_t k = 0; k < orth_buffer_elems(&e->compiled.program.buffers[orth_program_find(&e->compiled.program, ORTH_BIND_MASTER, i)]); k++)
+            squares += (double)w[k] * w[k];
+        free(w);
+    }
+    if (!(fabs(squares - t->squares) <= 1e-4 * t->squares))
+        fail_msg("%s: the squares of all weights are %.9g, PyTorch %.9g", name, squares, t->squares);
+    if (orth_model_num_trained(&e->model, e->compiled.blocks.spec.params) != t->trained)
+        fail_msg("%s: %lld parameters are trained, PyTorch trains %lld", name,
+                 (long long)orth_model_num_trained(&e->model, e->compiled.blocks.spec.params), (long long)t->trained);
+}
 
 static void check_training(orth_ctx *ctx, const char *name, training *t)
 {
@@ -220,6 +238,7 @@ static void check_training(orth_ctx *ctx, const char *name, training *t)
     orth_model_shape shape = train_shape(&b, 2, 8, ORTH_F32);
     shape.lr_factors = t->lr;
     shape.decay_factors = t->decay;
+    shape.freeze = t->freeze;
     int32_t left_out = 0;
     engine_open(ctx, &e, &g, &shape, orth_kernels_cpu());
     for (int step = 1; step <= 10; step++) {
@@ -244,6 +263,8 @@ static void check_training(orth_ctx *ctx, const char *name, training *t)
         left_out += got.bad;
         orth_loss_scale_step(&t->scale, got.bad);
     }
+    if (t->squares > 0)
+        check_end(name, t, &e);
     engine_close(ctx, &e);
     batch_close(&b);
     golden_close(ctx, &g);
@@ -300,6 +321,61 @@ TEST(ten_adamw_steps_with_parameter_groups_follow_pytorch)
     }
     assert_int_equal(num_cases, 4);
     json_decref(root);
+    test_ctx_free(ctx);
+}
+
+TEST(ten_adamw_steps_with_frozen_parameters_follow_pytorch)
+{
+    orth_ctx *ctx = engine_ctx(2);
+    json_t *root = json_load_file(ORTH_TEST_DIR "/fixtures/groups.json", 0, NULL), *entry;
+    size_t i;
+    json_array_foreach(json_object_get(root, "frozen"), i, entry) {
+        const char *words[8];
+        training t = {.freeze = {"freeze", strings_of(json_object_get(entry, "freeze"), words, 8), words}, .times = 1, .scale = {.scale = 1},
+                      .squares = json_number_value(json_object_get(entry, "squares")),
+                      .trained = json_integer_value(json_object_get(entry, "trained"))};
+        read_numbers(entry, "loss", t.loss);
+        read_numbers(entry, "grad_norm", t.norm);
+        check_training(ctx, json_string_value(json_object_get(entry, "model")), &t);
+    }
+    assert_int_equal(i, 7);
+    json_decref(root);
+    test_ctx_free(ctx);
+}
+
+/* With the first layer and the embeddings frozen: nothing of their gradients, and no backward of the first layer. */
+TEST(what_is_frozen_leaves_nothing_in_the_program)
+{
+    static const char *const words[] = {"embed.*", "pos.*", "layers.0.*", "layers.1.attn.qkv.weight"};
+    orth_ctx *ctx = engine_ctx(1);
+    orth_model_config c;
+    orth_compiled u;
+    CHECK_OK(ctx, orth_model_preset(ctx, "gpt2-tiny", &c));
+    const orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = 2, .seq_len = 16, .num_micro_batches = 2, .parts = 4,
+                                    .compute = ORTH_BF16, .optimizer = ORTH_OP_adamw, .freeze = {"freeze", 4, words}};
+    CHECK_OK(ctx, orth_compiled_build(ctx, &c, &shape, &u));
+    const orth_program *p = &u.program;
+    const int64_t trained = orth_model_num_trained(&c, u.blocks.spec.params);
+    int64_t masters = 0;
+    for (int32_t b = 0; b < p->num_buffers; b++) {
+        const orth_buffer *buf = &p->buffers[b];
+        const bool frozen = buf->index < u.blocks.spec.num_params && u.blocks.spec.params[buf->index].frozen;
+        if (buf->bind == ORTH_BIND_GRAD || buf->bind == ORTH_BIND_M || buf->bind == ORTH_BIND_V || buf->bind == ORTH_BIND_COPY)
+            assert_false(frozen);
+        masters += buf->bind == ORTH_BIND_MASTER && buf->cls == ORTH_CLASS_OPTIMIZER ? orth_buffer_elems(buf) : 0;
+    }
+    const size_t *host = p->class_bytes[ORTH_SPACE_HOST];
+    assert_int_equal(host[ORTH_CLASS_OPTIMIZER], 8 * trained + 4 * masters);
+    assert_true(host[ORTH_CLASS_GRADS] >= (size_t)(4 * trained) && masters < trained);
+    int products = 0;
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        if (n->phase == ORTH_PHASE_BACKWARD && n->layer == 0)
+            fail_msg("instruction %d, %s, is of the backward of layer 0", i, orth_op_name(n->op));
+        products += n->layer == 1 && (n->op == ORTH_OP_linear_dx || n->op == ORTH_OP_linear_dw);
+    }
+    assert_int_equal(products, 2 * 7); /* of each micro-batch: of four products all but one gradient of a weight */
+    orth_compiled_release(&u);
     test_ctx_free(ctx);
 }
 
@@ -484,6 +560,8 @@ int main(void)
         cmocka_unit_test(logits_are_those_of_transformers),
         cmocka_unit_test(ten_adamw_steps_follow_pytorch),
         cmocka_unit_test(ten_adamw_steps_with_parameter_groups_follow_pytorch),
+        cmocka_unit_test(ten_adamw_steps_with_frozen_parameters_follow_pytorch),
+        cmocka_unit_test(what_is_frozen_leaves_nothing_in_the_program),
         cmocka_unit_test(adamw_steps_with_loss_scaling_follow_pytorch),
         cmocka_unit_test(loss_scales_move_as_those_of_pytorch),
         cmocka_unit_test(micro_batches_and_threads_do_not_change_a_bit),

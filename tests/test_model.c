@@ -148,11 +148,24 @@ TEST(names_that_are_almost_right_are_not_found)
     test_ctx_free(ctx);
 }
 
-static float factor(const char *word, const char *name)
+static int64_t param_of(const orth_model_config *c, const char *name)
+{
+    const int64_t i = orth_model_param_find(c, name);
+    if (i < 0)
+        fail_msg("no %s", name);
+    return i;
+}
+
+/* The factor that a word alone gives a parameter of a model; -1: none. */
+static float factor(orth_ctx *ctx, const orth_model_config *c, const char *word, const char *name)
 {
     const orth_factors f = {"key", 1, &word};
-    assert_null(orth_factor_word_check(word));
-    return orth_factor_of(&f, name, -1);
+    float all[256];
+    for (int i = 0; i < ORTH_COUNT(all); i++)
+        all[i] = -1;
+    assert_true(orth_model_num_params(c) <= ORTH_COUNT(all));
+    CHECK_OK(ctx, orth_factors_resolve(ctx, &f, c, all));
+    return all[param_of(c, name)];
 }
 
 TEST(factors_hold_for_the_whole_names_that_their_patterns_match)
@@ -161,25 +174,59 @@ TEST(factors_hold_for_the_whole_names_that_their_patterns_match)
         const char *word, *name;
         bool matches;
     } cases[] = {
-        {"embed.weight=2", "embed.weight", true}, {"embed=2", "embed.weight", false}, {"weight=2", "embed.weight", false},
-        {"*=2", "embed.weight", true}, {"*.weight=2", "embed.weight", true}, {"*.bias=2", "embed.weight", false},
-        {"layers.?.*=2", "layers.7.mlp.up.weight", true}, {"layers.?.*=2", "layers.17.mlp.up.weight", false},
-        {"*.mlp.*.bias=2", "layers.17.mlp.up.bias", true}, {"*up*up*=2", "layers.1.mlp.up.bias", false},
-        {"**w**t*=2", "head.weight", true}, {"head.weight?=2", "head.weight", false}, {"?*=2", "h", true}, {"a*b=2", "aab", true},
-        {"a*ab=2", "aaab", true}, {"a*ab=2", "aaabb", false},
+        {"embed.weight=2", "embed.weight", true}, {"*=2", "embed.weight", true}, {"*.weight=2", "embed.weight", true},
+        {"*.bias=2", "embed.weight", false}, {"*.bias=2", "layers.0.attn_norm.shift", false}, {"layers.?.*=2", "layers.1.mlp.up.weight", true},
+        {"*.mlp.*.bias=2", "layers.1.mlp.up.bias", true}, {"**w**t*=2", "pos.weight", true}, {"?*=2", "pos.weight", true},
+        {"e*d.weight=2", "embed.weight", true},
+        /* by Hugging Face's names, which only a pattern that matches none of ours is compared with */
+        {"wte.weight=2", "embed.weight", true}, {"transformer.wte.weight=2", "embed.weight", true}, {"lm_head.weight=2", "embed.weight", true},
+        {"head.weight=2", "embed.weight", true}, {"h.0.*=2", "layers.0.mlp_norm.shift", true}, {"h.0.*=2", "layers.1.mlp_norm.shift", false},
+        {"*.ln_1.bias=2", "layers.1.attn_norm.shift", true}, {"transformer.h.*.c_attn.weight=2", "layers.1.attn.qkv.weight", true},
     };
+    orth_ctx *ctx = test_ctx(1);
+    const orth_model_config gpt2 = preset(ctx, "gpt2-tiny"), llama = preset(ctx, "llama-tiny");
     for (int i = 0; i < ORTH_COUNT(cases); i++)
-        if (factor(cases[i].word, cases[i].name) != (cases[i].matches ? 2.0f : -1.0f))
+        if (factor(ctx, &gpt2, cases[i].word, cases[i].name) != (cases[i].matches ? 2.0f : -1.0f))
             fail_msg("%s, %s", cases[i].word, cases[i].name);
-    const char *const words[] = {"*=1", "*.bias=0.5", "layers.0.*=0"};
+    static const char *const misses[] = {"embed=2", "weight=2", "*up*up*=2", "head.weight?=2", "layers.?=2"};
+    float all[256];
+    for (int i = 0; i < ORTH_COUNT(misses); i++)
+        CHECK_FAILS(ctx, ORTH_ERR_ARG, "matches no parameter of the model", orth_factors_resolve(ctx, &(orth_factors){"key", 1, &misses[i]}, &gpt2, all));
+    const char *const words[] = {"*=1", "*.bias=0.5", "layers.0.*=0"}, *const bad = "embed";
     const orth_factors f = {"key", 3, words};
-    assert_true(orth_factor_of(&f, "layers.0.attn.qkv.bias", -1) == 0 && orth_factor_of(&f, "layers.1.attn.qkv.bias", -1) == 0.5f &&
-                orth_factor_of(&f, "head.weight", -1) == 1);
+    CHECK_OK(ctx, orth_factors_resolve(ctx, &f, &gpt2, all));
+    assert_true(all[param_of(&gpt2, "layers.0.attn.qkv.bias")] == 0 && all[param_of(&gpt2, "layers.1.attn.qkv.bias")] == 0.5f &&
+                all[param_of(&gpt2, "embed.weight")] == 1);
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "key: '*.bias=0.5' matches no parameter of the model", orth_factors_resolve(ctx, &f, &llama, all));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "key: 'embed' is not PATTERN=FACTOR", orth_factors_resolve(ctx, &(orth_factors){"key", 1, &bad}, &llama, all));
+    test_ctx_free(ctx);
+}
+
+TEST(words_are_about_all_parts_of_a_parameter)
+{
+    static const char *const one[] = {"*.q_proj.weight=2"}, *const three[] = {"*.q_proj.weight=2", "*.k_proj.weight=3", "*.?_proj.weight=4"};
     orth_ctx *ctx = test_ctx(1);
     const orth_model_config c = preset(ctx, "llama-tiny");
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "key: '*.bias=0.5' matches no parameter of the model", orth_factors_check(ctx, &f, &c));
-    const char *const bad = "embed";
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "key: 'embed' is not PATTERN=FACTOR", orth_factors_check(ctx, &(orth_factors){"key", 1, &bad}, &c));
+    float all[256] = {0};
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "key: differs between model.layers.0.self_attn.q_proj.weight and model.layers.0.self_attn.k_proj.weight, "
+                "which are parts of one parameter here, 'layers.0.attn.qkv.weight'", orth_factors_resolve(ctx, &(orth_factors){"key", 1, one}, &c, all));
+    CHECK_OK(ctx, orth_factors_resolve(ctx, &(orth_factors){"key", 3, three}, &c, all));
+    assert_true(all[param_of(&c, "layers.1.attn.qkv.weight")] == 4 && all[param_of(&c, "layers.1.mlp.down.weight")] == 0);
+    test_ctx_free(ctx);
+}
+
+TEST(freezing_needs_a_parameter_and_leaves_one)
+{
+    static const char *const all[] = {"*"}, *const but_one[] = {"*", "!final_norm.gain"}, *const typo[] = {"layers.0.atn.out.weight"};
+    orth_ctx *ctx = test_ctx(1);
+    const orth_model_config c = preset(ctx, "llama-tiny");
+    bool frozen[256];
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "key: every parameter is frozen: there is nothing to train", orth_freeze_resolve(ctx, &(orth_factors){"key", 1, all}, &c, frozen));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "key: 'layers.0.atn.out.weight' matches no parameter of the model; did you mean 'layers.0.attn.out.weight'",
+                orth_freeze_resolve(ctx, &(orth_factors){"key", 1, typo}, &c, frozen));
+    CHECK_OK(ctx, orth_freeze_resolve(ctx, &(orth_factors){"key", 2, but_one}, &c, frozen));
+    for (int64_t i = 0; i < orth_model_num_params(&c); i++)
+        assert_true(frozen[i] == (i != param_of(&c, "final_norm.gain")));
     test_ctx_free(ctx);
 }
 
@@ -284,6 +331,8 @@ int main(void)
         cmocka_unit_test(the_row_of_a_weight_states_every_fact_and_its_parts_are_its_shape),
         cmocka_unit_test(names_that_are_almost_right_are_not_found),
         cmocka_unit_test(factors_hold_for_the_whole_names_that_their_patterns_match),
+        cmocka_unit_test(words_are_about_all_parts_of_a_parameter),
+        cmocka_unit_test(freezing_needs_a_parameter_and_leaves_one),
         cmocka_unit_test(an_unknown_preset_names_the_nearest),
         cmocka_unit_test(a_family_and_its_sizes_are_completed_to_a_valid_model),
         cmocka_unit_test(a_run_file_and_a_checkpoint_complete_a_model_alike),

@@ -21,6 +21,8 @@ static const char *const flavours[] = {
     "precision.compute=bf16 precision.master=bf16 precision.moments=bf16",
     "precision.moments=bf16 precision.rounding=nearest optimizer.name=sgd",
     "precision.moments=8bit precision.compute=bf16 precision.master=bf16 optimizer.name=adam",
+    "optimizer.freeze=[embed.*,layers.0.*]",
+    "precision.compute=bf16 'optimizer.freeze=[\"*\",\"!layers.1.*\",layers.1.mlp.*]' checkpoint.async=true",
 };
 
 /* The first run is cut off after its last step's checkpoint was lost: what metrics.jsonl says of the

@@ -46,7 +46,7 @@ char *orth_hf_tokenizer_text(orth_ctx *ctx, const orth_tokenizer *tok, const ort
 /* ---- the map between tensors (hf_map.c) ---- */
 
 typedef struct {
-    char name[96];                /* with prefix, as written */
+    char name[ORTH_HF_NAME];      /* with prefix, as written */
     int32_t prefix_chars;         /* name + prefix_chars: the same without it */
     int32_t num_dims;
     int64_t dim[2];               /* as stored by them */

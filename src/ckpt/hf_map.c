@@ -28,16 +28,10 @@ static int64_t stored_rows(const orth_model_config *c, const orth_param *p, orth
 
 static orth_hf_tensor tensor_of(const orth_model_config *c, const orth_param *p, const orth_hf_names *names, int part)
 {
-    const bool gpt2 = c->family == ORTH_FAMILY_GPT2;
-    const char *prefix = names->no_prefix ? "" : gpt2 ? "transformer." : "model.", *name = names->part[part].name;
     orth_hf_tensor t = {.rows = names->part[part].rows, .transposed = names->transposed, .num_dims = p->num_dims,
                         .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim,
                         .heads_per_group = c->heads / c->kv_heads, .our_cols = p->dim[1]};
-    if (p->layer < 0)
-        snprintf(t.name, sizeof t.name, "%s%s", prefix, name);
-    else
-        snprintf(t.name, sizeof t.name, "%s%s.%d.%s", prefix, gpt2 ? "h" : "layers", (int)p->layer, name);
-    t.prefix_chars = (int32_t)strlen(prefix);
+    t.prefix_chars = orth_param_hf_name(c, p, part, t.name);
     const int64_t rows = stored_rows(c, p, t.rows);
     t.dim[0] = t.transposed ? p->dim[1] : rows;
     t.dim[1] = t.transposed ? rows : p->dim[1];

@@ -100,6 +100,14 @@ static orth_status factors_are_well_formed(orth_ctx *ctx, const orth_config *c)
     return ORTH_OK;
 }
 
+static orth_status freezing_names_something(orth_ctx *ctx, const orth_config *c)
+{
+    for (int32_t i = 0; i < c->optimizer_freeze.n; i++)
+        if (strcmp(c->optimizer_freeze.v[i], "") == 0 || strcmp(c->optimizer_freeze.v[i], "!") == 0)
+            return BREAKS(ctx, c, optimizer_freeze, optimizer_freeze, "optimizer.freeze: '%s' is no pattern of names", c->optimizer_freeze.v[i]);
+    return ORTH_OK;
+}
+
 static orth_status nesterov_is_for_sgd(orth_ctx *ctx, const orth_config *c)
 {
     if (!c->optimizer_nesterov || c->optimizer_name == ORTH_optimizer_name_sgd)
@@ -301,7 +309,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
         recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto, offload_has_what_it_speaks_of,
         inputs_are_split_where_all_ranks_have_them,
-        the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, steps_or_epochs,
+        the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, steps_or_epochs,
         masters_are_of_a_type_that_is_computed_in, moments_in_8_bits_are_two, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)

@@ -145,11 +145,32 @@ orth_param_desc orth_weight_here(const orth_model_config *c, const orth_model_sh
     return d;
 }
 
+/* What the run file says of single parameters. */
+static orth_status apply_rules(orth_model_blocks *m, const orth_model_config *c, const orth_model_shape *shape, orth_param_desc *d)
+{
+    const int64_t n = orth_model_num_params(c);
+    float *lr = ORTH_ARENA_ARRAY(m->ctx, &m->arena, float, 2 * n), *decay = lr + n;
+    bool *frozen = ORTH_ARENA_ARRAY(m->ctx, &m->arena, bool, n);
+    if (!lr || !frozen)
+        return ORTH_ERR_NOMEM;
+    for (int64_t i = 0; i < n; i++) {
+        lr[i] = d[i].lr_factor;
+        decay[i] = d[i].decay_factor;
+    }
+    ORTH_TRY(orth_factors_resolve(m->ctx, &shape->lr_factors, c, lr));
+    ORTH_TRY(orth_factors_resolve(m->ctx, &shape->decay_factors, c, decay));
+    ORTH_TRY(orth_freeze_resolve(m->ctx, &shape->freeze, c, frozen));
+    for (int64_t i = 0; i < n; i++) {
+        d[i].lr_factor = lr[i];
+        d[i].decay_factor = decay[i];
+        d[i].frozen = frozen[i];
+    }
+    return ORTH_OK;
+}
+
 static orth_status list_params(orth_model_blocks *m, const orth_model_config *c, const orth_model_shape *shape)
 {
     int64_t n = orth_model_num_params(c);
-    ORTH_TRY(orth_factors_check(m->ctx, &shape->lr_factors, c));
-    ORTH_TRY(orth_factors_check(m->ctx, &shape->decay_factors, c));
     orth_param_desc *d = ORTH_ARENA_ARRAY(m->ctx, &m->arena, orth_param_desc, n);
     if (!d)
         return ORTH_ERR_NOMEM;
@@ -161,12 +182,22 @@ static orth_status list_params(orth_model_blocks *m, const orth_model_config *c,
             return ORTH_ERR_NOMEM;
         d[i] = orth_weight_here(c, shape, p.weight);
         d[i].name = name;
-        d[i].lr_factor = orth_factor_of(&shape->lr_factors, name, d[i].lr_factor);
-        d[i].decay_factor = orth_factor_of(&shape->decay_factors, name, d[i].decay_factor);
     }
     m->spec.params = d;
     m->spec.num_params = n;
-    return ORTH_OK;
+    return apply_rules(m, c, shape, d);
+}
+
+int64_t orth_model_num_trained(const orth_model_config *c, const orth_param_desc *params)
+{
+    orth_ctx none = {.rank = 0}; /* the parameters of a checked model do not fail */
+    int64_t n = 0;
+    for (int64_t i = 0; i < orth_model_num_params(c); i++) {
+        orth_param p;
+        if (!params[i].frozen && orth_model_param(&none, c, i, &p) == ORTH_OK)
+            n += orth_param_elems(&p);
+    }
+    return n;
 }
 
 int64_t orth_head_leaves(int64_t seq_len, int64_t parts)

@@ -27,6 +27,7 @@ typedef struct {
     orth_op optimizer;
     bool nesterov;
     orth_factors lr_factors, decay_factors; /* of single parameters; others have 1, and 1 or 0 as weights.def says */
+    orth_factors freeze;          /* which parameters are not trained */
     orth_place_in_mesh mesh;      /* this rank's place; all zero: alone */
     orth_comm_policy comm;
     orth_recompute recompute;     /* training */
@@ -64,6 +65,8 @@ int64_t orth_head_chunks(int64_t leaves, int64_t num_seqs, int64_t seq_len, int6
 /* Rows of a chunk of the feed-forward: `most` or fewer, but a canonical part of a sequence at least; whole sequences, or a power of two
  * of the token_parts parts of one, if they are equal: *parts is then token_parts, else 1. num_seqs sequences of seq_len tokens. */
 int64_t orth_ffn_chunk_rows(int64_t most, int64_t num_seqs, int64_t seq_len, int32_t token_parts, int32_t *parts);
+/* Elements of the model whose parameters, params[num_params], are not frozen. */
+int64_t orth_model_num_trained(const orth_model_config *c, const orth_param_desc *params);
 /* What this rank has of a weight; name and factors of its own only a parameter has. */
 orth_param_desc orth_weight_here(const orth_model_config *c, const orth_model_shape *shape, orth_weight_id id);
 

@@ -192,6 +192,22 @@ int64_t orth_param_elems(const orth_param *p)
     return p->num_dims == 2 ? p->dim[0] * p->dim[1] : p->dim[0];
 }
 
+int32_t orth_param_hf_name(const orth_model_config *c, const orth_param *p, int part, char *out)
+{
+    const bool gpt2 = c->family == ORTH_FAMILY_GPT2;
+    const orth_weight w = orth_weight_get(c, p->weight);
+    const orth_hf_names *names = &w.hf[c->family];
+    const char *name = part < ORTH_HF_MAX_PARTS ? names->part[part].name : NULL;
+    const char *prefix = names->no_prefix ? "" : gpt2 ? "transformer." : "model.";
+    if (!name)
+        return -1;
+    if (p->layer < 0)
+        snprintf(out, ORTH_HF_NAME, "%s%s", prefix, name);
+    else
+        snprintf(out, ORTH_HF_NAME, "%s%s.%d.%s", prefix, gpt2 ? "h" : "layers", (int)p->layer, name);
+    return (int32_t)strlen(prefix);
+}
+
 int64_t orth_model_num_elems(const orth_model_config *c)
 {
     int64_t n = 0;

@@ -95,6 +95,10 @@ int64_t orth_model_param_find(const orth_model_config *c, const char *name);
 /* Index of a weight that the model has; layer: of a weight of the layers, else not read. */
 int64_t orth_model_param_index(const orth_model_config *c, orth_weight_id id, int64_t layer);
 int64_t orth_param_elems(const orth_param *p);
+/* Hugging Face's name of tensor `part` of a parameter, with its prefix ("transformer.", "model."), in out[ORTH_HF_NAME]. Returns the
+ * characters of the prefix; -1: the parameter has no such part. */
+#define ORTH_HF_NAME 96
+int32_t orth_param_hf_name(const orth_model_config *c, const orth_param *p, int part, char *out);
 int64_t orth_model_num_elems(const orth_model_config *c);             /* parameters counted once */
 
 #endif

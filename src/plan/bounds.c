@@ -287,6 +287,7 @@ orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const ort
     r.spec.step.recompute = *recompute;
     r.spec.step.offload.activations = ORTH_TIER_NONE; /* copies only add to times */
     r.spec.step.parts = (int32_t)l->parts;
+    r.spec.step.lr_factors.num = r.spec.step.decay_factors.num = 0; /* they cost nothing, and may name a layer that is not here */
     ORTH_TRY(orth_partition_make(ctx, &r.partition, &small, &model));
     orth_status s = build_small(ctx, &r);
     if (s == ORTH_OK) {

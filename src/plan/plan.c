@@ -17,10 +17,10 @@ static void count_bytes(orth_plan *plan, const orth_program *p)
     plan->fits = plan->limit_bytes == 0 || plan->total_bytes <= plan->limit_bytes;
 }
 
-orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, size_t limit_bytes)
+orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, int64_t num_trained, size_t limit_bytes)
 {
     orth_plan plan = {.limit_bytes = limit_bytes, .cost = orth_program_cost(p), .tokens = p->num_tokens,
-                      .num_elems = num_elems, .num_instrs = p->num_instrs};
+                      .num_elems = num_elems, .num_trained = num_trained, .num_instrs = p->num_instrs};
     count_bytes(&plan, p);
     return plan;
 }
@@ -92,7 +92,7 @@ static void reasons(const orth_plan *p, char *out, size_t n)
 
 orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens, size_t limit_bytes)
 {
-    orth_plan sum = {.limit_bytes = limit_bytes, .tokens = tokens, .num_elems = plans[0].num_elems,
+    orth_plan sum = {.limit_bytes = limit_bytes, .tokens = tokens, .num_elems = plans[0].num_elems, .num_trained = plans[0].num_trained,
                      .recomputed = plans[0].recomputed, .device_limit_bytes = plans[0].device_limit_bytes,
                      .file_limit_bytes = plans[0].file_limit_bytes};
     for (int k = 0; k < num_ranks; k++) {
@@ -208,6 +208,7 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
     add_speed(&j, p);
     orth_json_print(&j, "tokens", "%" PRId64, p->tokens);
     orth_json_print(&j, "parameters", "%" PRId64, p->num_elems);
+    orth_json_print(&j, "trained_parameters", "%" PRId64, p->num_trained);
     add_fit(&j, p);
     add_cost(&j, p);
     if (orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0) {
@@ -243,7 +244,7 @@ char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
     reasons(p, why, sizeof why);
     if (num_ranks > 1)
         snprintf(whose, sizeof whose, "all %d ranks together", num_ranks);
-    char time[320] = "", copies[48] = "";
+    char time[320] = "", copies[48] = "", trained[48] = "";
     const orth_rank_time *t = &p->time;
     if (t->move_s > 0)
         snprintf(copies, sizeof copies, "exposed copies %.1f %%, ", 100 * t->move_s / t->step_s);
@@ -253,8 +254,10 @@ char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
                  p->times_of ? p->times_of : "", 100 * t->compute_s / t->step_s,
                  100 * t->comm_s / t->step_s, copies, 100 * t->wait_s / t->step_s, (double)p->tokens / t->step_s,
                  p->cost.model_flops / t->step_s / p->peak_flops);
-    orth_text_addf(ctx, &text, "parameters     %14" PRId64 "\ntokens a step  %14" PRId64 "\nFLOPs a step   %14.4e model, %.4e hardware "
-                   "(%.4e per token)\n%s", p->num_elems, p->tokens, p->cost.model_flops, p->cost.hardware_flops,
+    if (p->num_trained < p->num_elems)
+        snprintf(trained, sizeof trained, ", %" PRId64 " trained", p->num_trained);
+    orth_text_addf(ctx, &text, "parameters     %14" PRId64 "%s\ntokens a step  %14" PRId64 "\nFLOPs a step   %14.4e model, %.4e hardware "
+                   "(%.4e per token)\n%s", p->num_elems, trained, p->tokens, p->cost.model_flops, p->cost.hardware_flops,
                    p->cost.model_flops / (double)ORTH_MAX(p->tokens, 1), time);
     if (p->recomputed)
         orth_text_addf(ctx, &text, "recomputed     %s\n", p->recomputed);

@@ -28,7 +28,7 @@ typedef struct {
     size_t worst_bytes;        /* of totals whose limit is that of each rank: of the rank that needs the most; else 0 */
     orth_cost cost;            /* of a step */
     int64_t tokens;            /* of a step */
-    int64_t num_elems;         /* parameters of the model */
+    int64_t num_elems, num_trained; /* parameters of the model; of these, not frozen */
     bool fits;
     const char *recomputed;    /* what memory.recompute=auto has chosen, in words; NULL: another policy */
     int32_t num_instrs;        /* of the program; of one rank, not of totals */
@@ -43,7 +43,7 @@ typedef struct {
 } orth_plan;
 
 /* Of a placed program. */
-orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, size_t limit_bytes);
+orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, int64_t num_trained, size_t limit_bytes);
 /* Of a program that is bound to another rank than for the plan `like`, when its own instructions cost `own`. */
 orth_plan orth_plan_of_views(const orth_plan *like, const orth_cost *own, const orth_program *p);
 

@@ -27,6 +27,7 @@ static orth_status plan_all(orth_ctx *ctx, orth_run_plan *p, orth_comm_method me
     for (int r = 0; r < p->num_ranks; r++) {
         const int twin = orth_classes_twin(&p->programs.classes, r), of = orth_classes_of(&p->programs.classes, r);
         const orth_rank_groups groups = orth_partition_groups(&p->partition, r);
+        const orth_model_config *model = p->programs.spec.model;
         const orth_compiled *compiled;
         ORTH_TRY(orth_programs_of(ctx, &p->programs, r, &compiled));
         const orth_program *program = &compiled->program;
@@ -36,7 +37,7 @@ static orth_status plan_all(orth_ctx *ctx, orth_run_plan *p, orth_comm_method me
         }
         p->ranks[r] = twin < r   ? p->ranks[twin]
                       : of < r   ? orth_plan_of_views(&p->ranks[of], &classes[of].own, program)
-                                 : orth_plan_of(program, orth_model_num_elems(p->programs.spec.model), 0);
+                                 : orth_plan_of(program, orth_model_num_elems(model), orth_model_num_trained(model, compiled->blocks.spec.params), 0);
         p->ranks[r].traffic = orth_traffic_of_calls(&classes[of].calls, program, &groups, method);
         p->ranks[r].coords = coords_of(&p->partition.mesh, r);
     }

@@ -39,6 +39,9 @@ orth_status orth_search_make_on(orth_ctx *ctx, orth_search *out, const orth_conf
                                 int64_t num_devices, orth_goal goal)
 {
     orth_model_config model;
+    if (base->optimizer_freeze.n > 0) /* the bounds are those of a small model, all of which is trained: too high */
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: optimizer.freeze: a search does not know frozen parameters; `orthant plan --compare` compares "
+                         "layouts with them");
     *out = (orth_search){.goal = goal, .where = *where};
     out->where.hardware.num_devices = num_devices;
     ORTH_TRY(orth_hardware_use(ctx, &out->where.hardware, num_devices));

@@ -17,10 +17,13 @@ static const char *scaled(double n, char out[32])
 static void say_model(orth_run *r)
 {
     const orth_model_config *m = &r->model;
-    char text[256], params[32];
-    snprintf(text, sizeof text, "model   %s, %s parameters: %" PRId64 " layers of %" PRId64 ", %" PRId64 " heads, vocabulary %" PRId64,
+    char text[256], params[32], trained[64] = "";
+    const orth_plan *total = &r->plan.total;
+    if (total->num_trained < total->num_elems)
+        snprintf(trained, sizeof trained, ", %s of them trained", scaled((double)total->num_trained, params));
+    snprintf(text, sizeof text, "model   %s, %s parameters%s: %" PRId64 " layers of %" PRId64 ", %" PRId64 " heads, vocabulary %" PRId64,
              orth_family_name(m->family),
-             scaled((double)r->plan.total.num_elems, params), m->layers, m->hidden, m->heads, m->vocab);
+             scaled((double)total->num_elems, params), trained, m->layers, m->hidden, m->heads, m->vocab);
     orth_metrics_event(&r->metrics, text);
 }
 

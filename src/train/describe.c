@@ -122,20 +122,20 @@ static size_t file_limit(const orth_config *cfg)
     return cfg->memory_limit_file > 0 ? (size_t)cfg->memory_limit_file : orth_scratch_free_bytes(cfg->memory_offload_dir);
 }
 
-static orth_programs_spec programs_spec(const orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, bool evaluates)
+static orth_status programs_spec(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, bool evaluates, orth_programs_spec *out)
 {
     const orth_layout layout = orth_setup_layout(cfg);
-    return (orth_programs_spec){.model = model, .step = orth_setup_shape(cfg, ORTH_MODE_TRAIN), .eval = orth_eval_shape(cfg),
+    *out = (orth_programs_spec){.model = model, .step = orth_setup_shape(cfg, ORTH_MODE_TRAIN), .eval = orth_eval_shape(cfg),
                                 .evaluates = evaluates, .num_threads = threads_of_a_rank(ctx, cfg),
-                                .first_rank_bytes = orth_saver_bytes(cfg, model, (int)orth_layout_ranks(&layout)),
                                 .rank_limit = (size_t)cfg->memory_recompute_limit,
                                 .total_limit = cfg->memory_recompute_limit > 0 ? 0 : memory_limit(cfg)};
+    return orth_saver_bytes(ctx, cfg, model, (int)orth_layout_ranks(&layout), &out->first_rank_bytes);
 }
 
 static orth_status build_step(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, orth_partition *partition, int rank,
                               orth_compiled *compiled)
 {
-    orth_programs_spec spec = programs_spec(ctx, cfg, model, false);
+    orth_programs_spec spec;
     orth_chunk *chunks = ORTH_ARENA_ARRAY(ctx, &partition->arena, orth_chunk, partition->schedule.num_chunks);
     orth_rank_programs programs;
     const char *words;
@@ -143,6 +143,7 @@ static orth_status build_step(orth_ctx *ctx, const orth_config *cfg, const orth_
         return ORTH_ERR_NOMEM;
     if (rank >= partition->mesh.num_ranks)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "rank %d is not one of the %d of this layout", rank, partition->mesh.num_ranks);
+    ORTH_TRY(programs_spec(ctx, cfg, model, false, &spec));
     spec.partition = partition;
     ORTH_TRY(orth_again_resolve(ctx, &partition->arena, &spec, &words));
     ORTH_TRY(orth_rank_programs_build(ctx, &spec, rank, NULL, chunks, &programs));
@@ -224,7 +225,8 @@ orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_confi
                                bool evaluates)
 {
     const orth_layout layout = orth_setup_layout(cfg);
-    const orth_programs_spec spec = programs_spec(ctx, cfg, model, evaluates);
+    orth_programs_spec spec;
+    ORTH_TRY(programs_spec(ctx, cfg, model, evaluates, &spec));
     ORTH_TRY(orth_run_plan_make(ctx, p, &layout, &spec, orth_groups_method(cfg)));
     for (int r = 0; r < p->num_ranks; r++)
         p->ranks[r].outside = outside_of(p, cfg, spec.num_threads, r);
@@ -253,7 +255,8 @@ orth_status orth_describe_pareto(orth_ctx *ctx, orth_pareto *p, const orth_confi
                                  orth_pareto_price_fn price, void *user)
 {
     const orth_layout layout = orth_setup_layout(cfg);
-    const orth_programs_spec spec = programs_spec(ctx, cfg, model, evaluates);
+    orth_programs_spec spec;
+    ORTH_TRY(programs_spec(ctx, cfg, model, evaluates, &spec));
     return orth_pareto_make(ctx, p, &layout, &spec, price, user);
 }
 

@@ -16,11 +16,10 @@ typedef struct {
 static bool is_owner(const orth_compile_spec *spec, int64_t index)
 {
     const orth_place_in_mesh *mesh = &spec->mesh;
-    const bool sharded = orth_route_is_sharded(mesh->zero, mesh->size[ORTH_GROUP_SHARD]);
     orth_route first_use;
-    if (mesh->pos[ORTH_GROUP_CP] > 0 || mesh->pos[sharded ? ORTH_GROUP_REPLICATE : ORTH_GROUP_DP] > 0)
-        return false;
     orth_route_make(spec, index, false, &first_use);
+    if (mesh->pos[ORTH_GROUP_CP] > 0 || mesh->pos[orth_route_keeps_shard(&first_use) ? ORTH_GROUP_REPLICATE : ORTH_GROUP_DP] > 0)
+        return false;
     const bool tied_copy = first_use.num == 0;
     return !tied_copy && (spec->params[index].split_dim >= 0 || mesh->pos[ORTH_GROUP_TP] == 0);
 }
@@ -29,11 +28,11 @@ static piece piece_of(const orth_trainer *t, orth_bind bind, int64_t index)
 {
     const orth_compile_spec *spec = &t->compiled.blocks.spec;
     const orth_program *p = &t->compiled.program;
-    int32_t m = orth_program_find(p, ORTH_BIND_M, index);
+    /* What this rank updates is what it has the moments of; its fp32 parameter may be all of it, and of a
+     * gradient only that part is reduced. A frozen parameter has no moments. */
+    int32_t m = orth_program_find(p, spec->params[index].frozen ? bind : ORTH_BIND_M, index);
     if (m < 0 || orth_program_find(p, bind, index) < 0 || !is_owner(spec, index))
         return (piece){.index = index, .bind = bind, .n = 0};
-    /* What this rank updates is what it has the moments of; its fp32 parameter may be all of it, and of a
-     * gradient only that part is reduced. */
     piece mine = {.index = index, .bind = bind, .first_elem = p->buffers[m].first_elem, .n = orth_buffer_elems(&p->buffers[m]),
                   .desc = spec->params[index]};
     if (bind == ORTH_BIND_SCALES) {

@@ -180,6 +180,8 @@ static orth_status show_whole(orth_ctx *ctx, rank_state *s, orth_bind bind, floa
         ORTH_TRY(orth_model_param(ctx, &r->model, i, &p));
         whole[i] = elems + at;
         at += orth_param_elems(&p);
+        if (bind == ORTH_BIND_GRAD && s->trainer.compiled.blocks.spec.params[i].frozen) /* no rank has one */
+            memset(whole[i], 0, (size_t)orth_param_elems(&p) * sizeof *elems);
     }
     ORTH_TRY(orth_gather(ctx, &s->trainer, s->all, bind, whole));
     return w->show(ctx, w->user, &r->model, &s->result, bind, elems);

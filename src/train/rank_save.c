@@ -87,7 +87,7 @@ static orth_status hand_in(orth_ctx *ctx, rank_state *s)
         for (int64_t i = 0; status == ORTH_OK && i < orth_model_num_params(&s->run->model); i++) {
             orth_param p;
             status = orth_model_param(ctx, &s->run->model, i, &p);
-            if (status == ORTH_OK && orth_saver_keeps(s->run->cfg, &s->run->model, &p, binds[k]))
+            if (status == ORTH_OK && orth_saver_keeps(s->run->cfg, &s->run->model, &p, s->trainer.compiled.blocks.spec.params[i].frozen, binds[k]))
                 status = rank_fetch(ctx, s, binds[k], i, chunk, NULL);
         }
     orth_mem_free(ctx, chunk);

@@ -32,6 +32,7 @@ struct orth_saver {
     bool background;
     orth_checkpoint_array *arrays;       /* [num_params] */
     int64_t num_params;
+    bool *frozen;                        /* [num_params] */
     void *copy;                          /* what they point into */
     size_t copy_bytes, counted;
     float *chunk;                        /* behind it, where several ranks hand in */
@@ -63,9 +64,9 @@ int orth_saver_binds(const orth_config *cfg, const orth_bind **out)
     return cfg->optimizer_name == ORTH_optimizer_name_sgd ? 2 : cfg->precision_moments == ORTH_precision_moments_8bit ? 4 : 3;
 }
 
-bool orth_saver_keeps(const orth_config *cfg, const orth_model_config *model, const orth_param *p, orth_bind bind)
+bool orth_saver_keeps(const orth_config *cfg, const orth_model_config *model, const orth_param *p, bool frozen, orth_bind bind)
 {
-    return bind != ORTH_BIND_SCALES || orth_setup_scale_cols(cfg, model, p->weight) > 0;
+    return bind == ORTH_BIND_MASTER || (!frozen && (bind != ORTH_BIND_SCALES || orth_setup_scale_cols(cfg, model, p->weight) > 0));
 }
 
 static float **array_of(orth_checkpoint_array *a, int kind)
@@ -74,14 +75,18 @@ static float **array_of(orth_checkpoint_array *a, int kind)
 }
 
 /* Elements of an array of a parameter, from one cache line to another; 0: there is none. */
-static int64_t array_elems(const orth_config *cfg, const orth_model_config *model, const orth_param *p, int kind)
+static int64_t array_elems(const orth_config *cfg, const orth_model_config *model, const orth_param *p, bool frozen, int kind)
 {
+    const orth_bind *binds;
+    orth_saver_binds(cfg, &binds);
+    if (!orth_saver_keeps(cfg, model, p, frozen, binds[kind]))
+        return 0;
     const int64_t n = kind == ORTH_CHECKPOINT_SCALES ? p->dim[0] * orth_setup_scale_cols(cfg, model, p->weight) : orth_param_elems(p);
     return orth_round_up(n, ALIGN_ELEMS);
 }
 
 /* Elements of all arrays together, and of the largest. */
-static void count_elems(const orth_config *cfg, const orth_model_config *model, int64_t *all, int64_t *largest)
+static void count_elems(const orth_config *cfg, const orth_model_config *model, const bool *frozen, int64_t *all, int64_t *largest)
 {
     orth_ctx none = {.rank = 0}; /* the parameters of a checked model do not fail */
     const orth_bind *binds;
@@ -92,7 +97,7 @@ static void count_elems(const orth_config *cfg, const orth_model_config *model, 
         if (orth_model_param(&none, model, i, &p) != ORTH_OK)
             continue;
         for (int kind = 0; kind < num_kinds; kind++) {
-            const int64_t n = array_elems(cfg, model, &p, kind);
+            const int64_t n = array_elems(cfg, model, &p, frozen[i], kind);
             *all += n;
             *largest = ORTH_MAX(*largest, n);
         }
@@ -100,19 +105,25 @@ static void count_elems(const orth_config *cfg, const orth_model_config *model, 
 }
 
 /* Elements of the copy, and behind it of the chunk in which others hand in. */
-static void count_memory(const orth_config *cfg, const orth_model_config *model, bool alone, int64_t *copy, int64_t *chunk)
+static void count_memory(const orth_config *cfg, const orth_model_config *model, const bool *frozen, bool alone, int64_t *copy, int64_t *chunk)
 {
     int64_t all, largest;
-    count_elems(cfg, model, &all, &largest);
+    count_elems(cfg, model, frozen, &all, &largest);
     *copy = in_background(cfg) ? all : largest;
     *chunk = alone ? 0 : ORTH_MIN(largest, ORTH_GATHER_CHUNK_ELEMS);
 }
 
-size_t orth_saver_bytes(const orth_config *cfg, const orth_model_config *model, int num_ranks)
+orth_status orth_saver_bytes(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, int num_ranks, size_t *out)
 {
+    bool *frozen = ORTH_NEW_ARRAY(ctx, bool, orth_model_num_params(model));
+    orth_status s = frozen ? orth_setup_frozen(ctx, cfg, model, frozen) : ORTH_ERR_NOMEM;
     int64_t copy, chunk;
-    count_memory(cfg, model, num_ranks == 1, &copy, &chunk);
-    return (size_t)(copy + chunk) * sizeof(float);
+    if (s == ORTH_OK) {
+        count_memory(cfg, model, frozen, num_ranks == 1, &copy, &chunk);
+        *out = (size_t)(copy + chunk) * sizeof(float);
+    }
+    orth_mem_free(ctx, frozen);
+    return s;
 }
 
 orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config *cfg, const orth_model_config *model,
@@ -122,18 +133,25 @@ orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config
     orth_saver *s = ORTH_NEW(ctx, orth_saver);
     if (!s)
         return ORTH_ERR_NOMEM;
-    count_memory(cfg, model, alone != NULL, &copy, &chunk);
     *s = (orth_saver){.cfg = cfg, .model = model, .alone = alone, .dir = dir, .background = in_background(cfg),
-                      .num_params = orth_model_num_params(model), .copy_bytes = (size_t)(copy + chunk) * sizeof(float)};
+                      .num_params = orth_model_num_params(model)};
     if (!alone)
         s->source = *source;
     orth_progress_init(&s->progress);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->finished, NULL);
     s->arrays = ORTH_NEW_ARRAY(ctx, orth_checkpoint_array, s->num_params);
-    orth_status status = s->arrays ? orth_ctx_init(&s->ctx, 1) : ORTH_ERR_NOMEM;
-    if (s->arrays && status != ORTH_OK)
+    s->frozen = ORTH_NEW_ARRAY(ctx, bool, s->num_params);
+    const bool room = s->arrays && s->frozen;
+    orth_status status = room ? orth_ctx_init(&s->ctx, 1) : ORTH_ERR_NOMEM;
+    if (room && status != ORTH_OK)
         ORTH_FAIL(ctx, status, "%s", s->ctx.error.message);
+    if (status == ORTH_OK)
+        status = orth_setup_frozen(ctx, cfg, model, s->frozen);
+    if (status == ORTH_OK) {
+        count_memory(cfg, model, s->frozen, alone != NULL, &copy, &chunk);
+        s->copy_bytes = (size_t)(copy + chunk) * sizeof(float);
+    }
     if (status == ORTH_OK && s->copy_bytes > 0)
         status = orth_pages_map(ctx, &s->copy, s->copy_bytes);
     if (status == ORTH_OK && !alone)
@@ -171,7 +189,7 @@ static orth_status find_arrays(orth_ctx *ctx, orth_saver *s)
         for (int64_t i = 0; i < s->num_params; i++) {
             orth_param p;
             ORTH_TRY(orth_model_param(ctx, s->model, i, &p));
-            const int64_t elems = array_elems(s->cfg, s->model, &p, kind);
+            const int64_t elems = array_elems(s->cfg, s->model, &p, s->frozen[i], kind);
             s->arrays[i].index = i;
             s->arrays[i].scale_cols = orth_setup_scale_cols(s->cfg, s->model, p.weight);
             *array_of(&s->arrays[i], kind) = elems > 0 ? to : NULL;
@@ -305,5 +323,6 @@ void orth_saver_destroy(orth_ctx *ctx, orth_saver *s)
     if (s->ctx.pool)
         orth_ctx_destroy(&s->ctx);
     orth_mem_free(ctx, s->arrays);
+    orth_mem_free(ctx, s->frozen);
     orth_mem_free(ctx, s);
 }

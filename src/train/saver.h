@@ -18,13 +18,13 @@
 #include "run/executor.h"
 
 /* Memory of this kind, in workspace of rank 0; 0: none. */
-size_t orth_saver_bytes(const orth_config *cfg, const orth_model_config *model, int num_ranks);
+orth_status orth_saver_bytes(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, int num_ranks, size_t *out);
 
 /* The arrays of each parameter, as the optimizer keeps them: *out[the result]. All ranks go through them in this order,
  * each over all parameters, when a checkpoint is gathered. */
 int orth_saver_binds(const orth_config *cfg, const orth_bind **out);
 /* Whether a parameter has such an array; where it has none, nothing is handed in. */
-bool orth_saver_keeps(const orth_config *cfg, const orth_model_config *model, const orth_param *p, orth_bind bind);
+bool orth_saver_keeps(const orth_config *cfg, const orth_model_config *model, const orth_param *p, bool frozen, orth_bind bind);
 
 /* Where the arrays of several ranks come from: called on rank 0 by orth_saver_write with rank 0's ctx. chunk: see
  * orth_gather_one. */

@@ -160,6 +160,11 @@ static orth_offload setup_offload(const orth_config *cfg)
                           .activations = (orth_tier)cfg->memory_offload_activations, .min_bytes = cfg->memory_offload_min_bytes};
 }
 
+static orth_factors setup_freeze(const orth_config *cfg)
+{
+    return (orth_factors){"optimizer.freeze", cfg->optimizer_freeze.n, cfg->optimizer_freeze.v};
+}
+
 orth_dtype orth_setup_compute(const orth_config *cfg)
 {
     static const orth_dtype types[] = {
@@ -197,6 +202,7 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .lr_factors = {"optimizer.lr_factors", cfg->optimizer_lr_factors.n, cfg->optimizer_lr_factors.v},
         .decay_factors = {"optimizer.weight_decay_factors", cfg->optimizer_weight_decay_factors.n,
                           cfg->optimizer_weight_decay_factors.v},
+        .freeze = setup_freeze(cfg),
         .comm = {.overlap = cfg->comm_overlap, .bucket_bytes = cfg->comm_bucket_mb * MB,
                  .prefetch = (int32_t)cfg->comm_prefetch, .prefetch_bytes = cfg->comm_prefetch_mb * MB,
                  .keep_gathered = !cfg->parallel_reshard_after_forward},
@@ -205,6 +211,12 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .keep_packed = cfg->memory_packed_weights,
         .recompute = setup_recompute(cfg),
     };
+}
+
+orth_status orth_setup_frozen(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, bool *frozen)
+{
+    const orth_factors freeze = setup_freeze(cfg);
+    return orth_freeze_resolve(ctx, &freeze, model, frozen);
 }
 
 int64_t orth_setup_scale_cols(const orth_config *cfg, const orth_model_config *model, orth_weight_id id)

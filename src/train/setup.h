@@ -24,6 +24,8 @@ orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, cons
 /* Of precision.compute. */
 orth_dtype orth_setup_compute(const orth_config *cfg);
 orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode);
+/* frozen [num_params], all false: becomes true for the parameters that optimizer.freeze names. As orth_freeze_resolve. */
+orth_status orth_setup_frozen(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, bool *frozen);
 /* Scales of a row of the whole of a weight, as orth_param_scales has them; 0: its moments are not in 8 bits. */
 int64_t orth_setup_scale_cols(const orth_config *cfg, const orth_model_config *model, orth_weight_id id);
 

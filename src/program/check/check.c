@@ -204,9 +204,11 @@ static orth_status check_updates(checker *c)
         trains = trains || is_optimizer(c->p->instrs[i].op);
     for (int32_t b = 0; trains && b < c->p->num_buffers; b++) {
         const orth_buffer *buf = &c->p->buffers[b];
-        if (buf->bind == ORTH_BIND_MASTER && c->updates[b] == 0)
+        if (buf->frozen && c->updates[b] > 0)
+            return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "parameter '%s' is frozen, and updated", buf->name);
+        if (buf->bind == ORTH_BIND_MASTER && !buf->frozen && c->updates[b] == 0)
             return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "parameter '%s' is never updated", buf->name);
-        if (buf->bind == ORTH_BIND_MASTER && c->updates[b] != c->p->num_updates)
+        if (buf->bind == ORTH_BIND_MASTER && !buf->frozen && c->updates[b] != c->p->num_updates)
             return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "parameter '%s' is updated %d times, not %d", buf->name,
                              (int)c->updates[b], (int)c->p->num_updates);
         if (buf->bind == ORTH_BIND_GRAD && c->written[b] < 0)

@@ -1,4 +1,4 @@
-/* check_cover.c -- the parameters of all ranks together: every element is updated, by one set of owners. */
+/* check_cover.c -- the parameters of all ranks together, but frozen ones: every element is updated, by one set of owners. */
 #include <inttypes.h>
 
 #include "program/check/check_ranks_impl.h"
@@ -228,7 +228,7 @@ orth_status rank_check_cover(rank_check *k)
         members pp = members_of(k, &rank, ORTH_GROUP_PP);
         if (pp.ranks[0] == rank && is_new(k, &pipelines, rank))
             for (int32_t i = 0; i < r.num_params; i++)
-                ORTH_TRY(check_stages(k, pp, i));
+                ORTH_TRY(r.params[i].frozen ? ORTH_OK : check_stages(k, pp, i));
     }
     return ORTH_OK;
 }

@@ -140,7 +140,7 @@ static orth_status list_holdings(rank_check *k, const orth_rank_program *r, dige
         const orth_buffer *buf = &p->buffers[b];
         bool holds =
             buf->bind == ORTH_BIND_MASTER || buf->bind == ORTH_BIND_COPY || buf->bind == ORTH_BIND_GRAD;
-        if (!holds || of[buf->index].index >= 0)
+        if (!holds || of[buf->index].index >= 0 || r->params[buf->index].frozen)
             continue;
         const orth_param_desc *desc = &r->params[buf->index];
         of[buf->index].index = (int32_t)buf->index;

@@ -31,6 +31,8 @@ typedef struct {
     float lr_factor, decay_factor; /* of the step's learning rate and weight decay */
     bool matrix;                 /* kept in the compute type beside its fp32 master */
     bool moments_8bit;           /* its moments are codes and scales (kernels/moments8.h) */
+    bool frozen;                 /* it is never updated: it has no gradient and no optimizer state, and is kept in the type that the
+                                    kernels read (lower/frozen.h) */
     orth_reduce_rule reduce;
     orth_leaf_rule leaf;
     /* The dim that tensor parallelism may split, and its canonical parts: of all ranks together, and the

@@ -36,7 +36,7 @@ const char *orth_class_name(orth_class c);
  * first six, a data slot for DATA, a layer for the caches. */
 typedef enum {
     ORTH_BIND_NONE = 0,
-    ORTH_BIND_MASTER,    /* the parameter that the optimizer updates */
+    ORTH_BIND_MASTER,    /* the parameter that the optimizer updates; or that is frozen */
     ORTH_BIND_COPY,      /* the parameter in the compute type; absent when the master is of that type */
     ORTH_BIND_GRAD, ORTH_BIND_M, ORTH_BIND_V,
     ORTH_BIND_SCALES,    /* of m and v in 8 bits (orth_param_scales) */
@@ -55,6 +55,7 @@ typedef struct {
     orth_class cls;
     bool persistent;
     bool external;           /* lives in another program's arena (weights of an evaluation) */
+    bool frozen;             /* a parameter that no instruction updates */
     int32_t shard_elem;      /* holds the rank's shard of parameter `index` (views.h): bytes of an element; 0: it does not */
     bool staging;            /* room for pieces of parameters, one after the other: as large as the largest view of it (views.h) */
     orth_bind bind;

@@ -249,7 +249,7 @@ static void expand(orth_builder *b, const orth_block *block, orth_block_env *env
         if (n->chunked && !chunked)
             orth_build_chunks(b, block, env, i >= block->graph->num_forward);
         chunked = chunked || n->chunked;
-        if (n->chunked)
+        if (n->chunked || (block->dead && block->dead[i]))
             continue;
         orth_build_from_node(b, block->kind, i);
         if (!skipped(kind, n))
@@ -281,7 +281,7 @@ static void gather_block(orth_builder *b, const orth_block *block, orth_block_en
         env->of[v] = orth_build_temp(b, "gathered", shard);
         if (b->spec->comm.keep_gathered)
             b->gathered[index] = env->of[v].buffer;
-        orth_bucket *k = &b->gathers[shard.dtype != ORTH_F32];
+        orth_bucket *k = orth_build_gathers(b, index, shard.dtype);
         orth_bucket_item item = {.use = 2 * index,
                                  .in = orth_build_own_elems(b, shard.buffer, shard.dtype, index),
                                  .out = orth_build_vector(env->of[v].buffer, shard.dtype, 0, orth_build_elems(b, index))};
@@ -397,7 +397,7 @@ orth_operand orth_build_head(orth_builder *b, orth_operand normed)
     const orth_block *block = &s->head;
     const orth_graph *g = block->graph;
     int64_t rows = g->values[g->input].dim[0], N = (int64_t)s->num_seqs * s->seq_len;
-    bool train = s->mode == ORTH_MODE_TRAIN;
+    bool train = s->mode == ORTH_MODE_TRAIN && !s->final.idle; /* else nobody reads the gradient of the final norm's output */
     orth_operand grad = orth_operand_absent;
     if (train) {
         grad = normed;

@@ -75,7 +75,7 @@ orth_operand orth_build_param(const orth_builder *b, int64_t index)
     const orth_param_desc *param = &b->spec->params[index];
     int32_t buffer = b->copy[index];
     const orth_dtype dtype = orth_build_param_type(b, buffer);
-    if (b->version < b->updates)
+    if (b->version < b->updates && !param->frozen)
         buffer = b->stashed[b->version * b->spec->num_params + index];
     return orth_operand_of(buffer, dtype, param->num_dims, param->dim);
 }
@@ -93,10 +93,13 @@ static void make_shards(orth_builder *b)
     const orth_compile_spec *s = b->spec;
     const int32_t ranks = orth_build_size(b, ORTH_GROUP_SHARD), owners = s->mesh.owner ? 1 : ranks;
     const int64_t shared = orth_build_size(b, ORTH_GROUP_EMBED) > 1 ? s->embed.param_index[0] : -1;
-    if (orth_route_is_sharded(s->mesh.zero, ranks) &&
-        orth_shards_make(b->ctx, &b->p->arena, s->params, b->held, s->num_params, shared, ranks, owners,
-                         s->mesh.pos[ORTH_GROUP_SHARD], &b->shards) != ORTH_OK)
-        b->p->failed = true;
+    bool *dealt = orth_route_is_sharded(s->mesh.zero, ranks) ? ORTH_NEW_ARRAY(b->ctx, bool, s->num_params) : NULL;
+    for (int64_t i = 0; dealt && i < s->num_params; i++)
+        dealt[i] = b->held[i] && (!s->params[i].frozen || orth_route_gathers_for_use(s, i));
+    if (orth_route_is_sharded(s->mesh.zero, ranks))
+        b->p->failed = !dealt || orth_shards_make(b->ctx, &b->p->arena, s->params, dealt, s->num_params, shared, ranks, owners,
+                                                  s->mesh.pos[ORTH_GROUP_SHARD], &b->shards) != ORTH_OK;
+    orth_mem_free(b->ctx, dealt);
 }
 
 static void make_route(orth_builder *b, int64_t use)
@@ -127,8 +130,7 @@ const orth_route *orth_build_route(const orth_builder *b, int64_t index)
 
 orth_zero_shard orth_build_own(const orth_builder *b, int64_t index)
 {
-    const orth_route_stage *s = orth_route_find(orth_build_route(b, index), ORTH_ROUTE_OPTIMIZE);
-    return s && s->extent == ORTH_EXTENT_SHARD ? b->shards[index] : (orth_zero_shard){0, orth_build_elems(b, index), NULL};
+    return orth_route_keeps_shard(orth_build_route(b, index)) ? b->shards[index] : (orth_zero_shard){0, orth_build_elems(b, index), NULL};
 }
 
 /* ---- persistent buffers ---- */
@@ -161,7 +163,7 @@ static void hold_shard(orth_builder *b, int32_t buffer, const orth_zero_shard *s
     b->p->buffers[buffer].first_elem = shard->first;
 }
 
-/* In fp32, or where matrices are updated in the compute type, a parameter is one buffer; else matrices have a copy in the compute
+/* In fp32, or where matrices are updated in the compute type or frozen, a parameter is one buffer; else matrices have a copy in the compute
  * type that the kernels read, and the master counts as optimizer state: a shard of it under ZeRO. Under ZeRO 3 what the kernels
  * read is a shard, too, gathered block by block when it is needed. A program that does not train has no
  * masters beside copies. */
@@ -173,7 +175,7 @@ static void make_params(orth_builder *b)
         b->master[i] = b->copy[i] = -1;
         if (!b->held[i])
             continue;
-        const orth_dtype type = param->matrix ? s->types.master : ORTH_F32;
+        const orth_dtype type = !param->matrix ? ORTH_F32 : param->frozen ? s->compute : s->types.master;
         bool copied = s->compute != type && param->matrix, sharded = orth_build_is_gathered(b, i);
         orth_zero_shard all = {0, orth_build_elems(b, i), NULL};
         orth_zero_shard mine = orth_build_own(b, i), read = sharded ? mine : all;
@@ -186,6 +188,8 @@ static void make_params(orth_builder *b)
             if (copied)
                 orth_offload_put(b, b->master[i]);
             hold_shard(b, b->master[i], kept.counts ? &kept : NULL, type);
+            if (!b->p->failed)
+                b->p->buffers[b->master[i]].frozen = param->frozen;
         }
         b->copy[i] = b->master[i];
         if (copied) {
@@ -195,13 +199,13 @@ static void make_params(orth_builder *b)
     }
 }
 
-/* What ZeRO gathers of one type, for each use or after the update, lies in the order of the registry: a run of it is one call. */
-static void chain_params(orth_builder *b, bool narrow, bool gathered)
+/* What ZeRO gathers in one bucket, for each use or after the update, lies in the order of the registry: a run of it is one call. */
+static void chain_params(orth_builder *b, const orth_bucket *bucket, bool gathered)
 {
     int32_t *chain = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int32_t, b->spec->num_params), n = 0;
     b->p->failed = b->p->failed || !chain;
     for (int64_t i = 0; !b->p->failed && i < b->spec->num_params; i++) {
-        if (b->copy[i] >= 0 && (b->p->buffers[b->copy[i]].dtype != ORTH_F32) == narrow && orth_build_is_gathered(b, i) == gathered)
+        if (b->copy[i] >= 0 && orth_build_gathers(b, i, b->p->buffers[b->copy[i]].dtype) == bucket && orth_build_is_gathered(b, i) == gathered)
             chain[n++] = b->copy[i];
     }
     if (!b->p->failed)
@@ -211,10 +215,9 @@ static void chain_params(orth_builder *b, bool narrow, bool gathered)
 void orth_build_params(orth_builder *b)
 {
     make_params(b);
-    for (int gathered = 0; b->shards && gathered < 2; gathered++) {
-        chain_params(b, false, gathered);
-        chain_params(b, true, gathered);
-    }
+    for (int gathered = 0; b->shards && gathered < 2; gathered++)
+        for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
+            chain_params(b, &b->gathers[k], gathered);
 }
 
 int32_t orth_build_data_buffer(orth_builder *b, const orth_value_info *v)

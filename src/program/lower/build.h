@@ -97,7 +97,7 @@ typedef struct {
     int32_t *stashed;            /* asynchronous: [versions][num_params] buffers of older weights */
     orth_bucket grads;             /* finished gradients, not reduced yet */
     orth_bucket together;          /* of one bucket that was reduced, about to be reduced over another group */
-    orth_bucket gathers[2];        /* parameters about to be gathered: fp32, and in the compute type */
+    orth_bucket gathers[4];        /* parameters about to be gathered: fp32, and in the compute type; these again, frozen */
     orth_waiting_grad *waiting;    /* [num_waiting], oldest first, of at most 2*num_params + 1 */
     int32_t num_waiting;
     int32_t calls;                 /* calls whose gradients waited, so far */
@@ -196,6 +196,18 @@ void orth_build_decode_head(orth_builder *b, orth_operand normed);
 
 /* The chunked nodes of the forward, or those of the backward with what they need of the forward. */
 void orth_build_chunks(orth_builder *b, const orth_block *block, orth_block_env *env, bool backward);
+
+/* Parameters are gathered with those of their type that are dealt out with them. */
+static inline orth_bucket *orth_build_gathers(orth_builder *b, int64_t index, orth_dtype dtype)
+{
+    return &b->gathers[2 * b->spec->params[index].frozen + (dtype != ORTH_F32)];
+}
+
+/* Whether this rank updates parameter `index`, or a shard of it. */
+static inline bool orth_build_trains(const orth_builder *b, int64_t index)
+{
+    return b->held[index] && !b->spec->params[index].frozen;
+}
 
 /* ---- build.c: calls under way ---- */
 

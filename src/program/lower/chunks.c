@@ -25,7 +25,7 @@ static bool takes_part(const chunking *x, int32_t node)
 {
     const orth_graph *g = x->block->graph;
     const orth_node *n = &g->nodes[node];
-    if (!n->chunked || (node >= g->num_forward && !x->backward))
+    if (!n->chunked || (node >= g->num_forward && !x->backward) || (x->block->dead && x->block->dead[node]))
         return false;
     return node >= g->num_forward || !x->backward || g->values[n->out[0]].chunked;
 }
@@ -90,6 +90,15 @@ static orth_leaves leaves_of(const orth_compile_spec *s)
     return (orth_leaves){.num = s->chunk_rows / rows, .rows = rows, .chunk = s->chunk_parts > 1, .row0 = -1};
 }
 
+/* A backward whose nodes are all dead needs nothing of the forward. */
+static bool makes_something(const chunking *x)
+{
+    bool any = !x->backward;
+    for (int32_t i = x->block->graph->num_forward; i < x->block->graph->num_nodes && !any; i++)
+        any = takes_part(x, i);
+    return any;
+}
+
 void orth_build_chunks(orth_builder *b, const orth_block *block, orth_block_env *env, bool backward)
 {
     const orth_graph *g = block->graph;
@@ -97,6 +106,8 @@ void orth_build_chunks(orth_builder *b, const orth_block *block, orth_block_env 
     const orth_block_kind from_block = b->block;
     const int32_t from_node = b->node;
     chunking x = {.b = b, .block = block, .env = env, .leaves = leaves_of(b->spec), .backward = backward};
+    if (!makes_something(&x))
+        return;
     x.part.of = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, orth_operand, g->num_values);
     b->p->failed = b->p->failed || !x.part.of;
     for (int32_t i = 0; i < g->num_nodes && !b->p->failed; i++)

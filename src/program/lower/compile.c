@@ -1,4 +1,5 @@
 /* compile.c -- the actions of a schedule (forward, backward of a micro-batch) become instructions. */
+#include "program/lower/frozen.h"
 #include "program/lower/stage.h"
 #include "program/passes/keep_packed.h"
 #include "program/passes/offload_activations.h"
@@ -89,6 +90,24 @@ static void forward(orth_stage *st, int32_t local, int32_t micro)
     orth_stage_forget(st, c, m);
 }
 
+/* The gradient of a chunk's output; absent where everything up to there is frozen. */
+static orth_operand output_grad(orth_stage *st, orth_action_kind kind, int32_t local, int32_t micro)
+{
+    orth_builder *b = st->b;
+    const orth_chunk *c = &st->chunks[local];
+    orth_chunk_state *m = state_of(st, local, micro);
+    if (c->head && orth_stage_is_one_group(st))
+        orth_stage_make_final(st, c, m);
+    if (c->head) {
+        const orth_operand normed = orth_build_head(b, m->normed);
+        return b->spec->final.idle ? normed : orth_build_backward(b, &b->spec->final, &m->final, kind, normed);
+    }
+    if (!orth_frozen_passes(b->spec, c->first_layer + c->num_layers - 1))
+        return orth_operand_absent;
+    return same_rank(b, c->next) ? state_of(st, local + 1, micro)->handed_back
+                                 : receive(b, ORTH_GROUP_PP_BACK, c->next, "d.received");
+}
+
 /* kind: B or BI. The head is whole in both: its logits die with their chunk, and its weight gradient must be
  * made while they live. */
 static void backward(orth_stage *st, orth_action_kind kind, int32_t local, int32_t micro)
@@ -96,16 +115,8 @@ static void backward(orth_stage *st, orth_action_kind kind, int32_t local, int32
     orth_builder *b = st->b;
     const orth_chunk *c = &st->chunks[local];
     orth_chunk_state *m = begin_action(st, ORTH_PHASE_BACKWARD, local, micro);
-    orth_operand dy;
-    if (c->head && orth_stage_is_one_group(st))
-        orth_stage_make_final(st, c, m);
-    if (c->head)
-        dy = orth_build_backward(b, &b->spec->final, &m->final, kind, orth_build_head(b, m->normed));
-    else if (same_rank(b, c->next))
-        dy = state_of(st, local + 1, micro)->handed_back;
-    else
-        dy = receive(b, ORTH_GROUP_PP_BACK, c->next, "d.received");
-    for (int32_t l = c->num_layers - 1; l >= 0 && !b->p->failed; l--) {
+    orth_operand dy = output_grad(st, kind, local, micro);
+    for (int32_t l = c->num_layers - 1; l >= 0 && !b->p->failed && orth_frozen_passes(b->spec, c->first_layer + l); l--) {
         b->layer = c->first_layer + l;
         if (!(c->head && orth_stage_is_one_group(st)))
             orth_stage_make_group(st, c, m, l);
@@ -114,8 +125,11 @@ static void backward(orth_stage *st, orth_action_kind kind, int32_t local, int32
     b->layer = -1;
     if (b->p->failed)
         return;
-    if (c->embed)
+    const bool passes = orth_frozen_passes(b->spec, c->first_layer - 1);
+    if (c->embed && passes)
         orth_build_backward(b, &b->spec->embed, &m->embed, kind, dy);
+    else if (!passes)
+        m->handed_back = orth_operand_absent;
     else if (same_rank(b, c->prev))
         m->handed_back = dy;
     else
@@ -341,6 +355,7 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     orth_compile_spec full = *spec;
     const int64_t n = spec->num_params;
     ORTH_TRY(check_all_gradients(ctx, spec));
+    ORTH_TRY(orth_frozen_mark(ctx, &out->arena, &full));
     if (!full.chunks) {
         full.chunks = &whole;
         full.num_chunks = 1;
@@ -357,7 +372,7 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     for (int64_t i = 0; b.moments && i < ORTH_STATES * n; i++)
         b.moments[i] = -1;
     b.uses = ORTH_NEW_ARRAY(ctx, orth_grad_use, 2 * n);
-    orth_bucket_item *items = ORTH_NEW_ARRAY(ctx, orth_bucket_item, 8 * n);
+    orth_bucket_item *items = ORTH_NEW_ARRAY(ctx, orth_bucket_item, (4 + 2 * ORTH_COUNT(b.gathers)) * n);
     b.waiting = ORTH_NEW_ARRAY(ctx, orth_waiting_grad, 2 * n + 1);
     b.cut = ORTH_NEW_ARRAY(ctx, orth_operand, 2 * (int64_t)spec->num_seqs);
     if (!b.held || !b.master || !b.copy || !b.gathered || !b.moments || !b.uses || !items || !b.waiting || !b.cut) {

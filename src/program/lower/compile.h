@@ -22,6 +22,8 @@ typedef struct {
     orth_block_kind kind;
     orth_graph *graph;
     const int64_t *param_index;   /* [graph->num_params] */
+    const bool *dead;             /* [graph->num_nodes] backward nodes that only frozen parameters would need (frozen.h); NULL: none */
+    bool idle;                    /* neither it nor a block before it has a parameter that is trained: it has no backward */
 } orth_block;
 
 /* A run of layers that this rank holds: one chunk of the pipeline. */

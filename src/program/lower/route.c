@@ -163,9 +163,32 @@ static void add_exchange(const layout *l, orth_route *r)
         add(r, ORTH_MOMENT_UPDATE, ORTH_ROUTE_GATHER, ORTH_GROUP_DP, ORTH_EXTENT_WHOLE);
 }
 
-static void add_update(const layout *l, orth_route *r, int64_t elems)
+bool orth_route_gathers_for_use(const orth_compile_spec *spec, int64_t index)
 {
-    const bool for_each_use = l->spec->mesh.zero == 3 && elems > l->spec->mesh.keep_whole;
+    const orth_place_in_mesh *mesh = &spec->mesh;
+    return mesh->zero == 3 && size_of(mesh, ORTH_GROUP_SHARD) > 1 && orth_param_elems_here(&spec->params[index]) > mesh->keep_whole;
+}
+
+bool orth_route_keeps_shard(const orth_route *r)
+{
+    for (int i = 0; i < r->num; i++)
+        if (r->stage[i].op == ORTH_ROUTE_OPTIMIZE || r->stage[i].op == ORTH_ROUTE_REST)
+            return r->stage[i].extent == ORTH_EXTENT_SHARD;
+    return false;
+}
+
+/* Of a weight with two uses, the route of one that the rank has. */
+static void add_rest(const layout *l, orth_route *r, int64_t index)
+{
+    const bool gathered = orth_route_gathers_for_use(l->spec, index);
+    add(r, ORTH_MOMENT_USE, ORTH_ROUTE_REST, ORTH_NUM_GROUPS, gathered ? ORTH_EXTENT_SHARD : ORTH_EXTENT_WHOLE);
+    if (gathered)
+        add(r, ORTH_MOMENT_USE, ORTH_ROUTE_GATHER_WEIGHT, shard_group(l), ORTH_EXTENT_WHOLE)->travels = ORTH_TRAVELS_IN_BUCKET;
+}
+
+static void add_update(const layout *l, orth_route *r, int64_t index)
+{
+    const bool for_each_use = orth_route_gathers_for_use(l->spec, index);
     add(r, ORTH_MOMENT_UPDATE, ORTH_ROUTE_OPTIMIZE, ORTH_NUM_GROUPS, l->sharded ? ORTH_EXTENT_SHARD : ORTH_EXTENT_WHOLE);
     if (l->sharded)
         add(r, for_each_use ? ORTH_MOMENT_USE : ORTH_MOMENT_UPDATE, ORTH_ROUTE_GATHER_WEIGHT, shard_group(l), ORTH_EXTENT_WHOLE)
@@ -193,6 +216,11 @@ void orth_route_make(const orth_compile_spec *spec, int64_t index, bool second, 
         find_uses(spec, here);
     if (!here[second])
         return;
+    if (w->frozen) {
+        if (!second || !here[0])
+            add_rest(&l, out, index);
+        return;
+    }
     /* Alone in dp, the first use takes the finished sum of the second as the last addend of its own. */
     const bool both = here[0] && here[1], join_in_tree = both && l.dp == 1, over_cp = w->leaf == ORTH_LEAF_TOKENS && l.cp > 1;
     add_own_sums(&l, out, parts_of_sequence(spec, index, second), over_cp);
@@ -213,7 +241,7 @@ void orth_route_make(const orth_compile_spec *spec, int64_t index, bool second, 
     else if (tied && !both && l.embed > 1)
         add(out, ORTH_MOMENT_UPDATE, ORTH_ROUTE_JOIN, ORTH_GROUP_EMBED, extent);
     if (!both || !second)
-        add_update(&l, out, orth_param_elems_here(w));
+        add_update(&l, out, index);
 }
 
 void orth_route_make_loss(const orth_compile_spec *spec, orth_route *out)

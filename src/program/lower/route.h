@@ -40,6 +40,7 @@ typedef enum {
     ORTH_ROUTE_JOIN,           /* the other use of a tied weight is added: its sum on this rank, or over EMBED */
     ORTH_ROUTE_GIVE,           /* this sum is added to that of the other use */
     ORTH_ROUTE_OPTIMIZE,       /* gradient norm, clipping, optimizer */
+    ORTH_ROUTE_REST,           /* instead of all stages before: the parameter is frozen, and no gradient is made */
     ORTH_ROUTE_GATHER_WEIGHT   /* updated shards of the weight become whole */
 } orth_route_op;
 
@@ -89,6 +90,11 @@ void orth_route_make(const orth_compile_spec *spec, int64_t index, bool second, 
 
 /* The route of the loss, whose leaves are the sequences' losses: the same tree, without buckets, and not sharded. */
 void orth_route_make_loss(const orth_compile_spec *spec, orth_route *out);
+
+/* ZeRO 3: whether the ranks keep shards of the parameter, which are gathered for each use. */
+bool orth_route_gathers_for_use(const orth_compile_spec *spec, int64_t index);
+/* Whether the rank updates, or of a frozen parameter keeps, a shard. */
+bool orth_route_keeps_shard(const orth_route *r);
 
 /* The first stage with this op; NULL: there is none. */
 const orth_route_stage *orth_route_find(const orth_route *r, orth_route_op op);

@@ -118,6 +118,9 @@ static void say_stage(orth_ctx *ctx, orth_text *t, const orth_compile_spec *spec
     case ORTH_ROUTE_OPTIMIZE:
         orth_text_addf(ctx, t, "%s%s", spec->async ? "" : "grad_square, clip_scale, ", orth_op_name(spec->optimizer));
         break;
+    case ORTH_ROUTE_REST:
+        orth_text_add(ctx, t, "frozen (optimizer.freeze): no gradient is made, and nothing updates it");
+        break;
     case ORTH_ROUTE_GATHER_WEIGHT:
         say_group(ctx, t, spec, "all_gather of the weight", s);
         orth_text_add(ctx, t, s->when == ORTH_MOMENT_USE ? ", with its block" : ", in a bucket");

@@ -68,6 +68,11 @@ int64_t orth_param_num_blocks(const orth_param_desc *p)
     return blocks;
 }
 
+int64_t orth_param_num_sums(const orth_param_desc *p)
+{
+    return p->frozen ? 0 : orth_param_num_blocks(p) * orth_param_col_parts(p);
+}
+
 orth_zero_rows orth_zero_shard_rows(const orth_param_desc *p, const orth_zero_shard *s, int32_t part)
 {
     const int64_t cols = orth_param_cols(p), step = orth_param_block_rows(p), sums = orth_param_col_parts(p);
@@ -102,23 +107,24 @@ static void deal(const orth_param_desc *p, int64_t *counts, int64_t *at, int64_t
     }
 }
 
-orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_desc *params, const bool *held,
+orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_desc *params, const bool *dealt,
                              int64_t num_params, int64_t shared, int32_t num_ranks, int32_t num_owners,
                              int32_t rank, orth_zero_shard **out)
 {
     orth_zero_shard *shards = ORTH_ARENA_ARRAY(ctx, arena, orth_zero_shard, num_params);
-    int64_t total = 0, at = 0;
+    int64_t total[2] = {0}, at[2] = {0}; /* of those that are trained, and of those that are not */
     if (!shards)
         return ORTH_ERR_NOMEM;
     for (int64_t i = 0; i < num_params; i++)
-        total += held[i] && i != shared ? orth_param_elems_here(&params[i]) : 0;
+        total[params[i].frozen] += dealt[i] && i != shared ? orth_param_elems_here(&params[i]) : 0;
     for (int64_t i = 0; i < num_params; i++) {
         int64_t *counts = ORTH_ARENA_ARRAY(ctx, arena, int64_t, num_ranks);
         if (!counts)
             return ORTH_ERR_NOMEM;
         int64_t alone = 0;
-        if (held[i])
-            deal(&params[i], counts, i == shared ? &alone : &at, i == shared ? orth_param_elems_here(&params[i]) : total, num_owners);
+        const bool frozen = params[i].frozen;
+        if (dealt[i])
+            deal(&params[i], counts, i == shared ? &alone : &at[frozen], i == shared ? orth_param_elems_here(&params[i]) : total[frozen], num_owners);
         shards[i] = (orth_zero_shard){.count = counts[rank], .counts = counts};
         for (int32_t r = 0; r < rank; r++)
             shards[i].first += counts[r];

@@ -27,6 +27,8 @@ void orth_param_row_part(const orth_param_desc *p, int32_t part, int64_t *begin,
 int64_t orth_param_blocks_before(const orth_param_desc *p, int32_t part);
 /* Blocks of the whole parameter. */
 int64_t orth_param_num_blocks(const orth_param_desc *p);
+/* Sums of squares of its whole gradient: of each block and column part; 0: it is frozen. */
+int64_t orth_param_num_sums(const orth_param_desc *p);
 
 typedef struct {
     int64_t first, count;          /* this rank's elements of what the tensor-parallel rank holds */
@@ -43,10 +45,11 @@ typedef struct {
 } orth_zero_rows;
 orth_zero_rows orth_zero_shard_rows(const orth_param_desc *p, const orth_zero_shard *s, int32_t part);
 
-/* Shards over the first num_owners of num_ranks ranks of the parameters with held[i]; arrays from `arena`. Parameter `shared` (-1: none) is
+/* Shards over the first num_owners of num_ranks ranks of the parameters with dealt[i]; arrays from `arena`. Frozen ones are dealt out
+ * apart from the others, whose optimizer state goes with them. Parameter `shared` (-1: none) is
  * dealt out by itself: another stage of the pipeline has it, too, beside other parameters, and must cut it alike.
  * ORTH_ERR_NOMEM. */
-orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_desc *params, const bool *held,
+orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_desc *params, const bool *dealt,
                              int64_t num_params, int64_t shared, int32_t num_ranks, int32_t num_owners,
                              int32_t rank, orth_zero_shard **out);
 

@@ -38,9 +38,16 @@ bool orth_stage_is_one_group(const orth_stage *st)
     return st->again && st->b->spec->recompute.kind == ORTH_RECOMPUTE_ALL;
 }
 
+/* First layer of the group with which layer l of the chunk is made again; -1: it is not. Layers without a backward are not. */
 static int32_t group_of(const orth_stage *st, const orth_chunk *c, int32_t l)
 {
-    return st->again ? orth_recompute_group(&st->b->spec->recompute, c->first_layer, c->num_layers, l) : -1;
+    const orth_compile_spec *s = st->b->spec;
+    if (!st->again || (s->layers[c->first_layer + l].idle && !orth_stage_is_one_group(st)))
+        return -1;
+    int32_t first = orth_recompute_group(&s->recompute, c->first_layer, c->num_layers, l);
+    while (first >= 0 && s->layers[c->first_layer + first].idle && !orth_stage_is_one_group(st))
+        first++;
+    return first;
 }
 
 static bool splits_inputs(const orth_stage *st)

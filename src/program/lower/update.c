@@ -57,7 +57,7 @@ static bool counts_norm(const orth_builder *b, int64_t index)
     const orth_route_stage *join = orth_route_find(orth_build_route(b, index), ORTH_ROUTE_JOIN);
     bool copy = join && join->over == ORTH_GROUP_EMBED && b->uses[2 * index].route.num == 0;
     bool replica = b->spec->params[index].split_dim < 0 && b->spec->mesh.pos[ORTH_GROUP_TP] > 0;
-    return b->held[index] && !replica && !copy;
+    return orth_build_trains(b, index) && !replica && !copy;
 }
 
 /* Squares of this rank's elements of parameter `index`; its sums begin at `base` of the sums of all. A shard may have no row of
@@ -107,7 +107,7 @@ static void square_params(orth_builder *b, orth_operand sums)
     int64_t at = sums.dim[0];
     bool complete = false;
     for (int64_t i = s->num_params - 1; i >= 0 && !b->p->failed; i--) {
-        at -= orth_param_num_blocks(&s->params[i]) * orth_param_col_parts(&s->params[i]);
+        at -= orth_param_num_sums(&s->params[i]);
         if (!complete && is_under_way(b, i)) {
             complete = true;
             orth_build_resume(b, ORTH_TRAVELS_IN_BUCKET);
@@ -138,7 +138,7 @@ static void clip(orth_builder *b, bool has_loss, orth_operand step)
     orth_attr none = {0};
     int64_t num_sums = 0;
     for (int64_t i = 0; i < s->num_params; i++)
-        num_sums += orth_param_num_blocks(&s->params[i]) * orth_param_col_parts(&s->params[i]);
+        num_sums += orth_param_num_sums(&s->params[i]);
     orth_buffer buffer = {.name = "grad_squares", .bytes = (size_t)num_sums * sizeof(double),
                           .cls = ORTH_CLASS_GRADS, .persistent = true};
     orth_operand sums = orth_build_vector(orth_program_add_buffer(b->p, &buffer), ORTH_F64, 0, num_sums);
@@ -218,7 +218,7 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
 static void gather_param(orth_builder *b, int64_t index, orth_group group)
 {
     const orth_dtype dtype = orth_build_param_type(b, b->copy[index]);
-    orth_bucket *k = &b->gathers[dtype != ORTH_F32];
+    orth_bucket *k = orth_build_gathers(b, index, dtype);
     orth_bucket_item item = {.use = 2 * index, .in = orth_build_own_elems(b, b->copy[index], dtype, index),
                              .out = orth_build_vector(b->copy[index], dtype, 0, orth_build_elems(b, index))};
     if (!orth_bucket_fits(b, k, &item))
@@ -245,7 +245,7 @@ static void update_params(orth_builder *b, orth_operand step)
     if (offload)
         step = orth_offload_step(b, step);
     for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++) {
-        if (!b->held[i])
+        if (!orth_build_trains(b, i))
             continue;
         update_param(b, i, step);
         const int64_t updated = offload ? before : i;
@@ -265,7 +265,7 @@ static void update_params(orth_builder *b, orth_operand step)
 static void name_gradients(orth_builder *b)
 {
     for (int64_t i = 0; i < b->spec->num_params && !b->p->failed; i++)
-        if (b->held[i])
+        if (orth_build_trains(b, i))
             b->p->buffers[orth_build_grad_buffer(b, i)].bind = ORTH_BIND_GRAD;
 }
 
@@ -284,7 +284,7 @@ static void stash(orth_builder *b)
     const orth_compile_spec *s = b->spec;
     b->version = b->updates;
     for (int64_t i = 0; i < s->num_params && !b->p->failed; i++) {
-        if (!b->held[i] || !b->read_by_backward[i])
+        if (!orth_build_trains(b, i) || !b->read_by_backward[i])
             continue;
         const orth_operand now = orth_build_param(b, i);
         const char *name = orth_arena_printf(b->ctx, &b->p->arena, "stash.%s", s->params[i].name);

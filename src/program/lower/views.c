@@ -151,7 +151,7 @@ static orth_status find_shards(orth_ctx *ctx, orth_program *p, const orth_param_
     for (int64_t i = 0; i < num_params; i++) {
         for (int32_t r = 0; r < p->shard; r++)
             p->shard_first[i] += p->shard_counts[i][r];
-        p->first_sum[i + 1] = p->first_sum[i] + orth_param_num_blocks(&params[i]) * orth_param_col_parts(&params[i]);
+        p->first_sum[i + 1] = p->first_sum[i] + orth_param_num_sums(&params[i]);
     }
     return ORTH_OK;
 }
