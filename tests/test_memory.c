@@ -1,4 +1,5 @@
 /* test_memory.c -- plans of memory and of bytes sent against what runs take: nothing more, and nothing during a step. */
+#include <jansson.h>
 #include <malloc.h>
 #include <time.h>
 
@@ -148,6 +149,33 @@ TEST(planned_bytes_of_a_run_are_the_counted_ones)
         free(priced);
         free(plan);
         free(counted);
+    }
+    run_end(r);
+}
+
+/* Of the first rank and of the one that needs the most, in each space that it has. */
+TEST(what_is_live_at_the_peak_adds_up_to_the_counted_peak)
+{
+    static const char *const flavours[] = {"", "parallel.pp=2 model.layers=3", "memory.offload_optimizer=host memory.offload_activations=host precision.compute=bf16"};
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(flavours); i++) {
+        char path[256];
+        RUN(r, 0, "saved", "train run.yaml train.steps=1 train.global_batch=8 checkpoint.dir=peak%d %s", i, flavours[i]);
+        snprintf(path, sizeof path, "%s/peak%d/memory.json", r->dir, i);
+        json_t *root = json_load_file(path, 0, NULL);
+        const json_t *peaks = json_object_get(root, "live_at_peak");
+        assert_true(json_array_size(peaks) > 0);
+        for (size_t k = 0; k < json_array_size(peaks); k++) {
+            const json_t *peak = json_array_get(peaks, k), *buffers = json_object_get(peak, "buffers");
+            const json_t *rank = json_array_get(json_object_get(root, "ranks"), (size_t)json_integer_value(json_object_get(peak, "rank")));
+            const json_t *arena = json_object_get(json_object_get(rank, "arenas"), json_string_value(json_object_get(peak, "space")));
+            json_int_t sum = json_integer_value(json_object_get(json_object_get(peak, "others"), "bytes"));
+            for (size_t b = 0; b < json_array_size(buffers); b++)
+                sum += json_integer_value(json_object_get(json_array_get(buffers, b), "bytes"));
+            assert_true(sum > 0);
+            assert_int_equal(sum, json_integer_value(json_object_get(arena, "peak")));
+        }
+        json_decref(root);
     }
     run_end(r);
 }
@@ -370,6 +398,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_allocator_that_fails_after_step_1_is_not_noticed),
         cmocka_unit_test(planned_bytes_of_a_run_are_the_counted_ones),
+        cmocka_unit_test(what_is_live_at_the_peak_adds_up_to_the_counted_peak),
         cmocka_unit_test(an_evaluation_that_needs_more_than_training_is_in_the_plan),
         cmocka_unit_test(checkpoints_of_several_ranks_take_what_the_largest_tensor_does_if_the_steps_wait),
         cmocka_unit_test(bytes_in_metrics_are_those_of_the_plan),

@@ -191,6 +191,20 @@ TEST(the_picture_of_memory_has_every_class_and_the_timeline_reaches_the_peak)
     close_plan(&c);
 }
 
+/* Bytes of the buffers of a peak, the listed ones largest first, and the others. */
+static json_int_t sum_of_buffers(const json_t *peak)
+{
+    const json_t *buffers = json_object_get(peak, "buffers");
+    json_int_t sum = json_integer_value(json_object_get(json_object_get(peak, "others"), "bytes")), before = INT64_MAX;
+    for (size_t i = 0; i < json_array_size(buffers); i++) {
+        const json_int_t bytes = json_integer_value(json_object_get(json_array_get(buffers, i), "bytes"));
+        assert_true(bytes <= before);
+        before = bytes;
+        sum += bytes;
+    }
+    return sum;
+}
+
 TEST(plan_json_lists_what_is_live_at_the_peak_of_the_first_and_the_worst_rank)
 {
     static const char *const keys[] = {"parallel.pp", "train.global_batch", "train.micro_batch", "model.vocab"};
@@ -206,6 +220,7 @@ TEST(plan_json_lists_what_is_live_at_the_peak_of_the_first_and_the_worst_rank)
         const json_t *one = json_array_get(peaks, k), *layers = json_object_get(one, "activations_by_layer");
         const orth_plan *r = &c.plan.ranks[json_integer_value(json_object_get(one, "rank"))];
         assert_int_equal(json_integer_value(json_object_get(one, "bytes")), r->arenas[ORTH_SPACE_HOST].peak);
+        assert_int_equal(sum_of_buffers(one), r->arenas[ORTH_SPACE_HOST].peak);
         assert_true(json_array_size(json_object_get(one, "buffers")) > 10 && json_object_size(layers) > 0);
     }
     CHECK_OK(c.ctx, orth_run_plan_peaks_text(c.ctx, &c.plan, &rows));

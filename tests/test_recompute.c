@@ -202,6 +202,7 @@ TEST(what_is_made_again_repeats_the_forward_and_counts_as_hardware_flops)
         layout_case c = layout_random_case(seed + (uint64_t)i, LAYOUT_ANY);
         compiled plain, x;
         int32_t again = 0;
+        c.freeze.num = 0; /* each layer has a backward, of as many FLOPs */
         c.recompute = layout_recompute(0);
         compile(ctx, &c, 0, &plain);
         c.recompute = layout_recompute(i);

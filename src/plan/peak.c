@@ -154,6 +154,15 @@ static void add_sums_json(orth_json_out *j, const peak *x)
     orth_json_close(j, '}');
 }
 
+/* Of the buffers behind the first `rows`. */
+static void add_rest_json(orth_json_out *j, const peak *x, int rows)
+{
+    size_t bytes = 0;
+    for (int32_t i = rows; i < x->num; i++)
+        bytes += x->live[i].bytes;
+    orth_json_print(j, "others", "{\"buffers\": %d, \"bytes\": %zu}", (int)ORTH_MAX(0, x->num - rows), bytes);
+}
+
 void orth_peak_add_json(orth_json_out *j, const orth_program *p, int rank, int rows)
 {
     for (int s = 0; s < ORTH_NUM_SPACES; s++) {
@@ -171,6 +180,7 @@ void orth_peak_add_json(orth_json_out *j, const orth_program *p, int rank, int r
         for (int32_t i = 0; i < ORTH_MIN(x.num, rows); i++)
             add_buffer_json(j, &x, &x.live[i]);
         orth_json_close(j, ']');
+        add_rest_json(j, &x, rows);
         if (!j->text->failed)
             add_sums_json(j, &x);
         orth_json_close(j, '}');

@@ -103,6 +103,7 @@ static orth_status write_all(orth_ctx *ctx, const orth_run *r, const used *all)
     for (int k = 0; k < r->num_ranks; k++)
         add_rank(&j, k, &r->plan.ranks[k], &all[k]);
     orth_json_close(&j, ']');
+    orth_json_print(&j, "live_at_peak", "%s", r->plan.peaks);
     orth_json_close(&j, '}');
     orth_text_add(ctx, &text, "\n");
     char *json = orth_text_take(ctx, &text), *path = orth_path_join(ctx, r->dir, "memory.json");
