@@ -46,12 +46,13 @@ static orth_again_result counted(orth_ctx *ctx, const searching *x, const orth_r
         orth_rank_programs programs;
         spec.step.recompute = *r;
         CHECK_OK(ctx, orth_rank_programs_build(ctx, &spec, rank, NULL, chunks, &programs));
-        const size_t bytes = orth_program_bytes(&programs.step.program);
+        const orth_program *p = &programs.step.program;
+        const size_t bytes = p->space_bytes[p->space]; /* of the device, where there is one */
         if (bytes > sum.worst_bytes)
             sum.worst_rank = rank;
         sum.worst_bytes = ORTH_MAX(sum.worst_bytes, bytes);
-        sum.total_bytes += bytes;
-        sum.added_flops += orth_program_cost(&programs.step.program).hardware_flops;
+        sum.total_bytes += orth_program_bytes(p);
+        sum.added_flops += orth_program_cost(p).hardware_flops;
         orth_rank_programs_release(&programs);
     }
     return sum;
@@ -153,6 +154,40 @@ TEST(no_set_of_tensors_that_fits_is_cheaper_than_the_chosen_one)
 }
 
 /* Three layers have 32,768 choices, of which the search looks at mixtures only; ORTH_AGAIN_DRAWS of all are compared with it. */
+/* Activations that leave cost no computing: at a limit that they keep by leaving nothing is made again, which a run that keeps them
+ * cannot do; below, the choice is the best of all sets as they leave. */
+TEST(what_leaves_the_device_is_not_made_again_before_that_is_needed)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < 2; k++) {
+        layout_case c = layout_base_case(1, 0);
+        c.model.layers = k ? 6 : 2;
+        c.layout.micro_batch = 4;
+        c.layout.seq_len = 64;
+        c.offload.activations = k ? ORTH_TIER_FILE : ORTH_TIER_HOST;
+        c.offload.min_bytes = 1;
+        searching away, here;
+        begin(ctx, &away, &c);
+        c.offload.activations = ORTH_TIER_NONE;
+        begin(ctx, &here, &c);
+        const orth_again_result all = choose(ctx, &away, 0, 0), same = choose(ctx, &here, all.worst_bytes, 0);
+        assert_true(all.fits && all.added_flops == 0);
+        assert_true(choose(ctx, &away, all.worst_bytes, 0).added_flops == 0);
+        assert_true(k == 0 || !same.fits || same.added_flops > 0);
+        const orth_again_result less = choose(ctx, &away, all.worst_bytes - 1, 0);
+        assert_true(!less.fits || less.worst_bytes < all.worst_bytes);
+        end(ctx, &here);
+        end(ctx, &away);
+    }
+    layout_case c = layout_base_case(1, 1);
+    c.model.layers = 1;
+    c.layout.micro_batch = 4;
+    c.layout.seq_len = 64;
+    c.offload = (orth_offload){.activations = ORTH_TIER_HOST, .min_bytes = 1};
+    check_optimal(ctx, &c);
+    test_ctx_free(ctx);
+}
+
 TEST(no_drawn_set_for_each_of_many_layers_is_cheaper_than_the_chosen_one)
 {
     const char *given = getenv("ORTH_AGAIN_DRAWS");
@@ -194,7 +229,6 @@ TEST(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_fal
     const uint64_t seed = test_seed();
     for (uint64_t i = 0; i < 4; i++) {
         layout_case c = small_case(seed + i);
-        c.offload.activations = ORTH_TIER_NONE; /* it chooses as if they stayed (docs/memory.md) */
         searching x;
         begin(ctx, &x, &c);
         orth_again_result last = choose(ctx, &x, 0, 0);
@@ -246,6 +280,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_set_of_tensors_that_fits_is_cheaper_than_the_chosen_one),
+        cmocka_unit_test(what_leaves_the_device_is_not_made_again_before_that_is_needed),
         cmocka_unit_test(no_drawn_set_for_each_of_many_layers_is_cheaper_than_the_chosen_one),
         cmocka_unit_test(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_falls),
         cmocka_unit_test(what_is_chosen_computes_the_bits_of_a_plain_run),

@@ -40,7 +40,8 @@ typedef struct {
     bool evaluates;
     int num_threads;                  /* of a rank */
     size_t first_rank_bytes;          /* that rank 0 needs beside its program */
-    size_t rank_limit, total_limit;   /* for recomputation AUTO (plan/recompute_auto.h): bytes of each rank, of all; 0: none */
+    size_t rank_limit, total_limit;   /* for recomputation AUTO (plan/recompute_auto.h): bytes of each rank (of its device, where the
+                                         run offloads), and of all; 0: none */
 } orth_programs_spec;
 
 /* The programs of a rank of a run: its training step and, of a run that evaluates, an evaluation, for which the memory of

@@ -34,6 +34,7 @@ typedef struct {
     orth_again_set sets[ORTH_AGAIN_SETS];
     int32_t num_sets;
     size_t constant;           /* bytes of the first class's largest rank that are not transient */
+    bool leaves;               /* activations are offloaded */
 } stage;
 
 struct orth_again_search {
@@ -52,9 +53,16 @@ static int place_of(const orth_again_search *s, int rank)
     return orth_mesh_coord(&s->spec.partition->mesh, rank, ORTH_AXIS_PP);
 }
 
+/* What rank 0 needs beside its program is in the host's memory. */
 static size_t bytes_beside(const orth_again_search *s, int rank)
 {
     return rank == 0 ? s->spec.first_rank_bytes : 0;
+}
+
+/* What the limit of a rank is about: its device, or all of a run that has everything in one memory. */
+static size_t limited_bytes(const orth_again_search *s, const orth_program *p, int rank)
+{
+    return p->space_bytes[p->space] + (p->space == ORTH_SPACE_HOST ? bytes_beside(s, rank) : 0);
 }
 
 /* Adds the ranks of one class. */
@@ -62,7 +70,7 @@ static orth_status add_class(orth_ctx *ctx, const orth_again_search *s, orth_ran
 {
     const orth_classes *classes = &s->programs.classes;
     const orth_compile_spec *spec = &programs->step.blocks.spec;
-    size_t bytes = 0;
+    const orth_program *p = &programs->step.program;
     for (int r = class_rank, twin = -1; r < s->spec.partition->mesh.num_ranks; r++) {
         if (orth_classes_of(classes, r) != class_rank)
             continue;
@@ -70,13 +78,12 @@ static orth_status add_class(orth_ctx *ctx, const orth_again_search *s, orth_ran
             twin = orth_classes_twin(classes, r);
             ORTH_TRY(orth_program_bind(ctx, &programs->step.program, spec->params, spec->num_params,
                                        orth_mesh_coord(&s->spec.partition->mesh, r, ORTH_AXIS_SHARD)));
-            bytes = orth_program_bytes(&programs->step.program);
         }
-        const size_t here = bytes + bytes_beside(s, r);
+        const size_t here = limited_bytes(s, p, r);
         c->worst_rank = here > c->worst ? r : c->worst_rank;
         c->worst = ORTH_MAX(c->worst, here);
-        c->total += here;
-        c->flops += orth_program_cost(&programs->step.program).hardware_flops;
+        c->total += orth_program_bytes(p) + bytes_beside(s, r);
+        c->flops += orth_program_cost(p).hardware_flops;
     }
     return ORTH_OK;
 }
@@ -126,7 +133,7 @@ static int64_t not_waiting(const stage *st, const choice *c, int32_t moment)
 static size_t lower_bound(const stage *st, choice *c)
 {
     int64_t most = 0;
-    for (int32_t t = 0; t < st->saved.num_moments && !c->bounded; t++)
+    for (int32_t t = 0; t < st->saved.num_moments && !c->bounded && !st->leaves; t++)
         most = ORTH_MAX(most, st->saved.live[t] - not_waiting(st, c, t));
     if (!c->bounded)
         c->bound = st->constant + (size_t)most;
@@ -268,11 +275,11 @@ static orth_status make_stage(orth_ctx *ctx, orth_again_search *s, stage *st)
         return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "a layer of %d nodes: sets have %d at most", compiled->blocks.layer.num_forward,
                          ORTH_RECOMPUTE_NODES);
     ORTH_TRY(orth_saved_find(ctx, &s->arena, &compiled->program, spec, &st->saved));
-    st->constant = orth_program_bytes(&compiled->program) - compiled->program.transient_bytes[compiled->program.space] + bytes_beside(s, rank);
+    st->constant = limited_bytes(s, &compiled->program, rank) - compiled->program.transient_bytes[compiled->program.space];
     return list_choices(ctx, s, st, compiled->blocks.spec.layers[0].graph);
 }
 
-static orth_status make_all(orth_ctx *ctx, orth_again_search *s)
+static orth_status make_all(orth_ctx *ctx, orth_again_search *s, bool leaves)
 {
     s->trial = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, s->spec.model->layers);
     s->stages = ORTH_ARENA_ARRAY(ctx, &s->arena, stage, s->num_stages);
@@ -280,6 +287,7 @@ static orth_status make_all(orth_ctx *ctx, orth_again_search *s)
         return ORTH_ERR_NOMEM;
     for (int i = 0; i < s->num_stages; i++) {
         s->stages[i].place = i;
+        s->stages[i].leaves = leaves;
         ORTH_TRY(make_stage(ctx, s, &s->stages[i]));
     }
     s->spec.step.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = s->trial};
@@ -293,11 +301,12 @@ orth_status orth_again_search_make(orth_ctx *ctx, orth_again_search **out, const
         return ORTH_ERR_NOMEM;
     s->spec = *spec;
     s->spec.step.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_NONE};
-    s->spec.step.offload.activations = ORTH_TIER_NONE; /* the lower bounds know what is kept, not where it is meanwhile */
+    s->spec.step.offload.activations = ORTH_TIER_NONE; /* what is kept is read off a program in which it stays */
     s->num_stages = spec->partition->mesh.size[ORTH_AXIS_PP];
     orth_status status = orth_programs_make(ctx, &s->programs, &s->spec);
     if (status == ORTH_OK) {
-        status = make_all(ctx, s);
+        status = make_all(ctx, s, spec->step.offload.activations != ORTH_TIER_NONE);
+        s->spec.step.offload.activations = spec->step.offload.activations;
         if (status != ORTH_OK)
             orth_again_search_release(ctx, s);
         else
@@ -458,8 +467,9 @@ static orth_status refuse(orth_ctx *ctx, const orth_programs_spec *spec, const o
 {
     if (spec->rank_limit && r->worst_bytes > spec->rank_limit)
         return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "memory.recompute=auto: rank %d needs %zu bytes at least, with as little kept as "
-                         "possible; the limit of a rank is %zu (memory.recompute_limit). " OTHER_WAYS, r->worst_rank,
-                         r->worst_bytes, spec->rank_limit);
+                         "possible; the limit of a rank is %zu (%s). " OTHER_WAYS, r->worst_rank,
+                         r->worst_bytes, spec->rank_limit,
+                         spec->step.space == ORTH_SPACE_DEVICE ? "of its device: memory.recompute_limit or limit_device" : "memory.recompute_limit");
     return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "memory.recompute=auto: all ranks together need %zu bytes at least, with as little kept "
                      "as possible; the limit is %zu (memory.limit). " OTHER_WAYS, r->total_bytes, spec->total_limit);
 }

@@ -10,6 +10,10 @@
  * computes less, and the bytes never rise when the limit falls. Choices that cannot fit by their lower bound (saved.h) are not
  * compiled.
  *
+ * Where a run offloads, a rank's limit is one of its device's memory, and bytes are those of the device. Activations that leave the device
+ * are compiled so: what leaves costs no computing, so nothing is made again as long as it is enough to send away. Lower bounds of a
+ * choice know what is kept, not where it is meanwhile; there they are those of what never leaves.
+ *
  * All ranks of a stage choose alike, and each stage by itself, against the same limit for a rank. Where the limit is one for all ranks
  * together (threads of one machine), the limit for a rank is the highest with which their sum fits.
  */
@@ -20,7 +24,7 @@
 
 typedef struct {
     bool fits;                  /* false: the choice is the one with the smallest largest rank of each stage */
-    size_t worst_bytes;         /* of the rank that needs the most, */
+    size_t worst_bytes;         /* of the rank that needs the most; of a run that offloads, of its device's memory, */
     int worst_rank;             /* this one */
     size_t total_bytes;         /* of all ranks */
     double added_flops;         /* of all ranks, in a step, beside those of a run that makes nothing again */

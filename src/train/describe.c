@@ -125,10 +125,10 @@ static size_t file_limit(const orth_config *cfg)
 static orth_status programs_spec(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, bool evaluates, orth_programs_spec *out)
 {
     const orth_layout layout = orth_setup_layout(cfg);
+    const int64_t given = cfg->memory_recompute_limit, limit = given > 0 ? given : cfg->memory_limit_device;
     *out = (orth_programs_spec){.model = model, .step = orth_setup_shape(cfg, ORTH_MODE_TRAIN), .eval = orth_eval_shape(cfg),
                                 .evaluates = evaluates, .num_threads = threads_of_a_rank(ctx, cfg),
-                                .rank_limit = (size_t)cfg->memory_recompute_limit,
-                                .total_limit = cfg->memory_recompute_limit > 0 ? 0 : memory_limit(cfg)};
+                                .rank_limit = (size_t)limit, .total_limit = given > 0 ? 0 : memory_limit(cfg)};
     return orth_saver_bytes(ctx, cfg, model, (int)orth_layout_ranks(&layout), &out->first_rank_bytes);
 }
 
