@@ -206,6 +206,42 @@ TEST(simulated_time_is_computing_communication_and_waiting)
     test_ctx_free(ctx);
 }
 
+static orth_status time_shared(orth_ctx *ctx, void *user, const orth_rank_source *source)
+{
+    double *step = user;
+    orth_rates rates = {1e9, 1e9, 1e9};
+    orth_rank_time times[64];
+    for (int shared = 0; shared < 2; shared++) {
+        const orth_timing timing = {.seconds = orth_seconds_by_rates, .user = &rates, .load = shared ? whole_link : NULL};
+        ORTH_TRY(orth_simulate_step(ctx, source, &timing, times, NULL));
+        step[shared] = times[0].step_s;
+    }
+    return ORTH_OK;
+}
+
+/* A communicator makes one call at a time, so that calls of one group do not slow each other down; those of two groups on one link do. */
+TEST(calls_meet_on_a_link_only_where_two_groups_make_them_at_once)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int both = 0; both < 2; both++) {
+        layout_case c = layout_base_case(1, 0);
+        c.layout.tp = 2;
+        c.layout.sequence_parallel = true;
+        c.layout.dp = both ? 2 : 1;
+        c.layout.zero = both ? 2 : 0;
+        c.layout.global_batch = 4;
+        orth_partition partition;
+        double step[2];
+        const orth_model_shape shape = layout_shape(&c);
+        CHECK_OK(ctx, orth_partition_make(ctx, &partition, &c.layout, &c.model));
+        with_programs(ctx, &partition, &c.model, &shape, time_shared, step);
+        if (both ? step[1] <= step[0] : fabs(step[1] - step[0]) > 1e-9 * step[0])
+            fail_msg("%s: %.12g s on one link, %.12g s apart", both ? "tp and dp" : "tp", step[1], step[0]);
+        orth_partition_release(ctx, &partition);
+    }
+    test_ctx_free(ctx);
+}
+
 /* ---- recorded runs ---- */
 
 /* Action spans of a recorded timeline. */
@@ -340,6 +376,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(programs_of_every_schedule_have_the_bubble_of_its_formula),
+        cmocka_unit_test(calls_meet_on_a_link_only_where_two_groups_make_them_at_once),
         cmocka_unit_test(simulated_time_is_computing_communication_and_waiting),
         cmocka_unit_test(pipelines_that_run_now_idle_no_less_than_their_schedules_say),
         cmocka_unit_test(recorded_pipelines_idle_as_their_schedules_say),

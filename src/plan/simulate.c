@@ -282,9 +282,15 @@ static void share_links(const orth_wait_list *alone, const orth_port_load *loads
                         bool *changed)
 {
     int32_t num = 0;
-    for (int32_t k = 0; k < alone->num_calls; k++)
-        if (loads[k].used)
-            room[num++] = (orth_transfer){.begin = w->ends[k] - l->calls[k].seconds, .seconds = alone->calls[k].seconds, .load = loads[k], .call = k};
+    double next = 0; /* when the call behind this one begins */
+    for (int32_t k = alone->num_calls - 1; k >= 0; k--) {
+        const orth_wait_call *c = &l->calls[k];
+        const bool one_of = c->queue > 0 && k + 1 < alone->num_calls && c[1].instr == c->instr && c[1].count == 0; /* ends are kept of the last */
+        if (!loads[k].used)
+            continue;
+        next = (one_of ? next : w->ends[k]) - c->seconds;
+        room[num++] = (orth_transfer){.begin = next, .seconds = alone->calls[k].seconds, .load = loads[k], .call = k};
+    }
     orth_contention_run(room, num);
     for (int32_t i = 0; i < num; i++) {
         double *seconds = &l->calls[room[i].call].seconds;
