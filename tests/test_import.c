@@ -43,6 +43,7 @@ TEST(each_row_names_a_key_and_a_value_that_there_are)
         const char *path, *key, *value;
     } rows[] = {
 #define SAME(tool, path, key) {path, key, NULL},
+#define READ(tool, path, key) {path, key, NULL},
 #define ELEMS(tool, path, key) {path, key, NULL},
 #define GIVES(tool, path, value, key, here) {path, key, here},
 #define PART(tool, path, part, key) {path, key, NULL},
@@ -310,6 +311,104 @@ TEST(what_another_program_cannot_say_is_named)
     test_ctx_free(ctx);
 }
 
+/* Whether what c is written as for the tool has these words, and not those. */
+static void check_written(orth_ctx *ctx, const char *keys, orth_tool tool, const char *const *has, const char *const *lacks, const char *lost_has)
+{
+    char path[128], line[512], *text, *end = NULL;
+    orth_config c;
+    said lost;
+    size_t size;
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-written", (long)getpid());
+    CHECK_OK(ctx, orth_config_init(ctx, &c));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "model.preset", "llama3-8b"));
+    snprintf(line, sizeof line, "%s", keys);
+    for (char *word = strtok_r(line, " ", &end); word; word = strtok_r(NULL, " ", &end)) {
+        char *value = strchr(word, '=');
+        *value++ = '\0';
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", word, value));
+    }
+    write_as(ctx, &c, tool, path, &lost);
+    snprintf(line, sizeof line, "%s", keys);
+    for (char *word = strtok_r(line, "= ", &end); word && !lost_has; word = strtok_r(NULL, "= ", &end))
+        if (strchr(word, '.') && strstr(lost.text, word))
+            fail_msg("%s: lost is\n%s", keys, lost.text);
+    CHECK_OK(ctx, orth_file_read(ctx, path, &text, &size));
+    for (int i = 0; i < 6 && has && has[i]; i++)
+        if (!strstr(text, has[i]))
+            fail_msg("%s: '%s' is not in\n%s", keys, has[i], text);
+    for (int i = 0; i < 6 && lacks && lacks[i]; i++)
+        if (strstr(text, lacks[i]))
+            fail_msg("%s: '%s' is in\n%s", keys, lacks[i], text);
+    if (lost_has && !strstr(lost.text, lost_has))
+        fail_msg("%s: lost is\n%s, wanted '%s'", keys, lost.text, lost_has);
+    orth_mem_free(ctx, text);
+    orth_config_release(ctx, &c);
+    unlink(path);
+}
+
+/* What their own parsers want: arguments.py of Megatron-LM asserts these, DeepSpeed's schedules take these. */
+TEST(words_without_which_the_other_program_refuses_its_file_are_written_too)
+{
+    static const struct {
+        orth_tool tool;
+        const char *keys, *has[7], *lacks[7], *lost;
+    } cases[] = {
+        {ORTH_TOOL_megatron, "memory.recompute=full", {"--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "memory.recompute=full memory.recompute_method=block memory.recompute_layers=4",
+         {"--recompute-method block", "--recompute-num-layers 4"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "memory.recompute=selective memory.recompute_method=block", {"--recompute-activations"}, {"--recompute-method"}, NULL},
+        {ORTH_TOOL_megatron, "precision.moments=bf16 parallel.zero=1 parallel.dp=2 train.global_batch=2",
+         {"--use-precision-aware-optimizer", "--exp-avg-dtype bf16", "--exp-avg-sq-dtype bf16", "--use-distributed-optimizer"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "parallel.zero=2 parallel.dp=2 train.global_batch=2",
+         {"--use-megatron-fsdp", "--data-parallel-sharding-strategy optim_grads\n", "--ckpt-format fsdp_dtensor"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "parallel.zero=3 parallel.dp=2 train.global_batch=2", {"--data-parallel-sharding-strategy optim_grads_params"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "memory.offload_activations=host", {"--fine-grained-activation-offloading", "--offload-modules core_attn attn_proj"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "schedule.name=wsd train.steps=1000",
+         {"--lr-decay-style WSD", "--lr-wsd-decay-iters 200", "--lr-wsd-decay-style linear"}, {"--lr-decay-iters"}, "schedule.decay_steps=auto"},
+        {ORTH_TOOL_megatron, "schedule.name=wsd train.steps=1000 schedule.decay_steps=50", {"--lr-wsd-decay-iters 50"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "parallel.pp=3 parallel.pipeline=interleaved parallel.virtual_stages=2 train.global_batch=3", {"--pipeline-model-parallel-size 3"},
+         {"virtual"}, "parallel.virtual_stages=2 has no counterpart"},
+        {ORTH_TOOL_nemo, "memory.offload_activations=host", {"cpu_offloading: true", "cpu_offloading_num_layers: 31"}, {NULL}, NULL},
+        {ORTH_TOOL_deepspeed, "schedule.name=linear schedule.warmup_steps=10 schedule.min_lr_ratio=0", {"WarmupDecayLR"}, {"cos_min_ratio"}, NULL},
+        {ORTH_TOOL_deepspeed, "schedule.name=linear schedule.warmup_steps=10", {"WarmupDecayLR"}, {NULL}, "schedule.min_lr_ratio=0.1 has no counterpart"},
+        {ORTH_TOOL_deepspeed, "schedule.name=cosine schedule.warmup_steps=0", {"WarmupCosineLR", "\"cos_min_ratio\": 0.1", "\"warmup_num_steps\": 2"}, {NULL},
+         "schedule.warmup_steps=0 has no counterpart"},
+        {ORTH_TOOL_deepspeed, "schedule.name=wsd", {"optimizer"}, {"scheduler"}, "schedule.name=wsd has no counterpart"},
+        {ORTH_TOOL_accelerate, "train.clip_norm=0.5", {"distributed_type"}, {"gradient_clipping"}, "train.clip_norm=0.5 has no counterpart"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++)
+        check_written(ctx, cases[i].keys, cases[i].tool, cases[i].has, cases[i].lacks, cases[i].lost);
+    test_ctx_free(ctx);
+}
+
+TEST(a_schedule_of_another_program_has_its_ends)
+{
+    static const struct {
+        orth_tool tool;
+        const char *source;
+        int64_t warmup, decay; /* -1: not set */
+        double end;
+        int zero;
+    } cases[] = {
+        {ORTH_TOOL_megatron, "--train-iters 1000 --lr 1e-3 --lr-decay-style WSD --lr-wsd-decay-iters 100 --lr-warmup-iters 5", 5, 100, 0, 0},
+        {ORTH_TOOL_megatron, "--train-iters 1000 --lr 1e-3 --lr-decay-style WSD --lr-decay-iters 1000 --lr-wsd-decay-iters 100", 0, 100, 0, 0},
+        {ORTH_TOOL_megatron, "--train-samples 8000 --global-batch-size 8 --lr 1e-3 --lr-decay-style WSD --lr-wsd-decay-samples 80", 0, 10, 0, 0},
+        {ORTH_TOOL_megatron, "--data-parallel-sharding-strategy optim_grads --use-megatron-fsdp --use-distributed-optimizer", 0, -1, 0.1, 2},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        open_import(ctx, &c, cases[i].tool, cases[i].source);
+        assert_int_equal(c.schedule_warmup_steps, cases[i].warmup);
+        assert_true(cases[i].decay < 0 || c.schedule_decay_steps == cases[i].decay);
+        assert_int_equal(orth_setup_layout(&c).zero, cases[i].zero);
+        orth_config_release(ctx, &c);
+    }
+    file_fails(ctx, ORTH_TOOL_megatron, "ARGS=(--data-parallel-sharding-strategy all)\n", "there are no_shard, optim, optim_grads and optim_grads_params");
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +423,8 @@ int main(void)
         cmocka_unit_test(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same),
         cmocka_unit_test(a_configuration_that_was_read_is_written_as_one_that_means_the_same),
         cmocka_unit_test(what_another_program_cannot_say_is_named),
+        cmocka_unit_test(words_without_which_the_other_program_refuses_its_file_are_written_too),
+        cmocka_unit_test(a_schedule_of_another_program_has_its_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

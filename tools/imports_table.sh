@@ -5,7 +5,7 @@ echo '| of | there | here |'
 echo '| --- | --- | --- |'
 awk -F'"' '
   /^TOOL\(/ { split($1, a, /[(,]/); name[a[2]] = $2; next }
-  !/^(SAME|GIVES|ELEMS|PART|NOT|NOT_AT|REFUSED|ABSENT)\(/ { next }
+  !/^(SAME|READ|GIVES|ELEMS|PART|NOT|NOT_AT|REFUSED|ABSENT)\(/ { next }
   {
     split($0, a, /[(,]/)
     there = "`" $2 "`"

@@ -150,6 +150,12 @@ static void writer_free(orth_ctx *ctx, orth_writer *w)
     orth_mem_free(ctx, w);
 }
 
+bool orth_path_is_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 bool orth_path_is_device(const char *path)
 {
     struct stat st;

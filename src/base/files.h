@@ -50,6 +50,8 @@ bool orth_file_write_fails(orth_ctx *ctx);
 bool orth_path_exists(const char *path);
 bool orth_path_is_dir(const char *path);
 bool orth_path_is_empty_dir(const char *path);
+/* Whether both name one file that there is, by whatever path. */
+bool orth_path_is_same(const char *a, const char *b);
 bool orth_path_is_device(const char *path); /* or a pipe, or a socket: what was written does not stay there */
 /* mkdir -p; each folder that was made has its name on the disk. */
 orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path);

@@ -19,6 +19,18 @@ const char *orth_cmd_flag(const orth_cmd *cmd, const char *name)
     return NULL;
 }
 
+orth_status orth_cmd_check_out(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    const orth_args *args = cmd->flags;
+    const char *out = orth_cmd_flag(cmd, "out");
+    if (out && cmd->run_file && orth_path_is_same(out, cmd->run_file))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--out=%s: is the run file that is read, and would be overwritten", ORTH_SHOWN(out));
+    for (int i = 0; out && i < args->num_flags; i++)
+        if (strcmp(args->flag[i].name, "out") != 0 && args->flag[i].value && orth_path_is_same(out, args->flag[i].value))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--out=%s: is the file of --%s, and would be overwritten", ORTH_SHOWN(out), args->flag[i].name);
+    return ORTH_OK;
+}
+
 static orth_status fail_verb(orth_ctx *ctx, const char *word)
 {
     const char *names[64];

@@ -17,6 +17,9 @@ typedef struct {
  * takes are rows of flags.def: FLAG(verb, name, metavar or "", help). Unknown ones never get here. */
 const char *orth_cmd_flag(const orth_cmd *cmd, const char *name);
 
+/* ORTH_ERR_ARG if --out is a file that the command reads: the run file, or the value of a flag. */
+orth_status orth_cmd_check_out(orth_ctx *ctx, const orth_cmd *cmd);
+
 /* The i-th word KEY=[A, B, ...] whose key takes one value: with --compare these are values to try one after the other, and the
  * configuration does not have them. NULL past the last. */
 const char *orth_cmd_compared(const orth_cmd *cmd, int i);

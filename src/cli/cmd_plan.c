@@ -276,21 +276,9 @@ static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
     return s;
 }
 
-orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
+/* One run: its plan, or the front of memory and time. */
+static orth_status plan_run(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    if (orth_cmd_flag(cmd, "cases"))
-        return plan_cases(ctx, cmd);
-    orth_keep_freed_memory();
-    if (orth_cmd_flag(cmd, "as") && !orth_cmd_flag(cmd, "out"))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --as says in which form --out=FILE is written");
-    if (orth_cmd_flag(cmd, "out"))
-        ORTH_TRY(write_run(ctx, &cmd->config, orth_cmd_flag(cmd, "out"), orth_cmd_flag(cmd, "as")));
-    if (orth_cmd_flag(cmd, "fit") || orth_cmd_flag(cmd, "ladder"))
-        return plan_to_fit(ctx, cmd);
-    if (orth_cmd_flag(cmd, "limit"))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --limit is for --fit and --ladder; memory.limit is the run's");
-    if (orth_cmd_flag(cmd, "compare"))
-        return compare(ctx, cmd);
     planning x = {.cfg = &cmd->config, .cluster = orth_cmd_flag(cmd, "cluster"), .timeline = orth_cmd_flag(cmd, "timeline")};
     orth_step_detail detail;
     if (orth_cmd_flag(cmd, "html"))
@@ -302,4 +290,26 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
         s = orth_cmd_flag(cmd, "pareto") ? plan_pareto(ctx, &x, orth_cmd_flag(cmd, "json") != NULL) : plan_one(ctx, cmd, &x);
     orth_hardware_release(ctx, &x.hardware);
     return s;
+}
+
+static orth_status answer(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    if (orth_cmd_flag(cmd, "fit") || orth_cmd_flag(cmd, "ladder"))
+        return plan_to_fit(ctx, cmd);
+    if (orth_cmd_flag(cmd, "limit"))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --limit is for --fit and --ladder; memory.limit is the run's");
+    return orth_cmd_flag(cmd, "compare") ? compare(ctx, cmd) : plan_run(ctx, cmd);
+}
+
+orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    const char *out = orth_cmd_flag(cmd, "out"), *as = orth_cmd_flag(cmd, "as");
+    if (orth_cmd_flag(cmd, "cases"))
+        return plan_cases(ctx, cmd);
+    orth_keep_freed_memory();
+    if (as && !out)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --as says in which form --out=FILE is written");
+    ORTH_TRY(orth_cmd_check_out(ctx, cmd));
+    ORTH_TRY(answer(ctx, cmd));
+    return out ? write_run(ctx, &cmd->config, out, as) : ORTH_OK; /* of a run that can be */
 }

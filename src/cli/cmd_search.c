@@ -110,6 +110,7 @@ orth_status orth_cmd_search(orth_ctx *ctx, const orth_cmd *cmd)
     orth_config base;
     if (!orth_cmd_flag(cmd, "cluster"))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search needs a cluster: --cluster=h100-64, for example");
+    ORTH_TRY(orth_cmd_check_out(ctx, cmd));
     orth_keep_freed_memory();
     ORTH_TRY(orth_config_init(ctx, &base));
     orth_status s = make_base(ctx, cmd, &base);

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/files.h"
 #include "ckpt/json.h"
@@ -63,6 +64,8 @@ static bool is_idle(const orth_config *c, const char *key)
     const bool sgd = c->optimizer_name == ORTH_optimizer_name_sgd;
     if (strncmp(key, "precision.loss_scale", 20) == 0)
         return c->precision_compute != ORTH_precision_compute_fp16;
+    if (strcmp(key, "memory.recompute_method") == 0 || strcmp(key, "memory.recompute_layers") == 0)
+        return c->memory_recompute != ORTH_memory_recompute_full;
     if (strcmp(key, "optimizer.momentum") == 0)
         return !sgd;
     return sgd && (strcmp(key, "optimizer.betas") == 0 || strcmp(key, "optimizer.eps") == 0);
@@ -76,18 +79,13 @@ static bool is_wanted(const orth_config *c, orth_option_id id)
            strcmp(path, "train.steps") == 0;
 }
 
-/* Their schedules take the keys that they have. */
+/* Their schedules take the keys that they have; of wsd DeepSpeed has none. */
 static bool is_of_another_schedule(const orth_exporter *x, const char *path)
 {
-    const bool constant = x->cfg->schedule_name == ORTH_schedule_name_constant, cosine = x->cfg->schedule_name == ORTH_schedule_name_cosine;
-    return x->out.tool == ORTH_TOOL_deepspeed && ((constant && strcmp(path, "scheduler.params.total_num_steps") == 0) ||
-                                                  (!cosine && strcmp(path, "scheduler.params.cos_min_ratio") == 0));
-}
-
-/* Accelerate takes the norm from the script, and refuses a file that has it at its top. */
-static bool is_for_reading_only(const orth_exporter *x, const char *path)
-{
-    return x->out.tool == ORTH_TOOL_accelerate && strcmp(path, "gradient_clipping") == 0;
+    const orth_config *c = x->cfg;
+    const bool total = strcmp(path, "scheduler.params.total_num_steps") == 0;
+    return x->out.tool == ORTH_TOOL_deepspeed && total &&
+           (c->schedule_name == ORTH_schedule_name_constant || c->schedule_name == ORTH_schedule_name_wsd);
 }
 
 /* A pattern's own part: "32*" is 32. */
@@ -103,8 +101,7 @@ static const char *elems_of_mb(orth_exporter *x, const char *mb)
 
 static orth_status add_row(orth_exporter *x, const orth_import_row *row, const char *here)
 {
-    if (strcmp(here, "auto") == 0 || strcmp(here, "\"\"") == 0 || is_of_another_schedule(x, row->path) ||
-        is_for_reading_only(x, row->path))
+    if (strcmp(here, "auto") == 0 || strcmp(here, "\"\"") == 0 || is_of_another_schedule(x, row->path))
         return ORTH_OK;
     if (row->kind == ORTH_ROW_SAME)
         return orth_export_add(x, row->path, here);
@@ -115,7 +112,7 @@ static orth_status add_row(orth_exporter *x, const orth_import_row *row, const c
 
 static orth_status add_by_row(orth_exporter *x, const orth_import_row *row)
 {
-    if (strchr(row->path, '*') || row->kind == ORTH_ROW_NOT || row->kind == ORTH_ROW_REFUSED)
+    if (strchr(row->path, '*') || row->kind == ORTH_ROW_READ || row->kind == ORTH_ROW_NOT || row->kind == ORTH_ROW_REFUSED)
         return ORTH_OK;
     if (row->kind == ORTH_ROW_PART)
         return orth_export_add(x, row->path, orth_export_part(x, row->part));
@@ -275,14 +272,14 @@ static orth_status complete_model(orth_ctx *ctx, orth_config *c)
     return orth_hf_model_keys(ctx, c, "the model", &m);
 }
 
-/* Read as a user would, without the lines of the importer. */
-static orth_status read_back(orth_exporter *x)
+/* Reads `path` as a user would, without the lines of the importer. */
+static orth_status read_back(orth_exporter *x, const char *path)
 {
     const orth_log_level level = x->ctx->log.level;
     orth_config back;
     ORTH_TRY(orth_config_init(x->ctx, &back));
     x->ctx->log.level = ORTH_LOG_ERROR;
-    orth_status s = orth_import(x->ctx, &back, x->out.tool, x->out.name);
+    orth_status s = orth_import(x->ctx, &back, x->out.tool, path);
     x->ctx->log.level = level;
     if (s == ORTH_OK && has_model(x))
         s = complete_model(x->ctx, &back);
@@ -299,10 +296,15 @@ static orth_status export(orth_exporter *x)
             ORTH_TRY(add_by_row(x, orth_import_row_at(i)));
     ORTH_TRY(orth_export_extras(x));
     char *text = orth_tool_form(x->out.tool) == ORTH_FORM_WORDS ? words_text(x) : tree_text(x);
-    const orth_status s = text ? orth_file_write(x->ctx, x->out.name, text, strlen(text)) : ORTH_ERR_NOMEM;
+    char *draft = orth_arena_printf(x->ctx, &x->out.arena, "%s.draft", x->out.name);
+    orth_status s = text && draft ? orth_file_write(x->ctx, draft, text, strlen(text)) : ORTH_ERR_NOMEM;
     orth_mem_free(x->ctx, text);
     ORTH_TRY(s);
-    return read_back(x);
+    s = read_back(x, draft); /* a file that cannot be read is not left behind */
+    if (s == ORTH_OK)
+        return orth_path_rename(x->ctx, draft, x->out.name);
+    unlink(draft);
+    return s;
 }
 
 orth_status orth_export(orth_ctx *ctx, const orth_config *cfg, orth_tool tool, const char *path)

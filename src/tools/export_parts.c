@@ -62,6 +62,13 @@ static const char *scale(orth_exporter *x, orth_import_part part)
     return frexp(c->precision_loss_scale_start, &power) == 0.5 ? int_text(x, power - 1) : NULL;
 }
 
+/* Theirs are all of one size. */
+static const char *layers_of_chunk(orth_exporter *x)
+{
+    const int64_t chunks = x->cfg->parallel_pp * x->cfg->parallel_virtual_stages;
+    return x->cfg->model_layers % chunks == 0 ? int_text(x, x->cfg->model_layers / chunks) : NULL;
+}
+
 static const char *of_layout(orth_exporter *x, orth_import_part part)
 {
     const orth_config *c = x->cfg;
@@ -74,16 +81,23 @@ static const char *of_layout(orth_exporter *x, orth_import_part part)
     case ORTH_PART_keep_whole: return ORTH_CONFIG_IS_SET(c, parallel, keep_whole) ? int_text(x, c->parallel_keep_whole) : NULL;
     case ORTH_PART_sequence_parallel: return yes_if(c->parallel_sequence_parallel);
     case ORTH_PART_cp_kind: return cp_kind(c);
-    case ORTH_PART_layers_of_chunk: return chunks ? int_text(x, c->model_layers / (c->parallel_pp * c->parallel_virtual_stages)) : NULL;
+    case ORTH_PART_layers_of_chunk: return chunks ? layers_of_chunk(x) : NULL;
+    case ORTH_PART_sharding: return c->parallel_zero == ORTH_parallel_zero_2 ? "optim_grads" : c->parallel_zero == ORTH_parallel_zero_3 ? "optim_grads_params" : NULL;
     case ORTH_PART_chunks: return chunks && x->out.tool == ORTH_TOOL_nemo ? int_text(x, c->parallel_virtual_stages) : NULL;
     default: return NULL;
     }
 }
 
+/* Its way down, as train/lr.c has it. */
+static int64_t wsd_steps(const orth_config *c)
+{
+    return ORTH_CONFIG_IS_SET(c, schedule, decay_steps) && c->schedule_decay_steps > 0 ? c->schedule_decay_steps : ORTH_MAX(c->train_steps / 5, 1);
+}
+
 static const char *of_training(orth_exporter *x, orth_import_part part)
 {
     const orth_config *c = x->cfg;
-    const bool adam = c->optimizer_name != ORTH_optimizer_name_sgd;
+    const bool adam = c->optimizer_name != ORTH_optimizer_name_sgd, wsd = c->schedule_name == ORTH_schedule_name_wsd;
     switch (part) {
     case ORTH_PART_bf16: return yes_if(c->precision_compute == ORTH_precision_compute_bf16);
     case ORTH_PART_fp16: return yes_if(c->precision_compute == ORTH_precision_compute_fp16);
@@ -91,7 +105,10 @@ static const char *of_training(orth_exporter *x, orth_import_part part)
     case ORTH_PART_first_scale:
     case ORTH_PART_scale_power: return scale(x, part);
     case ORTH_PART_decay_steps:
-        return ORTH_CONFIG_IS_SET(c, schedule, decay_steps) ? int_text(x, c->schedule_decay_steps + c->schedule_warmup_steps) : NULL;
+        return !wsd && ORTH_CONFIG_IS_SET(c, schedule, decay_steps) ? int_text(x, c->schedule_decay_steps + c->schedule_warmup_steps) : NULL;
+    case ORTH_PART_wsd_steps: return wsd ? int_text(x, wsd_steps(c)) : NULL;
+    case ORTH_PART_ds_warmup: return wsd ? NULL : int_text(x, ORTH_MAX(2, c->schedule_warmup_steps)); /* it refuses 0, and takes 1 as 2 */
+    case ORTH_PART_cosine_end: return c->schedule_name == ORTH_schedule_name_cosine ? real_text(x, c->schedule_min_lr_ratio) : NULL;
     case ORTH_PART_min_lr: return real_text(x, c->schedule_min_lr_ratio * c->optimizer_lr);
     case ORTH_PART_beta1: return adam ? real_text(x, c->optimizer_betas.v[0]) : NULL;
     case ORTH_PART_beta2: return adam ? real_text(x, c->optimizer_betas.v[1]) : NULL;
@@ -131,6 +148,8 @@ const char *orth_export_part(orth_exporter *x, orth_import_part part)
 static orth_status extras_of_deepspeed(orth_exporter *x)
 {
     const orth_config *c = x->cfg;
+    if (c->schedule_name == ORTH_schedule_name_wsd)
+        return ORTH_OK; /* it has no such schedule */
     if (c->schedule_name != ORTH_schedule_name_cosine)
         ORTH_TRY(orth_export_add(x, "scheduler.params.warmup_max_lr", real_text(x, c->optimizer_lr)));
     return orth_export_add(x, "scheduler.params.warmup_type", "linear");
@@ -147,11 +166,43 @@ static orth_status extras_of_accelerate(orth_exporter *x)
     return orth_export_add(x, "fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
 }
 
+/* Words without which Megatron-LM refuses others, or does not do what they say (megatron/training/arguments.py, core 0.12 and later). */
+static orth_status extras_of_megatron(orth_exporter *x)
+{
+    const orth_config *c = x->cfg;
+    const bool aware = c->precision_moments == ORTH_precision_moments_bf16 || c->memory_offload_optimizer == ORTH_memory_offload_optimizer_host;
+    if (c->memory_recompute == ORTH_memory_recompute_full) {
+        ORTH_TRY(orth_export_add(x, "recompute_method", c->memory_recompute_method == ORTH_memory_recompute_method_block ? "block" : "uniform"));
+        ORTH_TRY(orth_export_add(x, "recompute_num_layers", int_text(x, c->memory_recompute_layers)));
+    }
+    if (aware)
+        ORTH_TRY(orth_export_add(x, "use_precision_aware_optimizer", "true"));
+    if (c->precision_moments == ORTH_precision_moments_bf16)
+        ORTH_TRY(orth_export_add(x, "exp_avg_sq_dtype", "bf16"));
+    if (orth_export_says(x, "data_parallel_sharding_strategy")) {
+        ORTH_TRY(orth_export_add(x, "use_megatron_fsdp", "true"));
+        ORTH_TRY(orth_export_add(x, "ckpt_format", "fsdp_dtensor"));
+    }
+    if (orth_export_says(x, "fine_grained_activation_offloading"))
+        ORTH_TRY(orth_export_add(x, "offload_modules", "core_attn attn_proj attn_norm mlp_norm qkv_linear"));
+    return c->schedule_name == ORTH_schedule_name_wsd ? orth_export_add(x, "lr_wsd_decay_style", "linear") : ORTH_OK;
+}
+
+/* Offloading there is for all layers but the last, at most. */
+static orth_status extras_of_nemo(orth_exporter *x)
+{
+    const bool leave = x->cfg->memory_offload_activations == ORTH_memory_offload_activations_host;
+    return leave ? orth_export_add(x, "model.cpu_offloading_num_layers", int_text(x, x->cfg->model_layers - 1)) : ORTH_OK;
+}
+
 orth_status orth_export_extras(orth_exporter *x)
 {
     switch (x->out.tool) {
     case ORTH_TOOL_deepspeed: return extras_of_deepspeed(x);
     case ORTH_TOOL_accelerate: return extras_of_accelerate(x);
-    default: return ORTH_OK;
+    case ORTH_TOOL_megatron: return extras_of_megatron(x);
+    case ORTH_TOOL_nemo: return extras_of_nemo(x);
+    case ORTH_NUM_TOOLS: break;
     }
+    return ORTH_OK;
 }

@@ -8,16 +8,17 @@
 typedef enum { ORTH_FORM_JSON, ORTH_FORM_YAML, ORTH_FORM_WORDS } orth_import_form;
 
 typedef enum {
-    ORTH_ROW_SAME, ORTH_ROW_GIVES, ORTH_ROW_ELEMS, ORTH_ROW_PART, ORTH_ROW_NOT, ORTH_ROW_REFUSED
+    ORTH_ROW_SAME, ORTH_ROW_READ, ORTH_ROW_GIVES, ORTH_ROW_ELEMS, ORTH_ROW_PART, ORTH_ROW_NOT, ORTH_ROW_REFUSED
 } orth_import_kind;
 
 /* What several of their keys decide together. */
 typedef enum {
     ORTH_PART_none,
     ORTH_PART_nodes, ORTH_PART_ranks_a_node, ORTH_PART_accumulation, ORTH_PART_replicas, ORTH_PART_keep_whole, ORTH_PART_sequence_parallel,
-    ORTH_PART_cp_kind, ORTH_PART_layers_of_chunk, ORTH_PART_chunks,
+    ORTH_PART_cp_kind, ORTH_PART_layers_of_chunk, ORTH_PART_sharding, ORTH_PART_chunks,
     ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_static_scale, ORTH_PART_first_scale, ORTH_PART_scale_power,
-    ORTH_PART_samples, ORTH_PART_warmup_samples, ORTH_PART_warmup_fraction, ORTH_PART_decay_steps, ORTH_PART_decay_samples, ORTH_PART_min_lr,
+    ORTH_PART_samples, ORTH_PART_warmup_samples, ORTH_PART_warmup_fraction, ORTH_PART_decay_steps, ORTH_PART_decay_samples, ORTH_PART_wsd_steps,
+    ORTH_PART_wsd_samples, ORTH_PART_ds_warmup, ORTH_PART_cosine_end, ORTH_PART_min_lr,
     ORTH_PART_beta1, ORTH_PART_beta2,
     ORTH_PART_swiglu, ORTH_PART_activation, ORTH_PART_norm, ORTH_PART_positions, ORTH_PART_rotary, ORTH_PART_no_bias, ORTH_PART_bias,
     ORTH_PART_qkv_bias, ORTH_PART_ffn, ORTH_PART_group_query, ORTH_PART_query_groups, ORTH_PART_vocab, ORTH_PART_tokenizer,

@@ -116,6 +116,18 @@ static orth_status set_ranks_of_batches(orth_importer *x)
     return orth_import_set_int(x, p->place, "parallel.dp", all / (micro * steps));
 }
 
+/* Says more than use_distributed_optimizer, wherever that stands. */
+static orth_status set_sharding(orth_importer *x)
+{
+    static const char *const there[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_sharding);
+    for (int stage = 0; p && stage < ORTH_COUNT(there); stage++)
+        if (strcmp(p->value, there[stage]) == 0)
+            return orth_import_set_int(x, p->place, "parallel.zero", stage);
+    return p ? ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are no_shard, optim, optim_grads and optim_grads_params", p->place, ORTH_SHOWN(p->value))
+             : ORTH_OK;
+}
+
 static orth_status set_shards(orth_importer *x)
 {
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_replicas), *whole = orth_import_find(x, ORTH_PART_keep_whole);
@@ -194,6 +206,23 @@ static orth_status set_steps(orth_importer *x)
     return p ? orth_import_set_int(x, p->place, "train.steps", steps_of(x, samples)) : ORTH_OK;
 }
 
+/* The way down of wsd ends with the run, there with its lr_decay_iters. */
+static orth_status set_wsd(orth_importer *x)
+{
+    const orth_import_pair *end = orth_import_find(x, ORTH_PART_decay_steps), *end_samples = orth_import_find(x, ORTH_PART_decay_samples);
+    const orth_import_pair *steps = orth_import_find(x, ORTH_PART_wsd_steps), *down = steps ? steps : orth_import_find(x, ORTH_PART_wsd_samples);
+    double samples, last, n;
+    ORTH_TRY(number(x, ORTH_PART_decay_samples, 1, 0, &samples));
+    ORTH_TRY(number(x, ORTH_PART_decay_steps, 1, (double)steps_of(x, samples), &last));
+    end = end ? end : end_samples;
+    if (end && (int64_t)last != x->cfg->train_steps)
+        orth_import_unused(x, end->place, "the way down of wsd ends with the run, train.steps");
+    if (!down)
+        return ORTH_OK;
+    ORTH_TRY(number(x, steps ? ORTH_PART_wsd_steps : ORTH_PART_wsd_samples, 1, 0, &n));
+    return orth_import_set_int(x, down->place, "schedule.decay_steps", steps ? (int64_t)n : steps_of(x, n));
+}
+
 /* There the way down begins at step 0 and the warm-up is a part of it; here it begins after the warm-up. */
 static orth_status set_warmup_and_decay(orth_importer *x)
 {
@@ -209,12 +238,32 @@ static orth_status set_warmup_and_decay(orth_importer *x)
     if (up)
         ORTH_TRY(orth_import_set_int(x, up->place, "schedule.warmup_steps", steps_of(x, warmup)));
     down = down ? down : down_samples;
+    if (x->cfg->schedule_name == ORTH_schedule_name_wsd)
+        return set_wsd(x);
     if (!down)
         return ORTH_OK;
     if ((int64_t)decay <= x->cfg->schedule_warmup_steps)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: must be more than the warm-up, %" PRId64 " steps", down->place, ORTH_SHOWN(down->value),
                          x->cfg->schedule_warmup_steps);
     return orth_import_set_int(x, down->place, "schedule.decay_steps", (int64_t)decay - x->cfg->schedule_warmup_steps);
+}
+
+/* DeepSpeed's schedules: 1,000 steps of warm-up where it is not said, 2 at least; an end at 0, or at 0.0001 of the rate. */
+static orth_status set_scheduler(orth_importer *x)
+{
+    const orth_import_pair *type = NULL, *end = orth_import_find(x, ORTH_PART_cosine_end), *up = orth_import_find(x, ORTH_PART_ds_warmup);
+    double steps;
+    for (const orth_import_pair *p = x->first; p; p = p->next)
+        type = p->row && p->row->kind == ORTH_ROW_GIVES && strcmp(p->row->key, "schedule.name") == 0 ? p : type;
+    if (x->tool != ORTH_TOOL_deepspeed || !type)
+        return ORTH_OK;
+    ORTH_TRY(number(x, ORTH_PART_ds_warmup, 0, 1000, &steps));
+    ORTH_TRY(orth_import_set_int(x, up ? up->place : type->place, "schedule.warmup_steps", ORTH_MAX(2, (int64_t)steps)));
+    if (strcmp(type->value, "WarmupDecayLR") == 0)
+        return orth_import_set(x, type->place, "schedule.min_lr_ratio", "0");
+    if (strcmp(type->value, "WarmupCosineLR") == 0)
+        return orth_import_set(x, end ? end->place : type->place, "schedule.min_lr_ratio", end ? end->value : "0.0001");
+    return ORTH_OK;
 }
 
 static orth_status set_least_lr(orth_importer *x)
@@ -354,8 +403,8 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_loss_scale, set_ranks, set_ranks_of_batches, set_shards, set_sequence_parallel, set_cp_kind, set_chunks,
-        set_steps, set_warmup_and_decay, set_least_lr, set_betas, set_model};
+        set_precision, set_loss_scale, set_ranks, set_ranks_of_batches, set_sharding, set_shards, set_sequence_parallel, set_cp_kind, set_chunks,
+        set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;
