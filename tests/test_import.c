@@ -43,7 +43,7 @@ TEST(each_row_names_a_key_and_a_value_that_there_are)
         const char *path, *key, *value;
     } rows[] = {
 #define SAME(tool, path, key) {path, key, NULL},
-#define READ(tool, path, key) {path, key, NULL},
+#define READ(tool, path, value, key, here) {path, key, here},
 #define ELEMS(tool, path, key) {path, key, NULL},
 #define GIVES(tool, path, value, key, here) {path, key, here},
 #define PART(tool, path, part, key) {path, key, NULL},
@@ -57,7 +57,7 @@ TEST(each_row_names_a_key_and_a_value_that_there_are)
         snprintf(key, sizeof key, "%.*s", (int)strcspn(rows[i].key, " ,="), rows[i].key); /* of a part words follow */
         if (orth_option_find(key) < 0)
             fail_msg("%s: there is no key %s", rows[i].path, key);
-        if (rows[i].value)
+        if (rows[i].value && *rows[i].value)
             CHECK_OK(ctx, orth_config_set(ctx, &c, rows[i].path, key, rows[i].value));
     }
     orth_config_release(ctx, &c);
@@ -361,7 +361,7 @@ TEST(words_without_which_the_other_program_refuses_its_file_are_written_too)
          {"--use-precision-aware-optimizer", "--exp-avg-dtype bf16", "--exp-avg-sq-dtype bf16", "--use-distributed-optimizer"}, {NULL}, NULL},
         {ORTH_TOOL_megatron, "parallel.zero=2 parallel.dp=2 train.global_batch=2",
          {"--use-megatron-fsdp", "--data-parallel-sharding-strategy optim_grads\n", "--ckpt-format fsdp_dtensor"}, {NULL}, NULL},
-        {ORTH_TOOL_megatron, "parallel.zero=3 parallel.dp=2 train.global_batch=2", {"--data-parallel-sharding-strategy optim_grads_params"}, {NULL}, NULL},
+        {ORTH_TOOL_megatron, "parallel.zero=3 parallel.dp=2 train.global_batch=2", {"--data-parallel-sharding-strategy optim_grads_params"}, {"torch-fsdp2"}, NULL},
         {ORTH_TOOL_megatron, "memory.offload_activations=host", {"--fine-grained-activation-offloading", "--offload-modules core_attn attn_proj"}, {NULL}, NULL},
         {ORTH_TOOL_megatron, "schedule.name=wsd train.steps=1000",
          {"--lr-decay-style WSD", "--lr-wsd-decay-iters 200", "--lr-wsd-decay-style linear"}, {"--lr-decay-iters"}, "schedule.decay_steps=auto"},

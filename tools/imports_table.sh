@@ -10,6 +10,7 @@ awk -F'"' '
     split($0, a, /[(,]/)
     there = "`" $2 "`"
     if (a[1] == "GIVES") { there = "`" $2 ": " $4 "`"; here = $6 "=" $8 }
+    else if (a[1] == "READ") { there = "`" $2 ($4 != "" ? ": " $4 : "") "`"; here = $6 ($8 != "" ? "=" $8 : "") ", read only" }
     else if (a[1] == "NOT_AT") { there = "`" $2 ": " $4 "`"; here = "not used: " $6 }
     else if (a[1] == "NOT") here = "not used: " $4
     else if (a[1] == "REFUSED") { there = "`" $2 ($4 != "" ? ": " $4 : "") "`" ($4 != "" ? "" : ", other values"); here = "refused: " $6 }

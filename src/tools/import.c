@@ -20,7 +20,7 @@ static const struct {
 
 static const orth_import_row rows[] = {
 #define SAME(tool, path, key) {ORTH_TOOL_##tool, ORTH_ROW_SAME, path, NULL, key, NULL, ORTH_PART_none},
-#define READ(tool, path, key) {ORTH_TOOL_##tool, ORTH_ROW_READ, path, NULL, key, NULL, ORTH_PART_none},
+#define READ(tool, path, value, key, here) {ORTH_TOOL_##tool, ORTH_ROW_READ, path, value, key, here, ORTH_PART_none},
 #define GIVES(tool, path, value, key, here) {ORTH_TOOL_##tool, ORTH_ROW_GIVES, path, value, key, here, ORTH_PART_none},
 #define ELEMS(tool, path, key) {ORTH_TOOL_##tool, ORTH_ROW_ELEMS, path, NULL, key, NULL, ORTH_PART_none},
 #define PART(tool, path, part, key) {ORTH_TOOL_##tool, ORTH_ROW_PART, path, NULL, key, NULL, ORTH_PART_##part},
@@ -187,8 +187,8 @@ static orth_status apply(orth_importer *x, const orth_import_pair *p)
         return ORTH_OK;
     }
     switch (row->kind) {
-    case ORTH_ROW_SAME:
-    case ORTH_ROW_READ: return orth_import_set(x, p->place, row->key, p->value);
+    case ORTH_ROW_READ: return orth_import_set(x, p->place, row->key, *row->text ? row->text : p->value);
+    case ORTH_ROW_SAME: return orth_import_set(x, p->place, row->key, p->value);
     case ORTH_ROW_GIVES: return orth_import_set(x, p->place, row->key, row->text);
     case ORTH_ROW_ELEMS: return set_mb_of_elems(x, p);
     case ORTH_ROW_REFUSED: return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: %s", p->place, ORTH_SHOWN(p->value), row->text);
