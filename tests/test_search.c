@@ -3,8 +3,10 @@
 
 #include <math.h>
 #include <time.h>
+#include <unistd.h>
 #include <stdlib.h>
 
+#include "base/files.h"
 #include "tools/search_report.h"
 
 static const char *const pipelines[] = {"1f1b", "gpipe", "zb-h1", "interleaved", "zb-v"}, *const recompute[] = {"none", "selective", "full"};
@@ -190,12 +192,57 @@ TEST(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_
     test_ctx_free(ctx);
 }
 
+/* Two cores, one of which does a product in half of the time that both together need for it: two ranks with a core each win. */
+static const char machine[] =
+    "device: {name: X, memory_GiB: 4, memory_GBps: 10, fp32_tflops: 0.1}\nnode: {devices: 1}\nhost: {cores: 2, isa: base}\n"
+    "fp32_one:\n  linear: [1000, 0, 0, 0, 0, 0.02]\n  linear_dx: [1000, 0, 0, 0, 0, 0.02]\n  linear_dw: [1000, 0, 0, 0, 0, 0.02]\n"
+    "fp32_all:\n  linear: [9000, 0, 0, 0, 0, 0.015]\n  linear_dx: [9000, 0, 0, 0, 0, 0.015]\n  linear_dw: [9000, 0, 0, 0, 0, 0.015]\n"
+    "calls: {send: [10, 0, 0], recv: [10, 0, 0]}\n";
+
+TEST(on_a_measured_machine_the_winner_is_the_best_of_all_layouts_of_its_threads)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base;
+    orth_search s;
+    orth_search_answer few, a;
+    orth_place_to_run where;
+    char path[128], *text;
+    int planned = 0;
+    int32_t winner;
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-machine.yaml", (long)getpid());
+    CHECK_OK(ctx, orth_file_write(ctx, path, machine, strlen(machine)));
+    random_base(ctx, &base, 1, &(int){0}, &(int){0});
+    CHECK_OK(ctx, orth_config_set(ctx, &base, "test", "precision.compute", "fp32"));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "its cost is its time", orth_search_make(ctx, &s, &base, path, ORTH_GOAL_COST));
+    CHECK_OK(ctx, orth_search_make(ctx, &s, &base, path, ORTH_GOAL_TIME));
+    CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1}, &few));
+    assert_false(few.proved);
+    CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
+    CHECK_OK(ctx, orth_place_to_run_find(ctx, &where, path));
+    const double best = fmin(exhaust(ctx, &base, &where, 1, ORTH_GOAL_TIME, &planned), exhaust(ctx, &base, &where, 2, ORTH_GOAL_TIME, &planned));
+    const double mine = orth_search_key(&s, &s.space.list[a.candidate]);
+    if (mine > best * (1 + 1e-9))
+        fail_msg("found %.9g s, the best is %.9g s", mine, best);
+    assert_true(a.proved == (s.num_plans == s.space.num) && s.num_plans > 1);
+    CHECK_OK(ctx, orth_search_report(ctx, &s, 1000, false, &text, &winner));
+    const bool all = s.num_plans == s.space.num; /* the report has planned some more */
+    assert_non_null(strstr(text, all ? "proved: all layouts were planned" : "no bound holds on a measured machine"));
+    assert_true(winner == a.candidate || orth_search_key(&s, &s.space.list[winner]) <= mine);
+    orth_mem_free(ctx, text);
+    orth_place_to_run_release(ctx, &where);
+    orth_search_release(ctx, &s);
+    orth_config_release(ctx, &base);
+    unlink(path);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one),
         cmocka_unit_test(a_hundred_thousand_layouts_are_ranked_in_two_seconds_of_processor_time),
         cmocka_unit_test(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_same_price),
+        cmocka_unit_test(on_a_measured_machine_the_winner_is_the_best_of_all_layouts_of_its_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

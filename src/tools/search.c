@@ -24,9 +24,10 @@ orth_status orth_search_make(orth_ctx *ctx, orth_search *out, const orth_config 
 {
     orth_place_to_run where;
     ORTH_TRY(orth_place_to_run_find(ctx, &where, cluster));
+    if (where.host && goal == ORTH_GOAL_COST)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: --goal=cost: --cluster=%s is a machine whose ranks share it (section host); its cost is its time", cluster);
     if (where.host)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: --cluster=%s is a machine whose ranks share its cores (section host): a search is over devices; "
-                         "`orthant plan --compare` compares layouts on it", cluster);
+        return orth_search_make_on(ctx, out, base, &where, (int64_t)where.hardware.host_cores, goal);
     if (where.hardware.num_devices == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: --cluster=%s names no number of devices: say %s-64, for example", cluster, cluster);
     const orth_status s = orth_search_make_on(ctx, out, base, &where, where.hardware.num_devices, goal);
@@ -43,10 +44,12 @@ orth_status orth_search_make_on(orth_ctx *ctx, orth_search *out, const orth_conf
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: optimizer.freeze: a search does not know frozen parameters; `orthant plan --compare` compares "
                          "layouts with them");
     *out = (orth_search){.goal = goal, .where = *where};
+    ORTH_TRY(orth_describe_model(ctx, base, &model));
+    if (where->host)
+        return orth_search_space_make_on_host(ctx, &out->space, base, &model, &out->where.hardware, num_devices);
     out->where.hardware.num_devices = num_devices;
     ORTH_TRY(orth_hardware_use(ctx, &out->where.hardware, num_devices));
     out->where.hardware.num_devices = 0; /* a layout may have fewer */
-    ORTH_TRY(orth_describe_model(ctx, base, &model));
     return orth_search_space_make(ctx, &out->space, base, &model, &out->where.hardware, num_devices, goal == ORTH_GOAL_COST);
 }
 
@@ -181,7 +184,7 @@ orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_que
     for (int32_t planned = 0;;) {
         double bytes;
         const int64_t i = least(s, q, limit, &bytes);
-        *out = (orth_search_answer){.candidate = (int32_t)i, .proved = true, .too_far = -1, .least_bytes = bytes};
+        *out = (orth_search_answer){.candidate = (int32_t)i, .proved = !s->where.host || s->num_plans == s->space.num, .too_far = -1, .least_bytes = bytes};
         if (i < 0 || s->space.list[i].plan >= 0)
             return ORTH_OK;
         if (!s->space.list[i].read) {

@@ -31,7 +31,9 @@ typedef struct {
 /* base: outlives the search. cluster: "h100-64", with a number of devices. ORTH_ERR_ARG, ORTH_ERR_NOMEM. On failure there is
  * nothing to release. */
 orth_status orth_search_make(orth_ctx *ctx, orth_search *out, const orth_config *base, const char *cluster, orth_goal goal);
-/* The same on num_devices devices of `where`, which is described, and which the search releases. */
+/* The same on num_devices devices of `where`, which the search releases. On a measured machine: up to so many ranks, which are its threads. What is
+ * measured there has no bounds that hold; layouts are looked at in the order of estimates, until all that are estimated at less than twice the best are planned.
+ * An answer is then proved only if all layouts were planned. */
 orth_status orth_search_make_on(orth_ctx *ctx, orth_search *out, const orth_config *base, const orth_place_to_run *where,
                                 int64_t num_devices, orth_goal goal);
 void orth_search_release(orth_ctx *ctx, orth_search *s);

@@ -223,7 +223,9 @@ static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
     if (f->num_best == 0)
         orth_text_addf(ctx, t, "winner         %s\n", s->space.num == 0 ? "none: no layout is valid" : a->proved ? "none fits" : "none was found that fits; more plans (--plans) may find one");
     else if (a->proved)
-        orth_text_add(ctx, t, "winner         proved: the lower bound of every other layout is more\n");
+        orth_text_addf(ctx, t, "winner         proved: %s\n", s->where.host ? "all layouts were planned" : "the lower bound of every other layout is more");
+    else if (s->where.host)
+        orth_text_addf(ctx, t, "winner         the best of %d plans; others were estimated to take longer, but no bound holds on a measured machine\n", s->num_plans);
     else
         orth_text_addf(ctx, t, "winner         not proved: others may be up to %.1f %% better by their bounds; more plans (--plans) may tell\n",
                        100 * (1 - a->next / orth_search_key(s, &s->space.list[a->candidate])));
@@ -320,7 +322,8 @@ static char *as_text(orth_ctx *ctx, const found *f)
     for (int k = 0; k < ORTH_COUNT(kinds); k++)
         add_kind(ctx, &t, f, k);
     add_limits(ctx, &t, f);
-    add_changes(ctx, &t, f);
+    if (!f->s->where.host)
+        add_changes(ctx, &t, f);
     return orth_text_take(ctx, &t);
 }
 
@@ -352,7 +355,7 @@ static char *as_json(orth_ctx *ctx, const found *f)
         json_object_set_new(popular, kinds[k].name, candidate_json(f, f->kind[k].candidate));
     for (int k = 0; k < NUM_LIMITS && f->num_best > 0; k++)
         json_array_append_new(front, json_pack("{s:f,s:o}", "memory_limit", f->limit_bytes[k], "best", candidate_json(f, f->limit[k].candidate)));
-    for (int i = 0; i < ORTH_COUNT(changes) && f->num_best > 0; i++)
+    for (int i = 0; i < ORTH_COUNT(changes) && f->num_best > 0 && !f->s->where.host; i++)
         json_object_set_new(depends, changes[i].name, json_real(f->changed_s[i][0]));
     json_t *root = json_pack("{s:s,s:I,s:I,s:i,s:i,s:b,s:f,s:o,s:o,s:o,s:o}", "goal", orth_goal_name(f->s->goal), "layouts",
                              (json_int_t)f->s->space.num_tried, "valid", (json_int_t)f->s->space.num, "small_runs", f->s->num_read, "plans",
@@ -375,7 +378,8 @@ orth_status orth_search_report(orth_ctx *ctx, orth_search *s, int32_t max_plans,
         if (!f.best[0].proved)
             ORTH_TRY(list_best(ctx, &f, 0)); /* a popular choice may turn out to be better */
         ORTH_TRY(ask_limits(ctx, &f));
-        ORTH_TRY(price_changes(ctx, &f));
+        if (!s->where.host)
+            ORTH_TRY(price_changes(ctx, &f));
     }
     *text = json ? as_json(ctx, &f) : as_text(ctx, &f);
     return *text ? ORTH_OK : ORTH_ERR_NOMEM;

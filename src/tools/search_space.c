@@ -6,6 +6,7 @@
 #include "parallel/pipeline/schedule.h"
 #include "train/setup.h"
 
+#define ESTIMATE_MARGIN 2       /* an estimate may be so much more than the time */
 #define MAX_MICRO_BATCH 64
 #define MAX_VIRTUAL 8
 
@@ -62,6 +63,12 @@ static orth_layout layout_of(const orth_search_space *s, const orth_candidate *c
     return l;
 }
 
+/* Of a host, whose ranks have more of it where there are fewer. */
+static double step_of(const orth_search_space *s, const orth_candidate *c, const orth_bound *b)
+{
+    return s->host_ranks > 0 ? b->step_s * (double)orth_candidate_ranks(c) / (double)s->host_ranks / ESTIMATE_MARGIN : b->step_s;
+}
+
 static orth_status add(lister *x, const orth_candidate *c, const orth_layout *l)
 {
     orth_search_space *s = x->s;
@@ -79,7 +86,7 @@ static orth_status add(lister *x, const orth_candidate *c, const orth_layout *l)
     }
     ORTH_TRY(orth_bound_of(x->ctx, &s->bounds, &x->costs, l, &bound));
     s->list[s->num] = *c;
-    s->list[s->num].step_s = bound.step_s;
+    s->list[s->num].step_s = step_of(s, c, &bound);
     s->list[s->num++].bytes = bound.bytes;
     return ORTH_OK;
 }
@@ -212,19 +219,19 @@ static orth_status list_all(lister *x, bool fewer)
         ORTH_TRY(read_ones(x, k));
     }
     ORTH_TRY(try_all(x));
-    while (fewer && x->devices % 2 == 0) {
-        x->devices /= 2;
+    while (fewer && x->devices > 1 && (x->devices % 2 == 0 || x->s->host_ranks > 0)) {
+        x->devices = x->devices % 2 == 0 ? x->devices / 2 : 1; /* one rank is always possible on a host */
         ORTH_TRY(try_all(x));
     }
     return ORTH_OK;
 }
 
-orth_status orth_search_space_make(orth_ctx *ctx, orth_search_space *out, const orth_config *base, const orth_model_config *model,
-                                   const orth_hardware *hardware, int64_t num_devices, bool fewer)
+static orth_status make_space(orth_ctx *ctx, orth_search_space *out, const orth_config *base, const orth_model_config *model,
+                              const orth_hardware *hardware, int64_t num_devices, bool fewer, int64_t host_ranks)
 {
     lister x = {.ctx = ctx, .s = out, .devices = num_devices};
     *out = (orth_search_space){.base = base, .model = *model, .hardware = *hardware, .step = orth_setup_shape(base, ORTH_MODE_TRAIN),
-                               .layout = orth_setup_layout(base)};
+                               .layout = orth_setup_layout(base), .host_ranks = host_ranks};
     x.dims = (orth_model_dims){.layers = model->layers, .hidden = model->hidden, .heads = model->heads, .kv_heads = model->kv_heads,
                                .ffn = model->ffn, .vocab = model->vocab, .tied = model->tied};
     out->hardware.mixed = NULL; /* bounds are those of the best devices (mixed.h) */
@@ -235,6 +242,30 @@ orth_status orth_search_space_make(orth_ctx *ctx, orth_search_space *out, const 
     if (s != ORTH_OK)
         orth_search_space_release(ctx, out);
     return s;
+}
+
+orth_status orth_search_space_make(orth_ctx *ctx, orth_search_space *out, const orth_config *base, const orth_model_config *model,
+                                   const orth_hardware *hardware, int64_t num_devices, bool fewer)
+{
+    return make_space(ctx, out, base, model, hardware, num_devices, fewer, 0);
+}
+
+orth_status orth_search_space_make_on_host(orth_ctx *ctx, orth_search_space *out, const orth_config *base, const orth_model_config *model,
+                                           const orth_hardware *host, int64_t num_ranks)
+{
+    orth_hardware part = *host; /* what each of num_ranks ranks has of it */
+    const double n = (double)num_ranks;
+    part.has_host = false;
+    part.device_fp32_tflops /= n;
+    part.device_fp16_tflops /= n;
+    part.device_bf16_tflops /= n;
+    part.device_memory_GBps /= n;
+    part.node_devices = n;
+    part.node_GBps = part.device_memory_GBps / 2; /* a copy reads and writes */
+    part.device_memory_share = part.device_gemm_share = part.device_attention_share = part.node_share = 1;
+    part.device_launch_us = part.node_latency_us = part.device_units = 0;
+    part.topology = ORTH_TOPOLOGY_SWITCH;
+    return make_space(ctx, out, base, model, &part, num_ranks, true, num_ranks);
 }
 
 void orth_search_space_release(orth_ctx *ctx, orth_search_space *s)
@@ -257,7 +288,7 @@ orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t 
         const orth_layout of = layout_of(s, c);
         orth_bound bound;
         ORTH_TRY(orth_bound_of(ctx, &s->bounds, &costs, &of, &bound));
-        c->step_s = bound.step_s;
+        c->step_s = step_of(s, c, &bound);
         c->bytes = bound.bytes;
         c->read = true;
     }

@@ -31,12 +31,17 @@ typedef struct {
     orth_candidate *list;
     int64_t num, capacity, num_tried;   /* valid ones; tried: before the rules */
     int32_t num_costs;          /* read costs are made when they are wanted */
+    int64_t host_ranks;         /* of a measured machine: ranks that `hardware` stands for; 0: a described cluster */
 } orth_search_space;
 
 /* Lists the candidates, with guessed bounds. base outlives *out. fewer: also layouts for half of the devices, a quarter, and so on.
  * ORTH_ERR_ARG for a model or cluster that does not hold, ORTH_ERR_NOMEM. On failure there is nothing to release. */
 orth_status orth_search_space_make(orth_ctx *ctx, orth_search_space *out, const orth_config *base, const orth_model_config *model,
                                    const orth_hardware *hardware, int64_t num_devices, bool fewer);
+/* The same for up to num_ranks ranks that share a measured machine (plan/host.h): num_ranks, a half, a quarter, and so on. step_s is then no bound, but
+ * half of an estimate at the peaks of the machine. */
+orth_status orth_search_space_make_on_host(orth_ctx *ctx, orth_search_space *out, const orth_config *base, const orth_model_config *model,
+                                           const orth_hardware *host, int64_t num_ranks);
 void orth_search_space_release(orth_ctx *ctx, orth_search_space *s);
 
 /* Reads the costs that candidate i has, and bounds all candidates that have the same by them. */
