@@ -89,10 +89,42 @@ TEST(a_layout_must_have_as_many_ranks_as_the_cluster_has_devices_and_links_betwe
     test_ctx_free(ctx);
 }
 
+static bool has_year(const char *s)
+{
+    for (; *s; s++)
+        if (strncmp(s, "20", 2) == 0 && strspn(s, "0123456789") == 4)
+            return true;
+    return false;
+}
+
+/* The line of a key with a number: its source is a document with its year, that of the line before, or an assumption that is called one. */
+static void check_line(const char *file, const char *line, size_t n, bool *sourced)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%.*s", (int)n, line);
+    const char *colon = strchr(text, ':'), *value = colon ? colon + 1 + strspn(colon + 1, " ") : "", *comment = strchr(text, '#');
+    if (text[0] != ' ' || !(*value >= '0' && *value <= '9') || (comment && comment < value))
+        return;
+    const bool same = comment && strncmp(comment, "# the same", 10) == 0, assumed = comment && strncmp(comment, "# assumed", 9) == 0;
+    if (!comment || !(same ? *sourced : assumed || has_year(comment)))
+        fail_msg("configs/hardware/%s.yaml: no source with its year: %s", file, text);
+    *sourced = *sourced || !assumed;
+}
+
+TEST(every_figure_of_a_description_has_its_source)
+{
+    for (const orth_hardware_file *f = orth_hardware_files(); f->name; f++) {
+        bool sourced = false;
+        for (const char *line = f->text; *line; line += strcspn(line, "\n") + (line[strcspn(line, "\n")] != '\0'))
+            check_line(f->name, line, strcspn(line, "\n"), &sourced);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_description_that_comes_with_the_program_is_read),
+        cmocka_unit_test(every_figure_of_a_description_has_its_source),
         cmocka_unit_test(a_word_names_a_description_and_a_number_of_devices),
         cmocka_unit_test(a_bad_description_is_refused_with_place_key_value_and_rule),
         cmocka_unit_test(a_layout_must_have_as_many_ranks_as_the_cluster_has_devices_and_links_between_them),
