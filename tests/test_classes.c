@@ -166,6 +166,81 @@ TEST(the_program_of_a_class_bound_to_a_rank_is_that_of_the_rank)
     check_random(40, check_case);
 }
 
+/* ---- damage to what binding makes ---- */
+
+typedef struct {
+    orth_rank_source source;
+    int rank;                 /* whose program is harmed */
+    int how;
+    size_t wrong, *field;     /* what a harmed field held, until the next program is asked for */
+} harmed;
+
+static int same_as_of(void *user, int rank) { harmed *x = user; return x->source.same_as(x->source.user, rank); }
+static int twin_of_of(void *user, int rank) { harmed *x = user; return x->source.twin_of(x->source.user, rank); }
+static int group_of_of(void *user, int rank, orth_group g, int *ranks) { harmed *x = user; return x->source.group(x->source.user, rank, g, ranks); }
+
+static void harm(harmed *x, size_t *field, size_t value)
+{
+    x->field = field;
+    x->wrong = *field;
+    *field = value;
+}
+
+/* The program of the rank, with an operand, or a buffer, where it must not be. */
+static orth_status program_of_harmed(orth_ctx *ctx, void *user, int rank, orth_rank_program *out)
+{
+    harmed *x = user;
+    if (x->field)
+        *x->field = x->wrong;
+    x->field = NULL;
+    ORTH_TRY(x->source.program(ctx, x->source.user, rank, out));
+    orth_program *p = (orth_program *)out->program;
+    if (rank != x->rank)
+        return ORTH_OK;
+    for (int32_t k = p->num_own - 1; x->how == 0 && !x->field && k >= 0; k--)
+        for (int i = 0; i < orth_instr_num_operands(&p->instrs[p->own[k]]) && !x->field; i++) {
+            orth_operand *o = (orth_operand *)orth_instr_operand(&p->instrs[p->own[k]], i);
+            if (o->view == ORTH_VIEW_SHARD && o->buffer >= 0)
+                harm(x, &o->byte_offset, p->buffers[o->buffer].bytes);
+        }
+    orth_buffer *last = &p->buffers[p->persistent[p->num_persistent - 1]];
+    if (x->how == 1)
+        harm(x, &last->offset, 0);
+    if (x->how == 2)
+        harm(x, &last->bytes, last->bytes + ((size_t)1 << 30));
+    return ORTH_OK;
+}
+
+/* The program of a class is checked whole on its first rank; what another rank is bound to is checked on that rank. */
+TEST(damage_to_what_another_rank_is_bound_to_is_refused_on_that_rank)
+{
+    static const char *const says[] = {"rank 3, instruction", "begins inside of another", "behind where the others begin"};
+    orth_ctx *ctx = test_ctx(1);
+    layout_case c = layout_base_case(1, 0);
+    c.layout.dp = 4;
+    c.layout.zero = 1;
+    c.layout.global_batch = 8;
+    orth_partition partition;
+    orth_programs programs;
+    CHECK_OK(ctx, orth_partition_make(ctx, &partition, &c.layout, &c.model));
+    const orth_programs_spec spec = {.partition = &partition, .model = &c.model, .step = layout_shape(&c), .num_threads = 1};
+    CHECK_OK(ctx, orth_programs_make(ctx, &programs, &spec));
+    for (int how = -1; how < ORTH_COUNT(says); how++) {
+        harmed x = {.source = orth_programs_source(&programs), .rank = how < 0 ? -1 : 3, .how = how};
+        const orth_rank_source source = {.num_ranks = x.source.num_ranks, .user = &x, .same_as = same_as_of, .twin_of = twin_of_of,
+                                         .program = program_of_harmed, .group = group_of_of, .checked = true};
+        if (how < 0)
+            CHECK_OK(ctx, orth_check_ranks(ctx, &source));
+        else
+            CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, says[how], orth_check_ranks(ctx, &source));
+        if (x.field)
+            *x.field = x.wrong;
+    }
+    orth_programs_release(ctx, &programs);
+    orth_partition_release(ctx, &partition);
+    test_ctx_free(ctx);
+}
+
 /* ---- what ranks run ---- */
 
 static bool equal_splits(const orth_split *a, const orth_split *b)
@@ -292,6 +367,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_program_of_a_class_bound_to_a_rank_is_that_of_the_rank),
         cmocka_unit_test(what_a_rank_runs_of_a_shared_program_is_what_it_would_have_compiled),
+        cmocka_unit_test(damage_to_what_another_rank_is_bound_to_is_refused_on_that_rank),
         cmocka_unit_test(ranks_of_equal_slices_make_few_classes),
         cmocka_unit_test(positions_in_groups_are_those_of_their_lists),
     };

@@ -1,5 +1,6 @@
 /* test_worked_figures.c -- figures that are often quoted wrongly, worked out by plans: what states and activations take, what recomputation costs,
  * which claims and rules of thumb cannot be. docs/planning.md lists them, with those of other tests. */
+#include "damage.h"
 #include "published_case.h"
 
 #include <math.h>
@@ -146,6 +147,28 @@ static char *predict(orth_ctx *ctx, const char *measured)
     return out;
 }
 
+/* ---- arrays and orders ---- */
+
+/* 8. A texture array of 32 x 200 x 13 x 224 x 224 numbers in fp32 is 16.7 GB, not 52. */
+TEST(an_array_of_32_x_200_x_13_x_224_x_224_in_fp32_is_16_7_GB)
+{
+    const int64_t dim[] = {(int64_t)32 * 200 * 13, 224 * 224};
+    const orth_operand o = orth_operand_of(0, ORTH_F32, 2, dim);
+    check_near("bytes", (double)orth_operand_bytes(&o), 16.7e9, 2e-3);
+}
+
+/* 12. What chooses the inputs of a layer must stand before it: on a later stage it is invalid. Of a language model that is the embedding, which
+ * selects the row of each token. */
+TEST(a_stage_whose_first_layer_reads_what_a_later_stage_selects_is_refused)
+{
+    const layout_case c = damage_case(LAYOUT_PP);
+    patient *x = patient_new(&c, false);
+    assert_int_equal(patient_check(x), ORTH_OK);
+    drop(P(0), find_op(P(0), ORTH_OP_embed, ORTH_GROUP_TP, 0)); /* as a split would that gives it to the second stage */
+    CHECK_FAILS(x->ctx, ORTH_ERR_INTERNAL, "read before it is written", patient_check(x));
+    patient_free(x);
+}
+
 TEST(claims_faster_than_the_peak_or_larger_than_the_memory_are_called_impossible)
 {
     static const struct {
@@ -174,6 +197,8 @@ int main(void)
         cmocka_unit_test(a_sequence_of_gpt_3_keeps_275_GB_of_activations_where_attention_is_not_fused),
         cmocka_unit_test(accumulation_does_not_multiply_the_time_of_a_sample),
         cmocka_unit_test(full_recomputation_costs_at_most_a_third_and_selective_at_most_3_percent),
+        cmocka_unit_test(an_array_of_32_x_200_x_13_x_224_x_224_in_fp32_is_16_7_GB),
+        cmocka_unit_test(a_stage_whose_first_layer_reads_what_a_later_stage_selects_is_refused),
         cmocka_unit_test(claims_faster_than_the_peak_or_larger_than_the_memory_are_called_impossible),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -379,3 +379,29 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     orth_arena_release(ctx, &arena);
     return status == ORTH_OK ? orth_check_happens(ctx, p) : status;
 }
+
+/* ---- bound to another rank ---- */
+
+/* Persistent buffers, in the order in which they were placed. */
+static orth_status check_persistent(orth_ctx *ctx, const orth_program *p)
+{
+    size_t end[ORTH_NUM_SPACES] = {0};
+    for (int32_t i = 0; i < p->num_persistent; i++)
+        for (int32_t b = p->persistent[i]; b >= 0; b = p->buffers[b].next) {
+            const orth_buffer *buf = &p->buffers[b];
+            if (buf->offset < end[buf->space])
+                return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' begins inside of another", buf->name);
+            end[buf->space] = buf->offset + buf->bytes;
+        }
+    for (int s = 0; s < ORTH_NUM_SPACES; s++)
+        if (end[s] > p->transient_offset[s])
+            return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "persistent buffers of space %d end at %zu, behind where the others begin, %zu", s, end[s],
+                             p->transient_offset[s]);
+    return ORTH_OK;
+}
+
+orth_status orth_check_views(orth_ctx *ctx, const orth_program *p, const orth_signature *of)
+{
+    ORTH_TRY(orth_check_own_shapes(ctx, p, of));
+    return p->placed ? check_persistent(ctx, p) : ORTH_OK;
+}

@@ -189,6 +189,7 @@ orth_status rank_digest_views(rank_check *k, int rank, const digest *like, diges
 {
     orth_rank_program r = {0};
     ORTH_TRY(k->source->program(k->ctx, k->source->user, rank, &r));
+    ORTH_TRY(of_rank(k->ctx, rank, orth_check_views(k->ctx, r.program, k->of)));
     *out = *like;
     out->holdings = ORTH_ARENA_ARRAY(k->ctx, &k->arena, holding, like->num_holdings + 1);
     if (!out->holdings)

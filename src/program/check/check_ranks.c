@@ -22,6 +22,8 @@ orth_status orth_check_ranks(orth_ctx *ctx, const orth_rank_source *source)
 {
     const int R = source->num_ranks;
     rank_check k = {.ctx = ctx, .source = source, .num_ranks = R};
+    for (int op = 0; op < ORTH_NUM_OPS; op++)
+        orth_signature_of((orth_op)op, &k.of[op]);
     k.digests = ORTH_ARENA_ARRAY(ctx, &k.arena, digest *, R);
     orth_status s = k.digests ? orth_instances_find(ctx, &k.arena, source, &k.instances) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)

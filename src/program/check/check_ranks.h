@@ -13,7 +13,7 @@
  *     the parts of tensor-parallel ranks tile it; the elements that the ranks of a shard group update are
  *     all of them on each, or tile it without gap or overlap; replicas update the same.
  *
- * Of ranks that share a program one is looked at for rules 1 to 5, each for rule 6. Programs are looked at one at a time and
+ * Of ranks that share a program one is looked at for rules 1 to 5, each for rule 6 and for what binding to its shards changes (orth_check_views). Programs are looked at one at a time and
  * forgotten: what is kept is about 60 bytes per call.
  */
 #ifndef ORTH_PROGRAM_CHECK_RANKS_H

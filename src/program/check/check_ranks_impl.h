@@ -5,6 +5,7 @@
 #ifndef ORTH_PROGRAM_CHECK_RANKS_IMPL_H
 #define ORTH_PROGRAM_CHECK_RANKS_IMPL_H
 
+#include "kernels/signature.h"
 #include "program/check/check_flow.h"
 #include "program/check/check_ranks.h"
 #include "program/ir/comm_call.h"
@@ -48,6 +49,7 @@ typedef struct {
     orth_arena arena;
     digest **digests; /* [num_ranks] */
     orth_instances instances;
+    orth_signature of[ORTH_NUM_OPS];
 } rank_check;
 
 static inline bool event_is_message(const rank_event *e)

@@ -138,19 +138,30 @@ static orth_status check_spaces(const shapes *s, const orth_instr *n)
     return ORTH_OK;
 }
 
+static orth_status check_instr(const shapes *s)
+{
+    const orth_instr *n = &s->p->instrs[s->at];
+    for (int k = 0; k < n->num_in + n->num_out; k++)
+        ORTH_TRY(check_view(s, k < n->num_in ? &n->in[k] : &n->out[k - n->num_in]));
+    ORTH_TRY(check_spaces(s, n));
+    return orth_op_is_comm(n->op) ? check_comm(s, n) : check_signature(s, n);
+}
+
 static orth_status check_all(shapes *s)
 {
-    for (s->at = 0; s->at < s->p->num_instrs; s->at++) {
-        const orth_instr *n = &s->p->instrs[s->at];
-        for (int k = 0; k < n->num_in + n->num_out; k++)
-            ORTH_TRY(check_view(s, k < n->num_in ? &n->in[k] : &n->out[k - n->num_in]));
-        ORTH_TRY(check_spaces(s, n));
-        ORTH_TRY(orth_op_is_comm(n->op) ? check_comm(s, n) : check_signature(s, n));
-    }
+    for (s->at = 0; s->at < s->p->num_instrs; s->at++)
+        ORTH_TRY(check_instr(s));
     return ORTH_OK;
 }
 
 orth_status orth_check_shapes(orth_ctx *ctx, const orth_program *p, const orth_signature *of)
 {
     return check_all(&(shapes){.ctx = ctx, .p = p, .of = of});
+}
+
+orth_status orth_check_own_shapes(orth_ctx *ctx, const orth_program *p, const orth_signature *of)
+{
+    for (int32_t k = 0; k < p->num_own; k++)
+        ORTH_TRY(check_instr(&(shapes){.ctx = ctx, .p = p, .of = of, .at = p->own[k]}));
+    return ORTH_OK;
 }
