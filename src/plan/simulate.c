@@ -42,7 +42,8 @@ typedef struct digest {
     int32_t own;     /* calls before the first whose time is the rank's own */
     orth_port_load *loads;          /* of the first: [num_calls]; NULL: no call can meet another */
     bool slowed;
-    uint64_t hash;   /* of the calls, */
+    uint64_t hash;   /* of the calls from `own` on, */
+    struct digest *spare; /* of a first: the next one with other times, whose calls before `own` are there already */
     int32_t kind;    /* of its rank (orth_timing) */
     struct digest *first, *other; /* the first that has the same program and kind; the one before with other times */
     struct digest *next_kind;     /* the first of the same program on ranks of another kind */
@@ -62,8 +63,6 @@ typedef struct {
     orth_alike alike;
     orth_waits *waits;              /* of those that are alike one */
     orth_rank_time *times;
-    digest *spare;                  /* is being made, with room for so many calls */
-    int32_t room;
 } simulation;
 
 static orth_status find_groups(simulation *x)
@@ -206,38 +205,45 @@ static void time_own(simulation *x, int rank, const orth_program *p, digest *d)
     add_compute(d);
 }
 
+/* A copy of `like`, whose calls from `own` on are timed for each rank anew. */
+static orth_status make_spare(simulation *x, digest *like)
+{
+    digest *d = ORTH_ARENA_ARRAY(x->ctx, &x->arena, digest, 1);
+    orth_wait_call *calls = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_wait_call, like->waits.num_calls + 1);
+    if (!d || !calls)
+        return ORTH_ERR_NOMEM;
+    *d = *like; /* its `first`, too */
+    d->spare = NULL;
+    d->waits.calls = calls;
+    if (like->waits.num_calls > 0)
+        memcpy(calls, like->waits.calls, (size_t)like->waits.num_calls * sizeof *calls);
+    like->spare = d;
+    return ORTH_OK;
+}
+
 /* Of a rank that shares the program of `like`. Ranks with the same times share a digest. */
 static orth_status make_digest_like(simulation *x, int rank, digest *like, digest **out)
 {
-    const size_t bytes = (size_t)like->waits.num_calls * sizeof *like->waits.calls;
+    const int32_t from = like->own;
+    const size_t bytes = (size_t)(like->waits.num_calls - from) * sizeof *like->waits.calls;
     orth_rank_program r;
     ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
-    if (!x->spare)
-        x->spare = ORTH_ARENA_ARRAY(x->ctx, &x->arena, digest, 1);
-    if (x->spare && x->room < like->waits.num_calls) {
-        x->spare->waits.calls = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_wait_call, like->waits.num_calls);
-        x->room = like->waits.num_calls;
-    }
-    if (!x->spare || (bytes > 0 && !x->spare->waits.calls))
-        return ORTH_ERR_NOMEM;
-    digest *d = x->spare;
-    orth_wait_call *calls = d->waits.calls;
-    *d = *like; /* its `first`, too */
-    d->waits.calls = calls;
-    if (bytes > 0)
-        memcpy(calls, like->waits.calls, bytes);
+    if (!like->spare)
+        ORTH_TRY(make_spare(x, like));
+    digest *d = like->spare;
+    orth_wait_call *own = d->waits.calls + from;
+    d->waits.after = like->waits.after;
     time_own(x, rank, r.program, d);
-    d->hash = XXH64(calls, bytes, 0);
+    d->hash = XXH64(own, bytes, 0);
     for (*out = like->other; *out; *out = (*out)->other)
         if ((*out)->hash == d->hash && (*out)->waits.after == d->waits.after && (*out)->update == d->update &&
-            memcmp((*out)->waits.calls, calls, bytes) == 0)
+            memcmp((*out)->waits.calls + from, own, bytes) == 0)
             return ORTH_OK;
     *out = d;
     d->other = like->other;
     like->other = d;
+    like->spare = NULL;
     x->differ = true;
-    x->spare = NULL;
-    x->room = 0;
     return ORTH_OK;
 }
 
