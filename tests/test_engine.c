@@ -206,6 +206,9 @@ TEST(logits_are_those_of_transformers)
 typedef struct {
     orth_factors lr, decay, freeze;
     double times;             /* the loss is multiplied by this */
+    orth_dtype compute;
+    double loss_error, norm_error; /* allowed: of `times`, relative; 0: those of fp32 */
+    double expected_scale[10]; /* 0: not known */
     orth_loss_scale scale;
     double loss[10], norm[10]; /* norm 0: the update is left out */
     double squares;           /* sum of the squares of all parameters in the end; 0: not known */
@@ -235,7 +238,8 @@ static void check_training(orth_ctx *ctx, const char *name, training *t)
     golden_open(ctx, &g, name);
     batch b = batch_open(&g, "train");
     b.B = 2; /* of each of the ten steps */
-    orth_model_shape shape = train_shape(&b, 2, 8, ORTH_F32);
+    orth_model_shape shape = train_shape(&b, 2, 8, t->compute);
+    const double loss_error = t->loss_error > 0 ? t->loss_error : 1e-4, norm_error = t->norm_error > 0 ? t->norm_error : 1e-3;
     shape.lr_factors = t->lr;
     shape.decay_factors = t->decay;
     shape.freeze = t->freeze;
@@ -257,8 +261,10 @@ static void check_training(orth_ctx *ctx, const char *name, training *t)
         CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
         const orth_step_values got = engine_step_values(&e);
         const double loss = t->times * engine_loss(&e) / total, want = t->loss[step - 1], norm = t->norm[step - 1];
-        if (!(fabs(loss - want) <= 1e-4 * t->times) || got.bad != (norm == 0) ||
-            !(got.bad || fabs(got.grad_norm - norm) <= 1e-3 * norm))
+        if (t->expected_scale[step - 1] > 0 && t->expected_scale[step - 1] != t->scale.scale)
+            fail_msg("%s, step %d: scale %.9g, PyTorch %.9g", name, step, (double)t->scale.scale, t->expected_scale[step - 1]);
+        if (!(fabs(loss - want) <= loss_error * t->times) || got.bad != (norm == 0) ||
+            !(got.bad || fabs(got.grad_norm - norm) <= norm_error * norm))
             fail_msg("%s, step %d: loss %.9g, PyTorch %.9g; norm %.9g, PyTorch %.9g", name, step, loss, want, got.grad_norm, norm);
         left_out += got.bad;
         orth_loss_scale_step(&t->scale, got.bad);
@@ -398,6 +404,26 @@ TEST(adamw_steps_with_loss_scaling_follow_pytorch)
         training t = {.times = json_number_value(json_object_get(entry, "times")), .scale = scale_of(entry)};
         read_numbers(entry, "loss", t.loss);
         read_numbers(entry, "grad_norm", t.norm);
+        check_training(ctx, name, &t);
+        num_cases++;
+    }
+    assert_int_equal(num_cases, 2);
+    json_decref(root);
+    test_ctx_free(ctx);
+}
+
+/* Autocast and GradScaler: gradients overflow fp16 in three of the steps. Weights, products and rounding are fp16's: 1/2048. */
+TEST(adamw_steps_in_fp16_with_a_dynamic_scale_follow_pytorch)
+{
+    orth_ctx *ctx = engine_ctx(2);
+    json_t *root = json_load_file(ORTH_TEST_DIR "/fixtures/fp16.json", 0, NULL), *entry;
+    const char *name;
+    int num_cases = 0;
+    json_object_foreach(json_object_get(root, "cases"), name, entry) {
+        training t = {.times = 1, .compute = ORTH_F16, .scale = scale_of(entry), .loss_error = 5e-3, .norm_error = 1e-2};
+        read_numbers(entry, "loss", t.loss);
+        read_numbers(entry, "grad_norm", t.norm);
+        read_numbers(entry, "scale", t.expected_scale);
         check_training(ctx, name, &t);
         num_cases++;
     }
@@ -563,6 +589,7 @@ int main(void)
         cmocka_unit_test(ten_adamw_steps_with_frozen_parameters_follow_pytorch),
         cmocka_unit_test(what_is_frozen_leaves_nothing_in_the_program),
         cmocka_unit_test(adamw_steps_with_loss_scaling_follow_pytorch),
+        cmocka_unit_test(adamw_steps_in_fp16_with_a_dynamic_scale_follow_pytorch),
         cmocka_unit_test(loss_scales_move_as_those_of_pytorch),
         cmocka_unit_test(micro_batches_and_threads_do_not_change_a_bit),
         cmocka_unit_test(batches_that_are_no_power_of_two_do_not_change_a_bit),
