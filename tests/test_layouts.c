@@ -332,7 +332,7 @@ TEST(random_layouts_in_fast_mode)
     uint64_t seed = test_seed();
     for (int i = 0; i < n; i++) {
         layout_case c = layout_random_case(seed + (uint64_t)i, LAYOUT_FAST);
-        c.tolerance = c.compute == ORTH_F32 ? 1e-5 : 1e-3;
+        c.tolerance = c.comm.reduce == ORTH_BF16 ? 4e-3 : c.compute == ORTH_F32 ? 1e-5 : 1e-3;
         check_layout_twice(&c);
     }
     printf("%d layouts in fast mode near one rank, and the same bits twice\n", n);
@@ -387,6 +387,133 @@ static int run_process(int rank, int n, uint64_t seed, int count)
     return 0;
 }
 
+/* ---- gradients reduced in bf16 ---- */
+
+/* One step of two ranks with a sequence each, whose gradients rank 0 hands out. */
+typedef struct {
+    layout_case *c;
+    float *grad[64];
+    int64_t num, elems[64];
+} reduced;
+
+static void keep_gradients(engine *e, reduced *x)
+{
+    x->num = e->compiled.blocks.spec.num_params;
+    assert_true(x->num <= 64);
+    for (int64_t i = 0; i < x->num; i++) {
+        x->elems[i] = orth_param_elems_here(&e->compiled.blocks.spec.params[i]);
+        x->grad[i] = engine_get(e, ORTH_BIND_GRAD, i);
+    }
+}
+
+static orth_status reduce_rank(orth_ctx *ctx, orth_world *world, void *arg)
+{
+    reduced *x = arg;
+    int rank = orth_world_rank(world);
+    orth_partition partition;
+    orth_chunk chunks[4];
+    orth_comm *comms[ORTH_NUM_GROUPS] = {0};
+    ORTH_TRY(orth_partition_make(ctx, &partition, &x->c->layout, &x->c->model));
+    engine e = {.model = x->c->model, .shape = layout_shape(x->c)};
+    orth_partition_shape(&partition, rank, &e.shape, chunks);
+    orth_status status = engine_open_rank(ctx, &e, world, &partition, comms);
+    if (status == ORTH_OK)
+        run_steps(ctx, x->c, &partition, &e.shape, &e, rank, &status);
+    if (status == ORTH_OK && rank == 0)
+        keep_gradients(&e, x);
+    if (e.ex)
+        engine_close(ctx, &e);
+    orth_partition_release(ctx, &partition);
+    return status;
+}
+
+/* The gradient of sequence `number` alone, which counts twice as much. */
+static void reduce_alone(orth_ctx *ctx, const layout_case *of, int number, reduced *x)
+{
+    layout_case c = *of;
+    c.layout.global_batch = 1;
+    c.layout.dp = 1;
+    c.comm.reduce = ORTH_F32;
+    engine e = {.model = c.model, .shape = layout_shape(&c)};
+    e.shape.num_seqs = e.shape.num_micro_batches = 1;
+    e.shape.mesh.fast = true;
+    CHECK_OK(ctx, orth_compiled_build(ctx, &c.model, &e.shape, &e.compiled));
+    CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.compiled.program, orth_kernels_cpu(), NULL, false));
+    set_weights(&c, &e);
+    CHECK_OK(ctx, orth_setup_rope_table(ctx, e.ex, &c.model));
+    fill_step(&c, NULL, &e.shape, &e, 0, number, 0);
+    CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
+    keep_gradients(&e, x);
+    engine_close(ctx, &e);
+}
+
+static float to_bf16(float x)
+{
+    uint16_t bits;
+    orth_store_f32(&bits, ORTH_BF16, 0, x);
+    return orth_load_f32(&bits, ORTH_BF16, 0);
+}
+
+/* Each rank's gradient is rounded, the sum is added up in fp32 and rounded: computed again here of two sequences. */
+TEST(a_gradient_reduced_in_bf16_is_the_rounded_sum_of_rounded_gradients)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        layout_case c = layout_base_case(7, kind);
+        reduced both = {.c = &c}, one[2] = {{.c = &c}, {.c = &c}};
+        orth_ctx *ctx = test_ctx(1);
+        double loss[1], norm[1];
+        float *params = calloc((size_t)max_elems, 4);
+        c.layout.dp = c.layout.global_batch = 2;
+        c.layout.reproducible = false;
+        c.layout.parts = orth_layout_fast_parts(&c.layout);
+        c.comm.reduce = ORTH_BF16;
+        c.model.tied = false; /* two uses would be rounded one by one */
+        c.steps = 1;
+        c.loss = loss;
+        c.norm = norm;
+        c.params = params;
+        const orth_world_options options = {.threads_per_rank = 1, .timeout_s = 60, .startup_s = 60, .order = ORTH_ORDER_FREE};
+        CHECK_OK(ctx, orth_run_ranks(ctx, 2, reduce_rank, &both, &options));
+        for (int r = 0; r < 2; r++)
+            reduce_alone(ctx, &c, r, &one[r]);
+        for (int64_t i = 0; i < both.num; i++) {
+            for (int64_t k = 0; k < both.elems[i]; k++) {
+                const float want = to_bf16(to_bf16(one[0].grad[i][k] / 2) + to_bf16(one[1].grad[i][k] / 2)), got = both.grad[i][k];
+                if (memcmp(&want, &got, 4) != 0 && (want != 0 || got != 0))
+                    fail_msg("kind %d, parameter %d, element %d: %a, wanted %a", kind, (int)i, (int)k, (double)got, (double)want);
+            }
+            free(both.grad[i]);
+            free(one[0].grad[i]);
+            free(one[1].grad[i]);
+        }
+        free(params);
+        test_ctx_free(ctx);
+    }
+}
+
+/* Planned and counted alike (check_plan), half of the bytes of each gradient, near the same result; with replicas of shards, too. */
+TEST(gradients_reduced_in_bf16_send_half)
+{
+    for (int k = 0; k < 6; k++) {
+        int64_t sent[2];
+        for (int narrow = 0; narrow < 2; narrow++) {
+            layout_case c = layout_base_case(7, k);
+            c.layout.dp = 4;
+            c.layout.zero = k < 4 ? k : 2 + k % 2;
+            c.layout.shard_group = k < 4 ? 0 : 2;
+            c.layout.reproducible = false;
+            c.layout.parts = orth_layout_fast_parts(&c.layout);
+            c.comm.reduce = narrow ? ORTH_BF16 : ORTH_F32;
+            c.compute = k % 2 ? ORTH_BF16 : ORTH_F32;
+            c.tolerance = 4e-3;
+            check_layout(&c);
+            sent[narrow] = c.over_dp.sent[k == 0 ? ORTH_COMM_ALL_REDUCE : ORTH_COMM_REDUCE_SCATTER];
+        }
+        if (k < 4 && !(sent[1] < sent[0] && labs(2 * sent[1] - sent[0]) <= 4096)) /* the loss, in fp64, is reduced in both */
+            fail_msg("case %d: %lld bytes in fp32, %lld in bf16", k, (long long)sent[0], (long long)sent[1]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
@@ -412,6 +539,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(random_layouts),
         cmocka_unit_test(random_layouts_in_any_order_of_their_queues),
         cmocka_unit_test(random_layouts_with_one_owner),
+        cmocka_unit_test(a_gradient_reduced_in_bf16_is_the_rounded_sum_of_rounded_gradients),
+        cmocka_unit_test(gradients_reduced_in_bf16_send_half),
         cmocka_unit_test(random_layouts_in_fast_mode),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,6 +76,19 @@ static orth_status rings_are_fast(orth_ctx *ctx, const orth_config *c)
                   "another rank for each slice");
 }
 
+static orth_status rounded_gradients_are_fast(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->precision_grad_reduce == ORTH_precision_grad_reduce_fp32)
+        return ORTH_OK;
+    if (c->numerics_mode != ORTH_numerics_mode_fast)
+        return BREAKS(ctx, c, precision_grad_reduce, numerics_mode, "precision.grad_reduce=bf16 needs numerics.mode=fast: what a rank's sum is "
+                      "rounded to depends on how many ranks there are");
+    if (c->parallel_dp_share.n > 0)
+        return BREAKS(ctx, c, precision_grad_reduce, parallel_dp_share, "precision.grad_reduce=bf16 with parallel.dp_share: ranks with uneven "
+                      "shares exchange their sums in fp32");
+    return ORTH_OK;
+}
+
 static orth_status two_betas(orth_ctx *ctx, const orth_config *c)
 {
     if (c->optimizer_betas.n == 2)
@@ -309,7 +322,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
         recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto, offload_has_what_it_speaks_of,
         inputs_are_split_where_all_ranks_have_them,
-        the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, steps_or_epochs,
+        the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, rounded_gradients_are_fast, steps_or_epochs,
         masters_are_of_a_type_that_is_computed_in, moments_in_8_bits_are_two, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)

@@ -419,7 +419,7 @@ static void data_parallel(layout_bound *x, const stage_sum *s, double *per_step,
 {
     const orth_layout *l = x->l;
     const int64_t n = l->dp, shards = l->shard_group ? l->shard_group : n, stride = l->tp * l->cp;
-    const double whole = 4 * s->elems, copy = (double)orth_dtype_bytes(x->b->step->compute);
+    const double whole = (double)orth_dtype_bytes(x->b->step->comm.reduce) * s->elems, copy = (double)orth_dtype_bytes(x->b->step->compute);
     *per_step = *per_micro_batch = *after = 0;
     if (n == 1)
         return;

@@ -1,4 +1,4 @@
-/* pointwise.c -- add, swiglu, dropout, cast, bias: contiguous ranges, shared out dynamically. */
+/* pointwise.c -- add, swiglu, dropout, cast, widen, bias: contiguous ranges, shared out dynamically. */
 #include "base/pool.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/dropout.h"
@@ -80,6 +80,19 @@ static void cast_task(void *arg, int64_t t, int worker)
 orth_status orth_cpu_cast(orth_ctx *ctx, const orth_op_call *call)
 {
     return run_ranges(ctx, call, orth_tensor_elems(&call->out[0]), call->out[0].dtype, cast_task);
+}
+
+static void widen_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const range_job *j = arg;
+    const int64_t i = t * j->chunk;
+    j->rows->widen(at(&j->call->out[0], i), at(&j->call->in[0], i), ORTH_MIN(j->chunk, j->n - i), j->type);
+}
+
+orth_status orth_cpu_widen(orth_ctx *ctx, const orth_op_call *call)
+{
+    return run_ranges(ctx, call, orth_tensor_elems(&call->out[0]), call->in[0].dtype, widen_task);
 }
 
 static void copy_task(void *arg, int64_t t, int worker)

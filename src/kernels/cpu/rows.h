@@ -64,6 +64,7 @@ typedef struct {
     /* dst[c] = chain from 0 over rows r of src[r*stride + c]. */
     void (*column_sums)(float *dst, const void *src, int64_t stride, int64_t rows, int64_t n, orth_dtype type);
     void (*cast)(void *dst, const float *src, int64_t n, orth_dtype type);
+    void (*widen)(float *dst, const void *src, int64_t n, orth_dtype type);
     /* y = v + bias, rounded to the type; bias may be NULL, y may be v. */
     void (*round_bias)(void *y, const float *v, const float *bias, int64_t n, orth_dtype type);
     /* Past the caches where that can be done. */

@@ -68,6 +68,18 @@ static void rows_cast(void *dst, const float *src, int64_t n, orth_dtype type)
     LANES_TYPED(type, cast_loop, dst, src, n);
 }
 
+LANES_INLINE void widen_loop(float *dst, const void *src, int64_t n, const orth_dtype type)
+{
+#define STEP(k) v_st_f32(dst + i, v_ld(src, type, i, k), k)
+    LANES_FOR(n, STEP);
+#undef STEP
+}
+
+static void rows_widen(float *dst, const void *src, int64_t n, orth_dtype type)
+{
+    LANES_TYPED(type, widen_loop, dst, src, n);
+}
+
 LANES_INLINE void round_bias_loop(void *y, const float *v, const float *bias, int64_t n, const orth_dtype type)
 {
 #define STEP(k)                                         \

@@ -14,6 +14,7 @@ const orth_rows ROWS_NAME = {
     .accumulate = rows_accumulate,
     .column_sums = rows_column_sums,
     .cast = rows_cast,
+    .widen = rows_widen,
     .round_bias = rows_round_bias,
     .zero = rows_zero,
     .swiglu = rows_swiglu,

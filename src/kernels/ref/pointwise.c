@@ -72,6 +72,11 @@ orth_status orth_ref_cast(orth_ctx *ctx, const orth_op_call *call)
     return ORTH_OK;
 }
 
+orth_status orth_ref_widen(orth_ctx *ctx, const orth_op_call *call)
+{
+    return orth_ref_cast(ctx, call);
+}
+
 orth_status orth_ref_copy(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;

@@ -5,12 +5,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* When and in which pieces data-parallel ranks communicate. Never changes a number. */
+#include "tensor/tensor.h"
+
+/* When and in which pieces data-parallel ranks communicate, which changes no number, and in which type gradients travel, which does. */
 typedef struct {
     bool overlap;                    /* beside computing; else where the program stands */
     int64_t bucket_bytes;            /* a bucket of gradients, or of updated parameters, is full from here on */
     int32_t prefetch;                /* ZeRO 3: blocks gathered ahead of the one at work, with overlap */
     int64_t prefetch_bytes;          /* of whole parameters, at most; 0: no limit */
+    orth_dtype reduce;               /* gradients are reduced over dp in F32, or rounded to BF16 (route.h) */
     bool keep_gathered;              /* ZeRO 3: whole parameters stay from their first use in a step to the last */
 } orth_comm_policy;
 

@@ -42,6 +42,13 @@ static int32_t add_transient(orth_builder *b, int64_t use, orth_operand whole)
     return buffer;
 }
 
+orth_operand orth_build_part(orth_builder *b, int64_t use, orth_dtype dtype)
+{
+    orth_operand whole = orth_build_vector(-1, dtype, 0, orth_build_elems(b, use / 2));
+    whole.buffer = add_transient(b, use, whole);
+    return whole;
+}
+
 static orth_operand slot_of(orth_builder *b, int64_t use, const orth_route_stage *s, int32_t slot)
 {
     const orth_param_desc *param = param_of(b, use);

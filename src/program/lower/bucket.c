@@ -130,7 +130,7 @@ void orth_bucket_start(orth_builder *b, bool crowded)
     for (int32_t i = 0; i < num; i++) {
         const orth_bucket_item *item = &b->grads.items[i];
         lag = b->uses[item->use].route.stage[item->stage].lag;
-        orth_build_park(b, item->use, item->stage + 1, ORTH_TRAVELS_IN_BUCKET, b->calls, item->out);
+        orth_build_park(b, &(orth_waiting_grad){item->use, item->stage + 1, ORTH_TRAVELS_IN_BUCKET, b->calls, item->out, item->source});
     }
     if (!lag)
         orth_build_resume(b, ORTH_TRAVELS_IN_BUCKET);
@@ -142,17 +142,28 @@ void orth_bucket_reduce_together(orth_builder *b)
     orth_bucket_emit(b, &b->together); /* also of nothing: other shards share the program */
 }
 
+/* What travels of a gradient: itself, or itself rounded. */
+static orth_operand sent_of(orth_builder *b, int64_t use, orth_operand value)
+{
+    const orth_dtype type = b->spec->comm.reduce;
+    if (type == ORTH_F32)
+        return value;
+    const orth_operand sent = orth_build_part(b, use, type);
+    orth_build_emit(b, ORTH_OP_cast, &(orth_attr){0}, 1, &value, 1, &sent);
+    return sent;
+}
+
 void orth_bucket_reduce(orth_builder *b, int64_t use, int32_t stage, orth_operand value)
 {
     const orth_route_stage *s = &b->uses[use].route.stage[stage];
     if (s->travels == ORTH_TRAVELS_TOGETHER) {
         b->together.group = s->over;
-        orth_bucket_add(&b->together, &(orth_bucket_item){use, stage, value, value});
+        orth_bucket_add(&b->together, &(orth_bucket_item){use, stage, value, value, value.buffer});
         return;
     }
     const bool shard = s->extent == ORTH_EXTENT_SHARD;
-    const orth_operand whole = orth_build_vector(value.buffer, ORTH_F32, 0, orth_build_elems(b, use / 2));
-    const orth_bucket_item item = {use, stage, whole, shard ? orth_build_own_elems(b, value.buffer, ORTH_F32, use / 2) : whole};
+    const orth_operand whole = sent_of(b, use, orth_build_vector(value.buffer, ORTH_F32, 0, orth_build_elems(b, use / 2)));
+    const orth_bucket_item item = {use, stage, whole, shard ? orth_build_own_elems(b, whole.buffer, whole.dtype, use / 2) : whole, value.buffer};
     b->grads.op = shard ? ORTH_OP_reduce_scatter : ORTH_OP_all_reduce;
     bool same_group = b->grads.num == 0 || b->grads.group == s->over;
     bool fits = same_group && orth_bucket_fits(b, &b->grads, &item);

@@ -28,6 +28,7 @@ typedef struct {
     int64_t use;           /* 2*parameter, + 1: the second use */
     int32_t stage;         /* gradients: of the use's route, at which it is reduced */
     orth_operand in, out;
+    int32_t source;        /* gradients: the buffer in fp32, of which `in` may be a rounded copy */
 } orth_bucket_item;
 
 /* A gradient that was communicated, and goes on later from `stage` of its route. */
@@ -37,6 +38,7 @@ typedef struct {
     orth_travels travels;  /* how it was communicated */
     int32_t call;          /* number of the call; those of one bucket have the same */
     orth_operand value;
+    int32_t source;        /* as of a bucket */
 } orth_waiting_grad;
 
 /* Tensors that travel together (bucket.c), in ascending order of their parameters. */
@@ -224,6 +226,8 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
                          const orth_leaves *leaves);
 /* `value`, a vector, is a leaf of the tree at `stage`. Returns whether that completes the node, which *value is then. */
 bool orth_build_add_leaf(orth_builder *b, int64_t use, int32_t stage, orth_operand *value);
+/* A transient buffer of the whole gradient of a use, in this type. */
+orth_operand orth_build_part(orth_builder *b, int64_t use, orth_dtype dtype);
 /* The finished gradient's buffer: of the first use, or of the head's where the embedding is elsewhere. */
 int32_t orth_build_grad_buffer(const orth_builder *b, int64_t index);
 
@@ -232,8 +236,8 @@ int32_t orth_build_grad_buffer(const orth_builder *b, int64_t index);
 /* `value` is the input of `stage` of the route of `use`: it goes on until a tree is not complete, a bucket not full, a call
  * is under way, or only the update is left. */
 void orth_build_follow(orth_builder *b, int64_t use, int32_t stage, orth_operand value);
-/* It goes on from `stage` later: at the latest of orth_build_resume and the next call of its kind. */
-void orth_build_park(orth_builder *b, int64_t use, int32_t stage, orth_travels travels, int32_t call, orth_operand value);
+/* It goes on from its stage later: at the latest of orth_build_resume and the next call of its kind. */
+void orth_build_park(orth_builder *b, const orth_waiting_grad *g);
 /* What waits and was communicated like this goes on. */
 void orth_build_resume(orth_builder *b, orth_travels travels);
 /* The backward of a micro-batch is done: calls of single gradients are not left to the next one, and gradients that are

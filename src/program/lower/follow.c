@@ -11,9 +11,31 @@
 
 #define GONE_ON ((orth_travels)0) /* of an entry of the queue that is about to be removed */
 
-void orth_build_park(orth_builder *b, int64_t use, int32_t stage, orth_travels travels, int32_t call, orth_operand value)
+void orth_build_park(orth_builder *b, const orth_waiting_grad *g)
 {
-    b->waiting[b->num_waiting++] = (orth_waiting_grad){use, stage, travels, call, value};
+    b->waiting[b->num_waiting++] = *g;
+}
+
+/* What was rounded for its way goes back to where it was. */
+static orth_operand widen(orth_builder *b, const orth_waiting_grad *g)
+{
+    const bool shard = b->uses[g->use].route.stage[g->stage].extent == ORTH_EXTENT_SHARD;
+    const orth_operand wide = shard ? orth_build_own_elems(b, g->source, ORTH_F32, g->use / 2)
+                                    : orth_build_vector(g->source, ORTH_F32, 0, orth_build_elems(b, g->use / 2));
+    orth_build_emit(b, ORTH_OP_widen, &(orth_attr){0}, 1, &g->value, 1, &wide);
+    return wide;
+}
+
+/* In fp32. */
+static void go_on(orth_builder *b, const orth_waiting_grad *g)
+{
+    const orth_route *r = &b->uses[g->use].route;
+    if (b->p->failed)
+        return;
+    if (g->stage < r->num && r->stage[g->stage].op == ORTH_ROUTE_WIDEN)
+        orth_build_follow(b, g->use, g->stage + 1, widen(b, g));
+    else
+        orth_build_follow(b, g->use, g->stage, g->value);
 }
 
 /* The first that waits after such a call; -1: none. */
@@ -41,7 +63,7 @@ void orth_build_resume(orth_builder *b, orth_travels travels)
     for (int32_t i; !b->p->failed && (i = first_waiting(b, travels)) >= 0;) {
         const orth_waiting_grad g = b->waiting[i];
         b->waiting[i].travels = GONE_ON;
-        orth_build_follow(b, g.use, g.stage, g.value);
+        go_on(b, &g);
         const int32_t next = first_waiting(b, travels);
         if (travels == ORTH_TRAVELS_IN_BUCKET && (next < 0 || b->waiting[next].call != g.call))
             orth_bucket_reduce_together(b);
@@ -65,7 +87,7 @@ static bool reduce_alone(orth_builder *b, int64_t use, int32_t stage, orth_opera
     orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = s->over}, 1, value, 1, value);
     orth_build_resume(b, s->travels);
     if (s->lag)
-        orth_build_park(b, use, stage + 1, s->travels, ++b->calls, *value);
+        orth_build_park(b, &(orth_waiting_grad){use, stage + 1, s->travels, ++b->calls, *value, value->buffer});
     return !s->lag;
 }
 

@@ -149,6 +149,8 @@ static void add_reductions(const layout *l, orth_route *r, orth_reduce_rule rule
     if (l->dp == 1)
         return;
     add_reduce(r, when, first_group(l, rule), extent, ORTH_TRAVELS_IN_BUCKET, l->spec->comm.overlap);
+    if (l->spec->comm.reduce != ORTH_F32) /* bucket.c rounds it before */
+        add(r, when, ORTH_ROUTE_WIDEN, ORTH_NUM_GROUPS, extent);
     if (l->at_once)
         add_tree(r, ORTH_MOMENT_STEP, extent, ORTH_KEEP_PERSISTENT, l->num_micros, 0, l->spec->mesh.fast);
     if (l->shard > 1 && l->replicate > 1)

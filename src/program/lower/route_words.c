@@ -76,6 +76,8 @@ static void say_reduce(orth_ctx *ctx, orth_text *t, const orth_compile_spec *spe
     say_group(ctx, t, spec, scatters ? "reduce_scatter" : "all_reduce", s);
     if (s->when == ORTH_MOMENT_UPDATE)
         orth_text_add(ctx, t, ", of each node");
+    if (i + 1 < r->num && s[1].op == ORTH_ROUTE_WIDEN)
+        orth_text_addf(ctx, t, " in %s", orth_dtype_name(spec->comm.reduce));
     say_travel(ctx, t, s);
 }
 
@@ -101,6 +103,9 @@ static void say_stage(orth_ctx *ctx, orth_text *t, const orth_compile_spec *spec
         break;
     case ORTH_ROUTE_REDUCE:
         say_reduce(ctx, t, spec, r, i);
+        break;
+    case ORTH_ROUTE_WIDEN:
+        orth_text_add(ctx, t, "widen, to fp32");
         break;
     case ORTH_ROUTE_EXCHANGE:
         say_group(ctx, t, spec, "send and recv", s);
