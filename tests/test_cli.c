@@ -37,6 +37,7 @@ TEST(mistakes_are_named_with_exit_2)
         {"train --resum", "orthant: train: unknown flag '--resum'; did you mean '--resume'?"},
         {"doctor --xyzxyz", "orthant: doctor: unknown flag '--xyzxyz'; `orthant doctor --help` lists its flags"},
         {"doctor --json=1", "orthant: doctor: --json takes no value"},
+        {"train --help=all", "orthant: train: --help takes no value"},
         {"train --init", "orthant: train: --init needs a value: --init=DIR"},
         {"doctor word", "orthant: doctor: unexpected word 'word'; options are given as key=value"},
         {"train /nonexistent.yaml", "orthant: /nonexistent.yaml: there is no such run file"},

@@ -332,8 +332,9 @@ TEST(weights_that_are_not_finite_are_told_of)
         RUN(r, 6, "the loss is NaN over", "eval e --text=text.txt");
         assert_null(strstr(r->out, "perplexity"));
         RUN(r, 6, "the model's score of token", "generate e --prompt=the");
-        RUN(r, 5, i ? "is infinite: only finite weights are imported" : "is NaN: only finite weights are imported",
-            "ckpt import e i");
+        const char *message = i ? "is infinite: weights must be finite" : "is NaN: weights must be finite";
+        RUN(r, 5, message, "ckpt import e i");
+        RUN(r, 5, message, "ckpt verify e");
         assert_false(run_has(r, "i"));
     }
     free(bytes);

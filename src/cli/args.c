@@ -50,6 +50,8 @@ static orth_status fail_flag(orth_ctx *ctx, const char *verb, const char *name)
         if (strcmp(orth_flag_get(i)->verb, verb) == 0)
             names[n++] = orth_flag_get(i)->name;
     const char *near = orth_nearest(name, names, n);
+    if (strcmp(name, names[0]) == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: --%s takes no value", verb, name);
     if (near)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown flag '--%s'; did you mean '--%s'?", verb, name, near);
     return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown flag '--%s'; `orthant %s --help` lists its flags", verb,

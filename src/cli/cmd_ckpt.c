@@ -221,11 +221,42 @@ static orth_status verify_own(orth_ctx *ctx, const char *path)
     return ORTH_OK;
 }
 
+/* Reads parameter i of a folder of Hugging Face. Weights that are not finite would end the first run that uses them. */
+static orth_status read_finite(orth_ctx *ctx, const orth_hf_source *src, int64_t i, const char *dir, float *values)
+{
+    orth_param p;
+    ORTH_TRY(orth_model_param(ctx, orth_hf_source_config(src), i, &p));
+    ORTH_TRY(orth_hf_read_param(ctx, src, i, values));
+    const int64_t n = orth_param_elems(&p);
+    for (int64_t k = 0; k < n; k++)
+        if (!isfinite(values[k]))
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: a weight of %s is %s: weights must be finite", dir, p.name,
+                             isnan(values[k]) ? "NaN" : "infinite");
+    return ORTH_OK;
+}
+
+static orth_status read_all_finite(orth_ctx *ctx, const orth_hf_source *src, const char *dir)
+{
+    const orth_model_config *c = orth_hf_source_config(src);
+    orth_status s = ORTH_OK;
+    for (int64_t i = 0; i < orth_model_num_params(c) && s == ORTH_OK; i++) {
+        orth_param p;
+        ORTH_TRY(orth_model_param(ctx, c, i, &p));
+        float *values = ORTH_NEW_ARRAY(ctx, float, orth_param_elems(&p));
+        s = values ? read_finite(ctx, src, i, dir, values) : ORTH_ERR_NOMEM;
+        orth_mem_free(ctx, values);
+    }
+    return s;
+}
+
 static orth_status verify_foreign(orth_ctx *ctx, const char *path)
 {
     orth_hf_source *src = NULL;
     ORTH_TRY(orth_hf_open(ctx, &src, path));
+    const orth_status s = read_all_finite(ctx, src, path);
     orth_hf_close(ctx, src);
+    if (s != ORTH_OK)
+        return s;
     printf("%s: valid (no checksums in this form)\n", ORTH_SHOWN(path));
     return ORTH_OK;
 }
@@ -307,21 +338,6 @@ static orth_status require_no_run(orth_ctx *ctx, const char *out)
     return ORTH_OK;
 }
 
-/* Weights that are not finite would be saved without a word, and end the first run that uses them. */
-static orth_status check_finite(orth_ctx *ctx, const orth_model_config *c, const weights *w, const char *dir)
-{
-    for (int64_t i = 0; i < w->num; i++) {
-        orth_param p;
-        ORTH_TRY(orth_model_param(ctx, c, i, &p));
-        const int64_t n = orth_param_elems(&p);
-        for (int64_t k = 0; k < n; k++)
-            if (!isfinite(w->values[i][k]))
-                return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: a weight of %s is %s: only finite weights are imported", dir, p.name,
-                                 isnan(w->values[i][k]) ? "NaN" : "infinite");
-    }
-    return ORTH_OK;
-}
-
 static orth_status save_import(orth_ctx *ctx, const orth_model_config *c, const weights *w, const beside *b,
                                const char *dir, const char *out)
 {
@@ -345,8 +361,7 @@ static orth_status import_from(orth_ctx *ctx, const orth_hf_source *src, weights
     beside b = {.special = ORTH_NO_SPECIAL_TOKENS};
     ORTH_TRY(weights_alloc(ctx, w, c));
     for (int64_t i = 0; i < w->num; i++)
-        ORTH_TRY(orth_hf_read_param(ctx, src, i, w->values[i]));
-    ORTH_TRY(check_finite(ctx, c, w, dir));
+        ORTH_TRY(read_finite(ctx, src, i, dir, w->values[i]));
     orth_status s = beside_read(ctx, &b, dir, NULL, c->max_seq);
     if (s == ORTH_OK)
         s = save_import(ctx, c, w, &b, dir, out);
