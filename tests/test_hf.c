@@ -53,6 +53,28 @@ TEST(a_config_comes_back_as_it_was)
     test_ctx_free(ctx);
 }
 
+/* LlamaConfig of Transformers refuses such heads. */
+TEST(heads_that_do_not_divide_the_width_are_of_a_class_that_takes_them)
+{
+    static const struct {
+        bool qkv, out, mlp;
+        const char *type;
+    } cases[] = {{false, false, false, "mistral"}, {true, false, false, "qwen2"}, {true, true, false, "orthant"}, {false, false, true, "orthant"}};
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_model_config c = variant(ctx, 1), back;
+        c.heads = 5, c.kv_heads = 1, c.head_dim = 8, c.max_seq = c.rope_original_seq = 8192;
+        c.qkv_bias = cases[i].qkv, c.out_bias = cases[i].out, c.mlp_bias = cases[i].mlp;
+        assert_true(c.hidden % c.heads != 0);
+        char *text = orth_hf_config_text(ctx, &c, ORTH_F32, NULL), want[64];
+        assert_non_null(strstr(text, AT(want, "\"model_type\": \"%s\"", cases[i].type)));
+        CHECK_OK(ctx, orth_hf_config_parse(ctx, &back, "config.json", text, strlen(text)));
+        assert_memory_equal(&back, &c, sizeof c);
+        orth_mem_free(ctx, text);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(weights_come_back_bit_for_bit_for_every_family)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -449,6 +471,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_config_comes_back_as_it_was),
+        cmocka_unit_test(heads_that_do_not_divide_the_width_are_of_a_class_that_takes_them),
         cmocka_unit_test(weights_come_back_bit_for_bit_for_every_family),
         cmocka_unit_test(llama_tensors_hold_the_rows_that_transformers_expects),
         cmocka_unit_test(gpt2_tensors_are_transposed_and_unfused),

@@ -274,6 +274,16 @@ orth_status orth_hf_config_parse(orth_ctx *ctx, orth_model_config *out, const ch
 
 /* ---- writing ---- */
 
+/* Transformers refuses a Llama whose heads do not divide its width, though head_dim says how wide they are; no other class does. */
+static int choose_llama(const orth_model_config *c)
+{
+    if (c->qkv_bias != c->out_bias)
+        return ARCH_OWN;
+    if (c->hidden % c->heads == 0)
+        return ARCH_LLAMA;
+    return c->qkv_bias || c->mlp_bias ? ARCH_OWN : ARCH_MISTRAL;
+}
+
 static int choose_arch(const orth_model_config *c)
 {
     if (c->family == ORTH_FAMILY_GPT2)
@@ -282,7 +292,7 @@ static int choose_arch(const orth_model_config *c)
         return c->qkv_bias == c->out_bias && !c->mlp_bias ? ARCH_QWEN3 : ARCH_OWN;
     if (c->qkv_bias && !c->out_bias && !c->mlp_bias)
         return ARCH_QWEN2;
-    return c->qkv_bias == c->out_bias ? ARCH_LLAMA : ARCH_OWN;
+    return choose_llama(c);
 }
 
 bool orth_hf_has_family(const orth_model_config *c)
@@ -366,6 +376,8 @@ static void add_llama(json_t **root, const orth_model_config *c, int a)
         orth_json_add(root, "mlp_bias", json_boolean(c->mlp_bias));
     if (a == ARCH_QWEN2 || a == ARCH_QWEN3)
         orth_json_add(root, "use_sliding_window", json_false());
+    if (a == ARCH_MISTRAL)
+        orth_json_add(root, "sliding_window", json_null()); /* left out, it would be 4096 */
     if (a == ARCH_OWN) {
         orth_json_add(root, "qkv_bias", json_boolean(c->qkv_bias));
         orth_json_add(root, "out_bias", json_boolean(c->out_bias));

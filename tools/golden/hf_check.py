@@ -45,7 +45,7 @@ THEIRS = {
     "gpt2-erf": GPT2Config(**SMALL_GPT2, activation_function="gelu", attn_pdrop=0.25, embd_pdrop=0.0, resid_pdrop=0.125),
     "llama": LlamaConfig(**SIZE, rope_parameters=LLAMA3, rms_norm_eps=1e-5),
     "llama-biases": LlamaConfig(**SIZE, attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
-    "mistral": MistralConfig(**{**SIZE, "num_attention_heads": 6}, head_dim=8, sliding_window=None),
+    "mistral": MistralConfig(**{**SIZE, "num_attention_heads": 10}, head_dim=8, sliding_window=None),
     "qwen2": Qwen2Config(**SIZE, tie_word_embeddings=True, use_sliding_window=True, sliding_window=8, max_window_layers=2),
     "qwen3": Qwen3Config(**SIZE, head_dim=16, tie_word_embeddings=True),
 }
