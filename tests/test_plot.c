@@ -7,7 +7,7 @@
 static const char metrics[] =
     "{\"step\": 1, \"loss\": 4.0, \"lr\": 0.5, \"skipped\": false, \"comm_bytes\": {\"dp\": {\"all_reduce\": 12}}, \"samples\": [0, 8]}\n"
     "{\"step\": 2, \"loss\": null, \"lr\": 0.25, \"skipped\": true}\n"
-    "{\"step\": 2, \"eval_loss\": 3.5, \"note\": \"a \\\"b\\\", c\"}\n"
+    "{\"step\": 2, \"eval_loss\": 3.5, \"note\": \"a \\\"b\\\", c\", \"time\": 1795565191.922}\n"
     "{\"step\": 3, \"loss\": 2.0, \"lr\": 0.125, \"skipped\": false}\n"
     "{\"step\": 4, \"lo"; /* being written */
 
@@ -37,11 +37,11 @@ TEST(a_table_has_every_number_once)
 {
     run_case *r = run_begin();
     write_metrics(r, metrics);
-    RUN(r, 0, "run,step,loss,lr,skipped,comm_bytes.dp.all_reduce,eval_loss,note\n"
-              "m.jsonl,1,4,0.5,false,12,,\n"
-              "m.jsonl,2,,0.25,true,,,\n"
-              "m.jsonl,2,,,,,3.5,\"a \"\"b\"\", c\"\n"
-              "m.jsonl,3,2,0.125,false,,,\n", "plot m.jsonl --csv=-");
+    RUN(r, 0, "run,step,loss,lr,skipped,comm_bytes.dp.all_reduce,eval_loss,note,time\n"
+              "m.jsonl,1,4,0.5,false,12,,,\n"
+              "m.jsonl,2,,0.25,true,,,,\n"
+              "m.jsonl,2,,,,,3.5,\"a \"\"b\"\", c\",1795565191.922\n"
+              "m.jsonl,3,2,0.125,false,,,,\n", "plot m.jsonl --csv=-");
     run_end(r);
 }
 

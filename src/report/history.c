@@ -119,7 +119,7 @@ static void add_value(orth_ctx *ctx, orth_text *t, const json_t *v)
     if (json_is_integer(v))
         orth_text_addf(ctx, t, "%lld", (long long)json_integer_value(v));
     else if (json_is_real(v))
-        orth_text_addf(ctx, t, "%.9g", json_real_value(v));
+        orth_text_addf(ctx, t, "%.15g", json_real_value(v)); /* the digits that stand in the file: those of a time are 13 */
     else if (json_is_string(v))
         add_cell(ctx, t, json_string_value(v));
     else if (json_is_boolean(v))
