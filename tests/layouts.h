@@ -92,10 +92,12 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
                    c->recompute.split_input ? " split" : c->recompute.block ? " block" : "");
     if (c->ffn_chunk_rows)
         layout_say(out, n, ", chunks of %d", (int)c->ffn_chunk_rows);
+    static const char *const tiers[] = {"device", "host", "file"};
     if (c->offload.optimizer)
-        layout_say(out, n, ", optimizer in %s in pieces of %d", c->offload.optimizer == ORTH_TIER_HOST ? "host" : "file", (int)c->offload.sub_group);
+        layout_say(out, n, ", optimizer in %s in pieces of %d, weights in %s, gradients in %s", tiers[c->offload.optimizer],
+                   (int)c->offload.sub_group, tiers[c->offload.params], tiers[c->offload.gradients]);
     if (c->offload.activations)
-        layout_say(out, n, ", activations from %d bytes on in %s", (int)c->offload.min_bytes, c->offload.activations == ORTH_TIER_HOST ? "host" : "file");
+        layout_say(out, n, ", activations from %d bytes on in %s", (int)c->offload.min_bytes, tiers[c->offload.activations]);
     layout_say(out, n, "%s%s", l->owner ? ", owner" : "", c->keep_packed ? ", packed weights" : "");
     for (int32_t i = 0; i < c->freeze.num; i++)
         layout_say(out, n, "%s%s", i ? " " : ", frozen ", c->freeze.word[i]);
@@ -241,6 +243,10 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         static const int32_t pieces[] = {200, 1000, 1 << 20};
         if (c.types.moments != ORTH_U8) /* a rule: pieces would cut its blocks */
             c.offload.optimizer = (orth_tier)ORTH_MAX(test_rand_int(seed, 2003, -1, ORTH_TIER_FILE), 0);
+        if (c.offload.optimizer) {
+            c.offload.params = (orth_tier)ORTH_MAX(test_rand_int(seed, 2007, -1, ORTH_TIER_FILE), 0);
+            c.offload.gradients = (orth_tier)ORTH_MAX(test_rand_int(seed, 2008, -1, ORTH_TIER_FILE), 0);
+        }
         c.offload.sub_group = pieces[test_rand_int(seed, 2004, 0, 2)];
         static const int32_t least[] = {1, 1, 500, 2000};
         c.offload.activations = (orth_tier)ORTH_MAX(test_rand_int(seed, 2005, -1, ORTH_TIER_FILE), 0);

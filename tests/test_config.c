@@ -19,7 +19,7 @@ TEST(the_run_file_of_the_design_is_read)
         "schedule: {name: cosine, warmup_steps: 20, min_lr_ratio: 0.1}\n"
         "parallel: {dp: 1, tp: 1, pp: 1, cp: 1, zero: 0, shard_group: 0, sequence_parallel: false,\n"
         "           pipeline: 1f1b, virtual_stages: 1}\n"
-        "memory:   {recompute: none, offload_optimizer: none, offload_params: none, offload_activations: none, limit: auto}\n"
+        "memory:   {recompute: none, offload_optimizer: none, offload_params: none, offload_gradients: none, offload_activations: none, limit: auto}\n"
         "precision: {compute: bf16, master: fp32, moments: fp32, grad_reduce: fp32, loss_scale: none}\n"
         "comm:     {backend: thread, bucket_mb: 25, overlap: true, compress: none}\n"
         "numerics: {mode: reproducible, parts: 8}\n"

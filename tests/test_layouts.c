@@ -216,6 +216,23 @@ TEST(one_owner)
     assert_int_equal(c.over_dp.ideal[ORTH_COMM_REDUCE_SCATTER], 0);
 }
 
+/* Ranks that own less than a gradient, or nothing of it, keep no more of it elsewhere (lower/far.c): a micro-batch that is all of the step is
+ * reduced before it leaves. */
+TEST(gradients_that_are_elsewhere_have_room_for_what_is_kept_of_them)
+{
+    for (int k = 0; k < 8; k++) {
+        layout_case c = layout_base_case(23, k);
+        c.layout.dp = k / 2 % 2 ? 4 : 2;
+        c.layout.owner = k % 2;
+        c.layout.zero = !c.layout.owner;
+        c.layout.pp = k / 4 + 1;
+        c.layout.micro_batch = k % 3 ? c.layout.global_batch / c.layout.dp : 1;
+        c.offload = (orth_offload){.optimizer = ORTH_TIER_HOST, .params = ORTH_TIER_NONE, .sub_group = 1000, .min_bytes = 1,
+                                   .gradients = k % 4 == 1 ? ORTH_TIER_FILE : ORTH_TIER_HOST};
+        check_layout(&c);
+    }
+}
+
 /* Shares of the batch that are no single branches of the tree over sequences: ranks of different speed. */
 TEST(uneven_shares)
 {
@@ -533,6 +550,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tensor_parallel_with_shared_kv_heads),
         cmocka_unit_test(shared_kv_heads_send_what_the_formula_says),
         cmocka_unit_test(one_owner),
+        cmocka_unit_test(gradients_that_are_elsewhere_have_room_for_what_is_kept_of_them),
         cmocka_unit_test(uneven_shares),
         cmocka_unit_test(uneven_shares_send_what_the_formula_says),
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),

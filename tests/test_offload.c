@@ -1,5 +1,5 @@
-/* test_offload.c -- optimizer state and activations in the host's memory or in a file: the same numbers, the planned bytes, and no trace
- * of the file whatever happens to it. Every layout: tests/test_layouts.c, whose draws offload half of the time. */
+/* test_offload.c -- optimizer state, weights, gradients and activations in the host's memory or in a file: the same numbers, the planned
+ * bytes, and no trace of the file whatever happens to it. Every layout: tests/test_layouts.c, whose draws offload half of the time. */
 #include <dirent.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -19,20 +19,25 @@ TEST(a_run_with_offload_writes_the_checkpoints_of_one_without_byte_for_byte)
         "", "precision.compute=bf16 precision.moments=bf16 precision.rounding=stochastic",
         "precision.compute=fp16 precision.loss_scale=dynamic precision.loss_scale_start=1e30",
         "optimizer.name=sgd precision.compute=bf16", "precision.compute=bf16 parallel.dp=2 parallel.zero=2 train.global_batch=4",
+        "train.eval_every=1 train.eval_batches=2 memory.recompute=full", "parallel.pp=2 parallel.pipeline=pipedream train.clip_norm=0 model.tied=false",
     };
-    static const char *const tiers[] = {"host memory.offload_sub_group=1024", "file memory.offload_sub_group=5000", "file"};
+    static const char *const tiers[] = {
+        "host memory.offload_sub_group=1024 memory.offload_params=host memory.offload_gradients=host",
+        "file memory.offload_sub_group=5000 memory.offload_gradients=file", "file memory.offload_params=file",
+        "host memory.offload_params=file", "host memory.offload_gradients=host memory.offload_params=file",
+        "host memory.offload_params=file memory.offload_gradients=file", "host memory.offload_gradients=host"};
+    _Static_assert(ORTH_COUNT(tiers) == ORTH_COUNT(flavours), "one for each");
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(flavours); i++) {
         RUN(r, 0, "", STATE "checkpoint.dir=plain%d %s", i, flavours[i]);
-        const int k = i % ORTH_COUNT(tiers);
         char plain[32], other[32];
         snprintf(plain, sizeof plain, "plain%d", i);
         snprintf(other, sizeof other, "other%d", i);
-        RUN(r, 0, "", STATE "checkpoint.dir=%s %s memory.offload_optimizer=%s", other, flavours[i], tiers[k]);
+        RUN(r, 0, "", STATE "checkpoint.dir=%s %s memory.offload_optimizer=%s", other, flavours[i], tiers[i]);
         run_same(r, plain, other, 2);
         run_same(r, plain, other, 4);
     }
-    RUN(r, 0, "", STATE "checkpoint.dir=other0 train.steps=6 --resume memory.offload_optimizer=file"); /* from either to the other */
+    RUN(r, 0, "", STATE "checkpoint.dir=other0 train.steps=6 --resume memory.offload_optimizer=file memory.offload_params=host"); /* from either to the other */
     RUN(r, 0, "", STATE "checkpoint.dir=plain0 train.steps=6 --resume");
     run_same(r, "plain0", "other0", 6);
     run_end(r);
@@ -61,6 +66,28 @@ TEST(a_run_whose_activations_leave_the_device_writes_the_checkpoints_of_one_with
     run_end(r);
 }
 
+/* Both read the weights where they are, block by block. */
+TEST(evaluation_and_text_of_a_run_with_offload_are_those_of_one_without)
+{
+    static const char *const tiers[] = {"", "memory.offload_optimizer=host memory.offload_params=host memory.offload_gradients=host",
+                                        "memory.offload_optimizer=file memory.offload_params=file memory.offload_gradients=file"};
+    run_case *r = run_begin();
+    char *first[2] = {NULL, NULL};
+    for (int i = 0; i < ORTH_COUNT(tiers); i++) {
+        RUN(r, 0, "", STATE "checkpoint.dir=e%d train.eval_every=2 train.eval_batches=2 %s", i, tiers[i]);
+        for (int k = 0; k < 2; k++) {
+            RUN(r, 0, k == 0 ? "loss" : "the river", "%s e%d%s", k == 0 ? "eval" : "generate", i, k == 0 ? "" : " --prompt='the river' --tokens=8");
+            if (i == 0)
+                first[k] = strdup(r->out);
+            else
+                assert_string_equal(first[k], r->out);
+        }
+    }
+    free(first[0]);
+    free(first[1]);
+    run_end(r);
+}
+
 /* The text of `key`: {...} behind `from`, or NULL. */
 static const char *object_of(const char *from, const char *key)
 {
@@ -82,7 +109,8 @@ TEST(each_space_has_the_planned_bytes_and_what_is_offloaded_is_not_on_the_device
     run_case *r = run_begin();
     for (int file = 0; file < 2; file++) {
         const char *tier = file ? "file" : "host";
-        RUN(r, 0, "", "train run.yaml checkpoint.dir=m%d train.steps=2 precision.compute=bf16 memory.offload_optimizer=%s --quiet", file, tier);
+        RUN(r, 0, "", "train run.yaml checkpoint.dir=m%d train.steps=2 precision.compute=bf16 memory.offload_optimizer=%s memory.offload_params=%s "
+            "memory.offload_gradients=%s train.eval_batches=1 --quiet", file, tier, tier, tier);
         char name[64];
         snprintf(name, sizeof name, "m%d/memory.json", file);
         char *text = run_read(r, name, NULL);
@@ -98,7 +126,9 @@ TEST(each_space_has_the_planned_bytes_and_what_is_offloaded_is_not_on_the_device
         }
         const char *on = object_of(counted, "spaces");
         assert_int_equal(number_of(object_of(on, "device"), "optimizer"), 0);
-        assert_true(number_of(object_of(on, tier), "optimizer") > number_of(object_of(on, "device"), "params"));
+        assert_true(number_of(object_of(on, tier), "optimizer") > number_of(object_of(on, tier), "params"));
+        assert_true(number_of(object_of(on, tier), "params") > 2 * number_of(object_of(on, "device"), "params")); /* of a block or two */
+        assert_true(number_of(object_of(on, tier), "grads") > 2 * number_of(object_of(on, "device"), "grads"));
         free(text);
     }
     run_end(r);
@@ -143,8 +173,13 @@ TEST(limits_of_the_spaces_are_kept_apart)
     RUN(r, 3, "planned in files exceed the limit of 0.01 MiB (memory.limit_file)",
         "train run.yaml model.layers=6 " ACTIVATIONS "file memory.limit_file=10KiB");
     RUN(r, 2, "memory.limit_device needs memory.offload_optimizer or memory.offload_activations", "plan run.yaml memory.limit_device=1GiB");
-    RUN(r, 2, "memory.limit_file needs memory.offload_optimizer=file or memory.offload_activations=file",
+    RUN(r, 2, "memory.limit_file needs memory.offload_optimizer=file, or another of memory.offload_*",
         "plan run.yaml memory.offload_optimizer=host memory.offload_activations=host memory.limit_file=1GiB");
+    RUN(r, 2, "memory.offload_params=host needs memory.offload_optimizer=host or file, not none", "plan run.yaml memory.offload_params=host");
+    RUN(r, 2, "memory.offload_gradients=file needs memory.offload_optimizer=host or file, not none",
+        "plan run.yaml memory.offload_gradients=file");
+    RUN(r, 2, "memory.offload_params=host does not go with parallel.pipeline=pipedream",
+        "plan run.yaml memory.offload_optimizer=host memory.offload_params=host parallel.pp=2 parallel.pipeline=pipedream");
     run_end(r);
 }
 
@@ -196,8 +231,8 @@ TEST(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole)
         const char *says, *what;
     } cases[] = {
         {"pwrite:60:5", 5, ": cannot write ", "memory.offload_optimizer=file"},
-        {"pwrite:60:28", 3, "No space left on device", "memory.offload_optimizer=file"},
-        {"pread:60:5", 5, ": cannot read ", "memory.offload_optimizer=file"},
+        {"pwrite:60:28", 3, "No space left on device", "memory.offload_optimizer=file memory.offload_gradients=file"},
+        {"pread:60:5", 5, ": cannot read ", "memory.offload_optimizer=file memory.offload_params=file"},
         {"pwrite:40:28", 3, "No space left on device", ACTIVATIONS "file"},
         {"pread:40:5", 5, ": cannot read ", ACTIVATIONS "file"}};
     run_case *r = run_begin();
@@ -228,13 +263,13 @@ static void compile_with(orth_ctx *ctx, int layers, orth_recompute_kind recomput
     m.layers = layers > 0 ? layers : m.layers;
     const orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .seq_len = 16, .num_seqs = 1, .num_micro_batches = 2, .parts = 4,
                                     .compute = ORTH_BF16, .space = ORTH_SPACE_DEVICE, .offload = offload, .optimizer = ORTH_OP_adamw,
-                                    .recompute = {.kind = recompute, .layers = 1}};
+                                    .comm = {.prefetch = 1}, .recompute = {.kind = recompute, .layers = 1}};
     CHECK_OK(ctx, orth_compiled_build(ctx, &m, &shape, out));
 }
 
 static void compile(orth_ctx *ctx, orth_tier tier, orth_compiled *out)
 {
-    compile_with(ctx, 0, ORTH_RECOMPUTE_NONE, (orth_offload){tier, 2000}, out);
+    compile_with(ctx, 0, ORTH_RECOMPUTE_NONE, (orth_offload){.optimizer = tier, .sub_group = 2000}, out);
 }
 
 static orth_status check_all(orth_ctx *ctx, const orth_program *p)
@@ -444,11 +479,119 @@ TEST(without_a_copy_or_with_another_value_the_program_is_refused)
     test_ctx_free(ctx);
 }
 
+/* ---- weights and gradients in the program ---- */
+
+static orth_offload all_in(orth_tier tier)
+{
+    return (orth_offload){.optimizer = tier, .params = tier, .gradients = tier, .sub_group = 2000};
+}
+
+/* The program is as if the instruction had never been. */
+static void cut(orth_program *p, int32_t skip)
+{
+    memmove(p->instrs + skip, p->instrs + skip + 1, (size_t)(p->num_instrs - skip - 1) * sizeof *p->instrs);
+    p->num_instrs--;
+}
+
+/* Each copy between spaces that carries weights or gradients is left out, or goes elsewhere, once. Programs are checked as they are before
+ * they are placed: their events would show it, too. */
+TEST(a_copy_that_is_missing_or_goes_elsewhere_is_refused)
+{
+    orth_ctx *ctx = test_ctx(1);
+    int damaged = 0;
+    for (int tier = ORTH_TIER_HOST; tier <= ORTH_TIER_FILE; tier++) {
+        orth_compiled c;
+        compile_with(ctx, 0, ORTH_RECOMPUTE_NONE, all_in((orth_tier)tier), &c);
+        orth_program *p = &c.program;
+        CHECK_OK(ctx, check_all(ctx, p));
+        p->placed = false;
+        orth_instr *all = calloc((size_t)p->num_instrs, sizeof *all);
+        const int32_t num = p->num_instrs;
+        memcpy(all, p->instrs, (size_t)num * sizeof *all);
+        for (int32_t i = 0; i < num; i++) {
+            const bool carries = all[i].op == ORTH_OP_copy && (p->buffers[all[i].in[0].buffer].copy_of > 0 || p->buffers[all[i].out[0].buffer].copy_of > 0);
+            if (!carries)
+                continue;
+            cut(p, i);
+            if (check_all(ctx, p) == ORTH_OK)
+                fail_msg("instruction %d, a copy of '%s', is missing, and nobody says so", (int)i, p->buffers[all[i].in[0].buffer].name);
+            orth_ctx_clear_error(ctx);
+            p->num_instrs = num;
+            memcpy(p->instrs, all, (size_t)num * sizeof *all);
+            const int32_t to = all[i].out[0].buffer;
+            p->instrs[i].out[0].byte_offset += 4;
+            if (check_all(ctx, p) == ORTH_OK)
+                fail_msg("instruction %d, a copy to '%s', goes elsewhere, and nobody says so", (int)i, p->buffers[to].name);
+            orth_ctx_clear_error(ctx);
+            p->instrs[i].out[0].byte_offset -= 4;
+            damaged++;
+        }
+        CHECK_OK(ctx, check_all(ctx, p));
+        free(all);
+        orth_compiled_release(&c);
+    }
+    assert_true(damaged > 300);
+    test_ctx_free(ctx);
+}
+
+/* An event less, and two instructions are not ordered. */
+TEST(an_event_of_a_copy_that_is_missing_is_refused)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_compiled c;
+    compile_with(ctx, 0, ORTH_RECOMPUTE_NONE, all_in(ORTH_TIER_FILE), &c);
+    orth_program *p = &c.program;
+    int damaged = 0;
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        for (int32_t k = 0; k < p->instrs[i].num_waits; k++) {
+            orth_instr *n = &p->instrs[i];
+            const orth_instr was = *n;
+            orth_wait *fewer = calloc((size_t)n->num_waits, sizeof *fewer);
+            for (int32_t j = 0, at = 0; j < n->num_waits; j++)
+                if (j != k)
+                    fewer[at++] = n->waits[j];
+            n->waits = fewer;
+            n->num_waits--;
+            CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "", check_all(ctx, p));
+            *n = was;
+            free(fewer);
+            damaged++;
+        }
+    assert_true(damaged > 100);
+    CHECK_OK(ctx, check_all(ctx, p));
+    orth_compiled_release(&c);
+    test_ctx_free(ctx);
+}
+
+/* The copies of block k + 1 are before the first instruction of block k. */
+TEST(weights_of_the_next_block_come_while_this_one_computes)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_compiled c;
+    compile_with(ctx, 0, ORTH_RECOMPUTE_NONE, all_in(ORTH_TIER_HOST), &c);
+    const orth_program *p = &c.program;
+    int found = 0, come = -1;
+    for (int32_t i = 0; i < p->num_instrs && p->instrs[i].phase == ORTH_PHASE_FORWARD && p->instrs[i].micro_batch == 0; i++) {
+        const orth_instr *n = &p->instrs[i];
+        if (n->op == ORTH_OP_copy) {
+            assert_int_equal(p->queues[n->queue].kind, ORTH_QUEUE_COPY_IN);
+            come = ORTH_MAX(come, n->layer);
+        } else if (n->layer >= 0 && n->layer + 1 < c.blocks.spec.num_layers) {
+            assert_true(come > n->layer);
+            found++;
+        }
+    }
+    assert_true(found > 0);
+    orth_compiled_release(&c);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_with_offload_writes_the_checkpoints_of_one_without_byte_for_byte),
         cmocka_unit_test(a_run_whose_activations_leave_the_device_writes_the_checkpoints_of_one_without),
+        cmocka_unit_test(evaluation_and_text_of_a_run_with_offload_are_those_of_one_without),
         cmocka_unit_test(each_space_has_the_planned_bytes_and_what_is_offloaded_is_not_on_the_device),
         cmocka_unit_test(activations_are_planned_and_counted_in_the_space_that_they_are_in),
         cmocka_unit_test(limits_of_the_spaces_are_kept_apart),
@@ -463,6 +606,9 @@ int main(void)
         cmocka_unit_test(a_copy_travels_while_the_next_layer_computes),
         cmocka_unit_test(without_an_event_of_a_copy_the_program_is_refused),
         cmocka_unit_test(without_a_copy_or_with_another_value_the_program_is_refused),
+        cmocka_unit_test(a_copy_that_is_missing_or_goes_elsewhere_is_refused),
+        cmocka_unit_test(an_event_of_a_copy_that_is_missing_is_refused),
+        cmocka_unit_test(weights_of_the_next_block_come_while_this_one_computes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

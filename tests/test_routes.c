@@ -80,17 +80,24 @@ static void read_lines(const orth_compile_spec *s, int64_t index, char *text, ta
 
 /* ---- what the program does ---- */
 
+/* The buffer of an operand, or that of which it is a copy. */
+static const orth_buffer *buffer_of(const orth_program *p, const orth_operand *o)
+{
+    const int32_t of = p->buffers[o->buffer].copy_of;
+    return &p->buffers[of > 0 ? of - 1 : o->buffer];
+}
+
 /* The gradient of which parameter an operand is; -1: of none. */
 static int64_t gradient_of(const orth_program *p, const orth_operand *o)
 {
-    const orth_buffer *b = o->buffer < 0 ? NULL : &p->buffers[o->buffer];
+    const orth_buffer *b = o->buffer < 0 ? NULL : buffer_of(p, o);
     const bool gradient = b && strncmp(b->name, "grad.", 5) == 0 && (b->cls == ORTH_CLASS_GRADS || strcmp(b->name, "grad.part") == 0);
     return gradient ? b->index : -1;
 }
 
 static bool is_weight(const orth_program *p, const orth_operand *o, int64_t *index)
 {
-    const orth_buffer *b = &p->buffers[o->buffer];
+    const orth_buffer *b = buffer_of(p, o);
     *index = b->index;
     return b->bind == ORTH_BIND_MASTER || b->bind == ORTH_BIND_COPY;
 }

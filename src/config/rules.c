@@ -243,7 +243,8 @@ bool orth_config_offloads(const orth_config *c)
 bool orth_config_offloads_to_file(const orth_config *c)
 {
     return c->memory_offload_optimizer == ORTH_memory_offload_optimizer_file ||
-           c->memory_offload_activations == ORTH_memory_offload_activations_file;
+           c->memory_offload_activations == ORTH_memory_offload_activations_file ||
+           c->memory_offload_params == ORTH_memory_offload_params_file || c->memory_offload_gradients == ORTH_memory_offload_gradients_file;
 }
 
 static orth_status offload_has_what_it_speaks_of(orth_ctx *ctx, const orth_config *c)
@@ -255,11 +256,31 @@ static orth_status offload_has_what_it_speaks_of(orth_ctx *ctx, const orth_confi
                       "one, see memory.limit");
     if (!orth_config_offloads_to_file(c) && ORTH_CONFIG_IS_SET(c, memory, limit_file))
         return BREAKS(ctx, c, memory_limit_file, memory_offload_optimizer,
-                      "memory.limit_file needs memory.offload_optimizer=file or memory.offload_activations=file");
+                      "memory.limit_file needs memory.offload_optimizer=file, or another of memory.offload_*");
     if (optimizer && c->precision_moments == ORTH_precision_moments_8bit)
         return BREAKS(ctx, c, memory_offload_optimizer, precision_moments, "memory.offload_optimizer=%s needs precision.moments=fp32 or bf16, "
                       "not 8bit: pieces of a parameter would cut blocks that share a scale",
                       orth_option_choice(ORTH_OPT_memory_offload_optimizer, (int)c->memory_offload_optimizer));
+    return ORTH_OK;
+}
+
+/* The optimizer works in the host's memory, so what it reads and writes may be there. */
+static orth_status offload_begins_with_the_optimizer(orth_ctx *ctx, const orth_config *c)
+{
+    const bool none = c->memory_offload_optimizer == ORTH_memory_offload_optimizer_none;
+    const bool params = c->memory_offload_params != ORTH_memory_offload_params_none;
+    if (none && params)
+        return BREAKS(ctx, c, memory_offload_params, memory_offload_optimizer,
+                      "memory.offload_params=%s needs memory.offload_optimizer=host or file, not none: weights are updated where they are",
+                      orth_option_choice(ORTH_OPT_memory_offload_params, (int)c->memory_offload_params));
+    if (none && c->memory_offload_gradients != ORTH_memory_offload_gradients_none)
+        return BREAKS(ctx, c, memory_offload_gradients, memory_offload_optimizer,
+                      "memory.offload_gradients=%s needs memory.offload_optimizer=host or file, not none: the optimizer reads them there",
+                      orth_option_choice(ORTH_OPT_memory_offload_gradients, (int)c->memory_offload_gradients));
+    if (params && strcmp(c->parallel_pipeline, "pipedream") == 0)
+        return BREAKS(ctx, c, memory_offload_params, parallel_pipeline,
+                      "memory.offload_params=%s does not go with parallel.pipeline=pipedream, which keeps several versions of the weights",
+                      orth_option_choice(ORTH_OPT_memory_offload_params, (int)c->memory_offload_params));
     return ORTH_OK;
 }
 
@@ -320,7 +341,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
                  micro_batch_divides,   parts_are_a_power_of_two, sequence_holds_its_parts,
         sequence_fits_the_model, two_betas,             nesterov_is_for_sgd,      a_weight_for_each_path,
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
-        recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto, offload_has_what_it_speaks_of,
+        recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto, offload_has_what_it_speaks_of, offload_begins_with_the_optimizer,
         inputs_are_split_where_all_ranks_have_them,
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, rounded_gradients_are_fast, steps_or_epochs,
         masters_are_of_a_type_that_is_computed_in, moments_in_8_bits_are_two, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,

@@ -82,7 +82,8 @@ orth_status orth_classes_make(orth_ctx *ctx, orth_classes *out, const orth_parti
                               const orth_model_shape *shape)
 {
     const int tp = partition->mesh.size[ORTH_AXIS_TP];
-    *out = (orth_classes){.partition = partition};
+    const bool far = shape->offload.params != ORTH_TIER_NONE || shape->offload.gradients != ORTH_TIER_NONE;
+    *out = (orth_classes){.partition = partition, .own_shards = far && orth_layout_deals_state(&partition->layout)};
     out->of_tp = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, tp);
     out->blocks = ORTH_ARENA_ARRAY(ctx, &out->arena, orth_model_blocks, tp);
     const orth_status s = out->of_tp && out->blocks ? sort_positions(ctx, out, model, shape) : ORTH_ERR_NOMEM;
@@ -115,7 +116,7 @@ int orth_classes_of(const orth_classes *c, int rank)
 int orth_classes_program(const orth_classes *c, int rank)
 {
     const orth_partition *s = c->partition;
-    return s->shares ? rank : orth_mesh_group_member(&s->mesh, rank, ORTH_AXES_DP, 0);
+    return s->shares || c->own_shards ? rank : orth_mesh_group_member(&s->mesh, rank, ORTH_AXES_DP, 0);
 }
 
 const orth_param_desc *orth_classes_params(const orth_classes *c, int rank)

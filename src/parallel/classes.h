@@ -4,7 +4,8 @@
  * slots and parts they work on, which is no more than numbers in attributes, and in the shards that they have, to which a
  * program can be bound (program/lower/views.h). Twins have equal shards, too: sizes, places and costs of one are those of the
  * other. Plans, prices and timelines are made of the programs of the classes; what a rank runs also has its own numbers.
- * Data-parallel ranks with equal shares are of one class. So are tensor-parallel ranks, if their slices are of one shape and both
+ * Data-parallel ranks with equal shares are of one class, unless they have shards that are copied from another space
+ * (program/lower/far.c). So are tensor-parallel ranks, if their slices are of one shape and both
  * or neither of them are the first, which counts what all of them hold.
  */
 #ifndef ORTH_PARALLEL_CLASSES_H
@@ -14,6 +15,7 @@
 
 typedef struct {
     const orth_partition *partition;
+    bool own_shards;            /* ranks with other shards have programs of their own */
     int32_t *of_tp;             /* [tp] the lowest tensor-parallel position that is alike */
     orth_model_blocks *blocks;  /* [tp] of the first rank at each position */
     int num_blocks;             /* built so far */

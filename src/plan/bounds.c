@@ -276,6 +276,19 @@ static orth_status read_costs(orth_ctx *ctx, const orth_bounds *b, small_run *r,
     return read_kept(ctx, &compiled->program, out);
 }
 
+/* What is elsewhere takes nothing of the device. The host updates what it has at its own rate, beside the rest of the update. */
+static void leave_out_offloaded(const orth_offload *o, orth_block_costs *out)
+{
+    for (int k = 0; k < ORTH_NUM_PIECES; k++) {
+        orth_piece_cost *p = &out->piece[k];
+        p->kept = o->activations != ORTH_TIER_NONE ? 0 : p->kept;
+        p->params = o->params != ORTH_TIER_NONE ? 0 : p->params;
+        p->grads = o->gradients != ORTH_TIER_NONE ? 0 : p->grads;
+        p->optimizer = o->optimizer != ORTH_TIER_NONE ? 0 : p->optimizer;
+    }
+    out->update_s = o->optimizer != ORTH_TIER_NONE ? 0 : out->update_s;
+}
+
 orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const orth_layout *l, const orth_recompute *recompute,
                                   orth_block_costs *out)
 {
@@ -285,15 +298,14 @@ orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const ort
     model.layers = SMALL_LAYERS;
     r.spec = (orth_programs_spec){.model = &model, .step = *b->step, .num_threads = 1};
     r.spec.step.recompute = *recompute;
-    r.spec.step.offload.activations = ORTH_TIER_NONE; /* copies only add to times */
+    r.spec.step.offload = (orth_offload){.optimizer = ORTH_TIER_NONE}; /* copies only add to times */
     r.spec.step.parts = (int32_t)l->parts;
     r.spec.step.lr_factors.num = r.spec.step.decay_factors.num = 0; /* they cost nothing, and may name a layer that is not here */
     ORTH_TRY(orth_partition_make(ctx, &r.partition, &small, &model));
     orth_status s = build_small(ctx, &r);
     if (s == ORTH_OK) {
         s = read_costs(ctx, b, &r, out);
-        if (b->step->offload.activations != ORTH_TIER_NONE) /* it may be elsewhere */
-            out->piece[ORTH_PIECE_LAYER].kept = 0;
+        leave_out_offloaded(&b->step->offload, out);
         if (r.ring)
             orth_programs_release(ctx, &r.programs);
         else

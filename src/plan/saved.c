@@ -162,11 +162,24 @@ static orth_status allocate(orth_ctx *ctx, orth_arena *arena, const orth_compile
     return s->waiting ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
+/* What is copied from another space comes and goes at other times in another program (lower/far.c). */
+static void leave_out_copies(const orth_program *p, int64_t *live)
+{
+    for (int32_t b = 0; b < p->num_buffers; b++) {
+        const orth_buffer *x = &p->buffers[b];
+        if (x->copy_of == 0 || x->space != p->space || x->alias >= 0)
+            continue;
+        for (int32_t i = x->first; i >= 0 && i <= x->last; i++)
+            live[i] -= orth_round_up((int64_t)x->bytes, ORTH_PLACE_ALIGN);
+    }
+}
+
 static void find_moments(const orth_program *p, orth_saved *s, const made *m, event *events, int64_t *live, int64_t *peaks,
                          int64_t *now)
 {
     const int32_t num_events = list_events(p, s, m, events);
     orth_place_live(p, p->space, live);
+    leave_out_copies(p, live);
     const int32_t n = find_peaks(events, num_events, live, p->num_instrs, peaks);
     moments t = {.events = events, .num_events = num_events, .peaks = peaks, .num_instrs = p->num_instrs};
     if (n > MAX_MOMENTS) {

@@ -151,12 +151,15 @@ static orth_recompute setup_recompute(const orth_config *cfg)
     _Static_assert((int)ORTH_TIER_NONE == ORTH_memory_##key##_none && (int)ORTH_TIER_HOST == ORTH_memory_##key##_host && \
                    (int)ORTH_TIER_FILE == ORTH_memory_##key##_file, "choices in the order of orth_tier")
 TIERS(offload_optimizer);
+TIERS(offload_params);
+TIERS(offload_gradients);
 TIERS(offload_activations);
 #undef TIERS
 
 static orth_offload setup_offload(const orth_config *cfg)
 {
-    return (orth_offload){.optimizer = (orth_tier)cfg->memory_offload_optimizer, .sub_group = cfg->memory_offload_sub_group,
+    return (orth_offload){.optimizer = (orth_tier)cfg->memory_offload_optimizer, .params = (orth_tier)cfg->memory_offload_params,
+                          .gradients = (orth_tier)cfg->memory_offload_gradients, .sub_group = cfg->memory_offload_sub_group,
                           .activations = (orth_tier)cfg->memory_offload_activations, .min_bytes = cfg->memory_offload_min_bytes};
 }
 

@@ -24,6 +24,9 @@ typedef struct {
     int32_t *writes;    /* [num_buffers] how often it was written so far */
     int32_t *packed_by; /* [num_buffers] the linear_pack or linear_dx_pack that made it, */
     int32_t *packed_at; /* [num_buffers] and `writes` of its weight at that time */
+    int32_t *version;   /* [num_buffers] 1 + the instruction that computed what is in it, which copies take along (lower/far.c) */
+    int32_t *latest;    /* [num_buffers] the newest version of it and its copies */
+    bool *changed;      /* [num_buffers] of copies: what is in it has not gone back */
     int32_t *user;      /* [num_buffers] last instruction that added what the buffer holds to a gradient, -1 */
     int32_t *user_before, *seen; /* [num_instrs] the one before it, and `writes` at that time */
 } checker;
@@ -172,10 +175,67 @@ static orth_status check_update(checker *c, int32_t i)
                                                                : "parameter updated once too often");
     ORTH_TRY(check_piece(c, i, master));
     c->updates[master] += c->pieces[master] == 0;
-    if (c->p->num_updates > 1 && n->in[0].buffer >= 0 && c->applied[n->in[0].buffer])
+    if (c->p->num_updates > 1 && n->attr.piece == 0 && n->in[0].buffer >= 0 && c->applied[n->in[0].buffer])
         return refuse(c, i, &n->in[0], "gradient applied twice");
     if (n->in[0].buffer >= 0)
         c->applied[n->in[0].buffer] = true;
+    return ORTH_OK;
+}
+
+/* The buffer that this one is a copy of (lower/far.c), or itself; and where in it the operand begins. */
+static int32_t original_of(const checker *c, int32_t buffer)
+{
+    const int32_t of = c->p->buffers[buffer].copy_of;
+    return of > 0 ? of - 1 : buffer;
+}
+
+static int64_t original_at(const checker *c, const orth_operand *o)
+{
+    return c->p->buffers[o->buffer].copy_at + (int64_t)o->byte_offset;
+}
+
+/* A copy goes from the same elements to the same elements. */
+static orth_status check_carried(checker *c, int32_t i)
+{
+    const orth_operand *from = &c->p->instrs[i].in[0], *to = &c->p->instrs[i].out[0];
+    const int32_t of = original_of(c, from->buffer);
+    const bool empty = orth_operand_bytes(to) == 0; /* of another's shard, from wherever */
+    if (of != original_of(c, to->buffer) || (!empty && original_at(c, from) != original_at(c, to)))
+        return refuse(c, i, to, "a copy of other elements than those that are copied");
+    c->version[to->buffer] = c->version[from->buffer];
+    c->changed[to->buffer] = c->changed[from->buffer] && to->buffer != of;
+    c->changed[from->buffer] = false;
+    return ORTH_OK;
+}
+
+/* Behind instruction i, of which all operands were looked at: what it reads is the newest there is. */
+static orth_status check_copies(checker *c, int32_t i)
+{
+    const orth_instr *n = &c->p->instrs[i];
+    if (n->op == ORTH_OP_copy && (c->p->buffers[n->in[0].buffer].copy_of > 0 || c->p->buffers[n->out[0].buffer].copy_of > 0))
+        return check_carried(c, i);
+    for (int k = 0; k < n->num_in; k++) {
+        const int32_t b = n->in[k].buffer;
+        if (b >= 0 && c->version[b] != c->latest[original_of(c, b)])
+            return refuse(c, i, &n->in[k], "read, but a copy of it, or what it is a copy of, is newer");
+    }
+    for (int k = 0; k < n->num_out; k++) {
+        const int32_t b = n->out[k].buffer;
+        if (b < 0)
+            continue;
+        c->version[b] = c->latest[original_of(c, b)] = i + 1;
+        c->changed[b] = c->p->buffers[b].copy_of > 0;
+    }
+    return ORTH_OK;
+}
+
+/* What was changed in a copy has gone back. */
+static orth_status check_returned(checker *c)
+{
+    for (int32_t b = 0; b < c->p->num_buffers; b++)
+        if (c->changed[b])
+            return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "what was written to '%s' never goes back to '%s', of which it is a copy",
+                             c->p->buffers[b].name, c->p->buffers[original_of(c, b)].name);
     return ORTH_OK;
 }
 
@@ -189,6 +249,7 @@ static orth_status check_instrs(checker *c)
         ORTH_TRY(check_packed(c, i));
         for (int k = 0; k < n->num_out; k++)
             ORTH_TRY(check_operand(c, i, &n->out[k], true));
+        ORTH_TRY(check_copies(c, i));
         if (n->op == ORTH_OP_grad_square)
             c->measured[n->in[0].buffer] = true;
         if (is_optimizer(n->op))
@@ -355,11 +416,14 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     c.writes = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.packed_at = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.packed_by = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.version = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.latest = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.changed = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
     c.user = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
     c.user_before = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
     c.seen = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
     orth_status status = of && c.written && c.master && c.updates && c.pieces && c.next_elem && c.owner && c.measured && c.applied && c.writes &&
-                                 c.packed_by && c.packed_at && c.user && c.user_before && c.seen
+                                 c.packed_by && c.packed_at && c.version && c.latest && c.changed && c.user && c.user_before && c.seen
                              ? ORTH_OK
                              : ORTH_ERR_NOMEM;
     if (status == ORTH_OK)
@@ -370,6 +434,8 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
         status = find_masters(&c, &arena);
     if (status == ORTH_OK)
         status = check_instrs(&c);
+    if (status == ORTH_OK)
+        status = check_returned(&c);
     if (status == ORTH_OK)
         status = check_updates(&c);
     if (status == ORTH_OK && p->placed)

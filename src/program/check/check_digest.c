@@ -18,7 +18,7 @@ static uint64_t hash_message(const orth_instr *n)
 }
 
 /* What members of a collective must agree on beyond its type and counts. Bound buffers are known by what they
- * are: the halves of a tied gradient have different names. */
+ * are: the halves of a tied gradient have different names. So are copies of them. */
 static uint64_t hash_what(const orth_program *p, const orth_instr *n, int k)
 {
     uint64_t h =
@@ -27,7 +27,8 @@ static uint64_t hash_what(const orth_program *p, const orth_instr *n, int k)
         const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k];
         if (o->buffer < 0)
             continue;
-        const orth_buffer *b = &p->buffers[o->buffer];
+        const int32_t of = p->buffers[o->buffer].copy_of;
+        const orth_buffer *b = &p->buffers[of > 0 ? of - 1 : o->buffer];
         h = mix(mix(h, (uint64_t)b->index),
                 b->bind == ORTH_BIND_NONE ? XXH64(b->name, strlen(b->name), 0) : (uint64_t)b->bind);
     }

@@ -277,11 +277,19 @@ static orth_status check_staging(flow *f, int32_t i)
 }
 
 /* Whether n carries a value to or from where it is for a while: it comes back as it was, a part of a sum, too. */
-static bool carry(const flow *f, const orth_instr *n)
+static bool carry(flow *f, const orth_instr *n)
 {
-    if (n->op != ORTH_OP_copy || f->p->buffers[n->out[0].buffer].of <= 0)
+    if (n->op != ORTH_OP_copy)
         return false;
-    f->state[n->out[0].buffer] = f->state[n->in[0].buffer];
+    const orth_operand *in = &n->in[0], *out = &n->out[0];
+    if (f->p->buffers[out->buffer].of > 0) {
+        f->state[out->buffer] = f->state[in->buffer];
+        return true;
+    }
+    if (f->p->buffers[in->buffer].copy_of == 0 && f->p->buffers[out->buffer].copy_of == 0)
+        return false;
+    write_state(f, out, read_state(f, in));
+    f->state[out->buffer].nodes = f->state[in->buffer].nodes;
     return true;
 }
 

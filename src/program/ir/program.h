@@ -57,6 +57,9 @@ typedef struct {
     bool external;           /* lives in another program's arena (weights of an evaluation) */
     bool frozen;             /* a parameter that no instruction updates */
     int32_t shard_elem;      /* holds the rank's shard of parameter `index` (views.h): bytes of an element; 0: it does not */
+    int32_t copy_of;         /* 1 + the buffer, in another space, of which this one is a copy for a while (lower/far.c): of its bytes from
+                              * copy_at on, which is less than 0 where the copy begins with what is not kept there; 0: of none */
+    int64_t copy_at;
     bool staging;            /* room for pieces of parameters, one after the other: as large as the largest view of it (views.h) */
     orth_bind bind;
     orth_dtype dtype;        /* of the elements of a parameter or moment (the first six binds): F32, BF16, F16; U8: codes of moments */
@@ -80,7 +83,7 @@ typedef enum {
     ORTH_VIEW_OF_OTHERS    /* nothing on the first rank of the shard axis */
 } orth_view;
 
-#define ORTH_MAX_PIECES 65536
+#define ORTH_MAX_PIECES 8192 /* of a step (offload.c): programs of larger models would be little else, and take minutes to compile */
 
 /* A dense view into a buffer. buffer -1: absent. */
 typedef struct {

@@ -28,7 +28,9 @@ static int32_t add_persistent(orth_builder *b, int64_t use, int32_t slot, orth_z
         .bytes = (size_t)held.count * sizeof(float), .cls = ORTH_CLASS_GRADS, .persistent = true,
         .bind = whole ? ORTH_BIND_GRAD : ORTH_BIND_NONE, .index = use / 2, .first_elem = held.first, .shard_elem = held.counts ? sizeof(float) : 0,
     };
-    return orth_program_add_buffer(b->p, &buffer);
+    const int32_t added = orth_program_add_buffer(b->p, &buffer);
+    orth_far_put(b, added, b->spec->offload.gradients);
+    return added;
 }
 
 /* A partial sum that lives within the step is a gradient as well. */
@@ -67,13 +69,25 @@ static orth_operand slot_of(orth_builder *b, int64_t use, const orth_route_stage
     return x;
 }
 
+/* Where an instruction writes a sum: in the copy that it adds to, or in a new one. */
+static orth_operand room_for(orth_builder *b, orth_operand sum, const orth_operand *added, int num_added)
+{
+    for (int k = 0; k < num_added && !b->p->failed; k++)
+        if (added[k].buffer >= 0 && b->p->buffers[added[k].buffer].copy_of == sum.buffer + 1) {
+            sum.buffer = added[k].buffer;
+            return sum;
+        }
+    return orth_far_room(b, sum);
+}
+
 /* A sum that instructions add to. */
 typedef struct {
     int64_t use;
     int32_t stage;
 } sum_ref;
 
-/* Pushes `size` leaves on the tree at this stage: appends what they are added to; returns the result. */
+/* Pushes `size` leaves on the tree at this stage: appends what they are added to; returns the result. Sums that are elsewhere
+ * (far.c) are brought; the result is a copy then, which the caller returns when it is written. */
 static orth_operand push(orth_builder *b, sum_ref at, int64_t size, orth_operand *in, int *num_in, int32_t *num_addends,
                          bool *complete)
 {
@@ -84,18 +98,19 @@ static orth_operand push(orth_builder *b, sum_ref at, int64_t size, orth_operand
     *complete = sum->tree.next + size == s->leaves;
     const int32_t slot = s->running ? orth_gradtree_push_running(&sum->tree, size, addends, &n)
                                     : orth_gradtree_push(&sum->tree, size, *complete, addends, &n);
+    const orth_operand *added = in + *num_in;
     for (int i = 0; i < n; i++)
-        in[(*num_in)++] = slot_of(b, at.use, s, addends[i]);
+        in[(*num_in)++] = orth_far_bring(b, slot_of(b, at.use, s, addends[i]));
     *num_addends = n;
     const bool joins = *complete && at.stage + 1 < r->num && s[1].op == ORTH_ROUTE_JOIN && s[1].when == s->when;
     orth_operand out = orth_operand_absent;
     if (joins) { /* tied: what the head summed comes last */
-        out = slot_of(b, at.use + 1, s, 0);
+        out = orth_far_bring(b, slot_of(b, at.use + 1, s, 0));
         in[(*num_in)++] = out;
         (*num_addends)++;
     }
     if (!joins || sum->num_slots > 0) /* else all in one run: no buffer of its own */
-        out = slot_of(b, at.use, s, slot);
+        out = room_for(b, slot_of(b, at.use, s, slot), added, *num_addends);
     if (*complete)
         sum->tree = (orth_gradtree){.next = 0};
     if (*complete && s->keep == ORTH_KEEP_TRANSIENT)
@@ -114,6 +129,8 @@ bool orth_build_add_leaf(orth_builder *b, int64_t use, int32_t stage, orth_opera
     orth_attr acc = {.num_addends = 0};
     *value = push(b, (sum_ref){use, stage}, 1, in, &num_in, &acc.num_addends, &complete);
     orth_build_emit(b, ORTH_OP_tree_acc, &acc, num_in, in, 1, value);
+    if (!complete)
+        orth_far_return(b, *value);
     return complete;
 }
 
@@ -143,6 +160,7 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
     const int64_t rows = node->leaves ? 1 : leaves->rows, use = 2 * index + leaves->second_use;
     const orth_block_kind block = b->block;
     const int32_t number = b->node;
+    orth_build_from_node(b, ORTH_BLOCK_NONE, -1); /* copies of sums are of no node, and sums over ranks may be of other nodes, too */
     for (int64_t begin = 0; begin < leaves->num && !b->p->failed;) {
         const int64_t size = run_of(b, use, leaves->num - begin);
         orth_operand operand[ORTH_OP_MAX_IN];
@@ -155,10 +173,12 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
         orth_operand out = push(b, (sum_ref){use, 0}, size, operand, &num_in, &attr.num_addends, &complete);
         orth_build_from_node(b, block, number);
         orth_build_emit(b, node->op, &attr, num_in, operand, 1, &out);
-        orth_build_from_node(b, ORTH_BLOCK_NONE, -1); /* sums over ranks may be of other nodes, too */
+        orth_build_from_node(b, ORTH_BLOCK_NONE, -1);
         begin += size;
         if (complete)
             orth_build_follow(b, use, 1, out);
+        else
+            orth_far_return(b, out);
     }
 }
 

@@ -262,17 +262,34 @@ static void expand(orth_builder *b, const orth_block *block, orth_block_env *env
 
 /* ---- blocks ---- */
 
-/* ZeRO 3: the block's parameters are gathered into transient buffers, in one collective for each of their types. They
- * are whole until the block is done, or for the rest of the step. */
-static void gather_block(orth_builder *b, const orth_block *block, orth_block_env *env)
+/* Whether nodes from `first` on, or those that are made again for them, read a value. */
+static bool is_read(const orth_block *block, const orth_block_env *env, orth_value v, int32_t first)
+{
+    const orth_graph *g = block->graph;
+    for (int32_t i = 0; i < g->num_nodes; i++) {
+        const bool again = i < g->num_forward && ((env->again && env->again[i]) || g->nodes[i].chunked);
+        for (int k = 0; k < g->nodes[i].num_in; k++)
+            if (g->nodes[i].in[k] == v && (i >= first || again))
+                return true;
+    }
+    return false;
+}
+
+/* What nodes from `first` on read of the block's parameters, where kernels work: copies of what is elsewhere (far.c), and under ZeRO
+ * 3 whole parameters in transient buffers, gathered in one collective for each of their types. They
+ * are there until the block is done, or (ZeRO 3) for the rest of the step. */
+static void gather_block(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t first)
 {
     for (orth_value v = 0; v < block->graph->num_values; v++) {
         const orth_value_info *info = &block->graph->values[v];
         if (info->kind != ORTH_VALUE_PARAM)
             continue;
         int64_t index = block->param_index[info->slot];
-        if (!orth_build_is_gathered(b, index))
+        if (!orth_build_is_gathered(b, index)) {
+            if (orth_is_far(b, b->copy[index]))
+                env->of[v] = is_read(block, env, v, first) ? orth_far_bring(b, orth_build_param(b, index)) : (orth_operand){.buffer = -2};
             continue;
+        }
         orth_operand shard = orth_build_param(b, index);
         env->of[v] = shard;
         env->of[v].buffer = b->gathered[index];
@@ -283,7 +300,7 @@ static void gather_block(orth_builder *b, const orth_block *block, orth_block_en
             b->gathered[index] = env->of[v].buffer;
         orth_bucket *k = orth_build_gathers(b, index, shard.dtype);
         orth_bucket_item item = {.use = 2 * index,
-                                 .in = orth_build_own_elems(b, shard.buffer, shard.dtype, index),
+                                 .in = orth_far_bring(b, orth_build_own_elems(b, shard.buffer, shard.dtype, index)),
                                  .out = orth_build_vector(env->of[v].buffer, shard.dtype, 0, orth_build_elems(b, index))};
         if (!orth_bucket_fits(b, k, &item))
             orth_bucket_emit(b, k);
@@ -307,7 +324,7 @@ orth_operand orth_build_forward(orth_builder *b, const orth_block *block, orth_b
         return x;
     if (block->graph->input != ORTH_NO_VALUE)
         env->of[block->graph->input] = x;
-    gather_block(b, block, env);
+    gather_block(b, block, env, 0);
     orth_leaves leaves = sequences_of(b);
     int32_t end = b->spec->mode == ORTH_MODE_TRAIN ? block->graph->num_forward : block->graph->num_nodes;
     expand(b, block, env, 0, end, ORTH_ACTION_F, &leaves);
@@ -328,14 +345,14 @@ void orth_build_forget(orth_builder *b, const orth_block *block, orth_block_env 
         env->of[g->input].buffer = -2;
 }
 
-/* The parameters that the backward reads: whole again (ZeRO 3), or older ones (asynchronous). */
-static void renew_params(orth_builder *b, const orth_block *block, orth_block_env *env)
+/* The parameters that nodes from `first` on read in the backward: there again (gather_block), or older ones (asynchronous). */
+static void renew_params(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t first)
 {
     const orth_graph *g = block->graph;
     for (orth_value v = 0; b->spec->async && v < g->num_values; v++)
         if (g->values[v].kind == ORTH_VALUE_PARAM)
             env->of[v].buffer = -2; /* the weights of the forward may lie elsewhere by now */
-    gather_block(b, block, env);
+    gather_block(b, block, env, first);
 }
 
 orth_operand orth_build_again(orth_builder *b, const orth_block *block, orth_block_env *env, orth_operand x)
@@ -345,7 +362,7 @@ orth_operand orth_build_again(orth_builder *b, const orth_block *block, orth_blo
         return x;
     if (g->input != ORTH_NO_VALUE)
         env->of[g->input] = x;
-    renew_params(b, block, env);
+    renew_params(b, block, env, g->num_nodes);
     return read_value(b, block, env, g->output, -1);
 }
 
@@ -356,7 +373,7 @@ orth_operand orth_build_backward(orth_builder *b, const orth_block *block, orth_
     if (b->p->failed)
         return dy;
     env->of[g->output_grad] = dy;
-    renew_params(b, block, env);
+    renew_params(b, block, env, g->num_forward);
     orth_leaves leaves = sequences_of(b);
     expand(b, block, env, g->num_forward, g->num_nodes, kind, &leaves);
     return g->input_grad == ORTH_NO_VALUE ? orth_operand_absent : env->of[g->input_grad];
@@ -407,7 +424,7 @@ orth_operand orth_build_head(orth_builder *b, orth_operand normed)
     orth_block_env gathered = env_new(b, g);
     if (b->p->failed)
         return grad;
-    gather_block(b, block, &gathered);
+    gather_block(b, block, &gathered, 0);
     for (int64_t c = 0; c < N / rows && !b->p->failed; c++) {
         orth_block_env env = env_new(b, g);
         if (b->p->failed)
@@ -430,6 +447,7 @@ void orth_build_decode_head(orth_builder *b, orth_operand normed)
     orth_block_env env = env_new(b, g);
     if (b->p->failed)
         return;
+    gather_block(b, &b->spec->head, &env, 0);
     env.of[g->input] = normed;
     const orth_value_info *out = &g->values[g->output];
     env.of[g->output] = orth_operand_of(b->logits_or_nll, ORTH_F32, out->num_dims, out->dim);

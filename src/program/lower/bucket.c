@@ -48,15 +48,16 @@ void orth_bucket_add(orth_bucket *k, const orth_bucket_item *item)
     k->bytes += (int64_t)orth_operand_bytes(k->op == ORTH_OP_all_gather ? &item->out : &item->in);
 }
 
-/* Neighbours from now on, if they were not before: parameters are from the beginning (build.c). */
-static void chain(orth_builder *b, const orth_bucket *k)
+/* Neighbours from now on, if they were not before: parameters are from the beginning (build.c). outputs: what comes out of the call,
+ * else what goes in. */
+static void chain(orth_builder *b, const orth_bucket *k, bool outputs)
 {
-    int32_t *whole = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int32_t, k->num);
-    b->p->failed = b->p->failed || !whole;
-    for (int32_t i = 0; whole && i < k->num; i++)
-        whole[i] = k->op == ORTH_OP_all_gather ? k->items[i].out.buffer : k->items[i].in.buffer;
-    if (!b->p->failed && b->p->buffers[whole[0]].prev < 0 && b->p->buffers[whole[0]].next < 0)
-        orth_program_chain(b->p, whole, k->num);
+    int32_t *all = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int32_t, k->num);
+    b->p->failed = b->p->failed || !all;
+    for (int32_t i = 0; all && i < k->num; i++)
+        all[i] = outputs ? k->items[i].out.buffer : k->items[i].in.buffer;
+    if (!b->p->failed && b->p->buffers[all[0]].prev < 0 && b->p->buffers[all[0]].next < 0)
+        orth_program_chain(b->p, all, k->num);
 }
 
 static int64_t *counts_of(orth_builder *b, const orth_bucket *k)
@@ -86,13 +87,16 @@ void orth_bucket_emit(orth_builder *b, orth_bucket *k)
         in[i] = k->items[i].in;
         out[i] = k->items[i].out;
     }
-    chain(b, k);
+    chain(b, k, k->op == ORTH_OP_all_gather);
+    chain(b, k, false);
     int64_t *counts = k->op == ORTH_OP_all_reduce ? NULL : counts_of(b, k);
     orth_instr *n = orth_build_emit(b, k->op, &(orth_attr){.group = k->group}, k->num, in, k->num, out);
     if (n) {
         n->counts = counts;
         n->coalesced = k->num > 1;
     }
+    for (int32_t i = 0; b->phase == ORTH_PHASE_UPDATE && k->op == ORTH_OP_all_gather && i < k->num; i++)
+        orth_far_return(b, out[i]);
     k->num = 0;
     k->bytes = 0;
 }
@@ -139,7 +143,12 @@ void orth_bucket_start(orth_builder *b, bool crowded)
 /* The sums of shard groups, whose sequences are a branch of the tree, over the replicas. The update is all that comes then. */
 void orth_bucket_reduce_together(orth_builder *b)
 {
-    orth_bucket_emit(b, &b->together); /* also of nothing: other shards share the program */
+    const int32_t num = b->together.num;
+    orth_bucket_emit(b, &b->together);
+    for (int32_t i = 0; i < num; i++) {
+        const orth_bucket_item *item = &b->together.items[i];
+        orth_build_follow(b, item->use, item->stage + 1, item->out);
+    }
 }
 
 /* What travels of a gradient: itself, or itself rounded. */

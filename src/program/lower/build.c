@@ -187,6 +187,8 @@ static void make_params(orth_builder *b)
                                       i, type, kept.count);
             if (copied)
                 orth_offload_put(b, b->master[i]);
+            else
+                orth_far_put(b, b->master[i], s->offload.params);
             hold_shard(b, b->master[i], kept.counts ? &kept : NULL, type);
             if (!b->p->failed)
                 b->p->buffers[b->master[i]].frozen = param->frozen;
@@ -194,6 +196,7 @@ static void make_params(orth_builder *b)
         b->copy[i] = b->master[i];
         if (copied) {
             b->copy[i] = elements(b, param->name, ORTH_CLASS_PARAMS, ORTH_BIND_COPY, i, s->compute, read.count);
+            orth_far_put(b, b->copy[i], s->offload.params);
             hold_shard(b, b->copy[i], read.counts ? &read : NULL, s->compute);
         }
     }

@@ -66,6 +66,14 @@ typedef struct {
     int64_t row0;              /* first row of a head chunk in its micro-batch; -1 for other blocks */
 } orth_leaves;
 
+/* Gradients on their way to another space at once; each may be two calls, through the host's memory. */
+#define ORTH_MAX_PENDING_STORES 2
+
+typedef struct {
+    orth_operand near;       /* what goes back */
+    int32_t call[2];         /* -1: there is only the second */
+} orth_store;
+
 /* A piece of an update whose operands are elsewhere: the gradient, then what the optimizer writes (offload.c). */
 #define ORTH_PIECE_OPERANDS 5
 typedef struct {
@@ -93,6 +101,10 @@ typedef struct {
     int32_t data[ORTH_NUM_DATA]; /* buffers of the whole step; -1 */
     orth_grad_use *uses;         /* [2*num_params]: 2*index for the first use, +1 for the head's if tied */
     orth_offloading offload;
+    orth_store stores[ORTH_MAX_PENDING_STORES]; /* [num_stores] gradients on their way out, oldest first */
+    int32_t num_stores;
+    orth_operand squares;        /* sums of squares of all gradients; buffer -1: not made yet */
+    bool *squared;               /* [num_params] those that are made */
     int32_t *moments;            /* [ORTH_STATES*num_params] buffers of m, v and their scales; -1: not made yet */
     int32_t version, updates;    /* asynchronous: the weights of the action at hand; updates made so far */
     bool *read_by_backward;                /* asynchronous: [num_params] parameters that a backward reads */
@@ -287,8 +299,30 @@ void orth_offload_update(orth_builder *b, int64_t index, orth_operand step, cons
                          const orth_operand *out);
 void orth_offload_finish(orth_builder *b);
 
+/* ---- far.c ---- */
+
+/* The buffer, of parameters or gradients, is kept in this tier. */
+void orth_far_put(orth_builder *b, int32_t buffer, orth_tier tier);
+/* Whether kernels work in another space than the buffer's. */
+bool orth_is_far(const orth_builder *b, int32_t buffer);
+/* A new buffer where kernels work that is a copy of the operand's elements, with nothing in it yet; what is there already remains as
+ * it is. */
+orth_operand orth_far_room(orth_builder *b, orth_operand o);
+/* The elements of o come to `near`, a part of such a copy. */
+void orth_far_bring_to(orth_builder *b, orth_operand o, orth_operand near);
+/* Both at once. */
+orth_operand orth_far_bring(orth_builder *b, orth_operand o);
+/* The elements of such a copy go back, beside computing; nothing happens to other operands. */
+void orth_far_return(orth_builder *b, orth_operand near);
+/* What goes back lives until here at most. */
+void orth_far_end_returns(orth_builder *b);
+/* At the end of a step: far gradients are as large as what is copied to and from them. */
+void orth_far_fit(orth_builder *b);
+
 /* ---- update.c ---- */
 
+/* The gradient of parameter `index` is complete in `g`, a copy that is about to go back: its squares are summed now. */
+void orth_build_square_early(orth_builder *b, int64_t index, int32_t g);
 /* Asynchronous: the weights of this rank are updated with the gradients of micro-batch b->micro_batch. Those
  * that a later action of the schedule still needs are copied before. */
 void orth_build_update_now(orth_builder *b, bool needed);

@@ -1,6 +1,7 @@
 /* compile.c -- the actions of a schedule (forward, backward of a micro-batch) become instructions. */
 #include "program/lower/frozen.h"
 #include "program/lower/stage.h"
+#include "program/passes/fetch.h"
 #include "program/passes/keep_packed.h"
 #include "program/passes/offload_activations.h"
 #include "program/passes/overlap.h"
@@ -318,6 +319,9 @@ static void compile_step(orth_builder *b)
     orth_build_finish_gradients(b, false);
     if (s->mode != ORTH_MODE_DECODE && !b->p->failed)
         orth_build_update(b);
+    orth_far_end_returns(b);
+    if (s->offload.gradients != ORTH_TIER_NONE)
+        orth_far_fit(b);
     note_shards(b);
     b->p->num_tokens = (int64_t)s->num_micro_batches * s->num_seqs * s->seq_len;
 }
@@ -368,6 +372,8 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     b.master = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
     b.copy = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
     b.gathered = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, n);
+    b.squared = ORTH_ARENA_ARRAY(ctx, &out->arena, bool, n);
+    b.squares = orth_operand_absent;
     b.moments = ORTH_ARENA_ARRAY(ctx, &out->arena, int32_t, ORTH_STATES * n);
     for (int64_t i = 0; b.moments && i < ORTH_STATES * n; i++)
         b.moments[i] = -1;
@@ -375,7 +381,7 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     orth_bucket_item *items = ORTH_NEW_ARRAY(ctx, orth_bucket_item, (4 + 2 * ORTH_COUNT(b.gathers)) * n);
     b.waiting = ORTH_NEW_ARRAY(ctx, orth_waiting_grad, 2 * n + 1);
     b.cut = ORTH_NEW_ARRAY(ctx, orth_operand, 2 * (int64_t)spec->num_seqs);
-    if (!b.held || !b.master || !b.copy || !b.gathered || !b.moments || !b.uses || !items || !b.waiting || !b.cut) {
+    if (!b.held || !b.master || !b.copy || !b.gathered || !b.squared || !b.moments || !b.uses || !items || !b.waiting || !b.cut) {
         out->failed = true;
     } else {
         b.grads = (orth_bucket){.op = ORTH_OP_all_reduce, .items = items};
@@ -390,6 +396,8 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     orth_mem_free(ctx, b.cut);
     if (spec->keep_packed && !out->failed)
         ORTH_TRY(orth_keep_packed(ctx, out));
+    if (spec->offload.params != ORTH_TIER_NONE && !out->failed)
+        ORTH_TRY(orth_fetch_ahead(ctx, out, &spec->comm));
     if (spec->comm.overlap && !out->failed)
         ORTH_TRY(orth_overlap(ctx, out, &spec->comm));
     if (spec->offload.activations != ORTH_TIER_NONE && spec->mode == ORTH_MODE_TRAIN && !out->failed)

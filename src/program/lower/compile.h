@@ -54,7 +54,8 @@ typedef struct {
     bool stochastic;                 /* what is kept in bf16 is rounded at random (kernels/round.h) */
 } orth_state_types;
 
-/* Where what kernels do not read is kept: with the rest, or in another space (offload.c). */
+/* Where something is kept: where kernels work, or in another space. What kernels do not read is updated there (offload.c); of what they
+ * do, they read and write copies (far.c). params and gradients need optimizer, params weights that are updated once a step. */
 typedef enum { ORTH_TIER_NONE = 0, ORTH_TIER_HOST, ORTH_TIER_FILE } orth_tier;
 static inline orth_space orth_tier_space(orth_tier t)
 {
@@ -62,6 +63,8 @@ static inline orth_space orth_tier_space(orth_tier t)
 }
 typedef struct {
     orth_tier optimizer;             /* moments, and masters beside copies */
+    orth_tier params;                /* what kernels read of parameters; evaluation, too */
+    orth_tier gradients;             /* sums of gradients that last until the update */
     int64_t sub_group;               /* elements of a parameter that are updated at once, where they are elsewhere */
     orth_tier activations;           /* while nobody reads them (passes/offload_activations.h) */
     int64_t min_bytes;               /* smaller ones stay */
@@ -85,7 +88,7 @@ typedef struct {
     orth_dtype compute;              /* type of activations and of matrix copies */
     orth_state_types types;
     orth_space space;                /* where kernels work; with offload not the host's memory */
-    orth_offload offload;            /* training */
+    orth_offload offload;
     int32_t num_micro_batches;
     const int64_t *shares;           /* [DP ranks] sequences of each, where they combine gradients node by node
                                         (uneven_shares.c); NULL: what a rank adds up is one node */

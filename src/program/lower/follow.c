@@ -91,6 +91,17 @@ static bool reduce_alone(orth_builder *b, int64_t use, int32_t stage, orth_opera
     return !s->lag;
 }
 
+/* A gradient has come as far as it comes before the update. Where it is kept elsewhere it leaves, and what is complete is squared
+ * before. */
+static void leave(orth_builder *b, int64_t use, const orth_route_stage *next, orth_operand value)
+{
+    if (b->p->failed || b->p->buffers[value.buffer].copy_of == 0)
+        return;
+    if (next && next->op == ORTH_ROUTE_OPTIMIZE && !b->spec->async)
+        orth_build_square_early(b, use / 2, value.buffer);
+    orth_far_return(b, value);
+}
+
 void orth_build_follow(orth_builder *b, int64_t use, int32_t stage, orth_operand value)
 {
     const orth_route *r = &b->uses[use].route;
@@ -111,9 +122,11 @@ void orth_build_follow(orth_builder *b, int64_t use, int32_t stage, orth_operand
         case ORTH_ROUTE_JOIN: /* the tree has added it */
             break;
         default:              /* the other use takes it */
+            leave(b, use, NULL, value);
             return;
         }
     }
+    leave(b, use, stage < r->num ? &r->stage[stage] : NULL, value);
 }
 
 void orth_build_end_of_gradients(orth_builder *b)

@@ -30,10 +30,10 @@ void orth_offload_begin(orth_builder *b)
     memset(b->offload.room, -1, sizeof b->offload.room);
     if (o->optimizer == ORTH_TIER_NONE)
         return;
-    b->p->piece_elems = ORTH_MAX(o->sub_group, 1);
+    int64_t all = 0;
     for (int64_t i = 0; i < b->spec->num_params; i++)
-        if (b->held[i])
-            b->p->piece_elems = ORTH_MAX(b->p->piece_elems, orth_div_up(orth_build_elems(b, i), ORTH_MAX_PIECES - 1));
+        all += b->held[i] ? largest_shard(b, i) : 0;
+    b->p->piece_elems = ORTH_MAX(ORTH_MAX(o->sub_group, 1), orth_div_up(all, ORTH_MAX_PIECES - 1));
 }
 
 void orth_offload_put(orth_builder *b, int32_t buffer)

@@ -157,6 +157,11 @@ static void gather(orth_builder *b, const job *j, int64_t index)
         i->counts = j->counts;
 }
 
+static orth_operand whole_of(const orth_builder *b, int64_t use, int32_t buffer)
+{
+    return orth_build_vector(buffer, ORTH_F32, 0, orth_build_elems(b, use / 2));
+}
+
 /* The stages of this use behind the tree of the step. */
 static void combine(orth_builder *b, int64_t use)
 {
@@ -165,6 +170,11 @@ static void combine(orth_builder *b, int64_t use)
     job j = {.sum = &b->uses[use].sum[ORTH_MOMENT_STEP]};
     if (!exchanged || j.sum->num_slots == 0)
         return;
+    int32_t far[ORTH_GRADTREE_MAX_DEPTH];
+    for (int32_t i = 0; i < j.sum->num_slots; i++) {
+        far[i] = j.sum->slot[i];
+        j.sum->slot[i] = orth_far_bring(b, whole_of(b, use, far[i])).buffer;
+    }
     j.counts = count_slices(b, use / 2, exchanged->extent);
     for (const orth_route_stage *s = r->stage; s < r->stage + r->num && !b->p->failed; s++) {
         if (s->when == ORTH_MOMENT_UPDATE && s->op == ORTH_ROUTE_REDUCE)
@@ -173,6 +183,11 @@ static void combine(orth_builder *b, int64_t use)
             exchange_all(b, &j, orth_route_find(r, ORTH_ROUTE_TREE)->per_sequence);
         else if (s->op == ORTH_ROUTE_GATHER)
             gather(b, &j, use / 2);
+    }
+    for (int32_t i = 0; i < j.sum->num_slots; i++) {
+        const bool gathered = i == 0 && orth_route_find(r, ORTH_ROUTE_GATHER);
+        orth_far_return(b, gathered ? whole_of(b, use, j.sum->slot[i]) : slice(&j, me(b), j.sum->slot[i]));
+        j.sum->slot[i] = far[i];
     }
 }
 

@@ -34,9 +34,10 @@ static void join_tied(orth_builder *b)
     const orth_route_stage *s = orth_route_find(orth_build_route(b, index), ORTH_ROUTE_JOIN);
     if (!s || s->when != ORTH_MOMENT_UPDATE)
         return;
-    orth_operand g = orth_build_own_elems(b, orth_build_grad_buffer(b, index), ORTH_F32, index);
+    const orth_operand g = orth_far_bring(b, orth_build_own_elems(b, orth_build_grad_buffer(b, index), ORTH_F32, index));
     if (s->over == ORTH_GROUP_EMBED) {
         orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_EMBED}, 1, &g, 1, &g);
+        orth_far_return(b, g);
         return;
     }
     orth_operand leaf = g;
@@ -44,8 +45,9 @@ static void join_tied(orth_builder *b)
     leaf.dim[0] = 1;
     leaf.dim[1] = g.dim[0];
     const int32_t heads = b->uses[2 * index + 1].sum[ORTH_MOMENT_STEP].slot[0];
-    const orth_operand in[] = {leaf, orth_build_own_elems(b, heads, ORTH_F32, index)};
+    const orth_operand in[] = {leaf, orth_far_bring(b, orth_build_own_elems(b, heads, ORTH_F32, index))};
     orth_build_emit(b, ORTH_OP_tree_acc, &(orth_attr){.num_addends = 1}, 2, in, 1, &g);
+    orth_far_return(b, g);
 }
 
 /* ---- norm ---- */
@@ -60,14 +62,29 @@ static bool counts_norm(const orth_builder *b, int64_t index)
     return orth_build_trains(b, index) && !replica && !copy;
 }
 
-/* Squares of this rank's elements of parameter `index`; its sums begin at `base` of the sums of all. A shard may have no row of
- * a part, but ranks that share a program have the same instructions. */
-static void square_param(orth_builder *b, int64_t index, orth_operand sums, int64_t base)
+/* Sums of squares of all parameters, made at their first mention. Several ranks: 0 where another one counts. */
+static orth_operand squares_of_all(orth_builder *b)
+{
+    const orth_compile_spec *s = b->spec;
+    int64_t num = 0;
+    if (b->squares.buffer >= 0)
+        return b->squares;
+    for (int64_t i = 0; i < s->num_params; i++)
+        num += orth_param_num_sums(&s->params[i]);
+    const orth_buffer buffer = {.name = "grad_squares", .bytes = (size_t)num * sizeof(double), .cls = ORTH_CLASS_GRADS, .persistent = true};
+    b->squares = orth_build_vector(orth_program_add_buffer(b->p, &buffer), ORTH_F64, 0, num);
+    if (orth_build_size(b, ORTH_GROUP_NORM) > 1)
+        orth_build_emit(b, ORTH_OP_zero, &(orth_attr){0}, 0, NULL, 1, &b->squares);
+    return b->squares;
+}
+
+/* Squares of this rank's elements of parameter `index`, whose gradient is in buffer `g`; its sums begin at `base` of the sums of all. A
+ * shard may have no row of a part, but ranks that share a program have the same instructions. */
+static void square_param(orth_builder *b, int64_t index, int32_t g, orth_operand sums, int64_t base)
 {
     const orth_param_desc *p = &b->spec->params[index];
     const orth_zero_shard mine = orth_build_own(b, index);
     int64_t cols = orth_param_cols(p);
-    int32_t g = orth_build_grad_buffer(b, index);
     orth_attr attr = {.block_rows = (int32_t)orth_param_block_rows(p), .split = ORTH_SPLIT_WHOLE(cols)};
     if (p->split_dim == 1) {
         attr.split = orth_param_split_here(p);
@@ -92,6 +109,16 @@ static void square_param(orth_builder *b, int64_t index, orth_operand sums, int6
     }
 }
 
+void orth_build_square_early(orth_builder *b, int64_t index, int32_t g)
+{
+    int64_t base = 0;
+    for (int64_t i = 0; i < index; i++)
+        base += orth_param_num_sums(&b->spec->params[i]);
+    b->squared[index] = true;
+    if (counts_norm(b, index))
+        square_param(b, index, g, squares_of_all(b), base);
+}
+
 /* Whether the gradient is not complete yet, for it waits for a call, or for the other use. */
 static bool is_under_way(const orth_builder *b, int64_t index)
 {
@@ -113,8 +140,10 @@ static void square_params(orth_builder *b, orth_operand sums)
             orth_build_resume(b, ORTH_TRAVELS_IN_BUCKET);
             join_tied(b);
         }
-        if (counts_norm(b, i))
-            square_param(b, i, sums, at);
+        if (!counts_norm(b, i) || b->squared[i])
+            continue;
+        const int32_t g = orth_build_grad_buffer(b, i);
+        square_param(b, i, orth_far_bring(b, orth_build_own_elems(b, g, ORTH_F32, i)).buffer, sums, at);
     }
 }
 
@@ -134,21 +163,11 @@ static void leave_loss_to_one(orth_builder *b, orth_operand loss)
 /* The loss comes behind the squares: its call would wait for the last bucket of gradients. */
 static void clip(orth_builder *b, bool has_loss, orth_operand step)
 {
-    const orth_compile_spec *s = b->spec;
-    orth_attr none = {0};
-    int64_t num_sums = 0;
-    for (int64_t i = 0; i < s->num_params; i++)
-        num_sums += orth_param_num_sums(&s->params[i]);
-    orth_buffer buffer = {.name = "grad_squares", .bytes = (size_t)num_sums * sizeof(double),
-                          .cls = ORTH_CLASS_GRADS, .persistent = true};
-    orth_operand sums = orth_build_vector(orth_program_add_buffer(b->p, &buffer), ORTH_F64, 0, num_sums);
+    const orth_operand sums = squares_of_all(b);
     orth_operand loss = orth_build_vector(b->loss, ORTH_F64, 0, 1);
-    bool shared = orth_build_size(b, ORTH_GROUP_NORM) > 1;
-    if (shared)
-        orth_build_emit(b, ORTH_OP_zero, &none, 0, NULL, 1, &sums);
     square_params(b, sums);
     orth_build_loss(b, has_loss);
-    if (shared) {
+    if (orth_build_size(b, ORTH_GROUP_NORM) > 1) {
         /* Each sum, and the loss, comes from one rank and is 0 on the others: adding them is exact, and a
          * NaN stays one. */
         leave_loss_to_one(b, loss);
@@ -156,7 +175,7 @@ static void clip(orth_builder *b, bool has_loss, orth_operand step)
         orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_NORM}, 2, both, 2, both);
     }
     const orth_operand in[] = {sums, loss};
-    orth_build_emit(b, ORTH_OP_clip_scale, &none, 2, in, 1, &step);
+    orth_build_emit(b, ORTH_OP_clip_scale, &(orth_attr){0}, 2, in, 1, &step);
 }
 
 /* ---- update ---- */
@@ -219,8 +238,9 @@ static void gather_param(orth_builder *b, int64_t index, orth_group group)
 {
     const orth_dtype dtype = orth_build_param_type(b, b->copy[index]);
     orth_bucket *k = orth_build_gathers(b, index, dtype);
-    orth_bucket_item item = {.use = 2 * index, .in = orth_build_own_elems(b, b->copy[index], dtype, index),
-                             .out = orth_build_vector(b->copy[index], dtype, 0, orth_build_elems(b, index))};
+    const orth_operand whole = orth_far_room(b, orth_build_vector(b->copy[index], dtype, 0, orth_build_elems(b, index)));
+    const orth_bucket_item item = {.use = 2 * index, .in = orth_build_own_elems(b, whole.buffer, dtype, index), .out = whole};
+    orth_far_bring_to(b, orth_build_own_elems(b, b->copy[index], dtype, index), item.in);
     if (!orth_bucket_fits(b, k, &item))
         orth_bucket_emit(b, k);
     k->group = group;

@@ -68,7 +68,7 @@ static void prefetch(pass *s, const orth_comm_policy *policy, int32_t *last, int
                                       (policy->prefetch_bytes > 0 && ahead > policy->prefetch_bytes)))
                 ahead -= bytes[++from];
         }
-        s->start[i] = from == num - 1 ? i : last[from];
+        s->start[i] = from == num - 1 ? i : ORTH_MAX(last[from], orth_conflict_before(&s->r, i));
     }
 }
 
