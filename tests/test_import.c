@@ -206,6 +206,7 @@ TEST(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same)
     open_import(ctx, &c, ORTH_TOOL_accelerate, FIXTURE("accelerate_fsdp.yaml"));
     assert_true(c.parallel_dp == 4 && c.parallel_zero == ORTH_parallel_zero_2 && c.precision_compute == ORTH_precision_compute_bf16);
     assert_true(c.memory_recompute == ORTH_memory_recompute_full && c.comm_prefetch == 1);
+    assert_true(c.memory_offload_params == ORTH_memory_offload_params_none);
     file_fails(ctx, ORTH_TOOL_accelerate, "num_processes: many\n", "-import:1:16: num_processes: parallel.dp=many: must be a whole number");
     file_fails(ctx, ORTH_TOOL_accelerate, "mixed_precision: fp4\n", "mixed_precision=fp4: there are no, bf16 and fp16");
     orth_config_release(ctx, &c);

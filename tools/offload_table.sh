@@ -46,9 +46,12 @@ if [ "${2:-}" = activations ]; then
     done
   done
 else
-  echo "| \`memory.offload_optimizer\` | device | host | file |"
+  echo "| options | device | host | file |"
   echo "| --- | --- | --- | --- |"
-  for tier in none host file; do
-    row "$tier" "memory.offload_optimizer=$tier" total
+  for tiers in "none none none" "host none none" "file none none" "host host none" "host host host" "file file file"; do
+    set -- $tiers
+    words="memory.offload_optimizer=$1 memory.offload_gradients=$2 memory.offload_params=$3"
+    row "$words" "$words" total
   done
+  row "$words memory.recompute=full" "$words memory.recompute=full" total
 fi

@@ -55,6 +55,16 @@ static orth_status set_precision(orth_importer *x)
     return ORTH_OK;
 }
 
+/* FSDP keeps parameters, their gradients and the optimizer's state in the host's memory together. */
+static orth_status set_offload(orth_importer *x)
+{
+    static const char *const keys[] = {"memory.offload_optimizer", "memory.offload_params", "memory.offload_gradients"};
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_offload_all);
+    for (int i = 0; is_true(p) && i < ORTH_COUNT(keys); i++)
+        ORTH_TRY(orth_import_set(x, p->place, keys[i], "host"));
+    return ORTH_OK;
+}
+
 static orth_status set_real(orth_importer *x, const char *place, const char *key, double value)
 {
     char text[32];
@@ -403,8 +413,8 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_loss_scale, set_ranks, set_ranks_of_batches, set_sharding, set_shards, set_sequence_parallel, set_cp_kind, set_chunks,
-        set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
+        set_precision, set_offload, set_loss_scale, set_ranks, set_ranks_of_batches, set_sharding, set_shards, set_sequence_parallel, set_cp_kind,
+        set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;

@@ -10,7 +10,7 @@
 #define MOST_INSTRS_FOR_AUTO 20000 /* hundreds of plans of a longer program take minutes */
 
 /* Changes of one kind exclude each other. */
-typedef enum { KIND_RECOMPUTE, KIND_MICRO_BATCH, KIND_ZERO, KIND_SEQUENCE, KIND_ACTIVATIONS, KIND_PACKED, KIND_PREFETCH, KIND_SAVER, NUM_KINDS } kind;
+typedef enum { KIND_RECOMPUTE, KIND_OFFLOAD, KIND_MICRO_BATCH, KIND_ZERO, KIND_SEQUENCE, KIND_ACTIVATIONS, KIND_PACKED, KIND_PREFETCH, KIND_SAVER, NUM_KINDS } kind;
 
 typedef struct {
     kind kind;
@@ -38,6 +38,23 @@ static int zero_stage(const orth_config *c)
     return (int)l.zero;
 }
 
+/* Optimizer state first, then what goes with it. In the host's memory only where the limit is a device's, which leaves that out. */
+static void list_offloads(ladder *x, const orth_config *c)
+{
+    static const char *const tiers[] = {"host", "file"};
+    const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0, device = x->where->described || x->rank_limit;
+    if (c->memory_offload_optimizer != ORTH_memory_offload_optimizer_none || c->precision_moments == ORTH_precision_moments_8bit)
+        return;
+    for (int t = device ? 0 : 1; t < ORTH_COUNT(tiers); t++) {
+        char words[96];
+        snprintf(words, sizeof words, "memory.offload_optimizer=%s", tiers[t]);
+        offer(x, KIND_OFFLOAD, words);
+        snprintf(words, sizeof words, "memory.offload_optimizer=%s memory.offload_gradients=%s%s%s", tiers[t], tiers[t],
+                 stale ? "" : " memory.offload_params=", stale ? "" : tiers[t]);
+        offer(x, KIND_OFFLOAD, words);
+    }
+}
+
 /* What the run does not do already. */
 static void list_changes(ladder *x)
 {
@@ -54,6 +71,7 @@ static void list_changes(ladder *x)
     for (int i = 0; i < ORTH_COUNT(policies); i++)
         offer(x, KIND_RECOMPUTE, policies[i]);
     offer(x, KIND_RECOMPUTE, words);
+    list_offloads(x, c);
     const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0; /* it updates after each micro-batch */
     for (int64_t m = stale ? 0 : c->train_micro_batch / 2; m > 0 && x->num_changes < ORTH_LADDER_RUNGS_MAX - 10; m /= 2) {
         snprintf(words, sizeof words, "train.micro_batch=%" PRId64, m);

@@ -9,7 +9,7 @@
 
 #include "tools/price.h"
 
-#define ORTH_LADDER_WORDS_MAX 200
+#define ORTH_LADDER_WORDS_MAX 320
 
 /* The run with these key=value words. */
 typedef struct {
