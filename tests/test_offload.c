@@ -586,6 +586,34 @@ TEST(weights_of_the_next_block_come_while_this_one_computes)
     test_ctx_free(ctx);
 }
 
+/* Between the copy that brings a partial sum and the product that adds to it another product computes; at most one sum waits so. */
+TEST(the_next_partial_sum_comes_while_the_product_before_it_computes)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_compiled c;
+    orth_offload offload = all_in(ORTH_TIER_HOST);
+    offload.params = ORTH_TIER_NONE;
+    compile_with(ctx, 0, ORTH_RECOMPUTE_NONE, offload, &c);
+    const orth_program *p = &c.program;
+    int beside = 0, alone = 0;
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        if (n->op != ORTH_OP_copy || n->phase != ORTH_PHASE_BACKWARD || n->micro_batch != 1 || p->buffers[n->in[0].buffer].space == p->space)
+            continue;
+        bool reads = false, computes = false;
+        for (int32_t k = i + 1; !reads; k++) {
+            for (int j = 0; j < p->instrs[k].num_in; j++)
+                reads = reads || p->instrs[k].in[j].buffer == n->out[0].buffer;
+            computes = computes || (!reads && orth_op_family_of(p->instrs[k].op) == ORTH_OPS_PRODUCT);
+        }
+        *(computes ? &beside : &alone) += 1;
+    }
+    if (beside <= 10 || alone >= beside / 2)
+        fail_msg("%d partial sums come beside a product, %d do not", beside, alone);
+    orth_compiled_release(&c);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -609,6 +637,7 @@ int main(void)
         cmocka_unit_test(a_copy_that_is_missing_or_goes_elsewhere_is_refused),
         cmocka_unit_test(an_event_of_a_copy_that_is_missing_is_refused),
         cmocka_unit_test(weights_of_the_next_block_come_while_this_one_computes),
+        cmocka_unit_test(the_next_partial_sum_comes_while_the_product_before_it_computes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -396,7 +396,7 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     orth_mem_free(ctx, b.cut);
     if (spec->keep_packed && !out->failed)
         ORTH_TRY(orth_keep_packed(ctx, out));
-    if (spec->offload.params != ORTH_TIER_NONE && !out->failed)
+    if ((spec->offload.params != ORTH_TIER_NONE || spec->offload.gradients != ORTH_TIER_NONE) && !out->failed)
         ORTH_TRY(orth_fetch_ahead(ctx, out, &spec->comm));
     if (spec->comm.overlap && !out->failed)
         ORTH_TRY(orth_overlap(ctx, out, &spec->comm));

@@ -1,38 +1,45 @@
-/* fetch.c -- see fetch.h. The copies of a block are a unit: they stand side by side. */
+/* fetch.c -- see fetch.h. The copies of a block, or of the sums that a product adds to, are a unit: they stand side by side. */
 #include "program/passes/fetch.h"
 
 #include "program/passes/rewrite.h"
 
+/* What comes: each kind of it in the order of its uses. */
+typedef enum { WEIGHTS = 0, SUMS, NUM_KINDS } kind;
+
 typedef struct {
     int32_t begin, end;      /* instructions [begin, end) of the old list */
     int64_t bytes;           /* that come to where kernels work */
-    int32_t at;              /* the unit whose place it gets */
+    int32_t before;          /* the instruction of the old list before which it is to stand */
 } unit;
 
 typedef struct {
     orth_rewrite r;
-    unit *units;             /* [num] */
-    int32_t num;
+    unit *units[NUM_KINDS];  /* [num] */
+    int32_t num[NUM_KINDS];
 } pass;
 
-/* A copy from a parameter on its way to where kernels work. Nobody writes parameters before the update. */
-static bool fetches(const pass *s, int32_t i)
+/* The kind of which an instruction brings something to where kernels work; NUM_KINDS: it does not. Nobody writes parameters before the
+ * update. */
+static kind brings(const pass *s, int32_t i)
 {
+    const orth_program *p = s->r.p;
     const orth_instr *n = &s->r.old[i];
     if (n->op != ORTH_OP_copy || n->phase == ORTH_PHASE_UPDATE)
-        return false;
-    const orth_buffer *to = &s->r.p->buffers[n->out[0].buffer];
-    return to->copy_of > 0 && to->cls == ORTH_CLASS_PARAMS;
+        return NUM_KINDS;
+    const orth_buffer *from = &p->buffers[n->in[0].buffer], *to = &p->buffers[n->out[0].buffer];
+    if (to->copy_of == 0 || from->space == p->space)
+        return NUM_KINDS;
+    return to->cls == ORTH_CLASS_PARAMS ? WEIGHTS : SUMS;
 }
 
-static void find_units(pass *s)
+static void find_units(pass *s, kind k)
 {
     for (int32_t i = 0; i < s->r.num; i++) {
-        if (!fetches(s, i))
+        if (brings(s, i) != k)
             continue;
-        unit *u = &s->units[s->num++];
-        *u = (unit){.begin = i};
-        for (; i < s->r.num && fetches(s, i); i++)
+        unit *u = &s->units[k][s->num[k]++];
+        *u = (unit){.begin = i, .before = i};
+        for (; i < s->r.num && brings(s, i) == k; i++)
             if (s->r.p->buffers[s->r.old[i].out[0].buffer].space == s->r.p->space)
                 u->bytes += (int64_t)orth_operand_bytes(&s->r.old[i].out[0]);
         u->end = i;
@@ -45,52 +52,87 @@ static bool is_gathered(const pass *s, const unit *u)
     return u->end < s->r.num && s->r.old[u->end].op == ORTH_OP_all_gather;
 }
 
-static void decide(pass *s, const orth_comm_policy *policy)
+static void fetch_weights(pass *s, const orth_comm_policy *policy)
 {
+    unit *units = s->units[WEIGHTS];
     int64_t ahead = 0; /* bytes of the units behind `from`, up to the one at hand */
-    for (int32_t k = 0, from = 0; k < s->num; k++) {
-        const int32_t most = policy->prefetch > 0 ? policy->prefetch + is_gathered(s, &s->units[k]) : 0;
-        ahead += k > 0 ? s->units[k].bytes : 0;
+    for (int32_t k = 0, from = 0; k < s->num[WEIGHTS]; k++) {
+        const int32_t most = policy->prefetch + is_gathered(s, &units[k]);
+        ahead += k > 0 ? units[k].bytes : 0;
         while (from < k && (k - from > most || (policy->prefetch_bytes > 0 && ahead > policy->prefetch_bytes)))
-            ahead -= s->units[++from].bytes;
-        s->units[k].at = from;
+            ahead -= units[++from].bytes;
+        units[k].before = units[from].begin;
     }
 }
 
-static void append(pass *s, const unit *u)
+/* The instruction behind which all copies of a unit may stand. */
+static int32_t last_conflict(const pass *s, const unit *u)
 {
-    for (int32_t i = u->begin; i < u->end; i++)
-        orth_program_append(s->r.p, &s->r.old[i]);
+    int32_t last = -1;
+    for (int32_t i = u->begin; i < u->end; i++) {
+        const int32_t at = orth_conflict_before(&s->r, i);
+        last = at < u->begin ? ORTH_MAX(last, at) : last; /* else another copy of the unit */
+    }
+    return last;
+}
+
+/* Both belong to one phase of one micro-batch. */
+static bool are_together(const pass *s, const unit *a, const unit *b)
+{
+    const orth_instr *x = &s->r.old[a->begin], *y = &s->r.old[b->begin];
+    return x->micro_batch == y->micro_batch && x->phase == y->phase;
+}
+
+/* A sum comes while the product computes that adds to the one before it, so that two are there at once. Beside a matrix those of gains and
+ * biases, which take no time, do not count: they come with it. */
+static void fetch_sums(pass *s)
+{
+    unit *units = s->units[SUMS];
+    const int32_t num = s->num[SUMS];
+    for (int32_t k = num - 1; k > 0; k--) {
+        unit *u = &units[k], *last = u - 1;
+        while (last > units && last->bytes < u->bytes / 8)
+            last--;
+        const int32_t from = are_together(s, last, u) ? last->end : u->begin;
+        const int32_t next = k + 1 < num && are_together(s, u, u + 1) ? u[1].before : u->begin;
+        u->before = ORTH_MAX(ORTH_MIN(from, next), last_conflict(s, u) + 1);
+    }
+    for (int32_t k = 1; k < num; k++)
+        units[k].before = ORTH_MAX(units[k].before, units[k - 1].before);
 }
 
 static void rewrite(pass *s)
 {
-    int32_t k = 0, next = 0; /* the unit that stands at i or behind; the first that is not in the new list */
+    int32_t next[NUM_KINDS] = {0};
     for (int32_t i = 0; i < s->r.num && !s->r.p->failed; i++) {
         orth_rewrite_reach(&s->r, i);
-        if (k == s->num || i < s->units[k].begin) {
+        for (int k = 0; k < NUM_KINDS; k++)
+            for (; next[k] < s->num[k] && s->units[k][next[k]].before == i; next[k]++)
+                for (int32_t j = s->units[k][next[k]].begin; j < s->units[k][next[k]].end; j++)
+                    orth_program_append(s->r.p, &s->r.old[j]);
+        if (brings(s, i) == NUM_KINDS)
             orth_program_append(s->r.p, &s->r.old[i]);
-            continue;
-        }
-        for (; i == s->units[k].begin && next < s->num && s->units[next].at <= k; next++)
-            append(s, &s->units[next]);
-        k += i + 1 == s->units[k].end;
     }
     orth_rewrite_reach(&s->r, s->r.num);
 }
 
 orth_status orth_fetch_ahead(orth_ctx *ctx, orth_program *p, const orth_comm_policy *policy)
 {
-    pass s = {.num = 0};
+    pass s = {.num = {0}};
     ORTH_TRY(orth_rewrite_begin(ctx, p, &s.r));
-    s.units = ORTH_NEW_ARRAY(ctx, unit, s.r.num + 1);
-    if (s.units) {
-        find_units(&s);
-        decide(&s, policy);
-        rewrite(&s);
-    } else {
-        p->failed = true;
+    for (int k = 0; k < NUM_KINDS; k++) {
+        s.units[k] = ORTH_NEW_ARRAY(ctx, unit, s.r.num + 1);
+        p->failed = p->failed || !s.units[k];
+        if (s.units[k])
+            find_units(&s, (kind)k);
     }
-    orth_mem_free(ctx, s.units);
+    if (!p->failed && policy->prefetch > 0) {
+        fetch_weights(&s, policy);
+        fetch_sums(&s);
+    }
+    if (!p->failed)
+        rewrite(&s);
+    for (int k = 0; k < NUM_KINDS; k++)
+        orth_mem_free(ctx, s.units[k]);
     return orth_rewrite_end(&s.r);
 }
