@@ -39,6 +39,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"doctor --json=1", "orthant: doctor: --json takes no value"},
         {"train --help=all", "orthant: train: --help takes no value"},
         {"train --init", "orthant: train: --init needs a value: --init=DIR"},
+        {"data", "orthant: data: say which: prepare, inspect, verify"},
+        {"ckpt what", "orthant: ckpt: 'what' is not one of inspect, verify, import, export"},
         {"doctor word", "orthant: doctor: unexpected word 'word'; options are given as key=value"},
         {"train /nonexistent.yaml", "orthant: /nonexistent.yaml: there is no such run file"},
         {"doctor train.step=5", "orthant: command line: unknown key 'train.step'; did you mean 'train.steps'?"},

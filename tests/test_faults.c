@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "ckpt/folder.h"
+#include "tools/model_file.h"
 
 #define STEPS_BEFORE 2
 #define STEPS_AFTER 4
@@ -38,7 +39,7 @@ static const command commands[] = {
 
 /* Of shim/fault.c. */
 static const char *const kinds[] = {"malloc", "write",   "fsync", "rename", "open",  "close", "mmap",
-                                    "fopen",  "fwrite", "opendir", "mkdir", "flock", "remove", "thread"};
+                                    "fopen",  "fwrite", "opendir", "mkdir", "flock", "remove", "thread", "fclose"};
 enum { NUM_KINDS = ORTH_COUNT(kinds) };
 
 typedef struct {
@@ -375,6 +376,22 @@ TEST(readers_beside_a_trainer_find_a_checkpoint)
     run_end(r);
 }
 
+/* Also after its weights were read: eval looks at tokenizer.json once more when it opens the data. */
+TEST(a_checkpoint_in_use_stays_until_it_is_closed)
+{
+    run_case *r = begin();
+    orth_model_file f;
+    char path[256];
+    snprintf(path, sizeof path, "%s/seed", r->dir);
+    CHECK_OK(r->ctx, orth_model_file_open(r->ctx, &f, path));
+    RUN(r, 0, "", "train run.yaml train.steps=3 --resume --quiet");
+    assert_true(run_has(r, "seed/checkpoints/step-00000002/tokenizer.json") && run_has(r, "seed/checkpoints/step-00000003"));
+    orth_model_file_close(r->ctx, &f);
+    RUN(r, 0, "", "train run.yaml train.steps=4 --resume --quiet");
+    assert_false(run_has(r, "seed/checkpoints/step-00000002") || run_has(r, "seed/checkpoints/step-00000003"));
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +401,7 @@ int main(void)
         cmocka_unit_test(control_characters_of_names_are_not_printed),
         cmocka_unit_test(parents_of_new_folders_are_flushed),
         cmocka_unit_test(little_memory_shrinks_what_measures_and_not_the_run),
+        cmocka_unit_test(a_checkpoint_in_use_stays_until_it_is_closed),
         cmocka_unit_test(readers_beside_a_trainer_find_a_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

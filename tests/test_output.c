@@ -34,7 +34,7 @@ TEST(a_run_says_what_it_is_before_its_first_step_and_what_it_did_after_its_last)
     static const char *const lines[] = {
         " heads, vocabulary 300\ndata    ", " a step (6 sequences of 32): steps 1 to 6 are ", " epochs\n",
         "ranks   2 (dp 2, tp 1, pp 1, cp 1; zero 0), 1 threads a rank; fp32, numerics reproducible\n", "plan    0.0", "folder  a\nstep      3/6",
-        "done: step 6; 6 steps, 1152 tokens in 0:00:0", "; best evaluation: loss ", "\nnext: orthant generate a --prompt='...'\n"};
+        "rank 0 waited for communication in ", " targets)\ndone: step 6; 6 steps, 1152 tokens in 0:00:0", "; best evaluation: loss ", "\nnext: orthant generate a --prompt='...'\n"};
     for (int i = 0; i < ORTH_COUNT(lines); i++)
         if (!strstr(r->out, lines[i]))
             fail_msg("it did not say \"%s\":\n%s", lines[i], r->out);

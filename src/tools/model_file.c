@@ -5,6 +5,7 @@
 
 #include "base/files.h"
 #include "ckpt/folder.h"
+#include "ckpt/folder_lock.h"
 #include "train/weights.h"
 
 static orth_status open_run_config(orth_ctx *ctx, orth_model_file *f, bool checkpoint)
@@ -32,6 +33,9 @@ static orth_status open_folder(orth_ctx *ctx, void *user, const char *folder, bo
     char *tokenizer = f->folder ? orth_path_join(ctx, folder, "tokenizer.json") : NULL;
     if (!tokenizer)
         return ORTH_ERR_NOMEM;
+    bool refused;
+    f->lock = orth_folder_lock(folder, ORTH_LOCK_SHARED, &refused); /* its trainer leaves it here until it is closed */
+    f->has_lock = f->lock >= 0;
     orth_status s = orth_hf_open(ctx, &f->source, folder);
     if (s == ORTH_OK) {
         f->model = *orth_hf_source_config(f->source);
@@ -97,6 +101,8 @@ void orth_model_file_close(orth_ctx *ctx, orth_model_file *f)
         orth_config_release(ctx, &f->run);
     orth_tokenizer_free(ctx, f->tokenizer);
     orth_hf_close(ctx, f->source);
+    if (f->has_lock)
+        orth_folder_unlock(f->lock);
     orth_mem_free(ctx, f->folder);
     *f = (orth_model_file){.folder = NULL};
 }

@@ -15,6 +15,8 @@ typedef struct {
     orth_tokenizer *tokenizer;    /* NULL: none beside the weights */
     orth_config run;              /* of the run that made it; defaults for a Hugging Face folder */
     bool has_run;                 /* run is initialised */
+    bool has_lock;
+    int lock;                     /* shared, on the folder: retention leaves a checkpoint that is in use */
 } orth_model_file;
 
 /* `path`: a run folder, its checkpoints, one checkpoint, or a Hugging Face folder. ORTH_ERR_DATA,

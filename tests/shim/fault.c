@@ -28,7 +28,7 @@
     KIND(malloc, ENOMEM) KIND(write, ENOSPC) KIND(fsync, EIO) KIND(rename, EIO) KIND(open, EMFILE)          \
     KIND(close, EIO) KIND(mmap, ENOMEM) KIND(fopen, EMFILE) KIND(fwrite, ENOSPC) KIND(opendir, EMFILE)      \
     KIND(mkdir, ENOSPC) KIND(flock, EIO) KIND(remove, EIO) KIND(thread, EAGAIN)          \
-    KIND(pwrite, EIO) KIND(pread, EIO)
+    KIND(pwrite, EIO) KIND(pread, EIO) KIND(fclose, EIO)
 
 enum {
 #define KIND(name, code) F_##name,
@@ -214,6 +214,15 @@ void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset)
 FILE *fopen(const char *path, const char *mode)
 {
     return fails(F_fopen) ? NULL : NEXT(fopen)(path, mode);
+}
+
+int fclose(FILE *f)
+{
+    const bool fail = fails(F_fclose);
+    const int result = NEXT(fclose)(f);
+    if (fail)
+        errno = fault_errno;
+    return fail ? EOF : result;
 }
 
 size_t fwrite(const void *bytes, size_t size, size_t n, FILE *f)
