@@ -86,6 +86,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, ", buckets of %d%s", (int)c->comm.bucket_bytes, c->comm.overlap ? ", overlap" : "");
     layout_say(out, n, ", prefetch %d to %d%s", (int)c->comm.prefetch, (int)c->comm.prefetch_bytes,
                c->comm.keep_gathered ? ", kept" : "");
+    if (c->comm.reuse_elems)
+        layout_say(out, n, ", reuse within %lld of %lld", (long long)c->comm.reuse_elems, (long long)c->comm.live_elems);
     layout_say(out, n, "%s", c->comm.reduce == ORTH_BF16 ? ", gradients reduced in bf16" : "");
     if (c->recompute.kind)
         layout_say(out, n, ", recompute %d (%d%s)", (int)c->recompute.kind, (int)c->recompute.layers,
@@ -266,6 +268,9 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         c.comm.prefetch = LAYOUT_PICK(0, 1, 1, 2, 4);
         c.comm.prefetch_bytes = LAYOUT_PICK(0, 0, 20000);
         c.comm.keep_gathered = LAYOUT_PICK(0, 0, 1);
+        static const int64_t reuse[] = {0, 0, 12000, INT64_C(1) << 40}, live[] = {0, 0, 9000};
+        c.comm.reuse_elems = reuse[test_rand_int(seed, 2008, 0, 3)];
+        c.comm.live_elems = live[test_rand_int(seed, 2009, 0, 2)];
         l->order = orders[LAYOUT_PICK(0, 0, 1, 2, 3)];
         c.threads = LAYOUT_PICK(1, 1, 1, 2, 3);
         layout_draw_layers(l, LAYOUT_PICK(0, 0, 1, 2));

@@ -167,6 +167,7 @@ TEST(rules_between_options_are_told_in_words)
         {"optimizer: {lr_factors: [\"*.bias=0.5\", embed]}", "run.yaml:1:25: optimizer.lr_factors: 'embed' is not PATTERN=FACTOR"},
         {"precision: {grad_reduce: bf16}", "precision.grad_reduce=bf16 needs numerics.mode=fast"},
         {"precision: {grad_reduce: bf16}\nnumerics: {mode: fast}\nparallel: {dp: 2, dp_share: [3, 1]}", "precision.grad_reduce=bf16 with parallel.dp_share"},
+        {"parallel: {zero: 3, dp: 2, pp: 2, max_reuse_distance: 10}", "parallel.max_reuse_distance with parallel.pp=2: in a pipeline"},
         {"optimizer: {lr_factors: =1}", "'=1' is not PATTERN=FACTOR"},
         {"optimizer: {freeze: [embed.*, \"!\"]}", "run.yaml:1:21: optimizer.freeze: '!' is no pattern of names"},
         {"optimizer: {weight_decay_factors: a=1x}", "optimizer.weight_decay_factors: 'a=1x' does not end with a number"},

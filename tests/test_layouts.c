@@ -531,6 +531,29 @@ TEST(gradients_reduced_in_bf16_send_half)
     }
 }
 
+/* ZeRO 3: layers gathered for the forward of a micro-batch and again for its backward, but those that stay whole in between, which are
+ * the last. Of four equal layers; embedding and head are one weight, gathered for its two uses. */
+TEST(layers_that_are_used_again_soon_are_gathered_once)
+{
+    const int64_t layer = 4 * 32 * 32 + 2 * 32 * 48 + 3 * 32 + 32 + 48 + 32 + 4 * 32, head = 131 * 32 + 2 * 32, none = 0;
+    const int64_t reuse[] = {none, head - 1, head, head + 2 * layer, INT64_C(1) << 40, INT64_C(1) << 40}, live[] = {0, 0, 0, 0, 0, 3 * layer};
+    const int kept[] = {0, 0, 1, 2, 4, 3};
+    int64_t calls[ORTH_COUNT(reuse)];
+    for (int i = 0; i < ORTH_COUNT(reuse); i++) {
+        layout_case c = layout_base_case(7, 0);
+        c.layout.dp = 2;
+        c.layout.zero = 3;
+        c.layout.micro_batch = 2;
+        c.comm.reuse_elems = reuse[i];
+        c.comm.live_elems = live[i];
+        check_layout(&c);
+        calls[i] = c.over_dp.calls[ORTH_COMM_ALL_GATHER];
+        if (calls[0] - calls[i] != kept[i] * 2 * c.steps) /* of two micro-batches */
+            fail_msg("reuse within %lld: %lld gathers of %lld are saved, wanted those of %d layers", (long long)reuse[i],
+                     (long long)(calls[0] - calls[i]), (long long)calls[0], kept[i]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
@@ -559,6 +582,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(random_layouts_with_one_owner),
         cmocka_unit_test(a_gradient_reduced_in_bf16_is_the_rounded_sum_of_rounded_gradients),
         cmocka_unit_test(gradients_reduced_in_bf16_send_half),
+        cmocka_unit_test(layers_that_are_used_again_soon_are_gathered_once),
         cmocka_unit_test(random_layouts_in_fast_mode),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,6 +89,14 @@ static orth_status rounded_gradients_are_fast(orth_ctx *ctx, const orth_config *
     return ORTH_OK;
 }
 
+static orth_status reuse_needs_one_stage(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->parallel_max_reuse_distance == 0 || c->parallel_pp == 1)
+        return ORTH_OK;
+    return BREAKS(ctx, c, parallel_max_reuse_distance, parallel_pp, "parallel.max_reuse_distance with parallel.pp=%" PRId64 ": in a pipeline other "
+                  "micro-batches come between the forward and the backward of a layer", c->parallel_pp);
+}
+
 static orth_status two_betas(orth_ctx *ctx, const orth_config *c)
 {
     if (c->optimizer_betas.n == 2)
@@ -343,7 +351,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
         recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto, offload_has_what_it_speaks_of, offload_begins_with_the_optimizer,
         inputs_are_split_where_all_ranks_have_them,
-        the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, rounded_gradients_are_fast, steps_or_epochs,
+        the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, rounded_gradients_are_fast, reuse_needs_one_stage, steps_or_epochs,
         masters_are_of_a_type_that_is_computed_in, moments_in_8_bits_are_two, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)

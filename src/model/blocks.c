@@ -149,9 +149,9 @@ orth_param_desc orth_weight_here(const orth_model_config *c, const orth_model_sh
 static orth_status apply_rules(orth_model_blocks *m, const orth_model_config *c, const orth_model_shape *shape, orth_param_desc *d)
 {
     const int64_t n = orth_model_num_params(c);
-    float *lr = ORTH_ARENA_ARRAY(m->ctx, &m->arena, float, 2 * n), *decay = lr + n;
+    float *lr = ORTH_ARENA_ARRAY(m->ctx, &m->arena, float, n), *decay = ORTH_ARENA_ARRAY(m->ctx, &m->arena, float, n);
     bool *frozen = ORTH_ARENA_ARRAY(m->ctx, &m->arena, bool, n);
-    if (!lr || !frozen)
+    if (!lr || !decay || !frozen)
         return ORTH_ERR_NOMEM;
     for (int64_t i = 0; i < n; i++) {
         lr[i] = d[i].lr_factor;

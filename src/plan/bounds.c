@@ -446,7 +446,8 @@ static void data_parallel(layout_bound *x, const stage_sum *s, double *per_step,
     if (l->zero == 1 || l->zero == 2)
         *after = call_seconds(x->b, ORTH_COMM_ALL_GATHER, copy * s->elems, shards, stride);
     if (l->zero == 3 && l->keep_whole == 0) {
-        const double gathered = x->b->step->comm.keep_gathered ? 0 : s->elems + layers; /* layers twice: before forward and backward */
+        /* Layers twice, before forward and backward, if none stays whole in between. */
+        const double gathered = x->b->step->comm.keep_gathered ? 0 : s->elems + (x->b->step->comm.reuse_elems > 0 ? 0 : layers);
         *per_micro_batch += call_seconds(x->b, ORTH_COMM_ALL_GATHER, copy * gathered, shards, stride);
     }
 }

@@ -209,6 +209,7 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .comm = {.overlap = cfg->comm_overlap, .bucket_bytes = cfg->comm_bucket_mb * MB,
                  .prefetch = (int32_t)cfg->comm_prefetch, .prefetch_bytes = cfg->comm_prefetch_mb * MB,
                  .reduce = cfg->precision_grad_reduce == ORTH_precision_grad_reduce_bf16 ? ORTH_BF16 : ORTH_F32,
+                 .reuse_elems = cfg->parallel_max_reuse_distance, .live_elems = cfg->parallel_max_live,
                  .keep_gathered = !cfg->parallel_reshard_after_forward},
         .head_chunk_rows = (int32_t)cfg->memory_head_chunk_rows,
         .ffn_chunk_rows = (int32_t)cfg->memory_ffn_chunk_rows,

@@ -14,6 +14,9 @@ typedef struct {
     int32_t prefetch;                /* ZeRO 3: blocks gathered ahead of the one at work, with overlap */
     int64_t prefetch_bytes;          /* of whole parameters, at most; 0: no limit */
     orth_dtype reduce;               /* gradients are reduced over dp in F32, or rounded to BF16 (route.h) */
+    int64_t reuse_elems;             /* ZeRO 3: a layer stays whole from its forward to its backward, if no more elements of others are
+                                        used in between (lower/blocks.c), */
+    int64_t live_elems;              /* and no more elements of layers stay that way; 0: no limit */
     bool keep_gathered;              /* ZeRO 3: whole parameters stay from their first use in a step to the last */
 } orth_comm_policy;
 

@@ -275,6 +275,39 @@ static bool is_read(const orth_block *block, const orth_block_env *env, orth_val
     return false;
 }
 
+/* Elements of the block's parameters that are gathered for each use. */
+static int64_t gathered_elems(const orth_builder *b, const orth_block *block)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < block->graph->num_params; i++)
+        n += orth_build_is_gathered(b, block->param_index[i]) ? orth_build_elems(b, block->param_index[i]) : 0;
+    return n;
+}
+
+/* Whether the action at hand is the backward that follows the forward of its micro-batch. */
+static bool follows_forward(const orth_builder *b)
+{
+    const orth_action *a = b->action > 0 ? &b->spec->actions[b->action - 1] : NULL;
+    return b->phase == ORTH_PHASE_BACKWARD && b->spec->num_chunks == 1 &&
+           (b->action < 0 || (a && a->kind == ORTH_ACTION_F && a->micro_batch == b->micro_batch));
+}
+
+/* Whether the backward of a layer finds the parameters that its forward gathered: DeepSpeed's stage3_max_reuse_distance and
+ * stage3_max_live_parameters. In between come the layers behind it, twice, the final norm and the head. */
+static bool is_still_whole(const orth_builder *b, const orth_block *block)
+{
+    const orth_compile_spec *s = b->spec;
+    const orth_chunk *c = &s->chunks[0];
+    const int64_t own = gathered_elems(b, block);
+    int64_t behind = 0;
+    if (s->comm.reuse_elems == 0 || block->kind != ORTH_BLOCK_LAYER || !follows_forward(b))
+        return false;
+    for (int32_t l = b->layer + 1; l < c->first_layer + c->num_layers; l++)
+        behind += gathered_elems(b, &s->layers[l]);
+    const int64_t between = 2 * behind + (c->head ? gathered_elems(b, &s->final) + gathered_elems(b, &s->head) : 0);
+    return between <= s->comm.reuse_elems && (s->comm.live_elems == 0 || own + behind <= s->comm.live_elems);
+}
+
 /* What nodes from `first` on read of the block's parameters, where kernels work: copies of what is elsewhere (far.c), and under ZeRO
  * 3 whole parameters in transient buffers, gathered in one collective for each of their types. They
  * are there until the block is done, or (ZeRO 3) for the rest of the step. */
@@ -352,7 +385,8 @@ static void renew_params(orth_builder *b, const orth_block *block, orth_block_en
     for (orth_value v = 0; b->spec->async && v < g->num_values; v++)
         if (g->values[v].kind == ORTH_VALUE_PARAM)
             env->of[v].buffer = -2; /* the weights of the forward may lie elsewhere by now */
-    gather_block(b, block, env, first);
+    if (!is_still_whole(b, block))
+        gather_block(b, block, env, first);
 }
 
 orth_operand orth_build_again(orth_builder *b, const orth_block *block, orth_block_env *env, orth_operand x)
