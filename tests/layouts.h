@@ -17,6 +17,7 @@ typedef struct {
     orth_layout layout;
     orth_comm_policy comm;
     orth_dtype compute;
+    orth_recipe products;
     orth_state_types types;
     bool bf16x6;              /* precision.fp32_products */
     bool keep_packed;         /* of the layout, not of what one rank computes */
@@ -78,6 +79,8 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, " batch %d/%d T=%d parts=%d", (int)l->global_batch, (int)l->micro_batch, (int)l->seq_len,
                (int)l->parts);
     layout_say(out, n, ", %s, %s", m->family == ORTH_FAMILY_GPT2 ? "gpt2" : "llama", c->bf16x6 ? "bf16x6" : orth_dtype_name(c->compute));
+    if (c->products)
+        layout_say(out, n, " with %s products", orth_recipe_of(c->products)->name);
     layout_say(out, n, ", heads %d/%d", (int)m->heads, (int)m->kv_heads);
     layout_say(out, n, "%s%s%s", c->types.master ? ", bf16 masters" : "", c->types.moments == ORTH_U8 ? ", 8-bit moments" : c->types.moments ? ", bf16 moments" : "",
                c->types.stochastic ? ", stochastic" : "");
@@ -176,6 +179,15 @@ static inline orth_recompute layout_recompute(int i)
     return all[i];
 }
 
+/* Gives the case a policy; products of quantised operands have another name. */
+static inline void layout_set_recompute(layout_case *c, orth_recompute policy)
+{
+    static const char *const quantised[] = {"qlinear"};
+    c->recompute = policy;
+    if (c->products && policy.kind == ORTH_RECOMPUTE_KEEP)
+        c->recompute.ops = quantised;
+}
+
 typedef enum {
     LAYOUT_ANY = 0, /* in reproducible mode */
     LAYOUT_FAST,    /* numerics.mode=fast, with shares and groups that reproducible mode refuses */
@@ -254,11 +266,20 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         c.offload.activations = (orth_tier)ORTH_MAX(test_rand_int(seed, 2005, -1, ORTH_TIER_FILE), 0);
         c.offload.min_bytes = least[test_rand_int(seed, 2006, 0, 3)];
         c.freeze = layout_freeze(seed);
+        if (c.compute != ORTH_F16 && sort != LAYOUT_FAST) /* fast sums are near, and what is near may be another code */
+            c.products = (orth_recipe)ORTH_MAX(test_rand_int(seed, 2010, 1 - ORTH_NUM_RECIPES, ORTH_NUM_RECIPES - 1), 0);
+        if (c.products) { /* rules of run files */
+            c.keep_packed = false;
+            c.ffn_chunk_rows = 0;
+        }
+        layout_set_recompute(&c, c.recompute);
         c.doc_mask = LAYOUT_PICK(0, 0, 1);
         c.model.tied = LAYOUT_PICK(0, 1);
         c.model.dropout = c.model.embed_dropout = c.model.attn_dropout = LAYOUT_PICK(0, 0, 1) ? 0.1 : 0;
         c.model.heads = LAYOUT_PICK(4, 4, 8);
         c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(1, 2, 4) : c.model.heads;
+        if (c.products && l->tp > c.model.kv_heads) /* tiles cannot be cut */
+            c.products = ORTH_RECIPE_fp8_tensor;
         c.model.head_dim = 32 / c.model.heads;
         c.model.qkv_bias = c.model.family == ORTH_FAMILY_GPT2 || LAYOUT_PICK(0, 1);
         c.model.vocab = LAYOUT_PICK(67, 131, 96);
@@ -269,8 +290,8 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         c.comm.prefetch_bytes = LAYOUT_PICK(0, 0, 20000);
         c.comm.keep_gathered = LAYOUT_PICK(0, 0, 1);
         static const int64_t reuse[] = {0, 0, 12000, INT64_C(1) << 40}, live[] = {0, 0, 9000};
-        c.comm.reuse_elems = reuse[test_rand_int(seed, 2008, 0, 3)];
-        c.comm.live_elems = live[test_rand_int(seed, 2009, 0, 2)];
+        c.comm.reuse_elems = reuse[test_rand_int(seed, 2011, 0, 3)];
+        c.comm.live_elems = live[test_rand_int(seed, 2012, 0, 2)];
         l->order = orders[LAYOUT_PICK(0, 0, 1, 2, 3)];
         c.threads = LAYOUT_PICK(1, 1, 1, 2, 3);
         layout_draw_layers(l, LAYOUT_PICK(0, 0, 1, 2));
@@ -305,7 +326,7 @@ static inline orth_model_shape layout_shape(const layout_case *c)
     static const char *const decay[] = {"*=3", "*.out.weight=0"};
     const int32_t grouped = c->seed % 3 == 0; /* parameters with factors of their own */
     return (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
-                              .parts = (int32_t)c->layout.parts, .compute = c->compute, .types = c->types,
+                              .parts = (int32_t)c->layout.parts, .compute = c->compute, .products = c->products, .types = c->types,
                               .space = layout_guards_device(c) || c->offload.optimizer || c->offload.activations ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST,
                               .offload = c->offload, .doc_mask = c->doc_mask,
                               .lr_factors = {"lr", 3 * grouped, lr}, .decay_factors = {"decay", 2 * grouped, decay},

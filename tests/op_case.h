@@ -126,7 +126,16 @@ static inline void attrs_tiles(op_case *c)
     a->whole_first = PICK(0, 3, 1000);
     a->whole_cols = 1001;
     a->signs = (uint32_t)PICK(0, 0xa53c);
+    a->row_split = (orth_split){ORTH_SPLIT_EVEN, (int32_t)PICK(1, 2, 4), PICK(1, 3, 130), 1, 1, 0, 0};
+    a->col_split = (orth_split){ORTH_SPLIT_EVEN, (int32_t)PICK(1, 2), PICK(3, 65, 130, 301), 1, 1, 0, 0};
     case_force(c, "N", PICK(1, 3, 130));
+}
+
+/* The numbers of 4 bits have plain tiles. */
+static inline void attrs_plain_tiles(op_case *c)
+{
+    attrs_tiles(c);
+    c->attr.row_split = c->attr.col_split = (orth_split){.parts = 0};
 }
 
 static inline void attrs_heads(op_case *c)
@@ -209,6 +218,35 @@ static inline void attrs_product_dw(op_case *c)
     attrs_tokens(c);
     const orth_attr *a = &c->attr;
     c->attr.split = (orth_split){ORTH_SPLIT_TOKENS, a->token_parts, a->seq_len, 1, a->num_seqs, 0, 0};
+}
+
+/* Of any recipe. Small: the plain kernel looks for the scale of each number. */
+static inline void attrs_qproduct(op_case *c)
+{
+    attrs_product(c);
+    c->attr.recipe = (orth_recipe)test_rand_int(c->seed, (uint64_t)c->draws++, 1, ORTH_NUM_RECIPES - 1);
+    const int64_t O = PICK(3, 17, 65);
+    c->attr.split_out = (orth_split){ORTH_SPLIT_EVEN, (int32_t)PICK(1, 2), O, 1, 1, 0, 0};
+    c->attr.split.units = PICK(4, 17, 65, 130, 301);
+    case_force(c, "O", O);
+    case_force(c, "N", (int64_t)c->attr.num_seqs * c->attr.seq_len);
+}
+
+static inline void attrs_qproduct_dx(op_case *c)
+{
+    attrs_qproduct(c);
+    c->attr.replica_rows = PICK(0, 0, 3);
+    const int O = case_letter(c, "O"), K = case_letter(c, "K");
+    c->value[O] = -1; /* by the split, and K by that of the columns of w */
+    c->value[K] = c->attr.split_out.units;
+}
+
+static inline void attrs_qproduct_dw(op_case *c)
+{
+    attrs_product_dw(c);
+    c->attr.recipe = (orth_recipe)test_rand_int(c->seed, (uint64_t)c->draws++, 1, ORTH_NUM_RECIPES - 1);
+    case_force(c, "O", PICK(3, 17, 65));
+    case_force(c, "K", PICK(3, 17, 65));
 }
 
 static inline void attrs_vocab(op_case *c)
@@ -299,6 +337,38 @@ static inline void fill_linear(op_case *c)
     case_drop(case_in(c, "packed"));
     c->num_in = 3;
     if (!case_has_out(c, "pre"))
+        c->attr.act = ORTH_ACT_NONE;
+}
+
+/* Codes that are numbers. Scales that are bytes are near 1. */
+static inline void case_fill_quantised(op_case *c)
+{
+    for (int k = 0; k < 4; k++) {
+        orth_tensor *t = &c->in[k];
+        for (int64_t i = 0; t->dtype == ORTH_U8 && i < orth_tensor_elems(t); i++)
+            ((uint8_t *)t->data)[i] = k < 2 ? (uint8_t)(test_rand_int(c->seed, 1000 * (uint64_t)(k + 1) + (uint64_t)i, 0, 255) & ~4)
+                                            : (uint8_t)test_rand_int(c->seed, 9000 * (uint64_t)k + (uint64_t)i, 120, 130);
+        if (k >= 2)
+            case_make_positive(c, t->dtype == ORTH_F32 ? t : NULL);
+    }
+}
+
+static inline void fill_qlinear(op_case *c)
+{
+    case_fill_quantised(c);
+    if (!case_has_out(c, "pre"))
+        c->attr.act = ORTH_ACT_NONE;
+}
+
+static inline void fill_qlinear_dw(op_case *c)
+{
+    case_fill_quantised(c);
+}
+
+static inline void fill_qlinear_dx(op_case *c)
+{
+    case_fill_quantised(c);
+    if (!case_in(c, "pre"))
         c->attr.act = ORTH_ACT_NONE;
 }
 
@@ -403,6 +473,8 @@ static inline orth_tensor case_shape(op_case *c, const orth_sig_operand *o)
         t.dim[i] = o->dim[i].letter >= 0 ? case_value(c, o->dim[i].letter) : case_sum(c, &o->dim[i]);
     if (o->step)
         t.dim[0] = sizeof(orth_step_values);
+    else if (o->type[0] == 'f' && o->type[1] == 'u')
+        t.dtype = orth_recipe_of(c->attr.recipe)->scale;
     else
         t.dtype = o->type[0] == 'c'                        ? c->compute
                   : o->type[0] == 'f' || o->type[0] == 't' ? ORTH_F32

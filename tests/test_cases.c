@@ -8,9 +8,9 @@
 #include "base/files.h"
 #include "train/describe.h"
 
-static void check_states(const orth_recipe *r, double elems, int stage, double n, double params, double grads, double optimizer)
+static void check_states(const orth_state_bytes *r, double elems, int stage, double n, double params, double grads, double optimizer)
 {
-    const orth_states s = orth_recipe_states(r, elems, stage, n);
+    const orth_states s = orth_states_of(r, elems, stage, n);
     const double got[] = {s.params / 1e9, s.grads / 1e9, s.optimizer / 1e9}, want[] = {params, grads, optimizer};
     for (int i = 0; i < 3; i++)
         if (fabs(got[i] - want[i]) > 1e-6 * want[i])
@@ -20,7 +20,7 @@ static void check_states(const orth_recipe *r, double elems, int stage, double n
 /* Rajbhandari et al. 2020: 2 bytes of parameter, 2 of gradient, 12 of optimizer. */
 TEST(seven_billion_parameters_on_8_ranks_take_112_38_5_26_25_and_14_GB)
 {
-    const orth_recipe r = {2, 2, 12};
+    const orth_state_bytes r = {2, 2, 12};
     check_states(&r, 7e9, 0, 8, 14, 14, 84);
     check_states(&r, 7e9, 1, 8, 14, 14, 10.5);
     check_states(&r, 7e9, 2, 8, 14, 1.75, 10.5);
@@ -29,17 +29,17 @@ TEST(seven_billion_parameters_on_8_ranks_take_112_38_5_26_25_and_14_GB)
 
 TEST(gpt_3_fits_no_card_of_80_GB_on_8_ranks_under_any_stage)
 {
-    const orth_recipe r = {2, 2, 12};
+    const orth_state_bytes r = {2, 2, 12};
     static const double total[] = {2800, 962.5, 656.25, 350};
     for (int stage = 0; stage <= 3; stage++) {
-        const orth_states s = orth_recipe_states(&r, 175e9, stage, 8);
+        const orth_states s = orth_states_of(&r, 175e9, stage, 8);
         assert_true(fabs((s.params + s.grads + s.optimizer) / 1e9 - total[stage]) < 1e-6 * total[stage]);
     }
 }
 
 TEST(seventy_four_billion_on_tp_4_pp_2_dp_16_with_zero_1_take_43_9_GB_of_states)
 {
-    const orth_recipe r = {2, 2, 12};
+    const orth_state_bytes r = {2, 2, 12};
     check_states(&r, 74e9 / 8, 1, 16, 18.5, 18.5, 6.9375);
 }
 

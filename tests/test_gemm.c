@@ -24,6 +24,7 @@ TEST(fast_equals_plain_at_every_isa)
                 case_make(in, out, test_rand_int(seed, 2, 1, i % 4 ? 40 : 200),
                           test_rand_int(seed, 3, 1, i % 3 ? 70 : 150), random_split((int)(i / 3 % 4), seed),
                           (int)test_rand_int(seed, 4, 0, 7), (int)test_rand_int(seed, 5, 0, 31), seed);
+            c.g.interval = i % 7 == 3 ? test_rand_int(seed, 6, 1, 40) : 0;
             check_case(ctx, &c, i % 2, "random");
             case_free(&c);
         }
@@ -43,6 +44,8 @@ TEST(long_sums_and_many_columns_equal_plain)
             gemm_case c = case_make(i / 2 ? ORTH_BF16 : ORTH_F32, ORTH_F32, 19 + 32 * (isa >= ORTH_ISA_AMX),
                                     50, split, i, 1, 77);
             check_case(ctx, &c, false, "long");
+            c.g.interval = 128;
+            check_case(ctx, &c, false, "long, of chains");
             case_free(&c);
         }
         gemm_case wide = case_make(ORTH_F32, ORTH_BF16, 67, 2500, ORTH_SPLIT_WHOLE(31), 1, 0, 78);

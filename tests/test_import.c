@@ -85,6 +85,36 @@ TEST(a_script_of_megatron_becomes_the_keys_that_mean_the_same)
     test_ctx_free(ctx);
 }
 
+TEST(recipes_of_megatron_are_quantised_products)
+{
+    static const struct {
+        const char *words;
+        int products; /* -1: refused */
+    } cases[] = {
+        {"--fp8-format hybrid --fp8-recipe tensorwise", ORTH_precision_products_fp8_tensor},
+        {"--fp8-format e4m3 --fp8-recipe blockwise", ORTH_precision_products_fp8_block},
+        {"--fp8-format e4m3 --fp8-recipe mxfp8", ORTH_precision_products_mxfp8},
+        {"--fp8-recipe mxfp8", ORTH_precision_products_same}, /* without a format nothing is quantised there */
+        {"--fp8-format hybrid", -1},                          /* delayed scaling */
+        {"--fp8-format hybrid --fp8-recipe mxfp8", -1},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        char words[600];
+        snprintf(words, sizeof words, "--num-layers=12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024 "
+                 "--micro-batch-size 4 --global-batch-size 8 --bf16 --lr 1.5e-4 --train-iters 100 --tokenizer-type GPT2BPETokenizer %s", cases[i].words);
+        if (cases[i].products < 0) {
+            fails(ctx, ORTH_TOOL_megatron, words, "there are tensorwise with hybrid, blockwise and mxfp8 with e4m3");
+            continue;
+        }
+        open_import(ctx, &c, ORTH_TOOL_megatron, words);
+        assert_int_equal(c.precision_products, cases[i].products);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(one_run_in_the_words_of_megatron_and_of_nemo_is_one_configuration)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -415,6 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_row_names_a_key_and_a_value_that_there_are),
         cmocka_unit_test(a_script_of_megatron_becomes_the_keys_that_mean_the_same),
+        cmocka_unit_test(recipes_of_megatron_are_quantised_products),
         cmocka_unit_test(one_run_in_the_words_of_megatron_and_of_nemo_is_one_configuration),
         cmocka_unit_test(arguments_without_a_file_have_the_defaults_of_megatron),
         cmocka_unit_test(what_a_run_file_says_is_not_replaced_by_a_default_of_megatron),

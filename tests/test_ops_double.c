@@ -325,6 +325,7 @@ static int derive_loss(orth_ctx *ctx, orth_op op)
 #define derive_embed derive_row
 #define derive_norm derive_row
 #define derive_linear derive_row
+#define derive_qlinear NULL /* straight through roundings, which have no derivative: tests/test_products.c */
 #define derive_round_bias derive_row
 #define derive_swiglu derive_row
 #define derive_head_norm derive_row

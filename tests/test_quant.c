@@ -119,9 +119,13 @@ static const struct quantiser {
 
 static void check_quantised(orth_ctx *ctx, const orth_kernel_fn *kernels, const json_t *root, const struct quantiser *z, const json_t *c)
 {
-    const orth_attr attr = attr_of(c);
+    orth_attr attr = attr_of(c);
     orth_step_values step = {.step = 1};
-    orth_tensor in[3] = {matrix(root), case_tensor(ORTH_F32, 1, 0), case_step(&step)}, amax = case_tensor(ORTH_F32, 1, 0);
+    orth_tensor in[3] = {matrix(root), case_tensor(ORTH_F32, 1, 1), case_step(&step)}, amax = case_tensor(ORTH_F32, 1, 1);
+    attr.num_seqs = 1;
+    attr.seq_len = (int32_t)in[0].dim[0];
+    attr.row_split = ORTH_SPLIT_WHOLE(in[0].dim[0]);
+    attr.col_split = ORTH_SPLIT_WHOLE(in[0].dim[1]);
     const int64_t rows = in[0].dim[0], cols = in[0].dim[1], down = attr.tile_rows ? orth_div_up(rows, attr.tile_rows) : 1;
     orth_tensor out[2] = {case_tensor(ORTH_U8, rows, z->op == ORTH_OP_quant_nvfp4 ? cols / 2 : cols),
                           case_tensor(z->scale, down, attr.tile_cols ? orth_div_up(cols, attr.tile_cols) : 1)};
@@ -166,9 +170,9 @@ TEST(the_largest_of_the_history_is_the_scale)
     orth_ctx *ctx = test_ctx(1);
     float x[2] = {1, 100}, history[3] = {2, 8, 4}, scale;
     uint8_t q[2];
-    const orth_tensor in[2] = {{x, ORTH_F32, 2, {1, 2, 1, 1}}, {history, ORTH_F32, 1, {3, 1, 1, 1}}};
-    const orth_tensor out[2] = {{q, ORTH_U8, 2, {1, 2, 1, 1}}, {&scale, ORTH_F32, 1, {1, 1, 1, 1}}};
-    CHECK_OK(ctx, orth_cpu_quant_tensor(ctx, &(orth_op_call){in, out, 2, 2, &(orth_attr){.float8 = ORTH_E4M3}, NULL}));
+    const orth_tensor in[2] = {{x, ORTH_F32, 2, {1, 2, 1, 1}}, {history, ORTH_F32, 2, {1, 3, 1, 1}}};
+    const orth_tensor out[2] = {{q, ORTH_U8, 2, {1, 2, 1, 1}}, {&scale, ORTH_F32, 2, {1, 1, 1, 1}}};
+    CHECK_OK(ctx, orth_cpu_quant_tensor(ctx, &(orth_op_call){in, out, 2, 2, &(orth_attr){.num_seqs = 1, .seq_len = 1, .float8 = ORTH_E4M3}, NULL}));
     assert_true(scale == 1.0f / 56 && orth_float8_to_f32(q[0], ORTH_E4M3) == 56 && orth_float8_to_f32(q[1], ORTH_E4M3) == 448);
     test_ctx_free(ctx);
 }

@@ -9,11 +9,11 @@
 #include "plan/cluster.h"
 #include "train/describe.h"
 
-static const orth_recipe mixed = {2, 2, 12}, plain = {4, 4, 8};  /* fp16 or bf16 with fp32 masters; fp32: Rajbhandari et al. 2020 */
+static const orth_state_bytes mixed = {2, 2, 12}, plain = {4, 4, 8};  /* fp16 or bf16 with fp32 masters; fp32: Rajbhandari et al. 2020 */
 
-static double total(const orth_recipe *r, double elems, int stage, double n)
+static double total(const orth_state_bytes *r, double elems, int stage, double n)
 {
-    const orth_states s = orth_recipe_states(r, elems, stage, n);
+    const orth_states s = orth_states_of(r, elems, stage, n);
     return s.params + s.grads + s.optimizer;
 }
 
@@ -35,7 +35,7 @@ static double card_bytes(orth_ctx *ctx)
 TEST(states_of_gpt_3_need_35_cards_of_80_GB_and_its_weights_alone_700_GB_in_fp32)
 {
     check_near("cards", ceil(total(&mixed, 175e9, 0, 1) / 80e9), 35, 0);
-    check_near("weights in fp32", orth_recipe_states(&plain, 175e9, 0, 1).params, 700e9, 1e-9);
+    check_near("weights in fp32", orth_states_of(&plain, 175e9, 0, 1).params, 700e9, 1e-9);
     check_near("saved by stage 2", 1 - total(&mixed, 175e9, 2, 8) / total(&mixed, 175e9, 1, 8), 0.318, 1e-3);
     assert_true(total(&mixed, 175e9, 3, 8) > 80e9); /* not even stage 3 on 8 ranks */
 }

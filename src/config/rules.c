@@ -164,6 +164,23 @@ static orth_status masters_are_of_a_type_that_is_computed_in(orth_ctx *ctx, cons
                   "master the weights themselves are updated", orth_option_choice(ORTH_OPT_precision_compute, (int)c->precision_compute));
 }
 
+static orth_status quantised_products_have_what_they_need(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->precision_products == ORTH_precision_products_same)
+        return ORTH_OK;
+    const char *name = orth_option_choice(ORTH_OPT_precision_products, (int)c->precision_products);
+    if (c->precision_compute == ORTH_precision_compute_fp16)
+        return BREAKS(ctx, c, precision_products, precision_compute, "precision.products=%s needs precision.compute=bf16 or fp32, not fp16: gradients that "
+                      "overflow would be made the largest number, and the loss scale would not fall", name);
+    if (c->memory_ffn_chunk_rows > 0)
+        return BREAKS(ctx, c, precision_products, memory_ffn_chunk_rows, "precision.products=%s needs memory.ffn_chunk_rows=0: the rows of a chunk "
+                      "would have scales of their own", name);
+    if (c->memory_packed_weights)
+        return BREAKS(ctx, c, precision_products, memory_packed_weights, "precision.products=%s needs memory.packed_weights=false: products read "
+                      "quantised weights, which are not packed", name);
+    return ORTH_OK;
+}
+
 static orth_status moments_in_8_bits_are_two(orth_ctx *ctx, const orth_config *c)
 {
     if (c->precision_moments != ORTH_precision_moments_8bit || c->optimizer_name != ORTH_optimizer_name_sgd)
@@ -351,8 +368,9 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         rings_are_fast,          full_attention_is_on_one_rank, sharding_by_name_fits_its_group,
         recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto, offload_has_what_it_speaks_of, offload_begins_with_the_optimizer,
         inputs_are_split_where_all_ranks_have_them,
-        the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, rounded_gradients_are_fast, reuse_needs_one_stage, steps_or_epochs,
-        masters_are_of_a_type_that_is_computed_in, moments_in_8_bits_are_two, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
+        the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, rounded_gradients_are_fast,
+        reuse_needs_one_stage, steps_or_epochs, masters_are_of_a_type_that_is_computed_in, quantised_products_have_what_they_need,
+        moments_in_8_bits_are_two, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
         ORTH_TRY(rules[i](ctx, cfg));

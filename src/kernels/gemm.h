@@ -26,6 +26,8 @@ typedef struct {
     orth_dtype c_type;                 /* F32, BF16 or F16 */
     bool c_later;                      /* a hint: c is not read soon, and may be written past the caches */
     orth_split split;                  /* along K */
+    int64_t interval;                  /* > 0: a leaf is chains of so many k, by fma at every isa, that are added in
+                                          ascending order; 0: one chain */
     /* Epilogue on the fp32 sum v, in this order: */
     const float *bias;                 /* v += bias[n]; NULL: none */
     void *pre;                         /* store v (c_type, c_row) here before act; NULL: none */

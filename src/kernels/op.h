@@ -8,8 +8,7 @@
 #define ORTH_KERNELS_OP_H
 
 #include "base/ctx.h"
-#include "tensor/float8.h"
-#include "tensor/parts.h"
+#include "kernels/recipe.h"
 #include "tensor/tensor.h"
 
 #define ORTH_OP_MAX_IN 32
@@ -104,7 +103,8 @@ typedef struct {
                                            part of a sum over TP, kept in fp32 */
     struct {                            /* PRODUCT */
         orth_act act;
-        orth_split split_out;           /* of `linear`: parts of its output dim, which linear_dx contracts */
+        orth_split split_out;           /* of `linear`: parts of its output dim, which linear_dx contracts; qlinear_dx: of K */
+        orth_recipe recipe;             /* of quantised operands */
     };
     struct {                            /* NORM */
         orth_norm_kind norm;
@@ -145,7 +145,8 @@ typedef struct {
     };
     struct {                            /* QUANT */
         orth_float8 float8;
-        int32_t tile_rows, tile_cols;   /* of a block that has a scale of its own */
+        int32_t tile_rows, tile_cols;   /* of a block that has a scale of its own; */
+        orth_split row_split, col_split; /* rows and columns in whose parts tiles begin anew (recipe.h); parts 0: in none */
         bool power_of_2;                /* scales are */
         bool at_random;                 /* E2M1 is rounded at random: */
         int32_t use;                    /* of which tensor of a step this is, */

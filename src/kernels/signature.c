@@ -26,7 +26,17 @@ static const struct {
 
 /* ---- letters of the attributes ---- */
 
-static const char *const attr_letters[] = {"B", "T", "P", "H", "KV", "D", "R", "F", "M", "Q", "L", "E", "U", "X", "TR", "TC"};
+static const char *const attr_letters[] = {"B", "T", "P", "H", "KV", "D", "R", "F", "M", "Q", "L", "E", "U", "X", "TR", "TC", "TM", "TO", "YK", "YN", "NR", "NC", "YR", "YC"};
+
+static int64_t length_of(const orth_split *split)
+{
+    return split->parts > 0 ? orth_split_bound(split, orth_split_leaves(split)) : 0;
+}
+
+static int64_t tiles_of(const orth_split *split, int32_t tile)
+{
+    return orth_num_tiles(&(orth_tile_axis){.n = length_of(split), .tile = tile, .split = split});
+}
 
 /* In the order of attr_letters. */
 int64_t orth_signature_attr(const orth_attr *a, int which)
@@ -42,11 +52,19 @@ int64_t orth_signature_attr(const orth_attr *a, int which)
     case 7: return a->full_len;
     case 8: return a->num_keys;
     case 9: return a->shares_kv ? a->slot_count : 1;
-    case 10: return a->split.parts > 0 ? orth_split_bound(&a->split, orth_split_leaves(&a->split)) : 0;
+    case 10: return length_of(&a->split);
     case 11: return a->replica_rows;
     case 12: return a->block_rows;
     case 14: return a->tile_rows;
     case 15: return a->tile_cols;
+    case 16: return orth_recipe_of(a->recipe)->tile_k ? 1 : a->seq_len;
+    case 17: return orth_recipe_of(a->recipe)->tile_k ? 1 : INT32_MAX;
+    case 18: return tiles_of(&a->split, orth_recipe_of(a->recipe)->tile_k);
+    case 19: return tiles_of(&a->split_out, orth_recipe_of(a->recipe)->tile_w);
+    case 20: return length_of(&a->row_split);
+    case 21: return length_of(&a->col_split);
+    case 22: return tiles_of(&a->row_split, a->tile_rows);
+    case 23: return tiles_of(&a->col_split, a->tile_cols);
     default: return a->split.parts > 0 ? orth_moment_row_blocks(&a->split) : 0;
     }
 }

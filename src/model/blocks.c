@@ -286,6 +286,10 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "sequences of %" PRId64 " tokens exceed model.max_seq=%" PRId64,
                          longest, c->max_seq);
     const orth_layer_builder local = orth_layer_begin(c, shape);
+    if (orth_recipe_of(shape->products)->tile_k > 0 && local.kv_ranks > 1)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "precision.products=%s with parallel.tp=%d above model.kv_heads=%" PRId64 ": the copies of key and value "
+                         "heads would cut the tiles of the ranks that own them; take fp8_tensor", orth_recipe_of(shape->products)->name, (int)local.tp,
+                         c->kv_heads);
     *out = (orth_model_blocks){.ctx = ctx};
     out->spec = (orth_compile_spec){
         .mode = shape->mode, .num_layers = (int32_t)c->layers, .compute = shape->compute, .types = shape->types, .space = shape->space, .offload = shape->offload,

@@ -17,6 +17,7 @@ typedef struct {
     const int64_t *shares;        /* as in orth_compile_spec */
     int32_t parts;                /* numerics.parts; 1 in fast mode */
     orth_dtype compute;
+    orth_recipe products;         /* how the linear layers of blocks quantise their operands; not in decoding */
     orth_state_types types;
     orth_space space;             /* where kernels work */
     orth_offload offload;         /* as in orth_compile_spec */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/attention.h"
+#include "program/ir/quantise.h"
 
 orth_layer_builder orth_layer_begin(const orth_model_config *c, const orth_model_shape *s)
 {
@@ -106,6 +107,19 @@ orth_value orth_layer_enter(orth_layer_builder *b, orth_value x)
     return y;
 }
 
+/* The product of one of a layer's weights: node `linear`, or the operands quantised and `qlinear`. in: x, w, bias; out: y, pre. */
+static void add_product(orth_layer_builder *b, orth_attr attr, const orth_value in[3], const orth_value out[2])
+{
+    if (b->s->products == ORTH_RECIPE_none || b->s->mode == ORTH_MODE_DECODE) {
+        orth_graph_add(b->g, ORTH_OP_linear, &attr, 3, in, 2, out);
+        return;
+    }
+    attr.recipe = b->s->products;
+    const orth_quantised_value x = orth_quantise_activation(b->g, in[0], &attr), w = orth_quantise_weight(b->g, in[1], &attr);
+    const orth_value q[] = {x.codes, w.codes, x.scales, w.scales, in[2]};
+    orth_graph_add(b->g, ORTH_OP_qlinear, &attr, 5, q, 2, out);
+}
+
 orth_value orth_layer_column(orth_layer_builder *b, orth_weight_id weight, orth_weight_id bias, orth_value x, orth_act act)
 {
     const orth_param_desc d = orth_layer_weight(b, weight);
@@ -123,7 +137,7 @@ orth_value orth_layer_column(orth_layer_builder *b, orth_weight_id weight, orth_
     orth_value pre = saves_pre ? orth_graph_temp(b->g, derived_name(b, weight, ".pre"), b->s->compute, b->N, O)
                                : ORTH_NO_VALUE;
     const orth_value in[] = {x, w, bv}, out[] = {y, pre};
-    orth_graph_add(b->g, ORTH_OP_linear, &attr, 3, in, 2, out);
+    add_product(b, attr, in, out);
     return y;
 }
 
@@ -139,13 +153,13 @@ orth_value orth_layer_row(orth_layer_builder *b, orth_weight_id weight, orth_wei
     orth_value y = orth_graph_temp(b->g, derived_name(b, weight, ""), b->s->compute, b->outside, C);
     if (b->tp == 1) {
         const orth_value in[] = {x, w, bv}, out[] = {y, ORTH_NO_VALUE};
-        orth_graph_add(b->g, ORTH_OP_linear, &attr, 3, in, 2, out);
+        add_product(b, attr, in, out);
         return y;
     }
     orth_value v = orth_graph_temp(b->g, derived_name(b, weight, ".part"), ORTH_F32, b->N, C);
     orth_value sum = orth_graph_temp(b->g, derived_name(b, weight, ".sum"), ORTH_F32, b->outside, C);
     const orth_value in[] = {x, w, ORTH_NO_VALUE}, out[] = {v, ORTH_NO_VALUE}, finish[] = {sum, bv};
-    orth_graph_add(b->g, ORTH_OP_linear, &attr, 3, in, 2, out);
+    add_product(b, attr, in, out);
     orth_graph_add(b->g, ORTH_OP_leave, &attr, 1, &v, 1, &sum);
     orth_graph_add(b->g, ORTH_OP_round_bias, &outside, 2, finish, 1, &y);
     return y;

@@ -31,8 +31,13 @@ double orth_gemm_fill(double m, double n, double k, double units)
     return best;
 }
 
+/* Of codes: fp8, and without it what the others are done in. */
 static double rate(const orth_hardware *h, orth_dtype dtype)
 {
+    if (dtype == ORTH_U8 && h->device_fp8_tflops > 0)
+        return 1e12 * h->device_fp8_tflops;
+    if (dtype == ORTH_U8)
+        dtype = ORTH_BF16;
     const double fp32 = h->device_fp32_tflops, bf16 = h->device_bf16_tflops, fp16 = h->device_fp16_tflops;
     const double t = dtype == ORTH_BF16 ? bf16 : dtype == ORTH_F16 ? fp16 : fp32;
     return 1e12 * (t > 0 ? t : fp32 > 0 ? fp32 : bf16 > 0 ? bf16 : fp16);

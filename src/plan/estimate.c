@@ -12,7 +12,7 @@
 
 #define NO_BUBBLE "zb-2p" /* whatever memory it takes */
 
-orth_states orth_recipe_states(const orth_recipe *r, double elems, int stage, double n)
+orth_states orth_states_of(const orth_state_bytes *r, double elems, int stage, double n)
 {
     return (orth_states){r->param * elems / (stage >= 3 ? n : 1), r->grad * elems / (stage >= 2 ? n : 1),
                          r->optimizer * elems / (stage >= 1 ? n : 1)};
@@ -327,7 +327,7 @@ static double temporary_bytes(const pricing *x, const cut *c, double of_layers, 
 static void add_memory(const pricing *x, const cut *c, double elems, double input, orth_estimate *e)
 {
     const orth_job *j = x->job;
-    const orth_states s = orth_recipe_states(&j->recipe, elems, j->zero, (double)j->dp * j->cp);
+    const orth_states s = orth_states_of(&j->recipe, elems, j->zero, (double)j->dp * j->cp);
     const double of_layers = in_flight(j, false) * ceil((double)j->model.layers / j->pp) * kept(j, &c->layer, input);
     const double working = j->recompute == ORTH_AGAIN_NONE ? 0 : c->layer.saved + scores_of(j); /* of the layer that is made again */
     e->params_bytes = s.params + (j->zero == 3 ? 2 * 2 * c->layer.elems : 0);

@@ -27,14 +27,14 @@ typedef enum {
 /* Bytes of a parameter on a rank that has all of them. */
 typedef struct {
     double param, grad, optimizer;
-} orth_recipe;
+} orth_state_bytes;
 
 /* Bytes of parameters, gradients and optimizer on a rank, of `elems` parameters under ZeRO `stage` over n ranks (FORMULAS, Rajbhandari
  * et al. 2020). */
 typedef struct {
     double params, grads, optimizer;
 } orth_states;
-orth_states orth_recipe_states(const orth_recipe *r, double elems, int stage, double n);
+orth_states orth_states_of(const orth_state_bytes *r, double elems, int stage, double n);
 
 typedef struct {
     orth_model_config model;
@@ -44,7 +44,7 @@ typedef struct {
     bool hides_calls;                       /* tensor-parallel calls go on beside the products of other rows */
     orth_again recompute;
     const char *schedule;                   /* of schedules.def; "zb-2p": no bubble, whatever memory it takes */
-    orth_recipe recipe;
+    orth_state_bytes recipe;
     double reduced_bytes;                   /* of a gradient when it is sent */
 } orth_job;
 

@@ -69,6 +69,15 @@ static const char *layers_of_chunk(orth_exporter *x)
     return x->cfg->model_layers % chunks == 0 ? int_text(x, x->cfg->model_layers / chunks) : NULL;
 }
 
+static const char *products(const orth_config *c, orth_import_part part)
+{
+    static const struct {
+        const char *format, *recipe;
+    } there[] = {[ORTH_precision_products_fp8_tensor] = {"hybrid", "tensorwise"}, [ORTH_precision_products_fp8_block] = {"e4m3", "blockwise"},
+                 [ORTH_precision_products_mxfp8] = {"e4m3", "mxfp8"}};
+    return part == ORTH_PART_fp8_format ? there[c->precision_products].format : there[c->precision_products].recipe;
+}
+
 static const char *of_layout(orth_exporter *x, orth_import_part part)
 {
     const orth_config *c = x->cfg;
@@ -101,6 +110,8 @@ static const char *of_training(orth_exporter *x, orth_import_part part)
     switch (part) {
     case ORTH_PART_bf16: return yes_if(c->precision_compute == ORTH_precision_compute_bf16);
     case ORTH_PART_fp16: return yes_if(c->precision_compute == ORTH_precision_compute_fp16);
+    case ORTH_PART_fp8_format:
+    case ORTH_PART_fp8_recipe: return products(c, part);
     case ORTH_PART_static_scale:
     case ORTH_PART_first_scale:
     case ORTH_PART_scale_power: return scale(x, part);

@@ -65,6 +65,23 @@ static orth_status set_offload(orth_importer *x)
     return ORTH_OK;
 }
 
+/* A recipe counts with a format only; without a recipe it is delayed. */
+static orth_status set_products(orth_importer *x)
+{
+    static const struct {
+        const char *recipe, *format, *here;
+    } all[] = {{"tensorwise", "hybrid", "fp8_tensor"}, {"blockwise", "e4m3", "fp8_block"}, {"mxfp8", "e4m3", "mxfp8"}};
+    const orth_import_pair *format = orth_import_find(x, ORTH_PART_fp8_format), *recipe = orth_import_find(x, ORTH_PART_fp8_recipe);
+    if (!format)
+        return ORTH_OK;
+    const char *name = recipe ? recipe->value : "delayed";
+    for (int i = 0; i < ORTH_COUNT(all); i++)
+        if (strcmp(all[i].recipe, name) == 0 && strcmp(all[i].format, format->value) == 0)
+            return orth_import_set(x, format->place, "precision.products", all[i].here);
+    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s with the recipe %s: there are tensorwise with hybrid, blockwise and mxfp8 with e4m3", format->place,
+                     ORTH_SHOWN(format->value), ORTH_SHOWN(name));
+}
+
 static orth_status set_real(orth_importer *x, const char *place, const char *key, double value)
 {
     char text[32];
@@ -413,8 +430,8 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_offload, set_loss_scale, set_ranks, set_ranks_of_batches, set_sharding, set_shards, set_sequence_parallel, set_cp_kind,
-        set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
+        set_precision, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_batches, set_sharding, set_shards, set_sequence_parallel,
+        set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;

@@ -175,6 +175,17 @@ orth_dtype orth_setup_compute(const orth_config *cfg)
     return types[cfg->precision_compute];
 }
 
+static orth_recipe setup_recipe(const orth_config *cfg)
+{
+    static const orth_recipe recipes[] = {
+        [ORTH_precision_products_same] = ORTH_RECIPE_none,
+#define RECIPE(name, ...) [ORTH_precision_products_##name] = ORTH_RECIPE_##name,
+#include "kernels/recipes.def"
+#undef RECIPE
+    };
+    return recipes[cfg->precision_products];
+}
+
 orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
 {
     static const orth_op optimizers[] = {
@@ -193,6 +204,7 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .num_micro_batches = (int32_t)(cfg->train_global_batch / cfg->train_micro_batch),
         .parts = fast ? (int32_t)orth_setup_layout(cfg).parts : (int32_t)cfg->numerics_parts,
         .compute = orth_setup_compute(cfg),
+        .products = setup_recipe(cfg),
         .space = orth_config_offloads(cfg) ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST,
         .offload = setup_offload(cfg),
         .types = {.master = cfg->precision_master == ORTH_precision_master_bf16 ? ORTH_BF16 : ORTH_F32,

@@ -32,13 +32,18 @@ const orth_gemm_kernels *orth_gemm_kernels_for(orth_isa isa, orth_dtype in_type)
     }
 }
 
+const orth_gemm_kernels *orth_gemm_kernels_of(const orth_gemm_desc *g, orth_isa isa)
+{
+    return orth_gemm_kernels_for(g->interval > 0 ? ORTH_MIN(isa, ORTH_ISA_AVX512) : isa, g->in_type);
+}
+
 orth_status orth_gemm(orth_ctx *ctx, const orth_gemm_desc *g, void *workspace)
 {
     orth_gemm_run run = {.workspace = workspace};
     orth_gemm_plan *p = &run.plan;
     if (g->M == 0 || g->N == 0)
         return ORTH_OK;
-    orth_gemm_plan_make(p, g, orth_gemm_kernels_for(ctx->isa, g->in_type), orth_pool_num_threads(ctx->pool));
+    orth_gemm_plan_make(p, g, orth_gemm_kernels_of(g, ctx->isa), orth_pool_num_threads(ctx->pool));
     memset(run.workspace + p->counters_at, 0, p->a_at - p->counters_at);
     run.progress = (_Atomic int32_t *)(void *)(run.workspace + p->counters_at);
     run.taken = run.progress + p->num_tasks;
@@ -56,6 +61,6 @@ size_t orth_gemm_workspace_bytes(const orth_gemm_desc *g, int num_threads, orth_
     if (g->M == 0 || g->N == 0)
         return 0;
     orth_gemm_plan p;
-    orth_gemm_plan_make(&p, g, orth_gemm_kernels_for(isa, g->in_type), num_threads);
+    orth_gemm_plan_make(&p, g, orth_gemm_kernels_of(g, isa), num_threads);
     return p.total_bytes;
 }

@@ -106,5 +106,7 @@ bool orth_gemm_amx_selfcheck(void);
 /* The instruction set whose bits orth_gemm and orth_gemm_ref give for this type under `isa`. */
 orth_isa orth_gemm_isa(orth_isa isa, orth_dtype in_type);
 const orth_gemm_kernels *orth_gemm_kernels_for(orth_isa isa, orth_dtype in_type);
+/* Of a product: chains with an interval are fp32 fma at every isa. */
+const orth_gemm_kernels *orth_gemm_kernels_of(const orth_gemm_desc *g, orth_isa isa);
 
 #endif

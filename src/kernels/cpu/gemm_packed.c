@@ -24,13 +24,13 @@ void orth_gemm_pack_b(orth_ctx *ctx, const orth_gemm_desc *g, void *dst)
     packing a = {.dst = dst};
     if (g->N == 0)
         return;
-    orth_gemm_plan_packed(&a.plan, g, orth_gemm_kernels_for(ctx->isa, g->in_type), orth_pool_num_threads(ctx->pool));
+    orth_gemm_plan_packed(&a.plan, g, orth_gemm_kernels_of(g, ctx->isa), orth_pool_num_threads(ctx->pool));
     orth_pool_run(ctx->pool, a.plan.num_packs, pack_task, &a);
 }
 
 size_t orth_gemm_packed_bytes(const orth_gemm_desc *g, orth_isa isa)
 {
-    const orth_gemm_kernels *kr = orth_gemm_kernels_for(isa, g->in_type);
+    const orth_gemm_kernels *kr = orth_gemm_kernels_of(g, isa);
     orth_gemm_plan p;
     if (g->N == 0 || orth_gemm_is_thin(g, kr))
         return 0;

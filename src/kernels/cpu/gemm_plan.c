@@ -62,8 +62,9 @@ static void plan_k(orth_gemm_plan *p)
         begin = end;
     }
     const int64_t rows = packed_rows(kr, longest), kc = p->thin ? ORTH_MIN(kr->kc, THIN_ROWS) : kr->kc;
-    p->pieces = ORTH_MAX(1, orth_div_up(rows, kc));
-    p->piece_len = packed_rows(kr, orth_div_up(longest, p->pieces)) / kr->planes * kr->unit;
+    p->adds_pieces = g->interval > 0 && longest > g->interval;
+    p->pieces = ORTH_MAX(1, p->adds_pieces ? orth_div_up(longest, g->interval) : orth_div_up(rows, kc));
+    p->piece_len = p->adds_pieces ? g->interval : packed_rows(kr, orth_div_up(longest, p->pieces)) / kr->planes * kr->unit;
     p->group = 1;
     while (p->pieces == 1 && p->group < ORTH_GEMM_MAX_GROUP && p->group < p->num_leaves &&
            2 * p->group * rows <= kc)

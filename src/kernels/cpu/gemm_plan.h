@@ -33,6 +33,7 @@ typedef struct {
     /* K: leaves -> blocks -> stages */
     int64_t num_leaves;
     int64_t pieces, piece_len;      /* blocks of a long leaf, and their length in k; or pieces = 1 and */
+    bool adds_pieces;               /* each is a chain of its own (orth_gemm_desc.interval), not the next part of one */
     int64_t group;                  /* leaves of a block */
     int64_t num_blocks, block_rows; /* block_rows: room for the packed rows of any block */
     int64_t stage_blocks, k_stages;

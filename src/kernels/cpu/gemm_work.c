@@ -119,8 +119,10 @@ static void run_tile(const orth_gemm_plan *p, const orth_gemm_block *block, orth
         t->ahead.at = ahead + s->row / 16 * t->ahead.step;
         t->prefetch = prefetch + (int)s->row / kr->align * t->prefetch_step;
         t->num_rows = s->num_rows;
-        t->from = block->resumes ? chain : NULL;
+        t->from = block->resumes && !p->adds_pieces ? chain : NULL;
         t->num_older = 0;
+        if (block->resumes && p->adds_pieces)
+            t->older[t->num_older++] = chain;
         add_older(t, own, s->place.num_older, slot);
         t->to = block->ends ? own : chain;
         if (block->ends && i == block->num_segments - 1) {

@@ -10,10 +10,10 @@ typedef struct quant_job {
     const orth_rows *rows;
     const orth_op_call *call;
     const orth_tensor *x;
-    int64_t n, across, tile_rows; /* rows of tiles; tiles of one; a task has `group` of them */
-    int64_t group;
+    orth_tile_axis row_axis, col_axis;
+    int64_t across;               /* tiles of a row of them */
+    int64_t n, group;             /* rows, of which a task has the tiles that begin in `group`; without tiles: elements */
     float tensor;                 /* scale of all */
-    uint32_t amax;                /* bits; numbers that are not negative are ordered as these are */
     void (*tile)(const struct quant_job *j, int64_t at, int64_t row, int64_t rows, int64_t col, int64_t cols);
 } quant_job;
 
@@ -87,15 +87,20 @@ static void nvfp4_tile(const quant_job *j, int64_t at, int64_t row, int64_t rows
             nvfp4_run(j, r, c, ORTH_MIN(RUN, col + cols - c), scale);
 }
 
-static void tiles_task(void *arg, int64_t t, int worker)
+static void tiles_task(void *arg, int64_t task, int worker)
 {
     (void)worker;
     const quant_job *j = arg;
-    const int64_t N = j->x->dim[0], C = j->x->dim[1], tile_cols = j->call->attr->tile_cols;
-    for (int64_t at = t * j->group * j->across; at < ORTH_MIN(j->n, (t + 1) * j->group) * j->across; at++) {
-        const int64_t row = at / j->across * j->tile_rows, col = at % j->across * tile_cols;
-        j->tile(j, at, row, ORTH_MIN(j->tile_rows, N - row), col, ORTH_MIN(tile_cols, C - col));
-    }
+    const int64_t first = task * j->group, end = ORTH_MIN(j->n, first + j->group);
+    orth_tile r = orth_tile_at(&j->row_axis, first);
+    for (bool any = r.begin >= first || orth_tile_next(&j->row_axis, &r); any && r.begin < end; any = orth_tile_next(&j->row_axis, &r))
+        for (orth_tile c = ORTH_BEFORE_TILES; orth_tile_next(&j->col_axis, &c);)
+            j->tile(j, r.index * j->across + c.index, r.begin, r.end - r.begin, c.begin, c.end - c.begin);
+}
+
+static orth_tile_axis axis_of(int64_t n, int32_t tile, const orth_split *split)
+{
+    return (orth_tile_axis){.n = n, .tile = tile, .split = split->parts > 0 ? split : NULL};
 }
 
 static orth_status run_tiles(orth_ctx *ctx, quant_job *j)
@@ -103,10 +108,11 @@ static orth_status run_tiles(orth_ctx *ctx, quant_job *j)
     const orth_attr *a = j->call->attr;
     j->rows = orth_rows_for(ctx->isa);
     j->x = &j->call->in[0];
-    j->tile_rows = a->tile_rows;
-    j->n = orth_div_up(j->x->dim[0], j->tile_rows);
-    j->across = orth_div_up(j->x->dim[1], a->tile_cols);
-    j->group = ORTH_MAX(CHUNK / (j->tile_rows * j->x->dim[1]), 1);
+    j->n = j->x->dim[0];
+    j->row_axis = axis_of(j->n, a->tile_rows, &a->row_split);
+    j->col_axis = axis_of(j->x->dim[1], a->tile_cols, &a->col_split);
+    j->across = orth_num_tiles(&j->col_axis);
+    j->group = ORTH_MAX(CHUNK / ORTH_MAX(1, j->x->dim[1]), 1);
     orth_pool_run(ctx->pool, orth_div_up(j->n, j->group), tiles_task, j);
     return ORTH_OK;
 }
@@ -143,41 +149,76 @@ static orth_status run_ranges(orth_ctx *ctx, quant_job *j, orth_task_fn fn)
     return ORTH_OK;
 }
 
-static void amax_task(void *arg, int64_t t, int worker)
+/* ---- sequence by sequence: ranges of the elements of each ---- */
+
+typedef struct {
+    int32_t sequence;
+    int64_t first, num;           /* elements, of all of x */
+} sequence_range;
+
+static int64_t ranges_of_sequence(const quant_job *j)
+{
+    return orth_div_up(j->call->attr->seq_len * j->x->dim[1], CHUNK);
+}
+
+static sequence_range sequence_range_at(const quant_job *j, int64_t task)
+{
+    const int64_t n = j->call->attr->seq_len * j->x->dim[1], b = task / ranges_of_sequence(j), first = task % ranges_of_sequence(j) * CHUNK;
+    return (sequence_range){(int32_t)b, b * n + first, ORTH_MIN(CHUNK, n - first)};
+}
+
+static orth_status run_sequences(orth_ctx *ctx, quant_job *j, orth_task_fn fn)
+{
+    j->rows = orth_rows_for(ctx->isa);
+    j->x = &j->call->in[0];
+    orth_pool_run(ctx->pool, j->call->attr->num_seqs * ranges_of_sequence(j), fn, j);
+    return ORTH_OK;
+}
+
+/* Numbers that are not negative are ordered as their bits are. */
+static void amax_task(void *arg, int64_t task, int worker)
 {
     (void)worker;
-    quant_job *j = arg;
-    const uint32_t mine = orth_bits_of_f32(j->rows->amax(element(j->x, t * CHUNK), range(j, t), j->x->dtype));
-    uint32_t most = __atomic_load_n(&j->amax, __ATOMIC_RELAXED);
-    while (mine > most && !__atomic_compare_exchange_n(&j->amax, &most, mine, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    const quant_job *j = arg;
+    const sequence_range r = sequence_range_at(j, task);
+    uint32_t *amax = (uint32_t *)j->call->out[0].data + r.sequence;
+    const uint32_t mine = orth_bits_of_f32(j->rows->amax(element(j->x, r.first), r.num, j->x->dtype));
+    uint32_t most = __atomic_load_n(amax, __ATOMIC_RELAXED);
+    while (mine > most && !__atomic_compare_exchange_n(amax, &most, mine, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
 }
 
 orth_status orth_cpu_amax(orth_ctx *ctx, const orth_op_call *call)
 {
-    quant_job job = {.call = call};
-    run_ranges(ctx, &job, amax_task);
-    ((float *)call->out[0].data)[0] = orth_f32_of_bits(job.amax);
-    return ORTH_OK;
+    memset(call->out[0].data, 0, orth_tensor_bytes(&call->out[0]));
+    return run_sequences(ctx, &(quant_job){.call = call}, amax_task);
 }
 
-static void encode_task(void *arg, int64_t t, int worker)
+/* What the numbers of sequence b are multiplied with. */
+static float encode_scale_of(const orth_op_call *call, int32_t b)
+{
+    const int64_t A = call->in[1].dim[1];
+    const float *of = (const float *)call->in[1].data + b * A;
+    float amax = 0;
+    for (int64_t i = 0; i < A; i++)
+        amax = fmaxf(amax, of[i]);
+    return orth_quant_encode_scale(amax, call->attr->float8, call->attr->power_of_2);
+}
+
+static void encode_task(void *arg, int64_t task, int worker)
 {
     (void)worker;
     const quant_job *j = arg;
-    j->rows->quantize((uint8_t *)j->call->out[0].data + t * CHUNK, element(j->x, t * CHUNK), range(j, t), j->x->dtype, j->tensor,
-                      j->call->attr->float8);
+    const sequence_range r = sequence_range_at(j, task);
+    j->rows->quantize((uint8_t *)j->call->out[0].data + r.first, element(j->x, r.first), r.num, j->x->dtype,
+                      encode_scale_of(j->call, r.sequence), j->call->attr->float8);
 }
 
 orth_status orth_cpu_quant_tensor(orth_ctx *ctx, const orth_op_call *call)
 {
-    quant_job job = {.call = call};
-    float amax = 0;
-    for (int64_t i = 0; i < call->in[1].dim[0]; i++)
-        amax = fmaxf(amax, ((const float *)call->in[1].data)[i]);
-    job.tensor = orth_quant_encode_scale(amax, call->attr->float8, call->attr->power_of_2);
-    ((float *)call->out[1].data)[0] = 1 / job.tensor;
-    return run_ranges(ctx, &job, encode_task);
+    for (int32_t b = 0; b < call->attr->num_seqs; b++)
+        ((float *)call->out[1].data)[b] = 1 / encode_scale_of(call, b);
+    return run_sequences(ctx, &(quant_job){.call = call}, encode_task);
 }
 
 static void hadamard_task(void *arg, int64_t t, int worker)

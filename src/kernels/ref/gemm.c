@@ -8,6 +8,19 @@
 #include "kernels/cpu/gemm_kernels.h"
 #include "kernels/gemm_chain.h"
 
+/* Terms [k0, k1) of a leaf. */
+static float sum_leaf(const orth_gemm_desc *g, orth_isa isa, const orth_strided *a, const orth_strided *b, int64_t k0, int64_t k1)
+{
+    if (g->interval == 0)
+        return orth_gemm_chain(isa, a, b, k0, k1);
+    float acc = 0.0f;
+    for (int64_t k = k0, next; k < k1; k = next) {
+        next = k1 - k > g->interval ? k + g->interval : k1;
+        acc += orth_gemm_chain(ORTH_ISA_BASE, a, b, k, next);
+    }
+    return acc;
+}
+
 /* Aligned tree over the leaves: a binary counter of subtrees (tensor/parts.h). */
 static float sum_element(const orth_gemm_desc *g, orth_isa isa, const orth_strided *a, const orth_strided *b)
 {
@@ -15,8 +28,7 @@ static float sum_element(const orth_gemm_desc *g, orth_isa isa, const orth_strid
     int n = 0;
     int64_t leaves = g->K == 0 ? 0 : orth_split_leaves(&g->split);
     for (int64_t i = 0; i < leaves; i++) {
-        float leaf = orth_gemm_chain(isa, a, b, orth_split_bound(&g->split, i),
-                                     orth_split_bound(&g->split, i + 1));
+        float leaf = sum_leaf(g, isa, a, b, orth_split_bound(&g->split, i), orth_split_bound(&g->split, i + 1));
         for (int64_t carry = i; carry & 1; carry >>= 1)
             leaf = stack[--n] + leaf;
         stack[n++] = leaf;

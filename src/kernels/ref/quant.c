@@ -7,17 +7,24 @@ typedef struct {
     int64_t at;                   /* its scale */
 } tile;
 
-static tile tile_of(const orth_op_call *call, int64_t t)
+static orth_tile_axis axis_of(const orth_op_call *call, int dim)
 {
     const orth_attr *a = call->attr;
-    const int64_t N = call->in[0].dim[0], C = call->in[0].dim[1], across = orth_div_up(C, a->tile_cols);
-    const int64_t row = t / across * a->tile_rows, col = t % across * a->tile_cols;
-    return (tile){row, ORTH_MIN(a->tile_rows, N - row), col, ORTH_MIN(a->tile_cols, C - col), t};
+    const orth_split *split = dim ? &a->col_split : &a->row_split;
+    return (orth_tile_axis){.n = call->in[0].dim[dim], .tile = dim ? a->tile_cols : a->tile_rows, .split = split->parts > 0 ? split : NULL};
 }
 
-static int64_t num_tiles(const orth_op_call *call)
+/* The next one, row by row; begins as {.at = -1}. */
+static bool next_tile(const orth_op_call *call, tile *t)
 {
-    return orth_div_up(call->in[0].dim[0], call->attr->tile_rows) * orth_div_up(call->in[0].dim[1], call->attr->tile_cols);
+    const orth_tile_axis rows = axis_of(call, 0), cols = axis_of(call, 1);
+    const int64_t row = t->at < 0 ? 0 : t->col + t->cols == cols.n ? t->row + t->rows : t->row;
+    const int64_t col = t->at < 0 || row != t->row ? 0 : t->col + t->cols;
+    if (row >= rows.n)
+        return false;
+    const orth_tile r = orth_tile_at(&rows, row), c = orth_tile_at(&cols, col);
+    *t = (tile){r.begin, r.end - r.begin, c.begin, c.end - c.begin, t->at + 1};
+    return true;
 }
 
 static float amax_of(const orth_tensor *x, const tile *t)
@@ -41,40 +48,45 @@ static void encode_tile(const orth_op_call *call, const tile *t, float scale)
         }
 }
 
-static tile whole(const orth_tensor *x)
+static tile sequence(const orth_op_call *call, int32_t b)
 {
-    return (tile){0, x->dim[0], 0, x->dim[1], 0};
+    const int64_t T = call->attr->seq_len;
+    return (tile){b * T, T, 0, call->in[0].dim[1], b};
 }
 
 orth_status orth_ref_amax(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
-    const tile all = whole(&call->in[0]);
-    ((float *)call->out[0].data)[0] = amax_of(&call->in[0], &all);
+    for (int32_t b = 0; b < call->attr->num_seqs; b++) {
+        const tile t = sequence(call, b);
+        ((float *)call->out[0].data)[b] = amax_of(&call->in[0], &t);
+    }
     return ORTH_OK;
 }
 
 orth_status orth_ref_quant_tensor(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
-    const tile all = whole(&call->in[0]);
-    float amax = 0;
-    for (int64_t i = 0; i < call->in[1].dim[0]; i++)
-        amax = fmaxf(amax, ref_get(&call->in[1], i));
-    const float scale = orth_quant_encode_scale(amax, call->attr->float8, call->attr->power_of_2);
-    encode_tile(call, &all, scale);
-    ((float *)call->out[1].data)[0] = 1 / scale;
+    const orth_tensor *amaxes = &call->in[1];
+    for (int32_t b = 0; b < call->attr->num_seqs; b++) {
+        const tile t = sequence(call, b);
+        float amax = 0;
+        for (int64_t i = 0; i < amaxes->dim[1]; i++)
+            amax = fmaxf(amax, ref_get(amaxes, b * amaxes->dim[1] + i));
+        const float scale = orth_quant_encode_scale(amax, call->attr->float8, call->attr->power_of_2);
+        encode_tile(call, &t, scale);
+        ((float *)call->out[1].data)[b] = 1 / scale;
+    }
     return ORTH_OK;
 }
 
 orth_status orth_ref_quant_blocks(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
-    for (int64_t i = 0; i < num_tiles(call); i++) {
-        const tile t = tile_of(call, i);
+    for (tile t = {.at = -1}; next_tile(call, &t);) {
         const float scale = orth_quant_encode_scale(amax_of(&call->in[0], &t), call->attr->float8, call->attr->power_of_2);
         encode_tile(call, &t, scale);
-        ((float *)call->out[1].data)[i] = 1 / scale;
+        ((float *)call->out[1].data)[t.at] = 1 / scale;
     }
     return ORTH_OK;
 }
@@ -82,11 +94,10 @@ orth_status orth_ref_quant_blocks(orth_ctx *ctx, const orth_op_call *call)
 orth_status orth_ref_quant_mx(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
-    for (int64_t i = 0; i < num_tiles(call); i++) {
-        const tile t = tile_of(call, i);
+    for (tile t = {.at = -1}; next_tile(call, &t);) {
         const uint8_t scale = orth_quant_mx_scale(amax_of(&call->in[0], &t), call->attr->float8);
         encode_tile(call, &t, orth_e8m0_reciprocal(scale));
-        ((uint8_t *)call->out[1].data)[i] = scale;
+        ((uint8_t *)call->out[1].data)[t.at] = scale;
     }
     return ORTH_OK;
 }
@@ -108,10 +119,9 @@ orth_status orth_ref_quant_nvfp4(orth_ctx *ctx, const orth_op_call *call)
     (void)ctx;
     const int64_t C = call->in[0].dim[1];
     const float tensor = orth_quant_nvfp4_tensor(ref_get(&call->in[1], 0));
-    for (int64_t i = 0; i < num_tiles(call); i++) {
-        const tile t = tile_of(call, i);
+    for (tile t = {.at = -1}; next_tile(call, &t);) {
         float scale;
-        ((uint8_t *)call->out[1].data)[i] = orth_quant_nvfp4_block(amax_of(&call->in[0], &t), tensor, &scale);
+        ((uint8_t *)call->out[1].data)[t.at] = orth_quant_nvfp4_block(amax_of(&call->in[0], &t), tensor, &scale);
         for (int64_t r = t.row; r < t.row + t.rows; r++)
             for (int64_t c = t.col; c < t.col + t.cols; c += 2)
                 ((uint8_t *)call->out[0].data)[(r * C + c) / 2] = (uint8_t)(e2m1(call, r, c, scale) | e2m1(call, r, c + 1, scale) << 4);

@@ -123,6 +123,13 @@ static parts_of begins_head_leaves(const flow *f, const orth_instr *n, int k)
     return k > 0 ? begins_leaves(f, n, k) | (n->attr.partial ? group_of(f, ORTH_GROUP_TP) : 0) : 0;
 }
 
+/* Of numbers of which other ranks have some: a maximum is completed as a sum is. */
+static parts_of begins_largest(const flow *f, const orth_instr *n, int k)
+{
+    (void)k;
+    return n->attr.sum_leaves & (group_of(f, ORTH_GROUP_TP) | group_of(f, ORTH_GROUP_CP));
+}
+
 static parts_of begins_contraction(const flow *f, const orth_instr *n, int k)
 {
     (void)k;

@@ -31,6 +31,8 @@ static void print_attr(FILE *out, const orth_instr *n)
         fprintf(out, " parts=%" PRId64, leaves);
     if (product)
         fprintf(out, "%s", acts[n->attr.act]);
+    if (product && n->attr.recipe != ORTH_RECIPE_none)
+        fprintf(out, " %s", orth_recipe_of(n->attr.recipe)->name);
     if (n->attr.num_addends > 0)
         fprintf(out, " addends=%d", n->attr.num_addends);
     if (orth_op_is_comm(n->op))

@@ -146,6 +146,13 @@ static orth_attr run_attr(const orth_node *node, const orth_leaves *leaves, int6
     return attr;
 }
 
+/* What an operand has of leaves [begin, end) of num: rows, or their scales. */
+static orth_operand leaves_of(orth_operand x, int64_t num, int64_t begin, int64_t end)
+{
+    const int64_t rows = x.dim[0] / num;
+    return orth_operand_rows(x, begin * rows, end * rows);
+}
+
 /* Leaves of the next run of a tree, at most `max`: it ends where the node of the stage is complete. */
 static int64_t run_of(const orth_builder *b, int64_t use, int64_t max)
 {
@@ -168,7 +175,7 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
         bool complete;
         assert(node->num_in <= MAX_NODE_OPERANDS);
         for (int i = 0; i < node->num_in; i++)
-            operand[num_in++] = orth_operand_rows(in[i], begin * rows, (begin + size) * rows);
+            operand[num_in++] = leaves_of(in[i], leaves->num, begin, begin + size);
         orth_attr attr = run_attr(node, leaves, size, rows);
         orth_operand out = push(b, (sum_ref){use, 0}, size, operand, &num_in, &attr.num_addends, &complete);
         orth_build_from_node(b, block, number);

@@ -109,6 +109,12 @@ static void move_behind(order *o, int32_t i)
             o->behind[k] = i;
 }
 
+/* Behind a call: what quantises operands of the product, the product, small sums. */
+static int turn_of(const orth_node *n)
+{
+    return orth_op_family_of(n->op) == ORTH_OPS_QUANT ? 0 : is_product(n) ? 1 : 2;
+}
+
 static void place(orth_graph *g, orth_node *nodes, int32_t *at, const orth_node *n)
 {
     for (int k = 0; k < n->num_out; k++)
@@ -133,9 +139,9 @@ orth_status orth_graph_delay_products(orth_graph *g)
     for (int32_t i = g->num_forward; i < g->num_nodes; i++) {
         if (o.behind[i] < 0)
             place(g, nodes, &at, &g->nodes[i]);
-        for (int small = 0; small < 2; small++)
+        for (int turn = 0; turn < 3; turn++)
             for (int32_t k = g->num_forward; k <= i; k++)
-                if (o.behind[k] == i && is_product(&g->nodes[k]) == !small)
+                if (o.behind[k] == i && turn_of(&g->nodes[k]) == turn)
                     place(g, nodes, &at, &g->nodes[k]);
     }
     memcpy(g->nodes + g->num_forward, nodes, (size_t)num * sizeof *nodes);

@@ -5,7 +5,7 @@
  * (norm_bwd's dres), otherwise by an `add`; the order is the reverse order of the consumers, fixed
  * by the graph.
  */
-#include "program/ir/graph.h"
+#include "program/ir/quantise.h"
 
 /* Leaves of parameter value p that other ranks' are being added to. */
 typedef struct {
@@ -201,37 +201,78 @@ static void ask_ahead(walk *w, orth_value x)
     }
 }
 
+/* Operands of the backward of a product: values, or, with scales, codes. */
+typedef struct {
+    orth_value x, weight, bias;     /* what the gradients are of */
+    orth_quantised_value dy, saved; /* saved: x as the forward had it */
+    bool quantised, by_tokens;      /* by_tokens: anew for the gradient of the weight */
+} product_use;
+
+static void product_dx(walk *w, const orth_node *n, const product_use *u)
+{
+    orth_attr attr = n->attr;
+    attr.act = ORTH_ACT_NONE;
+    attr.split = n->attr.split_out;
+    attr.split_out = n->attr.split;
+    orth_value pre = activation_input(w, u->x, &attr.act);
+    orth_value dx = attr.partial ? like_as(w, u->x, "d.", ORTH_F32) : like(w, pre == ORTH_NO_VALUE ? u->x : pre, "d.");
+    if (u->quantised) {
+        const orth_quantised_value weight = orth_quantise_weight_back(w->g, u->weight, &n->attr);
+        const orth_value in[] = {u->dy.codes, weight.codes, u->dy.scales, weight.scales, pre};
+        emit(w, ORTH_OP_qlinear_dx, &attr, 5, in, 1, &dx);
+    } else {
+        const orth_value in[] = {u->dy.codes, u->weight, pre};
+        emit(w, ORTH_OP_linear_dx, &attr, 3, in, 1, &dx);
+    }
+    accumulate(w, pre == ORTH_NO_VALUE ? u->x : pre, dx);
+}
+
+static void product_dw(walk *w, const orth_node *n, const product_use *u)
+{
+    orth_attr attr = n->attr;
+    attr.act = ORTH_ACT_NONE;
+    const int64_t rows = w->g->failed ? 0 : w->g->values[u->x].dim[0];
+    if (rows == (int64_t)attr.num_seqs * attr.seq_len)
+        attr.split = (orth_split){ORTH_SPLIT_TOKENS, attr.token_parts, attr.seq_len, 1, attr.num_seqs};
+    else /* a chunk of the head: lowering says which leaves of a sequence its rows are */
+        attr.split = ORTH_SPLIT_WHOLE(rows);
+    const orth_value in[] = {u->dy.codes, u->saved.codes, u->dy.scales, u->saved.scales}, out[] = {param_grad(w, u->weight, false, 0)};
+    mark(w, emit(w, u->quantised ? ORTH_OP_qlinear_dw : ORTH_OP_linear_dw, &attr, u->quantised ? 4 : 2, in, 1, out), u->weight, 0, false);
+}
+
+static void product_backward(walk *w, const orth_node *n, product_use *u)
+{
+    const orth_value dy = w->grad[n->attr.act == ORTH_ACT_NONE ? n->out[0] : n->out[1]];
+    ask_ahead(w, u->x);
+    u->dy = u->quantised ? orth_quantise_gradient(w->g, dy, &n->attr) : (orth_quantised_value){dy, ORTH_NO_VALUE};
+    if (wants_grad(w, u->x))
+        product_dx(w, n, u);
+    if (u->bias != ORTH_NO_VALUE) {
+        const orth_value in[] = {dy}, out[] = {param_grad(w, u->bias, true, n->attr.num_seqs)};
+        emit(w, ORTH_OP_bias_bwd, &n->attr, 1, in, 1, out);
+        merge_leaves(w, u->bias, out[0], &n->attr);
+    }
+    if (u->by_tokens) {
+        u->dy = orth_quantise_gradient_tokens(w->g, dy, &n->attr);
+        u->saved = orth_quantise_activation_tokens(w->g, u->x, &n->attr);
+    }
+    product_dw(w, n, u);
+    add_pending_leaves(w);
+}
+
 static void vjp_linear(walk *w, const orth_node *n)
 {
-    orth_value x = n->in[0], weight = n->in[1], bias = n->in[2];
-    orth_value dy = w->grad[n->attr.act == ORTH_ACT_NONE ? n->out[0] : n->out[1]];
-    orth_attr attr = n->attr;
-    ask_ahead(w, x);
-    if (wants_grad(w, x)) {
-        orth_attr dx_attr = attr;
-        dx_attr.act = ORTH_ACT_NONE;
-        dx_attr.split = attr.split_out;
-        orth_value pre = activation_input(w, x, &dx_attr.act);
-        orth_value dx = attr.partial ? like_as(w, x, "d.", ORTH_F32) : like(w, pre == ORTH_NO_VALUE ? x : pre, "d.");
-        const orth_value in[] = {dy, weight, pre}, out[] = {dx};
-        emit(w, ORTH_OP_linear_dx, &dx_attr, 3, in, 1, out);
-        accumulate(w, pre == ORTH_NO_VALUE ? x : pre, dx);
-    }
-    if (bias != ORTH_NO_VALUE) {
-        const orth_value bin[] = {dy}, bout[] = {param_grad(w, bias, true, attr.num_seqs)};
-        emit(w, ORTH_OP_bias_bwd, &attr, 1, bin, 1, bout);
-        merge_leaves(w, bias, bout[0], &attr);
-    }
-    orth_attr dw_attr = attr;
-    dw_attr.act = ORTH_ACT_NONE;
-    const int64_t rows = w->g->failed ? 0 : w->g->values[x].dim[0];
-    if (rows == (int64_t)attr.num_seqs * attr.seq_len)
-        dw_attr.split = (orth_split){ORTH_SPLIT_TOKENS, attr.token_parts, attr.seq_len, 1, attr.num_seqs};
-    else /* a chunk of the head: lowering says which leaves of a sequence its rows are */
-        dw_attr.split = ORTH_SPLIT_WHOLE(rows);
-    const orth_value in[] = {dy, x}, out[] = {param_grad(w, weight, false, 0)};
-    mark(w, emit(w, ORTH_OP_linear_dw, &dw_attr, 2, in, 1, out), weight, 0, false);
-    add_pending_leaves(w);
+    product_backward(w, n, &(product_use){.x = n->in[0], .weight = n->in[1], .bias = n->in[2], .saved = {n->in[0], ORTH_NO_VALUE}});
+}
+
+/* Straight through: the gradient of what was rounded is that of what it was rounded to. */
+static void vjp_qlinear(walk *w, const orth_node *n)
+{
+    if (w->g->failed)
+        return;
+    product_backward(w, n, &(product_use){.x = orth_quantised_from(w->g, n->in[0]), .weight = orth_quantised_from(w->g, n->in[1]), .bias = n->in[4],
+                                          .saved = {n->in[0], n->in[2]}, .quantised = true,
+                                          .by_tokens = orth_recipe_of(n->attr.recipe)->tile_k > 0});
 }
 
 /* What the heads of this rank add to the gradients of kv, slot by slot, becomes what all heads of their groups add. */

@@ -1,0 +1,30 @@
+/* quantise.h -- the nodes that quantise an operand of a product, for the layers of models (forward) and vjp.c (backward).
+ *
+ * attr is that of the product `qlinear`: its recipe, its parts, and who has which of its rows and columns. What a tensor is does not depend
+ * on the layout: a weight is all of the matrix, an activation or its gradient is one sequence of the global batch with all columns. Ranks
+ * of tensor and context parallelism that have some of it tell each other its largest magnitude. Tiles are within canonical parts, which no
+ * layout cuts.
+ */
+#ifndef ORTH_PROGRAM_QUANTISE_H
+#define ORTH_PROGRAM_QUANTISE_H
+
+#include "program/ir/graph.h"
+
+typedef struct {
+    orth_value codes, scales;
+} orth_quantised_value;
+
+orth_quantised_value orth_quantise_weight(orth_graph *g, orth_value w, const orth_attr *attr);
+/* For the product with its columns contracted, qlinear. */
+orth_quantised_value orth_quantise_activation(orth_graph *g, orth_value x, const orth_attr *attr);
+/* The same for the backward: w with its rows contracted, dy with its columns; both with tokens contracted, for the gradient of w, where
+ * the tiles of the recipe are others than above. */
+orth_quantised_value orth_quantise_weight_back(orth_graph *g, orth_value w, const orth_attr *attr);
+orth_quantised_value orth_quantise_gradient(orth_graph *g, orth_value dy, const orth_attr *attr);
+orth_quantised_value orth_quantise_activation_tokens(orth_graph *g, orth_value x, const orth_attr *attr);
+orth_quantised_value orth_quantise_gradient_tokens(orth_graph *g, orth_value dy, const orth_attr *attr);
+
+/* What a node above quantised to `codes`. */
+orth_value orth_quantised_from(const orth_graph *g, orth_value codes);
+
+#endif
