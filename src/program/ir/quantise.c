@@ -11,6 +11,17 @@ static orth_value temp(orth_graph *g, const char *prefix, orth_value of, orth_dt
     return orth_graph_temp(g, name ? name : "", dtype, rows, cols);
 }
 
+/* Codes of x, and rows x cols scales. */
+static orth_quantised_value values(orth_graph *g, orth_value x, orth_dtype scale, int64_t rows, int64_t cols)
+{
+    orth_quantised_value q = {0, 0};
+    if (g->failed)
+        return q;
+    q.codes = temp(g, "q.", x, ORTH_U8, g->values[x].dim[0], g->values[x].dim[1]);
+    q.scales = temp(g, "scale.", x, scale, rows, cols);
+    return q;
+}
+
 /* Completes the maxima over ranks, innermost group first. */
 static orth_value largest_of_all(orth_graph *g, orth_value amax, uint32_t groups, int64_t B)
 {
@@ -29,11 +40,11 @@ static orth_quantised_value quantise_tensor(orth_graph *g, orth_value x, const o
 {
     if (g->failed)
         return (orth_quantised_value){0, 0};
-    const int64_t B = attr->num_seqs, N = g->values[x].dim[0], C = g->values[x].dim[1];
+    const int64_t B = attr->num_seqs;
     orth_value amax = temp(g, "amax.", x, ORTH_F32, B, 1);
     orth_graph_add(g, ORTH_OP_amax, attr, 1, &x, 1, &amax);
     amax = largest_of_all(g, amax, attr->sum_leaves, B);
-    const orth_quantised_value q = {temp(g, "q.", x, ORTH_U8, N, C), temp(g, "scale.", x, ORTH_F32, B, 1)};
+    const orth_quantised_value q = values(g, x, ORTH_F32, B, 1);
     const orth_value in[] = {x, amax}, out[] = {q.codes, q.scales};
     orth_graph_add(g, ORTH_OP_quant_tensor, attr, 2, in, 2, out);
     return q;
@@ -56,6 +67,11 @@ static orth_attr tensor_attr(const orth_attr *attr, orth_float8 type, uint32_t g
                        .power_of_2 = orth_recipe_of(attr->recipe)->power_of_2};
 }
 
+static orth_tile_axis tiles(int64_t tile, const orth_split *split)
+{
+    return (orth_tile_axis){.tile = tile, .split = split};
+}
+
 /* Tiles of rows x cols elements in the parts of both splits. */
 static orth_quantised_value quantise_tiles(orth_graph *g, orth_value x, orth_recipe recipe, orth_float8 type, orth_tile_axis rows, orth_tile_axis cols)
 {
@@ -66,7 +82,7 @@ static orth_quantised_value quantise_tiles(orth_graph *g, orth_value x, orth_rec
     cols.n = g->values[x].dim[1];
     const orth_attr attr = {.float8 = type, .power_of_2 = r->power_of_2, .tile_rows = (int32_t)rows.tile, .tile_cols = (int32_t)cols.tile,
                             .row_split = rows.split ? *rows.split : ORTH_SPLIT_WHOLE(rows.n), .col_split = cols.split ? *cols.split : ORTH_SPLIT_WHOLE(cols.n)};
-    const orth_quantised_value q = {temp(g, "q.", x, ORTH_U8, rows.n, cols.n), temp(g, "scale.", x, r->scale, orth_num_tiles(&rows), orth_num_tiles(&cols))};
+    const orth_quantised_value q = values(g, x, r->scale, orth_num_tiles(&rows), orth_num_tiles(&cols));
     const orth_value out[] = {q.codes, q.scales};
     orth_graph_add(g, r->scale == ORTH_U8 ? ORTH_OP_quant_mx : ORTH_OP_quant_blocks, &attr, 1, &x, 2, out);
     return q;
@@ -75,8 +91,7 @@ static orth_quantised_value quantise_tiles(orth_graph *g, orth_value x, orth_rec
 static orth_quantised_value quantise_tokens(orth_graph *g, orth_value x, const orth_attr *attr, orth_float8 type)
 {
     const orth_split tokens = {ORTH_SPLIT_TOKENS, attr->token_parts, attr->seq_len, 1, attr->num_seqs, 0, 0};
-    return quantise_tiles(g, x, attr->recipe, type, (orth_tile_axis){.tile = orth_recipe_of(attr->recipe)->tile_k, .split = &tokens},
-                          (orth_tile_axis){.tile = 1});
+    return quantise_tiles(g, x, attr->recipe, type, tiles(orth_recipe_of(attr->recipe)->tile_k, &tokens), tiles(1, NULL));
 }
 
 /* A weight whose tiles are tile_rows x tile_cols. */
@@ -84,8 +99,7 @@ static orth_quantised_value quantise_weight(orth_graph *g, orth_value w, const o
 {
     const orth_recipe_row *r = orth_recipe_of(attr->recipe);
     if (r->tile_k > 0)
-        return quantise_tiles(g, w, attr->recipe, r->forward, (orth_tile_axis){.tile = tile_rows, .split = &attr->split_out},
-                              (orth_tile_axis){.tile = tile_cols, .split = &attr->split});
+        return quantise_tiles(g, w, attr->recipe, r->forward, tiles(tile_rows, &attr->split_out), tiles(tile_cols, &attr->split));
     orth_attr q = tensor_attr(attr, r->forward, if_shared(contracts_some(attr) || attr->partial));
     q.num_seqs = 1;
     q.seq_len = g->failed ? 0 : (int32_t)g->values[w].dim[0];
@@ -109,7 +123,7 @@ orth_quantised_value orth_quantise_activation(orth_graph *g, orth_value x, const
     const orth_recipe_row *r = orth_recipe_of(attr->recipe);
     const orth_attr tensor = tensor_attr(attr, r->forward, attr->sum_leaves | if_shared(contracts_some(attr)));
     return r->tile_k == 0 ? quantise_tensor(g, x, &tensor)
-                          : quantise_tiles(g, x, attr->recipe, r->forward, (orth_tile_axis){.tile = 1}, (orth_tile_axis){.tile = r->tile_k, .split = &attr->split});
+                          : quantise_tiles(g, x, attr->recipe, r->forward, tiles(1, NULL), tiles(r->tile_k, &attr->split));
 }
 
 orth_quantised_value orth_quantise_gradient(orth_graph *g, orth_value dy, const orth_attr *attr)
@@ -117,7 +131,7 @@ orth_quantised_value orth_quantise_gradient(orth_graph *g, orth_value dy, const 
     const orth_recipe_row *r = orth_recipe_of(attr->recipe);
     const orth_attr tensor = tensor_attr(attr, r->backward, attr->sum_leaves | if_shared(attr->partial));
     return r->tile_k == 0 ? quantise_tensor(g, dy, &tensor)
-                          : quantise_tiles(g, dy, attr->recipe, r->backward, (orth_tile_axis){.tile = 1}, (orth_tile_axis){.tile = r->tile_k, .split = &attr->split_out});
+                          : quantise_tiles(g, dy, attr->recipe, r->backward, tiles(1, NULL), tiles(r->tile_k, &attr->split_out));
 }
 
 orth_quantised_value orth_quantise_activation_tokens(orth_graph *g, orth_value x, const orth_attr *attr)
