@@ -311,7 +311,9 @@ TEST(a_plan_by_a_measured_machine_has_the_same_bytes_each_time)
         assert_string_equal(first, second);
         assert_non_null(strstr(first, i < 2 ? " s by the times of X: computing" : "\"step_s\": "));
     }
-    expect("search --model=gpt2-124m --cluster=cli_machine.yaml", 2, "search: --cluster=cli_machine.yaml is a machine whose ranks share its cores");
+    assert_int_equal(run("", "search --cluster=cli_machine.yaml model.preset=gpt2-tiny data.seq_len=32 train.global_batch=4 parallel.cp=1", first, sizeof first), 0);
+    assert_non_null(strstr(first, "popular choices against it"));
+    expect("search --model=gpt2-124m --cluster=cli_machine.yaml --goal=cost", 2, "--cluster=cli_machine.yaml is a machine whose ranks share it");
     expect("plan --cluster=cli_machine.yaml-4 model.preset=gpt2-tiny data.seq_len=32", 2, "any number of ranks share a host: leave the number of devices out");
     expect("doctor --calibrate=cli_machine.yaml --json", 2, "doctor: --calibrate writes cli_machine.yaml and prints nothing else");
     remove("cli_machine.yaml");

@@ -9,16 +9,16 @@
 #include "tools/shares.h"
 
 /* What a run has that is given by its model only: below what is given. */
-static orth_status set_defaults(orth_ctx *ctx, const orth_config *given, orth_config *cfg, int64_t devices)
+static orth_status set_defaults(orth_ctx *ctx, const orth_config *given, orth_config *cfg, const orth_hardware *h)
 {
     orth_model_config model;
     char seq_len[32], batch[32];
     ORTH_TRY(orth_describe_model(ctx, given, &model));
     snprintf(seq_len, sizeof seq_len, "%" PRId64, ORTH_MIN(model.max_seq, 8192));
-    snprintf(batch, sizeof batch, "%" PRId64, ORTH_MAX(128, devices / 8));
+    snprintf(batch, sizeof batch, "%" PRId64, ORTH_MAX(128, h->num_devices / 8));
     const struct {
         const char *key, *value;
-    } defaults[] = {{"data.seq_len", seq_len}, {"train.global_batch", batch}, {"precision.compute", "bf16"}, {"numerics.mode", "fast"}};
+    } defaults[] = {{"data.seq_len", seq_len}, {"train.global_batch", batch}, {"precision.compute", h->device_bf16_tflops > 0 ? "bf16" : "fp32"}, {"numerics.mode", "fast"}};
     for (int i = 0; i < ORTH_COUNT(defaults); i++)
         ORTH_TRY(orth_config_set(ctx, cfg, "search --model", defaults[i].key, defaults[i].value));
     return ORTH_OK;
@@ -30,7 +30,7 @@ static orth_status make_base(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cf
     ORTH_TRY(orth_hardware_find(ctx, &h, orth_cmd_flag(cmd, "cluster")));
     orth_hardware_release(ctx, &h);
     if (orth_cmd_flag(cmd, "model") && !cmd->run_file)
-        ORTH_TRY(set_defaults(ctx, &cmd->config, cfg, h.num_devices));
+        ORTH_TRY(set_defaults(ctx, &cmd->config, cfg, &h));
     return orth_config_override(ctx, cfg, &cmd->config);
 }
 
