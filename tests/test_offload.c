@@ -216,8 +216,8 @@ TEST(a_killed_run_leaves_no_file)
 TEST(a_folder_that_cannot_have_the_file_is_named)
 {
     run_case *r = run_begin();
-    RUN(r, 5, "no/such: cannot make", "train run.yaml memory.offload_optimizer=file memory.offload_dir=no/such");
-    RUN(r, 5, "/proc: cannot make", "train run.yaml memory.offload_optimizer=file memory.offload_dir=/proc memory.limit_file=1GiB");
+    RUN(r, 5, "memory.offload_dir=no/such: cannot make", "train run.yaml memory.offload_optimizer=file memory.offload_dir=no/such");
+    RUN(r, 5, "memory.offload_dir=/proc: cannot make", "train run.yaml memory.offload_optimizer=file memory.offload_dir=/proc memory.limit_file=1GiB");
     run_end(r);
 }
 
@@ -230,7 +230,7 @@ TEST(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole)
         int code;
         const char *says, *what;
     } cases[] = {
-        {"pwrite:60:5", 5, ": cannot write ", "memory.offload_optimizer=file"},
+        {"pwrite:60:5", 5, "memory.offload_dir=.: cannot write ", "memory.offload_optimizer=file"},
         {"pwrite:60:28", 3, "No space left on device", "memory.offload_optimizer=file memory.offload_gradients=file"},
         {"pread:60:5", 5, ": cannot read ", "memory.offload_optimizer=file memory.offload_params=file"},
         {"pwrite:40:28", 3, "No space left on device", ACTIVATIONS "file"},

@@ -20,7 +20,7 @@ static orth_status fail_errno(orth_ctx *ctx, const char *dir, size_t bytes, cons
 {
     const int reason = errno;
     const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
-    return ORTH_FAIL(ctx, full ? ORTH_ERR_NOSPACE : ORTH_ERR_IO, "%s: cannot %s %zu bytes of a file for offloaded state: %s", dir, what,
+    return ORTH_FAIL(ctx, full ? ORTH_ERR_NOSPACE : ORTH_ERR_IO, "memory.offload_dir=%s: cannot %s %zu bytes of a file for offloaded state: %s", dir, what,
                      bytes, strerror(reason));
 }
 
