@@ -84,14 +84,14 @@ static bool are_together(const pass *s, const unit *a, const unit *b)
 }
 
 /* A sum comes while the product computes that adds to the one before it, so that two are there at once. Beside a matrix those of gains and
- * biases, which take no time, do not count: they come with it. */
+ * biases of its layer, which take no time, do not count: they come with it. */
 static void fetch_sums(pass *s)
 {
     unit *units = s->units[SUMS];
     const int32_t num = s->num[SUMS];
     for (int32_t k = num - 1; k > 0; k--) {
         unit *u = &units[k], *last = u - 1;
-        while (last > units && last->bytes < u->bytes / 8)
+        while (last > units && last->bytes < u->bytes / 8 && s->r.old[last->begin].layer == s->r.old[u->begin].layer)
             last--;
         const int32_t from = are_together(s, last, u) ? last->end : u->begin;
         const int32_t next = k + 1 < num && are_together(s, u, u + 1) ? u[1].before : u->begin;
