@@ -156,14 +156,19 @@ static void end_line(orth_metrics *m)
     m->width = 0;
 }
 
-void orth_metrics_close(orth_ctx *ctx, orth_metrics *m)
+void orth_metrics_free_line(orth_ctx *ctx, orth_metrics *m)
+{
+    orth_mem_free(ctx, m->line.s);
+    m->line = (orth_text){0};
+}
+
+void orth_metrics_close(orth_metrics *m)
 {
     if (m->file)
         fclose(m->file);
     if (m->events)
         fclose(m->events);
     m->file = m->events = NULL;
-    orth_mem_free(ctx, orth_text_take(ctx, &m->line));
     end_line(m);
 }
 

@@ -56,7 +56,9 @@ orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, 
 orth_status orth_metrics_open_events(orth_ctx *ctx, orth_metrics *m, const char *dir, int64_t steps_done);
 /* At the end of a run, before orth_metrics_close: all lines are in the file, or the error. */
 orth_status orth_metrics_finish(orth_ctx *ctx, orth_metrics *m);
-void orth_metrics_close(orth_ctx *ctx, orth_metrics *m);
+void orth_metrics_close(orth_metrics *m);
+/* The memory of lines, by the rank that wrote them. */
+void orth_metrics_free_line(orth_ctx *ctx, orth_metrics *m);
 
 /* One optimizer step on sequences [first, end) that took `seconds`; sent by rank 0 and by all ranks in it; time that rank 0
  * spent on communication (run/executor.h). */

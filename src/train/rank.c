@@ -161,6 +161,8 @@ static void close_rank(orth_ctx *ctx, rank_state *s)
         orth_trainer_destroy(ctx, &s->trainer);
     if (!keep)
         orth_mem_free(ctx, s->chunks);
+    if (s->rank == 0)
+        orth_metrics_free_line(ctx, &s->run->metrics);
     orth_mem_free(ctx, s->indices);
     orth_mem_free(ctx, s->weights);
     orth_mem_free(ctx, s->clock);

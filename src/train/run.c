@@ -291,7 +291,7 @@ orth_status orth_run_open(orth_ctx *ctx, orth_run *r, const orth_run_options *op
 
 void orth_run_close(orth_ctx *ctx, orth_run *r)
 {
-    orth_metrics_close(ctx, &r->metrics);
+    orth_metrics_close(&r->metrics);
     orth_run_plan_release(ctx, &r->plan);
     orth_sampler_destroy(ctx, r->train);
     orth_sampler_destroy(ctx, r->valid);
