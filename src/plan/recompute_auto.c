@@ -12,6 +12,7 @@
 
 /* Where every set in every layer makes no more choices, all are looked at. */
 #define MAX_ALL 4096
+#define MAX_ALL_LEAVING 128    /* where bounds do not tell choices apart, all may have to be compiled */
 
 /* What is made again in the layers of a stage. */
 typedef struct {
@@ -34,7 +35,7 @@ typedef struct {
     orth_again_set sets[ORTH_AGAIN_SETS];
     int32_t num_sets;
     size_t constant;           /* bytes of the first class's largest rank that are not transient */
-    bool leaves;               /* activations are offloaded */
+    bool leaves;               /* activations, weights or gradients are offloaded */
 } stage;
 
 struct orth_again_search {
@@ -244,6 +245,23 @@ static orth_status list_all(orth_ctx *ctx, orth_again_search *s, stage *st, cons
     return ORTH_OK;
 }
 
+/* The same set in every layer. */
+static orth_status list_equal(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_graph *layer)
+{
+    const int32_t layers = st->saved.num_layers;
+    st->num_sets = orth_again_sets(&st->saved, layer, s->spec.partition->layout.sequence_parallel, st->sets);
+    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, choice, st->num_sets + layers);
+    if (!st->choices)
+        return ORTH_ERR_NOMEM;
+    for (int32_t k = 0; k < st->num_sets; k++) {
+        orth_again_mixture m = {.layers = {0}};
+        m.layers[k] = layers;
+        ORTH_TRY(add_mixture(ctx, s, st, &m, NULL));
+    }
+    qsort(st->choices, (size_t)st->num, sizeof *st->choices, by_cost);
+    return ORTH_OK;
+}
+
 static orth_status list_choices(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_graph *layer)
 {
     const int32_t layers = st->saved.num_layers;
@@ -252,8 +270,10 @@ static orth_status list_choices(orth_ctx *ctx, orth_again_search *s, stage *st, 
     double num = num_sets ? 1 : INFINITY;
     for (int32_t l = 0; l < layers; l++)
         num *= num_sets;
-    if (num <= MAX_ALL)
+    if (num <= (st->leaves ? MAX_ALL_LEAVING : MAX_ALL))
         ORTH_TRY(list_all(ctx, s, st, sets, num_sets, (int32_t)num));
+    else if (st->leaves)
+        ORTH_TRY(list_equal(ctx, s, st, layer));
     else
         ORTH_TRY(list_mixtures(ctx, s, st, layer, sets, num_sets));
     for (int32_t size = 2; size <= layers; size++)
@@ -296,6 +316,7 @@ static orth_status make_all(orth_ctx *ctx, orth_again_search *s, bool leaves)
 
 orth_status orth_again_search_make(orth_ctx *ctx, orth_again_search **out, const orth_programs_spec *spec)
 {
+    const orth_offload *offload = &spec->step.offload;
     orth_again_search *s = ORTH_NEW(ctx, orth_again_search);
     if (!s)
         return ORTH_ERR_NOMEM;
@@ -305,7 +326,7 @@ orth_status orth_again_search_make(orth_ctx *ctx, orth_again_search **out, const
     s->num_stages = spec->partition->mesh.size[ORTH_AXIS_PP];
     orth_status status = orth_programs_make(ctx, &s->programs, &s->spec);
     if (status == ORTH_OK) {
-        status = make_all(ctx, s, spec->step.offload.activations != ORTH_TIER_NONE);
+        status = make_all(ctx, s, offload->activations || offload->params || offload->gradients);
         s->spec.step.offload.activations = spec->step.offload.activations;
         if (status != ORTH_OK)
             orth_again_search_release(ctx, s);

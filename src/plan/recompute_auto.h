@@ -11,8 +11,9 @@
  * compiled.
  *
  * Where a run offloads, a rank's limit is one of its device's memory, and bytes are those of the device. Activations that leave the device
- * are compiled so: what leaves costs no computing, so nothing is made again as long as it is enough to send away. Lower bounds of a
- * choice know what is kept, not where it is meanwhile; there they are those of what never leaves.
+ * are compiled so: what leaves costs no computing, so nothing is made again as long as it is enough to send away. Lower bounds
+ * know what is kept, not where it is meanwhile, so every choice may have to be compiled: there are only those with the same set in every
+ * layer, and groups, unless all choices are few.
  *
  * All ranks of a stage choose alike, and each stage by itself, against the same limit for a rank. Where the limit is one for all ranks
  * together (threads of one machine), the limit for a rank is the highest with which their sum fits.
