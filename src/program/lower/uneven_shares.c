@@ -170,7 +170,7 @@ static void combine(orth_builder *b, int64_t use)
     job j = {.sum = &b->uses[use].sum[ORTH_MOMENT_STEP]};
     if (!exchanged || j.sum->num_slots == 0)
         return;
-    int32_t far[ORTH_GRADTREE_MAX_DEPTH];
+    int32_t far[ORTH_GRADTREE_MAX_DEPTH] = {0};
     for (int32_t i = 0; i < j.sum->num_slots; i++) {
         far[i] = j.sum->slot[i];
         j.sum->slot[i] = orth_far_bring(b, whole_of(b, use, far[i])).buffer;
