@@ -182,10 +182,10 @@ static inline orth_recompute layout_recompute(int i)
 /* Gives the case a policy; products of quantised operands have another name. */
 static inline void layout_set_recompute(layout_case *c, orth_recompute policy)
 {
-    static const char *const quantised[] = {"qlinear"};
+    static const char *const plain[] = {"linear"}, *const quantised[] = {"qlinear"};
     c->recompute = policy;
-    if (c->products && policy.kind == ORTH_RECOMPUTE_KEEP)
-        c->recompute.ops = quantised;
+    if (policy.kind == ORTH_RECOMPUTE_KEEP)
+        c->recompute.ops = c->products ? quantised : plain;
 }
 
 typedef enum {

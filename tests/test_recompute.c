@@ -140,6 +140,7 @@ TEST(a_feed_forward_in_chunks_computes_the_bits_of_a_plain_run)
         while (orth_layout_ranks(&c.layout) > 8)
             c = layout_random_case(seed * 1000 + (uint64_t)++k, LAYOUT_ANY);
         c.products = ORTH_RECIPE_none; /* a rule: rows of chunks would have scales of their own */
+        layout_set_recompute(&c, c.recompute);
         c.ffn_chunk_rows = i % 3 == 0 ? 1 : i % 3 == 1 ? 6 : 24;
         c.head_chunk_rows = i % 2 ? 2 : 0;
         c.steps = 2;
