@@ -218,7 +218,7 @@ TEST(no_drawn_set_for_each_of_many_layers_is_cheaper_than_the_chosen_one)
 static layout_case small_case(uint64_t seed)
 {
     layout_case c = layout_random_case(seed, LAYOUT_ANY);
-    for (uint64_t k = 1; orth_layout_ranks(&c.layout) > 8; k++)
+    for (uint64_t k = 1; orth_layout_ranks(&c.layout) > 4; k++)
         c = layout_random_case(seed + 1000 * k, LAYOUT_ANY);
     if (c.ffn_chunk_rows > 0) /* thousands of choices of programs so long take minutes */
         c.ffn_chunk_rows = 20;
