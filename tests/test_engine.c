@@ -308,6 +308,25 @@ static void read_numbers(const json_t *entry, const char *key, double out[10])
         out[i] = json_number_value(json_array_get(json_object_get(entry, key), i));
 }
 
+/* Every case of a fixture: `read_case` takes from its entry what loss and grad_norm do not say. */
+static void check_fixture(const char *file, int cases, training (*read_case)(const json_t *entry))
+{
+    orth_ctx *ctx = engine_ctx(2);
+    json_t *root = json_load_file(file, 0, NULL), *entry;
+    const char *name;
+    int num_cases = 0;
+    json_object_foreach(json_object_get(root, "cases"), name, entry) {
+        training t = read_case(entry);
+        read_numbers(entry, "loss", t.loss);
+        read_numbers(entry, "grad_norm", t.norm);
+        check_training(ctx, name, &t);
+        num_cases++;
+    }
+    assert_int_equal(num_cases, cases);
+    json_decref(root);
+    test_ctx_free(ctx);
+}
+
 TEST(ten_adamw_steps_with_parameter_groups_follow_pytorch)
 {
     orth_ctx *ctx = engine_ctx(2);
@@ -393,43 +412,28 @@ static orth_loss_scale scale_of(const json_t *words)
                              .interval = json_integer_value(json_object_get(words, "growth_interval"))};
 }
 
+static training read_scaled(const json_t *entry)
+{
+    return (training){.times = json_number_value(json_object_get(entry, "times")), .scale = scale_of(entry)};
+}
+
 /* Gradients overflow fp32 in some of the steps, whose updates are left out; the others are unscaled, clipped and counted as torch does. */
 TEST(adamw_steps_with_loss_scaling_follow_pytorch)
 {
-    orth_ctx *ctx = engine_ctx(2);
-    json_t *root = json_load_file(ORTH_TEST_DIR "/fixtures/loss_scale.json", 0, NULL), *entry;
-    const char *name;
-    int num_cases = 0;
-    json_object_foreach(json_object_get(root, "cases"), name, entry) {
-        training t = {.times = json_number_value(json_object_get(entry, "times")), .scale = scale_of(entry)};
-        read_numbers(entry, "loss", t.loss);
-        read_numbers(entry, "grad_norm", t.norm);
-        check_training(ctx, name, &t);
-        num_cases++;
-    }
-    assert_int_equal(num_cases, 2);
-    json_decref(root);
-    test_ctx_free(ctx);
+    check_fixture(ORTH_TEST_DIR "/fixtures/loss_scale.json", 2, read_scaled);
+}
+
+static training read_fp16(const json_t *entry)
+{
+    training t = {.times = 1, .compute = ORTH_F16, .scale = scale_of(entry), .loss_error = 5e-3, .norm_error = 1e-2};
+    read_numbers(entry, "scale", t.expected_scale);
+    return t;
 }
 
 /* Autocast and GradScaler: gradients overflow fp16 in three of the steps. Weights, products and rounding are fp16's: 1/2048. */
 TEST(adamw_steps_in_fp16_with_a_dynamic_scale_follow_pytorch)
 {
-    orth_ctx *ctx = engine_ctx(2);
-    json_t *root = json_load_file(ORTH_TEST_DIR "/fixtures/fp16.json", 0, NULL), *entry;
-    const char *name;
-    int num_cases = 0;
-    json_object_foreach(json_object_get(root, "cases"), name, entry) {
-        training t = {.times = 1, .compute = ORTH_F16, .scale = scale_of(entry), .loss_error = 5e-3, .norm_error = 1e-2};
-        read_numbers(entry, "loss", t.loss);
-        read_numbers(entry, "grad_norm", t.norm);
-        read_numbers(entry, "scale", t.expected_scale);
-        check_training(ctx, name, &t);
-        num_cases++;
-    }
-    assert_int_equal(num_cases, 2);
-    json_decref(root);
-    test_ctx_free(ctx);
+    check_fixture(ORTH_TEST_DIR "/fixtures/fp16.json", 2, read_fp16);
 }
 
 TEST(loss_scales_move_as_those_of_pytorch)

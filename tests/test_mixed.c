@@ -1,6 +1,6 @@
 /* test_mixed.c -- clusters of groups with devices of several kinds: what is read and refused, times against figures worked out by hand, memory
  * of each rank against its own device, and the shares of the batch that are proposed. */
-#include "test.h"
+#include "priced_case.h"
 
 #include <math.h>
 
@@ -124,48 +124,24 @@ static void fast_and_half(orth_ctx *ctx, orth_hardware *h)
     half_speed(&h->mixed->group[1].far);
 }
 
-static void make_run(orth_ctx *ctx, orth_config *cfg, const char *more)
+#define RUN "model: {family: llama, layers: 4, hidden: 1024, heads: 8, vocab: 512, max_seq: 1024}\ndata: {seq_len: 1024}\n" \
+            "train: {global_batch: 12, micro_batch: 1, steps: 1000}\nprecision: {compute: bf16}\n"
+
+static void make_run(orth_ctx *ctx, orth_config *cfg, const char *text)
 {
-    static const char text[] = "model: {family: llama, layers: 4, hidden: 1024, heads: 8, vocab: 512, max_seq: 1024}\ndata: {seq_len: 1024}\n"
-                               "train: {global_batch: 12, micro_batch: 1, steps: 1000}\nprecision: {compute: bf16}\n";
-    char all[1024];
-    snprintf(all, sizeof all, "%s%s", text, more);
     CHECK_OK(ctx, orth_config_init(ctx, cfg));
-    CHECK_OK(ctx, orth_config_parse(ctx, cfg, "run.yaml", all, strlen(all)));
-}
-
-typedef struct {
-    orth_config cfg;
-    orth_model_config model;
-    orth_run_plan plan;
-    orth_cluster_plan cluster;
-} priced;
-
-static void price(orth_ctx *ctx, priced *x, const char *more, const orth_hardware *h)
-{
-    orth_hardware used = *h;
-    make_run(ctx, &x->cfg, more);
-    CHECK_OK(ctx, orth_describe_model(ctx, &x->cfg, &x->model));
-    CHECK_OK(ctx, orth_describe_plan(ctx, &x->plan, &x->cfg, &x->model, false));
-    CHECK_OK(ctx, orth_hardware_use(ctx, &used, x->plan.num_ranks));
-    CHECK_OK(ctx, orth_cluster_price(ctx, &x->plan, &used, ORTH_BF16, 1000, NULL, &x->cluster));
-}
-
-static void release(orth_ctx *ctx, priced *x)
-{
-    orth_run_plan_release(ctx, &x->plan);
-    orth_config_release(ctx, &x->cfg);
+    CHECK_OK(ctx, orth_config_parse(ctx, cfg, "run.yaml", text, strlen(text)));
 }
 
 TEST(ranks_that_share_a_program_take_the_time_of_their_own_devices)
 {
-    static const char *const layouts[] = {"parallel: {dp: 4}\n", "parallel: {dp: 4, zero: 1}\n", "parallel: {dp: 2, pp: 2}\n", "parallel: {dp: 2, tp: 2}\n"};
+    static const char *const layouts[] = {RUN "parallel: {dp: 4}\n", RUN "parallel: {dp: 4, zero: 1}\n", RUN "parallel: {dp: 2, pp: 2}\n", RUN "parallel: {dp: 2, tp: 2}\n"};
     orth_ctx *ctx = test_ctx(1);
     orth_hardware h;
     priced x;
     fast_and_half(ctx, &h);
     for (int i = 0; i < ORTH_COUNT(layouts); i++) {
-        price(ctx, &x, layouts[i], &h);
+        price(ctx, &x, layouts[i], h);
         const orth_plan *r = x.plan.ranks;
         if (i != 2) /* stages differ */
             check_near(r[2].time.compute_s, 2 * r[0].time.compute_s, 1e-3 /* shards of the update */);
@@ -185,13 +161,13 @@ TEST(each_rank_is_held_against_the_memory_of_its_own_device)
     orth_hardware h;
     priced x;
     fast_and_half(ctx, &h);
-    price(ctx, &x, "parallel: {dp: 4}\n", &h);
+    price(ctx, &x, RUN "parallel: {dp: 4}\n", h);
     const double need = (double)x.plan.ranks[2].device_bytes / 0x1p30;
     assert_true(x.plan.total.fits && x.plan.ranks[0].fits);
     release(ctx, &x);
     h.mixed->group[1].own.device_reserved_GiB = 0;
     h.mixed->group[1].own.device_memory_GiB = 0.99 * need;
-    price(ctx, &x, "parallel: {dp: 4}\n", &h);
+    price(ctx, &x, RUN "parallel: {dp: 4}\n", h);
     assert_true(x.plan.ranks[0].fits && !x.plan.ranks[2].fits && !x.plan.total.fits && x.cluster.worst_rank >= 2);
     assert_int_equal(orth_cluster_least_limit(&h), (size_t)(0x1p30 * 0.99 * need));
     release(ctx, &x);
@@ -208,7 +184,7 @@ TEST(shares_are_proposed_as_devices_are_fast_and_the_slow_group_is_priced)
     orth_config cfg;
     orth_place_to_run where = {.described = true};
     fast_and_half(ctx, &where.hardware);
-    make_run(ctx, &cfg, "parallel: {dp: 4}\n");
+    make_run(ctx, &cfg, RUN "parallel: {dp: 4}\n");
     CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "train.global_batch", "48"));
     CHECK_OK(ctx, orth_shares_find(ctx, &cfg, &where, &s));
     assert_string_equal(s.list, "[2, 2, 1, 1]");
@@ -226,7 +202,7 @@ TEST(shares_are_proposed_as_devices_are_fast_and_the_slow_group_is_priced)
 TEST(where_no_other_shares_are_possible_the_rule_is_said)
 {
     static const struct { const char *layout, *why; } cases[] = {
-        {"parallel: {dp: 4, zero: 2}\nnumerics: {mode: fast}\n", "zero=2 needs equal shares"}, {"parallel: {dp: 2, pp: 2, order: 'dp,pp'}\n", "lies on the same groups"}};
+        {RUN "parallel: {dp: 4, zero: 2}\nnumerics: {mode: fast}\n", "zero=2 needs equal shares"}, {RUN "parallel: {dp: 2, pp: 2, order: 'dp,pp'}\n", "lies on the same groups"}};
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(cases); i++) {
         orth_shares s;

@@ -1,12 +1,10 @@
 /* test_planner.c -- what described devices and links take: against figures that were worked out by hand. */
-#include "test.h"
+#include "priced_case.h"
 
 #include <math.h>
 
-#include "plan/cluster.h"
 #include "plan/device_time.h"
 #include "plan/link_time.h"
-#include "train/describe.h"
 
 /* 8 devices of 100 GB/s a node, a card of 25 GB/s for each, nothing lost, latencies of 2 and 10 us. */
 static orth_hardware simple_cluster(void)
@@ -206,29 +204,6 @@ TEST(products_fill_a_device_when_they_are_large_and_lose_by_tiles_rounds_and_sho
 
 #define SMALL_RUN "model: {preset: llama-tiny, max_seq: 256}\ndata: {seq_len: 256}\ntrain: {global_batch: 32, micro_batch: 2}\n" \
                   "parallel: {dp: 4, tp: 4, pp: 2, zero: 1, sequence_parallel: true}\nprecision: {compute: bf16}\n"
-
-typedef struct {
-    orth_config cfg;
-    orth_model_config model;
-    orth_run_plan plan;
-    orth_cluster_plan cluster;
-} priced;
-
-static void price(orth_ctx *ctx, priced *x, const char *text, orth_hardware h)
-{
-    CHECK_OK(ctx, orth_config_init(ctx, &x->cfg));
-    CHECK_OK(ctx, orth_config_parse(ctx, &x->cfg, "run.yaml", text, strlen(text)));
-    CHECK_OK(ctx, orth_describe_model(ctx, &x->cfg, &x->model));
-    CHECK_OK(ctx, orth_describe_plan(ctx, &x->plan, &x->cfg, &x->model, false));
-    CHECK_OK(ctx, orth_hardware_use(ctx, &h, x->plan.num_ranks));
-    CHECK_OK(ctx, orth_cluster_price(ctx, &x->plan, &h, ORTH_BF16, 1000, NULL, &x->cluster));
-}
-
-static void release(orth_ctx *ctx, priced *x)
-{
-    orth_run_plan_release(ctx, &x->plan);
-    orth_config_release(ctx, &x->cfg);
-}
 
 static double step_on(orth_ctx *ctx, const char *text, const orth_hardware *h)
 {

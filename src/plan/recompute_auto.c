@@ -35,7 +35,7 @@ typedef struct {
     orth_again_set sets[ORTH_AGAIN_SETS];
     int32_t num_sets;
     size_t constant;           /* bytes of the first class's largest rank that are not transient */
-    bool leaves;               /* activations, weights or gradients are offloaded */
+    bool leaves;               /* activations are offloaded */
 } stage;
 
 struct orth_again_search {
@@ -316,7 +316,6 @@ static orth_status make_all(orth_ctx *ctx, orth_again_search *s, bool leaves)
 
 orth_status orth_again_search_make(orth_ctx *ctx, orth_again_search **out, const orth_programs_spec *spec)
 {
-    const orth_offload *offload = &spec->step.offload;
     orth_again_search *s = ORTH_NEW(ctx, orth_again_search);
     if (!s)
         return ORTH_ERR_NOMEM;
@@ -326,7 +325,7 @@ orth_status orth_again_search_make(orth_ctx *ctx, orth_again_search **out, const
     s->num_stages = spec->partition->mesh.size[ORTH_AXIS_PP];
     orth_status status = orth_programs_make(ctx, &s->programs, &s->spec);
     if (status == ORTH_OK) {
-        status = make_all(ctx, s, offload->activations || offload->params || offload->gradients);
+        status = make_all(ctx, s, spec->step.offload.activations != ORTH_TIER_NONE);
         s->spec.step.offload.activations = spec->step.offload.activations;
         if (status != ORTH_OK)
             orth_again_search_release(ctx, s);

@@ -83,14 +83,16 @@ static orth_status price_with(finding *x, const orth_hardware *h, const char *ke
     return s;
 }
 
+static int64_t gcd(int64_t a, int64_t b)
+{
+    return b == 0 ? a : gcd(b, a % b);
+}
+
 static int64_t common_factor(const finding *x, const deal *d)
 {
     int64_t f = 0;
     for (int k = 0; k < x->num_kinds; k++)
-        for (int64_t a = d->num[k], b; a > 0; a = b) {
-            b = f % a;
-            f = a;
-        }
+        f = gcd(f, d->num[k]);
     return f;
 }
 
@@ -178,11 +180,6 @@ static void predict(finding *x, int k, int64_t left, deal *d, double so_far)
 
 /* ---- exact ---- */
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    return b == 0 ? a : gcd(b, a % b);
-}
-
 /* The smallest move of micro-batches from kind b to kind a; false: b would have none. */
 static bool move(const finding *x, const deal *from, int a, int b, deal *to)
 {
@@ -193,26 +190,31 @@ static bool move(const finding *x, const deal *from, int a, int b, deal *to)
     return to->num[b] > 0;
 }
 
+/* Moves from kind b to kind a while that makes the step shorter. *moved: it did once. */
+static orth_status move_on(finding *x, deal *at, int a, int b, bool *moved)
+{
+    deal next;
+    bool better = true;
+    while (better && x->out->num_plans < MAX_PLANS && move(x, at, a, b, &next)) {
+        ORTH_TRY(try_deal(x, &next, &better));
+        *moved = *moved || better;
+        *at = better ? next : *at;
+    }
+    return ORTH_OK;
+}
+
 /* Goes on while a move makes the step shorter. */
 static orth_status descend(finding *x)
 {
     deal at = x->best;
-    bool better;
-    ORTH_TRY(try_deal(x, &at, &better));
-    for (bool moved = true; moved && x->out->num_plans < MAX_PLANS && !x->out->why_not[0];) {
+    bool moved;
+    ORTH_TRY(try_deal(x, &at, &moved));
+    for (moved = true; moved && x->out->num_plans < MAX_PLANS && !x->out->why_not[0];) {
         moved = false;
-        for (int i = 0; i < x->num_kinds * x->num_kinds && x->out->num_plans < MAX_PLANS; i++) {
-            deal next;
-            better = i / x->num_kinds != i % x->num_kinds && move(x, &at, i / x->num_kinds, i % x->num_kinds, &next);
-            while (better && x->out->num_plans < MAX_PLANS) {
-                ORTH_TRY(try_deal(x, &next, &better));
-                if (!better)
-                    break;
-                moved = true;
-                at = next;
-                better = move(x, &at, i / x->num_kinds, i % x->num_kinds, &next);
-            }
-        }
+        for (int a = 0; a < x->num_kinds; a++)
+            for (int b = 0; b < x->num_kinds; b++)
+                if (a != b)
+                    ORTH_TRY(move_on(x, &at, a, b, &moved));
     }
     return ORTH_OK;
 }

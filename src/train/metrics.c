@@ -342,7 +342,7 @@ void orth_metrics_step(orth_ctx *ctx, orth_metrics *m, const orth_step_result *r
 {
     const double peak = m->peak_flops > 0 ? m->peak_flops : INFINITY;
     const line_rates rates = {.tokens_per_s = (double)m->plan.tokens / seconds,
-                                   .mfu = m->plan.cost.model_flops / seconds / peak, .hfu = m->plan.cost.hardware_flops / seconds / peak};
+                              .mfu = m->plan.cost.model_flops / seconds / peak, .hfu = m->plan.cost.hardware_flops / seconds / peak};
     char what[48];
     orth_json_out j = begin_json(ctx, m, r->step);
     m->smooth_s = m->smooth_s > 0 ? 0.9 * m->smooth_s + 0.1 * seconds : seconds;

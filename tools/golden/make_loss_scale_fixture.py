@@ -42,19 +42,20 @@ def scales_of(words, seed):
     return dict(words, overflow=overflow, scale=scales)
 
 
-def train(folder, words):
+def train(folder, words, loss_of):
+    """Loss, norm of the gradients, scale and whether it was left out, of ten steps; loss_of(model, batch) is what is scaled."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
     groups = [dict(params=[p], weight_decay=TRAIN["weight_decay"] * (p.dim() > 1)) for p in model.parameters()]
     opt = torch.optim.AdamW(groups, lr=TRAIN["lr"], betas=(TRAIN["beta1"], TRAIN["beta2"]), eps=TRAIN["eps"])
     scaler = torch.amp.GradScaler("cpu", **words)
     scaler.scale(torch.ones(()))
     stored = load_file(folder / "expected.safetensors")
-    out = dict(words, times=TIMES, loss=[], grad_norm=[], scale=[], skipped=[])
+    out = dict(loss=[], grad_norm=[], scale=[], skipped=[])
     for i in range(STEPS):
         batch = {k: stored[f"train.{k}"][i] for k in ("input_ids", "targets", "weight")}
         batch = {k: v if v.is_floating_point() else v.long() for k, v in batch.items()}
         opt.zero_grad()
-        loss = TIMES * run(model, batch)[1]
+        loss = loss_of(model, batch)
         scaler.scale(loss).backward()
         out["scale"].append(scaler.get_scale())
         largest = max(p.grad.abs().max().item() for p in model.parameters())
@@ -70,11 +71,15 @@ def train(folder, words):
     return out
 
 
+def times_loss(model, batch):
+    return TIMES * run(model, batch)[1]
+
+
 def main():
     torch.set_num_threads(1)
     fixtures = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
     words = dict(init_scale=2.0**126, growth_factor=2.0**16, backoff_factor=2.0**-16, growth_interval=3)
-    cases = {case: train(fixtures / "models" / case, words) for case in ("gpt2", "llama")}
+    cases = {case: dict(words, times=TIMES, **train(fixtures / "models" / case, words, times_loss)) for case in ("gpt2", "llama")}
     text = json.dumps(dict(made_by="tools/golden/make_loss_scale_fixture.py", torch=torch.__version__,
                            scales=[scales_of(w, i) for i, w in enumerate(SCALES)], cases=cases), indent=1)
     (fixtures / "loss_scale.json").write_text(text + "\n")

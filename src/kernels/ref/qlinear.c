@@ -38,46 +38,39 @@ static float leaf(const void *arg, int64_t i)
     return acc;
 }
 
-static void product(const orth_gemm_desc *g, element *e)
+static orth_status run(const orth_op_call *call, orth_gemm_desc (*desc)(const orth_op_call *call), element *e)
 {
-    for (e->a.at = 0; e->a.at < g->M; e->a.at++)
-        for (e->b.at = 0; e->b.at < g->N; e->b.at++)
-            orth_gemm_finish_element(g, e->a.at, e->b.at, ref_tree(leaf, e, 0, orth_split_leaves(&g->split)));
+    orth_tensor in[ORTH_OP_MAX_IN];
+    const orth_op_call plain = orth_qlinear_as_plain(call, NULL, NULL, in);
+    const orth_gemm_desc g = desc(&plain);
+    e->attr = call->attr;
+    for (e->a.at = 0; e->a.at < g.M; e->a.at++)
+        for (e->b.at = 0; e->b.at < g.N; e->b.at++)
+            orth_gemm_finish_element(&g, e->a.at, e->b.at, ref_tree(leaf, e, 0, orth_split_leaves(&g.split)));
+    return ORTH_OK;
 }
 
 orth_status orth_ref_qlinear(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
     orth_quantised q[2];
-    orth_tensor in[ORTH_OP_MAX_IN];
     orth_qlinear_operands(call, q);
-    const orth_op_call plain = orth_qlinear_as_plain(call, NULL, NULL, in);
-    const orth_gemm_desc g = orth_linear_desc(&plain);
-    product(&g, &(element){{.q = &q[0]}, {.q = &q[1]}, call->attr});
-    return ORTH_OK;
+    return run(call, orth_linear_desc, &(element){.a = {.q = &q[0]}, .b = {.q = &q[1]}});
 }
 
 orth_status orth_ref_qlinear_dx(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
     orth_quantised q[2];
-    orth_tensor in[ORTH_OP_MAX_IN];
     const int64_t skip = call->attr->replica_rows;
     orth_qlinear_dx_operands(call, q);
-    const orth_op_call plain = orth_qlinear_as_plain(call, NULL, NULL, in);
-    const orth_gemm_desc g = orth_linear_dx_desc(&plain);
-    product(&g, &(element){{.q = &q[0], .skip = skip}, {.q = &q[1], .across = true, .skip = skip}, call->attr});
-    return ORTH_OK;
+    return run(call, orth_linear_dx_desc, &(element){.a = {.q = &q[0], .skip = skip}, .b = {.q = &q[1], .across = true, .skip = skip}});
 }
 
 orth_status orth_ref_qlinear_dw(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
     orth_quantised q[2];
-    orth_tensor in[ORTH_OP_MAX_IN];
     orth_qlinear_dw_operands(call, q);
-    const orth_op_call plain = orth_qlinear_as_plain(call, NULL, NULL, in);
-    const orth_gemm_desc g = orth_linear_dw_desc(&plain);
-    product(&g, &(element){{.q = &q[0], .across = true}, {.q = &q[1], .across = true}, call->attr});
-    return ORTH_OK;
+    return run(call, orth_linear_dw_desc, &(element){.a = {.q = &q[0], .across = true}, .b = {.q = &q[1], .across = true}});
 }
