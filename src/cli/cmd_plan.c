@@ -255,10 +255,7 @@ static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *
         ORTH_TRY(orth_tool_from_id(ctx, as, &tool));
         return orth_export(ctx, cfg, tool, path);
     }
-    char *yaml = orth_config_yaml(ctx, cfg);
-    const orth_status s = yaml ? orth_file_write(ctx, path, yaml, strlen(yaml)) : ORTH_ERR_NOMEM;
-    orth_mem_free(ctx, yaml);
-    return s;
+    return orth_config_write(ctx, cfg, path);
 }
 
 static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)

@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "base/files.h"
 #include "cli/cmd.h"
 #include "cli/memory.h"
 #include "tools/search_report.h"
@@ -49,14 +48,6 @@ static orth_status share_out(orth_ctx *ctx, orth_search *s, orth_config *cfg, bo
     return st;
 }
 
-static orth_status write_config(orth_ctx *ctx, const orth_config *cfg, const char *path)
-{
-    char *yaml = orth_config_yaml(ctx, cfg);
-    const orth_status st = yaml ? orth_file_write(ctx, path, yaml, strlen(yaml)) : ORTH_ERR_NOMEM;
-    orth_mem_free(ctx, yaml);
-    return st;
-}
-
 static orth_status finish_winner(orth_ctx *ctx, orth_search *s, int32_t winner, const char *path, bool quiet)
 {
     orth_config cfg;
@@ -65,7 +56,7 @@ static orth_status finish_winner(orth_ctx *ctx, orth_search *s, int32_t winner, 
     if (s->where.hardware.mixed && cfg.parallel_dp > 1)
         st = share_out(ctx, s, &cfg, quiet);
     if (st == ORTH_OK && path)
-        st = write_config(ctx, &cfg, path);
+        st = orth_config_write(ctx, &cfg, path);
     orth_config_release(ctx, &cfg);
     return st;
 }

@@ -87,6 +87,8 @@ orth_option_precision_loss_scale orth_config_loss_scale(const orth_config *cfg);
 /* All options with their values, as text that parses back to the same values (bit for bit); heap
  * memory, NULL with the error recorded. */
 char *orth_config_yaml(orth_ctx *ctx, const orth_config *cfg);
+/* That text as a file. ORTH_ERR_NOMEM, and what writing returns. */
+orth_status orth_config_write(orth_ctx *ctx, const orth_config *cfg, const char *path);
 
 /* ---- the table ---- */
 

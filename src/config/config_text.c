@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "base/files.h"
 #include "base/text.h"
 
 /* The shortest decimal form that reads back as the same bits. */
@@ -152,4 +153,12 @@ char *orth_config_yaml(orth_ctx *ctx, const orth_config *cfg)
     }
     orth_text_add(ctx, &t, "\n");
     return orth_text_take(ctx, &t);
+}
+
+orth_status orth_config_write(orth_ctx *ctx, const orth_config *cfg, const char *path)
+{
+    char *yaml = orth_config_yaml(ctx, cfg);
+    const orth_status s = yaml ? orth_file_write(ctx, path, yaml, strlen(yaml)) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, yaml);
+    return s;
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "train/lr.h"
 #include "train/setup.h"
 
 #define RANKS_OF_A_NODE 8      /* where parallel.ranks_per_host is not given */
@@ -69,15 +70,6 @@ static const char *layers_of_chunk(orth_exporter *x)
     return x->cfg->model_layers % chunks == 0 ? int_text(x, x->cfg->model_layers / chunks) : NULL;
 }
 
-static const char *products(const orth_config *c, orth_import_part part)
-{
-    static const struct {
-        const char *format, *recipe;
-    } there[] = {[ORTH_precision_products_fp8_tensor] = {"hybrid", "tensorwise"}, [ORTH_precision_products_fp8_block] = {"e4m3", "blockwise"},
-                 [ORTH_precision_products_mxfp8] = {"e4m3", "mxfp8"}};
-    return part == ORTH_PART_fp8_format ? there[c->precision_products].format : there[c->precision_products].recipe;
-}
-
 static const char *of_layout(orth_exporter *x, orth_import_part part)
 {
     const orth_config *c = x->cfg;
@@ -91,16 +83,10 @@ static const char *of_layout(orth_exporter *x, orth_import_part part)
     case ORTH_PART_sequence_parallel: return yes_if(c->parallel_sequence_parallel);
     case ORTH_PART_cp_kind: return cp_kind(c);
     case ORTH_PART_layers_of_chunk: return chunks ? layers_of_chunk(x) : NULL;
-    case ORTH_PART_sharding: return c->parallel_zero == ORTH_parallel_zero_2 ? "optim_grads" : c->parallel_zero == ORTH_parallel_zero_3 ? "optim_grads_params" : NULL;
+    case ORTH_PART_sharding: return c->parallel_zero > ORTH_parallel_zero_1 ? orth_import_sharding[c->parallel_zero] : NULL; /* else another word */
     case ORTH_PART_chunks: return chunks && x->out.tool == ORTH_TOOL_nemo ? int_text(x, c->parallel_virtual_stages) : NULL;
     default: return NULL;
     }
-}
-
-/* Its way down, as train/lr.c has it. */
-static int64_t wsd_steps(const orth_config *c)
-{
-    return ORTH_CONFIG_IS_SET(c, schedule, decay_steps) && c->schedule_decay_steps > 0 ? c->schedule_decay_steps : ORTH_MAX(c->train_steps / 5, 1);
 }
 
 static const char *of_training(orth_exporter *x, orth_import_part part)
@@ -110,14 +96,14 @@ static const char *of_training(orth_exporter *x, orth_import_part part)
     switch (part) {
     case ORTH_PART_bf16: return yes_if(c->precision_compute == ORTH_precision_compute_bf16);
     case ORTH_PART_fp16: return yes_if(c->precision_compute == ORTH_precision_compute_fp16);
-    case ORTH_PART_fp8_format:
-    case ORTH_PART_fp8_recipe: return products(c, part);
+    case ORTH_PART_fp8_format: return orth_import_fp8[c->precision_products].format;
+    case ORTH_PART_fp8_recipe: return orth_import_fp8[c->precision_products].recipe;
     case ORTH_PART_static_scale:
     case ORTH_PART_first_scale:
     case ORTH_PART_scale_power: return scale(x, part);
     case ORTH_PART_decay_steps:
         return !wsd && ORTH_CONFIG_IS_SET(c, schedule, decay_steps) ? int_text(x, c->schedule_decay_steps + c->schedule_warmup_steps) : NULL;
-    case ORTH_PART_wsd_steps: return wsd ? int_text(x, wsd_steps(c)) : NULL;
+    case ORTH_PART_wsd_steps: return wsd ? int_text(x, orth_lr_decay_steps(c)) : NULL;
     case ORTH_PART_ds_warmup: return wsd ? NULL : int_text(x, ORTH_MAX(2, c->schedule_warmup_steps)); /* it refuses 0, and takes 1 as 2 */
     case ORTH_PART_cosine_end: return c->schedule_name == ORTH_schedule_name_cosine ? real_text(x, c->schedule_min_lr_ratio) : NULL;
     case ORTH_PART_min_lr: return real_text(x, c->schedule_min_lr_ratio * c->optimizer_lr);

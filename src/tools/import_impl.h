@@ -80,4 +80,11 @@ orth_status orth_import_read_words(orth_importer *x, const char *source);
 /* The keys that follow from parts. All other rows were applied. */
 orth_status orth_import_combine(orth_importer *x);
 
+/* Words of Megatron-LM: for each choice of precision.products, NULL where it has none; and of parallel.zero. */
+typedef struct {
+    const char *recipe, *format;
+} orth_import_fp8_words;
+extern const orth_import_fp8_words orth_import_fp8[ORTH_precision_products_mxfp8 + 1];
+extern const char *const orth_import_sharding[ORTH_parallel_zero_3 + 1];
+
 #endif

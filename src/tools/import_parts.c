@@ -65,19 +65,22 @@ static orth_status set_offload(orth_importer *x)
     return ORTH_OK;
 }
 
+const orth_import_fp8_words orth_import_fp8[] = {[ORTH_precision_products_fp8_tensor] = {"tensorwise", "hybrid"},
+                                                 [ORTH_precision_products_fp8_block] = {"blockwise", "e4m3"},
+                                                 [ORTH_precision_products_mxfp8] = {"mxfp8", "e4m3"}};
+
 /* A recipe counts with a format only; without a recipe it is delayed. */
 static orth_status set_products(orth_importer *x)
 {
-    static const struct {
-        const char *recipe, *format, *here;
-    } all[] = {{"tensorwise", "hybrid", "fp8_tensor"}, {"blockwise", "e4m3", "fp8_block"}, {"mxfp8", "e4m3", "mxfp8"}};
     const orth_import_pair *format = orth_import_find(x, ORTH_PART_fp8_format), *recipe = orth_import_find(x, ORTH_PART_fp8_recipe);
     if (!format)
         return ORTH_OK;
     const char *name = recipe ? recipe->value : "delayed";
-    for (int i = 0; i < ORTH_COUNT(all); i++)
-        if (strcmp(all[i].recipe, name) == 0 && strcmp(all[i].format, format->value) == 0)
-            return orth_import_set(x, format->place, "precision.products", all[i].here);
+    for (int i = 0; i < ORTH_COUNT(orth_import_fp8); i++) {
+        const orth_import_fp8_words *w = &orth_import_fp8[i];
+        if (w->recipe && strcmp(w->recipe, name) == 0 && strcmp(w->format, format->value) == 0)
+            return orth_import_set(x, format->place, "precision.products", orth_option_choice(ORTH_OPT_precision_products, i));
+    }
     return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s with the recipe %s: there are tensorwise with hybrid, blockwise and mxfp8 with e4m3", format->place,
                      ORTH_SHOWN(format->value), ORTH_SHOWN(name));
 }
@@ -143,13 +146,14 @@ static orth_status set_ranks_of_batches(orth_importer *x)
     return orth_import_set_int(x, p->place, "parallel.dp", all / (micro * steps));
 }
 
+const char *const orth_import_sharding[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
+
 /* Says more than use_distributed_optimizer, wherever that stands. */
 static orth_status set_sharding(orth_importer *x)
 {
-    static const char *const there[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_sharding);
-    for (int stage = 0; p && stage < ORTH_COUNT(there); stage++)
-        if (strcmp(p->value, there[stage]) == 0)
+    for (int stage = 0; p && stage < ORTH_COUNT(orth_import_sharding); stage++)
+        if (strcmp(p->value, orth_import_sharding[stage]) == 0)
             return orth_import_set_int(x, p->place, "parallel.zero", stage);
     return p ? ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are no_shard, optim, optim_grads and optim_grads_params", p->place, ORTH_SHOWN(p->value))
              : ORTH_OK;

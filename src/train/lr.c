@@ -3,6 +3,14 @@
 
 #include <math.h>
 
+int64_t orth_lr_decay_steps(const orth_config *cfg)
+{
+    const int64_t steps = cfg->train_steps;
+    if (ORTH_CONFIG_IS_SET(cfg, schedule, decay_steps) && cfg->schedule_decay_steps > 0)
+        return cfg->schedule_decay_steps;
+    return cfg->schedule_name == ORTH_schedule_name_wsd ? ORTH_MAX(steps / 5, 1) : ORTH_MAX(steps - cfg->schedule_warmup_steps, 1);
+}
+
 double orth_lr_at(const orth_config *cfg, double step)
 {
     double peak = cfg->optimizer_lr, low = cfg->schedule_min_lr_ratio;
@@ -12,9 +20,7 @@ double orth_lr_at(const orth_config *cfg, double step)
     if (step <= (double)warmup)
         return peak * step / (double)warmup;
     bool wsd = cfg->schedule_name == ORTH_schedule_name_wsd;
-    int64_t decay = ORTH_CONFIG_IS_SET(cfg, schedule, decay_steps) && cfg->schedule_decay_steps > 0
-                        ? cfg->schedule_decay_steps
-                    : wsd ? ORTH_MAX(steps / 5, 1) : ORTH_MAX(steps - warmup, 1);
+    int64_t decay = orth_lr_decay_steps(cfg);
     int64_t begin = wsd ? ORTH_MAX(steps - decay, warmup) : warmup;
     double t = (step - (double)begin) / (double)decay; /* way down: 0 at its start, 1 at its end */
     t = t < 0 ? 0 : t > 1 ? 1 : t;

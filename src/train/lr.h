@@ -10,5 +10,7 @@
  * decay_steps before train.steps, then a line down. optimizer.lr_scaling=linear multiplies the peak by
  * global_batch/lr_base_batch (Goyal et al. 2017, arXiv:1706.02677). */
 double orth_lr_at(const orth_config *cfg, double step);
+/* Steps of the way down; where schedule.decay_steps says nothing, all behind the warm-up, or of wsd a fifth of all. */
+int64_t orth_lr_decay_steps(const orth_config *cfg);
 
 #endif
