@@ -59,8 +59,15 @@ typedef struct {
     orth_comm_fault fault;
 } fault_case;
 
+/* Once blamed on the wrong rank. */
+static const fault_case found[] = {
+    {0, {.kind = ORTH_COMM_FAULT_SKIP, .rank = 0, .at = 14, .from_step = 3}}, /* left out the sums after a step, waited in a save */
+};
+
 static fault_case draw(uint64_t seed, int i)
 {
+    if (i < ORTH_COUNT(found))
+        return found[i];
     const uint64_t at = (uint64_t)i * 5;
     fault_case c = {.layout = (int)test_rand_int(seed, at, 0, ORTH_COUNT(layouts) - 1)};
     c.fault.kind = (orth_comm_fault_kind)(1 + i % 5);

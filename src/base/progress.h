@@ -23,7 +23,7 @@ typedef struct orth_progress {
     _Atomic int64_t ticks;
     _Atomic(const void *) program; /* whose instruction runs (an executor); NULL: none */
     _Atomic int32_t instr;
-    _Atomic int64_t epoch;         /* + 1 when a program begins to run and when it ends: the same on all ranks in between */
+    _Atomic int64_t epoch;         /* parts begun (orth_progress_part): the same on all ranks between the same two */
     _Atomic int64_t asked;         /* calls of communicators that the program has asked for up to here */
     _Atomic int32_t depth;         /* phases begun and not ended */
     pthread_mutex_t mutex;         /* of the texts */
@@ -39,6 +39,16 @@ static inline void orth_tick(orth_ctx *ctx)
 {
     if (ctx->progress)
         atomic_fetch_add_explicit(&ctx->progress->ticks, 1, memory_order_relaxed);
+}
+
+/* Another part of the work begins that all ranks have, in the same order: a program and what follows it, a save. Of two ranks that
+ * wait for each other, the one in a later part left a call out. */
+static inline void orth_progress_part(orth_ctx *ctx)
+{
+    if (!ctx->progress)
+        return;
+    atomic_store(&ctx->progress->asked, 0);
+    atomic_fetch_add(&ctx->progress->epoch, 1);
 }
 
 /* Around long work outside of steps; phases nest. */

@@ -5,7 +5,7 @@
  *   1. a rank that has ended: it will never come (reported at once, whatever the limit);
  *   2. a rank that is quiet, over its limit, and waits for nobody: it is stuck outside of communication;
  *   3. a rank that left a call out: it has made fewer than its program asked for; or it waits in a later step, or in a later
- *      part of one (an evaluation), or further on in its program, than the rank that misses it;
+ *      part of the work (an evaluation, a save), or further on in its program, than the rank that misses it;
  *   4. else ranks wait for each other in a circle, and one of them is named.
  * 3 and 4 need that nobody moves any more: a rank that waits for one that moves, directly or by way of others, is
  * excused, because it will go on when that one comes.

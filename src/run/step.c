@@ -129,8 +129,7 @@ void executor_show(orth_ctx *ctx, const orth_executor *e)
     if (!ctx->progress)
         return;
     atomic_store(&ctx->progress->program, e);
-    atomic_store(&ctx->progress->asked, 0);
-    atomic_fetch_add(&ctx->progress->epoch, 1);
+    orth_progress_part(ctx);
 }
 
 orth_status orth_executor_run(orth_ctx *ctx, orth_executor *e)

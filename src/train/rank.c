@@ -192,6 +192,7 @@ static orth_status show_whole(orth_ctx *ctx, rank_state *s, orth_bind bind, floa
 static orth_status show(orth_ctx *ctx, rank_state *s, orth_bind bind)
 {
     const orth_model_config *model = &s->run->model;
+    orth_progress_part(ctx);
     orth_phase_begin(ctx, "comparing tensors of step %" PRId64, s->steps_done);
     orth_status status;
     if (s->rank == 0) {
@@ -366,6 +367,7 @@ static orth_status say_timeline(orth_ctx *ctx, rank_state *s)
     orth_status status = counts ? orth_run_plan_clocks(ctx, &r->plan, &clocks) : ORTH_ERR_NOMEM;
     for (int k = 0; status == ORTH_OK && k < r->num_ranks; k++)
         counts[k] = orth_clock_length(r->plan.ranks[k].num_instrs) * (int64_t)sizeof(int64_t);
+    orth_progress_part(ctx);
     orth_phase_begin(ctx, "writing the timeline");
     if (status == ORTH_OK && s->all)
         status = orth_all_gather(ctx, s->all, clocks[0], s->clock, 0, counts, ORTH_U8);

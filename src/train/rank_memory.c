@@ -117,6 +117,7 @@ orth_status rank_write_memory(orth_ctx *ctx, rank_state *s)
 {
     used mine = {.given = {0}}, *all = orth_mem_alloc(ctx, (size_t)s->run->num_ranks * sizeof mine);
     orth_status status = all ? count_arenas(ctx, s, &mine) : ORTH_ERR_NOMEM;
+    orth_progress_part(ctx);
     if (status == ORTH_OK) {
         count_outside(ctx, s, &mine);
         all[0] = mine;

@@ -124,6 +124,7 @@ orth_status rank_report_saved(orth_ctx *ctx, const rank_state *s, bool wait)
 
 orth_status rank_save(orth_ctx *ctx, rank_state *s)
 {
+    orth_progress_part(ctx);
     orth_phase_begin(ctx, "saving checkpoint step-%08" PRId64, s->steps_done);
     orth_status status = s->rank == 0 ? collect_and_write(ctx, s) : hand_in(ctx, s);
     if (status == ORTH_OK)
