@@ -142,7 +142,7 @@ static void bench_optimizer(orth_ctx *ctx, copy_job *copy, int rounds)
                           .clip_norm = 1,
                           .clip_scale = 1};
     double loss = 1;
-    orth_attr attr = {.decay = true, .block_rows = ORTH_NORM_BLOCK};
+    orth_attr attr = {.lr_factor = 1, .decay_factor = 1, .block_rows = ORTH_NORM_BLOCK};
     orth_tensor t[6] = {tensor(ctx, ORTH_F32, n, 1), tensor(ctx, ORTH_F32, n, 1), tensor(ctx, ORTH_F32, n, 1),
                         tensor(ctx, ORTH_F32, n, 1), tensor(ctx, ORTH_BF16, n, 1),
                         tensor(ctx, ORTH_F64, orth_div_up(n, ORTH_NORM_BLOCK), 1)};

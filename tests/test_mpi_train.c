@@ -102,6 +102,17 @@ TEST(processes_train_save_and_say_what_thread_ranks_do)
 }
 
 /* A host with avx512bf16, whose products in bf16 have other bits, beside one without. */
+TEST(processes_that_measure_take_leave_of_the_launcher)
+{
+    if (!can_run())
+        skip();
+    run_case *r = run_begin();
+    const int code = run_shell(MPIRUN "-n 2 " ORTH_BINARY " bench collectives --rounds=1 --max-mb=1 comm.backend=mpi 2>&1", r->out, sizeof r->out);
+    if (code != 0)
+        fail_msg("exit %d\n%.2000s", code, r->out);
+    run_end(r);
+}
+
 TEST(processes_agree_on_the_least_instruction_set)
 {
     if (!can_run())
@@ -276,6 +287,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_train_save_and_say_what_thread_ranks_do),
+        cmocka_unit_test(processes_that_measure_take_leave_of_the_launcher),
         cmocka_unit_test(processes_agree_on_the_least_instruction_set),
         cmocka_unit_test(a_run_that_cannot_be_is_refused_once_and_in_words),
         cmocka_unit_test(a_signal_to_any_process_or_one_that_mpirun_hands_on_ends_all_in_a_checkpoint),

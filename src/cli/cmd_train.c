@@ -45,8 +45,6 @@ orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
     if (!orth_cmd_flag(cmd, "quiet"))
         options.print = orth_console_sink(console);
     const orth_status s = orth_run_whole(ctx, &options);
-    if (s == ORTH_OK)
-        orth_comm_shutdown();
     const orth_status printed = orth_console_close(ctx, console);
     tell_ladder(ctx, cmd);
     return s == ORTH_OK ? printed : s;

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/stop.h"
 #include "cli/verbs.h"
+#include "comm/comm.h"
 
 static orth_status print_owned(orth_ctx *ctx, FILE *to, char *text)
 {
@@ -130,6 +131,8 @@ int main(int argc, char **argv)
         if (s == ORTH_OK)
             s = check_output(&ctx);
     }
+    if (s == ORTH_OK)
+        orth_comm_shutdown(); /* a launcher takes the end of a process that did not take leave for a failure */
     if (!ctx.error.left_behind)
         fflush(stdout);
     if (s != ORTH_OK)
