@@ -89,6 +89,10 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, ", buckets of %d%s", (int)c->comm.bucket_bytes, c->comm.overlap ? ", overlap" : "");
     layout_say(out, n, ", prefetch %d to %d%s", (int)c->comm.prefetch, (int)c->comm.prefetch_bytes,
                c->comm.keep_gathered ? ", kept" : "");
+    static const char *const units[] = {"", ", gathered by halves", ", gathered in layers:", ", gathered in elements:"};
+    layout_say(out, n, "%s", units[c->comm.unit]);
+    if (c->comm.unit_size)
+        layout_say(out, n, " %lld", (long long)c->comm.unit_size);
     if (c->comm.reuse_elems)
         layout_say(out, n, ", reuse within %lld of %lld", (long long)c->comm.reuse_elems, (long long)c->comm.live_elems);
     layout_say(out, n, "%s", c->comm.reduce == ORTH_BF16 ? ", gradients reduced in bf16" : "");
@@ -103,7 +107,7 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
                    (int)c->offload.sub_group, tiers[c->offload.params], tiers[c->offload.gradients]);
     if (c->offload.activations)
         layout_say(out, n, ", activations from %d bytes on in %s", (int)c->offload.min_bytes, tiers[c->offload.activations]);
-    layout_say(out, n, "%s%s", l->owner ? ", owner" : "", c->keep_packed ? ", packed weights" : "");
+    layout_say(out, n, "%s%s%s", l->owner ? ", owner" : "", l->whole_layers ? ", by layers" : "", c->keep_packed ? ", packed weights" : "");
     for (int32_t i = 0; i < c->freeze.num; i++)
         layout_say(out, n, "%s%s", i ? " " : ", frozen ", c->freeze.word[i]);
     for (int64_t r = 0; r < l->num_stage_layers; r++)
@@ -202,6 +206,7 @@ static inline void layout_draw_sort(orth_layout *l, layout_sort sort, uint64_t s
         l->dp = LAYOUT_PICK(2, 2, 4, 8);
         l->zero = l->shard_group = l->keep_whole = 0;
         l->owner = true;
+        l->whole_layers = false;
     } else if (sort == LAYOUT_FAST) {
         l->dp = LAYOUT_PICK(1, 2, 3, 4, 6);
         l->cp = LAYOUT_PICK(1, 1, 2, 3);
@@ -292,6 +297,11 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         static const int64_t reuse[] = {0, 0, 12000, INT64_C(1) << 40}, live[] = {0, 0, 9000};
         c.comm.reuse_elems = reuse[test_rand_int(seed, 2011, 0, 3)];
         c.comm.live_elems = live[test_rand_int(seed, 2012, 0, 2)];
+        c.comm.unit = (orth_gather_unit)ORTH_MAX(test_rand_int(seed, 2031, -2, ORTH_UNIT_ELEMS), 0);
+        static const int64_t layers[] = {2, 3, INT64_MAX}, elems[] = {1, 9000, 20000};
+        if (c.comm.unit >= ORTH_UNIT_LAYERS)
+            c.comm.unit_size = (c.comm.unit == ORTH_UNIT_LAYERS ? layers : elems)[test_rand_int(seed, 2032, 0, 2)];
+        l->whole_layers = l->zero > 0 && test_rand_int(seed, 2033, 0, 3) == 0;
         l->order = orders[LAYOUT_PICK(0, 0, 1, 2, 3)];
         c.threads = LAYOUT_PICK(1, 1, 1, 2, 3);
         layout_draw_layers(l, LAYOUT_PICK(0, 0, 1, 2));

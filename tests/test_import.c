@@ -229,6 +229,65 @@ TEST(a_deepspeed_configuration_that_contradicts_itself_is_refused)
     test_ctx_free(ctx);
 }
 
+static void import_text(orth_ctx *ctx, orth_config *c, orth_tool tool, const char *text)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-import", (long)getpid());
+    CHECK_OK(ctx, orth_file_write(ctx, path, text, strlen(text)));
+    open_import(ctx, c, tool, path);
+    unlink(path);
+}
+
+TEST(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    import_text(ctx, &c, ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3, \"stage3_max_live_parameters\": 5e8, "
+                "\"stage3_prefetch_bucket_size\": 1048576, \"stage3_param_persistence_threshold\": 100}}");
+    assert_true(c.parallel_max_live == 500000000 && c.parallel_max_reuse_distance == 1000000000 && c.parallel_keep_whole == 100);
+    assert_true(c.comm_prefetch == 1000 && c.comm_prefetch_mb == 2);
+    orth_config_release(ctx, &c);
+    import_text(ctx, &c, ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 3, \"stage3_max_live_parameters\": 10, \"stage3_max_reuse_distance\": 0, "
+                "\"stage3_prefetch_bucket_size\": 0}}");
+    assert_true(c.parallel_max_live == 0 && c.parallel_max_reuse_distance == 0 && c.comm_prefetch == 0 && c.comm_prefetch_mb == 0);
+    orth_config_release(ctx, &c);
+    import_text(ctx, &c, ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 2, \"stage3_max_live_parameters\": 10, \"stage3_max_reuse_distance\": 10, "
+                "\"stage3_prefetch_bucket_size\": 10}}");
+    assert_true(c.parallel_max_live == 0 && c.parallel_max_reuse_distance == 0 && c.comm_prefetch == 1 && c.comm_prefetch_mb == 0);
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
+TEST(what_fsdp_wraps_is_gathered_together)
+{
+#define FULL "distributed_type: FSDP\nnum_processes: 4\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_auto_wrap_policy: "
+    static const struct {
+        const char *text;
+        orth_option_parallel_gather_unit unit;
+        int64_t size;
+    } cases[] = {
+        {FULL "TRANSFORMER_BASED_WRAP\n", ORTH_parallel_gather_unit_layer, 0},
+        {FULL "TRANSFORMER_BASED_WRAP\n  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n", ORTH_parallel_gather_unit_layer, 0},
+        {FULL "TRANSFORMER_BASED_WRAP\n  fsdp_transformer_layer_cls_to_wrap: LlamaAttention, LlamaMLP\n", ORTH_parallel_gather_unit_half, 0},
+        {FULL "TRANSFORMER_BASED_WRAP\n  fsdp_min_num_params: 2000\n", ORTH_parallel_gather_unit_layer, 0},
+        {FULL "SIZE_BASED_WRAP\n  fsdp_min_num_params: 2000\n", ORTH_parallel_gather_unit_elements, 2000},
+        {FULL "SIZE_BASED_WRAP\n", ORTH_parallel_gather_unit_elements, 100000000},
+        {FULL "NO_WRAP\n", ORTH_parallel_gather_unit_model, 0},
+        {"distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: SHARD_GRAD_OP, fsdp_auto_wrap_policy: NO_WRAP}\n", ORTH_parallel_gather_unit_layer, 0},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        import_text(ctx, &c, ORTH_TOOL_accelerate, cases[i].text);
+        if (c.parallel_gather_unit != cases[i].unit || c.parallel_gather_size != cases[i].size)
+            fail_msg("%s: unit %d of %lld", cases[i].text, (int)c.parallel_gather_unit, (long long)c.parallel_gather_size);
+        orth_config_release(ctx, &c);
+    }
+    file_fails(ctx, ORTH_TOOL_accelerate, FULL "SOME\n", "fsdp_auto_wrap_policy=SOME: there are TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP and NO_WRAP");
+    file_fails(ctx, ORTH_TOOL_accelerate, FULL "SIZE_BASED_WRAP\n  fsdp_min_num_params: many\n", "fsdp_min_num_params=many: must be a number");
+    test_ctx_free(ctx);
+}
+
 TEST(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -452,6 +511,8 @@ int main(void)
         cmocka_unit_test(arguments_of_megatron_that_cannot_be_are_refused_with_key_and_rule),
         cmocka_unit_test(a_deepspeed_configuration_becomes_the_keys_that_mean_the_same),
         cmocka_unit_test(a_deepspeed_configuration_that_contradicts_itself_is_refused),
+        cmocka_unit_test(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3),
+        cmocka_unit_test(what_fsdp_wraps_is_gathered_together),
         cmocka_unit_test(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same),
         cmocka_unit_test(a_configuration_that_was_read_is_written_as_one_that_means_the_same),
         cmocka_unit_test(what_another_program_cannot_say_is_named),

@@ -554,6 +554,48 @@ TEST(layers_that_are_used_again_soon_are_gathered_once)
     }
 }
 
+/* ZeRO 3: the calls that gather four layers for a forward and a backward, by what is gathered together. */
+TEST(parameters_are_gathered_in_the_units_that_were_asked_for)
+{
+    const int64_t layer = 4 * 32 * 32 + 2 * 32 * 48 + 3 * 32 + 32 + 48 + 32 + 4 * 32;
+    const struct {
+        orth_gather_unit unit;
+        int64_t size;
+        int calls;
+    } cases[] = {{ORTH_UNIT_LAYER, 0, 4}, {ORTH_UNIT_HALF, 0, 8}, {ORTH_UNIT_LAYERS, 2, 2}, {ORTH_UNIT_LAYERS, 3, 2}, {ORTH_UNIT_LAYERS, INT64_MAX, 1},
+                 {ORTH_UNIT_ELEMS, layer, 4}, {ORTH_UNIT_ELEMS, layer + 1, 2}, {ORTH_UNIT_ELEMS, 3 * layer, 2}};
+    int64_t calls[ORTH_COUNT(cases)];
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        layout_case c = layout_base_case(7, 0);
+        c.layout.dp = 2;
+        c.layout.zero = 3;
+        c.layout.micro_batch = 2;
+        c.comm.unit = cases[i].unit;
+        c.comm.unit_size = cases[i].size;
+        check_layout(&c);
+        calls[i] = c.over_dp.calls[ORTH_COMM_ALL_GATHER];
+        if (calls[i] - calls[0] != (cases[i].calls - 4) * 2 * 2 * c.steps) /* of two micro-batches, there and back */
+            fail_msg("unit %d of %lld: %lld gathers beside %lld, wanted %d for four layers", (int)cases[i].unit, (long long)cases[i].size,
+                     (long long)calls[i], (long long)calls[0], cases[i].calls);
+    }
+}
+
+/* The bits are those of one rank; what is sent is a whole layer from its owner. */
+TEST(layers_with_one_owner_each)
+{
+    for (int k = 0; k < 8; k++) {
+        layout_case c = layout_base_case(7, k);
+        c.layout.dp = k < 4 ? 4 : 2;
+        c.layout.zero = 1 + k % 3;
+        c.layout.pp = k < 4 ? 1 : 2;
+        c.layout.whole_layers = true;
+        c.layout.shard_group = k == 3 ? 2 : 0;
+        c.model.tied = k % 2;
+        c.compute = k % 2 ? ORTH_BF16 : ORTH_F32;
+        check_layout(&c);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
@@ -577,6 +619,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(uneven_shares),
         cmocka_unit_test(uneven_shares_send_what_the_formula_says),
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
+        cmocka_unit_test(parameters_are_gathered_in_the_units_that_were_asked_for),
+        cmocka_unit_test(layers_with_one_owner_each),
         cmocka_unit_test(random_layouts),
         cmocka_unit_test(random_layouts_in_any_order_of_their_queues),
         cmocka_unit_test(random_layouts_with_one_owner),

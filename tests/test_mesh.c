@@ -242,6 +242,7 @@ CASE(group_idle, l->zero = 0)
 CASE(owned_shards, l->owner = true)
 CASE(group_of_three, l->dp = 6; l->shard_group = 3; l->global_batch = 48; l->num_ranks = 0)
 CASE(kept_whole, l->keep_whole = 1000)
+CASE(layers_idle, l->zero = 0; l->shard_group = 0; l->whole_layers = true)
 CASE(zero_2_shares, l->zero = 2; l->dp_share = shares_good; l->num_dp_share = 4)
 CASE(zero_2_three, l->dp = 3; l->shard_group = 0; l->zero = 2; l->global_batch = 24; l->num_ranks = 0)
 CASE(virtual_alone, l->pp = 1; l->num_ranks = 0)
@@ -317,6 +318,7 @@ static const rule_case cases[] = {
     {"shard_group=3 is not a power of two: in reproducible mode the gradients of a shard group are summed before its 2 "
      "replicas are, and must be a whole branch of the tree in which gradients are summed", group_of_three},
     {"keep_whole=1000 with zero=1: only zero=3 shards parameters", kept_whole},
+    {"shard_by=layer needs zero >= 1: with zero=0 nothing is shared out", layers_idle},
     {"zero=2 needs equal shares: its ranks communicate in every micro-batch, but dp rank 0 has 16 sequences and dp rank "
      "1 has 8", zero_2_shares},
     {"zero=2 over 3 ranks with 4 micro-batches: in reproducible mode the number of ranks that share shards must be a "

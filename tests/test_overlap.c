@@ -278,6 +278,28 @@ TEST(parameters_that_stay_are_gathered_once)
     patient_free(y);
 }
 
+/* shard_by=layer: of each parameter one rank has all, of each layer the same one, and all have some. */
+TEST(an_owner_has_whole_layers)
+{
+    for (int zero = 1; zero <= 3; zero++) {
+        layout_case c = case_of(zero, (orth_comm_policy){.overlap = true, .bucket_bytes = 16384, .prefetch = 1});
+        c.layout.whole_layers = true;
+        patient *x = patient_new(&c, false);
+        const orth_compile_spec *s = &x->blocks[0].spec;
+        int owned[2] = {0};
+        for (int32_t l = 0; l < s->num_layers; l++) {
+            const int64_t *first = x->p[0].shard_counts[s->layers[l].param_index[0]];
+            owned[first[0] == 0]++;
+            for (int32_t i = 0; i < s->layers[l].graph->num_params; i++) {
+                const int64_t *counts = x->p[0].shard_counts[s->layers[l].param_index[i]], all = counts[0] + counts[1];
+                assert_true((counts[0] == 0) == (first[0] == 0) && (counts[0] == all || counts[1] == all));
+            }
+        }
+        assert_true(owned[0] > 0 && owned[1] > 0);
+        patient_free(x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +314,7 @@ int main(void)
         cmocka_unit_test(gathers_run_as_far_ahead_as_they_may),
         cmocka_unit_test(gathers_stay_within_their_limit),
         cmocka_unit_test(parameters_that_stay_are_gathered_once),
+        cmocka_unit_test(an_owner_has_whole_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,6 +97,46 @@ static orth_status reuse_needs_one_stage(orth_ctx *ctx, const orth_config *c)
                   "micro-batches come between the forward and the backward of a layer", c->parallel_pp);
 }
 
+/* Stage 3 by any of its names. */
+static bool shards_parameters(const orth_config *c)
+{
+    return c->parallel_zero == ORTH_parallel_zero_3 || c->parallel_zero == ORTH_parallel_zero_FULL_SHARD || c->parallel_zero == ORTH_parallel_zero_HYBRID_SHARD;
+}
+
+static orth_status only_zero_3_gathers(orth_ctx *ctx, const orth_config *c)
+{
+    const char *zero = orth_option_choice(ORTH_OPT_parallel_zero, (int)c->parallel_zero);
+    if (shards_parameters(c))
+        return ORTH_OK;
+    if (c->parallel_gather_unit != ORTH_parallel_gather_unit_layer)
+        return BREAKS(ctx, c, parallel_gather_unit, parallel_zero, "parallel.gather_unit=%s with parallel.zero=%s: only zero=3 gathers parameters for "
+                      "each use", orth_option_choice(ORTH_OPT_parallel_gather_unit, (int)c->parallel_gather_unit), zero);
+    if (c->parallel_max_reuse_distance > 0)
+        return BREAKS(ctx, c, parallel_max_reuse_distance, parallel_zero, "parallel.max_reuse_distance=%" PRId64 " with parallel.zero=%s: only zero=3 "
+                      "gathers parameters for each use", c->parallel_max_reuse_distance, zero);
+    return ORTH_OK;
+}
+
+static orth_status live_layers_are_used_again(orth_ctx *ctx, const orth_config *c)
+{
+    if (c->parallel_max_live == 0 || c->parallel_max_reuse_distance > 0)
+        return ORTH_OK;
+    return BREAKS(ctx, c, parallel_max_live, parallel_max_reuse_distance, "parallel.max_live=%" PRId64 " needs parallel.max_reuse_distance: it limits "
+                  "what stays whole that way", c->parallel_max_live);
+}
+
+static orth_status units_have_a_size(orth_ctx *ctx, const orth_config *c)
+{
+    const bool sized = c->parallel_gather_unit == ORTH_parallel_gather_unit_layers || c->parallel_gather_unit == ORTH_parallel_gather_unit_elements;
+    const char *unit = orth_option_choice(ORTH_OPT_parallel_gather_unit, (int)c->parallel_gather_unit);
+    if (sized && c->parallel_gather_size == 0)
+        return BREAKS(ctx, c, parallel_gather_unit, parallel_gather_size, "parallel.gather_unit=%s needs parallel.gather_size: how many make a unit", unit);
+    if (!sized && c->parallel_gather_size > 0)
+        return BREAKS(ctx, c, parallel_gather_size, parallel_gather_unit, "parallel.gather_size=%" PRId64 " with parallel.gather_unit=%s: it is the "
+                      "size of a unit of layers or elements", c->parallel_gather_size, unit);
+    return ORTH_OK;
+}
+
 static orth_status two_betas(orth_ctx *ctx, const orth_config *c)
 {
     if (c->optimizer_betas.n == 2)
@@ -369,7 +409,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto, offload_has_what_it_speaks_of, offload_begins_with_the_optimizer,
         inputs_are_split_where_all_ranks_have_them,
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, rounded_gradients_are_fast,
-        reuse_needs_one_stage, steps_or_epochs, masters_are_of_a_type_that_is_computed_in, quantised_products_have_what_they_need,
+        reuse_needs_one_stage, only_zero_3_gathers, live_layers_are_used_again, units_have_a_size, steps_or_epochs, masters_are_of_a_type_that_is_computed_in, quantised_products_have_what_they_need,
         moments_in_8_bits_are_two, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)

@@ -133,7 +133,7 @@ orth_param_desc orth_weight_here(const orth_model_config *c, const orth_model_sh
 {
     const orth_weight w = orth_weight_get(c, id);
     orth_param_desc d = {.num_dims = w.shape.num_dims, .dim = {w.shape.dim[0], w.shape.dim[1]}, .whole_cols = w.shape.dim[1],
-                         .matrix = w.type == ORTH_WEIGHT_COMPUTE,
+                         .matrix = w.type == ORTH_WEIGHT_COMPUTE, .feed_forward = w.section == ORTH_SECTION_FEED_FORWARD,
                          .moments_8bit = shape->types.moments == ORTH_U8 && orth_weight_moments_8bit(&w),
                          .reduce = w.reduce, .leaf = w.leaf, .split_dim = -1, .lr_factor = 1,
                          .decay_factor = w.decay == ORTH_WEIGHT_DECAY ? 1 : 0};

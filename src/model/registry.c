@@ -93,8 +93,8 @@ typedef struct {
 static sections sections_of(const orth_model_config *c)
 {
     sections all = {.before.n = 0};
-    section *const by_section[] = {[ORTH_SECTION_BEFORE] = &all.before, [ORTH_SECTION_LAYER] = &all.layer,
-                                   [ORTH_SECTION_AFTER] = &all.after};
+    section *const by_section[] = {[ORTH_SECTION_BEFORE] = &all.before, [ORTH_SECTION_ATTENTION] = &all.layer,
+                                   [ORTH_SECTION_FEED_FORWARD] = &all.layer, [ORTH_SECTION_AFTER] = &all.after};
     for (int id = 1; id < ORTH_NUM_WEIGHTS; id++) {
         section *s = by_section[fixed[id].section];
         if (orth_weight_present(c, (orth_weight_id)id))
@@ -151,7 +151,8 @@ int64_t orth_model_param_index(const orth_model_config *c, orth_weight_id id, in
     const sections s = sections_of(c);
     switch (fixed[id].section) {
     case ORTH_SECTION_BEFORE: return place_in(&s.before, id);
-    case ORTH_SECTION_LAYER: return s.before.n + layer * s.layer.n + place_in(&s.layer, id);
+    case ORTH_SECTION_ATTENTION:
+    case ORTH_SECTION_FEED_FORWARD: return s.before.n + layer * s.layer.n + place_in(&s.layer, id);
     case ORTH_SECTION_AFTER: return s.before.n + c->layers * s.layer.n + place_in(&s.after, id);
     }
     return -1;
@@ -179,7 +180,7 @@ int64_t orth_model_param_find(const orth_model_config *c, const char *name)
     int64_t layer = -1;
     const char *rest = parse_layer(name, &layer);
     for (int id = 1; id < ORTH_NUM_WEIGHTS; id++) {
-        const bool in_layers = fixed[id].section == ORTH_SECTION_LAYER;
+        const bool in_layers = orth_section_in_layer(fixed[id].section);
         if (in_layers == (rest != NULL) && layer < c->layers && orth_weight_present(c, (orth_weight_id)id) &&
             strcmp(fixed[id].name, rest ? rest : name) == 0)
             return orth_model_param_index(c, (orth_weight_id)id, layer);
@@ -215,7 +216,7 @@ int64_t orth_model_num_elems(const orth_model_config *c)
         if (!orth_weight_present(c, (orth_weight_id)id))
             continue;
         const orth_weight w = orth_weight_get(c, (orth_weight_id)id);
-        n += w.shape.dim[0] * w.shape.dim[1] * (w.section == ORTH_SECTION_LAYER ? c->layers : 1);
+        n += w.shape.dim[0] * w.shape.dim[1] * (orth_section_in_layer(w.section) ? c->layers : 1);
     }
     return n;
 }

@@ -19,7 +19,11 @@ typedef enum {
     ORTH_NUM_WEIGHTS
 } orth_weight_id;
 
-typedef enum { ORTH_SECTION_BEFORE = 1, ORTH_SECTION_LAYER, ORTH_SECTION_AFTER } orth_weight_section;
+typedef enum { ORTH_SECTION_BEFORE = 1, ORTH_SECTION_ATTENTION, ORTH_SECTION_FEED_FORWARD, ORTH_SECTION_AFTER } orth_weight_section;
+static inline bool orth_section_in_layer(orth_weight_section s)
+{
+    return s == ORTH_SECTION_ATTENTION || s == ORTH_SECTION_FEED_FORWARD;
+}
 typedef enum { ORTH_WEIGHT_COMPUTE = 1, ORTH_WEIGHT_FP32 } orth_weight_type;
 typedef enum { ORTH_INIT_ZERO = 1, ORTH_INIT_ONE, ORTH_INIT_NORMAL } orth_init;
 typedef enum { ORTH_WEIGHT_DECAY = 1, ORTH_WEIGHT_NO_DECAY } orth_weight_decay;

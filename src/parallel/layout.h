@@ -19,6 +19,7 @@ typedef struct {
     bool owner;                      /* dp rank 0 alone has the optimizer state and updates */
     int64_t shard_group;             /* 0: all of dp */
     int64_t keep_whole;              /* zero 3: parameters of up to this many elements on a rank are not gathered */
+    bool whole_layers;               /* zero: what is shared out are layers, each with one owner */
     bool sequence_parallel;
     const char *order;               /* of the mesh (mesh.h); NULL: the default */
     orth_cp_kind cp_kind;

@@ -21,7 +21,7 @@ static int64_t layer_cost(const orth_model_config *c, int64_t seq_len)
     int64_t sum = c->heads * c->head_dim * seq_len;
     for (orth_weight_id id = ORTH_WEIGHT_NONE + 1; id < ORTH_NUM_WEIGHTS; id++) {
         const orth_weight w = orth_weight_get(c, id);
-        if (w.section == ORTH_SECTION_LAYER && w.shape.num_dims == 2 && orth_weight_present(c, id))
+        if (orth_section_in_layer(w.section) && w.shape.num_dims == 2 && orth_weight_present(c, id))
             sum += elems_of(&w);
     }
     return sum;
@@ -227,7 +227,7 @@ static void place(const orth_partition *s, int rank, orth_place_in_mesh *p)
                   {ORTH_GROUP_SHARD, ORTH_AXES_SHARD}, {ORTH_GROUP_REPLICATE, ORTH_AXES_REPLICATE},
                   {ORTH_GROUP_PP, ORTH_AXES_PP}};
     *p = (orth_place_in_mesh){.zero = s->layout.owner ? 1 : (int32_t)s->layout.zero, .owner = s->layout.owner,
-                              .keep_whole = s->layout.keep_whole,
+                              .keep_whole = s->layout.keep_whole, .whole_layers = s->layout.whole_layers,
                               .sequence_parallel = s->layout.sequence_parallel, .cp_heads = cp_heads(s),
                               .cp_ring = s->layout.cp_kind == ORTH_CP_RING, .fast = !s->layout.reproducible};
     for (int i = 0; i < ORTH_COUNT(simple); i++) {

@@ -31,7 +31,7 @@ static orth_layout small_layout(const orth_layout *l)
     orth_layout s = *l;
     s.dp = s.pp = s.virtual_stages = 1;
     s.num_ranks = s.zero = s.shard_group = s.keep_whole = s.num_stage_layers = s.num_dp_share = 0;
-    s.owner = false;
+    s.owner = s.whole_layers = false;
     s.stage_layers = s.dp_share = NULL;
     s.pipeline = "1f1b";
     s.global_batch = SMALL_MICRO_BATCHES * l->micro_batch;

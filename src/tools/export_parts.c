@@ -70,6 +70,45 @@ static const char *layers_of_chunk(orth_exporter *x)
     return x->cfg->model_layers % chunks == 0 ? int_text(x, x->cfg->model_layers / chunks) : NULL;
 }
 
+static const char *prefetch_elems(orth_exporter *x)
+{
+    const orth_config *c = x->cfg;
+    if (c->comm_prefetch == 0 || c->comm_prefetch_mb == 0)
+        return c->comm_prefetch == 0 ? "0" : NULL;
+    return orth_arena_printf(x->ctx, &x->out.arena, "%.0f", (double)c->comm_prefetch_mb * 0x1p20 / orth_import_elem_bytes(c));
+}
+
+/* How FSDP wraps, where parameters are gathered for each use. */
+static const char *wrapping(orth_exporter *x, orth_import_part part)
+{
+    static const char *const policies[] = {
+        [ORTH_parallel_gather_unit_layer] = "TRANSFORMER_BASED_WRAP", [ORTH_parallel_gather_unit_half] = "TRANSFORMER_BASED_WRAP",
+        [ORTH_parallel_gather_unit_layers] = "TRANSFORMER_BASED_WRAP", [ORTH_parallel_gather_unit_elements] = "SIZE_BASED_WRAP",
+        [ORTH_parallel_gather_unit_model] = "NO_WRAP"};
+    const orth_config *c = x->cfg;
+    if (part == ORTH_PART_wrap)
+        return policies[c->parallel_gather_unit];
+    if (part == ORTH_PART_wrap_elems)
+        return c->parallel_gather_unit == ORTH_parallel_gather_unit_elements ? int_text(x, c->parallel_gather_size) : NULL;
+    if (c->parallel_gather_unit != ORTH_parallel_gather_unit_half)
+        return NULL;
+    return c->model_family == ORTH_model_family_llama ? "LlamaAttention,LlamaMLP" : "GPT2Attention,GPT2MLP";
+}
+
+static const char *of_zero_3(orth_exporter *x, orth_import_part part)
+{
+    const orth_config *c = x->cfg;
+    if (c->parallel_zero != ORTH_parallel_zero_3)
+        return NULL;
+    switch (part) {
+    case ORTH_PART_keep_whole: return ORTH_CONFIG_IS_SET(c, parallel, keep_whole) ? int_text(x, c->parallel_keep_whole) : NULL;
+    case ORTH_PART_reuse: return int_text(x, c->parallel_max_reuse_distance);
+    case ORTH_PART_live: return c->parallel_max_live > 0 ? int_text(x, c->parallel_max_live) : NULL;
+    case ORTH_PART_prefetch_elems: return prefetch_elems(x);
+    default: return wrapping(x, part);
+    }
+}
+
 static const char *of_layout(orth_exporter *x, orth_import_part part)
 {
     const orth_config *c = x->cfg;
@@ -79,7 +118,13 @@ static const char *of_layout(orth_exporter *x, orth_import_part part)
     case ORTH_PART_ranks_a_node: return int_text(x, ranks_of_a_node(x));
     case ORTH_PART_accumulation: return accumulation(x);
     case ORTH_PART_replicas: return c->parallel_shard_group > 0 ? int_text(x, c->parallel_dp / c->parallel_shard_group) : NULL;
-    case ORTH_PART_keep_whole: return ORTH_CONFIG_IS_SET(c, parallel, keep_whole) ? int_text(x, c->parallel_keep_whole) : NULL;
+    case ORTH_PART_keep_whole:
+    case ORTH_PART_reuse:
+    case ORTH_PART_live:
+    case ORTH_PART_prefetch_elems:
+    case ORTH_PART_wrap:
+    case ORTH_PART_wrap_classes:
+    case ORTH_PART_wrap_elems: return of_zero_3(x, part);
     case ORTH_PART_sequence_parallel: return yes_if(c->parallel_sequence_parallel);
     case ORTH_PART_cp_kind: return cp_kind(c);
     case ORTH_PART_layers_of_chunk: return chunks ? layers_of_chunk(x) : NULL;

@@ -14,7 +14,8 @@ typedef enum {
 /* What several of their keys decide together. */
 typedef enum {
     ORTH_PART_none,
-    ORTH_PART_nodes, ORTH_PART_ranks_a_node, ORTH_PART_accumulation, ORTH_PART_replicas, ORTH_PART_keep_whole, ORTH_PART_sequence_parallel,
+    ORTH_PART_nodes, ORTH_PART_ranks_a_node, ORTH_PART_accumulation, ORTH_PART_replicas, ORTH_PART_keep_whole, ORTH_PART_reuse, ORTH_PART_live,
+    ORTH_PART_prefetch_elems, ORTH_PART_wrap, ORTH_PART_wrap_classes, ORTH_PART_wrap_elems, ORTH_PART_sequence_parallel,
     ORTH_PART_cp_kind, ORTH_PART_offload_all, ORTH_PART_layers_of_chunk, ORTH_PART_sharding, ORTH_PART_chunks,
     ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_fp8_format, ORTH_PART_fp8_recipe, ORTH_PART_static_scale, ORTH_PART_first_scale, ORTH_PART_scale_power,
     ORTH_PART_samples, ORTH_PART_warmup_samples, ORTH_PART_warmup_fraction, ORTH_PART_decay_steps, ORTH_PART_decay_samples, ORTH_PART_wsd_steps,
@@ -79,6 +80,12 @@ orth_status orth_import_read_words(orth_importer *x, const char *source);
 
 /* The keys that follow from parts. All other rows were applied. */
 orth_status orth_import_combine(orth_importer *x);
+
+/* Bytes of an element of a parameter as it is gathered. */
+static inline double orth_import_elem_bytes(const orth_config *c)
+{
+    return c->precision_compute == ORTH_precision_compute_fp32 ? 4 : 2;
+}
 
 /* Words of Megatron-LM: for each choice of precision.products, NULL where it has none; and of parallel.zero. */
 typedef struct {

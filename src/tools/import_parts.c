@@ -161,12 +161,8 @@ static orth_status set_sharding(orth_importer *x)
 
 static orth_status set_shards(orth_importer *x)
 {
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_replicas), *whole = orth_import_find(x, ORTH_PART_keep_whole);
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_replicas);
     int64_t replicas;
-    if (whole && x->cfg->parallel_zero == ORTH_parallel_zero_3)
-        ORTH_TRY(orth_import_set(x, whole->place, "parallel.keep_whole", whole->value));
-    else if (whole)
-        orth_import_unused(x, whole->place, "only ZeRO 3 gathers parameters");
     ORTH_TRY(count(x, ORTH_PART_replicas, 1, &replicas));
     if (replicas == 1)
         return ORTH_OK;
@@ -174,6 +170,85 @@ static orth_status set_shards(orth_importer *x)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " does not divide the data-parallel ranks, parallel.dp=%" PRId64, p->place, replicas,
                          x->cfg->parallel_dp);
     return orth_import_set_int(x, p->place, "parallel.shard_group", x->cfg->parallel_dp / replicas);
+}
+
+/* A part that means something under ZeRO 3 only, or NULL. */
+static const orth_import_pair *find_of_zero_3(orth_importer *x, orth_import_part part)
+{
+    const orth_import_pair *p = orth_import_find(x, part);
+    if (!p || x->cfg->parallel_zero == ORTH_parallel_zero_3)
+        return p;
+    orth_import_unused(x, p->place, "only ZeRO 3 gathers parameters for each use");
+    return NULL;
+}
+
+/* Which parameters stay whole: DeepSpeed's distance is 1e9 where it is not said. */
+static orth_status set_whole(orth_importer *x)
+{
+    const orth_import_pair *whole = find_of_zero_3(x, ORTH_PART_keep_whole), *reuse = find_of_zero_3(x, ORTH_PART_reuse);
+    const orth_import_pair *live = find_of_zero_3(x, ORTH_PART_live);
+    double distance;
+    ORTH_TRY(number(x, ORTH_PART_reuse, 0, 1e9, &distance));
+    if (whole)
+        ORTH_TRY(orth_import_set(x, whole->place, "parallel.keep_whole", whole->value));
+    if (reuse || live)
+        ORTH_TRY(orth_import_set(x, reuse ? reuse->place : live->place, "parallel.max_reuse_distance", reuse ? reuse->value : "1000000000"));
+    if (live && distance > 0)
+        return orth_import_set(x, live->place, "parallel.max_live", live->value);
+    if (live)
+        orth_import_unused(x, live->place, "no layer stays whole: stage3_max_reuse_distance is 0");
+    return ORTH_OK;
+}
+
+/* There elements are counted, here bytes and blocks. */
+static orth_status set_prefetch(orth_importer *x)
+{
+    const orth_import_pair *p = find_of_zero_3(x, ORTH_PART_prefetch_elems);
+    double elems;
+    ORTH_TRY(number(x, ORTH_PART_prefetch_elems, 0, 0, &elems));
+    if (!p)
+        return ORTH_OK;
+    if (elems == 0)
+        return orth_import_set(x, p->place, "comm.prefetch", "0");
+    ORTH_TRY(orth_import_set_int(x, p->place, "comm.prefetch", 1000));
+    return orth_import_set_int(x, p->place, "comm.prefetch_mb", (int64_t)ceil(elems * orth_import_elem_bytes(x->cfg) / 0x1p20));
+}
+
+/* Classes of a half of a layer, LlamaAttention and LlamaMLP for example, and no others. */
+static bool are_halves(const orth_import_pair *classes)
+{
+    for (const char *word = classes->value; *word;) {
+        const size_t n = strcspn(word, ", ");
+        const bool attention = n >= 9 && strncmp(word + n - 9, "Attention", 9) == 0, mlp = n >= 3 && strncmp(word + n - 3, "MLP", 3) == 0;
+        if (!attention && !mlp)
+            return false;
+        word += n + strspn(word + n, ", ");
+    }
+    return true;
+}
+
+/* What FSDP wraps is gathered together; by size, at least 1e8 elements where it is not said. */
+static orth_status set_gather_unit(orth_importer *x)
+{
+    const orth_import_pair *p = find_of_zero_3(x, ORTH_PART_wrap), *classes = find_of_zero_3(x, ORTH_PART_wrap_classes);
+    const orth_import_pair *least = find_of_zero_3(x, ORTH_PART_wrap_elems);
+    if (!p)
+        return ORTH_OK;
+    const bool by_class = strcmp(p->value, "TRANSFORMER_BASED_WRAP") == 0, by_size = strcmp(p->value, "SIZE_BASED_WRAP") == 0;
+    if (classes && !by_class)
+        orth_import_unused(x, classes->place, "fsdp_auto_wrap_policy is not TRANSFORMER_BASED_WRAP");
+    if (least && !by_size)
+        orth_import_unused(x, least->place, "fsdp_auto_wrap_policy is not SIZE_BASED_WRAP");
+    if (by_class)
+        return orth_import_set(x, p->place, "parallel.gather_unit", classes && are_halves(classes) ? "half" : "layer");
+    if (strcmp(p->value, "NO_WRAP") == 0)
+        return orth_import_set(x, p->place, "parallel.gather_unit", "model");
+    if (!by_size)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP and NO_WRAP", p->place, ORTH_SHOWN(p->value));
+    double elems;
+    ORTH_TRY(number(x, ORTH_PART_wrap_elems, 0, 1e8, &elems));
+    ORTH_TRY(orth_import_set(x, p->place, "parallel.gather_unit", "elements"));
+    return orth_import_set_int(x, least ? least->place : p->place, "parallel.gather_size", ORTH_MAX((int64_t)elems, 1));
 }
 
 static orth_status set_sequence_parallel(orth_importer *x)
@@ -434,8 +509,8 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_batches, set_sharding, set_shards, set_sequence_parallel,
-        set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
+        set_precision, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_batches, set_sharding, set_shards, set_whole,
+        set_prefetch, set_gather_unit, set_sequence_parallel, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;

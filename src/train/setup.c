@@ -186,6 +186,20 @@ static orth_recipe setup_recipe(const orth_config *cfg)
     return recipes[cfg->precision_products];
 }
 
+/* ZeRO 3: what is gathered together. */
+static void setup_gathers(const orth_config *cfg, orth_comm_policy *comm)
+{
+    static const orth_gather_unit units[] = {
+        [ORTH_parallel_gather_unit_layer] = ORTH_UNIT_LAYER, [ORTH_parallel_gather_unit_half] = ORTH_UNIT_HALF,
+        [ORTH_parallel_gather_unit_layers] = ORTH_UNIT_LAYERS, [ORTH_parallel_gather_unit_elements] = ORTH_UNIT_ELEMS,
+        [ORTH_parallel_gather_unit_model] = ORTH_UNIT_LAYERS};
+    comm->unit = units[cfg->parallel_gather_unit];
+    comm->unit_size = cfg->parallel_gather_unit == ORTH_parallel_gather_unit_model ? INT64_MAX : cfg->parallel_gather_size;
+    comm->reuse_elems = cfg->parallel_max_reuse_distance;
+    comm->live_elems = cfg->parallel_max_live;
+    comm->keep_gathered = !cfg->parallel_reshard_after_forward;
+}
+
 orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
 {
     static const orth_op optimizers[] = {
@@ -197,7 +211,7 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
     static const orth_dtype moments[] = {
         [ORTH_precision_moments_fp32] = ORTH_F32, [ORTH_precision_moments_bf16] = ORTH_BF16, [ORTH_precision_moments_8bit] = ORTH_U8};
     const bool narrow = cfg->precision_master != ORTH_precision_master_fp32 || cfg->precision_moments == ORTH_precision_moments_bf16;
-    return (orth_model_shape){
+    orth_model_shape shape = {
         .mode = mode,
         .num_seqs = (int32_t)cfg->train_micro_batch,
         .seq_len = (int32_t)cfg->data_seq_len,
@@ -220,14 +234,14 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .freeze = setup_freeze(cfg),
         .comm = {.overlap = cfg->comm_overlap, .bucket_bytes = cfg->comm_bucket_mb * MB,
                  .prefetch = (int32_t)cfg->comm_prefetch, .prefetch_bytes = cfg->comm_prefetch_mb * MB,
-                 .reduce = cfg->precision_grad_reduce == ORTH_precision_grad_reduce_bf16 ? ORTH_BF16 : ORTH_F32,
-                 .reuse_elems = cfg->parallel_max_reuse_distance, .live_elems = cfg->parallel_max_live,
-                 .keep_gathered = !cfg->parallel_reshard_after_forward},
+                 .reduce = cfg->precision_grad_reduce == ORTH_precision_grad_reduce_bf16 ? ORTH_BF16 : ORTH_F32},
         .head_chunk_rows = (int32_t)cfg->memory_head_chunk_rows,
         .ffn_chunk_rows = (int32_t)cfg->memory_ffn_chunk_rows,
         .keep_packed = cfg->memory_packed_weights,
         .recompute = setup_recompute(cfg),
     };
+    setup_gathers(cfg, &shape.comm);
+    return shape;
 }
 
 orth_status orth_setup_frozen(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, bool *frozen)
@@ -295,6 +309,7 @@ orth_layout orth_setup_layout(const orth_config *cfg)
     l.dp_share = cfg->parallel_dp_share.n > 0 ? cfg->parallel_dp_share.v : NULL;
     l.num_dp_share = cfg->parallel_dp_share.n;
     l.keep_whole = cfg->parallel_keep_whole;
+    l.whole_layers = cfg->parallel_shard_by == ORTH_parallel_shard_by_layer;
     l.order = cfg->parallel_order;
     l.sequence_parallel = cfg->parallel_sequence_parallel;
     l.pipeline = cfg->parallel_pipeline;

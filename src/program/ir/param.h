@@ -31,6 +31,7 @@ typedef struct {
     float lr_factor, decay_factor; /* of the step's learning rate and weight decay */
     bool matrix;                 /* kept in the compute type beside its fp32 master */
     bool moments_8bit;           /* its moments are codes and scales (kernels/moments8.h) */
+    bool feed_forward;           /* of a layer: of its feed-forward half, else of its attention */
     bool frozen;                 /* it is never updated: it has no gradient and no optimizer state, and is kept in the type that the
                                     kernels read (lower/frozen.h) */
     orth_reduce_rule reduce;

@@ -27,7 +27,7 @@ static orth_operand read_value(orth_builder *b, const orth_block *block, orth_bl
     if (env->of[v].buffer == -2 && env->again && info->kind == ORTH_VALUE_TEMP) {
         make_again(b, block, env, info->producer);
     } else if (env->of[v].buffer == -2 && info->kind == ORTH_VALUE_PARAM) {
-        env->of[v] = orth_build_param(b, block->param_index[info->slot]);
+        env->of[v] = orth_gather_read(b, block, block->param_index[info->slot]);
     } else if (env->of[v].buffer == -2 && info->kind == ORTH_VALUE_DATA) {
         env->of[v] = orth_build_data(b, info);
         if (row0 >= 0) { /* a chunk of the head: its rows of the micro-batch's data */
@@ -262,88 +262,6 @@ static void expand(orth_builder *b, const orth_block *block, orth_block_env *env
 
 /* ---- blocks ---- */
 
-/* Whether nodes from `first` on, or those that are made again for them, read a value. */
-static bool is_read(const orth_block *block, const orth_block_env *env, orth_value v, int32_t first)
-{
-    const orth_graph *g = block->graph;
-    for (int32_t i = 0; i < g->num_nodes; i++) {
-        const bool again = i < g->num_forward && ((env->again && env->again[i]) || g->nodes[i].chunked);
-        for (int k = 0; k < g->nodes[i].num_in; k++)
-            if (g->nodes[i].in[k] == v && (i >= first || again))
-                return true;
-    }
-    return false;
-}
-
-/* Elements of the block's parameters that are gathered for each use. */
-static int64_t gathered_elems(const orth_builder *b, const orth_block *block)
-{
-    int64_t n = 0;
-    for (int32_t i = 0; i < block->graph->num_params; i++)
-        n += orth_build_is_gathered(b, block->param_index[i]) ? orth_build_elems(b, block->param_index[i]) : 0;
-    return n;
-}
-
-/* Whether the action at hand is the backward that follows the forward of its micro-batch. */
-static bool follows_forward(const orth_builder *b)
-{
-    const orth_action *a = b->action > 0 ? &b->spec->actions[b->action - 1] : NULL;
-    return b->phase == ORTH_PHASE_BACKWARD && b->spec->num_chunks == 1 &&
-           (b->action < 0 || (a && a->kind == ORTH_ACTION_F && a->micro_batch == b->micro_batch));
-}
-
-/* Whether the backward of a layer finds the parameters that its forward gathered: DeepSpeed's stage3_max_reuse_distance and
- * stage3_max_live_parameters. In between come the layers behind it, twice, the final norm and the head. */
-static bool is_still_whole(const orth_builder *b, const orth_block *block)
-{
-    const orth_compile_spec *s = b->spec;
-    const orth_chunk *c = &s->chunks[0];
-    const int64_t own = gathered_elems(b, block);
-    int64_t behind = 0;
-    if (s->comm.reuse_elems == 0 || block->kind != ORTH_BLOCK_LAYER || !follows_forward(b))
-        return false;
-    for (int32_t l = b->layer + 1; l < c->first_layer + c->num_layers; l++)
-        behind += gathered_elems(b, &s->layers[l]);
-    const int64_t between = 2 * behind + (c->head ? gathered_elems(b, &s->final) + gathered_elems(b, &s->head) : 0);
-    return between <= s->comm.reuse_elems && (s->comm.live_elems == 0 || own + behind <= s->comm.live_elems);
-}
-
-/* What nodes from `first` on read of the block's parameters, where kernels work: copies of what is elsewhere (far.c), and under ZeRO
- * 3 whole parameters in transient buffers, gathered in one collective for each of their types. They
- * are there until the block is done, or (ZeRO 3) for the rest of the step. */
-static void gather_block(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t first)
-{
-    for (orth_value v = 0; v < block->graph->num_values; v++) {
-        const orth_value_info *info = &block->graph->values[v];
-        if (info->kind != ORTH_VALUE_PARAM)
-            continue;
-        int64_t index = block->param_index[info->slot];
-        if (!orth_build_is_gathered(b, index)) {
-            if (orth_is_far(b, b->copy[index]))
-                env->of[v] = is_read(block, env, v, first) ? orth_far_bring(b, orth_build_param(b, index)) : (orth_operand){.buffer = -2};
-            continue;
-        }
-        orth_operand shard = orth_build_param(b, index);
-        env->of[v] = shard;
-        env->of[v].buffer = b->gathered[index];
-        if (b->gathered[index] >= 0)
-            continue;
-        env->of[v] = orth_build_temp(b, "gathered", shard);
-        if (b->spec->comm.keep_gathered)
-            b->gathered[index] = env->of[v].buffer;
-        orth_bucket *k = orth_build_gathers(b, index, shard.dtype);
-        orth_bucket_item item = {.use = 2 * index,
-                                 .in = orth_far_bring(b, orth_build_own_elems(b, shard.buffer, shard.dtype, index)),
-                                 .out = orth_build_vector(env->of[v].buffer, shard.dtype, 0, orth_build_elems(b, index))};
-        if (!orth_bucket_fits(b, k, &item))
-            orth_bucket_emit(b, k);
-        k->group = orth_route_find(orth_build_route(b, index), ORTH_ROUTE_GATHER_WEIGHT)->over;
-        orth_bucket_add(k, &item);
-    }
-    for (int k = 0; k < ORTH_COUNT(b->gathers); k++)
-        orth_bucket_emit(b, &b->gathers[k]);
-}
-
 /* Leaves of the micro-batch at hand: its sequences. */
 static orth_leaves sequences_of(const orth_builder *b)
 {
@@ -357,7 +275,7 @@ orth_operand orth_build_forward(orth_builder *b, const orth_block *block, orth_b
         return x;
     if (block->graph->input != ORTH_NO_VALUE)
         env->of[block->graph->input] = x;
-    gather_block(b, block, env, 0);
+    orth_gather_block(b, block, env, 0);
     orth_leaves leaves = sequences_of(b);
     int32_t end = b->spec->mode == ORTH_MODE_TRAIN ? block->graph->num_forward : block->graph->num_nodes;
     expand(b, block, env, 0, end, ORTH_ACTION_F, &leaves);
@@ -378,15 +296,15 @@ void orth_build_forget(orth_builder *b, const orth_block *block, orth_block_env 
         env->of[g->input].buffer = -2;
 }
 
-/* The parameters that nodes from `first` on read in the backward: there again (gather_block), or older ones (asynchronous). */
+/* The parameters that nodes from `first` on read in the backward: there again (gather.c), or older ones (asynchronous). */
 static void renew_params(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t first)
 {
     const orth_graph *g = block->graph;
     for (orth_value v = 0; b->spec->async && v < g->num_values; v++)
         if (g->values[v].kind == ORTH_VALUE_PARAM)
             env->of[v].buffer = -2; /* the weights of the forward may lie elsewhere by now */
-    if (!is_still_whole(b, block))
-        gather_block(b, block, env, first);
+    if (!orth_gather_is_still_whole(b, block))
+        orth_gather_block(b, block, env, first);
 }
 
 orth_operand orth_build_again(orth_builder *b, const orth_block *block, orth_block_env *env, orth_operand x)
@@ -458,7 +376,7 @@ orth_operand orth_build_head(orth_builder *b, orth_operand normed)
     orth_block_env gathered = env_new(b, g);
     if (b->p->failed)
         return grad;
-    gather_block(b, block, &gathered, 0);
+    orth_gather_block(b, block, &gathered, 0);
     for (int64_t c = 0; c < N / rows && !b->p->failed; c++) {
         orth_block_env env = env_new(b, g);
         if (b->p->failed)
@@ -481,7 +399,7 @@ void orth_build_decode_head(orth_builder *b, orth_operand normed)
     orth_block_env env = env_new(b, g);
     if (b->p->failed)
         return;
-    gather_block(b, &b->spec->head, &env, 0);
+    orth_gather_block(b, &b->spec->head, &env, 0);
     env.of[g->input] = normed;
     const orth_value_info *out = &g->values[g->output];
     env.of[g->output] = orth_operand_of(b->logits_or_nll, ORTH_F32, out->num_dims, out->dim);

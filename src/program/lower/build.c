@@ -88,18 +88,34 @@ bool orth_build_is_gathered(const orth_builder *b, int64_t index)
 
 /* ---- routes ---- */
 
+static void number_units(const orth_compile_spec *s, int32_t *unit)
+{
+    for (int32_t l = 0; l < s->num_layers; l++)
+        for (int32_t i = 0; i < s->layers[l].graph->num_params; i++)
+            unit[s->layers[l].param_index[i]] = l + 1;
+    for (int64_t i = s->num_params - 1; i >= 0 && unit[i] == 0; i--) /* behind the layers */
+        unit[i] = s->num_layers + 1;
+}
+
 static void make_shards(orth_builder *b)
 {
     const orth_compile_spec *s = b->spec;
     const int32_t ranks = orth_build_size(b, ORTH_GROUP_SHARD), owners = s->mesh.owner ? 1 : ranks;
+    if (!orth_route_is_sharded(s->mesh.zero, ranks))
+        return;
     const int64_t shared = orth_build_size(b, ORTH_GROUP_EMBED) > 1 ? s->embed.param_index[0] : -1;
-    bool *dealt = orth_route_is_sharded(s->mesh.zero, ranks) ? ORTH_NEW_ARRAY(b->ctx, bool, s->num_params) : NULL;
+    bool *dealt = ORTH_NEW_ARRAY(b->ctx, bool, s->num_params);
+    int32_t *unit = s->mesh.whole_layers ? ORTH_NEW_ARRAY(b->ctx, int32_t, s->num_params) : NULL;
+    const orth_deal d = {.params = s->params, .num_params = s->num_params, .shared = shared, .dealt = dealt, .unit = unit,
+                         .num_ranks = ranks, .num_owners = owners};
     for (int64_t i = 0; dealt && i < s->num_params; i++)
         dealt[i] = b->held[i] && (!s->params[i].frozen || orth_route_gathers_for_use(s, i));
-    if (orth_route_is_sharded(s->mesh.zero, ranks))
-        b->p->failed = !dealt || orth_shards_make(b->ctx, &b->p->arena, s->params, dealt, s->num_params, shared, ranks, owners,
-                                                  s->mesh.pos[ORTH_GROUP_SHARD], &b->shards) != ORTH_OK;
+    if (unit)
+        number_units(s, unit);
+    b->p->failed = !dealt || (s->mesh.whole_layers && !unit) ||
+                   orth_shards_make(b->ctx, &b->p->arena, &d, s->mesh.pos[ORTH_GROUP_SHARD], &b->shards) != ORTH_OK;
     orth_mem_free(b->ctx, dealt);
+    orth_mem_free(b->ctx, unit);
 }
 
 static void make_route(orth_builder *b, int64_t use)

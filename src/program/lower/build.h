@@ -91,6 +91,12 @@ typedef struct {
     orth_piece waiting, leaving;          /* is copied near; was updated last */
 } orth_offloading;
 
+/* Blocks whose parameters are gathered together. */
+typedef struct {
+    const orth_block *blocks;
+    int32_t num;
+} orth_unit;
+
 typedef struct {
     orth_ctx *ctx;
     const orth_compile_spec *spec;
@@ -116,6 +122,7 @@ typedef struct {
     int32_t num_waiting;
     int32_t calls;                 /* calls whose gradients waited, so far */
     int32_t *gathered;             /* [num_params] buffers that hold whole parameters from now on; -1 */
+    orth_unit open;                /* blocks whose parameters these are (gather.c) */
     orth_operand *cut;             /* [2*num_seqs] room for the sequences of two operands */
     int32_t logits_or_nll;
     int32_t seq_loss, loss;
@@ -205,6 +212,18 @@ void orth_build_weights(orth_builder *b, const orth_block *block, orth_block_env
 orth_operand orth_build_head(orth_builder *b, orth_operand normed);
 /* Logits of the rows of one micro-batch, no loss. */
 void orth_build_decode_head(orth_builder *b, orth_operand normed);
+
+/* ---- gather.c: parameters where kernels work ---- */
+
+/* What nodes from `first` on read of the block's parameters is there, or will be when it is read. */
+void orth_gather_block(orth_builder *b, const orth_block *block, orth_block_env *env, int32_t first);
+/* Parameter `index` of the block, which a node reads for the first time. */
+orth_operand orth_gather_read(orth_builder *b, const orth_block *block, int64_t index);
+/* What was gathered for the block at hand, or for its unit, is not used any more. */
+void orth_gather_close(orth_builder *b);
+/* Whether the backward of a layer finds the parameters that its forward gathered: DeepSpeed's stage3_max_reuse_distance and
+ * stage3_max_live_parameters. In between come the layers behind its unit, twice, the final norm and the head. */
+bool orth_gather_is_still_whole(const orth_builder *b, const orth_block *block);
 
 /* ---- chunks.c ---- */
 

@@ -52,6 +52,7 @@ static void send(orth_builder *b, orth_group channel, int32_t peer, orth_operand
 /* What is built from here on is of this action: it begins before the first layer, or after the last. */
 static orth_chunk_state *begin_action(orth_stage *st, orth_phase phase, int32_t local, int32_t micro)
 {
+    orth_gather_close(st->b);
     st->b->phase = phase;
     st->b->micro_batch = micro;
     st->b->layer = phase == ORTH_PHASE_FORWARD ? -1 : st->b->spec->num_layers;

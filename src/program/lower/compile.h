@@ -39,6 +39,7 @@ typedef struct {
     int32_t size[ORTH_NUM_GROUPS], pos[ORTH_NUM_GROUPS];  /* size 0 counts as 1 */
     int32_t zero;                                     /* ZeRO stage over the shard axis of dp: 0..3 */
     bool owner;                                       /* as ZeRO 1, but dp rank 0 has all that is dealt out */
+    bool whole_layers;                                /* ZeRO deals out layers, not blocks of parameters (shard.h) */
     int64_t keep_whole;                               /* ZeRO 3: parameters of up to this many elements are whole */
     bool sequence_parallel;                           /* norms, residuals and dropout split over TP */
     int32_t cp_heads;                                 /* ranks of CP that trade heads against tokens; 0, 1: none */

@@ -92,8 +92,14 @@ orth_zero_shard orth_shard_scales(const orth_param_desc *p, const orth_zero_shar
     return (orth_zero_shard){.first = s->first / cols * scales.dim[1], .count = s->count / cols * scales.dim[1]};
 }
 
+/* Who owns what lies at `at` of `total` elements. */
+static int32_t owner_of(const orth_deal *d, double at, int64_t total)
+{
+    return ORTH_MIN((int32_t)(at / (double)total * d->num_owners), d->num_owners - 1);
+}
+
 /* Adds this rank's blocks of p to the owners' counts. *at: elements of the parameters before. */
-static void deal(const orth_param_desc *p, int64_t *counts, int64_t *at, int64_t total, int32_t num_owners)
+static void deal_blocks(const orth_deal *d, const orth_param_desc *p, int64_t *counts, int64_t *at, int64_t total)
 {
     int64_t step = orth_param_block_rows(p), cols = orth_param_cols(p);
     for (int32_t q = 0; q < orth_param_row_parts(p); q++) {
@@ -101,30 +107,55 @@ static void deal(const orth_param_desc *p, int64_t *counts, int64_t *at, int64_t
         orth_param_row_part(p, q, &begin, &end);
         for (int64_t r = begin; r < end; r += step) {
             int64_t n = ORTH_MIN(step, end - r) * cols;
-            counts[ORTH_MIN((int32_t)((double)*at / (double)total * num_owners), num_owners - 1)] += n;
+            counts[owner_of(d, (double)*at, total)] += n;
             *at += n;
         }
     }
 }
 
-orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_desc *params, const bool *dealt,
-                             int64_t num_params, int64_t shared, int32_t num_ranks, int32_t num_owners,
-                             int32_t rank, orth_zero_shard **out)
+/* Elements dealt out with parameter `first` from there on: of its unit, or of all. */
+static int64_t elems_from(const orth_deal *d, int64_t first, bool of_unit)
 {
-    orth_zero_shard *shards = ORTH_ARENA_ARRAY(ctx, arena, orth_zero_shard, num_params);
-    int64_t total[2] = {0}, at[2] = {0}; /* of those that are trained, and of those that are not */
+    int64_t n = 0;
+    for (int64_t i = first; i < d->num_params && (!of_unit || d->unit[i] == d->unit[first]); i++)
+        n += d->dealt[i] && i != d->shared && d->params[i].frozen == d->params[first].frozen ? orth_param_elems_here(&d->params[i]) : 0;
+    return n;
+}
+
+/* What is dealt out together: parameters that are trained, those that are not, or the shared one. */
+typedef struct {
+    int64_t total, at;             /* elements, and those dealt out so far */
+    int32_t unit, owner;           /* of the last parameter; unit -1: there was none */
+} hand;
+
+/* Parameter i goes to the owner of its unit: the rank on which the middle of the unit falls. */
+static void deal_whole(const orth_deal *d, int64_t i, int64_t *counts, hand *h)
+{
+    if (i != d->shared && d->unit[i] != h->unit) {
+        h->unit = d->unit[i];
+        h->owner = owner_of(d, (double)h->at + (double)elems_from(d, i, true) / 2, h->total);
+    }
+    counts[h->owner] = orth_param_elems_here(&d->params[i]);
+    h->at += counts[h->owner];
+}
+
+orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_deal *d, int32_t rank, orth_zero_shard **out)
+{
+    orth_zero_shard *shards = ORTH_ARENA_ARRAY(ctx, arena, orth_zero_shard, d->num_params);
+    hand hands[3] = {{.unit = -1}, {.unit = -1}, {.unit = -1}};
     if (!shards)
         return ORTH_ERR_NOMEM;
-    for (int64_t i = 0; i < num_params; i++)
-        total[params[i].frozen] += dealt[i] && i != shared ? orth_param_elems_here(&params[i]) : 0;
-    for (int64_t i = 0; i < num_params; i++) {
-        int64_t *counts = ORTH_ARENA_ARRAY(ctx, arena, int64_t, num_ranks);
+    for (int64_t i = 0; i < d->num_params; i++) {
+        hand *h = &hands[i == d->shared ? 2 : d->params[i].frozen];
+        int64_t *counts = ORTH_ARENA_ARRAY(ctx, arena, int64_t, d->num_ranks);
         if (!counts)
             return ORTH_ERR_NOMEM;
-        int64_t alone = 0;
-        const bool frozen = params[i].frozen;
-        if (dealt[i])
-            deal(&params[i], counts, i == shared ? &alone : &at[frozen], i == shared ? orth_param_elems_here(&params[i]) : total[frozen], num_owners);
+        if (d->dealt[i] && h->at == 0)
+            h->total = i == d->shared ? orth_param_elems_here(&d->params[i]) : elems_from(d, i, false);
+        if (d->dealt[i] && d->unit)
+            deal_whole(d, i, counts, h);
+        else if (d->dealt[i])
+            deal_blocks(d, &d->params[i], counts, &h->at, h->total);
         shards[i] = (orth_zero_shard){.count = counts[rank], .counts = counts};
         for (int32_t r = 0; r < rank; r++)
             shards[i].first += counts[r];

@@ -5,7 +5,7 @@
  * split, so that they are the same for every degree of it.
  * ZeRO (Rajbhandari et al., arXiv:1910.02054) deals the blocks of a rank's parameters, one after the
  * other, out to the ranks of a shard group in contiguous runs of nearly equal size. A parameter may lie on
- * one rank, or on several, or a rank may have nothing of it.
+ * one rank, or on several, or a rank may have nothing of it. Or it deals out whole layers, so that an owner gives each to the others.
  */
 #ifndef ORTH_PROGRAM_SHARD_H
 #define ORTH_PROGRAM_SHARD_H
@@ -45,12 +45,18 @@ typedef struct {
 } orth_zero_rows;
 orth_zero_rows orth_zero_shard_rows(const orth_param_desc *p, const orth_zero_shard *s, int32_t part);
 
-/* Shards over the first num_owners of num_ranks ranks of the parameters with dealt[i]; arrays from `arena`. Frozen ones are dealt out
- * apart from the others, whose optimizer state goes with them. Parameter `shared` (-1: none) is
- * dealt out by itself: another stage of the pipeline has it, too, beside other parameters, and must cut it alike.
- * ORTH_ERR_NOMEM. */
-orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_param_desc *params, const bool *dealt,
-                             int64_t num_params, int64_t shared, int32_t num_ranks, int32_t num_owners,
-                             int32_t rank, orth_zero_shard **out);
+/* What is dealt out to whom. Frozen parameters are dealt out apart from the others, whose optimizer state goes with them. Parameter
+ * `shared` (-1: none) is dealt out by itself: another stage of the pipeline has it, too, beside other parameters, and must cut it alike. */
+typedef struct {
+    const orth_param_desc *params;
+    int64_t num_params, shared;
+    const bool *dealt;             /* [num_params] */
+    const int32_t *unit;           /* [num_params] ascending: the parameters of a unit, a layer, go whole to one owner; NULL: blocks are
+                                      dealt out */
+    int32_t num_ranks, num_owners; /* the first num_owners ranks of a shard group of num_ranks */
+} orth_deal;
+
+/* Arrays from `arena`. ORTH_ERR_NOMEM. */
+orth_status orth_shards_make(orth_ctx *ctx, orth_arena *arena, const orth_deal *d, int32_t rank, orth_zero_shard **out);
 
 #endif
