@@ -22,7 +22,7 @@ static int train(run_case *r, const char *dir, const char *options, int64_t time
     orth_config cfg;
     CHECK_OK(r->ctx, orth_config_init(r->ctx, &cfg));
     snprintf(text, sizeof text, "model.preset=gpt2-tiny model.vocab=300 model.dropout=0.1 data.path=%s/shards data.seq_len=32 train.steps=3 "
-             "train.global_batch=8 train.micro_batch=1 train.eval_every=2 checkpoint.dir=%s/%s run.threads=1", r->dir, r->dir, dir);
+             "train.global_batch=8 train.micro_batch=1 train.eval_every=2 checkpoint.dir=%s/%s run.threads=1 run.probe_s=0.003", r->dir, r->dir, dir);
     run_set_keys(r->ctx, &cfg, text);
     run_set_keys(r->ctx, &cfg, options);
     const orth_run_options o = {.cfg = &cfg, .timeline = timeline};

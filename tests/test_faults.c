@@ -250,7 +250,7 @@ static run_case *begin(void)
                                "data: {path: shards, seq_len: 16}\n"
                                "train: {steps: 2, global_batch: 4, micro_batch: 2, seed: 3}\n"
                                "checkpoint: {dir: seed, every_steps: 1, keep: 1}\n"
-                               "run: {threads: 1}\n";
+                               RUN_SECTION;
     run_case *r = run_begin();
     run_write(r, "run.yaml", yaml, strlen(yaml));
     RUN(r, 0, "", "train run.yaml --quiet");
@@ -353,7 +353,7 @@ TEST(parents_of_new_folders_are_flushed)
 TEST(little_memory_shrinks_what_measures_and_not_the_run)
 {
     run_case *r = begin();
-    shell(r, "ulimit -v 250000; " ORTH_BINARY " train run.yaml checkpoint.dir=w --quiet");
+    shell(r, "ulimit -v 250000; " ORTH_BINARY " train run.yaml checkpoint.dir=w run.probe_s=0.15 --quiet");
     run_end(r);
 }
 

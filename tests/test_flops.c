@@ -43,7 +43,7 @@ static double attention_forward(const flops_case *c)
 
 static json_t *plan(run_case *r, const char *options, const char *more)
 {
-    RUN(r, 0, "", "plan data.path=shards %s %s --json", options, more);
+    RUN(r, 0, "", "plan data.path=shards run.probe_s=0.003 %s %s --json", options, more);
     json_t *p = json_loads(strchr(r->out, '{'), JSON_DISABLE_EOF_CHECK, NULL);
     assert_non_null(p);
     return p;

@@ -41,6 +41,20 @@ TEST(probes_measure_what_the_cpu_has_and_nothing_else)
     test_ctx_free(ctx);
 }
 
+/* Its buffers, which a long one wants beyond all caches, are filled before. */
+TEST(a_short_probe_of_copies_fills_little_memory)
+{
+    static const struct { double seconds; int64_t least, most; } cases[] = {{0.001, 64 << 10, 6 << 20}, {0.05, 256 << 20, 257 << 20}};
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_ctx *ctx = test_ctx(2);
+        double rate;
+        CHECK_OK(ctx, orth_probe_measure(ctx, &rate, ORTH_PROBE_COPY, 2, cases[i].seconds));
+        assert_in_range(ctx->heap_peak, cases[i].least, cases[i].most);
+        assert_true(rate > 1e6);
+        test_ctx_free(ctx);
+    }
+}
+
 static void *compute(void *stop)
 {
     while (!atomic_load((_Atomic bool *)stop))
@@ -121,6 +135,7 @@ int main(void)
         cmocka_unit_test(time_without_a_cpu_is_counted),
         cmocka_unit_test(the_rate_of_a_file_is_measured_where_there_is_little_room),
         cmocka_unit_test(probes_measure_what_the_cpu_has_and_nothing_else),
+        cmocka_unit_test(a_short_probe_of_copies_fills_little_memory),
         cmocka_unit_test(text_is_wrapped_between_words),
         cmocka_unit_test(utf8_is_told_from_other_bytes),
     };

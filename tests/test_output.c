@@ -5,6 +5,7 @@
 #include <pty.h>
 #include <sys/ioctl.h>
 
+#include "base/clock.h"
 #include "run_case.h"
 
 static json_t *metrics_of(run_case *r, const char *name)
@@ -165,6 +166,17 @@ TEST(an_event_file_has_a_record_for_each_step_and_evaluation)
     run_end(r);
 }
 
+/* Once for MFU, and a third as long each for the two rates of the planned time. */
+TEST(the_peak_is_measured_for_as_long_as_is_asked)
+{
+    run_case *r = run_begin();
+    const double start = orth_clock_s();
+    RUN(r, 0, "", "train run.yaml train.steps=1 run.probe_s=0.9 --quiet");
+    assert_true(orth_clock_s() - start >= 0.9 + 2 * 0.3);
+    RUN(r, 2, "run.probe_s=0", "plan run.yaml run.probe_s=0");
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +185,7 @@ int main(void)
         cmocka_unit_test(the_live_line_moves_between_the_lines_of_log_every),
         cmocka_unit_test(a_row_has_the_time_and_what_does_not_change_stands_once),
         cmocka_unit_test(an_event_file_has_a_record_for_each_step_and_evaluation),
+        cmocka_unit_test(the_peak_is_measured_for_as_long_as_is_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

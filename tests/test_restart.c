@@ -91,7 +91,7 @@ TEST(the_slurm_script_of_the_manual_recovers_from_a_kill_before_the_first_save)
     RUN(r, 0, "saved", "train run.yaml run.threads=1 checkpoint.dir=whole train.steps=4");
     char text[] = "model: {preset: gpt2-tiny, vocab: 300}\ndata: {path: shards, seq_len: 32}\n"
                   "train: {steps: 4, global_batch: 6, micro_batch: 2, seed: 3}\noptimizer: {lr: 1.0e-3}\n"
-                  "schedule: {warmup_steps: 3}\n";
+                  "schedule: {warmup_steps: 3}\n" RUN_SECTION;
     run_write(r, "run.yaml", text, strlen(text));
     /* Killed in its first save: 137 of srun or mpirun, or 0 where mpirun leaves recovery to its processes. */
     static const char *const fates[] = {"kill 137\n", "kill 0\n", "kill 143\n", "kill 4\n"};

@@ -19,6 +19,7 @@
 #define CHAINS 16
 #define ROUNDS 2000
 #define COPY_TOTAL_BYTES ((size_t)256 << 20)
+#define COPY_FILL_BYTES 6e9                  /* a second: a short probe takes no longer to fill its buffers than to copy */
 #define COPY_MIN_BYTES ((size_t)16 << 20)
 #define COPY_LEAST_BYTES ((size_t)64 << 10)  /* where there is no room for more: measures a cache */
 
@@ -174,10 +175,18 @@ const char *orth_probe_name(orth_probe kind)
     return names[kind];
 }
 
-/* As much as there is room for, under `ulimit -v` for instance: this measures, it is not what the run is for. */
-static orth_status alloc_copy(orth_ctx *ctx, probe_run *run, int num_threads)
+/* Of one buffer. */
+static size_t copy_bytes_for(int num_threads, double seconds)
 {
-    const size_t want = ORTH_MAX(COPY_MIN_BYTES, COPY_TOTAL_BYTES / 2 / (size_t)num_threads);
+    const size_t most = ORTH_MAX(COPY_MIN_BYTES, COPY_TOTAL_BYTES / 2 / (size_t)num_threads);
+    const double filled = seconds * COPY_FILL_BYTES / 2 / num_threads;
+    return filled >= (double)most ? most : ORTH_MAX(COPY_LEAST_BYTES, (size_t)filled);
+}
+
+/* As much as there is room for, under `ulimit -v` for instance: this measures, it is not what the run is for. */
+static orth_status alloc_copy(orth_ctx *ctx, probe_run *run, int num_threads, double seconds)
+{
+    const size_t want = copy_bytes_for(num_threads, seconds);
     run->copy_bytes = want;
     run->buffers = orth_mem_alloc(ctx, 2 * want * (size_t)num_threads);
     while (!run->buffers && run->copy_bytes / 2 >= COPY_LEAST_BYTES) {
@@ -203,7 +212,7 @@ orth_status orth_probe_measure(orth_ctx *ctx, double *rate, orth_probe kind, int
                          orth_pool_num_threads(ctx->pool));
     *rate = 0;
     if (kind == ORTH_PROBE_COPY)
-        ORTH_TRY(alloc_copy(ctx, &run, num_threads));
+        ORTH_TRY(alloc_copy(ctx, &run, num_threads, seconds));
     else if (!run.chains)
         return ORTH_OK;
     int64_t start = orth_clock_ns();

@@ -163,14 +163,13 @@ orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, 
     return s;
 }
 
-#define PROBE_SECONDS 0.05
-
 orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ranks, orth_rates *out)
 {
+    const double seconds = cfg->run_probe_s / 3;
     double peak_flops, bytes;
     const bool bf16 = cfg->precision_compute == ORTH_precision_compute_bf16;
-    ORTH_TRY(orth_probe_matmul_peak(ctx, &peak_flops, bf16, PROBE_SECONDS));
-    ORTH_TRY(orth_probe_measure(ctx, &bytes, ORTH_PROBE_COPY, orth_pool_num_threads(ctx->pool), PROBE_SECONDS));
+    ORTH_TRY(orth_probe_matmul_peak(ctx, &peak_flops, bf16, seconds));
+    ORTH_TRY(orth_probe_measure(ctx, &bytes, ORTH_PROBE_COPY, orth_pool_num_threads(ctx->pool), seconds));
     *out = (orth_rates){.flops = peak_flops / num_ranks, .bytes = bytes / num_ranks, .file_bytes = bytes / num_ranks};
     if (!orth_config_offloads_to_file(cfg))
         return ORTH_OK;

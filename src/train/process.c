@@ -9,15 +9,12 @@
 #include "plan/probe.h"
 #include "train/placement.h"
 
-/* Long enough for a stable peak, short enough not to be felt at the start. */
-#define PROBE_SECONDS 0.15
-
 orth_status process_peak(orth_ctx *ctx, orth_run *r, orth_comm *all)
 {
     if (r->options.watch)
         return ORTH_OK;
     double *peak = &r->metrics.peak_flops;
-    ORTH_TRY(orth_probe_matmul_peak(ctx, peak, r->cfg->precision_compute == ORTH_precision_compute_bf16, PROBE_SECONDS));
+    ORTH_TRY(orth_probe_matmul_peak(ctx, peak, r->cfg->precision_compute == ORTH_precision_compute_bf16, r->cfg->run_probe_s));
     return all ? orth_all_reduce(ctx, all, peak, peak, 1, ORTH_F64, ORTH_SUM) : ORTH_OK;
 }
 
