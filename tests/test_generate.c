@@ -96,7 +96,7 @@ TEST(log_probabilities_are_those_of_eval)
             if (!run_can(flavours[k]))
                 continue;
             RUN(r, 0, "saved",
-                "train run.yaml model.preset=%s data.seq_len=%d train.steps=2 checkpoint.dir=m%d-%d %s",
+                "train run.yaml model.preset=%s data.seq_len=%d train.steps=2 train.global_batch=2 checkpoint.dir=m%d-%d %s",
                 presets[p], T, p, k, flavours[k]);
             snprintf(run, sizeof run, "%s/m%d-%d", r->dir, p, k);
             CHECK_OK(r->ctx, orth_model_file_open(r->ctx, &f, run));
@@ -207,7 +207,7 @@ TEST(the_program_prints_the_same_text_for_the_same_seed_and_stops_where_told)
     RUN(r, 0, "saved", "train run.yaml train.steps=60 optimizer.lr=5e-3");
     RUN(r, 0, "the ", "generate a --prompt='the ' --tokens=60 --seed=5");
     snprintf(first, sizeof first, "%.4000s", r->out);
-    RUN(r, 0, first, "generate a --prompt='the ' --tokens=60 --seed=5 run.threads=1");
+    RUN(r, 0, first, "generate a --prompt='the ' --tokens=60 --seed=5 run.threads=2");
     RUN(r, 0, "the ", "generate a --prompt='the ' --tokens=60 --seed=6");
     assert_string_not_equal(r->out, first);
     /* The stop text is part of what was sampled; its last token is printed whole. */

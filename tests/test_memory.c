@@ -220,7 +220,7 @@ TEST(memory_that_is_resident_is_what_was_planned)
     double rss = 0, arena = 0;
     if (!SANITIZED) {
         RUN(r, 0, "peak_rss_mb",
-            "bench step model.preset=gpt2-124m data.seq_len=256 train.global_batch=1 --steps=1 --json");
+            "bench step model.preset=gpt2-124m data.seq_len=64 train.global_batch=1 --steps=1 --json");
         char *at = strstr(r->out, "\"peak_rss_mb\": "), *of = strstr(r->out, "\"arena_mb\": ");
         assert_non_null(of);
         rss = atof(at + 15);
@@ -350,7 +350,7 @@ TEST(every_preset_can_be_planned_and_explained_at_once)
         {"qwen3-32b", 32762123264}};
     run_case *r = run_begin();
     for (int i = 0; orth_model_preset_name(i); i++) {
-        RUN(r, 0, "fits", "plan model.preset=%s data.seq_len=256 train.global_batch=1 memory.limit=900TB",
+        RUN(r, 0, "fits", "plan model.preset=%s data.seq_len=256 train.global_batch=1 memory.limit=900TB run.probe_s=0.003",
             orth_model_preset_name(i));
         for (int k = 0; k < ORTH_COUNT(known); k++) {
             char line[64];

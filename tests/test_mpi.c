@@ -3,6 +3,7 @@
  * Run without arguments it starts itself under mpirun; skipped where MPI is not built or mpirun is missing.
  */
 #include "comm_case.h"
+#include "mpi_case.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,10 +81,7 @@ static int launch_other(int n, const char *program, const char *what, char *text
     assert_true(len > 0);
     self[len] = 0;
     *strrchr(self, '/') = 0;
-    snprintf(command, sizeof command,
-             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 600 mpirun --oversubscribe "
-             "--mca btl_vader_single_copy_mechanism none --mca mpi_yield_when_idle 1 -n %d %s/%s %s 2>&1", n, self,
-             program, what);
+    snprintf(command, sizeof command, MPIRUN(600) "-n %d %s/%s %s 2>&1", n, self, program, what);
     FILE *f = popen(command, "r");
     assert_non_null(f);
     size_t at = fread(text, 1, bytes - 1, f);
@@ -97,18 +95,10 @@ static int launch(int n, const char *what, char *text, size_t bytes)
     return launch_other(n, "test_mpi", what, text, bytes);
 }
 
-static bool can_run(void)
-{
-    if (orth_comm_backend_built(ORTH_BACKEND_MPI) && system("command -v mpirun >/dev/null 2>&1") == 0)
-        return true;
-    printf("skipped: MPI is not in this build, or mpirun is missing\n");
-    return false;
-}
-
 TEST(processes_equal_the_serial_tree)
 {
     static char text[65536];
-    if (!can_run())
+    if (!mpi_can_run())
         skip();
     for (int n = 2; n <= 4; n++) {
         const int status = launch(n, "sweep", text, sizeof text);
@@ -120,7 +110,7 @@ TEST(processes_equal_the_serial_tree)
 TEST(processes_that_differ_are_named)
 {
     static char text[65536];
-    if (!can_run())
+    if (!mpi_can_run())
         skip();
     assert_int_equal(launch(3, "differ", text, sizeof text), 4);
     if (!strstr(text, "rank 2: 'dp' call 2: rank 2 called all_reduce sum fp32 x 5"))
@@ -130,36 +120,38 @@ TEST(processes_that_differ_are_named)
 TEST(a_process_that_stays_away_is_named)
 {
     static char text[65536];
-    if (!can_run())
+    if (!mpi_can_run())
         skip();
     assert_int_equal(launch(2, "away", text, sizeof text), 4);
     if (!strstr(text, "rank 0: it is stuck outside of communication") || !strstr(text, "rank 1 has waited"))
         fail_msg("%s", text);
 }
 
-/* The layouts of test_layouts.c, of these sizes; each compares with one rank. ORTH_MPI_LAYOUTS=n: n times as many. */
+/* The layouts of test_layouts.c, of these sizes; each compares with one rank. ORTH_MPI_LAYOUTS=n: n times as many (make soak). */
 TEST(random_layouts_over_processes_equal_one_rank)
 {
     static char text[65536];
     static const struct {
         int n, count;
-    } sizes[] = {{2, 10}, {4, 18}, {8, 16}};
-    const char *times = getenv("ORTH_MPI_LAYOUTS");
-    if (!can_run())
+    } sizes[] = {{2, 8}, {4, 10}, {8, 6}};
+    const char *given = getenv("ORTH_MPI_LAYOUTS");
+    const int times = given ? atoi(given) : 1;
+    if (!mpi_can_run())
         skip();
     const uint64_t seed = test_seed();
     int equal = 0;
-    for (int i = 0; i < ORTH_COUNT(sizes); i++) {
+    for (int i = 0; i < times * ORTH_COUNT(sizes); i++) {
+        const int n = sizes[i % ORTH_COUNT(sizes)].n, count = sizes[i % ORTH_COUNT(sizes)].count;
         char what[64];
-        snprintf(what, sizeof what, "%d %llu %d", sizes[i].n, (unsigned long long)seed, sizes[i].count * (times ? atoi(times) : 1));
-        const int status = launch_other(sizes[i].n, "test_layouts", what, text, sizeof text);
+        snprintf(what, sizeof what, "%d %llu %d", n, (unsigned long long)seed + 10000 * (unsigned long long)(i / ORTH_COUNT(sizes)), count);
+        const int status = launch_other(n, "test_layouts", what, text, sizeof text);
         if (status != 0)
-            fail_msg("%d processes: status %d\n%s", sizes[i].n, status, text);
+            fail_msg("%d processes: status %d\n%s", n, status, text);
         for (const char *at = text; (at = strstr(at, "equal: ")) != NULL; at++)
             equal++;
     }
     print_message("%d layouts on 2 to 8 processes have the bits of one rank over 5 steps\n", equal);
-    assert_true(equal >= 40);
+    assert_int_equal(equal, 24 * times);
 }
 
 int main(int argc, char **argv)

@@ -5,20 +5,10 @@
 #include <signal.h>
 #include <time.h>
 
-#include "comm/comm.h"
+#include "mpi_case.h"
 #include "run_case.h"
 
 #define BATCH "train.global_batch=8 train.micro_batch=1 run.threads=1 "
-#define MPIRUN "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 mpirun --oversubscribe " \
-               "--mca btl_vader_single_copy_mechanism none --mca mpi_yield_when_idle 1 "
-
-static bool can_run(void)
-{
-    if (orth_comm_backend_built(ORTH_BACKEND_MPI) && system("command -v mpirun >/dev/null 2>&1") == 0)
-        return true;
-    printf("skipped: MPI is not in this build, or mpirun is missing\n");
-    return false;
-}
 
 /* mpirun OPTIONS orthant train run.yaml comm.backend=mpi ARGS; its exit status. */
 static int __attribute__((format(printf, 3, 4))) over_mpi(run_case *r, const char *options, const char *fmt, ...)
@@ -28,7 +18,7 @@ static int __attribute__((format(printf, 3, 4))) over_mpi(run_case *r, const cha
     va_start(list, fmt);
     vsnprintf(args, sizeof args, fmt, list);
     va_end(list);
-    snprintf(command, sizeof command, "cd %s && " MPIRUN "%s %s train run.yaml comm.backend=mpi " BATCH "%s 2>&1", r->dir,
+    snprintf(command, sizeof command, "cd %s && " MPIRUN(120) "%s %s train run.yaml comm.backend=mpi " BATCH "%s 2>&1", r->dir,
              options, ORTH_BINARY, args);
     return run_shell(command, r->out, sizeof r->out);
 }
@@ -76,7 +66,7 @@ TEST(processes_train_save_and_say_what_thread_ranks_do)
         {4, "parallel.tp=2 parallel.pp=2 parallel.sequence_parallel=true parallel.pipeline=zb-h1"},
         {8, "parallel.dp=2 parallel.tp=2 parallel.cp=2 parallel.zero=1"},
     };
-    if (!can_run())
+    if (!mpi_can_run())
         skip();
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(cases); i++) {
@@ -104,10 +94,10 @@ TEST(processes_train_save_and_say_what_thread_ranks_do)
 /* A host with avx512bf16, whose products in bf16 have other bits, beside one without. */
 TEST(processes_that_measure_take_leave_of_the_launcher)
 {
-    if (!can_run())
+    if (!mpi_can_run())
         skip();
     run_case *r = run_begin();
-    const int code = run_shell(MPIRUN "-n 2 " ORTH_BINARY " bench collectives --rounds=1 --max-mb=1 comm.backend=mpi 2>&1", r->out, sizeof r->out);
+    const int code = run_shell(MPIRUN(120) "-n 2 " ORTH_BINARY " bench collectives --brief --rounds=1 --max-mb=1 comm.backend=mpi 2>&1", r->out, sizeof r->out);
     if (code != 0)
         fail_msg("exit %d\n%.2000s", code, r->out);
     run_end(r);
@@ -115,7 +105,7 @@ TEST(processes_that_measure_take_leave_of_the_launcher)
 
 TEST(processes_agree_on_the_least_instruction_set)
 {
-    if (!can_run())
+    if (!mpi_can_run())
         skip();
     run_case *r = run_begin();
     const char *options = "-n 2 sh -c 'ORTHANT_ISA=avx512$([ $OMPI_COMM_WORLD_RANK = 0 ] && echo bf16) exec \"$@\"' sh";
@@ -128,7 +118,7 @@ TEST(processes_agree_on_the_least_instruction_set)
 
 TEST(a_run_that_cannot_be_is_refused_once_and_in_words)
 {
-    if (!can_run())
+    if (!mpi_can_run())
         skip();
     run_case *r = run_begin();
     RUN_MPI(r, 2, "the layout has 2 ranks, but 3 processes were started: mpirun -n 2", "-n 3",
@@ -198,7 +188,7 @@ static int disturbed(run_case *r, const char *options, const char *dir, int rank
 {
     char command[2048], path[256];
     snprintf(path, sizeof path, "%s/%s/metrics.jsonl", r->dir, dir);
-    snprintf(command, sizeof command, "cd %s && exec env " MPIRUN "-n 2 %s %s train run.yaml comm.backend=mpi "
+    snprintf(command, sizeof command, "cd %s && exec env " MPIRUN(120) "-n 2 %s %s train run.yaml comm.backend=mpi "
              BATCH "parallel.dp=2 train.steps=1000000 schedule.name=constant train.eval_every=0 "
              "checkpoint.dir=%s >child.log 2>&1", r->dir, options, ORTH_BINARY, dir);
     pid_t child = fork(), target = 0;
@@ -233,7 +223,7 @@ TEST(a_signal_to_any_process_or_one_that_mpirun_hands_on_ends_all_in_a_checkpoin
         const char *text;
     } cases[] = {{0, SIGINT, 130, "SIGINT"}, {1, SIGTERM, 143, "SIGTERM"}, {1, SIGUSR1, 143, "SIGUSR1"},
                  {LAUNCHER, SIGUSR1, 143, "SIGUSR1"}}; /* which mpirun hands on */
-    if (!can_run())
+    if (!mpi_can_run())
         skip();
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(cases); i++) {
@@ -264,7 +254,7 @@ TEST(a_process_that_dies_or_stalls_is_named_and_all_end)
     } cases[] = {{1, SIGKILL, 0, "--enable-recovery", "nothing has been heard of rank 1"},
                  {1, SIGSTOP, 4, "", "nothing has been heard of rank 1"},
                  {0, SIGSTOP, 4, "", "nothing has been heard of rank 0"}};
-    if (!can_run())
+    if (!mpi_can_run())
         skip();
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(cases); i++) {

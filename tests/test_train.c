@@ -53,7 +53,7 @@ TEST(a_longer_run_resumes_where_a_shorter_one_ended)
     RUN(r, 0, "saved", "train run.yaml schedule.decay_steps=9 train.steps=12 checkpoint.dir=whole");
     RUN(r, 0, "saved", "train run.yaml schedule.decay_steps=9 train.steps=5 checkpoint.dir=parts");
     RUN(r, 0, "saved",
-        "train run.yaml schedule.decay_steps=9 train.steps=12 checkpoint.dir=parts --resume run.threads=1");
+        "train run.yaml schedule.decay_steps=9 train.steps=12 checkpoint.dir=parts --resume run.threads=2");
     run_same(r, "whole", "parts", 12);
     RUN(r, 2, "holds a run already", "train run.yaml checkpoint.dir=parts");
     run_end(r);
@@ -96,7 +96,7 @@ TEST(resuming_refuses_what_changes_the_numbers_and_takes_what_does_not)
     RUN(r, 2, ": train.seed=5: ", "train other.yaml train.steps=3 checkpoint.dir=a --resume");
     RUN(r, 2, "cannot be given with it", "train run.yaml checkpoint.dir=a --resume --init=a");
     RUN(r, 0, "", "help >/dev/null; cp -r shards moved");
-    RUN(r, 0, "step      4/4", "train run.yaml train.steps=4 checkpoint.dir=a --resume data.path=moved run.threads=1 "
+    RUN(r, 0, "step      4/4", "train run.yaml train.steps=4 checkpoint.dir=a --resume data.path=moved run.threads=2 "
         "precision.fp32_products=fma memory.packed_weights=true "
         "train.micro_batch=3 train.log_every=1 train.eval_every=1 checkpoint.every_steps=1 parallel.pp=2");
     run_end(r);
@@ -105,7 +105,7 @@ TEST(resuming_refuses_what_changes_the_numbers_and_takes_what_does_not)
 TEST(threads_and_micro_batches_do_not_change_a_bit)
 {
     static const char *const changes[] = {
-        "run.threads=1", "run.threads=3", "run.threads=7", "train.micro_batch=1", "train.micro_batch=3",
+        "run.threads=2", "run.threads=3", "run.threads=7", "train.micro_batch=1", "train.micro_batch=3",
         "train.micro_batch=6", "run.threads=3 train.micro_batch=1",
         "run.threads=3 train.micro_batch=3 memory.packed_weights=true",
     };
@@ -127,6 +127,8 @@ TEST(threads_and_micro_batches_do_not_change_a_bit)
     run_end(r);
 }
 
+#define SHORT "train run.yaml train.steps=2 train.global_batch=4 " /* plain kernels take their time */
+
 /* The plain kernels and the fast ones, of any instruction set, are one in fp32. */
 TEST(every_back_end_and_instruction_set_has_the_same_bits_in_fp32)
 {
@@ -138,12 +140,11 @@ TEST(every_back_end_and_instruction_set_has_the_same_bits_in_fp32)
     for (int i = 0; i < ORTH_COUNT(models); i++) {
         char a[32];
         snprintf(a, sizeof a, "a%d", i);
-        RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.dir=%s %s model.vocab=300", a, models[i]);
+        RUN(r, 0, "saved", SHORT "checkpoint.dir=%s %s model.vocab=300", a, models[i]);
         for (int k = 0; k < ORTH_COUNT(changes); k++) {
             char b[32];
             snprintf(b, sizeof b, "b%d-%d", i, k);
-            RUN(r, 0, "saved", "train run.yaml train.steps=2 checkpoint.dir=%s %s model.vocab=300 %s", b,
-                models[i], changes[k]);
+            RUN(r, 0, "saved", SHORT "checkpoint.dir=%s %s model.vocab=300 %s", b, models[i], changes[k]);
             run_same(r, a, b, 2);
         }
     }

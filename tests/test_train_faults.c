@@ -3,6 +3,7 @@
  *
  * What is drawn follows from a seed: ORTH_SEED, or the clock, printed. ORTH_FAULTS=n: as many faults (make soak).
  */
+#include "mpi_case.h"
 #include "run_case.h"
 
 #include <signal.h>
@@ -41,7 +42,7 @@ static orth_status train(orth_ctx *ctx, const char *parent, const char *dir, con
     orth_status s = orth_config_init(ctx, &cfg);
     snprintf(text, sizeof text, "model.preset=gpt2-tiny model.vocab=300 data.path=%s/shards data.seq_len=32 train.steps=5 "
              "train.global_batch=8 train.micro_batch=2 train.eval_every=2 checkpoint.every_steps=2 checkpoint.dir=%s "
-             "comm.timeout_s=%.2f comm.busy_timeout_s=%.2f run.threads=1", parent, dir, LIMIT_S, LIMIT_S);
+             "comm.timeout_s=%.2f comm.busy_timeout_s=%.2f run.threads=1 run.probe_s=0.003", parent, dir, LIMIT_S, LIMIT_S);
     run_set_keys(ctx, &cfg, text);
     run_set_keys(ctx, &cfg, options);
     int64_t asked[2] = {0, fault->at};
@@ -196,19 +197,16 @@ static int run_processes(run_case *r, int layout, int kind, int rank, int call, 
     const ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
     self[len > 0 ? len : 0] = '\0';
     run_remove(r, "processes");
-    snprintf(command, sizeof command, "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun --oversubscribe "
-             "--mca btl_vader_single_copy_mechanism none --mca mpi_yield_when_idle 1 %s -n %d %s %s %d %d %d %d %d 2>&1",
-             kind == KILLED ? "--enable-recovery" : "", layouts[layout].ranks, self, r->dir, layout, kind, rank, call, step);
+    snprintf(command, sizeof command, MPIRUN(60) "%s -n %d %s %s %d %d %d %d %d 2>&1", kind == KILLED ? "--enable-recovery" : "",
+             layouts[layout].ranks, self, r->dir, layout, kind, rank, call, step);
     return run_shell(command, r->out, sizeof r->out);
 }
 
 TEST(the_process_that_did_it_is_named)
 {
     static const int kinds[] = {ORTH_COMM_FAULT_STOP, ORTH_COMM_FAULT_SKIP, ORTH_COMM_FAULT_SWAP, ORTH_COMM_FAULT_LEAVE, KILLED, HALTED};
-    if (!orth_comm_backend_built(ORTH_BACKEND_MPI) || system("command -v mpirun >/dev/null 2>&1") != 0) {
-        printf("skipped: MPI is not in this build, or mpirun is missing\n");
+    if (!mpi_can_run())
         skip();
-    }
     const int n = getenv("ORTH_FAULTS") ? atoi(getenv("ORTH_FAULTS")) / 2 : ORTH_COUNT(kinds);
     const uint64_t seed = test_seed();
     int wrong = 0;
