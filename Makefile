@@ -5,7 +5,8 @@ TARGET ?= all
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 MAKEFLAGS += --no-print-directory
 CMAKE  = cmake -S . -B
-CTEST  = ctest --output-on-failure -j$(JOBS) --test-dir
+# Two slots for each core and one for a test that waits (CMakeLists.txt).
+CTEST  = ctest --output-on-failure -j$(shell expr 2 \* $(JOBS) + 1) --test-dir
 
 all:            ## the program, at build/orthant
 	@command -v cmake >/dev/null && pkg-config --exists yaml-0.1 jansson oniguruma libxxhash zlib libzstd || \
@@ -41,9 +42,10 @@ tsan:           ## communicators, products, layouts and runs of train under Thre
 	ORTH_LAYOUTS=24 $(BUILD)-tsan/test_layouts 'random_layouts*'
 	tools/tsan_runs.sh $(BUILD)-tsan
 
-soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 200 disturbed runs, 600 faults, 100 calls of each op, every call of the system failing once, the resident set of 300 runs, 10,000 steps in flat memory, 2,000 bounds of plans, 200 searches, 200 layouts under ThreadSanitizer; many hours
+soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 240 over processes, 200 disturbed runs, 600 faults, 100 calls of each op, every call of the system failing once, the resident set of 300 runs, 10,000 steps in flat memory, 2,000 bounds of plans, 200 searches, 200 layouts under ThreadSanitizer; many hours
 	ORTH_OPS_DRAWS=100 $(BUILD)/test_ops
 	ORTH_LAYOUTS=$(or $(LAYOUTS),2000) $(BUILD)/test_layouts
+	ORTH_MPI_LAYOUTS=10 $(BUILD)/test_mpi
 	ORTH_RESIDENT=300 ORTH_STEPS=10000 $(BUILD)/test_resident
 	ORTH_AGAIN_CASES=300 ORTH_AGAIN_DRAWS=5000 $(BUILD)/test_recompute_auto
 	ORTH_BOUNDS=2000 $(BUILD)/test_bounds

@@ -1,7 +1,7 @@
 #!/bin/bash
-# hf_check.sh BUILD -- Orthant and Hugging Face Transformers read each other's folders and compute the same.
+# hf_check.sh BUILD | setup -- Orthant and Hugging Face Transformers read each other's folders and compute the same.
 #
-# Makes a virtual environment outside of the tree, once, with the packages below from whatever index pip is configured for.
+# Makes a virtual environment outside of the tree, once, with the packages below from whatever index pip is configured for; setup: only that.
 # Then tools/golden/hf_check.py, which also has TensorBoard read what a run wrote for it. Fails, loudly, where the packages cannot be had: nothing is passed over.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,4 +23,5 @@ if [[ ! -e $stamp ]]; then
   }
   : >"$stamp"
 fi
+[[ $build != setup ]] || exit 0
 HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 "$venv/bin/python" tools/golden/hf_check.py "$build/orthant"

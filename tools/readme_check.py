@@ -13,7 +13,9 @@ Each file is checked in a scratch folder of its own that has `build/orthant`, `o
   <!-- figures of: F... --> before a table: every number of the table that has a decimal point stands in one of the files.
 
 --update writes what the commands print into console blocks whose numbers do not vary and between made-by marks.
+As many files are checked at once as there are CPUs, the longest first.
 """
+import concurrent.futures
 import os
 import re
 import shutil
@@ -65,6 +67,7 @@ def matches(expected, got, vary):
 class Checker:
     def __init__(self, path, update):
         self.path, self.update, self.failures, self.num_commands = path, update, 0, 0
+        self.said = []
         with open(path) as f:
             self.lines = f.read().split("\n")
         self.folder = scratch_folder()
@@ -72,7 +75,7 @@ class Checker:
 
     def fail(self, at, text):
         self.failures += 1
-        print(f"{self.path}:{at + 1}: {text}", flush=True)
+        self.said.append(f"{self.path}:{at + 1}: {text}")
 
     def command(self, at, command, code=0):
         self.num_commands += 1
@@ -181,13 +184,20 @@ class Checker:
             with open(self.path, "w") as f:
                 f.write("\n".join(self.out))
         shutil.rmtree(self.folder)
-        print(f"{self.path}: {self.num_commands} commands, {self.failures} differences", flush=True)
+        self.said.append(f"{self.path}: {self.num_commands} commands, {self.failures} differences")
+        print("\n".join(self.said), flush=True)
         return self.failures
 
 
+def num_commands(path):
+    with open(path) as f:
+        return len(re.findall(r"^\$ |^<!-- made by: ", f.read(), re.MULTILINE))
+
+
 def main():
-    files = [a for a in sys.argv[1:] if a != "--update"]
-    failures = sum(Checker(f, "--update" in sys.argv).check() for f in files)
+    files = sorted((a for a in sys.argv[1:] if a != "--update"), key=num_commands, reverse=True)
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        failures = sum(pool.map(lambda f: Checker(f, "--update" in sys.argv).check(), files))
     sys.exit(1 if failures else 0)
 
 
