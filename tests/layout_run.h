@@ -47,7 +47,8 @@ static inline float initial(const layout_case *c, const orth_param *p, int64_t i
     return p->init == ORTH_INIT_ONE ? 1 + 0.2f * r : (c->odd_losses ? 3 : 0.2f) * r;
 }
 
-/* A fifth of the cases have scaled losses. The gradients of their second step overflow. */
+/* A fifth of the cases have scaled losses. The gradients of their second step overflow; where parameters are frozen, those of the others
+ * may be too small for it, as they then are on one rank. */
 static inline float loss_scale(const layout_case *c, int step)
 {
     return c->seed % 5 ? 0 : step == 1 ? 0x1p127f : 1024;
@@ -195,7 +196,7 @@ static inline void run_steps(orth_ctx *ctx, layout_case *c, const orth_partition
             return;
         const orth_step_values got = engine_step_values(e);
         left_out += got.bad;
-        if (got.bad != (loss_scale(c, step) > 1024))
+        if (got.bad ? loss_scale(c, step) <= 1024 : loss_scale(c, step) > 1024 && c->freeze.num == 0)
             differs(c, "rank %d, step %d: the update %s", rank, step + 1, got.bad ? "is left out" : "is not left out");
         check_step(c, rank, step, engine_loss(e), got.bad ? -1 : got.grad_norm); /* a NaN has no sign of its own */
     }
@@ -315,7 +316,7 @@ static inline orth_ctx *case_ctx(const layout_case *c, int threads)
 
 static inline void run_layout(layout_case *c, int threads)
 {
-    char what[224];
+    char what[512];
     layout_describe(c, what, sizeof what);
     orth_ctx *ctx = case_ctx(c, 1);
     memset(c->hash, 0, sizeof c->hash);
