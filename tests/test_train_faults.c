@@ -176,7 +176,7 @@ static int run_process(char **argv)
         return 70;
     ctx.log.level = ORTH_LOG_ERROR;
     snprintf(dir, sizeof dir, "%s/processes", argv[0]);
-    snprintf(options, sizeof options, "comm.backend=mpi train.steps=1000 checkpoint.every_steps=50 train.eval_every=0 "
+    snprintf(options, sizeof options, "comm.backend=mpi train.steps=100 checkpoint.every_steps=50 train.eval_every=0 "
              "comm.timeout_s=1 comm.busy_timeout_s=3 %s", layouts[atoi(argv[1])].options);
     const orth_status s = train(&ctx, argv[0], dir, options, &fault,
                                 is_mine && kind == KILLED ? kill_me : is_mine && kind == HALTED ? halt_me : NULL);
