@@ -78,6 +78,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"search --model=llama-tiny --cluster=h100", "names no number of devices: say h100-64"},
         {"search --model=llama-huge --cluster=h100-8", "is unknown; there are gpt2-124m"},
         {"search --model=llama-tiny --cluster=h100-8 --goal=fun", "--goal=fun: must be time, cost or memory"},
+        {"plan --model=gpt2-124m --timeline=", "plan: --timeline= is empty: FILE is needed"},
+        {"plan --model=gpt2-124m --cluster=", "plan: --cluster= is empty: NAME|FILE is needed"},
         {"search --model=llama-tiny --cluster=h100-8 --plans=0", "--plans=0: must be a whole number"},
         {"tokenizer encode --tokenizer=t.json --vocab-size=3 x.txt", "orthant: tokenizer encode: --vocab-size is not for it but for `tokenizer train`"},
         {"tokenizer train --tokenizer=t.json x.txt", "is not for it but for `tokenizer encode, decode, inspect`"},
@@ -99,6 +101,46 @@ TEST(mistakes_are_named_with_exit_2)
     };
     for (int i = 0; i < ORTH_COUNT(cases); i++)
         expect(cases[i].args, 2, cases[i].message);
+}
+
+/* Every file that a command writes is held against every file that it reads, whatever path leads there. */
+TEST(a_file_that_is_read_is_never_written)
+{
+    static const char run_text[] = "model: {preset: gpt2-tiny}\ndata: {seq_len: 32}\ntrain: {global_batch: 4}\n";
+    static const char cluster[] = "device: {name: X, memory_GiB: 4, memory_GBps: 10, fp32_tflops: 0.1}\nnode: {devices: 1}\n";
+    static const struct { const char *args, *message; } cases[] = {
+        {"plan cli_run.yaml --out=cli_run.yaml", "--out=cli_run.yaml: is the run file that is read, and would be overwritten"},
+        {"plan cli_run.yaml --out=../$(basename $PWD)/cli_run.yaml", "is the run file that is read"},
+        {"plan cli_run.yaml --out=cli_link.yaml", "is the run file that is read"},
+        {"plan cli_run.yaml --html=cli_run.yaml", "--html=cli_run.yaml: is the run file that is read"},
+        {"plan cli_run.yaml --timeline=cli_run.yaml", "--timeline=cli_run.yaml: is the run file that is read"},
+        {"plan cli_run.yaml --cluster=cli_cluster.yaml --out=cli_cluster.yaml", "--out=cli_cluster.yaml: is the file of --cluster"},
+        {"plan cli_run.yaml --cluster=cli_cluster.yaml-1 --out=cli_cluster.yaml", "--out=cli_cluster.yaml: is the file of --cluster"},
+        {"plan cli_run.yaml run.hardware=cli_cluster.yaml --out=cli_cluster.yaml", "--out=cli_cluster.yaml: is the file of run.hardware"},
+        {"search cli_run.yaml --cluster=cli_cluster.yaml-1 --out=cli_run.yaml", "--out=cli_run.yaml: is the run file that is read"},
+        {"search cli_run.yaml --cluster=cli_cluster.yaml-1 --out=cli_cluster.yaml", "--out=cli_cluster.yaml: is the file of --cluster"},
+        {"explain cli_run.yaml --memory --svg=cli_run.yaml", "--svg=cli_run.yaml: is the run file that is read"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    CHECK_OK(ctx, orth_file_write(ctx, "cli_run.yaml", run_text, strlen(run_text)));
+    CHECK_OK(ctx, orth_file_write(ctx, "cli_cluster.yaml", cluster, strlen(cluster)));
+    unlink("cli_link.yaml");
+    assert_int_equal(symlink("cli_run.yaml", "cli_link.yaml"), 0);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        char *text;
+        size_t bytes;
+        expect(cases[i].args, 2, cases[i].message);
+        CHECK_OK(ctx, orth_file_read(ctx, "cli_run.yaml", &text, &bytes));
+        assert_string_equal(text, run_text);
+        orth_mem_free(ctx, text);
+        CHECK_OK(ctx, orth_file_read(ctx, "cli_cluster.yaml", &text, &bytes));
+        assert_string_equal(text, cluster);
+        orth_mem_free(ctx, text);
+    }
+    remove("cli_link.yaml");
+    remove("cli_run.yaml");
+    remove("cli_cluster.yaml");
+    test_ctx_free(ctx);
 }
 
 TEST(recomputation_for_a_limit_is_listed_and_refused_where_none_fits)
@@ -323,6 +365,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_are_named_with_exit_2),
+        cmocka_unit_test(a_file_that_is_read_is_never_written),
         cmocka_unit_test(recomputation_for_a_limit_is_listed_and_refused_where_none_fits),
         cmocka_unit_test(a_run_file_is_quoted_with_line_and_column),
         cmocka_unit_test(help_comes_from_the_tables),

@@ -19,15 +19,42 @@ const char *orth_cmd_flag(const orth_cmd *cmd, const char *name)
     return NULL;
 }
 
-orth_status orth_cmd_check_out(orth_ctx *ctx, const orth_cmd *cmd)
+/* Whether the value of a flag names this file: as it stands, with a number of devices behind it (mine.yaml-64), or by its folder. */
+static bool names_file(const char *value, const char *path)
+{
+    char other[1024];
+    const char *dash = strrchr(value, '-');
+    if (orth_path_is_same(path, value))
+        return true;
+    snprintf(other, sizeof other, "%.*s", dash ? (int)(dash - value) : 0, value);
+    if (dash && dash[1] && strspn(dash + 1, "0123456789") == strlen(dash + 1) && orth_path_is_same(path, other))
+        return true;
+    snprintf(other, sizeof other, "%s/config.json", value);
+    return orth_path_is_same(path, other);
+}
+
+/* The file `out` of the flag `name`. */
+static orth_status check_written(orth_ctx *ctx, const orth_cmd *cmd, const char *name, const char *out)
 {
     const orth_args *args = cmd->flags;
-    const char *out = orth_cmd_flag(cmd, "out");
-    if (out && cmd->run_file && orth_path_is_same(out, cmd->run_file))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--out=%s: is the run file that is read, and would be overwritten", ORTH_SHOWN(out));
-    for (int i = 0; out && i < args->num_flags; i++)
-        if (strcmp(args->flag[i].name, "out") != 0 && args->flag[i].value && orth_path_is_same(out, args->flag[i].value))
-            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--out=%s: is the file of --%s, and would be overwritten", ORTH_SHOWN(out), args->flag[i].name);
+    if (orth_path_is_device(out))
+        return ORTH_OK;
+    if (cmd->run_file && orth_path_is_same(out, cmd->run_file))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s: is the run file that is read, and would be overwritten", name, ORTH_SHOWN(out));
+    if (cmd->config.run_hardware[0] && orth_path_is_same(out, cmd->config.run_hardware))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s: is the file of run.hardware, and would be overwritten", name, ORTH_SHOWN(out));
+    for (int i = 0; i < args->num_flags; i++)
+        if (strcmp(args->flag[i].name, name) != 0 && args->flag[i].value && names_file(args->flag[i].value, out))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s: is the file of --%s, and would be overwritten", name, ORTH_SHOWN(out), args->flag[i].name);
+    return ORTH_OK;
+}
+
+orth_status orth_cmd_check_out(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    static const char *const written[] = {"out", "html", "timeline", "svg"};
+    for (int i = 0; i < ORTH_COUNT(written); i++)
+        if (orth_cmd_flag(cmd, written[i]))
+            ORTH_TRY(check_written(ctx, cmd, written[i], orth_cmd_flag(cmd, written[i])));
     return ORTH_OK;
 }
 
@@ -59,6 +86,12 @@ static orth_status fail_flag(orth_ctx *ctx, const char *verb, const char *name)
 }
 
 /* --name, --name=value, --name value. Sets *used to the number of further words it took. */
+/* Whether the value is the name of a file or folder, or the name of what a file describes. */
+static bool names_path(const orth_flag *f)
+{
+    return strstr(f->metavar, "FILE") || strstr(f->metavar, "DIR") || strstr(f->metavar, ".yaml");
+}
+
 static orth_status take_flag(orth_ctx *ctx, orth_args *args, const char *word, const char *next, int *used)
 {
     char name[64];
@@ -79,6 +112,8 @@ static orth_status take_flag(orth_ctx *ctx, orth_args *args, const char *word, c
         value = next;
         *used = 1;
     }
+    if (!*value && (equals || *used) && names_path(f))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: --%s= is empty: %s is needed", verb, name, f->metavar);
     args->flag[args->num_flags].name = f->name;
     args->flag[args->num_flags++].value = value;
     return ORTH_OK;
