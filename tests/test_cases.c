@@ -1,6 +1,7 @@
 /* test_cases.c -- training runs of other systems: memory and FLOPs against worked figures, files of cases. */
 #include "published_case.h"
 
+#include <glob.h>
 #include <math.h>
 
 #include <jansson.h>
@@ -244,6 +245,29 @@ TEST(scores_of_predictions_are_those_of_their_definitions)
     test_ctx_free(ctx);
 }
 
+/* tools/fit_software.py writes both from the same predictions. */
+TEST(the_errors_beside_estimates_are_those_of_the_newest_report)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_software s;
+    glob_t found;
+    char *text, row[96];
+    size_t bytes;
+    assert_int_equal(glob(ORTH_TEST_DIR "/../bench/results/*-published-runs.md", 0, NULL, &found), 0);
+    CHECK_OK(ctx, orth_file_read(ctx, found.gl_pathv[found.gl_pathc - 1], &text, &bytes));
+    CHECK_OK(ctx, orth_software_load(ctx, &s, NULL));
+    const char *held_out = strstr(text, "| core, held out | ");
+    double runs, mean, median, p90;
+    assert_non_null(held_out);
+    snprintf(row, sizeof row, "%.*s", (int)strcspn(held_out, "\n"), held_out);
+    assert_int_equal(sscanf(row, "| core, held out | %lf | %lf | %lf | %lf |", &runs, &mean, &median, &p90), 4);
+    if (s.errors_runs != runs || fabs(s.errors_median - median) > 0.051 || fabs(s.errors_p90 - p90) > 0.051)
+        fail_msg("%g runs, %g, %g; the report: %s", s.errors_runs, s.errors_median, s.errors_p90, row);
+    orth_mem_free(ctx, text);
+    globfree(&found);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +279,7 @@ int main(void)
         cmocka_unit_test(full_recomputation_costs_a_forward_and_keeps_inputs_only),
         cmocka_unit_test(seventy_billion_on_64_devices_runs_at_several_hundred_tokens_a_second_and_below_the_peak),
         cmocka_unit_test(a_prediction_reads_nothing_that_was_measured),
+        cmocka_unit_test(the_errors_beside_estimates_are_those_of_the_newest_report),
         cmocka_unit_test(scores_of_predictions_are_those_of_their_definitions),
         cmocka_unit_test(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused),
     };

@@ -1,6 +1,7 @@
 /* test_cli.c -- the program as its user meets it: output, messages, exit codes. */
 #include "run_case.h"
 
+#include <jansson.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,9 +79,11 @@ TEST(mistakes_are_named_with_exit_2)
         {"search --model=llama-tiny --cluster=h100", "names no number of devices: say h100-64"},
         {"search --model=llama-huge --cluster=h100-8", "is unknown; there are gpt2-124m"},
         {"search --model=llama-tiny --cluster=h100-8 --goal=fun", "--goal=fun: must be time, cost or memory"},
+        {"search --model=llama-tiny --cluster=h100-8 --plans=0", "--plans=0 is not a whole number in [1, "},
         {"plan --model=gpt2-124m --timeline=", "plan: --timeline= is empty: FILE is needed"},
         {"plan --model=gpt2-124m --cluster=", "plan: --cluster= is empty: NAME|FILE is needed"},
-        {"search --model=llama-tiny --cluster=h100-8 --plans=0", "--plans=0: must be a whole number"},
+        {"search --model=llama-tiny --cluster=h100-8 --plans=3x", "--plans=3x is not a whole number in [1, "},
+        {"plan --model=llama-huge --cluster=h100-8", "model.preset=llama-huge is unknown; there are gpt2-124m"},
         {"tokenizer encode --tokenizer=t.json --vocab-size=3 x.txt", "orthant: tokenizer encode: --vocab-size is not for it but for `tokenizer train`"},
         {"tokenizer train --tokenizer=t.json x.txt", "is not for it but for `tokenizer encode, decode, inspect`"},
         {"bench gemm --ranks=2", "orthant: bench gemm: --ranks is not for it but for `bench collectives`"},
@@ -141,6 +144,92 @@ TEST(a_file_that_is_read_is_never_written)
     remove("cli_run.yaml");
     remove("cli_cluster.yaml");
     test_ctx_free(ctx);
+}
+
+#define SIXTEEN_HEADS "plan model.family=llama model.layers=2 model.hidden=256 model.heads=16 model.vocab=256 model.max_seq=32 data.seq_len=32 precision.compute=bf16 numerics.mode=fast "
+
+TEST(a_plan_warns_where_ranks_that_wait_for_each_other_in_every_layer_lie_on_different_hosts)
+{
+    static const struct { const char *args, *message; } cases[] = {
+        {SIXTEEN_HEADS "--cluster=h100-16 parallel.tp=16",
+         "placement: parallel.tp=16 lies across hosts: ranks 0 and 8, of one group, are on hosts 0 and 1, so that every layer waits for the network; "
+         "a host has 8 ranks, and a tp of at most that stays inside"},
+        {SIXTEEN_HEADS "--cluster=h100-16 parallel.tp=2 parallel.dp=8 train.global_batch=8 parallel.order=dp,tp",
+         "parallel.tp=2 lies across hosts: ranks 0 and 8, of one group, are on hosts 0 and 1, so that every layer waits for the network; parallel.order=tp,cp,dp,pp"},
+        {SIXTEEN_HEADS "--cluster=h100-16 parallel.cp=2 parallel.dp=8 train.global_batch=8 parallel.order=dp,cp", "parallel.cp=2 lies across hosts: ranks 0 and 8"},
+        {SIXTEEN_HEADS "--cluster=h100-a100 parallel.tp=16 parallel.dp=2 train.global_batch=2", "parallel.tp=16 lies across hosts: ranks 0 and 8"},
+        {SIXTEEN_HEADS "parallel.tp=4 parallel.ranks_per_host=2", "parallel.tp=4 lies across hosts: ranks 0 and 2"},
+    };
+    static const char *const inside[] = {"--cluster=h100-16 parallel.tp=8 parallel.dp=2 train.global_batch=2", "--cluster=h100-8 parallel.tp=4 parallel.dp=2 train.global_batch=2 parallel.order=dp,tp",
+                                         "--cluster=h100-16 parallel.cp=16", "parallel.tp=4 parallel.ranks_per_host=4", "parallel.tp=4"};
+    static char out[1 << 18];
+    for (int i = 0; i < ORTH_COUNT(cases); i++)
+        expect(cases[i].args, 0, cases[i].message);
+    for (int i = 0; i < ORTH_COUNT(inside); i++) {
+        char args[512];
+        snprintf(args, sizeof args, SIXTEEN_HEADS "%s", inside[i]);
+        if (run("", args, out, sizeof out) != 0 || strstr(out, "lies across hosts"))
+            fail_msg("orthant %s said:\n%.2000s", args, out);
+    }
+}
+
+#define SMALL "model.preset=gpt2-124m data.seq_len=1024 train.steps=1000 precision.compute=bf16 "
+
+#define TOO_LARGE "plan model.preset=gpt2-1558m data.seq_len=1024 train.global_batch=4 precision.compute=bf16 parallel.dp=2 --cluster=rtx-3090-2 "
+
+TEST(a_plan_that_does_not_fit_names_the_nearest_changes_with_which_it_does)
+{
+    static char out[1 << 18], args[1024];
+    assert_int_equal(run("", TOO_LARGE, out, sizeof out), 0);
+    const char *title = strstr(out, "what would make it fit\n"), *change = title ? strstr(strstr(title, "  change\n"), ".zero=") : NULL;
+    if (!strstr(out, "does not fit: ") || !change)
+        fail_msg("%.4000s", out);
+    snprintf(args, sizeof args, TOO_LARGE "parallel%.7s --require-fit", change);
+    expect(TOO_LARGE "--require-fit", 3, "does not fit");
+    expect(args, 0, "fits  ");
+    FILE *f = fopen("cli_tiny.yaml", "w");
+    assert_non_null(f);
+    fputs("device: {name: X, memory_GiB: 1, reserved_GiB: 0.99, memory_GBps: 10, bf16_tflops: 1}\nnode: {devices: 1}\n", f);
+    fclose(f);
+    expect("plan " SMALL "--cluster=cli_tiny.yaml-1", 0, "no change of recomputation, micro-batch, ZeRO or offload makes it fit");
+    remove("cli_tiny.yaml");
+    expect("plan " SMALL "train.global_batch=2 parallel.dp=2 --cluster=h100-2", 0, "fits  ");
+}
+
+TEST(scaling_is_a_table_of_plans_with_more_and_fewer_ranks)
+{
+    static char out[1 << 18];
+    double alone, four;
+    expect("plan " SMALL "train.global_batch=16 parallel.dp=4 --cluster=h100-4 --scaling", 0, "strong  ranks     dp  global batch");
+    assert_int_equal(run("", "plan " SMALL "train.global_batch=16 parallel.dp=4 --cluster=h100-4 --scaling --json", out, sizeof out), 0);
+    json_t *root = json_loads(out, 0, NULL), *weak = json_object_get(root, "weak"), *strong = json_object_get(root, "strong");
+    assert_true(json_array_size(weak) == 5 && json_array_size(strong) == 5);
+    const json_t *first = json_array_get(weak, 0), *third = json_array_get(weak, 2);
+    assert_true(json_integer_value(json_object_get(first, "dp")) == 1 && json_integer_value(json_object_get(first, "global_batch")) == 4);
+    assert_true(json_integer_value(json_object_get(third, "ranks")) == 4 && json_integer_value(json_object_get(third, "global_batch")) == 16);
+    alone = json_number_value(json_object_get(first, "tokens_per_s"));
+    four = json_number_value(json_object_get(third, "tokens_per_s"));
+    const double efficiency = json_number_value(json_object_get(third, "efficiency"));
+    assert_true(efficiency > 0.999999 * (four / 4 / alone) && efficiency < 1.000001 * (four / 4 / alone) && efficiency <= 1);
+    assert_true(json_number_value(json_object_get(json_array_get(strong, 2), "step_s")) == json_number_value(json_object_get(third, "step_s")));
+    json_decref(root);
+    expect("plan " SMALL "train.global_batch=16 parallel.dp=4 --cluster=h100-8 --scaling", 2, "the layout has 4 ranks (dp * tp * pp * cp), the cluster 8 devices");
+    expect("plan " SMALL "parallel.tp=5 --cluster=h100-5 --scaling", 2, "tp=5 does not divide");
+    expect("plan " SMALL "--scaling --ladder", 2, "plan: --scaling and --ladder: one at a time");
+}
+
+TEST(the_plan_of_different_devices_as_JSON_has_the_shares_of_the_batch)
+{
+    static char out[1 << 20];
+    const char *args = "plan " SMALL "train.global_batch=64 parallel.dp=32 --cluster=h100-a100 --json";
+    assert_int_equal(run("", args, out, sizeof out), 0);
+    json_t *root = json_loads(out, 0, NULL), *shares = json_object_get(root, "shares_of_the_batch");
+    const double step = json_number_value(json_object_get(json_object_get(shares, "equal"), "step_s"));
+    const double proposed = json_number_value(json_object_get(json_object_get(shares, "proposed"), "step_s"));
+    assert_true(step == json_number_value(json_object_get(json_object_get(root, "time"), "step_s")) && proposed > 0 && proposed <= step);
+    assert_int_equal(json_array_size(json_object_get(shares, "alone")), 2);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(root, "terms"), "time")), "estimated");
+    json_decref(root);
 }
 
 TEST(recomputation_for_a_limit_is_listed_and_refused_where_none_fits)
@@ -352,6 +441,7 @@ TEST(a_plan_by_a_measured_machine_has_the_same_bytes_each_time)
         assert_int_equal(run("ORTHANT_THREADS=2", args, second, sizeof second), 0);
         assert_string_equal(first, second);
         assert_non_null(strstr(first, i < 2 ? " s by the times of X: computing" : "\"step_s\": "));
+        assert_true(i < 2 || strstr(first, "\"flops\": \"exact\", \"time\": \"measured\""));
     }
     assert_int_equal(run("", "search --cluster=cli_machine.yaml model.preset=gpt2-tiny data.seq_len=32 train.global_batch=4 parallel.cp=1", first, sizeof first), 0);
     assert_non_null(strstr(first, "popular choices against it"));
@@ -366,6 +456,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_are_named_with_exit_2),
         cmocka_unit_test(a_file_that_is_read_is_never_written),
+        cmocka_unit_test(a_plan_warns_where_ranks_that_wait_for_each_other_in_every_layer_lie_on_different_hosts),
+        cmocka_unit_test(a_plan_that_does_not_fit_names_the_nearest_changes_with_which_it_does),
+        cmocka_unit_test(scaling_is_a_table_of_plans_with_more_and_fewer_ranks),
+        cmocka_unit_test(the_plan_of_different_devices_as_JSON_has_the_shares_of_the_batch),
         cmocka_unit_test(recomputation_for_a_limit_is_listed_and_refused_where_none_fits),
         cmocka_unit_test(a_run_file_is_quoted_with_line_and_column),
         cmocka_unit_test(help_comes_from_the_tables),

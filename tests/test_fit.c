@@ -137,7 +137,14 @@ TEST(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_tim
         bool suffices = false;
         for (int k = 0; k < l->num_single; k++)
             suffices = suffices || l->single[k].fits;
-        assert_true(suffices == (l->num_together == 0) && (suffices || i > 0)); /* offload alone may do for i = 1 */
+        assert_true(suffices ? i < 2 : i > 0 && l->num_together > 0); /* offload alone may do for i = 1 */
+        if (suffices && l->num_together > 0) { /* several are then cheaper than the first that suffices alone */
+            const orth_rung *last = &l->together[l->num_together - 1];
+            int first = 0;
+            while (!l->single[first].fits)
+                first++;
+            assert_true(l->num_together > 1 && last->fits && last->added_s < l->single[first].added_s);
+        }
         if (!suffices)
             assert_int_equal(l->together[l->num_together - 1].fits, i == 1);
     }

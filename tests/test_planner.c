@@ -326,6 +326,39 @@ TEST(sixteen_thousand_devices_with_an_interruption_in_three_hours_make_progress_
     test_ctx_free(ctx);
 }
 
+/* 8 devices on nodes of 2, one of which in two is a spot node that is taken away after 100 hours: failures each 3200 / 8 hours, nodes each 100 / 2. */
+TEST(a_share_of_spot_nodes_costs_a_mean_price_and_is_taken_away_as_often_as_it_has_nodes)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    priced all, half;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "a100-80gb"));
+    h.node_devices = 2;
+    h.price_on_demand = 4;
+    h.price_spot = 1;
+    h.failures_device_hours = 3200;
+    h.failures_storage_GBps = 1;
+    h.failures_spot_hours = 100;
+    price(ctx, &all, SMALL_RUN, h);
+    h.price_spot_share = 0.5;
+    price(ctx, &half, SMALL_RUN, h);
+    const double ranks = half.plan.num_ranks, busy = half.cluster.days * half.cluster.goodput.share;
+    check_near(half.cluster.spot_goodput.between_s, 3600 / (ranks / 3200 + ceil(ranks / 4) / 100));
+    check_near(all.cluster.spot_goodput.between_s, 3600 / (ranks / 3200 + ceil(ranks / 2) / 100));
+    check_near(half.cluster.spot_usd, 24 * busy / half.cluster.spot_goodput.share * ranks * 2.5);
+    check_near(all.cluster.spot_usd, 24 * busy / all.cluster.spot_goodput.share * ranks);
+    char *text = orth_cluster_text(ctx, &half.plan, &h, &half.cluster);
+    assert_non_null(strstr(text, " USD with 50 % of the nodes at 1.00 USD (spot), with what is lost when nodes are taken away\n"));
+    assert_non_null(strstr(text, "goodput (spot) "));
+    orth_mem_free(ctx, text);
+    text = orth_plan_json(ctx, half.plan.ranks, half.plan.num_ranks, &half.plan.total);
+    assert_non_null(strstr(text, "\"spot_goodput\": 0.9"));
+    orth_mem_free(ctx, text);
+    release(ctx, &half);
+    release(ctx, &all);
+    test_ctx_free(ctx);
+}
+
 TEST(interruptions_make_a_run_longer_and_dearer_by_the_share_that_is_lost)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -382,6 +415,7 @@ int main(void)
         cmocka_unit_test(on_a_cluster_each_rank_is_held_against_the_memory_of_a_device),
         cmocka_unit_test(a_checkpoint_of_60_s_with_8_hours_between_failures_is_due_every_31_minutes_and_costs_6_5_percent),
         cmocka_unit_test(sixteen_thousand_devices_with_an_interruption_in_three_hours_make_progress_in_more_than_90_percent_of_the_time),
+        cmocka_unit_test(a_share_of_spot_nodes_costs_a_mean_price_and_is_taken_away_as_often_as_it_has_nodes),
         cmocka_unit_test(interruptions_make_a_run_longer_and_dearer_by_the_share_that_is_lost),
         cmocka_unit_test(claims_about_speed_are_held_against_the_peak_of_the_described_devices),
         cmocka_unit_test(eight_stages_with_32_micro_batches_wait_about_18_percent_of_a_step),

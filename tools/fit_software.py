@@ -6,7 +6,7 @@ The halves: the runs of each family in the order of their names, every second on
 src/plan/software.def in turn is made larger or smaller, and keeps what lowers the objective: the mean absolute error of the step's
 time, stress runs counted a quarter. A weak pull to the defaults keeps constants that no run depends on where they are.
 --fit-memory fits `saved` of each system in the same way, on errors of the peak of memory. Without either it only reports with the
-constants as they are.
+constants as they are. --report also writes the errors of the half that was not fitted, which `plan` prints, into configs/software.yaml.
 """
 import argparse
 import json
@@ -117,12 +117,18 @@ def halves(measured):
     return fit
 
 
-def summary(errors, ids):
+def figures(errors, ids):
+    """Number of runs; mean, median and 90th percentile of their absolute errors, in %."""
     e = sorted(abs(errors[i]) for i in ids if i in errors)
     if not e:
-        return "| 0 | - | - | - |"
+        return None
     median = (e[(len(e) - 1) // 2] + e[len(e) // 2]) / 2
-    return "| %d | %.1f | %.1f | %.1f |" % (len(e), 100 * sum(e) / len(e), 100 * median, 100 * e[math.ceil(0.9 * len(e)) - 1])
+    return len(e), 100 * sum(e) / len(e), 100 * median, 100 * e[math.ceil(0.9 * len(e)) - 1]
+
+
+def summary(errors, ids):
+    found = figures(errors, ids)
+    return "| %d | %.1f | %.1f | %.1f |" % found if found else "| 0 | - | - | - |"
 
 
 def main():
@@ -142,7 +148,7 @@ def main():
         e = errors_of(predict(v, args.cases), measured)
         weight = {i: 1.0 if tier[i] == "core" else 0.25 for i in e if i in fit}
         loss = sum(w * min(abs(math.log1p(e[i])), 0.7) for i, w in weight.items()) / sum(weight.values())
-        return loss + 2e-4 * sum(abs(math.log((v[k] + 1e-3) / (r[0] + 1e-3))) for k, r in rows.items())
+        return loss + 2e-4 * sum(abs(math.log((v[k] + 1e-3) / (r[0] + 1e-3))) for k, r in rows.items() if k[0] != "errors")
 
     def memory_objective(v):
         e = memory_errors(predict(v, args.cases), measured)
@@ -169,7 +175,7 @@ def main():
         return read(FILE)
 
     if args.fit:
-        values = descend(objective, [k for k in rows if k[1] not in ("saved", "logits")], values)
+        values = descend(objective, [k for k in rows if k[1] not in ("saved", "logits") and k[0] != "errors"], values)
     if args.fit_memory:
         values = descend(memory_objective, [k for k in rows if k[1] == "saved"], values)
     predicted = predict(values, args.cases)
@@ -195,6 +201,9 @@ def main():
     text = "\n".join(lines) + "\n"
     print(text)
     if args.report:
+        number, _, median, p90 = figures(e, [i for i in e if tier[i] == "core" and i not in fit])
+        values.update({("errors", "runs"): number, ("errors", "median"): median, ("errors", "p90"): p90})
+        write(values, FILE, HEAD)  # `plan` says them beside its estimates
         with open(args.report, "w") as f:
             f.write("# Predicted and measured runs of other systems\n\nMade by `tools/fit_software.py CASES.json --report FILE`. Absolute errors of the "
                     "time of a step, of the MFU and of the\npeak of memory. The constants of\nconfigs/software.yaml were fitted on one half of the runs (every second one "

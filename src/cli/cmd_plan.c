@@ -10,6 +10,9 @@
 #include "tools/ladder.h"
 #include "tools/plan_html.h"
 #include "tools/shares.h"
+#include "train/placement.h"
+
+#define LONG_PROGRAM 20000       /* instructions of all stages: beyond, dozens of plans take more than seconds */
 
 /* What is planned, and for what: a described cluster, or this machine. */
 typedef struct {
@@ -40,9 +43,10 @@ static orth_status price(orth_ctx *ctx, planning *x, orth_run_plan *p, const cha
     return orth_cluster_price(ctx, p, &x->hardware, orth_setup_compute(cfg), steps, timeline, &x->on_cluster);
 }
 
-/* The cluster is looked at before anything is compiled. */
+/* Model and cluster are looked at before anything is compiled. */
 static orth_status prepare(orth_ctx *ctx, planning *x)
 {
+    ORTH_TRY(orth_describe_model(ctx, x->cfg, &x->model));
     if (x->cluster)
         ORTH_TRY(orth_hardware_find(ctx, &x->hardware, x->cluster));
     else
@@ -62,7 +66,6 @@ static orth_status prepare(orth_ctx *ctx, planning *x)
         ORTH_TRY(orth_ctx_use_threads(ctx, 1));
         ctx->isa = ORTH_ISA_BASE;
     }
-    ORTH_TRY(orth_describe_model(ctx, x->cfg, &x->model));
     return orth_describe_evaluates(ctx, x->cfg, &x->evaluates);
 }
 
@@ -116,15 +119,37 @@ static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
     return s;
 }
 
-/* What other shares of the batch, and each group of devices alone, would make of the step. */
-static orth_status print_shares(orth_ctx *ctx, const orth_cmd *cmd, const planning *x)
+/* What other shares of the batch, and each group of devices alone, would make of the step, in words or as JSON. *out NULL: there is one group, or
+ * one data-parallel rank. */
+static orth_status describe_shares(orth_ctx *ctx, const orth_cmd *cmd, const planning *x, char **out)
 {
     orth_place_to_run where = {.described = true, .hardware = x->hardware};
+    *out = NULL;
+    if (!x->hardware.mixed || x->cfg->parallel_dp == 1)
+        return ORTH_OK;
     orth_shares *shares = ORTH_NEW(ctx, orth_shares);
     orth_status s = shares ? orth_shares_find(ctx, &cmd->config, &where, shares) : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK)
-        print(ctx, orth_shares_text(ctx, shares, x->hardware.mixed));
+    if (s == ORTH_OK) {
+        *out = orth_cmd_flag(cmd, "json") ? orth_shares_json(ctx, shares, x->hardware.mixed) : orth_shares_text(ctx, shares, x->hardware.mixed);
+        s = *out ? ORTH_OK : ORTH_ERR_NOMEM;
+    }
     orth_mem_free(ctx, shares);
+    return s;
+}
+
+/* The changes that make a run fit which does not. Of a run whose plan takes long they are asked for by --ladder. */
+static orth_status print_nearest(orth_ctx *ctx, const orth_cmd *cmd, const planning *x)
+{
+    orth_place_to_run where = {.described = true, .hardware = x->hardware};
+    if ((int64_t)x->plan.ranks[0].num_instrs * x->cfg->parallel_pp > LONG_PROGRAM) {
+        printf("\n`plan --ladder` with the same words lists changes that need less memory, each with its price in time\n");
+        return ORTH_OK;
+    }
+    orth_ladder *ladder = ORTH_NEW(ctx, orth_ladder);
+    orth_status s = ladder ? orth_ladder_find(ctx, &cmd->config, &where, 0, ladder) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        print(ctx, orth_ladder_nearest_text(ctx, ladder));
+    orth_mem_free(ctx, ladder);
     return s;
 }
 
@@ -248,6 +273,20 @@ static orth_status plan_to_fit(orth_ctx *ctx, const orth_cmd *cmd)
     return s;
 }
 
+static orth_status plan_scaling(orth_ctx *ctx, const orth_cmd *cmd)
+{
+    static const char *const others[] = {"timeline", "html", "require-fit", "peak", "compare", "pareto", "fit", "ladder", "limit"};
+    orth_scaling scaling;
+    for (int i = 0; i < ORTH_COUNT(others); i++)
+        if (orth_cmd_flag(cmd, others[i]))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --scaling and --%s: one at a time", others[i]);
+    ORTH_TRY(orth_scaling_find(ctx, &cmd->config, orth_cmd_flag(cmd, "cluster"), &scaling));
+    char *text = orth_cmd_flag(cmd, "json") ? orth_scaling_json(ctx, &scaling) : orth_scaling_text(ctx, &scaling);
+    const orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
+    print(ctx, text);
+    return s;
+}
+
 static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *path, const char *as)
 {
     orth_tool tool;
@@ -261,10 +300,18 @@ static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *
 static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
 {
     const bool json = orth_cmd_flag(cmd, "json") != NULL;
+    char *shares = NULL;
     ORTH_TRY(make(ctx, x, json));
-    orth_status s = print_plan(ctx, cmd, x);
-    if (s == ORTH_OK && x->hardware.mixed && !json && x->cfg->parallel_dp > 1)
-        s = print_shares(ctx, cmd, x);
+    orth_placement_warn_planned(ctx, x->cfg, &x->plan.partition.mesh, x->cluster ? &x->hardware : NULL);
+    orth_status s = describe_shares(ctx, cmd, x, &shares);
+    x->plan.total.shares = shares; /* for JSON */
+    if (s == ORTH_OK)
+        s = print_plan(ctx, cmd, x);
+    if (s == ORTH_OK && shares && !json)
+        fputs(shares, stdout);
+    orth_mem_free(ctx, shares);
+    if (s == ORTH_OK && x->cluster && !json && !x->plan.total.fits)
+        s = print_nearest(ctx, cmd, x);
     if (s == ORTH_OK && x->detail)
         s = write_page(ctx, cmd, x);
     if (s == ORTH_OK && orth_cmd_flag(cmd, "require-fit"))
@@ -291,6 +338,8 @@ static orth_status plan_run(orth_ctx *ctx, const orth_cmd *cmd)
 
 static orth_status answer(orth_ctx *ctx, const orth_cmd *cmd)
 {
+    if (orth_cmd_flag(cmd, "scaling"))
+        return plan_scaling(ctx, cmd);
     if (orth_cmd_flag(cmd, "fit") || orth_cmd_flag(cmd, "ladder"))
         return plan_to_fit(ctx, cmd);
     if (orth_cmd_flag(cmd, "limit"))

@@ -1,9 +1,9 @@
 /* cmd_search.c -- `orthant search`: the best layout of a model on a cluster. */
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "cli/cmd.h"
 #include "cli/memory.h"
+#include "cli/numbers.h"
 #include "tools/search_report.h"
 #include "tools/shares.h"
 
@@ -71,18 +71,17 @@ static void say_assumed(const orth_cmd *cmd, const orth_config *base)
 
 static orth_status search(orth_ctx *ctx, const orth_cmd *cmd, const orth_config *base)
 {
-    const char *goal = orth_cmd_flag(cmd, "goal"), *plans = orth_cmd_flag(cmd, "plans"), *out = orth_cmd_flag(cmd, "out");
-    const int max_plans = plans ? atoi(plans) : 40;
+    const char *goal = orth_cmd_flag(cmd, "goal"), *out = orth_cmd_flag(cmd, "out");
+    int64_t max_plans = 40;
     orth_goal g = ORTH_GOAL_TIME;
     orth_search s;
     char *text = NULL;
     int32_t winner = -1;
     if (goal)
         ORTH_TRY(orth_goal_from_name(ctx, goal, &g));
-    if (max_plans < 1)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: --plans=%s: must be a whole number of at least 1", plans);
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "plans", 1, INT32_MAX, &max_plans));
     ORTH_TRY(orth_search_make(ctx, &s, base, orth_cmd_flag(cmd, "cluster"), g));
-    orth_status st = orth_search_report(ctx, &s, max_plans, orth_cmd_flag(cmd, "json") != NULL, &text, &winner);
+    orth_status st = orth_search_report(ctx, &s, (int32_t)max_plans, orth_cmd_flag(cmd, "json") != NULL, &text, &winner);
     if (st == ORTH_OK) {
         say_assumed(cmd, base);
         fputs(text, stdout);

@@ -7,6 +7,7 @@
 
 #include "plan/device_time.h"
 #include "plan/mixed.h"
+#include "plan/software.h"
 #include "program/ir/comm_call.h"
 #include "program/ir/cost.h"
 
@@ -238,11 +239,12 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
                          checkpoint / 1e9, out->goodput.save_s / 3600);
     out->days = h->failures_device_hours > 0 ? busy / out->goodput.share : busy;
     out->on_demand_usd = 24 * out->days * p->num_ranks * h->price_on_demand;
-    out->spot_usd = 24 * (out->spot_goodput.share > 0 ? busy / out->spot_goodput.share : out->days) * p->num_ranks * h->price_spot;
+    out->spot_usd = 24 * (out->spot_goodput.share > 0 ? busy / out->spot_goodput.share : out->days) * p->num_ranks * orth_spot_price(h);
     p->total.goodput = out->goodput.share;
     p->total.days = out->days;
     p->total.on_demand_usd = out->on_demand_usd;
     p->total.spot_usd = out->spot_usd;
+    p->total.spot_goodput = out->spot_goodput.share;
     return ORTH_OK;
 }
 
@@ -290,9 +292,12 @@ static void add_cost(orth_ctx *ctx, orth_text *t, const orth_hardware *h, const 
     orth_text_addf(ctx, t, "the whole run  %.0f steps take %.3g days", c->steps, c->days);
     if (h->price_on_demand > 0)
         orth_text_addf(ctx, t, ", %.0f USD at %.2f USD a device and hour", c->on_demand_usd, h->price_on_demand);
+    if (h->price_spot > 0 && h->price_spot_share < 1)
+        orth_text_addf(ctx, t, ", %.0f USD with %.0f %% of the nodes at %.2f USD (spot)", c->spot_usd, 100 * h->price_spot_share, h->price_spot);
+    else if (h->price_spot > 0)
+        orth_text_addf(ctx, t, ", %.0f USD at %.2f USD (spot)", c->spot_usd, h->price_spot);
     if (h->price_spot > 0)
-        orth_text_addf(ctx, t, ", %.0f USD at %.2f USD (spot), %s", c->spot_usd, h->price_spot,
-                       c->spot_goodput.share > 0 ? "with what is lost when nodes are taken away" : "without interruptions");
+        orth_text_addf(ctx, t, ", %s", c->spot_goodput.share > 0 ? "with what is lost when nodes are taken away" : "without interruptions");
     orth_text_add(ctx, t, h->price_on_demand > 0 || h->price_spot > 0 ? "\n" : "; the description has no price\n");
 }
 
@@ -406,6 +411,17 @@ static void add_traffic(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, con
     orth_mem_free(ctx, ranks);
 }
 
+/* How far predicted steps were off, of runs that nothing was fitted to. */
+static void add_error(orth_ctx *ctx, orth_text *t)
+{
+    orth_software s;
+    if (orth_software_load(ctx, &s, NULL) != ORTH_OK)
+        t->failed = true;
+    else if (s.errors_runs > 0)
+        orth_text_addf(ctx, t, "error          of estimates: no run of Orthant on devices has been measured; of %.0f published runs of other systems, "
+                       "half were predicted within %.1f %%, nine of ten within %.1f %%\n", s.errors_runs, s.errors_median, s.errors_p90);
+}
+
 char *orth_cluster_text(orth_ctx *ctx, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c)
 {
     orth_text t = {0};
@@ -414,6 +430,7 @@ char *orth_cluster_text(orth_ctx *ctx, const orth_run_plan *p, const orth_hardwa
                    p->total.num_elems, p->total.tokens, p->total.cost.model_flops, p->total.cost.hardware_flops);
     if (p->total.recomputed)
         orth_text_addf(ctx, &t, "recomputed     %s\n", p->total.recomputed);
+    add_error(ctx, &t);
     if (h->mixed)
         add_groups(ctx, &t, p, h->mixed, c);
     add_memory(ctx, &t, p, c);

@@ -14,6 +14,11 @@ orth_goodput orth_goodput_on(const orth_hardware *h, double num_devices, double 
 {
     double in_an_hour = num_devices / h->failures_device_hours;
     if (spot)
-        in_an_hour += ceil(num_devices / h->node_devices) / h->failures_spot_hours;
+        in_an_hour += ceil(h->price_spot_share * num_devices / h->node_devices) / h->failures_spot_hours;
     return orth_goodput_of(3600 / in_an_hour, checkpoint_bytes / (1e9 * h->failures_storage_GBps), h->failures_restart_s);
+}
+
+double orth_spot_price(const orth_hardware *h)
+{
+    return h->price_spot > 0 ? h->price_spot_share * h->price_spot + (1 - h->price_spot_share) * h->price_on_demand : 0;
 }

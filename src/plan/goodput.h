@@ -19,8 +19,11 @@ typedef struct {
 /* All in seconds, > 0 but for restart_s. */
 orth_goodput orth_goodput_of(double between_s, double save_s, double restart_s);
 
-/* Of num_devices devices of `h`, which must say how often they fail (failures.device_hours > 0), for a checkpoint of so many bytes. spot: nodes are
- * also taken away (failures.spot_hours > 0). */
+/* Of num_devices devices of `h`, which must say how often they fail (failures.device_hours > 0), for a checkpoint of so many bytes. spot: price.spot_share of
+ * the nodes are also taken away (failures.spot_hours > 0). */
 orth_goodput orth_goodput_on(const orth_hardware *h, double num_devices, double checkpoint_bytes, bool spot);
+
+/* USD for a device and hour where price.spot_share of the nodes are bought at price.spot; 0: not known. */
+double orth_spot_price(const orth_hardware *h);
 
 #endif

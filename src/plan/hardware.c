@@ -104,6 +104,9 @@ static orth_status check_together(orth_ctx *ctx, const orth_hardware *h, const o
     if (h->device_reserved_GiB >= h->device_memory_GiB)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: device.reserved_GiB=%.9g: must be less than device.memory_GiB=%.9g",
                          orth_described_place(p, "device.reserved_GiB"), h->device_reserved_GiB, h->device_memory_GiB);
+    if (h->price_spot_share < 1 && (h->price_spot == 0 || h->price_on_demand == 0))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: price.spot_share=%.9g: price.%s is missing: some nodes are then bought at each of the two prices",
+                         orth_described_place(p, "price.spot_share"), h->price_spot_share, h->price_spot == 0 ? "spot" : "on_demand");
     if (h->device_fp32_tflops == 0 && h->device_bf16_tflops == 0 && h->device_fp16_tflops == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: device.bf16_tflops is missing: give the rate of at least one of fp32, fp16, "
                          "bf16", name);
@@ -236,7 +239,7 @@ orth_status orth_hardware_use(orth_ctx *ctx, orth_hardware *h, int64_t num_ranks
         return use_groups(ctx, h, num_ranks);
     if (h->num_devices && h->num_devices != num_ranks)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %" PRId64 " ranks (dp * tp * pp * cp), the cluster %" PRId64
-                         " devices: they must be equal", num_ranks, h->num_devices);
+                         " devices: they must be equal; `orthant search` finds the best layout", num_ranks, h->num_devices);
     h->num_devices = num_ranks;
     if (num_ranks > (int64_t)h->node_devices && !h->has_network)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %" PRId64 " devices are more than one node of %.0f (node.devices), and the "

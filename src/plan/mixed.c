@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/yaml.h"
+#include "plan/goodput.h"
 
 typedef struct {
     const char *file;
@@ -233,14 +234,15 @@ static void take_means(orth_hardware *h, const orth_mixed *m)
         const orth_hardware *g = &m->group[i].own;
         const double part = (double)m->group[i].num_devices / (double)h->num_devices;
         price += g->price_on_demand > 0 ? part * g->price_on_demand : NAN;
-        spot += g->price_spot > 0 ? part * g->price_spot : NAN;
+        spot += g->price_spot > 0 ? part * orth_spot_price(g) : NAN;
         failures += g->failures_device_hours > 0 ? part / g->failures_device_hours : NAN;
-        taken += g->failures_spot_hours > 0 ? part / g->failures_spot_hours : NAN;
+        taken += g->failures_spot_hours > 0 ? part * g->price_spot_share / g->failures_spot_hours : NAN;
         h->failures_storage_GBps = i > 0 ? fmin(h->failures_storage_GBps, g->failures_storage_GBps) : g->failures_storage_GBps;
         h->failures_restart_s = fmax(h->failures_restart_s, g->failures_restart_s);
     }
     h->price_on_demand = isnan(price) ? 0 : price;
     h->price_spot = isnan(spot) ? 0 : spot;
+    h->price_spot_share = 1; /* shares of groups are in the means */
     h->failures_device_hours = isnan(failures) ? 0 : 1 / failures;
     h->failures_spot_hours = isnan(taken) ? 0 : 1 / taken;
 }
@@ -306,6 +308,17 @@ int orth_mixed_group_of(const orth_hardware *h, int rank)
     while (h->mixed && g + 1 < h->mixed->num_groups && rank >= h->mixed->group[g + 1].first)
         g++;
     return g;
+}
+
+int orth_mixed_node_of(const orth_hardware *h, int rank)
+{
+    const int g = orth_mixed_group_of(h, rank);
+    int64_t before = 0;
+    if (!h->mixed)
+        return rank / (int)h->node_devices;
+    for (int i = 0; i < g; i++)
+        before += h->mixed->group[i].nodes;
+    return (int)(before + (rank - h->mixed->group[g].first) / (int64_t)h->mixed->group[g].own.node_devices);
 }
 
 const orth_hardware *orth_mixed_device(const orth_hardware *h, int rank)

@@ -39,6 +39,8 @@ orth_status orth_mixed_parse(orth_ctx *ctx, orth_hardware *out, const char *name
 
 /* The group of a rank; 0 where there is one kind of devices. */
 int orth_mixed_group_of(const orth_hardware *h, int rank);
+/* The node of a rank, numbered over all groups. */
+int orth_mixed_node_of(const orth_hardware *h, int rank);
 /* The description of a rank's device, which is h where there is one kind. */
 const orth_hardware *orth_mixed_device(const orth_hardware *h, int rank);
 

@@ -188,6 +188,7 @@ static void add_cost(orth_json_out *j, const orth_plan *p)
     orth_json_print(j, "on_demand_usd", "%.9g", p->on_demand_usd);
     orth_json_print(j, "spot_usd", "%.9g", p->spot_usd);
     orth_json_print(j, "goodput", "%.9g", p->goodput);
+    orth_json_print(j, "spot_goodput", "%.9g", p->spot_goodput);
     orth_json_close(j, '}');
 }
 
@@ -211,12 +212,17 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
     orth_json_print(&j, "trained_parameters", "%" PRId64, p->num_trained);
     add_fit(&j, p);
     add_cost(&j, p);
+    if (p->time.step_s > 0) /* cost follows from time */
+        orth_json_print(&j, "terms", "{\"memory\": \"exact\", \"comm\": \"exact\", \"flops\": \"exact\", \"time\": \"%s\"}",
+                        p->times_of ? "measured" : "estimated");
     if (orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0) {
         orth_json_print(&j, "device", "{\"bytes\": %zu, \"limit\": %zu}", p->device_bytes, p->device_limit_bytes);
         orth_json_print(&j, "file", "{\"bytes\": %zu, \"limit\": %zu}", p->file_bytes, p->file_limit_bytes);
     }
     if (p->peaks)
         orth_json_print(&j, "live_at_peak", "%s", p->peaks);
+    if (p->shares)
+        orth_json_print(&j, "shares_of_the_batch", "%s", p->shares);
     orth_json_close(&j, '}');
     orth_text_add(ctx, &text, "\n");
     return orth_text_take(ctx, &text);

@@ -14,7 +14,7 @@ static const orth_described_row rows[] = {
 #undef SW
 };
 static const orth_described_section sections[] = {{"ampere", false}, {"hopper", false}, {"blackwell", false}, {"other", false},
-                                                  {"attention", false}, {"megatron", false}, {"fsdp", false}, {"eager", false},
+                                                  {"attention", false}, {"errors", false}, {"megatron", false}, {"fsdp", false}, {"eager", false},
                                                   {"deepspeed", false}, {"nanotron", false}, {"llmc", false}};
 static const orth_described software = {"software", "megatron: {rows: 1.5}", rows, ORTH_COUNT(rows), sections, ORTH_COUNT(sections)};
 

@@ -6,6 +6,7 @@
 
 #include "base/json_out.h"
 
+#define NEAREST 4          /* changes in the short answer */
 #define AUTO "memory.recompute=auto"
 #define MOST_INSTRS_FOR_AUTO 20000 /* hundreds of plans of a longer program take minutes */
 
@@ -193,24 +194,44 @@ static orth_status try_fast(orth_ctx *ctx, const ladder *x, orth_ladder *l)
     return ORTH_OK;
 }
 
-static bool any_fits(const orth_rung *r, int n)
+/* The cheapest rung that fits; NULL: none does. */
+static const orth_rung *first_that_fits(const orth_ladder *l)
 {
-    bool any = false;
-    for (int i = 0; i < n; i++)
-        any = any || r[i].fits;
-    return any;
+    for (int i = 0; i < l->num_single; i++)
+        if (l->single[i].fits)
+            return &l->single[i];
+    return NULL;
 }
 
-/* One that fits is better than one that does not; then the less time for what is saved the better, and free ones by bytes. */
-static bool is_better(const orth_rung *a, const orth_rung *b, const orth_rung *from)
+/* A change alone; NULL: it saves nothing. */
+static const orth_rung *rung_with(const orth_ladder *l, const char *words)
 {
+    for (int i = 0; i < l->num_single; i++)
+        if (strcmp(l->single[i].words, words) == 0)
+            return &l->single[i];
+    return NULL;
+}
+
+/* Whether there is another change of the same kind that saves as much for less time, each alone: then this one has no place among several. */
+static bool is_outdone(const ladder *x, const orth_ladder *l, int which)
+{
+    const orth_rung *mine = rung_with(l, x->changes[which].words);
+    for (int i = 0; i < x->num_changes && mine; i++) {
+        const orth_rung *other = rung_with(l, x->changes[i].words);
+        if (other && i != which && x->changes[i].kind == x->changes[which].kind && other->saved_bytes >= mine->saved_bytes && other->added_s < mine->added_s)
+            return true;
+    }
+    return !mine;
+}
+
+/* The less time for each of the bytes that are missing the better, and free ones by bytes. */
+static bool is_better(const orth_rung *a, const orth_rung *b, const orth_rung *from, size_t limit)
+{
+    const double missing = (double)from->bytes - (double)limit;
     const double sa = (double)from->bytes - (double)a->bytes, sb = (double)from->bytes - (double)b->bytes;
+    const double ua = missing > 0 ? ORTH_MIN(sa, missing) : sa, ub = missing > 0 ? ORTH_MIN(sb, missing) : sb;
     const double ta = ORTH_MAX(a->step_s - from->step_s, 0), tb = ORTH_MAX(b->step_s - from->step_s, 0);
-    if (a->fits != b->fits)
-        return a->fits;
-    if (a->fits)
-        return ta < tb || (ta <= tb && sa > sb);
-    return ta * sb != tb * sa ? ta * sb < tb * sa : sa > sb;
+    return ta * ub != tb * ua ? ta * ub < tb * ua : sa > sb;
 }
 
 /* The chosen change of each kind (-1: none), with `instead` in place of its kind's; as words. */
@@ -225,20 +246,21 @@ static void join_words(const ladder *x, const int chosen[NUM_KINDS], int instead
     }
 }
 
-/* Makes the best change from rung `from` on, in place of another of its kind if there is one; *made false: none saves anything. */
-static orth_status make_one(orth_ctx *ctx, const ladder *x, orth_ladder *l, int chosen[NUM_KINDS], const orth_rung *from, bool *made)
+/* Makes the best change from rung `from` on, in place of another of its kind if there is one; *made false: none saves anything. outdone: also those
+ * that another one outdoes. */
+static orth_status make_one(orth_ctx *ctx, const ladder *x, orth_ladder *l, int chosen[NUM_KINDS], const orth_rung *from, bool outdone, bool *made)
 {
     int best = -1;
     orth_rung found = *from;
     for (int i = 0; i < x->num_changes; i++) {
         char words[ORTH_LADDER_WORDS_MAX];
         orth_price p;
-        if (chosen[x->changes[i].kind] == i || is_hopeless(x, l, i, from->bytes))
+        if (chosen[x->changes[i].kind] == i || is_hopeless(x, l, i, from->bytes) || is_outdone(x, l, i) != outdone)
             continue;
         join_words(x, chosen, i, words);
         ORTH_TRY(price_words(ctx, x, words, &p));
         const orth_rung r = rung_of(x, l, words, &p);
-        if (p.refused || r.bytes >= from->bytes || (best >= 0 && !is_better(&r, &found, from)))
+        if (p.refused || r.bytes >= from->bytes || (best >= 0 && !is_better(&r, &found, from, l->limit_bytes)))
             continue;
         best = i;
         found = r;
@@ -256,13 +278,18 @@ static orth_status combine(orth_ctx *ctx, const ladder *x, orth_ladder *l)
     int chosen[NUM_KINDS];
     bool made = true;
     orth_rung from = {.bytes = l->bytes, .step_s = l->step_s};
+    const orth_rung *alone = first_that_fits(l);
     for (int k = 0; k < NUM_KINDS; k++)
         chosen[k] = -1;
     while (made && !from.fits && l->num_together < ORTH_LADDER_RUNGS_MAX) {
-        ORTH_TRY(make_one(ctx, x, l, chosen, &from, &made));
+        ORTH_TRY(make_one(ctx, x, l, chosen, &from, false, &made));
+        if (!made)
+            ORTH_TRY(make_one(ctx, x, l, chosen, &from, true, &made));
         if (made)
             from = l->together[l->num_together - 1];
     }
+    if (alone && (!from.fits || l->num_together == 1 || from.added_s >= alone->added_s))
+        l->num_together = 0;
     return ORTH_OK;
 }
 
@@ -283,7 +310,7 @@ orth_status orth_ladder_find(orth_ctx *ctx, const orth_config *cfg, orth_place_t
     ORTH_TRY(try_singles(ctx, &x, out));
     if (cfg->numerics_mode == ORTH_numerics_mode_reproducible)
         ORTH_TRY(try_fast(ctx, &x, out));
-    return out->fits || any_fits(out->single, out->num_single) ? ORTH_OK : combine(ctx, &x, out);
+    return out->fits ? ORTH_OK : combine(ctx, &x, out);
 }
 
 /* ---- output ---- */
@@ -303,7 +330,8 @@ char *orth_ladder_text(orth_ctx *ctx, const orth_ladder *l)
     orth_text t = {0};
     orth_text_addf(ctx, &t, "planned %zu B, limit %zu B, %.6f s a step. In numerics.mode=reproducible no change below changes a number.\n", l->bytes, l->limit_bytes, l->step_s);
     add_rows(ctx, &t, "one change, the cheapest in time first:", l->single, l->num_single);
-    add_rows(ctx, &t, "none suffices; one after the other:", l->together, l->num_together);
+    add_rows(ctx, &t, first_that_fits(l) ? "cheaper than any that suffices alone, one after the other:" : "none suffices; one after the other:",
+             l->together, l->num_together);
     if (l->fast.saved_bytes > 0)
         add_rows(ctx, &t, "one that changes the last bits (one sum for each gradient, no canonical parts):", &l->fast, 1);
     if (l->too_long_for_auto)
@@ -312,6 +340,25 @@ char *orth_ladder_text(orth_ctx *ctx, const orth_ladder *l)
         orth_text_add(ctx, &t, "no change saves memory\n");
     else if (l->num_together > 0 && !l->together[l->num_together - 1].fits)
         orth_text_add(ctx, &t, "all together do not suffice: more ranks (tp, pp, cp, dp with zero), a shorter data.seq_len or a smaller model\n");
+    return orth_text_take(ctx, &t);
+}
+
+char *orth_ladder_nearest_text(orth_ctx *ctx, const orth_ladder *l)
+{
+    const orth_rung *last = l->num_together > 0 ? &l->together[l->num_together - 1] : NULL;
+    orth_text t = {0};
+    int shown = 0;
+    for (int i = -1; i < l->num_single && shown < NEAREST; i++) {
+        const orth_rung *r = i < 0 ? last : &l->single[i];
+        if (!r || !r->fits)
+            continue;
+        if (shown++ == 0)
+            orth_text_addf(ctx, &t, "\nwhat would make it fit\n%10s %11s %9s  change\n", "GiB", "step s", "% more");
+        orth_text_addf(ctx, &t, "%10.2f %11.4g %9.1f  %s\n", (double)r->bytes / 0x1p30, r->step_s, 100 * r->added_s / l->step_s, r->words);
+    }
+    if (shown == 0)
+        orth_text_add(ctx, &t, "\nno change of recomputation, micro-batch, ZeRO or offload makes it fit: more ranks (tp, pp, cp, dp with zero), a shorter data.seq_len or a "
+                      "smaller model\n");
     return orth_text_take(ctx, &t);
 }
 

@@ -27,8 +27,8 @@ typedef struct {
     bool fits;
     orth_rung single[ORTH_LADDER_RUNGS_MAX];   /* [num_single] one change each that saves bytes, the cheapest first */
     int num_single;
-    /* [num_together] where no single change suffices: changes are made one after the other, the one that saves most for its time first, and
-     * may replace an earlier one of the same key, until the run fits or nothing saves more. */
+    /* [num_together] changes made one after the other, the one that saves most for its time first, and that may replace an earlier one of the same key,
+     * until the run fits or nothing saves more. 0 where a single change suffices in less time. */
     orth_rung together[ORTH_LADDER_RUNGS_MAX];
     int num_together;
     bool too_long_for_auto;    /* memory.recompute=auto was left out: it plans hundreds of runs, and this one is long */
@@ -42,4 +42,6 @@ orth_status orth_ladder_find(orth_ctx *ctx, const orth_config *cfg, orth_place_t
 /* Heap memory; NULL with the error recorded. */
 char *orth_ladder_text(orth_ctx *ctx, const orth_ladder *l);
 char *orth_ladder_json(orth_ctx *ctx, const orth_ladder *l);
+/* Of a run that does not fit, the nearest changes with which it does, in a few lines. */
+char *orth_ladder_nearest_text(orth_ctx *ctx, const orth_ladder *l);
 #endif

@@ -201,17 +201,14 @@ static void add_roofline(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
 /* Tokens a second of a device, or of a machine that all ranks share, over those of the first point that is there. */
 static void add_scaling_table(orth_ctx *ctx, orth_text *t, const char *name, const orth_scaling_point *points, bool shared)
 {
-    double first = 0;
     orth_text_addf(ctx, t, "<div class=\"wide\"><table><tr><th>%s</th><th>dp</th><th>global batch</th><th>step</th><th>tokens/s</th><th>efficiency</th>"
                            "<th>GiB a rank</th><th>fits</th></tr>\n", name);
     for (int k = 0; k < ORTH_SCALING_POINTS; k++) {
         const orth_scaling_point *p = &points[k];
         if (p->price.refused)
             continue;
-        const double each = p->price.tokens_per_s / (shared ? 1 : p->price.num_ranks);
-        first = first > 0 ? first : each;
         orth_text_addf(ctx, t, "<tr><td>%d ranks</td><td>%" PRId64 "</td><td>%" PRId64 "</td><td>%.4g s</td><td>%.0f</td><td>%.1f %%</td><td>%.2f</td><td>%s</td></tr>\n",
-                       p->price.num_ranks, p->dp, p->global_batch, p->price.step_s, p->price.tokens_per_s, 100 * each / first,
+                       p->price.num_ranks, p->dp, p->global_batch, p->price.step_s, p->price.tokens_per_s, 100 * orth_scaling_efficiency(points, k, shared),
                        gib(p->price.worst_bytes), p->price.fits ? "yes" : "no");
     }
     orth_text_add(ctx, t, "</table></div>\n");
@@ -220,8 +217,8 @@ static void add_scaling_table(orth_ctx *ctx, orth_text *t, const char *name, con
 static void add_scaling(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
 {
     orth_text_add(ctx, t, "<h2>Scaling</h2>\n");
-    add_scaling_table(ctx, t, "strong", x->scaling->strong, !x->cluster);
-    add_scaling_table(ctx, t, "weak", x->scaling->weak, !x->cluster);
+    add_scaling_table(ctx, t, "strong", x->scaling->strong, x->scaling->shared);
+    add_scaling_table(ctx, t, "weak", x->scaling->weak, x->scaling->shared);
     orth_text_addf(ctx, t, "<p class=\"note\">Strong: the global batch stays. Weak: the batch of a rank stays. Efficiency: tokens a second%s, over those of the "
                    "first row. Layouts that a rule refuses are left out.</p>\n", x->cluster ? " and rank" : " (all ranks share the machine)");
 }
@@ -251,7 +248,7 @@ static void add_cost(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
     }
     orth_text_addf(ctx, t, "<div class=\"wide\"><table><tr><td>%.0f steps</td><td>%.3g days</td><td></td></tr>\n", c->steps, c->days);
     add_money(ctx, t, "on demand", c->on_demand_usd, x->hardware->price_on_demand);
-    add_money(ctx, t, "spot", c->spot_usd, x->hardware->price_spot);
+    add_money(ctx, t, "spot", c->spot_usd, orth_spot_price(x->hardware));
     add_goodput(ctx, t, "time that makes progress", &c->goodput);
     add_goodput(ctx, t, "the same on spot nodes", &c->spot_goodput);
     orth_text_add(ctx, t, "</table></div>\n");

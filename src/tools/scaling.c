@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 
+#include "base/json_out.h"
+
 static const struct {
     int64_t times, over;
 } factors[ORTH_SCALING_POINTS] = {{1, 4}, {1, 2}, {1, 1}, {2, 1}, {4, 1}};
@@ -44,9 +46,13 @@ static orth_status price_point(orth_ctx *ctx, const orth_config *base, orth_plac
 orth_status orth_scaling_find(orth_ctx *ctx, const orth_config *cfg, const char *cluster, orth_scaling *out)
 {
     orth_place_to_run where;
+    orth_price as_it_is;
     ORTH_TRY(orth_place_to_run_find(ctx, &where, cluster));
-    where.hardware.num_devices = 0;
-    orth_status s = ORTH_OK;
+    orth_status s = orth_price_run(ctx, &where, cfg, &as_it_is);
+    if (s == ORTH_OK && as_it_is.refused)
+        s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s", as_it_is.why);
+    where.hardware.num_devices = 0; /* other numbers of ranks have other numbers of devices */
+    out->shared = !where.described;
     for (int k = 0; k < ORTH_SCALING_POINTS && s == ORTH_OK; k++) {
         s = price_point(ctx, cfg, &where, k, false, &out->strong[k]);
         if (s == ORTH_OK)
@@ -54,4 +60,79 @@ orth_status orth_scaling_find(orth_ctx *ctx, const orth_config *cfg, const char 
     }
     orth_place_to_run_release(ctx, &where);
     return s;
+}
+
+/* ---- output ---- */
+
+static double speed_of(const orth_price *p, bool shared)
+{
+    return p->tokens_per_s / (shared ? 1 : p->num_ranks);
+}
+
+double orth_scaling_efficiency(const orth_scaling_point points[ORTH_SCALING_POINTS], int k, bool shared)
+{
+    int first = 0;
+    while (points[first].price.refused && first < k)
+        first++;
+    return speed_of(&points[k].price, shared) / speed_of(&points[first].price, shared);
+}
+
+static void add_rows(orth_ctx *ctx, orth_text *t, const char *name, const orth_scaling_point points[ORTH_SCALING_POINTS], bool shared)
+{
+    orth_text_addf(ctx, t, "%-7s ranks     dp  global batch       step s     tokens/s  efficiency      GiB  fits\n", name);
+    for (int k = 0; k < ORTH_SCALING_POINTS; k++) {
+        const orth_scaling_point *x = &points[k];
+        const orth_price *p = &x->price;
+        if (p->refused)
+            orth_text_addf(ctx, t, "%7s %5s %6" PRId64 " %13" PRId64 "  refused: %s\n", "", "", x->dp, x->global_batch, p->why);
+        else
+            orth_text_addf(ctx, t, "%7s %5d %6" PRId64 " %13" PRId64 " %12.6g %12.6g %9.1f %% %8.2f  %s\n", "", p->num_ranks, x->dp, x->global_batch, p->step_s,
+                           p->tokens_per_s, 100 * orth_scaling_efficiency(points, k, shared), (double)p->worst_bytes / 0x1p30, p->fits ? "yes" : "no");
+    }
+}
+
+char *orth_scaling_text(orth_ctx *ctx, const orth_scaling *s)
+{
+    orth_text t = {0};
+    add_rows(ctx, &t, "strong", s->strong, s->shared);
+    orth_text_add(ctx, &t, "\n");
+    add_rows(ctx, &t, "weak", s->weak, s->shared);
+    orth_text_addf(ctx, &t, "\nstrong: the global batch stays; weak: that of a rank. efficiency: tokens a second%s, over those of the first row. GiB: of the rank that "
+                   "needs the most\n", s->shared ? "" : " and rank");
+    return orth_text_take(ctx, &t);
+}
+
+static void add_points(orth_json_out *j, const char *name, const orth_scaling_point points[ORTH_SCALING_POINTS], bool shared)
+{
+    orth_json_open(j, name, '[');
+    for (int k = 0; k < ORTH_SCALING_POINTS; k++) {
+        const orth_price *p = &points[k].price;
+        orth_json_open(j, NULL, '{');
+        orth_json_print(j, "dp", "%" PRId64, points[k].dp);
+        orth_json_print(j, "global_batch", "%" PRId64, points[k].global_batch);
+        if (p->refused) {
+            orth_json_string(j, "refused", p->why);
+        } else {
+            orth_json_print(j, "ranks", "%d", p->num_ranks);
+            orth_json_print(j, "step_s", "%.9g", p->step_s);
+            orth_json_print(j, "tokens_per_s", "%.9g", p->tokens_per_s);
+            orth_json_print(j, "efficiency", "%.6g", orth_scaling_efficiency(points, k, shared));
+            orth_json_print(j, "worst_rank_bytes", "%zu", p->worst_bytes);
+            orth_json_bool(j, "fits", p->fits);
+        }
+        orth_json_close(j, '}');
+    }
+    orth_json_close(j, ']');
+}
+
+char *orth_scaling_json(orth_ctx *ctx, const orth_scaling *s)
+{
+    orth_text t = {0};
+    orth_json_out j = {ctx, &t};
+    orth_json_open(&j, NULL, '{');
+    add_points(&j, "strong", s->strong, s->shared);
+    add_points(&j, "weak", s->weak, s->shared);
+    orth_json_close(&j, '}');
+    orth_text_add(ctx, &t, "\n");
+    return orth_text_take(ctx, &t);
 }

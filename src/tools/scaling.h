@@ -13,10 +13,18 @@ typedef struct {
 
 typedef struct {
     orth_scaling_point strong[ORTH_SCALING_POINTS], weak[ORTH_SCALING_POINTS];
+    bool shared;                /* all ranks share one machine */
 } orth_scaling;
 
-/* Plans the run so many times. cluster: as orth_place_to_run_find, whose number of devices does not count here. ORTH_ERR_ARG,
- * ORTH_ERR_IO, ORTH_ERR_NOMEM. */
+/* Plans the run so many times. cluster: as orth_place_to_run_find; the run as it is must have as many ranks as there are devices. ORTH_ERR_ARG, also where the
+ * run itself is refused; ORTH_ERR_IO, ORTH_ERR_NOMEM. */
 orth_status orth_scaling_find(orth_ctx *ctx, const orth_config *cfg, const char *cluster, orth_scaling *out);
+
+/* Tokens a second of a rank (of all ranks, if they share one machine), over those of the first point that is not refused. */
+double orth_scaling_efficiency(const orth_scaling_point points[ORTH_SCALING_POINTS], int k, bool shared);
+
+/* For people, and as JSON. Heap memory; NULL with the error recorded. */
+char *orth_scaling_text(orth_ctx *ctx, const orth_scaling *s);
+char *orth_scaling_json(orth_ctx *ctx, const orth_scaling *s);
 
 #endif

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "base/json_out.h"
+
 #define MAX_PLANS 16             /* of other shares than equal ones */
 #define MAX_WEIGHT 1000          /* of parallel.dp_share */
 
@@ -307,5 +309,45 @@ char *orth_shares_text(orth_ctx *ctx, const orth_shares *s, const orth_mixed *m)
     }
     if (s->why_not[0])
         orth_text_addf(ctx, &t, "no other shares: %s\n", s->why_not);
+    return orth_text_take(ctx, &t);
+}
+
+/* ---- JSON ---- */
+
+static void add_price(orth_json_out *j, const orth_price *p)
+{
+    if (p->refused) {
+        orth_json_string(j, "refused", p->why);
+        return;
+    }
+    orth_json_print(j, "step_s", "%.9g", p->step_s);
+    orth_json_print(j, "tokens_per_s", "%.9g", p->tokens_per_s);
+    orth_json_bool(j, "fits", p->fits);
+}
+
+char *orth_shares_json(orth_ctx *ctx, const orth_shares *s, const orth_mixed *m)
+{
+    orth_text t = {0};
+    orth_json_out j = {ctx, &t};
+    orth_json_open(&j, NULL, '{');
+    orth_json_open(&j, "equal", '{');
+    add_price(&j, &s->equal);
+    orth_json_close(&j, '}');
+    orth_json_open(&j, "proposed", '{');
+    orth_json_print(&j, "dp_share", "%s", s->list[0] ? s->list : "[]");
+    add_price(&j, &s->proposed);
+    orth_json_close(&j, '}');
+    orth_json_open(&j, "alone", '[');
+    for (int g = 0; g < m->num_groups; g++) {
+        orth_json_open(&j, NULL, '{');
+        orth_json_string(&j, "group", m->group[g].name);
+        orth_json_print(&j, "dp", "%" PRId64, s->alone[g].dp);
+        add_price(&j, &s->alone[g].price);
+        orth_json_close(&j, '}');
+    }
+    orth_json_close(&j, ']');
+    if (s->why_not[0])
+        orth_json_string(&j, "no_other_shares", s->why_not);
+    orth_json_close(&j, '}');
     return orth_text_take(ctx, &t);
 }

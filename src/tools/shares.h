@@ -32,3 +32,5 @@ orth_status orth_shares_find(orth_ctx *ctx, const orth_config *cfg, orth_place_t
 char *orth_shares_text(orth_ctx *ctx, const orth_shares *s, const orth_mixed *m);
 
 #endif
+/* The same as a JSON object. */
+char *orth_shares_json(orth_ctx *ctx, const orth_shares *s, const orth_mixed *m);
