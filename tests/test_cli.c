@@ -80,6 +80,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"search --model=llama-huge --cluster=h100-8", "is unknown; there are gpt2-124m"},
         {"search --model=llama-tiny --cluster=h100-8 --goal=fun", "--goal=fun: must be time, cost or memory"},
         {"search --model=llama-tiny --cluster=h100-8 --plans=0", "--plans=0 is not a whole number in [1, "},
+        {"search --model=gpt2-124m --cluster=h100-8 parallel.tp=5", "search: no layout is valid with the keys that are given: tp * cp * pp * dp must be 8, tp divide heads=12"},
+        {"search --model=gpt2-124m --cluster=h100-8 parallel.zero=3 parallel.pp=2 parallel.pipeline=pipedream", "search: no layout is valid with the keys that are given: "},
         {"plan --model=gpt2-124m --timeline=", "plan: --timeline= is empty: FILE is needed"},
         {"plan --model=gpt2-124m --cluster=", "plan: --cluster= is empty: NAME|FILE is needed"},
         {"search --model=llama-tiny --cluster=h100-8 --plans=3x", "--plans=3x is not a whole number in [1, "},

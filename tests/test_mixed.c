@@ -2,10 +2,11 @@
  * of each rank against its own device, and the shares of the batch that are proposed. */
 #include "priced_case.h"
 
+#include <jansson.h>
 #include <math.h>
 
 #include "plan/mixed.h"
-#include "tools/shares.h"
+#include "tools/search_report.h"
 
 #define TWO "groups:\n  fast: {hardware: h100, nodes: 2}\n  slow: {hardware: a100-80gb, nodes: 3, devices: 4}\n"
 #define LINK "between: {GBps: 50, share: 1, latency_us: 20}\n"
@@ -120,6 +121,7 @@ static void fast_and_half(orth_ctx *ctx, orth_hardware *h)
         free_links(&h->mixed->group[g].own);
         free_links(&h->mixed->group[g].far);
     }
+    free_links(h); /* the best of all, of which bounds are */
     half_speed(&h->mixed->group[1].own);
     half_speed(&h->mixed->group[1].far);
 }
@@ -194,6 +196,13 @@ TEST(shares_are_proposed_as_devices_are_fast_and_the_slow_group_is_priced)
     char *text = orth_shares_text(ctx, &s, where.hardware.mixed);
     assert_non_null(strstr(text, "slow alone"));
     orth_mem_free(ctx, text);
+    text = orth_shares_json(ctx, &s, where.hardware.mixed);
+    json_t *root = json_loads(text, 0, NULL), *proposed = json_object_get(root, "proposed");
+    check_near(json_number_value(json_object_get(proposed, "step_s")), s.proposed.step_s, 1e-8);
+    check_near(json_number_value(json_object_get(json_object_get(root, "equal"), "step_s")), s.equal.step_s, 1e-8);
+    assert_true(json_array_size(json_object_get(proposed, "dp_share")) == 4 && json_array_size(json_object_get(root, "alone")) == 2);
+    json_decref(root);
+    orth_mem_free(ctx, text);
     orth_config_release(ctx, &cfg);
     orth_place_to_run_release(ctx, &where);
     test_ctx_free(ctx);
@@ -220,6 +229,72 @@ TEST(where_no_other_shares_are_possible_the_rule_is_said)
     test_ctx_free(ctx);
 }
 
+/* Of every layout the search could have: its step with guessed shares, and with equal ones where there are no others. No bound exceeds either. */
+static double exhaust(orth_ctx *ctx, orth_search *s)
+{
+    double best = INFINITY;
+    for (int32_t i = 0; i < s->space.num; i++) {
+        orth_config cfg;
+        orth_price p, shared;
+        char list[ORTH_SHARES_LIST_MAX];
+        double slower[ORTH_MAX_DEVICE_GROUPS];
+        CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+        CHECK_OK(ctx, orth_config_override(ctx, &cfg, s->space.base));
+        CHECK_OK(ctx, orth_candidate_set(ctx, &s->space.list[i], &cfg));
+        CHECK_OK(ctx, orth_price_run(ctx, &s->where, &cfg, &p));
+        if (!p.refused && s->space.list[i].step_s > p.step_s * (1 + 1e-6) + 1e-8)
+            fail_msg("bound %.9g, plan %.9g with equal shares", s->space.list[i].step_s, p.step_s);
+        if (!p.refused && cfg.parallel_dp > 1 && orth_setup_layout(&cfg).zero < 2) {
+            CHECK_OK(ctx, orth_search_space_slower(ctx, &s->space, i, slower));
+            CHECK_OK(ctx, orth_shares_guess(ctx, &cfg, &s->where, slower, list));
+            CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "parallel.dp_share", list[0] ? list : "[]"));
+            CHECK_OK(ctx, orth_price_run(ctx, &s->where, &cfg, &shared));
+            p = shared.refused ? p : shared;
+        }
+        if (!p.refused && s->space.list[i].step_s > p.step_s * (1 + 1e-6) + 1e-8)
+            fail_msg("bound %.9g, plan %.9g", s->space.list[i].step_s, p.step_s);
+        best = p.refused || !p.fits ? best : fmin(best, p.step_s);
+        orth_config_release(ctx, &cfg);
+    }
+    return best;
+}
+
+TEST(a_search_over_different_devices_weighs_each_layout_with_the_shares_that_suit_it)
+{
+    static const char *const fixed[][2] = {{"parallel.cp", "1"}, {"memory.recompute", "none"}, {"train.global_batch", "24"}, {"train.micro_batch", "1"}};
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base, cfg;
+    orth_search s;
+    orth_search_answer a;
+    orth_place_to_run where = {.described = true};
+    orth_price p;
+    char *text;
+    int32_t winner;
+    fast_and_half(ctx, &where.hardware);
+    make_run(ctx, &base, RUN);
+    for (int i = 0; i < ORTH_COUNT(fixed); i++)
+        CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", fixed[i][0], fixed[i][1]));
+    CHECK_OK(ctx, orth_search_make_on(ctx, &s, &base, &where, 4, ORTH_GOAL_TIME));
+    CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 10000}, &a));
+    const double best = exhaust(ctx, &s), mine = orth_search_key(&s, &s.space.list[a.candidate]);
+    if (!a.proved || mine > best * (1 + 1e-9))
+        fail_msg("found %.9g, the best is %.9g", mine, best);
+    assert_string_equal(s.plans[s.space.list[a.candidate].plan].dp_share, "[2, 2, 1, 1]");
+    CHECK_OK(ctx, orth_search_config(ctx, &s, a.candidate, &cfg)); /* what --out writes */
+    CHECK_OK(ctx, orth_price_run(ctx, &s.where, &cfg, &p));
+    assert_true(p.step_s == mine && cfg.parallel_dp_share.n == 4);
+    CHECK_OK(ctx, orth_search_report(ctx, &s, 10000, true, &text, &winner));
+    assert_true(winner == a.candidate && strstr(text, "\"dp_share\": [2, 2, 1, 1]"));
+    orth_mem_free(ctx, text);
+    CHECK_OK(ctx, orth_search_report(ctx, &s, 10000, false, &text, &winner));
+    assert_non_null(strstr(text, ", unequal shares"));
+    orth_mem_free(ctx, text);
+    orth_config_release(ctx, &cfg);
+    orth_config_release(ctx, &base);
+    orth_search_release(ctx, &s);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +305,7 @@ int main(void)
         cmocka_unit_test(each_rank_is_held_against_the_memory_of_its_own_device),
         cmocka_unit_test(shares_are_proposed_as_devices_are_fast_and_the_slow_group_is_priced),
         cmocka_unit_test(where_no_other_shares_are_possible_the_rule_is_said),
+        cmocka_unit_test(a_search_over_different_devices_weighs_each_layout_with_the_shares_that_suit_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,7 @@ static orth_piece piece_of_layer(int32_t layer)
 
 /* What one layer, or a section, took of one micro-batch. */
 typedef struct {
-    double forward, backward, alone, weights, again;
+    double forward, backward, forward_alone, alone, weights, again;
 } taken;
 
 /* The call that instruction i waited for: of its events, the last to be complete. -1: none in another queue. */
@@ -71,6 +71,7 @@ static taken *take(taken t[SMALL_LAYERS + 2][SMALL_MICRO_BATCHES], const orth_in
     taken *x = &t[n->layer + 1][n->micro_batch];
     *(n->phase == ORTH_PHASE_FORWARD ? &x->forward : &x->backward) += cp && call && n->phase == ORTH_PHASE_BACKWARD ? 0 : s;
     x->alone += n->phase == ORTH_PHASE_BACKWARD && !call ? s : 0;
+    x->forward_alone += n->phase == ORTH_PHASE_FORWARD && !call ? s : 0;
     x->again += n->recomputed && !call ? s : 0;
     return x;
 }
@@ -96,6 +97,7 @@ static void read_times(const orth_program *p, const int64_t *clock, const orth_h
             orth_piece_cost *c = &out->piece[piece_of_layer(l - 1)];
             const bool first = k == 0 && l != 2;
             c->forward_s = first ? t[l][k].forward : fmin(c->forward_s, t[l][k].forward);
+            c->forward_alone_s = first ? t[l][k].forward_alone : fmin(c->forward_alone_s, t[l][k].forward_alone);
             c->backward_s = first ? t[l][k].backward : fmin(c->backward_s, t[l][k].backward);
             c->backward_alone_s = first ? t[l][k].alone : fmin(c->backward_alone_s, t[l][k].alone);
             c->again_s = first ? t[l][k].again : fmax(c->again_s, t[l][k].again);
@@ -104,6 +106,7 @@ static void read_times(const orth_program *p, const int64_t *clock, const orth_h
     for (int k = 0; k < ORTH_NUM_PIECES; k++) {
         out->piece[k].forward_s = fmax(0, out->piece[k].forward_s - 1e-9);
         out->piece[k].backward_s = fmax(0, out->piece[k].backward_s - 1e-9);
+        out->piece[k].forward_alone_s = fmax(0, out->piece[k].forward_alone_s - 1e-9);
         out->piece[k].backward_alone_s = fmax(0, out->piece[k].backward_alone_s - 1e-9);
     }
 }
@@ -118,6 +121,8 @@ static void read_update(const orth_program *p, const orth_compile_spec *spec, co
         const orth_instr *n = &p->instrs[i];
         if (n->phase != ORTH_PHASE_UPDATE || orth_op_is_comm(n->op))
             continue;
+        if (orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER)
+            out->host_update_s += orth_instr_cost(n).bytes / (1e9 * h->node_memory_GBps) / elems;
         const double s = orth_device_seconds(h, n) - 1e-6 * h->device_launch_us;
         const orth_tensor param = orth_operand_tensor(&n->out[0]);
         if (mixed && orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER)
@@ -126,6 +131,25 @@ static void read_update(const orth_program *p, const orth_compile_spec *spec, co
             out->update_s += s;
     }
     out->update_s = out->update_s / elems + (mixed ? least : 0);
+}
+
+/* What the instructions of a section take on the devices of group g, over what they take on the best: the least of sections and phases. */
+static double read_slower(const orth_program *p, const orth_bounds *b, int g)
+{
+    double best[ORTH_NUM_PIECES][2] = {{0}}, own[ORTH_NUM_PIECES][2] = {{0}}, least = INFINITY;
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        const orth_instr *n = &p->instrs[i];
+        const orth_piece k = piece_of_layer(n->layer);
+        const bool back = n->phase == ORTH_PHASE_BACKWARD;
+        if (n->phase == ORTH_PHASE_UPDATE || n->micro_batch < 0 || orth_op_is_comm(n->op))
+            continue;
+        best[k][back] += orth_device_seconds(b->hardware, n);
+        own[k][back] += orth_device_seconds(&b->groups->mixed->group[g].own, n);
+    }
+    for (int k = 0; k < ORTH_NUM_PIECES; k++)
+        for (int back = 0; back < 2; back++)
+            least = best[k][back] > 0 ? fmin(least, own[k][back] / best[k][back]) : least;
+    return isfinite(least) ? fmax(1, least) : 1;
 }
 
 /* Parameters are numbered section by section, and all layers have as many. */
@@ -273,6 +297,8 @@ static orth_status read_costs(orth_ctx *ctx, const orth_bounds *b, small_run *r,
     for (int k = 0; k < ORTH_NUM_PIECES; k++)
         elems += out->piece[k].elems * (k == ORTH_PIECE_LAYER ? SMALL_LAYERS : 1);
     read_update(&compiled->program, &compiled->blocks.spec, b->hardware, elems, out);
+    for (int g = 0; b->groups && g < b->groups->mixed->num_groups; g++)
+        out->slower[g] = read_slower(&compiled->program, b, g);
     return read_kept(ctx, &compiled->program, out);
 }
 
@@ -286,7 +312,12 @@ static void leave_out_offloaded(const orth_offload *o, orth_block_costs *out)
         p->grads = o->gradients != ORTH_TIER_NONE ? 0 : p->grads;
         p->optimizer = o->optimizer != ORTH_TIER_NONE ? 0 : p->optimizer;
     }
-    out->update_s = o->optimizer != ORTH_TIER_NONE ? 0 : out->update_s;
+    out->update_s = o->optimizer != ORTH_TIER_NONE ? out->host_update_s : out->update_s;
+}
+
+void orth_block_costs_offload(orth_block_costs *c)
+{
+    leave_out_offloaded(&(orth_offload){.optimizer = ORTH_TIER_HOST}, c);
 }
 
 orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const orth_layout *l, const orth_recompute *recompute,
@@ -344,13 +375,16 @@ void orth_block_costs_scale(const orth_bounds *b, const orth_block_costs *one, c
 {
     const double tp = 1.0 / (double)l->tp, share = l->tp * l->cp == 1 ? 1 : LUCK * tp / (double)l->cp, rows = rows_bytes(b, l);
     orth_piece_cost *layer = &out->piece[ORTH_PIECE_LAYER];
-    *out = (orth_block_costs){.update_s = one->update_s};
+    *out = (orth_block_costs){.update_s = one->update_s, .host_update_s = one->host_update_s};
+    for (int g = 0; g < ORTH_MAX_DEVICE_GROUPS; g++)
+        out->slower[g] = fmax(1, one->slower[g] * (l->tp * l->cp == 1 ? 1 : LUCK));
     for (int k = 0; k < ORTH_NUM_PIECES; k++) {
         const orth_piece_cost *from = &one->piece[k];
-        out->piece[k] = (orth_piece_cost){.forward_s = from->forward_s * share, .backward_s = from->backward_alone_s * share,
-                                          .backward_alone_s = from->backward_alone_s * share, .weights_s = from->weights_s * share / LUCK,
-                                          .again_s = from->again_s * share / LUCK, .elems = from->elems * tp, .params = from->params * tp,
-                                          .grads = from->grads * tp, .optimizer = from->optimizer * tp};
+        out->piece[k] = (orth_piece_cost){.forward_s = from->forward_s * share, .forward_alone_s = from->forward_alone_s * share,
+                                          .backward_s = from->backward_alone_s * share, .backward_alone_s = from->backward_alone_s * share,
+                                          .weights_s = from->weights_s * share / LUCK, .again_s = from->again_s * share / LUCK,
+                                          .elems = from->elems * tp, .params = from->params * tp, .grads = from->grads * tp,
+                                          .optimizer = from->optimizer * tp};
     }
     if (l->tp > 1)
         layer->forward_s += 4 * call_seconds(b, ORTH_COMM_REDUCE_SCATTER, rows, l->tp, 1);
@@ -376,6 +410,7 @@ typedef struct {
 /* Sums over the chunks of a stage. */
 typedef struct {
     double forward, backward, input;    /* of a micro-batch; input: backward without weights */
+    double computing;                   /* of both */
     double returning;                   /* from the gradient that a backward gets to the one that it sends on */
     double elems, params, grads, optimizer;
     int32_t layers, least;              /* of all its chunks, of the one with the fewest */
@@ -386,6 +421,7 @@ static void add_piece(stage_sum *s, const orth_piece_cost *p, double times, bool
 {
     s->forward += times * p->forward_s;
     s->backward += times * (split ? p->backward_alone_s : p->backward_s);
+    s->computing += times * (p->forward_alone_s + p->backward_alone_s);
     s->input += times * fmax(0, p->backward_alone_s - p->weights_s);
     /* What is repeated of the forward waits for no gradient. */
     s->returning += times * fmax(0, split ? p->backward_alone_s - p->weights_s - p->again_s
@@ -482,6 +518,47 @@ static double step_bound(layout_bound *x)
         back += fmax(0, first.returning - (x->split ? 0 : x->c->piece[ORTH_PIECE_LAYER].weights_s)) + x->send;
     }
     return x->l->clips ? fmax(computed + after, alone) : fmax(computed, alone);
+}
+
+/* slower [dp * pp]: of the ranks of each stage of each data-parallel rank, how many times as long as on the best devices the slowest computes. */
+static orth_status find_slower(orth_ctx *ctx, const layout_bound *x, double *slower)
+{
+    const orth_layout *l = x->l;
+    const orth_mesh_options options = {.dp = l->dp, .tp = l->tp, .pp = l->pp, .cp = l->cp, .shard_group = l->shard_group, .order = l->order};
+    orth_mesh mesh;
+    ORTH_TRY(orth_mesh_init(ctx, &mesh, &options));
+    for (int r = 0; r < mesh.num_ranks; r++) {
+        const int64_t at = orth_mesh_group_pos(&mesh, r, ORTH_AXES_DP) * l->pp + orth_mesh_coord(&mesh, r, ORTH_AXIS_PP);
+        slower[at] = fmax(slower[at], x->c->slower[orth_mixed_group_of(x->b->groups, r)]);
+    }
+    return ORTH_OK;
+}
+
+/* A step whose ranks only work, on different devices: a data-parallel rank takes what its slowest stage takes for a micro-batch. Calls may hide behind slower
+ * computing. With equal shares the slowest rank decides; others may be in proportion at best. */
+static double work_bound(const layout_bound *x, const double *slower)
+{
+    const orth_layout *l = x->l;
+    double speed = 0, slowest = 0;
+    for (int64_t d = 0; d < l->dp; d++) {
+        double seconds = 0;
+        for (int64_t stage = 0; stage < l->pp; stage++) {
+            const stage_sum s = stage_of(x, stage);
+            seconds = fmax(seconds, fmax(s.forward + s.backward, slower[d * l->pp + stage] * s.computing));
+        }
+        speed += 1 / seconds;
+        slowest = fmax(slowest, seconds);
+    }
+    return l->zero >= 2 ? x->m * slowest : x->m * (double)l->dp / speed;
+}
+
+static orth_status mixed_bound(orth_ctx *ctx, const layout_bound *x, double *out)
+{
+    double *slower = ORTH_NEW_ARRAY(ctx, double, x->l->dp * x->l->pp);
+    const orth_status s = slower ? find_slower(ctx, x, slower) : ORTH_ERR_NOMEM;
+    *out = s == ORTH_OK ? work_bound(x, slower) : 0;
+    orth_mem_free(ctx, slower);
+    return s;
 }
 
 /* (Chunk, micro-batch) pairs that a stage has between forward and backward at once, at least. */
@@ -587,7 +664,10 @@ orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs 
     ORTH_TRY(cut_of(ctx, b, l, x.chunks, &x.cut));
     if (x.v_shape)
         ORTH_TRY(count_v_flight(ctx, b, l->pp, (int64_t)x.m));
-    *out = (orth_bound){.step_s = step_bound(&x)};
+    double mixed = 0;
+    if (b->groups)
+        ORTH_TRY(mixed_bound(ctx, &x, &mixed));
+    *out = (orth_bound){.step_s = fmax(step_bound(&x), mixed)};
     for (int64_t stage = 0; stage < l->pp; stage++)
         out->bytes = fmax(out->bytes, stage_bytes(&x, stage));
     return ORTH_OK;

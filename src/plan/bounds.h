@@ -7,13 +7,15 @@
  * The costs of a block are read off the program of a small run, priced as any run on a cluster (cluster.h): there is no second
  * formula for a product or a call. Time: a stage computes all its micro-batches, after the first has come to it, and before the
  * last has gone back; gradients that are reduced once a step are reduced after the last backward has begun; gathers and updates
- * come after the norm of all gradients, or a communicator is busy all the time. Memory: the persistent buffers, and what is kept of the
+ * come after the norm of all gradients, or a communicator is busy all the time. Of different devices each data-parallel rank is as slow as the slowest
+ * of its stages, and the micro-batches are dealt at best in proportion to how fast they are. Memory: the persistent buffers, and what is kept of the
  * micro-batches that the schedule has under way. (Narayanan et al. 2021; Qi et al. 2023; Rajbhandari et al. 2020.)
  */
 #ifndef ORTH_PLAN_BOUNDS_H
 #define ORTH_PLAN_BOUNDS_H
 
 #include "plan/cluster.h"
+#include "plan/mixed.h"
 
 /* Sections of a model on a rank. */
 typedef enum { ORTH_PIECE_EMBED = 0, ORTH_PIECE_LAYER, ORTH_PIECE_HEAD, ORTH_NUM_PIECES } orth_piece;
@@ -21,7 +23,7 @@ typedef enum { ORTH_PIECE_EMBED = 0, ORTH_PIECE_LAYER, ORTH_PIECE_HEAD, ORTH_NUM
 /* What a section takes on a rank, of one micro-batch where it depends on that. */
 typedef struct {
     double forward_s, backward_s;              /* that it holds the rank, calls included */
-    double backward_alone_s;                   /* of backward_s: computing */
+    double forward_alone_s, backward_alone_s;  /* of these: computing */
     double weights_s, again_s;                 /* of that: products that only weights wait for; forward work that is repeated */
     double elems;                              /* parameters on the rank */
     double params, grads, optimizer;           /* bytes of persistent buffers, nothing sharded */
@@ -31,12 +33,15 @@ typedef struct {
 typedef struct {
     orth_piece_cost piece[ORTH_NUM_PIECES];
     double update_s;                           /* of an element */
+    double host_update_s;                      /* the same where the host updates */
+    double slower[ORTH_MAX_DEVICE_GROUPS];     /* computing takes so many times as long, at least, on the devices of each group (orth_bounds.groups) */
 } orth_block_costs;
 
 /* What does not depend on the layout. Points to what it is made from. */
 typedef struct {
     const orth_model_config *model;
-    const orth_hardware *hardware;
+    const orth_hardware *hardware;             /* of one kind of devices */
+    const orth_hardware *groups;               /* the cluster, where it has several, of which `hardware` is the best in everything; else NULL */
     const orth_model_shape *step;              /* as in orth_programs_spec */
     double peak;                               /* FLOP/s of a device in the compute type */
     orth_arena arena;
@@ -44,7 +49,7 @@ typedef struct {
     int32_t **v_flight;                        /* [layers + 1] by stages p: in_flight of zb-v, [2 p + 1 micro-batches][p]; 0, NULL: likewise */
 } orth_bounds;
 
-/* ORTH_ERR_ARG where the devices do not have the type of `step`; ORTH_ERR_NOMEM. */
+/* h: without groups; out->groups is for the caller to set. ORTH_ERR_ARG where the devices do not have the type of `step`; ORTH_ERR_NOMEM. */
 orth_status orth_bounds_make(orth_ctx *ctx, orth_bounds *out, const orth_model_config *model, const orth_hardware *h,
                              const orth_model_shape *step);
 void orth_bounds_release(orth_ctx *ctx, orth_bounds *b);
@@ -53,6 +58,9 @@ void orth_bounds_release(orth_ctx *ctx, orth_bounds *b);
  * and prices a run of two layers. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
 orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const orth_layout *l, const orth_recompute *recompute,
                                   orth_block_costs *out);
+
+/* The same layout with the optimizer's state in the host's memory (memory.offload_optimizer=host). */
+void orth_block_costs_offload(orth_block_costs *c);
 
 /* Costs that are never more, without a program, from those `one` of a rank with all of the model and the same micro-batch and recomputation:
  * its computing divided by the ranks, which smaller products make no faster by more than a share; calls of the forward at the bandwidth of

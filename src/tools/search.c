@@ -1,6 +1,7 @@
 /* search.c -- see search.h. */
 #include "tools/search.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 static const char *const goals[] = {[ORTH_GOAL_TIME] = "time", [ORTH_GOAL_COST] = "cost", [ORTH_GOAL_MEMORY] = "memory"};
@@ -36,21 +37,44 @@ orth_status orth_search_make(orth_ctx *ctx, orth_search *out, const orth_config 
     return s;
 }
 
+/* Patterns that no layout would accept are refused before any is looked at. */
+static orth_status check_frozen(orth_ctx *ctx, const orth_config *base, const orth_model_config *model)
+{
+    bool *frozen = ORTH_NEW_ARRAY(ctx, bool, orth_model_num_params(model));
+    const orth_status s = frozen ? orth_setup_frozen(ctx, base, model, frozen) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, frozen);
+    return s;
+}
+
+/* No layout has the keys that were given. */
+static orth_status fail_empty(orth_ctx *ctx, orth_search *s, int64_t num_devices)
+{
+    char why[ORTH_MESSAGE_MAX], dims[192];
+    snprintf(why, sizeof why, "%s", s->space.why);
+    snprintf(dims, sizeof dims, "tp * cp * pp * dp must be %" PRId64 ", tp divide heads=%" PRId64 ", pp be at most layers=%" PRId64
+             ", and dp * micro_batch divide global_batch=%" PRId64, num_devices, (int64_t)s->space.model.heads, (int64_t)s->space.model.layers,
+             s->space.layout.global_batch);
+    orth_search_space_release(ctx, &s->space);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: no layout is valid with the keys that are given: %s", why[0] ? why : dims);
+}
+
 orth_status orth_search_make_on(orth_ctx *ctx, orth_search *out, const orth_config *base, const orth_place_to_run *where,
                                 int64_t num_devices, orth_goal goal)
 {
     orth_model_config model;
-    if (base->optimizer_freeze.n > 0) /* the bounds are those of a small model, all of which is trained: too high */
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: optimizer.freeze: a search does not know frozen parameters; `orthant plan --compare` compares "
-                         "layouts with them");
     *out = (orth_search){.goal = goal, .where = *where};
     ORTH_TRY(orth_describe_model(ctx, base, &model));
-    if (where->host)
-        return orth_search_space_make_on_host(ctx, &out->space, base, &model, &out->where.hardware, num_devices);
-    out->where.hardware.num_devices = num_devices;
-    ORTH_TRY(orth_hardware_use(ctx, &out->where.hardware, num_devices));
-    out->where.hardware.num_devices = 0; /* a layout may have fewer */
-    return orth_search_space_make(ctx, &out->space, base, &model, &out->where.hardware, num_devices, goal == ORTH_GOAL_COST);
+    if (base->optimizer_freeze.n > 0)
+        ORTH_TRY(check_frozen(ctx, base, &model));
+    if (where->host) {
+        ORTH_TRY(orth_search_space_make_on_host(ctx, &out->space, base, &model, &out->where.hardware, num_devices));
+    } else {
+        out->where.hardware.num_devices = num_devices;
+        ORTH_TRY(orth_hardware_use(ctx, &out->where.hardware, num_devices));
+        out->where.hardware.num_devices = 0; /* a layout may have fewer */
+        ORTH_TRY(orth_search_space_make(ctx, &out->space, base, &model, &out->where.hardware, num_devices, goal == ORTH_GOAL_COST));
+    }
+    return out->space.num > 0 ? ORTH_OK : fail_empty(ctx, out, num_devices);
 }
 
 void orth_search_release(orth_ctx *ctx, orth_search *s)
@@ -58,7 +82,12 @@ void orth_search_release(orth_ctx *ctx, orth_search *s)
     orth_search_space_release(ctx, &s->space);
     orth_place_to_run_release(ctx, &s->where);
     orth_mem_free(ctx, s->plans);
-    orth_mem_free(ctx, s->of);
+}
+
+/* NULL: not planned. */
+static const orth_price *price_of(const orth_search *s, const orth_candidate *c)
+{
+    return c->plan < 0 ? NULL : &s->plans[c->plan].price;
 }
 
 static double goal_key(const orth_search *s, double step_s, double bytes, const orth_candidate *c)
@@ -68,13 +97,13 @@ static double goal_key(const orth_search *s, double step_s, double bytes, const 
 
 double orth_search_key(const orth_search *s, const orth_candidate *c)
 {
-    const orth_price *p = c->plan < 0 ? NULL : &s->plans[c->plan];
+    const orth_price *p = price_of(s, c);
     return p ? goal_key(s, p->step_s, (double)p->bytes, c) : goal_key(s, c->step_s, c->bytes, c);
 }
 
 static double bytes_of(const orth_search *s, const orth_candidate *c)
 {
-    const orth_price *p = c->plan < 0 ? NULL : &s->plans[c->plan];
+    const orth_price *p = price_of(s, c);
     const bool too_small = p && s->where.hardware.mixed && !p->fits; /* a device of some group */
     return !p ? c->bytes : p->refused || too_small ? INFINITY : (double)p->bytes;
 }
@@ -112,9 +141,12 @@ static int64_t least(const orth_search *s, const orth_search_question *q, double
 orth_status orth_search_config(orth_ctx *ctx, const orth_search *s, int32_t candidate, orth_config *cfg)
 {
     ORTH_TRY(orth_config_init(ctx, cfg));
+    const orth_candidate *c = &s->space.list[candidate];
     orth_status st = orth_config_override(ctx, cfg, s->space.base);
     if (st == ORTH_OK)
-        st = orth_candidate_set(ctx, &s->space.list[candidate], cfg);
+        st = orth_candidate_set(ctx, c, cfg);
+    if (st == ORTH_OK && c->plan >= 0 && s->plans[c->plan].dp_share[0])
+        st = orth_config_set(ctx, cfg, "search", "parallel.dp_share", s->plans[c->plan].dp_share);
     if (st != ORTH_OK)
         orth_config_release(ctx, cfg);
     return st;
@@ -125,34 +157,54 @@ static orth_status make_room(orth_ctx *ctx, orth_search *s)
     if (s->num_plans < s->capacity)
         return ORTH_OK;
     const int32_t capacity = ORTH_MAX(64, 2 * s->capacity);
-    orth_price *plans = ORTH_NEW_ARRAY(ctx, orth_price, capacity);
-    int32_t *of = ORTH_NEW_ARRAY(ctx, int32_t, capacity);
-    if (!plans || !of) {
-        orth_mem_free(ctx, plans);
-        orth_mem_free(ctx, of);
+    orth_search_plan *plans = ORTH_NEW_ARRAY(ctx, orth_search_plan, capacity);
+    if (!plans)
         return ORTH_ERR_NOMEM;
-    }
-    if (s->num_plans > 0) {
+    if (s->num_plans > 0)
         memcpy(plans, s->plans, (size_t)s->num_plans * sizeof *plans);
-        memcpy(of, s->of, (size_t)s->num_plans * sizeof *of);
-    }
     orth_mem_free(ctx, s->plans);
-    orth_mem_free(ctx, s->of);
     s->plans = plans;
-    s->of = of;
     s->capacity = capacity;
     return ORTH_OK;
+}
+
+/* Of different devices: shares of the batch as computing is fast on them, "" where a rule wants equal ones. */
+static orth_status guess_shares(orth_ctx *ctx, orth_search *s, int64_t i, const orth_config *cfg, char list[ORTH_SHARES_LIST_MAX])
+{
+    double slower[ORTH_MAX_DEVICE_GROUPS];
+    const orth_layout l = orth_setup_layout(cfg);
+    if (!s->where.hardware.mixed || l.dp == 1 || l.zero >= 2 || l.num_dp_share > 0)
+        return ORTH_OK;
+    ORTH_TRY(orth_search_space_slower(ctx, &s->space, i, slower));
+    return orth_shares_guess(ctx, cfg, &s->where, slower, list);
+}
+
+/* With the guessed shares, and with equal ones where a rule refuses those. */
+static orth_status price_plan(orth_ctx *ctx, orth_search *s, orth_config *cfg, orth_search_plan *p)
+{
+    if (p->dp_share[0]) {
+        ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.dp_share", p->dp_share));
+        ORTH_TRY(orth_price_run(ctx, &s->where, cfg, &p->price));
+        if (!p->price.refused)
+            return ORTH_OK;
+        p->dp_share[0] = '\0';
+        ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.dp_share", "[]"));
+    }
+    return orth_price_run(ctx, &s->where, cfg, &p->price);
 }
 
 static orth_status plan(orth_ctx *ctx, orth_search *s, int64_t i)
 {
     orth_config cfg;
     ORTH_TRY(make_room(ctx, s));
+    orth_search_plan *p = &s->plans[s->num_plans];
+    *p = (orth_search_plan){.candidate = (int32_t)i};
     ORTH_TRY(orth_search_config(ctx, s, (int32_t)i, &cfg));
-    const orth_status st = orth_price_run(ctx, &s->where, &cfg, &s->plans[s->num_plans]);
+    orth_status st = guess_shares(ctx, s, i, &cfg, p->dp_share);
+    if (st == ORTH_OK)
+        st = price_plan(ctx, s, &cfg, p);
     orth_config_release(ctx, &cfg);
     ORTH_TRY(st);
-    s->of[s->num_plans] = (int32_t)i;
     s->space.list[i].plan = s->num_plans++;
     return ORTH_OK;
 }
@@ -162,10 +214,11 @@ static int32_t best_planned(const orth_search *s, const orth_search_question *q,
 {
     int32_t best = -1;
     for (int32_t k = 0; k < s->num_plans; k++) {
-        const orth_candidate *c = &s->space.list[s->of[k]];
-        if ((!q->is || q->is(s, c)) && bytes_of(s, c) <= limit && !is_left_out(q, s->of[k]) &&
+        const int32_t i = s->plans[k].candidate;
+        const orth_candidate *c = &s->space.list[i];
+        if ((!q->is || q->is(s, c)) && bytes_of(s, c) <= limit && !is_left_out(q, i) &&
             (best < 0 || orth_search_key(s, c) < orth_search_key(s, &s->space.list[best])))
-            best = s->of[k];
+            best = i;
     }
     return best;
 }
@@ -184,7 +237,8 @@ orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_que
     for (int32_t planned = 0;;) {
         double bytes;
         const int64_t i = least(s, q, limit, &bytes);
-        *out = (orth_search_answer){.candidate = (int32_t)i, .proved = !s->where.host || s->num_plans == s->space.num, .too_far = -1, .least_bytes = bytes};
+        *out = (orth_search_answer){.candidate = (int32_t)i, .proved = !s->space.estimates || s->num_plans == s->space.num, .too_far = -1,
+                                    .least_bytes = bytes};
         if (i < 0 || s->space.list[i].plan >= 0)
             return ORTH_OK;
         if (!s->space.list[i].read) {

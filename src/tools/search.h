@@ -12,18 +12,25 @@
 
 #include "tools/price.h"
 #include "tools/search_space.h"
+#include "tools/shares.h"
 
 typedef enum { ORTH_GOAL_TIME = 0, ORTH_GOAL_COST, ORTH_GOAL_MEMORY } orth_goal;
 /* "time", "cost", "memory". ORTH_ERR_ARG. */
 orth_status orth_goal_from_name(orth_ctx *ctx, const char *name, orth_goal *out);
 const char *orth_goal_name(orth_goal g);
 
+/* A candidate that was planned. On a cluster of several kinds of devices: with shares of the batch in proportion to how fast they compute. */
+typedef struct {
+    orth_price price;
+    int32_t candidate;
+    char dp_share[ORTH_SHARES_LIST_MAX]; /* parallel.dp_share; "": equal */
+} orth_search_plan;
+
 typedef struct {
     orth_search_space space;
     orth_place_to_run where;
     orth_goal goal;
-    orth_price *plans;          /* [num_plans] */
-    int32_t *of;                /* [num_plans] candidate of each */
+    orth_search_plan *plans;    /* [num_plans] */
     int32_t num_plans, capacity;
     int32_t num_read;           /* small runs */
 } orth_search;
@@ -32,8 +39,8 @@ typedef struct {
  * nothing to release. */
 orth_status orth_search_make(orth_ctx *ctx, orth_search *out, const orth_config *base, const char *cluster, orth_goal goal);
 /* The same on num_devices devices of `where`, which the search releases. On a measured machine: up to so many ranks, which are its threads. What is
- * measured there has no bounds that hold; layouts are looked at in the order of estimates, until all that are estimated at less than twice the best are planned.
- * An answer is then proved only if all layouts were planned. */
+ * measured there, and what a model takes of which a part is frozen, has no bounds that hold; layouts are looked at in the order of estimates, until all that are
+ * estimated at less than twice the best are planned. An answer is then proved only if all layouts were planned. */
 orth_status orth_search_make_on(orth_ctx *ctx, orth_search *out, const orth_config *base, const orth_place_to_run *where,
                                 int64_t num_devices, orth_goal goal);
 void orth_search_release(orth_ctx *ctx, orth_search *s);
@@ -62,7 +69,7 @@ orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_que
 /* Of a planned candidate. */
 static inline const orth_price *orth_search_price(const orth_search *s, int32_t candidate)
 {
-    return &s->plans[s->space.list[candidate].plan];
+    return &s->plans[s->space.list[candidate].plan].price;
 }
 /* What is minimized: seconds, seconds times devices, or bytes. */
 double orth_search_key(const orth_search *s, const orth_candidate *c);

@@ -10,6 +10,7 @@
 #include "plan/mixed.h"
 
 #define PLANS_OF_A_KIND 2      /* popular choices, and limits of memory: the best of few plans, not proved */
+#define PLANS_OF_THE_NEXT 2    /* likewise, of each of the next nine */
 #define NUM_LIMITS 3
 #define FAR_BEHIND 1.3         /* a popular choice that loses so much by its bound is not planned: long programs cost most */
 #define TOO_SLOW 2             /* with less memory, layouts that take so many times the winner's step are not looked for */
@@ -17,9 +18,10 @@
 
 /* ---- popular choices ---- */
 
+/* All but the last have the optimizer on the device. */
 static bool is_alone(const orth_candidate *c)
 {
-    return c->tp == 1 && c->cp == 1 && c->pp == 1;
+    return c->tp == 1 && c->cp == 1 && c->pp == 1 && !c->offload;
 }
 static bool is_plain_data_parallel(const orth_search *s, const orth_candidate *c)
 {
@@ -33,21 +35,27 @@ static bool is_fsdp(const orth_search *s, const orth_candidate *c)
 }
 static bool is_tensor_in_a_node(const orth_search *s, const orth_candidate *c)
 {
-    return c->tp > 1 && c->tp == (int32_t)s->where.hardware.node_devices && c->pp == 1 && c->cp == 1 && c->zero <= 1;
+    return c->tp > 1 && c->tp == (int32_t)s->where.hardware.node_devices && c->pp == 1 && c->cp == 1 && c->zero <= 1 && !c->offload;
 }
 static bool is_tensor_across_nodes(const orth_search *s, const orth_candidate *c)
 {
-    return c->tp > (int32_t)s->where.hardware.node_devices;
+    return c->tp > (int32_t)s->where.hardware.node_devices && !c->offload;
 }
 static bool is_pipeline(const orth_search *s, const orth_candidate *c)
 {
     (void)s;
-    return c->tp == 1 && c->cp == 1 && c->pp > 1;
+    return c->tp == 1 && c->cp == 1 && c->pp > 1 && !c->offload;
 }
 static bool is_full_recompute(const orth_search *s, const orth_candidate *c)
 {
     (void)s;
-    return c->recompute == ORTH_memory_recompute_full;
+    return c->recompute == ORTH_memory_recompute_full && !c->offload;
+}
+
+static bool is_offload(const orth_search *s, const orth_candidate *c)
+{
+    (void)s;
+    return c->offload;
 }
 
 static const struct {
@@ -58,7 +66,8 @@ static const struct {
              {"tensor parallel in a node, ZeRO 0 or 1", is_tensor_in_a_node},
              {"tensor parallel across nodes", is_tensor_across_nodes},
              {"pipeline without tensor parallel", is_pipeline},
-             {"whole layers recomputed", is_full_recompute}};
+             {"whole layers recomputed", is_full_recompute},
+             {"optimizer on the host (ZeRO-Offload)", is_offload}};
 
 /* ---- changed clusters ---- */
 
@@ -119,7 +128,13 @@ static orth_status find_one_that_fits(orth_ctx *ctx, found *f, int32_t max_plans
     return ORTH_OK;
 }
 
-static orth_status list_best(orth_ctx *ctx, found *f, int32_t max_plans)
+static double winner_key(const found *f)
+{
+    return orth_search_key(f->s, &f->s->space.list[f->list[0]]);
+}
+
+/* max_plans: for the winner; next: for each of the others, the best of few plans. */
+static orth_status list_best(orth_ctx *ctx, found *f, int32_t max_plans, int32_t next)
 {
     orth_search_question q = {.without = f->list, .max_plans = max_plans};
     f->num_best = 0;
@@ -130,14 +145,10 @@ static orth_status list_best(orth_ctx *ctx, found *f, int32_t max_plans)
             break;
         f->list[f->num_best++] = a->candidate;
         q.num_without++;
-        q.max_plans = 0; /* the next best are those that were planned on the way */
+        q.max_plans = next;
+        q.max_key = FAR_BEHIND * winner_key(f);
     }
     return ORTH_OK;
-}
-
-static double winner_key(const found *f)
-{
-    return orth_search_key(f->s, &f->s->space.list[f->list[0]]);
 }
 
 static orth_status ask_kinds(orth_ctx *ctx, found *f)
@@ -206,12 +217,19 @@ static double usd_of(const found *f, const orth_price *p)
     return 1e9 / p->tokens_per_s / 3600 * p->num_ranks * f->s->where.hardware.price_on_demand;
 }
 
+/* parallel.dp_share of a planned candidate; "": equal. */
+static const char *shares_of(const found *f, int32_t i)
+{
+    return f->s->plans[f->s->space.list[i].plan].dp_share;
+}
+
 static void add_candidate(orth_ctx *ctx, orth_text *t, const found *f, int32_t i)
 {
     char text[ORTH_CANDIDATE_MAX];
     const orth_price *p = orth_search_price(f->s, i);
     orth_candidate_text(&f->s->space.list[i], text);
-    orth_text_addf(ctx, t, "%10.5g %8.2f %12.6g %7.3f %9.2f  %s\n", p->step_s, (double)p->bytes / 0x1p30, p->tokens_per_s, p->mfu, usd_of(f, p), text);
+    orth_text_addf(ctx, t, "%10.5g %8.2f %12.6g %7.3f %9.2f  %s%s\n", p->step_s, (double)p->bytes / 0x1p30, p->tokens_per_s, p->mfu, usd_of(f, p), text,
+                   *shares_of(f, i) ? ", unequal shares" : "");
 }
 
 static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
@@ -221,11 +239,12 @@ static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
     orth_text_addf(ctx, t, "space          %" PRId64 " layouts, %" PRId64 " valid; %d small runs and %d full plans\n", s->space.num_tried, s->space.num,
                    s->num_read, s->num_plans);
     if (f->num_best == 0)
-        orth_text_addf(ctx, t, "winner         %s\n", s->space.num == 0 ? "none: no layout is valid" : a->proved ? "none fits" : "none was found that fits; more plans (--plans) may find one");
+        orth_text_addf(ctx, t, "winner         %s\n", a->proved ? "none fits" : "none was found that fits; more plans (--plans) may find one");
     else if (a->proved)
-        orth_text_addf(ctx, t, "winner         proved: %s\n", s->where.host ? "all layouts were planned" : "the lower bound of every other layout is more");
-    else if (s->where.host)
-        orth_text_addf(ctx, t, "winner         the best of %d plans; others were estimated to take longer, but no bound holds on a measured machine\n", s->num_plans);
+        orth_text_addf(ctx, t, "winner         proved: %s\n", s->space.estimates ? "all layouts were planned" : "the lower bound of every other layout is more");
+    else if (s->space.estimates)
+        orth_text_addf(ctx, t, "winner         the best of %d plans; others were estimated to take longer, but no bound holds %s\n", s->num_plans,
+                       s->where.host ? "on a measured machine" : "of frozen parameters (optimizer.freeze)");
     else
         orth_text_addf(ctx, t, "winner         not proved: others may be up to %.1f %% better by their bounds; more plans (--plans) may tell\n",
                        100 * (1 - a->next / orth_search_key(s, &s->space.list[a->candidate])));
@@ -258,6 +277,10 @@ static void add_kind(orth_ctx *ctx, orth_text *t, const found *f, int k)
     if (a->candidate < 0 && a->too_far >= 0) {
         orth_candidate_text(&f->s->space.list[a->too_far], text);
         orth_text_addf(ctx, t, "at least %+.1f %% %s: %s\n", 100 * (a->next / winner_key(f) - 1), orth_goal_name(f->s->goal), text);
+        return;
+    }
+    if (a->candidate < 0 && !a->proved) {
+        orth_text_addf(ctx, t, "of %d plans none fits; %.2f GiB at least\n", PLANS_OF_A_KIND, a->least_bytes / 0x1p30);
         return;
     }
     if (a->candidate < 0) {
@@ -337,13 +360,14 @@ static json_t *candidate_json(const found *f, int32_t i)
     const orth_candidate *c = &f->s->space.list[i];
     const orth_price *p = orth_search_price(f->s, i);
     orth_candidate_text(c, text);
-    return json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:f,s:I,s:f,s:f,s:f,s:f,s:I}", "layout", text, "tp", c->tp, "cp", c->cp, "pp",
-                     c->pp, "dp", c->dp, "zero", c->zero, "shard_group", c->shard_group, "virtual_stages", c->virtual_stages, "micro_batch",
+    json_t *shares = *shares_of(f, i) ? json_loads(shares_of(f, i), 0, NULL) : json_array();
+    return json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:s,s:o,s:f,s:I,s:f,s:f,s:f,s:f,s:I}", "layout", text, "tp", c->tp, "cp", c->cp,
+                     "pp", c->pp, "dp", c->dp, "zero", c->zero, "shard_group", c->shard_group, "virtual_stages", c->virtual_stages, "micro_batch",
                      c->micro_batch, "pipeline", orth_schedule_kind_get(c->pipeline)->name, "recompute",
-                     orth_option_choice(ORTH_OPT_memory_recompute, c->recompute), "cp_kind",
-                     orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind), "step_s", p->step_s, "memory", (json_int_t)p->bytes, "tokens_per_s",
-                     p->tokens_per_s, "mfu", p->mfu, "usd_per_1e9_tokens", usd_of(f, p), "bound_s", c->step_s, "memory_bound",
-                     (json_int_t)c->bytes);
+                     orth_option_choice(ORTH_OPT_memory_recompute, c->recompute), "offload_optimizer", c->offload ? "host" : "none", "cp_kind",
+                     orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind), "dp_share", shares, "step_s", p->step_s, "memory",
+                     (json_int_t)p->bytes, "tokens_per_s", p->tokens_per_s, "mfu", p->mfu, "usd_per_1e9_tokens", usd_of(f, p), "bound_s", c->step_s,
+                     "memory_bound", (json_int_t)c->bytes);
 }
 
 static char *as_json(orth_ctx *ctx, const found *f)
@@ -371,12 +395,11 @@ orth_status orth_search_report(orth_ctx *ctx, orth_search *s, int32_t max_plans,
 {
     found f = {.s = s};
     ORTH_TRY(find_one_that_fits(ctx, &f, max_plans));
-    ORTH_TRY(list_best(ctx, &f, max_plans));
+    ORTH_TRY(list_best(ctx, &f, max_plans, PLANS_OF_THE_NEXT));
     *winner = f.num_best > 0 ? f.list[0] : -1;
     if (f.num_best > 0) {
         ORTH_TRY(ask_kinds(ctx, &f));
-        if (!f.best[0].proved)
-            ORTH_TRY(list_best(ctx, &f, 0)); /* a popular choice may turn out to be better */
+        ORTH_TRY(list_best(ctx, &f, 0, 0)); /* in order; a popular choice may turn out to be better */
         ORTH_TRY(ask_limits(ctx, &f));
         if (!s->where.host)
             ORTH_TRY(price_changes(ctx, &f));

@@ -20,6 +20,7 @@ typedef struct {
     int num_recompute;
     int64_t devices;
     orth_block_costs costs;         /* guessed, of the candidates at hand */
+    bool may_offload;
 } lister;
 
 static bool is_fixed(const orth_config *cfg, orth_option_id id)
@@ -66,13 +67,35 @@ static orth_layout layout_of(const orth_search_space *s, const orth_candidate *c
 /* Of a host, whose ranks have more of it where there are fewer. */
 static double step_of(const orth_search_space *s, const orth_candidate *c, const orth_bound *b)
 {
-    return s->host_ranks > 0 ? b->step_s * (double)orth_candidate_ranks(c) / (double)s->host_ranks / ESTIMATE_MARGIN : b->step_s;
+    const double part = s->host_ranks > 0 ? (double)orth_candidate_ranks(c) / (double)s->host_ranks : 1;
+    return s->estimates ? b->step_s * part / ESTIMATE_MARGIN : b->step_s;
+}
+
+/* What frozen parameters do not need; their activations may not be kept either. */
+static void leave_out_frozen(orth_block_costs *c)
+{
+    for (int k = 0; k < ORTH_NUM_PIECES; k++)
+        c->piece[k].grads = c->piece[k].optimizer = c->piece[k].kept = 0;
+}
+
+/* Bounds of a candidate by the costs of its blocks. */
+static orth_status bound(orth_ctx *ctx, orth_search_space *s, const orth_block_costs *costs, const orth_layout *l, orth_candidate *c)
+{
+    orth_block_costs own = *costs;
+    orth_bound b;
+    if (c->offload)
+        orth_block_costs_offload(&own);
+    if (s->base->optimizer_freeze.n > 0)
+        leave_out_frozen(&own);
+    ORTH_TRY(orth_bound_of(ctx, &s->bounds, &own, l, &b));
+    c->step_s = step_of(s, c, &b);
+    c->bytes = b.bytes;
+    return ORTH_OK;
 }
 
 static orth_status add(lister *x, const orth_candidate *c, const orth_layout *l)
 {
     orth_search_space *s = x->s;
-    orth_bound bound;
     if (s->num == s->capacity) {
         const int64_t capacity = ORTH_MAX(1024, 2 * s->capacity);
         orth_candidate *more = ORTH_NEW_ARRAY(x->ctx, orth_candidate, capacity);
@@ -84,21 +107,23 @@ static orth_status add(lister *x, const orth_candidate *c, const orth_layout *l)
         s->list = more;
         s->capacity = capacity;
     }
-    ORTH_TRY(orth_bound_of(x->ctx, &s->bounds, &x->costs, l, &bound));
     s->list[s->num] = *c;
-    s->list[s->num].step_s = step_of(s, c, &bound);
-    s->list[s->num++].bytes = bound.bytes;
-    return ORTH_OK;
+    return bound(x->ctx, s, &x->costs, l, &s->list[s->num++]);
 }
 
-static orth_status try_layout(lister *x, const orth_candidate *c)
+static orth_status try_layout(lister *x, orth_candidate c)
 {
     char why[ORTH_MESSAGE_MAX];
-    const orth_layout l = layout_of(x->s, c);
-    x->s->num_tried++;
-    if (orth_layout_next_broken(&l, &x->dims, 0, why, sizeof why) >= 0)
+    const orth_layout l = layout_of(x->s, &c);
+    x->s->num_tried += 1 + x->may_offload;
+    if (orth_layout_next_broken(&l, &x->dims, 0, why, sizeof why) >= 0) {
+        if (!x->s->why[0])
+            memcpy(x->s->why, why, sizeof why);
         return ORTH_OK;
-    return add(x, c, &l);
+    }
+    ORTH_TRY(add(x, &c, &l));
+    c.offload = true;
+    return x->may_offload ? add(x, &c, &l) : ORTH_OK;
 }
 
 static orth_status try_schedules(lister *x, orth_candidate c)
@@ -114,7 +139,7 @@ static orth_status try_schedules(lister *x, orth_candidate c)
         c.pipeline = (int8_t)k;
         for (c.virtual_stages = c.pp == 1 ? 1 : kind->min_virtual; c.virtual_stages <= (c.pp == 1 ? 1 : most); c.virtual_stages++)
             if (MAY_BE(x, parallel, virtual_stages, c.virtual_stages))
-                ORTH_TRY(try_layout(x, &c));
+                ORTH_TRY(try_layout(x, c));
     }
     return ORTH_OK;
 }
@@ -209,10 +234,19 @@ static orth_status read_ones(lister *x, int k)
     return ORTH_OK;
 }
 
+/* A host that ranks share has no memory beside theirs. */
+static bool may_offload(const lister *x)
+{
+    const orth_config *base = x->s->base;
+    return x->s->host_ranks == 0 && !orth_config_offloads(base) && !FIXED(x, memory, offload_optimizer) &&
+           base->precision_moments != ORTH_precision_moments_8bit;
+}
+
 static orth_status list_all(lister *x, bool fewer)
 {
     static const int8_t kinds[] = {ORTH_memory_recompute_none, ORTH_memory_recompute_selective, ORTH_memory_recompute_full};
     const bool fixed = FIXED(x, memory, recompute);
+    x->may_offload = may_offload(x);
     x->num_recompute = fixed ? 1 : ORTH_COUNT(kinds);
     for (int k = 0; k < x->num_recompute; k++) {
         x->recompute[k] = fixed ? (int8_t)x->s->base->memory_recompute : kinds[k];
@@ -230,12 +264,14 @@ static orth_status make_space(orth_ctx *ctx, orth_search_space *out, const orth_
                               const orth_hardware *hardware, int64_t num_devices, bool fewer, int64_t host_ranks)
 {
     lister x = {.ctx = ctx, .s = out, .devices = num_devices};
-    *out = (orth_search_space){.base = base, .model = *model, .hardware = *hardware, .step = orth_setup_shape(base, ORTH_MODE_TRAIN),
-                               .layout = orth_setup_layout(base), .host_ranks = host_ranks};
+    *out = (orth_search_space){.base = base, .model = *model, .hardware = *hardware, .groups = *hardware, .step = orth_setup_shape(base, ORTH_MODE_TRAIN),
+                               .layout = orth_setup_layout(base), .host_ranks = host_ranks, .estimates = host_ranks > 0 || base->optimizer_freeze.n > 0};
+    out->step.freeze.num = 0; /* patterns may name layers that a small model does not have */
     x.dims = (orth_model_dims){.layers = model->layers, .hidden = model->hidden, .heads = model->heads, .kv_heads = model->kv_heads,
                                .ffn = model->ffn, .vocab = model->vocab, .tied = model->tied};
-    out->hardware.mixed = NULL; /* bounds are those of the best devices (mixed.h) */
+    out->hardware.mixed = NULL;
     ORTH_TRY(orth_bounds_make(ctx, &out->bounds, &out->model, &out->hardware, &out->step));
+    out->bounds.groups = hardware->mixed ? &out->groups : NULL;
     x.one = orth_mem_alloc(ctx, 3 * sizeof *x.one);
     const orth_status s = x.one ? list_all(&x, fewer) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, x.one);
@@ -275,21 +311,31 @@ void orth_search_space_release(orth_ctx *ctx, orth_search_space *s)
     s->list = NULL;
 }
 
+static orth_status read_costs(orth_ctx *ctx, const orth_search_space *s, int64_t i, orth_block_costs *out)
+{
+    const orth_layout l = layout_of(s, &s->list[i]);
+    const orth_recompute r = recompute_of(s, &s->list[i]);
+    return orth_block_costs_read(ctx, &s->bounds, &l, &r, out);
+}
+
+orth_status orth_search_space_slower(orth_ctx *ctx, const orth_search_space *s, int64_t i, double slower[ORTH_MAX_DEVICE_GROUPS])
+{
+    orth_block_costs costs;
+    ORTH_TRY(read_costs(ctx, s, i, &costs));
+    memcpy(slower, costs.slower, sizeof costs.slower);
+    return ORTH_OK;
+}
+
 orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t i)
 {
     orth_block_costs costs;
-    const orth_layout l = layout_of(s, &s->list[i]);
-    const orth_recompute r = recompute_of(s, &s->list[i]);
-    ORTH_TRY(orth_block_costs_read(ctx, &s->bounds, &l, &r, &costs));
+    ORTH_TRY(read_costs(ctx, s, i, &costs));
     for (int64_t k = 0; k < s->num; k++) {
         orth_candidate *c = &s->list[k];
         if (c->costs != s->list[i].costs)
             continue;
         const orth_layout of = layout_of(s, c);
-        orth_bound bound;
-        ORTH_TRY(orth_bound_of(ctx, &s->bounds, &costs, &of, &bound));
-        c->step_s = step_of(s, c, &bound);
-        c->bytes = bound.bytes;
+        ORTH_TRY(bound(ctx, s, &costs, &of, c));
         c->read = true;
     }
     return ORTH_OK;
@@ -313,6 +359,8 @@ orth_status orth_candidate_set(orth_ctx *ctx, const orth_candidate *c, orth_conf
     ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.cp_kind", orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind)));
     ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.pipeline", orth_schedule_kind_get(c->pipeline)->name));
     ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.sequence_parallel", c->sequence_parallel ? "true" : "false"));
+    if (c->offload)
+        ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.offload_optimizer", "host"));
     if (is_fixed(cfg, ORTH_OPT_memory_recompute))
         return ORTH_OK;
     ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_ops", "[]"));
@@ -335,6 +383,7 @@ void orth_candidate_text(const orth_candidate *c, char out[ORTH_CANDIDATE_MAX])
     ADD(c->zero > 0 && c->shard_group > 0, " in groups of %d", c->shard_group);
     ADD(c->zero > 0, ", ");
     ADD(true, "micro-batch %d", c->micro_batch);
+    ADD(c->offload, ", optimizer on the host");
     ADD(c->recompute != ORTH_memory_recompute_none, ", recompute %s", orth_option_choice(ORTH_OPT_memory_recompute, c->recompute));
 #undef ADD
 }

@@ -1,7 +1,8 @@
 /* search_space.h -- the layouts that a search looks through, each with its bounds.
  *
  * All tp x cp x pp x dp that make the number of devices, with every micro-batch that divides, virtual stages (up to 8), pipeline schedules, ZeRO stages,
- * sequence parallelism, shard groups (all of dp, or those of a node), kinds of context parallelism and recomputation, as far as the rules of layouts hold.
+ * sequence parallelism, shard groups (all of dp, or those of a node), kinds of context parallelism, recomputation, and the optimizer's state on the device or
+ * in the host's memory (where the base offloads nothing itself), as far as the rules of layouts hold.
  * A key that was given on the command line stays as it is. Left out are the schedules naive and gpipe: 1f1b takes as much time and less memory.
  */
 #ifndef ORTH_TOOLS_SEARCH_SPACE_H
@@ -17,6 +18,7 @@ typedef struct {
     int32_t plan;               /* which full plan; -1: none yet */
     int8_t zero, cp_kind, pipeline, recompute;  /* pipeline: row of schedules.def; recompute: of the option */
     bool sequence_parallel;
+    bool offload;               /* the optimizer's state is in the host's memory */
     bool read;                  /* the bounds are those of costs that were read; else of guessed ones */
     double step_s, bytes;       /* bounds */
 } orth_candidate;
@@ -25,13 +27,15 @@ typedef struct {
     const orth_config *base;
     orth_model_config model;
     orth_model_shape step;
-    orth_hardware hardware;
+    orth_hardware hardware, groups; /* bounds are those of the best devices; groups: the cluster as it is */
     orth_layout layout;         /* of the base */
     orth_bounds bounds;
     orth_candidate *list;
     int64_t num, capacity, num_tried;   /* valid ones; tried: before the rules */
     int32_t num_costs;          /* read costs are made when they are wanted */
     int64_t host_ranks;         /* of a measured machine: ranks that `hardware` stands for; 0: a described cluster */
+    char why[ORTH_MESSAGE_MAX]; /* the first rule that refused a layout; "": none has */
+    bool estimates;             /* step_s is half of an estimate, and no bound: on a measured machine, and where parameters are frozen */
 } orth_search_space;
 
 /* Lists the candidates, with guessed bounds. base outlives *out. fewer: also layouts for half of the devices, a quarter, and so on.
@@ -39,13 +43,17 @@ typedef struct {
 orth_status orth_search_space_make(orth_ctx *ctx, orth_search_space *out, const orth_config *base, const orth_model_config *model,
                                    const orth_hardware *hardware, int64_t num_devices, bool fewer);
 /* The same for up to num_ranks ranks that share a measured machine (plan/host.h): num_ranks, a half, a quarter, and so on. step_s is then no bound, but
- * half of an estimate at the peaks of the machine. */
+ * half of an estimate at the peaks of the machine. On a cluster it is half of an estimate where optimizer.freeze is given: bounds are those of a model all
+ * of which is trained. */
 orth_status orth_search_space_make_on_host(orth_ctx *ctx, orth_search_space *out, const orth_config *base, const orth_model_config *model,
                                            const orth_hardware *host, int64_t num_ranks);
 void orth_search_space_release(orth_ctx *ctx, orth_search_space *s);
 
 /* Reads the costs that candidate i has, and bounds all candidates that have the same by them. */
 orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t i);
+
+/* How many times as long as on the best devices computing takes on those of each group, at least, in the layout of candidate i. */
+orth_status orth_search_space_slower(orth_ctx *ctx, const orth_search_space *s, int64_t i, double slower[ORTH_MAX_DEVICE_GROUPS]);
 
 int64_t orth_candidate_ranks(const orth_candidate *c);
 /* Sets its keys. */

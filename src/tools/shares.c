@@ -180,6 +180,23 @@ static void predict(finding *x, int k, int64_t left, deal *d, double so_far)
     }
 }
 
+/* False: micro-batches cannot be dealt so. */
+static bool predict_best(finding *x)
+{
+    deal d = {{0}};
+    x->best_s = INFINITY;
+    predict(x, 0, x->micro_batches, &d, 0);
+    return isfinite(x->best_s);
+}
+
+static bool is_equal(const finding *x, const deal *d)
+{
+    for (int k = 1; k < x->num_kinds; k++)
+        if (d->num[k] != d->num[0])
+            return false;
+    return true;
+}
+
 /* ---- exact ---- */
 
 /* The smallest move of micro-batches from kind b to kind a; false: b would have none. */
@@ -223,15 +240,12 @@ static orth_status descend(finding *x)
 
 static orth_status find_deal(finding *x)
 {
-    deal d = {{0}};
     if (x->num_kinds < 2) {
         snprintf(x->out->why_not, sizeof x->out->why_not, "every data-parallel rank lies on the same groups, so equal shares are the best");
         return ORTH_OK;
     }
     ORTH_TRY(time_kinds(x));
-    x->best_s = INFINITY;
-    predict(x, 0, x->micro_batches, &d, 0);
-    if (isinf(x->best_s)) {
+    if (!predict_best(x)) {
         snprintf(x->out->why_not, sizeof x->out->why_not, "%" PRId64 " micro-batches cannot be dealt so that ranks on the same groups have the same",
                  x->micro_batches);
         return ORTH_OK;
@@ -258,10 +272,15 @@ static orth_status price_alone(finding *x, int g)
     return price_with(x, &group->own, "parallel.dp", dp, "[]", p);
 }
 
+static finding finding_of(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, orth_shares *out)
+{
+    return (finding){.ctx = ctx, .cfg = cfg, .where = where, .out = out, .dp = cfg->parallel_dp,
+                     .micro_batches = cfg->train_global_batch / cfg->train_micro_batch};
+}
+
 orth_status orth_shares_find(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, orth_shares *out)
 {
-    finding x = {.ctx = ctx, .cfg = cfg, .where = where, .out = out, .dp = cfg->parallel_dp,
-                 .micro_batches = cfg->train_global_batch / cfg->train_micro_batch};
+    finding x = finding_of(ctx, cfg, where, out);
     *out = (orth_shares){.num_plans = 0};
     ORTH_TRY(price_with(&x, &where->hardware, NULL, NULL, "[]", &out->equal));
     if (out->equal.refused)
@@ -275,6 +294,21 @@ orth_status orth_shares_find(orth_ctx *ctx, const orth_config *cfg, orth_place_t
     }
     for (int g = 0; g < where->hardware.mixed->num_groups; g++)
         ORTH_TRY(price_alone(&x, g));
+    return ORTH_OK;
+}
+
+orth_status orth_shares_guess(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, const double *slower, char list[ORTH_SHARES_LIST_MAX])
+{
+    finding x = finding_of(ctx, cfg, where, NULL);
+    list[0] = '\0';
+    if (x.dp > ORTH_LIST_MAX)
+        return ORTH_OK;
+    ORTH_TRY(find_kinds(&x));
+    for (int k = 0; k < x.num_kinds; k++)
+        for (int g = 0; g < where->hardware.mixed->num_groups; g++)
+            x.kinds[k].seconds = x.kinds[k].groups >> g & 1 ? fmax(x.kinds[k].seconds, slower[g]) : x.kinds[k].seconds;
+    if (!predict_best(&x) || is_equal(&x, &x.best) || !write_deal(&x, &x.best, list))
+        list[0] = '\0';
     return ORTH_OK;
 }
 

@@ -28,9 +28,13 @@ typedef struct {
 /* where: of a mixed cluster. ORTH_ERR_ARG where the run itself is refused; ORTH_ERR_NOMEM, and what orth_ctx_check_stop returns. */
 orth_status orth_shares_find(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, orth_shares *out);
 
+/* The deal in proportion, without a plan, for a search: list as in orth_shares. slower [groups]: how many times as long as on others computing takes on the
+ * devices of a group. */
+orth_status orth_shares_guess(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, const double *slower, char list[ORTH_SHARES_LIST_MAX]);
+
 /* Steps side by side, and what each group is worth. Heap memory; NULL with the error recorded. */
 char *orth_shares_text(orth_ctx *ctx, const orth_shares *s, const orth_mixed *m);
-
-#endif
 /* The same as a JSON object. */
 char *orth_shares_json(orth_ctx *ctx, const orth_shares *s, const orth_mixed *m);
+
+#endif
