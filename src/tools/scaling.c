@@ -72,7 +72,7 @@ static double speed_of(const orth_price *p, bool shared)
 double orth_scaling_efficiency(const orth_scaling_point points[ORTH_SCALING_POINTS], int k, bool shared)
 {
     int first = 0;
-    while (points[first].price.refused && first < k)
+    while (first < k && points[first].price.refused)
         first++;
     return speed_of(&points[k].price, shared) / speed_of(&points[first].price, shared);
 }
