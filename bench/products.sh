@@ -22,7 +22,7 @@ field() {
 
 echo "| \`precision.products\` | last 10 steps | held-out text | above \`same\` |"
 echo "| --- | --- | --- | --- |"
-for products in same fp8_tensor fp8_block mxfp8; do
+for products in same fp8_tensor fp8_block mxfp8 nvfp4; do
   rm -rf "$folder/run"
   "$orthant" train "$folder/run.yaml" precision.products=$products >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
   steps=$(field loss | tail -10 | awk '{s += $1} END {printf "%.4f", s / NR}')

@@ -285,6 +285,10 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(1, 2, 4) : c.model.heads;
         if (c.products && l->tp > c.model.kv_heads) /* tiles cannot be cut */
             c.products = ORTH_RECIPE_fp8_tensor;
+        if (orth_recipe_of(c.products)->at_random) { /* parts of whole runs of tokens */
+            l->seq_len = c.model.max_seq = ORTH_HADAMARD_RUN * l->parts;
+            c.steps = 3;
+        }
         c.model.head_dim = 32 / c.model.heads;
         c.model.qkv_bias = c.model.family == ORTH_FAMILY_GPT2 || LAYOUT_PICK(0, 1);
         c.model.vocab = LAYOUT_PICK(67, 131, 96);

@@ -121,21 +121,24 @@ static inline void attrs_tiles(op_case *c)
     a->tile_rows = (int32_t)PICK(1, 1, 16, 128);
     a->tile_cols = (int32_t)PICK(16, 32, 128, 600);
     a->power_of_2 = PICK(0, 1);
-    a->at_random = PICK(0, 1);
     a->use = 5;
-    a->whole_first = PICK(0, 3, 1000);
-    a->whole_cols = 1001;
+    a->first_col = PICK(0, 3, 1000);
     a->signs = (uint32_t)PICK(0, 0xa53c);
     a->row_split = (orth_split){ORTH_SPLIT_EVEN, (int32_t)PICK(1, 2, 4), PICK(1, 3, 130), 1, 1, 0, 0};
     a->col_split = (orth_split){ORTH_SPLIT_EVEN, (int32_t)PICK(1, 2), PICK(3, 65, 130, 301), 1, 1, 0, 0};
     case_force(c, "N", PICK(1, 3, 130));
 }
 
-/* The numbers of 4 bits have plain tiles. */
-static inline void attrs_plain_tiles(op_case *c)
+/* Tiles of tokens, or of all rows of one sequence. */
+static inline void attrs_two_levels(op_case *c)
 {
     attrs_tiles(c);
-    c->attr.row_split = c->attr.col_split = (orth_split){.parts = 0};
+    orth_attr *a = &c->attr;
+    a->seq_len = (int32_t)PICK(4, 17, 130);
+    const bool weight = a->num_seqs == 1 && PICK(0, 1);
+    a->row_split = weight ? (orth_split){ORTH_SPLIT_EVEN, 2, a->seq_len, 1, 1, 0, 0}
+                          : (orth_split){ORTH_SPLIT_TOKENS, a->token_parts, a->seq_len, 1, a->num_seqs, 0, 0};
+    case_force(c, "N", (int64_t)a->num_seqs * a->seq_len);
 }
 
 static inline void attrs_heads(op_case *c)
@@ -220,11 +223,21 @@ static inline void attrs_product_dw(op_case *c)
     c->attr.split = (orth_split){ORTH_SPLIT_TOKENS, a->token_parts, a->seq_len, 1, a->num_seqs, 0, 0};
 }
 
-/* Of any recipe. Small: the plain kernel looks for the scale of each number. */
+/* Any; one with scales of tensors above those of tiles only where the operands that say them are there. */
+static inline orth_recipe case_recipe(op_case *c)
+{
+    orth_recipe r;
+    do
+        r = (orth_recipe)test_rand_int(c->seed, (uint64_t)c->draws++, 1, ORTH_NUM_RECIPES - 1);
+    while (orth_recipe_of(r)->scale == ORTH_SCALE_E4M3 && (c->absent >> 4 & 3));
+    return r;
+}
+
+/* Small: the plain kernel looks for the scale of each number. */
 static inline void attrs_qproduct(op_case *c)
 {
     attrs_product(c);
-    c->attr.recipe = (orth_recipe)test_rand_int(c->seed, (uint64_t)c->draws++, 1, ORTH_NUM_RECIPES - 1);
+    c->attr.recipe = case_recipe(c);
     const int64_t O = PICK(3, 17, 65);
     c->attr.split_out = (orth_split){ORTH_SPLIT_EVEN, (int32_t)PICK(1, 2), O, 1, 1, 0, 0};
     c->attr.split.units = PICK(4, 17, 65, 130, 301);
@@ -244,7 +257,7 @@ static inline void attrs_qproduct_dx(op_case *c)
 static inline void attrs_qproduct_dw(op_case *c)
 {
     attrs_product_dw(c);
-    c->attr.recipe = (orth_recipe)test_rand_int(c->seed, (uint64_t)c->draws++, 1, ORTH_NUM_RECIPES - 1);
+    c->attr.recipe = case_recipe(c);
     case_force(c, "O", PICK(3, 17, 65));
     case_force(c, "K", PICK(3, 17, 65));
 }
@@ -340,13 +353,21 @@ static inline void fill_linear(op_case *c)
         c->attr.act = ORTH_ACT_NONE;
 }
 
-/* Codes that are numbers. Scales that are bytes are near 1. */
+/* Codes that are numbers. Scales that are bytes are near 1. The largest magnitudes of tensors are there if the recipe has them. */
 static inline void case_fill_quantised(op_case *c)
 {
+    const orth_recipe_row *r = orth_recipe_of(c->attr.recipe);
+    const int most = r->forward == ORTH_E2M1 ? 15 : ~4;
+    for (int k = 4; k < 6; k++) {
+        if (r->scale != ORTH_SCALE_E4M3)
+            case_drop(&c->in[k]);
+        else
+            case_make_positive(c, &c->in[k]);
+    }
     for (int k = 0; k < 4; k++) {
         orth_tensor *t = &c->in[k];
         for (int64_t i = 0; t->dtype == ORTH_U8 && i < orth_tensor_elems(t); i++)
-            ((uint8_t *)t->data)[i] = k < 2 ? (uint8_t)(test_rand_int(c->seed, 1000 * (uint64_t)(k + 1) + (uint64_t)i, 0, 255) & ~4)
+            ((uint8_t *)t->data)[i] = k < 2 ? (uint8_t)(test_rand_int(c->seed, 1000 * (uint64_t)(k + 1) + (uint64_t)i, 0, 255) & most)
                                             : (uint8_t)test_rand_int(c->seed, 9000 * (uint64_t)k + (uint64_t)i, 120, 130);
         if (k >= 2)
             case_make_positive(c, t->dtype == ORTH_F32 ? t : NULL);
@@ -452,6 +473,16 @@ static inline void fill_sizes(op_case *c)
         case_make_positive(c, &c->in[1]);
 }
 
+/* Both of what makes it round at random, or neither. */
+static inline void fill_two_levels(op_case *c)
+{
+    fill_sizes(c);
+    if (!c->in[2].data || !c->in[3].data) {
+        case_drop(&c->in[2]);
+        case_drop(&c->in[3]);
+    }
+}
+
 /* Codes, and scales of which some are 0. */
 static inline void fill_codes(op_case *c)
 {
@@ -474,7 +505,7 @@ static inline orth_tensor case_shape(op_case *c, const orth_sig_operand *o)
     if (o->step)
         t.dim[0] = sizeof(orth_step_values);
     else if (o->type[0] == 'f' && o->type[1] == 'u')
-        t.dtype = orth_recipe_of(c->attr.recipe)->scale;
+        t.dtype = orth_scale_dtype(orth_recipe_of(c->attr.recipe)->scale);
     else
         t.dtype = o->type[0] == 'c'                        ? c->compute
                   : o->type[0] == 'f' || o->type[0] == 't' ? ORTH_F32

@@ -256,7 +256,7 @@ static bool equal_numbers(const orth_attr *a, const orth_attr *b)
            a->slot_begin == b->slot_begin && a->slot_count == b->slot_count && a->key_begin == b->key_begin &&
            a->num_keys == b->num_keys && a->site == b->site && a->first_row == b->first_row && a->first_part == b->first_part &&
            a->nodes == b->nodes && a->place.param == b->place.param && a->place.row == b->place.row && a->place.col == b->place.col &&
-           a->piece == b->piece && a->peer == b->peer;
+           a->piece == b->piece && a->peer == b->peer && a->use == b->use && a->first_col == b->first_col;
 }
 
 static bool equal_operands(const orth_operand *a, const orth_operand *b)

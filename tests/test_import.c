@@ -94,6 +94,8 @@ TEST(recipes_of_megatron_are_quantised_products)
         {"--fp8-format hybrid --fp8-recipe tensorwise", ORTH_precision_products_fp8_tensor},
         {"--fp8-format e4m3 --fp8-recipe blockwise", ORTH_precision_products_fp8_block},
         {"--fp8-format e4m3 --fp8-recipe mxfp8", ORTH_precision_products_mxfp8},
+        {"--fp4-format e2m1", ORTH_precision_products_nvfp4},
+        {"--fp4-format e2m1 --fp4-recipe nvfp4", ORTH_precision_products_nvfp4},
         {"--fp8-recipe mxfp8", ORTH_precision_products_same}, /* without a format nothing is quantised there */
         {"--fp8-format hybrid", -1},                          /* delayed scaling */
         {"--fp8-format hybrid --fp8-recipe mxfp8", -1},

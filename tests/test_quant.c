@@ -117,29 +117,40 @@ static const struct quantiser {
     {"mx", ORTH_OP_quant_mx, false, ORTH_U8},         {"nvfp4", ORTH_OP_quant_nvfp4, true, ORTH_U8},
 };
 
+/* The fixture has two codes of 4 bits in a byte, the first in the lower bits. */
+static void pack_codes(orth_tensor *q)
+{
+    uint8_t *codes = q->data;
+    q->dim[1] /= 2;
+    for (int64_t i = 0; i < orth_tensor_elems(q); i++)
+        codes[i] = (uint8_t)(codes[2 * i] | codes[2 * i + 1] << 4);
+}
+
 static void check_quantised(orth_ctx *ctx, const orth_kernel_fn *kernels, const json_t *root, const struct quantiser *z, const json_t *c)
 {
     orth_attr attr = attr_of(c);
     orth_step_values step = {.step = 1};
-    orth_tensor in[3] = {matrix(root), case_tensor(ORTH_F32, 1, 1), case_step(&step)}, amax = case_tensor(ORTH_F32, 1, 1);
+    orth_tensor in[5] = {matrix(root), case_tensor(ORTH_F32, 1, 1), {.data = NULL}, {.data = NULL}, case_step(&step)}, amax = case_tensor(ORTH_F32, 1, 1);
     attr.num_seqs = 1;
     attr.seq_len = (int32_t)in[0].dim[0];
     attr.row_split = ORTH_SPLIT_WHOLE(in[0].dim[0]);
     attr.col_split = ORTH_SPLIT_WHOLE(in[0].dim[1]);
     const int64_t rows = in[0].dim[0], cols = in[0].dim[1], down = attr.tile_rows ? orth_div_up(rows, attr.tile_rows) : 1;
-    orth_tensor out[2] = {case_tensor(ORTH_U8, rows, z->op == ORTH_OP_quant_nvfp4 ? cols / 2 : cols),
+    orth_tensor out[2] = {case_tensor(ORTH_U8, rows, cols),
                           case_tensor(z->scale, down, attr.tile_cols ? orth_div_up(cols, attr.tile_cols) : 1)};
     CHECK_OK(ctx, kernels[ORTH_OP_amax](ctx, &(orth_op_call){in, &amax, 1, 1, &attr, NULL}));
     assert_int_equal(orth_bits_of_f32(*(float *)amax.data), json_integer_value(json_object_get(root, "amax")));
     memcpy(in[1].data, amax.data, sizeof(float));
-    CHECK_OK(ctx, kernels[z->op](ctx, &(orth_op_call){in, out, z->op == ORTH_OP_quant_nvfp4 ? 3 : z->has_amax ? 2 : 1, 2, &attr, NULL}));
+    CHECK_OK(ctx, kernels[z->op](ctx, &(orth_op_call){in, out, z->op == ORTH_OP_quant_nvfp4 ? 5 : z->has_amax ? 2 : 1, 2, &attr, NULL}));
+    if (z->op == ORTH_OP_quant_nvfp4)
+        pack_codes(&out[0]);
     const json_t *scale = json_object_get(c, "scale");
     for (int64_t i = 0; z->scale == ORTH_F32 && i < orth_tensor_elems(&out[1]); i++)
         assert_int_equal(orth_bits_of_f32(((float *)out[1].data)[i]), integer(scale, i));
     if (z->scale == ORTH_U8)
         expect_bytes(&out[1], json_string_value(scale), z->name);
     expect_bytes(&out[0], json_string_value(json_object_get(c, "q")), z->name);
-    case_free(in, 3);
+    case_free(in, 5);
     case_free(out, 2);
     case_free(&amax, 1);
 }
@@ -185,7 +196,7 @@ TEST(rounding_at_random_is_right_in_the_mean)
         double sum = 0;
         const float want = fminf(fmaxf(x, -6), 6);
         for (int e = 0; e < DRAWS; e++) {
-            const orth_rand4 draw = orth_quant_draw(&step, 1, e);
+            const orth_rand4 draw = orth_quant_draw(&step, 1, 3, 5, e);
             const float v = orth_float8_to_f32(orth_quant_e2m1_at_random(x, orth_quant_bits(&draw, e)), ORTH_E2M1);
             assert_true(fabsf(v - want) < 2);
             sum += (double)v;

@@ -15,6 +15,7 @@
 #define ORTH_OP_MAX_OUT 5
 #define ORTH_ATTN_BLOCK 64      /* keys visited at once: part of the numbers, not of a kernel's tuning */
 #define ORTH_SITES_PER_LAYER 8  /* dropouts in a layer, at most: each layer counts its sites from this times its number */
+#define ORTH_PRODUCTS_PER_LAYER 4 /* at most; each has two gradients that may be rounded at random */
 #define ORTH_NORM_BLOCK 65536   /* about as many elements have their squares summed together */
 
 typedef enum {
@@ -104,7 +105,8 @@ typedef struct {
     struct {                            /* PRODUCT */
         orth_act act;
         orth_split split_out;           /* of `linear`: parts of its output dim, which linear_dx contracts; qlinear_dx: of K */
-        orth_recipe recipe;             /* of quantised operands */
+        orth_recipe recipe;             /* of quantised operands, */
+        int32_t product;                /* and which of the layer's products this is */
     };
     struct {                            /* NORM */
         orth_norm_kind norm;
@@ -148,9 +150,8 @@ typedef struct {
         int32_t tile_rows, tile_cols;   /* of a block that has a scale of its own; */
         orth_split row_split, col_split; /* rows and columns in whose parts tiles begin anew (recipe.h); parts 0: in none */
         bool power_of_2;                /* scales are */
-        bool at_random;                 /* E2M1 is rounded at random: */
-        int32_t use;                    /* of which tensor of a step this is, */
-        int64_t whole_first, whole_cols; /* element 0 is this one, and rows have so many elements */
+        int32_t use;                    /* quant_nvfp4 at random: which tensor of a step this is, */
+        int64_t first_col;              /* and which of its columns is the first one here */
         uint32_t signs;                 /* hadamard */
     };
     struct {                            /* CALL */

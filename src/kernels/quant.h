@@ -16,6 +16,7 @@
 #include <math.h>
 
 #include "base/rng.h"
+#include "kernels/dropout.h"
 #include "kernels/op.h"
 
 static inline float orth_quant_encode_scale(float amax, orth_float8 t, bool power_of_2)
@@ -46,16 +47,35 @@ static inline uint8_t orth_quant_nvfp4_block(float amax, float tensor, float *en
     return code;
 }
 
-/* Of element `e` of the whole tensor and its neighbours from e - e % 4 on, and the 24 random bits for e: a function of the step, of which
- * tensor of the step it is, and of e. */
-static inline orth_rand4 orth_quant_draw(const orth_step_values *step, int32_t use, int64_t e)
+/* Of an element and its neighbours in the row, from column - column % 4 on, and the 24 random bits for one of them: a function of the step, of
+ * which tensor of the step it is (use < 2^24), and of the element's place in the whole tensor of the global batch. */
+static inline orth_rand4 orth_quant_draw(const orth_step_values *step, int32_t use, int64_t sequence, int64_t position, int64_t column)
 {
-    return orth_philox(step->seed, ORTH_STREAM_QUANT, step->step << 24 | (uint64_t)(uint32_t)use, (uint64_t)e / 4);
+    return orth_philox(step->seed, ORTH_STREAM_QUANT, step->step << 24 | (uint64_t)(uint32_t)use, orth_dropout_lo(sequence, position, column));
 }
 
-static inline uint32_t orth_quant_bits(const orth_rand4 *draw, int64_t e)
+static inline uint32_t orth_quant_bits(const orth_rand4 *draw, int64_t column)
 {
-    return draw->v[e % 4] >> 8;
+    return draw->v[column % 4] >> 8;
+}
+
+/* Operands of quant_nvfp4 beside x: amax, then what makes it round at random. */
+static inline bool orth_quant_is_at_random(const orth_op_call *call)
+{
+    return call->in[2].data != NULL;
+}
+
+/* Of row r of quant_nvfp4: the scale of its tensor, and the draw for column c and its neighbours. */
+static inline float orth_quant_tensor_of_row(const orth_op_call *call, int64_t r)
+{
+    return orth_quant_nvfp4_tensor(((const float *)call->in[1].data)[r / call->attr->seq_len]);
+}
+
+static inline orth_rand4 orth_quant_draw_at(const orth_op_call *call, int64_t r, int64_t c)
+{
+    const orth_attr *a = call->attr;
+    return orth_quant_draw(call->in[4].data, a->use, ((const int32_t *)call->in[2].data)[r / a->seq_len], ((const int32_t *)call->in[3].data)[r],
+                           a->first_col + c);
 }
 
 /* x to E2M1: to one of the two numbers around it, the farther one as rarely as it is far. */

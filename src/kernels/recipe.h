@@ -19,15 +19,26 @@ typedef enum {
     ORTH_NUM_RECIPES
 } orth_recipe;
 
+typedef enum { ORTH_SCALE_F32 = 0, ORTH_SCALE_E8M0, ORTH_SCALE_E4M3 } orth_scale;
+
 typedef struct {
     const char *name;
     orth_float8 forward, backward;
     int32_t tile_k, tile_w;
-    orth_dtype scale;
+    orth_scale scale;
     bool power_of_2;
     int32_t interval;
+    bool at_random;
 } orth_recipe_row;                      /* the columns of recipes.def */
 const orth_recipe_row *orth_recipe_of(orth_recipe recipe);
+
+static inline orth_dtype orth_scale_dtype(orth_scale scale)
+{
+    return scale == ORTH_SCALE_F32 ? ORTH_F32 : ORTH_U8;
+}
+
+/* Tokens that are transformed together where a recipe rounds at random: a canonical part of a sequence has whole such runs. */
+#define ORTH_HADAMARD_RUN 16
 
 /* Tiles along one dim of n elements. Of the first `skip`, which no product reads, nothing is known: they count with the first tile. */
 typedef struct {

@@ -278,6 +278,20 @@ static orth_status build_all(orth_model_blocks *m, const orth_model_config *c, c
     return list_params(m, c, shape);
 }
 
+/* What tiles and runs of tokens cannot have. */
+static orth_status check_recipe(orth_ctx *ctx, const orth_model_config *c, const orth_model_shape *shape, const orth_layer_builder *local)
+{
+    const orth_recipe_row *r = orth_recipe_of(shape->products);
+    if (r->tile_k > 0 && local->kv_ranks > 1)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "precision.products=%s with parallel.tp=%d above model.kv_heads=%" PRId64 ": the copies of key and value "
+                         "heads would cut the tiles of the ranks that own them; take fp8_tensor", r->name, (int)local->tp, c->kv_heads);
+    if (r->at_random && shape->mode == ORTH_MODE_TRAIN && shape->seq_len % (ORTH_HADAMARD_RUN * shape->parts) != 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "precision.products=%s: data.seq_len=%d is no multiple of %d * numerics.parts=%d: each part of a sequence "
+                         "must have whole runs of %d tokens, which are transformed together", r->name, (int)shape->seq_len, ORTH_HADAMARD_RUN,
+                         (int)shape->parts, ORTH_HADAMARD_RUN);
+    return ORTH_OK;
+}
+
 orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, const orth_model_shape *shape,
                                     orth_model_blocks *out)
 {
@@ -286,10 +300,7 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "sequences of %" PRId64 " tokens exceed model.max_seq=%" PRId64,
                          longest, c->max_seq);
     const orth_layer_builder local = orth_layer_begin(c, shape);
-    if (orth_recipe_of(shape->products)->tile_k > 0 && local.kv_ranks > 1)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "precision.products=%s with parallel.tp=%d above model.kv_heads=%" PRId64 ": the copies of key and value "
-                         "heads would cut the tiles of the ranks that own them; take fp8_tensor", orth_recipe_of(shape->products)->name, (int)local.tp,
-                         c->kv_heads);
+    ORTH_TRY(check_recipe(ctx, c, shape, &local));
     *out = (orth_model_blocks){.ctx = ctx};
     out->spec = (orth_compile_spec){
         .mode = shape->mode, .num_layers = (int32_t)c->layers, .compute = shape->compute, .types = shape->types, .space = shape->space, .offload = shape->offload,

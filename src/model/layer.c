@@ -114,10 +114,12 @@ static void add_product(orth_layer_builder *b, orth_attr attr, const orth_value 
         orth_graph_add(b->g, ORTH_OP_linear, &attr, 3, in, 2, out);
         return;
     }
+    assert(b->num_products < ORTH_PRODUCTS_PER_LAYER);
     attr.recipe = b->s->products;
+    attr.product = b->num_products++;
     const orth_quantised_value x = orth_quantise_activation(b->g, in[0], &attr), w = orth_quantise_weight(b->g, in[1], &attr);
-    const orth_value q[] = {x.codes, w.codes, x.scales, w.scales, in[2]};
-    orth_graph_add(b->g, ORTH_OP_qlinear, &attr, 5, q, 2, out);
+    const orth_value q[] = {x.codes, w.codes, x.scales, w.scales, x.amax, w.amax, in[2]};
+    orth_graph_add(b->g, ORTH_OP_qlinear, &attr, 7, q, 2, out);
 }
 
 orth_value orth_layer_column(orth_layer_builder *b, orth_weight_id weight, orth_weight_id bias, orth_value x, orth_act act)

@@ -20,6 +20,7 @@ typedef struct {
     int32_t seq_len;    /* these, in */
     int32_t token_parts; /* this many fold slots */
     int64_t N, outside; /* rows inside and outside */
+    int32_t num_products; /* of the layer so far */
 } orth_layer_builder;
 
 typedef struct {

@@ -31,9 +31,13 @@ double orth_gemm_fill(double m, double n, double k, double units)
     return best;
 }
 
-/* Of codes: fp8, and without it what the others are done in. */
-static double rate(const orth_hardware *h, orth_dtype dtype)
+/* Of codes: fp4 or fp8, and without it what the others are done in. */
+static double rate(const orth_hardware *h, const orth_instr *n)
 {
+    orth_dtype dtype = n->in[0].dtype;
+    const bool fp4 = dtype == ORTH_U8 && orth_recipe_of(n->attr.recipe)->forward == ORTH_E2M1;
+    if (fp4 && h->device_fp4_tflops > 0)
+        return 1e12 * h->device_fp4_tflops;
     if (dtype == ORTH_U8 && h->device_fp8_tflops > 0)
         return 1e12 * h->device_fp8_tflops;
     if (dtype == ORTH_U8)
@@ -62,5 +66,5 @@ double orth_device_seconds(const orth_hardware *h, const orth_instr *n)
     if (c.hardware_flops == 0)
         return launch + memory;
     const double fill = c.terms > 0 ? product_fill(h, n, c.terms) : attention_fill(h, n);
-    return launch + fmax(memory, c.hardware_flops / (rate(h, n->in[0].dtype) * fill));
+    return launch + fmax(memory, c.hardware_flops / (rate(h, n) * fill));
 }

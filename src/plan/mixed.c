@@ -207,6 +207,7 @@ static void take_better_device(orth_hardware *h, const orth_hardware *g)
     take_more(&h->device_fp16_tflops, g->device_fp16_tflops);
     take_more(&h->device_bf16_tflops, g->device_bf16_tflops);
     take_more(&h->device_fp8_tflops, g->device_fp8_tflops);
+    take_more(&h->device_fp4_tflops, g->device_fp4_tflops);
     take_more(&h->device_gemm_share, g->device_gemm_share);
     take_more(&h->device_attention_share, g->device_attention_share);
     take_less(&h->device_launch_us, g->device_launch_us);

@@ -91,7 +91,7 @@ static inline double orth_import_elem_bytes(const orth_config *c)
 typedef struct {
     const char *recipe, *format;
 } orth_import_fp8_words;
-extern const orth_import_fp8_words orth_import_fp8[ORTH_precision_products_mxfp8 + 1];
+extern const orth_import_fp8_words orth_import_fp8[ORTH_precision_products_nvfp4 + 1];
 extern const char *const orth_import_sharding[ORTH_parallel_zero_3 + 1];
 
 #endif

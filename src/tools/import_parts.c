@@ -65,7 +65,7 @@ static orth_status set_offload(orth_importer *x)
     return ORTH_OK;
 }
 
-const orth_import_fp8_words orth_import_fp8[] = {[ORTH_precision_products_fp8_tensor] = {"tensorwise", "hybrid"},
+const orth_import_fp8_words orth_import_fp8[ORTH_precision_products_nvfp4 + 1] = {[ORTH_precision_products_fp8_tensor] = {"tensorwise", "hybrid"},
                                                  [ORTH_precision_products_fp8_block] = {"blockwise", "e4m3"},
                                                  [ORTH_precision_products_mxfp8] = {"mxfp8", "e4m3"}};
 

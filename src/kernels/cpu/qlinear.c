@@ -18,7 +18,7 @@ static void dequantise_row(const dequantise_job *j, int64_t row, int64_t row_til
     const uint8_t *codes = (const uint8_t *)j->q->codes->data + row * C;
     float *out = j->out + row * C;
     for (orth_tile t = ORTH_BEFORE_TILES; orth_tile_next(&j->q->cols, &t);) {
-        const float scale = orth_quantised_scale(j->q, row_tile, t.index);
+        const float scale = orth_quantised_scale(j->q, row, row_tile, t.index);
         for (int64_t c = t.begin; c < t.end; c++)
             out[c] = j->number[codes[c]] * scale;
     }

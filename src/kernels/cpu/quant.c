@@ -4,7 +4,6 @@
 #include "kernels/quant.h"
 
 #define CHUNK 32768 /* elements of a task, about */
-#define RUN 256     /* elements of 4 bits at once; even */
 
 typedef struct quant_job {
     const orth_rows *rows;
@@ -12,8 +11,7 @@ typedef struct quant_job {
     const orth_tensor *x;
     orth_tile_axis row_axis, col_axis;
     int64_t across;               /* tiles of a row of them */
-    int64_t n, group;             /* rows, of which a task has the tiles that begin in `group`; without tiles: elements */
-    float tensor;                 /* scale of all */
+    int64_t n, group;             /* rows, of which a task has the tiles that begin in `group` */
     void (*tile)(const struct quant_job *j, int64_t at, int64_t row, int64_t rows, int64_t col, int64_t cols);
 } quant_job;
 
@@ -30,11 +28,11 @@ static float tile_amax(const quant_job *j, int64_t row, int64_t rows, int64_t co
     return amax;
 }
 
-static void encode_tile(const quant_job *j, float scale, int64_t row, int64_t rows, int64_t col, int64_t cols)
+static void encode_tile(const quant_job *j, orth_float8 to, float scale, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
     for (int64_t r = row; r < row + rows; r++) {
         const int64_t i = r * j->x->dim[1] + col;
-        j->rows->quantize((uint8_t *)j->call->out[0].data + i, element(j->x, i), cols, j->x->dtype, scale, j->call->attr->float8);
+        j->rows->quantize((uint8_t *)j->call->out[0].data + i, element(j->x, i), cols, j->x->dtype, scale, to);
     }
 }
 
@@ -42,49 +40,40 @@ static void block_tile(const quant_job *j, int64_t at, int64_t row, int64_t rows
 {
     const orth_attr *a = j->call->attr;
     const float scale = orth_quant_encode_scale(tile_amax(j, row, rows, col, cols), a->float8, a->power_of_2);
-    encode_tile(j, scale, row, rows, col, cols);
+    encode_tile(j, a->float8, scale, row, rows, col, cols);
     ((float *)j->call->out[1].data)[at] = 1 / scale;
 }
 
 static void mx_tile(const quant_job *j, int64_t at, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
-    const uint8_t scale = orth_quant_mx_scale(tile_amax(j, row, rows, col, cols), j->call->attr->float8);
-    encode_tile(j, orth_e8m0_reciprocal(scale), row, rows, col, cols);
+    const orth_float8 to = j->call->attr->float8;
+    const uint8_t scale = orth_quant_mx_scale(tile_amax(j, row, rows, col, cols), to);
+    encode_tile(j, to, orth_e8m0_reciprocal(scale), row, rows, col, cols);
     ((uint8_t *)j->call->out[1].data)[at] = scale;
 }
 
-/* Elements from `first` on of the whole tensor. */
-static void e2m1_at_random(const quant_job *j, uint8_t *q, int64_t i, int64_t n, float scale, int64_t first)
+static void e2m1_at_random(const quant_job *j, float scale, int64_t r, int64_t col, int64_t cols)
 {
-    const orth_step_values *step = j->call->in[2].data;
+    const int64_t first = j->call->attr->first_col, row = r * j->x->dim[1];
+    uint8_t *q = (uint8_t *)j->call->out[0].data + row;
     orth_rand4 draw = {{0}};
-    for (int64_t k = 0; k < n; k++) {
-        if (k == 0 || (first + k) % 4 == 0)
-            draw = orth_quant_draw(step, j->call->attr->use, first + k);
-        q[k] = orth_quant_e2m1_at_random(orth_load_f32(j->x->data, j->x->dtype, i + k) * scale, orth_quant_bits(&draw, first + k));
+    for (int64_t c = col; c < col + cols; c++) {
+        if (c == col || (first + c) % 4 == 0)
+            draw = orth_quant_draw_at(j->call, r, c);
+        q[c] = orth_quant_e2m1_at_random(orth_load_f32(j->x->data, j->x->dtype, row + c) * scale, orth_quant_bits(&draw, first + c));
     }
-}
-
-static void nvfp4_run(const quant_job *j, int64_t r, int64_t c, int64_t n, float scale)
-{
-    const orth_attr *a = j->call->attr;
-    const int64_t i = r * j->x->dim[1] + c;
-    uint8_t q[RUN], *out = (uint8_t *)j->call->out[0].data + i / 2;
-    if (a->at_random)
-        e2m1_at_random(j, q, i, n, scale, a->whole_first + r * a->whole_cols + c);
-    else
-        j->rows->quantize(q, element(j->x, i), n, j->x->dtype, scale, ORTH_E2M1);
-    for (int64_t k = 0; k < n; k += 2)
-        out[k / 2] = (uint8_t)(q[k] | q[k + 1] << 4);
 }
 
 static void nvfp4_tile(const quant_job *j, int64_t at, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
     float scale;
-    ((uint8_t *)j->call->out[1].data)[at] = orth_quant_nvfp4_block(tile_amax(j, row, rows, col, cols), j->tensor, &scale);
+    ((uint8_t *)j->call->out[1].data)[at] = orth_quant_nvfp4_block(tile_amax(j, row, rows, col, cols), orth_quant_tensor_of_row(j->call, row), &scale);
+    if (!orth_quant_is_at_random(j->call)) {
+        encode_tile(j, ORTH_E2M1, scale, row, rows, col, cols);
+        return;
+    }
     for (int64_t r = row; r < row + rows; r++)
-        for (int64_t c = col; c < col + cols; c += RUN)
-            nvfp4_run(j, r, c, ORTH_MIN(RUN, col + cols - c), scale);
+        e2m1_at_random(j, scale, r, col, cols);
 }
 
 static void tiles_task(void *arg, int64_t task, int worker)
@@ -129,24 +118,7 @@ orth_status orth_cpu_quant_mx(orth_ctx *ctx, const orth_op_call *call)
 
 orth_status orth_cpu_quant_nvfp4(orth_ctx *ctx, const orth_op_call *call)
 {
-    const float amax = ((const float *)call->in[1].data)[0];
-    return run_tiles(ctx, &(quant_job){.call = call, .tile = nvfp4_tile, .tensor = orth_quant_nvfp4_tensor(amax)});
-}
-
-/* ---- without tiles: ranges of elements ---- */
-
-static int64_t range(const quant_job *j, int64_t t)
-{
-    return ORTH_MIN(CHUNK, j->n - t * CHUNK);
-}
-
-static orth_status run_ranges(orth_ctx *ctx, quant_job *j, orth_task_fn fn)
-{
-    j->rows = orth_rows_for(ctx->isa);
-    j->x = &j->call->in[0];
-    j->n = orth_tensor_elems(j->x);
-    orth_pool_run(ctx->pool, orth_div_up(j->n, CHUNK), fn, j);
-    return ORTH_OK;
+    return run_tiles(ctx, &(quant_job){.call = call, .tile = nvfp4_tile});
 }
 
 /* ---- sequence by sequence: ranges of the elements of each ---- */
@@ -221,22 +193,25 @@ orth_status orth_cpu_quant_tensor(orth_ctx *ctx, const orth_op_call *call)
     return run_sequences(ctx, &(quant_job){.call = call}, encode_task);
 }
 
-static void hadamard_task(void *arg, int64_t t, int worker)
+static void hadamard_task(void *arg, int64_t run, int worker)
 {
     (void)worker;
-    const quant_job *j = arg;
-    const orth_tensor *y = &j->call->out[0];
-    for (int64_t i = t * CHUNK; i < t * CHUNK + range(j, t); i += 16) {
-        float x[16];
-        for (int k = 0; k < 16; k++)
-            x[k] = orth_load_f32(j->x->data, j->x->dtype, i + k);
-        orth_hadamard_16(x, j->call->attr->signs);
-        for (int k = 0; k < 16; k++)
-            orth_store_f32(y->data, y->dtype, i + k, x[k]);
+    const orth_op_call *call = arg;
+    const orth_tensor *x = &call->in[0], *y = &call->out[0];
+    const int64_t C = x->dim[1], first = run * ORTH_HADAMARD_RUN * C;
+    for (int64_t i = first; i < first + C; i++) {
+        float v[ORTH_HADAMARD_RUN];
+        for (int k = 0; k < ORTH_HADAMARD_RUN; k++)
+            v[k] = orth_load_f32(x->data, x->dtype, i + k * C);
+        orth_hadamard_16(v, call->attr->signs);
+        for (int k = 0; k < ORTH_HADAMARD_RUN; k++)
+            orth_store_f32(y->data, y->dtype, i + k * C, v[k]);
     }
 }
 
 orth_status orth_cpu_hadamard(orth_ctx *ctx, const orth_op_call *call)
 {
-    return run_ranges(ctx, &(quant_job){.call = call}, hadamard_task);
+    orth_op_call all = *call;
+    orth_pool_run(ctx->pool, call->in[0].dim[0] / ORTH_HADAMARD_RUN, hadamard_task, &all);
+    return ORTH_OK;
 }

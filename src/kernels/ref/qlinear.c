@@ -19,7 +19,7 @@ static float number(const vector *v, int64_t k)
 {
     const orth_quantised *q = v->q;
     const int64_t row = v->across ? v->skip + k : v->at, col = v->across ? v->at : v->skip + k;
-    const float scale = orth_quantised_scale(q, orth_tile_at(&q->rows, row).index, orth_tile_at(&q->cols, col).index);
+    const float scale = orth_quantised_scale(q, row, orth_tile_at(&q->rows, row).index, orth_tile_at(&q->cols, col).index);
     return orth_float8_to_f32(((const uint8_t *)q->codes->data)[row * q->codes->dim[1] + col], q->type) * scale;
 }
 

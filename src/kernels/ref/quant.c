@@ -102,29 +102,24 @@ orth_status orth_ref_quant_mx(orth_ctx *ctx, const orth_op_call *call)
     return ORTH_OK;
 }
 
-/* Element i of row r; its place in the whole tensor says what is drawn for it. */
 static uint8_t e2m1(const orth_op_call *call, int64_t r, int64_t c, float scale)
 {
-    const orth_attr *a = call->attr;
     const float x = ref_get(&call->in[0], r * call->in[0].dim[1] + c) * scale;
-    const int64_t e = a->whole_first + r * a->whole_cols + c;
-    if (!a->at_random)
+    if (!orth_quant_is_at_random(call))
         return orth_float8_saturate(x, ORTH_E2M1);
-    const orth_rand4 draw = orth_quant_draw(call->in[2].data, a->use, e);
-    return orth_quant_e2m1_at_random(x, orth_quant_bits(&draw, e));
+    const orth_rand4 draw = orth_quant_draw_at(call, r, c);
+    return orth_quant_e2m1_at_random(x, orth_quant_bits(&draw, call->attr->first_col + c));
 }
 
 orth_status orth_ref_quant_nvfp4(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
-    const int64_t C = call->in[0].dim[1];
-    const float tensor = orth_quant_nvfp4_tensor(ref_get(&call->in[1], 0));
     for (tile t = {.at = -1}; next_tile(call, &t);) {
         float scale;
-        ((uint8_t *)call->out[1].data)[t.at] = orth_quant_nvfp4_block(amax_of(&call->in[0], &t), tensor, &scale);
+        ((uint8_t *)call->out[1].data)[t.at] = orth_quant_nvfp4_block(amax_of(&call->in[0], &t), orth_quant_tensor_of_row(call, t.row), &scale);
         for (int64_t r = t.row; r < t.row + t.rows; r++)
-            for (int64_t c = t.col; c < t.col + t.cols; c += 2)
-                ((uint8_t *)call->out[0].data)[(r * C + c) / 2] = (uint8_t)(e2m1(call, r, c, scale) | e2m1(call, r, c + 1, scale) << 4);
+            for (int64_t c = t.col; c < t.col + t.cols; c++)
+                ((uint8_t *)call->out[0].data)[r * call->in[0].dim[1] + c] = e2m1(call, r, c, scale);
     }
     return ORTH_OK;
 }
@@ -132,13 +127,15 @@ orth_status orth_ref_quant_nvfp4(orth_ctx *ctx, const orth_op_call *call)
 orth_status orth_ref_hadamard(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
-    for (int64_t i = 0; i < orth_tensor_elems(&call->in[0]); i += 16) {
-        float x[16];
-        for (int k = 0; k < 16; k++)
-            x[k] = ref_get(&call->in[0], i + k);
-        orth_hadamard_16(x, call->attr->signs);
-        for (int k = 0; k < 16; k++)
-            ref_put(&call->out[0], i + k, x[k]);
-    }
+    const int64_t C = call->in[0].dim[1];
+    for (int64_t r = 0; r < call->in[0].dim[0]; r += ORTH_HADAMARD_RUN)
+        for (int64_t c = 0; c < C; c++) {
+            float x[ORTH_HADAMARD_RUN];
+            for (int k = 0; k < ORTH_HADAMARD_RUN; k++)
+                x[k] = ref_get(&call->in[0], (r + k) * C + c);
+            orth_hadamard_16(x, call->attr->signs);
+            for (int k = 0; k < ORTH_HADAMARD_RUN; k++)
+                ref_put(&call->out[0], (r + k) * C + c, x[k]);
+        }
     return ORTH_OK;
 }

@@ -1,6 +1,8 @@
 /* quantise.c -- see quantise.h. */
 #include "program/ir/quantise.h"
 
+#define SIGNS 0xd7e8u /* bit i: token i of a run is negated before the transform; get_wgrad_sign_vector of TransformerEngine */
+
 static orth_value temp(orth_graph *g, const char *prefix, orth_value of, orth_dtype dtype, int64_t rows, int64_t cols)
 {
     if (g->failed)
@@ -14,7 +16,7 @@ static orth_value temp(orth_graph *g, const char *prefix, orth_value of, orth_dt
 /* Codes of x, and rows x cols scales. */
 static orth_quantised_value values(orth_graph *g, orth_value x, orth_dtype scale, int64_t rows, int64_t cols)
 {
-    orth_quantised_value q = {0, 0};
+    orth_quantised_value q = {0, 0, ORTH_NO_VALUE};
     if (g->failed)
         return q;
     q.codes = temp(g, "q.", x, ORTH_U8, g->values[x].dim[0], g->values[x].dim[1]);
@@ -35,16 +37,19 @@ static orth_value largest_of_all(orth_graph *g, orth_value amax, uint32_t groups
     return amax;
 }
 
-/* A scale for each of attr->num_seqs sequences of attr->seq_len rows, of which ranks of `groups` have some elements. */
+/* Of each of attr->num_seqs sequences of attr->seq_len rows, of which ranks of attr->sum_leaves have some elements. */
+static orth_value largest_of_tensors(orth_graph *g, orth_value x, const orth_attr *attr)
+{
+    orth_value amax = temp(g, "amax.", x, ORTH_F32, attr->num_seqs, 1);
+    orth_graph_add(g, ORTH_OP_amax, attr, 1, &x, 1, &amax);
+    return largest_of_all(g, amax, attr->sum_leaves, attr->num_seqs);
+}
+
+/* A scale for each of them. */
 static orth_quantised_value quantise_tensor(orth_graph *g, orth_value x, const orth_attr *attr)
 {
-    if (g->failed)
-        return (orth_quantised_value){0, 0};
-    const int64_t B = attr->num_seqs;
-    orth_value amax = temp(g, "amax.", x, ORTH_F32, B, 1);
-    orth_graph_add(g, ORTH_OP_amax, attr, 1, &x, 1, &amax);
-    amax = largest_of_all(g, amax, attr->sum_leaves, B);
-    const orth_quantised_value q = values(g, x, ORTH_F32, B, 1);
+    const orth_value amax = largest_of_tensors(g, x, attr);
+    const orth_quantised_value q = values(g, x, ORTH_F32, attr->num_seqs, 1);
     const orth_value in[] = {x, amax}, out[] = {q.codes, q.scales};
     orth_graph_add(g, ORTH_OP_quant_tensor, attr, 2, in, 2, out);
     return q;
@@ -61,10 +66,29 @@ static bool contracts_some(const orth_attr *attr)
     return attr->split.of > attr->split.parts;
 }
 
+/* What quantisers know of x, of which the ranks of `groups` have some elements. */
 static orth_attr tensor_attr(const orth_attr *attr, orth_float8 type, uint32_t groups)
 {
     return (orth_attr){.num_seqs = attr->num_seqs, .seq_len = attr->seq_len, .sum_leaves = groups, .float8 = type,
                        .power_of_2 = orth_recipe_of(attr->recipe)->power_of_2};
+}
+
+static orth_attr activation_attr(const orth_attr *attr)
+{
+    return tensor_attr(attr, orth_recipe_of(attr->recipe)->forward, attr->sum_leaves | if_shared(contracts_some(attr)));
+}
+
+/* by_tokens: to be contracted so. What is rounded at random has a number in its layer. */
+static orth_attr gradient_attr(const orth_attr *attr, bool by_tokens)
+{
+    orth_attr a = tensor_attr(attr, orth_recipe_of(attr->recipe)->backward, attr->sum_leaves | if_shared(attr->partial));
+    orth_split whole = attr->split_out;
+    if (whole.of > 0)
+        whole.parts = whole.of;
+    whole.first = whole.of = 0;
+    a.first_col = orth_split_bound(&whole, attr->split_out.first);
+    a.use = 2 * attr->product + by_tokens;
+    return a;
 }
 
 static orth_tile_axis tiles(int64_t tile, const orth_split *split)
@@ -72,38 +96,61 @@ static orth_tile_axis tiles(int64_t tile, const orth_split *split)
     return (orth_tile_axis){.tile = tile, .split = split};
 }
 
-/* Tiles of rows x cols elements in the parts of both splits. */
-static orth_quantised_value quantise_tiles(orth_graph *g, orth_value x, orth_recipe recipe, orth_float8 type, orth_tile_axis rows, orth_tile_axis cols)
+/* Scales of tiles under those of tensors. */
+static orth_quantised_value quantise_two_levels(orth_graph *g, orth_value x, const orth_attr *attr, orth_quantised_value q, bool at_random)
 {
-    const orth_recipe_row *r = orth_recipe_of(recipe);
-    if (g->failed)
-        return (orth_quantised_value){0, 0};
-    rows.n = g->values[x].dim[0];
-    cols.n = g->values[x].dim[1];
-    const orth_attr attr = {.float8 = type, .power_of_2 = r->power_of_2, .tile_rows = (int32_t)rows.tile, .tile_cols = (int32_t)cols.tile,
-                            .row_split = rows.split ? *rows.split : ORTH_SPLIT_WHOLE(rows.n), .col_split = cols.split ? *cols.split : ORTH_SPLIT_WHOLE(cols.n)};
-    const orth_quantised_value q = values(g, x, r->scale, orth_num_tiles(&rows), orth_num_tiles(&cols));
+    q.amax = largest_of_tensors(g, x, attr);
+    const int64_t N = (int64_t)attr->num_seqs * attr->seq_len;
+    const orth_value in[] = {x, q.amax, at_random ? orth_graph_data(g, ORTH_DATA_SEQ, ORTH_I32, attr->num_seqs, 0, 0) : ORTH_NO_VALUE,
+                             at_random ? orth_graph_data(g, ORTH_DATA_POSITIONS, ORTH_I32, N, 0, 0) : ORTH_NO_VALUE,
+                             orth_graph_data(g, ORTH_DATA_STEP, ORTH_U8, sizeof(orth_step_values), 0, 0)};
     const orth_value out[] = {q.codes, q.scales};
-    orth_graph_add(g, r->scale == ORTH_U8 ? ORTH_OP_quant_mx : ORTH_OP_quant_blocks, &attr, 1, &x, 2, out);
+    orth_graph_add(g, ORTH_OP_quant_nvfp4, attr, 5, in, 2, out);
     return q;
 }
 
-static orth_quantised_value quantise_tokens(orth_graph *g, orth_value x, const orth_attr *attr, orth_float8 type)
+/* Tiles of rows x cols elements in the parts of both splits. */
+static orth_quantised_value quantise_tiles(orth_graph *g, orth_value x, orth_scale scale, orth_attr attr, orth_tile_axis rows, orth_tile_axis cols,
+                                           bool at_random)
 {
-    const orth_split tokens = {ORTH_SPLIT_TOKENS, attr->token_parts, attr->seq_len, 1, attr->num_seqs, 0, 0};
-    return quantise_tiles(g, x, attr->recipe, type, tiles(orth_recipe_of(attr->recipe)->tile_k, &tokens), tiles(1, NULL));
+    if (g->failed)
+        return (orth_quantised_value){0, 0, ORTH_NO_VALUE};
+    rows.n = g->values[x].dim[0];
+    cols.n = g->values[x].dim[1];
+    attr.tile_rows = (int32_t)rows.tile;
+    attr.tile_cols = (int32_t)cols.tile;
+    attr.row_split = rows.split ? *rows.split : ORTH_SPLIT_WHOLE(rows.n);
+    attr.col_split = cols.split ? *cols.split : ORTH_SPLIT_WHOLE(cols.n);
+    const orth_quantised_value q = values(g, x, orth_scale_dtype(scale), orth_num_tiles(&rows), orth_num_tiles(&cols));
+    if (scale == ORTH_SCALE_E4M3)
+        return quantise_two_levels(g, x, &attr, q, at_random);
+    const orth_value out[] = {q.codes, q.scales};
+    orth_graph_add(g, scale == ORTH_SCALE_E8M0 ? ORTH_OP_quant_mx : ORTH_OP_quant_blocks, &attr, 1, &x, 2, out);
+    return q;
+}
+
+static orth_quantised_value quantise_tokens(orth_graph *g, orth_value x, const orth_attr *product, orth_attr attr, bool at_random)
+{
+    const orth_recipe_row *r = orth_recipe_of(product->recipe);
+    const orth_split tokens = {ORTH_SPLIT_TOKENS, product->token_parts, product->seq_len, 1, product->num_seqs, 0, 0};
+    if (r->at_random && !g->failed) {
+        attr.signs = SIGNS;
+        const orth_value y = temp(g, "hadamard.", x, g->values[x].dtype, g->values[x].dim[0], g->values[x].dim[1]);
+        orth_graph_add(g, ORTH_OP_hadamard, &attr, 1, &x, 1, &y);
+        x = y;
+    }
+    return quantise_tiles(g, x, r->scale, attr, tiles(r->tile_k, &tokens), tiles(1, NULL), at_random);
 }
 
 /* A weight whose tiles are tile_rows x tile_cols. */
 static orth_quantised_value quantise_weight(orth_graph *g, orth_value w, const orth_attr *attr, int32_t tile_rows, int32_t tile_cols)
 {
     const orth_recipe_row *r = orth_recipe_of(attr->recipe);
-    if (r->tile_k > 0)
-        return quantise_tiles(g, w, attr->recipe, r->forward, tiles(tile_rows, &attr->split_out), tiles(tile_cols, &attr->split));
-    orth_attr q = tensor_attr(attr, r->forward, if_shared(contracts_some(attr) || attr->partial));
-    q.num_seqs = 1;
-    q.seq_len = g->failed ? 0 : (int32_t)g->values[w].dim[0];
-    return quantise_tensor(g, w, &q);
+    orth_attr a = tensor_attr(attr, r->forward, if_shared(contracts_some(attr) || attr->partial));
+    a.num_seqs = 1;
+    a.seq_len = g->failed ? 0 : (int32_t)g->values[w].dim[0];
+    return r->tile_k == 0 ? quantise_tensor(g, w, &a)
+                          : quantise_tiles(g, w, r->scale, a, tiles(tile_rows, &attr->split_out), tiles(tile_cols, &attr->split), false);
 }
 
 orth_quantised_value orth_quantise_weight(orth_graph *g, orth_value w, const orth_attr *attr)
@@ -121,27 +168,26 @@ orth_quantised_value orth_quantise_weight_back(orth_graph *g, orth_value w, cons
 orth_quantised_value orth_quantise_activation(orth_graph *g, orth_value x, const orth_attr *attr)
 {
     const orth_recipe_row *r = orth_recipe_of(attr->recipe);
-    const orth_attr tensor = tensor_attr(attr, r->forward, attr->sum_leaves | if_shared(contracts_some(attr)));
-    return r->tile_k == 0 ? quantise_tensor(g, x, &tensor)
-                          : quantise_tiles(g, x, attr->recipe, r->forward, tiles(1, NULL), tiles(r->tile_k, &attr->split));
+    const orth_attr a = activation_attr(attr);
+    return r->tile_k == 0 ? quantise_tensor(g, x, &a) : quantise_tiles(g, x, r->scale, a, tiles(1, NULL), tiles(r->tile_k, &attr->split), false);
 }
 
 orth_quantised_value orth_quantise_gradient(orth_graph *g, orth_value dy, const orth_attr *attr)
 {
     const orth_recipe_row *r = orth_recipe_of(attr->recipe);
-    const orth_attr tensor = tensor_attr(attr, r->backward, attr->sum_leaves | if_shared(attr->partial));
-    return r->tile_k == 0 ? quantise_tensor(g, dy, &tensor)
-                          : quantise_tiles(g, dy, attr->recipe, r->backward, tiles(1, NULL), tiles(r->tile_k, &attr->split_out));
+    const orth_attr a = gradient_attr(attr, false);
+    return r->tile_k == 0 ? quantise_tensor(g, dy, &a)
+                          : quantise_tiles(g, dy, r->scale, a, tiles(1, NULL), tiles(r->tile_k, &attr->split_out), r->at_random);
 }
 
 orth_quantised_value orth_quantise_activation_tokens(orth_graph *g, orth_value x, const orth_attr *attr)
 {
-    return quantise_tokens(g, x, attr, orth_recipe_of(attr->recipe)->forward);
+    return quantise_tokens(g, x, attr, activation_attr(attr), false);
 }
 
 orth_quantised_value orth_quantise_gradient_tokens(orth_graph *g, orth_value dy, const orth_attr *attr)
 {
-    return quantise_tokens(g, dy, attr, orth_recipe_of(attr->recipe)->backward);
+    return quantise_tokens(g, dy, attr, gradient_attr(attr, true), orth_recipe_of(attr->recipe)->at_random);
 }
 
 orth_value orth_quantised_from(const orth_graph *g, orth_value codes)

@@ -3,15 +3,19 @@
  * attr is that of the product `qlinear`: its recipe, its parts, and who has which of its rows and columns. What a tensor is does not depend
  * on the layout: a weight is all of the matrix, an activation or its gradient is one sequence of the global batch with all columns. Ranks
  * of tensor and context parallelism that have some of it tell each other its largest magnitude. Tiles are within canonical parts, which no
- * layout cuts.
+ * layout cuts. Of a recipe with scales of tensors above those of tiles, tensors are the same.
+ *
+ * NVFP4 rounds gradients at random, and the product that makes the gradient of a weight has both operands transformed along the tokens.
+ * Source: NVIDIA, "Pretraining Large Language Models with NVFP4", arXiv:2509.25149; the signs are TransformerEngine's.
  */
 #ifndef ORTH_PROGRAM_QUANTISE_H
 #define ORTH_PROGRAM_QUANTISE_H
 
 #include "program/ir/graph.h"
 
+/* amax: the largest magnitude of each tensor, if the recipe has scales of these above those of tiles; else ORTH_NO_VALUE. */
 typedef struct {
-    orth_value codes, scales;
+    orth_value codes, scales, amax;
 } orth_quantised_value;
 
 orth_quantised_value orth_quantise_weight(orth_graph *g, orth_value w, const orth_attr *attr);

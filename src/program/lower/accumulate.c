@@ -9,7 +9,7 @@
 #include "kernels/gemm.h"
 #include "program/lower/build.h"
 
-#define MAX_NODE_OPERANDS 4 /* that a gradient-making node reads, before the addends */
+#define MAX_NODE_OPERANDS 6 /* that a gradient-making node reads, before the addends */
 _Static_assert(ORTH_GRADTREE_MAX_ADDENDS <= ORTH_GEMM_MAX_ADDENDS, "a product has room for all addends");
 _Static_assert(MAX_NODE_OPERANDS + ORTH_GRADTREE_MAX_ADDENDS <= ORTH_OP_MAX_IN, "an instruction has room for all addends");
 

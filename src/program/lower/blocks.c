@@ -145,11 +145,12 @@ static void make_outputs(const lowering *l, orth_operand *out)
         out[k] = orth_build_make(l->b, l->block, l->env, l->node->out[k]);
 }
 
-/* Layers share a graph, not their dropouts. */
+/* Layers share a graph, not what they draw. */
 static orth_attr attr_of_layer(const lowering *l)
 {
     orth_attr attr = l->node->attr;
     attr.site += ORTH_SITES_PER_LAYER * (l->b->layer + 1);
+    attr.use += 2 * ORTH_PRODUCTS_PER_LAYER * (l->b->layer + 1);
     return attr;
 }
 

@@ -93,7 +93,7 @@ static void share_out_products(order *o)
         }
     }
     int32_t sum = g->num_nodes - 1; /* of the last leaves over ranks */
-    while (sum > g->num_forward && g->nodes[sum].op != ORTH_OP_all_reduce)
+    while (sum > g->num_forward && (g->nodes[sum].op != ORTH_OP_all_reduce || g->nodes[sum].attr.maximum))
         sum--;
     bool sums_leaves = sum > g->num_forward && (o->num_products == 0 || sum > o->products[o->num_products - 1]);
     if (sums_leaves || o->begins_with_call) /* the call of the next block */
@@ -112,7 +112,7 @@ static void move_behind(order *o, int32_t i)
 /* Behind a call: what quantises operands of the product, the product, small sums. */
 static int turn_of(const orth_node *n)
 {
-    return orth_op_family_of(n->op) == ORTH_OPS_QUANT ? 0 : is_product(n) ? 1 : 2;
+    return orth_op_family_of(n->op) == ORTH_OPS_QUANT || n->attr.maximum ? 0 : is_product(n) ? 1 : 2;
 }
 
 static void place(orth_graph *g, orth_node *nodes, int32_t *at, const orth_node *n)

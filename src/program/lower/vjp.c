@@ -218,8 +218,8 @@ static void product_dx(walk *w, const orth_node *n, const product_use *u)
     orth_value dx = attr.partial ? like_as(w, u->x, "d.", ORTH_F32) : like(w, pre == ORTH_NO_VALUE ? u->x : pre, "d.");
     if (u->quantised) {
         const orth_quantised_value weight = orth_quantise_weight_back(w->g, u->weight, &n->attr);
-        const orth_value in[] = {u->dy.codes, weight.codes, u->dy.scales, weight.scales, pre};
-        emit(w, ORTH_OP_qlinear_dx, &attr, 5, in, 1, &dx);
+        const orth_value in[] = {u->dy.codes, weight.codes, u->dy.scales, weight.scales, u->dy.amax, weight.amax, pre};
+        emit(w, ORTH_OP_qlinear_dx, &attr, 7, in, 1, &dx);
     } else {
         const orth_value in[] = {u->dy.codes, u->weight, pre};
         emit(w, ORTH_OP_linear_dx, &attr, 3, in, 1, &dx);
@@ -236,15 +236,15 @@ static void product_dw(walk *w, const orth_node *n, const product_use *u)
         attr.split = (orth_split){ORTH_SPLIT_TOKENS, attr.token_parts, attr.seq_len, 1, attr.num_seqs};
     else /* a chunk of the head: lowering says which leaves of a sequence its rows are */
         attr.split = ORTH_SPLIT_WHOLE(rows);
-    const orth_value in[] = {u->dy.codes, u->saved.codes, u->dy.scales, u->saved.scales}, out[] = {param_grad(w, u->weight, false, 0)};
-    mark(w, emit(w, u->quantised ? ORTH_OP_qlinear_dw : ORTH_OP_linear_dw, &attr, u->quantised ? 4 : 2, in, 1, out), u->weight, 0, false);
+    const orth_value in[] = {u->dy.codes, u->saved.codes, u->dy.scales, u->saved.scales, u->dy.amax, u->saved.amax}, out[] = {param_grad(w, u->weight, false, 0)};
+    mark(w, emit(w, u->quantised ? ORTH_OP_qlinear_dw : ORTH_OP_linear_dw, &attr, u->quantised ? 6 : 2, in, 1, out), u->weight, 0, false);
 }
 
 static void product_backward(walk *w, const orth_node *n, product_use *u)
 {
     const orth_value dy = w->grad[n->attr.act == ORTH_ACT_NONE ? n->out[0] : n->out[1]];
     ask_ahead(w, u->x);
-    u->dy = u->quantised ? orth_quantise_gradient(w->g, dy, &n->attr) : (orth_quantised_value){dy, ORTH_NO_VALUE};
+    u->dy = u->quantised ? orth_quantise_gradient(w->g, dy, &n->attr) : (orth_quantised_value){dy, ORTH_NO_VALUE, ORTH_NO_VALUE};
     if (wants_grad(w, u->x))
         product_dx(w, n, u);
     if (u->bias != ORTH_NO_VALUE) {
@@ -262,7 +262,7 @@ static void product_backward(walk *w, const orth_node *n, product_use *u)
 
 static void vjp_linear(walk *w, const orth_node *n)
 {
-    product_backward(w, n, &(product_use){.x = n->in[0], .weight = n->in[1], .bias = n->in[2], .saved = {n->in[0], ORTH_NO_VALUE}});
+    product_backward(w, n, &(product_use){.x = n->in[0], .weight = n->in[1], .bias = n->in[2], .saved = {n->in[0], ORTH_NO_VALUE, ORTH_NO_VALUE}});
 }
 
 /* Straight through: the gradient of what was rounded is that of what it was rounded to. */
@@ -270,8 +270,8 @@ static void vjp_qlinear(walk *w, const orth_node *n)
 {
     if (w->g->failed)
         return;
-    product_backward(w, n, &(product_use){.x = orth_quantised_from(w->g, n->in[0]), .weight = orth_quantised_from(w->g, n->in[1]), .bias = n->in[4],
-                                          .saved = {n->in[0], n->in[2]}, .quantised = true,
+    product_backward(w, n, &(product_use){.x = orth_quantised_from(w->g, n->in[0]), .weight = orth_quantised_from(w->g, n->in[1]), .bias = n->in[6],
+                                          .saved = {n->in[0], n->in[2], n->in[4]}, .quantised = true,
                                           .by_tokens = orth_recipe_of(n->attr.recipe)->tile_k > 0});
 }
 
