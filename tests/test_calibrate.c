@@ -73,13 +73,14 @@ static double sum_of(const double *terms, int n)
 TEST(a_measured_machine_is_a_file_that_is_read_as_it_was_written_and_every_plan_by_it_is_the_same)
 {
     orth_ctx *ctx = test_ctx(2);
-    const orth_calibrate_options options = {.max_steps = 3, .model_seconds = 0.01, .brief = true};
+    const orth_calibrate_options options = {.max_steps = 3, .model_seconds = 0.01, .brief = true, .file_dir = "."};
     orth_hardware *h = ORTH_NEW(ctx, orth_hardware), *again = ORTH_NEW(ctx, orth_hardware);
     orth_price first, second;
     CHECK_OK(ctx, orth_calibrate(ctx, &options, h));
     char *text = orth_calibrate_yaml(ctx, h);
     CHECK_OK(ctx, orth_hardware_parse(ctx, again, "machine.yaml", text, strlen(text)));
     assert_true(again->has_host && again->host_cores == 2 && again->isa == h->isa && again->device_fp32_tflops > 0);
+    assert_true(again->node_file_GBps > 0 && again->node_file_write_GBps > 0);
     char *same = orth_calibrate_yaml(ctx, again);
     assert_string_equal(text, same);
     for (int set = 0; set < ORTH_NUM_TIMES; set++)
@@ -93,6 +94,20 @@ TEST(a_measured_machine_is_a_file_that_is_read_as_it_was_written_and_every_plan_
     orth_mem_free(ctx, same);
     orth_mem_free(ctx, text);
     orth_mem_free(ctx, again);
+    orth_mem_free(ctx, h);
+    test_ctx_free(ctx);
+}
+
+/* The rest is measured, and the file has no figure that was not. */
+TEST(a_folder_that_cannot_have_a_file_leaves_the_rates_of_files_out)
+{
+    orth_ctx *ctx = test_ctx(1);
+    const orth_calibrate_options options = {.max_steps = 1, .model_seconds = 0.001, .brief = true, .file_dir = "no/such"};
+    orth_hardware *h = ORTH_NEW(ctx, orth_hardware);
+    CHECK_OK(ctx, orth_calibrate(ctx, &options, h));
+    char *text = orth_calibrate_yaml(ctx, h);
+    assert_true(h->node_file_GBps == 0 && !strstr(text, "file_GBps") && h->device_fp32_tflops > 0);
+    orth_mem_free(ctx, text);
     orth_mem_free(ctx, h);
     test_ctx_free(ctx);
 }
@@ -157,6 +172,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fitted_terms_are_those_that_made_the_times),
         cmocka_unit_test(a_measured_machine_is_a_file_that_is_read_as_it_was_written_and_every_plan_by_it_is_the_same),
+        cmocka_unit_test(a_folder_that_cannot_have_a_file_leaves_the_rates_of_files_out),
         cmocka_unit_test(ranks_that_share_a_core_take_the_time_of_their_work_together),
         cmocka_unit_test(a_file_that_is_no_measured_machine_is_refused_by_name_and_rule),
     };

@@ -31,6 +31,8 @@ static const command commands[] = {
     {"train", "train run.yaml checkpoint.dir=w train.steps=2 --quiet", "", STEPS_BEFORE, NULL},
     {"resume", "train run.yaml checkpoint.dir=w train.steps=4 --quiet --resume", "seed", STEPS_AFTER, NULL},
     {"ranks", "train run.yaml checkpoint.dir=w train.steps=4 --quiet --resume parallel.dp=2", "seed", STEPS_AFTER, NULL},
+    {"offload", "train run.yaml checkpoint.dir=w train.steps=4 --quiet --resume memory.offload_optimizer=file memory.offload_params=file "
+     "memory.offload_gradients=file", "seed", STEPS_AFTER, NULL},
     {"eval", "eval w", "seed", 0, NULL},
     {"generate", "generate w --tokens=3 --temperature=0", "seed", 0, NULL},
     {"prepare", "data prepare --tokenizer=shards/tokenizer.json --valid-fraction=0.1 --out=w text.txt", "", 0, "w", true},
@@ -39,7 +41,8 @@ static const command commands[] = {
 
 /* Of shim/fault.c. */
 static const char *const kinds[] = {"malloc", "write",   "fsync", "rename", "open",  "close", "mmap",
-                                    "fopen",  "fwrite", "opendir", "mkdir", "flock", "remove", "thread", "fclose"};
+                                    "fopen",  "fwrite", "opendir", "mkdir", "flock", "remove", "thread", "fclose", "pread", "pwrite",
+                                    "open_direct", "uring_init", "uring", "uring_short"};
 enum { NUM_KINDS = ORTH_COUNT(kinds) };
 
 typedef struct {
@@ -205,11 +208,12 @@ static void run_whole(run_case *r, const command *c, long counts[NUM_KINDS])
     shell(r, "rm -rf whole-%s; [ ! -e w ] || cp -r w whole-%s; cp out.txt whole-%s.txt", c->name, c->name, c->name);
 }
 
-/* Of open and fsync also what they fail with differs: EINTR, EIO. */
+/* Of some also what they fail with differs: EINTR, EIO. */
 static const char *draw_how(const char *kind, uint64_t seed, uint64_t place)
 {
     static const char *const how[] = {"", "", "", ":+", ":4", ":5"};
-    const bool more = strcmp(kind, "open") == 0 || strcmp(kind, "fsync") == 0;
+    const bool more = strcmp(kind, "open") == 0 || strcmp(kind, "fsync") == 0 || strcmp(kind, "pread") == 0 || strcmp(kind, "pwrite") == 0 ||
+                      strcmp(kind, "uring") == 0;
     return how[test_rand_int(seed, place, 0, more ? 5 : 3)];
 }
 

@@ -88,19 +88,20 @@ TEST(the_rate_of_a_file_is_measured_where_there_is_little_room)
 {
     orth_ctx *ctx = test_ctx(1);
     struct rlimit before, small = {.rlim_cur = 300000};
-    double rate = 0;
+    orth_file_rates rates = {.read = 0}, nothing;
+    const orth_file_probe probe = {.dir = ".", .io = ORTH_FILE_IO_AUTO, .bytes = ORTH_FILE_PROBE_QUICK_BYTES, .seconds = 0.2};
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &before);
     small.rlim_max = before.rlim_max;
     setrlimit(RLIMIT_FSIZE, &small);
-    const orth_status little = orth_probe_file(ctx, &rate, ".");
+    const orth_status little = orth_probe_file(ctx, &rates, &probe);
     small.rlim_cur = 1000;
     setrlimit(RLIMIT_FSIZE, &small);
-    const orth_status none = orth_probe_file(ctx, &rate, ".");
+    const orth_status none = orth_probe_file(ctx, &nothing, &probe);
     setrlimit(RLIMIT_FSIZE, &before);
     assert_int_equal(little, ORTH_OK);
     assert_int_equal(none, ORTH_ERR_NOSPACE);
-    assert_true(rate > 0 && ctx->error.code == ORTH_ERR_NOSPACE);
+    assert_true(rates.read > 0 && rates.write > 0 && ctx->error.code == ORTH_ERR_NOSPACE);
     orth_ctx_clear_error(ctx);
     test_ctx_free(ctx);
 }

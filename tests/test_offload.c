@@ -1,9 +1,11 @@
 /* test_offload.c -- optimizer state, weights, gradients and activations in the host's memory or in a file: the same numbers, the planned
  * bytes, and no trace of the file whatever happens to it. Every layout: tests/test_layouts.c, whose draws offload half of the time. */
 #include <dirent.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "base/scratch.h"
 #include "program/check/check.h"
 #include "program/check/check_flow.h"
 #include "plan/programs.h"
@@ -183,6 +185,96 @@ TEST(limits_of_the_spaces_are_kept_apart)
     run_end(r);
 }
 
+/* The system keeps a file in memory, or does not: no number knows. What a step moves is planned, and counted where it moves. */
+TEST(bytes_to_and_from_files_are_planned_and_counted_and_the_way_changes_no_bit)
+{
+    static const char *const what[] = {"memory.offload_optimizer=file memory.offload_params=file memory.offload_gradients=file train.micro_batch=1",
+                                       "precision.compute=bf16 memory.offload_optimizer=file parallel.dp=2 parallel.zero=1 train.global_batch=4", ACTIVATIONS "file model.layers=6"};
+    static const char *const ways[] = {"auto", "buffered"};
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(what); i++) {
+        for (int way = 0; way < 2; way++) {
+            long moved[2][2];
+            char name[64];
+            for (int steps = 0; steps < 2; steps++) {
+                RUN(r, 0, "", "train run.yaml train.steps=%d checkpoint.dir=%s%d%d %s memory.offload_io=%s", 2 + 2 * steps, ways[way], i, steps, what[i], ways[way]);
+                assert_non_null(strstr(r->out, way == 0 ? "the file in . is read and written " : "written through the page cache (memory.offload_io=buffered)"));
+                snprintf(name, sizeof name, "%s%d%d/memory.json", ways[way], i, steps);
+                char *text = run_read(r, name, NULL);
+                const char *buffers = object_of(text, "file_buffers"), *counted = object_of(text, "file_moved");
+                assert_int_equal(number_of(buffers, "planned"), number_of(buffers, "counted"));
+                assert_int_equal(number_of(buffers, "counted"), (long)orth_scratch_room(way == 0 ? ORTH_FILE_IO_AUTO : ORTH_FILE_IO_BUFFERED));
+                moved[steps][0] = number_of(counted, "read");
+                moved[steps][1] = number_of(counted, "written");
+                free(text);
+            }
+            snprintf(name, sizeof name, "%s%d1/plan.json", ways[way], i);
+            char *plan = run_read(r, name, NULL);
+            const char *planned = object_of(plan, "file_a_step");
+            assert_true(number_of(planned, "read") > 0);
+            assert_int_equal(moved[1][0] - moved[0][0], 2 * number_of(planned, "read"));
+            assert_int_equal(moved[1][1] - moved[0][1], 2 * number_of(planned, "written"));
+            free(plan);
+        }
+        char a[32], b[32];
+        snprintf(a, sizeof a, "auto%d1", i);
+        snprintf(b, sizeof b, "buffered%d1", i);
+        run_same(r, a, b, 4);
+    }
+    run_end(r);
+}
+
+static double real_of(const char *object, const char *key)
+{
+    char name[64];
+    snprintf(name, sizeof name, "\"%s\": ", key);
+    const char *at = object ? strstr(object, name) : NULL;
+    if (!at)
+        fail_msg("there is no \"%s\"", key);
+    return strtod(at + strlen(name), NULL);
+}
+
+#define MACHINE(more) \
+    "device: {name: X, memory_GiB: 4, memory_GBps: 10, fp32_tflops: 0.1}\nnode: {devices: 1" more "}\nhost: {cores: 2, isa: base}\n" \
+    "fp32_one: {linear: [1000, 0, 0, 0, 0, 0.05]}\n"
+#define DEVICE(more) "device: {name: X, memory_GiB: 4, memory_GBps: 10, fp32_tflops: 0.1}\nnode: {devices: 2, GBps: 10" more "}\n" \
+    "network: {nics: 1, GBps: 1}\n"
+#define SLOW ", file_GBps: 0.002, file_write_GBps: 0.001"
+
+/* At these rates a step is nothing but its files. Ranks of a machine, or of a node, share them. */
+TEST(a_step_takes_at_least_what_its_files_take_at_the_rates_of_the_node)
+{
+    static const struct {
+        const char *file, *where, *says;
+        int ranks, sharers;
+        double read, write;
+    } cases[] = {
+        {MACHINE(SLOW), "run.hardware=m.yaml", "node.file_GBps of the description", 1, 1, 2e6, 1e6},
+        {MACHINE(SLOW), "run.hardware=m.yaml", "node.file_GBps of the description", 2, 2, 2e6, 1e6},
+        {MACHINE(""), "run.hardware=m.yaml", "assumed: the description of the hardware has no node.file_GBps", 2, 2, 3e9, 3e9},
+        {DEVICE(SLOW), "--cluster=m.yaml", "node.file_GBps of the description", 1, 1, 2e6, 1e6},
+        {DEVICE(SLOW), "--cluster=m.yaml", "node.file_GBps of the description", 4, 2, 2e6, 1e6},
+        {DEVICE(""), "--cluster=m.yaml", "assumed: the description of the hardware has no node.file_GBps", 4, 2, 6e9, 6e9},
+    };
+    run_case *r = run_begin();
+    RUN(r, 0, "GB/s written (measured)", "plan run.yaml memory.offload_optimizer=file");
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        run_write(r, "m.yaml", cases[i].file, strlen(cases[i].file));
+        RUN(r, 0, cases[i].says, "plan run.yaml train.global_batch=4 train.micro_batch=1 parallel.dp=%d memory.offload_optimizer=file %s", cases[i].ranks,
+            cases[i].where);
+        RUN(r, 0, "", "plan run.yaml train.global_batch=4 train.micro_batch=1 parallel.dp=%d memory.offload_optimizer=file %s --json", cases[i].ranks,
+            cases[i].where);
+        const char *file = object_of(r->out, "file"), *rank = object_of(r->out, "file_a_step");
+        const double read = real_of(rank, "read") * cases[i].sharers, written = real_of(rank, "written") * cases[i].sharers;
+        const double floor = read / cases[i].read + written / cases[i].write;
+        assert_true(read > 0 && written > 0);
+        assert_true(fabs(real_of(file, "floor_s") / floor - 1) < 1e-6);
+        assert_true(real_of(r->out, "step_s") > 0.999999 * floor);
+        assert_true(cases[i].read > 1e7 || real_of(r->out, "step_s") < 1.3 * floor);
+    }
+    run_end(r);
+}
+
 /* Entries of a folder. */
 static int num_entries(run_case *r, const char *name)
 {
@@ -234,8 +326,16 @@ TEST(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole)
         {"pwrite:60:28", 3, "No space left on device", "memory.offload_optimizer=file memory.offload_gradients=file"},
         {"pread:60:5", 5, ": cannot read ", "memory.offload_optimizer=file memory.offload_params=file"},
         {"pwrite:40:28", 3, "No space left on device", ACTIVATIONS "file"},
-        {"pread:40:5", 5, ": cannot read ", ACTIVATIONS "file"}};
+        {"pread:40:5", 5, ": cannot read ", ACTIVATIONS "file"},
+#if ORTH_HAVE_URING
+        {"uring:40:5", 5, ": cannot ", "run.hardware=m.yaml memory.offload_optimizer=file"},
+        {"uring:41:28", 3, "No space left on device", "run.hardware=m.yaml memory.offload_optimizer=file memory.offload_gradients=file"},
+        {"uring:20:+", 5, ": Input/output error", "run.hardware=m.yaml " ACTIVATIONS "file"},
+        {"open_direct:1", 5, "past the page cache: O_DIRECT: Invalid argument", "run.hardware=m.yaml memory.offload_optimizer=file memory.offload_io=direct"},
+#endif
+    };
     run_case *r = run_begin();
+    run_write(r, "m.yaml", MACHINE(SLOW), strlen(MACHINE(SLOW))); /* so that no plan measures a file, whose calls would be the first */
     RUN(r, 0, "", "train run.yaml model.layers=4 train.steps=2 checkpoint.dir=seed --quiet");
     for (int i = 0; i < ORTH_COUNT(cases); i++) {
         char command[1024];
@@ -250,6 +350,37 @@ TEST(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole)
     }
     run_end(r);
 }
+
+#if ORTH_HAVE_URING
+/* The run says it once, and computes the same. */
+TEST(where_a_file_cannot_pass_the_page_cache_by_the_run_says_why)
+{
+    static const struct {
+        const char *fault, *says;
+    } cases[] = {
+        {"open_direct:1", "the file in . is read and written through the page cache (O_DIRECT: Invalid argument)"},
+        {"uring_init:1:1", "the file in . is read and written through the page cache (io_uring: Operation not permitted)"},
+        {"uring_init:1:38", "the file in . is read and written through the page cache (io_uring: Function not implemented)"},
+        {"uring:1:22", "the file in . is read and written through the page cache (O_DIRECT through io_uring: Invalid argument)"},
+        {"uring_short:1:+", "the file in . is read and written past the page cache (io_uring, O_DIRECT)"},
+        {"uring:3:11", "the file in . is read and written past the page cache (io_uring, O_DIRECT)"}};
+    run_case *r = run_begin();
+    RUN(r, 0, "", STATE "checkpoint.dir=plain");
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        char command[1024];
+        run_remove(r, "w");
+        snprintf(command, sizeof command, "cd %s && env ORTH_FAULT=%s LD_PRELOAD=" ORTH_FAULT_SHIM " " ORTH_BINARY " train run.yaml train.steps=4 "
+                 "checkpoint.every_steps=2 checkpoint.dir=w run.hardware=m.yaml memory.offload_optimizer=file memory.offload_params=file 2>&1", r->dir, cases[i].fault);
+        run_write(r, "m.yaml", MACHINE(SLOW), strlen(MACHINE(SLOW))); /* as above */
+        const int code = run_shell(command, r->out, sizeof r->out);
+        const char *said = strstr(r->out, cases[i].says);
+        if (code != 0 || !said || strstr(said + strlen(cases[i].says), "page cache"))
+            fail_msg("%s: exit %d, it said:\n%s", cases[i].fault, code, r->out);
+        run_same(r, "plain", "w", 4);
+    }
+    run_end(r);
+}
+#endif
 
 #endif
 
@@ -623,10 +754,15 @@ int main(void)
         cmocka_unit_test(each_space_has_the_planned_bytes_and_what_is_offloaded_is_not_on_the_device),
         cmocka_unit_test(activations_are_planned_and_counted_in_the_space_that_they_are_in),
         cmocka_unit_test(limits_of_the_spaces_are_kept_apart),
+        cmocka_unit_test(bytes_to_and_from_files_are_planned_and_counted_and_the_way_changes_no_bit),
+        cmocka_unit_test(a_step_takes_at_least_what_its_files_take_at_the_rates_of_the_node),
         cmocka_unit_test(a_killed_run_leaves_no_file),
         cmocka_unit_test(a_folder_that_cannot_have_the_file_is_named),
 #ifdef ORTH_FAULT_SHIM
         cmocka_unit_test(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole),
+#if ORTH_HAVE_URING
+        cmocka_unit_test(where_a_file_cannot_pass_the_page_cache_by_the_run_says_why),
+#endif
 #endif
         cmocka_unit_test(pieces_that_are_mixed_up_are_refused),
         cmocka_unit_test(the_next_piece_comes_beside_the_update_of_this_one),

@@ -130,6 +130,117 @@ TEST(memory_of_the_device_is_out_of_reach_unless_an_instruction_is_under_way)
     test_ctx_free(ctx);
 }
 
+/* ---- files ---- */
+
+enum { FILE_BYTES = 9 * 1024 * 1024 + 123 };
+
+/* Bytes [at, at + n): whole blocks of a large range, a few bytes anywhere, or ranges that end near the borders of blocks. */
+static void draw_range(uint64_t seed, uint64_t i, size_t *at, size_t *n)
+{
+    static const int64_t most[] = {100, 3 * 4096, 1 << 20, FILE_BYTES};
+    const int64_t length = test_rand_int(seed, 8 * i, 0, most[test_rand_int(seed, 8 * i + 1, 0, 3)]), kind = test_rand_int(seed, 8 * i + 2, 0, 2);
+    const int64_t begin = test_rand_int(seed, 8 * i + 3, 0, FILE_BYTES - length);
+    const int64_t off = test_rand_int(seed, 8 * i + 4, 0, 2) - 1, low = ORTH_MAX(begin / 4096 * 4096 + off, 0);
+    *at = (size_t)(kind == 0 ? begin : low);
+    *n = (size_t)(kind == 2 ? length / 4096 * 4096 : length);
+}
+
+/* The address in memory is any, too. */
+static void write_and_read(orth_ctx *ctx, orth_region *r, char *want, char *memory, uint64_t seed, uint64_t i)
+{
+    size_t at, n;
+    draw_range(seed, i, &at, &n);
+    char *bytes = memory + test_rand_int(seed, 8 * i + 5, 0, 4096);
+    if (test_rand_int(seed, 8 * i + 6, 0, 1)) {
+        for (size_t k = 0; k < n; k++)
+            bytes[k] = (char)(k * 31 + i);
+        memcpy(want + at, bytes, n);
+        CHECK_OK(ctx, r->ops->write(ctx, r, at, bytes, n));
+    } else {
+        memset(bytes, 1, n);
+        CHECK_OK(ctx, r->ops->read(ctx, r, at, bytes, n));
+        assert_memory_equal(want + at, bytes, n);
+    }
+}
+
+TEST(a_file_has_the_bytes_that_were_last_written_wherever_a_range_begins_and_ends)
+{
+    const uint64_t seed = test_seed();
+    orth_ctx *ctx = test_ctx(1);
+    char *want = calloc(1, FILE_BYTES), *memory = malloc(FILE_BYTES + 8192), how[ORTH_SCRATCH_WORDS_MAX];
+    for (int io = ORTH_FILE_IO_AUTO; io <= ORTH_FILE_IO_BUFFERED; io += ORTH_FILE_IO_BUFFERED) {
+        const orth_space_setup setup = {.file_io = (orth_file_io)io};
+        orth_region r = {0};
+        ctx->spaces = &setup;
+        memset(want, 0, FILE_BYTES);
+        CHECK_OK(ctx, orth_region_map(ctx, &r, ORTH_SPACE_FILE, FILE_BYTES));
+        orth_scratch_words(&r.file, how);
+        print_message("files: %s\n", how);
+        assert_int_equal(r.file.room_bytes, orth_scratch_room((orth_file_io)io));
+        for (uint64_t i = 0; i < 200; i++)
+            write_and_read(ctx, &r, want, memory, seed, i);
+        CHECK_OK(ctx, r.ops->read(ctx, &r, 0, memory, FILE_BYTES));
+        assert_memory_equal(want, memory, FILE_BYTES);
+        assert_true(atomic_load(&r.file_read) >= FILE_BYTES);
+        orth_region_unmap(&r);
+    }
+    free(want);
+    free(memory);
+    test_ctx_free(ctx);
+}
+
+typedef struct {
+    orth_region *r;
+    int which;
+    uint64_t seed;
+    bool failed;
+} writer;
+
+/* The ranges of two threads follow each other, and share the blocks in which one ends and the other begins. */
+static void *write_every_other(void *arg)
+{
+    writer *w = arg;
+    orth_ctx *ctx = test_ctx(1);
+    char *bytes = malloc(1 << 20);
+    memset(bytes, 'a' + w->which, 1 << 20);
+    size_t at = 0;
+    for (uint64_t i = 0; at < FILE_BYTES; i++) {
+        const size_t n = ORTH_MIN((size_t)test_rand_int(w->seed, i, 1, 30000), FILE_BYTES - at);
+        if ((int)(i % 2) == w->which)
+            w->failed = w->failed || w->r->ops->write(ctx, w->r, at, bytes, n) != ORTH_OK;
+        at += n;
+    }
+    free(bytes);
+    test_ctx_free(ctx);
+    return NULL;
+}
+
+TEST(threads_write_ranges_that_share_a_block)
+{
+    const uint64_t seed = test_seed();
+    orth_ctx *ctx = test_ctx(1);
+    orth_region r = {0};
+    pthread_t other;
+    char *bytes = malloc(FILE_BYTES);
+    CHECK_OK(ctx, orth_region_map(ctx, &r, ORTH_SPACE_FILE, FILE_BYTES));
+    writer w[2] = {{&r, 0, seed, false}, {&r, 1, seed, false}};
+    assert_int_equal(pthread_create(&other, NULL, write_every_other, &w[1]), 0);
+    write_every_other(&w[0]);
+    pthread_join(other, NULL);
+    assert_false(w[0].failed || w[1].failed);
+    CHECK_OK(ctx, r.ops->read(ctx, &r, 0, bytes, FILE_BYTES));
+    size_t at = 0;
+    for (uint64_t i = 0; at < FILE_BYTES; i++) {
+        const size_t n = ORTH_MIN((size_t)test_rand_int(seed, i, 1, 30000), FILE_BYTES - at);
+        for (size_t k = 0; k < n; k++)
+            assert_int_equal(bytes[at + k], 'a' + (int)(i % 2));
+        at += n;
+    }
+    orth_region_unmap(&r);
+    free(bytes);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +248,8 @@ int main(void)
         cmocka_unit_test(bytes_that_a_program_does_not_have_are_not_read),
         cmocka_unit_test(operands_of_one_instruction_lie_in_one_space),
         cmocka_unit_test(memory_of_the_device_is_out_of_reach_unless_an_instruction_is_under_way),
+        cmocka_unit_test(a_file_has_the_bytes_that_were_last_written_wherever_a_range_begins_and_ends),
+        cmocka_unit_test(threads_write_ranges_that_share_a_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

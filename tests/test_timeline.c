@@ -187,7 +187,7 @@ TEST(simulated_time_is_computing_communication_and_waiting)
         clocks[r] = room + r * MAX_INSTRS;
     for (uint64_t seed = 1; seed <= 25; seed++) {
         layout_case c = layout_random_case(seed, LAYOUT_ANY);
-        orth_rates rates = {1e9, seed % 2 ? 1e8 : 1e12, seed % 3 ? 1e7 : 1e11};
+        orth_rates rates = {1e9, seed % 2 ? 1e8 : 1e12, {seed % 3 ? 1e7 : 1e11, seed % 3 ? 1e8 : 1e11}};
         const orth_model_shape shape = layout_shape(&c);
         orth_partition partition;
         timed t = {.partition = &partition, .times = times, .clocks = clocks, .rates = &rates};
@@ -209,7 +209,7 @@ TEST(simulated_time_is_computing_communication_and_waiting)
 static orth_status time_shared(orth_ctx *ctx, void *user, const orth_rank_source *source)
 {
     double *step = user;
-    orth_rates rates = {1e9, 1e9, 1e9};
+    orth_rates rates = {1e9, 1e9, {1e9, 1e9}};
     orth_rank_time times[64];
     for (int shared = 0; shared < 2; shared++) {
         const orth_timing timing = {.seconds = orth_seconds_by_rates, .user = &rates, .load = shared ? whole_link : NULL};

@@ -13,8 +13,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
-
-#define PIECE_BYTES ((size_t)8 << 20) /* handed to the system at a time */
+#include "base/pages.h"
 
 static orth_status fail_errno(orth_ctx *ctx, const char *dir, size_t bytes, const char *what)
 {
@@ -48,57 +47,91 @@ static int take_room(int fd, size_t bytes)
     return failed && (errno == EOPNOTSUPP || errno == ENOSYS) ? ftruncate(fd, (off_t)bytes) : failed;
 }
 
-orth_status orth_scratch_open(orth_ctx *ctx, orth_scratch *out, const char *dir, size_t num_bytes)
+size_t orth_scratch_room(orth_file_io io)
 {
-    int fd = open(dir, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
-        fd = open_named(dir);
-    if (fd < 0)
+    return io == ORTH_FILE_IO_BUFFERED ? 0 : orth_file_ring_room();
+}
+
+void orth_scratch_words(const orth_scratch *s, char out[ORTH_SCRATCH_WORDS_MAX])
+{
+    if (s->ring)
+        snprintf(out, ORTH_SCRATCH_WORDS_MAX, "past the page cache (io_uring, O_DIRECT)");
+    else
+        snprintf(out, ORTH_SCRATCH_WORDS_MAX, "through the page cache (%s)", s->why[0] ? s->why : "memory.offload_io=buffered");
+}
+
+static orth_status open_ring(orth_ctx *ctx, orth_scratch *s, orth_file_io io)
+{
+    if (io == ORTH_FILE_IO_BUFFERED)
+        return ORTH_OK;
+    ORTH_TRY(orth_pages_map(ctx, &s->room, orth_scratch_room(io)));
+    s->room_bytes = orth_scratch_room(io);
+    s->ring = orth_file_ring_open(s->fd, s->bytes, s->room, s->why);
+    if (s->ring || io == ORTH_FILE_IO_AUTO)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_IO, "memory.offload_io=direct: memory.offload_dir=%s: a file for offloaded state cannot be used past the page cache: "
+                     "%s; memory.offload_io=auto goes through it then", s->dir, s->why);
+}
+
+static orth_status take_all(orth_ctx *ctx, orth_scratch *s, orth_file_io io)
+{
+    if (take_room(s->fd, s->bytes) != 0)
+        return fail_errno(ctx, s->dir, s->bytes, "take");
+    return open_ring(ctx, s, io);
+}
+
+orth_status orth_scratch_open(orth_ctx *ctx, orth_scratch *out, const char *dir, size_t num_bytes, orth_file_io io)
+{
+    orth_scratch s = {.dir = dir, .bytes = num_bytes};
+    s.fd = open(dir, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+    if (s.fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
+        s.fd = open_named(dir);
+    if (s.fd < 0)
         return fail_errno(ctx, dir, num_bytes, "make");
-    if (take_room(fd, num_bytes) != 0) {
-        const orth_status s = fail_errno(ctx, dir, num_bytes, "take");
-        close(fd);
-        return s;
-    }
-    *out = (orth_scratch){.fd = fd, .dir = dir, .bytes = num_bytes};
-    return ORTH_OK;
+    const orth_status status = take_all(ctx, &s, io);
+    if (status == ORTH_OK)
+        *out = s;
+    else
+        orth_scratch_close(&s);
+    return status;
 }
 
 void orth_scratch_close(orth_scratch *s)
 {
+    orth_file_ring_close(s->ring);
+    orth_pages_unmap(s->room, s->room_bytes);
     close(s->fd);
+}
+
+/* The blocks that lie wholly in [at, at + n) by the ring, what is before and behind them by the page cache. 0 or errno. */
+static int move(const orth_scratch *s, bool write, char *bytes, size_t n, size_t at)
+{
+    const size_t before = ORTH_MIN(n, (ORTH_FILE_BLOCK - at % ORTH_FILE_BLOCK) % ORTH_FILE_BLOCK);
+    const size_t whole = s->ring ? (n - before) / ORTH_FILE_BLOCK * ORTH_FILE_BLOCK : 0;
+    if (whole == 0)
+        return orth_file_move_plain(s->fd, write, bytes, n, at);
+    int error = orth_file_move_plain(s->fd, write, bytes, before, at);
+    if (!error)
+        error = orth_file_ring_move(s->ring, write, bytes + before, whole, at + before);
+    if (!error)
+        error = orth_file_move_plain(s->fd, write, bytes + before + whole, n - before - whole, at + before + whole);
+    return error;
+}
+
+static orth_status told(orth_ctx *ctx, const orth_scratch *s, int error, size_t n, const char *what)
+{
+    errno = error;
+    return error ? fail_errno(ctx, s->dir, n, what) : ORTH_OK;
 }
 
 orth_status orth_scratch_read(orth_ctx *ctx, const orth_scratch *s, size_t at, void *bytes, size_t n)
 {
-    for (size_t done = 0; done < n;) {
-        const ssize_t k = pread(s->fd, (char *)bytes + done, ORTH_MIN(n - done, PIECE_BYTES), (off_t)(at + done));
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k == 0)
-            errno = EIO; /* the file is as long as was asked for */
-        if (k <= 0)
-            return fail_errno(ctx, s->dir, n, "read");
-        done += (size_t)k;
-    }
-    return ORTH_OK;
+    return told(ctx, s, move(s, false, bytes, n, at), n, "read");
 }
 
 orth_status orth_scratch_write(orth_ctx *ctx, const orth_scratch *s, size_t at, const void *bytes, size_t n)
 {
-    if (orth_file_write_fails(ctx)) {
-        errno = ENOSPC;
-        return fail_errno(ctx, s->dir, n, "write");
-    }
-    for (size_t done = 0; done < n;) {
-        const ssize_t k = pwrite(s->fd, (const char *)bytes + done, ORTH_MIN(n - done, PIECE_BYTES), (off_t)(at + done));
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return fail_errno(ctx, s->dir, n, "write");
-        done += (size_t)k;
-    }
-    return ORTH_OK;
+    return told(ctx, s, orth_file_write_fails(ctx) ? ENOSPC : move(s, true, (char *)bytes, n, at), n, "write");
 }
 
 orth_status orth_scratch_sync(orth_ctx *ctx, const orth_scratch *s)
@@ -107,7 +140,10 @@ orth_status orth_scratch_sync(orth_ctx *ctx, const orth_scratch *s)
     do
         failed = fdatasync(s->fd);
     while (failed && errno == EINTR);
-    return failed ? fail_errno(ctx, s->dir, s->bytes, "sync") : ORTH_OK;
+    if (failed)
+        return fail_errno(ctx, s->dir, s->bytes, "sync");
+    posix_fadvise(s->fd, 0, 0, POSIX_FADV_DONTNEED);
+    return ORTH_OK;
 }
 
 size_t orth_scratch_free_bytes(const char *dir)

@@ -13,6 +13,7 @@
 #include "cli/verbs.h"
 #include "plan/probe.h"
 #include "tools/calibrate.h"
+#include "train/setup.h"
 
 #define PROBE_SECONDS 0.25
 #define GIB 1073741824.0
@@ -63,7 +64,22 @@ static void library_versions(char *out, size_t size)
              XXH_versionNumber() % 100);
 }
 
-static void print_text(const orth_ctx *ctx, const orth_machine *m, const peaks *p, const char *libraries)
+/* How a run would read and write the file of offloaded state, or why it has none. */
+static void files_words(orth_ctx *ctx, const orth_config *cfg, char out[ORTH_MESSAGE_MAX])
+{
+    orth_scratch s;
+    char how[ORTH_SCRATCH_WORDS_MAX];
+    if (orth_scratch_open(ctx, &s, cfg->memory_offload_dir, 2 * ORTH_FILE_BLOCK, orth_setup_file_io(cfg)) != ORTH_OK) {
+        snprintf(out, ORTH_MESSAGE_MAX, "%s", ctx->error.message);
+        orth_ctx_clear_error(ctx);
+        return;
+    }
+    orth_scratch_words(&s, how);
+    snprintf(out, ORTH_MESSAGE_MAX, "in %s (memory.offload_dir) are read and written %s", s.dir, how);
+    orth_scratch_close(&s);
+}
+
+static void print_text(const orth_ctx *ctx, const orth_machine *m, const peaks *p, const char *libraries, const char *files)
 {
     printf("orthant      %s, %s\n", ORTH_VERSION, m->system);
     printf("cpu          %s\n", *m->cpu ? m->cpu : "unknown");
@@ -86,6 +102,7 @@ static void print_text(const orth_ctx *ctx, const orth_machine *m, const peaks *
     if (m->memory_limit)
         printf(", container limit %.1f GiB", (double)m->memory_limit / GIB);
     printf("\nlibraries    %s\n", libraries);
+    printf("files        %s\n", files);
     for (int i = 0; i < ORTH_COUNT(backends); i++)
         printf("%-12s %-13s %-4s %s\n", i ? "" : "back ends", backends[i].name, backends[i].on ? "on" : "off",
                backends[i].why);
@@ -123,7 +140,7 @@ static void add_peaks(orth_json_out *j, const peaks *p)
     orth_json_close(j, '}');
 }
 
-static orth_status print_json(orth_ctx *ctx, const orth_machine *m, const peaks *p, const char *libraries)
+static orth_status print_json(orth_ctx *ctx, const orth_machine *m, const peaks *p, const char *libraries, const char *files)
 {
     orth_text text = {0};
     orth_json_out j = {ctx, &text, .lines = 1};
@@ -140,6 +157,7 @@ static orth_status print_json(orth_ctx *ctx, const orth_machine *m, const peaks 
     orth_json_print(&j, "memory_limit", "%" PRId64, m->memory_limit);
     add_caches(&j, m);
     orth_json_string(&j, "libraries", libraries);
+    orth_json_string(&j, "files", files);
     orth_json_open(&j, "backends", '{');
     for (int i = 0; i < ORTH_COUNT(backends); i++)
         orth_json_bool(&j, backends[i].name, backends[i].on);
@@ -153,7 +171,7 @@ static orth_status print_json(orth_ctx *ctx, const orth_machine *m, const peaks 
 static orth_status calibrate(orth_ctx *ctx, const orth_cmd *cmd)
 {
     const char *given = orth_cmd_flag(cmd, "calibrate"), *path = *given ? given : "machine.yaml";
-    const orth_calibrate_options options = {.max_steps = 0};
+    const orth_calibrate_options options = {.file_dir = cmd->config.memory_offload_dir, .file_io = orth_setup_file_io(&cmd->config)};
     orth_hardware h;
     if (orth_cmd_flag(cmd, "json") || orth_cmd_flag(cmd, "no-peaks"))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "doctor: --calibrate writes %s and prints nothing else: leave --json and --no-peaks out", path);
@@ -169,16 +187,17 @@ static orth_status calibrate(orth_ctx *ctx, const orth_cmd *cmd)
 orth_status orth_cmd_doctor(orth_ctx *ctx, const orth_cmd *cmd)
 {
     orth_machine m;
-    char libraries[256];
+    char libraries[256], files[ORTH_MESSAGE_MAX];
     peaks p = {.num_threads = orth_pool_num_threads(ctx->pool)};
     if (orth_cmd_flag(cmd, "calibrate"))
         return calibrate(ctx, cmd);
     orth_machine_query(&m);
     library_versions(libraries, sizeof libraries);
+    files_words(ctx, &cmd->config, files);
     if (!orth_cmd_flag(cmd, "no-peaks"))
         ORTH_TRY(measure(ctx, &p));
     if (orth_cmd_flag(cmd, "json"))
-        return print_json(ctx, &m, &p, libraries);
-    print_text(ctx, &m, &p, libraries);
+        return print_json(ctx, &m, &p, libraries, files);
+    print_text(ctx, &m, &p, libraries, files);
     return ORTH_OK;
 }

@@ -63,12 +63,20 @@ static bool is_offloaded(const orth_program *p, const orth_instr *n)
     return !near || (n->op == ORTH_OP_copy && p->buffers[n->in[0].buffer].space != p->space);
 }
 
-static double offloaded_seconds(const orth_hardware *h, const orth_program *p, const orth_instr *n)
+/* Ranks that share the disks of a node. */
+static int64_t file_sharers(const orth_hardware *h, int64_t num_ranks)
 {
-    const double bytes = (double)orth_operand_bytes(&n->out[0]);
+    return ORTH_MIN((int64_t)h->node_devices, num_ranks);
+}
+
+static double offloaded_seconds(const orth_hardware *h, int64_t num_ranks, const orth_program *p, const orth_instr *n)
+{
     if (n->op != ORTH_OP_copy)
         return orth_instr_cost(n).bytes / (1e9 * h->node_memory_GBps);
-    return bytes / (1e9 * (orth_instr_moves_file(p, n) ? h->node_file_GBps : h->node_host_GBps));
+    if (!orth_instr_moves_file(p, n))
+        return (double)orth_operand_bytes(&n->out[0]) / (1e9 * h->node_host_GBps);
+    const orth_file_rates file = orth_file_rates_of(h, file_sharers(h, num_ranks));
+    return orth_file_seconds(&file, p, n);
 }
 
 static double seconds(void *user, const orth_program *p, int32_t instr, int k, int rank, const orth_rank_groups *groups)
@@ -77,7 +85,7 @@ static double seconds(void *user, const orth_program *p, int32_t instr, int k, i
     const orth_instr *n = &p->instrs[instr];
     const orth_hardware *device = orth_mixed_device(x->h, rank);
     if (!orth_op_is_comm(n->op))
-        return is_offloaded(p, n) ? offloaded_seconds(device, p, n) : orth_device_seconds(device, n);
+        return is_offloaded(p, n) ? offloaded_seconds(device, x->partition->mesh.num_ranks, p, n) : orth_device_seconds(device, n);
     const orth_group g = n->attr.group;
     const orth_comm_call call = orth_instr_call(n, instr, k, groups->size[g]);
     const double bytes = call_bytes(&call, groups->size[g]);
@@ -161,6 +169,26 @@ static orth_status find_kinds(orth_ctx *ctx, links *x, int num_ranks, int32_t *k
     return ORTH_OK;
 }
 
+/* The node whose files take longest. */
+static void set_file_floor(orth_run_plan *p, const orth_hardware *h)
+{
+    p->total.file_floor_s = 0;
+    for (int r = 0, next; r < p->num_ranks; r = next) {
+        const orth_hardware *device = orth_mixed_device(h, r);
+        const int64_t sharers = file_sharers(device, p->num_ranks);
+        const orth_file_rates each = orth_file_rates_of(device, sharers);
+        orth_plan node = {.total_bytes = 0};
+        next = (int)ORTH_MIN(r + sharers, p->num_ranks);
+        for (int k = r; k < next; k++)
+            orth_plan_add_file_moves(&node, &p->ranks[k]);
+        orth_plan_set_file_floor(&node, &each, (double)sharers);
+        if (node.file_floor_s > p->total.file_floor_s) {
+            p->total.file_rates = node.file_rates;
+            p->total.file_floor_s = node.file_floor_s;
+        }
+    }
+}
+
 /* How much of its device a rank needs. */
 static double fill_of(const orth_plan *p)
 {
@@ -187,6 +215,7 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_c
     p->total.fits = p->ranks[c->worst_rank].fits;
     p->total.limit_bytes = p->ranks[c->worst_rank].limit_bytes;
     p->total.worst_bytes = p->ranks[c->worst_rank].device_bytes;
+    set_file_floor(p, h);
     c->step_s = p->total.time.step_s;
     c->tokens_per_s = (double)p->total.tokens / c->step_s;
     c->mfu = p->total.cost.model_flops / c->step_s / (peak * n);
@@ -431,6 +460,7 @@ char *orth_cluster_text(orth_ctx *ctx, const orth_run_plan *p, const orth_hardwa
     if (p->total.recomputed)
         orth_text_addf(ctx, &t, "recomputed     %s\n", p->total.recomputed);
     add_error(ctx, &t);
+    orth_plan_add_file_floor(ctx, &t, &p->total, true);
     if (h->mixed)
         add_groups(ctx, &t, p, h->mixed, c);
     add_memory(ctx, &t, p, c);

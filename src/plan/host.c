@@ -12,6 +12,7 @@ typedef struct {
     bool bf16;         /* fp16 counts as fp32, in which both compute */
     int num_threads;   /* of a rank */
     double slower;     /* what sharing the cores costs */
+    orth_file_rates file; /* of a rank */
 } pricing;
 
 /* What was not measured takes its bytes, or its operations, at the rates of the machine. */
@@ -38,7 +39,7 @@ static double seconds(void *user, const orth_program *p, int32_t instr, int k, i
     const pricing *x = user;
     const orth_instr *n = &p->instrs[instr];
     if (orth_instr_moves_file(p, n))
-        return (double)orth_operand_bytes(&n->out[0]) / (1e9 * x->h->node_file_GBps);
+        return orth_file_seconds(&x->file, p, n);
     return x->slower * (orth_op_is_comm(n->op) ? call_seconds(x, n, instr, k, groups) : op_seconds(x, n));
 }
 
@@ -127,7 +128,8 @@ static orth_status find_slower(orth_ctx *ctx, orth_run_plan *p, pricing *x)
 orth_status orth_host_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardware *h, orth_dtype compute, const char *timeline)
 {
     double peak;
-    pricing x = {.h = h, .bf16 = compute == ORTH_BF16, .num_threads = p->programs.spec.num_threads, .slower = 1};
+    pricing x = {.h = h, .bf16 = compute == ORTH_BF16, .num_threads = p->programs.spec.num_threads, .slower = 1,
+                 .file = orth_file_rates_of(h, p->num_ranks)};
     const orth_timing timing = {.seconds = seconds, .user = &x};
     if (!h->has_host)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: the description has no section `host`: `orthant doctor --calibrate` writes one", h->device_name);
@@ -137,6 +139,7 @@ orth_status orth_host_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardware
     if (x.slower > 1 || timeline)
         ORTH_TRY(orth_run_plan_time(ctx, p, &timing, timeline));
     orth_plan_price_total(&p->total, p->ranks, p->num_ranks, peak);
+    orth_plan_set_file_floor(&p->total, &x.file, p->num_ranks);
     p->total.times_of = h->device_name;
     return ORTH_OK;
 }

@@ -3,7 +3,7 @@
 
 const char *orth_outside_name(orth_outside_kind k)
 {
-    static const char *const names[ORTH_NUM_OUTSIDE] = {"comm_scratch", "loader", "stacks"};
+    static const char *const names[ORTH_NUM_OUTSIDE] = {"comm_scratch", "loader", "file_buffers", "stacks"};
     return names[k];
 }
 

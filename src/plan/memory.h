@@ -15,6 +15,7 @@ typedef struct {
 typedef enum {
     ORTH_OUTSIDE_COMM_SCRATCH = 0, /* heap: sums and blocks on their way (comm/comm.h) */
     ORTH_OUTSIDE_LOADER,           /* heap: sequences of this step and the next (data/loader.h) */
+    ORTH_OUTSIDE_FILE_BUFFERS,     /* pages: of transfers to and from its file (base/scratch.h) */
     ORTH_OUTSIDE_STACKS,           /* of its computing threads and of the loader's; planned: an allowance */
     ORTH_NUM_OUTSIDE
 } orth_outside_kind;

@@ -222,7 +222,6 @@ static void take_better_links(orth_hardware *h, const orth_hardware *g)
     take_less(&h->node_latency_us, g->node_latency_us);
     take_more(&h->node_host_GBps, g->node_host_GBps);
     take_more(&h->node_memory_GBps, g->node_memory_GBps);
-    take_more(&h->node_file_GBps, g->node_file_GBps);
     take_more(&h->network_GBps, g->network_GBps * g->network_share * g->network_nics / g->node_devices);
     take_less(&h->network_latency_us, g->network_latency_us);
 }

@@ -10,6 +10,7 @@ static void count_bytes(orth_plan *plan, const orth_program *p)
     plan->total_bytes = orth_program_bytes(p);
     plan->device_bytes = p->space_bytes[p->space];
     plan->file_bytes = p->space_bytes[ORTH_SPACE_FILE];
+    plan->file_moves = orth_file_moves_of(p);
     plan->lower_bound_bytes = p->lower_bound;
     for (int s = 0; s < ORTH_NUM_SPACES; s++)
         plan->arenas[s] = (orth_arena_use){p->transient_offset[s], p->transient_offset[s] + p->peak_bytes[s], p->space_bytes[s]};
@@ -104,6 +105,7 @@ orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens,
         sum.total_bytes += plans[k].total_bytes;
         sum.device_bytes = ORTH_MAX(sum.device_bytes, plans[k].device_bytes);
         sum.file_bytes += plans[k].file_bytes;
+        orth_plan_add_file_moves(&sum, &plans[k]);
         sum.lower_bound_bytes += plans[k].lower_bound_bytes;
         sum.cost.model_flops += plans[k].cost.model_flops;
         sum.cost.hardware_flops += plans[k].cost.hardware_flops;
@@ -112,6 +114,18 @@ orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens,
     }
     sum.fits = all_fits(&sum);
     return sum;
+}
+
+void orth_plan_add_file_moves(orth_plan *sum, const orth_plan *rank)
+{
+    sum->file_moves.read += rank->file_moves.read;
+    sum->file_moves.written += rank->file_moves.written;
+}
+
+void orth_plan_set_file_floor(orth_plan *sum, const orth_file_rates *each, double sharers)
+{
+    sum->file_rates = orth_file_rates_times(each, sharers);
+    sum->file_floor_s = orth_file_floor(&sum->file_rates, &sum->file_moves);
 }
 
 void orth_plan_price_total(orth_plan *total, const orth_plan *ranks, int num_ranks, double peak_flops)
@@ -152,6 +166,8 @@ static void add_rank(orth_json_out *j, int rank, const orth_plan *p)
     orth_traffic_json(j, "comm", &p->traffic, true);
     orth_traffic_json(j, "comm_sent", &p->traffic, false);
     orth_json_print(j, "flops", "{\"model\": %.0f, \"hardware\": %.0f}", p->cost.model_flops, p->cost.hardware_flops);
+    if (p->file_bytes > 0)
+        orth_json_print(j, "file_a_step", "{\"read\": %" PRId64 ", \"written\": %" PRId64 "}", p->file_moves.read, p->file_moves.written);
     add_time(j, &p->time);
     orth_json_close(j, '}');
 }
@@ -177,6 +193,22 @@ static void add_fit(orth_json_out *j, const orth_plan *p)
     if (why[0])
         orth_json_string(j, NULL, why);
     orth_json_close(j, ']');
+}
+
+static void add_files(orth_json_out *j, const orth_plan *p)
+{
+    orth_json_open(j, "file", '{');
+    orth_json_print(j, "bytes", "%zu", p->file_bytes);
+    orth_json_print(j, "limit", "%zu", p->file_limit_bytes);
+    orth_json_print(j, "read_a_step", "%" PRId64, p->file_moves.read);
+    orth_json_print(j, "written_a_step", "%" PRId64, p->file_moves.written);
+    if (p->file_floor_s > 0) {
+        orth_json_print(j, "read_per_s", "%.6g", p->file_rates.read);
+        orth_json_print(j, "written_per_s", "%.6g", p->file_rates.write);
+        orth_json_bool(j, "rates_assumed", p->file_rates.assumed);
+        orth_json_print(j, "floor_s", "%.9g", p->file_floor_s);
+    }
+    orth_json_close(j, '}');
 }
 
 static void add_cost(orth_json_out *j, const orth_plan *p)
@@ -217,7 +249,7 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
                         p->times_of ? "measured" : "estimated");
     if (orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0) {
         orth_json_print(&j, "device", "{\"bytes\": %zu, \"limit\": %zu}", p->device_bytes, p->device_limit_bytes);
-        orth_json_print(&j, "file", "{\"bytes\": %zu, \"limit\": %zu}", p->file_bytes, p->file_limit_bytes);
+        add_files(&j, p);
     }
     if (p->peaks)
         orth_json_print(&j, "live_at_peak", "%s", p->peaks);
@@ -241,6 +273,18 @@ static void add_space_rows(orth_ctx *ctx, orth_text *t, const orth_plan *p)
         orth_text_addf(ctx, t, "%s: %zu B", rows[k].name, rows[k].bytes);
         orth_text_addf(ctx, t, rows[k].limit ? " of %zu B\n" : "\n", rows[k].limit);
     }
+}
+
+void orth_plan_add_file_floor(orth_ctx *ctx, orth_text *t, const orth_plan *p, bool of_node)
+{
+    if (p->file_floor_s <= 0)
+        return;
+    orth_text_addf(ctx, t, "files a step   %" PRId64 " B read, %" PRId64 " B written%s: %.6g s at least, at %.4g GB/s read and %.4g GB/s written%s (%s)\n",
+                   p->file_moves.read, p->file_moves.written, of_node ? " by all ranks" : "", p->file_floor_s, p->file_rates.read / 1e9,
+                   p->file_rates.write / 1e9, of_node ? " a node" : "",
+                   p->file_rates.assumed         ? "assumed: the description of the hardware has no node.file_GBps"
+                   : of_node || p->times_of ? "node.file_GBps of the description"
+                                            : "measured");
 }
 
 char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
@@ -271,6 +315,7 @@ char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
     orth_text_addf(ctx, &text, "  %-12s %14zu B %9.3f GiB (lower bound %.3f GiB)\n%s%s\n", "total", p->total_bytes, gib(p->total_bytes),
                    gib(p->lower_bound_bytes), p->fits ? "fits" : "does not fit: ", why);
     add_space_rows(ctx, &text, p);
+    orth_plan_add_file_floor(ctx, &text, p, false);
     orth_text_add(ctx, &text, "outside of the arenas");
     for (int k = 0; k < ORTH_NUM_OUTSIDE; k++)
         orth_text_addf(ctx, &text, "%s %s %zu B", k ? "," : ":", orth_outside_name((orth_outside_kind)k), p->outside.of[k]);

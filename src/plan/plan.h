@@ -6,6 +6,8 @@
 #ifndef ORTH_PLAN_PLAN_H
 #define ORTH_PLAN_PLAN_H
 
+#include "base/text.h"
+#include "plan/file_time.h"
 #include "plan/memory.h"
 #include "plan/simulate.h"
 #include "plan/traffic.h"
@@ -22,6 +24,9 @@ typedef struct {
     size_t total_bytes;        /* sum of `memory` without files */
     size_t device_bytes;       /* of a rank, of totals the rank with the most: where its kernels work, which is all without offload */
     size_t file_bytes;         /* in files */
+    orth_file_moves file_moves; /* bytes of a step, to and from files */
+    orth_file_rates file_rates; /* of totals, where the time was priced: what those have together whose files take longest, */
+    double file_floor_s;       /* and the least that a step takes for them; 0: no files, or not priced */
     size_t device_limit_bytes, file_limit_bytes; /* what they may be: of each rank, and of all together; 0: not known */
     size_t lower_bound_bytes;  /* what no placement could go below */
     size_t limit_bytes;        /* what it may take; 0: not known */
@@ -53,6 +58,12 @@ orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens,
 
 /* The time of the total from that of the ranks, and the peak that they had. */
 void orth_plan_price_total(orth_plan *total, const orth_plan *ranks, int num_ranks, double peak_flops);
+
+/* Bytes of files: of another rank as well; and the floor of those added up, `sharers` ranks with rates of `each`. */
+void orth_plan_add_file_moves(orth_plan *sum, const orth_plan *rank);
+void orth_plan_set_file_floor(orth_plan *sum, const orth_file_rates *each, double sharers);
+/* A line of text, if there are files and a time. of_node: of a described cluster. */
+void orth_plan_add_file_floor(orth_ctx *ctx, orth_text *t, const orth_plan *total, bool of_node);
 
 /* "--json" and plan.json (docs/formats/run.md). Heap memory; NULL with the error recorded. */
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *total);

@@ -7,7 +7,8 @@
 #ifndef ORTH_PLAN_PROBE_H
 #define ORTH_PLAN_PROBE_H
 
-#include "base/ctx.h"
+#include "base/scratch.h"
+#include "plan/file_time.h"
 
 typedef enum {
     ORTH_PROBE_FP32 = 0,  /* fused multiply-add in fp32 at ctx->isa; FLOP/s (a multiply-add is 2) */
@@ -24,9 +25,19 @@ const char *orth_probe_name(orth_probe kind);   /* "fp32 FMA", ... */
 orth_status orth_probe_measure(orth_ctx *ctx, double *rate, orth_probe kind, int num_threads,
                                double seconds);
 
-/* Bytes/s to a file in `dir` (base/scratch.h) until they are on the device, and back: the slower. What the probe writes takes a
- * fraction of a second on a disk of 100 MB/s. ORTH_ERR_IO, ORTH_ERR_NOSPACE, ORTH_ERR_NOMEM. */
-orth_status orth_probe_file(orth_ctx *ctx, double *rate, const char *dir);
+/* A file like those of a run (base/scratch.h). */
+typedef struct {
+    const char *dir;
+    orth_file_io io;
+    size_t bytes;         /* at most: caches of the device distort what they can hold */
+    double seconds;       /* after which no further piece of a pass begins; there are two passes that write, and one that reads */
+} orth_file_probe;
+
+/* For a plan that is to come at once: half a second on a disk of 100 MB/s. */
+#define ORTH_FILE_PROBE_QUICK_BYTES ((size_t)16 << 20)
+
+/* Bytes/s to the file until they are on the device, and back. ORTH_ERR_IO, ORTH_ERR_NOSPACE, ORTH_ERR_NOMEM. */
+orth_status orth_probe_file(orth_ctx *ctx, orth_file_rates *rates, const orth_file_probe *what);
 
 /* The best rate for matrix products whose operands are bf16 (or fp32) at ctx->isa, on all threads of the pool. */
 orth_status orth_probe_matmul_peak(orth_ctx *ctx, double *rate, bool bf16, double seconds);

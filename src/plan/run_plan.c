@@ -299,5 +299,6 @@ orth_status orth_run_plan_price(orth_ctx *ctx, orth_run_plan *p, const orth_rate
     const orth_timing timing = {.seconds = orth_seconds_by_rates, .user = (void *)rates};
     ORTH_TRY(orth_run_plan_time(ctx, p, &timing, path));
     orth_plan_price_total(&p->total, p->ranks, p->num_ranks, rates->flops * p->num_ranks);
+    orth_plan_set_file_floor(&p->total, &rates->file, p->num_ranks);
     return ORTH_OK;
 }

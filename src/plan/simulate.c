@@ -24,7 +24,7 @@ double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, 
     if (!orth_op_is_comm(n->op)) {
         const orth_cost c = orth_instr_cost(n);
         if (orth_instr_moves_file(p, n))
-            return (double)orth_operand_bytes(&n->out[0]) / r->file_bytes;
+            return orth_file_seconds(&r->file, p, n);
         return fmax(c.hardware_flops / r->flops, c.bytes / r->bytes);
     }
     const orth_comm_call call = orth_instr_call(n, instr, k, groups->size[n->attr.group]);

@@ -7,6 +7,7 @@
 #define ORTH_PLAN_SIMULATE_H
 
 #include "plan/contention.h"
+#include "plan/file_time.h"
 #include "program/check/check_flow.h"
 #include "program/check/check_ranks.h"
 
@@ -30,7 +31,7 @@ typedef struct {
 typedef struct {
     double flops;    /* FLOP/s */
     double bytes;    /* bytes/s to and from memory, read plus written */
-    double file_bytes; /* bytes/s to and from files */
+    orth_file_rates file;
 } orth_rates;
 /* An orth_seconds_fn on orth_rates: an instruction takes its operations at the peak or its bytes at the rate of
  * copying, whichever is longer: no kernel is faster, real ones are slower. What a rank sends or receives is read

@@ -232,3 +232,9 @@ size_t orth_executor_touched_bytes(const orth_executor *e, orth_space s)
 {
     return e->own[s].ops ? e->own[s].ops->touched(&e->own[s]) : 0;
 }
+
+orth_file_use orth_executor_file_use(const orth_executor *e)
+{
+    const orth_region *r = &e->own[ORTH_SPACE_FILE];
+    return (orth_file_use){r->base ? &r->file : NULL, r->file.room_bytes, atomic_load(&r->file_read), atomic_load(&r->file_written)};
+}

@@ -7,6 +7,7 @@
 #ifndef ORTH_RUN_EXECUTOR_H
 #define ORTH_RUN_EXECUTOR_H
 
+#include "base/scratch.h"
 #include "comm/comm.h"
 #include "run/counted.h"
 
@@ -56,6 +57,14 @@ orth_status orth_executor_counted_above(orth_ctx *ctx, const orth_executor *e, s
 
 /* Bytes of the pages of its own arena in a space that are in memory (base/pages.h); of a file, bytes of the disk that it takes. */
 size_t orth_executor_touched_bytes(const orth_executor *e, orth_space s);
+
+/* Of its own file: bytes that were moved so far, between steps, too. */
+typedef struct {
+    const orth_scratch *file;  /* NULL: it has none, and the rest is 0 */
+    size_t room;               /* memory that transfers take */
+    int64_t read, written;
+} orth_file_use;
+orth_file_use orth_executor_file_use(const orth_executor *e);
 
 /* Time that the thread of the last step spent on communication, by group: in calls in the queue of computing, in starting
  * others and in waiting for them. */

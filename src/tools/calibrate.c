@@ -14,6 +14,8 @@
 #define OUTLIER 1.6
 #define PEAK_SECONDS 0.3
 #define MODEL_WORDS 10
+#define FILE_BYTES ((size_t)2 << 30)    /* more than caches of disks hold */
+#define FILE_SECONDS 3
 
 /* Models whose ops and shapes are observed. `split`: layouts of two ranks, for ops that no single rank has. */
 typedef struct {
@@ -298,6 +300,26 @@ static orth_status measure_peaks(orth_ctx *ctx, orth_hardware *h)
     return ORTH_OK;
 }
 
+/* A folder that cannot have the file is no reason to lose the rest. */
+static orth_status measure_files(orth_ctx *ctx, const orth_calibrate_options *o, orth_hardware *h)
+{
+    const size_t half_free = o->file_dir ? orth_scratch_free_bytes(o->file_dir) / 2 : 0, most = o->brief ? FILE_BYTES >> 8 : FILE_BYTES;
+    const orth_file_probe probe = {.dir = o->file_dir, .io = o->file_io, .bytes = ORTH_MIN(most, half_free), .seconds = FILE_SECONDS};
+    orth_file_rates rates;
+    if (!o->file_dir)
+        return ORTH_OK;
+    const orth_status s = orth_probe_file(ctx, &rates, &probe);
+    if (s == ORTH_OK) {
+        h->node_file_GBps = fmax(1e-9 * rates.read, 0.001); /* what the key takes at least */
+        h->node_file_write_GBps = fmax(1e-9 * rates.write, 0.001);
+    }
+    if (s != ORTH_ERR_IO && s != ORTH_ERR_NOSPACE)
+        return s;
+    orth_log(ctx, ORTH_LOG_WARN, "plan", "files were not measured, and plans will assume a rate: %s", ctx->error.message);
+    orth_ctx_clear_error(ctx);
+    return ORTH_OK;
+}
+
 static void describe(const orth_ctx *ctx, orth_hardware *h)
 {
     orth_machine m;
@@ -321,6 +343,8 @@ orth_status orth_calibrate(orth_ctx *ctx, const orth_calibrate_options *options,
     c->options.model_seconds = options->model_seconds > 0 ? options->model_seconds : 0.4;
     describe(ctx, h);
     orth_status s = measure_peaks(ctx, h);
+    if (s == ORTH_OK)
+        s = measure_files(ctx, options, h);
     if (s == ORTH_OK)
         s = observe_models(ctx, c);
     if (s == ORTH_OK)

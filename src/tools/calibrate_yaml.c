@@ -34,9 +34,11 @@ char *orth_calibrate_yaml(orth_ctx *ctx, const orth_hardware *h)
     orth_text_add(ctx, &t, "# Measured by `orthant doctor --calibrate`. Times are in ns for each unit of the terms of src/plan/op_times.h.\ndevice:\n  name: ");
     orth_text_quote(ctx, &t, h->device_name);
     orth_text_addf(ctx, &t, "\n  memory_GiB: %.6g\n  reserved_GiB: %.6g\n  memory_GBps: %.4g\n  memory_share: %.4g\n  fp32_tflops: %.4g\n  fp16_tflops: %.4g\n  bf16_tflops: %.4g\n"
-                   "  launch_us: %.4g\nnode: {devices: 1}\nhost:\n  cores: %.0f\n  isa: %s\n", h->device_memory_GiB, h->device_reserved_GiB,
-                   h->device_memory_GBps, h->device_memory_share, h->device_fp32_tflops, h->device_fp16_tflops, h->device_bf16_tflops, h->device_launch_us,
-                   h->host_cores, h->host_isa);
+                   "  launch_us: %.4g\nnode:\n  devices: 1\n", h->device_memory_GiB, h->device_reserved_GiB,
+                   h->device_memory_GBps, h->device_memory_share, h->device_fp32_tflops, h->device_fp16_tflops, h->device_bf16_tflops, h->device_launch_us);
+    if (h->node_file_GBps > 0)
+        orth_text_addf(ctx, &t, "  file_GBps: %.4g\n  file_write_GBps: %.4g\n", h->node_file_GBps, h->node_file_write_GBps);
+    orth_text_addf(ctx, &t, "host:\n  cores: %.0f\n  isa: %s\n", h->host_cores, h->host_isa);
     for (int set = 0; set < ORTH_NUM_TIMES; set++) {
         if (!any(&h->times, set))
             continue;

@@ -1,8 +1,6 @@
 /* price.c -- see price.h. */
 #include "tools/price.h"
 
-#include "plan/probe.h"
-
 orth_status orth_place_to_run_find(orth_ctx *ctx, orth_place_to_run *out, const char *cluster)
 {
     *out = (orth_place_to_run){.described = cluster != NULL};
@@ -32,9 +30,9 @@ static orth_status time_here(orth_ctx *ctx, orth_place_to_run *where, const orth
         return orth_host_price(ctx, p, &where->hardware, orth_setup_compute(cfg), NULL);
     if (whole->flops == 0)
         ORTH_TRY(orth_machine_rates(ctx, cfg, 1, whole));
-    if (orth_config_offloads_to_file(cfg) && where->file_bytes <= 0)
-        ORTH_TRY(orth_probe_file(ctx, &where->file_bytes, cfg->memory_offload_dir));
-    const orth_rates each = {whole->flops / p->num_ranks, whole->bytes / p->num_ranks, where->file_bytes / p->num_ranks};
+    if (orth_config_offloads_to_file(cfg) && where->file.read <= 0)
+        ORTH_TRY(orth_machine_file_rates(ctx, cfg, &where->file));
+    const orth_rates each = {whole->flops / p->num_ranks, whole->bytes / p->num_ranks, orth_file_rates_times(&where->file, 1.0 / p->num_ranks)};
     return orth_run_plan_price(ctx, p, &each, NULL);
 }
 

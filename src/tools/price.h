@@ -13,7 +13,7 @@ typedef struct {
     bool host;                      /* a machine with measured times, which ranks share (plan/host.h) */
     orth_hardware hardware;         /* of either */
     orth_rates rates[2];            /* of this machine in fp32 and in bf16; flops 0: not measured yet */
-    double file_bytes;              /* per second, to files and back; 0: the same */
+    orth_file_rates file;           /* the same of files, which all runs have together */
 } orth_place_to_run;
 
 /* cluster: of orth_hardware_find; NULL: this machine, by the times that run.hardware names, or by peaks that are measured when the first run is priced. A described cluster is planned for

@@ -163,6 +163,13 @@ orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, 
     return s;
 }
 
+orth_status orth_machine_file_rates(orth_ctx *ctx, const orth_config *cfg, orth_file_rates *out)
+{
+    const orth_file_probe probe = {.dir = cfg->memory_offload_dir, .io = orth_setup_file_io(cfg), .bytes = ORTH_FILE_PROBE_QUICK_BYTES,
+                                   .seconds = 1};
+    return orth_probe_file(ctx, out, &probe);
+}
+
 orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ranks, orth_rates *out)
 {
     const double seconds = cfg->run_probe_s / 3;
@@ -170,11 +177,11 @@ orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ra
     const bool bf16 = cfg->precision_compute == ORTH_precision_compute_bf16;
     ORTH_TRY(orth_probe_matmul_peak(ctx, &peak_flops, bf16, seconds));
     ORTH_TRY(orth_probe_measure(ctx, &bytes, ORTH_PROBE_COPY, orth_pool_num_threads(ctx->pool), seconds));
-    *out = (orth_rates){.flops = peak_flops / num_ranks, .bytes = bytes / num_ranks, .file_bytes = bytes / num_ranks};
+    *out = (orth_rates){.flops = peak_flops / num_ranks, .bytes = bytes / num_ranks};
     if (!orth_config_offloads_to_file(cfg))
         return ORTH_OK;
-    ORTH_TRY(orth_probe_file(ctx, &bytes, cfg->memory_offload_dir));
-    out->file_bytes = bytes / num_ranks;
+    ORTH_TRY(orth_machine_file_rates(ctx, cfg, &out->file));
+    out->file = orth_file_rates_times(&out->file, 1.0 / num_ranks);
     return ORTH_OK;
 }
 
@@ -217,6 +224,7 @@ static orth_outside outside_of(const orth_run_plan *p, const orth_config *cfg, i
         comms += groups.size[g] > 1;
     return (orth_outside){.of = {[ORTH_OUTSIDE_COMM_SCRATCH] = (size_t)comms * orth_comm_scratch_planned(orth_groups_method(cfg)),
                                  [ORTH_OUTSIDE_LOADER] = (size_t)orth_loader_bytes(&loader),
+                                 [ORTH_OUTSIDE_FILE_BUFFERS] = p->ranks[rank].file_bytes > 0 ? orth_scratch_room(orth_setup_file_io(cfg)) : 0,
                                  [ORTH_OUTSIDE_STACKS] = (size_t)(num_threads + 1) * STACK_ALLOWANCE}};
 }
 

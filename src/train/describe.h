@@ -27,6 +27,8 @@ orth_status orth_describe_epochs(orth_ctx *ctx, const orth_config *cfg, char **o
 /* What each of num_ranks ranks that share the threads of ctx->pool has of their measured peaks: an equal part. Takes
  * about a fifth of a second. ORTH_ERR_NOMEM. */
 orth_status orth_machine_rates(orth_ctx *ctx, const orth_config *cfg, int num_ranks, orth_rates *out);
+/* Of files in memory.offload_dir, what all ranks have together. What orth_probe_file returns. */
+orth_status orth_machine_file_rates(orth_ctx *ctx, const orth_config *cfg, orth_file_rates *out);
 
 /* The description that run.hardware names, of a machine with measured times (plan/host.h); *given: it does name one. ORTH_ERR_ARG, ORTH_ERR_IO. */
 orth_status orth_describe_host(orth_ctx *ctx, const orth_config *cfg, orth_hardware *out, bool *given);

@@ -95,6 +95,17 @@ static orth_status fill_weights(orth_ctx *ctx, rank_state *s)
     return status;
 }
 
+/* Once a run: the first rank's folder is that of all, and its file system. */
+static void say_file(orth_ctx *ctx, const rank_state *s)
+{
+    const orth_scratch *file = orth_executor_file_use(s->trainer.executor).file;
+    char how[ORTH_SCRATCH_WORDS_MAX];
+    if (!file || s->rank > 0 || s->run->options.watch)
+        return;
+    orth_scratch_words(file, how);
+    orth_log(ctx, ORTH_LOG_INFO, "offload", "the file in %s is read and written %s", file->dir, how);
+}
+
 static orth_status create_executors(orth_ctx *ctx, rank_state *s)
 {
     orth_run *r = s->run;
@@ -103,6 +114,8 @@ static orth_status create_executors(orth_ctx *ctx, rank_state *s)
     s->shape = programs.shape;
     const orth_status status = orth_trainer_create(ctx, &s->trainer, r->cfg, &r->model, &programs.step);
     s->has_trainer = status == ORTH_OK;
+    if (s->has_trainer)
+        say_file(ctx, s);
     if (programs.evaluates && !s->has_trainer)
         orth_compiled_release(&programs.eval);
     if (!programs.evaluates || !s->has_trainer)

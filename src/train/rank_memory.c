@@ -1,6 +1,8 @@
 /* rank_memory.c -- memory.json: what a rank has used, counted in four ways, beside what was planned (docs/formats/run.md). */
 #include "train/rank.h"
 
+#include <inttypes.h>
+
 #include "base/files.h"
 #include "base/pages.h"
 #include "base/pool.h"
@@ -13,6 +15,7 @@ typedef struct {
     size_t mapped[ORTH_NUM_SPACES];
     orth_arena_use arenas[ORTH_NUM_SPACES];
     orth_outside outside;
+    orth_file_use file;
     size_t heap_peak, process_heap_peak, resident_peak;
 } used;
 
@@ -42,6 +45,8 @@ static void count_outside(const orth_ctx *ctx, const rank_state *s, used *u)
     u->outside.of[ORTH_OUTSIDE_COMM_SCRATCH] = orth_comm_scratch_bytes(s->all);
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         u->outside.of[ORTH_OUTSIDE_COMM_SCRATCH] += orth_comm_scratch_bytes(s->comms[g]);
+    u->file = orth_executor_file_use(s->trainer.executor);
+    u->outside.of[ORTH_OUTSIDE_FILE_BUFFERS] = u->file.room;
     u->outside.of[ORTH_OUTSIDE_LOADER] = (size_t)orth_loader_counted(s->loader);
     u->outside.of[ORTH_OUTSIDE_STACKS] = orth_pool_stack_bytes(ctx->pool) + orth_pages_stack_bytes(orth_loader_thread(s->loader));
     u->heap_peak = (size_t)atomic_load(&ctx->heap_peak);
@@ -85,6 +90,8 @@ static void add_rank(orth_json_out *j, int rank, const orth_plan *planned, const
     orth_arenas_json(j, "arenas", u->arenas);
     add_pages(j, u);
     add_outside(j, &planned->outside, &u->outside);
+    if (u->mapped[ORTH_SPACE_FILE] > 0)
+        orth_json_print(j, "file_moved", "{\"read\": %" PRId64 ", \"written\": %" PRId64 "}", u->file.read, u->file.written);
     orth_json_print(j, "heap_peak", "%zu", u->heap_peak);
     orth_json_open(j, "process", '{');
     orth_json_print(j, "heap_peak", "%zu", u->process_heap_peak);

@@ -168,6 +168,13 @@ static orth_factors setup_freeze(const orth_config *cfg)
     return (orth_factors){"optimizer.freeze", cfg->optimizer_freeze.n, cfg->optimizer_freeze.v};
 }
 
+orth_file_io orth_setup_file_io(const orth_config *cfg)
+{
+    static const orth_file_io io[] = {[ORTH_memory_offload_io_auto] = ORTH_FILE_IO_AUTO, [ORTH_memory_offload_io_direct] = ORTH_FILE_IO_DIRECT,
+                                      [ORTH_memory_offload_io_buffered] = ORTH_FILE_IO_BUFFERED};
+    return io[cfg->memory_offload_io];
+}
+
 orth_dtype orth_setup_compute(const orth_config *cfg)
 {
     static const orth_dtype types[] = {

@@ -2,6 +2,7 @@
 #ifndef ORTH_TRAIN_SETUP_H
 #define ORTH_TRAIN_SETUP_H
 
+#include "base/scratch.h"
 #include "config/config.h"
 #include "data/reader.h"
 #include "data/sampler.h"
@@ -23,6 +24,7 @@ orth_status orth_setup_match_weights(orth_ctx *ctx, const orth_config *cfg, cons
 /* What the run file says of one optimizer step on one rank. */
 /* Of precision.compute. */
 orth_dtype orth_setup_compute(const orth_config *cfg);
+orth_file_io orth_setup_file_io(const orth_config *cfg); /* memory.offload_io */
 orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode);
 /* frozen [num_params], all false: becomes true for the parameters that optimizer.freeze names. As orth_freeze_resolve. */
 orth_status orth_setup_frozen(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, bool *frozen);

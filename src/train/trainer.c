@@ -20,7 +20,7 @@ orth_status orth_trainer_create(orth_ctx *ctx, orth_trainer *t, const orth_confi
                                 const orth_model_config *model, const orth_compiled *compiled)
 {
     *t = (orth_trainer){.cfg = cfg, .model = *model, .compiled = *compiled, .scale = orth_loss_scale_make(cfg)};
-    t->spaces = (orth_space_setup){.file_dir = cfg->memory_offload_dir};
+    t->spaces = (orth_space_setup){.file_dir = cfg->memory_offload_dir, .file_io = orth_setup_file_io(cfg)};
     ctx->spaces = &t->spaces;
     orth_status s = orth_executor_create(ctx, &t->executor, &t->compiled.program, orth_setup_kernels(cfg), NULL, false);
     if (s == ORTH_OK)

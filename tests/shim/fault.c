@@ -3,6 +3,7 @@
  *   ORTH_FAULT=KIND:K[:ERRNO]    the K-th call of a kind fails; ERRNO "+": and all after it
  *   ORTH_FAULT_COUNTS=FILE       at the end of the process: a line "KIND COUNT" for each kind, and one for fsync of folders
  *
+ * uring: a completed request of io_uring; uring_short: one that comes back with half of its bytes. open_direct: open with O_DIRECT.
  * Calls count from main on: what the loader does before is not the program's. A close that fails has closed, as Linux does it.
  * For glibc, whose own allocator is reachable under other names (so nothing here allocates to find it).
  */
@@ -28,7 +29,8 @@
     KIND(malloc, ENOMEM) KIND(write, ENOSPC) KIND(fsync, EIO) KIND(rename, EIO) KIND(open, EMFILE)          \
     KIND(close, EIO) KIND(mmap, ENOMEM) KIND(fopen, EMFILE) KIND(fwrite, ENOSPC) KIND(opendir, EMFILE)      \
     KIND(mkdir, ENOSPC) KIND(flock, EIO) KIND(remove, EIO) KIND(thread, EAGAIN)          \
-    KIND(pwrite, EIO) KIND(pread, EIO) KIND(fclose, EIO)
+    KIND(pwrite, EIO) KIND(pread, EIO) KIND(fclose, EIO)                                                    \
+    KIND(open_direct, EINVAL) KIND(uring_init, EPERM) KIND(uring, EIO) KIND(uring_short, EIO)
 
 enum {
 #define KIND(name, code) F_##name,
@@ -194,7 +196,7 @@ int open(const char *path, int flags, ...)
     va_start(args, flags);
     const mode_t mode = flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
     va_end(args);
-    return fails(F_open) ? -1 : NEXT(open)(path, flags, mode);
+    return fails(flags & O_DIRECT ? F_open_direct : F_open) ? -1 : NEXT(open)(path, flags, mode);
 }
 
 int close(int fd)
@@ -251,6 +253,35 @@ int flock(int fd, int operation)
 int remove(const char *path)
 {
     return fails(F_remove) ? -1 : NEXT(remove)(path);
+}
+
+/* ---- liburing, whose header this needs not ---- */
+
+struct io_uring;
+struct io_uring_cqe {
+    unsigned long long user_data;
+    int res;
+    unsigned flags;
+};
+
+int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags);
+unsigned io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **list, unsigned room);
+
+int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
+{
+    return fails(F_uring_init) ? -fault_errno : NEXT(io_uring_queue_init)(entries, ring, flags);
+}
+
+unsigned io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **list, unsigned room)
+{
+    const unsigned n = NEXT(io_uring_peek_batch_cqe)(ring, list, room);
+    for (unsigned i = 0; i < n; i++) {
+        if (fails(F_uring))
+            list[i]->res = -fault_errno;
+        else if (fails(F_uring_short) && list[i]->res > 0)
+            list[i]->res /= 2;
+    }
+    return n;
 }
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *), void *arg)

@@ -15,7 +15,8 @@ static orth_status map(orth_ctx *ctx, orth_region *out, size_t bytes)
     if (base == MAP_FAILED)
         return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the system refused %zu addresses: %s", bytes, strerror(errno));
     const char *dir = ctx->spaces && ctx->spaces->file_dir ? ctx->spaces->file_dir : ".";
-    const orth_status s = orth_scratch_open(ctx, &out->file, dir, bytes);
+    const orth_file_io io = ctx->spaces ? ctx->spaces->file_io : ORTH_FILE_IO_AUTO;
+    const orth_status s = orth_scratch_open(ctx, &out->file, dir, bytes, io);
     if (s == ORTH_OK)
         out->base = base;
     else
@@ -33,11 +34,13 @@ static void unmap(orth_region *r)
 
 static orth_status read_bytes(orth_ctx *ctx, orth_region *r, size_t at, void *host, size_t n)
 {
+    atomic_fetch_add(&r->file_read, (int64_t)n);
     return orth_scratch_read(ctx, &r->file, at, host, n);
 }
 
 static orth_status write_bytes(orth_ctx *ctx, orth_region *r, size_t at, const void *host, size_t n)
 {
+    atomic_fetch_add(&r->file_written, (int64_t)n);
     return orth_scratch_write(ctx, &r->file, at, host, n);
 }
 

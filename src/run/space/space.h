@@ -16,6 +16,7 @@
 /* Of a process (orth_ctx.spaces). All zero: as by default. */
 typedef struct orth_space_setup {
     const char *file_dir;      /* folder of files; NULL: the current one */
+    orth_file_io file_io;
     bool guards_device;        /* tests: pages of the device are inaccessible outside of instructions */
 } orth_space_setup;
 
@@ -26,7 +27,8 @@ typedef struct {
     char *base;                /* NULL where there are no bytes */
     size_t bytes;
     pthread_mutex_t mutex;     /* of depth; spaces that are closed between instructions */
-    orth_scratch file;         /* of the space of files */
+    orth_scratch file;         /* of the space of files; */
+    _Atomic int64_t file_read, file_written; /* bytes of it, so far */
     int depth;                 /* enters without their leave: instructions and calls under way */
 } orth_region;
 
