@@ -580,6 +580,26 @@ TEST(parameters_are_gathered_in_the_units_that_were_asked_for)
     }
 }
 
+/* How much is brought ahead depends on bytes, which are others for each rank's shard: their gathers must come in one order. */
+TEST(weights_that_are_elsewhere_are_gathered_in_one_order)
+{
+    static const int64_t limits[] = {0, 12000, 20000, 30000};
+    for (int i = 0; i < 2 * ORTH_COUNT(limits); i++) {
+        layout_case c = layout_base_case(8, 0);
+        c.layout.dp = 2;
+        c.layout.pp = i % 2 ? 4 : 1;
+        c.layout.zero = 3;
+        c.layout.keep_whole = 1600;
+        c.layout.micro_batch = 1;
+        c.layout.global_batch = 4;
+        c.model.tied = true;
+        c.offload = (orth_offload){.optimizer = ORTH_TIER_HOST, .params = ORTH_TIER_HOST, .sub_group = 1000};
+        c.comm.prefetch = 4;
+        c.comm.prefetch_bytes = limits[i / 2];
+        check_layout(&c);
+    }
+}
+
 /* The bits are those of one rank; what is sent is a whole layer from its owner. */
 TEST(layers_with_one_owner_each)
 {
@@ -621,6 +641,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
         cmocka_unit_test(parameters_are_gathered_in_the_units_that_were_asked_for),
         cmocka_unit_test(layers_with_one_owner_each),
+        cmocka_unit_test(weights_that_are_elsewhere_are_gathered_in_one_order),
         cmocka_unit_test(random_layouts),
         cmocka_unit_test(random_layouts_in_any_order_of_their_queues),
         cmocka_unit_test(random_layouts_with_one_owner),

@@ -32,24 +32,52 @@ static kind brings(const pass *s, int32_t i)
     return to->cls == ORTH_CLASS_PARAMS ? WEIGHTS : SUMS;
 }
 
+/* ZeRO 3: reads what a unit copies, and stands behind it. */
+static bool gathers_weights(const pass *s, int32_t i)
+{
+    if (i == s->r.num)
+        return false;
+    const orth_instr *n = &s->r.old[i];
+    return n->op == ORTH_OP_all_gather && n->phase != ORTH_PHASE_UPDATE && s->r.p->buffers[n->in[0].buffer].cls == ORTH_CLASS_PARAMS;
+}
+
+/* What a copy brings to where kernels work. A shard of a weight does not count, but what is gathered of it. */
+static int64_t brought_bytes(const pass *s, int32_t i, kind k)
+{
+    const orth_operand *o = &s->r.old[i].out[0];
+    const bool near = s->r.p->buffers[o->buffer].space == s->r.p->space, shard = k == WEIGHTS && o->view != ORTH_VIEW_SAME;
+    return near && !shard ? (int64_t)orth_operand_bytes(o) : 0;
+}
+
+static int64_t gathered_bytes(const orth_instr *n)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < n->num_out; k++)
+        bytes += (int64_t)orth_operand_bytes(&n->out[k]);
+    return bytes;
+}
+
+/* A gather of which this rank brings nothing is a unit, too: units and their bytes are the same on all ranks, so that where copies stand
+ * does not change the order of their calls. */
 static void find_units(pass *s, kind k)
 {
     for (int32_t i = 0; i < s->r.num; i++) {
-        if (brings(s, i) != k)
+        if (brings(s, i) != k && !(k == WEIGHTS && gathers_weights(s, i)))
             continue;
         unit *u = &s->units[k][s->num[k]++];
         *u = (unit){.begin = i, .before = i};
         for (; i < s->r.num && brings(s, i) == k; i++)
-            if (s->r.p->buffers[s->r.old[i].out[0].buffer].space == s->r.p->space)
-                u->bytes += (int64_t)orth_operand_bytes(&s->r.old[i].out[0]);
+            u->bytes += brought_bytes(s, i, k);
         u->end = i;
+        for (; k == WEIGHTS && gathers_weights(s, i); i++)
+            u->bytes += gathered_bytes(&s->r.old[i]);
+        i--;
     }
 }
 
-/* The gather that reads what a unit copies stands behind it. */
 static bool is_gathered(const pass *s, const unit *u)
 {
-    return u->end < s->r.num && s->r.old[u->end].op == ORTH_OP_all_gather;
+    return gathers_weights(s, u->end);
 }
 
 static void fetch_weights(pass *s, const orth_comm_policy *policy)
