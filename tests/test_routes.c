@@ -164,7 +164,8 @@ static void check_rank(orth_ctx *ctx, const layout_case *c, const orth_partition
         char *lines = orth_text_take(ctx, &text);
         read_lines(&blocks.spec, i, lines, &said);
         orth_mem_free(ctx, lines);
-        done[i].empty = p.buffers[orth_program_find(&p, ORTH_BIND_M, i)].bytes == 0;
+        const int32_t m = orth_program_find(&p, ORTH_BIND_M, i); /* none: another rank owns the layer (parallel.shard_by=layer) */
+        done[i].empty = m >= 0 && p.buffers[m].bytes == 0;
         if (blocks.spec.async && said.weight_gathers > 0)
             said.weight_gathers *= blocks.spec.num_micro_batches;
         compare(what, rank, &blocks.spec.params[i], &said, &done[i], blocks.spec.mesh.size[ORTH_GROUP_DP] - 1);
