@@ -137,7 +137,7 @@ static inline int32_t find_op(const orth_program *p, orth_op op, orth_group g, i
 {
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
-        if (n->op == op && (!orth_op_is_comm(op) || n->attr.group == g) && nth-- == 0)
+        if (n->op == op && (!orth_op_is_comm(op) || n->attr->group == g) && nth-- == 0)
             return i;
     }
     fail_msg("no %s on %s", orth_op_name(op), orth_group_name(g));
@@ -147,10 +147,18 @@ static inline int32_t find_op(const orth_program *p, orth_op op, orth_group g, i
 static inline int32_t find_last(const orth_program *p, orth_op op, orth_group g)
 {
     for (int32_t i = p->num_instrs - 1; i >= 0; i--)
-        if (p->instrs[i].op == op && (!orth_op_is_comm(op) || p->instrs[i].attr.group == g))
+        if (p->instrs[i].op == op && (!orth_op_is_comm(op) || p->instrs[i].attr->group == g))
             return i;
     fail_msg("no %s on %s", orth_op_name(op), orth_group_name(g));
     return -1;
+}
+
+/* The attributes of an instruction, to be harmed: no other's. */
+static inline orth_attr *attr_of(orth_program *p, orth_instr *n)
+{
+    orth_attr *own = orth_program_own_attr(p, n);
+    assert_non_null(own);
+    return own;
 }
 
 /* The last event of a placed program that is about a queue of this kind on this group: to be harmed. */
@@ -188,7 +196,7 @@ static inline void drop(orth_program *p, int32_t i)
 static inline int32_t append_copy(orth_program *p, int32_t i)
 {
     orth_instr n = p->instrs[i], *added;
-    added = orth_program_add_instr(p, n.op, &n.attr, n.num_in, n.in, n.num_out, n.out);
+    added = orth_program_add_instr(p, n.op, n.attr, n.num_in, n.in, n.num_out, n.out);
     added->counts = n.counts;
     added->phase = n.phase;
     added->layer = n.layer;

@@ -248,7 +248,7 @@ static void run_kernel(orth_ctx *ctx, ring_rank *k, const orth_instr *n)
         out[i] = orth_operand_tensor(&n->out[i]);
         out[i].data = place_of(k, &n->out[i]);
     }
-    const orth_op_call call = {in, out, n->num_in, n->num_out, &n->attr, NULL};
+    const orth_op_call call = {in, out, n->num_in, n->num_out, n->attr, NULL};
     CHECK_OK(ctx, kernels[n->op](ctx, &call));
 }
 

@@ -120,7 +120,7 @@ static inline void program_text_operand(const program_text *t, const orth_operan
 static inline void program_text_counts(const program_text *t, const orth_instr *n)
 {
     const int rows = n->coalesced ? n->num_in + 1 : ORTH_MAX(n->num_in, n->num_out);
-    const int num = n->counts ? rows * t->groups->size[n->attr.group] : 0;
+    const int num = n->counts ? rows * t->groups->size[n->attr->group] : 0;
     if (!program_text_wants(t, "counts"))
         return;
     for (int i = 0; i < num; i++)
@@ -144,7 +144,7 @@ static inline void program_text_instr(const program_text *t, const orth_instr *n
     program_text_int(t, "node", n->node + 1);
     PROGRAM_TEXT_INT(t, n, coalesced);
     PROGRAM_TEXT_INT(t, n, recomputed);
-    program_text_attr(t, &n->attr);
+    program_text_attr(t, n->attr);
     program_text_counts(t, n);
     fputc('\n', t->out);
 }
@@ -168,7 +168,7 @@ static inline void program_text_buffer(const program_text *t, int32_t at)
     program_text_int(t, "alias", b->alias + 1);
     program_text_int(t, "prev", b->prev + 1);
     program_text_int(t, "next", b->next + 1);
-    PROGRAM_TEXT_INT(t, b, offset);
+    program_text_int(t, "offset", (int64_t)orth_buffer_begin(t->p, b));
     fputc('\n', t->out);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/index_set.h"
 #include "base/json_out.h"
+#include "base/radix.h"
 #include "test.h"
 
 #include <fcntl.h>
@@ -169,10 +170,37 @@ TEST(a_set_of_indices_finds_its_neighbours)
                 below--;
             assert_int_equal(orth_index_set_at_or_above(&s, at), above < n ? above : -1);
             assert_int_equal(orth_index_set_at_or_below(&s, at), below);
+            assert_int_equal(orth_index_set_has(&s, at), in[at]);
         }
         orth_arena_release(ctx, &arena);
     }
     test_ctx_free(ctx);
+}
+
+static uint64_t random_key(uint64_t seed, uint64_t i)
+{
+    return (uint64_t)test_rand_int(seed, 2 * i, 0, UINT32_MAX) << 32 | (uint64_t)test_rand_int(seed, 2 * i + 1, 0, UINT32_MAX);
+}
+
+/* Few bits of a key, and so many equal ones, or all; none at all. */
+TEST(sorted_by_digits_keys_ascend_and_equal_ones_keep_their_order)
+{
+    static const uint64_t masks[] = {0, 3, 0x7ff, 0x800, 0xfff000, 0xff00000000000001, UINT64_MAX};
+    for (int m = 0; m < ORTH_COUNT(masks); m++)
+        for (int32_t n = 0; n < 300; n += 1 + n / 3) {
+            orth_keyed v[300], room[300];
+            for (int32_t i = 0; i < n; i++)
+                v[i] = (orth_keyed){random_key((uint64_t)m, (uint64_t)i) & masks[m], i};
+            const orth_keyed *sorted = orth_radix_sort(v, room, n);
+            bool seen[300] = {false};
+            for (int32_t i = 0; i < n; i++) {
+                assert_true(sorted[i].key == (random_key((uint64_t)m, (uint64_t)sorted[i].value) & masks[m]));
+                assert_false(seen[sorted[i].value]);
+                seen[sorted[i].value] = true;
+                assert_true(i == 0 || sorted[i - 1].key < sorted[i].key ||
+                            (sorted[i - 1].key == sorted[i].key && sorted[i - 1].value < sorted[i].value));
+            }
+        }
 }
 
 /* Read back by jansson: names with quotes, control bytes and bytes that are no UTF-8 (as printf would show them). */
@@ -238,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_error_wins),
         cmocka_unit_test(a_set_of_indices_finds_its_neighbours),
+        cmocka_unit_test(sorted_by_digits_keys_ascend_and_equal_ones_keep_their_order),
         cmocka_unit_test(every_allocation_can_be_made_to_fail),
         cmocka_unit_test(normal_numbers_are_words_of_the_generator_inverted),
         cmocka_unit_test(the_pool_runs_every_task_once),

@@ -75,8 +75,8 @@ static const char *instr_difference(const orth_instr *a, const orth_instr *b, in
         return "another queue";
     if (a->num_waits != b->num_waits || (a->num_waits > 0 && memcmp(a->waits, b->waits, (size_t)a->num_waits * sizeof *a->waits) != 0))
         return "other events";
-    if (a->attr.group != b->attr.group || a->attr.peer != b->attr.peer ||
-        a->attr.num_addends != b->attr.num_addends || a->attr.place.first != b->attr.place.first || a->coalesced != b->coalesced || !a->counts != !b->counts)
+    if (a->attr->group != b->attr->group || a->attr->peer != b->attr->peer ||
+        a->attr->num_addends != b->attr->num_addends || a->attr->place.first != b->attr->place.first || a->coalesced != b->coalesced || !a->counts != !b->counts)
         return "another call";
     const int rows = a->coalesced ? a->num_in + 1 : ORTH_MAX(a->num_in, a->num_out);
     if (a->counts && memcmp(a->counts, b->counts, (size_t)(rows * group_size) * sizeof *a->counts) != 0)
@@ -98,7 +98,7 @@ static void compare(const char *what, int rank, int like, const compiled *a, con
     if (why)
         fail_msg("%s: buffer '%s' of rank %d and of rank %d of its class: %s", what, a->p.buffers[at - 1].name, rank, like, why);
     for (at = 0; at < a->p.num_instrs && !why; at++)
-        why = instr_difference(&a->p.instrs[at], &b->p.instrs[at], g->size[a->p.instrs[at].attr.group]);
+        why = instr_difference(&a->p.instrs[at], &b->p.instrs[at], g->size[a->p.instrs[at].attr->group]);
     if (why)
         fail_msg("%s: instruction %d (%s) of rank %d and of rank %d of its class: %s", what, (int)at - 1,
                  orth_op_name(a->p.instrs[at - 1].op), rank, like, why);
@@ -270,7 +270,7 @@ static void compare_runnable(const char *what, int rank, const orth_compiled *sh
     compare(what, rank, rank, &a, &b, g);
     for (int32_t i = 0; i < a.p.num_instrs; i++) {
         const orth_instr *x = &a.p.instrs[i], *y = &b.p.instrs[i];
-        bool equal = equal_numbers(&x->attr, &y->attr) && x->block == y->block && x->node == y->node;
+        bool equal = equal_numbers(x->attr, y->attr) && x->block == y->block && x->node == y->node;
         for (int k = 0; k < orth_instr_num_operands(x); k++)
             equal = equal && equal_operands(orth_instr_operand(x, k), orth_instr_operand(y, k));
         if (!equal)

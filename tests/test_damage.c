@@ -46,22 +46,22 @@ static void sends_in_another_order(patient *x)
 
 static void wrong_peer(patient *x)
 {
-    P(0)->instrs[find_op(P(0), ORTH_OP_send, ORTH_GROUP_PP, 0)].attr.peer = 2;
+    attr_of(P(0), &P(0)->instrs[find_op(P(0), ORTH_OP_send, ORTH_GROUP_PP, 0)])->peer = 2;
 }
 
 static void peer_is_itself(patient *x)
 {
-    P(0)->instrs[find_op(P(0), ORTH_OP_send, ORTH_GROUP_PP, 0)].attr.peer = 0;
+    attr_of(P(0), &P(0)->instrs[find_op(P(0), ORTH_OP_send, ORTH_GROUP_PP, 0)])->peer = 0;
 }
 
 static void peer_outside_of_the_group(patient *x)
 {
-    P(1)->instrs[find_op(P(1), ORTH_OP_recv, ORTH_GROUP_PP, 0)].attr.peer = 5;
+    attr_of(P(1), &P(1)->instrs[find_op(P(1), ORTH_OP_recv, ORTH_GROUP_PP, 0)])->peer = 5;
 }
 
 static void activations_on_the_channel_of_gradients(patient *x)
 {
-    P(0)->instrs[find_op(P(0), ORTH_OP_send, ORTH_GROUP_PP, 0)].attr.group = ORTH_GROUP_PP_BACK;
+    attr_of(P(0), &P(0)->instrs[find_op(P(0), ORTH_OP_send, ORTH_GROUP_PP, 0)])->group = ORTH_GROUP_PP_BACK;
 }
 
 static void message_of_another_length(patient *x)
@@ -113,7 +113,7 @@ static void collectives_of_two_groups_crossed(patient *x)
 {
     for (int r = 0; r < 4; r += 3) {
         int32_t from = find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_DP, 0), to = from;
-        while (P(r)->instrs[to].op != ORTH_OP_all_reduce || P(r)->instrs[to].attr.group != ORTH_GROUP_TP)
+        while (P(r)->instrs[to].op != ORTH_OP_all_reduce || P(r)->instrs[to].attr->group != ORTH_GROUP_TP)
             to++;
         move(P(r), from, to);
     }
@@ -148,12 +148,12 @@ static void equal_collectives_swapped_on_one_rank(patient *x)
 
 static void group_without_peers(patient *x)
 {
-    P(1)->instrs[find_op(P(1), ORTH_OP_all_reduce, ORTH_GROUP_DP, 2)].attr.group = ORTH_GROUP_TP;
+    attr_of(P(1), &P(1)->instrs[find_op(P(1), ORTH_OP_all_reduce, ORTH_GROUP_DP, 2)])->group = ORTH_GROUP_TP;
 }
 
 static void wrong_group(patient *x)
 {
-    P(1)->instrs[find_op(P(1), ORTH_OP_all_reduce, ORTH_GROUP_TP, 2)].attr.group = ORTH_GROUP_DP;
+    attr_of(P(1), &P(1)->instrs[find_op(P(1), ORTH_OP_all_reduce, ORTH_GROUP_TP, 2)])->group = ORTH_GROUP_DP;
 }
 
 static void collective_of_another_count(patient *x)
@@ -170,7 +170,7 @@ static void collective_of_another_type(patient *x)
 
 static void sum_that_is_a_maximum_on_one_rank(patient *x)
 {
-    P(1)->instrs[find_op(P(1), ORTH_OP_all_reduce, ORTH_GROUP_DP, 1)].attr.maximum = true;
+    attr_of(P(1), &P(1)->instrs[find_op(P(1), ORTH_OP_all_reduce, ORTH_GROUP_DP, 1)])->maximum = true;
 }
 
 static void read_before_write(patient *x)
@@ -221,9 +221,9 @@ static void other_keys_sent(patient *x)
 {
     orth_instr *front = &P(1)->instrs[find_op(P(1), ORTH_OP_send, ORTH_GROUP_CP, 0)],
                *back = &P(1)->instrs[find_op(P(1), ORTH_OP_send, ORTH_GROUP_CP, 1)];
-    const orth_attr first = front->attr;
-    front->attr.key_begin = back->attr.key_begin;
-    back->attr.key_begin = first.key_begin;
+    const int32_t first = front->attr->key_begin;
+    attr_of(P(1), front)->key_begin = back->attr->key_begin;
+    attr_of(P(1), back)->key_begin = first;
 }
 
 static void half_a_block_of_keys(patient *x)

@@ -6,7 +6,7 @@
 static int32_t find_started(const orth_program *p, orth_op op, int nth)
 {
     for (int32_t i = 0; i < p->num_instrs; i++)
-        if (p->instrs[i].op == op && p->instrs[i].attr.group == ORTH_GROUP_DP && p->instrs[i].until > 0 && nth-- == 0)
+        if (p->instrs[i].op == op && p->instrs[i].attr->group == ORTH_GROUP_DP && p->instrs[i].until > 0 && nth-- == 0)
             return i;
     fail_msg("no such %s is started", orth_op_name(op));
     return -1;

@@ -21,7 +21,7 @@ static void swap_operands(orth_operand *a, orth_operand *b)
 static orth_instr *with_addends(patient *x, orth_op op)
 {
     int nth = 0;
-    while (the(x, op, nth)->attr.num_addends == 0)
+    while (the(x, op, nth)->attr->num_addends == 0)
         nth++;
     return the(x, op, nth);
 }
@@ -33,7 +33,7 @@ static void another_contraction(patient *x)
 
 static void parts_of_another_contraction(patient *x)
 {
-    the(x, ORTH_OP_linear, 1)->attr.split.units++;
+    attr_of(P(0), the(x, ORTH_OP_linear, 1))->split.units++;
 }
 
 static void swapped_operands(patient *x)
@@ -104,22 +104,22 @@ static void extra_output(patient *x)
 
 static void fewer_heads(patient *x)
 {
-    the(x, ORTH_OP_attention, 0)->attr.heads--;
+    attr_of(P(0), the(x, ORTH_OP_attention, 0))->heads--;
 }
 
 static void fewer_key_heads(patient *x)
 {
-    the(x, ORTH_OP_attention_bwd, 0)->attr.kv_heads--;
+    attr_of(P(0), the(x, ORTH_OP_attention_bwd, 0))->kv_heads--;
 }
 
 static void other_head_size(patient *x)
 {
-    the(x, ORTH_OP_rope, 0)->attr.head_dim = 4;
+    attr_of(P(0), the(x, ORTH_OP_rope, 0))->head_dim = 4;
 }
 
 static void rows_of_other_sequences(patient *x)
 {
-    the(x, ORTH_OP_norm_bwd, 0)->attr.seq_len /= 2;
+    attr_of(P(0), the(x, ORTH_OP_norm_bwd, 0))->seq_len /= 2;
 }
 
 static void one_leaf_too_few(patient *x)
@@ -140,17 +140,17 @@ static void addend_of_another_size(patient *x)
 
 static void addend_that_is_not_there(patient *x)
 {
-    with_addends(x, ORTH_OP_linear_dw)->attr.num_addends++;
+    attr_of(P(0), with_addends(x, ORTH_OP_linear_dw))->num_addends++;
 }
 
 static void addend_not_counted(patient *x)
 {
-    with_addends(x, ORTH_OP_linear_dw)->attr.num_addends--;
+    attr_of(P(0), with_addends(x, ORTH_OP_linear_dw))->num_addends--;
 }
 
 static void gradient_of_other_rows(patient *x)
 {
-    the(x, ORTH_OP_linear_dw, 0)->attr.split.units /= 2;
+    attr_of(P(0), the(x, ORTH_OP_linear_dw, 0))->split.units /= 2;
 }
 
 static void step_values_cut_short(patient *x)
@@ -165,22 +165,22 @@ static void moment_cut_short(patient *x)
 
 static void squares_in_other_blocks(patient *x)
 {
-    the(x, ORTH_OP_grad_square, 0)->attr.block_rows = 1;
+    attr_of(P(0), the(x, ORTH_OP_grad_square, 0))->block_rows = 1;
 }
 
 static void keys_of_shorter_sequences(patient *x)
 {
-    the(x, ORTH_OP_attention_part, 0)->attr.full_len--;
+    attr_of(P(0), the(x, ORTH_OP_attention_part, 0))->full_len--;
 }
 
 static void keys_of_a_smaller_block(patient *x)
 {
-    the(x, ORTH_OP_attention_block_bwd, 0)->attr.num_keys /= 2;
+    attr_of(P(0), the(x, ORTH_OP_attention_block_bwd, 0))->num_keys /= 2;
 }
 
 static void slots_of_shared_keys(patient *x)
 {
-    the(x, ORTH_OP_attention_part_bwd, 0)->attr.shares_kv = false;
+    attr_of(P(0), the(x, ORTH_OP_attention_part_bwd, 0))->shares_kv = false;
 }
 
 static void heads_for_no_number_of_ranks(patient *x)
@@ -190,7 +190,7 @@ static void heads_for_no_number_of_ranks(patient *x)
 
 static void replicas_counted(patient *x)
 {
-    the(x, ORTH_OP_linear_dx, 1)->attr.replica_rows = 1;
+    attr_of(P(0), the(x, ORTH_OP_linear_dx, 1))->replica_rows = 1;
 }
 
 static void endless_view(patient *x)
@@ -296,7 +296,7 @@ static void try_operand(const orth_signature *s, const orth_instr *n, orth_tenso
     const orth_tensor good = *t;
     *t = *as;
     sum->tried++;
-    sum->refused += !orth_signature_fits(s, &n->attr, in, n->num_in, out, n->num_out, why, sizeof why);
+    sum->refused += !orth_signature_fits(s, n->attr, in, n->num_in, out, n->num_out, why, sizeof why);
     *t = good;
 }
 

@@ -241,7 +241,7 @@ static void loss_of_tokens_not_summed(patient *x)
 static orth_instr *find_last_nodes(orth_program *p)
 {
     int32_t i = p->num_instrs - 1;
-    while (p->instrs[i].op != ORTH_OP_tree_acc || p->instrs[i].attr.group != ORTH_GROUP_DP)
+    while (p->instrs[i].op != ORTH_OP_tree_acc || p->instrs[i].attr->group != ORTH_GROUP_DP)
         i--;
     return &p->instrs[i];
 }
@@ -258,7 +258,7 @@ static void node_of_uneven_shares_forgotten(patient *x)
 {
     orth_instr *n = find_last_nodes(P(1));
     n->num_in--;
-    n->attr.num_addends--;
+    attr_of(P(1), n)->num_addends--;
 }
 
 static void node_of_uneven_shares_not_sent(patient *x)
@@ -300,18 +300,18 @@ static void replicas_summed_before_shards(patient *x)
 static void shards_gathered_over_replicas(patient *x)
 {
     for (int r = 0; r < x->num_ranks; r++)
-        P(r)->instrs[find_op(P(r), ORTH_OP_all_gather, ORTH_GROUP_SHARD, 1)].attr.group = ORTH_GROUP_REPLICATE;
+        attr_of(P(r), &P(r)->instrs[find_op(P(r), ORTH_OP_all_gather, ORTH_GROUP_SHARD, 1)])->group = ORTH_GROUP_REPLICATE;
 }
 
 static void micro_batch_reduced_over_replicas(patient *x)
 {
     for (int r = 0; r < x->num_ranks; r++)
-        P(r)->instrs[find_op(P(r), ORTH_OP_reduce_scatter, ORTH_GROUP_SHARD, 0)].attr.group = ORTH_GROUP_REPLICATE;
+        attr_of(P(r), &P(r)->instrs[find_op(P(r), ORTH_OP_reduce_scatter, ORTH_GROUP_SHARD, 0)])->group = ORTH_GROUP_REPLICATE;
 }
 
 static void shards_reduced_over_all_of_dp(patient *x)
 {
-    P(2)->instrs[find_op(P(2), ORTH_OP_reduce_scatter, ORTH_GROUP_SHARD, 0)].attr.group = ORTH_GROUP_DP;
+    attr_of(P(2), &P(2)->instrs[find_op(P(2), ORTH_OP_reduce_scatter, ORTH_GROUP_SHARD, 0)])->group = ORTH_GROUP_DP;
 }
 
 static void loss_not_summed_over_replicas(patient *x)

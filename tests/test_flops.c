@@ -101,7 +101,7 @@ static double count_product(int64_t N, int64_t K, int64_t O)
 
 static orth_cost cost_of(orth_op op, orth_operand a, orth_operand b, orth_operand out)
 {
-    const orth_instr i = {.op = op, .num_in = 2, .in = (orth_operand[]){a, b}, .num_out = 1, .out = &out};
+    const orth_instr i = {.op = op, .attr = &(orth_attr){0}, .num_in = 2, .in = (orth_operand[]){a, b}, .num_out = 1, .out = &out};
     return orth_instr_cost(&i);
 }
 
@@ -142,8 +142,8 @@ TEST(flops_of_attention_are_those_of_the_pairs_that_the_mask_leaves)
         const int T = 128 * (int)test_rand_int(s, 0, 1, 2), parts = 8, block = 64;
         const orth_attr a = {.num_seqs = (int32_t)test_rand_int(s, 1, 1, 3), .seq_len = T, .heads = (int32_t)test_rand_int(s, 2, 1, 4),
                              .head_dim = 8 * (int32_t)test_rand_int(s, 3, 1, 4), .token_parts = parts};
-        const orth_cost forward = orth_instr_cost(&(orth_instr){.op = ORTH_OP_attention, .attr = a});
-        const orth_cost backward = orth_instr_cost(&(orth_instr){.op = ORTH_OP_attention_bwd, .attr = a});
+        const orth_cost forward = orth_instr_cost(&(orth_instr){.op = ORTH_OP_attention, .attr = &a});
+        const orth_cost backward = orth_instr_cost(&(orth_instr){.op = ORTH_OP_attention_bwd, .attr = &a});
         near_count(forward.model_flops, &a, 2);
         near_count(backward.model_flops, &a, 4);
         near_count(backward.hardware_flops, &a, 5);
@@ -151,10 +151,11 @@ TEST(flops_of_attention_are_those_of_the_pairs_that_the_mask_leaves)
         double blocks = 0, blocks_bwd = 0;
         for (int rank = 0; rank < 2; rank++)
             for (int key = 0; key < T; key += block) {
-                orth_instr i = {.op = ORTH_OP_attention_block, .attr = a};
-                i.attr.full_len = T, i.attr.seq_len = T / 2;
-                i.attr.slot_begin = rank * parts / 2, i.attr.slot_count = parts / 2;
-                i.attr.key_begin = key, i.attr.num_keys = block;
+                orth_attr part = a;
+                orth_instr i = {.op = ORTH_OP_attention_block, .attr = &part};
+                part.full_len = T, part.seq_len = T / 2;
+                part.slot_begin = rank * parts / 2, part.slot_count = parts / 2;
+                part.key_begin = key, part.num_keys = block;
                 blocks += orth_instr_cost(&i).model_flops;
                 i.op = ORTH_OP_attention_block_bwd;
                 blocks_bwd += orth_instr_cost(&i).hardware_flops;

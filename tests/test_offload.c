@@ -436,8 +436,8 @@ TEST(pieces_that_are_mixed_up_are_refused)
         orth_program *p = &c.program;
         CHECK_OK(ctx, check_all(ctx, p));
         orth_instr *u = find(p, UPDATE, 1), before = *u; /* the second piece of the first weight */
-        assert_true(u->attr.num_pieces > 2 && u->attr.piece == 1);
-        u->attr.piece = 2;
+        assert_true(u->attr->num_pieces > 2 && u->attr->piece == 1);
+        orth_program_own_attr(p, u)->piece = 2;
         CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "updated out of turn", check_all(ctx, p));
         *u = before;
         orth_operand *from = &find(p, NEAR, 0)->in[0], was = *from; /* another piece of the gradient */

@@ -29,7 +29,7 @@ static bool share_bytes(const orth_program *p, const orth_operand *a, const orth
 {
     if (a->buffer < 0 || b->buffer < 0 || p->buffers[a->buffer].space != p->buffers[b->buffer].space)
         return false;
-    const size_t x = p->buffers[a->buffer].offset + a->byte_offset, y = p->buffers[b->buffer].offset + b->byte_offset;
+    const size_t x = orth_buffer_begin(p, &p->buffers[a->buffer]) + a->byte_offset, y = orth_buffer_begin(p, &p->buffers[b->buffer]) + b->byte_offset;
     const size_t n = orth_operand_bytes(a), m = orth_operand_bytes(b);
     return n > 0 && m > 0 && x < y + m && y < x + n;
 }
@@ -40,9 +40,9 @@ static bool conflict(const orth_program *p, const orth_instr *a, const orth_inst
         for (int j = 0; j < b->num_in + b->num_out; j++)
             if ((k >= a->num_in || j >= b->num_in) && share_bytes(p, orth_instr_operand(a, k), orth_instr_operand(b, j)))
                 return true;
-    if (!orth_op_is_comm(a->op) || !orth_op_is_comm(b->op) || a->attr.group != b->attr.group)
+    if (!orth_op_is_comm(a->op) || !orth_op_is_comm(b->op) || a->attr->group != b->attr->group)
         return false;
-    return orth_op_is_message(a->op) ? a->op == b->op && a->attr.peer == b->attr.peer : !orth_op_is_message(b->op);
+    return orth_op_is_message(a->op) ? a->op == b->op && a->attr->peer == b->attr->peer : !orth_op_is_message(b->op);
 }
 
 /* Whether all that conflicts is ordered. */
@@ -207,7 +207,7 @@ TEST(damaged_events_are_refused)
     int32_t call = 0;
     while (p.instrs[call].queue == 0)
         call++;
-    p.instrs[call].attr.group = ORTH_GROUP_EMBED;
+    orth_program_own_attr(&p, &p.instrs[call])->group = ORTH_GROUP_EMBED;
     CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "does not belong into that queue", orth_check_happens(ctx, &p));
     orth_program_release(&p);
     test_ctx_free(ctx);

@@ -15,7 +15,7 @@ static layout_case case_of(int zero, orth_comm_policy comm)
 
 static bool is_collective(const orth_instr *n, orth_op op)
 {
-    return n->op == op && n->attr.group == ORTH_GROUP_DP;
+    return n->op == op && n->attr->group == ORTH_GROUP_DP;
 }
 
 static orth_traffic traffic_of(const layout_case *c)
@@ -88,7 +88,7 @@ static void count_hidden(const layout_case *c, orth_op op, orth_group group, ort
     *all = *hidden = 0;
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
-        if (n->op != op || n->attr.group != group || n->phase != ORTH_PHASE_BACKWARD || n->layer < 0 ||
+        if (n->op != op || n->attr->group != group || n->phase != ORTH_PHASE_BACKWARD || n->layer < 0 ||
             n->layer >= (int32_t)c->model.layers)
             continue;
         int64_t sum = 0;
@@ -162,7 +162,7 @@ TEST(the_last_bucket_is_reduced_beside_the_squares_of_the_others)
         patient *x = patient_new(&c, false);
         const orth_program *p = &x->p[0];
         int32_t last = find_last(p, zero ? ORTH_OP_reduce_scatter : ORTH_OP_all_reduce, ORTH_GROUP_DP);
-        while (p->instrs[last].attr.group != ORTH_GROUP_DP || p->instrs[last].in[0].dtype != ORTH_F32)
+        while (p->instrs[last].attr->group != ORTH_GROUP_DP || p->instrs[last].in[0].dtype != ORTH_F32)
             last--;
         assert_true(num_beside(p, last, ORTH_OP_grad_square) > (int)c.model.layers);
         patient_free(x);

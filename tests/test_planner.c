@@ -157,6 +157,8 @@ TEST(links_are_busy_as_long_as_their_bytes_take)
 
 /* ---- devices ---- */
 
+static const orth_attr no_attr;
+
 static orth_instr product(orth_op op, orth_operand *in, orth_operand *out, int64_t rows, int64_t outs, int64_t ins)
 {
     const int64_t x[] = {rows, ins}, w[] = {outs, ins}, y[] = {rows, outs};
@@ -165,7 +167,7 @@ static orth_instr product(orth_op op, orth_operand *in, orth_operand *out, int64
     in[0] = op == ORTH_OP_linear ? X : Y;
     in[1] = op == ORTH_OP_linear_dw ? X : W;
     out[0] = op == ORTH_OP_linear ? Y : op == ORTH_OP_linear_dx ? X : dW;
-    return (orth_instr){.op = op, .in = in, .out = out, .num_in = 2, .num_out = 1};
+    return (orth_instr){.op = op, .attr = &no_attr, .in = in, .out = out, .num_in = 2, .num_out = 1};
 }
 
 TEST(no_instruction_is_faster_than_the_peak_or_the_memory)

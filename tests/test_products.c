@@ -140,10 +140,10 @@ TEST(a_device_multiplies_codes_at_its_rate_for_them_or_at_that_of_bf16)
     fast.device_fp8_tflops = 200;
     orth_operand in[] = {{.num_dims = 2, .dtype = ORTH_U8, .dim = {4096, 4096, 1, 1}}, {.num_dims = 2, .dtype = ORTH_U8, .dim = {4096, 4096, 1, 1}}};
     orth_operand out = {.num_dims = 2, .dtype = ORTH_BF16, .dim = {4096, 4096, 1, 1}};
-    orth_instr n = {.op = ORTH_OP_qlinear, .in = in, .out = &out, .num_in = 2, .num_out = 1};
+    orth_instr n = {.op = ORTH_OP_qlinear, .attr = &(orth_attr){0}, .in = in, .out = &out, .num_in = 2, .num_out = 1};
     const double codes = orth_device_seconds(&slow, &n);
     assert_true(fabs(orth_device_seconds(&fast, &n) / codes - 0.5) < 1e-3);
-    n.attr.recipe = ORTH_RECIPE_nvfp4;
+    n.attr = &(orth_attr){.recipe = ORTH_RECIPE_nvfp4};
     assert_true(fabs(orth_device_seconds(&fast, &n) / codes - 0.5) < 1e-3); /* at that of fp8, if it has none of its own */
     fast.device_fp4_tflops = 400;
     assert_true(fabs(orth_device_seconds(&fast, &n) / codes - 0.25) < 1e-3);

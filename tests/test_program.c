@@ -227,7 +227,7 @@ TEST(a_product_has_room_for_all_addends_of_a_long_step)
     int32_t most = 0;
     for (int32_t i = 0; i < s->p.num_instrs; i++) {
         const orth_instr *n = &s->p.instrs[i];
-        most = ORTH_MAX(most, n->op == ORTH_OP_linear_dw ? n->attr.num_addends : 0);
+        most = ORTH_MAX(most, n->op == ORTH_OP_linear_dw ? n->attr->num_addends : 0);
         assert_true(n->num_in <= ORTH_OP_MAX_IN);
     }
     assert_in_range(most, 13, ORTH_GEMM_MAX_ADDENDS);
@@ -375,7 +375,7 @@ TEST(buffers_that_live_together_do_not_overlap)
     s->p.buffers[s->p.instrs[linear].out[0].buffer].offset = in->offset;
     REFUSED(s, "overlap while both are live");
     s = step_open(true, false); /* a transient buffer over a parameter */
-    s->p.buffers[s->p.instrs[linear].out[0].buffer].offset = 0;
+    s->p.buffers[s->p.instrs[linear].out[0].buffer].offset = 0 - s->p.transient_offset[ORTH_SPACE_HOST]; /* modulo the word */
     REFUSED(s, "overlap while both are live");
     s = step_open(true, false); /* persistent buffers among themselves */
     s->p.buffers[1].offset = s->p.buffers[0].offset + 64;

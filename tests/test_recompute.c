@@ -190,7 +190,7 @@ static const orth_instr *original(const orth_program *p, const orth_instr *n)
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *o = &p->instrs[i];
         if (!o->recomputed && o->block == n->block && o->node == n->node && o->layer == n->layer && o->op == n->op &&
-            o->micro_batch == n->micro_batch && o->attr.key_begin == n->attr.key_begin && o->attr.peer == n->attr.peer)
+            o->micro_batch == n->micro_batch && o->attr->key_begin == n->attr->key_begin && o->attr->peer == n->attr->peer)
             return o;
     }
     return NULL;
@@ -217,7 +217,7 @@ TEST(what_is_made_again_repeats_the_forward_and_counts_as_hardware_flops)
             again++;
             assert_non_null(o);
             assert_int_equal(n->phase, ORTH_PHASE_BACKWARD);
-            assert_true(o->attr.site == n->attr.site && o->attr.dropout == n->attr.dropout && o->attr.group == n->attr.group);
+            assert_true(o->attr->site == n->attr->site && o->attr->dropout == n->attr->dropout && o->attr->group == n->attr->group);
         }
         const orth_cost a = orth_program_cost(&plain.p), b = orth_program_cost(&x.p);
         assert_true(again > 0);

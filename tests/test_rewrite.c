@@ -141,8 +141,8 @@ static void check_origin(const compiled *x, const orth_instr *n)
     if (orth_op_family_of(from->op) == ORTH_OPS_GRAPH || orth_op_is_comm(n->op) || orth_op_family_of(n->op) == ORTH_OPS_PACK)
         return;
     assert_int_equal(n->op, from->op);
-    assert_true(n->attr.heads == from->attr.heads && n->attr.act == from->attr.act && n->attr.norm == from->attr.norm &&
-                n->attr.inverse == from->attr.inverse && n->attr.dropout == from->attr.dropout);
+    assert_true(n->attr->heads == from->attr.heads && n->attr->act == from->attr.act && n->attr->norm == from->attr.norm &&
+                n->attr->inverse == from->attr.inverse && n->attr->dropout == from->attr.dropout);
 }
 
 TEST(instructions_name_the_nodes_that_they_were_lowered_from)

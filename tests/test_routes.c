@@ -110,7 +110,7 @@ static void count_calls(const orth_program *p, tally *of)
             for (int32_t o = 0; n->op == counted[k] && o < n->num_in; o++) {
                 int64_t weight, index = gradient_of(p, &n->in[o]);
                 if (index >= 0)
-                    of[index].calls[n->attr.group][n->op]++;
+                    of[index].calls[n->attr->group][n->op]++;
                 else if (n->op == ORTH_OP_all_gather && is_weight(p, &n->in[o], &weight))
                     of[weight].weight_gathers++;
             }

@@ -16,6 +16,10 @@ typedef struct {
 orth_status orth_index_set_make(orth_ctx *ctx, orth_arena *arena, orth_index_set *out, int64_t n);
 void orth_index_set_add(orth_index_set *s, int64_t i);
 void orth_index_set_remove(orth_index_set *s, int64_t i);
+static inline bool orth_index_set_has(const orth_index_set *s, int64_t i)
+{
+    return s->bits[0][i / 64] >> (i % 64) & 1;
+}
 /* The least member >= i, the greatest <= i; -1: none. i in [0, n). */
 int64_t orth_index_set_at_or_above(const orth_index_set *s, int64_t i);
 int64_t orth_index_set_at_or_below(const orth_index_set *s, int64_t i);

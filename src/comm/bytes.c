@@ -13,8 +13,8 @@ static int64_t sum_except(const int64_t *counts, int64_t count, int n, int skip)
         return count * (n - 1);
     int64_t sum = 0;
     for (int i = 0; i < n; i++)
-        sum += i == skip ? 0 : counts[i];
-    return sum;
+        sum += counts[i];
+    return sum - counts[skip];
 }
 
 int64_t orth_comm_bytes(int n, int pos, const orth_comm_call *call)

@@ -10,6 +10,7 @@
 #include "plan/software.h"
 #include "program/ir/comm_call.h"
 #include "program/ir/cost.h"
+#include "program/ir/instr_memo.h"
 
 /* What the clock of the simulation asks: where the groups of the rank at hand lie. */
 typedef struct {
@@ -19,6 +20,9 @@ typedef struct {
     int rank;                               /* whose places these are; -1 */
     bool known[ORTH_NUM_GROUPS];
     orth_mixed_place place[ORTH_NUM_GROUPS];
+    const orth_hardware *timed;             /* the device that these are of: */
+    orth_instr_memo computed;
+    double seconds[ORTH_MEMO_SLOTS];
 } links;
 
 static const orth_mixed_place *place_of(links *x, int rank, orth_group g)
@@ -50,10 +54,10 @@ static orth_mixed_place place_of_message(links *x, int rank, orth_group g, int p
 static double call_bytes(const orth_comm_call *c, int n)
 {
     const bool blocks = c->kind == ORTH_COMM_ALL_GATHER || c->kind == ORTH_COMM_REDUCE_SCATTER || c->kind == ORTH_COMM_ALL_TO_ALL;
-    double elems = c->counts ? 0 : (double)c->count * (blocks ? n : 1);
+    int64_t elems = c->counts ? 0 : c->count * (blocks ? n : 1);
     for (int i = 0; c->counts && i < n; i++)
-        elems += (double)c->counts[i];
-    return elems * (double)orth_dtype_bytes(c->dtype);
+        elems += c->counts[i];
+    return (double)elems * (double)orth_dtype_bytes(c->dtype);
 }
 
 /* A copy between memories, or an update by the host. */
@@ -79,14 +83,38 @@ static double offloaded_seconds(const orth_hardware *h, int64_t num_ranks, const
     return orth_file_seconds(&file, p, n);
 }
 
+/* Its shapes change when the program is bound to another rank (lower/views.h). */
+static bool has_views(const orth_instr *n)
+{
+    bool any = false;
+    for (int k = 0; k < orth_instr_num_operands(n); k++)
+        any = any || orth_instr_operand(n, k)->view != ORTH_VIEW_SAME;
+    return any;
+}
+
+/* Of a computing instruction. */
+static double device_seconds(links *x, const orth_hardware *device, const orth_instr *n)
+{
+    bool known;
+    if (has_views(n))
+        return orth_device_seconds(device, n);
+    if (x->timed != device)
+        x->computed = (orth_instr_memo){{NULL}};
+    x->timed = device;
+    const int slot = orth_instr_memo_find(&x->computed, n, &known);
+    if (!known)
+        x->seconds[slot] = orth_device_seconds(device, n);
+    return x->seconds[slot];
+}
+
 static double seconds(void *user, const orth_program *p, int32_t instr, int k, int rank, const orth_rank_groups *groups)
 {
     links *x = user;
     const orth_instr *n = &p->instrs[instr];
     const orth_hardware *device = orth_mixed_device(x->h, rank);
     if (!orth_op_is_comm(n->op))
-        return is_offloaded(p, n) ? offloaded_seconds(device, x->partition->mesh.num_ranks, p, n) : orth_device_seconds(device, n);
-    const orth_group g = n->attr.group;
+        return is_offloaded(p, n) ? offloaded_seconds(device, x->partition->mesh.num_ranks, p, n) : device_seconds(x, device, n);
+    const orth_group g = n->attr->group;
     const orth_comm_call call = orth_instr_call(n, instr, k, groups->size[g]);
     const double bytes = call_bytes(&call, groups->size[g]);
     if (!orth_op_is_message(n->op))
@@ -100,7 +128,7 @@ static orth_port_load load(void *user, const orth_program *p, int32_t instr, int
 {
     links *x = user;
     const orth_instr *n = &p->instrs[instr];
-    const orth_group g = n->attr.group;
+    const orth_group g = n->attr->group;
     const orth_comm_call call = orth_instr_call(n, instr, k, groups->size[g]);
     const bool sends = call.kind != ORTH_COMM_RECV, receives = call.kind != ORTH_COMM_SEND;
     const orth_mixed_place place = orth_op_is_message(n->op) ? place_of_message(x, rank, g, call.peer) : *place_of(x, rank, g);

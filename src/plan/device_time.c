@@ -35,7 +35,7 @@ double orth_gemm_fill(double m, double n, double k, double units)
 static double rate(const orth_hardware *h, const orth_instr *n)
 {
     orth_dtype dtype = n->in[0].dtype;
-    const bool fp4 = dtype == ORTH_U8 && orth_recipe_of(n->attr.recipe)->forward == ORTH_E2M1;
+    const bool fp4 = dtype == ORTH_U8 && orth_recipe_of(n->attr->recipe)->forward == ORTH_E2M1;
     if (fp4 && h->device_fp4_tflops > 0)
         return 1e12 * h->device_fp4_tflops;
     if (dtype == ORTH_U8 && h->device_fp8_tflops > 0)
@@ -54,7 +54,7 @@ static double product_fill(const orth_hardware *h, const orth_instr *n, double t
 
 static double attention_fill(const orth_hardware *h, const orth_instr *n)
 {
-    const double tokens = n->attr.seq_len, width = n->attr.head_dim;
+    const double tokens = n->attr->seq_len, width = n->attr->head_dim;
     const bool backward = orth_instr_cost(n).hardware_flops > orth_instr_cost(n).model_flops;
     return h->device_attention_share * (backward ? 0.8 : 1.0) * tokens / (tokens + 256) * fmin(1, (width + 64) / 192);
 }

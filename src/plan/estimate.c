@@ -51,7 +51,7 @@ static double call_seconds(const pricing *x, const orth_instr *n)
 {
     const double in = 2 * (double)orth_operand_bytes(&n->in[0]) / (double)orth_dtype_bytes(n->in[0].dtype);
     const double out = 2 * (double)orth_operand_bytes(&n->out[0]) / (double)orth_dtype_bytes(n->out[0].dtype);
-    const orth_link_place *place = n->attr.group == ORTH_GROUP_TP || n->op == ORTH_OP_enter || n->op == ORTH_OP_leave ? &x->tp : &x->cp;
+    const orth_link_place *place = n->attr->group == ORTH_GROUP_TP || n->op == ORTH_OP_enter || n->op == ORTH_OP_leave ? &x->tp : &x->cp;
     const bool sp = x->job->sequence_parallel;
     switch (n->op) {
     case ORTH_OP_enter: return sp ? link_seconds(x, ORTH_COMM_ALL_GATHER, out, place) : 0;
@@ -72,7 +72,7 @@ static bool is_attention(orth_op op)
 static double attention_seconds(const pricing *x, const orth_instr *n)
 {
     const bool backward = orth_op_role_of(n->op) == ORTH_ROLE_SCORES_BWD;
-    const orth_attr *a = &n->attr;
+    const orth_attr *a = n->attr;
     if (x->job->fused_attention)
         return orth_device_seconds(&x->attention, n) * (backward ? 0.8 / x->software->attention_backward : 1);
     const double keys = a->full_len > 0 ? a->full_len : a->seq_len, scores = (double)a->num_seqs * a->heads * a->seq_len * keys;
@@ -110,7 +110,7 @@ static void add_node(const pricing *x, const orth_graph *g, const orth_node *n, 
         in[k] = operand_of(g, n->in[k], rows, times);
     for (int k = 0; k < n->num_out; k++)
         out[k] = operand_of(g, n->out[k], rows, times);
-    const orth_instr i = {.op = n->op, .attr = n->attr, .in = in, .out = out, .num_in = n->num_in, .num_out = n->num_out};
+    const orth_instr i = {.op = n->op, .attr = &n->attr, .in = in, .out = out, .num_in = n->num_in, .num_out = n->num_out};
     if (orth_op_is_comm(n->op)) {
         *(forward ? &b->calls : &b->back_calls) += call_seconds(x, &i) * (x->job->hides_calls ? 1 - x->system->calls : 1);
         return;

@@ -24,7 +24,7 @@ static double op_seconds(const pricing *x, const orth_instr *n)
 
 static double call_seconds(const pricing *x, const orth_instr *n, int32_t instr, int k, const orth_rank_groups *groups)
 {
-    const orth_group g = n->attr.group;
+    const orth_group g = n->attr->group;
     const int members = groups->size[g];
     const orth_comm_call call = orth_instr_call(n, instr, k, members);
     const int64_t received = call.count * (int64_t)orth_dtype_bytes(call.dtype);

@@ -11,10 +11,10 @@ static double elems(const orth_operand *o)
 static void product_terms(const orth_instr *n, double flops, double t[ORTH_OP_TERMS])
 {
     const double out = elems(&n->out[0]);
-    const bool finishes = n->attr.act != ORTH_ACT_NONE;
+    const bool finishes = n->attr->act != ORTH_ACT_NONE;
     t[1] = elems(&n->in[0]);
     t[2] = orth_instr_reads_packed(n) ? 0 : elems(&n->in[ORTH_IN_WEIGHT]);
-    t[3] = out * (1 + n->attr.num_addends);
+    t[3] = out * (1 + n->attr->num_addends);
     t[4] = finishes ? out : 0;
     t[5] = flops;
 }
@@ -29,7 +29,7 @@ void orth_op_terms(const orth_instr *n, double t[ORTH_OP_TERMS])
         return;
     }
     t[1] = c.bytes;
-    t[2] = c.hardware_flops > 0 ? c.hardware_flops / n->attr.head_dim : fmax(0, c.bytes - ORTH_OP_CACHED_BYTES);
+    t[2] = c.hardware_flops > 0 ? c.hardware_flops / n->attr->head_dim : fmax(0, c.bytes - ORTH_OP_CACHED_BYTES);
     t[3] = c.hardware_flops;
 }
 

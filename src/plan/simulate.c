@@ -27,9 +27,9 @@ double orth_seconds_by_rates(void *rates, const orth_program *p, int32_t instr, 
             return orth_file_seconds(&r->file, p, n);
         return fmax(c.hardware_flops / r->flops, c.bytes / r->bytes);
     }
-    const orth_comm_call call = orth_instr_call(n, instr, k, groups->size[n->attr.group]);
+    const orth_comm_call call = orth_instr_call(n, instr, k, groups->size[n->attr->group]);
     const int64_t received = call.count * (int64_t)orth_dtype_bytes(call.dtype);
-    const int64_t sent = orth_comm_bytes(groups->size[n->attr.group], groups->pos[n->attr.group], &call);
+    const int64_t sent = orth_comm_bytes(groups->size[n->attr->group], groups->pos[n->attr->group], &call);
     return 2 * (double)(call.kind == ORTH_COMM_RECV ? received : sent) / r->bytes;
 }
 
@@ -89,7 +89,7 @@ static void add_compute(digest *d)
 {
     d->compute = d->waits.after;
     for (int32_t k = 0; k < d->waits.num_calls; k++)
-        d->compute += d->waits.calls[k].before;
+        d->compute += orth_wait_list_at(&d->waits, k)->before;
 }
 
 /* The first call that is made, or event that is waited for, behind the events of instruction i. */
@@ -98,7 +98,8 @@ static int32_t first_call_from(const orth_wait_list *l, int32_t i)
     int32_t low = 0, high = l->num_calls;
     while (low < high) {
         const int32_t middle = low + (high - low) / 2;
-        if (l->calls[middle].instr < i || (l->calls[middle].instr == i && l->calls[middle].count > 0))
+        const orth_wait_call *c = orth_wait_list_at(l, middle);
+        if (c->instr < i || (c->instr == i && c->count > 0))
             low = middle + 1;
         else
             high = middle;
@@ -181,10 +182,10 @@ static orth_status make_digest(simulation *x, int rank, digest **out)
 static void time_computing(simulation *x, int rank, const orth_program *p, digest *of, int32_t k)
 {
     orth_wait_list *l = &of->waits;
-    double *sum = k < l->num_calls ? &l->calls[k].before : &l->after;
-    const int32_t end = k < l->num_calls ? l->calls[k].instr : of->num_instrs;
+    double *sum = k < l->num_calls ? &orth_wait_list_at(l, k)->before : &l->after;
+    const int32_t end = k < l->num_calls ? orth_wait_list_at(l, k)->instr : of->num_instrs;
     *sum = 0;
-    for (int32_t i = k > 0 ? l->calls[k - 1].instr : 0; i < end; i++)
+    for (int32_t i = k > 0 ? orth_wait_list_at(l, k - 1)->instr : 0; i < end; i++)
         if (!orth_op_is_comm(p->instrs[i].op) && !is_move(p, &p->instrs[i]))
             *sum += x->timing->seconds(x->timing->user, p, i, 0, rank, &x->groups[rank]);
 }
@@ -198,25 +199,27 @@ static void time_own(simulation *x, int rank, const orth_program *p, digest *d)
         const orth_instr *n = &p->instrs[i];
         const int num = is_move(p, n) ? 1 : orth_op_is_comm(n->op) ? orth_instr_num_calls(n) : 0;
         for (int j = 0; j < num; j++)
-            l->calls[k + j].seconds = x->timing->seconds(x->timing->user, p, i, j, rank, &x->groups[rank]);
+            orth_wait_list_at(l, k + j)->seconds = x->timing->seconds(x->timing->user, p, i, j, rank, &x->groups[rank]);
         if (num == 0 && !orth_op_is_comm(n->op) && k != done)
             time_computing(x, rank, p, d, done = k);
     }
     add_compute(d);
 }
 
-/* A copy of `like`, whose calls from `own` on are timed for each rank anew. */
+/* One like `like`, whose calls from `own` on, timed for each rank anew, are a list of their own. */
 static orth_status make_spare(simulation *x, digest *like)
 {
+    const int32_t num = like->waits.num_calls - like->own;
     digest *d = ORTH_ARENA_ARRAY(x->ctx, &x->arena, digest, 1);
-    orth_wait_call *calls = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_wait_call, like->waits.num_calls + 1);
-    if (!d || !calls)
+    orth_wait_call *own = ORTH_ARENA_ARRAY(x->ctx, &x->arena, orth_wait_call, num + 1);
+    if (!d || !own)
         return ORTH_ERR_NOMEM;
     *d = *like; /* its `first`, too */
     d->spare = NULL;
-    d->waits.calls = calls;
-    if (like->waits.num_calls > 0)
-        memcpy(calls, like->waits.calls, (size_t)like->waits.num_calls * sizeof *calls);
+    d->waits.tail = own;
+    d->waits.tail_from = like->own;
+    if (num > 0)
+        memcpy(own, like->waits.calls + like->own, (size_t)num * sizeof *own);
     like->spare = d;
     return ORTH_OK;
 }
@@ -224,20 +227,18 @@ static orth_status make_spare(simulation *x, digest *like)
 /* Of a rank that shares the program of `like`. Ranks with the same times share a digest. */
 static orth_status make_digest_like(simulation *x, int rank, digest *like, digest **out)
 {
-    const int32_t from = like->own;
-    const size_t bytes = (size_t)(like->waits.num_calls - from) * sizeof *like->waits.calls;
+    const size_t bytes = (size_t)(like->waits.num_calls - like->own) * sizeof *like->waits.calls;
     orth_rank_program r;
     ORTH_TRY(x->source->program(x->ctx, x->source->user, rank, &r));
     if (!like->spare)
         ORTH_TRY(make_spare(x, like));
     digest *d = like->spare;
-    orth_wait_call *own = d->waits.calls + from;
     d->waits.after = like->waits.after;
     time_own(x, rank, r.program, d);
-    d->hash = XXH64(own, bytes, 0);
+    d->hash = XXH64(d->waits.tail, bytes, 0);
     for (*out = like->other; *out; *out = (*out)->other)
         if ((*out)->hash == d->hash && (*out)->waits.after == d->waits.after && (*out)->update == d->update &&
-            memcmp((*out)->waits.calls + from, own, bytes) == 0)
+            memcmp((*out)->waits.tail, d->waits.tail, bytes) == 0)
             return ORTH_OK;
     *out = d;
     d->other = like->other;
@@ -363,8 +364,8 @@ static orth_status slow_down(simulation *x, digest *first, const sharing *s, int
             if (first->loads[k].used)
                 longer[k] = fmax(longer[k], s[c].list.calls[k].seconds / first->waits.calls[k].seconds);
     for (digest *d = first; d; d = d->other)
-        for (int32_t k = 0; k < n; k++)
-            d->waits.calls[k].seconds *= fmax(1, longer[k]);
+        for (int32_t k = d->waits.tail_from; k < n; k++) /* those before are the first's */
+            orth_wait_list_at(&d->waits, k)->seconds *= fmax(1, longer[k]);
     return ORTH_OK;
 }
 
@@ -441,7 +442,7 @@ static orth_status run(simulation *x, bool keep_ends)
         const orth_rank_waits *w = waits_of(x, r);
         if (w->at < x->lists[r]->num_calls)
             return ORTH_FAIL(x->ctx, ORTH_ERR_INTERNAL, "simulation: rank %d never gets past instruction %d", r,
-                             (int)x->lists[r]->calls[w->at].instr);
+                             (int)orth_wait_list_at(x->lists[r], w->at)->instr);
         step = fmax(step, w->now);
     }
     for (int r = 0; r < x->num_ranks; r++) {
@@ -465,15 +466,16 @@ static orth_status fill_clock(simulation *x, int rank, int64_t *clock)
     int32_t k = 0;
     clock[0] = 0;
     for (int32_t i = 0; i < r.program->num_instrs; i++) {
-        for (; k < l->num_calls && l->calls[k].instr == i && l->calls[k].count > 0; k++)
+        for (; k < l->num_calls && orth_wait_list_at(l, k)->instr == i && orth_wait_list_at(l, k)->count > 0; k++)
             now = w->ends[k];
         double begin = now, end = now;
         if (!orth_op_is_comm(r.program->instrs[i].op) && !is_move(r.program, &r.program->instrs[i]))
             now = end = begin + x->timing->seconds(x->timing->user, r.program, i, 0, rank, &x->groups[rank]);
-        for (; k < l->num_calls && l->calls[k].instr == i; k++) {
+        for (; k < l->num_calls && orth_wait_list_at(l, k)->instr == i; k++) {
+            const orth_wait_call *c = orth_wait_list_at(l, k);
             end = w->ends[k];
-            begin = l->calls[k].group == ORTH_WAIT_MOVES ? end - l->calls[k].seconds : begin;
-            now = l->calls[k].queue == 0 ? end : now;
+            begin = c->group == ORTH_WAIT_MOVES ? end - c->seconds : begin;
+            now = c->queue == 0 ? end : now;
         }
         orth_clock_set(clock, i, llround(1e9 * begin), llround(1e9 * end));
     }

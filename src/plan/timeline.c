@@ -14,7 +14,7 @@ static void name_rows(orth_ctx *ctx, orth_trace *t, int rank, const char *name, 
     bool used[ORTH_NUM_GROUPS] = {false};
     for (int32_t i = 0; i < p->num_instrs; i++)
         if (orth_op_is_comm(p->instrs[i].op) && p->instrs[i].queue == 0)
-            used[p->instrs[i].attr.group] = true;
+            used[p->instrs[i].attr->group] = true;
     orth_trace_group(ctx, t, rank, name);
     orth_trace_row(ctx, t, rank, ROW_ACTIONS, "schedule");
     orth_trace_row(ctx, t, rank, ROW_COMPUTE, "compute");
@@ -34,7 +34,7 @@ static void add_instr(orth_ctx *ctx, orth_trace *t, int rank, const orth_program
 {
     const orth_instr *n = &p->instrs[i];
     const int row = n->queue > 0             ? ROW_QUEUES + n->queue
-                    : orth_op_is_comm(n->op) ? ROW_GROUPS + (int)n->attr.group
+                    : orth_op_is_comm(n->op) ? ROW_GROUPS + (int)n->attr->group
                                              : ROW_COMPUTE;
     char name[64], detail[96];
     size_t at = (size_t)snprintf(name, sizeof name, "%s", orth_op_name(n->op));
@@ -56,7 +56,7 @@ void orth_timeline_actions(const orth_program *p, const int64_t *clock, int64_t 
         const orth_instr *n = &p->instrs[i];
         /* What other queues do may begin before the action, and end after it. */
         const bool message = orth_op_is_comm(n->op) &&
-                             (n->attr.group == ORTH_GROUP_PP || n->attr.group == ORTH_GROUP_PP_BACK);
+                             (n->attr->group == ORTH_GROUP_PP || n->attr->group == ORTH_GROUP_PP_BACK);
         if (n->action < 0 || n->action >= num_actions || n->queue > 0 || message)
             continue;
         if (spans[n->action].end <= 0)

@@ -17,7 +17,7 @@ static void add_calls(orth_traffic *t, const orth_comm_call *call, orth_group g,
 static void add_instr(orth_traffic *t, const orth_program *p, int32_t i, const orth_rank_groups *groups, orth_comm_method m)
 {
     const orth_instr *n = &p->instrs[i];
-    const orth_group g = n->attr.group;
+    const orth_group g = n->attr->group;
     for (int k = 0; k < orth_instr_num_calls(n); k++) {
         const orth_comm_call call = orth_instr_call(n, i, k, groups->size[g]);
         add_calls(t, &call, g, 1, groups, m);
@@ -69,30 +69,43 @@ static bool count_call(orth_ctx *ctx, orth_arena *arena, orth_traffic_calls *x, 
 orth_status orth_traffic_count(orth_ctx *ctx, orth_arena *arena, const orth_program *p, const orth_rank_groups *sizes,
                                orth_traffic_calls *out)
 {
-    *out = (orth_traffic_calls){NULL, 0};
+    *out = (orth_traffic_calls){.shard = -1};
     for (int32_t i = 0, own = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         if (own < p->num_own && p->own[own] == i) {
+            out->own_groups |= orth_instr_num_calls(n) > 0 ? 1u << n->attr->group : 0;
             own++;
             continue;
         }
         for (int k = 0; k < orth_instr_num_calls(n); k++) {
-            const orth_comm_call call = orth_instr_call(n, i, k, sizes->size[n->attr.group]);
-            if (!count_call(ctx, arena, out, &call, n->attr.group))
+            const orth_comm_call call = orth_instr_call(n, i, k, sizes->size[n->attr->group]);
+            if (!count_call(ctx, arena, out, &call, n->attr->group))
                 return ORTH_ERR_NOMEM;
         }
     }
     return ORTH_OK;
 }
 
-orth_traffic orth_traffic_of_calls(const orth_traffic_calls *x, const orth_program *p, const orth_rank_groups *groups,
-                                   orth_comm_method m)
+static bool is_own_known(const orth_traffic_calls *x, const orth_program *p, const orth_rank_groups *groups)
 {
-    orth_traffic t = {.calls = {{0}}};
+    bool known = x->shard == p->shard;
+    for (int g = 0; g < ORTH_NUM_GROUPS; g++)
+        known = known && (!(x->own_groups >> g & 1) || x->groups.pos[g] == groups->pos[g]);
+    return known;
+}
+
+orth_traffic orth_traffic_of_calls(orth_traffic_calls *x, const orth_program *p, const orth_rank_groups *groups, orth_comm_method m)
+{
+    if (!is_own_known(x, p, groups)) {
+        x->own = (orth_traffic){.calls = {{0}}};
+        for (int32_t i = 0; i < p->num_own; i++)
+            add_instr(&x->own, p, p->own[i], groups, m);
+        x->groups = *groups;
+        x->shard = p->shard;
+    }
+    orth_traffic t = x->own;
     for (int32_t i = 0; i < x->num; i++)
         add_calls(&t, &x->kinds[i].call, x->kinds[i].group, x->kinds[i].times, groups, m);
-    for (int32_t i = 0; i < p->num_own; i++)
-        add_instr(&t, p, p->own[i], groups, m);
     return t;
 }
 

@@ -23,10 +23,14 @@ orth_traffic orth_traffic_planned(const orth_program *p, const orth_rank_groups 
 typedef struct {
     struct orth_traffic_kind *kinds;   /* that differ from each other */
     int32_t num;
+    uint32_t own_groups;               /* 1u << group of the calls that are a rank's own */
+    orth_traffic own;                  /* of these on a rank that is bound to `shard` and stands in `groups`; many ranks do */
+    orth_rank_groups groups;
+    int32_t shard;                     /* -1: of none yet */
 } orth_traffic_calls;
 orth_status orth_traffic_count(orth_ctx *ctx, orth_arena *arena, const orth_program *p, const orth_rank_groups *sizes,
                                orth_traffic_calls *out);
-orth_traffic orth_traffic_of_calls(const orth_traffic_calls *calls, const orth_program *p, const orth_rank_groups *groups,
+orth_traffic orth_traffic_of_calls(orth_traffic_calls *calls, const orth_program *p, const orth_rank_groups *groups,
                                    orth_comm_method m);
 
 /* Since the communicators were made, one per group, NULL where the rank has none. Called by the rank's

@@ -10,7 +10,7 @@ orth_status executor_number_calls(orth_ctx *ctx, orth_executor *e)
     const orth_program *p = e->p;
     int32_t most = 0;
     for (int32_t i = 0; i < p->num_instrs; i++)
-        most = ORTH_MAX(most, p->instrs[i].attr.peer);
+        most = ORTH_MAX(most, p->instrs[i].attr->peer);
     enum { COLLECTIVES, SENDS, RECEIVES, NUM };
     int64_t *seen = ORTH_NEW_ARRAY(ctx, int64_t, (int64_t)ORTH_NUM_GROUPS * (most + 1) * NUM);
     if (!seen)
@@ -18,11 +18,11 @@ orth_status executor_number_calls(orth_ctx *ctx, orth_executor *e)
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         const int kind = n->op == ORTH_OP_send ? SENDS : n->op == ORTH_OP_recv ? RECEIVES : COLLECTIVES;
-        const int64_t peer = kind == COLLECTIVES ? 0 : n->attr.peer;
+        const int64_t peer = kind == COLLECTIVES ? 0 : n->attr->peer;
         const int num = orth_instr_num_calls(n);
         if (num == 0)
             continue;
-        int64_t *at = &seen[((int64_t)n->attr.group * (most + 1) + peer) * NUM + kind];
+        int64_t *at = &seen[((int64_t)n->attr->group * (most + 1) + peer) * NUM + kind];
         e->tags[i] = *at + 1;
         *at += num;
     }
@@ -42,10 +42,10 @@ orth_status executor_call(orth_ctx *ctx, orth_executor *e, int32_t i, orth_reque
 {
     const orth_instr *n = &e->p->instrs[i];
     const orth_op_call *c = &e->calls[i];
-    orth_comm *comm = e->comms[n->attr.group];
+    orth_comm *comm = e->comms[n->attr->group];
     if (!comm)
         return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "instruction %d (%s): no communicator for axis %s", i, orth_op_name(n->op),
-                         orth_group_name(n->attr.group));
+                         orth_group_name(n->attr->group));
     for (int k = 0; k < orth_instr_num_calls(n); k++) {
         orth_comm_call call = orth_instr_call(n, i, k, orth_comm_size(comm));
         call.tag = e->tags[i] + k;

@@ -7,7 +7,7 @@ orth_region *executor_place_of(const orth_executor *e, int32_t buffer, size_t *a
 {
     const orth_buffer *b = &e->p->buffers[buffer];
     if (!b->external) {
-        *at = e->base[b->space] + b->offset;
+        *at = e->base[b->space] + orth_buffer_begin(e->p, b);
         return e->region[b->space];
     }
     const int32_t lent = e->lender ? orth_program_find(e->lender->p, b->bind, b->index) : -1;
@@ -93,7 +93,7 @@ static orth_status resolve_all(orth_ctx *ctx, orth_executor *e)
         const orth_instr *n = &e->p->instrs[i];
         orth_op_call *c = &e->calls[i];
         *c = (orth_op_call){.in = t, .out = t + n->num_in, .num_in = n->num_in, .num_out = n->num_out,
-                            .attr = &n->attr};
+                            .attr = n->attr};
         e->spaces[i] = executor_spaces_of(e->p, n);
         if (e->spaces[i] >> e->p->buffers[e->p->workspace].space & 1) /* kernels of other spaces have none */
             c->workspace = scratch->base + at;

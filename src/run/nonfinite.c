@@ -42,7 +42,7 @@ void orth_executor_name_instr(const void *executor, int32_t instr, char *text, s
     if (o)
         snprintf(of, sizeof of, " of '%.80s'", e->p->buffers[o->buffer].name);
     if (n->op >= ORTH_FIRST_COMM_OP)
-        snprintf(over, sizeof over, " over %s", orth_group_name(n->attr.group));
+        snprintf(over, sizeof over, " over %s", orth_group_name(n->attr->group));
     snprintf(text, size, "%s: %s%s%s (instruction %d)", place, orth_op_name(n->op), of, over, instr);
 }
 

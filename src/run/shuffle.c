@@ -45,7 +45,7 @@ static bool may_tell(const shuffle *s, int32_t q)
     const orth_instr *n = &e->p->instrs[i];
     if (executor_is_move(e, i))
         return executor_move_is_done(e, q, e->complete[q] + 1);
-    return !orth_op_is_comm(n->op) || orth_comm_is_complete(e->comms[n->attr.group], e->requests[i]);
+    return !orth_op_is_comm(n->op) || orth_comm_is_complete(e->comms[n->attr->group], e->requests[i]);
 }
 
 static orth_status begin(orth_ctx *ctx, shuffle *s, int32_t q)

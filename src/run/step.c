@@ -76,7 +76,7 @@ orth_status executor_complete_next(orth_ctx *ctx, orth_executor *e, int32_t q)
         note_held(e, i);
         return moved;
     }
-    const orth_status s = orth_comm_wait(ctx, e->comms[e->p->instrs[i].attr.group], e->requests[i]);
+    const orth_status s = orth_comm_wait(ctx, e->comms[e->p->instrs[i].attr->group], e->requests[i]);
     executor_leave(e, i);
     e->complete[q]++;
     note_held(e, i);
@@ -148,7 +148,7 @@ void orth_executor_exposed(const orth_executor *e, double seconds[ORTH_NUM_GROUP
         seconds[g] = 0;
     for (int32_t i = 0; i < e->p->num_instrs; i++)
         if (orth_op_is_comm(e->p->instrs[i].op))
-            seconds[e->p->instrs[i].attr.group] += 1e-9 * (double)e->held[i];
+            seconds[e->p->instrs[i].attr->group] += 1e-9 * (double)e->held[i];
 }
 
 const int64_t *orth_executor_clock(const orth_executor *e)

@@ -10,7 +10,11 @@
 
 typedef enum { ORTH_F32 = 0, ORTH_BF16, ORTH_F16, ORTH_F64, ORTH_I32, ORTH_I64, ORTH_U8, ORTH_NUM_DTYPES } orth_dtype;
 
-size_t orth_dtype_bytes(orth_dtype t);
+static inline size_t orth_dtype_bytes(orth_dtype t)
+{
+    static const uint8_t bytes[ORTH_NUM_DTYPES] = {[ORTH_F32] = 4, [ORTH_BF16] = 2, [ORTH_F16] = 2, [ORTH_F64] = 8, [ORTH_I32] = 4, [ORTH_I64] = 8, [ORTH_U8] = 1};
+    return bytes[t];
+}
 const char *orth_dtype_name(orth_dtype t); /* "fp32", "bf16", ... */
 
 typedef uint16_t orth_bf16; /* the upper half of an fp32 */
@@ -24,8 +28,17 @@ typedef struct {
     int64_t dim[ORTH_MAX_DIMS]; /* unused ones are 1 */
 } orth_tensor;
 
-int64_t orth_tensor_elems(const orth_tensor *t);
-size_t orth_tensor_bytes(const orth_tensor *t);
+static inline int64_t orth_tensor_elems(const orth_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->num_dims; i++)
+        n *= t->dim[i];
+    return n;
+}
+static inline size_t orth_tensor_bytes(const orth_tensor *t)
+{
+    return (size_t)orth_tensor_elems(t) * orth_dtype_bytes(t->dtype);
+}
 
 static inline float orth_f32_of_bits(uint32_t u)
 {

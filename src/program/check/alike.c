@@ -54,6 +54,12 @@ static orth_status open_finder(finder *x, orth_arena *arena)
     return ORTH_OK;
 }
 
+/* What equal lists share. */
+static const orth_wait_call *calls_of(const orth_wait_list *l)
+{
+    return l->tail ? l->tail : l->calls;
+}
+
 /* Numbers the keys in the order of their first ranks; how many there are. */
 static void number(finder *x, const uint64_t *key)
 {
@@ -151,7 +157,7 @@ static bool is_right(const finder *x, const orth_alike *a)
 {
     for (int r = 0; r < x->num_ranks; r++) {
         x->stamp[r] = -1;
-        if (x->lists[r]->calls != a->lists[x->of[r]]->calls)
+        if (calls_of(x->lists[r]) != calls_of(a->lists[x->of[r]]))
             return false;
     }
     for (int32_t i = 0; i < x->all->num; i++)
@@ -191,7 +197,7 @@ static orth_status find(finder *x, orth_arena *arena, orth_alike *out)
     if (!key)
         return ORTH_ERR_NOMEM;
     for (int r = 0; r < x->num_ranks; r++)
-        key[r] = mix(0, (uint64_t)(uintptr_t)x->lists[r]->calls);
+        key[r] = mix(0, (uint64_t)(uintptr_t)calls_of(x->lists[r]));
     number(x, key);
     for (int32_t before = 0; x->num > before;) {
         before = x->num;

@@ -18,7 +18,7 @@ typedef struct {
     orth_instances instances;        /* communicators of the colours, as if they were ranks */
 } orth_alike;
 
-/* lists [num_ranks]: equal ones share `calls`. Lives in the arena, with pointers to what it was given. ORTH_ERR_NOMEM. */
+/* lists [num_ranks]: equal ones share `calls`, or `tail`. Lives in the arena, with pointers to what it was given. ORTH_ERR_NOMEM. */
 orth_status orth_alike_find(orth_ctx *ctx, orth_arena *arena, orth_alike *out, const orth_instances *instances, int num_ranks,
                             const orth_wait_list *const *lists);
 

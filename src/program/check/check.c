@@ -1,34 +1,38 @@
 /* check.c -- see check.h. */
 #include "program/check/check.h"
 
-#include <stdlib.h>
-
 #include "base/index_set.h"
+#include "base/radix.h"
 #include "program/check/check_shapes.h"
 #include "program/check/happens.h"
+
+/* What is known of a buffer so far. */
+typedef struct {
+    int32_t written;    /* instruction of the first write, -1 */
+    int32_t writes;     /* how often it was written */
+    int32_t owner;      /* of the buffers that share bytes with this one: who wrote last */
+    int32_t version;    /* 1 + the instruction that computed what is in it, which copies take along (lower/far.c) */
+    int32_t latest;     /* the newest version of it and its copies */
+    int32_t user;       /* last instruction that added what the buffer holds to a gradient, -1 */
+    int32_t packed_by;  /* the linear_pack or linear_dx_pack that made it, */
+    int32_t packed_at;  /* and `writes` of its weight at that time */
+    int32_t master;     /* of a gradient: the buffer of the parameter, -1 */
+    int32_t updates;    /* how often the parameter was updated, by its master, */
+    int32_t pieces;     /* the pieces of an update that is not complete, */
+    int64_t next_elem;  /* and where the next one begins */
+    bool changed;       /* of a copy: what is in it has not gone back */
+    bool measured;      /* a gradient whose squares were summed */
+    bool applied;       /* a gradient that an optimizer read, and nobody wrote since */
+} buffer_facts;
 
 typedef struct {
     orth_ctx *ctx;
     const orth_program *p;
     const orth_signature *of; /* [ORTH_NUM_OPS] */
-    int32_t *written;   /* [num_buffers] instruction of the first write, -1 */
-    int32_t *master;    /* [num_buffers] of gradients: the buffer of the parameter, -1 */
     const int32_t *master_of; /* [num_masters] by parameter: 1 + its buffer */
     int64_t num_masters;
-    int32_t *updates;   /* [num_buffers] how often the parameter was updated, by its master, */
-    int32_t *pieces;    /* [num_buffers] the pieces of an update that is not complete, */
-    int64_t *next_elem; /* [num_buffers] and where the next one begins */
-    int32_t *owner;     /* [num_buffers] of the buffers that share bytes with this one: who wrote last */
-    bool *measured;     /* [num_buffers] gradients whose squares were summed */
-    bool *applied;      /* [num_buffers] gradients that an optimizer read, and nobody wrote since */
-    int32_t *writes;    /* [num_buffers] how often it was written so far */
-    int32_t *packed_by; /* [num_buffers] the linear_pack or linear_dx_pack that made it, */
-    int32_t *packed_at; /* [num_buffers] and `writes` of its weight at that time */
-    int32_t *version;   /* [num_buffers] 1 + the instruction that computed what is in it, which copies take along (lower/far.c) */
-    int32_t *latest;    /* [num_buffers] the newest version of it and its copies */
-    bool *changed;      /* [num_buffers] of copies: what is in it has not gone back */
-    int32_t *user;      /* [num_buffers] last instruction that added what the buffer holds to a gradient, -1 */
-    int32_t *user_before, *seen; /* [num_instrs] the one before it, and `writes` at that time */
+    buffer_facts *facts;      /* [num_buffers] */
+    int32_t *user_before, *seen; /* [num_instrs] the one before `user`, and `writes` at that time */
 } checker;
 
 static bool is_optimizer(orth_op op)
@@ -48,27 +52,24 @@ static orth_status check_operand(checker *c, int32_t i, const orth_operand *o, b
     if (o->buffer == -1)
         return ORTH_OK;
     const orth_buffer *b = &c->p->buffers[o->buffer];
+    buffer_facts *f = &c->facts[o->buffer], *root = &c->facts[orth_buffer_root(c->p, o->buffer)];
     if (c->p->placed && !b->persistent && (i < b->first || i > b->last))
         return refuse(c, i, o, "used outside of its life: its bytes may be another's");
     bool made_here = !b->persistent || b->cls == ORTH_CLASS_GRADS;
-    if (!writes && made_here && c->written[o->buffer] < 0)
+    if (!writes && made_here && f->written < 0)
         return refuse(c, i, o, "read before it is written");
-    if (!writes && made_here && c->owner[orth_buffer_root(c->p, o->buffer)] != o->buffer)
+    if (!writes && made_here && root->owner != o->buffer)
         return refuse(c, i, o, "its bytes were taken over by a result in place");
-    if (writes && c->measured[o->buffer])
+    if (!writes)
+        return ORTH_OK;
+    if (f->measured)
         return refuse(c, i, o, "gradient written after its norm was taken");
-    if (writes && b->bind == ORTH_BIND_GRAD) {
-        const int32_t master = c->master[o->buffer];
-        if (master >= 0 && c->updates[master] == c->p->num_updates)
-            return refuse(c, i, o, "gradient written after its parameter was updated");
-    }
-    c->writes[o->buffer] += writes;
-    if (writes && c->written[o->buffer] < 0)
-        c->written[o->buffer] = i;
-    if (writes)
-        c->applied[o->buffer] = false;
-    if (writes)
-        c->owner[orth_buffer_root(c->p, o->buffer)] = o->buffer;
+    if (b->bind == ORTH_BIND_GRAD && f->master >= 0 && c->facts[f->master].updates == c->p->num_updates)
+        return refuse(c, i, o, "gradient written after its parameter was updated");
+    f->writes++;
+    f->written = f->written < 0 ? i : f->written;
+    f->applied = false;
+    root->owner = o->buffer;
     return ORTH_OK;
 }
 
@@ -81,8 +82,8 @@ static bool same_operand(const orth_operand *a, const orth_operand *b)
 /* Same op on the same inputs, whatever it is added to, into the same buffer. */
 static bool same_leaf(const orth_instr *a, const orth_instr *b)
 {
-    int num = a->num_in - a->attr.num_addends;
-    if (a->op != b->op || b->num_in - b->attr.num_addends != num || a->out[0].buffer != b->out[0].buffer)
+    int num = a->num_in - a->attr->num_addends;
+    if (a->op != b->op || b->num_in - b->attr->num_addends != num || a->out[0].buffer != b->out[0].buffer)
         return false;
     for (int k = 0; k < num; k++)
         if (!same_operand(&a->in[k], &b->in[k]))
@@ -97,15 +98,15 @@ static orth_status check_leaf(checker *c, int32_t i)
     if (!c->of[n->op].addends)
         return ORTH_OK;
     int32_t b = n->in[orth_signature_leaf(&c->of[n->op])].buffer;
-    c->seen[i] = c->writes[b];
-    for (int32_t k = c->user[b]; k >= 0 && c->seen[k] == c->seen[i]; k = c->user_before[k])
+    c->seen[i] = c->facts[b].writes;
+    for (int32_t k = c->facts[b].user; k >= 0 && c->seen[k] == c->seen[i]; k = c->user_before[k])
         if (same_leaf(&c->p->instrs[k], n)) {
             char rule[96];
             snprintf(rule, sizeof rule, "added twice: instruction %d did the same with the same values", k);
             return refuse(c, i, &n->out[0], rule);
         }
-    c->user_before[i] = c->user[b];
-    c->user[b] = i;
+    c->user_before[i] = c->facts[b].user;
+    c->facts[b].user = i;
     return ORTH_OK;
 }
 
@@ -114,17 +115,17 @@ static orth_status check_packed(checker *c, int32_t i)
 {
     const orth_instr *n = &c->p->instrs[i];
     if (orth_op_family_of(n->op) == ORTH_OPS_PACK) {
-        c->packed_by[n->out[0].buffer] = i;
-        c->packed_at[n->out[0].buffer] = c->writes[n->in[0].buffer];
+        c->facts[n->out[0].buffer].packed_by = i;
+        c->facts[n->out[0].buffer].packed_at = c->facts[n->in[0].buffer].writes;
     }
     if (!orth_instr_reads_packed(n))
         return ORTH_OK;
     const orth_operand *packed = &n->in[ORTH_IN_PACKED], *weight = &n->in[ORTH_IN_WEIGHT];
-    const orth_instr *by = &c->p->instrs[c->packed_by[packed->buffer]];
+    const orth_instr *by = &c->p->instrs[c->facts[packed->buffer].packed_by];
     if (by->op != orth_op_packing(n->op) || !same_operand(&by->in[0], weight) ||
-        by->attr.replica_rows != n->attr.replica_rows)
+        by->attr->replica_rows != n->attr->replica_rows)
         return refuse(c, i, packed, "read as the packed weight of a product, which it is not");
-    if (c->packed_at[packed->buffer] != c->writes[weight->buffer])
+    if (c->facts[packed->buffer].packed_at != c->facts[weight->buffer].writes)
         return refuse(c, i, packed, "packed before its weight changed");
     return ORTH_OK;
 }
@@ -146,7 +147,7 @@ static orth_status find_masters(checker *c, orth_arena *arena)
             of[p->buffers[b].index] = b + 1;
     for (int32_t b = 0; b < p->num_buffers; b++) {
         const orth_buffer *buf = &p->buffers[b];
-        c->master[b] = buf->bind == ORTH_BIND_GRAD && buf->index >= 0 && buf->index < num ? of[buf->index] - 1 : -1;
+        c->facts[b].master = buf->bind == ORTH_BIND_GRAD && buf->index >= 0 && buf->index < num ? of[buf->index] - 1 : -1;
     }
     return ORTH_OK;
 }
@@ -156,10 +157,10 @@ static orth_status check_piece(checker *c, int32_t i, int32_t master)
 {
     const orth_instr *n = &c->p->instrs[i];
     const orth_updated u = orth_instr_updates(c->p, n);
-    if (n->attr.piece != c->pieces[master] || (n->attr.piece > 0 && u.first != c->next_elem[master]))
+    if (n->attr->piece != c->facts[master].pieces || (n->attr->piece > 0 && u.first != c->facts[master].next_elem))
         return refuse(c, i, &n->out[0], "a piece of a parameter is updated out of turn");
-    c->pieces[master] = n->attr.piece + 1 < n->attr.num_pieces ? n->attr.piece + 1 : 0;
-    c->next_elem[master] = u.first + u.count;
+    c->facts[master].pieces = n->attr->piece + 1 < n->attr->num_pieces ? n->attr->piece + 1 : 0;
+    c->facts[master].next_elem = u.first + u.count;
     return ORTH_OK;
 }
 
@@ -170,15 +171,15 @@ static orth_status check_update(checker *c, int32_t i)
     const int32_t master = param >= 0 && param < c->num_masters ? c->master_of[param] - 1 : -1;
     if (master < 0)
         return refuse(c, i, &n->out[0], "updated, but no parameter");
-    if (c->updates[master] == c->p->num_updates)
+    if (c->facts[master].updates == c->p->num_updates)
         return refuse(c, i, &n->out[0], c->p->num_updates == 1 ? "parameter updated twice"
                                                                : "parameter updated once too often");
     ORTH_TRY(check_piece(c, i, master));
-    c->updates[master] += c->pieces[master] == 0;
-    if (c->p->num_updates > 1 && n->attr.piece == 0 && n->in[0].buffer >= 0 && c->applied[n->in[0].buffer])
+    c->facts[master].updates += c->facts[master].pieces == 0;
+    if (c->p->num_updates > 1 && n->attr->piece == 0 && n->in[0].buffer >= 0 && c->facts[n->in[0].buffer].applied)
         return refuse(c, i, &n->in[0], "gradient applied twice");
     if (n->in[0].buffer >= 0)
-        c->applied[n->in[0].buffer] = true;
+        c->facts[n->in[0].buffer].applied = true;
     return ORTH_OK;
 }
 
@@ -202,9 +203,9 @@ static orth_status check_carried(checker *c, int32_t i)
     const bool empty = orth_operand_bytes(to) == 0; /* of another's shard, from wherever */
     if (of != original_of(c, to->buffer) || (!empty && original_at(c, from) != original_at(c, to)))
         return refuse(c, i, to, "a copy of other elements than those that are copied");
-    c->version[to->buffer] = c->version[from->buffer];
-    c->changed[to->buffer] = c->changed[from->buffer] && to->buffer != of;
-    c->changed[from->buffer] = false;
+    c->facts[to->buffer].version = c->facts[from->buffer].version;
+    c->facts[to->buffer].changed = c->facts[from->buffer].changed && to->buffer != of;
+    c->facts[from->buffer].changed = false;
     return ORTH_OK;
 }
 
@@ -216,15 +217,15 @@ static orth_status check_copies(checker *c, int32_t i)
         return check_carried(c, i);
     for (int k = 0; k < n->num_in; k++) {
         const int32_t b = n->in[k].buffer;
-        if (b >= 0 && c->version[b] != c->latest[original_of(c, b)])
+        if (b >= 0 && c->facts[b].version != c->facts[original_of(c, b)].latest)
             return refuse(c, i, &n->in[k], "read, but a copy of it, or what it is a copy of, is newer");
     }
     for (int k = 0; k < n->num_out; k++) {
         const int32_t b = n->out[k].buffer;
         if (b < 0)
             continue;
-        c->version[b] = c->latest[original_of(c, b)] = i + 1;
-        c->changed[b] = c->p->buffers[b].copy_of > 0;
+        c->facts[b].version = c->facts[original_of(c, b)].latest = i + 1;
+        c->facts[b].changed = c->p->buffers[b].copy_of > 0;
     }
     return ORTH_OK;
 }
@@ -233,7 +234,7 @@ static orth_status check_copies(checker *c, int32_t i)
 static orth_status check_returned(checker *c)
 {
     for (int32_t b = 0; b < c->p->num_buffers; b++)
-        if (c->changed[b])
+        if (c->facts[b].changed)
             return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "what was written to '%s' never goes back to '%s', of which it is a copy",
                              c->p->buffers[b].name, c->p->buffers[original_of(c, b)].name);
     return ORTH_OK;
@@ -251,7 +252,7 @@ static orth_status check_instrs(checker *c)
             ORTH_TRY(check_operand(c, i, &n->out[k], true));
         ORTH_TRY(check_copies(c, i));
         if (n->op == ORTH_OP_grad_square)
-            c->measured[n->in[0].buffer] = true;
+            c->facts[n->in[0].buffer].measured = true;
         if (is_optimizer(n->op))
             ORTH_TRY(check_update(c, i));
     }
@@ -265,14 +266,14 @@ static orth_status check_updates(checker *c)
         trains = trains || is_optimizer(c->p->instrs[i].op);
     for (int32_t b = 0; trains && b < c->p->num_buffers; b++) {
         const orth_buffer *buf = &c->p->buffers[b];
-        if (buf->frozen && c->updates[b] > 0)
+        if (buf->frozen && c->facts[b].updates > 0)
             return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "parameter '%s' is frozen, and updated", buf->name);
-        if (buf->bind == ORTH_BIND_MASTER && !buf->frozen && c->updates[b] == 0)
+        if (buf->bind == ORTH_BIND_MASTER && !buf->frozen && c->facts[b].updates == 0)
             return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "parameter '%s' is never updated", buf->name);
-        if (buf->bind == ORTH_BIND_MASTER && !buf->frozen && c->updates[b] != c->p->num_updates)
+        if (buf->bind == ORTH_BIND_MASTER && !buf->frozen && c->facts[b].updates != c->p->num_updates)
             return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "parameter '%s' is updated %d times, not %d", buf->name,
-                             (int)c->updates[b], (int)c->p->num_updates);
-        if (buf->bind == ORTH_BIND_GRAD && c->written[b] < 0)
+                             (int)c->facts[b].updates, (int)c->p->num_updates);
+        if (buf->bind == ORTH_BIND_GRAD && c->facts[b].written < 0)
             return ORTH_FAIL(c->ctx, ORTH_ERR_INTERNAL, "gradient '%s' is never made", buf->name);
     }
     return ORTH_OK;
@@ -286,24 +287,6 @@ typedef struct {
     int32_t first, last, buffer;
     int32_t slot; /* which it is by address */
 } extent;
-
-static int by_first(const void *a, const void *b)
-{
-    const extent *x = a, *y = b;
-    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : (x->buffer > y->buffer) - (x->buffer < y->buffer);
-}
-
-static int by_last(const void *a, const void *b)
-{
-    const extent *x = *(extent *const *)a, *y = *(extent *const *)b;
-    return (x->last > y->last) - (x->last < y->last);
-}
-
-static int by_begin(const void *a, const void *b)
-{
-    const extent *x = *(extent *const *)a, *y = *(extent *const *)b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
-}
 
 static orth_status check_chains(orth_ctx *ctx, const orth_program *p)
 {
@@ -324,8 +307,8 @@ static int32_t list_extents(const orth_program *p, orth_space space, extent *e)
         const orth_buffer *buf = &p->buffers[b];
         if (buf->space != space || buf->alias >= 0 || buf->bytes == 0 || buf->external || (!buf->persistent && buf->first < 0))
             continue;
-        e[n++] = (extent){buf->offset, buf->offset + buf->bytes, buf->persistent ? 0 : buf->first,
-                          buf->persistent ? p->num_instrs : buf->last, b};
+        const size_t begin = orth_buffer_begin(p, buf);
+        e[n++] = (extent){begin, begin + buf->bytes, buf->persistent ? 0 : buf->first, buf->persistent ? p->num_instrs : buf->last, b};
     }
     return n;
 }
@@ -333,50 +316,76 @@ static int32_t list_extents(const orth_program *p, orth_space space, extent *e)
 /* Extents by the times and addresses at which they begin and end. What is live does not overlap, so that a new one can
  * overlap with its neighbours by address only. */
 typedef struct {
-    extent *e;           /* [n] by beginning of life */
-    extent **ending;     /* [n] by end of life */
-    extent **at;         /* [n] by address */
+    extent *e;           /* [n] */
+    int32_t *beginning;  /* [n] by beginning of life */
+    int32_t *ending;     /* [n] by end of life */
+    int32_t *at;         /* [n] by address */
     orth_index_set live; /* slots of `at` */
     int32_t n;
 } extents;
 
-static orth_status extents_make(orth_ctx *ctx, orth_arena *arena, const orth_program *p, orth_space space, extents *out)
+static uint64_t first_of(const extent *e)
 {
-    const int64_t room = p->num_buffers + 1;
-    *out = (extents){.e = ORTH_ARENA_ARRAY(ctx, arena, extent, room),
-                     .ending = ORTH_ARENA_ARRAY(ctx, arena, extent *, room),
-                     .at = ORTH_ARENA_ARRAY(ctx, arena, extent *, room)};
-    if (!out->e || !out->ending || !out->at)
+    return (uint64_t)e->first;
+}
+
+static uint64_t last_of(const extent *e)
+{
+    return (uint64_t)e->last;
+}
+
+static uint64_t begin_of(const extent *e)
+{
+    return e->begin;
+}
+
+static void sort_extents(const extents *x, uint64_t (*key)(const extent *), orth_keyed *room, int32_t *out)
+{
+    for (int32_t i = 0; i < x->n; i++)
+        room[i] = (orth_keyed){key(&x->e[i]), i};
+    const orth_keyed *sorted = orth_radix_sort(room, room + x->n, x->n);
+    for (int32_t i = 0; i < x->n; i++)
+        out[i] = sorted[i].value;
+}
+
+static orth_status extents_make(orth_ctx *ctx, orth_arena *arena, const orth_program *p, orth_space space, extents *x)
+{
+    *x = (extents){.e = ORTH_ARENA_ARRAY(ctx, arena, extent, p->num_buffers + 1)};
+    if (!x->e)
         return ORTH_ERR_NOMEM;
-    const size_t n = (size_t)(out->n = list_extents(p, space, out->e));
-    qsort(out->e, n, sizeof *out->e, by_first);
-    for (size_t i = 0; i < n; i++)
-        out->ending[i] = out->at[i] = &out->e[i];
-    qsort(out->ending, n, sizeof *out->ending, by_last);
-    qsort(out->at, n, sizeof *out->at, by_begin);
-    for (size_t i = 0; i < n; i++)
-        out->at[i]->slot = (int32_t)i;
-    return orth_index_set_make(ctx, arena, &out->live, room);
+    x->n = list_extents(p, space, x->e);
+    orth_keyed *room = ORTH_ARENA_ARRAY(ctx, arena, orth_keyed, 2 * (int64_t)x->n + 1);
+    x->beginning = ORTH_ARENA_ARRAY(ctx, arena, int32_t, 3 * (int64_t)x->n + 1);
+    if (!room || !x->beginning)
+        return ORTH_ERR_NOMEM;
+    x->ending = x->beginning + x->n;
+    x->at = x->ending + x->n;
+    sort_extents(x, first_of, room, x->beginning);
+    sort_extents(x, last_of, room, x->ending);
+    sort_extents(x, begin_of, room, x->at);
+    for (int32_t i = 0; i < x->n; i++)
+        x->e[x->at[i]].slot = i;
+    return orth_index_set_make(ctx, arena, &x->live, x->n + 1);
 }
 
 /* A live extent that shares bytes with e, or NULL. */
 static const extent *overlapping(const extents *x, const extent *e)
 {
     const int64_t below = orth_index_set_at_or_below(&x->live, e->slot), above = orth_index_set_at_or_above(&x->live, e->slot);
-    if (below >= 0 && x->at[below]->end > e->begin)
-        return x->at[below];
-    return above >= 0 && x->at[above]->begin < e->end ? x->at[above] : NULL;
+    if (below >= 0 && x->e[x->at[below]].end > e->begin)
+        return &x->e[x->at[below]];
+    return above >= 0 && x->e[x->at[above]].begin < e->end ? &x->e[x->at[above]] : NULL;
 }
 
 /* Through the time of the program: each buffer comes to live when those that died before have gone. */
 static orth_status sweep(orth_ctx *ctx, const orth_program *p, orth_space space, extents *x)
 {
     for (int32_t i = 0, gone = 0; i < x->n; i++) {
-        const extent *e = &x->e[i];
+        const extent *e = &x->e[x->beginning[i]];
         if (e->end > p->space_bytes[space])
             return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffer '%s' reaches past the end of the arena", p->buffers[e->buffer].name);
-        for (; x->ending[gone]->last < e->first; gone++)
-            orth_index_set_remove(&x->live, x->ending[gone]->slot);
+        for (; x->e[x->ending[gone]].last < e->first; gone++)
+            orth_index_set_remove(&x->live, x->e[x->ending[gone]].slot);
         const extent *other = overlapping(x, e);
         if (other)
             return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "buffers '%s' and '%s' overlap while both are live",
@@ -405,31 +414,14 @@ orth_status orth_check(orth_ctx *ctx, const orth_program *p)
     for (int op = 0; of && op < ORTH_NUM_OPS; op++)
         orth_signature_of((orth_op)op, &of[op]);
     c.of = of;
-    c.written = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
-    c.master = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
-    c.updates = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
-    c.pieces = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
-    c.next_elem = ORTH_ARENA_ARRAY(ctx, &arena, int64_t, p->num_buffers + 1);
-    c.owner = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
-    c.measured = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
-    c.applied = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
-    c.writes = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
-    c.packed_at = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
-    c.packed_by = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
-    c.version = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
-    c.latest = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
-    c.changed = ORTH_ARENA_ARRAY(ctx, &arena, bool, p->num_buffers + 1);
-    c.user = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_buffers + 1);
+    c.facts = ORTH_ARENA_ARRAY(ctx, &arena, buffer_facts, p->num_buffers + 1);
     c.user_before = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
     c.seen = ORTH_ARENA_ARRAY(ctx, &arena, int32_t, p->num_instrs + 1);
-    orth_status status = of && c.written && c.master && c.updates && c.pieces && c.next_elem && c.owner && c.measured && c.applied && c.writes &&
-                                 c.packed_by && c.packed_at && c.version && c.latest && c.changed && c.user && c.user_before && c.seen
-                             ? ORTH_OK
-                             : ORTH_ERR_NOMEM;
+    orth_status status = of && c.facts && c.user_before && c.seen ? ORTH_OK : ORTH_ERR_NOMEM;
     if (status == ORTH_OK)
         status = orth_check_shapes(ctx, p, of);
     for (int32_t b = 0; status == ORTH_OK && b < p->num_buffers; b++)
-        c.written[b] = c.user[b] = -1;
+        c.facts[b].written = c.facts[b].user = -1;
     if (status == ORTH_OK)
         status = find_masters(&c, &arena);
     if (status == ORTH_OK)

@@ -17,18 +17,12 @@ orth_status flow_refuse(flow *f, int32_t i, const orth_operand *o, const char *f
                      o && o->buffer >= 0 ? f->p->buffers[o->buffer].name : "-", rule);
 }
 
-int64_t flow_elems(const orth_operand *o)
-{
-    orth_tensor t = orth_operand_tensor(o);
-    return orth_tensor_elems(&t);
-}
-
 orth_status flow_check_blocks(flow *f, int32_t i, const orth_operand *block, const orth_operand *all,
                                 const int64_t *counts)
 {
     const orth_instr *n = &f->p->instrs[i];
-    int32_t size = f->g->size[n->attr.group], me = f->g->pos[n->attr.group];
-    int64_t mine = flow_elems(block), before = mine * me, sum = mine * size;
+    int32_t size = f->g->size[n->attr->group], me = f->g->pos[n->attr->group];
+    int64_t mine = orth_operand_elems(block), before = mine * me, sum = mine * size;
     if (counts) {
         sum = before = 0;
         for (int r = 0; r < size; r++) {
@@ -39,9 +33,9 @@ orth_status flow_check_blocks(flow *f, int32_t i, const orth_operand *block, con
             return flow_refuse(f, i, block, "%" PRId64 " elements, but the count of position %d is %" PRId64, mine,
                           me, counts[me]);
     }
-    if (flow_elems(all) != sum)
+    if (orth_operand_elems(all) != sum)
         return flow_refuse(f, i, all, "%" PRId64 " elements, but the blocks of the %d ranks have %" PRId64,
-                      flow_elems(all), size, sum);
+                      orth_operand_elems(all), size, sum);
     if (block->dtype != all->dtype)
         return flow_refuse(f, i, block, "its type is %s, that of '%s' is %s", orth_dtype_name(block->dtype),
                       f->p->buffers[all->buffer].name, orth_dtype_name(all->dtype));
@@ -80,7 +74,7 @@ static orth_status check_neighbours(flow *f, int32_t i, const orth_operand *o, i
 orth_status flow_check_coalesced(flow *f, int32_t i)
 {
     const orth_instr *n = &f->p->instrs[i];
-    const int32_t size = f->g->size[n->attr.group];
+    const int32_t size = f->g->size[n->attr->group];
     ORTH_TRY(check_neighbours(f, i, n->in, n->num_in));
     ORTH_TRY(check_neighbours(f, i, n->out, n->num_out));
     for (int32_t r = 0; n->counts && r < size; r++) {

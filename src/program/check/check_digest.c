@@ -14,7 +14,7 @@ static uint64_t mix(uint64_t h, uint64_t v)
 /* What the ends of a message must agree on: where a block of keys stands. Stages of a pipeline know no layer alike. */
 static uint64_t hash_message(const orth_instr *n)
 {
-    return n->attr.num_keys > 0 ? mix(mix(mix(n->phase, (uint64_t)n->layer), (uint64_t)n->attr.key_begin), 1) : 0;
+    return n->attr->num_keys > 0 ? mix(mix(mix(n->phase, (uint64_t)n->layer), (uint64_t)n->attr->key_begin), 1) : 0;
 }
 
 /* What members of a collective must agree on beyond its type and counts. Bound buffers are known by what they
@@ -47,12 +47,12 @@ static rank_event event_of(const orth_program *p, int32_t i, int k, int group_si
 {
     const orth_instr *n = &p->instrs[i];
     rank_event e = {.instr = i,
-                    .peer = n->attr.peer,
+                    .peer = n->attr->peer,
                     .layer = n->layer,
                     .micro_batch = n->micro_batch,
                     .operand = k,
                     .op = (uint8_t)n->op,
-                    .group = (uint8_t)n->attr.group};
+                    .group = (uint8_t)n->attr->group};
     orth_comm_call call = orth_instr_call(n, i, k, group_size);
     e.kind = (uint8_t)call.kind;
     e.dtype = (uint8_t)call.dtype;
@@ -81,10 +81,10 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
         if (n->queue > 0 && orth_queue_moves(&p->queues[n->queue]))
             orth_wait_list_add_move(&d->waits, p, i, 0);
         for (int c = 0; c < orth_instr_num_calls(n); c++) {
-            events[d->num_events++] = event_of(p, i, c, g->size[n->attr.group]);
+            events[d->num_events++] = event_of(p, i, c, g->size[n->attr->group]);
             orth_wait_list_add_call(&d->waits, p, i, 0);
         }
-        d->messages_on[n->attr.group] = d->messages_on[n->attr.group] || n->op == ORTH_OP_send || n->op == ORTH_OP_recv;
+        d->messages_on[n->attr->group] = d->messages_on[n->attr->group] || n->op == ORTH_OP_send || n->op == ORTH_OP_recv;
     }
     orth_wait_list_close(&d->waits, p);
     return ORTH_OK;
@@ -96,7 +96,7 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
 static void note_update(const orth_program *p, int32_t i, holding *h)
 {
     const orth_updated u = orth_instr_updates(p, &p->instrs[i]);
-    if (p->instrs[i].attr.piece > 0) {
+    if (p->instrs[i].attr->piece > 0) {
         h->count += u.count;
         return;
     }
@@ -109,7 +109,7 @@ static void note_update(const orth_program *p, int32_t i, holding *h)
 static void note_pieces(const orth_program *p, int32_t i, holding *h)
 {
     const int64_t index = orth_instr_updates(p, &p->instrs[i]).index;
-    const int32_t num = ORTH_MAX(p->instrs[i].attr.num_pieces, 1);
+    const int32_t num = ORTH_MAX(p->instrs[i].attr->num_pieces, 1);
     for (int32_t seen = 0; seen < num && i < p->num_instrs; i++)
         if (orth_op_family_of(p->instrs[i].op) == ORTH_OPS_OPTIMIZER && orth_instr_updates(p, &p->instrs[i]).index == index) {
             note_update(p, i, h);
@@ -124,7 +124,7 @@ static void note_instr(const orth_program *p, int32_t i, holding *of, digest *d)
         note_update(p, i, &of[orth_instr_updates(p, n).index]);
         d->trains = true;
     }
-    if (n->op == ORTH_OP_all_reduce && n->attr.group == ORTH_GROUP_EMBED)
+    if (n->op == ORTH_OP_all_reduce && n->attr->group == ORTH_GROUP_EMBED)
         for (int c = 0; c < n->num_in; c++)
             of[p->buffers[n->in[c].buffer].index].embed_sums++;
 }

@@ -109,7 +109,7 @@ static parts_of begins_tokens(const flow *f, const orth_instr *n, int k)
 static parts_of begins_leaves(const flow *f, const orth_instr *n, int k)
 {
     (void)k;
-    return over_dp(f) | (n->attr.sum_leaves & (group_of(f, ORTH_GROUP_TP) | group_of(f, ORTH_GROUP_CP)));
+    return over_dp(f) | (n->attr->sum_leaves & (group_of(f, ORTH_GROUP_TP) | group_of(f, ORTH_GROUP_CP)));
 }
 
 static parts_of begins_leaves_from_1(const flow *f, const orth_instr *n, int k)
@@ -120,20 +120,20 @@ static parts_of begins_leaves_from_1(const flow *f, const orth_instr *n, int k)
 /* One gain for all heads, of which a rank has some. */
 static parts_of begins_head_leaves(const flow *f, const orth_instr *n, int k)
 {
-    return k > 0 ? begins_leaves(f, n, k) | (n->attr.partial ? group_of(f, ORTH_GROUP_TP) : 0) : 0;
+    return k > 0 ? begins_leaves(f, n, k) | (n->attr->partial ? group_of(f, ORTH_GROUP_TP) : 0) : 0;
 }
 
 /* Of numbers of which other ranks have some: a maximum is completed as a sum is. */
 static parts_of begins_largest(const flow *f, const orth_instr *n, int k)
 {
     (void)k;
-    return n->attr.sum_leaves & (group_of(f, ORTH_GROUP_TP) | group_of(f, ORTH_GROUP_CP));
+    return n->attr->sum_leaves & (group_of(f, ORTH_GROUP_TP) | group_of(f, ORTH_GROUP_CP));
 }
 
 static parts_of begins_contraction(const flow *f, const orth_instr *n, int k)
 {
     (void)k;
-    return of_some_parts(&n->attr) ? group_of(f, ORTH_GROUP_TP) : 0;
+    return of_some_parts(n->attr) ? group_of(f, ORTH_GROUP_TP) : 0;
 }
 
 static parts_of begins_vocab(const flow *f, const orth_instr *n, int k)
@@ -146,7 +146,7 @@ static parts_of begins_vocab(const flow *f, const orth_instr *n, int k)
 /* Of all queries that see the keys. */
 static parts_of begins_keys_from_1(const flow *f, const orth_instr *n, int k)
 {
-    return k > 0 ? group_of(f, ORTH_GROUP_KV) | group_of(f, n->attr.group) : 0;
+    return k > 0 ? group_of(f, ORTH_GROUP_KV) | group_of(f, n->attr->group) : 0;
 }
 
 static parts_of begins_loss(const flow *f, const orth_instr *n, int k)
@@ -179,7 +179,7 @@ static const begins_fn sums[ORTH_NUM_OPS] = {
 static int first_added(const orth_instr *n)
 {
     const bool all = sums[n->op] == begins_adds || sums[n->op] == begins_adds_losses;
-    return all ? 0 : n->num_in - n->attr.num_addends;
+    return all ? 0 : n->num_in - n->attr->num_addends;
 }
 
 static orth_status check_complete_over(flow *f, int32_t i, const orth_operand *o, parts_of groups)
@@ -205,7 +205,7 @@ static orth_updated elems_of(const flow *f, const orth_operand *o)
 {
     const orth_buffer *b = &f->p->buffers[o->buffer];
     const buffer_state *s = &f->state[o->buffer];
-    const int64_t count = flow_elems(o);
+    const int64_t count = orth_operand_elems(o);
     if (b->staging)
         return (orth_updated){s->param, s->first, s->count == count ? count : -1};
     return (orth_updated){b->index, b->first_elem + (int64_t)(o->byte_offset / orth_dtype_bytes(o->dtype)), count};
@@ -318,10 +318,10 @@ static orth_status check_nodes(flow *f, int32_t i)
         nodes += ORTH_MAX(f->state[n->in[k].buffer].nodes, 1);
         write_state(f, &n->in[k], SPENT);
     }
-    if (n->attr.nodes && nodes != n->attr.nodes)
+    if (n->attr->nodes && nodes != n->attr->nodes)
         return flow_refuse(f, i, &n->out[0], "completes a sum with %d parts, but the ranks of dp have %d", nodes,
-                      n->attr.nodes);
-    write_state(f, &n->out[0], n->attr.nodes ? 0 : BIT(ORTH_GROUP_DP));
+                      n->attr->nodes);
+    write_state(f, &n->out[0], n->attr->nodes ? 0 : BIT(ORTH_GROUP_DP));
     f->state[n->out[0].buffer].nodes = nodes;
     return ORTH_OK;
 }
@@ -334,7 +334,7 @@ static orth_status check_compute(flow *f, int32_t i)
     bool any = false;
     if (carry(f, n))
         return ORTH_OK;
-    if (sums[n->op] == begins_adds && n->attr.group == ORTH_GROUP_DP)
+    if (sums[n->op] == begins_adds && n->attr->group == ORTH_GROUP_DP)
         return check_nodes(f, i);
     for (int k = 0; k < n->num_in; k++) {
         const orth_operand *o = &n->in[k];
@@ -375,7 +375,7 @@ static orth_status check_compute(flow *f, int32_t i)
 /* in completes its sum over the group in out. */
 static orth_status reduce(flow *f, int32_t i, const orth_operand *in, const orth_operand *out)
 {
-    orth_group g = f->p->instrs[i].attr.group;
+    orth_group g = f->p->instrs[i].attr->group;
     parts_of now = read_state(f, in);
     if (orth_operand_bytes(in) == 0)
         return ORTH_OK;
@@ -394,7 +394,7 @@ static orth_status reduce(flow *f, int32_t i, const orth_operand *in, const orth
 /* Values; or the leaves of the loss, fp64: who has those of all ranks has the whole sum. */
 static orth_status gather(flow *f, int32_t i, const orth_operand *in, const orth_operand *out)
 {
-    parts_of leaves = in->dtype == ORTH_F64 ? BIT(f->p->instrs[i].attr.group) | BIT(ORTH_GROUP_NORM) : 0;
+    parts_of leaves = in->dtype == ORTH_F64 ? BIT(f->p->instrs[i].attr->group) | BIT(ORTH_GROUP_NORM) : 0;
     ORTH_TRY(check_complete_over(f, i, in, ~(STALE | leaves)));
     write_state(f, out, read_state(f, in) & leaves & BIT(ORTH_GROUP_NORM));
     return ORTH_OK;
@@ -404,11 +404,11 @@ static orth_status check_call(flow *f, int32_t i, int k)
 {
     const orth_instr *n = &f->p->instrs[i];
     const orth_operand *in = k < n->num_in ? &n->in[k] : NULL, *out = k < n->num_out ? &n->out[k] : NULL;
-    orth_group g = n->attr.group;
+    orth_group g = n->attr->group;
     const int64_t *counts = n->counts ? n->counts + (int64_t)k * f->g->size[g] : NULL;
     switch (n->op) {
     case ORTH_OP_all_reduce:
-        if (in->buffer != out->buffer || in->byte_offset != out->byte_offset || flow_elems(in) != flow_elems(out))
+        if (in->buffer != out->buffer || in->byte_offset != out->byte_offset || orth_operand_elems(in) != orth_operand_elems(out))
             return flow_refuse(f, i, out, "an all_reduce works in place, but its input is elsewhere");
         return g == ORTH_GROUP_EMBED ? check_complete(f, i, in) : reduce(f, i, in, out);
     case ORTH_OP_reduce_scatter:
@@ -418,9 +418,9 @@ static orth_status check_call(flow *f, int32_t i, int k)
         ORTH_TRY(flow_check_blocks(f, i, in, out, counts));
         return gather(f, i, in, out);
     case ORTH_OP_all_to_all:
-        if (flow_elems(in) != flow_elems(out) || in->dtype != out->dtype || flow_elems(in) % f->g->size[g])
+        if (orth_operand_elems(in) != orth_operand_elems(out) || in->dtype != out->dtype || orth_operand_elems(in) % f->g->size[g])
             return flow_refuse(f, i, out, "%" PRId64 " elements from %" PRId64 ": both must be a block for each of %d ranks",
-                          flow_elems(out), flow_elems(in), f->g->size[g]);
+                          orth_operand_elems(out), orth_operand_elems(in), f->g->size[g]);
         ORTH_TRY(check_complete(f, i, in));
         write_state(f, out, 0);
         return ORTH_OK;
@@ -438,14 +438,14 @@ static orth_status check_call(flow *f, int32_t i, int k)
 static orth_status check_comm(flow *f, int32_t i)
 {
     const orth_instr *n = &f->p->instrs[i];
-    orth_group g = n->attr.group;
+    orth_group g = n->attr->group;
     const orth_operand *o = n->num_in ? &n->in[0] : n->num_out ? &n->out[0] : NULL;
     if ((unsigned)g >= ORTH_NUM_GROUPS || !has_group(f, g))
         return flow_refuse(f, i, o, "the rank has no peers in group %s",
                       (unsigned)g < ORTH_NUM_GROUPS ? orth_group_name(g) : "?");
     bool message = orth_op_is_message(n->op);
-    if (message && (n->attr.peer < 0 || n->attr.peer >= f->g->size[g] || n->attr.peer == f->g->pos[g]))
-        return flow_refuse(f, i, o, "peer %d: the rank is position %d of %d in group %s", n->attr.peer,
+    if (message && (n->attr->peer < 0 || n->attr->peer >= f->g->size[g] || n->attr->peer == f->g->pos[g]))
+        return flow_refuse(f, i, o, "peer %d: the rank is position %d of %d in group %s", n->attr->peer,
                       f->g->pos[g], f->g->size[g], orth_group_name(g));
     for (int k = 0; k < ORTH_MAX(n->num_in, n->num_out); k++)
         ORTH_TRY(check_call(f, i, k));

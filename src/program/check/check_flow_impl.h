@@ -33,7 +33,6 @@ orth_status flow_refuse(flow *f, int32_t i, const orth_operand *o, const char *f
 
 /* ---- check_calls.c ---- */
 
-int64_t flow_elems(const orth_operand *o);
 /* The block of this rank, all blocks, and where the one lies in the other. */
 orth_status flow_check_blocks(flow *f, int32_t i, const orth_operand *block, const orth_operand *all,
                               const int64_t *counts);

@@ -140,11 +140,28 @@ bool rank_same_members(const rank_check *k, const orth_instance *a, const orth_i
     return true;
 }
 
+/* The first member with each of the others. Of members with the same calls one stands for all. */
+static orth_status match_collectives(rank_check *k, const orth_instance *in, const rank_event **matched)
+{
+    int32_t num = 0;
+    for (int m = 1; m < in->n; m++) {
+        int32_t like = num - 1;
+        while (like >= 0 && matched[like] != k->digests[in->ranks[m]]->events)
+            like--;
+        if (like >= 0)
+            continue;
+        matched[num++] = k->digests[in->ranks[m]]->events;
+        ORTH_TRY(match_members(k, in, in->ranks[0], in->ranks[m]));
+    }
+    return ORTH_OK;
+}
+
 /* Of communicators with the same members, as far as their calls go, the first one stands for all. */
 orth_status rank_check_match(rank_check *k)
 {
     int32_t num = 0, *seen = ORTH_ARENA_ARRAY(k->ctx, &k->arena, int32_t, k->instances.num + 1);
-    if (!seen)
+    const rank_event **matched = ORTH_ARENA_ARRAY(k->ctx, &k->arena, const rank_event *, k->num_ranks);
+    if (!seen || !matched)
         return ORTH_ERR_NOMEM;
     for (int32_t c = 0; c < k->instances.num; c++) {
         const orth_instance *in = &k->instances.list[c];
@@ -154,8 +171,7 @@ orth_status rank_check_match(rank_check *k)
         if (like >= 0)
             continue;
         seen[num++] = c;
-        for (int m = 1; m < in->n; m++)
-            ORTH_TRY(match_members(k, in, in->ranks[0], in->ranks[m]));
+        ORTH_TRY(match_collectives(k, in, matched));
         ORTH_TRY(match_pairs(k, in));
     }
     return ORTH_OK;

@@ -4,11 +4,14 @@
 
 #include <inttypes.h>
 
+#include "program/ir/instr_memo.h"
+
 typedef struct {
     orth_ctx *ctx;
     const orth_program *p;
     const orth_signature *of; /* [ORTH_NUM_OPS] */
     int32_t at;               /* instruction */
+    orth_instr_memo fit;      /* computing instructions that fit their signatures */
 } shapes;
 
 static orth_status refuse(const shapes *s, const char *why)
@@ -63,15 +66,19 @@ static orth_tensor shape_of(const orth_operand *o)
     return t;
 }
 
-static orth_status check_signature(const shapes *s, const orth_instr *n)
+static orth_status check_signature(shapes *s, const orth_instr *n)
 {
     orth_tensor in[ORTH_OP_MAX_IN], out[ORTH_OP_MAX_OUT];
     char why[256];
+    bool known;
+    orth_instr_memo_find(&s->fit, n, &known);
+    if (known)
+        return ORTH_OK;
     for (int k = 0; k < n->num_in && k < ORTH_OP_MAX_IN; k++)
         in[k] = shape_of(&n->in[k]);
     for (int k = 0; k < n->num_out && k < ORTH_OP_MAX_OUT; k++)
         out[k] = shape_of(&n->out[k]);
-    return orth_signature_fits(&s->of[n->op], &n->attr, in, n->num_in, out, n->num_out, why, sizeof why) ? ORTH_OK
+    return orth_signature_fits(&s->of[n->op], n->attr, in, n->num_in, out, n->num_out, why, sizeof why) ? ORTH_OK
                                                                                                     : refuse(s, why);
 }
 
@@ -89,7 +96,7 @@ static orth_status check_comm(const shapes *s, const orth_instr *n)
         const orth_tensor in = k < n->num_in ? shape_of(&n->in[k]) : (orth_tensor){0};
         const orth_tensor out = k < n->num_out ? shape_of(&n->out[k]) : (orth_tensor){0};
         const bool absent = (of->num_in && in.num_dims == 0) || (of->num_out && out.num_dims == 0);
-        if (!absent && !orth_signature_fits(of, &n->attr, &in, of->num_in, &out, of->num_out, why, sizeof why))
+        if (!absent && !orth_signature_fits(of, n->attr, &in, of->num_in, &out, of->num_out, why, sizeof why))
             return refuse(s, why);
     }
     return ORTH_OK;
@@ -138,7 +145,7 @@ static orth_status check_spaces(const shapes *s, const orth_instr *n)
     return ORTH_OK;
 }
 
-static orth_status check_instr(const shapes *s)
+static orth_status check_instr(shapes *s)
 {
     const orth_instr *n = &s->p->instrs[s->at];
     for (int k = 0; k < n->num_in + n->num_out; k++)
@@ -161,7 +168,10 @@ orth_status orth_check_shapes(orth_ctx *ctx, const orth_program *p, const orth_s
 
 orth_status orth_check_own_shapes(orth_ctx *ctx, const orth_program *p, const orth_signature *of)
 {
-    for (int32_t k = 0; k < p->num_own; k++)
-        ORTH_TRY(check_instr(&(shapes){.ctx = ctx, .p = p, .of = of, .at = p->own[k]}));
+    shapes s = {.ctx = ctx, .p = p, .of = of};
+    for (int32_t k = 0; k < p->num_own; k++) {
+        s.at = p->own[k];
+        ORTH_TRY(check_instr(&s));
+    }
     return ORTH_OK;
 }

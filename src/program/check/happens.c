@@ -47,10 +47,10 @@ static orth_status check_queue(const proof *s, int32_t i)
                          (int)n->queue, (int)s->p->num_queues);
     const orth_queue *q = &s->p->queues[n->queue];
     const bool calls = q->kind >= ORTH_QUEUE_COLLECTIVE;
-    if (calls && (!orth_op_is_comm(n->op) || q->group != n->attr.group ||
+    if (calls && (!orth_op_is_comm(n->op) || q->group != n->attr->group ||
                   (q->kind == ORTH_QUEUE_SEND) != (n->op == ORTH_OP_send) ||
                   (q->kind == ORTH_QUEUE_RECV) != (n->op == ORTH_OP_recv) ||
-                  (q->kind != ORTH_QUEUE_COLLECTIVE && q->peer != n->attr.peer)))
+                  (q->kind != ORTH_QUEUE_COLLECTIVE && q->peer != n->attr->peer)))
         return refuse(s, i, "does not belong into that queue", n->queue);
     if (orth_queue_moves(q) && !moves_by(s->p, n, q->kind))
         return refuse(s, i, "is no copy that belongs into that queue", n->queue);

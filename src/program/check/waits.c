@@ -111,10 +111,10 @@ void orth_wait_list_add_call(orth_wait_list *l, const orth_program *p, int32_t i
     const bool another = l->num_calls > 0 && l->calls[l->num_calls - 1].instr == i && l->calls[l->num_calls - 1].count == 0;
     if (queue > 0 && !another)
         note_made(l, queue);
-    l->sends[n->attr.group] += n->op == ORTH_OP_send;
-    l->collectives[n->attr.group] += !orth_op_is_message(n->op);
-    add(l, (orth_wait_call){.seconds = seconds, .instr = i, .peer = n->attr.peer, .queue = queue, .op = (uint8_t)n->op,
-                            .group = (uint8_t)n->attr.group});
+    l->sends[n->attr->group] += n->op == ORTH_OP_send;
+    l->collectives[n->attr->group] += !orth_op_is_message(n->op);
+    add(l, (orth_wait_call){.seconds = seconds, .instr = i, .peer = n->attr->peer, .queue = queue, .op = (uint8_t)n->op,
+                            .group = (uint8_t)n->attr->group});
 }
 
 void orth_wait_list_close(orth_wait_list *l, const orth_program *p)
@@ -134,9 +134,11 @@ static orth_status count_messages(orth_ctx *ctx, orth_arena *arena, const orth_w
         return ORTH_ERR_NOMEM;
     for (int m = 0; m < c->n; m++) {
         const orth_wait_list *l = w->lists[c->ranks[m]];
-        for (int32_t i = 0; l->sends[g] > 0 && i < l->num_calls; i++)
-            if (l->calls[i].group == g && l->calls[i].count == 0 && l->calls[i].op == ORTH_OP_send)
-                c->first[(int64_t)m * c->n + l->calls[i].peer]++;
+        for (int32_t i = 0; l->sends[g] > 0 && i < l->num_calls; i++) {
+            const orth_wait_call *e = orth_wait_list_at(l, i);
+            if (e->group == g && e->count == 0 && e->op == ORTH_OP_send)
+                c->first[(int64_t)m * c->n + e->peer]++;
+        }
     }
     for (int64_t i = 0; i < pairs; i++) {
         const int32_t num = c->first[i];
@@ -369,7 +371,7 @@ static bool hold(const orth_waits *w, rank_state *r, const condition *on, int32_
 
 static void post(orth_waits *w, int rank, const orth_wait_list *l, int32_t call)
 {
-    const orth_wait_call *e = &l->calls[call];
+    const orth_wait_call *e = orth_wait_list_at(l, call), *last = call > 0 ? orth_wait_list_at(l, call - 1) : NULL;
     rank_state *r = &w->ranks[rank];
     const int32_t q = e->queue;
     r->on = e->group == ORTH_WAIT_MOVES  ? post_move(r, e)
@@ -377,7 +379,7 @@ static void post(orth_waits *w, int rank, const orth_wait_list *l, int32_t call)
                                         : post_collective(w, rank, w->instances->of[rank][e->group], e);
     if (q <= 0)
         return;
-    const bool another = call > 0 && l->calls[call - 1].instr == e->instr && l->calls[call - 1].count == 0;
+    const bool another = last && last->instr == e->instr && last->count == 0;
     r->made[q] += !another;
     r->ring[q][(r->made[q] - 1) % l->most[q]] = (pending){r->on, call};
 }
@@ -385,7 +387,7 @@ static void post(orth_waits *w, int rank, const orth_wait_list *l, int32_t call)
 /* What event or call `at` holds its rank for; false: it must wait for others. */
 static bool pass(const orth_waits *w, rank_state *r, const orth_wait_list *l, int32_t at)
 {
-    const orth_wait_call *e = &l->calls[at];
+    const orth_wait_call *e = orth_wait_list_at(l, at);
     const int32_t q = e->queue;
     double end;
     if (e->of_move) {
@@ -415,8 +417,9 @@ static void advance(orth_waits *w, int rank)
     const int32_t until = w->until ? w->until[rank] : l->num_calls;
     for (; t->at < until; t->at++) {
         if (!r->posted) {
-            t->now += l->calls[t->at].before;
-            if (l->calls[t->at].count == 0)
+            const orth_wait_call *e = orth_wait_list_at(l, t->at);
+            t->now += e->before;
+            if (e->count == 0)
                 post(w, rank, l, t->at);
             r->posted = true;
         }

@@ -35,12 +35,19 @@ typedef struct {
 typedef struct {
     orth_wait_call *calls;
     int32_t num_calls;
+    orth_wait_call *tail;   /* [num_calls - tail_from] those from tail_from on, where the ones before are another list's; NULL: all are in `calls` */
+    int32_t tail_from;
     double after;    /* seconds of computing after the last */
     int32_t collectives[ORTH_NUM_GROUPS], sends[ORTH_NUM_GROUPS]; /* among the calls */
     int32_t num_queues;
     /* Instructions of each queue but that of computing: made so far, known to be complete, the most in between. */
     int32_t made[ORTH_MAX_QUEUES], complete[ORTH_MAX_QUEUES], most[ORTH_MAX_QUEUES];
 } orth_wait_list;
+
+static inline orth_wait_call *orth_wait_list_at(const orth_wait_list *l, int32_t k)
+{
+    return l->tail && k >= l->tail_from ? &l->tail[k - l->tail_from] : &l->calls[k];
+}
 
 /* An empty list with room for the calls and events of p, in the arena. ORTH_ERR_NOMEM. */
 orth_status orth_wait_list_open(orth_ctx *ctx, orth_arena *arena, orth_wait_list *l, const orth_program *p);

@@ -34,18 +34,16 @@ orth_comm_call orth_instr_call(const orth_instr *n, int32_t index, int k, int gr
     const bool by_output = calls[n->op].count == OUTPUT;
     const orth_operand *blocks = by_output ? n->out : n->in;
     int64_t count = 0;
-    for (int j = k; j < (n->coalesced ? (by_output ? n->num_out : n->num_in) : k + 1); j++) {
-        orth_tensor t = orth_operand_tensor(&blocks[j]);
-        count += orth_tensor_elems(&t);
-    }
+    for (int j = k; j < (n->coalesced ? (by_output ? n->num_out : n->num_in) : k + 1); j++)
+        count += orth_operand_elems(&blocks[j]);
     const int64_t row = n->coalesced ? n->num_in : k; /* the last one holds the sums */
     return (orth_comm_call){
         .kind = calls[n->op].kind,
         .dtype = blocks[k].dtype,
-        .op = n->attr.maximum ? ORTH_MAX_OF : ORTH_SUM,
+        .op = n->attr->maximum ? ORTH_MAX_OF : ORTH_SUM,
         .count = count / (calls[n->op].count == BLOCK ? group_size : 1),
         .counts = n->counts ? n->counts + row * group_size : NULL,
-        .peer = n->attr.peer,
+        .peer = n->attr->peer,
         .instr = index,
     };
 }

@@ -42,48 +42,48 @@ static void flops_linear(const orth_instr *i, orth_cost *c)
 {
     c->terms = (double)i->in[0].dim[1];
     c->hardware_flops = product_flops(&i->in[0], &i->in[1], 0);
-    c->model_flops = product_flops(&i->in[0], &i->in[1], i->attr.replica_rows);
+    c->model_flops = product_flops(&i->in[0], &i->in[1], i->attr->replica_rows);
 }
 
 static void flops_linear_dx(const orth_instr *i, orth_cost *c)
 {
     c->terms = (double)i->in[1].dim[0];
-    c->hardware_flops = c->model_flops = product_flops(&i->in[0], &i->in[1], i->attr.replica_rows);
+    c->hardware_flops = c->model_flops = product_flops(&i->in[0], &i->in[1], i->attr->replica_rows);
 }
 
 static void flops_linear_dw(const orth_instr *i, orth_cost *c)
 {
     c->terms = (double)i->in[0].dim[0];
     c->hardware_flops = product_flops(&i->in[0], &i->out[0], 0);
-    c->model_flops = product_flops(&i->in[0], &i->out[0], i->attr.replica_rows);
+    c->model_flops = product_flops(&i->in[0], &i->out[0], i->attr->replica_rows);
 }
 
 static void flops_attention(const orth_instr *i, orth_cost *c)
 {
-    c->hardware_flops = c->model_flops = 2 * attention_product(&i->attr);
+    c->hardware_flops = c->model_flops = 2 * attention_product(i->attr);
 }
 
 static void flops_attention_bwd(const orth_instr *i, orth_cost *c)
 {
-    c->model_flops = 4 * attention_product(&i->attr);
-    c->hardware_flops = 5 * attention_product(&i->attr);
+    c->model_flops = 4 * attention_product(i->attr);
+    c->hardware_flops = 5 * attention_product(i->attr);
 }
 
 static void flops_attention_block(const orth_instr *i, orth_cost *c)
 {
-    c->hardware_flops = c->model_flops = 2 * block_product(&i->attr);
+    c->hardware_flops = c->model_flops = 2 * block_product(i->attr);
 }
 
 static void flops_attention_block_bwd(const orth_instr *i, orth_cost *c)
 {
-    c->model_flops = 4 * block_product(&i->attr);
-    c->hardware_flops = 5 * block_product(&i->attr);
+    c->model_flops = 4 * block_product(i->attr);
+    c->hardware_flops = 5 * block_product(i->attr);
 }
 
 /* Upper bound: every new token sees the whole cache. */
 static void flops_attention_cached(const orth_instr *i, orth_cost *c)
 {
-    c->hardware_flops = c->model_flops = 4.0 * (double)i->out[0].dim[0] * i->attr.heads * i->attr.head_dim *
+    c->hardware_flops = c->model_flops = 4.0 * (double)i->out[0].dim[0] * i->attr->heads * i->attr->head_dim *
                                          (double)i->in[2].dim[1];
 }
 

@@ -25,18 +25,18 @@ static void print_operand(FILE *out, const orth_program *p, const orth_operand *
 static void print_attr(FILE *out, const orth_instr *n)
 {
     static const char *const acts[] = {"", " gelu_tanh", " gelu", " silu"};
-    int64_t leaves = orth_split_leaves(&n->attr.split);
+    int64_t leaves = orth_split_leaves(&n->attr->split);
     bool product = orth_op_family_of(n->op) == ORTH_OPS_PRODUCT;
     if (product && leaves > 1)
         fprintf(out, " parts=%" PRId64, leaves);
     if (product)
-        fprintf(out, "%s", acts[n->attr.act]);
-    if (product && n->attr.recipe != ORTH_RECIPE_none)
-        fprintf(out, " %s", orth_recipe_of(n->attr.recipe)->name);
-    if (n->attr.num_addends > 0)
-        fprintf(out, " addends=%d", n->attr.num_addends);
+        fprintf(out, "%s", acts[n->attr->act]);
+    if (product && n->attr->recipe != ORTH_RECIPE_none)
+        fprintf(out, " %s", orth_recipe_of(n->attr->recipe)->name);
+    if (n->attr->num_addends > 0)
+        fprintf(out, " addends=%d", n->attr->num_addends);
     if (orth_op_is_comm(n->op))
-        fprintf(out, " %s", orth_group_name(n->attr.group));
+        fprintf(out, " %s", orth_group_name(n->attr->group));
 }
 
 static void print_place(FILE *out, const orth_instr *n)
@@ -85,7 +85,7 @@ static void print_instr(FILE *out, const orth_program *p, int32_t i)
     print_attr(out, n);
     if (n->num_out > 0 && n->out[0].buffer >= 0) {
         const orth_buffer *b = &p->buffers[n->out[0].buffer];
-        fprintf(out, "  %s@%zu", b->space == ORTH_SPACE_HOST ? "" : orth_space_name(b->space), b->offset + n->out[0].byte_offset);
+        fprintf(out, "  %s@%zu", b->space == ORTH_SPACE_HOST ? "" : orth_space_name(b->space), orth_buffer_begin(p, b) + n->out[0].byte_offset);
     }
     print_events(out, p, n);
     fprintf(out, "\n");

@@ -2,6 +2,7 @@
 #include "program/ir/program.h"
 
 #include <stdlib.h>
+#include <xxhash.h>
 
 const orth_operand orth_operand_absent = {.buffer = -1, .num_dims = 1, .dim = {0, 1, 1, 1}};
 
@@ -69,18 +70,70 @@ int32_t orth_program_add_buffer(orth_program *p, const orth_buffer *b)
     return p->num_buffers++;
 }
 
+/* ---- attributes: most instructions are of the same few nodes, for other layers and micro-batches ---- */
+
+/* Where the attributes are in the table, or may be put: there is a free place. */
+static const orth_attr **place_of_attr(const orth_program *p, const orth_attr *attr)
+{
+    const uint64_t mask = (uint64_t)p->cap_attrs - 1;
+    uint64_t at = XXH3_64bits(attr, sizeof *attr) & mask;
+    while (p->attrs[at] && memcmp(p->attrs[at], attr, sizeof *attr) != 0)
+        at = (at + 1) & mask;
+    return &p->attrs[at];
+}
+
+static bool grow_attrs(orth_program *p)
+{
+    const orth_attr **old = p->attrs;
+    const int32_t num = p->cap_attrs;
+    p->cap_attrs = num ? 2 * num : 64;
+    p->attrs = ORTH_ARENA_ARRAY(p->ctx, &p->arena, const orth_attr *, p->cap_attrs);
+    for (int32_t i = 0; p->attrs && i < num; i++)
+        if (old[i])
+            *place_of_attr(p, old[i]) = old[i];
+    return p->attrs != NULL;
+}
+
+static const orth_attr *share_attr(orth_program *p, const orth_attr *attr)
+{
+    if (2 * p->num_attrs >= p->cap_attrs && !grow_attrs(p))
+        return NULL;
+    const orth_attr **place = place_of_attr(p, attr);
+    if (*place)
+        return *place;
+    orth_attr *own = ORTH_ARENA_ARRAY(p->ctx, &p->arena, orth_attr, 1);
+    if (own)
+        memcpy(own, attr, sizeof *own); /* padding, too */
+    p->num_attrs += own != NULL;
+    return *place = own;
+}
+
+orth_attr *orth_program_own_attr(orth_program *p, orth_instr *n)
+{
+    orth_attr *own = ORTH_ARENA_ARRAY(p->ctx, &p->arena, orth_attr, 1);
+    p->failed = p->failed || !own;
+    if (!own)
+        return NULL;
+    *own = *n->attr;
+    n->attr = own;
+    return own;
+}
+
+/* ---- buffers and instructions ---- */
+
 orth_instr *orth_program_add_instr(orth_program *p, orth_op op, const orth_attr *attr, int num_in,
                                    const orth_operand *in, int num_out, const orth_operand *out)
 {
     if (!grow(p, (void **)&p->instrs, &p->cap_instrs, p->num_instrs, sizeof *p->instrs))
         return NULL;
     orth_operand *copy = ORTH_ARENA_ARRAY(p->ctx, &p->arena, orth_operand, num_in + num_out);
-    if (!copy) {
+    const orth_attr of_op = orth_attr_for(op, attr), *shared = share_attr(p, &of_op);
+    if (!copy || !shared) {
         p->failed = true;
         return NULL;
     }
     orth_instr *i = &p->instrs[p->num_instrs++];
-    *i = (orth_instr){.op = op, .attr = orth_attr_for(op, attr), .in = copy, .out = copy + num_in, .num_in = num_in,
+    *i = (orth_instr){.op = op, .attr = shared, .in = copy, .out = copy + num_in, .num_in = num_in,
                       .num_out = num_out, .layer = -1, .micro_batch = -1, .action = -1, .block = ORTH_BLOCK_NONE, .node = -1};
     if (num_in > 0) /* of none there is no array either */
         memcpy(i->in, in, (size_t)num_in * sizeof *in);
@@ -192,10 +245,9 @@ orth_updated orth_instr_updates(const orth_program *p, const orth_instr *n)
 {
     const orth_operand *o = &n->out[0];
     const orth_buffer *b = &p->buffers[o->buffer];
-    const orth_tensor t = orth_operand_tensor(o);
-    const int64_t count = orth_tensor_elems(&t);
+    const int64_t count = orth_operand_elems(o);
     if (b->staging)
-        return (orth_updated){n->attr.place.param, n->attr.place.first, count};
+        return (orth_updated){n->attr->place.param, n->attr->place.first, count};
     return (orth_updated){b->index, b->first_elem + (int64_t)(o->byte_offset / orth_dtype_bytes(o->dtype)), count};
 }
 
@@ -215,12 +267,6 @@ orth_operand orth_operand_rows(orth_operand o, int64_t begin, int64_t end)
     o.byte_offset += (size_t)(begin * row) * orth_dtype_bytes(o.dtype);
     o.dim[0] = end - begin;
     return o;
-}
-
-size_t orth_operand_bytes(const orth_operand *o)
-{
-    orth_tensor t = orth_operand_tensor(o);
-    return o->buffer < 0 ? 0 : orth_tensor_bytes(&t);
 }
 
 bool orth_operands_adjoin(const orth_program *p, const orth_operand *a, const orth_operand *b)

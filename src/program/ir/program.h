@@ -69,7 +69,7 @@ typedef struct {
     int32_t alias;           /* buffer whose bytes this one takes over in place; -1 */
     int32_t of;              /* 1 + the buffer whose value it has while that is elsewhere, and behind (offload_activations.h); 0: its own */
     int32_t prev, next;      /* neighbours in memory, without a gap: a chain lives and is placed as one; -1 */
-    size_t offset;           /* in the arena of its space; place.c */
+    size_t offset;           /* in the arena of its space, of a transient one in their region of it (orth_buffer_begin); place.c */
 } orth_buffer;
 
 /* What a view shows on each of the ranks that share a program (lower/views.h): the same, or something of the rank's own. */
@@ -127,7 +127,7 @@ typedef enum { ORTH_BLOCK_NONE = -1, ORTH_BLOCK_EMBED, ORTH_BLOCK_LAYER, ORTH_BL
 
 typedef struct {
     orth_op op;
-    orth_attr attr;
+    const orth_attr *attr;   /* in the program's arena; instructions with equal ones share them */
     orth_operand *in, *out;  /* [num_in], [num_out], in the program's arena */
     int32_t num_in, num_out;
     int32_t until;           /* a call that goes on beside computing: its operands live until before this instruction; 0: it
@@ -172,6 +172,8 @@ typedef struct orth_program {
     orth_buffer *buffers;
     orth_instr *instrs;
     int32_t num_buffers, cap_buffers, num_instrs, cap_instrs;
+    const orth_attr **attrs;        /* [cap_attrs] those of the instructions, each once, by their hashes; NULL: a free place */
+    int32_t num_attrs, cap_attrs;
     struct orth_bound *bound;       /* [num_bound] of orth_program_index; NULL: there is none yet */
     int32_t num_bound;
     int32_t workspace;              /* the buffer that all instructions of the compute queue share; -1 */
@@ -193,7 +195,7 @@ typedef struct orth_program {
     int64_t num_tokens;             /* tokens of one step on this rank */
     /* Where parameters are sharded: elements of each on each rank of the shard axis, and the rank of the axis that the
      * program is bound to (lower/views.h). */
-    const int64_t **shard_counts;   /* [num_params][ranks]; NULL: nothing is sharded */
+    const int64_t **shard_counts;   /* [num_params][ranks], NULL for those that this rank has nothing to do with; NULL: nothing is sharded */
     int64_t *shard_first;           /* [num_params] where the shards of this rank begin; NULL: it was not bound yet */
     int64_t *first_sum;             /* [num_params + 1] where the sums of squares of each parameter begin */
     int32_t shard;
@@ -217,6 +219,8 @@ orth_instr *orth_program_append(orth_program *p, const orth_instr *n);
 /* Gives n, which shares its operands with another instruction, copies of its own, so that they may be changed. False without memory, which
  * p->failed says from then on. */
 bool orth_program_own_operands(orth_program *p, orth_instr *n);
+/* Gives n, which shares its attributes with others, a copy of its own, and returns it, to be changed. NULL without memory, likewise. */
+orth_attr *orth_program_own_attr(orth_program *p, orth_instr *n);
 /* n gets the place in the step, and the node, of `like`. */
 void orth_instr_tag_as(orth_instr *n, const orth_instr *like);
 /* Lays buffers, none of which is in a chain, one after the other: same class, all persistent or all not. */
@@ -245,6 +249,12 @@ static inline int32_t orth_buffer_root(const orth_program *p, int32_t buffer)
     while (p->buffers[buffer].alias >= 0)
         buffer = p->buffers[buffer].alias;
     return buffer;
+}
+
+/* Where the buffer begins in the arena of its space. Transient ones lie behind those that are persistent, wherever these end. */
+static inline size_t orth_buffer_begin(const orth_program *p, const orth_buffer *b)
+{
+    return b->offset + (b->persistent ? 0 : p->transient_offset[b->space]);
 }
 
 static inline bool orth_queue_moves(const orth_queue *q)
@@ -282,7 +292,17 @@ static inline const orth_operand *orth_instr_operand(const orth_instr *i, int k)
 }
 /* Rows [begin, end) of dim 0. */
 orth_operand orth_operand_rows(orth_operand o, int64_t begin, int64_t end);
-size_t orth_operand_bytes(const orth_operand *o);
+static inline int64_t orth_operand_elems(const orth_operand *o)
+{
+    int64_t n = 1;
+    for (int i = 0; i < o->num_dims; i++)
+        n *= o->dim[i];
+    return n;
+}
+static inline size_t orth_operand_bytes(const orth_operand *o)
+{
+    return o->buffer < 0 ? 0 : (size_t)orth_operand_elems(o) * orth_dtype_bytes(o->dtype);
+}
 /* a ends where b begins, in one buffer or in a chain. */
 bool orth_operands_adjoin(const orth_program *p, const orth_operand *a, const orth_operand *b);
 /* Both have bytes in common, or may have on another rank that shares the program. */

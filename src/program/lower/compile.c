@@ -279,7 +279,7 @@ static void note_shards(orth_builder *b)
     b->p->shard_counts = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, const int64_t *, n);
     b->p->failed = b->p->failed || !b->p->shard_counts;
     for (int64_t i = 0; !b->p->failed && i < n; i++)
-        b->p->shard_counts[i] = b->shards[i].counts;
+        b->p->shard_counts[i] = b->held[i] ? b->shards[i].counts : NULL;
 }
 
 static void compile_step(orth_builder *b)

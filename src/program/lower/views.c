@@ -7,7 +7,18 @@
 typedef struct {
     orth_program *p;
     const orth_param_desc *params;
+    int32_t from, to;          /* the ranks of the axis that the program was bound to before, and is bound to now */
 } binding;
+
+/* Whether the shard of parameter `index` is another one now. Most are not: many ranks share few parameters, and a rank has nothing of most. */
+static bool has_moved(const binding *x, int64_t index)
+{
+    const int64_t *counts = x->p->shard_counts[index];
+    for (int32_t r = ORTH_MIN(x->from, x->to); counts && r <= ORTH_MAX(x->from, x->to); r++)
+        if (counts[r] > 0)
+            return true;
+    return false;
+}
 
 /* Of the rank that the program is being bound to. */
 static orth_zero_shard shard_of(const orth_program *p, int64_t index)
@@ -29,6 +40,8 @@ static void bind_buffer(const binding *x, orth_buffer *b)
         b->bytes = 0;
         return;
     }
+    if (!has_moved(x, b->index))
+        return;
     const orth_zero_shard s = shard_in(x, b, b->index);
     b->bytes = (size_t)s.count * (size_t)b->shard_elem;
     b->first_elem = s.first;
@@ -51,11 +64,18 @@ static void show_piece(const orth_program *p, orth_operand *o, const orth_zero_s
 /* `index`: the parameter that the instruction is about. */
 static void bind_operand(const binding *x, orth_operand *o, int64_t index)
 {
+    if (o->view == ORTH_VIEW_OF_OTHERS) {
+        o->dim[0] = x->to > 0;
+        return;
+    }
+    if (!has_moved(x, index))
+        return;
     const orth_param_desc *param = &x->params[index];
     const orth_zero_shard s = shard_in(x, &x->p->buffers[o->buffer], index);
     orth_zero_rows rows;
     switch ((orth_view)o->view) {
-    case ORTH_VIEW_SAME: break;
+    case ORTH_VIEW_SAME:
+    case ORTH_VIEW_OF_OTHERS: break;
     case ORTH_VIEW_SHARD:
         show_elems(o, s.first, &x->p->buffers[o->buffer]);
         o->dim[o->num_dims - 1] = s.count; /* a vector, or one row */
@@ -75,7 +95,6 @@ static void bind_operand(const binding *x, orth_operand *o, int64_t index)
         o->byte_offset = (size_t)(x->p->first_sum[index] + rows.first_sum) * sizeof(double);
         o->dim[0] = rows.num_sums / o->dim[1];
         break;
-    case ORTH_VIEW_OF_OTHERS: o->dim[0] = x->p->shard > 0; break;
     }
 }
 
@@ -86,23 +105,34 @@ static int64_t param_of(const orth_program *p, const orth_instr *n, const orth_o
     if (!p->buffers[o->buffer].staging)
         return p->buffers[o->view == ORTH_VIEW_SUMS ? n->in[0].buffer : o->buffer].index;
     if (orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER)
-        return n->attr.place.param;
+        return n->attr->place.param;
     return p->buffers[(o == n->in ? n->out : n->in)->buffer].index;
 }
 
-/* Where the elements begin that an update is about. */
+static bool is_shard(const orth_operand *o)
+{
+    return o->view == ORTH_VIEW_SHARD || o->view == ORTH_VIEW_SHARD_MATRIX;
+}
+
+/* Whether the attributes of an update say where its elements begin. */
+static bool says_place(const orth_instr *n)
+{
+    return orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER && (n->out[0].view == ORTH_VIEW_PIECE || (n->attr->stochastic && is_shard(&n->out[0])));
+}
+
+/* Where the elements begin that an update is about. Its attributes are its own (list_own, copy_bound). */
 static void bind_place(const binding *x, orth_instr *n)
 {
-    const orth_zero_shard s = shard_of(x->p, n->attr.place.param);
-    if (n->attr.stochastic && (n->out[0].view == ORTH_VIEW_SHARD || n->out[0].view == ORTH_VIEW_SHARD_MATRIX))
-        n->attr.place.first = s.first;
-    else if (n->out[0].view == ORTH_VIEW_PIECE)
-        n->attr.place.first = s.first + ORTH_MIN(n->attr.piece * x->p->piece_elems, s.count);
+    if (!has_moved(x, n->attr->place.param))
+        return;
+    const orth_zero_shard s = shard_of(x->p, n->attr->place.param);
+    const int64_t before = is_shard(&n->out[0]) ? 0 : ORTH_MIN(n->attr->piece * x->p->piece_elems, s.count);
+    ((orth_attr *)n->attr)->place.first = s.first + before;
 }
 
 static void bind_instr(const binding *x, orth_instr *n)
 {
-    if (orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER)
+    if (says_place(n))
         bind_place(x, n);
     for (int k = 0; k < n->num_in + n->num_out; k++) {
         orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k - n->num_in];
@@ -135,9 +165,13 @@ static orth_status list_own(orth_ctx *ctx, orth_program *p)
     for (int32_t b = 0; b < p->num_buffers; b++)
         if (p->buffers[b].shard_elem || p->buffers[b].staging)
             p->own_buffers[p->num_own_buffers++] = b;
-    for (int32_t i = 0; i < p->num_instrs; i++)
-        if (is_own(p, &p->instrs[i]))
-            p->own[p->num_own++] = i;
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        if (!is_own(p, &p->instrs[i]))
+            continue;
+        p->own[p->num_own++] = i;
+        if (says_place(&p->instrs[i]) && !orth_program_own_attr(p, &p->instrs[i]))
+            return ORTH_ERR_NOMEM;
+    }
     return ORTH_OK;
 }
 
@@ -149,7 +183,7 @@ static orth_status find_shards(orth_ctx *ctx, orth_program *p, const orth_param_
     if (!p->shard_first || !p->first_sum)
         return ORTH_ERR_NOMEM;
     for (int64_t i = 0; i < num_params; i++) {
-        for (int32_t r = 0; r < p->shard; r++)
+        for (int32_t r = 0; p->shard_counts[i] && r < p->shard; r++)
             p->shard_first[i] += p->shard_counts[i][r];
         p->first_sum[i + 1] = p->first_sum[i] + orth_param_num_sums(&params[i]);
     }
@@ -157,15 +191,15 @@ static orth_status find_shards(orth_ctx *ctx, orth_program *p, const orth_param_
 }
 
 /* Shards lie one behind the other: from those of one rank to those of another. */
-static void move_shards(orth_program *p, int64_t num_params, int32_t to)
+static void move_shards(const binding *x, int64_t num_params)
 {
     for (int64_t i = 0; i < num_params; i++) {
-        for (int32_t r = p->shard; r < to; r++)
-            p->shard_first[i] += p->shard_counts[i][r];
-        for (int32_t r = to; r < p->shard; r++)
-            p->shard_first[i] -= p->shard_counts[i][r];
+        for (int32_t r = x->from; x->p->shard_counts[i] && r < x->to; r++)
+            x->p->shard_first[i] += x->p->shard_counts[i][r];
+        for (int32_t r = x->to; x->p->shard_counts[i] && r < x->from; r++)
+            x->p->shard_first[i] -= x->p->shard_counts[i][r];
     }
-    p->shard = to;
+    x->p->shard = x->to;
 }
 
 static void bind(const binding *x)
@@ -187,8 +221,9 @@ orth_status orth_program_bind(orth_ctx *ctx, orth_program *p, const orth_param_d
         return ORTH_OK;
     if (!p->shard_first)
         ORTH_TRY(find_shards(ctx, p, params, num_params));
-    move_shards(p, num_params, shard);
-    bind(&(binding){p, params});
+    const binding x = {p, params, p->shard, shard};
+    move_shards(&x, num_params);
+    bind(&x);
     return ORTH_OK;
 }
 
@@ -206,9 +241,11 @@ static orth_status copy_bound(orth_ctx *ctx, const orth_program *of, int64_t num
     p->cap_instrs = p->num_instrs;
     memcpy(p->buffers, of->buffers, (size_t)of->num_buffers * sizeof *p->buffers);
     memcpy(p->instrs, of->instrs, (size_t)of->num_instrs * sizeof *p->instrs);
-    for (int32_t i = 0; i < p->num_own; i++)
-        if (!orth_program_own_operands(p, &p->instrs[p->own[i]]))
+    for (int32_t i = 0; i < p->num_own; i++) {
+        orth_instr *n = &p->instrs[p->own[i]];
+        if (!orth_program_own_operands(p, n) || (says_place(n) && !orth_program_own_attr(p, n)))
             return ORTH_ERR_NOMEM;
+    }
     if (!of->shard_first)
         return ORTH_OK;
     p->shard_first = ORTH_ARENA_ARRAY(ctx, &p->arena, int64_t, num_params + 1);

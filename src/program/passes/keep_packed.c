@@ -26,17 +26,20 @@ static bool same_weight(const orth_instr *a, const orth_instr *b)
 {
     const orth_operand *v = &a->in[ORTH_IN_WEIGHT], *w = &b->in[ORTH_IN_WEIGHT];
     return a->op == b->op && v->byte_offset == w->byte_offset && v->dtype == w->dtype && v->dim[0] == w->dim[0] &&
-           v->dim[1] == w->dim[1] && a->attr.replica_rows == b->attr.replica_rows &&
-           memcmp(&a->attr.split, &b->attr.split, sizeof a->attr.split) == 0;
+           v->dim[1] == w->dim[1] && a->attr->replica_rows == b->attr->replica_rows &&
+           memcmp(&a->attr->split, &b->attr->split, sizeof a->attr->split) == 0;
 }
 
-/* What keeping the weight of product n takes; 0: it is no product, or gains nothing. */
+static bool is_product(const orth_instr *n)
+{
+    return orth_op_packing(n->op) != ORTH_NUM_OPS;
+}
+
+/* What keeping the weight of product n takes; 0: it gains nothing. */
 static size_t packed_bytes(const keeper *k, const orth_instr *n)
 {
-    if (orth_op_packing(n->op) == ORTH_NUM_OPS)
-        return 0;
     const orth_tensor in[2] = {orth_operand_tensor(&n->in[0]), orth_operand_tensor(&n->in[ORTH_IN_WEIGHT])};
-    return orth_op_packed_bytes(n->op, in, &n->attr, k->r.ctx->isa);
+    return orth_op_packed_bytes(n->op, in, n->attr, k->r.ctx->isa);
 }
 
 /* Product i joins its run, or begins one. *newest: of those on the weight as it is now; -1. */
@@ -63,7 +66,7 @@ static void find_runs(keeper *k, int32_t buffer)
         const orth_instr *n = &k->r.old[use->instr];
         if (use->writes)
             newest = -1;
-        else if (packed_bytes(k, n) > 0 && n->in[ORTH_IN_WEIGHT].buffer == buffer)
+        else if (is_product(n) && n->in[ORTH_IN_WEIGHT].buffer == buffer && packed_bytes(k, n) > 0)
             note_product(k, use->instr, &newest);
     }
 }
@@ -74,7 +77,7 @@ static void pack(keeper *k, packed_run *run, const orth_instr *n)
     const int64_t bytes = (int64_t)packed_bytes(k, n);
     const orth_buffer buffer = {.name = "packed", .bytes = (size_t)bytes, .cls = ORTH_CLASS_WORKSPACE};
     run->packed = orth_operand_of(orth_program_add_buffer(k->r.p, &buffer), ORTH_U8, 1, &bytes);
-    orth_instr *added = orth_program_add_instr(k->r.p, orth_op_packing(n->op), &n->attr, 1, &n->in[ORTH_IN_WEIGHT], 1,
+    orth_instr *added = orth_program_add_instr(k->r.p, orth_op_packing(n->op), n->attr, 1, &n->in[ORTH_IN_WEIGHT], 1,
                                                &run->packed);
     if (added)
         orth_instr_tag_as(added, n);

@@ -39,7 +39,7 @@ static orth_queue queue_of(const orth_program *p, const orth_instr *n)
     const orth_queue_kind kind = n->op == ORTH_OP_send   ? ORTH_QUEUE_SEND
                                  : n->op == ORTH_OP_recv ? ORTH_QUEUE_RECV
                                                          : ORTH_QUEUE_COLLECTIVE;
-    return (orth_queue){.kind = kind, .group = n->attr.group, .peer = kind == ORTH_QUEUE_COLLECTIVE ? 0 : n->attr.peer};
+    return (orth_queue){.kind = kind, .group = n->attr->group, .peer = kind == ORTH_QUEUE_COLLECTIVE ? 0 : n->attr->peer};
 }
 
 /* Those that the instructions are in, in the order of their first. */

@@ -24,7 +24,7 @@ static int32_t find_start(const pass *s, int32_t i)
     int32_t at = i, rival = orth_conflict_before(&s->r, i);
     while (at > rival + 1) {
         const orth_instr *n = &s->r.old[at - 1];
-        bool same_group = orth_op_is_comm(n->op) && n->attr.group == call->attr.group;
+        bool same_group = orth_op_is_comm(n->op) && n->attr->group == call->attr->group;
         if (same_group || n->phase != call->phase || n->micro_batch != call->micro_batch)
             break;
         at--;

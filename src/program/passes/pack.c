@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-#define SLICE_INSTRS 16
+#define SLICE_INSTRS 32
 #define MAX_LEVELS 32
 
 /* Taken offsets, in ascending order. */

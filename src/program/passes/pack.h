@@ -14,7 +14,6 @@ typedef struct {
     int32_t first, last;  /* instructions of its life, both included */
     int32_t buffer;       /* the caller's */
     size_t bytes, offset;
-    double weight;        /* the caller's */
 } orth_pack_block;
 
 /* Sets the offsets of n blocks, one after the other in their order; *height: where the highest ends. Once that is `limit` or

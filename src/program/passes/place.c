@@ -1,8 +1,7 @@
 /* place.c -- see place.h. */
 #include "program/passes/place.h"
 
-#include <stdlib.h>
-
+#include "base/radix.h"
 #include "program/passes/pack.h"
 
 static size_t aligned(size_t bytes)
@@ -125,30 +124,29 @@ static size_t chain_bytes(const orth_program *p, int32_t head)
     return aligned(bytes);
 }
 
-static void put_chain(orth_program *p, int32_t head, size_t at)
+/* Returns the bytes of the chain. */
+static size_t put_chain(orth_program *p, int32_t head, size_t at)
 {
+    const size_t begin = at;
     for (int32_t b = head; b >= 0; b = p->buffers[b].next) {
         p->buffers[b].offset = at;
         at += p->buffers[b].bytes;
     }
+    return aligned(at - begin);
 }
 
-static int by_weight(const void *a, const void *b)
+/* In the order `order` blocks with lower keys come first. */
+static uint64_t key_of(const orth_pack_block *b, int order)
 {
-    const orth_pack_block *x = a, *y = b;
-    if (x->weight != y->weight)
-        return x->weight < y->weight ? 1 : -1;
-    return (x->buffer > y->buffer) - (x->buffer < y->buffer);
-}
-
-static double weight_of(const orth_pack_block *it, int order)
-{
-    double size = (double)it->bytes, life = it->last - it->first + 1;
+    const uint64_t life = (uint64_t)(b->last - b->first) + 1;
+    const double area = (double)b->bytes * (double)life;
+    uint64_t bits;
+    memcpy(&bits, &area, sizeof bits); /* numbers that are not negative are ordered as their bits are */
     switch (order) {
-    case 0: return size;
-    case 1: return size * life;
-    case 2: return life;
-    default: return -it->first;
+    case 0: return UINT64_MAX - b->bytes;
+    case 1: return UINT64_MAX - bits;
+    case 2: return UINT64_MAX - life;
+    default: return (uint64_t)b->first;
     }
 }
 
@@ -263,20 +261,34 @@ static void put_blocks(orth_program *p, const orth_pack_block *to, const orth_pa
         put_chain(p, to[i].buffer, from[i].offset);
 }
 
-static orth_status try_orders(orth_ctx *ctx, orth_program *p, orth_pack_block *blocks, int32_t n, size_t bound, size_t *best)
+/* The order of blocks settles ties. */
+static void sort_blocks(const orth_pack_block *blocks, int32_t n, int order, orth_keyed *keys, orth_keyed *room, orth_pack_block *sorted)
 {
+    for (int32_t i = 0; i < n; i++)
+        keys[i] = (orth_keyed){key_of(&blocks[i], order), i};
+    const orth_keyed *by_key = orth_radix_sort(keys, room, n);
+    for (int32_t i = 0; i < n; i++)
+        sorted[i] = blocks[by_key[i].value];
+}
+
+static orth_status try_orders(orth_ctx *ctx, orth_program *p, const orth_pack_block *blocks, int32_t n, size_t bound, size_t *best)
+{
+    orth_keyed *keys = ORTH_NEW_ARRAY(ctx, orth_keyed, 2 * (int64_t)n + 1);
+    orth_pack_block *sorted = ORTH_NEW_ARRAY(ctx, orth_pack_block, n + 1);
+    orth_status s = keys && sorted ? ORTH_OK : ORTH_ERR_NOMEM;
     size_t height;
     *best = SIZE_MAX;
-    for (int order = 0; order < 4 && *best > bound; order++) {
-        for (int32_t i = 0; i < n; i++)
-            blocks[i].weight = weight_of(&blocks[i], order);
-        qsort(blocks, (size_t)n, sizeof *blocks, by_weight);
-        ORTH_TRY(orth_pack(ctx, blocks, n, p->num_instrs, *best, &height));
-        if (height < *best)
-            put_blocks(p, blocks, blocks, n);
-        *best = ORTH_MIN(*best, height);
+    for (int order = 0; s == ORTH_OK && order < 4 && *best > bound; order++) {
+        sort_blocks(blocks, n, order, keys, keys + n, sorted);
+        s = orth_pack(ctx, sorted, n, p->num_instrs, *best, &height);
+        if (s == ORTH_OK && height < *best) {
+            put_blocks(p, sorted, sorted, n);
+            *best = height;
+        }
     }
-    return ORTH_OK;
+    orth_mem_free(ctx, keys);
+    orth_mem_free(ctx, sorted);
+    return s;
 }
 
 /* Bytes of each class that live while instruction `at` runs, with what aligns them; a chain has the class of its first buffer. The
@@ -336,55 +348,59 @@ static void add_workspace(orth_program *p, int num_threads, orth_isa isa)
             in[k] = orth_operand_tensor(&n->in[k]);
         for (int k = 0; k < n->num_out; k++)
             out[k] = orth_operand_tensor(&n->out[k]);
-        orth_op_call call = {.in = in, .out = out, .num_in = n->num_in, .num_out = n->num_out, .attr = &n->attr};
+        orth_op_call call = {.in = in, .out = out, .num_in = n->num_in, .num_out = n->num_out, .attr = n->attr};
         most = ORTH_MAX(most, orth_op_workspace_bytes(n->op, &call, num_threads, isa));
     }
     orth_buffer b = {.name = "workspace", .bytes = most, .cls = ORTH_CLASS_WORKSPACE, .persistent = true};
     p->workspace = orth_program_add_buffer(p, &b);
 }
 
+static int sort_of(const orth_buffer *b)
+{
+    return (int)b->space * ORTH_NUM_CLASSES + (int)b->cls;
+}
+
+static bool begins_persistent(const orth_buffer *b)
+{
+    return b->persistent && !b->external && b->prev < 0;
+}
+
 /* The persistent buffers, of chains the first ones, space by space and class by class. */
 static void list_persistent(orth_program *p)
 {
-    p->num_persistent = 0;
-    p->persistent = ORTH_ARENA_ARRAY(p->ctx, &p->arena, int32_t, p->num_buffers);
+    int32_t at[ORTH_NUM_SPACES * ORTH_NUM_CLASSES + 1] = {0};
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        at[sort_of(&p->buffers[b]) + 1] += begins_persistent(&p->buffers[b]);
+    for (int k = 0; k < ORTH_NUM_SPACES * ORTH_NUM_CLASSES; k++)
+        at[k + 1] += at[k];
+    p->num_persistent = at[ORTH_NUM_SPACES * ORTH_NUM_CLASSES];
+    p->persistent = ORTH_ARENA_ARRAY(p->ctx, &p->arena, int32_t, p->num_persistent + 1);
     p->failed = p->failed || !p->persistent;
-    for (int k = 0; k < ORTH_NUM_SPACES * ORTH_NUM_CLASSES && !p->failed; k++)
-        for (int32_t b = 0; b < p->num_buffers; b++) {
-            const orth_buffer *buf = &p->buffers[b];
-            if (buf->persistent && !buf->external && (int)buf->space * ORTH_NUM_CLASSES + (int)buf->cls == k && buf->prev < 0)
-                p->persistent[p->num_persistent++] = b;
-        }
+    for (int32_t b = 0; b < p->num_buffers && !p->failed; b++)
+        if (begins_persistent(&p->buffers[b]))
+            p->persistent[at[sort_of(&p->buffers[b])]++] = b;
 }
 
-/* Their offsets in the arena of `space`, and what each class has there. Returns the sum. */
-static size_t put_persistent(orth_program *p, orth_space space)
+/* Their offsets in the arenas of their spaces, what each class has there, and where they end. */
+static void put_persistent(orth_program *p, size_t end[ORTH_NUM_SPACES])
 {
-    size_t at = 0;
-    memset(p->persistent_bytes[space], 0, sizeof p->persistent_bytes[space]);
+    memset(p->persistent_bytes, 0, sizeof p->persistent_bytes);
+    memset(end, 0, ORTH_NUM_SPACES * sizeof *end);
     for (int32_t i = 0; i < p->num_persistent; i++) {
-        const int32_t b = p->persistent[i];
-        if (p->buffers[b].space != space)
-            continue;
-        const size_t bytes = chain_bytes(p, b);
-        put_chain(p, b, at);
-        p->persistent_bytes[space][p->buffers[b].cls] += bytes;
-        at += bytes;
+        const orth_buffer *b = &p->buffers[p->persistent[i]];
+        const size_t bytes = put_chain(p, p->persistent[i], end[b->space]);
+        p->persistent_bytes[b->space][b->cls] += bytes;
+        end[b->space] += bytes;
     }
-    return at;
 }
 
-/* Persistent buffers class by class, then the region of the others. */
-static orth_status place_space(orth_ctx *ctx, orth_program *p, orth_space space, orth_place_memory *m)
+/* The region of transient buffers, at `at`, where the persistent ones end. */
+static orth_status place_space(orth_ctx *ctx, orth_program *p, orth_space space, size_t at, orth_place_memory *m)
 {
     size_t bound = 0;
     ORTH_TRY(pack_transients(ctx, p, space, m, &bound));
-    const size_t at = put_persistent(p, space);
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
         p->class_bytes[space][c] = p->persistent_bytes[space][c] + p->transient_class[space][c];
-    for (int32_t b = 0; b < p->num_buffers; b++)
-        if (!p->buffers[b].persistent && p->buffers[b].space == space && p->buffers[b].alias < 0)
-            p->buffers[b].offset += at;
     p->transient_offset[space] = at;
     p->space_bytes[space] = at + p->transient_bytes[space];
     p->lower_bound += space == ORTH_SPACE_FILE ? 0 : at + bound;
@@ -393,6 +409,7 @@ static orth_status place_space(orth_ctx *ctx, orth_program *p, orth_space space,
 
 orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa isa, orth_place_memory *m)
 {
+    size_t persistent[ORTH_NUM_SPACES];
     add_workspace(p, num_threads, isa);
     list_persistent(p);
     orth_program_index(p);
@@ -402,8 +419,9 @@ orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa
     ORTH_TRY(find_communication(ctx, p));
     find_aliases(p);
     p->lower_bound = 0;
+    put_persistent(p, persistent);
     for (int s = 0; s < ORTH_NUM_SPACES; s++)
-        ORTH_TRY(place_space(ctx, p, (orth_space)s, m));
+        ORTH_TRY(place_space(ctx, p, (orth_space)s, persistent[s], m));
     for (int32_t b = 0; b < p->num_buffers; b++)
         if (p->buffers[b].alias >= 0)
             p->buffers[b].offset = p->buffers[orth_buffer_root(p, b)].offset;
@@ -413,16 +431,14 @@ orth_status orth_place(orth_ctx *ctx, orth_program *p, int num_threads, orth_isa
 
 void orth_place_again(orth_program *p)
 {
+    size_t before[ORTH_NUM_SPACES][ORTH_NUM_CLASSES], end[ORTH_NUM_SPACES];
+    memcpy(before, p->persistent_bytes, sizeof before);
+    put_persistent(p, end);
     for (int s = 0; s < ORTH_NUM_SPACES; s++) {
-        size_t before[ORTH_NUM_CLASSES];
-        memcpy(before, p->persistent_bytes[s], sizeof before);
-        const size_t more = put_persistent(p, (orth_space)s) - p->transient_offset[s]; /* or less: modulo SIZE_MAX + 1 */
+        const size_t more = end[s] - p->transient_offset[s]; /* or less: modulo SIZE_MAX + 1 */
         for (int c = 0; c < ORTH_NUM_CLASSES; c++)
-            p->class_bytes[s][c] += p->persistent_bytes[s][c] - before[c];
-        for (int32_t b = 0; more && b < p->num_buffers; b++)
-            if (!p->buffers[b].persistent && (int)p->buffers[b].space == s)
-                p->buffers[b].offset += more;
-        p->transient_offset[s] += more;
+            p->class_bytes[s][c] += p->persistent_bytes[s][c] - before[s][c];
+        p->transient_offset[s] = end[s];
         p->lower_bound += s == ORTH_SPACE_FILE ? 0 : more;
         p->space_bytes[s] += more;
     }

@@ -1,6 +1,9 @@
 /* rewrite.c -- see rewrite.h. */
 #include "program/passes/rewrite.h"
 
+/* The new list is about as long as the old one. */
+#define MORE 256
+
 static orth_status list_uses(orth_rewrite *r)
 {
     int64_t total = 0;
@@ -31,10 +34,11 @@ static orth_status list_uses(orth_rewrite *r)
 orth_status orth_rewrite_begin(orth_ctx *ctx, orth_program *p, orth_rewrite *r)
 {
     *r = (orth_rewrite){.ctx = ctx, .p = p, .old = p->instrs, .num = p->num_instrs};
-    p->instrs = NULL;
-    p->num_instrs = p->cap_instrs = 0;
+    p->num_instrs = 0;
+    p->cap_instrs = r->num + MORE;
+    p->instrs = ORTH_NEW_ARRAY(ctx, orth_instr, p->cap_instrs);
     r->at = ORTH_NEW_ARRAY(ctx, int32_t, (int64_t)r->num + 1);
-    if (r->at && list_uses(r) == ORTH_OK)
+    if (p->instrs && r->at && list_uses(r) == ORTH_OK)
         return ORTH_OK;
     p->failed = true;
     return orth_rewrite_end(r);
