@@ -64,12 +64,12 @@ static orth_status build_at(orth_ctx *ctx, orth_classes *c, const orth_model_con
     return ORTH_OK;
 }
 
-/* Position 0 is alone. All others are compared with those before that are the first of their kind. */
+/* Each is compared with those before that are the first of their kind. */
 static orth_status sort_positions(orth_ctx *ctx, orth_classes *c, const orth_model_config *model, const orth_model_shape *shape)
 {
     const int tp = c->partition->mesh.size[ORTH_AXIS_TP];
     for (int t = 0; t < tp; t++) {
-        int like = ORTH_MIN(t, 1);
+        int like = 0;
         ORTH_TRY(build_at(ctx, c, model, shape, t));
         while (like < t && (c->of_tp[like] != like || !blocks_are_alike(&c->blocks[like], &c->blocks[t])))
             like++;

@@ -5,8 +5,8 @@
  * program can be bound (program/lower/views.h). Twins have equal shards, too: sizes, places and costs of one are those of the
  * other. Plans, prices and timelines are made of the programs of the classes; what a rank runs also has its own numbers.
  * Data-parallel ranks with equal shares are of one class, unless they have shards that are copied from another space
- * (program/lower/far.c). So are tensor-parallel ranks, if their slices are of one shape and both
- * or neither of them are the first, which counts what all of them hold.
+ * (program/lower/far.c). So are tensor-parallel ranks, if their slices are of one shape; the first counts what all of them hold,
+ * where the others have the same instructions about no rows.
  */
 #ifndef ORTH_PARALLEL_CLASSES_H
 #define ORTH_PARALLEL_CLASSES_H

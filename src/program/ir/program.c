@@ -99,13 +99,13 @@ static const orth_attr *share_attr(orth_program *p, const orth_attr *attr)
     if (2 * p->num_attrs >= p->cap_attrs && !grow_attrs(p))
         return NULL;
     const orth_attr **place = place_of_attr(p, attr);
-    if (*place)
-        return *place;
-    orth_attr *own = ORTH_ARENA_ARRAY(p->ctx, &p->arena, orth_attr, 1);
-    if (own)
+    orth_attr *own = *place ? NULL : ORTH_ARENA_ARRAY(p->ctx, &p->arena, orth_attr, 1);
+    if (own) {
         memcpy(own, attr, sizeof *own); /* padding, too */
-    p->num_attrs += own != NULL;
-    return *place = own;
+        *place = own;
+        p->num_attrs++;
+    }
+    return *place;
 }
 
 orth_attr *orth_program_own_attr(orth_program *p, orth_instr *n)

@@ -80,7 +80,8 @@ typedef enum {
     ORTH_VIEW_PIECE,       /* piece `part` of that shard, of orth_program.piece_elems elements; in a staging buffer, its beginning */
     ORTH_VIEW_SHARD_ROWS,  /* the rows of row part `part` that are in the shard */
     ORTH_VIEW_SUMS,        /* the sums of squares of these rows */
-    ORTH_VIEW_OF_OTHERS    /* nothing on the first rank of the shard axis */
+    ORTH_VIEW_OF_OTHERS,   /* nothing on the first rank of the shard axis */
+    ORTH_VIEW_OF_FIRST     /* nothing but on the first tensor-parallel rank, however the program is bound */
 } orth_view;
 
 #define ORTH_MAX_PIECES 8192 /* of a step (offload.c): programs of larger models would be little else, and take minutes to compile */

@@ -52,14 +52,12 @@ static void join_tied(orth_builder *b)
 
 /* ---- norm ---- */
 
-/* Whether this rank is the one that counts parameter `index`, if several hold the same of it: replicas
- * over tensor parallelism, and tied embeddings on two pipeline stages. */
+/* Whether this stage is the one that counts parameter `index`, if two pipeline stages hold the same of it: tied embeddings. */
 static bool counts_norm(const orth_builder *b, int64_t index)
 {
     const orth_route_stage *join = orth_route_find(orth_build_route(b, index), ORTH_ROUTE_JOIN);
     bool copy = join && join->over == ORTH_GROUP_EMBED && b->uses[2 * index].route.num == 0;
-    bool replica = b->spec->params[index].split_dim < 0 && b->spec->mesh.pos[ORTH_GROUP_TP] > 0;
-    return orth_build_trains(b, index) && !replica && !copy;
+    return orth_build_trains(b, index) && !copy;
 }
 
 /* Sums of squares of all parameters, made at their first mention. Several ranks: 0 where another one counts. */
@@ -79,11 +77,13 @@ static orth_operand squares_of_all(orth_builder *b)
 }
 
 /* Squares of this rank's elements of parameter `index`, whose gradient is in buffer `g`; its sums begin at `base` of the sums of all. A
- * shard may have no row of a part, but ranks that share a program have the same instructions. */
+ * shard may have no row of a part, and what all tensor-parallel ranks hold is the first one's to count; but ranks that share a
+ * program have the same instructions. */
 static void square_param(orth_builder *b, int64_t index, int32_t g, orth_operand sums, int64_t base)
 {
     const orth_param_desc *p = &b->spec->params[index];
     const orth_zero_shard mine = orth_build_own(b, index);
+    const bool replica = p->split_dim < 0 && orth_build_size(b, ORTH_GROUP_TP) > 1, elsewhere = replica && b->spec->mesh.pos[ORTH_GROUP_TP] > 0;
     int64_t cols = orth_param_cols(p);
     orth_attr attr = {.block_rows = (int32_t)orth_param_block_rows(p), .split = ORTH_SPLIT_WHOLE(cols)};
     if (p->split_dim == 1) {
@@ -91,8 +91,9 @@ static void square_param(orth_builder *b, int64_t index, int32_t g, orth_operand
         attr.first_part = p->first_part;
     }
     for (int32_t q = p->replica_rows > 0; q < orth_param_row_parts(p); q++) { /* replicas: by the rank they count as */
-        const orth_zero_rows rows = orth_zero_shard_rows(p, &mine, q);
-        orth_operand in = orth_build_vector(g, ORTH_F32, rows.begin * cols - b->p->buffers[g].first_elem, rows.count * cols);
+        const orth_zero_rows rows = elsewhere ? (orth_zero_rows){0} : orth_zero_shard_rows(p, &mine, q);
+        const int64_t first = elsewhere ? 0 : rows.begin * cols - b->p->buffers[g].first_elem;
+        orth_operand in = orth_build_vector(g, ORTH_F32, first, rows.count * cols);
         in.num_dims = 2;
         in.dim[0] = rows.count;
         in.dim[1] = cols;
@@ -100,7 +101,9 @@ static void square_param(orth_builder *b, int64_t index, int32_t g, orth_operand
         out.num_dims = 2;
         out.dim[1] = orth_param_col_parts(p);
         out.dim[0] = rows.num_sums / out.dim[1];
-        if (b->shards) {
+        if (elsewhere || (replica && !b->shards)) {
+            in.view = out.view = ORTH_VIEW_OF_FIRST;
+        } else if (b->shards) {
             in.view = ORTH_VIEW_SHARD_ROWS;
             out.view = ORTH_VIEW_SUMS;
             in.part = out.part = (uint16_t)q;
@@ -151,11 +154,11 @@ static void square_params(orth_builder *b, orth_operand sums)
 static void leave_loss_to_one(orth_builder *b, orth_operand loss)
 {
     const int32_t *pos = b->spec->mesh.pos;
-    if (pos[ORTH_GROUP_TP] == 0 && !b->shards)
+    if (!b->shards && orth_build_size(b, ORTH_GROUP_TP) <= 1)
         return;
     if (pos[ORTH_GROUP_TP] == 0) {
         loss.view = ORTH_VIEW_OF_OTHERS;
-        loss.dim[0] = pos[ORTH_GROUP_SHARD] > 0;
+        loss.dim[0] = b->shards && pos[ORTH_GROUP_SHARD] > 0;
     }
     orth_build_emit(b, ORTH_OP_zero, &(orth_attr){0}, 0, NULL, 1, &loss);
 }

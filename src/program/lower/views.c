@@ -75,7 +75,8 @@ static void bind_operand(const binding *x, orth_operand *o, int64_t index)
     orth_zero_rows rows;
     switch ((orth_view)o->view) {
     case ORTH_VIEW_SAME:
-    case ORTH_VIEW_OF_OTHERS: break;
+    case ORTH_VIEW_OF_OTHERS:
+    case ORTH_VIEW_OF_FIRST: break;
     case ORTH_VIEW_SHARD:
         show_elems(o, s.first, &x->p->buffers[o->buffer]);
         o->dim[o->num_dims - 1] = s.count; /* a vector, or one row */
