@@ -1,7 +1,13 @@
 /* test_comm.c -- thread ranks compute what the definitions say, together and beside each other. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* CPU_SET */
+#endif
+#include <sched.h>
+
 #include "comm_case.h"
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "comm/combine.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -245,6 +251,35 @@ TEST(each_axis_of_a_mesh_is_a_group_of_its_own)
     test_ctx_free(ctx);
 }
 
+static orth_status keep_mask(orth_ctx *ctx, orth_world *w, void *arg)
+{
+    (void)ctx;
+    cpu_set_t *of = arg;
+    return sched_getaffinity(0, sizeof *of, &of[orth_world_rank(w)]) == 0 ? ORTH_OK : ORTH_ERR_INTERNAL;
+}
+
+TEST(ranks_are_bound_to_cores_of_their_own_where_there_are_enough)
+{
+    enum { MOST = 1024 };
+    cpu_set_t of[2], both;
+    int cpus[MOST], package[2], core[2] = {-1, -1}, n = 0;
+    orth_ctx *ctx = test_ctx(1);
+    CHECK_OK(ctx, orth_run_ranks(ctx, 2, keep_mask, of, &(orth_world_options){.pin = true}));
+    test_ctx_free(ctx);
+    while (n < MOST && !orth_machine_cpus(cpus, n))
+        n++;
+    if (n == MOST || orth_machine_cores() < 2)
+        return;
+    orth_machine_core(cpus[0], &package[0], &core[0]);
+    for (int i = 1; i < n && (core[1] < 0 || core[1] == core[0]); i++)
+        orth_machine_core(cpus[i], &package[1], &core[1]);
+    CPU_AND(&both, &of[0], &of[1]);
+    if (core[1] != core[0] && core[1] >= 0)
+        assert_int_equal(CPU_COUNT(&both), 0);
+    assert_in_range(CPU_COUNT(&of[0]), 1, n);
+    assert_in_range(CPU_COUNT(&of[1]), 1, n);
+}
+
 static orth_status bad_calls(orth_ctx *ctx, orth_world *w, void *arg)
 {
     (void)arg;
@@ -347,6 +382,7 @@ int main(void)
         cmocka_unit_test(progress_does_not_need_the_peer_to_wait),
         cmocka_unit_test(receives_do_not_wait_for_each_other),
         cmocka_unit_test(each_axis_of_a_mesh_is_a_group_of_its_own),
+        cmocka_unit_test(ranks_are_bound_to_cores_of_their_own_where_there_are_enough),
         cmocka_unit_test(calls_are_checked),
         cmocka_unit_test(bytes_are_those_of_a_ring),
         cmocka_unit_test(small_sums_take_a_tree_where_members_send_messages),

@@ -6,7 +6,7 @@
 set -euo pipefail
 
 declare -A packages=(
-  [build]="gcc libc6-dev make cmake pkg-config libyaml-dev libjansson-dev libonig-dev libxxhash-dev libunistring-dev zlib1g-dev libzstd-dev libhwloc-dev liburing-dev"
+  [build]="gcc libc6-dev make cmake pkg-config libyaml-dev libjansson-dev libonig-dev libxxhash-dev libunistring-dev zlib1g-dev libzstd-dev liburing-dev"
   [test]="libcmocka-dev zsh fish"
   [demo]="dict-gcide"
   [deb]="dpkg-dev debootstrap"

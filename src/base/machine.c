@@ -63,6 +63,19 @@ bool orth_machine_cpus(int *cpus, int n)
     return true;
 }
 
+void orth_machine_core(int cpu, int *package, int *core)
+{
+    char path[96], text[256];
+    *package = 0;
+    *core = cpu;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/physical_package_id", cpu);
+    if (read_line(path, text, sizeof text))
+        *package = atoi(text);
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    if (read_line(path, text, sizeof text))
+        *core = atoi(text); /* "0,64" or "0-1" */
+}
+
 static int64_t cgroup_bytes(const char *v2, const char *v1)
 {
     char text[64];

@@ -28,6 +28,8 @@ int orth_machine_cores(void);
 
 /* The CPUs of the calling thread's affinity mask, ascending, if there are exactly n; false otherwise. */
 bool orth_machine_cpus(int *cpus, int n);
+/* Where a CPU is: its package, and its core, as the number of the first CPU of that core. 0 and the CPU's own where the system does not tell. */
+void orth_machine_core(int cpu, int *package, int *core);
 /* Bytes that could be allocated now without swapping; 0 if unknown. */
 int64_t orth_machine_available_bytes(void);
 /* Bytes that this process may still map, whoever has them (`ulimit -v`); INT64_MAX: no such limit. */

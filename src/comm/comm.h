@@ -77,7 +77,7 @@ typedef struct {
 typedef struct {
     orth_comm_backend backend;
     int threads_per_rank;         /* compute threads; 0: 1. mpi: the given ctx keeps its pool */
-    bool pin;                     /* thread: bind ranks to cores by hwloc when there are enough cores */
+    bool pin;                     /* thread: bind ranks to cores when there are enough */
     orth_comm_order order;        /* of the communicators made; orth_comm_set changes one */
     orth_comm_algo algo;
     bool unchecked;               /* mpi: no comparison of headers (thread ranks always compare) */

@@ -76,10 +76,17 @@ typedef struct {
 } comm_watchdog;
 void *comm_watchdog_main(void *watchdog);
 
-/* pin.c: binds the calling thread, and those it creates later, to its share of the cores. */
-typedef struct comm_topology comm_topology;
-comm_topology *comm_topology_load(void);       /* NULL: unknown */
-void comm_topology_free(comm_topology *t);
-void comm_topology_bind(comm_topology *t, int first_core, int num_cores);
+/* pin.c: the CPUs that this process may use, those of a core one after the other, neighbours of a package too. */
+#define COMM_MAX_CPUS 1024
+typedef struct {
+    int cpu, package, core;
+} comm_cpu;
+typedef struct {
+    int num_cpus;                 /* 0: unknown */
+    comm_cpu cpus[COMM_MAX_CPUS];
+} comm_cores;
+void comm_cores_find(comm_cores *c);
+/* Binds the calling thread, and those it creates later, to so many of the cores; where there are none of that number, to nothing. */
+void comm_cores_bind(const comm_cores *c, int first_core, int num_cores);
 
 #endif

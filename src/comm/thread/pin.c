@@ -1,60 +1,48 @@
-/* pin.c -- which cores a rank runs on, by hwloc. Without hwloc nothing is bound. */
+/* pin.c -- which cores a rank runs on. Nothing here needs memory: hwloc, which would know the same, crashes where an allocation fails. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdlib.h>
+
+#include "base/machine.h"
 #include "comm/thread/group.h"
 
-#if ORTH_HAVE_HWLOC
+_Static_assert(CPU_SETSIZE <= COMM_MAX_CPUS, "room for all CPUs of a set");
 
-#include <hwloc.h>
-
-comm_topology *comm_topology_load(void)
+static int by_core(const void *a, const void *b)
 {
-    hwloc_topology_t t;
-    if (hwloc_topology_init(&t) != 0)
-        return NULL;
-    if (hwloc_topology_load(t) != 0) {
-        hwloc_topology_destroy(t);
-        return NULL;
+    const comm_cpu *x = a, *y = b;
+    if (x->package != y->package)
+        return x->package < y->package ? -1 : 1;
+    return x->core != y->core ? (x->core < y->core ? -1 : 1) : (x->cpu > y->cpu) - (x->cpu < y->cpu);
+}
+
+void comm_cores_find(comm_cores *c)
+{
+    cpu_set_t set;
+    c->num_cpus = 0;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return; /* of a machine with more CPUs than the set has */
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &set))
+            continue;
+        comm_cpu *of = &c->cpus[c->num_cpus++];
+        of->cpu = cpu;
+        orth_machine_core(cpu, &of->package, &of->core);
     }
-    return (comm_topology *)t;
+    qsort(c->cpus, (size_t)c->num_cpus, sizeof *c->cpus, by_core);
 }
 
-void comm_topology_free(comm_topology *t)
+void comm_cores_bind(const comm_cores *c, int first_core, int num_cores)
 {
-    if (t)
-        hwloc_topology_destroy((hwloc_topology_t)t);
-}
-
-void comm_topology_bind(comm_topology *topology, int first_core, int num_cores)
-{
-    hwloc_topology_t t = (hwloc_topology_t)topology;
-    hwloc_cpuset_t set = hwloc_bitmap_alloc();
-    if (!set)
-        return;
-    for (int i = 0; i < num_cores; i++) {
-        hwloc_obj_t core = hwloc_get_obj_by_type(t, HWLOC_OBJ_CORE, (unsigned)(first_core + i));
-        if (core)
-            hwloc_bitmap_or(set, set, core->cpuset);
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = 0, at = -1; i < c->num_cpus; i++) {
+        const comm_cpu *of = &c->cpus[i];
+        at += i == 0 || of->package != of[-1].package || of->core != of[-1].core;
+        if (at >= first_core && at < first_core + num_cores)
+            CPU_SET(of->cpu, &set);
     }
     /* A refusal (a container's mask) leaves the rank where the system puts it, which works as well. */
-    if (!hwloc_bitmap_iszero(set))
-        hwloc_set_cpubind(t, set, HWLOC_CPUBIND_THREAD);
-    hwloc_bitmap_free(set);
+    if (CPU_COUNT(&set) > 0)
+        sched_setaffinity(0, sizeof set, &set);
 }
-
-#else
-
-comm_topology *comm_topology_load(void)
-{
-    return NULL;
-}
-
-void comm_topology_free(comm_topology *t)
-{
-    (void)t;
-}
-
-void comm_topology_bind(comm_topology *t, int first_core, int num_cores)
-{
-    (void)t, (void)first_core, (void)num_cores;
-}
-
-#endif

@@ -30,7 +30,7 @@ typedef struct thread_world {
     int num_started, num_done;    /* num_done under mutex */
     pthread_mutex_t mutex;
     pthread_cond_t finished;
-    comm_topology *topology;
+    comm_cores cores;             /* none: ranks are not bound */
     comm_watchdog watchdog;
     pthread_t monitor;
     bool watched;
@@ -52,8 +52,7 @@ static void *rank_main(void *p)
     thread_rank *r = p;
     thread_world *tw = r->tw;
     const int threads = tw->s->options.threads_per_rank;
-    if (tw->topology)
-        comm_topology_bind(tw->topology, r->world.rank * threads, threads);
+    comm_cores_bind(&tw->cores, r->world.rank * threads, threads);
     r->status = orth_ctx_init(&r->ctx, threads);
     const bool has_ctx = r->status == ORTH_OK;
     if (has_ctx) {
@@ -81,7 +80,7 @@ static orth_status start_all(orth_ctx *ctx, thread_world *tw)
 {
     comm_shared *s = tw->s;
     if (s->options.pin && s->num_ranks * s->options.threads_per_rank <= s->num_cores)
-        tw->topology = comm_topology_load();
+        comm_cores_find(&tw->cores);
     for (int i = 0; i < s->num_ranks; i++) {
         thread_rank *r = &tw->ranks[i];
         r->tw = tw;
@@ -163,7 +162,6 @@ static orth_status verdict(orth_ctx *ctx, thread_world *tw)
 
 static void release(orth_ctx *ctx, thread_world *tw)
 {
-    comm_topology_free(tw->topology);
     comm_watch_close(ctx, &tw->watchdog.watch);
     for (int i = 0; tw->s->ranks && i < tw->s->num_ranks; i++)
         orth_progress_destroy(&tw->s->ranks[i].progress);
