@@ -11,6 +11,7 @@
 #include "test.h"
 
 #include "comm/comm.h"
+#include "tensor/q8.h"
 
 typedef struct {
     int64_t max_count;
@@ -20,8 +21,10 @@ typedef struct {
     _Atomic int64_t cases;
 } sweep;
 
-static const orth_dtype sweep_types[] = {ORTH_F32, ORTH_BF16, ORTH_F64, ORTH_I32, ORTH_I64, ORTH_U8, ORTH_F16};
+static const orth_dtype sweep_types[] = {ORTH_F32, ORTH_BF16, ORTH_F64, ORTH_I32, ORTH_I64, ORTH_U8, ORTH_F16, ORTH_Q8};
 static const int64_t sweep_counts[] = {0, 1, 2, 3, 7, 17, 64, 65, 1000, 4099, 70001};
+#define SWEEP_BLOCKS 1000 /* of int8, at most: each is large */
+#define ELEM_BYTES 264    /* room for an element of any type */
 
 /* What one rank works with. */
 typedef struct {
@@ -63,6 +66,11 @@ static void put_value(char *buf, orth_dtype t, int64_t at, int64_t salt, int p, 
     case ORTH_F16:
         ((uint16_t *)buf)[at] = (uint16_t)h;
         break;
+    case ORTH_Q8:
+        ((orth_q8 *)buf)[at].scale = (float)(1 + h % 7) / 64;
+        for (uint64_t k = 0; k < ORTH_Q8_NUM; k++)
+            ((orth_q8 *)buf)[at].code[k] = (int8_t)((h >> (k % 57)) + k);
+        break;
     default:
         orth_store_f32(buf, t, at, (float)d);
     }
@@ -88,33 +96,53 @@ static void apply(orth_dtype t, orth_reduce op, void *x_, const void *y_)
 #undef APPLY
 }
 
-/* Element i reduced over n members as tensor/parts.h defines: a binary counter of partial sums. */
-static void reference(const member *m, int64_t i, char out[8])
+/* The numbers of an element in acc type, 8 bytes apart. */
+static int64_t widen(orth_dtype t, const char *elem, char out[][8])
 {
-    char stack[16][8], leaf[8];
+    const orth_q8 *q = (const void *)elem;
+    for (int k = 0; k < (t == ORTH_Q8 ? ORTH_Q8_NUM : 0); k++)
+        memcpy(out[k], &(float){(float)q->code[k] * q->scale}, 4);
+    if (t == ORTH_BF16)
+        memcpy(out[0], &(float){orth_bf16_to_f32(*(const uint16_t *)(const void *)elem)}, 4);
+    else if (t != ORTH_Q8)
+        memcpy(out[0], elem, 8);
+    return orth_dtype_numbers(t);
+}
+
+static void narrow(orth_dtype t, char acc[][8], char *elem)
+{
+    float x[ORTH_Q8_NUM];
+    for (int64_t k = 0; k < orth_dtype_numbers(t); k++)
+        memcpy(&x[k], acc[k], 4);
+    if (t == ORTH_Q8)
+        orth_q8_from_f32((orth_q8 *)(void *)elem, x, ORTH_Q8_NUM);
+    else if (t == ORTH_BF16)
+        memcpy(elem, &(orth_bf16){orth_bf16_from_f32(x[0])}, 2);
+    else
+        memcpy(elem, acc[0], 8);
+}
+
+/* Element i reduced over n members as tensor/parts.h defines: a binary counter of partial sums. */
+static void reference(const member *m, int64_t i, char out[ELEM_BYTES])
+{
+    _Alignas(8) char stack[16][ORTH_Q8_NUM][8], leaf[ELEM_BYTES];
     int level[16], depth = 0;
-    for (int p = 0; p < m->n; p++) {
-        put_value(leaf, m->dtype, 0, m->salt, p, i);
-        if (m->dtype == ORTH_BF16) {
-            const float f = orth_bf16_to_f32(*(uint16_t *)(void *)leaf);
-            memcpy(leaf, &f, 4);
+    int64_t numbers = 0;
+    for (int p = 0; p < m->n || depth > 1;) {
+        if (depth > 1 && (p == m->n || level[depth - 1] == level[depth - 2])) {
+            for (int64_t k = 0; k < numbers; k++)
+                apply(m->dtype, m->op, stack[depth - 2][k], stack[depth - 1][k]);
+            level[--depth - 1]++;
+            continue;
         }
-        memcpy(stack[depth], leaf, 8);
+        put_value(leaf, m->dtype, 0, m->salt, p++, i);
+        numbers = widen(m->dtype, leaf, stack[depth]);
         level[depth++] = 0;
-        for (; depth > 1 && level[depth - 1] == level[depth - 2]; depth--) {
-            apply(m->dtype, m->op, stack[depth - 2], stack[depth - 1]);
-            level[depth - 2]++;
-        }
     }
-    for (; depth > 1; depth--)
-        apply(m->dtype, m->op, stack[depth - 2], stack[depth - 1]);
-    memcpy(out, stack[0], 8);
-    if (m->dtype == ORTH_BF16) {
-        float f;
-        memcpy(&f, out, 4);
-        const orth_bf16 h = orth_bf16_from_f32(f);
-        memcpy(out, &h, 2);
-    }
+    if (m->n == 1) /* nothing is rounded */
+        put_value(out, m->dtype, 0, m->salt, 0, i);
+    else
+        narrow(m->dtype, stack[0], out);
 }
 
 static void fill_send(member *m, int64_t at, int64_t n, int p, int64_t first)
@@ -156,6 +184,17 @@ static orth_status wrong(member *m, const char *what, int64_t n, int64_t i)
                      orth_dtype_name(m->dtype), (int)m->op, m->n, (long long)n, (long long)i);
 }
 
+/* Both blocks have about the same numbers. */
+static bool are_near(const orth_q8 *a, const orth_q8 *b)
+{
+    bool near = true;
+    for (int k = 0; k < ORTH_Q8_NUM; k++) {
+        const float d = (float)a->code[k] * a->scale - (float)b->code[k] * b->scale;
+        near = near && (d < 0 ? -d : d) <= 1.01f * a->scale;
+    }
+    return near;
+}
+
 /* recv[at + k] is the reduction of element first + k; in free order close to it. */
 static orth_status check_reduced(member *m, const char *what, int64_t n, const char *recv, int64_t first)
 {
@@ -164,12 +203,14 @@ static orth_status check_reduced(member *m, const char *what, int64_t n, const c
                        m->dtype == ORTH_I64;
     const int64_t stride = m->n > 9 ? 7 : 1;
     for (int64_t i = m->n > 9 ? m->me % 7 : 0; i < n; i += stride) {
-        char want[8];
+        _Alignas(8) char want[ELEM_BYTES];
         reference(m, first + i, want);
         double diff = memcmp(want, recv + (size_t)i * e, e) != 0;
         if (!exact && m->dtype == ORTH_F64)
             diff = *(double *)(void *)want - ((const double *)(const void *)recv)[i] > 1e-12 ||
                    *(double *)(void *)want - ((const double *)(const void *)recv)[i] < -1e-12;
+        else if (!exact && m->dtype == ORTH_Q8)
+            diff = !are_near((const void *)want, (const orth_q8 *)(const void *)recv + i);
         else if (!exact) {
             const float d = orth_load_f32(want, m->dtype, 0) - orth_load_f32(recv, m->dtype, i);
             diff = (d < 0 ? -d : d) > (m->dtype == ORTH_BF16 ? 0.1f : 1e-4f);
@@ -184,7 +225,7 @@ static orth_status check_reduced(member *m, const char *what, int64_t n, const c
 static orth_status check_moved(member *m, const char *what, const char *recv, int64_t n, int p, int64_t first)
 {
     const size_t e = orth_dtype_bytes(m->dtype);
-    char want[8];
+    _Alignas(8) char want[ELEM_BYTES];
     for (int64_t i = 0; i < n; i++) {
         put_value(want, m->dtype, 0, m->salt, p, first + i);
         if (memcmp(want, recv + (size_t)i * e, e) != 0)
@@ -307,7 +348,7 @@ static orth_status case_messages(member *m, int64_t n)
 static orth_status sweep_type(member *m, int64_t n)
 {
     const bool reduces = m->dtype != ORTH_U8 && m->dtype != ORTH_F16;
-    for (int op = 0; op < ORTH_NUM_REDUCES && reduces; op++) {
+    for (int op = 0; op < (m->dtype == ORTH_Q8 ? ORTH_SUM + 1 : ORTH_NUM_REDUCES) && reduces; op++) {
         m->op = (orth_reduce)op;
         ORTH_TRY(case_all_reduce(m, n, false));
         ORTH_TRY(case_all_reduce(m, n, true));
@@ -335,7 +376,8 @@ static orth_status sweep_rank(orth_ctx *ctx, orth_world *w, void *arg)
     orth_comm *c;
     ORTH_TRY(orth_comm_create(ctx, w, &c, "all", n, ranks));
     ORTH_TRY(orth_comm_set(ctx, c, s->algo, s->order));
-    const size_t room = (size_t)(2 * s->max_count + 8 * n + 64) * 8;
+    const size_t room = ORTH_MAX((size_t)(2 * s->max_count + 8 * n + 64) * 8,
+                                 (size_t)(2 * ORTH_MIN(s->max_count, SWEEP_BLOCKS) + 8 * n + 64) * sizeof(orth_q8));
     member m = {.ctx = ctx, .c = c, .s = s, .n = n, .me = orth_comm_pos(c)};
     m.send = orth_mem_alloc(ctx, room);
     m.recv = orth_mem_alloc(ctx, room);
@@ -343,7 +385,7 @@ static orth_status sweep_rank(orth_ctx *ctx, orth_world *w, void *arg)
     for (int t = 0; t < ORTH_COUNT(sweep_types) && status == ORTH_OK; t++) {
         for (int i = 0; i < ORTH_COUNT(sweep_counts) && status == ORTH_OK; i++) {
             m.dtype = sweep_types[t];
-            if (sweep_counts[i] <= s->max_count)
+            if (sweep_counts[i] <= (m.dtype == ORTH_Q8 ? ORTH_MIN(s->max_count, SWEEP_BLOCKS) : s->max_count))
                 status = sweep_type(&m, sweep_counts[i]);
         }
     }

@@ -12,6 +12,7 @@
 #include "kernels/attention.h"
 #include "kernels/signature.h"
 #include "kernel_case.h"
+#include "tensor/q8.h"
 
 typedef struct {
     orth_signature sig;
@@ -483,6 +484,18 @@ static inline void fill_two_levels(op_case *c)
     }
 }
 
+/* Blocks, of which some are 0 or not numbers. */
+static inline void fill_int8(op_case *c)
+{
+    static const float scales[] = {0.5f, 1e-3f, 0, NAN, 1e-40f};
+    for (int64_t b = 0; b < c->in[0].dim[0]; b++) {
+        orth_q8 *q = (orth_q8 *)c->in[0].data + b;
+        q->scale = scales[b % ORTH_COUNT(scales)];
+        for (int i = 0; i < ORTH_Q8_NUM; i++)
+            q->code[i] = (int8_t)test_rand_int(c->seed, (uint64_t)(b * ORTH_Q8_NUM + i), -127, 127);
+    }
+}
+
 /* Codes, and scales of which some are 0. */
 static inline void fill_codes(op_case *c)
 {
@@ -512,6 +525,7 @@ static inline orth_tensor case_shape(op_case *c, const orth_sig_operand *o)
                   : o->type[0] == 'h'                      ? (c->compute == ORTH_F16 ? ORTH_F16 : ORTH_BF16)
                   : o->type[0] == 'd'                      ? ORTH_F64
                   : o->type[0] == 'i'                      ? ORTH_I32
+                  : o->type[0] == 'q'                      ? ORTH_Q8
                                                            : ORTH_U8;
     return t;
 }
@@ -533,7 +547,7 @@ static inline void case_fill(op_case *c, const orth_sig_operand *o, orth_tensor 
             ((int32_t *)t->data)[i] = (int32_t)test_rand_int(seed, (uint64_t)i, 0, o->below >= 0 ? case_value(c, o->below) - 1 : 5);
         else if (t->dtype == ORTH_F64)
             ((double *)t->data)[i] = (double)test_rand(seed, (uint64_t)i) * (i % 3 ? 1e-9 : 1);
-        else if (t->dtype != ORTH_U8)
+        else if (t->dtype != ORTH_U8 && t->dtype != ORTH_Q8)
             case_put(c, t, i, 2 * (double)test_rand(seed, (uint64_t)i));
     }
 }

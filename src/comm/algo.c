@@ -9,7 +9,7 @@
  *   direct  each member gets its slice from all others at once, sums in tree order, hands it out.
  *           As many bytes as the ring, in 2 steps of n-1 messages.
  *
- * Sums run in c->work in pieces that fit it. bf16 travels as fp32 where partial sums travel (ring, tree).
+ * Sums run in c->work in pieces that fit it. bf16 and int8 travel as fp32 where partial sums travel (ring, tree).
  */
 #include <string.h>
 
@@ -32,7 +32,7 @@ static void cut_make(cut *k, orth_comm *c, const orth_comm_call *call, size_t by
     k->call = call;
     k->fns = comm_combine_of(c->world->s->heap.isa, call->dtype, call->op);
     k->elem = orth_dtype_bytes(call->dtype);
-    k->acc = orth_dtype_bytes(comm_acc_type(call->dtype));
+    k->acc = comm_acc_bytes(call->dtype);
     k->gather = call->kind == ORTH_COMM_ALL_REDUCE;
     k->largest = 0;
     for (int i = 0; i < n; i++) {
@@ -287,7 +287,7 @@ bool comm_algo_run(orth_comm *c, const orth_comm_call *call, orth_comm_algo algo
         return tree_all_reduce(c, call);
     cut k;
     const bool ring = algo == ORTH_ALGO_RING;
-    cut_make(&k, c, call, orth_dtype_bytes(ring ? comm_acc_type(call->dtype) : call->dtype));
+    cut_make(&k, c, call, ring ? comm_acc_bytes(call->dtype) : orth_dtype_bytes(call->dtype));
     for (int64_t p = 0; p < k.largest; p += k.cap)
         if (!(ring ? ring_piece(c, &k, p) : direct_piece(c, &k, p)))
             return false;

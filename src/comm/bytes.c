@@ -71,8 +71,8 @@ orth_comm_algo orth_comm_algo_of(orth_comm_method m, int n, const orth_comm_call
     if (m.algo != ORTH_ALGO_AUTO)
         return can[call->kind][m.algo] ? m.algo : ORTH_ALGO_DIRECT;
     const bool broadcast = call->kind == ORTH_COMM_BROADCAST;
-    const orth_dtype sent = broadcast ? call->dtype : comm_acc_type(call->dtype);
-    const bool tree = call->count * (int64_t)orth_dtype_bytes(sent) <= TREE_BYTES || (broadcast && n > DIRECT_BROADCAST_RANKS);
+    const size_t sent = broadcast ? orth_dtype_bytes(call->dtype) : comm_acc_bytes(call->dtype);
+    const bool tree = call->count * (int64_t)sent <= TREE_BYTES || (broadcast && n > DIRECT_BROADCAST_RANKS);
     return !m.shares_memory && tree && can[call->kind][ORTH_ALGO_TREE] ? ORTH_ALGO_TREE : ORTH_ALGO_DIRECT;
 }
 
@@ -110,7 +110,7 @@ static int64_t share(orth_comm_method m, int n, int pos, const orth_comm_call *c
 int64_t orth_comm_sent_bytes(orth_comm_method m, int n, int pos, const orth_comm_call *call)
 {
     const orth_comm_algo algo = orth_comm_algo_of(m, n, call);
-    const int64_t elem = (int64_t)orth_dtype_bytes(call->dtype), sum_elem = (int64_t)orth_dtype_bytes(comm_acc_type(call->dtype));
+    const int64_t elem = (int64_t)orth_dtype_bytes(call->dtype), sum_elem = (int64_t)comm_acc_bytes(call->dtype);
     const bool reduces = call->kind == ORTH_COMM_ALL_REDUCE || call->kind == ORTH_COMM_REDUCE_SCATTER;
     if (n < 2)
         return 0;

@@ -56,7 +56,7 @@ static orth_status check_call(orth_ctx *ctx, const orth_comm *c, const orth_comm
     if ((unsigned)call->kind >= ORTH_NUM_COMM_KINDS || (unsigned)call->dtype >= ORTH_NUM_DTYPES)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "kind %d or type %d is unknown", (int)call->kind,
                          (int)call->dtype);
-    if (reduces(call->kind) && (!comm_can_reduce(call->dtype) || (unsigned)call->op >= ORTH_NUM_REDUCES))
+    if (reduces(call->kind) && !comm_can_reduce(call->dtype, call->op))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s on '%s': %s cannot be reduced", kind, c->name,
                          orth_dtype_name(call->dtype));
     bool negative = call->count < 0;

@@ -77,7 +77,7 @@ void comm_combine(const comm_combine_how *how, void *const *dst, int num_dst, co
     const comm_combine_fns *f = &table->fns[how->dtype][how->op];
     void (*put)(void *, const void *, size_t) = how->stream ? table->stream : plain_copy;
     const size_t elem = orth_dtype_bytes(how->dtype);
-    const int64_t block_elems = BLOCK_BYTES / (int64_t)orth_dtype_bytes(comm_acc_type(how->dtype));
+    const int64_t block_elems = BLOCK_BYTES / (int64_t)comm_acc_bytes(how->dtype);
     _Alignas(64) char block[MAX_LEVELS][BLOCK_BYTES];
     _Alignas(64) char rounded[BLOCK_BYTES];
     if (n == 2 && num_dst <= 2) {
@@ -98,7 +98,7 @@ void comm_combine(const comm_combine_how *how, void *const *dst, int num_dst, co
         const int64_t m = ORTH_MIN(block_elems, count - done);
         const void *result = block[0];
         (how->order == ORTH_ORDER_FREE ? chain : tree)(f, block, src, n, begin + done, m);
-        if (comm_acc_type(how->dtype) != how->dtype) {
+        if (comm_acc_bytes(how->dtype) != elem) {
             f->store(rounded, block[0], m);
             result = rounded;
         }

@@ -1,12 +1,13 @@
 /* combine.h -- several buffers into one, element by element, in the order of the aligned tree.
  *
- * acc(type): fp32 for bf16 and fp16, else the type itself. One table per instruction set, all with the same bits
- * (each element sees the same exactly rounded additions). Buffers are aligned as their type is, no more.
+ * acc(type): fp32 for bf16, fp16 and int8 (ORTH_Q8_NUM for an element, which is a block), else the type itself. One table per
+ * instruction set, all with the same bits (each element sees the same exactly rounded additions). Buffers are aligned as their type is, no more.
  */
 #ifndef ORTH_COMM_COMBINE_H
 #define ORTH_COMM_COMBINE_H
 
 #include "comm/comm.h"
+#include "tensor/q8.h"
 
 typedef struct {
     /* d = s[0] op s[1] ..., num = 1, 2 or 4 leaves as tree; d is of acc type. */
@@ -32,14 +33,10 @@ extern const comm_combine_table comm_combine_base;
 extern const comm_combine_table comm_combine_avx2, comm_combine_avx512;
 #endif
 
-static inline bool comm_can_reduce(orth_dtype t)
+/* Bytes of acc(type) for each element of the type. */
+static inline size_t comm_acc_bytes(orth_dtype t)
 {
-    return t == ORTH_F32 || t == ORTH_BF16 || t == ORTH_F16 || t == ORTH_F64 || t == ORTH_I32 || t == ORTH_I64;
-}
-
-static inline orth_dtype comm_acc_type(orth_dtype t)
-{
-    return t == ORTH_BF16 || t == ORTH_F16 ? ORTH_F32 : t;
+    return t == ORTH_BF16 || t == ORTH_F16 ? sizeof(float) : t == ORTH_Q8 ? ORTH_Q8_NUM * sizeof(float) : orth_dtype_bytes(t);
 }
 
 typedef struct {
@@ -55,6 +52,10 @@ typedef struct {
 void comm_combine(const comm_combine_how *how, void *const *dst, int num_dst, const void *const *src, int n,
                   int64_t begin, int64_t count);
 const comm_combine_fns *comm_combine_of(orth_isa isa, orth_dtype dtype, orth_reduce op);
+static inline bool comm_can_reduce(orth_dtype dtype, orth_reduce op)
+{
+    return (unsigned)op < ORTH_NUM_REDUCES && comm_combine_of(ORTH_ISA_BASE, dtype, op)->leaves;
+}
 /* memcpy that goes past the caches when that is told. */
 void comm_copy(orth_isa isa, void *dst, const void *src, size_t bytes, bool stream);
 

@@ -174,6 +174,53 @@ static void pair_bf16_words_stream(void *d0_, void *d1_, const void *a_, const v
     pair_stream_bf16_sum(d0, d1, a, b, n);
 }
 
+/* ---- blocks of int8 ---- */
+
+/* Block `at` of 1, 2 or 4 leaves. */
+static void sum_q8(float *d, const void *const *s, int num, int64_t at)
+{
+    float leaf[3][ORTH_Q8_NUM];
+    orth_q8_to_f32(d, (const orth_q8 *)s[0] + at, ORTH_Q8_NUM);
+    for (int k = 1; k < num; k++)
+        orth_q8_to_f32(leaf[k - 1], (const orth_q8 *)s[k] + at, ORTH_Q8_NUM);
+    for (int i = 0; num == 2 && i < ORTH_Q8_NUM; i++)
+        d[i] += leaf[0][i];
+    for (int i = 0; num == 4 && i < ORTH_Q8_NUM; i++)
+        d[i] = (d[i] + leaf[0][i]) + (leaf[1][i] + leaf[2][i]);
+}
+
+static void leaves_q8(void *d_, const void *const *s, int num, int64_t begin, int64_t n)
+{
+    float(*d)[ORTH_Q8_NUM] = d_;
+    for (int64_t i = 0; i < n; i++)
+        sum_q8(d[i], s, num, begin + i);
+}
+
+static void merge_q8(void *d, const void *x, const void *y, int64_t n)
+{
+    merge_f32_sum(d, x, y, n * ORTH_Q8_NUM);
+}
+
+static void store_q8(void *d_, const void *x_, int64_t n)
+{
+    orth_q8 *d = d_;
+    const float(*x)[ORTH_Q8_NUM] = x_;
+    for (int64_t i = 0; i < n; i++)
+        orth_q8_from_f32(&d[i], x[i], ORTH_Q8_NUM);
+}
+
+static void pair_q8(void *d0_, void *d1_, const void *a, const void *b, int64_t n)
+{
+    orth_q8 *d0 = d0_, *d1 = d1_;
+    for (int64_t i = 0; i < n; i++) {
+        float sum[ORTH_Q8_NUM];
+        sum_q8(sum, (const void *const[]){a, b}, 2, i);
+        orth_q8_from_f32(&d0[i], sum, ORTH_Q8_NUM);
+        if (d1 != d0)
+            d1[i] = d0[i];
+    }
+}
+
 static void stream(void *d_, const void *s_, size_t bytes)
 {
     char *d = d_;
@@ -211,7 +258,7 @@ static void fence(void)
 
 const comm_combine_table COMBINE_NAME = {
     .fns = {[ORTH_F32] = ROW(f32), [ORTH_BF16] = ROW_BF16, [ORTH_F16] = ROW(f16), [ORTH_F64] = ROW(f64), [ORTH_I32] = ROW(i32),
-            [ORTH_I64] = ROW(i64)},
+            [ORTH_I64] = ROW(i64), [ORTH_Q8] = {[ORTH_SUM] = {leaves_q8, merge_q8, pair_q8, pair_q8, store_q8}}},
     .stream = stream,
     .fence = fence,
 };

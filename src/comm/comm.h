@@ -10,8 +10,9 @@
  *
  * Order of sums. ORTH_ORDER_CANONICAL: for every element, the aligned binary tree of tensor/parts.h over
  * the members in group order (position i is leaf i), whatever the algorithm, count or chunking.
- * ORTH_ORDER_FREE: any order. Sums of bf16 run in fp32 and are rounded once, at the end, in both. max and
- * min take `a > b ? a : b` (`a < b`) along the same tree. u8 and fp16 can be moved, not reduced.
+ * ORTH_ORDER_FREE: any order. Sums of bf16 and int8 run in fp32 and are rounded once, at the end, in both. max and
+ * min take `a > b ? a : b` (`a < b`) along the same tree. u8 and fp16 can be moved, not reduced; int8, whose elements are blocks
+ * (tensor/q8.h), can be summed.
  *
  * Order of calls. Each member makes the same collectives in the same order on a communicator; calls on
  * different communicators are independent, also while one of them waits. send and recv are matched per
@@ -238,7 +239,7 @@ typedef struct {
 orth_comm_algo orth_comm_algo_of(orth_comm_method m, int n, const orth_comm_call *call);
 /* Bytes that it sends by this method: those of its memory, or that it computed, that others get. The communicator counts
  * exactly these. Summed over the members they are those of orth_comm_bytes, but that the tree sends more of an all-reduce, and that
- * ring and tree carry sums of bf16 as fp32. */
+ * ring and tree carry sums of bf16 and int8 as fp32. */
 int64_t orth_comm_sent_bytes(orth_comm_method m, int n, int pos, const orth_comm_call *call);
 
 typedef struct {

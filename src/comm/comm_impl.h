@@ -279,10 +279,16 @@ static inline void comm_count_sent(orth_comm *from, orth_comm_kind kind, size_t 
 {
     atomic_fetch_add_explicit(&from->sent[kind], (int64_t)bytes, memory_order_relaxed);
 }
+/* Elements that fill a cache line, or are one at least. */
+static inline int64_t comm_line_elems(orth_dtype t)
+{
+    return ORTH_MAX(64 / (int64_t)orth_dtype_bytes(t), 1);
+}
+
 /* Elements that each member of n brings to its end where members share memory (thread/direct.c): whole cache lines. */
 static inline int64_t comm_share(const orth_comm_call *call, int n)
 {
-    return orth_round_up(orth_div_up(call->count, n), 64 / (int64_t)orth_dtype_bytes(call->dtype));
+    return orth_round_up(orth_div_up(call->count, n), comm_line_elems(call->dtype));
 }
 
 /* Where the calls of two members differ: suspect by majority, else the one that is further on. */

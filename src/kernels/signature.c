@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "kernels/moments8.h"
+#include "tensor/q8.h"
 
 static const struct {
     const char *in, *out;
@@ -26,7 +27,7 @@ static const struct {
 
 /* ---- letters of the attributes ---- */
 
-static const char *const attr_letters[] = {"B", "T", "P", "H", "KV", "D", "R", "F", "M", "Q", "L", "E", "U", "X", "TR", "TC", "TM", "TO", "YK", "YN", "NR", "NC", "YR", "YC"};
+static const char *const attr_letters[] = {"B", "T", "P", "H", "KV", "D", "R", "F", "M", "Q", "L", "E", "U", "X", "TR", "TC", "TM", "TO", "YK", "YN", "NR", "NC", "YR", "YC", "Q8"};
 
 static int64_t length_of(const orth_split *split)
 {
@@ -65,6 +66,7 @@ int64_t orth_signature_attr(const orth_attr *a, int which)
     case 21: return length_of(&a->col_split);
     case 22: return tiles_of(&a->row_split, a->tile_rows);
     case 23: return tiles_of(&a->col_split, a->tile_cols);
+    case 24: return ORTH_Q8_NUM;
     default: return a->split.parts > 0 ? orth_moment_row_blocks(&a->split) : 0;
     }
 }
@@ -141,7 +143,7 @@ static void parse_type(orth_signature *s, orth_sig_operand *o, const char **at)
     int n = 0;
     do {
         *at += n > 0;
-        assert(n < 3 && strchr("cfhdiut", **at));
+        assert(n < 3 && strchr("cfhdiuqt", **at));
         o->type[n++] = *(*at)++;
     } while (**at == '|');
     if (**at == '<') {
@@ -347,7 +349,7 @@ static bool is_type(fitting *f, char letter, orth_dtype type)
     static const struct {
         char letter;
         orth_dtype type;
-    } fixed[] = {{'f', ORTH_F32}, {'d', ORTH_F64}, {'i', ORTH_I32}, {'u', ORTH_U8}};
+    } fixed[] = {{'f', ORTH_F32}, {'d', ORTH_F64}, {'i', ORTH_I32}, {'u', ORTH_U8}, {'q', ORTH_Q8}};
     for (int i = 0; i < ORTH_COUNT(fixed); i++)
         if (fixed[i].letter == letter)
             return fixed[i].type == type;

@@ -5,14 +5,16 @@
  * dim        letter | sum | letter=sum            sum: products joined by +, and /x: in pieces of x, rounded up
  *            ending in `..`                       all remaining dims, as one
  * type       c compute type (fp32, bf16 or fp16, the same one wherever an instruction says c), f fp32, h bf16 or fp16, d fp64,
- *            i int32, u bytes, t any (the same one wherever it says t); alternatives by |
+ *            i int32, u bytes, q blocks of int8 (tensor/q8.h), t any (the same one wherever it says t);
+ *            alternatives by |
  *            i<x: integers below x (what tests draw; nothing looks at data)
  * letter     of the attributes: B num_seqs, T seq_len, P token_parts, H heads, KV kv_heads, D head_dim,
  *            R = (H + 2*KV)*D, F full_len, M num_keys, Q = slot_count if shares_kv, else 1, L length of split,
  *            E replica_rows, U block_rows, X blocks of a row of moments in
  *            8 bits, TR tile_rows, TC tile_cols; of a product's recipe (recipe.h) TM rows of an activation
  *            with one scale and TO its columns where these are no contraction, YK tiles of split, YN of split_out; of
- *            a quantiser NR length and YR tiles of row_split, NC and YC of col_split. Any other is what the first operand says where it stands.
+ *            a quantiser NR length and YR tiles of row_split, NC and YC of col_split. Q8: numbers of a block of int8.
+ *            Any other is what the first operand says where it stands.
  *
  * A letter that stands in a product only (x[N,2*A]) is solved for; what does not divide is refused.
  */

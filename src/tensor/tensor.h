@@ -8,11 +8,15 @@
 
 #define ORTH_MAX_DIMS 4
 
-typedef enum { ORTH_F32 = 0, ORTH_BF16, ORTH_F16, ORTH_F64, ORTH_I32, ORTH_I64, ORTH_U8, ORTH_NUM_DTYPES } orth_dtype;
+typedef enum { ORTH_F32 = 0, ORTH_BF16, ORTH_F16, ORTH_F64, ORTH_I32, ORTH_I64, ORTH_U8, ORTH_Q8, ORTH_NUM_DTYPES } orth_dtype;
 
+#define ORTH_Q8_NUM 256 /* numbers in an element of Q8, which is a block of them with a scale (q8.h) */
+
+/* Of an element. */
 static inline size_t orth_dtype_bytes(orth_dtype t)
 {
-    static const uint8_t bytes[ORTH_NUM_DTYPES] = {[ORTH_F32] = 4, [ORTH_BF16] = 2, [ORTH_F16] = 2, [ORTH_F64] = 8, [ORTH_I32] = 4, [ORTH_I64] = 8, [ORTH_U8] = 1};
+    static const uint16_t bytes[ORTH_NUM_DTYPES] = {[ORTH_F32] = 4, [ORTH_BF16] = 2, [ORTH_F16] = 2, [ORTH_F64] = 8, [ORTH_I32] = 4,
+                                                    [ORTH_I64] = 8, [ORTH_U8] = 1, [ORTH_Q8] = 4 + ORTH_Q8_NUM};
     return bytes[t];
 }
 const char *orth_dtype_name(orth_dtype t); /* "fp32", "bf16", ... */

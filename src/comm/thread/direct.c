@@ -43,7 +43,7 @@ static void count_share(orth_comm *c, int owner, int64_t elems, size_t elem)
 static void all_reduce(orth_comm *c, const orth_comm_call *call, int parity)
 {
     const int n = c->n;
-    const int64_t elem = (int64_t)orth_dtype_bytes(call->dtype), bytes = call->count * elem, line = 64 / elem;
+    const int64_t elem = (int64_t)orth_dtype_bytes(call->dtype), bytes = call->count * elem, line = comm_line_elems(call->dtype);
     const void *src[ORTH_MAX_RANKS];
     void *dst[ORTH_MAX_RANKS];
     bool in_place = false;

@@ -6,6 +6,7 @@
 /* Elements of a task: some 10 us of memory traffic, so that the counter that hands them out is no cost
  * and the last task no wait. */
 #define CHUNK 32768
+_Static_assert(CHUNK % ORTH_Q8_NUM == 0, "tasks cut no block of int8");
 
 typedef struct {
     const orth_rows *rows;
@@ -93,6 +94,32 @@ static void widen_task(void *arg, int64_t t, int worker)
 orth_status orth_cpu_widen(orth_ctx *ctx, const orth_op_call *call)
 {
     return run_ranges(ctx, call, orth_tensor_elems(&call->out[0]), call->in[0].dtype, widen_task);
+}
+
+static void cast_int8_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const range_job *j = arg;
+    const int64_t i = t * j->chunk;
+    j->rows->cast_int8(at(&j->call->out[0], i / ORTH_Q8_NUM), at(&j->call->in[0], i), ORTH_MIN(j->chunk, j->n - i));
+}
+
+orth_status orth_cpu_cast_int8(orth_ctx *ctx, const orth_op_call *call)
+{
+    return run_ranges(ctx, call, orth_tensor_elems(&call->in[0]), ORTH_F32, cast_int8_task);
+}
+
+static void widen_int8_task(void *arg, int64_t t, int worker)
+{
+    (void)worker;
+    const range_job *j = arg;
+    const int64_t i = t * j->chunk;
+    j->rows->widen_int8(at(&j->call->out[0], i), at(&j->call->in[0], i / ORTH_Q8_NUM), ORTH_MIN(j->chunk, j->n - i));
+}
+
+orth_status orth_cpu_widen_int8(orth_ctx *ctx, const orth_op_call *call)
+{
+    return run_ranges(ctx, call, orth_tensor_elems(&call->out[0]), ORTH_F32, widen_int8_task);
 }
 
 static void copy_task(void *arg, int64_t t, int worker)

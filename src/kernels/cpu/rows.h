@@ -9,6 +9,7 @@
 
 #include "kernels/optim.h"
 #include "kernels/sums.h"
+#include "tensor/q8.h"
 
 static inline size_t rows_bytes(orth_dtype type)
 {
@@ -65,6 +66,9 @@ typedef struct {
     void (*column_sums)(float *dst, const void *src, int64_t stride, int64_t rows, int64_t n, orth_dtype type);
     void (*cast)(void *dst, const float *src, int64_t n, orth_dtype type);
     void (*widen)(float *dst, const void *src, int64_t n, orth_dtype type);
+    /* n numbers, in blocks. */
+    void (*cast_int8)(orth_q8 *dst, const float *src, int64_t n);
+    void (*widen_int8)(float *dst, const orth_q8 *src, int64_t n);
     /* y = v + bias, rounded to the type; bias may be NULL, y may be v. */
     void (*round_bias)(void *y, const float *v, const float *bias, int64_t n, orth_dtype type);
     /* Past the caches where that can be done. */

@@ -80,6 +80,18 @@ static void rows_widen(float *dst, const void *src, int64_t n, orth_dtype type)
     LANES_TYPED(type, widen_loop, dst, src, n);
 }
 
+static void rows_cast_int8(orth_q8 *dst, const float *src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += ORTH_Q8_NUM)
+        orth_q8_from_f32(&dst[i / ORTH_Q8_NUM], src + i, ORTH_MIN(n - i, ORTH_Q8_NUM));
+}
+
+static void rows_widen_int8(float *dst, const orth_q8 *src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += ORTH_Q8_NUM)
+        orth_q8_to_f32(dst + i, &src[i / ORTH_Q8_NUM], ORTH_MIN(n - i, ORTH_Q8_NUM));
+}
+
 LANES_INLINE void round_bias_loop(void *y, const float *v, const float *bias, int64_t n, const orth_dtype type)
 {
 #define STEP(k)                                         \

@@ -77,6 +77,24 @@ orth_status orth_ref_widen(orth_ctx *ctx, const orth_op_call *call)
     return orth_ref_cast(ctx, call);
 }
 
+orth_status orth_ref_cast_int8(orth_ctx *ctx, const orth_op_call *call)
+{
+    (void)ctx;
+    const int64_t n = orth_tensor_elems(&call->in[0]);
+    for (int64_t i = 0; i < n; i += ORTH_Q8_NUM)
+        orth_q8_from_f32((orth_q8 *)call->out[0].data + i / ORTH_Q8_NUM, (const float *)call->in[0].data + i, ORTH_MIN(n - i, ORTH_Q8_NUM));
+    return ORTH_OK;
+}
+
+orth_status orth_ref_widen_int8(orth_ctx *ctx, const orth_op_call *call)
+{
+    (void)ctx;
+    const int64_t n = orth_tensor_elems(&call->out[0]);
+    for (int64_t i = 0; i < n; i += ORTH_Q8_NUM)
+        orth_q8_to_f32((float *)call->out[0].data + i, (const orth_q8 *)call->in[0].data + i / ORTH_Q8_NUM, ORTH_MIN(n - i, ORTH_Q8_NUM));
+    return ORTH_OK;
+}
+
 orth_status orth_ref_copy(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;

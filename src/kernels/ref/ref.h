@@ -3,6 +3,7 @@
 #define ORTH_KERNELS_REF_REF_H
 
 #include "kernels/sums.h"
+#include "tensor/q8.h"
 
 /* Element i of tensor t as fp32, and back with one rounding. */
 static inline float ref_get(const orth_tensor *t, int64_t i)
