@@ -13,16 +13,19 @@ typedef enum {
     LAYOUT_PP4, LAYOUT_DP, LAYOUT_TPDP, LAYOUT_SP, LAYOUT_ZERO1, LAYOUT_ZERO1_4, LAYOUT_ZERO2, LAYOUT_ZERO3,
     LAYOUT_CP, LAYOUT_RING, LAYOUT_TRADE, LAYOUT_KV, LAYOUT_UNEVEN,
     LAYOUT_HYBRID1, LAYOUT_HYBRID2, LAYOUT_HYBRID3, /* two replicas of two shards */
-    LAYOUT_BUCKETS, LAYOUT_BUCKETS_ZERO1, LAYOUT_BUCKETS_ZERO3 /* those above: one by one, blocking */
+    LAYOUT_BUCKETS, LAYOUT_BUCKETS_ZERO1, LAYOUT_BUCKETS_ZERO3, /* those above: one by one, blocking */
+    LAYOUT_INT8_ZERO1 /* gradients reduced in int8 */
 } layout_name;
 
 static inline layout_case damage_case(layout_name name)
 {
     layout_case c = layout_base_case(5, name == LAYOUT_TPDP || name == LAYOUT_KV);
     c.comm = name >= LAYOUT_BUCKETS ? c.comm : (orth_comm_policy){.overlap = false};
+    c.comm.reduce = name == LAYOUT_INT8_ZERO1 ? ORTH_Q8 : ORTH_F32;
+    c.layout.reproducible = name != LAYOUT_INT8_ZERO1;
     c.layout.global_batch = name == LAYOUT_PP ? 4 : 8;
-    c.model.tied = name == LAYOUT_PP || name == LAYOUT_ZERO3;
-    c.model.vocab = name == LAYOUT_ZERO3 ? 2048 : 131; /* the first: two ranks meet inside the embedding */
+    c.model.tied = name == LAYOUT_PP || name == LAYOUT_ZERO3 || name == LAYOUT_INT8_ZERO1;
+    c.model.vocab = name == LAYOUT_ZERO3 || name == LAYOUT_INT8_ZERO1 ? 2048 : 131; /* the first: two ranks meet inside the embedding */
     switch (name) {
     case LAYOUT_PP: c.layout.pp = 2; break;
     case LAYOUT_PP4: c.layout.pp = 4; break;
@@ -48,7 +51,7 @@ static inline layout_case damage_case(layout_name name)
     default:
         c.layout.dp = 2;
         c.layout.zero = name == LAYOUT_DP || name == LAYOUT_BUCKETS           ? 0
-                        : name == LAYOUT_ZERO1 || name == LAYOUT_BUCKETS_ZERO1 ? 1
+                        : name == LAYOUT_ZERO1 || name == LAYOUT_BUCKETS_ZERO1 || name == LAYOUT_INT8_ZERO1 ? 1
                         : name == LAYOUT_ZERO2                                 ? 2
                                                                                : 3;
     }

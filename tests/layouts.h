@@ -95,7 +95,7 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
         layout_say(out, n, " %lld", (long long)c->comm.unit_size);
     if (c->comm.reuse_elems)
         layout_say(out, n, ", reuse within %lld of %lld", (long long)c->comm.reuse_elems, (long long)c->comm.live_elems);
-    layout_say(out, n, "%s", c->comm.reduce == ORTH_BF16 ? ", gradients reduced in bf16" : "");
+    layout_say(out, n, "%s", c->comm.reduce == ORTH_F32 ? "" : c->comm.reduce == ORTH_BF16 ? ", gradients reduced in bf16" : ", gradients reduced in int8");
     if (c->recompute.kind)
         layout_say(out, n, ", recompute %d (%d%s)", (int)c->recompute.kind, (int)c->recompute.layers,
                    c->recompute.split_input ? " split" : c->recompute.block ? " block" : "");
@@ -311,8 +311,8 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         layout_draw_layers(l, LAYOUT_PICK(0, 0, 1, 2));
         if (sort != LAYOUT_ANY)
             layout_draw_sort(l, sort, seed, &k);
-        if (sort == LAYOUT_FAST && l->num_dp_share == 0 && seed % 3 == 0)
-            c.comm.reduce = ORTH_BF16;
+        if (sort == LAYOUT_FAST && l->num_dp_share == 0 && seed % 3 < 2)
+            c.comm.reduce = seed % 3 == 0 ? ORTH_BF16 : ORTH_Q8;
         orth_model_dims d = {.layers = c.model.layers, .hidden = c.model.hidden, .heads = c.model.heads,
                              .kv_heads = c.model.kv_heads, .ffn = c.model.ffn, .vocab = c.model.vocab, .tied = c.model.tied};
         l->cp_kind = (orth_cp_kind)LAYOUT_PICK(ORTH_CP_ALL_GATHER, ORTH_CP_ALL_TO_ALL, ORTH_CP_RING);

@@ -176,6 +176,22 @@ TEST(the_program_of_a_class_bound_to_a_rank_is_that_of_the_rank)
     check_random(40, check_case);
 }
 
+/* Shards of gradients that are reduced in int8 have other blocks on each rank. */
+TEST(blocks_of_int8_are_those_of_the_rank)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int zero = 1; zero <= 3; zero++) {
+        layout_case c = layout_base_case(7, zero);
+        c.layout.dp = 4;
+        c.layout.zero = zero;
+        c.layout.reproducible = false;
+        c.layout.parts = orth_layout_fast_parts(&c.layout);
+        c.comm.reduce = ORTH_Q8;
+        assert_int_equal(check_case(ctx, &c), 1);
+    }
+    test_ctx_free(ctx);
+}
+
 /* ---- damage to what binding makes ---- */
 
 typedef struct {
@@ -376,6 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_program_of_a_class_bound_to_a_rank_is_that_of_the_rank),
+        cmocka_unit_test(blocks_of_int8_are_those_of_the_rank),
         cmocka_unit_test(what_a_rank_runs_of_a_shared_program_is_what_it_would_have_compiled),
         cmocka_unit_test(damage_to_what_another_rank_is_bound_to_is_refused_on_that_rank),
         cmocka_unit_test(ranks_of_equal_slices_make_few_classes),

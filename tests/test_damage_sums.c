@@ -2,6 +2,7 @@
  * losses, shards, replicas, uneven shares.
  */
 #include "damage.h"
+#include "tensor/q8.h"
 
 /* The all_reduce of the sums per sequence of a gain. */
 static int32_t find_leaves(const orth_program *p)
@@ -326,6 +327,53 @@ static void losses_of_micro_batches_not_summed(patient *x)
         drop(P(r), find_op(P(r), ORTH_OP_all_reduce, ORTH_GROUP_SHARD, 0));
 }
 
+/* The nth of the instructions of rank 0 that round the gradient of which two ranks have a shard. */
+static int32_t find_rounding(const patient *x, int nth)
+{
+    const int64_t index = split_param(x);
+    for (int32_t i = 0; i < P(0)->num_instrs; i++)
+        if (P(0)->instrs[i].op == ORTH_OP_cast_int8 && P(0)->buffers[P(0)->instrs[i].out[0].buffer].index == index && nth-- == 0)
+            return i;
+    fail_msg("no shard is rounded");
+    return -1;
+}
+
+static void shard_not_rounded(patient *x)
+{
+    drop(P(0), find_rounding(x, 0));
+}
+
+static void last_shard_not_rounded(patient *x)
+{
+    drop(P(0), find_rounding(x, 1));
+}
+
+static void shards_rounded_to_the_blocks_of_each_other(patient *x)
+{
+    orth_instr *a = &P(0)->instrs[find_rounding(x, 0)], *b = &P(0)->instrs[find_rounding(x, 1)];
+    const orth_operand first = a->out[0];
+    a->out[0] = b->out[0];
+    b->out[0] = first;
+}
+
+/* The first shard without its last block, which the second has. */
+static void shards_cut_elsewhere(patient *x)
+{
+    orth_instr *a = &P(0)->instrs[find_rounding(x, 0)], *b = &P(0)->instrs[find_rounding(x, 1)];
+    a->in[0].dim[0] -= ORTH_Q8_NUM;
+    a->out[0].dim[0]--;
+    b->in[0].dim[0] += ORTH_Q8_NUM;
+    b->in[0].byte_offset -= ORTH_Q8_NUM * sizeof(float);
+    b->out[0].dim[0]++;
+    b->out[0].byte_offset -= sizeof(orth_q8);
+}
+
+static void blocks_read_as_numbers_of_another_rank(patient *x)
+{
+    orth_instr *n = &P(0)->instrs[find_op(P(0), ORTH_OP_widen_int8, 0, 0)];
+    n->in[0].dim[0]++;
+}
+
 static const damage damages[] = {
     {"gradient reduced twice", LAYOUT_DP, false, gradient_reduced_twice,
      {"rank 0, instruction", "all_reduce", "buffer 'grad.", "reduced twice"}},
@@ -414,6 +462,16 @@ static const damage damages[] = {
      {"rank 0, instruction", "buffer 'loss': reduced over norm before it is over replicate"}},
     {"losses of micro batches not summed", LAYOUT_HYBRID2, false, losses_of_micro_batches_not_summed,
      {"rank 0, instruction", "buffer 'loss': reduced over replicate before it is over shard"}},
+    {"shard not rounded", LAYOUT_INT8_ZERO1, false, shard_not_rounded,
+     {"rank 0, instruction", "cast_int8", "blocks begin at byte", "but those of the elements before end at 0"}},
+    {"last shard not rounded", LAYOUT_INT8_ZERO1, false, last_shard_not_rounded,
+     {"rank 0, instruction", "reduce_scatter", "reduced in int8, but only", "bytes are written"}},
+    {"shards rounded to the blocks of each other", LAYOUT_INT8_ZERO1, false, shards_rounded_to_the_blocks_of_each_other,
+     {"rank 0, instruction", "cast_int8"}},
+    {"shards cut elsewhere", LAYOUT_INT8_ZERO1, false, shards_cut_elsewhere,
+     {"rank 0, instruction", "cast_int8", "are rounded together, but are no rank's shard"}},
+    {"blocks read as numbers of another rank", LAYOUT_INT8_ZERO1, false, blocks_read_as_numbers_of_another_rank,
+     {"instruction", "widen_int8", "operand 'src'"}},
     {"parts of another rank", LAYOUT_TPDP, false, parts_of_another_rank,
      {"parameter 'embed.weight': rank 1 has parts [0, 4), but those of the tp ranks before end at 4"}},
 };

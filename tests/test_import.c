@@ -240,6 +240,20 @@ static void import_text(orth_ctx *ctx, orth_config *c, orth_tool tool, const cha
     unlink(path);
 }
 
+TEST(quantised_gradients_of_deepspeed_are_reduced_in_int8)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    import_text(ctx, &c, ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 3, \"zero_quantized_gradients\": true, "
+                "\"zero_quantized_weights\": true}}");
+    assert_true(c.precision_grad_reduce == ORTH_precision_grad_reduce_int8 && c.numerics_mode == ORTH_numerics_mode_fast);
+    orth_config_release(ctx, &c);
+    import_text(ctx, &c, ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 3, \"zero_quantized_gradients\": false}}");
+    assert_true(c.precision_grad_reduce == ORTH_precision_grad_reduce_fp32 && c.numerics_mode == ORTH_numerics_mode_fast);
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
 TEST(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -454,6 +468,8 @@ TEST(words_without_which_the_other_program_refuses_its_file_are_written_too)
         {ORTH_TOOL_megatron, "parallel.zero=2 parallel.dp=2 train.global_batch=2",
          {"--use-megatron-fsdp", "--data-parallel-sharding-strategy optim_grads\n", "--ckpt-format fsdp_dtensor"}, {NULL}, NULL},
         {ORTH_TOOL_megatron, "parallel.zero=3 parallel.dp=2 train.global_batch=2", {"--data-parallel-sharding-strategy optim_grads_params"}, {"torch-fsdp2"}, NULL},
+        {ORTH_TOOL_deepspeed, "precision.grad_reduce=int8 numerics.mode=fast parallel.dp=2 train.global_batch=2",
+         {"\"zero_quantized_gradients\": true"}, {"zero_quantized_weights"}, NULL},
         {ORTH_TOOL_megatron, "memory.offload_activations=host", {"--fine-grained-activation-offloading", "--offload-modules core_attn attn_proj"}, {NULL}, NULL},
         {ORTH_TOOL_megatron, "schedule.name=wsd train.steps=1000",
          {"--lr-decay-style WSD", "--lr-wsd-decay-iters 200", "--lr-wsd-decay-style linear"}, {"--lr-decay-iters"}, "schedule.decay_steps=auto"},
@@ -513,6 +529,7 @@ int main(void)
         cmocka_unit_test(arguments_of_megatron_that_cannot_be_are_refused_with_key_and_rule),
         cmocka_unit_test(a_deepspeed_configuration_becomes_the_keys_that_mean_the_same),
         cmocka_unit_test(a_deepspeed_configuration_that_contradicts_itself_is_refused),
+        cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),
         cmocka_unit_test(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3),
         cmocka_unit_test(what_fsdp_wraps_is_gathered_together),
         cmocka_unit_test(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same),

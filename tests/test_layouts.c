@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "layout_run.h"
+#include "tensor/q8.h"
 
 TEST(data_parallel)
 {
@@ -349,7 +350,7 @@ TEST(random_layouts_in_fast_mode)
     uint64_t seed = test_seed();
     for (int i = 0; i < n; i++) {
         layout_case c = layout_random_case(seed + (uint64_t)i, LAYOUT_FAST);
-        c.tolerance = c.comm.reduce == ORTH_BF16 ? 4e-3 : c.compute == ORTH_F32 ? 1e-5 : 1e-3;
+        c.tolerance = c.comm.reduce != ORTH_F32 ? 4e-3 : c.compute == ORTH_F32 ? 1e-5 : 1e-3;
         check_layout_twice(&c);
     }
     printf("%d layouts in fast mode near one rank, and the same bits twice\n", n);
@@ -404,7 +405,7 @@ static int run_process(int rank, int n, uint64_t seed, int count)
     return 0;
 }
 
-/* ---- gradients reduced in bf16 ---- */
+/* ---- gradients reduced in bf16 and int8 ---- */
 
 /* One step of two ranks with a sequence each, whose gradients rank 0 hands out. */
 typedef struct {
@@ -464,17 +465,47 @@ static void reduce_alone(orth_ctx *ctx, const layout_case *of, int number, reduc
     engine_close(ctx, &e);
 }
 
-static float to_bf16(float x)
+static void round_to(orth_dtype type, float *x, int64_t n)
 {
-    uint16_t bits;
-    orth_store_f32(&bits, ORTH_BF16, 0, x);
-    return orth_load_f32(&bits, ORTH_BF16, 0);
+    for (int64_t i = 0; i < n; i += orth_dtype_numbers(type)) {
+        orth_q8 block;
+        if (type == ORTH_BF16)
+            x[i] = orth_bf16_to_f32(orth_bf16_from_f32(x[i]));
+        if (type == ORTH_BF16)
+            continue;
+        orth_q8_from_f32(&block, x + i, ORTH_MIN(n - i, ORTH_Q8_NUM));
+        orth_q8_to_f32(x + i, &block, ORTH_MIN(n - i, ORTH_Q8_NUM));
+    }
+}
+
+/* As the reduction makes it of two gradients: in a. The bound of int8: half of each scale that was rounded to. */
+static void round_sum(orth_dtype type, float *a, float *b, int64_t n)
+{
+    float sum[ORTH_Q8_NUM];
+    for (int64_t i = 0; i < n; i += ORTH_Q8_NUM) {
+        const int64_t m = ORTH_MIN(n - i, ORTH_Q8_NUM);
+        double most[3] = {0};
+        for (int64_t k = i; k < i + m; k++) {
+            sum[k - i] = a[k] + b[k];
+            most[0] = fmax(most[0], fabs((double)a[k]));
+            most[1] = fmax(most[1], fabs((double)b[k]));
+        }
+        round_to(type, a + i, m);
+        round_to(type, b + i, m);
+        for (int64_t k = i; k < i + m; k++) {
+            a[k] += b[k];
+            most[2] = fmax(most[2], fabs((double)a[k]));
+        }
+        round_to(type, a + i, m);
+        for (int64_t k = i; type == ORTH_Q8 && k < i + m; k++)
+            assert_true(fabs((double)a[k] - (double)sum[k - i]) <= 1.0001 * (most[0] + most[1] + most[2]) / 254);
+    }
 }
 
 /* Each rank's gradient is rounded, the sum is added up in fp32 and rounded: computed again here of two sequences. */
-TEST(a_gradient_reduced_in_bf16_is_the_rounded_sum_of_rounded_gradients)
+TEST(a_gradient_reduced_in_bf16_or_int8_is_the_rounded_sum_of_rounded_gradients)
 {
-    for (int kind = 0; kind < 2; kind++) {
+    for (int kind = 0; kind < 4; kind++) {
         layout_case c = layout_base_case(7, kind);
         reduced both = {.c = &c}, one[2] = {{.c = &c}, {.c = &c}};
         orth_ctx *ctx = test_ctx(1);
@@ -483,7 +514,7 @@ TEST(a_gradient_reduced_in_bf16_is_the_rounded_sum_of_rounded_gradients)
         c.layout.dp = c.layout.global_batch = 2;
         c.layout.reproducible = false;
         c.layout.parts = orth_layout_fast_parts(&c.layout);
-        c.comm.reduce = ORTH_BF16;
+        c.comm.reduce = kind < 2 ? ORTH_BF16 : ORTH_Q8;
         c.model.tied = false; /* two uses would be rounded one by one */
         c.steps = 1;
         c.loss = loss;
@@ -494,8 +525,12 @@ TEST(a_gradient_reduced_in_bf16_is_the_rounded_sum_of_rounded_gradients)
         for (int r = 0; r < 2; r++)
             reduce_alone(ctx, &c, r, &one[r]);
         for (int64_t i = 0; i < both.num; i++) {
+            for (int r = 0; r < 2; r++)
+                for (int64_t k = 0; k < both.elems[i]; k++)
+                    one[r].grad[i][k] /= 2;
+            round_sum(c.comm.reduce, one[0].grad[i], one[1].grad[i], both.elems[i]);
             for (int64_t k = 0; k < both.elems[i]; k++) {
-                const float want = to_bf16(to_bf16(one[0].grad[i][k] / 2) + to_bf16(one[1].grad[i][k] / 2)), got = both.grad[i][k];
+                const float want = one[0].grad[i][k], got = both.grad[i][k];
                 if (memcmp(&want, &got, 4) != 0 && (want != 0 || got != 0))
                     fail_msg("kind %d, parameter %d, element %d: %a, wanted %a", kind, (int)i, (int)k, (double)got, (double)want);
             }
@@ -508,26 +543,33 @@ TEST(a_gradient_reduced_in_bf16_is_the_rounded_sum_of_rounded_gradients)
     }
 }
 
-/* Planned and counted alike (check_plan), half of the bytes of each gradient, near the same result; with replicas of shards, too. */
-TEST(gradients_reduced_in_bf16_send_half)
+/* What rank 0 of four sends in reductions of gradients over dp, planned and counted alike (check_plan), near the result of one rank. */
+static int64_t sent_of_gradients(int k, orth_dtype type)
 {
+    layout_case c = layout_base_case(7, k);
+    c.layout.dp = 4;
+    c.layout.zero = k < 4 ? k : 2 + k % 2;
+    c.layout.shard_group = k < 4 ? 0 : 2;
+    c.layout.reproducible = false;
+    c.layout.parts = orth_layout_fast_parts(&c.layout);
+    c.comm.reduce = type;
+    c.compute = k % 2 ? ORTH_BF16 : ORTH_F32;
+    c.tolerance = 4e-3;
+    check_layout(&c);
+    return c.over_dp.sent[k == 0 ? ORTH_COMM_ALL_REDUCE : ORTH_COMM_REDUCE_SCATTER];
+}
+
+/* Half of the bytes of each gradient in bf16, 260 of 1024 in int8, but for blocks that a tensor, or a shard of it, does not fill: one for
+ * each of fewer than 64 tensors and each of 4 ranks, in 5 steps of 2 micro-batches, or of all-reduces that send twice. With replicas of
+ * shards, too. */
+TEST(gradients_reduced_in_bf16_send_half_and_in_int8_a_quarter)
+{
+    const int64_t loss = 4096, unfilled = 10 * (64 + 4) * (int64_t)sizeof(orth_q8); /* the loss, in fp64, is reduced in all types */
     for (int k = 0; k < 6; k++) {
-        int64_t sent[2];
-        for (int narrow = 0; narrow < 2; narrow++) {
-            layout_case c = layout_base_case(7, k);
-            c.layout.dp = 4;
-            c.layout.zero = k < 4 ? k : 2 + k % 2;
-            c.layout.shard_group = k < 4 ? 0 : 2;
-            c.layout.reproducible = false;
-            c.layout.parts = orth_layout_fast_parts(&c.layout);
-            c.comm.reduce = narrow ? ORTH_BF16 : ORTH_F32;
-            c.compute = k % 2 ? ORTH_BF16 : ORTH_F32;
-            c.tolerance = 4e-3;
-            check_layout(&c);
-            sent[narrow] = c.over_dp.sent[k == 0 ? ORTH_COMM_ALL_REDUCE : ORTH_COMM_REDUCE_SCATTER];
-        }
-        if (k < 4 && !(sent[1] < sent[0] && labs(2 * sent[1] - sent[0]) <= 4096)) /* the loss, in fp64, is reduced in both */
-            fail_msg("case %d: %lld bytes in fp32, %lld in bf16", k, (long long)sent[0], (long long)sent[1]);
+        const int64_t wide = sent_of_gradients(k, ORTH_F32), half = sent_of_gradients(k, ORTH_BF16), quarter = sent_of_gradients(k, ORTH_Q8);
+        const int64_t least = wide * (int64_t)sizeof(orth_q8) / (4 * ORTH_Q8_NUM) - loss;
+        if (k < 4 && (labs(2 * half - wide) > loss || half >= wide || quarter < least || quarter > least + 2 * loss + unfilled || quarter >= half))
+            fail_msg("case %d: %lld bytes in fp32, %lld in bf16, %lld in int8", k, (long long)wide, (long long)half, (long long)quarter);
     }
 }
 
@@ -645,8 +687,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(random_layouts),
         cmocka_unit_test(random_layouts_in_any_order_of_their_queues),
         cmocka_unit_test(random_layouts_with_one_owner),
-        cmocka_unit_test(a_gradient_reduced_in_bf16_is_the_rounded_sum_of_rounded_gradients),
-        cmocka_unit_test(gradients_reduced_in_bf16_send_half),
+        cmocka_unit_test(a_gradient_reduced_in_bf16_or_int8_is_the_rounded_sum_of_rounded_gradients),
+        cmocka_unit_test(gradients_reduced_in_bf16_send_half_and_in_int8_a_quarter),
         cmocka_unit_test(layers_that_are_used_again_soon_are_gathered_once),
         cmocka_unit_test(random_layouts_in_fast_mode),
     };

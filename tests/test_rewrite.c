@@ -162,7 +162,7 @@ TEST(instructions_name_the_nodes_that_they_were_lowered_from)
                 assert_true(is_of_no_node(n));
             const bool keeps_part = n->op == ORTH_OP_copy; /* of a layer's input (memory.recompute_split) */
             /* gradients of the micro-batch before, whose call has taken until then (lower/follow.c) */
-            const bool goes_on = n->op == ORTH_OP_tree_acc || n->op == ORTH_OP_widen;
+            const bool goes_on = n->op == ORTH_OP_tree_acc || n->op == ORTH_OP_widen || n->op == ORTH_OP_widen_int8;
             if (n->phase == ORTH_PHASE_FORWARD && !orth_op_is_comm(n->op) && !goes_on && !keeps_part)
                 assert_true(n->node >= 0);
         }

@@ -78,14 +78,19 @@ static orth_status rings_are_fast(orth_ctx *ctx, const orth_config *c)
 
 static orth_status rounded_gradients_are_fast(orth_ctx *ctx, const orth_config *c)
 {
+    const char *type = orth_option_choice(ORTH_OPT_precision_grad_reduce, (int)c->precision_grad_reduce);
     if (c->precision_grad_reduce == ORTH_precision_grad_reduce_fp32)
         return ORTH_OK;
     if (c->numerics_mode != ORTH_numerics_mode_fast)
-        return BREAKS(ctx, c, precision_grad_reduce, numerics_mode, "precision.grad_reduce=bf16 needs numerics.mode=fast: what a rank's sum is "
-                      "rounded to depends on how many ranks there are");
+        return BREAKS(ctx, c, precision_grad_reduce, numerics_mode, "precision.grad_reduce=%s needs numerics.mode=fast: what a rank's sum is "
+                      "rounded to depends on how many ranks there are", type);
     if (c->parallel_dp_share.n > 0)
-        return BREAKS(ctx, c, precision_grad_reduce, parallel_dp_share, "precision.grad_reduce=bf16 with parallel.dp_share: ranks with uneven "
-                      "shares exchange their sums in fp32");
+        return BREAKS(ctx, c, precision_grad_reduce, parallel_dp_share, "precision.grad_reduce=%s with parallel.dp_share: ranks with uneven "
+                      "shares exchange their sums in fp32", type);
+    if (c->precision_grad_reduce == ORTH_precision_grad_reduce_int8 &&
+        (c->comm_algorithm == ORTH_comm_algorithm_ring || c->comm_algorithm == ORTH_comm_algorithm_tree))
+        return BREAKS(ctx, c, precision_grad_reduce, comm_algorithm, "precision.grad_reduce=int8 needs comm.algorithm=auto or direct, not %s, which "
+                      "passes on sums in fp32", orth_option_choice(ORTH_OPT_comm_algorithm, (int)c->comm_algorithm));
     return ORTH_OK;
 }
 

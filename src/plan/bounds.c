@@ -5,6 +5,7 @@
 
 #include "plan/device_time.h"
 #include "plan/link_time.h"
+#include "tensor/q8.h"
 
 #define SMALL_LAYERS 2   /* the first and the last: either may be the cheaper one */
 #define SMALL_MICRO_BATCHES 2
@@ -467,7 +468,8 @@ static void data_parallel(layout_bound *x, const stage_sum *s, double *per_step,
 {
     const orth_layout *l = x->l;
     const int64_t n = l->dp, shards = l->shard_group ? l->shard_group : n, stride = l->tp * l->cp;
-    const double whole = (double)orth_dtype_bytes(x->b->step->comm.reduce) * s->elems, copy = (double)orth_dtype_bytes(x->b->step->compute);
+    const orth_dtype reduced = x->b->step->comm.reduce;
+    const double whole = (double)orth_dtype_bytes(reduced) / (double)orth_dtype_numbers(reduced) * s->elems, copy = (double)orth_dtype_bytes(x->b->step->compute);
     *per_step = *per_micro_batch = *after = 0;
     if (n == 1)
         return;

@@ -217,6 +217,8 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
     bool fast = cfg->numerics_mode == ORTH_numerics_mode_fast;
     static const orth_dtype moments[] = {
         [ORTH_precision_moments_fp32] = ORTH_F32, [ORTH_precision_moments_bf16] = ORTH_BF16, [ORTH_precision_moments_8bit] = ORTH_U8};
+    static const orth_dtype reduces[] = {
+        [ORTH_precision_grad_reduce_fp32] = ORTH_F32, [ORTH_precision_grad_reduce_bf16] = ORTH_BF16, [ORTH_precision_grad_reduce_int8] = ORTH_Q8};
     const bool narrow = cfg->precision_master != ORTH_precision_master_fp32 || cfg->precision_moments == ORTH_precision_moments_bf16;
     orth_model_shape shape = {
         .mode = mode,
@@ -241,7 +243,7 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .freeze = setup_freeze(cfg),
         .comm = {.overlap = cfg->comm_overlap, .bucket_bytes = cfg->comm_bucket_mb * MB,
                  .prefetch = (int32_t)cfg->comm_prefetch, .prefetch_bytes = cfg->comm_prefetch_mb * MB,
-                 .reduce = cfg->precision_grad_reduce == ORTH_precision_grad_reduce_bf16 ? ORTH_BF16 : ORTH_F32},
+                 .reduce = reduces[cfg->precision_grad_reduce]},
         .head_chunk_rows = (int32_t)cfg->memory_head_chunk_rows,
         .ffn_chunk_rows = (int32_t)cfg->memory_ffn_chunk_rows,
         .keep_packed = cfg->memory_packed_weights,

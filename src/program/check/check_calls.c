@@ -46,6 +46,32 @@ orth_status flow_check_blocks(flow *f, int32_t i, const orth_operand *block, con
     return ORTH_OK;
 }
 
+/* Elements [first, first + count) are a shard of parameter `index`, or, where nothing is sharded, all of it. */
+static bool is_shard(const flow *f, int64_t index, int64_t first, int64_t count, int64_t all)
+{
+    const int32_t ranks = f->g->size[f->g->size[ORTH_GROUP_SHARD] > 1 ? ORTH_GROUP_SHARD : ORTH_GROUP_DP];
+    const int64_t *counts = f->p->shard_counts ? f->p->shard_counts[index] : NULL;
+    int64_t before = 0;
+    int32_t r = 0;
+    if (!counts)
+        return first == 0 && count == all;
+    for (; r < ranks && (before < first || counts[r] == 0); r++)
+        before += counts[r];
+    return r < ranks && before == first && counts[r] == count;
+}
+
+orth_status flow_check_rounded(flow *f, int32_t i)
+{
+    const orth_operand *in = &f->p->instrs[i].in[0], *out = &f->p->instrs[i].out[0];
+    const int64_t first = (int64_t)(in->byte_offset / sizeof(float)), count = orth_operand_elems(in);
+    const buffer_state *s = &f->state[out->buffer];
+    if (!is_shard(f, f->p->buffers[out->buffer].index, first, count, (int64_t)(f->p->buffers[in->buffer].bytes / sizeof(float))))
+        return flow_refuse(f, i, in, "elements [%" PRId64 ", %" PRId64 ") are rounded together, but are no rank's shard", first, first + count);
+    if (out->byte_offset != (first == 0 ? 0 : s->rounded))
+        return flow_refuse(f, i, out, "blocks begin at byte %zu, but those of the elements before end at %zu", out->byte_offset, s->rounded);
+    return ORTH_OK;
+}
+
 /* Members with something of an operand, the lowest and the highest of them. */
 static void owners(const int64_t *counts, int32_t size, int32_t *low, int32_t *high)
 {

@@ -336,6 +336,8 @@ static orth_status check_compute(flow *f, int32_t i)
         return ORTH_OK;
     if (sums[n->op] == begins_adds && n->attr->group == ORTH_GROUP_DP)
         return check_nodes(f, i);
+    if (n->op == ORTH_OP_cast_int8)
+        ORTH_TRY(flow_check_rounded(f, i));
     for (int k = 0; k < n->num_in; k++) {
         const orth_operand *o = &n->in[k];
         if (o->buffer < 0)
@@ -367,6 +369,8 @@ static orth_status check_compute(flow *f, int32_t i)
     for (int k = 0; k < n->num_out; k++)
         if (n->out[k].buffer >= 0)
             write_state(f, &n->out[k], k == 0 && any ? added : sums[n->op](f, n, k));
+    if (n->op == ORTH_OP_cast_int8)
+        f->state[n->out[0].buffer].rounded = n->out[0].byte_offset + orth_operand_bytes(&n->out[0]);
     return ORTH_OK;
 }
 
@@ -387,6 +391,9 @@ static orth_status reduce(flow *f, int32_t i, const orth_operand *in, const orth
     if (now & (BIT(g) - 1)) /* lower numbers are nested further inside (kernels/op.h) */
         return flow_refuse(f, i, in, "reduced over %s before it is over %s, which is further inside of the sum",
                       orth_group_name(g), names_of(now & (BIT(g) - 1), names, sizeof names));
+    if (in->dtype == ORTH_Q8 && f->state[in->buffer].rounded != f->p->buffers[in->buffer].bytes)
+        return flow_refuse(f, i, in, "reduced in int8, but only %zu of its %zu bytes are written", f->state[in->buffer].rounded,
+                           f->p->buffers[in->buffer].bytes);
     write_state(f, out, now & ~BIT(g));
     return ORTH_OK;
 }

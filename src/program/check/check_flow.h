@@ -15,7 +15,8 @@
  *  3. the optimizer's operands are the same elements of gradient, moments and parameter;
  *  4. a parameter of which a piece was updated is gathered before the step ends;
  *  5. coalesced operands are neighbours in memory, in the order of ranks: the call's blocks are those of its operands;
- *  6. a started call has one `wait`, which names its operands; until then what it sends is not written and
+ *  6. a gradient that is reduced in int8 was rounded as a whole: each rank's shard by itself, into blocks behind those of the ranks before;
+ *  7. a started call has one `wait`, which names its operands; until then what it sends is not written and
  *     what it receives is not touched; no two calls under way share a place in the executor's ring.
  */
 #ifndef ORTH_PROGRAM_CHECK_FLOW_H

@@ -17,6 +17,7 @@ typedef struct {
     size_t begin, end;
     parts_of inside, outside;
     int64_t param, first, count; /* of a staging buffer: which elements of which parameter it has */
+    size_t rounded; /* of blocks of int8: bytes that are written, shard after shard */
     int32_t nodes; /* that were added up in it, where it travels over DP; 0: its own */
 } buffer_state;
 
@@ -36,6 +37,8 @@ orth_status flow_refuse(flow *f, int32_t i, const orth_operand *o, const char *f
 /* The block of this rank, all blocks, and where the one lies in the other. */
 orth_status flow_check_blocks(flow *f, int32_t i, const orth_operand *block, const orth_operand *all,
                               const int64_t *counts);
+/* A gradient is rounded to int8, or a shard of it. */
+orth_status flow_check_rounded(flow *f, int32_t i);
 /* Joined operands are one call: its blocks are one after the other, and so are those of its operands. */
 orth_status flow_check_coalesced(flow *f, int32_t i);
 

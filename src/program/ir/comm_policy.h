@@ -21,7 +21,7 @@ typedef struct {
     int64_t bucket_bytes;            /* a bucket of gradients, or of updated parameters, is full from here on */
     int32_t prefetch;                /* ZeRO 3: blocks gathered ahead of the one at work, with overlap */
     int64_t prefetch_bytes;          /* of whole parameters, at most; 0: no limit */
-    orth_dtype reduce;               /* gradients are reduced over dp in F32, or rounded to BF16 (route.h) */
+    orth_dtype reduce;               /* gradients are reduced over dp in F32, or rounded to BF16 or Q8 (route.h) */
     orth_gather_unit unit;           /* ZeRO 3: beside embedding and head, which are units of their own */
     int64_t unit_size;
     int64_t reuse_elems;             /* ZeRO 3: a layer stays whole from its forward to its backward, if no more elements of others are

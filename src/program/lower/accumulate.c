@@ -44,9 +44,9 @@ static int32_t add_transient(orth_builder *b, int64_t use, orth_operand whole)
     return buffer;
 }
 
-orth_operand orth_build_part(orth_builder *b, int64_t use, orth_dtype dtype)
+orth_operand orth_build_part(orth_builder *b, int64_t use, orth_dtype dtype, int64_t elems)
 {
-    orth_operand whole = orth_build_vector(-1, dtype, 0, orth_build_elems(b, use / 2));
+    orth_operand whole = orth_build_vector(-1, dtype, 0, elems);
     whole.buffer = add_transient(b, use, whole);
     return whole;
 }

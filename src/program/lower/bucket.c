@@ -7,6 +7,7 @@
  * is full. What is reduced goes on along its route later, where communication overlaps (follow.c).
  */
 #include "program/lower/build.h"
+#include "tensor/q8.h"
 
 /* ---- buckets ---- */
 
@@ -66,9 +67,10 @@ static int64_t *counts_of(orth_builder *b, const orth_bucket *k)
     int64_t *counts = ORTH_ARENA_ARRAY(b->ctx, &b->p->arena, int64_t, (int64_t)(k->num + 1) * ranks);
     b->p->failed = b->p->failed || !counts;
     for (int32_t i = 0; counts && i < k->num; i++) {
+        const int64_t *of = b->shards[k->items[i].use / 2].counts, each = orth_dtype_numbers(k->items[i].in.dtype);
         for (int32_t r = 0; r < ranks; r++) {
-            counts[(int64_t)i * ranks + r] = b->shards[k->items[i].use / 2].counts[r];
-            counts[(int64_t)k->num * ranks + r] += b->shards[k->items[i].use / 2].counts[r];
+            counts[(int64_t)i * ranks + r] = orth_div_up(of[r], each);
+            counts[(int64_t)k->num * ranks + r] += orth_div_up(of[r], each);
         }
     }
     return counts;
@@ -151,14 +153,36 @@ void orth_bucket_reduce_together(orth_builder *b)
     }
 }
 
-/* What travels of a gradient: itself, or itself rounded. */
-static orth_operand sent_of(orth_builder *b, int64_t use, orth_operand value)
+/* `value` rounded to `sent`, in parts of counts[num] elements. */
+static void round_parts(orth_builder *b, orth_operand value, orth_operand sent, const int64_t *counts, int32_t num)
+{
+    const orth_op op = sent.dtype == ORTH_Q8 ? ORTH_OP_cast_int8 : ORTH_OP_cast;
+    int64_t from = 0, to = 0;
+    for (int32_t r = 0; r < num; r++) {
+        const int64_t elems = orth_div_up(counts[r], orth_dtype_numbers(sent.dtype));
+        const orth_operand in = orth_build_vector(value.buffer, ORTH_F32, from, counts[r]);
+        const orth_operand out = orth_build_vector(sent.buffer, sent.dtype, to, elems);
+        if (elems > 0)
+            orth_build_emit(b, op, &(orth_attr){0}, 1, &in, 1, &out);
+        from += counts[r];
+        to += elems;
+    }
+}
+
+/* What travels of a gradient: itself, or itself rounded. Of int8 each rank's shard has blocks of its own. */
+static orth_operand sent_of(orth_builder *b, int64_t use, orth_operand value, bool shard)
 {
     const orth_dtype type = b->spec->comm.reduce;
+    const bool apart = shard && type == ORTH_Q8;
+    const int64_t *counts = apart ? b->shards[use / 2].counts : value.dim;
+    const int32_t num = apart ? orth_build_size(b, ORTH_GROUP_SHARD) : 1;
+    int64_t elems = 0;
     if (type == ORTH_F32)
         return value;
-    const orth_operand sent = orth_build_part(b, use, type);
-    orth_build_emit(b, ORTH_OP_cast, &(orth_attr){0}, 1, &value, 1, &sent);
+    for (int32_t r = 0; r < num; r++)
+        elems += orth_div_up(counts[r], orth_dtype_numbers(type));
+    const orth_operand sent = orth_build_part(b, use, type, elems);
+    round_parts(b, value, sent, counts, num);
     return sent;
 }
 
@@ -171,7 +195,7 @@ void orth_bucket_reduce(orth_builder *b, int64_t use, int32_t stage, orth_operan
         return;
     }
     const bool shard = s->extent == ORTH_EXTENT_SHARD;
-    const orth_operand whole = sent_of(b, use, orth_build_vector(value.buffer, ORTH_F32, 0, orth_build_elems(b, use / 2)));
+    const orth_operand whole = sent_of(b, use, orth_build_vector(value.buffer, ORTH_F32, 0, orth_build_elems(b, use / 2)), shard);
     const orth_bucket_item item = {use, stage, whole, shard ? orth_build_own_elems(b, whole.buffer, whole.dtype, use / 2) : whole, value.buffer};
     b->grads.op = shard ? ORTH_OP_reduce_scatter : ORTH_OP_all_reduce;
     bool same_group = b->grads.num == 0 || b->grads.group == s->over;

@@ -32,7 +32,7 @@ int64_t orth_build_elems(const orth_builder *b, int64_t index)
 
 orth_operand orth_build_own_elems(const orth_builder *b, int32_t buffer, orth_dtype dtype, int64_t index)
 {
-    const orth_zero_shard own = orth_build_own(b, index);
+    const orth_zero_shard elems = orth_build_own(b, index), own = orth_shard_of_type(&elems, b->spec->mesh.pos[ORTH_GROUP_SHARD], dtype);
     orth_operand o = orth_build_vector(buffer, dtype, own.first - b->p->buffers[buffer].first_elem, own.count);
     o.view = own.counts ? ORTH_VIEW_SHARD : ORTH_VIEW_SAME;
     return o;

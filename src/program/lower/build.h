@@ -257,8 +257,8 @@ void orth_build_gradient(orth_builder *b, int64_t index, const orth_node *node, 
                          const orth_leaves *leaves);
 /* `value`, a vector, is a leaf of the tree at `stage`. Returns whether that completes the node, which *value is then. */
 bool orth_build_add_leaf(orth_builder *b, int64_t use, int32_t stage, orth_operand *value);
-/* A transient buffer of the whole gradient of a use, in this type. */
-orth_operand orth_build_part(orth_builder *b, int64_t use, orth_dtype dtype);
+/* A transient buffer of the gradient of a use, in this type. */
+orth_operand orth_build_part(orth_builder *b, int64_t use, orth_dtype dtype, int64_t elems);
 /* The finished gradient's buffer: of the first use, or of the head's where the embedding is elsewhere. */
 int32_t orth_build_grad_buffer(const orth_builder *b, int64_t index);
 

@@ -22,7 +22,8 @@ static orth_operand widen(orth_builder *b, const orth_waiting_grad *g)
     const bool shard = b->uses[g->use].route.stage[g->stage].extent == ORTH_EXTENT_SHARD;
     const orth_operand wide = shard ? orth_build_own_elems(b, g->source, ORTH_F32, g->use / 2)
                                     : orth_build_vector(g->source, ORTH_F32, 0, orth_build_elems(b, g->use / 2));
-    orth_build_emit(b, ORTH_OP_widen, &(orth_attr){0}, 1, &g->value, 1, &wide);
+    const orth_op op = g->value.dtype == ORTH_Q8 ? ORTH_OP_widen_int8 : ORTH_OP_widen;
+    orth_build_emit(b, op, &(orth_attr){0}, 1, &g->value, 1, &wide);
     return wide;
 }
 

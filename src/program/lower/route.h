@@ -35,7 +35,7 @@ typedef enum {
 typedef enum {
     ORTH_ROUTE_TREE = 1,       /* added up in the aligned tree, or in order (gradtree.h) */
     ORTH_ROUTE_REDUCE,         /* summed over a group: all_reduce, or reduce_scatter where whole becomes shard */
-    ORTH_ROUTE_WIDEN,          /* what was reduced in bf16 becomes fp32 again */
+    ORTH_ROUTE_WIDEN,          /* what was reduced in bf16 or int8 becomes fp32 again */
     ORTH_ROUTE_EXCHANGE,       /* uneven shares: slices of the nodes of all ranks are exchanged and added (uneven_shares.c) */
     ORTH_ROUTE_GATHER,         /* the slices of a gradient become whole */
     ORTH_ROUTE_JOIN,           /* the other use of a tied weight is added: its sum on this rank, or over EMBED */

@@ -1,6 +1,8 @@
 /* shard.c -- see shard.h. */
 #include "program/lower/shard.h"
 
+#include "tensor/q8.h"
+
 int64_t orth_param_rows(const orth_param_desc *p)
 {
     return p->dim[0];
@@ -83,6 +85,15 @@ orth_zero_rows orth_zero_shard_rows(const orth_param_desc *p, const orth_zero_sh
         return (orth_zero_rows){.begin = s->first / cols};
     return (orth_zero_rows){from, to - from, (orth_param_blocks_before(p, part) + (from - begin) / step) * sums,
                             orth_div_up(to - from, step) * sums};
+}
+
+orth_zero_shard orth_shard_of_type(const orth_zero_shard *s, int32_t rank, orth_dtype t)
+{
+    const int64_t each = orth_dtype_numbers(t);
+    orth_zero_shard of_type = {.first = each > 1 ? 0 : s->first, .count = orth_div_up(s->count, each), .counts = s->counts};
+    for (int32_t r = 0; each > 1 && s->counts && r < rank; r++)
+        of_type.first += orth_div_up(s->counts[r], each);
+    return of_type;
 }
 
 orth_zero_shard orth_shard_scales(const orth_param_desc *p, const orth_zero_shard *s)

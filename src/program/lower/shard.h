@@ -35,6 +35,9 @@ typedef struct {
     const int64_t *counts;         /* [num_ranks] of all ranks, in order */
 } orth_zero_shard;
 
+/* The shard of rank `rank` in elements of another type: of Q8 each shard has blocks of its own, those of the ranks one after the other. */
+orth_zero_shard orth_shard_of_type(const orth_zero_shard *s, int32_t rank, orth_dtype t);
+
 /* The scales that go with a shard of a parameter whose moments are in 8 bits (param.h): shards are whole rows. */
 orth_zero_shard orth_shard_scales(const orth_param_desc *p, const orth_zero_shard *s);
 

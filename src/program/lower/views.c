@@ -23,7 +23,8 @@ static bool has_moved(const binding *x, int64_t index)
 /* Of the rank that the program is being bound to. */
 static orth_zero_shard shard_of(const orth_program *p, int64_t index)
 {
-    return (orth_zero_shard){.first = p->shard_first[index], .count = p->shard_counts[index][p->shard]};
+    const int64_t *counts = p->shard_counts[index];
+    return (orth_zero_shard){.first = p->shard_first[index], .count = counts[p->shard], .counts = counts};
 }
 
 /* Of a buffer of parameter `index` what is in it: elements, or the scales of their moments. */
@@ -71,7 +72,7 @@ static void bind_operand(const binding *x, orth_operand *o, int64_t index)
     if (!has_moved(x, index))
         return;
     const orth_param_desc *param = &x->params[index];
-    const orth_zero_shard s = shard_in(x, &x->p->buffers[o->buffer], index);
+    const orth_zero_shard in = shard_in(x, &x->p->buffers[o->buffer], index), s = orth_shard_of_type(&in, x->p->shard, o->dtype);
     orth_zero_rows rows;
     switch ((orth_view)o->view) {
     case ORTH_VIEW_SAME:
