@@ -13,6 +13,7 @@ typedef enum {
     LAYOUT_PP4, LAYOUT_DP, LAYOUT_TPDP, LAYOUT_SP, LAYOUT_ZERO1, LAYOUT_ZERO1_4, LAYOUT_ZERO2, LAYOUT_ZERO3,
     LAYOUT_CP, LAYOUT_RING, LAYOUT_TRADE, LAYOUT_KV, LAYOUT_UNEVEN,
     LAYOUT_HYBRID1, LAYOUT_HYBRID2, LAYOUT_HYBRID3, /* two replicas of two shards */
+    LAYOUT_DELAYED,  /* products=fp8_delayed */
     LAYOUT_BUCKETS, LAYOUT_BUCKETS_ZERO1, LAYOUT_BUCKETS_ZERO3, /* those above: one by one, blocking */
     LAYOUT_INT8_ZERO1 /* gradients reduced in int8 */
 } layout_name;
@@ -40,6 +41,11 @@ static inline layout_case damage_case(layout_name name)
     case LAYOUT_CP: c.layout.cp = 2; c.layout.cp_kind = ORTH_CP_ALL_GATHER; break;
     case LAYOUT_UNEVEN: c.layout.dp = 2; layout_draw_shares(&c.layout, 1); break;
     case LAYOUT_KV: c.layout.tp = 2; c.model.kv_heads = 1; break;
+    case LAYOUT_DELAYED:
+        c.layout.dp = 2;
+        c.products = ORTH_RECIPE_fp8_delayed;
+        c.delayed.history = 1;
+        break;
     case LAYOUT_ZERO1_4: c.layout.dp = 4; c.layout.zero = 1; break;
     case LAYOUT_HYBRID1:
     case LAYOUT_HYBRID2:

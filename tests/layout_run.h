@@ -276,7 +276,8 @@ static inline void run_alone(orth_ctx *ctx, layout_case *c)
     const orth_model_shape same = layout_shape(c);
     e.shape = (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len, .num_seqs = 1,
                                  .num_micro_batches = (int32_t)c->layout.global_batch, .parts = (int32_t)c->layout.parts,
-                                 .compute = c->compute, .products = c->products, .types = c->types, .doc_mask = c->doc_mask, .optimizer = ORTH_OP_adamw,
+                                 .compute = c->compute, .products = c->products, .delayed = same.delayed, .types = c->types, .doc_mask = c->doc_mask,
+                                 .optimizer = ORTH_OP_adamw,
                                  .lr_factors = same.lr_factors, .decay_factors = same.decay_factors, .freeze = same.freeze};
     CHECK_OK(ctx, orth_compiled_build(ctx, &c->model, &e.shape, &e.compiled));
     CHECK_OK(ctx, orth_executor_create(ctx, &e.ex, &e.compiled.program, orth_kernels_cpu(), NULL, false));

@@ -18,6 +18,7 @@ typedef struct {
     orth_comm_policy comm;
     orth_dtype compute;
     orth_recipe products;
+    orth_delayed_scaling delayed;
     orth_state_types types;
     bool bf16x6;              /* precision.fp32_products */
     bool keep_packed;         /* of the layout, not of what one rank computes */
@@ -284,7 +285,8 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         c.model.heads = LAYOUT_PICK(4, 4, 8);
         c.model.kv_heads = c.model.family == ORTH_FAMILY_LLAMA ? LAYOUT_PICK(1, 2, 4) : c.model.heads;
         if (c.products && l->tp > c.model.kv_heads) /* tiles cannot be cut */
-            c.products = ORTH_RECIPE_fp8_tensor;
+            c.products = seed % 2 ? ORTH_RECIPE_fp8_delayed : ORTH_RECIPE_fp8_tensor;
+        c.delayed = (orth_delayed_scaling){.history = 1 + (int32_t)(seed % 3), .most_recent = seed % 5 == 0, .margin = seed % 4 == 0};
         if (orth_recipe_of(c.products)->at_random) { /* parts of whole runs of tokens */
             l->seq_len = c.model.max_seq = ORTH_HADAMARD_RUN * l->parts;
             c.steps = 3;
@@ -340,7 +342,7 @@ static inline orth_model_shape layout_shape(const layout_case *c)
     static const char *const decay[] = {"*=3", "*.out.weight=0"};
     const int32_t grouped = c->seed % 3 == 0; /* parameters with factors of their own */
     return (orth_model_shape){.mode = ORTH_MODE_TRAIN, .seq_len = (int32_t)c->layout.seq_len,
-                              .parts = (int32_t)c->layout.parts, .compute = c->compute, .products = c->products, .types = c->types,
+                              .parts = (int32_t)c->layout.parts, .compute = c->compute, .products = c->products, .delayed = c->delayed, .types = c->types,
                               .space = layout_guards_device(c) || c->offload.optimizer || c->offload.activations ? ORTH_SPACE_DEVICE : ORTH_SPACE_HOST,
                               .offload = c->offload, .doc_mask = c->doc_mask,
                               .lr_factors = {"lr", 3 * grouped, lr}, .decay_factors = {"decay", 2 * grouped, decay},

@@ -125,6 +125,11 @@ static inline void attrs_tiles(op_case *c)
     a->use = 5;
     a->first_col = PICK(0, 3, 1000);
     a->signs = (uint32_t)PICK(0, 0xa53c);
+    a->row = (int32_t)PICK(0, 5);
+    a->gradients = ORTH_E5M2;
+    a->delayed.most_recent = PICK(0, 1);
+    a->delayed.margin = (int32_t)PICK(0, 3);
+    case_force(c, "J", PICK(6, 24));
     a->row_split = (orth_split){ORTH_SPLIT_EVEN, (int32_t)PICK(1, 2, 4), PICK(1, 3, 130), 1, 1, 0, 0};
     a->col_split = (orth_split){ORTH_SPLIT_EVEN, (int32_t)PICK(1, 2), PICK(3, 65, 130, 301), 1, 1, 0, 0};
     case_force(c, "N", PICK(1, 3, 130));
@@ -494,6 +499,15 @@ static inline void fill_int8(op_case *c)
         for (int i = 0; i < ORTH_Q8_NUM; i++)
             q->code[i] = (int8_t)test_rand_int(c->seed, (uint64_t)(b * ORTH_Q8_NUM + i), -127, 127);
     }
+}
+
+/* A largest magnitude is never below 0; a scale of 0 was never made. */
+static inline void fill_delayed(op_case *c)
+{
+    fill_sizes(c);
+    case_make_positive(c, c->out[2].data ? &c->out[2] : NULL);
+    if (c->seed % 4 == 1)
+        case_put(c, &c->in[1], c->attr.row, 0);
 }
 
 /* Codes, and scales of which some are 0. */

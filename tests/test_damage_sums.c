@@ -74,6 +74,14 @@ static void gradient_not_reduced_on_one_rank(patient *x)
     drop(P(1), find_op(P(1), ORTH_OP_all_reduce, ORTH_GROUP_DP, 1));
 }
 
+static void largest_magnitude_not_told(patient *x)
+{
+    int32_t i = find_op(P(1), ORTH_OP_delayed_scales, ORTH_GROUP_DP, 0);
+    while (!P(1)->instrs[i].attr->maximum)
+        i--;
+    drop(P(1), i);
+}
+
 static void gradient_reduced_after_its_norm(patient *x)
 {
     for (int r = 0; r < x->num_ranks; r++)
@@ -472,6 +480,8 @@ static const damage damages[] = {
      {"rank 0, instruction", "cast_int8", "are rounded together, but are no rank's shard"}},
     {"blocks read as numbers of another rank", LAYOUT_INT8_ZERO1, false, blocks_read_as_numbers_of_another_rank,
      {"instruction", "widen_int8", "operand 'src'"}},
+    {"largest magnitude not told", LAYOUT_DELAYED, false, largest_magnitude_not_told,
+     {"rank 1, instruction", "delayed_scales", "buffer 'fp8.amax': a sum is read here, but is never reduced over dp"}},
     {"parts of another rank", LAYOUT_TPDP, false, parts_of_another_rank,
      {"parameter 'embed.weight': rank 1 has parts [0, 4), but those of the tp ranks before end at 4"}},
 };

@@ -97,7 +97,8 @@ TEST(recipes_of_megatron_are_quantised_products)
         {"--fp4-format e2m1", ORTH_precision_products_nvfp4},
         {"--fp4-format e2m1 --fp4-recipe nvfp4", ORTH_precision_products_nvfp4},
         {"--fp8-recipe mxfp8", ORTH_precision_products_same}, /* without a format nothing is quantised there */
-        {"--fp8-format hybrid", -1},                          /* delayed scaling */
+        {"--fp8-format hybrid", ORTH_precision_products_fp8_delayed},
+        {"--fp8-format hybrid --fp8-recipe delayed", ORTH_precision_products_fp8_delayed},
         {"--fp8-format hybrid --fp8-recipe mxfp8", -1},
     };
     orth_ctx *ctx = test_ctx(1);
@@ -107,7 +108,7 @@ TEST(recipes_of_megatron_are_quantised_products)
         snprintf(words, sizeof words, "--num-layers=12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024 "
                  "--micro-batch-size 4 --global-batch-size 8 --bf16 --lr 1.5e-4 --train-iters 100 --tokenizer-type GPT2BPETokenizer %s", cases[i].words);
         if (cases[i].products < 0) {
-            fails(ctx, ORTH_TOOL_megatron, words, "there are tensorwise with hybrid, blockwise and mxfp8 with e4m3");
+            fails(ctx, ORTH_TOOL_megatron, words, "there are delayed and tensorwise with hybrid, blockwise and mxfp8 with e4m3");
             continue;
         }
         open_import(ctx, &c, ORTH_TOOL_megatron, words);
@@ -304,6 +305,37 @@ TEST(what_fsdp_wraps_is_gathered_together)
     test_ctx_free(ctx);
 }
 
+/* Words of Megatron-LM without a history mean its own defaults; Accelerate's file is that of its documentation. */
+TEST(delayed_scaling_is_read_with_its_history)
+{
+    static const struct {
+        orth_tool tool;
+        const char *text;
+        int history, algo, margin;
+    } cases[] = {
+        {ORTH_TOOL_megatron, "--fp8-format hybrid\n", 1, ORTH_precision_amax_compute_algo_most_recent, 0},
+        {ORTH_TOOL_megatron, "--fp8-format hybrid --fp8-margin 2 --fp8-amax-history-len 16 --fp8-amax-compute-algo max\n", 16,
+         ORTH_precision_amax_compute_algo_max, 2},
+        {ORTH_TOOL_nemo, "model: {fp8: true, fp8_hybrid: true, fp8_margin: 1, fp8_interval: 1, fp8_amax_history_len: 512, fp8_amax_compute_algo: max}\n",
+         512, ORTH_precision_amax_compute_algo_max, 1},
+        {ORTH_TOOL_accelerate, "mixed_precision: fp8\nfp8_config:\n  amax_compute_algo: most_recent\n  amax_history_len: 32\n  backend: TE\n  fp8_format: HYBRID\n"
+                               "  interval: 1\n  margin: 0\n  override_linear_precision: false\n  use_autocast_during_eval: false\n",
+         32, ORTH_precision_amax_compute_algo_most_recent, 0},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        import_text(ctx, &c, cases[i].tool, cases[i].text);
+        assert_int_equal(c.precision_products, ORTH_precision_products_fp8_delayed);
+        assert_true(c.precision_amax_history_len == cases[i].history && c.precision_fp8_margin == cases[i].margin);
+        assert_int_equal(c.precision_amax_compute_algo, cases[i].algo);
+        orth_config_release(ctx, &c);
+    }
+    file_fails(ctx, ORTH_TOOL_nemo, "model: {fp8: true, fp8_e4m3: true}\n", "E4M3 for gradients, too, under delayed scaling");
+    file_fails(ctx, ORTH_TOOL_accelerate, "mixed_precision: fp8\nfp8_config: {backend: MSAMP}\n", "there is the recipe of TE");
+    test_ctx_free(ctx);
+}
+
 TEST(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -313,7 +345,7 @@ TEST(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same)
     assert_true(c.memory_recompute == ORTH_memory_recompute_full && c.comm_prefetch == 1);
     assert_true(c.memory_offload_params == ORTH_memory_offload_params_none);
     file_fails(ctx, ORTH_TOOL_accelerate, "num_processes: many\n", "-import:1:16: num_processes: parallel.dp=many: must be a whole number");
-    file_fails(ctx, ORTH_TOOL_accelerate, "mixed_precision: fp4\n", "mixed_precision=fp4: there are no, bf16 and fp16");
+    file_fails(ctx, ORTH_TOOL_accelerate, "mixed_precision: fp4\n", "mixed_precision=fp4: there are no, bf16, fp16 and fp8");
     orth_config_release(ctx, &c);
     test_ctx_free(ctx);
 }
@@ -523,6 +555,7 @@ int main(void)
         cmocka_unit_test(each_row_names_a_key_and_a_value_that_there_are),
         cmocka_unit_test(a_script_of_megatron_becomes_the_keys_that_mean_the_same),
         cmocka_unit_test(recipes_of_megatron_are_quantised_products),
+        cmocka_unit_test(delayed_scaling_is_read_with_its_history),
         cmocka_unit_test(one_run_in_the_words_of_megatron_and_of_nemo_is_one_configuration),
         cmocka_unit_test(arguments_without_a_file_have_the_defaults_of_megatron),
         cmocka_unit_test(what_a_run_file_says_is_not_replaced_by_a_default_of_megatron),

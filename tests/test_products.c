@@ -2,14 +2,19 @@
  * (tests/fixtures/models/gpt2_spread). That all layouts compute the same bits is in test_layouts.c, the kernels in test_ops.c. */
 #include "engine.h"
 
+#include "kernels/quant.h"
 #include "plan/device_time.h"
 
 /* Relative, of a gradient tensor in norm. Sums in another order are 1e-6 apart, and now and then move a number across the border between two
  * codes, which then are 1/16 apart. Rules that differ show at 1e-2 and more. */
 static const double limit = 3e-3;
 
-/* One step that changes no weight, on the batch `main` of the model's fixture. Returns the mean loss. */
-static double run_step(orth_ctx *ctx, engine *e, const golden *g, int64_t B, int64_t T)
+/* As in the script of the fixture: the loss of each step of fp8_delayed is multiplied by this, and the other recipes have the last one alone. No
+ * step changes a weight: what changes are gradients, and scales. */
+static const float delayed_steps[] = {7, 5, 3, 1};
+
+/* One step that changes no weight, on the batch `main` of the model's fixture, with the loss `times` as large. Returns the mean loss. */
+static double run_step(orth_ctx *ctx, engine *e, const golden *g, int64_t B, int64_t T, float times)
 {
     int32_t *tokens = golden_ints(g, "main", "input_ids", NULL), *targets = golden_ints(g, "main", "targets", NULL);
     float *weights = golden_tensor(g, "main", "weight", NULL);
@@ -17,7 +22,7 @@ static double run_step(orth_ctx *ctx, engine *e, const golden *g, int64_t B, int
     for (int64_t i = 0; i < B * T; i++)
         total += (double)weights[i];
     engine_fill(e, B, tokens, targets, weights, NULL);
-    engine_set_step(e, 0, (orth_step_values){.step = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .loss_scale = (float)(1 / total)});
+    engine_set_step(e, 0, (orth_step_values){.step = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .loss_scale = times / (float)total});
     CHECK_OK(ctx, orth_executor_run(ctx, e->ex));
     free(tokens);
     free(targets);
@@ -34,9 +39,12 @@ static void check_recipe(orth_ctx *ctx, orth_recipe recipe, const orth_kernel_fn
     golden_open(ctx, &g, "gpt2_spread");
     golden_shape(&g, "main", &B, &T);
     const orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = (int32_t)B / micro, .num_micro_batches = micro, .seq_len = (int32_t)T,
-                                    .parts = 1, .products = recipe, .optimizer = ORTH_OP_adamw};
+                                    .parts = 1, .products = recipe, .delayed = {.history = 2, .margin = 1}, .optimizer = ORTH_OP_adamw};
     engine_open(ctx, &e, &g, &shape, kernels);
-    const double loss = run_step(ctx, &e, &g, B, T), norm = engine_step_values(&e).grad_norm;
+    double loss = 0;
+    for (int i = orth_recipe_of(recipe)->delayed ? 0 : ORTH_COUNT(delayed_steps) - 1; i < ORTH_COUNT(delayed_steps); i++)
+        loss = run_step(ctx, &e, &g, B, T, delayed_steps[i]);
+    const double norm = engine_step_values(&e).grad_norm;
     const double want_loss = golden_number(&g, name, "loss"), want_norm = golden_number(&g, name, "grad_norm");
     if (!(fabs(loss - want_loss) <= 1e-4 * want_loss && fabs(norm - want_norm) <= limit * want_norm))
         fail_msg("%s: loss %.9g, PyTorch %.9g; norm %.9g, PyTorch %.9g", name, loss, want_loss, norm, want_norm);
@@ -115,6 +123,49 @@ TEST(tiles_that_copies_of_heads_would_cut_are_refused)
     test_ctx_free(ctx);
 }
 
+TEST(delayed_scales_of_steps_without_an_end_are_refused)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_model_config model;
+    orth_compiled compiled;
+    CHECK_OK(ctx, orth_model_preset(ctx, "llama-tiny", &model));
+    const orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .num_seqs = 1, .num_micro_batches = 1, .seq_len = 16, .parts = 1, .optimizer = ORTH_OP_adamw,
+                                    .products = ORTH_RECIPE_fp8_delayed, .async = true};
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "precision.products=fp8_delayed with an asynchronous pipeline", orth_compiled_build(ctx, &model, &shape, &compiled));
+    test_ctx_free(ctx);
+}
+
+/* A scale is that of the largest of the history, or of the newest; a step in which a tensor was 0 changes nothing, an infinite one no scale.
+ * The columns are what the kernel of TransformerEngine gives (delayed_scaling.cu, kernel_bulk). */
+TEST(a_scale_follows_the_history_of_its_tensor)
+{
+    static const float most = 448, amax[] = {2, 8, 4, 0, 1, INFINITY, 1, 1, 1, 1e-38f};
+    static const float largest[] = {2, 8, 8, 8, 8, 8, 8, 8, 1, 1}, newest[] = {2, 8, 4, 4, 1, 1, 1, 1, 1, 0}; /* 448 / scale, of a history of 3 */
+    for (int recent = 0; recent < 2; recent++) {
+        float scale = 0, history[3] = {0};
+        for (int step = 0; step < ORTH_COUNT(amax); step++) {
+            const float by = (recent ? newest : largest)[step];
+            orth_quant_delayed_row(&scale, history, 3, amax[step], most, recent);
+            assert_true(scale == (by > 0 ? most / by : FLT_MAX));
+            assert_true(history[0] == (amax[step] > 0 ? amax[step] : amax[step - 1]));
+        }
+    }
+}
+
+/* A margin makes scales smaller by powers of 2, of E4M3 and of E5M2; a history of one step is the step before. */
+TEST(a_margin_leaves_room_above_the_largest_magnitude)
+{
+    orth_ctx *ctx = test_ctx(1);
+    float amax[ORTH_PRODUCT_TENSORS] = {3, 5, 7}, scale[ORTH_PRODUCT_TENSORS] = {0}, history[ORTH_PRODUCT_TENSORS] = {0};
+    const orth_attr attr = {.float8 = ORTH_E4M3, .gradients = ORTH_E5M2, .delayed = {.history = 1, .margin = 2}};
+    const orth_tensor in = {.data = amax, .dtype = ORTH_F32, .num_dims = 1, .dim = {ORTH_PRODUCT_TENSORS}};
+    const orth_tensor out[] = {{.data = scale, .dtype = ORTH_F32, .num_dims = 1, .dim = {ORTH_PRODUCT_TENSORS}},
+                               {.data = history, .dtype = ORTH_F32, .num_dims = 2, .dim = {ORTH_PRODUCT_TENSORS, 1}}};
+    CHECK_OK(ctx, orth_ref_delayed_scales(ctx, &(orth_op_call){&in, out, 1, 2, &attr, NULL}));
+    assert_true(scale[0] == 448.0f / 4 / 3 && scale[1] == 448.0f / 4 / 5 && scale[2] == 57344.0f / 4 / 7 && history[2] == 7);
+    test_ctx_free(ctx);
+}
+
 TEST(parts_of_sequences_that_would_cut_runs_of_transformed_tokens_are_refused)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -188,6 +239,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_that_of_pytorch_with_operands_that_its_float8_types_round),
         cmocka_unit_test(the_fixture_has_gradients_of_each_recipe_that_are_far_from_those_of_all_others),
+        cmocka_unit_test(delayed_scales_of_steps_without_an_end_are_refused),
+        cmocka_unit_test(a_scale_follows_the_history_of_its_tensor),
+        cmocka_unit_test(a_margin_leaves_room_above_the_largest_magnitude),
         cmocka_unit_test(parts_of_sequences_that_would_cut_runs_of_transformed_tokens_are_refused),
         cmocka_unit_test(tiles_that_copies_of_heads_would_cut_are_refused),
         cmocka_unit_test(a_device_multiplies_codes_at_its_rate_for_them_or_at_that_of_bf16),

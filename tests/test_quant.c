@@ -175,16 +175,20 @@ TEST(tensors_are_quantised_as_by_transformer_engines_rules)
     json_decref(root);
 }
 
-/* Delayed scaling: the largest of the steps before decides, and what this step has beyond it saturates. */
-TEST(the_largest_of_the_history_is_the_scale)
+/* What is larger than in the steps before saturates, and is heard of; where there was no step, numbers are not scaled. */
+TEST(delayed_scales_are_those_of_the_steps_before)
 {
     orth_ctx *ctx = test_ctx(1);
-    float x[2] = {1, 100}, history[3] = {2, 8, 4}, scale;
+    float x[2] = {1, -100}, scales[2] = {0, 448.0f / 8}, amax[2] = {3, 3}, scale;
     uint8_t q[2];
-    const orth_tensor in[2] = {{x, ORTH_F32, 2, {1, 2, 1, 1}}, {history, ORTH_F32, 2, {1, 3, 1, 1}}};
-    const orth_tensor out[2] = {{q, ORTH_U8, 2, {1, 2, 1, 1}}, {&scale, ORTH_F32, 2, {1, 1, 1, 1}}};
-    CHECK_OK(ctx, orth_cpu_quant_tensor(ctx, &(orth_op_call){in, out, 2, 2, &(orth_attr){.num_seqs = 1, .seq_len = 1, .float8 = ORTH_E4M3}, NULL}));
-    assert_true(scale == 1.0f / 56 && orth_float8_to_f32(q[0], ORTH_E4M3) == 56 && orth_float8_to_f32(q[1], ORTH_E4M3) == 448);
+    const orth_tensor in[2] = {{x, ORTH_F32, 2, {1, 2, 1, 1}}, {scales, ORTH_F32, 1, {2, 1, 1, 1}}};
+    const orth_tensor out[3] = {{q, ORTH_U8, 2, {1, 2, 1, 1}}, {&scale, ORTH_F32, 2, {1, 1, 1, 1}}, {amax, ORTH_F32, 1, {2, 1, 1, 1}}};
+    for (int row = 0; row < 2; row++) {
+        const orth_attr attr = {.num_seqs = 1, .seq_len = 1, .float8 = ORTH_E4M3, .row = row};
+        CHECK_OK(ctx, orth_cpu_quant_delayed(ctx, &(orth_op_call){in, out, 2, 3, &attr, NULL}));
+        assert_true(scale == (row ? 1.0f / 56 : 1) && orth_float8_to_f32(q[0], ORTH_E4M3) == (row ? 56 : 1));
+        assert_true(orth_float8_to_f32(q[1], ORTH_E4M3) == (row ? -448 : -96) && amax[row] == 100 && amax[1] == (row ? 100 : 3));
+    }
     test_ctx_free(ctx);
 }
 
@@ -236,7 +240,7 @@ int main(void)
         cmocka_unit_test(codes_have_the_values_of_pytorch_and_ml_dtypes),
         cmocka_unit_test(saturated_numbers_are_never_more_than_the_largest),
         cmocka_unit_test(tensors_are_quantised_as_by_transformer_engines_rules),
-        cmocka_unit_test(the_largest_of_the_history_is_the_scale),
+        cmocka_unit_test(delayed_scales_are_those_of_the_steps_before),
         cmocka_unit_test(rounding_at_random_is_right_in_the_mean),
         cmocka_unit_test(the_hadamard_transform_is_orthogonal_and_its_own_inverse),
     };

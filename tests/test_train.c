@@ -23,6 +23,8 @@ static const char *const flavours[] = {
     "precision.moments=8bit precision.compute=bf16 precision.master=bf16 optimizer.name=adam",
     "optimizer.freeze=[embed.*,layers.0.*]",
     "precision.compute=bf16 'optimizer.freeze=[\"*\",\"!layers.1.*\",layers.1.mlp.*]' checkpoint.async=true",
+    "precision.products=fp8_delayed precision.amax_history_len=3",
+    "precision.products=fp8_delayed precision.amax_compute_algo=most_recent parallel.tp=2 checkpoint.async=true",
 };
 
 /* The first run is cut off after its last step's checkpoint was lost: what metrics.jsonl says of the
@@ -531,6 +533,29 @@ TEST(moments_in_8_bits_go_from_layout_to_layout)
     run_end(r);
 }
 
+/* A run that one layout began and another ends has the scales and the history of one rank, and `eval` takes them. */
+TEST(delayed_scales_go_from_layout_to_layout_and_to_evaluations)
+{
+    run_case *r = run_begin();
+    const char *base = "train run.yaml train.global_batch=8 train.micro_batch=1 precision.products=fp8_delayed precision.amax_history_len=4 "
+                       "schedule.decay_steps=5 train.eval_every=2";
+    char alone[64], eval[64];
+    RUN(r, 0, "saved", "%s checkpoint.dir=one", base);
+    RUN(r, 0, "saved", "%s checkpoint.dir=two train.steps=3 parallel.dp=2 parallel.tp=2 parallel.zero=3", base);
+    RUN(r, 0, "saved", "%s checkpoint.dir=two --resume parallel.pp=2 parallel.tp=2 checkpoint.every_steps=5", base);
+    run_same(r, "one", "two", 8);
+    last_metric(r, "one", "\"eval_loss_hex\"", alone, sizeof alone);
+    last_metric(r, "two", "\"eval_loss_hex\"", eval, sizeof eval);
+    assert_string_equal(eval, alone);
+    RUN(r, 0, strstr(alone, "loss_hex"), "eval two --json");
+    RUN(r, 0, "parameters", "ckpt export one hf");
+    RUN(r, 5, "hf: is no checkpoint of Orthant: precision.products=fp8_delayed goes on with scales of earlier steps",
+        "eval hf --text=text.txt precision.products=fp8_delayed");
+    RUN(r, 0, "saved", "train run.yaml checkpoint.dir=plain train.steps=1");
+    RUN(r, 5, "has no tensor 'fp8.scales' of 24 F32", "eval plain precision.products=fp8_delayed");
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -543,6 +568,7 @@ int main(void)
         cmocka_unit_test(loss_falls_in_both_modes_and_types),
         cmocka_unit_test(hybrid_sharding_trains_saves_and_resumes_as_one_rank_does),
         cmocka_unit_test(moments_in_8_bits_go_from_layout_to_layout),
+        cmocka_unit_test(delayed_scales_go_from_layout_to_layout_and_to_evaluations),
         cmocka_unit_test(a_signal_ends_a_run_in_a_checkpoint_that_resumes_exactly),
         cmocka_unit_test(a_signal_before_the_first_step_leaves_nothing_half_written),
         cmocka_unit_test(a_signal_ends_the_evaluation_at_the_end_of_a_run),

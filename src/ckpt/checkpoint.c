@@ -97,6 +97,16 @@ static orth_st_spec spec_of(const orth_checkpoint_array *a, const orth_param *p,
                           .dim = {p->dim[0], kind == ORTH_CHECKPOINT_SCALES ? a->scale_cols : p->dim[1]}};
 }
 
+static const char scales_name[] = "fp8.scales", history_name[] = "fp8.amax_history";
+#define NUM_DELAYED 2
+
+static void delayed_specs(const orth_checkpoint_delayed *d, orth_st_spec specs[NUM_DELAYED])
+{
+    for (int i = 0; i < NUM_DELAYED; i++)
+        specs[i] = (orth_st_spec){.name = i ? history_name : scales_name, .dtype = ORTH_F32, .num_dims = 3 + i,
+                                  .dim = {d->layers, ORTH_PRODUCTS_PER_LAYER, ORTH_PRODUCT_TENSORS, d->steps}};
+}
+
 static orth_status list_optimizer(saver *s, orth_st_spec *specs, int64_t *out_num)
 {
     int64_t n = 0;
@@ -112,8 +122,22 @@ static orth_status list_optimizer(saver *s, orth_st_spec *specs, int64_t *out_nu
                 return ORTH_ERR_NOMEM;
         }
     }
+    if (s->view->delayed.steps > 0) {
+        delayed_specs(&s->view->delayed, specs + n);
+        n += NUM_DELAYED;
+    }
     *out_num = n;
     return ORTH_OK;
+}
+
+static orth_status put_delayed(saver *s, orth_st_writer *w)
+{
+    const orth_checkpoint_delayed *d = &s->view->delayed;
+    const int64_t rows = orth_checkpoint_delayed_rows(d);
+    if (d->steps == 0)
+        return ORTH_OK;
+    ORTH_TRY(orth_st_writer_put_f32(s->ctx, w, ORTH_F32, d->scales, rows));
+    return orth_st_writer_put_f32(s->ctx, w, ORTH_F32, d->history, rows * d->steps);
 }
 
 /* The tensors that list_optimizer lists. */
@@ -132,13 +156,13 @@ static orth_status put_optimizer(saver *s, orth_st_writer *w)
             ORTH_TRY(orth_st_writer_put_f32(s->ctx, w, spec.dtype, values, n));
         }
     }
-    return ORTH_OK;
+    return put_delayed(s, w);
 }
 
 static orth_status write_optimizer(saver *s)
 {
     int64_t n = 0;
-    orth_st_spec *specs = ORTH_ARENA_ARRAY(s->ctx, &s->arena, orth_st_spec, ORTH_NUM_CHECKPOINT_KINDS * s->num_params);
+    orth_st_spec *specs = ORTH_ARENA_ARRAY(s->ctx, &s->arena, orth_st_spec, ORTH_NUM_CHECKPOINT_KINDS * s->num_params + NUM_DELAYED);
     char *path = orth_arena_printf(s->ctx, &s->arena, "%s/%s", s->dir, optimizer_name);
     orth_st_writer *w = NULL;
     uint64_t hash, bytes;
@@ -408,4 +432,21 @@ orth_status orth_checkpoint_load(orth_ctx *ctx, const orth_checkpoint *ck,
         ORTH_TRY(load_moment(ctx, ck, a, ORTH_CHECKPOINT_SCALES, &p, a->scales));
     }
     return ORTH_OK;
+}
+
+static orth_status load_named(orth_ctx *ctx, const orth_checkpoint *ck, const char *name, int64_t elems, float *out)
+{
+    const orth_st_tensor *t = orth_safetensors_find(&ck->optimizer, name);
+    if (!t || t->dtype != ORTH_F32 || t->elems != elems)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: has no tensor '%s' of %" PRId64 " F32: precision.products=fp8_delayed goes on with scales of "
+                         "earlier steps; fp8_tensor needs none", ck->optimizer.path, name, elems);
+    orth_st_load_f32(out, t, 0, elems);
+    return ORTH_OK;
+}
+
+orth_status orth_checkpoint_load_delayed(orth_ctx *ctx, const orth_checkpoint *ck, const orth_checkpoint_delayed *out)
+{
+    const int64_t rows = orth_checkpoint_delayed_rows(out);
+    ORTH_TRY(load_named(ctx, ck, scales_name, rows, out->scales));
+    return out->history ? load_named(ctx, ck, history_name, rows * out->steps, out->history) : ORTH_OK;
 }

@@ -7,7 +7,7 @@
  *   tokenizer.json         a copy, if the run has one
  *   tokenizer_config.json  beside it, for Transformers
  *   optimizer.safetensors  m.NAME, v.NAME in our order, fp32; master.NAME if the weights are not fp32; of moments in 8 bits
- *                          their codes, and scales.NAME
+ *                          their codes, and scales.NAME; fp8.scales, fp8.amax_history of delayed scaling
  *   state.json             counters, the run's options, size and hash of every other file
  *
  * Invariant: what was saved comes back bit for bit, whatever the type of the exported weights.
@@ -17,6 +17,7 @@
 
 #include "ckpt/hf.h"
 #include "ckpt/state.h"
+#include "kernels/op.h"
 
 /* One parameter of the registry in the caller's memory; elements as orth_param_elems. m, v: NULL
  * where the optimizer keeps none. scale_cols: 0, or m and v are codes of 8 bits, as floats, and each row has so many scales
@@ -31,12 +32,24 @@ typedef enum {
     ORTH_CHECKPOINT_MASTER = 0, ORTH_CHECKPOINT_M, ORTH_CHECKPOINT_V, ORTH_CHECKPOINT_SCALES, ORTH_NUM_CHECKPOINT_KINDS
 } orth_checkpoint_kind;
 
+/* Of delayed scaling (program/lower/delayed_scales.c): scales [layers][ORTH_DELAYED_ROWS], history [layers][ORTH_DELAYED_ROWS][steps]. */
+typedef struct {
+    float *scales, *history;
+    int64_t layers, steps;            /* steps 0: there is none */
+} orth_checkpoint_delayed;
+
+static inline int64_t orth_checkpoint_delayed_rows(const orth_checkpoint_delayed *d)
+{
+    return d->layers * ORTH_DELAYED_ROWS;
+}
+
 /* What is to be saved; every parameter of the model exactly once, in any order. */
 typedef struct {
     orth_model_config config;
     orth_checkpoint_state state;
     const orth_checkpoint_array *arrays;
     int64_t num_arrays;
+    orth_checkpoint_delayed delayed;
     orth_dtype weight_dtype;          /* of model.safetensors: F32, BF16, F16 */
     const char *run_config;           /* resolved run file; NULL: "" */
     const char *tokenizer;            /* text of tokenizer.json; NULL: none */
@@ -72,5 +85,7 @@ const orth_checkpoint_manifest *orth_checkpoint_files(const orth_checkpoint *ck)
  * asked for that was not saved. */
 orth_status orth_checkpoint_load(orth_ctx *ctx, const orth_checkpoint *ck,
                                  const orth_checkpoint_array *arrays, int64_t num_arrays);
+/* Fills the buffers, history unless it is NULL. ORTH_ERR_DATA if they were not saved, or are of another size. */
+orth_status orth_checkpoint_load_delayed(orth_ctx *ctx, const orth_checkpoint *ck, const orth_checkpoint_delayed *out);
 
 #endif

@@ -16,6 +16,8 @@
 #define ORTH_ATTN_BLOCK 64      /* keys visited at once: part of the numbers, not of a kernel's tuning */
 #define ORTH_SITES_PER_LAYER 8  /* dropouts in a layer, at most: each layer counts its sites from this times its number */
 #define ORTH_PRODUCTS_PER_LAYER 4 /* at most; each has two gradients that may be rounded at random */
+#define ORTH_PRODUCT_TENSORS 3  /* rows of delayed scales that each has: activation, weight, gradient */
+#define ORTH_DELAYED_ROWS (ORTH_PRODUCTS_PER_LAYER * ORTH_PRODUCT_TENSORS) /* of a layer */
 #define ORTH_NORM_BLOCK 65536   /* about as many elements have their squares summed together */
 
 typedef enum {
@@ -153,6 +155,9 @@ typedef struct {
         int32_t use;                    /* quant_nvfp4 at random: which tensor of a step this is, */
         int64_t first_col;              /* and which of its columns is the first one here */
         uint32_t signs;                 /* hadamard */
+        int32_t row;                    /* quant_delayed: of scales and amax */
+        orth_float8 gradients;          /* delayed_scales: of each row that is a gradient's; float8: of the others */
+        orth_delayed_scaling delayed;   /* delayed_scales; how long the history is its operand says */
     };
     struct {                            /* CALL */
         orth_group group;               /* who takes part */

@@ -5,6 +5,7 @@
  *
  *   tensor, blocks: encode = largest / amax, or the power of 2 below it; 1 if amax is 0 or infinite; decode = 1 / encode
  *   MX (E8M0):      decode = the power of 2 that is not below amax * (1 / largest), encode = 1 / decode
+ *   delayed:        encode = largest * 2^-margin / amax of steps before; 1 in the first step; as it was if amax is infinite, or 0 in the last step
  *   NVFP4:          of the tensor S = 448 * 6 / amax; of a block the E4M3 nearest to (block's amax / 6) * S; encode = S / that
  *
  * Stochastic rounding and the random Hadamard transform: NVIDIA, "Pretraining Large Language Models with NVFP4", arXiv:2509.25149.
@@ -30,6 +31,41 @@ static inline float orth_quant_encode_scale(float amax, orth_float8 t, bool powe
 static inline uint8_t orth_quant_mx_scale(float amax, orth_float8 t)
 {
     return orth_e8m0_up(amax * (1.0f / orth_float8_form_of(t).max));
+}
+
+/* Of quant_delayed. A scale of 0 was never made. */
+static inline float orth_quant_scale_before(const orth_op_call *call)
+{
+    const float scale = ((const float *)call->in[1].data)[call->attr->row];
+    return scale > 0 ? scale : 1;
+}
+
+/* A row of delayed_scales: the history gets the amax of a step, and the scale is that of the next one. most: of the numbers, less the margin. */
+static inline void orth_quant_delayed_row(float *scale, float *history, int64_t length, float amax, float most, bool most_recent)
+{
+    if (!(amax > 0)) /* nothing was quantised */
+        return;
+    float largest = amax;
+    for (int64_t i = length - 1; i > 0; i--) {
+        history[i] = history[i - 1];
+        largest = most_recent ? amax : fmaxf(largest, history[i]);
+    }
+    history[0] = amax;
+    if (!isinf(largest))
+        *scale = fminf(most / largest, FLT_MAX);
+}
+
+/* Both kernels: this is too little to be done fast. */
+static inline void orth_quant_delayed_scales(const orth_op_call *call)
+{
+    const orth_attr *a = call->attr;
+    const int64_t length = call->out[1].dim[1];
+    for (int64_t r = 0; r < call->in[0].dim[0]; r++) {
+        const bool gradient = r % ORTH_PRODUCT_TENSORS == ORTH_PRODUCT_TENSORS - 1;
+        const float most = ldexpf(orth_float8_form_of(gradient ? a->gradients : a->float8).max, -a->delayed.margin);
+        orth_quant_delayed_row((float *)call->out[0].data + r, (float *)call->out[1].data + r * length, length,
+                               ((const float *)call->in[0].data)[r], most, a->delayed.most_recent);
+    }
 }
 
 /* Of the whole tensor. */

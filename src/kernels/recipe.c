@@ -5,8 +5,8 @@
 
 static const orth_recipe_row rows[ORTH_NUM_RECIPES] = {
     {.name = "none"},
-#define RECIPE(name, forward, backward, tile_k, tile_w, scale, power_of_2, interval, at_random) \
-    {#name, ORTH_##forward, ORTH_##backward, tile_k, tile_w, ORTH_SCALE_##scale, power_of_2, interval, at_random},
+#define RECIPE(name, forward, backward, tile_k, tile_w, scale, power_of_2, interval, at_random, delayed) \
+    {#name, ORTH_##forward, ORTH_##backward, tile_k, tile_w, ORTH_SCALE_##scale, power_of_2, interval, at_random, delayed},
 #include "kernels/recipes.def"
 #undef RECIPE
 };

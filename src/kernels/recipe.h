@@ -28,9 +28,16 @@ typedef struct {
     orth_scale scale;
     bool power_of_2;
     int32_t interval;
-    bool at_random;
+    bool at_random, delayed;
 } orth_recipe_row;                      /* the columns of recipes.def */
 const orth_recipe_row *orth_recipe_of(orth_recipe recipe);
+
+/* Of scales that the steps before decide. */
+typedef struct {
+    int32_t history;                    /* steps whose largest magnitudes are kept; 0: there are no such scales */
+    bool most_recent;                   /* the last of them alone decides, not the largest */
+    int32_t margin;                     /* powers of 2 that a scale is smaller */
+} orth_delayed_scaling;
 
 static inline orth_dtype orth_scale_dtype(orth_scale scale)
 {

@@ -285,6 +285,9 @@ static orth_status check_recipe(orth_ctx *ctx, const orth_model_config *c, const
     if (r->tile_k > 0 && local->kv_ranks > 1)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "precision.products=%s with parallel.tp=%d above model.kv_heads=%" PRId64 ": the copies of key and value "
                          "heads would cut the tiles of the ranks that own them; take fp8_tensor", r->name, (int)local->tp, c->kv_heads);
+    if (r->delayed && shape->async)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "precision.products=%s with an asynchronous pipeline: scales are those of the steps before, and its steps "
+                         "have no end at which all ranks could agree on them; take fp8_tensor", r->name);
     if (r->at_random && shape->mode == ORTH_MODE_TRAIN && shape->seq_len % (ORTH_HADAMARD_RUN * shape->parts) != 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "precision.products=%s: data.seq_len=%d is no multiple of %d * numerics.parts=%d: each part of a sequence "
                          "must have whole runs of %d tokens, which are transformed together", r->name, (int)shape->seq_len, ORTH_HADAMARD_RUN,
@@ -310,6 +313,7 @@ orth_status orth_model_blocks_build(orth_ctx *ctx, const orth_model_config *c, c
         .external_params = shape->external_params, .mesh = shape->mesh, .comm = shape->comm, .recompute = shape->recompute,
         .chunks = shape->chunks, .num_chunks = shape->num_chunks, .actions = shape->actions,
         .num_actions = shape->num_actions, .async = shape->async, .keep_packed = shape->keep_packed,
+        .delayed = orth_recipe_of(shape->products)->delayed ? shape->delayed : (orth_delayed_scaling){0},
     };
     choose_head_chunks(&out->spec, shape->parts, shape->head_chunk_rows);
     choose_ffn_chunks(&out->spec, shape);

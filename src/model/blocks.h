@@ -27,6 +27,7 @@ typedef struct {
     bool external_params;         /* weights and caches are those of another program */
     orth_op optimizer;
     bool nesterov;
+    orth_delayed_scaling delayed; /* of a recipe with such scales */
     orth_factors lr_factors, decay_factors; /* of single parameters; others have 1, and 1 or 0 as weights.def says */
     orth_factors freeze;          /* which parameters are not trained */
     orth_place_in_mesh mesh;      /* this rank's place; all zero: alone */

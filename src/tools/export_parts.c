@@ -138,11 +138,14 @@ static const char *of_training(orth_exporter *x, orth_import_part part)
 {
     const orth_config *c = x->cfg;
     const bool adam = c->optimizer_name != ORTH_optimizer_name_sgd, wsd = c->schedule_name == ORTH_schedule_name_wsd;
+    const bool delayed = c->precision_products == ORTH_precision_products_fp8_delayed;
     switch (part) {
     case ORTH_PART_bf16: return yes_if(c->precision_compute == ORTH_precision_compute_bf16);
     case ORTH_PART_fp16: return yes_if(c->precision_compute == ORTH_precision_compute_fp16);
     case ORTH_PART_fp8_format: return orth_import_fp8[c->precision_products].format;
     case ORTH_PART_fp8_recipe: return orth_import_fp8[c->precision_products].recipe;
+    case ORTH_PART_amax_history: return delayed ? int_text(x, c->precision_amax_history_len) : NULL;
+    case ORTH_PART_amax_algo: return delayed ? orth_option_choice(ORTH_OPT_precision_amax_compute_algo, (int)c->precision_amax_compute_algo) : NULL;
     case ORTH_PART_static_scale:
     case ORTH_PART_first_scale:
     case ORTH_PART_scale_power: return scale(x, part);

@@ -17,7 +17,7 @@ typedef enum {
     ORTH_PART_nodes, ORTH_PART_ranks_a_node, ORTH_PART_accumulation, ORTH_PART_replicas, ORTH_PART_keep_whole, ORTH_PART_reuse, ORTH_PART_live,
     ORTH_PART_prefetch_elems, ORTH_PART_wrap, ORTH_PART_wrap_classes, ORTH_PART_wrap_elems, ORTH_PART_sequence_parallel,
     ORTH_PART_cp_kind, ORTH_PART_offload_all, ORTH_PART_layers_of_chunk, ORTH_PART_sharding, ORTH_PART_chunks,
-    ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_fp8_format, ORTH_PART_fp8_recipe, ORTH_PART_static_scale, ORTH_PART_first_scale, ORTH_PART_scale_power,
+    ORTH_PART_bf16, ORTH_PART_fp16, ORTH_PART_fp8_format, ORTH_PART_fp8_recipe, ORTH_PART_amax_history, ORTH_PART_amax_algo, ORTH_PART_static_scale, ORTH_PART_first_scale, ORTH_PART_scale_power,
     ORTH_PART_samples, ORTH_PART_warmup_samples, ORTH_PART_warmup_fraction, ORTH_PART_decay_steps, ORTH_PART_decay_samples, ORTH_PART_wsd_steps,
     ORTH_PART_wsd_samples, ORTH_PART_ds_warmup, ORTH_PART_cosine_end, ORTH_PART_min_lr,
     ORTH_PART_beta1, ORTH_PART_beta2,
@@ -91,7 +91,7 @@ static inline double orth_import_elem_bytes(const orth_config *c)
 typedef struct {
     const char *recipe, *format;
 } orth_import_fp8_words;
-extern const orth_import_fp8_words orth_import_fp8[ORTH_precision_products_nvfp4 + 1];
+extern const orth_import_fp8_words orth_import_fp8[ORTH_precision_products_fp8_delayed + 1];
 extern const char *const orth_import_sharding[ORTH_parallel_zero_3 + 1];
 
 #endif

@@ -65,9 +65,18 @@ static orth_status set_offload(orth_importer *x)
     return ORTH_OK;
 }
 
-const orth_import_fp8_words orth_import_fp8[ORTH_precision_products_nvfp4 + 1] = {[ORTH_precision_products_fp8_tensor] = {"tensorwise", "hybrid"},
+const orth_import_fp8_words orth_import_fp8[ORTH_precision_products_fp8_delayed + 1] = {[ORTH_precision_products_fp8_tensor] = {"tensorwise", "hybrid"},
                                                  [ORTH_precision_products_fp8_block] = {"blockwise", "e4m3"},
-                                                 [ORTH_precision_products_mxfp8] = {"mxfp8", "e4m3"}};
+                                                 [ORTH_precision_products_mxfp8] = {"mxfp8", "e4m3"},
+                                                 [ORTH_precision_products_fp8_delayed] = {"delayed", "hybrid"}};
+
+/* Their history has one step where nothing else is said, ours many. */
+static orth_status set_delayed(orth_importer *x, const char *place)
+{
+    const orth_import_pair *history = orth_import_find(x, ORTH_PART_amax_history), *algo = orth_import_find(x, ORTH_PART_amax_algo);
+    ORTH_TRY(orth_import_set(x, history ? history->place : place, "precision.amax_history_len", history ? history->value : "1"));
+    return orth_import_set(x, algo ? algo->place : place, "precision.amax_compute_algo", algo ? algo->value : "most_recent");
+}
 
 /* A recipe counts with a format only; without a recipe it is delayed. */
 static orth_status set_products(orth_importer *x)
@@ -78,10 +87,13 @@ static orth_status set_products(orth_importer *x)
     const char *name = recipe ? recipe->value : "delayed";
     for (int i = 0; i < ORTH_COUNT(orth_import_fp8); i++) {
         const orth_import_fp8_words *w = &orth_import_fp8[i];
-        if (w->recipe && strcmp(w->recipe, name) == 0 && strcmp(w->format, format->value) == 0)
-            return orth_import_set(x, format->place, "precision.products", orth_option_choice(ORTH_OPT_precision_products, i));
+        if (!w->recipe || strcmp(w->recipe, name) != 0 || strcmp(w->format, format->value) != 0)
+            continue;
+        if (i == ORTH_precision_products_fp8_delayed)
+            ORTH_TRY(set_delayed(x, format->place));
+        return orth_import_set(x, format->place, "precision.products", orth_option_choice(ORTH_OPT_precision_products, i));
     }
-    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s with the recipe %s: there are tensorwise with hybrid, blockwise and mxfp8 with e4m3", format->place,
+    return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s with the recipe %s: there are delayed and tensorwise with hybrid, blockwise and mxfp8 with e4m3", format->place,
                      ORTH_SHOWN(format->value), ORTH_SHOWN(name));
 }
 

@@ -29,6 +29,7 @@ static orth_status open_folder(orth_ctx *ctx, void *user, const char *folder, bo
 {
     orth_model_file *f = user;
     orth_model_file_close(ctx, f);
+    f->own = own;
     f->folder = orth_mem_strdup(ctx, folder);
     char *tokenizer = f->folder ? orth_path_join(ctx, folder, "tokenizer.json") : NULL;
     if (!tokenizer)
@@ -114,5 +115,15 @@ static orth_status read_param(orth_ctx *ctx, void *source, int64_t index, float 
 
 orth_status orth_model_file_fill(orth_ctx *ctx, const orth_model_file *f, const orth_compiled *u, orth_executor *e)
 {
-    return orth_weights_fill(ctx, &f->model, u, e, read_param, f->source);
+    ORTH_TRY(orth_weights_fill(ctx, &f->model, u, e, read_param, f->source));
+    if (orth_executor_size(e, ORTH_BIND_DATA, ORTH_DATA_FP8_SCALES) == 0)
+        return ORTH_OK;
+    if (!f->own)
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: is no checkpoint of Orthant: precision.products=fp8_delayed goes on with scales of earlier steps; "
+                         "fp8_tensor needs none", f->folder);
+    orth_checkpoint *ck;
+    ORTH_TRY(orth_checkpoint_open(ctx, &ck, f->folder));
+    const orth_status s = orth_setup_load_delayed(ctx, &f->run, &f->model, ck, e);
+    orth_checkpoint_close(ctx, ck);
+    return s;
 }

@@ -15,6 +15,7 @@ typedef struct {
     orth_tokenizer *tokenizer;    /* NULL: none beside the weights */
     orth_config run;              /* of the run that made it; defaults for a Hugging Face folder */
     bool has_run;                 /* run is initialised */
+    bool own;                     /* it is a checkpoint */
     bool has_lock;
     int lock;                     /* shared, on the folder: retention leaves a checkpoint that is in use */
 } orth_model_file;
@@ -28,7 +29,7 @@ orth_status orth_model_file_use(orth_ctx *ctx, orth_model_file *f, const orth_co
 void orth_model_file_close(orth_ctx *ctx, orth_model_file *f);
 
 /* Fills masters, and copies in the compute type, of the executor of `u`; either may be missing for a
- * parameter. */
+ * parameter. And delayed scales, which only checkpoints have: else ORTH_ERR_DATA. */
 orth_status orth_model_file_fill(orth_ctx *ctx, const orth_model_file *f, const orth_compiled *u, orth_executor *e);
 
 #endif

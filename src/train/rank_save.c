@@ -50,6 +50,7 @@ static orth_status resume_from(orth_ctx *ctx, rank_state *s, const orth_checkpoi
         orth_mem_free(ctx, whole);
         ORTH_TRY(status);
     }
+    ORTH_TRY(orth_setup_load_delayed(ctx, r->cfg, &r->model, ck, s->trainer.executor));
     s->steps_done = state->step;
     s->tokens_done = state->tokens;
     s->trainer.left_out = state->skipped;
@@ -105,7 +106,7 @@ static orth_status collect_and_write(orth_ctx *ctx, const rank_state *s)
         .tokenizer_fingerprint = orth_tokenizer_fingerprint(r->data->tokenizer),
         .data_fingerprint = r->data->fingerprint, .special = *orth_tokenizer_special(r->data->tokenizer)};
     ORTH_TRY(rank_report_saved(ctx, s, true));
-    return orth_saver_write(ctx, s->saver, &state, &r->tokenizer_json, r->tokenizer_config);
+    return orth_saver_write(ctx, s->saver, s->trainer.executor, &state, &r->tokenizer_json, r->tokenizer_config);
 }
 
 orth_status rank_report_saved(orth_ctx *ctx, const rank_state *s, bool wait)

@@ -33,6 +33,7 @@ struct orth_saver {
     orth_checkpoint_array *arrays;       /* [num_params] */
     int64_t num_params;
     bool *frozen;                        /* [num_params] */
+    orth_checkpoint_delayed delayed;     /* in the copy */
     void *copy;                          /* what they point into */
     size_t copy_bytes, counted;
     float *chunk;                        /* behind it, where several ranks hand in */
@@ -104,12 +105,18 @@ static void count_elems(const orth_config *cfg, const orth_model_config *model, 
     }
 }
 
-/* Elements of the copy, and behind it of the chunk in which others hand in. */
+static int64_t delayed_elems(const orth_checkpoint_delayed *d)
+{
+    return d->steps > 0 ? orth_round_up(orth_checkpoint_delayed_rows(d) * (1 + d->steps), ALIGN_ELEMS) : 0;
+}
+
+/* Elements of the copy, which ends with what delayed scaling has, and behind it of the chunk in which others hand in. */
 static void count_memory(const orth_config *cfg, const orth_model_config *model, const bool *frozen, bool alone, int64_t *copy, int64_t *chunk)
 {
     int64_t all, largest;
     count_elems(cfg, model, frozen, &all, &largest);
-    *copy = in_background(cfg) ? all : largest;
+    const orth_checkpoint_delayed delayed = orth_setup_delayed(cfg, model);
+    *copy = (in_background(cfg) ? all : largest) + delayed_elems(&delayed);
     *chunk = alone ? 0 : ORTH_MIN(largest, ORTH_GATHER_CHUNK_ELEMS);
 }
 
@@ -134,7 +141,7 @@ orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config
     if (!s)
         return ORTH_ERR_NOMEM;
     *s = (orth_saver){.cfg = cfg, .model = model, .alone = alone, .dir = dir, .background = in_background(cfg),
-                      .num_params = orth_model_num_params(model)};
+                      .num_params = orth_model_num_params(model), .delayed = orth_setup_delayed(cfg, model)};
     if (!alone)
         s->source = *source;
     orth_progress_init(&s->progress);
@@ -156,6 +163,10 @@ orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config
         status = orth_pages_map(ctx, &s->copy, s->copy_bytes);
     if (status == ORTH_OK && !alone)
         s->chunk = (float *)s->copy + copy;
+    if (status == ORTH_OK && s->delayed.steps > 0) {
+        s->delayed.scales = (float *)s->copy + copy - delayed_elems(&s->delayed);
+        s->delayed.history = s->delayed.scales + orth_checkpoint_delayed_rows(&s->delayed);
+    }
     if (status != ORTH_OK) {
         orth_saver_destroy(ctx, s);
         return status;
@@ -202,6 +213,17 @@ static orth_status find_arrays(orth_ctx *ctx, orth_saver *s)
     return ORTH_OK;
 }
 
+/* All ranks have all of it. */
+static orth_status copy_delayed(orth_ctx *ctx, const orth_saver *s, const orth_executor *mine)
+{
+    const size_t bytes = (size_t)orth_checkpoint_delayed_rows(&s->delayed) * sizeof(float);
+    if (s->delayed.steps == 0)
+        return ORTH_OK;
+    ORTH_TRY(orth_executor_read(ctx, mine, (orth_ref){ORTH_BIND_DATA, ORTH_DATA_FP8_SCALES, 0, bytes}, s->delayed.scales));
+    const orth_ref history = {ORTH_BIND_DATA, ORTH_DATA_FP8_HISTORY, 0, bytes * (size_t)s->delayed.steps};
+    return orth_executor_read(ctx, mine, history, s->delayed.history);
+}
+
 size_t orth_saver_counted(const orth_saver *s)
 {
     return s->counted;
@@ -232,16 +254,17 @@ static void *write_main(void *arg)
     return NULL;
 }
 
-orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_checkpoint_state *state,
+orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_executor *mine, const orth_checkpoint_state *state,
                              const orth_bytes *tokenizer, const char *tokenizer_config)
 {
     s->begin = orth_clock_s();
+    ORTH_TRY(copy_delayed(ctx, s, mine));
     ORTH_TRY(find_arrays(ctx, s));
     s->config = orth_config_yaml(ctx, s->cfg);
     if (!s->config)
         return ORTH_ERR_NOMEM;
     s->view = (orth_checkpoint_view){.config = *s->model, .state = *state, .arrays = s->arrays, .num_arrays = s->num_params,
-                                     .weight_dtype = ORTH_F32, .run_config = s->config, .tokenizer = tokenizer->v,
+                                     .delayed = s->delayed, .weight_dtype = ORTH_F32, .run_config = s->config, .tokenizer = tokenizer->v,
                                      .tokenizer_bytes = tokenizer->num, .tokenizer_config = tokenizer_config};
     if (!s->background) {
         s->view.fetch = fetch;

@@ -42,10 +42,10 @@ orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config
 /* Waits for a write under way. NULL is fine. */
 void orth_saver_destroy(orth_ctx *ctx, orth_saver *s);
 
-/* Gathers all arrays and writes them with these counters; both texts about the tokenizer outlive the write. In the background it
- * returns before that is done. The outcome of the write before was told. ORTH_ERR_NOMEM, ORTH_ERR_COMM; in the foreground
- * errors of the write are told by the outcome, too. */
-orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_checkpoint_state *state,
+/* Gathers all arrays and writes them with what the caller, `mine`, has of delayed scaling, and with these counters; both texts about the
+ * tokenizer outlive the write. In the background it returns before that is done. The outcome of the write before was told.
+ * ORTH_ERR_NOMEM, ORTH_ERR_COMM; in the foreground errors of the write are told by the outcome, too. */
+orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_executor *mine, const orth_checkpoint_state *state,
                              const orth_bytes *tokenizer, const char *tokenizer_config);
 
 /* Bytes of orth_saver_bytes that were used so far: all of them after the first save. */

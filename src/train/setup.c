@@ -237,6 +237,8 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .attention_full = cfg->model_attention == ORTH_model_attention_full,
         .optimizer = optimizers[cfg->optimizer_name],
         .nesterov = cfg->optimizer_nesterov,
+        .delayed = {.history = (int32_t)cfg->precision_amax_history_len, .margin = (int32_t)cfg->precision_fp8_margin,
+                    .most_recent = cfg->precision_amax_compute_algo == ORTH_precision_amax_compute_algo_most_recent},
         .lr_factors = {"optimizer.lr_factors", cfg->optimizer_lr_factors.n, cfg->optimizer_lr_factors.v},
         .decay_factors = {"optimizer.weight_decay_factors", cfg->optimizer_weight_decay_factors.n,
                           cfg->optimizer_weight_decay_factors.v},
@@ -343,6 +345,30 @@ orth_status orth_setup_put(orth_ctx *ctx, orth_executor *e, orth_data_slot slot,
     if (orth_executor_size(e, ORTH_BIND_DATA, slot) == 0)
         return ORTH_OK;
     return orth_executor_write(ctx, e, (orth_ref){ORTH_BIND_DATA, slot, 0, bytes}, from);
+}
+
+orth_checkpoint_delayed orth_setup_delayed(const orth_config *cfg, const orth_model_config *model)
+{
+    return (orth_checkpoint_delayed){.layers = model->layers, .steps = orth_recipe_of(setup_recipe(cfg))->delayed ? cfg->precision_amax_history_len : 0};
+}
+
+orth_status orth_setup_load_delayed(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, const orth_checkpoint *ck,
+                                    orth_executor *e)
+{
+    orth_checkpoint_delayed d = orth_setup_delayed(cfg, model);
+    const int64_t rows = orth_checkpoint_delayed_rows(&d);
+    const size_t bytes = (size_t)rows * sizeof(float), history = orth_executor_size(e, ORTH_BIND_DATA, ORTH_DATA_FP8_HISTORY);
+    if (d.steps == 0)
+        return ORTH_OK;
+    d.scales = orth_mem_alloc(ctx, bytes + history);
+    d.history = d.scales && history > 0 ? d.scales + rows : NULL;
+    orth_status s = d.scales ? orth_checkpoint_load_delayed(ctx, ck, &d) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK)
+        s = orth_setup_put(ctx, e, ORTH_DATA_FP8_SCALES, d.scales, bytes);
+    if (s == ORTH_OK)
+        s = orth_setup_put(ctx, e, ORTH_DATA_FP8_HISTORY, d.history, history);
+    orth_mem_free(ctx, d.scales);
+    return s;
 }
 
 orth_status orth_setup_rope_table(orth_ctx *ctx, orth_executor *e, const orth_model_config *model)

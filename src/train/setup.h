@@ -3,6 +3,7 @@
 #define ORTH_TRAIN_SETUP_H
 
 #include "base/scratch.h"
+#include "ckpt/checkpoint.h"
 #include "config/config.h"
 #include "data/reader.h"
 #include "data/sampler.h"
@@ -45,6 +46,11 @@ orth_sample_rows orth_setup_rows(const orth_model_shape *shape);
 
 /* Writes the first bytes of a data slot, if the program has it. */
 orth_status orth_setup_put(orth_ctx *ctx, orth_executor *e, orth_data_slot slot, const void *from, size_t bytes);
+/* What checkpoints have of delayed scaling, without the buffers. */
+orth_checkpoint_delayed orth_setup_delayed(const orth_config *cfg, const orth_model_config *model);
+/* What a checkpoint has of it, as far as the program has that, too. ORTH_ERR_DATA, ORTH_ERR_NOMEM. */
+orth_status orth_setup_load_delayed(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, const orth_checkpoint *ck,
+                                    orth_executor *e);
 /* Writes the table of rotary angles, if the program has it. ORTH_ERR_NOMEM. */
 orth_status orth_setup_rope_table(orth_ctx *ctx, orth_executor *e, const orth_model_config *model);
 /* Writes the positions of the rows that sequence parallelism leaves on this rank, if the program asks for

@@ -32,6 +32,7 @@ LARGEST = {E4M3: 448.0, E5M2: 57344.0}
 MOST = torch.finfo(torch.float32).max
 SPREAD, SPREAD_FROM = 2.0**13, 20
 SEQS, TOKENS, VOCAB, SEED, STEP = 2, 64, 67, 0, 1
+HISTORY, MARGIN, LOSS_TIMES = 2, 1, (7, 5, 3, 1)  # fp8_delayed: the last of these steps, which change no weight; the loss is multiplied
 APART = 0.03  # of two recipes: some gradient, relative in norm; ten times what tests/test_products.c allows
 PRODUCTS = ["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"]  # of a layer, in the order of the forward
 SIGNS = [1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1]  # get_wgrad_sign_vector of TransformerEngine
@@ -49,7 +50,7 @@ def rounded(x, scale, dtype):
     return (x * scale).clamp(-largest, largest).to(dtype).float() * (1 / scale)
 
 
-def fp8_tensor(x, dtype, axis, weight=False, use=None):
+def fp8_tensor(x, dtype, axis, weight=False, use=None, tensor=None):
     """x [sequences, rows, columns]; a weight is one sequence."""
     return rounded(x, encode_scale(x.abs().amax((1, 2), keepdim=True), dtype, False), dtype)
 
@@ -64,14 +65,14 @@ def tiled(x, rows, cols, rounded_tile):
     return out
 
 
-def fp8_block(x, dtype, axis, weight=False, use=None):
+def fp8_block(x, dtype, axis, weight=False, use=None, tensor=None):
     """128 elements along `axis`, the contraction; of a weight 128 x 128."""
     def one(t):
         return rounded(t, encode_scale(t.abs().amax(), dtype, True), dtype)
     return tiled(x, 128 if weight or axis == 1 else 1, 128 if weight or axis == 2 else 1, one)
 
 
-def mxfp8(x, dtype, axis, weight=False, use=None):
+def mxfp8(x, dtype, axis, weight=False, use=None, tensor=None):
     """32 elements along `axis`; the scale is the power of 2 that is not below amax / largest."""
     def one(t):
         down = t.abs().amax() * torch.tensor(1 / LARGEST[dtype])
@@ -122,7 +123,7 @@ def hadamard(x):
     return torch.einsum("ik,bnkc->bnic", h * torch.tensor(SIGNS) / 4, x.reshape(b, t // 16, 16, c)).reshape(b, t, c)
 
 
-def nvfp4(x, dtype, axis, weight=False, use=None):
+def nvfp4(x, dtype, axis, weight=False, use=None, tensor=None):
     """16 elements along `axis`, of a weight 16 x 16, with an E4M3 scale under one of the sequence, or weight."""
     if axis == 1 and not weight:
         x = hadamard(x)
@@ -135,7 +136,28 @@ def nvfp4(x, dtype, axis, weight=False, use=None):
     return (e2m1((t * (1 / down).clamp(max=MOST)).reshape(b, r, c), use).reshape(t.shape) * down).reshape(b, r, c)
 
 
-RECIPES = {"fp8_tensor": (fp8_tensor, E5M2), "fp8_block": (fp8_block, E4M3), "mxfp8": (mxfp8, E4M3), "nvfp4": (nvfp4, None)}
+class Delayed:
+    """DelayedScaling of TransformerEngine, amax_compute_algo max: of each tensor scale, amax of the step at hand, and amax of the steps before.
+    The margin is one for which products summed in fp64 give the same codes: amplified by the steps, one other code is seen in the gradients."""
+    scale, amax, history, largest = {}, {}, {}, {}
+
+    def __call__(self, x, dtype, axis, weight=False, use=None, tensor=None):
+        self.amax[tensor] = max(self.amax.get(tensor, 0), x.abs().max().item())
+        self.largest[tensor] = LARGEST[dtype]
+        return rounded(x, torch.tensor(self.scale.get(tensor, 1.0)), dtype)
+
+    def end_of_step(self):
+        for tensor, amax in self.amax.items():
+            self.history[tensor] = [amax] + self.history.get(tensor, [])[:HISTORY - 1]
+            most = max(self.history[tensor])
+            if most > 0:
+                self.scale[tensor] = np.float32(self.largest[tensor] / 2**MARGIN) / np.float32(most)
+        self.amax = {}
+
+
+DELAYED = Delayed()
+RECIPES = {"fp8_tensor": (fp8_tensor, E5M2), "fp8_block": (fp8_block, E4M3), "mxfp8": (mxfp8, E4M3), "nvfp4": (nvfp4, None),
+           "fp8_delayed": (DELAYED, E5M2)}
 
 
 class Product(torch.autograd.Function):
@@ -146,14 +168,15 @@ class Product(torch.autograd.Function):
         quantise, _ = RECIPES[recipe]
         ctx.save_for_backward(x, w)
         ctx.recipe, ctx.use = recipe, use
-        return quantise(x, E4M3, 2) @ quantise(w[None], E4M3, 2, True)[0].t() + bias
+        return quantise(x, E4M3, 2, tensor=(use, 0)) @ quantise(w[None], E4M3, 2, True, tensor=(use, 1))[0].t() + bias
 
     @staticmethod
     def backward(ctx, dy):
         x, w = ctx.saved_tensors
         quantise, backward = RECIPES[ctx.recipe]
-        dx = quantise(dy, backward, 2, use=ctx.use) @ quantise(w[None], E4M3, 1, True)[0]
-        dw = torch.einsum("bto,btk->ok", quantise(dy, backward, 1, use=ctx.use + 1), quantise(x, E4M3, 1))
+        x_of, w_of, dy_of = ((ctx.use, k) for k in range(3))
+        dx = quantise(dy, backward, 2, use=ctx.use, tensor=dy_of) @ quantise(w[None], E4M3, 1, True, tensor=w_of)[0]
+        dw = torch.einsum("bto,btk->ok", quantise(dy, backward, 1, use=ctx.use + 1, tensor=dy_of), quantise(x, E4M3, 1, tensor=x_of))
         return dx, dw, dy.sum((0, 1)), None, None
 
 
@@ -201,14 +224,14 @@ def make_batch():
             "main.weight": (torch.rand(SEQS, TOKENS) >= 0.2).float()}
 
 
-def step(folder, batch, recipe):
+def step(folder, batch, recipe, times=1):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     if recipe:
         quantise_products(model, recipe)
     ids, targets, weight = (batch[f"main.{k}"] for k in ("input_ids", "targets", "weight"))
     nll = F.cross_entropy(model(input_ids=ids.long(), use_cache=False).logits.flatten(0, 1), targets.long().flatten(), reduction="none")
     loss = (nll * weight.flatten()).sum() / weight.sum()
-    loss.backward()
+    (loss * times).backward()
     grads = {n: p.grad for n, p in model.named_parameters()}
     norm = torch.stack([g.double().square().sum() for g in grads.values()]).sum().sqrt()
     print(f"{recipe or 'plain'}: loss {loss.item():.6f}, gradient norm {norm:.6f}")
@@ -233,7 +256,10 @@ def main():
     out = make_batch()
     step(args.out, out, None)
     for recipe in RECIPES:
-        out |= step(args.out, out, recipe)
+        for times in LOSS_TIMES if recipe == "fp8_delayed" else (1,):
+            result = step(args.out, out, recipe, times)
+            DELAYED.end_of_step()
+        out |= result
     for a in RECIPES:
         for b in RECIPES:
             if a != b and apart(out, a, b) < APART:

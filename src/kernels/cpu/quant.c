@@ -147,17 +147,21 @@ static orth_status run_sequences(orth_ctx *ctx, quant_job *j, orth_task_fn fn)
     return ORTH_OK;
 }
 
-/* Numbers that are not negative are ordered as their bits are. */
+/* *amax, the bits of a number, grows to the largest magnitude of a range. Numbers that are not negative are ordered as their bits are. */
+static void raise_amax(uint32_t *amax, const quant_job *j, const sequence_range *r)
+{
+    const uint32_t mine = orth_bits_of_f32(j->rows->amax(element(j->x, r->first), r->num, j->x->dtype));
+    uint32_t most = __atomic_load_n(amax, __ATOMIC_RELAXED);
+    while (mine > most && !__atomic_compare_exchange_n(amax, &most, mine, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
 static void amax_task(void *arg, int64_t task, int worker)
 {
     (void)worker;
     const quant_job *j = arg;
     const sequence_range r = sequence_range_at(j, task);
-    uint32_t *amax = (uint32_t *)j->call->out[0].data + r.sequence;
-    const uint32_t mine = orth_bits_of_f32(j->rows->amax(element(j->x, r.first), r.num, j->x->dtype));
-    uint32_t most = __atomic_load_n(amax, __ATOMIC_RELAXED);
-    while (mine > most && !__atomic_compare_exchange_n(amax, &most, mine, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
+    raise_amax((uint32_t *)j->call->out[0].data + r.sequence, j, &r);
 }
 
 orth_status orth_cpu_amax(orth_ctx *ctx, const orth_op_call *call)
@@ -169,12 +173,7 @@ orth_status orth_cpu_amax(orth_ctx *ctx, const orth_op_call *call)
 /* What the numbers of sequence b are multiplied with. */
 static float encode_scale_of(const orth_op_call *call, int32_t b)
 {
-    const int64_t A = call->in[1].dim[1];
-    const float *of = (const float *)call->in[1].data + b * A;
-    float amax = 0;
-    for (int64_t i = 0; i < A; i++)
-        amax = fmaxf(amax, of[i]);
-    return orth_quant_encode_scale(amax, call->attr->float8, call->attr->power_of_2);
+    return orth_quant_encode_scale(((const float *)call->in[1].data)[b], call->attr->float8, call->attr->power_of_2);
 }
 
 static void encode_task(void *arg, int64_t task, int worker)
@@ -191,6 +190,32 @@ orth_status orth_cpu_quant_tensor(orth_ctx *ctx, const orth_op_call *call)
     for (int32_t b = 0; b < call->attr->num_seqs; b++)
         ((float *)call->out[1].data)[b] = 1 / encode_scale_of(call, b);
     return run_sequences(ctx, &(quant_job){.call = call}, encode_task);
+}
+
+static void delayed_task(void *arg, int64_t task, int worker)
+{
+    (void)worker;
+    const quant_job *j = arg;
+    const orth_op_call *call = j->call;
+    const sequence_range r = sequence_range_at(j, task);
+    j->rows->quantize((uint8_t *)call->out[0].data + r.first, element(j->x, r.first), r.num, j->x->dtype, orth_quant_scale_before(call),
+                      call->attr->float8);
+    if (call->out[2].data)
+        raise_amax((uint32_t *)call->out[2].data + call->attr->row, j, &r);
+}
+
+orth_status orth_cpu_quant_delayed(orth_ctx *ctx, const orth_op_call *call)
+{
+    for (int32_t b = 0; b < call->attr->num_seqs; b++)
+        ((float *)call->out[1].data)[b] = 1 / orth_quant_scale_before(call);
+    return run_sequences(ctx, &(quant_job){.call = call}, delayed_task);
+}
+
+orth_status orth_cpu_delayed_scales(orth_ctx *ctx, const orth_op_call *call)
+{
+    (void)ctx;
+    orth_quant_delayed_scales(call);
+    return ORTH_OK;
 }
 
 static void hadamard_task(void *arg, int64_t run, int worker)

@@ -67,16 +67,33 @@ orth_status orth_ref_amax(orth_ctx *ctx, const orth_op_call *call)
 orth_status orth_ref_quant_tensor(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
-    const orth_tensor *amaxes = &call->in[1];
     for (int32_t b = 0; b < call->attr->num_seqs; b++) {
         const tile t = sequence(call, b);
-        float amax = 0;
-        for (int64_t i = 0; i < amaxes->dim[1]; i++)
-            amax = fmaxf(amax, ref_get(amaxes, b * amaxes->dim[1] + i));
-        const float scale = orth_quant_encode_scale(amax, call->attr->float8, call->attr->power_of_2);
+        const float scale = orth_quant_encode_scale(((const float *)call->in[1].data)[b], call->attr->float8, call->attr->power_of_2);
         encode_tile(call, &t, scale);
         ((float *)call->out[1].data)[b] = 1 / scale;
     }
+    return ORTH_OK;
+}
+
+orth_status orth_ref_quant_delayed(orth_ctx *ctx, const orth_op_call *call)
+{
+    (void)ctx;
+    const float scale = orth_quant_scale_before(call);
+    const tile all = {.rows = call->in[0].dim[0], .cols = call->in[0].dim[1]};
+    float *amax = call->out[2].data;
+    encode_tile(call, &all, scale);
+    for (int32_t b = 0; b < call->attr->num_seqs; b++)
+        ((float *)call->out[1].data)[b] = 1 / scale;
+    if (amax)
+        amax[call->attr->row] = fmaxf(amax[call->attr->row], amax_of(&call->in[0], &all));
+    return ORTH_OK;
+}
+
+orth_status orth_ref_delayed_scales(orth_ctx *ctx, const orth_op_call *call)
+{
+    (void)ctx;
+    orth_quant_delayed_scales(call);
     return ORTH_OK;
 }
 

@@ -130,6 +130,12 @@ static parts_of begins_largest(const flow *f, const orth_instr *n, int k)
     return n->attr->sum_leaves & (group_of(f, ORTH_GROUP_TP) | group_of(f, ORTH_GROUP_CP));
 }
 
+/* The same of all sequences. */
+static parts_of begins_largest_of_all_from_2(const flow *f, const orth_instr *n, int k)
+{
+    return k > 1 ? begins_tokens(f, n, k) | group_of(f, ORTH_GROUP_TP) | group_of(f, ORTH_GROUP_NORM) : 0;
+}
+
 static parts_of begins_contraction(const flow *f, const orth_instr *n, int k)
 {
     (void)k;

@@ -41,7 +41,7 @@ orth_value orth_graph_add_value(orth_graph *g, orth_value_kind kind, int32_t slo
 
 static const char *const data_names[ORTH_NUM_DATA] = {
     "tokens", "positions", "positions_sp", "doc_starts", "targets", "weights", "seq", "step", "rope_table", "past",
-    "cache_k", "cache_v",
+    "cache_k", "cache_v", "fp8.scales", "fp8.amax", "fp8.amax_history",
 };
 
 const char *orth_data_slot_name(orth_data_slot slot)

@@ -31,6 +31,8 @@ typedef enum {
     ORTH_DATA_ROPE_TABLE, /* [max_seq, D], one per rank */
     ORTH_DATA_PAST,       /* [B] tokens already in the cache (decoding) */
     ORTH_DATA_CACHE_K, ORTH_DATA_CACHE_V, /* [B,S,KV*D] of the layer (decoding) */
+    ORTH_DATA_FP8_SCALES, ORTH_DATA_FP8_AMAX, ORTH_DATA_FP8_HISTORY, /* rows of the layer, of those of all layers, one for each tensor
+                             of a product (lower/delayed_scales.c); nodes of a training step write to amax */
     ORTH_NUM_DATA
 } orth_data_slot;
 

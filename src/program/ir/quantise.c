@@ -55,6 +55,22 @@ static orth_quantised_value quantise_tensor(orth_graph *g, orth_value x, const o
     return q;
 }
 
+/* By the scales of the steps before. */
+static orth_quantised_value quantise_delayed(orth_graph *g, orth_value x, const orth_attr *attr)
+{
+    const orth_quantised_value q = values(g, x, ORTH_F32, attr->num_seqs, 1);
+    const orth_value in[] = {x, orth_graph_data(g, ORTH_DATA_FP8_SCALES, ORTH_F32, ORTH_DELAYED_ROWS, 0, 0)};
+    const orth_value out[] = {q.codes, q.scales, orth_graph_data(g, ORTH_DATA_FP8_AMAX, ORTH_F32, ORTH_DELAYED_ROWS, 0, 0)};
+    orth_graph_add(g, ORTH_OP_quant_delayed, attr, 2, in, 3, out);
+    return q;
+}
+
+/* One scale for each tensor. */
+static orth_quantised_value quantise_whole(orth_graph *g, orth_value x, orth_recipe recipe, const orth_attr *attr)
+{
+    return orth_recipe_of(recipe)->delayed ? quantise_delayed(g, x, attr) : quantise_tensor(g, x, attr);
+}
+
 static uint32_t if_shared(bool shared)
 {
     return shared ? 1u << ORTH_GROUP_TP : 0;
@@ -66,22 +82,27 @@ static bool contracts_some(const orth_attr *attr)
     return attr->split.of > attr->split.parts;
 }
 
+/* In the order of their rows of delayed scales. */
+typedef enum { ACTIVATION = 0, WEIGHT, GRADIENT } tensor;
+
 /* What quantisers know of x, of which the ranks of `groups` have some elements. */
-static orth_attr tensor_attr(const orth_attr *attr, orth_float8 type, uint32_t groups)
+static orth_attr tensor_attr(const orth_attr *attr, tensor what, uint32_t groups)
 {
+    const orth_recipe_row *r = orth_recipe_of(attr->recipe);
+    const orth_float8 type = what == GRADIENT ? r->backward : r->forward;
     return (orth_attr){.num_seqs = attr->num_seqs, .seq_len = attr->seq_len, .sum_leaves = groups, .float8 = type,
-                       .power_of_2 = orth_recipe_of(attr->recipe)->power_of_2};
+                       .power_of_2 = r->power_of_2, .row = ORTH_PRODUCT_TENSORS * attr->product + what};
 }
 
 static orth_attr activation_attr(const orth_attr *attr)
 {
-    return tensor_attr(attr, orth_recipe_of(attr->recipe)->forward, attr->sum_leaves | if_shared(contracts_some(attr)));
+    return tensor_attr(attr, ACTIVATION, attr->sum_leaves | if_shared(contracts_some(attr)));
 }
 
 /* by_tokens: to be contracted so. What is rounded at random has a number in its layer. */
 static orth_attr gradient_attr(const orth_attr *attr, bool by_tokens)
 {
-    orth_attr a = tensor_attr(attr, orth_recipe_of(attr->recipe)->backward, attr->sum_leaves | if_shared(attr->partial));
+    orth_attr a = tensor_attr(attr, GRADIENT, attr->sum_leaves | if_shared(attr->partial));
     orth_split whole = attr->split_out;
     if (whole.of > 0)
         whole.parts = whole.of;
@@ -146,10 +167,10 @@ static orth_quantised_value quantise_tokens(orth_graph *g, orth_value x, const o
 static orth_quantised_value quantise_weight(orth_graph *g, orth_value w, const orth_attr *attr, int32_t tile_rows, int32_t tile_cols)
 {
     const orth_recipe_row *r = orth_recipe_of(attr->recipe);
-    orth_attr a = tensor_attr(attr, r->forward, if_shared(contracts_some(attr) || attr->partial));
+    orth_attr a = tensor_attr(attr, WEIGHT, if_shared(contracts_some(attr) || attr->partial));
     a.num_seqs = 1;
     a.seq_len = g->failed ? 0 : (int32_t)g->values[w].dim[0];
-    return r->tile_k == 0 ? quantise_tensor(g, w, &a)
+    return r->tile_k == 0 ? quantise_whole(g, w, attr->recipe, &a)
                           : quantise_tiles(g, w, r->scale, a, tiles(tile_rows, &attr->split_out), tiles(tile_cols, &attr->split), false);
 }
 
@@ -169,14 +190,14 @@ orth_quantised_value orth_quantise_activation(orth_graph *g, orth_value x, const
 {
     const orth_recipe_row *r = orth_recipe_of(attr->recipe);
     const orth_attr a = activation_attr(attr);
-    return r->tile_k == 0 ? quantise_tensor(g, x, &a) : quantise_tiles(g, x, r->scale, a, tiles(1, NULL), tiles(r->tile_k, &attr->split), false);
+    return r->tile_k == 0 ? quantise_whole(g, x, attr->recipe, &a) : quantise_tiles(g, x, r->scale, a, tiles(1, NULL), tiles(r->tile_k, &attr->split), false);
 }
 
 orth_quantised_value orth_quantise_gradient(orth_graph *g, orth_value dy, const orth_attr *attr)
 {
     const orth_recipe_row *r = orth_recipe_of(attr->recipe);
     const orth_attr a = gradient_attr(attr, false);
-    return r->tile_k == 0 ? quantise_tensor(g, dy, &a)
+    return r->tile_k == 0 ? quantise_whole(g, dy, attr->recipe, &a)
                           : quantise_tiles(g, dy, r->scale, a, tiles(1, NULL), tiles(r->tile_k, &attr->split_out), r->at_random);
 }
 

@@ -3,7 +3,8 @@
  * attr is that of the product `qlinear`: its recipe, its parts, and who has which of its rows and columns. What a tensor is does not depend
  * on the layout: a weight is all of the matrix, an activation or its gradient is one sequence of the global batch with all columns. Ranks
  * of tensor and context parallelism that have some of it tell each other its largest magnitude. Tiles are within canonical parts, which no
- * layout cuts. Of a recipe with scales of tensors above those of tiles, tensors are the same.
+ * layout cuts. Of a recipe with scales of tensors above those of tiles, tensors are the same. With scales of earlier steps a tensor is all
+ * sequences of the global batch, and ranks tell each other its largest magnitude at the end of the step (lower/delayed_scales.c).
  *
  * NVFP4 rounds gradients at random, and the product that makes the gradient of a weight has both operands transformed along the tokens.
  * Source: NVIDIA, "Pretraining Large Language Models with NVFP4", arXiv:2509.25149; the signs are TransformerEngine's.

@@ -52,6 +52,8 @@ orth_operand orth_build_make(orth_builder *b, const orth_block *block, orth_bloc
     if (v == ORTH_NO_VALUE)
         return orth_operand_absent;
     const orth_value_info *info = &block->graph->values[v];
+    if (info->kind == ORTH_VALUE_DATA) /* amax: an evaluation changes no scales */
+        return b->spec->mode == ORTH_MODE_TRAIN ? orth_build_data(b, info) : orth_operand_absent;
     if (env->of[v].buffer == -2) {
         orth_buffer buffer = {.name = info->name, .bytes = orth_build_bytes(info->dtype, info->num_dims, info->dim),
                               .cls = ORTH_CLASS_ACTIVATIONS, .bind = ORTH_BIND_NONE};

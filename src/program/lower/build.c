@@ -239,16 +239,29 @@ void orth_build_params(orth_builder *b)
             chain_params(b, &b->gathers[k], gathered);
 }
 
+/* What it has for each micro-batch, or layer. */
+static size_t data_copies(const orth_builder *b, int32_t slot)
+{
+    if (slot >= ORTH_DATA_FP8_SCALES)
+        return (size_t)b->spec->num_layers;
+    const bool once = (slot == ORTH_DATA_STEP && !b->spec->async) || slot == ORTH_DATA_ROPE_TABLE;
+    return once ? 1 : (size_t)b->spec->num_micro_batches;
+}
+
+/* Scales are lent to evaluations as parameters are. */
+static orth_class data_class(int32_t slot)
+{
+    return slot == ORTH_DATA_FP8_SCALES ? ORTH_CLASS_PARAMS : slot > ORTH_DATA_FP8_SCALES ? ORTH_CLASS_OPTIMIZER : ORTH_CLASS_ACTIVATIONS;
+}
+
 int32_t orth_build_data_buffer(orth_builder *b, const orth_value_info *v)
 {
     if (b->data[v->slot] < 0) {
-        bool once = (v->slot == ORTH_DATA_STEP && !b->spec->async) || v->slot == ORTH_DATA_ROPE_TABLE;
         size_t bytes = orth_build_bytes(v->dtype, v->num_dims, v->dim);
         if (v->slot == ORTH_DATA_TARGETS || v->slot == ORTH_DATA_WEIGHTS) /* named by a chunk of the head */
             bytes = orth_dtype_bytes(v->dtype) * (size_t)b->spec->num_seqs * (size_t)b->spec->seq_len;
-        b->data[v->slot] = persistent(b, orth_data_slot_name((orth_data_slot)v->slot), ORTH_CLASS_ACTIVATIONS,
-                                      ORTH_BIND_DATA, v->slot,
-                                      once ? bytes : bytes * (size_t)b->spec->num_micro_batches);
+        b->data[v->slot] = persistent(b, orth_data_slot_name((orth_data_slot)v->slot), data_class(v->slot), ORTH_BIND_DATA, v->slot,
+                                      bytes * data_copies(b, v->slot));
     }
     return b->data[v->slot];
 }
@@ -264,8 +277,9 @@ orth_operand orth_build_data(orth_builder *b, const orth_value_info *v)
         return orth_operand_of(found, v->dtype, v->num_dims, v->dim);
     }
     orth_operand o = orth_operand_of(orth_build_data_buffer(b, v), v->dtype, v->num_dims, v->dim);
-    if ((v->slot != ORTH_DATA_STEP || b->spec->async) && v->slot != ORTH_DATA_ROPE_TABLE)
-        o.byte_offset = orth_operand_bytes(&o) * (size_t)b->micro_batch;
+    const int32_t copy = v->slot >= ORTH_DATA_FP8_SCALES ? b->layer : b->micro_batch;
+    if (data_copies(b, v->slot) > 1)
+        o.byte_offset = orth_operand_bytes(&o) * (size_t)copy;
     return o;
 }
 

@@ -178,10 +178,12 @@ static inline orth_dtype orth_build_param_type(const orth_builder *b, int32_t bu
 }
 /* Parameter `index` as the kernels read it: whole, fp32 or in the compute type. */
 orth_operand orth_build_param(const orth_builder *b, int64_t index);
-/* The data of the micro-batch at hand. */
+/* The data of the micro-batch, or layer, at hand. */
 orth_operand orth_build_data(orth_builder *b, const orth_value_info *v);
-/* The buffer of a data slot, made at its first mention: all micro-batches, or one for the step. */
+/* The buffer of a data slot, made at its first mention: all micro-batches, or layers, or one for the step. */
 int32_t orth_build_data_buffer(orth_builder *b, const orth_value_info *v);
+/* delayed_scales.c: the scales of the next step, if the program has such. */
+void orth_build_delayed_scales(orth_builder *b);
 /* Buffers of parameters; of loss and logits. */
 void orth_build_params(orth_builder *b);
 void orth_build_results(orth_builder *b);

@@ -101,6 +101,7 @@ typedef struct {
                                         where it has whole sequences; rows 0: it is not computed in chunks */
     orth_op optimizer;               /* ORTH_OP_adamw, adam or sgd */
     bool nesterov;
+    orth_delayed_scaling delayed;    /* of the operands of products (delayed_scales.c) */
     int64_t cache_rows;              /* decoding: S of the caches */
     bool keep_packed;                /* weights are packed once for the products of a step (keep_packed.h) */
     bool external_params;            /* weights and caches are another program's */

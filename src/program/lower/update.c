@@ -357,6 +357,7 @@ void orth_build_update(orth_builder *b)
         return;
     }
     orth_build_combine(b);
+    orth_build_delayed_scales(b);
     clip(b, has_loss, step_values(b, 0));
     name_gradients(b);
     update_params(b, step_values(b, 0));
