@@ -9,7 +9,7 @@ orthant=${ORTHANT:-orthant}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 case $key in
-precision.products) values="same fp8_tensor fp8_block mxfp8 nvfp4" seeds=1 words=() ;;
+precision.products) values="same fp8_tensor fp8_delayed fp8_block mxfp8 nvfp4" seeds=1 words=() ;;
 precision.grad_reduce)
   values="fp32 bf16 int8" seeds="1 2 3 4 5"
   words=(numerics.mode=fast precision.fp32_products=fma parallel.dp=4 parallel.zero=2 train.micro_batch=1) ;;
