@@ -60,7 +60,7 @@ static bool make_hosts(two_hosts *t)
                            "$*\"\n", b, b);
     run_write(t->run, "agent.sh", agent, (size_t)n);
     const int m = snprintf(rank, sizeof rank, "#!/bin/sh\ntrap '' TERM\n%s train run.yaml \"$@\"\ncode=$?\n"
-                           "echo $code >code.$OMPI_COMM_WORLD_RANK\nexit $code\n", ORTH_BINARY);
+                           "echo $code >said.$OMPI_COMM_WORLD_RANK && mv said.$OMPI_COMM_WORLD_RANK code.$OMPI_COMM_WORLD_RANK\nexit $code\n", ORTH_BINARY);
     run_write(t->run, "rank.sh", rank, (size_t)m);
     assert_int_equal(shell("chmod +x %s/agent.sh %s/rank.sh", t->run->dir, t->run->dir), 0);
     return true;
