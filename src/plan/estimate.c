@@ -125,8 +125,9 @@ static void add_node(const pricing *x, const orth_graph *g, const orth_node *n, 
         *(is_attention(n->op) ? &b->attention : c.hardware_flops > 0 ? &b->products : &b->rows) += s;
 }
 
-/* What the backward reads of what the forward made, and the block's input. */
-static double saved_bytes(const orth_graph *g)
+/* What the backward reads of what the forward made, and the block's input. Under sequence parallelism a rank keeps its own rows of what
+ * enters a column product, which the backward gathers again (Korthikanti et al. 2022, section 4.2.2). */
+static double saved_bytes(const orth_job *j, const orth_graph *g)
 {
     double bytes = 0;
     for (orth_value v = 0; v < g->num_values; v++) {
@@ -138,7 +139,8 @@ static double saved_bytes(const orth_graph *g)
                 read = read || g->nodes[n].in[k] == v;
         if ((made || v == g->input) && read) {
             const orth_operand o = orth_operand_of(v, i->dtype, i->num_dims, i->dim);
-            bytes += (double)orth_operand_bytes(&o);
+            const bool entered = made && j->sequence_parallel && g->nodes[i->producer].op == ORTH_OP_enter;
+            bytes += (double)orth_operand_bytes(&o) / (entered ? j->tp : 1);
         }
     }
     return bytes;
@@ -146,7 +148,7 @@ static double saved_bytes(const orth_graph *g)
 
 static block price_block(const pricing *x, const orth_graph *g, int64_t rows, int64_t times)
 {
-    block b = {.saved = saved_bytes(g) * (double)times};
+    block b = {.saved = saved_bytes(x->job, g) * (double)times};
     for (int32_t n = 0; n < g->num_nodes; n++)
         add_node(x, g, &g->nodes[n], n < g->num_forward, rows, times, &b);
     for (orth_value v = 0; v < g->num_values; v++) {
