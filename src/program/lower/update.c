@@ -91,7 +91,7 @@ static void square_param(orth_builder *b, int64_t index, int32_t g, orth_operand
         attr.first_part = p->first_part;
     }
     for (int32_t q = p->replica_rows > 0; q < orth_param_row_parts(p); q++) { /* replicas: by the rank they count as */
-        const orth_zero_rows rows = elsewhere ? (orth_zero_rows){0} : orth_zero_shard_rows(p, &mine, q);
+        const orth_zero_rows none = {0}, rows = elsewhere ? none : orth_zero_shard_rows(p, &mine, q);
         const int64_t first = elsewhere ? 0 : rows.begin * cols - b->p->buffers[g].first_elem;
         orth_operand in = orth_build_vector(g, ORTH_F32, first, rows.count * cols);
         in.num_dims = 2;
