@@ -10,8 +10,8 @@
  *
  * Order of sums. ORTH_ORDER_CANONICAL: for every element, the aligned binary tree of tensor/parts.h over
  * the members in group order (position i is leaf i), whatever the algorithm, count or chunking.
- * ORTH_ORDER_FREE: any order. Sums of bf16 and int8 run in fp32 and are rounded once, at the end, in both. max and
- * min take `a > b ? a : b` (`a < b`) along the same tree. u8 and fp16 can be moved, not reduced; int8, whose elements are blocks
+ * ORTH_ORDER_FREE: any order. Sums of bf16, fp16 and int8 run in fp32 and are rounded once, at the end, in both. max and
+ * min take `a > b ? a : b` (`a < b`) along the same tree. u8 can be moved, not reduced; int8, whose elements are blocks
  * (tensor/q8.h), can be summed.
  *
  * Order of calls. Each member makes the same collectives in the same order on a communicator; calls on

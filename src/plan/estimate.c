@@ -49,8 +49,8 @@ static double link_seconds(const pricing *x, orth_comm_kind kind, double bytes, 
 /* Activations travel in 16 bits. */
 static double call_seconds(const pricing *x, const orth_instr *n)
 {
-    const double in = 2 * (double)orth_operand_bytes(&n->in[0]) / (double)orth_dtype_bytes(n->in[0].dtype);
-    const double out = 2 * (double)orth_operand_bytes(&n->out[0]) / (double)orth_dtype_bytes(n->out[0].dtype);
+    const double in = 2 * (double)orth_operand_elems(&n->in[0]);
+    const double out = 2 * (double)orth_operand_elems(&n->out[0]);
     const orth_link_place *place = n->attr->group == ORTH_GROUP_TP || n->op == ORTH_OP_enter || n->op == ORTH_OP_leave ? &x->tp : &x->cp;
     const bool sp = x->job->sequence_parallel;
     switch (n->op) {

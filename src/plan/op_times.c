@@ -3,17 +3,12 @@
 
 #include <math.h>
 
-static double elems(const orth_operand *o)
-{
-    return (double)orth_operand_bytes(o) / (double)orth_dtype_bytes(o->dtype);
-}
-
 static void product_terms(const orth_instr *n, double flops, double t[ORTH_OP_TERMS])
 {
-    const double out = elems(&n->out[0]);
+    const double out = (double)orth_operand_elems(&n->out[0]);
     const bool finishes = n->attr->act != ORTH_ACT_NONE;
-    t[1] = elems(&n->in[0]);
-    t[2] = orth_instr_reads_packed(n) ? 0 : elems(&n->in[ORTH_IN_WEIGHT]);
+    t[1] = (double)orth_operand_elems(&n->in[0]);
+    t[2] = orth_instr_reads_packed(n) ? 0 : (double)orth_operand_elems(&n->in[ORTH_IN_WEIGHT]);
     t[3] = out * (1 + n->attr->num_addends);
     t[4] = finishes ? out : 0;
     t[5] = flops;

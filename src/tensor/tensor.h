@@ -32,12 +32,16 @@ typedef struct {
     int64_t dim[ORTH_MAX_DIMS]; /* unused ones are 1 */
 } orth_tensor;
 
-static inline int64_t orth_tensor_elems(const orth_tensor *t)
+static inline int64_t orth_dims_elems(const int64_t *dim, int num_dims)
 {
     int64_t n = 1;
-    for (int i = 0; i < t->num_dims; i++)
-        n *= t->dim[i];
+    for (int i = 0; i < num_dims; i++)
+        n *= dim[i];
     return n;
+}
+static inline int64_t orth_tensor_elems(const orth_tensor *t)
+{
+    return orth_dims_elems(t->dim, t->num_dims);
 }
 static inline size_t orth_tensor_bytes(const orth_tensor *t)
 {

@@ -295,10 +295,7 @@ static inline const orth_operand *orth_instr_operand(const orth_instr *i, int k)
 orth_operand orth_operand_rows(orth_operand o, int64_t begin, int64_t end);
 static inline int64_t orth_operand_elems(const orth_operand *o)
 {
-    int64_t n = 1;
-    for (int i = 0; i < o->num_dims; i++)
-        n *= o->dim[i];
-    return n;
+    return orth_dims_elems(o->dim, o->num_dims);
 }
 static inline size_t orth_operand_bytes(const orth_operand *o)
 {
