@@ -346,7 +346,7 @@ TEST(long_work_that_a_signal_ends_leaves_nothing)
         {"ls left.tmp-*/*.orts*", "data prepare --tokenizer=shards --out=left ", "documents"},
         {began, "data prepare --train-tokenizer=400 --out=left ", "documents"},
         {began, "tokenizer train --vocab-size=400 --out=left ", "merges"},
-        {began, "verify run.yaml other.yaml data.path=shards --scratch=.", "are equal"},
+        {began, "verify run.yaml other.yaml data.path=shards --scratch=. --steps=40", "are equal"},
         {"ls orthant-verify-*/gradients-2", "verify run.yaml other.yaml data.path=shards --scratch=. --steps=1000000", NULL},
         {"ls orthant-verify-*/gradients-2", "verify run.yaml other.yaml data.path=shards --scratch=. --steps=1000000 "
          "parallel.tp=2", NULL},
