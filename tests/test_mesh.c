@@ -231,6 +231,7 @@ CASE(million, l->global_batch = 4000000)
 CASE(endless_step, l->global_batch = 4 << 22; l->micro_batch = 1 << 20; l->parts = l->seq_len = 1; l->cp = l->tp = 1; l->sequence_parallel = false; l->num_ranks = 0)
 CASE(long_step, l->global_batch = 16384 * 8; d->layers = 160)
 CASE(many_uneven, l->dp = 256; l->zero = l->shard_group = 0; l->global_batch = 256 * 6; l->num_ranks = 0)
+CASE(uneven_without_queues, l->dp = 100; l->zero = l->shard_group = 0; l->global_batch = 100 * 6; l->num_ranks = 0)
 CASE(many_ranks, l->dp = 16384; l->num_ranks = 0)
 CASE(leaves, l->micro_batch = 1024; l->global_batch = (16 << 20) / 8 + 4096)
 CASE(batch_48, l->zero = 2; l->global_batch = 48)
@@ -304,6 +305,8 @@ static const rule_case cases[] = {
      "larger micro-batches, more pipeline stages, longer sequences)", long_step},
     {"dp=256 with shares of the batch that are not equal powers of two: each rank exchanges the gradients of its 6 layers with "
      "each other, and dp x dp x layers may be at most 131072", many_uneven},
+    {"dp=100 with shares of the batch that are not equal powers of two: a rank can exchange its gradients with 88 others at most "
+     "(numerics.mode=fast allows other equal shares)", uneven_without_queues},
     {"global_batch=2101248 sequences of 8 parts each (numerics.parts, seq_len=1024): a step sums up at most 16777216 of "
      "them", leaves},
     {"global_batch=48 / dp=4 is 12 sequences for each rank, not a power of two: with zero=2 in reproducible mode a rank "

@@ -48,5 +48,6 @@ bool orth_layout_micro_batches_are_countable(const judge *j);
 bool orth_layout_leaves_are_countable(const judge *j);
 bool orth_layout_program_is_not_too_long(const judge *j);
 bool orth_layout_uneven_ranks_are_few(const judge *j);
+bool orth_layout_uneven_ranks_have_queues(const judge *j);
 
 #endif

@@ -63,3 +63,15 @@ bool orth_layout_uneven_ranks_are_few(const judge *j)
                 "with each other, and dp x dp x layers may be at most {} (numerics.mode=fast allows other equal shares)", l->dp, layers,
                 MAX_UNEVEN);
 }
+
+#define OTHER_QUEUES (3 * ORTH_NUM_GROUPS + 4)   /* calls of each group, both ways; computing, copies both ways, files */
+
+/* A rank has a queue to each of the others, and in a ring one from each, too. */
+bool orth_layout_uneven_ranks_have_queues(const judge *j)
+{
+    const orth_layout *l = j->l;
+    const int64_t ring = l->cp > 1 && l->cp_kind == ORTH_CP_RING ? 2 * (l->cp - 1) : 0, most = ORTH_MAX_QUEUES - OTHER_QUEUES - ring + 1;
+    return NEED(j, !orth_layout_is_uneven(l) || l->dp <= most,
+                "dp={} with shares of the batch that are not equal powers of two: a rank can exchange its gradients with {} others at most "
+                "(numerics.mode=fast allows other equal shares)", l->dp, most - 1);
+}

@@ -429,7 +429,7 @@ static bool (*const rules[])(const judge *) = {
     parts_fit_tokens, fast_pieces_fit_tokens, ring_blocks_are_whole, ring_is_countable, all_to_all_fits_heads,
     all_to_all_fits_kv_heads, dp_divides_batch, shares_are_those_of_dp, shares_are_whole, micro_batch_divides_share,
     orth_layout_micro_batches_are_countable, orth_layout_leaves_are_countable, orth_layout_program_is_not_too_long,
-    orth_layout_uneven_ranks_are_few, zero_stage_exists, owner_owns_everything, shard_group_divides_dp, shard_group_needs_zero,
+    orth_layout_uneven_ranks_are_few, orth_layout_uneven_ranks_have_queues, zero_stage_exists, owner_owns_everything, shard_group_divides_dp, shard_group_needs_zero,
     shard_group_is_a_subtree, kept_whole_is_gathered_otherwise, layers_are_shared_out, zero_needs_equal_shares, share_is_a_subtree, shard_group_needs_even_shares,
     reduced_at_once_is_a_subtree, virtual_stages_need_pp, chunks_have_layers, layers_by_hand_add_up, schedule_fits,
     async_keeps_whole_weights, async_has_untied_weights, async_does_not_clip, async_has_equal_shares,
