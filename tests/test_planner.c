@@ -226,10 +226,28 @@ TEST(the_parts_of_a_step_make_its_time_and_no_step_is_faster_than_the_peak)
     double sum = c->compute_s + c->update_s + c->wait_s;
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         sum += c->exposed_s[g];
-    assert_true(fabs(sum - c->step_s) < 1e-9 * c->step_s && c->update_s > 0 && c->exposed_s[ORTH_GROUP_TP] > 0);
+    assert_true(c->data_s == 0 && fabs(sum - c->step_s) < 1e-9 * c->step_s && c->update_s > 0 && c->exposed_s[ORTH_GROUP_TP] > 0);
     assert_true(c->mfu > 0 && c->mfu <= c->hfu && c->hfu < h.device_gemm_share);
     check_near(c->days, 1000 * c->step_s / 86400);
     check_near(c->on_demand_usd, 24 * c->days * 32 * h.price_on_demand);
+    release(ctx, &x);
+    test_ctx_free(ctx);
+}
+
+/* A rank reads 8 sequences of 256 tokens, 8 kB, at an eighth of a node's 1 MB/s. */
+TEST(a_step_waits_for_tokens_that_a_slow_disk_brings_later)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    priced x;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "a100-80gb"));
+    const double step = step_on(ctx, SMALL_RUN, &h), loading = 8192 / (1e6 / 8);
+    h.node_file_GBps = 0.001;
+    price(ctx, &x, SMALL_RUN, h);
+    check_near(x.cluster.step_s, loading);
+    check_near(x.cluster.data_s, loading - step);
+    check_near(x.cluster.tokens_per_s, 32 * 256 / loading);
+    assert_true(x.plan.total.time.step_s == x.cluster.step_s);
     release(ctx, &x);
     test_ctx_free(ctx);
 }
@@ -413,6 +431,7 @@ int main(void)
         cmocka_unit_test(no_instruction_is_faster_than_the_peak_or_the_memory),
         cmocka_unit_test(products_fill_a_device_when_they_are_large_and_lose_by_tiles_rounds_and_short_sums),
         cmocka_unit_test(the_parts_of_a_step_make_its_time_and_no_step_is_faster_than_the_peak),
+        cmocka_unit_test(a_step_waits_for_tokens_that_a_slow_disk_brings_later),
         cmocka_unit_test(the_same_run_and_cluster_give_the_same_answer_and_worse_links_never_a_faster_one),
         cmocka_unit_test(on_a_cluster_each_rank_is_held_against_the_memory_of_a_device),
         cmocka_unit_test(a_checkpoint_of_60_s_with_8_hours_between_failures_is_due_every_31_minutes_and_costs_6_5_percent),

@@ -217,6 +217,31 @@ static void set_file_floor(orth_run_plan *p, const orth_hardware *h)
     }
 }
 
+#define TOKEN_BYTES 4 /* of a shard with a large vocabulary; others store 2 */
+
+/* Reading the tokens of a step, of the rank for which it takes longest. Each rank of a node reads for itself. */
+static double loading_s(const orth_run_plan *p, const orth_hardware *h)
+{
+    const orth_layout *l = &p->partition.layout;
+    double longest = 0;
+    for (int r = 0; r < p->num_ranks; r++) {
+        const orth_hardware *device = orth_mixed_device(h, r);
+        const int64_t sequences = orth_layout_share(l, p->ranks[r].coords.dp);
+        const orth_file_rates rates = orth_file_rates_of(device, file_sharers(device, p->num_ranks));
+        longest = fmax(longest, (double)(sequences * l->seq_len / l->cp * TOKEN_BYTES) / rates.read);
+    }
+    return longest;
+}
+
+/* A thread of each rank reads the next step's tokens: only what takes longer than a step is waited for. */
+static void add_loading(orth_run_plan *p, const orth_hardware *h)
+{
+    orth_plan *total = &p->total;
+    total->loading_s = loading_s(p, h);
+    total->data_s = fmax(0, total->loading_s - total->time.step_s);
+    total->time.step_s += total->data_s;
+}
+
 /* How much of its device a rank needs. */
 static double fill_of(const orth_plan *p)
 {
@@ -244,6 +269,8 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_c
     p->total.limit_bytes = p->ranks[c->worst_rank].limit_bytes;
     p->total.worst_bytes = p->ranks[c->worst_rank].device_bytes;
     set_file_floor(p, h);
+    add_loading(p, h);
+    c->data_s = p->total.data_s;
     c->step_s = p->total.time.step_s;
     c->tokens_per_s = (double)p->total.tokens / c->step_s;
     c->mfu = p->total.cost.model_flops / c->step_s / (peak * n);
@@ -398,8 +425,8 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     orth_text_addf(ctx, t, "%s %.2f GiB on rank %d, the worst, of %.2f GiB (%.1f of the device, %.1f reserved)\n",
                    w->fits ? "fits          " : "does not fit: ", gib(w->device_bytes), c->worst_rank, gib(w->limit_bytes),
                    device->device_memory_GiB, device->device_reserved_GiB);
-    orth_text_addf(ctx, t, "step           %.6g s (estimate): computing %.1f %%, update %.1f %%, waiting %.1f %%, ", s,
-                   100 * c->compute_s / s, 100 * c->update_s / s, 100 * c->wait_s / s);
+    orth_text_addf(ctx, t, "step           %.6g s (estimate): computing %.1f %%, update %.1f %%, data %.1f %%, waiting %.1f %%, ", s,
+                   100 * c->compute_s / s, 100 * c->update_s / s, 100 * c->data_s / s, 100 * c->wait_s / s);
     if (c->move_s > 0)
         orth_text_addf(ctx, t, "exposed copies %.1f %%, ", 100 * c->move_s / s);
     add_exposed(ctx, t, c);

@@ -141,8 +141,9 @@ void orth_plan_price_total(orth_plan *total, const orth_plan *ranks, int num_ran
 }
 
 /* Nothing if it was not priced. */
-static void add_time(orth_json_out *j, const orth_rank_time *t)
+static void add_time(orth_json_out *j, const orth_plan *p)
 {
+    const orth_rank_time *t = &p->time;
     if (t->step_s <= 0)
         return;
     orth_json_open(j, "time", '{');
@@ -152,6 +153,10 @@ static void add_time(orth_json_out *j, const orth_rank_time *t)
     if (t->move_s > 0)
         orth_json_print(j, "exposed_copies_s", "%.9g", t->move_s);
     orth_json_print(j, "bubble_fraction", "%.9g", t->wait_s / t->step_s);
+    if (p->loading_s > 0) {
+        orth_json_print(j, "loading_s", "%.9g", p->loading_s);
+        orth_json_print(j, "exposed_loading_s", "%.9g", p->data_s);
+    }
     orth_json_close(j, '}');
 }
 
@@ -168,7 +173,7 @@ static void add_rank(orth_json_out *j, int rank, const orth_plan *p)
     orth_json_print(j, "flops", "{\"model\": %.0f, \"hardware\": %.0f}", p->cost.model_flops, p->cost.hardware_flops);
     if (p->file_bytes > 0)
         orth_json_print(j, "file_a_step", "{\"read\": %" PRId64 ", \"written\": %" PRId64 "}", p->file_moves.read, p->file_moves.written);
-    add_time(j, &p->time);
+    add_time(j, p);
     orth_json_close(j, '}');
 }
 
@@ -237,7 +242,7 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
         orth_json_string(&j, "recomputed", p->recomputed);
     orth_traffic_json(&j, "comm", &p->traffic, true);
     orth_traffic_json(&j, "comm_sent", &p->traffic, false);
-    add_time(&j, &p->time);
+    add_time(&j, p);
     add_speed(&j, p);
     orth_json_print(&j, "tokens", "%" PRId64, p->tokens);
     orth_json_print(&j, "parameters", "%" PRId64, p->num_elems);

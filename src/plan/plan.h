@@ -27,6 +27,8 @@ typedef struct {
     orth_file_moves file_moves; /* bytes of a step, to and from files */
     orth_file_rates file_rates; /* of totals, where the time was priced: what those have together whose files take longest, */
     double file_floor_s;       /* and the least that a step takes for them; 0: no files, or not priced */
+    double loading_s;          /* of totals on a described cluster: a rank reads the tokens of a step, where that takes longest; 0: not priced, */
+    double data_s;             /* and what of that the step waits for */
     size_t device_limit_bytes, file_limit_bytes; /* what they may be: of each rank, and of all together; 0: not known */
     size_t lower_bound_bytes;  /* what no placement could go below */
     size_t limit_bytes;        /* what it may take; 0: not known */

@@ -169,10 +169,10 @@ static json_t *row_json(const comparison *x, int row)
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         if (p->exposed_s[g] > 0)
             json_object_set_new(exposed, orth_group_name((orth_group)g), json_real(p->exposed_s[g]));
-    return json_pack("{s:o,s:i,s:I,s:I,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:f,s:f}", "values", values, "ranks", p->num_ranks, "memory",
+    return json_pack("{s:o,s:i,s:I,s:I,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:f,s:f}", "values", values, "ranks", p->num_ranks, "memory",
                      (json_int_t)p->bytes, "memory_limit", (json_int_t)p->limit_bytes, "fits", p->fits, "step_s", p->step_s, "tokens_per_s",
-                     p->tokens_per_s, "mfu", p->mfu, "hfu", p->hfu, "compute_s", p->compute_s, "update_s", p->update_s, "wait_s", p->wait_s,
-                     "exposed_s", exposed, "days", p->days, "on_demand_usd", p->usd);
+                     p->tokens_per_s, "mfu", p->mfu, "hfu", p->hfu, "compute_s", p->compute_s, "update_s", p->update_s, "exposed_loading_s", p->data_s,
+                     "wait_s", p->wait_s, "exposed_s", exposed, "days", p->days, "on_demand_usd", p->usd);
 }
 
 static char *as_json(orth_ctx *ctx, const comparison *x)

@@ -130,11 +130,12 @@ static void add_time(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
 {
     const orth_run_plan *p = x->plan;
     const int n = p->num_ranks;
-    double compute = 0, update = 0, wait = 0, calls[ORTH_NUM_GROUPS] = {0};
+    double compute = 0, update = 0, move = 0, wait = 0, calls[ORTH_NUM_GROUPS] = {0};
     for (int r = 0; r < n; r++) {
         const orth_rank_time *time = &p->ranks[r].time;
         compute += (time->compute_s - time->update_s) / n;
         update += time->update_s / n;
+        move += time->move_s / n;
         wait += time->wait_s / n;
         for (int g = 0; g < ORTH_NUM_GROUPS; g++)
             calls[g] += time->comm_by_group[g] / n;
@@ -146,6 +147,8 @@ static void add_time(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
                           "<div class=\"wide\"><table><tr><th>mean over ranks</th><th>time</th><th>of the step</th></tr>\n");
     add_part(ctx, t, "computing", compute, step);
     add_part(ctx, t, "update", update, step);
+    add_part(ctx, t, "data", p->total.data_s, step);
+    add_part(ctx, t, "exposed copies of offload", move, step);
     add_part(ctx, t, "waiting (bubble, imbalance)", wait, step);
     for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
         char name[64];

@@ -59,7 +59,7 @@ static orth_status price_there(orth_ctx *ctx, const orth_place_to_run *where, co
     ORTH_TRY(orth_cluster_price(ctx, p, &h, orth_setup_compute(cfg), steps, NULL, &c));
     *out = (orth_price){.num_ranks = p->num_ranks, .worst_rank = c.worst_rank, .bytes = p->total.worst_bytes,
                         .limit_bytes = p->total.limit_bytes, .fits = p->total.fits, .step_s = c.step_s, .tokens_per_s = c.tokens_per_s,
-                        .mfu = c.mfu, .hfu = c.hfu, .compute_s = c.compute_s, .update_s = c.update_s, .wait_s = c.wait_s,
+                        .mfu = c.mfu, .hfu = c.hfu, .compute_s = c.compute_s, .update_s = c.update_s, .data_s = c.data_s, .wait_s = c.wait_s,
                         .days = c.days, .usd = c.on_demand_usd};
     memcpy(out->exposed_s, c.exposed_s, sizeof out->exposed_s);
     return ORTH_OK;
@@ -125,6 +125,8 @@ void orth_price_split(const orth_price *p, char out[ORTH_PRICE_SPLIT_MAX])
     size_t at = (size_t)snprintf(out, ORTH_PRICE_SPLIT_MAX, "computing %.1f %%", 100 * p->compute_s / s);
     if (p->update_s > 0)
         at += (size_t)snprintf(out + at, ORTH_PRICE_SPLIT_MAX - at, ", update %.1f %%", 100 * p->update_s / s);
+    if (p->data_s > 0)
+        at += (size_t)snprintf(out + at, ORTH_PRICE_SPLIT_MAX - at, ", data %.1f %%", 100 * p->data_s / s);
     at += (size_t)snprintf(out + at, ORTH_PRICE_SPLIT_MAX - at, ", waiting %.1f %%", 100 * p->wait_s / s);
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         if (p->exposed_s[g] >= 0.0005 * s)
