@@ -1,5 +1,5 @@
 #!/bin/bash
-# plan.sh BUILD -- how long `orthant plan` takes for two large layouts, and its memory. Measuring this machine's peaks is a part of
+# plan.sh BUILD -- how long `orthant plan` takes for four large layouts, and its memory. Measuring this machine's peaks is a part of
 # each call, and shown by itself: it is what a plan of a tiny model takes.
 set -euo pipefail
 build=$1
@@ -25,3 +25,8 @@ plan "llama3-70b, dp=8 tp=8 pp=4: 256 ranks, 512 sequences" model.preset=llama3-
   parallel.dp=8 parallel.tp=8 parallel.pp=4
 plan "llama3-405b, dp=8 tp=8 pp=16: 1,024 ranks, 512 sequences" model.preset=llama3-405b train.global_batch=512 \
   parallel.dp=8 parallel.tp=8 parallel.pp=16
+for layout in parallel.dp=128 "parallel.dp=64 parallel.cp=2"; do
+  # shellcheck disable=SC2086
+  plan "on a cluster, nothing measured: llama3-405b, $layout tp=8 pp=16: 16,384 ranks, 2,048 sequences" --cluster=h100-16384 \
+    model.preset=llama3-405b train.global_batch=2048 parallel.tp=8 parallel.pp=16 $layout
+done
