@@ -226,13 +226,17 @@ TEST(every_event_of_compiled_layouts_is_needed)
         if (orth_layout_ranks(&c.layout) > MAX_RANKS || !c.comm.overlap)
             continue;
         patient *x = patient_new(&c, true);
-        orth_program *p = P(seed % (uint64_t)x->num_ranks);
-        const int num = take_away_each(x->ctx, p, refused_by_the_checker);
+        const orth_mesh *mesh = &x->partition.mesh;
+        int num = 0;
+        for (int stage = 0; stage < mesh->size[ORTH_AXIS_PP]; stage++) { /* a rank of each */
+            orth_program *p = P(orth_mesh_moved(mesh, (int)(seed % (uint64_t)x->num_ranks), ORTH_AXIS_PP, stage));
+            num += take_away_each(x->ctx, p, refused_by_the_checker);
+            queues = ORTH_MAX(queues, p->num_queues);
+            if (p->num_instrs < 1500)
+                assert_true(is_ordered(p));
+        }
         events += num;
-        queues = ORTH_MAX(queues, p->num_queues);
         layouts += num > 0;
-        if (p->num_instrs < 1500)
-            assert_true(is_ordered(p));
         patient_free(x);
     }
     print_message("%d layouts, seeds up to %d: each of %d events is needed; up to %d queues\n", layouts, (int)seed - 1, events, queues);
