@@ -28,7 +28,7 @@ demo:           ## trains a small GPT on real text; TEXT=file for your own
 	@$(MAKE) all TARGET=orthant
 	@ORTHANT=$(BUILD)/orthant tools/demo.sh "$(TEXT)"
 
-asan:           ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+asan:           ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer (TESTS="-I 1,,3": a third of them)
 	@tools/deps.sh build test
 	@$(CMAKE) $(BUILD)-asan -DORTH_SANITIZE=address,undefined >/dev/null
 	@cmake --build $(BUILD)-asan -j$(JOBS)
@@ -42,7 +42,7 @@ tsan:           ## communicators, products, layouts and runs of train under Thre
 	ORTH_LAYOUTS=24 $(BUILD)-tsan/test_layouts 'random_layouts*'
 	tools/tsan_runs.sh $(BUILD)-tsan
 
-soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 240 over processes, 200 disturbed runs, 600 faults, 100 calls of each op, every call of the system failing once, the resident set of 300 runs, 10,000 steps in flat memory, 2,000 bounds of plans, 200 searches, 200 layouts under ThreadSanitizer; many hours
+soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 240 over processes, 200 disturbed runs, 600 faults, 100 calls of each op, every call of the system failing once, the resident set of 300 runs, 10,000 steps in flat memory, 2,000 bounds of plans, 200 searches, 200 layouts under ThreadSanitizer, all tests under AddressSanitizer, Arm, fuzzing; many hours
 	ORTH_OPS_DRAWS=100 $(BUILD)/test_ops
 	ORTH_LAYOUTS=$(or $(LAYOUTS),2000) $(BUILD)/test_layouts
 	ORTH_MPI_LAYOUTS=10 $(BUILD)/test_mpi
@@ -56,6 +56,7 @@ soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another 
 	ORTH_FAULTS=all $(BUILD)/test_faults
 	@$(MAKE) tsan
 	ORTH_LAYOUTS=200 $(CTEST) $(BUILD)-tsan -R '^test_layouts'
+	@$(MAKE) asan arm-check fuzz
 
 arm-check:      ## the kernel tests of a build for 64-bit Arm, under qemu (downloads 100 MB once)
 	@tools/deps.sh build arm
