@@ -85,6 +85,32 @@ TEST(gradients_that_live_within_a_step_are_of_the_class_grads)
     }
 }
 
+/* Under ZeRO 3 a call fills the buffers of whole parameters. A rank alone makes no call. */
+TEST(what_a_collective_fills_is_of_the_class_comm)
+{
+    static const char *const keys[] = {"parallel.dp", "parallel.zero", "train.global_batch", "train.micro_batch"};
+    static const char *const values[][4] = {{"2", "3", "8", "1"}, {"1", "0", "8", "1"}};
+    for (int i = 0; i < 2; i++) {
+        plan_case c;
+        const orth_compiled *compiled;
+        int gathered = 0, comm = 0;
+        open_plan(&c, keys, values[i], 4);
+        CHECK_OK(c.ctx, orth_programs_of(c.ctx, &c.plan.programs, 0, &compiled));
+        const orth_program *p = &compiled->program;
+        for (int32_t b = 0; b < p->num_buffers; b++) {
+            const bool whole = !p->buffers[b].persistent && strcmp(p->buffers[b].name, "gathered") == 0;
+            gathered += whole;
+            comm += p->buffers[b].cls == ORTH_CLASS_COMM;
+            assert_true(!whole || p->buffers[b].cls == ORTH_CLASS_COMM);
+        }
+        assert_true(i == 0 ? gathered > 0 && comm >= gathered : comm == 0);
+        assert_int_equal(p->transient_class[ORTH_SPACE_HOST][ORTH_CLASS_COMM] > 0, i == 0);
+        assert_int_equal(c.plan.ranks[0].memory.of[ORTH_SPACE_HOST][ORTH_CLASS_COMM],
+                         p->transient_class[ORTH_SPACE_HOST][ORTH_CLASS_COMM]);
+        close_plan(&c);
+    }
+}
+
 /* In reproducible mode the tree over micro-batches keeps up to log2 of their number beside it. */
 TEST(in_fast_mode_a_gradient_is_one_sum_however_many_micro_batches_there_are)
 {
@@ -236,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_space_has_its_section_in_text_and_json),
         cmocka_unit_test(gradients_that_live_within_a_step_are_of_the_class_grads),
+        cmocka_unit_test(what_a_collective_fills_is_of_the_class_comm),
         cmocka_unit_test(in_fast_mode_a_gradient_is_one_sum_however_many_micro_batches_there_are),
         cmocka_unit_test(buffers_that_are_live_at_the_peak_add_up_to_it),
         cmocka_unit_test(the_picture_of_memory_has_every_class_and_the_timeline_reaches_the_peak),
