@@ -6,10 +6,18 @@
 #include "base/text.h"
 #include "parallel/pipeline/schedule.h"
 
+static inline int schedule_num_chunks(const orth_schedule *s, int rank)
+{
+    int n = 0;
+    for (int c = 0; c < s->num_chunks; c++)
+        n += s->chunk_rank[c] == rank;
+    return n;
+}
+
 static inline void schedule_text_list(orth_ctx *ctx, orth_text *t, const orth_schedule *s, int rank)
 {
     const orth_action_list *l = &s->lists[rank];
-    const bool several = orth_schedule_chunks(s, rank, NULL, 0) > 1;
+    const bool several = schedule_num_chunks(s, rank) > 1;
     for (int i = 0; i < l->num_actions; i++) {
         if (i % 16 == 0)
             orth_text_addf(ctx, t, "%srank %d:", i ? "\n" : "", rank);

@@ -167,7 +167,7 @@ static size_t activation_bytes(orth_ctx *ctx, const layout_case *c)
     CHECK_OK(ctx, orth_partition_make(ctx, &partition, &c->layout, &c->model));
     orth_partition_shape(&partition, 0, &shape, chunks);
     CHECK_OK(ctx, orth_compiled_build(ctx, &c->model, &shape, &compiled));
-    size_t bytes = orth_program_class_bytes(&compiled.program, ORTH_CLASS_ACTIVATIONS);
+    size_t bytes = compiled.program.class_bytes[ORTH_SPACE_HOST][ORTH_CLASS_ACTIVATIONS];
     orth_compiled_release(&compiled);
     orth_partition_release(ctx, &partition);
     return bytes;

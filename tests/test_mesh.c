@@ -105,12 +105,6 @@ TEST(groups_know_their_hosts)
     assert_false(orth_mesh_inside_host(&m, ORTH_AXES_TP, 6));
     assert_false(orth_mesh_inside_host(&m, ORTH_AXES_DP, 8));
     assert_false(orth_mesh_inside_host(&m, ORTH_AXES_PP, 16));
-    orth_mesh_spread s = orth_mesh_group_spread(&m, 5, ORTH_AXES_DP, 8);
-    assert_true(s.num_hosts == 2 && s.per_host == 2);
-    s = orth_mesh_group_spread(&m, 5, ORTH_AXES_ALL, 8);
-    assert_true(s.num_hosts == 4 && s.per_host == 8);
-    s = orth_mesh_group_spread(&m, 0, ORTH_AXES_TP, 3); /* ranks 0 1 2 | 3 */
-    assert_true(s.num_hosts == 2 && s.per_host == 3);
     assert_int_equal(orth_mesh_host(17, 8), 2);
     assert_int_equal(orth_mesh_host(17, 0), 0);
     test_ctx_free(ctx);
@@ -139,11 +133,10 @@ TEST(wrong_meshes_are_refused_in_words)
     test_ctx_free(ctx);
 }
 
-TEST(meshes_and_axes_print)
+TEST(meshes_print)
 {
     orth_ctx *ctx = test_ctx(1);
     orth_text t = {0};
-    char name[40];
     const orth_mesh m = make(ctx, (orth_mesh_options){.dp = 4, .tp = 2, .pp = 2, .cp = 1, .shard_group = 2});
     orth_mesh_print(ctx, &t, &m, 4, 3);
     assert_string_equal(t.s, "mesh of 16 ranks on 4 hosts of 4, fastest axis first:\n"
@@ -158,14 +151,6 @@ TEST(meshes_and_axes_print)
                              "      2     0         0         0         1         0\n"
                              "   ... 13 more\n");
     orth_mem_free(ctx, t.s);
-    orth_axes_name(ORTH_AXES_DP | ORTH_AXES_CP, name, sizeof name);
-    assert_string_equal(name, "cp+dp");
-    orth_axes_name(ORTH_AXES_SHARD, name, sizeof name);
-    assert_string_equal(name, "shard");
-    orth_axes_name(ORTH_AXES_ALL, name, sizeof name);
-    assert_string_equal(name, "tp+cp+dp+pp");
-    orth_axes_name(ORTH_AXES_ALL, name, 5);
-    assert_string_equal(name, "tp+c");
     test_ctx_free(ctx);
 }
 
@@ -439,7 +424,7 @@ int main(void)
         cmocka_unit_test(groups_partition_the_ranks_in_canonical_order),
         cmocka_unit_test(groups_know_their_hosts),
         cmocka_unit_test(wrong_meshes_are_refused_in_words),
-        cmocka_unit_test(meshes_and_axes_print),
+        cmocka_unit_test(meshes_print),
         cmocka_unit_test(every_rule_of_layouts_has_a_case_and_says_why),
         cmocka_unit_test(several_reasons_are_all_told),
         cmocka_unit_test(good_layouts_are_accepted),

@@ -46,18 +46,6 @@ void orth_pages_unmap(void *p, size_t num_bytes)
         munmap(p, num_bytes);
 }
 
-size_t orth_pages_resident_bytes(void)
-{
-    unsigned long total = 0, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f)
-        return 0;
-    if (fscanf(f, "%lu %lu", &total, &resident) != 2)
-        resident = 0;
-    fclose(f);
-    return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
-}
-
 size_t orth_pages_size(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);

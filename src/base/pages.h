@@ -23,7 +23,6 @@ size_t orth_pages_stack_bytes(pthread_t thread);
  * of a process calls it: where malloc is another library's, the C library's own heap is made by the first call, unprotected. */
 void orth_pages_trim_heap(void);
 
-/* Bytes of the calling process that are in memory now, and the most that ever were (VmHWM); 0 where the system does not tell. */
-size_t orth_pages_resident_bytes(void);
+/* The most bytes of the calling process that ever were in memory (VmHWM); 0 where the system does not tell. */
 size_t orth_pages_resident_peak_bytes(void);
 #endif

@@ -128,26 +128,17 @@ static orth_status check_tiling(orth_ctx *ctx, orth_safetensors *st, size_t data
     return ORTH_OK;
 }
 
-static orth_status read_metadata(orth_ctx *ctx, orth_safetensors *st, const json_t *meta)
+/* Nothing here asks for them; others' readers rely on the rule. */
+static orth_status check_metadata(orth_ctx *ctx, const orth_safetensors *st, const json_t *meta)
 {
     if (!json_is_object(meta))
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: __metadata__ is not an object", st->path);
-    st->metadata = ORTH_ARENA_ARRAY(ctx, &st->arena, const char *, 2 * json_object_size(meta));
-    if (!st->metadata)
-        return ORTH_ERR_NOMEM;
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)meta, key, value) {
         if (!json_is_string(value))
             return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: __metadata__ has '%.100s', which is not a string",
                              st->path, key);
-        char *k = orth_arena_printf(ctx, &st->arena, "%s", key);
-        char *v = k ? orth_arena_printf(ctx, &st->arena, "%s", json_string_value(value)) : NULL;
-        if (!v)
-            return ORTH_ERR_NOMEM;
-        st->metadata[2 * st->num_metadata] = k;
-        st->metadata[2 * st->num_metadata + 1] = v;
-        st->num_metadata++;
     }
     return ORTH_OK;
 }
@@ -162,7 +153,7 @@ static orth_status read_tensors(orth_ctx *ctx, orth_safetensors *st, json_t *hea
     json_t *entry;
     json_object_foreach(header, key, entry) {
         if (strcmp(key, "__metadata__") == 0) {
-            ORTH_TRY(read_metadata(ctx, st, entry));
+            ORTH_TRY(check_metadata(ctx, st, entry));
             continue;
         }
         orth_st_tensor *t = &st->tensors[st->num_tensors++];
@@ -241,14 +232,6 @@ const orth_st_tensor *orth_safetensors_find(const orth_safetensors *st, const ch
 {
     orth_st_tensor key = {.name = name};
     return st->num_tensors ? bsearch(&key, st->tensors, (size_t)st->num_tensors, sizeof key, by_name) : NULL;
-}
-
-const char *orth_safetensors_metadata(const orth_safetensors *st, const char *key)
-{
-    for (int64_t i = 0; i < st->num_metadata; i++)
-        if (strcmp(st->metadata[2 * i], key) == 0)
-            return st->metadata[2 * i + 1];
-    return NULL;
 }
 
 void orth_st_load_f32(float *out, const orth_st_tensor *t, int64_t first, int64_t n)

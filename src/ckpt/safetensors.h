@@ -33,8 +33,6 @@ typedef struct {
     orth_file_map map;
     orth_st_tensor *tensors;      /* sorted by name */
     int64_t num_tensors;
-    int64_t num_metadata;
-    const char **metadata;        /* key, value, key, value, ... */
     orth_arena arena;
 } orth_safetensors;
 
@@ -47,7 +45,6 @@ void orth_safetensors_close(orth_ctx *ctx, orth_safetensors *st); /* a zeroed on
 
 /* NULL if there is none. */
 const orth_st_tensor *orth_safetensors_find(const orth_safetensors *st, const char *name);
-const char *orth_safetensors_metadata(const orth_safetensors *st, const char *key);
 
 /* n elements from `first` on of an F32, BF16 or F16 tensor as fp32; exact. Cannot fail: the caller
  * has checked dtype and range. */

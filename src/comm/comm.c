@@ -164,16 +164,6 @@ int orth_comm_pos(const orth_comm *c)
     return c->pos;
 }
 
-int orth_comm_global(const orth_comm *c, int pos)
-{
-    return c->ranks[pos];
-}
-
-const char *orth_comm_name(const orth_comm *c)
-{
-    return c->name;
-}
-
 orth_comm_counts orth_comm_counted(const orth_comm *c)
 {
     orth_comm_counts out;

@@ -156,9 +156,7 @@ void orth_comm_destroy(orth_ctx *ctx, orth_comm *c);
 orth_status orth_comm_set(orth_ctx *ctx, orth_comm *c, orth_comm_algo algo, orth_comm_order order);
 
 int orth_comm_size(const orth_comm *c);
-int orth_comm_pos(const orth_comm *c);             /* this rank's position in the group */
-int orth_comm_global(const orth_comm *c, int pos); /* global rank of a member */
-const char *orth_comm_name(const orth_comm *c);
+int orth_comm_pos(const orth_comm *c); /* this rank's position in the group */
 
 /* One call. n = size, me = position; counts in elements of dtype; blocks lie in group order without gaps.
  *

@@ -6,8 +6,8 @@
  * judge the same headers, so all come to the same verdict.
  */
 #include <string.h>
-#include <xxhash.h>
 
+#include "base/hash.h"
 #include "comm/comm_impl.h"
 
 uint64_t comm_extent(const orth_comm *c, const orth_comm_call *call)
@@ -17,10 +17,8 @@ uint64_t comm_extent(const orth_comm *c, const orth_comm_call *call)
     if (call->kind != ORTH_COMM_REDUCE_SCATTER && call->kind != ORTH_COMM_ALL_GATHER)
         return (uint64_t)call->count;
     uint64_t h = 0;
-    for (int i = 0; i < c->n; i++) {
-        const int64_t count = comm_count_of(call->counts, call->count, i);
-        h = XXH64(&count, sizeof count, h);
-    }
+    for (int i = 0; i < c->n; i++)
+        h = orth_hash_mix(h, (uint64_t)comm_count_of(call->counts, call->count, i));
     return h;
 }
 

@@ -45,17 +45,6 @@ const char *orth_family_name(orth_family family)
     return family_names[family];
 }
 
-orth_status orth_family_from_name(orth_ctx *ctx, const char *name, orth_family *out)
-{
-    for (int i = 0; i < ORTH_COUNT(family_names); i++) {
-        if (strcmp(family_names[i], name) == 0) {
-            *out = (orth_family)i;
-            return ORTH_OK;
-        }
-    }
-    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "family '%s' is not one of gpt2, llama", name);
-}
-
 void orth_model_config_defaults(orth_family family, orth_model_config *out)
 {
     *out = (orth_model_config){GPT2_SETTINGS};

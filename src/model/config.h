@@ -26,9 +26,8 @@ typedef struct {
     double embed_dropout, attn_dropout; /* of embeddings; of attention probabilities */
 } orth_model_config;
 
-/* "gpt2", "llama". ORTH_ERR_ARG for another name. */
+/* "gpt2", "llama". */
 const char *orth_family_name(orth_family family);
-orth_status orth_family_from_name(orth_ctx *ctx, const char *name, orth_family *out);
 
 /* What a family fixes (biases, norm epsilon, tying, RoPE) with sizes of zero: the start for a model
  * given by its dimensions. kv_heads, head_dim and ffn that are still 0 after the caller filled the

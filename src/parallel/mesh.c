@@ -6,20 +6,6 @@
 
 static const char *const axis_names[ORTH_NUM_AXES] = {"tp", "cp", "shard", "replicate", "pp"};
 
-void orth_axes_name(orth_axes axes, char *name, size_t size)
-{
-    size_t used = 0;
-    if (size)
-        name[0] = '\0';
-    for (int a = 0; a < ORTH_NUM_AXES && used < size; a++) {
-        const bool dp = (axes & ORTH_AXES_DP) == ORTH_AXES_DP;
-        if (!(axes >> a & 1) || (dp && a == ORTH_AXIS_REPLICATE))
-            continue;
-        used += (size_t)snprintf(name + used, size - used, "%s%s", used ? "+" : "",
-                                 dp && a == ORTH_AXIS_SHARD ? "dp" : axis_names[a]);
-    }
-}
-
 /* ---- placement ---- */
 
 /* The axes that a word of the order names, fastest first: dp is shard, then replicate. 0: none. */
@@ -149,26 +135,6 @@ void orth_mesh_group(const orth_mesh *m, int rank, orth_axes axes, int *ranks)
 int orth_mesh_host(int rank, int ranks_per_host)
 {
     return ranks_per_host > 0 ? rank / ranks_per_host : 0;
-}
-
-orth_mesh_spread orth_mesh_group_spread(const orth_mesh *m, int rank, orth_axes axes, int ranks_per_host)
-{
-    const int n = orth_mesh_group_size(m, axes);
-    orth_mesh_spread spread = {0};
-    for (int i = 0; i < n; i++) {
-        const int host = orth_mesh_host(orth_mesh_group_member(m, rank, axes, i), ranks_per_host);
-        int on_host = 0;
-        bool first = true;
-        for (int k = 0; k < n; k++) {
-            const bool same =
-                orth_mesh_host(orth_mesh_group_member(m, rank, axes, k), ranks_per_host) == host;
-            on_host += same;
-            first = first && !(same && k < i);
-        }
-        spread.num_hosts += first;
-        spread.per_host = ORTH_MAX(spread.per_host, on_host);
-    }
-    return spread;
 }
 
 bool orth_mesh_inside_host(const orth_mesh *m, orth_axes axes, int ranks_per_host)

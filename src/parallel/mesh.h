@@ -30,9 +30,6 @@ typedef uint32_t orth_axes;
 #define ORTH_AXES_DP (ORTH_AXES_SHARD | ORTH_AXES_REPLICATE)
 #define ORTH_AXES_ALL ((1u << ORTH_NUM_AXES) - 1)
 
-/* "dp", "tp", "dp+cp", "shard": into name[size]. dp stands for shard and replicate together. */
-void orth_axes_name(orth_axes axes, char *name, size_t size);
-
 typedef struct {
     int32_t size[ORTH_NUM_AXES];
     orth_axis order[ORTH_NUM_AXES];  /* placement, fastest first */
@@ -66,11 +63,6 @@ void orth_mesh_group(const orth_mesh *m, int rank, orth_axes axes, int *ranks); 
 
 /* Hosts of `ranks_per_host` consecutive global ranks (0: one host). */
 int orth_mesh_host(int rank, int ranks_per_host);
-/* How the group of `rank` lies on the hosts. per_host: most members on one host. */
-typedef struct {
-    int32_t num_hosts, per_host;
-} orth_mesh_spread;
-orth_mesh_spread orth_mesh_group_spread(const orth_mesh *m, int rank, orth_axes axes, int ranks_per_host);
 /* Whether every group along `axes` lies inside one host. */
 bool orth_mesh_inside_host(const orth_mesh *m, orth_axes axes, int ranks_per_host);
 

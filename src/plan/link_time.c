@@ -3,13 +3,6 @@
 
 #include <math.h>
 
-const char *orth_link_algo_name(orth_link_algo a)
-{
-    static const char *const names[] = {[ORTH_LINK_RING] = "ring", [ORTH_LINK_TREE] = "tree",
-                                        [ORTH_LINK_HIERARCHICAL] = "hierarchical", [ORTH_LINK_DIRECT] = "direct"};
-    return names[a];
-}
-
 orth_link_place orth_link_place_of(const orth_hardware *h, const int *ranks, int n)
 {
     const int devices = (int)h->node_devices;

@@ -24,7 +24,6 @@ typedef struct {
 } orth_link_place;
 
 typedef enum { ORTH_LINK_RING = 0, ORTH_LINK_TREE, ORTH_LINK_HIERARCHICAL, ORTH_LINK_DIRECT, ORTH_NUM_LINK_ALGOS } orth_link_algo;
-const char *orth_link_algo_name(orth_link_algo a);
 
 /* Of global ranks[n], on nodes of h->node_devices consecutive ones. */
 orth_link_place orth_link_place_of(const orth_hardware *h, const int *ranks, int n);

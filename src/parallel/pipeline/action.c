@@ -14,30 +14,6 @@ const char *orth_action_name(orth_action_kind kind)
     return names[kind];
 }
 
-int orth_schedule_chunks(const orth_schedule *s, int rank, int32_t *out, int max)
-{
-    int n = 0;
-    for (int32_t c = 0; c < s->num_chunks; c++) {
-        if (s->chunk_rank[c] != rank)
-            continue;
-        if (n < max)
-            out[n] = c;
-        n++;
-    }
-    return n;
-}
-
-int orth_schedule_find(const orth_schedule *s, orth_action_kind kind, int chunk, int micro_batch)
-{
-    const orth_action_list *l = &s->lists[s->chunk_rank[chunk]];
-    for (int i = 0; i < l->num_actions; i++) {
-        const orth_action *a = &l->actions[i];
-        if (a->kind == kind && a->chunk == chunk && a->micro_batch == micro_batch)
-            return i;
-    }
-    return -1;
-}
-
 int orth_schedule_peak_in_flight(const orth_schedule *s, int rank)
 {
     const orth_action_list *l = &s->lists[rank];

@@ -39,12 +39,6 @@ typedef struct {
     bool split;                   /* has BI and W instead of B */
 } orth_schedule;
 
-/* Chunks of `rank` in model order: returns how many, and stores at most `max` of them in out. */
-int orth_schedule_chunks(const orth_schedule *s, int rank, int32_t *out, int max);
-
-/* Position of an action in the list of its chunk's rank; -1 if it is not there. Searches. */
-int orth_schedule_find(const orth_schedule *s, orth_action_kind kind, int chunk, int micro_batch);
-
 /* Most (chunk, micro-batch) pairs of `rank` that are in flight at once: from F until the end of B, or of
  * W (a split backward needs the saved inputs for both). Pairs, so chunks of 1/v of a stage. */
 int orth_schedule_peak_in_flight(const orth_schedule *s, int rank);

@@ -7,7 +7,7 @@
  */
 #include "program/check/alike.h"
 
-#include <xxhash.h>
+#include "base/hash.h"
 
 typedef struct {
     uint64_t key;
@@ -77,11 +77,6 @@ static void number(finder *x, const uint64_t *key)
     }
 }
 
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-    return XXH64(&v, sizeof v, h);
-}
-
 /* Of a set the sum, which has no order. */
 static void look_at_groups(finder *x)
 {
@@ -93,9 +88,9 @@ static void look_at_groups(finder *x)
         for (int32_t m = 0; x->calls[i] && m < in->n; m++) {
             const int32_t colour = x->of[in->ranks[m]];
             if (x->messages[i])
-                h = mix(h, (uint64_t)colour);
+                h = orth_hash_mix(h, (uint64_t)colour);
             else if (x->stamp[colour] != i)
-                h += mix(in->group, (uint64_t)colour);
+                h += orth_hash_mix(in->group, (uint64_t)colour);
             x->stamp[colour] = i;
         }
         x->seen[i] = h;
@@ -110,7 +105,8 @@ static void refine(finder *x, uint64_t *key)
         for (int g = 0; g < ORTH_NUM_GROUPS; g++) {
             const int32_t i = x->all->of[r][g];
             if (i >= 0 && x->calls[i])
-                key[r] = mix(mix(key[r], x->seen[i]), x->messages[i] ? (uint64_t)x->all->pos[r][g] + 1 : 0);
+                key[r] = orth_hash_mix(orth_hash_mix(key[r], x->seen[i]),
+                                       x->messages[i] ? (uint64_t)x->all->pos[r][g] + 1 : 0);
         }
     }
     number(x, key);
@@ -197,7 +193,7 @@ static orth_status find(finder *x, orth_arena *arena, orth_alike *out)
     if (!key)
         return ORTH_ERR_NOMEM;
     for (int r = 0; r < x->num_ranks; r++)
-        key[r] = mix(0, (uint64_t)(uintptr_t)calls_of(x->lists[r]));
+        key[r] = orth_hash_mix(0, (uint64_t)(uintptr_t)calls_of(x->lists[r]));
     number(x, key);
     for (int32_t before = 0; x->num > before;) {
         before = x->num;

@@ -4,33 +4,31 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <xxhash.h>
 
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-    return XXH64(&v, sizeof v, h);
-}
+#include "base/hash.h"
 
 /* What the ends of a message must agree on: where a block of keys stands. Stages of a pipeline know no layer alike. */
 static uint64_t hash_message(const orth_instr *n)
 {
-    return n->attr->num_keys > 0 ? mix(mix(mix(n->phase, (uint64_t)n->layer), (uint64_t)n->attr->key_begin), 1) : 0;
+    uint64_t h = orth_hash_mix(n->phase, (uint64_t)n->layer);
+    h = orth_hash_mix(h, (uint64_t)n->attr->key_begin);
+    return n->attr->num_keys > 0 ? orth_hash_mix(h, 1) : 0;
 }
 
 /* What members of a collective must agree on beyond its type and counts. Bound buffers are known by what they
  * are: the halves of a tied gradient have different names. So are copies of them. */
 static uint64_t hash_what(const orth_program *p, const orth_instr *n, int k)
 {
-    uint64_t h =
-        mix(mix(mix(n->phase, (uint64_t)(n->layer + 1)), (uint64_t)(n->micro_batch + 1)), (uint64_t)k);
+    uint64_t h = orth_hash_mix(n->phase, (uint64_t)(n->layer + 1));
+    h = orth_hash_mix(orth_hash_mix(h, (uint64_t)(n->micro_batch + 1)), (uint64_t)k);
     for (int end = n->coalesced ? ORTH_MAX(n->num_in, n->num_out) : k + 1; k < end; k++) {
         const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k];
         if (o->buffer < 0)
             continue;
         const int32_t of = p->buffers[o->buffer].copy_of;
         const orth_buffer *b = &p->buffers[of > 0 ? of - 1 : o->buffer];
-        h = mix(mix(h, (uint64_t)b->index),
-                b->bind == ORTH_BIND_NONE ? XXH64(b->name, strlen(b->name), 0) : (uint64_t)b->bind);
+        h = orth_hash_mix(h, (uint64_t)b->index);
+        h = orth_hash_mix(h, b->bind == ORTH_BIND_NONE ? XXH64(b->name, strlen(b->name), 0) : (uint64_t)b->bind);
     }
     return h;
 }
@@ -39,7 +37,7 @@ static uint64_t hash_counts(const int64_t *counts, int n)
 {
     uint64_t h = 1;
     for (int i = 0; counts && i < n; i++)
-        h = mix(h, (uint64_t)counts[i]);
+        h = orth_hash_mix(h, (uint64_t)counts[i]);
     return counts ? h | 1 : 0;
 }
 

@@ -20,14 +20,6 @@ const char *orth_space_name(orth_space s)
     return names[s];
 }
 
-size_t orth_program_class_bytes(const orth_program *p, orth_class c)
-{
-    size_t sum = 0;
-    for (int s = 0; s < ORTH_NUM_SPACES; s++)
-        sum += p->class_bytes[s][c];
-    return sum;
-}
-
 size_t orth_program_bytes(const orth_program *p)
 {
     size_t sum = 0;

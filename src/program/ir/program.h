@@ -237,8 +237,7 @@ static inline int64_t orth_buffer_elems(const orth_buffer *b)
 {
     return (int64_t)(b->bytes / orth_dtype_bytes(b->dtype));
 }
-/* Bytes of a class in all spaces; of all that is memory, which files are not. */
-size_t orth_program_class_bytes(const orth_program *p, orth_class c);
+/* Bytes of all that is memory, which files are not. */
 size_t orth_program_bytes(const orth_program *p);
 
 /* The buffer bound to (bind, index); -1 if there is none. */

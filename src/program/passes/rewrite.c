@@ -83,14 +83,6 @@ static bool conflicts_with_operand(const orth_instr *n, const orth_instr *call, 
     return false;
 }
 
-bool orth_instrs_conflict(const orth_instr *a, const orth_instr *b)
-{
-    for (int k = 0; k < orth_instr_num_operands(b); k++)
-        if (conflicts_with_operand(a, b, k))
-            return true;
-    return false;
-}
-
 int32_t orth_conflict_behind(const orth_rewrite *r, int32_t i)
 {
     const orth_instr *n = &r->old[i];

@@ -38,10 +38,7 @@ orth_status orth_rewrite_end(orth_rewrite *r);
 /* Where in `uses` those of the buffer behind instruction i begin. */
 int32_t orth_uses_behind(const orth_rewrite *r, int32_t buffer, int32_t i);
 
-/* One of both writes bytes that the other names. */
-bool orth_instrs_conflict(const orth_instr *a, const orth_instr *b);
-
-/* The first instruction behind i that conflicts with it. r->num: there is none. */
+/* The first instruction behind i that conflicts with it: one of both writes bytes that the other names. r->num: there is none. */
 int32_t orth_conflict_behind(const orth_rewrite *r, int32_t i);
 /* The last instruction before i that writes a buffer that i reads, or names one that i writes; -1. Buffers count as a whole:
  * an empty piece of one is made before it is used, too. */
