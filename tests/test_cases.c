@@ -115,7 +115,7 @@ TEST(an_estimate_counts_the_flops_of_the_program)
     test_ctx_free(ctx);
 }
 
-/* FORMULAS: not 2 times, one more forward. */
+/* A step is 3 forwards (a backward costs two), with full recomputation 4: at most 4/3 of the time, not 2 times. */
 TEST(full_recomputation_costs_a_forward_and_keeps_inputs_only)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -128,7 +128,7 @@ TEST(full_recomputation_costs_a_forward_and_keeps_inputs_only)
     test_ctx_free(ctx);
 }
 
-/* FORMULAS: 70 B on 64 H100 runs at about 940 tokens/s a device at 40 % MFU. */
+/* 40 % of the peak of 989 TFLOP/s, at 6 FLOPs for each of 70e9 parameters and token, is about 940 tokens/s a device. */
 TEST(seventy_billion_on_64_devices_runs_at_several_hundred_tokens_a_second_and_below_the_peak)
 {
     orth_ctx *ctx = test_ctx(1);

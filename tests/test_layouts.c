@@ -388,13 +388,13 @@ static int run_process(int rank, int n, uint64_t seed, int count)
         case_prepare(ctx, &c, rank == 0);
         orth_world_options options = {.backend = ORTH_BACKEND_MPI, .timeout_s = 30};
         orth_status s = orth_run_ranks(ctx, n, process_main, &c, &options);
-        if (s != ORTH_OK && !ctx->error.said_elsewhere)
+        if (s != ORTH_OK && !ctx->error.printed_elsewhere)
             printf("%s: %s\n", what, ctx->error.message);
         else if (s == ORTH_OK && rank == 0)
             printf("equal: %s\n", what);
         fflush(stdout);
         if (s != ORTH_OK) {
-            usleep(ctx->error.said_elsewhere ? 300000 : 0); /* until it has been said */
+            usleep(ctx->error.printed_elsewhere ? 300000 : 0); /* until it has been printed */
             return orth_status_exit_code(s);
         }
         case_release(&c);

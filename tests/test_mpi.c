@@ -65,7 +65,7 @@ static int run_rank(const char *what)
     }
     if (s == ORTH_OK)
         orth_comm_shutdown();
-    else if (!ctx.error.said_elsewhere)
+    else if (!ctx.error.printed_elsewhere)
         fprintf(stderr, "test_mpi: %s\n", ctx.error.message);
     else
         usleep(300000); /* until it has been said */

@@ -296,7 +296,7 @@ TEST(on_a_cluster_each_rank_is_held_against_the_memory_of_a_device)
     test_ctx_free(ctx);
 }
 
-/* FORMULAS: 8 stages with 32 micro-batches idle (p-1)/(m+p-1) = 17.9 % of a step. Here with links and memory that take nothing,
+/* The bubble of 1F1B (Narayanan et al. 2021, arXiv:2104.04473): 8 stages with 32 micro-batches idle (p-1)/(m+p-1) = 17.9 % of a step. Here with links and memory that take nothing,
  * so that all micro-batches take as long; the head is what makes it a little more. */
 TEST(eight_stages_with_32_micro_batches_wait_about_18_percent_of_a_step)
 {
@@ -399,7 +399,7 @@ TEST(interruptions_make_a_run_longer_and_dearer_by_the_share_that_is_lost)
     test_ctx_free(ctx);
 }
 
-/* FORMULAS, claims about speed: FLOPs of a token are 6 for each parameter. */
+/* FLOPs of a token are 6 for each parameter. */
 TEST(claims_about_speed_are_held_against_the_peak_of_the_described_devices)
 {
     orth_ctx *ctx = test_ctx(1);

@@ -182,7 +182,7 @@ static int run_process(char **argv)
                                 is_mine && kind == KILLED ? kill_me : is_mine && kind == HALTED ? halt_me : NULL);
     if (s == ORTH_OK)
         orth_comm_shutdown();
-    else if (!ctx.error.said_elsewhere)
+    else if (!ctx.error.printed_elsewhere)
         fprintf(stderr, "said: %s\n", ctx.error.message);
     else
         usleep(300000); /* until it has been said */

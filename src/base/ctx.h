@@ -22,7 +22,7 @@ typedef struct {
     const char *file;             /* source place, static storage */
     int line;
     char message[ORTH_MESSAGE_MAX]; /* what, the value, the rule; without "orthant: " */
-    bool said_elsewhere;          /* another process of this run prints it */
+    bool printed_elsewhere;          /* another process of this run prints it */
     bool left_behind;             /* a thread that did not come back still uses what the run has: it is not freed, and the
                                      process ends by _exit */
 } orth_error;

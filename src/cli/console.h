@@ -5,7 +5,7 @@
  *
  * A terminal that was stopped (Ctrl-S), a pager, a pipe or a remote shell may read nothing for hours, and a rank that
  * waited for it would keep all others waiting. Lines of progress that find the ring half full are dropped, others when it
- * is full; how many were dropped is said when there is room again. What is in the ring is delivered when the reader
+ * is full; a line tells how many were dropped when there is room again. What is in the ring is delivered when the reader
  * comes back, at the latest before the program ends (orth_console_close waits).
  */
 #ifndef ORTH_CLI_CONSOLE_H

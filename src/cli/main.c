@@ -104,7 +104,7 @@ static bool is_later_process(void)
  * wrong command line), they say it if they are still there, for then the first did not find it. */
 static void say_error(const orth_ctx *ctx, orth_status s, bool ran)
 {
-    if (ctx->error.said_elsewhere) {
+    if (ctx->error.printed_elsewhere) {
         nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
         return;
     }

@@ -83,7 +83,7 @@ orth_status orth_stop_on_signals(orth_ctx *ctx, orth_stop *stop, const orth_cmd 
     sigaddset(&stop->set, SIGTERM);
     sigaddset(&stop->set, SIGUSR1);
     struct sigaction hangup;
-    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* which nohup has it be */
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* nohup has the signal ignored: keep that */
         sigaddset(&stop->set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &stop->set, NULL);
     if (pthread_create(&listener, NULL, listen_main, stop) != 0)

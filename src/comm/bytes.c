@@ -1,5 +1,5 @@
 /* bytes.c -- how many bytes a member sends: by a ring, which is what prices go by, and by the method in use, which is what the
- * back ends count. algo.c and thread/direct.c move them; what is said of them here they do not use. */
+ * back ends count. algo.c and thread/direct.c move them, and do not use what is computed here. */
 #include "comm/comm_impl.h"
 
 static int64_t slice(int64_t count, int n, int i)

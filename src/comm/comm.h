@@ -94,7 +94,7 @@ typedef orth_status (*orth_rank_fn)(orth_ctx *ctx, orth_world *world, void *arg)
  *   thread: one thread per rank, each with its own ctx (rank, own pool; log, isa and faults as in `ctx`);
  *   null: the ranks run one after the other on this thread, in `ctx`; received data is whatever was there;
  *   mpi: runs this process's rank in `ctx`; num_ranks 0 takes what mpirun started, else it must agree. All
- *     processes of the world call it, and return the same error: ctx->error.said_elsewhere is false on
+ *     processes of the world call it, and return the same error: ctx->error.printed_elsewhere is false on
  *     the one that should print it. A process that cannot reach rank 0 any more returns its own.
  * When fn fails on a rank the world is aborted. Returns the error that came first in cause, of the lowest
  * rank if there are several; its message starts with "rank N: " (of several ranks). Communicators that fn leaves behind are

@@ -1,11 +1,16 @@
 /* comm_impl.h -- what the files of comm/ know of each other; not for the rest of the program.
  *
- *   call.c     checks, counts and numbers a call; runs it or hands it to
- *   queue.c    the thread that makes a communicator's started collectives, one after the other
- *   world.c    the world: abort and its cause, steps, what a rank waits for
- *   blame.c  who is waited for, when a wait lasts too long; place.c says in words where a rank is
- *   algo.c     ring, tree and direct over `exchange`, for back ends that move blocks
- *   combine.h  sums of several buffers in tree order
+ *   comm.c         communicators: made, changed, released
+ *   call.c         checks, counts and numbers a call; runs it or hands it to
+ *   queue.c        the thread that makes a communicator's started collectives, one after the other
+ *   cross_check.c  whether the members mean the same call, and who is wrong
+ *   bytes.c        how many bytes a member sends: by a ring, and by the method in use
+ *   world.c        the world: abort and its cause, steps, what a rank waits for
+ *   word.h         a counter that threads can wait on
+ *   blame.c        who is waited for, when a wait lasts too long
+ *   place.c        where a rank is, in words
+ *   algo.c         ring, tree and direct over `exchange`, for back ends that move blocks
+ *   combine.h      sums of several buffers in tree order
  *   thread/ null/ mpi/   the back ends: one comm_ops each
  */
 #ifndef ORTH_COMM_IMPL_H
@@ -257,8 +262,7 @@ void comm_request_complete(comm_request *r);
 /* Sleeps until the request is done, or the world aborted and nobody touches the request any more. */
 bool comm_request_wait(orth_comm *c, comm_request *r);
 
-/* call.c */
-uint64_t comm_extent(const orth_comm *c, const orth_comm_call *call); /* of counts, for comparison */
+/* comm.c */
 orth_comm_algo comm_pick_algo(const orth_comm *c, const orth_comm_call *call);
 static inline int64_t comm_count_of(const int64_t *counts, int64_t count, int i)
 {
@@ -291,7 +295,8 @@ static inline int64_t comm_share(const orth_comm_call *call, int n)
     return orth_round_up(orth_div_up(call->count, n), comm_line_elems(call->dtype));
 }
 
-/* Where the calls of two members differ: suspect by majority, else the one that is further on. */
+/* cross_check.c: what is compared of a call. */
+uint64_t comm_extent(const orth_comm *c, const orth_comm_call *call); /* of its counts */
 typedef struct {
     orth_comm_call call;
     uint64_t extent;

@@ -250,7 +250,7 @@ static orth_status fail_type(scanner *s, const char *place, const char *field)
     char what[320];
     if (s->p == s->end)
         return fail_at(s, s->p, "the line ends inside a value");
-    ORTH_TRY(skip_value(s, 1)); /* what is no JSON at all is said first */
+    ORTH_TRY(skip_value(s, 1)); /* what is no JSON at all is reported first */
     snprintf(what, sizeof what, "field '%.80s' is %s, not a string%s", field, type_name(*value), chat_hint(s, field));
     return fail_at(s, place, what);
 }

@@ -237,8 +237,8 @@ typedef struct {
     const orth_tensor *in, *out;
     int num_in, num_out;
     int64_t value[ORTH_SIG_LETTERS];
-    const orth_sig_operand *from[ORTH_SIG_LETTERS]; /* who said so; NULL: the attributes */
-    int type[2];                                    /* what c and t are; -1: not said yet */
+    const orth_sig_operand *from[ORTH_SIG_LETTERS]; /* what bound it; NULL: the attributes */
+    int type[2];                                    /* what c and t are; -1: not known yet */
     char *why;
     size_t size;
 } fitting;

@@ -82,7 +82,7 @@ typedef struct {
     int32_t prefix[ORTH_HF_MAX_PARTS];
     int num_parts;
     bool is_head;                 /* it is also the head */
-    bool said[ORTH_HF_MAX_PARTS];
+    bool given[ORTH_HF_MAX_PARTS];
     float value[ORTH_HF_MAX_PARTS];
 } subject;
 
@@ -116,7 +116,7 @@ static bool apply(const rule *r, subject *s, int64_t num, bool by_hf)
         for (int k = 0; k < s[i].num_parts; k++) {
             if (!(by_hf ? is_about_part(r, &s[i], k) : is_about(r, &s[i])))
                 continue;
-            any = s[i].said[k] = true;
+            any = s[i].given[k] = true;
             s[i].value[k] = r->value;
         }
     return any;
@@ -140,11 +140,11 @@ static orth_status fail_match(orth_ctx *ctx, const char *key, const char *word, 
     return status;
 }
 
-/* The same is said of all parts of a parameter. */
+/* All parts of a parameter have the same factor, or none. */
 static orth_status check_parts(orth_ctx *ctx, const char *key, const subject *s)
 {
     for (int k = 1; k < s->num_parts; k++)
-        if (s->said[k] != s->said[0] || s->value[k] != s->value[0])
+        if (s->given[k] != s->given[0] || s->value[k] != s->value[0])
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: differs between %s and %s, which are parts of one parameter here, '%s'", key,
                              s->hf[0], s->hf[k], s->p.name);
     return ORTH_OK;
@@ -192,7 +192,7 @@ orth_status orth_factors_resolve(orth_ctx *ctx, const orth_factors *f, const ort
     }
     ORTH_TRY(resolve_all(ctx, f, read_factor, c, &s));
     for (int64_t i = 0; s && i < orth_model_num_params(c); i++)
-        factor[i] = s[i].said[0] ? s[i].value[0] : factor[i];
+        factor[i] = s[i].given[0] ? s[i].value[0] : factor[i];
     orth_mem_free(ctx, s);
     return ORTH_OK;
 }

@@ -8,7 +8,7 @@
 
 typedef enum {
     ORTH_CP_ALL_GATHER = 0, /* keys and values gathered; zigzag split */
-    ORTH_CP_RING,          /* keys and values go round; zigzag split */
+    ORTH_CP_RING,          /* each rank sends its blocks of keys and values to those that see them; zigzag split */
     ORTH_CP_ALL_TO_ALL     /* heads against tokens (Ulysses) */
 } orth_cp_kind;
 

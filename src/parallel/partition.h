@@ -1,8 +1,8 @@
 /* partition.h -- a layout applied to a model: for each rank its place, its part of the pipeline, its
  * sequences and the groups that it communicates with. The compiler and the run both start from here.
  */
-#ifndef ORTH_PARALLEL_SPREAD_H
-#define ORTH_PARALLEL_SPREAD_H
+#ifndef ORTH_PARALLEL_PARTITION_H
+#define ORTH_PARALLEL_PARTITION_H
 
 #include "model/blocks.h"
 #include "parallel/layout.h"

@@ -29,8 +29,8 @@ typedef struct {
     double param, grad, optimizer;
 } orth_state_bytes;
 
-/* Bytes of parameters, gradients and optimizer on a rank, of `elems` parameters under ZeRO `stage` over n ranks (FORMULAS, Rajbhandari
- * et al. 2020). */
+/* Bytes of parameters, gradients and optimizer on a rank, of `elems` parameters under ZeRO `stage` over n ranks (Rajbhandari et al.
+ * 2020, arXiv:1910.02054, section 5). */
 typedef struct {
     double params, grads, optimizer;
 } orth_states;

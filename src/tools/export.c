@@ -50,7 +50,7 @@ orth_status orth_export_add(orth_exporter *x, const char *path, const char *valu
 }
 
 /* Whether a row sets this key, or already has. */
-static bool is_said(const orth_exporter *x, const char *key)
+static bool is_set(const orth_exporter *x, const char *key)
 {
     for (const orth_import_pair *p = x->out.first; p; p = p->next)
         if (p->row && p->row->kind != ORTH_ROW_PART && p->row->key && strcmp(p->row->key, key) == 0)
@@ -117,7 +117,7 @@ static orth_status add_by_row(orth_exporter *x, const orth_import_row *row)
     if (row->kind == ORTH_ROW_PART)
         return orth_export_add(x, row->path, orth_export_part(x, row->part));
     const orth_option_id id = (orth_option_id)orth_option_find(row->key);
-    if (is_said(x, row->key) || is_idle(x->cfg, row->key) || !(is_wanted(x->cfg, id) || orth_import_absent(x->out.tool, row->path)))
+    if (is_set(x, row->key) || is_idle(x->cfg, row->key) || !(is_wanted(x->cfg, id) || orth_import_absent(x->out.tool, row->path)))
         return ORTH_OK;
     char *text = orth_option_text(x->ctx, x->cfg, id);
     const orth_status s = text ? add_row(x, row, text) : ORTH_ERR_NOMEM;

@@ -39,7 +39,7 @@ typedef struct {
 orth_import_form orth_tool_form(orth_tool tool);
 /* Rows of imports.def by number; NULL past the last. */
 const orth_import_row *orth_import_row_at(int i);
-/* What a configuration without this key means (ABSENT); NULL: what it means is not said. */
+/* What a configuration without this key means (ABSENT); NULL: not known. */
 const char *orth_import_absent(orth_tool tool, const char *path);
 
 /* A key of theirs that was given. */

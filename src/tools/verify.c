@@ -11,14 +11,14 @@
 orth_status orth_verify_open(orth_ctx *ctx, orth_verify *v, const char *scratch, int64_t steps)
 {
     *v = (orth_verify){.scratch = scratch, .steps = steps};
-    v->said = ORTH_NEW_ARRAY(ctx, double, 2 * steps);
-    return v->said ? ORTH_OK : ORTH_ERR_NOMEM;
+    v->scalars = ORTH_NEW_ARRAY(ctx, double, 2 * steps);
+    return v->scalars ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 void orth_verify_close(orth_ctx *ctx, orth_verify *v)
 {
-    orth_mem_free(ctx, v->said);
-    v->said = NULL;
+    orth_mem_free(ctx, v->scalars);
+    v->scalars = NULL;
 }
 
 /* ---- what two runs may differ in ---- */
@@ -133,9 +133,9 @@ static void begin_part(orth_verify *v, int64_t step)
     v->differ = true;
 }
 
-static void compare_said(orth_verify *v, const orth_step_result *r)
+static void compare_scalars(orth_verify *v, const orth_step_result *r)
 {
-    const double now[] = {r->loss, r->grad_norm}, *before = v->said + 2 * (r->step - 1);
+    const double now[] = {r->loss, r->grad_norm}, *before = v->scalars + 2 * (r->step - 1);
     static const char *const names[] = {"loss", "gradient norm"};
     for (int i = 0; i < 2; i++) {
         if (memcmp(&now[i], &before[i], sizeof now[i]) == 0)
@@ -198,7 +198,7 @@ static orth_status compare(orth_ctx *ctx, orth_verify *v, const orth_model_confi
         s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: a file of another size than was written", v->scratch);
     } else {
         if (bind == ORTH_BIND_GRAD)
-            compare_said(v, r);
+            compare_scalars(v, r);
         s = compare_tensors(ctx, v, model, r->step, bind, (const float *)(const void *)before.data,
                             values);
     }
@@ -210,8 +210,8 @@ static orth_status keep(orth_ctx *ctx, orth_verify *v, const orth_step_result *r
                         const float *values)
 {
     char *path = file_of(ctx, v, bind, r->step);
-    v->said[2 * (r->step - 1)] = r->loss;
-    v->said[2 * (r->step - 1) + 1] = r->grad_norm;
+    v->scalars[2 * (r->step - 1)] = r->loss;
+    v->scalars[2 * (r->step - 1) + 1] = r->grad_norm;
     const size_t bytes = (size_t)v->num_elems * sizeof *values;
     orth_status s = path ? orth_file_write(ctx, path, values, bytes) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, path);

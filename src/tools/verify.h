@@ -15,7 +15,7 @@
 typedef struct {
     const char *scratch;         /* folder, made by the caller, who also removes it */
     int64_t steps;
-    double *said;                /* [steps][2] loss and gradient norm of the first run */
+    double *scalars;             /* [steps][2] loss and gradient norm of the first run */
     bool compares;               /* the first run is done */
     int64_t num_tensors, num_elems; /* of the model */
     bool differ;                 /* then `text` says where first, and both values */

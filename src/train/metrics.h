@@ -1,4 +1,4 @@
-/* metrics.h -- what is said of each step: one line for people, one JSON line for programs. */
+/* metrics.h -- what is reported of each step: one line for people, one JSON line for programs. */
 #ifndef ORTH_TRAIN_METRICS_H
 #define ORTH_TRAIN_METRICS_H
 
@@ -47,9 +47,9 @@ typedef struct {
 } orth_eval_figures;
 
 /* Opens `path` for appending; lines of steps after `resume_step` (left by a run that went further than
- * its checkpoint) and those that cannot be read are dropped first, which is said. resume_step < 0: a new file.
+ * its checkpoint) and those that cannot be read are dropped first, with a warning. resume_step < 0: a new file.
  *
- * A line that cannot be written ends no call below: it is said once, and m->failed holds the error, so that the run can
+ * A line that cannot be written ends no call below: it is reported once, and m->failed holds the error, so that the run can
  * save before it ends. */
 orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step);
 /* From now on every step and evaluation also goes into an event file in the existing folder `dir`. ORTH_ERR_IO. */

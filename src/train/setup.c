@@ -7,7 +7,7 @@
 #include "base/pool.h"
 #include "program/check/check.h"
 
-#define MB ((int64_t)1 << 20)
+#define MIB ((int64_t)1 << 20)
 
 #define TAKE(field) \
     if (ORTH_CONFIG_IS_SET(cfg, model, field)) c.field = cfg->model_##field
@@ -243,8 +243,8 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
         .decay_factors = {"optimizer.weight_decay_factors", cfg->optimizer_weight_decay_factors.n,
                           cfg->optimizer_weight_decay_factors.v},
         .freeze = setup_freeze(cfg),
-        .comm = {.overlap = cfg->comm_overlap, .bucket_bytes = cfg->comm_bucket_mb * MB,
-                 .prefetch = (int32_t)cfg->comm_prefetch, .prefetch_bytes = cfg->comm_prefetch_mb * MB,
+        .comm = {.overlap = cfg->comm_overlap, .bucket_bytes = cfg->comm_bucket_mb * MIB,
+                 .prefetch = (int32_t)cfg->comm_prefetch, .prefetch_bytes = cfg->comm_prefetch_mb * MIB,
                  .reduce = reduces[cfg->precision_grad_reduce]},
         .head_chunk_rows = (int32_t)cfg->memory_head_chunk_rows,
         .ffn_chunk_rows = (int32_t)cfg->memory_ffn_chunk_rows,

@@ -488,7 +488,7 @@ orth_status comm_monitor_end(orth_ctx *ctx, comm_monitor *m, orth_status status,
         snprintf(text, sizeof text, "%s", m->has_verdict ? v->text : m->own.primary ? m->own.text : m->s->cause);
         orth_ctx_clear_error(ctx);
         ORTH_FAIL(ctx, status, "%s", text);
-        ctx->error.said_elsewhere = m->has_verdict && v->speaker != m->rank;
+        ctx->error.printed_elsewhere = m->has_verdict && v->speaker != m->rank;
     } else {
         MPI_Comm_free(&m->comm);
     }

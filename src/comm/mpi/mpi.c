@@ -387,14 +387,14 @@ orth_status comm_run_mpi_rank(orth_ctx *ctx, int num_ranks, orth_rank_fn fn, voi
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     ctx->rank = rank;
-    ctx->error.said_elsewhere = rank > 0;
+    ctx->error.printed_elsewhere = rank > 0;
     if (num_ranks != 0 && num_ranks != size)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %d rank%s, but %d process%s started: mpirun -n %d, or "
                          "srun -n %d", num_ranks, num_ranks == 1 ? "" : "s", size, size == 1 ? " was" : "es were",
                          num_ranks, num_ranks);
     if (size > ORTH_MAX_RANKS)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "ranks=%d is not in [1, %d]", size, ORTH_MAX_RANKS);
-    ctx->error.said_elsewhere = false;
+    ctx->error.printed_elsewhere = false;
     comm_monitor *monitor;
     s->num_ranks = size;
     s->ranks = ORTH_NEW_ARRAY(ctx, comm_rank, size);

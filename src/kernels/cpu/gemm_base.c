@@ -1,6 +1,6 @@
-/* gemm_base.c -- matrix product kernels in portable C.
+/* gemm_base.c -- matrix product kernels for processors without one of their own.
  *
- * Plain loops; on 64-bit Arm, whose every processor has it, a full tile is NEON. Same chains, same bits.
+ * Plain loops; on 64-bit Arm a full tile is NEON, which all these processors have. Same chains, same bits.
  */
 #include "kernels/cpu/gemm_kernels.h"
 #include "kernels/gemm_chain.h"

@@ -1,7 +1,7 @@
 /* gemm_plan.c -- cuts a product into pieces that fit the caches.
  *
- *   block    as many packed rows (kc) that 8 rows of A stay in L1 and a panel of B in L2, from where the
- *            tile takes a quarter of what the L2 delivers. The longer a block, the fewer times the sums of
+ *   block    the number of packed rows (kc) is as large as possible while 8 rows of A stay in L1 and a panel of B stays in L2:
+ *            the tile takes a quarter of what the L2 delivers. The longer a block, the fewer times the sums of
  *            a tile go out and come back: that costs more than the L1 would save. (Not with AMX, which wants 64 bytes
  *            a cycle: there a panel of B stays in L1, and all rows of a task pass it before the next block.)
  *            Cuts long leaves into equal pieces, or takes a power of two of short ones, so that a block leaves one

@@ -68,7 +68,7 @@ static rank_event event_of(const orth_program *p, int32_t i, int k, int group_si
 
 static orth_status list_events(rank_check *k, const orth_program *p, const orth_rank_groups *g, digest *d)
 {
-    rank_event *events = ORTH_ARENA_ARRAY(k->ctx, &k->arena, rank_event, orth_program_num_events(p) + 1);
+    rank_event *events = ORTH_ARENA_ARRAY(k->ctx, &k->arena, rank_event, orth_program_num_calls(p) + 1);
     d->events = events;
     if (!events)
         return ORTH_ERR_NOMEM;

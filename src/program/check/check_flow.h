@@ -1,4 +1,4 @@
-/* check_flow.h -- what one rank's program must do with sums and with calls under way, whatever its peers do.
+/* check_flow.h -- what one rank's program must do with sums over ranks, whatever its peers do.
  *
  * A value may be a part of a sum over a group of ranks: the gradient that one data-parallel rank made, the
  * product of one tensor-parallel rank's columns. Ops begin such sums, adding keeps them, all_reduce and
@@ -7,17 +7,16 @@
  * that ZeRO updates piece by piece whether all pieces were gathered.
  *
  * Rules, each refused as "rank R, instruction I (op, layer L, micro-batch M), buffer 'B': ..."
- *  1. a sum is completed once over each group that it was begun on, innermost first (TP, KV, CP, DP or SHARD,
- *     REPLICATE, NORM), before anything but adding reads it, and never twice; what is added together is complete
- *     over the same groups;
+ *  1. a partial sum is reduced exactly once over each group that it is partial on, innermost group first (TP, KV, CP, DP or
+ *     SHARD, REPLICATE, NORM), before any op other than an addition reads it; the addends of an addition are complete over
+ *     the same groups;
  *  2. operands of a collective fit its counts: this rank's block, and all blocks; in place, the block lies
  *     where its rank's turn is; a group that is called has other members, a peer is one of them;
  *  3. the optimizer's operands are the same elements of gradient, moments and parameter;
  *  4. a parameter of which a piece was updated is gathered before the step ends;
  *  5. coalesced operands are neighbours in memory, in the order of ranks: the call's blocks are those of its operands;
- *  6. a gradient that is reduced in int8 was rounded as a whole: each rank's shard by itself, into blocks behind those of the ranks before;
- *  7. a started call has one `wait`, which names its operands; until then what it sends is not written and
- *     what it receives is not touched; no two calls under way share a place in the executor's ring.
+ *  6. a gradient that is reduced in int8 was rounded as a whole: each rank's shard by itself, into blocks behind those of the ranks before.
+ * That nothing touches the operands of a call under way is a matter of events: happens.h.
  */
 #ifndef ORTH_PROGRAM_CHECK_FLOW_H
 #define ORTH_PROGRAM_CHECK_FLOW_H

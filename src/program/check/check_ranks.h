@@ -6,15 +6,15 @@
  *     reduction, place in the order, and the same thing to work on (layer, micro-batch, parameter);
  *  3. every send has its receive, and every receive its send: same type, count, micro-batch (and, of keys,
  *     layer and position), in one order per sender, receiver and group;
- *  4. run in order, all ranks reach their ends: no cycle of waits. Receives, collectives and `wait` block; a
- *     started call goes on beside its rank; a send is complete when the receive is there;
+ *  4. run in order, all ranks reach their ends: no cycle of waits. A call in the queue of computing holds its rank until it is
+ *     complete; one in another queue goes on beside it, until an event is waited for that names it (waits.h);
  *  5. each rank's program obeys orth_check and orth_check_flow (buffers, sums, events);
  *  6. each parameter is on one stage of the pipeline, or its gradient is summed once over those that hold it;
  *     the parts of tensor-parallel ranks tile it; the elements that the ranks of a shard group update are
  *     all of them on each, or tile it without gap or overlap; replicas update the same.
  *
- * Of ranks that share a program one is looked at for rules 1 to 5, each for rule 6 and for what binding to its shards changes (orth_check_views). Programs are looked at one at a time and
- * forgotten: what is kept is about 60 bytes per call.
+ * Of ranks that share a program one is looked at for rules 1 to 5, each for rule 6 and for what binding to its shards changes
+ * (orth_check_views). Programs are looked at one at a time and forgotten: what is kept is about 60 bytes per call.
  */
 #ifndef ORTH_PROGRAM_CHECK_RANKS_H
 #define ORTH_PROGRAM_CHECK_RANKS_H

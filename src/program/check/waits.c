@@ -59,7 +59,7 @@ struct orth_waits {
 
 orth_status orth_wait_list_open(orth_ctx *ctx, orth_arena *arena, orth_wait_list *l, const orth_program *p)
 {
-    int64_t num = orth_program_num_events(p) + p->num_queues;
+    int64_t num = orth_program_num_calls(p) + p->num_queues;
     for (int32_t i = 0; i < p->num_instrs; i++)
         num += p->instrs[i].num_waits + (p->instrs[i].op == ORTH_OP_copy);
     *l = (orth_wait_list){.num_queues = p->num_queues, .calls = ORTH_ARENA_ARRAY(ctx, arena, orth_wait_call, num + 1)};

@@ -21,7 +21,7 @@ int orth_instr_num_calls(const orth_instr *n)
     return !orth_op_is_comm(n->op) ? 0 : n->coalesced ? ORTH_MIN(operands, 1) : operands;
 }
 
-int64_t orth_program_num_events(const orth_program *p)
+int64_t orth_program_num_calls(const orth_program *p)
 {
     int64_t num = 0;
     for (int32_t i = 0; i < p->num_instrs; i++)

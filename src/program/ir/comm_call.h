@@ -8,10 +8,10 @@
 #include "program/ir/program.h"
 
 /* Calls that the instruction makes, one after the other: one for each operand, or one for all if they are coalesced.
- * 0 for computing ops and `wait`. */
+ * 0 for computing ops. */
 int orth_instr_num_calls(const orth_instr *n);
-/* Calls and waits of a whole program. */
-int64_t orth_program_num_events(const orth_program *p);
+/* Calls of a whole program. */
+int64_t orth_program_num_calls(const orth_program *p);
 
 /* Call k of instruction `index` in a group of `group_size` ranks, without addresses. */
 orth_comm_call orth_instr_call(const orth_instr *n, int32_t index, int k, int group_size);

@@ -103,7 +103,7 @@ typedef enum {
     ORTH_QUEUE_COPY_IN, ORTH_QUEUE_COPY_OUT,    /* to the space of computing, and from it */
     ORTH_QUEUE_FILE,
     ORTH_QUEUE_COLLECTIVE,                      /* of a group */
-    ORTH_QUEUE_SEND,                            /* of a group, to a peer: a slow one keeps up no other */
+    ORTH_QUEUE_SEND,                            /* of a group, to a peer: a slow one holds up no other */
     ORTH_QUEUE_RECV,                            /* of a group, from a peer */
     ORTH_NUM_QUEUE_KINDS
 } orth_queue_kind;

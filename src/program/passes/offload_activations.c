@@ -11,7 +11,7 @@
 #include "program/ir/cost.h"
 #include "program/passes/rewrite.h"
 
-/* From old instruction `from` on, what is said of a buffer is meant of `now`. */
+/* From old instruction `from` on, operands that name the old buffer name `now` instead. */
 typedef struct {
     int32_t from, now;
     int32_t next;                  /* a later one of the same buffer; -1 */
