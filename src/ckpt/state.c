@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "ckpt/json.h"
 
-/* What follows the hashed text: fixed in form and length, so that no parser is needed to find it. */
+/* What follows the hashed text, which jansson printed: fixed in form and length, so that no parser is needed to find it. */
 #define SEAL_FORMAT ",\n  \"checksum\": \"%016" PRIx64 "\"\n}\n"
 #define SEAL_BYTES (sizeof ",\n  \"checksum\": \"0123456789abcdef\"\n}\n" - 1)
 

@@ -1,4 +1,8 @@
-/* tokenizer_save.c -- a tokenizer -> tokenizer.json, laid out as Hugging Face writes it. */
+/* tokenizer_save.c -- a tokenizer -> tokenizer.json, laid out as Hugging Face writes it.
+ *
+ * By hand, not by jansson or base/json_out.h: vocabulary and merges stand one entry a line, the contents of a token may hold a
+ * zero, and sections (normalizer, ...) are texts already: those that were read, or those of tokenizer_train.c.
+ */
 #include <string.h>
 
 #include "base/files.h"

@@ -160,7 +160,10 @@ static void add_rest_json(orth_json_out *j, const peak *x, int rows)
     size_t bytes = 0;
     for (int32_t i = rows; i < x->num; i++)
         bytes += x->live[i].bytes;
-    orth_json_print(j, "others", "{\"buffers\": %d, \"bytes\": %zu}", (int)ORTH_MAX(0, x->num - rows), bytes);
+    orth_json_open(j, "others", '{');
+    orth_json_print(j, "buffers", "%d", (int)ORTH_MAX(0, x->num - rows));
+    orth_json_print(j, "bytes", "%zu", bytes);
+    orth_json_close(j, '}');
 }
 
 void orth_peak_add_json(orth_json_out *j, const orth_program *p, int rank, int rows)

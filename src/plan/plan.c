@@ -164,15 +164,27 @@ static void add_rank(orth_json_out *j, int rank, const orth_plan *p)
 {
     orth_json_open(j, NULL, '{');
     orth_json_print(j, "rank", "%d", rank);
-    orth_json_print(j, "coords", "{\"dp\": %d, \"tp\": %d, \"pp\": %d, \"cp\": %d}", p->coords.dp, p->coords.tp, p->coords.pp, p->coords.cp);
+    orth_json_open(j, "coords", '{');
+    orth_json_print(j, "dp", "%d", p->coords.dp);
+    orth_json_print(j, "tp", "%d", p->coords.tp);
+    orth_json_print(j, "pp", "%d", p->coords.pp);
+    orth_json_print(j, "cp", "%d", p->coords.cp);
+    orth_json_close(j, '}');
     orth_memory_json(j, "memory", &p->memory);
     orth_arenas_json(j, "arenas", p->arenas);
     orth_outside_json(j, "outside", &p->outside);
     orth_traffic_json(j, "comm", &p->traffic, true);
     orth_traffic_json(j, "comm_sent", &p->traffic, false);
-    orth_json_print(j, "flops", "{\"model\": %.0f, \"hardware\": %.0f}", p->cost.model_flops, p->cost.hardware_flops);
-    if (p->file_bytes > 0)
-        orth_json_print(j, "file_a_step", "{\"read\": %" PRId64 ", \"written\": %" PRId64 "}", p->file_moves.read, p->file_moves.written);
+    orth_json_open(j, "flops", '{');
+    orth_json_print(j, "model", "%.0f", p->cost.model_flops);
+    orth_json_print(j, "hardware", "%.0f", p->cost.hardware_flops);
+    orth_json_close(j, '}');
+    if (p->file_bytes > 0) {
+        orth_json_open(j, "file_a_step", '{');
+        orth_json_print(j, "read", "%" PRId64, p->file_moves.read);
+        orth_json_print(j, "written", "%" PRId64, p->file_moves.written);
+        orth_json_close(j, '}');
+    }
     add_time(j, p);
     orth_json_close(j, '}');
 }
@@ -198,6 +210,14 @@ static void add_fit(orth_json_out *j, const orth_plan *p)
     if (why[0])
         orth_json_string(j, NULL, why);
     orth_json_close(j, ']');
+}
+
+static void add_space(orth_json_out *j, const char *key, size_t bytes, size_t limit)
+{
+    orth_json_open(j, key, '{');
+    orth_json_print(j, "bytes", "%zu", bytes);
+    orth_json_print(j, "limit", "%zu", limit);
+    orth_json_close(j, '}');
 }
 
 static void add_files(orth_json_out *j, const orth_plan *p)
@@ -229,6 +249,17 @@ static void add_cost(orth_json_out *j, const orth_plan *p)
     orth_json_close(j, '}');
 }
 
+/* Which parts are counted, and which are not. */
+static void add_terms(orth_json_out *j, const orth_plan *p)
+{
+    orth_json_open(j, "terms", '{');
+    orth_json_string(j, "memory", "exact");
+    orth_json_string(j, "comm", "exact");
+    orth_json_string(j, "flops", "exact");
+    orth_json_string(j, "time", p->times_of ? "measured" : "estimated");
+    orth_json_close(j, '}');
+}
+
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *p)
 {
     orth_text text = {0};
@@ -250,10 +281,9 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
     add_fit(&j, p);
     add_cost(&j, p);
     if (p->time.step_s > 0) /* cost follows from time */
-        orth_json_print(&j, "terms", "{\"memory\": \"exact\", \"comm\": \"exact\", \"flops\": \"exact\", \"time\": \"%s\"}",
-                        p->times_of ? "measured" : "estimated");
+        add_terms(&j, p);
     if (orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0) {
-        orth_json_print(&j, "device", "{\"bytes\": %zu, \"limit\": %zu}", p->device_bytes, p->device_limit_bytes);
+        add_space(&j, "device", p->device_bytes, p->device_limit_bytes);
         add_files(&j, p);
     }
     if (p->peaks)

@@ -345,11 +345,17 @@ static orth_status run_steps(orth_ctx *ctx, rank_state *s)
 static orth_status write_complete(orth_ctx *ctx, const rank_state *s)
 {
     const orth_run *r = s->run;
-    char *path = orth_path_join(ctx, r->dir, "complete.json"), text[64];
-    const int n = snprintf(text, sizeof text, "{\"step\": %" PRId64 "}\n", s->steps_done);
+    orth_text text = {0};
+    orth_json_out j = {ctx, &text};
+    orth_json_open(&j, NULL, '{');
+    orth_json_print(&j, "step", "%" PRId64, s->steps_done);
+    orth_json_close(&j, '}');
+    orth_text_add(ctx, &text, "\n");
+    char *json = orth_text_take(ctx, &text), *path = orth_path_join(ctx, r->dir, "complete.json");
     orth_phase_begin(ctx, "writing complete.json");
-    const orth_status status = path ? orth_file_write(ctx, path, text, (size_t)n) : ORTH_ERR_NOMEM;
+    const orth_status status = json && path ? orth_file_write(ctx, path, json, strlen(json)) : ORTH_ERR_NOMEM;
     orth_phase_end(ctx);
+    orth_mem_free(ctx, json);
     orth_mem_free(ctx, path);
     return status;
 }

@@ -90,8 +90,12 @@ static void add_rank(orth_json_out *j, int rank, const orth_plan *planned, const
     orth_arenas_json(j, "arenas", u->arenas);
     add_pages(j, u);
     add_outside(j, &planned->outside, &u->outside);
-    if (u->mapped[ORTH_SPACE_FILE] > 0)
-        orth_json_print(j, "file_moved", "{\"read\": %" PRId64 ", \"written\": %" PRId64 "}", u->file.read, u->file.written);
+    if (u->mapped[ORTH_SPACE_FILE] > 0) {
+        orth_json_open(j, "file_moved", '{');
+        orth_json_print(j, "read", "%" PRId64, u->file.read);
+        orth_json_print(j, "written", "%" PRId64, u->file.written);
+        orth_json_close(j, '}');
+    }
     orth_json_print(j, "heap_peak", "%zu", u->heap_peak);
     orth_json_open(j, "process", '{');
     orth_json_print(j, "heap_peak", "%zu", u->process_heap_peak);
