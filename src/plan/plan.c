@@ -351,10 +351,10 @@ char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
                    gib(p->lower_bound_bytes), p->fits ? "fits" : "does not fit: ", why);
     add_space_rows(ctx, &text, p);
     orth_plan_add_file_floor(ctx, &text, p, false);
-    orth_text_add(ctx, &text, "outside of the arenas");
+    orth_text_add(ctx, &text, "outside of the arenas\n");
     for (int k = 0; k < ORTH_NUM_OUTSIDE; k++)
-        orth_text_addf(ctx, &text, "%s %s %zu B", k ? "," : ":", orth_outside_name((orth_outside_kind)k), p->outside.of[k]);
-    orth_text_add(ctx, &text, "\n");
+        orth_text_addf(ctx, &text, "  %-12s %14zu B\n", orth_outside_name((orth_outside_kind)k), p->outside.of[k]);
+    orth_text_add(ctx, &text, "  heap         counted by a run (memory.json), not planned\n");
     return orth_text_take(ctx, &text);
 }
 
