@@ -133,6 +133,7 @@ static void *worker_main(void *p)
 
 static void publish(orth_pool *pool)
 {
+    /* Under the mutex: a worker between its last look and its sleep would miss the signal. */
     pthread_mutex_lock(&pool->mutex);
     atomic_fetch_add(&pool->generation, 1);
     pthread_cond_broadcast(&pool->wake);

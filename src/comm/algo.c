@@ -159,11 +159,12 @@ static bool tree_level(orth_comm *c, const cut *k, int level, char *mine, char *
             blocks[num++] = to(sibling + i, mine, bytes);
         blocks[num++] = from(sibling + index % their_size, theirs, bytes);
     }
+    /* Also with no blocks: all members call it as often. */
     if (!c->ops->exchange(c, k->call->kind, blocks, num))
         return false;
     if (their_size <= 0)
         return true;
-    if (block & 1)
+    if (block & 1) /* the lower members are the left operand on both sides: the bits are the same */
         k->fns->merge(mine, theirs, mine, n);
     else
         k->fns->merge(mine, mine, theirs, n);

@@ -50,7 +50,7 @@ orth_status orth_rank_programs_build(orth_ctx *ctx, const orth_programs_spec *sp
     if (!spec->evaluates)
         return ORTH_OK;
     orth_model_shape eval = spec->eval;
-    eval.external_params = true;
+    eval.external_params = true; /* it reads those of the step, and lies over the step's transient buffers (orth_place_reserve) */
     eval.mesh = out->shape.mesh;
     eval.chunks = out->shape.chunks;
     eval.num_chunks = out->shape.num_chunks;
@@ -121,7 +121,7 @@ static orth_status find(orth_ctx *ctx, orth_programs *p, int rank)
     if (p->of[rank])
         return ORTH_OK;
     const orth_status s = compile_first(p, rank);
-    if (s != ORTH_OK && ctx != p->ctx) {
+    if (s != ORTH_OK && ctx != p->ctx) { /* the rank that asked reports it */
         ctx->error = p->ctx->error;
         orth_ctx_clear_error(p->ctx);
     }
@@ -147,6 +147,7 @@ static orth_status share(orth_ctx *ctx, const orth_compiled *of, const orth_mode
 orth_status orth_programs_take(orth_ctx *ctx, orth_programs *p, int rank, orth_chunk *chunks, orth_rank_programs *out)
 {
     const int first = orth_classes_program(&p->classes, rank);
+    /* Ranks ask at the same time: one compiles. From then on nobody writes p->of[first]; share copies what is the rank's own. */
     pthread_mutex_lock(&p->lock);
     orth_status s = find(ctx, p, first);
     pthread_mutex_unlock(&p->lock);

@@ -10,6 +10,7 @@ orth_region *executor_place_of(const orth_executor *e, int32_t buffer, size_t *a
         *at = e->base[b->space] + orth_buffer_begin(e->p, b);
         return e->region[b->space];
     }
+    /* Parameters of an evaluation: those of the step's program, which is another list, so they are found by what they are. */
     const int32_t lent = e->lender ? orth_program_find(e->lender->p, b->bind, b->index) : -1;
     return lent < 0 || e->lender->p->buffers[lent].space != b->space ? NULL : executor_place_of(e->lender, lent, at);
 }
@@ -120,6 +121,7 @@ static orth_status map_space(orth_ctx *ctx, orth_executor *e, orth_space s)
     if (bytes > l->p->transient_bytes[s])
         return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "a program of %zu bytes is to lie in %zu bytes of another", bytes,
                          l->p->transient_bytes[s]);
+    /* Over the lender's transient buffers: between two steps nothing of these is needed. */
     e->region[s] = l->region[s];
     e->base[s] = l->base[s] + l->p->transient_offset[s];
     return ORTH_OK;
@@ -222,6 +224,7 @@ orth_status orth_executor_counted_above(orth_ctx *ctx, const orth_executor *e, s
     ORTH_TRY(orth_executor_counted(ctx, e->lender, &own));
     ORTH_TRY(orth_executor_counted(ctx, e, &guest));
     for (int s = 0; s < ORTH_NUM_SPACES; s++) {
+        /* The guest lies over the lender's transient bytes, of which those below own.high are counted as the lender's already. */
         const size_t begin = e->lender->p->transient_offset[s], end = begin + guest.high[s];
         above[s] = end - ORTH_MIN(end, ORTH_MAX(own.high[s], begin));
     }

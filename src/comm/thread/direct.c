@@ -53,7 +53,7 @@ static void all_reduce(orth_comm *c, const orth_comm_call *call, int parity)
         in_place = in_place || src[i] == dst[i];
     }
     comm_combine_how how = how_of(c, call);
-    how.stream = bytes >= SUM_STREAM_BYTES && !in_place;
+    how.stream = bytes >= SUM_STREAM_BYTES && !in_place; /* in place outputs are in the cache: they were read as inputs */
     const int64_t share = comm_share(call, n);
     const int64_t chunk = ORTH_MAX(CHUNK_BYTES / n / elem / line, 1) * line;
     for (int k = 0; k < n; k++) {

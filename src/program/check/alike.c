@@ -202,7 +202,7 @@ static orth_status find(finder *x, orth_arena *arena, orth_alike *out)
     ORTH_TRY(make_instances(x, arena, out));
     if (is_right(x, out))
         return ORTH_OK;
-    for (int r = 0; r < x->num_ranks; r++)
+    for (int r = 0; r < x->num_ranks; r++) /* two hashes were equal by chance: every rank has a colour of its own */
         x->of[r] = x->first[r] = r;
     x->num = x->num_ranks;
     return make_instances(x, arena, out);

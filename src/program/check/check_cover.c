@@ -54,7 +54,7 @@ static orth_status check_shards(rank_check *k, members m, int32_t index, int32_t
     }
     for (int i = 0; whole < m.n && i < m.n; i++) {
         const holding *h = rank_holding(k, m.ranks[i], index, near);
-        if (h->count == 0)
+        if (h->count == 0) /* ZeRO deals out neighbours: a rank may have nothing of this parameter */
             continue;
         if (h->first > at)
             return refuse(k, m.ranks[i], index,
@@ -98,7 +98,7 @@ static orth_status check_parts(rank_check *k, members m, int32_t index, int32_t 
         if (!k->source->params)
             ORTH_TRY(k->source->program(k->ctx, k->source->user, m.ranks[i], &r));
         const orth_param_desc *slice = slice_of(k, m.ranks[i], r.params, index);
-        if (slice->split_dim < 0)
+        if (slice->split_dim < 0) /* not split: each has all of it */
             continue;
         if (slice->first_part != at)
             return refuse(k, m.ranks[0], index,
@@ -153,6 +153,7 @@ static orth_status check_rank(rank_check *k, int32_t rank)
     members shards = shard_group(k, &rank), tp = members_of(k, &rank, ORTH_GROUP_TP);
     const digest *d = k->digests[rank];
     for (int32_t i = 0; i < d->num_holdings; i++) {
+        /* Once a group: its first member looks. */
         if (shards.ranks[0] == rank)
             ORTH_TRY(check_shards(k, shards, d->holdings[i].index, i));
         if (tp.ranks[0] == rank)
@@ -183,6 +184,7 @@ static orth_status check_alike(rank_check *k, int32_t rank, orth_group g)
 {
     members m = members_of(k, &rank, g);
     const digest *d = k->digests[rank];
+    /* The same events: one program, and so the same parameters. */
     for (int32_t i = 0; d->events != k->digests[m.ranks[0]]->events && i < d->num_holdings; i++)
         if (!rank_holding(k, m.ranks[0], d->holdings[i].index, i))
             return refuse(k, rank, d->holdings[i].index, "rank %d has it, rank %d of its %s group does not",
@@ -216,6 +218,7 @@ orth_status rank_check_cover(rank_check *k)
     seen pipelines = {0, ORTH_ARENA_ARRAY(k->ctx, &k->arena, int32_t, k->num_ranks)};
     if (!pipelines.first)
         return ORTH_ERR_NOMEM;
+    /* The table of any rank has all parameters of the model, also those that the rank does not hold. */
     ORTH_TRY(k->source->program(k->ctx, k->source->user, 0, &r));
     for (int32_t rank = 0; rank < k->num_ranks; rank++) {
         if (!k->digests[rank]->trains)

@@ -33,7 +33,7 @@ static const rank_event *next(walk *w)
 static const char *difference(const rank_event *a, const rank_event *b)
 {
     const bool message = event_is_message(a);
-    if (a->kind != b->kind && !message)
+    if (a->kind != b->kind && !message) /* of a message one is a send, the other a receive */
         return "different collectives";
     if (a->dtype != b->dtype)
         return "different types";

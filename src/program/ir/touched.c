@@ -80,6 +80,7 @@ static void add_operand(lister *l, int32_t i, int32_t k)
     const orth_operand *o = orth_instr_operand(n, k);
     const orth_buffer *b = o->buffer >= 0 ? &l->p->buffers[o->buffer] : NULL;
     const bool own = b && is_own(b);
+    /* An operand with a view is another part of its buffer on other ranks: all of the buffer stands for it. */
     const size_t bytes = own ? 1 : !b ? 0 : o->view != ORTH_VIEW_SAME ? b->bytes : orth_operand_bytes(o);
     if (bytes == 0)
         return;
@@ -226,6 +227,7 @@ void orth_touched_note(orth_touched *t, int32_t i)
                 row_of(t, at)[ORTH_TOUCHED_READERS + queue] = i + 1;
             continue;
         }
+        /* What touches this later conflicts with this write, which comes behind all that was here: the history may go. */
         for (int64_t at = next(t, a->begin, a->end); at >= 0; at = next(t, a->begin, a->end))
             orth_index_set_remove(&t->begins, at);
         int32_t *row = row_of(t, a->begin);

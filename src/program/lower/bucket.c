@@ -34,7 +34,7 @@ static bool dealt_in_order(const orth_builder *b, int64_t x, int64_t y)
 bool orth_bucket_fits(const orth_builder *b, const orth_bucket *k, const orth_bucket_item *item)
 {
     int32_t at = place_of(k, item);
-    if (k->op == ORTH_OP_all_reduce)
+    if (k->op == ORTH_OP_all_reduce) /* every rank has all of it: there are no blocks whose order could be wrong */
         return true;
     return (at == 0 || dealt_in_order(b, k->items[at - 1].use / 2, item->use / 2)) &&
            (at == k->num || dealt_in_order(b, item->use / 2, k->items[at].use / 2));
@@ -89,6 +89,7 @@ void orth_bucket_emit(orth_builder *b, orth_bucket *k)
         in[i] = k->items[i].in;
         out[i] = k->items[i].out;
     }
+    /* A gather fills buffers of their own. What comes out of a reduction lies in what went in. */
     chain(b, k, k->op == ORTH_OP_all_gather);
     chain(b, k, false);
     int64_t *counts = k->op == ORTH_OP_all_reduce ? NULL : counts_of(b, k);
@@ -129,6 +130,8 @@ void orth_bucket_start(orth_builder *b, bool crowded)
     if (b->p->failed || num == 0)
         return;
     const int calls = count_waiting(b, &waiting);
+    /* Crowded: nothing was computed since the bucket before was started, so to wait for that would hold up this rank. It is put off
+     * as long as there is room for what waits. */
     if (!crowded || calls == ORTH_MAX_OPEN_BUCKETS || waiting + num > 2 * b->spec->num_params)
         orth_build_resume(b, ORTH_TRAVELS_IN_BUCKET);
     b->calls++;

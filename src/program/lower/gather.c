@@ -152,6 +152,7 @@ orth_operand orth_gather_read(orth_builder *b, const orth_block *block, int64_t 
     const bool recomputed = b->recomputed;
     if (!is_in_halves(b, block) || !orth_build_is_gathered(b, index))
         return orth_build_param(b, index);
+    /* The gathers belong to no node, and are not repeated work: they are made for the backward as for the forward. */
     orth_build_from_node(b, ORTH_BLOCK_NONE, -1);
     b->recomputed = false;
     for (int32_t i = 0; i < block->graph->num_params; i++)
@@ -185,6 +186,7 @@ bool orth_gather_is_still_whole(const orth_builder *b, const orth_block *block)
         own += gathered_elems(b, &u.blocks[k]);
     for (const orth_block *l = u.blocks + u.num; l < s->layers + c->first_layer + c->num_layers; l++)
         behind += gathered_elems(b, l);
+    /* The layers behind come twice before this one's backward: in their forward and in their backward. */
     const int64_t between = 2 * behind + (c->head ? gathered_elems(b, &s->final) + gathered_elems(b, &s->head) : 0);
     return between <= s->comm.reuse_elems && (s->comm.live_elems == 0 || own + behind <= s->comm.live_elems);
 }

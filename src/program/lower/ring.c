@@ -182,12 +182,13 @@ void orth_build_ring_backward(orth_builder *b, const orth_attr *attr, const orth
         r.sums[i].dkv = temp_of(b, "d.kv.block", ORTH_F32, N / 2, W);
     const orth_operand slots = attr->shares_kv ? temp_of(b, "d.kv.slots", ORTH_F32, attr->slot_count, N / 2 * W)
                                                : orth_operand_absent;
+    /* Also blocks that no query here sees: the sum of dk, dv is over all ranks, so each has a term, of zeros then. */
     for (int32_t j = 0; j < 2 * r.ranks; j++) {
         const orth_operand block_in[] = {in[0], in[1], take_block(&r, j), in[2], in[3], in[4], in[5], in[6],
                                          j ? dq : orth_operand_absent};
         r.attr.key_begin = j * r.attr.num_keys;
         const orth_operand dkv = r.sums[j % SUMS].dkv;
-        if (j >= SUMS)
+        if (j >= SUMS) /* the buffer is used again */
             finish_sum(&r, j - SUMS);
         grad_block(&r, block_in, &dq, &dkv, &slots);
         start_sum(&r, j, dkv, mine);

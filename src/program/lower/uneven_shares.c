@@ -142,7 +142,7 @@ static void exchange_all(orth_builder *b, job *j, int64_t leaves_per_sequence)
 {
     int32_t R = orth_build_size(b, ORTH_GROUP_DP);
     list_nodes(b, j, leaves_per_sequence);
-    for (int32_t k = 1; k < R && !b->p->failed; k++)
+    for (int32_t k = 1; k < R && !b->p->failed; k++) /* in each round every rank sends to one and receives from one */
         exchange(b, j, (me(b) + k) % R, (me(b) + R - k) % R);
     if (!b->p->failed && j->counts[me(b)] > 0)
         add_nodes(b, j);

@@ -131,7 +131,7 @@ static orth_status derive(pass *s, int32_t i)
     memset(s->need, 0, (size_t)s->p->num_queues * sizeof *s->need);
     ORTH_TRY(orth_touched_visit(&s->touched, i, note_need, s));
     orth_touched_note(&s->touched, i);
-    for (int32_t q = 0; q < s->p->num_queues; q++)
+    for (int32_t q = 0; q < s->p->num_queues; q++) /* what an earlier instruction of its queue has waited for is complete */
         if (before[q] >= s->need[q])
             s->need[q] = 0;
     for (int32_t q = 0; q < s->p->num_queues; q++)
