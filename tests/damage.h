@@ -4,6 +4,7 @@
 
 #include "layouts.h"
 #include "program/check/check_ranks.h"
+#include "program/compile.h"
 #include "program/passes/order.h"
 #include "program/passes/place.h"
 

@@ -7,10 +7,11 @@
 #include "plan/programs.h"
 #include "plan/simulate.h"
 #include "plan/traffic.h"
+#include "program/compile.h"
 #include "program/ir/cost.h"
-#include "program/lower/views.h"
 #include "program/passes/order.h"
 #include "program/passes/place.h"
+#include "program/passes/views.h"
 
 typedef struct {
     orth_chunk chunks[16];

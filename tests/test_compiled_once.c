@@ -2,6 +2,7 @@
  * happen: the linker leads orth_compile here. */
 #include <stdatomic.h>
 
+#include "program/compile.h"
 #include "run_case.h"
 #include "train/run.h"
 

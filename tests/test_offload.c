@@ -8,6 +8,7 @@
 #include "base/scratch.h"
 #include "program/check/check.h"
 #include "program/check/check_flow.h"
+#include "program/compile.h"
 #include "plan/programs.h"
 #include "run_case.h"
 

@@ -3,6 +3,7 @@
 #include "kernels/gemm.h"
 #include "model/blocks.h"
 #include "program/check/check.h"
+#include "program/compile.h"
 #include "program/lower/gradtree.h"
 #include "program/passes/order.h"
 #include "program/passes/place.h"

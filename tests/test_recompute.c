@@ -5,6 +5,7 @@
 
 #include "layout_run.h"
 #include "program/check/check.h"
+#include "program/compile.h"
 #include "program/ir/cost.h"
 #include "program/passes/place.h"
 

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "layouts.h"
+#include "program/compile.h"
 #include "program/passes/rewrite.h"
 
 typedef struct {

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "layouts.h"
+#include "program/compile.h"
 #include "program/lower/gradtree.h"
 #include "program/lower/route.h"
 

@@ -43,7 +43,7 @@ typedef struct {
     bool async;
 } orth_model_shape;
 
-/* Graphs, registry and the spec that orth_compile takes; all owned by this. */
+/* Graphs, registry and the spec that orth_compile (program/compile.h) takes; all owned by this. */
 typedef struct {
     orth_ctx *ctx;
     orth_arena arena;

@@ -2,11 +2,11 @@
  *
  * Ranks of one class have the same instructions on the same buffers, in the same calls. They may differ in which heads, rows,
  * slots and parts they work on, which is no more than numbers in attributes, and in the shards that they have, to which a
- * program can be bound (program/lower/views.h). Twins have equal shards, too: sizes, places and costs of one are those of the
+ * program can be bound (program/passes/views.h). Twins have equal shards, too: sizes, places and costs of one are those of the
  * other. Plans, prices and timelines are made of the programs of the classes; what a rank runs also has its own numbers.
  * Data-parallel ranks with equal shares are of one class, unless they have shards that are copied from another space
- * (program/lower/far.c). So are tensor-parallel ranks, if their slices are of one shape; the first counts what all of them hold,
- * where the others have the same instructions about no rows.
+ * (program/lower/far.c). So are tensor-parallel ranks, if their slices are of one shape; the first counts what all of them
+ * hold, where the others have the same instructions about no rows.
  */
 #ifndef ORTH_PARALLEL_CLASSES_H
 #define ORTH_PARALLEL_CLASSES_H
@@ -22,7 +22,8 @@ typedef struct {
     orth_arena arena;
 } orth_classes;
 
-/* `shape`: what is the same on all ranks (mode, sequence length, types, optimizer); orth_partition_shape adds the rest. partition outlives *out. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
+/* `shape`: what is the same on all ranks (mode, sequence length, types, optimizer); orth_partition_shape adds the rest.
+ * partition outlives *out. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
 orth_status orth_classes_make(orth_ctx *ctx, orth_classes *out, const orth_partition *partition, const orth_model_config *model,
                               const orth_model_shape *shape);
 void orth_classes_release(orth_ctx *ctx, orth_classes *c);

@@ -83,7 +83,7 @@ static double offloaded_seconds(const orth_hardware *h, int64_t num_ranks, const
     return orth_file_seconds(&file, p, n);
 }
 
-/* Its shapes change when the program is bound to another rank (lower/views.h). */
+/* Its shapes change when the program is bound to another rank (passes/views.h). */
 static bool has_views(const orth_instr *n)
 {
     bool any = false;

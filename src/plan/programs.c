@@ -3,8 +3,9 @@
 
 #include "base/pool.h"
 #include "program/check/check.h"
-#include "program/lower/views.h"
+#include "program/compile.h"
 #include "program/passes/order.h"
+#include "program/passes/views.h"
 
 /* ---- one program ---- */
 

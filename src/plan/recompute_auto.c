@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "plan/again_sets.h"
 #include "program/ir/cost.h"
-#include "program/lower/views.h"
+#include "program/passes/views.h"
 
 /* Where every set in every layer makes no more choices, all are looked at. */
 #define MAX_ALL 4096

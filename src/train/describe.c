@@ -12,6 +12,7 @@
 #include "data/tokenizer.h"
 #include "plan/probe.h"
 #include "plan/recompute_auto.h"
+#include "program/compile.h"
 #include "train/eval.h"
 #include "train/groups.h"
 #include "train/saver.h"

@@ -11,6 +11,7 @@
 
 #include "layouts.h"
 #include "program_text.h"
+#include "program/compile.h"
 #include "program/passes/place.h"
 
 enum { SORT_PIPEDREAM = LAYOUT_OWNER + 1, SORT_EVAL, SORT_DECODE, NUM_SORTS };

@@ -17,7 +17,7 @@
  * ORTH_ERR_INTERNAL naming the instruction, the buffer and the rule. */
 orth_status orth_check(orth_ctx *ctx, const orth_program *p);
 
-/* Of a program that has passed orth_check and was bound to another rank since (program/lower/views.h): what binding changes. The operands of the
+/* Of a program that has passed orth_check and was bound to another rank since (program/passes/views.h): what binding changes. The operands of the
  * instructions that differ between ranks lie inside their buffers and fit their signatures; if placed, persistent buffers lie one behind the
  * other, before the others. of: [ORTH_NUM_OPS] signatures, which the caller has for many ranks. ORTH_ERR_INTERNAL as above. */
 orth_status orth_check_views(orth_ctx *ctx, const orth_program *p, const orth_signature *of);

@@ -32,7 +32,7 @@ typedef struct {
 typedef struct {
     int num_ranks;
     void *user;
-    /* The lowest rank that shares the program, but for its views (lower/views.h), and the lowest whose views are the same, too.
+    /* The lowest rank that shares the program, but for its views (passes/views.h), and the lowest whose views are the same, too.
      * NULL: all differ. */
     int (*same_as)(void *user, int rank);
     int (*twin_of)(void *user, int rank);

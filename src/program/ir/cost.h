@@ -20,7 +20,7 @@ typedef struct {
 orth_cost orth_instr_cost(const orth_instr *i);
 /* Sum over all instructions: one step of this rank. */
 orth_cost orth_program_cost(const orth_program *p);
-/* Of the instructions that differ between the ranks that share the program (lower/views.h). */
+/* Of the instructions that differ between the ranks that share the program (passes/views.h). */
 orth_cost orth_program_cost_of_own(const orth_program *p);
 
 #endif

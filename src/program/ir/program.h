@@ -72,7 +72,7 @@ typedef struct {
     size_t offset;           /* in the arena of its space, of a transient one in their region of it (orth_buffer_begin); place.c */
 } orth_buffer;
 
-/* What a view shows on each of the ranks that share a program (lower/views.h): the same, or something of the rank's own. */
+/* What a view shows on each of the ranks that share a program (passes/views.h): the same, or something of the rank's own. */
 typedef enum {
     ORTH_VIEW_SAME = 0,
     ORTH_VIEW_SHARD,       /* the rank's shard of the buffer's parameter, as a vector or one row */
@@ -195,7 +195,7 @@ typedef struct orth_program {
     size_t lower_bound;             /* persistent bytes + largest sums of live transient bytes; files left out */
     int64_t num_tokens;             /* tokens of one step on this rank */
     /* Where parameters are sharded: elements of each on each rank of the shard axis, and the rank of the axis that the
-     * program is bound to (lower/views.h). */
+     * program is bound to (passes/views.h). */
     const int64_t **shard_counts;   /* [num_params][ranks], NULL for those that this rank has nothing to do with; NULL: nothing is sharded */
     int64_t *shard_first;           /* [num_params] where the shards of this rank begin; NULL: it was not bound yet */
     int64_t *first_sum;             /* [num_params + 1] where the sums of squares of each parameter begin */
@@ -204,7 +204,7 @@ typedef struct orth_program {
                                      * orth_program_bind lists them */
     int32_t *own_buffers, num_own_buffers; /* those that hold shards, likewise */
     int32_t num_updates;            /* of each parameter in a step; as many orth_step_values: 1 unless asynchronous */
-    bool borrows;                   /* buffers and instructions are another program's (lower/views.h) */
+    bool borrows;                   /* buffers and instructions are another program's (passes/views.h) */
     bool failed;                    /* an allocation failed while building */
 } orth_program;
 

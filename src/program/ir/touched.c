@@ -31,7 +31,7 @@ static bool is_own(const orth_buffer *b)
 }
 
 /* The arenas lie one behind the other, then the buffers of other programs, each by itself. So do shards, of one address each:
- * ranks that share a program (lower/views.h) have the same conflicts, whatever the sizes of their shards. */
+ * ranks that share a program (passes/views.h) have the same conflicts, whatever the sizes of their shards. */
 static void find_bases(lister *l)
 {
     uint64_t at = 0, arena[ORTH_NUM_SPACES];

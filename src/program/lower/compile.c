@@ -1,10 +1,6 @@
 /* compile.c -- the actions of a schedule (forward, backward of a micro-batch) become instructions. */
 #include "program/lower/frozen.h"
 #include "program/lower/stage.h"
-#include "program/passes/fetch.h"
-#include "program/passes/keep_packed.h"
-#include "program/passes/offload_activations.h"
-#include "program/passes/overlap.h"
 
 /* ---- actions ---- */
 
@@ -354,7 +350,7 @@ static orth_status check_all_gradients(orth_ctx *ctx, const orth_compile_spec *s
     return check_gradients(ctx, s, &s->head);
 }
 
-orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_program *out)
+orth_status orth_lower(orth_ctx *ctx, const orth_compile_spec *spec, orth_program *out)
 {
     const orth_chunk whole = {.num_layers = spec->num_layers, .embed = true, .head = true};
     orth_compile_spec full = *spec;
@@ -395,13 +391,5 @@ orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_prog
     orth_mem_free(ctx, items);
     orth_mem_free(ctx, b.waiting);
     orth_mem_free(ctx, b.cut);
-    if (spec->keep_packed && !out->failed)
-        ORTH_TRY(orth_keep_packed(ctx, out));
-    if ((spec->offload.params != ORTH_TIER_NONE || spec->offload.gradients != ORTH_TIER_NONE) && !out->failed)
-        ORTH_TRY(orth_fetch_ahead(ctx, out, &spec->comm));
-    if (spec->comm.overlap && !out->failed)
-        ORTH_TRY(orth_overlap(ctx, out, &spec->comm));
-    if (spec->offload.activations != ORTH_TIER_NONE && spec->mode == ORTH_MODE_TRAIN && !out->failed)
-        return orth_offload_activations(ctx, out, orth_tier_space(spec->offload.activations), (size_t)spec->offload.min_bytes);
     return orth_program_done(out);
 }

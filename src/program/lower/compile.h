@@ -6,8 +6,8 @@
  * in the tree's order (`addends`). So piling up costs no passes of its own and at most
  * log2(micro-batches) partial buffers. In fast mode there is one, to which each run is added as it comes.
  */
-#ifndef ORTH_PROGRAM_COMPILE_H
-#define ORTH_PROGRAM_COMPILE_H
+#ifndef ORTH_PROGRAM_LOWER_COMPILE_H
+#define ORTH_PROGRAM_LOWER_COMPILE_H
 
 #include "program/ir/action.h"
 #include "program/ir/comm_policy.h"
@@ -110,8 +110,8 @@ typedef struct {
 /* held [num_params], all false: becomes true for the parameters of the chunks of this rank. */
 void orth_compile_held(const orth_compile_spec *spec, bool *held);
 
-/* Appends the step to an initialised program: persistent buffers, instructions, not yet placed.
+/* Appends the step to an initialised program: persistent buffers, instructions. No pass has seen it yet (program/compile.h).
  * ORTH_ERR_NOMEM, ORTH_ERR_INTERNAL. */
-orth_status orth_compile(orth_ctx *ctx, const orth_compile_spec *spec, orth_program *out);
+orth_status orth_lower(orth_ctx *ctx, const orth_compile_spec *spec, orth_program *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* views.c -- see views.h. */
-#include "program/lower/views.h"
+#include "program/passes/views.h"
 
 #include "program/lower/shard.h"
 #include "program/passes/place.h"
