@@ -112,7 +112,8 @@ static usage usage_now(const orth_ctx *ctx)
     FILE *f = fopen("/proc/self/status", "r");
     assert_true(f && fread(text, 1, sizeof text - 1, f) > 0);
     fclose(f);
-    usage u = {.threads = (int)number_after(text, "Threads:"), .resident = 1024 * (size_t)number_after(text, "VmRSS:"), .heap = ctx->heap_bytes};
+    usage u = {.threads = (int)number_after(text, "Threads:"), .resident = 1024 * (size_t)number_after(text, "VmRSS:"),
+               .heap = ctx->heap_bytes};
     DIR *d = opendir("/proc/self/fd");
     assert_non_null(d);
     while (readdir(d))

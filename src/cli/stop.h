@@ -3,8 +3,8 @@
  *
  * They are blocked in all threads but one, which waits for them, and asked for (ctx->stop) between steps and during long
  * work: no handler, so no state outside of the program's own. A second SIGINT or SIGTERM, a second or more after the first
- * signal, ends the process at once, in the middle of a long step or save; checkpoints are whole at any moment. Verbs that neither save when they are stopped nor leave anything behind do not take part, and
- * just end.
+ * signal, ends the process at once, in the middle of a long step or save; checkpoints are whole at any moment. Verbs that
+ * neither save when they are stopped nor leave anything behind do not take part, and just end.
  */
 #ifndef ORTH_CLI_STOP_H
 #define ORTH_CLI_STOP_H

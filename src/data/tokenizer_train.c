@@ -74,7 +74,7 @@ typedef struct {
     int64_t num_merges, cap_merges;
 } trainer;
 
-/* Makes room for `extra` more elements of any of the arrays above. orth_mem_grow counts to 2^31; places of pairs in words can be more. */
+/* Makes room for `extra` more elements of any of the arrays above. orth_mem_grow counts to 2^31: of places, there can be more. */
 static orth_status grow(orth_ctx *ctx, void *array_of_pointer, int64_t num, int64_t *cap, size_t elem_bytes,
                         int64_t extra)
 {

@@ -21,7 +21,8 @@ typedef enum {
 const char *orth_probe_name(orth_probe kind);   /* "fp32 FMA", ... */
 
 /* Measures on `num_threads` threads of ctx->pool for about `seconds`. *rate is 0 where ctx->isa has
- * no such instruction. The copy takes less memory, with a warning, where there is not enough. ORTH_ERR_ARG for more threads than the pool has, ORTH_ERR_NOMEM. */
+ * no such instruction. The copy takes less memory, with a warning, where there is not enough. ORTH_ERR_ARG for more threads
+ * than the pool has, ORTH_ERR_NOMEM. */
 orth_status orth_probe_measure(orth_ctx *ctx, double *rate, orth_probe kind, int num_threads,
                                double seconds);
 

@@ -6,9 +6,9 @@
  *
  * Groups: of neighbouring layers only the input of the first one is kept; the others' are made again with the rest.
  * Which policy fits a limit with the least to compute, plan/recompute_auto.h finds; it is CHOSEN then.
- * Sources: Shoeybi et al., "Megatron-LM" (distribute-saved-activations: split_input); Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174 (groups of sqrt(L) layers);
- * Korthikanti et al., arXiv:2205.05198 (selective); uniform and block as in Megatron-LM; Huang et al., "GPipe",
- * arXiv:1811.06965 (one group).
+ * Sources: Shoeybi et al., "Megatron-LM" (distribute-saved-activations: split_input); Chen et al., "Training deep nets with
+ * sublinear memory cost", arXiv:1604.06174 (groups of sqrt(L) layers); Korthikanti et al., arXiv:2205.05198 (selective);
+ * uniform and block as in Megatron-LM; Huang et al., "GPipe", arXiv:1811.06965 (one group).
  */
 #ifndef ORTH_PROGRAM_RECOMPUTE_H
 #define ORTH_PROGRAM_RECOMPUTE_H
@@ -28,8 +28,8 @@ typedef enum {
     ORTH_RECOMPUTE_AUTO       /* becomes CHOSEN before anything is compiled */
 } orth_recompute_kind;
 
-/* Of a layer: bit i is forward node i, whose outputs are not kept; and whether its input is not kept either, so that it is in one
- * group with the layer before. */
+/* Of a layer: bit i is forward node i, whose outputs are not kept; and whether its input is not kept either, so that it is in
+ * one group with the layer before. */
 #define ORTH_RECOMPUTE_JOINED ((uint64_t)1 << 63)
 #define ORTH_RECOMPUTE_NODES 63 /* forward nodes that a set can name */
 
@@ -44,15 +44,15 @@ typedef struct {
     const uint64_t *chosen;   /* CHOSEN: [layers of the model] */
 } orth_recompute;
 
-/* ORTH_ERR_ARG where one of the names is none of the forward ops of a layer; the message lists them. Where inputs are split and tp
- * ranks cannot have equal parts. */
+/* ORTH_ERR_ARG where one of the names is none of the forward ops of a layer; the message lists them. Where inputs are split and
+ * tp ranks cannot have equal parts. */
 orth_status orth_recompute_check(orth_ctx *ctx, const orth_recompute *r, const orth_graph *layer, int32_t tp);
 
 /* Marks nodes [0, num_forward) of layer number `layer` whose outputs are not kept. sequence_parallel: as the mesh has it. */
 void orth_recompute_mark(const orth_recompute *r, int32_t layer, const orth_graph *graph, bool sequence_parallel, bool *again);
 
-/* In the chunk of layers first_layer .. first_layer + num_layers - 1: the first of them, counted from first_layer, that is in the
- * group of `layer`, counted likewise; -1: nothing of it is made again. */
+/* In the chunk of layers first_layer .. first_layer + num_layers - 1: the first of them, counted from first_layer, that is in
+ * the group of `layer`, counted likewise; -1: nothing of it is made again. */
 int32_t orth_recompute_group(const orth_recompute *r, int32_t first_layer, int32_t num_layers, int32_t layer);
 
 #endif
