@@ -22,6 +22,14 @@ static orth_checkpoint_view view_of(const model_case *m, int64_t step, orth_dtyp
     };
 }
 
+/* As the saver of a run does it, all checkpoints being proven. */
+static orth_status save_and_keep(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view, int64_t keep)
+{
+    ORTH_TRY(orth_checkpoint_save(ctx, dir, view, NULL));
+    orth_checkpoint_retain(ctx, dir, keep, view->state.step, -1);
+    return ORTH_OK;
+}
+
 static void load_equal(orth_ctx *ctx, const char *path, const model_case *want, int64_t step)
 {
     orth_checkpoint *ck;
@@ -48,7 +56,7 @@ TEST(every_array_and_counter_comes_back_bit_for_bit)
             orth_model_config c = case_config(ctx, presets[i]);
             model_case m = case_make(ctx, &c, 11);
             orth_checkpoint_view v = view_of(&m, 5, types[t]);
-            CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 3, &path));
+            CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, &path));
             load_equal(ctx, path, &m, 5);
             orth_mem_free(ctx, path);
             case_free(&m);
@@ -74,16 +82,16 @@ TEST(the_newest_are_kept_and_leftovers_go)
     CHECK_OK(ctx, orth_path_make_dirs(ctx, AT(path, "%s/step-1-notes", dir)));
     for (int64_t step = 10; step <= 50; step += 10) {
         orth_checkpoint_view v = view_of(&m, step, ORTH_F32);
-        CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 2, NULL));
+        CHECK_OK(ctx, save_and_keep(ctx, dir, &v, 2));
     }
     assert_true(!has_step(dir, 10) && !has_step(dir, 30) && has_step(dir, 40) && has_step(dir, 50));
     assert_false(orth_path_exists(AT(path, "%s/.tmp-step-00000001", dir)));
     assert_true(orth_path_exists(AT(path, "%s/step-1-notes", dir)));
     /* Saved again, the same step is replaced; an older one that was just saved is not removed. */
     orth_checkpoint_view again = view_of(&m, 50, ORTH_F32);
-    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &again, 2, NULL));
+    CHECK_OK(ctx, save_and_keep(ctx, dir, &again, 2));
     orth_checkpoint_view older = view_of(&m, 20, ORTH_F32);
-    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &older, 2, NULL));
+    CHECK_OK(ctx, save_and_keep(ctx, dir, &older, 2));
     assert_true(has_step(dir, 20) && has_step(dir, 40) && has_step(dir, 50));
     CHECK_OK(ctx, orth_checkpoint_newest(ctx, dir, &newest));
     assert_non_null(strstr(newest, "step-00000050"));
@@ -105,14 +113,14 @@ static void fail_at_every(bool writes, int64_t second_step)
     c.layers = 1;
     model_case m = case_make(ctx, &c, 21);
     orth_checkpoint_view first = view_of(&m, 1, ORTH_F32), second = view_of(&m, second_step, ORTH_BF16);
-    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &first, 0, NULL));
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &first, NULL));
     orth_status s = ORTH_ERR_IO;
     int64_t n = 0, before = ctx->heap_bytes;
     while (s != ORTH_OK) {
         orth_faults faults = {.sticky = n % 2};
         atomic_store(writes ? &faults.write : &faults.alloc, ++n);
         ctx->faults = &faults;
-        s = orth_checkpoint_save(ctx, dir, &second, 0, NULL);
+        s = orth_checkpoint_save(ctx, dir, &second, NULL);
         ctx->faults = NULL;
         orth_ctx_clear_error(ctx);
         assert_int_equal(ctx->heap_bytes, before);
@@ -151,7 +159,7 @@ TEST(an_allocation_that_fails_while_loading_loses_nothing)
     c.layers = 1;
     model_case m = case_make(ctx, &c, 5);
     orth_checkpoint_view v = view_of(&m, 1, ORTH_F32);
-    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 0, &path));
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, &path));
     int64_t before = ctx->heap_bytes, n = 0;
     for (orth_status s = ORTH_ERR_NOMEM; s != ORTH_OK;) {
         orth_faults faults = {.alloc = ++n};
@@ -199,8 +207,8 @@ TEST(a_damaged_file_is_named_and_the_older_checkpoint_is_taken)
     for (int f = 0; f < ORTH_COUNT(files); f++) {
         for (int kind = 0; kind < 4; kind++) {
             char *dir = scratch_dir(), *second = NULL, *newest = NULL, path[256], warning[1024] = "";
-            CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &one, 0, NULL));
-            CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &two, 0, &second));
+            CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &one, NULL));
+            CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &two, &second));
             damage(ctx, AT(path, "%s/%s", second, files[f]), kind);
             orth_status s = orth_checkpoint_verify(ctx, second);
             assert_int_equal(s, ORTH_ERR_DATA);
@@ -243,7 +251,7 @@ TEST(a_kill_while_a_step_is_replaced_leaves_the_former_one)
     orth_model_config c = case_config(ctx, "llama-tiny");
     model_case m = case_make(ctx, &c, 9);
     orth_checkpoint_view v = view_of(&m, 4, ORTH_F32);
-    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 1, NULL));
+    CHECK_OK(ctx, save_and_keep(ctx, dir, &v, 1));
     AT(path, "%s/step-00000004", dir);
     CHECK_OK(ctx, orth_path_rename(ctx, path, AT(aside, "%s/.old-step-00000004", dir)));
     CHECK_OK(ctx, orth_checkpoint_newest(ctx, dir, &found)); /* a reader takes it as it is */
@@ -253,7 +261,7 @@ TEST(a_kill_while_a_step_is_replaced_leaves_the_former_one)
     CHECK_OK(ctx, orth_checkpoint_tidy(ctx, dir)); /* a writer gives it its name back */
     assert_true(!orth_path_exists(aside) && orth_path_exists(path));
     CHECK_OK(ctx, orth_path_make_dirs(ctx, AT(aside, "%s/.old-step-00000004/x", dir)));
-    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 1, NULL)); /* a leftover is not in the way */
+    CHECK_OK(ctx, save_and_keep(ctx, dir, &v, 1)); /* a leftover is not in the way */
     assert_false(orth_path_exists(AT(aside, "%s/.old-step-00000004", dir)));
     orth_mem_free(ctx, found);
     case_free(&m);
@@ -316,12 +324,12 @@ TEST(what_a_kill_left_of_a_removed_checkpoint_goes_with_the_next_save)
     orth_model_config c = case_config(ctx, "llama-tiny");
     model_case m = case_make(ctx, &c, 9);
     orth_checkpoint_view one = view_of(&m, 1, ORTH_F32), two = view_of(&m, 2, ORTH_F32);
-    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &one, 1, NULL));
+    CHECK_OK(ctx, save_and_keep(ctx, dir, &one, 1));
     CHECK_OK(ctx, orth_path_make_dirs(ctx, AT(path, "%s/.del-step-00000009/x", dir)));
     CHECK_OK(ctx, orth_checkpoint_list(ctx, dir, &steps, &n));
     assert_int_equal(n, 1);
     orth_mem_free(ctx, steps);
-    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &two, 1, NULL));
+    CHECK_OK(ctx, save_and_keep(ctx, dir, &two, 1));
     assert_false(orth_path_exists(AT(path, "%s/.del-step-00000009", dir)));
     assert_true(!has_step(dir, 1) && has_step(dir, 2));
     case_free(&m);
@@ -357,7 +365,7 @@ TEST(a_reader_looks_again_when_a_checkpoint_goes_away)
     model_case m = case_make(ctx, &c, 9);
     for (int64_t step = 1; step <= 3; step++) {
         orth_checkpoint_view view = view_of(&m, step, ORTH_F32);
-        CHECK_OK(ctx, orth_checkpoint_save(ctx, v.dir, &view, 0, NULL));
+        CHECK_OK(ctx, orth_checkpoint_save(ctx, v.dir, &view, NULL));
     }
     CHECK_OK(ctx, orth_checkpoint_read_weights(ctx, v.dir, read_vanishing, &v));
     assert_int_equal(v.looks, 3);
@@ -375,7 +383,7 @@ static orth_status read_beside_saves(orth_ctx *ctx, void *user, const char *fold
     (void)own;
     for (int64_t step = 2; step <= 3; step++) {
         orth_checkpoint_view view = view_of(&m, step, ORTH_F32);
-        CHECK_OK(ctx, orth_checkpoint_save(ctx, v->dir, &view, 1, NULL));
+        CHECK_OK(ctx, save_and_keep(ctx, v->dir, &view, 1));
     }
     CHECK_OK(ctx, orth_checkpoint_verify(ctx, folder));
     case_free(&m);
@@ -390,7 +398,7 @@ TEST(a_checkpoint_that_is_read_is_not_removed_before_a_later_save)
     model_case m = case_make(ctx, &c, 9);
     orth_checkpoint_view view = view_of(&m, 1, ORTH_F32);
     int64_t *steps, n;
-    CHECK_OK(ctx, orth_checkpoint_save(ctx, v.dir, &view, 1, NULL));
+    CHECK_OK(ctx, save_and_keep(ctx, v.dir, &view, 1));
     CHECK_OK(ctx, orth_checkpoint_read_weights(ctx, v.dir, read_beside_saves, &v));
     CHECK_OK(ctx, orth_checkpoint_list(ctx, v.dir, &steps, &n));
     assert_int_equal(n, 2); /* 3, and 1 that was read; 2, which nobody read, is gone */
@@ -398,7 +406,7 @@ TEST(a_checkpoint_that_is_read_is_not_removed_before_a_later_save)
     assert_int_equal(steps[1], 1);
     orth_mem_free(ctx, steps);
     view = view_of(&m, 4, ORTH_F32);
-    CHECK_OK(ctx, orth_checkpoint_save(ctx, v.dir, &view, 1, NULL));
+    CHECK_OK(ctx, save_and_keep(ctx, v.dir, &view, 1));
     CHECK_OK(ctx, orth_checkpoint_list(ctx, v.dir, &steps, &n));
     assert_int_equal(n, 1);
     orth_mem_free(ctx, steps);
@@ -416,7 +424,7 @@ TEST(a_checkpoint_that_cannot_be_read_is_not_passed_over)
     model_case m = case_make(ctx, &c, 9);
     for (int64_t step = 1; step <= 2; step++) {
         orth_checkpoint_view view = view_of(&m, step, ORTH_F32);
-        CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &view, 0, NULL));
+        CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &view, NULL));
     }
     AT(path, "%s/step-00000002/config.json", dir);
     CHECK_OK(ctx, orth_path_remove(ctx, path));
@@ -434,7 +442,7 @@ TEST(a_run_folder_resolves_to_its_newest_checkpoint)
     orth_model_config c = case_config(ctx, "llama-tiny");
     model_case m = case_make(ctx, &c, 9);
     orth_checkpoint_view v = view_of(&m, 4, ORTH_F32);
-    CHECK_OK(ctx, orth_checkpoint_save(ctx, AT(path, "%s/checkpoints", dir), &v, 1, NULL));
+    CHECK_OK(ctx, save_and_keep(ctx, AT(path, "%s/checkpoints", dir), &v, 1));
     CHECK_OK(ctx, orth_checkpoint_resolve(ctx, dir, &a));
     CHECK_OK(ctx, orth_checkpoint_resolve(ctx, a, &b));
     assert_string_equal(a, b);
@@ -453,15 +461,14 @@ TEST(wrong_arrays_are_refused)
     model_case m = case_make(ctx, &c, 2);
     orth_checkpoint_view v = view_of(&m, 1, ORTH_F32);
     v.num_arrays--;
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "arrays given, the model has", orth_checkpoint_save(ctx, dir, &v, 0,
-                                                                                       NULL));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "arrays given, the model has", orth_checkpoint_save(ctx, dir, &v, NULL));
     v.num_arrays++;
     m.arrays[3].index = 2;
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "given twice", orth_checkpoint_save(ctx, dir, &v, 0, NULL));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "given twice", orth_checkpoint_save(ctx, dir, &v, NULL));
     m.arrays[3].index = 3;
     for (int64_t i = 0; i < m.num_params; i++)
         m.arrays[i].v = NULL; /* as momentum SGD has it */
-    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, 0, &path));
+    CHECK_OK(ctx, orth_checkpoint_save(ctx, dir, &v, &path));
     orth_checkpoint *ck;
     CHECK_OK(ctx, orth_checkpoint_open(ctx, &ck, path));
     CHECK_OK(ctx, orth_checkpoint_load(ctx, ck, m.arrays, m.num_params));

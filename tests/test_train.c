@@ -457,6 +457,7 @@ TEST(a_loss_that_is_not_finite_stops_or_is_skipped)
     if (!strstr(r->out, "layers.1.mlp.gate_up.weight") || !strstr(r->out, "layer 1"))
         fail_msg("the first bad tensor is not named: %s", r->out);
     RUN(r, 0, "skipped", "train run.yaml checkpoint.dir=c --init=hf model.preset=llama-tiny train.on_nonfinite=skip train.steps=2");
+    assert_null(strstr(r->out, "best evaluation")); /* none was a number */
     char *metrics = run_read(r, "c/metrics.jsonl", NULL);
     assert_non_null(strstr(metrics, "\"loss\": null"));
     assert_non_null(strstr(metrics, "\"eval_loss\": null"));
@@ -467,6 +468,46 @@ TEST(a_loss_that_is_not_finite_stops_or_is_skipped)
     RUN(r, 6, "train.on_nonfinite=stop", "train run.yaml checkpoint.dir=d optimizer.lr=1000 optimizer.eps=0 "
         "schedule.warmup_steps=0 train.steps=60 checkpoint.every_steps=1 train.clip_norm=0");
     RUN(r, 0, "valid", "ckpt verify d");
+    run_end(r);
+}
+
+/* The weights of the newest checkpoint are finite, and the loss that they give is not. It goes, and the one before it, which
+ * keep=1 would have removed, serves. */
+TEST(a_run_that_diverges_leaves_a_checkpoint_of_use)
+{
+    static const char *const layouts[] = {"", "parallel.pp=2 checkpoint.async=false", "parallel.dp=2 train.micro_batch=1"};
+    const char *base = "train run.yaml optimizer.name=sgd checkpoint.every_steps=1 train.steps=10 --quiet";
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(layouts); i++) {
+        run_remove(r, "a");
+        RUN(r, 6, "is removed, because its weights give a loss that is not finite; step-", "%s optimizer.lr=1000 checkpoint.keep=1 %s", base,
+            layouts[i]);
+        RUN(r, 0, "loss", "eval a");
+        assert_null(strstr(r->out, "nan"));
+        RUN(r, 0, "the learning rate of step", "%s optimizer.lr=1e-3 checkpoint.keep=1 %s --resume --override", base, layouts[i]);
+        RUN(r, 0, "1 checkpoint", "help >/dev/null; echo $(ls a/checkpoints | wc -l) checkpoint");
+        assert_true(run_has(r, "a/checkpoints/step-00000010"));
+    }
+    /* The one that the run went on from is not better than one that it wrote. */
+    RUN(r, 0, "", "%s optimizer.lr=1000 checkpoint.keep=3 train.steps=2 schedule.name=constant checkpoint.dir=b", base);
+    RUN(r, 6, "step-00000003 is removed", "%s optimizer.lr=1000 checkpoint.keep=3 schedule.name=constant checkpoint.dir=b --resume", base);
+    /* Where steps without a finite loss are left out, the run ends well; it keeps the last checkpoint that was of use. */
+    RUN(r, 0, "", "%s optimizer.lr=1000 checkpoint.keep=1 train.on_nonfinite=skip checkpoint.dir=c", base);
+    RUN(r, 0, "2 checkpoints", "help >/dev/null; echo $(ls c/checkpoints | wc -l) checkpoints");
+    RUN(r, 0, "loss", "eval $(ls -d c/checkpoints/* | head -1)");
+    run_end(r);
+}
+
+TEST(a_held_out_loss_that_is_not_finite_ends_the_run)
+{
+    run_case *r = run_begin();
+    const char *base = "train run.yaml optimizer.name=sgd optimizer.lr=1000 checkpoint.every_steps=1";
+    RUN(r, 6, "orthant: evaluation after step 3: loss nan on the held-out text (train.on_nonfinite=stop)", "%s train.steps=3", base);
+    assert_null(strstr(r->out, "best evaluation"));
+    assert_false(run_has(r, "a/complete.json"));
+    RUN(r, 0, "loss", "eval a"); /* step 2: what step 3 was saved with is gone */
+    RUN(r, 6, "evaluation after step 3: loss nan", "%s train.steps=9 train.eval_every=3 parallel.tp=2 checkpoint.dir=b", base);
+    RUN(r, 0, "eval      3  loss      nan", "%s train.steps=3 train.on_nonfinite=skip checkpoint.dir=c", base);
     run_end(r);
 }
 
@@ -576,6 +617,8 @@ int main(void)
         cmocka_unit_test(checkpoints_written_beside_the_steps_have_the_bytes_of_those_between_them),
         cmocka_unit_test(a_run_killed_while_it_writes_resumes_exactly),
         cmocka_unit_test(a_loss_that_is_not_finite_stops_or_is_skipped),
+        cmocka_unit_test(a_run_that_diverges_leaves_a_checkpoint_of_use),
+        cmocka_unit_test(a_held_out_loss_that_is_not_finite_ends_the_run),
         cmocka_unit_test(skipping_changes_no_weight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

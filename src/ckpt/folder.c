@@ -134,18 +134,50 @@ static orth_status discard_unread(orth_ctx *ctx, const char *dir, int64_t step)
     return s;
 }
 
-static void remove_older(orth_ctx *ctx, const char *dir, int64_t keep, int64_t saved)
+void orth_checkpoint_retain(orth_ctx *ctx, const char *dir, int64_t keep, int64_t newest, int64_t spare)
 {
     step_list list = {.aside = false};
-    if (keep <= 0)
-        return;
     warn(ctx, list_steps(ctx, dir, &list));
-    for (int64_t i = keep; i < list.num; i++) {
-        /* A run that went back to an older step saves below what lies there. */
-        if (list.steps[i] != saved)
+    for (int64_t i = keep; i < list.num; i++)
+        if (list.steps[i] != newest && list.steps[i] != spare)
             warn(ctx, discard_unread(ctx, dir, list.steps[i]));
+    orth_mem_free(ctx, list.steps);
+}
+
+/* The highest valid step below `step`; -1: none. */
+static orth_status find_older(orth_ctx *ctx, const char *dir, int64_t step, int64_t *out)
+{
+    step_list list = {.aside = false};
+    orth_status s = list_steps(ctx, dir, &list);
+    *out = -1;
+    for (int64_t i = 0; i < list.num && *out < 0 && s == ORTH_OK; i++) {
+        char *path = list.steps[i] < step ? step_path(ctx, dir, "", list.steps[i]) : NULL;
+        if (list.steps[i] >= step)
+            continue;
+        s = path ? orth_checkpoint_verify(ctx, path) : ORTH_ERR_NOMEM;
+        *out = s == ORTH_OK ? list.steps[i] : -1;
+        orth_mem_free(ctx, path);
+        if (s == ORTH_ERR_DATA) {
+            orth_ctx_clear_error(ctx);
+            s = ORTH_OK;
+        }
     }
     orth_mem_free(ctx, list.steps);
+    return s;
+}
+
+void orth_checkpoint_withdraw(orth_ctx *ctx, const char *dir, int64_t step)
+{
+    int64_t older;
+    char *path = step_path(ctx, dir, "", step);
+    orth_status s = path ? find_older(ctx, dir, step, &older) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK && older >= 0)
+        s = discard_unread(ctx, dir, step);
+    if (s == ORTH_OK && older >= 0 && !orth_path_exists(path))
+        orth_log(ctx, ORTH_LOG_WARN, "checkpoint", "%s is removed, because its weights give a loss that is not finite; step-%08" PRId64
+                 " stays", path, older);
+    warn(ctx, s);
+    orth_mem_free(ctx, path);
 }
 
 /* One name that a killed run may have left. A kill between the two renames of `publish` leaves a checkpoint that only has its
@@ -208,8 +240,7 @@ static orth_status save(orth_ctx *ctx, const char *dir, const orth_checkpoint_vi
     return publish(ctx, tmp, path, old);
 }
 
-orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view,
-                                 int64_t keep, char **out_path)
+orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view, char **out_path)
 {
     const int64_t step = view->state.step;
     if (step < 0)
@@ -221,7 +252,6 @@ orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_chec
     if (s == ORTH_OK) {
         if (orth_path_exists(old))
             warn(ctx, discard(ctx, dir, old, step));
-        remove_older(ctx, dir, keep, step);
     } else if (tmp) {
         orth_path_remove(ctx, tmp); /* the first error stays the one that is told */
     }

@@ -6,7 +6,7 @@
  *
  * Invariants: 1. a name step-N never holds a part of a checkpoint, neither of one that is being written nor of one that is being
  * removed; 2. a checkpoint gets its name only after all of it was read back and verified, and an older one is removed only after
- * that name is on the disk; 3. there is no pointer to "the latest": it is the highest step that verifies, so nothing can point
+ * that name is on the disk (train/saver.h says which one is not removed before the newer one has proved itself); 3. there is no pointer to "the latest": it is the highest step that verifies, so nothing can point
  * wrong; 4. readers change nothing: step-N, or .old-step-N where a kill left only that, is what they take; 5. a folder that is being
  * read (a shared lock, flock) is not removed by `keep`, but the next time that one is removed.
  * One writer at a time per folder, beside any number of readers.
@@ -16,12 +16,18 @@
 
 #include "ckpt/checkpoint.h"
 
-/* Saves as DIR/step-<view->state.step>, replacing one of that step, then removes all but the `keep`
- * highest steps (0: removes none) and what killed runs left. *out_path (heap; NULL is fine) is the
- * new folder. If anything fails, the checkpoints there were are still there; a failure to remove old
- * ones is a warning. Errors as orth_checkpoint_write; ORTH_ERR_DATA if what was written reads back otherwise. */
-orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view,
-                                 int64_t keep, char **out_path);
+/* Saves as DIR/step-<view->state.step>, replacing one of that step, and removes what killed runs left. *out_path (heap; NULL is
+ * fine) is the new folder. If anything fails, the checkpoints there were are still there. Errors as orth_checkpoint_write;
+ * ORTH_ERR_DATA if what was written reads back otherwise. */
+orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view, char **out_path);
+
+/* Removes all but the `keep` highest steps, `newest` (a run that went back to an older step saves below what lies there) and
+ * `spare` (-1: none). A failure is a warning. */
+void orth_checkpoint_retain(orth_ctx *ctx, const char *dir, int64_t keep, int64_t newest, int64_t spare);
+
+/* Removes a step of which the run has found that its weights give a loss that is not finite, and says so; where no older one is valid,
+ * or somebody reads it, it stays. A failure is a warning. */
+void orth_checkpoint_withdraw(orth_ctx *ctx, const char *dir, int64_t step);
 
 /* For the writer, before it reads: a checkpoint whose replacement was cut off gets its name back, and what killed runs left is
  * removed (a failure to do so is a warning). A save does it, too. ORTH_ERR_IO, ORTH_ERR_NOMEM. */

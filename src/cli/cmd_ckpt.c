@@ -347,7 +347,7 @@ static orth_status save_import(orth_ctx *ctx, const orth_model_config *c, const 
         .tokenizer_config = b->tokenizer_config,
     };
     char *path = NULL;
-    ORTH_TRY(orth_checkpoint_save(ctx, out, &view, 0, &path));
+    ORTH_TRY(orth_checkpoint_save(ctx, out, &view, &path));
     printf("%s: %" PRId64 " parameters of %s%s\n", ORTH_SHOWN(path), orth_model_num_elems(c), ORTH_SHOWN(dir),
            b->tokenizer ? ", with its tokenizer" : "");
     orth_mem_free(ctx, path);

@@ -130,9 +130,11 @@ void orth_world_expect(orth_world *w, double seconds);
 typedef void (*orth_instr_name_fn)(const void *program, int32_t instr, char *text, size_t n);
 void orth_world_name_instrs(orth_world *w, orth_instr_name_fn name);
 
-/* Ends all waits of all ranks with ORTH_ERR_COMM and this cause (the first one stays). For ranks that
- * fail outside of a communicator; orth_run_ranks does it when fn returns an error. */
-void orth_world_abort(orth_world *w, const char *cause);
+/* Ends all waits of all ranks with ORTH_ERR_COMM and this cause, an error of status `code` (the first one stays). For ranks
+ * that fail outside of a communicator; orth_run_ranks does it when fn returns an error. */
+void orth_world_abort(orth_world *w, orth_status code, const char *cause);
+/* Of what status the error is that all ranks end for, whichever had it; ORTH_OK: there is none. */
+orth_status orth_world_cause(const orth_world *w);
 
 /* After an abort: the back end (MPI) may still read what a call under way sends, so buffers of calls must stay until the
  * process ends, which it does with an error. */

@@ -180,9 +180,14 @@ void comm_adopt_cause(comm_shared *s, int rank, orth_status code, const char *ca
     pthread_mutex_unlock(&s->mutex);
 }
 
-void orth_world_abort(orth_world *w, const char *cause)
+void orth_world_abort(orth_world *w, orth_status code, const char *cause)
 {
-    comm_abort(w->s, w->rank, ORTH_ERR_COMM, "%s", cause);
+    comm_abort(w->s, w->rank, code, "%s", cause);
+}
+
+orth_status orth_world_cause(const orth_world *w)
+{
+    return comm_aborted(w->s) ? w->s->cause_code : ORTH_OK; /* written before `aborted`, and never again */
 }
 
 bool orth_world_keeps_buffers(const orth_world *w)

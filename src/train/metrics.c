@@ -375,7 +375,7 @@ void orth_metrics_evaluation(orth_ctx *ctx, orth_metrics *m, const orth_eval_fig
     append(&j, m, "an evaluation");
     snprintf(text, sizeof text, "eval %6" PRId64 "  loss %8.4f  perplexity %.3f  bits per byte %.4f  (%.0f targets)", e->step, e->loss,
              exp(e->loss), e->bits_per_byte, e->num_targets);
-    if (m->best_step < 0 || e->loss < m->best_eval) {
+    if (isfinite(e->loss) && (m->best_step < 0 || e->loss < m->best_eval)) {
         m->best_eval = e->loss;
         m->best_step = e->step;
     }

@@ -242,15 +242,19 @@ static orth_status evaluate(orth_ctx *ctx, rank_state *s, int64_t max_batches)
     double values[] = {tells && pos[ORTH_GROUP_CP] == 0 ? e.nll : 0, tells ? e.weight : 0, tells ? e.target_bytes : 0};
     if (s->all)
         ORTH_TRY(orth_all_reduce(ctx, s->all, values, values, 3, ORTH_F64, ORTH_SUM));
-    if (s->rank != 0)
-        return ORTH_OK;
-    double loss = isnan(values[0]) ? (double)NAN : values[0] / values[1];
+    double loss = orth_metrics_shown(values[0] / values[1]);
     double bits = values[2] > 0 ? orth_metrics_shown(values[0] / log(2.0) / values[2]) : 0;
-    const orth_eval_figures figures = {s->steps_done, loss, bits, values[1]};
-    orth_phase_begin(ctx, "writing metrics.jsonl");
-    orth_metrics_evaluation(ctx, &r->metrics, &figures);
-    orth_phase_end(ctx);
-    return ORTH_OK;
+    s->sound = isfinite(values[0]);
+    if (s->rank == 0) {
+        const orth_eval_figures figures = {s->steps_done, loss, bits, values[1]};
+        orth_phase_begin(ctx, "writing metrics.jsonl");
+        orth_metrics_evaluation(ctx, &r->metrics, &figures);
+        orth_phase_end(ctx);
+    }
+    if (s->sound || r->cfg->train_on_nonfinite == ORTH_train_on_nonfinite_skip)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_NUMERIC, "evaluation after step %" PRId64 ": loss %g on the held-out text (train.on_nonfinite=stop)",
+                     s->steps_done, fabs(loss));
 }
 
 /* ---- steps ---- */
@@ -295,6 +299,9 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     ORTH_TRY(orth_trainer_load(ctx, &s->trainer, &batch, s->weights));
     orth_traffic before = orth_traffic_counted(s->comms);
     ORTH_TRY(orth_trainer_step(ctx, &s->trainer, step, &s->result));
+    s->sound = isfinite(s->result.loss);
+    if (s->saver && s->sound && !s->result.skipped)
+        orth_saver_proves(s->saver);
     if (step == r->options.timeline)
         memcpy(s->clock, orth_executor_clock(s->trainer.executor),
                (size_t)orth_clock_length(s->trainer.compiled.program.num_instrs) * sizeof *s->clock);
@@ -453,6 +460,11 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
     if (r->valid && !s->signal)
         ORTH_TRY(evaluate(ctx, s, 0));
     ORTH_TRY(rank_report_saved(ctx, s, true));
+    if (s->saver && s->sound && !s->signal) {
+        orth_phase_begin(ctx, "removing older checkpoints");
+        orth_saver_settle(ctx, s->saver);
+        orth_phase_end(ctx);
+    }
     if (fresh)
         ORTH_TRY(rank_write_memory(ctx, s));
     if (s->clock && s->steps_done >= r->options.timeline)
@@ -474,9 +486,11 @@ orth_status rank_main(orth_ctx *ctx, orth_world *world, void *run)
     rank_state s = {.run = run, .world = world, .rank = orth_world_rank(world)};
     orth_status status = run_rank(ctx, &s);
     if (status != ORTH_OK && s.all)
-        orth_world_abort(world, ctx->error.message); /* before what is released together with others */
+        orth_world_abort(world, status, ctx->error.message); /* before what is released together with others */
     orth_world_name_instrs(world, NULL);
     orth_phase_begin(ctx, "closing the run");
+    if (s.saver && (status == ORTH_ERR_NUMERIC || orth_world_cause(world) == ORTH_ERR_NUMERIC)) /* of whichever rank */
+        orth_saver_retreat(ctx, s.saver);
     close_rank(ctx, &s);
     orth_phase_end(ctx);
     return status;

@@ -32,6 +32,7 @@ typedef struct {
     int64_t steps_done, tokens_done;
     int signal;                      /* that some rank was sent; all ranks know it after the same step */
     orth_step_result result;         /* of the last step */
+    bool sound;                      /* the loss that was computed last, of a step or an evaluation, is finite */
     size_t resident_peak;            /* of the processes of all ranks together, each at its own highest */
 } rank_state;
 

@@ -53,6 +53,8 @@ static orth_status resume_from(orth_ctx *ctx, rank_state *s, const orth_checkpoi
     ORTH_TRY(orth_setup_load_delayed(ctx, r->cfg, &r->model, ck, s->trainer.executor));
     s->steps_done = state->step;
     s->tokens_done = state->tokens;
+    if (s->saver)
+        orth_saver_goes_on(s->saver, state->step);
     s->trainer.left_out = state->skipped;
     if (s->trainer.scale.dynamic) {
         s->trainer.scale.scale = (float)state->loss_scale;

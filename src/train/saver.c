@@ -44,6 +44,8 @@ struct orth_saver {
     pthread_t thread;
     bool writing;
     bool done;                           /* under mutex */
+    int64_t newest, proven;              /* steps of checkpoints; -1: none yet */
+    int64_t spare;                       /* of the write: what was proven before it */
     pthread_mutex_t mutex;
     pthread_cond_t finished;
     orth_status status;
@@ -141,7 +143,7 @@ orth_status orth_saver_create(orth_ctx *ctx, orth_saver **out, const orth_config
     if (!s)
         return ORTH_ERR_NOMEM;
     *s = (orth_saver){.cfg = cfg, .model = model, .alone = alone, .dir = dir, .background = in_background(cfg),
-                      .num_params = orth_model_num_params(model), .delayed = orth_setup_delayed(cfg, model)};
+                      .num_params = orth_model_num_params(model), .delayed = orth_setup_delayed(cfg, model), .newest = -1, .proven = -1};
     if (!alone)
         s->source = *source;
     orth_progress_init(&s->progress);
@@ -244,8 +246,12 @@ static void *write_main(void *arg)
 {
     orth_saver *s = arg;
     s->status = orth_path_make_dirs(&s->ctx, s->dir);
+    if (s->status == ORTH_OK && s->spare >= 0) /* what was spared for it goes first: the disk holds keep + 1 at most */
+        orth_checkpoint_retain(&s->ctx, s->dir, s->cfg->checkpoint_keep, s->spare, s->spare);
     if (s->status == ORTH_OK)
-        s->status = orth_checkpoint_save(&s->ctx, s->dir, &s->view, s->cfg->checkpoint_keep, NULL);
+        s->status = orth_checkpoint_save(&s->ctx, s->dir, &s->view, NULL);
+    if (s->status == ORTH_OK)
+        orth_checkpoint_retain(&s->ctx, s->dir, s->cfg->checkpoint_keep, s->view.state.step, s->spare);
     s->end = orth_clock_s();
     pthread_mutex_lock(&s->mutex);
     s->done = true;
@@ -272,6 +278,8 @@ orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_executor *
     }
     s->caller = ctx;
     s->counted = s->copy_bytes;
+    s->spare = s->proven;
+    s->newest = state->step;
     s->done = false;
     s->writing = true;
     if (s->background && pthread_create(&s->thread, NULL, write_main, s) != 0) {
@@ -332,6 +340,34 @@ orth_status orth_saver_outcome(orth_ctx *ctx, orth_saver *s, bool wait, orth_sav
         return orth_fail(ctx, s->status, s->ctx.error.file, s->ctx.error.line, "%s", s->ctx.error.message);
     *out = (orth_saved){.step = s->view.state.step, .seconds = s->end - s->begin, .blocked_s = s->blocked_s};
     return ORTH_OK;
+}
+
+/* ---- which stay ---- */
+
+void orth_saver_goes_on(orth_saver *s, int64_t step)
+{
+    s->newest = step;
+}
+
+void orth_saver_proves(orth_saver *s)
+{
+    s->proven = s->newest;
+}
+
+void orth_saver_settle(orth_ctx *ctx, const orth_saver *s)
+{
+    const int64_t saved = s->view.state.step;
+    if (saved > 0)
+        orth_checkpoint_retain(ctx, s->dir, s->cfg->checkpoint_keep, saved, saved);
+}
+
+/* By the ctx of the thread, which has ended: the rank's has the error that ends the run. */
+void orth_saver_retreat(orth_ctx *ctx, orth_saver *s)
+{
+    finish(ctx, s);
+    s->ctx.progress = ctx->progress;
+    if (s->status == ORTH_OK && s->newest > s->proven)
+        orth_checkpoint_withdraw(&s->ctx, s->dir, s->newest);
 }
 
 void orth_saver_destroy(orth_ctx *ctx, orth_saver *s)

@@ -6,7 +6,11 @@
  * checkpoint.async with checkpoint.every_steps writes in the background, from a copy, so that the steps that follow do
  * not show in it. Where the steps wait, each array is copied into room for the largest one, from which it is written at once.
  * Several ranks hand in what they hold, array by array. This memory is mapped before the first step and is
- * in the plan (orth_saver_bytes). One write goes on at a time: the next save waits for it. A write that fails ends the run
+ * in the plan (orth_saver_bytes).
+ *
+ * checkpoint.keep of the checkpoints stay, and the newest that is proven, if it is none of these: a step after it had a finite loss
+ * and finite gradients. Weights may be finite and of no use, which the next step shows: with keep=1 the last useful ones would be
+ * gone by then. One write goes on at a time: the next save waits for it. A write that fails ends the run
  * as one between two steps does; the older checkpoints stay valid.
  */
 #ifndef ORTH_TRAIN_SAVER_H
@@ -47,6 +51,16 @@ void orth_saver_destroy(orth_ctx *ctx, orth_saver *s);
  * ORTH_ERR_NOMEM, ORTH_ERR_COMM; in the foreground errors of the write are told by the outcome, too. */
 orth_status orth_saver_write(orth_ctx *ctx, orth_saver *s, const orth_executor *mine, const orth_checkpoint_state *state,
                              const orth_bytes *tokenizer, const char *tokenizer_config);
+
+/* The checkpoint that the run goes on from. */
+void orth_saver_goes_on(orth_saver *s, int64_t step);
+/* A step was done whose loss and gradients are finite: the newest checkpoint, even one that is being written, is proven. */
+void orth_saver_proves(orth_saver *s);
+/* The run ends well: what it has saved last counts as proven. */
+void orth_saver_settle(orth_ctx *ctx, const orth_saver *s);
+/* It ends with a loss that is not finite: the newest checkpoint, if it is not proven, gives way to an older one. Waits for a write
+ * under way. */
+void orth_saver_retreat(orth_ctx *ctx, orth_saver *s);
 
 /* Bytes of orth_saver_bytes that were used so far: all of them after the first save. */
 size_t orth_saver_counted(const orth_saver *s);
