@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "base/machine.h"
 
 /* Runs `env ORTH_BINARY args` through the shell; both streams into out. Returns the exit code. */
 static int run(const char *env, const char *args, char *out, size_t size)
@@ -75,6 +76,7 @@ TEST(mistakes_are_named_with_exit_2)
         {"plan --compare --timeline=t.json parallel.zero=[1,2] model.preset=llama-tiny", "--compare plans many"},
         {"plan configs/none.yaml --model=llama-tiny", "there is no such run file"},
         {"plan --model=nothere.json", "model.preset=nothere.json is unknown"},
+        {"train", "orthant: train: no run file is given, and data.path is not set: `orthant train RUN.yaml`, or `orthant train model.preset="},
         {"search", "orthant: search needs a cluster: --cluster=h100-64, for example"},
         {"search --model=llama-tiny --cluster=h100", "names no number of devices: say h100-64"},
         {"search --model=llama-huge --cluster=h100-8", "is unknown; there are gpt2-124m"},
@@ -196,6 +198,36 @@ TEST(a_plan_that_does_not_fit_names_the_nearest_changes_with_which_it_does)
     expect("plan " SMALL "--cluster=cli_tiny.yaml-1", 0, "no change of recomputation, micro-batch, ZeRO or offload makes it fit");
     remove("cli_tiny.yaml");
     expect("plan " SMALL "train.global_batch=2 parallel.dp=2 --cluster=h100-2", 0, "fits  ");
+}
+
+/* Sums over ranks say little of one, least of all where they are meant for devices of their own. */
+TEST(a_plan_of_several_ranks_names_the_one_that_needs_the_most)
+{
+    static char out[1 << 18];
+    const char *tiny = "plan model.preset=gpt2-tiny model.layers=4 model.vocab=5000 data.seq_len=32 train.global_batch=4 "
+                       "train.micro_batch=4 run.probe_s=0.003 ";
+    char args[512];
+    snprintf(args, sizeof args, "%sparallel.pp=4 --json", tiny);
+    assert_int_equal(run("", args, out, sizeof out), 0);
+    json_t *root = json_loads(out, 0, NULL), *rank;
+    int64_t most = 0, which = 0;
+    size_t i;
+    json_array_foreach(json_object_get(root, "ranks"), i, rank) {
+        const int64_t bytes = json_integer_value(json_object_get(json_object_get(rank, "memory"), "total"));
+        which = bytes > most ? (int64_t)i : which;
+        most = ORTH_MAX(bytes, most);
+    }
+    json_decref(root);
+    assert_true(most > 0 && which > 0);
+    snprintf(args, sizeof args, "%sparallel.pp=4", tiny);
+    assert_int_equal(run("", args, out, sizeof out), 0);
+    long long told = 0, rank_told = -1;
+    const char *at = strstr(out, "largest rank ");
+    assert_true(at && sscanf(at, "largest rank %lld B %*f GiB: rank %lld (", &told, &rank_told) == 2);
+    assert_true(told == most && rank_told == which);
+    assert_int_equal(strstr(out, "for ranks with a device each: --cluster=NAME") != NULL, 4 > orth_machine_cores());
+    assert_int_equal(run("", tiny, out, sizeof out), 0);
+    assert_null(strstr(out, "largest rank"));
 }
 
 TEST(scaling_is_a_table_of_plans_with_more_and_fewer_ranks)
@@ -460,6 +492,7 @@ int main(void)
         cmocka_unit_test(a_file_that_is_read_is_never_written),
         cmocka_unit_test(a_plan_warns_where_ranks_that_wait_for_each_other_in_every_layer_lie_on_different_hosts),
         cmocka_unit_test(a_plan_that_does_not_fit_names_the_nearest_changes_with_which_it_does),
+        cmocka_unit_test(a_plan_of_several_ranks_names_the_one_that_needs_the_most),
         cmocka_unit_test(scaling_is_a_table_of_plans_with_more_and_fewer_ranks),
         cmocka_unit_test(the_plan_of_different_devices_as_JSON_has_the_shares_of_the_batch),
         cmocka_unit_test(recomputation_for_a_limit_is_listed_and_refused_where_none_fits),

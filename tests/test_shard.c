@@ -197,10 +197,11 @@ TEST(jsonl_lines_give_their_text_or_a_place_and_a_reason)
         {"{\"m\":{\"text\":\"no\",\"l\":[1,-2.5e+3,true,false,null,{}]},\"te\\u0078t\":\"yes\"}", "yes",
          NULL},
         {"{\"text\":\"first\",\"text\":\"\"}", "", NULL},
-        {"{\"txt\":\"a\"}", NULL, "f:7:12: the object has no field 'text'; it has 'txt': --field=NAME"},
+        {"{\"txt\":\"a\"}", NULL, "f:7:12: the object has no field 'text'; it has 'txt': data.jsonl_field=NAME"},
         {"{}", NULL, "has no field 'text'; it is empty"},
         {"{\"id\":1,\"a\\nb\":2,\"messages\":[{\"text\":\"x\"}]}", NULL,
-         "it has 'id', 'a?b', 'messages': --field=NAME (data.jsonl_field) says which one holds the text; chats"},
+         "it has 'id', 'a?b', 'messages': data.jsonl_field=NAME (or --field=NAME, where the verb has it) says which one holds the text; "
+         "chats"},
         {"{\"a\":[1],\"text\":[\"x\"]}", NULL, "f:7:10: field 'text' is a list, not a string"},
         {"{\"text\":{\"a\":1}}", NULL, "field 'text' is an object, not a string"},
         {"{\"text\":null}", NULL, "field 'text' is null, not a string"},

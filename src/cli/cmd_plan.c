@@ -1,5 +1,6 @@
 /* cmd_plan.c -- `orthant plan RUN.yaml`: what a run will need, without running it. */
 #include "base/files.h"
+#include "base/machine.h"
 #include "cli/cmd.h"
 #include "cli/memory.h"
 #include "plan/cases.h"
@@ -91,6 +92,17 @@ static void print(orth_ctx *ctx, char *text)
     orth_mem_free(ctx, text);
 }
 
+/* Behind the sums over ranks that share this machine: what one of them needs, and who to ask if they are not meant to share it. */
+static orth_status print_largest(orth_ctx *ctx, const orth_run_plan *p)
+{
+    char *text = orth_run_plan_largest_text(ctx, p);
+    const orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
+    print(ctx, text);
+    if (p->num_ranks > orth_machine_cores())
+        printf("%d ranks on the %d cores of this machine; for ranks with a device each: --cluster=NAME\n", p->num_ranks, orth_machine_cores());
+    return s;
+}
+
 static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
 {
     orth_run_plan *p = &x->plan;
@@ -113,6 +125,8 @@ static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
         epochs = NULL;
     }
     print(ctx, text);
+    if (s == ORTH_OK && p->num_ranks > 1 && !x->cluster && !orth_cmd_flag(cmd, "json"))
+        s = print_largest(ctx, p);
     print(ctx, more);
     print(ctx, peaks);
     print(ctx, epochs);

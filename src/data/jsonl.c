@@ -259,8 +259,8 @@ static orth_status fail_missing(scanner *s, const char *field)
 {
     char what[512];
     if (s->names[0])
-        snprintf(what, sizeof what, "the object has no field '%.80s'; it has %s: --field=NAME (data.jsonl_field) says which "
-                 "one holds the text%s", field, s->names, chat_hint(s, field));
+        snprintf(what, sizeof what, "the object has no field '%.80s'; it has %s: data.jsonl_field=NAME (or --field=NAME, where "
+                 "the verb has it) says which one holds the text%s", field, s->names, chat_hint(s, field));
     else
         snprintf(what, sizeof what, "the object has no field '%.80s'; it is empty", field);
     return fail_at(s, s->p, what);

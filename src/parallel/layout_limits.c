@@ -48,7 +48,11 @@ bool orth_layout_program_is_not_too_long(const judge *j)
     const bool calls = l->tp > 1 || l->cp > 1, exchanges = l->cp > 1 || l->sequence_parallel;
     if (share > MAX_INSTRS) /* so that what follows cannot overflow */
         return SAY(j, "the {} sequences of a dp rank are more than {}: its step would be too long a program", share, MAX_INSTRS);
-    const int64_t instrs = micro * layers * (calls ? 48 : 26) + share * chunks * 8 + (exchanges ? share * layers * 2 : 0);
+    const int64_t head = share * chunks * 8; /* however micro-batches and stages are cut */
+    const int64_t instrs = micro * layers * (calls ? 48 : 26) + head + (exchanges ? share * layers * 2 : 0);
+    if (head > MAX_INSTRS)
+        return SAY(j, "the {} sequences of a dp rank through {} layers are about {} instructions on a rank: at most {} (a smaller "
+                   "global_batch, or more dp ranks)", share, layers, instrs, MAX_INSTRS);
     return NEED(j, instrs <= MAX_INSTRS,
                 "{} micro-batches of {} sequences through {} layers are about {} instructions on a rank: at most {} (fewer and larger "
                 "micro-batches, more pipeline stages, longer sequences)", micro, l->micro_batch, layers, instrs, MAX_INSTRS);

@@ -127,6 +127,16 @@ orth_status orth_run_plan_peaks_text(orth_ctx *ctx, orth_run_plan *p, char **out
     return write_peaks(ctx, p, false, out);
 }
 
+char *orth_run_plan_largest_text(orth_ctx *ctx, const orth_run_plan *p)
+{
+    int ranks[2];
+    peak_ranks(p, ranks);
+    const orth_plan *most = &p->ranks[ranks[1]];
+    return orth_mem_printf(ctx, "largest rank   %14zu B %9.3f GiB: rank %d (dp %d, tp %d, pp %d, cp %d)\n", most->total_bytes,
+                           (double)most->total_bytes / (double)(1 << 30), ranks[1], most->coords.dp, most->coords.tp, most->coords.pp,
+                           most->coords.cp);
+}
+
 void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p)
 {
     orth_mem_free(ctx, p->peaks);
