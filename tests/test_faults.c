@@ -282,6 +282,38 @@ TEST(a_call_that_fails_damages_and_loses_nothing)
 
 /* ---- what is said, and who may go on ---- */
 
+static long count_of(run_case *r, const char *line_begin)
+{
+    long n = -1;
+    char *text = run_read(r, "counts.txt", NULL), *line = strstr(text, line_begin);
+    assert_true(line && sscanf(line + strlen(line_begin), "%ld", &n) == 1);
+    free(text);
+    return n;
+}
+
+/* What the disk took for written is read back before it gets its name, and before the older checkpoint goes. */
+TEST(a_save_that_reads_back_otherwise_is_not_published)
+{
+    run_case *r = begin();
+    trial t = {.r = r, .label = "flip"};
+    const command resume = {.name = "flip", .args = "train run.yaml checkpoint.dir=w train.steps=3 --quiet --resume", .start = "seed"};
+    run_command(&t, &resume, "ORTH_FAULT_COUNTS=counts.txt");
+    const long writes = count_of(r, "\nflip ");
+    int refused = 0;
+    for (long k = 1; k <= writes; k++) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "ORTH_FAULT=flip:%ld", k);
+        run_command(&t, &resume, fault);
+        refused += t.code == 5;
+        must(&t, check_checkpoints(&t, STEPS_BEFORE) == STEPS_BEFORE + (t.code == 0), "what is damaged was published"); /* 0: not in a checkpoint */
+        must(&t, t.code == 0 || (t.code == 5 && strstr(t.said, "w/checkpoints/.tmp-step-00000003/")), "not the message of what reads back otherwise");
+        must(&t, !run_has(r, "w/checkpoints/.tmp-step-00000003"), "a part of it is left");
+    }
+    assert_false(t.failed);
+    assert_in_range(refused, 2, 20); /* weights, moments, tokenizer */
+    run_end(r);
+}
+
 TEST(metrics_that_cannot_be_written_name_the_file_and_the_step_and_the_run_saves)
 {
     run_case *r = begin();
@@ -331,16 +363,12 @@ static long folder_fsyncs(run_case *r, const char *dir)
 {
     trial t = {.r = r, .label = "folders"};
     char args[128];
-    long n = -1;
     snprintf(args, sizeof args, "train run.yaml checkpoint.dir=%s train.steps=1 --quiet", dir);
     const command c = {.name = "folders", .args = args, .start = ""};
     run_command(&t, &c, "ORTH_FAULT_COUNTS=counts.txt");
     must(&t, t.code == 0, "it failed");
     assert_false(t.failed);
-    char *text = run_read(r, "counts.txt", NULL), *line = strstr(text, "folder_fsync ");
-    assert_true(line && sscanf(line, "folder_fsync %ld", &n) == 1);
-    free(text);
-    return n;
+    return count_of(r, "\nfolder_fsync ");
 }
 
 /* A folder that was made is there after the machine stops only if the folder that has its name was flushed. */
@@ -400,6 +428,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_that_fails_damages_and_loses_nothing),
+        cmocka_unit_test(a_save_that_reads_back_otherwise_is_not_published),
         cmocka_unit_test(metrics_that_cannot_be_written_name_the_file_and_the_step_and_the_run_saves),
         cmocka_unit_test(metrics_that_are_cut_on_resume_are_said),
         cmocka_unit_test(control_characters_of_names_are_not_printed),

@@ -148,27 +148,24 @@ TEST(complete_json_says_that_all_steps_are_done)
 
 /* ---- signals ---- */
 
-/* Starts a run that hangs in its second save, sends `first`, and after `pause_s` SIGTERM. Exit code. */
-static int interrupted(run_case *r, int first, double pause_s, const char *hang)
+/* Starts a run, sends `first` once it has made the file `begun`, and after `pause_s` `second`, of which it is to end soon. Exit code. */
+static int interrupted(run_case *r, const char *run, const char *begun, int first, double pause_s, int second)
 {
-    char command[1024], name[64] = "a/checkpoints/.tmp-step-00000002";
-    if (strcmp(hang, "1") == 0)
-        strcpy(name, "a/checkpoints/.tmp-step-00000001");
-    snprintf(command, sizeof command, "cd %s && rm -rf a && exec env SLOW_DISK=hang:/.tmp-step-0000000%s/model:1 " PRELOAD
-             "%s train run.yaml checkpoint.every_steps=1 checkpoint.async=false >log 2>&1", r->dir, hang, ORTH_BINARY);
+    char command[1024];
+    snprintf(command, sizeof command, "cd %s && rm -rf a && exec env %s >log 2>&1", r->dir, run);
     const pid_t child = fork();
     if (child == 0) {
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(98);
     }
-    for (int i = 0; i < 3000 && !run_has(r, name); i++)
+    for (int i = 0; i < 3000 && !run_has(r, begun); i++)
         usleep(10000);
     usleep(100000);
     kill(child, first);
     int status = 0;
     usleep((useconds_t)(1e6 * pause_s));
     assert_int_equal(waitpid(child, &status, WNOHANG), 0); /* the first waits for the end of the step and its save */
-    kill(child, SIGTERM);
+    kill(child, second);
     for (int i = 0; i < 300 && waitpid(child, &status, WNOHANG) == 0; i++)
         usleep(10000);
     if (kill(child, 0) == 0) {
@@ -176,6 +173,31 @@ static int interrupted(run_case *r, int first, double pause_s, const char *hang)
         waitpid(child, &status, 0);
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* A run that hangs in the save of step `hang`. */
+static int interrupted_in_a_save(run_case *r, int first, double pause_s, const char *hang)
+{
+    char run[512], begun[64];
+    snprintf(run, sizeof run, "SLOW_DISK=hang:/.tmp-step-0000000%s/model:1 " PRELOAD "%s train run.yaml checkpoint.every_steps=1 "
+             "checkpoint.async=false", hang, ORTH_BINARY);
+    snprintf(begun, sizeof begun, "a/checkpoints/.tmp-step-0000000%s", hang);
+    return interrupted(r, run, begun, first, pause_s, SIGTERM);
+}
+
+/* Of a step that takes a minute, if nothing ends it. */
+TEST(a_second_signal_does_not_wait_for_the_end_of_a_step)
+{
+    run_case *r = run_begin();
+    const int code = interrupted(r, ORTH_BINARY " train run.yaml train.global_batch=65536 train.micro_batch=512 data.valid_fraction=0",
+                                 "a/metrics.jsonl", SIGINT, 1.2, SIGINT);
+    char *log = run_read(r, "log", NULL), *metrics = run_read(r, "a/metrics.jsonl", NULL);
+    if (code != 130 || !strstr(log, "orthant: ended at once by a second SIGINT; there is no checkpoint in a/checkpoints yet\n"))
+        fail_msg("exit %d, wanted 130:\n%.2000s", code, log);
+    assert_string_equal(metrics, ""); /* it was the first step */
+    free(log);
+    free(metrics);
+    run_end(r);
 }
 
 TEST(a_second_signal_ends_at_once_and_says_what_is_saved)
@@ -193,7 +215,7 @@ TEST(a_second_signal_ends_at_once_and_says_what_is_saved)
     };
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(cases); i++) {
-        const int code = interrupted(r, cases[i].first, cases[i].pause_s, cases[i].hang);
+        const int code = interrupted_in_a_save(r, cases[i].first, cases[i].pause_s, cases[i].hang);
         char *log = run_read(r, "log", NULL);
         if (code != cases[i].code || !strstr(log, cases[i].text) || (i == 2 && strstr(log, "at once")))
             fail_msg("case %d: exit %d, wanted %d and \"%s\":\n%.2000s", i, code, cases[i].code, cases[i].text, log);
@@ -270,6 +292,7 @@ int main(void)
         cmocka_unit_test(the_slurm_script_of_the_manual_recovers_from_a_kill_before_the_first_save),
         cmocka_unit_test(resume_or_start_does_what_there_is_to_do),
         cmocka_unit_test(complete_json_says_that_all_steps_are_done),
+        cmocka_unit_test(a_second_signal_does_not_wait_for_the_end_of_a_step),
         cmocka_unit_test(a_second_signal_ends_at_once_and_says_what_is_saved),
         cmocka_unit_test(a_resumed_run_tells_that_its_learning_rate_moves),
         cmocka_unit_test(a_resumed_run_takes_another_learning_rate_when_it_is_told_to),

@@ -1,8 +1,10 @@
 /* test_watchdog.c -- whole runs on a slow disk, before a reader that does not read, stopped for a while, on a loaded
- * machine: none is blamed. And writes that hang: found within their limit, with rank, phase and file.
+ * machine: none is blamed. And reads and writes that hang: found within their limit, with rank, phase and file. Ranks are threads, and
+ * processes of MPI.
  *
  * A case is drawn from a seed: ORTH_SEED, or the clock, printed. ORTH_ALARMS=n: as many undisturbed runs (make soak).
  */
+#include "mpi_case.h"
 #include "run_case.h"
 
 #include <pthread.h>
@@ -140,45 +142,116 @@ TEST(slow_disks_readers_that_wait_pauses_and_load_are_no_failures)
 }
 
 /* ---- what hangs is found ---- */
+typedef struct {
+    const char *disk, *options, *text;
+    bool resumes;                 /* from a checkpoint of step 2 */
+} hang_case;
 
-/* In a limit of its own, and in words; `seconds`: what it took. */
-static double expect_hang(run_case *r, const char *disk, const char *options, const char *text)
+static const hang_case hangs[] = {
+    {"hang:/.tmp-step-00000004/model.safetensors:2", "parallel.dp=2",
+     "orthant: rank 0: it is stuck saving checkpoint step-00000004: model.safetensors, no byte for ", false},
+    {"hang:/.tmp-step-00000002/optimizer:1", "parallel.pp=2 checkpoint.every_steps=2",
+     "rank 0: it is stuck saving checkpoint step-00000004: writing checkpoint step-00000002: optimizer.safetensors, no byte for ", false},
+    {"hang:/.tmp-step-00000004/state.json:1", "parallel.tp=2 checkpoint.every_steps=3",
+     "rank 0: it is stuck writing checkpoint step-00000004: state.json, no byte for ", false},
+    {"hang:metrics.jsonl:2", "parallel.dp=2", "rank 0: it is stuck writing metrics.jsonl, no progress for ", false},
+    {"hang:memory.json:1", "parallel.dp=2", "rank 0: it is stuck writing memory.json: memory.json, no byte for ", false},
+    {"hang:/.tmp-step-00000002/model:1", "parallel.dp=1 checkpoint.every_steps=2",
+     "orthant: rank 0: it is stuck saving checkpoint step-00000004: writing checkpoint step-00000002: model.safetensors, no byte for ", false},
+    {"hang:/.tmp-step-00000004/model:1", "parallel.dp=1",
+     "orthant: rank 0: it is stuck saving checkpoint step-00000004: model.safetensors, no byte for ", false},
+    {"hang:timeline.json:1", "parallel.pp=2 --timeline=2", "rank 0: it is stuck writing the timeline: timeline.json, no byte for ", false},
+    {"hang:complete.json:1", "parallel.dp=2", "rank 0: it is stuck writing complete.json: complete.json, no byte for ", false},
+    {"dead:shards/train:metrics.jsonl:2", "parallel.pp=2", "rank 0: it is stuck reading the sequences of step ", false},
+    {"dead:shards/valid:metrics.jsonl:2", "parallel.dp=2", "it is stuck reading sequences to evaluate, no progress for ", false},
+    {"dead:step-00000002:plan.json:1", "parallel.tp=2", "it is stuck opening the run and its checkpoint, no progress for ", true},
+};
+
+typedef struct {
+    run_case *r;
+    int first;                    /* every HANGERS-th from here on */
+    pthread_t thread;
+    char out[1 << 14];
+    char failed[1 << 14];         /* "": none */
+} hanger;
+
+enum { HANGERS = 3 };             /* runs that wait at a time */
+
+/* Found within a limit of its own, and in words. */
+static void expect_hang(hanger *h, int i)
 {
-    char command[2048];
-    snprintf(command, sizeof command, "cd %s && rm -rf a && " PRELOAD "SLOW_DISK=%s timeout 60 %s train run.yaml "
-             "train.global_batch=8 comm.timeout_s=%.1f comm.busy_timeout_s=%.1f train.steps=4 %s 2>&1", r->dir, disk, ORTH_BINARY, LIMIT_S,
-             2 * LIMIT_S, options);
+    const hang_case *c = &hangs[i];
+    char command[2048], before[64] = "";
+    if (c->resumes)
+        snprintf(before, sizeof before, "cp -r two h%d && ", i);
+    snprintf(command, sizeof command, "cd %s && %s" PRELOAD "SLOW_DISK=%s timeout 60 %s train run.yaml checkpoint.dir=h%d "
+             "train.global_batch=8 comm.timeout_s=%.1f comm.busy_timeout_s=%.1f train.steps=4 %s %s 2>&1", h->r->dir,
+             before, c->disk, ORTH_BINARY, i, LIMIT_S, 2 * LIMIT_S, c->options, c->resumes ? "--resume" : "");
     const double start = orth_clock_s();
-    const int code = run_shell(command, r->out, sizeof r->out);
-    if (code != 4 || !strstr(r->out, text))
-        fail_msg("%s %s: exit %d, wanted 4 and \"%s\":\n%.3000s", disk, options, code, text, r->out);
-    return orth_clock_s() - start;
+    const int code = run_shell(command, h->out, sizeof h->out);
+    const double took = orth_clock_s() - start;
+    printf("%s: found after %.1f s\n", c->disk, took);
+    if (code != 4 || !strstr(h->out, c->text) || took > 8 * LIMIT_S + 5)
+        snprintf(h->failed, sizeof h->failed, "%s %s: exit %d after %.1f s, wanted 4 and \"%s\":\n%.3000s", c->disk, c->options, code, took,
+                 c->text, h->out);
 }
 
-TEST(a_write_that_hangs_is_found_and_named)
+static void *drive(void *arg)
 {
-    static const struct {
-        const char *disk, *options, *text;
-    } cases[] = {
-        {"hang:/.tmp-step-00000004/model.safetensors:2", "parallel.dp=2",
-         "orthant: rank 0: it is stuck saving checkpoint step-00000004: model.safetensors, no byte for "},
-        {"hang:/.tmp-step-00000002/optimizer:1", "parallel.pp=2 checkpoint.every_steps=2",
-         "rank 0: it is stuck saving checkpoint step-00000004: writing checkpoint step-00000002: optimizer.safetensors, no byte for "},
-        {"hang:/.tmp-step-00000004/state.json:1", "parallel.tp=2 checkpoint.every_steps=3",
-         "rank 0: it is stuck writing checkpoint step-00000004: state.json, no byte for "},
-        {"hang:metrics.jsonl:2", "parallel.dp=2", "rank 0: it is stuck writing metrics.jsonl, no progress for "},
-        {"hang:memory.json:1", "parallel.dp=2", "rank 0: it is stuck writing memory.json: memory.json, no byte for "},
-        {"hang:/.tmp-step-00000002/model:1", "parallel.dp=1 checkpoint.every_steps=2",
-         "orthant: rank 0: it is stuck saving checkpoint step-00000004: writing checkpoint step-00000002: model.safetensors, no byte for "},
-        {"hang:/.tmp-step-00000004/model:1", "parallel.dp=1",
-         "orthant: rank 0: it is stuck saving checkpoint step-00000004: model.safetensors, no byte for "},
-    };
+    hanger *h = arg;
+    for (int i = h->first; i < ORTH_COUNT(hangs) && !h->failed[0]; i += HANGERS)
+        expect_hang(h, i);
+    return NULL;
+}
+
+TEST(what_hangs_is_found_in_every_phase_and_named)
+{
     run_case *r = run_begin();
-    for (int i = 0; i < ORTH_COUNT(cases); i++) {
-        const double took = expect_hang(r, cases[i].disk, cases[i].options, cases[i].text);
-        printf("%s: found after %.1f s\n", cases[i].disk, took);
-        assert_true(took < 8 * LIMIT_S + 5);
+    hanger *h = calloc(HANGERS, sizeof *h);
+    RUN(r, 0, "saved", "train run.yaml train.global_batch=8 train.steps=2 checkpoint.dir=two");
+    for (int i = 0; i < HANGERS; i++) {
+        h[i].r = r;
+        h[i].first = i;
+        assert_int_equal(pthread_create(&h[i].thread, NULL, drive, &h[i]), 0);
     }
+    for (int i = 0; i < HANGERS; i++)
+        pthread_join(h[i].thread, NULL);
+    for (int i = 0; i < HANGERS; i++)
+        if (h[i].failed[0])
+            fail_msg("%s", h[i].failed);
+    free(h);
+    run_end(r);
+}
+
+/* ---- processes ---- */
+
+/* A run of two processes, which saves after step 2, on such a disk; the exit code of mpirun. */
+static int run_processes(run_case *r, const char *disk)
+{
+    char command[2048];
+    run_remove(r, "p");
+    snprintf(command, sizeof command, "cd %s && " MPIRUN(100) "-n 2 env " PRELOAD "SLOW_DISK=%s %s train run.yaml checkpoint.dir=p comm.backend=mpi "
+             "parallel.dp=2 train.global_batch=8 comm.timeout_s=%.1f comm.busy_timeout_s=%.1f train.steps=2 2>&1", r->dir, disk, ORTH_BINARY,
+             LIMIT_S, 2 * LIMIT_S);
+    return run_shell(command, r->out, sizeof r->out);
+}
+
+TEST(processes_tell_a_slow_disk_from_one_that_hangs)
+{
+    char disk[64];
+    if (!mpi_can_run())
+        skip();
+    run_case *r = run_begin();
+    const double start = orth_clock_s();
+    int code = run_processes(r, "hang:/.tmp-step-00000002/model:1");
+    if (code != 4 || !strstr(r->out, "rank 0: it is stuck saving checkpoint step-00000002: model.safetensors, no byte for "))
+        fail_msg("exit %d:\n%.3000s", code, r->out);
+    assert_true(orth_clock_s() - start < 8 * LIMIT_S + 30); /* SILENCE_S of monitor.c, and what mpirun takes */
+    /* A save takes several times longer than a step may. */
+    snprintf(disk, sizeof disk, "fsync:%.2f", 0.25 * LIMIT_S);
+    code = run_processes(r, disk);
+    if (code != 0 || !run_has(r, "p/checkpoints/step-00000002") || !run_has(r, "p/complete.json"))
+        fail_msg("exit %d:\n%.3000s", code, r->out);
     run_end(r);
 }
 
@@ -186,7 +259,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slow_disks_readers_that_wait_pauses_and_load_are_no_failures),
-        cmocka_unit_test(a_write_that_hangs_is_found_and_named),
+        cmocka_unit_test(what_hangs_is_found_in_every_phase_and_named),
+        cmocka_unit_test(processes_tell_a_slow_disk_from_one_that_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  *   ORTH_FAULT=KIND:K[:ERRNO]    the K-th call of a kind fails; ERRNO "+": and all after it
  *   ORTH_FAULT_COUNTS=FILE       at the end of the process: a line "KIND COUNT" for each kind, and one for fsync of folders
  *
+ * flip: a write of 4 KB or more says that all is written, and one bit is another on the disk.
  * uring: a completed request of io_uring; uring_short: one that comes back with half of its bytes. open_direct: open with O_DIRECT.
  * Calls count from main on: what the loader does before is not the program's. A close that fails has closed, as Linux does it.
  * For glibc, whose own allocator is reachable under other names (so nothing here allocates to find it).
@@ -29,7 +30,7 @@
     KIND(malloc, ENOMEM) KIND(write, ENOSPC) KIND(fsync, EIO) KIND(rename, EIO) KIND(open, EMFILE)          \
     KIND(close, EIO) KIND(mmap, ENOMEM) KIND(fopen, EMFILE) KIND(fwrite, ENOSPC) KIND(opendir, EMFILE)      \
     KIND(mkdir, ENOSPC) KIND(flock, EIO) KIND(remove, EIO) KIND(thread, EAGAIN)          \
-    KIND(pwrite, EIO) KIND(pread, EIO) KIND(fclose, EIO)                                                    \
+    KIND(pwrite, EIO) KIND(pread, EIO) KIND(fclose, EIO) KIND(flip, EIO)                                    \
     KIND(open_direct, EINVAL) KIND(uring_init, EPERM) KIND(uring, EIO) KIND(uring_short, EIO)
 
 enum {
@@ -162,8 +163,20 @@ int posix_memalign(void **out, size_t alignment, size_t n)
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
+static ssize_t write_flipped(int fd, const void *bytes, size_t n)
+{
+    char *other = __libc_malloc(n);
+    memcpy(other, bytes, n);
+    other[n / 2] ^= 1;
+    const ssize_t done = NEXT(write)(fd, other, n);
+    free(other);
+    return done;
+}
+
 ssize_t write(int fd, const void *bytes, size_t n)
 {
+    if (n >= 4096 && fails(F_flip))
+        return write_flipped(fd, bytes, n);
     return fails(F_write) ? -1 : NEXT(write)(fd, bytes, n);
 }
 

@@ -3,13 +3,20 @@
  *   SLOW_DISK=fsync:0.3       each fsync takes so many seconds longer
  *   SLOW_DISK=write:0.01      the same for each write to a regular file
  *   SLOW_DISK=hang:NAME:N     the N-th write (or flush) to a file whose name contains NAME never returns
+ *   SLOW_DISK=dead:NAME:AFTER:N   from the N-th write (or flush) to AFTER on, whoever opens a file whose name contains NAME, or reads it
+ *                             through a mapping, waits for ever
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,19 +34,65 @@ static int is_file(int fd)
     return fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
 }
 
+static void wait_for_ever(int signal)
+{
+    (void)signal;
+    for (;;)
+        pause();
+}
+
+/* ---- a file that cannot be read any more ---- */
+
+static char dead_name[64];
+static atomic_bool is_dead;
+
+/* A page behind the end of its file is a SIGBUS for the thread that reads it: here, a long wait. */
+static void make_dead(void)
+{
+    const struct sigaction wait = {.sa_handler = wait_for_ever};
+    const int empty = memfd_create("dead", 0);
+    unsigned long begin, end;
+    char line[1024];
+    sigaction(SIGBUS, &wait, NULL);
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps))
+        if (strstr(line, dead_name) && sscanf(line, "%lx-%lx", &begin, &end) == 2)
+            mmap((void *)begin, end - begin, PROT_READ, MAP_PRIVATE | MAP_FIXED, empty, 0);
+    if (maps)
+        fclose(maps);
+    is_dead = true;
+}
+
+int open(const char *path, int flags, ...)
+{
+    int (*real)(const char *, int, ...) = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, "open");
+    va_list args;
+    va_start(args, flags);
+    const mode_t mode = flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    if (is_dead && strstr(path, dead_name))
+        wait_for_ever(0);
+    return real(path, flags, mode);
+}
+
+/* ---- writes ---- */
+
 static void hang_at(int fd)
 {
     static _Atomic int writes;
     char link[64], path[512] = "", name[64];
     const char *disk = getenv("SLOW_DISK");
     int n = 1;
-    if (!disk || sscanf(disk, "hang:%63[^:]:%d", name, &n) < 1)
+    const int hangs = disk ? sscanf(disk, "hang:%63[^:]:%d", name, &n) : 0;
+    if (hangs < 1 && (!disk || sscanf(disk, "dead:%63[^:]:%63[^:]:%d", dead_name, name, &n) < 2))
         return;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     if (readlink(link, path, sizeof path - 1) <= 0 || !strstr(path, name) || atomic_fetch_add(&writes, 1) + 1 != n)
         return;
-    for (;;)
-        pause();
+    if (hangs < 1)
+        make_dead();
+    else
+        wait_for_ever(0);
 }
 
 int fsync(int fd)
