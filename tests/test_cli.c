@@ -485,9 +485,29 @@ TEST(a_plan_by_a_measured_machine_has_the_same_bytes_each_time)
     remove("cli_machine.yaml");
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LARGEST_S "600"
+#else
+#define LARGEST_S "60"
+#endif
+
+/* docs/parallel.md, "Limits". Each takes seconds here; far more is a plan that does not end in sight. */
+TEST(plans_of_the_largest_sizes_end)
+{
+    static const char *const sizes[] = {"model.layers=1000 train.global_batch=1 train.micro_batch=1",
+                                        "model.layers=1 train.global_batch=16384 train.micro_batch=1",
+                                        "parallel.dp=10000 train.global_batch=10000 train.micro_batch=1 numerics.mode=fast"};
+    for (int i = 0; i < ORTH_COUNT(sizes); i++) {
+        char args[256];
+        snprintf(args, sizeof args, "plan model.preset=gpt2-tiny data.seq_len=8 run.probe_s=0.003 %s", sizes[i]);
+        expect_with("timeout " LARGEST_S, args, 0, "memory of ");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_of_the_largest_sizes_end),
         cmocka_unit_test(mistakes_are_named_with_exit_2),
         cmocka_unit_test(a_file_that_is_read_is_never_written),
         cmocka_unit_test(a_plan_warns_where_ranks_that_wait_for_each_other_in_every_layer_lie_on_different_hosts),

@@ -165,6 +165,23 @@ TEST(flops_of_attention_are_those_of_the_pairs_that_the_mask_leaves)
     }
 }
 
+/* Every new token against the whole cache, though it may be fuller than the sequence is long. */
+TEST(flops_of_attention_on_a_cache_are_those_of_every_new_token_with_all_of_it)
+{
+    enum { B = 3, T = 2, S = 9, H = 4, KV = 2, D = 8 };
+    const orth_attr a = {.heads = H, .kv_heads = KV, .head_dim = D};
+    orth_operand in[4] = {matrix(B * T, (H + 2 * KV) * D), {.num_dims = 1, .dim = {B}}, {.num_dims = 3, .dim = {B, S, KV * D}},
+                          {.num_dims = 3, .dim = {B, S, KV * D}}};
+    orth_operand out = matrix(B * T, H * D);
+    const orth_instr i = {.op = ORTH_OP_attention_cached, .attr = &a, .num_in = 4, .in = in, .num_out = 1, .out = &out};
+    double count = 0;
+    for (int token = 0; token < B * T; token++)
+        for (int head = 0; head < H; head++)
+            count += count_product(1, D, S) + count_product(1, S, D); /* scores, and the sum of values */
+    const orth_cost c = orth_instr_cost(&i);
+    assert_true(c.model_flops == count && c.hardware_flops == count);
+}
+
 /* ---- runs ---- */
 
 TEST(flops_of_a_step_are_six_n_and_the_causal_attention)
@@ -192,6 +209,22 @@ TEST(rates_of_a_plan_follow_from_its_flops_and_its_time)
     assert_true(fabs(field(p, NULL, "tokens_per_s") * s / tokens(&gpt2) - 1) < 1e-6);
     assert_true(fabs(hfu / mfu * sum_over_ranks(p, "model") / sum_over_ranks(p, "hardware") - 1) < 1e-4);
     json_decref(p);
+    run_end(r);
+}
+
+/* An H100 SXM multiplies bf16 at 989 TFLOP/s (its data sheet, without sparsity). */
+TEST(the_mfu_of_a_plan_is_the_share_of_the_peak_of_its_devices)
+{
+    run_case *r = run_begin();
+    const double peak = 989e12;
+    for (int devices = 1; devices <= 4; devices *= 4) {
+        char more[128];
+        snprintf(more, sizeof more, "precision.compute=bf16 --cluster=h100-%d parallel.dp=%d", devices, devices);
+        json_t *p = plan(r, GPT2, more);
+        const double want = sum_over_ranks(p, "model") / field(p, "time", "step_s") / (devices * peak);
+        assert_true(fabs(field(p, NULL, "mfu") / want - 1) < 1e-3); /* its description here has 989.5 */
+        json_decref(p);
+    }
     run_end(r);
 }
 
@@ -232,8 +265,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flops_of_products_are_their_multiplies_and_adds),
         cmocka_unit_test(flops_of_attention_are_those_of_the_pairs_that_the_mask_leaves),
+        cmocka_unit_test(flops_of_attention_on_a_cache_are_those_of_every_new_token_with_all_of_it),
         cmocka_unit_test(flops_of_a_step_are_six_n_and_the_causal_attention),
         cmocka_unit_test(rates_of_a_plan_follow_from_its_flops_and_its_time),
+        cmocka_unit_test(the_mfu_of_a_plan_is_the_share_of_the_peak_of_its_devices),
         cmocka_unit_test(rates_of_a_run_follow_from_its_flops_and_the_time_of_each_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

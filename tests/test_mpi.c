@@ -150,7 +150,7 @@ TEST(random_layouts_over_processes_equal_one_rank)
         for (const char *at = text; (at = strstr(at, "equal: ")) != NULL; at++)
             equal++;
     }
-    print_message("%d layouts on 2 to 8 processes have the bits of one rank over 5 steps\n", equal);
+    print_message("%d layouts on 2 to 8 processes have the bits of one rank over 5 steps (3 to 5 with ring attention)\n", equal);
     assert_int_equal(equal, 24 * times);
 }
 

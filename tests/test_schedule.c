@@ -321,6 +321,28 @@ TEST(latency_is_paid_once_per_stage_and_direction_by_gpipe)
     end(&k);
 }
 
+/* Prints a table of docs/pipeline.md, and holds the row of GPipe against its formula. */
+TEST(late_messages_lengthen_the_bubble)
+{
+    static const int batches[] = {8, 16, 32, 64};
+    pipe_case k = begin();
+    const orth_schedule_kind *kind;
+    for (int i = 0; (kind = orth_schedule_kind_get(i)); i++) {
+        const int p = 8, v = virtual_of(kind);
+        printf("late %s", kind->name);
+        for (int b = 0; b < ORTH_COUNT(batches); b++) {
+            const int m = batches[b];
+            const orth_schedule s = make(&k, kind->name, p, v, m);
+            const double t = 10.0 * p / s.num_chunks, share = simulate(&k, &s, t, t, t, 1).idle_share;
+            printf(" %.1f%%", 100 * share);
+            if (strcmp(kind->name, "gpipe") == 0)
+                assert_true(fabs(share - (1 - 30.0 * m / (30.0 * (m + p - 1) + 2 * (p - 1)))) < 1e-12);
+        }
+        printf("\n");
+    }
+    end(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +358,7 @@ int main(void)
         cmocka_unit_test(pipedream_stashes_the_versions_of_its_paper),
         cmocka_unit_test(simulation_equals_the_longest_path_for_uneven_costs),
         cmocka_unit_test(latency_is_paid_once_per_stage_and_direction_by_gpipe),
+        cmocka_unit_test(late_messages_lengthen_the_bubble),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
