@@ -264,7 +264,9 @@ static void read_actions(const json_t *events, const orth_schedule *s, orth_span
 static const struct {
     const char *name;
     int v;
-} pipelines[] = {{"naive", 1}, {"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb-h1", 1}, {"zb-v", 2}};
+} pipelines[] = {{"naive", 1}, {"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb-h1", 1}, {"zb-v", 2}, {"pipedream", 1}};
+
+enum { NUM_RECORDED = ORTH_COUNT(pipelines) - 1 }; /* all but the last are fixtures */
 
 /* How a recorded step of pipeline i on two ranks, with 8 micro-batches, idles; its actions do not overlap on a rank. */
 static orth_bubble bubble_of(pipe_case *k, int i, const char *path)
@@ -316,7 +318,7 @@ TEST(pipelines_that_run_now_idle_no_less_than_their_schedules_say)
 TEST(recorded_pipelines_idle_as_their_schedules_say)
 {
     pipe_case k = begin();
-    for (int i = 0; i < ORTH_COUNT(pipelines); i++) {
+    for (int i = 0; i < NUM_RECORDED; i++) {
         char path[256];
         snprintf(path, sizeof path, ORTH_TEST_DIR "/fixtures/timelines/%s.json", pipelines[i].name);
         const orth_bubble bubble = bubble_of(&k, i, path);
