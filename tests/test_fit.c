@@ -154,6 +154,74 @@ TEST(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_tim
     close_case(&c);
 }
 
+/* The words of the first row of the last output that fits, and its bytes. */
+static long first_that_fits(const run_case *r, char *words, size_t size)
+{
+    const char *at = strstr(r->out, "  yes   ");
+    assert_non_null(at);
+    const char *row = at, *change = at + strlen("  yes   ");
+    while (row[-1] != '\n')
+        row--;
+    snprintf(words, size, "%.*s", (int)strcspn(change, "\n"), change);
+    return strtol(row, NULL, 10);
+}
+
+static long planned(run_case *r, const char *words, const char *space)
+{
+    RUN(r, 0, "\"memory\"", "plan run.yaml --json %s", words);
+    json_t *root = json_loads(r->out, 0, NULL);
+    assert_non_null(root);
+    const long bytes = (long)json_integer_value(json_object_get(json_object_get(root, space), "bytes"));
+    json_decref(root);
+    assert_true(bytes > 0);
+    return bytes;
+}
+
+#define NO_LISTS "memory.recompute=full memory.offload_optimizer=" /* lists of operations would have to be quoted */
+
+/* Of each memory that has a limit of its own: the plan is compared with that, and the change that is said to fit trains. */
+TEST(a_run_too_large_for_one_memory_gets_a_ladder_of_that_memory)
+{
+    static const struct { const char *words, *space, *key, *where; long less; } cases[] = {
+        {NO_LISTS "host", "device", "limit_device", "in the device memory of a rank", 1},
+        {NO_LISTS "host", "device", "limit_device", "in the device memory of a rank", 40000}, /* optimizer state is away already */
+        {NO_LISTS "host memory.offload_gradients=host", "host", "limit_host", "in the host's memory", 4096},
+    };
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        char words[512], want[160];
+        const long bytes = planned(r, cases[i].words, cases[i].space), limit = bytes - cases[i].less;
+        snprintf(want, sizeof want, "planned %ld B %s, limit %ld B", bytes, cases[i].where, limit);
+        RUN(r, 3, want, "train run.yaml checkpoint.dir=tight %s memory.%s=%ld", cases[i].words, cases[i].key, limit);
+        char change[256];
+        const long then = first_that_fits(r, change, sizeof change);
+        assert_null(strstr(r->out, "do not suffice"));
+        snprintf(words, sizeof words, "%s memory.%s=%ld %s", cases[i].words, cases[i].key, limit, change);
+        assert_true(then <= limit);
+        assert_int_equal(planned(r, words, cases[i].space), then);
+        RUN(r, 0, "saved", "train run.yaml checkpoint.dir=tight%d train.steps=1 %s", i, words);
+    }
+    RUN(r, 3, "in files, limit 10240 B", "train run.yaml checkpoint.dir=tight " NO_LISTS "file memory.limit_file=10KiB");
+    RUN(r, 3, "also too much: planned ", "train run.yaml checkpoint.dir=tight " NO_LISTS "file memory.limit_file=10KiB memory.limit_device=10KiB");
+    run_end(r);
+}
+
+/* Where even the smallest choice is too large, other changes are listed, each with the choice of auto. */
+TEST(recomputation_auto_that_cannot_fit_ends_with_the_ladder_too)
+{
+    run_case *r = run_begin();
+    char change[256];
+    RUN(r, 3, "bytes at least", "plan run.yaml memory.recompute=auto memory.recompute_limit=1KiB");
+    const long least = strtol(strstr(r->out, "needs ") + 6, NULL, 10), limit = least - 4096;
+    RUN(r, 3, "B on the rank that needs the most, limit ", "train run.yaml checkpoint.dir=tight memory.recompute=auto memory.recompute_limit=%ld", limit);
+    assert_non_null(strstr(r->out, "the run does not fit: memory.recompute=auto: rank 0 needs "));
+    assert_int_equal(strtol(strstr(r->out, "planned ") + 8, NULL, 10), least);
+    assert_true(first_that_fits(r, change, sizeof change) <= limit);
+    assert_null(strstr(change, "memory.recompute"));
+    RUN(r, 0, "saved", "train run.yaml checkpoint.dir=tight train.steps=1 memory.recompute=auto memory.recompute_limit=%ld %s", limit, change);
+    run_end(r);
+}
+
 TEST(a_run_that_does_not_fit_ends_with_the_ladder_and_a_rung_of_it_trains)
 {
     run_case *r = run_begin();
@@ -185,6 +253,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_value_that_fits_fits_and_the_next_does_not),
         cmocka_unit_test(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_time),
+        cmocka_unit_test(a_run_too_large_for_one_memory_gets_a_ladder_of_that_memory),
+        cmocka_unit_test(recomputation_auto_that_cannot_fit_ends_with_the_ladder_too),
         cmocka_unit_test(a_run_that_does_not_fit_ends_with_the_ladder_and_a_rung_of_it_trains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

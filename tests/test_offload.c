@@ -176,6 +176,9 @@ TEST(limits_of_the_spaces_are_kept_apart)
     RUN(r, 3, "planned in files exceed the limit of 0.01 MiB (memory.limit_file)",
         "train run.yaml model.layers=6 " ACTIVATIONS "file memory.limit_file=10KiB");
     RUN(r, 2, "memory.limit_device needs memory.offload_optimizer or memory.offload_activations", "plan run.yaml memory.limit_device=1GiB");
+    RUN(r, 3, "planned in the host's memory exceed the limit of 0.10 MiB (memory.limit_host); nothing was allocated",
+        "train run.yaml memory.offload_optimizer=host memory.limit_host=100KiB");
+    RUN(r, 2, "memory.limit_host needs memory.offload_optimizer or memory.offload_activations", "plan run.yaml memory.limit_host=1GiB");
     RUN(r, 2, "memory.limit_file needs memory.offload_optimizer=file, or another of memory.offload_*",
         "plan run.yaml memory.offload_optimizer=host memory.offload_activations=host memory.limit_file=1GiB");
     RUN(r, 2, "memory.offload_params=host needs memory.offload_optimizer=host or file, not none", "plan run.yaml memory.offload_params=host");

@@ -324,6 +324,10 @@ static orth_status offload_has_what_it_speaks_of(orth_ctx *ctx, const orth_confi
         return BREAKS(ctx, c, memory_limit_device, memory_offload_optimizer,
                       "memory.limit_device needs memory.offload_optimizer or memory.offload_activations, host or file: without, all memory is "
                       "one, see memory.limit");
+    if (!orth_config_offloads(c) && ORTH_CONFIG_IS_SET(c, memory, limit_host))
+        return BREAKS(ctx, c, memory_limit_host, memory_offload_optimizer,
+                      "memory.limit_host needs memory.offload_optimizer or memory.offload_activations, host or file: without, all memory is "
+                      "one, see memory.limit");
     if (!orth_config_offloads_to_file(c) && ORTH_CONFIG_IS_SET(c, memory, limit_file))
         return BREAKS(ctx, c, memory_limit_file, memory_offload_optimizer,
                       "memory.limit_file needs memory.offload_optimizer=file, or another of memory.offload_*");

@@ -42,10 +42,41 @@ static double gib(size_t bytes)
     return (double)bytes / (double)(1 << 30);
 }
 
-/* What the limit is for. */
-static size_t limited_bytes(const orth_plan *p)
+void orth_plan_budgets(const orth_plan *p, orth_budget out[ORTH_NUM_BUDGETS])
 {
-    return p->worst_bytes ? p->worst_bytes : p->total_bytes;
+    static const orth_budget none[ORTH_NUM_BUDGETS] = {[ORTH_BUDGET_ALL] = {"", "memory.limit"},
+                                                       [ORTH_BUDGET_DEVICE] = {"in the device memory of a rank", "memory.limit_device"},
+                                                       [ORTH_BUDGET_HOST] = {"in the host's memory", "memory.limit_host"},
+                                                       [ORTH_BUDGET_FILES] = {"in files", "memory.limit_file"}};
+    memcpy(out, none, sizeof none);
+    out[ORTH_BUDGET_ALL].bytes = p->worst_bytes ? p->worst_bytes : p->total_bytes;
+    out[ORTH_BUDGET_ALL].limit = p->limit_bytes;
+    if (p->worst_bytes) {
+        out[ORTH_BUDGET_ALL].where = "on the rank that needs the most";
+        return;
+    }
+    if (orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) == 0) /* one memory only */
+        return;
+    out[ORTH_BUDGET_DEVICE].bytes = p->device_bytes;
+    out[ORTH_BUDGET_DEVICE].limit = p->device_limit_bytes;
+    out[ORTH_BUDGET_HOST].bytes = orth_memory_of_space(&p->memory, ORTH_SPACE_HOST);
+    out[ORTH_BUDGET_HOST].limit = p->host_limit_bytes;
+    out[ORTH_BUDGET_FILES].bytes = p->file_bytes;
+    out[ORTH_BUDGET_FILES].limit = p->file_limit_bytes;
+}
+
+bool orth_budget_exceeded(const orth_budget *b)
+{
+    return b->limit > 0 && b->bytes > b->limit;
+}
+
+/* NULL: the plan fits. */
+static const orth_budget *first_exceeded(const orth_budget b[ORTH_NUM_BUDGETS])
+{
+    for (int k = 0; k < ORTH_NUM_BUDGETS; k++)
+        if (orth_budget_exceeded(&b[k]))
+            return &b[k];
+    return NULL;
 }
 
 /* The unit in which both sides of a comparison show digits. */
@@ -56,46 +87,33 @@ static double unit_for(size_t bytes, size_t limit, const char **name)
     return small ? 0x1p20 : 0x1p30;
 }
 
-static double unit_of(const orth_plan *p, const char **name)
-{
-    return unit_for(limited_bytes(p), p->limit_bytes, name);
-}
-
-static bool exceeds(size_t bytes, size_t limit)
-{
-    return limit > 0 && bytes > limit;
-}
-
 static bool all_fits(const orth_plan *p)
 {
-    return !exceeds(p->total_bytes, p->limit_bytes) && !exceeds(p->device_bytes, p->device_limit_bytes) &&
-           !exceeds(p->file_bytes, p->file_limit_bytes);
+    orth_budget b[ORTH_NUM_BUDGETS];
+    orth_plan_budgets(p, b);
+    return !first_exceeded(b);
 }
 
-/* Of one space, if that is too small. */
-static bool space_reason(const char *what, size_t bytes, size_t limit, char *out, size_t n)
-{
-    const char *unit;
-    const double u = unit_for(bytes, limit, &unit);
-    if (exceeds(bytes, limit))
-        snprintf(out, n, "%.2f %s planned%s exceed the limit of %.2f %s", (double)bytes / u, unit, what, (double)limit / u, unit);
-    return exceeds(bytes, limit);
-}
-
+/* Of the first memory that is too small. */
 static void reasons(const orth_plan *p, char *out, size_t n)
 {
+    orth_budget budgets[ORTH_NUM_BUDGETS];
+    const char *unit;
+    orth_plan_budgets(p, budgets);
+    const orth_budget *b = p->fits ? NULL : first_exceeded(budgets);
     out[0] = '\0';
-    if (p->fits || space_reason(p->worst_bytes ? " on the rank that needs the most" : "", limited_bytes(p), p->limit_bytes, out, n) ||
-        space_reason(" in the device memory of a rank", p->device_bytes, p->device_limit_bytes, out, n))
+    if (!b)
         return;
-    space_reason(" in files", p->file_bytes, p->file_limit_bytes, out, n);
+    const double u = unit_for(b->bytes, b->limit, &unit);
+    snprintf(out, n, "%.2f %s planned%s%s exceed the limit of %.2f %s", (double)b->bytes / u, unit, b->where[0] ? " " : "", b->where,
+             (double)b->limit / u, unit);
 }
 
 orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens, size_t limit_bytes)
 {
     orth_plan sum = {.limit_bytes = limit_bytes, .tokens = tokens, .num_elems = plans[0].num_elems, .num_trained = plans[0].num_trained,
                      .recomputed = plans[0].recomputed, .device_limit_bytes = plans[0].device_limit_bytes,
-                     .file_limit_bytes = plans[0].file_limit_bytes};
+                     .host_limit_bytes = plans[0].host_limit_bytes, .file_limit_bytes = plans[0].file_limit_bytes};
     for (int k = 0; k < num_ranks; k++) {
         for (int s = 0; s < ORTH_NUM_SPACES; s++)
             for (int c = 0; c < ORTH_NUM_CLASSES; c++)
@@ -284,6 +302,7 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
         add_terms(&j, p);
     if (orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0) {
         add_space(&j, "device", p->device_bytes, p->device_limit_bytes);
+        add_space(&j, "host", orth_memory_of_space(&p->memory, ORTH_SPACE_HOST), p->host_limit_bytes);
         add_files(&j, p);
     }
     if (p->peaks)
@@ -298,15 +317,14 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
 /* Where something is offloaded: each space against its limit. */
 static void add_space_rows(orth_ctx *ctx, orth_text *t, const orth_plan *p)
 {
-    const struct {
-        const char *name;
-        size_t bytes, limit;
-    } rows[] = {{"device memory of a rank", p->device_bytes, p->device_limit_bytes}, {"files", p->file_bytes, p->file_limit_bytes}};
-    for (int k = 0; k < ORTH_COUNT(rows) && orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0; k++) {
-        if (rows[k].bytes == 0)
+    static const char *const names[ORTH_NUM_BUDGETS] = {NULL, "device memory of a rank", "memory of the host", "files"};
+    orth_budget b[ORTH_NUM_BUDGETS];
+    orth_plan_budgets(p, b);
+    for (int k = 0; k < ORTH_NUM_BUDGETS; k++) {
+        if (!names[k] || b[k].bytes == 0 || (k == ORTH_BUDGET_HOST && b[k].limit == 0)) /* the rows of classes have the host's */
             continue;
-        orth_text_addf(ctx, t, "%s: %zu B", rows[k].name, rows[k].bytes);
-        orth_text_addf(ctx, t, rows[k].limit ? " of %zu B\n" : "\n", rows[k].limit);
+        orth_text_addf(ctx, t, "%s: %zu B", names[k], b[k].bytes);
+        orth_text_addf(ctx, t, b[k].limit ? " of %zu B\n" : "\n", b[k].limit);
     }
 }
 
@@ -363,18 +381,22 @@ orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *p)
     if (p->fits)
         return ORTH_OK;
     char why[256];
+    orth_budget budgets[ORTH_NUM_BUDGETS];
     reasons(p, why, sizeof why);
-    if (p->worst_bytes || !exceeds(p->total_bytes, p->limit_bytes))
-        return ORTH_FAIL(ctx, exceeds(p->file_bytes, p->file_limit_bytes) ? ORTH_ERR_NOSPACE : ORTH_ERR_NOMEM, "the run does not fit: %s%s",
-                         why, p->worst_bytes ? "" : exceeds(p->device_bytes, p->device_limit_bytes) ? " (memory.limit_device); nothing was allocated"
-                                                                                   : " (memory.limit_file); nothing was allocated");
+    orth_plan_budgets(p, budgets);
+    const orth_budget *b = first_exceeded(budgets);
+    if (p->worst_bytes)
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: %s", why);
+    if (b != &budgets[ORTH_BUDGET_ALL])
+        return ORTH_FAIL(ctx, b == &budgets[ORTH_BUDGET_FILES] ? ORTH_ERR_NOSPACE : ORTH_ERR_NOMEM, "the run does not fit: %s (%s); nothing was "
+                         "allocated", why, b->key);
     const char *unit;
     char classes[256];
-    const double u = unit_of(p, &unit);
+    const double u = unit_for(b->bytes, b->limit, &unit);
     size_t at = 0;
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
         at += (size_t)snprintf(classes + at, sizeof classes - at, "%s%s %.2f", c ? ", " : "", orth_class_name((orth_class)c),
                                (double)orth_memory_of_class(&p->memory, (orth_class)c) / u);
-    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: %.2f %s planned (%s), limit %.2f %s (memory.limit); nothing was "
-                     "allocated", (double)p->total_bytes / u, unit, classes, (double)p->limit_bytes / u, unit);
+    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: %.2f %s planned (%s), limit %.2f %s (%s); nothing was allocated",
+                     (double)b->bytes / u, unit, classes, (double)b->limit / u, unit, b->key);
 }

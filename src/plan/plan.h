@@ -29,7 +29,8 @@ typedef struct {
     double file_floor_s;       /* and the least that a step takes for them; 0: no files, or not priced */
     double loading_s;          /* of totals on a described cluster: a rank reads the tokens of a step, where that takes longest; 0: not priced, */
     double data_s;             /* and what of that the step waits for */
-    size_t device_limit_bytes, file_limit_bytes; /* what they may be: of each rank, and of all together; 0: not known */
+    /* What they may be: of each rank, and, where something is offloaded, of all together; 0: not known. */
+    size_t device_limit_bytes, host_limit_bytes, file_limit_bytes;
     size_t lower_bound_bytes;  /* what no placement could go below */
     size_t limit_bytes;        /* what it may take; 0: not known */
     size_t worst_bytes;        /* of totals whose limit is that of each rank: of the rank that needs the most; else 0 */
@@ -49,6 +50,18 @@ typedef struct {
     const char *shares;        /* of totals, a JSON object: the step with other shares of the batch (tools/shares.h); NULL: not looked for */
     orth_plan_coords coords;   /* place of the rank in the mesh */
 } orth_plan;
+
+/* What a plan is held to: each memory that has a limit of its own. */
+typedef enum { ORTH_BUDGET_ALL, ORTH_BUDGET_DEVICE, ORTH_BUDGET_HOST, ORTH_BUDGET_FILES, ORTH_NUM_BUDGETS } orth_budget_kind;
+typedef struct {
+    const char *where;         /* "in files"; "": all memory */
+    const char *key;           /* that gives the limit */
+    size_t bytes, limit;       /* 0: the plan needs none of it; not known */
+} orth_budget;
+
+/* Of a cluster's total a device's alone. */
+void orth_plan_budgets(const orth_plan *p, orth_budget out[ORTH_NUM_BUDGETS]);
+bool orth_budget_exceeded(const orth_budget *b);
 
 /* Of a placed program. */
 orth_plan orth_plan_of(const orth_program *p, int64_t num_elems, int64_t num_trained, size_t limit_bytes);
@@ -72,7 +85,7 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
 /* For people, several lines: `plan` is that of the only rank, or the total of num_ranks. */
 char *orth_plan_text(orth_ctx *ctx, const orth_plan *plan, int num_ranks);
 
-/* ORTH_ERR_NOMEM with the figures of the plan if it does not fit. */
+/* ORTH_ERR_NOMEM, of files ORTH_ERR_NOSPACE, with the figures of the plan if it does not fit. */
 orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *plan);
 
 #endif

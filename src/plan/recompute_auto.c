@@ -486,11 +486,11 @@ char *orth_again_text(orth_ctx *ctx, const orth_graph *layer, const uint64_t *ch
 static orth_status refuse(orth_ctx *ctx, const orth_programs_spec *spec, const orth_again_result *r)
 {
     if (spec->rank_limit && r->worst_bytes > spec->rank_limit)
-        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "memory.recompute=auto: rank %d needs %zu bytes at least, with as little kept as "
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: memory.recompute=auto: rank %d needs %zu bytes at least, with as little kept as "
                          "possible; the limit of a rank is %zu (%s). " OTHER_WAYS, r->worst_rank,
                          r->worst_bytes, spec->rank_limit,
                          spec->step.space == ORTH_SPACE_DEVICE ? "of its device: memory.recompute_limit or limit_device" : "memory.recompute_limit");
-    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "memory.recompute=auto: all ranks together need %zu bytes at least, with as little kept "
+    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: memory.recompute=auto: all ranks together need %zu bytes at least, with as little kept "
                      "as possible; the limit is %zu (memory.limit). " OTHER_WAYS, r->total_bytes, spec->total_limit);
 }
 
@@ -516,7 +516,7 @@ orth_status orth_again_resolve(orth_ctx *ctx, orth_arena *arena, orth_programs_s
         return ORTH_ERR_NOMEM;
     ORTH_TRY(orth_again_search_make(ctx, &s, spec));
     orth_status status = orth_again_choose(ctx, s, spec->rank_limit, spec->total_limit, chosen, &result);
-    if (status == ORTH_OK && !result.fits)
+    if (status == ORTH_OK && !result.fits && !spec->least_if_none)
         status = refuse(ctx, spec, &result);
     if (status == ORTH_OK)
         status = describe(ctx, arena, s, chosen, words);

@@ -43,7 +43,8 @@ orth_status orth_again_choose(orth_ctx *ctx, orth_again_search *s, size_t rank_l
                               orth_again_result *out);
 
 /* Puts the choice for spec's limits in the place of AUTO, *words: what orth_again_text says of it, both in `arena`. Else *words is
- * NULL. ORTH_ERR_NOMEM with the smallest memory that is possible where that is above a limit; ORTH_ERR_ARG. */
+ * NULL. ORTH_ERR_NOMEM with the smallest memory that is possible where that is above a limit, or with spec->least_if_none that choice;
+ * ORTH_ERR_ARG. */
 orth_status orth_again_resolve(orth_ctx *ctx, orth_arena *arena, orth_programs_spec *spec, const char **words);
 
 /* "layers 0-3: attention.norm, attention; layer 4: nothing": what is made again. Heap memory; NULL with the error recorded. */

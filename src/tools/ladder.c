@@ -10,12 +10,14 @@
 #define AUTO "memory.recompute=auto"
 #define MOST_INSTRS_FOR_AUTO 20000 /* hundreds of plans of a longer program take minutes */
 
+#define CHANGE_MAX 128
+
 /* Changes of one kind exclude each other. */
 typedef enum { KIND_RECOMPUTE, KIND_OFFLOAD, KIND_MICRO_BATCH, KIND_ZERO, KIND_SEQUENCE, KIND_ACTIVATIONS, KIND_PACKED, KIND_PREFETCH, KIND_SAVER, NUM_KINDS } kind;
 
 typedef struct {
     kind kind;
-    char words[96];          /* one or two key=value, a space between */
+    char words[CHANGE_MAX]; /* key=value, a space between */
 } change;
 
 typedef struct {
@@ -33,26 +35,53 @@ static void offer(ladder *x, kind k, const char *words)
     snprintf(c->words, sizeof c->words, "%s", words);
 }
 
+static bool has_auto(const orth_config *c)
+{
+    return c->memory_recompute == ORTH_memory_recompute_auto;
+}
+
 static int zero_stage(const orth_config *c)
 {
     const orth_layout l = orth_setup_layout(c);
     return (int)l.zero;
 }
 
-/* Optimizer state first, then what goes with it. In the host's memory only where the limit is a device's, which leaves that out. */
+/* Of optimizer state, gradients, weights those that are not there yet, in the order of the keys. */
+static void offer_offload(ladder *x, int tier, bool gradients, bool params)
+{
+    static const char *const tiers[] = {"none", "host", "file"};
+    const orth_config *c = x->cfg;
+    const struct {
+        const char *key;
+        int now;
+        bool wanted;
+    } keys[] = {{"optimizer", (int)c->memory_offload_optimizer, true}, {"gradients", (int)c->memory_offload_gradients, gradients},
+                {"params", (int)c->memory_offload_params, params}};
+    char words[CHANGE_MAX];
+    size_t at = 0;
+    for (int k = 0; k < ORTH_COUNT(keys); k++)
+        if (keys[k].wanted && keys[k].now < tier)
+            at += (size_t)snprintf(words + at, sizeof words - at, "%smemory.offload_%s=%s", at ? " " : "", keys[k].key, tiers[tier]);
+    for (int i = 0; at > 0 && i < x->num_changes; i++)
+        if (strcmp(x->changes[i].words, words) == 0)
+            return;
+    if (at > 0)
+        offer(x, KIND_OFFLOAD, words);
+}
+
+/* Optimizer state first, then what goes with it; of a run that has its optimizer state elsewhere also gradients alone. In the host's memory only
+ * where the limit is a device's, which leaves that out. */
 static void list_offloads(ladder *x, const orth_config *c)
 {
-    static const char *const tiers[] = {"host", "file"};
-    const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0, device = x->where->described || x->rank_limit;
-    if (c->memory_offload_optimizer != ORTH_memory_offload_optimizer_none || c->precision_moments == ORTH_precision_moments_8bit)
+    const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0;
+    const bool device = x->where->described || x->rank_limit || c->memory_limit_device > 0;
+    if (c->precision_moments == ORTH_precision_moments_8bit)
         return;
-    for (int t = device ? 0 : 1; t < ORTH_COUNT(tiers); t++) {
-        char words[96];
-        snprintf(words, sizeof words, "memory.offload_optimizer=%s", tiers[t]);
-        offer(x, KIND_OFFLOAD, words);
-        snprintf(words, sizeof words, "memory.offload_optimizer=%s memory.offload_gradients=%s%s%s", tiers[t], tiers[t],
-                 stale ? "" : " memory.offload_params=", stale ? "" : tiers[t]);
-        offer(x, KIND_OFFLOAD, words);
+    for (int tier = device ? 1 : 2; tier <= 2; tier++) {
+        offer_offload(x, tier, false, false);
+        if (c->memory_offload_optimizer != ORTH_memory_offload_optimizer_none)
+            offer_offload(x, tier, true, false);
+        offer_offload(x, tier, true, !stale);
     }
 }
 
@@ -64,14 +93,15 @@ static void list_changes(ladder *x)
                                            "memory.recompute=full", "memory.recompute=full memory.recompute_layers=2", "memory.recompute=sqrt",
                                            "memory.recompute=all"};
     const orth_config *c = x->cfg;
-    char words[96];
+    char words[CHANGE_MAX];
     if (x->rank_limit)
         snprintf(words, sizeof words, AUTO " memory.recompute_limit=%zu", x->rank_limit);
     else
         snprintf(words, sizeof words, AUTO);
-    for (int i = 0; i < ORTH_COUNT(policies); i++)
+    for (int i = 0; !has_auto(c) && i < ORTH_COUNT(policies); i++) /* auto chooses among more than these */
         offer(x, KIND_RECOMPUTE, policies[i]);
-    offer(x, KIND_RECOMPUTE, words);
+    if (!has_auto(c))
+        offer(x, KIND_RECOMPUTE, words);
     list_offloads(x, c);
     const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0; /* it updates after each micro-batch */
     for (int64_t m = stale ? 0 : c->train_micro_batch / 2; m > 0 && x->num_changes < ORTH_LADDER_RUNGS_MAX - 10; m /= 2) {
@@ -129,22 +159,50 @@ static orth_status price_words(orth_ctx *ctx, const ladder *x, const char *words
     return s;
 }
 
-static size_t bytes_of(const ladder *x, const orth_price *p)
+/* The limits that the run is held to: those of its plan, and one of each rank. */
+static void budgets_of(const ladder *x, const orth_price *p, orth_budget out[ORTH_LADDER_BUDGETS])
 {
-    return x->rank_limit ? p->worst_bytes : p->bytes;
+    const size_t of_auto = has_auto(x->cfg) ? (size_t)x->cfg->memory_recompute_limit : 0;
+    memcpy(out, p->budgets, sizeof p->budgets);
+    for (int b = 0; x->rank_limit && b < ORTH_NUM_BUDGETS; b++)
+        out[b].limit = 0;
+    out[ORTH_NUM_BUDGETS] = (orth_budget){"on the rank that needs the most", x->rank_limit ? "--limit" : "memory.recompute_limit", p->worst_bytes,
+                                          x->rank_limit ? x->rank_limit : of_auto};
 }
 
-static bool fits(const ladder *x, const orth_price *p)
+static size_t over_of(const orth_budget b[ORTH_LADDER_BUDGETS])
 {
-    return x->rank_limit ? p->worst_bytes <= x->rank_limit : p->fits;
+    size_t over = 0;
+    for (int k = 0; k < ORTH_LADDER_BUDGETS; k++)
+        over += orth_budget_exceeded(&b[k]) ? b[k].bytes - b[k].limit : 0;
+    return over;
+}
+
+/* The memory that is fullest, as a share of its limit. */
+static int fullest(const orth_budget b[ORTH_LADDER_BUDGETS])
+{
+    int most = ORTH_BUDGET_ALL;
+    for (int k = 0; k < ORTH_LADDER_BUDGETS; k++)
+        if (b[k].limit > 0 && (b[most].limit == 0 || (double)b[k].bytes / (double)b[k].limit > (double)b[most].bytes / (double)b[most].limit))
+            most = k;
+    return most;
 }
 
 static orth_rung rung_of(const ladder *x, const orth_ladder *l, const char *words, const orth_price *p)
 {
-    orth_rung r = {.bytes = bytes_of(x, p), .step_s = p->step_s, .added_s = p->step_s - l->step_s, .fits = fits(x, p)};
+    orth_budget b[ORTH_LADDER_BUDGETS];
+    budgets_of(x, p, b);
+    orth_rung r = {.bytes = b[l->compared].bytes, .over = over_of(b), .step_s = p->step_s, .added_s = p->step_s - l->step_s};
+    r.fits = r.over == 0;
     r.saved_bytes = (int64_t)l->bytes - (int64_t)r.bytes;
     snprintf(r.words, sizeof r.words, "%s", words);
     return r;
+}
+
+/* Less of what is compared, or nearer to the limits. */
+static bool is_less(const orth_rung *r, size_t bytes, size_t over)
+{
+    return r->bytes < bytes || r->over < over;
 }
 
 static int cheapest_first(const void *a, const void *b)
@@ -157,28 +215,29 @@ static int cheapest_first(const void *a, const void *b)
 
 /* auto plans hundreds of runs. It is not tried where that would take long, nor where far more is missing than any named policy saves, as
  * of a model that is much too large. */
-static bool is_hopeless(const ladder *x, const orth_ladder *l, int which, size_t bytes)
+static bool is_hopeless(const ladder *x, const orth_ladder *l, int which, size_t over)
 {
     int64_t most = 0;
     if (strncmp(x->changes[which].words, AUTO, sizeof AUTO - 1) != 0)
         return false;
-    if (l->too_long_for_auto || bytes <= l->limit_bytes)
+    if (l->too_long_for_auto || over == 0)
         return l->too_long_for_auto;
     for (int i = 0; i < l->num_single; i++)
         if (strncmp(l->single[i].words, "memory.recompute=", 17) == 0)
             most = ORTH_MAX(most, l->single[i].saved_bytes);
-    return bytes - l->limit_bytes > 2 * (size_t)most;
+    return over > 2 * (size_t)most;
 }
 
 static orth_status try_singles(orth_ctx *ctx, const ladder *x, orth_ladder *l)
 {
     for (int i = 0; i < x->num_changes; i++) {
         orth_price p;
-        if (is_hopeless(x, l, i, l->bytes))
+        if (is_hopeless(x, l, i, l->over))
             continue;
         ORTH_TRY(price_words(ctx, x, x->changes[i].words, &p));
-        if (!p.refused && bytes_of(x, &p) < l->bytes)
-            l->single[l->num_single++] = rung_of(x, l, x->changes[i].words, &p);
+        const orth_rung r = rung_of(x, l, x->changes[i].words, &p);
+        if (!p.refused && is_less(&r, l->bytes, l->over))
+            l->single[l->num_single++] = r;
     }
     qsort(l->single, (size_t)l->num_single, sizeof *l->single, cheapest_first);
     return ORTH_OK;
@@ -189,8 +248,9 @@ static orth_status try_fast(orth_ctx *ctx, const ladder *x, orth_ladder *l)
     static const char words[] = "numerics.mode=fast";
     orth_price p;
     ORTH_TRY(price_words(ctx, x, words, &p));
-    if (!p.refused && bytes_of(x, &p) < l->bytes)
-        l->fast = rung_of(x, l, words, &p);
+    const orth_rung r = rung_of(x, l, words, &p);
+    if (!p.refused && is_less(&r, l->bytes, l->over))
+        l->fast = r;
     return ORTH_OK;
 }
 
@@ -225,13 +285,11 @@ static bool is_outdone(const ladder *x, const orth_ladder *l, int which)
 }
 
 /* The less time for each of the bytes that are missing the better, and free ones by bytes. */
-static bool is_better(const orth_rung *a, const orth_rung *b, const orth_rung *from, size_t limit)
+static bool is_better(const orth_rung *a, const orth_rung *b, const orth_rung *from)
 {
-    const double missing = (double)from->bytes - (double)limit;
-    const double sa = (double)from->bytes - (double)a->bytes, sb = (double)from->bytes - (double)b->bytes;
-    const double ua = missing > 0 ? ORTH_MIN(sa, missing) : sa, ub = missing > 0 ? ORTH_MIN(sb, missing) : sb;
+    const double ua = (double)from->over - (double)a->over, ub = (double)from->over - (double)b->over;
     const double ta = ORTH_MAX(a->step_s - from->step_s, 0), tb = ORTH_MAX(b->step_s - from->step_s, 0);
-    return ta * ub != tb * ua ? ta * ub < tb * ua : sa > sb;
+    return ta * ub != tb * ua ? ta * ub < tb * ua : a->bytes < b->bytes;
 }
 
 /* The chosen change of each kind (-1: none), with `instead` in place of its kind's; as words. */
@@ -255,12 +313,12 @@ static orth_status make_one(orth_ctx *ctx, const ladder *x, orth_ladder *l, int 
     for (int i = 0; i < x->num_changes; i++) {
         char words[ORTH_LADDER_WORDS_MAX];
         orth_price p;
-        if (chosen[x->changes[i].kind] == i || is_hopeless(x, l, i, from->bytes) || is_outdone(x, l, i) != outdone)
+        if (chosen[x->changes[i].kind] == i || is_hopeless(x, l, i, from->over) || is_outdone(x, l, i) != outdone)
             continue;
         join_words(x, chosen, i, words);
         ORTH_TRY(price_words(ctx, x, words, &p));
         const orth_rung r = rung_of(x, l, words, &p);
-        if (p.refused || r.bytes >= from->bytes || (best >= 0 && !is_better(&r, &found, from, l->limit_bytes)))
+        if (p.refused || r.over >= from->over || (best >= 0 && !is_better(&r, &found, from)))
             continue;
         best = i;
         found = r;
@@ -277,7 +335,7 @@ static orth_status combine(orth_ctx *ctx, const ladder *x, orth_ladder *l)
 {
     int chosen[NUM_KINDS];
     bool made = true;
-    orth_rung from = {.bytes = l->bytes, .step_s = l->step_s};
+    orth_rung from = {.bytes = l->bytes, .over = l->over, .step_s = l->step_s};
     const orth_rung *alone = first_that_fits(l);
     for (int k = 0; k < NUM_KINDS; k++)
         chosen[k] = -1;
@@ -293,24 +351,39 @@ static orth_status combine(orth_ctx *ctx, const ladder *x, orth_ladder *l)
     return ORTH_OK;
 }
 
+static orth_status find(orth_ctx *ctx, ladder *x, orth_ladder *out)
+{
+    orth_price p;
+    *out = (orth_ladder){.num_single = 0};
+    ORTH_TRY(price_words(ctx, x, "", &p));
+    if (p.refused)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s", p.why);
+    budgets_of(x, &p, out->budgets);
+    out->compared = fullest(out->budgets);
+    out->bytes = out->budgets[out->compared].bytes;
+    out->limit_bytes = out->budgets[out->compared].limit;
+    out->over = over_of(out->budgets);
+    out->fits = out->over == 0;
+    out->step_s = p.step_s;
+    out->too_long_for_auto = p.num_instrs > MOST_INSTRS_FOR_AUTO;
+    out->none_tried = out->too_long_for_auto && has_auto(x->cfg);
+    if (out->none_tried)
+        return ORTH_OK;
+    list_changes(x);
+    ORTH_TRY(try_singles(ctx, x, out));
+    if (x->cfg->numerics_mode == ORTH_numerics_mode_reproducible)
+        ORTH_TRY(try_fast(ctx, x, out));
+    return out->fits ? ORTH_OK : combine(ctx, x, out);
+}
+
 orth_status orth_ladder_find(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, size_t rank_limit, orth_ladder *out)
 {
     ladder x = {.cfg = cfg, .where = where, .rank_limit = rank_limit};
-    orth_price p;
-    *out = (orth_ladder){.num_single = 0};
-    ORTH_TRY(price_words(ctx, &x, "", &p));
-    if (p.refused)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s", p.why);
-    out->bytes = bytes_of(&x, &p);
-    out->limit_bytes = rank_limit ? rank_limit : p.limit_bytes;
-    out->step_s = p.step_s;
-    out->fits = fits(&x, &p);
-    out->too_long_for_auto = p.num_instrs > MOST_INSTRS_FOR_AUTO;
-    list_changes(&x);
-    ORTH_TRY(try_singles(ctx, &x, out));
-    if (cfg->numerics_mode == ORTH_numerics_mode_reproducible)
-        ORTH_TRY(try_fast(ctx, &x, out));
-    return out->fits ? ORTH_OK : combine(ctx, &x, out);
+    const bool least = where->least;
+    where->least = has_auto(cfg);
+    const orth_status s = find(ctx, &x, out);
+    where->least = least;
+    return s;
 }
 
 /* ---- output ---- */
@@ -325,18 +398,34 @@ static void add_rows(orth_ctx *ctx, orth_text *t, const char *title, const orth_
                        100 * r[i].added_s / (r[i].step_s - r[i].added_s), r[i].fits ? "yes" : "no", r[i].words);
 }
 
+/* Of those that are exceeded, too. */
+static void add_other_limits(orth_ctx *ctx, orth_text *t, const orth_ladder *l)
+{
+    for (int k = 0; k < ORTH_LADDER_BUDGETS; k++) {
+        const orth_budget *b = &l->budgets[k];
+        if (k != l->compared && orth_budget_exceeded(b))
+            orth_text_addf(ctx, t, "also too much: planned %zu B%s%s, limit %zu B (%s)\n", b->bytes, b->where[0] ? " " : "", b->where, b->limit, b->key);
+    }
+}
+
 char *orth_ladder_text(orth_ctx *ctx, const orth_ladder *l)
 {
     orth_text t = {0};
-    orth_text_addf(ctx, &t, "planned %zu B, limit %zu B, %.6f s a step. In numerics.mode=reproducible no change below changes a number.\n", l->bytes, l->limit_bytes, l->step_s);
+    const orth_budget *b = &l->budgets[l->compared];
+    orth_text_addf(ctx, &t, "planned %zu B%s%s, limit %zu B, %.6f s a step. In numerics.mode=reproducible no change below changes a number.\n", l->bytes,
+                   b->where[0] ? " " : "", b->where, l->limit_bytes, l->step_s);
+    add_other_limits(ctx, &t, l);
     add_rows(ctx, &t, "one change, the cheapest in time first:", l->single, l->num_single);
     add_rows(ctx, &t, first_that_fits(l) ? "cheaper than any that suffices alone, one after the other:" : "none suffices; one after the other:",
              l->together, l->num_together);
     if (l->fast.saved_bytes > 0)
         add_rows(ctx, &t, "one that changes the last bits (one sum for each gradient, no canonical parts):", &l->fast, 1);
-    if (l->too_long_for_auto)
+    if (l->none_tried)
+        orth_text_add(ctx, &t, "no change was tried: with memory.recompute=auto each takes hundreds of plans, and this run has a long program. `plan --ladder "
+                      "memory.recompute=full` tries them\n");
+    else if (l->too_long_for_auto)
         orth_text_add(ctx, &t, "memory.recompute=auto was not tried: it plans hundreds of runs, and this one has a long program\n");
-    if (l->num_single == 0)
+    if (l->num_single == 0 && !l->none_tried)
         orth_text_add(ctx, &t, "no change saves memory\n");
     else if (l->num_together > 0 && !l->together[l->num_together - 1].fits)
         orth_text_add(ctx, &t, "all together do not suffice: more ranks (tp, pp, cp, dp with zero), a shorter data.seq_len or a smaller model\n");
@@ -385,6 +474,7 @@ char *orth_ladder_json(orth_ctx *ctx, const orth_ladder *l)
     orth_json_open(&j, NULL, '{');
     orth_json_print(&j, "bytes", "%zu", l->bytes);
     orth_json_print(&j, "limit", "%zu", l->limit_bytes);
+    orth_json_string(&j, "limit_of", l->budgets[l->compared].key);
     orth_json_print(&j, "step_s", "%.9g", l->step_s);
     orth_json_bool(&j, "fits", l->fits);
     add_json(&j, "single", l->single, l->num_single);

@@ -97,11 +97,12 @@ static orth_status price(orth_ctx *ctx, orth_place_to_run *where, const orth_con
     cfg = &there;
     ORTH_TRY(orth_describe_model(ctx, cfg, &model));
     ORTH_TRY(orth_describe_evaluates(ctx, cfg, &evaluates));
-    ORTH_TRY(orth_describe_plan(ctx, &plan, cfg, &model, evaluates));
+    ORTH_TRY((where->least ? orth_describe_least_plan : orth_describe_plan)(ctx, &plan, cfg, &model, evaluates));
     const orth_status s = where->described ? price_there(ctx, where, cfg, &plan, out) : price_here(ctx, where, cfg, &plan, out);
     if (s == ORTH_OK) {
         out->worst_bytes = worst_of(&plan)->device_bytes;
         out->num_instrs = worst_of(&plan)->num_instrs;
+        orth_plan_budgets(&plan.total, out->budgets);
     }
     orth_run_plan_release(ctx, &plan);
     return s;

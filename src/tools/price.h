@@ -14,6 +14,7 @@ typedef struct {
     orth_hardware hardware;         /* of either */
     orth_rates rates[2];            /* of this machine in fp32 and in bf16; flops 0: not measured yet */
     orth_file_rates file;           /* the same of files, which all runs have together */
+    bool least;                     /* recomputation auto that no limit has room for is priced with as little kept as possible, not refused */
 } orth_place_to_run;
 
 /* cluster: of orth_hardware_find; NULL: this machine, by the times that run.hardware names, or by peaks that are measured when the first run is priced. A described cluster is planned for
@@ -28,6 +29,7 @@ typedef struct {
     int num_ranks, worst_rank;
     size_t bytes, limit_bytes;      /* of the worst rank on a cluster, of all ranks together here */
     size_t worst_bytes;             /* of the rank that needs the most */
+    orth_budget budgets[ORTH_NUM_BUDGETS]; /* of each memory */
     int64_t num_instrs;             /* of its program */
     bool fits;
     double step_s, tokens_per_s, mfu, hfu;

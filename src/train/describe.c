@@ -229,12 +229,12 @@ static orth_outside outside_of(const orth_run_plan *p, const orth_config *cfg, i
                                  [ORTH_OUTSIDE_STACKS] = (size_t)(num_threads + 1) * STACK_ALLOWANCE}};
 }
 
-orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
-                               bool evaluates)
+static orth_status plan_run(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model, bool evaluates, bool least)
 {
     const orth_layout layout = orth_setup_layout(cfg);
     orth_programs_spec spec;
     ORTH_TRY(programs_spec(ctx, cfg, model, evaluates, &spec));
+    spec.least_if_none = least;
     ORTH_TRY(orth_run_plan_make(ctx, p, &layout, &spec, orth_groups_method(cfg)));
     for (int r = 0; r < p->num_ranks; r++)
         p->ranks[r].outside = outside_of(p, cfg, spec.num_threads, r);
@@ -244,11 +244,24 @@ orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_confi
     p->ranks[0].device_bytes += spec.step.space == ORTH_SPACE_HOST ? copy : 0;
     for (int r = 0; r < p->num_ranks; r++) {
         p->ranks[r].device_limit_bytes = (size_t)cfg->memory_limit_device;
+        p->ranks[r].host_limit_bytes = (size_t)cfg->memory_limit_host;
         p->ranks[r].file_limit_bytes = file_limit(cfg);
     }
     p->ranks[0].lower_bound_bytes += copy;
     p->total = orth_plan_total(p->ranks, p->num_ranks, cfg->train_global_batch * cfg->data_seq_len, memory_limit(cfg));
     return ORTH_OK;
+}
+
+orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
+                               bool evaluates)
+{
+    return plan_run(ctx, p, cfg, model, evaluates, false);
+}
+
+orth_status orth_describe_least_plan(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
+                                     bool evaluates)
+{
+    return plan_run(ctx, p, cfg, model, evaluates, true);
 }
 
 orth_config orth_describe_on_devices(const orth_config *cfg, const orth_hardware *h)

@@ -39,6 +39,9 @@ orth_status orth_describe_on_host(orth_ctx *ctx, const orth_config *cfg, const o
  * ORTH_ERR_ARG for an invalid layout, in words. Whether it fits is for the caller to ask. */
 orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
                                bool evaluates);
+/* The same of recomputation auto that no limit has room for: the plan with as little kept as possible, instead of ORTH_ERR_NOMEM. */
+orth_status orth_describe_least_plan(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
+                                     bool evaluates);
 
 /* cfg for described devices, each of which has a rank: what one holds is the limit for recomputation auto that has none. */
 orth_config orth_describe_on_devices(const orth_config *cfg, const orth_hardware *h);
