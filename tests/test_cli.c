@@ -44,6 +44,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"data", "orthant: data: say which: prepare, inspect, verify"},
         {"ckpt what", "orthant: ckpt: 'what' is not one of inspect, verify, import, export"},
         {"doctor word", "orthant: doctor: unexpected word 'word'; options are given as key=value"},
+        {"explain run.yaml --memory out.svg", "orthant: explain: unexpected word 'out.svg'; did you mean --svg=out.svg?"},
+        {"explain run.yaml --memory out.txt", "orthant: explain: unexpected word 'out.txt'; options are given as key=value"},
         {"train /nonexistent.yaml", "orthant: /nonexistent.yaml: there is no such run file"},
         {"doctor train.step=5", "orthant: command line: unknown key 'train.step'; did you mean 'train.steps'?"},
         {"doctor steps=5", "orthant: command line: unknown key 'steps'; did you mean 'train.steps'?"},

@@ -241,6 +241,25 @@ TEST(words_of_the_command_line_replace_what_the_file_says)
 }
 
 /* Nesting and length are bounded before they cost anything. */
+/* FSDP's name of what is gathered together is taken; a class that is not known is answered with those that are. */
+TEST(classes_that_fsdp_wraps_are_values_of_the_unit_of_gathering)
+{
+    static const struct { const char *name; orth_option_parallel_gather_unit unit; } cases[] = {
+        {"LlamaDecoderLayer", ORTH_parallel_gather_unit_layer}, {"GPT2Block", ORTH_parallel_gather_unit_layer}, {"Qwen3MLP", ORTH_parallel_gather_unit_half}};
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    CHECK_OK(ctx, orth_config_init(ctx, &c));
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        CHECK_OK(ctx, orth_config_set(ctx, &c, "test", "parallel.gather_unit", cases[i].name));
+        assert_int_equal(c.parallel_gather_unit, cases[i].unit);
+    }
+    assert_int_equal(orth_config_set(ctx, &c, "test", "parallel.gather_unit", "LamaDecoderLayer"), ORTH_ERR_ARG);
+    assert_non_null(strstr(ctx->error.message, "must be one of layer, half, layers, elements, model, or by the names of other programs GPT2Block, "));
+    assert_non_null(strstr(ctx->error.message, "TransformerLayer"));
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
 TEST(hostile_files_are_refused)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -330,6 +349,7 @@ int main(void)
         cmocka_unit_test(messages_name_the_place_the_value_and_the_rule),
         cmocka_unit_test(rules_between_options_are_told_in_words),
         cmocka_unit_test(words_of_the_command_line_replace_what_the_file_says),
+        cmocka_unit_test(classes_that_fsdp_wraps_are_values_of_the_unit_of_gathering),
         cmocka_unit_test(hostile_files_are_refused),
         cmocka_unit_test(reading_survives_every_failed_allocation),
         cmocka_unit_test(every_row_has_a_default_within_its_range_and_a_help_text),

@@ -301,6 +301,8 @@ TEST(what_fsdp_wraps_is_gathered_together)
         orth_config_release(ctx, &c);
     }
     file_fails(ctx, ORTH_TOOL_accelerate, FULL "SOME\n", "fsdp_auto_wrap_policy=SOME: there are TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP and NO_WRAP");
+    file_fails(ctx, ORTH_TOOL_accelerate, FULL "TRANSFORMER_BASED_WRAP\n  fsdp_transformer_layer_cls_to_wrap: LlamaMLP,NoSuchClass\n",
+               "fsdp_transformer_layer_cls_to_wrap=LlamaMLP,NoSuchClass: NoSuchClass is no layer or half of one that is known here: there are GPT2Block, ");
     file_fails(ctx, ORTH_TOOL_accelerate, FULL "SIZE_BASED_WRAP\n  fsdp_min_num_params: many\n", "fsdp_min_num_params=many: must be a number");
     test_ctx_free(ctx);
 }

@@ -140,6 +140,22 @@ static bool is_run_file(const orth_args *args, const char *word)
     return strcmp(args->verb->words, "RUN.yaml") == 0 || ends_with(word, ".yaml") || ends_with(word, ".yml");
 }
 
+/* The verb's flag for files that end as this word does: --svg for out.svg. NULL: none. */
+static const orth_flag *flag_of_ending(const orth_args *args, const char *word)
+{
+    const char *dot = strrchr(word, '.');
+    const orth_flag *f = dot ? orth_flag_find(args->verb->name, dot + 1) : NULL;
+    return f && names_path(f) ? f : NULL;
+}
+
+static orth_status fail_word(orth_ctx *ctx, const orth_args *args, const char *word)
+{
+    const orth_flag *f = flag_of_ending(args, word);
+    if (f)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unexpected word '%s'; did you mean --%s=%s?", args->cmd.verb, word, f->name, word);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unexpected word '%s'; options are given as key=value", args->cmd.verb, word);
+}
+
 static orth_status take_word(orth_ctx *ctx, orth_args *args, const char *word)
 {
     orth_cmd *cmd = &args->cmd;
@@ -148,8 +164,7 @@ static orth_status take_word(orth_ctx *ctx, orth_args *args, const char *word)
         return ORTH_OK;
     }
     if (!*args->verb->words || strcmp(args->verb->words, "RUN.yaml") == 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unexpected word '%s'; options are given as key=value", cmd->verb,
-                         word);
+        return fail_word(ctx, args, word);
     args->words[cmd->num_words++] = word;
     return ORTH_OK;
 }

@@ -92,19 +92,49 @@ static orth_status parse_bytes(const setting *s, const char *text, int64_t *out)
     return refuse(s, text, "must be auto or a size such as 8GB, 500MiB");
 }
 
+static const struct { const char *path, *name, *here; } value_names[] = {
+#define VALUE(key, name, here) {key, name, here},
+#include "config/aliases.def"
+};
+
+const char *orth_option_value_called(const char *path, const char *name)
+{
+    for (int i = 0; i < ORTH_COUNT(value_names); i++)
+        if (strcmp(value_names[i].path, path) == 0 && strcmp(value_names[i].name, name) == 0)
+            return value_names[i].here;
+    return NULL;
+}
+
+void orth_option_value_names(const char *path, char out[ORTH_VALUE_NAMES_MAX])
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (int i = 0; i < ORTH_COUNT(value_names) && at < ORTH_VALUE_NAMES_MAX; i++)
+        if (strcmp(value_names[i].path, path) == 0)
+            at += (size_t)snprintf(out + at, ORTH_VALUE_NAMES_MAX - at, "%s%s", at ? ", " : "", value_names[i].name);
+}
+
 static orth_status parse_enum(const setting *s, const char *text, void *out)
 {
+    const char *here = orth_option_value_called(s->option->path, text);
     int n = 0;
+    if (here)
+        text = here;
     for (; s->option->choices[n]; n++) {
         if (strcmp(s->option->choices[n], text) == 0) {
             memcpy(out, &n, sizeof n); /* enums are ints in the C that we compile with */
             return ORTH_OK;
         }
     }
-    char rule[256] = "must be one of ";
+    char rule[256 + ORTH_VALUE_NAMES_MAX] = "must be one of ", names[ORTH_VALUE_NAMES_MAX];
     for (int i = 0; i < n; i++) {
         size_t used = strlen(rule);
         snprintf(rule + used, sizeof rule - used, "%s%s", i ? ", " : "", s->option->choices[i]);
+    }
+    orth_option_value_names(s->option->path, names);
+    if (*names) {
+        size_t used = strlen(rule);
+        snprintf(rule + used, sizeof rule - used, ", or by the names of other programs %s", names);
     }
     const char *near = orth_nearest(text, s->option->choices, n);
     if (near) {

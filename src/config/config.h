@@ -117,6 +117,11 @@ const char *orth_option_reserved(const char *path);
 bool orth_option_is_section(const char *path);
 /* Names of an ENUM row: orth_option_choice(ORTH_OPT_precision_compute, cfg->precision_compute). */
 const char *orth_option_choice(orth_option_id id, int value);
+/* The value here that other programs call `name` (VALUE in aliases.def); NULL: none. */
+const char *orth_option_value_called(const char *path, const char *name);
+/* Their names of values of a key, ", " between; "": there are none. */
+#define ORTH_VALUE_NAMES_MAX 384
+void orth_option_value_names(const char *path, char out[ORTH_VALUE_NAMES_MAX]);
 /* Whether runs whose value differs compute other numbers (NUMBERS, NUMBERS_KEY in options.def). */
 bool orth_option_decides_numbers(orth_option_id id);
 /* Value of one option as text, as in run.yaml; heap memory. */

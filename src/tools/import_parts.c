@@ -226,17 +226,24 @@ static orth_status set_prefetch(orth_importer *x)
     return orth_import_set_int(x, p->place, "comm.prefetch_mb", (int64_t)ceil(elems * orth_import_elem_bytes(x->cfg) / 0x1p20));
 }
 
-/* Classes of a half of a layer, LlamaAttention and LlamaMLP for example, and no others. */
-static bool are_halves(const orth_import_pair *classes)
+/* "half" of classes of a half of a layer, LlamaAttention and LlamaMLP for example, and no others. */
+static orth_status unit_of_classes(orth_importer *x, const orth_import_pair *classes, const char **out)
 {
+    bool halves = true;
     for (const char *word = classes->value; *word;) {
+        char name[64], known[ORTH_VALUE_NAMES_MAX];
         const size_t n = strcspn(word, ", ");
-        const bool attention = n >= 9 && strncmp(word + n - 9, "Attention", 9) == 0, mlp = n >= 3 && strncmp(word + n - 3, "MLP", 3) == 0;
-        if (!attention && !mlp)
-            return false;
+        snprintf(name, sizeof name, "%.*s", (int)ORTH_MIN(n, sizeof name), word);
+        const char *unit = orth_option_value_called("parallel.gather_unit", name);
+        orth_option_value_names("parallel.gather_unit", known);
+        if (!unit)
+            return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: %s is no layer or half of one that is known here: there are %s", classes->place,
+                             ORTH_SHOWN(classes->value), ORTH_SHOWN(name), known);
+        halves = halves && strcmp(unit, "half") == 0;
         word += n + strspn(word + n, ", ");
     }
-    return true;
+    *out = halves ? "half" : "layer";
+    return ORTH_OK;
 }
 
 /* What FSDP wraps is gathered together; by size, at least 1e8 elements where it is not said. */
@@ -251,8 +258,11 @@ static orth_status set_gather_unit(orth_importer *x)
         orth_import_unused(x, classes->place, "fsdp_auto_wrap_policy is not TRANSFORMER_BASED_WRAP");
     if (least && !by_size)
         orth_import_unused(x, least->place, "fsdp_auto_wrap_policy is not SIZE_BASED_WRAP");
+    const char *unit = "layer";
+    if (by_class && classes)
+        ORTH_TRY(unit_of_classes(x, classes, &unit));
     if (by_class)
-        return orth_import_set(x, p->place, "parallel.gather_unit", classes && are_halves(classes) ? "half" : "layer");
+        return orth_import_set(x, p->place, "parallel.gather_unit", unit);
     if (strcmp(p->value, "NO_WRAP") == 0)
         return orth_import_set(x, p->place, "parallel.gather_unit", "model");
     if (!by_size)
