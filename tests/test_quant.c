@@ -76,11 +76,21 @@ static float number(int64_t i)
     return (float)(((double)h / 0x1p31 - 1) * exp2((double)(i / 7 % 24 - 12)));
 }
 
-static orth_tensor matrix(const json_t *root)
+/* That of a set of cases: numbers that it has, or those made here. */
+static orth_tensor matrix(const json_t *set)
 {
-    const int64_t rows = json_integer_value(json_object_get(root, "rows")), cols = json_integer_value(json_object_get(root, "cols"));
-    orth_tensor x = case_tensor(ORTH_F32, rows, cols);
-    for (int64_t i = 0; i < rows * cols; i++)
+    const int64_t rows = json_integer_value(json_object_get(set, "rows")), cols = json_integer_value(json_object_get(set, "cols"));
+    const json_t *bits = json_object_get(set, "x");
+    const bool bf16 = json_is_true(json_object_get(set, "bf16"));
+    orth_tensor x = case_tensor(bf16 ? ORTH_BF16 : ORTH_F32, rows, cols);
+    for (int64_t i = 0; bits && i < rows * cols; i++) {
+        const uint32_t u = (uint32_t)integer(bits, i);
+        if (bf16)
+            ((uint16_t *)x.data)[i] = (uint16_t)(u >> 16);
+        else
+            ((uint32_t *)x.data)[i] = u;
+    }
+    for (int64_t i = 0; !bits && i < rows * cols; i++)
         ((float *)x.data)[i] = i >= 3 * cols && i < 3 * cols + 32 ? 0 : number(i);
     return x;
 }
@@ -126,11 +136,11 @@ static void pack_codes(orth_tensor *q)
         codes[i] = (uint8_t)(codes[2 * i] | codes[2 * i + 1] << 4);
 }
 
-static void check_quantised(orth_ctx *ctx, const orth_kernel_fn *kernels, const json_t *root, const struct quantiser *z, const json_t *c)
+static void check_quantised(orth_ctx *ctx, const orth_kernel_fn *kernels, const json_t *set, const struct quantiser *z, const json_t *c)
 {
     orth_attr attr = attr_of(c);
     orth_step_values step = {.step = 1};
-    orth_tensor in[5] = {matrix(root), case_tensor(ORTH_F32, 1, 1), {.data = NULL}, {.data = NULL}, case_step(&step)}, amax = case_tensor(ORTH_F32, 1, 1);
+    orth_tensor in[5] = {matrix(set), case_tensor(ORTH_F32, 1, 1), {.data = NULL}, {.data = NULL}, case_step(&step)}, amax = case_tensor(ORTH_F32, 1, 1);
     attr.num_seqs = 1;
     attr.seq_len = (int32_t)in[0].dim[0];
     attr.row_split = ORTH_SPLIT_WHOLE(in[0].dim[0]);
@@ -139,7 +149,7 @@ static void check_quantised(orth_ctx *ctx, const orth_kernel_fn *kernels, const 
     orth_tensor out[2] = {case_tensor(ORTH_U8, rows, cols),
                           case_tensor(z->scale, down, attr.tile_cols ? orth_div_up(cols, attr.tile_cols) : 1)};
     CHECK_OK(ctx, kernels[ORTH_OP_amax](ctx, &(orth_op_call){in, &amax, 1, 1, &attr, NULL}));
-    assert_int_equal(orth_bits_of_f32(*(float *)amax.data), json_integer_value(json_object_get(root, "amax")));
+    assert_int_equal(orth_bits_of_f32(*(float *)amax.data), json_integer_value(json_object_get(set, "amax")));
     memcpy(in[1].data, amax.data, sizeof(float));
     CHECK_OK(ctx, kernels[z->op](ctx, &(orth_op_call){in, out, z->op == ORTH_OP_quant_nvfp4 ? 5 : z->has_amax ? 2 : 1, 2, &attr, NULL}));
     if (z->op == ORTH_OP_quant_nvfp4)
@@ -155,22 +165,42 @@ static void check_quantised(orth_ctx *ctx, const orth_kernel_fn *kernels, const 
     case_free(&amax, 1);
 }
 
-TEST(tensors_are_quantised_as_by_transformer_engines_rules)
+/* All recipes of a matrix, by all kernels. */
+static void check_set(orth_ctx *ctx, const json_t *set)
 {
-    json_t *root = fixture();
-    orth_ctx *ctx = test_ctx(2);
     int checked = 0;
     for (int k = 0; k < ORTH_COUNT(quantisers); k++) {
-        const json_t *cases = json_object_get(root, quantisers[k].name);
+        const json_t *cases = json_object_get(set, quantisers[k].name);
         for (size_t i = 0; i < json_array_size(cases); i++, checked++) {
-            check_quantised(ctx, orth_kernels_ref(), root, &quantisers[k], json_array_get(cases, i));
+            check_quantised(ctx, orth_kernels_ref(), set, &quantisers[k], json_array_get(cases, i));
             for (orth_isa isa = ORTH_ISA_BASE; isa <= orth_isa_detect(); isa++) {
                 ctx->isa = isa;
-                check_quantised(ctx, orth_kernels_cpu(), root, &quantisers[k], json_array_get(cases, i));
+                check_quantised(ctx, orth_kernels_cpu(), set, &quantisers[k], json_array_get(cases, i));
             }
         }
     }
     assert_int_equal(checked, 9);
+}
+
+/* The maker of the fixture runs TransformerEngine's references on the same matrices. */
+TEST(tensors_are_quantised_as_by_transformer_engines_rules)
+{
+    json_t *root = fixture();
+    orth_ctx *ctx = test_ctx(2);
+    check_set(ctx, root);
+    test_ctx_free(ctx);
+    json_decref(root);
+}
+
+TEST(infinities_no_numbers_zeros_and_denormals_in_fp32_and_bf16_are_quantised_by_the_same_rules)
+{
+    json_t *root = fixture(), *special = json_object_get(root, "special");
+    orth_ctx *ctx = test_ctx(2);
+    assert_int_equal(json_array_size(special), 8);
+    for (size_t i = 0; i < json_array_size(special); i++) {
+        print_message("%s\n", json_string_value(json_object_get(json_array_get(special, i), "name")));
+        check_set(ctx, json_array_get(special, i));
+    }
     test_ctx_free(ctx);
     json_decref(root);
 }
@@ -240,6 +270,7 @@ int main(void)
         cmocka_unit_test(codes_have_the_values_of_pytorch_and_ml_dtypes),
         cmocka_unit_test(saturated_numbers_are_never_more_than_the_largest),
         cmocka_unit_test(tensors_are_quantised_as_by_transformer_engines_rules),
+        cmocka_unit_test(infinities_no_numbers_zeros_and_denormals_in_fp32_and_bf16_are_quantised_by_the_same_rules),
         cmocka_unit_test(delayed_scales_are_those_of_the_steps_before),
         cmocka_unit_test(rounding_at_random_is_right_in_the_mean),
         cmocka_unit_test(the_hadamard_transform_is_orthogonal_and_its_own_inverse),

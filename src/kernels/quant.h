@@ -3,7 +3,8 @@
  * The rules are those of TransformerEngine's quantisers. An encode scale is what numbers are multiplied with before they are rounded, a decode
  * scale what codes are multiplied with. amax is the largest magnitude; NaN does not count, and becomes the format's NaN, or the largest.
  *
- *   tensor, blocks: encode = largest / amax, or the power of 2 below it; 1 if amax is 0 or infinite; decode = 1 / encode
+ *   tensor, blocks: encode = largest / amax, or the power of 2 below it; 1 if amax is 0 or infinite; decode = 1 / encode. Where that is
+ *                   infinite: the largest number; of blocks, the largest of the numbers' type
  *   MX (E8M0):      decode = the power of 2 that is not below amax * (1 / largest), encode = 1 / decode
  *   delayed:        encode = largest * 2^-margin / amax of steps before; 1 in the first step; as it was if amax is infinite, or 0 in the last step
  *   NVFP4:          of the tensor S = 448 * 6 / amax; of a block the E4M3 nearest to (block's amax / 6) * S; encode = S / that
@@ -20,11 +21,12 @@
 #include "kernels/dropout.h"
 #include "kernels/op.h"
 
-static inline float orth_quant_encode_scale(float amax, orth_float8 t, bool power_of_2)
+/* An infinite amax gives 1, as in TransformerEngine's kernels; its reference in PyTorch gives 0, which would make NaN of all. x: the type of what is quantised. */
+static inline float orth_quant_encode_scale(float amax, orth_float8 t, bool power_of_2, orth_dtype x)
 {
     if (!(amax > 0) || isinf(amax))
         return 1;
-    const float scale = fminf(orth_float8_form_of(t).max / amax, FLT_MAX);
+    const float quotient = orth_float8_form_of(t).max / amax, most = x == ORTH_BF16 ? 0x1.fep127f : FLT_MAX, scale = isinf(quotient) ? most : quotient;
     return power_of_2 ? orth_f32_of_bits(orth_bits_of_f32(scale) & 0xff800000u) : scale;
 }
 

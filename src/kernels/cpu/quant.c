@@ -39,7 +39,7 @@ static void encode_tile(const quant_job *j, orth_float8 to, float scale, int64_t
 static void block_tile(const quant_job *j, int64_t at, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
     const orth_attr *a = j->call->attr;
-    const float scale = orth_quant_encode_scale(tile_amax(j, row, rows, col, cols), a->float8, a->power_of_2);
+    const float scale = orth_quant_encode_scale(tile_amax(j, row, rows, col, cols), a->float8, a->power_of_2, j->x->dtype);
     encode_tile(j, a->float8, scale, row, rows, col, cols);
     ((float *)j->call->out[1].data)[at] = 1 / scale;
 }
@@ -173,7 +173,7 @@ orth_status orth_cpu_amax(orth_ctx *ctx, const orth_op_call *call)
 /* What the numbers of sequence b are multiplied with. */
 static float encode_scale_of(const orth_op_call *call, int32_t b)
 {
-    return orth_quant_encode_scale(((const float *)call->in[1].data)[b], call->attr->float8, call->attr->power_of_2);
+    return orth_quant_encode_scale(((const float *)call->in[1].data)[b], call->attr->float8, call->attr->power_of_2, ORTH_F32);
 }
 
 static void encode_task(void *arg, int64_t task, int worker)

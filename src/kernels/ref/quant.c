@@ -69,7 +69,7 @@ orth_status orth_ref_quant_tensor(orth_ctx *ctx, const orth_op_call *call)
     (void)ctx;
     for (int32_t b = 0; b < call->attr->num_seqs; b++) {
         const tile t = sequence(call, b);
-        const float scale = orth_quant_encode_scale(((const float *)call->in[1].data)[b], call->attr->float8, call->attr->power_of_2);
+        const float scale = orth_quant_encode_scale(((const float *)call->in[1].data)[b], call->attr->float8, call->attr->power_of_2, ORTH_F32);
         encode_tile(call, &t, scale);
         ((float *)call->out[1].data)[b] = 1 / scale;
     }
@@ -101,7 +101,7 @@ orth_status orth_ref_quant_blocks(orth_ctx *ctx, const orth_op_call *call)
 {
     (void)ctx;
     for (tile t = {.at = -1}; next_tile(call, &t);) {
-        const float scale = orth_quant_encode_scale(amax_of(&call->in[0], &t), call->attr->float8, call->attr->power_of_2);
+        const float scale = orth_quant_encode_scale(amax_of(&call->in[0], &t), call->attr->float8, call->attr->power_of_2, call->in[0].dtype);
         encode_tile(call, &t, scale);
         ((float *)call->out[1].data)[t.at] = 1 / scale;
     }
