@@ -1,9 +1,11 @@
 #!/bin/bash
-# file_floor.sh BUILD [RUN.yaml [STEPS]] -- a step whose state is in a file, beside the floor: the least that its bytes to and from the file
+# file_floor.sh BUILD [RUN.yaml [STEPS [KEY=VALUE...]]] -- a step whose state is in a file, beside the floor: the least that its bytes to and from the file
 # take at the rates of the disk, measured before and after (orthant doctor --calibrate). Bar: the floor is at least 70 % of the step.
 # Environment: BENCH_DIR, the folder of the file (memory.offload_dir).
 set -euo pipefail
 build=$1 run=${2:-configs/runs/big-on-small.yaml} steps=${3:-3} dir=${BENCH_DIR:-.}
+shift $(($# < 3 ? $# : 3))
+words=(memory.offload_dir="$dir" "$@")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 load=$(cut -d' ' -f1 /proc/loadavg)
@@ -13,15 +15,15 @@ number() { # FILE KEY: of an object that is printed by orthant
 }
 
 measure_disk() { # NAME: a plan at the rates of now
-  "$build/orthant" doctor --calibrate="$folder/$1.yaml" memory.offload_dir="$dir" >/dev/null
-  "$build/orthant" plan "$run" memory.offload_dir="$dir" run.hardware="$folder/$1.yaml" --json >"$folder/$1.json"
+  "$build/orthant" doctor --calibrate="$folder/$1.yaml" "${words[@]}" >/dev/null
+  "$build/orthant" plan "$run" "${words[@]}" run.hardware="$folder/$1.yaml" --json >"$folder/$1.json"
 }
 
 measure_disk before
-"$build/orthant" bench step "$run" memory.offload_dir="$dir" --steps="$steps" --json >"$folder/step.json"
+"$build/orthant" bench step "$run" "${words[@]}" --steps="$steps" --json >"$folder/step.json"
 measure_disk after
 step=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["step_s"])' "$folder/step.json")
-echo "$run in $dir: $(number "$folder/before.json" read_a_step) bytes read and $(number "$folder/before.json" written_a_step) written a step"
+echo "$run${*:+ $*} in $dir: $(number "$folder/before.json" read_a_step) bytes read and $(number "$folder/before.json" written_a_step) written a step"
 for when in before after; do
   awk -v when=$when -v r="$(number "$folder/$when.json" read_per_s)" -v w="$(number "$folder/$when.json" written_per_s)" \
     -v floor="$(number "$folder/$when.json" floor_s)" -v step="$step" 'BEGIN {

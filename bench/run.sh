@@ -60,9 +60,12 @@ for type in fp32 bf16; do
 done
 for type in fp32 bf16; do
   report_part "The price of less memory: recomputation and host space beside a plain step of GPT-2 124M, $type" \
-    "recompute=full at most 1.35, selective 1.03, offload_optimizer=host 1.10" \
+    "recompute=full at most 1.35, selective 1.03, offload_optimizer=host 1.10; auto never slower than the best named policy that fits the same limit: 1.00, and what rounds differ" \
     bench/memory.sh "$build" "$([[ $quick ]] && echo 1 || echo 7)" "$type"
 done
+# The whole run writes and reads 9.3 GB a step in the folder BENCH_DIR.
+report_part "GPT-2 774M under 2 GB, state in a file, against the floor of the disk" "the floor is at least 70 % of the step" \
+  bench/file_floor.sh "$build" configs/runs/big-on-small.yaml $([[ $quick ]] && echo 1 model.preset=gpt2-124m data.seq_len=64 run.probe_s=0.01 || echo 3)
 for parts in 1 8; do
   for type in fp32 bf16; do
     for micro in $([[ $quick ]] && echo 1 || echo 1 4); do
