@@ -330,7 +330,8 @@ TEST(recorded_pipelines_idle_as_their_schedules_say)
 
 /* ---- files ---- */
 
-/* Names of all spans of all ranks, one after the other in the order of the file. */
+/* Names of all spans of all ranks, one after the other in the order of the file. No span and nothing counted lies before the step, and none
+ * ends before it begins. */
 static char *names_of(run_case *r, const char *file, int *num_ranks)
 {
     size_t n, i;
@@ -342,9 +343,13 @@ static char *names_of(run_case *r, const char *file, int *num_ranks)
     json_array_foreach(json_object_get(root, "traceEvents"), i, e) {
         if (strcmp(json_string_value(json_object_get(e, "name")), "process_name") == 0)
             ++*num_ranks;
-        if (strcmp(json_string_value(json_object_get(e, "ph")), "X") == 0)
+        else if (json_object_get(e, "ts"))
+            assert_true(json_number_value(json_object_get(e, "ts")) >= 0);
+        if (strcmp(json_string_value(json_object_get(e, "ph")), "X") == 0) {
+            assert_true(json_number_value(json_object_get(e, "dur")) >= 0);
             at += sprintf(at, "%s %d ", json_string_value(json_object_get(e, "name")),
                           (int)json_integer_value(json_object_get(e, "tid")));
+        }
     }
     json_decref(root);
     free(text);
@@ -374,6 +379,43 @@ TEST(planned_and_measured_timelines_have_the_same_spans)
     run_end(r);
 }
 
+/* Calls that begin before the one before has ended, and offload beside computing. */
+TEST(planned_spans_of_every_queue_last_no_negative_time)
+{
+    static const char *const layouts[] = {"parallel.dp=4 parallel.zero=3 parallel.pp=2 parallel.pipeline=interleaved parallel.virtual_stages=2 model.layers=4",
+                                          "parallel.dp=2 parallel.tp=2 parallel.zero=2 memory.offload_optimizer=host memory.offload_activations=host"};
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(layouts); i++) {
+        int ranks;
+        RUN(r, 0, "timeline       p.json: all ", "plan run.yaml %s model.tied=false train.micro_batch=1 train.global_batch=8 --cluster h100-%d --timeline p.json",
+            layouts[i], i ? 4 : 8);
+        free(names_of(r, "p.json", &ranks));
+        assert_int_equal(ranks, i ? 4 : 8);
+    }
+    run_end(r);
+}
+
+/* Thousands of ranks are neither held nor written: a file of 32 GiB once. */
+TEST(a_planned_timeline_of_many_ranks_shows_one_of_each_stage_and_the_worst)
+{
+    run_case *r = run_begin();
+    int ranks;
+    RUN(r, 0, "timeline       p.json: ", "plan run.yaml parallel.dp=40 parallel.tp=2 parallel.pp=2 train.micro_batch=1 train.global_batch=80 "
+        "--cluster h100-160 --timeline p.json");
+    char worst[128], *text;
+    int rank = -1;
+    sscanf(strstr(r->out, "on rank ") + 8, "%d", &rank);
+    snprintf(worst, sizeof worst, "of 160 ranks: one of each pipeline stage, and rank %d, which needs the most memory", rank);
+    assert_non_null(strstr(r->out, worst));
+    free(names_of(r, "p.json", &ranks));
+    assert_in_range(ranks, 2, 3);
+    text = run_read(r, "p.json", NULL);
+    assert_non_null(strstr(text, "\"otherData\": {\"about\": "));
+    assert_non_null(strstr(text, worst));
+    free(text);
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +425,8 @@ int main(void)
         cmocka_unit_test(pipelines_that_run_now_idle_no_less_than_their_schedules_say),
         cmocka_unit_test(recorded_pipelines_idle_as_their_schedules_say),
         cmocka_unit_test(planned_and_measured_timelines_have_the_same_spans),
+        cmocka_unit_test(planned_spans_of_every_queue_last_no_negative_time),
+        cmocka_unit_test(a_planned_timeline_of_many_ranks_shows_one_of_each_stage_and_the_worst),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,15 @@ void orth_trace_counter(orth_ctx *ctx, orth_trace *t, int group, const char *nam
 
 char *orth_trace_take(orth_ctx *ctx, orth_trace *t)
 {
-    orth_text_add(ctx, &t->text, t->num_events ? "\n]}\n" : "{\"traceEvents\": []}\n");
+    orth_json_out j = {ctx, &t->text};
+    orth_text_add(ctx, &t->text, t->num_events ? "\n]" : "{\"traceEvents\": []");
+    if (t->about) {
+        orth_text_add(ctx, &t->text, ",\n\"otherData\": ");
+        orth_json_open(&j, NULL, '{');
+        orth_json_string(&j, "about", t->about);
+        orth_json_close(&j, '}');
+    }
+    orth_text_add(ctx, &t->text, "}\n");
     char *text = orth_text_take(ctx, &t->text);
     *t = (orth_trace){0};
     return text;

@@ -12,6 +12,7 @@
 typedef struct {
     orth_text text;
     int64_t num_events;
+    const char *about;   /* a sentence on what the file shows, in its otherData; NULL: none */
 } orth_trace;
 
 /* Names row `row` of group `group` (a process of the viewer: a rank; its rows: queues). Groups and rows

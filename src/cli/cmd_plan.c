@@ -103,6 +103,13 @@ static orth_status print_largest(orth_ctx *ctx, const orth_run_plan *p)
     return s;
 }
 
+static void print_drawn(const planning *x)
+{
+    char drawn[160];
+    orth_run_plan_describe_drawn(&x->plan, drawn, sizeof drawn);
+    printf("timeline       %s: %s\n", x->timeline, drawn);
+}
+
 static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
 {
     orth_run_plan *p = &x->plan;
@@ -130,6 +137,8 @@ static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
     print(ctx, more);
     print(ctx, peaks);
     print(ctx, epochs);
+    if (x->timeline && !orth_cmd_flag(cmd, "json"))
+        print_drawn(x);
     return s;
 }
 

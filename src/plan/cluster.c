@@ -242,10 +242,12 @@ static void add_loading(orth_run_plan *p, const orth_hardware *h)
     total->time.step_s += total->data_s;
 }
 
-/* How much of its device a rank needs. */
-static double fill_of(const orth_plan *p)
+static void set_limits(orth_run_plan *p, const orth_hardware *h)
 {
-    return (double)p->device_bytes / (double)p->limit_bytes;
+    for (int r = 0; r < p->num_ranks; r++) {
+        p->ranks[r].limit_bytes = orth_cluster_rank_limit(h, r);
+        p->ranks[r].fits = p->ranks[r].device_bytes <= p->ranks[r].limit_bytes;
+    }
 }
 
 static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_cluster_plan *c)
@@ -253,10 +255,6 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_c
     const int n = p->num_ranks;
     for (int r = 0; r < n; r++) {
         const orth_rank_time *t = &p->ranks[r].time;
-        p->ranks[r].limit_bytes = orth_cluster_rank_limit(h, r);
-        p->ranks[r].fits = p->ranks[r].device_bytes <= p->ranks[r].limit_bytes;
-        if (fill_of(&p->ranks[r]) > fill_of(&p->ranks[c->worst_rank]))
-            c->worst_rank = r;
         c->compute_s += (t->compute_s - t->update_s) / n;
         c->update_s += t->update_s / n;
         c->move_s += t->move_s / n;
@@ -307,10 +305,11 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
     orth_timing timing;
     ORTH_TRY(open_timing(ctx, &x, p->num_ranks, &timing));
     timing.load = load;
+    set_limits(p, h);
     const orth_status s = orth_run_plan_time(ctx, p, &timing, timeline);
     close_timing(ctx, &x, &timing);
     ORTH_TRY(s);
-    *out = (orth_cluster_plan){.steps = (double)steps};
+    *out = (orth_cluster_plan){.steps = (double)steps, .worst_rank = orth_run_plan_worst(p)};
     sum_up(p, h, peak, out);
     const double busy = out->steps * out->step_s / 86400, checkpoint = 12.0 * (double)p->total.num_elems; /* fp32 weights and moments */
     if (h->failures_device_hours > 0)

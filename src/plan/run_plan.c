@@ -155,25 +155,65 @@ orth_status orth_run_plan_check(orth_ctx *ctx, orth_run_plan *p)
 
 /* ---- timelines ---- */
 
+#define MAX_DRAWN 64  /* ranks: a planned timeline of more shows some of them */
+
+/* Ranks that have a clock: all, or those of rank 0's pipeline and `worst` (-1: none). */
+typedef struct {
+    bool all;
+    int worst;
+} drawn_ranks;
+
 static bool in_first_pipeline(const orth_run_plan *p, int rank)
 {
     const orth_mesh *m = &p->partition.mesh;
     return orth_mesh_moved(m, 0, ORTH_AXIS_PP, orth_mesh_coord(m, rank, ORTH_AXIS_PP)) == rank;
 }
 
-/* Of all ranks, or only of rank 0's pipeline: NULL for the others. */
-static orth_status make_clocks(orth_ctx *ctx, const orth_run_plan *p, bool all, int64_t ***out)
+static bool is_drawn(const orth_run_plan *p, drawn_ranks d, int rank)
+{
+    return d.all || rank == d.worst || in_first_pipeline(p, rank);
+}
+
+int orth_run_plan_worst(const orth_run_plan *p)
+{
+    int worst = 0;
+    for (int r = 1; r < p->num_ranks; r++) {
+        const orth_plan *a = &p->ranks[r], *b = &p->ranks[worst];
+        const double limits = (double)ORTH_MAX(b->limit_bytes, 1) / (double)ORTH_MAX(a->limit_bytes, 1);
+        worst = (double)a->device_bytes * limits > (double)b->device_bytes ? r : worst;
+    }
+    return worst;
+}
+
+static drawn_ranks drawn_of(const orth_run_plan *p)
+{
+    return (drawn_ranks){p->num_ranks <= MAX_DRAWN, p->num_ranks <= MAX_DRAWN ? -1 : orth_run_plan_worst(p)};
+}
+
+void orth_run_plan_describe_drawn(const orth_run_plan *p, char *out, size_t n)
+{
+    const drawn_ranks d = drawn_of(p);
+    const int stages = p->partition.mesh.size[ORTH_AXIS_PP];
+    if (d.all)
+        snprintf(out, n, "all %d ranks", p->num_ranks);
+    else
+        snprintf(out, n, "%d of %d ranks: one of each pipeline stage, and rank %d, which needs the most memory", stages + !in_first_pipeline(p, d.worst),
+                 p->num_ranks, d.worst);
+}
+
+/* NULL for ranks that are not drawn. */
+static orth_status make_clocks(orth_ctx *ctx, const orth_run_plan *p, drawn_ranks drawn, int64_t ***out)
 {
     size_t bytes = (size_t)p->num_ranks * sizeof(int64_t *);
     for (int r = 0; r < p->num_ranks; r++)
-        if (all || in_first_pipeline(p, r))
+        if (is_drawn(p, drawn, r))
             bytes += (size_t)orth_clock_length(p->ranks[r].num_instrs) * sizeof(int64_t);
     int64_t **clocks = orth_mem_alloc(ctx, bytes);
     if (!clocks)
         return ORTH_ERR_NOMEM;
     int64_t *at = (int64_t *)(clocks + p->num_ranks);
     for (int r = 0; r < p->num_ranks; r++) {
-        const bool wanted = all || in_first_pipeline(p, r);
+        const bool wanted = is_drawn(p, drawn, r);
         clocks[r] = wanted ? at : NULL;
         at += wanted ? orth_clock_length(p->ranks[r].num_instrs) : 0;
     }
@@ -183,7 +223,7 @@ static orth_status make_clocks(orth_ctx *ctx, const orth_run_plan *p, bool all, 
 
 orth_status orth_run_plan_clocks(orth_ctx *ctx, const orth_run_plan *p, int64_t ***out)
 {
-    return make_clocks(ctx, p, true, out);
+    return make_clocks(ctx, p, (drawn_ranks){true, -1}, out);
 }
 
 typedef struct {
@@ -214,22 +254,33 @@ static orth_status add_rank(orth_ctx *ctx, timeline *x, const orth_program *p, i
     return ORTH_OK;
 }
 
+/* Of the ranks that have clocks; without a file, of those that the bubble is read from. */
+static orth_status add_ranks(orth_ctx *ctx, timeline *x, orth_run_plan *p)
+{
+    for (int r = 0; r < p->num_ranks; r++) {
+        const orth_compiled *compiled;
+        if (!x->clocks[r] || (!x->traced && !in_first_pipeline(p, r)))
+            continue;
+        ORTH_TRY(orth_programs_of(ctx, &p->programs, r, &compiled));
+        ORTH_TRY(add_rank(ctx, x, &compiled->program, r));
+    }
+    return ORTH_OK;
+}
+
 orth_status orth_run_plan_timeline(orth_ctx *ctx, orth_run_plan *p, int64_t *const *clocks, const char *path,
                                    orth_bubble *bubble)
 {
     timeline x = {.plan = p, .clocks = clocks, .origin = clocks[0][0], .traced = path != NULL};
-    for (int r = 1; r < p->num_ranks; r++)
-        x.origin = ORTH_MIN(x.origin, clocks[r][0]);
-    x.spans = ORTH_ARENA_ARRAY(ctx, &x.arena, const orth_span *, p->partition.schedule.num_ranks);
-    orth_status s = x.spans ? ORTH_OK : ORTH_ERR_NOMEM;
-    for (int r = 0; s == ORTH_OK && r < p->num_ranks; r++) {
-        const orth_compiled *compiled;
-        if (!path && !in_first_pipeline(p, r))
-            continue; /* of no use for the bubble */
-        s = orth_programs_of(ctx, &p->programs, r, &compiled);
-        if (s == ORTH_OK)
-            s = add_rank(ctx, &x, &compiled->program, r);
+    bool all = true;
+    char drawn[160];
+    for (int r = 1; r < p->num_ranks; r++) {
+        x.origin = clocks[r] ? ORTH_MIN(x.origin, clocks[r][0]) : x.origin;
+        all = all && clocks[r];
     }
+    orth_run_plan_describe_drawn(p, drawn, sizeof drawn);
+    x.trace.about = all ? NULL : drawn;
+    x.spans = ORTH_ARENA_ARRAY(ctx, &x.arena, const orth_span *, p->partition.schedule.num_ranks);
+    orth_status s = x.spans ? add_ranks(ctx, &x, p) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
         s = orth_timeline_bubble(ctx, &p->partition.schedule, x.spans, bubble);
     if (s == ORTH_OK && path)
@@ -290,7 +341,7 @@ orth_status orth_run_plan_time(orth_ctx *ctx, orth_run_plan *p, const orth_timin
     orth_rank_time *times = ORTH_NEW_ARRAY(ctx, orth_rank_time, p->num_ranks);
     orth_status s = times ? ORTH_OK : ORTH_ERR_NOMEM;
     if (s == ORTH_OK && (path || p->detail))
-        s = make_clocks(ctx, p, path != NULL, &clocks);
+        s = make_clocks(ctx, p, path ? drawn_of(p) : (drawn_ranks){false, -1}, &clocks);
     if (s == ORTH_OK)
         s = orth_simulate_step(ctx, &source, timing, times, clocks);
     for (int r = 0; s == ORTH_OK && r < p->num_ranks; r++)
