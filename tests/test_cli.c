@@ -268,6 +268,34 @@ TEST(the_plan_of_different_devices_as_JSON_has_the_shares_of_the_batch)
     json_decref(root);
 }
 
+TEST(a_plan_of_a_cluster_says_when_memory_is_fullest_how_sure_its_figures_are_and_what_it_does_not_know)
+{
+    static char out[1 << 18];
+    const char *args = "plan " SMALL "train.global_batch=8 parallel.dp=2 --cluster=h200-2 --json";
+    char line[128];
+    assert_int_equal(run("", args, out, sizeof out), 0);
+    json_t *root = json_loads(out, 0, NULL), *rank = json_array_get(json_object_get(root, "ranks"), 0), *cost = json_object_get(root, "cost");
+    json_t *peak = json_object_get(rank, "peak"), *live = json_array_get(json_object_get(root, "live_at_peak"), 0), *terms = json_object_get(root, "terms");
+    static const char *const keys[] = {"op", "phase", "layer", "micro_batch"}, *const unknown[] = {"on_demand_usd", "spot_usd", "goodput", "spot_goodput"};
+    static const char *const sure[][2] = {{"memory", "exact"}, {"comm", "exact"}, {"flops", "exact"}, {"time", "estimated"}, {"mfu", "estimated"},
+                                          {"hfu", "estimated"}, {"tokens_per_s", "estimated"}, {"cost", "estimated"}};
+    for (int i = 0; i < ORTH_COUNT(keys); i++)
+        assert_true(json_equal(json_object_get(peak, keys[i]), json_object_get(live, keys[i])));
+    for (int i = 0; i < ORTH_COUNT(unknown); i++)
+        assert_true(json_is_null(json_object_get(cost, unknown[i])));
+    for (int i = 0; i < ORTH_COUNT(sure); i++)
+        assert_string_equal(json_string_value(json_object_get(terms, sure[i][0])), sure[i][1]);
+    assert_int_equal(json_object_size(terms), ORTH_COUNT(sure));
+    assert_true(json_number_value(json_object_get(json_object_get(root, "error"), "median_percent")) > 0);
+    assert_true(json_is_true(json_object_get(rank, "fits")) && json_integer_value(json_object_get(rank, "memory_limit")) > 1 << 30);
+    snprintf(line, sizeof line, "the most during %s (%s, layer %d", json_string_value(json_object_get(live, "op")), json_string_value(json_object_get(live, "phase")),
+             (int)json_integer_value(json_object_get(live, "layer")));
+    json_decref(root);
+    expect("plan " SMALL "train.global_batch=8 parallel.dp=2 --cluster=h200-2", 0, line);
+    expect("plan " SMALL "train.global_batch=8 --cluster=h200-1 --compare train.micro_batch=[1,2]", 0, "exact: GiB; estimates: step s and all that follows from it\nerror ");
+    expect("search " SMALL "train.global_batch=4 --cluster=h200-2 parallel.cp=1 parallel.pp=1 --goal=cost", 0, "        -  ");
+}
+
 TEST(recomputation_for_a_limit_is_listed_and_refused_where_none_fits)
 {
     expect("plan model.preset=gpt2-tiny data.seq_len=32 --pareto", 0, "made again");
@@ -476,8 +504,8 @@ TEST(a_plan_by_a_measured_machine_has_the_same_bytes_each_time)
         assert_int_equal(run("", args, first, sizeof first), 0);
         assert_int_equal(run("ORTHANT_THREADS=2", args, second, sizeof second), 0);
         assert_string_equal(first, second);
-        assert_non_null(strstr(first, i < 2 ? " s by the times of X: computing" : "\"step_s\": "));
-        assert_true(i < 2 || strstr(first, "\"flops\": \"exact\", \"time\": \"measured\""));
+        assert_non_null(strstr(first, i < 2 ? " s (estimate) by the times of X: computing" : "\"step_s\": "));
+        assert_true(i < 2 || strstr(first, "\"time\": \"estimated\", \"mfu\": \"estimated\", \"hfu\": \"estimated\", \"tokens_per_s\": \"estimated\", \"times_of_ops\": \"measured\""));
     }
     assert_int_equal(run("", "search --cluster=cli_machine.yaml model.preset=gpt2-tiny data.seq_len=32 train.global_batch=4 parallel.cp=1", first, sizeof first), 0);
     assert_non_null(strstr(first, "popular choices against it"));
@@ -517,6 +545,7 @@ int main(void)
         cmocka_unit_test(a_plan_of_several_ranks_names_the_one_that_needs_the_most),
         cmocka_unit_test(scaling_is_a_table_of_plans_with_more_and_fewer_ranks),
         cmocka_unit_test(the_plan_of_different_devices_as_JSON_has_the_shares_of_the_batch),
+        cmocka_unit_test(a_plan_of_a_cluster_says_when_memory_is_fullest_how_sure_its_figures_are_and_what_it_does_not_know),
         cmocka_unit_test(recomputation_for_a_limit_is_listed_and_refused_where_none_fits),
         cmocka_unit_test(a_run_file_is_quoted_with_line_and_column),
         cmocka_unit_test(help_comes_from_the_tables),

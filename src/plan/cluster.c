@@ -372,7 +372,7 @@ static void add_cost(orth_ctx *ctx, orth_text *t, const orth_hardware *h, const 
         orth_text_add(ctx, t, "the whole run  not known: train.steps is not set\n");
         return;
     }
-    orth_text_addf(ctx, t, "the whole run  %.0f steps take %.3g days", c->steps, c->days);
+    orth_text_addf(ctx, t, "the whole run  %.0f steps take %.3g days (estimate)", c->steps, c->days);
     if (h->price_on_demand > 0)
         orth_text_addf(ctx, t, ", %.0f USD at %.2f USD a device and hour", c->on_demand_usd, h->price_on_demand);
     if (h->price_spot > 0 && h->price_spot_share < 1)
@@ -387,7 +387,7 @@ static void add_cost(orth_ctx *ctx, orth_text *t, const orth_hardware *h, const 
 static void add_goodput(orth_ctx *ctx, orth_text *t, const char *name, const orth_goodput *g)
 {
     if (g->share > 0)
-        orth_text_addf(ctx, t, "%s %.1f %% of the time makes progress: an interruption in %.3g h, a checkpoint of %.3g s every %.3g min\n", name,
+        orth_text_addf(ctx, t, "%s %.1f %% of the time makes progress (estimate): an interruption in %.3g h, a checkpoint of %.3g s every %.3g min\n", name,
                        100 * g->share, g->between_s / 3600, g->save_s, g->interval_s / 60);
 }
 
@@ -421,15 +421,17 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     const orth_plan *w = &p->ranks[c->worst_rank];
     const orth_hardware *device = orth_mixed_device(h, c->worst_rank);
     const double s = c->step_s;
-    orth_text_addf(ctx, t, "%s %.2f GiB on rank %d, the worst, of %.2f GiB (%.1f of the device, %.1f reserved)\n",
+    orth_text_addf(ctx, t, "%s %.2f GiB on rank %d, the worst, of %.2f GiB (%.1f of the device, %.1f reserved); the most during %s (",
                    w->fits ? "fits          " : "does not fit: ", gib(w->device_bytes), c->worst_rank, gib(w->limit_bytes),
-                   device->device_memory_GiB, device->device_reserved_GiB);
+                   device->device_memory_GiB, device->device_reserved_GiB, orth_op_name(w->peak.op));
+    orth_peak_add_moment(ctx, t, &w->peak);
+    orth_text_add(ctx, t, ")\n");
     orth_text_addf(ctx, t, "step           %.6g s (estimate): computing %.1f %%, update %.1f %%, data %.1f %%, waiting %.1f %%, ", s,
                    100 * c->compute_s / s, 100 * c->update_s / s, 100 * c->data_s / s, 100 * c->wait_s / s);
     if (c->move_s > 0)
         orth_text_addf(ctx, t, "exposed copies %.1f %%, ", 100 * c->move_s / s);
     add_exposed(ctx, t, c);
-    orth_text_addf(ctx, t, "\nspeed          %.6g tokens/s, %.5g a device; MFU %.3f, HFU %.3f\n", c->tokens_per_s,
+    orth_text_addf(ctx, t, "\nspeed          %.6g tokens/s, %.5g a device; MFU %.3f, HFU %.3f (estimates)\n", c->tokens_per_s,
                    c->tokens_per_s / p->num_ranks, c->mfu, c->hfu);
     add_cost(ctx, t, h, c);
     add_goodput(ctx, t, "goodput       ", &c->goodput);
@@ -494,26 +496,15 @@ static void add_traffic(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, con
     orth_mem_free(ctx, ranks);
 }
 
-/* How far predicted steps were off, of runs that nothing was fitted to. */
-static void add_error(orth_ctx *ctx, orth_text *t)
-{
-    orth_software s;
-    if (orth_software_load(ctx, &s, NULL) != ORTH_OK)
-        t->failed = true;
-    else if (s.errors_runs > 0)
-        orth_text_addf(ctx, t, "error          of estimates: no run of Orthant on devices has been measured; of %.0f published runs of other systems, "
-                       "half were predicted within %.1f %%, nine of ten within %.1f %%\n", s.errors_runs, s.errors_median, s.errors_p90);
-}
-
 char *orth_cluster_text(orth_ctx *ctx, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c)
 {
     orth_text t = {0};
     add_answer(ctx, &t, p, h, c);
-    orth_text_addf(ctx, &t, "\nparameters     %" PRId64 "\ntokens a step  %" PRId64 "\nFLOPs a step   %.4e model, %.4e hardware\n",
+    orth_text_addf(ctx, &t, "\nparameters     %" PRId64 "\ntokens a step  %" PRId64 "\nFLOPs a step   %.4e model, %.4e hardware (exact)\n",
                    p->total.num_elems, p->total.tokens, p->total.cost.model_flops, p->total.cost.hardware_flops);
     if (p->total.recomputed)
         orth_text_addf(ctx, &t, "recomputed     %s\n", p->total.recomputed);
-    add_error(ctx, &t);
+    orth_software_add_error(ctx, &t);
     orth_plan_add_file_floor(ctx, &t, &p->total, true);
     if (h->mixed)
         add_groups(ctx, &t, p, h->mixed, c);

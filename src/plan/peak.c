@@ -58,15 +58,31 @@ static const char *phase_name(orth_phase p)
     return names[p];
 }
 
+static orth_peak_moment moment_of(const orth_instr *n)
+{
+    return (orth_peak_moment){n->op, n->phase, n->layer, n->micro_batch};
+}
+
+orth_peak_moment orth_peak_moment_of(const orth_program *p, orth_space space)
+{
+    return moment_of(&p->instrs[p->peak_instr[space]]);
+}
+
 /* ---- for people ---- */
+
+void orth_peak_add_moment(orth_ctx *ctx, orth_text *out, const orth_peak_moment *m)
+{
+    orth_text_addf(ctx, out, "%s", phase_name(m->phase));
+    if (m->layer >= 0)
+        orth_text_addf(ctx, out, ", layer %d", (int)m->layer);
+    if (m->micro_batch >= 0)
+        orth_text_addf(ctx, out, ", micro-batch %d", (int)m->micro_batch);
+}
 
 static void add_place(orth_ctx *ctx, orth_text *out, const orth_instr *n)
 {
-    orth_text_addf(ctx, out, "%s", phase_name(n->phase));
-    if (n->layer >= 0)
-        orth_text_addf(ctx, out, ", layer %d", (int)n->layer);
-    if (n->micro_batch >= 0)
-        orth_text_addf(ctx, out, ", micro-batch %d", (int)n->micro_batch);
+    const orth_peak_moment m = moment_of(n);
+    orth_peak_add_moment(ctx, out, &m);
 }
 
 static void add_buffer_row(orth_ctx *ctx, orth_text *out, const peak *x, const orth_live_buffer *b)
@@ -117,12 +133,25 @@ void orth_peak_add_text(orth_ctx *ctx, orth_text *out, const orth_program *p, in
 
 /* ---- JSON ---- */
 
+static void add_moment_json(orth_json_out *j, const orth_peak_moment *m)
+{
+    orth_json_string(j, "op", orth_op_name(m->op));
+    orth_json_string(j, "phase", phase_name(m->phase));
+    orth_json_print(j, "layer", "%d", (int)m->layer);
+    orth_json_print(j, "micro_batch", "%d", (int)m->micro_batch);
+}
+
+void orth_peak_moment_json(orth_json_out *j, const char *key, const orth_peak_moment *m)
+{
+    orth_json_open(j, key, '{');
+    add_moment_json(j, m);
+    orth_json_close(j, '}');
+}
+
 static void add_place_json(orth_json_out *j, const orth_instr *n)
 {
-    orth_json_string(j, "op", orth_op_name(n->op));
-    orth_json_string(j, "phase", phase_name(n->phase));
-    orth_json_print(j, "layer", "%d", (int)n->layer);
-    orth_json_print(j, "micro_batch", "%d", (int)n->micro_batch);
+    const orth_peak_moment m = moment_of(n);
+    add_moment_json(j, &m);
 }
 
 static void add_buffer_json(orth_json_out *j, const peak *x, const orth_live_buffer *b)

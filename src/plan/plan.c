@@ -2,13 +2,16 @@
 #include "plan/plan.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "base/text.h"
+#include "plan/software.h"
 
 static void count_bytes(orth_plan *plan, const orth_program *p)
 {
     plan->total_bytes = orth_program_bytes(p);
     plan->device_bytes = p->space_bytes[p->space];
+    plan->peak = orth_peak_moment_of(p, p->space);
     plan->file_bytes = p->space_bytes[ORTH_SPACE_FILE];
     plan->file_moves = orth_file_moves_of(p);
     plan->lower_bound_bytes = p->lower_bound;
@@ -190,6 +193,7 @@ static void add_rank(orth_json_out *j, int rank, const orth_plan *p)
     orth_json_close(j, '}');
     orth_memory_json(j, "memory", &p->memory);
     orth_arenas_json(j, "arenas", p->arenas);
+    orth_peak_moment_json(j, "peak", &p->peak);
     orth_outside_json(j, "outside", &p->outside);
     orth_traffic_json(j, "comm", &p->traffic, true);
     orth_traffic_json(j, "comm_sent", &p->traffic, false);
@@ -204,6 +208,10 @@ static void add_rank(orth_json_out *j, int rank, const orth_plan *p)
         orth_json_close(j, '}');
     }
     add_time(j, p);
+    if (p->limit_bytes > 0) { /* of a described cluster */
+        orth_json_print(j, "memory_limit", "%zu", p->limit_bytes);
+        orth_json_bool(j, "fits", p->fits);
+    }
     orth_json_close(j, '}');
 }
 
@@ -258,24 +266,34 @@ static void add_cost(orth_json_out *j, const orth_plan *p)
 {
     if (!p->worst_bytes)
         return;
+    const struct {
+        const char *key;
+        double value;
+    } rows[] = {{"days", p->days}, {"on_demand_usd", p->on_demand_usd}, {"spot_usd", p->spot_usd}, {"goodput", p->goodput}, {"spot_goodput", p->spot_goodput}};
     orth_json_open(j, "cost", '{');
-    orth_json_print(j, "days", "%.9g", p->days);
-    orth_json_print(j, "on_demand_usd", "%.9g", p->on_demand_usd);
-    orth_json_print(j, "spot_usd", "%.9g", p->spot_usd);
-    orth_json_print(j, "goodput", "%.9g", p->goodput);
-    orth_json_print(j, "spot_goodput", "%.9g", p->spot_goodput);
+    for (int k = 0; k < ORTH_COUNT(rows); k++)
+        orth_json_number(j, rows[k].key, rows[k].value > 0 ? rows[k].value : NAN); /* not known: null */
     orth_json_close(j, '}');
 }
 
-/* Which parts are counted, and which are not. */
+/* How sure each figure is. */
 static void add_terms(orth_json_out *j, const orth_plan *p)
 {
+    static const char *const exact[] = {"memory", "comm", "flops"}, *const estimated[] = {"time", "mfu", "hfu", "tokens_per_s"};
+    if (p->time.step_s <= 0)
+        return;
     orth_json_open(j, "terms", '{');
-    orth_json_string(j, "memory", "exact");
-    orth_json_string(j, "comm", "exact");
-    orth_json_string(j, "flops", "exact");
-    orth_json_string(j, "time", p->times_of ? "measured" : "estimated");
+    for (int k = 0; k < ORTH_COUNT(exact); k++)
+        orth_json_string(j, exact[k], "exact");
+    for (int k = 0; k < ORTH_COUNT(estimated); k++)
+        orth_json_string(j, estimated[k], "estimated");
+    if (p->worst_bytes)
+        orth_json_string(j, "cost", "estimated");
+    else
+        orth_json_string(j, p->times_of ? "times_of_ops" : "peaks", "measured");
     orth_json_close(j, '}');
+    if (p->worst_bytes)
+        orth_software_error_json(j, "error");
 }
 
 char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const orth_plan *p)
@@ -298,8 +316,7 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
     orth_json_print(&j, "trained_parameters", "%" PRId64, p->num_trained);
     add_fit(&j, p);
     add_cost(&j, p);
-    if (p->time.step_s > 0) /* cost follows from time */
-        add_terms(&j, p);
+    add_terms(&j, p);
     if (orth_memory_of_space(&p->memory, ORTH_SPACE_DEVICE) > 0) {
         add_space(&j, "device", p->device_bytes, p->device_limit_bytes);
         add_space(&j, "host", orth_memory_of_space(&p->memory, ORTH_SPACE_HOST), p->host_limit_bytes);
@@ -352,7 +369,7 @@ char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
     if (t->move_s > 0)
         snprintf(copies, sizeof copies, "exposed copies %.1f %%, ", 100 * t->move_s / t->step_s);
     if (t->step_s > 0)
-        snprintf(time, sizeof time, "time a step    %14.6f s %s%s: computing %.1f %%, exposed communication %.1f %%, %s"
+        snprintf(time, sizeof time, "time a step    %14.6f s (estimate) %s%s: computing %.1f %%, exposed communication %.1f %%, %s"
                  "waiting %.1f %%\n               %14.1f tokens/s, MFU %.3f\n", t->step_s, p->times_of ? "by the times of " : "at measured peaks",
                  p->times_of ? p->times_of : "", 100 * t->compute_s / t->step_s,
                  100 * t->comm_s / t->step_s, copies, 100 * t->wait_s / t->step_s, (double)p->tokens / t->step_s,

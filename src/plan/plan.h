@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "plan/file_time.h"
 #include "plan/memory.h"
+#include "plan/peak.h"
 #include "plan/simulate.h"
 #include "plan/traffic.h"
 #include "program/ir/cost.h"
@@ -23,6 +24,7 @@ typedef struct {
     orth_outside outside;      /* what the rank has besides, which `total_bytes` and `fits` leave out */
     size_t total_bytes;        /* sum of `memory` without files */
     size_t device_bytes;       /* of a rank, of totals the rank with the most: where its kernels work, which is all without offload */
+    orth_peak_moment peak;     /* when most of that is live; of one rank, not of totals */
     size_t file_bytes;         /* in files */
     orth_file_moves file_moves; /* bytes of a step, to and from files */
     orth_file_rates file_rates; /* of totals, where the time was priced: what those have together whose files take longest, */
@@ -44,7 +46,7 @@ typedef struct {
     orth_rank_time time;       /* simulated, means over ranks in totals; step_s = 0: not priced */
     double peak_flops;         /* of all ranks together, as priced; of totals */
     const char *times_of;      /* the machine whose measured times they are; NULL: measured peaks */
-    double days, on_demand_usd, spot_usd; /* of the whole run on a described cluster; of totals; 0: not known */
+    double days, on_demand_usd, spot_usd; /* of the whole run on a described cluster; of totals; 0: not known, null in JSON */
     double goodput, spot_goodput; /* share of that time that makes progress, and of a run at price.spot; 0: not known */
     const char *peaks;         /* of totals, a JSON array: what is live at the peak of ranks (plan/peak.h); NULL: not looked for */
     const char *shares;        /* of totals, a JSON object: the step with other shares of the batch (tools/shares.h); NULL: not looked for */

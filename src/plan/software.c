@@ -66,3 +66,27 @@ orth_device_shares orth_software_device(const orth_software *s, const char *gpu)
             return (orth_device_shares){s->blackwell_gemm, s->blackwell_fp8, s->blackwell_attention};
     return (orth_device_shares){s->other_gemm, s->other_fp8, s->other_attention};
 }
+
+/* ---- errors ---- */
+
+static bool load_errors(orth_ctx *ctx, orth_text *out, orth_software *s)
+{
+    if (orth_software_load(ctx, s, NULL) != ORTH_OK)
+        out->failed = true;
+    return !out->failed && s->errors_runs > 0;
+}
+
+void orth_software_add_error(orth_ctx *ctx, orth_text *out)
+{
+    orth_software s;
+    if (load_errors(ctx, out, &s))
+        orth_text_addf(ctx, out, "error          of estimates: no run of Orthant on devices has been measured; of %.0f published runs of other systems, "
+                       "half were predicted within %.1f %%, nine of ten within %.1f %%\n", s.errors_runs, s.errors_median, s.errors_p90);
+}
+
+void orth_software_error_json(orth_json_out *j, const char *key)
+{
+    orth_software s;
+    if (load_errors(j->ctx, j->text, &s))
+        orth_json_print(j, key, "{\"published_runs\": %.0f, \"median_percent\": %.3g, \"p90_percent\": %.3g}", s.errors_runs, s.errors_median, s.errors_p90);
+}

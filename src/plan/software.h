@@ -2,6 +2,7 @@
 #ifndef ORTH_PLAN_SOFTWARE_H
 #define ORTH_PLAN_SOFTWARE_H
 
+#include "base/json_out.h"
 #include "plan/described.h"
 
 /* One field per row, <section>_<key>. */
@@ -24,6 +25,11 @@ const char *orth_software_text(void);
 
 /* path NULL: the description that the program holds. ORTH_ERR_ARG with the place, ORTH_ERR_IO. */
 orth_status orth_software_load(orth_ctx *ctx, orth_software *out, const char *path);
+
+/* How far predicted steps were off, of published runs that nothing was fitted to: a line for people, which stands beside estimates, and an
+ * object of JSON. */
+void orth_software_add_error(orth_ctx *ctx, orth_text *out);
+void orth_software_error_json(orth_json_out *j, const char *key);
 
 /* "megatron", "fsdp", ...; false: there is no such system. */
 bool orth_software_system(const orth_software *s, const char *name, orth_system *out);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/text.h"
+#include "plan/software.h"
 
 typedef struct {
     char key[128];
@@ -143,6 +144,9 @@ static char *as_text(orth_ctx *ctx, const comparison *x)
     if (limit_GiB(x) > 0)
         orth_text_addf(ctx, &t, "\nGiB: of %s; there are %.2f\n", x->where.described ? "the rank that needs the most" : "all ranks together",
                        limit_GiB(x));
+    orth_text_add(ctx, &t, "exact: GiB; estimates: step s and all that follows from it\n");
+    if (x->where.described)
+        orth_software_add_error(ctx, &t);
     if (best < 0)
         orth_text_add(ctx, &t, "none fits\n");
     else {
@@ -154,6 +158,11 @@ static char *as_text(orth_ctx *ctx, const comparison *x)
         orth_text_addf(ctx, &t, " (%s)\n", split);
     }
     return orth_text_take(ctx, &t);
+}
+
+static json_t *known(double x)
+{
+    return x > 0 ? json_real(x) : json_null();
 }
 
 static json_t *row_json(const comparison *x, int row)
@@ -169,10 +178,10 @@ static json_t *row_json(const comparison *x, int row)
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         if (p->exposed_s[g] > 0)
             json_object_set_new(exposed, orth_group_name((orth_group)g), json_real(p->exposed_s[g]));
-    return json_pack("{s:o,s:i,s:I,s:I,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:f,s:f}", "values", values, "ranks", p->num_ranks, "memory",
+    return json_pack("{s:o,s:i,s:I,s:I,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o}", "values", values, "ranks", p->num_ranks, "memory",
                      (json_int_t)p->bytes, "memory_limit", (json_int_t)p->limit_bytes, "fits", p->fits, "step_s", p->step_s, "tokens_per_s",
                      p->tokens_per_s, "mfu", p->mfu, "hfu", p->hfu, "compute_s", p->compute_s, "update_s", p->update_s, "exposed_loading_s", p->data_s,
-                     "wait_s", p->wait_s, "exposed_s", exposed, "days", p->days, "on_demand_usd", p->usd);
+                     "wait_s", p->wait_s, "exposed_s", exposed, "days", known(p->days), "on_demand_usd", known(p->usd));
 }
 
 static char *as_json(orth_ctx *ctx, const comparison *x)
@@ -181,7 +190,8 @@ static char *as_json(orth_ctx *ctx, const comparison *x)
     json_t *rows = json_array();
     for (int r = 0; r < x->num_rows; r++)
         json_array_append_new(rows, row_json(x, r));
-    json_t *root = json_pack("{s:o,s:o}", "rows", rows, "fastest", best >= 0 ? json_integer(best) : json_null());
+    json_t *terms = json_pack("{s:s,s:s,s:s}", "memory", "exact", "step_s", "estimated", "others", "estimated");
+    json_t *root = json_pack("{s:o,s:o,s:o}", "terms", terms, "rows", rows, "fastest", best >= 0 ? json_integer(best) : json_null());
     char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL, *out = text ? orth_mem_printf(ctx, "%s\n", text) : NULL;
     free(text);
     json_decref(root);

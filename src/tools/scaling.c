@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/json_out.h"
+#include "plan/software.h"
 
 static const struct {
     int64_t times, over;
@@ -98,7 +99,9 @@ char *orth_scaling_text(orth_ctx *ctx, const orth_scaling *s)
     orth_text_add(ctx, &t, "\n");
     add_rows(ctx, &t, "weak", s->weak, s->shared);
     orth_text_addf(ctx, &t, "\nstrong: the global batch stays; weak: that of a rank. efficiency: tokens a second%s, over those of the first row. GiB: of the rank that "
-                   "needs the most\n", s->shared ? "" : " and rank");
+                   "needs the most\nexact: GiB; estimates: step s and all that follows from it\n", s->shared ? "" : " and rank");
+    if (!s->shared)
+        orth_software_add_error(ctx, &t);
     return orth_text_take(ctx, &t);
 }
 
@@ -130,6 +133,7 @@ char *orth_scaling_json(orth_ctx *ctx, const orth_scaling *s)
     orth_text t = {0};
     orth_json_out j = {ctx, &t};
     orth_json_open(&j, NULL, '{');
+    orth_json_print(&j, "terms", "{\"worst_rank_bytes\": \"exact\", \"step_s\": \"estimated\", \"others\": \"estimated\"}");
     add_points(&j, "strong", s->strong, s->shared);
     add_points(&j, "weak", s->weak, s->shared);
     orth_json_close(&j, '}');

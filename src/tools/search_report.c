@@ -228,7 +228,10 @@ static void add_candidate(orth_ctx *ctx, orth_text *t, const found *f, int32_t i
     char text[ORTH_CANDIDATE_MAX];
     const orth_price *p = orth_search_price(f->s, i);
     orth_candidate_text(&f->s->space.list[i], text);
-    orth_text_addf(ctx, t, "%10.5g %8.2f %12.6g %7.3f %9.2f  %s%s\n", p->step_s, (double)p->bytes / 0x1p30, p->tokens_per_s, p->mfu, usd_of(f, p), text,
+    char usd[24] = "-";
+    if (usd_of(f, p) > 0)
+        snprintf(usd, sizeof usd, "%.2f", usd_of(f, p));
+    orth_text_addf(ctx, t, "%10.5g %8.2f %12.6g %7.3f %9s  %s%s\n", p->step_s, (double)p->bytes / 0x1p30, p->tokens_per_s, p->mfu, usd, text,
                    *shares_of(f, i) ? ", unequal shares" : "");
 }
 
@@ -340,6 +343,7 @@ static char *as_text(orth_ctx *ctx, const found *f)
     orth_text_addf(ctx, &t, "\n%10s %8s %12s %7s %9s  %s\n", "step s", "GiB", "tokens/s", "MFU", "USD/1e9", "layout");
     for (int i = 0; i < f->num_best; i++)
         add_candidate(ctx, &t, f, f->list[i]);
+    orth_text_add(ctx, &t, "exact: GiB; estimates: step s and all that follows from it\n");
     orth_price_split(orth_search_price(f->s, f->list[0]), split);
     orth_text_addf(ctx, &t, "\nwhy it wins    its step: %s\n\npopular choices against it\n", split);
     for (int k = 0; k < ORTH_COUNT(kinds); k++)
@@ -361,12 +365,12 @@ static json_t *candidate_json(const found *f, int32_t i)
     const orth_price *p = orth_search_price(f->s, i);
     orth_candidate_text(c, text);
     json_t *shares = *shares_of(f, i) ? json_loads(shares_of(f, i), 0, NULL) : json_array();
-    return json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:s,s:o,s:f,s:I,s:f,s:f,s:f,s:f,s:I}", "layout", text, "tp", c->tp, "cp", c->cp,
+    return json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:s,s:o,s:f,s:I,s:f,s:f,s:o,s:f,s:I}", "layout", text, "tp", c->tp, "cp", c->cp,
                      "pp", c->pp, "dp", c->dp, "zero", c->zero, "shard_group", c->shard_group, "virtual_stages", c->virtual_stages, "micro_batch",
                      c->micro_batch, "pipeline", orth_schedule_kind_get(c->pipeline)->name, "recompute",
                      orth_option_choice(ORTH_OPT_memory_recompute, c->recompute), "offload_optimizer", c->offload ? "host" : "none", "cp_kind",
                      orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind), "dp_share", shares, "step_s", p->step_s, "memory",
-                     (json_int_t)p->bytes, "tokens_per_s", p->tokens_per_s, "mfu", p->mfu, "usd_per_1e9_tokens", usd_of(f, p), "bound_s", c->step_s,
+                     (json_int_t)p->bytes, "tokens_per_s", p->tokens_per_s, "mfu", p->mfu, "usd_per_1e9_tokens", usd_of(f, p) > 0 ? json_real(usd_of(f, p)) : json_null(), "bound_s", c->step_s,
                      "memory_bound", (json_int_t)c->bytes);
 }
 
