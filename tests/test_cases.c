@@ -176,9 +176,9 @@ TEST(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused)
     assert_non_null(strstr(out, "a mixture of experts: not supported by this version"));
     assert_non_null(strstr(out, "layers, hidden, heads, vocab and seq must be given"));
     orth_mem_free(ctx, out);
-    CHECK_FAILS(ctx, ORTH_ERR_DATA, "is not a list of cases", published_predict(ctx, "{}", false, &out));
-    CHECK_FAILS(ctx, ORTH_ERR_DATA, "case 1 '': model, hardware and layout must be objects", published_predict(ctx, "[1]", false, &out));
-    CHECK_FAILS(ctx, ORTH_ERR_DATA, ":1:", published_predict(ctx, "[", false, &out));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "is not a list of cases", published_predict(ctx, "{}", false, &out));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "case 1 '': model, hardware and layout must be objects", published_predict(ctx, "[1]", false, &out));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, ":1:", published_predict(ctx, "[", false, &out));
     test_ctx_free(ctx);
 }
 

@@ -87,7 +87,7 @@ TEST(a_combination_that_a_rule_refuses_has_a_row_with_the_rule)
         fail_msg("%s", text);
     orth_mem_free(ctx, text);
     CHECK_OK(ctx, orth_compare(ctx, &base, "a100-80gb-32", words, 1, false, &text));
-    if (!strstr(text, "refused: the layout has 24 ranks (dp * tp * pp * cp), the cluster 32 devices"))
+    if (!strstr(text, "refused: the layout has 24 ranks (parallel.dp * tp * pp * cp), --cluster has 32 devices"))
         fail_msg("%s", text);
     orth_mem_free(ctx, text);
     orth_config_release(ctx, &base);

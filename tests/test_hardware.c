@@ -78,7 +78,7 @@ TEST(a_layout_must_have_as_many_ranks_as_the_cluster_has_devices_and_links_betwe
     orth_hardware h;
     double flops;
     CHECK_OK(ctx, orth_hardware_find(ctx, &h, "h100-64"));
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "the layout has 32 ranks (dp * tp * pp * cp), the cluster 64 devices", orth_hardware_use(ctx, &h, 32));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "the layout has 32 ranks (parallel.dp * tp * pp * cp), --cluster has 64 devices", orth_hardware_use(ctx, &h, 32));
     CHECK_OK(ctx, orth_hardware_use(ctx, &h, 64));
     CHECK_OK(ctx, orth_hardware_find(ctx, &h, "rtx-3090"));
     CHECK_OK(ctx, orth_hardware_use(ctx, &h, 8));

@@ -64,10 +64,41 @@ TEST(a_mixture_of_experts_and_an_unknown_kind_are_refused_by_name)
     test_ctx_free(ctx);
 }
 
+static void count_line(void *user, int rank, orth_log_level level, const char *component, const char *text)
+{
+    (void)level, (void)rank, (void)component, (void)text;
+    ++*(int *)user;
+}
+
+/* Nothing is said where nothing was left out. */
+TEST(keys_that_are_not_used_are_listed_if_there_are_any)
+{
+    orth_ctx *ctx = test_ctx(1);
+    char path[128];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-used.json", (long)getpid());
+    for (int unused = 0; unused < 2; unused++) {
+        orth_config cfg;
+        int lines = 0;
+        char *text = orth_mem_printf(ctx, "{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"n_positions\": 32, \"n_embd\": 8, \"n_layer\": 1, "
+                                     "\"n_head\": 2%s}", unused ? ", \"use_cache\": true" : "");
+        ctx->log = (orth_log_sink){count_line, &lines, ORTH_LOG_INFO};
+        CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+        CHECK_OK(ctx, orth_file_write(ctx, path, text, strlen(text)));
+        CHECK_OK(ctx, orth_hf_model_set(ctx, &cfg, path));
+        assert_int_equal(lines, unused);
+        orth_config_release(ctx, &cfg);
+        orth_mem_free(ctx, text);
+    }
+    ctx->log = (orth_log_sink){NULL, NULL, ORTH_LOG_ERROR};
+    unlink(path);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_from_a_config_json_make_the_model_that_its_weights_are_read_into),
+        cmocka_unit_test(keys_that_are_not_used_are_listed_if_there_are_any),
         cmocka_unit_test(a_mixture_of_experts_and_an_unknown_kind_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,7 +64,7 @@ TEST(a_bad_cluster_of_groups_is_refused_with_file_key_value_and_rule)
         CHECK_FAILS(ctx, ORTH_ERR_ARG, cases[i].message, orth_hardware_parse(ctx, &h, "mine.yaml", cases[i].text, strlen(cases[i].text)));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "its groups say how many devices there are", orth_hardware_find(ctx, &h, "h100-a100-64"));
     read_cluster(ctx, &h, TWO LINK);
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "the layout has 32 ranks (dp * tp * pp * cp), the groups of the cluster have 28 devices (nodes x devices: fast 2 x 8, "
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "the layout has 32 ranks (parallel.dp * tp * pp * cp), the groups of --cluster have 28 devices (nodes x devices: fast 2 x 8, "
                 "slow 3 x 4): they must be equal", orth_hardware_use(ctx, &h, 32));
     CHECK_OK(ctx, orth_hardware_use(ctx, &h, 28));
     orth_hardware_release(ctx, &h);

@@ -28,7 +28,9 @@ TEST(drawings_show_ranks_and_time)
                              "rank 1 |.   F0a F0b F1a F1b I0b I0a I1b I1a W0b W0a W1b W1a\n");
     t.num_bytes = 0;
     orth_schedule_report(k.ctx, &t, &s, &sim);
-    assert_non_null(strstr(t.s, "time 12, of which bubble 3; ranks idle 25.0% of it on average"));
+    assert_non_null(strstr(t.s, "time 12, bubble 3; ranks idle 25.0% of it on average"));
+    for (const char *line = t.s; *line; line = strchr(line, '\n') + 1)
+        assert_true(strcspn(line, "\n") <= 60);
     orth_mem_free(k.ctx, t.s);
     end(&k);
 }

@@ -268,7 +268,7 @@ static orth_status predict_all(orth_ctx *ctx, const json_t *root, const orth_sof
                               .memory_class = word(c, "memory_class"), .tokens_per_s = NAN, .peak_GiB = NAN, .error = NAN, .mfu_points = NAN,
                               .ran_out = json_is_true(json_object_get(json_object_get(c, "measured"), "oom"))};
         if (!json_is_object(json_object_get(c, "model")) || !json_is_object(json_object_get(c, "layout")) || !json_is_object(json_object_get(c, "hardware")))
-            s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "case %d '%s': model, hardware and layout must be objects", i + 1, list[i].id);
+            s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "case %d '%s': model, hardware and layout must be objects", i + 1, list[i].id);
         else
             s = predict(ctx, &list[i], software);
     }
@@ -291,7 +291,7 @@ orth_status orth_cases_predict(orth_ctx *ctx, const char *path, const orth_softw
     orth_mem_free(ctx, text);
     orth_status s;
     if (!json_is_array(root))
-        s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s:%d:%d: %s", path, root ? 1 : error.line, root ? 1 : error.column,
+        s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s:%d:%d: %s", path, root ? 1 : error.line, root ? 1 : error.column,
                       root ? "is not a list of cases" : error.text);
     else
         s = predict_all(ctx, root, software, json, out);

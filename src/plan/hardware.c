@@ -229,7 +229,7 @@ static orth_status use_groups(orth_ctx *ctx, const orth_hardware *h, int64_t num
     if (last->first + last->num_devices == num_ranks)
         return ORTH_OK;
     say_groups(h->mixed, groups, sizeof groups);
-    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %" PRId64 " ranks (dp * tp * pp * cp), the groups of the cluster have %" PRId64
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %" PRId64 " ranks (parallel.dp * tp * pp * cp), the groups of --cluster have %" PRId64
                      " devices (nodes x devices: %s): they must be equal", num_ranks, last->first + last->num_devices, groups);
 }
 
@@ -238,7 +238,7 @@ orth_status orth_hardware_use(orth_ctx *ctx, orth_hardware *h, int64_t num_ranks
     if (h->mixed)
         return use_groups(ctx, h, num_ranks);
     if (h->num_devices && h->num_devices != num_ranks)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %" PRId64 " ranks (dp * tp * pp * cp), the cluster %" PRId64
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the layout has %" PRId64 " ranks (parallel.dp * tp * pp * cp), --cluster has %" PRId64
                          " devices: they must be equal; `orthant search` finds the best layout", num_ranks, h->num_devices);
     h->num_devices = num_ranks;
     if (num_ranks > (int64_t)h->node_devices && !h->has_network)

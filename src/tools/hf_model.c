@@ -103,7 +103,7 @@ static void say_unused(orth_ctx *ctx, json_t *root, const char *path)
         between = ", ";
     }
     char *keys = orth_text_take(ctx, &t);
-    if (keys)
+    if (keys && *keys)
         orth_log(ctx, ORTH_LOG_INFO, "import", "%s: not used, since they change neither memory nor time: %s", path, keys);
     orth_mem_free(ctx, keys);
 }

@@ -107,6 +107,6 @@ void orth_schedule_report(orth_ctx *ctx, orth_text *out, const orth_schedule *s,
             orth_text_addf(ctx, out, "%10d", (int)k->peak_versions);
         orth_text_add(ctx, out, "\n");
     }
-    orth_text_addf(ctx, out, "time %.6g, of which bubble %.6g; ranks idle %.1f%% of it on average\n",
+    orth_text_addf(ctx, out, "time %.6g, bubble %.6g; ranks idle %.1f%% of it on average\n",
                    sim->makespan, sim->bubble, 100 * sim->idle_share);
 }
