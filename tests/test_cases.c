@@ -268,6 +268,26 @@ TEST(the_errors_beside_estimates_are_those_of_the_newest_report)
     test_ctx_free(ctx);
 }
 
+/* Of all of them, fitted and held out; tools/fit_software.py tells the halves apart. */
+TEST(the_published_runs_of_the_repository_are_predicted_within_the_errors_that_are_promised)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_software software;
+    char *out;
+    CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
+    CHECK_OK(ctx, orth_cases_predict(ctx, ORTH_TEST_DIR "/../bench/published_cases.json", &software, true, &out));
+    json_t *root = json_loads(out, 0, NULL), *tiers = json_object_get(json_object_get(root, "errors"), "time_tier"), *core = json_object_get(tiers, "core");
+    assert_true(json_integer_value(json_object_get(core, "cases")) > 100);
+    assert_true(json_number_value(json_object_get(core, "mean")) <= 0.08 && json_number_value(json_object_get(core, "median")) <= 0.055);
+    assert_true(json_number_value(json_object_get(core, "p90")) <= 0.17);
+    assert_true(json_number_value(json_object_get(json_object_get(tiers, "stress"), "median")) <= 0.2);
+    assert_true(at(root, "mfu_points", "mean") <= 3.5 && at(root, "sweeps", "right") >= 0.9 * at(root, "sweeps", "pairs"));
+    assert_true(at(root, "ran_out", "cases") == 1 && at(root, "ran_out", "called_fitting") == 0);
+    json_decref(root);
+    orth_mem_free(ctx, out);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +302,7 @@ int main(void)
         cmocka_unit_test(the_errors_beside_estimates_are_those_of_the_newest_report),
         cmocka_unit_test(scores_of_predictions_are_those_of_their_definitions),
         cmocka_unit_test(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused),
+        cmocka_unit_test(the_published_runs_of_the_repository_are_predicted_within_the_errors_that_are_promised),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

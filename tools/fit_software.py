@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""fit_software.py CASES.json [--report FILE] -- fits configs/software.yaml on one half of a file of published runs (docs/formats/cases.md),
-and prints the errors on both halves. ORTHANT names the program.
+"""fit_software.py [CASES.json] [--report FILE] -- fits configs/software.yaml on one half of a file of published runs (docs/formats/cases.md;
+bench/published_cases.json if none is named), and prints the errors on both halves. ORTHANT names the program.
 
 The halves: the runs of each family in the order of their names, every second one. A coordinate descent: each constant of
 src/plan/software.def in turn is made larger or smaller, and keeps what lowers the objective: the mean absolute error of the step's
 time, stress runs counted a quarter. A weak pull to the defaults keeps constants that no run depends on where they are.
 --fit-memory fits `saved` of each system in the same way, on errors of the peak of memory. Without either it only reports with the
-constants as they are. --report also writes the errors of the half that was not fitted, which `plan` prints, into configs/software.yaml.
+constants as they are. --report also writes the errors of the half that was not fitted, which `plan` prints, into configs/software.yaml; it keeps
+what stands below "## Notes" in FILE.
 """
 import argparse
 import json
@@ -18,6 +19,7 @@ import tempfile
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ORTHANT = os.environ.get("ORTHANT", os.path.join(TOP, "build", "orthant"))
+CASES = os.path.join(TOP, "bench", "published_cases.json")
 FILE = os.path.join(TOP, "configs", "software.yaml")
 HEAD = ("# How other training systems use a device: the constants of src/plan/software.def, fitted by\n"
         "# tools/fit_software.py --fit, and `saved` by --fit-memory, on one half of 140 published runs.\n")
@@ -109,6 +111,29 @@ def order(predicted, measured, ids):
     return "%d of %d" % (right, pairs)
 
 
+def best_of_sweeps(predicted, measured):
+    """Sweeps of at least three runs: how much slower than the best the run is that is predicted to be the fastest, in %, for each."""
+    sweeps, out = {}, {}
+    for c in measured:
+        speed, p = c.get("derived", {}).get("tokens_per_s_per_gpu"), predicted[c["id"]]["tokens_per_s_per_gpu"]
+        if c.get("group") and speed and p and not predicted[c["id"]]["claim"]:
+            sweeps.setdefault(c["group"], []).append((p, speed))
+    for group, runs in sweeps.items():
+        if len(runs) >= 3:
+            out[group] = 100 * (1 - max(runs)[1] / max(speed for _, speed in runs))
+    return out
+
+
+def choices(predicted, measured):
+    """The sentences on chosen layouts and on runs that had no memory left."""
+    lost = best_of_sweeps(predicted, measured)
+    missed = ["%s (%.1f %%)" % (group, lost[group]) for group in sorted(lost) if lost[group] > 100 * (1 - 1 / 1.03)]
+    out = [c["id"] for c in measured if c.get("measured", {}).get("oom") and not predicted[c["id"]]["impossible"]]
+    return ("The run predicted to be the fastest of a sweep of three or more is within 3 %% of the fastest measured in %d of %d sweeps; slower in %s.\n\n"
+            "Runs that ran out of memory: %d, of which %d are said to fit." % (
+                len(lost) - len(missed), len(lost), ", ".join(missed) or "none", len(out), sum(predicted[i]["fits"] for i in out)))
+
+
 def halves(measured):
     fit = set()
     for family in {c["family"] for c in measured}:
@@ -133,7 +158,7 @@ def summary(errors, ids):
 
 def main():
     args = argparse.ArgumentParser()
-    args.add_argument("cases")
+    args.add_argument("cases", nargs="?", default=CASES)
     args.add_argument("--fit", action="store_true")
     args.add_argument("--fit-memory", action="store_true")
     args.add_argument("--report")
@@ -197,17 +222,18 @@ def main():
         for kind in sorted({c["memory_class"] for c in measured if c.get("memory_class")}):
             lines.append("| memory measured as %s, %s %s" % (kind, name, summary(memory, [c["id"] for c in measured if c.get("memory_class") == kind and c["id"] in ids])))
     lines += ["", "Pairs of a sweep that differ by more than 3 %% in the right order: %s; of those with a held-out run %s." % (
-        order(predicted, measured, fit | rest), order(predicted, measured, rest))]
+        order(predicted, measured, fit | rest), order(predicted, measured, rest)), "", choices(predicted, measured)]
     text = "\n".join(lines) + "\n"
     print(text)
     if args.report:
         number, _, median, p90 = figures(e, [i for i in e if tier[i] == "core" and i not in fit])
         values.update({("errors", "runs"): number, ("errors", "median"): median, ("errors", "p90"): p90})
         write(values, FILE, HEAD)  # `plan` says them beside its estimates
+        notes = open(args.report).read().partition("\n## Notes\n")[1:] if os.path.exists(args.report) else ()
         with open(args.report, "w") as f:
-            f.write("# Predicted and measured runs of other systems\n\nMade by `tools/fit_software.py CASES.json --report FILE`. Absolute errors of the "
+            f.write("# Predicted and measured runs of other systems\n\nMade by `tools/fit_software.py --report FILE`, from bench/published_cases.json. Absolute errors of the "
                     "time of a step, of the MFU and of the\npeak of memory. The constants of\nconfigs/software.yaml were fitted on one half of the runs (every second one "
-                    "of each family, by name); the rows\n\"held out\" are the other half.\n\n" + text)
+                    "of each family, by name); the rows\n\"held out\" are the other half.\n\n" + text + "".join(notes))
 
 
 if __name__ == "__main__":
