@@ -113,6 +113,7 @@ static void read_precision(const json_t *c, orth_job *j)
               : strstr(p, "fp32 grad accumulation") ? (orth_state_bytes){2, 6, 12}
               : strcmp(system_of(c), "megatron") == 0 ? (orth_state_bytes){2, 4, 12} : (orth_state_bytes){2, 2, 12};
     j->reduced_bytes = shards && !strstr(p, "PURE") ? 4 : 2;
+    j->keeps_masks = j->model.family == ORTH_FAMILY_GPT2 && strcmp(system_of(c), "megatron") == 0; /* which trains GPT with dropout by default */
 }
 
 static void read_hardware(const json_t *h, orth_hardware *out)

@@ -41,6 +41,7 @@ typedef struct {
     int64_t seq_len, micro_batch, num_micro_batches;
     int32_t tp, pp, chunks, dp, cp, zero;   /* chunks: of a stage */
     bool sequence_parallel, hybrid_shards, fused_attention, fp8, offload_optimizer;
+    bool keeps_masks;                       /* of hidden dropout, a byte an element, which others draw again */
     bool hides_calls;                       /* tensor-parallel calls go on beside the products of other rows */
     orth_again recompute;
     const char *schedule;                   /* of schedules.def; "zb-2p": no bubble, whatever memory it takes */
