@@ -160,18 +160,22 @@ static orth_status describe_shares(orth_ctx *ctx, const orth_cmd *cmd, const pla
     return s;
 }
 
-/* The changes that make a run fit which does not. Of a run whose plan takes long they are asked for by --ladder. */
-static orth_status print_nearest(orth_ctx *ctx, const orth_cmd *cmd, const planning *x)
+/* The changes that make a run fit which does not, in words or as JSON. Of a run whose plan takes long they are asked for by --ladder. */
+static orth_status find_changes(orth_ctx *ctx, const orth_cmd *cmd, const planning *x, bool json, char **out)
 {
+    static const char why[] = "what would make it fit is not listed: there are dozens of changes to plan, and one plan of this run is long; `plan --ladder` with the "
+                              "same words lists them, each with its price in time";
     orth_place_to_run where = {.described = true, .hardware = x->hardware};
     if ((int64_t)x->plan.ranks[0].num_instrs * x->cfg->parallel_pp > LONG_PROGRAM) {
-        printf("\n`plan --ladder` with the same words lists changes that need less memory, each with its price in time\n");
-        return ORTH_OK;
+        *out = orth_mem_printf(ctx, json ? "{\"not_listed\": \"%s\"}" : "\n%s\n", why);
+        return *out ? ORTH_OK : ORTH_ERR_NOMEM;
     }
     orth_ladder *ladder = ORTH_NEW(ctx, orth_ladder);
     orth_status s = ladder ? orth_ladder_find(ctx, &cmd->config, &where, 0, ladder) : ORTH_ERR_NOMEM;
-    if (s == ORTH_OK)
-        print(ctx, orth_ladder_nearest_text(ctx, ladder));
+    if (s == ORTH_OK) {
+        *out = json ? orth_ladder_json(ctx, ladder) : orth_ladder_nearest_text(ctx, ladder);
+        s = *out ? ORTH_OK : ORTH_ERR_NOMEM;
+    }
     orth_mem_free(ctx, ladder);
     return s;
 }
@@ -323,18 +327,24 @@ static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *
 static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
 {
     const bool json = orth_cmd_flag(cmd, "json") != NULL;
-    char *shares = NULL;
+    char *shares = NULL, *changes = NULL;
     ORTH_TRY(make(ctx, x, json));
     orth_placement_warn_planned(ctx, x->cfg, &x->plan.partition.mesh, x->cluster ? &x->hardware : NULL);
     orth_status s = describe_shares(ctx, cmd, x, &shares);
+    if (s == ORTH_OK && json && x->cluster && !x->plan.total.fits)
+        s = find_changes(ctx, cmd, x, true, &changes);
     x->plan.total.shares = shares; /* for JSON */
+    x->plan.total.changes = changes;
     if (s == ORTH_OK)
         s = print_plan(ctx, cmd, x);
     if (s == ORTH_OK && shares && !json)
         fputs(shares, stdout);
+    if (s == ORTH_OK && !json && x->cluster && !x->plan.total.fits)
+        s = find_changes(ctx, cmd, x, false, &changes); /* below the plan, which stands there while they are looked for */
+    if (!json && changes)
+        fputs(changes, stdout);
     orth_mem_free(ctx, shares);
-    if (s == ORTH_OK && x->cluster && !json && !x->plan.total.fits)
-        s = print_nearest(ctx, cmd, x);
+    orth_mem_free(ctx, changes);
     if (s == ORTH_OK && x->detail)
         s = write_page(ctx, cmd, x);
     if (s == ORTH_OK && orth_cmd_flag(cmd, "require-fit"))

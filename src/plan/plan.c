@@ -324,6 +324,8 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
     }
     if (p->peaks)
         orth_json_print(&j, "live_at_peak", "%s", p->peaks);
+    if (p->changes)
+        orth_json_print(&j, "changes", "%s", p->changes);
     if (p->shares)
         orth_json_print(&j, "shares_of_the_batch", "%s", p->shares);
     orth_json_close(&j, '}');

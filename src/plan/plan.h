@@ -50,6 +50,7 @@ typedef struct {
     double goodput, spot_goodput; /* share of that time that makes progress, and of a run at price.spot; 0: not known */
     const char *peaks;         /* of totals, a JSON array: what is live at the peak of ranks (plan/peak.h); NULL: not looked for */
     const char *shares;        /* of totals, a JSON object: the step with other shares of the batch (tools/shares.h); NULL: not looked for */
+    const char *changes;       /* of totals, a JSON object: what would make it fit (tools/ladder.h); NULL: not looked for */
     orth_plan_coords coords;   /* place of the rank in the mesh */
 } orth_plan;
 
