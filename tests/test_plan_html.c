@@ -75,6 +75,8 @@ static char *page_of(orth_ctx *ctx, const char *run, const char *cluster, orth_r
         CHECK_OK(ctx, orth_cluster_price(ctx, p, &h, ORTH_BF16, 1000, NULL, &c));
         page.hardware = &h;
         page.cluster = &c;
+        CHECK_OK(ctx, orth_hardware_peak(ctx, &h, ORTH_BF16, &page.flops));
+        page.bytes = 1e9 * h.device_memory_GBps;
     } else {
         CHECK_OK(ctx, orth_run_plan_price(ctx, p, &rates, NULL));
     }
@@ -83,6 +85,28 @@ static char *page_of(orth_ctx *ctx, const char *run, const char *cluster, orth_r
     assert_non_null(html);
     orth_config_release(ctx, &cfg);
     return html;
+}
+
+/* A point for each op that computes, none above the roofs. */
+static void check_roofline(const char *html)
+{
+    const char *at = strstr(html, "<h2>Roofline</h2>"), *end = at ? strstr(at, "<table>") : NULL;
+    bool linear = false;
+    int points = 0;
+    double peak, copies;
+    assert_non_null(end);
+    assert_int_equal(sscanf(strstr(at, "Roofs: "), "Roofs: %lf GFLOP/s and %lf GB/s a rank.", &peak, &copies), 2);
+    assert_true(strstr(at, "<polyline ") && strstr(at, "<polyline ") < end);
+    while ((at = strstr(at, "<circle ")) && at < end) {
+        char name[64];
+        double flops_a_byte, gflops;
+        at = strstr(at, "<title>") + 7;
+        assert_int_equal(sscanf(at, "%63[^:]: %lf FLOPs a byte, %lf GFLOP/s", name, &flops_a_byte, &gflops), 3);
+        assert_true(gflops > 0 && gflops <= peak * 1.001 && gflops <= copies * flops_a_byte * 1.001);
+        linear = linear || strcmp(name, "linear") == 0;
+        points++;
+    }
+    assert_true(linear && points >= 4);
 }
 
 TEST(a_page_is_well_formed_loads_nothing_and_has_the_figures_of_the_plan)
@@ -96,6 +120,7 @@ TEST(a_page_is_well_formed_loads_nothing_and_has_the_figures_of_the_plan)
     char *html = page_of(ctx, run, "h100", &p, &model, &detail), text[64];
     check_well_formed(html);
     check_loads_nothing(html);
+    check_roofline(html);
     assert_non_null(strstr(html, "A&lt;B&gt; &amp; &quot;C&quot;"));
     assert_int_equal(count(html, "<span class=\"bar\">"), 8);
     for (int r = 0; r < 8; r++) {

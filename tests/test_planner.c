@@ -410,7 +410,11 @@ TEST(claims_about_speed_are_held_against_the_peak_of_the_described_devices)
     CHECK_OK(ctx, orth_hardware_peak(ctx, &h100, ORTH_BF16, &h));
     CHECK_OK(ctx, orth_hardware_peak(ctx, &a100, ORTH_BF16, &a));
     assert_true(fabs(6 * 100e9 * 45000 / (128 * h) - 0.21) < 0.005);      /* 100 B at 45,000 tokens/s on 128 H100: 21 % */
-    assert_true(fabs(1e12 / 45000 / 3600 - 6173) < 1);                    /* 10^12 tokens at that speed: 6,173 hours */
+    priced x;
+    price(ctx, &x, SMALL_RUN, h100); /* 1000 steps: its hours for as many tokens, at its speed */
+    const double tokens = 1000.0 * (double)x.plan.total.tokens, hours = 24 * x.cluster.days;
+    assert_true(fabs(hours * (1e12 / tokens) * (x.cluster.tokens_per_s / 45000) - 6173) < 1); /* 10^12 tokens at 45,000 tokens/s: 6,173 hours */
+    release(ctx, &x);
     assert_true(fabs(0.4 * h / (6 * 70e9) - 940) < 5);                    /* 70 B at 40 %: 940 tokens/s a device */
     assert_true(6 * 74e9 * 444000 / (128 * a) > 4.9);                     /* 74 B at 444,000 tokens/s on 128 A100: five times the peak */
     test_ctx_free(ctx);
