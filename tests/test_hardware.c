@@ -1,6 +1,7 @@
 /* test_hardware.c -- descriptions of clusters: what they say, and what is refused, with the place. */
 #include "test.h"
 
+#include "base/files.h"
 #include "plan/hardware.h"
 
 static orth_status parse(orth_ctx *ctx, orth_hardware *h, const char *text)
@@ -122,6 +123,31 @@ TEST(every_figure_of_a_description_has_its_source)
     }
 }
 
+/* A default is a figure, too: its row says where it comes from, or that it is assumed. */
+TEST(every_default_of_a_description_has_its_source)
+{
+    static const struct {
+        const char *key;
+        double value;
+    } rows[] = {
+#define HW_NUM(section, key, needed, default_, min, max, unit, help) {#section ", " #key ", ", default_},
+#include "plan/hardware.def"
+    };
+    orth_ctx *ctx = test_ctx(1);
+    char *text;
+    size_t bytes;
+    CHECK_OK(ctx, orth_file_read(ctx, ORTH_TEST_DIR "/../src/plan/hardware.def", &text, &bytes));
+    for (int i = 0; i < ORTH_COUNT(rows); i++) {
+        char begin[80];
+        snprintf(begin, sizeof begin, "HW_NUM(%s", rows[i].key);
+        const char *row = strstr(text, begin), *note = row ? strstr(row, ") /* ") : NULL;
+        if (rows[i].value != 0 && (!note || note > row + strcspn(row, "\n")))
+            fail_msg("hardware.def: %sthe default %g has no source", rows[i].key, rows[i].value);
+    }
+    orth_mem_free(ctx, text);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,6 +156,7 @@ int main(void)
         cmocka_unit_test(a_word_names_a_description_and_a_number_of_devices),
         cmocka_unit_test(a_bad_description_is_refused_with_place_key_value_and_rule),
         cmocka_unit_test(a_layout_must_have_as_many_ranks_as_the_cluster_has_devices_and_links_between_them),
+        cmocka_unit_test(every_default_of_a_description_has_its_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

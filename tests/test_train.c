@@ -597,6 +597,15 @@ TEST(delayed_scales_go_from_layout_to_layout_and_to_evaluations)
     run_end(r);
 }
 
+/* What `search` writes is what `train` accepts; nothing of it is for the described devices only. */
+TEST(the_winner_of_a_search_trains)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "popular choices against it", "search run.yaml --cluster=h100-2 train.global_batch=4 train.micro_batch=1 parallel.cp=1 --plans=20 --out=best.yaml");
+    RUN(r, 0, "done: step 1; 1 steps", "train best.yaml train.steps=1 checkpoint.dir=best");
+    run_end(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -620,6 +629,7 @@ int main(void)
         cmocka_unit_test(a_run_that_diverges_leaves_a_checkpoint_of_use),
         cmocka_unit_test(a_held_out_loss_that_is_not_finite_ends_the_run),
         cmocka_unit_test(skipping_changes_no_weight),
+        cmocka_unit_test(the_winner_of_a_search_trains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
