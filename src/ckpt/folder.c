@@ -151,9 +151,9 @@ static orth_status find_older(orth_ctx *ctx, const char *dir, int64_t step, int6
     orth_status s = list_steps(ctx, dir, &list);
     *out = -1;
     for (int64_t i = 0; i < list.num && *out < 0 && s == ORTH_OK; i++) {
-        char *path = list.steps[i] < step ? step_path(ctx, dir, "", list.steps[i]) : NULL;
         if (list.steps[i] >= step)
             continue;
+        char *path = step_path(ctx, dir, "", list.steps[i]);
         s = path ? orth_checkpoint_verify(ctx, path) : ORTH_ERR_NOMEM;
         *out = s == ORTH_OK ? list.steps[i] : -1;
         orth_mem_free(ctx, path);

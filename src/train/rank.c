@@ -106,6 +106,14 @@ static void say_file(orth_ctx *ctx, const rank_state *s)
     orth_log(ctx, ORTH_LOG_INFO, "offload", "the file in %s is read and written %s", file->dir, how);
 }
 
+/* Of trainer.ends. The first rank that fails takes the others along; rank 0 is to know of the loss by then. */
+static orth_status step_ends(orth_ctx *ctx, void *rank, const orth_step_result *r)
+{
+    rank_state *s = rank;
+    s->sound = isfinite(r->loss);
+    return rank_barrier(ctx, s);
+}
+
 static orth_status create_executors(orth_ctx *ctx, rank_state *s)
 {
     orth_run *r = s->run;
@@ -114,6 +122,8 @@ static orth_status create_executors(orth_ctx *ctx, rank_state *s)
     s->shape = programs.shape;
     const orth_status status = orth_trainer_create(ctx, &s->trainer, r->cfg, &r->model, &programs.step);
     s->has_trainer = status == ORTH_OK;
+    s->trainer.ends = step_ends;
+    s->trainer.ends_user = s;
     if (s->has_trainer)
         say_file(ctx, s);
     if (programs.evaluates && !s->has_trainer)
@@ -253,6 +263,7 @@ static orth_status evaluate(orth_ctx *ctx, rank_state *s, int64_t max_batches)
     }
     if (s->sound || r->cfg->train_on_nonfinite == ORTH_train_on_nonfinite_skip)
         return ORTH_OK;
+    ORTH_TRY(rank_barrier(ctx, s)); /* as in step_ends */
     return ORTH_FAIL(ctx, ORTH_ERR_NUMERIC, "evaluation after step %" PRId64 ": loss %g on the held-out text (train.on_nonfinite=stop)",
                      s->steps_done, fabs(loss));
 }
@@ -489,7 +500,7 @@ orth_status rank_main(orth_ctx *ctx, orth_world *world, void *run)
         orth_world_abort(world, status, ctx->error.message); /* before what is released together with others */
     orth_world_name_instrs(world, NULL);
     orth_phase_begin(ctx, "closing the run");
-    if (s.saver && (status == ORTH_ERR_NUMERIC || orth_world_cause(world) == ORTH_ERR_NUMERIC)) /* of whichever rank */
+    if (s.saver && !s.sound && (status == ORTH_ERR_NUMERIC || orth_world_cause(world) == ORTH_ERR_NUMERIC)) /* of whichever rank */
         orth_saver_retreat(ctx, s.saver);
     close_rank(ctx, &s);
     orth_phase_end(ctx);

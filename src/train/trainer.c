@@ -89,11 +89,17 @@ static void set_step_values(orth_trainer *t, int64_t step, int32_t u)
     };
 }
 
+static orth_status tell_end(orth_ctx *ctx, const orth_trainer *t, const orth_step_result *r)
+{
+    return t->ends ? t->ends(ctx, t->ends_user, r) : ORTH_OK;
+}
+
 /* Without a norm there is only the loss to look at. */
-static orth_status check_async_loss(orth_ctx *ctx, const orth_step_result *r)
+static orth_status check_async_loss(orth_ctx *ctx, const orth_trainer *t, const orth_step_result *r)
 {
     if (isfinite(r->loss))
         return ORTH_OK;
+    ORTH_TRY(tell_end(ctx, t, r));
     return ORTH_FAIL(ctx, ORTH_ERR_NUMERIC, "step %" PRId64 ": loss %g: the updates of an asynchronous pipeline cannot be "
                      "left out (train.on_nonfinite)", r->step, fabs(r->loss));
 }
@@ -114,12 +120,13 @@ orth_status orth_trainer_step(orth_ctx *ctx, orth_trainer *t, int64_t step, orth
                               .grad_norm = last->grad_norm, .loss_scale = t->scale.on ? (double)t->scale.scale : 0, .skipped = last->bad != 0};
     if (t->compiled.blocks.spec.async) {
         out->grad_norm = (double)NAN;
-        return check_async_loss(ctx, out);
+        return check_async_loss(ctx, t, out);
     }
     t->left_out += out->skipped;
     if (orth_loss_scale_step(&t->scale, out->skipped) || !out->skipped ||
         t->cfg->train_on_nonfinite == ORTH_train_on_nonfinite_skip)
         return ORTH_OK;
+    ORTH_TRY(tell_end(ctx, t, out));
     /* Nothing was updated, so the same step can be run again, looking at every result. */
     char where[256] = "the gradient norm";
     ORTH_TRY(orth_executor_find_nonfinite(ctx, t->executor, where, sizeof where));

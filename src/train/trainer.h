@@ -9,6 +9,14 @@
 #include "train/setup.h"
 
 typedef struct {
+    int64_t step;                 /* from 1 */
+    double loss;                  /* mean over the weight of all targets of the global batch */
+    double grad_norm, lr;         /* asynchronous: no norm (NaN); the rate of the last update */
+    double loss_scale;            /* of the step (loss_scale.h); 0: there is none */
+    bool skipped;                 /* not finite: the update was left out */
+} orth_step_result;
+
+typedef struct {
     const orth_config *cfg;       /* outlives this */
     orth_model_config model;
     orth_compiled compiled;
@@ -19,15 +27,10 @@ typedef struct {
     float mean;                   /* 1 / (weight of all targets of the global batch) */
     orth_loss_scale scale;        /* of the next step */
     int64_t left_out;             /* updates of all steps so far */
+    /* On every rank, once a step is known to end the run, and before any of them does. NULL: nothing. */
+    orth_status (*ends)(orth_ctx *ctx, void *user, const orth_step_result *r);
+    void *ends_user;
 } orth_trainer;
-
-typedef struct {
-    int64_t step;                 /* from 1 */
-    double loss;                  /* mean over the weight of all targets of the global batch */
-    double grad_norm, lr;         /* asynchronous: no norm (NaN); the rate of the last update */
-    double loss_scale;            /* of the step (loss_scale.h); 0: there is none */
-    bool skipped;                 /* not finite: the update was left out */
-} orth_step_result;
 
 /* Takes a compiled step of ORTH_MODE_TRAIN (built by the caller, who has looked at its memory plan; owned by the
  * trainer from here on) and maps its arena. Weights are not filled. */
