@@ -153,7 +153,6 @@ TEST(no_set_of_tensors_that_fits_is_cheaper_than_the_chosen_one)
     test_ctx_free(ctx);
 }
 
-/* Three layers have 32,768 choices, of which the search looks at mixtures only; ORTH_AGAIN_DRAWS of all are compared with it. */
 /* Activations that leave cost no computing: at a limit that they keep by leaving nothing is made again, which a run that keeps them
  * cannot do; below, the choice is the best of all sets as they leave. */
 TEST(what_leaves_the_device_is_not_made_again_before_that_is_needed)
@@ -188,6 +187,7 @@ TEST(what_leaves_the_device_is_not_made_again_before_that_is_needed)
     test_ctx_free(ctx);
 }
 
+/* Three layers have 32,768 choices, of which the search looks at mixtures only; ORTH_AGAIN_DRAWS of all are compared with it. */
 TEST(no_drawn_set_for_each_of_many_layers_is_cheaper_than_the_chosen_one)
 {
     const char *given = getenv("ORTH_AGAIN_DRAWS");
@@ -255,6 +255,67 @@ TEST(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_fal
     test_ctx_free(ctx);
 }
 
+/* Bytes of choices lie apart, so a limit is most often between two of them. Drawn limits in the order in which they fall: the bytes never rise,
+ * the FLOPs never fall, and what is chosen for a limit does not depend on those that were asked before. */
+TEST(between_the_bytes_of_choices_a_lower_limit_never_needs_more)
+{
+    orth_ctx *ctx = test_ctx(1);
+    const uint64_t drawn = test_seed();
+    for (uint64_t i = 0; i < 2; i++) {
+        enum { MOST = 40 };
+        const uint64_t seed = i == 0 ? 1 : drawn; /* seed 1: groups of 3 layers are below groups of 2 in FLOPs and in bytes */
+        const int num = i == 0 ? MOST : MOST / 4;
+        layout_case c = small_case(seed + 50);
+        searching x, fresh;
+        begin(ctx, &x, &c);
+        begin(ctx, &fresh, &c);
+        const orth_again_result most = choose(ctx, &x, 0, 0), least = choose(ctx, &x, 1, 0);
+        orth_again_result last = most;
+        size_t limit = most.worst_bytes, at = SIZE_MAX;
+        for (int k = 0; k < num && limit >= least.worst_bytes; k++) {
+            const orth_again_result r = choose(ctx, &x, limit, 0);
+            assert_true(r.fits && r.worst_bytes <= limit && r.worst_bytes <= last.worst_bytes && r.added_flops >= last.added_flops);
+            if (k == num / 2)
+                at = limit;
+            last = r;
+            limit -= (size_t)test_rand_int(seed, (uint64_t)k, 1, (int64_t)(2 * (most.worst_bytes - least.worst_bytes)) / num + 1);
+        }
+        if (at != SIZE_MAX) {
+            const orth_again_result once = choose(ctx, &x, at, 0), alone = choose(ctx, &fresh, at, 0);
+            assert_true(once.worst_bytes == alone.worst_bytes && once.added_flops == alone.added_flops);
+        }
+        end(ctx, &fresh);
+        end(ctx, &x);
+    }
+    test_ctx_free(ctx);
+}
+
+/* The first stage of 1f1b keeps the most micro-batches. At a limit that only it exceeds, it alone makes values again. */
+TEST(a_stage_that_has_room_makes_nothing_again)
+{
+    orth_ctx *ctx = test_ctx(1);
+    layout_case c = layout_base_case(1, 0);
+    c.model.layers = 4;
+    c.layout.pp = 2;
+    c.layout.seq_len = 64;
+    c.layout.global_batch = 8;
+    c.layout.micro_batch = 1;
+    searching x;
+    begin(ctx, &x, &c);
+    const orth_again_result all = choose(ctx, &x, 0, 0);
+    int alone = 0;
+    for (size_t limit = all.worst_bytes - 1; limit > all.worst_bytes - 4096; limit -= 1024) {
+        const orth_again_result r = choose(ctx, &x, limit, 0);
+        assert_true(r.fits && r.added_flops >= 0);
+        const uint64_t first = x.chosen[0] | x.chosen[1], second = x.chosen[2] | x.chosen[3];
+        assert_true(all.worst_rank == 0 ? second == 0 && first != 0 : first == 0 && second != 0);
+        alone++;
+    }
+    assert_int_equal(alone, 4);
+    end(ctx, &x);
+    test_ctx_free(ctx);
+}
+
 /* Where a random limit leads, and to what the layers of a random run are set. */
 TEST(what_is_chosen_computes_the_bits_of_a_plain_run)
 {
@@ -284,6 +345,8 @@ int main(void)
         cmocka_unit_test(what_leaves_the_device_is_not_made_again_before_that_is_needed),
         cmocka_unit_test(no_drawn_set_for_each_of_many_layers_is_cheaper_than_the_chosen_one),
         cmocka_unit_test(bytes_and_flops_are_those_of_the_programs_and_never_rise_when_the_limit_falls),
+        cmocka_unit_test(between_the_bytes_of_choices_a_lower_limit_never_needs_more),
+        cmocka_unit_test(a_stage_that_has_room_makes_nothing_again),
         cmocka_unit_test(what_is_chosen_computes_the_bits_of_a_plain_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

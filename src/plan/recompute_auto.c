@@ -24,6 +24,7 @@ typedef struct {
     size_t worst, total;       /* when it is compiled: of the largest rank, of all */
     int worst_rank;
     double flops;              /* of all ranks */
+    bool groups;               /* inputs of some layers only are kept */
 } choice;
 
 /* The ranks at one place of the pipeline. */
@@ -167,7 +168,7 @@ static orth_status add_groups(orth_ctx *ctx, orth_again_search *s, stage *st, co
     const orth_saved *d = &st->saved;
     bool again[ORTH_RECOMPUTE_NODES];
     choice *c = &st->choices[st->num++];
-    *c = (choice){.bounded = true, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, d->num_layers)};
+    *c = (choice){.bounded = true, .groups = true, .rank = st->num, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, d->num_layers)};
     if (!c->marks)
         return ORTH_ERR_NOMEM;
     orth_recompute_mark(&full, 0, layer, s->spec.partition->layout.sequence_parallel, again);
@@ -276,8 +277,10 @@ static orth_status list_choices(orth_ctx *ctx, orth_again_search *s, stage *st, 
         ORTH_TRY(list_equal(ctx, s, st, layer));
     else
         ORTH_TRY(list_mixtures(ctx, s, st, layer, sets, num_sets));
+    const int32_t first = st->num;
     for (int32_t size = 2; size <= layers; size++)
         ORTH_TRY(add_groups(ctx, s, st, layer, size));
+    qsort(st->choices + first, (size_t)(st->num - first), sizeof *st->choices, by_cost);
     return ORTH_OK;
 }
 
@@ -346,6 +349,20 @@ void orth_again_search_release(orth_ctx *ctx, orth_again_search *s)
 
 /* ---- the choice ---- */
 
+/* Of groups that cost as much as this one, which fits, by the sum over layers: the one that fits and whose program computes the least. */
+static orth_status choose_group(orth_ctx *ctx, orth_again_search *s, stage *st, size_t limit, choice **out)
+{
+    const choice *first = *out;
+    for (choice *c = *out + 1; first->groups && c < st->choices + st->num && c->cost.flops == first->cost.flops; c++) {
+        if (lower_bound(st, c) > limit)
+            continue;
+        ORTH_TRY(compile(ctx, s, st, c));
+        if (c->worst <= limit && c->flops < (*out)->flops)
+            *out = c;
+    }
+    return ORTH_OK;
+}
+
 /* The first that fits; where none does, *fits is false, and it is the smallest. */
 static orth_status choose_stage(orth_ctx *ctx, orth_again_search *s, stage *st, size_t limit, choice **out, bool *fits)
 {
@@ -359,7 +376,7 @@ static orth_status choose_stage(orth_ctx *ctx, orth_again_search *s, stage *st, 
         ORTH_TRY(compile(ctx, s, st, c));
         *out = c;
         if (c->worst <= limit)
-            return ORTH_OK;
+            return choose_group(ctx, s, st, limit, out);
     }
     *fits = false;
     for (int32_t i = st->num - 1; i >= 0; i--) {
