@@ -26,11 +26,40 @@ static int64_t pick(uint64_t seed, uint64_t *k, const int64_t *from, int n)
 }
 #define PICK(...) pick(seed, &k, (const int64_t[]){__VA_ARGS__}, (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
 
-/* Words of a run on *num_ranks ranks: layout, recomputation, offload, model; some are refused. */
+/* One of the lines of words, most often the first, which is empty. */
+static const char *pick_words(uint64_t seed, uint64_t *k, const char *const *from, int n)
+{
+    const int64_t at = test_rand_int(seed, (*k)++, -n / 2, n - 1);
+    return from[at > 0 ? at : 0];
+}
+#define PICK_WORDS(list) pick_words(seed, k, list, ORTH_COUNT(list))
+
+/* What the draw of layouts (tests/layouts.h) has besides, as words. */
+static void add_others(uint64_t seed, uint64_t *k, bool pipeline, bool sharded, bool apart, char *words, size_t size)
+{
+    static const char *const numbers[] = {"", "precision.compute=fp16", "precision.compute=bf16 precision.master=bf16", "precision.moments=bf16",
+                                          "precision.moments=8bit", "precision.compute=bf16 precision.master=bf16 precision.moments=bf16"};
+    static const char *const products[] = {"", "precision.products=fp8_tensor", "precision.products=fp8_block", "precision.products=mxfp8",
+                                           "precision.products=nvfp4", "precision.products=fp8_delayed"};
+    static const char *const chunks[] = {"", "memory.ffn_chunk_rows=32", "memory.head_chunk_rows=32", "memory.packed_weights=true"};
+    static const char *const schedules[] = {"", "parallel.pipeline=gpipe", "parallel.pipeline=interleaved parallel.virtual_stages=2", "parallel.pipeline=zb-h1",
+                                            "parallel.pipeline=zb-v parallel.virtual_stages=2", "parallel.pipeline=pipedream"};
+    static const char *const shards[] = {"", "parallel.shard_by=layer", "parallel.gather_unit=half", "parallel.reshard_after_forward=false"};
+    static const char *const state[] = {"", "memory.offload_gradients=host", "memory.offload_params=host", "memory.offload_gradients=file memory.offload_params=file",
+                                        "memory.offload_gradients=host memory.offload_params=file"};
+    const char *const lists[] = {PICK_WORDS(numbers), PICK_WORDS(products), PICK_WORDS(chunks), pipeline ? PICK_WORDS(schedules) : "", sharded ? PICK_WORDS(shards) : "",
+                                 apart ? PICK_WORDS(state) : "", test_rand_int(seed, (*k)++, 0, 3) ? "" : "data.doc_mask=true"};
+    for (int i = 0; i < ORTH_COUNT(lists); i++) {
+        const size_t at = strlen(words);
+        snprintf(words + at, size - at, "%s%s", *lists[i] ? " " : "", lists[i]);
+    }
+}
+
+/* Words of a run on *num_ranks ranks: layout, recomputation, offload, precision, model; some are refused. */
 static void draw(uint64_t seed, bool large, char *words, size_t size, int64_t *num_ranks)
 {
     static const char *const policies[] = {"none", "none", "selective", "full", "sqrt", "all", "ops memory.recompute_ops=[norm]",
-                                           "keep memory.recompute_ops=[linear]"};
+                                           "keep memory.recompute_ops=[linear]", "auto memory.recompute_limit=1GB"};
     static const char *const tiers[] = {"none", "none", "host", "file"};
     uint64_t k = 0;
     const bool llama = test_rand_int(seed, k++, 0, 1);
@@ -52,6 +81,7 @@ static void draw(uint64_t seed, bool large, char *words, size_t size, int64_t *n
     const size_t at = strlen(words);
     const char *optimizer = tiers[test_rand_int(seed, k++, 0, 3)], *activations = tiers[test_rand_int(seed, k++, 0, 3)];
     snprintf(words + at, size - at, "' memory.offload_optimizer=%s memory.offload_activations=%s memory.offload_min_bytes=1KiB", optimizer, activations);
+    add_others(seed, &k, pp > 1, strstr(words, "parallel.zero=3"), strcmp(optimizer, "none") != 0, words, size);
 }
 
 /* MB for each rank above four: its program and its tables are on the heap, which plans leave out. */
@@ -69,18 +99,20 @@ TEST(the_resident_set_is_at_most_64_MB_above_the_plan_of_4_ranks)
     const int num = SANITIZED ? 0 : from_environment("ORTH_RESIDENT", 2), num_large = num > 2 ? ORTH_MAX(20, num / 10) : 1;
     const uint64_t first = (uint64_t)from_environment("ORTH_SEED", (int)(time(NULL) / 86400 % 100000)) * 1000;
     run_case *r = run_begin();
-    int done = 0, large = 0, over_300 = 0;
+    int done = 0, large = 0, over_300 = 0, refused = 0;
     double worst = 0;
     if (num > 0)
         printf("ORTH_SEED=%llu\n", (unsigned long long)(first / 1000));
     for (uint64_t seed = first; done < num; seed++) {
-        char words[1024];
+        char words[2048];
         int64_t ranks;
         const bool is_large = large < num_large;
         draw(seed, is_large, words, sizeof words, &ranks);
         const int code = orthant(r, "bench step --steps=1 --json run.threads=2 %s", words);
-        if (code == 2) /* refused by a rule */
+        if (code == 2) { /* refused by a rule */
+            refused++;
             continue;
+        }
         if (code != 0)
             fail_msg("%s: exit %d: %.500s", words, code, r->out);
         const double rss = number_after(r->out, "\"peak_rss_mb\": "), planned = number_after(r->out, "\"arena_mb\": ");
@@ -92,7 +124,7 @@ TEST(the_resident_set_is_at_most_64_MB_above_the_plan_of_4_ranks)
         done++;
     }
     if (num > 0)
-        printf("%d runs, %d of them above 300 MB: at most %.1f MiB above the plan\n", done, over_300, worst);
+        printf("%d runs, %d of them above 300 MB: at most %.1f MiB above the plan; %d draws are refused by rules\n", done, over_300, worst, refused);
     if (num > 2)
         assert_true(over_300 >= 20);
     run_end(r);
@@ -141,7 +173,8 @@ static int look(void *user)
     return 0;
 }
 
-TEST(memory_descriptors_and_threads_are_flat_over_many_steps)
+/* A run of two ranks with `more` key=value pairs. */
+static void check_flat(const char *const (*more)[2], int num_more)
 {
     const int steps = from_environment("ORTH_STEPS", 200);
     char path[256], count[32];
@@ -160,6 +193,9 @@ TEST(memory_descriptors_and_threads_are_flat_over_many_steps)
         snprintf(path, sizeof path, i < 2 ? "%s/%s" : "%.0s%s", r->dir, words[i][1]);
         CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", words[i][0], path));
     }
+    for (int i = 0; i < num_more; i++)
+        CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", more[i][0], more[i][1]));
+    CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "memory.offload_dir", r->dir));
     watch_of_steps w = {.ctx = ctx, .from = 2 * ORTH_MIN(steps / 4, 100), .to = 2 * steps - 1};
     orth_run_options options = {.cfg = &cfg, .stop = look, .stop_user = &w};
     CHECK_OK(ctx, orth_run_open(ctx, &run, &options, NULL));
@@ -176,11 +212,25 @@ TEST(memory_descriptors_and_threads_are_flat_over_many_steps)
     run_end(r);
 }
 
+TEST(memory_descriptors_and_threads_are_flat_over_many_steps)
+{
+    check_flat(NULL, 0);
+}
+
+/* The queues of copies and of the file work in each step. */
+TEST(the_same_of_a_run_with_its_state_in_a_file_and_its_activations_in_the_host)
+{
+    static const char *const away[][2] = {{"memory.offload_optimizer", "file"}, {"memory.offload_gradients", "host"}, {"memory.offload_params", "file"},
+                                          {"memory.offload_activations", "host"}, {"memory.offload_min_bytes", "1"}};
+    check_flat(away, ORTH_COUNT(away));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_resident_set_is_at_most_64_MB_above_the_plan_of_4_ranks),
         cmocka_unit_test(memory_descriptors_and_threads_are_flat_over_many_steps),
+        cmocka_unit_test(the_same_of_a_run_with_its_state_in_a_file_and_its_activations_in_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
