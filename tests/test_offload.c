@@ -355,6 +355,34 @@ TEST(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole)
     run_end(r);
 }
 
+/* Room for the file is taken before the first step: on a full disk, one that can only be read, and one that cannot promise room. */
+TEST(a_disk_without_room_for_the_file_is_told_before_the_first_step)
+{
+    static const struct {
+        const char *fault;
+        int code;
+        const char *says, *why;
+    } cases[] = {
+        {"fallocate:1", 3, "memory.offload_dir=.: cannot take ", "No space left on device"},
+        {"open_tmpfile:1", 5, "memory.offload_dir=.: cannot make ", "Read-only file system"},
+        {"fallocate:1:95", 0, "saved", ""}, /* EOPNOTSUPP */
+    };
+    run_case *r = run_begin();
+    run_write(r, "m.yaml", MACHINE(SLOW), strlen(MACHINE(SLOW)));
+    RUN(r, 0, "", "train run.yaml train.steps=2 checkpoint.dir=seed --quiet");
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        char command[1024];
+        run_remove(r, "w");
+        snprintf(command, sizeof command, "cd %s && cp -r seed w && env ORTH_FAULT=%s LD_PRELOAD=" ORTH_FAULT_SHIM " " ORTH_BINARY
+                 " train run.yaml train.steps=3 checkpoint.dir=w --resume run.hardware=m.yaml memory.offload_optimizer=file 2>&1", r->dir, cases[i].fault);
+        const int code = run_shell(command, r->out, sizeof r->out);
+        if (code != cases[i].code || !strstr(r->out, cases[i].says) || !strstr(r->out, cases[i].why) || !strstr(r->out, "step 3") != (code != 0))
+            fail_msg("%s: exit %d, wanted %d; it said:\n%s", cases[i].fault, code, cases[i].code, r->out);
+        run_same_file(r, "seed/checkpoints/step-00000002/optimizer.safetensors", "w/checkpoints/step-00000002/optimizer.safetensors");
+    }
+    run_end(r);
+}
+
 #if ORTH_HAVE_URING
 /* The run says it once, and computes the same. */
 TEST(where_a_file_cannot_pass_the_page_cache_by_the_run_says_why)
@@ -763,6 +791,7 @@ int main(void)
         cmocka_unit_test(a_killed_run_leaves_no_file),
         cmocka_unit_test(a_folder_that_cannot_have_the_file_is_named),
 #ifdef ORTH_FAULT_SHIM
+        cmocka_unit_test(a_disk_without_room_for_the_file_is_told_before_the_first_step),
         cmocka_unit_test(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole),
 #if ORTH_HAVE_URING
         cmocka_unit_test(where_a_file_cannot_pass_the_page_cache_by_the_run_says_why),

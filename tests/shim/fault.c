@@ -5,6 +5,7 @@
  *
  * flip: a write of 4 KB or more says that all is written, and one bit is another on the disk.
  * uring: a completed request of io_uring; uring_short: one that comes back with half of its bytes. open_direct: open with O_DIRECT.
+ * open_tmpfile: open with O_TMPFILE, which counts as open, too.
  * Calls count from main on: what the loader does before is not the program's. A close that fails has closed, as Linux does it.
  * For glibc, whose own allocator is reachable under other names (so nothing here allocates to find it).
  */
@@ -30,7 +31,8 @@
     KIND(malloc, ENOMEM) KIND(write, ENOSPC) KIND(fsync, EIO) KIND(rename, EIO) KIND(open, EMFILE)          \
     KIND(close, EIO) KIND(mmap, ENOMEM) KIND(fopen, EMFILE) KIND(fwrite, ENOSPC) KIND(opendir, EMFILE)      \
     KIND(mkdir, ENOSPC) KIND(flock, EIO) KIND(remove, EIO) KIND(thread, EAGAIN)          \
-    KIND(pwrite, EIO) KIND(pread, EIO) KIND(fclose, EIO) KIND(flip, EIO)                                    \
+    KIND(pwrite, EIO) KIND(pread, EIO) KIND(fclose, EIO)                                                    \
+    KIND(open_tmpfile, EROFS) KIND(fallocate, ENOSPC) KIND(flip, EIO)                                       \
     KIND(open_direct, EINVAL) KIND(uring_init, EPERM) KIND(uring, EIO) KIND(uring_short, EIO)
 
 enum {
@@ -209,7 +211,14 @@ int open(const char *path, int flags, ...)
     va_start(args, flags);
     const mode_t mode = flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
     va_end(args);
+    if ((flags & O_TMPFILE) == O_TMPFILE && fails(F_open_tmpfile))
+        return -1;
     return fails(flags & O_DIRECT ? F_open_direct : F_open) ? -1 : NEXT(open)(path, flags, mode);
+}
+
+int fallocate(int fd, int mode, off_t at, off_t n)
+{
+    return fails(F_fallocate) ? -1 : NEXT(fallocate)(fd, mode, at, n);
 }
 
 int close(int fd)
