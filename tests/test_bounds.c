@@ -29,6 +29,9 @@ static orth_hardware random_cluster(orth_ctx *ctx, draws *d)
     h.node_devices = (double)DRAW(d, 2, 4, 8);
     h.node_GBps *= (double)DRAW(d, 1, 1, 10) / (double)DRAW(d, 1, 1, 50);
     h.network_GBps /= (double)DRAW(d, 1, 1, 100);
+    h.node_host_GBps /= (double)DRAW(d, 1, 1, 10, 1000); /* the last: a step is little but copies */
+    h.node_memory_GBps *= (double)DRAW(d, 1, 1, 20);
+    h.node_file_GBps = (double)DRAW(d, 0, 1, 20);
     h.has_network = true;
     if (h.network_GBps == 0) {
         h.network_GBps = 12;
@@ -54,12 +57,14 @@ static void random_run(orth_ctx *ctx, orth_config *cfg, draws *d, char text[1024
              "model: {family: %s, layers: %d, hidden: %d, heads: %d, vocab: %d, max_seq: 512, tied: %s}\ndata: {seq_len: %d}\n"
              "train: {global_batch: %d, micro_batch: %d, clip_norm: %d}\nparallel: {dp: %d, tp: %d, pp: %d, cp: %d, cp_kind: %s, zero: %d, "
              "shard_group: %d, sequence_parallel: %s, pipeline: %s, virtual_stages: %d}\nprecision: {compute: %s}\nnumerics: {mode: %s}\n"
-             "memory: {recompute: %s, offload_activations: %s, offload_optimizer: %s, offload_params: %s, offload_gradients: %s}\n",
+             "memory: {recompute: %s, offload_activations: %s, offload_optimizer: %s, offload_params: %s, offload_gradients: %s, "
+             "packed_weights: %s}\n",
              family ? "llama" : "gpt2", (int)DRAW(d, 4, 8, 13), (int)DRAW(d, 128, 512, 1024), (int)DRAW(d, 4, 8), (int)DRAW(d, 256, 4096, 32000),
              DRAW(d, 0, 1) ? "true" : "false", (int)DRAW(d, 256, 512), (int)(dp * micro * many), (int)micro, (int)DRAW(d, 0, 1), (int)dp, (int)tp,
              (int)pp, (int)cp, kinds[DRAW(d, 0, 1, 2)], (int)zero, zero && dp == 4 ? (int)DRAW(d, 0, 0, 2) : 0, tp > 1 && DRAW(d, 0, 1) ? "true" : "false",
              pipelines[pipeline], (int)(pp == 1 ? 1 : chunks), DRAW(d, 0, 1) ? "bf16" : "fp32", fast ? "fast" : "reproducible",
-             recompute[DRAW(d, 0, 0, 1, 2)], tiers[DRAW(d, 0, 0, 1, 2)], tiers[optimizer], tiers[params], tiers[gradients]);
+             recompute[DRAW(d, 0, 0, 1, 2)], tiers[DRAW(d, 0, 0, 1, 2)], tiers[optimizer], tiers[params], tiers[gradients],
+             DRAW(d, 0, 0, 0, 1) ? "true" : "false");
     CHECK_OK(ctx, orth_config_init(ctx, cfg));
     CHECK_OK(ctx, orth_config_parse(ctx, cfg, "run.yaml", text, strlen(text)));
 }
@@ -76,21 +81,21 @@ static void bounds_of(orth_ctx *ctx, const orth_config *cfg, const orth_hardware
     CHECK_OK(ctx, orth_describe_model(ctx, cfg, &model));
     CHECK_OK(ctx, orth_bounds_make(ctx, &b, &model, h, &step));
     CHECK_OK(ctx, orth_block_costs_read(ctx, &b, &l, &step.recompute, &costs));
-    CHECK_OK(ctx, orth_bound_of(ctx, &b, &costs, &l, read));
+    CHECK_OK(ctx, orth_bound_of(ctx, &b, &costs, &l, &step.offload, read));
     alone.tp = alone.cp = 1;
     alone.sequence_parallel = false;
     alone.parts = l.reproducible ? l.parts : 1;
     CHECK_OK(ctx, orth_block_costs_read(ctx, &b, &alone, &step.recompute, &one));
     orth_block_costs_scale(&b, &one, &l, &costs);
-    CHECK_OK(ctx, orth_bound_of(ctx, &b, &costs, &l, guessed));
+    CHECK_OK(ctx, orth_bound_of(ctx, &b, &costs, &l, &step.offload, guessed));
     orth_bounds_release(ctx, &b);
 }
 
 static void check(const char *text, const orth_hardware *h, const char *what, double bound, double price)
 {
     if (bound > price)
-        fail_msg("%s: bound %.9g exceeds %.9g (x %.5f) on %s, %g a node, %g and %g GB/s:\n%s", what, bound, price, bound / price,
-                 h->device_name, h->node_devices, h->node_GBps, h->network_GBps, text);
+        fail_msg("%s: bound %.9g exceeds %.9g (x %.5f) on %s, %g a node, %g and %g GB/s, %g to the host, %g of files:\n%s", what, bound, price,
+                 bound / price, h->device_name, h->node_devices, h->node_GBps, h->network_GBps, h->node_host_GBps, h->node_file_GBps, text);
 }
 
 TEST(no_bound_exceeds_the_full_plan_of_its_layout)
@@ -125,10 +130,54 @@ TEST(no_bound_exceeds_the_full_plan_of_its_layout)
     test_ctx_free(ctx);
 }
 
+/* Where the link to the host is slow, a step is little but copies, and the bound is nearly all of it. */
+TEST(a_step_of_copies_is_bounded_closely)
+{
+    static const struct {
+        const char *run;
+        int vocab;
+        double host_GBps, file_GBps, least, least_bytes; /* of the bound, as parts of the plan */
+    } cases[] = {
+        {"memory: {offload_optimizer: host}", 256, 0.01, 0, 0.96, 0.95},
+        {"memory: {offload_optimizer: host, offload_gradients: host}", 256, 0.01, 0, 0.8, 0.9},
+        {"memory: {offload_optimizer: host, offload_gradients: host, offload_params: host}", 256, 0.01, 0, 0.9, 0.8},
+        {"memory: {offload_optimizer: host, offload_gradients: host, offload_params: host}\nparallel: {dp: 4, zero: 3}", 256, 0.01, 0, 0.3, 0.5},
+        {"memory: {offload_activations: host}", 256, 0.01, 0, 0.9, 0.95},
+        {"memory: {offload_optimizer: file}", 256, 25, 0.01, 0.96, 0.95},
+        {"memory: {offload_optimizer: host, offload_gradients: host, offload_params: host, offload_activations: host}", 65536, 25, 0, 0.6, 0.3},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < ORTH_COUNT(cases); k++) {
+        orth_place_to_run where = {.described = true};
+        orth_hardware *h = &where.hardware;
+        orth_config cfg;
+        orth_bound read, guessed;
+        orth_price price;
+        char text[1024];
+        CHECK_OK(ctx, orth_hardware_find(ctx, h, "h100"));
+        h->node_host_GBps = cases[k].host_GBps;
+        h->node_file_GBps = cases[k].file_GBps;
+        snprintf(text, sizeof text, "model: {family: llama, layers: 24, hidden: 256, heads: 4, vocab: %d, max_seq: 256}\ndata: {seq_len: 256}\n"
+                 "train: {global_batch: 32, micro_batch: 1}\nprecision: {compute: bf16}\nnumerics: {mode: fast}\n%s\n", cases[k].vocab, cases[k].run);
+        CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+        CHECK_OK(ctx, orth_config_parse(ctx, &cfg, "run.yaml", text, strlen(text)));
+        CHECK_OK(ctx, orth_price_run(ctx, &where, &cfg, &price));
+        assert_false(price.refused);
+        bounds_of(ctx, &cfg, h, &read, &guessed);
+        check(text, h, "time", read.step_s, price.step_s);
+        check(text, h, "memory", read.bytes, (double)price.bytes);
+        if (read.step_s < cases[k].least * price.step_s || read.bytes < cases[k].least_bytes * (double)price.bytes)
+            fail_msg("bounds are %.3f of the time and %.3f of the memory:\n%s", read.step_s / price.step_s, read.bytes / (double)price.bytes, text);
+        orth_config_release(ctx, &cfg);
+    }
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_bound_exceeds_the_full_plan_of_its_layout),
+        cmocka_unit_test(a_step_of_copies_is_bounded_closely),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

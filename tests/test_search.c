@@ -11,6 +11,15 @@
 
 static const char *const pipelines[] = {"1f1b", "gpipe", "zb-h1", "interleaved", "zb-v"}, *const recompute[] = {"none", "selective", "full"};
 
+/* What may be offloaded, and together. */
+static const char *const away[] = {"memory.offload_optimizer", "memory.offload_gradients", "memory.offload_params", "memory.offload_activations"};
+static const bool ladder[][ORTH_COUNT(away)] = {{0, 0, 0, 0}, {1, 0, 0, 0}, {1, 1, 0, 0}, {1, 1, 1, 0},
+                                               {0, 0, 0, 1}, {1, 0, 0, 1}, {1, 1, 0, 1}, {1, 1, 1, 1}};
+
+/* What of that a small space may leave open. */
+static const bool free_sets[][ORTH_COUNT(away)] = {{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 0, 0, 0},
+                                                  {0, 0, 0, 1}, {1, 1, 0, 0}, {1, 1, 1, 0}, {1, 1, 1, 1}};
+
 static void set(orth_ctx *ctx, orth_config *cfg, const char *key, const char *format, int value)
 {
     char text[64];
@@ -35,8 +44,9 @@ static void random_base(orth_ctx *ctx, orth_config *cfg, uint64_t seed, int *zer
     set(ctx, cfg, "parallel.cp", "%d", 1 + (int)(test_rand_int(seed, 8, 0, 3) == 0));
     set(ctx, cfg, "parallel.shard_group", "%d", 0);
     CHECK_OK(ctx, orth_config_set(ctx, cfg, "command line", "parallel.cp_kind", "all_gather"));
-    if (test_rand_int(seed, 15, 0, 2) > 0) /* else it is free */
-        CHECK_OK(ctx, orth_config_set(ctx, cfg, "command line", "memory.offload_optimizer", "none"));
+    for (int k = 0; k < ORTH_COUNT(away); k++)
+        if (!free_sets[test_rand_int(seed, 15, 0, ORTH_COUNT(free_sets) - 1)][k])
+            CHECK_OK(ctx, orth_config_set(ctx, cfg, "command line", away[k], "none"));
 }
 
 static orth_place_to_run random_place(orth_ctx *ctx, uint64_t seed)
@@ -49,39 +59,63 @@ static orth_place_to_run random_place(orth_ctx *ctx, uint64_t seed)
     h->node_GBps /= (double)test_rand_int(seed, 11, 1, 100);
     h->network_GBps /= (double)test_rand_int(seed, 12, 1, 20);
     h->device_launch_us = 0.1 * (double)test_rand_int(seed, 13, 0, 30);
+    h->node_host_GBps /= (double)test_rand_int(seed, 16, 1, 40);
+    h->node_memory_GBps *= (double)test_rand_int(seed, 17, 1, 40);
     return where;
+}
+
+/* Whether all keys of the row that offload something are free. */
+static bool is_tried(const orth_config *base, bool described, const bool *row)
+{
+    static const orth_option_id keys[] = {ORTH_OPT_memory_offload_optimizer, ORTH_OPT_memory_offload_gradients, ORTH_OPT_memory_offload_params,
+                                          ORTH_OPT_memory_offload_activations};
+    bool all = true;
+    for (int k = 0; k < ORTH_COUNT(keys); k++)
+        all = all && (!row[k] || (described && !base->place[keys[k]]));
+    return all;
+}
+
+/* What a layout is priced at; INFINITY: it is refused, or does not fit. */
+static double price_key(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, orth_goal goal, int *planned)
+{
+    orth_price p;
+    CHECK_OK(ctx, orth_price_run(ctx, where, cfg, &p));
+    *planned += !p.refused;
+    if (p.refused || !p.fits)
+        return INFINITY;
+    return goal == ORTH_GOAL_TIME ? p.step_s : goal == ORTH_GOAL_MEMORY ? (double)p.bytes : p.step_s * p.num_ranks;
 }
 
 /* The least key of all layouts of num ranks that fit, each planned in full; INFINITY: none fits. */
 static double exhaust(orth_ctx *ctx, const orth_config *base, orth_place_to_run *where, int num, orth_goal goal, int *planned)
 {
     double best = INFINITY;
-    const int cp = (int)base->parallel_cp, offload = where->described && !base->place[ORTH_OPT_memory_offload_optimizer];
+    const int cp = (int)base->parallel_cp;
     for (int tp = 1; tp * cp <= num; tp++)
         for (int pp = 1; tp * cp * pp <= num; pp++)
             for (int micro = 1; micro <= 8 && num % (tp * cp * pp) == 0; micro++)
                 for (int k = 0; k < (pp == 1 ? 1 : ORTH_COUNT(pipelines)); k++)
                     for (int v = 1; v <= (pp == 1 ? 1 : (int)base->model_layers / pp); v++)
-                        for (int sp = 0; sp < (1 + (tp > 1)) * (1 + offload); sp++) {
-                            orth_config cfg;
-                            orth_price p;
-                            CHECK_OK(ctx, orth_config_init(ctx, &cfg));
-                            CHECK_OK(ctx, orth_config_override(ctx, &cfg, base));
-                            set(ctx, &cfg, "parallel.tp", "%d", tp);
-                            set(ctx, &cfg, "parallel.pp", "%d", pp);
-                            set(ctx, &cfg, "parallel.dp", "%d", num / (tp * cp * pp));
-                            set(ctx, &cfg, "parallel.virtual_stages", "%d", v);
-                            set(ctx, &cfg, "train.micro_batch", "%d", micro);
-                            CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "parallel.pipeline", pipelines[k]));
-                            CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "parallel.sequence_parallel", sp % (1 + (tp > 1)) ? "true" : "false"));
-                            if (sp > (tp > 1))
-                                CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "memory.offload_optimizer", "host"));
-                            CHECK_OK(ctx, orth_price_run(ctx, where, &cfg, &p));
-                            *planned += !p.refused;
-                            if (!p.refused && p.fits)
-                                best = fmin(best, goal == ORTH_GOAL_TIME ? p.step_s : goal == ORTH_GOAL_MEMORY ? (double)p.bytes : p.step_s * num);
-                            orth_config_release(ctx, &cfg);
-                        }
+                        for (int sp = 0; sp < 1 + (tp > 1); sp++)
+                            for (int row = 0; row < ORTH_COUNT(ladder); row++) {
+                                orth_config cfg;
+                                if (!is_tried(base, where->described, ladder[row]))
+                                    continue;
+                                CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+                                CHECK_OK(ctx, orth_config_override(ctx, &cfg, base));
+                                set(ctx, &cfg, "parallel.tp", "%d", tp);
+                                set(ctx, &cfg, "parallel.pp", "%d", pp);
+                                set(ctx, &cfg, "parallel.dp", "%d", num / (tp * cp * pp));
+                                set(ctx, &cfg, "parallel.virtual_stages", "%d", v);
+                                set(ctx, &cfg, "train.micro_batch", "%d", micro);
+                                CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "parallel.pipeline", pipelines[k]));
+                                CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "parallel.sequence_parallel", sp ? "true" : "false"));
+                                for (int o = 0; o < ORTH_COUNT(away); o++)
+                                    if (ladder[row][o])
+                                        CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", away[o], "host"));
+                                best = fmin(best, price_key(ctx, &cfg, where, goal, planned));
+                                orth_config_release(ctx, &cfg);
+                            }
     return best;
 }
 
@@ -135,6 +169,53 @@ TEST(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one)
     }
     printf("seeds from %d: %d of %d winners are the best (%d times none fits); %d full plans instead of %d\n", (int)first, equal, wanted, none, planned, all);
     assert_true(equal >= 0.99 * wanted && planned < 0.7 * all);
+    test_ctx_free(ctx);
+}
+
+/* The sets of classes that layouts of a search have away, as bits of sets, and one of the layouts. */
+static unsigned sets_of(orth_ctx *ctx, const orth_config *base, char text[ORTH_CANDIDATE_MAX])
+{
+    orth_search s;
+    unsigned sets = 0;
+    CHECK_OK(ctx, orth_search_make(ctx, &s, base, "a100-80gb-4", ORTH_GOAL_TIME));
+    for (int64_t i = 0; i < s.space.num; i++) {
+        unsigned bits = 0;
+        for (int k = 0; k < ORTH_NUM_AWAY; k++)
+            bits |= (unsigned)(s.space.list[i].away[k] != ORTH_TIER_NONE) << k;
+        sets |= 1u << bits;
+    }
+    orth_candidate_text(&s.space.list[s.space.num - 1], text);
+    orth_search_release(ctx, &s);
+    return sets;
+}
+
+/* Optimizer 1, gradients 2, weights 4, activations 8. */
+TEST(what_is_offloaded_is_searched_where_no_word_of_the_command_line_says_it)
+{
+    static const struct {
+        const char *key, *value, *base, *last;
+        unsigned sets;
+    } cases[] = {{"memory.offload_dir", ".", "", "optimizer + gradients + weights + activations on the host", 1u << 0 | 1u << 1 | 1u << 3 | 1u << 7 | 1u << 8 | 1u << 9 | 1u << 11 | 1u << 15},
+                 {"memory.offload_activations", "host", "", "on the host", 1u << 8 | 1u << 9 | 1u << 11 | 1u << 15},
+                 {"memory.offload_gradients", "none", "", "optimizer + weights + activations on the host", 1u << 0 | 1u << 1 | 1u << 5 | 1u << 8 | 1u << 9 | 1u << 13},
+                 {"memory.offload_optimizer", "none", "", "activations on the host", 1u << 0 | 1u << 8},
+                 {"memory.offload_params", "file", "memory: {offload_optimizer: file}\n", "gradients + activations on the host, optimizer + weights in a file", 1u << 7 | 1u << 15},
+                 {"memory.offload_activations", "none", "precision: {moments: 8bit}\n", "micro-batch 8", 1u << 0}};
+    static const char model[] = "model: {preset: llama-tiny, max_seq: 128}\ndata: {seq_len: 128}\ntrain: {global_batch: 8}\n";
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < ORTH_COUNT(cases); k++) {
+        orth_config base;
+        char text[512], last[ORTH_CANDIDATE_MAX];
+        snprintf(text, sizeof text, "%s%s", model, cases[k].base);
+        CHECK_OK(ctx, orth_config_init(ctx, &base));
+        CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+        CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", cases[k].key, cases[k].value));
+        CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", "memory.recompute", "none"));
+        const unsigned sets = sets_of(ctx, &base, last);
+        if (sets != cases[k].sets || !strstr(last, cases[k].last))
+            fail_msg("%s=%s: sets %#x, not %#x; %s", cases[k].key, cases[k].value, sets, cases[k].sets, last);
+        orth_config_release(ctx, &base);
+    }
     test_ctx_free(ctx);
 }
 
@@ -260,12 +341,13 @@ TEST(a_search_with_frozen_parameters_finds_the_best_of_the_layouts_and_claims_no
     CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1}, &few));
     assert_false(few.proved);
     CHECK_OK(ctx, orth_search_report(ctx, &s, 1000, false, &text, &winner));
+    const bool all = s.num_plans == s.space.num;
     const double best = exhaust(ctx, &base, &where, 4, ORTH_GOAL_TIME, &planned);
     CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
     const double mine = orth_search_key(&s, &s.space.list[winner]);
     if (mine > best * (1 + 1e-9) || winner != a.candidate)
         fail_msg("found %.9g s, the best is %.9g s\n%s", mine, best, text);
-    assert_non_null(strstr(text, s.num_plans == s.space.num ? "proved: all layouts were planned" : "no bound holds of frozen parameters"));
+    assert_non_null(strstr(text, all ? "proved: all layouts were planned" : "no bound holds of frozen parameters"));
     orth_mem_free(ctx, text);
     orth_search_release(ctx, &s);
     CHECK_OK(ctx, orth_config_set(ctx, &base, "test", "optimizer.freeze", "[\"layers.99.*\"]"));
@@ -279,6 +361,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one),
+        cmocka_unit_test(what_is_offloaded_is_searched_where_no_word_of_the_command_line_says_it),
         cmocka_unit_test(a_hundred_thousand_layouts_are_ranked_in_two_seconds_of_processor_time),
         cmocka_unit_test(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_same_price),
         cmocka_unit_test(a_search_with_frozen_parameters_finds_the_best_of_the_layouts_and_claims_no_proof_that_it_does_not_have),

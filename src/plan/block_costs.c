@@ -162,19 +162,42 @@ static void read_states(const orth_program *p, const orth_compile_spec *spec, or
     }
 }
 
-/* Bytes of transient buffers that are alive when the forward of the first micro-batch ends, by whose layer wrote them: the least of the
- * layers. Buffers that take over each other's bytes count once. */
-static orth_status read_kept(orth_ctx *ctx, const orth_program *p, orth_block_costs *out)
+/* seen: packed weights, which are kept once, whatever is under way. stays: buffers that no activation offload takes away, since an instruction
+ * behind `end` writes them (offload_activations.c). */
+static void find_staying(const orth_program *p, int32_t end, bool *seen, bool *stays)
 {
-    double bytes[SMALL_LAYERS + 2] = {0};
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        for (int k = 0; k < p->instrs[i].num_out; k++) {
+            const int32_t to = p->instrs[i].out[k].buffer;
+            if (to >= 0 && orth_op_family_of(p->instrs[i].op) == ORTH_OPS_PACK)
+                seen[orth_buffer_root(p, to)] = true;
+            if (to >= 0 && i > end)
+                stays[to] = true;
+        }
+}
+
+/* The last instruction of the layers in the forward of the first micro-batch. */
+static int32_t end_of_forward(const orth_program *p)
+{
     int32_t end = -1;
-    bool *seen = ORTH_NEW_ARRAY(ctx, bool, p->num_buffers);
-    if (!seen)
-        return ORTH_ERR_NOMEM;
     for (int32_t i = 0; i < p->num_instrs; i++)
         if (p->instrs[i].phase == ORTH_PHASE_FORWARD && p->instrs[i].micro_batch == 0 && p->instrs[i].layer >= 0 &&
             p->instrs[i].layer < SMALL_LAYERS)
             end = i;
+    return end;
+}
+
+/* Bytes of transient buffers that are alive when the forward of the first micro-batch ends, by whose layer wrote them, and of those that
+ * leave if activations do: the least of the layers. Buffers that take over each other's bytes count once. */
+static orth_status read_kept(orth_ctx *ctx, const orth_program *p, size_t min_bytes, orth_block_costs *out)
+{
+    double bytes[SMALL_LAYERS + 2] = {0}, leaving[SMALL_LAYERS + 2] = {0};
+    const int32_t end = end_of_forward(p);
+    bool *seen = ORTH_NEW_ARRAY(ctx, bool, 2 * (int64_t)p->num_buffers);
+    if (!seen)
+        return ORTH_ERR_NOMEM;
+    bool *stays = seen + p->num_buffers;
+    find_staying(p, end, seen, stays);
     for (int32_t i = 0; i < p->num_buffers; i++) {
         const orth_buffer *b = &p->buffers[i];
         const int32_t root = orth_buffer_root(p, i);
@@ -182,9 +205,83 @@ static orth_status read_kept(orth_ctx *ctx, const orth_program *p, orth_block_co
             continue;
         seen[root] = true;
         bytes[p->instrs[b->first].layer + 1] += (double)b->bytes;
+        if (b->cls == ORTH_CLASS_ACTIVATIONS && b->bytes >= min_bytes && b->prev < 0 && b->next < 0 && !stays[i])
+            leaving[p->instrs[b->first].layer + 1] += (double)b->bytes;
     }
     orth_mem_free(ctx, seen);
     out->piece[ORTH_PIECE_LAYER].kept = fmin(bytes[1], bytes[2]);
+    out->piece[ORTH_PIECE_LAYER].leaves = fmin(leaving[1], leaving[2]);
+    return ORTH_OK;
+}
+
+/* ---- what instructions are given ---- */
+
+/* Of each layer, or section, in the first micro-batch, which adds to nothing. */
+typedef struct {
+    const orth_program *p;
+    uint8_t *seen;          /* [num_buffers] a bit for each section and phase in which a parameter was read */
+    double weights[SMALL_LAYERS + 2][2];        /* bytes of parameters that the forward, the backward reads */
+    double at_once[SMALL_LAYERS + 2][ORTH_NUM_AT_ONCE];
+} operands;
+
+/* Packed weights are read once a step. */
+static void note_weights(operands *x, const orth_instr *n)
+{
+    const int back = n->phase == ORTH_PHASE_BACKWARD, bit = 2 * (int)piece_of_layer(n->layer) + back;
+    for (int k = 0; k < n->num_in && orth_op_family_of(n->op) != ORTH_OPS_PACK; k++) {
+        const int32_t i = n->in[k].buffer;
+        if (i < 0 || !x->p->buffers[i].persistent || x->p->buffers[i].cls != ORTH_CLASS_PARAMS || (x->seen[i] & 1 << bit))
+            continue;
+        x->seen[i] |= (uint8_t)(1 << bit);
+        x->weights[n->layer + 1][back] += (double)x->p->buffers[i].bytes;
+    }
+}
+
+/* Operands of one instruction are on the device together, those that share bytes once. */
+static void note_at_once(operands *x, const orth_instr *n)
+{
+    double bytes[3] = {0}; /* transient, parameters, sums of gradients */
+    for (int k = 0; k < orth_instr_num_operands(n); k++) {
+        const orth_operand *o = orth_instr_operand(n, k);
+        bool again = o->buffer < 0 || o->buffer == x->p->workspace;
+        for (int j = 0; j < k && !again; j++)
+            again = orth_instr_operand(n, j)->buffer >= 0 && orth_buffer_root(x->p, orth_instr_operand(n, j)->buffer) == orth_buffer_root(x->p, o->buffer);
+        const orth_buffer *b = again ? NULL : &x->p->buffers[o->buffer];
+        if (b && (!b->persistent || b->cls == ORTH_CLASS_PARAMS || b->cls == ORTH_CLASS_GRADS))
+            bytes[!b->persistent ? 0 : b->cls == ORTH_CLASS_PARAMS ? 1 : 2] += (double)orth_operand_bytes(o);
+    }
+    for (int far = 0; far < ORTH_NUM_AT_ONCE; far++) {
+        const double sum = bytes[0] + (far & ORTH_FAR_PARAMS ? bytes[1] : 0) + (far & ORTH_FAR_GRADS ? bytes[2] : 0);
+        x->at_once[n->layer + 1][far] = fmax(x->at_once[n->layer + 1][far], sum);
+    }
+}
+
+/* The least of the layers. */
+static void sum_up_operands(const operands *x, orth_block_costs *out)
+{
+    for (int l = 0; l < SMALL_LAYERS + 2; l++) {
+        orth_piece_cost *c = &out->piece[piece_of_layer(l - 1)];
+        const bool first = l != 2;
+        for (int back = 0; back < 2; back++)
+            c->weights_in[back] = first ? x->weights[l][back] : fmin(c->weights_in[back], x->weights[l][back]);
+        for (int far = 0; far < ORTH_NUM_AT_ONCE; far++)
+            c->at_once[far] = first ? x->at_once[l][far] : fmin(c->at_once[far], x->at_once[l][far]);
+    }
+}
+
+static orth_status read_operands(orth_ctx *ctx, const orth_program *p, orth_block_costs *out)
+{
+    operands x = {.p = p, .seen = ORTH_NEW_ARRAY(ctx, uint8_t, p->num_buffers)};
+    if (!x.seen)
+        return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < p->num_instrs; i++) {
+        if (p->instrs[i].phase == ORTH_PHASE_UPDATE || p->instrs[i].micro_batch != 0)
+            continue;
+        note_weights(&x, &p->instrs[i]);
+        note_at_once(&x, &p->instrs[i]);
+    }
+    orth_mem_free(ctx, x.seen);
+    sum_up_operands(&x, out);
     return ORTH_OK;
 }
 
@@ -280,25 +377,8 @@ static orth_status read_costs(orth_ctx *ctx, const orth_bounds *b, small_run *r,
     read_update(&compiled->program, &compiled->blocks.spec, b->hardware, elems, out);
     for (int g = 0; b->groups && g < b->groups->mixed->num_groups; g++)
         out->slower[g] = read_slower(&compiled->program, b, g);
-    return read_kept(ctx, &compiled->program, out);
-}
-
-/* What is elsewhere takes nothing of the device. The host updates what it has at its own rate, beside the rest of the update. */
-static void leave_out_offloaded(const orth_offload *o, orth_block_costs *out)
-{
-    for (int k = 0; k < ORTH_NUM_PIECES; k++) {
-        orth_piece_cost *p = &out->piece[k];
-        p->kept = o->activations != ORTH_TIER_NONE ? 0 : p->kept;
-        p->params = o->params != ORTH_TIER_NONE ? 0 : p->params;
-        p->grads = o->gradients != ORTH_TIER_NONE ? 0 : p->grads;
-        p->optimizer = o->optimizer != ORTH_TIER_NONE ? 0 : p->optimizer;
-    }
-    out->update_s = o->optimizer != ORTH_TIER_NONE ? out->host_update_s : out->update_s;
-}
-
-void orth_block_costs_offload(orth_block_costs *c)
-{
-    leave_out_offloaded(&(orth_offload){.optimizer = ORTH_TIER_HOST}, c);
+    ORTH_TRY(read_operands(ctx, &compiled->program, out));
+    return read_kept(ctx, &compiled->program, (size_t)b->step->offload.min_bytes, out);
 }
 
 orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const orth_layout *l, const orth_recompute *recompute,
@@ -310,14 +390,13 @@ orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const ort
     model.layers = SMALL_LAYERS;
     r.spec = (orth_programs_spec){.model = &model, .step = *b->step, .num_threads = 1};
     r.spec.step.recompute = *recompute;
-    r.spec.step.offload = (orth_offload){.optimizer = ORTH_TIER_NONE}; /* copies only add to times */
+    r.spec.step.offload = (orth_offload){.optimizer = ORTH_TIER_NONE}; /* copies are counted by what is kept and read here (bounds.c) */
     r.spec.step.parts = (int32_t)l->parts;
     r.spec.step.lr_factors.num = r.spec.step.decay_factors.num = 0; /* they cost nothing, and may name a layer that is not here */
     ORTH_TRY(orth_partition_make(ctx, &r.partition, &small, &model));
     orth_status s = build_small(ctx, &r);
     if (s == ORTH_OK) {
         s = read_costs(ctx, b, &r, out);
-        leave_out_offloaded(&b->step->offload, out);
         if (r.ring)
             orth_programs_release(ctx, &r.programs);
         else

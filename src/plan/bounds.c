@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "plan/file_time.h"
 #include "plan/link_time.h"
 #include "tensor/q8.h"
 
@@ -59,6 +60,10 @@ void orth_block_costs_scale(const orth_bounds *b, const orth_block_costs *one, c
                                           .weights_s = from->weights_s * share / LUCK, .again_s = from->again_s * share / LUCK,
                                           .elems = from->elems * tp, .params = from->params * tp, .grads = from->grads * tp,
                                           .optimizer = from->optimizer * tp};
+        for (int back = 0; back < 2; back++)
+            out->piece[k].weights_in[back] = from->weights_in[back] * tp;
+        for (int far = 0; far < ORTH_NUM_AT_ONCE; far++)
+            out->piece[k].at_once[far] = from->at_once[far] * tp / (double)l->cp;
     }
     if (l->tp > 1)
         layer->forward_s += 4 * call_seconds(b, ORTH_COMM_REDUCE_SCATTER, rows, l->tp, 1);
@@ -75,6 +80,8 @@ typedef struct {
     orth_bounds *b;
     const orth_block_costs *c;
     const orth_layout *l;
+    const orth_offload *o;
+    int far;                /* of at_once */
     const int32_t *cut;     /* [chunks + 1] */
     int32_t chunks;
     double m, send;         /* send: seconds of a message to the next stage */
@@ -87,12 +94,15 @@ typedef struct {
     double computing;                   /* of both */
     double returning;                   /* from the gradient that a backward gets to the one that it sends on */
     double elems, params, grads, optimizer;
+    double leaves, weights_in, weights_once;    /* of a micro-batch; weights_once: if none are brought again for the backward */
+    double at_once;                     /* the most of its pieces */
     int32_t layers, least;              /* of all its chunks, of the one with the fewest */
 } stage_sum;
 
 /* Schedules that split the backward do weight products beside calls, too: only computing is sure to take time. */
-static void add_piece(stage_sum *s, const orth_piece_cost *p, double times, bool split)
+static void add_piece(const layout_bound *x, stage_sum *s, const orth_piece_cost *p, double times)
 {
+    const bool split = x->split;
     s->forward += times * p->forward_s;
     s->backward += times * (split ? p->backward_alone_s : p->backward_s);
     s->computing += times * (p->forward_alone_s + p->backward_alone_s);
@@ -104,6 +114,16 @@ static void add_piece(stage_sum *s, const orth_piece_cost *p, double times, bool
     s->params += times * p->params;
     s->grads += times * p->grads;
     s->optimizer += times * p->optimizer;
+    s->weights_in += times * (p->weights_in[0] + p->weights_in[1]);
+    s->weights_once += times * fmax(p->weights_in[0], p->weights_in[1]);
+    s->at_once = fmax(s->at_once, p->at_once[x->far]);
+}
+
+/* Layers of a chunk whose activations are away between forward and backward, at least: behind the others of the chunk not enough is computed (offload_activations.h). */
+static int32_t leaving_layers(const orth_offload *o, int32_t layers)
+{
+    const int32_t stay = o->activations == ORTH_TIER_FILE ? 3 : 2;
+    return o->activations == ORTH_TIER_NONE ? 0 : ORTH_MAX(0, layers - stay);
 }
 
 static void add_chunk(const layout_bound *x, stage_sum *s, int32_t chunk)
@@ -111,11 +131,12 @@ static void add_chunk(const layout_bound *x, stage_sum *s, int32_t chunk)
     const orth_piece_cost *pieces = x->c->piece, *embed = &pieces[ORTH_PIECE_EMBED];
     const int32_t layers = x->cut[chunk + 1] - x->cut[chunk];
     const bool first = chunk == 0, last = chunk == x->chunks - 1;
-    add_piece(s, &pieces[ORTH_PIECE_LAYER], layers, x->split);
+    add_piece(x, s, &pieces[ORTH_PIECE_LAYER], layers);
+    s->leaves += leaving_layers(x->o, layers) * pieces[ORTH_PIECE_LAYER].leaves;
     if (first)
-        add_piece(s, embed, 1, x->split);
+        add_piece(x, s, embed, 1);
     if (last)
-        add_piece(s, &pieces[ORTH_PIECE_HEAD], 1, x->split);
+        add_piece(x, s, &pieces[ORTH_PIECE_HEAD], 1);
     if (last && !first && x->b->model->tied && !x->v_shape) { /* its own copy of the embedding's matrix */
         s->elems += embed->elems;
         s->params += embed->params;
@@ -163,16 +184,86 @@ static void data_parallel(layout_bound *x, const stage_sum *s, double *per_step,
     }
 }
 
+/* Ranks that share what ZeRO deals out from this stage on. */
+static double sharers(const orth_layout *l, int64_t from_stage)
+{
+    return l->zero < from_stage ? 1 : (double)(l->shard_group ? l->shard_group : l->dp);
+}
+
+/* The host updates what it has at its own rate, beside the rest of the update. */
 static double update_seconds(const layout_bound *x, const stage_sum *s)
 {
-    const orth_layout *l = x->l;
-    const double sharers = l->zero == 0 ? 1 : (double)(l->shard_group ? l->shard_group : l->dp);
-    return x->c->update_s * s->elems / sharers;
+    const double elem = x->o->optimizer != ORTH_TIER_NONE ? x->c->host_update_s : x->c->update_s;
+    return elem * s->elems / sharers(x->l, 1);
+}
+
+/* ---- copies of what is offloaded ---- */
+
+/* Bytes of a step and rank, to the device and from it; and of its file. */
+typedef struct {
+    double in, out, read, written;
+} copied;
+
+static void add_copied(copied *c, orth_tier tier, double in, double out)
+{
+    const bool file = tier == ORTH_TIER_FILE;
+    c->in += tier != ORTH_TIER_NONE ? in : 0;
+    c->out += tier != ORTH_TIER_NONE ? out : 0;
+    c->read += file ? in : 0;
+    c->written += file ? out : 0;
+}
+
+/* Weights come for each forward and backward, as they are gathered for them under ZeRO 3 (data_parallel). */
+static double weights_in(const layout_bound *x, const stage_sum *s)
+{
+    const orth_comm_policy *comm = &x->b->step->comm;
+    if (x->l->zero < 3 || x->l->dp == 1)
+        return s->weights_in;
+    return comm->keep_gathered || x->l->keep_whole > 0 ? 0 : (comm->reuse_elems > 0 ? s->weights_once : s->weights_in) / sharers(x->l, 3);
+}
+
+/* Sums of gradients leave after each micro-batch, the last one's reduced, and all but the first micro-batch add to what comes back. */
+static copied copies_of(const layout_bound *x, const stage_sum *s)
+{
+    const orth_offload *o = x->o;
+    const double shard = 1 / sharers(x->l, 1), sums = 1 / sharers(x->l, 2);
+    copied c = {0};
+    add_copied(&c, o->activations, x->m * s->leaves, x->m * s->leaves);
+    add_copied(&c, o->params, x->m * weights_in(x, s), 0);
+    add_copied(&c, o->gradients, (x->m - 1) * sums * s->grads, ((x->m - 1) * sums + shard) * s->grads);
+    if (o->optimizer != ORTH_TIER_NONE) { /* gradients come down, weights go up, where both are on the device */
+        add_copied(&c, ORTH_TIER_HOST, o->params == ORTH_TIER_NONE ? shard * s->params : 0, o->gradients == ORTH_TIER_NONE ? shard * s->grads : 0);
+        c.read += o->optimizer == ORTH_TIER_FILE ? shard * s->optimizer : 0;
+        c.written += o->optimizer == ORTH_TIER_FILE ? shard * s->optimizer : 0;
+    }
+    return c;
+}
+
+/* Bytes of activations that follow each other on the link: of a chunk and micro-batch the last layers come back first, when the others have left
+ * (a layer's may leave beside those of the two before it), and all else comes back behind them. Where micro-batches have their turns, each waits for its own. */
+static double activations_in_turn(const layout_bound *x, const stage_sum *s)
+{
+    const double away = ORTH_MAX(0, leaving_layers(x->o, s->least) - 2) * x->c->piece[ORTH_PIECE_LAYER].leaves;
+    const bool turns = x->l->pp == 1 && strcmp(x->l->pipeline, "1f1b") == 0;
+    return x->m * s->leaves + (turns ? x->m : 1) * away;
+}
+
+/* Each direction has a queue, and so have files. Of several kinds of devices the disks are not known here. */
+static double copying_seconds(const layout_bound *x, const stage_sum *s)
+{
+    const orth_hardware *h = x->b->hardware;
+    const copied c = copies_of(x, s);
+    const double link = fmax(fmax(c.in, c.out), activations_in_turn(x, s)) / (1e9 * h->node_host_GBps);
+    if (c.read + c.written == 0 || x->b->groups)
+        return link;
+    const orth_file_rates file = orth_file_rates_of(h, ORTH_MIN((int64_t)h->node_devices, orth_layout_ranks(x->l)));
+    return fmax(link, c.read / file.read + c.written / file.write);
 }
 
 static double step_bound(layout_bound *x)
 {
     double start = 0, back = 0, computed = 0, after = 0, alone = 0;
+    const bool copies = x->o->optimizer != ORTH_TIER_NONE || x->o->activations != ORTH_TIER_NONE; /* the others begin with the optimizer */
     for (int64_t stage = 0; stage < x->l->pp; stage++) {
         const stage_sum s = stage_of(x, stage);
         double per_step, per_micro_batch, gather;
@@ -188,6 +279,7 @@ static double step_bound(layout_bound *x)
         computed = fmax(computed, fmax(fmax(end, returned), x->m * per_micro_batch));
         after = fmax(after, tail);
         alone = fmax(alone, fmax(end + tail, x->m * per_micro_batch + gather));
+        alone = copies ? fmax(alone, copying_seconds(x, &s)) : alone;
         start += first.forward + x->send;
         /* Weight products of the layer that sends its gradient on may come after that. */
         back += fmax(0, first.returning - (x->split ? 0 : x->c->piece[ORTH_PIECE_LAYER].weights_s)) + x->send;
@@ -261,15 +353,19 @@ static double partial_sums(const orth_layout *l, double leaves)
 static double stage_bytes(const layout_bound *x, int64_t stage)
 {
     const orth_layout *l = x->l;
+    const orth_offload *o = x->o;
     const stage_sum s = stage_of(x, stage);
-    const double n = (double)(l->shard_group ? l->shard_group : l->dp), flight = in_flight(x, stage);
-    const double states = s.params / (l->zero >= 3 ? n : 1) + s.grads / (l->zero >= 2 ? n : 1) + s.optimizer / (l->zero >= 1 ? n : 1);
-    const double kept = flight * x->c->piece[ORTH_PIECE_LAYER].kept * (l->virtual_stages > 1 ? s.least : s.layers);
+    const double flight = in_flight(x, stage), grads = o->gradients != ORTH_TIER_NONE ? 0 : s.grads;
+    const double states = (o->params != ORTH_TIER_NONE ? 0 : s.params) / sharers(l, 3) + grads / sharers(l, 2) +
+                          (o->optimizer != ORTH_TIER_NONE ? 0 : s.optimizer) / sharers(l, 1);
+    /* What leaves is there when the forward of its layer ends. */
+    const double layers = o->activations != ORTH_TIER_NONE ? fmin(1, s.least) : flight * (l->virtual_stages > 1 ? s.least : s.layers);
+    const double kept = layers * x->c->piece[ORTH_PIECE_LAYER].kept;
     if (l->zero >= 2 && l->dp > 1)
-        return states + kept;
+        return states + fmax(kept, s.at_once);
     /* One partial sum is the gradient itself. */
     const double with_kept = fmax(0, partial_sums(l, x->m - flight) - 1), alone = fmax(0, partial_sums(l, x->m) - 1);
-    return states + fmax(kept + (l->virtual_stages == 1 ? with_kept * s.grads : 0), alone * s.grads);
+    return states + fmax(s.at_once, fmax(kept + (l->virtual_stages == 1 && o->activations == ORTH_TIER_NONE ? with_kept * grads : 0), alone * grads));
 }
 
 /* A message to the next stage, over the faster of the links that may be between two stages. */
@@ -330,10 +426,11 @@ static orth_status count_v_flight(orth_ctx *ctx, orth_bounds *b, int64_t p, int6
     return s;
 }
 
-orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs *c, const orth_layout *l, orth_bound *out)
+orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs *c, const orth_layout *l, const orth_offload *o, orth_bound *out)
 {
     const orth_schedule_kind *kind = orth_schedule_kind_find(l->pipeline);
-    layout_bound x = {.b = b, .c = c, .l = l, .chunks = (int32_t)(l->pp * l->virtual_stages),
+    layout_bound x = {.b = b, .c = c, .l = l, .o = o, .far = (o->params != ORTH_TIER_NONE ? ORTH_FAR_PARAMS : 0) |
+                      (o->gradients != ORTH_TIER_NONE ? ORTH_FAR_GRADS : 0), .chunks = (int32_t)(l->pp * l->virtual_stages),
                       .m = (double)orth_layout_micro_batches(l, 0), .send = send_seconds(b, l), .split = kind && kind->split,
                       .v_shape = strcmp(l->pipeline, "zb-v") == 0 && l->virtual_stages == 2};
     ORTH_TRY(cut_of(ctx, b, l, x.chunks, &x.cut));

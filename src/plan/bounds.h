@@ -9,7 +9,8 @@
  * last has gone back; gradients that are reduced once a step are reduced after the last backward has begun; gathers and updates
  * come after the norm of all gradients, or a communicator is busy all the time. Of different devices each data-parallel rank is as slow as the slowest
  * of its stages, and the micro-batches are dealt at best in proportion to how fast they are. Memory: the persistent buffers, and what is kept of the
- * micro-batches that the schedule has under way. (Narayanan et al. 2021; Qi et al. 2023; Rajbhandari et al. 2020.)
+ * micro-batches that the schedule has under way. What is offloaded takes no memory but the operands of the instruction that has the most, and
+ * a step takes no less than a rank's copies in one direction at the rate of its link to the host, or those of its file. (Narayanan et al. 2021; Qi et al. 2023; Rajbhandari et al. 2020.)
  */
 #ifndef ORTH_PLAN_BOUNDS_H
 #define ORTH_PLAN_BOUNDS_H
@@ -20,6 +21,9 @@
 /* Sections of a model on a rank. */
 typedef enum { ORTH_PIECE_EMBED = 0, ORTH_PIECE_LAYER, ORTH_PIECE_HEAD, ORTH_NUM_PIECES } orth_piece;
 
+/* Operands that are not where kernels work: persistent ones count where they are anyway, those that are brought with what is transient. */
+enum { ORTH_FAR_PARAMS = 1, ORTH_FAR_GRADS = 2, ORTH_NUM_AT_ONCE = 4 };
+
 /* What a section takes on a rank, of one micro-batch where it depends on that. */
 typedef struct {
     double forward_s, backward_s;              /* that it holds the rank, calls included */
@@ -27,7 +31,9 @@ typedef struct {
     double weights_s, again_s;                 /* of that: products that only weights wait for; forward work that is repeated */
     double elems;                              /* parameters on the rank */
     double params, grads, optimizer;           /* bytes of persistent buffers, nothing sharded */
-    double kept;                               /* bytes kept between forward and backward */
+    double kept, leaves;                       /* bytes kept between forward and backward; of them: that leave if activations do */
+    double weights_in[2];                      /* bytes of parameters that the forward, the backward reads */
+    double at_once[ORTH_NUM_AT_ONCE];          /* bytes of the operands of an instruction, the most: by what of them comes from elsewhere */
 } orth_piece_cost;
 
 typedef struct {
@@ -59,9 +65,6 @@ void orth_bounds_release(orth_ctx *ctx, orth_bounds *b);
 orth_status orth_block_costs_read(orth_ctx *ctx, const orth_bounds *b, const orth_layout *l, const orth_recompute *recompute,
                                   orth_block_costs *out);
 
-/* The same layout with the optimizer's state in the host's memory (memory.offload_optimizer=host). */
-void orth_block_costs_offload(orth_block_costs *c);
-
 /* Costs that are never more, without a program, from those `one` of a rank with all of the model and the same micro-batch and recomputation:
  * its computing divided by the ranks, which smaller products make no faster by more than a share; calls of the forward at the bandwidth of
  * their links. */
@@ -71,7 +74,7 @@ typedef struct {
     double step_s, bytes;                      /* bytes: of the rank that needs the most */
 } orth_bound;
 
-/* Of a valid layout. ORTH_ERR_NOMEM. */
-orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs *c, const orth_layout *l, orth_bound *out);
+/* Of a valid layout that keeps elsewhere what `o` says (not what `step` does). ORTH_ERR_NOMEM. */
+orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs *c, const orth_layout *l, const orth_offload *o, orth_bound *out);
 
 #endif

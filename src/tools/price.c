@@ -43,7 +43,7 @@ static orth_status price_here(orth_ctx *ctx, orth_place_to_run *where, const ort
     const double s = t->time.step_s;
     *out = (orth_price){.num_ranks = p->num_ranks, .bytes = t->total_bytes, .limit_bytes = t->limit_bytes, .fits = t->fits, .step_s = s,
                         .tokens_per_s = (double)t->tokens / s, .mfu = t->cost.model_flops / s / t->peak_flops,
-                        .hfu = t->cost.hardware_flops / s / t->peak_flops, .compute_s = t->time.compute_s, .wait_s = t->time.wait_s};
+                        .hfu = t->cost.hardware_flops / s / t->peak_flops, .compute_s = t->time.compute_s, .wait_s = t->time.wait_s, .move_s = t->time.move_s};
     for (int r = 0; r < p->num_ranks; r++)
         for (int g = 0; g < ORTH_NUM_GROUPS; g++)
             out->exposed_s[g] += p->ranks[r].time.comm_by_group[g] / p->num_ranks;
@@ -60,7 +60,7 @@ static orth_status price_there(orth_ctx *ctx, const orth_place_to_run *where, co
     *out = (orth_price){.num_ranks = p->num_ranks, .worst_rank = c.worst_rank, .bytes = p->total.worst_bytes,
                         .limit_bytes = p->total.limit_bytes, .fits = p->total.fits, .step_s = c.step_s, .tokens_per_s = c.tokens_per_s,
                         .mfu = c.mfu, .hfu = c.hfu, .compute_s = c.compute_s, .update_s = c.update_s, .data_s = c.data_s, .wait_s = c.wait_s,
-                        .days = c.days, .usd = c.on_demand_usd};
+                        .move_s = c.move_s, .days = c.days, .usd = c.on_demand_usd};
     memcpy(out->exposed_s, c.exposed_s, sizeof out->exposed_s);
     return ORTH_OK;
 }
@@ -129,6 +129,8 @@ void orth_price_split(const orth_price *p, char out[ORTH_PRICE_SPLIT_MAX])
     if (p->data_s > 0)
         at += (size_t)snprintf(out + at, ORTH_PRICE_SPLIT_MAX - at, ", data %.1f %%", 100 * p->data_s / s);
     at += (size_t)snprintf(out + at, ORTH_PRICE_SPLIT_MAX - at, ", waiting %.1f %%", 100 * p->wait_s / s);
+    if (p->move_s > 0)
+        at += (size_t)snprintf(out + at, ORTH_PRICE_SPLIT_MAX - at, ", exposed copies %.1f %%", 100 * p->move_s / s);
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         if (p->exposed_s[g] >= 0.0005 * s)
             at += (size_t)snprintf(out + at, ORTH_PRICE_SPLIT_MAX - at, ", %s %.1f %%", orth_group_name((orth_group)g),

@@ -33,7 +33,8 @@ typedef struct {
     int64_t num_instrs;             /* of its program */
     bool fits;
     double step_s, tokens_per_s, mfu, hfu;
-    double compute_s, update_s, data_s, wait_s, exposed_s[ORTH_NUM_GROUPS];   /* means over ranks; update and data are 0 here: part of compute, and not priced */
+    /* Means over ranks; here update is part of compute, and data is not priced; move: copies of offload. */
+    double compute_s, update_s, data_s, wait_s, move_s, exposed_s[ORTH_NUM_GROUPS];
     double days, usd;               /* of the whole run, on demand; 0: not known */
 } orth_price;
 

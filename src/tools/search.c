@@ -223,11 +223,28 @@ static int32_t best_planned(const orth_search *s, const orth_search_question *q,
     return best;
 }
 
-/* Whether the program of a rank is so long that its plan takes seconds: the blocks that it runs in a step. */
-static bool is_long(const orth_search *s, const orth_candidate *c)
+bool orth_search_has_many_programs(const orth_search *s, const orth_candidate *c)
+{
+    (void)s;
+    return c->dp > 1 && c->zero > 0 && (c->away[ORTH_AWAY_PARAMS] != ORTH_TIER_NONE || c->away[ORTH_AWAY_GRADIENTS] != ORTH_TIER_NONE);
+}
+
+/* Blocks of the programs of a stage: of so many a plan takes seconds, or minutes. */
+#define MANY_BLOCKS 1000
+#define TOO_MANY_BLOCKS 10000
+static int64_t count_blocks(const orth_search *s, const orth_candidate *c)
 {
     const int64_t micro_batches = s->space.base->train_global_batch / (c->dp * c->micro_batch);
-    return micro_batches * (s->space.model.layers / c->pp) > 1000;
+    return micro_batches * (s->space.model.layers / c->pp) * (orth_search_has_many_programs(s, c) ? c->dp : 1);
+}
+
+/* Whether a question is not worth the plan of a layout with this key. */
+static bool is_too_far(const orth_search *s, const orth_search_question *q, const orth_candidate *c, double key)
+{
+    if (q->max_key == 0)
+        return false;
+    const int64_t blocks = count_blocks(s, c);
+    return (key > q->max_key && blocks > MANY_BLOCKS) || (orth_search_has_many_programs(s, c) && blocks > TOO_MANY_BLOCKS);
 }
 
 orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_question *q, orth_search_answer *out)
@@ -247,7 +264,7 @@ orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_que
             continue;
         }
         const double key = orth_search_key(s, &s->space.list[i]);
-        const bool too_far = q->max_key > 0 && key > q->max_key && is_long(s, &s->space.list[i]);
+        const bool too_far = is_too_far(s, q, &s->space.list[i], key);
         if (too_far || planned++ == q->max_plans) {
             *out = (orth_search_answer){.candidate = best_planned(s, q, limit), .next = key, .too_far = too_far ? (int32_t)i : -1, .least_bytes = bytes};
             return ORTH_OK;

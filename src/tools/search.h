@@ -52,7 +52,8 @@ typedef struct {
     int32_t num_without;
     double limit_bytes;         /* of a rank; 0: what a device has */
     int32_t max_plans;          /* full plans that the answer may cost */
-    double max_key;             /* a layout whose bound is more is not planned if that takes seconds, nor those behind it; 0: any is */
+    double max_key;             /* a layout whose bound is more is not planned if that takes seconds, nor one whose plan takes minutes, nor those
+                                   behind it; 0: any is */
 } orth_search_question;
 
 typedef struct {
@@ -65,6 +66,10 @@ typedef struct {
 
 /* ORTH_ERR_NOMEM. */
 orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_question *q, orth_search_answer *out);
+
+/* Whether each data-parallel rank has a program of its own, which makes plans long: copies of shards (parallel/classes.h). May be the `is` of a
+ * question, as its opposite. */
+bool orth_search_has_many_programs(const orth_search *s, const orth_candidate *c);
 
 /* Of a planned candidate. */
 static inline const orth_price *orth_search_price(const orth_search *s, int32_t candidate)

@@ -18,10 +18,10 @@
 
 /* ---- popular choices ---- */
 
-/* All but the last have the optimizer on the device. */
+/* All but the last three have everything on the device. */
 static bool is_alone(const orth_candidate *c)
 {
-    return c->tp == 1 && c->cp == 1 && c->pp == 1 && !c->offload;
+    return c->tp == 1 && c->cp == 1 && c->pp == 1 && !orth_candidate_offloads(c);
 }
 static bool is_plain_data_parallel(const orth_search *s, const orth_candidate *c)
 {
@@ -35,27 +35,44 @@ static bool is_fsdp(const orth_search *s, const orth_candidate *c)
 }
 static bool is_tensor_in_a_node(const orth_search *s, const orth_candidate *c)
 {
-    return c->tp > 1 && c->tp == (int32_t)s->where.hardware.node_devices && c->pp == 1 && c->cp == 1 && c->zero <= 1 && !c->offload;
+    return c->tp > 1 && c->tp == (int32_t)s->where.hardware.node_devices && c->pp == 1 && c->cp == 1 && c->zero <= 1 && !orth_candidate_offloads(c);
 }
 static bool is_tensor_across_nodes(const orth_search *s, const orth_candidate *c)
 {
-    return c->tp > (int32_t)s->where.hardware.node_devices && !c->offload;
+    return c->tp > (int32_t)s->where.hardware.node_devices && !orth_candidate_offloads(c);
 }
 static bool is_pipeline(const orth_search *s, const orth_candidate *c)
 {
     (void)s;
-    return c->tp == 1 && c->cp == 1 && c->pp > 1 && !c->offload;
+    return c->tp == 1 && c->cp == 1 && c->pp > 1 && !orth_candidate_offloads(c);
 }
 static bool is_full_recompute(const orth_search *s, const orth_candidate *c)
 {
     (void)s;
-    return c->recompute == ORTH_memory_recompute_full && !c->offload;
+    return c->recompute == ORTH_memory_recompute_full && !orth_candidate_offloads(c);
 }
 
-static bool is_offload(const orth_search *s, const orth_candidate *c)
+/* Whether optimizer, weights and activations are on the host, or all of each on the device. */
+static bool is_on_host(const orth_candidate *c, bool optimizer, bool weights, bool activations)
+{
+    return c->away[ORTH_AWAY_OPTIMIZER] == (optimizer ? ORTH_TIER_HOST : ORTH_TIER_NONE) &&
+           c->away[ORTH_AWAY_PARAMS] == (weights ? ORTH_TIER_HOST : ORTH_TIER_NONE) &&
+           c->away[ORTH_AWAY_ACTIVATIONS] == (activations ? ORTH_TIER_HOST : ORTH_TIER_NONE);
+}
+static bool is_optimizer_offload(const orth_search *s, const orth_candidate *c)
 {
     (void)s;
-    return c->offload;
+    return is_on_host(c, true, false, false);
+}
+static bool is_state_offload(const orth_search *s, const orth_candidate *c)
+{
+    (void)s;
+    return c->tp == 1 && c->cp == 1 && c->pp == 1 && c->zero == 3 && c->away[ORTH_AWAY_GRADIENTS] == ORTH_TIER_HOST && is_on_host(c, true, true, false);
+}
+static bool is_activation_offload(const orth_search *s, const orth_candidate *c)
+{
+    (void)s;
+    return is_on_host(c, false, false, true);
 }
 
 static const struct {
@@ -67,7 +84,9 @@ static const struct {
              {"tensor parallel across nodes", is_tensor_across_nodes},
              {"pipeline without tensor parallel", is_pipeline},
              {"whole layers recomputed", is_full_recompute},
-             {"optimizer on the host (ZeRO-Offload)", is_offload}};
+             {"optimizer on the host (ZeRO-Offload)", is_optimizer_offload},
+             {"ZeRO 3, all on the host (ZeRO-Infinity)", is_state_offload},
+             {"activations on the host", is_activation_offload}};
 
 /* ---- changed clusters ---- */
 
@@ -113,6 +132,22 @@ typedef struct {
     double changed_s[ORTH_COUNT(changes)][NUM_REPRICED];  /* steps of the best */
 } found;
 
+static bool has_few_programs(const orth_search *s, const orth_candidate *c)
+{
+    return !orth_search_has_many_programs(s, c);
+}
+
+/* The best of few plans, which are long where there are many programs: only if no other layout was found. */
+static orth_status ask_few_first(orth_ctx *ctx, orth_search *s, orth_search_question q, orth_search_answer *out)
+{
+    q.is = has_few_programs;
+    ORTH_TRY(orth_search_ask(ctx, s, &q, out));
+    if (out->candidate >= 0)
+        return ORTH_OK;
+    q.is = NULL;
+    return orth_search_ask(ctx, s, &q, out);
+}
+
 /* Bounds of memory are some way below what layouts need, so that the first ones in the order of their bounds often do not fit. One that fits
  * for sure is looked for among those with bounds well below the limit; the proof then has something to compare with. */
 static orth_status find_one_that_fits(orth_ctx *ctx, found *f, int32_t max_plans)
@@ -123,7 +158,7 @@ static orth_status find_one_that_fits(orth_ctx *ctx, found *f, int32_t max_plans
     orth_search_answer a = {.candidate = -1};
     for (int i = 0; i < ORTH_COUNT(below) && a.candidate < 0; i++) {
         const orth_search_question q = {.limit_bytes = below[i] * device, .max_plans = (max_plans + 1) / 2};
-        ORTH_TRY(orth_search_ask(ctx, f->s, &q, &a));
+        ORTH_TRY(ask_few_first(ctx, f->s, q, &a));
     }
     return ORTH_OK;
 }
@@ -140,7 +175,7 @@ static orth_status list_best(orth_ctx *ctx, found *f, int32_t max_plans, int32_t
     f->num_best = 0;
     while (f->num_best < ORTH_SEARCH_BEST) {
         orth_search_answer *a = &f->best[f->num_best];
-        ORTH_TRY(orth_search_ask(ctx, f->s, &q, a));
+        ORTH_TRY(f->num_best > 0 && next > 0 ? ask_few_first(ctx, f->s, q, a) : orth_search_ask(ctx, f->s, &q, a));
         if (a->candidate < 0)
             break;
         f->list[f->num_best++] = a->candidate;
@@ -166,7 +201,7 @@ static orth_status ask_limits(orth_ctx *ctx, found *f)
     for (int k = 0; k < NUM_LIMITS; k++) {
         f->limit_bytes[k] = (double)orth_search_price(f->s, f->list[0])->bytes * (double)(NUM_LIMITS - k) / (NUM_LIMITS + 1);
         const orth_search_question q = {.limit_bytes = f->limit_bytes[k], .max_plans = 2 * PLANS_OF_A_KIND, .max_key = TOO_SLOW * winner_key(f)};
-        ORTH_TRY(orth_search_ask(ctx, f->s, &q, &f->limit[k]));
+        ORTH_TRY(ask_few_first(ctx, f->s, q, &f->limit[k]));
     }
     return ORTH_OK;
 }
@@ -262,12 +297,16 @@ static void add_reason(orth_ctx *ctx, orth_text *t, const orth_price *p, const o
         most = p->wait_s - best->wait_s;
         name = "waiting";
     }
+    if (p->move_s - best->move_s > most) {
+        most = p->move_s - best->move_s;
+        name = "copying from and to the host";
+    }
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         if (p->exposed_s[g] - best->exposed_s[g] > most) {
             most = p->exposed_s[g] - best->exposed_s[g];
             name = orth_group_name((orth_group)g);
         }
-    if (most > 0)
+    if (most > 1e-6 * best->step_s)
         orth_text_addf(ctx, t, "; %s takes %.3g s more", name, most);
 }
 
@@ -356,6 +395,15 @@ static char *as_text(orth_ctx *ctx, const found *f)
 
 /* ---- JSON ---- */
 
+/* "offload_optimizer": "host", and the others. */
+static void add_away_json(json_t *root, const orth_candidate *c)
+{
+    for (int k = 0; root && k < ORTH_NUM_AWAY; k++) {
+        const orth_option_id key = orth_away_key((orth_away)k);
+        json_object_set_new(root, strchr(orth_option_get(key)->path, '.') + 1, json_string(orth_option_choice(key, c->away[k])));
+    }
+}
+
 static json_t *candidate_json(const found *f, int32_t i)
 {
     char text[ORTH_CANDIDATE_MAX];
@@ -365,13 +413,15 @@ static json_t *candidate_json(const found *f, int32_t i)
     const orth_price *p = orth_search_price(f->s, i);
     orth_candidate_text(c, text);
     json_t *shares = *shares_of(f, i) ? json_loads(shares_of(f, i), 0, NULL) : json_array();
-    return json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:s,s:o,s:f,s:I,s:f,s:f,s:o,s:f,s:I}", "layout", text, "tp", c->tp, "cp", c->cp,
+    json_t *root = json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:o,s:f,s:I,s:f,s:f,s:o,s:f,s:I}", "layout", text, "tp", c->tp, "cp", c->cp,
                      "pp", c->pp, "dp", c->dp, "zero", c->zero, "shard_group", c->shard_group, "virtual_stages", c->virtual_stages, "micro_batch",
                      c->micro_batch, "pipeline", orth_schedule_kind_get(c->pipeline)->name, "recompute",
-                     orth_option_choice(ORTH_OPT_memory_recompute, c->recompute), "offload_optimizer", c->offload ? "host" : "none", "cp_kind",
+                     orth_option_choice(ORTH_OPT_memory_recompute, c->recompute), "cp_kind",
                      orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind), "dp_share", shares, "step_s", p->step_s, "memory",
                      (json_int_t)p->bytes, "tokens_per_s", p->tokens_per_s, "mfu", p->mfu, "usd_per_1e9_tokens", usd_of(f, p) > 0 ? json_real(usd_of(f, p)) : json_null(), "bound_s", c->step_s,
                      "memory_bound", (json_int_t)c->bytes);
+    add_away_json(root, c);
+    return root;
 }
 
 static char *as_json(orth_ctx *ctx, const found *f)
@@ -405,6 +455,7 @@ orth_status orth_search_report(orth_ctx *ctx, orth_search *s, int32_t max_plans,
         ORTH_TRY(ask_kinds(ctx, &f));
         ORTH_TRY(list_best(ctx, &f, 0, 0)); /* in order; a popular choice may turn out to be better */
         ORTH_TRY(ask_limits(ctx, &f));
+        ORTH_TRY(list_best(ctx, &f, 0, 0)); /* all may be planned by now */
         if (!s->where.host)
             ORTH_TRY(price_changes(ctx, &f));
     }

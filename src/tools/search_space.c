@@ -10,6 +10,14 @@
 #define MAX_MICRO_BATCH 64
 #define MAX_VIRTUAL 8
 
+static const struct {
+    orth_option_id key;
+    const char *name;
+} classes[ORTH_NUM_AWAY] = {[ORTH_AWAY_OPTIMIZER] = {ORTH_OPT_memory_offload_optimizer, "optimizer"},
+                            [ORTH_AWAY_GRADIENTS] = {ORTH_OPT_memory_offload_gradients, "gradients"},
+                            [ORTH_AWAY_PARAMS] = {ORTH_OPT_memory_offload_params, "weights"},
+                            [ORTH_AWAY_ACTIVATIONS] = {ORTH_OPT_memory_offload_activations, "activations"}};
+
 /* What is made while candidates are listed. */
 typedef struct {
     orth_ctx *ctx;
@@ -20,7 +28,8 @@ typedef struct {
     int num_recompute;
     int64_t devices;
     orth_block_costs costs;         /* guessed, of the candidates at hand */
-    bool may_offload;
+    int8_t away[1 << ORTH_NUM_AWAY][ORTH_NUM_AWAY]; /* [num_away] what is tried with each layout */
+    int num_away;
 } lister;
 
 static bool is_fixed(const orth_config *cfg, orth_option_id id)
@@ -34,6 +43,29 @@ static bool is_fixed(const orth_config *cfg, orth_option_id id)
 int64_t orth_candidate_ranks(const orth_candidate *c)
 {
     return (int64_t)c->tp * c->cp * c->pp * c->dp;
+}
+
+bool orth_candidate_offloads(const orth_candidate *c)
+{
+    bool any = false;
+    for (int k = 0; k < ORTH_NUM_AWAY; k++)
+        any = any || c->away[k] != ORTH_TIER_NONE;
+    return any;
+}
+
+orth_option_id orth_away_key(orth_away a)
+{
+    return classes[a].key;
+}
+
+static orth_offload offload_of(const orth_search_space *s, const orth_candidate *c)
+{
+    orth_offload o = s->step.offload;
+    o.optimizer = (orth_tier)c->away[ORTH_AWAY_OPTIMIZER];
+    o.gradients = (orth_tier)c->away[ORTH_AWAY_GRADIENTS];
+    o.params = (orth_tier)c->away[ORTH_AWAY_PARAMS];
+    o.activations = (orth_tier)c->away[ORTH_AWAY_ACTIVATIONS];
+    return o;
 }
 
 static orth_recompute recompute_of(const orth_search_space *s, const orth_candidate *c)
@@ -74,20 +106,25 @@ static double step_of(const orth_search_space *s, const orth_candidate *c, const
 /* What frozen parameters do not need; their activations may not be kept either. */
 static void leave_out_frozen(orth_block_costs *c)
 {
-    for (int k = 0; k < ORTH_NUM_PIECES; k++)
-        c->piece[k].grads = c->piece[k].optimizer = c->piece[k].kept = 0;
+    for (int k = 0; k < ORTH_NUM_PIECES; k++) {
+        orth_piece_cost *p = &c->piece[k];
+        p->grads = p->optimizer = p->kept = p->leaves = 0;
+        memset(p->at_once, 0, sizeof p->at_once);
+    }
 }
 
 /* Bounds of a candidate by the costs of its blocks. */
 static orth_status bound(orth_ctx *ctx, orth_search_space *s, const orth_block_costs *costs, const orth_layout *l, orth_candidate *c)
 {
-    orth_block_costs own = *costs;
+    const orth_offload offload = offload_of(s, c);
+    const bool frozen = s->base->optimizer_freeze.n > 0;
+    orth_block_costs own;
     orth_bound b;
-    if (c->offload)
-        orth_block_costs_offload(&own);
-    if (s->base->optimizer_freeze.n > 0)
+    if (frozen) {
+        own = *costs;
         leave_out_frozen(&own);
-    ORTH_TRY(orth_bound_of(ctx, &s->bounds, &own, l, &b));
+    }
+    ORTH_TRY(orth_bound_of(ctx, &s->bounds, frozen ? &own : costs, l, &offload, &b));
     c->step_s = step_of(s, c, &b);
     c->bytes = b.bytes;
     return ORTH_OK;
@@ -115,15 +152,17 @@ static orth_status try_layout(lister *x, orth_candidate c)
 {
     char why[ORTH_MESSAGE_MAX];
     const orth_layout l = layout_of(x->s, &c);
-    x->s->num_tried += 1 + x->may_offload;
+    x->s->num_tried += x->num_away;
     if (orth_layout_next_broken(&l, &x->dims, 0, why, sizeof why) >= 0) {
         if (!x->s->why[0])
             memcpy(x->s->why, why, sizeof why);
         return ORTH_OK;
     }
-    ORTH_TRY(add(x, &c, &l));
-    c.offload = true;
-    return x->may_offload ? add(x, &c, &l) : ORTH_OK;
+    for (int k = 0; k < x->num_away; k++) {
+        memcpy(c.away, x->away[k], sizeof c.away);
+        ORTH_TRY(add(x, &c, &l));
+    }
+    return ORTH_OK;
 }
 
 static orth_status try_schedules(lister *x, orth_candidate c)
@@ -234,19 +273,42 @@ static orth_status read_ones(lister *x, int k)
     return ORTH_OK;
 }
 
-/* A host that ranks share has no memory beside theirs. */
-static bool may_offload(const lister *x)
+/* On a host that ranks share, which has no memory beside theirs, nothing is tried but what the base says. */
+static bool is_away_fixed(const lister *x, int k)
 {
-    const orth_config *base = x->s->base;
-    return x->s->host_ranks == 0 && !orth_config_offloads(base) && !FIXED(x, memory, offload_optimizer) &&
-           base->precision_moments != ORTH_precision_moments_8bit;
+    return x->s->host_ranks > 0 || is_fixed(x->s->base, classes[k].key);
+}
+
+/* bits: of the classes that are away. What depends on the optimizer's needs that (config/rules.c). */
+static bool is_tried(const lister *x, unsigned bits, const int8_t base[ORTH_NUM_AWAY])
+{
+    const bool optimizer = bits & 1u << ORTH_AWAY_OPTIMIZER, gradients = bits & 1u << ORTH_AWAY_GRADIENTS, params = bits & 1u << ORTH_AWAY_PARAMS;
+    for (int k = 0; k < ORTH_NUM_AWAY; k++)
+        if (is_away_fixed(x, k) && (bits >> k & 1) != (base[k] != ORTH_TIER_NONE))
+            return false;
+    if (optimizer ? x->s->base->precision_moments == ORTH_precision_moments_8bit : gradients || params)
+        return false;
+    return !params || gradients || is_away_fixed(x, ORTH_AWAY_GRADIENTS);
+}
+
+static void find_away(lister *x)
+{
+    const orth_offload *o = &x->s->step.offload;
+    const int8_t base[ORTH_NUM_AWAY] = {[ORTH_AWAY_OPTIMIZER] = (int8_t)o->optimizer, [ORTH_AWAY_GRADIENTS] = (int8_t)o->gradients,
+                                        [ORTH_AWAY_PARAMS] = (int8_t)o->params, [ORTH_AWAY_ACTIVATIONS] = (int8_t)o->activations};
+    for (unsigned bits = 0; bits < 1u << ORTH_NUM_AWAY; bits++) {
+        int8_t *away = x->away[x->num_away];
+        for (int k = 0; k < ORTH_NUM_AWAY; k++)
+            away[k] = (int8_t)(bits >> k & 1 ? ORTH_MAX(base[k], (int8_t)ORTH_TIER_HOST) : ORTH_TIER_NONE);
+        x->num_away += is_tried(x, bits, base);
+    }
 }
 
 static orth_status list_all(lister *x, bool fewer)
 {
     static const int8_t kinds[] = {ORTH_memory_recompute_none, ORTH_memory_recompute_selective, ORTH_memory_recompute_full};
     const bool fixed = FIXED(x, memory, recompute);
-    x->may_offload = may_offload(x);
+    find_away(x);
     x->num_recompute = fixed ? 1 : ORTH_COUNT(kinds);
     for (int k = 0; k < x->num_recompute; k++) {
         x->recompute[k] = fixed ? (int8_t)x->s->base->memory_recompute : kinds[k];
@@ -329,11 +391,12 @@ orth_status orth_search_space_slower(orth_ctx *ctx, const orth_search_space *s, 
 orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t i)
 {
     orth_block_costs costs;
+    int64_t first = i; /* they are neighbours */
     ORTH_TRY(read_costs(ctx, s, i, &costs));
-    for (int64_t k = 0; k < s->num; k++) {
+    while (first > 0 && s->list[first - 1].costs == s->list[i].costs)
+        first--;
+    for (int64_t k = first; k < s->num && s->list[k].costs == s->list[i].costs; k++) {
         orth_candidate *c = &s->list[k];
-        if (c->costs != s->list[i].costs)
-            continue;
         const orth_layout of = layout_of(s, c);
         ORTH_TRY(bound(ctx, s, &costs, &of, c));
         c->read = true;
@@ -359,14 +422,25 @@ orth_status orth_candidate_set(orth_ctx *ctx, const orth_candidate *c, orth_conf
     ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.cp_kind", orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind)));
     ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.pipeline", orth_schedule_kind_get(c->pipeline)->name));
     ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.sequence_parallel", c->sequence_parallel ? "true" : "false"));
-    if (c->offload)
-        ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.offload_optimizer", "host"));
+    for (int k = 0; k < ORTH_NUM_AWAY; k++)
+        if (!is_fixed(cfg, classes[k].key))
+            ORTH_TRY(orth_config_set(ctx, cfg, "search", orth_option_get(classes[k].key)->path, orth_option_choice(classes[k].key, c->away[k])));
     if (is_fixed(cfg, ORTH_OPT_memory_recompute))
         return ORTH_OK;
     ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_ops", "[]"));
     ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_layers", "1"));
     ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_method", "uniform"));
     return orth_config_set(ctx, cfg, "search", "memory.recompute", orth_option_choice(ORTH_OPT_memory_recompute, c->recompute));
+}
+
+/* ", optimizer + gradients on the host" */
+static size_t add_away(const orth_candidate *c, orth_tier tier, char *out, size_t size)
+{
+    size_t at = 0;
+    for (int k = 0; k < ORTH_NUM_AWAY; k++)
+        if (c->away[k] == (int8_t)tier)
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at > 0 ? " + " : ", ", classes[k].name);
+    return at > 0 ? at + (size_t)snprintf(out + at, size - at, tier == ORTH_TIER_FILE ? " in a file" : " on the host") : 0;
 }
 
 void orth_candidate_text(const orth_candidate *c, char out[ORTH_CANDIDATE_MAX])
@@ -383,7 +457,8 @@ void orth_candidate_text(const orth_candidate *c, char out[ORTH_CANDIDATE_MAX])
     ADD(c->zero > 0 && c->shard_group > 0, " in groups of %d", c->shard_group);
     ADD(c->zero > 0, ", ");
     ADD(true, "micro-batch %d", c->micro_batch);
-    ADD(c->offload, ", optimizer on the host");
+    at += add_away(c, ORTH_TIER_HOST, out + at, ORTH_CANDIDATE_MAX - at);
+    at += add_away(c, ORTH_TIER_FILE, out + at, ORTH_CANDIDATE_MAX - at);
     ADD(c->recompute != ORTH_memory_recompute_none, ", recompute %s", orth_option_choice(ORTH_OPT_memory_recompute, c->recompute));
 #undef ADD
 }

@@ -1,15 +1,21 @@
 /* search_space.h -- the layouts that a search looks through, each with its bounds.
  *
  * All tp x cp x pp x dp that make the number of devices, with every micro-batch that divides, virtual stages (up to 8), pipeline schedules, ZeRO stages,
- * sequence parallelism, shard groups (all of dp, or those of a node), kinds of context parallelism, recomputation, and the optimizer's state on the device or
- * in the host's memory (where the base offloads nothing itself), as far as the rules of layouts hold.
- * A key that was given on the command line stays as it is. Left out are the schedules naive and gpipe: 1f1b takes as much time and less memory.
+ * sequence parallelism, shard groups (all of dp, or those of a node), kinds of context parallelism, recomputation, and what is kept in the host's memory, as
+ * far as the rules of layouts hold: nothing; the optimizer's state; gradients, too; weights, too; each with and without activations.
+ * A key that was given on the command line stays as it is. Left out, because others are as fast and need less memory, are
+ *   naive and gpipe      1f1b keeps fewer micro-batches
+ *   weights without gradients elsewhere      a step copies as many bytes of gradients instead, and they are twice as large in 16 bits
+ *   files                slower than the host's memory, of which a description says no size. Where the base says file, that is what offloading means
  */
 #ifndef ORTH_TOOLS_SEARCH_SPACE_H
 #define ORTH_TOOLS_SEARCH_SPACE_H
 
 #include "config/config.h"
 #include "plan/bounds.h"
+
+/* What may be kept off the device. */
+typedef enum { ORTH_AWAY_OPTIMIZER = 0, ORTH_AWAY_GRADIENTS, ORTH_AWAY_PARAMS, ORTH_AWAY_ACTIVATIONS, ORTH_NUM_AWAY } orth_away;
 
 /* A layout, and what is known of it. */
 typedef struct {
@@ -18,7 +24,7 @@ typedef struct {
     int32_t plan;               /* which full plan; -1: none yet */
     int8_t zero, cp_kind, pipeline, recompute;  /* pipeline: row of schedules.def; recompute: of the option */
     bool sequence_parallel;
-    bool offload;               /* the optimizer's state is in the host's memory */
+    int8_t away[ORTH_NUM_AWAY]; /* orth_tier of each */
     bool read;                  /* the bounds are those of costs that were read; else of guessed ones */
     double step_s, bytes;       /* bounds */
 } orth_candidate;
@@ -56,10 +62,13 @@ orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t 
 orth_status orth_search_space_slower(orth_ctx *ctx, const orth_search_space *s, int64_t i, double slower[ORTH_MAX_DEVICE_GROUPS]);
 
 int64_t orth_candidate_ranks(const orth_candidate *c);
+bool orth_candidate_offloads(const orth_candidate *c);
+/* The key of run files that says it. */
+orth_option_id orth_away_key(orth_away a);
 /* Sets its keys. */
 orth_status orth_candidate_set(orth_ctx *ctx, const orth_candidate *c, orth_config *cfg);
 /* "tp 4, pp 2 (interleaved x 5), dp 8, ZeRO 1, micro-batch 1, recompute full": what is not 1 or none. */
-#define ORTH_CANDIDATE_MAX 192
+#define ORTH_CANDIDATE_MAX 224
 void orth_candidate_text(const orth_candidate *c, char out[ORTH_CANDIDATE_MAX]);
 
 #endif
