@@ -1,6 +1,5 @@
 /* cmd_plan.c -- `orthant plan RUN.yaml`: what a run will need, without running it. */
 #include "base/files.h"
-#include "base/machine.h"
 #include "cli/cmd.h"
 #include "cli/memory.h"
 #include "plan/cases.h"
@@ -92,17 +91,6 @@ static void print(orth_ctx *ctx, char *text)
     orth_mem_free(ctx, text);
 }
 
-/* Behind the sums over ranks that share this machine: what one of them needs, and who to ask if they are not meant to share it. */
-static orth_status print_largest(orth_ctx *ctx, const orth_run_plan *p)
-{
-    char *text = orth_run_plan_largest_text(ctx, p);
-    const orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
-    print(ctx, text);
-    if (p->num_ranks > orth_machine_cores())
-        printf("%d ranks on the %d cores of this machine; for ranks with a device each: --cluster=NAME\n", p->num_ranks, orth_machine_cores());
-    return s;
-}
-
 static void print_drawn(const planning *x)
 {
     char drawn[160];
@@ -113,7 +101,7 @@ static void print_drawn(const planning *x)
 static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
 {
     orth_run_plan *p = &x->plan;
-    char *text, *more = NULL, *epochs = NULL, *peaks = NULL;
+    char *text, *largest = NULL, *more = NULL, *epochs = NULL, *peaks = NULL;
     if (orth_cmd_flag(cmd, "json"))
         text = orth_plan_json(ctx, p->ranks, p->num_ranks, &p->total);
     else if (x->cluster)
@@ -121,6 +109,10 @@ static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
     else
         text = orth_plan_text(ctx, &p->total, p->num_ranks);
     orth_status s = text ? ORTH_OK : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK && p->num_ranks > 1 && !x->cluster && !orth_cmd_flag(cmd, "json")) {
+        largest = orth_run_plan_largest_text(ctx, p);
+        s = largest ? ORTH_OK : ORTH_ERR_NOMEM;
+    }
     if (s == ORTH_OK && !orth_cmd_flag(cmd, "json"))
         s = orth_describe_zero_cost(ctx, p, x->cfg, &x->model, &more);
     if (s == ORTH_OK && !orth_cmd_flag(cmd, "json"))
@@ -132,8 +124,7 @@ static orth_status print_plan(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
         epochs = NULL;
     }
     print(ctx, text);
-    if (s == ORTH_OK && p->num_ranks > 1 && !x->cluster && !orth_cmd_flag(cmd, "json"))
-        s = print_largest(ctx, p);
+    print(ctx, largest);
     print(ctx, more);
     print(ctx, peaks);
     print(ctx, epochs);

@@ -1,6 +1,7 @@
 /* run_plan.c -- see run_plan.h. */
 #include "plan/run_plan.h"
 
+#include "base/machine.h"
 #include "plan/peak.h"
 #include "plan/recompute_auto.h"
 
@@ -132,9 +133,13 @@ char *orth_run_plan_largest_text(orth_ctx *ctx, const orth_run_plan *p)
     int ranks[2];
     peak_ranks(p, ranks);
     const orth_plan *most = &p->ranks[ranks[1]];
-    return orth_mem_printf(ctx, "largest rank   %14zu B %9.3f GiB: rank %d (dp %d, tp %d, pp %d, cp %d)\n", most->total_bytes,
+    char cores[128] = "";
+    if (p->num_ranks > orth_machine_cores())
+        snprintf(cores, sizeof cores, "%d ranks on the %d cores of this machine; for ranks with a device each: --cluster=NAME\n", p->num_ranks,
+                 orth_machine_cores());
+    return orth_mem_printf(ctx, "largest rank   %14zu B %9.3f GiB: rank %d (dp %d, tp %d, pp %d, cp %d)\n%s", most->total_bytes,
                            (double)most->total_bytes / (double)(1 << 30), ranks[1], most->coords.dp, most->coords.tp, most->coords.pp,
-                           most->coords.cp);
+                           most->coords.cp, cores);
 }
 
 void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p)

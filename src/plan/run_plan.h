@@ -40,7 +40,7 @@ void orth_run_plan_release(orth_ctx *ctx, orth_run_plan *p);
 orth_status orth_run_plan_find_peaks(orth_ctx *ctx, orth_run_plan *p);
 orth_status orth_run_plan_peaks_text(orth_ctx *ctx, orth_run_plan *p, char **out);
 
-/* Of several ranks, a line for people: the rank that needs the most. Heap memory; NULL with the error recorded. */
+/* Of several ranks that share this machine: the rank that needs the most, and how to plan for others. Heap memory; NULL with the error recorded. */
 char *orth_run_plan_largest_text(orth_ctx *ctx, const orth_run_plan *p);
 
 /* The programs of all ranks together obey the rules of program/check/check_ranks.h: ORTH_ERR_INTERNAL with the first that is

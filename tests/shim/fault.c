@@ -3,10 +3,10 @@
  *   ORTH_FAULT=KIND:K[:ERRNO]    the K-th call of a kind fails; ERRNO "+": and all after it
  *   ORTH_FAULT_COUNTS=FILE       at the end of the process: a line "KIND COUNT" for each kind, and one for fsync of folders
  *
- * flip: a write of 4 KB or more says that all is written, and one bit is another on the disk.
  * uring: a completed request of io_uring; uring_short: one that comes back with half of its bytes. open_direct: open with O_DIRECT.
  * open_tmpfile: open with O_TMPFILE, which counts as open, too.
  * Calls count from main on: what the loader does before is not the program's. A close that fails has closed, as Linux does it.
+ * flip: a write of 4 KB or more says that all is written, and one bit is another on the disk.
  * For glibc, whose own allocator is reachable under other names (so nothing here allocates to find it).
  */
 #define _GNU_SOURCE
