@@ -84,6 +84,20 @@ TEST(pipeline_parallel)
     }
 }
 
+/* One sequence of the step, so one rank of dp, has gradients that overflow: no rank makes the update. */
+TEST(an_overflow_on_one_rank_leaves_the_update_out_on_all)
+{
+    for (int k = 0; k < 6; k++) {
+        layout_case c = layout_base_case(5 + 10 * (uint64_t)k, k);
+        c.steps = 3;
+        c.layout.dp = k < 4 ? 4 : 2;
+        c.layout.zero = k % 4;
+        c.layout.tp = k == 4 ? 2 : 1;
+        c.layout.pp = k == 5 ? 2 : 1;
+        check_layout(&c);
+    }
+}
+
 TEST(zero_bubble_over_four_stages)
 {
     for (int k = 0; k < 8; k++) {
@@ -671,6 +685,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(hybrid_sharding),
         cmocka_unit_test(losses_are_summed_in_one_order),
         cmocka_unit_test(pipeline_parallel),
+        cmocka_unit_test(an_overflow_on_one_rank_leaves_the_update_out_on_all),
         cmocka_unit_test(zero_bubble_over_four_stages),
         cmocka_unit_test(zb_h1_needs_no_more_than_1f1b_on_the_first_stage),
         cmocka_unit_test(tensor_parallel),
