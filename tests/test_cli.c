@@ -82,6 +82,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"search", "orthant: search needs a cluster: --cluster=h100-64, for example"},
         {"search --model=llama-tiny --cluster=h100", "names no number of devices: say h100-64"},
         {"search --model=llama-huge --cluster=h100-8", "is unknown; there are gpt2-124m"},
+        {"search --model=llama-tiny --cluster=h100 --gpus=0", "--gpus=0 is not a whole number in [1, "},
+        {"search --model=llama-tiny --cluster=h100-8 --gpus=8", "h100-8"},
         {"search --model=llama-tiny --cluster=h100-8 --goal=fun", "--goal=fun: must be time, cost or memory"},
         {"search --model=llama-tiny --cluster=h100-8 --plans=0", "--plans=0 is not a whole number in [1, "},
         {"search --model=gpt2-124m --cluster=h100-8 parallel.tp=5", "search: no layout is valid with the keys that are given: tp * cp * pp * dp must be 8, tp divide heads=12"},
@@ -296,7 +298,7 @@ TEST(a_plan_of_a_cluster_says_when_memory_is_fullest_how_sure_its_figures_are_an
     json_decref(root);
     expect("plan " SMALL "train.global_batch=8 parallel.dp=2 --cluster=h200-2", 0, line);
     expect("plan " SMALL "train.global_batch=8 --cluster=h200-1 --compare train.micro_batch=[1,2]", 0, "exact: GiB; estimates: step s and all that follows from it\nerror ");
-    expect("search " SMALL "train.global_batch=4 --cluster=h200-2 parallel.cp=1 parallel.pp=1 --goal=cost", 0, "        -  ");
+    expect("search " SMALL "train.global_batch=4 --cluster=h200 --gpus=2 parallel.cp=1 parallel.pp=1 --goal=cost", 0, "        -  ");
 }
 
 TEST(recomputation_for_a_limit_is_listed_and_refused_where_none_fits)

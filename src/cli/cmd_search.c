@@ -23,10 +23,22 @@ static orth_status set_defaults(orth_ctx *ctx, const orth_config *given, orth_co
     return ORTH_OK;
 }
 
-static orth_status make_base(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg)
+/* --cluster with the number of --gpus: "h100-64". */
+static orth_status name_cluster(orth_ctx *ctx, const orth_cmd *cmd, char *out, size_t n)
+{
+    const char *cluster = orth_cmd_flag(cmd, "cluster");
+    int64_t gpus = 0;
+    if (!cluster)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search needs a cluster: --cluster=h100-64, for example");
+    ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "gpus", 1, 1000000, &gpus));
+    const int length = gpus ? snprintf(out, n, "%s-%" PRId64, cluster, gpus) : snprintf(out, n, "%s", cluster);
+    return (size_t)length < n ? ORTH_OK : ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: --cluster: longer than %zu bytes", n - 1);
+}
+
+static orth_status make_base(orth_ctx *ctx, const orth_cmd *cmd, const char *cluster, orth_config *cfg)
 {
     orth_hardware h;
-    ORTH_TRY(orth_hardware_find(ctx, &h, orth_cmd_flag(cmd, "cluster")));
+    ORTH_TRY(orth_hardware_find(ctx, &h, cluster));
     orth_hardware_release(ctx, &h);
     if (orth_cmd_flag(cmd, "model") && !cmd->run_file)
         ORTH_TRY(set_defaults(ctx, &cmd->config, cfg, &h));
@@ -69,7 +81,7 @@ static void say_assumed(const orth_cmd *cmd, const orth_config *base)
                orth_option_choice(ORTH_OPT_numerics_mode, (int)base->numerics_mode));
 }
 
-static orth_status search(orth_ctx *ctx, const orth_cmd *cmd, const orth_config *base)
+static orth_status search(orth_ctx *ctx, const orth_cmd *cmd, const char *cluster, const orth_config *base)
 {
     const char *goal = orth_cmd_flag(cmd, "goal"), *out = orth_cmd_flag(cmd, "out");
     int64_t max_plans = 40;
@@ -80,7 +92,7 @@ static orth_status search(orth_ctx *ctx, const orth_cmd *cmd, const orth_config 
     if (goal)
         ORTH_TRY(orth_goal_from_name(ctx, goal, &g));
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "plans", 1, INT32_MAX, &max_plans));
-    ORTH_TRY(orth_search_make(ctx, &s, base, orth_cmd_flag(cmd, "cluster"), g));
+    ORTH_TRY(orth_search_make(ctx, &s, base, cluster, g));
     orth_status st = orth_search_report(ctx, &s, (int32_t)max_plans, orth_cmd_flag(cmd, "json") != NULL, &text, &winner);
     if (st == ORTH_OK) {
         say_assumed(cmd, base);
@@ -98,14 +110,14 @@ static orth_status search(orth_ctx *ctx, const orth_cmd *cmd, const orth_config 
 orth_status orth_cmd_search(orth_ctx *ctx, const orth_cmd *cmd)
 {
     orth_config base;
-    if (!orth_cmd_flag(cmd, "cluster"))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search needs a cluster: --cluster=h100-64, for example");
+    char cluster[4096];
+    ORTH_TRY(name_cluster(ctx, cmd, cluster, sizeof cluster));
     ORTH_TRY(orth_cmd_check_out(ctx, cmd));
     orth_keep_freed_memory();
     ORTH_TRY(orth_config_init(ctx, &base));
-    orth_status s = make_base(ctx, cmd, &base);
+    orth_status s = make_base(ctx, cmd, cluster, &base);
     if (s == ORTH_OK)
-        s = search(ctx, cmd, &base);
+        s = search(ctx, cmd, cluster, &base);
     orth_config_release(ctx, &base);
     return s;
 }
