@@ -284,7 +284,7 @@ TEST(a_search_over_different_devices_weighs_each_layout_with_the_shares_that_sui
     CHECK_OK(ctx, orth_price_run(ctx, &s.where, &cfg, &p));
     assert_true(p.step_s == mine && cfg.parallel_dp_share.n == 4);
     CHECK_OK(ctx, orth_search_report(ctx, &s, 10000, true, &text, &winner));
-    assert_true(winner == a.candidate && strstr(text, "\"dp_share\": [2, 2, 1, 1]"));
+    assert_true(winner == a.candidate && strstr(text, "\"dp_share\": [2, 2, 1, 1]") && strstr(text, "\"offload_gradients\": \"none\""));
     orth_mem_free(ctx, text);
     CHECK_OK(ctx, orth_search_report(ctx, &s, 10000, false, &text, &winner));
     assert_non_null(strstr(text, ", unequal shares"));
