@@ -4,11 +4,12 @@
  *   DIR/step-N  --keep-->  DIR/.del-step-N  -->  removed
  *   DIR/step-N  --saved again-->  DIR/.old-step-N  --new one has its name-->  DIR/.del-step-N  -->  removed
  *
- * Invariants: 1. a name step-N never holds a part of a checkpoint, neither of one that is being written nor of one that is being
- * removed; 2. a checkpoint gets its name only after all of it was read back and verified, and an older one is removed only after
- * that name is on the disk (train/saver.h: and after the newer one has proved itself); 3. there is no pointer to "the latest": it is
- * the highest step that verifies, so nothing can point wrong; 4. readers change nothing: step-N, or .old-step-N where a kill left only that, is what they take; 5. a folder that is being
- * read (a shared lock, flock) is not removed by `keep`, but the next time that one is removed.
+ * Invariants: 1. a name step-N never holds a part of a checkpoint, neither of one that is being written nor of one that is
+ * being removed; 2. a checkpoint gets its name only after all of it was read back and verified, and an older one is removed
+ * only after that name is on the disk (train/saver.h: and after the newer one has proved itself); 3. there is no pointer to
+ * "the latest": it is the highest step that verifies, so nothing can point wrong; 4. readers change nothing: step-N, or
+ * .old-step-N where a kill left only that, is what they take; 5. a folder that is being read (a shared lock, flock) is not
+ * removed by `keep`, but the next time that one is removed.
  * One writer at a time per folder, beside any number of readers.
  */
 #ifndef ORTH_CKPT_FOLDER_H

@@ -293,6 +293,14 @@ static orth_status weigh_updates(orth_ctx *ctx, rank_state *s, int64_t first)
     return ORTH_OK;
 }
 
+/* What the step that was done says of the weights that it began with, which may be those of the newest checkpoint. */
+static void judge_step(rank_state *s)
+{
+    s->sound = isfinite(s->result.loss);
+    if (s->saver && s->sound && !s->result.skipped)
+        orth_saver_proves(s->saver);
+}
+
 static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
 {
     orth_run *r = s->run;
@@ -310,9 +318,7 @@ static orth_status one_step(orth_ctx *ctx, rank_state *s, int64_t step)
     ORTH_TRY(orth_trainer_load(ctx, &s->trainer, &batch, s->weights));
     orth_traffic before = orth_traffic_counted(s->comms);
     ORTH_TRY(orth_trainer_step(ctx, &s->trainer, step, &s->result));
-    s->sound = isfinite(s->result.loss);
-    if (s->saver && s->sound && !s->result.skipped)
-        orth_saver_proves(s->saver);
+    judge_step(s);
     if (step == r->options.timeline)
         memcpy(s->clock, orth_executor_clock(s->trainer.executor),
                (size_t)orth_clock_length(s->trainer.compiled.program.num_instrs) * sizeof *s->clock);
@@ -471,11 +477,8 @@ static orth_status run_rank(orth_ctx *ctx, rank_state *s)
     if (r->valid && !s->signal)
         ORTH_TRY(evaluate(ctx, s, 0));
     ORTH_TRY(rank_report_saved(ctx, s, true));
-    if (s->saver && s->sound && !s->signal) {
-        orth_phase_begin(ctx, "removing older checkpoints");
+    if (s->saver && s->sound && !s->signal)
         orth_saver_settle(ctx, s->saver);
-        orth_phase_end(ctx);
-    }
     if (fresh)
         ORTH_TRY(rank_write_memory(ctx, s));
     if (s->clock && s->steps_done >= r->options.timeline)

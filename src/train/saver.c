@@ -357,8 +357,10 @@ void orth_saver_proves(orth_saver *s)
 void orth_saver_settle(orth_ctx *ctx, const orth_saver *s)
 {
     const int64_t saved = s->view.state.step;
+    orth_phase_begin(ctx, "removing older checkpoints");
     if (saved > 0)
         orth_checkpoint_retain(ctx, s->dir, s->cfg->checkpoint_keep, saved, saved);
+    orth_phase_end(ctx);
 }
 
 /* By the ctx of the thread, which has ended: the rank's has the error that ends the run. */
