@@ -232,6 +232,7 @@ bool orth_search_has_many_programs(const orth_search *s, const orth_candidate *c
 /* Blocks of the programs of a stage: of so many a plan takes seconds, or minutes. */
 #define MANY_BLOCKS 1000
 #define TOO_MANY_BLOCKS 10000
+#define MANY_PLANS 4            /* what one with many programs counts as, of those that an answer may cost */
 static int64_t count_blocks(const orth_search *s, const orth_candidate *c)
 {
     const int64_t micro_batches = s->space.base->train_global_batch / (c->dp * c->micro_batch);
@@ -265,10 +266,11 @@ orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_que
         }
         const double key = orth_search_key(s, &s->space.list[i]);
         const bool too_far = is_too_far(s, q, &s->space.list[i], key);
-        if (too_far || planned++ == q->max_plans) {
+        if (too_far || planned >= q->max_plans) {
             *out = (orth_search_answer){.candidate = best_planned(s, q, limit), .next = key, .too_far = too_far ? (int32_t)i : -1, .least_bytes = bytes};
             return ORTH_OK;
         }
+        planned += orth_search_has_many_programs(s, &s->space.list[i]) ? MANY_PLANS : 1;
         ORTH_TRY(plan(ctx, s, i));
     }
 }

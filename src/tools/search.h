@@ -51,7 +51,7 @@ typedef struct {
     const int32_t *without;     /* [num_without] candidates that may not */
     int32_t num_without;
     double limit_bytes;         /* of a rank; 0: what a device has */
-    int32_t max_plans;          /* full plans that the answer may cost */
+    int32_t max_plans;          /* full plans that the answer may cost; one of many programs counts as four */
     double max_key;             /* a layout whose bound is more is not planned if that takes seconds, nor one whose plan takes minutes, nor those
                                    behind it; 0: any is */
 } orth_search_question;
