@@ -119,7 +119,8 @@ static void add_piece(const layout_bound *x, stage_sum *s, const orth_piece_cost
     s->at_once = fmax(s->at_once, p->at_once[x->far]);
 }
 
-/* Layers of a chunk whose activations are away between forward and backward, at least: behind the others of the chunk not enough is computed (offload_activations.h). */
+/* Layers of a chunk whose activations are away between forward and backward, at least: behind the others not enough is computed
+ * (offload_activations.h). */
 static int32_t leaving_layers(const orth_offload *o, int32_t layers)
 {
     const int32_t stay = o->activations == ORTH_TIER_FILE ? 3 : 2;
@@ -240,7 +241,8 @@ static copied copies_of(const layout_bound *x, const stage_sum *s)
 }
 
 /* Bytes of activations that follow each other on the link: of a chunk and micro-batch the last layers come back first, when the others have left
- * (a layer's may leave beside those of the two before it), and all else comes back behind them. Where micro-batches have their turns, each waits for its own. */
+ * (a layer's may leave beside those of the two before it), and all else comes back behind them. Where micro-batches have their turns, each
+ * waits for its own. */
 static double activations_in_turn(const layout_bound *x, const stage_sum *s)
 {
     const double away = ORTH_MAX(0, leaving_layers(x->o, s->least) - 2) * x->c->piece[ORTH_PIECE_LAYER].leaves;
