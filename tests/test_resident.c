@@ -85,7 +85,7 @@ static void draw(uint64_t seed, bool large, char *words, size_t size, int64_t *n
 }
 
 /* MB for each rank above four: its program and its tables are on the heap, which plans leave out. */
-#define ABOVE_4 16
+#define ABOVE_4 24
 
 static double number_after(const char *text, const char *key)
 {

@@ -161,8 +161,8 @@ TEST(tokenizer_train_reads_jsonl_as_data_prepare_does)
     free(tokens);
     RUN(r, 0, "from 1000 bytes", "tokenizer train --vocab-size=400 --field=content --max-bytes=1000 --out=part.json code.jsonl");
     assert_non_null(strstr(r->out, "learned from the first 1000 bytes of the text only"));
-    RUN(r, 5, "it has 'id', 'content': --field=NAME", "tokenizer train --vocab-size=400 --out=bad.json code.jsonl");
-    RUN(r, 5, "it has 'id', 'content': --field=NAME", "data prepare --tokenizer=bytes --out=bad code.jsonl");
+    RUN(r, 5, "it has 'id', 'content': data.jsonl_field=NAME", "tokenizer train --vocab-size=400 --out=bad.json code.jsonl");
+    RUN(r, 5, "it has 'id', 'content': data.jsonl_field=NAME", "data prepare --tokenizer=bytes --out=bad code.jsonl");
     assert_false(run_has(r, "bad.json") || run_has(r, "bad"));
     /* A line of tokens for each document, without the JSON around it. */
     RUN(r, 0, "", "tokenizer encode --tokenizer=bytes --field=content code.jsonl | wc -l > lines; wc -l < code.jsonl >> lines");
