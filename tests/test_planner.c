@@ -226,7 +226,7 @@ TEST(the_parts_of_a_step_make_its_time_and_no_step_is_faster_than_the_peak)
     double sum = c->compute_s + c->update_s + c->wait_s;
     for (int g = 0; g < ORTH_NUM_GROUPS; g++)
         sum += c->exposed_s[g];
-    assert_true(c->data_s == 0 && fabs(sum - c->step_s) < 1e-9 * c->step_s && c->update_s > 0 && c->exposed_s[ORTH_GROUP_TP] > 0);
+    assert_true(x.plan.total.data_s == 0 && fabs(sum - c->step_s) < 1e-9 * c->step_s && c->update_s > 0 && c->exposed_s[ORTH_GROUP_TP] > 0);
     assert_true(c->mfu > 0 && c->mfu <= c->hfu && c->hfu < h.device_gemm_share);
     check_near(c->days, 1000 * c->step_s / 86400);
     check_near(c->on_demand_usd, 24 * c->days * 32 * h.price_on_demand);
@@ -245,7 +245,7 @@ TEST(a_step_waits_for_tokens_that_a_slow_disk_brings_later)
     h.node_file_GBps = 0.001;
     price(ctx, &x, SMALL_RUN, h);
     check_near(x.cluster.step_s, loading);
-    check_near(x.cluster.data_s, loading - step);
+    check_near(x.plan.total.data_s, loading - step);
     check_near(x.cluster.tokens_per_s, 32 * 256 / loading);
     assert_true(x.plan.total.time.step_s == x.cluster.step_s);
     release(ctx, &x);

@@ -268,7 +268,6 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_c
     p->total.worst_bytes = p->ranks[c->worst_rank].device_bytes;
     set_file_floor(p, h);
     add_loading(p, h);
-    c->data_s = p->total.data_s;
     c->step_s = p->total.time.step_s;
     c->tokens_per_s = (double)p->total.tokens / c->step_s;
     c->mfu = p->total.cost.model_flops / c->step_s / (peak * n);
@@ -427,7 +426,7 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     orth_peak_add_moment(ctx, t, &w->peak);
     orth_text_add(ctx, t, ")\n");
     orth_text_addf(ctx, t, "step           %.6g s (estimate): computing %.1f %%, update %.1f %%, data %.1f %%, waiting %.1f %%, ", s,
-                   100 * c->compute_s / s, 100 * c->update_s / s, 100 * c->data_s / s, 100 * c->wait_s / s);
+                   100 * c->compute_s / s, 100 * c->update_s / s, 100 * p->total.data_s / s, 100 * c->wait_s / s);
     if (c->move_s > 0)
         orth_text_addf(ctx, t, "exposed copies %.1f %%, ", 100 * c->move_s / s);
     add_exposed(ctx, t, c);

@@ -16,7 +16,6 @@ typedef struct {
     int worst_rank;          /* needs the most memory, of what its device has */
     double step_s, tokens_per_s, mfu, hfu;
     double compute_s, update_s, move_s, wait_s; /* means over ranks; update is part of no other; move: held by copies of offload */
-    double data_s;           /* waiting for tokens, which are read from the node's disks beside the step before */
     double exposed_s[ORTH_NUM_GROUPS];     /* communication that computing waits for, on each group's links */
     double steps;            /* of the run; 0: not known */
     double days, on_demand_usd, spot_usd;  /* of `steps`, interruptions included where they are known; 0: not known */

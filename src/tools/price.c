@@ -59,7 +59,7 @@ static orth_status price_there(orth_ctx *ctx, const orth_place_to_run *where, co
     ORTH_TRY(orth_cluster_price(ctx, p, &h, orth_setup_compute(cfg), steps, NULL, &c));
     *out = (orth_price){.num_ranks = p->num_ranks, .worst_rank = c.worst_rank, .bytes = p->total.worst_bytes,
                         .limit_bytes = p->total.limit_bytes, .fits = p->total.fits, .step_s = c.step_s, .tokens_per_s = c.tokens_per_s,
-                        .mfu = c.mfu, .hfu = c.hfu, .compute_s = c.compute_s, .update_s = c.update_s, .data_s = c.data_s, .wait_s = c.wait_s,
+                        .mfu = c.mfu, .hfu = c.hfu, .compute_s = c.compute_s, .update_s = c.update_s, .data_s = p->total.data_s, .wait_s = c.wait_s,
                         .move_s = c.move_s, .days = c.days, .usd = c.on_demand_usd};
     memcpy(out->exposed_s, c.exposed_s, sizeof out->exposed_s);
     return ORTH_OK;
