@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "cli/memory.h"
 #include "cli/stop.h"
 #include "cli/verbs.h"
 #include "comm/comm.h"
@@ -125,6 +126,7 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* a file over its limit is a failed write, with its message and exit code */
     signal(SIGBUS, end_on_a_cut_file);
     json_set_alloc_funcs(json_memory, free);
+    orth_return_freed_memory();
     orth_status s = orth_ctx_init(&ctx, 1);
     if (s == ORTH_OK) {
         s = run(&ctx, &args, &stop, argc, argv, &ran);

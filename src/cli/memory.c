@@ -16,6 +16,13 @@
 
 #define HEAP_BYTES (1 << 30)
 
+void orth_return_freed_memory(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+#endif
+}
+
 void orth_keep_freed_memory(void)
 {
 #ifdef __GLIBC__

@@ -127,8 +127,7 @@ static orth_status run_trainer(orth_ctx *ctx, orth_measure *m, orth_trainer *t, 
     }
     if (s == ORTH_OK)
         s = orth_weights_init(ctx, &m->model, &t->compiled, t->executor, (uint64_t)m->cfg->train_seed);
-    if (rank == 0)
-        orth_pages_trim_heap();
+    orth_pages_trim_heap(); /* by each: the last one to come here gives back what all have freed */
     if (s == ORTH_OK && rank == 0) {
         m->first = t;
         s = m->fn(ctx, m, m->user);
