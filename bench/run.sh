@@ -65,7 +65,7 @@ for type in fp32 bf16; do
 done
 # The whole run writes and reads 9.3 GB a step in the folder BENCH_DIR.
 # shellcheck disable=SC2046 # words
-report_part "GPT-2 774M under 2 GB, state in a file, against the floor of the disk" "the floor is at least 70 % of the step" \
+report_part "GPT-2 774M under 2 GB, state in a file, against the floor of the disk" "the floor is at least 70 % of the update" \
   bench/file_floor.sh "$build" configs/runs/big-on-small.yaml $([[ $quick ]] && echo 1 model.preset=gpt2-124m data.seq_len=64 run.probe_s=0.01 || echo 3)
 for parts in 1 8; do
   for type in fp32 bf16; do
