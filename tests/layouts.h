@@ -261,8 +261,7 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         c.ffn_chunk_rows = chunks[test_rand_int(seed, 2001, 0, 5)];
         c.head_chunk_rows = test_rand_int(seed, 2002, 0, 3) ? 0 : 4;
         static const int32_t pieces[] = {200, 1000, 1 << 20};
-        if (c.types.moments != ORTH_U8) /* a rule: pieces would cut its blocks */
-            c.offload.optimizer = (orth_tier)ORTH_MAX(test_rand_int(seed, 2003, -1, ORTH_TIER_FILE), 0);
+        c.offload.optimizer = (orth_tier)ORTH_MAX(test_rand_int(seed, 2003, -1, ORTH_TIER_FILE), 0);
         if (c.offload.optimizer) {
             c.offload.params = (orth_tier)ORTH_MAX(test_rand_int(seed, 2007, -1, ORTH_TIER_FILE), 0);
             c.offload.gradients = (orth_tier)ORTH_MAX(test_rand_int(seed, 2008, -1, ORTH_TIER_FILE), 0);

@@ -193,6 +193,23 @@ TEST(blocks_of_int8_are_those_of_the_rank)
     test_ctx_free(ctx);
 }
 
+/* Pieces of some weights are whole rows, and those of their scales have other columns (lower/offload.c). */
+TEST(pieces_of_moments_in_8_bits_are_those_of_the_rank)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < 12; k++) {
+        layout_case c = layout_base_case(7, k);
+        c.layout.dp = 4;
+        c.layout.zero = 1 + k % 3;
+        c.layout.tp = 1 + k / 3 % 2;
+        c.compute = ORTH_BF16;
+        c.types = (orth_state_types){.master = k % 2 ? ORTH_BF16 : ORTH_F32, .moments = ORTH_U8, .stochastic = k % 2};
+        c.offload = (orth_offload){.optimizer = k / 6 ? ORTH_TIER_FILE : ORTH_TIER_HOST, .sub_group = 200};
+        assert_true(check_case(ctx, &c) < 4 * c.layout.tp);
+    }
+    test_ctx_free(ctx);
+}
+
 /* ---- damage to what binding makes ---- */
 
 typedef struct {
@@ -394,6 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_program_of_a_class_bound_to_a_rank_is_that_of_the_rank),
         cmocka_unit_test(blocks_of_int8_are_those_of_the_rank),
+        cmocka_unit_test(pieces_of_moments_in_8_bits_are_those_of_the_rank),
         cmocka_unit_test(what_a_rank_runs_of_a_shared_program_is_what_it_would_have_compiled),
         cmocka_unit_test(damage_to_what_another_rank_is_bound_to_is_refused_on_that_rank),
         cmocka_unit_test(ranks_of_equal_slices_make_few_classes),

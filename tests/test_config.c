@@ -193,7 +193,6 @@ TEST(rules_between_options_are_told_in_words)
         {"parallel: {dp: 4, zero: SHARD_GRAD_OP, shard_group: 1}", "it is _HYBRID_SHARD_ZERO2"},
         {"data: {seq_len: 4}", "data.seq_len=4 is less than numerics.parts=8"},
         {"model: {attention: full}\nparallel: {cp: 2}", "run.yaml:1:20: model.attention=full needs parallel.cp=1, not 2"},
-        {"precision: {moments: 8bit}\nmemory: {offload_optimizer: host}", "memory.offload_optimizer=host needs precision.moments=fp32 or bf16"},
         {"precision: {moments: 8bit}\noptimizer: {name: sgd}", "precision.moments=8bit needs optimizer.name=adamw or adam, not sgd"},
         {"precision: {products: mxfp8, compute: fp16}", "precision.products=mxfp8 needs precision.compute=bf16 or fp32, not fp16"},
         {"precision: {products: fp8_tensor}\nmemory: {ffn_chunk_rows: 64}", "precision.products=fp8_tensor needs memory.ffn_chunk_rows=0"},

@@ -42,6 +42,40 @@ TEST(a_run_with_offload_writes_the_checkpoints_of_one_without_byte_for_byte)
     run_end(r);
 }
 
+#define SMALL_PIECES " memory.offload_sub_group=1024"
+
+/* Pieces are whole rows, whose scales travel with them: with AdamW and Adam, in shards of unequal size, by every axis; begun with offload
+ * and ended without, and the reverse. */
+TEST(moments_in_8_bits_are_the_same_wherever_they_are)
+{
+    static const char *const cases[][2] = {
+        {"", "host" SMALL_PIECES},
+        {"optimizer.name=adam precision.compute=bf16 precision.master=bf16 precision.rounding=stochastic",
+         "file memory.offload_params=file memory.offload_gradients=file" SMALL_PIECES},
+        {"precision.compute=bf16 precision.master=bf16 precision.rounding=stochastic parallel.dp=3 parallel.zero=1", "file memory.offload_gradients=host" SMALL_PIECES},
+        {"precision.compute=fp16 parallel.dp=3 parallel.zero=2", "host memory.offload_gradients=host" SMALL_PIECES},
+        {"precision.compute=bf16 parallel.dp=3 parallel.zero=3 parallel.shard_by=layer", "host memory.offload_params=host memory.offload_gradients=host" SMALL_PIECES},
+        {"parallel.dp=2 'parallel.dp_share=[2,1]' optimizer.name=adam", "file" SMALL_PIECES},
+        {"parallel.dp=2 parallel.tp=2 parallel.zero=3 train.global_batch=4", "host memory.offload_params=file" SMALL_PIECES},
+        {"parallel.pp=2 parallel.cp=2", "file memory.offload_gradients=file"},
+    };
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        char plain[32], other[32];
+        snprintf(plain, sizeof plain, "plain%d", i);
+        snprintf(other, sizeof other, "other%d", i);
+        RUN(r, 0, "", STATE "checkpoint.dir=%s precision.moments=8bit %s", plain, cases[i][0]);
+        RUN(r, 0, "", STATE "checkpoint.dir=%s precision.moments=8bit %s memory.offload_optimizer=%s", other, cases[i][0], cases[i][1]);
+        run_same(r, plain, other, 2);
+        run_same(r, plain, other, 4);
+    }
+    RUN(r, 0, "", STATE "checkpoint.dir=other0 train.steps=6 --resume precision.moments=8bit");
+    RUN(r, 0, "", STATE "checkpoint.dir=plain0 train.steps=6 --resume precision.moments=8bit parallel.dp=3 parallel.tp=2 parallel.zero=3 "
+        "memory.offload_optimizer=file" SMALL_PIECES);
+    run_same(r, "plain0", "other0", 6);
+    run_end(r);
+}
+
 #define ACTIVATIONS "memory.offload_min_bytes=1KiB memory.offload_activations="
 
 /* What leaves the device is whatever is kept: all that the backward reads, inputs of layers, values that wait in a pipeline. */
@@ -106,21 +140,23 @@ static long number_of(const char *object, const char *key)
 TEST(each_space_has_the_planned_bytes_and_what_is_offloaded_is_not_on_the_device)
 {
     run_case *r = run_begin();
-    for (int file = 0; file < 2; file++) {
+    for (int k = 0; k < 4; k++) {
+        const int file = k % 2;
         const char *tier = file ? "file" : "host";
         RUN(r, 0, "", "train run.yaml checkpoint.dir=m%d train.steps=2 precision.compute=bf16 memory.offload_optimizer=%s memory.offload_params=%s "
-            "memory.offload_gradients=%s comm.prefetch=0 train.eval_batches=1 --quiet", file, tier, tier, tier);
+            "memory.offload_gradients=%s comm.prefetch=0 train.eval_batches=1 --quiet %s", k, tier, tier, tier,
+            k < 2 ? "" : "precision.moments=8bit" SMALL_PIECES);
         char name[64];
-        snprintf(name, sizeof name, "m%d/memory.json", file);
+        snprintf(name, sizeof name, "m%d/memory.json", k);
         char *text = run_read(r, name, NULL);
         const char *planned = object_of(text, "planned"), *counted = object_of(text, "memory");
         const char *spaces[] = {"host", "device", "file"};
         for (int s = 0; s < 2 + file; s++) {
             const char *a = object_of(object_of(planned, "spaces"), spaces[s]), *b = object_of(object_of(counted, "spaces"), spaces[s]);
             static const char *const keys[] = {"params", "grads", "optimizer", "activations", "comm", "workspace", "total"};
-            for (int k = 0; k < ORTH_COUNT(keys); k++) {
-                assert_true(number_of(a, keys[k]) >= 0);
-                assert_int_equal(number_of(a, keys[k]), number_of(b, keys[k]));
+            for (int j = 0; j < ORTH_COUNT(keys); j++) {
+                assert_true(number_of(a, keys[j]) >= 0);
+                assert_int_equal(number_of(a, keys[j]), number_of(b, keys[j]));
             }
         }
         const char *on = object_of(counted, "spaces");
@@ -189,7 +225,8 @@ TEST(limits_of_the_spaces_are_kept_apart)
 TEST(bytes_to_and_from_files_are_planned_and_counted_and_the_way_changes_no_bit)
 {
     static const char *const what[] = {"memory.offload_optimizer=file memory.offload_params=file memory.offload_gradients=file train.micro_batch=1",
-                                       "precision.compute=bf16 memory.offload_optimizer=file parallel.dp=2 parallel.zero=1 train.global_batch=4", ACTIVATIONS "file model.layers=6"};
+                                       "precision.compute=bf16 memory.offload_optimizer=file parallel.dp=2 parallel.zero=1 train.global_batch=4", ACTIVATIONS "file model.layers=6",
+                                       "precision.moments=8bit memory.offload_optimizer=file parallel.dp=2 parallel.zero=1 train.global_batch=4" SMALL_PIECES};
     static const char *const ways[] = {"auto", "buffered"};
     run_case *r = run_begin();
     for (int i = 0; i < ORTH_COUNT(what); i++) {
@@ -416,6 +453,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_with_offload_writes_the_checkpoints_of_one_without_byte_for_byte),
+        cmocka_unit_test(moments_in_8_bits_are_the_same_wherever_they_are),
         cmocka_unit_test(a_run_whose_activations_leave_the_device_writes_the_checkpoints_of_one_without),
         cmocka_unit_test(evaluation_and_text_of_a_run_with_offload_are_those_of_one_without),
         cmocka_unit_test(each_space_has_the_planned_bytes_and_what_is_offloaded_is_not_on_the_device),

@@ -8,7 +8,7 @@
 
 /* ---- pieces of the optimizer's state ---- */
 
-static void compile_with(orth_ctx *ctx, int layers, orth_recompute_kind recompute, orth_offload offload, orth_compiled *out)
+static void compile_types(orth_ctx *ctx, int layers, orth_recompute_kind recompute, orth_offload offload, orth_state_types types, orth_compiled *out)
 {
     orth_model_config m;
     CHECK_OK(ctx, orth_model_preset(ctx, "gpt2-tiny", &m));
@@ -16,8 +16,13 @@ static void compile_with(orth_ctx *ctx, int layers, orth_recompute_kind recomput
     m.layers = layers > 0 ? layers : m.layers;
     const orth_model_shape shape = {.mode = ORTH_MODE_TRAIN, .seq_len = 16, .num_seqs = 1, .num_micro_batches = 2, .parts = 4,
                                     .compute = ORTH_BF16, .space = ORTH_SPACE_DEVICE, .offload = offload, .optimizer = ORTH_OP_adamw,
-                                    .comm = {.prefetch = 1}, .recompute = {.kind = recompute, .layers = 1}};
+                                    .comm = {.prefetch = 1}, .recompute = {.kind = recompute, .layers = 1}, .types = types};
     CHECK_OK(ctx, orth_compiled_build(ctx, &m, &shape, out));
+}
+
+static void compile_with(orth_ctx *ctx, int layers, orth_recompute_kind recompute, orth_offload offload, orth_compiled *out)
+{
+    compile_types(ctx, layers, recompute, offload, (orth_state_types){0}, out);
 }
 
 static void compile(orth_ctx *ctx, orth_tier tier, orth_compiled *out)
@@ -74,6 +79,70 @@ TEST(pieces_that_are_mixed_up_are_refused)
         CHECK_OK(ctx, check_all(ctx, p));
         orth_compiled_release(&c);
     }
+    test_ctx_free(ctx);
+}
+
+static void compile_8bit(orth_ctx *ctx, int layers, orth_tier tier, int64_t sub_group, orth_compiled *out)
+{
+    compile_types(ctx, layers, ORTH_RECOMPUTE_NONE, (orth_offload){.optimizer = tier, .sub_group = sub_group},
+                  (orth_state_types){.moments = ORTH_U8}, out);
+}
+
+/* A row has all of its scales in one piece, and a piece that fewer elements than a row are to have is one row. */
+TEST(pieces_of_moments_in_8_bits_are_whole_rows_with_their_scales)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < 4; k++) {
+        const orth_tier tier = k % 2 ? ORTH_TIER_FILE : ORTH_TIER_HOST;
+        const int64_t elems = k / 2 ? 2000 : 20;
+        orth_compiled c;
+        compile_8bit(ctx, 0, tier, elems, &c);
+        orth_program *p = &c.program;
+        CHECK_OK(ctx, check_all(ctx, p));
+        int cut = 0;
+        for (int32_t i = 0; i < p->num_instrs; i++) {
+            orth_instr *n = &p->instrs[i];
+            if (n->op != ORTH_OP_adamw_8bit)
+                continue;
+            const int64_t rows = n->out[0].dim[0], cols = n->out[0].dim[1], whole = c.blocks.spec.params[n->attr->place.param].dim[0];
+            assert_int_equal(cols, c.blocks.spec.params[n->attr->place.param].dim[1]);
+            assert_true(rows == whole || rows <= ORTH_MAX(elems / cols, 1));
+            assert_int_equal(n->out[4].dim[0], rows);
+            cut += n->attr->num_pieces > 1;
+            if (cut != 1 || n->attr->piece > 0)
+                continue;
+            n->out[4].byte_offset += (size_t)n->out[4].dim[1] * sizeof(float); /* the scales of the next row */
+            if (tier == ORTH_TIER_HOST)
+                CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "for an update of", check_all(ctx, p));
+            n->out[4].byte_offset -= (size_t)n->out[4].dim[1] * sizeof(float);
+        }
+        assert_true(cut > 10);
+        for (int32_t i = 0; i < p->num_instrs && tier == ORTH_TIER_FILE; i++) {
+            orth_instr *n = &p->instrs[i];
+            if (n->op != ORTH_OP_copy || p->buffers[n->in[0].buffer].bind != ORTH_BIND_SCALES)
+                continue;
+            n->in[0].byte_offset += (size_t)n->in[0].dim[1] * sizeof(float); /* other scales come */
+            CHECK_FAILS(ctx, ORTH_ERR_INTERNAL, "for an update of", check_all(ctx, p));
+            n->in[0].byte_offset -= (size_t)n->in[0].dim[1] * sizeof(float);
+            break;
+        }
+        CHECK_OK(ctx, check_all(ctx, p));
+        orth_compiled_release(&c);
+    }
+    test_ctx_free(ctx);
+}
+
+/* Rows of 64 elements leave almost half of each piece unused here: pieces of 126 elements, which would be few enough, are one row. */
+TEST(a_step_has_a_bounded_number_of_pieces_whatever_their_size_is_to_be)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_compiled c;
+    compile_8bit(ctx, 20, ORTH_TIER_HOST, 1, &c);
+    int64_t pieces = 0;
+    for (int32_t i = 0; i < c.program.num_instrs; i++)
+        pieces += orth_op_family_of(c.program.instrs[i].op) == ORTH_OPS_OPTIMIZER;
+    assert_in_range(pieces, ORTH_MAX_PIECES / 2, ORTH_MAX_PIECES + c.blocks.spec.num_params);
+    orth_compiled_release(&c);
     test_ctx_free(ctx);
 }
 
@@ -371,6 +440,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_that_are_mixed_up_are_refused),
+        cmocka_unit_test(pieces_of_moments_in_8_bits_are_whole_rows_with_their_scales),
+        cmocka_unit_test(a_step_has_a_bounded_number_of_pieces_whatever_their_size_is_to_be),
         cmocka_unit_test(the_next_piece_comes_beside_the_update_of_this_one),
         cmocka_unit_test(the_device_has_the_activations_of_a_few_layers_at_a_time),
         cmocka_unit_test(a_copy_travels_while_the_next_layer_computes),

@@ -319,7 +319,6 @@ bool orth_config_offloads_to_file(const orth_config *c)
 
 static orth_status offload_has_what_it_speaks_of(orth_ctx *ctx, const orth_config *c)
 {
-    const bool optimizer = c->memory_offload_optimizer != ORTH_memory_offload_optimizer_none;
     if (!orth_config_offloads(c) && ORTH_CONFIG_IS_SET(c, memory, limit_device))
         return BREAKS(ctx, c, memory_limit_device, memory_offload_optimizer,
                       "memory.limit_device needs memory.offload_optimizer or memory.offload_activations, host or file: without, all memory is "
@@ -331,10 +330,6 @@ static orth_status offload_has_what_it_speaks_of(orth_ctx *ctx, const orth_confi
     if (!orth_config_offloads_to_file(c) && ORTH_CONFIG_IS_SET(c, memory, limit_file))
         return BREAKS(ctx, c, memory_limit_file, memory_offload_optimizer,
                       "memory.limit_file needs memory.offload_optimizer=file, or another of memory.offload_*");
-    if (optimizer && c->precision_moments == ORTH_precision_moments_8bit)
-        return BREAKS(ctx, c, memory_offload_optimizer, precision_moments, "memory.offload_optimizer=%s needs precision.moments=fp32 or bf16, "
-                      "not 8bit: pieces of a parameter would cut blocks that share a scale",
-                      orth_option_choice(ORTH_OPT_memory_offload_optimizer, (int)c->memory_offload_optimizer));
     return ORTH_OK;
 }
 

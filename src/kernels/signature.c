@@ -221,11 +221,11 @@ int orth_signature_leaf(const orth_signature *s)
     return k;
 }
 
-bool orth_op_has_output(orth_op op, const char *name)
+int orth_op_output(orth_op op, const char *name)
 {
     orth_signature s;
     orth_signature_of(op, &s);
-    return find(s.out, s.num_out, name) >= 0;
+    return find(s.out, s.num_out, name);
 }
 
 /* ---- fitting ---- */

@@ -71,6 +71,7 @@ int orth_signature_input(const orth_signature *s, const char *name);
 /* Of an op with addends: the input that is the leaf of a sum, after those that only say where it belongs (tokens). */
 int orth_signature_leaf(const orth_signature *s);
 
-bool orth_op_has_output(orth_op op, const char *name);
+/* The place of an output of this name; -1: the op has none. */
+int orth_op_output(orth_op op, const char *name);
 
 #endif

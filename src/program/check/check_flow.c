@@ -1,4 +1,5 @@
 /* check_flow.c -- see check_flow.h. */
+#include "kernels/signature.h"
 #include "program/check/check.h"
 #include "program/check/check_flow_impl.h"
 
@@ -217,9 +218,16 @@ static orth_updated elems_of(const flow *f, const orth_operand *o)
     return (orth_updated){b->index, b->first_elem + (int64_t)(o->byte_offset / orth_dtype_bytes(o->dtype)), count};
 }
 
-static void hold_elems(flow *f, const orth_operand *o, const orth_updated *e)
+static bool has_scales(const flow *f, const orth_operand *o)
+{
+    const orth_buffer *b = &f->p->buffers[o->buffer];
+    return b->staging ? f->state[o->buffer].scales : b->bind == ORTH_BIND_SCALES;
+}
+
+static void hold_elems(flow *f, const orth_operand *o, const orth_updated *e, bool scales)
 {
     buffer_state *s = &f->state[o->buffer];
+    s->scales = scales;
     s->param = e->index;
     s->first = e->first;
     s->count = e->count;
@@ -231,7 +239,7 @@ static orth_status check_same_elems(flow *f, int32_t i, const orth_operand *o, c
                                     const char *name)
 {
     orth_updated e = elems_of(f, o);
-    if (of && f->p->buffers[o->buffer].bind == ORTH_BIND_SCALES) {
+    if (of && has_scales(f, o)) {
         e.first = e.first / o->dim[1] * of->dim[1];
         e.count = e.count / o->dim[1] * of->dim[1];
     }
@@ -258,12 +266,13 @@ static orth_status check_update(flow *f, int32_t i)
     const orth_instr *n = &f->p->instrs[i];
     const orth_updated u = orth_instr_updates(f->p, n);
     const char *name = f->p->buffers[n->out[0].buffer].name;
+    const int copy = orth_op_output(n->op, "copy"); /* is only written */
     for (int k = -1; k < n->num_out; k++) {
         const orth_operand *o = k < 0 ? &n->in[0] : &n->out[k];
         if (o->buffer < 0)
             continue;
-        if (k > 0 && k == n->num_out - 1 && f->p->buffers[o->buffer].staging) /* the copy is only written */
-            hold_elems(f, o, &u);
+        if (k == copy && f->p->buffers[o->buffer].staging)
+            hold_elems(f, o, &u, false);
         ORTH_TRY(check_same_elems(f, i, o, &n->out[0], &u, name));
     }
     for (int k = 0; k < n->num_out; k++)
@@ -280,7 +289,7 @@ static orth_status check_staging(flow *f, int32_t i)
     const orth_updated e = elems_of(f, in);
     if (to->staging) {
         write_state(f, out, 0);
-        hold_elems(f, out, &e);
+        hold_elems(f, out, &e, has_scales(f, in));
         return ORTH_OK;
     }
     const orth_updated want = elems_of(f, out);

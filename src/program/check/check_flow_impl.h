@@ -16,7 +16,8 @@ typedef struct {
     bool known;
     size_t begin, end;
     parts_of inside, outside;
-    int64_t param, first, count; /* of a staging buffer: which elements of which parameter it has */
+    int64_t param, first, count; /* of a staging buffer: which elements of which parameter it has, */
+    bool scales;                 /* or, counted likewise, which scales of its moments */
     size_t rounded; /* of blocks of int8: bytes that are written, shard after shard */
     int32_t nodes; /* that were added up in it, where it travels over DP; 0: its own */
 } buffer_state;

@@ -77,7 +77,7 @@ typedef enum {
     ORTH_VIEW_SAME = 0,
     ORTH_VIEW_SHARD,       /* the rank's shard of the buffer's parameter, as a vector or one row */
     ORTH_VIEW_SHARD_MATRIX, /* the same as whole rows */
-    ORTH_VIEW_PIECE,       /* piece `part` of that shard, of orth_program.piece_elems elements; in a staging buffer, its beginning */
+    ORTH_VIEW_PIECE,       /* piece `part` of that shard (orth_param_piece_elems), as a vector or whole rows; in a staging buffer, its beginning */
     ORTH_VIEW_SHARD_ROWS,  /* the rows of row part `part` that are in the shard */
     ORTH_VIEW_SUMS,        /* the sums of squares of these rows */
     ORTH_VIEW_OF_OTHERS,   /* nothing on the first rank of the shard axis */
@@ -181,7 +181,7 @@ typedef struct orth_program {
     orth_queue queues[ORTH_MAX_QUEUES]; /* [num_queues], that of computing first; 0: not in queues yet; passes/order.c */
     int32_t num_queues;
     orth_space space;               /* where kernels work: of every buffer that is added, until somebody says otherwise (offload.c) */
-    int64_t piece_elems;            /* elements of a parameter that are updated at once; 0: all */
+    int64_t piece_elems;            /* elements of a parameter that are updated at once (orth_param_piece_elems); 0: all */
     bool placed;                    /* the following is filled; place.c */
     size_t space_bytes[ORTH_NUM_SPACES];   /* arena sizes */
     size_t class_bytes[ORTH_NUM_SPACES][ORTH_NUM_CLASSES]; /* their sum over classes is space_bytes */

@@ -75,8 +75,9 @@ typedef struct {
 } orth_store;
 
 /* A piece of an update whose operands are elsewhere: the gradient, then what the optimizer writes (offload.c). */
-#define ORTH_PIECE_OPERANDS 5
+#define ORTH_PIECE_OPERANDS 6
 typedef struct {
+    orth_op op;
     orth_attr attr;
     orth_operand step;
     orth_operand far[ORTH_PIECE_OPERANDS], near[ORTH_PIECE_OPERANDS];
@@ -314,9 +315,9 @@ void orth_offload_begin(orth_builder *b);
 void orth_offload_put(orth_builder *b, int32_t buffer);
 /* The step's values in the host's memory. */
 orth_operand orth_offload_step(orth_builder *b, orth_operand step);
-/* The update of parameter `index`, all but its last piece, which the next call ends, or orth_offload_finish. out: as the optimizer has
- * them, a copy last. */
-void orth_offload_update(orth_builder *b, int64_t index, orth_operand step, const orth_attr *attr, orth_operand grad, int num_out,
+/* The update of parameter `index`, all but its last piece, which the next call ends, or orth_offload_finish. Operands are those of op: the
+ * gradient as a vector or as whole rows, and the step; what the optimizer writes, likewise. */
+void orth_offload_update(orth_builder *b, int64_t index, orth_op op, const orth_attr *attr, const orth_operand in[2], int num_out,
                          const orth_operand *out);
 void orth_offload_finish(orth_builder *b);
 

@@ -5,13 +5,14 @@
  *     compute        | update 0     | update 1     | ...
  *     copy in                       | w 0          | w 1        w: the weight that kernels read goes back
  *
- * The optimizer works on buffers of the host's memory, piece by piece: DeepSpeed's sub-groups. What a piece needs is copied
- * while the piece before it is updated. Every operand that is elsewhere has two staging buffers, which pieces take by turns; who
+ * The optimizer works on buffers of the host's memory, piece by piece: DeepSpeed's sub-groups. Where elements of a row share a scale
+ * (moments in 8 bits), a piece is whole rows with their scales. What a piece needs is copied while the piece before it is updated. Every operand that is elsewhere has two staging buffers, which pieces take by turns; who
  * waits for whom follows from them (passes/order.h). A master that kernels read, too, stays with the other weights, and is
  * copied down with its gradient.
  *
  * Source: Ren et al., "ZeRO-Offload", arXiv:2101.06840; Rajbhandari et al., "ZeRO-Infinity", arXiv:2104.07857.
  */
+#include "kernels/signature.h"
 #include "program/lower/build.h"
 
 static int64_t largest_shard(const orth_builder *b, int64_t index)
@@ -31,9 +32,13 @@ void orth_offload_begin(orth_builder *b)
     if (o->optimizer == ORTH_TIER_NONE)
         return;
     int64_t all = 0;
-    for (int64_t i = 0; i < b->spec->num_params; i++)
+    bool rows = false;
+    for (int64_t i = 0; i < b->spec->num_params; i++) {
         all += b->held[i] ? largest_shard(b, i) : 0;
-    b->p->piece_elems = ORTH_MAX(ORTH_MAX(o->sub_group, 1), orth_div_up(all, ORTH_MAX_PIECES - 1));
+        rows = rows || (b->held[i] && b->spec->params[i].moments_8bit);
+    }
+    const int64_t least = orth_div_up(all, ORTH_MAX_PIECES - 1);
+    b->p->piece_elems = ORTH_MAX(ORTH_MAX(o->sub_group, 1), rows ? 2 * least : least); /* the whole rows that fit are more than half */
 }
 
 void orth_offload_put(orth_builder *b, int32_t buffer)
@@ -63,25 +68,26 @@ orth_operand orth_offload_step(orth_builder *b, orth_operand step)
     return here;
 }
 
-/* Piece `part` of the elements of an operand. */
-static orth_operand piece_of(const orth_builder *b, orth_operand o, int32_t part)
+/* Piece `part` of an operand, of so many rows; those of a vector are its elements. */
+static orth_operand piece_of(orth_operand o, int32_t part, int64_t rows)
 {
-    const int64_t first = ORTH_MIN(part * b->p->piece_elems, o.dim[0]);
     if (o.buffer < 0)
         return o;
-    o.byte_offset += (size_t)first * orth_dtype_bytes(o.dtype);
-    o.dim[0] = ORTH_MIN(b->p->piece_elems, o.dim[0] - first);
-    o.view = o.view == ORTH_VIEW_SHARD ? ORTH_VIEW_PIECE : o.view;
+    o = orth_operand_rows(o, ORTH_MIN(part * rows, o.dim[0]), ORTH_MIN((part + 1) * rows, o.dim[0]));
+    o.view = o.view == ORTH_VIEW_SHARD || o.view == ORTH_VIEW_SHARD_MATRIX ? ORTH_VIEW_PIECE : o.view;
     o.part = (uint16_t)part;
     return o;
 }
+
+/* Of sgd the copy is where others have v. */
+#define COPY_ROOM 4
 
 /* Where the optimizer works on operand k of the piece at hand. */
 static orth_operand near_of(orth_builder *b, orth_operand far, int k)
 {
     static const char *const names[ORTH_PIECE_OPERANDS][2] = {{"stage.g.0", "stage.g.1"}, {"stage.p.0", "stage.p.1"},
                                                               {"stage.m.0", "stage.m.1"}, {"stage.v.0", "stage.v.1"},
-                                                              {"stage.copy.0", "stage.copy.1"}};
+                                                              {"stage.copy.0", "stage.copy.1"}, {"stage.scales.0", "stage.scales.1"}};
     const int turn = b->offload.num % 2;
     if (b->p->failed || far.buffer < 0 || b->p->buffers[far.buffer].space == ORTH_SPACE_HOST)
         return far;
@@ -107,7 +113,7 @@ static bool is_moved(const orth_piece *x, int k)
     return x->far[k].buffer != x->near[k].buffer;
 }
 
-/* What the optimizer reads comes near. The last operand it only writes. */
+/* What the optimizer reads comes near. The copy it only writes. */
 static void bring(orth_builder *b, orth_piece *x)
 {
     for (int k = 0; k < x->num; k++)
@@ -120,7 +126,7 @@ void orth_offload_finish(orth_builder *b)
     if (x->num == 0 || b->p->failed)
         return;
     const orth_operand in[] = {x->near[0], x->step};
-    orth_build_emit(b, b->spec->optimizer, &x->attr, 2, in, x->num - 1, x->near + 1);
+    orth_build_emit(b, x->op, &x->attr, 2, in, x->num - 1, x->near + 1);
     for (int k = 0; k < x->num; k++)
         orth_build_until_here(b, x->call[k]);
     for (int k = 0; k < before->num; k++)
@@ -133,19 +139,19 @@ void orth_offload_finish(orth_builder *b)
     x->num = 0;
 }
 
-void orth_offload_update(orth_builder *b, int64_t index, orth_operand step, const orth_attr *attr, orth_operand grad, int num_out,
+void orth_offload_update(orth_builder *b, int64_t index, orth_op op, const orth_attr *attr, const orth_operand in[2], int num_out,
                          const orth_operand *out)
 {
-    const int32_t num = (int32_t)ORTH_MAX(orth_div_up(largest_shard(b, index), b->p->piece_elems), 1);
+    const int64_t each = orth_param_piece_elems(&b->spec->params[index], b->p->piece_elems), cols = in[0].num_dims > 1 ? in[0].dim[1] : 1;
+    const int32_t num = (int32_t)ORTH_MAX(orth_div_up(largest_shard(b, index), each), 1);
     for (int32_t part = 0; part < num && !b->p->failed; part++) {
-        orth_piece x = {.attr = *attr, .step = step, .num = num_out + 1, .copy = num_out};
-        const int64_t own = grad.dim[0];
+        orth_piece x = {.op = op, .attr = *attr, .step = in[1], .num = num_out + 1, .copy = 1 + orth_op_output(op, "copy")};
         x.attr.piece = part;
         x.attr.num_pieces = num;
-        x.attr.place.first += ORTH_MIN(part * b->p->piece_elems, own);
+        x.attr.place.first += ORTH_MIN(part * each, in[0].dim[0] * cols);
         for (int k = 0; k < x.num; k++) {
-            x.far[k] = piece_of(b, k == 0 ? grad : out[k - 1], part);
-            x.near[k] = near_of(b, x.far[k], k == x.copy ? ORTH_PIECE_OPERANDS - 1 : k);
+            x.far[k] = piece_of(k == 0 ? in[0] : out[k - 1], part, each / cols);
+            x.near[k] = near_of(b, x.far[k], k == x.copy ? COPY_ROOM : k);
         }
         bring(b, &x);
         orth_offload_finish(b);

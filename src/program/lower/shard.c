@@ -103,6 +103,12 @@ orth_zero_shard orth_shard_scales(const orth_param_desc *p, const orth_zero_shar
     return (orth_zero_shard){.first = s->first / cols * scales.dim[1], .count = s->count / cols * scales.dim[1]};
 }
 
+int64_t orth_param_piece_elems(const orth_param_desc *p, int64_t piece_elems)
+{
+    const int64_t cols = orth_param_cols(p);
+    return p->moments_8bit ? ORTH_MAX(piece_elems / cols, 1) * cols : piece_elems;
+}
+
 /* Who owns what lies at `at` of `total` elements. */
 static int32_t owner_of(const orth_deal *d, double at, int64_t total)
 {

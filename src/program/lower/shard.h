@@ -41,6 +41,10 @@ orth_zero_shard orth_shard_of_type(const orth_zero_shard *s, int32_t rank, orth_
 /* The scales that go with a shard of a parameter whose moments are in 8 bits (param.h): shards are whole rows. */
 orth_zero_shard orth_shard_scales(const orth_param_desc *p, const orth_zero_shard *s);
 
+/* Elements of a piece, where the update works piece by piece (offload.c): piece_elems. Of a parameter whose moments are in 8 bits whole rows,
+ * as many as fit and at least one: elements that share a scale are in one row. */
+int64_t orth_param_piece_elems(const orth_param_desc *p, int64_t piece_elems);
+
 /* Rows of row part `part` that are in the shard, and their sums of squares among those of the whole parameter. */
 typedef struct {
     int64_t begin, count;          /* rows on this rank */

@@ -194,17 +194,17 @@ static void as_rows(orth_operand *o, int64_t cols)
     o->view = o->view == ORTH_VIEW_SHARD ? ORTH_VIEW_SHARD_MATRIX : o->view;
 }
 
-/* The update of a parameter whose moments are in 8 bits: blocks of them are parts of rows. */
-static void emit_8bit(orth_builder *b, int64_t index, orth_attr attr, orth_operand in[2], orth_operand out[5])
+/* The update of a parameter whose moments are in 8 bits: blocks of them are parts of rows. Returns its op, of as many outputs as out has. */
+static orth_op update_8bit(orth_builder *b, int64_t index, orth_attr *attr, orth_operand in[2], orth_operand out[5])
 {
     const orth_param_desc *param = &b->spec->params[index];
     const orth_param_desc scales = orth_param_scales(param);
-    attr.split = orth_param_moment_split(param);
+    attr->split = orth_param_moment_split(param);
     out[4] = state(b, "scales", ORTH_BIND_SCALES, ORTH_F32, index);
     as_rows(&in[0], orth_param_cols(param));
     for (int k = 0; k < 5; k++)
         as_rows(&out[k], k < 4 ? orth_param_cols(param) : scales.dim[1]);
-    orth_build_emit(b, b->spec->optimizer == ORTH_OP_adamw ? ORTH_OP_adamw_8bit : ORTH_OP_adam_8bit, &attr, 2, in, 5, out);
+    return b->spec->optimizer == ORTH_OP_adamw ? ORTH_OP_adamw_8bit : ORTH_OP_adam_8bit;
 }
 
 static void update_param(orth_builder *b, int64_t index, orth_operand step)
@@ -214,26 +214,27 @@ static void update_param(orth_builder *b, int64_t index, orth_operand step)
     orth_operand in[] = {orth_build_own_elems(b, orth_build_grad_buffer(b, index), ORTH_F32, index), step};
     const orth_dtype kept = b->spec->types.moments, moments = kept == ORTH_U8 && !param->moments_8bit ? ORTH_F32 : kept;
     orth_operand out[5] = {orth_build_own_elems(b, b->master[index], orth_build_param_type(b, b->master[index]), index)};
+    orth_op op = b->spec->optimizer;
     int num_out = 1;
     out[num_out++] = state(b, "m", ORTH_BIND_M, moments, index);
-    if (orth_op_has_output(b->spec->optimizer, "v"))
+    if (orth_op_output(op, "v") >= 0)
         out[num_out++] = state(b, "v", ORTH_BIND_V, moments, index);
     out[num_out++] = has_copy ? orth_build_own_elems(b, b->copy[index], b->spec->compute, index) : orth_operand_absent;
     orth_attr attr = {.lr_factor = param->lr_factor, .decay_factor = param->decay_factor, .nesterov = b->spec->nesterov,
                       .stochastic = b->spec->types.stochastic};
     if (attr.stochastic)
         attr.place = orth_param_place(param, index, orth_build_own(b, index).first);
-    if (param->moments_8bit) { /* not with offload: a rule of config/rules.c */
-        emit_8bit(b, index, attr, in, out);
-        return;
+    if (param->moments_8bit) {
+        op = update_8bit(b, index, &attr, in, out);
+        num_out = ORTH_COUNT(out);
     }
     if (b->spec->offload.optimizer == ORTH_TIER_NONE) {
-        orth_build_emit(b, b->spec->optimizer, &attr, 2, in, num_out, out);
+        orth_build_emit(b, op, &attr, 2, in, num_out, out);
         return;
     }
     attr.place.param = index;
     attr.place.first = orth_build_own(b, index).first;
-    orth_offload_update(b, index, step, &attr, in[0], num_out, out);
+    orth_offload_update(b, index, op, &attr, in, num_out, out);
 }
 
 /* Everybody gets everybody's updated shards, in the type that the kernels read. */

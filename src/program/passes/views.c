@@ -53,13 +53,22 @@ static void show_elems(orth_operand *o, int64_t first, const orth_buffer *of)
     o->byte_offset = (size_t)(first - of->first_elem) * orth_dtype_bytes(o->dtype);
 }
 
-static void show_piece(const orth_program *p, orth_operand *o, const orth_zero_shard *s)
+/* Elements of the shard of parameter `index` before a piece of it. */
+static int64_t elems_before(const binding *x, int64_t index, int32_t part)
 {
-    const orth_buffer *b = &p->buffers[o->buffer];
-    const int64_t first = ORTH_MIN(o->part * p->piece_elems, s->count);
+    return ORTH_MIN(part * orth_param_piece_elems(&x->params[index], x->p->piece_elems), shard_of(x->p, index).count);
+}
+
+/* Scales have other columns than their parameter, and as many rows. */
+static void show_piece(const binding *x, orth_operand *o, int64_t index)
+{
+    const orth_buffer *b = &x->p->buffers[o->buffer];
+    const bool rows = o->num_dims > 1;
+    const int64_t cols = rows ? orth_param_cols(&x->params[index]) : 1, width = rows ? o->dim[1] : 1;
+    const int64_t first = elems_before(x, index, o->part), end = elems_before(x, index, o->part + 1);
     if (!b->staging)
-        show_elems(o, s->first + first, b);
-    o->dim[0] = ORTH_MIN(p->piece_elems, s->count - first);
+        show_elems(o, (x->p->shard_first[index] + first) / cols * width, b);
+    o->dim[0] = (end - first) / cols;
 }
 
 /* `index`: the parameter that the instruction is about. */
@@ -86,7 +95,7 @@ static void bind_operand(const binding *x, orth_operand *o, int64_t index)
         show_elems(o, s.first, &x->p->buffers[o->buffer]);
         o->dim[0] = s.count / o->dim[1];
         break;
-    case ORTH_VIEW_PIECE: show_piece(x->p, o, &s); break;
+    case ORTH_VIEW_PIECE: show_piece(x, o, index); break;
     case ORTH_VIEW_SHARD_ROWS:
         rows = orth_zero_shard_rows(param, &s, o->part);
         show_elems(o, rows.begin * orth_param_cols(param), &x->p->buffers[o->buffer]);
@@ -127,9 +136,8 @@ static void bind_place(const binding *x, orth_instr *n)
 {
     if (!has_moved(x, n->attr->place.param))
         return;
-    const orth_zero_shard s = shard_of(x->p, n->attr->place.param);
-    const int64_t before = is_shard(&n->out[0]) ? 0 : ORTH_MIN(n->attr->piece * x->p->piece_elems, s.count);
-    ((orth_attr *)n->attr)->place.first = s.first + before;
+    const int64_t index = n->attr->place.param, before = is_shard(&n->out[0]) ? 0 : elems_before(x, index, n->attr->piece);
+    ((orth_attr *)n->attr)->place.first = x->p->shard_first[index] + before;
 }
 
 static void bind_instr(const binding *x, orth_instr *n)
