@@ -154,6 +154,23 @@ TEST(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_tim
     close_case(&c);
 }
 
+/* Codes and scales leave the device as other moments do. */
+TEST(the_ladder_of_a_run_with_moments_in_8_bits_has_offload)
+{
+    static const char *const words[] = {"precision.moments", "8bit"};
+    fit_case c;
+    orth_ladder *l = calloc(1, sizeof *l);
+    bool away = false;
+    open_case(&c, words, 2);
+    CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, price_with(&c, "").worst_bytes - 1, l));
+    check_rungs(&c, l, l->single, l->num_single);
+    for (int k = 0; k < l->num_single; k++)
+        away = away || strstr(l->single[k].words, "memory.offload_optimizer=host");
+    assert_true(away);
+    free(l);
+    close_case(&c);
+}
+
 /* The words of the first row of the last output that fits, and its bytes. */
 static long first_that_fits(const run_case *r, char *words, size_t size)
 {
@@ -253,6 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_value_that_fits_fits_and_the_next_does_not),
         cmocka_unit_test(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_time),
+        cmocka_unit_test(the_ladder_of_a_run_with_moments_in_8_bits_has_offload),
         cmocka_unit_test(a_run_too_large_for_one_memory_gets_a_ladder_of_that_memory),
         cmocka_unit_test(recomputation_auto_that_cannot_fit_ends_with_the_ladder_too),
         cmocka_unit_test(a_run_that_does_not_fit_ends_with_the_ladder_and_a_rung_of_it_trains),

@@ -93,25 +93,29 @@ static void read_times(const orth_program *p, const int64_t *clock, const orth_h
 }
 
 /* Seconds of an element, all else spread over all. Where some weights have moments in 8 bits, a stage may hold none but those: the least of
- * all updates. */
+ * all updates, on the device and on the host. */
 static void read_update(const orth_program *p, const orth_compile_spec *spec, const orth_hardware *h, double elems, orth_block_costs *out)
 {
     const bool mixed = spec->types.moments == ORTH_U8;
-    double least = INFINITY;
+    double least = INFINITY, least_host = INFINITY, host = 0;
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
         if (n->phase != ORTH_PHASE_UPDATE || orth_op_is_comm(n->op))
             continue;
-        if (orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER)
-            out->host_update_s += orth_instr_cost(n).bytes / (1e9 * h->node_memory_GBps) / elems;
-        const double s = orth_device_seconds(h, n) - 1e-6 * h->device_launch_us;
-        const orth_tensor param = orth_operand_tensor(&n->out[0]);
-        if (mixed && orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER)
-            least = fmin(least, s / (double)orth_tensor_elems(&param));
+        const bool update = orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER;
+        const double s = orth_device_seconds(h, n) - 1e-6 * h->device_launch_us, there = orth_instr_cost(n).bytes / (1e9 * h->node_memory_GBps);
+        const double of = (double)orth_operand_elems(&n->out[0]);
+        if (update) {
+            host += there;
+            least_host = fmin(least_host, there / of);
+        }
+        if (mixed && update)
+            least = fmin(least, s / of);
         else
             out->update_s += s;
     }
     out->update_s = out->update_s / elems + (mixed ? least : 0);
+    out->host_update_s = mixed ? least_host : host / elems;
 }
 
 /* What the instructions of a section take on the devices of group g, over what they take on the best: the least of sections and phases. */

@@ -75,8 +75,6 @@ static void list_offloads(ladder *x, const orth_config *c)
 {
     const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0;
     const bool device = x->where->described || x->rank_limit || c->memory_limit_device > 0;
-    if (c->precision_moments == ORTH_precision_moments_8bit)
-        return;
     for (int tier = device ? 1 : 2; tier <= 2; tier++) {
         offer_offload(x, tier, false, false);
         if (c->memory_offload_optimizer != ORTH_memory_offload_optimizer_none)

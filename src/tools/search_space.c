@@ -286,7 +286,7 @@ static bool is_tried(const lister *x, unsigned bits, const int8_t base[ORTH_NUM_
     for (int k = 0; k < ORTH_NUM_AWAY; k++)
         if (is_away_fixed(x, k) && (bits >> k & 1) != (base[k] != ORTH_TIER_NONE))
             return false;
-    if (optimizer ? x->s->base->precision_moments == ORTH_precision_moments_8bit : gradients || params)
+    if (!optimizer && (gradients || params))
         return false;
     return !params || gradients || is_away_fixed(x, ORTH_AWAY_GRADIENTS);
 }
