@@ -6,9 +6,9 @@
  *     copy in                       | w 0          | w 1        w: the weight that kernels read goes back
  *
  * The optimizer works on buffers of the host's memory, piece by piece: DeepSpeed's sub-groups. Where elements of a row share a scale
- * (moments in 8 bits), a piece is whole rows with their scales. What a piece needs is copied while the piece before it is updated. Every operand that is elsewhere has two staging buffers, which pieces take by turns; who
- * waits for whom follows from them (passes/order.h). A master that kernels read, too, stays with the other weights, and is
- * copied down with its gradient.
+ * (moments in 8 bits), a piece is whole rows with their scales. What a piece needs is copied while the piece before it is updated.
+ * Every operand that is elsewhere has two staging buffers, which pieces take by turns; who waits for whom follows from them
+ * (passes/order.h). A master that kernels read, too, stays with the other weights, and is copied down with its gradient.
  *
  * Source: Ren et al., "ZeRO-Offload", arXiv:2101.06840; Rajbhandari et al., "ZeRO-Infinity", arXiv:2104.07857.
  */
