@@ -10,14 +10,6 @@
 #define MAX_MICRO_BATCH 64
 #define MAX_VIRTUAL 8
 
-static const struct {
-    orth_option_id key;
-    const char *name;
-} classes[ORTH_NUM_AWAY] = {[ORTH_AWAY_OPTIMIZER] = {ORTH_OPT_memory_offload_optimizer, "optimizer"},
-                            [ORTH_AWAY_GRADIENTS] = {ORTH_OPT_memory_offload_gradients, "gradients"},
-                            [ORTH_AWAY_PARAMS] = {ORTH_OPT_memory_offload_params, "weights"},
-                            [ORTH_AWAY_ACTIVATIONS] = {ORTH_OPT_memory_offload_activations, "activations"}};
-
 /* What is made while candidates are listed. */
 typedef struct {
     orth_ctx *ctx;
@@ -32,31 +24,9 @@ typedef struct {
     int num_away;
 } lister;
 
-static bool is_fixed(const orth_config *cfg, orth_option_id id)
-{
-    return cfg->place[id] && strcmp(cfg->place[id], "command line") == 0;
-}
-#define FIXED(x, section, key) is_fixed((x)->s->base, ORTH_OPT_##section##_##key)
+#define FIXED(x, section, key) orth_search_fixes((x)->s->base, ORTH_OPT_##section##_##key)
 /* Whether a value may be tried: the key is free, or was given so. */
 #define MAY_BE(x, section, key, value) (!FIXED(x, section, key) || (x)->s->base->section##_##key == (value))
-
-int64_t orth_candidate_ranks(const orth_candidate *c)
-{
-    return (int64_t)c->tp * c->cp * c->pp * c->dp;
-}
-
-bool orth_candidate_offloads(const orth_candidate *c)
-{
-    bool any = false;
-    for (int k = 0; k < ORTH_NUM_AWAY; k++)
-        any = any || c->away[k] != ORTH_TIER_NONE;
-    return any;
-}
-
-orth_option_id orth_away_key(orth_away a)
-{
-    return classes[a].key;
-}
 
 static orth_offload offload_of(const orth_search_space *s, const orth_candidate *c)
 {
@@ -73,7 +43,7 @@ static orth_recompute recompute_of(const orth_search_space *s, const orth_candid
     static const orth_recompute_kind kinds[] = {[ORTH_memory_recompute_none] = ORTH_RECOMPUTE_NONE,
                                                 [ORTH_memory_recompute_selective] = ORTH_RECOMPUTE_SELECTIVE,
                                                 [ORTH_memory_recompute_full] = ORTH_RECOMPUTE_FULL};
-    if (is_fixed(s->base, ORTH_OPT_memory_recompute))
+    if (orth_search_fixes(s->base, ORTH_OPT_memory_recompute))
         return s->step.recompute;
     return (orth_recompute){.kind = kinds[c->recompute], .layers = 1};
 }
@@ -276,7 +246,7 @@ static orth_status read_ones(lister *x, int k)
 /* On a host that ranks share, which has no memory beside theirs, nothing is tried but what the base says. */
 static bool is_away_fixed(const lister *x, int k)
 {
-    return x->s->host_ranks > 0 || is_fixed(x->s->base, classes[k].key);
+    return x->s->host_ranks > 0 || orth_search_fixes(x->s->base, orth_away_key((orth_away)k));
 }
 
 /* bits: of the classes that are away. What depends on the optimizer's needs that (config/rules.c). */
@@ -402,63 +372,4 @@ orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t 
         c->read = true;
     }
     return ORTH_OK;
-}
-
-/* ---- as a configuration, as text ---- */
-
-orth_status orth_candidate_set(orth_ctx *ctx, const orth_candidate *c, orth_config *cfg)
-{
-    const struct {
-        orth_option_id id;
-        int64_t value;
-    } numbers[] = {{ORTH_OPT_parallel_tp, c->tp}, {ORTH_OPT_parallel_cp, c->cp}, {ORTH_OPT_parallel_pp, c->pp}, {ORTH_OPT_parallel_dp, c->dp},
-                   {ORTH_OPT_parallel_zero, c->zero}, {ORTH_OPT_parallel_shard_group, c->shard_group},
-                   {ORTH_OPT_parallel_virtual_stages, c->virtual_stages}, {ORTH_OPT_train_micro_batch, c->micro_batch}};
-    char text[32];
-    for (int i = 0; i < ORTH_COUNT(numbers); i++) {
-        snprintf(text, sizeof text, "%" PRId64, numbers[i].value);
-        ORTH_TRY(orth_config_set(ctx, cfg, "search", orth_option_get(numbers[i].id)->path, text));
-    }
-    ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.cp_kind", orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind)));
-    ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.pipeline", orth_schedule_kind_get(c->pipeline)->name));
-    ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.sequence_parallel", c->sequence_parallel ? "true" : "false"));
-    for (int k = 0; k < ORTH_NUM_AWAY; k++)
-        if (!is_fixed(cfg, classes[k].key))
-            ORTH_TRY(orth_config_set(ctx, cfg, "search", orth_option_get(classes[k].key)->path, orth_option_choice(classes[k].key, c->away[k])));
-    if (is_fixed(cfg, ORTH_OPT_memory_recompute))
-        return ORTH_OK;
-    ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_ops", "[]"));
-    ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_layers", "1"));
-    ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_method", "uniform"));
-    return orth_config_set(ctx, cfg, "search", "memory.recompute", orth_option_choice(ORTH_OPT_memory_recompute, c->recompute));
-}
-
-/* ", optimizer + gradients on the host" */
-static size_t add_away(const orth_candidate *c, orth_tier tier, char *out, size_t size)
-{
-    size_t at = 0;
-    for (int k = 0; k < ORTH_NUM_AWAY; k++)
-        if (c->away[k] == (int8_t)tier)
-            at += (size_t)snprintf(out + at, size - at, "%s%s", at > 0 ? " + " : ", ", classes[k].name);
-    return at > 0 ? at + (size_t)snprintf(out + at, size - at, tier == ORTH_TIER_FILE ? " in a file" : " on the host") : 0;
-}
-
-void orth_candidate_text(const orth_candidate *c, char out[ORTH_CANDIDATE_MAX])
-{
-    size_t at = 0;
-#define ADD(condition, ...) at += condition ? (size_t)snprintf(out + at, ORTH_CANDIDATE_MAX - at, __VA_ARGS__) : 0
-    ADD(c->tp > 1, "tp %d%s, ", c->tp, c->sequence_parallel ? "" : " (whole sequences)");
-    ADD(c->cp > 1, "cp %d %s, ", c->cp, orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind));
-    ADD(c->pp > 1, "pp %d %s", c->pp, orth_schedule_kind_get(c->pipeline)->name);
-    ADD(c->pp > 1 && c->virtual_stages > 1, " x %d", c->virtual_stages);
-    ADD(c->pp > 1, ", ");
-    ADD(true, "dp %d, ", c->dp);
-    ADD(c->zero > 0, "ZeRO %d", c->zero);
-    ADD(c->zero > 0 && c->shard_group > 0, " in groups of %d", c->shard_group);
-    ADD(c->zero > 0, ", ");
-    ADD(true, "micro-batch %d", c->micro_batch);
-    at += add_away(c, ORTH_TIER_HOST, out + at, ORTH_CANDIDATE_MAX - at);
-    at += add_away(c, ORTH_TIER_FILE, out + at, ORTH_CANDIDATE_MAX - at);
-    ADD(c->recompute != ORTH_memory_recompute_none, ", recompute %s", orth_option_choice(ORTH_OPT_memory_recompute, c->recompute));
-#undef ADD
 }

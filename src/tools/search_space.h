@@ -61,6 +61,11 @@ orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t 
 /* How many times as long as on the best devices computing takes on those of each group, at least, in the layout of candidate i. */
 orth_status orth_search_space_slower(orth_ctx *ctx, const orth_search_space *s, int64_t i, double slower[ORTH_MAX_DEVICE_GROUPS]);
 
+/* Whether a key was given on the command line: it stays as it is. */
+bool orth_search_fixes(const orth_config *cfg, orth_option_id id);
+
+/* ---- candidates ---- */
+
 int64_t orth_candidate_ranks(const orth_candidate *c);
 bool orth_candidate_offloads(const orth_candidate *c);
 /* The key of run files that says it. */

@@ -1,0 +1,93 @@
+/* candidate.c -- a layout of a search as a configuration and as text. See search_space.h. */
+#include <inttypes.h>
+
+#include "parallel/pipeline/schedule.h"
+#include "tools/search_space.h"
+
+static const struct {
+    orth_option_id key;
+    const char *name;
+} classes[ORTH_NUM_AWAY] = {[ORTH_AWAY_OPTIMIZER] = {ORTH_OPT_memory_offload_optimizer, "optimizer"},
+                            [ORTH_AWAY_GRADIENTS] = {ORTH_OPT_memory_offload_gradients, "gradients"},
+                            [ORTH_AWAY_PARAMS] = {ORTH_OPT_memory_offload_params, "weights"},
+                            [ORTH_AWAY_ACTIVATIONS] = {ORTH_OPT_memory_offload_activations, "activations"}};
+
+bool orth_search_fixes(const orth_config *cfg, orth_option_id id)
+{
+    return cfg->place[id] && strcmp(cfg->place[id], "command line") == 0;
+}
+
+int64_t orth_candidate_ranks(const orth_candidate *c)
+{
+    return (int64_t)c->tp * c->cp * c->pp * c->dp;
+}
+
+bool orth_candidate_offloads(const orth_candidate *c)
+{
+    bool any = false;
+    for (int k = 0; k < ORTH_NUM_AWAY; k++)
+        any = any || c->away[k] != ORTH_TIER_NONE;
+    return any;
+}
+
+orth_option_id orth_away_key(orth_away a)
+{
+    return classes[a].key;
+}
+
+orth_status orth_candidate_set(orth_ctx *ctx, const orth_candidate *c, orth_config *cfg)
+{
+    const struct {
+        orth_option_id id;
+        int64_t value;
+    } numbers[] = {{ORTH_OPT_parallel_tp, c->tp}, {ORTH_OPT_parallel_cp, c->cp}, {ORTH_OPT_parallel_pp, c->pp}, {ORTH_OPT_parallel_dp, c->dp},
+                   {ORTH_OPT_parallel_zero, c->zero}, {ORTH_OPT_parallel_shard_group, c->shard_group},
+                   {ORTH_OPT_parallel_virtual_stages, c->virtual_stages}, {ORTH_OPT_train_micro_batch, c->micro_batch}};
+    char text[32];
+    for (int i = 0; i < ORTH_COUNT(numbers); i++) {
+        snprintf(text, sizeof text, "%" PRId64, numbers[i].value);
+        ORTH_TRY(orth_config_set(ctx, cfg, "search", orth_option_get(numbers[i].id)->path, text));
+    }
+    ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.cp_kind", orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind)));
+    ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.pipeline", orth_schedule_kind_get(c->pipeline)->name));
+    ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.sequence_parallel", c->sequence_parallel ? "true" : "false"));
+    for (int k = 0; k < ORTH_NUM_AWAY; k++)
+        if (!orth_search_fixes(cfg, classes[k].key))
+            ORTH_TRY(orth_config_set(ctx, cfg, "search", orth_option_get(classes[k].key)->path, orth_option_choice(classes[k].key, c->away[k])));
+    if (orth_search_fixes(cfg, ORTH_OPT_memory_recompute))
+        return ORTH_OK;
+    ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_ops", "[]"));
+    ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_layers", "1"));
+    ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_method", "uniform"));
+    return orth_config_set(ctx, cfg, "search", "memory.recompute", orth_option_choice(ORTH_OPT_memory_recompute, c->recompute));
+}
+
+/* ", optimizer + gradients on the host" */
+static size_t add_away(const orth_candidate *c, orth_tier tier, char *out, size_t size)
+{
+    size_t at = 0;
+    for (int k = 0; k < ORTH_NUM_AWAY; k++)
+        if (c->away[k] == (int8_t)tier)
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at > 0 ? " + " : ", ", classes[k].name);
+    return at > 0 ? at + (size_t)snprintf(out + at, size - at, tier == ORTH_TIER_FILE ? " in a file" : " on the host") : 0;
+}
+
+void orth_candidate_text(const orth_candidate *c, char out[ORTH_CANDIDATE_MAX])
+{
+    size_t at = 0;
+#define ADD(condition, ...) at += condition ? (size_t)snprintf(out + at, ORTH_CANDIDATE_MAX - at, __VA_ARGS__) : 0
+    ADD(c->tp > 1, "tp %d%s, ", c->tp, c->sequence_parallel ? "" : " (whole sequences)");
+    ADD(c->cp > 1, "cp %d %s, ", c->cp, orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind));
+    ADD(c->pp > 1, "pp %d %s", c->pp, orth_schedule_kind_get(c->pipeline)->name);
+    ADD(c->pp > 1 && c->virtual_stages > 1, " x %d", c->virtual_stages);
+    ADD(c->pp > 1, ", ");
+    ADD(true, "dp %d, ", c->dp);
+    ADD(c->zero > 0, "ZeRO %d", c->zero);
+    ADD(c->zero > 0 && c->shard_group > 0, " in groups of %d", c->shard_group);
+    ADD(c->zero > 0, ", ");
+    ADD(true, "micro-batch %d", c->micro_batch);
+    at += add_away(c, ORTH_TIER_HOST, out + at, ORTH_CANDIDATE_MAX - at);
+    at += add_away(c, ORTH_TIER_FILE, out + at, ORTH_CANDIDATE_MAX - at);
+    ADD(c->recompute != ORTH_memory_recompute_none, ", recompute %s", orth_option_choice(ORTH_OPT_memory_recompute, c->recompute));
+#undef ADD
+}
