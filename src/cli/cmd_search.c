@@ -28,9 +28,13 @@ static orth_status name_cluster(orth_ctx *ctx, const orth_cmd *cmd, char *out, s
 {
     const char *cluster = orth_cmd_flag(cmd, "cluster");
     int64_t gpus = 0;
+    size_t stem;
     if (!cluster)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search needs a cluster: --cluster=h100-64, for example");
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "gpus", 1, 1000000, &gpus));
+    if (gpus && orth_hardware_names_count(cluster, &stem))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: --gpus=%" PRId64 ": --cluster=%s names a number of devices already: say --cluster=%.*s-%" PRId64,
+                         gpus, cluster, (int)stem, cluster, gpus);
     const int length = gpus ? snprintf(out, n, "%s-%" PRId64, cluster, gpus) : snprintf(out, n, "%s", cluster);
     return (size_t)length < n ? ORTH_OK : ORTH_FAIL(ctx, ORTH_ERR_ARG, "search: --cluster: longer than %zu bytes", n - 1);
 }

@@ -161,6 +161,12 @@ static const orth_hardware_file *known_file(const char *word, size_t n)
     return NULL;
 }
 
+bool orth_hardware_names_count(const char *word, size_t *stem)
+{
+    int64_t count;
+    return !known_file(word, strlen(word)) && cut_count(word, stem, &count);
+}
+
 static orth_status fail_unknown(orth_ctx *ctx, const char *word)
 {
     char names[512] = "";

@@ -37,6 +37,9 @@ void orth_hardware_release(orth_ctx *ctx, orth_hardware *h);
  * name, with those that there are, or a number of devices that is not one; ORTH_ERR_IO. Released with orth_hardware_release. */
 orth_status orth_hardware_find(orth_ctx *ctx, orth_hardware *out, const char *word);
 
+/* Whether such a word says how many devices there are, as "h100-512" does. *stem: the length of what stands before, "h100". */
+bool orth_hardware_names_count(const char *word, size_t *stem);
+
 /* The descriptions that the program holds; NULL after the last. */
 typedef struct {
     const char *name, *text;  /* "h100", the text of configs/hardware/h100.yaml */
