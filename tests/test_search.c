@@ -219,6 +219,39 @@ TEST(what_is_offloaded_is_searched_where_no_word_of_the_command_line_says_it)
     test_ctx_free(ctx);
 }
 
+/* A rule between a key that was given and one that the search chooses leaves layouts out; a rule that no layout can keep is said as it is. */
+TEST(layouts_that_a_rule_between_keys_refuses_are_left_out_and_counted)
+{
+    static const char text[] = "model: {preset: llama-tiny, max_seq: 128}\ndata: {seq_len: 128}\ntrain: {global_batch: 4}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base;
+    orth_search s;
+    char *report;
+    int32_t winner;
+    CHECK_OK(ctx, orth_config_init(ctx, &base));
+    CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+    CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", "parallel.gather_unit", "half"));
+    set(ctx, &base, "parallel.cp", "%d", 1);
+    CHECK_OK(ctx, orth_search_make(ctx, &s, &base, "a100-80gb-2", ORTH_GOAL_TIME));
+    assert_true(s.space.num > 0 && s.space.num_left_out > s.space.num);
+    for (int64_t i = 0; i < s.space.num; i++)
+        assert_int_equal(s.space.list[i].zero, 3);
+    CHECK_OK(ctx, orth_search_report(ctx, &s, 100, false, &report, &winner));
+    if (winner < 0 || !strstr(report, " layouts by rules between keys, the first: command line: parallel.gather_unit=half with parallel.zero=0: only zero=3"))
+        fail_msg("%s", report);
+    for (int32_t k = 0; k < s.num_plans; k++)
+        assert_false(s.plans[k].price.refused);
+    orth_mem_free(ctx, report);
+    orth_search_release(ctx, &s);
+    set(ctx, &base, "parallel.zero", "%d", 1);
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "command line: parallel.gather_unit=half with parallel.zero=1", orth_search_make(ctx, &s, &base, "a100-80gb-2", ORTH_GOAL_TIME));
+    set(ctx, &base, "parallel.zero", "%d", 3);
+    CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", "optimizer.betas", "[0.9]"));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "command line: optimizer.betas holds 1 numbers, not 2", orth_search_make(ctx, &s, &base, "a100-80gb-2", ORTH_GOAL_TIME));
+    orth_config_release(ctx, &base);
+    test_ctx_free(ctx);
+}
+
 static int64_t count_list(orth_ctx *ctx, const char *model, double *seconds)
 {
     orth_config base;
@@ -362,6 +395,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one),
         cmocka_unit_test(what_is_offloaded_is_searched_where_no_word_of_the_command_line_says_it),
+        cmocka_unit_test(layouts_that_a_rule_between_keys_refuses_are_left_out_and_counted),
         cmocka_unit_test(a_hundred_thousand_layouts_are_ranked_in_two_seconds_of_processor_time),
         cmocka_unit_test(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_same_price),
         cmocka_unit_test(a_search_with_frozen_parameters_finds_the_best_of_the_layouts_and_claims_no_proof_that_it_does_not_have),

@@ -282,7 +282,8 @@ orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, 
     for (int i = 0; i < args->num_settings; i++)
         if (!is_compared(cmd, args->settings[i]))
             ORTH_TRY(set_from_word(ctx, cfg, args->settings[i]));
-    return orth_config_check(ctx, cfg);
+    /* A search holds the rules against each of its layouts, whose keys are not these. */
+    return strcmp(cmd->verb, "search") == 0 ? ORTH_OK : orth_config_check(ctx, cfg);
 }
 
 orth_status orth_cmd_use_machine(orth_ctx *ctx, const orth_config *c)

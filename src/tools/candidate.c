@@ -62,6 +62,31 @@ orth_status orth_candidate_set(orth_ctx *ctx, const orth_candidate *c, orth_conf
     return orth_config_set(ctx, cfg, "search", "memory.recompute", orth_option_choice(ORTH_OPT_memory_recompute, c->recompute));
 }
 
+void orth_candidate_put(const orth_candidate *c, orth_config *cfg)
+{
+    cfg->parallel_tp = c->tp;
+    cfg->parallel_cp = c->cp;
+    cfg->parallel_pp = c->pp;
+    cfg->parallel_dp = c->dp;
+    cfg->parallel_zero = (orth_option_parallel_zero)c->zero;
+    cfg->parallel_shard_group = c->shard_group;
+    cfg->parallel_virtual_stages = c->virtual_stages;
+    cfg->train_micro_batch = c->micro_batch;
+    cfg->parallel_cp_kind = (orth_option_parallel_cp_kind)c->cp_kind;
+    cfg->parallel_pipeline = orth_schedule_kind_get(c->pipeline)->name;
+    cfg->parallel_sequence_parallel = c->sequence_parallel;
+    cfg->memory_offload_optimizer = (orth_option_memory_offload_optimizer)c->away[ORTH_AWAY_OPTIMIZER];
+    cfg->memory_offload_gradients = (orth_option_memory_offload_gradients)c->away[ORTH_AWAY_GRADIENTS];
+    cfg->memory_offload_params = (orth_option_memory_offload_params)c->away[ORTH_AWAY_PARAMS];
+    cfg->memory_offload_activations = (orth_option_memory_offload_activations)c->away[ORTH_AWAY_ACTIVATIONS];
+    if (orth_search_fixes(cfg, ORTH_OPT_memory_recompute))
+        return;
+    cfg->memory_recompute = (orth_option_memory_recompute)c->recompute;
+    cfg->memory_recompute_ops.n = 0;
+    cfg->memory_recompute_layers = 1;
+    cfg->memory_recompute_method = ORTH_memory_recompute_method_uniform;
+}
+
 /* ", optimizer + gradients on the host" */
 static size_t add_away(const orth_candidate *c, orth_tier tier, char *out, size_t size)
 {

@@ -50,7 +50,7 @@ static orth_status check_frozen(orth_ctx *ctx, const orth_config *base, const or
 static orth_status fail_empty(orth_ctx *ctx, orth_search *s, int64_t num_devices)
 {
     char why[ORTH_MESSAGE_MAX], dims[192];
-    snprintf(why, sizeof why, "%s", s->space.why);
+    snprintf(why, sizeof why, "%s", s->space.num_left_out ? s->space.why_left_out : s->space.why);
     snprintf(dims, sizeof dims, "tp * cp * pp * dp must be %" PRId64 ", tp divide heads=%" PRId64 ", pp be at most layers=%" PRId64
              ", and dp * micro_batch divide global_batch=%" PRId64, num_devices, (int64_t)s->space.model.heads, (int64_t)s->space.model.layers,
              s->space.layout.global_batch);

@@ -276,6 +276,8 @@ static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
     const orth_search_answer *a = &f->best[0];
     orth_text_addf(ctx, t, "space          %" PRId64 " layouts, %" PRId64 " valid; %d small runs and %d full plans\n", s->space.num_tried, s->space.num,
                    s->num_read, s->num_plans);
+    if (s->space.num_left_out > 0)
+        orth_text_addf(ctx, t, "left out       %" PRId64 " layouts by rules between keys, the first: %s\n", s->space.num_left_out, s->space.why_left_out);
     if (f->num_best == 0)
         orth_text_addf(ctx, t, "winner         %s\n", a->proved ? "none fits" : "none was found that fits; more plans (--plans) may find one");
     else if (a->proved)
@@ -435,8 +437,8 @@ static char *as_json(orth_ctx *ctx, const found *f)
         json_array_append_new(front, json_pack("{s:f,s:o}", "memory_limit", f->limit_bytes[k], "best", candidate_json(f, f->limit[k].candidate)));
     for (int i = 0; i < ORTH_COUNT(changes) && f->num_best > 0 && !f->s->where.host; i++)
         json_object_set_new(depends, changes[i].name, json_real(f->changed_s[i][0]));
-    json_t *root = json_pack("{s:s,s:I,s:I,s:i,s:i,s:b,s:f,s:o,s:o,s:o,s:o}", "goal", orth_goal_name(f->s->goal), "layouts",
-                             (json_int_t)f->s->space.num_tried, "valid", (json_int_t)f->s->space.num, "small_runs", f->s->num_read, "plans",
+    json_t *root = json_pack("{s:s,s:I,s:I,s:I,s:i,s:i,s:b,s:f,s:o,s:o,s:o,s:o}", "goal", orth_goal_name(f->s->goal), "layouts",
+                             (json_int_t)f->s->space.num_tried, "valid", (json_int_t)f->s->space.num, "left_out", (json_int_t)f->s->space.num_left_out, "small_runs", f->s->num_read, "plans",
                              f->s->num_plans, "proved", f->best[0].proved, "next_bound", f->best[0].next, "best", best, "popular", popular,
                              "memory_against_time", front, "step_s_on_changed_clusters", depends);
     char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL, *out = text ? orth_mem_printf(ctx, "%s\n", text) : NULL;

@@ -14,6 +14,7 @@
 typedef struct {
     orth_ctx *ctx;
     orth_search_space *s;
+    orth_config keys;               /* the base with the keys of the candidate at hand, for the rules between keys */
     orth_model_dims dims;
     orth_block_costs (*one)[MAX_MICRO_BATCH + 1];   /* [num_recompute] of a rank with all of the model, by micro-batch */
     int8_t recompute[3];
@@ -118,6 +119,21 @@ static orth_status add(lister *x, const orth_candidate *c, const orth_layout *l)
     return bound(x->ctx, s, &x->costs, l, &s->list[s->num++]);
 }
 
+/* Whether the rules between keys hold for a candidate. */
+static bool keeps_rules(lister *x, const orth_candidate *c)
+{
+    orth_candidate_put(c, &x->keys);
+    return orth_config_check(x->ctx, &x->keys) == ORTH_OK;
+}
+
+static void leave_out(lister *x)
+{
+    orth_search_space *s = x->s;
+    if (s->num_left_out++ == 0)
+        memcpy(s->why_left_out, x->ctx->error.message, sizeof s->why_left_out);
+    orth_ctx_clear_error(x->ctx);
+}
+
 static orth_status try_layout(lister *x, orth_candidate c)
 {
     char why[ORTH_MESSAGE_MAX];
@@ -130,7 +146,10 @@ static orth_status try_layout(lister *x, orth_candidate c)
     }
     for (int k = 0; k < x->num_away; k++) {
         memcpy(c.away, x->away[k], sizeof c.away);
-        ORTH_TRY(add(x, &c, &l));
+        if (keeps_rules(x, &c))
+            ORTH_TRY(add(x, &c, &l));
+        else
+            leave_out(x);
     }
     return ORTH_OK;
 }
@@ -274,16 +293,55 @@ static void find_away(lister *x)
     }
 }
 
-static orth_status list_all(lister *x, bool fewer)
+/* Whether the rules between keys hold for some values of those keys that layouts have instead of the base's and that rules speak of: ZeRO, tp, offload and
+ * recomputation, if no other key stands in the way. */
+static bool keeps_rules_somewhere(lister *x)
+{
+    const orth_config *base = x->s->base;
+    orth_candidate c = {.dp = 1, .virtual_stages = 1, .sequence_parallel = FIXED(x, parallel, sequence_parallel) && base->parallel_sequence_parallel};
+    c.cp = FIXED(x, parallel, cp) ? (int32_t)base->parallel_cp : 1;
+    c.pp = FIXED(x, parallel, pp) ? (int32_t)base->parallel_pp : 1;
+    c.micro_batch = FIXED(x, train, micro_batch) ? (int32_t)base->train_micro_batch : 1;
+    while (strcmp(orth_schedule_kind_get(c.pipeline)->name, "1f1b") != 0)
+        c.pipeline++;
+    for (int i = 0; i < 4 * 2 * x->num_away * x->num_recompute; i++) {
+        const int rest = i / 8;
+        c.zero = (int8_t)(FIXED(x, parallel, zero) ? x->s->layout.zero : i % 4);
+        c.tp = FIXED(x, parallel, tp) ? (int32_t)base->parallel_tp : 1 + i / 4 % 2;
+        c.recompute = x->recompute[rest % x->num_recompute];
+        memcpy(c.away, x->away[rest / x->num_recompute], sizeof c.away);
+        if (keeps_rules(x, &c))
+            return true;
+    }
+    return false;
+}
+
+/* What is wrong with the base itself, and not with the keys that layouts have instead of its own, is refused before anything is compiled. */
+static orth_status check_base(lister *x)
+{
+    const orth_status s = orth_config_check(x->ctx, x->s->base);
+    if (s == ORTH_OK || !keeps_rules_somewhere(x))
+        return s; /* its error was the first, and is kept */
+    orth_ctx_clear_error(x->ctx);
+    return ORTH_OK;
+}
+
+static void find_recompute(lister *x)
 {
     static const int8_t kinds[] = {ORTH_memory_recompute_none, ORTH_memory_recompute_selective, ORTH_memory_recompute_full};
     const bool fixed = FIXED(x, memory, recompute);
-    find_away(x);
     x->num_recompute = fixed ? 1 : ORTH_COUNT(kinds);
-    for (int k = 0; k < x->num_recompute; k++) {
+    for (int k = 0; k < x->num_recompute; k++)
         x->recompute[k] = fixed ? (int8_t)x->s->base->memory_recompute : kinds[k];
+}
+
+static orth_status list_all(lister *x, bool fewer)
+{
+    find_away(x);
+    find_recompute(x);
+    ORTH_TRY(check_base(x));
+    for (int k = 0; k < x->num_recompute; k++)
         ORTH_TRY(read_ones(x, k));
-    }
     ORTH_TRY(try_all(x));
     while (fewer && x->devices > 1 && (x->devices % 2 == 0 || x->s->host_ranks > 0)) {
         x->devices = x->devices % 2 == 0 ? x->devices / 2 : 1; /* one rank is always possible on a host */
@@ -305,7 +363,13 @@ static orth_status make_space(orth_ctx *ctx, orth_search_space *out, const orth_
     ORTH_TRY(orth_bounds_make(ctx, &out->bounds, &out->model, &out->hardware, &out->step));
     out->bounds.groups = hardware->mixed ? &out->groups : NULL;
     x.one = orth_mem_alloc(ctx, 3 * sizeof *x.one);
-    const orth_status s = x.one ? list_all(&x, fewer) : ORTH_ERR_NOMEM;
+    orth_status s = x.one ? orth_config_init(ctx, &x.keys) : ORTH_ERR_NOMEM;
+    if (s == ORTH_OK) {
+        s = orth_config_override(ctx, &x.keys, base);
+        if (s == ORTH_OK)
+            s = list_all(&x, fewer);
+        orth_config_release(ctx, &x.keys);
+    }
     orth_mem_free(ctx, x.one);
     if (s != ORTH_OK)
         orth_search_space_release(ctx, out);

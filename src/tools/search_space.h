@@ -3,7 +3,7 @@
  * All tp x cp x pp x dp that make the number of devices, with every micro-batch that divides, virtual stages (up to 8), pipeline schedules, ZeRO stages,
  * sequence parallelism, shard groups (all of dp, or those of a node), kinds of context parallelism, recomputation, and what is kept in the host's memory, as
  * far as the rules of layouts hold: nothing; the optimizer's state; gradients, too; weights, too; each with and without activations.
- * A key that was given on the command line stays as it is. Left out, because others are as fast and need less memory, are
+ * A key that was given on the command line stays as it is, and what a rule between keys refuses (config/rules.c) is left out. Left out, because others are as fast and need less memory, are
  *   naive and gpipe      1f1b keeps fewer micro-batches
  *   weights without gradients elsewhere      a step copies as many bytes of gradients instead, and they are twice as large in 16 bits
  *   files                slower than the host's memory, of which a description says no size. Where the base says file, that is what offloading means
@@ -38,9 +38,11 @@ typedef struct {
     orth_bounds bounds;
     orth_candidate *list;
     int64_t num, capacity, num_tried;   /* valid ones; tried: before the rules */
+    int64_t num_left_out;       /* of those with a valid layout: that a rule between keys refuses */
     int32_t num_costs;          /* read costs are made when they are wanted */
     int64_t host_ranks;         /* of a measured machine: ranks that `hardware` stands for; 0: a described cluster */
     char why[ORTH_MESSAGE_MAX]; /* the first rule that refused a layout; "": none has */
+    char why_left_out[ORTH_MESSAGE_MAX];
     bool estimates;             /* step_s is half of an estimate, and no bound: on a measured machine, and where parameters are frozen */
 } orth_search_space;
 
@@ -72,6 +74,8 @@ bool orth_candidate_offloads(const orth_candidate *c);
 orth_option_id orth_away_key(orth_away a);
 /* Sets its keys. */
 orth_status orth_candidate_set(orth_ctx *ctx, const orth_candidate *c, orth_config *cfg);
+/* The same values without text and places: quick, for orth_config_check of many. */
+void orth_candidate_put(const orth_candidate *c, orth_config *cfg);
 /* "tp 4, pp 2 (interleaved x 5), dp 8, ZeRO 1, micro-batch 1, recompute full": what is not 1 or none. */
 #define ORTH_CANDIDATE_MAX 224
 void orth_candidate_text(const orth_candidate *c, char out[ORTH_CANDIDATE_MAX]);
