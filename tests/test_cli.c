@@ -118,6 +118,48 @@ TEST(mistakes_are_named_with_exit_2)
         expect(cases[i].args, 2, cases[i].message);
 }
 
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Whatever a file of configuration is of, it is no data: what is wrong in it, or that it is not there, ends with 2. */
+TEST(a_bad_file_of_configuration_ends_with_2_and_is_named)
+{
+#define SIZES "\"num_hidden_layers\": 2, \"hidden_size\": 64, \"intermediate_size\": 96, \"vocab_size\": 48, \"max_position_embeddings\": 64"
+#define MAKE "model.preset=gpt2-tiny data.seq_len=32 train.global_batch=4"
+    static const struct { const char *text, *args, *message; } cases[] = {
+        {"{\"model_type\": \"mamba\"}", "plan --model=cli_bad.json", "orthant: cli_bad.json: model_type=\"mamba\" is not one of gpt2, llama"},
+        {"{\"model_type\": \"mamba\"}", "search --cluster=h100-2 --model=cli_bad.json", "orthant: cli_bad.json: model_type=\"mamba\" is not one of"},
+        {"{\"model_type\": \"mixtral\"}", "search --cluster=h100-2 --model=cli_bad.json", "orthant: cli_bad.json: model_type=\"mixtral\": a mixture of experts"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": 5, " SIZES "}", "plan --model=cli_bad.json", "cli_bad.json: heads=5 does not divide hidden=64"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": 0, " SIZES "}", "plan --model=cli_bad.json", "cli_bad.json: heads=0 is not between 1"},
+        {"{\"model_type\": ", "plan --model=cli_bad.json", "orthant: cli_bad.json:1:"},
+        {"", "plan --model=cli_bad_none", "model.preset=cli_bad_none is unknown"},
+        {"", "plan --model=.", "orthant: ./config.json: cannot open"},
+        {"", "plan .", "orthant: .: cannot read: Is a directory"},
+        {"", "plan --megatron=. " MAKE, "orthant: .: cannot read: Is a directory"},
+        {"", "plan " MAKE " --cluster=cli_none.yaml-1", "orthant: cli_none.yaml: cannot open"},
+        {"", "search " MAKE " --cluster=cli_none.yaml-2", "orthant: cli_none.yaml: cannot open"},
+        {"", "plan --cases=cli_none.json", "orthant: cli_none.json: cannot open"},
+        {"", "plan --cases=cli_bad.json --software=cli_none.yaml", "orthant: cli_none.yaml: cannot open"},
+        {"orthant-schedule 1\nranks 3\n", "plan " MAKE " parallel.pp=2 parallel.pipeline=file:cli_bad.json", "orthant: cli_bad.json:2:"},
+        {"", "plan " MAKE " parallel.pp=2 parallel.pipeline=file:cli_none", "orthant: cli_none: cannot open"},
+        {"model: {family: llama, layers: 2, hidden: 64, heads: 4, kv_heads: 3, vocab: 300}\ndata: {seq_len: 32}\n", "plan cli_bad.json",
+         "orthant: cli_bad.json:1:67: model.kv_heads=3 does not divide heads=4"},
+        {"model: {family: llama, layers: 2, hidden: 64, heads: 5, vocab: 300}\ndata: {seq_len: 32}\n", "search cli_bad.json --cluster=h100-2",
+         "orthant: cli_bad.json:1:54: model.heads=5 does not divide hidden=64, and head_dim is not given"},
+    };
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        write_file("cli_bad.json", cases[i].text);
+        expect(cases[i].args, 2, cases[i].message);
+    }
+    remove("cli_bad.json");
+}
+
 /* Every file that a command writes is held against every file that it reads, whatever path leads there. */
 TEST(a_file_that_is_read_is_never_written)
 {
@@ -548,6 +590,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_of_the_largest_sizes_end),
         cmocka_unit_test(mistakes_are_named_with_exit_2),
+        cmocka_unit_test(a_bad_file_of_configuration_ends_with_2_and_is_named),
         cmocka_unit_test(a_file_that_is_read_is_never_written),
         cmocka_unit_test(a_plan_warns_where_ranks_that_wait_for_each_other_in_every_layer_lie_on_different_hosts),
         cmocka_unit_test(a_plan_that_does_not_fit_names_the_nearest_changes_with_which_it_does),

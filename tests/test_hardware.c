@@ -38,7 +38,7 @@ TEST(a_word_names_a_description_and_a_number_of_devices)
     assert_int_equal(h.num_devices, 0);
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "cluster 'h1000' is not known: name a .yaml file, or one of", orth_hardware_find(ctx, &h, "h1000"));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "cluster 'h100-0': 0 devices", orth_hardware_find(ctx, &h, "h100-0"));
-    CHECK_FAILS(ctx, ORTH_ERR_IO, "no-such.yaml", orth_hardware_find(ctx, &h, "no-such.yaml-64"));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "no-such.yaml", orth_hardware_find(ctx, &h, "no-such.yaml-64"));
     test_ctx_free(ctx);
 }
 

@@ -447,6 +447,10 @@ TEST(configs_that_orthant_does_not_compute_are_refused)
         {"{" LLAMA ",\"rope_parameters\":{\"full_attention\":{}}}", "rope_parameters is not one set"},
         {"{" LLAMA ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor=0.5"},
         {"{" LLAMA ",\"num_key_value_heads\":3}", "c.json: kv_heads=3 does not divide heads=4"},
+        {"{\"model_type\":\"mistral\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":5,\"num_key_value_heads\":5,"
+         "\"intermediate_size\":96,\"vocab_size\":48,\"max_position_embeddings\":64}", "c.json: heads=5 does not divide hidden=64, and head_dim is not given"},
+        {"{" LLAMA ",\"num_key_value_heads\":0}", "c.json: num_key_value_heads=0 is not at least 1"},
+        {"{" LLAMA ",\"head_dim\":0}", "c.json: head_dim=0 is not at least 1"},
         {"{" LLAMA ",\"head_dim\":\"16\"}", "head_dim=\"16\" is not an integer"},
         {"{" LLAMA ",\"tie_word_embeddings\":1}", "tie_word_embeddings=1 is not true or false"},
         {"{" LLAMA ",\"quantization_config\":{}}", "quantised weights are not read"},

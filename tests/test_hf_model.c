@@ -47,6 +47,9 @@ TEST(a_mixture_of_experts_and_an_unknown_kind_are_refused_by_name)
         const char *text, *message;
     } bad[] = {{"{\"model_type\": \"mixtral\", \"num_local_experts\": 8}", "num_local_experts=8: a mixture of experts"},
                {"{\"model_type\": \"qwen3_moe\", \"num_experts\": 128}", "num_experts=128: a mixture of experts"},
+               {"{\"model_type\": \"mixtral\"}", "model_type=\"mixtral\": a mixture of experts"},
+               {"{\"model_type\": \"olmoe\"}", "model_type=\"olmoe\": a mixture of experts"},
+               {"{\"model_type\": \"llama\", \"num_experts\": \"8\"}", "num_experts=\"8\" is not an integer"},
                {"{\"model_type\": \"mamba\"}", "model_type=\"mamba\" is not one of gpt2, llama"},
                {"{\"model_type\": \"llama\"}", "num_hidden_layers"},
                {"[1]", "config"}};

@@ -293,6 +293,7 @@ TEST(broken_rules_are_named_with_their_values)
 {
     orth_ctx *ctx = test_ctx(1);
     BROKEN("llama-tiny", "kv_heads=3 does not divide heads=8", (c.heads = 8, c.kv_heads = 3));
+    BROKEN("llama-tiny", "heads=5 does not divide hidden=64, and head_dim is not given", (c.heads = c.kv_heads = 5, c.head_dim = 0, orth_model_config_complete(&c)));
     BROKEN("llama-tiny", "hidden=0 is not between 1 and 16777216", c.hidden = 0);
     BROKEN("llama-tiny", "layers=5000 is not between 1 and 4096", c.layers = 5000);
     BROKEN("llama-tiny", "vocab=-1 is not", c.vocab = -1);

@@ -177,14 +177,14 @@ TEST(a_schedule_is_read_from_a_file)
     CHECK_OK(k.ctx, orth_schedule_make(k.ctx, &k.arena, &s, "file:test_schedule_text.tmp", 2, 1, 2));
     assert_string_equal(s.name, "file:test_schedule_text.tmp");
     assert_int_equal(s.lists[0].num_actions, 4);
-    CHECK_FAILS(k.ctx, ORTH_ERR_DATA, "test_schedule_text.tmp:3:7: ranks 2, but the run has 3",
+    CHECK_FAILS(k.ctx, ORTH_ERR_ARG, "test_schedule_text.tmp:3:7: ranks 2, but the run has 3",
                 orth_schedule_make(k.ctx, &k.arena, &s, "file:test_schedule_text.tmp", 3, 1, 2));
-    CHECK_FAILS(k.ctx, ORTH_ERR_DATA, "test_schedule_text.tmp:4:15: micro_batches 2, but the run has 4",
+    CHECK_FAILS(k.ctx, ORTH_ERR_ARG, "test_schedule_text.tmp:4:15: micro_batches 2, but the run has 4",
                 orth_schedule_make(k.ctx, &k.arena, &s, "file:test_schedule_text.tmp", 2, 1, 4));
-    CHECK_FAILS(k.ctx, ORTH_ERR_DATA, "test_schedule_text.tmp: 2 chunks, but the run has pp=2 x virtual_stages=2",
+    CHECK_FAILS(k.ctx, ORTH_ERR_ARG, "test_schedule_text.tmp: 2 chunks, but the run has pp=2 x virtual_stages=2",
                 orth_schedule_make(k.ctx, &k.arena, &s, "file:test_schedule_text.tmp", 2, 2, 2));
     remove(path);
-    CHECK_FAILS(k.ctx, ORTH_ERR_IO, path, orth_schedule_make(k.ctx, &k.arena, &s, "file:test_schedule_text.tmp", 2, 1, 2));
+    CHECK_FAILS(k.ctx, ORTH_ERR_ARG, path, orth_schedule_make(k.ctx, &k.arena, &s, "file:test_schedule_text.tmp", 2, 1, 2));
     end(&k);
 }
 

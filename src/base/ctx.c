@@ -60,6 +60,14 @@ void orth_ctx_clear_error(orth_ctx *ctx)
     memset(&ctx->error, 0, sizeof ctx->error);
 }
 
+orth_status orth_as_configuration(orth_ctx *ctx, orth_status s)
+{
+    if (s != ORTH_ERR_DATA && s != ORTH_ERR_IO)
+        return s;
+    ctx->error.code = ORTH_ERR_ARG;
+    return ORTH_ERR_ARG;
+}
+
 orth_status orth_fail(orth_ctx *ctx, orth_status code, const char *file, int line, const char *fmt, ...)
 {
     if (ctx->error.code == ORTH_OK) {

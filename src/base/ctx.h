@@ -87,6 +87,10 @@ orth_status orth_ctx_use_threads(orth_ctx *ctx, int num_threads);
 /* Forgets the recorded error, so that a caller that handled it can go on. */
 void orth_ctx_clear_error(orth_ctx *ctx);
 
+/* Of a file that is configuration (a run file, or one that a flag or a key names): what is wrong in it, and that it cannot be read, is ORTH_ERR_ARG, and
+ * not ORTH_ERR_DATA or ORTH_ERR_IO, which are of data. Other states as they are. */
+orth_status orth_as_configuration(orth_ctx *ctx, orth_status s);
+
 /* ORTH_ERR_SIGNAL once ctx->stop says so: for work of which nothing is kept when it is cut off. */
 orth_status orth_ctx_check_stop(orth_ctx *ctx);
 const char *orth_signal_name(int signal); /* of those that ask the program to end */

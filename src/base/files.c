@@ -113,6 +113,11 @@ orth_status orth_file_read(orth_ctx *ctx, const char *path, char **out_text, siz
     return ORTH_OK;
 }
 
+orth_status orth_file_read_named(orth_ctx *ctx, const char *path, char **out_text, size_t *out_bytes)
+{
+    return orth_as_configuration(ctx, orth_file_read(ctx, path, out_text, out_bytes));
+}
+
 bool orth_file_write_fails(orth_ctx *ctx)
 {
     if (!ctx->faults)

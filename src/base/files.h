@@ -24,6 +24,9 @@ void orth_file_map_release(const orth_file_map *map, size_t offset, size_t num_b
 /* Reads all of `path` into heap memory, with a zero byte after the end. Free with orth_mem_free. */
 orth_status orth_file_read(orth_ctx *ctx, const char *path, char **out_text, size_t *out_bytes);
 
+/* The same for a file of configuration that the user named: one that cannot be read is ORTH_ERR_ARG, as what is wrong in it is. */
+orth_status orth_file_read_named(orth_ctx *ctx, const char *path, char **out_text, size_t *out_bytes);
+
 typedef struct orth_writer orth_writer;
 
 /* Opens PATH.tmp-PID for writing; nothing happens to PATH before orth_writer_commit. A device or pipe is written itself, at once.

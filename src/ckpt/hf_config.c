@@ -34,6 +34,16 @@ static orth_status need_int(const source *s, const char *key, int64_t *out)
     return orth_json_get_int(s->ctx, s->root, s->place, key, out);
 }
 
+/* A count that may be absent, where 0 would stand for that here. */
+static orth_status at_least_one(const source *s, const char *key, int64_t *out)
+{
+    const json_t *v = json_object_get(s->root, key);
+    ORTH_TRY(orth_json_get_int(s->ctx, s->root, s->place, key, out));
+    if (v && json_is_integer(v) && *out < 1)
+        return ORTH_FAIL(s->ctx, ORTH_ERR_DATA, "%s: %s=%" PRId64 " is not at least 1", s->place, key, *out);
+    return ORTH_OK;
+}
+
 /* Refuses key=true (or whatever differs from `wanted`) when Orthant computes only `wanted`. */
 static orth_status must_be(const source *s, const char *key, bool wanted, const char *rule)
 {
@@ -100,7 +110,7 @@ static orth_status read_gpt2(const source *s, orth_model_config *c)
     ORTH_TRY(need_int(s, "n_head", &c->heads));
     ORTH_TRY(need_int(s, "vocab_size", &c->vocab));
     ORTH_TRY(need_int(s, "n_positions", &c->max_seq));
-    ORTH_TRY(orth_json_get_int(s->ctx, s->root, s->place, "n_inner", &c->ffn));
+    ORTH_TRY(at_least_one(s, "n_inner", &c->ffn));
     ORTH_TRY(orth_json_get_real(s->ctx, s->root, s->place, "layer_norm_epsilon", &c->norm_eps));
     c->dropout = c->embed_dropout = c->attn_dropout = 0.1;
     ORTH_TRY(read_dropout(s, "attn_pdrop", c));
@@ -232,9 +242,9 @@ static orth_status read_llama(const source *s, orth_model_config *c)
     ORTH_TRY(need_int(s, "max_position_embeddings", &c->max_seq));
     if (!json_object_get(s->root, "num_key_value_heads"))
         c->kv_heads = s->arch == ARCH_MISTRAL ? 8 : s->arch == ARCH_QWEN2 || s->arch == ARCH_QWEN3 ? 32 : 0;
-    ORTH_TRY(orth_json_get_int(s->ctx, s->root, s->place, "num_key_value_heads", &c->kv_heads));
+    ORTH_TRY(at_least_one(s, "num_key_value_heads", &c->kv_heads));
     c->head_dim = s->arch == ARCH_QWEN3 ? 128 : 0;
-    ORTH_TRY(orth_json_get_int(s->ctx, s->root, s->place, "head_dim", &c->head_dim));
+    ORTH_TRY(at_least_one(s, "head_dim", &c->head_dim));
     c->norm_eps = 1e-6;
     ORTH_TRY(orth_json_get_real(s->ctx, s->root, s->place, "rms_norm_eps", &c->norm_eps));
     ORTH_TRY(read_dropout(s, "attention_dropout", c));

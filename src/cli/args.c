@@ -244,15 +244,6 @@ static orth_status set_from_environment(orth_ctx *ctx, orth_config *cfg)
     return ORTH_OK;
 }
 
-/* A file that a flag names is configuration: what is wrong in it ends with 2, as in a run file, and not with 5. */
-static orth_status as_configuration(orth_ctx *ctx, orth_status s)
-{
-    if (s != ORTH_ERR_DATA)
-        return s;
-    ctx->error.code = ORTH_ERR_ARG;
-    return ORTH_ERR_ARG;
-}
-
 /* --model of plan and search: a preset, or a config.json of Hugging Face. */
 static orth_status set_model(orth_ctx *ctx, orth_config *cfg, const char *model)
 {
@@ -261,7 +252,7 @@ static orth_status set_model(orth_ctx *ctx, orth_config *cfg, const char *model)
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s: the run file has a model, so that --model=%s cannot be meant", cfg->place[i],
                              orth_option_get((orth_option_id)i)->path, model);
     if (orth_path_exists(model))
-        return as_configuration(ctx, orth_hf_model_set(ctx, cfg, model));
+        return orth_as_configuration(ctx, orth_hf_model_set(ctx, cfg, model));
     return orth_config_set(ctx, cfg, "--model", "model.preset", model);
 }
 
@@ -272,12 +263,12 @@ orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, 
     if (run_file && !orth_path_exists(run_file))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: there is no such run file", run_file);
     if (run_file)
-        ORTH_TRY(orth_config_load(ctx, cfg, run_file));
+        ORTH_TRY(orth_as_configuration(ctx, orth_config_load(ctx, cfg, run_file)));
     if (orth_cmd_flag(cmd, "model"))
         ORTH_TRY(set_model(ctx, cfg, orth_cmd_flag(cmd, "model")));
     for (int t = 0; t < ORTH_NUM_TOOLS; t++)
         if (orth_cmd_flag(cmd, orth_tool_id((orth_tool)t)))
-            ORTH_TRY(as_configuration(ctx, orth_import(ctx, cfg, (orth_tool)t, orth_cmd_flag(cmd, orth_tool_id((orth_tool)t)))));
+            ORTH_TRY(orth_as_configuration(ctx, orth_import(ctx, cfg, (orth_tool)t, orth_cmd_flag(cmd, orth_tool_id((orth_tool)t)))));
     ORTH_TRY(set_from_environment(ctx, cfg));
     for (int i = 0; i < args->num_settings; i++)
         if (!is_compared(cmd, args->settings[i]))

@@ -26,7 +26,7 @@ orth_status orth_cmd_check_out(orth_ctx *ctx, const orth_cmd *cmd);
 const char *orth_cmd_compared(const orth_cmd *cmd, int i);
 
 /* Loads a run file (NULL: none) as the verb's own was: defaults, the file, the environment, the key=value
- * words. ORTH_ERR_ARG, ORTH_ERR_IO; `cfg` is to be released whatever happens. */
+ * words. ORTH_ERR_ARG; `cfg` is to be released whatever happens. */
 orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, const char *run_file);
 
 /* Gives ctx the threads and the instruction set that cfg asks for. main does it for cmd->config. */

@@ -47,7 +47,7 @@ typedef struct {
 
 /* Sorts argv into verb, run file, key=value, flags and words, and loads the configuration in the
  * order defaults, run file, environment (ORTHANT_THREADS, ORTHANT_ISA), key=value. ORTH_ERR_ARG,
- * ORTH_ERR_IO, ORTH_ERR_NOMEM. To be released whatever happens. */
+ * ORTH_ERR_NOMEM. To be released whatever happens. */
 orth_status orth_args_parse(orth_ctx *ctx, orth_args *args, int argc, char **argv);
 void orth_args_release(orth_ctx *ctx, orth_args *args);
 

@@ -57,7 +57,7 @@ void orth_model_config_complete(orth_model_config *c)
 {
     if (c->kv_heads == 0)
         c->kv_heads = c->heads;
-    if (c->head_dim == 0 && c->heads > 0)
+    if (c->head_dim == 0 && c->heads > 0 && c->hidden % c->heads == 0)
         c->head_dim = c->hidden / c->heads;
     if (c->ffn == 0 && c->hidden > 0 && c->hidden <= MAX_WIDTH)
         c->ffn = c->family == ORTH_FAMILY_GPT2 ? 4 * c->hidden
@@ -103,6 +103,8 @@ static orth_status check_sizes(orth_ctx *ctx, const orth_model_config *c)
     ORTH_TRY(check_range(ctx, "hidden", c->hidden, MAX_WIDTH));
     ORTH_TRY(check_range(ctx, "heads", c->heads, MAX_WIDTH));
     ORTH_TRY(check_range(ctx, "kv_heads", c->kv_heads, MAX_WIDTH));
+    if (c->head_dim == 0 && c->hidden % c->heads != 0) /* then nothing says how wide a head is */
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "heads=%" PRId64 " does not divide hidden=%" PRId64 ", and head_dim is not given", c->heads, c->hidden);
     ORTH_TRY(check_range(ctx, "head_dim", c->head_dim, MAX_WIDTH));
     ORTH_TRY(check_range(ctx, "ffn", c->ffn, MAX_WIDTH));
     ORTH_TRY(check_range(ctx, "vocab", c->vocab, MAX_WIDTH));

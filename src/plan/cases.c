@@ -287,7 +287,7 @@ orth_status orth_cases_predict(orth_ctx *ctx, const char *path, const orth_softw
     json_error_t error;
     char *text;
     size_t bytes;
-    ORTH_TRY(orth_file_read(ctx, path, &text, &bytes));
+    ORTH_TRY(orth_file_read_named(ctx, path, &text, &bytes));
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     orth_mem_free(ctx, text);
     orth_status s;

@@ -9,7 +9,7 @@
 #include "plan/software.h"
 
 /* Predicts all cases of `path`, and prints them: *out is heap memory, text for people or JSON ({"cases": [...], "errors": {...}}).
- * ORTH_ERR_IO; ORTH_ERR_ARG for a file that is not such a list, naming the case and the key. A case that cannot be predicted is listed
+ * ORTH_ERR_ARG for a file that cannot be read or is not such a list, naming the case and the key. A case that cannot be predicted is listed
  * with the reason. */
 orth_status orth_cases_predict(orth_ctx *ctx, const char *path, const orth_software *software, bool json, char **out);
 

@@ -189,7 +189,7 @@ static orth_status load(orth_ctx *ctx, orth_hardware *out, const char *word, siz
     if (!ends_in(word, n, ".yaml") && !ends_in(word, n, ".yml"))
         return fail_unknown(ctx, word);
     path = orth_mem_printf(ctx, "%.*s", (int)n, word);
-    orth_status s = path ? orth_file_read(ctx, path, &text, &bytes) : ORTH_ERR_NOMEM;
+    orth_status s = path ? orth_file_read_named(ctx, path, &text, &bytes) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK) {
         s = orth_hardware_parse(ctx, out, path, text, bytes);
         orth_mem_free(ctx, text);

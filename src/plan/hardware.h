@@ -34,7 +34,7 @@ void orth_hardware_release(orth_ctx *ctx, orth_hardware *h);
 
 /* The cluster that a word names: "h100-512" (512 devices of configs/hardware/h100.yaml, which the program holds), "h100"
  * (as many as are asked for), "mine.yaml" or "mine.yaml-64" (a file; one of groups says itself how many). ORTH_ERR_ARG for an unknown
- * name, with those that there are, or a number of devices that is not one; ORTH_ERR_IO. Released with orth_hardware_release. */
+ * name, with those that there are, a file that cannot be read, or a number of devices that is not one. Released with orth_hardware_release. */
 orth_status orth_hardware_find(orth_ctx *ctx, orth_hardware *out, const char *word);
 
 /* Whether such a word says how many devices there are, as "h100-512" does. *stem: the length of what stands before, "h100". */

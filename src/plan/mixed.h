@@ -34,7 +34,7 @@ struct orth_mixed {
 
 /* Whether the text describes groups. */
 bool orth_mixed_is(orth_ctx *ctx, const char *text, size_t num_bytes);
-/* Reads it; out->mixed is for orth_hardware_release. ORTH_ERR_ARG with the file, the key and the rule; ORTH_ERR_IO of a group's file. */
+/* Reads it; out->mixed is for orth_hardware_release. ORTH_ERR_ARG with the file, the key and the rule. */
 orth_status orth_mixed_parse(orth_ctx *ctx, orth_hardware *out, const char *name, const char *text, size_t num_bytes);
 
 /* The group of a rank; 0 where there is one kind of devices. */

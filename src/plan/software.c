@@ -27,7 +27,7 @@ orth_status orth_software_load(orth_ctx *ctx, orth_software *out, const char *pa
         const char *own = orth_software_text();
         return orth_described_parse(ctx, &software, out, &places, "configs/software.yaml", own, strlen(own));
     }
-    ORTH_TRY(orth_file_read(ctx, path, &text, &bytes));
+    ORTH_TRY(orth_file_read_named(ctx, path, &text, &bytes));
     const orth_status s = orth_described_parse(ctx, &software, out, &places, path, text, bytes);
     orth_mem_free(ctx, text);
     return s;

@@ -23,7 +23,7 @@ typedef struct {
 /* configs/software.yaml, which the program holds. */
 const char *orth_software_text(void);
 
-/* path NULL: the description that the program holds. ORTH_ERR_ARG with the place, ORTH_ERR_IO. */
+/* path NULL: the description that the program holds. ORTH_ERR_ARG with the place. */
 orth_status orth_software_load(orth_ctx *ctx, orth_software *out, const char *path);
 
 /* How far predicted steps were off, of published runs that nothing was fitted to: a line for people, which stands beside estimates, and an

@@ -26,13 +26,28 @@ static bool is_used(const char *key)
     return false;
 }
 
+/* Names of kinds whose class has experts even if no key of the file says so; others have "moe" in their names. */
+static bool has_experts(const char *model_type)
+{
+    static const char *const kinds[] = {"mixtral", "deepseek_v2", "deepseek_v3", "dbrx", "gpt_oss", "grok-1", "jamba", "llama4", "minimax", "arctic"};
+    for (int i = 0; i < ORTH_COUNT(kinds); i++)
+        if (strcmp(kinds[i], model_type) == 0)
+            return true;
+    return strstr(model_type, "moe") != NULL;
+}
+
 static orth_status refuse_experts(orth_ctx *ctx, const json_t *root, const char *path)
 {
-    static const char *const keys[] = {"num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size"};
-    for (int i = 0; i < ORTH_COUNT(keys); i++)
-        if (json_integer_value(json_object_get(root, keys[i])) > 1)
-            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s=%" PRId64 ": a mixture of experts, which this version does not have", path, keys[i],
-                             (int64_t)json_integer_value(json_object_get(root, keys[i])));
+    static const char *const keys[] = {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "moe_intermediate_size"};
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+    for (int i = 0; i < ORTH_COUNT(keys); i++) {
+        int64_t n = 0;
+        ORTH_TRY(orth_json_get_int(ctx, root, path, keys[i], &n));
+        if (n > 1)
+            return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s=%" PRId64 ": a mixture of experts, which this version does not have", path, keys[i], n);
+    }
+    if (type && has_experts(type))
+        return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: model_type=\"%.60s\": a mixture of experts, which this version does not have", path, type);
     return ORTH_OK;
 }
 

@@ -34,6 +34,20 @@ void orth_setup_dropout(const orth_config *cfg, orth_model_config *c)
         c->attn_dropout = cfg->model_attn_dropout;
 }
 
+/* The rules of a model, which name its settings as kv_heads=3, with the place of the key in front; of a value that no key gave, that of the preset. */
+static orth_status check_model(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *c)
+{
+    orth_ctx probe = {0};
+    char key[64];
+    if (orth_model_config_check(&probe, c) == ORTH_OK)
+        return ORTH_OK;
+    const char *message = probe.error.message;
+    snprintf(key, sizeof key, "model.%.*s", (int)strcspn(message, "=*"), message);
+    const int id = orth_option_find(key);
+    const char *place = id >= 0 && cfg->place[id] ? cfg->place[id] : cfg->place[ORTH_OPT_model_preset];
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s%smodel.%.800s", place ? place : "", place ? ": " : "", message);
+}
+
 orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t tokenizer_vocab,
                              orth_model_config *out)
 {
@@ -80,7 +94,7 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
     TAKE(gelu_erf);
     orth_setup_dropout(cfg, &c);
     ORTH_TRY(require_sizes(ctx, &c));
-    ORTH_TRY(orth_model_config_check(ctx, &c));
+    ORTH_TRY(check_model(ctx, cfg, &c));
     *out = c;
     return ORTH_OK;
 }

@@ -141,9 +141,9 @@ orth_status orth_schedule_make(orth_ctx *ctx, orth_arena *arena, orth_schedule *
     }
     char *text;
     size_t num_bytes;
-    ORTH_TRY(orth_file_read(ctx, name + 5, &text, &num_bytes));
+    ORTH_TRY(orth_file_read_named(ctx, name + 5, &text, &num_bytes));
     const orth_status status = orth_schedule_parse(ctx, arena, out, name + 5, text, num_bytes, num_ranks,
                                                    virtual_stages, num_micro_batches);
     orth_mem_free(ctx, text);
-    return status;
+    return orth_as_configuration(ctx, status);
 }

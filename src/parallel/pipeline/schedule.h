@@ -30,8 +30,8 @@ bool orth_schedule_fits(const char *name, int64_t num_ranks, int64_t virtual_sta
                         int64_t num_micro_batches, char *why, size_t size);
 
 /* Makes the schedule `name` for p ranks of v chunks each and m micro-batches. With one rank and v = 1, a
- * name that is not for v = 1 gives 1f1b. Checked. ORTH_ERR_ARG: what orth_schedule_fits says; for files
- * also ORTH_ERR_IO, and ORTH_ERR_DATA with PATH:LINE:COL. ORTH_ERR_NOMEM. */
+ * name that is not for v = 1 gives 1f1b. Checked. ORTH_ERR_ARG: what orth_schedule_fits says; for files,
+ * which are configuration, also what orth_schedule_parse says, with PATH:LINE:COL. ORTH_ERR_NOMEM. */
 orth_status orth_schedule_make(orth_ctx *ctx, orth_arena *arena, orth_schedule *out, const char *name,
                                int num_ranks, int virtual_stages, int num_micro_batches);
 
