@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/files.h"
+#include "parallel/pipeline/schedule.h"
 #include "tools/search_report.h"
 
 static const char *const pipelines[] = {"1f1b", "gpipe", "zb-h1", "interleaved", "zb-v"}, *const recompute[] = {"none", "selective", "full"};
@@ -132,6 +133,15 @@ static void limit_memory(orth_place_to_run *where, const orth_search *s, uint64_
     where->hardware.device_memory_GiB = (least + share * (most - least)) / 0x1p30;
 }
 
+/* A search through the layouts of 4 devices of a random place, not all of which fit. */
+static void random_search(orth_ctx *ctx, orth_search *s, const orth_config *base, orth_place_to_run *where, uint64_t seed, orth_goal goal)
+{
+    CHECK_OK(ctx, orth_search_make_on(ctx, s, base, where, 4, goal));
+    limit_memory(where, s, seed);
+    orth_search_release(ctx, s);
+    CHECK_OK(ctx, orth_search_make_on(ctx, s, base, where, 4, goal));
+}
+
 TEST(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one)
 {
     const char *many = getenv("ORTH_SPACES");
@@ -148,10 +158,7 @@ TEST(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one)
         int zero, again;
         orth_place_to_run where = random_place(ctx, seed);
         random_base(ctx, &base, seed, &zero, &again);
-        CHECK_OK(ctx, orth_search_make_on(ctx, &s, &base, &where, 4, goal));
-        limit_memory(&where, &s, seed);
-        orth_search_release(ctx, &s);
-        CHECK_OK(ctx, orth_search_make_on(ctx, &s, &base, &where, 4, goal));
+        random_search(ctx, &s, &base, &where, seed, goal);
         CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
         double best = exhaust(ctx, &base, &where, 4, goal, &all);
         for (int fewer = 2; fewer > 0 && goal == ORTH_GOAL_COST; fewer /= 2)
@@ -169,6 +176,59 @@ TEST(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one)
     }
     printf("seeds from %d: %d of %d winners are the best (%d times none fits); %d full plans instead of %d\n", (int)first, equal, wanted, none, planned, all);
     assert_true(equal >= 0.99 * wanted && planned < 0.7 * all);
+    test_ctx_free(ctx);
+}
+
+static bool has(const orth_candidate *c, const char *pipeline)
+{
+    return strcmp(orth_schedule_kind_get(c->pipeline)->name, pipeline) == 0;
+}
+
+static bool is_unsplit(const orth_search *s, const orth_candidate *c)
+{
+    (void)s;
+    return has(c, "gpipe") || has(c, "1f1b");
+}
+
+/* Of seed 13: activations leave for the host, and gpipe has more to compute between. */
+TEST(gpipe_wins_where_it_is_faster)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base;
+    orth_search s;
+    orth_search_answer a;
+    orth_place_to_run where = random_place(ctx, 13);
+    random_base(ctx, &base, 13, &(int){0}, &(int){0});
+    random_search(ctx, &s, &base, &where, 13, ORTH_GOAL_TIME);
+    CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
+    assert_true(a.proved && has(&s.space.list[a.candidate], "gpipe"));
+    orth_search_release(ctx, &s);
+    orth_config_release(ctx, &base);
+    test_ctx_free(ctx);
+}
+
+TEST(of_schedules_that_take_as_long_the_one_that_needs_less_memory_wins)
+{
+    static const char text[] = "model: {family: gpt2, layers: 4, hidden: 256, heads: 4, vocab: 512, max_seq: 128}\ndata: {seq_len: 128}\n"
+                               "train: {global_batch: 8}\nprecision: {compute: bf16}\nnumerics: {mode: fast}\n";
+    static const char *const fixed[][2] = {{"parallel.pp", "4"}, {"parallel.virtual_stages", "1"}, {"train.micro_batch", "1"}, {"memory.recompute", "none"},
+                                           {"memory.offload_optimizer", "none"}, {"memory.offload_activations", "none"}};
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base;
+    orth_search s;
+    orth_search_answer first, second;
+    CHECK_OK(ctx, orth_config_init(ctx, &base));
+    CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+    for (int i = 0; i < ORTH_COUNT(fixed); i++)
+        CHECK_OK(ctx, orth_config_set(ctx, &base, "command line", fixed[i][0], fixed[i][1]));
+    CHECK_OK(ctx, orth_search_make(ctx, &s, &base, "h100-4", ORTH_GOAL_TIME));
+    CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.is = is_unsplit, .max_plans = 100}, &first));
+    CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.is = is_unsplit, .max_plans = 100, .without = &first.candidate, .num_without = 1}, &second));
+    const orth_price *one = orth_search_price(&s, first.candidate), *other = orth_search_price(&s, second.candidate);
+    assert_true(has(&s.space.list[first.candidate], "1f1b") && has(&s.space.list[second.candidate], "gpipe"));
+    assert_true(fabs(one->step_s / other->step_s - 1) < 1e-12 && one->bytes < other->bytes);
+    orth_search_release(ctx, &s);
+    orth_config_release(ctx, &base);
     test_ctx_free(ctx);
 }
 
@@ -394,6 +454,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one),
+        cmocka_unit_test(gpipe_wins_where_it_is_faster),
+        cmocka_unit_test(of_schedules_that_take_as_long_the_one_that_needs_less_memory_wins),
         cmocka_unit_test(what_is_offloaded_is_searched_where_no_word_of_the_command_line_says_it),
         cmocka_unit_test(layouts_that_a_rule_between_keys_refuses_are_left_out_and_counted),
         cmocka_unit_test(a_hundred_thousand_layouts_are_ranked_in_two_seconds_of_processor_time),

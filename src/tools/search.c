@@ -116,11 +116,19 @@ static bool is_left_out(const orth_search_question *q, int64_t i)
     return false;
 }
 
+/* Whether a layout goes before another: of equal keys the one that needs less memory, 1f1b before gpipe for example. Sums in another order may
+ * differ in their last digits. */
+#define EQUAL 1e-12
+static bool is_before(double key, double bytes, double other_key, double other_bytes)
+{
+    return key < other_key * (1 - EQUAL) || (key <= other_key * (1 + EQUAL) && bytes < other_bytes);
+}
+
 /* The one with the least key that may answer; -1: none. */
 static int64_t least(const orth_search *s, const orth_search_question *q, double limit, double *least_bytes)
 {
     int64_t best = -1;
-    double key = INFINITY;
+    double key = INFINITY, best_bytes = INFINITY;
     *least_bytes = INFINITY;
     for (int64_t i = 0; i < s->space.num; i++) {
         const orth_candidate *c = &s->space.list[i];
@@ -128,8 +136,9 @@ static int64_t least(const orth_search *s, const orth_search_question *q, double
             continue;
         const double bytes = bytes_of(s, c), mine = orth_search_key(s, c);
         *least_bytes = fmin(*least_bytes, bytes);
-        if (bytes <= limit && mine < key && !is_left_out(q, i)) {
+        if (bytes <= limit && is_before(mine, bytes, key, best_bytes) && !is_left_out(q, i)) {
             key = mine;
+            best_bytes = bytes;
             best = i;
         }
     }
@@ -215,9 +224,9 @@ static int32_t best_planned(const orth_search *s, const orth_search_question *q,
     int32_t best = -1;
     for (int32_t k = 0; k < s->num_plans; k++) {
         const int32_t i = s->plans[k].candidate;
-        const orth_candidate *c = &s->space.list[i];
+        const orth_candidate *c = &s->space.list[i], *other = best < 0 ? NULL : &s->space.list[best];
         if ((!q->is || q->is(s, c)) && bytes_of(s, c) <= limit && !is_left_out(q, i) &&
-            (best < 0 || orth_search_key(s, c) < orth_search_key(s, &s->space.list[best])))
+            (!other || is_before(orth_search_key(s, c), bytes_of(s, c), orth_search_key(s, other), bytes_of(s, other))))
             best = i;
     }
     return best;

@@ -154,14 +154,22 @@ static orth_status try_layout(lister *x, orth_candidate c)
     return ORTH_OK;
 }
 
+/* Of a key that is free: 1f1b alone stands for all schedules of one stage, and for gpipe where there is one micro-batch. */
+static bool is_schedule_tried(const lister *x, const orth_candidate *c, const orth_schedule_kind *kind)
+{
+    const bool one = x->s->layout.global_batch == (int64_t)c->dp * c->micro_batch;
+    if (FIXED(x, parallel, pipeline))
+        return strcmp(x->s->base->parallel_pipeline, kind->name) == 0;
+    if (c->pp == 1)
+        return strcmp(kind->name, "1f1b") == 0;
+    return !kind->async && strcmp(kind->name, "naive") != 0 && !(one && strcmp(kind->name, "gpipe") == 0);
+}
+
 static orth_status try_schedules(lister *x, orth_candidate c)
 {
-    const orth_config *base = x->s->base;
     for (int k = 0; orth_schedule_kind_get(k); k++) {
         const orth_schedule_kind *kind = orth_schedule_kind_get(k);
-        const bool fixed = FIXED(x, parallel, pipeline), plain = strcmp(kind->name, "1f1b") == 0;
-        const bool never_better = strcmp(kind->name, "naive") == 0 || strcmp(kind->name, "gpipe") == 0 || kind->async;
-        if (fixed ? strcmp(base->parallel_pipeline, kind->name) != 0 : never_better || (c.pp == 1 && !plain))
+        if (!is_schedule_tried(x, &c, kind))
             continue;
         const int32_t most = (int32_t)ORTH_MIN(ORTH_MIN(kind->max_virtual, MAX_VIRTUAL), x->dims.layers / c.pp);
         c.pipeline = (int8_t)k;

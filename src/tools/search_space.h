@@ -3,8 +3,10 @@
  * All tp x cp x pp x dp that make the number of devices, with every micro-batch that divides, virtual stages (up to 8), pipeline schedules, ZeRO stages,
  * sequence parallelism, shard groups (all of dp, or those of a node), kinds of context parallelism, recomputation, and what is kept in the host's memory, as
  * far as the rules of layouts hold: nothing; the optimizer's state; gradients, too; weights, too; each with and without activations.
- * A key that was given on the command line stays as it is, and what a rule between keys refuses (config/rules.c) is left out. Left out, because others are as fast and need less memory, are
- *   naive and gpipe      1f1b keeps fewer micro-batches
+ * A key that was given on the command line stays as it is, and what a rule between keys refuses (config/rules.c) is left out. Not tried are
+ *   naive                a micro-batch at a time, for teaching: it takes about as many times as long as others as there are stages
+ *   asynchronous schedules                   they compute other numbers
+ *   gpipe of one micro-batch                 it is 1f1b
  *   weights without gradients elsewhere      a step copies as many bytes of gradients instead, and they are twice as large in 16 bits
  *   files                slower than the host's memory, of which a description says no size. Where the base says file, that is what offloading means
  */
