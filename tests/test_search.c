@@ -17,7 +17,20 @@ static const char *const away[] = {"memory.offload_optimizer", "memory.offload_g
 static const bool ladder[][ORTH_COUNT(away)] = {{0, 0, 0, 0}, {1, 0, 0, 0}, {1, 1, 0, 0}, {1, 1, 1, 0},
                                                {0, 0, 0, 1}, {1, 0, 0, 1}, {1, 1, 0, 1}, {1, 1, 1, 1}};
 
-/* What of that a small space may leave open. */
+/* Keys that a small space leaves open beside tp, pp, dp, micro-batch and schedule: one to three, so that it stays small; the others are given. */
+enum { FREE_ZERO = 1, FREE_AGAIN = 2, FREE_GROUP = 4, FREE_CP_KIND = 8, FREE_AWAY = 16 };
+static const int free_keys[] = {FREE_AWAY, FREE_AWAY, FREE_ZERO | FREE_AGAIN, FREE_ZERO | FREE_GROUP, FREE_ZERO | FREE_GROUP | FREE_CP_KIND,
+                                FREE_AGAIN | FREE_CP_KIND, FREE_AGAIN | FREE_GROUP | FREE_CP_KIND, FREE_ZERO | FREE_CP_KIND, FREE_ZERO | FREE_AWAY,
+                                FREE_AGAIN | FREE_AWAY};
+static const char *const zeros[] = {"0", "1", "2", "3"}, *const groups[] = {"0", "2", "4"}, *const cp_kinds[] = {"all_gather", "ring", "all_to_all"};
+
+static void give(orth_ctx *ctx, orth_config *cfg, bool given, const char *key, const char *value)
+{
+    if (given)
+        CHECK_OK(ctx, orth_config_set(ctx, cfg, "command line", key, value));
+}
+
+/* What may be offloaded in a small space with FREE_AWAY. */
 static const bool free_sets[][ORTH_COUNT(away)] = {{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 0, 0, 0},
                                                   {0, 0, 0, 1}, {1, 1, 0, 0}, {1, 1, 1, 0}, {1, 1, 1, 1}};
 
@@ -28,8 +41,8 @@ static void set(orth_ctx *ctx, orth_config *cfg, const char *key, const char *fo
     CHECK_OK(ctx, orth_config_set(ctx, cfg, "command line", key, text));
 }
 
-/* A model, a batch, and some keys that are fixed, so that the space is small. */
-static void random_base(orth_ctx *ctx, orth_config *cfg, uint64_t seed, int *zero, int *again)
+/* A model, a batch, and some keys that are fixed, so that the space is small; open_keys: FREE_... */
+static void random_base(orth_ctx *ctx, orth_config *cfg, uint64_t seed, int open_keys)
 {
     char text[512];
     snprintf(text, sizeof text, "model: {family: %s, layers: %d, hidden: %d, heads: 4, vocab: %d, max_seq: 128}\ndata: {seq_len: 128}\n"
@@ -38,16 +51,13 @@ static void random_base(orth_ctx *ctx, orth_config *cfg, uint64_t seed, int *zer
              test_rand_int(seed, 5, 0, 1) ? "fast" : "reproducible");
     CHECK_OK(ctx, orth_config_init(ctx, cfg));
     CHECK_OK(ctx, orth_config_parse(ctx, cfg, "run.yaml", text, strlen(text)));
-    *zero = (int)test_rand_int(seed, 6, 0, 3);
-    *again = (int)test_rand_int(seed, 7, 0, 2);
-    set(ctx, cfg, "parallel.zero", "%d", *zero);
-    CHECK_OK(ctx, orth_config_set(ctx, cfg, "command line", "memory.recompute", recompute[*again]));
-    set(ctx, cfg, "parallel.cp", "%d", 1 + (int)(test_rand_int(seed, 8, 0, 3) == 0));
-    set(ctx, cfg, "parallel.shard_group", "%d", 0);
-    CHECK_OK(ctx, orth_config_set(ctx, cfg, "command line", "parallel.cp_kind", "all_gather"));
+    give(ctx, cfg, !(open_keys & FREE_ZERO), "parallel.zero", zeros[test_rand_int(seed, 6, 0, 3)]);
+    give(ctx, cfg, !(open_keys & FREE_AGAIN), "memory.recompute", recompute[test_rand_int(seed, 7, 0, 2)]);
+    set(ctx, cfg, "parallel.cp", "%d", 1 + (int)(open_keys & FREE_CP_KIND ? test_rand_int(seed, 8, 0, 1) : test_rand_int(seed, 8, 0, 3) == 0));
+    give(ctx, cfg, !(open_keys & FREE_GROUP), "parallel.shard_group", "0");
+    give(ctx, cfg, !(open_keys & FREE_CP_KIND), "parallel.cp_kind", "all_gather");
     for (int k = 0; k < ORTH_COUNT(away); k++)
-        if (!free_sets[test_rand_int(seed, 15, 0, ORTH_COUNT(free_sets) - 1)][k])
-            CHECK_OK(ctx, orth_config_set(ctx, cfg, "command line", away[k], "none"));
+        give(ctx, cfg, !(open_keys & FREE_AWAY) || !free_sets[test_rand_int(seed, 15, 0, ORTH_COUNT(free_sets) - 1)][k], away[k], "none");
 }
 
 static orth_place_to_run random_place(orth_ctx *ctx, uint64_t seed)
@@ -87,11 +97,11 @@ static double price_key(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run
     return goal == ORTH_GOAL_TIME ? p.step_s : goal == ORTH_GOAL_MEMORY ? (double)p.bytes : p.step_s * p.num_ranks;
 }
 
-/* The least key of all layouts of num ranks that fit, each planned in full; INFINITY: none fits. */
-static double exhaust(orth_ctx *ctx, const orth_config *base, orth_place_to_run *where, int num, orth_goal goal, int *planned)
+/* The least key of all layouts of num ranks that fit and have the other keys of the base, each planned in full; INFINITY: none fits. */
+static double exhaust_meshes(orth_ctx *ctx, const orth_config *base, orth_place_to_run *where, int num, orth_goal goal, int *planned)
 {
     double best = INFINITY;
-    const int cp = (int)base->parallel_cp;
+    const int cp = (int)base->parallel_cp, group = (int)base->parallel_shard_group;
     for (int tp = 1; tp * cp <= num; tp++)
         for (int pp = 1; tp * cp * pp <= num; pp++)
             for (int micro = 1; micro <= 8 && num % (tp * cp * pp) == 0; micro++)
@@ -100,7 +110,8 @@ static double exhaust(orth_ctx *ctx, const orth_config *base, orth_place_to_run 
                         for (int sp = 0; sp < 1 + (tp > 1); sp++)
                             for (int row = 0; row < ORTH_COUNT(ladder); row++) {
                                 orth_config cfg;
-                                if (!is_tried(base, where->described, ladder[row]))
+                                const bool in_a_node = group == 0 || group * tp * cp == (int)where->hardware.node_devices;
+                                if (!is_tried(base, where->described, ladder[row]) || !in_a_node)
                                     continue;
                                 CHECK_OK(ctx, orth_config_init(ctx, &cfg));
                                 CHECK_OK(ctx, orth_config_override(ctx, &cfg, base));
@@ -117,6 +128,35 @@ static double exhaust(orth_ctx *ctx, const orth_config *base, orth_place_to_run 
                                 best = fmin(best, price_key(ctx, &cfg, where, goal, planned));
                                 orth_config_release(ctx, &cfg);
                             }
+    return best;
+}
+
+/* The least key of all layouts of num ranks, with every value of the keys that the base leaves open. */
+static double exhaust(orth_ctx *ctx, const orth_config *base, orth_place_to_run *where, int num, orth_goal goal, int *planned)
+{
+    const struct {
+        orth_option_id key;
+        const char *const *values;
+        int num;
+    } keys[] = {{ORTH_OPT_parallel_zero, zeros, ORTH_COUNT(zeros)}, {ORTH_OPT_memory_recompute, recompute, ORTH_COUNT(recompute)},
+                {ORTH_OPT_parallel_shard_group, groups, ORTH_COUNT(groups)}, {ORTH_OPT_parallel_cp_kind, cp_kinds, ORTH_COUNT(cp_kinds)}};
+    double best = INFINITY;
+    for (int n = 0, all = ORTH_COUNT(zeros) * ORTH_COUNT(recompute) * ORTH_COUNT(groups) * ORTH_COUNT(cp_kinds); n < all; n++) {
+        orth_config cfg;
+        bool once = true; /* of a key that is given: with the first value only */
+        CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+        CHECK_OK(ctx, orth_config_override(ctx, &cfg, base));
+        for (int k = 0, rest = n; k < ORTH_COUNT(keys); rest /= keys[k++].num) {
+            const char *value = keys[k].values[rest % keys[k].num];
+            const bool given = base->place[keys[k].key] || (keys[k].key == ORTH_OPT_parallel_cp_kind && base->parallel_cp == 1);
+            once = once && (!given || rest % keys[k].num == 0);
+            if (!given)
+                CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", orth_option_get(keys[k].key)->path, value));
+        }
+        if (once)
+            best = fmin(best, exhaust_meshes(ctx, &cfg, where, num, goal, planned));
+        orth_config_release(ctx, &cfg);
+    }
     return best;
 }
 
@@ -155,9 +195,9 @@ TEST(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one)
         orth_config base;
         orth_search s;
         orth_search_answer a;
-        int zero, again;
+        const int open_keys = free_keys[test_rand_int(seed, 18, 0, ORTH_COUNT(free_keys) - 1)];
         orth_place_to_run where = random_place(ctx, seed);
-        random_base(ctx, &base, seed, &zero, &again);
+        random_base(ctx, &base, seed, open_keys);
         random_search(ctx, &s, &base, &where, seed, goal);
         CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
         double best = exhaust(ctx, &base, &where, 4, goal, &all);
@@ -170,7 +210,7 @@ TEST(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one)
         if (isinf(mine) ? isinf(best) : mine <= best * (1 + 1e-9))
             equal++;
         else
-            printf("seed %d: found %.9g, the best is %.9g\n", (int)seed, mine, best);
+            printf("seed %d, open keys %d: found %.9g, the best is %.9g\n", (int)seed, open_keys, mine, best);
         orth_search_release(ctx, &s);
         orth_config_release(ctx, &base);
     }
@@ -198,7 +238,7 @@ TEST(gpipe_wins_where_it_is_faster)
     orth_search s;
     orth_search_answer a;
     orth_place_to_run where = random_place(ctx, 13);
-    random_base(ctx, &base, 13, &(int){0}, &(int){0});
+    random_base(ctx, &base, 13, FREE_AWAY);
     random_search(ctx, &s, &base, &where, 13, ORTH_GOAL_TIME);
     CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1000}, &a));
     assert_true(a.proved && has(&s.space.list[a.candidate], "gpipe"));
@@ -392,7 +432,7 @@ TEST(on_a_measured_machine_the_winner_is_the_best_of_all_layouts_of_its_threads)
     int32_t winner;
     snprintf(path, sizeof path, "/tmp/orthant-test-%ld-machine.yaml", (long)getpid());
     CHECK_OK(ctx, orth_file_write(ctx, path, machine, strlen(machine)));
-    random_base(ctx, &base, 1, &(int){0}, &(int){0});
+    random_base(ctx, &base, 1, FREE_AWAY);
     CHECK_OK(ctx, orth_config_set(ctx, &base, "test", "precision.compute", "fp32"));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "its cost is its time", orth_search_make(ctx, &s, &base, path, ORTH_GOAL_COST));
     CHECK_OK(ctx, orth_search_make(ctx, &s, &base, path, ORTH_GOAL_TIME));
@@ -428,7 +468,7 @@ TEST(a_search_with_frozen_parameters_finds_the_best_of_the_layouts_and_claims_no
     char *text;
     int planned = 0;
     int32_t winner;
-    random_base(ctx, &base, 3, &(int){0}, &(int){0});
+    random_base(ctx, &base, 3, FREE_AWAY);
     CHECK_OK(ctx, orth_config_set(ctx, &base, "test", "optimizer.freeze", "[\"embed.*\", \"layers.0.*\"]"));
     CHECK_OK(ctx, orth_search_make_on(ctx, &s, &base, &where, 4, ORTH_GOAL_TIME));
     CHECK_OK(ctx, orth_search_ask(ctx, &s, &(orth_search_question){.max_plans = 1}, &few));
