@@ -97,6 +97,51 @@ TEST(a_run_is_drawn_with_its_evaluations_and_beside_another)
     run_end(r);
 }
 
+/* Values of a series, in order. */
+static void check_series(const orth_series *s, int num, const orth_point *want)
+{
+    assert_int_equal(s->num_points, num);
+    for (int i = 0; i < num; i++)
+        assert_true(s->points[i].step == want[i].step && s->points[i].value == want[i].value);
+}
+
+TEST(a_series_is_averaged_over_the_steps_before_and_less_another_at_the_same_steps)
+{
+    orth_point a[] = {{1, 4}, {2, 2}, {4, 6}, {5, 8}}, b[] = {{2, 1}, {3, 100}, {4, 2}, {5, 3}, {6, 9}};
+    orth_series s = {"a", a, 4};
+    const orth_series base = {"b", b, 5};
+    orth_series_average(&s, 1);
+    check_series(&s, 4, (orth_point[]){{1, 4}, {2, 2}, {4, 6}, {5, 8}});
+    orth_series_subtract(&s, &base);
+    check_series(&s, 3, (orth_point[]){{2, 1}, {4, 4}, {5, 5}});
+    orth_series_average(&s, 2);
+    check_series(&s, 2, (orth_point[]){{4, 2.5}, {5, 4.5}});
+    orth_series_average(&s, 3);
+    assert_int_equal(s.num_points, 0);
+}
+
+TEST(runs_are_drawn_as_differences_to_one_with_means_and_a_caption)
+{
+    static const char other[] = "{\"step\": 1, \"loss\": 4.25}\n{\"step\": 2, \"loss\": 3.75}\n{\"step\": 3, \"eval_loss\": 2}\n";
+    run_case *r = run_begin();
+    write_metrics(r, "{\"step\": 1, \"loss\": 4}\n{\"step\": 2, \"loss\": 3}\n{\"step\": 3, \"loss\": 2}\n{\"step\": 3, \"eval_loss\": 2.5}\n");
+    run_write(r, "n.jsonl", other, strlen(other));
+    RUN(r, 0, "loss less that of m.jsonl, means of 2 steps\nseed 1 <&>\n", "plot n.jsonl --minus=m.jsonl --mean=2 --caption='seed 1 <&>'");
+    assert_non_null(strstr(r->out, "\n        0.5 |")); /* (0.25 + 0.75) / 2, and the evaluation's -0.5 */
+    assert_non_null(strstr(r->out, "\n       -0.5 |"));
+    RUN(r, 0, "", "plot n.jsonl --minus=m.jsonl --caption='seed 1 <&>' --svg=d.svg");
+    char *svg = run_read(r, "d.svg", NULL);
+    assert_non_null(strstr(svg, ">seed 1 &#60;&#38;&#62;<"));
+    assert_non_null(strstr(svg, ">loss less that of m.jsonl<"));
+    free(svg);
+    RUN(r, 2, "plot: --minus and --log: one at a time", "plot n.jsonl --minus=m.jsonl --log");
+    RUN(r, 2, "plot: --mean=3: n.jsonl have fewer steps with 'loss'", "plot n.jsonl --mean=3");
+    RUN(r, 2, "has a number 'lr' at a step of m.jsonl", "plot n.jsonl --minus=m.jsonl --metric=lr");
+    RUN(r, 2, "--mean=0", "plot n.jsonl --mean=0");
+    RUN(r, 2, "nowhere: there is no such file", "plot n.jsonl --minus=nowhere");
+    run_end(r);
+}
+
 TEST(what_cannot_be_drawn_is_named)
 {
     run_case *r = run_begin();
@@ -126,6 +171,8 @@ int main(void)
         cmocka_unit_test(a_table_has_every_number_once),
         cmocka_unit_test(a_column_of_the_picture_is_the_mean_of_its_steps),
         cmocka_unit_test(a_run_is_drawn_with_its_evaluations_and_beside_another),
+        cmocka_unit_test(a_series_is_averaged_over_the_steps_before_and_less_another_at_the_same_steps),
+        cmocka_unit_test(runs_are_drawn_as_differences_to_one_with_means_and_a_caption),
         cmocka_unit_test(what_cannot_be_drawn_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,6 +93,34 @@ void orth_series_release(orth_ctx *ctx, orth_series *s)
     *s = (orth_series){.name = NULL};
 }
 
+void orth_series_subtract(orth_series *s, const orth_series *base)
+{
+    int64_t n = 0;
+    for (int64_t i = 0, k = 0; i < s->num_points; i++) {
+        const orth_point p = s->points[i];
+        while (k < base->num_points && base->points[k].step < p.step)
+            k++;
+        if (k < base->num_points && base->points[k].step == p.step)
+            s->points[n++] = (orth_point){p.step, p.value - base->points[k].value};
+    }
+    s->num_points = n;
+}
+
+void orth_series_average(orth_series *s, int64_t num)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < s->num_points; i++) {
+        sum += s->points[i].value;
+        if (i + 1 < num)
+            continue;
+        orth_point *first = &s->points[i + 1 - num]; /* of the num values: no later mean has it */
+        const double value = first->value;
+        *first = (orth_point){s->points[i].step, sum / (double)num};
+        sum -= value;
+    }
+    s->num_points = ORTH_MAX(s->num_points - num + 1, 0);
+}
+
 /* ---- CSV ---- */
 
 typedef struct {

@@ -22,6 +22,11 @@ typedef struct {
 orth_status orth_history_series(orth_ctx *ctx, orth_series *out, const char *run, const char *key);
 void orth_series_release(orth_ctx *ctx, orth_series *s);
 
+/* Each value less that of `base` at the same step. Points whose step `base` lacks are dropped. */
+void orth_series_subtract(orth_series *s, const orth_series *base);
+/* Each value becomes the mean of the `num` values (at least 1) that end with it. The points before have too few and are dropped. */
+void orth_series_average(orth_series *s, int64_t num);
+
 /* A table of all runs: run, then every key of a number, text or truth value in the order in which they first appear. Keys that hold objects
  * (bytes per axis) become KEY.NAME. A key that a line lacks, and null, are empty cells. */
 orth_status orth_history_csv(orth_ctx *ctx, orth_text *out, const char *const *runs, int num_runs);

@@ -141,6 +141,8 @@ void orth_plot_text(orth_ctx *ctx, orth_text *out, const orth_plot *p, int colum
     for (int i = 0; p->marks && i < p->num_series; i++)
         draw_marks(&g, &a, &p->marks[i]);
     orth_text_addf(ctx, out, "%s\n", p->title);
+    if (p->caption)
+        orth_text_addf(ctx, out, "%s\n", ORTH_SHOWN(p->caption));
     for (int r = 0; r < g.rows; r++) {
         const double y = a.y.high - (a.y.high - a.y.low) * r / (g.rows - 1);
         int end = g.columns;
@@ -247,8 +249,10 @@ void orth_plot_svg(orth_ctx *ctx, orth_text *out, const orth_plot *p)
         add_escaped(ctx, out, p->series[i].name);
         orth_text_add(ctx, out, "</text>\n");
     }
-    orth_text_addf(ctx, out, "<text x=\"%d\" y=\"24\" font-size=\"15\">", LEFT);
+    orth_text_addf(ctx, out, "<text x=\"%d\" y=\"%d\" font-size=\"15\">", LEFT, p->caption ? 16 : 24);
     add_escaped(ctx, out, p->title);
+    orth_text_addf(ctx, out, "</text>\n<text x=\"%d\" y=\"33\">", LEFT);
+    add_escaped(ctx, out, p->caption ? p->caption : "");
     orth_text_addf(ctx, out, "</text>\n<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>\n</svg>\n", (LEFT + SVG_WIDTH - RIGHT) / 2,
                    SVG_HEIGHT - 10);
 }

@@ -9,6 +9,7 @@ typedef struct {
     int num_series;
     const orth_series *marks;    /* points beside the lines (evaluations), one for each line; NULL: none */
     const char *title;           /* of the value axis, such as "loss" */
+    const char *caption;         /* a line below the title; NULL: none */
     bool log_scale;              /* of the values; they must be positive */
 } orth_plot;
 
