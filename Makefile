@@ -47,7 +47,7 @@ soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another 
 	ORTH_LAYOUTS=$(or $(LAYOUTS),2000) $(BUILD)/test_layouts
 	ORTH_MPI_LAYOUTS=10 $(BUILD)/test_mpi
 	ORTH_RESIDENT=300 ORTH_STEPS=10000 $(BUILD)/test_resident
-	ORTH_AGAIN_CASES=300 ORTH_AGAIN_DRAWS=5000 $(BUILD)/test_recompute_auto
+	ORTH_AGAIN_CASES=300 ORTH_AGAIN_DRAWS=5000 ORTH_AGAIN_SETS=32 $(BUILD)/test_recompute_auto
 	ORTH_BOUNDS=2000 $(BUILD)/test_bounds
 	ORTH_SPACES=200 $(BUILD)/test_search
 	ORTH_CHUNK_CASES=300 $(BUILD)/test_recompute

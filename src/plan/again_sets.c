@@ -76,12 +76,31 @@ static int32_t keep_worthy(orth_again_set *s, int32_t n)
     return num;
 }
 
-/* The nodes with the most bytes, those in place excepted, which go with what they take over. */
-static int32_t list_free(const orth_saved *saved, const orth_graph *g, int32_t *nodes)
+static orth_again_set subset_of(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, const int32_t *nodes,
+                                int32_t num_free, uint32_t subset)
+{
+    bool again[ORTH_RECOMPUTE_NODES];
+    uint64_t marks = 0;
+    for (int32_t i = 0; i < num_free; i++)
+        marks |= (uint64_t)(subset >> i & 1) << nodes[i];
+    const orth_recompute r = {.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = &marks};
+    orth_recompute_mark(&r, 0, g, sequence_parallel, again);
+    return orth_again_set_of(saved, g, again, false);
+}
+
+/* Whether a node can be made again: not one in place, which goes with what it takes over. One that is not kept, because weights are frozen
+ * whose gradient would read it, counts: made again or kept, it is there for what is made of it again. */
+static bool is_free(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, int32_t n)
+{
+    return saved->kept[n] > 0 || subset_of(saved, g, sequence_parallel, &n, 1, 1).marks >> n & 1;
+}
+
+/* Those with the most bytes. */
+static int32_t list_free(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, int32_t *nodes)
 {
     int32_t num = 0;
     for (int32_t n = 0; n < g->num_forward && n < ORTH_RECOMPUTE_NODES; n++) {
-        if (saved->kept[n] == 0)
+        if (!is_free(saved, g, sequence_parallel, n))
             continue;
         int32_t at = num < MAX_FREE ? num++ : MAX_FREE;
         for (; at > 0 && saved->kept[nodes[at - 1]] < saved->kept[n]; at--)
@@ -104,32 +123,25 @@ static int32_t drop_least(orth_again_set *s, int32_t n)
     return n - 1;
 }
 
-static orth_again_set subset_of(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, const int32_t *nodes,
-                                int32_t num_free, uint32_t subset)
-{
-    bool again[ORTH_RECOMPUTE_NODES];
-    uint64_t marks = 0;
-    for (int32_t i = 0; i < num_free; i++)
-        marks |= (uint64_t)(subset >> i & 1) << nodes[i];
-    const orth_recompute r = {.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = &marks};
-    orth_recompute_mark(&r, 0, g, sequence_parallel, again);
-    return orth_again_set_of(saved, g, again, false);
-}
-
 int32_t orth_again_all_sets(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, int32_t most, orth_again_set *out)
 {
-    int32_t nodes[MAX_FREE];
-    const int32_t num_free = list_free(saved, g, nodes), num = (int32_t)1 << num_free;
-    for (int32_t i = 0; i < num && num <= most; i++)
-        out[i] = subset_of(saved, g, sequence_parallel, nodes, num_free, (uint32_t)i);
-    return num <= most ? num : 0;
+    int32_t nodes[MAX_FREE], n = 0;
+    const int32_t num_free = list_free(saved, g, sequence_parallel, nodes), num = (int32_t)1 << num_free;
+    for (int32_t i = 0; i < num && num <= most; i++) {
+        out[n] = subset_of(saved, g, sequence_parallel, nodes, num_free, (uint32_t)i);
+        int32_t same = 0;
+        while (out[same].marks != out[n].marks)
+            same++;
+        n += same == n;
+    }
+    return n;
 }
 
 /* Worthy sets pile up in a buffer, which is thinned when it is full. */
 int32_t orth_again_sets(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, orth_again_set *out)
 {
     int32_t nodes[MAX_FREE];
-    const int32_t num_free = list_free(saved, g, nodes);
+    const int32_t num_free = list_free(saved, g, sequence_parallel, nodes);
     orth_again_set piled[512] = {{0}};
     int32_t n = 0;
     for (uint32_t subset = 0; subset < (uint32_t)1 << num_free; subset++) {

@@ -34,7 +34,7 @@ orth_again_set orth_again_set_of(const orth_saved *saved, const orth_graph *laye
 /* The sets that are worth it by ascending cost, of which the first is empty, into out[ORTH_AGAIN_SETS]. sequence_parallel: as the
  * mesh has it. */
 int32_t orth_again_sets(const orth_saved *saved, const orth_graph *layer, bool sequence_parallel, orth_again_set *out);
-/* All sets in any order into out[most]; 0 if there are more. */
+/* All different sets in any order into out[most]; 0 if there may be more. */
 int32_t orth_again_all_sets(const orth_saved *saved, const orth_graph *layer, bool sequence_parallel, int32_t most,
                             orth_again_set *out);
 

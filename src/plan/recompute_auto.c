@@ -10,9 +10,12 @@
 #include "program/ir/cost.h"
 #include "program/passes/views.h"
 
+#define MAX_LAYERS_DIVIDED 8   /* into groups in every way */
 /* Where every set in every layer makes no more choices, all are looked at. */
 #define MAX_ALL 4096
-#define MAX_ALL_LEAVING 128    /* where bounds do not tell choices apart, all may have to be compiled */
+/* Where bounds do not tell choices apart, all may have to be compiled: so many instructions in all, a second or two. */
+#define MAX_COMPILED ((int64_t)1 << 19)
+#define MAX_ALL_LEAVING 128    /* so many choices, however long the program is */
 
 /* What is made again in the layers of a stage. */
 typedef struct {
@@ -27,11 +30,18 @@ typedef struct {
     bool groups;               /* inputs of some layers only are kept */
 } choice;
 
+/* All sets of a layer; none if there are too many. */
+typedef struct {
+    orth_again_set sets[MAX_ALL];
+    int32_t num;
+} layer_sets;
+
 /* The ranks at one place of the pipeline. */
 typedef struct {
     int place;
     choice *choices;           /* [num], those that keep every layer's input first, in either part by cost */
-    int32_t num;
+    int32_t num, num_ordered;  /* those from num_ordered on have groups beside layers with any set: what they cost is known when compiled */
+    int64_t num_instrs;
     orth_saved saved;
     orth_again_set sets[ORTH_AGAIN_SETS];
     int32_t num_sets;
@@ -206,14 +216,15 @@ static int by_cost(const void *a, const void *b)
 }
 
 /* Of all layers, or of all but the last one, which has any of the sets: where that makes no more choices than can be looked at. */
-static orth_status list_mixtures(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_graph *layer, orth_again_set *last,
-                                 int32_t num_last)
+static orth_status list_mixtures(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_graph *layer, const layer_sets *all)
 {
+    layer_sets of_last = *all;
+    orth_again_set *last = of_last.sets;
     orth_again_mixture *mixtures;
     int32_t num;
     const int32_t layers = st->saved.num_layers;
     st->num_sets = orth_again_sets(&st->saved, layer, s->spec.partition->layout.sequence_parallel, st->sets);
-    num_last = num_last ? orth_again_sets_of_last(&st->saved, last, num_last) : 0;
+    int32_t num_last = of_last.num ? orth_again_sets_of_last(&st->saved, last, of_last.num) : 0;
     ORTH_TRY(orth_again_mixtures(ctx, &s->arena, st->sets, st->num_sets, layers - 1, &mixtures, &num));
     const bool apart = num_last > 0 && (int64_t)num * num_last <= 2 * MAX_ALL;
     if (!apart)
@@ -228,21 +239,83 @@ static orth_status list_mixtures(orth_ctx *ctx, orth_again_search *s, stage *st,
     return ORTH_OK;
 }
 
+/* ---- groups beside layers with any set: bit l - 1 of `joined`: layer l is in one group with the layer before ---- */
+
+static bool is_joined(uint32_t joined, int32_t l)
+{
+    return l > 0 && l < MAX_LAYERS_DIVIDED && joined >> (l - 1) & 1;
+}
+
+static bool is_alone(uint32_t joined, int32_t l)
+{
+    return !is_joined(joined, l) && !is_joined(joined, l + 1);
+}
+
+/* How many choices have these groups; 0: a group would reach beyond a chunk. */
+static double count_joined(const orth_again_search *s, const stage *st, const layer_sets *of, uint32_t joined)
+{
+    double num = 1;
+    for (int32_t l = 0; l < st->saved.num_layers; l++) {
+        if (is_joined(joined, l) && begins_chunk(s->spec.partition, st->saved.layers[l]))
+            return 0;
+        num *= is_alone(joined, l) ? of->num : 1;
+    }
+    return num;
+}
+
+/* All choices with these groups, of which all is made again; a layer alone has any of its sets. */
+static orth_status add_joined(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_graph *layer, const layer_sets *of, uint32_t joined)
+{
+    const orth_recompute full = {.kind = ORTH_RECOMPUTE_FULL};
+    const int32_t layers = st->saved.num_layers, num = (int32_t)count_joined(s, st, of, joined);
+    bool again[ORTH_RECOMPUTE_NODES];
+    orth_recompute_mark(&full, 0, layer, s->spec.partition->layout.sequence_parallel, again);
+    const orth_again_set last = orth_again_set_of(&st->saved, layer, again, false), inner = orth_again_set_of(&st->saved, layer, again, true);
+    for (int32_t i = 0; i < num; i++) {
+        choice *c = &st->choices[st->num];
+        *c = (choice){.rank = st->num++, .bounded = joined != 0, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, layers)};
+        if (!c->marks)
+            return ORTH_ERR_NOMEM;
+        for (int32_t l = 0, which = i; l < layers; l++) {
+            const bool alone = is_alone(joined, l);
+            const orth_again_set *set = alone ? &of->sets[which % of->num] : is_joined(joined, l + 1) ? &inner : &last;
+            set_layer(c, l, set, is_joined(joined, l) ? ORTH_RECOMPUTE_JOINED : 0);
+            which /= alone ? of->num : 1;
+        }
+    }
+    return ORTH_OK;
+}
+
 /* Every set in every layer. */
-static orth_status list_all(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_again_set *sets, int32_t num_sets, int32_t num)
+static orth_status list_all(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_graph *layer, const layer_sets *of)
+{
+    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, choice, (int64_t)count_joined(s, st, of, 0) + st->saved.num_layers);
+    if (!st->choices)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(add_joined(ctx, s, st, layer, of, 0));
+    qsort(st->choices, (size_t)st->num, sizeof *st->choices, by_cost);
+    return ORTH_OK;
+}
+
+/* Behind the others, where they are few enough to be compiled: every way to divide the layers into groups, of which a layer alone has any set. */
+static orth_status list_divided(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_graph *layer, const layer_sets *of, bool *listed)
 {
     const int32_t layers = st->saved.num_layers;
-    uint64_t *marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, (int64_t)num * layers);
-    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, choice, num + layers);
-    if (!marks || !st->choices)
+    const uint32_t ways = (uint32_t)1 << ORTH_MAX(ORTH_MIN(layers, MAX_LAYERS_DIVIDED) - 1, 0);
+    const choice *before = st->choices;
+    double num = 0;
+    for (uint32_t joined = 1; joined < ways; joined++)
+        num += count_joined(s, st, of, joined);
+    *listed = of->num > 0 && layers <= MAX_LAYERS_DIVIDED && num * (double)st->num_instrs <= (double)MAX_COMPILED;
+    st->num_ordered = st->num;
+    if (!*listed)
+        return ORTH_OK;
+    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, choice, st->num + (int64_t)num + 1);
+    if (!st->choices)
         return ORTH_ERR_NOMEM;
-    for (; st->num < num; st->num++) {
-        choice *c = &st->choices[st->num];
-        *c = (choice){.marks = marks + (int64_t)st->num * layers, .rank = st->num};
-        for (int32_t l = 0, which = st->num; l < layers; l++, which /= num_sets)
-            set_layer(c, l, &sets[which % num_sets], 0);
-    }
-    qsort(st->choices, (size_t)num, sizeof *st->choices, by_cost);
+    memcpy(st->choices, before, (size_t)st->num * sizeof *before);
+    for (uint32_t joined = 1; joined < ways; joined++)
+        ORTH_TRY(add_joined(ctx, s, st, layer, of, joined));
     return ORTH_OK;
 }
 
@@ -266,21 +339,27 @@ static orth_status list_equal(orth_ctx *ctx, orth_again_search *s, stage *st, co
 static orth_status list_choices(orth_ctx *ctx, orth_again_search *s, stage *st, const orth_graph *layer)
 {
     const int32_t layers = st->saved.num_layers;
-    orth_again_set sets[MAX_ALL];
-    const int32_t num_sets = orth_again_all_sets(&st->saved, layer, s->spec.partition->layout.sequence_parallel, MAX_ALL, sets);
-    double num = num_sets ? 1 : INFINITY;
+    layer_sets of;
+    of.num = orth_again_all_sets(&st->saved, layer, s->spec.partition->layout.sequence_parallel, MAX_ALL, of.sets);
+    double num = of.num ? 1 : INFINITY;
     for (int32_t l = 0; l < layers; l++)
-        num *= num_sets;
-    if (num <= (st->leaves ? MAX_ALL_LEAVING : MAX_ALL))
-        ORTH_TRY(list_all(ctx, s, st, sets, num_sets, (int32_t)num));
+        num *= of.num;
+    const double most = st->leaves ? ORTH_MAX(MAX_ALL_LEAVING, (double)MAX_COMPILED / (double)st->num_instrs) : MAX_ALL;
+    if (num <= ORTH_MIN(most, MAX_ALL))
+        ORTH_TRY(list_all(ctx, s, st, layer, &of));
     else if (st->leaves)
         ORTH_TRY(list_equal(ctx, s, st, layer));
     else
-        ORTH_TRY(list_mixtures(ctx, s, st, layer, sets, num_sets));
+        ORTH_TRY(list_mixtures(ctx, s, st, layer, &of));
+    bool divided;
+    ORTH_TRY(list_divided(ctx, s, st, layer, &of, &divided));
+    if (divided)
+        return ORTH_OK;
     const int32_t first = st->num;
     for (int32_t size = 2; size <= layers; size++)
         ORTH_TRY(add_groups(ctx, s, st, layer, size));
     qsort(st->choices + first, (size_t)(st->num - first), sizeof *st->choices, by_cost);
+    st->num_ordered = st->num;
     return ORTH_OK;
 }
 
@@ -298,6 +377,7 @@ static orth_status make_stage(orth_ctx *ctx, orth_again_search *s, stage *st)
         return ORTH_FAIL(ctx, ORTH_ERR_INTERNAL, "a layer of %d nodes: sets have %d at most", compiled->blocks.layer.num_forward,
                          ORTH_RECOMPUTE_NODES);
     ORTH_TRY(orth_saved_find(ctx, &s->arena, &compiled->program, spec, &st->saved));
+    st->num_instrs = compiled->program.num_instrs;
     st->constant = limited_bytes(s, &compiled->program, rank) - compiled->program.transient_bytes[compiled->program.space];
     return list_choices(ctx, s, st, compiled->blocks.spec.layers[0].graph);
 }
@@ -353,7 +433,7 @@ void orth_again_search_release(orth_ctx *ctx, orth_again_search *s)
 static orth_status choose_group(orth_ctx *ctx, orth_again_search *s, stage *st, size_t limit, choice **out)
 {
     const choice *first = *out;
-    for (choice *c = *out + 1; first->groups && c < st->choices + st->num && c->cost.flops == first->cost.flops; c++) {
+    for (choice *c = *out + 1; first->groups && c < st->choices + st->num_ordered && c->cost.flops == first->cost.flops; c++) {
         if (lower_bound(st, c) > limit)
             continue;
         ORTH_TRY(compile(ctx, s, st, c));
@@ -363,22 +443,38 @@ static orth_status choose_group(orth_ctx *ctx, orth_again_search *s, stage *st, 
     return ORTH_OK;
 }
 
-/* The first that fits; where none does, *fits is false, and it is the smallest. */
-static orth_status choose_stage(orth_ctx *ctx, orth_again_search *s, stage *st, size_t limit, choice **out, bool *fits)
+/* The first of the ordered ones that fits; NULL: none does. */
+static orth_status choose_ordered(orth_ctx *ctx, orth_again_search *s, stage *st, size_t limit, choice **out)
 {
     *out = NULL;
-    *fits = true;
-    for (int32_t i = 0; i < st->num; i++) {
+    for (int32_t i = 0; i < st->num_ordered; i++) {
         choice *c = &st->choices[i];
         if (lower_bound(st, c) > limit)
             continue;
         ORTH_TRY(orth_ctx_check_stop(ctx));
         ORTH_TRY(compile(ctx, s, st, c));
+        if (c->worst > limit)
+            continue;
         *out = c;
-        if (c->worst <= limit)
-            return choose_group(ctx, s, st, limit, out);
+        return choose_group(ctx, s, st, limit, out);
     }
-    *fits = false;
+    return ORTH_OK;
+}
+
+/* The one that fits and computes the least, of equal ones the first; where none fits, *fits is false, and it is the smallest. */
+static orth_status choose_stage(orth_ctx *ctx, orth_again_search *s, stage *st, size_t limit, choice **out, bool *fits)
+{
+    ORTH_TRY(choose_ordered(ctx, s, st, limit, out));
+    for (int32_t i = st->num_ordered; i < st->num && *out != st->choices; i++) {
+        choice *c = &st->choices[i];
+        ORTH_TRY(orth_ctx_check_stop(ctx));
+        ORTH_TRY(compile(ctx, s, st, c));
+        if (c->worst <= limit && (!*out || c->flops < (*out)->flops))
+            *out = c;
+    }
+    *fits = *out != NULL;
+    if (*fits)
+        return ORTH_OK;
     for (int32_t i = st->num - 1; i >= 0; i--) {
         choice *c = &st->choices[i];
         if (*out && lower_bound(st, c) >= (*out)->worst)

@@ -6,14 +6,15 @@
  * is the first, may have any set, if that does not make too many choices. Behind all of these, in
  * the order of their costs, come choices that keep the inputs of some layers only: groups of 2, 3, ... layers. The order of choices
  * is fixed and does not know the limit. Of a stage the first choice is taken whose largest rank fits, and to know what a rank needs,
- * its program is compiled, placed and checked: the bytes are those of the run. So of what fits, nothing that is listed
+ * its program is compiled, placed and checked: the bytes are those of the run. Of a small stage all divisions into groups beside layers
+ * with any set are compiled, and one of them is taken if it fits and its program computes less. So of what fits, nothing that is listed
  * computes less, and the bytes never rise when the limit falls. Choices that cannot fit by their lower bound (saved.h) are not
  * compiled.
  *
  * Where a run offloads, a rank's limit is one of its device's memory, and bytes are those of the device. Activations that leave the device
  * are compiled so: what leaves costs no computing, so nothing is made again as long as it is enough to send away. Lower bounds
  * know what is kept, not where it is meanwhile, so every choice may have to be compiled: there are only those with the same set in every
- * layer, and groups, unless all choices are few.
+ * layer, and groups, unless all choices together are few instructions.
  *
  * All ranks of a stage choose alike, and each stage by itself, against the same limit for a rank. Where the limit is one for all ranks
  * together (threads of one machine), the limit for a rank is the highest with which their sum fits.

@@ -92,16 +92,29 @@ static void find_makers(const orth_program *p, const orth_graph *layer, orth_sav
     }
 }
 
+/* Of the layer that keeps the most, as layers below frozen parameters keep less; of the first micro-batch, of which the others are like.
+ * sum: room for [num_nodes], 0. */
+static void add_kept(const orth_program *p, orth_saved *s, const made *m, int64_t *sum)
+{
+    for (int32_t l = 0; l < s->num_layers; l++) {
+        for (int32_t b = 0; b < p->num_buffers; b++)
+            if (m[b].node >= 0 && m[b].layer == l && m[b].micro_batch == 0 && m[b].first_backward >= 0)
+                sum[m[b].node] += orth_round_up((int64_t)p->buffers[b].bytes, ORTH_PLACE_ALIGN);
+        for (int32_t n = 0; n < s->num_nodes; n++) {
+            s->kept[n] = ORTH_MAX(s->kept[n], sum[n]);
+            sum[n] = 0;
+        }
+    }
+}
+
 /* Returns how many events there are. */
-static int32_t list_events(const orth_program *p, orth_saved *s, const made *m, event *events)
+static int32_t list_events(const orth_program *p, const made *m, event *events)
 {
     int32_t n = 0;
     for (int32_t b = 0; b < p->num_buffers; b++) {
         if (m[b].node < 0 || m[b].first_backward < 0)
             continue;
         const int64_t bytes = orth_round_up((int64_t)p->buffers[b].bytes, ORTH_PLACE_ALIGN);
-        if (m[b].layer == 0 && m[b].micro_batch == 0)
-            s->kept[m[b].node] += bytes;
         events[n++] = (event){m[b].last_forward, m[b].layer, m[b].node, bytes};
         events[n++] = (event){m[b].first_backward, m[b].layer, m[b].node, -bytes};
     }
@@ -177,7 +190,8 @@ static void leave_out_copies(const orth_program *p, int64_t *live)
 static void find_moments(const orth_program *p, orth_saved *s, const made *m, event *events, int64_t *live, int64_t *peaks,
                          int64_t *now)
 {
-    const int32_t num_events = list_events(p, s, m, events);
+    add_kept(p, s, m, now);
+    const int32_t num_events = list_events(p, m, events);
     orth_place_live(p, p->space, live);
     leave_out_copies(p, live);
     const int32_t n = find_peaks(events, num_events, live, p->num_instrs, peaks);
