@@ -133,6 +133,7 @@ TEST(runs_are_drawn_as_differences_to_one_with_means_and_a_caption)
     char *svg = run_read(r, "d.svg", NULL);
     assert_non_null(strstr(svg, ">seed 1 &#60;&#38;&#62;<"));
     assert_non_null(strstr(svg, ">loss less that of m.jsonl<"));
+    assert_non_null(strstr(svg, "text-anchor=\"start\" fill=\"#0072b2\">n.jsonl<")); /* it rises: names stand on the left */
     free(svg);
     RUN(r, 2, "plot: --minus and --log: one at a time", "plot n.jsonl --minus=m.jsonl --log");
     RUN(r, 2, "plot: --mean=3: n.jsonl have fewer steps with 'loss'", "plot n.jsonl --mean=3");

@@ -234,9 +234,24 @@ static void add_circles(orth_ctx *ctx, orth_text *out, const axes *a, const orth
                            svg_x(a, s->points[i].step), svg_y(a, scaled(a, s->points[i].value)));
 }
 
+/* The highest value in the left or the right half of the picture. */
+static double highest(const axes *a, const orth_plot *p, bool right)
+{
+    double y = -INFINITY;
+    for (int i = 0; i < p->num_series; i++)
+        for (int64_t k = 0; k < p->series[i].num_points; k++) {
+            const orth_point *q = &p->series[i].points[k];
+            const double x = place(a->x, q->step);
+            if (drawable(a, q->value) && (right ? x >= 0.5 : x < 0.5))
+                y = ORTH_MAX(y, scaled(a, q->value));
+        }
+    return y;
+}
+
 void orth_plot_svg(orth_ctx *ctx, orth_text *out, const orth_plot *p)
 {
     const axes a = axes_of(p);
+    const bool rises = highest(&a, p, true) > highest(&a, p, false); /* names stand where there is room above the lines */
     orth_text_addf(ctx, out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\">\n"
                    "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n", SVG_WIDTH, SVG_HEIGHT);
     add_ticks(ctx, out, &a);
@@ -244,8 +259,8 @@ void orth_plot_svg(orth_ctx *ctx, orth_text *out, const orth_plot *p)
         add_curve(ctx, out, &a, &p->series[i], colours[i]);
         if (p->marks)
             add_circles(ctx, out, &a, &p->marks[i], colours[i]);
-        orth_text_addf(ctx, out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"%s\">", SVG_WIDTH - RIGHT - 4, TOP + 14 + 16 * i,
-                       colours[i]);
+        orth_text_addf(ctx, out, "<text x=\"%d\" y=\"%d\" text-anchor=\"%s\" fill=\"%s\">", rises ? LEFT + 4 : SVG_WIDTH - RIGHT - 4,
+                       TOP + 14 + 16 * i, rises ? "start" : "end", colours[i]);
         add_escaped(ctx, out, p->series[i].name);
         orth_text_add(ctx, out, "</text>\n");
     }
