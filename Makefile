@@ -32,7 +32,7 @@ asan:           ## the tests under AddressSanitizer and UndefinedBehaviorSanitiz
 	@tools/deps.sh build test
 	@$(CMAKE) $(BUILD)-asan -DORTH_SANITIZE=address,undefined >/dev/null
 	@cmake --build $(BUILD)-asan -j$(JOBS)
-	ASAN_OPTIONS=handle_abort=1 ORTH_CHECK_SECONDS=60 ORTH_LAYOUTS=16 ORTH_AGAIN_DRAWS=20 ORTH_AGAIN_CASES=2 $(CTEST) $(BUILD)-asan $(TESTS)
+	ASAN_OPTIONS=handle_abort=1 ORTH_CHECK_SECONDS=60 ORTH_LAYOUTS=16 ORTH_AGAIN_DRAWS=20 ORTH_AGAIN_CASES=2 ORTH_AGAIN_SETS=2 $(CTEST) $(BUILD)-asan $(TESTS)
 
 tsan:           ## communicators, products, layouts and runs of train under ThreadSanitizer
 	@tools/deps.sh build test
