@@ -128,7 +128,7 @@ static bool run_fault(run_case *r, fault_case *c, char *message, double *took)
 
 TEST(the_rank_that_did_it_is_named_in_runs_of_random_layouts)
 {
-    const int n = getenv("ORTH_FAULTS") ? atoi(getenv("ORTH_FAULTS")) : 10;
+    const int n = getenv("ORTH_FAULTS") ? atoi(getenv("ORTH_FAULTS")) : 8;
     const uint64_t seed = test_seed();
     int right[ORTH_COUNT(kind_names)] = {0}, all[ORTH_COUNT(kind_names)] = {0}, wrong = 0;
     double slowest = 0;
