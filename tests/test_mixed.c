@@ -240,7 +240,7 @@ static double exhaust(orth_ctx *ctx, orth_search *s)
         double slower[ORTH_MAX_DEVICE_GROUPS];
         CHECK_OK(ctx, orth_config_init(ctx, &cfg));
         CHECK_OK(ctx, orth_config_override(ctx, &cfg, s->space.base));
-        CHECK_OK(ctx, orth_candidate_set(ctx, &s->space.list[i], &cfg));
+        orth_candidate_set(&s->space.list[i], &cfg);
         CHECK_OK(ctx, orth_price_run(ctx, &s->where, &cfg, &p));
         if (!p.refused && s->space.list[i].step_s > p.step_s * (1 + 1e-6) + 1e-8)
             fail_msg("bound %.9g, plan %.9g with equal shares", s->space.list[i].step_s, p.step_s);

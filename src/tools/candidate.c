@@ -35,33 +35,6 @@ orth_option_id orth_away_key(orth_away a)
     return classes[a].key;
 }
 
-orth_status orth_candidate_set(orth_ctx *ctx, const orth_candidate *c, orth_config *cfg)
-{
-    const struct {
-        orth_option_id id;
-        int64_t value;
-    } numbers[] = {{ORTH_OPT_parallel_tp, c->tp}, {ORTH_OPT_parallel_cp, c->cp}, {ORTH_OPT_parallel_pp, c->pp}, {ORTH_OPT_parallel_dp, c->dp},
-                   {ORTH_OPT_parallel_zero, c->zero}, {ORTH_OPT_parallel_shard_group, c->shard_group},
-                   {ORTH_OPT_parallel_virtual_stages, c->virtual_stages}, {ORTH_OPT_train_micro_batch, c->micro_batch}};
-    char text[32];
-    for (int i = 0; i < ORTH_COUNT(numbers); i++) {
-        snprintf(text, sizeof text, "%" PRId64, numbers[i].value);
-        ORTH_TRY(orth_config_set(ctx, cfg, "search", orth_option_get(numbers[i].id)->path, text));
-    }
-    ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.cp_kind", orth_option_choice(ORTH_OPT_parallel_cp_kind, c->cp_kind)));
-    ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.pipeline", orth_schedule_kind_get(c->pipeline)->name));
-    ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.sequence_parallel", c->sequence_parallel ? "true" : "false"));
-    for (int k = 0; k < ORTH_NUM_AWAY; k++)
-        if (!orth_search_fixes(cfg, classes[k].key))
-            ORTH_TRY(orth_config_set(ctx, cfg, "search", orth_option_get(classes[k].key)->path, orth_option_choice(classes[k].key, c->away[k])));
-    if (orth_search_fixes(cfg, ORTH_OPT_memory_recompute))
-        return ORTH_OK;
-    ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_ops", "[]"));
-    ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_layers", "1"));
-    ORTH_TRY(orth_config_set(ctx, cfg, "search", "memory.recompute_method", "uniform"));
-    return orth_config_set(ctx, cfg, "search", "memory.recompute", orth_option_choice(ORTH_OPT_memory_recompute, c->recompute));
-}
-
 void orth_candidate_put(const orth_candidate *c, orth_config *cfg)
 {
     cfg->parallel_tp = c->tp;
@@ -85,6 +58,28 @@ void orth_candidate_put(const orth_candidate *c, orth_config *cfg)
     cfg->memory_recompute_ops.n = 0;
     cfg->memory_recompute_layers = 1;
     cfg->memory_recompute_method = ORTH_memory_recompute_method_uniform;
+}
+
+static void chosen(orth_config *cfg, const orth_option_id *keys, int n)
+{
+    for (int i = 0; i < n; i++)
+        cfg->place[keys[i]] = "search";
+}
+
+void orth_candidate_set(const orth_candidate *c, orth_config *cfg)
+{
+    static const orth_option_id keys[] = {ORTH_OPT_parallel_tp, ORTH_OPT_parallel_cp, ORTH_OPT_parallel_pp, ORTH_OPT_parallel_dp, ORTH_OPT_parallel_zero,
+                                          ORTH_OPT_parallel_shard_group, ORTH_OPT_parallel_virtual_stages, ORTH_OPT_train_micro_batch,
+                                          ORTH_OPT_parallel_cp_kind, ORTH_OPT_parallel_pipeline, ORTH_OPT_parallel_sequence_parallel};
+    static const orth_option_id recompute[] = {ORTH_OPT_memory_recompute, ORTH_OPT_memory_recompute_ops, ORTH_OPT_memory_recompute_layers,
+                                               ORTH_OPT_memory_recompute_method};
+    orth_candidate_put(c, cfg);
+    chosen(cfg, keys, ORTH_COUNT(keys));
+    for (int k = 0; k < ORTH_NUM_AWAY; k++)
+        if (!orth_search_fixes(cfg, classes[k].key))
+            chosen(cfg, &classes[k].key, 1);
+    if (!orth_search_fixes(cfg, ORTH_OPT_memory_recompute))
+        chosen(cfg, recompute, ORTH_COUNT(recompute));
 }
 
 /* ", optimizer + gradients on the host" */

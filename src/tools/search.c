@@ -152,8 +152,7 @@ orth_status orth_search_config(orth_ctx *ctx, const orth_search *s, int32_t cand
     ORTH_TRY(orth_config_init(ctx, cfg));
     const orth_candidate *c = &s->space.list[candidate];
     orth_status st = orth_config_override(ctx, cfg, s->space.base);
-    if (st == ORTH_OK)
-        st = orth_candidate_set(ctx, c, cfg);
+    orth_candidate_set(c, cfg);
     if (st == ORTH_OK && c->plan >= 0 && s->plans[c->plan].dp_share[0])
         st = orth_config_set(ctx, cfg, "search", "parallel.dp_share", s->plans[c->plan].dp_share);
     if (st != ORTH_OK)

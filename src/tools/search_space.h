@@ -74,10 +74,10 @@ int64_t orth_candidate_ranks(const orth_candidate *c);
 bool orth_candidate_offloads(const orth_candidate *c);
 /* The key of run files that says it. */
 orth_option_id orth_away_key(orth_away a);
-/* Sets its keys. */
-orth_status orth_candidate_set(orth_ctx *ctx, const orth_candidate *c, orth_config *cfg);
-/* The same values without text and places: quick, for orth_config_check of many. */
+/* Its values into a configuration. */
 void orth_candidate_put(const orth_candidate *c, orth_config *cfg);
+/* The same, and names the search as the place that they are from. */
+void orth_candidate_set(const orth_candidate *c, orth_config *cfg);
 /* "tp 4, pp 2 (interleaved x 5), dp 8, ZeRO 1, micro-batch 1, recompute full": what is not 1 or none. */
 #define ORTH_CANDIDATE_MAX 224
 void orth_candidate_text(const orth_candidate *c, char out[ORTH_CANDIDATE_MAX]);
