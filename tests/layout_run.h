@@ -321,7 +321,7 @@ static inline orth_ctx *case_ctx(const layout_case *c, int threads)
 {
     static const orth_space_setup guarded = {.guards_device = true, .file_dir = "/tmp"}, plain = {.file_dir = "/tmp"};
     orth_ctx *ctx = test_ctx(threads);
-    ctx->spaces = layout_guards_device(c) ? &guarded : &plain;
+    ctx->spaces = c->guards_device ? &guarded : &plain;
     if (c->bf16x6)
         ctx->isa = ORTH_ISA_AMX_BF16X6;
     return ctx;

@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <math.h>
 
+#include "cli/memory.h"
 #include "run_case.h"
 #include "tools/fit.h"
 #include "tools/ladder.h"
@@ -267,6 +268,7 @@ TEST(a_run_that_does_not_fit_ends_with_the_ladder_and_a_rung_of_it_trains)
 
 int main(void)
 {
+    orth_keep_freed_memory(); /* as the commands that plan do */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_value_that_fits_fits_and_the_next_does_not),
         cmocka_unit_test(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_time),

@@ -166,6 +166,7 @@ TEST(tensor_parallel)
 static layout_case shared_kv_case(int k)
 {
     layout_case c = layout_base_case(17, 1);
+    c.guards_device = k == 1;
     c.model.heads = 8;
     c.model.head_dim = 4;
     c.model.kv_heads = k % 3 ? 1 : 2;
@@ -312,7 +313,7 @@ static int number(const char *name, int otherwise)
 
 TEST(random_layouts)
 {
-    int n = number("ORTH_LAYOUTS", 20), hybrid = 0, whole = 0;
+    int n = number("ORTH_LAYOUTS", 12), hybrid = 0, whole = 0;
     uint64_t seed = test_seed();
     for (int i = 0; i < n; i++) {
         layout_case c = layout_random_case(seed + (uint64_t)i, LAYOUT_ANY);
@@ -330,7 +331,7 @@ TEST(random_layouts)
 /* Each rank runs its queues in an order of its own, some with events told as late as can be (run/shuffle.c). */
 TEST(random_layouts_in_any_order_of_their_queues)
 {
-    int n = ORTH_MAX(number("ORTH_LAYOUTS", 20) / 10, 4), done = 0, queues = 0;
+    int n = ORTH_MAX(number("ORTH_LAYOUTS", 12) / 10, 3), done = 0, queues = 0;
     uint64_t seed = test_seed();
     for (; done < n; seed++) {
         layout_case c = layout_random_case(seed, LAYOUT_ANY);
@@ -347,7 +348,7 @@ TEST(random_layouts_in_any_order_of_their_queues)
 /* random_layouts rarely draws one. */
 TEST(random_layouts_with_one_owner)
 {
-    int n = number("ORTH_LAYOUTS", 20) / 10;
+    int n = number("ORTH_LAYOUTS", 12) / 10;
     uint64_t seed = test_seed();
     for (int i = 0; i < n; i++) {
         layout_case c = layout_random_case(seed + (uint64_t)i, LAYOUT_OWNER);
@@ -360,7 +361,7 @@ TEST(random_layouts_with_one_owner)
  * planned to the byte. */
 TEST(random_layouts_in_fast_mode)
 {
-    int n = number("ORTH_LAYOUTS", 20) / 10;
+    int n = number("ORTH_LAYOUTS", 12) / 10;
     uint64_t seed = test_seed();
     for (int i = 0; i < n; i++) {
         layout_case c = layout_random_case(seed + (uint64_t)i, LAYOUT_FAST);

@@ -181,7 +181,7 @@ static void draw_sets(layer_sets *s, int most, uint64_t seed)
 static int most_sets(void)
 {
     const char *given = getenv("ORTH_AGAIN_SETS");
-    return given ? atoi(given) : 4;
+    return given ? atoi(given) : 2;
 }
 
 static int by_bytes(const void *a, const void *b)

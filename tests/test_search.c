@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/files.h"
+#include "cli/memory.h"
 #include "parallel/pipeline/schedule.h"
 #include "tools/search_report.h"
 
@@ -492,6 +493,7 @@ TEST(a_search_with_frozen_parameters_finds_the_best_of_the_layouts_and_claims_no
 
 int main(void)
 {
+    orth_keep_freed_memory(); /* as the commands that plan do */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_winner_of_a_search_is_the_best_of_all_layouts_planned_one_by_one),
         cmocka_unit_test(gpipe_wins_where_it_is_faster),
