@@ -32,7 +32,7 @@ asan:           ## the tests under AddressSanitizer and UndefinedBehaviorSanitiz
 	@tools/deps.sh build test
 	@$(CMAKE) $(BUILD)-asan -DORTH_SANITIZE=address,undefined >/dev/null
 	@cmake --build $(BUILD)-asan -j$(JOBS)
-	ASAN_OPTIONS=handle_abort=1 ORTH_CHECK_SECONDS=60 ORTH_LAYOUTS=16 ORTH_AGAIN_DRAWS=20 ORTH_AGAIN_CASES=2 ORTH_AGAIN_SETS=2 $(CTEST) $(BUILD)-asan $(TESTS)
+	ASAN_OPTIONS=handle_abort=1 ORTH_CHECK_SECONDS=60 ORTH_AGAIN_DRAWS=20 ORTH_AGAIN_CASES=2 ORTH_AGAIN_SETS=2 $(CTEST) $(BUILD)-asan $(TESTS)
 
 tsan:           ## communicators, products, layouts and runs of train under ThreadSanitizer
 	@tools/deps.sh build test
@@ -45,6 +45,7 @@ tsan:           ## communicators, products, layouts and runs of train under Thre
 soak: all       ## 2,000 random layouts against one rank (LAYOUTS=n for another number), 240 over processes, 200 disturbed runs, 600 faults, 100 calls of each op, every call of the system failing once, the resident set of 300 runs, 10,000 steps in flat memory, 2,000 bounds of plans, 200 searches, 200 layouts under ThreadSanitizer, all tests under AddressSanitizer, Arm, fuzzing; many hours
 	ORTH_OPS_DRAWS=100 $(BUILD)/test_ops
 	ORTH_LAYOUTS=$(or $(LAYOUTS),2000) $(BUILD)/test_layouts
+	ORTH_LAYOUTS=100 $(BUILD)/test_layouts_cp
 	ORTH_MPI_LAYOUTS=30 $(BUILD)/test_mpi
 	ORTH_RESIDENT=300 ORTH_STEPS=10000 $(BUILD)/test_resident
 	ORTH_AGAIN_CASES=300 ORTH_AGAIN_DRAWS=5000 ORTH_AGAIN_SETS=32 $(BUILD)/test_recompute_auto

@@ -92,8 +92,9 @@ static double number_after(const char *text, const char *key)
 
 TEST(the_resident_set_is_at_most_64_MB_above_the_plan)
 {
-    const int num = SANITIZED ? 0 : from_environment("ORTH_RESIDENT", 2), num_large = num > 2 ? ORTH_MAX(20, num / 10) : 1;
-    const uint64_t first = (uint64_t)from_environment("ORTH_SEED", (int)(time(NULL) / 86400 % 100000)) * 1000;
+    const int num = SANITIZED ? 0 : from_environment("ORTH_RESIDENT", 2);
+    const uint64_t first = (uint64_t)from_environment("ORTH_SEED", (int)(time(NULL) / 3600 % 1000000)) * 1000;
+    const int num_large = num > 2 ? ORTH_MAX(20, num / 10) : (int)(first / 1000 % 2); /* in make test every other time */
     run_case *r = run_begin();
     int done = 0, large = 0, over_300 = 0, refused = 0;
     double worst = 0;

@@ -1,0 +1,228 @@
+/* recompute_choices.c -- the choices of a stage, in the order in which they are tried: see recompute_auto.h. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/recompute_auto_impl.h"
+
+#define MAX_LAYERS_DIVIDED 8   /* into groups in every way */
+/* Where every set in every layer makes no more choices, all are looked at. */
+#define MAX_ALL 4096
+/* Where bounds do not tell choices apart, all may have to be compiled: so many instructions in all, a second or two. */
+#define MAX_COMPILED ((int64_t)1 << 19)
+#define MAX_ALL_LEAVING 128    /* so many choices, however long the program is */
+
+/* All sets of a layer; none if there are too many. */
+typedef struct {
+    orth_again_set sets[MAX_ALL];
+    int32_t num;
+} layer_sets;
+
+/* Whether a chunk begins with layer l. */
+static bool begins_chunk(const orth_partition *s, int32_t l)
+{
+    int32_t c = 0;
+    while (c < s->schedule.num_chunks && s->first_layer[c] != l)
+        c++;
+    return c < s->schedule.num_chunks;
+}
+
+static void set_layer(again_choice *c, int32_t l, const orth_again_set *set, uint64_t joined)
+{
+    c->marks[l] = set->marks | joined;
+    c->cost.flops += set->cost.flops;
+    c->cost.moved += set->cost.moved;
+}
+
+/* All in groups of `size` layers, which do not reach beyond a chunk. */
+static orth_status add_groups(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer, int32_t size)
+{
+    const orth_recompute full = {.kind = ORTH_RECOMPUTE_FULL};
+    const orth_saved *d = &st->saved;
+    bool again[ORTH_RECOMPUTE_NODES];
+    again_choice *c = &st->choices[st->num++];
+    *c = (again_choice){.bounded = true, .groups = true, .rank = st->num, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, d->num_layers)};
+    if (!c->marks)
+        return ORTH_ERR_NOMEM;
+    orth_recompute_mark(&full, 0, layer, s->spec.partition->layout.sequence_parallel, again);
+    const orth_again_set last = orth_again_set_of(d, layer, again, false), inner = orth_again_set_of(d, layer, again, true);
+    for (int32_t k = 0, from = 0; k < d->num_layers; k++) {
+        if (k - from == size || begins_chunk(s->spec.partition, d->layers[k]))
+            from = k;
+        const bool ends = k + 1 == d->num_layers || k + 1 - from == size || begins_chunk(s->spec.partition, d->layers[k + 1]);
+        set_layer(c, k, ends ? &last : &inner, from < k ? ORTH_RECOMPUTE_JOINED : 0);
+    }
+    return ORTH_OK;
+}
+
+/* Layers from the first on, those with the sets that spare the most first; the last one has `last`, if it is not NULL. */
+static orth_status add_mixture(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_again_mixture *m, const orth_again_set *last)
+{
+    again_choice *c = &st->choices[st->num];
+    *c = (again_choice){.rank = st->num++, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, st->saved.num_layers)};
+    if (!c->marks)
+        return ORTH_ERR_NOMEM;
+    int32_t l = 0;
+    for (int32_t k = st->num_sets - 1; k >= 0; k--)
+        for (int32_t i = 0; i < m->layers[k]; i++)
+            set_layer(c, l++, &st->sets[k], 0);
+    if (last)
+        set_layer(c, l, last, 0);
+    return ORTH_OK;
+}
+
+static int by_cost(const void *a, const void *b)
+{
+    const again_choice *x = a, *y = b;
+    const int c = orth_again_compare(x->cost, y->cost);
+    return c ? c : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* Of all layers, or of all but the last one, which has any of the sets: where that makes no more choices than can be looked at. */
+static orth_status list_mixtures(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer, const layer_sets *all)
+{
+    orth_again_set *last = ORTH_ARENA_ARRAY(ctx, &s->arena, orth_again_set, all->num + 1);
+    orth_again_mixture *mixtures;
+    int32_t num;
+    const int32_t layers = st->saved.num_layers;
+    if (!last)
+        return ORTH_ERR_NOMEM;
+    memcpy(last, all->sets, (size_t)all->num * sizeof *last);
+    st->num_sets = orth_again_sets(&st->saved, layer, s->spec.partition->layout.sequence_parallel, st->sets);
+    int32_t num_last = all->num ? orth_again_sets_of_last(&st->saved, last, all->num) : 0;
+    ORTH_TRY(orth_again_mixtures(ctx, &s->arena, st->sets, st->num_sets, layers - 1, &mixtures, &num));
+    const bool apart = num_last > 0 && (int64_t)num * num_last <= 2 * MAX_ALL;
+    if (!apart)
+        ORTH_TRY(orth_again_mixtures(ctx, &s->arena, st->sets, st->num_sets, layers, &mixtures, &num));
+    num_last = apart ? num_last : 1;
+    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, again_choice, num * num_last + layers);
+    if (!st->choices)
+        return ORTH_ERR_NOMEM;
+    for (int32_t i = 0; i < num * num_last; i++)
+        ORTH_TRY(add_mixture(ctx, s, st, &mixtures[i / num_last], apart ? &last[i % num_last] : NULL));
+    qsort(st->choices, (size_t)st->num, sizeof *st->choices, by_cost);
+    return ORTH_OK;
+}
+
+/* ---- groups beside layers with any set: bit l - 1 of `joined`: layer l is in one group with the layer before ---- */
+
+static bool is_joined(uint32_t joined, int32_t l)
+{
+    return l > 0 && l < MAX_LAYERS_DIVIDED && joined >> (l - 1) & 1;
+}
+
+static bool is_alone(uint32_t joined, int32_t l)
+{
+    return !is_joined(joined, l) && !is_joined(joined, l + 1);
+}
+
+/* How many choices have these groups; 0: a group would reach beyond a chunk. */
+static double count_joined(const orth_again_search *s, const again_stage *st, const layer_sets *of, uint32_t joined)
+{
+    double num = 1;
+    for (int32_t l = 0; l < st->saved.num_layers; l++) {
+        if (is_joined(joined, l) && begins_chunk(s->spec.partition, st->saved.layers[l]))
+            return 0;
+        num *= is_alone(joined, l) ? of->num : 1;
+    }
+    return num;
+}
+
+/* All choices with these groups, of which all is made again; a layer alone has any of its sets. */
+static orth_status add_joined(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer, const layer_sets *of, uint32_t joined)
+{
+    const orth_recompute full = {.kind = ORTH_RECOMPUTE_FULL};
+    const int32_t layers = st->saved.num_layers, num = (int32_t)count_joined(s, st, of, joined);
+    bool again[ORTH_RECOMPUTE_NODES];
+    orth_recompute_mark(&full, 0, layer, s->spec.partition->layout.sequence_parallel, again);
+    const orth_again_set last = orth_again_set_of(&st->saved, layer, again, false), inner = orth_again_set_of(&st->saved, layer, again, true);
+    for (int32_t i = 0; i < num; i++) {
+        again_choice *c = &st->choices[st->num];
+        *c = (again_choice){.rank = st->num++, .bounded = joined != 0, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, layers)};
+        if (!c->marks)
+            return ORTH_ERR_NOMEM;
+        for (int32_t l = 0, which = i; l < layers; l++) {
+            const bool alone = is_alone(joined, l);
+            const orth_again_set *set = alone ? &of->sets[which % of->num] : is_joined(joined, l + 1) ? &inner : &last;
+            set_layer(c, l, set, is_joined(joined, l) ? ORTH_RECOMPUTE_JOINED : 0);
+            which /= alone ? of->num : 1;
+        }
+    }
+    return ORTH_OK;
+}
+
+/* Every set in every layer. */
+static orth_status list_all(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer, const layer_sets *of)
+{
+    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, again_choice, (int64_t)count_joined(s, st, of, 0) + st->saved.num_layers);
+    if (!st->choices)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(add_joined(ctx, s, st, layer, of, 0));
+    qsort(st->choices, (size_t)st->num, sizeof *st->choices, by_cost);
+    return ORTH_OK;
+}
+
+/* Behind the others, where they are few enough to be compiled: every way to divide the layers into groups, of which a layer alone has any set. */
+static orth_status list_divided(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer, const layer_sets *of, bool *listed)
+{
+    const int32_t layers = st->saved.num_layers;
+    const uint32_t ways = (uint32_t)1 << ORTH_MAX(ORTH_MIN(layers, MAX_LAYERS_DIVIDED) - 1, 0);
+    const again_choice *before = st->choices;
+    double num = 0;
+    for (uint32_t joined = 1; joined < ways; joined++)
+        num += count_joined(s, st, of, joined);
+    *listed = of->num > 0 && layers <= MAX_LAYERS_DIVIDED && num * (double)st->num_instrs <= (double)MAX_COMPILED;
+    st->num_ordered = st->num;
+    if (!*listed)
+        return ORTH_OK;
+    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, again_choice, st->num + (int64_t)num + 1);
+    if (!st->choices)
+        return ORTH_ERR_NOMEM;
+    memcpy(st->choices, before, (size_t)st->num * sizeof *before);
+    for (uint32_t joined = 1; joined < ways; joined++)
+        ORTH_TRY(add_joined(ctx, s, st, layer, of, joined));
+    return ORTH_OK;
+}
+
+/* The same set in every layer. */
+static orth_status list_equal(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer)
+{
+    const int32_t layers = st->saved.num_layers;
+    st->num_sets = orth_again_sets(&st->saved, layer, s->spec.partition->layout.sequence_parallel, st->sets);
+    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, again_choice, st->num_sets + layers);
+    if (!st->choices)
+        return ORTH_ERR_NOMEM;
+    for (int32_t k = 0; k < st->num_sets; k++) {
+        orth_again_mixture m = {.layers = {0}};
+        m.layers[k] = layers;
+        ORTH_TRY(add_mixture(ctx, s, st, &m, NULL));
+    }
+    qsort(st->choices, (size_t)st->num, sizeof *st->choices, by_cost);
+    return ORTH_OK;
+}
+
+orth_status again_list_choices(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer)
+{
+    const int32_t layers = st->saved.num_layers;
+    layer_sets of;
+    of.num = orth_again_all_sets(&st->saved, layer, s->spec.partition->layout.sequence_parallel, MAX_ALL, of.sets);
+    double num = of.num ? 1 : INFINITY;
+    for (int32_t l = 0; l < layers; l++)
+        num *= of.num;
+    const double most = st->leaves ? ORTH_MAX(MAX_ALL_LEAVING, (double)MAX_COMPILED / (double)st->num_instrs) : MAX_ALL;
+    if (num <= ORTH_MIN(most, MAX_ALL))
+        ORTH_TRY(list_all(ctx, s, st, layer, &of));
+    else if (st->leaves)
+        ORTH_TRY(list_equal(ctx, s, st, layer));
+    else
+        ORTH_TRY(list_mixtures(ctx, s, st, layer, &of));
+    bool divided;
+    ORTH_TRY(list_divided(ctx, s, st, layer, &of, &divided));
+    if (divided)
+        return ORTH_OK;
+    const int32_t first = st->num;
+    for (int32_t size = 2; size <= layers; size++)
+        ORTH_TRY(add_groups(ctx, s, st, layer, size));
+    qsort(st->choices + first, (size_t)(st->num - first), sizeof *st->choices, by_cost);
+    st->num_ordered = st->num;
+    return ORTH_OK;
+}
