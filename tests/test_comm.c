@@ -35,8 +35,7 @@ TEST(every_collective_equals_the_serial_tree)
 
 TEST(algorithms_agree_with_the_tree)
 {
-    const int large = 6 + (int)(test_seed() % 4); /* of the larger numbers, one in turns */
-    for (int R = 2; R <= large; R = R < 5 ? R + 1 : R < large ? large : 10) {
+    for (int R = 2; R <= 9; R++) {
         run_sweep(R, (sweep){.max_count = 1000, .algo = ORTH_ALGO_TREE});
         run_sweep(R, (sweep){.max_count = 1000, .algo = ORTH_ALGO_DIRECT, .order = ORTH_ORDER_FREE});
         run_sweep(R, (sweep){.max_count = 1000, .algo = ORTH_ALGO_RING, .order = ORTH_ORDER_FREE});

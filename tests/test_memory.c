@@ -3,7 +3,6 @@
 #include <malloc.h>
 #include <time.h>
 
-#include "cli/memory.h"
 #include "plan/plan.h"
 #include "run_case.h"
 #include "train/describe.h"
@@ -396,7 +395,6 @@ TEST(explain_shows_the_way_through_a_layer)
 
 int main(void)
 {
-    orth_keep_freed_memory(); /* as the commands that plan do */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_allocator_that_fails_after_step_1_is_not_noticed),
         cmocka_unit_test(planned_bytes_of_a_run_are_the_counted_ones),
