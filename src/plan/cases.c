@@ -44,9 +44,9 @@ static const char *system_of(const json_t *c)
     static const struct {
         const char *name, *system;
     } known[] = {{"llm.c", "llmc"}, {"llmc", "llmc"}, {"nanotron", "nanotron"}, {"smol", "nanotron"}, {"deepspeed", "deepspeed"},
-                 {"zero3", "deepspeed"}, {"gist", "deepspeed"}, {"compile", "fsdp"}, {"torchtitan", "eager"}, {"titan", "eager"},
-                 {"foundry", "eager"}, {"mosaic", "eager"}, {"fsdp", "eager"}, {"tinyllama", "eager"}, {"megatron", "megatron"},
-                 {"nemo", "megatron"}};
+                 {"zero3", "deepspeed"}, {"gist", "deepspeed"}, {"compile", "fsdp"}, {"pytorch", "eager"}, {"torchtitan", "eager"},
+                 {"titan", "eager"}, {"foundry", "eager"}, {"mosaic", "eager"}, {"fsdp", "eager"}, {"tinyllama", "eager"},
+                 {"megatron", "megatron"}, {"nemo", "megatron"}};
     for (int i = 0; i < ORTH_COUNT(known); i++)
         if (mentions(c, known[i].name))
             return known[i].system;
