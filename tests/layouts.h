@@ -122,7 +122,7 @@ static inline layout_case layout_base_case(uint64_t seed, int kind)
 {
     static const char *const presets[] = {"gpt2-tiny", "llama-tiny"};
     layout_case c = {.seed = seed, .layout = orth_layout_defaults, .compute = ORTH_F32, .steps = 5, .threads = 1,
-                     .guards_device = seed % 4 == 1 && kind < 2};
+                     .guards_device = seed % 8 == 1 && kind < 2};
     orth_ctx ctx = {.rank = 0};
     orth_model_preset(&ctx, presets[kind % 2], &c.model);
     c.model.vocab = 131;
@@ -232,7 +232,7 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
     int k = 0;
     for (;;) {
         layout_case c = layout_base_case(seed, LAYOUT_PICK(0, 1));
-        c.guards_device = seed % 8 == 1;
+        c.guards_device = seed % 16 == 1;
         orth_layout *l = &c.layout;
         l->dp = LAYOUT_PICK(1, 2, 4, 4, 8);
         l->tp = LAYOUT_PICK(1, 2, 2, 4);

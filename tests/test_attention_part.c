@@ -270,6 +270,8 @@ TEST(keys_in_blocks_give_the_same_bits)
         for (int i = 0; i < ORTH_COUNT(long_shapes); i++)
             for (int bf16 = 0; bf16 < 2; bf16++)
                 for (orth_isa isa = t ? orth_isa_detect() : ORTH_ISA_BASE; isa <= test_top_isa(); isa++) {
+                    if (isa == ORTH_ISA_BASE && long_shapes[i].T > 512)
+                        continue;
                     ctx->isa = isa;
                     shape s = long_shapes[i];
                     s.type = bf16 ? (i % 2 ? ORTH_F16 : ORTH_BF16) : ORTH_F32;
@@ -315,6 +317,7 @@ TEST(ranks_compute_what_one_computes)
                     ctx->isa = isa;
                     shape s = shapes[i];
                     s.type = bf16 ? ORTH_BF16 : ORTH_F32;
+                    s.T = isa == ORTH_ISA_BASE ? ORTH_MIN(s.T, 141) : s.T; /* which calls fmaf for each product */
                     whole w = whole_new(s);
                     whole_run(ctx, &w, &fast);
                     for (int cp = 1; cp <= 8; cp *= 2)

@@ -94,8 +94,15 @@ TEST(pipes_and_devices_are_refused_without_waiting_for_them)
 TEST(what_the_layout_cannot_be_is_said_before_text_is_prepared)
 {
     run_case *r = run_begin();
-    RUN(r, 2, "tp=3 does not divide heads", "train run.yaml data.path=text.txt parallel.tp=3");
+    RUN(r, 2, "command line: parallel.tp=3 does not divide heads", "train run.yaml data.path=text.txt parallel.tp=3");
     assert_false(run_has(r, "a"));
+    static const char yaml[] = "model: {preset: gpt2-tiny}\ndata: {path: text.txt, seq_len: 32}\nparallel: {pipeline: nope}\n";
+    run_write(r, "nope.yaml", yaml, strlen(yaml));
+    for (int i = 0; i < 3; i++)
+        RUN(r, 2, "nope.yaml:3:22: parallel.pipeline=nope: unknown; there are naive", "%s nope.yaml model.vocab=300",
+            (const char *[]){"train", "plan", "explain"}[i]);
+    /* A setting that is a default has no place: that of the other one stands there. */
+    RUN(r, 2, "command line: numerics.parts=8 does not divide seq_len=36", "plan nope.yaml model.vocab=300 parallel.pipeline=1f1b data.seq_len=36 parallel.cp=2");
     RUN(r, 2, "model.preset=gpt3 is unknown", "train run.yaml data.path=text.txt model.preset=gpt3");
     assert_false(run_has(r, "a"));
     run_end(r);

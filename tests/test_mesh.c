@@ -117,10 +117,10 @@ TEST(wrong_meshes_are_refused_in_words)
     const orth_mesh_options ok = {.dp = 4, .tp = 1, .pp = 1, .cp = 1};
     orth_mesh_options o = ok;
     o.order = "tp,xp";
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "mesh order \"tp,xp\": \"xp\" is not an axis; there are tp, cp, dp, pp",
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "order=tp,xp: \"xp\" is not an axis; there are tp, cp, dp, pp",
                 orth_mesh_init(ctx, &m, &o));
     o.order = "tp,dp,shard";
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "mesh order \"tp,dp,shard\": shard is there twice", orth_mesh_init(ctx, &m, &o));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "order=tp,dp,shard: shard is there twice", orth_mesh_init(ctx, &m, &o));
     o = ok;
     o.shard_group = 3;
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "shard_group=3 does not divide dp=4", orth_mesh_init(ctx, &m, &o));

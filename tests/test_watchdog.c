@@ -46,9 +46,9 @@ static alarm_case draw(uint64_t s, int i)
     c.layout = layouts[test_rand_int(s, at, 0, ORTH_COUNT(layouts) - 1)];
     c.every = (int)test_rand_int(s, at + 1, 1, 4);
     c.async = test_rand_int(s, at + 2, 0, 3) > 0;
-    c.steps = c.kind == NOT_READ || c.kind == STOPPED ? LONG_STEPS : (int)test_rand_int(s, at + 3, 2, 6);
+    c.steps = c.kind == NOT_READ ? LONG_STEPS : c.kind == STOPPED ? LONG_STEPS / 2 : (int)test_rand_int(s, at + 3, 2, 6);
     c.seconds = LIMIT_S * (c.kind == SLOW_WRITE ? 0.05 : c.kind == SLOW_FSYNC ? 0.25 : 1.8); /* a save: some 50 writes, 10 fsync */
-    c.every = c.kind == NOT_READ || c.kind == STOPPED ? c.every * LONG_STEPS / 10 : ORTH_MAX(c.every, (c.steps + 1) / 2);
+    c.every = c.kind == NOT_READ || c.kind == STOPPED ? c.every * c.steps / 10 : ORTH_MAX(c.every, (c.steps + 1) / 2);
     return c;
 }
 

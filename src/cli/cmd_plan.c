@@ -71,7 +71,7 @@ static orth_status prepare(orth_ctx *ctx, planning *x)
 
 static orth_status make(orth_ctx *ctx, planning *x, bool json)
 {
-    ORTH_TRY(orth_describe_plan(ctx, &x->plan, x->cfg, &x->model, x->evaluates));
+    ORTH_TRY(orth_setup_say_place(ctx, x->cfg, orth_describe_plan(ctx, &x->plan, x->cfg, &x->model, x->evaluates)));
     x->plan.detail = x->detail;
     orth_status s = orth_run_plan_check(ctx, &x->plan);
     if (s == ORTH_OK)

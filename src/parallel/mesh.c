@@ -35,11 +35,11 @@ static orth_status parse_order(orth_ctx *ctx, const char *text, orth_axis order[
         const int num = axes_of_word(at, length, found);
         if (num == 0)
             return ORTH_FAIL(ctx, ORTH_ERR_ARG,
-                             "mesh order \"%s\": \"%.*s\" is not an axis; there are tp, cp, dp, pp, and "
+                             "order=%s: \"%.*s\" is not an axis; there are tp, cp, dp, pp, and "
                              "shard and replicate in place of dp", text, (int)ORTH_MIN(length, 40), at);
         for (int i = 0; i < num; i++) {
             if (seen >> found[i] & 1)
-                return ORTH_FAIL(ctx, ORTH_ERR_ARG, "mesh order \"%s\": %s is there twice", text,
+                return ORTH_FAIL(ctx, ORTH_ERR_ARG, "order=%s: %s is there twice", text,
                                  axis_names[found[i]]);
             seen |= 1u << found[i];
             order[n++] = found[i];

@@ -176,7 +176,7 @@ orth_status orth_measure_run(orth_ctx *ctx, const orth_config *cfg, orth_measure
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "comm.backend=mpi: steps on made-up data are timed on thread ranks only; "
                          "`orthant train` prints the speed of a run over MPI");
     ORTH_TRY(orth_describe_model(ctx, cfg, &m.model));
-    ORTH_TRY(orth_describe_plan(ctx, &m.plan, cfg, &m.model, false));
+    ORTH_TRY(orth_setup_say_place(ctx, cfg, orth_describe_plan(ctx, &m.plan, cfg, &m.model, false)));
     pthread_mutex_init(&m.lock, NULL);
     pthread_cond_init(&m.changed, NULL);
     m.trainers = ORTH_NEW_ARRAY(ctx, const orth_trainer *, m.plan.num_ranks);

@@ -157,7 +157,7 @@ orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, 
 {
     orth_layout layout = orth_setup_layout(cfg);
     ORTH_TRY(orth_describe_model(ctx, cfg, model));
-    ORTH_TRY(orth_partition_make(ctx, partition, &layout, model));
+    ORTH_TRY(orth_setup_say_place(ctx, cfg, orth_partition_make(ctx, partition, &layout, model)));
     const orth_status s = build_step(ctx, cfg, model, partition, rank, compiled);
     if (s != ORTH_OK)
         orth_partition_release(ctx, partition);

@@ -87,7 +87,7 @@ static orth_status check_early(orth_ctx *ctx, orth_run *r)
     orth_layout layout = orth_setup_layout(r->cfg);
     orth_partition partition;
     ORTH_TRY(choose_model(ctx, r, ORTH_AUTO_VOCAB));
-    ORTH_TRY(orth_partition_make(ctx, &partition, &layout, &r->model));
+    ORTH_TRY(orth_setup_say_place(ctx, r->cfg, orth_partition_make(ctx, &partition, &layout, &r->model)));
     orth_partition_release(ctx, &partition);
     return ORTH_OK;
 }

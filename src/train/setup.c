@@ -48,6 +48,38 @@ static orth_status check_model(orth_ctx *ctx, const orth_config *cfg, const orth
     return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s%smodel.%.800s", place ? place : "", place ? ": " : "", message);
 }
 
+/* The option that a rule calls `name` (tp, numerics.parts); -1: none. */
+static int option_of_name(const char *name, int length)
+{
+    static const char *const sections[] = {"", "parallel.", "train.", "data.", "model."};
+    int id = -1;
+    for (int i = 0; i < ORTH_COUNT(sections) && id < 0; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "%s%.*s", sections[i], length, name);
+        id = orth_option_find(path);
+    }
+    return id;
+}
+
+orth_status orth_setup_say_place(orth_ctx *ctx, const orth_config *cfg, orth_status s)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz_.";
+    char message[ORTH_MESSAGE_MAX];
+    const int first = (int)strspn(ctx->error.message, letters);
+    if (s != ORTH_ERR_ARG || ctx->error.message[first] != '=')
+        return s;
+    snprintf(message, sizeof message, "%s", ctx->error.message);
+    for (const char *at = message; (at += strcspn(at, letters))[0]; at += strspn(at, letters)) {
+        const int length = (int)strspn(at, letters), id = at[length] == '=' ? option_of_name(at, length) : -1;
+        if (id < 0 || !cfg->place[id])
+            continue;
+        const int named = option_of_name(message, first);
+        orth_ctx_clear_error(ctx);
+        return ORTH_FAIL(ctx, s, "%s: %s%.800s", cfg->place[id], named < 0 ? "" : orth_option_get((orth_option_id)named)->path, message + (named < 0 ? 0 : first));
+    }
+    return s;
+}
+
 orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t tokenizer_vocab,
                              orth_model_config *out)
 {

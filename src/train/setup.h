@@ -40,6 +40,8 @@ int64_t orth_setup_epoch_steps(const orth_config *cfg, int64_t sequences);
 
 /* The layout of the run file. */
 orth_layout orth_setup_layout(const orth_config *cfg);
+/* Returns s. An error of a layout's rules, which names settings as tp=3, gets the whole key and the place of the first setting that was given. */
+orth_status orth_setup_say_place(orth_ctx *ctx, const orth_config *cfg, orth_status s);
 
 /* Rows of each sequence that are on a rank. */
 orth_sample_rows orth_setup_rows(const orth_model_shape *shape);
