@@ -181,6 +181,7 @@ TEST(arguments_of_megatron_that_cannot_be_are_refused_with_key_and_rule)
         {"--context-parallel-size 2 --cp-comm-type a2a+p2p", "cp_comm_type=a2a+p2p: there are p2p"},
         {"--lr-decay-iters 10 --lr-warmup-iters 20", "lr_decay_iters=10: must be more than the warm-up"},
         {"--nproc_per_node 8 --num-distributed-optimizer-instances 3", "=3 does not divide the data-parallel ranks, parallel.dp=8"},
+        {"--fp8-format hybrid --no-fp8-wgrad", "no_fp8_wgrad=true: gradients of weights in bf16 beside fp8"},
         {"--lr \"1e-4", "a quote \" without its end"},
         {"--", "holds no argument"},
         {"no-such-file", "--megatron=no-such-file: there is no such file"},
@@ -192,6 +193,8 @@ TEST(arguments_of_megatron_that_cannot_be_are_refused_with_key_and_rule)
     file_fails(ctx, ORTH_TOOL_megatron, "TP=two\npython a.py \\\n  --tensor-model-parallel-size ${TP}\n", "-import:3: tensor_model_parallel_size: parallel.tp=two");
     file_fails(ctx, ORTH_TOOL_nemo, "model: {num_layers: 4, normalization: batchnorm}\n", "a block with GELU, batchnorm and positions");
     file_fails(ctx, ORTH_TOOL_nemo, "trainer:\n  precision: fp4\n", "-import:2:14: trainer.precision=fp4: there are 32, bf16 and 16");
+    file_fails(ctx, ORTH_TOOL_nemo, "model: {fp8: true, fp8_wgrad: false}\n", "model.fp8_wgrad=false: gradients of weights in bf16 beside fp8");
+    file_fails(ctx, ORTH_TOOL_accelerate, "mixed_precision: fp8\nfp8_config:\n  override_linear_precision: true\n", "some products in bf16 beside fp8");
     file_fails(ctx, ORTH_TOOL_nemo, "- a\n", "a configuration is a mapping");
     test_ctx_free(ctx);
 }
