@@ -398,6 +398,8 @@ TEST(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_
     CHECK_OK(ctx, orth_search_report(ctx, &s, 100, false, &report, &winner));
     if (winner < 0 || !strstr(report, "winner         proved") || !strstr(report, "popular choices against it") || !strstr(report, "what the answer depends on"))
         fail_msg("%s", report);
+    if (strstr(report, "tensor parallel in a node, ZeRO 0 or 1   no such")) /* 4 devices of a node of 8 */
+        fail_msg("%s", report);
     CHECK_OK(ctx, orth_search_config(ctx, &s, winner, &cfg));
     char *yaml = orth_config_yaml(ctx, &cfg);
     CHECK_OK(ctx, orth_config_init(ctx, &again));

@@ -112,7 +112,7 @@ static void say_unused(orth_ctx *ctx, json_t *root, const char *path)
     const char *key, *between = "";
     json_t *value;
     json_object_foreach(root, key, value) {
-        if (is_used(key))
+        if (is_used(key) || strcmp(key, "torch_dtype") == 0 || strcmp(key, "dtype") == 0)
             continue;
         orth_text_addf(ctx, &t, "%s%s", between, ORTH_SHOWN(key));
         between = ", ";
@@ -121,6 +121,16 @@ static void say_unused(orth_ctx *ctx, json_t *root, const char *path)
     if (keys && *keys)
         orth_log(ctx, ORTH_LOG_INFO, "import", "%s: not used, since they change neither memory nor time: %s", path, keys);
     orth_mem_free(ctx, keys);
+}
+
+/* The type of the stored weights is not what a run computes in. */
+static void say_type(orth_ctx *ctx, json_t *root, const char *path)
+{
+    const char *const keys[] = {"torch_dtype", "dtype"};
+    for (int i = 0; i < ORTH_COUNT(keys); i++)
+        if (json_is_string(json_object_get(root, keys[i])))
+            orth_log(ctx, ORTH_LOG_INFO, "import", "%s: %s=%s is the type of stored weights; what a run computes in is precision.compute", path, keys[i],
+                     ORTH_SHOWN(json_string_value(json_object_get(root, keys[i]))));
 }
 
 static orth_status set_from(orth_ctx *ctx, orth_config *cfg, const char *path, json_t *root)
@@ -135,6 +145,8 @@ static orth_status set_from(orth_ctx *ctx, orth_config *cfg, const char *path, j
     orth_mem_free(ctx, text);
     if (s == ORTH_OK)
         say_unused(ctx, root, path);
+    if (s == ORTH_OK)
+        say_type(ctx, root, path);
     return s;
 }
 

@@ -35,7 +35,8 @@ static bool is_fsdp(const orth_search *s, const orth_candidate *c)
 }
 static bool is_tensor_in_a_node(const orth_search *s, const orth_candidate *c)
 {
-    return c->tp > 1 && c->tp == (int32_t)s->where.hardware.node_devices && c->pp == 1 && c->cp == 1 && c->zero <= 1 && !orth_candidate_offloads(c);
+    const int32_t node = (int32_t)fmin(s->where.hardware.node_devices, orth_candidate_ranks(c));
+    return c->tp > 1 && c->tp == node && c->pp == 1 && c->cp == 1 && c->zero <= 1 && !orth_candidate_offloads(c);
 }
 static bool is_tensor_across_nodes(const orth_search *s, const orth_candidate *c)
 {
@@ -61,8 +62,7 @@ static bool is_on_host(const orth_candidate *c, bool optimizer, bool weights, bo
 }
 static bool is_optimizer_offload(const orth_search *s, const orth_candidate *c)
 {
-    (void)s;
-    return is_on_host(c, true, false, false);
+    return is_on_host(c, true, false, false) && !orth_search_has_many_programs(s, c);
 }
 static bool is_state_offload(const orth_search *s, const orth_candidate *c)
 {
@@ -150,17 +150,27 @@ static orth_status ask_few_first(orth_ctx *ctx, orth_search *s, orth_search_ques
 
 /* Bounds of memory are some way below what layouts need, so that the first ones in the order of their bounds often do not fit. One that fits
  * for sure is looked for among those with bounds well below the limit; the proof then has something to compare with. */
-static orth_status find_one_that_fits(orth_ctx *ctx, found *f, int32_t max_plans)
+static orth_status ask_well_below(orth_ctx *ctx, found *f, orth_search_question q, orth_search_answer *out)
 {
     static const double below[] = {0.75, 0.5, 0.25};
     const orth_hardware *h = &f->s->where.hardware;
-    const double device = 0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB);
-    orth_search_answer a = {.candidate = -1};
-    for (int i = 0; i < ORTH_COUNT(below) && a.candidate < 0; i++) {
-        const orth_search_question q = {.limit_bytes = below[i] * device, .max_plans = (max_plans + 1) / 2};
-        ORTH_TRY(ask_few_first(ctx, f->s, q, &a));
+    q.max_plans *= 2;
+    const double limit = q.limit_bytes > 0 ? q.limit_bytes : 0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB);
+    for (int i = 0; i < ORTH_COUNT(below) && out->candidate < 0; i++) {
+        orth_search_answer a;
+        q.limit_bytes = below[i] * limit;
+        ORTH_TRY(q.is ? orth_search_ask(ctx, f->s, &q, &a) : ask_few_first(ctx, f->s, q, &a));
+        if (a.candidate >= 0)
+            *out = a;
     }
     return ORTH_OK;
+}
+
+/* The best of few plans; where none of them fits, of as many with bounds well below the limit. */
+static orth_status ask_few(orth_ctx *ctx, found *f, const orth_search_question *q, orth_search_answer *out)
+{
+    ORTH_TRY(q->is ? orth_search_ask(ctx, f->s, q, out) : ask_few_first(ctx, f->s, *q, out));
+    return out->candidate < 0 && !out->proved && out->too_far < 0 ? ask_well_below(ctx, f, *q, out) : ORTH_OK;
 }
 
 static double winner_key(const found *f)
@@ -175,7 +185,7 @@ static orth_status list_best(orth_ctx *ctx, found *f, int32_t max_plans, int32_t
     f->num_best = 0;
     while (f->num_best < ORTH_SEARCH_BEST) {
         orth_search_answer *a = &f->best[f->num_best];
-        ORTH_TRY(f->num_best > 0 && next > 0 ? ask_few_first(ctx, f->s, q, a) : orth_search_ask(ctx, f->s, &q, a));
+        ORTH_TRY(f->num_best > 0 && next > 0 ? ask_few(ctx, f, &q, a) : orth_search_ask(ctx, f->s, &q, a));
         if (a->candidate < 0)
             break;
         f->list[f->num_best++] = a->candidate;
@@ -186,11 +196,12 @@ static orth_status list_best(orth_ctx *ctx, found *f, int32_t max_plans, int32_t
     return ORTH_OK;
 }
 
-static orth_status ask_kinds(orth_ctx *ctx, found *f)
+/* max_plans: 0: among what is planned. */
+static orth_status ask_kinds(orth_ctx *ctx, found *f, int32_t max_plans)
 {
     for (int k = 0; k < ORTH_COUNT(kinds); k++) {
-        const orth_search_question q = {.is = kinds[k].is, .max_plans = PLANS_OF_A_KIND, .max_key = FAR_BEHIND * winner_key(f)};
-        ORTH_TRY(orth_search_ask(ctx, f->s, &q, &f->kind[k]));
+        const orth_search_question q = {.is = kinds[k].is, .max_plans = max_plans, .max_key = FAR_BEHIND * winner_key(f)};
+        ORTH_TRY(ask_few(ctx, f, &q, &f->kind[k]));
     }
     return ORTH_OK;
 }
@@ -201,7 +212,7 @@ static orth_status ask_limits(orth_ctx *ctx, found *f)
     for (int k = 0; k < NUM_LIMITS; k++) {
         f->limit_bytes[k] = (double)orth_search_price(f->s, f->list[0])->bytes * (double)(NUM_LIMITS - k) / (NUM_LIMITS + 1);
         const orth_search_question q = {.limit_bytes = f->limit_bytes[k], .max_plans = 2 * PLANS_OF_A_KIND, .max_key = TOO_SLOW * winner_key(f)};
-        ORTH_TRY(ask_few_first(ctx, f->s, q, &f->limit[k]));
+        ORTH_TRY(ask_few(ctx, f, &q, &f->limit[k]));
     }
     return ORTH_OK;
 }
@@ -324,7 +335,7 @@ static void add_kind(orth_ctx *ctx, orth_text *t, const found *f, int k)
         return;
     }
     if (a->candidate < 0 && !a->proved) {
-        orth_text_addf(ctx, t, "of %d plans none fits; %.2f GiB at least\n", PLANS_OF_A_KIND, a->least_bytes / 0x1p30);
+        orth_text_addf(ctx, t, "none was found that fits, in few plans; %.2f GiB at least\n", a->least_bytes / 0x1p30);
         return;
     }
     if (a->candidate < 0) {
@@ -350,7 +361,7 @@ static void add_limits(orth_ctx *ctx, orth_text *t, const found *f)
         const int32_t i = k < 0 ? f->list[0] : f->limit[k].candidate;
         const double bytes = i < 0 ? INFINITY : (double)orth_search_price(f->s, i)->bytes;
         if (i < 0)
-            orth_text_addf(ctx, t, "  none in %.2f GiB%s\n", f->limit_bytes[k] / 0x1p30, f->limit[k].too_far >= 0 ? " in less than twice the time" : "");
+            orth_text_addf(ctx, t, "  none %s%.2f GiB%s\n", f->limit[k].proved ? "in " : "was found in ", f->limit_bytes[k] / 0x1p30, f->limit[k].too_far >= 0 ? " in less than twice the time" : "");
         else if (bytes < last)
             add_candidate(ctx, t, f, i);
         last = fmin(last, bytes);
@@ -385,8 +396,10 @@ static char *as_text(orth_ctx *ctx, const found *f)
     for (int i = 0; i < f->num_best; i++)
         add_candidate(ctx, &t, f, f->list[i]);
     orth_text_add(ctx, &t, "exact: GiB; estimates: step s and all that follows from it\n");
+    if (f->s->num_plans < f->s->space.num)
+        orth_text_addf(ctx, &t, "after the winner: the best of the %d layouts that were planned\n", f->s->num_plans);
     orth_price_split(orth_search_price(f->s, f->list[0]), split);
-    orth_text_addf(ctx, &t, "\nwhy it wins    its step: %s\n\npopular choices against it\n", split);
+    orth_text_addf(ctx, &t, "\nwhy it wins    its step: %s\n\npopular choices against it (of each the best of few plans)\n", split);
     for (int k = 0; k < ORTH_COUNT(kinds); k++)
         add_kind(ctx, &t, f, k);
     add_limits(ctx, &t, f);
@@ -450,14 +463,15 @@ static char *as_json(orth_ctx *ctx, const found *f)
 orth_status orth_search_report(orth_ctx *ctx, orth_search *s, int32_t max_plans, bool json, char **text, int32_t *winner)
 {
     found f = {.s = s};
-    ORTH_TRY(find_one_that_fits(ctx, &f, max_plans));
+    ORTH_TRY(ask_well_below(ctx, &f, (orth_search_question){.max_plans = (max_plans + 3) / 4}, &(orth_search_answer){.candidate = -1}));
     ORTH_TRY(list_best(ctx, &f, max_plans, PLANS_OF_THE_NEXT));
     *winner = f.num_best > 0 ? f.list[0] : -1;
     if (f.num_best > 0) {
-        ORTH_TRY(ask_kinds(ctx, &f));
+        ORTH_TRY(ask_kinds(ctx, &f, PLANS_OF_A_KIND));
         ORTH_TRY(list_best(ctx, &f, 0, 0)); /* in order; a popular choice may turn out to be better */
         ORTH_TRY(ask_limits(ctx, &f));
         ORTH_TRY(list_best(ctx, &f, 0, 0)); /* all may be planned by now */
+        ORTH_TRY(ask_kinds(ctx, &f, 0));
         if (!s->where.host)
             ORTH_TRY(price_changes(ctx, &f));
     }
