@@ -194,6 +194,8 @@ TEST(a_file_that_is_read_is_never_written)
         assert_string_equal(text, cluster);
         orth_mem_free(ctx, text);
     }
+    expect("plan cli_run.yaml --out=cli_out.yaml", 0, "cli_out.yaml: train.steps was not given; the file has the default, 100");
+    remove("cli_out.yaml");
     remove("cli_link.yaml");
     remove("cli_run.yaml");
     remove("cli_cluster.yaml");

@@ -308,6 +308,8 @@ static orth_status plan_scaling(orth_ctx *ctx, const orth_cmd *cmd)
 static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *path, const char *as)
 {
     orth_tool tool;
+    if (!ORTH_CONFIG_IS_SET(cfg, train, steps) && cfg->train_epochs == 0)
+        orth_log(ctx, ORTH_LOG_INFO, "plan", "%s: train.steps was not given; the file has the default, %d", path, (int)cfg->train_steps);
     if (as) {
         ORTH_TRY(orth_tool_from_id(ctx, as, &tool));
         return orth_export(ctx, cfg, tool, path);
