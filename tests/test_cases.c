@@ -177,8 +177,28 @@ TEST(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused)
     assert_non_null(strstr(out, "layers, hidden, heads, vocab and seq must be given"));
     orth_mem_free(ctx, out);
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "is not a list of cases", published_predict(ctx, "{}", false, &out));
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "case 1 '': model, hardware and layout must be objects", published_predict(ctx, "[1]", false, &out));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, ": case '': model is missing: model, hardware and layout must be objects", published_predict(ctx, "[1]", false, &out));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, ":1:", published_predict(ctx, "[", false, &out));
+    test_ctx_free(ctx);
+}
+
+/* One value of a good case is replaced. */
+TEST(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_and_rule)
+{
+    static const struct {
+        const char *good, *bad, *says;
+    } wrong[] = {{"\"per_node\": 8", "\"count\": 0", ": case 'a': hardware.count=0: must be more than 0"},
+                 {"\"hbm_GBps\": 2039", "\"hbm_GBps\": -1", "hardware.hbm_GBps=-1: must be more than 0"},
+                 {"\"per_node\": 8", "\"count\": 9", "hardware.count=9: must be the 8 ranks of the layout"},
+                 {"\"micro_batch\": 2", "\"micro_batch\": 3", "layout.global_batch_seqs=16: must be a multiple of micro_batch * dp = 24"}};
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(wrong); i++) {
+        static const char good[] = "[" CASE(MODEL("gpt", "12"), "") "]";
+        const char *at = strstr(good, wrong[i].good);
+        char text[2048], *out;
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, wrong[i].bad, at + strlen(wrong[i].good));
+        CHECK_FAILS(ctx, ORTH_ERR_ARG, wrong[i].says, published_predict(ctx, text, false, &out));
+    }
     test_ctx_free(ctx);
 }
 
@@ -300,6 +320,7 @@ int main(void)
         cmocka_unit_test(seventy_billion_on_64_devices_runs_at_several_hundred_tokens_a_second_and_below_the_peak),
         cmocka_unit_test(a_prediction_reads_nothing_that_was_measured),
         cmocka_unit_test(the_errors_beside_estimates_are_those_of_the_newest_report),
+        cmocka_unit_test(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_and_rule),
         cmocka_unit_test(scores_of_predictions_are_those_of_their_definitions),
         cmocka_unit_test(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused),
         cmocka_unit_test(the_published_runs_of_the_repository_are_predicted_within_the_errors_that_are_promised),

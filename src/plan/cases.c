@@ -130,6 +130,45 @@ static void read_hardware(const json_t *h, orth_hardware *out)
     snprintf(out->device_name, sizeof out->device_name, "%s", word(h, "gpu"));
 }
 
+/* ---- what a case may say ---- */
+
+static orth_status check_numbers(orth_ctx *ctx, const char *path, const json_t *c, const char *object)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach(json_object_get(c, object), key, v) {
+        /* Without fp8 or sharding; a model without heads and the like is listed as impossible. */
+        const bool zero = strcmp(key, "zero_stage") == 0 || strcmp(key, "peak_dense_fp8_TFLOPs") == 0 || strcmp(object, "model") == 0;
+        const double x = json_number_value(v);
+        if (json_is_number(v) && !(x <= 1e9 && (zero ? x >= 0 : x > 0)))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s.%s=%.9g: must be %s, and at most 1e9", path, word(c, "id"), object, key, x,
+                             zero ? "0 or more" : "more than 0");
+    }
+    return ORTH_OK;
+}
+
+/* What contradicts itself would be predicted as something else than it says. */
+static orth_status check_case(orth_ctx *ctx, const char *path, const json_t *c)
+{
+    static const char *const objects[] = {"model", "layout", "hardware"};
+    for (int i = 0; i < ORTH_COUNT(objects); i++) {
+        if (!json_is_object(json_object_get(c, objects[i])))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s is missing: model, hardware and layout must be objects", path, word(c, "id"), objects[i]);
+        ORTH_TRY(check_numbers(ctx, path, c, objects[i]));
+    }
+    const json_t *l = json_object_get(c, "layout");
+    const double dp = number(l, "dp", 1), ranks = dp * number(l, "tp", 1) * number(l, "pp", 1) * number(l, "cp", 1);
+    const double count = number(json_object_get(c, "hardware"), "count", ranks);
+    const double batch = number(l, "global_batch_seqs", 0), each = dp * number(l, "micro_batch", 1);
+    if (count != ranks)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': hardware.count=%.9g: must be the %.9g ranks of the layout (dp * tp * pp * cp)", path,
+                         word(c, "id"), count, ranks);
+    if (fmod(batch, each) != 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.global_batch_seqs=%.9g: must be a multiple of micro_batch * dp = %.9g", path,
+                         word(c, "id"), batch, each);
+    return ORTH_OK;
+}
+
 /* ---- predicting ---- */
 
 static void say(orth_case *x, const char *why)
@@ -257,7 +296,7 @@ static orth_status predict(orth_ctx *ctx, orth_case *x, const orth_software *sof
 
 /* ---- all ---- */
 
-static orth_status predict_all(orth_ctx *ctx, const json_t *root, const orth_software *software, bool json, char **out)
+static orth_status predict_all(orth_ctx *ctx, const char *path, const json_t *root, const orth_software *software, bool json, char **out)
 {
     const int n = (int)json_array_size(root);
     orth_case *list = ORTH_NEW_ARRAY(ctx, orth_case, n);
@@ -268,9 +307,8 @@ static orth_status predict_all(orth_ctx *ctx, const json_t *root, const orth_sof
         list[i] = (orth_case){.c = c, .id = word(c, "id"), .family = word(c, "family"), .tier = word(c, "time_tier"), .group = word(c, "group"),
                               .memory_class = word(c, "memory_class"), .tokens_per_s = NAN, .peak_GiB = NAN, .error = NAN, .mfu_points = NAN,
                               .ran_out = json_is_true(json_object_get(json_object_get(c, "measured"), "oom"))};
-        if (!json_is_object(json_object_get(c, "model")) || !json_is_object(json_object_get(c, "layout")) || !json_is_object(json_object_get(c, "hardware")))
-            s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "case %d '%s': model, hardware and layout must be objects", i + 1, list[i].id);
-        else
+        s = check_case(ctx, path, c);
+        if (s == ORTH_OK)
             s = predict(ctx, &list[i], software);
     }
     if (s == ORTH_OK) {
@@ -295,7 +333,7 @@ orth_status orth_cases_predict(orth_ctx *ctx, const char *path, const orth_softw
         s = ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s:%d:%d: %s", path, root ? 1 : error.line, root ? 1 : error.column,
                       root ? "is not a list of cases" : error.text);
     else
-        s = predict_all(ctx, root, software, json, out);
+        s = predict_all(ctx, path, root, software, json, out);
     json_decref(root);
     return s;
 }
