@@ -60,6 +60,8 @@ TEST(a_bad_description_is_refused_with_place_key_value_and_rule)
         {"device: {name: X, memory_GiB: 80, memory_GBps: 2000}\nnode: {devices: 1}", "device.bf16_tflops is missing"},
         {"device: {name: X, memory_GiB: 1, reserved_GiB: 2, memory_GBps: 2000, bf16_tflops: 1}\nnode: {devices: 1}",
          "mine.yaml:1:48: device.reserved_GiB=2: must be less than device.memory_GiB=1"},
+        {"device: {name: X, memory_GiB: 1, memory_GBps: 2000, bf16_tflops: 1}\nnode: {devices: 1}",
+         "mine.yaml: device.reserved_GiB=1.5: must be less than device.memory_GiB=1"},
         {DEVICE "node: {devices: 1}\nprice: {on_demand: 2, spot_share: 0.5}", "price.spot_share=0.5: price.spot is missing: some nodes are then bought at each"},
         {DEVICE "node: {devices: 1}\nprice: {on_demand: 2, spot: 1, spot_share: 1.5}", "price.spot_share=1.5: must be between 0 and 1"},
         {"- 1", "mine.yaml:1:1: a description of hardware is a mapping, as in `node: {devices: 8}`"},

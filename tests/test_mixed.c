@@ -177,6 +177,26 @@ TEST(each_rank_is_held_against_the_memory_of_its_own_device)
     test_ctx_free(ctx);
 }
 
+/* Computing and waiting of a row are of one rank: together they are no more than the step. */
+TEST(the_row_of_a_group_adds_up_where_its_ranks_have_other_shares)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    priced x;
+    double busy, wait;
+    fast_and_half(ctx, &h);
+    price(ctx, &x, RUN "parallel: {dp: 4, dp_share: [9, 1, 1, 1]}\n", h);
+    char *text = orth_cluster_text(ctx, &x.plan, &h, &x.cluster);
+    const char *row = strstr(text, "\n  fast "), *name = row ? strstr(row, h.mixed->group[0].own.device_name) : NULL;
+    assert_non_null(name);
+    assert_int_equal(sscanf(name + strlen(h.mixed->group[0].own.device_name), "%*f %*f %lf %lf", &busy, &wait), 2);
+    assert_true(busy > 90 && busy + wait <= 100.2);
+    orth_mem_free(ctx, text);
+    release(ctx, &x);
+    orth_hardware_release(ctx, &h);
+    test_ctx_free(ctx);
+}
+
 /* 48 micro-batches, t each on a fast device: 12 on each rank take 24 t on the slow ones, as much as 24 on two fast ones alone. Dealt 16, 16, 8, 8 they
  * take 16 t. */
 TEST(shares_are_proposed_as_devices_are_fast_and_the_slow_group_is_priced)
@@ -303,6 +323,7 @@ int main(void)
         cmocka_unit_test(a_call_over_two_groups_takes_what_the_slowest_part_takes),
         cmocka_unit_test(ranks_that_share_a_program_take_the_time_of_their_own_devices),
         cmocka_unit_test(each_rank_is_held_against_the_memory_of_its_own_device),
+        cmocka_unit_test(the_row_of_a_group_adds_up_where_its_ranks_have_other_shares),
         cmocka_unit_test(shares_are_proposed_as_devices_are_fast_and_the_slow_group_is_priced),
         cmocka_unit_test(where_no_other_shares_are_possible_the_rule_is_said),
         cmocka_unit_test(a_search_over_different_devices_weighs_each_layout_with_the_shares_that_suit_it),

@@ -393,15 +393,14 @@ static void add_goodput(orth_ctx *ctx, orth_text *t, const char *name, const ort
 /* A row for each group: what its slowest rank does, the rank that needs the most, and what the group costs. */
 static void add_group(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_device_group *g, const orth_cluster_plan *c)
 {
-    double busy = 0, wait = 0;
+    const orth_rank_time *busiest = &p->ranks[g->first].time;
     size_t most = 0;
     for (int64_t r = g->first; r < g->first + g->num_devices; r++) {
-        busy = fmax(busy, p->ranks[r].time.compute_s);
-        wait += p->ranks[r].time.wait_s / (double)g->num_devices;
+        busiest = p->ranks[r].time.compute_s > busiest->compute_s ? &p->ranks[r].time : busiest;
         most = ORTH_MAX(most, p->ranks[r].device_bytes);
     }
     orth_text_addf(ctx, t, "  %-16s %4" PRId64 " x %-32s %9.2f %11.2f %10.1f %9.1f", g->name, g->num_devices, g->own.device_name, gib(most),
-                   gib(orth_cluster_rank_limit(&g->own, 0)), 100 * busy / c->step_s, 100 * wait / c->step_s);
+                   gib(orth_cluster_rank_limit(&g->own, 0)), 100 * busiest->compute_s / c->step_s, 100 * busiest->wait_s / c->step_s);
     if (c->days > 0 && g->own.price_on_demand > 0)
         orth_text_addf(ctx, t, " %11.0f\n", 24 * c->days * (double)g->num_devices * g->own.price_on_demand);
     else

@@ -95,6 +95,7 @@ static orth_status check_host(orth_ctx *ctx, orth_hardware *h, const orth_descri
 /* What must hold between keys. */
 static orth_status check_together(orth_ctx *ctx, const orth_hardware *h, const orth_described_places *p, const char *name)
 {
+    const char *reserved = orth_described_place(p, "device.reserved_GiB"); /* "": the default */
     ORTH_TRY(check_whole(ctx, p, "node.devices", h->node_devices));
     if (h->has_network)
         ORTH_TRY(check_whole(ctx, p, "network.nics", h->network_nics));
@@ -103,7 +104,7 @@ static orth_status check_together(orth_ctx *ctx, const orth_hardware *h, const o
                          name, h->node_devices);
     if (h->device_reserved_GiB >= h->device_memory_GiB)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: device.reserved_GiB=%.9g: must be less than device.memory_GiB=%.9g",
-                         orth_described_place(p, "device.reserved_GiB"), h->device_reserved_GiB, h->device_memory_GiB);
+                         reserved[0] ? reserved : name, h->device_reserved_GiB, h->device_memory_GiB);
     if (h->price_spot_share < 1 && (h->price_spot == 0 || h->price_on_demand == 0))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: price.spot_share=%.9g: price.%s is missing: some nodes are then bought at each of the two prices",
                          orth_described_place(p, "price.spot_share"), h->price_spot_share, h->price_spot == 0 ? "spot" : "on_demand");
