@@ -86,11 +86,11 @@ TEST(a_layout_must_have_as_many_ranks_as_the_cluster_has_devices_and_links_betwe
     CHECK_OK(ctx, orth_hardware_find(ctx, &h, "rtx-3090"));
     CHECK_OK(ctx, orth_hardware_use(ctx, &h, 8));
     CHECK_OK(ctx, orth_hardware_find(ctx, &h, "rtx-3090"));
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "16 devices are more than one node of 8 (node.devices)", orth_hardware_use(ctx, &h, 16));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "configs/hardware/rtx-3090.yaml: 16 devices are more than one node of 8 (node.devices)", orth_hardware_use(ctx, &h, 16));
     CHECK_OK(ctx, orth_hardware_peak(ctx, &h, ORTH_BF16, &flops));
     assert_true(flops == 71e12);
     CHECK_OK(ctx, orth_hardware_find(ctx, &h, "v100"));
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "NVIDIA V100 SXM2 32GB: the description has no device.bf16_tflops", orth_hardware_peak(ctx, &h, ORTH_BF16, &flops));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "configs/hardware/v100.yaml: the description has no device.bf16_tflops", orth_hardware_peak(ctx, &h, ORTH_BF16, &flops));
     test_ctx_free(ctx);
 }
 

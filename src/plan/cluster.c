@@ -317,7 +317,7 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
         out->spot_goodput = orth_goodput_on(h, p->num_ranks, checkpoint, true);
     if ((h->failures_device_hours > 0 && out->goodput.share == 0) || (h->failures_spot_hours > 0 && h->failures_device_hours > 0 && out->spot_goodput.share == 0))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: the section `failures` leaves no time for progress: an interruption in %.3g h, and a checkpoint of "
-                         "%.3g GB takes %.3g h", h->device_name, (out->goodput.share == 0 ? out->goodput : out->spot_goodput).between_s / 3600,
+                         "%.3g GB takes %.3g h", h->mixed ? h->device_name : h->file, (out->goodput.share == 0 ? out->goodput : out->spot_goodput).between_s / 3600,
                          checkpoint / 1e9, out->goodput.save_s / 3600);
     out->days = h->failures_device_hours > 0 ? busy / out->goodput.share : busy;
     out->on_demand_usd = 24 * out->days * p->num_ranks * h->price_on_demand;

@@ -121,6 +121,7 @@ orth_status orth_hardware_parse(orth_ctx *ctx, orth_hardware *out, const char *n
     if (orth_mixed_is(ctx, text, num_bytes))
         return orth_mixed_parse(ctx, out, name, text, num_bytes);
     ORTH_TRY(orth_described_parse(ctx, &hardware, &h, &places, name, text, num_bytes));
+    snprintf(h.file, sizeof h.file, "%.127s", name);
     h.has_network = orth_described_has(&places, "network");
     ORTH_TRY(set_topology(ctx, &h, &places));
     ORTH_TRY(check_host(ctx, &h, &places, name));
@@ -250,7 +251,7 @@ orth_status orth_hardware_use(orth_ctx *ctx, orth_hardware *h, int64_t num_ranks
     h->num_devices = num_ranks;
     if (num_ranks > (int64_t)h->node_devices && !h->has_network)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %" PRId64 " devices are more than one node of %.0f (node.devices), and the "
-                         "description has no link between nodes: give it a section `network`", h->device_name, num_ranks,
+                         "description has no link between nodes: give it a section `network`", h->file, num_ranks,
                          h->node_devices);
     return ORTH_OK;
 }
@@ -262,7 +263,7 @@ static orth_status peak_of(orth_ctx *ctx, const orth_hardware *h, orth_dtype dty
                                                                                    : h->device_fp32_tflops;
     if (t == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: the description has no device.%s_tflops, and the run computes in %s "
-                         "(precision.compute)", h->device_name, orth_dtype_name(dtype), orth_dtype_name(dtype));
+                         "(precision.compute)", h->file, orth_dtype_name(dtype), orth_dtype_name(dtype));
     *flops = 1e12 * t;
     return ORTH_OK;
 }

@@ -18,6 +18,7 @@ typedef struct {
 #define HW_TEXT(section, key, needed, help) char section##_##key[ORTH_DESCRIBED_TEXT_MAX];
 #define HW_NUM(section, key, needed, default_, min, max, unit, help) double section##_##key;
 #include "plan/hardware.def"
+    char file[128];           /* the description's, for messages; "" of a cluster of groups */
     orth_topology topology;
     bool has_network, has_host;
     int64_t num_devices;      /* of the cluster; 0: as many as are asked for */
