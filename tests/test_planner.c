@@ -379,6 +379,42 @@ TEST(a_share_of_spot_nodes_costs_a_mean_price_and_is_taken_away_as_often_as_it_h
     test_ctx_free(ctx);
 }
 
+/* Nodes that are taken away each 3 minutes, and restarts of 10: the plan on demand stands, spot nodes have no price. */
+TEST(where_only_spot_nodes_make_no_progress_the_plan_says_so_and_has_no_price_for_them)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    priced x;
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "a100-80gb"));
+    h.price_on_demand = 4;
+    h.price_spot = 1;
+    h.failures_device_hours = 3200;
+    h.failures_storage_GBps = 1;
+    h.failures_restart_s = 600;
+    h.failures_spot_hours = 0.05;
+    price(ctx, &x, SMALL_RUN, h);
+    assert_true(x.cluster.goodput.share > 0.9 && x.cluster.on_demand_usd > 0 && x.cluster.spot_goodput.share == 0 && x.cluster.spot_usd == 0);
+    char *text = orth_cluster_text(ctx, &x.plan, &h, &x.cluster);
+    assert_non_null(strstr(text, " USD at 4.00 USD a device and hour; on spot nodes it does not end: it makes no progress there\n"));
+    assert_non_null(strstr(text, "goodput (spot) no progress (estimate): an interruption in 0.0"));
+    assert_null(strstr(text, "(spot),"));
+    orth_mem_free(ctx, text);
+    text = orth_plan_json(ctx, x.plan.ranks, x.plan.num_ranks, &x.plan.total);
+    assert_non_null(strstr(text, "\"spot_usd\": null"));
+    assert_null(strstr(text, "\"on_demand_usd\": null"));
+    orth_mem_free(ctx, text);
+    release(ctx, &x);
+    h.failures_device_hours = 0.05;
+    CHECK_OK(ctx, orth_config_init(ctx, &x.cfg));
+    CHECK_OK(ctx, orth_config_parse(ctx, &x.cfg, "run.yaml", SMALL_RUN, strlen(SMALL_RUN)));
+    CHECK_OK(ctx, orth_describe_model(ctx, &x.cfg, &x.model));
+    CHECK_OK(ctx, orth_describe_plan(ctx, &x.plan, &x.cfg, &x.model, false));
+    CHECK_OK(ctx, orth_hardware_use(ctx, &h, x.plan.num_ranks));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "leaves no time for progress", orth_cluster_price(ctx, &x.plan, &h, ORTH_BF16, 1000, NULL, &x.cluster));
+    release(ctx, &x);
+    test_ctx_free(ctx);
+}
+
 TEST(interruptions_make_a_run_longer_and_dearer_by_the_share_that_is_lost)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -440,6 +476,7 @@ int main(void)
         cmocka_unit_test(on_a_cluster_each_rank_is_held_against_the_memory_of_a_device),
         cmocka_unit_test(a_checkpoint_of_60_s_with_8_hours_between_failures_is_due_every_31_minutes_and_costs_6_5_percent),
         cmocka_unit_test(sixteen_thousand_devices_with_an_interruption_in_three_hours_make_progress_in_more_than_90_percent_of_the_time),
+        cmocka_unit_test(where_only_spot_nodes_make_no_progress_the_plan_says_so_and_has_no_price_for_them),
         cmocka_unit_test(a_share_of_spot_nodes_costs_a_mean_price_and_is_taken_away_as_often_as_it_has_nodes),
         cmocka_unit_test(interruptions_make_a_run_longer_and_dearer_by_the_share_that_is_lost),
         cmocka_unit_test(claims_about_speed_are_held_against_the_peak_of_the_described_devices),

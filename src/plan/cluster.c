@@ -315,13 +315,14 @@ orth_status orth_cluster_price(orth_ctx *ctx, orth_run_plan *p, const orth_hardw
         out->goodput = orth_goodput_on(h, p->num_ranks, checkpoint, false);
     if (h->failures_device_hours > 0 && h->failures_spot_hours > 0)
         out->spot_goodput = orth_goodput_on(h, p->num_ranks, checkpoint, true);
-    if ((h->failures_device_hours > 0 && out->goodput.share == 0) || (h->failures_spot_hours > 0 && h->failures_device_hours > 0 && out->spot_goodput.share == 0))
+    if (h->failures_device_hours > 0 && out->goodput.share == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: the section `failures` leaves no time for progress: an interruption in %.3g h, and a checkpoint of "
-                         "%.3g GB takes %.3g h", h->mixed ? h->device_name : h->file, (out->goodput.share == 0 ? out->goodput : out->spot_goodput).between_s / 3600,
-                         checkpoint / 1e9, out->goodput.save_s / 3600);
+                         "%.3g GB takes %.3g h", h->mixed ? h->device_name : h->file, out->goodput.between_s / 3600, checkpoint / 1e9,
+                         out->goodput.save_s / 3600);
     out->days = h->failures_device_hours > 0 ? busy / out->goodput.share : busy;
     out->on_demand_usd = 24 * out->days * p->num_ranks * h->price_on_demand;
-    out->spot_usd = 24 * (out->spot_goodput.share > 0 ? busy / out->spot_goodput.share : out->days) * p->num_ranks * orth_spot_price(h);
+    if (!orth_goodput_is_none(&out->spot_goodput))
+        out->spot_usd = 24 * (out->spot_goodput.share > 0 ? busy / out->spot_goodput.share : out->days) * p->num_ranks * orth_spot_price(h);
     p->total.goodput = out->goodput.share;
     p->total.days = out->days;
     p->total.on_demand_usd = out->on_demand_usd;
@@ -367,6 +368,7 @@ static void add_exposed(orth_ctx *ctx, orth_text *t, const orth_cluster_plan *c)
 
 static void add_cost(orth_ctx *ctx, orth_text *t, const orth_hardware *h, const orth_cluster_plan *c)
 {
+    const bool none = orth_goodput_is_none(&c->spot_goodput);
     if (c->steps == 0) {
         orth_text_add(ctx, t, "the whole run  not known: train.steps is not set\n");
         return;
@@ -374,20 +376,25 @@ static void add_cost(orth_ctx *ctx, orth_text *t, const orth_hardware *h, const 
     orth_text_addf(ctx, t, "the whole run  %.0f steps take %.3g days (estimate)", c->steps, c->days);
     if (h->price_on_demand > 0)
         orth_text_addf(ctx, t, ", %.0f USD at %.2f USD a device and hour", c->on_demand_usd, h->price_on_demand);
-    if (h->price_spot > 0 && h->price_spot_share < 1)
+    if (h->price_spot > 0 && none)
+        orth_text_addf(ctx, t, "%s on spot nodes it does not end: it makes no progress there", h->price_on_demand > 0 ? ";" : ",");
+    else if (h->price_spot > 0 && h->price_spot_share < 1)
         orth_text_addf(ctx, t, ", %.0f USD with %.0f %% of the nodes at %.2f USD (spot)", c->spot_usd, 100 * h->price_spot_share, h->price_spot);
     else if (h->price_spot > 0)
         orth_text_addf(ctx, t, ", %.0f USD at %.2f USD (spot)", c->spot_usd, h->price_spot);
-    if (h->price_spot > 0)
+    if (h->price_spot > 0 && !none)
         orth_text_addf(ctx, t, ", %s", c->spot_goodput.share > 0 ? "with what is lost when nodes are taken away" : "without interruptions");
     orth_text_add(ctx, t, h->price_on_demand > 0 || h->price_spot > 0 ? "\n" : "; the description has no price\n");
 }
 
-static void add_goodput(orth_ctx *ctx, orth_text *t, const char *name, const orth_goodput *g)
+static void add_goodput(orth_ctx *ctx, orth_text *t, const char *name, const orth_goodput *g, double restart_s)
 {
     if (g->share > 0)
         orth_text_addf(ctx, t, "%s %.1f %% of the time makes progress (estimate): an interruption in %.3g h, a checkpoint of %.3g s every %.3g min\n", name,
                        100 * g->share, g->between_s / 3600, g->save_s, g->interval_s / 60);
+    else if (orth_goodput_is_none(g))
+        orth_text_addf(ctx, t, "%s no progress (estimate): an interruption in %.3g h, a checkpoint of %.3g s, and a restart of %.3g s\n", name, g->between_s / 3600,
+                       g->save_s, restart_s);
 }
 
 /* A row for each group: what its slowest rank does, the rank that needs the most, and what the group costs. */
@@ -432,8 +439,8 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     orth_text_addf(ctx, t, "\nspeed          %.6g tokens/s, %.5g a device; MFU %.3f, HFU %.3f (estimates)\n", c->tokens_per_s,
                    c->tokens_per_s / p->num_ranks, c->mfu, c->hfu);
     add_cost(ctx, t, h, c);
-    add_goodput(ctx, t, "goodput       ", &c->goodput);
-    add_goodput(ctx, t, "goodput (spot)", &c->spot_goodput);
+    add_goodput(ctx, t, "goodput       ", &c->goodput, h->failures_restart_s);
+    add_goodput(ctx, t, "goodput (spot)", &c->spot_goodput, h->failures_restart_s);
     if (h->mixed)
         orth_text_addf(ctx, t, "cluster        %d devices in %d groups: %s\n", p->num_ranks, h->mixed->num_groups, h->device_name);
     else

@@ -18,8 +18,8 @@ typedef struct {
     double compute_s, update_s, move_s, wait_s; /* means over ranks; update is part of no other; move: held by copies of offload */
     double exposed_s[ORTH_NUM_GROUPS];     /* communication that computing waits for, on each group's links */
     double steps;            /* of the run; 0: not known */
-    double days, on_demand_usd, spot_usd;  /* of `steps`, interruptions included where they are known; 0: not known */
-    orth_goodput goodput, spot_goodput;    /* share 0: not known */
+    double days, on_demand_usd, spot_usd;  /* of `steps`, interruptions included where they are known; 0: not known, or spot nodes make no progress */
+    orth_goodput goodput, spot_goodput;    /* zero: not known */
 } orth_cluster_plan;
 
 /* What a rank, on a device of its own, may need; and what any rank may. */

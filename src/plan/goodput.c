@@ -10,6 +10,11 @@ orth_goodput orth_goodput_of(double between_s, double save_s, double restart_s)
     return g;
 }
 
+bool orth_goodput_is_none(const orth_goodput *g)
+{
+    return g->between_s > 0 && g->share == 0;
+}
+
 orth_goodput orth_goodput_on(const orth_hardware *h, double num_devices, double checkpoint_bytes, bool spot)
 {
     double in_an_hour = num_devices / h->failures_device_hours;

@@ -19,6 +19,9 @@ typedef struct {
 /* All in seconds, > 0 but for restart_s. */
 orth_goodput orth_goodput_of(double between_s, double save_s, double restart_s);
 
+/* Whether interruptions leave no time for progress; false of zero, which is not known. */
+bool orth_goodput_is_none(const orth_goodput *g);
+
 /* Of num_devices devices of `h`, which must say how often they fail (failures.device_hours > 0), for a checkpoint of so many bytes. spot: price.spot_share of
  * the nodes are also taken away (failures.spot_hours > 0). */
 orth_goodput orth_goodput_on(const orth_hardware *h, double num_devices, double checkpoint_bytes, bool spot);

@@ -251,7 +251,10 @@ static void add_cost(orth_ctx *ctx, orth_text *t, const orth_plan_page *x)
     }
     orth_text_addf(ctx, t, "<div class=\"wide\"><table><tr><td>%.0f steps</td><td>%.3g days</td><td></td></tr>\n", c->steps, c->days);
     add_money(ctx, t, "on demand", c->on_demand_usd, x->hardware->price_on_demand);
-    add_money(ctx, t, "spot", c->spot_usd, orth_spot_price(x->hardware));
+    if (orth_goodput_is_none(&c->spot_goodput))
+        orth_text_addf(ctx, t, "<tr><td>spot</td><td>no progress</td><td>an interruption in %.3g h</td></tr>\n", c->spot_goodput.between_s / 3600);
+    else
+        add_money(ctx, t, "spot", c->spot_usd, orth_spot_price(x->hardware));
     add_goodput(ctx, t, "time that makes progress", &c->goodput);
     add_goodput(ctx, t, "the same on spot nodes", &c->spot_goodput);
     orth_text_add(ctx, t, "</table></div>\n");
