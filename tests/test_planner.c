@@ -316,6 +316,37 @@ TEST(eight_stages_with_32_micro_batches_wait_about_18_percent_of_a_step)
     test_ctx_free(ctx);
 }
 
+static void check_products(orth_ctx *ctx, const char *recipe, const char *device, const char *line)
+{
+    char text[512];
+    orth_hardware h;
+    priced x;
+    snprintf(text, sizeof text, "model: {preset: llama-tiny, max_seq: 256}\ndata: {seq_len: 256}\ntrain: {global_batch: 32, micro_batch: 1}\nparallel: {dp: 32}\n"
+             "precision: {compute: bf16, products: %s}\n", recipe);
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, device));
+    price(ctx, &x, text, h);
+    char *shown = orth_cluster_text(ctx, &x.plan, &h, &x.cluster);
+    if (line ? !strstr(shown, line) : strstr(shown, "\nproducts ") != NULL)
+        fail_msg("%s on %s: wanted %s, it says\n%s", recipe, device, line ? line : "nothing of products", shown);
+    orth_mem_free(ctx, shown);
+    release(ctx, &x);
+    orth_hardware_release(ctx, &h);
+}
+
+TEST(products_that_are_timed_at_the_rate_of_other_numbers_are_named)
+{
+    orth_ctx *ctx = test_ctx(1);
+    check_products(ctx, "nvfp4", "h100", "\nproducts       nvfp4 is timed at the rate of fp8 on NVIDIA H100 SXM5 80GB, whose description has no device.fp4_tflops\n");
+    check_products(ctx, "nvfp4", "a100-80gb", "\nproducts       nvfp4 is timed at the rate of bf16 on NVIDIA A100 SXM4 80GB, whose description has no device.fp4_tflops\n");
+    check_products(ctx, "mxfp8", "a100-80gb", "\nproducts       mxfp8 is timed at the rate of bf16 on NVIDIA A100 SXM4 80GB, whose description has no device.fp8_tflops\n");
+    check_products(ctx, "fp8_tensor", "h100-a100", "\nproducts       fp8_tensor is timed at the rate of bf16 on NVIDIA A100 SXM4 80GB, whose");
+    check_products(ctx, "nvfp4", "h100-a100", "rate of fp8 on NVIDIA H100 SXM5 80GB, whose description has no device.fp4_tflops; nvfp4 is timed at the rate of bf16 on ");
+    check_products(ctx, "fp8_delayed", "h100", NULL);
+    check_products(ctx, "nvfp4", "b200", NULL);
+    check_products(ctx, "same", "a100-80gb", NULL);
+    test_ctx_free(ctx);
+}
+
 /* ---- interruptions ---- */
 
 TEST(a_checkpoint_of_60_s_with_8_hours_between_failures_is_due_every_31_minutes_and_costs_6_5_percent)
@@ -476,6 +507,7 @@ int main(void)
         cmocka_unit_test(on_a_cluster_each_rank_is_held_against_the_memory_of_a_device),
         cmocka_unit_test(a_checkpoint_of_60_s_with_8_hours_between_failures_is_due_every_31_minutes_and_costs_6_5_percent),
         cmocka_unit_test(sixteen_thousand_devices_with_an_interruption_in_three_hours_make_progress_in_more_than_90_percent_of_the_time),
+        cmocka_unit_test(products_that_are_timed_at_the_rate_of_other_numbers_are_named),
         cmocka_unit_test(where_only_spot_nodes_make_no_progress_the_plan_says_so_and_has_no_price_for_them),
         cmocka_unit_test(a_share_of_spot_nodes_costs_a_mean_price_and_is_taken_away_as_often_as_it_has_nodes),
         cmocka_unit_test(interruptions_make_a_run_longer_and_dearer_by_the_share_that_is_lost),

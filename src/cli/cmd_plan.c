@@ -323,6 +323,8 @@ static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
     char *shares = NULL, *changes = NULL;
     ORTH_TRY(make(ctx, x, json));
     orth_placement_warn_planned(ctx, x->cfg, &x->plan.partition.mesh, x->cluster ? &x->hardware : NULL);
+    if (json && x->cluster)
+        orth_cluster_warn_products(ctx, &x->plan, &x->hardware);
     orth_status s = describe_shares(ctx, cmd, x, &shares);
     if (s == ORTH_OK && json && x->cluster && !x->plan.total.fits)
         s = find_changes(ctx, cmd, x, true, &changes);

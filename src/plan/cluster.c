@@ -421,6 +421,25 @@ static void add_groups(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
         add_group(ctx, t, p, &m->group[i], c);
 }
 
+static void add_products(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *h)
+{
+    orth_text said = {0};
+    orth_device_say_products(ctx, &said, h, p->programs.spec.step.products);
+    if (said.num_bytes > 0)
+        orth_text_addf(ctx, t, "products       %s\n", said.s);
+    t->failed = t->failed || said.failed;
+    orth_mem_free(ctx, said.s);
+}
+
+void orth_cluster_warn_products(orth_ctx *ctx, const orth_run_plan *p, const orth_hardware *h)
+{
+    orth_text said = {0};
+    orth_device_say_products(ctx, &said, h, p->programs.spec.step.products);
+    if (said.num_bytes > 0)
+        orth_log(ctx, ORTH_LOG_WARN, "products", "precision.products: %s", said.s);
+    orth_mem_free(ctx, said.s);
+}
+
 static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c)
 {
     const orth_plan *w = &p->ranks[c->worst_rank];
@@ -441,6 +460,7 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     add_cost(ctx, t, h, c);
     add_goodput(ctx, t, "goodput       ", &c->goodput, h->failures_restart_s);
     add_goodput(ctx, t, "goodput (spot)", &c->spot_goodput, h->failures_restart_s);
+    add_products(ctx, t, p, h);
     if (h->mixed)
         orth_text_addf(ctx, t, "cluster        %d devices in %d groups: %s\n", p->num_ranks, h->mixed->num_groups, h->device_name);
     else

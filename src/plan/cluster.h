@@ -40,4 +40,7 @@ orth_status orth_cluster_clocks(orth_ctx *ctx, const orth_rank_source *source, c
  * memory; NULL with the error recorded. */
 char *orth_cluster_text(orth_ctx *ctx, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c);
 
+/* What the text says of products that are timed at the rate of other numbers (device_time.h), as a warning. */
+void orth_cluster_warn_products(orth_ctx *ctx, const orth_run_plan *p, const orth_hardware *h);
+
 #endif

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "plan/mixed.h"
+
 /* Sums shorter than this many terms take as long as if they had up to so many more: filling and emptying the pipeline of
  * a tile. */
 #define RAMP 96.0
@@ -31,20 +33,59 @@ double orth_gemm_fill(double m, double n, double k, double units)
     return best;
 }
 
-/* Of codes: fp4 or fp8, and without it what the others are done in. */
+typedef enum { FP4, FP8, BF16, FP16, FP32, NUM_NUMBERS } numbers;
+static const char *const names[NUM_NUMBERS] = {"fp4", "fp8", "bf16", "fp16", "fp32"};
+
+static double tflops(const orth_hardware *h, numbers k)
+{
+    const double of[NUM_NUMBERS] = {h->device_fp4_tflops, h->device_fp8_tflops, h->device_bf16_tflops, h->device_fp16_tflops, h->device_fp32_tflops};
+    return of[k];
+}
+
+/* Those whose rate is taken for products of `wanted`. Of codes: fp4 or fp8, and without it what the others are done in. */
+static numbers taken_for(const orth_hardware *h, numbers wanted)
+{
+    static const numbers others[] = {FP32, BF16, FP16};
+    if (wanted == FP4 && tflops(h, FP4) == 0)
+        wanted = FP8;
+    if (wanted == FP8 && tflops(h, FP8) == 0)
+        wanted = BF16;
+    for (int i = 0; i < ORTH_COUNT(others) && tflops(h, wanted) == 0; i++)
+        wanted = others[i];
+    return wanted;
+}
+
+static numbers wanted_by(orth_recipe recipe)
+{
+    return orth_recipe_of(recipe)->forward == ORTH_E2M1 ? FP4 : FP8;
+}
+
 static double rate(const orth_hardware *h, const orth_instr *n)
 {
-    orth_dtype dtype = n->in[0].dtype;
-    const bool fp4 = dtype == ORTH_U8 && orth_recipe_of(n->attr->recipe)->forward == ORTH_E2M1;
-    if (fp4 && h->device_fp4_tflops > 0)
-        return 1e12 * h->device_fp4_tflops;
-    if (dtype == ORTH_U8 && h->device_fp8_tflops > 0)
-        return 1e12 * h->device_fp8_tflops;
-    if (dtype == ORTH_U8)
-        dtype = ORTH_BF16;
-    const double fp32 = h->device_fp32_tflops, bf16 = h->device_bf16_tflops, fp16 = h->device_fp16_tflops;
-    const double t = dtype == ORTH_BF16 ? bf16 : dtype == ORTH_F16 ? fp16 : fp32;
-    return 1e12 * (t > 0 ? t : fp32 > 0 ? fp32 : bf16 > 0 ? bf16 : fp16);
+    const orth_dtype dtype = n->in[0].dtype;
+    const numbers wanted = dtype == ORTH_U8 ? wanted_by(n->attr->recipe) : dtype == ORTH_BF16 ? BF16 : dtype == ORTH_F16 ? FP16 : FP32;
+    return 1e12 * tflops(h, taken_for(h, wanted));
+}
+
+/* Of one kind of devices. */
+static void say_products(orth_ctx *ctx, orth_text *t, const orth_hardware *h, orth_recipe recipe)
+{
+    const numbers wanted = wanted_by(recipe), taken = taken_for(h, wanted);
+    if (taken != wanted && t->num_bytes > 0)
+        orth_text_add(ctx, t, "; ");
+    if (taken != wanted)
+        orth_text_addf(ctx, t, "%s is timed at the rate of %s on %s, whose description has no device.%s_tflops", orth_recipe_of(recipe)->name, names[taken],
+                       h->device_name, names[wanted]);
+}
+
+void orth_device_say_products(orth_ctx *ctx, orth_text *t, const orth_hardware *h, orth_recipe recipe)
+{
+    if (recipe == ORTH_RECIPE_none)
+        return;
+    if (!h->mixed)
+        say_products(ctx, t, h, recipe);
+    for (int i = 0; h->mixed && i < h->mixed->num_groups; i++)
+        say_products(ctx, t, &h->mixed->group[i].own, recipe);
 }
 
 static double product_fill(const orth_hardware *h, const orth_instr *n, double terms)

@@ -13,12 +13,17 @@
 #ifndef ORTH_PLAN_DEVICE_TIME_H
 #define ORTH_PLAN_DEVICE_TIME_H
 
+#include "base/text.h"
 #include "plan/hardware.h"
 #include "program/ir/cost.h"
 
 /* Seconds of a computing instruction. A type that the description has no rate for counts as fp32, or as bf16 where
  * there is no fp32 (orth_hardware_peak refuses such a run beforehand). */
 double orth_device_seconds(const orth_hardware *h, const orth_instr *n);
+
+/* Adds to an empty text, for products of this recipe: of which other numbers the rate is taken, on devices without one of their own. Nothing
+ * where none is taken. */
+void orth_device_say_products(orth_ctx *ctx, orth_text *t, const orth_hardware *h, orth_recipe recipe);
 
 /* The share of the rate that [m,k] x [k,n] reaches on a device with this many units, 0 < share <= 1: 1 for large ones. */
 double orth_gemm_fill(double m, double n, double k, double units);
