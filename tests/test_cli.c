@@ -373,6 +373,22 @@ TEST(a_run_file_is_quoted_with_line_and_column)
     test_ctx_free(ctx);
 }
 
+/* The axis that is given first, of dp, tp, pp, cp. */
+TEST(a_layout_that_a_cluster_does_not_have_is_refused_with_its_place_in_the_run_file)
+{
+    static const char text[] = "model: {preset: gpt2-tiny}\ndata: {seq_len: 32}\ntrain: {global_batch: 8}\nparallel:\n  pp: 2\n  tp: 2\n";
+    orth_ctx *ctx = test_ctx(1);
+    CHECK_OK(ctx, orth_file_write(ctx, "cli_layout.yaml", text, strlen(text)));
+    expect("plan cli_layout.yaml --cluster=h100-8", 2,
+           "orthant: cli_layout.yaml:6:7: the layout has 4 ranks (parallel.dp * tp * pp * cp), --cluster has 8 devices: they must be equal");
+    expect("plan cli_layout.yaml --cluster=h100-a100", 2, "orthant: cli_layout.yaml:6:7: the layout has 4 ranks (parallel.dp * tp * pp * cp), the groups of");
+    expect("plan cli_layout.yaml --cluster=h100-8 parallel.dp=4", 2, "orthant: command line: the layout has 16 ranks");
+    expect("plan cli_layout.yaml --cluster=rtx-3090 parallel.dp=4", 2, "orthant: configs/hardware/rtx-3090.yaml: 16 devices are more than one node of 8");
+    expect("plan model.preset=gpt2-tiny data.seq_len=32 --cluster=h100-8", 2, "orthant: the layout has 1 ranks");
+    CHECK_OK(ctx, orth_path_remove(ctx, "cli_layout.yaml"));
+    test_ctx_free(ctx);
+}
+
 TEST(help_comes_from_the_tables)
 {
     expect("--help", 0, "tokenizer  train and use BPE tokenizers");
@@ -604,6 +620,7 @@ int main(void)
         cmocka_unit_test(a_plan_of_a_cluster_says_when_memory_is_fullest_how_sure_its_figures_are_and_what_it_does_not_know),
         cmocka_unit_test(recomputation_for_a_limit_is_listed_and_refused_where_none_fits),
         cmocka_unit_test(a_run_file_is_quoted_with_line_and_column),
+        cmocka_unit_test(a_layout_that_a_cluster_does_not_have_is_refused_with_its_place_in_the_run_file),
         cmocka_unit_test(help_comes_from_the_tables),
         cmocka_unit_test(the_manual_page_and_the_completion_are_well_formed),
         cmocka_unit_test(zsh_and_fish_complete_from_the_same_tables),

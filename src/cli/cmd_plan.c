@@ -43,6 +43,31 @@ static orth_status price(orth_ctx *ctx, planning *x, orth_run_plan *p, const cha
     return orth_cluster_price(ctx, p, &x->hardware, orth_setup_compute(cfg), steps, timeline, &x->on_cluster);
 }
 
+/* Where the run file says of how many ranks the layout is; NULL: nowhere. */
+static const char *place_of_layout(const orth_config *cfg)
+{
+    static const orth_option_id axes[] = {ORTH_OPT_parallel_dp, ORTH_OPT_parallel_tp, ORTH_OPT_parallel_pp, ORTH_OPT_parallel_cp};
+    for (int i = 0; i < ORTH_COUNT(axes); i++)
+        if (cfg->place[axes[i]])
+            return cfg->place[axes[i]];
+    return NULL;
+}
+
+/* The devices of the cluster as those of the layout; a layout that has others is refused with its place. */
+static orth_status use_cluster(orth_ctx *ctx, planning *x)
+{
+    const orth_layout layout = orth_setup_layout(x->cfg);
+    const int64_t num_ranks = orth_layout_ranks(&layout), num_devices = x->hardware.num_devices;
+    const char *place = place_of_layout(x->cfg);
+    char message[ORTH_MESSAGE_MAX];
+    const orth_status s = orth_hardware_use(ctx, &x->hardware, num_ranks);
+    if (s != ORTH_ERR_ARG || num_devices == 0 || num_devices == num_ranks || !place)
+        return s;
+    snprintf(message, sizeof message, "%s", ctx->error.message);
+    orth_ctx_clear_error(ctx);
+    return ORTH_FAIL(ctx, s, "%s: %.800s", place, message);
+}
+
 /* Model and cluster are looked at before anything is compiled. */
 static orth_status prepare(orth_ctx *ctx, planning *x)
 {
@@ -58,8 +83,7 @@ static orth_status prepare(orth_ctx *ctx, planning *x)
         x->cfg = &x->there;
     }
     if (x->cluster) {
-        const orth_layout layout = orth_setup_layout(x->cfg);
-        ORTH_TRY(orth_hardware_use(ctx, &x->hardware, orth_layout_ranks(&layout)));
+        ORTH_TRY(use_cluster(ctx, x));
         x->there = orth_describe_on_devices(x->cfg, &x->hardware);
         x->cfg = &x->there;
         /* Workspaces depend on threads and instruction set: a cluster's plan is not to depend on this machine. */
