@@ -216,11 +216,46 @@ TEST(a_run_too_large_for_one_memory_gets_a_ladder_of_that_memory)
         assert_null(strstr(r->out, "do not suffice"));
         snprintf(words, sizeof words, "%s memory.%s=%ld %s", cases[i].words, cases[i].key, limit, change);
         assert_true(then <= limit);
-        assert_int_equal(planned(r, words, cases[i].space), then);
+        if (then > 0) /* nothing is apart from the device any more */
+            assert_int_equal(planned(r, words, cases[i].space), then);
         RUN(r, 0, "saved", "train run.yaml checkpoint.dir=tight%d train.steps=1 %s", i, words);
     }
     RUN(r, 3, "in files, limit 10240 B", "train run.yaml checkpoint.dir=tight " NO_LISTS "file memory.limit_file=10KiB");
     RUN(r, 3, "also too much: planned ", "train run.yaml checkpoint.dir=tight " NO_LISTS "file memory.limit_file=10KiB memory.limit_device=10KiB");
+    run_end(r);
+}
+
+/* What offload put there goes elsewhere, and the limit of a memory that is not used any more with it. */
+TEST(a_memory_that_offload_fills_is_relieved_of_what_is_there)
+{
+    static const struct { const char *words, *changes[4]; } cases[] = {
+        {"memory.offload_optimizer=file memory.limit_file=1KB",
+         {"memory.offload_optimizer=host memory.limit_file=auto", "memory.offload_optimizer=none memory.limit_file=auto"}},
+        {"memory.offload_optimizer=host memory.offload_gradients=file memory.limit_file=1KB",
+         {"memory.offload_gradients=host memory.limit_file=auto", "memory.offload_gradients=none memory.limit_file=auto"}},
+        {"memory.offload_activations=file memory.offload_min_bytes=1KiB memory.limit_file=1KB",
+         {"memory.offload_activations=host memory.limit_file=auto", "memory.offload_activations=none memory.limit_file=auto"}},
+        {"memory.offload_optimizer=file memory.offload_params=file memory.limit_file=1KB",
+         {"memory.offload_params=host", "memory.offload_optimizer=host memory.offload_params=host memory.limit_file=auto",
+          "memory.offload_optimizer=none memory.offload_params=none memory.limit_file=auto"}},
+        {"memory.offload_optimizer=file memory.offload_activations=file memory.offload_min_bytes=1KiB memory.limit_file=1KB",
+         {"memory.offload_optimizer=host", "memory.offload_optimizer=none", "memory.offload_activations=host", "memory.offload_activations=none"}},
+        {"memory.offload_optimizer=host memory.offload_gradients=host memory.limit_host=100KiB",
+         {"memory.offload_gradients=file", "memory.offload_optimizer=file memory.offload_gradients=file", "memory.offload_gradients=none",
+          "memory.offload_optimizer=none memory.offload_gradients=none memory.limit_host=auto"}},
+    };
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        char want[256], change[256];
+        RUN(r, 0, "one change", "plan run.yaml --ladder memory.recompute=full %s", cases[i].words);
+        for (int k = 0; k < ORTH_COUNT(cases[i].changes) && cases[i].changes[k]; k++) {
+            snprintf(want, sizeof want, "  %s\n", cases[i].changes[k]);
+            if (!strstr(r->out, want))
+                fail_msg("%s: no %s in\n%s", cases[i].words, cases[i].changes[k], r->out);
+        }
+        first_that_fits(r, change, sizeof change);
+        RUN(r, 0, "saved", "train run.yaml checkpoint.dir=relieved%d train.steps=1 memory.recompute=full %s %s", i, cases[i].words, change);
+    }
     run_end(r);
 }
 
@@ -274,6 +309,7 @@ int main(void)
         cmocka_unit_test(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_time),
         cmocka_unit_test(the_ladder_of_a_run_with_moments_in_8_bits_has_offload),
         cmocka_unit_test(a_run_too_large_for_one_memory_gets_a_ladder_of_that_memory),
+        cmocka_unit_test(a_memory_that_offload_fills_is_relieved_of_what_is_there),
         cmocka_unit_test(recomputation_auto_that_cannot_fit_ends_with_the_ladder_too),
         cmocka_unit_test(a_run_that_does_not_fit_ends_with_the_ladder_and_a_rung_of_it_trains),
     };

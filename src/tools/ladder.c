@@ -8,6 +8,7 @@
 
 #define NEAREST 4          /* changes in the short answer */
 #define AUTO "memory.recompute=auto"
+#define NO_LIMIT "memory.limit_"
 #define MOST_INSTRS_FOR_AUTO 20000 /* hundreds of plans of a longer program take minutes */
 
 #define CHANGE_MAX 128
@@ -46,27 +47,58 @@ static int zero_stage(const orth_config *c)
     return (int)l.zero;
 }
 
-/* Of optimizer state, gradients, weights those that are not there yet, in the order of the keys. */
-static void offer_offload(ladder *x, int tier, bool gradients, bool params)
+enum { OPTIMIZER, GRADIENTS, PARAMS, NUM_OFFLOADED };
+
+static void tiers_now(const orth_config *c, int out[NUM_OFFLOADED])
 {
-    static const char *const tiers[] = {"none", "host", "file"};
-    const orth_config *c = x->cfg;
-    const struct {
-        const char *key;
-        int now;
-        bool wanted;
-    } keys[] = {{"optimizer", (int)c->memory_offload_optimizer, true}, {"gradients", (int)c->memory_offload_gradients, gradients},
-                {"params", (int)c->memory_offload_params, params}};
+    out[OPTIMIZER] = (int)c->memory_offload_optimizer;
+    out[GRADIENTS] = (int)c->memory_offload_gradients;
+    out[PARAMS] = (int)c->memory_offload_params;
+}
+
+/* Those that move, in the order of the keys, unless that is offered already. */
+static void offer_tier(ladder *x, const bool moves[NUM_OFFLOADED], int tier)
+{
+    static const char *const tiers[] = {"none", "host", "file"}, *const keys[NUM_OFFLOADED] = {"optimizer", "gradients", "params"};
     char words[CHANGE_MAX];
     size_t at = 0;
-    for (int k = 0; k < ORTH_COUNT(keys); k++)
-        if (keys[k].wanted && keys[k].now < tier)
-            at += (size_t)snprintf(words + at, sizeof words - at, "%smemory.offload_%s=%s", at ? " " : "", keys[k].key, tiers[tier]);
+    for (int k = 0; k < NUM_OFFLOADED; k++)
+        if (moves[k])
+            at += (size_t)snprintf(words + at, sizeof words - at, "%smemory.offload_%s=%s", at ? " " : "", keys[k], tiers[tier]);
     for (int i = 0; at > 0 && i < x->num_changes; i++)
         if (strcmp(x->changes[i].words, words) == 0)
             return;
     if (at > 0)
         offer(x, KIND_OFFLOAD, words);
+}
+
+/* Of optimizer state, gradients, weights those that are not there yet. */
+static void offer_offload(ladder *x, int tier, bool gradients, bool params)
+{
+    int now[NUM_OFFLOADED];
+    tiers_now(x->cfg, now);
+    offer_tier(x, (bool[]){now[OPTIMIZER] < tier, gradients && now[GRADIENTS] < tier, params && now[PARAMS] < tier}, tier);
+}
+
+/* What is in one tier to another: one thing each, then all together. With the optimizer state the others come home: they need it elsewhere. */
+static void offer_other_tier(ladder *x, int from, int to)
+{
+    int now[NUM_OFFLOADED];
+    tiers_now(x->cfg, now);
+    for (int which = 0; which <= NUM_OFFLOADED; which++) {
+        bool moves[NUM_OFFLOADED];
+        for (int k = 0; k < NUM_OFFLOADED; k++)
+            moves[k] = now[k] == from && (which == k || which == NUM_OFFLOADED);
+        for (int k = 0; k < NUM_OFFLOADED && moves[OPTIMIZER] && to == 0; k++)
+            moves[k] = now[k] != 0;
+        offer_tier(x, moves, to);
+    }
+}
+
+/* Whether this memory is too small, or the one that is compared. */
+static bool is_full(const orth_ladder *l, orth_budget_kind k)
+{
+    return l->compared == (int)k || orth_budget_exceeded(&l->budgets[k]);
 }
 
 /* Optimizer state first, then what goes with it; of a run that has its optimizer state elsewhere also gradients alone. In the host's memory only
@@ -83,8 +115,32 @@ static void list_offloads(ladder *x, const orth_config *c)
     }
 }
 
-/* What the run does not do already. */
-static void list_changes(ladder *x)
+/* Where offload itself fills a memory. */
+static void list_other_tiers(ladder *x, bool host, bool files)
+{
+    enum { NONE, HOST, IN_FILE };
+    const int tiers[][2] = {{IN_FILE, HOST}, {IN_FILE, NONE}, {HOST, IN_FILE}, {HOST, NONE}};
+    for (int i = 0; i < ORTH_COUNT(tiers); i++)
+        if (tiers[i][0] == IN_FILE ? files : host)
+            offer_other_tier(x, tiers[i][0], tiers[i][1]);
+}
+
+static void list_activations(ladder *x, bool host, bool files)
+{
+    const orth_config *c = x->cfg;
+    const bool apart = x->where->described || orth_config_offloads(c); /* else the host's memory is the one that is too small */
+    const bool none = c->memory_offload_activations == ORTH_memory_offload_activations_none;
+    const bool in_file = c->memory_offload_activations == ORTH_memory_offload_activations_file;
+    if (in_file ? files : apart && none)
+        offer(x, KIND_ACTIVATIONS, "memory.offload_activations=host");
+    if (apart && !in_file)
+        offer(x, KIND_ACTIVATIONS, "memory.offload_activations=file");
+    if (in_file ? files : host && !none)
+        offer(x, KIND_ACTIVATIONS, "memory.offload_activations=none");
+}
+
+/* What the run does not do already. host, files: what offload fills. */
+static void list_changes(ladder *x, bool host, bool files)
 {
     static const char *const policies[] = {"memory.recompute=selective", "memory.recompute=ops memory.recompute_ops=[norm,swiglu]",
                                            "memory.recompute=ops memory.recompute_ops=[norm]", "memory.recompute=keep memory.recompute_ops=[linear]",
@@ -101,8 +157,9 @@ static void list_changes(ladder *x)
     if (!has_auto(c))
         offer(x, KIND_RECOMPUTE, words);
     list_offloads(x, c);
+    list_other_tiers(x, host, files);
     const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0; /* it updates after each micro-batch */
-    for (int64_t m = stale ? 0 : c->train_micro_batch / 2; m > 0 && x->num_changes < ORTH_LADDER_RUNGS_MAX - 10; m /= 2) {
+    for (int64_t m = stale ? 0 : c->train_micro_batch / 2; m > 0 && x->num_changes < ORTH_LADDER_RUNGS_MAX - 12; m /= 2) {
         snprintf(words, sizeof words, "train.micro_batch=%" PRId64, m);
         offer(x, KIND_MICRO_BATCH, words);
     }
@@ -112,11 +169,7 @@ static void list_changes(ladder *x)
     }
     if (c->parallel_tp > 1 && !c->parallel_sequence_parallel)
         offer(x, KIND_SEQUENCE, "parallel.sequence_parallel=true");
-    const bool apart = x->where->described || orth_config_offloads(c); /* else the host's memory is the one that is too small */
-    if (apart && c->memory_offload_activations == ORTH_memory_offload_activations_none)
-        offer(x, KIND_ACTIVATIONS, "memory.offload_activations=host");
-    if (apart && c->memory_offload_activations != ORTH_memory_offload_activations_file)
-        offer(x, KIND_ACTIVATIONS, "memory.offload_activations=file");
+    list_activations(x, host, files);
     if (c->memory_packed_weights)
         offer(x, KIND_PACKED, "memory.packed_weights=false");
     if (zero_stage(c) == 3 && c->comm_prefetch > 0)
@@ -137,8 +190,25 @@ static orth_status set_words(orth_ctx *ctx, orth_config *cfg, const char *words)
     return ORTH_OK;
 }
 
-/* The run with these words. */
-static orth_status price_words(orth_ctx *ctx, const ladder *x, const char *words, orth_price *out)
+/* A limit of a memory of which the run uses nothing any more is refused, so the change withdraws it. */
+static orth_status withdraw_limit(orth_ctx *ctx, orth_config *cfg, const char *word, char words[ORTH_LADDER_WORDS_MAX])
+{
+    const size_t at = strlen(words);
+    snprintf(words + at, ORTH_LADDER_WORDS_MAX - at, "%s%s", at ? " " : "", word);
+    return set_words(ctx, cfg, word);
+}
+
+static orth_status withdraw_limits(orth_ctx *ctx, orth_config *cfg, char words[ORTH_LADDER_WORDS_MAX])
+{
+    if (cfg->memory_limit_file > 0 && !orth_config_offloads_to_file(cfg))
+        ORTH_TRY(withdraw_limit(ctx, cfg, NO_LIMIT "file=auto", words));
+    if (cfg->memory_limit_host > 0 && !orth_config_offloads(cfg))
+        ORTH_TRY(withdraw_limit(ctx, cfg, NO_LIMIT "host=auto", words));
+    return ORTH_OK;
+}
+
+/* The run with these words, to which those come that withdraw limits. */
+static orth_status price_words(orth_ctx *ctx, const ladder *x, char words[ORTH_LADDER_WORDS_MAX], orth_price *out)
 {
     orth_config cfg;
     ORTH_TRY(orth_ctx_check_stop(ctx));
@@ -146,6 +216,8 @@ static orth_status price_words(orth_ctx *ctx, const ladder *x, const char *words
     orth_status s = orth_config_override(ctx, &cfg, x->cfg);
     if (s == ORTH_OK)
         s = set_words(ctx, &cfg, words);
+    if (s == ORTH_OK && words[0])
+        s = withdraw_limits(ctx, &cfg, words);
     if (s == ORTH_OK)
         s = orth_price_run(ctx, x->where, &cfg, out);
     orth_config_release(ctx, &cfg);
@@ -229,11 +301,13 @@ static bool is_hopeless(const ladder *x, const orth_ladder *l, int which, size_t
 static orth_status try_singles(orth_ctx *ctx, const ladder *x, orth_ladder *l)
 {
     for (int i = 0; i < x->num_changes; i++) {
+        char words[ORTH_LADDER_WORDS_MAX];
         orth_price p;
         if (is_hopeless(x, l, i, l->over))
             continue;
-        ORTH_TRY(price_words(ctx, x, x->changes[i].words, &p));
-        const orth_rung r = rung_of(x, l, x->changes[i].words, &p);
+        snprintf(words, sizeof words, "%s", x->changes[i].words);
+        ORTH_TRY(price_words(ctx, x, words, &p));
+        const orth_rung r = rung_of(x, l, words, &p);
         if (!p.refused && is_less(&r, l->bytes, l->over))
             l->single[l->num_single++] = r;
     }
@@ -243,7 +317,7 @@ static orth_status try_singles(orth_ctx *ctx, const ladder *x, orth_ladder *l)
 
 static orth_status try_fast(orth_ctx *ctx, const ladder *x, orth_ladder *l)
 {
-    static const char words[] = "numerics.mode=fast";
+    char words[ORTH_LADDER_WORDS_MAX] = "numerics.mode=fast";
     orth_price p;
     ORTH_TRY(price_words(ctx, x, words, &p));
     const orth_rung r = rung_of(x, l, words, &p);
@@ -264,8 +338,9 @@ static const orth_rung *first_that_fits(const orth_ladder *l)
 /* A change alone; NULL: it saves nothing. */
 static const orth_rung *rung_with(const orth_ladder *l, const char *words)
 {
+    const size_t n = strlen(words);
     for (int i = 0; i < l->num_single; i++)
-        if (strcmp(l->single[i].words, words) == 0)
+        if (strncmp(l->single[i].words, words, n) == 0 && (!l->single[i].words[n] || strncmp(l->single[i].words + n, " " NO_LIMIT, sizeof NO_LIMIT) == 0))
             return &l->single[i];
     return NULL;
 }
@@ -351,9 +426,10 @@ static orth_status combine(orth_ctx *ctx, const ladder *x, orth_ladder *l)
 
 static orth_status find(orth_ctx *ctx, ladder *x, orth_ladder *out)
 {
+    char words[ORTH_LADDER_WORDS_MAX] = "";
     orth_price p;
     *out = (orth_ladder){.num_single = 0};
-    ORTH_TRY(price_words(ctx, x, "", &p));
+    ORTH_TRY(price_words(ctx, x, words, &p));
     if (p.refused)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s", p.why);
     budgets_of(x, &p, out->budgets);
@@ -367,7 +443,7 @@ static orth_status find(orth_ctx *ctx, ladder *x, orth_ladder *out)
     out->none_tried = out->too_long_for_auto && has_auto(x->cfg);
     if (out->none_tried)
         return ORTH_OK;
-    list_changes(x);
+    list_changes(x, is_full(out, ORTH_BUDGET_HOST), is_full(out, ORTH_BUDGET_FILES));
     ORTH_TRY(try_singles(ctx, x, out));
     if (x->cfg->numerics_mode == ORTH_numerics_mode_reproducible)
         ORTH_TRY(try_fast(ctx, x, out));

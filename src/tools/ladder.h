@@ -4,7 +4,8 @@
  * change fits when no memory is too small.
  *
  * Only changes that compute the same numbers are looked at: what is recomputed, the micro-batch, ZeRO, what is kept of gathered parameters,
- * sequence parallelism, where activations are while nobody reads them, the copy for checkpoints. Each is planned and priced as a run of its own (tools/price.h). What fast numerics
+ * sequence parallelism, where activations are while nobody reads them, the copy for checkpoints; where offload itself fills the host's memory or
+ * the files, another place for what is there. Each is planned and priced as a run of its own (tools/price.h). What fast numerics
  * would save is said apart.
  */
 #ifndef ORTH_TOOLS_LADDER_H
@@ -12,7 +13,7 @@
 
 #include "tools/price.h"
 
-#define ORTH_LADDER_WORDS_MAX 320
+#define ORTH_LADDER_WORDS_MAX 400
 
 /* The run with these key=value words. */
 typedef struct {
@@ -24,7 +25,7 @@ typedef struct {
     bool fits;
 } orth_rung;
 
-#define ORTH_LADDER_RUNGS_MAX 32
+#define ORTH_LADDER_RUNGS_MAX 48
 #define ORTH_LADDER_BUDGETS (ORTH_NUM_BUDGETS + 1) /* and that of a rank */
 typedef struct {
     size_t bytes, limit_bytes, over; /* of the run as it is; what it is compared with; as of a rung */
