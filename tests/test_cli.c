@@ -360,6 +360,25 @@ TEST(recomputation_for_a_limit_is_listed_and_refused_where_none_fits)
     expect("explain model.preset=gpt2-tiny data.seq_len=32 memory.recompute=auto memory.recompute_limit=1KB", 3, "needs ");
 }
 
+/* On a described device, whose times are the same everywhere. There a product made again takes less time than some of the small operations. */
+TEST(no_row_of_memory_against_computing_loses_in_both)
+{
+    static char out[1 << 18];
+    const char *args = "plan model.preset=gpt2-tiny model.vocab=512 data.seq_len=64 train.global_batch=4 train.micro_batch=2 --cluster=h100 --pareto --json";
+    assert_int_equal(run("", args, out, sizeof out), 0);
+    json_t *root = json_loads(out, 0, NULL), *rows = json_object_get(root, "pareto"), *row;
+    double bytes = 1e30, step_s = 0;
+    size_t i;
+    assert_true(json_array_size(rows) >= 5);
+    json_array_foreach(rows, i, row) {
+        const double b = json_number_value(json_object_get(row, "rank_bytes")), t = json_number_value(json_object_get(row, "step_s"));
+        assert_true(b < bytes && t > step_s);
+        bytes = b;
+        step_s = t;
+    }
+    json_decref(root);
+}
+
 TEST(a_run_file_is_quoted_with_line_and_column)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -618,6 +637,7 @@ int main(void)
         cmocka_unit_test(scaling_is_a_table_of_plans_with_more_and_fewer_ranks),
         cmocka_unit_test(the_plan_of_different_devices_as_JSON_has_the_shares_of_the_batch),
         cmocka_unit_test(a_plan_of_a_cluster_says_when_memory_is_fullest_how_sure_its_figures_are_and_what_it_does_not_know),
+        cmocka_unit_test(no_row_of_memory_against_computing_loses_in_both),
         cmocka_unit_test(recomputation_for_a_limit_is_listed_and_refused_where_none_fits),
         cmocka_unit_test(a_run_file_is_quoted_with_line_and_column),
         cmocka_unit_test(a_layout_that_a_cluster_does_not_have_is_refused_with_its_place_in_the_run_file),

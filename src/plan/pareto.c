@@ -63,6 +63,26 @@ static orth_status add_rows(orth_ctx *ctx, making *x)
     return ORTH_OK;
 }
 
+/* Less memory in no more time. */
+static bool beats(const orth_pareto_row *a, const orth_pareto_row *b)
+{
+    return a->worst_bytes < b->worst_bytes && a->total_bytes <= b->total_bytes && a->step_s <= b->step_s;
+}
+
+/* Rows are chosen by FLOPs, which are not time: of two the one with fewer FLOPs may take longer. */
+static void leave_out_beaten(orth_pareto *p)
+{
+    int kept = 0;
+    for (int i = 0; i < p->num; i++) {
+        bool beaten = false;
+        for (int j = i + 1; j < p->num; j++)
+            beaten = beaten || beats(&p->rows[j], &p->rows[i]);
+        if (!beaten)
+            p->rows[kept++] = p->rows[i];
+    }
+    p->num = kept;
+}
+
 orth_status orth_pareto_make(orth_ctx *ctx, orth_pareto *out, const orth_layout *layout, const orth_programs_spec *spec,
                              orth_pareto_price_fn price, void *user)
 {
@@ -74,6 +94,7 @@ orth_status orth_pareto_make(orth_ctx *ctx, orth_pareto *out, const orth_layout 
     orth_status s = orth_again_search_make(ctx, &x.search, &x.spec);
     if (s == ORTH_OK) {
         s = add_rows(ctx, &x);
+        leave_out_beaten(out);
         orth_again_search_release(ctx, x.search);
     }
     orth_partition_release(ctx, &partition);
