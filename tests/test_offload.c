@@ -193,16 +193,19 @@ TEST(limits_of_the_spaces_are_kept_apart)
 {
     run_case *r = run_begin();
     RUN(r, 0, "device memory of a rank: ", "plan run.yaml memory.offload_optimizer=host");
-    RUN(r, 3, "exceed the limit of 0.10 MiB (memory.limit_device); nothing was allocated",
+    RUN(r, 3, " B planned in files exceed the limit of 1000 B (memory.limit_file)", "train run.yaml memory.offload_optimizer=file memory.limit_file=1KB");
+    RUN(r, 3, ", limit 1000 B (memory.limit); nothing was allocated", "train run.yaml memory.limit=1KB");
+    RUN(r, 0, " B planned exceed the limit of 1000 B", "plan run.yaml memory.limit=1KB");
+    RUN(r, 3, "exceed the limit of 102400 B (memory.limit_device); nothing was allocated",
         "train run.yaml memory.offload_optimizer=host memory.limit_device=100KiB");
-    RUN(r, 3, "planned in files exceed the limit of 0.01 MiB (memory.limit_file)",
+    RUN(r, 3, "planned in files exceed the limit of 10240 B (memory.limit_file)",
         "train run.yaml memory.offload_optimizer=file memory.limit_file=10KiB");
-    RUN(r, 3, "exceed the limit of 0.10 MiB (memory.limit_device); nothing was allocated",
+    RUN(r, 3, "exceed the limit of 102400 B (memory.limit_device); nothing was allocated",
         "train run.yaml memory.offload_activations=host memory.limit_device=100KiB");
-    RUN(r, 3, "planned in files exceed the limit of 0.01 MiB (memory.limit_file)",
+    RUN(r, 3, "planned in files exceed the limit of 10240 B (memory.limit_file)",
         "train run.yaml model.layers=6 " ACTIVATIONS "file memory.limit_file=10KiB");
     RUN(r, 2, "memory.limit_device needs memory.offload_optimizer or memory.offload_activations", "plan run.yaml memory.limit_device=1GiB");
-    RUN(r, 3, "planned in the host's memory exceed the limit of 0.10 MiB (memory.limit_host); nothing was allocated",
+    RUN(r, 3, "planned in the host's memory exceed the limit of 102400 B (memory.limit_host); nothing was allocated",
         "train run.yaml memory.offload_optimizer=host memory.limit_host=100KiB");
     RUN(r, 2, "memory.limit_host needs memory.offload_optimizer or memory.offload_activations", "plan run.yaml memory.limit_host=1GiB");
     RUN(r, 2, "memory.limit_file needs memory.offload_optimizer=file, or another of memory.offload_*",

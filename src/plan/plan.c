@@ -82,12 +82,19 @@ static const orth_budget *first_exceeded(const orth_budget b[ORTH_NUM_BUDGETS])
     return NULL;
 }
 
-/* The unit in which both sides of a comparison show digits. */
-static double unit_for(size_t bytes, size_t limit, const char **name)
+typedef struct {
+    const char *name;
+    double bytes;
+    int digits; /* behind the point */
+} unit;
+
+/* In which both sides of a comparison show digits. */
+static unit unit_for(size_t bytes, size_t limit)
 {
-    bool small = bytes < (size_t)10 << 30 || limit < (size_t)1 << 30;
-    *name = small ? "MiB" : "GiB";
-    return small ? 0x1p20 : 0x1p30;
+    if (limit < (size_t)1 << 20)
+        return (unit){"B", 1, 0};
+    const bool small = bytes < (size_t)10 << 30 || limit < (size_t)1 << 30;
+    return small ? (unit){"MiB", 0x1p20, 2} : (unit){"GiB", 0x1p30, 2};
 }
 
 static bool all_fits(const orth_plan *p)
@@ -101,15 +108,14 @@ static bool all_fits(const orth_plan *p)
 static void reasons(const orth_plan *p, char *out, size_t n)
 {
     orth_budget budgets[ORTH_NUM_BUDGETS];
-    const char *unit;
     orth_plan_budgets(p, budgets);
     const orth_budget *b = p->fits ? NULL : first_exceeded(budgets);
     out[0] = '\0';
     if (!b)
         return;
-    const double u = unit_for(b->bytes, b->limit, &unit);
-    snprintf(out, n, "%.2f %s planned%s%s exceed the limit of %.2f %s", (double)b->bytes / u, unit, b->where[0] ? " " : "", b->where,
-             (double)b->limit / u, unit);
+    const unit u = unit_for(b->bytes, b->limit);
+    snprintf(out, n, "%.*f %s planned%s%s exceed the limit of %.*f %s", u.digits, (double)b->bytes / u.bytes, u.name, b->where[0] ? " " : "", b->where,
+             u.digits, (double)b->limit / u.bytes, u.name);
 }
 
 orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens, size_t limit_bytes)
@@ -409,13 +415,12 @@ orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *p)
     if (b != &budgets[ORTH_BUDGET_ALL])
         return ORTH_FAIL(ctx, b == &budgets[ORTH_BUDGET_FILES] ? ORTH_ERR_NOSPACE : ORTH_ERR_NOMEM, "the run does not fit: %s (%s); nothing was "
                          "allocated", why, b->key);
-    const char *unit;
-    char classes[256];
-    const double u = unit_for(b->bytes, b->limit, &unit);
+    char classes[384];
+    const unit u = unit_for(b->bytes, b->limit);
     size_t at = 0;
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
-        at += (size_t)snprintf(classes + at, sizeof classes - at, "%s%s %.2f", c ? ", " : "", orth_class_name((orth_class)c),
-                               (double)orth_memory_of_class(&p->memory, (orth_class)c) / u);
-    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: %.2f %s planned (%s), limit %.2f %s (%s); nothing was allocated",
-                     (double)b->bytes / u, unit, classes, (double)b->limit / u, unit, b->key);
+        at += (size_t)snprintf(classes + at, sizeof classes - at, "%s%s %.*f", c ? ", " : "", orth_class_name((orth_class)c), u.digits,
+                               (double)orth_memory_of_class(&p->memory, (orth_class)c) / u.bytes);
+    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: %.*f %s planned (%s), limit %.*f %s (%s); nothing was allocated",
+                     u.digits, (double)b->bytes / u.bytes, u.name, classes, u.digits, (double)b->limit / u.bytes, u.name, b->key);
 }
