@@ -160,6 +160,13 @@ TEST(a_bad_file_of_configuration_ends_with_2_and_is_named)
     remove("cli_bad.json");
 }
 
+TEST(what_follows_from_a_configuration_of_another_program_follows_from_keys_of_the_command_line_too)
+{
+    write_file("cli_ds.json", "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 4}");
+    expect("plan --deepspeed=cli_ds.json model.preset=gpt2-tiny data.seq_len=32 parallel.dp=8", 0, "gradient_accumulation_steps is train.global_batch=32");
+    remove("cli_ds.json");
+}
+
 /* Every file that a command writes is held against every file that it reads, whatever path leads there. */
 TEST(a_file_that_is_read_is_never_written)
 {
@@ -630,6 +637,7 @@ int main(void)
         cmocka_unit_test(plans_of_the_largest_sizes_end),
         cmocka_unit_test(mistakes_are_named_with_exit_2),
         cmocka_unit_test(a_bad_file_of_configuration_ends_with_2_and_is_named),
+        cmocka_unit_test(what_follows_from_a_configuration_of_another_program_follows_from_keys_of_the_command_line_too),
         cmocka_unit_test(a_file_that_is_read_is_never_written),
         cmocka_unit_test(a_plan_warns_where_ranks_that_wait_for_each_other_in_every_layer_lie_on_different_hosts),
         cmocka_unit_test(a_plan_that_does_not_fit_names_the_nearest_changes_with_which_it_does),

@@ -244,6 +244,82 @@ static void import_text(orth_ctx *ctx, orth_config *c, orth_tool tool, const cha
     unlink(path);
 }
 
+typedef struct {
+    char text[4096];
+} said;
+
+static void keep_line(void *user, int rank, orth_log_level level, const char *component, const char *text)
+{
+    (void)rank, (void)level;
+    said *lines = user;
+    const size_t used = strlen(lines->text);
+    if (strcmp(component, "export") == 0 || strcmp(component, "import") == 0)
+        snprintf(lines->text + used, sizeof lines->text - used, "%s\n", text);
+}
+
+/* Reads a text beside keys of the command line; `lines`, if not NULL, becomes what the importer said. */
+static void import_beside(orth_ctx *ctx, orth_config *c, orth_tool tool, const char *text, const char *keys, said *lines)
+{
+    char path[128], words[256], *end = NULL;
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-import", (long)getpid());
+    snprintf(words, sizeof words, "%s", keys);
+    CHECK_OK(ctx, orth_file_write(ctx, path, text, strlen(text)));
+    CHECK_OK(ctx, orth_config_init(ctx, c));
+    for (char *word = strtok_r(words, " ", &end); word; word = strtok_r(NULL, " ", &end)) {
+        char *value = strchr(word, '=');
+        *value++ = '\0';
+        CHECK_OK(ctx, orth_config_set(ctx, c, "command line", word, value));
+    }
+    const orth_log_sink before = ctx->log;
+    lines->text[0] = '\0';
+    ctx->log = (orth_log_sink){.write = keep_line, .user = lines, .level = ORTH_LOG_INFO};
+    const orth_status s = orth_import(ctx, c, tool, path);
+    ctx->log = before;
+    CHECK_OK(ctx, s);
+    CHECK_OK(ctx, orth_config_check(ctx, c));
+    unlink(path);
+}
+
+TEST(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to)
+{
+    static const struct {
+        const char *text, *keys;
+        int64_t batch, dp;
+        const char *line;
+    } cases[] = {
+        {"{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 4}", "parallel.dp=8", 32, 8, "is train.global_batch=32"},
+        {"{\"gradient_accumulation_steps\": 4}", "parallel.dp=2 train.micro_batch=3", 24, 2, "is train.global_batch=24"},
+        {"{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 4}", "parallel.dp=8 train.global_batch=64", 64, 8,
+         "gradient_accumulation_steps is not used: steps follow from"},
+        {"{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 4}", "", 8, 1, "is not used: the number of ranks is not given"},
+        {"{\"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_accumulation_steps\": 4}", "parallel.dp=8", 8, 8,
+         "is not used: train.micro_batch is not given"},
+        {"{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 4}", "parallel.dp=2", 16, 2,
+         "is not used: the command line gives parallel.dp"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, ORTH_TOOL_deepspeed, cases[i].text, cases[i].keys, &lines);
+        if (c.train_global_batch != cases[i].batch || c.parallel_dp != cases[i].dp || !strstr(lines.text, cases[i].line))
+            fail_msg("%s %s: a batch of %lld, %lld ranks, and\n%s", cases[i].text, cases[i].keys, (long long)c.train_global_batch,
+                     (long long)c.parallel_dp, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    static const char huge[] = "{\"train_micro_batch_size_per_gpu\": 1000000, \"gradient_accumulation_steps\": 1e15}";
+    char path[128];
+    orth_config c;
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-import", (long)getpid());
+    CHECK_OK(ctx, orth_config_init(ctx, &c));
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", "parallel.dp", "8"));
+    CHECK_OK(ctx, orth_file_write(ctx, path, huge, strlen(huge)));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "must be at most 1000000000 sequences", orth_import(ctx, &c, ORTH_TOOL_deepspeed, path));
+    unlink(path);
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
 TEST(quantised_gradients_of_deepspeed_are_reduced_in_int8)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -356,19 +432,6 @@ TEST(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same)
 }
 
 /* ---- and back ---- */
-
-typedef struct {
-    char text[4096];
-} said;
-
-static void keep_line(void *user, int rank, orth_log_level level, const char *component, const char *text)
-{
-    (void)rank, (void)level;
-    said *lines = user;
-    const size_t used = strlen(lines->text);
-    if (strcmp(component, "export") == 0)
-        snprintf(lines->text + used, sizeof lines->text - used, "%s\n", text);
-}
 
 /* Writes c for the tool; what the log says of keys that were lost. */
 static void write_as(orth_ctx *ctx, const orth_config *c, orth_tool tool, const char *path, said *lost)
@@ -567,6 +630,7 @@ int main(void)
         cmocka_unit_test(arguments_of_megatron_that_cannot_be_are_refused_with_key_and_rule),
         cmocka_unit_test(a_deepspeed_configuration_becomes_the_keys_that_mean_the_same),
         cmocka_unit_test(a_deepspeed_configuration_that_contradicts_itself_is_refused),
+        cmocka_unit_test(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),
         cmocka_unit_test(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3),
         cmocka_unit_test(what_fsdp_wraps_is_gathered_together),

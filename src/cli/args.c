@@ -256,9 +256,27 @@ static orth_status set_model(orth_ctx *ctx, orth_config *cfg, const char *model)
     return orth_config_set(ctx, cfg, "--model", "model.preset", model);
 }
 
-orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, const char *run_file)
+static orth_status set_from_words(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg)
 {
     const orth_args *args = cmd->flags;
+    for (int i = 0; i < args->num_settings; i++)
+        if (!is_compared(cmd, args->settings[i]))
+            ORTH_TRY(set_from_word(ctx, cfg, args->settings[i]));
+    return ORTH_OK;
+}
+
+/* The keys of the command line come first: what follows from several keys of the other program may follow from these, too. */
+static orth_status import_from(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, orth_tool tool)
+{
+    const char *source = orth_cmd_flag(cmd, orth_tool_id(tool));
+    if (!source)
+        return ORTH_OK;
+    ORTH_TRY(set_from_words(ctx, cmd, cfg));
+    return orth_as_configuration(ctx, orth_import(ctx, cfg, tool, source));
+}
+
+orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, const char *run_file)
+{
     ORTH_TRY(orth_config_init(ctx, cfg));
     if (run_file && !orth_path_exists(run_file))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: there is no such run file", run_file);
@@ -267,12 +285,9 @@ orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, 
     if (orth_cmd_flag(cmd, "model"))
         ORTH_TRY(set_model(ctx, cfg, orth_cmd_flag(cmd, "model")));
     for (int t = 0; t < ORTH_NUM_TOOLS; t++)
-        if (orth_cmd_flag(cmd, orth_tool_id((orth_tool)t)))
-            ORTH_TRY(orth_as_configuration(ctx, orth_import(ctx, cfg, (orth_tool)t, orth_cmd_flag(cmd, orth_tool_id((orth_tool)t)))));
+        ORTH_TRY(import_from(ctx, cmd, cfg, (orth_tool)t));
     ORTH_TRY(set_from_environment(ctx, cfg));
-    for (int i = 0; i < args->num_settings; i++)
-        if (!is_compared(cmd, args->settings[i]))
-            ORTH_TRY(set_from_word(ctx, cfg, args->settings[i]));
+    ORTH_TRY(set_from_words(ctx, cmd, cfg));
     /* A search holds the rules against each of its layouts, whose keys are not these. */
     return strcmp(cmd->verb, "search") == 0 ? ORTH_OK : orth_config_check(ctx, cfg);
 }

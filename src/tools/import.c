@@ -136,10 +136,20 @@ const char *orth_import_place(orth_importer *x, const char *what)
     return orth_arena_printf(x->ctx, &x->arena, "%s: %s", x->name, what);
 }
 
+static bool is_of_command_line(const orth_config *c, const char *key)
+{
+    const int id = orth_option_find(key);
+    return id >= 0 && c->place[id] && strcmp(c->place[id], "command line") == 0;
+}
+
 orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value)
 {
     if (!place)
         return ORTH_ERR_NOMEM; /* of orth_import_place */
+    if (is_of_command_line(x->cfg, key)) {
+        orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is not used: the command line gives %s", ORTH_SHOWN(place), key);
+        return ORTH_OK;
+    }
     ORTH_TRY(orth_config_set(x->ctx, x->cfg, place, key, value));
     orth_log(x->ctx, ORTH_LOG_INFO, "import", "%s is %s=%s", ORTH_SHOWN(place), key, ORTH_SHOWN(value));
     return ORTH_OK;

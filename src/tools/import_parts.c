@@ -143,19 +143,50 @@ static orth_status set_ranks(orth_importer *x)
     return orth_import_set_int(x, p->place, "parallel.dp", nodes * a_node / others);
 }
 
-/* The batch of a step = micro-batch * accumulation steps * data-parallel ranks. */
-static orth_status set_ranks_of_batches(orth_importer *x)
+/* The batch of a step = micro-batch * accumulation steps * data-parallel ranks: of two batches follow the ranks. */
+static orth_status set_ranks_of_batches(orth_importer *x, const orth_import_pair *p, int64_t steps)
 {
-    const orth_import_pair *p = orth_import_find(x, ORTH_PART_accumulation);
     const int64_t all = x->cfg->train_global_batch, micro = x->cfg->train_micro_batch;
-    int64_t steps;
-    if (!p || !orth_import_gives(x, "train.global_batch") || !orth_import_gives(x, "train.micro_batch"))
-        return ORTH_OK;
-    ORTH_TRY(count(x, ORTH_PART_accumulation, 1, &steps));
     if (steps > all || micro > all / steps || all % (micro * steps) != 0)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " x a micro-batch of %" PRId64 " does not divide the batch of a step, %" PRId64, p->place,
                          steps, micro, all);
     return orth_import_set_int(x, p->place, "parallel.dp", all / (micro * steps));
+}
+
+/* Of the micro-batch and the ranks follows the batch of a step. */
+static orth_status set_batch_of_ranks(orth_importer *x, const orth_import_pair *p, int64_t steps)
+{
+    const int64_t most = 1000000000, micro = x->cfg->train_micro_batch, dp = x->cfg->parallel_dp;
+    if (steps > most / micro / dp)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " x a micro-batch of %" PRId64 " x %" PRId64 " ranks: must be at most %" PRId64 " sequences",
+                         p->place, steps, micro, dp, most);
+    return orth_import_set_int(x, p->place, "train.global_batch", micro * steps * dp);
+}
+
+/* Why the batch of a step does not follow from accumulation steps; NULL: it does. */
+static const char *batch_is_not_known(const orth_config *c)
+{
+    if (ORTH_CONFIG_IS_SET(c, train, global_batch))
+        return "steps follow from train.global_batch, train.micro_batch and parallel.dp";
+    if (!ORTH_CONFIG_IS_SET(c, train, micro_batch))
+        return "train.micro_batch is not given: give it, or train.global_batch";
+    return ORTH_CONFIG_IS_SET(c, parallel, dp) ? NULL : "the number of ranks is not given: give parallel.dp, or train.global_batch";
+}
+
+static orth_status set_accumulation(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_accumulation);
+    int64_t steps;
+    ORTH_TRY(count(x, ORTH_PART_accumulation, 1, &steps));
+    if (!p)
+        return ORTH_OK;
+    if (orth_import_gives(x, "train.global_batch") && orth_import_gives(x, "train.micro_batch"))
+        return set_ranks_of_batches(x, p, steps);
+    const char *why = batch_is_not_known(x->cfg);
+    if (!why)
+        return set_batch_of_ranks(x, p, steps);
+    orth_import_unused(x, p->place, why);
+    return ORTH_OK;
 }
 
 const char *const orth_import_sharding[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
@@ -531,7 +562,7 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_batches, set_sharding, set_shards, set_whole,
+        set_precision, set_products, set_offload, set_loss_scale, set_ranks, set_accumulation, set_sharding, set_shards, set_whole,
         set_prefetch, set_gather_unit, set_sequence_parallel, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
