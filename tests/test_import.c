@@ -320,6 +320,33 @@ TEST(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to)
     test_ctx_free(ctx);
 }
 
+TEST(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partition)
+{
+#define PARTITION "{\"activation_checkpointing\": {\"partition_activations\": true}}"
+    static const struct {
+        const char *text, *keys;
+        bool split;
+        const char *line;
+    } cases[] = {
+        {PARTITION, "", false, "partition_activations is not used: there is no tensor parallelism"},
+        {PARTITION, "parallel.tp=2", false, "partition_activations is not used: no layer keeps its input alone"},
+        {PARTITION, "memory.recompute=full", false, "is not used: there is no tensor parallelism"},
+        {PARTITION, "memory.recompute=full parallel.tp=2 parallel.sequence_parallel=true", false, "is not used: parallel.sequence_parallel=true"},
+        {PARTITION, "memory.recompute=full parallel.tp=2", true, "is memory.recompute_split=true"},
+        {"{\"activation_checkpointing\": {\"partition_activations\": false}}", "", false, "is memory.recompute_split=false"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, ORTH_TOOL_deepspeed, cases[i].text, cases[i].keys, &lines);
+        if (c.memory_recompute_split != cases[i].split || !strstr(lines.text, cases[i].line))
+            fail_msg("%s %s: %d, and\n%s", cases[i].text, cases[i].keys, (int)c.memory_recompute_split, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(quantised_gradients_of_deepspeed_are_reduced_in_int8)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -576,6 +603,7 @@ TEST(words_without_which_the_other_program_refuses_its_file_are_written_too)
         {ORTH_TOOL_megatron, "schedule.name=wsd train.steps=1000 schedule.decay_steps=50", {"--lr-wsd-decay-iters 50"}, {NULL}, NULL},
         {ORTH_TOOL_megatron, "parallel.pp=3 parallel.pipeline=interleaved parallel.virtual_stages=2 train.global_batch=3", {"--pipeline-model-parallel-size 3"},
          {"virtual"}, "parallel.virtual_stages=2 has no counterpart"},
+        {ORTH_TOOL_deepspeed, "memory.recompute_split=true", {"\"partition_activations\": true"}, {NULL}, "memory.recompute_split=true has no counterpart"},
         {ORTH_TOOL_nemo, "memory.offload_activations=host", {"cpu_offloading: true", "cpu_offloading_num_layers: 31"}, {NULL}, NULL},
         {ORTH_TOOL_deepspeed, "schedule.name=linear schedule.warmup_steps=10 schedule.min_lr_ratio=0", {"WarmupDecayLR"}, {"cos_min_ratio"}, NULL},
         {ORTH_TOOL_deepspeed, "schedule.name=linear schedule.warmup_steps=10", {"WarmupDecayLR"}, {NULL}, "schedule.min_lr_ratio=0.1 has no counterpart"},
@@ -631,6 +659,7 @@ int main(void)
         cmocka_unit_test(a_deepspeed_configuration_becomes_the_keys_that_mean_the_same),
         cmocka_unit_test(a_deepspeed_configuration_that_contradicts_itself_is_refused),
         cmocka_unit_test(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to),
+        cmocka_unit_test(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partition),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),
         cmocka_unit_test(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3),
         cmocka_unit_test(what_fsdp_wraps_is_gathered_together),

@@ -129,6 +129,7 @@ static const char *of_layout(orth_exporter *x, orth_import_part part)
     case ORTH_PART_cp_kind: return cp_kind(c);
     case ORTH_PART_layers_of_chunk: return chunks ? layers_of_chunk(x) : NULL;
     case ORTH_PART_sharding: return c->parallel_zero > ORTH_parallel_zero_1 ? orth_import_sharding[c->parallel_zero] : NULL; /* else another word */
+    case ORTH_PART_split_inputs: return yes_if(c->memory_recompute_split);
     case ORTH_PART_chunks: return chunks && x->out.tool == ORTH_TOOL_nemo ? int_text(x, c->parallel_virtual_stages) : NULL;
     default: return NULL;
     }

@@ -329,6 +329,30 @@ static orth_status set_cp_kind(orth_importer *x)
     return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are p2p, all_gather and a2a", p->place, ORTH_SHOWN(p->value));
 }
 
+/* Why no inputs of layers are split; NULL: they are. */
+static const char *inputs_are_not_split(const orth_config *c)
+{
+    if (c->parallel_tp == 1)
+        return "there is no tensor parallelism";
+    if (c->parallel_sequence_parallel)
+        return "parallel.sequence_parallel=true splits the inputs of layers already";
+    const bool keeps_inputs = c->memory_recompute == ORTH_memory_recompute_full || c->memory_recompute == ORTH_memory_recompute_sqrt;
+    return keeps_inputs ? NULL : "no layer keeps its input alone: give memory.recompute=full";
+}
+
+/* DeepSpeed passes over it where nothing is checkpointed; Megatron-LM refuses its own switch there, and so do the rules. */
+static orth_status set_split_inputs(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_split_inputs);
+    const char *why = is_true(p) ? inputs_are_not_split(x->cfg) : NULL;
+    if (!p)
+        return ORTH_OK;
+    if (!why)
+        return orth_import_set(x, p->place, "memory.recompute_split", p->value);
+    orth_import_unused(x, p->place, why);
+    return ORTH_OK;
+}
+
 /* Chunks of a pipeline rank: their number, or the layers of each. */
 static orth_status set_chunks(orth_importer *x)
 {
@@ -563,7 +587,7 @@ orth_status orth_import_combine(orth_importer *x)
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
         set_precision, set_products, set_offload, set_loss_scale, set_ranks, set_accumulation, set_sharding, set_shards, set_whole,
-        set_prefetch, set_gather_unit, set_sequence_parallel, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
+        set_prefetch, set_gather_unit, set_sequence_parallel, set_split_inputs, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;
