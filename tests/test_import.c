@@ -413,6 +413,36 @@ TEST(what_fsdp_wraps_is_gathered_together)
     test_ctx_free(ctx);
 }
 
+TEST(hybrid_sharding_of_fsdp_has_a_replica_on_each_machine)
+{
+#define HYBRID(word) "distributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_auto_wrap_policy: NO_WRAP\n  fsdp_sharding_strategy: " word "\n"
+    static const struct {
+        const char *text;
+        int zero, group;
+        orth_option_parallel_gather_unit unit;
+    } cases[] = {
+        {HYBRID("HYBRID_SHARD"), 3, 0, ORTH_parallel_gather_unit_model},
+        {HYBRID("HYBRID_SHARD") "num_machines: 1\n", 3, 0, ORTH_parallel_gather_unit_model},
+        {HYBRID("4") "num_machines: 2\n", 3, 4, ORTH_parallel_gather_unit_model},
+        {HYBRID("HYBRID_SHARD_ZERO2") "num_machines: 4\n", 2, 2, ORTH_parallel_gather_unit_layer},
+        {HYBRID("5"), 2, 0, ORTH_parallel_gather_unit_layer},
+        {HYBRID("FULL_SHARD") "num_machines: 2\n", 3, 0, ORTH_parallel_gather_unit_model},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        import_text(ctx, &c, ORTH_TOOL_accelerate, cases[i].text);
+        const orth_layout l = orth_setup_layout(&c);
+        if (l.zero != cases[i].zero || l.shard_group != cases[i].group || c.parallel_gather_unit != cases[i].unit)
+            fail_msg("%s: zero=%d shard_group=%d", cases[i].text, (int)l.zero, (int)l.shard_group);
+        orth_config_release(ctx, &c);
+    }
+    file_fails(ctx, ORTH_TOOL_accelerate, HYBRID("HYBRID_SHARD") "num_machines: 3\n", "num_machines=3 does not divide the data-parallel ranks, parallel.dp=8");
+    file_fails(ctx, ORTH_TOOL_accelerate, HYBRID("SOME"), "fsdp_sharding_strategy=SOME: there are FULL_SHARD, SHARD_GRAD_OP");
+    file_fails(ctx, ORTH_TOOL_accelerate, "distributed_type: TPU\n", "distributed_type=TPU: a run on devices that there are not here");
+    test_ctx_free(ctx);
+}
+
 /* Words of Megatron-LM without a history mean its own defaults; Accelerate's file is that of its documentation. */
 TEST(delayed_scaling_is_read_with_its_history)
 {
@@ -662,6 +692,7 @@ int main(void)
         cmocka_unit_test(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partition),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),
         cmocka_unit_test(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3),
+        cmocka_unit_test(hybrid_sharding_of_fsdp_has_a_replica_on_each_machine),
         cmocka_unit_test(what_fsdp_wraps_is_gathered_together),
         cmocka_unit_test(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same),
         cmocka_unit_test(a_configuration_that_was_read_is_written_as_one_that_means_the_same),
