@@ -415,6 +415,17 @@ TEST(a_layout_that_a_cluster_does_not_have_is_refused_with_its_place_in_the_run_
     test_ctx_free(ctx);
 }
 
+TEST(hosts_of_other_sizes_than_the_nodes_of_a_cluster_are_refused)
+{
+    expect("plan " SMALL "train.global_batch=16 parallel.dp=16 parallel.ranks_per_host=4 --cluster=h100-16", 2,
+           "orthant: command line: parallel.ranks_per_host=4: must be the devices of a node of --cluster, which has 8 (node.devices)");
+    expect("plan " SMALL "train.global_batch=4 parallel.dp=4 parallel.ranks_per_host=2 --cluster=h100-4", 2, "parallel.ranks_per_host=2: must be the devices");
+    expect("plan " SMALL "train.global_batch=32 parallel.dp=32 parallel.ranks_per_host=4 --cluster=h100-a100", 2,
+           "parallel.ranks_per_host=4: must be the devices of a node (node.devices) in every group of --cluster");
+    expect("plan " SMALL "train.global_batch=16 parallel.dp=16 parallel.ranks_per_host=8 --cluster=h100-16", 0, "fits  ");
+    expect("plan " SMALL "train.global_batch=4 parallel.dp=4 parallel.ranks_per_host=4 --cluster=h100-4", 0, "fits  ");
+}
+
 TEST(help_comes_from_the_tables)
 {
     expect("--help", 0, "tokenizer  train and use BPE tokenizers");
@@ -649,6 +660,7 @@ int main(void)
         cmocka_unit_test(recomputation_for_a_limit_is_listed_and_refused_where_none_fits),
         cmocka_unit_test(a_run_file_is_quoted_with_line_and_column),
         cmocka_unit_test(a_layout_that_a_cluster_does_not_have_is_refused_with_its_place_in_the_run_file),
+        cmocka_unit_test(hosts_of_other_sizes_than_the_nodes_of_a_cluster_are_refused),
         cmocka_unit_test(help_comes_from_the_tables),
         cmocka_unit_test(the_manual_page_and_the_completion_are_well_formed),
         cmocka_unit_test(zsh_and_fish_complete_from_the_same_tables),

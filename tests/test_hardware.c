@@ -64,6 +64,7 @@ TEST(a_bad_description_is_refused_with_place_key_value_and_rule)
          "mine.yaml: device.reserved_GiB=1.5: must be less than device.memory_GiB=1"},
         {DEVICE "node: {devices: 1}\nprice: {on_demand: 2, spot_share: 0.5}", "price.spot_share=0.5: price.spot is missing: some nodes are then bought at each"},
         {DEVICE "node: {devices: 1}\nprice: {on_demand: 2, spot: 1, spot_share: 1.5}", "price.spot_share=1.5: must be between 0 and 1"},
+        {DEVICE "node: {devices: 1}\nprice: {on_demand: 2, spot: 2.5}", "mine.yaml:3:29: price.spot=2.5: must be at most price.on_demand=2"},
         {"- 1", "mine.yaml:1:1: a description of hardware is a mapping, as in `node: {devices: 8}`"},
         {DEVICE DEVICE, "mine.yaml:2:1: duplicate key 'device', first given in line 1"},
     };

@@ -1,9 +1,12 @@
 /* cmd_plan.c -- `orthant plan RUN.yaml`: what a run will need, without running it. */
+#include <inttypes.h>
+
 #include "base/files.h"
 #include "cli/cmd.h"
 #include "cli/memory.h"
 #include "plan/cases.h"
 #include "plan/cluster.h"
+#include "plan/mixed.h"
 #include "tools/compare.h"
 #include "tools/export.h"
 #include "tools/fit.h"
@@ -53,6 +56,31 @@ static const char *place_of_layout(const orth_config *cfg)
     return NULL;
 }
 
+/* Whether blocks of so many ranks are what the nodes of h have. Where all ranks are on one node, it may have room for more. */
+static bool are_hosts(const orth_hardware *h, int64_t ranks_per_host)
+{
+    const int groups = h->mixed ? h->mixed->num_groups : 1;
+    bool all = true;
+    for (int i = 0; i < groups; i++) {
+        const int64_t devices = (int64_t)(h->mixed ? h->mixed->group[i].own.node_devices : h->node_devices);
+        all = all && (ranks_per_host == devices || (h->num_devices <= devices && ranks_per_host >= h->num_devices));
+    }
+    return all;
+}
+
+static orth_status check_hosts(orth_ctx *ctx, const planning *x)
+{
+    const char *place = x->cfg->place[ORTH_OPT_parallel_ranks_per_host];
+    const int64_t given = x->cfg->parallel_ranks_per_host;
+    if (!place || given == 0 || are_hosts(&x->hardware, given))
+        return ORTH_OK;
+    if (x->hardware.mixed)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: parallel.ranks_per_host=%" PRId64 ": must be the devices of a node (node.devices) in every group of --cluster", place,
+                         given);
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: parallel.ranks_per_host=%" PRId64 ": must be the devices of a node of --cluster, which has %.0f (node.devices)", place,
+                     given, x->hardware.node_devices);
+}
+
 /* The devices of the cluster as those of the layout; a layout that has others is refused with its place. */
 static orth_status use_cluster(orth_ctx *ctx, planning *x)
 {
@@ -84,6 +112,7 @@ static orth_status prepare(orth_ctx *ctx, planning *x)
     }
     if (x->cluster) {
         ORTH_TRY(use_cluster(ctx, x));
+        ORTH_TRY(check_hosts(ctx, x));
         x->there = orth_describe_on_devices(x->cfg, &x->hardware);
         x->cfg = &x->there;
         /* Workspaces depend on threads and instruction set: a cluster's plan is not to depend on this machine. */

@@ -108,6 +108,9 @@ static orth_status check_together(orth_ctx *ctx, const orth_hardware *h, const o
     if (h->price_spot_share < 1 && (h->price_spot == 0 || h->price_on_demand == 0))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: price.spot_share=%.9g: price.%s is missing: some nodes are then bought at each of the two prices",
                          orth_described_place(p, "price.spot_share"), h->price_spot_share, h->price_spot == 0 ? "spot" : "on_demand");
+    if (h->price_on_demand > 0 && h->price_spot > h->price_on_demand)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: price.spot=%.9g: must be at most price.on_demand=%.9g: a node that may be taken away is not dearer than one that "
+                         "may not", orth_described_place(p, "price.spot"), h->price_spot, h->price_on_demand);
     if (h->device_fp32_tflops == 0 && h->device_bf16_tflops == 0 && h->device_fp16_tflops == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: device.bf16_tflops is missing: give the rate of at least one of fp32, fp16, "
                          "bf16", name);
