@@ -24,7 +24,8 @@ typedef struct {
 /* Fills in the time of a plan: orth_run_plan_price, orth_cluster_price. */
 typedef orth_status (*orth_pareto_price_fn)(orth_ctx *ctx, void *user, orth_run_plan *p);
 
-/* Limits are at equal distances; rows that would be equal are one, and one is left out that another beats in memory and is no slower than. spec: without its spread. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
+/* Limits are at equal distances; rows that would be equal are one, and a row is left out where another one needs less memory and no more time.
+ * spec: without its spread. ORTH_ERR_ARG, ORTH_ERR_NOMEM. */
 orth_status orth_pareto_make(orth_ctx *ctx, orth_pareto *out, const orth_layout *layout, const orth_programs_spec *spec,
                              orth_pareto_price_fn price, void *user);
 void orth_pareto_release(orth_ctx *ctx, orth_pareto *p);
