@@ -62,7 +62,7 @@ void orth_ctx_clear_error(orth_ctx *ctx)
 
 orth_status orth_as_configuration(orth_ctx *ctx, orth_status s)
 {
-    if (s != ORTH_ERR_DATA && s != ORTH_ERR_IO)
+    if ((s != ORTH_ERR_DATA && s != ORTH_ERR_IO) || ctx->error.of_device)
         return s;
     ctx->error.code = ORTH_ERR_ARG;
     return ORTH_ERR_ARG;

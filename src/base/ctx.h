@@ -22,6 +22,7 @@ typedef struct {
     const char *file;             /* source place, static storage */
     int line;
     char message[ORTH_MESSAGE_MAX]; /* what, the value, the rule; without "orthant: " */
+    bool of_device;                  /* the device that holds a file failed (EIO) */
     bool printed_elsewhere;          /* another process of this run prints it */
     bool left_behind;             /* a thread that did not come back still uses what the run has: it is not freed, and the
                                      process ends by _exit */
@@ -88,7 +89,7 @@ orth_status orth_ctx_use_threads(orth_ctx *ctx, int num_threads);
 void orth_ctx_clear_error(orth_ctx *ctx);
 
 /* Of a file that is configuration (a run file, or one that a flag or a key names): what is wrong in it, and that it cannot be read, is ORTH_ERR_ARG, and
- * not ORTH_ERR_DATA or ORTH_ERR_IO, which are of data. Other states as they are. */
+ * not ORTH_ERR_DATA or ORTH_ERR_IO, which are of data. Other states, and a device that fails, as they are. */
 orth_status orth_as_configuration(orth_ctx *ctx, orth_status s);
 
 /* ORTH_ERR_SIGNAL once ctx->stop says so: for work of which nothing is kept when it is cut off. */

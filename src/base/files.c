@@ -24,22 +24,38 @@ struct orth_writer {
     int64_t put, sent; /* bytes written, and of these the ones that the system was told to bring to the device */
 };
 
-static orth_status fail_errno(orth_ctx *ctx, const char *path, const char *what)
+orth_status orth_file_fail(orth_ctx *ctx, const char *path, const char *what)
 {
     const int reason = errno;
     const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG; /* EFBIG: `ulimit -f` */
-    const orth_status code = full ? ORTH_ERR_NOSPACE : reason == ENOMEM ? ORTH_ERR_NOMEM : ORTH_ERR_IO;
+    const bool memory = reason == ENOMEM || reason == EMFILE || reason == ENFILE;
+    const orth_status code = full ? ORTH_ERR_NOSPACE : memory ? ORTH_ERR_NOMEM : ORTH_ERR_IO;
+    if (ctx->error.code == ORTH_OK)
+        ctx->error.of_device = reason == EIO;
     return ORTH_FAIL(ctx, code, "%s: cannot %s: %s", path, what, strerror(reason));
 }
 
 /* A signal that comes while a slow file system (FUSE, NFS) works ends these calls, not the need for them. */
-static int open_again(const char *path, int flags)
+int orth_file_open(const char *path, int flags)
 {
     int fd;
     do
         fd = open(path, flags | O_CLOEXEC, 0644);
     while (fd < 0 && errno == EINTR);
     return fd;
+}
+
+FILE *orth_file_stream(orth_ctx *ctx, const char *path, const char *mode)
+{
+    FILE *f;
+    do
+        f = fopen(path, mode);
+    while (!f && errno == EINTR);
+    if (f)
+        setvbuf(f, NULL, _IONBF, 0);
+    else
+        orth_file_fail(ctx, path, "open");
+    return f;
 }
 
 static int fsync_again(int fd)
@@ -54,9 +70,9 @@ static int fsync_again(int fd)
 orth_status orth_file_map_open(orth_ctx *ctx, orth_file_map *out, const char *path)
 {
     /* Not blocking: the open of a pipe would wait for its writer. */
-    int fd = open_again(path, O_RDONLY | O_NONBLOCK);
+    int fd = orth_file_open(path, O_RDONLY | O_NONBLOCK);
     if (fd < 0)
-        return fail_errno(ctx, path, "open");
+        return orth_file_fail(ctx, path, "open");
     struct stat st = {.st_mode = 0};
     bool known = fstat(fd, &st) == 0;
     if (!known || !S_ISREG(st.st_mode)) {
@@ -65,7 +81,7 @@ orth_status orth_file_map_open(orth_ctx *ctx, orth_file_map *out, const char *pa
         orth_status s = known && !S_ISDIR(st.st_mode)
                             ? ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: is not a regular file: save what a pipe or a device gives "
                                         "to a file first", path)
-                            : fail_errno(ctx, path, "read");
+                            : orth_file_fail(ctx, path, "read");
         close(fd);
         return s;
     }
@@ -73,7 +89,7 @@ orth_status orth_file_map_open(orth_ctx *ctx, orth_file_map *out, const char *pa
     if (st.st_size > 0) {
         data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED) {
-            orth_status s = fail_errno(ctx, path, "map");
+            orth_status s = orth_file_fail(ctx, path, "map");
             close(fd);
             return s;
         }
@@ -131,14 +147,14 @@ static orth_status write_all(orth_ctx *ctx, int fd, const char *path, const void
     const char *p = bytes;
     if (orth_file_write_fails(ctx)) {
         errno = ENOSPC;
-        return fail_errno(ctx, path, "write");
+        return orth_file_fail(ctx, path, "write");
     }
     while (n > 0) {
         ssize_t k = write(fd, p, ORTH_MIN(n, PIECE_BYTES));
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)
-            return fail_errno(ctx, path, "write");
+            return orth_file_fail(ctx, path, "write");
         orth_tick(ctx);
         p += k;
         n -= (size_t)k;
@@ -181,9 +197,9 @@ orth_status orth_writer_open(orth_ctx *ctx, orth_writer **out, const char *path)
         writer_free(ctx, w);
         return ORTH_ERR_NOMEM;
     }
-    w->fd = in_place ? open_again(path, O_WRONLY) : open_again(w->tmp_path, O_WRONLY | O_CREAT | O_TRUNC);
+    w->fd = in_place ? orth_file_open(path, O_WRONLY) : orth_file_open(w->tmp_path, O_WRONLY | O_CREAT | O_TRUNC);
     if (w->fd < 0) {
-        orth_status s = fail_errno(ctx, path, "create");
+        orth_status s = orth_file_fail(ctx, path, "create");
         writer_free(ctx, w);
         return s;
     }
@@ -228,10 +244,10 @@ orth_status orth_writer_put_at(orth_ctx *ctx, orth_writer *w, const void *bytes,
                                int64_t offset)
 {
     if (lseek(w->fd, offset, SEEK_SET) < 0)
-        return fail_errno(ctx, w->path, "seek");
+        return orth_file_fail(ctx, w->path, "seek");
     ORTH_TRY(write_all(ctx, w->fd, w->path, bytes, num_bytes));
     if (lseek(w->fd, 0, SEEK_END) < 0)
-        return fail_errno(ctx, w->path, "seek");
+        return orth_file_fail(ctx, w->path, "seek");
     return ORTH_OK;
 }
 
@@ -244,10 +260,10 @@ static orth_status sync_parent(orth_ctx *ctx, const char *path)
     if (!dir)
         return ORTH_ERR_NOMEM;
     orth_status s = ORTH_OK;
-    int fd = open_again(dir, O_RDONLY | O_DIRECTORY);
+    int fd = orth_file_open(dir, O_RDONLY | O_DIRECTORY);
     /* Some file systems refuse fsync on a folder; then there is nothing more to ask for. */
     if (fd < 0 || (fsync_again(fd) != 0 && errno != EINVAL && errno != ENOTSUP))
-        s = fail_errno(ctx, dir, "sync");
+        s = orth_file_fail(ctx, dir, "sync");
     if (fd >= 0)
         close(fd);
     orth_mem_free(ctx, dir);
@@ -259,7 +275,7 @@ static orth_status close_written(orth_ctx *ctx, orth_writer *w)
 {
     const int fd = w->fd;
     w->fd = -1;
-    return close(fd) == 0 || errno == EINTR ? ORTH_OK : fail_errno(ctx, w->path, "close");
+    return close(fd) == 0 || errno == EINTR ? ORTH_OK : orth_file_fail(ctx, w->path, "close");
 }
 
 orth_status orth_writer_commit(orth_ctx *ctx, orth_writer *w)
@@ -267,14 +283,14 @@ orth_status orth_writer_commit(orth_ctx *ctx, orth_writer *w)
     orth_status s = ORTH_OK;
     if (orth_file_write_fails(ctx)) {
         errno = EIO;
-        s = fail_errno(ctx, w->path, "sync");
+        s = orth_file_fail(ctx, w->path, "sync");
     } else if (w->tmp_path && fsync_again(w->fd) != 0) {
-        s = fail_errno(ctx, w->path, "sync");
+        s = orth_file_fail(ctx, w->path, "sync");
     }
     if (s == ORTH_OK)
         s = close_written(ctx, w);
     if (s == ORTH_OK && w->tmp_path && rename(w->tmp_path, w->path) != 0)
-        s = fail_errno(ctx, w->path, "rename into place");
+        s = orth_file_fail(ctx, w->path, "rename into place");
     if (s != ORTH_OK) {
         orth_writer_abort(ctx, w);
         return s;
@@ -310,11 +326,17 @@ orth_status orth_file_write(orth_ctx *ctx, const char *path, const void *bytes, 
 
 orth_status orth_file_append(orth_ctx *ctx, FILE *f, const char *path, const void *bytes, size_t num_bytes)
 {
+    struct stat before;
+    const bool known = fstat(fileno(f), &before) == 0;
     if (orth_file_write_fails(ctx))
         errno = ENOSPC;
-    else if (fwrite(bytes, 1, num_bytes, f) == num_bytes && fflush(f) == 0)
+    else if (fwrite(bytes, 1, num_bytes, f) == num_bytes)
         return ORTH_OK;
-    return fail_errno(ctx, path, "write");
+    const orth_status s = orth_file_fail(ctx, path, "write");
+    if (known && ftruncate(fileno(f), before.st_size) != 0) /* no half of it: what reads the file drops such a line */
+        orth_log(ctx, ORTH_LOG_WARN, "files", "%s: its last line stays cut short", path);
+    clearerr(f);
+    return s;
 }
 
 bool orth_path_exists(const char *path)
@@ -354,7 +376,7 @@ orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path)
         if (mkdir(copy, 0755) == 0)
             s = sync_parent(ctx, copy);
         else if (errno != EEXIST)
-            s = fail_errno(ctx, copy, "create folder");
+            s = orth_file_fail(ctx, copy, "create folder");
         *p = saved;
         if (saved == '\0')
             break;
@@ -367,9 +389,9 @@ orth_status orth_path_make_dirs(orth_ctx *ctx, const char *path)
 
 orth_status orth_path_lock(orth_ctx *ctx, const char *dir, const char *what, int *out_fd)
 {
-    int fd = open_again(dir, O_RDONLY | O_DIRECTORY);
+    int fd = orth_file_open(dir, O_RDONLY | O_DIRECTORY);
     if (fd < 0)
-        return fail_errno(ctx, dir, "open");
+        return orth_file_fail(ctx, dir, "open");
     int refused = 0;
     do
         refused = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
@@ -382,17 +404,17 @@ orth_status orth_path_lock(orth_ctx *ctx, const char *dir, const char *what, int
     }
     close(fd);
     errno = refused;
-    return refused == EWOULDBLOCK ? ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s", dir, what) : fail_errno(ctx, dir, "lock");
+    return refused == EWOULDBLOCK ? ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s", dir, what) : orth_file_fail(ctx, dir, "lock");
 }
 
 orth_status orth_path_rename(orth_ctx *ctx, const char *from, const char *to)
 {
     if (orth_file_write_fails(ctx)) {
         errno = EIO;
-        return fail_errno(ctx, to, "rename into place");
+        return orth_file_fail(ctx, to, "rename into place");
     }
     if (rename(from, to) != 0)
-        return fail_errno(ctx, to, "rename into place");
+        return orth_file_fail(ctx, to, "rename into place");
     return sync_parent(ctx, to);
 }
 
@@ -404,13 +426,13 @@ orth_status orth_path_each(orth_ctx *ctx, const char *dir,
         d = opendir(dir);
     while (!d && errno == EINTR);
     if (!d)
-        return errno == ENOENT ? ORTH_OK : fail_errno(ctx, dir, "list");
+        return errno == ENOENT ? ORTH_OK : orth_file_fail(ctx, dir, "list");
     orth_status s = ORTH_OK;
     while (s == ORTH_OK) {
         errno = 0;
         const struct dirent *e = readdir(d);
         if (!e && errno != 0)
-            s = fail_errno(ctx, dir, "list");
+            s = orth_file_fail(ctx, dir, "list");
         if (!e)
             break;
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
@@ -433,10 +455,10 @@ orth_status orth_path_remove(orth_ctx *ctx, const char *path)
 {
     struct stat st;
     if (lstat(path, &st) != 0)
-        return errno == ENOENT ? ORTH_OK : fail_errno(ctx, path, "remove");
+        return errno == ENOENT ? ORTH_OK : orth_file_fail(ctx, path, "remove");
     if (S_ISDIR(st.st_mode))
         ORTH_TRY(orth_path_each(ctx, path, remove_child, NULL));
-    return remove(path) == 0 ? ORTH_OK : fail_errno(ctx, path, "remove");
+    return remove(path) == 0 ? ORTH_OK : orth_file_fail(ctx, path, "remove");
 }
 
 char *orth_path_join(orth_ctx *ctx, const char *dir, const char *name)

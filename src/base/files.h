@@ -9,13 +9,19 @@
 
 #include "base/ctx.h"
 
+/* "PATH: cannot WHAT: ..." for what errno says: ORTH_ERR_NOMEM where memory or descriptors ran out, ORTH_ERR_NOSPACE where the disk
+ * or a quota is full, else ORTH_ERR_IO. Returns it. */
+orth_status orth_file_fail(orth_ctx *ctx, const char *path, const char *what);
+/* open, again after a signal, closed by exec; -1 with errno. */
+int orth_file_open(const char *path, int flags);
+
 /* A whole file mapped read-only. An empty file maps to data = NULL, size = 0. */
 typedef struct {
     const unsigned char *data;
     size_t size;
 } orth_file_map;
 
-/* ORTH_ERR_IO with the path and the system's reason; ORTH_ERR_NOMEM where the reason is memory (all calls). */
+/* ORTH_ERR_IO with the path and the system's reason; ORTH_ERR_NOMEM where memory or descriptors ran out (all calls). */
 orth_status orth_file_map_open(orth_ctx *ctx, orth_file_map *out, const char *path);
 void orth_file_map_close(orth_file_map *map);
 /* The whole pages within these bytes leave the resident set; they are read from the file again when used. */
@@ -24,7 +30,8 @@ void orth_file_map_release(const orth_file_map *map, size_t offset, size_t num_b
 /* Reads all of `path` into heap memory, with a zero byte after the end. Free with orth_mem_free. */
 orth_status orth_file_read(orth_ctx *ctx, const char *path, char **out_text, size_t *out_bytes);
 
-/* The same for a file of configuration that the user named: one that cannot be read is ORTH_ERR_ARG, as what is wrong in it is. */
+/* The same for a file of configuration that the user named: one that cannot be read is ORTH_ERR_ARG, as what is
+ * wrong in it is (not where the device fails: that is ORTH_ERR_IO). */
 orth_status orth_file_read_named(orth_ctx *ctx, const char *path, char **out_text, size_t *out_bytes);
 
 typedef struct orth_writer orth_writer;
@@ -44,7 +51,9 @@ void orth_writer_abort(orth_ctx *ctx, orth_writer *w);
 /* open + put + commit. */
 orth_status orth_file_write(orth_ctx *ctx, const char *path, const void *bytes, size_t num_bytes);
 
-/* Appends to the open stream of `path` through the same door (metrics); ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
+/* An open stream without a buffer; NULL with the error recorded. */
+FILE *orth_file_stream(orth_ctx *ctx, const char *path, const char *mode);
+/* Appends to a stream of orth_file_stream through the same door (metrics): all of it, or nothing. ORTH_ERR_IO, ORTH_ERR_NOSPACE. */
 orth_status orth_file_append(orth_ctx *ctx, FILE *f, const char *path, const void *bytes, size_t num_bytes);
 
 /* Whether an injected fault lets this write fail (ctx->faults->write). */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static bool reserve(orth_ctx *ctx, orth_text *t, size_t more)
+bool orth_text_reserve(orth_ctx *ctx, orth_text *t, size_t more)
 {
     if (t->failed)
         return false;
@@ -24,7 +24,7 @@ static bool reserve(orth_ctx *ctx, orth_text *t, size_t more)
 
 static void add_bytes(orth_ctx *ctx, orth_text *t, const char *s, size_t n)
 {
-    if (!reserve(ctx, t, n))
+    if (!orth_text_reserve(ctx, t, n))
         return;
     memcpy(t->s + t->num_bytes, s, n);
     t->num_bytes += n;
@@ -41,7 +41,7 @@ void orth_text_addv(orth_ctx *ctx, orth_text *t, const char *fmt, va_list args)
     va_list again;
     va_copy(again, args);
     const int n = vsnprintf(NULL, 0, fmt, args);
-    if (n >= 0 && reserve(ctx, t, (size_t)n)) {
+    if (n >= 0 && orth_text_reserve(ctx, t, (size_t)n)) {
         vsnprintf(t->s + t->num_bytes, (size_t)n + 1, fmt, again);
         t->num_bytes += (size_t)n;
     }
@@ -107,7 +107,7 @@ void orth_text_clear(orth_text *t)
 
 char *orth_text_take(orth_ctx *ctx, orth_text *t)
 {
-    reserve(ctx, t, 0); /* an empty text is "", not NULL */
+    orth_text_reserve(ctx, t, 0); /* an empty text is "", not NULL */
     char *s = t->s;
     *t = (orth_text){0};
     return s;

@@ -23,6 +23,9 @@ void orth_text_wrap(orth_ctx *ctx, orth_text *t, const char *s, int column, int 
 /* `s` between double quotes, escaped so that both YAML and JSON read it back. */
 void orth_text_quote(orth_ctx *ctx, orth_text *t, const char *s);
 
+/* Memory for so many bytes more, so that adding them cannot fail. False: there is none, and `failed` is set. */
+bool orth_text_reserve(orth_ctx *ctx, orth_text *t, size_t more);
+
 /* Empty again; its memory stays for what is added next. */
 void orth_text_clear(orth_text *t);
 

@@ -103,7 +103,7 @@ static orth_status read_stdin(orth_ctx *ctx, orth_bytes *out)
         const size_t n = fread(out->v + out->num, 1, out->cap - out->num, stdin);
         if (n == 0)
             return ferror(stdin)
-                       ? ORTH_FAIL(ctx, ORTH_ERR_IO, "standard input: cannot read: %s", strerror(errno))
+                       ? orth_file_fail(ctx, "standard input", "read")
                        : ORTH_OK;
         out->num += n;
     }

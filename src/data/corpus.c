@@ -2,6 +2,7 @@
 #include "data/corpus.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,12 +138,11 @@ static orth_status open_json(orth_ctx *ctx, orth_dataset *d, const char *json_pa
     return status;
 }
 
-bool orth_dataset_exists(orth_ctx *ctx, const char *path)
+bool orth_dataset_exists(const char *path)
 {
-    char *json_path = orth_path_join(ctx, path, "dataset.json");
-    bool yes = json_path && orth_path_exists(json_path);
-    orth_mem_free(ctx, json_path);
-    return yes;
+    char json_path[PATH_MAX];
+    const int n = snprintf(json_path, sizeof json_path, "%s/dataset.json", path);
+    return n < (int)sizeof json_path && orth_path_exists(json_path);
 }
 
 orth_status orth_dataset_parse(orth_ctx *ctx, orth_dataset **out, const char *path, const char *json, size_t num_bytes)

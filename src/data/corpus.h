@@ -27,7 +27,7 @@ typedef struct {
 } orth_dataset;
 
 /* True if `path` is a folder with a dataset.json. */
-bool orth_dataset_exists(orth_ctx *ctx, const char *path);
+bool orth_dataset_exists(const char *path);
 /* ORTH_ERR_IO; ORTH_ERR_DATA if dataset.json and shards do not say the same; ORTH_ERR_NOMEM. */
 orth_status orth_dataset_open(orth_ctx *ctx, orth_dataset **out, const char *path);
 /* The same with the text of dataset.json from memory; the shards are in folder `path`. For fuzzing. */

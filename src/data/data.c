@@ -59,7 +59,7 @@ static orth_status cache_key(orth_ctx *ctx, const orth_data_options *o, const or
     for (int i = 0; i < files->num; i++) {
         struct stat st;
         if (stat(files->v[i], &st) != 0)
-            return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot read: %s", files->v[i], strerror(errno));
+            return orth_file_fail(ctx, files->v[i], "read");
         const int64_t facts[] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
         h = XXH64(files->v[i], strlen(files->v[i]) + 1, h);
         h = XXH64(facts, sizeof facts, h);
@@ -125,7 +125,7 @@ static orth_status find_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
     if (!is_auto(o))
         return orth_tokenizer_load(ctx, &d->tokenizer, o->tokenizer);
     for (int i = 0; i < o->num_paths; i++)
-        if (orth_dataset_exists(ctx, o->paths[i]))
+        if (orth_dataset_exists(o->paths[i]))
             return orth_tokenizer_load(ctx, &d->tokenizer, o->paths[i]);
     return auto_tokenizer(ctx, o, &d->tokenizer);
 }
@@ -157,7 +157,7 @@ static orth_status prepare_one(orth_ctx *ctx, const orth_data_options *o, const 
     ORTH_TRY(orth_path_make_dirs(ctx, o->cache_dir));
     orth_status status = orth_prepare(ctx, &p, &r);
     if (status != ORTH_OK) {
-        if (!orth_dataset_exists(ctx, folder))
+        if (!orth_dataset_exists(folder))
             return status;
         orth_ctx_clear_error(ctx); /* another process was first with the same */
         return ORTH_OK;
@@ -178,7 +178,7 @@ static orth_status open_files(orth_ctx *ctx, const orth_data_options *o, const o
     if (!folder)
         return ORTH_ERR_NOMEM;
     orth_status status = ORTH_OK;
-    if (!orth_dataset_exists(ctx, folder))
+    if (!orth_dataset_exists(folder))
         status = prepare_one(ctx, o, d, path, files, folder);
     if (status == ORTH_OK)
         status = orth_dataset_open(ctx, out, folder);
@@ -241,7 +241,7 @@ static orth_status open_sets(orth_ctx *ctx, const orth_data_options *o, orth_dat
     if (!d->sets || !d->train || !d->valid || (o->num_weights && !weights))
         return ORTH_ERR_NOMEM;
     for (int i = 0; i < n; i++) {
-        if (orth_dataset_exists(ctx, o->paths[i]))
+        if (orth_dataset_exists(o->paths[i]))
             ORTH_TRY(orth_dataset_open(ctx, &d->sets[i], o->paths[i]));
         else
             ORTH_TRY(open_text(ctx, o, d, o->paths[i], &d->sets[i]));

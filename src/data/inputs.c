@@ -45,7 +45,7 @@ static orth_status add_entry(orth_ctx *ctx, orth_inputs *in, const char *dir, co
     orth_status status = ORTH_OK;
     const bool known = lstat(path, &st) == 0, link = known && S_ISLNK(st.st_mode);
     if (!known || (link && stat(path, &st) != 0))
-        status = ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+        status = orth_file_fail(ctx, path, "read");
     else if (S_ISREG(st.st_mode))
         return add_owned(ctx, in, path);
     else if (S_ISDIR(st.st_mode) && !link)
@@ -56,17 +56,17 @@ static orth_status add_entry(orth_ctx *ctx, orth_inputs *in, const char *dir, co
 
 static orth_status add_folder(orth_ctx *ctx, orth_inputs *in, const char *dir)
 {
-    if (orth_dataset_exists(ctx, dir))
+    if (orth_dataset_exists(dir))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: is prepared already (it has a dataset.json): data.path takes it as it is",
                          dir);
     DIR *d = opendir(dir);
     if (!d)
-        return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot read: %s", dir, strerror(errno));
+        return orth_file_fail(ctx, dir, "read");
     orth_status status = ORTH_OK;
     for (struct dirent *e; status == ORTH_OK && (errno = 0, e = readdir(d)) != NULL;)
         status = add_entry(ctx, in, dir, e->d_name);
     if (status == ORTH_OK && errno)
-        status = ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot read: %s", dir, strerror(errno));
+        status = orth_file_fail(ctx, dir, "read");
     closedir(d);
     return status;
 }

@@ -142,7 +142,7 @@ static orth_status check_options(orth_ctx *ctx, const orth_prepare_options *o)
                          "the tokenizer has no end-of-text token, which ends each document: name one by data.eos_token");
     if (!orth_path_exists(o->out_dir))
         return ORTH_OK;
-    const bool ours = orth_dataset_exists(ctx, o->out_dir) || orth_path_is_empty_dir(o->out_dir);
+    const bool ours = orth_dataset_exists(o->out_dir) || orth_path_is_empty_dir(o->out_dir);
     if (ctx->error.message[0])
         return ctx->error.code;
     if (!ours) /* somebody's own files */

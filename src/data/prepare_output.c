@@ -1,7 +1,6 @@
 /* prepare_output.c -- see prepare_output.h. */
 #include "data/prepare_output.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -157,9 +156,9 @@ static orth_status move_into_place(orth_ctx *ctx, orth_prepare_output *out)
     const bool replaces = out->options->overwrite && orth_path_exists(dir);
     orth_status status = ORTH_OK;
     if (replaces && rename(dir, aside) != 0)
-        status = ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot put aside: %s", dir, strerror(errno));
+        status = orth_file_fail(ctx, dir, "put aside");
     if (status == ORTH_OK && rename(out->tmp_dir, dir) != 0) {
-        status = ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot rename into place: %s", dir, strerror(errno));
+        status = orth_file_fail(ctx, dir, "rename into place");
         if (replaces && rename(aside, dir) != 0)
             orth_log(ctx, ORTH_LOG_WARN, "data", "the former %s is now %s", dir, aside);
     }

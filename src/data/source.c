@@ -18,6 +18,8 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include "base/files.h"
+
 #define RAW_BYTES ((size_t)256 << 10)
 
 typedef enum { FORM_PLAIN, FORM_GZIP, FORM_ZSTD } source_form;
@@ -64,7 +66,7 @@ static orth_status refill(orth_ctx *ctx, orth_source *s)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot read: %s", s->name, strerror(errno));
+            return orth_file_fail(ctx, s->name, "read");
         s->raw_end = n == 0;
         s->num_raw += (size_t)n;
     }
@@ -113,11 +115,11 @@ static orth_status open_fd(orth_ctx *ctx, orth_source *s, const char *path)
         return ORTH_OK;
     }
     struct stat st;
-    s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* the open of a pipe would wait for its writer */
+    s->fd = orth_file_open(path, O_RDONLY | O_NONBLOCK); /* the open of a pipe would wait for its writer */
     if (s->fd < 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        return orth_file_fail(ctx, path, "open");
     if (fstat(s->fd, &st) != 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+        return orth_file_fail(ctx, path, "read");
     if (S_ISDIR(st.st_mode))
         return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot read: it is a folder", path);
     if (!S_ISREG(st.st_mode))

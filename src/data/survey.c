@@ -102,7 +102,7 @@ orth_status orth_survey_data(orth_ctx *ctx, orth_survey *out, const char *const 
         if (strcmp(paths[i], "-") == 0)
             status = ORTH_FAIL(ctx, ORTH_ERR_ARG, "standard input (-) can be read once, a run reads its text itself: save it to a file, "
                                "or give it to `orthant data prepare`");
-        else if (orth_dataset_exists(ctx, paths[i]))
+        else if (orth_dataset_exists(paths[i]))
             status = survey_prepared(ctx, out, paths[i]);
         else
             status = orth_inputs_add(ctx, &files, paths[i]);

@@ -113,8 +113,8 @@ orth_status orth_tensorboard_open(orth_ctx *ctx, FILE **out, const char *dir, in
     char *path = orth_path_join(ctx, dir, name);
     if (!path)
         return ORTH_ERR_NOMEM;
-    FILE *file = fopen(path, "ae");
-    orth_status s = file ? ORTH_OK : ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot create the event file", path);
+    FILE *file = orth_file_stream(ctx, path, "ae");
+    orth_status s = file ? ORTH_OK : ctx->error.code;
     orth_mem_free(ctx, path);
     if (s == ORTH_OK)
         s = write_opening(ctx, file, first_step);

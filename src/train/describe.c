@@ -25,7 +25,7 @@ static orth_status data_vocab(orth_ctx *ctx, const orth_config *cfg, int64_t *ou
         ORTH_TRY(orth_tokenizer_load(ctx, &t, cfg->data_tokenizer));
         *out = orth_tokenizer_vocab_size(t);
         orth_tokenizer_free(ctx, t);
-    } else if (cfg->data_path.n > 0 && orth_dataset_exists(ctx, cfg->data_path.v[0])) {
+    } else if (cfg->data_path.n > 0 && orth_dataset_exists(cfg->data_path.v[0])) {
         orth_dataset *d;
         ORTH_TRY(orth_dataset_open(ctx, &d, cfg->data_path.v[0]));
         *out = d->vocab_size;
@@ -47,7 +47,7 @@ orth_status orth_describe_evaluates(orth_ctx *ctx, const orth_config *cfg, bool 
     bool any = false;
     for (int i = 0; i < cfg->data_path.n; i++) {
         orth_dataset *d;
-        if (!orth_dataset_exists(ctx, cfg->data_path.v[i])) {
+        if (!orth_dataset_exists(cfg->data_path.v[i])) {
             any = any || cfg->data_valid_fraction > 0;
             continue;
         }
@@ -66,7 +66,7 @@ static orth_status count_data(orth_ctx *ctx, const orth_config *cfg, int64_t *to
     *known = cfg->data_path.n > 0;
     for (int i = 0; i < cfg->data_path.n && *known; i++) {
         orth_dataset *d;
-        *known = orth_dataset_exists(ctx, cfg->data_path.v[i]);
+        *known = orth_dataset_exists(cfg->data_path.v[i]);
         if (!*known)
             break;
         ORTH_TRY(orth_dataset_open(ctx, &d, cfg->data_path.v[i]));

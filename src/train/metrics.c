@@ -1,7 +1,6 @@
 /* metrics.c -- see metrics.h. */
 #include "train/metrics.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,6 +11,8 @@
 #include "base/files.h"
 #include "base/json_out.h"
 #include "report/tensorboard.h"
+
+#define LINES_BYTES ((size_t)16 << 10) /* reserved: a line takes about 1 KB, so that none is lost for want of memory */
 
 typedef struct {
     int64_t later, later_bytes;    /* of steps after the one that is resumed from */
@@ -78,8 +79,7 @@ static void keep_failure(orth_ctx *ctx, orth_metrics *m, const char *what)
 
 static orth_json_out begin_json(orth_ctx *ctx, orth_metrics *m, int64_t step)
 {
-    orth_json_out j = {ctx, &m->line};
-    orth_text_clear(&m->line);
+    orth_json_out j = {ctx, &m->lines};
     orth_json_open(&j, NULL, '{');
     orth_json_print(&j, "step", "%" PRId64, step);
     return j;
@@ -94,14 +94,24 @@ static void add_time(orth_json_out *j, const orth_metrics *m)
     orth_json_print(j, "elapsed_s", "%.3f", orth_clock_s() - m->opened_s);
 }
 
+/* Lines that could not be written stay, and go with the next one. */
+static orth_status write_lines(orth_ctx *ctx, orth_metrics *m)
+{
+    if (m->lines.failed)
+        return ORTH_ERR_NOMEM;
+    ORTH_TRY(orth_file_append(ctx, m->file, m->path, m->lines.s, m->lines.num_bytes));
+    orth_text_clear(&m->lines);
+    return ORTH_OK;
+}
+
 static void append(orth_json_out *j, orth_metrics *m, const char *what)
 {
     orth_json_close(j, '}');
-    orth_text_add(j->ctx, &m->line, "\n");
-    if (m->failed.code != ORTH_OK)
-        return;
-    if (m->line.failed || orth_file_append(j->ctx, m->file, m->path, m->line.s, m->line.num_bytes) != ORTH_OK)
+    orth_text_add(j->ctx, &m->lines, "\n");
+    if (write_lines(j->ctx, m) != ORTH_OK && m->failed.code == ORTH_OK)
         keep_failure(j->ctx, m, what);
+    else if (m->failed.code != ORTH_OK)
+        orth_ctx_clear_error(j->ctx);
 }
 
 static void add_events(orth_ctx *ctx, orth_metrics *m, int64_t step, const orth_scalar *scalars, int n)
@@ -112,11 +122,14 @@ static void add_events(orth_ctx *ctx, orth_metrics *m, int64_t step, const orth_
 
 orth_status orth_metrics_finish(orth_ctx *ctx, orth_metrics *m)
 {
+    const bool written = !m->file || m->lines.num_bytes == 0 || write_lines(ctx, m) == ORTH_OK; /* the save may have taken a while */
     const bool closed = !m->file || fclose(m->file) == 0;
     m->file = NULL;
+    if (!written)
+        orth_ctx_clear_error(ctx);
     if (m->failed.code != ORTH_OK)
         return orth_fail(ctx, m->failed.code, m->failed.file, m->failed.line, "%s", m->failed.message);
-    return closed ? ORTH_OK : ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot close: %s", m->path, strerror(errno));
+    return closed ? ORTH_OK : orth_file_fail(ctx, m->path, "close");
 }
 
 static size_t terminal_columns(const orth_metrics *m)
@@ -135,9 +148,11 @@ orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, 
     if (resume_step >= 0)
         ORTH_TRY(trim(ctx, path, resume_step));
     m->path = path;
-    m->file = fopen(path, resume_step >= 0 ? "a" : "w");
+    if (!orth_text_reserve(ctx, &m->lines, LINES_BYTES))
+        return ORTH_ERR_NOMEM;
+    m->file = orth_file_stream(ctx, path, resume_step >= 0 ? "a" : "w");
     if (!m->file)
-        return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        return ctx->error.code;
     m->live = terminal_columns(m) > 0;
     m->opened_s = orth_clock_s();
     m->best_step = -1;
@@ -156,10 +171,10 @@ static void end_line(orth_metrics *m)
     m->width = 0;
 }
 
-void orth_metrics_free_line(orth_ctx *ctx, orth_metrics *m)
+void orth_metrics_free_lines(orth_ctx *ctx, orth_metrics *m)
 {
-    orth_mem_free(ctx, m->line.s);
-    m->line = (orth_text){0};
+    orth_mem_free(ctx, m->lines.s);
+    m->lines = (orth_text){0};
 }
 
 void orth_metrics_close(orth_metrics *m)

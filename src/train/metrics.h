@@ -32,7 +32,7 @@ typedef struct {
     size_t told_peak_bytes;  /* as last written */
     orth_traffic told_sent, told_sent_by_all; /* likewise */
     bool has_told;           /* a step was written */
-    orth_text line;          /* that is being put together; its memory serves every step */
+    orth_text lines;         /* not yet in the file: the one that is being put together, behind those that could not be written */
     FILE *events;            /* for TensorBoard; NULL: none */
     double best_eval;        /* least loss of an evaluation, and after which step; no evaluation: best_step < 0 */
     int64_t best_step;
@@ -50,7 +50,7 @@ typedef struct {
  * its checkpoint) and those that cannot be read are dropped first, with a warning. resume_step < 0: a new file.
  *
  * A line that cannot be written ends no call below: it is reported once, and m->failed holds the error, so that the run can
- * save before it ends. */
+ * save before it ends; the line is written with the next one, at the latest by orth_metrics_finish. */
 orth_status orth_metrics_open(orth_ctx *ctx, orth_metrics *m, const char *path, int64_t resume_step);
 /* From now on every step and evaluation also goes into an event file in the existing folder `dir`. ORTH_ERR_IO. */
 orth_status orth_metrics_open_events(orth_ctx *ctx, orth_metrics *m, const char *dir, int64_t steps_done);
@@ -58,7 +58,7 @@ orth_status orth_metrics_open_events(orth_ctx *ctx, orth_metrics *m, const char 
 orth_status orth_metrics_finish(orth_ctx *ctx, orth_metrics *m);
 void orth_metrics_close(orth_metrics *m);
 /* The memory of lines, by the rank that wrote them. */
-void orth_metrics_free_line(orth_ctx *ctx, orth_metrics *m);
+void orth_metrics_free_lines(orth_ctx *ctx, orth_metrics *m);
 
 /* One optimizer step on sequences [first, end) that took `seconds`; sent by rank 0 and by all ranks in it; time that rank 0
  * spent on communication (run/executor.h). */

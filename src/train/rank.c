@@ -185,7 +185,7 @@ static void close_rank(orth_ctx *ctx, rank_state *s)
     if (!keep)
         orth_mem_free(ctx, s->chunks);
     if (s->rank == 0)
-        orth_metrics_free_line(ctx, &s->run->metrics);
+        orth_metrics_free_lines(ctx, &s->run->metrics);
     orth_mem_free(ctx, s->indices);
     orth_mem_free(ctx, s->weights);
     orth_mem_free(ctx, s->clock);
