@@ -3,6 +3,7 @@ published_cases.json, so `orthant plan --cases` is judged on runs that its const
 
 usage: gpu_cases.py CASES.json [seconds]      needs PyTorch with CUDA; cases that do not fit into the seconds (300) are left out
        gpu_cases.py CASES.json --list GPU     the cases without measurements, to predict them before they run; GPU: H200 or H100
+       gpu_cases.py CASES.json seconds --parts   also the time of a step's kernels by what they do, of some of the cases only
 Parameters, gradients and moments are fp32 and products bf16 (autocast), AdamW is PyTorch's fused one, attention is PyTorch's SDPA with
 cuDNN first, tokens are random. The time of a step is the median of 8; memory is the peak that the allocator gave out.
 """
@@ -172,12 +173,42 @@ def measure(c, compiled):
     c["measured"] = {"peak_mem_GiB": round(torch.cuda.max_memory_allocated() / 2**30, 3), "step_s": round(s, 5)}
     c["derived"] = {"tokens_per_s_per_gpu": round(B * m["seq"] / s, 1)}
     assert torch.isfinite(loss)
+    if "--parts" in sys.argv:
+        with sdpa_kernel(BACKENDS, set_priority=True):
+            c["derived"]["parts_ms"] = parts(one)
 
 
+PARTS = [("attention", ("sdpa", "flash", "fmha", "attention")), ("products", ("gemm", "nvjet", "cutlass", "cublas", "splitk")),
+         ("optimizer", ("adam", "multi_tensor")), ("compiled", ("triton",)), ("loss", ("softmax", "nll_loss")),
+         ("norms", ("layer_norm", "rms_norm", "layernorm", "reduce_kernel", "GammaBeta")), ("embedding", ("embedding", "indexSelect")),
+         ("copies", ("copy", "CatArray", "Memset", "Memcpy", "fill"))]
+
+
+def parts(one, steps=2):
+    """Milliseconds of a step by kind of kernel; "busy": of all kernels, "wall": from the first one's start to the last one's end."""
+    from torch.profiler import ProfilerActivity, profile
+    with profile(activities=[ProfilerActivity.CUDA]) as p:
+        for _ in range(steps):
+            one()
+        torch.cuda.synchronize()
+    times, names = {}, {}
+    events = [e for e in p.events() if e.device_type.name == "CUDA"]
+    for e in events:
+        kind = next((k for k, words in PARTS if any(w.lower() in e.name.lower() for w in words)), "elementwise")
+        times[kind] = times.get(kind, 0) + e.device_time / 1e3 / steps
+        names[e.name] = names.get(e.name, 0) + e.device_time / 1e3 / steps
+    times["busy"] = sum(times.values())
+    times["wall"] = (max(e.time_range.end for e in events) - min(e.time_range.start for e in events)) / 1e3 / steps
+    for name, ms in sorted(names.items(), key=lambda i: -i[1])[:14]:
+        print(f"    {ms:8.3f} ms  {name[:150]}", flush=True)
+    return {k: round(v, 3) for k, v in times.items()}
+
+
+PROFILED = [1, 3, 4, 6, 8, 10, 13, 16, 18]
 start, done = time.time(), []
 limit = float(sys.argv[2]) if len(sys.argv) > 2 else 300
 gpu = next(g for g in GPUS if g in torch.cuda.get_device_name())
-for run in RUNS:
+for run in [RUNS[i] for i in PROFILED] if "--parts" in sys.argv else RUNS:
     if time.time() - start > limit - (40 if run[3] else 10):
         print("left out:", run)
         continue

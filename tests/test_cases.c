@@ -91,6 +91,26 @@ TEST(memory_follows_schedule_recomputation_and_logits)
     test_ctx_free(ctx);
 }
 
+/* PyTorch's loop sets gradients to none: with one micro-batch there are none at the loss, with more there are those of the last one. */
+TEST(gradients_that_a_step_makes_anew_are_not_there_at_its_loss)
+{
+    orth_ctx *ctx = test_ctx(1);
+    published_place p;
+    published_open(ctx, &p);
+    orth_job j = job_of(ctx, "gpt2-124m", 1, 1, 1024);
+    j.micro_batch = 32;
+    const orth_estimate kept = published_estimate(ctx, &p, &j);
+    p.system.grads = 0;
+    assert_true(published_estimate(ctx, &p, &j).peak_bytes == kept.peak_bytes);
+    j.num_micro_batches = 1;
+    assert_true(fabs(kept.peak_bytes - kept.grads_bytes - published_estimate(ctx, &p, &j).peak_bytes) < 1);
+    j.micro_batch = 1; /* little else is kept: the peak is at the end, with all gradients */
+    j.recompute = ORTH_AGAIN_FULL;
+    const orth_estimate small = published_estimate(ctx, &p, &j);
+    assert_true(small.peak_bytes >= small.params_bytes + small.grads_bytes + small.optimizer_bytes);
+    test_ctx_free(ctx);
+}
+
 TEST(an_estimate_counts_the_flops_of_the_program)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -308,6 +328,23 @@ TEST(the_published_runs_of_the_repository_are_predicted_within_the_errors_that_a
     test_ctx_free(ctx);
 }
 
+/* bench/results/2026-11-26-one-gpu-runs.md has what was predicted before these runs, too. */
+TEST(the_runs_of_the_repository_on_one_device_are_predicted_within_the_errors_that_are_reported)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_software software;
+    char *out;
+    CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
+    CHECK_OK(ctx, orth_cases_predict(ctx, ORTH_TEST_DIR "/../bench/one_gpu_cases.json", &software, true, &out));
+    json_t *root = json_loads(out, 0, NULL), *errors = json_object_get(root, "errors"), *core = json_object_get(json_object_get(errors, "time_tier"), "core");
+    assert_true(json_integer_value(json_object_get(core, "cases")) == 39 && json_number_value(json_object_get(core, "mean")) <= 0.06);
+    assert_true(json_number_value(json_object_get(json_object_get(json_object_get(errors, "memory"), "allocated"), "mean")) <= 0.04);
+    assert_true(at(root, "sweeps", "right") == at(root, "sweeps", "pairs"));
+    json_decref(root);
+    orth_mem_free(ctx, out);
+    test_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +352,7 @@ int main(void)
         cmocka_unit_test(gpt_3_fits_no_card_of_80_GB_on_8_ranks_under_any_stage),
         cmocka_unit_test(seventy_four_billion_on_tp_4_pp_2_dp_16_with_zero_1_take_43_9_GB_of_states),
         cmocka_unit_test(memory_follows_schedule_recomputation_and_logits),
+        cmocka_unit_test(gradients_that_a_step_makes_anew_are_not_there_at_its_loss),
         cmocka_unit_test(an_estimate_counts_the_flops_of_the_program),
         cmocka_unit_test(full_recomputation_costs_a_forward_and_keeps_inputs_only),
         cmocka_unit_test(seventy_billion_on_64_devices_runs_at_several_hundred_tokens_a_second_and_below_the_peak),
@@ -324,6 +362,7 @@ int main(void)
         cmocka_unit_test(scores_of_predictions_are_those_of_their_definitions),
         cmocka_unit_test(what_cannot_be_predicted_is_listed_with_the_reason_and_a_bad_file_refused),
         cmocka_unit_test(the_published_runs_of_the_repository_are_predicted_within_the_errors_that_are_promised),
+        cmocka_unit_test(the_runs_of_the_repository_on_one_device_are_predicted_within_the_errors_that_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

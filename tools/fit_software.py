@@ -3,11 +3,11 @@
 bench/published_cases.json if none is named), and prints the errors on both halves. ORTHANT names the program.
 
 The halves: the runs of each family in the order of their names, every second one. A coordinate descent: each constant of
-src/plan/software.def in turn is made larger or smaller, and keeps what lowers the objective: the mean absolute error of the step's
-time, stress runs counted a quarter. A weak pull to the defaults keeps constants that no run depends on where they are.
---fit-memory fits `saved` of each system in the same way, on errors of the peak of memory. Without either it only reports with the
-constants as they are. --report also writes the errors of the half that was not fitted, which `plan` prints, into configs/software.yaml; it keeps
-what stands below "## Notes" in FILE.
+src/plan/software.def in turn (--sections: of these only) is made larger or smaller, and keeps what lowers the objective: the mean absolute
+error of the step's time, stress runs counted a quarter. A weak pull to the defaults keeps constants that no run depends on where they are.
+--fit-memory fits `saved` of each system (with --sections `logits`, too) in the same way, on errors of the peak of memory. Without
+either it only reports with the constants as they are. --report also writes the errors of the half that was not fitted, which `plan` prints, into
+configs/software.yaml (of published runs only); it keeps what stands below "## Notes" in FILE.
 """
 import argparse
 import json
@@ -22,7 +22,8 @@ ORTHANT = os.environ.get("ORTHANT", os.path.join(TOP, "build", "orthant"))
 CASES = os.path.join(TOP, "bench", "published_cases.json")
 FILE = os.path.join(TOP, "configs", "software.yaml")
 HEAD = ("# How other training systems use a device: the constants of src/plan/software.def, fitted by\n"
-        "# tools/fit_software.py --fit, and `saved` by --fit-memory, on one half of 140 published runs.\n")
+        "# tools/fit_software.py --fit, and `saved` by --fit-memory, on one half of 140 published runs; torch and compiled on one half of\n"
+        "# bench/one_gpu_cases.json.\n")
 
 
 def constants():
@@ -161,6 +162,7 @@ def main():
     args.add_argument("cases", nargs="?", default=CASES)
     args.add_argument("--fit", action="store_true")
     args.add_argument("--fit-memory", action="store_true")
+    args.add_argument("--sections", help="fit only these, separated by commas")
     args.add_argument("--report")
     args = args.parse_args()
     measured = json.load(open(args.cases))
@@ -178,7 +180,7 @@ def main():
     def memory_objective(v):
         e = memory_errors(predict(v, args.cases), measured)
         loss = [abs(math.log1p(x)) for i, x in e.items() if i in fit]
-        return sum(loss) / len(loss) + 2e-3 * sum(abs(math.log(v[k] / r[0])) for k, r in rows.items() if k[1] == "saved")
+        return sum(loss) / len(loss) + 2e-3 * sum(abs(math.log(v[k] / r[0])) for k, r in rows.items() if k[1] in ("saved", "logits"))
 
     def descend(objective, keys, values):
         best, step = objective(values), 1.25
@@ -199,10 +201,13 @@ def main():
                 step = math.sqrt(step)
         return read(FILE)
 
+    def chosen(key):
+        return not args.sections or key[0] in args.sections.split(",")
+
     if args.fit:
-        values = descend(objective, [k for k in rows if k[1] not in ("saved", "logits") and k[0] != "errors"], values)
+        values = descend(objective, [k for k in rows if chosen(k) and k[1] not in ("saved", "logits", "grads") and k[0] != "errors"], values)
     if args.fit_memory:
-        values = descend(memory_objective, [k for k in rows if k[1] == "saved"], values)
+        values = descend(memory_objective, [k for k in rows if chosen(k) and k[1] in ("saved", "logits")[:1 + bool(args.sections)]], values)
     predicted = predict(values, args.cases)
     e = errors_of(predicted, measured)
     lines = ["| runs | number | mean % | median % | 90th percentile % |", "| --- | --- | --- | --- | --- |"]
@@ -226,14 +231,17 @@ def main():
     text = "\n".join(lines) + "\n"
     print(text)
     if args.report:
-        number, _, median, p90 = figures(e, [i for i in e if tier[i] == "core" and i not in fit])
-        values.update({("errors", "runs"): number, ("errors", "median"): median, ("errors", "p90"): p90})
-        write(values, FILE, HEAD)  # `plan` says them beside its estimates
+        if os.path.samefile(args.cases, CASES):  # `plan` says their errors beside its estimates
+            number, _, median, p90 = figures(e, [i for i in e if tier[i] == "core" and i not in fit])
+            values.update({("errors", "runs"): number, ("errors", "median"): median, ("errors", "p90"): p90})
+            write(values, FILE, HEAD)
         notes = open(args.report).read().partition("\n## Notes\n")[1:] if os.path.exists(args.report) else ()
         with open(args.report, "w") as f:
-            f.write("# Predicted and measured runs of other systems\n\nMade by `tools/fit_software.py --report FILE`, from bench/published_cases.json. Absolute errors of the "
-                    "time of a step, of the MFU and of the\npeak of memory. The constants of\nconfigs/software.yaml were fitted on one half of the runs (every second one "
-                    "of each family, by name); the rows\n\"held out\" are the other half.\n\n" + text + "".join(notes))
+            f.write("# Predicted and measured runs of other systems\n\nMade by `tools/fit_software.py %s--report FILE`, from %s.\nAbsolute errors of the "
+                    "time of a step, of the MFU and of the peak of memory. The constants of\nconfigs/software.yaml%s were fitted on one half of the runs (every second one "
+                    "of each family, by name); the rows\n\"held out\" are the other half.\n\n" % (
+                        "" if args.cases == CASES else args.cases + " ", os.path.relpath(args.cases, TOP),
+                        "" if not args.sections else " (%s)" % args.sections.replace(",", ", ")) + text + "".join(notes))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ static const char *system_of(const json_t *c)
     static const struct {
         const char *name, *system;
     } known[] = {{"llm.c", "llmc"}, {"llmc", "llmc"}, {"nanotron", "nanotron"}, {"smol", "nanotron"}, {"deepspeed", "deepspeed"},
-                 {"zero3", "deepspeed"}, {"gist", "deepspeed"}, {"compile", "fsdp"}, {"pytorch", "eager"}, {"torchtitan", "eager"},
+                 {"zero3", "deepspeed"}, {"gist", "deepspeed"}, {"pytorch compiled", "compiled"}, {"compile", "fsdp"}, {"pytorch", "torch"}, {"torchtitan", "eager"},
                  {"titan", "eager"}, {"foundry", "eager"}, {"mosaic", "eager"}, {"fsdp", "eager"}, {"tinyllama", "eager"},
                  {"megatron", "megatron"}, {"nemo", "megatron"}};
     for (int i = 0; i < ORTH_COUNT(known); i++)
@@ -116,6 +116,19 @@ static void read_precision(const json_t *c, orth_job *j)
     j->keeps_masks = j->model.family == ORTH_FAMILY_GPT2 && strcmp(system_of(c), "megatron") == 0; /* which trains GPT with dropout by default */
 }
 
+/* Multiprocessors; 0: not known. */
+static double units_of(const char *gpu)
+{
+    static const struct {
+        const char *name;
+        double units;
+    } known[] = {{"A100", 108}, {"A800", 108}, {"H100", 132}, {"H800", 132}, {"H200", 132}, {"B200", 148}, {"B300", 148}};
+    for (int i = 0; i < ORTH_COUNT(known); i++)
+        if (strstr(gpu, known[i].name))
+            return known[i].units;
+    return 0;
+}
+
 static void read_hardware(const json_t *h, orth_hardware *out)
 {
     *out = (orth_hardware){.device_memory_GiB = number(h, "mem_GiB", 80), .device_memory_GBps = number(h, "hbm_GBps", 2000),
@@ -126,7 +139,7 @@ static void read_hardware(const json_t *h, orth_hardware *out)
                            .has_network = true};
     out->network_nics = out->node_devices;
     out->network_GBps = number(h, "internode_GBps_per_gpu_unidir", 12.5);
-    out->device_units = strstr(word(h, "gpu"), "100") ? strstr(word(h, "gpu"), "H") ? 132 : 108 : strstr(word(h, "gpu"), "200") ? 140 : 0;
+    out->device_units = units_of(word(h, "gpu"));
     snprintf(out->device_name, sizeof out->device_name, "%s", word(h, "gpu"));
 }
 

@@ -365,7 +365,10 @@ static void add_memory(const pricing *x, const cut *c, double elems, double inpu
     e->optimizer_bytes = j->offload_optimizer ? 0 : s.optimizer;
     e->activation_bytes = of_layers + working + (j->pp == 1 ? c->head.saved : 0);
     e->temporary_bytes = temporary_bytes(x, c, of_layers, working);
-    e->peak_bytes = e->params_bytes + e->grads_bytes + e->optimizer_bytes + e->activation_bytes + e->temporary_bytes;
+    /* Gradients that a step makes anew grow while the backward frees activations: the peak is at one of its ends. */
+    const double held = j->num_micro_batches > 1 ? 1 : x->system->grads;
+    const double end = e->grads_bytes + working, loss = held * e->grads_bytes + e->activation_bytes + e->temporary_bytes;
+    e->peak_bytes = e->params_bytes + e->optimizer_bytes + fmax(loss, end);
 }
 
 static orth_status build(orth_ctx *ctx, const orth_job *j, orth_model_blocks *out)

@@ -15,6 +15,7 @@ static const orth_described_row rows[] = {
 };
 static const orth_described_section sections[] = {{"ampere", false}, {"hopper", false}, {"blackwell", false}, {"other", false},
                                                   {"attention", false}, {"errors", false}, {"megatron", false}, {"fsdp", false}, {"eager", false},
+                                                  {"torch", false}, {"compiled", false},
                                                   {"deepspeed", false}, {"nanotron", false}, {"llmc", false}};
 static const orth_described software = {"software", "megatron: {rows: 1.5}", rows, ORTH_COUNT(rows), sections, ORTH_COUNT(sections)};
 
@@ -38,12 +39,14 @@ bool orth_software_system(const orth_software *s, const char *name, orth_system 
 #define TAKE(x) \
     if (strcmp(name, #x) == 0) { \
         *out = (orth_system){s->x##_rows, s->x##_launch_us, s->x##_overlap, s->x##_jitter, s->x##_links, \
-                            s->x##_calls, s->x##_products, s->x##_fused, s->x##_saved, s->x##_logits}; \
+                            s->x##_calls, s->x##_products, s->x##_fused, s->x##_saved, s->x##_logits, s->x##_grads}; \
         return true; \
     }
     TAKE(megatron)
     TAKE(fsdp)
     TAKE(eager)
+    TAKE(torch)
+    TAKE(compiled)
     TAKE(deepspeed)
     TAKE(nanotron)
     TAKE(llmc)
