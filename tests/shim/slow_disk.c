@@ -2,8 +2,8 @@
  *
  *   SLOW_DISK=fsync:0.3       each fsync takes so many seconds longer
  *   SLOW_DISK=write:0.01      the same for each write to a regular file
- *   SLOW_DISK=hang:NAME:N     the N-th write (or flush) to a file whose name contains NAME never returns
- *   SLOW_DISK=dead:NAME:AFTER:N   from the N-th write (or flush) to AFTER on, whoever opens a file whose name contains NAME, or reads it
+ *   SLOW_DISK=hang:NAME:N     the N-th write (or fwrite) to a file whose name contains NAME never returns
+ *   SLOW_DISK=dead:NAME:AFTER:N   from the N-th write (or fwrite) to AFTER on, whoever opens a file whose name contains NAME, or reads it
  *                             through a mapping, waits for ever
  */
 #define _GNU_SOURCE
@@ -102,12 +102,11 @@ int fsync(int fd)
     return real(fd);
 }
 
-int fflush(FILE *f)
+size_t fwrite(const void *bytes, size_t size, size_t n, FILE *f)
 {
-    int (*real)(FILE *) = (int (*)(FILE *))dlsym(RTLD_NEXT, "fflush");
-    if (f)
-        hang_at(fileno(f));
-    return real(f);
+    size_t (*real)(const void *, size_t, size_t, FILE *) = (size_t (*)(const void *, size_t, size_t, FILE *))dlsym(RTLD_NEXT, "fwrite");
+    hang_at(fileno(f));
+    return real(bytes, size, n, f);
 }
 
 ssize_t write(int fd, const void *bytes, size_t n)
