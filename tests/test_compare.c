@@ -25,8 +25,9 @@ static void plan(orth_ctx *ctx, const orth_config *cfg, orth_run_plan *p, orth_m
 {
     orth_hardware h;
     CHECK_OK(ctx, orth_hardware_find(ctx, &h, "a100-80gb-32"));
-    CHECK_OK(ctx, orth_describe_model(ctx, cfg, model));
-    CHECK_OK(ctx, orth_describe_plan(ctx, p, cfg, model, false));
+    const orth_config there = orth_describe_on_devices(cfg, &h);
+    CHECK_OK(ctx, orth_describe_model(ctx, &there, model));
+    CHECK_OK(ctx, orth_describe_plan(ctx, p, &there, model, false));
     CHECK_OK(ctx, orth_hardware_use(ctx, &h, p->num_ranks));
     CHECK_OK(ctx, orth_cluster_price(ctx, p, &h, ORTH_BF16, 1000, NULL, c));
 }

@@ -296,6 +296,32 @@ TEST(on_a_cluster_each_rank_is_held_against_the_memory_of_a_device)
     test_ctx_free(ctx);
 }
 
+/* With checkpoint.async rank 0 has a copy of the whole model and its moments, in the memory of its host. */
+TEST(on_a_cluster_the_copy_for_a_checkpoint_takes_nothing_of_a_device)
+{
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware h;
+    size_t bytes[2], embedding = 0; /* with its moments */
+    CHECK_OK(ctx, orth_hardware_find(ctx, &h, "a100-80gb"));
+    for (int devices = 0; devices < 2; devices++) {
+        static const char text[] = SMALL_RUN "checkpoint: {every_steps: 5}\n";
+        orth_config cfg;
+        orth_model_config model;
+        orth_run_plan plan;
+        CHECK_OK(ctx, orth_config_init(ctx, &cfg));
+        CHECK_OK(ctx, orth_config_parse(ctx, &cfg, "run.yaml", text, strlen(text)));
+        const orth_config there = devices ? orth_describe_on_devices(&cfg, &h) : cfg;
+        CHECK_OK(ctx, orth_describe_model(ctx, &there, &model));
+        CHECK_OK(ctx, orth_describe_plan(ctx, &plan, &there, &model, false));
+        bytes[devices] = plan.ranks[0].total_bytes;
+        embedding = 12 * (size_t)(model.vocab * model.hidden);
+        orth_run_plan_release(ctx, &plan);
+        orth_config_release(ctx, &cfg);
+    }
+    assert_true(bytes[0] - bytes[1] > embedding);
+    test_ctx_free(ctx);
+}
+
 /* The bubble of 1F1B (Narayanan et al. 2021, arXiv:2104.04473): 8 stages with 32 micro-batches idle (p-1)/(m+p-1) = 17.9 % of a step. Here with links and memory that take nothing,
  * so that all micro-batches take as long; the head is what makes it a little more. */
 TEST(eight_stages_with_32_micro_batches_wait_about_18_percent_of_a_step)
@@ -505,6 +531,7 @@ int main(void)
         cmocka_unit_test(a_step_waits_for_tokens_that_a_slow_disk_brings_later),
         cmocka_unit_test(the_same_run_and_cluster_give_the_same_answer_and_worse_links_never_a_faster_one),
         cmocka_unit_test(on_a_cluster_each_rank_is_held_against_the_memory_of_a_device),
+        cmocka_unit_test(on_a_cluster_the_copy_for_a_checkpoint_takes_nothing_of_a_device),
         cmocka_unit_test(a_checkpoint_of_60_s_with_8_hours_between_failures_is_due_every_31_minutes_and_costs_6_5_percent),
         cmocka_unit_test(sixteen_thousand_devices_with_an_interruption_in_three_hours_make_progress_in_more_than_90_percent_of_the_time),
         cmocka_unit_test(products_that_are_timed_at_the_rate_of_other_numbers_are_named),

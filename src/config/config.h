@@ -54,6 +54,7 @@ typedef struct {
     /* Where each value was set, "run.yaml:3:9" or "command line"; NULL: it is the default. */
     const char *place[ORTH_NUM_OPTIONS];
     orth_arena arena;             /* strings above */
+    bool on_devices;              /* planned for devices whose memory is not the host's (orth_describe_on_devices) */
 } orth_config;
 
 #define ORTH_CONFIG_IS_SET(cfg, section, key) ((cfg)->place[ORTH_OPT_##section##_##key] != NULL)

@@ -130,7 +130,8 @@ static orth_status programs_spec(orth_ctx *ctx, const orth_config *cfg, const or
     *out = (orth_programs_spec){.model = model, .step = orth_setup_shape(cfg, ORTH_MODE_TRAIN), .eval = orth_eval_shape(cfg),
                                 .evaluates = evaluates, .num_threads = threads_of_a_rank(ctx, cfg),
                                 .rank_limit = (size_t)limit, .total_limit = given > 0 ? 0 : memory_limit(cfg)};
-    return orth_saver_bytes(ctx, cfg, model, (int)orth_layout_ranks(&layout), &out->first_rank_bytes);
+    /* A checkpoint is put together in the host's memory. */
+    return cfg->on_devices ? ORTH_OK : orth_saver_bytes(ctx, cfg, model, (int)orth_layout_ranks(&layout), &out->first_rank_bytes);
 }
 
 static orth_status build_step(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, orth_partition *partition, int rank,
@@ -267,6 +268,7 @@ orth_status orth_describe_least_plan(orth_ctx *ctx, orth_run_plan *p, const orth
 orth_config orth_describe_on_devices(const orth_config *cfg, const orth_hardware *h)
 {
     orth_config c = *cfg;
+    c.on_devices = true;
     if (c.memory_recompute_limit == 0)
         c.memory_recompute_limit = (int64_t)orth_cluster_least_limit(h);
     return c;

@@ -43,7 +43,8 @@ orth_status orth_describe_plan(orth_ctx *ctx, orth_run_plan *p, const orth_confi
 orth_status orth_describe_least_plan(orth_ctx *ctx, orth_run_plan *p, const orth_config *cfg, const orth_model_config *model,
                                      bool evaluates);
 
-/* cfg for described devices, each of which has a rank: what one holds is the limit for recomputation auto that has none. */
+/* cfg for described devices, each of which has a rank: what one holds is the limit for recomputation auto that has none,
+ * and what puts a checkpoint together in the memory of hosts is not counted. */
 orth_config orth_describe_on_devices(const orth_config *cfg, const orth_hardware *h);
 
 /* The plan from the most memory to the least, whatever memory.recompute says. */
