@@ -362,7 +362,7 @@ TEST(recomputation_for_a_limit_is_listed_and_refused_where_none_fits)
 {
     expect("plan model.preset=gpt2-tiny data.seq_len=32 --pareto", 0, "made again");
     expect("plan model.preset=gpt2-tiny data.seq_len=32 --pareto --json", 0, "\"added_flops\": 0, ");
-    expect("plan model.preset=gpt2-tiny data.seq_len=32 memory.recompute=auto memory.recompute_limit=1KB", 3,
+    expect("plan model.preset=gpt2-tiny data.seq_len=32 memory.recompute=auto memory.recompute_limit=1KB --require-fit", 3,
            "bytes at least, with as little kept as possible; the limit of a rank is 1000 (memory.recompute_limit)");
     expect("explain model.preset=gpt2-tiny data.seq_len=32 memory.recompute=auto memory.recompute_limit=1KB", 3, "needs ");
 }

@@ -1,5 +1,6 @@
 /* cmd_plan.c -- `orthant plan RUN.yaml`: what a run will need, without running it. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/files.h"
 #include "cli/cmd.h"
@@ -204,14 +205,15 @@ static orth_status describe_shares(orth_ctx *ctx, const orth_cmd *cmd, const pla
     return s;
 }
 
+static const char not_listed[] = "what would make it fit is not listed: there are dozens of changes to plan, and one plan of this run is long; `plan --ladder` with "
+                                 "the same words lists them, each with its price in time";
+
 /* The changes that make a run fit which does not, in words or as JSON. Of a run whose plan takes long they are asked for by --ladder. */
 static orth_status find_changes(orth_ctx *ctx, const orth_cmd *cmd, const planning *x, bool json, char **out)
 {
-    static const char why[] = "what would make it fit is not listed: there are dozens of changes to plan, and one plan of this run is long; `plan --ladder` with the "
-                              "same words lists them, each with its price in time";
     orth_place_to_run where = {.described = true, .hardware = x->hardware};
     if ((int64_t)x->plan.ranks[0].num_instrs * x->cfg->parallel_pp > LONG_PROGRAM) {
-        *out = orth_mem_printf(ctx, json ? "{\"not_listed\": \"%s\"}" : "\n%s\n", why);
+        *out = orth_mem_printf(ctx, json ? "{\"not_listed\": \"%s\"}" : "\n%s\n", not_listed);
         return *out ? ORTH_OK : ORTH_ERR_NOMEM;
     }
     orth_ladder *ladder = ORTH_NEW(ctx, orth_ladder);
@@ -370,11 +372,44 @@ static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *
     return orth_config_write(ctx, cfg, path);
 }
 
+#define NO_CHOICE "the run does not fit: " /* begins the error of recomputation auto that no limit has room for */
+
+static bool has_no_choice(const orth_ctx *ctx, const orth_cmd *cmd, orth_status s)
+{
+    return s == ORTH_ERR_NOMEM && cmd->config.memory_recompute == ORTH_memory_recompute_auto && !orth_cmd_flag(cmd, "require-fit") &&
+           strncmp(ctx->error.message, NO_CHOICE, sizeof NO_CHOICE - 1) == 0;
+}
+
+/* That nothing which auto could recompute makes the run fit is an answer. Each change would be a search of its own. */
+static orth_status answer_no_choice(orth_ctx *ctx, bool json)
+{
+    char why[ORTH_MESSAGE_MAX];
+    orth_text text = {0};
+    orth_json_out j = {ctx, &text};
+    snprintf(why, sizeof why, "%s", ctx->error.message + sizeof NO_CHOICE - 1);
+    orth_ctx_clear_error(ctx);
+    if (!json)
+        printf("does not fit:  %s\n\n%s\n", why, not_listed);
+    if (!json)
+        return ORTH_OK;
+    orth_json_open(&j, NULL, '{');
+    orth_json_bool(&j, "fits", false);
+    orth_json_string(&j, "reason", why);
+    orth_json_open(&j, "changes", '{');
+    orth_json_string(&j, "not_listed", not_listed);
+    orth_json_close(&j, '}');
+    orth_json_close(&j, '}');
+    return orth_json_show(&j, stdout);
+}
+
 static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
 {
     const bool json = orth_cmd_flag(cmd, "json") != NULL;
     char *shares = NULL, *changes = NULL;
-    ORTH_TRY(make(ctx, x, json));
+    const orth_status made = make(ctx, x, json);
+    if (has_no_choice(ctx, cmd, made))
+        return answer_no_choice(ctx, json);
+    ORTH_TRY(made);
     orth_placement_warn_planned(ctx, x->cfg, &x->plan.partition.mesh, x->cluster ? &x->hardware : NULL);
     if (json && x->cluster)
         orth_cluster_warn_products(ctx, &x->plan, &x->hardware);
