@@ -423,21 +423,21 @@ static void add_groups(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
 
 static void add_products(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *h)
 {
-    orth_text said = {0};
-    orth_device_say_products(ctx, &said, h, p->programs.spec.step.products);
-    if (said.num_bytes > 0)
-        orth_text_addf(ctx, t, "products       %s\n", said.s);
-    t->failed = t->failed || said.failed;
-    orth_mem_free(ctx, said.s);
+    orth_text text = {0};
+    orth_device_say_products(ctx, &text, h, p->programs.spec.step.products);
+    if (text.num_bytes > 0)
+        orth_text_addf(ctx, t, "products       %s\n", text.s);
+    t->failed = t->failed || text.failed;
+    orth_mem_free(ctx, text.s);
 }
 
 void orth_cluster_warn_products(orth_ctx *ctx, const orth_run_plan *p, const orth_hardware *h)
 {
-    orth_text said = {0};
-    orth_device_say_products(ctx, &said, h, p->programs.spec.step.products);
-    if (said.num_bytes > 0)
-        orth_log(ctx, ORTH_LOG_WARN, "products", "precision.products: %s", said.s);
-    orth_mem_free(ctx, said.s);
+    orth_text text = {0};
+    orth_device_say_products(ctx, &text, h, p->programs.spec.step.products);
+    if (text.num_bytes > 0)
+        orth_log(ctx, ORTH_LOG_WARN, "products", "precision.products: %s", text.s);
+    orth_mem_free(ctx, text.s);
 }
 
 static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c)
