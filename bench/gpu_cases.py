@@ -204,7 +204,7 @@ def parts(one, steps=2):
     return {k: round(v, 3) for k, v in times.items()}
 
 
-PROFILED = [1, 3, 4, 6, 8, 10, 13, 16, 18]
+PROFILED = [1, 3, 4, 6, 8, 10, 13, 16, 18]  # of RUNS, by --parts
 start, done = time.time(), []
 limit = float(sys.argv[2]) if len(sys.argv) > 2 else 300
 gpu = next(g for g in GPUS if g in torch.cuda.get_device_name())

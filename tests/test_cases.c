@@ -308,15 +308,25 @@ TEST(the_errors_beside_estimates_are_those_of_the_newest_report)
     test_ctx_free(ctx);
 }
 
+/* What `plan --cases --json` says of a file in bench/. */
+static json_t *predicted(orth_ctx *ctx, const char *path)
+{
+    orth_software software;
+    char *out;
+    CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
+    CHECK_OK(ctx, orth_cases_predict(ctx, path, &software, true, &out));
+    json_t *root = json_loads(out, 0, NULL);
+    orth_mem_free(ctx, out);
+    assert_non_null(root);
+    return root;
+}
+
 /* Of all of them, fitted and held out; tools/fit_software.py tells the halves apart. */
 TEST(the_published_runs_of_the_repository_are_predicted_within_the_errors_that_are_promised)
 {
     orth_ctx *ctx = test_ctx(1);
-    orth_software software;
-    char *out;
-    CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
-    CHECK_OK(ctx, orth_cases_predict(ctx, ORTH_TEST_DIR "/../bench/published_cases.json", &software, true, &out));
-    json_t *root = json_loads(out, 0, NULL), *tiers = json_object_get(json_object_get(root, "errors"), "time_tier"), *core = json_object_get(tiers, "core");
+    json_t *root = predicted(ctx, ORTH_TEST_DIR "/../bench/published_cases.json");
+    json_t *tiers = json_object_get(json_object_get(root, "errors"), "time_tier"), *core = json_object_get(tiers, "core");
     assert_true(json_integer_value(json_object_get(core, "cases")) > 100);
     assert_true(json_number_value(json_object_get(core, "mean")) <= 0.08 && json_number_value(json_object_get(core, "median")) <= 0.055);
     assert_true(json_number_value(json_object_get(core, "p90")) <= 0.17);
@@ -324,7 +334,6 @@ TEST(the_published_runs_of_the_repository_are_predicted_within_the_errors_that_a
     assert_true(at(root, "mfu_points", "mean") <= 3.5 && at(root, "sweeps", "right") >= 0.9 * at(root, "sweeps", "pairs"));
     assert_true(at(root, "ran_out", "cases") == 1 && at(root, "ran_out", "called_fitting") == 0);
     json_decref(root);
-    orth_mem_free(ctx, out);
     test_ctx_free(ctx);
 }
 
@@ -332,16 +341,12 @@ TEST(the_published_runs_of_the_repository_are_predicted_within_the_errors_that_a
 TEST(the_runs_of_the_repository_on_one_device_are_predicted_within_the_errors_that_are_reported)
 {
     orth_ctx *ctx = test_ctx(1);
-    orth_software software;
-    char *out;
-    CHECK_OK(ctx, orth_software_load(ctx, &software, NULL));
-    CHECK_OK(ctx, orth_cases_predict(ctx, ORTH_TEST_DIR "/../bench/one_gpu_cases.json", &software, true, &out));
-    json_t *root = json_loads(out, 0, NULL), *errors = json_object_get(root, "errors"), *core = json_object_get(json_object_get(errors, "time_tier"), "core");
+    json_t *root = predicted(ctx, ORTH_TEST_DIR "/../bench/one_gpu_cases.json");
+    json_t *errors = json_object_get(root, "errors"), *core = json_object_get(json_object_get(errors, "time_tier"), "core");
     assert_true(json_integer_value(json_object_get(core, "cases")) == 39 && json_number_value(json_object_get(core, "mean")) <= 0.06);
     assert_true(json_number_value(json_object_get(json_object_get(json_object_get(errors, "memory"), "allocated"), "mean")) <= 0.04);
     assert_true(at(root, "sweeps", "right") == at(root, "sweeps", "pairs"));
     json_decref(root);
-    orth_mem_free(ctx, out);
     test_ctx_free(ctx);
 }
 

@@ -185,7 +185,7 @@ static bool one_case(run_case *r, const command *c, const char *kind, long k, co
         check_checkpoints(&t, *c->start ? STEPS_BEFORE : 0);
     if (t.code == 0)
         check_results(&t, c);
-    else if (c->last_step > 0 && (strcmp(kind, "fwrite") == 0 ? strcmp(how, ":+") != 0 : k % 4 == 0)) /* + on: no place for lines */
+    else if (c->last_step > 0 && (k % 4 == 0 || (strcmp(kind, "fwrite") == 0 && strcmp(how, ":+") != 0)))
         check_resumes(&t, c);
     return !t.failed;
 }

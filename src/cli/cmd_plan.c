@@ -205,8 +205,9 @@ static orth_status describe_shares(orth_ctx *ctx, const orth_cmd *cmd, const pla
     return s;
 }
 
-static const char not_listed[] = "what would make it fit is not listed: there are dozens of changes to plan, and one plan of this run is long; `plan --ladder` with "
-                                 "the same words lists them, each with its price in time";
+static const char not_listed[] =
+    "what would make it fit is not listed: there are dozens of changes to plan, and one plan of this run is long; `plan --ladder` with the same words "
+    "lists them, each with its price in time";
 
 /* The changes that make a run fit which does not, in words or as JSON. Of a run whose plan takes long they are asked for by --ladder. */
 static orth_status find_changes(orth_ctx *ctx, const orth_cmd *cmd, const planning *x, bool json, char **out)
@@ -372,12 +373,9 @@ static orth_status write_run(orth_ctx *ctx, const orth_config *cfg, const char *
     return orth_config_write(ctx, cfg, path);
 }
 
-#define NO_CHOICE "the run does not fit: " /* begins the error of recomputation auto that no limit has room for */
-
-static bool has_no_choice(const orth_ctx *ctx, const orth_cmd *cmd, orth_status s)
+static bool has_no_choice(const orth_ctx *ctx, const orth_cmd *cmd)
 {
-    return s == ORTH_ERR_NOMEM && cmd->config.memory_recompute == ORTH_memory_recompute_auto && !orth_cmd_flag(cmd, "require-fit") &&
-           strncmp(ctx->error.message, NO_CHOICE, sizeof NO_CHOICE - 1) == 0;
+    return orth_plan_no_fit(&ctx->error) && cmd->config.memory_recompute == ORTH_memory_recompute_auto && !orth_cmd_flag(cmd, "require-fit");
 }
 
 /* That nothing which auto could recompute makes the run fit is an answer. Each change would be a search of its own. */
@@ -386,12 +384,12 @@ static orth_status answer_no_choice(orth_ctx *ctx, bool json)
     char why[ORTH_MESSAGE_MAX];
     orth_text text = {0};
     orth_json_out j = {ctx, &text};
-    snprintf(why, sizeof why, "%s", ctx->error.message + sizeof NO_CHOICE - 1);
+    snprintf(why, sizeof why, "%s", orth_plan_no_fit(&ctx->error));
     orth_ctx_clear_error(ctx);
-    if (!json)
+    if (!json) {
         printf("does not fit:  %s\n\n%s\n", why, not_listed);
-    if (!json)
         return ORTH_OK;
+    }
     orth_json_open(&j, NULL, '{');
     orth_json_bool(&j, "fits", false);
     orth_json_string(&j, "reason", why);
@@ -407,7 +405,7 @@ static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
     const bool json = orth_cmd_flag(cmd, "json") != NULL;
     char *shares = NULL, *changes = NULL;
     const orth_status made = make(ctx, x, json);
-    if (has_no_choice(ctx, cmd, made))
+    if (made != ORTH_OK && has_no_choice(ctx, cmd))
         return answer_no_choice(ctx, json);
     ORTH_TRY(made);
     orth_placement_warn_planned(ctx, x->cfg, &x->plan.partition.mesh, x->cluster ? &x->hardware : NULL);

@@ -12,8 +12,7 @@ static void tell_ladder(orth_ctx *ctx, const orth_cmd *cmd)
     const orth_error error = ctx->error;
     orth_place_to_run here;
     orth_ladder *ladder;
-    if ((error.code != ORTH_ERR_NOMEM && error.code != ORTH_ERR_NOSPACE) || strncmp(error.message, "the run does not fit", 20) != 0 ||
-        cmd->config.comm_backend != ORTH_comm_backend_thread)
+    if (!orth_plan_no_fit(&error) || cmd->config.comm_backend != ORTH_comm_backend_thread)
         return;
     orth_ctx_clear_error(ctx);
     fputs("planning the changes that would make the run fit (an interrupt leaves this out)\n", stderr);

@@ -143,8 +143,6 @@ static orth_status check_options(orth_ctx *ctx, const orth_prepare_options *o)
     if (!orth_path_exists(o->out_dir))
         return ORTH_OK;
     const bool ours = orth_dataset_exists(o->out_dir) || orth_path_is_empty_dir(o->out_dir);
-    if (ctx->error.message[0])
-        return ctx->error.code;
     if (!ours) /* somebody's own files */
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: exists already and is no prepared folder (without dataset.json): give "
                          "another", o->out_dir);

@@ -44,8 +44,8 @@ static const char *system_of(const json_t *c)
     static const struct {
         const char *name, *system;
     } known[] = {{"llm.c", "llmc"}, {"llmc", "llmc"}, {"nanotron", "nanotron"}, {"smol", "nanotron"}, {"deepspeed", "deepspeed"},
-                 {"zero3", "deepspeed"}, {"gist", "deepspeed"}, {"pytorch compiled", "compiled"}, {"compile", "fsdp"}, {"pytorch", "torch"}, {"torchtitan", "eager"},
-                 {"titan", "eager"}, {"foundry", "eager"}, {"mosaic", "eager"}, {"fsdp", "eager"}, {"tinyllama", "eager"},
+                 {"zero3", "deepspeed"}, {"gist", "deepspeed"}, {"pytorch compiled", "compiled"}, {"compile", "fsdp"}, {"pytorch", "torch"},
+                 {"torchtitan", "eager"}, {"titan", "eager"}, {"foundry", "eager"}, {"mosaic", "eager"}, {"fsdp", "eager"}, {"tinyllama", "eager"},
                  {"megatron", "megatron"}, {"nemo", "megatron"}};
     for (int i = 0; i < ORTH_COUNT(known); i++)
         if (mentions(c, known[i].name))

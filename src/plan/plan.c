@@ -401,6 +401,13 @@ char *orth_plan_text(orth_ctx *ctx, const orth_plan *p, int num_ranks)
     return orth_text_take(ctx, &text);
 }
 
+const char *orth_plan_no_fit(const orth_error *error)
+{
+    const size_t n = sizeof ORTH_NO_FIT - 1;
+    const bool code = error->code == ORTH_ERR_NOMEM || error->code == ORTH_ERR_NOSPACE;
+    return code && strncmp(error->message, ORTH_NO_FIT, n) == 0 ? error->message + n : NULL;
+}
+
 orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *p)
 {
     if (p->fits)
@@ -411,9 +418,9 @@ orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *p)
     orth_plan_budgets(p, budgets);
     const orth_budget *b = first_exceeded(budgets);
     if (p->worst_bytes)
-        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: %s", why);
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, ORTH_NO_FIT "%s", why);
     if (b != &budgets[ORTH_BUDGET_ALL])
-        return ORTH_FAIL(ctx, b == &budgets[ORTH_BUDGET_FILES] ? ORTH_ERR_NOSPACE : ORTH_ERR_NOMEM, "the run does not fit: %s (%s); nothing was "
+        return ORTH_FAIL(ctx, b == &budgets[ORTH_BUDGET_FILES] ? ORTH_ERR_NOSPACE : ORTH_ERR_NOMEM, ORTH_NO_FIT "%s (%s); nothing was "
                          "allocated", why, b->key);
     char classes[384];
     const unit u = unit_for(b->bytes, b->limit);
@@ -421,6 +428,6 @@ orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *p)
     for (int c = 0; c < ORTH_NUM_CLASSES; c++)
         at += (size_t)snprintf(classes + at, sizeof classes - at, "%s%s %.*f", c ? ", " : "", orth_class_name((orth_class)c), u.digits,
                                (double)orth_memory_of_class(&p->memory, (orth_class)c) / u.bytes);
-    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: %.*f %s planned (%s), limit %.*f %s (%s); nothing was allocated",
+    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, ORTH_NO_FIT "%.*f %s planned (%s), limit %.*f %s (%s); nothing was allocated",
                      u.digits, (double)b->bytes / u.bytes, u.name, classes, u.digits, (double)b->limit / u.bytes, u.name, b->key);
 }

@@ -88,6 +88,10 @@ char *orth_plan_json(orth_ctx *ctx, const orth_plan *plans, int num_ranks, const
 /* For people, several lines: `plan` is that of the only rank, or the total of num_ranks. */
 char *orth_plan_text(orth_ctx *ctx, const orth_plan *plan, int num_ranks);
 
+/* What the error of every run that does not fit begins with: who answers with the changes with which it would knows it by that. */
+#define ORTH_NO_FIT "the run does not fit: "
+/* NULL: `error` is another one; else the reason, within it. */
+const char *orth_plan_no_fit(const orth_error *error);
 /* ORTH_ERR_NOMEM, of files ORTH_ERR_NOSPACE, with the figures of the plan if it does not fit. */
 orth_status orth_plan_require_fit(orth_ctx *ctx, const orth_plan *plan);
 

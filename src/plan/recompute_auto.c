@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/text.h"
+#include "plan/plan.h"
 #include "program/ir/cost.h"
 #include "program/passes/views.h"
 
@@ -338,11 +339,11 @@ char *orth_again_text(orth_ctx *ctx, const orth_graph *layer, const uint64_t *ch
 static orth_status refuse(orth_ctx *ctx, const orth_programs_spec *spec, const orth_again_result *r)
 {
     if (spec->rank_limit && r->worst_bytes > spec->rank_limit)
-        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: memory.recompute=auto: rank %d needs %zu bytes at least, with as little kept as "
+        return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, ORTH_NO_FIT "memory.recompute=auto: rank %d needs %zu bytes at least, with as little kept as "
                          "possible; the limit of a rank is %zu (%s). " OTHER_WAYS, r->worst_rank,
                          r->worst_bytes, spec->rank_limit,
                          spec->step.space == ORTH_SPACE_DEVICE ? "of its device: memory.recompute_limit or limit_device" : "memory.recompute_limit");
-    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, "the run does not fit: memory.recompute=auto: all ranks together need %zu bytes at least, with as little kept "
+    return ORTH_FAIL(ctx, ORTH_ERR_NOMEM, ORTH_NO_FIT "memory.recompute=auto: all ranks together need %zu bytes at least, with as little kept "
                      "as possible; the limit is %zu (memory.limit). " OTHER_WAYS, r->total_bytes, spec->total_limit);
 }
 

@@ -97,8 +97,10 @@ static void add_time(orth_json_out *j, const orth_metrics *m)
 /* Lines that could not be written stay, and go with the next one. */
 static orth_status write_lines(orth_ctx *ctx, orth_metrics *m)
 {
-    if (m->lines.failed)
+    if (m->lines.failed) { /* with what was in it: the next ones are whole again */
+        orth_text_clear(&m->lines);
         return ORTH_ERR_NOMEM;
+    }
     ORTH_TRY(orth_file_append(ctx, m->file, m->path, m->lines.s, m->lines.num_bytes));
     orth_text_clear(&m->lines);
     return ORTH_OK;
@@ -108,9 +110,11 @@ static void append(orth_json_out *j, orth_metrics *m, const char *what)
 {
     orth_json_close(j, '}');
     orth_text_add(j->ctx, &m->lines, "\n");
-    if (write_lines(j->ctx, m) != ORTH_OK && m->failed.code == ORTH_OK)
+    if (write_lines(j->ctx, m) == ORTH_OK)
+        return;
+    if (m->failed.code == ORTH_OK)
         keep_failure(j->ctx, m, what);
-    else if (m->failed.code != ORTH_OK)
+    else
         orth_ctx_clear_error(j->ctx);
 }
 
@@ -122,11 +126,10 @@ static void add_events(orth_ctx *ctx, orth_metrics *m, int64_t step, const orth_
 
 orth_status orth_metrics_finish(orth_ctx *ctx, orth_metrics *m)
 {
-    const bool written = !m->file || m->lines.num_bytes == 0 || write_lines(ctx, m) == ORTH_OK; /* the save may have taken a while */
+    if (m->file && m->lines.num_bytes > 0 && write_lines(ctx, m) != ORTH_OK) /* the disk may have room again */
+        orth_ctx_clear_error(ctx);                                           /* m->failed is the first failure */
     const bool closed = !m->file || fclose(m->file) == 0;
     m->file = NULL;
-    if (!written)
-        orth_ctx_clear_error(ctx);
     if (m->failed.code != ORTH_OK)
         return orth_fail(ctx, m->failed.code, m->failed.file, m->failed.line, "%s", m->failed.message);
     return closed ? ORTH_OK : orth_file_fail(ctx, m->path, "close");
