@@ -268,6 +268,24 @@ static const struct {
 
 enum { NUM_RECORDED = ORTH_COUNT(pipelines) - 1 }; /* all but the last are fixtures */
 
+/* No action of rank r begins before the one of the other rank that makes its input has sent it, whatever the machine does beside. It is sent at
+ * the end of the action, except where weights are updated after each backward (pipedream): spans end where the input was used at the latest. */
+static void check_order(const orth_schedule *s, orth_span *const *spans, int r)
+{
+    const bool updates = strcmp(s->name, "pipedream") == 0;
+    for (int b = 0; b < s->lists[r].num_actions; b++)
+        for (int a = 0; a < s->lists[1 - r].num_actions; a++) {
+            const orth_action *to = &s->lists[r].actions[b], *from = &s->lists[1 - r].actions[a];
+            const bool forward = to->kind == ORTH_ACTION_F;
+            orth_span *sent = &spans[1 - r][a];
+            if (to->kind == ORTH_ACTION_W || from->kind == ORTH_ACTION_W || forward != (from->kind == ORTH_ACTION_F) ||
+                from->chunk != to->chunk + (forward ? -1 : 1) || from->micro_batch != to->micro_batch)
+                continue;
+            assert_true(spans[r][b].start >= (updates && !forward ? sent->start : sent->end) - 1e-6);
+            sent->end = fmin(sent->end, spans[r][b].start);
+        }
+}
+
 /* How a recorded step of pipeline i on two ranks, with 8 micro-batches, idles; its actions do not overlap on a rank. */
 static orth_bubble bubble_of(pipe_case *k, int i, const char *path)
 {
@@ -289,6 +307,8 @@ static orth_bubble bubble_of(pipe_case *k, int i, const char *path)
         }
         assert_true(end > 0);
     }
+    check_order(&s, spans, 0);
+    check_order(&s, spans, 1);
     CHECK_OK(k->ctx, orth_timeline_bubble(k->ctx, &s, (const orth_span *const *)spans, &bubble));
     assert_true(bubble.seconds > 0 && bubble.replayed > 0);
     assert_true(bubble.replayed <= bubble.idle_share + 1e-6); /* nothing is faster than its schedule */

@@ -27,7 +27,8 @@ void orth_timeline_add(orth_ctx *ctx, orth_trace *t, int rank, const char *name,
 
 /* Idle time of a pipeline from the first action of any rank to the last, as a share: as it was, and as the schedule
  * would have it with the same time for each action and messages that take none. What lies between is what
- * communication costs. spans [num_ranks][num_actions of its list]. ORTH_ERR_NOMEM. */
+ * communication costs. With `pipedream`, the update within a backward delays the next action there, but need not in
+ * the run. spans [num_ranks][num_actions of its list]. ORTH_ERR_NOMEM. */
 typedef struct {
     double seconds;      /* first start to last end */
     double idle_share;
