@@ -11,7 +11,7 @@ static const struct {
 } rows[ORTH_NUM_OPS] = {
 #define OP(name, family, in, out, vjp, flops, sum, alias, workspace, role) [ORTH_OP_##name] = {#name, ORTH_OPS_##family, ORTH_ROLE_##role},
 #define COMM(name, in, out, vjp, lower, waits, form, kind, count) [ORTH_OP_##name] = {#name, ORTH_OPS_##form, ORTH_ROLE_NONE},
-#define GRAPH(name, in, out, vjp, lower, waits, role) [ORTH_OP_##name] = {#name, ORTH_OPS_GRAPH, ORTH_ROLE_##role},
+#define GRAPH(name, in, out, vjp, lower, waits, role, ...) [ORTH_OP_##name] = {#name, ORTH_OPS_GRAPH, ORTH_ROLE_##role},
 #include "kernels/ops.def"
 #undef GRAPH
 #undef COMM

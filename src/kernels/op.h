@@ -47,6 +47,14 @@ static inline bool orth_op_is_message(orth_op op)
 {
     return orth_op_family_of(op) == ORTH_OPS_MESSAGE;
 }
+static inline bool orth_op_sends(orth_op op)
+{
+    return op == ORTH_OP_send;
+}
+static inline bool orth_op_receives(orth_op op)
+{
+    return orth_op_is_message(op) && !orth_op_sends(op);
+}
 
 /* Made with other ranks; nodes of block graphs that become such instructions, too. Everything else has kernels. */
 #define ORTH_FIRST_COMM_OP ORTH_OP_all_reduce

@@ -64,7 +64,7 @@ static double call_bytes(const orth_comm_call *c, int n)
 static bool is_offloaded(const orth_program *p, const orth_instr *n)
 {
     const bool near = n->num_out == 0 || n->out[0].buffer < 0 || p->buffers[n->out[0].buffer].space == p->space;
-    return !near || (n->op == ORTH_OP_copy && p->buffers[n->in[0].buffer].space != p->space);
+    return !near || orth_instr_moves(p, n);
 }
 
 /* Ranks that share the disks of a node. */
@@ -75,7 +75,7 @@ static int64_t file_sharers(const orth_hardware *h, int64_t num_ranks)
 
 static double offloaded_seconds(const orth_hardware *h, int64_t num_ranks, const orth_program *p, const orth_instr *n)
 {
-    if (n->op != ORTH_OP_copy)
+    if (!orth_instr_moves(p, n))
         return orth_instr_cost(n).bytes / (1e9 * h->node_memory_GBps);
     if (!orth_instr_moves_file(p, n))
         return (double)orth_operand_bytes(&n->out[0]) / (1e9 * h->node_host_GBps);

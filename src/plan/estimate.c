@@ -9,6 +9,7 @@
 #include "parallel/pipeline/simulate.h"
 #include "plan/device_time.h"
 #include "plan/link_time.h"
+#include "program/ir/comm_call.h"
 
 #define NO_BUBBLE "zb-2p" /* whatever memory it takes */
 
@@ -62,21 +63,19 @@ static double link_seconds(const pricing *x, orth_comm_kind kind, double bytes, 
     return orth_link_seconds(&x->attention, kind, bytes / x->system->links, place, NULL);
 }
 
+/* It enters or leaves the products that tensor parallelism splits. */
+static bool is_of_tp(orth_op op)
+{
+    return orth_op_comm_kind(op, true) != orth_op_comm_kind(op, false);
+}
+
 /* Activations travel in 16 bits. */
 static double call_seconds(const pricing *x, const orth_instr *n)
 {
-    const double in = 2 * (double)orth_operand_elems(&n->in[0]);
-    const double out = 2 * (double)orth_operand_elems(&n->out[0]);
-    const orth_link_place *place = n->attr->group == ORTH_GROUP_TP || n->op == ORTH_OP_enter || n->op == ORTH_OP_leave ? &x->tp : &x->cp;
-    const bool sp = x->job->sequence_parallel;
-    switch (n->op) {
-    case ORTH_OP_enter: return sp ? link_seconds(x, ORTH_COMM_ALL_GATHER, out, place) : 0;
-    case ORTH_OP_leave: return link_seconds(x, sp ? ORTH_COMM_REDUCE_SCATTER : ORTH_COMM_ALL_REDUCE, in, place);
-    case ORTH_OP_gather_rows: return link_seconds(x, ORTH_COMM_ALL_GATHER, out, place);
-    case ORTH_OP_scatter_rows: return link_seconds(x, ORTH_COMM_REDUCE_SCATTER, in, place);
-    case ORTH_OP_all_to_all: return link_seconds(x, ORTH_COMM_ALL_TO_ALL, in, place);
-    default: return link_seconds(x, ORTH_COMM_ALL_REDUCE, in, place);
-    }
+    const orth_comm_kind kind = orth_op_comm_kind(n->op, x->job->sequence_parallel);
+    const orth_operand *all = kind == ORTH_COMM_ALL_GATHER ? &n->out[0] : &n->in[0];
+    const bool tp = n->attr->group == ORTH_GROUP_TP || is_of_tp(n->op);
+    return kind == ORTH_NO_CALL ? 0 : link_seconds(x, kind, 2 * (double)orth_operand_elems(all), tp ? &x->tp : &x->cp);
 }
 
 static bool is_attention(orth_op op)
@@ -155,7 +154,8 @@ static double saved_bytes(const orth_job *j, const orth_graph *g)
                 read = read || g->nodes[n].in[k] == v;
         if ((made || v == g->input) && read) {
             const orth_operand o = orth_operand_of(v, i->dtype, i->num_dims, i->dim);
-            const bool entered = made && j->sequence_parallel && g->nodes[i->producer].op == ORTH_OP_enter;
+            const bool entered = made && j->sequence_parallel && is_of_tp(g->nodes[i->producer].op) &&
+                                 orth_op_comm_kind(g->nodes[i->producer].op, true) == ORTH_COMM_ALL_GATHER;
             bytes += (double)orth_operand_bytes(&o) / (entered ? j->tp : 1);
         }
     }

@@ -17,7 +17,7 @@ orth_status executor_number_calls(orth_ctx *ctx, orth_executor *e)
         return ORTH_ERR_NOMEM;
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
-        const int kind = n->op == ORTH_OP_send ? SENDS : n->op == ORTH_OP_recv ? RECEIVES : COLLECTIVES;
+        const int kind = orth_op_sends(n->op) ? SENDS : orth_op_receives(n->op) ? RECEIVES : COLLECTIVES;
         const int64_t peer = kind == COLLECTIVES ? 0 : n->attr->peer;
         const int num = orth_instr_num_calls(n);
         if (num == 0)

@@ -70,7 +70,6 @@ uint8_t executor_spaces_of(const orth_program *p, const orth_instr *n);
 orth_status executor_enter(orth_ctx *ctx, const orth_executor *e, int32_t i);
 void executor_leave(const orth_executor *e, int32_t i);
 /* A `copy` from one space to another, which needs neither. */
-bool executor_moves_between(const orth_executor *e, const orth_instr *n);
 orth_status executor_move_between(orth_ctx *ctx, const orth_executor *e, const orth_instr *n);
 
 /* ---- step.c ---- */

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "program/ir/comm_call.h"
 #include "run/executor_impl.h"
 
 static void put_place(const orth_instr *n, char *text, size_t size)
@@ -18,7 +19,8 @@ static void put_place(const orth_instr *n, char *text, size_t size)
 /* The operand that a message is best found by: what is computed, or sent. */
 static const orth_operand *told_operand(const orth_instr *n)
 {
-    const bool sends = n->op == ORTH_OP_send || n->op == ORTH_OP_all_reduce || n->op == ORTH_OP_reduce_scatter;
+    const orth_comm_kind call = orth_op_comm_kind(n->op, true);
+    const bool sends = call == ORTH_COMM_SEND || call == ORTH_COMM_ALL_REDUCE || call == ORTH_COMM_REDUCE_SCATTER;
     for (int k = 0; k < n->num_out && !sends; k++)
         if (n->out[k].buffer >= 0)
             return &n->out[k];

@@ -46,8 +46,3 @@ orth_status executor_move_between(orth_ctx *ctx, const orth_executor *e, const o
         return in->ops->read(ctx, in, from, out->base + to, orth_operand_bytes(&n->in[0]));
     return out->ops->write(ctx, out, to, in->base + from, orth_operand_bytes(&n->in[0]));
 }
-
-bool executor_moves_between(const orth_executor *e, const orth_instr *n)
-{
-    return n->op == ORTH_OP_copy && e->p->buffers[n->in[0].buffer].space != e->p->buffers[n->out[0].buffer].space;
-}

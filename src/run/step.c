@@ -34,7 +34,7 @@ orth_status executor_do(orth_ctx *ctx, orth_executor *e, int32_t i)
     const int64_t begin = e->now;
     show_instr(ctx, i);
     e->ran[i] = 1;
-    if (executor_moves_between(e, n)) {
+    if (orth_instr_moves(e->p, n)) {
         ORTH_TRY(executor_move_between(ctx, e, n));
     } else {
         ORTH_TRY(executor_enter(ctx, e, i));

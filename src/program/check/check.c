@@ -213,7 +213,8 @@ static orth_status check_carried(checker *c, int32_t i)
 static orth_status check_copies(checker *c, int32_t i)
 {
     const orth_instr *n = &c->p->instrs[i];
-    if (n->op == ORTH_OP_copy && (c->p->buffers[n->in[0].buffer].copy_of > 0 || c->p->buffers[n->out[0].buffer].copy_of > 0))
+    const orth_buffer *from, *to;
+    if (orth_instr_copies(c->p, n, &from, &to) && (from->copy_of > 0 || to->copy_of > 0))
         return check_carried(c, i);
     for (int k = 0; k < n->num_in; k++) {
         const int32_t b = n->in[k].buffer;

@@ -82,7 +82,7 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
             events[d->num_events++] = event_of(p, i, c, g->size[n->attr->group]);
             orth_wait_list_add_call(&d->waits, p, i, 0);
         }
-        d->messages_on[n->attr->group] = d->messages_on[n->attr->group] || n->op == ORTH_OP_send || n->op == ORTH_OP_recv;
+        d->messages_on[n->attr->group] = d->messages_on[n->attr->group] || orth_op_is_message(n->op);
     }
     orth_wait_list_close(&d->waits, p);
     return ORTH_OK;
@@ -222,7 +222,7 @@ void rank_describe(rank_check *k, int rank, const rank_event *e, char *out, size
                                e->reduce == ORTH_MAX_OF ? " of the maximum" : "", e->count,
                                orth_dtype_name((orth_dtype)e->dtype));
     if (at < size && event_is_message(e))
-        at += (size_t)snprintf(out + at, size - at, " %s position %d", e->op == ORTH_OP_send ? "to" : "from",
+        at += (size_t)snprintf(out + at, size - at, " %s position %d", orth_op_sends(e->op) ? "to" : "from",
                                e->peer);
     if (at < size)
         snprintf(out + at, size - at, " on %s, layer %d, micro-batch %d), buffer '%s'",

@@ -301,14 +301,15 @@ static orth_status check_staging(flow *f, int32_t i)
 /* Whether n carries a value to or from where it is for a while: it comes back as it was, a part of a sum, too. */
 static bool carry(flow *f, const orth_instr *n)
 {
-    if (n->op != ORTH_OP_copy)
-        return false;
     const orth_operand *in = &n->in[0], *out = &n->out[0];
-    if (f->p->buffers[out->buffer].of > 0) {
+    const orth_buffer *from, *to;
+    if (!orth_instr_copies(f->p, n, &from, &to))
+        return false;
+    if (to->of > 0) {
         f->state[out->buffer] = f->state[in->buffer];
         return true;
     }
-    if (f->p->buffers[in->buffer].copy_of == 0 && f->p->buffers[out->buffer].copy_of == 0)
+    if (from->copy_of == 0 && to->copy_of == 0)
         return false;
     write_state(f, out, read_state(f, in));
     f->state[out->buffer].nodes = f->state[in->buffer].nodes;
@@ -346,12 +347,14 @@ static orth_status check_compute(flow *f, int32_t i)
     const orth_instr *n = &f->p->instrs[i];
     parts_of added = 0;
     int from = first_added(n);
+    const bool casts = n->op == ORTH_OP_cast_int8;
     bool any = false;
+    const orth_buffer *source, *target;
     if (carry(f, n))
         return ORTH_OK;
     if (sums[n->op] == begins_adds && n->attr->group == ORTH_GROUP_DP)
         return check_nodes(f, i);
-    if (n->op == ORTH_OP_cast_int8)
+    if (casts)
         ORTH_TRY(flow_check_rounded(f, i));
     for (int k = 0; k < n->num_in; k++) {
         const orth_operand *o = &n->in[k];
@@ -379,12 +382,12 @@ static orth_status check_compute(flow *f, int32_t i)
     }
     if (orth_op_family_of(n->op) == ORTH_OPS_OPTIMIZER)
         return check_update(f, i);
-    if (n->op == ORTH_OP_copy && (f->p->buffers[n->in[0].buffer].staging || f->p->buffers[n->out[0].buffer].staging))
+    if (orth_instr_copies(f->p, n, &source, &target) && (source->staging || target->staging))
         return check_staging(f, i);
     for (int k = 0; k < n->num_out; k++)
         if (n->out[k].buffer >= 0)
             write_state(f, &n->out[k], k == 0 && any ? added : sums[n->op](f, n, k));
-    if (n->op == ORTH_OP_cast_int8)
+    if (casts)
         f->state[n->out[0].buffer].rounded = n->out[0].byte_offset + orth_operand_bytes(&n->out[0]);
     return ORTH_OK;
 }
@@ -422,40 +425,70 @@ static orth_status gather(flow *f, int32_t i, const orth_operand *in, const orth
     return ORTH_OK;
 }
 
-static orth_status check_call(flow *f, int32_t i, int k)
+/* ---- flow_<name> of each row that communicates: operand k of instruction i, `g` its group ---- */
+
+static orth_status flow_all_reduce(flow *f, int32_t i, int k, orth_group g)
+{
+    const orth_operand *in = &f->p->instrs[i].in[k], *out = &f->p->instrs[i].out[k];
+    if (in->buffer != out->buffer || in->byte_offset != out->byte_offset || orth_operand_elems(in) != orth_operand_elems(out))
+        return flow_refuse(f, i, out, "an all_reduce works in place, but its input is elsewhere");
+    return g == ORTH_GROUP_EMBED ? check_complete(f, i, in) : reduce(f, i, in, out);
+}
+
+static const int64_t *counts_of(const flow *f, const orth_instr *n, int k, orth_group g)
+{
+    return n->counts ? n->counts + (int64_t)k * f->g->size[g] : NULL;
+}
+
+static orth_status flow_reduce_scatter(flow *f, int32_t i, int k, orth_group g)
 {
     const orth_instr *n = &f->p->instrs[i];
-    const orth_operand *in = k < n->num_in ? &n->in[k] : NULL, *out = k < n->num_out ? &n->out[k] : NULL;
-    orth_group g = n->attr->group;
-    const int64_t *counts = n->counts ? n->counts + (int64_t)k * f->g->size[g] : NULL;
-    switch (n->op) {
-    case ORTH_OP_all_reduce:
-        if (in->buffer != out->buffer || in->byte_offset != out->byte_offset || orth_operand_elems(in) != orth_operand_elems(out))
-            return flow_refuse(f, i, out, "an all_reduce works in place, but its input is elsewhere");
-        return g == ORTH_GROUP_EMBED ? check_complete(f, i, in) : reduce(f, i, in, out);
-    case ORTH_OP_reduce_scatter:
-        ORTH_TRY(flow_check_blocks(f, i, out, in, counts));
-        return reduce(f, i, in, out);
-    case ORTH_OP_all_gather:
-        ORTH_TRY(flow_check_blocks(f, i, in, out, counts));
-        return gather(f, i, in, out);
-    case ORTH_OP_all_to_all:
-        if (orth_operand_elems(in) != orth_operand_elems(out) || in->dtype != out->dtype || orth_operand_elems(in) % f->g->size[g])
-            return flow_refuse(f, i, out, "%" PRId64 " elements from %" PRId64 ": both must be a block for each of %d ranks",
-                          orth_operand_elems(out), orth_operand_elems(in), f->g->size[g]);
-        ORTH_TRY(check_complete(f, i, in));
-        write_state(f, out, 0);
-        return ORTH_OK;
-    case ORTH_OP_send: /* over DP: nodes of a sum */
-        if (g == ORTH_GROUP_DP && read_state(f, in) != BIT(g))
-            return flow_refuse(f, i, in, "sent as a part of a sum over dp, which it is not");
-        return g == ORTH_GROUP_DP ? ORTH_OK : check_complete(f, i, in);
-    default:
-        if (out)
-            write_state(f, out, g == ORTH_GROUP_DP && n->op == ORTH_OP_recv ? BIT(g) : 0);
-        return ORTH_OK;
-    }
+    ORTH_TRY(flow_check_blocks(f, i, &n->out[k], &n->in[k], counts_of(f, n, k, g)));
+    return reduce(f, i, &n->in[k], &n->out[k]);
 }
+
+static orth_status flow_all_gather(flow *f, int32_t i, int k, orth_group g)
+{
+    const orth_instr *n = &f->p->instrs[i];
+    ORTH_TRY(flow_check_blocks(f, i, &n->in[k], &n->out[k], counts_of(f, n, k, g)));
+    return gather(f, i, &n->in[k], &n->out[k]);
+}
+
+static orth_status flow_all_to_all(flow *f, int32_t i, int k, orth_group g)
+{
+    const orth_operand *in = &f->p->instrs[i].in[k], *out = &f->p->instrs[i].out[k];
+    if (orth_operand_elems(in) != orth_operand_elems(out) || in->dtype != out->dtype || orth_operand_elems(in) % f->g->size[g])
+        return flow_refuse(f, i, out, "%" PRId64 " elements from %" PRId64 ": both must be a block for each of %d ranks",
+                           orth_operand_elems(out), orth_operand_elems(in), f->g->size[g]);
+    ORTH_TRY(check_complete(f, i, in));
+    write_state(f, out, 0);
+    return ORTH_OK;
+}
+
+/* Messages over DP are nodes of a sum. */
+static orth_status flow_send(flow *f, int32_t i, int k, orth_group g)
+{
+    const orth_operand *in = &f->p->instrs[i].in[k];
+    if (g == ORTH_GROUP_DP && read_state(f, in) != BIT(g))
+        return flow_refuse(f, i, in, "sent as a part of a sum over dp, which it is not");
+    return g == ORTH_GROUP_DP ? ORTH_OK : check_complete(f, i, in);
+}
+
+static orth_status flow_recv(flow *f, int32_t i, int k, orth_group g)
+{
+    write_state(f, &f->p->instrs[i].out[k], g == ORTH_GROUP_DP ? BIT(g) : 0);
+    return ORTH_OK;
+}
+
+typedef orth_status (*flow_fn)(flow *f, int32_t i, int k, orth_group g);
+
+static const flow_fn calls[ORTH_NUM_OPS] = {
+#define OP(...)
+#define COMM(name, ...) [ORTH_OP_##name] = flow_##name,
+#include "kernels/ops.def"
+#undef COMM
+#undef OP
+};
 
 static orth_status check_comm(flow *f, int32_t i)
 {
@@ -465,12 +498,14 @@ static orth_status check_comm(flow *f, int32_t i)
     if ((unsigned)g >= ORTH_NUM_GROUPS || !has_group(f, g))
         return flow_refuse(f, i, o, "the rank has no peers in group %s",
                       (unsigned)g < ORTH_NUM_GROUPS ? orth_group_name(g) : "?");
+    if (!calls[n->op])
+        return flow_refuse(f, i, o, "a node of a graph, which is no instruction");
     bool message = orth_op_is_message(n->op);
     if (message && (n->attr->peer < 0 || n->attr->peer >= f->g->size[g] || n->attr->peer == f->g->pos[g]))
         return flow_refuse(f, i, o, "peer %d: the rank is position %d of %d in group %s", n->attr->peer,
                       f->g->pos[g], f->g->size[g], orth_group_name(g));
     for (int k = 0; k < ORTH_MAX(n->num_in, n->num_out); k++)
-        ORTH_TRY(check_call(f, i, k));
+        ORTH_TRY(calls[n->op](f, i, k, g));
     return n->coalesced ? flow_check_coalesced(f, i) : ORTH_OK;
 }
 

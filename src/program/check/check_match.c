@@ -65,7 +65,7 @@ static orth_status refuse_pair(rank_check *k, const char *what, int where, int r
 static orth_status refuse_alone(rank_check *k, int r, const rank_event *e, int q, int made)
 {
     char x[320];
-    const char *what = e->op == ORTH_OP_send ? "receive" : e->op == ORTH_OP_recv ? "send" : "collective";
+    const char *what = orth_op_sends(e->op) ? "receive" : orth_op_receives(e->op) ? "send" : "collective";
     rank_describe(k, r, e, x, sizeof x);
     orth_ctx_clear_error(k->ctx);
     return ORTH_FAIL(k->ctx, ORTH_ERR_INTERNAL, "%s has no %s on rank %d, which makes only %d there", x, what,
@@ -120,7 +120,7 @@ static orth_status match_pairs(rank_check *k, const orth_instance *in)
                 pairs = ORTH_NEW_ARRAY(k->ctx, bool, (int64_t)in->n * in->n);
             if (!pairs)
                 return ORTH_ERR_NOMEM;
-            pairs[e->op == ORTH_OP_send ? m * in->n + e->peer : e->peer * in->n + m] = true;
+            pairs[orth_op_sends(e->op) ? m * in->n + e->peer : e->peer * in->n + m] = true;
         }
     }
     for (int i = 0; pairs && i < in->n * in->n && s == ORTH_OK; i++)

@@ -129,9 +129,10 @@ static orth_status check_copy(const shapes *s, const orth_instr *n)
 static orth_status check_spaces(const shapes *s, const orth_instr *n)
 {
     const orth_buffer *first = NULL;
-    if (n->op == ORTH_OP_copy && n->in[0].buffer >= 0 && n->out[0].buffer >= 0)
+    const bool copies = n->op == ORTH_OP_copy;
+    if (copies && n->in[0].buffer >= 0 && n->out[0].buffer >= 0)
         return check_copy(s, n);
-    for (int k = 0; k < n->num_in + n->num_out && n->op != ORTH_OP_copy; k++) {
+    for (int k = 0; k < n->num_in + n->num_out && !copies; k++) {
         const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k - n->num_in];
         const orth_buffer *b = o->buffer < 0 ? first : &s->p->buffers[o->buffer];
         first = first ? first : b;

@@ -32,11 +32,9 @@ static orth_status refuse(const proof *s, int32_t i, const char *rule, int64_t v
 
 static bool moves_by(const orth_program *p, const orth_instr *n, orth_queue_kind kind)
 {
-    if (n->op != ORTH_OP_copy)
-        return false;
-    const orth_space from = p->buffers[n->in[0].buffer].space, to = p->buffers[n->out[0].buffer].space;
-    const bool file = from == ORTH_SPACE_FILE || to == ORTH_SPACE_FILE;
-    return from != to && file == (kind == ORTH_QUEUE_FILE) && (file || (kind == ORTH_QUEUE_COPY_IN) == (to == p->space));
+    const bool file = orth_instr_moves_file(p, n);
+    return orth_instr_moves(p, n) && file == (kind == ORTH_QUEUE_FILE) &&
+           (file || (kind == ORTH_QUEUE_COPY_IN) == (p->buffers[n->out[0].buffer].space == p->space));
 }
 
 static orth_status check_queue(const proof *s, int32_t i)
@@ -48,8 +46,8 @@ static orth_status check_queue(const proof *s, int32_t i)
     const orth_queue *q = &s->p->queues[n->queue];
     const bool calls = q->kind >= ORTH_QUEUE_COLLECTIVE;
     if (calls && (!orth_op_is_comm(n->op) || q->group != n->attr->group ||
-                  (q->kind == ORTH_QUEUE_SEND) != (n->op == ORTH_OP_send) ||
-                  (q->kind == ORTH_QUEUE_RECV) != (n->op == ORTH_OP_recv) ||
+                  (q->kind == ORTH_QUEUE_SEND) != orth_op_sends(n->op) ||
+                  (q->kind == ORTH_QUEUE_RECV) != orth_op_receives(n->op) ||
                   (q->kind != ORTH_QUEUE_COLLECTIVE && q->peer != n->attr->peer)))
         return refuse(s, i, "does not belong into that queue", n->queue);
     if (orth_queue_moves(q) && !moves_by(s->p, n, q->kind))

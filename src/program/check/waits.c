@@ -111,7 +111,7 @@ void orth_wait_list_add_call(orth_wait_list *l, const orth_program *p, int32_t i
     const bool another = l->num_calls > 0 && l->calls[l->num_calls - 1].instr == i && l->calls[l->num_calls - 1].count == 0;
     if (queue > 0 && !another)
         note_made(l, queue);
-    l->sends[n->attr->group] += n->op == ORTH_OP_send;
+    l->sends[n->attr->group] += orth_op_sends(n->op);
     l->collectives[n->attr->group] += !orth_op_is_message(n->op);
     add(l, (orth_wait_call){.seconds = seconds, .instr = i, .peer = n->attr->peer, .queue = queue, .op = (uint8_t)n->op,
                             .group = (uint8_t)n->attr->group});
@@ -136,7 +136,7 @@ static orth_status count_messages(orth_ctx *ctx, orth_arena *arena, const orth_w
         const orth_wait_list *l = w->lists[c->ranks[m]];
         for (int32_t i = 0; l->sends[g] > 0 && i < l->num_calls; i++) {
             const orth_wait_call *e = orth_wait_list_at(l, i);
-            if (e->group == g && e->count == 0 && e->op == ORTH_OP_send)
+            if (e->group == g && e->count == 0 && orth_op_sends(e->op))
                 c->first[(int64_t)m * c->n + e->peer]++;
         }
     }
@@ -296,7 +296,7 @@ static condition post_message(orth_waits *w, int rank, int32_t id, const orth_wa
 {
     channel *c = &w->channels[id];
     const int32_t me = w->instances->pos[rank][e->group];
-    const bool sends = e->op == ORTH_OP_send;
+    const bool sends = orth_op_sends(e->op);
     const int32_t pair = sends ? me * c->n + e->peer : e->peer * c->n + me;
     const int32_t at = c->first[pair] + (sends ? c->sent : c->received)[pair]++;
     (sends ? c->sent_at : c->received_at)[at] = w->ranks[rank].so_far.now;

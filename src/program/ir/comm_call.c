@@ -5,15 +5,22 @@
 typedef enum { INPUT = 0, OUTPUT, BLOCK } call_count;
 
 static const struct {
-    orth_comm_kind kind;
+    orth_comm_kind kind, whole;
     call_count count;
 } calls[ORTH_NUM_OPS] = {
-#define OP(...)
-#define COMM(name, in, out, vjp, lower, waits, form, kind, count) [ORTH_OP_##name] = {ORTH_##kind, count},
+#define OP(name, ...) [ORTH_OP_##name] = {ORTH_NO_CALL, ORTH_NO_CALL, INPUT},
+#define COMM(name, in, out, vjp, lower, waits, form, kind, count) [ORTH_OP_##name] = {ORTH_##kind, ORTH_##kind, count},
+#define GRAPH(name, in, out, vjp, lower, waits, role, kind, whole) [ORTH_OP_##name] = {ORTH_##kind, ORTH_##whole, INPUT},
 #include "kernels/ops.def"
+#undef GRAPH
 #undef COMM
 #undef OP
 };
+
+orth_comm_kind orth_op_comm_kind(orth_op op, bool sequence_parallel)
+{
+    return sequence_parallel ? calls[op].kind : calls[op].whole;
+}
 
 int orth_instr_num_calls(const orth_instr *n)
 {

@@ -7,6 +7,10 @@
 #include "comm/comm.h"
 #include "program/ir/program.h"
 
+/* What an instruction calls, or the instruction that a node of a graph becomes. */
+#define ORTH_NO_CALL ORTH_NUM_COMM_KINDS
+orth_comm_kind orth_op_comm_kind(orth_op op, bool sequence_parallel);
+
 /* Calls that the instruction makes, one after the other: one for each operand, or one for all if they are coalesced.
  * 0 for computing ops. */
 int orth_instr_num_calls(const orth_instr *n);

@@ -261,11 +261,31 @@ static inline bool orth_queue_moves(const orth_queue *q)
 {
     return q->kind >= ORTH_QUEUE_COPY_IN && q->kind <= ORTH_QUEUE_FILE;
 }
-/* A copy to or from a file. */
+/* Whether it copies, and between which buffers. */
+static inline bool orth_instr_copies(const orth_program *p, const orth_instr *n, const orth_buffer **from, const orth_buffer **to)
+{
+    if (n->op != ORTH_OP_copy)
+        return false;
+    *from = &p->buffers[n->in[0].buffer];
+    *to = &p->buffers[n->out[0].buffer];
+    return true;
+}
+/* A copy from one memory space to another; */
+static inline bool orth_instr_moves(const orth_program *p, const orth_instr *n)
+{
+    const orth_buffer *from, *to;
+    return orth_instr_copies(p, n, &from, &to) && from->space != to->space;
+}
+/* to or from a file. */
 static inline bool orth_instr_moves_file(const orth_program *p, const orth_instr *n)
 {
-    return n->op == ORTH_OP_copy && (p->buffers[n->in[0].buffer].space == ORTH_SPACE_FILE ||
-                                     p->buffers[n->out[0].buffer].space == ORTH_SPACE_FILE);
+    const orth_buffer *from, *to;
+    return orth_instr_copies(p, n, &from, &to) && (from->space == ORTH_SPACE_FILE || to->space == ORTH_SPACE_FILE);
+}
+/* Whether it gathers parameters (ZeRO 3) from shards, which nobody writes before the update. */
+static inline bool orth_instr_gathers_params(const orth_program *p, const orth_instr *n)
+{
+    return n->op == ORTH_OP_all_gather && n->phase != ORTH_PHASE_UPDATE && p->buffers[n->in[0].buffer].cls == ORTH_CLASS_PARAMS;
 }
 /* The elements of a parameter that an optimizer's instruction updates. */
 typedef struct {

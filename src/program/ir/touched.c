@@ -70,7 +70,7 @@ static void add_call(lister *l, int32_t i)
     const orth_instr *n = &l->p->instrs[i];
     const uint64_t pairs = l->calls + ORTH_NUM_GROUPS;
     const uint64_t pair = 2 * ((uint64_t)n->attr->group * (uint64_t)l->num_peers + (uint64_t)n->attr->peer);
-    const uint64_t at = orth_op_is_message(n->op) ? pairs + pair + (n->op == ORTH_OP_send) : l->calls + n->attr->group;
+    const uint64_t at = orth_op_is_message(n->op) ? pairs + pair + orth_op_sends(n->op) : l->calls + n->attr->group;
     add(l, i, -1, true, mark_range(l, at, at + 1));
 }
 

@@ -6,6 +6,7 @@
  * A gradient joins the open bucket when it comes to a stage of its route that reduces in buckets; the bucket is reduced when it
  * is full. What is reduced goes on along its route later, where communication overlaps (follow.c).
  */
+#include "program/ir/comm_call.h"
 #include "program/lower/build.h"
 #include "tensor/q8.h"
 
@@ -30,11 +31,22 @@ static bool dealt_in_order(const orth_builder *b, int64_t x, int64_t y)
     return last <= first;
 }
 
+static bool gathers(const orth_bucket *k)
+{
+    return orth_op_comm_kind(k->op, true) == ORTH_COMM_ALL_GATHER;
+}
+
+/* Else every rank has all of it. */
+static bool has_blocks(const orth_bucket *k)
+{
+    return orth_op_comm_kind(k->op, true) != ORTH_COMM_ALL_REDUCE;
+}
+
 /* Tied embeddings are dealt out by themselves, and twice in one bucket would not be in order. */
 bool orth_bucket_fits(const orth_builder *b, const orth_bucket *k, const orth_bucket_item *item)
 {
     int32_t at = place_of(k, item);
-    if (k->op == ORTH_OP_all_reduce) /* every rank has all of it: there are no blocks whose order could be wrong */
+    if (!has_blocks(k)) /* whose order could be wrong */
         return true;
     return (at == 0 || dealt_in_order(b, k->items[at - 1].use / 2, item->use / 2)) &&
            (at == k->num || dealt_in_order(b, item->use / 2, k->items[at].use / 2));
@@ -46,7 +58,7 @@ void orth_bucket_add(orth_bucket *k, const orth_bucket_item *item)
     memmove(k->items + at + 1, k->items + at, (size_t)(k->num - at) * sizeof *k->items);
     k->items[at] = *item;
     k->num++;
-    k->bytes += (int64_t)orth_operand_bytes(k->op == ORTH_OP_all_gather ? &item->out : &item->in);
+    k->bytes += (int64_t)orth_operand_bytes(gathers(k) ? &item->out : &item->in);
 }
 
 /* Neighbours from now on, if they were not before: parameters are from the beginning (build.c). outputs: what comes out of the call,
@@ -90,15 +102,15 @@ void orth_bucket_emit(orth_builder *b, orth_bucket *k)
         out[i] = k->items[i].out;
     }
     /* A gather fills buffers of their own. What comes out of a reduction lies in what went in. */
-    chain(b, k, k->op == ORTH_OP_all_gather);
+    chain(b, k, gathers(k));
     chain(b, k, false);
-    int64_t *counts = k->op == ORTH_OP_all_reduce ? NULL : counts_of(b, k);
+    int64_t *counts = has_blocks(k) ? counts_of(b, k) : NULL;
     orth_instr *n = orth_build_emit(b, k->op, &(orth_attr){.group = k->group}, k->num, in, k->num, out);
     if (n) {
         n->counts = counts;
         n->coalesced = k->num > 1;
     }
-    for (int32_t i = 0; b->phase == ORTH_PHASE_UPDATE && k->op == ORTH_OP_all_gather && i < k->num; i++)
+    for (int32_t i = 0; b->phase == ORTH_PHASE_UPDATE && gathers(k) && i < k->num; i++)
         orth_far_return(b, out[i]);
     k->num = 0;
     k->bytes = 0;

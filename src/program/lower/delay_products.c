@@ -47,7 +47,7 @@ typedef struct {
 static const enum { NO = 0, ROWS, YES } waits[ORTH_NUM_OPS] = {
 #define OP(...)
 #define COMM(name, in, out, vjp, lower, waits, ...) [ORTH_OP_##name] = waits,
-#define GRAPH(name, in, out, vjp, lower, waits, role) [ORTH_OP_##name] = waits,
+#define GRAPH(name, in, out, vjp, lower, waits, ...) [ORTH_OP_##name] = waits,
 #include "kernels/ops.def"
 #undef GRAPH
 #undef COMM

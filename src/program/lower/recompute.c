@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "program/ir/comm_call.h"
+
 static bool is_named(const orth_recompute *r, orth_op op)
 {
     for (int32_t i = 0; i < r->num_ops; i++)
@@ -51,7 +53,8 @@ orth_status orth_recompute_check(orth_ctx *ctx, const orth_recompute *r, const o
 /* Nodes that make no bytes of their own: the output lies where the input does (lower/blocks.c). */
 static bool is_in_place(orth_op op, bool sequence_parallel)
 {
-    return op == ORTH_OP_all_reduce || (!sequence_parallel && (op == ORTH_OP_enter || op == ORTH_OP_leave));
+    const orth_comm_kind call = orth_op_comm_kind(op, sequence_parallel);
+    return orth_op_is_comm(op) && (call == ORTH_COMM_ALL_REDUCE || call == ORTH_NO_CALL);
 }
 
 static bool read_by_backward(const orth_graph *g, orth_value v)

@@ -24,10 +24,8 @@ static kind brings(const pass *s, int32_t i)
 {
     const orth_program *p = s->r.p;
     const orth_instr *n = &s->r.old[i];
-    if (n->op != ORTH_OP_copy || n->phase == ORTH_PHASE_UPDATE)
-        return NUM_KINDS;
-    const orth_buffer *from = &p->buffers[n->in[0].buffer], *to = &p->buffers[n->out[0].buffer];
-    if (to->copy_of == 0 || from->space == p->space)
+    const orth_buffer *from, *to;
+    if (n->phase == ORTH_PHASE_UPDATE || !orth_instr_copies(p, n, &from, &to) || to->copy_of == 0 || from->space == p->space)
         return NUM_KINDS;
     return to->cls == ORTH_CLASS_PARAMS ? WEIGHTS : SUMS;
 }
@@ -37,8 +35,7 @@ static bool gathers_weights(const pass *s, int32_t i)
 {
     if (i == s->r.num)
         return false;
-    const orth_instr *n = &s->r.old[i];
-    return n->op == ORTH_OP_all_gather && n->phase != ORTH_PHASE_UPDATE && s->r.p->buffers[n->in[0].buffer].cls == ORTH_CLASS_PARAMS;
+    return orth_instr_gathers_params(s->r.p, &s->r.old[i]);
 }
 
 /* What a copy brings to where kernels work. A shard of a weight does not count, but what is gathered of it. */

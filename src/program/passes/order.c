@@ -23,21 +23,15 @@ typedef struct {
 
 /* ---- queues ---- */
 
-/* A copy between spaces, started. */
-static orth_queue queue_of_move(const orth_program *p, const orth_instr *n)
-{
-    const bool in = p->buffers[n->out[0].buffer].space == p->space;
-    return (orth_queue){.kind = orth_instr_moves_file(p, n) ? ORTH_QUEUE_FILE : in ? ORTH_QUEUE_COPY_IN : ORTH_QUEUE_COPY_OUT};
-}
-
 static orth_queue queue_of(const orth_program *p, const orth_instr *n)
 {
     if (n->until == 0)
         return (orth_queue){.kind = ORTH_QUEUE_COMPUTE};
-    if (n->op == ORTH_OP_copy)
-        return queue_of_move(p, n);
-    const orth_queue_kind kind = n->op == ORTH_OP_send   ? ORTH_QUEUE_SEND
-                                 : n->op == ORTH_OP_recv ? ORTH_QUEUE_RECV
+    const orth_buffer *from, *to;
+    if (orth_instr_copies(p, n, &from, &to))
+        return (orth_queue){.kind = orth_instr_moves_file(p, n) ? ORTH_QUEUE_FILE : to->space == p->space ? ORTH_QUEUE_COPY_IN : ORTH_QUEUE_COPY_OUT};
+    const orth_queue_kind kind = orth_op_sends(n->op) ? ORTH_QUEUE_SEND
+                                 : orth_op_receives(n->op) ? ORTH_QUEUE_RECV
                                                          : ORTH_QUEUE_COLLECTIVE;
     return (orth_queue){.kind = kind, .group = n->attr->group, .peer = kind == ORTH_QUEUE_COLLECTIVE ? 0 : n->attr->peer};
 }

@@ -32,12 +32,9 @@ static int32_t find_start(const pass *s, int32_t i)
     return at == i ? i : ORTH_MAX(at - 1, 0);
 }
 
-/* ZeRO 3: shards, which nobody writes before the update, become the parameters of a block. */
 static bool gathers_block(const pass *s, int32_t i)
 {
-    const orth_instr *n = &s->r.old[i];
-    return s->start[i] >= 0 && n->op == ORTH_OP_all_gather && n->phase != ORTH_PHASE_UPDATE &&
-           s->r.p->buffers[n->in[0].buffer].cls == ORTH_CLASS_PARAMS;
+    return s->start[i] >= 0 && orth_instr_gathers_params(s->r.p, &s->r.old[i]);
 }
 
 static int64_t gathered_bytes(const orth_instr *n)
