@@ -259,6 +259,24 @@ TEST(classes_that_fsdp_wraps_are_values_of_the_unit_of_gathering)
     test_ctx_free(ctx);
 }
 
+TEST(switches_of_other_programs_are_accepted)
+{
+    static const struct { const char *text; orth_option_memory_recompute want; } cases[] = {
+        {"gradient_checkpointing: true", ORTH_memory_recompute_full}, {"memory: {gradient_checkpointing: true}", ORTH_memory_recompute_full},
+        {"memory: {recompute: gradient_checkpointing}", ORTH_memory_recompute_full},
+        {"memory: {recompute: full}\ngradient_checkpointing: false", ORTH_memory_recompute_none},
+        {"gradient_checkpointing: true\ngradient_checkpointing_kwargs: {use_reentrant: false}", ORTH_memory_recompute_full},
+        {"use_reentrant: true", ORTH_memory_recompute_none}, {"memory: {recompute: sqrt, use_reentrant: true}", ORTH_memory_recompute_sqrt}};
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        CHECK_OK(ctx, parse(ctx, &c, cases[i].text));
+        assert_int_equal(c.memory_recompute, cases[i].want);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(hostile_files_are_refused)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -349,6 +367,7 @@ int main(void)
         cmocka_unit_test(rules_between_options_are_told_in_words),
         cmocka_unit_test(words_of_the_command_line_replace_what_the_file_says),
         cmocka_unit_test(classes_that_fsdp_wraps_are_values_of_the_unit_of_gathering),
+        cmocka_unit_test(switches_of_other_programs_are_accepted),
         cmocka_unit_test(hostile_files_are_refused),
         cmocka_unit_test(reading_survives_every_failed_allocation),
         cmocka_unit_test(every_row_has_a_default_within_its_range_and_a_help_text),

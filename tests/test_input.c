@@ -300,7 +300,7 @@ TEST(what_weights_are_looked_for_in_is_named)
     damage(r, "a/checkpoints/step-00000002/model.safetensors", -9, 1);
     RUN(r, 5, "orthant: a: holds no valid checkpoint", "generate a");
     RUN(r, 2, "holds a run whose checkpoints are all damaged", "train run.yaml train.steps=2");
-    RUN(r, 2, "cluster.name=moon: only this-machine", "plan run.yaml cluster.name=moon");
+    RUN(r, 2, "cluster.name=moon: must be this-machine", "plan run.yaml cluster.name=moon");
     RUN(r, 2, "shards: belongs to prepared data (it holds dataset.json): give another folder", "ckpt export a shards");
     RUN(r, 0, "saved", "train run.yaml checkpoint.dir=own train.steps=1 model.preset=llama-tiny model.mlp_bias=true model.qk_norm=true");
     RUN(r, 0, "no family of Transformers has these biases and norms", "ckpt export own hf-own");

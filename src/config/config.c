@@ -235,20 +235,31 @@ static orth_status put_text(orth_ctx *ctx, orth_config *cfg, orth_option_id id, 
     return orth_config_put(ctx, cfg, id, place, &value);
 }
 
-orth_status orth_config_put_reserved(orth_ctx *ctx, const char *place, const char *path, const char *value)
+orth_status orth_config_put_accepted(orth_ctx *ctx, orth_config *cfg, const char *place, const char *path, const char *value)
 {
-    const char *only = orth_option_reserved(path);
-    if (strcmp(value, only) == 0)
+    char rule[64] = "must be ";
+    size_t at = strlen(rule);
+    for (int k = 0; orth_option_accepted(path, k); k++) {
+        const orth_accepted *of = orth_option_accepted(path, k);
+        if (strcmp(of->value, value) != 0) {
+            at += (size_t)snprintf(rule + at, sizeof rule - at, "%s%s", k ? " or " : "", of->value);
+            continue;
+        }
+        if (of->key[0])
+            return orth_config_set(ctx, cfg, place, of->key, of->here);
+        if (of->says[0])
+            orth_log(ctx, ORTH_LOG_INFO, "config", "%s: %s=%s: %s", place, path, value, of->says);
         return ORTH_OK;
-    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: only %s is supported by this version", place, path, value, only);
+    }
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: %s=%s: %s", place, path, value, rule);
 }
 
 orth_status orth_config_set(orth_ctx *ctx, orth_config *cfg, const char *place, const char *path,
                             const char *value)
 {
     int id = orth_option_find(path);
-    if (id < 0 && orth_option_reserved(path))
-        return orth_config_put_reserved(ctx, place, path, value);
+    if (id < 0 && orth_option_accepted(path, 0))
+        return orth_config_put_accepted(ctx, cfg, place, path, value);
     if (id < 0)
         return orth_config_fail_unknown(ctx, place, path);
     return put_text(ctx, cfg, (orth_option_id)id, place, value);

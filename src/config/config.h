@@ -112,8 +112,11 @@ typedef struct {
 const orth_option *orth_option_get(orth_option_id id);
 /* -1 if there is none. */
 int orth_option_find(const char *path);
-/* The only value of a key that later versions give others (RESERVED in options.def); NULL: not such a key. */
-const char *orth_option_reserved(const char *path);
+/* Value k of a key that is accepted but is no option (ACCEPTED in aliases.def); NULL: not such a key, or it has no more values. */
+typedef struct {
+    const char *path, *value, *key, *here, *says;
+} orth_accepted;
+const orth_accepted *orth_option_accepted(const char *path, int k);
 /* Whether keys begin with `path` and a dot. */
 bool orth_option_is_section(const char *path);
 /* Names of an ENUM row: orth_option_choice(ORTH_OPT_precision_compute, cfg->precision_compute). */

@@ -8,7 +8,7 @@
 /* Checks `value` by the row and stores it. `place` starts the messages; the config keeps a copy. */
 orth_status orth_config_put(orth_ctx *ctx, orth_config *cfg, orth_option_id id, const char *place,
                             const orth_written *value);
-/* Accepts the one value of a reserved key, and keeps nothing. */
-orth_status orth_config_put_reserved(orth_ctx *ctx, const char *place, const char *path, const char *value);
+/* What a key that is accepted but is no option stands for. */
+orth_status orth_config_put_accepted(orth_ctx *ctx, orth_config *cfg, const char *place, const char *path, const char *value);
 
 #endif

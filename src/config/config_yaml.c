@@ -7,7 +7,7 @@ static orth_yaml_kind kind(void *user, const char *path)
     (void)user;
     if (orth_option_find(path) >= 0)
         return ORTH_YAML_VALUE;
-    if (orth_option_reserved(path))
+    if (orth_option_accepted(path, 0))
         return ORTH_YAML_SCALAR;
     return orth_option_is_section(path) ? ORTH_YAML_SECTION : ORTH_YAML_UNKNOWN;
 }
@@ -16,7 +16,7 @@ static orth_status put(orth_ctx *ctx, void *user, const char *path, const char *
 {
     const int id = orth_option_find(path);
     return id >= 0 ? orth_config_put(ctx, user, (orth_option_id)id, place, value)
-                   : orth_config_put_reserved(ctx, place, path, value->items[0]);
+                   : orth_config_put_accepted(ctx, user, place, path, value->items[0]);
 }
 
 static orth_status unknown(orth_ctx *ctx, void *user, const char *place, const char *path)

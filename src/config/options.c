@@ -22,9 +22,9 @@ static const orth_option_section sections[] = {
 #include "config/options.def"
 };
 
-static const struct { const char *path, *value; } reserved[] = {
-#define RESERVED(path, value) {path, value},
-#include "config/options.def"
+static const orth_accepted accepted[] = {
+#define ACCEPTED(path, value, key, here, says) {path, value, key, here, says},
+#include "config/aliases.def"
 };
 
 /* Keys, and starts of all keys of a section. */
@@ -47,11 +47,16 @@ int orth_option_find(const char *path)
     return -1;
 }
 
-const char *orth_option_reserved(const char *path)
+const orth_accepted *orth_option_accepted(const char *path, int k)
 {
-    for (int i = 0; i < ORTH_COUNT(reserved); i++)
-        if (strcmp(reserved[i].path, path) == 0)
-            return reserved[i].value;
+    static const char section[] = "memory.";
+    const char *word = strncmp(path, section, sizeof section - 1) == 0 ? path + sizeof section - 1 : path;
+    for (int i = 0; i < ORTH_COUNT(accepted); i++) {
+        const char *dot = strrchr(accepted[i].path, '.');
+        const bool same = strcmp(accepted[i].path, path) == 0 || strcmp(dot ? dot + 1 : accepted[i].path, word) == 0;
+        if (same && k-- == 0)
+            return &accepted[i];
+    }
     return NULL;
 }
 
@@ -66,8 +71,8 @@ bool orth_option_is_section(const char *path)
     for (int i = 0; i < ORTH_NUM_OPTIONS; i++)
         if (begins_path(path, options[i].path))
             return true;
-    for (int i = 0; i < ORTH_COUNT(reserved); i++)
-        if (begins_path(path, reserved[i].path))
+    for (int i = 0; i < ORTH_COUNT(accepted); i++)
+        if (begins_path(path, accepted[i].path))
             return true;
     return false;
 }
