@@ -20,7 +20,8 @@ TEST(a_model_that_does_not_fit_is_refused_with_figures_before_anything_is_alloca
         "model.vocab=auto --require-fit");
     RUN(r, 2, "the layout has 1 ranks", "plan run.yaml --cluster=h100-64");
     RUN(r, 2, "cluster 'h101' is not known", "plan run.yaml --cluster=h101");
-    RUN(r, 3, "the run does not fit", "train run.yaml model.preset=llama3-405b model.layers=1 model.vocab=auto");
+    RUN(r, 3, "the run does not fit", "train run.yaml model.preset=llama3-405b model.layers=1 model.vocab=auto checkpoint.dir=refused");
+    assert_false(run_has(r, "refused"));
     run_end(r);
 }
 

@@ -247,6 +247,7 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     if (r->cfg->data_path.n > 0)
         ORTH_TRY(check_early(ctx, r));
     ORTH_TRY(refuse_to_overwrite(ctx, r));
+    r->made_dir = !orth_path_is_dir(r->dir);
     ORTH_TRY(orth_path_make_dirs(ctx, r->dir));
     ORTH_TRY(lock_folder(ctx, r));
     ORTH_TRY(open_data(ctx, r));
@@ -284,6 +285,8 @@ orth_status orth_run_open(orth_ctx *ctx, orth_run *r, const orth_run_options *op
                     .lock = -1, .start_lock = -1};
     r->last_step = options->watch ? options->watch->steps : r->cfg->train_steps;
     orth_status status = open_all(ctx, r);
+    if (status != ORTH_OK && r->made_dir)
+        rmdir(r->dir); /* only if nothing is in it */
     if (status != ORTH_OK)
         orth_run_close(ctx, r);
     return status;

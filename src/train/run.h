@@ -49,6 +49,7 @@ typedef struct {
     orth_world *world;              /* of this process's rank, over MPI; NULL: ranks are threads, or there is one */
     const char *dir;                /* run folder */
     int lock;                       /* on dir; -1: none */
+    bool made_dir;                  /* this process did */
     char *checkpoints;              /* dir/checkpoints */
     char *start_from;               /* folder of the weights; NULL: at random */
     int start_lock;                 /* on start_from of --init, whose run may go on; -1: none */
