@@ -427,6 +427,9 @@ TEST(hybrid_sharding_of_fsdp_has_a_replica_on_each_machine)
         {HYBRID("HYBRID_SHARD_ZERO2") "num_machines: 4\n", 2, 2, ORTH_parallel_gather_unit_layer},
         {HYBRID("5"), 2, 0, ORTH_parallel_gather_unit_layer},
         {HYBRID("FULL_SHARD") "num_machines: 2\n", 3, 0, ORTH_parallel_gather_unit_model},
+        {"distributed_type: FSDP\nnum_processes: 4\n", 3, 0, ORTH_parallel_gather_unit_layer}, /* its default */
+        {"distributed_type: FSDP\nnum_processes: 4\nfsdp_config:\n  fsdp_reshard_after_forward: false\n", 2, 0, ORTH_parallel_gather_unit_layer},
+        {"distributed_type: MULTI_GPU\nnum_processes: 4\n", 0, 0, ORTH_parallel_gather_unit_layer},
     };
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(cases); i++) {
@@ -639,6 +642,9 @@ TEST(words_without_which_the_other_program_refuses_its_file_are_written_too)
         {ORTH_TOOL_deepspeed, "schedule.name=linear schedule.warmup_steps=10", {"WarmupDecayLR"}, {NULL}, "schedule.min_lr_ratio=0.1 has no counterpart"},
         {ORTH_TOOL_deepspeed, "schedule.name=cosine schedule.warmup_steps=0", {"WarmupCosineLR", "\"cos_min_ratio\": 0.1", "\"warmup_num_steps\": 2"}, {NULL},
          "schedule.warmup_steps=0 has no counterpart"},
+        {ORTH_TOOL_deepspeed, "precision.compute=bf16", {"\"communication_data_type\": \"fp32\"", "\"grad_accum_dtype\": \"fp32\""}, {NULL}, NULL},
+        {ORTH_TOOL_deepspeed, "precision.compute=fp16", {"\"communication_data_type\": \"fp32\""}, {"grad_accum_dtype"}, NULL},
+        {ORTH_TOOL_deepspeed, "precision.compute=fp32", {"optimizer"}, {"data_type"}, NULL},
         {ORTH_TOOL_deepspeed, "schedule.name=wsd", {"optimizer"}, {"scheduler"}, "schedule.name=wsd has no counterpart"},
         {ORTH_TOOL_accelerate, "train.clip_norm=0.5", {"distributed_type"}, {"gradient_clipping"}, "train.clip_norm=0.5 has no counterpart"},
     };

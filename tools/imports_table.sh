@@ -14,7 +14,7 @@ awk -F'"' '
     else if (a[1] == "NOT_AT") { there = "`" $2 ": " $4 "`"; here = "not used: " $6 }
     else if (a[1] == "NOT") here = "not used: " $4
     else if (a[1] == "REFUSED") { there = "`" $2 ($4 != "" ? ": " $4 : "") "`" ($4 != "" ? "" : ", other values"); here = "refused: " $6 }
-    else if (a[1] == "ABSENT") { there = "without `" $2 "`"; here = "as `" $2 ": " $4 "`" }
+    else if (a[1] == "ABSENT") { there = "without `" $2 "`" ($6 != "" ? ", with `" $6 "`" : ""); here = "as `" $2 ": " $4 "`" }
     else if (a[1] == "ELEMS") here = $4 ", from elements of 4 bytes"
     else here = $4
     print "| " name[a[2]] " | " there " | " here " |"

@@ -191,9 +191,20 @@ const char *orth_export_part(orth_exporter *x, orth_import_part part)
 }
 
 /* DeepSpeed's schedules rise to a rate of their own, along a logarithm. */
+/* Its defaults sum and reduce gradients in the type of the weights. fp16 with sums in fp32 it refuses without ZeRO. */
+static orth_status sums_of_deepspeed(orth_exporter *x)
+{
+    const orth_config *c = x->cfg;
+    const bool narrow = c->precision_compute != ORTH_precision_compute_fp32;
+    if (narrow && c->precision_grad_reduce == ORTH_precision_grad_reduce_fp32)
+        ORTH_TRY(orth_export_add(x, "communication_data_type", "fp32"));
+    return c->precision_compute == ORTH_precision_compute_bf16 ? orth_export_add(x, "data_types.grad_accum_dtype", "fp32") : ORTH_OK;
+}
+
 static orth_status extras_of_deepspeed(orth_exporter *x)
 {
     const orth_config *c = x->cfg;
+    ORTH_TRY(sums_of_deepspeed(x));
     if (c->schedule_name == ORTH_schedule_name_wsd)
         return ORTH_OK; /* it has no such schedule */
     if (c->schedule_name != ORTH_schedule_name_cosine)

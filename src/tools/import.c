@@ -32,9 +32,9 @@ static const orth_import_row rows[] = {
 
 static const struct {
     orth_tool tool;
-    const char *path, *value;
+    const char *path, *value, *where;
 } absent[] = {
-#define ABSENT(tool, path, value) {ORTH_TOOL_##tool, path, value},
+#define ABSENT(tool, path, value, where) {ORTH_TOOL_##tool, path, value, where},
 #include "config/imports.def"
 };
 
@@ -218,13 +218,25 @@ static bool is_given(const orth_importer *x, const char *path)
     return false;
 }
 
-/* Whether their default decides: nothing gave the key, here or there, and of a model only where the configuration has one. */
-static bool default_counts(const orth_importer *x, const orth_import_row *row)
+/* "key=value" */
+static bool has_pair(const orth_importer *x, const char *pair)
 {
+    const size_t n = strcspn(pair, "=");
+    for (const orth_import_pair *p = x->first; p; p = p->next)
+        if (strlen(p->path) == n && strncmp(p->path, pair, n) == 0 && strcmp(p->value, pair + n + 1) == 0)
+            return true;
+    return false;
+}
+
+/* Whether their default decides: nothing gave the key, here or there, and of a model only where the configuration has one. */
+static bool default_counts(const orth_importer *x, const orth_import_row *row, const char *where)
+{
+    if (*where && !has_pair(x, where))
+        return false;
     char key[64];
     snprintf(key, sizeof key, "%.*s", (int)strcspn(row->key, " ,="), row->key);
     const int id = orth_option_find(key);
-    if (id < 0 || x->cfg->place[id] || is_given(x, row->path))
+    if (id < 0 || x->cfg->place[id] || is_given(x, row->path) || (*where && orth_import_gives(x, key)))
         return false;
     return strncmp(key, "model.", 6) != 0 || orth_import_gives(x, "model.layers");
 }
@@ -236,7 +248,7 @@ static orth_status add_defaults(orth_importer *x)
         return ORTH_ERR_NOMEM;
     for (int i = 0; i < ORTH_COUNT(absent); i++) {
         const orth_import_row *row = absent[i].tool == x->tool ? find_row(x->tool, absent[i].path, absent[i].value) : NULL;
-        if (row && default_counts(x, row))
+        if (row && default_counts(x, row, absent[i].where))
             ORTH_TRY(orth_import_add(x, where, absent[i].path, absent[i].value));
     }
     return ORTH_OK;
