@@ -163,7 +163,7 @@ static int edit_distance(const char *a, const char *b)
 
 const char *orth_nearest(const char *word, const char *const *names, int num_names)
 {
-    int limit = ORTH_MAX(1, (int)strlen(word) / 3), best = limit + 1;
+    int limit = ORTH_MIN(ORTH_MAX(1, (int)strlen(word) / 3), (int)strlen(word) - 1), best = limit + 1; /* one letter is like every other */
     const char *found = NULL;
     for (int i = 0; i < num_names; i++) {
         int d = edit_distance(word, names[i]);
