@@ -301,6 +301,11 @@ TEST(what_weights_are_looked_for_in_is_named)
     damage(r, "a/checkpoints/step-00000002/model.safetensors", -9, 1);
     RUN(r, 5, "orthant: a: holds no valid checkpoint", "generate a");
     RUN(r, 2, "holds a run whose checkpoints are all damaged", "train run.yaml train.steps=2");
+    RUN(r, 0, "command line: memory.offload_sub_group=2000 has no effect: memory.offload_optimizer=none", "plan run.yaml memory.offload_sub_group=2000");
+    RUN(r, 0, "parameters", "plan run.yaml memory.offload_sub_group=2000 memory.offload_optimizer=host");
+    assert_null(strstr(r->out, "has no effect"));
+    RUN(r, 0, "parameters", "plan run.yaml memory.offload_sub_group=4194304");
+    assert_null(strstr(r->out, "has no effect"));
     RUN(r, 2, "cluster.name=moon: must be this-machine", "plan run.yaml cluster.name=moon");
     RUN(r, 2, "shards: belongs to prepared data (it holds dataset.json): give another folder", "ckpt export a shards");
     RUN(r, 0, "saved", "train run.yaml checkpoint.dir=own train.steps=1 model.preset=llama-tiny model.mlp_bias=true model.qk_norm=true");

@@ -420,3 +420,119 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         ORTH_TRY(rules[i](ctx, cfg));
     return ORTH_OK;
 }
+
+/* ---- keys without effect ---- */
+
+static bool optimizer_stays(const orth_config *c)
+{
+    return c->memory_offload_optimizer == ORTH_memory_offload_optimizer_none;
+}
+
+static bool activations_stay(const orth_config *c)
+{
+    return c->memory_offload_activations == ORTH_memory_offload_activations_none;
+}
+
+static bool has_no_file(const orth_config *c)
+{
+    return !orth_config_offloads_to_file(c);
+}
+
+static bool is_not_delayed(const orth_config *c)
+{
+    return c->precision_products != ORTH_precision_products_fp8_delayed;
+}
+
+static bool keeps_fp32(const orth_config *c)
+{
+    return c->precision_master != ORTH_precision_master_bf16 && c->precision_moments != ORTH_precision_moments_bf16;
+}
+
+static bool scales_no_loss(const orth_config *c)
+{
+    return orth_config_loss_scale(c) == ORTH_precision_loss_scale_none;
+}
+
+static bool scale_stays(const orth_config *c)
+{
+    return orth_config_loss_scale(c) != ORTH_precision_loss_scale_dynamic;
+}
+
+static bool fetches_nothing(const orth_config *c)
+{
+    return !shards_parameters(c) && c->memory_offload_params == ORTH_memory_offload_params_none;
+}
+
+static bool is_sgd(const orth_config *c)
+{
+    return c->optimizer_name == ORTH_optimizer_name_sgd;
+}
+
+static bool is_not_sgd(const orth_config *c)
+{
+    return !is_sgd(c);
+}
+
+static bool lr_is_constant(const orth_config *c)
+{
+    return c->schedule_name == ORTH_schedule_name_constant;
+}
+
+static bool recomputes_no_layers(const orth_config *c)
+{
+    return c->memory_recompute != ORTH_memory_recompute_full;
+}
+
+static const struct {
+    orth_option_id key;
+    bool (*is_idle)(const orth_config *c);
+    const char *why;
+} idle[] = {
+    {ORTH_OPT_memory_offload_sub_group, optimizer_stays, "memory.offload_optimizer=none"},
+    {ORTH_OPT_memory_offload_min_bytes, activations_stay, "memory.offload_activations=none"},
+    {ORTH_OPT_memory_offload_dir, has_no_file, "nothing is offloaded to a file"},
+    {ORTH_OPT_memory_offload_io, has_no_file, "nothing is offloaded to a file"},
+    {ORTH_OPT_memory_recompute_method, recomputes_no_layers, "it is of memory.recompute=full"},
+    {ORTH_OPT_precision_amax_history_len, is_not_delayed, "it is of precision.products=fp8_delayed"},
+    {ORTH_OPT_precision_amax_compute_algo, is_not_delayed, "it is of precision.products=fp8_delayed"},
+    {ORTH_OPT_precision_fp8_margin, is_not_delayed, "it is of precision.products=fp8_delayed"},
+    {ORTH_OPT_precision_rounding, keeps_fp32, "neither masters nor moments are in bf16"},
+    {ORTH_OPT_precision_loss_scale_start, scales_no_loss, "the loss is not scaled (precision.loss_scale)"},
+    {ORTH_OPT_precision_loss_scale_growth, scale_stays, "it is of precision.loss_scale=dynamic"},
+    {ORTH_OPT_precision_loss_scale_backoff, scale_stays, "it is of precision.loss_scale=dynamic"},
+    {ORTH_OPT_precision_loss_scale_interval, scale_stays, "it is of precision.loss_scale=dynamic"},
+    {ORTH_OPT_precision_loss_scale_least, scale_stays, "it is of precision.loss_scale=dynamic"},
+    {ORTH_OPT_comm_prefetch, fetches_nothing, "it is of parallel.zero=3 and memory.offload_params"},
+    {ORTH_OPT_comm_prefetch_mb, fetches_nothing, "it is of parallel.zero=3 and memory.offload_params"},
+    {ORTH_OPT_optimizer_momentum, is_not_sgd, "it is of optimizer.name=sgd"},
+    {ORTH_OPT_optimizer_betas, is_sgd, "optimizer.name=sgd"},
+    {ORTH_OPT_optimizer_eps, is_sgd, "optimizer.name=sgd"},
+    {ORTH_OPT_schedule_min_lr_ratio, lr_is_constant, "schedule.name=constant"},
+    {ORTH_OPT_schedule_decay_steps, lr_is_constant, "schedule.name=constant"},
+};
+
+/* A run.yaml that a run wrote gives every key, most of them their defaults. */
+static orth_status tell_idle(orth_ctx *ctx, const orth_config *cfg, const orth_config *defaults, int i)
+{
+    const orth_option_id id = idle[i].key;
+    if (!cfg->place[id] || !idle[i].is_idle(cfg))
+        return ORTH_OK;
+    char *given = orth_option_text(ctx, cfg, id), *usual = given ? orth_option_text(ctx, defaults, id) : NULL;
+    if (usual && strcmp(given, usual) != 0)
+        orth_log(ctx, ORTH_LOG_INFO, "config", "%s: %s=%s has no effect: %s", cfg->place[id], orth_option_get(id)->path, ORTH_SHOWN(given), idle[i].why);
+    const orth_status s = usual ? ORTH_OK : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, usual);
+    orth_mem_free(ctx, given);
+    return s;
+}
+
+orth_status orth_config_tell_idle(orth_ctx *ctx, const orth_config *cfg)
+{
+    orth_config defaults;
+    ORTH_TRY(orth_config_init(ctx, &defaults));
+    orth_status s = ORTH_OK;
+    for (int i = 0; s == ORTH_OK && i < ORTH_COUNT(idle); i++)
+        s = tell_idle(ctx, cfg, &defaults, i);
+    orth_config_release(ctx, &defaults);
+    return s;
+}
