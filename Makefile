@@ -12,7 +12,7 @@ all:            ## the program, at build/orthant
 	@command -v cmake >/dev/null && pkg-config --exists yaml-0.1 jansson oniguruma libxxhash zlib libzstd || \
 	  { echo "something to build with is missing: run 'make deps' first" >&2; exit 1; }
 	@$(CMAKE) $(BUILD) >$(BUILD).log || { cat $(BUILD).log; exit 1; }
-	@sed -n 's/^-- \(comm back ends\|pinning\)/\1/p' $(BUILD).log; rm -f $(BUILD).log
+	@sed -n 's/^-- \(comm back ends\)/\1/p' $(BUILD).log; rm -f $(BUILD).log
 	@cmake --build $(BUILD) -j$(JOBS) --target $(TARGET)
 
 deps:           ## installs what building, testing and the demo need (Debian, Ubuntu)

@@ -176,11 +176,10 @@ static inline orth_status engine_open_rank(orth_ctx *ctx, engine *e, orth_world 
 }
 
 /* What was planned and counted of memory; false: alike, else what is not in what[size]. */
-static inline bool engine_memory_differs(const engine *e, char *what, size_t size)
+static inline bool engine_memory_differs(orth_ctx *ctx, const engine *e, char *what, size_t size)
 {
     orth_counted used;
-    orth_ctx ctx = {.rank = 0};
-    CHECK_OK(&ctx, orth_executor_counted(&ctx, e->ex, &used));
+    CHECK_OK(ctx, orth_executor_counted(ctx, e->ex, &used));
     for (int s = 0; s < ORTH_NUM_SPACES; s++)
         if (used.peak[s] != e->compiled.program.transient_offset[s] + e->compiled.program.peak_bytes[s]) {
             snprintf(what, size, "peak of %s memory: planned %zu bytes, counted %zu", orth_space_name((orth_space)s),

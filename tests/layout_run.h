@@ -248,7 +248,7 @@ static inline void check_plan(orth_ctx *ctx, layout_case *c, const engine *e, or
             matched.calls += counted.calls[g][k];
     matched.traffic += traffic_bytes(&counted);
     char what[224];
-    if (traffic_differs(&planned, &counted, c->steps, what, sizeof what) || engine_memory_differs(e, what, sizeof what) ||
+    if (traffic_differs(&planned, &counted, c->steps, what, sizeof what) || engine_memory_differs(ctx, e, what, sizeof what) ||
         pages_differ(ctx, e, what, sizeof what))
         differs(c, "rank %d: %s", rank, what);
     matched.memory += (int64_t)orth_program_bytes(&e->compiled.program);

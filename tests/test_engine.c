@@ -571,7 +571,7 @@ TEST(planned_bytes_are_the_counted_bytes)
         CHECK_OK(ctx, orth_executor_run(ctx, e.ex));
         size_t sum = 0;
         char what[192];
-        if (engine_memory_differs(&e, what, sizeof what))
+        if (engine_memory_differs(ctx, &e, what, sizeof what))
             fail_msg("case %d: %s", k, what);
         for (int i = 0; i < ORTH_NUM_CLASSES; i++)
             sum += e.compiled.program.class_bytes[space][i];

@@ -331,7 +331,7 @@ TEST(random_layouts)
 /* Each rank runs its queues in an order of its own, some with events told as late as can be (run/shuffle.c). */
 TEST(random_layouts_in_any_order_of_their_queues)
 {
-    int n = ORTH_MAX(number("ORTH_LAYOUTS", 12) / 10, 3), done = 0, queues = 0;
+    int n = ORTH_MAX(number("ORTH_LAYOUTS", 12) / 10, 8), done = 0, queues = 0;
     uint64_t seed = test_seed();
     for (; done < n; seed++) {
         layout_case c = layout_random_case(seed, LAYOUT_ANY);

@@ -221,7 +221,7 @@ static void compare(stale_case *x, engine *e, int rank, int step)
     }
 }
 
-static void check_plan(stale_case *x, const engine *e, orth_comm *const comms[ORTH_NUM_GROUPS], int rank)
+static void check_plan(orth_ctx *ctx, stale_case *x, const engine *e, orth_comm *const comms[ORTH_NUM_GROUPS], int rank)
 {
     const orth_rank_groups groups = engine_groups(comms);
     const orth_traffic planned = orth_traffic_planned(&e->compiled.program, &groups, traffic_method(comms));
@@ -229,7 +229,7 @@ static void check_plan(stale_case *x, const engine *e, orth_comm *const comms[OR
     char what[224];
     if (traffic_differs(&planned, &counted, x->c.steps, what, sizeof what) && !x->difference[0])
         snprintf(x->difference, sizeof x->difference, "rank %d: %s", rank, what);
-    if (engine_memory_differs(e, what, sizeof what) && !x->difference[0])
+    if (engine_memory_differs(ctx, e, what, sizeof what) && !x->difference[0])
         snprintf(x->difference, sizeof x->difference, "rank %d: %s", rank, what);
 }
 
@@ -268,7 +268,7 @@ static orth_status rank_main(orth_ctx *ctx, orth_world *world, void *arg)
     if (status == ORTH_OK)
         status = run_steps(ctx, x, &partition, &e, rank);
     if (status == ORTH_OK)
-        check_plan(x, &e, comms, rank);
+        check_plan(ctx, x, &e, comms, rank);
     if (e.ex)
         engine_close(ctx, &e);
     orth_partition_release(ctx, &partition);

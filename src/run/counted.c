@@ -2,6 +2,7 @@
 #include "run/counted.h"
 
 #include "base/pages.h"
+#include "base/pool.h"
 #include "program/passes/place.h"
 
 /* What instructions were given of a buffer. */
@@ -11,6 +12,7 @@ typedef struct {
 } extent;
 
 typedef struct {
+    orth_ctx *ctx;
     const orth_run_record *r;
     extent *of;              /* [num_buffers] */
     int64_t *change;         /* [num_instrs + 1] of live bytes, room */
@@ -50,7 +52,8 @@ static void follow_instructions(counting *x)
             if (n->out[k].buffer >= 0)
                 give(x, i, end, n->out[k].buffer, c->out[k].data, orth_tensor_bytes(&c->out[k]));
         if (!orth_op_is_comm(n->op) && c->workspace)
-            give(x, i, end, p->workspace, c->workspace, p->buffers[p->workspace].bytes);
+            give(x, i, end, p->workspace, c->workspace,
+                 orth_op_workspace_bytes(n->op, c, orth_pool_num_threads(x->ctx->pool), x->ctx->isa)); /* as the kernel divides it up */
     }
 }
 
@@ -158,7 +161,7 @@ static orth_status count_pages(orth_ctx *ctx, const counting *x, orth_space s, o
 
 orth_status orth_count_run(orth_ctx *ctx, const orth_run_record *r, orth_counted *out)
 {
-    counting x = {.r = r, .of = ORTH_NEW_ARRAY(ctx, extent, r->p->num_buffers + 1),
+    counting x = {.ctx = ctx, .r = r, .of = ORTH_NEW_ARRAY(ctx, extent, r->p->num_buffers + 1),
                   .change = ORTH_NEW_ARRAY(ctx, int64_t, r->p->num_instrs + 1)};
     orth_status status = x.of && x.change ? ORTH_OK : ORTH_ERR_NOMEM;
     *out = (orth_counted){.bytes = {{0}}};

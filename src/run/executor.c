@@ -231,6 +231,11 @@ orth_status orth_executor_counted_above(orth_ctx *ctx, const orth_executor *e, s
     return ORTH_OK;
 }
 
+size_t orth_executor_mapped_bytes(const orth_executor *e, orth_space s)
+{
+    return e->own[s].bytes;
+}
+
 size_t orth_executor_touched_bytes(const orth_executor *e, orth_space s)
 {
     return e->own[s].ops ? e->own[s].ops->touched(&e->own[s]) : 0;

@@ -48,14 +48,15 @@ orth_status orth_executor_run(orth_ctx *ctx, orth_executor *e);
  * describes the first that holds an infinity or NaN in `where` (left alone if there is none): tensor, op, layer, micro-batch. */
 orth_status orth_executor_find_nonfinite(orth_ctx *ctx, orth_executor *e, char *where, size_t where_bytes);
 
-/* What the steps so far were given of the arenas (run/counted.h). Between two steps. ORTH_ERR_NOMEM. */
+/* What the steps so far were given of the arenas (run/counted.h). Between two steps, with the ctx that ran them. ORTH_ERR_NOMEM. */
 orth_status orth_executor_counted(orth_ctx *ctx, const orth_executor *e, orth_counted *out);
 
 /* Of an executor that overlays another: bytes that it was given of the lender's region above what the lender itself was given
  * there. They are to be added to the lender's activations. ORTH_ERR_NOMEM. */
 orth_status orth_executor_counted_above(orth_ctx *ctx, const orth_executor *e, size_t above[ORTH_NUM_SPACES]);
 
-/* Bytes of the pages of its own arena in a space that are in memory (base/pages.h); of a file, bytes of the disk that it takes. */
+/* Bytes of its own arena in a space, as mapped; of its pages that are in memory (base/pages.h), of a file, bytes of the disk that it takes. */
+size_t orth_executor_mapped_bytes(const orth_executor *e, orth_space s);
 size_t orth_executor_touched_bytes(const orth_executor *e, orth_space s);
 
 /* Of its own file: bytes that were moved so far, between steps, too. */

@@ -32,7 +32,7 @@ static orth_status count_arenas(orth_ctx *ctx, const rank_state *s, used *u)
         u->counted.of[k][ORTH_CLASS_ACTIVATIONS] += above[k];
         u->given[k] = counted.pages[k];
         u->touched[k] = orth_executor_touched_bytes(e, (orth_space)k);
-        u->mapped[k] = s->trainer.compiled.program.space_bytes[k];
+        u->mapped[k] = orth_executor_mapped_bytes(e, (orth_space)k);
         u->arenas[k] = (orth_arena_use){counted.persistent[k], counted.peak[k], u->mapped[k]};
     }
     u->counted.of[ORTH_SPACE_HOST][ORTH_CLASS_WORKSPACE] += s->saver ? orth_saver_counted(s->saver) : 0;

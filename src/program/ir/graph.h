@@ -15,7 +15,7 @@ typedef int32_t orth_value; /* index into a graph's values; ORTH_NO_VALUE: absen
 #define ORTH_NO_VALUE (-1)
 
 typedef enum {
-    ORTH_VALUE_INPUT,   /* the activation that enters the block, of ORTH_SLOT_BLOCK_INPUT */
+    ORTH_VALUE_INPUT,   /* the activation that enters the block */
     ORTH_VALUE_DATA,    /* what the loader or the driver provides: slot is an orth_data_slot */
     ORTH_VALUE_PARAM,   /* slot is the number of a parameter within the block */
     ORTH_VALUE_TEMP     /* made by a node */

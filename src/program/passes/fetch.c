@@ -46,14 +46,6 @@ static int64_t brought_bytes(const pass *s, int32_t i, kind k)
     return near && !shard ? (int64_t)orth_operand_bytes(o) : 0;
 }
 
-static int64_t gathered_bytes(const orth_instr *n)
-{
-    int64_t bytes = 0;
-    for (int k = 0; k < n->num_out; k++)
-        bytes += (int64_t)orth_operand_bytes(&n->out[k]);
-    return bytes;
-}
-
 /* A gather of which this rank brings nothing is a unit, too: units and their bytes are the same on all ranks, so that where copies stand
  * does not change the order of their calls. */
 static void find_units(pass *s, kind k)
@@ -67,7 +59,7 @@ static void find_units(pass *s, kind k)
             u->bytes += brought_bytes(s, i, k);
         u->end = i;
         for (; k == WEIGHTS && gathers_weights(s, i); i++)
-            u->bytes += gathered_bytes(&s->r.old[i]);
+            u->bytes += orth_instr_output_bytes(&s->r.old[i]);
         i--;
     }
 }

@@ -37,14 +37,6 @@ static bool gathers_block(const pass *s, int32_t i)
     return s->start[i] >= 0 && orth_instr_gathers_params(s->r.p, &s->r.old[i]);
 }
 
-static int64_t gathered_bytes(const orth_instr *n)
-{
-    int64_t bytes = 0;
-    for (int k = 0; k < n->num_out; k++)
-        bytes += (int64_t)orth_operand_bytes(&n->out[k]);
-    return bytes;
-}
-
 /* Starts the gathers of a block where those of the block `prefetch` blocks earlier stand, or later, so that what is
  * gathered ahead stays within the limit. A block's gathers stand side by side. */
 static void prefetch(pass *s, const orth_comm_policy *policy, int32_t *last, int64_t *bytes)
@@ -57,7 +49,7 @@ static void prefetch(pass *s, const orth_comm_policy *policy, int32_t *last, int
         if (num == 0 || last[num - 1] < i) {
             bytes[num++] = 0;
             for (int32_t k = i; k < s->r.num && gathers_block(s, k); k++) {
-                bytes[num - 1] += gathered_bytes(&s->r.old[k]);
+                bytes[num - 1] += orth_instr_output_bytes(&s->r.old[k]);
                 last[num - 1] = k;
             }
             ahead += num > 1 ? bytes[num - 1] : 0;
