@@ -131,7 +131,7 @@ def choices(predicted, measured):
     missed = ["%s (%.1f %%)" % (group, lost[group]) for group in sorted(lost) if lost[group] > 100 * (1 - 1 / 1.03)]
     out = [c["id"] for c in measured if c.get("measured", {}).get("oom") and not predicted[c["id"]]["impossible"]]
     return ("The run predicted to be the fastest of a sweep of three or more is within 3 %% of the fastest measured in %d of %d sweeps; slower in %s.\n\n"
-            "Runs that ran out of memory: %d, of which %d are said to fit." % (
+            "Runs that ran out of memory: %d, of which %d are predicted to fit." % (
                 len(lost) - len(missed), len(lost), ", ".join(missed) or "none", len(out), sum(predicted[i]["fits"] for i in out)))
 
 

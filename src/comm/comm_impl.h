@@ -154,7 +154,7 @@ typedef struct {
     /* The monitor's. */
     int64_t ticks_seen;
     _Atomic int64_t quiet_ns;     /* for so long the ticks have stood still, as far as the monitor has watched */
-    bool remote, remote_file, remote_lacks;     /* mpi, on rank 0: another process, which has said: */
+    bool remote, remote_file, remote_lacks;     /* mpi, on rank 0: another process, which has reported: */
     char remote_place[ORTH_PLACE_MAX];
 } comm_rank;
 
@@ -166,7 +166,7 @@ struct comm_shared {
     const comm_ops *ops;
     int num_ranks, num_cores;
     int spins;                    /* rounds before a rank sleeps; 0 when ranks share cores */
-    comm_rank *ranks;             /* [num_ranks]; mpi: this rank's, and on rank 0 what the others said last */
+    comm_rank *ranks;             /* [num_ranks]; mpi: this rank's, and on rank 0 what the others reported last */
     const bool *same_host;        /* mpi: [num_ranks]; NULL: all ranks are in this process */
     pthread_mutex_t mutex;
     struct comm_group *groups;    /* thread back end */

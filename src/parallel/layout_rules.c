@@ -1,4 +1,4 @@
-/* layout_rules.c -- the rules, in one list. A rule returns true where it holds; else it has said why not: what,
+/* layout_rules.c -- the rules, in one list. A rule returns true where it holds; else it reports why not: what,
  * the value, the rule, the reason. Rules further down rest on those above.
  *
  * To add a rule: a function, a row in `rules`, a case in tests/test_mesh.c (which fails until every row has

@@ -45,7 +45,7 @@ typedef struct {
 } case_order;
 case_order cases_order(const orth_case *list, int n);
 
-/* Cases that ran out of memory, and of them those that were said to fit. */
+/* Cases that ran out of memory, and of them those that were predicted to fit. */
 void cases_ran_out(const orth_case *list, int n, int *num, int *called_fitting);
 
 /* Whether case i is the first of its family, or with its way of measuring memory. */

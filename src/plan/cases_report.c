@@ -97,7 +97,7 @@ static void add_more(orth_ctx *ctx, orth_text *t, const orth_case *list, int n, 
                                100 * e.p90, 100 * bias);
         }
     orth_text_addf(ctx, t, "\npairs of a sweep that differ by more than 3 %%: %d of %d in the right order; predicted best within 3 %% of the best in %d of "
-                   "%d sweeps\n%d of %d cases that ran out of memory are said to fit\n", o.right, o.pairs, o.near, o.sweeps, fitting, num);
+                   "%d sweeps\n%d of %d cases that ran out of memory are predicted to fit\n", o.right, o.pairs, o.near, o.sweeps, fitting, num);
 }
 
 char *cases_as_text(orth_ctx *ctx, const orth_case *list, int n, double *room)

@@ -45,7 +45,7 @@ static bool may_move(const struct executor_moves *m, const orth_executor *e, int
     return true;
 }
 
-/* With the mutex; nothing is said if an error was there already. */
+/* With the mutex; nothing is noted if an error was there already. */
 static void note_error(struct executor_moves *m, mover *x, orth_status s)
 {
     if (s != ORTH_OK && m->error.code == ORTH_OK)

@@ -68,7 +68,7 @@ const orth_import_pair *orth_import_find(const orth_importer *x, orth_import_par
 bool orth_import_gives(const orth_importer *x, const char *key);
 /* "run.sh: what"; NULL without memory, which orth_import_set passes on. */
 const char *orth_import_place(orth_importer *x, const char *what);
-/* Sets a key here and says so; one of the command line stays as it is, which is said instead. */
+/* Sets a key here and says so; one of the command line stays as it is, and then that is logged. */
 orth_status orth_import_set(orth_importer *x, const char *place, const char *key, const char *value);
 orth_status orth_import_set_int(orth_importer *x, const char *place, const char *key, int64_t value);
 /* Says that a key of theirs is not used. */

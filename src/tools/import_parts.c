@@ -70,7 +70,7 @@ const orth_import_fp8_words orth_import_fp8[ORTH_precision_products_fp8_delayed 
                                                  [ORTH_precision_products_mxfp8] = {"mxfp8", "e4m3"},
                                                  [ORTH_precision_products_fp8_delayed] = {"delayed", "hybrid"}};
 
-/* Their history has one step where nothing else is said, ours many. */
+/* Their history has one step by default, ours many. */
 static orth_status set_delayed(orth_importer *x, const char *place)
 {
     const orth_import_pair *history = orth_import_find(x, ORTH_PART_amax_history), *algo = orth_import_find(x, ORTH_PART_amax_algo);
@@ -245,7 +245,7 @@ static const orth_import_pair *find_of_zero_3(orth_importer *x, orth_import_part
     return NULL;
 }
 
-/* Which parameters stay whole: DeepSpeed's distance is 1e9 where it is not said. */
+/* Which parameters stay whole: DeepSpeed's distance is 1e9 by default. */
 static orth_status set_whole(orth_importer *x)
 {
     const orth_import_pair *whole = find_of_zero_3(x, ORTH_PART_keep_whole), *reuse = find_of_zero_3(x, ORTH_PART_reuse);
@@ -297,7 +297,7 @@ static orth_status unit_of_classes(orth_importer *x, const orth_import_pair *cla
     return ORTH_OK;
 }
 
-/* What FSDP wraps is gathered together; by size, at least 1e8 elements where it is not said. */
+/* What FSDP wraps is gathered together; by size, at least 1e8 elements by default. */
 static orth_status set_gather_unit(orth_importer *x)
 {
     const orth_import_pair *p = find_of_zero_3(x, ORTH_PART_wrap), *classes = find_of_zero_3(x, ORTH_PART_wrap_classes);
@@ -451,7 +451,7 @@ static orth_status set_warmup_and_decay(orth_importer *x)
     return orth_import_set_int(x, down->place, "schedule.decay_steps", (int64_t)decay - x->cfg->schedule_warmup_steps);
 }
 
-/* DeepSpeed's schedules: 1,000 steps of warm-up where it is not said, 2 at least; an end at 0, or at 0.0001 of the rate. */
+/* DeepSpeed's schedules: 1,000 steps of warm-up by default, 2 at least; an end at 0, or at 0.0001 of the rate. */
 static orth_status set_scheduler(orth_importer *x)
 {
     const orth_import_pair *type = NULL, *end = orth_import_find(x, ORTH_PART_cosine_end), *up = orth_import_find(x, ORTH_PART_ds_warmup);
@@ -581,7 +581,7 @@ static orth_status set_vocabulary(orth_importer *x)
     ORTH_TRY(count(x, ORTH_PART_vocab_multiple, 128, &multiple));
     if (tokens == 0) {
         if (!ORTH_CONFIG_IS_SET(x->cfg, model, vocab))
-            orth_log(x->ctx, ORTH_LOG_WARN, "import", "%s: the size of the vocabulary is not said: give model.vocab", ORTH_SHOWN(x->name));
+            orth_log(x->ctx, ORTH_LOG_WARN, "import", "%s: the size of the vocabulary is missing: give model.vocab", ORTH_SHOWN(x->name));
         return ORTH_OK;
     }
     if (multiple > 1000000)

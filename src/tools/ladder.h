@@ -6,7 +6,7 @@
  * Only changes that compute the same numbers are looked at: what is recomputed, the micro-batch, ZeRO, what is kept of gathered parameters,
  * sequence parallelism, where activations are while nobody reads them, the copy for checkpoints; where offload itself fills the host's memory or
  * the files, another place for what is there. Each is planned and priced as a run of its own (tools/price.h). What fast numerics
- * would save is said apart.
+ * would save is listed apart.
  */
 #ifndef ORTH_TOOLS_LADDER_H
 #define ORTH_TOOLS_LADDER_H

@@ -108,7 +108,7 @@ orth_status process_main(orth_ctx *ctx, orth_world *world, void *options)
     ORTH_TRY(share_cores(ctx, world, o->cfg));
     ORTH_TRY(agree_on_isa(ctx, all));
     if (orth_world_rank(world) > 0) {
-        ctx->log.level = ORTH_LOG_ERROR; /* what there is to say of files, rank 0 has said */
+        ctx->log.level = ORTH_LOG_ERROR; /* rank 0 has reported all there is about files */
         ORTH_TRY(orth_barrier(ctx, all));
     }
     ORTH_TRY(orth_run_open(ctx, &run, o, world));

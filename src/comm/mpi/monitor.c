@@ -15,10 +15,10 @@
 #define LOOK_NS 10000000          /* between two looks at what has come */
 #define LOOK_MOST_NS 100000000
 #define NOTE_NS 200000000         /* between two notes to the same rank, if nothing changes */
-#define JUDGE_NS 300000000        /* between two looks for a suspect: each rank has said something new */
+#define JUDGE_NS 300000000        /* between two looks for a suspect: each rank has reported something new */
 #define LAST_WORDS_NS 2000000000  /* for the verdict to get out */
 #define SILENCE_S 5.0             /* at least */
-#define STALE_NS 1000000000       /* what a rank said longer ago is not held against it */
+#define STALE_NS 1000000000       /* what a rank reported longer ago is not held against it */
 
 /* What processes tell each other; sent as it is. */
 typedef struct {
@@ -143,7 +143,7 @@ static void compose(comm_monitor *m, note *n)
     pthread_mutex_unlock(&m->mutex);
 }
 
-/* What a rank said last, where blame.c looks for it. */
+/* What a rank reported last, where blame.c looks for it. */
 static void remember(comm_monitor *m, int rank, const note *n)
 {
     comm_rank *r = &m->s->ranks[rank];

@@ -21,7 +21,7 @@ typedef enum {
     ORTH_VALUE_TEMP     /* made by a node */
 } orth_value_kind;
 
-/* Data that enters a step from outside, per micro-batch unless said. */
+/* Data that enters a step from outside, per micro-batch unless noted. */
 typedef enum {
     ORTH_DATA_TOKENS, ORTH_DATA_POSITIONS,
     ORTH_DATA_POSITIONS_SP, /* of the rows that sequence parallelism leaves on this rank */
