@@ -13,7 +13,7 @@
 static void open_import(orth_ctx *ctx, orth_config *c, orth_tool tool, const char *source)
 {
     CHECK_OK(ctx, orth_config_init(ctx, c));
-    CHECK_OK(ctx, orth_import(ctx, c, tool, source));
+    CHECK_OK(ctx, orth_import(ctx, c, tool, source, 0));
     CHECK_OK(ctx, orth_config_check(ctx, c));
 }
 
@@ -21,7 +21,7 @@ static void fails(orth_ctx *ctx, orth_tool tool, const char *source, const char 
 {
     orth_config c;
     CHECK_OK(ctx, orth_config_init(ctx, &c));
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, message, orth_import(ctx, &c, tool, source));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, message, orth_import(ctx, &c, tool, source, 0));
     orth_config_release(ctx, &c);
 }
 
@@ -158,7 +158,7 @@ TEST(what_a_run_file_says_is_not_replaced_by_a_default_of_megatron)
     CHECK_OK(ctx, orth_config_init(ctx, &c));
     CHECK_OK(ctx, orth_config_set(ctx, &c, "run.yaml:1:1", "optimizer.weight_decay", "0.3"));
     CHECK_OK(ctx, orth_config_set(ctx, &c, "run.yaml:2:1", "optimizer.betas", "[0.8, 0.7]"));
-    CHECK_OK(ctx, orth_import(ctx, &c, ORTH_TOOL_megatron, "--tensor-model-parallel-size 2 --nproc_per_node 8"));
+    CHECK_OK(ctx, orth_import(ctx, &c, ORTH_TOOL_megatron, "--tensor-model-parallel-size 2 --nproc_per_node 8", 0));
     assert_true(c.optimizer_weight_decay == 0.3 && c.optimizer_betas.v[0] == 0.8 && c.parallel_tp == 2 && c.parallel_dp == 4);
     assert_false(ORTH_CONFIG_IS_SET(&c, model, dropout)); /* the arguments have no model */
     orth_config_release(ctx, &c);
@@ -273,7 +273,7 @@ static void import_beside(orth_ctx *ctx, orth_config *c, orth_tool tool, const c
     const orth_log_sink before = ctx->log;
     lines->text[0] = '\0';
     ctx->log = (orth_log_sink){.write = keep_line, .user = lines, .level = ORTH_LOG_INFO};
-    const orth_status s = orth_import(ctx, c, tool, path);
+    const orth_status s = orth_import(ctx, c, tool, path, 0);
     ctx->log = before;
     CHECK_OK(ctx, s);
     CHECK_OK(ctx, orth_config_check(ctx, c));
@@ -314,9 +314,36 @@ TEST(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to)
     CHECK_OK(ctx, orth_config_init(ctx, &c));
     CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", "parallel.dp", "8"));
     CHECK_OK(ctx, orth_file_write(ctx, path, huge, strlen(huge)));
-    CHECK_FAILS(ctx, ORTH_ERR_ARG, "must be at most 1000000000 sequences", orth_import(ctx, &c, ORTH_TOOL_deepspeed, path));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "must be at most 1000000000 sequences", orth_import(ctx, &c, ORTH_TOOL_deepspeed, path, 0));
     unlink(path);
     orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
+TEST(the_cluster_gives_the_ranks_where_nothing_else_does)
+{
+    static const struct {
+        const char *text;
+        int64_t tp, dp, batch; /* batch 0: the default */
+    } cases[] = {{"{\"zero_optimization\": {\"stage\": 2}}", 1, 8, 0},
+                 {"{\"zero_optimization\": {\"stage\": 1}}", 2, 4, 0},
+                 {"{\"zero_optimization\": {\"stage\": 1}}", 3, 1, 0}, /* does not divide: told later */
+                 {"{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 3}", 1, 8, 48},
+                 {"{\"train_batch_size\": 24, \"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 3}", 1, 4, 24}};
+    orth_ctx *ctx = test_ctx(1);
+    char path[128];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-import", (long)getpid());
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        CHECK_OK(ctx, orth_config_init(ctx, &c));
+        c.parallel_tp = cases[i].tp;
+        CHECK_OK(ctx, orth_file_write(ctx, path, cases[i].text, strlen(cases[i].text)));
+        CHECK_OK(ctx, orth_import(ctx, &c, ORTH_TOOL_deepspeed, path, 8));
+        assert_int_equal(c.parallel_dp, cases[i].dp);
+        assert_true(cases[i].batch == 0 || c.train_global_batch == cases[i].batch);
+        orth_config_release(ctx, &c);
+    }
+    unlink(path);
     test_ctx_free(ctx);
 }
 
@@ -695,6 +722,7 @@ int main(void)
         cmocka_unit_test(a_deepspeed_configuration_becomes_the_keys_that_mean_the_same),
         cmocka_unit_test(a_deepspeed_configuration_that_contradicts_itself_is_refused),
         cmocka_unit_test(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to),
+        cmocka_unit_test(the_cluster_gives_the_ranks_where_nothing_else_does),
         cmocka_unit_test(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partition),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),
         cmocka_unit_test(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3),

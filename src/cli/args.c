@@ -6,6 +6,7 @@
 #include "base/machine.h"
 #include "base/pool.h"
 #include "cli/verbs.h"
+#include "plan/hardware.h"
 #include "tools/hf_model.h"
 #include "tools/import.h"
 #include "train/setup.h"
@@ -268,11 +269,16 @@ static orth_status set_from_words(orth_ctx *ctx, const orth_cmd *cmd, orth_confi
 /* The keys of the command line come first: what follows from several keys of the other program may follow from these, too. */
 static orth_status import_from(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, orth_tool tool)
 {
-    const char *source = orth_cmd_flag(cmd, orth_tool_id(tool));
+    const char *source = orth_cmd_flag(cmd, orth_tool_id(tool)), *cluster = orth_cmd_flag(cmd, "cluster");
+    orth_hardware h = {.num_devices = 0};
     if (!source)
         return ORTH_OK;
     ORTH_TRY(set_from_words(ctx, cmd, cfg));
-    return orth_as_configuration(ctx, orth_import(ctx, cfg, tool, source));
+    if (cluster)
+        ORTH_TRY(orth_hardware_find(ctx, &h, cluster));
+    const int64_t num_devices = h.num_devices;
+    orth_hardware_release(ctx, &h);
+    return orth_as_configuration(ctx, orth_import(ctx, cfg, tool, source, num_devices));
 }
 
 orth_status orth_cmd_load(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg, const char *run_file)

@@ -279,7 +279,7 @@ static orth_status read_back(orth_exporter *x, const char *path)
     orth_config back;
     ORTH_TRY(orth_config_init(x->ctx, &back));
     x->ctx->log.level = ORTH_LOG_ERROR;
-    orth_status s = orth_import(x->ctx, &back, x->out.tool, path);
+    orth_status s = orth_import(x->ctx, &back, x->out.tool, path, 0);
     x->ctx->log.level = level;
     if (s == ORTH_OK && has_model(x))
         s = complete_model(x->ctx, &back);

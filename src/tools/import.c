@@ -278,9 +278,9 @@ static orth_status import(orth_importer *x, const char *source)
     return orth_import_set(x, orth_import_place(x, "sums in any order"), "numerics.mode", "fast");
 }
 
-orth_status orth_import(orth_ctx *ctx, orth_config *cfg, orth_tool tool, const char *source)
+orth_status orth_import(orth_ctx *ctx, orth_config *cfg, orth_tool tool, const char *source, int64_t num_devices)
 {
-    orth_importer x = {.ctx = ctx, .cfg = cfg, .tool = tool, .name = source};
+    orth_importer x = {.ctx = ctx, .cfg = cfg, .tool = tool, .name = source, .num_devices = num_devices};
     const orth_status s = import(&x, source);
     orth_arena_release(ctx, &x.arena);
     return s;

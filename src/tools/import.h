@@ -19,7 +19,8 @@ const char *orth_tool_id(orth_tool tool);
 
 /* Sets keys of cfg to what `source` says: a file of the tool, for Megatron-LM also its arguments themselves. What was used, and what was not and
  * why, goes into the log, a line each. ORTH_ERR_ARG naming file, key and rule for a value that cannot be, keys that contradict each other, and
- * a run that there is not here; ORTH_ERR_DATA for what is no JSON; ORTH_ERR_IO, ORTH_ERR_NOMEM. */
-orth_status orth_import(orth_ctx *ctx, orth_config *cfg, orth_tool tool, const char *source);
+ * a run that there is not here; ORTH_ERR_DATA for what is no JSON; ORTH_ERR_IO, ORTH_ERR_NOMEM. num_devices: of the cluster, which gives parallel.dp
+ * where nothing else does; 0: not known. */
+orth_status orth_import(orth_ctx *ctx, orth_config *cfg, orth_tool tool, const char *source, int64_t num_devices);
 
 #endif

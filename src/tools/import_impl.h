@@ -56,6 +56,7 @@ typedef struct {
     orth_config *cfg;
     orth_tool tool;
     const char *name;             /* of the file, for messages */
+    int64_t num_devices;          /* of the cluster; 0: not known */
     orth_arena arena;             /* of the pairs */
     orth_import_pair *first, *last;
 } orth_importer;

@@ -163,6 +163,16 @@ static orth_status set_batch_of_ranks(orth_importer *x, const orth_import_pair *
     return orth_import_set_int(x, p->place, "train.global_batch", micro * steps * dp);
 }
 
+/* Who starts their programs decides how many ranks there are: here all devices of the cluster. */
+static orth_status set_ranks_of_cluster(orth_importer *x)
+{
+    const int64_t others = x->cfg->parallel_tp * x->cfg->parallel_pp * x->cfg->parallel_cp;
+    const bool follows = orth_import_find(x, ORTH_PART_accumulation) && orth_import_gives(x, "train.global_batch") && orth_import_gives(x, "train.micro_batch");
+    if (x->num_devices % others != 0 || x->num_devices == 0 || follows || ORTH_CONFIG_IS_SET(x->cfg, parallel, dp))
+        return ORTH_OK;
+    return orth_import_set_int(x, orth_import_place(x, "all devices of the cluster"), "parallel.dp", x->num_devices / others);
+}
+
 /* Why the batch of a step does not follow from accumulation steps; NULL: it does. */
 static const char *batch_is_not_known(const orth_config *c)
 {
@@ -606,7 +616,7 @@ orth_status orth_import_combine(orth_importer *x)
 {
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
-        set_precision, set_products, set_offload, set_loss_scale, set_ranks, set_accumulation, set_sharding, set_hybrid, set_shards, set_whole,
+        set_precision, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_hybrid, set_shards, set_whole,
         set_prefetch, set_gather_unit, set_sequence_parallel, set_split_inputs, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));

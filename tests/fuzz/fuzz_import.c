@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(words, "--", 2);
     memcpy(words + 2, data, size);
     words[size + 2] = '\0';
-    const orth_status s = orth_import(&ctx, &cfg, ORTH_TOOL_megatron, words);
+    const orth_status s = orth_import(&ctx, &cfg, ORTH_TOOL_megatron, words, 0);
     require((s == ORTH_OK) == (ctx.error.message[0] == '\0'));
     free(words);
     orth_config_release(&ctx, &cfg);
