@@ -274,6 +274,9 @@ TEST(switches_of_other_programs_are_accepted)
         assert_int_equal(c.memory_recompute, cases[i].want);
         orth_config_release(ctx, &c);
     }
+    CHECK_OK(ctx, parse(ctx, &c, "memory: {offload_optimizer: nvme, offload_params: cpu}"));
+    assert_true(c.memory_offload_optimizer == ORTH_memory_offload_optimizer_file && c.memory_offload_params == ORTH_memory_offload_params_host);
+    orth_config_release(ctx, &c);
     test_ctx_free(ctx);
 }
 

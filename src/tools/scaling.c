@@ -17,10 +17,12 @@ static orth_status set_int(orth_ctx *ctx, orth_config *cfg, const char *key, int
     return orth_config_set(ctx, cfg, "scaling", key, text);
 }
 
-static orth_status refuse(orth_scaling_point *out, const char *why)
+/* Of `over` equal parts of the ranks, or of the batch, none is whole. */
+static orth_status refuse(orth_scaling_point *out, const orth_config *base, int64_t over)
 {
     out->price = (orth_price){.refused = true};
-    snprintf(out->price.why, sizeof out->price.why, "%s", why);
+    snprintf(out->price.why, sizeof out->price.why, "1/%" PRId64 " of parallel.dp=%" PRId64 " or train.global_batch=%" PRId64 " is no whole number", over,
+             base->parallel_dp, base->train_global_batch);
     return ORTH_OK;
 }
 
@@ -31,7 +33,7 @@ static orth_status price_point(orth_ctx *ctx, const orth_config *base, orth_plac
     *out = (orth_scaling_point){.dp = base->parallel_dp * times / over,
                                 .global_batch = weak ? base->train_global_batch * times / over : base->train_global_batch};
     if (base->parallel_dp * times % over != 0 || (weak && base->train_global_batch * times % over != 0))
-        return refuse(out, "no whole number of ranks or sequences");
+        return refuse(out, base, over);
     ORTH_TRY(orth_config_init(ctx, &cfg));
     orth_status s = orth_config_override(ctx, &cfg, base);
     if (s == ORTH_OK)
