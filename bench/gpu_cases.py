@@ -1,12 +1,15 @@
 """Trains models with PyTorch on one GPU and writes what was measured as cases (docs/formats/cases.md): none of them is in
 published_cases.json, so `orthant plan --cases` is judged on runs that its constants have not seen.
 
-usage: gpu_cases.py CASES.json [seconds]      needs PyTorch with CUDA; cases that do not fit into the seconds (300) are left out
-       gpu_cases.py CASES.json --list GPU     the cases without measurements, to predict them before they run; GPU: H200 or H100
-       gpu_cases.py CASES.json seconds --parts   also the time of a step's kernels by what they do, of some of the cases only
+usage: gpu_cases.py CASES.json [--seconds=300] [--set=2]   needs PyTorch with CUDA; what does not fit into the seconds is left out
+       gpu_cases.py CASES.json --list=H200 [--set=2]       the cases without measurements, to predict them before they run; or H100
+       gpu_cases.py CASES.json --parts                     also the time of a step's kernels by what they do; of set 1 some cases only
+--set=1: bench/one_gpu_cases.json, which the constants of `torch` and `compiled` in configs/software.yaml are fitted on; 2: other models, lengths and
+numbers of micro-batches, bench/one_gpu_cases_2.json.
 Parameters, gradients and moments are fp32 and products bf16 (autocast), AdamW is PyTorch's fused one, attention is PyTorch's SDPA with
 cuDNN first, tokens are random. The time of a step is the median of 8; memory is the peak that the allocator gave out.
 """
+import argparse
 import json
 import statistics
 import sys
@@ -27,23 +30,37 @@ def llama(layers, hidden, heads, seq, head_dim, **other):
 
 MODELS = {"gpt2-124M": gpt(12, 768), "gpt2-350M": gpt(24, 1024), "gpt2-774M": gpt(36, 1280), "gpt2-1558M": gpt(48, 1600),
           "llama-1B": llama(16, 2048, 32, 4096, 64), "llama-1B-2k": llama(16, 2048, 32, 2048, 64),
-          "llama-3B": llama(28, 3072, 24, 4096, 128)}
-RUNS = [  # model, micro-batch, recompute, compiled; the quick ones first
-    ("gpt2-124M", 8, "none", False), ("gpt2-124M", 32, "none", False), ("gpt2-124M", 64, "none", False), ("gpt2-350M", 16, "none", False),
-    ("gpt2-350M", 16, "full", False), ("gpt2-774M", 8, "none", False), ("gpt2-774M", 16, "none", False), ("gpt2-774M", 16, "full", False),
-    ("gpt2-1558M", 8, "none", False), ("gpt2-1558M", 8, "full", False), ("llama-1B", 2, "none", False), ("llama-1B", 4, "full", False),
-    ("llama-1B-2k", 8, "none", False), ("llama-3B", 1, "none", False), ("llama-3B", 2, "full", False), ("gpt2-124M", 32, "none", True),
-    ("gpt2-350M", 16, "none", True), ("gpt2-774M", 16, "none", True), ("llama-1B", 2, "none", True), ("llama-3B", 1, "none", True)]
+          "llama-3B": llama(28, 3072, 24, 4096, 128),
+          "gpt2-124M-4k": {**gpt(12, 768), "seq": 4096}, "gpt-8x3072": gpt(8, 3072), "llama-1B-8k": llama(16, 2048, 32, 8192, 64),
+          "llama-0.6B": llama(28, 1024, 16, 4096, 128, ffn=3072, vocab=151936),
+          "tinyllama": llama(22, 2048, 32, 2048, 64, kv_heads=4, ffn=5632, vocab=32000, tied_embeddings=False),
+          "llama-6x4096": llama(6, 4096, 32, 4096, 128, ffn=14336, vocab=32000, tied_embeddings=False)}
+SETS = {  # model, micro-batch, recompute, compiled, micro-batches; the quick ones first
+    1: [("gpt2-124M", 8, "none", False, 1), ("gpt2-124M", 32, "none", False, 1), ("gpt2-124M", 64, "none", False, 1),
+        ("gpt2-350M", 16, "none", False, 1), ("gpt2-350M", 16, "full", False, 1), ("gpt2-774M", 8, "none", False, 1),
+        ("gpt2-774M", 16, "none", False, 1), ("gpt2-774M", 16, "full", False, 1), ("gpt2-1558M", 8, "none", False, 1),
+        ("gpt2-1558M", 8, "full", False, 1), ("llama-1B", 2, "none", False, 1), ("llama-1B", 4, "full", False, 1),
+        ("llama-1B-2k", 8, "none", False, 1), ("llama-3B", 1, "none", False, 1), ("llama-3B", 2, "full", False, 1),
+        ("gpt2-124M", 32, "none", True, 1), ("gpt2-350M", 16, "none", True, 1), ("gpt2-774M", 16, "none", True, 1),
+        ("llama-1B", 2, "none", True, 1), ("llama-3B", 1, "none", True, 1)],
+    2: [("gpt2-124M-4k", 4, "none", False, 1), ("gpt2-124M-4k", 8, "full", False, 1), ("gpt-8x3072", 8, "none", False, 1),
+        ("gpt-8x3072", 8, "none", False, 4), ("gpt2-350M", 4, "none", False, 4), ("gpt2-350M", 32, "full", False, 1),
+        ("llama-0.6B", 3, "none", False, 1), ("llama-0.6B", 4, "full", False, 1), ("tinyllama", 8, "none", False, 1),
+        ("tinyllama", 4, "none", False, 4), ("tinyllama", 16, "full", False, 1), ("llama-6x4096", 2, "none", False, 1),
+        ("llama-6x4096", 2, "none", False, 4), ("llama-6x4096", 8, "full", False, 1), ("llama-1B-8k", 1, "none", False, 1),
+        ("gpt-8x3072", 8, "none", True, 1), ("tinyllama", 8, "none", True, 1), ("llama-6x4096", 2, "none", True, 1),
+        ("gpt2-124M-4k", 4, "none", True, 1), ("llama-0.6B", 3, "none", True, 1)]}
 
 
-def case(gpu, name, batch, recompute, compiled):
+def case(gpu, name, batch, recompute, compiled, micro_batches):
     part, gib, gbps = GPUS[gpu]
     how = "compiled" if compiled else "eager"
-    return {"id": f"{gpu}-{name}-B{batch}-{recompute}-{how}", "family": f"one-{gpu}-{how}", "group": f"{gpu}-{name}-{how}",
+    times = f"x{micro_batches}" if micro_batches > 1 else ""
+    return {"id": f"{gpu}-{name}-B{batch}{times}-{recompute}-{how}", "family": f"one-{gpu}-{how}", "group": f"{gpu}-{name}-{how}",
             "source": {"name": f"PyTorch {how}, one GPU"}, "model": MODELS[name],
             "hardware": {"gpu": part, "mem_GiB": gib, "peak_dense_bf16_TFLOPs": 989.5, "hbm_GBps": gbps, "per_node": 1, "count": 1},
             "layout": {"tp": 1, "pp": 1, "vpp": 1, "dp": 1, "cp": 1, "zero_stage": 0, "sequence_parallel": False, "micro_batch": batch,
-                       "global_batch_seqs": batch, "recompute": recompute, "flash_attention": True, "optimizer_state": "adam-mixed"},
+                       "global_batch_seqs": batch * micro_batches, "recompute": recompute, "flash_attention": True, "optimizer_state": "adam-mixed"},
             "precision": "bf16 autocast, fp32 parameters", "measured": {}, "derived": {}, "time_tier": "core",
             "memory_class": "allocated"}
 
@@ -53,8 +70,16 @@ def write(path, cases):
         f.write("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
 
 
-if "--list" in sys.argv:
-    write(sys.argv[1], [case(sys.argv[3], *r) for r in RUNS])
+args = argparse.ArgumentParser()
+args.add_argument("cases")
+args.add_argument("--seconds", type=float, default=300)
+args.add_argument("--set", type=int, choices=SETS, default=1)
+args.add_argument("--list", choices=GPUS)
+args.add_argument("--parts", action="store_true")
+args = args.parse_args()
+RUNS = SETS[args.set]
+if args.list:
+    write(args.cases, [case(args.list, *r) for r in RUNS])
     sys.exit()
 
 import torch
@@ -122,7 +147,8 @@ class Model(nn.Module):
         self.head = nn.Linear(C, m["vocab"], bias=False)
         for p in self.parameters():
             nn.init.normal_(p, std=0.02) if p.dim() > 1 else None
-        self.head.weight = self.tokens.weight
+        if m["tied_embeddings"]:
+            self.head.weight = self.tokens.weight
         at = torch.outer(torch.arange(m["seq"]).float(), 10000.0 ** (-torch.arange(0, m["head_dim"], 2) / m["head_dim"]))
         at = torch.cat((at, at), -1)
         self.register_buffer("cos", at.cos(), persistent=False)
@@ -141,6 +167,7 @@ class Model(nn.Module):
 
 def measure(c, compiled):
     m, B = c["model"], c["layout"]["micro_batch"]
+    micro_batches = c["layout"]["global_batch_seqs"] // B
     torch._dynamo.reset()
     torch.cuda.empty_cache()
     torch.manual_seed(1)
@@ -153,9 +180,10 @@ def measure(c, compiled):
     x, y = t[:, :-1].contiguous(), t[:, 1:].contiguous()
 
     def one():
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = model(x, y)
-        loss.backward()
+        for _ in range(micro_batches):
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = model(x, y)
+            (loss / micro_batches).backward()
         opt.step()
         opt.zero_grad(set_to_none=True)
         return loss
@@ -171,9 +199,9 @@ def measure(c, compiled):
             times += [a.elapsed_time(b) * 1e-3] if i > 2 else []
     s = statistics.median(times)
     c["measured"] = {"peak_mem_GiB": round(torch.cuda.max_memory_allocated() / 2**30, 3), "step_s": round(s, 5)}
-    c["derived"] = {"tokens_per_s_per_gpu": round(B * m["seq"] / s, 1)}
+    c["derived"] = {"tokens_per_s_per_gpu": round(micro_batches * B * m["seq"] / s, 1)}
     assert torch.isfinite(loss)
-    if "--parts" in sys.argv:
+    if args.parts:
         with sdpa_kernel(BACKENDS, set_priority=True):
             c["derived"]["parts_ms"] = parts(one)
 
@@ -204,12 +232,11 @@ def parts(one, steps=2):
     return {k: round(v, 3) for k, v in times.items()}
 
 
-PROFILED = [1, 3, 4, 6, 8, 10, 13, 16, 18]  # of RUNS, by --parts
+PROFILED = [1, 3, 4, 6, 8, 10, 13, 16, 18]  # of set 1, by --parts
 start, done = time.time(), []
-limit = float(sys.argv[2]) if len(sys.argv) > 2 else 300
 gpu = next(g for g in GPUS if g in torch.cuda.get_device_name())
-for run in [RUNS[i] for i in PROFILED] if "--parts" in sys.argv else RUNS:
-    if time.time() - start > limit - (40 if run[3] else 10):
+for run in [RUNS[i] for i in PROFILED] if args.parts and args.set == 1 else RUNS:
+    if time.time() - start > args.seconds - (40 if run[3] else 10):
         print("left out:", run)
         continue
     c = case(gpu, *run)
@@ -222,4 +249,4 @@ for run in [RUNS[i] for i in PROFILED] if "--parts" in sys.argv else RUNS:
         continue
     print(c["id"], c["measured"], c["derived"], f"{time.time() - start:.0f} s", flush=True)
     done.append(c)
-    write(sys.argv[1], done)
+    write(args.cases, done)

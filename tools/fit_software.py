@@ -20,6 +20,7 @@ import tempfile
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ORTHANT = os.environ.get("ORTHANT", os.path.join(TOP, "build", "orthant"))
 CASES = os.path.join(TOP, "bench", "published_cases.json")
+FACTS = ("saved", "logits", "grads", "residual", "inputs", "gates", "casts")  # of memory, and what can be counted
 FILE = os.path.join(TOP, "configs", "software.yaml")
 HEAD = ("# How other training systems use a device: the constants of src/plan/software.def, fitted by\n"
         "# tools/fit_software.py --fit, and `saved` by --fit-memory, on one half of 140 published runs; torch and compiled on one half of\n"
@@ -135,8 +136,21 @@ def choices(predicted, measured):
                 len(lost) - len(missed), len(lost), ", ".join(missed) or "none", len(out), sum(predicted[i]["fits"] for i in out)))
 
 
-def halves(measured):
-    fit = set()
+def parts_errors(predicted, measured):
+    """Of products, of attention and of what is between them, in runs whose kernels were timed and that make nothing again: by how much of
+    the step each is off."""
+    out = {}
+    for c in measured:
+        parts, p = c.get("derived", {}).get("parts_ms"), predicted[c["id"]]["components"]
+        if parts and c["layout"]["recompute"] == "none":
+            rows = sum(ms for kind, ms in parts.items() if kind not in ("products", "attention", "optimizer", "busy", "wall"))
+            for name, ms in (("products", parts["products"]), ("attention", parts["attention"]), ("rows", rows)):
+                out[c["id"], name] = (1e3 * p[name + "_s"] - ms) / parts["busy"]
+    return out
+
+
+def halves(measured, all_of_them):
+    fit = {c["id"] for c in measured} if all_of_them else set()
     for family in {c["family"] for c in measured}:
         names = sorted(c["id"] for c in measured if c["family"] == family)
         fit |= set(names[::2])
@@ -180,6 +194,7 @@ def main():
     args.add_argument("cases", nargs="?", default=CASES)
     args.add_argument("--fit", action="store_true")
     args.add_argument("--fit-memory", action="store_true")
+    args.add_argument("--all", action="store_true", help="every run is of the fitted half: others show how good the constants are")
     args.add_argument("--sections", help="fit only these, separated by commas")
     args.add_argument("--blind", help="a file with a table of predictions (| run | tokens/s, H200 | tokens/s, H100 | GiB |): prints their errors beside "
                       "those of both halves, and nothing else")
@@ -187,14 +202,16 @@ def main():
     args = args.parse_args()
     measured = json.load(open(args.cases))
     tier = {c["id"]: c["time_tier"] for c in measured}
-    rows, fit = constants(), halves(measured)
+    rows, fit = constants(), halves(measured, args.all)
     values = {k: r[0] for k, r in rows.items()}
     values.update({k: v for k, v in read(FILE).items() if k in rows})
 
     def objective(v):
-        e = errors_of(predict(v, args.cases), measured)
+        predicted = predict(v, args.cases)
+        e, parts = errors_of(predicted, measured), parts_errors(predicted, measured)
         weight = {i: 1.0 if tier[i] == "core" else 0.25 for i in e if i in fit}
         loss = sum(w * min(abs(math.log1p(e[i])), 0.7) for i, w in weight.items()) / sum(weight.values())
+        loss += sum(abs(e) for e in parts.values()) / (len(parts) or 1)
         return loss + 2e-4 * sum(abs(math.log((v[k] + 1e-3) / (r[0] + 1e-3))) for k, r in rows.items() if k[0] != "errors")
 
     def memory_objective(v):
@@ -228,7 +245,7 @@ def main():
         return not args.sections or key[0] in args.sections.split(",")
 
     if args.fit:
-        values = descend(objective, [k for k in rows if chosen(k) and k[1] not in ("saved", "logits", "grads") and k[0] != "errors"], values)
+        values = descend(objective, [k for k in rows if chosen(k) and k[1] not in FACTS and k[0] != "errors"], values)
     if args.fit_memory:
         values = descend(memory_objective, [k for k in rows if chosen(k) and k[1] in of_memory], values)
     predicted = predict(values, args.cases)

@@ -109,7 +109,9 @@ static void read_precision(const json_t *c, orth_job *j)
     const char *states = word(json_object_get(c, "layout"), "optimizer_state"), *p = word(c, "precision");
     j->fp8 = strstr(p, "fp8") != NULL;
     const bool shards = strstr(p, "fp32 shards") || strstr(p, "fp32 master shards") || strstr(states, "fp32 params");
-    j->recipe = shards ? (orth_state_bytes){4, 4, 8} : strstr(states, "bf16 adam") ? (orth_state_bytes){2, 2, 4}
+    /* Autocast: a 16-bit copy of each weight besides fp32 weights, gradients and moments. */
+    j->recipe = strstr(p, "autocast, fp32 parameters") ? (orth_state_bytes){2, 4, 12}
+              : shards ? (orth_state_bytes){4, 4, 8} : strstr(states, "bf16 adam") ? (orth_state_bytes){2, 2, 4}
               : strstr(p, "fp32 grad accumulation") ? (orth_state_bytes){2, 6, 12}
               : strcmp(system_of(c), "megatron") == 0 ? (orth_state_bytes){2, 4, 12} : (orth_state_bytes){2, 2, 12};
     j->reduced_bytes = shards && !strstr(p, "PURE") ? 4 : 2;

@@ -12,11 +12,11 @@ static json_t *case_json(const orth_case *x)
     if (x->impossible[0])
         return json_pack("{s:s,s:n,s:n,s:n,s:n,s:n,s:n,s:{},s:s,s:n}", "id", x->id, "step_s", "tokens_per_s_per_gpu", "mfu", "hfu",
                          "peak_mem_GiB", "fits", "components", "impossible", x->impossible, "claim");
-    return json_pack("{s:s,s:f,s:f,s:f,s:f,s:f,s:b,s:{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f},s:n,s:s?}", "id", x->id, "step_s", e->step_s,
+    return json_pack("{s:s,s:f,s:f,s:f,s:f,s:f,s:b,s:{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f},s:n,s:s?}", "id", x->id, "step_s", e->step_s,
                      "tokens_per_s_per_gpu", x->speed, "mfu", x->mfu, "hfu", x->hfu, "peak_mem_GiB", e->peak_bytes / 0x1p30, "fits",
                      x->fits, "components", "forward_s", e->forward_s, "backward_s", e->backward_s, "bubble_s", e->bubble_s,
                      "data_parallel_s", e->data_parallel_s, "update_s", e->update_s, "layer_forward_s", e->layer_forward_s,
-                     "layer_backward_s", e->layer_backward_s, "params_GiB", e->params_bytes / 0x1p30, "grads_GiB",
+                     "layer_backward_s", e->layer_backward_s, "products_s", e->products_s, "attention_s", e->attention_s, "rows_s", e->rows_s, "params_GiB", e->params_bytes / 0x1p30, "grads_GiB",
                      e->grads_bytes / 0x1p30, "optimizer_GiB", e->optimizer_bytes / 0x1p30, "activations_GiB",
                      e->activation_bytes / 0x1p30, "temporary_GiB", e->temporary_bytes / 0x1p30, "impossible", "claim", x->claim[0] ? x->claim : NULL);
 }

@@ -39,6 +39,7 @@ orth_states orth_states_of(const orth_state_bytes *r, double elems, int stage, d
 typedef struct {
     double products, attention, rows, calls;  /* forward */
     double input, weights, back_calls;        /* backward */
+    double all_products, all_attention, all_rows; /* forward and backward */
     double flops, elems, saved;               /* flops: model, forward and backward */
 } block;
 
@@ -96,6 +97,12 @@ static double attention_seconds(const pricing *x, const orth_instr *n)
     return twice * (4 * scores * a->head_dim / (UNFUSED_PRODUCTS * rate) + 2 * passes * scores / (1e9 * x->attention.device_memory_GBps * UNFUSED_MEMORY));
 }
 
+/* What an op between products takes to move its bytes. */
+static double moving_seconds(const pricing *x, double bytes)
+{
+    return 1e-9 * bytes / (x->attention.device_memory_GBps * x->attention.device_memory_share) + 1e-12 * bytes * x->system->core_s_per_TB;
+}
+
 static double node_seconds(const pricing *x, const orth_instr *n)
 {
     const orth_cost c = orth_instr_cost(n);
@@ -103,7 +110,8 @@ static double node_seconds(const pricing *x, const orth_instr *n)
         return attention_seconds(x, n);
     if (c.hardware_flops > 0)
         return orth_device_seconds(&x->products, n);
-    return x->launch + x->system->rows * c.bytes / (1e9 * x->attention.device_memory_GBps * x->attention.device_memory_share);
+    const double factor = orth_op_family_of(n->op) == ORTH_OPS_LOSS ? x->system->loss : x->system->rows;
+    return x->launch + moving_seconds(x, factor * c.bytes);
 }
 
 /* rows > 0: operands with that many rows have `times` as many. */
@@ -134,29 +142,42 @@ static void add_node(const pricing *x, const orth_graph *g, const orth_node *n, 
     const double s = node_seconds(x, &i);
     const bool weights = orth_op_role_of(n->op) == ORTH_ROLE_WEIGHTS;
     b->flops += c.model_flops;
+    *(is_attention(n->op) ? &b->all_attention : c.hardware_flops > 0 ? &b->all_products : &b->all_rows) += s;
     if (!forward)
         *(weights ? &b->weights : &b->input) += s;
     else
         *(is_attention(n->op) ? &b->attention : c.hardware_flops > 0 ? &b->products : &b->rows) += s;
 }
 
+/* The sums that run through the layers, which norms read. */
+static bool is_stream(const orth_graph *g, orth_value v, const orth_node *reader)
+{
+    const bool of_norm = g->values[v].producer >= 0 && orth_op_family_of(g->nodes[g->values[v].producer].op) == ORTH_OPS_NORM;
+    return orth_op_family_of(reader->op) == ORTH_OPS_NORM && (v == g->input || of_norm);
+}
+
 /* What the backward reads of what the forward made, and the block's input. Under sequence parallelism a rank keeps its own rows of what
  * enters a column product, which the backward gathers again (Korthikanti et al. 2022, section 4.2.2). */
-static double saved_bytes(const orth_job *j, const orth_graph *g)
+static double saved_bytes(const pricing *x, const orth_graph *g)
 {
+    const orth_job *j = x->job;
     double bytes = 0;
     for (orth_value v = 0; v < g->num_values; v++) {
         const orth_value_info *i = &g->values[v];
         const bool made = i->kind == ORTH_VALUE_TEMP && i->producer >= 0 && i->producer < g->num_forward;
         bool read = false;
+        double wide = 1;
         for (int32_t n = g->num_forward; n < g->num_nodes && !read; n++)
             for (int k = 0; k < g->nodes[n].num_in; k++)
-                read = read || g->nodes[n].in[k] == v;
+                if (g->nodes[n].in[k] == v) {
+                    read = true;
+                    wide = is_stream(g, v, &g->nodes[n]) ? x->system->residual / 2 : 1;
+                }
         if ((made || v == g->input) && read) {
             const orth_operand o = orth_operand_of(v, i->dtype, i->num_dims, i->dim);
             const bool entered = made && j->sequence_parallel && is_of_tp(g->nodes[i->producer].op) &&
                                  orth_op_comm_kind(g->nodes[i->producer].op, true) == ORTH_COMM_ALL_GATHER;
-            bytes += (double)orth_operand_bytes(&o) / (entered ? j->tp : 1);
+            bytes += wide * (double)orth_operand_bytes(&o) / (entered ? j->tp : 1);
         }
     }
     return bytes;
@@ -164,7 +185,7 @@ static double saved_bytes(const orth_job *j, const orth_graph *g)
 
 static block price_block(const pricing *x, const orth_graph *g, int64_t rows, int64_t times)
 {
-    block b = {.saved = saved_bytes(x->job, g) * (double)times};
+    block b = {.saved = saved_bytes(x, g) * (double)times};
     for (int32_t n = 0; n < g->num_nodes; n++)
         add_node(x, g, &g->nodes[n], n < g->num_forward, rows, times, &b);
     for (orth_value v = 0; v < g->num_values; v++) {
@@ -179,6 +200,24 @@ static block price_block(const pricing *x, const orth_graph *g, int64_t rows, in
 static double forward_of(const block *b)
 {
     return b->products + b->attention + b->rows + b->calls;
+}
+
+/* Copies of a block's weights in 16 bits, made in each forward, and of their gradients in 32, made in each backward. */
+static void add_casts(const pricing *x, block *b)
+{
+    const double s = moving_seconds(x, x->system->casts * b->elems / 2);
+    b->rows += s;
+    b->weights += s;
+    b->all_rows += 2 * s;
+}
+
+/* Of a layer with separate products for queries, keys and values, and for gate and feed-forward layer, in 16 bits: what each keeps of the input
+ * that it shares with others, and the activated gate. */
+static double copies_of(const pricing *x)
+{
+    const orth_job *j = x->job;
+    const double rows = 2.0 * (double)(j->micro_batch * j->seq_len / j->cp) / j->tp;
+    return j->model.family == ORTH_FAMILY_LLAMA ? rows * (x->system->inputs * (double)j->model.hidden + x->system->gates * (double)j->model.ffn) : 0;
 }
 
 /* Seconds of a layer's forward that its backward repeats. */
@@ -344,13 +383,24 @@ static double in_flight(const orth_job *j, bool last)
     return fmin(m, last ? ((v - 1) * p + 1) / v : v > 1 ? p * (1 + (p - 1) / (p * v)) : p);
 }
 
+/* 16-bit copies of fp32 weights (autocast), the "parameters" of its recipe, are there to the end of the forward; in the backward only until it
+ * has passed their layer, and none of layers that are made again. */
+static bool drops_weights(const pricing *x)
+{
+    return x->system->residual > 2;
+}
+
 /* Beyond what the backward needs by theory: copies that a system keeps, and logits with their copies and gradient, on the last stage. */
 static double temporary_bytes(const pricing *x, const cut *c, double of_layers, double working)
 {
     const orth_job *j = x->job;
-    const double logits = x->system->logits * (double)(j->micro_batch * j->seq_len / j->cp * j->model.vocab / j->tp);
-    const double last = of_layers * in_flight(j, true) / in_flight(j, false), saved = x->system->saved;
+    const double num_logits = (double)(j->micro_batch * j->seq_len / j->cp * j->model.vocab / j->tp), logits = x->system->logits * num_logits;
     const double theory = of_layers + working + (j->pp == 1 ? c->head.saved : 0);
+    if (drops_weights(x) && j->recompute == ORTH_AGAIN_FULL) {
+        const double weights = 2 * (double)j->model.layers / j->pp * c->layer.elems;
+        return x->system->saved * of_layers + fmax(logits - weights, logits - 2 * num_logits) - theory;
+    }
+    const double last = of_layers * in_flight(j, true) / in_flight(j, false), saved = x->system->saved;
     return fmax(0, fmax(saved * (of_layers + working), saved * (last + working) + logits) - theory);
 }
 
@@ -367,8 +417,17 @@ static void add_memory(const pricing *x, const cut *c, double elems, double inpu
     e->temporary_bytes = temporary_bytes(x, c, of_layers, working);
     /* Gradients that a step makes anew grow while the backward frees activations: the peak is at one of its ends. */
     const double held = j->num_micro_batches > 1 ? 1 : x->system->grads;
-    const double end = e->grads_bytes + working, loss = held * e->grads_bytes + e->activation_bytes + e->temporary_bytes;
+    const double end = e->grads_bytes + working - (drops_weights(x) ? e->params_bytes : 0), loss = held * e->grads_bytes + e->activation_bytes + e->temporary_bytes;
     e->peak_bytes = e->params_bytes + e->optimizer_bytes + fmax(loss, end);
+}
+
+/* The mean rank's seconds by what its kernels do, without what is made again. */
+static void add_kinds(const pricing *x, const cut *c, orth_estimate *e)
+{
+    const double times = (double)x->job->num_micro_batches / x->job->pp, layers = (double)x->job->model.layers;
+    e->products_s = times * (layers * c->layer.all_products + c->head.all_products);
+    e->attention_s = times * layers * c->layer.all_attention;
+    e->rows_s = times * (layers * c->layer.all_rows + c->embed.all_rows + c->final.all_rows + c->head.all_rows);
 }
 
 static orth_status build(orth_ctx *ctx, const orth_job *j, orth_model_blocks *out)
@@ -404,17 +463,21 @@ orth_status orth_estimate_step(orth_ctx *ctx, const orth_job *job, const orth_ha
     cut c = {.embed = price_block(&x, &blocks.embed, 0, 1), .layer = price_block(&x, &blocks.layer, 0, 1),
              .final = price_block(&x, &blocks.final, 0, 1), .head = price_block(&x, &blocks.head, rows, times)};
     orth_model_blocks_release(&blocks);
+    c.layer.saved += copies_of(&x);
+    add_casts(&x, &c.layer);
+    add_casts(&x, &c.head);
     cut_layers(job, &c);
     *out = (orth_estimate){.step_s = 0};
     ORTH_TRY(run_schedule(ctx, &x, &c, out));
-    const double elems = (double)job->model.layers / job->pp * c.layer.elems + c.embed.elems;
-    const double input = 2.0 * (double)(job->micro_batch * job->seq_len / job->cp * job->model.hidden) / (job->sequence_parallel ? job->tp : 1);
+    const double elems = (double)job->model.layers / job->pp * c.layer.elems + c.embed.elems + (job->pp == 1 && !job->model.tied ? c.head.elems : 0);
+    const double input = system->residual * (double)(job->micro_batch * job->seq_len / job->cp * job->model.hidden) / (job->sequence_parallel ? job->tp : 1);
     const double updated = elems / (job->zero ? (double)job->dp * job->cp : 1), nodes = fmax(1, (double)job->tp * job->pp * job->dp * job->cp / h->node_devices);
     out->data_parallel_s = exposed(&x, &c, elems);
     out->update_s = UPDATE_BYTES * updated / (1e9 * UPDATE_MEMORY * h->device_memory_GBps);
     if (job->offload_optimizer)
         out->update_s += 1e-9 * updated * (OFFLOAD_BYTES / OFFLOAD_LINK_GBps + UPDATE_BYTES / OFFLOAD_HOST_GBps);
     out->step_s = (out->step_s + out->data_parallel_s + out->update_s) * (1 + system->jitter * log2(nodes));
+    add_kinds(&x, &c, out);
     out->layer_forward_s = forward_of(&c.layer);
     out->layer_backward_s = c.layer.input + c.layer.weights + c.layer.back_calls + again(job, &c.layer);
     const double all = (double)job->num_micro_batches * job->dp * job->tp * job->cp;

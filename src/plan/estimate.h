@@ -53,6 +53,7 @@ typedef struct {
     double step_s;
     double forward_s, backward_s, bubble_s, data_parallel_s, update_s; /* of a step; the first two of the busiest stage */
     double layer_forward_s, layer_backward_s;  /* of a micro-batch */
+    double products_s, attention_s, rows_s;    /* of a step, by kernels; rows: what is between products */
     double flops;                              /* of the model in a step, attention by halves (causal), all devices */
     double hardware_flops;
     double params_bytes, grads_bytes, optimizer_bytes; /* of the worst rank, */
