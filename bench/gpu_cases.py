@@ -4,8 +4,7 @@ published_cases.json, so `orthant plan --cases` is judged on runs that its const
 usage: gpu_cases.py CASES.json [--seconds=300] [--set=2]   needs PyTorch with CUDA; what does not fit into the seconds is left out
        gpu_cases.py CASES.json --list=H200 [--set=2]       the cases without measurements, to predict them before they run; or H100
        gpu_cases.py CASES.json --parts                     also the time of a step's kernels by what they do; of set 1 some cases only
---set=1: bench/one_gpu_cases.json, which the constants of `torch` and `compiled` in configs/software.yaml are fitted on; 2: other models, lengths and
-numbers of micro-batches, bench/one_gpu_cases_2.json.
+Set 2 has other models, lengths and numbers of micro-batches than set 1. bench/one_gpu_cases.json holds both, of one H200 and one H100.
 Parameters, gradients and moments are fp32 and products bf16 (autocast), AdamW is PyTorch's fused one, attention is PyTorch's SDPA with
 cuDNN first, tokens are random. The time of a step is the median of 8; memory is the peak that the allocator gave out.
 """

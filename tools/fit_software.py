@@ -23,8 +23,8 @@ CASES = os.path.join(TOP, "bench", "published_cases.json")
 FACTS = ("saved", "logits", "grads", "residual", "inputs", "gates", "casts")  # of memory, and what can be counted
 FILE = os.path.join(TOP, "configs", "software.yaml")
 HEAD = ("# How other training systems use a device: the constants of src/plan/software.def, fitted by\n"
-        "# tools/fit_software.py --fit, and `saved` by --fit-memory, on one half of 140 published runs; torch and compiled on one half of\n"
-        "# bench/one_gpu_cases.json.\n")
+        "# tools/fit_software.py --fit, and `saved` by --fit-memory, on one half of 140 published runs; torch and compiled, by\n"
+        "# --all --sections torch,compiled, on bench/one_gpu_cases.json; residual, inputs, gates and casts are counted.\n")
 
 
 def constants():
@@ -180,12 +180,14 @@ def read_blind(path):
     return out
 
 
-def blind_table(blind, predicted, measured, fit):
-    ids = {c["id"] for c in measured}
-    lines = ["| predicted | runs | time, mean error % | memory, mean error % | pairs with such a run in the right order |", "| --- | --- | --- | --- | --- |"]
-    for name, by, of in (("before they were measured", blind, ids), ("the half that was fitted", predicted, fit), ("the other half", predicted, ids - fit)):
-        time, memory = figures(errors_of(by, measured), of), figures(memory_errors(by, measured), of)
-        lines.append("| %s | %d | %.1f | %.1f | %s |" % (name, time[0], time[1], memory[1], order(by, measured, of)))
+def blind_table(files, predicted, measured):
+    lines = ["| predicted | runs | time: mean error % | median | 90th percentile | memory: mean error % | worst | pairs in the right order |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for name, by in [(os.path.basename(f)[:10] + ", before they were measured", read_blind(f)) for f in files] + [("now, fitted on all of them", predicted)]:
+        runs = [c for c in measured if c["id"] in by]
+        time, memory = errors_of(by, runs), memory_errors(by, runs)
+        lines.append("| %s | %d | %.1f | %.1f | %.1f | %.1f | %.1f | %s |" % (
+            name, *figures(time, time), figures(memory, memory)[1], 100 * max(map(abs, memory.values())), order(by, runs, by)))
     return "\n".join(lines)
 
 
@@ -196,8 +198,8 @@ def main():
     args.add_argument("--fit-memory", action="store_true")
     args.add_argument("--all", action="store_true", help="every run is of the fitted half: others show how good the constants are")
     args.add_argument("--sections", help="fit only these, separated by commas")
-    args.add_argument("--blind", help="a file with a table of predictions (| run | tokens/s, H200 | tokens/s, H100 | GiB |): prints their errors beside "
-                      "those of both halves, and nothing else")
+    args.add_argument("--blind", action="append", help="a file with a table of predictions (| run | tokens/s, H200 | tokens/s, H100 | GiB |): prints "
+                      "their errors beside those of today's, and nothing else; several times: a row each")
     args.add_argument("--report")
     args = args.parse_args()
     measured = json.load(open(args.cases))
@@ -250,7 +252,7 @@ def main():
         values = descend(memory_objective, [k for k in rows if chosen(k) and k[1] in of_memory], values)
     predicted = predict(values, args.cases)
     if args.blind:
-        print(blind_table(read_blind(args.blind), predicted, measured, fit))
+        print(blind_table(args.blind, predicted, measured))
         return
     e = errors_of(predicted, measured)
     lines = ["| runs | number | mean % | median % | 90th percentile % |", "| --- | --- | --- | --- | --- |"]
@@ -281,10 +283,10 @@ def main():
         notes = open(args.report).read().partition("\n## Notes\n")[1:] if os.path.exists(args.report) else ()
         with open(args.report, "w") as f:
             f.write("# Predicted and measured runs of other systems\n\nMade by `tools/fit_software.py %s--report FILE`, from %s.\nAbsolute errors of the "
-                    "time of a step, of the MFU and of the peak of memory. The constants of\nconfigs/software.yaml%s were fitted on one half of the runs (every second one "
-                    "of each family, by name); the rows\n\"held out\" are the other half.\n\n" % (
-                        "" if args.cases == CASES else args.cases + " ", os.path.relpath(args.cases, TOP),
-                        "" if not args.sections else " (%s)" % args.sections.replace(",", ", ")) + text + "".join(notes))
+                    "time of a step, of the MFU and of the peak of memory. The constants of\nconfigs/software.yaml%s were fitted on %s.\n\n" % (
+                        "" if args.cases == CASES else args.cases + " " + "--all " * args.all, os.path.relpath(args.cases, TOP),
+                        "" if not args.sections else " (%s)" % args.sections.replace(",", ", "),
+                        "all of them" if args.all else "one half of the runs (every second one of each family, by name); the rows\n\"held out\" are the other half") + text + "".join(notes))
 
 
 if __name__ == "__main__":

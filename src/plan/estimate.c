@@ -19,6 +19,7 @@
 #define UNFUSED_PRODUCTS 0.6      /* of the rate of large products, in batched products of scores: sums of head_dim terms are short */
 #define UNFUSED_MEMORY 0.85       /* of the bandwidth, in passes over scores: the default of device.memory_share */
 #define AGAIN_OPS_PRODUCTS 0.5    /* ORTH_AGAIN_OPS makes every second product again, by definition */
+#define AGAIN_OPS (4.0 / 3)       /* forward, backward of about twice as many ops, forward again */
 #define AGAIN_BLOCKS_FORWARD 0.6  /* of the forward: every second layer, and the sources that say so recompute a little more than half */
 #define AGAIN_ACTIVATION_ROWS 0.3 /* of the time between products: one of a layer's about three passes over wide rows */
 #define AGAIN_HALF_KEPT 0.5       /* of what a layer saves, where every second product or layer is made again */
@@ -39,7 +40,7 @@ orth_states orth_states_of(const orth_state_bytes *r, double elems, int stage, d
 typedef struct {
     double products, attention, rows, calls;  /* forward */
     double input, weights, back_calls;        /* backward */
-    double all_products, all_attention, all_rows; /* forward and backward */
+    double all_products, all_attention, all_rows, ops; /* forward and backward */
     double flops, elems, saved;               /* flops: model, forward and backward */
 } block;
 
@@ -110,7 +111,8 @@ static double node_seconds(const pricing *x, const orth_instr *n)
         return attention_seconds(x, n);
     if (c.hardware_flops > 0)
         return orth_device_seconds(&x->products, n);
-    const double factor = orth_op_family_of(n->op) == ORTH_OPS_LOSS ? x->system->loss : x->system->rows;
+    const orth_op_family of = orth_op_family_of(n->op);
+    const double factor = of == ORTH_OPS_LOSS ? x->system->loss : of == ORTH_OPS_ATTENTION ? x->system->rope : x->system->rows;
     return x->launch + moving_seconds(x, factor * c.bytes);
 }
 
@@ -142,6 +144,7 @@ static void add_node(const pricing *x, const orth_graph *g, const orth_node *n, 
     const double s = node_seconds(x, &i);
     const bool weights = orth_op_role_of(n->op) == ORTH_ROLE_WEIGHTS;
     b->flops += c.model_flops;
+    b->ops++;
     *(is_attention(n->op) ? &b->all_attention : c.hardware_flops > 0 ? &b->all_products : &b->all_rows) += s;
     if (!forward)
         *(weights ? &b->weights : &b->input) += s;
@@ -288,19 +291,24 @@ static double layers_in(const cut *c, int chunk)
     return c->layers_of_chunk - (chunk == 0 ? c->first_missing : 0) - (chunk == c->num_chunks - 1 ? c->last_missing : 0);
 }
 
-static orth_chunk_times times_of(const orth_job *j, const cut *c, int chunk)
+static orth_chunk_times times_of(const pricing *x, const cut *c, int chunk)
 {
+    const orth_job *j = x->job;
     const block *l = &c->layer, *e = &c->embed, *h = &c->head, *f = &c->final;
     const bool first = chunk == 0, last = chunk == c->num_chunks - 1;
     const double n = layers_in(c, chunk);
     orth_chunk_times t = {.time = {0}};
     double input = n * (l->input + l->back_calls + again(j, l)), weights = n * l->weights;
-    t.time[ORTH_ACTION_F] = n * forward_of(l) + (first ? forward_of(e) : 0) + (last ? forward_of(h) + forward_of(f) : 0);
+    double forward = n * forward_of(l) + (first ? forward_of(e) : 0) + (last ? forward_of(h) + forward_of(f) : 0);
     input += (first ? e->input + e->back_calls : 0) + (last ? h->input + h->back_calls + f->input : 0);
     weights += (first ? e->weights : 0) + (last ? h->weights : 0);
-    t.time[ORTH_ACTION_BI] = input;
-    t.time[ORTH_ACTION_W] = weights;
-    t.time[ORTH_ACTION_B] = input + weights;
+    /* A device that is faster than the host waits for it. */
+    const double ops = n * l->ops * (j->recompute == ORTH_AGAIN_FULL ? AGAIN_OPS : 1) + (first ? e->ops : 0) + (last ? h->ops + f->ops : 0);
+    const double wait = fmax(1, ops * 1e-6 * x->system->host_us / (forward + input + weights));
+    t.time[ORTH_ACTION_F] = wait * forward;
+    t.time[ORTH_ACTION_BI] = wait * input;
+    t.time[ORTH_ACTION_W] = wait * weights;
+    t.time[ORTH_ACTION_B] = wait * (input + weights);
     return t;
 }
 
@@ -338,7 +346,7 @@ static orth_status run_schedule(orth_ctx *ctx, const pricing *x, const cut *c, o
     const orth_link_place next = {.n = 2, .per_node = 1, .num_nodes = 2, .same_node = (double)j->tp * j->pp * j->dp * j->cp <= x->attention.node_devices};
     const double bytes = 2.0 * (double)(j->micro_batch * j->seq_len / j->cp * j->model.hidden) / (j->sequence_parallel ? j->tp : 1);
     for (int k = 0; st == ORTH_OK && k < c->num_chunks; k++) {
-        times[k] = times_of(j, c, k);
+        times[k] = times_of(x, c, k);
         if (j->zero == 3 && j->pp == 1)
             hide_gathers(x, c, k, &times[k]);
         times[k].send_forward = times[k].send_backward = link_seconds(x, ORTH_COMM_SEND, bytes, &next);
@@ -361,7 +369,7 @@ static double exposed(const pricing *x, const cut *c, double elems)
     const orth_job *j = x->job;
     const int n = j->dp * j->cp;
     const orth_link_place place = data_place(x);
-    const orth_chunk_times t = times_of(j, c, 0);
+    const orth_chunk_times t = times_of(x, c, 0);
     if (n == 1)
         return 0;
     double s = 0;

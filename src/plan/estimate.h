@@ -2,8 +2,7 @@
  * programs, priced before they are lowered, with the few constants of software.h for what that system does otherwise.
  *
  * A chunk of layers takes the sum of its nodes (device_time.h; ops between products by their bytes) and of its tensor-parallel
- * calls (link_time.h), which are exposed but for what
- * software.calls says. What is recomputed is added to the backward. orth_schedule_simulate makes a step of the chunks.
+ * calls (link_time.h), which are exposed but for what software.calls says; or what the host takes for its ops, if that is longer. What is recomputed is added to the backward. orth_schedule_simulate makes a step of the chunks.
  * Data-parallel communication hides behind the last backward as far as software.overlap says; ZeRO 3 behind the computing of each
  * micro-batch. The update moves its bytes. Memory: parameters, gradients and optimizer as the recipe says, what the backward reads of the
  * forward, the logits; and what the system keeps in copies. All of it is an estimate.

@@ -38,7 +38,7 @@ bool orth_software_system(const orth_software *s, const char *name, orth_system 
 {
 #define TAKE(x) \
     if (strcmp(name, #x) == 0) { \
-        *out = (orth_system){s->x##_rows, s->x##_loss, s->x##_core_s_per_TB, s->x##_casts, s->x##_launch_us, s->x##_overlap, s->x##_jitter, s->x##_links, \
+        *out = (orth_system){s->x##_rows, s->x##_loss, s->x##_rope, s->x##_core_s_per_TB, s->x##_casts, s->x##_launch_us, s->x##_host_us, s->x##_overlap, s->x##_jitter, s->x##_links, \
                             s->x##_calls, s->x##_products, s->x##_fused, s->x##_saved, \
                             s->x##_residual, s->x##_inputs, s->x##_gates, s->x##_logits, s->x##_grads}; \
         return true; \

@@ -14,7 +14,7 @@ typedef struct {
 
 /* Of a system, and of a kind of device. */
 typedef struct {
-    double rows, loss, core_s_per_TB, casts, launch_us, overlap, jitter, links, calls, products, fused, saved, residual, inputs, gates, logits, grads;
+    double rows, loss, rope, core_s_per_TB, casts, launch_us, host_us, overlap, jitter, links, calls, products, fused, saved, residual, inputs, gates, logits, grads;
 } orth_system;
 typedef struct {
     double gemm, fp8, attention;
