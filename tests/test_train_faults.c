@@ -65,6 +65,7 @@ static const fault_case found[] = {
     {0, {.kind = ORTH_COMM_FAULT_SKIP, .rank = 0, .at = 14, .from_step = 3}}, /* left out the sums after a step, waited in a save; once blamed
                                                                                  on the wrong rank */
     {1, {.kind = ORTH_COMM_FAULT_STOP, .rank = 1, .at = 3, .from_step = 1}}, /* in the first step, whose limit is that of the plan */
+    {2, {.kind = ORTH_COMM_FAULT_SKIP, .rank = 0, .at = 172, .from_step = 0}}, /* leaves out a message of a save and waits in the barrier behind it */
 };
 
 enum { IN_THE_FIRST_STEP = 1 };

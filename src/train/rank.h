@@ -43,6 +43,7 @@ orth_status rank_main(orth_ctx *ctx, orth_world *world, void *run);
 
 static inline orth_status rank_barrier(orth_ctx *ctx, const rank_state *s)
 {
+    orth_progress_part(ctx); /* who left a call out waits here, later than who misses it */
     return s->all ? orth_barrier(ctx, s->all) : ORTH_OK;
 }
 
