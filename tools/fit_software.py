@@ -31,16 +31,17 @@ def constants():
     """{(section, key): [value, least, most]} from software.def."""
     text = open(os.path.join(TOP, "src", "plan", "software.def")).read()
     out = {}
-    for macro in ("DEVICE", "SYSTEM"):
-        body = re.search(r"#define %s\((.*?)\) \\\n(.*?)\n%s" % (macro, macro), text, re.S)
-        names = [n.strip() for n in body[1].split(",")][1:]
-        rows = re.findall(r"SW\(section, (\w+), (\w+), ([\d.]+), ([\d.]+)", body[2])
-        for call in re.findall(r"^%s\((\w+), (.*)\)$" % macro, text, re.M):
-            values = dict(zip(names, call[1].split(", ")))
-            for key, name, least, most in rows:
-                out[call[0], key] = [float(values[name]), float(least), float(most)]
-    for section, key, value, least, most in re.findall(r"^SW\((\w+), (\w+), ([\d.]+), ([\d.]+), ([\d.]+)", text, re.M):
+    shares = re.search(r"#define DEVICE\((.*?)\) \\\n(.*?)\nDEVICE", text, re.S)
+    names = [n.strip() for n in shares[1].split(",")][1:]
+    for section, values in re.findall(r"^DEVICE\((\w+), (.*)\)$", text, re.M):
+        values = dict(zip(names, values.split(", ")))
+        for key, name, least, most in re.findall(r"SW\(section, (\w+), (\w+), ([\d.]+), ([\d.]+)", shares[2]):
+            out[section, key] = [float(values[name]), float(least), float(most)]
+    for section, key, value, least, most in re.findall(r"^SW\((\w+), (\w+), ([\d.]+), ([\d.]+), ([\d.e]+)", text, re.M):
         out[section, key] = [float(value), float(least), float(most)]
+    for number, system in enumerate(re.findall(r"^SYSTEM\((\w+)\)$", text, re.M)):
+        for key, least, most, values in re.findall(r"^KEY\((\w+), ([\d.]+), ([\d.]+), (.*?), \"", text, re.M):
+            out[system, key] = [float(values.split(", ")[number]), float(least), float(most)]
     return out
 
 

@@ -10,13 +10,23 @@ static const orth_described_row rows[] = {
 #define SW(sec, key, def, lo, hi, help) \
     {.path = #sec "." #key, .section = #sec, .default_value = def, .min = lo, .max = hi, .unit = "", \
      .offset = offsetof(orth_software, sec##_##key)},
+#define OF(sec, key, def, lo, hi) \
+    {.path = #sec "." #key, .section = #sec, .default_value = def, .min = lo, .max = hi, .unit = "", \
+     .offset = offsetof(orth_software, sec.key)},
+#define KEY(key, lo, hi, megatron_, fsdp_, eager_, torch_, compiled_, deepspeed_, nanotron_, llmc_, help) \
+    OF(megatron, key, megatron_, lo, hi) OF(fsdp, key, fsdp_, lo, hi) OF(eager, key, eager_, lo, hi) OF(torch, key, torch_, lo, hi) \
+    OF(compiled, key, compiled_, lo, hi) OF(deepspeed, key, deepspeed_, lo, hi) OF(nanotron, key, nanotron_, lo, hi) OF(llmc, key, llmc_, lo, hi)
 #include "plan/software.def"
+#undef KEY
+#undef OF
 #undef SW
 };
-static const orth_described_section sections[] = {{"ampere", false}, {"hopper", false}, {"blackwell", false}, {"other", false},
-                                                  {"attention", false}, {"errors", false}, {"megatron", false}, {"fsdp", false}, {"eager", false},
-                                                  {"torch", false}, {"compiled", false},
-                                                  {"deepspeed", false}, {"nanotron", false}, {"llmc", false}};
+static const orth_described_section sections[] = {
+    {"ampere", false}, {"hopper", false}, {"blackwell", false}, {"other", false}, {"attention", false}, {"errors", false},
+#define SYSTEM(name) {#name, false},
+#include "plan/software.def"
+#undef SYSTEM
+};
 static const orth_described software = {"software", "megatron: {rows: 1.5}", rows, ORTH_COUNT(rows), sections, ORTH_COUNT(sections)};
 
 orth_status orth_software_load(orth_ctx *ctx, orth_software *out, const char *path)
@@ -36,22 +46,13 @@ orth_status orth_software_load(orth_ctx *ctx, orth_software *out, const char *pa
 
 bool orth_software_system(const orth_software *s, const char *name, orth_system *out)
 {
-#define TAKE(x) \
+#define SYSTEM(x) \
     if (strcmp(name, #x) == 0) { \
-        *out = (orth_system){s->x##_rows, s->x##_loss, s->x##_rope, s->x##_core_s_per_TB, s->x##_casts, s->x##_launch_us, s->x##_host_us, s->x##_overlap, s->x##_jitter, s->x##_links, \
-                            s->x##_calls, s->x##_products, s->x##_fused, s->x##_saved, \
-                            s->x##_residual, s->x##_inputs, s->x##_gates, s->x##_logits, s->x##_grads}; \
+        *out = s->x; \
         return true; \
     }
-    TAKE(megatron)
-    TAKE(fsdp)
-    TAKE(eager)
-    TAKE(torch)
-    TAKE(compiled)
-    TAKE(deepspeed)
-    TAKE(nanotron)
-    TAKE(llmc)
-#undef TAKE
+#include "plan/software.def"
+#undef SYSTEM
     return false;
 }
 

@@ -5,17 +5,23 @@
 #include "base/json_out.h"
 #include "plan/described.h"
 
-/* One field per row, <section>_<key>. */
+/* Of a system: one field per KEY. */
+typedef struct {
+#define KEY(key, ...) double key;
+#include "plan/software.def"
+#undef KEY
+} orth_system;
+
+/* One field per SW row, <section>_<key>, and one per system. */
 typedef struct {
 #define SW(section, key, default_, min, max, help) double section##_##key;
+#define SYSTEM(name) orth_system name;
 #include "plan/software.def"
+#undef SYSTEM
 #undef SW
 } orth_software;
 
-/* Of a system, and of a kind of device. */
-typedef struct {
-    double rows, loss, rope, core_s_per_TB, casts, launch_us, host_us, overlap, jitter, links, calls, products, fused, saved, residual, inputs, gates, logits, grads;
-} orth_system;
+/* Of a kind of device. */
 typedef struct {
     double gemm, fp8, attention;
 } orth_device_shares;
