@@ -153,7 +153,7 @@ static void add_node(const pricing *x, const orth_graph *g, const orth_node *n, 
 }
 
 /* The sums that run through the layers, which norms read. */
-static bool is_stream(const orth_graph *g, orth_value v, const orth_node *reader)
+static bool is_residual(const orth_graph *g, orth_value v, const orth_node *reader)
 {
     const bool of_norm = g->values[v].producer >= 0 && orth_op_family_of(g->nodes[g->values[v].producer].op) == ORTH_OPS_NORM;
     return orth_op_family_of(reader->op) == ORTH_OPS_NORM && (v == g->input || of_norm);
@@ -174,7 +174,7 @@ static double saved_bytes(const pricing *x, const orth_graph *g)
             for (int k = 0; k < g->nodes[n].num_in; k++)
                 if (g->nodes[n].in[k] == v) {
                     read = true;
-                    wide = is_stream(g, v, &g->nodes[n]) ? x->system->residual / 2 : 1;
+                    wide = is_residual(g, v, &g->nodes[n]) ? x->system->residual / 2 : 1;
                 }
         if ((made || v == g->input) && read) {
             const orth_operand o = orth_operand_of(v, i->dtype, i->num_dims, i->dim);
