@@ -258,7 +258,7 @@ TEST(a_plan_that_does_not_fit_names_the_nearest_changes_with_which_it_does)
     fclose(f);
     expect("plan " SMALL "--cluster=cli_tiny.yaml-1", 0, "no change of recomputation, micro-batch, ZeRO or offload makes it fit");
     expect("plan " SMALL "--cluster=cli_tiny.yaml-1 --json", 0, "\"changes\": {\"bytes\": ");
-    expect("plan " SMALL "train.global_batch=128 --cluster=cli_tiny.yaml-1", 0, "what would make it fit is not listed: there are dozens of changes to plan");
+    expect("plan " SMALL "train.global_batch=128 --cluster=cli_tiny.yaml-1", 0, "what would make it fit is not listed here, since dozens of changes have to be planned");
     expect("plan " SMALL "train.global_batch=128 --cluster=cli_tiny.yaml-1 --json", 0, "\"changes\": {\"not_listed\": \"what would make it fit is not listed");
     remove("cli_tiny.yaml");
     expect("plan " SMALL "train.global_batch=2 parallel.dp=2 --cluster=h100-2", 0, "fits  ");
@@ -632,6 +632,22 @@ TEST(a_plan_by_a_measured_machine_has_the_same_bytes_each_time)
 #endif
 
 /* docs/parallel.md, "Limits". Each takes seconds here; far more is a plan that does not end in sight. */
+/* --limit is what memory.recompute=auto chooses for. */
+TEST(a_limit_of_fit_and_ladder_counts_for_what_auto_recomputes)
+{
+    static char out[2][1 << 16];
+    char args[1024];
+    for (int k = 0; k < 2; k++) {
+        const char *const what = k ? "--ladder --limit=2.5MB" : "--fit=layers --limit=2.5MB";
+        for (int i = 0; i < 2; i++) {
+            snprintf(args, sizeof args, "plan --model=gpt2-tiny data.path=x data.seq_len=64 train.global_batch=4 memory.recompute=auto %s %s "
+                     "--cluster=h100-1", what, i ? "memory.recompute_limit=2500000" : "");
+            assert_int_equal(run("", args, out[i], sizeof out[i]), 0);
+        }
+        assert_string_equal(out[0], out[1]);
+    }
+}
+
 TEST(plans_of_the_largest_sizes_end)
 {
     static const char *const sizes[] = {"model.layers=1000 train.global_batch=1 train.micro_batch=1",
@@ -647,6 +663,7 @@ TEST(plans_of_the_largest_sizes_end)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_limit_of_fit_and_ladder_counts_for_what_auto_recomputes),
         cmocka_unit_test(plans_of_the_largest_sizes_end),
         cmocka_unit_test(mistakes_are_named_with_exit_2),
         cmocka_unit_test(a_bad_file_of_configuration_ends_with_2_and_is_named),

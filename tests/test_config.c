@@ -264,7 +264,6 @@ TEST(switches_of_other_programs_are_accepted)
     static const struct { const char *text; orth_option_memory_recompute want; } cases[] = {
         {"gradient_checkpointing: true", ORTH_memory_recompute_full}, {"memory: {gradient_checkpointing: true}", ORTH_memory_recompute_full},
         {"memory: {recompute: gradient_checkpointing}", ORTH_memory_recompute_full},
-        {"memory: {recompute: full}\ngradient_checkpointing: false", ORTH_memory_recompute_none},
         {"gradient_checkpointing: true\ngradient_checkpointing_kwargs: {use_reentrant: false}", ORTH_memory_recompute_full},
         {"use_reentrant: true", ORTH_memory_recompute_none}, {"memory: {recompute: sqrt, use_reentrant: true}", ORTH_memory_recompute_sqrt}};
     orth_ctx *ctx = test_ctx(1);
@@ -276,6 +275,27 @@ TEST(switches_of_other_programs_are_accepted)
     }
     CHECK_OK(ctx, parse(ctx, &c, "memory: {offload_optimizer: nvme, offload_params: cpu}"));
     assert_true(c.memory_offload_optimizer == ORTH_memory_offload_optimizer_file && c.memory_offload_params == ORTH_memory_offload_params_host);
+    orth_config_release(ctx, &c);
+    test_ctx_free(ctx);
+}
+
+/* Whichever came last would count. */
+TEST(a_key_that_a_file_gives_by_two_names_is_refused)
+{
+    static const char *const texts[] = {"memory: {recompute: full}\ngradient_checkpointing: false",
+                                        "gradient_checkpointing: true\nmemory: {recompute: selective}"};
+    orth_ctx *ctx = test_ctx(1);
+    orth_config c;
+    for (int i = 0; i < ORTH_COUNT(texts); i++) {
+        assert_int_equal(parse(ctx, &c, texts[i]), ORTH_ERR_ARG);
+        assert_non_null(strstr(ctx->error.message, "memory.recompute is set at "));
+        assert_non_null(strstr(ctx->error.message, ", too, by another name: give it once"));
+        orth_ctx_clear_error(ctx);
+        orth_config_release(ctx, &c);
+    }
+    CHECK_OK(ctx, parse(ctx, &c, "memory: {recompute: full}")); /* a word replaces what a file says */
+    CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", "gradient_checkpointing", "false"));
+    assert_int_equal(c.memory_recompute, ORTH_memory_recompute_none);
     orth_config_release(ctx, &c);
     test_ctx_free(ctx);
 }
@@ -371,6 +391,7 @@ int main(void)
         cmocka_unit_test(words_of_the_command_line_replace_what_the_file_says),
         cmocka_unit_test(classes_that_fsdp_wraps_are_values_of_the_unit_of_gathering),
         cmocka_unit_test(switches_of_other_programs_are_accepted),
+        cmocka_unit_test(a_key_that_a_file_gives_by_two_names_is_refused),
         cmocka_unit_test(hostile_files_are_refused),
         cmocka_unit_test(reading_survives_every_failed_allocation),
         cmocka_unit_test(every_row_has_a_default_within_its_range_and_a_help_text),

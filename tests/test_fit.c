@@ -71,8 +71,8 @@ TEST(the_largest_value_that_fits_fits_and_the_next_does_not)
     static const struct { const char *key, *path; int64_t values[12]; } keys[] = {
         {"micro_batch", "train.micro_batch", {1, 2, 4, 8, 16, 32}},
         {"model.layers", "model.layers", {1, 2, 3, 4, 5, 6, 7, 8, 9}},
-        {"seq_len", "data.seq_len", {64, 128, 192, 256}},
-        {"hidden", "model.hidden", {32, 64, 96, 128, 160}},
+        {"seq_len", "data.seq_len", {8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96}},
+        {"hidden", "model.hidden", {8, 16, 24, 32, 40, 48, 56, 64, 72, 80}},
     };
     for (int k = 0; k < ORTH_COUNT(keys); k++) {
         fit_case c;

@@ -225,6 +225,7 @@ TEST(a_deepspeed_configuration_that_contradicts_itself_is_refused)
         {"{\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}}", "bf16.enabled and fp16.enabled are both true"},
         {"{\"train_batch_size\": 10, \"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 1}", "=1 x a micro-batch of 4 does not divide"},
         {"{\"optimizer\": {\"type\": \"Lamb\"}}", "optimizer.type=Lamb: there are Adam, AdamW and SGD"},
+        {"{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"disk\"}}}", "offload_optimizer.device=disk: there are cpu, nvme and none"},
         {"{\"zero_optimization\": {\"stage\": 7}}", "zero_optimization.stage: parallel.zero=7: must be one of"},
         {"{\"zero_optimization\": {\"reduce_bucket_size\": -1}}", "reduce_bucket_size=-1: must be a number of elements"},
         {"{\"train_batch_size\": [1]}", "train.global_batch"},
@@ -513,6 +514,7 @@ TEST(a_configuration_of_accelerate_becomes_the_keys_that_mean_the_same)
     assert_true(c.memory_recompute == ORTH_memory_recompute_full && c.comm_prefetch == 1);
     assert_true(c.memory_offload_params == ORTH_memory_offload_params_none);
     file_fails(ctx, ORTH_TOOL_accelerate, "num_processes: many\n", "-import:1:16: num_processes: parallel.dp=many: must be a whole number");
+    file_fails(ctx, ORTH_TOOL_nemo, "model: {activations_checkpoint_granularity: some}\n", "activations_checkpoint_granularity=some: there are selective and full");
     file_fails(ctx, ORTH_TOOL_accelerate, "mixed_precision: fp4\n", "mixed_precision=fp4: there are no, bf16, fp16 and fp8");
     orth_config_release(ctx, &c);
     test_ctx_free(ctx);

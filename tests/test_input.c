@@ -15,6 +15,7 @@ TEST(a_model_that_does_not_fit_is_refused_with_figures_before_anything_is_alloca
         RUN(r, 3, "limit 64.00 MiB (memory.limit); nothing was allocated",
             "%s run.yaml memory.limit=64MiB model.preset=gpt2-124m model.vocab=auto", big[i]);
     RUN(r, 0, "does not fit", "plan run.yaml model.preset=llama3-405b model.vocab=auto data.seq_len=8192");
+    assert_non_null(strstr(r->out, "`plan --ladder` with the same words lists them"));
     assert_non_null(strstr(r->out, "parameters       405"));
     RUN(r, 3, "on the rank that needs the most", "plan run.yaml --cluster=a100-40gb-1 precision.compute=bf16 model.preset=llama3-3b "
         "model.vocab=auto --require-fit");
@@ -306,6 +307,11 @@ TEST(what_weights_are_looked_for_in_is_named)
     assert_null(strstr(r->out, "has no effect"));
     RUN(r, 0, "parameters", "plan run.yaml memory.offload_sub_group=4194304");
     assert_null(strstr(r->out, "has no effect"));
+    RUN(r, 0, "comm.prefetch=4 has no effect: comm.overlap=false", "plan run.yaml parallel.dp=2 train.global_batch=8 parallel.zero=3 comm.prefetch=4 comm.overlap=false");
+    RUN(r, 0, "precision.grad_reduce=bf16 has no effect: parallel.dp=1", "plan run.yaml precision.grad_reduce=bf16 numerics.mode=fast");
+    RUN(r, 0, "parallel.reshard_after_forward=false has no effect: it is of parallel.zero=3", "plan run.yaml parallel.dp=2 train.global_batch=8 parallel.zero=2 "
+        "parallel.reshard_after_forward=false");
+    RUN(r, 0, "has no effect: optimizer.weight_decay=0", "plan run.yaml optimizer.weight_decay=0 optimizer.weight_decay_factors=embed.weight=0.5");
     RUN(r, 2, "cluster.name=moon: must be this-machine", "plan run.yaml cluster.name=moon");
     RUN(r, 2, "shards: belongs to prepared data (it holds dataset.json): give another folder", "ckpt export a shards");
     RUN(r, 0, "saved", "train run.yaml checkpoint.dir=own train.steps=1 model.preset=llama-tiny model.mlp_bias=true model.qk_norm=true");

@@ -180,6 +180,23 @@ TEST(what_is_live_at_the_peak_adds_up_to_the_counted_peak)
     run_end(r);
 }
 
+/* The copies that measure the memory's bandwidth before a run are no part of its peak. */
+TEST(the_resident_peak_of_a_run_does_not_count_what_measures_the_machine)
+{
+    run_case *r = run_begin();
+    char path[256];
+    if (SANITIZED || access("/proc/self/clear_refs", W_OK) != 0)
+        skip();
+    RUN(r, 0, "saved", "train run.yaml train.steps=1 run.probe_s=1 checkpoint.dir=resident");
+    snprintf(path, sizeof path, "%s/resident/memory.json", r->dir);
+    json_t *root = json_load_file(path, 0, NULL);
+    const json_t *process = json_object_get(json_array_get(json_object_get(root, "ranks"), 0), "process");
+    assert_in_range(json_integer_value(json_object_get(process, "resident_peak")), 1 << 20, 100 << 20);
+    assert_in_range(json_integer_value(json_object_get(process, "heap_peak")), 1, 100 << 20);
+    json_decref(root);
+    run_end(r);
+}
+
 TEST(an_evaluation_that_needs_more_than_training_is_in_the_plan)
 {
     run_case *r = run_begin();
@@ -399,6 +416,7 @@ int main(void)
         cmocka_unit_test(an_allocator_that_fails_after_step_1_is_not_noticed),
         cmocka_unit_test(planned_bytes_of_a_run_are_the_counted_ones),
         cmocka_unit_test(what_is_live_at_the_peak_adds_up_to_the_counted_peak),
+        cmocka_unit_test(the_resident_peak_of_a_run_does_not_count_what_measures_the_machine),
         cmocka_unit_test(an_evaluation_that_needs_more_than_training_is_in_the_plan),
         cmocka_unit_test(checkpoints_of_several_ranks_take_what_the_largest_tensor_does_if_the_steps_wait),
         cmocka_unit_test(bytes_in_metrics_are_those_of_the_plan),

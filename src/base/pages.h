@@ -25,4 +25,6 @@ void orth_pages_trim_heap(void);
 
 /* The most bytes of the calling process that ever were in memory (VmHWM); 0 where the system does not tell. */
 size_t orth_pages_resident_peak_bytes(void);
+/* It begins again from what is in memory now, where the system can do that (Linux). */
+void orth_pages_reset_peak(void);
 #endif

@@ -206,8 +206,8 @@ static orth_status describe_shares(orth_ctx *ctx, const orth_cmd *cmd, const pla
 }
 
 static const char not_listed[] =
-    "what would make it fit is not listed: there are dozens of changes to plan, and one plan of this run is long; `plan --ladder` with the same words "
-    "lists them, each with its price in time";
+    "what would make it fit is not listed here, since dozens of changes have to be planned: `plan --ladder` with the same words lists them, each with its "
+    "price in time";
 
 /* The changes that make a run fit which does not, in words or as JSON. Of a run whose plan takes long they are asked for by --ladder. */
 static orth_status find_changes(orth_ctx *ctx, const orth_cmd *cmd, const planning *x, bool json, char **out)
@@ -312,13 +312,27 @@ static orth_status read_limit(orth_ctx *ctx, const orth_cmd *cmd, size_t *out)
     return s;
 }
 
-static orth_status print_ladder(orth_ctx *ctx, const orth_cmd *cmd, orth_place_to_run *where, size_t limit)
+static orth_status print_ladder(orth_ctx *ctx, const orth_cmd *cmd, const orth_config *cfg, orth_place_to_run *where, size_t limit)
 {
     orth_ladder *ladder = ORTH_NEW(ctx, orth_ladder);
-    orth_status s = ladder ? orth_ladder_find(ctx, &cmd->config, where, limit, ladder) : ORTH_ERR_NOMEM;
+    orth_status s = ladder ? orth_ladder_find(ctx, cfg, where, limit, ladder) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
         print(ctx, orth_cmd_flag(cmd, "json") ? orth_ladder_json(ctx, ladder) : orth_ladder_text(ctx, ladder));
     orth_mem_free(ctx, ladder);
+    return s;
+}
+
+/* A copy, whose memory.recompute=auto fits --limit. */
+static orth_status limited_config(orth_ctx *ctx, const orth_config *cfg, size_t limit, orth_config *out)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%zu", limit);
+    ORTH_TRY(orth_config_init(ctx, out));
+    orth_status s = orth_config_override(ctx, out, cfg);
+    if (s == ORTH_OK && limit > 0 && cfg->memory_recompute == ORTH_memory_recompute_auto && cfg->memory_recompute_limit == 0)
+        s = orth_config_set(ctx, out, "--limit", "memory.recompute_limit", text);
+    if (s != ORTH_OK)
+        orth_config_release(ctx, out);
     return s;
 }
 
@@ -335,15 +349,21 @@ static orth_status plan_to_fit(orth_ctx *ctx, const orth_cmd *cmd)
     if (orth_cmd_flag(cmd, "fit") && orth_cmd_flag(cmd, "ladder"))
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --fit and --ladder: one at a time");
     ORTH_TRY(read_limit(ctx, cmd, &limit));
-    ORTH_TRY(orth_place_to_run_find(ctx, &where, orth_cmd_flag(cmd, "cluster")));
-    orth_status s;
+    orth_config cfg;
+    ORTH_TRY(limited_config(ctx, &cmd->config, limit, &cfg));
+    orth_status s = orth_place_to_run_find(ctx, &where, orth_cmd_flag(cmd, "cluster"));
+    if (s != ORTH_OK) {
+        orth_config_release(ctx, &cfg);
+        return s;
+    }
     if (orth_cmd_flag(cmd, "ladder")) {
-        s = print_ladder(ctx, cmd, &where, limit);
+        s = print_ladder(ctx, cmd, &cfg, &where, limit);
     } else {
-        s = orth_fit(ctx, &cmd->config, &where, orth_cmd_flag(cmd, "fit"), limit, orth_cmd_flag(cmd, "json") != NULL, &text);
+        s = orth_fit(ctx, &cfg, &where, orth_cmd_flag(cmd, "fit"), limit, orth_cmd_flag(cmd, "json") != NULL, &text);
         print(ctx, text);
     }
     orth_place_to_run_release(ctx, &where);
+    orth_config_release(ctx, &cfg);
     return s;
 }
 
@@ -424,6 +444,8 @@ static orth_status plan_one(orth_ctx *ctx, const orth_cmd *cmd, planning *x)
         s = find_changes(ctx, cmd, x, false, &changes); /* below the plan, which stands there while they are looked for */
     if (!json && changes)
         fputs(changes, stdout);
+    else if (s == ORTH_OK && !json && !x->plan.total.fits)
+        printf("\n%s\n", not_listed);
     orth_mem_free(ctx, shares);
     orth_mem_free(ctx, changes);
     if (s == ORTH_OK && x->detail)

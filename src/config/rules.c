@@ -463,6 +463,26 @@ static bool fetches_nothing(const orth_config *c)
     return !shards_parameters(c) && c->memory_offload_params == ORTH_memory_offload_params_none;
 }
 
+static bool keeps_parameters(const orth_config *c)
+{
+    return !shards_parameters(c);
+}
+
+static bool waits_for_calls(const orth_config *c)
+{
+    return !c->comm_overlap;
+}
+
+static bool has_one_replica(const orth_config *c)
+{
+    return c->parallel_dp <= 1;
+}
+
+static bool decays_nothing(const orth_config *c)
+{
+    return c->optimizer_weight_decay == 0;
+}
+
 static bool is_sgd(const orth_config *c)
 {
     return c->optimizer_name == ORTH_optimizer_name_sgd;
@@ -504,6 +524,10 @@ static const struct {
     {ORTH_OPT_precision_loss_scale_least, scale_stays, "it is of precision.loss_scale=dynamic"},
     {ORTH_OPT_comm_prefetch, fetches_nothing, "it is of parallel.zero=3 and memory.offload_params"},
     {ORTH_OPT_comm_prefetch_mb, fetches_nothing, "it is of parallel.zero=3 and memory.offload_params"},
+    {ORTH_OPT_comm_prefetch, waits_for_calls, "comm.overlap=false"},
+    {ORTH_OPT_parallel_reshard_after_forward, keeps_parameters, "it is of parallel.zero=3"},
+    {ORTH_OPT_precision_grad_reduce, has_one_replica, "parallel.dp=1"},
+    {ORTH_OPT_optimizer_weight_decay_factors, decays_nothing, "optimizer.weight_decay=0"},
     {ORTH_OPT_optimizer_momentum, is_not_sgd, "it is of optimizer.name=sgd"},
     {ORTH_OPT_optimizer_betas, is_sgd, "optimizer.name=sgd"},
     {ORTH_OPT_optimizer_eps, is_sgd, "optimizer.name=sgd"},

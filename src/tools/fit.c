@@ -45,8 +45,8 @@ static orth_status choose_key(orth_ctx *ctx, search *x, const char *key)
     orth_model_config model;
     ORTH_TRY(orth_describe_model(ctx, x->base, &model));
     const struct { const char *path; int64_t step, value; } keys[] = {
-        {"train.micro_batch", 0, x->base->train_micro_batch}, {"data.seq_len", 64, x->base->data_seq_len},
-        {"model.layers", 1, model.layers}, {"model.hidden", 8 * (int64_t)model.heads, model.hidden}};
+        {"train.micro_batch", 0, x->base->train_micro_batch}, {"data.seq_len", 8, x->base->data_seq_len},
+        {"model.layers", 1, model.layers}, {"model.hidden", 2 * (int64_t)model.heads, model.hidden}};
     for (int i = 0; i < ORTH_COUNT(keys); i++) {
         if (strcmp(key, keys[i].path) != 0 && strcmp(key, strchr(keys[i].path, '.') + 1) != 0)
             continue;

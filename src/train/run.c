@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "base/pages.h"
 #include "base/pool.h"
 #include "ckpt/folder_lock.h"
 #include "train/describe.h"
@@ -204,6 +205,9 @@ static orth_status price(orth_ctx *ctx, orth_run *r)
         return ORTH_OK;
     }
     ORTH_TRY(orth_machine_rates(ctx, r->cfg, r->world ? 1 : r->num_ranks, &rates));
+    /* Copies of up to 256 MiB, which are gone: what is counted is the run. */
+    orth_pages_reset_peak();
+    atomic_store(&ctx->heap_peak, atomic_load(&ctx->heap_bytes));
     return orth_run_plan_price(ctx, &r->plan, &rates, NULL);
 }
 
