@@ -183,10 +183,10 @@ TEST(what_is_live_at_the_peak_adds_up_to_the_counted_peak)
 /* The copies that measure the memory's bandwidth before a run are no part of its peak. */
 TEST(the_resident_peak_of_a_run_does_not_count_what_measures_the_machine)
 {
-    run_case *r = run_begin();
-    char path[256];
     if (SANITIZED || access("/proc/self/clear_refs", W_OK) != 0)
         skip();
+    run_case *r = run_begin();
+    char path[256];
     RUN(r, 0, "saved", "train run.yaml train.steps=1 run.probe_s=1 checkpoint.dir=resident");
     snprintf(path, sizeof path, "%s/resident/memory.json", r->dir);
     json_t *root = json_load_file(path, 0, NULL);
