@@ -105,6 +105,8 @@ int orth_classes_twin(const orth_classes *c, int rank)
     const orth_partition *s = c->partition;
     if (!s->shares) /* uneven shares: every rank has micro-batches of its own */
         rank = orth_mesh_group_member(&s->mesh, rank, orth_layout_deals_state(&s->layout) ? ORTH_AXES_REPLICATE : ORTH_AXES_DP, 0);
+    if (s->layout.cp_kind != ORTH_CP_RING) /* whose instructions are in another order at each position */
+        rank = orth_mesh_moved(&s->mesh, rank, ORTH_AXIS_CP, 0);
     return orth_mesh_moved(&s->mesh, rank, ORTH_AXIS_TP, c->of_tp[orth_mesh_coord(&s->mesh, rank, ORTH_AXIS_TP)]);
 }
 

@@ -5,8 +5,8 @@
  * program can be bound (program/passes/views.h). Twins have equal shards, too: sizes, places and costs of one are those of the
  * other. Plans, prices and timelines are made of the programs of the classes; what a rank runs also has its own numbers.
  * Data-parallel ranks with equal shares are of one class, unless they have shards that are copied from another space
- * (program/lower/far.c). So are tensor-parallel ranks, if their slices are of one shape; the first counts what all of them
- * hold, where the others have the same instructions about no rows.
+ * (program/lower/far.c). So are context-parallel ranks, except in ring attention, and tensor-parallel ranks, if their slices
+ * are of one shape; the first counts what all of them hold, where the others have the same instructions about no rows.
  */
 #ifndef ORTH_PARALLEL_CLASSES_H
 #define ORTH_PARALLEL_CLASSES_H
@@ -34,7 +34,7 @@ int orth_classes_of(const orth_classes *c, int rank);
 int orth_classes_twin(const orth_classes *c, int rank);
 
 /* The lowest rank that runs the same program, attributes and all, bound to other shards: that of the class at the rank's
- * tensor-parallel position. */
+ * tensor- and context-parallel position. */
 int orth_classes_program(const orth_classes *c, int rank);
 
 /* The rank's own slices of all parameters. */

@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-#define SLICE_INSTRS 32
+#define SLICE_INSTRS 128
 #define MAX_LEVELS 32
 
 /* Taken offsets, in ascending order. */
