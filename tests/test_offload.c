@@ -347,6 +347,40 @@ TEST(a_folder_that_cannot_have_the_file_is_named)
     run_end(r);
 }
 
+/* A file system of its own for the folder, full or read-only: of a command's mount namespace, so that it goes with it. */
+TEST(a_full_or_read_only_file_system_is_told_and_no_run_folder_begins)
+{
+    static const struct {
+        const char *mount; /* on `there` */
+        const char *words;
+        int code;
+        const char *says[2];
+    } cases[] = {
+        {"size=64k", "", 3, {"planned in files exceed the limit of 65536 B (free in memory.offload_dir)", "memory.offload_optimizer=none"}},
+        {"size=64k", "memory.limit_file=1GiB", 3, {"exceed the limit of 65536 B (free in memory.offload_dir)", "memory.offload_optimizer=none"}},
+        {"size=64k,ro", "", 3, {"free in memory.offload_dir", "they cannot be planned: memory.offload_dir=there: cannot make"}},
+        {"size=1g,ro", "", 5, {"memory.offload_dir=there: cannot make", "Read-only file system"}},
+        {"size=1g", "", 0, {"saved", ""}},
+    };
+    run_case *r = run_begin();
+    char command[1024];
+    snprintf(command, sizeof command, "cd %s && mkdir there && unshare -m mount -t tmpfs none there 2>&1", r->dir);
+    if (run_shell(command, r->out, sizeof r->out) != 0) {
+        print_message("no file system can be mounted here: %s", r->out);
+        run_end(r);
+        skip();
+    }
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        snprintf(command, sizeof command, "cd %s && unshare -m sh -c 'mount -t tmpfs -o %s none there && exec " ORTH_BINARY
+                 " train run.yaml train.steps=2 checkpoint.dir=w memory.offload_optimizer=file memory.offload_dir=there %s' 2>&1", r->dir,
+                 cases[i].mount, cases[i].words);
+        const int code = run_shell(command, r->out, sizeof r->out);
+        if (code != cases[i].code || !strstr(r->out, cases[i].says[0]) || !strstr(r->out, cases[i].says[1]) || run_has(r, "w") != (code == 0))
+            fail_msg("%s %s: exit %d, wanted %d; it said:\n%s", cases[i].mount, cases[i].words, code, cases[i].code, r->out);
+    }
+    run_end(r);
+}
+
 #ifdef ORTH_FAULT_SHIM
 /* The k-th write of the file fails, whatever the reason. */
 TEST(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole)
@@ -459,6 +493,7 @@ int main(void)
         cmocka_unit_test(a_step_takes_at_least_what_its_files_take_at_the_rates_of_the_node),
         cmocka_unit_test(a_killed_run_leaves_no_file),
         cmocka_unit_test(a_folder_that_cannot_have_the_file_is_named),
+        cmocka_unit_test(a_full_or_read_only_file_system_is_told_and_no_run_folder_begins),
 #ifdef ORTH_FAULT_SHIM
         cmocka_unit_test(a_disk_without_room_for_the_file_is_told_before_the_first_step),
         cmocka_unit_test(a_disk_that_fails_in_a_step_ends_the_run_and_the_last_checkpoint_is_whole),

@@ -21,6 +21,8 @@ static void tell_ladder(orth_ctx *ctx, const orth_cmd *cmd)
         char *text = orth_ladder_text(ctx, ladder);
         fputs(text ? text : "", stderr);
         orth_mem_free(ctx, text);
+    } else {
+        fprintf(stderr, "they cannot be planned: %s\n", ctx->error.message);
     }
     orth_mem_free(ctx, ladder);
     ctx->error = error;

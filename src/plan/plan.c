@@ -66,6 +66,8 @@ void orth_plan_budgets(const orth_plan *p, orth_budget out[ORTH_NUM_BUDGETS])
     out[ORTH_BUDGET_HOST].limit = p->host_limit_bytes;
     out[ORTH_BUDGET_FILES].bytes = p->file_bytes;
     out[ORTH_BUDGET_FILES].limit = p->file_limit_bytes;
+    if (p->file_limit_is_room)
+        out[ORTH_BUDGET_FILES].key = "free in memory.offload_dir";
 }
 
 bool orth_budget_exceeded(const orth_budget *b)
@@ -122,7 +124,8 @@ orth_plan orth_plan_total(const orth_plan *plans, int num_ranks, int64_t tokens,
 {
     orth_plan sum = {.limit_bytes = limit_bytes, .tokens = tokens, .num_elems = plans[0].num_elems, .num_trained = plans[0].num_trained,
                      .recomputed = plans[0].recomputed, .device_limit_bytes = plans[0].device_limit_bytes,
-                     .host_limit_bytes = plans[0].host_limit_bytes, .file_limit_bytes = plans[0].file_limit_bytes};
+                     .host_limit_bytes = plans[0].host_limit_bytes, .file_limit_bytes = plans[0].file_limit_bytes,
+                     .file_limit_is_room = plans[0].file_limit_is_room};
     for (int k = 0; k < num_ranks; k++) {
         for (int s = 0; s < ORTH_NUM_SPACES; s++)
             for (int c = 0; c < ORTH_NUM_CLASSES; c++)

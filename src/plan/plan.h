@@ -33,6 +33,7 @@ typedef struct {
     double data_s;             /* and what of that the step waits for */
     /* What they may be: of each rank, and, where something is offloaded, of all together; 0: not known. */
     size_t device_limit_bytes, host_limit_bytes, file_limit_bytes;
+    bool file_limit_is_room;   /* the last is what is free in memory.offload_dir */
     size_t lower_bound_bytes;  /* what no placement could go below */
     size_t limit_bytes;        /* what it may take; 0: not known */
     size_t worst_bytes;        /* of totals whose limit is that of each rank: of the rank that needs the most; else 0 */
@@ -58,7 +59,7 @@ typedef struct {
 typedef enum { ORTH_BUDGET_ALL, ORTH_BUDGET_DEVICE, ORTH_BUDGET_HOST, ORTH_BUDGET_FILES, ORTH_NUM_BUDGETS } orth_budget_kind;
 typedef struct {
     const char *where;         /* "in files"; "": all memory */
-    const char *key;           /* that gives the limit */
+    const char *key;           /* that gives the limit, or what does */
     size_t bytes, limit;       /* 0: the plan needs none of it; not known */
 } orth_budget;
 

@@ -115,12 +115,14 @@ static size_t memory_limit(const orth_config *cfg)
     return (size_t)(available > 0 ? ORTH_MIN(available, left) : left);
 }
 
-/* What all files together may be. 0: there are none, or it is not known. */
-static size_t file_limit(const orth_config *cfg)
+/* What all files together may be: nothing is known of a folder that cannot be looked at. */
+static void set_file_limit(orth_plan *p, const orth_config *cfg)
 {
     if (!orth_config_offloads_to_file(cfg))
-        return 0;
-    return cfg->memory_limit_file > 0 ? (size_t)cfg->memory_limit_file : orth_scratch_free_bytes(cfg->memory_offload_dir);
+        return;
+    const size_t room = orth_scratch_free_bytes(cfg->memory_offload_dir), given = (size_t)cfg->memory_limit_file;
+    p->file_limit_is_room = room > 0 && (given == 0 || room < given);
+    p->file_limit_bytes = p->file_limit_is_room ? room : given;
 }
 
 static orth_status programs_spec(orth_ctx *ctx, const orth_config *cfg, const orth_model_config *model, bool evaluates, orth_programs_spec *out)
@@ -246,7 +248,7 @@ static orth_status plan_run(orth_ctx *ctx, orth_run_plan *p, const orth_config *
     for (int r = 0; r < p->num_ranks; r++) {
         p->ranks[r].device_limit_bytes = (size_t)cfg->memory_limit_device;
         p->ranks[r].host_limit_bytes = (size_t)cfg->memory_limit_host;
-        p->ranks[r].file_limit_bytes = file_limit(cfg);
+        set_file_limit(&p->ranks[r], cfg);
     }
     p->ranks[0].lower_bound_bytes += copy;
     p->total = orth_plan_total(p->ranks, p->num_ranks, cfg->train_global_batch * cfg->data_seq_len, memory_limit(cfg));
