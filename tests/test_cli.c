@@ -67,6 +67,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"doctor use_reentrant=yes", "use_reentrant=yes: must be true or false"},
         {"doctor train.use_reentrant=false", "here it is memory.recompute=full, for which both values mean the same"},
         {"doctor resume_from_checkpoint=true", "here it is `orthant train RUN.yaml --resume`"},
+        {"doctor memory.number_of_layers=2", "here it is memory.recompute_layers"},
+        {"doctor memory.recompute=block", "auto, or by the names of other programs gradient_checkpointing; 'block' is a value of memory.recompute_method"},
         {"doctor train.gradient_checkpointing=true", "here it is memory.recompute=full"},
         {"doctor max_steps=4", "here it is train.steps"},
         {"doctor warmup_ratio=4", "here it is schedule.warmup_steps"},

@@ -375,6 +375,34 @@ TEST(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partitio
     test_ctx_free(ctx);
 }
 
+TEST(a_number_of_recomputed_layers_counts_with_full_recomputation)
+{
+    static const struct {
+        orth_tool tool;
+        const char *text;
+        int64_t layers;
+        const char *line;
+    } cases[] = {
+        {ORTH_TOOL_nemo, "model: {activations_checkpoint_granularity: selective, activations_checkpoint_num_layers: 0}", 1, "is not used: it is of full"},
+        {ORTH_TOOL_nemo, "model: {activations_checkpoint_granularity: full, activations_checkpoint_num_layers: 2}", 2, "is memory.recompute_layers=2"},
+        {ORTH_TOOL_megatron, "--recompute-granularity selective --recompute-num-layers 3", 1, "recompute_num_layers is not used: it is of full"},
+        {ORTH_TOOL_megatron, "--recompute-granularity full --recompute-num-layers 3", 3, "is memory.recompute_layers=3"},
+        {ORTH_TOOL_megatron, "--optimizer-cpu-offload --optimizer-offload-fraction 0.5", 1, "offload_fraction is not used: all of the optimizer's state leaves, not"},
+        {ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": 0.3}}}", 1,
+         "ratio is not used: all of the optimizer's state leaves, not"},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        import_beside(ctx, &c, cases[i].tool, cases[i].text, "", &lines);
+        if (c.memory_recompute_layers != cases[i].layers || !strstr(lines.text, cases[i].line))
+            fail_msg("%s: %d, and\n%s", cases[i].text, (int)c.memory_recompute_layers, lines.text);
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(quantised_gradients_of_deepspeed_are_reduced_in_int8)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -726,6 +754,7 @@ int main(void)
         cmocka_unit_test(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to),
         cmocka_unit_test(the_cluster_gives_the_ranks_where_nothing_else_does),
         cmocka_unit_test(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partition),
+        cmocka_unit_test(a_number_of_recomputed_layers_counts_with_full_recomputation),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),
         cmocka_unit_test(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3),
         cmocka_unit_test(hybrid_sharding_of_fsdp_has_a_replica_on_each_machine),

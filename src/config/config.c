@@ -114,6 +114,19 @@ void orth_option_value_names(const char *path, char out[ORTH_VALUE_NAMES_MAX])
             at += (size_t)snprintf(out + at, ORTH_VALUE_NAMES_MAX - at, "%s%s", at ? ", " : "", value_names[i].name);
 }
 
+/* Another option of the same section that has this value; NULL: none. */
+static const orth_option *option_with_value(const orth_option *not_this, const char *text)
+{
+    const size_t section = strcspn(not_this->path, ".");
+    for (int id = 0; id < ORTH_NUM_OPTIONS; id++) {
+        const orth_option *o = orth_option_get((orth_option_id)id);
+        for (int i = 0; o != not_this && o->type == ORTH_TYPE_ENUM && strncmp(o->path, not_this->path, section + 1) == 0 && o->choices[i]; i++)
+            if (strcmp(o->choices[i], text) == 0)
+                return o;
+    }
+    return NULL;
+}
+
 static orth_status parse_enum(const setting *s, const char *text, void *out)
 {
     const char *here = orth_option_value_called(s->option->path, text);
@@ -136,11 +149,13 @@ static orth_status parse_enum(const setting *s, const char *text, void *out)
         size_t used = strlen(rule);
         snprintf(rule + used, sizeof rule - used, ", or by the names of other programs %s", names);
     }
-    const char *near = orth_nearest(text, s->option->choices, n);
-    if (near) {
-        size_t used = strlen(rule);
+    const orth_option *other = option_with_value(s->option, text);
+    const char *near = other ? NULL : orth_nearest(text, s->option->choices, n);
+    const size_t used = strlen(rule);
+    if (other)
+        snprintf(rule + used, sizeof rule - used, "; '%s' is a value of %s", text, other->path);
+    else if (near)
         snprintf(rule + used, sizeof rule - used, "; did you mean '%s'?", near);
-    }
     return refuse(s, text, rule);
 }
 

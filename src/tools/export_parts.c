@@ -129,6 +129,7 @@ static const char *of_layout(orth_exporter *x, orth_import_part part)
     case ORTH_PART_cp_kind: return cp_kind(c);
     case ORTH_PART_layers_of_chunk: return chunks ? layers_of_chunk(x) : NULL;
     case ORTH_PART_sharding: return c->parallel_zero > ORTH_parallel_zero_1 ? orth_import_sharding[c->parallel_zero] : NULL; /* else another word */
+    case ORTH_PART_recompute_layers: return c->memory_recompute == ORTH_memory_recompute_full ? int_text(x, c->memory_recompute_layers) : NULL;
     case ORTH_PART_split_inputs: return yes_if(c->memory_recompute_split);
     case ORTH_PART_chunks: return chunks && x->out.tool == ORTH_TOOL_nemo ? int_text(x, c->parallel_virtual_stages) : NULL;
     default: return NULL;
@@ -228,10 +229,8 @@ static orth_status extras_of_megatron(orth_exporter *x)
 {
     const orth_config *c = x->cfg;
     const bool aware = c->precision_moments == ORTH_precision_moments_bf16 || c->memory_offload_optimizer == ORTH_memory_offload_optimizer_host;
-    if (c->memory_recompute == ORTH_memory_recompute_full) {
+    if (c->memory_recompute == ORTH_memory_recompute_full)
         ORTH_TRY(orth_export_add(x, "recompute_method", c->memory_recompute_method == ORTH_memory_recompute_method_block ? "block" : "uniform"));
-        ORTH_TRY(orth_export_add(x, "recompute_num_layers", int_text(x, c->memory_recompute_layers)));
-    }
     if (aware)
         ORTH_TRY(orth_export_add(x, "use_precision_aware_optimizer", "true"));
     if (c->precision_moments == ORTH_precision_moments_bf16)

@@ -359,6 +359,18 @@ static orth_status set_cp_kind(orth_importer *x)
     return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%s: there are p2p, all_gather and a2a", p->place, ORTH_SHOWN(p->value));
 }
 
+/* With another granularity their programs pass over it. */
+static orth_status set_recompute_layers(orth_importer *x)
+{
+    const orth_import_pair *p = orth_import_find(x, ORTH_PART_recompute_layers);
+    if (!p)
+        return ORTH_OK;
+    if (x->cfg->memory_recompute == ORTH_memory_recompute_full)
+        return orth_import_set(x, p->place, "memory.recompute_layers", p->value);
+    orth_import_unused(x, p->place, "it is of full recomputation");
+    return ORTH_OK;
+}
+
 /* Why no inputs of layers are split; NULL: they are. */
 static const char *inputs_are_not_split(const orth_config *c)
 {
@@ -617,7 +629,7 @@ orth_status orth_import_combine(orth_importer *x)
     /* In this order: ranks come before what divides them, the warm-up before the way down. */
     static orth_status (*const steps[])(orth_importer *) = {
         set_precision, set_products, set_offload, set_loss_scale, set_ranks, set_ranks_of_cluster, set_accumulation, set_sharding, set_hybrid, set_shards, set_whole,
-        set_prefetch, set_gather_unit, set_sequence_parallel, set_split_inputs, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
+        set_prefetch, set_gather_unit, set_sequence_parallel, set_recompute_layers, set_split_inputs, set_cp_kind, set_chunks, set_steps, set_warmup_and_decay, set_scheduler, set_least_lr, set_betas, set_model};
     for (int i = 0; i < ORTH_COUNT(steps); i++)
         ORTH_TRY(steps[i](x));
     return ORTH_OK;
