@@ -115,6 +115,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"explain model.preset=gpt2-tiny data.seq_len=32 train.global_batch=2 parallel.pp=2 --gradient=pos.weight --rank=1",
          "explain --gradient=pos.weight: rank 1 does not have this weight"},
         {"generate . x --prompt a=b --stop c=d", "orthant: generate takes one CHECKPOINT"},
+        {"plan model.preset=gpt2-tiny data.seq_len=32 memory.recompute=full memory.recompute_layers=99",
+         "command line: memory.recompute_layers=99: the model has 2 layers"},
         {"plan model.preset=gpt2-tiny data.seq_len=32 --pareto --require-fit", "--timeline, --html and --require-fit are for one choice"},
         {"help --completion=tcsh", "orthant: help: --completion=tcsh: must be one of bash, zsh, fish"},
     };

@@ -465,7 +465,6 @@ orth_status orth_search_report(orth_ctx *ctx, orth_search *s, int32_t max_plans,
     found f = {.s = s};
     ORTH_TRY(ask_well_below(ctx, &f, (orth_search_question){.max_plans = (max_plans + 3) / 4}, &(orth_search_answer){.candidate = -1}));
     ORTH_TRY(list_best(ctx, &f, max_plans, PLANS_OF_THE_NEXT));
-    *winner = f.num_best > 0 ? f.list[0] : -1;
     if (f.num_best > 0) {
         ORTH_TRY(ask_kinds(ctx, &f, PLANS_OF_A_KIND));
         ORTH_TRY(list_best(ctx, &f, 0, 0)); /* in order; a popular choice may turn out to be better */
@@ -475,6 +474,7 @@ orth_status orth_search_report(orth_ctx *ctx, orth_search *s, int32_t max_plans,
         if (!s->where.host)
             ORTH_TRY(price_changes(ctx, &f));
     }
+    *winner = f.num_best > 0 ? f.list[0] : -1;
     *text = json ? as_json(ctx, &f) : as_text(ctx, &f);
     return *text ? ORTH_OK : ORTH_ERR_NOMEM;
 }

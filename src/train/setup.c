@@ -127,6 +127,9 @@ orth_status orth_setup_model(orth_ctx *ctx, const orth_config *cfg, int64_t toke
     orth_setup_dropout(cfg, &c);
     ORTH_TRY(require_sizes(ctx, &c));
     ORTH_TRY(check_model(ctx, cfg, &c));
+    if (cfg->memory_recompute_layers > c.layers)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: memory.recompute_layers=%" PRId64 ": the model has %" PRId64 " layers",
+                         cfg->place[ORTH_OPT_memory_recompute_layers], cfg->memory_recompute_layers, c.layers);
     *out = c;
     return ORTH_OK;
 }
