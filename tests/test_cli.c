@@ -246,6 +246,19 @@ TEST(a_plan_warns_where_ranks_that_wait_for_each_other_in_every_layer_lie_on_dif
 
 #define TOO_LARGE "plan model.preset=gpt2-1558m data.seq_len=1024 train.global_batch=4 precision.compute=bf16 parallel.dp=2 --cluster=rtx-3090-2 "
 
+/* Devices have a memory each, a node's host has one for all of its devices. */
+TEST(limits_of_devices_and_hosts_hold_on_a_cluster)
+{
+#define ON_CLUSTER "plan model.preset=gpt2-tiny data.seq_len=64 train.global_batch=8 --cluster=rtx-4090-8 parallel.dp=8 memory.offload_optimizer=host "
+    expect(ON_CLUSTER "--require-fit", 0, "GiB in the memory of the host of a node, of 384 GiB"); /* twice eight times 24 */
+    expect(ON_CLUSTER "--require-fit memory.limit_host=8MB", 3, "GiB in the memory of the host of a node, which is too much, of ");
+    expect(ON_CLUSTER "--require-fit memory.limit_host=8MB", 3, "planned in the host's memory of a node exceed the limit of ");
+    expect(ON_CLUSTER "--json memory.limit_host=8MB", 0, "\"host_of_a_node\": {\"bytes\": 10601472, \"limit\": 8000000}");
+    expect(ON_CLUSTER "--require-fit memory.limit_device=1MB", 3, "planned on the rank that needs the most exceed the limit of ");
+    expect(ON_CLUSTER "--ladder --json memory.limit_device=1MB", 0, "\"limit_of\": \"memory.limit_device\"");
+    expect(ON_CLUSTER "--compare memory.limit_host=[8MB,80MB]", 0, "no");
+}
+
 TEST(a_plan_that_does_not_fit_names_the_nearest_changes_with_which_it_does)
 {
     static char out[1 << 18], args[1024];
@@ -669,6 +682,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_limit_of_fit_and_ladder_counts_for_what_auto_recomputes),
         cmocka_unit_test(plans_of_the_largest_sizes_end),
+        cmocka_unit_test(limits_of_devices_and_hosts_hold_on_a_cluster),
         cmocka_unit_test(mistakes_are_named_with_exit_2),
         cmocka_unit_test(a_bad_file_of_configuration_ends_with_2_and_is_named),
         cmocka_unit_test(what_follows_from_a_configuration_of_another_program_follows_from_keys_of_the_command_line_too),

@@ -370,6 +370,17 @@ static double stage_bytes(const layout_bound *x, int64_t stage)
     return states + fmax(s.at_once, fmax(kept + (l->virtual_stages == 1 && o->activations == ORTH_TIER_NONE ? with_kept * grads : 0), alone * grads));
 }
 
+/* State that ranks of a stage have in the memory of their hosts; gradients only where the update reads them. */
+static double stage_host_bytes(const layout_bound *x, int64_t stage)
+{
+    const orth_layout *l = x->l;
+    const orth_offload *o = x->o;
+    const stage_sum s = stage_of(x, stage);
+    const double each = (o->params == ORTH_TIER_HOST ? s.params / sharers(l, 3) : 0) + (o->gradients == ORTH_TIER_HOST ? s.grads / sharers(l, 1) : 0) +
+                        (o->optimizer == ORTH_TIER_HOST ? s.optimizer / sharers(l, 1) : 0);
+    return each * (double)(l->tp * l->cp * l->dp);
+}
+
 /* A message to the next stage, over the faster of the links that may be between two stages. */
 static double send_seconds(const orth_bounds *b, const orth_layout *l)
 {
@@ -442,7 +453,9 @@ orth_status orth_bound_of(orth_ctx *ctx, orth_bounds *b, const orth_block_costs 
     if (b->groups)
         ORTH_TRY(mixed_bound(ctx, &x, &mixed));
     *out = (orth_bound){.step_s = fmax(step_bound(&x), mixed)};
-    for (int64_t stage = 0; stage < l->pp; stage++)
+    for (int64_t stage = 0; stage < l->pp; stage++) {
         out->bytes = fmax(out->bytes, stage_bytes(&x, stage));
+        out->node_bytes += stage_host_bytes(&x, stage) / (double)orth_div_up(orth_layout_ranks(l), (int64_t)b->hardware->node_devices);
+    }
     return ORTH_OK;
 }

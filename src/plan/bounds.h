@@ -73,6 +73,7 @@ void orth_block_costs_scale(const orth_bounds *b, const orth_block_costs *one, c
 
 typedef struct {
     double step_s, bytes;                      /* bytes: of the rank that needs the most */
+    double node_bytes;                         /* in the host's memory of a node, the mean of all nodes; without activations */
 } orth_bound;
 
 /* Of a valid layout that keeps elsewhere what `o` says (not what `step` does). ORTH_ERR_NOMEM. */

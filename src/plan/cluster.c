@@ -147,6 +147,21 @@ size_t orth_cluster_rank_limit(const orth_hardware *h, int rank)
     return (size_t)(0x1p30 * (device->device_memory_GiB - device->device_reserved_GiB));
 }
 
+/* Of nodes with 8 devices and a figure, it is 1.2 to 3.2 times the memory of the devices. */
+size_t orth_cluster_node_limit(const orth_hardware *h, int rank)
+{
+    const orth_hardware *own = orth_mixed_device(h, rank);
+    return (size_t)(0x1p30 * (own->node_memory_GiB > 0 ? own->node_memory_GiB : 2 * own->device_memory_GiB * own->node_devices));
+}
+
+size_t orth_cluster_most_node_limit(const orth_hardware *h)
+{
+    size_t most = orth_cluster_node_limit(h, 0);
+    for (int i = 1; h->mixed && i < h->mixed->num_groups; i++)
+        most = ORTH_MAX(most, orth_cluster_node_limit(h, (int)h->mixed->group[i].first));
+    return most;
+}
+
 size_t orth_cluster_least_limit(const orth_hardware *h)
 {
     size_t least = orth_cluster_rank_limit(h, 0);
@@ -245,8 +260,28 @@ static void add_loading(orth_run_plan *p, const orth_hardware *h)
 static void set_limits(orth_run_plan *p, const orth_hardware *h)
 {
     for (int r = 0; r < p->num_ranks; r++) {
-        p->ranks[r].limit_bytes = orth_cluster_rank_limit(h, r);
+        const size_t device = orth_cluster_rank_limit(h, r), given = p->ranks[r].device_limit_bytes;
+        p->ranks[r].limit_bytes = given > 0 ? ORTH_MIN(given, device) : device;
         p->ranks[r].fits = p->ranks[r].device_bytes <= p->ranks[r].limit_bytes;
+    }
+}
+
+/* What ranks of a node have in its host's memory, of the node that has the least left. */
+static void add_hosts(orth_run_plan *p, const orth_hardware *h)
+{
+    orth_plan *t = &p->total;
+    size_t bytes = 0;
+    if (orth_memory_of_space(&t->memory, ORTH_SPACE_DEVICE) == 0)
+        return;
+    for (int r = 0; r < p->num_ranks; r++) {
+        const size_t host = orth_cluster_node_limit(h, r), given = p->ranks[r].host_limit_bytes, limit = given > 0 ? ORTH_MIN(given, host) : host;
+        if (r > 0 && orth_mixed_node_of(h, r) != orth_mixed_node_of(h, r - 1))
+            bytes = 0;
+        bytes += orth_memory_of_space(&p->ranks[r].memory, ORTH_SPACE_HOST);
+        if ((double)bytes / (double)limit > (double)t->node_bytes / (double)ORTH_MAX(t->node_limit_bytes, 1)) {
+            t->node_bytes = bytes;
+            t->node_limit_bytes = limit;
+        }
     }
 }
 
@@ -263,7 +298,8 @@ static void sum_up(orth_run_plan *p, const orth_hardware *h, double peak, orth_c
             c->exposed_s[g] += t->comm_by_group[g] / n;
     }
     orth_plan_price_total(&p->total, p->ranks, n, peak * n);
-    p->total.fits = p->ranks[c->worst_rank].fits;
+    add_hosts(p, h);
+    p->total.fits = p->ranks[c->worst_rank].fits && p->total.node_bytes <= p->total.node_limit_bytes;
     p->total.limit_bytes = p->ranks[c->worst_rank].limit_bytes;
     p->total.worst_bytes = p->ranks[c->worst_rank].device_bytes;
     set_file_floor(p, h);
@@ -440,16 +476,27 @@ void orth_cluster_warn_products(orth_ctx *ctx, const orth_run_plan *p, const ort
     orth_mem_free(ctx, text.s);
 }
 
+/* fp32 is the default of a run: on a device that is many times as fast in bf16, few want it. */
+static void add_slow_type(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *device)
+{
+    const double here = device->device_fp32_tflops, there = device->device_bf16_tflops;
+    if (p->programs.spec.step.compute == ORTH_F32 && there > 1.5 * here)
+        orth_text_addf(ctx, t, "precision      fp32, in which the device computes %.3g TFLOP/s; in bf16 %.4g (precision.compute=bf16)\n", here, there);
+}
+
 static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, const orth_hardware *h, const orth_cluster_plan *c)
 {
     const orth_plan *w = &p->ranks[c->worst_rank];
     const orth_hardware *device = orth_mixed_device(h, c->worst_rank);
     const double s = c->step_s;
     orth_text_addf(ctx, t, "%s %.2f GiB on rank %d, the worst, of %.2f GiB (%.1f of the device, %.1f reserved); the most during %s (",
-                   w->fits ? "fits          " : "does not fit: ", gib(w->device_bytes), c->worst_rank, gib(w->limit_bytes),
+                   p->total.fits ? "fits          " : "does not fit: ", gib(w->device_bytes), c->worst_rank, gib(w->limit_bytes),
                    device->device_memory_GiB, device->device_reserved_GiB, orth_op_name(w->peak.op));
     orth_peak_add_moment(ctx, t, &w->peak);
     orth_text_add(ctx, t, ")\n");
+    if (p->total.node_bytes > 0)
+        orth_text_addf(ctx, t, "host           %.2f GiB in the memory of the host of a node%s, of %.0f GiB\n", gib(p->total.node_bytes),
+                       p->total.node_bytes > p->total.node_limit_bytes ? ", which is too much" : "", gib(p->total.node_limit_bytes));
     orth_text_addf(ctx, t, "step           %.6g s (estimate): computing %.1f %%, update %.1f %%, data %.1f %%, waiting %.1f %%, ", s,
                    100 * c->compute_s / s, 100 * c->update_s / s, 100 * p->total.data_s / s, 100 * c->wait_s / s);
     if (c->move_s > 0)
@@ -457,6 +504,7 @@ static void add_answer(orth_ctx *ctx, orth_text *t, const orth_run_plan *p, cons
     add_exposed(ctx, t, c);
     orth_text_addf(ctx, t, "\nspeed          %.6g tokens/s, %.5g a device; MFU %.3f, HFU %.3f (estimates)\n", c->tokens_per_s,
                    c->tokens_per_s / p->num_ranks, c->mfu, c->hfu);
+    add_slow_type(ctx, t, p, device);
     add_cost(ctx, t, h, c);
     add_goodput(ctx, t, "goodput       ", &c->goodput, h->failures_restart_s);
     add_goodput(ctx, t, "goodput (spot)", &c->spot_goodput, h->failures_restart_s);

@@ -24,6 +24,9 @@ typedef struct {
 
 /* What a rank, on a device of its own, may need; and what any rank may. */
 size_t orth_cluster_rank_limit(const orth_hardware *h, int rank);
+/* What the host of a rank's node has. */
+size_t orth_cluster_node_limit(const orth_hardware *h, int rank);
+size_t orth_cluster_most_node_limit(const orth_hardware *h); /* of all nodes */
 size_t orth_cluster_least_limit(const orth_hardware *h);
 
 /* Prices p's ranks on `h`, whose devices they are (orth_hardware_use): times, totals, and what fits, each rank

@@ -129,12 +129,14 @@ static int64_t least(const orth_search *s, const orth_search_question *q, double
 {
     int64_t best = -1;
     double key = INFINITY, best_bytes = INFINITY;
+    bool any = false;
     *least_bytes = INFINITY;
     for (int64_t i = 0; i < s->space.num; i++) {
         const orth_candidate *c = &s->space.list[i];
         if (q->is && !q->is(s, c))
             continue;
         const double bytes = bytes_of(s, c), mine = orth_search_key(s, c);
+        any = true;
         *least_bytes = fmin(*least_bytes, bytes);
         if (bytes <= limit && is_before(mine, bytes, key, best_bytes) && !is_left_out(q, i)) {
             key = mine;
@@ -142,7 +144,7 @@ static int64_t least(const orth_search *s, const orth_search_question *q, double
             best = i;
         }
     }
-    if (isinf(*least_bytes))
+    if (!any)
         *least_bytes = 0;
     return best;
 }
@@ -259,7 +261,8 @@ static bool is_too_far(const orth_search *s, const orth_search_question *q, cons
 orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_question *q, orth_search_answer *out)
 {
     const orth_hardware *h = &s->where.hardware;
-    const double device = 0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB), limit = q->limit_bytes > 0 ? fmin(q->limit_bytes, device) : device;
+    const double all = 0x1p30 * (h->device_memory_GiB - h->device_reserved_GiB), given = (double)s->space.base->memory_limit_device;
+    const double device = given > 0 ? fmin(given, all) : all, limit = q->limit_bytes > 0 ? fmin(q->limit_bytes, device) : device;
     for (int32_t planned = 0;;) {
         double bytes;
         const int64_t i = least(s, q, limit, &bytes);

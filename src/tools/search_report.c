@@ -290,7 +290,8 @@ static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
     if (s->space.num_left_out > 0)
         orth_text_addf(ctx, t, "left out       %" PRId64 " layouts by rules between keys, the first: %s\n", s->space.num_left_out, s->space.why_left_out);
     if (f->num_best == 0)
-        orth_text_addf(ctx, t, "winner         %s\n", a->proved ? "none fits" : "none was found that fits; more plans (--plans) may find one");
+        orth_text_addf(ctx, t, "winner         %s\n", isinf(a->least_bytes) ? "none fits: what each has on the host is more than the hosts have (node.memory_GiB)" :
+                       a->proved ? "none fits" : "none was found that fits; more plans (--plans) may find one");
     else if (a->proved)
         orth_text_addf(ctx, t, "winner         proved: %s\n", s->space.estimates ? "all layouts were planned" : "the lower bound of every other layout is more");
     else if (s->space.estimates)
@@ -332,6 +333,10 @@ static void add_kind(orth_ctx *ctx, orth_text *t, const found *f, int k)
     if (a->candidate < 0 && a->too_far >= 0) {
         orth_candidate_text(&f->s->space.list[a->too_far], text);
         orth_text_addf(ctx, t, "at least %+.1f %% %s: %s\n", 100 * (a->next / winner_key(f) - 1), orth_goal_name(f->s->goal), text);
+        return;
+    }
+    if (a->candidate < 0 && isinf(a->least_bytes)) {
+        orth_text_add(ctx, t, "does not fit: its state is more than the memory of the hosts\n");
         return;
     }
     if (a->candidate < 0 && !a->proved) {

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "parallel/pipeline/schedule.h"
+#include "plan/cluster.h"
 #include "train/setup.h"
 
 #define ESTIMATE_MARGIN 2       /* an estimate may be so much more than the time */
@@ -84,6 +85,13 @@ static void leave_out_frozen(orth_block_costs *c)
     }
 }
 
+/* Whether hosts cannot have what a layout puts there. */
+static bool is_too_much_for_hosts(const orth_search_space *s, const orth_bound *b)
+{
+    const double given = (double)s->base->memory_limit_host, host = (double)orth_cluster_most_node_limit(s->bounds.hardware);
+    return s->host_ranks == 0 && b->node_bytes > (given > 0 ? fmin(given, host) : host);
+}
+
 /* Bounds of a candidate by the costs of its blocks. */
 static orth_status bound(orth_ctx *ctx, orth_search_space *s, const orth_block_costs *costs, const orth_layout *l, orth_candidate *c)
 {
@@ -97,7 +105,7 @@ static orth_status bound(orth_ctx *ctx, orth_search_space *s, const orth_block_c
     }
     ORTH_TRY(orth_bound_of(ctx, &s->bounds, frozen ? &own : costs, l, &offload, &b));
     c->step_s = step_of(s, c, &b);
-    c->bytes = b.bytes;
+    c->bytes = is_too_much_for_hosts(s, &b) ? INFINITY : b.bytes;
     return ORTH_OK;
 }
 

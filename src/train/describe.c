@@ -271,8 +271,10 @@ orth_config orth_describe_on_devices(const orth_config *cfg, const orth_hardware
 {
     orth_config c = *cfg;
     c.on_devices = true;
-    if (c.memory_recompute_limit == 0)
-        c.memory_recompute_limit = (int64_t)orth_cluster_least_limit(h);
+    if (c.memory_recompute_limit == 0) {
+        const int64_t device = (int64_t)orth_cluster_least_limit(h);
+        c.memory_recompute_limit = c.memory_limit_device > 0 ? ORTH_MIN(c.memory_limit_device, device) : device;
+    }
     return c;
 }
 
