@@ -297,6 +297,10 @@ TEST(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to)
          "is not used: train.micro_batch is not given"},
         {"{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 4}", "parallel.dp=2", 16, 2,
          "is not used: the command line gives parallel.dp"},
+        {"{\"train_batch_size\": 64, \"gradient_accumulation_steps\": 2}", "parallel.dp=8", 64, 8, "gradient_accumulation_steps is train.micro_batch=4"},
+        {"{\"train_batch_size\": 64}", "parallel.dp=8", 64, 8, "no gradient accumulation is train.micro_batch=8"},
+        {"{\"train_micro_batch_size_per_gpu\": 4}", "parallel.dp=8", 32, 8, "no gradient accumulation is train.global_batch=32"},
+        {"{\"train_batch_size\": 64}", "", 64, 1, "is train.global_batch=64"},
     };
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(cases); i++) {
@@ -316,6 +320,12 @@ TEST(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to)
     CHECK_OK(ctx, orth_config_set(ctx, &c, "command line", "parallel.dp", "8"));
     CHECK_OK(ctx, orth_file_write(ctx, path, huge, strlen(huge)));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "must be at most 1000000000 sequences", orth_import(ctx, &c, ORTH_TOOL_deepspeed, path, 0));
+    orth_config_release(ctx, &c);
+    static const char odd[] = "{\"train_batch_size\": 64, \"gradient_accumulation_steps\": 5}";
+    CHECK_OK(ctx, orth_config_init(ctx, &c));
+    CHECK_OK(ctx, orth_file_write(ctx, path, odd, strlen(odd)));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "gradient_accumulation_steps=5 x 8 data-parallel ranks do not divide the batch of a step, 64",
+                orth_import(ctx, &c, ORTH_TOOL_deepspeed, path, 8));
     unlink(path);
     orth_config_release(ctx, &c);
     test_ctx_free(ctx);

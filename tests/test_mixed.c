@@ -1,5 +1,7 @@
 /* test_mixed.c -- clusters of groups with devices of several kinds: what is read and refused, times against figures worked out by hand, memory
  * of each rank against its own device, and the shares of the batch that are proposed. */
+#include <unistd.h>
+
 #include "priced_case.h"
 
 #include <jansson.h>
@@ -63,6 +65,12 @@ TEST(a_bad_cluster_of_groups_is_refused_with_file_key_value_and_rule)
     for (int i = 0; i < ORTH_COUNT(cases); i++)
         CHECK_FAILS(ctx, ORTH_ERR_ARG, cases[i].message, orth_hardware_parse(ctx, &h, "mine.yaml", cases[i].text, strlen(cases[i].text)));
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "its groups say how many devices there are", orth_hardware_find(ctx, &h, "h100-a100-64"));
+    char path[96], text[256];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-groups.yaml", (long)getpid());
+    snprintf(text, sizeof text, "groups:\n  a: {hardware: %s, nodes: 1}\n  b: {hardware: h100, nodes: 1}\n" LINK, path); /* itself */
+    CHECK_OK(ctx, orth_file_write(ctx, path, text, strlen(text)));
+    CHECK_FAILS(ctx, ORTH_ERR_ARG, "has groups itself", orth_hardware_find(ctx, &h, path));
+    unlink(path);
     read_cluster(ctx, &h, TWO LINK);
     CHECK_FAILS(ctx, ORTH_ERR_ARG, "the layout has 32 ranks (parallel.dp * tp * pp * cp), the groups of --cluster have 28 devices (nodes x devices: fast 2 x 8, "
                 "slow 3 x 4): they must be equal", orth_hardware_use(ctx, &h, 32));

@@ -460,6 +460,31 @@ TEST(on_a_measured_machine_the_winner_is_the_best_of_all_layouts_of_its_threads)
     test_ctx_free(ctx);
 }
 
+/* A rule of what products need is found when a small run of the layout is compiled: the layout is left out, the search goes on. */
+TEST(layouts_that_are_refused_when_they_are_compiled_are_left_out)
+{
+    static const char text[] = "model: {family: llama, layers: 2, hidden: 256, heads: 8, kv_heads: 2, vocab: 256, max_seq: 128}\ndata: {seq_len: 128}\n"
+                               "train: {global_batch: 8}\nprecision: {compute: bf16, products: mxfp8}\nnumerics: {mode: fast}\n"
+                               "parallel: {pp: 1, cp: 1, zero: 0, shard_group: 0}\nmemory: {recompute: none, offload_optimizer: none, "
+                               "offload_gradients: none, offload_params: none, offload_activations: none}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_config base;
+    orth_search s;
+    char *report;
+    int32_t winner;
+    CHECK_OK(ctx, orth_config_init(ctx, &base));
+    CHECK_OK(ctx, orth_config_parse(ctx, &base, "run.yaml", text, strlen(text)));
+    CHECK_OK(ctx, orth_search_make(ctx, &s, &base, "b200-8", ORTH_GOAL_TIME));
+    CHECK_OK(ctx, orth_search_report(ctx, &s, 1000, false, &report, &winner));
+    assert_true(winner >= 0);
+    if (!strstr(report, "by rules between keys, the first: precision.products=mxfp8 with parallel.tp="))
+        fail_msg("%s", report);
+    orth_mem_free(ctx, report);
+    orth_search_release(ctx, &s);
+    orth_config_release(ctx, &base);
+    test_ctx_free(ctx);
+}
+
 /* Few plans prove nothing, and one for a popular choice may turn out better than what was first: the file that --out writes is of that one. */
 TEST(what_few_plans_give_is_the_best_of_all_that_were_planned)
 {
@@ -531,6 +556,7 @@ int main(void)
         cmocka_unit_test(layouts_that_a_rule_between_keys_refuses_are_left_out_and_counted),
         cmocka_unit_test(a_hundred_thousand_layouts_are_ranked_in_two_seconds_of_processor_time),
         cmocka_unit_test(the_report_of_a_search_names_the_winner_and_writes_a_run_that_plans_to_the_same_price),
+        cmocka_unit_test(layouts_that_are_refused_when_they_are_compiled_are_left_out),
         cmocka_unit_test(what_few_plans_give_is_the_best_of_all_that_were_planned),
         cmocka_unit_test(a_search_with_frozen_parameters_finds_the_best_of_the_layouts_and_claims_no_proof_that_it_does_not_have),
         cmocka_unit_test(on_a_measured_machine_the_winner_is_the_best_of_all_layouts_of_its_threads),

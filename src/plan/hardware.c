@@ -117,11 +117,19 @@ static orth_status check_together(orth_ctx *ctx, const orth_hardware *h, const o
     return ORTH_OK;
 }
 
-orth_status orth_hardware_parse(orth_ctx *ctx, orth_hardware *out, const char *name, const char *text, size_t num_bytes)
+/* has_groups: NULL, or where one kind of devices is wanted: groups are not read, since they may name themselves, but told. */
+static orth_status parse(orth_ctx *ctx, orth_hardware *out, const char *name, const char *text, size_t num_bytes, bool *has_groups)
 {
     orth_hardware h = {.num_devices = 0};
     orth_described_places places;
-    if (orth_mixed_is(ctx, text, num_bytes))
+    const bool mixed = orth_mixed_is(ctx, text, num_bytes);
+    if (has_groups)
+        *has_groups = mixed;
+    if (mixed && has_groups) {
+        *out = h;
+        return ORTH_OK;
+    }
+    if (mixed)
         return orth_mixed_parse(ctx, out, name, text, num_bytes);
     ORTH_TRY(orth_described_parse(ctx, &hardware, &h, &places, name, text, num_bytes));
     snprintf(h.file, sizeof h.file, "%.127s", name);
@@ -131,6 +139,11 @@ orth_status orth_hardware_parse(orth_ctx *ctx, orth_hardware *out, const char *n
     ORTH_TRY(check_together(ctx, &h, &places, name));
     *out = h;
     return ORTH_OK;
+}
+
+orth_status orth_hardware_parse(orth_ctx *ctx, orth_hardware *out, const char *name, const char *text, size_t num_bytes)
+{
+    return parse(ctx, out, name, text, num_bytes, NULL);
 }
 
 void orth_hardware_release(orth_ctx *ctx, orth_hardware *h)
@@ -182,21 +195,21 @@ static orth_status fail_unknown(orth_ctx *ctx, const char *word)
                      "as in %s-64", word, names, orth_hardware_files()->name);
 }
 
-static orth_status load(orth_ctx *ctx, orth_hardware *out, const char *word, size_t n)
+static orth_status load(orth_ctx *ctx, orth_hardware *out, const char *word, size_t n, bool *has_groups)
 {
     const orth_hardware_file *known = known_file(word, n);
     char place[128], *path, *text;
     size_t bytes;
     if (known) {
         snprintf(place, sizeof place, "configs/hardware/%s.yaml", known->name);
-        return orth_hardware_parse(ctx, out, place, known->text, strlen(known->text));
+        return parse(ctx, out, place, known->text, strlen(known->text), has_groups);
     }
     if (!ends_in(word, n, ".yaml") && !ends_in(word, n, ".yml"))
         return fail_unknown(ctx, word);
     path = orth_mem_printf(ctx, "%.*s", (int)n, word);
     orth_status s = path ? orth_file_read_named(ctx, path, &text, &bytes) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK) {
-        s = orth_hardware_parse(ctx, out, path, text, bytes);
+        s = parse(ctx, out, path, text, bytes, has_groups);
         orth_mem_free(ctx, text);
     }
     orth_mem_free(ctx, path);
@@ -205,6 +218,11 @@ static orth_status load(orth_ctx *ctx, orth_hardware *out, const char *word, siz
 
 orth_status orth_hardware_find(orth_ctx *ctx, orth_hardware *out, const char *word)
 {
+    return orth_hardware_find_kind(ctx, out, word, NULL);
+}
+
+orth_status orth_hardware_find_kind(orth_ctx *ctx, orth_hardware *out, const char *word, bool *has_groups)
+{
     size_t n = strlen(word), stem;
     int64_t count = 0;
     if (!known_file(word, n) && cut_count(word, &stem, &count)) {
@@ -212,7 +230,7 @@ orth_status orth_hardware_find(orth_ctx *ctx, orth_hardware *out, const char *wo
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "cluster '%s': 0 devices; it has 1 at least", word);
         n = stem;
     }
-    ORTH_TRY(load(ctx, out, word, n));
+    ORTH_TRY(load(ctx, out, word, n, has_groups));
     const bool mixed = out->mixed != NULL;
     if (count > 0 && mixed)
         orth_hardware_release(ctx, out);

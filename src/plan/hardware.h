@@ -37,6 +37,8 @@ void orth_hardware_release(orth_ctx *ctx, orth_hardware *h);
  * (as many as are asked for), "mine.yaml" or "mine.yaml-64" (a file; one of groups says itself how many). ORTH_ERR_ARG for an unknown
  * name, with those that there are, a file that cannot be read, or a number of devices that is not one. Released with orth_hardware_release. */
 orth_status orth_hardware_find(orth_ctx *ctx, orth_hardware *out, const char *word);
+/* The same of one kind of devices; groups are not read then, but told. */
+orth_status orth_hardware_find_kind(orth_ctx *ctx, orth_hardware *out, const char *word, bool *has_groups);
 
 /* Whether such a word says how many devices there are, as "h100-512" does. *stem: the length of what stands before, "h100". */
 bool orth_hardware_names_count(const char *word, size_t *stem);

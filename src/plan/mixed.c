@@ -140,9 +140,9 @@ static orth_status load_hardware(orth_ctx *ctx, const reading *r, int i)
 {
     orth_device_group *g = &r->m->group[i];
     const char *place = r->written[i].place;
-    ORTH_TRY(orth_hardware_find(ctx, &g->own, r->written[i].hardware));
-    const bool mixed = g->own.mixed != NULL, counted = g->own.num_devices > 0, host = g->own.has_host;
-    orth_hardware_release(ctx, &g->own);
+    bool mixed;
+    ORTH_TRY(orth_hardware_find_kind(ctx, &g->own, r->written[i].hardware, &mixed));
+    const bool counted = g->own.num_devices > 0, host = g->own.has_host;
     if (mixed || counted || host)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: groups.%s.hardware=%s: %s: name a description of one kind of devices; `nodes` and `devices` say how many",
                          place, g->name, r->written[i].hardware,

@@ -154,13 +154,13 @@ static orth_status set_ranks_of_batches(orth_importer *x, const orth_import_pair
 }
 
 /* Of the micro-batch and the ranks follows the batch of a step. */
-static orth_status set_batch_of_ranks(orth_importer *x, const orth_import_pair *p, int64_t steps)
+static orth_status set_batch_of_ranks(orth_importer *x, const char *place, int64_t steps)
 {
     const int64_t most = 1000000000, micro = x->cfg->train_micro_batch, dp = x->cfg->parallel_dp;
     if (steps > most / micro / dp)
         return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " x a micro-batch of %" PRId64 " x %" PRId64 " ranks: must be at most %" PRId64 " sequences",
-                         p->place, steps, micro, dp, most);
-    return orth_import_set_int(x, p->place, "train.global_batch", micro * steps * dp);
+                         place, steps, micro, dp, most);
+    return orth_import_set_int(x, place, "train.global_batch", micro * steps * dp);
 }
 
 /* Who starts their programs decides how many ranks there are: here all devices of the cluster. */
@@ -183,18 +183,41 @@ static const char *batch_is_not_known(const orth_config *c)
     return ORTH_CONFIG_IS_SET(c, parallel, dp) ? NULL : "the number of ranks is not given: give parallel.dp, or train.global_batch";
 }
 
+/* Of the batch, the accumulation steps and the ranks follows the micro-batch. */
+static orth_status set_micro_batch(orth_importer *x, const char *place, int64_t steps)
+{
+    const int64_t all = x->cfg->train_global_batch, dp = x->cfg->parallel_dp;
+    if (steps > all / dp || all % (steps * dp) != 0)
+        return ORTH_FAIL(x->ctx, ORTH_ERR_ARG, "%s=%" PRId64 " x %" PRId64 " data-parallel ranks do not divide the batch of a step, %" PRId64, place, steps, dp, all);
+    return orth_import_set_int(x, place, "train.micro_batch", all / (steps * dp));
+}
+
+/* DeepSpeed and Megatron-LM take one step of accumulation where a micro-batch or a batch is given alone. */
+static orth_status set_one_step(orth_importer *x)
+{
+    const orth_config *c = x->cfg;
+    const bool batch = ORTH_CONFIG_IS_SET(c, train, global_batch), micro = ORTH_CONFIG_IS_SET(c, train, micro_batch);
+    if ((x->tool != ORTH_TOOL_deepspeed && x->tool != ORTH_TOOL_megatron) || !ORTH_CONFIG_IS_SET(c, parallel, dp) || batch == micro)
+        return ORTH_OK;
+    if (batch && orth_import_gives(x, "train.global_batch"))
+        return set_micro_batch(x, orth_import_place(x, "no gradient accumulation"), 1);
+    return micro && orth_import_gives(x, "train.micro_batch") ? set_batch_of_ranks(x, orth_import_place(x, "no gradient accumulation"), 1) : ORTH_OK;
+}
+
 static orth_status set_accumulation(orth_importer *x)
 {
     const orth_import_pair *p = orth_import_find(x, ORTH_PART_accumulation);
     int64_t steps;
     ORTH_TRY(count(x, ORTH_PART_accumulation, 1, &steps));
     if (!p)
-        return ORTH_OK;
+        return set_one_step(x);
     if (orth_import_gives(x, "train.global_batch") && orth_import_gives(x, "train.micro_batch"))
         return set_ranks_of_batches(x, p, steps);
     const char *why = batch_is_not_known(x->cfg);
     if (!why)
-        return set_batch_of_ranks(x, p, steps);
+        return set_batch_of_ranks(x, p->place, steps);
+    if (orth_import_gives(x, "train.global_batch") && ORTH_CONFIG_IS_SET(x->cfg, parallel, dp) && !ORTH_CONFIG_IS_SET(x->cfg, train, micro_batch))
+        return set_micro_batch(x, p->place, steps);
     orth_import_unused(x, p->place, why);
     return ORTH_OK;
 }

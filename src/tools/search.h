@@ -62,7 +62,7 @@ typedef struct {
     double next;                /* not proved: key of the layout that would be looked at next, a bound */
     int32_t too_far;            /* not proved: that layout, if it was left out for max_key; else -1 */
     double least_bytes;         /* without an answer: of all layouts asked about, the least bound; 0: there is no such layout; INFINITY: none
-                                 * that the hosts have the memory for */
+                                 * that no rule refuses and that the hosts have the memory for */
 } orth_search_answer;
 
 /* ORTH_ERR_NOMEM. */

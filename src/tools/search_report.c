@@ -290,7 +290,7 @@ static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
     if (s->space.num_left_out > 0)
         orth_text_addf(ctx, t, "left out       %" PRId64 " layouts by rules between keys, the first: %s\n", s->space.num_left_out, s->space.why_left_out);
     if (f->num_best == 0)
-        orth_text_addf(ctx, t, "winner         %s\n", isinf(a->least_bytes) ? "none fits: what each has on the host is more than the hosts have (node.memory_GiB)" :
+        orth_text_addf(ctx, t, "winner         %s\n", isinf(a->least_bytes) ? "none: each is refused by a rule, or has more on the hosts than they have (node.memory_GiB)" :
                        a->proved ? "none fits" : "none was found that fits; more plans (--plans) may find one");
     else if (a->proved)
         orth_text_addf(ctx, t, "winner         proved: %s\n", s->space.estimates ? "all layouts were planned" : "the lower bound of every other layout is more");
@@ -336,7 +336,7 @@ static void add_kind(orth_ctx *ctx, orth_text *t, const found *f, int k)
         return;
     }
     if (a->candidate < 0 && isinf(a->least_bytes)) {
-        orth_text_add(ctx, t, "does not fit: its state is more than the memory of the hosts\n");
+        orth_text_add(ctx, t, "is refused by a rule, or its state is more than the memory of the hosts\n");
         return;
     }
     if (a->candidate < 0 && !a->proved) {

@@ -438,18 +438,32 @@ orth_status orth_search_space_slower(orth_ctx *ctx, const orth_search_space *s, 
     return ORTH_OK;
 }
 
+static void refuse(orth_search_space *s, orth_candidate *c, const char *why)
+{
+    if (s->num_left_out++ == 0)
+        snprintf(s->why_left_out, sizeof s->why_left_out, "%s", why);
+    c->bytes = INFINITY;
+}
+
 orth_status orth_search_space_read(orth_ctx *ctx, orth_search_space *s, int64_t i)
 {
     orth_block_costs costs;
     int64_t first = i; /* they are neighbours */
-    ORTH_TRY(read_costs(ctx, s, i, &costs));
+    const orth_status status = read_costs(ctx, s, i, &costs);
+    if (status != ORTH_OK && ctx->error.code != ORTH_ERR_ARG)
+        return status;
     while (first > 0 && s->list[first - 1].costs == s->list[i].costs)
         first--;
     for (int64_t k = first; k < s->num && s->list[k].costs == s->list[i].costs; k++) {
         orth_candidate *c = &s->list[k];
         const orth_layout of = layout_of(s, c);
-        ORTH_TRY(bound(ctx, s, &costs, &of, c));
         c->read = true;
+        if (status != ORTH_OK) /* a rule of what the model's products need */
+            refuse(s, c, ctx->error.message);
+        else
+            ORTH_TRY(bound(ctx, s, &costs, &of, c));
     }
+    if (status != ORTH_OK)
+        orth_ctx_clear_error(ctx);
     return ORTH_OK;
 }
