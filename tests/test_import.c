@@ -385,6 +385,58 @@ TEST(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partitio
     test_ctx_free(ctx);
 }
 
+/* A model or layout that is not here is refused, its off value is not; old names of settings count; of an unknown key nothing is claimed. */
+TEST(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_count)
+{
+    static const struct {
+        orth_tool tool;
+        const char *text, *line; /* NULL: refused with */
+        const char *why;
+    } cases[] = {
+        {ORTH_TOOL_megatron, "--multi-latent-attention", NULL, "multi-latent attention, which this version does not have"},
+        {ORTH_TOOL_megatron, "--mtp-num-layers 1", NULL, "layers that predict further tokens"},
+        {ORTH_TOOL_megatron, "--mtp-num-layers 0", "mtp_num_layers is not used: one token is predicted", NULL},
+        {ORTH_TOOL_megatron, "--window-size 1024,0", NULL, "attention within a window"},
+        {ORTH_TOOL_megatron, "--hybrid-attention-ratio 0.1", NULL, "layers of several kinds"},
+        {ORTH_TOOL_megatron, "--decoder-first-pipeline-num-layers 3", NULL, "give parallel.stage_layers"},
+        {ORTH_TOOL_megatron, "--steps-per-sunday 3", "is not used: no such key is known here; what it changes is not in the plan", NULL},
+        {ORTH_TOOL_nemo, "model: {expert_model_parallel_size: 4}", NULL, "a mixture of experts"},
+        {ORTH_TOOL_nemo, "model: {expert_model_parallel_size: 1}", "is not used: there are no experts", NULL},
+        {ORTH_TOOL_nemo, "model: {window_size: [1024, 0]}", NULL, "attention within a window"},
+        {ORTH_TOOL_deepspeed, "{\"zero_optimization\": true}", "zero_optimization is parallel.zero=1", NULL},
+        {ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 2, \"cpu_offload\": true}}", "cpu_offload is memory.offload_optimizer=host", NULL},
+        {ORTH_TOOL_deepspeed, "{\"bfloat16\": {\"enabled\": true}}", "bfloat16.enabled is precision.compute=bf16", NULL},
+        {ORTH_TOOL_deepspeed, "{\"bf16\": true}", NULL, "it is a section: {enabled: true}"},
+        {ORTH_TOOL_deepspeed, "{\"sequence_parallel_size\": 2}", NULL, "give parallel.cp with parallel.cp_kind=all_to_all"},
+        {ORTH_TOOL_accelerate, "distributed_type: FSDP\nfsdp_config: {fsdp_reshard_after_forward: NO_SHARD}\n", "is parallel.zero=0", NULL},
+        {ORTH_TOOL_accelerate, "distributed_type: FSDP\nfsdp_config: {fsdp_reshard_after_forward: SHARDS}\n", NULL, "there are true, false, FULL_SHARD"},
+        {ORTH_TOOL_accelerate, "parallelism_config: {parallelism_config_tp_size: 2}\n", NULL, "give parallel.dp, parallel.tp"},
+        {ORTH_TOOL_accelerate, "parallelism_config: {parallelism_config_tp_size: 1}\n", "is not used: one is none", NULL},
+        {ORTH_TOOL_accelerate, "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, offload_param_device: cpu, offload_optimizer_device: cpu}\n",
+         "deepspeed_config.offload_param_device is memory.offload_params=host", NULL},
+        {ORTH_TOOL_accelerate, "fsdp_config: {fsdp_backward_prefetch: BACKWARD_POST}\n", "its value BACKWARD_POST is not known here", NULL},
+    };
+    orth_ctx *ctx = test_ctx(1);
+    char path[128];
+    snprintf(path, sizeof path, "/tmp/orthant-test-%ld-import", (long)getpid());
+    for (int i = 0; i < ORTH_COUNT(cases); i++) {
+        orth_config c;
+        said lines;
+        if (cases[i].line) {
+            import_beside(ctx, &c, cases[i].tool, cases[i].text, "", &lines);
+            if (!strstr(lines.text, cases[i].line))
+                fail_msg("%s: wanted '%s' in\n%s", cases[i].text, cases[i].line, lines.text);
+        } else {
+            CHECK_OK(ctx, orth_config_init(ctx, &c));
+            CHECK_OK(ctx, orth_file_write(ctx, path, cases[i].text, strlen(cases[i].text)));
+            CHECK_FAILS(ctx, ORTH_ERR_ARG, cases[i].why, orth_import(ctx, &c, cases[i].tool, path, 0));
+            unlink(path);
+        }
+        orth_config_release(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 TEST(a_number_of_recomputed_layers_counts_with_full_recomputation)
 {
     static const struct {
@@ -764,6 +816,7 @@ int main(void)
         cmocka_unit_test(accumulation_steps_of_deepspeed_decide_the_batch_or_are_said_not_to),
         cmocka_unit_test(the_cluster_gives_the_ranks_where_nothing_else_does),
         cmocka_unit_test(partitioned_activations_of_deepspeed_count_where_there_are_some_to_partition),
+        cmocka_unit_test(what_another_program_has_and_this_one_has_not_is_refused_and_old_names_count),
         cmocka_unit_test(a_number_of_recomputed_layers_counts_with_full_recomputation),
         cmocka_unit_test(quantised_gradients_of_deepspeed_are_reduced_in_int8),
         cmocka_unit_test(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3),

@@ -1,11 +1,10 @@
 /* test_mixed.c -- clusters of groups with devices of several kinds: what is read and refused, times against figures worked out by hand, memory
  * of each rank against its own device, and the shares of the batch that are proposed. */
-#include <unistd.h>
-
 #include "priced_case.h"
 
 #include <jansson.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "plan/mixed.h"
 #include "tools/search_report.h"

@@ -185,7 +185,12 @@ static void say_unknown(orth_importer *x, const orth_import_pair *p)
         if (rows[i].tool == x->tool && !strchr(rows[i].path, '*'))
             names[n++] = rows[i].path;
     near = orth_nearest(p->path, names, n);
-    snprintf(why, sizeof why, near ? "no such key is known; was '%s' meant?" : "it has no counterpart that changes memory or time", near);
+    if (near && strcmp(near, p->path) == 0)
+        snprintf(why, sizeof why, "its value %.60s is not known here", ORTH_SHOWN(p->value));
+    else if (near)
+        snprintf(why, sizeof why, "no such key is known here; was '%s' meant?", near);
+    else
+        snprintf(why, sizeof why, "no such key is known here; what it changes is not in the plan");
     orth_import_unused(x, p->place, why);
 }
 
