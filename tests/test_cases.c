@@ -241,7 +241,11 @@ TEST(a_case_that_is_absurd_or_contradicts_itself_is_refused_with_file_case_key_a
     } wrong[] = {{"\"per_node\": 8", "\"count\": 0", ": case 'a': hardware.count=0: must be more than 0"},
                  {"\"hbm_GBps\": 2039", "\"hbm_GBps\": -1", "hardware.hbm_GBps=-1: must be more than 0"},
                  {"\"per_node\": 8", "\"count\": 9", "hardware.count=9: must be the 8 ranks of the layout"},
-                 {"\"micro_batch\": 2", "\"micro_batch\": 3", "layout.global_batch_seqs=16: must be a multiple of micro_batch * dp = 24"}};
+                 {"\"micro_batch\": 2", "\"micro_batch\": 3", "layout.global_batch_seqs=16: must be a multiple of micro_batch * dp = 24"},
+                 {"\"micro_batch\": 2", "\"micro_batch\": 2, \"vpp\": 5", "layout.vpp=5 needs layout.pp above 1"},
+                 {"\"zero_stage\": 1", "\"zero_stage\": 9", "layout.zero_stage=9: must be 0, 1, 2 or 3"},
+                 {"\"cp\": 1", "\"cp\": 1.5", "layout.cp=1.5: must be a whole number"},
+                 {"\"cp\": 1", "\"cp\": \"4\"", "layout.cp is text: must be a number"}};
     orth_ctx *ctx = test_ctx(1);
     for (int i = 0; i < ORTH_COUNT(wrong); i++) {
         static const char good[] = "[" CASE(MODEL("gpt", "12"), "") "]";

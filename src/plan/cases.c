@@ -162,6 +162,25 @@ static orth_status check_numbers(orth_ctx *ctx, const char *path, const json_t *
     return ORTH_OK;
 }
 
+/* A count that is no whole number, or is text, would be read as another. */
+static orth_status check_counts(orth_ctx *ctx, const char *path, const json_t *c)
+{
+    static const char *const counts[] = {"tp", "pp", "vpp", "dp", "cp", "zero_stage", "micro_batch"};
+    const json_t *l = json_object_get(c, "layout");
+    for (int i = 0; i < ORTH_COUNT(counts); i++) {
+        const json_t *v = json_object_get(l, counts[i]);
+        if (json_is_string(v))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.%s is text: must be a number", path, word(c, "id"), counts[i]);
+        if (json_is_number(v) && json_number_value(v) != floor(json_number_value(v)))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.%s=%.9g: must be a whole number", path, word(c, "id"), counts[i], json_number_value(v));
+    }
+    if (number(l, "zero_stage", 0) > 3)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.zero_stage=%.9g: must be 0, 1, 2 or 3", path, word(c, "id"), number(l, "zero_stage", 0));
+    if (number(l, "vpp", 1) > 1 && number(l, "pp", 1) == 1)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': layout.vpp=%.9g needs layout.pp above 1", path, word(c, "id"), number(l, "vpp", 1));
+    return ORTH_OK;
+}
+
 /* What contradicts itself would be predicted as something else than it says. */
 static orth_status check_case(orth_ctx *ctx, const char *path, const json_t *c)
 {
@@ -171,6 +190,7 @@ static orth_status check_case(orth_ctx *ctx, const char *path, const json_t *c)
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: case '%s': %s is missing: model, hardware and layout must be objects", path, word(c, "id"), objects[i]);
         ORTH_TRY(check_numbers(ctx, path, c, objects[i]));
     }
+    ORTH_TRY(check_counts(ctx, path, c));
     const json_t *l = json_object_get(c, "layout");
     const double dp = number(l, "dp", 1), ranks = dp * number(l, "tp", 1) * number(l, "pp", 1) * number(l, "cp", 1);
     const double count = number(json_object_get(c, "hardware"), "count", ranks);
