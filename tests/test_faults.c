@@ -6,7 +6,7 @@
  *
  * ORTH_FAULTS=N: N draws of k for each command and kind (malloc: four times as many); "all": every k (`make soak`). The draws
  * follow from a seed that is printed, ORTH_SEED=S repeats them. ORTH_FAULT_ONLY=COMMAND:KIND:K[:+|:ERRNO] runs one case,
- * ORTH_FAULT_COMMAND=COMMAND the draws of one command.
+ * ORTH_FAULT_COMMAND=COMMAND the draws of one command, ORTH_FAULT_KIND=KIND those of one kind.
  */
 #include "run_case.h"
 
@@ -39,12 +39,13 @@ static const command commands[] = {
     {"generate", "generate w --tokens=3 --temperature=0", "seed", 0, NULL},
     {"prepare", "data prepare --tokenizer=shards/tokenizer.json --valid-fraction=0.1 --out=w text.txt", "", 0, "w", true, .each = true},
     {"export", "ckpt export seed w", "", 0, "w"},
+    {"import", "ckpt import hf w", "", 0, "w"},
 };
 
 /* Of shim/fault.c. */
 static const char *const kinds[] = {"malloc", "write",   "fsync", "rename", "open",  "close", "mmap",
                                     "fopen",  "fwrite", "opendir", "mkdir", "flock", "remove", "thread", "fclose", "pread", "pwrite",
-                                    "open_direct", "uring_init", "uring", "uring_short"};
+                                    "open_direct", "uring_init", "uring", "uring_short", "stat"};
 enum { NUM_KINDS = ORTH_COUNT(kinds) };
 
 typedef struct {
@@ -222,10 +223,13 @@ static const char *draw_how(const char *kind, uint64_t seed, uint64_t place)
 static int sweep(run_case *r, const command *c, const char *draws, uint64_t seed, int *failed)
 {
     const bool all = strcmp(draws, "all") == 0;
+    const char *of = getenv("ORTH_FAULT_KIND");
     long counts[NUM_KINDS] = {0};
     int num = 0;
     run_whole(r, c, counts);
     for (int kind = 0; kind < NUM_KINDS; kind++) {
+        if (of && strcmp(of, kinds[kind]) != 0)
+            continue;
         const bool each = all || (c->each && counts[kind] <= FEW);
         const long wanted = each ? counts[kind] : ORTH_MIN(counts[kind], atol(draws) * (kind == 0 ? 4 : 1));
         for (long i = 0; i < wanted; i++, num++) {
@@ -261,6 +265,7 @@ static run_case *begin(void)
     run_case *r = run_begin();
     run_write(r, "run.yaml", yaml, strlen(yaml));
     RUN(r, 0, "", "train run.yaml --quiet");
+    RUN(r, 0, "", "ckpt export seed hf");
     return r;
 }
 
@@ -362,6 +367,20 @@ TEST(control_characters_of_names_are_not_printed)
     run_end(r);
 }
 
+TEST(an_import_tells_of_links_to_nothing)
+{
+    static const char *const names[] = {"tokenizer.json", "generation_config.json", "tokenizer_config.json", "config.json", "model.safetensors"};
+    run_case *r = begin();
+    for (int i = 0; i < ORTH_COUNT(names); i++) {
+        char want[96];
+        shell(r, "rm -rf bad w; cp -r hf bad; ln -sf nowhere bad/%s", names[i]);
+        snprintf(want, sizeof want, "orthant: bad/%s: cannot open: No such file or directory", names[i]);
+        RUN(r, 5, want, "ckpt import bad w");
+        assert_false(run_has(r, "w"));
+    }
+    run_end(r);
+}
+
 static long folder_fsyncs(run_case *r, const char *dir)
 {
     trial t = {.r = r, .label = "folders"};
@@ -435,6 +454,7 @@ int main(void)
         cmocka_unit_test(metrics_that_cannot_be_written_name_the_file_and_the_step_and_the_run_saves),
         cmocka_unit_test(metrics_that_are_cut_on_resume_are_said),
         cmocka_unit_test(control_characters_of_names_are_not_printed),
+        cmocka_unit_test(an_import_tells_of_links_to_nothing),
         cmocka_unit_test(parents_of_new_folders_are_flushed),
         cmocka_unit_test(little_memory_shrinks_what_measures_and_not_the_run),
         cmocka_unit_test(a_checkpoint_in_use_stays_until_it_is_closed),

@@ -341,7 +341,15 @@ orth_status orth_file_append(orth_ctx *ctx, FILE *f, const char *path, const voi
 
 bool orth_path_exists(const char *path)
 {
-    return access(path, F_OK) == 0;
+    struct stat st;
+    return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
+orth_status orth_path_look(orth_ctx *ctx, const char *path, bool *out_there)
+{
+    struct stat st;
+    *out_there = lstat(path, &st) == 0;
+    return *out_there || errno == ENOENT || errno == ENOTDIR ? ORTH_OK : orth_file_fail(ctx, path, "look at");
 }
 
 bool orth_path_is_dir(const char *path)

@@ -59,7 +59,11 @@ orth_status orth_file_append(orth_ctx *ctx, FILE *f, const char *path, const voi
 /* Whether an injected fault lets this write fail (ctx->faults->write). */
 bool orth_file_write_fails(orth_ctx *ctx);
 
+/* False only where there is certainly nothing under this name. Where that cannot be told (EIO, EACCES) it is true, and what is done
+ * with the file next says why; a link to nothing is something. */
 bool orth_path_exists(const char *path);
+/* For where nothing is done with the file next: what cannot be told is ORTH_ERR_IO. */
+orth_status orth_path_look(orth_ctx *ctx, const char *path, bool *out_there);
 bool orth_path_is_dir(const char *path);
 bool orth_path_is_empty_dir(const char *path);
 /* Whether both name one file that there is, by whatever path. */

@@ -274,9 +274,8 @@ static orth_status open_part(orth_ctx *ctx, orth_file_map *map, const char *dir,
     char *path = orth_path_join(ctx, dir, name);
     if (!path)
         return ORTH_ERR_NOMEM;
-    const orth_status s = orth_path_exists(path) || errno != ENOENT
-                              ? orth_file_map_open(ctx, map, path)
-                              : ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: is missing", path);
+    const orth_status s = orth_path_exists(path) ? orth_file_map_open(ctx, map, path)
+                                                 : ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: is missing", path);
     orth_mem_free(ctx, path);
     return s;
 }

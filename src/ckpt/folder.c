@@ -218,7 +218,8 @@ orth_status orth_checkpoint_tidy(orth_ctx *ctx, const char *dir)
  * the new one does not get its name; should that fail, too, orth_checkpoint_tidy gives it back. */
 static orth_status publish(orth_ctx *ctx, const char *tmp, const char *path, const char *old)
 {
-    const bool replaces = orth_path_exists(path);
+    bool replaces;
+    ORTH_TRY(orth_path_look(ctx, path, &replaces));
     if (replaces)
         ORTH_TRY(orth_path_rename(ctx, path, old));
     orth_status s = orth_path_rename(ctx, tmp, path);
@@ -272,7 +273,7 @@ static bool went_away(orth_ctx *ctx, orth_status s, const char *path, orth_folde
     const orth_folder_id is = orth_folder_identify(path);
     if (s != ORTH_ERR_DATA && s != ORTH_ERR_IO)
         return false;
-    if (orth_folder_same(is, was))
+    if (is.unknown || orth_folder_same(is, was))
         return false;
     orth_ctx_clear_error(ctx);
     return true;
@@ -355,9 +356,9 @@ orth_status orth_checkpoint_newest(orth_ctx *ctx, const char *dir, char **out)
 static orth_status holds(orth_ctx *ctx, const char *dir, const char *name, bool *out)
 {
     char *path = orth_path_join(ctx, dir, name);
-    *out = path && orth_path_exists(path);
+    const orth_status s = path ? orth_path_look(ctx, path, out) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, path);
-    return path ? ORTH_OK : ORTH_ERR_NOMEM;
+    return s;
 }
 
 /* *lock: on *out, -1 if there is none. */

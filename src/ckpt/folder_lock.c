@@ -11,7 +11,7 @@ orth_folder_id orth_folder_identify(const char *path)
 {
     struct stat st;
     if (stat(path, &st) != 0)
-        return (orth_folder_id){.there = false};
+        return (orth_folder_id){.unknown = errno != ENOENT && errno != ENOTDIR};
     return (orth_folder_id){true, st.st_dev, st.st_ino};
 }
 
@@ -49,7 +49,7 @@ bool orth_folder_hold(const char *path, int *lock, orth_folder_id *id)
     bool refused;
     *lock = orth_folder_lock(path, ORTH_LOCK_SHARED, &refused);
     *id = orth_folder_identify(path);
-    if (*lock < 0)
+    if (*lock < 0 || id->unknown)
         return !refused;
     /* The name may have gone between the open and the lock. */
     if (fstat(*lock, &st) == 0 && orth_folder_same(*id, (orth_folder_id){true, st.st_dev, st.st_ino}))

@@ -14,6 +14,7 @@
 /* Which folder has a name: a writer may have removed or replaced it meanwhile. */
 typedef struct {
     bool there;
+    bool unknown;          /* it could not be looked at */
     dev_t device;
     ino_t number;
 } orth_folder_id;

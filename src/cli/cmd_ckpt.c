@@ -46,9 +46,9 @@ typedef struct {
 static orth_status has_file(orth_ctx *ctx, const char *dir, const char *name, bool *out)
 {
     char *path = orth_path_join(ctx, dir, name);
-    *out = path && orth_path_exists(path);
+    const orth_status s = path ? orth_path_look(ctx, path, out) : ORTH_ERR_NOMEM;
     orth_mem_free(ctx, path);
-    return path ? ORTH_OK : ORTH_ERR_NOMEM;
+    return s;
 }
 
 /* A tokenizer that Orthant does not read is copied all the same. Then *out stays NULL, and names of tokens cannot be told. */
@@ -326,11 +326,8 @@ static orth_status require_no_run(orth_ctx *ctx, const char *out)
 {
     static const char *const names[] = {"run.yaml", "checkpoints", "state.json", "dataset.json"};
     for (int i = 0; i < ORTH_COUNT(names); i++) {
-        char *path = orth_path_join(ctx, out, names[i]);
-        if (!path)
-            return ORTH_ERR_NOMEM;
-        bool there = orth_path_exists(path);
-        orth_mem_free(ctx, path);
+        bool there;
+        ORTH_TRY(has_file(ctx, out, names[i], &there));
         if (there)
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: belongs to %s (it holds %s): give another folder", out,
                              strcmp(names[i], "dataset.json") == 0 ? "prepared data" : "a run", names[i]);

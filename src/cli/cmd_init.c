@@ -304,11 +304,13 @@ orth_status orth_cmd_init(orth_ctx *ctx, const orth_cmd *cmd)
     orth_config cfg;
     choice c = {0};
     char run_name[64];
+    bool there;
     if (cmd->run_file)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "init: %s is no data; the run file that is written is named by --out", cmd->run_file);
     if (!path[0])
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "init: --out is empty");
-    if (orth_path_exists(path))
+    ORTH_TRY(orth_path_look(ctx, path, &there));
+    if (there)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "init: %s exists already and is left as it is: name another file with --out", path);
     name_of(run_name, path);
     orth_status status;

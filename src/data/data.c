@@ -20,8 +20,7 @@ static orth_status check_options(orth_ctx *ctx, const orth_data_options *o)
                          o->num_paths);
     for (int i = 0; i < o->num_paths; i++)
         if (!orth_path_exists(o->paths[i]))
-            return errno == ENOENT ? ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: no such file or folder (data.path)", o->paths[i])
-                                   : ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: %s (data.path)", o->paths[i], strerror(errno));
+            return ORTH_FAIL(ctx, ORTH_ERR_IO, "%s: no such file or folder (data.path)", o->paths[i]);
     return ORTH_OK;
 }
 

@@ -151,10 +151,9 @@ static orth_status move_into_place(orth_ctx *ctx, orth_prepare_output *out)
 {
     const char *dir = out->options->out_dir;
     char *aside = orth_mem_printf(ctx, "%s-old", out->tmp_dir);
-    if (!aside)
-        return ORTH_ERR_NOMEM;
-    const bool replaces = out->options->overwrite && orth_path_exists(dir);
-    orth_status status = ORTH_OK;
+    bool there = false;
+    orth_status status = aside ? orth_path_look(ctx, dir, &there) : ORTH_ERR_NOMEM;
+    const bool replaces = there && out->options->overwrite;
     if (replaces && rename(dir, aside) != 0)
         status = orth_file_fail(ctx, dir, "put aside");
     if (status == ORTH_OK && rename(out->tmp_dir, dir) != 0) {

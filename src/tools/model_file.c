@@ -45,7 +45,7 @@ static orth_status open_folder(orth_ctx *ctx, void *user, const char *folder, bo
     }
     if (s == ORTH_OK && orth_path_exists(tokenizer))
         s = orth_tokenizer_load(ctx, &f->tokenizer, tokenizer);
-    else if (s == ORTH_OK && !orth_path_is_dir(folder)) /* then there may have been one */
+    else if (s == ORTH_OK && !orth_path_exists(folder)) /* then there may have been one */
         s = ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: was removed while it was read", folder);
     orth_mem_free(ctx, tokenizer);
     return s;

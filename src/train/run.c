@@ -117,7 +117,7 @@ static orth_status remove_complete(orth_ctx *ctx, const orth_run *r)
 static orth_status lock_folder(orth_ctx *ctx, orth_run *r)
 {
     const bool writes = (!r->world || orth_world_rank(r->world) == 0) && !r->options.watch;
-    if (!writes || r->lock >= 0 || !orth_path_is_dir(r->dir))
+    if (!writes || r->lock >= 0 || !orth_path_exists(r->dir))
         return ORTH_OK;
     ORTH_TRY(orth_path_lock(ctx, r->dir, "another process is training in this run folder: wait for its end, or give "
                             "another checkpoint.dir", &r->lock));
@@ -251,7 +251,7 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
     if (r->cfg->data_path.n > 0)
         ORTH_TRY(check_early(ctx, r));
     ORTH_TRY(refuse_to_overwrite(ctx, r));
-    r->made_dir = !orth_path_is_dir(r->dir);
+    r->made_dir = !orth_path_exists(r->dir);
     ORTH_TRY(orth_path_make_dirs(ctx, r->dir));
     ORTH_TRY(lock_folder(ctx, r));
     ORTH_TRY(open_data(ctx, r));

@@ -6,7 +6,7 @@
  * uring: a completed request of io_uring; uring_short: one that comes back with half of its bytes. open_direct: open with O_DIRECT.
  * open_tmpfile: open with O_TMPFILE, which counts as open, too.
  * Calls count from main on: what the loader does before is not the program's. A close that fails has closed, as Linux does it.
- * flip: a write of 4 KB or more says that all is written, and one bit is another on the disk.
+ * stat: stat, lstat and access. flip: a write of 4 KB or more says that all is written, and one bit is another on the disk.
  * For glibc, whose own allocator is reachable under other names (so nothing here allocates to find it).
  */
 #define _GNU_SOURCE
@@ -32,7 +32,7 @@
     KIND(close, EIO) KIND(mmap, ENOMEM) KIND(fopen, EMFILE) KIND(fwrite, ENOSPC) KIND(opendir, EMFILE)      \
     KIND(mkdir, ENOSPC) KIND(flock, EIO) KIND(remove, EIO) KIND(thread, EAGAIN)          \
     KIND(pwrite, EIO) KIND(pread, EIO) KIND(fclose, EIO)                                                    \
-    KIND(open_tmpfile, EROFS) KIND(fallocate, ENOSPC) KIND(flip, EIO)                                       \
+    KIND(open_tmpfile, EROFS) KIND(fallocate, ENOSPC) KIND(flip, EIO) KIND(stat, EIO)                                       \
     KIND(open_direct, EINVAL) KIND(uring_init, EPERM) KIND(uring, EIO) KIND(uring_short, EIO)
 
 enum {
@@ -214,6 +214,21 @@ int open(const char *path, int flags, ...)
     if ((flags & O_TMPFILE) == O_TMPFILE && fails(F_open_tmpfile))
         return -1;
     return fails(flags & O_DIRECT ? F_open_direct : F_open) ? -1 : NEXT(open)(path, flags, mode);
+}
+
+int stat(const char *path, struct stat *out)
+{
+    return fails(F_stat) ? -1 : NEXT(stat)(path, out);
+}
+
+int lstat(const char *path, struct stat *out)
+{
+    return fails(F_stat) ? -1 : NEXT(lstat)(path, out);
+}
+
+int access(const char *path, int mode)
+{
+    return fails(F_stat) ? -1 : NEXT(access)(path, mode);
 }
 
 int fallocate(int fd, int mode, off_t at, off_t n)
