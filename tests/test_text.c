@@ -172,6 +172,40 @@ TEST(tokenizer_train_reads_jsonl_as_data_prepare_does)
     run_end(r);
 }
 
+/* Tokens of `{"text": "` in a training set are seen by nobody. */
+TEST(jsonl_under_another_name_is_never_read_as_text)
+{
+    static const char *const refused[] = {
+        "data prepare --tokenizer=bytes --out=s - < code.jsonl", "data prepare --tokenizer=bytes --out=s code.json",
+        "data prepare --tokenizer=bytes --field=content --out=s code.json code.jsonl", "tokenizer train --vocab-size=400 --out=t.json - < code.jsonl",
+        "tokenizer encode --tokenizer=bytes < one.json", "train data.path=code.json model.preset=gpt2-tiny checkpoint.dir=s",
+        "init code.json --out=s",
+    };
+    static const char one[] = "\n {\"id\": [1, {}], \"text\": \"a\"}", config[] = "{\"id\": 1, \"n\": \"text\"}\n", code[] = "{\n}\n{\n}\n";
+    run_case *r = run_begin();
+    write_jsonl(r, "code.jsonl");
+    write_jsonl(r, "code.json");
+    run_write(r, "one.json", one, strlen(one));
+    run_write(r, "config.json", config, strlen(config));
+    run_write(r, "code.c", code, strlen(code));
+    for (int i = 0; i < ORTH_COUNT(refused); i++) {
+        RUN(r, 5, "its first line is a JSON object, and its name does not end in .jsonl or .ndjson: data.format=jsonl", "%s", refused[i]);
+        assert_false(run_has(r, "s") || run_has(r, "t.json"));
+    }
+    RUN(r, 2, "field 'content' of JSONL is asked for (--field or data.jsonl_field), but no name ends in .jsonl or .ndjson, with or without .gz or "
+        ".zst: code.c", "data prepare --tokenizer=bytes --field=content --out=s code.c config.json");
+    RUN(r, 2, "data.format=text has none", "data prepare --tokenizer=bytes data.jsonl_field=content data.format=text --out=s code.jsonl");
+    RUN(r, 2, "no name ends in", "tokenizer encode --tokenizer=bytes --field=content code.c");
+    RUN(r, 2, "no name ends in", "tokenizer train --vocab-size=400 --field=content --out=t.json code.c");
+    RUN(r, 2, "no name ends in", "init --out=s code.c data.jsonl_field=content");
+    /* One object without the field, and what begins as one, are text; and so is all that is called text. */
+    RUN(r, 0, "", "data prepare --tokenizer=bytes --out=s code.c config.json");
+    RUN(r, 0, "", "data prepare --tokenizer=bytes --out=s2 data.format=text code.json");
+    RUN(r, 0, "", "data prepare --tokenizer=bytes --out=s3 --field=content data.format=jsonl - < code.json");
+    RUN(r, 0, "", "data prepare --tokenizer=bytes --out=s4 --field=content code.jsonl code.c");
+    run_end(r);
+}
+
 static void check_same_set(run_case *r, const char *a, const char *b)
 {
     static const char *const files[] = {"train-00000.orts", "valid-00000.orts"};
@@ -297,6 +331,7 @@ int main(void)
         cmocka_unit_test(a_whole_file_is_in_the_data_set_to_the_byte_and_ends_where_a_piece_is_held_out),
         cmocka_unit_test(folders_give_their_files_in_the_order_of_their_paths),
         cmocka_unit_test(tokenizer_train_reads_jsonl_as_data_prepare_does),
+        cmocka_unit_test(jsonl_under_another_name_is_never_read_as_text),
         cmocka_unit_test(every_way_in_gives_the_same_shards),
         cmocka_unit_test(any_number_of_files_fits_a_command_line),
         cmocka_unit_test(a_file_of_spaces_is_encoded_and_is_no_document_of_a_training_set),

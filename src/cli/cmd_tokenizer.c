@@ -151,12 +151,14 @@ static orth_status encode(orth_ctx *ctx, const orth_cmd *cmd, const orth_tokeniz
     static const char *const standard_input[] = {"-"};
     const bool named = cmd->num_words > 1;
     const char *const *paths = named ? cmd->words + 1 : standard_input;
+    const int num = named ? cmd->num_words - 1 : 1;
     const orth_text_options text = orth_cmd_text_options(cmd, &cmd->config);
     orth_encoder *enc = NULL;
     orth_reader *r = NULL;
+    ORTH_TRY(orth_reader_check(ctx, &text, paths, num));
     ORTH_TRY(orth_encoder_create(ctx, &enc, tok));
     orth_status status = orth_reader_create(ctx, &r, &text, 0);
-    for (int i = 0; status == ORTH_OK && i < (named ? cmd->num_words - 1 : 1); i++)
+    for (int i = 0; status == ORTH_OK && i < num; i++)
         status = encode_input(ctx, enc, r, paths[i]);
     orth_reader_free(ctx, r);
     orth_encoder_free(ctx, enc);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#define PIPED " (with data.format=jsonl for JSONL)"
 #define TAKE_IT "; data.format=text takes it as it is"
 
 /* What its first bytes say a file is, and what makes text of it. */
@@ -11,9 +12,9 @@ static const struct {
     size_t num_bytes, offset;
     const char *what, *hint;
 } formats[] = {
-    {"\xFD" "7zXZ\0", 6, 0, "xz", "xz -dc FILE | orthant ... -"},
-    {"1AY&SY", 6, 4, "bzip2", "bzip2 -dc FILE | orthant ... -"},
-    {"\x04\x22\x4D\x18", 4, 0, "lz4", "lz4 -dc FILE | orthant ... -"},
+    {"\xFD" "7zXZ\0", 6, 0, "xz", "xz -dc FILE | orthant ... -" PIPED},
+    {"1AY&SY", 6, 4, "bzip2", "bzip2 -dc FILE | orthant ... -" PIPED},
+    {"\x04\x22\x4D\x18", 4, 0, "lz4", "lz4 -dc FILE | orthant ... -" PIPED},
     {"\x1F\x8B\x08", 3, 0, "gzip inside of gzip or zstd", "decompress it once more"},
     {"\x28\xB5\x2F\xFD", 4, 0, "zstd inside of gzip or zstd", "decompress it once more"},
     {"PK\3\4", 4, 0, "a zip archive (or .docx, .xlsx, .npz)", "unzip it and give the text files"},

@@ -340,3 +340,17 @@ orth_status orth_jsonl_text(orth_ctx *ctx, orth_bytes *out, const char *line, si
     memmove(out->v, out->v + num_bytes, out->num);
     return ORTH_OK;
 }
+
+bool orth_jsonl_is_object(orth_ctx *ctx, const char *line, size_t num_bytes)
+{
+    scanner s = {.ctx = ctx, .begin = line, .p = line, .end = line + num_bytes, .path = ""};
+    skip_space(&s);
+    if (s.p == s.end || *s.p != '{')
+        return false;
+    if (skip_value(&s, 0) != ORTH_OK) {
+        orth_ctx_clear_error(ctx);
+        return false;
+    }
+    skip_space(&s);
+    return s.p == s.end;
+}

@@ -131,6 +131,7 @@ static orth_status encode_input(orth_ctx *ctx, encoding *e, orth_prepare_output 
 
 static orth_status check_options(orth_ctx *ctx, const orth_prepare_options *o)
 {
+    bool there;
     if (o->num_inputs < 1)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data prepare: no input file");
     if (!(o->valid_fraction >= 0 && o->valid_fraction <= 0.9))
@@ -140,7 +141,8 @@ static orth_status check_options(orth_ctx *ctx, const orth_prepare_options *o)
     if (orth_tokenizer_eos(o->tokenizer) < 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG,
                          "the tokenizer has no end-of-text token, which ends each document: name one by data.eos_token");
-    if (!orth_path_exists(o->out_dir))
+    ORTH_TRY(orth_path_look(ctx, o->out_dir, &there));
+    if (!there)
         return ORTH_OK;
     const bool ours = orth_dataset_exists(o->out_dir) || orth_path_is_empty_dir(o->out_dir);
     if (!ours) /* somebody's own files */
@@ -168,6 +170,7 @@ static orth_status start_worker(orth_ctx *ctx, const encoding *e, encode_worker 
 static orth_status start(orth_ctx *ctx, encoding *e)
 {
     const int n = orth_pool_num_threads(ctx->pool);
+    ORTH_TRY(orth_reader_check(ctx, &e->options->text, e->options->inputs, e->options->num_inputs));
     ORTH_TRY(orth_reader_create(ctx, &e->reader, &e->options->text, e->options->num_inputs));
     e->texts = ORTH_NEW_ARRAY(ctx, orth_document, BATCH_DOCS);
     e->docs = ORTH_NEW_ARRAY(ctx, batch_doc, BATCH_DOCS);

@@ -64,6 +64,7 @@ static orth_status gather(orth_ctx *ctx, gathering *g, const orth_prepare_option
 {
     orth_reader *r = NULL;
     bool full = false;
+    ORTH_TRY(orth_reader_check(ctx, &o->text, o->inputs, o->num_inputs));
     ORTH_TRY(orth_reader_create(ctx, &r, &o->text, o->num_inputs));
     orth_status status = ORTH_OK;
     for (int i = 0; i < o->num_inputs && status == ORTH_OK && !full; i++)

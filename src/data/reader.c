@@ -98,9 +98,58 @@ static size_t choose_unit(const orth_reader *r, size_t n)
     return share < MIN_UNIT ? MIN_UNIT : share > MAX_UNIT ? MAX_UNIT : (size_t)share;
 }
 
+static bool is_jsonl(const orth_text_options *o, const char *path)
+{
+    return o->format == ORTH_TEXT_JSONL || (o->format == ORTH_TEXT_AUTO && is_jsonl_name(path));
+}
+
+static const char *field_of(const orth_text_options *o)
+{
+    return o->field && o->field[0] ? o->field : "text";
+}
+
+orth_status orth_reader_check(orth_ctx *ctx, const orth_text_options *o, const char *const *paths, int num_paths)
+{
+    if (strcmp(field_of(o), "text") == 0)
+        return ORTH_OK;
+    for (int i = 0; i < num_paths; i++)
+        if (is_jsonl(o, paths[i]))
+            return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_ARG, "field '%s' of JSONL is asked for (--field or data.jsonl_field), but %s%s: data.format=jsonl reads "
+                     "what is given as JSONL", o->field, o->format == ORTH_TEXT_TEXT ? "data.format=text has none" : "no name ends in "
+                     ".jsonl or .ndjson, with or without .gz or .zst: ", o->format == ORTH_TEXT_TEXT ? "" : paths[0]);
+}
+
+/* What is read as text because of its name, but is JSONL. */
+static orth_status refuse_jsonl(orth_ctx *ctx, const orth_reader *r)
+{
+    const char *first = r->docs.p, *end = r->docs.end;
+    while (first < end && strchr(" \t\r\n", *first))
+        first++;
+    const char *newline = first < end ? memchr(first, '\n', (size_t)(end - first)) : NULL;
+    const size_t n = (size_t)((newline ? newline : end) - first);
+    if (!orth_jsonl_is_object(ctx, first, n))
+        return ORTH_OK;
+    const char *second = newline ? newline + 1 : end;
+    const char *stop = second < end ? memchr(second, '\n', (size_t)(end - second)) : NULL;
+    bool refused = orth_jsonl_is_object(ctx, second, (size_t)((stop ? stop : end) - second));
+    if (!refused) {
+        orth_bytes text = {0};
+        const orth_status s = orth_jsonl_text(ctx, &text, first, n, field_of(&r->options), orth_reader_name(r), 1);
+        orth_bytes_free(ctx, &text);
+        if (s == ORTH_ERR_NOMEM)
+            return s;
+        refused = s == ORTH_OK;
+        orth_ctx_clear_error(ctx);
+    }
+    return refused ? ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its first line is a JSON object, and its name does not end in .jsonl or .ndjson: "
+                               "data.format=jsonl reads a field of each line, data.format=text the lines as they are",
+                               orth_reader_name(r)) : ORTH_OK;
+}
+
 static orth_status begin(orth_ctx *ctx, orth_reader *r, const char *path)
 {
-    const bool jsonl = r->options.format == ORTH_TEXT_JSONL || (r->options.format == ORTH_TEXT_AUTO && is_jsonl_name(path));
+    const bool jsonl = is_jsonl(&r->options, path);
     r->docs = orth_documents_begin(jsonl, r->options.separator);
     r->docs.p = r->docs.end = r->window;
     r->bytes_before = r->bytes;
@@ -110,8 +159,10 @@ static orth_status begin(orth_ctx *ctx, orth_reader *r, const char *path)
     /* A blank file is no document of a training set; who reads files whole wants its spaces. */
     if (r->docs.kind == ORTH_DOCS_FILE && r->num_inputs > 0 && r->docs.final && orth_text_is_blank(r->docs.p, n))
         r->docs.p = r->docs.end;
-    return r->options.format != ORTH_TEXT_AUTO
-               ? ORTH_OK : orth_content_check(ctx, orth_reader_name(r), r->window, n, !r->docs.final);
+    if (r->options.format != ORTH_TEXT_AUTO)
+        return ORTH_OK;
+    ORTH_TRY(orth_content_check(ctx, orth_reader_name(r), r->window, n, !r->docs.final));
+    return jsonl ? ORTH_OK : refuse_jsonl(ctx, r);
 }
 
 orth_status orth_reader_input(orth_ctx *ctx, orth_reader *r, const char *path)
@@ -152,8 +203,7 @@ orth_status orth_reader_text(orth_ctx *ctx, const orth_reader *r, const orth_doc
     *out_bytes = d->num_bytes;
     if (r->docs.kind != ORTH_DOCS_JSONL)
         return ORTH_OK;
-    const char *field = r->options.field && r->options.field[0] ? r->options.field : "text";
-    ORTH_TRY(orth_jsonl_text(ctx, line, d->text, d->num_bytes, field, orth_reader_name(r), d->line_number));
+    ORTH_TRY(orth_jsonl_text(ctx, line, d->text, d->num_bytes, field_of(&r->options), orth_reader_name(r), d->line_number));
     *out_text = line->v;
     *out_bytes = line->num;
     return ORTH_OK;

@@ -3,7 +3,8 @@
  *
  *   source (file, standard input, gzip, zstd) -> window -> is it text? -> documents
  *
- * An input is JSONL if its name ends in .jsonl or .ndjson, with or without .gz or .zst behind it; else text.
+ * An input is JSONL if its name ends in .jsonl or .ndjson, with or without .gz or .zst behind it; else text, and refused if its
+ * first line is a JSON object and the second is another, or the first has the field that is read of JSONL.
  * Memory: a window of 8 MiB, more where a document is longer, at most ORTH_READER_MAX_DOCUMENT.
  */
 #ifndef ORTH_DATA_READER_H
@@ -22,6 +23,9 @@ typedef struct {
     const char *separator;     /* data.separator, see documents.h; NULL or "": file */
     const char *field;         /* data.jsonl_field; NULL or "": text */
 } orth_text_options;
+
+/* A field that is asked for of inputs none of which is JSONL is ORTH_ERR_ARG. */
+orth_status orth_reader_check(orth_ctx *ctx, const orth_text_options *options, const char *const *paths, int num_paths);
 
 typedef struct orth_reader orth_reader;
 

@@ -59,6 +59,7 @@ static orth_status survey_files(orth_ctx *ctx, orth_survey *out, const orth_inpu
     orth_reader *r = NULL;
     sample s = {0};
     double rest = 0;
+    ORTH_TRY(orth_reader_check(ctx, text, (const char *const *)files->v, files->num));
     ORTH_TRY(orth_reader_create(ctx, &r, text, files->num));
     orth_status status = ORTH_OK;
     for (int i = 0; status == ORTH_OK && i < files->num; i++) {
