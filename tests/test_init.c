@@ -45,6 +45,20 @@ TEST(its_run_files_train_on_text_jsonl_and_shards)
     run_end(r);
 }
 
+/* Its comments and the run folder's name are those of a file that can be read again. */
+TEST(any_name_is_one_for_a_run_file)
+{
+    static const char *const names[] = {"a\001b\nc.yaml", "q\"u: #x.yaml", ".yaml", "\303\251\303\251", "x\303\251\303\251\303\251\303\251\303\251\303\251\303\251"
+                                        "\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251.yaml"};
+    run_case *r = run_begin();
+    for (int i = 0; i < ORTH_COUNT(names); i++) {
+        RUN(r, 0, "next:", "init text.txt --out='%s'", names[i]);
+        RUN(r, 0, "parameters", "plan './%s'", names[i]);
+    }
+    RUN(r, 2, "must be UTF-8", "init text.txt --out='\377.yaml'");
+    run_end(r);
+}
+
 TEST(a_key_that_is_given_stays_and_the_others_follow_it)
 {
     run_case *r = run_begin();
@@ -111,6 +125,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(its_run_files_train_on_text_jsonl_and_shards),
+        cmocka_unit_test(any_name_is_one_for_a_run_file),
         cmocka_unit_test(a_key_that_is_given_stays_and_the_others_follow_it),
         cmocka_unit_test(more_text_gets_a_larger_model),
         cmocka_unit_test(each_key_is_explained_and_no_file_is_overwritten),

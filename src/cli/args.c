@@ -70,16 +70,25 @@ static orth_status fail_verb(orth_ctx *ctx, const char *word)
                      near ? near : "`orthant help` lists the verbs", near ? "'?" : "");
 }
 
-static orth_status fail_flag(orth_ctx *ctx, const char *verb, const char *name)
+static orth_status fail_flag(orth_ctx *ctx, const char *verb, const char *words, const char *name)
 {
     const char *names[64] = {"help"};
     int n = 1;
     for (int i = 0; i < orth_flag_count() && n < ORTH_COUNT(names); i++)
         if (strcmp(orth_flag_get(i)->verb, verb) == 0)
             names[n++] = orth_flag_get(i)->name;
-    const char *near = orth_nearest(name, names, n);
+    char key[64];
+    snprintf(key, sizeof key, "%s", name);
+    for (char *c = key; (c = strchr(c, '-')) != NULL;)
+        *c = '_';
+    const char *near = orth_nearest(name, names, n), *setting = NULL;
+    if (strstr(words, ".yaml") || strstr(words, "DATA")) /* settings with dashes, as other programs take them */
+        setting = orth_config_meaning(key);
     if (strcmp(name, names[0]) == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: --%s takes no value", verb, name);
+    if (setting)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown flag '--%s'; a setting is written KEY=VALUE without dashes, and this one is %s", verb,
+                         name, setting);
     if (near)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown flag '--%s'; did you mean '--%s'?", verb, name, near);
     return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: unknown flag '--%s'; `orthant %s --help` lists its flags", verb,
@@ -101,7 +110,7 @@ static orth_status take_flag(orth_ctx *ctx, orth_args *args, const char *word, c
     *used = 0;
     const orth_flag *f = orth_flag_find(verb, name);
     if (!f)
-        return fail_flag(ctx, verb, name);
+        return fail_flag(ctx, verb, args->verb->words, name);
     if (args->num_flags == ORTH_FLAGS_MAX)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: more than %d flags", verb, ORTH_FLAGS_MAX);
     const char *value = equals ? equals + 1 : "";

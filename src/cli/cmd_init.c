@@ -266,7 +266,8 @@ static char *make_text(orth_ctx *ctx, const orth_config *cfg, const choice *c, c
     orth_text_addf(ctx, &head, "A run file of Orthant, made by `orthant init` for %s. The layers of the model have %s parameters; %.0f tokens "
                    "for each would be %.3g passes over the data, of which at most %.0f are chosen. Keys that are not here have the defaults of `orthant help "
                    "options`. `orthant plan %s` says what the run needs, `orthant train %s` starts it.", seen, IN_WORDS(c->params),
-                   TOKENS_A_PARAMETER, TOKENS_A_PARAMETER * c->params / c->tokens, MAX_EPOCHS, path, path);
+                   TOKENS_A_PARAMETER, TOKENS_A_PARAMETER * c->params / c->tokens, MAX_EPOCHS,
+                   ORTH_SHOWN(path), ORTH_SHOWN(path));
     add_comment(ctx, &t, "", head.s ? head.s : "");
     t.failed = t.failed || head.failed;
     orth_mem_free(ctx, head.s);
@@ -278,7 +279,11 @@ static char *make_text(orth_ctx *ctx, const orth_config *cfg, const choice *c, c
 static void name_of(char out[64], const char *path)
 {
     const char *slash = strrchr(path, '/');
-    snprintf(out, 64, "%.40s", slash ? slash + 1 : path);
+    path = slash ? slash + 1 : path;
+    int n = (int)strnlen(path, 40);
+    while (n > 0 && ((unsigned char)path[n] & 0xC0) == 0x80) /* not in the middle of a character */
+        n--;
+    snprintf(out, 64, "%.*s", n, path);
     char *dot = strrchr(out, '.');
     if (dot && dot != out)
         *dot = '\0';

@@ -342,6 +342,12 @@ static const char *suggestion(const char *path)
     return near ? same_word(near) : NULL;
 }
 
+const char *orth_config_meaning(const char *name)
+{
+    const char *key = alias(name);
+    return key ? key : same_word(name);
+}
+
 orth_status orth_config_fail_unknown(orth_ctx *ctx, const char *place, const char *path)
 {
     if (orth_option_is_section(path))

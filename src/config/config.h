@@ -71,6 +71,8 @@ orth_status orth_config_parse(orth_ctx *ctx, orth_config *cfg, const char *name,
 /* Sets one option from text: the value as YAML ("0.1", "[a, b]", "auto"). `place` for messages. */
 orth_status orth_config_set(orth_ctx *ctx, orth_config *cfg, const char *place, const char *path,
                             const char *value);
+/* What a name means that is a key, the last word of one, or what other programs call one: the key, and words about it maybe. NULL: nothing. */
+const char *orth_config_meaning(const char *name);
 /* ORTH_ERR_ARG: unknown key, with the one that is likely meant. */
 orth_status orth_config_fail_unknown(orth_ctx *ctx, const char *place, const char *path);
 /* Sets in cfg what was given (not left to its default) in `given`. */
