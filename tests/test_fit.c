@@ -1,6 +1,7 @@
 /* test_fit.c -- `plan --fit` and `plan --ladder`: held against plans of single runs. */
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 
 #include "cli/memory.h"
 #include "run_case.h"
@@ -124,7 +125,7 @@ TEST(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_tim
     const orth_price plain = price_with(&c, ""), whole = price_with(&c, "train.micro_batch=1 parallel.zero=3 memory.recompute=full");
     const size_t limits[] = {plain.worst_bytes - 1, whole.worst_bytes + 4096, 1024};
     for (int i = 0; i < ORTH_COUNT(limits); i++) {
-        CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, limits[i], l));
+        CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, limits[i], 0, l));
         assert_int_equal(l->bytes, plain.worst_bytes);
         assert_true(l->num_single >= 5 && !l->fits);
         assert_true(l->fast.saved_bytes > 0);
@@ -149,8 +150,36 @@ TEST(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_tim
         if (!suffices)
             assert_int_equal(l->together[l->num_together - 1].fits, i == 1);
     }
-    CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, plain.worst_bytes, l));
+    CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, plain.worst_bytes, 0, l));
     assert_true(l->fits);
+    free(l);
+    close_case(&c);
+}
+
+static int interrupted(void *user)
+{
+    (void)user;
+    return SIGINT;
+}
+
+/* What was found until then counts; an interrupt is one all the same. */
+TEST(a_ladder_without_time_says_that_changes_are_left)
+{
+    fit_case c;
+    orth_ladder *l = calloc(1, sizeof *l);
+    open_case(&c, NULL, 0);
+    CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, 1024, 1e-9, l));
+    assert_true(l->cut_short && l->none_tried && l->num_single == 0);
+    char *text = orth_ladder_nearest_text(c.ctx, l), *json = orth_ladder_json(c.ctx, l);
+    assert_non_null(strstr(text, "not all changes were tried in 10 s: `plan --ladder` with the same words tries all\n"));
+    assert_non_null(strstr(json, "\"all_tried\": false"));
+    orth_mem_free(c.ctx, json);
+    orth_mem_free(c.ctx, text);
+    CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, 1024, 1e6, l));
+    assert_true(!l->cut_short && l->num_single > 0);
+    c.ctx->stop = interrupted;
+    CHECK_FAILS(c.ctx, ORTH_ERR_SIGNAL, "stopped by SIGINT", orth_ladder_find(c.ctx, &c.cfg, &c.where, 1024, 1e-9, l));
+    assert_true(c.ctx->stop == interrupted);
     free(l);
     close_case(&c);
 }
@@ -163,7 +192,7 @@ TEST(the_ladder_of_a_run_with_moments_in_8_bits_has_offload)
     orth_ladder *l = calloc(1, sizeof *l);
     bool away = false;
     open_case(&c, words, 2);
-    CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, price_with(&c, "").worst_bytes - 1, l));
+    CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, price_with(&c, "").worst_bytes - 1, 0, l));
     check_rungs(&c, l, l->single, l->num_single);
     for (int k = 0; k < l->num_single; k++)
         away = away || strstr(l->single[k].words, "memory.offload_optimizer=host");
@@ -310,6 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_value_that_fits_fits_and_the_next_does_not),
         cmocka_unit_test(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_time),
+        cmocka_unit_test(a_ladder_without_time_says_that_changes_are_left),
         cmocka_unit_test(the_ladder_of_a_run_with_moments_in_8_bits_has_offload),
         cmocka_unit_test(a_run_too_large_for_one_memory_gets_a_ladder_of_that_memory),
         cmocka_unit_test(a_memory_that_offload_fills_is_relieved_of_what_is_there),

@@ -275,6 +275,39 @@ TEST(uneven_shares)
     }
 }
 
+/* What a rank sends over dp for gradients. shares: a kind of layout_draw_shares; 0: equal ones. */
+static int64_t reduced_in_fast_mode(int k, int shares)
+{
+    static const orth_dtype types[] = {ORTH_F32, ORTH_F32, ORTH_BF16, ORTH_Q8};
+    layout_case c = layout_base_case(21, k);
+    c.layout.dp = k % 3 ? 4 : 2;
+    c.layout.zero = k % 2;
+    c.layout.shard_group = k % 6 == 5 ? 2 : 0;
+    c.layout.global_batch = k % 4 ? 8 : 16;
+    c.layout.pp = k % 5 == 1 ? 2 : 1;
+    c.layout.cp = k % 5 == 2 ? 2 : 1;
+    c.layout.tp = k % 5 == 3 ? 2 : 1;
+    c.layout.reproducible = false;
+    c.layout.parts = orth_layout_fast_parts(&c.layout);
+    layout_draw_shares(&c.layout, shares);
+    c.model.tied = k / 2 % 2;
+    c.comm.reduce = types[k / 3 % 4];
+    c.comm.overlap = k % 2;
+    c.tolerance = c.comm.reduce == ORTH_F32 ? 1e-5 : 4e-3;
+    check_layout_twice(&c);
+    return c.over_dp.sent[c.layout.zero ? ORTH_COMM_REDUCE_SCATTER : ORTH_COMM_ALL_REDUCE];
+}
+
+/* Without a tree a gradient is one sum, however many micro-batches a rank has. */
+TEST(uneven_shares_in_fast_mode_are_reduced_as_equal_ones)
+{
+    for (int k = 0; k < 24; k++) {
+        const int64_t equal = reduced_in_fast_mode(k, 0);
+        assert_true(equal > 4000 || k % 6 == 5); /* shards have a group of their own */
+        assert_int_equal(reduced_in_fast_mode(k, k % 3 + 1), equal);
+    }
+}
+
 /* The formula of docs/parallel.md. Sizes are even, so that both slices are halves. */
 TEST(uneven_shares_send_what_the_formula_says)
 {
@@ -695,6 +728,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_owner),
         cmocka_unit_test(gradients_that_are_elsewhere_have_room_for_what_is_kept_of_them),
         cmocka_unit_test(uneven_shares),
+        cmocka_unit_test(uneven_shares_in_fast_mode_are_reduced_as_equal_ones),
         cmocka_unit_test(uneven_shares_send_what_the_formula_says),
         cmocka_unit_test(tied_embeddings_sharded_on_two_stages),
         cmocka_unit_test(parameters_are_gathered_in_the_units_that_were_asked_for),

@@ -256,7 +256,7 @@ TEST(where_no_other_shares_are_possible_the_rule_is_said)
     test_ctx_free(ctx);
 }
 
-/* Of every layout the search could have: its step with guessed shares, and with equal ones where there are no others. No bound exceeds either. */
+/* Of every layout the search could have: its step with equal shares or with guessed ones, whichever is shorter. No bound exceeds either. */
 static double exhaust(orth_ctx *ctx, orth_search *s)
 {
     double best = INFINITY;
@@ -276,10 +276,11 @@ static double exhaust(orth_ctx *ctx, orth_search *s)
             CHECK_OK(ctx, orth_shares_guess(ctx, &cfg, &s->where, slower, list));
             CHECK_OK(ctx, orth_config_set(ctx, &cfg, "test", "parallel.dp_share", list[0] ? list : "[]"));
             CHECK_OK(ctx, orth_price_run(ctx, &s->where, &cfg, &shared));
-            p = shared.refused ? p : shared;
+            if (!shared.refused && s->space.list[i].step_s > shared.step_s * (1 + 1e-6) + 1e-8)
+                fail_msg("bound %.9g, plan %.9g", s->space.list[i].step_s, shared.step_s);
+            if (!shared.refused && shared.fits && (p.refused || !p.fits || shared.step_s < p.step_s))
+                p = shared;
         }
-        if (!p.refused && s->space.list[i].step_s > p.step_s * (1 + 1e-6) + 1e-8)
-            fail_msg("bound %.9g, plan %.9g", s->space.list[i].step_s, p.step_s);
         best = p.refused || !p.fits ? best : fmin(best, p.step_s);
         orth_config_release(ctx, &cfg);
     }

@@ -218,7 +218,7 @@ static orth_status find_changes(orth_ctx *ctx, const orth_cmd *cmd, const planni
         return *out ? ORTH_OK : ORTH_ERR_NOMEM;
     }
     orth_ladder *ladder = ORTH_NEW(ctx, orth_ladder);
-    orth_status s = ladder ? orth_ladder_find(ctx, &cmd->config, &where, 0, ladder) : ORTH_ERR_NOMEM;
+    orth_status s = ladder ? orth_ladder_find(ctx, &cmd->config, &where, 0, ORTH_LADDER_SECONDS, ladder) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK) {
         *out = json ? orth_ladder_json(ctx, ladder) : orth_ladder_nearest_text(ctx, ladder);
         s = *out ? ORTH_OK : ORTH_ERR_NOMEM;
@@ -315,7 +315,7 @@ static orth_status read_limit(orth_ctx *ctx, const orth_cmd *cmd, size_t *out)
 static orth_status print_ladder(orth_ctx *ctx, const orth_cmd *cmd, const orth_config *cfg, orth_place_to_run *where, size_t limit)
 {
     orth_ladder *ladder = ORTH_NEW(ctx, orth_ladder);
-    orth_status s = ladder ? orth_ladder_find(ctx, cfg, where, limit, ladder) : ORTH_ERR_NOMEM;
+    orth_status s = ladder ? orth_ladder_find(ctx, cfg, where, limit, 0, ladder) : ORTH_ERR_NOMEM;
     if (s == ORTH_OK)
         print(ctx, orth_cmd_flag(cmd, "json") ? orth_ladder_json(ctx, ladder) : orth_ladder_text(ctx, ladder));
     orth_mem_free(ctx, ladder);

@@ -17,7 +17,7 @@ static void tell_ladder(orth_ctx *ctx, const orth_cmd *cmd)
     orth_ctx_clear_error(ctx);
     fputs("planning the changes that would make the run fit (an interrupt leaves this out)\n", stderr);
     ladder = ORTH_NEW(ctx, orth_ladder);
-    if (ladder && orth_place_to_run_find(ctx, &here, NULL) == ORTH_OK && orth_ladder_find(ctx, &cmd->config, &here, 0, ladder) == ORTH_OK) {
+    if (ladder && orth_place_to_run_find(ctx, &here, NULL) == ORTH_OK && orth_ladder_find(ctx, &cmd->config, &here, 0, ORTH_LADDER_SECONDS, ladder) == ORTH_OK) {
         char *text = orth_ladder_text(ctx, ladder);
         fputs(text ? text : "", stderr);
         orth_mem_free(ctx, text);

@@ -84,9 +84,6 @@ static orth_status rounded_gradients_are_fast(orth_ctx *ctx, const orth_config *
     if (c->numerics_mode != ORTH_numerics_mode_fast)
         return BREAKS(ctx, c, precision_grad_reduce, numerics_mode, "precision.grad_reduce=%s needs numerics.mode=fast: what a rank's sum is "
                       "rounded to depends on how many ranks there are", type);
-    if (c->parallel_dp_share.n > 0)
-        return BREAKS(ctx, c, precision_grad_reduce, parallel_dp_share, "precision.grad_reduce=%s with parallel.dp_share: ranks with uneven "
-                      "shares exchange their sums in fp32", type);
     if (c->precision_grad_reduce == ORTH_precision_grad_reduce_int8 &&
         (c->comm_algorithm == ORTH_comm_algorithm_ring || c->comm_algorithm == ORTH_comm_algorithm_tree))
         return BREAKS(ctx, c, precision_grad_reduce, comm_algorithm, "precision.grad_reduce=int8 needs comm.algorithm=auto or direct, not %s, which "

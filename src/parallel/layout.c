@@ -59,6 +59,11 @@ bool orth_layout_is_uneven(const orth_layout *l)
            (!orth_layout_shares_are_equal(l) || (l->reproducible && !orth_is_power_of_two(orth_layout_share(l, 0))));
 }
 
+bool orth_layout_exchanges_nodes(const orth_layout *l)
+{
+    return l->reproducible && orth_layout_is_uneven(l);
+}
+
 int64_t orth_layout_micro_batches(const orth_layout *l, int64_t dp_rank)
 {
     return orth_layout_share(l, dp_rank) / l->micro_batch;

@@ -50,9 +50,11 @@ int64_t orth_layout_fast_parts(const orth_layout *l);
 /* Sequences, micro-batches of a dp rank (with equal shares: of each). The layout is valid. */
 int64_t orth_layout_share(const orth_layout *l, int64_t dp_rank);
 int64_t orth_layout_micro_batches(const orth_layout *l, int64_t dp_rank);
-/* Whether shares are other than branches of one size of the tree over sequences: dp ranks then combine gradients node
- * by node (program/lower/uneven_shares.c). */
+/* Whether shares are other than branches of one size of the tree over sequences: dp ranks then have programs of their own, and combine gradients
+ * node by node (program/lower/uneven_shares.c). */
 bool orth_layout_is_uneven(const orth_layout *l);
+/* Whether they do: in fast mode a gradient is one sum. */
+bool orth_layout_exchanges_nodes(const orth_layout *l);
 
 /* Whether dp ranks have different parts of the optimizer state: ZeRO, or one owner. */
 bool orth_layout_deals_state(const orth_layout *l);

@@ -62,7 +62,7 @@ bool orth_layout_uneven_ranks_are_few(const judge *j)
 {
     const orth_layout *l = j->l;
     const int64_t layers = orth_div_up(j->d->layers, l->pp);
-    return NEED(j, !orth_layout_is_uneven(l) || l->dp <= MAX_UNEVEN / layers / l->dp,
+    return NEED(j, !orth_layout_exchanges_nodes(l) || l->dp <= MAX_UNEVEN / layers / l->dp,
                 "dp={} with shares of the batch that are not equal powers of two: each rank exchanges the gradients of its {} layers "
                 "with each other, and dp x dp x layers may be at most {} (numerics.mode=fast allows other equal shares)", l->dp, layers,
                 MAX_UNEVEN);
@@ -75,7 +75,7 @@ bool orth_layout_uneven_ranks_have_queues(const judge *j)
 {
     const orth_layout *l = j->l;
     const int64_t ring = l->cp > 1 && l->cp_kind == ORTH_CP_RING ? 2 * (l->cp - 1) : 0, most = ORTH_MAX_QUEUES - OTHER_QUEUES - ring + 1;
-    return NEED(j, !orth_layout_is_uneven(l) || l->dp <= most,
+    return NEED(j, !orth_layout_exchanges_nodes(l) || l->dp <= most,
                 "dp={} with shares of the batch that are not equal powers of two: a rank can exchange its gradients with {} others at most "
                 "(numerics.mode=fast allows other equal shares)", l->dp, most - 1);
 }

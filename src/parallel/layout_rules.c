@@ -333,7 +333,7 @@ static bool zero_needs_equal_shares(const judge *j)
 static bool shard_group_needs_even_shares(const judge *j)
 {
     const orth_layout *l = j->l;
-    return NEED(j, !orth_layout_is_uneven(l) || l->shard_group == 0 || l->shard_group == l->dp,
+    return NEED(j, !orth_layout_exchanges_nodes(l) || l->shard_group == 0 || l->shard_group == l->dp,
                 "shard_group={} of dp={} needs equal shares of a power of two sequences: dp rank 0 has {}, dp rank {} "
                 "has {}", l->shard_group, l->dp, orth_layout_share(l, 0), l->dp - 1, orth_layout_share(l, l->dp - 1));
 }

@@ -2,8 +2,11 @@
 #include "tools/ladder.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/json_out.h"
 
 #define NEAREST 4          /* changes in the short answer */
@@ -27,6 +30,10 @@ typedef struct {
     size_t rank_limit;
     change changes[ORTH_LADDER_RUNGS_MAX];
     int num_changes;
+    double end_s;            /* on the clock; INFINITY: it takes the time it takes */
+    int (*stop)(void *user); /* of the ctx, while ours stands there */
+    void *stop_user;
+    bool late;
 } ladder;
 
 static void offer(ladder *x, kind k, const char *words)
@@ -311,7 +318,6 @@ static orth_status try_singles(orth_ctx *ctx, const ladder *x, orth_ladder *l)
         if (!p.refused && is_less(&r, l->bytes, l->over))
             l->single[l->num_single++] = r;
     }
-    qsort(l->single, (size_t)l->num_single, sizeof *l->single, cheapest_first);
     return ORTH_OK;
 }
 
@@ -444,18 +450,46 @@ static orth_status find(orth_ctx *ctx, ladder *x, orth_ladder *out)
     if (out->none_tried)
         return ORTH_OK;
     list_changes(x, is_full(out, ORTH_BUDGET_HOST), is_full(out, ORTH_BUDGET_FILES));
-    ORTH_TRY(try_singles(ctx, x, out));
-    if (x->cfg->numerics_mode == ORTH_numerics_mode_reproducible)
-        ORTH_TRY(try_fast(ctx, x, out));
-    return out->fits ? ORTH_OK : combine(ctx, x, out);
+    orth_status s = try_singles(ctx, x, out);
+    qsort(out->single, (size_t)out->num_single, sizeof *out->single, cheapest_first);
+    if (s == ORTH_OK && x->cfg->numerics_mode == ORTH_numerics_mode_reproducible)
+        s = try_fast(ctx, x, out);
+    return s != ORTH_OK || out->fits ? s : combine(ctx, x, out);
 }
 
-orth_status orth_ladder_find(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, size_t rank_limit, orth_ladder *out)
+static int stop_when_late(void *user)
 {
-    ladder x = {.cfg = cfg, .where = where, .rank_limit = rank_limit};
+    ladder *x = user;
+    const int asked = x->stop ? x->stop(x->stop_user) : 0;
+    x->late = orth_clock_s() > x->end_s;
+    return asked ? asked : x->late ? SIGALRM : 0;
+}
+
+/* What was found until then counts. */
+static orth_status find_in_time(orth_ctx *ctx, ladder *x, orth_ladder *out)
+{
+    x->stop = ctx->stop;
+    x->stop_user = ctx->stop_user;
+    ctx->stop = stop_when_late;
+    ctx->stop_user = x;
+    orth_status s = find(ctx, x, out);
+    ctx->stop = x->stop;
+    ctx->stop_user = x->stop_user;
+    if (s == ORTH_ERR_SIGNAL && x->late && (!x->stop || !x->stop(x->stop_user))) {
+        out->cut_short = true;
+        out->none_tried = out->bytes == 0;
+        orth_ctx_clear_error(ctx);
+        s = ORTH_OK;
+    }
+    return s;
+}
+
+orth_status orth_ladder_find(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, size_t rank_limit, double seconds, orth_ladder *out)
+{
+    ladder x = {.cfg = cfg, .where = where, .rank_limit = rank_limit, .end_s = seconds > 0 ? orth_clock_s() + seconds : INFINITY};
     const bool least = where->least;
     where->least = has_auto(cfg);
-    const orth_status s = find(ctx, &x, out);
+    const orth_status s = find_in_time(ctx, &x, out);
     where->least = least;
     return s;
 }
@@ -482,26 +516,34 @@ static void add_other_limits(orth_ctx *ctx, orth_text *t, const orth_ladder *l)
     }
 }
 
+static void add_cut_short(orth_ctx *ctx, orth_text *t)
+{
+    orth_text_addf(ctx, t, "not all changes were tried in %.0f s: `plan --ladder` with the same words tries all\n", ORTH_LADDER_SECONDS);
+}
+
 char *orth_ladder_text(orth_ctx *ctx, const orth_ladder *l)
 {
     orth_text t = {0};
     const orth_budget *b = &l->budgets[l->compared];
-    orth_text_addf(ctx, &t, "planned %zu B%s%s, limit %zu B, %.6f s a step. In numerics.mode=reproducible no change below changes a number.\n", l->bytes,
-                   b->where[0] ? " " : "", b->where, l->limit_bytes, l->step_s);
+    if (l->bytes > 0)
+        orth_text_addf(ctx, &t, "planned %zu B%s%s, limit %zu B, %.6f s a step. In numerics.mode=reproducible no change below changes a number.\n", l->bytes,
+                       b->where[0] ? " " : "", b->where, l->limit_bytes, l->step_s);
     add_other_limits(ctx, &t, l);
     add_rows(ctx, &t, "one change, the cheapest in time first:", l->single, l->num_single);
     add_rows(ctx, &t, first_that_fits(l) ? "cheaper than any that suffices alone, one after the other:" : "none suffices; one after the other:",
              l->together, l->num_together);
     if (l->fast.saved_bytes > 0)
         add_rows(ctx, &t, "one that changes the last bits (one sum for each gradient, no canonical parts):", &l->fast, 1);
-    if (l->none_tried)
+    if (l->cut_short)
+        add_cut_short(ctx, &t);
+    else if (l->none_tried)
         orth_text_add(ctx, &t, "no change was tried: with memory.recompute=auto each takes hundreds of plans, and this run has a long program. `plan --ladder "
                       "memory.recompute=full` tries them\n");
     else if (l->too_long_for_auto)
         orth_text_add(ctx, &t, "memory.recompute=auto was not tried: it plans hundreds of runs, and this one has a long program\n");
-    if (l->num_single == 0 && !l->none_tried)
+    if (l->num_single == 0 && !l->none_tried && !l->cut_short)
         orth_text_add(ctx, &t, "no change saves memory\n");
-    else if (l->num_together > 0 && !l->together[l->num_together - 1].fits)
+    else if (l->num_together > 0 && !l->together[l->num_together - 1].fits && !l->cut_short)
         orth_text_add(ctx, &t, "all together do not suffice: more ranks (tp, pp, cp, dp with zero), a shorter data.seq_len or a smaller model\n");
     return orth_text_take(ctx, &t);
 }
@@ -519,7 +561,10 @@ char *orth_ladder_nearest_text(orth_ctx *ctx, const orth_ladder *l)
             orth_text_addf(ctx, &t, "\nwhat would make it fit\n%10s %11s %9s  change\n", "GiB", "step s", "% more");
         orth_text_addf(ctx, &t, "%10.2f %11.4g %9.1f  %s\n", (double)r->bytes / 0x1p30, r->step_s, 100 * r->added_s / l->step_s, r->words);
     }
-    if (shown == 0)
+    if (l->cut_short) {
+        orth_text_add(ctx, &t, shown ? "" : "\nno change was found yet that makes it fit; ");
+        add_cut_short(ctx, &t);
+    } else if (shown == 0)
         orth_text_add(ctx, &t, "\nno change of recomputation, micro-batch, ZeRO or offload makes it fit: more ranks (tp, pp, cp, dp with zero), a shorter data.seq_len or a "
                       "smaller model\n");
     return orth_text_take(ctx, &t);
@@ -546,14 +591,17 @@ char *orth_ladder_json(orth_ctx *ctx, const orth_ladder *l)
     orth_text t = {0};
     orth_json_out j = {ctx, &t};
     orth_json_open(&j, NULL, '{');
-    orth_json_print(&j, "bytes", "%zu", l->bytes);
-    orth_json_print(&j, "limit", "%zu", l->limit_bytes);
-    orth_json_string(&j, "limit_of", l->budgets[l->compared].key);
-    orth_json_print(&j, "step_s", "%.9g", l->step_s);
-    orth_json_bool(&j, "fits", l->fits);
+    if (l->bytes > 0) { /* else not even the run itself was planned in time */
+        orth_json_print(&j, "bytes", "%zu", l->bytes);
+        orth_json_print(&j, "limit", "%zu", l->limit_bytes);
+        orth_json_string(&j, "limit_of", l->budgets[l->compared].key);
+        orth_json_print(&j, "step_s", "%.9g", l->step_s);
+        orth_json_bool(&j, "fits", l->fits);
+    }
     add_json(&j, "single", l->single, l->num_single);
     add_json(&j, "together", l->together, l->num_together);
     add_json(&j, "fast", &l->fast, l->fast.saved_bytes > 0);
+    orth_json_bool(&j, "all_tried", !l->cut_short && !l->none_tried);
     orth_json_close(&j, '}');
     orth_text_add(ctx, &t, "\n");
     return orth_text_take(ctx, &t);

@@ -40,13 +40,16 @@ typedef struct {
     orth_rung together[ORTH_LADDER_RUNGS_MAX];
     int num_together;
     bool too_long_for_auto;    /* memory.recompute=auto was left out: it plans hundreds of runs, and this one is long */
+    bool cut_short;            /* the time was up before all changes were tried */
     bool none_tried;           /* for the same reason, of a run that has it itself */
     orth_rung fast;            /* numerics.mode=fast, which changes the last bits; saved_bytes 0: saves nothing, or is so already */
 } orth_ladder;
 
 /* rank_limit: bytes for each rank; 0: what there is (memory.limit and limit_*, recompute_limit of auto, or on a cluster a device). ORTH_ERR_ARG where the run itself is refused,
- * ORTH_ERR_NOMEM, and what orth_ctx_check_stop returns. */
-orth_status orth_ladder_find(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, size_t rank_limit, orth_ladder *out);
+ * seconds: after so many no further change is tried; 0: all are. ORTH_ERR_NOMEM, and what orth_ctx_check_stop returns. */
+orth_status orth_ladder_find(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run *where, size_t rank_limit, double seconds, orth_ladder *out);
+/* Seconds of who was not asked for changes, and says them beside something else. */
+#define ORTH_LADDER_SECONDS 10.0
 
 /* Heap memory; NULL with the error recorded. */
 char *orth_ladder_text(orth_ctx *ctx, const orth_ladder *l);

@@ -189,18 +189,31 @@ static orth_status guess_shares(orth_ctx *ctx, orth_search *s, int64_t i, const 
     return orth_shares_guess(ctx, cfg, &s->where, slower, list);
 }
 
-/* With the guessed shares, and with equal ones where a rule refuses those. */
+/* Whether the layout has it better at price `a` than at `b`. */
+static bool is_better(const orth_search *s, const orth_candidate *c, const orth_price *a, const orth_price *b)
+{
+    if (a->refused || b->refused)
+        return !a->refused;
+    if (a->fits != b->fits)
+        return a->fits;
+    return goal_key(s, a->step_s, (double)a->bytes, c) < goal_key(s, b->step_s, (double)b->bytes, c);
+}
+
+/* With equal shares or with the guessed ones, whichever is better: proportional shares take more memory on the fast devices, and calls may hide what equal
+ * shares cost. */
 static orth_status price_plan(orth_ctx *ctx, orth_search *s, orth_config *cfg, orth_search_plan *p)
 {
-    if (p->dp_share[0]) {
-        ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.dp_share", p->dp_share));
-        ORTH_TRY(orth_price_run(ctx, &s->where, cfg, &p->price));
-        if (!p->price.refused)
-            return ORTH_OK;
+    orth_price guessed;
+    ORTH_TRY(orth_price_run(ctx, &s->where, cfg, &p->price));
+    if (!p->dp_share[0])
+        return ORTH_OK;
+    ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.dp_share", p->dp_share));
+    ORTH_TRY(orth_price_run(ctx, &s->where, cfg, &guessed));
+    if (is_better(s, &s->space.list[p->candidate], &guessed, &p->price))
+        p->price = guessed;
+    else
         p->dp_share[0] = '\0';
-        ORTH_TRY(orth_config_set(ctx, cfg, "search", "parallel.dp_share", "[]"));
-    }
-    return orth_price_run(ctx, &s->where, cfg, &p->price);
+    return ORTH_OK;
 }
 
 static orth_status plan(orth_ctx *ctx, orth_search *s, int64_t i)

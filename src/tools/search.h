@@ -19,7 +19,8 @@ typedef enum { ORTH_GOAL_TIME = 0, ORTH_GOAL_COST, ORTH_GOAL_MEMORY } orth_goal;
 orth_status orth_goal_from_name(orth_ctx *ctx, const char *name, orth_goal *out);
 const char *orth_goal_name(orth_goal g);
 
-/* A candidate that was planned. On a cluster of several kinds of devices: with shares of the batch in proportion to how fast they compute. */
+/* A candidate that was planned. On a cluster of several kinds of devices: with equal shares of the batch or in proportion to how fast they compute,
+ * whichever is better. */
 typedef struct {
     orth_price price;
     int32_t candidate;

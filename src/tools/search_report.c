@@ -293,7 +293,9 @@ static void add_space(orth_ctx *ctx, orth_text *t, const found *f)
         orth_text_addf(ctx, t, "winner         %s\n", isinf(a->least_bytes) ? "none: each is refused by a rule, or has more on the hosts than they have (node.memory_GiB)" :
                        a->proved ? "none fits" : "none was found that fits; more plans (--plans) may find one");
     else if (a->proved)
-        orth_text_addf(ctx, t, "winner         proved: %s\n", s->space.estimates ? "all layouts were planned" : "the lower bound of every other layout is more");
+        orth_text_addf(ctx, t, "winner         proved: %s\n", s->space.estimates ? "all layouts were planned"
+                       : s->where.hardware.mixed ? "of equal and proportional shares of the batch; the lower bound of every other layout is more"
+                                                 : "the lower bound of every other layout is more");
     else if (s->space.estimates)
         orth_text_addf(ctx, t, "winner         the best of %d plans; others were estimated to take longer, but no bound holds %s\n", s->num_plans,
                        s->where.host ? "on a measured machine" : "of frozen parameters (optimizer.freeze)");

@@ -189,6 +189,14 @@ static bool predict_best(finding *x)
     return isfinite(x->best_s);
 }
 
+/* False: micro-batches cannot be dealt equally. */
+static bool equal_deal(const finding *x, deal *out)
+{
+    for (int k = 0; k < x->num_kinds; k++)
+        out->num[k] = x->micro_batches / x->dp;
+    return x->micro_batches % x->dp == 0;
+}
+
 static bool is_equal(const finding *x, const deal *d)
 {
     for (int k = 1; k < x->num_kinds; k++)
@@ -222,13 +230,10 @@ static orth_status move_on(finding *x, deal *at, int a, int b, bool *moved)
     return ORTH_OK;
 }
 
-/* Goes on while a move makes the step shorter. */
-static orth_status descend(finding *x)
+/* Goes on from a deal while a move makes the step shorter. */
+static orth_status descend(finding *x, deal at)
 {
-    deal at = x->best;
-    bool moved;
-    ORTH_TRY(try_deal(x, &at, &moved));
-    for (moved = true; moved && x->out->num_plans < MAX_PLANS && !x->out->why_not[0];) {
+    for (bool moved = true; moved && x->out->num_plans < MAX_PLANS && !x->out->why_not[0];) {
         moved = false;
         for (int a = 0; a < x->num_kinds; a++)
             for (int b = 0; b < x->num_kinds; b++)
@@ -250,7 +255,11 @@ static orth_status find_deal(finding *x)
                  x->micro_batches);
         return ORTH_OK;
     }
-    return descend(x);
+    bool better;
+    ORTH_TRY(try_deal(x, &x->best, &better));
+    if (!x->out->why_not[0])
+        ORTH_TRY(descend(x, x->best));
+    return x->out->list[0] || x->out->why_not[0] || !equal_deal(x, &x->best) ? ORTH_OK : descend(x, x->best);
 }
 
 /* ---- groups alone ---- */
@@ -340,6 +349,12 @@ char *orth_shares_text(orth_ctx *ctx, const orth_shares *s, const orth_mixed *m)
         snprintf(name, sizeof name, "%s alone", m->group[g].name);
         snprintf(dp, sizeof dp, "parallel.dp=%" PRId64, s->alone[g].dp);
         add_row(ctx, &t, name, &s->alone[g].price, step, dp);
+    }
+    for (int g = 0; g < m->num_groups; g++) {
+        const orth_price *p = &s->alone[g].price;
+        if (!p->refused && p->step_s < step)
+            orth_text_addf(ctx, &t, "%s alone %s: the others cost more time than they save\n", m->group[g].name,
+                           p->fits ? "is faster than all together" : "would be faster than all together, but does not fit");
     }
     if (s->why_not[0])
         orth_text_addf(ctx, &t, "no other shares: %s\n", s->why_not);

@@ -17,10 +17,10 @@ static uint64_t hash_message(const orth_instr *n)
 
 /* What members of a collective must agree on beyond its type and counts. Bound buffers are known by what they
  * are: the halves of a tied gradient have different names. So are copies of them. */
-static uint64_t hash_what(const orth_program *p, const orth_instr *n, int k)
+static uint64_t hash_what(const orth_program *p, const orth_instr *n, int32_t to_come, int k)
 {
     uint64_t h = orth_hash_mix(n->phase, (uint64_t)(n->layer + 1));
-    h = orth_hash_mix(orth_hash_mix(h, (uint64_t)(n->micro_batch + 1)), (uint64_t)k);
+    h = orth_hash_mix(orth_hash_mix(h, (uint64_t)(to_come + 1)), (uint64_t)k);
     for (int end = n->coalesced ? ORTH_MAX(n->num_in, n->num_out) : k + 1; k < end; k++) {
         const orth_operand *o = k < n->num_in ? &n->in[k] : &n->out[k];
         if (o->buffer < 0)
@@ -41,13 +41,15 @@ static uint64_t hash_counts(const int64_t *counts, int n)
     return counts ? h | 1 : 0;
 }
 
-static rank_event event_of(const orth_program *p, int32_t i, int k, int group_size)
+/* last_micro_batch: of the program. Ranks with other shares of the batch have other numbers of them before they meet. */
+static rank_event event_of(const orth_program *p, int32_t last_micro_batch, int32_t i, int k, int group_size)
 {
     const orth_instr *n = &p->instrs[i];
     rank_event e = {.instr = i,
                     .peer = n->attr->peer,
                     .layer = n->layer,
                     .micro_batch = n->micro_batch,
+                    .to_come = n->micro_batch < 0 ? -1 : last_micro_batch - n->micro_batch,
                     .operand = k,
                     .op = (uint8_t)n->op,
                     .group = (uint8_t)n->attr->group};
@@ -62,7 +64,7 @@ static rank_event event_of(const orth_program *p, int32_t i, int k, int group_si
         for (int r = 0; r < group_size; r++)
             e.count += call.counts[r];
     }
-    e.what = event_is_message(&e) ? hash_message(n) : hash_what(p, n, k);
+    e.what = event_is_message(&e) ? hash_message(n) : hash_what(p, n, e.to_come, k);
     return e;
 }
 
@@ -72,6 +74,9 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
     d->events = events;
     if (!events)
         return ORTH_ERR_NOMEM;
+    int32_t last = -1;
+    for (int32_t i = 0; i < p->num_instrs; i++)
+        last = ORTH_MAX(last, p->instrs[i].micro_batch);
     ORTH_TRY(orth_wait_list_open(k->ctx, &k->arena, &d->waits, p));
     for (int32_t i = 0; i < p->num_instrs; i++) {
         const orth_instr *n = &p->instrs[i];
@@ -79,7 +84,7 @@ static orth_status list_events(rank_check *k, const orth_program *p, const orth_
         if (n->queue > 0 && orth_queue_moves(&p->queues[n->queue]))
             orth_wait_list_add_move(&d->waits, p, i, 0);
         for (int c = 0; c < orth_instr_num_calls(n); c++) {
-            events[d->num_events++] = event_of(p, i, c, g->size[n->attr->group]);
+            events[d->num_events++] = event_of(p, last, i, c, g->size[n->attr->group]);
             orth_wait_list_add_call(&d->waits, p, i, 0);
         }
         d->messages_on[n->attr->group] = d->messages_on[n->attr->group] || orth_op_is_message(n->op);

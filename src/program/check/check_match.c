@@ -43,7 +43,7 @@ static const char *difference(const rank_event *a, const rank_event *b)
         return "different counts";
     if (a->blocks != b->blocks)
         return "blocks cut differently";
-    if (a->micro_batch != b->micro_batch)
+    if (a->to_come != b->to_come)
         return "different micro-batches";
     if (a->what != b->what)
         return message ? "different keys" : "different things to work on";

@@ -15,7 +15,7 @@
 typedef struct {
     int32_t instr;
     int32_t peer;
-    int32_t layer, micro_batch;
+    int32_t layer, micro_batch, to_come; /* micro-batches behind that one; -1: none of one */
     int32_t operand;
     uint8_t op, group, kind, dtype, reduce;
     int64_t count;

@@ -11,7 +11,7 @@ typedef struct {
     int32_t dp, cp, shard, replicate, embed; /* ranks of the groups */
     bool sharded;          /* this rank updates a shard of each weight */
     bool at_once;          /* ZeRO 2 and 3: gradients of each micro-batch are reduced by themselves */
-    bool uneven;           /* a rank's share is no single node of the tree */
+    bool uneven;           /* a rank's share is no single node of the tree; without a tree (fast mode) any share is one sum */
     int64_t num_micros;    /* micro-batches that an update sums */
 } layout;
 
@@ -39,7 +39,7 @@ static layout layout_of(const orth_compile_spec *s)
                     .dp = size_of(mesh, ORTH_GROUP_DP), .cp = size_of(mesh, ORTH_GROUP_CP), .shard = shard,
                     .replicate = size_of(mesh, ORTH_GROUP_REPLICATE), .embed = size_of(mesh, ORTH_GROUP_EMBED),
                     .sharded = orth_route_is_sharded(mesh->zero, shard),
-                    .at_once = train && orth_route_takes_turns(mesh->zero, shard), .uneven = train && s->shares,
+                    .at_once = train && orth_route_takes_turns(mesh->zero, shard), .uneven = train && s->shares && !mesh->fast,
                     .num_micros = s->async ? 1 : s->num_micro_batches};
 }
 
@@ -137,7 +137,7 @@ static void add_own_sums(const layout *l, orth_route *r, int64_t parts, bool ove
         return;
     }
     add_tree(r, ORTH_MOMENT_STEP, ORTH_EXTENT_WHOLE, ORTH_KEEP_PERSISTENT, l->uneven ? 0 : l->num_micros * per_micro, per_sequence,
-             s->mesh.fast && !l->uneven);
+             s->mesh.fast);
     r->stage[r->num - 1].first_leaf = l->uneven ? first_sequence(s) * per_sequence : 0;
 }
 
@@ -231,7 +231,7 @@ void orth_route_make(const orth_compile_spec *spec, int64_t index, bool second, 
     if (join_in_tree && second)
         return;
     if (over_cp && spec->mesh.fast) /* the tokens of all sequences were added up first */
-        add_reduce(out, l.uneven ? ORTH_MOMENT_UPDATE : l.at_once ? ORTH_MOMENT_MICRO_BATCH : ORTH_MOMENT_STEP, ORTH_GROUP_CP,
+        add_reduce(out, l.at_once ? ORTH_MOMENT_MICRO_BATCH : ORTH_MOMENT_STEP, ORTH_GROUP_CP,
                    ORTH_EXTENT_WHOLE, ORTH_TRAVELS_ALONE, false);
     if (l.uneven)
         add_exchange(&l, out);

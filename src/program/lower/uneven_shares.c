@@ -6,6 +6,7 @@
  *     nodes      [0 1] [2] | [3]  rank 0 adds up two nodes, rank 1 one
  *     tree       (0 1) + (2 + 3)  = the tree of one rank
  *
+ * In fast mode there is no tree: a rank's gradient is one sum, reduced as that of equal shares (route.c).
  * Each rank is to add a slice of every gradient (its shard under ZeRO 1, else an even part): it gets that slice of all
  * nodes of the others, adds them as the tree does, and what is added is gathered by all unless it is a shard.
  * Sent per rank with n nodes, of R: n (R-1)/R of the gradients to be added, and (R-1)/R gathered.
@@ -129,15 +130,6 @@ static void add_nodes(orth_builder *b, job *j)
     }
 }
 
-/* Fast mode: this rank's nodes, so far of its tokens, become those of whole sequences. */
-static void sum_over_cp(orth_builder *b, const orth_grad_sum *sum, int64_t index)
-{
-    for (int32_t i = 0; i < sum->tree.depth; i++) {
-        orth_operand whole = orth_build_vector(sum->slot[i], ORTH_F32, 0, orth_build_elems(b, index));
-        orth_build_emit(b, ORTH_OP_all_reduce, &(orth_attr){.group = ORTH_GROUP_CP}, 1, &whole, 1, &whole);
-    }
-}
-
 static void exchange_all(orth_builder *b, job *j, int64_t leaves_per_sequence)
 {
     int32_t R = orth_build_size(b, ORTH_GROUP_DP);
@@ -177,9 +169,7 @@ static void combine(orth_builder *b, int64_t use)
     }
     j.counts = count_slices(b, use / 2, exchanged->extent);
     for (const orth_route_stage *s = r->stage; s < r->stage + r->num && !b->p->failed; s++) {
-        if (s->when == ORTH_MOMENT_UPDATE && s->op == ORTH_ROUTE_REDUCE)
-            sum_over_cp(b, j.sum, use / 2);
-        else if (s->op == ORTH_ROUTE_EXCHANGE)
+        if (s->op == ORTH_ROUTE_EXCHANGE)
             exchange_all(b, &j, orth_route_find(r, ORTH_ROUTE_TREE)->per_sequence);
         else if (s->op == ORTH_ROUTE_GATHER)
             gather(b, &j, use / 2);
