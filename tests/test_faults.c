@@ -40,6 +40,12 @@ static const command commands[] = {
     {"prepare", "data prepare --tokenizer=shards/tokenizer.json --valid-fraction=0.1 --out=w text.txt", "", 0, "w", true, .each = true},
     {"export", "ckpt export seed w", "", 0, "w"},
     {"import", "ckpt import hf w", "", 0, "w"},
+    {"init", "init text.txt --out=w", "", 0, "w"},
+    {"tokenizer", "tokenizer train --vocab-size=300 --out=w text.txt", "", 0, "w"},
+    {"page", "plan run.yaml --cluster=a100-80gb parallel.tp=2 --html=w", "", 0, "w"},
+    {"timeline", "plan run.yaml --cluster=a100-80gb parallel.pp=1 --timeline=w", "", 0, "w"},
+    {"written", "plan run.yaml --cluster=a100-80gb --as=megatron --out=w", "", 0, "w"},
+    {"plot", "plot seed --svg=w", "", 0, "w"},
 };
 
 /* Of shim/fault.c. */

@@ -109,6 +109,10 @@ char *orth_text_take(orth_ctx *ctx, orth_text *t)
 {
     orth_text_reserve(ctx, t, 0); /* an empty text is "", not NULL */
     char *s = t->s;
+    if (t->failed) { /* also of what was to be added, which its maker says */
+        orth_mem_free(ctx, s);
+        s = NULL;
+    }
     *t = (orth_text){0};
     return s;
 }

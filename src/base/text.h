@@ -7,7 +7,7 @@
 #include "base/ctx.h"
 
 /* Zero-initialised: empty and ready. After a failed allocation `failed` is set, the error is in ctx
- * and further additions do nothing: check once, at the end. */
+ * and further additions do nothing: check once, at the end. Who could not make what was to be added sets it, too. */
 typedef struct {
     char *s;            /* heap; zero-terminated; NULL while empty */
     size_t num_bytes, capacity;
