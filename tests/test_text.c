@@ -181,7 +181,7 @@ TEST(jsonl_under_another_name_is_never_read_as_text)
         "tokenizer encode --tokenizer=bytes < one.json", "train data.path=code.json model.preset=gpt2-tiny checkpoint.dir=s",
         "init code.json --out=s",
     };
-    static const char one[] = "\n {\"id\": [1, {}], \"text\": \"a\"}", config[] = "{\"id\": 1, \"n\": \"text\"}\n", code[] = "{\n}\n{\n}\n";
+    static const char one[] = "\n {\"id\": [1, {}], \"text\": \"a\"}", config[] = "{\"id\": 1, \"n\": \"text\"}\n", code[] = "{\n  int a;\n}\n{\n}\n";
     run_case *r = run_begin();
     write_jsonl(r, "code.jsonl");
     write_jsonl(r, "code.json");
@@ -189,9 +189,22 @@ TEST(jsonl_under_another_name_is_never_read_as_text)
     run_write(r, "config.json", config, strlen(config));
     run_write(r, "code.c", code, strlen(code));
     for (int i = 0; i < ORTH_COUNT(refused); i++) {
-        RUN(r, 5, "its first line is a JSON object, and its name does not end in .jsonl or .ndjson: data.format=jsonl", "%s", refused[i]);
+        RUN(r, 5, "a JSON object, and its name does not end in .jsonl or .ndjson: data.format=jsonl", "%s", refused[i]);
         assert_false(run_has(r, "s") || run_has(r, "t.json"));
     }
+    static const struct { const char *text, *said; } others[] = {
+        {"[{\"a\": \"b\"}, {\"a\": \"c\"}]", "begins with a JSON array of objects, not with text: `jq -c '.[]'`"},
+        {" [\n  {\n  \"a\": \"b\"\n  }\n]\n", "begins with a JSON array of objects, not with text: `jq -c '.[]'`"},
+        {"{\n \"a\": 1\n}\n{\n \"a\": 2\n}\n", "begins with JSON objects, not with text: `jq -c .`"},
+        {"\xEF\xBB\xBF{\"a\": 1}\n{\"a\": 2}\n", "its first line is a JSON object"},
+        {"{\n  \"text\": \"b\"\n}\n", "is a JSON object, and its name"},
+    };
+    for (int i = 0; i < ORTH_COUNT(others); i++) {
+        run_write(r, "other.txt", others[i].text, strlen(others[i].text));
+        RUN(r, 5, others[i].said, "data prepare --tokenizer=bytes --out=s other.txt");
+    }
+    run_write(r, "mark.jsonl", "\xEF\xBB\xBF{\"text\": \"ab\"}\n", 18);
+    RUN(r, 0, "97 98\n", "tokenizer encode --tokenizer=bytes mark.jsonl");
     RUN(r, 2, "field 'content' of JSONL is asked for (--field or data.jsonl_field), but no name ends in .jsonl or .ndjson, with or without .gz or "
         ".zst: code.c", "data prepare --tokenizer=bytes --field=content --out=s code.c config.json");
     RUN(r, 2, "data.format=text has none", "data prepare --tokenizer=bytes data.jsonl_field=content data.format=text --out=s code.jsonl");
@@ -203,6 +216,31 @@ TEST(jsonl_under_another_name_is_never_read_as_text)
     RUN(r, 0, "", "data prepare --tokenizer=bytes --out=s2 data.format=text code.json");
     RUN(r, 0, "", "data prepare --tokenizer=bytes --out=s3 --field=content data.format=jsonl - < code.json");
     RUN(r, 0, "", "data prepare --tokenizer=bytes --out=s4 --field=content code.jsonl code.c");
+    run_end(r);
+}
+
+/* The window that text is read through holds 8 MiB. */
+TEST(what_is_no_text_is_found_far_into_a_file)
+{
+    const size_t n = 9 << 20;
+    run_case *r = run_begin();
+    char *text = malloc(n);
+    for (size_t i = 0; i < n; i++) /* two bytes a letter, one of them across the end of the window */
+        text[i] = i == 0 ? 'x' : i % 2 ? '\xC3' : '\xA9';
+    text[n - 1] = 'x';
+    run_write(r, "far.txt", text, n);
+    RUN(r, 0, "", "data prepare --tokenizer=bytes --out=s far.txt");
+    text[n - 3] = '\xFF';
+    run_write(r, "far.txt", text, n);
+    RUN(r, 0, "", "data prepare --tokenizer=bytes --out=s2 far.txt");
+    text[n - 3] = 0;
+    run_write(r, "far.txt", text, n);
+    RUN(r, 5, "far.txt: is binary, not text: byte 9437181 is NUL", "data prepare --tokenizer=bytes --out=s3 far.txt");
+    memset(text + n - 200001, 0xFF, 200000);
+    run_write(r, "far.txt", text, n);
+    RUN(r, 5, "far.txt: is not UTF-8: 200000 of its first 9437184 bytes are not, the first at byte 9237183", "data prepare --tokenizer=bytes --out=s3 far.txt");
+    assert_false(run_has(r, "s3"));
+    free(text);
     run_end(r);
 }
 
@@ -332,6 +370,7 @@ int main(void)
         cmocka_unit_test(folders_give_their_files_in_the_order_of_their_paths),
         cmocka_unit_test(tokenizer_train_reads_jsonl_as_data_prepare_does),
         cmocka_unit_test(jsonl_under_another_name_is_never_read_as_text),
+        cmocka_unit_test(what_is_no_text_is_found_far_into_a_file),
         cmocka_unit_test(every_way_in_gives_the_same_shards),
         cmocka_unit_test(any_number_of_files_fits_a_command_line),
         cmocka_unit_test(a_file_of_spaces_is_encoded_and_is_no_document_of_a_training_set),

@@ -77,18 +77,27 @@ static orth_status fail_known(orth_ctx *ctx, const char *name, const char *bytes
     return ORTH_OK;
 }
 
-orth_status orth_content_check(orth_ctx *ctx, const char *name, const char *bytes, size_t num_bytes, bool cut)
+orth_status orth_content_check(orth_ctx *ctx, const char *name, orth_content *seen, const char *bytes, size_t num_bytes, bool cut)
 {
-    size_t first = 0;
+    size_t first = 0, split = 0;
     const char *nul = num_bytes ? memchr(bytes, 0, num_bytes) : NULL;
-    const size_t bad = count_invalid((const unsigned char *)bytes, num_bytes, cut, &first);
-    if (!nul && bad * 100 <= num_bytes)
+    const bool begins = seen->num_bytes == 0;
+    while (!begins && split < 3 && split < num_bytes && ((unsigned char)bytes[split] & 0xC0) == 0x80)
+        split++; /* the rest of the sequence that the bytes before end with */
+    const size_t bad = count_invalid((const unsigned char *)bytes + split, num_bytes - split, cut, &first);
+    if (bad > 0 && seen->num_bad == 0)
+        seen->first_bad = seen->num_bytes + split + first;
+    const size_t before = seen->num_bytes;
+    seen->num_bad += bad;
+    seen->num_bytes += num_bytes;
+    if (!nul && seen->num_bad * 100 <= seen->num_bytes)
         return ORTH_OK;
-    ORTH_TRY(fail_known(ctx, name, bytes, num_bytes)); /* letters that begin a text may be those that begin a format */
+    if (begins)
+        ORTH_TRY(fail_known(ctx, name, bytes, num_bytes)); /* letters that begin a text may be those that begin a format */
     if (nul)
         return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: is binary, not text: byte %zu is NUL" TAKE_IT, name,
-                         (size_t)(nul - bytes));
+                         before + (size_t)(nul - bytes));
     return ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: is not UTF-8: %zu of its first %zu bytes are not, the first at byte %zu; if "
-                     "it is Latin-1, iconv -f LATIN1 -t UTF-8 FILE makes UTF-8 of it" TAKE_IT, name, bad, num_bytes,
-                     first);
+                     "it is Latin-1, iconv -f LATIN1 -t UTF-8 FILE makes UTF-8 of it" TAKE_IT, name, seen->num_bad, seen->num_bytes,
+                     seen->first_bad);
 }

@@ -341,16 +341,14 @@ orth_status orth_jsonl_text(orth_ctx *ctx, orth_bytes *out, const char *line, si
     return ORTH_OK;
 }
 
-bool orth_jsonl_is_object(orth_ctx *ctx, const char *line, size_t num_bytes)
+size_t orth_jsonl_object_bytes(orth_ctx *ctx, const char *text, size_t num_bytes)
 {
-    scanner s = {.ctx = ctx, .begin = line, .p = line, .end = line + num_bytes, .path = ""};
+    scanner s = {.ctx = ctx, .begin = text, .p = text, .end = text + num_bytes, .path = ""};
     skip_space(&s);
     if (s.p == s.end || *s.p != '{')
-        return false;
-    if (skip_value(&s, 0) != ORTH_OK) {
-        orth_ctx_clear_error(ctx);
-        return false;
-    }
-    skip_space(&s);
-    return s.p == s.end;
+        return 0;
+    if (skip_value(&s, 0) == ORTH_OK)
+        return (size_t)(s.p - text);
+    orth_ctx_clear_error(ctx);
+    return 0;
 }

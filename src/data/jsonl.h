@@ -17,7 +17,7 @@
 orth_status orth_jsonl_text(orth_ctx *ctx, orth_bytes *out, const char *line, size_t num_bytes,
                             const char *field, const char *path, int64_t line_number);
 
-/* Whether it is one whole JSON object. */
-bool orth_jsonl_is_object(orth_ctx *ctx, const char *line, size_t num_bytes);
+/* Bytes up to the end of the JSON object that the text begins with, on one line or several; 0: with none, or it is cut off. */
+size_t orth_jsonl_object_bytes(orth_ctx *ctx, const char *text, size_t num_bytes);
 
 #endif

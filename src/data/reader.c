@@ -20,6 +20,7 @@ struct orth_reader {
     char *window;              /* heap */
     size_t cap;
     orth_documents docs;
+    orth_content content;      /* of the present input */
     int64_t bytes;             /* of all inputs */
     int64_t bytes_before;      /* of those before the present one */
 };
@@ -87,7 +88,7 @@ static orth_status fill(orth_ctx *ctx, orth_reader *r)
     d->end += n;
     d->final = n < r->cap - left;
     r->bytes += (int64_t)n;
-    return ORTH_OK;
+    return r->options.format == ORTH_TEXT_AUTO ? orth_content_check(ctx, orth_reader_name(r), &r->content, r->window + left, n, !d->final) : ORTH_OK;
 }
 
 static size_t choose_unit(const orth_reader *r, size_t n)
@@ -120,31 +121,61 @@ orth_status orth_reader_check(orth_ctx *ctx, const orth_text_options *o, const c
                      ".jsonl or .ndjson, with or without .gz or .zst: ", o->format == ORTH_TEXT_TEXT ? "" : paths[0]);
 }
 
-/* What is read as text because of its name, but is JSONL. */
-static orth_status refuse_jsonl(orth_ctx *ctx, const orth_reader *r)
+#define BYTE_ORDER_MARK "\xEF\xBB\xBF"
+
+static bool starts_with(const char *p, const char *end, const char *prefix)
 {
-    const char *first = r->docs.p, *end = r->docs.end;
-    while (first < end && strchr(" \t\r\n", *first))
-        first++;
-    const char *newline = first < end ? memchr(first, '\n', (size_t)(end - first)) : NULL;
-    const size_t n = (size_t)((newline ? newline : end) - first);
-    if (!orth_jsonl_is_object(ctx, first, n))
+    const size_t n = strlen(prefix);
+    return (size_t)(end - p) >= n && memcmp(p, prefix, n) == 0;
+}
+
+static const char *skip_space(const char *p, const char *end)
+{
+    while (p < end && (*p == ' ' || *p == '\t' || *p == '\r' || *p == '\n'))
+        p++;
+    return p;
+}
+
+/* What the beginning of a text is, if that is objects of JSON; NULL: no such thing. A single object is one only if it has the field that is read of
+ * JSONL: others are files of settings, which may be in a collection of sources. */
+static orth_status find_objects(orth_ctx *ctx, const orth_reader *r, const char **out_what)
+{
+    const char *end = r->docs.end, *p = r->docs.p + (starts_with(r->docs.p, end, BYTE_ORDER_MARK) ? strlen(BYTE_ORDER_MARK) : 0);
+    p = skip_space(p, end);
+    const bool array = p < end && *p == '[';
+    p = skip_space(p + array, end);
+    const size_t n = orth_jsonl_object_bytes(ctx, p, (size_t)(end - p));
+    *out_what = NULL;
+    if (n == 0)
         return ORTH_OK;
-    const char *second = newline ? newline + 1 : end;
-    const char *stop = second < end ? memchr(second, '\n', (size_t)(end - second)) : NULL;
-    bool refused = orth_jsonl_is_object(ctx, second, (size_t)((stop ? stop : end) - second));
-    if (!refused) {
-        orth_bytes text = {0};
-        const orth_status s = orth_jsonl_text(ctx, &text, first, n, field_of(&r->options), orth_reader_name(r), 1);
-        orth_bytes_free(ctx, &text);
-        if (s == ORTH_ERR_NOMEM)
-            return s;
-        refused = s == ORTH_OK;
-        orth_ctx_clear_error(ctx);
+    if (array) {
+        *out_what = "begins with a JSON array of objects, not with text: `jq -c '.[]'` makes JSONL of it";
+        return ORTH_OK;
     }
-    return refused ? ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: its first line is a JSON object, and its name does not end in .jsonl or .ndjson: "
-                               "data.format=jsonl reads a field of each line, data.format=text the lines as they are",
-                               orth_reader_name(r)) : ORTH_OK;
+    const char *next = skip_space(p + n, end);
+    if (orth_jsonl_object_bytes(ctx, next, (size_t)(end - next)) > 0) {
+        *out_what = memchr(p, '\n', n) ? "begins with JSON objects, not with text: `jq -c .` makes JSONL of it"
+                                       : "its first line is a JSON object, and its name does not end in .jsonl or .ndjson: data.format=jsonl reads a "
+                                         "field of each line";
+        return ORTH_OK;
+    }
+    orth_bytes text = {0};
+    const orth_status s = orth_jsonl_text(ctx, &text, p, n, field_of(&r->options), orth_reader_name(r), 1);
+    orth_bytes_free(ctx, &text);
+    if (s == ORTH_OK)
+        *out_what = "is a JSON object, and its name does not end in .jsonl or .ndjson: data.format=jsonl reads a field of each line (`jq -c .` makes one "
+                    "line of it)";
+    if (s == ORTH_ERR_DATA)
+        orth_ctx_clear_error(ctx);
+    return s == ORTH_ERR_DATA ? ORTH_OK : s;
+}
+
+/* What is read as text because of its name must not be JSON around text. */
+static orth_status refuse_objects(orth_ctx *ctx, const orth_reader *r)
+{
+    const char *what;
+    ORTH_TRY(find_objects(ctx, r, &what));
+    return what ? ORTH_FAIL(ctx, ORTH_ERR_DATA, "%s: %s; data.format=text takes it as it is", orth_reader_name(r), what) : ORTH_OK;
 }
 
 static orth_status begin(orth_ctx *ctx, orth_reader *r, const char *path)
@@ -153,16 +184,16 @@ static orth_status begin(orth_ctx *ctx, orth_reader *r, const char *path)
     r->docs = orth_documents_begin(jsonl, r->options.separator);
     r->docs.p = r->docs.end = r->window;
     r->bytes_before = r->bytes;
+    r->content = (orth_content){0};
     ORTH_TRY(fill(ctx, r));
+    if (jsonl && starts_with(r->docs.p, r->docs.end, BYTE_ORDER_MARK))
+        r->docs.p += strlen(BYTE_ORDER_MARK);
     const size_t n = (size_t)(r->docs.end - r->docs.p);
     r->docs.unit = choose_unit(r, ORTH_MIN(n, WINDOW_BYTES)); /* a window that grew for an input shows in no other */
     /* A blank file is no document of a training set; who reads files whole wants its spaces. */
     if (r->docs.kind == ORTH_DOCS_FILE && r->num_inputs > 0 && r->docs.final && orth_text_is_blank(r->docs.p, n))
         r->docs.p = r->docs.end;
-    if (r->options.format != ORTH_TEXT_AUTO)
-        return ORTH_OK;
-    ORTH_TRY(orth_content_check(ctx, orth_reader_name(r), r->window, n, !r->docs.final));
-    return jsonl ? ORTH_OK : refuse_jsonl(ctx, r);
+    return jsonl || r->options.format != ORTH_TEXT_AUTO ? ORTH_OK : refuse_objects(ctx, r);
 }
 
 orth_status orth_reader_input(orth_ctx *ctx, orth_reader *r, const char *path)

@@ -3,8 +3,8 @@
  *
  *   source (file, standard input, gzip, zstd) -> window -> is it text? -> documents
  *
- * An input is JSONL if its name ends in .jsonl or .ndjson, with or without .gz or .zst behind it; else text, and refused if its
- * first line is a JSON object and the second is another, or the first has the field that is read of JSONL.
+ * An input is JSONL if its name ends in .jsonl or .ndjson, with or without .gz or .zst behind it; else text, and refused if it
+ * begins with objects of JSON around text.
  * Memory: a window of 8 MiB, more where a document is longer, at most ORTH_READER_MAX_DOCUMENT.
  */
 #ifndef ORTH_DATA_READER_H
