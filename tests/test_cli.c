@@ -37,6 +37,9 @@ TEST(mistakes_are_named_with_exit_2)
         {"trian", "orthant: unknown verb 'trian'; did you mean 'train'?"},
         {"zzzzzz", "orthant: unknown verb 'zzzzzz'; `orthant help` lists the verbs"},
         {"train --resum", "orthant: train: unknown flag '--resum'; did you mean '--resume'?"},
+        {"ckpt verify x precision.compute=bf16", "orthant: command line: precision.compute: `orthant ckpt` reads no such key"},
+        {"eval x model.hidden=3", "orthant: command line: model.hidden: `orthant eval` reads no such key"},
+        {"plot x train.steps=3", "orthant: command line: train.steps: `orthant plot` reads no such key"},
         {"train --lr=3", "orthant: train: unknown flag '--lr'; a setting is written KEY=VALUE without dashes, and this one is optimizer.lr"},
         {"plan --max-steps 3", "a setting is written KEY=VALUE without dashes, and this one is train.steps"},
         {"plan --train.steps=3", "a setting is written KEY=VALUE without dashes, and this one is train.steps"},
@@ -54,40 +57,40 @@ TEST(mistakes_are_named_with_exit_2)
         {"train /nonexistent.yaml", "orthant: /nonexistent.yaml: there is no such run file"},
         {"doctor train.step=5", "orthant: command line: unknown key 'train.step'; did you mean 'train.steps'?"},
         {"doctor steps=5", "orthant: command line: unknown key 'steps'; did you mean 'train.steps'?"},
-        {"doctor train.steps=x", "orthant: command line: train.steps=x: must be a whole number"},
-        {"doctor train.micro_batch=3 train.global_batch=32",
+        {"plan train.steps=x", "orthant: command line: train.steps=x: must be a whole number"},
+        {"plan train.micro_batch=3 train.global_batch=32",
          "orthant: command line: train.micro_batch=3 does not divide train.global_batch=32"},
         {"doctor train=5", "orthant: command line: 'train' is a section: `orthant help options train` lists its keys"},
-        {"doctor checkpoint.dir=", "orthant: command line: checkpoint.dir is empty"},
-        {"doctor comm.bucket_mb=-1", "orthant: command line: comm.bucket_mb=-1"},
+        {"plan checkpoint.dir=", "orthant: command line: checkpoint.dir is empty"},
+        {"plan comm.bucket_mb=-1", "orthant: command line: comm.bucket_mb=-1"},
         {"help options optimiser", "orthant: help: 'optimiser' is no verb, section or key; did you mean 'optimizer'?"},
         {"help optimiser.lr", "orthant: help: unknown key 'optimiser.lr'; did you mean 'optimizer.lr'?"},
         {"help learning_rate", "orthant: help: unknown key 'learning_rate'; here it is optimizer.lr"},
         /* a key of another section, and what other programs call a key */
-        {"doctor train.lr=1", "orthant: command line: unknown key 'train.lr'; did you mean 'optimizer.lr'?"},
-        {"doctor training.learning_rate=1", "unknown key 'training.learning_rate'; here it is optimizer.lr"},
+        {"plan train.lr=1", "orthant: command line: unknown key 'train.lr'; did you mean 'optimizer.lr'?"},
+        {"plan training.learning_rate=1", "unknown key 'training.learning_rate'; here it is optimizer.lr"},
         {"doctor gradient_accumulation_steps=4", "here it is train.global_batch, which is train.micro_batch * parallel.dp * accumulation steps"},
         {"doctor per_device_train_batch_size=4", "here it is train.micro_batch"},
         {"doctor gradient_checkpointing=on", "command line: gradient_checkpointing=on: must be true or false"},
         {"doctor use_reentrant=yes", "use_reentrant=yes: must be true or false"},
-        {"doctor train.use_reentrant=false", "here it is memory.recompute=full, for which both values mean the same"},
+        {"plan train.use_reentrant=false", "here it is memory.recompute=full, for which both values mean the same"},
         {"doctor resume_from_checkpoint=true", "here it is `orthant train RUN.yaml --resume`"},
         {"doctor memory.number_of_layers=2", "here it is memory.recompute_layers"},
         {"doctor memory.recompute=block", "auto, or by the names of other programs gradient_checkpointing; 'block' is a value of memory.recompute_method"},
-        {"doctor train.gradient_checkpointing=true", "here it is memory.recompute=full"},
+        {"plan train.gradient_checkpointing=true", "here it is memory.recompute=full"},
         {"doctor max_steps=4", "here it is train.steps"},
         {"doctor warmup_ratio=4", "here it is schedule.warmup_steps"},
-        {"doctor optimizer.beta=4", "did you mean 'optimizer.betas'?"},
-        {"doctor opt.bettas=4", "did you mean 'optimizer.betas'?"},
+        {"plan optimizer.beta=4", "did you mean 'optimizer.betas'?"},
+        {"plan opt.bettas=4", "did you mean 'optimizer.betas'?"},
         {"doctor memory=1", "'memory' is a section"},
         {"doctor sub_group_size=1000", "here it is memory.offload_sub_group"},
-        {"doctor comm.compress=int8", "command line: comm.compress=int8: must be none"},
+        {"plan comm.compress=int8", "command line: comm.compress=int8: must be none"},
         {"plan model.preset=gpt3", "model.preset=gpt3 is unknown; there are gpt2-124m, "},
         {"plan --compare model.preset=llama-tiny", "orthant: --compare needs the values to compare"},
         {"plan --compare --timeline=t.json parallel.zero=[1,2] model.preset=llama-tiny", "--compare plans many"},
         {"plan configs/none.yaml --model=llama-tiny", "there is no such run file"},
         {"plan --model=nothere.json", "model.preset=nothere.json is unknown"},
-        {"train", "orthant: train: no run file is given, and data.path is not set: `orthant train RUN.yaml`, or `orthant train model.preset="},
+        {"train", "orthant: train: no run file is given, and data.path is not set: `orthant init book.txt` writes"},
         {"search", "orthant: search needs a cluster: --cluster=h100-64, for example"},
         {"search --model=llama-tiny --cluster=h100", "names no number of devices: say h100-64"},
         {"search --model=llama-huge --cluster=h100-8", "is unknown; there are gpt2-124m"},
@@ -252,6 +255,12 @@ TEST(a_plan_warns_where_ranks_that_wait_for_each_other_in_every_layer_lie_on_dif
 #define TOO_LARGE "plan model.preset=gpt2-1558m data.seq_len=1024 train.global_batch=4 precision.compute=bf16 parallel.dp=2 --cluster=rtx-3090-2 "
 
 /* Devices have a memory each, a node's host has one for all of its devices. */
+TEST(a_vocabulary_that_is_assumed_is_said)
+{
+    expect("plan model.layers=1 model.hidden=64 model.heads=1 data.path=nowhere", 0, "nowhere: no such file or folder (data.path): a vocabulary of 4096 is assumed, which model.vocab would say");
+    expect("plan model.layers=1 model.hidden=64 model.heads=1 data.path=nowhere model.vocab=300 2>&1 >/dev/null | grep -c assumed", 1, "0\n");
+}
+
 TEST(limits_of_devices_and_hosts_hold_on_a_cluster)
 {
 #define ON_CLUSTER "plan model.preset=gpt2-tiny data.seq_len=64 train.global_batch=8 --cluster=rtx-4090-8 parallel.dp=8 memory.offload_optimizer=host "
@@ -687,6 +696,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_limit_of_fit_and_ladder_counts_for_what_auto_recomputes),
         cmocka_unit_test(plans_of_the_largest_sizes_end),
+        cmocka_unit_test(a_vocabulary_that_is_assumed_is_said),
         cmocka_unit_test(limits_of_devices_and_hosts_hold_on_a_cluster),
         cmocka_unit_test(mistakes_are_named_with_exit_2),
         cmocka_unit_test(a_bad_file_of_configuration_ends_with_2_and_is_named),

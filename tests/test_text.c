@@ -178,7 +178,7 @@ TEST(jsonl_under_another_name_is_never_read_as_text)
     static const char *const refused[] = {
         "data prepare --tokenizer=bytes --out=s - < code.jsonl", "data prepare --tokenizer=bytes --out=s code.json",
         "data prepare --tokenizer=bytes --field=content --out=s code.json code.jsonl", "tokenizer train --vocab-size=400 --out=t.json - < code.jsonl",
-        "tokenizer encode --tokenizer=bytes < one.json", "train data.path=code.json model.preset=gpt2-tiny checkpoint.dir=s",
+        "tokenizer encode --tokenizer=bytes < one.json", "train data.path=code.json model.preset=gpt2-tiny model.vocab=400 data.seq_len=16 checkpoint.dir=s",
         "init code.json --out=s",
     };
     static const char one[] = "\n {\"id\": [1, {}], \"text\": \"a\"}", config[] = "{\"id\": 1, \"n\": \"text\"}\n", code[] = "{\n  int a;\n}\n{\n}\n";

@@ -138,8 +138,8 @@ void orth_checkpoint_retain(orth_ctx *ctx, const char *dir, int64_t keep, int64_
 {
     step_list list = {.aside = false};
     warn(ctx, list_steps(ctx, dir, &list));
-    for (int64_t i = keep; i < list.num; i++)
-        if (list.steps[i] != newest && list.steps[i] != spare)
+    for (int64_t i = 0, kept = 0; i < list.num; i++)
+        if (list.steps[i] <= newest && kept++ >= keep && list.steps[i] != newest && list.steps[i] != spare)
             warn(ctx, discard_unread(ctx, dir, list.steps[i]));
     orth_mem_free(ctx, list.steps);
 }

@@ -22,8 +22,8 @@
  * ORTH_ERR_DATA if what was written reads back otherwise. */
 orth_status orth_checkpoint_save(orth_ctx *ctx, const char *dir, const orth_checkpoint_view *view, char **out_path);
 
-/* Removes all but the `keep` highest steps, `newest` (a run that went back to an older step saves below what lies there) and
- * `spare` (-1: none). A failure is a warning. */
+/* Of the steps up to `newest`, which was saved last, removes all but the `keep` highest and `spare` (-1: none). What lies above is what a run
+ * passed over that went back to an older step: it neither counts nor goes. A failure is a warning. */
 void orth_checkpoint_retain(orth_ctx *ctx, const char *dir, int64_t keep, int64_t newest, int64_t spare);
 
 /* Removes a step of which the run has found that its weights give a loss that is not finite, and says so; where no older one is valid,

@@ -266,12 +266,28 @@ static orth_status set_model(orth_ctx *ctx, orth_config *cfg, const char *model)
     return orth_config_set(ctx, cfg, "--model", "model.preset", model);
 }
 
+/* Whether a key is of a section that the verb reads. Those that take a run file take all of it. */
+static bool reads_key(const orth_args *args, const char *word)
+{
+    const orth_about *about = orth_about_find(args->verb->name);
+    const char *words = args->verb->words;
+    char section[64];
+    snprintf(section, sizeof section, "%.*s", (int)strcspn(word, ".="), word);
+    return !about || strstr(words, ".yaml") || strstr(words, "DATA") || strcmp(args->verb->name, "bench") == 0 || !orth_option_is_section(section) ||
+           orth_about_reads(about, section);
+}
+
 static orth_status set_from_words(orth_ctx *ctx, const orth_cmd *cmd, orth_config *cfg)
 {
     const orth_args *args = cmd->flags;
-    for (int i = 0; i < args->num_settings; i++)
-        if (!is_compared(cmd, args->settings[i]))
-            ORTH_TRY(set_from_word(ctx, cfg, args->settings[i]));
+    for (int i = 0; i < args->num_settings; i++) {
+        const char *word = args->settings[i];
+        if (is_compared(cmd, word))
+            continue;
+        ORTH_TRY(set_from_word(ctx, cfg, word)); /* which knows better what an unknown key means */
+        if (!reads_key(args, word))
+            return ORTH_FAIL(ctx, ORTH_ERR_ARG, "command line: %.*s: `orthant %s` reads no such key", (int)key_length(word), word, args->verb->name);
+    }
     return ORTH_OK;
 }
 

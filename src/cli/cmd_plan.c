@@ -100,6 +100,7 @@ static orth_status use_cluster(orth_ctx *ctx, planning *x)
 /* Model and cluster are looked at before anything is compiled. */
 static orth_status prepare(orth_ctx *ctx, planning *x)
 {
+    orth_describe_warn_assumed(ctx, x->cfg);
     ORTH_TRY(orth_describe_model(ctx, x->cfg, &x->model));
     if (x->cluster)
         ORTH_TRY(orth_hardware_find(ctx, &x->hardware, x->cluster));

@@ -35,8 +35,8 @@ orth_status orth_cmd_train(orth_ctx *ctx, const orth_cmd *cmd)
                                 .override = orth_cmd_flag(cmd, "override") != NULL, .init_dir = orth_cmd_flag(cmd, "init"),
                                 .stop = ctx->stop, .stop_user = ctx->stop_user};
     if (!cmd->run_file && cmd->config.data_path.n == 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "train: no run file is given, and data.path is not set: `orthant train RUN.yaml`, or `orthant train "
-                         "model.preset=gpt2-tiny data.path=book.txt`; `orthant init book.txt` writes a run file");
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "train: no run file is given, and data.path is not set: `orthant init book.txt` writes run.yaml for your "
+                         "text, and `orthant train run.yaml` trains it");
     if (orth_cmd_flag(cmd, "timeline"))
         ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "timeline", 1, INT64_MAX, &options.timeline));
     if (options.resume && options.init_dir)

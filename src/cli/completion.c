@@ -3,15 +3,6 @@
 
 #include "cli/verbs.h"
 
-static bool has_word(const char *list, const char *word)
-{
-    size_t n = strlen(word);
-    for (const char *p = list; (p = strstr(p, word)) != NULL; p += n)
-        if ((p == list || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0'))
-            return true;
-    return false;
-}
-
 /* ---- bash ---- */
 
 static void add_verb_case(orth_ctx *ctx, orth_text *t, const orth_verb *v)
@@ -237,7 +228,7 @@ static void add_fish_key(orth_ctx *ctx, orth_text *t, orth_option_id id)
     orth_text_add(ctx, t, "complete -c orthant -n '__fish_seen_subcommand_from");
     for (int i = 0; i < orth_verb_count(); i++) {
         const orth_about *about = orth_about_find(orth_verb_get(i)->name);
-        if (about && has_word(about->sections, section))
+        if (about && orth_about_reads(about, section))
             orth_text_addf(ctx, t, " %s", about->verb);
     }
     orth_text_addf(ctx, t, "' -a '%s=", o->path);

@@ -64,3 +64,12 @@ const orth_flag *orth_flag_find(const char *verb, const char *name)
             return &flags[i];
     return NULL;
 }
+
+bool orth_about_reads(const orth_about *a, const char *section)
+{
+    const size_t n = strlen(section);
+    for (const char *at = a->sections; (at = strstr(at, section)) != NULL; at += n)
+        if ((at == a->sections || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+            return true;
+    return false;
+}

@@ -28,6 +28,7 @@ int orth_verb_count(void);
 const orth_verb *orth_verb_get(int i);
 const orth_verb *orth_verb_find(const char *name);      /* NULL: none */
 const orth_about *orth_about_find(const char *verb);    /* NULL: none */
+bool orth_about_reads(const orth_about *a, const char *section);
 int orth_flag_count(void);
 const orth_flag *orth_flag_get(int i);
 const orth_flag *orth_flag_find(const char *verb, const char *name);

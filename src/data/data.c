@@ -10,6 +10,8 @@
 
 #include "data/inputs.h"
 
+#define FEWEST_TOKENS 257
+
 static orth_status check_options(orth_ctx *ctx, const orth_data_options *o)
 {
     if (o->num_paths < 1)
@@ -109,6 +111,9 @@ static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
     if (o->auto_vocab <= 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: is not prepared: data.tokenizer must name a tokenizer.json",
                          o->paths[0]);
+    if (o->auto_vocab < FEWEST_TOKENS)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.tokenizer=auto: a tokenizer has at least %d tokens (256 bytes and the end of a text), the model's "
+                         "vocabulary %" PRId64 ": model.vocab=4096, for example", FEWEST_TOKENS, o->auto_vocab);
     orth_inputs files = {0};
     orth_status status = ORTH_OK;
     for (int i = 0; i < o->num_paths && status == ORTH_OK; i++)
@@ -136,8 +141,8 @@ static orth_status load_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
     ORTH_TRY(orth_tokenizer_name_eos(ctx, d->tokenizer, o->eos, o->num_eos));
     const int64_t size = orth_tokenizer_vocab_size(d->tokenizer);
     if (o->max_vocab > 0 && size > o->max_vocab)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the tokenizer has %" PRId64 " tokens, the model's vocabulary only %" PRId64, size,
-                         o->max_vocab);
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "the tokenizer has %" PRId64 " tokens, the model's vocabulary only %" PRId64 ": a new model has room for "
+                         "them with model.vocab=%" PRId64, size, o->max_vocab, size);
     return ORTH_OK;
 }
 

@@ -32,9 +32,13 @@ static void say_data(orth_run *r, int64_t steps_done)
     char text[256], all[32], step[32];
     const double tokens = (double)orth_sampler_num_windows(r->train) * (double)r->cfg->data_seq_len;
     const double per_step = (double)r->cfg->train_global_batch * (double)r->cfg->data_seq_len;
-    snprintf(text, sizeof text, "data    %s tokens to train on; %s a step (%" PRId64 " sequences of %" PRId64 "): steps %" PRId64 " to %" PRId64
-             " are %.3g epochs", scaled(tokens, all), scaled(per_step, step), r->cfg->train_global_batch, r->cfg->data_seq_len,
-             steps_done + 1, r->last_step, (double)(r->last_step - steps_done) * per_step / tokens);
+    int n = snprintf(text, sizeof text, "data    %s tokens to train on; %s a step (%" PRId64 " sequences of %" PRId64 "): ", scaled(tokens, all),
+                     scaled(per_step, step), r->cfg->train_global_batch, r->cfg->data_seq_len);
+    if (r->last_step <= steps_done)
+        snprintf(text + n, sizeof text - (size_t)n, "nothing is left to train, %" PRId64 " steps are done of train.steps=%" PRId64, steps_done, r->last_step);
+    else
+        snprintf(text + n, sizeof text - (size_t)n, "steps %" PRId64 " to %" PRId64 " are %.3g epochs", steps_done + 1, r->last_step,
+                 (double)(r->last_step - steps_done) * per_step / tokens);
     orth_metrics_event(&r->metrics, text);
 }
 

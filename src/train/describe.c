@@ -34,6 +34,20 @@ static orth_status data_vocab(orth_ctx *ctx, const orth_config *cfg, int64_t *ou
     return ORTH_OK;
 }
 
+/* Of data that is not here. */
+static bool assumes_vocab(const orth_config *cfg)
+{
+    return !ORTH_CONFIG_IS_SET(cfg, model, vocab) && !cfg->model_preset[0] && strcmp(cfg->data_tokenizer, "auto") == 0 && cfg->data_path.n > 0 &&
+           !orth_path_exists(cfg->data_path.v[0]);
+}
+
+void orth_describe_warn_assumed(orth_ctx *ctx, const orth_config *cfg)
+{
+    if (assumes_vocab(cfg))
+        orth_log(ctx, ORTH_LOG_WARN, "plan", "%s: no such file or folder (data.path): a vocabulary of %d is assumed, which model.vocab would say",
+                 cfg->data_path.v[0], ORTH_AUTO_VOCAB);
+}
+
 orth_status orth_describe_model(orth_ctx *ctx, const orth_config *cfg, orth_model_config *out)
 {
     int64_t vocab = 0;

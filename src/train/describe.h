@@ -11,6 +11,8 @@
  * prepared data that the run file names, else what a tokenizer trained for it would have. */
 #define ORTH_AUTO_VOCAB 4096
 orth_status orth_describe_model(orth_ctx *ctx, const orth_config *cfg, orth_model_config *out);
+/* A warning where that is assumed because the data are not there. */
+void orth_describe_warn_assumed(orth_ctx *ctx, const orth_config *cfg);
 
 /* Model and compiled program of one training step of `rank`, with the layout that its names live in. */
 orth_status orth_describe_step(orth_ctx *ctx, const orth_config *cfg, int rank, orth_model_config *model,

@@ -84,9 +84,9 @@ void orth_placement_warn_planned(orth_ctx *ctx, const orth_config *cfg, const or
     if (!of_tp && (tp * cp > room || !find_apart(cfg, m, h, ORTH_AXES_CP, &first, &other)))
         return;
     if (of_tp && tp > room)
-        snprintf(help, sizeof help, "a host has %" PRId64 " ranks, and a tp of at most that stays inside", room);
+        snprintf(help, sizeof help, "a host has %" PRId64 " rank%s, and a tp of at most that stays inside", room, room == 1 ? "" : "s");
     else
-        snprintf(help, sizeof help, "parallel.order=tp,cp,dp,pp and a tp * cp that divides the %" PRId64 " ranks of a host keep it inside", room);
+        snprintf(help, sizeof help, "parallel.order=tp,cp,dp,pp and a tp * cp that divides the %" PRId64 " rank%s of a host keep it inside", room, room == 1 ? "" : "s");
     orth_log(ctx, ORTH_LOG_WARN, "placement", "parallel.%s=%" PRId64 " lies across hosts: ranks %d and %d, of one group, are on hosts %d and %d, so that every "
              "layer waits for the network; %s", of_tp ? "tp" : "cp", of_tp ? tp : cp, first, other, host_of(cfg, h, first), host_of(cfg, h, other), help);
 }

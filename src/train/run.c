@@ -28,7 +28,7 @@ static orth_status open_data(orth_ctx *ctx, orth_run *r)
         .paths = c->data_path.v, .num_paths = c->data_path.n, .weights = c->data_weights.v,
         .num_weights = c->data_weights.n, .tokenizer = c->data_tokenizer,
         .eos = c->data_eos_token.v, .num_eos = c->data_eos_token.n,
-        .auto_vocab = ORTH_CONFIG_IS_SET(c, model, vocab) ? c->model_vocab : ORTH_AUTO_VOCAB,
+        .auto_vocab = ORTH_CONFIG_IS_SET(c, model, vocab) ? c->model_vocab : own_vocab ? ORTH_MIN(r->model.vocab, ORTH_AUTO_VOCAB) : ORTH_AUTO_VOCAB,
         .max_vocab = own_vocab ? r->model.vocab : 0, .text = orth_setup_text(c),
         .valid_fraction = c->data_valid_fraction, .seed = (uint64_t)c->train_seed, .cache_dir = cache,
     };
@@ -88,6 +88,9 @@ static orth_status check_early(orth_ctx *ctx, orth_run *r)
     orth_layout layout = orth_setup_layout(r->cfg);
     orth_partition partition;
     ORTH_TRY(choose_model(ctx, r, ORTH_AUTO_VOCAB));
+    if (r->model.family == ORTH_FAMILY_GPT2 && r->cfg->data_seq_len > r->model.max_seq)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.seq_len=%" PRId64 " is more than the model has positions: at most model.max_seq=%" PRId64,
+                         r->cfg->data_seq_len, r->model.max_seq);
     ORTH_TRY(orth_setup_say_place(ctx, r->cfg, orth_partition_make(ctx, &partition, &layout, &r->model)));
     orth_partition_release(ctx, &partition);
     return ORTH_OK;

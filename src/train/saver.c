@@ -247,7 +247,7 @@ static void *write_main(void *arg)
     orth_saver *s = arg;
     s->status = orth_path_make_dirs(&s->ctx, s->dir);
     if (s->status == ORTH_OK && s->spare >= 0) /* what was spared for it goes first: the disk holds keep + 1 at most */
-        orth_checkpoint_retain(&s->ctx, s->dir, s->cfg->checkpoint_keep, s->spare, s->spare);
+        orth_checkpoint_retain(&s->ctx, s->dir, s->cfg->checkpoint_keep, s->view.state.step, s->spare);
     if (s->status == ORTH_OK)
         s->status = orth_checkpoint_save(&s->ctx, s->dir, &s->view, NULL);
     if (s->status == ORTH_OK)
