@@ -60,7 +60,7 @@ static orth_again_result counted(orth_ctx *ctx, const searching *x, const orth_r
 
 static orth_again_result counted_chosen(orth_ctx *ctx, const searching *x, const uint64_t *chosen)
 {
-    const orth_recompute none = {.kind = ORTH_RECOMPUTE_NONE}, r = {.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = chosen};
+    const orth_recompute none = {.kind = ORTH_RECOMPUTE_NONE}, r = {.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = chosen, .holds = ORTH_RECOMPUTE_HOLDS_ALL};
     orth_again_result a = counted(ctx, x, &r);
     a.added_flops -= counted(ctx, x, &none).added_flops;
     return a;
@@ -69,7 +69,7 @@ static orth_again_result counted_chosen(orth_ctx *ctx, const searching *x, const
 /* ---- exhaustive search ---- */
 
 #define MAX_TRIED 40000
-#define MAX_SETS 1024
+#define MAX_SETS 16384
 
 typedef struct {
     uint64_t sets[MAX_SETS], full;
@@ -124,7 +124,7 @@ static int try_all(orth_ctx *ctx, const searching *x, const layer_sets *s, tried
         for (int i = 0; i < num; i++) {
             uint64_t chosen[16];
             make_choice(s, joined, i, layers, chosen);
-            const orth_again_result r = counted(ctx, x, &(orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = chosen});
+            const orth_again_result r = counted(ctx, x, &(orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = chosen, .holds = ORTH_RECOMPUTE_HOLDS_ALL});
             assert_true(n < MAX_TRIED);
             all[n++] = (tried){r.worst_bytes, r.added_flops - plain};
         }
@@ -132,7 +132,7 @@ static int try_all(orth_ctx *ctx, const searching *x, const layer_sets *s, tried
     return n;
 }
 
-/* Different sets of nodes: with what is made again because of them, and without what no backward needs. */
+/* Different sets of nodes, without what no backward needs; all else that they read is kept. */
 static void list_sets(orth_ctx *ctx, const searching *x, layer_sets *s)
 {
     orth_chunk chunks[64];
@@ -146,7 +146,7 @@ static void list_sets(orth_ctx *ctx, const searching *x, layer_sets *s)
     s->full = ((uint64_t)1 << g->num_forward) - 1;
     for (uint64_t subset = 0; subset < (uint64_t)1 << g->num_forward; subset++) {
         bool again[64];
-        const orth_recompute r = {.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = &subset};
+        const orth_recompute r = {.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = &subset, .holds = ORTH_RECOMPUTE_HOLDS_ALL};
         orth_recompute_mark(&r, 0, g, false, again);
         const uint64_t marks = orth_again_set_of(&saved, g, again, false).marks;
         int k = 0;
@@ -319,6 +319,53 @@ TEST(no_drawn_set_for_each_of_many_layers_is_cheaper_than_the_chosen_one)
     test_ctx_free(ctx);
 }
 
+/* ---- policies with names ---- */
+
+/* What each policy needs is enough for a choice that computes no more. */
+static void check_named(orth_ctx *ctx, const layout_case *c)
+{
+    static const char *const linear[] = {"linear"}, *const both[] = {"linear", "attention"}, *const part[] = {"linear", "attention_part"},
+                      *const three[] = {"linear", "add", "attention"}, *const three_parts[] = {"linear", "add", "attention_part"}, *const norm[] = {"norm"};
+    const orth_recompute policies[] = {
+        {.kind = ORTH_RECOMPUTE_NONE}, {.kind = ORTH_RECOMPUTE_SELECTIVE}, {.kind = ORTH_RECOMPUTE_FULL}, {.kind = ORTH_RECOMPUTE_FULL, .layers = 2},
+        {.kind = ORTH_RECOMPUTE_FULL, .layers = 1, .block = true}, {.kind = ORTH_RECOMPUTE_SQRT},
+        {.kind = ORTH_RECOMPUTE_OPS, .ops = norm, .num_ops = 1}, {.kind = ORTH_RECOMPUTE_KEEP, .ops = linear, .num_ops = 1},
+        {.kind = ORTH_RECOMPUTE_KEEP, .ops = c->layout.cp > 1 ? part : both, .num_ops = 2}, {.kind = ORTH_RECOMPUTE_KEEP, .ops = c->layout.cp > 1 ? three_parts : three, .num_ops = 3}};
+    searching x;
+    begin(ctx, &x, c);
+    const double plain = counted(ctx, &x, &policies[0]).added_flops;
+    for (int i = 0; i < ORTH_COUNT(policies); i++) {
+        const orth_again_result named = counted(ctx, &x, &policies[i]), r = choose(ctx, &x, named.worst_bytes, 0);
+        if (!r.fits || r.added_flops > named.added_flops - plain)
+            fail_msg("seed %d, policy %d: %.6g FLOPs are added in %zu bytes, auto adds %.6g in %zu", (int)c->seed, i, named.added_flops - plain,
+                     named.worst_bytes, r.added_flops, r.worst_bytes);
+    }
+    end(ctx, &x);
+}
+
+TEST(no_named_policy_computes_less_in_as_little)
+{
+    static const struct { int layers, dp, zero, cp, bf16, batch; bool leaves; } cases[] = {
+        {1, 1, 0, 1, 1, 1, false}, {2, 1, 0, 1, 0, 2, false}, {4, 1, 0, 1, 1, 1, false}, {12, 1, 0, 1, 1, 2, false}, {2, 2, 3, 1, 1, 1, false},
+        {3, 1, 0, 2, 1, 1, false}, {1, 1, 0, 1, 1, 1, true}, {2, 1, 0, 2, 1, 1, true}, {4, 1, 0, 1, 0, 2, true}};
+    orth_ctx *ctx = test_ctx(1);
+    for (int i = 0; i < 2 * ORTH_COUNT(cases); i++) {
+        layout_case c = layout_base_case((uint64_t)i, i % 2); /* GPT-2, Llama */
+        const int k = i / 2;
+        c.model.layers = cases[k].layers;
+        c.layout.dp = cases[k].dp;
+        c.layout.zero = cases[k].zero;
+        c.layout.cp = cases[k].cp;
+        c.layout.micro_batch = cases[k].batch;
+        c.layout.seq_len = 64;
+        c.compute = cases[k].bf16 ? ORTH_BF16 : ORTH_F32;
+        if (cases[k].leaves)
+            c.offload = (orth_offload){.activations = ORTH_TIER_HOST, .min_bytes = 1};
+        check_named(ctx, &c);
+    }
+    test_ctx_free(ctx);
+}
+
 /* ---- random layouts ---- */
 
 static layout_case small_case(uint64_t seed)
@@ -437,7 +484,7 @@ TEST(what_is_chosen_computes_the_bits_of_a_plain_run)
         const size_t limit = least.worst_bytes + (size_t)(part * (double)(most.worst_bytes - least.worst_bytes));
         assert_true(!least.fits && choose(ctx, &x, limit, 0).fits);
         c.steps = 2;
-        c.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = x.chosen};
+        c.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = x.chosen, .holds = ORTH_RECOMPUTE_HOLDS_ALL};
         check_layout(&c);
         end(ctx, &x);
     }
@@ -448,6 +495,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_set_of_tensors_that_fits_is_cheaper_than_the_chosen_one),
+        cmocka_unit_test(no_named_policy_computes_less_in_as_little),
         cmocka_unit_test(what_leaves_the_device_is_not_made_again_before_that_is_needed),
         cmocka_unit_test(no_choice_for_two_layers_that_fits_is_cheaper_than_the_chosen_one),
         cmocka_unit_test(no_choice_for_three_layers_that_fits_is_cheaper_than_the_chosen_one),

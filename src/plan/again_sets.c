@@ -45,10 +45,34 @@ static uint64_t made_again(const orth_graph *g, const bool *again, bool joined)
     return made;
 }
 
+/* The node whose bytes hold value v; -1: none of the layer. What is in place has no bytes of its own. */
+static int32_t owner_of(const orth_saved *saved, const orth_graph *g, orth_value v)
+{
+    int32_t p = v == ORTH_NO_VALUE ? -1 : g->values[v].producer;
+    while (p >= 0 && saved->bytes[p] == 0 && g->nodes[p].num_in > 0)
+        p = g->values[g->nodes[p].in[0]].producer;
+    return p;
+}
+
+/* Of the nodes that a plain run does not keep, those that are read by what is made again and not made again themselves. */
+static uint64_t held_for(const orth_saved *saved, const orth_graph *g, uint64_t made)
+{
+    uint64_t held = 0;
+    for (int32_t n = 0; n < g->num_forward && n < ORTH_RECOMPUTE_NODES; n++)
+        for (int k = 0; made >> n & 1 && k < g->nodes[n].num_in; k++) {
+            const int32_t p = owner_of(saved, g, g->nodes[n].in[k]);
+            if (p >= 0 && p < ORTH_RECOMPUTE_NODES && saved->kept[p] == 0 && !(made >> p & 1))
+                held |= (uint64_t)1 << p;
+        }
+    return held;
+}
+
 orth_again_set orth_again_set_of(const orth_saved *saved, const orth_graph *g, const bool *again, bool joined)
 {
     const uint64_t made = made_again(g, again, joined);
-    orth_again_set set = {.marks = made};
+    orth_again_set set = {.marks = made, .held = held_for(saved, g, made)};
+    for (int32_t n = 0; n < g->num_forward && n < ORTH_RECOMPUTE_NODES; n++)
+        set.spared -= set.held >> n & 1 ? saved->bytes[n] : 0;
     for (int32_t n = 0; n < g->num_forward && n < ORTH_RECOMPUTE_NODES; n++) {
         if (!(made >> n & 1))
             continue;
@@ -76,14 +100,18 @@ static int32_t keep_worthy(orth_again_set *s, int32_t n)
     return num;
 }
 
-static orth_again_set subset_of(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, const int32_t *nodes,
-                                int32_t num_free, uint32_t subset)
+/* Nodes that a set can have or not, those with the most bytes first: made again; behind them held, or made again with what reads them. */
+typedef struct {
+    int32_t node[MAX_FREE], num_free, num;
+} free_nodes;
+
+static orth_again_set subset_of(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, const free_nodes *f, uint32_t subset)
 {
     bool again[ORTH_RECOMPUTE_NODES];
-    uint64_t marks = 0;
-    for (int32_t i = 0; i < num_free; i++)
-        marks |= (uint64_t)(subset >> i & 1) << nodes[i];
-    const orth_recompute r = {.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = &marks};
+    uint64_t marks = 0, holds = 0;
+    for (int32_t i = 0; i < f->num; i++)
+        *(i < f->num_free ? &marks : &holds) |= (uint64_t)(subset >> i & 1) << f->node[i];
+    const orth_recompute r = {.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = &marks, .holds = holds};
     orth_recompute_mark(&r, 0, g, sequence_parallel, again);
     return orth_again_set_of(saved, g, again, false);
 }
@@ -92,24 +120,38 @@ static orth_again_set subset_of(const orth_saved *saved, const orth_graph *g, bo
  * whose gradient would read it, counts: made again or kept, it is there for what is made of it again. */
 static bool is_free(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, int32_t n)
 {
-    return saved->kept[n] > 0 || subset_of(saved, g, sequence_parallel, &n, 1, 1).marks >> n & 1;
+    const free_nodes one = {.node = {n}, .num_free = 1, .num = 1};
+    return saved->kept[n] > 0 || subset_of(saved, g, sequence_parallel, &one, 1).marks >> n & 1;
 }
 
-/* Those with the most bytes. */
-static int32_t list_free(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, int32_t *nodes)
+/* Whether a node that a plain run does not keep can be held in place of what is made of it: it has bytes of its own, and to make it again computes. */
+static bool can_be_held(const orth_saved *saved, int32_t n)
 {
-    int32_t num = 0;
-    for (int32_t n = 0; n < g->num_forward && n < ORTH_RECOMPUTE_NODES; n++) {
-        if (!is_free(saved, g, sequence_parallel, n))
-            continue;
-        int32_t at = num < MAX_FREE ? num++ : MAX_FREE;
-        for (; at > 0 && saved->kept[nodes[at - 1]] < saved->kept[n]; at--)
-            if (at < MAX_FREE)
-                nodes[at] = nodes[at - 1];
+    return saved->kept[n] == 0 && saved->bytes[n] > 0 && saved->cost[n].flops > 0;
+}
+
+/* Behind those from `first` on that have more bytes, as far as there is room. */
+static void insert(free_nodes *f, int32_t first, int32_t n, const int64_t *bytes)
+{
+    int32_t at = f->num < MAX_FREE ? f->num++ : MAX_FREE;
+    for (; at > first && bytes[f->node[at - 1]] < bytes[n]; at--)
         if (at < MAX_FREE)
-            nodes[at] = n;
-    }
-    return num;
+            f->node[at] = f->node[at - 1];
+    if (at < MAX_FREE)
+        f->node[at] = n;
+}
+
+static free_nodes list_free(const orth_saved *saved, const orth_graph *g, bool sequence_parallel)
+{
+    free_nodes f = {.num = 0};
+    for (int32_t n = 0; n < g->num_forward && n < ORTH_RECOMPUTE_NODES; n++)
+        if (is_free(saved, g, sequence_parallel, n))
+            insert(&f, 0, n, saved->kept);
+    f.num_free = f.num;
+    for (int32_t n = 0; n < g->num_forward && n < ORTH_RECOMPUTE_NODES; n++)
+        if (!is_free(saved, g, sequence_parallel, n) && can_be_held(saved, n))
+            insert(&f, f.num_free, n, saved->bytes);
+    return f;
 }
 
 /* Leaves out the set that spares the least more than the one before it. */
@@ -125,13 +167,16 @@ static int32_t drop_least(orth_again_set *s, int32_t n)
 
 int32_t orth_again_all_sets(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, int32_t most, orth_again_set *out)
 {
-    int32_t nodes[MAX_FREE], n = 0;
-    const int32_t num_free = list_free(saved, g, sequence_parallel, nodes), num = (int32_t)1 << num_free;
-    for (int32_t i = 0; i < num && num <= most; i++) {
-        out[n] = subset_of(saved, g, sequence_parallel, nodes, num_free, (uint32_t)i);
+    const free_nodes f = list_free(saved, g, sequence_parallel);
+    int32_t n = 0;
+    for (uint32_t subset = 0; subset < (uint32_t)1 << f.num; subset++) {
+        const orth_again_set set = subset_of(saved, g, sequence_parallel, &f, subset);
         int32_t same = 0;
-        while (out[same].marks != out[n].marks)
+        while (same < n && out[same].marks != set.marks)
             same++;
+        if (same == n && n == most)
+            return 0;
+        out[same] = set;
         n += same == n;
     }
     return n;
@@ -140,13 +185,12 @@ int32_t orth_again_all_sets(const orth_saved *saved, const orth_graph *g, bool s
 /* Worthy sets pile up in a buffer, which is thinned when it is full. */
 int32_t orth_again_sets(const orth_saved *saved, const orth_graph *g, bool sequence_parallel, orth_again_set *out)
 {
-    int32_t nodes[MAX_FREE];
-    const int32_t num_free = list_free(saved, g, sequence_parallel, nodes);
+    const free_nodes f = list_free(saved, g, sequence_parallel);
     orth_again_set piled[512] = {{0}};
     int32_t n = 0;
-    for (uint32_t subset = 0; subset < (uint32_t)1 << num_free; subset++) {
-        piled[n++] = subset_of(saved, g, sequence_parallel, nodes, num_free, subset);
-        if (n < ORTH_COUNT(piled) && subset + 1 < (uint32_t)1 << num_free)
+    for (uint32_t subset = 0; subset < (uint32_t)1 << f.num; subset++) {
+        piled[n++] = subset_of(saved, g, sequence_parallel, &f, subset);
+        if (n < ORTH_COUNT(piled) && subset + 1 < (uint32_t)1 << f.num)
             continue;
         qsort(piled, (size_t)n, sizeof *piled, by_cost);
         n = keep_worthy(piled, n);
@@ -173,8 +217,8 @@ static int64_t waiting_at(const orth_saved *saved, int32_t moment, uint64_t mark
 /* Of equal sets the first is as good as the others. */
 static bool is_as_good(const orth_saved *saved, const orth_again_set *a, const orth_again_set *b)
 {
-    if (orth_again_compare(a->cost, b->cost) > 0 || a->spared < b->spared)
-        return false;
+    if (orth_again_compare(a->cost, b->cost) > 0 || a->spared < b->spared || a->held & ~b->held)
+        return false; /* what is held lives at moments that are not known here */
     for (int32_t t = 0; t < saved->num_moments; t++)
         if (waiting_at(saved, t, a->marks & ~b->marks) < waiting_at(saved, t, b->marks & ~a->marks))
             return false;

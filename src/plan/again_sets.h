@@ -14,9 +14,10 @@
 #define ORTH_AGAIN_MIXTURES 2048
 
 typedef struct {
-    uint64_t marks;          /* orth_recompute.chosen: all that is made again, none that nobody has use for */
+    uint64_t marks;          /* orth_recompute.chosen: all that is made again, none that nobody has use for; what else it reads is held */
+    uint64_t held;           /* of what a plain run does not keep, what that is */
     orth_again_cost cost;    /* of a micro-batch */
-    int64_t spared;          /* bytes of a micro-batch that are not kept */
+    int64_t spared;          /* bytes of a micro-batch that are not kept, less those that are held */
 } orth_again_set;
 
 typedef struct {

@@ -53,7 +53,7 @@ static orth_status add_rows(orth_ctx *ctx, making *x)
     x->chosen = ORTH_ARENA_ARRAY(ctx, &x->out->arena, uint64_t, x->spec.model->layers);
     if (!x->chosen)
         return ORTH_ERR_NOMEM;
-    x->spec.step.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = x->chosen};
+    x->spec.step.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = x->chosen, .holds = ORTH_RECOMPUTE_HOLDS_ALL};
     ORTH_TRY(orth_again_choose(ctx, x->search, 1, 0, x->chosen, &least));
     ORTH_TRY(orth_again_choose(ctx, x->search, 0, 0, x->chosen, &most));
     const size_t range = most.worst_bytes - least.worst_bytes;

@@ -133,7 +133,7 @@ static orth_status make_all(orth_ctx *ctx, orth_again_search *s, bool leaves)
         s->stages[i].leaves = leaves;
         ORTH_TRY(make_stage(ctx, s, &s->stages[i]));
     }
-    s->spec.step.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = s->trial};
+    s->spec.step.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = s->trial, .holds = ORTH_RECOMPUTE_HOLDS_ALL};
     return ORTH_OK;
 }
 
@@ -374,6 +374,6 @@ orth_status orth_again_resolve(orth_ctx *ctx, orth_arena *arena, orth_programs_s
     if (status == ORTH_OK)
         status = describe(ctx, arena, s, chosen, words);
     orth_again_search_release(ctx, s);
-    spec->step.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = chosen};
+    spec->step.recompute = (orth_recompute){.kind = ORTH_RECOMPUTE_CHOSEN, .chosen = chosen, .holds = ORTH_RECOMPUTE_HOLDS_ALL};
     return status;
 }

@@ -183,19 +183,33 @@ static orth_status list_divided(orth_ctx *ctx, orth_again_search *s, again_stage
     return ORTH_OK;
 }
 
-/* The same set in every layer. */
-static orth_status list_equal(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer)
+static orth_status add_equal(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_again_set *set)
+{
+    again_choice *c = &st->choices[st->num];
+    *c = (again_choice){.rank = st->num++, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, st->saved.num_layers)};
+    for (int32_t l = 0; c->marks && l < st->saved.num_layers; l++)
+        set_layer(c, l, set, 0);
+    return c->marks ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+/* The same set in every layer: one that is worth it, or, where they can all be compiled, any that computes nothing. What is spared does not say what a
+ * device keeps of what leaves. */
+static orth_status list_equal(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer, const layer_sets *of)
 {
     const int32_t layers = st->saved.num_layers;
+    int32_t num_free = 0;
     st->num_sets = orth_again_sets(&st->saved, layer, s->spec.partition->layout.sequence_parallel, st->sets);
-    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, again_choice, st->num_sets + layers);
+    for (int32_t k = 0; k < of->num; k++)
+        num_free += of->sets[k].cost.flops == 0;
+    num_free = (double)(num_free + st->num_sets) * (double)st->num_instrs <= (double)MAX_COMPILED ? num_free : 0;
+    st->choices = ORTH_ARENA_ARRAY(ctx, &s->arena, again_choice, st->num_sets + num_free + layers);
     if (!st->choices)
         return ORTH_ERR_NOMEM;
-    for (int32_t k = 0; k < st->num_sets; k++) {
-        orth_again_mixture m = {.layers = {0}};
-        m.layers[k] = layers;
-        ORTH_TRY(add_mixture(ctx, s, st, &m, NULL));
-    }
+    for (int32_t k = 0; k < st->num_sets; k++)
+        ORTH_TRY(add_equal(ctx, s, st, &st->sets[k]));
+    for (int32_t k = 0; k < of->num && num_free > 0; k++)
+        if (of->sets[k].cost.flops == 0)
+            ORTH_TRY(add_equal(ctx, s, st, &of->sets[k]));
     qsort(st->choices, (size_t)st->num, sizeof *st->choices, by_cost);
     return ORTH_OK;
 }
@@ -212,7 +226,7 @@ orth_status again_list_choices(orth_ctx *ctx, orth_again_search *s, again_stage 
     if (num <= ORTH_MIN(most, MAX_ALL))
         ORTH_TRY(list_all(ctx, s, st, layer, &of));
     else if (st->leaves)
-        ORTH_TRY(list_equal(ctx, s, st, layer));
+        ORTH_TRY(list_equal(ctx, s, st, layer, &of));
     else
         ORTH_TRY(list_mixtures(ctx, s, st, layer, &of));
     bool divided;

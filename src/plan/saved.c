@@ -96,6 +96,9 @@ static void find_makers(const orth_program *p, const orth_graph *layer, orth_sav
  * sum: room for [num_nodes], 0. */
 static void add_kept(const orth_program *p, orth_saved *s, const made *m, int64_t *sum)
 {
+    for (int32_t b = 0; b < p->num_buffers; b++)
+        if (m[b].node >= 0 && m[b].layer == 0 && m[b].micro_batch == 0)
+            s->bytes[m[b].node] += orth_round_up((int64_t)p->buffers[b].bytes, ORTH_PLACE_ALIGN);
     for (int32_t l = 0; l < s->num_layers; l++) {
         for (int32_t b = 0; b < p->num_buffers; b++)
             if (m[b].node >= 0 && m[b].layer == l && m[b].micro_batch == 0 && m[b].first_backward >= 0)
@@ -167,8 +170,9 @@ static orth_status allocate(orth_ctx *ctx, orth_arena *arena, const orth_compile
     s->layers = ORTH_ARENA_ARRAY(ctx, arena, int32_t, spec->num_layers);
     s->cost = ORTH_ARENA_ARRAY(ctx, arena, orth_again_cost, s->num_nodes);
     s->kept = ORTH_ARENA_ARRAY(ctx, arena, int64_t, s->num_nodes);
+    s->bytes = ORTH_ARENA_ARRAY(ctx, arena, int64_t, s->num_nodes);
     s->live = ORTH_ARENA_ARRAY(ctx, arena, int64_t, MAX_MOMENTS);
-    if (!s->layers || !s->cost || !s->kept || !s->live)
+    if (!s->layers || !s->cost || !s->kept || !s->bytes || !s->live)
         return ORTH_ERR_NOMEM;
     list_layers(spec, s);
     s->waiting = ORTH_ARENA_ARRAY(ctx, arena, int64_t, (int64_t)MAX_MOMENTS * s->num_layers * s->num_nodes);

@@ -20,6 +20,7 @@ typedef struct {
 typedef struct {
     int32_t num_nodes;          /* forward nodes of a layer */
     orth_again_cost *cost;      /* [num_nodes] of a micro-batch */
+    int64_t *bytes;             /* [num_nodes] of a micro-batch of the first layer: what the node makes, but for the layer's output */
     int64_t *kept;              /* [num_nodes] bytes of a micro-batch, of the layer that keeps the most of the node */
     int32_t *layers, num_layers; /* numbers of the rank's layers, ascending */
     int32_t num_moments;

@@ -151,6 +151,8 @@ static void list_changes(ladder *x, bool host, bool files)
 {
     static const char *const policies[] = {"memory.recompute=selective", "memory.recompute=ops memory.recompute_ops=[norm,swiglu]",
                                            "memory.recompute=ops memory.recompute_ops=[norm]", "memory.recompute=keep memory.recompute_ops=[linear]",
+                                           "memory.recompute=keep memory.recompute_ops=[linear,attention]",
+                                           "memory.recompute=keep memory.recompute_ops=[linear,attention_part]", /* with cp */
                                            "memory.recompute=full", "memory.recompute=full memory.recompute_layers=2", "memory.recompute=sqrt",
                                            "memory.recompute=all"};
     const orth_config *c = x->cfg;
@@ -166,7 +168,7 @@ static void list_changes(ladder *x, bool host, bool files)
     list_offloads(x, c);
     list_other_tiers(x, host, files);
     const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0; /* it updates after each micro-batch */
-    for (int64_t m = stale ? 0 : c->train_micro_batch / 2; m > 0 && x->num_changes < ORTH_LADDER_RUNGS_MAX - 12; m /= 2) {
+    for (int64_t m = stale ? 0 : c->train_micro_batch / 2; m > 0 && x->num_changes < ORTH_LADDER_RUNGS_MAX - 14; m /= 2) {
         snprintf(words, sizeof words, "train.micro_batch=%" PRId64, m);
         offer(x, KIND_MICRO_BATCH, words);
     }
@@ -179,7 +181,7 @@ static void list_changes(ladder *x, bool host, bool files)
     list_activations(x, host, files);
     if (c->memory_packed_weights)
         offer(x, KIND_PACKED, "memory.packed_weights=false");
-    if (zero_stage(c) == 3 && c->comm_prefetch > 0)
+    if (c->comm_prefetch > 0) /* of what ZeRO 3 gathers, and of what offload brings */
         offer(x, KIND_PREFETCH, "comm.prefetch=0");
     if (c->checkpoint_every_steps > 0 && c->checkpoint_async)
         offer(x, KIND_SAVER, "checkpoint.async=false");

@@ -66,11 +66,18 @@ static bool read_by_backward(const orth_graph *g, orth_value v)
     return false;
 }
 
-/* A marked node needs v. What a plain run would not keep is made again, too, unless its op is named as kept. */
+static bool is_held(const orth_recompute *r, const orth_graph *g, int32_t node)
+{
+    if (r->kind == ORTH_RECOMPUTE_CHOSEN)
+        return node < ORTH_RECOMPUTE_NODES && r->holds >> node & 1;
+    return r->kind == ORTH_RECOMPUTE_KEEP && is_named(r, g->nodes[node].op);
+}
+
+/* A marked node needs v. What a plain run would not keep is made again, too, unless it is held, or its op is named as kept. */
 static void need(const orth_recompute *r, const orth_graph *g, bool sequence_parallel, bool *again, orth_value v)
 {
     const int32_t p = v == ORTH_NO_VALUE ? -1 : g->values[v].producer;
-    if (p < 0 || again[p] || read_by_backward(g, v) || (r->kind == ORTH_RECOMPUTE_KEEP && is_named(r, g->nodes[p].op)))
+    if (p < 0 || again[p] || read_by_backward(g, v) || is_held(r, g, p))
         return;
     const int32_t before = g->values[g->nodes[p].in[0]].producer;
     again[p] = !is_in_place(g->nodes[p].op, sequence_parallel);

@@ -32,6 +32,7 @@ typedef enum {
  * one group with the layer before. */
 #define ORTH_RECOMPUTE_JOINED ((uint64_t)1 << 63)
 #define ORTH_RECOMPUTE_NODES 63 /* forward nodes that a set can name */
+#define ORTH_RECOMPUTE_HOLDS_ALL (~(uint64_t)0)
 
 typedef struct {
     orth_recompute_kind kind;
@@ -42,6 +43,8 @@ typedef struct {
     const char *const *ops;   /* [num_ops] names of ops.def, for OPS and KEEP */
     int32_t num_ops;
     const uint64_t *chosen;   /* CHOSEN: [layers of the model] */
+    uint64_t holds;           /* CHOSEN: bit i is forward node i, which is kept where what is made again reads it, though a plain run would not keep
+                                 it. ORTH_RECOMPUTE_HOLDS_ALL: nothing is made again that is not in `chosen` */
 } orth_recompute;
 
 /* ORTH_ERR_ARG where one of the names is none of the forward ops of a layer; the message lists them. Where inputs are split and
