@@ -156,6 +156,16 @@ TEST(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_tim
     close_case(&c);
 }
 
+/* From 1,032 tokens on the logits of a sequence are made in more chunks, which need less. */
+TEST(a_longer_sequence_that_needs_less_is_found)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "largest that fits: data.seq_len=1088\n", "plan model.family=llama model.layers=1 model.hidden=64 model.heads=4 model.vocab=50257 "
+        "train.global_batch=8 train.micro_batch=1 data.seq_len=512 --fit=seq_len --limit=320MB");
+    assert_non_null(strstr(r->out, "1024                    402469184  no"));
+    run_end(r);
+}
+
 static int interrupted(void *user)
 {
     (void)user;
@@ -339,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_value_that_fits_fits_and_the_next_does_not),
         cmocka_unit_test(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_time),
+        cmocka_unit_test(a_longer_sequence_that_needs_less_is_found),
         cmocka_unit_test(a_ladder_without_time_says_that_changes_are_left),
         cmocka_unit_test(the_ladder_of_a_run_with_moments_in_8_bits_has_offload),
         cmocka_unit_test(a_run_too_large_for_one_memory_gets_a_ladder_of_that_memory),

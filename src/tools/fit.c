@@ -1,7 +1,8 @@
 /* fit.c -- see fit.h.
  *
  * Values are numbered from 1 on. From the run's own value on, doubling the number finds one that does not fit, bisection the last that
- * does. What is promised is a pair of neighbours: this one fits, the next does not.
+ * does. What is promised is a pair of neighbours: this one fits, the next does not. Sequences are cut into more chunks where they are longer (the head's
+ * logits), so that a longer one may need less: of those up to four times as long, some are looked at.
  */
 #include "tools/fit.h"
 
@@ -130,21 +131,12 @@ static orth_status scan_divisors(orth_ctx *ctx, search *x)
     return ORTH_OK;
 }
 
-/* Below, where nothing is known to fit yet, a refused value is too small; above one that fits it is too large. */
-static orth_status bisect(orth_ctx *ctx, search *x)
+/* Between one that fits (0: none is known) and one that does not. Below, where nothing is known to fit yet, a refused value is too small; above one that
+ * fits it is too large. */
+static orth_status halve(orth_ctx *ctx, search *x, int64_t low, int64_t high)
 {
-    int64_t low = 0, high = 0, n = x->first;
     const trial *t;
-    bool found = false;
-    for (; high == 0; n = ORTH_MAX(2 * n, low + 1)) {
-        ORTH_TRY(look_from(ctx, x, n, INT64_MAX, &t));
-        if (t && t->fits) {
-            low = t->number;
-            found = true;
-        } else {
-            high = t ? t->number : n;
-        }
-    }
+    bool found = low > 0;
     while (high - low > 1 && x->num_tries < MAX_TRIES) {
         const int64_t middle = low + (high - low) / 2;
         ORTH_TRY(look_from(ctx, x, middle, high, &t));
@@ -160,6 +152,21 @@ static orth_status bisect(orth_ctx *ctx, search *x)
     return ORTH_OK;
 }
 
+static orth_status bisect(orth_ctx *ctx, search *x)
+{
+    int64_t low = 0, high = 0, n = x->first;
+    const trial *t;
+    for (; high == 0; n = ORTH_MAX(2 * n, low + 1)) {
+        ORTH_TRY(look_from(ctx, x, n, INT64_MAX, &t));
+        if (t && t->fits) {
+            low = t->number;
+        } else {
+            high = t ? t->number : n;
+        }
+    }
+    return halve(ctx, x, low, high);
+}
+
 static const trial *largest(const search *x)
 {
     const trial *best = NULL;
@@ -167,6 +174,33 @@ static const trial *largest(const search *x)
         if (x->tries[i].fits && (!best || x->tries[i].number > best->number))
             best = &x->tries[i];
     return best;
+}
+
+/* The next number to look at behind n: one behind a power of two, where chunks are added, or an eighth more. */
+static int64_t next_beyond(int64_t n)
+{
+    int64_t power = 1;
+    while (power + 1 <= n)
+        power *= 2;
+    return ORTH_MIN(power + 1, n + n / 8 + 1);
+}
+
+/* Above the largest that was found: the last of some that fits, and from there on by halves. */
+static orth_status look_beyond(orth_ctx *ctx, search *x)
+{
+    const trial *best = largest(x), *t;
+    const int64_t from = best ? best->number : 0;
+    int64_t low = 0, high = 0;
+    for (int64_t n = next_beyond(from); best && n <= 4 * from; n = next_beyond(n)) {
+        ORTH_TRY(look_from(ctx, x, n, n + 2, &t));
+        if (t && t->fits) {
+            low = t->number;
+            high = 0;
+        } else if (low > 0 && high == 0) {
+            high = n;
+        }
+    }
+    return low > 0 && high > low ? halve(ctx, x, low, high) : ORTH_OK;
 }
 
 /* ---- output ---- */
@@ -250,6 +284,8 @@ orth_status orth_fit(orth_ctx *ctx, const orth_config *base, orth_place_to_run *
     orth_status s = choose_key(ctx, x, key);
     if (s == ORTH_OK)
         s = x->step > 0 ? bisect(ctx, x) : scan_divisors(ctx, x);
+    if (s == ORTH_OK && strcmp(x->key, "data.seq_len") == 0)
+        s = look_beyond(ctx, x);
     if (s == ORTH_OK) {
         sort_tries(x);
         *out = json ? as_json(ctx, x) : as_text(ctx, x);
