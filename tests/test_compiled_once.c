@@ -56,6 +56,7 @@ TEST(a_run_compiles_each_program_once_for_all_ranks_that_share_it)
             fail_msg("%s: %d programs were compiled, %d are distinct", layouts[i].options, n, 2 * layouts[i].programs);
         run_same(r, "one", dir, 3);
     }
+    assert_int_equal(train(r, "fast", "parallel.dp=4 parallel.dp_share=[3,3,1,1] numerics.mode=fast", 0), 2 * 2);
     run_end(r);
 }
 

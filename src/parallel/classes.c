@@ -100,10 +100,24 @@ void orth_classes_release(orth_ctx *ctx, orth_classes *c)
     orth_arena_release(ctx, &c->arena);
 }
 
+/* Of uneven shares: the first data-parallel rank with as many sequences. In reproducible mode, where nodes of the tree over sequences depend on where a
+ * share begins, each is like no other. */
+static int first_of_share(const orth_partition *s, int rank)
+{
+    int d = 0;
+    if (s->layout.reproducible)
+        return rank;
+    while (s->shares[d] != s->shares[orth_mesh_group_pos(&s->mesh, rank, ORTH_AXES_DP)])
+        d++;
+    return orth_mesh_group_member(&s->mesh, rank, ORTH_AXES_DP, d);
+}
+
 int orth_classes_twin(const orth_classes *c, int rank)
 {
     const orth_partition *s = c->partition;
-    if (!s->shares) /* uneven shares: every rank has micro-batches of its own */
+    if (s->shares && !orth_layout_deals_state(&s->layout))
+        rank = first_of_share(s, rank);
+    else if (!s->shares)
         rank = orth_mesh_group_member(&s->mesh, rank, orth_layout_deals_state(&s->layout) ? ORTH_AXES_REPLICATE : ORTH_AXES_DP, 0);
     if (s->layout.cp_kind != ORTH_CP_RING) /* whose instructions are in another order at each position */
         rank = orth_mesh_moved(&s->mesh, rank, ORTH_AXIS_CP, 0);
@@ -118,7 +132,9 @@ int orth_classes_of(const orth_classes *c, int rank)
 int orth_classes_program(const orth_classes *c, int rank)
 {
     const orth_partition *s = c->partition;
-    return s->shares || c->own_shards ? rank : orth_mesh_group_member(&s->mesh, rank, ORTH_AXES_DP, 0);
+    if (c->own_shards)
+        return rank;
+    return s->shares ? first_of_share(s, rank) : orth_mesh_group_member(&s->mesh, rank, ORTH_AXES_DP, 0);
 }
 
 const orth_param_desc *orth_classes_params(const orth_classes *c, int rank)

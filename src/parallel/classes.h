@@ -4,7 +4,7 @@
  * slots and parts they work on, which is no more than numbers in attributes, and in the shards that they have, to which a
  * program can be bound (program/passes/views.h). Twins have equal shards, too: sizes, places and costs of one are those of the
  * other. Plans, prices and timelines are made of the programs of the classes; what a rank runs also has its own numbers.
- * Data-parallel ranks with equal shares are of one class, unless they have shards that are copied from another space
+ * Data-parallel ranks with equal shares are of one class (if others have more or less, in fast mode only), unless they have shards that are copied from another space
  * (program/lower/far.c). So are context-parallel ranks, except in ring attention, and tensor-parallel ranks, if their slices
  * are of one shape; the first counts what all of them hold, where the others have the same instructions about no rows.
  */
