@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "cli/memory.h"
+#include "cli/waiting.h"
 #include "run_case.h"
 #include "tools/fit.h"
 #include "tools/ladder.h"
@@ -164,6 +165,36 @@ TEST(a_longer_sequence_that_needs_less_is_found)
         "train.global_batch=8 train.micro_batch=1 data.seq_len=512 --fit=seq_len --limit=320MB");
     assert_non_null(strstr(r->out, "1024                    402469184  no"));
     run_end(r);
+}
+
+/* A line at most as often as it is asked for, and none when the work is over. */
+TEST(who_waits_is_told_how_far_work_is)
+{
+    fit_case c;
+    orth_ladder *l = calloc(1, sizeof *l);
+    orth_waiting often, later;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    open_case(&c, NULL, 0);
+    orth_waiting_begin(c.ctx, &later, out, 1e6, 1e6);
+    CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, 1024, 0, l));
+    fflush(out);
+    assert_int_equal(n, 0);
+    orth_waiting_begin(c.ctx, &often, out, 0, 0);
+    CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, 1024, 0, l));
+    orth_waiting_end(c.ctx);
+    fflush(out);
+    const size_t before = n;
+    assert_non_null(strstr(text, "changes of the run planned: 0 so far\nchanges of the run planned: 1 so far\n"));
+    assert_null(strstr(text, "ranks planned"));
+    CHECK_OK(c.ctx, orth_ladder_find(c.ctx, &c.cfg, &c.where, 1024, 0, l));
+    fflush(out);
+    assert_int_equal(n, before);
+    fclose(out);
+    free(text);
+    free(l);
+    close_case(&c);
 }
 
 static int interrupted(void *user)
@@ -350,6 +381,7 @@ int main(void)
         cmocka_unit_test(the_largest_value_that_fits_fits_and_the_next_does_not),
         cmocka_unit_test(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_time),
         cmocka_unit_test(a_longer_sequence_that_needs_less_is_found),
+        cmocka_unit_test(who_waits_is_told_how_far_work_is),
         cmocka_unit_test(a_ladder_without_time_says_that_changes_are_left),
         cmocka_unit_test(the_ladder_of_a_run_with_moments_in_8_bits_has_offload),
         cmocka_unit_test(a_run_too_large_for_one_memory_gets_a_ladder_of_that_memory),

@@ -73,6 +73,9 @@ typedef struct orth_ctx {
      * what they do by default. Long work outside of training steps asks (orth_ctx_check_stop). */
     int (*stop)(void *user);
     void *stop_user;
+    /* How far long work is, for people who wait: so many of all (0: not known) of `what`, in the plural. NULL: nobody listens. */
+    void (*tell)(void *user, const char *what, int64_t done, int64_t all);
+    void *tell_user;
     bool frozen;                  /* true while a step runs: orth_mem_alloc fails (nothing allocates) */
     _Atomic int64_t heap_bytes;   /* live bytes from orth_mem_alloc */
     _Atomic int64_t heap_peak;
@@ -91,6 +94,12 @@ void orth_ctx_clear_error(orth_ctx *ctx);
 /* Of a file that is configuration (a run file, or one that a flag or a key names): what is wrong in it, and that it cannot be read, is ORTH_ERR_ARG, and
  * not ORTH_ERR_DATA or ORTH_ERR_IO, which are of data. Other states, and a device that fails, as they are. */
 orth_status orth_as_configuration(orth_ctx *ctx, orth_status s);
+
+static inline void orth_ctx_tell(orth_ctx *ctx, const char *what, int64_t done, int64_t all)
+{
+    if (ctx->tell)
+        ctx->tell(ctx->tell_user, what, done, all);
+}
 
 /* ORTH_ERR_SIGNAL once ctx->stop says so: for work of which nothing is kept when it is cut off. */
 orth_status orth_ctx_check_stop(orth_ctx *ctx);

@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "cli/cmd.h"
 #include "cli/memory.h"
+#include "cli/waiting.h"
 #include "plan/cases.h"
 #include "plan/cluster.h"
 #include "plan/mixed.h"
@@ -493,6 +494,10 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     if (as && !out)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --as says in which form --out=FILE is written");
     ORTH_TRY(orth_cmd_check_out(ctx, cmd));
-    ORTH_TRY(answer(ctx, cmd));
+    orth_waiting waiting;
+    orth_waiting_on_terminal(ctx, &waiting);
+    const orth_status s = answer(ctx, cmd);
+    orth_waiting_end(ctx);
+    ORTH_TRY(s);
     return out ? write_run(ctx, &cmd->config, out, as) : ORTH_OK; /* of a run that can be */
 }

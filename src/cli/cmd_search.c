@@ -4,6 +4,7 @@
 #include "cli/cmd.h"
 #include "cli/memory.h"
 #include "cli/numbers.h"
+#include "cli/waiting.h"
 #include "tools/search_report.h"
 #include "tools/shares.h"
 
@@ -97,7 +98,10 @@ static orth_status search(orth_ctx *ctx, const orth_cmd *cmd, const char *cluste
         ORTH_TRY(orth_goal_from_name(ctx, goal, &g));
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "plans", 1, INT32_MAX, &max_plans));
     ORTH_TRY(orth_search_make(ctx, &s, base, cluster, g));
+    orth_waiting waiting;
+    orth_waiting_on_terminal(ctx, &waiting);
     orth_status st = orth_search_report(ctx, &s, (int32_t)max_plans, orth_cmd_flag(cmd, "json") != NULL, &text, &winner);
+    orth_waiting_end(ctx);
     if (st == ORTH_OK) {
         say_assumed(cmd, base);
         fputs(text, stdout);

@@ -30,6 +30,8 @@ static orth_status plan_all(orth_ctx *ctx, orth_run_plan *p, orth_comm_method me
         const orth_rank_groups groups = orth_partition_groups(&p->partition, r);
         const orth_model_config *model = p->programs.spec.model;
         const orth_compiled *compiled;
+        orth_ctx_tell(ctx, "ranks planned", r, p->num_ranks);
+        ORTH_TRY(orth_ctx_check_stop(ctx));
         ORTH_TRY(orth_programs_of(ctx, &p->programs, r, &compiled));
         const orth_program *program = &compiled->program;
         if (of == r) {

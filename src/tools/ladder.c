@@ -29,7 +29,7 @@ typedef struct {
     orth_place_to_run *where;
     size_t rank_limit;
     change changes[ORTH_LADDER_RUNGS_MAX];
-    int num_changes;
+    int num_changes, num_priced;
     double end_s;            /* on the clock; INFINITY: it takes the time it takes */
     int (*stop)(void *user); /* of the ctx, while ours stands there */
     void *stop_user;
@@ -217,9 +217,10 @@ static orth_status withdraw_limits(orth_ctx *ctx, orth_config *cfg, char words[O
 }
 
 /* The run with these words, to which those come that withdraw limits. */
-static orth_status price_words(orth_ctx *ctx, const ladder *x, char words[ORTH_LADDER_WORDS_MAX], orth_price *out)
+static orth_status price_words(orth_ctx *ctx, ladder *x, char words[ORTH_LADDER_WORDS_MAX], orth_price *out)
 {
     orth_config cfg;
+    orth_ctx_tell(ctx, "changes of the run planned", x->num_priced++, 0);
     ORTH_TRY(orth_ctx_check_stop(ctx));
     ORTH_TRY(orth_config_init(ctx, &cfg));
     orth_status s = orth_config_override(ctx, &cfg, x->cfg);
@@ -307,7 +308,7 @@ static bool is_hopeless(const ladder *x, const orth_ladder *l, int which, size_t
     return over > 2 * (size_t)most;
 }
 
-static orth_status try_singles(orth_ctx *ctx, const ladder *x, orth_ladder *l)
+static orth_status try_singles(orth_ctx *ctx, ladder *x, orth_ladder *l)
 {
     for (int i = 0; i < x->num_changes; i++) {
         char words[ORTH_LADDER_WORDS_MAX];
@@ -323,7 +324,7 @@ static orth_status try_singles(orth_ctx *ctx, const ladder *x, orth_ladder *l)
     return ORTH_OK;
 }
 
-static orth_status try_fast(orth_ctx *ctx, const ladder *x, orth_ladder *l)
+static orth_status try_fast(orth_ctx *ctx, ladder *x, orth_ladder *l)
 {
     char words[ORTH_LADDER_WORDS_MAX] = "numerics.mode=fast";
     orth_price p;
@@ -387,7 +388,7 @@ static void join_words(const ladder *x, const int chosen[NUM_KINDS], int instead
 
 /* Makes the best change from rung `from` on, in place of another of its kind if there is one; *made false: none saves anything. outdone: also those
  * that another one outdoes. */
-static orth_status make_one(orth_ctx *ctx, const ladder *x, orth_ladder *l, int chosen[NUM_KINDS], const orth_rung *from, bool outdone, bool *made)
+static orth_status make_one(orth_ctx *ctx, ladder *x, orth_ladder *l, int chosen[NUM_KINDS], const orth_rung *from, bool outdone, bool *made)
 {
     int best = -1;
     orth_rung found = *from;
@@ -412,7 +413,7 @@ static orth_status make_one(orth_ctx *ctx, const ladder *x, orth_ladder *l, int 
     return ORTH_OK;
 }
 
-static orth_status combine(orth_ctx *ctx, const ladder *x, orth_ladder *l)
+static orth_status combine(orth_ctx *ctx, ladder *x, orth_ladder *l)
 {
     int chosen[NUM_KINDS];
     bool made = true;

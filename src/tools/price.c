@@ -110,7 +110,10 @@ static orth_status price(orth_ctx *ctx, orth_place_to_run *where, const orth_con
 
 orth_status orth_price_run(orth_ctx *ctx, orth_place_to_run *where, const orth_config *cfg, orth_price *out)
 {
+    void (*const tell)(void *, const char *, int64_t, int64_t) = ctx->tell;
+    ctx->tell = NULL; /* one of many: who prices them says how far that is */
     const orth_status s = price(ctx, where, cfg, out);
+    ctx->tell = tell;
     const bool none_fits = s == ORTH_ERR_NOMEM && cfg->memory_recompute == ORTH_memory_recompute_auto;
     if (s != ORTH_ERR_ARG && !none_fits)
         return s;

@@ -294,6 +294,7 @@ orth_status orth_search_ask(orth_ctx *ctx, orth_search *s, const orth_search_que
             *out = (orth_search_answer){.candidate = best_planned(s, q, limit), .next = key, .too_far = too_far ? (int32_t)i : -1, .least_bytes = bytes};
             return ORTH_OK;
         }
+        orth_ctx_tell(ctx, "layouts planned in full", s->num_plans, 0);
         planned += orth_search_has_many_programs(s, &s->space.list[i]) ? MANY_PLANS : 1;
         ORTH_TRY(plan(ctx, s, i));
     }
