@@ -40,6 +40,8 @@ TEST(mistakes_are_named_with_exit_2)
         {"ckpt verify x precision.compute=bf16", "orthant: command line: precision.compute: `orthant ckpt` reads no such key"},
         {"eval x model.hidden=3", "orthant: command line: model.hidden: `orthant eval` reads no such key"},
         {"plot x train.steps=3", "orthant: command line: train.steps: `orthant plot` reads no such key"},
+        {"plan --compare parallel.dp=[1,2] --out=x.yaml", "--timeline, --html, --out and --require-fit are for one run, --compare plans many"},
+        {"plan --fit=seq_len --out=x.yaml", "orthant: plan: --out is about one run; --fit and --ladder plan many"},
         {"train --lr=3", "orthant: train: unknown flag '--lr'; a setting is written KEY=VALUE without dashes, and this one is optimizer.lr"},
         {"plan --max-steps 3", "a setting is written KEY=VALUE without dashes, and this one is train.steps"},
         {"plan --train.steps=3", "a setting is written KEY=VALUE without dashes, and this one is train.steps"},

@@ -272,8 +272,8 @@ static orth_status compare(orth_ctx *ctx, const orth_cmd *cmd)
     const char *words[ORTH_COMPARE_MAX_KEYS + 1], *word;
     int n = 0;
     char *text = NULL;
-    if (orth_cmd_flag(cmd, "timeline") || orth_cmd_flag(cmd, "require-fit") || orth_cmd_flag(cmd, "html"))
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --timeline, --html and --require-fit are for one run, --compare plans many");
+    if (orth_cmd_flag(cmd, "timeline") || orth_cmd_flag(cmd, "require-fit") || orth_cmd_flag(cmd, "html") || orth_cmd_flag(cmd, "out"))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --timeline, --html, --out and --require-fit are for one run, --compare plans many");
     while (n < ORTH_COUNT(words) && (word = orth_cmd_compared(cmd, n)))
         words[n++] = word;
     ORTH_TRY(orth_compare(ctx, &cmd->config, orth_cmd_flag(cmd, "cluster"), words, n, orth_cmd_flag(cmd, "json") != NULL, &text));
@@ -341,7 +341,7 @@ static orth_status limited_config(orth_ctx *ctx, const orth_config *cfg, size_t 
 /* --fit and --ladder: many plans, an answer of their own. */
 static orth_status plan_to_fit(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    static const char *const others[] = {"timeline", "html", "require-fit", "peak", "compare", "pareto"};
+    static const char *const others[] = {"timeline", "html", "out", "require-fit", "peak", "compare", "pareto"};
     orth_place_to_run where;
     size_t limit;
     char *text = NULL;
@@ -371,7 +371,7 @@ static orth_status plan_to_fit(orth_ctx *ctx, const orth_cmd *cmd)
 
 static orth_status plan_scaling(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    static const char *const others[] = {"timeline", "html", "require-fit", "peak", "compare", "pareto", "fit", "ladder", "limit"};
+    static const char *const others[] = {"timeline", "html", "out", "require-fit", "peak", "compare", "pareto", "fit", "ladder", "limit"};
     orth_scaling scaling;
     for (int i = 0; i < ORTH_COUNT(others); i++)
         if (orth_cmd_flag(cmd, others[i]))
