@@ -217,6 +217,8 @@ CASE(endless_step, l->global_batch = 4 << 22; l->micro_batch = 1 << 20; l->parts
 CASE(large_batch, l->global_batch = l->micro_batch = 1 << 20; l->parts = l->seq_len = 8; l->dp = l->cp = l->tp = l->pp = 1; l->stage_layers = NULL;
      l->zero = l->shard_group = 0; l->sequence_parallel = false; l->num_ranks = 0)
 CASE(long_step, l->global_batch = 16384 * 8; d->layers = 160)
+CASE(long_stages, l->global_batch = 4096 * 4; d->layers = 160; l->pp = 16; l->stage_layers = NULL; l->num_stage_layers = 0; l->virtual_stages = 1;
+     l->pipeline = "1f1b"; l->num_ranks = 0)
 CASE(many_uneven, l->dp = 256; l->zero = l->shard_group = 0; l->global_batch = 256 * 6; l->num_ranks = 0)
 CASE(uneven_without_queues, l->dp = 100; l->zero = l->shard_group = 0; l->global_batch = 100 * 6; l->num_ranks = 0)
 CASE(many_ranks, l->dp = 16384; l->num_ranks = 0)
@@ -290,6 +292,7 @@ static const rule_case cases[] = {
     {"the 4194304 sequences of a dp rank are more than 2097152: its step would be too long a program", endless_step},
     {"16384 micro-batches of 2 sequences through 80 layers are about 68419584 instructions on a rank: at most 2097152 (fewer and "
      "larger micro-batches, more pipeline stages, longer sequences)", long_step},
+    {"2048 micro-batches of 2 sequences through 10 layers on each of 16 stages are about", long_stages},
     {"the 1048576 sequences of a dp rank through 12 layers are about 8388920 instructions on a rank: at most 2097152 (a smaller "
      "global_batch, or more dp ranks)", large_batch},
     {"dp=256 with shares of the batch that are not equal powers of two: each rank exchanges the gradients of its 6 layers with "

@@ -7,6 +7,7 @@
 #define MAX_RANKS 65536
 #define MAX_MICRO_BATCHES 16384
 #define MAX_INSTRS ((int64_t)1 << 21)    /* about, of a rank: 1.5 GB while it is compiled */
+#define MAX_STAGES_INSTRS ((int64_t)1 << 23) /* of all stages together, each of which is compiled */
 #define MAX_UNEVEN (1 << 17)             /* dp ranks, squared, times layers: each exchanges with every other */
 
 bool orth_layout_ranks_are_plannable(const judge *j)
@@ -53,6 +54,10 @@ bool orth_layout_program_is_not_too_long(const judge *j)
     if (head > MAX_INSTRS)
         return SAY(j, "the {} sequences of a dp rank through {} layers are about {} instructions on a rank: at most {} (a smaller "
                    "global_batch, or more dp ranks)", share, layers, instrs, MAX_INSTRS);
+    const int64_t all = (instrs - head) * l->pp + head;
+    if (instrs <= MAX_INSTRS && all > MAX_STAGES_INSTRS)
+        return SAY(j, "{} micro-batches of {} sequences through {} layers on each of {} stages are about {} instructions: at most {} (fewer and larger "
+                   "micro-batches, longer sequences, fewer layers)", micro, l->micro_batch, layers, l->pp, all, MAX_STAGES_INSTRS);
     return NEED(j, instrs <= MAX_INSTRS,
                 "{} micro-batches of {} sequences through {} layers are about {} instructions on a rank: at most {} (fewer and larger "
                 "micro-batches, more pipeline stages, longer sequences)", micro, l->micro_batch, layers, instrs, MAX_INSTRS);
