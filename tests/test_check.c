@@ -44,6 +44,26 @@ TEST(random_layouts_are_accepted)
     test_ctx_free(ctx);
 }
 
+/* Of ranks with the same shard those call each other that have other shares. */
+TEST(replicas_of_shards_with_uneven_shares_count_alike)
+{
+    orth_ctx *ctx = test_ctx(1);
+    for (int k = 0; k < 6; k++) {
+        layout_case c = layout_base_case(22, k);
+        c.layout.dp = 4;
+        c.layout.zero = 1;
+        c.layout.shard_group = 2;
+        c.layout.tp = k % 2 ? 4 : 1;
+        c.layout.micro_batch = 1;
+        c.layout.reproducible = false;
+        c.layout.parts = orth_layout_fast_parts(&c.layout);
+        c.model.tied = true;
+        layout_draw_shares(&c.layout, k / 2 + 1);
+        CHECK_OK(ctx, check_case(ctx, &c));
+    }
+    test_ctx_free(ctx);
+}
+
 /* First and last stage have the tied embedding beside other parameters, and sum their shards of its gradient. */
 TEST(shards_of_a_tied_parameter_are_cut_alike_on_both_stages)
 {
@@ -177,6 +197,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_layouts_are_accepted),
+        cmocka_unit_test(replicas_of_shards_with_uneven_shares_count_alike),
         cmocka_unit_test(shards_of_a_tied_parameter_are_cut_alike_on_both_stages),
         cmocka_unit_test(planned_traffic_of_data_parallelism_is_the_formula),
         cmocka_unit_test(planned_traffic_of_hybrid_sharding_is_the_formula),

@@ -101,11 +101,11 @@ void orth_classes_release(orth_ctx *ctx, orth_classes *c)
 }
 
 /* Of uneven shares: the first data-parallel rank with as many sequences. In reproducible mode, where nodes of the tree over sequences depend on where a
- * share begins, each is like no other. */
+ * share begins, each is like no other; and of replicas of shards those that call each other would count by programs of different shards. */
 static int first_of_share(const orth_partition *s, int rank)
 {
     int d = 0;
-    if (s->layout.reproducible)
+    if (s->layout.reproducible || (orth_layout_deals_state(&s->layout) && s->mesh.size[ORTH_AXIS_REPLICATE] > 1))
         return rank;
     while (s->shares[d] != s->shares[orth_mesh_group_pos(&s->mesh, rank, ORTH_AXES_DP)])
         d++;
