@@ -41,7 +41,7 @@ static const command commands[] = {
     {"export", "ckpt export seed w", "", 0, "w"},
     {"import", "ckpt import hf w", "", 0, "w"},
     {"init", "init text.txt --out=w", "", 0, "w"},
-    {"tokenizer", "tokenizer train --vocab-size=300 --out=w text.txt", "", 0, "w"},
+    {"tokenizer", "tokenizer train --vocab-size=300 --out=w text.txt", "", 0, "w", true},
     {"page", "plan run.yaml --cluster=a100-80gb parallel.tp=2 --html=w", "", 0, "w"},
     {"timeline", "plan run.yaml --cluster=a100-80gb parallel.pp=1 --timeline=w", "", 0, "w"},
     {"written", "plan run.yaml --cluster=a100-80gb --as=megatron --out=w", "", 0, "w"},
