@@ -339,17 +339,30 @@ orth_status orth_file_append(orth_ctx *ctx, FILE *f, const char *path, const voi
     return s;
 }
 
+bool orth_path_errno_is_absence(void)
+{
+    return errno == ENOENT || errno == ENOTDIR;
+}
+
 bool orth_path_exists(const char *path)
 {
     struct stat st;
-    return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
+    return lstat(path, &st) == 0 || !orth_path_errno_is_absence();
 }
 
 orth_status orth_path_look(orth_ctx *ctx, const char *path, bool *out_there)
 {
     struct stat st;
     *out_there = lstat(path, &st) == 0;
-    return *out_there || errno == ENOENT || errno == ENOTDIR ? ORTH_OK : orth_file_fail(ctx, path, "look at");
+    return *out_there || orth_path_errno_is_absence() ? ORTH_OK : orth_file_fail(ctx, path, "look at");
+}
+
+orth_status orth_path_holds(orth_ctx *ctx, const char *dir, const char *name, bool *out_there)
+{
+    char *path = orth_path_join(ctx, dir, name);
+    const orth_status s = path ? orth_path_look(ctx, path, out_there) : ORTH_ERR_NOMEM;
+    orth_mem_free(ctx, path);
+    return s;
 }
 
 bool orth_path_is_dir(const char *path)

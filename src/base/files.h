@@ -64,6 +64,10 @@ bool orth_file_write_fails(orth_ctx *ctx);
 bool orth_path_exists(const char *path);
 /* For where nothing is done with the file next: what cannot be told is ORTH_ERR_IO. */
 orth_status orth_path_look(orth_ctx *ctx, const char *path, bool *out_there);
+/* The same of a name in a folder. */
+orth_status orth_path_holds(orth_ctx *ctx, const char *dir, const char *name, bool *out_there);
+/* After a call that looks at a name: errno says that there is none. */
+bool orth_path_errno_is_absence(void);
 bool orth_path_is_dir(const char *path);
 bool orth_path_is_empty_dir(const char *path);
 /* Whether both name one file that there is, by whatever path. */

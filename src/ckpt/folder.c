@@ -353,20 +353,12 @@ orth_status orth_checkpoint_newest(orth_ctx *ctx, const char *dir, char **out)
     return s;
 }
 
-static orth_status holds(orth_ctx *ctx, const char *dir, const char *name, bool *out)
-{
-    char *path = orth_path_join(ctx, dir, name);
-    const orth_status s = path ? orth_path_look(ctx, path, out) : ORTH_ERR_NOMEM;
-    orth_mem_free(ctx, path);
-    return s;
-}
-
 /* *lock: on *out, -1 if there is none. */
 static orth_status resolve(orth_ctx *ctx, const char *path, char **out, int *lock)
 {
     bool itself;
     *lock = -1;
-    ORTH_TRY(holds(ctx, path, "state.json", &itself));
+    ORTH_TRY(orth_path_holds(ctx, path, "state.json", &itself));
     if (itself) {
         bool refused;
         char *copy = orth_mem_strdup(ctx, path);
@@ -409,7 +401,7 @@ static orth_status find_weights(orth_ctx *ctx, const char *path, char **out, boo
         return s;
     const orth_error error = ctx->error;
     orth_ctx_clear_error(ctx);
-    ORTH_TRY(holds(ctx, path, "config.json", &foreign));
+    ORTH_TRY(orth_path_holds(ctx, path, "config.json", &foreign));
     if (!foreign) {
         ctx->error = error;
         return s;

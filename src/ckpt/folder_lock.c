@@ -7,11 +7,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files.h"
+
 orth_folder_id orth_folder_identify(const char *path)
 {
     struct stat st;
     if (stat(path, &st) != 0)
-        return (orth_folder_id){.unknown = errno != ENOENT && errno != ENOTDIR};
+        return (orth_folder_id){.unknown = !orth_path_errno_is_absence()};
     return (orth_folder_id){true, st.st_dev, st.st_ino};
 }
 

@@ -70,9 +70,14 @@ static orth_status fail_verb(orth_ctx *ctx, const char *word)
                      near ? near : "`orthant help` lists the verbs", near ? "'?" : "");
 }
 
-static orth_status fail_flag(orth_ctx *ctx, const char *verb, const char *words, const char *name)
+static bool takes_run_file(const orth_verb *v)
 {
-    const char *names[64] = {"help"};
+    return strstr(v->words, ".yaml") || strstr(v->words, "DATA"); /* init writes one */
+}
+
+static orth_status fail_flag(orth_ctx *ctx, const orth_verb *v, const char *name)
+{
+    const char *verb = v->name, *names[64] = {"help"};
     int n = 1;
     for (int i = 0; i < orth_flag_count() && n < ORTH_COUNT(names); i++)
         if (strcmp(orth_flag_get(i)->verb, verb) == 0)
@@ -82,7 +87,7 @@ static orth_status fail_flag(orth_ctx *ctx, const char *verb, const char *words,
     for (char *c = key; (c = strchr(c, '-')) != NULL;)
         *c = '_';
     const char *near = orth_nearest(name, names, n), *setting = NULL;
-    if (strstr(words, ".yaml") || strstr(words, "DATA")) /* settings with dashes, as other programs take them */
+    if (takes_run_file(v)) /* settings with dashes, as other programs take them */
         setting = orth_config_meaning(key);
     if (strcmp(name, names[0]) == 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: --%s takes no value", verb, name);
@@ -110,7 +115,7 @@ static orth_status take_flag(orth_ctx *ctx, orth_args *args, const char *word, c
     *used = 0;
     const orth_flag *f = orth_flag_find(verb, name);
     if (!f)
-        return fail_flag(ctx, verb, args->verb->words, name);
+        return fail_flag(ctx, args->verb, name);
     if (args->num_flags == ORTH_FLAGS_MAX)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: more than %d flags", verb, ORTH_FLAGS_MAX);
     const char *value = equals ? equals + 1 : "";
@@ -270,10 +275,9 @@ static orth_status set_model(orth_ctx *ctx, orth_config *cfg, const char *model)
 static bool reads_key(const orth_args *args, const char *word)
 {
     const orth_about *about = orth_about_find(args->verb->name);
-    const char *words = args->verb->words;
     char section[64];
     snprintf(section, sizeof section, "%.*s", (int)strcspn(word, ".="), word);
-    return !about || strstr(words, ".yaml") || strstr(words, "DATA") || strcmp(args->verb->name, "bench") == 0 || !orth_option_is_section(section) ||
+    return !about || takes_run_file(args->verb) || strcmp(args->verb->name, "bench") == 0 || !orth_option_is_section(section) ||
            orth_about_reads(about, section);
 }
 

@@ -43,14 +43,6 @@ typedef struct {
     bool other_pattern;                   /* the tokenizer does not cut words as Qwen's */
 } beside;
 
-static orth_status has_file(orth_ctx *ctx, const char *dir, const char *name, bool *out)
-{
-    char *path = orth_path_join(ctx, dir, name);
-    const orth_status s = path ? orth_path_look(ctx, path, out) : ORTH_ERR_NOMEM;
-    orth_mem_free(ctx, path);
-    return s;
-}
-
 /* A tokenizer that Orthant does not read is copied all the same. Then *out stays NULL, and names of tokens cannot be told. */
 static orth_status try_tokenizer(orth_ctx *ctx, orth_tokenizer **out, const beside *b, const char *path)
 {
@@ -200,8 +192,8 @@ static orth_status inspect_own(orth_ctx *ctx, void *with_tensors, const char *pa
 static orth_status is_foreign(orth_ctx *ctx, const char *dir, bool *out)
 {
     bool config = false, state = false;
-    ORTH_TRY(has_file(ctx, dir, "config.json", &config));
-    ORTH_TRY(has_file(ctx, dir, "state.json", &state));
+    ORTH_TRY(orth_path_holds(ctx, dir, "config.json", &config));
+    ORTH_TRY(orth_path_holds(ctx, dir, "state.json", &state));
     *out = config && !state;
     return ORTH_OK;
 }
@@ -305,7 +297,7 @@ static orth_status verify(orth_ctx *ctx, const orth_cmd *cmd)
         return s;
     bool foreign = false, optimizer = false;
     ORTH_TRY(is_foreign(ctx, dir, &foreign));
-    ORTH_TRY(has_file(ctx, dir, "optimizer.safetensors", &optimizer)); /* only we write one: ours, though its state may be lost */
+    ORTH_TRY(orth_path_holds(ctx, dir, "optimizer.safetensors", &optimizer)); /* only we write one: ours, though its state may be lost */
     if (optimizer)
         return verify_own(ctx, dir);
     if (foreign)
@@ -327,7 +319,7 @@ static orth_status require_no_run(orth_ctx *ctx, const char *out)
     static const char *const names[] = {"run.yaml", "checkpoints", "state.json", "dataset.json"};
     for (int i = 0; i < ORTH_COUNT(names); i++) {
         bool there;
-        ORTH_TRY(has_file(ctx, out, names[i], &there));
+        ORTH_TRY(orth_path_holds(ctx, out, names[i], &there));
         if (there)
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: belongs to %s (it holds %s): give another folder", out,
                              strcmp(names[i], "dataset.json") == 0 ? "prepared data" : "a run", names[i]);

@@ -10,8 +10,6 @@
 
 #include "data/inputs.h"
 
-#define FEWEST_TOKENS 257
-
 static orth_status check_options(orth_ctx *ctx, const orth_data_options *o)
 {
     if (o->num_paths < 1)
@@ -111,9 +109,9 @@ static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
     if (o->auto_vocab <= 0)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: is not prepared: data.tokenizer must name a tokenizer.json",
                          o->paths[0]);
-    if (o->auto_vocab < FEWEST_TOKENS)
+    if (o->auto_vocab < ORTH_TOKENIZER_LEAST_VOCAB)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.tokenizer=auto: a tokenizer has at least %d tokens (256 bytes and the end of a text), the model's "
-                         "vocabulary %" PRId64 ": model.vocab=4096, for example", FEWEST_TOKENS, o->auto_vocab);
+                         "vocabulary %" PRId64 ": model.vocab=4096, for example", ORTH_TOKENIZER_LEAST_VOCAB, o->auto_vocab);
     orth_inputs files = {0};
     orth_status status = ORTH_OK;
     for (int i = 0; i < o->num_paths && status == ORTH_OK; i++)

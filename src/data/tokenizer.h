@@ -55,8 +55,10 @@ typedef enum {
     ORTH_TOKENIZER_QWEN      /* digits alone, NFC */
 } orth_tokenizer_kind;
 
+#define ORTH_TOKENIZER_LEAST_VOCAB 257 /* of one that is trained */
+
 typedef struct {
-    int64_t vocab_size;       /* all tokens: 256 bytes, merges, eos. At least 257. */
+    int64_t vocab_size;       /* all tokens: 256 bytes, merges, eos. At least ORTH_TOKENIZER_LEAST_VOCAB. */
     int64_t min_frequency;    /* pairs seen less often are not merged; 0: 2 */
     orth_tokenizer_kind kind;
     const char *eos;          /* NULL: "<|endoftext|>" */

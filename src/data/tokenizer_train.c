@@ -469,9 +469,9 @@ orth_status orth_tokenizer_train(orth_ctx *ctx, orth_tokenizer **out, const orth
 {
     static const orth_scan_kind scans[] = {ORTH_SCAN_GPT2, ORTH_SCAN_LLAMA3, ORTH_SCAN_QWEN};
     const char *eos = options->eos ? options->eos : "<|endoftext|>";
-    if (options->vocab_size < 257 || options->vocab_size > 1 << 24)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "vocab_size=%lld is not in [257, %d] (256 bytes and %s)",
-                         (long long)options->vocab_size, 1 << 24, eos);
+    if (options->vocab_size < ORTH_TOKENIZER_LEAST_VOCAB || options->vocab_size > 1 << 24)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "vocab_size=%lld is not in [%d, %d] (256 bytes and %s)",
+                         (long long)options->vocab_size, ORTH_TOKENIZER_LEAST_VOCAB, 1 << 24, eos);
     if (options->kind < ORTH_TOKENIZER_GPT2 || options->kind > ORTH_TOKENIZER_QWEN)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "tokenizer kind %d is unknown", (int)options->kind);
     trainer t = {.ctx = ctx};

@@ -71,9 +71,8 @@ orth_again_set orth_again_set_of(const orth_saved *saved, const orth_graph *g, c
 {
     const uint64_t made = made_again(g, again, joined);
     orth_again_set set = {.marks = made, .held = held_for(saved, g, made)};
-    for (int32_t n = 0; n < g->num_forward && n < ORTH_RECOMPUTE_NODES; n++)
-        set.spared -= set.held >> n & 1 ? saved->bytes[n] : 0;
     for (int32_t n = 0; n < g->num_forward && n < ORTH_RECOMPUTE_NODES; n++) {
+        set.spared -= set.held >> n & 1 ? saved->bytes[n] : 0;
         if (!(made >> n & 1))
             continue;
         set.cost.flops += saved->cost[n].flops;

@@ -33,6 +33,14 @@ static void set_layer(again_choice *c, int32_t l, const orth_again_set *set, uin
     c->cost.moved += set->cost.moved;
 }
 
+/* Another choice, in which no layer makes anything again yet; NULL: no memory. */
+static again_choice *add_choice(orth_ctx *ctx, orth_again_search *s, again_stage *st)
+{
+    again_choice *c = &st->choices[st->num];
+    *c = (again_choice){.rank = st->num++, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, st->saved.num_layers)};
+    return c->marks ? c : NULL;
+}
+
 /* All in groups of `size` layers, which do not reach beyond a chunk. */
 static orth_status add_groups(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_graph *layer, int32_t size)
 {
@@ -57,9 +65,8 @@ static orth_status add_groups(orth_ctx *ctx, orth_again_search *s, again_stage *
 /* Layers from the first on, those with the sets that spare the most first; the last one has `last`, if it is not NULL. */
 static orth_status add_mixture(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_again_mixture *m, const orth_again_set *last)
 {
-    again_choice *c = &st->choices[st->num];
-    *c = (again_choice){.rank = st->num++, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, st->saved.num_layers)};
-    if (!c->marks)
+    again_choice *c = add_choice(ctx, s, st);
+    if (!c)
         return ORTH_ERR_NOMEM;
     int32_t l = 0;
     for (int32_t k = st->num_sets - 1; k >= 0; k--)
@@ -185,11 +192,10 @@ static orth_status list_divided(orth_ctx *ctx, orth_again_search *s, again_stage
 
 static orth_status add_equal(orth_ctx *ctx, orth_again_search *s, again_stage *st, const orth_again_set *set)
 {
-    again_choice *c = &st->choices[st->num];
-    *c = (again_choice){.rank = st->num++, .marks = ORTH_ARENA_ARRAY(ctx, &s->arena, uint64_t, st->saved.num_layers)};
-    for (int32_t l = 0; c->marks && l < st->saved.num_layers; l++)
+    again_choice *c = add_choice(ctx, s, st);
+    for (int32_t l = 0; c && l < st->saved.num_layers; l++)
         set_layer(c, l, set, 0);
-    return c->marks ? ORTH_OK : ORTH_ERR_NOMEM;
+    return c ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 /* The same set in every layer: one that is worth it, or, where they can all be compiled, any that computes nothing. What is spared does not say what a

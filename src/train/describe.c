@@ -17,10 +17,20 @@
 #include "train/groups.h"
 #include "train/saver.h"
 
+static bool has_own_tokenizer(const orth_config *cfg)
+{
+    return strcmp(cfg->data_tokenizer, "auto") != 0 && cfg->data_tokenizer[0];
+}
+
+static bool takes_vocab_of_data(const orth_config *cfg)
+{
+    return !ORTH_CONFIG_IS_SET(cfg, model, vocab) && !cfg->model_preset[0];
+}
+
 static orth_status data_vocab(orth_ctx *ctx, const orth_config *cfg, int64_t *out)
 {
     *out = ORTH_AUTO_VOCAB;
-    if (strcmp(cfg->data_tokenizer, "auto") != 0 && cfg->data_tokenizer[0]) {
+    if (has_own_tokenizer(cfg)) {
         orth_tokenizer *t;
         ORTH_TRY(orth_tokenizer_load(ctx, &t, cfg->data_tokenizer));
         *out = orth_tokenizer_vocab_size(t);
@@ -37,8 +47,7 @@ static orth_status data_vocab(orth_ctx *ctx, const orth_config *cfg, int64_t *ou
 /* Of data that is not here. */
 static bool assumes_vocab(const orth_config *cfg)
 {
-    return !ORTH_CONFIG_IS_SET(cfg, model, vocab) && !cfg->model_preset[0] && strcmp(cfg->data_tokenizer, "auto") == 0 && cfg->data_path.n > 0 &&
-           !orth_path_exists(cfg->data_path.v[0]);
+    return takes_vocab_of_data(cfg) && !has_own_tokenizer(cfg) && cfg->data_path.n > 0 && !orth_path_exists(cfg->data_path.v[0]);
 }
 
 void orth_describe_warn_assumed(orth_ctx *ctx, const orth_config *cfg)
@@ -51,7 +60,7 @@ void orth_describe_warn_assumed(orth_ctx *ctx, const orth_config *cfg)
 orth_status orth_describe_model(orth_ctx *ctx, const orth_config *cfg, orth_model_config *out)
 {
     int64_t vocab = 0;
-    if (!ORTH_CONFIG_IS_SET(cfg, model, vocab) && !cfg->model_preset[0])
+    if (takes_vocab_of_data(cfg))
         ORTH_TRY(data_vocab(ctx, cfg, &vocab));
     return orth_setup_model(ctx, cfg, vocab, out);
 }
