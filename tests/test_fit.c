@@ -136,7 +136,8 @@ TEST(rungs_of_the_ladder_are_plans_of_the_changed_runs_in_the_order_of_their_tim
         for (int k = 1; k < l->num_single; k++)
             assert_true(l->single[k].added_s >= l->single[k - 1].added_s);
         for (int k = 1; k < l->num_together; k++)
-            assert_true(l->together[k].bytes < l->together[k - 1].bytes);
+            assert_true(l->together[k - 1].fits ? l->together[k].fits && l->together[k].step_s < l->together[k - 1].step_s
+                                                : l->together[k].bytes < l->together[k - 1].bytes);
         bool suffices = false;
         for (int k = 0; k < l->num_single; k++)
             suffices = suffices || l->single[k].fits;

@@ -17,7 +17,10 @@
 #define CHANGE_MAX 128
 
 /* Changes of one kind exclude each other. */
-typedef enum { KIND_RECOMPUTE, KIND_OFFLOAD, KIND_MICRO_BATCH, KIND_ZERO, KIND_SEQUENCE, KIND_ACTIVATIONS, KIND_PACKED, KIND_PREFETCH, KIND_SAVER, NUM_KINDS } kind;
+typedef enum {
+    KIND_RECOMPUTE, KIND_OFFLOAD, KIND_MICRO_BATCH, KIND_ZERO, KIND_SEQUENCE, KIND_ACTIVATIONS, KIND_PACKED, KIND_PREFETCH, KIND_SAVER, KIND_FFN, KIND_HEAD,
+    NUM_KINDS
+} kind;
 
 typedef struct {
     kind kind;
@@ -146,6 +149,21 @@ static void list_activations(ladder *x, bool host, bool files)
         offer(x, KIND_ACTIVATIONS, "memory.offload_activations=none");
 }
 
+/* The feed-forward in eight pieces; the head in a quarter of the rows it takes at a time. */
+static void list_chunks(ladder *x, const orth_config *c)
+{
+    const int64_t rows = c->train_micro_batch * c->data_seq_len / c->parallel_cp / 8, head = c->memory_head_chunk_rows / 4;
+    char words[CHANGE_MAX];
+    if (rows > 0 && (c->memory_ffn_chunk_rows == 0 || rows < c->memory_ffn_chunk_rows)) {
+        snprintf(words, sizeof words, "memory.ffn_chunk_rows=%" PRId64, rows);
+        offer(x, KIND_FFN, words);
+    }
+    if (head > 0) {
+        snprintf(words, sizeof words, "memory.head_chunk_rows=%" PRId64, head);
+        offer(x, KIND_HEAD, words);
+    }
+}
+
 /* What the run does not do already. host, files: what offload fills. */
 static void list_changes(ladder *x, bool host, bool files)
 {
@@ -165,10 +183,12 @@ static void list_changes(ladder *x, bool host, bool files)
         offer(x, KIND_RECOMPUTE, policies[i]);
     if (!has_auto(c))
         offer(x, KIND_RECOMPUTE, words);
+    if (!has_auto(c) && c->parallel_tp > 1 && !c->memory_recompute_split)
+        offer(x, KIND_RECOMPUTE, "memory.recompute=full memory.recompute_split=true");
     list_offloads(x, c);
     list_other_tiers(x, host, files);
     const bool stale = strcmp(c->parallel_pipeline, "pipedream") == 0; /* it updates after each micro-batch */
-    for (int64_t m = stale ? 0 : c->train_micro_batch / 2; m > 0 && x->num_changes < ORTH_LADDER_RUNGS_MAX - 14; m /= 2) {
+    for (int64_t m = stale ? 0 : c->train_micro_batch / 2; m > 0 && x->num_changes < ORTH_LADDER_RUNGS_MAX - 16; m /= 2) {
         snprintf(words, sizeof words, "train.micro_batch=%" PRId64, m);
         offer(x, KIND_MICRO_BATCH, words);
     }
@@ -179,6 +199,7 @@ static void list_changes(ladder *x, bool host, bool files)
     if (c->parallel_tp > 1 && !c->parallel_sequence_parallel)
         offer(x, KIND_SEQUENCE, "parallel.sequence_parallel=true");
     list_activations(x, host, files);
+    list_chunks(x, c);
     if (c->memory_packed_weights)
         offer(x, KIND_PACKED, "memory.packed_weights=false");
     if (c->comm_prefetch > 0) /* of what ZeRO 3 gathers, and of what offload brings */
@@ -386,21 +407,40 @@ static void join_words(const ladder *x, const int chosen[NUM_KINDS], int instead
     }
 }
 
-/* Makes the best change from rung `from` on, in place of another of its kind if there is one; *made false: none saves anything. outdone: also those
- * that another one outdoes. */
-static orth_status make_one(orth_ctx *ctx, ladder *x, orth_ladder *l, int chosen[NUM_KINDS], const orth_rung *from, bool outdone, bool *made)
+/* ADD: a change that others of its kind do not outdo, from a run that does not fit. ADD_OUTDONE: one that they do. REPLACE: one in place of another of
+ * its kind with which a run that fits is faster: the changes that save most for their time do not always make the fastest run together. */
+typedef enum { ADD, ADD_OUTDONE, REPLACE } step_kind;
+
+static bool is_tried(const ladder *x, const orth_ladder *l, const int chosen[NUM_KINDS], const orth_rung *from, step_kind how, int which)
+{
+    const int now = chosen[x->changes[which].kind];
+    if (now == which || is_hopeless(x, l, which, how == REPLACE ? l->over : from->over))
+        return false;
+    return how == REPLACE ? now >= 0 : is_outdone(x, l, which) == (how == ADD_OUTDONE);
+}
+
+/* found: the best until now, or `from`. */
+static bool is_preferred(const orth_rung *r, const orth_rung *found, bool any, const orth_rung *from, step_kind how)
+{
+    if (how == REPLACE)
+        return r->fits && r->step_s < found->step_s;
+    return r->over < from->over && (!any || is_better(r, found, from));
+}
+
+/* Makes the best change from rung `from` on, in place of another of its kind if there is one; *made false: there is none. */
+static orth_status make_one(orth_ctx *ctx, ladder *x, orth_ladder *l, int chosen[NUM_KINDS], const orth_rung *from, step_kind how, bool *made)
 {
     int best = -1;
     orth_rung found = *from;
     for (int i = 0; i < x->num_changes; i++) {
         char words[ORTH_LADDER_WORDS_MAX];
         orth_price p;
-        if (chosen[x->changes[i].kind] == i || is_hopeless(x, l, i, from->over) || is_outdone(x, l, i) != outdone)
+        if (!is_tried(x, l, chosen, from, how, i))
             continue;
         join_words(x, chosen, i, words);
         ORTH_TRY(price_words(ctx, x, words, &p));
         const orth_rung r = rung_of(x, l, words, &p);
-        if (p.refused || r.over >= from->over || (best >= 0 && !is_better(&r, &found, from)))
+        if (p.refused || !is_preferred(&r, &found, best >= 0, from, how))
             continue;
         best = i;
         found = r;
@@ -421,10 +461,10 @@ static orth_status combine(orth_ctx *ctx, ladder *x, orth_ladder *l)
     const orth_rung *alone = first_that_fits(l);
     for (int k = 0; k < NUM_KINDS; k++)
         chosen[k] = -1;
-    while (made && !from.fits && l->num_together < ORTH_LADDER_RUNGS_MAX) {
-        ORTH_TRY(make_one(ctx, x, l, chosen, &from, false, &made));
-        if (!made)
-            ORTH_TRY(make_one(ctx, x, l, chosen, &from, true, &made));
+    while (made && l->num_together < ORTH_LADDER_RUNGS_MAX) {
+        ORTH_TRY(make_one(ctx, x, l, chosen, &from, from.fits ? REPLACE : ADD, &made));
+        if (!made && !from.fits)
+            ORTH_TRY(make_one(ctx, x, l, chosen, &from, ADD_OUTDONE, &made));
         if (made)
             from = l->together[l->num_together - 1];
     }

@@ -3,7 +3,7 @@
  * What is compared is the memory that is fullest, as a share of its limit: that of all ranks together, of a device, of the host, or files. A
  * change fits when no memory is too small.
  *
- * Only changes that compute the same numbers are looked at: what is recomputed, the micro-batch, ZeRO, what is kept of gathered parameters,
+ * Only changes that compute the same numbers are looked at: what is recomputed, chunks of feed-forward and head, the micro-batch, ZeRO, what is kept of gathered parameters,
  * sequence parallelism, where activations are while nobody reads them, the copy for checkpoints; where offload itself fills the host's memory or
  * the files, another place for what is there. Each is planned and priced as a run of its own (tools/price.h). What fast numerics
  * would save is listed apart.
@@ -36,7 +36,7 @@ typedef struct {
     orth_rung single[ORTH_LADDER_RUNGS_MAX];   /* [num_single] one change each that saves bytes, the cheapest first */
     int num_single;
     /* [num_together] changes made one after the other, the one that saves most for its time first, and that may replace an earlier one of the same key,
-     * until the run fits or nothing saves more. 0 where a single change suffices in less time. */
+     * until the run fits or nothing saves more; then those in place of an earlier one with which it is faster. 0 where a single change suffices in less time. */
     orth_rung together[ORTH_LADDER_RUNGS_MAX];
     int num_together;
     bool too_long_for_auto;    /* memory.recompute=auto was left out: it plans hundreds of runs, and this one is long */
