@@ -65,6 +65,8 @@ static orth_status check_output(orth_ctx *ctx)
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout))
         return ORTH_OK;
+    const ssize_t again = errno ? 0 : write(STDOUT_FILENO, "\n", 1); /* it failed earlier, where nobody looked: another try says why */
+    (void)again;
     return ORTH_FAIL(ctx, errno == ENOSPC ? ORTH_ERR_NOSPACE : ORTH_ERR_IO, "standard output: cannot write%s%s",
                      errno ? ": " : "", errno ? strerror(errno) : "");
 }
