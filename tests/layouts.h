@@ -89,13 +89,13 @@ static inline void layout_describe(const layout_case *c, char *out, size_t n)
     layout_say(out, n, "%s%s%s", m->tied ? ", tied" : "", c->doc_mask ? ", docs" : "", m->qk_norm ? ", qk_norm" : "");
     layout_say(out, n, ", %d threads, order %s", c->threads, l->order ? l->order : "default");
     layout_say(out, n, ", buckets of %d%s", (int)c->comm.bucket_bytes, c->comm.overlap ? ", overlap" : "");
-    layout_say(out, n, ", prefetch %d to %d%s", (int)c->comm.prefetch, (int)c->comm.prefetch_bytes,
+    layout_say(out, n, ", prefetch %d to %d%s", (int)c->comm.prefetch, (int)c->comm.prefetch_elems,
                c->comm.keep_gathered ? ", kept" : "");
     static const char *const units[] = {"", ", gathered by halves", ", gathered in layers:", ", gathered in elements:"};
     layout_say(out, n, "%s", units[c->comm.unit]);
     if (c->comm.unit_size)
         layout_say(out, n, " %lld", (long long)c->comm.unit_size);
-    if (c->comm.reuse_elems)
+    if (c->comm.reuse_elems || c->comm.live_elems)
         layout_say(out, n, ", reuse within %lld of %lld", (long long)c->comm.reuse_elems, (long long)c->comm.live_elems);
     layout_say(out, n, "%s", c->comm.reduce == ORTH_F32 ? "" : c->comm.reduce == ORTH_BF16 ? ", gradients reduced in bf16" : ", gradients reduced in int8");
     if (c->recompute.kind)
@@ -300,7 +300,7 @@ static inline layout_case layout_random_case(uint64_t seed, layout_sort sort)
         c.comm.overlap = LAYOUT_PICK(0, 1, 1);
         c.comm.bucket_bytes = LAYOUT_PICK(0, 4096, 32768, 1 << 20);
         c.comm.prefetch = LAYOUT_PICK(0, 1, 1, 2, 4);
-        c.comm.prefetch_bytes = LAYOUT_PICK(0, 0, 20000);
+        c.comm.prefetch_elems = LAYOUT_PICK(0, 0, 5000);
         c.comm.keep_gathered = LAYOUT_PICK(0, 0, 1);
         static const int64_t reuse[] = {0, 0, 12000, INT64_C(1) << 40}, live[] = {0, 0, 9000};
         c.comm.reuse_elems = reuse[test_rand_int(seed, 2011, 0, 3)];

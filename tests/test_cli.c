@@ -101,7 +101,7 @@ TEST(mistakes_are_named_with_exit_2)
         {"search --model=llama-tiny --cluster=h100-64 --gpus=16", "--cluster=h100-64 names a number of devices already: say --cluster=h100-16\n"},
         {"search --model=llama-tiny --cluster=mine.yaml-64 --gpus=16", "say --cluster=mine.yaml-16\n"},
         {"search --model=llama-tiny --cluster=h100-8 train.micro_batch=3", "orthant: command line: train.micro_batch=3 does not divide train.global_batch=128"},
-        {"search --model=llama-tiny --cluster=h100-8 parallel.max_live=5", "orthant: command line: parallel.max_live=5 needs parallel.max_reuse_distance"},
+        {"search --model=llama-tiny --cluster=h100-8 parallel.zero=2 parallel.max_live=5", "orthant: command line: parallel.max_live=5 with parallel.zero=2: only zero=3 gathers"},
         {"search --model=llama-tiny --cluster=h100-8 --goal=fun", "--goal=fun: must be time, cost or memory"},
         {"search --model=llama-tiny --cluster=h100-8 --plans=0", "--plans=0 is not a whole number in [1, "},
         {"search --model=gpt2-124m --cluster=h100-8 parallel.tp=5", "search: no layout is valid with the keys that are given: tp * cp * pp * dp must be 8, tp divide heads=12"},

@@ -173,7 +173,7 @@ TEST(rules_between_options_are_told_in_words)
         {"parallel: {zero: 3, dp: 2, pp: 2, max_reuse_distance: 10}", "parallel.max_reuse_distance with parallel.pp=2: in a pipeline"},
         {"parallel: {zero: 2, dp: 2, gather_unit: half}", "run.yaml:1:41: parallel.gather_unit=half with parallel.zero=2: only zero=3 gathers parameters"},
         {"parallel: {zero: SHARD_GRAD_OP, dp: 2, max_reuse_distance: 5}", "parallel.max_reuse_distance=5 with parallel.zero=SHARD_GRAD_OP: only zero=3"},
-        {"parallel: {zero: 3, dp: 2, max_live: 10}", "parallel.max_live=10 needs parallel.max_reuse_distance"},
+        {"parallel: {zero: 2, dp: 2, max_live: 10}", "parallel.max_live=10 with parallel.zero=2: only zero=3 gathers parameters"},
         {"parallel: {zero: 3, dp: 2, gather_unit: layers}", "parallel.gather_unit=layers needs parallel.gather_size"},
         {"parallel: {zero: 3, dp: 2, gather_unit: model, gather_size: 3}", "parallel.gather_size=3 with parallel.gather_unit=model"},
         {"optimizer: {lr_factors: =1}", "'=1' is not PATTERN=FACTOR"},

@@ -486,15 +486,15 @@ TEST(what_deepspeed_says_of_gathered_parameters_counts_under_stage_3)
     import_text(ctx, &c, ORTH_TOOL_deepspeed, "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3, \"stage3_max_live_parameters\": 5e8, "
                 "\"stage3_prefetch_bucket_size\": 1048576, \"stage3_param_persistence_threshold\": 100}}");
     assert_true(c.parallel_max_live == 500000000 && c.parallel_max_reuse_distance == 1000000000 && c.parallel_keep_whole == 100);
-    assert_true(c.comm_prefetch == 1000 && c.comm_prefetch_mb == 2);
+    assert_true(c.comm_prefetch == 1000 && c.comm_prefetch_elems == 1048576);
     orth_config_release(ctx, &c);
     import_text(ctx, &c, ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 3, \"stage3_max_live_parameters\": 10, \"stage3_max_reuse_distance\": 0, "
                 "\"stage3_prefetch_bucket_size\": 0}}");
-    assert_true(c.parallel_max_live == 0 && c.parallel_max_reuse_distance == 0 && c.comm_prefetch == 0 && c.comm_prefetch_mb == 0);
+    assert_true(c.parallel_max_live == 10 && c.parallel_max_reuse_distance == 0 && c.comm_prefetch == 0 && c.comm_prefetch_elems == 0);
     orth_config_release(ctx, &c);
     import_text(ctx, &c, ORTH_TOOL_deepspeed, "{\"zero_optimization\": {\"stage\": 2, \"stage3_max_live_parameters\": 10, \"stage3_max_reuse_distance\": 10, "
                 "\"stage3_prefetch_bucket_size\": 10}}");
-    assert_true(c.parallel_max_live == 0 && c.parallel_max_reuse_distance == 0 && c.comm_prefetch == 1 && c.comm_prefetch_mb == 0);
+    assert_true(c.parallel_max_live == 0 && c.parallel_max_reuse_distance == 0 && c.comm_prefetch == 1 && c.comm_prefetch_elems == 0);
     orth_config_release(ctx, &c);
     test_ctx_free(ctx);
 }

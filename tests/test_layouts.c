@@ -670,10 +670,10 @@ TEST(parameters_are_gathered_in_the_units_that_were_asked_for)
     }
 }
 
-/* How much is brought ahead depends on bytes, which are others for each rank's shard: their gathers must come in one order. */
+/* How much is brought ahead depends on elements, which are others for each rank's shard: their gathers must come in one order. */
 TEST(weights_that_are_elsewhere_are_gathered_in_one_order)
 {
-    static const int64_t limits[] = {0, 12000, 20000, 30000};
+    static const int64_t limits[] = {0, 3000, 5000, 7500};
     for (int i = 0; i < 2 * ORTH_COUNT(limits); i++) {
         layout_case c = layout_base_case(8, 0);
         c.layout.dp = 2;
@@ -685,7 +685,7 @@ TEST(weights_that_are_elsewhere_are_gathered_in_one_order)
         c.model.tied = true;
         c.offload = (orth_offload){.optimizer = ORTH_TIER_HOST, .params = ORTH_TIER_HOST, .sub_group = 1000};
         c.comm.prefetch = 4;
-        c.comm.prefetch_bytes = limits[i / 2];
+        c.comm.prefetch_elems = limits[i / 2];
         check_layout(&c);
     }
 }

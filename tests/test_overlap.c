@@ -201,29 +201,27 @@ TEST(buckets_are_reduced_while_the_last_backward_goes_on)
     patient_free(x);
 }
 
-/* The most bytes of whole parameters that are gathered, or being gathered, for blocks after the one at work, and the most
+/* The most elements of whole parameters that are gathered, or being gathered, for blocks after the one at work, and the most
  * such blocks. */
-static void look_ahead(const orth_program *p, int *blocks, int64_t *bytes)
+static void look_ahead(const orth_program *p, int *blocks, int64_t *elems)
 {
-    int64_t *ending = calloc((size_t)p->num_instrs + 1, sizeof *ending), now = 0; /* bytes by the end of their calls */
+    int64_t *ending = calloc((size_t)p->num_instrs + 1, sizeof *ending), now = 0; /* elements by the end of their calls */
     int *calls = calloc((size_t)p->num_instrs + 1, sizeof *calls), num = 0;
     *blocks = 0;
-    *bytes = 0;
+    *elems = 0;
     for (int32_t i = 0; i < p->num_instrs && p->instrs[i].phase != ORTH_PHASE_UPDATE; i++) {
         const orth_instr *n = &p->instrs[i];
         now -= ending[i];
         num -= calls[i];
         if (is_collective(n, ORTH_OP_all_gather) && n->until > 0) {
-            for (int k = 0; k < n->num_out; k++) {
-                ending[n->until] += (int64_t)orth_operand_bytes(&n->out[k]);
-                now += (int64_t)orth_operand_bytes(&n->out[k]);
-            }
+            ending[n->until] += orth_instr_output_elems(n);
+            now += orth_instr_output_elems(n);
             calls[n->until]++;
             num++;
         }
         if (n->op == ORTH_OP_linear || n->op == ORTH_OP_linear_dx) { /* a block is at work */
             *blocks = ORTH_MAX(*blocks, num);
-            *bytes = ORTH_MAX(*bytes, now);
+            *elems = ORTH_MAX(*elems, now);
         }
     }
     free(ending);
@@ -236,8 +234,8 @@ TEST(gathers_run_as_far_ahead_as_they_may)
         layout_case c = case_of(3, (orth_comm_policy){.overlap = true, .bucket_bytes = 16384, .prefetch = prefetch});
         patient *x = patient_new(&c, false);
         int blocks;
-        int64_t bytes;
-        look_ahead(&x->p[0], &blocks, &bytes);
+        int64_t elems;
+        look_ahead(&x->p[0], &blocks, &elems);
         assert_int_equal(blocks, prefetch);
         patient_free(x);
     }
@@ -245,15 +243,62 @@ TEST(gathers_run_as_far_ahead_as_they_may)
 
 TEST(gathers_stay_within_their_limit)
 {
-    const int64_t limit = 40000; /* a layer has about 30000 bytes */
-    layout_case c = case_of(3, (orth_comm_policy){.overlap = true, .prefetch = 4, .prefetch_bytes = limit});
+    const int64_t limit = 10000; /* a layer has about 7500 */
+    layout_case c = case_of(3, (orth_comm_policy){.overlap = true, .prefetch = 4, .prefetch_elems = limit});
     patient *x = patient_new(&c, false);
     int blocks;
-    int64_t bytes;
-    look_ahead(&x->p[0], &blocks, &bytes);
+    int64_t elems;
+    look_ahead(&x->p[0], &blocks, &elems);
     assert_true(blocks >= 1 && blocks < 4);
-    assert_true(bytes > 0 && bytes <= limit);
+    assert_true(elems > 0 && elems <= limit);
     patient_free(x);
+}
+
+/* The most elements of gathered parameters at a time, from where their gathers begin to their last use, and of one block. */
+static void most_live(const orth_program *p, int64_t *most, int64_t *block)
+{
+    int64_t *ending = calloc((size_t)p->num_instrs + 1, sizeof *ending), now = 0, beside = 0;
+    *most = *block = 0;
+    for (int32_t i = 0; i < p->num_instrs && p->instrs[i].phase != ORTH_PHASE_UPDATE; i++) {
+        const orth_instr *n = &p->instrs[i];
+        const bool gathers = orth_instr_gathers_params(p, n);
+        beside = gathers ? beside + orth_instr_output_elems(n) : 0;
+        *block = ORTH_MAX(*block, beside);
+        for (int k = 0; gathers && k < n->num_out; k++) {
+            int32_t last = i;
+            for (int32_t j = i; j < p->num_instrs; j++)
+                for (int o = 0; o < orth_instr_num_operands(&p->instrs[j]); o++)
+                    last = orth_instr_operand(&p->instrs[j], o)->buffer == n->out[k].buffer ? j : last;
+            ending[last] += orth_operand_elems(&n->out[k]);
+            now += orth_operand_elems(&n->out[k]);
+        }
+        *most = ORTH_MAX(*most, now);
+        now -= ending[i];
+    }
+    free(ending);
+}
+
+/* DeepSpeed's limit of live parameters stops what is gathered ahead, and what stays whole for the backward; a block at work is there in any case. */
+TEST(live_parameters_stay_within_their_limit)
+{
+    static const int64_t limits[] = {1, 8000, 16000, 24000, 32000, 1 << 20};
+    int64_t before[2] = {0};
+    for (int i = 0; i < 2 * ORTH_COUNT(limits); i++) {
+        layout_case c = case_of(3, (orth_comm_policy){.overlap = true, .live_elems = limits[i / 2], .reuse_elems = i % 2 ? INT64_C(1) << 40 : 0});
+        int64_t most, block, alone, none;
+        patient *none_ahead = patient_new(&c, false);
+        c.comm.prefetch = 4;
+        patient *x = patient_new(&c, false);
+        most_live(&none_ahead->p[0], &alone, &block);
+        most_live(&x->p[0], &most, &none);
+        if (most > ORTH_MAX(limits[i / 2], alone) || most < before[i % 2] || alone > block + (i % 2 ? limits[i / 2] : 0))
+            fail_msg("limit %lld: %lld live, %lld without prefetch, %lld at a lower limit; a block has %lld", (long long)limits[i / 2], (long long)most,
+                     (long long)alone, (long long)before[i % 2], (long long)block);
+        before[i % 2] = most;
+        patient_free(none_ahead);
+        patient_free(x);
+    }
+    assert_true(before[0] > 24000 && before[1] >= before[0]);
 }
 
 /* Memory for traffic: whole parameters cross the wire once a step. */
@@ -313,6 +358,7 @@ int main(void)
         cmocka_unit_test(buckets_are_reduced_while_the_last_backward_goes_on),
         cmocka_unit_test(gathers_run_as_far_ahead_as_they_may),
         cmocka_unit_test(gathers_stay_within_their_limit),
+        cmocka_unit_test(live_parameters_stay_within_their_limit),
         cmocka_unit_test(parameters_that_stay_are_gathered_once),
         cmocka_unit_test(an_owner_has_whole_layers),
     };

@@ -116,15 +116,10 @@ static orth_status only_zero_3_gathers(orth_ctx *ctx, const orth_config *c)
     if (c->parallel_max_reuse_distance > 0)
         return BREAKS(ctx, c, parallel_max_reuse_distance, parallel_zero, "parallel.max_reuse_distance=%" PRId64 " with parallel.zero=%s: only zero=3 "
                       "gathers parameters for each use", c->parallel_max_reuse_distance, zero);
+    if (c->parallel_max_live > 0)
+        return BREAKS(ctx, c, parallel_max_live, parallel_zero, "parallel.max_live=%" PRId64 " with parallel.zero=%s: only zero=3 gathers parameters for "
+                      "each use", c->parallel_max_live, zero);
     return ORTH_OK;
-}
-
-static orth_status live_layers_are_used_again(orth_ctx *ctx, const orth_config *c)
-{
-    if (c->parallel_max_live == 0 || c->parallel_max_reuse_distance > 0)
-        return ORTH_OK;
-    return BREAKS(ctx, c, parallel_max_live, parallel_max_reuse_distance, "parallel.max_live=%" PRId64 " needs parallel.max_reuse_distance: it limits "
-                  "what stays whole that way", c->parallel_max_live);
 }
 
 static orth_status units_have_a_size(orth_ctx *ctx, const orth_config *c)
@@ -410,7 +405,7 @@ orth_status orth_config_check(orth_ctx *ctx, const orth_config *cfg)
         recomputed_ops_are_named, recomputed_layers_are_of_full, recompute_limit_is_of_auto, offload_has_what_it_speaks_of, offload_begins_with_the_optimizer,
         inputs_are_split_where_all_ranks_have_them,
         the_run_folder_has_a_name, pieces_are_of_fp32, factors_are_well_formed, freezing_names_something, rounded_gradients_are_fast,
-        reuse_needs_one_stage, only_zero_3_gathers, live_layers_are_used_again, units_have_a_size, steps_or_epochs, masters_are_of_a_type_that_is_computed_in, quantised_products_have_what_they_need,
+        reuse_needs_one_stage, only_zero_3_gathers, units_have_a_size, steps_or_epochs, masters_are_of_a_type_that_is_computed_in, quantised_products_have_what_they_need,
         moments_in_8_bits_are_two, scaled_updates_can_be_left_out, the_scale_begins_above_its_least,
     };
     for (int i = 0; i < ORTH_COUNT(rules); i++)
@@ -470,6 +465,16 @@ static bool waits_for_calls(const orth_config *c)
     return !c->comm_overlap;
 }
 
+static bool brings_nothing_early(const orth_config *c)
+{
+    return c->comm_prefetch == 0;
+}
+
+static bool holds_one_block(const orth_config *c)
+{
+    return c->parallel_max_reuse_distance == 0 && (c->comm_prefetch == 0 || !c->comm_overlap);
+}
+
 static bool has_one_replica(const orth_config *c)
 {
     return c->parallel_dp <= 1;
@@ -520,8 +525,10 @@ static const struct {
     {ORTH_OPT_precision_loss_scale_interval, scale_stays, "it is of precision.loss_scale=dynamic"},
     {ORTH_OPT_precision_loss_scale_least, scale_stays, "it is of precision.loss_scale=dynamic"},
     {ORTH_OPT_comm_prefetch, fetches_nothing, "it is of parallel.zero=3 and memory.offload_params"},
-    {ORTH_OPT_comm_prefetch_mb, fetches_nothing, "it is of parallel.zero=3 and memory.offload_params"},
+    {ORTH_OPT_comm_prefetch_elems, fetches_nothing, "it is of parallel.zero=3 and memory.offload_params"},
     {ORTH_OPT_comm_prefetch, waits_for_calls, "comm.overlap=false"},
+    {ORTH_OPT_comm_prefetch_elems, brings_nothing_early, "comm.prefetch=0"},
+    {ORTH_OPT_parallel_max_live, holds_one_block, "nothing is gathered ahead, and no layer stays whole (parallel.max_reuse_distance)"},
     {ORTH_OPT_parallel_reshard_after_forward, keeps_parameters, "it is of parallel.zero=3"},
     {ORTH_OPT_precision_grad_reduce, has_one_replica, "parallel.dp=1"},
     {ORTH_OPT_optimizer_weight_decay_factors, decays_nothing, "optimizer.weight_decay=0"},

@@ -73,9 +73,9 @@ static const char *layers_of_chunk(orth_exporter *x)
 static const char *prefetch_elems(orth_exporter *x)
 {
     const orth_config *c = x->cfg;
-    if (c->comm_prefetch == 0 || c->comm_prefetch_mb == 0)
-        return c->comm_prefetch == 0 ? "0" : NULL;
-    return orth_arena_printf(x->ctx, &x->out.arena, "%.0f", (double)c->comm_prefetch_mb * 0x1p20 / orth_import_elem_bytes(c));
+    if (c->comm_prefetch > 0 && c->comm_prefetch_elems == 0)
+        return NULL;
+    return int_text(x, c->comm_prefetch > 0 ? c->comm_prefetch_elems : 0);
 }
 
 /* How FSDP wraps, where parameters are gathered for each use. */

@@ -83,12 +83,6 @@ orth_status orth_import_read_words(orth_importer *x, const char *source);
 /* The keys that follow from parts. All other rows were applied. */
 orth_status orth_import_combine(orth_importer *x);
 
-/* Bytes of an element of a parameter as it is gathered. */
-static inline double orth_import_elem_bytes(const orth_config *c)
-{
-    return c->precision_compute == ORTH_precision_compute_fp32 ? 4 : 2;
-}
-
 /* Words of Megatron-LM: for each choice of precision.products, NULL where it has none; and of parallel.zero. */
 typedef struct {
     const char *recipe, *format;

@@ -283,20 +283,14 @@ static orth_status set_whole(orth_importer *x)
 {
     const orth_import_pair *whole = find_of_zero_3(x, ORTH_PART_keep_whole), *reuse = find_of_zero_3(x, ORTH_PART_reuse);
     const orth_import_pair *live = find_of_zero_3(x, ORTH_PART_live);
-    double distance;
-    ORTH_TRY(number(x, ORTH_PART_reuse, 0, 1e9, &distance));
     if (whole)
         ORTH_TRY(orth_import_set(x, whole->place, "parallel.keep_whole", whole->value));
     if (reuse || live)
         ORTH_TRY(orth_import_set(x, reuse ? reuse->place : live->place, "parallel.max_reuse_distance", reuse ? reuse->value : "1000000000"));
-    if (live && distance > 0)
-        return orth_import_set(x, live->place, "parallel.max_live", live->value);
-    if (live)
-        orth_import_unused(x, live->place, "no layer stays whole: stage3_max_reuse_distance is 0");
-    return ORTH_OK;
+    return live ? orth_import_set(x, live->place, "parallel.max_live", live->value) : ORTH_OK;
 }
 
-/* There elements are counted, here bytes and blocks. */
+/* There only elements are counted, here blocks, too. */
 static orth_status set_prefetch(orth_importer *x)
 {
     const orth_import_pair *p = find_of_zero_3(x, ORTH_PART_prefetch_elems);
@@ -307,7 +301,7 @@ static orth_status set_prefetch(orth_importer *x)
     if (elems == 0)
         return orth_import_set(x, p->place, "comm.prefetch", "0");
     ORTH_TRY(orth_import_set_int(x, p->place, "comm.prefetch", 1000));
-    return orth_import_set_int(x, p->place, "comm.prefetch_mb", (int64_t)ceil(elems * orth_import_elem_bytes(x->cfg) / 0x1p20));
+    return orth_import_set(x, p->place, "comm.prefetch_elems", p->value);
 }
 
 /* "half" of classes of a half of a layer, LlamaAttention and LlamaMLP for example, and no others. */

@@ -293,7 +293,7 @@ orth_model_shape orth_setup_shape(const orth_config *cfg, orth_mode mode)
                           cfg->optimizer_weight_decay_factors.v},
         .freeze = setup_freeze(cfg),
         .comm = {.overlap = cfg->comm_overlap, .bucket_bytes = cfg->comm_bucket_mb * MIB,
-                 .prefetch = (int32_t)cfg->comm_prefetch, .prefetch_bytes = cfg->comm_prefetch_mb * MIB,
+                 .prefetch = (int32_t)cfg->comm_prefetch, .prefetch_elems = cfg->comm_prefetch_elems,
                  .reduce = reduces[cfg->precision_grad_reduce]},
         .head_chunk_rows = (int32_t)cfg->memory_head_chunk_rows,
         .ffn_chunk_rows = (int32_t)cfg->memory_ffn_chunk_rows,

@@ -321,12 +321,12 @@ static inline size_t orth_operand_bytes(const orth_operand *o)
     return o->buffer < 0 ? 0 : (size_t)orth_operand_elems(o) * orth_dtype_bytes(o->dtype);
 }
 /* Of all outputs. */
-static inline int64_t orth_instr_output_bytes(const orth_instr *n)
+static inline int64_t orth_instr_output_elems(const orth_instr *n)
 {
-    int64_t bytes = 0;
+    int64_t elems = 0;
     for (int k = 0; k < n->num_out; k++)
-        bytes += (int64_t)orth_operand_bytes(&n->out[k]);
-    return bytes;
+        elems += n->out[k].buffer < 0 ? 0 : orth_operand_elems(&n->out[k]);
+    return elems;
 }
 /* a ends where b begins, in one buffer or in a chain. */
 bool orth_operands_adjoin(const orth_program *p, const orth_operand *a, const orth_operand *b);

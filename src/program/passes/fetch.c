@@ -8,7 +8,7 @@ typedef enum { WEIGHTS = 0, SUMS, NUM_KINDS } kind;
 
 typedef struct {
     int32_t begin, end;      /* instructions [begin, end) of the old list */
-    int64_t bytes;           /* that come to where kernels work */
+    int64_t elems;           /* that come to where kernels work */
     int32_t before;          /* the instruction of the old list before which it is to stand */
 } unit;
 
@@ -39,14 +39,14 @@ static bool gathers_weights(const pass *s, int32_t i)
 }
 
 /* What a copy brings to where kernels work. A shard of a weight does not count, but what is gathered of it. */
-static int64_t brought_bytes(const pass *s, int32_t i, kind k)
+static int64_t brought_elems(const pass *s, int32_t i, kind k)
 {
     const orth_operand *o = &s->r.old[i].out[0];
     const bool near = s->r.p->buffers[o->buffer].space == s->r.p->space, shard = k == WEIGHTS && o->view != ORTH_VIEW_SAME;
-    return near && !shard ? (int64_t)orth_operand_bytes(o) : 0;
+    return near && !shard ? orth_operand_elems(o) : 0;
 }
 
-/* A gather of which this rank brings nothing is a unit, too: units and their bytes are the same on all ranks, so that where copies stand
+/* A gather of which this rank brings nothing is a unit, too: units and their elements are the same on all ranks, so that where copies stand
  * does not change the order of their calls. */
 static void find_units(pass *s, kind k)
 {
@@ -56,10 +56,10 @@ static void find_units(pass *s, kind k)
         unit *u = &s->units[k][s->num[k]++];
         *u = (unit){.begin = i, .before = i};
         for (; i < s->r.num && brings(s, i) == k; i++)
-            u->bytes += brought_bytes(s, i, k);
+            u->elems += brought_elems(s, i, k);
         u->end = i;
         for (; k == WEIGHTS && gathers_weights(s, i); i++)
-            u->bytes += orth_instr_output_bytes(&s->r.old[i]);
+            u->elems += orth_instr_output_elems(&s->r.old[i]);
         i--;
     }
 }
@@ -72,12 +72,12 @@ static bool is_gathered(const pass *s, const unit *u)
 static void fetch_weights(pass *s, const orth_comm_policy *policy)
 {
     unit *units = s->units[WEIGHTS];
-    int64_t ahead = 0; /* bytes of the units behind `from`, up to the one at hand */
+    int64_t ahead = 0; /* elements of the units behind `from`, up to the one at hand */
     for (int32_t k = 0, from = 0; k < s->num[WEIGHTS]; k++) {
         const int32_t most = policy->prefetch + is_gathered(s, &units[k]);
-        ahead += k > 0 ? units[k].bytes : 0;
-        while (from < k && (k - from > most || (policy->prefetch_bytes > 0 && ahead > policy->prefetch_bytes)))
-            ahead -= units[++from].bytes;
+        ahead += k > 0 ? units[k].elems : 0;
+        while (from < k && (k - from > most || (policy->prefetch_elems > 0 && ahead > policy->prefetch_elems)))
+            ahead -= units[++from].elems;
         units[k].before = units[from].begin;
     }
 }
@@ -108,7 +108,7 @@ static void fetch_sums(pass *s)
     const int32_t num = s->num[SUMS];
     for (int32_t k = num - 1; k > 0; k--) {
         unit *u = &units[k], *last = u - 1;
-        while (last > units && last->bytes < u->bytes / 8 && s->r.old[last->begin].layer == s->r.old[u->begin].layer)
+        while (last > units && last->elems < u->elems / 8 && s->r.old[last->begin].layer == s->r.old[u->begin].layer)
             last--;
         const int32_t from = are_together(s, last, u) ? last->end : u->begin;
         const int32_t next = k + 1 < num && are_together(s, u, u + 1) ? u[1].before : u->begin;

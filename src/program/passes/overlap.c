@@ -37,27 +37,60 @@ static bool gathers_block(const pass *s, int32_t i)
     return s->start[i] >= 0 && orth_instr_gathers_params(s->r.p, &s->r.old[i]);
 }
 
-/* Starts the gathers of a block where those of the block `prefetch` blocks earlier stand, or later, so that what is
- * gathered ahead stays within the limit. A block's gathers stand side by side. */
-static void prefetch(pass *s, const orth_comm_policy *policy, int32_t *last, int64_t *bytes)
+/* Gathers of a block, which stand side by side. */
+typedef struct {
+    int32_t last;         /* of them */
+    int32_t last_use;     /* of what they make */
+    int64_t elems;
+} gathered;
+
+static gathered block_at(const pass *s, int32_t i)
+{
+    gathered g = {.last = i};
+    for (; i < s->r.num && gathers_block(s, i); i++) {
+        const orth_instr *n = &s->r.old[i];
+        g.last = i;
+        g.elems += orth_instr_output_elems(n);
+        for (int k = 0; k < n->num_out; k++) {
+            const int32_t end = s->r.first_use[n->out[k].buffer + 1];
+            g.last_use = ORTH_MAX(g.last_use, s->r.uses[end - 1].instr);
+        }
+    }
+    return g;
+}
+
+/* Elements of blocks before `from` that are used when its own are there: layers that stay whole for their backward. */
+static int64_t held_elems(const pass *s, const gathered *blocks, int32_t from)
+{
+    const int32_t at = blocks[from].last;
+    int64_t elems = 0;
+    for (int32_t k = from - 1; k >= 0 && s->r.old[blocks[k].last].micro_batch == s->r.old[at].micro_batch; k--)
+        elems += blocks[k].last_use > at ? blocks[k].elems : 0;
+    return elems;
+}
+
+/* ahead: elements of the blocks behind `from`, up to the last, which would begin beside `from`. */
+static bool is_too_early(const pass *s, const orth_comm_policy *policy, const gathered *blocks, int32_t from, int32_t last, int64_t ahead)
+{
+    return last - from > policy->prefetch || (policy->prefetch_elems > 0 && ahead > policy->prefetch_elems) ||
+           (policy->live_elems > 0 && ahead + blocks[from].elems + held_elems(s, blocks, from) > policy->live_elems);
+}
+
+/* Starts the gathers of a block where those of the block `prefetch` blocks earlier stand, or later, within the limits. */
+static void prefetch(pass *s, const orth_comm_policy *policy, gathered *blocks)
 {
     int32_t num = 0, from = 0;
-    int64_t ahead = 0; /* bytes of the blocks behind `from`, up to the one at hand */
+    int64_t ahead = 0;
     for (int32_t i = 0; i < s->r.num; i++) {
         if (!gathers_block(s, i))
             continue;
-        if (num == 0 || last[num - 1] < i) {
-            bytes[num++] = 0;
-            for (int32_t k = i; k < s->r.num && gathers_block(s, k); k++) {
-                bytes[num - 1] += orth_instr_output_bytes(&s->r.old[k]);
-                last[num - 1] = k;
-            }
-            ahead += num > 1 ? bytes[num - 1] : 0;
-            while (from < num - 1 && (num - 1 - from > policy->prefetch ||
-                                      (policy->prefetch_bytes > 0 && ahead > policy->prefetch_bytes)))
-                ahead -= bytes[++from];
+        if (num == 0 || blocks[num - 1].last < i) {
+            blocks[num++] = block_at(s, i);
+            ahead += num > 1 ? blocks[num - 1].elems : 0;
+            while (from < num - 1 && is_too_early(s, policy, blocks, from, num - 1, ahead))
+                ahead -= blocks[++from].elems;
         }
-        s->start[i] = from == num - 1 ? i : ORTH_MAX(last[from], orth_conflict_before(&s->r, i));
+        s->start[i] = from == num - 1 ? i : ORTH_MAX(blocks[from].last, orth_conflict_before(&s->r, i));
     }
 }
 
@@ -71,8 +104,7 @@ static bool computes_between(const pass *s, int32_t begin, int32_t end, int32_t 
 
 static orth_status decide(pass *s, const orth_comm_policy *policy)
 {
-    int32_t *last = ORTH_NEW_ARRAY(s->r.ctx, int32_t, s->r.num + 1);
-    int64_t *bytes = ORTH_NEW_ARRAY(s->r.ctx, int64_t, s->r.num + 1);
+    gathered *blocks = ORTH_NEW_ARRAY(s->r.ctx, gathered, s->r.num + 1);
     for (int32_t i = 0; i < s->r.num; i++) {
         bool movable = is_movable(&s->r.old[i]);
         s->start[i] = movable ? i : -1;
@@ -83,10 +115,9 @@ static orth_status decide(pass *s, const orth_comm_policy *policy)
         else if (s->until[i] == s->r.num || s->r.old[s->until[i]].phase == ORTH_PHASE_UPDATE)
             s->start[i] = -1; /* its block reads nothing of it: it must not live on */
     }
-    if (last && bytes)
-        prefetch(s, policy, last, bytes);
-    orth_mem_free(s->r.ctx, last);
-    orth_mem_free(s->r.ctx, bytes);
+    if (blocks)
+        prefetch(s, policy, blocks);
+    orth_mem_free(s->r.ctx, blocks);
     for (int32_t i = s->r.num - 1; i >= 0; i--) {
         int32_t start = s->start[i];
         if (start < 0)
@@ -98,7 +129,7 @@ static orth_status decide(pass *s, const orth_comm_policy *policy)
             s->first[start] = i;
         }
     }
-    return last && bytes ? ORTH_OK : ORTH_ERR_NOMEM;
+    return blocks ? ORTH_OK : ORTH_ERR_NOMEM;
 }
 
 /* ---- the new program ---- */
