@@ -113,6 +113,32 @@ TEST(the_slurm_script_of_the_manual_recovers_from_a_kill_before_the_first_save)
     run_end(r);
 }
 
+/* The name that `orthant init` gives a run file is that of a run's own. */
+TEST(what_no_run_wrote_is_not_overwritten)
+{
+    run_case *r = run_begin();
+    size_t n;
+    char *before = run_read(r, "run.yaml", &n);
+    RUN(r, 2, "./run.yaml: was written by no run, and would be overwritten: give another checkpoint.dir", "train run.yaml checkpoint.dir=.");
+    char *after = run_read(r, "run.yaml", &n);
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+    RUN(r, 2, "mine/metrics.jsonl: was written by no run", "help >/dev/null; mkdir mine; echo mine >mine/metrics.jsonl; %s train run.yaml checkpoint.dir=mine",
+        ORTH_BINARY);
+    /* A run that was killed before its first save begins anew. */
+    RUN(r, 0, "step      2/2", "train run.yaml train.steps=2 checkpoint.dir=c");
+    RUN(r, 0, "step      2/2", "help >/dev/null; rm -r c/checkpoints; %s train run.yaml train.steps=2 checkpoint.dir=c", ORTH_BINARY);
+    static const char *const outputs[] = {"plot c --csv=c/metrics.jsonl", "plot c/metrics.jsonl --svg=c/metrics.jsonl", "plan run.yaml --html=c/run.yaml",
+                                          "plot c --svg=c/checkpoints/step-00000002/model.safetensors",
+                                          "tokenizer train --vocab-size=260 --out=c/plan.json c/plan.json"};
+    for (int i = 0; i < ORTH_COUNT(outputs); i++)
+        RUN(r, 2, "and would be overwritten", "%s", outputs[i]);
+    RUN(r, 0, "", "plot c --csv=c/mine.csv");
+    RUN(r, 0, "", "plot c --csv=c/mine.csv");
+    run_end(r);
+}
+
 TEST(resume_or_start_does_what_there_is_to_do)
 {
     run_case *r = run_begin();
@@ -290,6 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_slurm_script_of_the_manual_recovers_from_a_kill_before_the_first_save),
+        cmocka_unit_test(what_no_run_wrote_is_not_overwritten),
         cmocka_unit_test(resume_or_start_does_what_there_is_to_do),
         cmocka_unit_test(complete_json_says_that_all_steps_are_done),
         cmocka_unit_test(a_second_signal_does_not_wait_for_the_end_of_a_step),

@@ -34,6 +34,30 @@ static bool names_file(const char *value, const char *path)
     return orth_path_is_same(path, other);
 }
 
+/* A word names the file, or a folder of text that it lies in. The first of some verbs is none of a file. */
+static const char *word_that_reads(const orth_cmd *cmd, const char *path, const char *folder)
+{
+    const orth_args *args = cmd->flags;
+    const bool is_text = strchr(args->verb->words, '|') != NULL;
+    for (int i = is_text; i < cmd->num_words; i++)
+        if (orth_path_is_same(path, cmd->words[i]) || (is_text && orth_path_is_same(folder, cmd->words[i])))
+            return cmd->words[i];
+    return NULL;
+}
+
+/* Whether it lies in a checkpoint, or is one of those that a run keeps in its folder. */
+static orth_status is_kept_by_run(orth_ctx *ctx, const char *path, const char *folder, bool *out)
+{
+    static const char *const kept[] = {"run.yaml", "plan.json", "metrics.jsonl", "memory.json", "timeline.json", "complete.json"};
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    bool run = false;
+    ORTH_TRY(orth_path_holds(ctx, folder, "state.json", out));
+    ORTH_TRY(orth_path_holds(ctx, folder, "plan.json", &run));
+    for (int i = 0; i < ORTH_COUNT(kept) && run && !*out; i++)
+        *out = strcmp(name, kept[i]) == 0;
+    return ORTH_OK;
+}
+
 /* The file `out` of the flag `name`. */
 static orth_status check_written(orth_ctx *ctx, const orth_cmd *cmd, const char *name, const char *out)
 {
@@ -47,12 +71,25 @@ static orth_status check_written(orth_ctx *ctx, const orth_cmd *cmd, const char 
     for (int i = 0; i < args->num_flags; i++)
         if (strcmp(args->flag[i].name, name) != 0 && args->flag[i].value && names_file(args->flag[i].value, out))
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s: is the file of --%s, and would be overwritten", name, ORTH_SHOWN(out), args->flag[i].name);
+    if (!orth_path_exists(out) || orth_path_is_dir(out))
+        return ORTH_OK;
+    const char *slash = strrchr(out, '/');
+    char folder[1024] = ".";
+    bool kept = false;
+    if (slash)
+        snprintf(folder, sizeof folder, "%.*s", (int)ORTH_MAX(slash - out, 1), out);
+    const char *word = word_that_reads(cmd, out, folder);
+    if (word)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s: is read, by the name of %s, and would be overwritten", name, ORTH_SHOWN(out), ORTH_SHOWN(word));
+    ORTH_TRY(is_kept_by_run(ctx, out, folder, &kept));
+    if (kept)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s: is a file that a run keeps, and would be overwritten", name, ORTH_SHOWN(out));
     return ORTH_OK;
 }
 
 orth_status orth_cmd_check_out(orth_ctx *ctx, const orth_cmd *cmd)
 {
-    static const char *const written[] = {"out", "html", "timeline", "svg"};
+    static const char *const written[] = {"out", "html", "timeline", "svg", "csv"};
     for (int i = 0; i < ORTH_COUNT(written); i++)
         if (orth_cmd_flag(cmd, written[i]))
             ORTH_TRY(check_written(ctx, cmd, written[i], orth_cmd_flag(cmd, written[i])));

@@ -17,8 +17,8 @@ typedef struct {
  * takes are rows of flags.def: FLAG(verb, name, metavar or "", help). Unknown ones never get here. */
 const char *orth_cmd_flag(const orth_cmd *cmd, const char *name);
 
-/* ORTH_ERR_ARG if a file that the command writes (--out, --html, --timeline, --svg) is one that it reads: the run file, that of run.hardware, or what another
- * flag names. */
+/* ORTH_ERR_ARG if a file that the command writes (--out, --html, --timeline, --svg, --csv) is one that it reads (the run file, that of run.hardware, what a
+ * word or another flag names), or one that a run keeps. main does it for all verbs. */
 orth_status orth_cmd_check_out(orth_ctx *ctx, const orth_cmd *cmd);
 
 /* The i-th word KEY=[A, B, ...] whose key takes one value: with --compare these are values to try one after the other, and the

@@ -121,7 +121,6 @@ orth_status orth_cmd_explain(orth_ctx *ctx, const orth_cmd *cmd)
     orth_partition partition;
     int64_t rank = 0, layer = ORTH_PRINT_ALL, micro = ORTH_PRINT_ALL;
     ORTH_TRY(check_flags(ctx, cmd));
-    ORTH_TRY(orth_cmd_check_out(ctx, cmd));
     ORTH_TRY(orth_cmd_flag_int(ctx, cmd, "rank", 0, INT32_MAX, &rank));
     if (orth_cmd_flag(cmd, "gradient"))
         return orth_explain_gradient(ctx, &cmd->config, orth_cmd_flag(cmd, "gradient"), orth_cmd_flag(cmd, "rank") ? (int)rank : -1);

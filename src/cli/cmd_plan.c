@@ -493,7 +493,6 @@ orth_status orth_cmd_plan(orth_ctx *ctx, const orth_cmd *cmd)
     orth_keep_freed_memory();
     if (as && !out)
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "plan: --as says in which form --out=FILE is written");
-    ORTH_TRY(orth_cmd_check_out(ctx, cmd));
     orth_waiting waiting;
     orth_waiting_on_terminal(ctx, &waiting);
     const orth_status s = answer(ctx, cmd);

@@ -120,7 +120,6 @@ orth_status orth_cmd_search(orth_ctx *ctx, const orth_cmd *cmd)
     orth_config base;
     char cluster[4096];
     ORTH_TRY(name_cluster(ctx, cmd, cluster, sizeof cluster));
-    ORTH_TRY(orth_cmd_check_out(ctx, cmd));
     orth_keep_freed_memory();
     ORTH_TRY(orth_config_init(ctx, &base));
     orth_status s = make_base(ctx, cmd, cluster, &base);

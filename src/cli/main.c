@@ -86,6 +86,7 @@ static orth_status run(orth_ctx *ctx, orth_args *args, orth_stop *stop, int argc
     ORTH_TRY(orth_args_parse(ctx, args, argc, argv));
     if (args->help)
         return print_owned(ctx, stdout, orth_help_verb(ctx, args->verb));
+    ORTH_TRY(orth_cmd_check_out(ctx, &args->cmd));
     ORTH_TRY(orth_stop_on_signals(ctx, stop, &args->cmd));
     ORTH_TRY(orth_cmd_use_machine(ctx, &args->cmd.config));
     *ran = true;

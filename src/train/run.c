@@ -163,12 +163,62 @@ static orth_status find_start(orth_ctx *ctx, orth_run *r)
     return r->options.init_dir ? orth_checkpoint_read_weights(ctx, r->options.init_dir, start_from, r) : ORTH_OK;
 }
 
+#define RUN_YAML_BEGIN "# Written by `orthant train`: all keys of this run.\n"
+
+static orth_status write_run_yaml(orth_ctx *ctx, const orth_run *r)
+{
+    orth_text t = {0};
+    char *keys = orth_config_yaml(ctx, r->cfg);
+    orth_text_add(ctx, &t, RUN_YAML_BEGIN);
+    orth_text_add(ctx, &t, keys ? keys : "");
+    orth_mem_free(ctx, keys);
+    char *text = orth_text_take(ctx, &t);
+    if (keys)
+        return write_file(ctx, r, "run.yaml", text);
+    orth_mem_free(ctx, text);
+    return ORTH_ERR_NOMEM;
+}
+
+static orth_status begins_as_ours(orth_ctx *ctx, const char *path, bool *out)
+{
+    char begin[sizeof RUN_YAML_BEGIN] = "";
+    FILE *f = orth_file_stream(ctx, path, "r");
+    if (!f)
+        return ORTH_ERR_IO;
+    *out = fread(begin, 1, sizeof RUN_YAML_BEGIN - 1, f) > 0 && strcmp(begin, RUN_YAML_BEGIN) == 0;
+    fclose(f);
+    return ORTH_OK;
+}
+
+/* A run begins in a new folder, in an empty one, or in one that a run left before its first checkpoint. Somebody's own run.yaml is not for it to
+ * replace. */
+static orth_status require_no_files_of_others(orth_ctx *ctx, const orth_run *r)
+{
+    static const char *const written[] = {"run.yaml", "plan.json", "metrics.jsonl", "memory.json", "timeline.json", "complete.json"};
+    for (int i = 0; i < ORTH_COUNT(written); i++) {
+        bool there, ours = false;
+        ORTH_TRY(orth_path_holds(ctx, r->dir, written[i], &there));
+        if (!there)
+            continue;
+        char *path = orth_path_join(ctx, r->dir, written[i]);
+        const orth_status s = !path ? ORTH_ERR_NOMEM : i > 0 ? ORTH_OK : begins_as_ours(ctx, path, &ours);
+        orth_mem_free(ctx, path);
+        ORTH_TRY(s);
+        if (ours)
+            return ORTH_OK;
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s/%s: was written by no run, and would be overwritten: give another checkpoint.dir", r->dir, written[i]);
+    }
+    return ORTH_OK;
+}
+
 /* Comes after all other mistakes that are found quickly, so that it hides none of them. */
 static orth_status refuse_to_overwrite(orth_ctx *ctx, const orth_run *r)
 {
     for (int i = 0; i < r->cfg->data_path.n; i++)
         if (!orth_path_exists(r->cfg->data_path.v[i]))
             return ORTH_OK; /* which is told when the data are opened */
+    if (!r->holds && !r->resumed && !r->options.watch)
+        ORTH_TRY(require_no_files_of_others(ctx, r));
     if (!r->holds || r->cfg->data_path.n == 0)
         return ORTH_OK;
     return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s holds a run already (%s): continue it with --resume, or give another "
@@ -282,7 +332,7 @@ static orth_status open_all(orth_ctx *ctx, orth_run *r)
         ORTH_TRY(price(ctx, r));
     }
     ORTH_TRY(orth_run_plan_find_peaks(ctx, &r->plan));
-    ORTH_TRY(write_file(ctx, r, "run.yaml", orth_config_yaml(ctx, r->cfg)));
+    ORTH_TRY(write_run_yaml(ctx, r));
     return write_file(ctx, r, "plan.json", orth_plan_json(ctx, r->plan.ranks, r->num_ranks, &r->plan.total));
 }
 
