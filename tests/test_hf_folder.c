@@ -52,6 +52,28 @@ TEST(a_resumed_run_keeps_the_dropouts_of_its_weights)
     run_end(r);
 }
 
+/* A new tokenizer's tokens mean something else than those that the weights were trained on. */
+TEST(a_run_from_weights_has_their_tokenizer)
+{
+    run_case *r = run_begin();
+    RUN(r, 0, "saved", GPT2 " data.tokenizer=auto checkpoint.dir=a");
+    RUN(r, 0, "saved", "help >/dev/null; (cat text.txt; echo quite another text, of other words; cat text.txt) >other.txt; "
+        "%s train run.yaml data.tokenizer=auto data.path=other.txt --init=a train.steps=1 checkpoint.dir=b", ORTH_BINARY);
+    assert_null(strstr(r->out, "training a tokenizer"));
+    size_t n;
+    char *own = run_read(r, "a/checkpoints/step-00000001/tokenizer.json", &n), *also = run_read(r, "b/checkpoints/step-00000001/tokenizer.json", &n);
+    assert_string_equal(own, also);
+    free(own);
+    free(also);
+    RUN(r, 5, ", the one of the weights in a/checkpoints/step-00000001 is ", "train run.yaml data.tokenizer=bytes --init=a checkpoint.dir=c");
+    RUN(r, 5, "made its shards", "help >/dev/null; %s data prepare --tokenizer=bytes --out=p text.txt; %s train run.yaml data.tokenizer=auto data.path=p "
+        "--init=a checkpoint.dir=c", ORTH_BINARY, ORTH_BINARY);
+    RUN(r, 2, "w: has no tokenizer.json: data.tokenizer must name", "help >/dev/null; cp -r a/checkpoints/step-00000001 w; rm w/tokenizer.json; "
+        "%s train run.yaml data.tokenizer=auto data.path=other.txt --init=w checkpoint.dir=c", ORTH_BINARY);
+    RUN(r, 0, "saved", "train run.yaml data.tokenizer=a/checkpoints/step-00000001/tokenizer.json --init=w train.steps=1 checkpoint.dir=c");
+    run_end(r);
+}
+
 TEST(gelu_by_erf_is_trained_exported_and_taken_from_weights)
 {
     run_case *r = run_begin();
@@ -110,6 +132,7 @@ int main(void)
         cmocka_unit_test(each_dropout_has_its_own_rate_in_the_program),
         cmocka_unit_test(a_run_from_weights_has_their_dropouts_unless_others_are_given),
         cmocka_unit_test(a_resumed_run_keeps_the_dropouts_of_its_weights),
+        cmocka_unit_test(a_run_from_weights_has_their_tokenizer),
         cmocka_unit_test(gelu_by_erf_is_trained_exported_and_taken_from_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,7 +71,7 @@ static orth_status check_written(orth_ctx *ctx, const orth_cmd *cmd, const char 
     for (int i = 0; i < args->num_flags; i++)
         if (strcmp(args->flag[i].name, name) != 0 && args->flag[i].value && names_file(args->flag[i].value, out))
             return ORTH_FAIL(ctx, ORTH_ERR_ARG, "--%s=%s: is the file of --%s, and would be overwritten", name, ORTH_SHOWN(out), args->flag[i].name);
-    if (!orth_path_exists(out) || orth_path_is_dir(out))
+    if (!orth_path_exists(out) || orth_path_is_dir(out) || strcmp(orth_flag_find(cmd->verb, name)->metavar, "DIR") == 0) /* who writes a folder looks at it */
         return ORTH_OK;
     const char *slash = strrchr(out, '/');
     char folder[1024] = ".";

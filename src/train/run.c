@@ -15,24 +15,79 @@
 #include "train/rank.h"
 #include "train/resume.h"
 
-static orth_status open_data(orth_ctx *ctx, orth_run *r)
+static bool any_is_prepared(const orth_config *c)
+{
+    for (int i = 0; i < c->data_path.n; i++)
+        if (orth_dataset_exists(c->data_path.v[i]))
+            return true;
+    return false;
+}
+
+/* Of a run that starts from weights: their tokenizer, which means the same by its tokens as they do; *out stays NULL where none stands beside them. */
+static orth_status tokenizer_of_weights(orth_ctx *ctx, const orth_run *r, char **out)
+{
+    bool there;
+    if (!r->start_from || r->resumed)
+        return ORTH_OK;
+    ORTH_TRY(orth_path_holds(ctx, r->start_from, "tokenizer.json", &there));
+    if (!there && strcmp(r->cfg->data_tokenizer, "auto") == 0 && !any_is_prepared(r->cfg))
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "%s: has no tokenizer.json: data.tokenizer must name the tokenizer of its weights, to which the tokens of a new "
+                         "one mean nothing", r->start_from);
+    if (!there)
+        return ORTH_OK;
+    *out = orth_path_join(ctx, r->start_from, "tokenizer.json");
+    return *out ? ORTH_OK : ORTH_ERR_NOMEM;
+}
+
+static orth_status fingerprint_of(orth_ctx *ctx, const char *tokenizer, uint64_t *out)
+{
+    orth_tokenizer *t = NULL;
+    ORTH_TRY(orth_tokenizer_load(ctx, &t, tokenizer));
+    *out = orth_tokenizer_fingerprint(t);
+    orth_tokenizer_free(ctx, t);
+    return ORTH_OK;
+}
+
+/* own: the file of the weights' tokenizer. */
+static orth_status require_tokenizer(orth_ctx *ctx, const orth_run *r, const char *own)
+{
+    uint64_t want, got;
+    ORTH_TRY(fingerprint_of(ctx, own, &want));
+    ORTH_TRY(fingerprint_of(ctx, r->cfg->data_tokenizer, &got));
+    if (want == got)
+        return ORTH_OK;
+    return ORTH_FAIL(ctx, ORTH_ERR_DATA, "data.tokenizer=%s is tokenizer %016" PRIx64 ", the one of the weights in %s is %016" PRIx64, r->cfg->data_tokenizer,
+                     got, r->start_from, want);
+}
+
+static orth_status open_corpora(orth_ctx *ctx, orth_run *r, const char *cache, const char *own)
 {
     const orth_config *c = r->cfg;
-    if (c->data_path.n == 0)
-        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.path is not set: a text or JSONL file, a folder of them, or a prepared folder");
-    char *cache = orth_path_join(ctx, r->dir, "data");
-    if (!cache)
-        return ORTH_ERR_NOMEM;
+    const bool is_auto = strcmp(c->data_tokenizer, "auto") == 0;
     const bool own_vocab = r->start_from || ORTH_CONFIG_IS_SET(c, model, vocab) || c->model_preset[0];
     orth_data_options o = {
         .paths = c->data_path.v, .num_paths = c->data_path.n, .weights = c->data_weights.v,
-        .num_weights = c->data_weights.n, .tokenizer = c->data_tokenizer,
+        .num_weights = c->data_weights.n, .tokenizer = own && is_auto ? own : c->data_tokenizer,
         .eos = c->data_eos_token.v, .num_eos = c->data_eos_token.n,
         .auto_vocab = ORTH_CONFIG_IS_SET(c, model, vocab) ? c->model_vocab : own_vocab ? ORTH_MIN(r->model.vocab, ORTH_AUTO_VOCAB) : ORTH_AUTO_VOCAB,
         .max_vocab = own_vocab ? r->model.vocab : 0, .text = orth_setup_text(c),
         .valid_fraction = c->data_valid_fraction, .seed = (uint64_t)c->train_seed, .cache_dir = cache,
     };
-    orth_status status = orth_data_open_or_prepare(ctx, &r->data, &o);
+    if (own && !is_auto)
+        ORTH_TRY(require_tokenizer(ctx, r, own));
+    return orth_data_open_or_prepare(ctx, &r->data, &o);
+}
+
+static orth_status open_data(orth_ctx *ctx, orth_run *r)
+{
+    const orth_config *c = r->cfg;
+    if (c->data_path.n == 0)
+        return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.path is not set: a text or JSONL file, a folder of them, or a prepared folder");
+    char *cache = orth_path_join(ctx, r->dir, "data"), *own = NULL;
+    orth_status status = cache ? tokenizer_of_weights(ctx, r, &own) : ORTH_ERR_NOMEM;
+    if (status == ORTH_OK)
+        status = open_corpora(ctx, r, cache, own);
+    orth_mem_free(ctx, own);
     orth_mem_free(ctx, cache);
     ORTH_TRY(status);
     orth_sampler_options train = {.corpora = r->data->train, .weights = r->data->weights,
