@@ -105,6 +105,11 @@ TEST(groups_know_their_hosts)
     assert_false(orth_mesh_inside_host(&m, ORTH_AXES_TP, 6));
     assert_false(orth_mesh_inside_host(&m, ORTH_AXES_DP, 8));
     assert_false(orth_mesh_inside_host(&m, ORTH_AXES_PP, 16));
+    static const int alike[] = {1, 2, 4, 8, 16, 32, 64}, not[] = {3, 5, 6, 7, 12, 24};
+    for (int i = 0; i < ORTH_COUNT(alike); i++)
+        assert_true(orth_mesh_hosts_are_alike(&m, alike[i]));
+    for (int i = 0; i < ORTH_COUNT(not); i++)
+        assert_false(orth_mesh_hosts_are_alike(&m, not[i]));
     assert_int_equal(orth_mesh_host(17, 8), 2);
     assert_int_equal(orth_mesh_host(17, 0), 0);
     test_ctx_free(ctx);

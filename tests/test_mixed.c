@@ -164,6 +164,35 @@ TEST(ranks_that_share_a_program_take_the_time_of_their_own_devices)
     test_ctx_free(ctx);
 }
 
+/* The third group of three ranks lies on two nodes: whoever shares its program does not make it faster. Two groups of the same nodes are the cluster,
+ * but that calls over both are timed part by part. */
+TEST(a_group_that_lies_across_nodes_is_timed_there)
+{
+    static const char same[] = "groups:\n  a: {hardware: h100, nodes: 1}\n  b: {hardware: h100, nodes: 2}\nbetween: {GBps: 400, latency_us: 5}\n";
+    orth_ctx *ctx = test_ctx(1);
+    orth_hardware one, two;
+    bool mixed;
+    CHECK_OK(ctx, orth_hardware_find_kind(ctx, &one, "h100", &mixed));
+    read_cluster(ctx, &two, same);
+    for (int tp = 1; tp <= 6; tp++) {
+        char text[400];
+        priced x, y;
+        if (24 % tp != 0)
+            continue;
+        snprintf(text, sizeof text, "model: {family: llama, layers: 2, hidden: 768, heads: 12, kv_heads: 12, ffn: 2304, vocab: 4096}\ndata: {seq_len: 512}\n"
+                 "train: {global_batch: 24, micro_batch: 1}\nprecision: {compute: bf16}\nnumerics: {mode: fast}\nparallel: {tp: %d, dp: %d}\n", tp, 24 / tp);
+        price(ctx, &x, text, one);
+        price(ctx, &y, text, two);
+        if (fabs(x.cluster.step_s - y.cluster.step_s) > (8 % tp == 0 ? 1e-9 : 0.15) * x.cluster.step_s)
+            fail_msg("tp=%d: %.9g s on one kind of nodes, %.9g s where they are two groups", tp, x.cluster.step_s, y.cluster.step_s);
+        release(ctx, &x);
+        release(ctx, &y);
+    }
+    orth_hardware_release(ctx, &two);
+    orth_hardware_release(ctx, &one);
+    test_ctx_free(ctx);
+}
+
 TEST(each_rank_is_held_against_the_memory_of_its_own_device)
 {
     orth_ctx *ctx = test_ctx(1);
@@ -330,6 +359,7 @@ int main(void)
         cmocka_unit_test(a_bad_cluster_of_groups_is_refused_with_file_key_value_and_rule),
         cmocka_unit_test(a_call_over_two_groups_takes_what_the_slowest_part_takes),
         cmocka_unit_test(ranks_that_share_a_program_take_the_time_of_their_own_devices),
+        cmocka_unit_test(a_group_that_lies_across_nodes_is_timed_there),
         cmocka_unit_test(each_rank_is_held_against_the_memory_of_its_own_device),
         cmocka_unit_test(the_row_of_a_group_adds_up_where_its_ranks_have_other_shares),
         cmocka_unit_test(shares_are_proposed_as_devices_are_fast_and_the_slow_group_is_priced),

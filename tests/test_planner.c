@@ -78,6 +78,13 @@ TEST(groups_are_found_on_their_nodes)
     const int tp[] = {0, 1, 2, 3}, dp[] = {3, 7, 11, 15, 19, 23}, pp[] = {0, 64, 128};
     orth_link_place p = orth_link_place_of(&h, tp, 4);
     assert_true(p.per_node == 4 && p.num_nodes == 1 && p.same_node);
+    const int across[] = {6, 7, 8}, wrapped[] = {0, 8, 1, 9};
+    p = orth_link_place_of(&h, across, 3); /* of nodes of 4: 2 here, 1 there, whose card the ring waits for */
+    assert_true(p.per_node == 2 && p.fewest == 1 && p.num_nodes == 2);
+    const orth_link_place even = {.n = 3, .per_node = 2, .num_nodes = 2};
+    assert_true(orth_link_seconds(&h, ORTH_COMM_ALL_GATHER, 1e9, &p, NULL) > 1.5 * orth_link_seconds(&h, ORTH_COMM_ALL_GATHER, 1e9, &even, NULL));
+    p = orth_link_place_of(&h, wrapped, 4);
+    assert_true(p.fewest == 0);
     p = orth_link_place_of(&h, dp, 6);
     assert_true(p.per_node == 2 && p.num_nodes == 3 && !p.same_node);
     p = orth_link_place_of(&h, pp, 3);

@@ -137,6 +137,20 @@ int orth_mesh_host(int rank, int ranks_per_host)
     return ranks_per_host > 0 ? rank / ranks_per_host : 0;
 }
 
+bool orth_mesh_hosts_are_alike(const orth_mesh *m, int ranks_per_host)
+{
+    int left = ranks_per_host; /* of a host, in groups of the axes so far */
+    for (int i = 0; i < ORTH_NUM_AXES && left > 1; i++) {
+        const int size = m->size[m->order[i]];
+        if (size % left == 0)
+            return true;
+        if (left % size != 0)
+            return false;
+        left /= size;
+    }
+    return true;
+}
+
 bool orth_mesh_inside_host(const orth_mesh *m, orth_axes axes, int ranks_per_host)
 {
     /* A rank and the first member of its group, for every rank: all members are then on one host. */

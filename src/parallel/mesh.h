@@ -66,6 +66,9 @@ int orth_mesh_host(int rank, int ranks_per_host);
 /* Whether every group along `axes` lies inside one host. */
 bool orth_mesh_inside_host(const orth_mesh *m, orth_axes axes, int ranks_per_host);
 
+/* Whether each host holds whole groups of the fastest axes and an equal part of those of the next one, so that the groups of all ranks lie alike. */
+bool orth_mesh_hosts_are_alike(const orth_mesh *m, int ranks_per_host);
+
 /* For `explain`: sizes, order, where each axis lies, and the coordinates of the ranks (at most max_ranks). */
 void orth_mesh_print(orth_ctx *ctx, orth_text *out, const orth_mesh *m, int ranks_per_host, int max_ranks);
 

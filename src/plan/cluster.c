@@ -181,7 +181,7 @@ static uint64_t signature(links *x, int rank)
         const orth_mixed_place place = *place_of(x, rank, (orth_group)g);
         for (int i = 0; i < place.num; i++) {
             const uint64_t part[] = {hash, (uint64_t)(uintptr_t)place.hardware[i], (uint64_t)place.place[i].n, (uint64_t)place.place[i].per_node,
-                                     (uint64_t)place.place[i].num_nodes};
+                                     (uint64_t)place.place[i].num_nodes, (uint64_t)place.place[i].fewest};
             hash = XXH64(part, sizeof part, 0);
         }
         const int n = g == ORTH_GROUP_PP || g == ORTH_GROUP_CP ? orth_partition_group(x->partition, rank, (orth_group)g, x->ranks) : 0;
@@ -195,7 +195,7 @@ static uint64_t signature(links *x, int rank)
     return hash;
 }
 
-/* kinds [num_ranks]: of a cluster of groups; numbered by first appearance. */
+/* kinds [num_ranks]: numbered by first appearance. */
 static orth_status find_kinds(orth_ctx *ctx, links *x, int num_ranks, int32_t *kinds)
 {
     uint64_t *of = ORTH_NEW_ARRAY(ctx, uint64_t, num_ranks);
@@ -319,11 +319,12 @@ static void close_timing(orth_ctx *ctx, links *x, orth_timing *timing)
 /* A clock that asks x, of which hardware and partition are set. */
 static orth_status open_timing(orth_ctx *ctx, links *x, int num_ranks, orth_timing *out)
 {
-    int32_t *kinds = x->h->mixed ? ORTH_NEW_ARRAY(ctx, int32_t, num_ranks) : NULL;
+    const bool alike = !x->h->mixed && orth_mesh_hosts_are_alike(&x->partition->mesh, (int)x->h->node_devices);
+    int32_t *kinds = alike ? NULL : ORTH_NEW_ARRAY(ctx, int32_t, num_ranks);
     x->rank = -1;
     x->ranks = ORTH_NEW_ARRAY(ctx, int, num_ranks);
     *out = (orth_timing){.seconds = seconds, .user = x, .kind_of = kinds};
-    orth_status s = x->ranks && (kinds || !x->h->mixed) ? ORTH_OK : ORTH_ERR_NOMEM;
+    orth_status s = x->ranks && (kinds || alike) ? ORTH_OK : ORTH_ERR_NOMEM;
     if (s == ORTH_OK && kinds)
         s = find_kinds(ctx, x, num_ranks, kinds);
     if (s != ORTH_OK)

@@ -7,15 +7,21 @@ orth_link_place orth_link_place_of(const orth_hardware *h, const int *ranks, int
 {
     const int devices = (int)h->node_devices;
     orth_link_place p = {.n = n, .per_node = 1, .num_nodes = 0};
-    int here = 0, node = -1;
+    int here = 0, node = -1, fewest = n;
+    bool ascends = true;
     for (int i = 0; i < n; i++) { /* canonical order ascends along each axis, and so do nodes, but for wraps */
         const bool same = ranks[i] / devices == node;
+        fewest = same || i == 0 ? fewest : ORTH_MIN(fewest, here);
         here = same ? here + 1 : 1;
         p.num_nodes += !same;
+        ascends = ascends && ranks[i] / devices >= node;
         node = ranks[i] / devices;
         p.per_node = ORTH_MAX(p.per_node, here);
     }
-    p.num_nodes = ORTH_MIN(p.num_nodes, (n + p.per_node - 1) / p.per_node);
+    if (ascends)
+        p.fewest = ORTH_MIN(fewest, here);
+    else
+        p.num_nodes = ORTH_MIN(p.num_nodes, (n + p.per_node - 1) / p.per_node);
     p.same_node = p.num_nodes <= 1;
     return p;
 }
@@ -40,13 +46,14 @@ static double outside(const orth_hardware *h, int num_nodes)
 }
 
 typedef struct {
-    double n, k, nodes;   /* members, on a node, nodes */
+    double n, k, nodes;   /* members, the most on a node, nodes */
+    double few;           /* the fewest on a node */
     double b, c, a, A;    /* see link_time.h */
 } links;
 
 static links links_of(const orth_hardware *h, const orth_link_place *p)
 {
-    return (links){.n = p->n, .k = p->per_node, .nodes = p->num_nodes, .b = inside(h, p->per_node),
+    return (links){.n = p->n, .k = p->per_node, .few = p->fewest > 0 ? p->fewest : p->per_node, .nodes = p->num_nodes, .b = inside(h, p->per_node),
                    .c = p->num_nodes > 1 ? outside(h, p->num_nodes) : INFINITY, .a = 1e-6 * h->node_latency_us,
                    .A = 1e-6 * (p->num_nodes > 1 ? h->network_latency_us : h->node_latency_us)};
 }
@@ -54,7 +61,7 @@ static links links_of(const orth_hardware *h, const orth_link_place *p)
 /* Of a ring: bytes enter each node once. */
 static double width(const links *l)
 {
-    return l->nodes > 1 ? fmin(l->k > 1 ? l->b : INFINITY, l->k * l->c) : l->b;
+    return l->nodes > 1 ? fmin(l->k > 1 ? l->b : INFINITY, l->few * l->c) : l->b;
 }
 
 /* An all_gather or a reduce_scatter. */
@@ -63,11 +70,17 @@ static double ring_pass(const links *l, double bytes)
     return (l->n - 1) / l->n * bytes / width(l) + l->nodes * l->A + (l->n - l->nodes) * l->a;
 }
 
+/* Of the tensor, what comes to a node from the others, of the one with the fewest members. */
+static double from_others(const links *l)
+{
+    return l->few < l->k ? (l->n - l->few) / l->n : (l->nodes - 1) / l->nodes;
+}
+
 static double layered_pass(const links *l, double bytes)
 {
     if (l->nodes <= 1 || l->k <= 1)
         return INFINITY;
-    return (l->nodes - 1) / l->nodes * bytes / l->k / l->c + (l->nodes - 1) * l->A + (l->k - 1) / l->k * bytes / l->b +
+    return from_others(l) * bytes / l->few / l->c + (l->nodes - 1) * l->A + (l->k - 1) / l->k * bytes / l->b +
            (l->k - 1) * l->a;
 }
 
@@ -92,7 +105,7 @@ static double tree_pass(const links *l, double bytes)
 /* Each member's own block to all others, at once. */
 static double direct_pass(const links *l, double bytes)
 {
-    const double out = l->nodes > 1 ? (l->n - l->k) / l->n * bytes / l->c : 0;
+    const double out = l->nodes > 1 ? (l->n - l->few) / l->n * bytes / l->c : 0;
     return fmax(out, (l->k - 1) / l->n * bytes / l->b) + (l->nodes > 1 ? l->A : 0) + log_2(l->n) * l->a;
 }
 
@@ -142,10 +155,10 @@ static orth_link_busy busy_by(const links *l, orth_link_algo algo, double bytes)
     const bool out = l->nodes > 1, in = l->k > 1;
     const double around = (l->n - 1) / l->n * bytes;
     switch (algo) {
-    case ORTH_LINK_RING: return (orth_link_busy){in ? around / l->b : 0, out ? around / (l->k * l->c) : 0};
-    case ORTH_LINK_TREE: return (orth_link_busy){in ? bytes / l->b : 0, out ? bytes / (l->k * l->c) : 0};
-    case ORTH_LINK_HIERARCHICAL: return (orth_link_busy){(l->k - 1) / l->k * bytes / l->b, (l->nodes - 1) / l->nodes * bytes / l->k / l->c};
-    default: return (orth_link_busy){(l->k - 1) / l->n * bytes / l->b, out ? (l->n - l->k) / l->n * bytes / l->c : 0};
+    case ORTH_LINK_RING: return (orth_link_busy){in ? around / l->b : 0, out ? around / (l->few * l->c) : 0};
+    case ORTH_LINK_TREE: return (orth_link_busy){in ? bytes / l->b : 0, out ? bytes / (l->few * l->c) : 0};
+    case ORTH_LINK_HIERARCHICAL: return (orth_link_busy){(l->k - 1) / l->k * bytes / l->b, from_others(l) * bytes / l->few / l->c};
+    default: return (orth_link_busy){(l->k - 1) / l->n * bytes / l->b, out ? (l->n - l->few) / l->n * bytes / l->c : 0};
     }
 }
 

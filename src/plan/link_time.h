@@ -1,6 +1,6 @@
 /* link_time.h -- what a collective takes over the links of a described cluster.
  *
- * n members lie on `nodes` nodes, k of them on each. M: bytes of the whole tensor; b: bandwidth of a device inside a node
+ * n members lie on `nodes` nodes, k of them on each (where these are not equally many, k is the most for links inside, the fewest for cards). M: bytes of the whole tensor; b: bandwidth of a device inside a node
  * as far as k members can use it (topology); c: of its part of the node's network cards; a, A: latencies of a
  * message inside and between nodes. A ring enters each node once, and the rings of all k members share the cards, so it
  * runs at min(b, k*c).
@@ -20,6 +20,7 @@
 /* How the members of a group lie on the nodes. */
 typedef struct {
     int32_t n, per_node, num_nodes;   /* per_node: the most on one */
+    int32_t fewest;                   /* on one, whose cards are then the narrowest link; 0: as many on all, or not known */
     bool same_node;                   /* of a message: sender and receiver */
 } orth_link_place;
 

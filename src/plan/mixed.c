@@ -330,15 +330,16 @@ const orth_hardware *orth_mixed_device(const orth_hardware *h, int rank)
 static orth_link_place place_in(const orth_hardware *h, int g, const int *ranks, int n, int i, int *end)
 {
     const orth_device_group *group = &h->mixed->group[g];
-    int nodes = 0, here = 0, most = 0, node = -1;
+    int nodes = 0, here = 0, most = 0, fewest = n, node = -1;
     for (*end = i; *end < n && orth_mixed_group_of(h, ranks[*end]) == g; ++*end) {
         const int at = (int)((ranks[*end] - group->first) / (int64_t)group->own.node_devices);
+        fewest = at == node || *end == i ? fewest : ORTH_MIN(fewest, here);
         here = at == node ? here + 1 : 1;
         nodes += at != node;
         node = at;
         most = ORTH_MAX(most, here);
     }
-    return (orth_link_place){.n = *end - i, .per_node = most, .num_nodes = nodes};
+    return (orth_link_place){.n = *end - i, .per_node = most, .num_nodes = nodes, .fewest = ORTH_MIN(fewest, here)};
 }
 
 /* Where the canonical order comes back to a group, its pieces count as other nodes, up to as many as there must be. */
@@ -349,7 +350,9 @@ static void add_place(orth_mixed_place *p, int groups[], int g, const orth_link_
         k++;
     if (k == p->num) {
         groups[p->num++] = g;
-        p->place[k] = (orth_link_place){.n = 0};
+        p->place[k] = (orth_link_place){.n = 0, .fewest = place->fewest};
+    } else {
+        p->place[k].fewest = 0; /* it came back: its pieces may be of one node */
     }
     p->place[k].n += place->n;
     p->place[k].num_nodes += place->num_nodes;
@@ -373,7 +376,8 @@ orth_mixed_place orth_mixed_place_of(const orth_hardware *h, const int *ranks, i
     for (int k = 0; k < p.num; k++) {
         const orth_device_group *g = &h->mixed->group[groups[k]];
         p.hardware[k] = p.num > 1 ? &g->far : &g->own;
-        p.place[k] = (orth_link_place){.n = n, .per_node = p.place[k].per_node, .num_nodes = nodes, .same_node = nodes <= 1};
+        p.place[k] = (orth_link_place){.n = n, .per_node = p.place[k].per_node, .num_nodes = nodes, .same_node = nodes <= 1,
+                                       .fewest = p.place[k].fewest};
     }
     return p;
 }
