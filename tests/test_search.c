@@ -102,7 +102,7 @@ static double price_key(orth_ctx *ctx, const orth_config *cfg, orth_place_to_run
 static double exhaust_meshes(orth_ctx *ctx, const orth_config *base, orth_place_to_run *where, int num, orth_goal goal, int *planned)
 {
     double best = INFINITY;
-    const int cp = (int)base->parallel_cp, group = (int)base->parallel_shard_group;
+    const int cp = (int)base->parallel_cp;
     for (int tp = 1; tp * cp <= num; tp++)
         for (int pp = 1; tp * cp * pp <= num; pp++)
             for (int micro = 1; micro <= 8 && num % (tp * cp * pp) == 0; micro++)
@@ -111,8 +111,7 @@ static double exhaust_meshes(orth_ctx *ctx, const orth_config *base, orth_place_
                         for (int sp = 0; sp < 1 + (tp > 1); sp++)
                             for (int row = 0; row < ORTH_COUNT(ladder); row++) {
                                 orth_config cfg;
-                                const bool in_a_node = group == 0 || group * tp * cp == (int)where->hardware.node_devices;
-                                if (!is_tried(base, where->described, ladder[row]) || !in_a_node)
+                                if (!is_tried(base, where->described, ladder[row]))
                                     continue;
                                 CHECK_OK(ctx, orth_config_init(ctx, &cfg));
                                 CHECK_OK(ctx, orth_config_override(ctx, &cfg, base));

@@ -89,7 +89,7 @@ static void say_assumed(const orth_cmd *cmd, const orth_config *base)
 static orth_status search(orth_ctx *ctx, const orth_cmd *cmd, const char *cluster, const orth_config *base)
 {
     const char *goal = orth_cmd_flag(cmd, "goal"), *out = orth_cmd_flag(cmd, "out");
-    int64_t max_plans = 40;
+    int64_t max_plans = 64;
     orth_goal g = ORTH_GOAL_TIME;
     orth_search s;
     char *text = NULL;

@@ -176,6 +176,8 @@ static void data_parallel(layout_bound *x, const stage_sum *s, double *per_step,
         *per_step = scatter;
     else
         *per_micro_batch = scatter;
+    if (l->zero > 0) /* each shard's sum over the groups of shards */
+        *per_step = fmax(*per_step, call_seconds(x->b, ORTH_COMM_ALL_REDUCE, whole / (double)shards, n / shards, stride * shards));
     if (l->zero == 1 || l->zero == 2)
         *after = call_seconds(x->b, ORTH_COMM_ALL_GATHER, copy * s->elems, shards, stride);
     if (l->zero == 3 && l->keep_whole == 0) {

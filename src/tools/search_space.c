@@ -188,17 +188,16 @@ static orth_status try_schedules(lister *x, orth_candidate c)
     return ORTH_OK;
 }
 
-/* Shards over all of dp, or over the ranks of a node. */
+/* Shards over all of dp, or over each part of it. */
 static orth_status try_groups(lister *x, orth_candidate c)
 {
-    const int32_t near = (int32_t)x->s->hardware.node_devices / (c.tp * c.cp);
-    const bool groups = c.zero >= 2 && near > 1 && near < c.dp && c.dp % near == 0;
-    for (int k = 0; k < 1 + groups; k++) {
-        c.shard_group = FIXED(x, parallel, shard_group) ? (int32_t)x->s->base->parallel_shard_group : k ? near : 0;
-        ORTH_TRY(try_schedules(x, c));
-        if (FIXED(x, parallel, shard_group))
-            break;
-    }
+    c.shard_group = FIXED(x, parallel, shard_group) ? (int32_t)x->s->base->parallel_shard_group : 0;
+    ORTH_TRY(try_schedules(x, c));
+    if (FIXED(x, parallel, shard_group) || c.zero == 0)
+        return ORTH_OK;
+    for (c.shard_group = 2; c.shard_group < c.dp; c.shard_group++)
+        if (c.dp % c.shard_group == 0)
+            ORTH_TRY(try_schedules(x, c));
     return ORTH_OK;
 }
 
