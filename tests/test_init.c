@@ -40,6 +40,11 @@ TEST(its_run_files_train_on_text_jsonl_and_shards)
     has(r, "j.yaml", "  valid_fraction: 0.1\n");
     trains(r, "j.yaml");
 
+    /* The third example of `orthant init --help`: a folder of text beside JSONL. Each path is prepared by itself, the field is for all. */
+    RUN(r, 0, "text and JSONL", "init text.txt lines.jsonl --out=m.yaml data.jsonl_field=content");
+    trains(r, "m.yaml");
+    RUN(r, 2, "field 'content' of JSONL is asked for", "train m.yaml data.path=[text.txt,text.txt] checkpoint.dir=no");
+
     RUN(r, 0, "1 prepared data set", "init shards --out=s.yaml");
     trains(r, "s.yaml");
     run_end(r);

@@ -31,16 +31,34 @@ static bool is_auto(const orth_data_options *o)
 
 static orth_prepare_options prepare_options(const orth_data_options *o)
 {
-    return (orth_prepare_options){
-        .text = o->text,
-        .valid_fraction = o->valid_fraction,
-        .seed = o->seed,
-    };
+    orth_prepare_options p = {.text = o->text, .valid_fraction = o->valid_fraction, .seed = o->seed};
+    p.text.field_is_default = true; /* check_text has looked at all paths; one of them may well be text only */
+    return p;
 }
 
 static uint64_t add_text(uint64_t h, const char *text)
 {
     return XXH64(text ? text : "", text ? strlen(text) + 1 : 1, h);
+}
+
+/* Adds the files of all paths that are not prepared. */
+static orth_status add_files(orth_ctx *ctx, const orth_data_options *o, orth_inputs *files)
+{
+    for (int i = 0; i < o->num_paths; i++)
+        if (!orth_dataset_exists(o->paths[i]))
+            ORTH_TRY(orth_inputs_add(ctx, files, o->paths[i]));
+    return ORTH_OK;
+}
+
+/* Each path is prepared by itself, the options of text are those of all. */
+static orth_status check_text(orth_ctx *ctx, const orth_data_options *o)
+{
+    orth_inputs files = {0};
+    orth_status status = add_files(ctx, o, &files);
+    if (status == ORTH_OK && files.num > 0)
+        status = orth_reader_check(ctx, &o->text, (const char *const *)files.v, files.num);
+    orth_inputs_free(ctx, &files);
+    return status;
 }
 
 /* Everything that decides what prepare makes of the files; tok NULL: what decides the tokenizer. */
@@ -113,9 +131,7 @@ static orth_status auto_tokenizer(orth_ctx *ctx, const orth_data_options *o, ort
         return ORTH_FAIL(ctx, ORTH_ERR_ARG, "data.tokenizer=auto: a tokenizer has at least %d tokens (256 bytes and the end of a text), the model's "
                          "vocabulary %" PRId64 ": model.vocab=4096, for example", ORTH_TOKENIZER_LEAST_VOCAB, o->auto_vocab);
     orth_inputs files = {0};
-    orth_status status = ORTH_OK;
-    for (int i = 0; i < o->num_paths && status == ORTH_OK; i++)
-        status = orth_inputs_add(ctx, &files, o->paths[i]);
+    orth_status status = add_files(ctx, o, &files);
     if (status == ORTH_OK)
         status = cached_tokenizer(ctx, o, &files, out);
     orth_inputs_free(ctx, &files);
@@ -262,6 +278,7 @@ static orth_status open_sets(orth_ctx *ctx, const orth_data_options *o, orth_dat
 orth_status orth_data_open_or_prepare(orth_ctx *ctx, orth_data **out, const orth_data_options *options)
 {
     ORTH_TRY(check_options(ctx, options));
+    ORTH_TRY(check_text(ctx, options));
     orth_data *d = ORTH_NEW(ctx, orth_data);
     if (!d)
         return ORTH_ERR_NOMEM;

@@ -111,7 +111,7 @@ static const char *field_of(const orth_text_options *o)
 
 orth_status orth_reader_check(orth_ctx *ctx, const orth_text_options *o, const char *const *paths, int num_paths)
 {
-    if (strcmp(field_of(o), "text") == 0)
+    if (o->field_is_default || strcmp(field_of(o), "text") == 0)
         return ORTH_OK;
     for (int i = 0; i < num_paths; i++)
         if (is_jsonl(o, paths[i]))

@@ -22,9 +22,10 @@ typedef struct {
     orth_text_format format;   /* data.format; AUTO: by the name, and what does not look like text is refused */
     const char *separator;     /* data.separator, see documents.h; NULL or "": file */
     const char *field;         /* data.jsonl_field; NULL or "": text */
+    bool field_is_default;     /* the field was not asked for of these inputs: all of them may be text */
 } orth_text_options;
 
-/* A field that is asked for of inputs none of which is JSONL is ORTH_ERR_ARG. */
+/* A field that is asked for of inputs none of which is JSONL is ORTH_ERR_ARG. The paths are all inputs that the field was asked for. */
 orth_status orth_reader_check(orth_ctx *ctx, const orth_text_options *options, const char *const *paths, int num_paths);
 
 typedef struct orth_reader orth_reader;
